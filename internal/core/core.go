@@ -1,0 +1,408 @@
+// Package core holds the values that travel through Fairlead: what a runtime
+// asks, what a pod should get, what a driver must make, what was made and what
+// is recorded. It knows nothing of kernels, databases, files or Kubernetes and
+// imports only the standard library.
+package core
+
+import (
+	"encoding/json"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Op is a CNI verb (CNI spec 1.1, section 2).
+type Op string
+
+// The verbs the agent serves. VERSION is answered by the plugin itself.
+const (
+	Add    Op = "ADD"
+	Del    Op = "DEL"
+	Check  Op = "CHECK"
+	GC     Op = "GC"
+	Status Op = "STATUS"
+)
+
+// Key names one interface of one sandbox: the container id and the name of the
+// interface inside the pod. The runtime's own (container, CNI_IFNAME) is the
+// key of a Record; each Spec in it has the same container and its own IfName.
+type Key struct {
+	Container string `json:"container"`
+	IfName    string `json:"ifname"`
+}
+
+// String is "<container>/<ifname>", the form used in journals, logs and errors.
+func (k Key) String() string { return k.Container + "/" + k.IfName }
+
+// ParseKey is the inverse of Key.String.
+func ParseKey(s string) (Key, bool) {
+	c, i, ok := strings.Cut(s, "/")
+	return Key{Container: c, IfName: i}, ok && c != "" && i != ""
+}
+
+// Pod names a pod; UID may be empty where the runtime does not tell it.
+type Pod struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid,omitempty"`
+}
+
+// String is "<namespace>/<name>".
+func (p Pod) String() string { return p.Namespace + "/" + p.Name }
+
+// IsZero tells that no pod is named (a bare container).
+func (p Pod) IsZero() bool { return p.Namespace == "" && p.Name == "" }
+
+// Netns identifies a network namespace beyond its path: a path can be reused
+// by a later pod, the cookie cannot within one boot (SO_NETNS_COOKIE, kernel
+// >= 5.14), and BootID tells boots apart.
+type Netns struct {
+	Path   string `json:"path"`
+	Cookie uint64 `json:"cookie,omitempty"`
+	BootID string `json:"bootID,omitempty"`
+}
+
+// Request is one call of a runtime, decoded and checked.
+type Request struct {
+	Op    Op
+	Key   Key               // container id and CNI_IFNAME; empty for GC and STATUS
+	Netns string            // path; may be empty on DEL
+	Args  map[string]string // CNI_ARGS, parsed
+	// RawArgs is CNI_ARGS as it came; delegates get exactly these bytes.
+	RawArgs string
+	Path    []string // CNI_PATH, split
+	Conf    Conf
+	Pod     Pod // from K8S_POD_* of Args, or from Kube-OVN's request
+}
+
+// Conf is a network configuration, parsed and validated by package cniconf.
+type Conf struct {
+	CNIVersion    string
+	Name          string
+	Type          string // fairlead, kube-ovn or multus
+	Provider      string // Kube-OVN's key; "" means the default network's provider, "ovn"
+	Capabilities  map[string]bool
+	RuntimeConfig map[string]json.RawMessage // only what the runtime sent
+	PrevResult    json.RawMessage
+	Routes        []Route
+	DNS           DNS
+	// Delegates are the networks of a `multus`-style conf: the first is the
+	// pod's default network. Empty means our own default network.
+	Delegates []Chain
+	// Valid is the runtime's list of live attachments (GC). HasValid tells an
+	// empty list from a missing key, which is an error.
+	Valid    []Key
+	HasValid bool
+
+	ConfDir            string   // where NADs without spec.config look for their network
+	BinDir             string   // searched before CNI_PATH
+	NamespaceIsolation bool     // a pod may use NADs of its own and of global namespaces only
+	GlobalNamespaces   []string // exempt from isolation
+	Raw                json.RawMessage
+}
+
+// Chain is a CNI configuration list; a single configuration is a chain of one.
+type Chain struct {
+	Name       string   `json:"name"`
+	CNIVersion string   `json:"cniVersion"`
+	Plugins    []Plugin `json:"plugins"`
+	// Single tells a plain configuration from a list of one: CNI 0.1.0 and
+	// 0.2.0 know no lists.
+	Single       bool `json:"single,omitempty"`
+	DisableCheck bool `json:"disableCheck,omitempty"`
+	DisableGC    bool `json:"disableGC,omitempty"`
+}
+
+// Plugin is one entry of a Chain. Raw is the entry's JSON object as written,
+// without what a runtime injects (name, cniVersion, runtimeConfig, prevResult).
+type Plugin struct {
+	Type         string          `json:"type"`
+	Capabilities map[string]bool `json:"capabilities,omitempty"`
+	Raw          json.RawMessage `json:"raw"`
+}
+
+// Own tells that the plugin type is served in process by the agent.
+func (p Plugin) Own() bool { return OwnType(p.Type) }
+
+// OwnType tells the plugin types that this agent serves itself.
+func OwnType(t string) bool { return t == "fairlead" || t == "kube-ovn" || t == "multus" }
+
+// Route is a route inside a pod; an invalid GW means on-link.
+type Route struct {
+	Dst netip.Prefix `json:"dst"`
+	GW  netip.Addr   `json:"gw,omitzero"`
+}
+
+// DNS is the resolver part of a CNI result.
+type DNS struct {
+	Nameservers []string `json:"nameservers,omitempty"`
+	Domain      string   `json:"domain,omitempty"`
+	Search      []string `json:"search,omitempty"`
+	Options     []string `json:"options,omitempty"`
+}
+
+// MAC is a hardware address that reads and writes as text in JSON.
+type MAC net.HardwareAddr
+
+// String is the lower-case colon form, "" for none.
+func (m MAC) String() string { return net.HardwareAddr(m).String() }
+
+// MarshalText writes the colon form.
+func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText reads any form net.ParseMAC knows; empty text is no address.
+func (m *MAC) UnmarshalText(b []byte) error {
+	if len(b) == 0 {
+		*m = nil
+		return nil
+	}
+	hw, err := net.ParseMAC(string(b))
+	*m = MAC(hw)
+	return err
+}
+
+// QoS are the rates of one interface, seen from the pod as Kube-OVN names
+// them: ingress is towards the pod. Zero means unlimited.
+type QoS struct {
+	IngressMbps      int `json:"ingressMbps,omitempty"`      // Mbit/s towards the pod
+	IngressBurstMbit int `json:"ingressBurstMbit,omitempty"` // Mbit
+	EgressMbps       int `json:"egressMbps,omitempty"`       // Mbit/s from the pod
+	EgressBurstMbit  int `json:"egressBurstMbit,omitempty"`  // Mbit
+	LatencyMs        int `json:"latencyMs,omitempty"`        // netem
+	JitterMs         int `json:"jitterMs,omitempty"`         // netem
+	LimitPackets     int `json:"limitPackets,omitempty"`     // netem
+	LossPercent      int `json:"lossPercent,omitempty"`      // netem
+}
+
+// Subnet is a pool of addresses and how its pods reach the world.
+type Subnet struct {
+	Name        string         `json:"name"`
+	Provider    string         `json:"provider,omitempty"` // "ovn" or "<nad>.<ns>[.ovn]"
+	CIDRs       []netip.Prefix `json:"cidrs"`              // one per family
+	Gateways    []netip.Addr   `json:"gateways"`           // one per CIDR, same order
+	Exclude     []AddrRange    `json:"exclude,omitempty"`
+	VLAN        int            `json:"vlan,omitempty"` // 802.1Q id, 0 = untagged
+	MTU         int            `json:"mtu,omitempty"`  // bytes, 0 = the node's
+	NATOutgoing bool           `json:"natOutgoing,omitempty"`
+	Default     bool           `json:"default,omitempty"`
+	// Implied marks a subnet that no object declares: it follows from the
+	// annotations a controller left on a pod. It has no gateway of ours.
+	Implied bool `json:"implied,omitempty"`
+}
+
+// AddrRange is an inclusive range of addresses of one family.
+type AddrRange struct {
+	From netip.Addr `json:"from"`
+	To   netip.Addr `json:"to"`
+}
+
+// Contains tells whether a lies in the range.
+func (r AddrRange) Contains(a netip.Addr) bool {
+	return a.BitLen() == r.From.BitLen() && r.From.Compare(a) <= 0 && a.Compare(r.To) <= 0
+}
+
+// Want is one network a pod should get: resolve makes it, plan turns it into
+// Specs.
+type Want struct {
+	Network string // NAD "ns/name", or the name of the default network
+	IfName  string // in the pod; already unique and valid
+	Default bool   // the cluster default network
+	// Steps run in order: our own NICs and foreign plugins, as the chain lists them.
+	Steps []Step
+	// CNIVersion is the delegate chain's own version, "" for our own network.
+	CNIVersion string
+	// Gateways are the requested default gateways (`default-route`); NoDefault
+	// says that another network of the pod took the default route.
+	Gateways  []netip.Addr
+	NoDefault bool
+	// Args is the CNI_ARGS string this network's plugins get.
+	Args string
+}
+
+// Step is one element of a chain: exactly one of NIC and Exec is set.
+type Step struct {
+	NIC  *NIC
+	Exec *Exec
+}
+
+// NIC is an interface of our own that a pod should get.
+type NIC struct {
+	Provider string       // "ovn", or the NAD's provider
+	Subnet   Subnet       // resolved
+	IPs      []netip.Addr // requested fixed addresses, at most one per family
+	MAC      MAC          // requested, or nil
+	VLAN     int
+	QoS      QoS
+	MTU      int // bytes, 0 = subnet's, else node's
+	Routes   []Route
+	// DefaultRoute: this NIC carries the pod's default route.
+	DefaultRoute bool
+	Mirror       bool
+	Type         string // "veth-pair" or "internal-port"
+	IfaceID      string // pod.ns[.provider][.ifname]: name of the logical port
+	DNS          DNS
+}
+
+// Exec is one call of a foreign CNI plugin. Conf is the complete stdin except
+// prevResult, which Prev holds once it is known; it is never rebuilt later.
+type Exec struct {
+	Type       string          `json:"type"`
+	CNIVersion string          `json:"cniVersion"`
+	Conf       json.RawMessage `json:"conf"`
+	Args       string          `json:"args,omitempty"` // CNI_ARGS
+	Path       []string        `json:"path"`           // directories searched for Type
+	Prev       json.RawMessage `json:"prev,omitempty"` // prevResult, in CNIVersion
+	Network    string          `json:"network"`        // `name` in Conf; GC is by it
+	DisableGC  bool            `json:"disableGC,omitempty"`
+	NoCheck    bool            `json:"noCheck,omitempty"`
+}
+
+// Owner says who holds an address.
+type Owner struct {
+	Key Key `json:"key"`
+	Pod Pod `json:"pod"`
+}
+
+// Lease is one NIC's claim on addresses and a MAC of a subnet.
+type Lease struct {
+	Subnet string       `json:"subnet"`
+	Owner  Owner        `json:"owner"`
+	IPs    []netip.Addr `json:"ips"`
+	MAC    MAC          `json:"mac"`
+}
+
+// Spec is all that a driver needs to make, prove and remove one interface (or
+// one step of one). It is pure data; the journal keeps it and DEL reads it.
+type Spec struct {
+	Key     Key    `json:"key"`
+	Driver  string `json:"driver"`  // name of the driver: ovs, exec, defroute
+	Network string `json:"network"` // as in Want
+	Default bool   `json:"default,omitempty"`
+	Pod     Pod    `json:"pod"`
+	Netns   Netns  `json:"netns"`
+
+	// ovs
+	Subnet     string         `json:"subnet,omitempty"`
+	HostIf     string         `json:"hostIf,omitempty"`
+	IfaceID    string         `json:"ifaceID,omitempty"`
+	NICType    string         `json:"nicType,omitempty"`
+	MAC        MAC            `json:"mac,omitempty"`
+	MTU        int            `json:"mtu,omitempty"`
+	Addrs      []netip.Prefix `json:"addrs,omitempty"`    // address with its subnet's length
+	Gateways   []netip.Addr   `json:"gateways,omitempty"` // subnet gateways, one per address
+	Routes     []Route        `json:"routes,omitempty"`   // default route included
+	VLAN       int            `json:"vlan,omitempty"`
+	QoS        QoS            `json:"qos,omitzero"`
+	Mirror     bool           `json:"mirror,omitempty"`
+	DNS        DNS            `json:"dns,omitzero"`
+	CNIVersion string         `json:"cniVersion,omitempty"` // of the delegate chain it stands in
+
+	// exec
+	Exec *Exec `json:"exec,omitempty"`
+}
+
+// Link is what a driver made.
+type Link struct {
+	HostIf    string          `json:"hostIf,omitempty"`
+	IfName    string          `json:"ifName"`
+	MAC       MAC             `json:"mac,omitempty"`
+	MTU       int             `json:"mtu,omitempty"`
+	Addrs     []netip.Prefix  `json:"addrs,omitempty"`
+	Gateways  []netip.Addr    `json:"gateways,omitempty"`
+	Routes    []Route         `json:"routes,omitempty"`
+	DNS       DNS             `json:"dns,omitzero"`
+	CNIResult json.RawMessage `json:"result,omitempty"` // exec: the plugin's answer, in the plugin's version
+}
+
+// Phase is how far a record has come.
+type Phase string
+
+// A record is Adding from Begin to Commit, Added after Commit, Deleting from
+// the start of a DEL (or roll-back) until it is forgotten.
+const (
+	Adding   Phase = "adding"
+	Added    Phase = "added"
+	Deleting Phase = "deleting"
+)
+
+// Record is everything the journal knows of one attachment. DEL, CHECK and GC
+// need nothing else.
+type Record struct {
+	Key       Key       `json:"key"`
+	Network   string    `json:"network"` // `name` of the runtime's conf: GC is by it
+	Pod       Pod       `json:"pod"`
+	Netns     Netns     `json:"netns"`
+	Phase     Phase     `json:"phase"`
+	Delivered bool      `json:"delivered,omitempty"` // the runtime has the answer
+	Created   time.Time `json:"created"`
+	Specs     []Spec    `json:"specs"`
+	Links     []Link    `json:"links,omitempty"` // one per finished spec, same order
+	Leases    []Lease   `json:"leases,omitempty"`
+	Procs     []Proc    `json:"procs,omitempty"`    // delegates that may be running
+	Statuses  []Net     `json:"statuses,omitempty"` // network-status, once Added
+	Timeline  []Timing  `json:"timeline,omitempty"`
+	// Orphan: DEL was answered, its namespace is gone, and some Detach still
+	// fails; Error says why.
+	Orphan bool   `json:"orphan,omitempty"`
+	Error  string `json:"error,omitempty"`
+}
+
+// Proc is a delegate's process group: enough to kill it after an agent's death
+// without ever killing a stranger that got the same pid.
+type Proc struct {
+	PGID      int    `json:"pgid"`
+	StartTime uint64 `json:"startTime"` // clock ticks since boot, /proc/PID/stat field 22
+}
+
+// Net is one element of k8s.v1.cni.cncf.io/network-status (NPWG v1.3, 4.1).
+type Net struct {
+	Name         string   `json:"name"`
+	Interface    string   `json:"interface,omitempty"`
+	IPs          []string `json:"ips,omitempty"`
+	MAC          string   `json:"mac,omitempty"`
+	MTU          int      `json:"mtu,omitempty"`
+	Default      bool     `json:"default,omitempty"`
+	DNS          DNS      `json:"dns,omitzero"`
+	Gateway      []string `json:"gateway,omitempty"`
+	DefaultRoute []string `json:"default-route,omitempty"`
+}
+
+// Timing is one timed step of an operation.
+type Timing struct {
+	Step  string        `json:"step"`
+	Start time.Duration `json:"start"` // since the operation began, ns
+	Took  time.Duration `json:"took"`  // ns
+	Error string        `json:"error,omitempty"`
+}
+
+// Attempt is the last operation on a pod that failed, kept for `describe pod`.
+type Attempt struct {
+	Op       Op        `json:"op"`
+	Key      Key       `json:"key"`
+	Pod      Pod       `json:"pod"`
+	When     time.Time `json:"when"`
+	Timeline []Timing  `json:"timeline"`
+	Code     uint      `json:"code"`
+	Error    string    `json:"error"`
+}
+
+// Released remembers which addresses a pod's interface held, so that the same
+// pod name gets them back while they are free, and so that the address that
+// has been free longest is given next.
+type Released struct {
+	Subnet string       `json:"subnet"`
+	Pod    Pod          `json:"pod"`
+	IfName string       `json:"ifname"`
+	IPs    []netip.Addr `json:"ips"`
+	MAC    MAC          `json:"mac"`
+	Seq    uint64       `json:"seq"` // grows with each release
+}
+
+// Observer hears what happens, for metrics and logs. Calls must not block.
+type Observer interface {
+	// StepDone reports one timed step, e.g. "journal.begin" or "ovs.ofport".
+	StepDone(step string, took time.Duration)
+	// OpDone reports a finished operation; driver is that of the main NIC.
+	OpDone(op Op, driver string, took time.Duration, err error)
+}

@@ -1,0 +1,109 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+)
+
+// CNI error codes (CNI spec 1.1, "Error"); 100 and above are ours and stand in
+// the table of package api/cni.
+const (
+	CodeVersion    uint = 1  // incompatible CNI version
+	CodeField      uint = 2  // unsupported field in the configuration
+	CodeUnknown    uint = 3  // container unknown or gone: the runtime need not DEL
+	CodeEnv        uint = 4  // invalid environment variable
+	CodeIO         uint = 5  // I/O failure
+	CodeDecode     uint = 6  // content cannot be decoded
+	CodeConfig     uint = 7  // invalid network configuration
+	CodeNetns      uint = 8  // namespace gone or not a network namespace
+	CodeTryAgain   uint = 11 // try again later
+	CodeNotReady   uint = 50 // STATUS: cannot serve ADD
+	CodeLimited    uint = 51 // STATUS: serves, but existing pods may be limited
+	CodeDenied     uint = 101
+	CodeValue      uint = 102
+	CodeAddress    uint = 103
+	CodeDevice     uint = 104
+	CodeConflict   uint = 105
+	codeUnlabelled uint = 999 // an error nobody gave a code: a defect worth a report
+)
+
+// Error is a failure with the CNI code that a runtime will see. Msg says what
+// failed, Details why and what to do.
+type Error struct {
+	Code    uint
+	Msg     string
+	Details string
+	Err     error // cause, may be nil; its text stands in Details already
+}
+
+func (e *Error) Error() string {
+	if e.Details == "" {
+		return e.Msg
+	}
+	return e.Msg + ": " + e.Details
+}
+
+// Unwrap gives the cause, so that errors.Is sees sentinels behind a code.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Errorf makes an Error whose message is the formatted text; a %w operand
+// becomes its cause.
+func Errorf(code uint, format string, args ...any) *Error {
+	err := fmt.Errorf(format, args...)
+	return &Error{Code: code, Msg: err.Error(), Err: errors.Unwrap(err)}
+}
+
+// WithCode puts a code and a heading on err; an Error inside err keeps its own
+// code. WithCode(nil) is nil.
+func WithCode(code uint, msg string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if e := (*Error)(nil); errors.As(err, &e) {
+		code = e.Code
+	}
+	return &Error{Code: code, Msg: msg, Details: err.Error(), Err: err}
+}
+
+// CodeOf is the CNI code of err: its own, else that of a sentinel, else 999.
+func CodeOf(err error) uint {
+	if e := (*Error)(nil); errors.As(err, &e) {
+		return e.Code
+	}
+	for _, s := range sentinelCodes {
+		if errors.Is(err, s.err) {
+			return s.code
+		}
+	}
+	return codeUnlabelled
+}
+
+// Sentinels, made once at the place where a kernel or database error is seen.
+var (
+	// ErrNotFound: the thing named does not exist (pod, NAD, link, port).
+	ErrNotFound = errors.New("not found")
+	// ErrExists: the name is taken by somebody else's thing.
+	ErrExists = errors.New("already exists")
+	// ErrDrift: what is there is not what was made (CHECK).
+	ErrDrift = errors.New("drift")
+	// ErrNetnsGone: the namespace was removed, or its path now names another.
+	ErrNetnsGone = errors.New("network namespace is gone")
+	// ErrUnavailable: a server that we need (OVSDB, API) cannot be reached now.
+	ErrUnavailable = errors.New("unavailable")
+	// ErrExhausted: no free address is left.
+	ErrExhausted = errors.New("no free address")
+	// ErrHeld: a requested address or MAC belongs to somebody else.
+	ErrHeld = errors.New("address is held")
+)
+
+var sentinelCodes = []struct {
+	err  error
+	code uint
+}{
+	{ErrNetnsGone, CodeNetns},
+	{ErrUnavailable, CodeTryAgain},
+	{ErrExhausted, CodeAddress},
+	{ErrHeld, CodeAddress},
+	{ErrExists, CodeConflict},
+	{ErrNotFound, CodeUnknown},
+}

@@ -1,0 +1,168 @@
+package agent
+
+import (
+	"net/netip"
+	"time"
+)
+
+// PodList answers PathPods. Its pods carry neither Timeline nor LastFailure;
+// PathPod gives those.
+type PodList struct {
+	Items []Pod `json:"items"`
+}
+
+// Pod is one pod of this node, as the journal knows it. A pod whose only ADD
+// failed has no attachments and a LastFailure; a list does not show it.
+type Pod struct {
+	Namespace   string       `json:"namespace"`
+	Name        string       `json:"name"`
+	UID         string       `json:"uid,omitempty"`
+	Attachments []Attachment `json:"attachments"`
+	LastFailure *Failure     `json:"lastFailure,omitempty"`
+}
+
+// Phases of an attachment (internal/core, Phase).
+const (
+	Adding   = "adding"
+	Added    = "added"
+	Deleting = "deleting"
+)
+
+// Attachment is one record of the journal: what one call of the runtime made.
+type Attachment struct {
+	Container string `json:"container"` // the runtime's container id
+	IfName    string `json:"ifName"`    // the runtime's CNI_IFNAME
+	Network   string `json:"network"`   // `name` of the runtime's configuration
+	Netns     string `json:"netns"`     // path
+	Phase     string `json:"phase"`     // Adding, Added or Deleting
+	// Delivered: the runtime has the answer, so that a second ADD is a duplicate.
+	Delivered bool `json:"delivered"`
+	// Orphan: DEL was answered, the namespace is gone, and some removal still
+	// fails; Error says why. The agent goes on trying.
+	Orphan     bool        `json:"orphan,omitempty"`
+	Error      string      `json:"error,omitempty"`
+	Created    time.Time   `json:"created"`
+	Interfaces []Interface `json:"interfaces"`
+	Timeline   []Step      `json:"timeline,omitempty"` // of the ADD
+}
+
+// Interface is one interface inside the pod and its far end on the node. While
+// the attachment is being added the planned values are shown.
+type Interface struct {
+	Name    string `json:"name"`    // in the pod
+	Network string `json:"network"` // NAD "namespace/name", or the default network's name
+	Default bool   `json:"default,omitempty"`
+	Driver  string `json:"driver"` // ovs, exec
+	// Plugins are the types of the foreign CNI plugins that made or changed the
+	// interface, in the order they ran.
+	Plugins   []string       `json:"plugins,omitempty"`
+	Subnet    string         `json:"subnet,omitempty"`
+	Addresses []netip.Prefix `json:"addresses,omitempty"` // with the subnet's prefix length
+	Gateways  []netip.Addr   `json:"gateways,omitempty"`
+	Routes    []Route        `json:"routes,omitempty"`
+	DNS       *DNS           `json:"dns,omitempty"`
+	MAC       string         `json:"mac,omitempty"`
+	MTU       int            `json:"mtu,omitempty"`           // bytes
+	HostIf    string         `json:"hostInterface,omitempty"` // on the node
+	NICType   string         `json:"nicType,omitempty"`       // veth-pair, internal-port
+	VLAN      int            `json:"vlan,omitempty"`          // 802.1Q id, 0 = untagged
+	QoS       *QoS           `json:"qos,omitempty"`
+	Mirror    bool           `json:"mirror,omitempty"`
+	Port      *Port          `json:"port,omitempty"`
+}
+
+// Route is a route inside the pod; without a gateway it is on-link.
+type Route struct {
+	Dst netip.Prefix `json:"dst"`
+	GW  netip.Addr   `json:"gw,omitzero"`
+}
+
+// DNS is the resolver part of the CNI result.
+type DNS struct {
+	Nameservers []string `json:"nameservers,omitempty"`
+	Domain      string   `json:"domain,omitempty"`
+	Search      []string `json:"search,omitempty"`
+	Options     []string `json:"options,omitempty"`
+}
+
+// QoS are the rates of an interface seen from the pod: ingress is towards it.
+// Zero means unlimited (sdn.md, section 4).
+type QoS struct {
+	IngressMbps      int `json:"ingressMbps,omitempty"`      // Mbit/s
+	IngressBurstMbit int `json:"ingressBurstMbit,omitempty"` // Mbit
+	EgressMbps       int `json:"egressMbps,omitempty"`       // Mbit/s
+	EgressBurstMbit  int `json:"egressBurstMbit,omitempty"`  // Mbit
+	LatencyMs        int `json:"latencyMs,omitempty"`
+	JitterMs         int `json:"jitterMs,omitempty"`
+	LimitPackets     int `json:"limitPackets,omitempty"`
+	LossPercent      int `json:"lossPercent,omitempty"`
+}
+
+// Port is the Open vSwitch side of an interface, as OVSDB tells it now.
+type Port struct {
+	Name      string `json:"name"`
+	IfaceID   string `json:"ifaceID,omitempty"`   // external_ids:iface-id
+	OFPort    int    `json:"ofport"`              // OpenFlow port; -1: vswitchd could not make it; 0: not known yet
+	LinkState string `json:"linkState,omitempty"` // up, down
+	Error     string `json:"error,omitempty"`     // vswitchd's own words
+}
+
+// Step is one timed step of an operation.
+type Step struct {
+	Name    string  `json:"name"`    // e.g. "journal.begin", "ovs.ofport"
+	StartMs float64 `json:"startMs"` // since the operation began
+	TookMs  float64 `json:"tookMs"`
+	Error   string  `json:"error,omitempty"`
+}
+
+// Failure is the last operation on a pod that failed.
+type Failure struct {
+	Op        string    `json:"op"` // ADD, DEL, CHECK
+	Container string    `json:"container"`
+	IfName    string    `json:"ifName"`
+	When      time.Time `json:"when"`
+	Code      uint      `json:"code"`           // table of api/cni
+	Cause     string    `json:"cause"`          // what failed and why, as the runtime was told
+	Hint      string    `json:"hint,omitempty"` // what to do next: Hint(Code), or better
+	Timeline  []Step    `json:"timeline,omitempty"`
+}
+
+// AttachmentRef names an attachment and its pod.
+type AttachmentRef struct {
+	Namespace string `json:"namespace,omitempty"`
+	Pod       string `json:"pod,omitempty"`
+	Container string `json:"container"`
+	IfName    string `json:"ifName"`
+}
+
+// CheckResult answers PathCheck: every attachment of the pod, proved against
+// the kernel and OVSDB (CNI CHECK on the record). A difference is not an HTTP
+// error: the status is 200 and OK false.
+type CheckResult struct {
+	Namespace   string            `json:"namespace"`
+	Pod         string            `json:"pod"`
+	OK          bool              `json:"ok"`
+	Attachments []CheckAttachment `json:"attachments"`
+}
+
+// CheckAttachment is the outcome for one attachment.
+type CheckAttachment struct {
+	AttachmentRef
+	OK          bool     `json:"ok"`
+	Differences []string `json:"differences,omitempty"` // one line per difference
+}
+
+// GCResult answers PathGC: the agent's own collection. It removes the records
+// whose network namespace is gone and everything they hold; it never touches
+// an attachment whose namespace lives.
+type GCResult struct {
+	Removed []AttachmentRef `json:"removed"`
+	Failed  []GCFailure     `json:"failed,omitempty"` // kept as orphans, retried by the agent
+	Kept    int             `json:"kept"`             // attachments with a living namespace, or in flight
+}
+
+// GCFailure is a record whose removal failed.
+type GCFailure struct {
+	AttachmentRef
+	Error string `json:"error"`
+}

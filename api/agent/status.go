@@ -1,0 +1,73 @@
+package agent
+
+import "time"
+
+// Names of the readiness checks, in the order Status lists them.
+const (
+	CheckOVSDB    = "ovsdb"    // connected, cache in sync
+	CheckBridge   = "bridge"   // our bridge is there
+	CheckDatapath = "datapath" // its datapath type is one this machine has
+	CheckJournal  = "journal"  // writable, not quarantined
+	CheckObjects  = "objects"  // no file of --objects has a problem; never makes the agent unready
+)
+
+// Status answers PathStatus.
+type Status struct {
+	Version       string    `json:"version"`
+	Commit        string    `json:"commit,omitempty"`
+	Node          string    `json:"node"`
+	Started       time.Time `json:"started"`
+	UptimeSeconds float64   `json:"uptimeSeconds"`
+	// Ready: an ADD would be served. Every unmet condition has its reason.
+	Ready      bool        `json:"ready"`
+	Conditions []Condition `json:"conditions"`
+	// Problems are the objects that could not be read; the last good version
+	// of each stays in force.
+	Problems []Problem `json:"problems,omitempty"`
+
+	Pods        int             `json:"pods"`
+	Attachments int             `json:"attachments"`
+	Orphans     []OrphanedEntry `json:"orphans,omitempty"`
+	Tombstones  int             `json:"tombstones"` // host links that wait for the reaper
+	InFlight    int             `json:"inFlight"`   // operations that run now
+
+	Settings Settings `json:"settings"`
+}
+
+// Condition is one readiness check.
+type Condition struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Reason string `json:"reason,omitempty"` // always there when not OK
+}
+
+// Problem is an object file, or a place in it, that could not be used.
+type Problem struct {
+	File   string `json:"file"`
+	Line   int    `json:"line,omitempty"` // 1-based; absent when the whole file is meant
+	Reason string `json:"reason"`
+}
+
+// OrphanedEntry is an attachment that is gone for the runtime and still holds
+// something on the node.
+type OrphanedEntry struct {
+	AttachmentRef
+	Error string `json:"error"` // why the last removal failed
+}
+
+// Settings are the effective values of the agent's flags that an operator
+// asks for. No secret is among them, and none may be added.
+type Settings struct {
+	Socket        string   `json:"socket"`
+	CompatSockets []string `json:"compatSockets,omitempty"`
+	StateDir      string   `json:"stateDir"`
+	Objects       string   `json:"objects,omitempty"`
+	OVSDB         string   `json:"ovsdb"`
+	Bridge        string   `json:"bridge"`
+	Datapath      string   `json:"datapath"` // system, netdev: what is in use
+	Iface         string   `json:"iface,omitempty"`
+	MTU           int      `json:"mtu"` // bytes a pod gets
+	CNIBinDirs    []string `json:"cniBinDirs,omitempty"`
+	ConfDir       string   `json:"confDir,omitempty"`
+	HTTP          string   `json:"http,omitempty"`
+}

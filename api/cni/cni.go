@@ -74,6 +74,7 @@ var Codes = map[uint]string{
 	103: "address not available",
 	104: "device not available",
 	105: "conflict of declarations, or already attached",
+	106: "what is there differs from what was made (CHECK)",
 }
 
 // KubeOVNRequest is what Kube-OVN's CNI plugin posts; field names and meaning

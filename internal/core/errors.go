@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"errors"
 	"fmt"
 )
@@ -24,6 +25,7 @@ const (
 	CodeAddress    uint = 103
 	CodeDevice     uint = 104
 	CodeConflict   uint = 105
+	CodeDrift      uint = 106
 	codeUnlabelled uint = 999 // an error nobody gave a code: a defect worth a report
 )
 
@@ -106,4 +108,7 @@ var sentinelCodes = []struct {
 	{ErrHeld, CodeAddress},
 	{ErrExists, CodeConflict},
 	{ErrNotFound, CodeUnknown},
+	{ErrDrift, CodeDrift},
+	{context.DeadlineExceeded, CodeTryAgain},
+	{context.Canceled, CodeTryAgain},
 }

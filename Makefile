@@ -1,0 +1,134 @@
+# Fairlead's workshop. `make help` lists the targets.
+#
+# Third-party tools (CNI plugins, cnitool, golangci-lint) are pinned in one
+# place, tools/go.mod, and built into .cache/bin. Debian packages are listed in
+# scripts/setup. Nothing outside the checkout is written but by `setup` (apt)
+# and `install`.
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS   += --no-print-directory
+
+GO      ?= go
+PREFIX  ?= /usr/local
+DESTDIR ?=
+# Where a runtime looks for CNI plugins, and under which types ours is found.
+# Add `multus kube-ovn` to answer to confs written for those.
+CNI_DIR   ?= /opt/cni/bin
+CNI_TYPES ?= fairlead
+UNIT_DIR  ?= $(PREFIX)/lib/systemd/system
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS  = -s -w -X main.version=$(VERSION)
+GOBUILD  = $(GO) build -trimpath -ldflags '$(LDFLAGS)'
+
+CACHE := $(CURDIR)/.cache
+TOOLS := $(CACHE)/bin
+# Binaries with crash points, and the plugin directory of the test nodes.
+FAILPOINT := $(CACHE)/failpoint
+TESTCNI   := $(CACHE)/cni
+
+# Two packages at a time and few parallel tests in each: a node runs two OVS
+# daemons, and the machines that this must suit have two cores.
+TEST_PACKAGES ?= ./...
+TEST_FLAGS    ?= -count=1 -p 2 -parallel 4
+TEST_TIMEOUT  ?= 20m
+SOAK_TIMEOUT  ?= 180m
+# Time for each fuzz target of `make soak`.
+FUZZTIME      ?= 2m
+
+# No target needs a C compiler; one setting for all shares the build cache.
+export CGO_ENABLED = 0
+# Arguments of `make run`: KEEP=1 leaves the node, OVSDB=... uses the machine's.
+export KEEP OVSDB
+
+CNI_PLUGINS = $(shell sed -n 's#^\t\(github.com/containernetworking/plugins/plugins/.*\)$$#\1#p' tools/go.mod)
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.PHONY: run
+run: setup-run build ## set up, then the main job: a node of its own with pods on it (KEEP=1 leaves it, OVSDB=unix:... uses the machine's)
+	@scripts/run
+
+.PHONY: stop
+stop: ## end what `make run KEEP=1` left
+	@scripts/stop
+
+.PHONY: test
+test: setup-test root build testbin ## set up, then all tests (root: they make network namespaces)
+	@FAIRLEAD_BIN=$(FAILPOINT) $(GO) test $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(TEST_PACKAGES)
+
+.PHONY: soak
+soak: setup-test root build testbin ## the tests with full counts, then every fuzz target for FUZZTIME
+	@FAIRLEAD_SOAK=1 FAIRLEAD_BIN=$(FAILPOINT) $(GO) test $(TEST_FLAGS) -timeout $(SOAK_TIMEOUT) $(TEST_PACKAGES)
+	@scripts/fuzz $(FUZZTIME) $(TEST_PACKAGES)
+
+.PHONY: bench
+bench: setup-bench root build $(TOOLS)/.cni ## measure against the peers (spec: performance)
+	@$(GO) -C bench run . $(BENCHFLAGS)
+
+.PHONY: lint
+lint: setup-lint $(TOOLS)/.lint ## golangci-lint, shellcheck
+	@$(TOOLS)/golangci-lint run ./...
+	@shellcheck .ci/run $(wildcard scripts/*)
+
+.PHONY: build
+build: ## bin/fairlead and bin/fairlead-cni
+	@mkdir -p bin
+	@$(GOBUILD) -o bin/ ./cmd/fairlead ./cmd/fairlead-cni
+
+# Every file is renamed into place, so that a running agent keeps its binary and
+# a runtime never executes half a plugin.
+put = install -D -m $(1) $(2) $(DESTDIR)$(3).new && mv -f $(DESTDIR)$(3).new $(DESTDIR)$(3)
+
+.PHONY: install
+install: build ## binaries, plugin and systemd unit (DESTDIR, PREFIX, CNI_DIR, CNI_TYPES)
+	@$(call put,0755,bin/fairlead,$(PREFIX)/bin/fairlead)
+	@$(foreach type,$(CNI_TYPES),$(call put,0755,bin/fairlead-cni,$(CNI_DIR)/$(type));)
+	@sed 's#@PREFIX@#$(PREFIX)#' deploy/systemd/fairlead.service > bin/fairlead.service
+	@$(call put,0644,bin/fairlead.service,$(UNIT_DIR)/fairlead.service)
+
+# A plugin of another project under one of our types is left alone: ours are
+# those equal to the binary that was installed with them.
+.PHONY: uninstall
+uninstall: ## remove what `make install` put there; state in /var/lib/fairlead stays
+	@for type in $(CNI_TYPES); do \
+		ours=$(DESTDIR)$(CNI_DIR)/$$type; \
+		if [ ! -e "$$ours" ]; then continue; fi; \
+		if [ ! -e bin/fairlead-cni ] || cmp -s bin/fairlead-cni "$$ours" || [ "$$type" = fairlead ]; then rm -f "$$ours"; \
+		else echo "left alone, not ours: $$ours"; fi; \
+	done
+	@rm -f $(DESTDIR)$(PREFIX)/bin/fairlead $(DESTDIR)$(UNIT_DIR)/fairlead.service
+
+.PHONY: clean
+clean: ## remove everything that make built
+	@rm -rf bin .cache
+
+# What the test nodes run: our binaries with crash points, and a plugin
+# directory in which the thin plugin has all its types beside the upstream ones.
+.PHONY: testbin
+testbin: $(TOOLS)/.cni
+	@mkdir -p $(FAILPOINT) $(TESTCNI)
+	@$(GOBUILD) -tags failpoint -o $(FAILPOINT)/ ./cmd/fairlead ./cmd/fairlead-cni
+	@for p in $(notdir $(CNI_PLUGINS)); do ln -f $(TOOLS)/$$p $(TESTCNI)/$$p; done
+	@for p in fairlead multus kube-ovn; do ln -f $(FAILPOINT)/fairlead-cni $(TESTCNI)/$$p; done
+
+$(TOOLS)/.cni: tools/go.mod tools/go.sum
+	@mkdir -p $(TOOLS)
+	@$(GO) -C tools build -trimpath -ldflags '-s -w' -o $(TOOLS)/ $(CNI_PLUGINS) github.com/containernetworking/cni/cnitool
+	@touch $@
+
+$(TOOLS)/.lint: tools/go.mod tools/go.sum
+	@mkdir -p $(TOOLS)
+	@$(GO) -C tools build -trimpath -ldflags '-s -w' -o $(TOOLS)/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@touch $@
+
+.PHONY: setup-run setup-test setup-bench setup-lint
+setup-run setup-test setup-bench setup-lint: setup-%:
+	@scripts/setup $*
+
+.PHONY: root
+root:
+	@[ "$$(id -u)" = 0 ] || { echo "this target makes network namespaces: run it as root" >&2; exit 1; }

@@ -1,0 +1,222 @@
+// Package client is the other side of the agent's unix socket: it asks for the
+// operator's views (api/agent) and makes CNI calls as the plugin does
+// (api/cni), without a runtime and without the plugin's binary. It knows no
+// flags and prints nothing.
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"syscall"
+
+	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// maxAnswer bounds an answer, in bytes: a node of 1,000 pods needs about 2 MiB.
+const maxAnswer = 64 << 20
+
+// Client speaks to one agent. It is safe for concurrent use.
+type Client struct {
+	socket string
+	http   *http.Client
+}
+
+// New is a client of the agent that listens on the unix socket. Nothing is
+// dialled yet.
+func New(socket string) *Client {
+	t := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		},
+		// One command is one request: an idle connection would only count
+		// against the agent's limit.
+		DisableKeepAlives: true,
+	}
+	return &Client{socket: socket, http: &http.Client{Transport: t}}
+}
+
+// Socket is the path that the client dials.
+func (c *Client) Socket() string { return c.socket }
+
+// Pods lists the pods of a namespace, "" for all.
+func (c *Client) Pods(ctx context.Context, namespace string) (out agent.PodList, err error) {
+	return out, c.get(ctx, inNamespace(agent.PathPods, namespace), &out)
+}
+
+// Pod describes one pod. A pod that the agent does not know is core.ErrNotFound.
+func (c *Client) Pod(ctx context.Context, pod core.Pod) (out agent.Pod, err error) {
+	return out, c.get(ctx, agent.PodPath(pod.Namespace, pod.Name), &out)
+}
+
+// Nets lists the networks that a pod can name.
+func (c *Client) Nets(ctx context.Context) (out agent.NetList, err error) {
+	return out, c.get(ctx, agent.PathNets, &out)
+}
+
+// Subnets lists the pools of addresses and their use.
+func (c *Client) Subnets(ctx context.Context) (out agent.SubnetList, err error) {
+	return out, c.get(ctx, agent.PathSubnets, &out)
+}
+
+// IPs lists the held addresses of a namespace, "" for all.
+func (c *Client) IPs(ctx context.Context, namespace string) (out agent.IPList, err error) {
+	return out, c.get(ctx, inNamespace(agent.PathIPs, namespace), &out)
+}
+
+// Who tells what an address means on the node.
+func (c *Client) Who(ctx context.Context, addr string) (out agent.Who, err error) {
+	return out, c.get(ctx, agent.IPPath(addr), &out)
+}
+
+// Status asks how the agent is.
+func (c *Client) Status(ctx context.Context) (out agent.Status, err error) {
+	return out, c.get(ctx, agent.PathStatus, &out)
+}
+
+// GC has the agent remove what belongs to namespaces that are gone.
+func (c *Client) GC(ctx context.Context) (out agent.GCResult, err error) {
+	return out, c.call(ctx, http.MethodPost, agent.PathGC, &out)
+}
+
+// Check has the agent prove every attachment of a pod.
+func (c *Client) Check(ctx context.Context, pod core.Pod) (out agent.CheckResult, err error) {
+	return out, c.call(ctx, http.MethodPost, agent.CheckPath(pod.Namespace, pod.Name), &out)
+}
+
+// Raw gets a path's answer as it stands, for a support bundle.
+func (c *Client) Raw(ctx context.Context, path string) ([]byte, error) {
+	return c.body(ctx, http.MethodGet, path)
+}
+
+func inNamespace(path, namespace string) string {
+	if namespace == "" {
+		return path
+	}
+	return path + "?" + url.Values{agent.QueryNamespace: {namespace}}.Encode()
+}
+
+func (c *Client) get(ctx context.Context, path string, out any) error {
+	return c.call(ctx, http.MethodGet, path, out)
+}
+
+func (c *Client) call(ctx context.Context, method, path string, out any) error {
+	body, err := c.body(ctx, method, path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, out); err != nil {
+		return fmt.Errorf("read the agent's answer to %s: %w", path, err)
+	}
+	return nil
+}
+
+func (c *Client) body(ctx context.Context, method, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask the agent: %w", err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, c.dialError(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, fmt.Errorf("read the agent's answer to %s: %w", path, err)
+	}
+	if resp.StatusCode/100 != 2 {
+		return nil, refused(resp.StatusCode, path, body)
+	}
+	return body, nil
+}
+
+// NoAgentError: nobody answers on the socket. It wraps core.ErrUnavailable.
+type NoAgentError struct {
+	Socket string
+	Err    error // of the dial, or of the first read
+}
+
+func (e *NoAgentError) Error() string {
+	switch {
+	case errors.Is(e.Err, fs.ErrNotExist):
+		return "no agent: the socket " + e.Socket + " does not exist"
+	case errors.Is(e.Err, syscall.ECONNREFUSED):
+		return "no agent: nobody listens on " + e.Socket
+	case errors.Is(e.Err, fs.ErrPermission):
+		return "no access to the agent: only root may open " + e.Socket
+	case errors.Is(e.Err, os.ErrDeadlineExceeded):
+		return "the agent does not answer: no `100 Continue` on " + e.Socket + " within 1 s"
+	}
+	return fmt.Sprintf("no agent: %s: %v", e.Socket, e.Err)
+}
+
+// Unwrap gives the sentinel and the cause.
+func (e *NoAgentError) Unwrap() []error { return []error{core.ErrUnavailable, e.Err} }
+
+// Hint is the next command.
+func (e *NoAgentError) Hint() string {
+	if errors.Is(e.Err, fs.ErrPermission) {
+		return "run the same command with sudo"
+	}
+	return "start it (`systemctl start fairlead`, or `fairlead agent`), or name its socket with --socket; `fairlead doctor` needs no agent"
+}
+
+// dialError tells a missing agent from an answer that broke off.
+func (c *Client) dialError(err error) error {
+	if op := (*net.OpError)(nil); errors.As(err, &op) && op.Op == "dial" {
+		return &NoAgentError{Socket: c.socket, Err: op}
+	}
+	if ue := (*url.Error)(nil); errors.As(err, &ue) {
+		err = ue.Err // its text would repeat the made-up host name
+	}
+	return fmt.Errorf("ask the agent: %w", err)
+}
+
+// APIError is a failure that the agent reported.
+type APIError struct {
+	Status int // of HTTP
+	Body   agent.Error
+}
+
+func (e *APIError) Error() string { return e.Body.Error() }
+
+// Hint is what the agent says to do next, else what the code says.
+func (e *APIError) Hint() string {
+	if e.Body.Hint != "" {
+		return e.Body.Hint
+	}
+	return agent.Hint(e.Body.Code)
+}
+
+// Unwrap tells a missing thing and a missing server by their sentinels.
+func (e *APIError) Unwrap() error {
+	switch e.Status {
+	case http.StatusNotFound:
+		return core.ErrNotFound
+	case http.StatusServiceUnavailable:
+		return core.ErrUnavailable
+	}
+	return nil
+}
+
+// refused makes an APIError of any answer, also of one that is no agent's.
+func refused(status int, path string, body []byte) error {
+	e := &APIError{Status: status}
+	if json.Unmarshal(body, &e.Body) != nil || e.Body.Msg == "" {
+		e.Body = agent.Error{
+			Code: core.CodeIO,
+			Msg:  fmt.Sprintf("the agent answered %s with %d %s", path, status, http.StatusText(status)),
+			Hint: "the agent may be of another version: compare with `fairlead version`",
+		}
+	}
+	return e
+}

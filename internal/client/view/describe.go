@@ -1,0 +1,278 @@
+package view
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/api/cni"
+)
+
+// page is text in sections: a heading, and below it labels with values.
+type page struct {
+	strings.Builder
+}
+
+// field writes one line; a value that is not there is left out.
+func (p *page) field(indent int, label, value string) {
+	if value != "" {
+		fmt.Fprintf(p, "%s%-*s %s\n", strings.Repeat(" ", indent), 13-indent, label+":", value)
+	}
+}
+
+func (p *page) heading(format string, args ...any) {
+	if p.Len() > 0 {
+		p.WriteByte('\n')
+	}
+	fmt.Fprintf(p, format+"\n", args...)
+}
+
+// Describe writes all that is known of a pod.
+func Describe(w io.Writer, pod agent.Pod, o Options) error {
+	p := &page{}
+	p.field(0, "Pod", pod.Namespace+"/"+pod.Name)
+	p.field(0, "UID", pod.UID)
+	if len(pod.Attachments) == 0 {
+		p.field(0, "Attachments", "none")
+	}
+	for _, a := range pod.Attachments {
+		p.attachment(a, o)
+	}
+	if f := pod.LastFailure; f != nil {
+		p.failure(*f, o)
+	}
+	return write(w, &p.Builder)
+}
+
+func (p *page) attachment(a agent.Attachment, o Options) {
+	p.heading("Attachment %s/%s", a.Container, a.IfName)
+	p.field(2, "State", State(a))
+	p.field(2, "Network", a.Network)
+	p.field(2, "Netns", a.Netns)
+	p.field(2, "Age", age(a.Created, o.Now))
+	p.field(2, "Error", a.Error)
+	for _, i := range a.Interfaces {
+		p.iface(i)
+	}
+	p.timeline("ADD", a.Timeline)
+}
+
+func (p *page) iface(i agent.Interface) {
+	fmt.Fprintf(p, "  Interface %s\n", i.Name)
+	network := i.Network
+	if i.Default {
+		network += " (the cluster default)"
+	}
+	p.field(4, "Network", network)
+	p.field(4, "Driver", strings.Join(slices.DeleteFunc([]string{i.Driver, i.NICType, strings.Join(i.Plugins, ",")}, empty), ", "))
+	p.field(4, "Subnet", i.Subnet)
+	p.field(4, "Address", strings.ReplaceAll(join(i.Addresses), ",", ", "))
+	p.field(4, "Gateway", strings.ReplaceAll(join(i.Gateways), ",", ", "))
+	for _, r := range i.Routes {
+		p.field(4, "Route", route(r))
+	}
+	p.field(4, "MAC", i.MAC)
+	p.field(4, "MTU", number(i.MTU))
+	p.field(4, "VLAN", number(i.VLAN))
+	for _, line := range qos(i.QoS) {
+		p.field(4, "Rate", line)
+	}
+	p.field(4, "Host", i.HostIf)
+	p.field(4, "Port", port(i.Port))
+	if i.DNS != nil {
+		p.field(4, "DNS", strings.Join(i.DNS.Nameservers, ", "))
+	}
+	if i.Mirror {
+		p.field(4, "Mirror", "yes")
+	}
+}
+
+func empty(s string) bool { return s == "" }
+
+func route(r agent.Route) string {
+	if !r.GW.IsValid() {
+		return r.Dst.String() + " on-link"
+	}
+	return r.Dst.String() + " via " + r.GW.String()
+}
+
+// qos is a line per direction, with units.
+func qos(q *agent.QoS) (lines []string) {
+	if q == nil {
+		return nil
+	}
+	direction := func(label string, mbps, burst int) {
+		if mbps > 0 {
+			lines = append(lines, fmt.Sprintf("%s %d Mbit/s%s", label, mbps, unit(", burst ", burst, " Mbit")))
+		}
+	}
+	direction("towards the pod", q.IngressMbps, q.IngressBurstMbit)
+	direction("from the pod", q.EgressMbps, q.EgressBurstMbit)
+	netem := unit(", latency ", q.LatencyMs, " ms") + unit(", jitter ", q.JitterMs, " ms") +
+		unit(", limit ", q.LimitPackets, " packets") + unit(", loss ", q.LossPercent, " %")
+	if netem != "" {
+		lines = append(lines, strings.TrimPrefix(netem, ", "))
+	}
+	return lines
+}
+
+func unit(label string, n int, suffix string) string {
+	if n == 0 {
+		return ""
+	}
+	return labelled(label, n) + suffix
+}
+
+func port(p *agent.Port) string {
+	if p == nil {
+		return ""
+	}
+	parts := []string{p.Name}
+	switch {
+	case p.OFPort > 0:
+		parts = append(parts, "OpenFlow port "+strconv.Itoa(p.OFPort))
+	case p.OFPort < 0:
+		parts = append(parts, "refused by Open vSwitch")
+	}
+	if p.LinkState != "" {
+		parts = append(parts, "link "+p.LinkState)
+	}
+	if p.Error != "" {
+		parts = append(parts, p.Error)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (p *page) failure(f agent.Failure, o Options) {
+	p.heading("Last failure: %s of %s/%s, %s ago", f.Op, short(f.Container), f.IfName, age(f.When, o.Now))
+	code := strconv.FormatUint(uint64(f.Code), 10)
+	if text := cni.Codes[f.Code]; text != "" {
+		code += " (" + text + ")"
+	}
+	p.field(2, "Code", code)
+	p.field(2, "Cause", f.Cause)
+	p.field(2, "Next", f.Hint)
+	p.timeline(f.Op, f.Timeline)
+}
+
+// bar is the width of the longest operation, in characters.
+const bar = 40
+
+// timeline draws each step as a bar from its start to its end, so that one
+// sees what waited for what. A step shorter than a character still shows.
+func (p *page) timeline(op string, steps []agent.Step) {
+	if len(steps) == 0 {
+		return
+	}
+	var total float64
+	width := 0
+	for _, s := range steps {
+		total = max(total, s.StartMs+s.TookMs)
+		width = max(width, len(s.Name))
+	}
+	fmt.Fprintf(p, "  Timeline of the %s, %s ms\n", op, millis(total))
+	for _, s := range steps {
+		from, to := cells(s, total)
+		line := fmt.Sprintf("    %-*s |%s%s%s| %s ms", width, s.Name,
+			strings.Repeat(" ", from), strings.Repeat("█", to-from), strings.Repeat(" ", bar-to), millis(s.TookMs))
+		if s.Error != "" {
+			line += "  failed: " + s.Error
+		}
+		p.WriteString(line + "\n")
+	}
+}
+
+// cells are the first and the end cell of a step's bar; never none, never
+// outside the frame.
+func cells(s agent.Step, total float64) (from, to int) {
+	if total <= 0 {
+		return 0, 1
+	}
+	scale := func(ms float64) int { return int(math.Round(ms / total * bar)) }
+	from = min(max(scale(s.StartMs), 0), bar-1)
+	return from, min(max(scale(s.StartMs+s.TookMs), from+1), bar)
+}
+
+func millis(ms float64) string { return strconv.FormatFloat(ms, 'f', 2, 64) }
+
+// Status writes how the agent is.
+func Status(w io.Writer, s agent.Status, o Options) error {
+	p := &page{}
+	ready := "yes"
+	if !s.Ready {
+		ready = "NO"
+	}
+	p.field(0, "Agent", strings.TrimSpace(s.Version+" "+short(s.Commit)))
+	p.field(0, "Node", s.Node)
+	p.field(0, "Uptime", span(o.Now.Sub(s.Started)))
+	p.field(0, "Ready", ready)
+	for _, c := range s.Conditions {
+		mark := "✓"
+		if !c.OK {
+			mark = "✗"
+		}
+		p.WriteString(strings.TrimRight(fmt.Sprintf("  %s %-9s %s", mark, c.Name, c.Reason), " ") + "\n")
+	}
+	p.field(0, "Pods", fmt.Sprintf("%d, %d attachments, %d operations in flight", s.Pods, s.Attachments, s.InFlight))
+	p.field(0, "Waiting", fmt.Sprintf("%d orphans, %d links to be deleted", len(s.Orphans), s.Tombstones))
+	p.settings(s.Settings)
+	for _, e := range s.Orphans {
+		p.heading("Orphan %s of %s/%s: %s", e.Container+"/"+e.IfName, e.Namespace, e.Pod, e.Error)
+	}
+	if len(s.Problems) > 0 {
+		p.heading("Objects that could not be read; the last good version of each stays in force:")
+	}
+	for _, pr := range s.Problems {
+		fmt.Fprintf(p, "  %s%s: %s\n", pr.File, labelled(":", pr.Line), pr.Reason)
+	}
+	return write(w, &p.Builder)
+}
+
+func (p *page) settings(s agent.Settings) {
+	p.field(0, "Bridge", fmt.Sprintf("%s (%s) on %s", s.Bridge, orNone(s.Datapath), s.OVSDB))
+	p.field(0, "MTU", number(s.MTU))
+	p.field(0, "Objects", s.Objects)
+	p.field(0, "State", s.StateDir)
+	p.field(0, "Sockets", strings.Join(append([]string{s.Socket}, s.CompatSockets...), ", "))
+}
+
+// GC writes what a collection removed.
+func GC(w io.Writer, r agent.GCResult) error {
+	out := &strings.Builder{}
+	for _, a := range r.Removed {
+		fmt.Fprintf(out, "removed %s\n", ref(a))
+	}
+	for _, f := range r.Failed {
+		fmt.Fprintf(out, "failed  %s: %s\n", ref(f.AttachmentRef), f.Error)
+	}
+	fmt.Fprintf(out, "%d removed, %d failed, %d kept\n", len(r.Removed), len(r.Failed), r.Kept)
+	return write(w, out)
+}
+
+// Check writes the proof of a pod's attachments.
+func Check(w io.Writer, r agent.CheckResult) error {
+	out := &strings.Builder{}
+	for _, a := range r.Attachments {
+		mark := "✓"
+		if !a.OK {
+			mark = "✗"
+		}
+		fmt.Fprintf(out, "%s %s\n", mark, ref(a.AttachmentRef))
+		for _, d := range a.Differences {
+			fmt.Fprintf(out, "    %s\n", d)
+		}
+	}
+	return write(w, out)
+}
+
+func ref(a agent.AttachmentRef) string {
+	pod := a.Namespace + "/" + a.Pod
+	if pod == "/" {
+		pod = "(no pod)"
+	}
+	return pod + " " + short(a.Container) + "/" + a.IfName
+}

@@ -1,0 +1,204 @@
+package view
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/fairlead/fairlead/api/agent"
+)
+
+// Pods writes one line per interface. PORT is the port on our bridge, which
+// has the name of the interface on the node.
+func Pods(w io.Writer, list agent.PodList, o Options) error {
+	t := newTable(w, o,
+		[]string{"NAMESPACE", "POD", "INTERFACE", "NETWORK", "IP", "MAC", "VLAN", "RATE(in/out)", "PORT", "STATE", "AGE"},
+		[]string{"CONTAINER", "MTU", "GATEWAY", "OFPORT", "NETNS"})
+	for _, p := range list.Items {
+		for _, a := range p.Attachments {
+			podRows(t, o, p, a)
+		}
+	}
+	return t.end()
+}
+
+func podRows(t table, o Options, p agent.Pod, a agent.Attachment) {
+	ifs := a.Interfaces
+	if len(ifs) == 0 { // begun, nothing planned: it must be seen all the same
+		ifs = []agent.Interface{{Name: a.IfName, Network: a.Network}}
+	}
+	for _, i := range ifs {
+		t.row(o, []string{
+			p.Namespace, p.Name, i.Name, i.Network, addrs(i.Addresses), i.MAC, number(i.VLAN),
+			rate(i.QoS), i.HostIf, State(a), age(a.Created, o.Now),
+		}, []string{short(a.Container), number(i.MTU), join(i.Gateways), ofport(i.Port), a.Netns})
+	}
+}
+
+// State is an attachment's condition in one word.
+func State(a agent.Attachment) string {
+	switch {
+	case a.Orphan:
+		return "orphan"
+	case a.Phase == agent.Added && !a.Delivered:
+		return "undelivered"
+	}
+	return a.Phase
+}
+
+// rate is "towards the pod/from the pod", "" without any.
+func rate(q *agent.QoS) string {
+	if q == nil || q.IngressMbps == 0 && q.EgressMbps == 0 {
+		return ""
+	}
+	return orNone(number(q.IngressMbps)) + "/" + orNone(number(q.EgressMbps)) + "Mbit"
+}
+
+func ofport(p *agent.Port) string {
+	if p == nil {
+		return ""
+	}
+	return number(p.OFPort)
+}
+
+// Nets writes one line per network.
+func Nets(w io.Writer, list agent.NetList, o Options) error {
+	t := newTable(w, o,
+		[]string{"NETWORK", "PLUGINS", "SUBNET", "DEFAULT", "INTERFACES", "STATE"},
+		[]string{"CNIVERSION", "SOURCE", "PROBLEM"})
+	for _, n := range list.Items {
+		state := "ok"
+		if n.Problem != "" {
+			state = "unusable"
+		}
+		t.row(o, []string{n.Name, strings.Join(n.Plugins, ","), n.Subnet, yes(n.Default), strconv.Itoa(n.Interfaces), state},
+			[]string{n.CNIVersion, n.Source, n.Problem})
+	}
+	return t.end()
+}
+
+// Subnets writes one line per subnet and family: the counts are per family.
+func Subnets(w io.Writer, list agent.SubnetList, o Options) error {
+	t := newTable(w, o,
+		[]string{"SUBNET", "CIDR", "GATEWAY", "VLAN", "USED", "FREE", "TOTAL", "NAT", "DEFAULT"},
+		[]string{"PROVIDER", "MTU", "EXCLUDED", "IMPLIED", "EXCLUDE"})
+	for _, s := range list.Items {
+		for i, cidr := range s.CIDRs {
+			gateway, use := "", agent.Usage{}
+			if i < len(s.Gateways) {
+				gateway = s.Gateways[i].String()
+			}
+			if i < len(s.Usage) {
+				use = s.Usage[i]
+			}
+			t.row(o, []string{
+				s.Name, cidr.String(), gateway, number(s.VLAN), count(use.Used), count(use.Free), count(use.Total),
+				yes(s.NATOutgoing), yes(s.Default),
+			}, []string{s.Provider, number(s.MTU), count(use.Excluded), yes(s.Implied), strings.Join(s.Exclude, ",")})
+		}
+	}
+	return t.end()
+}
+
+// count shortens what nobody reads digit by digit: an IPv6 pool has 2^64 and more.
+func count(n uint64) string {
+	switch {
+	case n >= 1<<62:
+		return ">4e18"
+	case n >= 1e9:
+		return fmt.Sprintf("%.1e", float64(n))
+	}
+	return strconv.FormatUint(n, 10)
+}
+
+// IPs writes one line per address.
+func IPs(w io.Writer, list agent.IPList, o Options) error {
+	t := newTable(w, o,
+		[]string{"IP", "SUBNET", "NAMESPACE", "POD", "INTERFACE", "MAC", "VLAN", "PORT", "STATE"},
+		[]string{"CONTAINER", "OFPORT"})
+	for _, i := range list.Items {
+		t.row(o, []string{i.Address.String(), i.Subnet, i.Namespace, i.Pod, i.IfName, i.MAC, number(i.VLAN), i.HostIf, i.State},
+			[]string{short(i.Container), number(i.OFPort)})
+	}
+	return t.end()
+}
+
+// Who answers in sentences: which pod has the address, through which port.
+func Who(w io.Writer, who agent.Who) error {
+	out := &strings.Builder{}
+	if len(who.Items) == 0 {
+		fmt.Fprintf(out, "%s is in no subnet of this node\n", who.Address)
+	}
+	for _, i := range who.Items {
+		fmt.Fprintf(out, "%s %s\n", who.Address, meaning(i))
+		if i.State != agent.IPHeld {
+			continue
+		}
+		if i.HostIf != "" {
+			fmt.Fprintf(out, "  port       %s%s%s\n", i.HostIf, labelled(", OpenFlow port ", i.OFPort), labelled(", VLAN ", i.VLAN))
+		}
+		fmt.Fprintf(out, "  mac        %s\n", orNone(i.MAC))
+		fmt.Fprintf(out, "  container  %s\n", orNone(i.Container))
+	}
+	return write(w, out)
+}
+
+func meaning(i agent.IP) string {
+	pod := i.Namespace + "/" + i.Pod
+	switch i.State {
+	case agent.IPHeld:
+		return fmt.Sprintf("is %s of pod %s (subnet %s)", i.IfName, pod, i.Subnet)
+	case agent.IPReleased:
+		return fmt.Sprintf("is free in subnet %s; pod %s held it last", i.Subnet, pod)
+	case agent.IPGateway:
+		return fmt.Sprintf("is the gateway of subnet %s", i.Subnet)
+	case agent.IPExcluded:
+		return fmt.Sprintf("is excluded from subnet %s", i.Subnet)
+	}
+	return fmt.Sprintf("is free in subnet %s", i.Subnet)
+}
+
+func labelled(label string, n int) string {
+	if n == 0 {
+		return ""
+	}
+	return label + strconv.Itoa(n)
+}
+
+// Attached writes a CNI result (0.3.0 or later) as one line per interface of
+// the sandbox; a result in an older form is written as it is.
+func Attached(w io.Writer, result []byte) error {
+	var r struct {
+		Interfaces []struct{ Name, Mac, Sandbox string } `json:"interfaces"`
+		IPs        []struct {
+			Interface        *int
+			Address, Gateway string
+		} `json:"ips"`
+	}
+	if err := json.Unmarshal(result, &r); err != nil || len(r.Interfaces) == 0 {
+		_, err := fmt.Fprintf(w, "%s\n", result)
+		return err
+	}
+	t := newTable(w, Options{}, []string{"INTERFACE", "MAC", "IP", "GATEWAY"}, nil)
+	for n, i := range r.Interfaces {
+		if i.Sandbox == "" {
+			continue
+		}
+		var ips, gws []string
+		for _, ip := range r.IPs {
+			if ip.Interface != nil && *ip.Interface == n {
+				ips = append(ips, ip.Address)
+				gws = append(gws, orNone(ip.Gateway))
+			}
+		}
+		t.row(Options{}, []string{i.Name, i.Mac, strings.Join(ips, ","), strings.Join(gws, ",")}, nil)
+	}
+	return t.end()
+}
+
+func write(w io.Writer, text *strings.Builder) error {
+	_, err := io.WriteString(w, text.String())
+	return err
+}

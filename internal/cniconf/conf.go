@@ -1,0 +1,203 @@
+package cniconf
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// Parse reads the network configuration that a runtime sent on standard
+// input. It serves types fairlead, kube-ovn and multus, and any other type
+// whose `ipam.type` is one of ours (Kube-OVN as the IPAM of macvlan and its
+// like, sdn.md section 1): then provider and routes come from `ipam`. Keys it
+// does not know are allowed, values of a wrong type are not.
+func Parse(stdin []byte) (core.Conf, error) {
+	if err := Strict(stdin); err != nil {
+		return core.Conf{}, err
+	}
+	r := newReader(stdin)
+	c := core.Conf{
+		CNIVersion:         r.version(),
+		Name:               r.networkName("name", ""),
+		Type:               r.pluginType("type"),
+		Capabilities:       r.flags("capabilities"),
+		RuntimeConfig:      r.object("runtimeConfig"),
+		DNS:                r.dns("dns"),
+		NamespaceIsolation: r.flag("namespaceIsolation"),
+		ConfDir:            r.dir("confDir"),
+		BinDir:             r.dir("binDir"),
+		Raw:                append(json.RawMessage(nil), stdin...),
+	}
+	r.identity(&c)
+	r.globals(&c)
+	r.prevResult(&c)
+	r.valid(&c)
+	r.delegates(&c)
+	r.refuseUnserved()
+	r.checkAccepted()
+	if *r.err != nil {
+		return core.Conf{}, *r.err
+	}
+	return c, nil
+}
+
+// identity reads what tells our own networks apart: from the configuration
+// when the type is ours, from its `ipam` when we are only asked for addresses.
+func (r *reader) identity(c *core.Conf) {
+	from := r
+	if c.Type != "" && !core.OwnType(c.Type) {
+		from = r.in("ipam")
+		if t := from.text("type"); !core.OwnType(t) {
+			r.refuse("type", "%q is none of fairlead, kube-ovn, multus, and ipam.type %q is not either", c.Type, t)
+		}
+	}
+	if from.has("provider") && from.text("provider") != "" {
+		c.Provider = from.networkName("provider", "")
+	}
+	c.Routes = from.routes("routes")
+}
+
+// globals reads the namespaces that isolation exempts. "default" is implied
+// only when the key is absent (multinet.md, Configuration).
+func (r *reader) globals(c *core.Conf) {
+	if !r.has("globalNamespaces") {
+		if c.NamespaceIsolation {
+			c.GlobalNamespaces = []string{"default"}
+		}
+		return
+	}
+	for _, ns := range strings.Split(r.text("globalNamespaces"), ",") {
+		if ns = strings.TrimSpace(ns); ns != "" {
+			c.GlobalNamespaces = append(c.GlobalNamespaces, ns)
+		}
+	}
+}
+
+func (r *reader) prevResult(c *core.Conf) {
+	if !r.has("prevResult") {
+		return
+	}
+	raw := r.keys["prevResult"]
+	if _, err := decodeResult(raw, c.CNIVersion); err != nil {
+		r.refuse("prevResult", "%v", err)
+		return
+	}
+	c.PrevResult = raw
+}
+
+// valid reads the list of live attachments. The spec's name of the key and the
+// one that libcni sent first (containernetworking/cni#1101) are both known.
+// null is how libcni writes an empty list.
+func (r *reader) valid(c *core.Conf) {
+	key := "cni.dev/valid-attachments"
+	if _, ok := r.keys[key]; !ok {
+		key = "cni.dev/attachments"
+	}
+	if _, c.HasValid = r.keys[key]; !c.HasValid {
+		return
+	}
+	r.each(key, func(path string, raw json.RawMessage) {
+		in := r.at(path, raw)
+		k := core.Key{Container: in.text("containerID"), IfName: in.text("ifname")}
+		if k.Container == "" || k.IfName == "" {
+			r.refuse(path, "containerID and ifname are both needed")
+		}
+		c.Valid = append(c.Valid, k)
+	})
+}
+
+// delegates reads the networks of a multus-style configuration.
+func (r *reader) delegates(c *core.Conf) {
+	r.each("delegates", func(path string, raw json.RawMessage) {
+		if chain := r.chain(path, raw, ""); *r.err == nil {
+			c.Delegates = append(c.Delegates, chain)
+		}
+	})
+	if r.has("delegates") && len(c.Delegates) == 0 {
+		r.refuse("delegates", "the list is empty")
+	}
+}
+
+// refuseUnserved names the keys that would change the pod's networks and that
+// no source of this agent can serve: ignoring them would attach something else
+// than what was asked for.
+func (r *reader) refuseUnserved() {
+	for _, key := range []string{"clusterNetwork", "defaultNetworks"} {
+		if *r.err == nil && r.has(key) {
+			*r.err = &core.Error{Code: core.CodeField, Msg: "key \"" + key + "\" is not served",
+				Details: "write the networks into delegates[]"}
+		}
+	}
+}
+
+// checkAccepted checks the types of keys that a configuration may carry and
+// that mean nothing here: they configure Multus' own files and logs, or the
+// plugin reads them (socket).
+func (r *reader) checkAccepted() {
+	for _, key := range []string{
+		"kubeconfig", "cniDir", "multusNamespace", "readinessindicatorfile", "auxiliaryCNIChainName",
+		"logFile", "logLevel", "socket", "server_socket", "daemonSocketDir",
+	} {
+		r.text(key)
+	}
+	for _, key := range []string{"retryDeleteOnError", "logToStderr"} {
+		r.flag(key)
+	}
+	r.texts("systemNamespaces")
+	r.object("logOptions")
+	r.object("ipam")
+}
+
+// dir reads an absolute directory; "" is none.
+func (r *reader) dir(key string) string {
+	d := r.text(key)
+	if d != "" && !filepath.IsAbs(d) {
+		r.refuse(key, "%q is not an absolute path", d)
+	}
+	return d
+}
+
+// pluginType reads a plugin's type, which is also the name of its binary and
+// so must stay inside the directory that is searched.
+func (r *reader) pluginType(key string) string {
+	t := r.text(key)
+	switch {
+	case *r.err != nil:
+	case t == "":
+		r.refuse(join(r.path, key), "is missing")
+	case strings.ContainsAny(t, "/\x00") || t == "." || t == "..":
+		r.refuse(join(r.path, key), "%q is not a plain file name", t)
+	}
+	return t
+}
+
+// versionKnown refuses a CNI version that we cannot speak.
+func versionKnown(v string) error {
+	if e := (&version.Reconciler{}).Check(v, version.All); e != nil {
+		return &core.Error{Code: core.CodeVersion, Msg: "key \"cniVersion\": incompatible CNI version", Details: e.Details()}
+	}
+	return nil
+}
+
+// ParseArgs reads CNI_ARGS: KEY=VALUE pairs joined by ';'.
+func ParseArgs(s string) (map[string]string, error) {
+	args := map[string]string{}
+	for _, pair := range strings.Split(s, ";") {
+		if pair == "" {
+			continue
+		}
+		k, v, ok := strings.Cut(pair, "=")
+		if !ok || k == "" {
+			return nil, core.Errorf(core.CodeEnv, "CNI_ARGS: %q is not KEY=VALUE", pair)
+		}
+		if _, twice := args[k]; twice {
+			return nil, core.Errorf(core.CodeEnv, "CNI_ARGS: %q stands twice", k)
+		}
+		args[k] = v
+	}
+	return args, nil
+}

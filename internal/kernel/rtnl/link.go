@@ -1,0 +1,206 @@
+package rtnl
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// skipStats (RTEXT_FILTER_SKIP_STATS) keeps counters out of replies.
+const skipStats = 1 << 3
+
+// Link is a network interface as the kernel shows it.
+type Link struct {
+	Index       int
+	PeerIndex   int // veth: index of the far end in its own namespace
+	MTU         int // bytes
+	TxQLen      int // packets
+	Name        string
+	Kind        string // veth, tun, openvswitch, ...; "" for hardware and lo
+	Alias       string
+	MAC         core.MAC
+	Up          bool // administratively
+	Running     bool // has carrier: the far end is up too
+	Group       uint32
+	MasterIndex int
+	// PeerNetnsID is this namespace's number for the one where the far end is;
+	// -1 when both ends are in one namespace.
+	PeerNetnsID int
+}
+
+// LinkByName gives the link called name; core.ErrNotFound if there is none.
+func (c *Conn) LinkByName(name string) (Link, error) {
+	l, err := c.getLink(c.message(unix.RTM_GETLINK, 0, nl.NewIfInfomsg(unix.AF_UNSPEC)).
+		text(unix.IFLA_IFNAME, name))
+	if err != nil {
+		return Link{}, fmt.Errorf("get link %s: %w", name, err)
+	}
+	return l, nil
+}
+
+// LinkByIndex gives the link with that index; core.ErrNotFound if there is none.
+func (c *Conn) LinkByIndex(index int) (Link, error) {
+	l, err := c.getLink(c.message(unix.RTM_GETLINK, 0, linkHeader(index)))
+	if err != nil {
+		return Link{}, fmt.Errorf("get link %d: %w", index, err)
+	}
+	return l, nil
+}
+
+func (c *Conn) getLink(m message) (Link, error) {
+	b, err := m.u32(unix.IFLA_EXT_MASK, skipStats).one(unix.RTM_NEWLINK)
+	if err != nil {
+		return Link{}, err
+	}
+	return parseLink(b)
+}
+
+// Links gives all links of the namespace.
+func (c *Conn) Links() ([]Link, error) {
+	msgs, err := c.message(unix.RTM_GETLINK, 0, nl.NewIfInfomsg(unix.AF_UNSPEC)).
+		u32(unix.IFLA_EXT_MASK, skipStats).dump(unix.RTM_NEWLINK)
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	links := make([]Link, 0, len(msgs))
+	for _, b := range msgs {
+		l, err := parseLink(b)
+		if err != nil {
+			return nil, fmt.Errorf("list links: %w", err)
+		}
+		links = append(links, l)
+	}
+	return links, nil
+}
+
+func parseLink(b []byte) (Link, error) {
+	if len(b) < unix.SizeofIfInfomsg {
+		return Link{}, errors.New("short link message")
+	}
+	h := nl.DeserializeIfInfomsg(b)
+	l := Link{
+		Index:       int(h.Index),
+		Up:          h.Flags&unix.IFF_UP != 0,
+		Running:     h.Flags&unix.IFF_LOWER_UP != 0,
+		PeerNetnsID: here,
+	}
+	var below int
+	err := attrs(b[unix.SizeofIfInfomsg:], func(kind uint16, v []byte) {
+		switch kind {
+		case unix.IFLA_IFNAME:
+			l.Name = unix.ByteSliceToString(v)
+		case unix.IFLA_ADDRESS:
+			l.MAC = core.MAC(v)
+		case unix.IFLA_MTU:
+			l.MTU = int(u32(v))
+		case unix.IFLA_TXQLEN:
+			l.TxQLen = int(u32(v))
+		case unix.IFLA_IFALIAS:
+			l.Alias = unix.ByteSliceToString(v)
+		case unix.IFLA_GROUP:
+			l.Group = u32(v)
+		case unix.IFLA_MASTER:
+			l.MasterIndex = int(u32(v))
+		case unix.IFLA_LINK:
+			below = int(u32(v))
+		case unix.IFLA_LINK_NETNSID:
+			l.PeerNetnsID = int(int32(u32(v)))
+		case unix.IFLA_LINKINFO:
+			l.Kind = linkKind(v)
+		}
+	})
+	if l.Kind == "veth" { // elsewhere IFLA_LINK is the device below
+		l.PeerIndex = below
+	}
+	return l, err
+}
+
+func linkKind(info []byte) (kind string) {
+	// What cannot be parsed has no kind; the caller checks the outer message.
+	_ = attrs(info, func(k uint16, v []byte) {
+		if k == unix.IFLA_INFO_KIND {
+			kind = unix.ByteSliceToString(v)
+		}
+	})
+	return kind
+}
+
+func linkHeader(index int) *nl.IfInfomsg {
+	h := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	h.Index = int32(index)
+	return h
+}
+
+func (c *Conn) setLink(index int) message {
+	return c.message(unix.RTM_SETLINK, 0, linkHeader(index))
+}
+
+// SetUp brings the link up. core.ErrNotFound if it is gone.
+func (c *Conn) SetUp(index int) error {
+	return wrapLink("set up", index, c.setFlags(index, unix.IFF_UP).exec())
+}
+
+// SetDown takes the link down. core.ErrNotFound if it is gone.
+func (c *Conn) SetDown(index int) error {
+	return wrapLink("set down", index, c.setFlags(index, 0).exec())
+}
+
+// setFlags changes IFF_UP only.
+func (c *Conn) setFlags(index int, flags uint32) message {
+	h := linkHeader(index)
+	h.Flags, h.Change = flags, unix.IFF_UP
+	return c.message(unix.RTM_SETLINK, 0, h)
+}
+
+// SetMTU sets the MTU in bytes.
+func (c *Conn) SetMTU(index, mtu int) error {
+	return wrapLink("set mtu", index, c.setLink(index).u32(unix.IFLA_MTU, uint32(mtu)).exec())
+}
+
+// SetMAC sets the hardware address.
+func (c *Conn) SetMAC(index int, mac core.MAC) error {
+	return wrapLink("set mac", index, c.setLink(index).attr(unix.IFLA_ADDRESS, mac).exec())
+}
+
+// SetName renames the link; core.ErrExists if the name is taken. Before Linux
+// 6.2 a link that is up cannot be renamed.
+func (c *Conn) SetName(index int, name string) error {
+	return wrapLink("set name", index, c.setLink(index).text(unix.IFLA_IFNAME, name).exec())
+}
+
+// SetGroup puts the link into a group (`ip link set group`).
+func (c *Conn) SetGroup(index int, group uint32) error {
+	return wrapLink("set group", index, c.setLink(index).u32(unix.IFLA_GROUP, group).exec())
+}
+
+// SetAlias sets the link's free text, at most 255 bytes; "" removes it.
+func (c *Conn) SetAlias(index int, alias string) error {
+	return wrapLink("set alias", index, c.setLink(index).attr(unix.IFLA_IFALIAS, []byte(alias)).exec())
+}
+
+// DelLink deletes the link, both ends of a veth. It returns after an RCU grace
+// period (10-20 ms). A link that is gone is success.
+func (c *Conn) DelLink(index int) error {
+	return gone(wrapLink("delete", index, c.message(unix.RTM_DELLINK, 0, linkHeader(index)).exec()))
+}
+
+// DelGroup deletes every link of a group other than 0, in one request that
+// waits for one grace period however many there are. An empty group is success.
+func (c *Conn) DelGroup(group uint32) error {
+	err := c.message(unix.RTM_DELLINK, 0, linkHeader(0)).u32(unix.IFLA_GROUP, group).exec()
+	if gone(err) != nil {
+		return fmt.Errorf("delete link group %#x: %w", group, err)
+	}
+	return nil
+}
+
+func wrapLink(verb string, index int, err error) error {
+	if err != nil {
+		return fmt.Errorf("%s link %d: %w", verb, index, err)
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+package rtnl
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Route is a route of one routing table. Zero values mean: Table main,
+// Protocol boot (as of a command line), Type unicast, and for an IPv4 route
+// without gateway the scope "link".
+type Route struct {
+	Dst       netip.Prefix // 0.0.0.0/0 and ::/0 are the default routes
+	GW        netip.Addr   // invalid = on-link; may be IPv6 for an IPv4 Dst (RFC 5549)
+	Src       netip.Addr   // preferred source address
+	Index     int          // link
+	Protocol  int          // RTPROT_*
+	Scope     int          // RT_SCOPE_*, IPv4 only
+	Table     int          // RT_TABLE_*
+	Priority  int          // metric; 0 becomes 1024 for IPv6
+	Type      int          // RTN_*
+	OnLink    bool         // the gateway is reachable though no address covers it
+	Multipath []Hop
+}
+
+// Hop is one of several next hops.
+type Hop struct {
+	GW     netip.Addr
+	Index  int
+	Weight int // 1..256
+}
+
+// Routes gives the routes of table main, both families: those of one link, or
+// with index 0 all. core.ErrNotFound if the link is gone.
+func (c *Conn) Routes(index int) ([]Route, error) {
+	var list []Route
+	for _, fam := range []int{unix.AF_INET, unix.AF_INET6} {
+		// In a strict dump every field of the header is a filter.
+		m := c.message(unix.RTM_GETROUTE, 0, &nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(fam)}}).
+			u32(unix.RTA_TABLE, unix.RT_TABLE_MAIN)
+		if index != 0 {
+			m.u32(unix.RTA_OIF, uint32(index))
+		}
+		msgs, err := m.dump(unix.RTM_NEWROUTE)
+		if errors.Is(err, unix.ENOENT) { // the table was never used
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list routes of link %d: %w", index, err)
+		}
+		for _, b := range msgs {
+			r, err := parseRoute(b)
+			if err != nil {
+				return nil, fmt.Errorf("list routes of link %d: %w", index, err)
+			}
+			list = append(list, r)
+		}
+	}
+	return list, nil
+}
+
+func parseRoute(b []byte) (Route, error) {
+	if len(b) < unix.SizeofRtMsg {
+		return Route{}, errors.New("short route message")
+	}
+	h := nl.DeserializeRtMsg(b)
+	r := Route{
+		Protocol: int(h.Protocol), Scope: int(h.Scope), Table: int(h.Table), Type: int(h.Type),
+		OnLink: h.Flags&unix.RTNH_F_ONLINK != 0,
+	}
+	dst := netip.IPv4Unspecified()
+	if h.Family == unix.AF_INET6 {
+		dst = netip.IPv6Unspecified()
+	}
+	err := attrs(b[unix.SizeofRtMsg:], func(kind uint16, v []byte) {
+		switch kind {
+		case unix.RTA_DST:
+			dst, _ = netip.AddrFromSlice(v)
+		case unix.RTA_GATEWAY, unix.RTA_VIA:
+			r.GW = gateway(kind, v)
+		case unix.RTA_PREFSRC:
+			r.Src, _ = netip.AddrFromSlice(v)
+		case unix.RTA_OIF:
+			r.Index = int(u32(v))
+		case unix.RTA_PRIORITY:
+			r.Priority = int(u32(v))
+		case unix.RTA_TABLE: // all 32 bits; the header has room for 8
+			r.Table = int(u32(v))
+		case unix.RTA_MULTIPATH:
+			r.Multipath = parseHops(v)
+		}
+	})
+	r.Dst = netip.PrefixFrom(dst, int(h.Dst_len))
+	return r, err
+}
+
+// gateway reads RTA_GATEWAY, an address, or RTA_VIA, a family and an address.
+func gateway(kind uint16, v []byte) netip.Addr {
+	if kind == unix.RTA_VIA && len(v) > 2 {
+		v = v[2:]
+	}
+	a, _ := netip.AddrFromSlice(v)
+	return a
+}
+
+// parseHops reads a row of struct rtnexthop, each followed by attributes.
+func parseHops(b []byte) (hops []Hop) {
+	for len(b) >= unix.SizeofRtNexthop {
+		size := int(binary.NativeEndian.Uint16(b))
+		if size < unix.SizeofRtNexthop || size > len(b) {
+			return hops
+		}
+		hop := Hop{Weight: int(b[3]) + 1, Index: int(u32(b[4:]))}
+		_ = attrs(b[unix.SizeofRtNexthop:size], func(kind uint16, v []byte) {
+			if kind == unix.RTA_GATEWAY || kind == unix.RTA_VIA {
+				hop.GW = gateway(kind, v)
+			}
+		})
+		hops = append(hops, hop)
+		b = b[min((size+3)&^3, len(b)):]
+	}
+	return hops
+}
+
+// ReplaceRoute makes the route, in place of one with the same destination and
+// metric. Multipath is not written.
+func (c *Conn) ReplaceRoute(r Route) error {
+	if r.Scope == 0 && r.Dst.Addr().Is4() && !r.GW.IsValid() {
+		r.Scope = unix.RT_SCOPE_LINK
+	}
+	r.Protocol = orDefault(r.Protocol, unix.RTPROT_BOOT)
+	r.Type = orDefault(r.Type, unix.RTN_UNICAST)
+	if err := c.routeMessage(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, r).exec(); err != nil {
+		return fmt.Errorf("replace route %s: %w", r.Dst, err)
+	}
+	return nil
+}
+
+// DelRoute deletes the route that has r's destination and what else r gives of
+// gateway, link, metric, protocol and type. A route that is gone is success.
+func (c *Conn) DelRoute(r Route) error {
+	if r.Scope == 0 {
+		r.Scope = unix.RT_SCOPE_NOWHERE // any
+	}
+	if err := gone(c.routeMessage(unix.RTM_DELROUTE, 0, r).exec()); err != nil {
+		return fmt.Errorf("delete route %s: %w", r.Dst, err)
+	}
+	return nil
+}
+
+func (c *Conn) routeMessage(kind, flags int, r Route) message {
+	dst := r.Dst.Masked()
+	h := &nl.RtMsg{RtMsg: unix.RtMsg{
+		Family: uint8(family(dst.Addr())), Dst_len: uint8(dst.Bits()),
+		Protocol: uint8(r.Protocol), Scope: uint8(r.Scope), Type: uint8(r.Type),
+	}}
+	if r.OnLink {
+		h.Flags |= unix.RTNH_F_ONLINK
+	}
+	m := c.message(kind, flags, h).
+		u32(unix.RTA_TABLE, uint32(orDefault(r.Table, unix.RT_TABLE_MAIN))).
+		addr(unix.RTA_DST, dst.Addr())
+	if r.Index != 0 {
+		m.u32(unix.RTA_OIF, uint32(r.Index))
+	}
+	if r.GW.IsValid() {
+		putGateway(m, dst.Addr(), r.GW)
+	}
+	if r.Src.IsValid() {
+		m.addr(unix.RTA_PREFSRC, r.Src)
+	}
+	if r.Priority != 0 {
+		m.u32(unix.RTA_PRIORITY, uint32(r.Priority))
+	}
+	return m
+}
+
+func putGateway(m message, dst, gw netip.Addr) {
+	if dst.Is4() == gw.Is4() {
+		m.addr(unix.RTA_GATEWAY, gw)
+		return
+	}
+	via := binary.NativeEndian.AppendUint16(nil, uint16(family(gw)))
+	m.attr(unix.RTA_VIA, append(via, gw.AsSlice()...))
+}
+
+func orDefault(v, def int) int {
+	if v == 0 {
+		return def
+	}
+	return v
+}

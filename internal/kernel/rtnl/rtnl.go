@@ -1,0 +1,235 @@
+// Package rtnl gives idempotent verbs over rtnetlink: links, addresses and
+// routes of one network namespace. A socket is opened inside the namespace and
+// stays there; no goroutine is moved. A kernel error number becomes a sentinel
+// of package core here and nowhere else: core.ErrNotFound for a link, address
+// or route that is not there, core.ErrExists for a name that is taken. The
+// package knows no pods, bridges or marks; groups and names are the caller's.
+package rtnl
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"syscall"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+)
+
+// dumpTries bounds the repetitions of a dump that changes interrupted.
+const dumpTries = 5
+
+// Conn is an rtnetlink socket in one namespace. It is for one goroutine at a
+// time: the kernel serves a socket's requests one by one, so workers that
+// share one wait for each other's RCU grace periods (spec/performance.md).
+type Conn struct {
+	ns   *netns.Handle // nil: where the socket was opened
+	sock *nl.SocketHandle
+	// socks is what nl.NetlinkRequest wants to be given.
+	socks map[int]*nl.SocketHandle
+}
+
+// Open opens a socket in ns, or in the calling thread's namespace when ns is
+// nil. The Conn does not own ns, which must stay open as long as it is used.
+func Open(ns *netns.Handle) (*Conn, error) {
+	var sock *nl.NetlinkSocket
+	dial := func() (err error) {
+		sock, err = nl.Subscribe(unix.NETLINK_ROUTE)
+		return err
+	}
+	var err error
+	if ns == nil {
+		err = dial()
+	} else {
+		err = ns.Do(dial)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open rtnetlink: %w", err)
+	}
+	if err := configure(sock); err != nil {
+		_ = sock.Close()
+		return nil, fmt.Errorf("open rtnetlink: %w", err)
+	}
+	h := &nl.SocketHandle{Socket: sock}
+	return &Conn{ns: ns, sock: h, socks: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: h}}, nil
+}
+
+// configure asks for error texts, and for strict dumps: the kernel then
+// filters addresses and routes by link itself (Linux >= 4.20).
+func configure(s *nl.NetlinkSocket) error {
+	if err := s.SetExtAck(true); err != nil {
+		return fmt.Errorf("NETLINK_EXT_ACK: %w", err)
+	}
+	err := unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
+	if err != nil {
+		return fmt.Errorf("NETLINK_GET_STRICT_CHK needs Linux >= 4.20: %w", err)
+	}
+	return nil
+}
+
+// Close closes the socket.
+func (c *Conn) Close() error { return c.sock.Close() }
+
+// Pool keeps idle sockets of one namespace for the next worker.
+type Pool struct {
+	ns   *netns.Handle
+	mu   sync.Mutex
+	idle []*Conn
+}
+
+// maxIdle is how many idle sockets a Pool keeps; a burst's surplus is closed.
+const maxIdle = 32
+
+// NewPool makes an empty pool for ns (nil: the current namespace). Sockets are
+// opened when they are asked for.
+func NewPool(ns *netns.Handle) *Pool { return &Pool{ns: ns} }
+
+// Get takes an idle socket or opens one. Put it back when done.
+func (p *Pool) Get() (*Conn, error) {
+	p.mu.Lock()
+	if n := len(p.idle); n > 0 {
+		c := p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		p.mu.Unlock()
+		return c, nil
+	}
+	p.mu.Unlock()
+	return Open(p.ns)
+}
+
+// Put gives a socket back. A reply that a failed call left unread cannot
+// confuse the next user: every request has its own sequence number.
+func (p *Pool) Put(c *Conn) {
+	p.mu.Lock()
+	keep := len(p.idle) < maxIdle
+	if keep {
+		p.idle = append(p.idle, c)
+	}
+	p.mu.Unlock()
+	if !keep {
+		_ = c.Close()
+	}
+}
+
+// Close closes the idle sockets.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.idle {
+		_ = c.Close()
+	}
+	p.idle = nil
+}
+
+// message is one request under construction.
+type message struct{ *nl.NetlinkRequest }
+
+func (c *Conn) message(kind, flags int, header nl.NetlinkRequestData) message {
+	m := message{&nl.NetlinkRequest{
+		NlMsghdr: unix.NlMsghdr{
+			Len:   unix.SizeofNlMsghdr,
+			Type:  uint16(kind),
+			Flags: uint16(unix.NLM_F_REQUEST | flags),
+		},
+		Sockets: c.socks,
+	}}
+	m.AddData(header)
+	return m
+}
+
+func (m message) attr(kind int, data []byte) message {
+	m.AddData(nl.NewRtAttr(kind, data))
+	return m
+}
+
+func (m message) u32(kind int, v uint32) message { return m.attr(kind, nl.Uint32Attr(v)) }
+
+func (m message) text(kind int, s string) message { return m.attr(kind, nl.ZeroTerminated(s)) }
+
+func (m message) addr(kind int, a netip.Addr) message { return m.attr(kind, a.AsSlice()) }
+
+// exec sends the message and waits for the kernel's acknowledgement.
+func (m message) exec() error {
+	m.Flags |= unix.NLM_F_ACK
+	_, err := m.Execute(unix.NETLINK_ROUTE, 0)
+	return sentinel(err)
+}
+
+// one sends the message and returns the single reply of type reply.
+func (m message) one(reply uint16) ([]byte, error) {
+	msgs, err := m.Execute(unix.NETLINK_ROUTE, reply)
+	switch {
+	case err != nil:
+		return nil, sentinel(err)
+	case len(msgs) == 0:
+		return nil, fmt.Errorf("no reply of type %d", reply)
+	}
+	return msgs[0], nil
+}
+
+// dump asks for all of a kind. A dump during which things changed may lack
+// entries, so it is made again.
+func (m message) dump(reply uint16) ([][]byte, error) {
+	m.Flags |= unix.NLM_F_DUMP
+	for try := 1; ; try++ {
+		msgs, err := m.Execute(unix.NETLINK_ROUTE, reply)
+		if err == nil || try == dumpTries || !errors.Is(err, nl.ErrDumpInterrupted) {
+			return msgs, sentinel(err)
+		}
+	}
+}
+
+// sentinel names the error numbers that callers decide by. The number itself
+// and the kernel's text stay in the chain.
+func sentinel(err error) error {
+	var errno syscall.Errno
+	if !errors.As(err, &errno) {
+		return err
+	}
+	switch errno {
+	case unix.ENODEV, unix.ESRCH, unix.EADDRNOTAVAIL:
+		return fmt.Errorf("%w (%w)", core.ErrNotFound, err)
+	case unix.EEXIST:
+		return fmt.Errorf("%w (%w)", core.ErrExists, err)
+	}
+	return err
+}
+
+// gone makes success of core.ErrNotFound: deleting what is not there.
+func gone(err error) error {
+	if errors.Is(err, core.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// attrs calls fn for each attribute in b; nested flags are taken off the type.
+func attrs(b []byte, fn func(kind uint16, v []byte)) error {
+	list, err := nl.ParseRouteAttr(b)
+	if err != nil {
+		return fmt.Errorf("parse reply: %w", err)
+	}
+	for _, a := range list {
+		fn(a.Attr.Type&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER), a.Value)
+	}
+	return nil
+}
+
+func u32(b []byte) uint32 {
+	if len(b) < 4 {
+		return 0
+	}
+	return binary.NativeEndian.Uint32(b)
+}
+
+func family(a netip.Addr) int {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}

@@ -37,6 +37,23 @@ func Convert(result []byte, version string) ([]byte, error) {
 	return marshalAs(res, version)
 }
 
+// PluginResult proves what a plugin printed and gives it in the version of the
+// plugin's configuration, which a result without a version is taken to have
+// (containernetworking/cni#895). Nothing of a result in that version is lost.
+func PluginResult(out []byte, version string) (json.RawMessage, error) {
+	fixed, has, err := versioned(out, version)
+	if err != nil {
+		return nil, core.Errorf(core.CodeDecode, "result: %w", err)
+	}
+	if has == version {
+		if _, err := decodeResult(fixed, ""); err != nil {
+			return nil, core.Errorf(core.CodeDecode, "result: %w", err)
+		}
+		return fixed, nil
+	}
+	return Convert(fixed, version)
+}
+
 // LinkFromResult reads what a plugin says it made of interface ifName of the
 // pod. A result with addresses but no interface list (0.1.0, 0.2.0) speaks of
 // that interface. core.ErrNotFound: the plugin made no such interface.

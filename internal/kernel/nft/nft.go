@@ -1,0 +1,346 @@
+// Package nft keeps one nftables table that masquerades what leaves a set of
+// source networks. The table is a value (Ruleset), replaced as a whole in one
+// transaction and only when it differs. It needs the nft program, run by
+// sigs.k8s.io/knftables, so it is for changes of configuration and for audits,
+// never for single pods. The package knows prefixes and no subnets or pods.
+package nft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"go4.org/netipx"
+	"sigs.k8s.io/knftables"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+)
+
+const (
+	chain = "postrouting"
+	// A rule's comment carries this version: a change of the rules below must
+	// raise it, so that a table of an earlier program is seen as different.
+	version = "v1"
+)
+
+// Ruleset is what a Table should do. Both families may be mixed; prefixes may
+// overlap.
+type Ruleset struct {
+	Masquerade []netip.Prefix // packets from here are masqueraded ...
+	Internal   []netip.Prefix // ... unless they go here
+}
+
+// Table is one nftables table of one namespace. It is safe for concurrent use.
+type Table struct {
+	ns   *netns.Handle
+	name string
+
+	mu     sync.Mutex
+	client knftables.Interface
+}
+
+// New names a table of family inet in ns (nil: the current namespace). Nothing
+// is touched before Apply. The whole table is taken to be ours.
+func New(ns *netns.Handle, name string) *Table { return &Table{ns: ns, name: name} }
+
+// half is the part of a table for one address family.
+type half struct {
+	family string // as nft calls the protocol
+	kind   string // nft's type of address
+	is4    bool
+}
+
+var halves = []half{{"ip", "ipv4_addr", true}, {"ip6", "ipv6_addr", false}}
+
+func (h half) masquerade() string { return "masquerade-" + h.family }
+func (h half) internal() string   { return "internal-" + h.family }
+func (h half) comment() string    { return version + " " + h.family }
+
+// rule hides a source behind the address that the packet leaves by. Ports are
+// drawn fully at random: two clients that want the same port would otherwise
+// race for it and one lose its packet.
+func (h half) rule() string {
+	return knftables.Concat(h.family, "saddr", "@", h.masquerade(),
+		h.family, "daddr", "!=", "@", h.internal(), "masquerade", "random,fully-random")
+}
+
+// state is a table in comparable form: what its sets hold, and the comments of
+// its rules. knftables does not read rules back, hence the version in them.
+type state struct {
+	exists bool
+	chains []string
+	sets   map[string]*netipx.IPSet
+	rules  []string
+}
+
+// Apply makes the table equal to want; when it is so already, nothing is
+// written. With nothing to masquerade the table is removed. On error the old
+// table stays as it was.
+func (t *Table) Apply(ctx context.Context, want Ruleset) error {
+	desired, err := desire(want)
+	if err != nil {
+		return fmt.Errorf("nft table %s: %w", t.name, err)
+	}
+	err = t.run(func(c knftables.Interface) error {
+		have, err := read(ctx, c)
+		if err != nil || len(differences(desired, have)) == 0 {
+			return err
+		}
+		return c.Run(ctx, transaction(c, desired))
+	})
+	if err != nil {
+		return fmt.Errorf("apply nft table %s: %w", t.name, err)
+	}
+	return nil
+}
+
+// Read gives what the table does now; a Ruleset without prefixes when there is
+// no table. Prefixes are sorted, and merged where they overlap.
+func (t *Table) Read(ctx context.Context) (Ruleset, error) {
+	have, err := t.read(ctx)
+	if err != nil {
+		return Ruleset{}, err
+	}
+	var r Ruleset
+	for _, h := range halves {
+		// A set without its rule does nothing.
+		if slices.Contains(have.rules, h.comment()) {
+			r.Masquerade = append(r.Masquerade, prefixes(have.sets[h.masquerade()])...)
+			r.Internal = append(r.Internal, prefixes(have.sets[h.internal()])...)
+		}
+	}
+	return r, nil
+}
+
+// Check compares the table with want; the error wraps core.ErrDrift and names
+// every difference.
+func (t *Table) Check(ctx context.Context, want Ruleset) error {
+	desired, err := desire(want)
+	if err != nil {
+		return fmt.Errorf("nft table %s: %w", t.name, err)
+	}
+	have, err := t.read(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, d := range differences(desired, have) {
+		errs = append(errs, fmt.Errorf("nft table %s: %s: %w", t.name, d, core.ErrDrift))
+	}
+	return errors.Join(errs...)
+}
+
+func (t *Table) read(ctx context.Context) (have state, err error) {
+	err = t.run(func(c knftables.Interface) error {
+		have, err = read(ctx, c)
+		return err
+	})
+	if err != nil {
+		return state{}, fmt.Errorf("read nft table %s: %w", t.name, err)
+	}
+	return have, nil
+}
+
+// run calls fn in the table's namespace: nft inherits it from the thread.
+func (t *Table) run(fn func(knftables.Interface) error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	inside := func() (err error) {
+		if t.client == nil {
+			// New runs nft to learn its version; once is enough.
+			if t.client, err = knftables.New(knftables.InetFamily, t.name); err != nil {
+				t.client = nil
+				return err
+			}
+		}
+		return fn(t.client)
+	}
+	if t.ns == nil {
+		return inside()
+	}
+	return t.ns.Do(inside)
+}
+
+// desire turns a Ruleset into the table that does it.
+func desire(want Ruleset) (state, error) {
+	s := state{exists: len(want.Masquerade) > 0, sets: map[string]*netipx.IPSet{}}
+	if !s.exists {
+		return s, nil
+	}
+	s.chains = []string{chain}
+	for _, h := range halves {
+		s.rules = append(s.rules, h.comment())
+		var err [2]error
+		s.sets[h.masquerade()], err[0] = ipset(want.Masquerade, h.is4)
+		s.sets[h.internal()], err[1] = ipset(want.Internal, h.is4)
+		if err := errors.Join(err[:]...); err != nil {
+			return state{}, err
+		}
+	}
+	return s, nil
+}
+
+// ipset merges prefixes: nft refuses a set with overlapping ones.
+func ipset(list []netip.Prefix, is4 bool) (*netipx.IPSet, error) {
+	var b netipx.IPSetBuilder
+	for _, p := range list {
+		if p.Addr().Is4() == is4 {
+			b.AddPrefix(p)
+		}
+	}
+	return b.IPSet()
+}
+
+func prefixes(s *netipx.IPSet) []netip.Prefix {
+	if s == nil {
+		return nil
+	}
+	return s.Prefixes()
+}
+
+// read gets the table as it is.
+func read(ctx context.Context, c knftables.Interface) (state, error) {
+	s := state{sets: map[string]*netipx.IPSet{}}
+	all, err := c.ListAll(ctx)
+	if knftables.IsNotFound(err) {
+		return s, nil
+	}
+	if err != nil {
+		return s, err
+	}
+	s.exists, s.chains = true, all["chain"]
+	for _, name := range all["set"] {
+		elements, err := c.ListElements(ctx, "set", name)
+		if err != nil {
+			return s, err
+		}
+		if s.sets[name], err = parse(elements); err != nil {
+			return s, fmt.Errorf("set %s: %w", name, err)
+		}
+	}
+	rules, err := c.ListRules(ctx, "")
+	if err != nil {
+		return s, err
+	}
+	for _, r := range rules {
+		text := "a foreign rule"
+		if r.Comment != nil && r.Chain == chain {
+			text = *r.Comment
+		}
+		s.rules = append(s.rules, text)
+	}
+	return s, nil
+}
+
+// parse reads elements: an address, a prefix or a range each.
+func parse(elements []*knftables.Element) (*netipx.IPSet, error) {
+	var b netipx.IPSetBuilder
+	for _, e := range elements {
+		key := strings.Join(e.Key, ".")
+		if from, to, ok := strings.Cut(key, "-"); ok {
+			r, err := netipx.ParseIPRange(from + "-" + to)
+			if err != nil {
+				return nil, err
+			}
+			b.AddRange(r)
+			continue
+		}
+		if p, err := netip.ParsePrefix(key); err == nil {
+			b.AddPrefix(p)
+			continue
+		}
+		a, err := netip.ParseAddr(key)
+		if err != nil {
+			return nil, err
+		}
+		b.Add(a)
+	}
+	return b.IPSet()
+}
+
+// differences says in words how have is not want.
+func differences(want, have state) []string {
+	switch {
+	case !want.exists && !have.exists:
+		return nil
+	case !want.exists:
+		return []string{"is there though nothing is masqueraded"}
+	case !have.exists:
+		return []string{"is missing"}
+	}
+	var out []string
+	for _, h := range halves {
+		for _, name := range []string{h.masquerade(), h.internal()} {
+			out = append(out, setDifferences(name, want.sets[name], have.sets[name])...)
+		}
+	}
+	for name := range have.sets {
+		if want.sets[name] == nil {
+			out = append(out, fmt.Sprintf("set %s is foreign", name))
+		}
+	}
+	if !slices.Equal(want.chains, have.chains) {
+		out = append(out, fmt.Sprintf("chains are %q, want %q", have.chains, want.chains))
+	}
+	if !slices.Equal(want.rules, have.rules) {
+		out = append(out, fmt.Sprintf("rules are %q, want %q", have.rules, want.rules))
+	}
+	return out
+}
+
+func setDifferences(name string, want, have *netipx.IPSet) (out []string) {
+	if have == nil {
+		return []string{fmt.Sprintf("set %s is missing", name)}
+	}
+	for _, p := range minus(want, have) {
+		out = append(out, fmt.Sprintf("set %s lacks %s", name, p))
+	}
+	for _, p := range minus(have, want) {
+		out = append(out, fmt.Sprintf("set %s holds %s too much", name, p))
+	}
+	return out
+}
+
+func minus(a, b *netipx.IPSet) []netip.Prefix {
+	var d netipx.IPSetBuilder
+	d.AddSet(a)
+	d.RemoveSet(b)
+	s, err := d.IPSet()
+	if err != nil { // the operands are sets already: nothing is left to be malformed
+		return nil
+	}
+	return s.Prefixes()
+}
+
+// transaction replaces the table as a whole: whatever was done to the old one
+// is gone, and no packet sees a state between.
+func transaction(c knftables.Interface, want state) *knftables.Transaction {
+	tx := c.NewTransaction()
+	tx.Add(&knftables.Table{}) // so that there is one to delete
+	tx.Delete(&knftables.Table{})
+	if !want.exists {
+		return tx
+	}
+	tx.Add(&knftables.Table{})
+	tx.Add(&knftables.Chain{
+		Name:     chain,
+		Type:     knftables.PtrTo(knftables.NATType),
+		Hook:     knftables.PtrTo(knftables.PostroutingHook),
+		Priority: knftables.PtrTo(knftables.SNATPriority),
+	})
+	for _, h := range halves {
+		for _, name := range []string{h.masquerade(), h.internal()} {
+			tx.Add(&knftables.Set{Name: name, Type: h.kind, Flags: []knftables.SetFlag{knftables.IntervalFlag}})
+			for _, p := range want.sets[name].Prefixes() {
+				tx.Add(&knftables.Element{Set: name, Key: []string{p.String()}})
+			}
+		}
+		tx.Add(&knftables.Rule{Chain: chain, Rule: h.rule(), Comment: knftables.PtrTo(h.comment())})
+	}
+	return tx
+}

@@ -1,0 +1,146 @@
+// Package sysfs reads and writes what the kernel offers beside netlink's
+// routing family: sysctls under /proc/sys, ethtool's checksum offload, and
+// which generic netlink families (kernel features) are there. Network sysctls
+// and devices are those of the calling thread's namespace: call from inside
+// netns.Handle.Do for another one. The package knows no pods and no drivers.
+package sysfs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+const sysctlRoot = "/proc/sys"
+
+// ReadSysctl gives a sysctl's value without surrounding space. name is either
+// dotted ("net.ipv4.ip_forward") or a path below /proc/sys
+// ("net/ipv4/conf/eth0.100/arp_notify", for interfaces with a dot in the name).
+// SysctlMissing tells an error's commonest cause.
+func ReadSysctl(name string) (string, error) {
+	path, err := sysctlPath(name)
+	if err != nil {
+		return "", err
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read sysctl %s: %w", name, err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// WriteSysctl sets a sysctl. It writes only on difference, so that a value
+// that is right already is no error on a read-only /proc/sys.
+func WriteSysctl(name, value string) error {
+	have, err := ReadSysctl(name)
+	if err != nil || have == value {
+		return err
+	}
+	path, err := sysctlPath(name)
+	if err != nil {
+		return err
+	}
+	// Not os.WriteFile: a sysctl must not be created and need not be truncated.
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.WriteString(value)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("set sysctl %s = %s: %w", name, value, err)
+	}
+	return nil
+}
+
+// SysctlMissing tells that a sysctl does not exist: the kernel lacks the
+// feature (IPv6 disabled at boot, for one), or the interface is gone.
+func SysctlMissing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+func sysctlPath(name string) (string, error) {
+	rel := name
+	if !strings.Contains(name, "/") {
+		rel = strings.ReplaceAll(name, ".", "/")
+	}
+	if !filepath.IsLocal(rel) || rel == "." {
+		return "", fmt.Errorf("sysctl name %q: %w", name, fs.ErrInvalid)
+	}
+	return filepath.Join(sysctlRoot, rel), nil
+}
+
+// TxChecksumOff turns the transmit checksum offload of a device off, and with
+// it TCP segmentation offload. A userspace datapath reads frames from a veth as
+// they are: one whose checksum was left to hardware would arrive broken.
+// core.ErrNotFound if there is no such device.
+func TxChecksumOff(ifname string) error {
+	if _, err := ethtool(ifname, unix.ETHTOOL_STXCSUM, 0); err != nil {
+		return fmt.Errorf("turn off tx checksum of %s: %w", ifname, err)
+	}
+	return nil
+}
+
+// TxChecksum tells whether a device's transmit checksum offload is on.
+func TxChecksum(ifname string) (bool, error) {
+	v, err := ethtool(ifname, unix.ETHTOOL_GTXCSUM, 0)
+	if err != nil {
+		return false, fmt.Errorf("read tx checksum of %s: %w", ifname, err)
+	}
+	return v != 0, nil
+}
+
+// ethtoolValue is struct ethtool_value of linux/ethtool.h.
+type ethtoolValue struct{ cmd, data uint32 }
+
+// ethtool does one SIOCETHTOOL. The library for it first asks for the device's
+// whole list of features and their names, four calls instead of this one.
+func ethtool(ifname string, cmd, data uint32) (uint32, error) {
+	if len(ifname) >= unix.IFNAMSIZ {
+		return 0, fmt.Errorf("interface name of %d bytes: %w", len(ifname), unix.EINVAL)
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, os.NewSyscallError("socket", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	v := ethtoolValue{cmd: cmd, data: data}
+	var req struct { // struct ifreq
+		name  [unix.IFNAMSIZ]byte
+		value *ethtoolValue
+		_     [16]byte
+	}
+	copy(req.name[:], ifname)
+	req.value = &v
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
+	switch errno {
+	case 0:
+		return v.data, nil
+	case unix.ENODEV:
+		return 0, fmt.Errorf("%w (%w)", core.ErrNotFound, errno)
+	}
+	return 0, os.NewSyscallError("ioctl SIOCETHTOOL", errno)
+}
+
+// GenlFamily tells whether the kernel has a generic netlink family. Asking
+// makes the kernel load the module that provides it, if there is one.
+func GenlFamily(name string) (bool, error) {
+	_, err := netlink.GenlFamilyGet(name)
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, unix.ENOENT):
+		return false, nil
+	}
+	return false, fmt.Errorf("look for genetlink family %s: %w", name, err)
+}
+
+// HasOpenvswitch tells whether the kernel has Open vSwitch's datapath; without
+// it a bridge must use the userspace one (datapath_type netdev).
+func HasOpenvswitch() (bool, error) { return GenlFamily("ovs_datapath") }

@@ -186,6 +186,7 @@ type Subnet struct {
 	MTU         int            `json:"mtu,omitempty"`  // bytes, 0 = the node's
 	NATOutgoing bool           `json:"natOutgoing,omitempty"`
 	Default     bool           `json:"default,omitempty"`
+	Namespaces  []string       `json:"namespaces,omitempty"` // whose pods come here unasked
 	// Implied marks a subnet that no object declares: it follows from the
 	// annotations a controller left on a pod. It has no gateway of ours.
 	Implied bool `json:"implied,omitempty"`

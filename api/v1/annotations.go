@@ -1,0 +1,55 @@
+package v1
+
+// Annotations of NPWG (multi-network standard v1.3, sections 4.1 and 3.2).
+const (
+	AnnNetworks     = "k8s.v1.cni.cncf.io/networks"
+	AnnStatus       = "k8s.v1.cni.cncf.io/network-status"
+	AnnResourceName = "k8s.v1.cni.cncf.io/resourceName" // on a NAD
+)
+
+// AnnDefaultNetwork replaces a pod's default network by a NAD (Multus).
+const AnnDefaultNetwork = "v1.multus-cni.io/default-network"
+
+// Rates that Kubernetes itself defines, as resource quantities in bit/s;
+// ingress is towards the pod.
+const (
+	AnnIngressBandwidth = "kubernetes.io/ingress-bandwidth"
+	AnnEgressBandwidth  = "kubernetes.io/egress-bandwidth"
+)
+
+// ProviderSuffix stands between a provider and a field in an annotation key:
+// "ovn" + ProviderSuffix + FieldIP is ovn.kubernetes.io/ip_address.
+const ProviderSuffix = ".kubernetes.io/"
+
+// Fields of a NIC's annotations (spec/sdn.md, section 3). Comma-separated pairs
+// are dual stack.
+const (
+	FieldIP              = "ip_address"
+	FieldMAC             = "mac_address"
+	FieldCIDR            = "cidr"
+	FieldGateway         = "gateway"
+	FieldSubnet          = "logical_switch"
+	FieldRoutes          = "routes" // JSON [{"dst": "10.0.0.0/8", "gw": "10.16.0.1"}]
+	FieldAllocated       = "allocated"
+	FieldRouted          = "routed"
+	FieldIngressRate     = "ingress_rate"  // Mbit/s towards the pod
+	FieldEgressRate      = "egress_rate"   // Mbit/s from the pod
+	FieldIngressBurst    = "ingress_burst" // Mbit
+	FieldEgressBurst     = "egress_burst"  // Mbit
+	FieldLatency         = "latency"       // ms
+	FieldJitter          = "jitter"        // ms
+	FieldLimit           = "limit"         // packets
+	FieldLoss            = "loss"          // percent
+	FieldMirror          = "mirror"
+	FieldVLAN            = "vlan_id"
+	FieldNICType         = "pod_nic_type"
+	FieldDefaultRoute    = "default_route"
+	FieldProviderNetwork = "provider_network"
+	FieldNetworkType     = "network_type"
+)
+
+// Values of FieldNICType that Fairlead makes.
+const (
+	NICVeth     = "veth-pair"
+	NICInternal = "internal-port"
+)

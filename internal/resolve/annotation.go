@@ -1,0 +1,340 @@
+package resolve
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/cniconf"
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// Bounds of annotation values: wide enough for any real link, narrow enough
+// that OVS' 32-bit columns (kbit/s, microseconds) hold the product.
+const (
+	maxMbit   = 1_000_000 // 1 Tbit/s
+	maxMillis = 3_600_000 // one hour
+	maxLimit  = 10_000_000
+)
+
+// notes reads the annotations of one NIC. The first refusal stays in err and
+// later reads give zero values, so that a reader asks once at the end.
+type notes struct {
+	all      map[string]string
+	provider string // "ovn" or the NAD's provider
+	ifName   string
+	err      error
+}
+
+// candidates are the keys that may hold field, the most specific first
+// (spec/sdn.md sections 2 and 3): for one interface of a NAD that is attached
+// twice, for the provider, for the NAD written without ".ovn".
+func (n *notes) candidates(field string) []string {
+	if n.provider == v1.DefaultProvider {
+		return []string{v1.DefaultProvider + v1.ProviderSuffix + field}
+	}
+	nad := strings.TrimSuffix(n.provider, "."+v1.DefaultProvider)
+	keys := []string{
+		n.provider + "." + n.ifName + v1.ProviderSuffix + field,
+		nad + v1.ProviderSuffix + field + "." + n.ifName,
+		n.provider + v1.ProviderSuffix + field,
+		nad + v1.ProviderSuffix + field,
+	}
+	return slices.Compact(keys)
+}
+
+// get finds field and the key that holds it. An empty value is no value:
+// controllers blank keys that they cannot remove.
+func (n *notes) get(field string) (key, value string, ok bool) {
+	if n.err != nil {
+		return "", "", false
+	}
+	for _, key := range n.candidates(field) {
+		if v := strings.TrimSpace(n.all[key]); v != "" {
+			return key, v, true
+		}
+	}
+	return "", "", false
+}
+
+// key is the key that holds field, for messages about it.
+func (n *notes) key(field string) string {
+	keys := n.candidates(field)
+	for _, k := range keys {
+		if strings.TrimSpace(n.all[k]) != "" {
+			return k
+		}
+	}
+	return n.provider + v1.ProviderSuffix + field
+}
+
+func (n *notes) refuse(key, value, format string, args ...any) {
+	if n.err == nil {
+		n.err = refused(core.CodeValue, key, value, format, args...)
+	}
+}
+
+// addrs reads "v4", "v6" or "v4,v6".
+func (n *notes) addrs(field string) []netip.Addr {
+	key, value, ok := n.get(field)
+	if !ok {
+		return nil
+	}
+	var out []netip.Addr
+	for _, s := range strings.Split(value, ",") {
+		a, err := parseAddr(s)
+		if err != nil {
+			n.refuse(key, value, "%v", err)
+			return nil
+		}
+		out = append(out, a)
+	}
+	if err := onePerFamily(out); err != nil {
+		n.refuse(key, value, "%v", err)
+		return nil
+	}
+	return out
+}
+
+// cidrs reads one network per family.
+func (n *notes) cidrs(field string) []netip.Prefix {
+	key, value, ok := n.get(field)
+	if !ok {
+		return nil
+	}
+	var out []netip.Prefix
+	var addrs []netip.Addr
+	for _, s := range strings.Split(value, ",") {
+		p, err := netip.ParsePrefix(strings.TrimSpace(s))
+		if err != nil || p.Bits() == 0 || p.Addr().Is4In6() {
+			n.refuse(key, value, "is not a network in CIDR form")
+			return nil
+		}
+		out, addrs = append(out, p.Masked()), append(addrs, p.Addr())
+	}
+	if onePerFamily(addrs) != nil {
+		n.refuse(key, value, "names two networks of one family")
+		return nil
+	}
+	return out
+}
+
+// number reads a whole number within [least, most]; ok tells that it was there.
+func (n *notes) number(field string, least, most int, unit string) (v int, ok bool) {
+	key, value, ok := n.get(field)
+	if !ok {
+		return 0, false
+	}
+	v, err := strconv.Atoi(value)
+	if err != nil || v < least || v > most {
+		n.refuse(key, value, "is not a whole number of %s from %d to %d", unit, least, most)
+		return 0, false
+	}
+	return v, true
+}
+
+// flag reads true or false; ok tells that it was there.
+func (n *notes) flag(field string) (v, ok bool) {
+	key, value, ok := n.get(field)
+	if ok && value != "true" && value != "false" {
+		n.refuse(key, value, "is neither true nor false")
+	}
+	return value == "true", ok
+}
+
+func (n *notes) oneOf(field string, values ...string) string {
+	key, value, ok := n.get(field)
+	if ok && !slices.Contains(values, value) {
+		n.refuse(key, value, "is none of %s", strings.Join(values, ", "))
+	}
+	return value
+}
+
+func (n *notes) name(field string) string {
+	key, value, ok := n.get(field)
+	if ok && !isName(value) {
+		n.refuse(key, value, "is not a DNS-1123 name")
+	}
+	return value
+}
+
+func (n *notes) mac(field string) core.MAC {
+	key, value, ok := n.get(field)
+	if !ok {
+		return nil
+	}
+	mac, err := parseMAC(value)
+	if err != nil {
+		n.refuse(key, value, "%v", err)
+	}
+	return mac
+}
+
+// routes reads a JSON list of {dst, gw}; without gw a route is on-link.
+func (n *notes) routes(field string) []core.Route {
+	key, value, ok := n.get(field)
+	if !ok {
+		return nil
+	}
+	var list []struct {
+		Dst string `json:"dst"`
+		GW  string `json:"gw"`
+	}
+	d := json.NewDecoder(bytes.NewReader([]byte(value)))
+	d.DisallowUnknownFields()
+	if err := cniconf.Strict([]byte(value)); err != nil {
+		n.refuse(key, value, "is not a list of routes: %v", err)
+		return nil
+	}
+	if err := d.Decode(&list); err != nil {
+		n.refuse(key, value, "is not a list of routes: %v", err)
+		return nil
+	}
+	var out []core.Route
+	for i, e := range list {
+		r, err := parseRoute(e.Dst, e.GW)
+		if err != nil {
+			n.refuse(fmt.Sprintf("%s[%d]", key, i), value, "%v", err)
+			return nil
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+func parseRoute(dst, gw string) (core.Route, error) {
+	p, err := netip.ParsePrefix(dst)
+	if err != nil || p.Addr().Is4In6() {
+		return core.Route{}, fmt.Errorf("dst %q is not a network in CIDR form", dst)
+	}
+	r := core.Route{Dst: p.Masked()}
+	if gw == "" {
+		return r, nil
+	}
+	if r.GW, err = parseAddr(gw); err != nil {
+		return core.Route{}, fmt.Errorf("gw %q %w", gw, err)
+	}
+	if r.GW.Is4() != p.Addr().Is4() {
+		return core.Route{}, fmt.Errorf("gw %q is not of the family of %s", gw, dst)
+	}
+	return r, nil
+}
+
+// qos reads rates and impairments, and refuses parts that mean nothing alone.
+func (n *notes) qos() core.QoS {
+	var q core.QoS
+	for _, f := range []struct {
+		to    *int
+		field string
+		most  int
+		unit  string
+	}{
+		{&q.IngressMbps, v1.FieldIngressRate, maxMbit, "Mbit/s"},
+		{&q.EgressMbps, v1.FieldEgressRate, maxMbit, "Mbit/s"},
+		{&q.IngressBurstMbit, v1.FieldIngressBurst, maxMbit, "Mbit"},
+		{&q.EgressBurstMbit, v1.FieldEgressBurst, maxMbit, "Mbit"},
+		{&q.LatencyMs, v1.FieldLatency, maxMillis, "ms"},
+		{&q.JitterMs, v1.FieldJitter, maxMillis, "ms"},
+		{&q.LimitPackets, v1.FieldLimit, maxLimit, "packets"},
+		{&q.LossPercent, v1.FieldLoss, 100, "percent"},
+	} {
+		*f.to, _ = n.number(f.field, 0, f.most, f.unit)
+	}
+	n.needs(q.IngressBurstMbit, v1.FieldIngressBurst, q.IngressMbps, v1.FieldIngressRate)
+	n.needs(q.EgressBurstMbit, v1.FieldEgressBurst, q.EgressMbps, v1.FieldEgressRate)
+	n.needs(q.JitterMs, v1.FieldJitter, q.LatencyMs, v1.FieldLatency)
+	return q
+}
+
+func (n *notes) needs(v int, field string, base int, baseField string) {
+	if v != 0 && base == 0 {
+		n.refuse(n.key(field), strconv.Itoa(v), "is set without %s", baseField)
+	}
+}
+
+// asked is what the annotations of one NIC ask for.
+type asked struct {
+	ips          []netip.Addr
+	mac          core.MAC
+	subnet       string
+	cidrs        []netip.Prefix
+	gateways     []netip.Addr
+	routes       []core.Route
+	qos          core.QoS
+	vlan         int
+	hasVLAN      bool
+	mirror       bool
+	nicType      string
+	defaultRoute bool
+	hasDefault   bool
+}
+
+// read takes everything in; keys that only a controller acts upon are checked
+// too, since a value that nobody can read was meant to say something.
+func (n *notes) read() (asked, error) {
+	a := asked{
+		ips: n.addrs(v1.FieldIP), mac: n.mac(v1.FieldMAC), subnet: n.name(v1.FieldSubnet),
+		cidrs: n.cidrs(v1.FieldCIDR), gateways: n.addrs(v1.FieldGateway),
+		routes: n.routes(v1.FieldRoutes), qos: n.qos(),
+		nicType: n.oneOf(v1.FieldNICType, v1.NICVeth, v1.NICInternal),
+	}
+	a.vlan, a.hasVLAN = n.number(v1.FieldVLAN, 0, 4094, "an 802.1Q id")
+	a.mirror, _ = n.flag(v1.FieldMirror)
+	a.defaultRoute, a.hasDefault = n.flag(v1.FieldDefaultRoute)
+	n.flag(v1.FieldAllocated)
+	n.flag(v1.FieldRouted)
+	n.name(v1.FieldProviderNetwork)
+	n.oneOf(v1.FieldNetworkType, "geneve", "vxlan", "stt", "vlan")
+	for _, gw := range a.gateways {
+		if len(a.cidrs) > 0 && !within(gw, a.cidrs) {
+			n.refuse(n.key(v1.FieldGateway), gw.String(), "lies outside of %s", n.key(v1.FieldCIDR))
+		}
+	}
+	if a.nicType == "" {
+		a.nicType = v1.NICVeth
+	}
+	return a, n.err
+}
+
+func within(a netip.Addr, cidrs []netip.Prefix) bool {
+	return slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// CheckAnnotations finds the values that Resolve would refuse whatever NADs and
+// Subnets there are; each error is a *core.Error around an *AnnotationError. A
+// source uses it to tell the author of a file early.
+func CheckAnnotations(namespace string, all map[string]string) []error {
+	var errs []error
+	if _, err := parseNetworks(v1.AnnNetworks, all[v1.AnnNetworks], namespace); err != nil {
+		errs = append(errs, err)
+	}
+	if _, err := defaultElement(all, namespace); err != nil {
+		errs = append(errs, err)
+	}
+	for _, p := range providers(all) {
+		n := notes{all: all, provider: p}
+		if _, err := n.read(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errs
+}
+
+// providers are those that the annotation keys name for certain: "ovn" and all
+// that end in ".ovn" or, for one interface, in ".ovn.<ifname>".
+func providers(all map[string]string) []string {
+	var out []string
+	for key := range all {
+		p, _, ok := strings.Cut(key, v1.ProviderSuffix)
+		if ok && (p == v1.DefaultProvider || strings.Contains(p+".", "."+v1.DefaultProvider+".")) {
+			out = append(out, p)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}

@@ -1,0 +1,384 @@
+package resolve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/cniconf"
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// Input is one call of Resolve.
+type Input struct {
+	Request core.Request
+	// ReadConf gives the files of the configuration directory dir, sorted by
+	// name: only NADs without spec.config need it. nil means that there are none.
+	ReadConf func(dir string) ([]ConfFile, error)
+	// Log hears of files that were skipped; nil means nobody wants to know.
+	Log *slog.Logger
+}
+
+// ConfFile is a file of a CNI configuration directory.
+type ConfFile struct {
+	Name string // without directory
+	Data []byte
+	Err  error // why Data could not be read
+}
+
+// Resolve decides what the pod of a request should get: its default network
+// first, then the others in the order asked for. Everything is validated here,
+// before anything runs; what Resolve returns can fail only on addresses that
+// others hold and on the machine itself.
+//
+// Errors are *core.Error. 102: a bad value in an annotation, which the message
+// names. 103: an address that its subnet cannot give. 104: a device that the
+// network cannot use. 105: declarations that contradict each other. 101: a NAD
+// of a namespace that isolation forbids. 7: the configuration or a NAD is
+// wrong, which includes a NAD that does not exist: the runtime will ask again,
+// and code 3 would tell it that the container is unknown. 11: the source cannot
+// answer now, or knows a pod of that name with another UID.
+//
+// A pod that the source does not know, and a container that is no pod, get the
+// default network without annotations.
+func Resolve(ctx context.Context, src Source, in Input) ([]core.Want, error) {
+	if in.Log == nil {
+		in.Log = slog.New(slog.DiscardHandler)
+	}
+	r := &resolution{src: src, in: in, conf: in.Request.Conf, pod: in.Request.Pod}
+	if err := r.readPod(ctx); err != nil {
+		return nil, err
+	}
+	nets, err := r.networks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.nameInterfaces(nets); err != nil {
+		return nil, err
+	}
+	wants := make([]core.Want, 0, len(nets))
+	for i := range nets {
+		w, err := r.want(ctx, nets, i)
+		if err != nil {
+			return nil, err
+		}
+		wants = append(wants, w)
+	}
+	return wants, agree(wants, nets)
+}
+
+// resolution is one run of Resolve.
+type resolution struct {
+	src     Source
+	in      Input
+	conf    core.Conf
+	pod     core.Pod
+	notes   map[string]string // the pod's annotations
+	subnets []core.Subnet
+	loaded  bool // subnets were read
+}
+
+func (r *resolution) readPod(ctx context.Context) error {
+	if r.pod.IsZero() {
+		return nil
+	}
+	found, err := r.src.Pod(ctx, r.pod.Namespace, r.pod.Name)
+	if errors.Is(err, core.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return core.WithCode(core.CodeTryAgain, "pod "+r.pod.String(), err)
+	}
+	if r.pod.UID != "" && found.UID != "" && r.pod.UID != found.UID {
+		return core.Errorf(core.CodeTryAgain, "pod %s: K8S_POD_UID is %q but the pod known by that name has UID %q",
+			r.pod, r.pod.UID, found.UID)
+	}
+	if r.pod.UID == "" {
+		r.pod.UID = found.UID
+	}
+	r.notes = found.Annotations
+	return nil
+}
+
+// network is one network on its way to a Want.
+type network struct {
+	label    string // Want.Network
+	nad      string // "namespace/name", "" for a network of the configuration
+	chain    core.Chain
+	elem     element
+	own      *core.Conf // configuration of our own plugin, the chain's first
+	provider string     // of own
+	ifName   string
+	first    bool // the pod's default network
+	direct   bool // the runtime's own configuration, not a delegate
+}
+
+// field says in messages what asked for the network.
+func (n *network) field() string {
+	if n.elem.field != "" {
+		return n.elem.field
+	}
+	return "network " + n.label
+}
+
+// networks lists what the pod is to be attached to, the default network first.
+func (r *resolution) networks(ctx context.Context) ([]network, error) {
+	first, err := r.defaultNetwork(ctx)
+	if err != nil {
+		return nil, err
+	}
+	first.first, first.ifName = true, r.in.Request.Key.IfName
+	nets := []network{first}
+	if !r.serves() {
+		return nets, nil
+	}
+	for i := 1; i < len(r.conf.Delegates); i++ {
+		n, err := fromChain(r.conf.Delegates[i], v1.DefaultProvider)
+		if err != nil {
+			return nil, err
+		}
+		nets = append(nets, n)
+	}
+	elems, err := parseNetworks(v1.AnnNetworks, r.notes[v1.AnnNetworks], r.pod.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range elems {
+		n, err := r.fromNAD(ctx, e)
+		if err != nil {
+			return nil, err
+		}
+		nets = append(nets, n)
+	}
+	return nets, nil
+}
+
+// serves tells whether this call is for all of the pod's networks. It is for
+// one only when we are called as Kube-OVN's plugin, or for the provider of a
+// NAD: then a meta-plugin above us reads the networks annotation.
+func (r *resolution) serves() bool {
+	meta := r.conf.Type == "fairlead" || r.conf.Type == "multus"
+	return meta && (r.conf.Provider == "" || r.conf.Provider == v1.DefaultProvider)
+}
+
+func (r *resolution) defaultNetwork(ctx context.Context) (network, error) {
+	if r.serves() {
+		e, err := defaultElement(r.notes, r.multusNamespace())
+		if err != nil {
+			return network{}, err
+		}
+		if e != nil {
+			return r.fromNAD(ctx, *e)
+		}
+	}
+	if len(r.conf.Delegates) > 0 {
+		return fromChain(r.conf.Delegates[0], v1.DefaultProvider)
+	}
+	conf := r.conf
+	n := network{
+		label: conf.Name, own: &conf, provider: conf.Provider, direct: true,
+		chain: core.Chain{Name: conf.Name, Plugins: []core.Plugin{{Type: "fairlead", Raw: conf.Raw}}},
+	}
+	if n.provider == "" {
+		n.provider = v1.DefaultProvider
+	}
+	return n, nil
+}
+
+// multusNamespace is where default networks without a namespace are looked up.
+func (r *resolution) multusNamespace() string {
+	var c struct {
+		MultusNamespace string `json:"multusNamespace"`
+	}
+	if json.Unmarshal(r.conf.Raw, &c) == nil && c.MultusNamespace != "" {
+		return c.MultusNamespace
+	}
+	return "kube-system"
+}
+
+// fromChain takes a chain as it is; provider serves where our own plugin in it
+// names none. Our plugin makes an interface, so it can only stand first: a
+// later one would make the same interface again.
+func fromChain(c core.Chain, provider string) (network, error) {
+	n := network{label: c.Name, chain: c}
+	for i, p := range c.Plugins {
+		if !p.Own() {
+			continue
+		}
+		if i > 0 {
+			return n, core.Errorf(core.CodeConfig, "network %s: plugins[%d] of type %q must stand first", c.Name, i, p.Type)
+		}
+		raw, err := cniconf.PluginConf(c, p, cniconf.Inject{})
+		if err != nil {
+			return n, err
+		}
+		own, err := cniconf.Parse(raw)
+		if err != nil {
+			return n, core.WithCode(core.CodeConfig, fmt.Sprintf("network %s: plugin %q", c.Name, p.Type), err)
+		}
+		n.own, n.provider = &own, own.Provider
+		if n.provider == "" {
+			n.provider = provider
+		}
+	}
+	return n, nil
+}
+
+// nameInterfaces gives every network its interface name: what was asked for,
+// else net1, net2, ... leaving out the names that were asked for.
+func (r *resolution) nameInterfaces(nets []network) error {
+	taken := map[string]string{nets[0].ifName: "the default network"}
+	for i := range nets[1:] {
+		n := &nets[i+1]
+		if n.elem.ifName == "" {
+			continue
+		}
+		if by, ok := taken[n.elem.ifName]; ok {
+			return refused(core.CodeConflict, n.elem.field+".interface", n.elem.ifName, "is already the interface of %s", by)
+		}
+		n.ifName = n.elem.ifName
+		taken[n.ifName] = n.elem.field
+	}
+	next := 1
+	for i := range nets[1:] {
+		n := &nets[i+1]
+		for n.ifName == "" {
+			name := fmt.Sprintf("net%d", next)
+			if _, ok := taken[name]; !ok {
+				n.ifName = name
+			}
+			next++
+		}
+	}
+	return nil
+}
+
+// want turns one network into a Want.
+func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Want, error) {
+	n := &nets[at]
+	rc, err := r.runtimeConfig(n)
+	if err != nil {
+		return core.Want{}, err
+	}
+	w := core.Want{
+		Network: n.label, IfName: n.ifName, Default: n.first,
+		Gateways: n.elem.gateways, Args: r.args(n),
+	}
+	if !n.direct {
+		w.CNIVersion = n.chain.CNIVersion
+	}
+	for _, p := range n.chain.Plugins {
+		if p.Own() {
+			nic, err := r.nic(ctx, nets, at, rc)
+			if err != nil {
+				return w, err
+			}
+			w.Steps = append(w.Steps, core.Step{NIC: nic})
+			claimDefault(&w, nic, n.first)
+			continue
+		}
+		x, err := r.exec(n, p, rc)
+		if err != nil {
+			return w, err
+		}
+		x.Args = w.Args
+		w.Steps = append(w.Steps, core.Step{Exec: x})
+	}
+	return w, nil
+}
+
+// claimDefault makes the annotation default_route of a further network the
+// same as a `default-route` with that network's own gateways.
+func claimDefault(w *core.Want, nic *core.NIC, first bool) {
+	if first || !nic.DefaultRoute {
+		return
+	}
+	nic.DefaultRoute = false
+	if len(w.Gateways) == 0 {
+		w.Gateways = slices.Clone(nic.Subnet.Gateways)
+	}
+}
+
+// runtimeConfig is what the plugins of n are told by capability: the runtime's
+// for the default network only, the element's own for its network only. What
+// is asked of a network that cannot do it is an error.
+func (r *resolution) runtimeConfig(n *network) (map[string]json.RawMessage, error) {
+	out := map[string]json.RawMessage{}
+	if n.first {
+		for k, v := range r.conf.RuntimeConfig {
+			out[k] = v
+		}
+		// Nothing else would tell the user that a hostPort does not work.
+		if v := string(out["portMappings"]); v != "" && v != "null" && v != "[]" && !n.can("portMappings") {
+			return nil, core.Errorf(core.CodeConfig, "runtimeConfig.portMappings: network %s has no plugin with capability portMappings", n.label)
+		}
+	}
+	asked := n.elem.runtimeConfig()
+	for _, capability := range slices.Sorted(maps.Keys(asked)) {
+		raw, err := json.Marshal(asked[capability])
+		if err != nil {
+			return nil, core.Errorf(core.CodeValue, "%s.%s: %w", n.elem.field, fieldOf(capability), err)
+		}
+		if !n.can(capability) {
+			return nil, refused(core.CodeValue, n.elem.field+"."+fieldOf(capability), string(raw),
+				"asks network %s for capability %s, which none of its plugins has", n.label, capability)
+		}
+		out[capability] = raw
+	}
+	return out, nil
+}
+
+// can tells whether a plugin of the network has a capability. Our own NIC sets
+// addresses, MAC and rates whatever its entry declares.
+func (n *network) can(capability string) bool {
+	if n.own != nil && slices.Contains([]string{"ips", "mac", "bandwidth"}, capability) {
+		return true
+	}
+	return slices.ContainsFunc(n.chain.Plugins, func(p core.Plugin) bool { return !p.Own() && p.Capabilities[capability] })
+}
+
+// args is CNI_ARGS for n: the runtime's bytes, and the legacy MAC and IP for
+// plugins that know no capability (multinet.md, rule 2). IgnoreUnknown keeps
+// the other plugins of the chain from refusing them.
+func (r *resolution) args(n *network) string {
+	raw := r.in.Request.RawArgs
+	more := ""
+	if n.elem.mac != "" {
+		more += ";MAC=" + n.elem.mac
+	}
+	if len(n.elem.ips) > 0 {
+		more += ";IP=" + strings.Join(n.elem.ips, ",")
+	}
+	switch {
+	case more == "":
+		return raw
+	case raw == "":
+		return "IgnoreUnknown=1" + more
+	case r.in.Request.Args["IgnoreUnknown"] == "":
+		return raw + ";IgnoreUnknown=1" + more
+	}
+	return raw + more
+}
+
+func (r *resolution) exec(n *network, p core.Plugin, rc map[string]json.RawMessage) (*core.Exec, error) {
+	conf, err := cniconf.PluginConf(n.chain, p, cniconf.Inject{
+		RuntimeConfig: rc, CNIArgs: n.elem.cniArgs, DeviceID: n.elem.deviceID,
+	})
+	if err != nil {
+		return nil, core.WithCode(core.CodeConfig, n.field(), err)
+	}
+	x := &core.Exec{
+		Type: p.Type, CNIVersion: n.chain.CNIVersion, Conf: conf, Network: n.chain.Name,
+		Path: slices.Clone(r.in.Request.Path), DisableGC: n.chain.DisableGC, NoCheck: n.chain.DisableCheck,
+	}
+	if r.conf.BinDir != "" {
+		x.Path = slices.Insert(x.Path, 0, r.conf.BinDir)
+	}
+	return x, nil
+}

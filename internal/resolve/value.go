@@ -1,0 +1,112 @@
+package resolve
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"unicode"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// AnnotationError is the cause behind a refused annotation: which key, and
+// which value it held. The error around it carries the CNI code.
+type AnnotationError struct {
+	Key    string // annotation key, with the element's path where there is one
+	Value  string
+	Reason string
+}
+
+func (e *AnnotationError) Error() string {
+	return fmt.Sprintf("annotation %s: %q %s", e.Key, clip(e.Value), e.Reason)
+}
+
+// refused makes the error for one bad annotation value.
+func refused(code uint, key, value, format string, args ...any) error {
+	cause := &AnnotationError{Key: key, Value: value, Reason: fmt.Sprintf(format, args...)}
+	return &core.Error{Code: code, Msg: cause.Error(), Err: cause}
+}
+
+// clip keeps messages short: an annotation may be 8 KiB.
+func clip(s string) string {
+	const most = 80
+	if len(s) <= most {
+		return s
+	}
+	return s[:most] + "..."
+}
+
+// parseAddr reads a unicast address without zone; IPv4 written inside IPv6 is
+// refused because the two forms would not compare equal.
+func parseAddr(s string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(strings.TrimSpace(s))
+	switch {
+	case err != nil:
+		return a, fmt.Errorf("is not an IP address")
+	case a.Is4In6() || a.Zone() != "":
+		return a, fmt.Errorf("must be plain IPv4 or IPv6, without zone")
+	case a.IsMulticast() || a.IsUnspecified() || a.IsLoopback():
+		return a, fmt.Errorf("is not a unicast address")
+	}
+	return a, nil
+}
+
+// onePerFamily refuses a second address of one family.
+func onePerFamily(addrs []netip.Addr) error {
+	for i, a := range addrs {
+		for _, b := range addrs[:i] {
+			if a.Is4() == b.Is4() {
+				return fmt.Errorf("names two addresses of one family")
+			}
+		}
+	}
+	return nil
+}
+
+// parseMAC reads a unicast Ethernet address of 6 bytes.
+func parseMAC(s string) (core.MAC, error) {
+	hw, err := net.ParseMAC(strings.TrimSpace(s))
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("is not a MAC address")
+	case len(hw) != 6:
+		return nil, fmt.Errorf("has %d bytes, an Ethernet address has 6", len(hw))
+	case hw[0]&1 != 0:
+		return nil, fmt.Errorf("is a multicast address")
+	case hw.String() == "00:00:00:00:00:00":
+		return nil, fmt.Errorf("is all zero")
+	}
+	return core.MAC(hw), nil
+}
+
+// ifNameFault says why s cannot name an interface in a pod, "" if it can: the
+// kernel's rule (dev_valid_name, 15 bytes), no '%' because the kernel expands
+// it, no control or non-ASCII characters because they would have to be quoted
+// wherever the name is shown.
+func ifNameFault(s string) string {
+	switch {
+	case s == "":
+		return "is empty"
+	case len(s) > 15:
+		return "is longer than 15 characters"
+	case s == "." || s == ".." || s == "lo" || s == "all" || s == "default":
+		return "is reserved"
+	case strings.ContainsAny(s, "/:%"):
+		return "must not contain '/', ':' or '%'"
+	}
+	for _, c := range s {
+		if c > unicode.MaxASCII || unicode.IsSpace(c) || !unicode.IsPrint(c) {
+			return "must be printable ASCII without spaces"
+		}
+	}
+	return ""
+}
+
+// isName tells a DNS-1123 subdomain, the rule for NADs and Subnets.
+func isName(s string) bool { return len(validation.IsDNS1123Subdomain(s)) == 0 }
+
+// isNamespace tells a DNS-1123 label.
+func isNamespace(s string) bool { return len(validation.IsDNS1123Label(s)) == 0 }

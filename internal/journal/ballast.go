@@ -1,0 +1,77 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// ballastSize is enough for thousands of DELs: each rewrites a few pages that
+// the file mostly has already.
+const ballastSize = 1 << 20
+
+// ballast is a file that holds disk space while there is plenty. When the disk
+// is full it is removed, and what it held lets DELs be recorded (spec
+// reliability.md, "disk full"). Only the writer fills and releases it.
+type ballast struct {
+	path string
+	size int64
+	held atomic.Bool
+}
+
+// fill takes the space; having it already is success.
+func (b *ballast) fill() (err error) {
+	if b.held.Load() {
+		return nil
+	}
+	f, err := os.OpenFile(b.path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("make ballast: %w", err)
+	}
+	err = errors.Join(allocate(f, 0, b.size), f.Close())
+	if err != nil {
+		return errors.Join(fmt.Errorf("make ballast: %w", err), os.Remove(b.path))
+	}
+	b.held.Store(true)
+	return nil
+}
+
+// release gives the space back; false when there was none.
+func (b *ballast) release() bool {
+	if !b.held.CompareAndSwap(true, false) {
+		return false
+	}
+	if os.Remove(b.path) != nil {
+		return false
+	}
+	// ext4 frees the blocks when its own journal commits: ask for that now.
+	_ = syncDir(filepath.Dir(b.path))
+	return true
+}
+
+// allocate reserves n bytes of f from off, by writing zeros where the
+// filesystem knows no fallocate(2).
+func allocate(f *os.File, off, n int64) error {
+	err := unix.Fallocate(int(f.Fd()), 0, off, n)
+	if !errors.Is(err, unix.EOPNOTSUPP) {
+		return err
+	}
+	return writeZeros(f, off, n)
+}
+
+func writeZeros(f *os.File, off, n int64) error {
+	_, err := f.WriteAt(make([]byte, n), off)
+	return err
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}

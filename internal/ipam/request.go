@@ -1,0 +1,139 @@
+package ipam
+
+import (
+	"bytes"
+	"net/netip"
+
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// family indexes what exists once per address family.
+type family int
+
+const (
+	v4 family = iota
+	v6
+	families
+)
+
+func familyOf(a netip.Addr) family {
+	if a.Is4() {
+		return v4
+	}
+	return v6
+}
+
+// String is the form used in errors and statistics.
+func (f family) String() string { return [families]string{"IPv4", "IPv6"}[f] }
+
+// wish is a validated Request.
+type wish struct {
+	subnet core.Subnet
+	owner  core.Owner
+	cidrs  [families]netip.Prefix // masked; invalid = the subnet lacks it
+	fixed  [families]netip.Addr   // invalid = to be chosen
+	mac    core.MAC
+}
+
+// parse checks all that depends on the request alone.
+func parse(r Request) (wish, error) {
+	w := wish{subnet: r.Subnet, owner: r.Owner, mac: r.MAC}
+	var err error
+	if w.cidrs, err = cidrsOf(r.Subnet); err != nil {
+		return w, err
+	}
+	if r.MAC != nil {
+		if err := checkMAC(r.MAC); err != nil {
+			return w, err
+		}
+	}
+	for _, ip := range r.IPs {
+		if err := w.fix(ip); err != nil {
+			return w, err
+		}
+	}
+	for f, c := range w.cidrs {
+		if r.Subnet.Implied && c.IsValid() && !w.fixed[f].IsValid() {
+			return w, core.Errorf(core.CodeAddress,
+				"no object declares the subnet, so that an %s address cannot be chosen: request one, or declare a Subnet", family(f))
+		}
+	}
+	return w, nil
+}
+
+// cidrsOf sorts a subnet's CIDRs by family.
+func cidrsOf(s core.Subnet) ([families]netip.Prefix, error) {
+	var out [families]netip.Prefix
+	for _, c := range s.CIDRs {
+		if !c.IsValid() {
+			return out, core.Errorf(core.CodeAddress, "the subnet has an invalid CIDR")
+		}
+		f := familyOf(c.Addr())
+		if out[f].IsValid() {
+			return out, core.Errorf(core.CodeAddress, "the subnet has two %s CIDRs, %s and %s", f, out[f], c)
+		}
+		out[f] = c.Masked()
+	}
+	if len(s.CIDRs) == 0 {
+		return out, core.Errorf(core.CodeAddress, "the subnet has no CIDR")
+	}
+	return out, nil
+}
+
+// fix takes one requested address.
+func (w *wish) fix(ip netip.Addr) error {
+	if !ip.IsValid() || ip.Zone() != "" {
+		return core.Errorf(core.CodeValue, "requested address %q is not a plain IP address", ip)
+	}
+	ip = ip.Unmap()
+	f := familyOf(ip)
+	if w.fixed[f].IsValid() {
+		return core.Errorf(core.CodeValue, "two %s addresses are requested, %s and %s", f, w.fixed[f], ip)
+	}
+	if !w.cidrs[f].Contains(ip) {
+		return core.Errorf(core.CodeAddress, "requested address %s is outside of the subnet's CIDR %v", ip, w.subnet.CIDRs)
+	}
+	if why := taboo(w.cidrs[f], w.subnet.Gateways, ip); why != "" {
+		return core.Errorf(core.CodeAddress, "requested address %s is the subnet's %s", ip, why)
+	}
+	w.fixed[f] = ip
+	return nil
+}
+
+// taboo says why no pod may ever have ip, "" when one may.
+func taboo(cidr netip.Prefix, gateways []netip.Addr, ip netip.Addr) string {
+	for _, g := range gateways {
+		if g.Unmap() == ip {
+			return "gateway"
+		}
+	}
+	first, last := ends(cidr)
+	switch {
+	case !hasEnds(cidr):
+		return ""
+	case ip == first && ip.Is4():
+		return "network address"
+	case ip == first:
+		return "subnet-router anycast address (RFC 4291, 2.6.1)"
+	case ip == last && ip.Is4():
+		return "broadcast address"
+	}
+	return ""
+}
+
+// hasEnds tells whether the first and last address mean the network: not in
+// IPv4 /31 (RFC 3021) and /32, nor in IPv6 /127 (RFC 6164) and /128.
+func hasEnds(cidr netip.Prefix) bool { return cidr.Addr().BitLen()-cidr.Bits() > 1 }
+
+// checkMAC wants a unicast address that is not zero.
+func checkMAC(m core.MAC) error {
+	switch {
+	case len(m) != 6:
+		return core.Errorf(core.CodeValue, "requested MAC %q has not 6 bytes", m)
+	case m[0]&1 != 0:
+		return core.Errorf(core.CodeValue, "requested MAC %s is a multicast address", m)
+	case bytes.Equal(m, make([]byte, 6)):
+		return core.Errorf(core.CodeValue, "requested MAC %s is zero", m)
+	}
+	return nil
+}

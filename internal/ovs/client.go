@@ -1,8 +1,14 @@
 package ovs
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"sync"
 	"time"
+
+	"github.com/fairlead/fairlead/internal/core"
 )
 
 // Config says which database and which bridge a Client works on.
@@ -14,11 +20,259 @@ type Config struct {
 	Datapath string
 	Log      *slog.Logger
 	// OnReset is called, never twice at once, after each (re)connect when the
-	// cache is in sync, when the bridge vanished, and when OVS made an
-	// internal port anew (its addresses are lost then): the caller puts back
-	// what should be there.
+	// cache is in sync, when the bridge vanished, and when OVS made the
+	// bridge's own device anew (internal ports have lost their addresses
+	// then): the caller puts back what should be there.
 	OnReset func()
 	// Probe is how often a silent connection is tested and how long an answer
 	// may take; 0 = 5 s.
 	Probe time.Duration
+}
+
+const (
+	defaultProbe = 5 * time.Second
+	minBackoff   = 20 * time.Millisecond
+	maxBackoff   = 500 * time.Millisecond // a lost conf.db must be refilled within 1 s of its return
+	maxWait      = 30 * time.Second       // for an ofport, when the caller set no deadline
+)
+
+// Client keeps ports on one bridge. All methods may be called at once from
+// many goroutines; transactions are never queued behind each other, because
+// ovs-vswitchd takes what has gathered in one pass. While the database is away
+// every method fails at once with core.ErrUnavailable.
+type Client struct {
+	cfg   Config
+	log   *slog.Logger
+	reset chan struct{} // one pending OnReset is enough
+
+	mu      sync.Mutex
+	sess    *session // nil while not in sync
+	why     error    // the reason, then
+	waiters map[string]map[chan struct{}]bool
+	ifindex int // of the bridge's own device, last seen
+}
+
+// New makes a Client that is not connected; Run connects it.
+func New(cfg Config) *Client {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if cfg.Probe == 0 {
+		cfg.Probe = defaultProbe
+	}
+	return &Client{
+		cfg: cfg, log: cfg.Log.With("ovsdb", cfg.Endpoint),
+		reset:   make(chan struct{}, 1),
+		why:     errors.New("not connected yet"),
+		waiters: map[string]map[chan struct{}]bool{},
+	}
+}
+
+// Run connects and reconnects for ever; it returns when ctx ends and the
+// connection and all its goroutines are gone.
+func (c *Client) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	wg.Go(func() { c.runResets(ctx) })
+	defer wg.Wait()
+	pause := minBackoff
+	for ctx.Err() == nil {
+		begun := time.Now()
+		s, err := c.connect(ctx)
+		if err == nil {
+			c.up(s)
+			err = s.serve(ctx, c.cfg.Probe)
+		}
+		c.down(err)
+		if time.Since(begun) > c.cfg.Probe {
+			pause = minBackoff
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, maxBackoff)
+	}
+}
+
+// runResets calls OnReset, one call at a time.
+func (c *Client) runResets(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.reset:
+			if c.cfg.OnReset != nil {
+				c.cfg.OnReset()
+			}
+		}
+	}
+}
+
+func (c *Client) wantReset() {
+	select {
+	case c.reset <- struct{}{}:
+	default: // one is pending and will see this change too
+	}
+}
+
+func (c *Client) up(s *session) {
+	c.mu.Lock()
+	c.sess, c.why = s, nil
+	c.mu.Unlock()
+	c.log.Info("OVSDB connected, cache in sync")
+	c.wantReset()
+}
+
+// down forgets the session. Only the first of a row of failures is logged.
+func (c *Client) down(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sess != nil || c.why == nil {
+		c.log.Warn("OVSDB connection lost", "error", err)
+	}
+	c.sess, c.why = nil, err
+}
+
+func (c *Client) session() (*session, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.sess == nil {
+		return nil, fmt.Errorf("OVSDB %s: %w: %w", c.cfg.Endpoint, core.ErrUnavailable, c.why)
+	}
+	return c.sess, nil
+}
+
+// Connected is nil while the replica is in sync; else it wraps
+// core.ErrUnavailable and tells why.
+func (c *Client) Connected() error {
+	_, err := c.session()
+	return err
+}
+
+// Ready is nil when the replica is in sync and OVS runs the bridge; else it
+// wraps core.ErrUnavailable and tells why.
+func (c *Client) Ready() error {
+	s, err := c.session()
+	if err != nil {
+		return err
+	}
+	if s.view.bridge(c.cfg.Bridge) == nil {
+		return c.noBridge()
+	}
+	st, _ := s.view.state(c.cfg.Bridge)
+	switch {
+	case st.Error != "":
+		return fmt.Errorf("bridge %s: %w: %s", c.cfg.Bridge, core.ErrUnavailable, st.Error)
+	case st.OFPort == 0:
+		return fmt.Errorf("bridge %s: %w: ovs-vswitchd has not taken it (is it running, has it datapath type %q?)",
+			c.cfg.Bridge, core.ErrUnavailable, c.cfg.Datapath)
+	}
+	return nil
+}
+
+func (c *Client) noBridge() error {
+	return fmt.Errorf("bridge %s: %w: it is not in the database", c.cfg.Bridge, core.ErrUnavailable)
+}
+
+// PortByName is the port as the database has it; false when there is none or
+// the database is away.
+func (c *Client) PortByName(name string) (PortState, bool) {
+	s, err := c.session()
+	if err != nil {
+		return PortState{}, false
+	}
+	return s.view.state(name)
+}
+
+// PortsWith are the ports whose Interface has the external id key, with that
+// value unless it is "", sorted by name; none while the database is away.
+func (c *Client) PortsWith(key, value string) []PortState {
+	s, err := c.session()
+	if err != nil {
+		return nil
+	}
+	return s.view.ports(key, value)
+}
+
+// WaitPort waits until OVS forwards for the port and gives its OpenFlow
+// number. What OVS says against the device comes back as an error with its
+// own words; core.ErrNotFound when the port was removed meanwhile. Without a
+// deadline in ctx it waits 30 s.
+func (c *Client) WaitPort(ctx context.Context, name string) (int, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, maxWait)
+		defer cancel()
+	}
+	// Subscribed before the first look, so no event falls between.
+	changed, cancel := c.subscribe(name)
+	defer cancel()
+	for {
+		s, err := c.session()
+		if err != nil {
+			return 0, fmt.Errorf("wait for port %s: %w", name, err)
+		}
+		if n, done, err := verdict(s.view.iface(name), name); done {
+			return n, err
+		}
+		select {
+		case <-changed:
+		case <-s.ctx.Done():
+			return 0, fmt.Errorf("wait for port %s: %w", name, context.Cause(s.ctx))
+		case <-ctx.Done():
+			return 0, fmt.Errorf("wait for port %s: %w: OVS gave it no number, is ovs-vswitchd running: %w", name, core.ErrUnavailable, ctx.Err())
+		}
+	}
+}
+
+func verdict(i *ifaceRow, name string) (ofport int, done bool, err error) {
+	switch {
+	case i == nil:
+		return 0, true, fmt.Errorf("wait for port %s: %w", name, core.ErrNotFound)
+	case value(i.Error) != "":
+		return 0, true, &core.Error{Code: core.CodeIO, Msg: "Open vSwitch cannot use port " + name, Details: *i.Error}
+	case value(i.OFPort) < 0:
+		return 0, true, &core.Error{Code: core.CodeIO, Msg: "Open vSwitch cannot use port " + name, Details: "it gives no reason (ofport -1), see the log of ovs-vswitchd"}
+	}
+	return value(i.OFPort), value(i.OFPort) > 0, nil
+}
+
+// subscribe gives a channel that gets a token after each change of the
+// Interface of that name.
+func (c *Client) subscribe(name string) (<-chan struct{}, func()) {
+	ch := make(chan struct{}, 1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiters[name] == nil {
+		c.waiters[name] = map[chan struct{}]bool{}
+	}
+	c.waiters[name][ch] = true
+	return ch, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.waiters[name], ch)
+		if len(c.waiters[name]) == 0 {
+			delete(c.waiters, name)
+		}
+	}
+}
+
+// interfaceChanged wakes those who wait for the port, and asks for a reset
+// when the bridge's own device is another one than before: a restart of
+// ovs-vswitchd with the userspace datapath makes all internal ports anew.
+func (c *Client) interfaceChanged(i *ifaceRow) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for ch := range c.waiters[i.Name] {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+	if n := value(i.IfIndex); i.Name == c.cfg.Bridge && n > 0 {
+		if c.ifindex != 0 && c.ifindex != n {
+			c.wantReset()
+		}
+		c.ifindex = n
+	}
 }

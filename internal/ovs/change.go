@@ -1,0 +1,280 @@
+package ovs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// EnsureBridge makes the bridge what Config says, and the database's root row
+// if `ovs-vsctl init` never ran: datapath type, fail_mode standalone, our
+// vendor mark. A bridge that is so already costs no transaction.
+func (c *Client) EnsureBridge(ctx context.Context) error {
+	err := c.change(ctx, func(v view, t *txn) error {
+		if b := v.bridge(c.cfg.Bridge); b != nil {
+			c.repairBridge(t, b)
+			return nil
+		}
+		c.insertBridge(v, t)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("bridge %s: %w", c.cfg.Bridge, err)
+	}
+	return nil
+}
+
+func (c *Client) repairBridge(t *txn, b *bridgeRow) {
+	row := ovsdb.Row{}
+	if c.cfg.Datapath != "" && datapath(b.DatapathType) != datapath(c.cfg.Datapath) {
+		row["datapath_type"] = c.cfg.Datapath
+	}
+	if value(b.FailMode) != "standalone" {
+		row["fail_mode"] = "standalone"
+	}
+	if b.ExternalIDs[KeyVendor] != Vendor {
+		row["external_ids"] = ovsMap(merged(b.ExternalIDs, map[string]string{KeyVendor: Vendor}))
+	}
+	if len(row) > 0 {
+		t.update(tBridge, b.UUID, row)
+	}
+}
+
+// datapath makes the two names of the kernel's datapath one.
+func datapath(t string) string {
+	if t == "" {
+		return "system"
+	}
+	return t
+}
+
+func (c *Client) insertBridge(v view, t *txn) {
+	iface := t.insert(tInterface, ovsdb.Row{"name": c.cfg.Bridge, "type": "internal"})
+	port := t.insert(tPort, ovsdb.Row{"name": c.cfg.Bridge, "interfaces": ovsSet(iface)})
+	bridge := t.insert(tBridge, ovsdb.Row{
+		"name": c.cfg.Bridge, "ports": ovsSet(port), "datapath_type": c.cfg.Datapath,
+		"fail_mode": "standalone", "external_ids": ovsMap(map[string]string{KeyVendor: Vendor}),
+	})
+	if root := rows[rootRow](v, tRoot); len(root) > 0 {
+		t.add(tRoot, root[0].UUID, "bridges", bridge)
+	} else {
+		t.insert(tRoot, ovsdb.Row{"bridges": ovsSet(bridge)})
+	}
+}
+
+// AddPort makes the port what p says, in one transaction: Interface, Port,
+// QoS, Queue and the mirror's selection together; any other Interface loses
+// the same iface-id. A port that is so already costs nothing; one of the same
+// owner is changed; another owner's is core.ErrExists. OVS has not acted yet
+// when AddPort returns: see WaitPort.
+func (c *Client) AddPort(ctx context.Context, p Port) error {
+	err := c.change(ctx, func(v view, t *txn) error { return c.buildAdd(v, t, p) })
+	if err != nil {
+		return fmt.Errorf("add port %s: %w", p.Name, err)
+	}
+	return nil
+}
+
+func (c *Client) buildAdd(v view, t *txn, p Port) error {
+	b := v.bridge(c.cfg.Bridge)
+	if b == nil {
+		return c.noBridge()
+	}
+	have, found := v.state(p.Name)
+	if found && have.Owner() != p.Owner() {
+		return fmt.Errorf("%w: it belongs to %s", core.ErrExists, orNobody(have.Owner()))
+	}
+	t.expect(tBridge, b.UUID, "name", b.Name)
+	before := len(t.ops)
+	c.dropIfaceID(v, t, p)
+	switch {
+	case !found:
+		c.insertPort(v, t, p, b)
+	case have.healthy() && have.satisfies(p, b.Name):
+	case have.healthy() && have.Bridge == b.Name && have.Type == p.Type:
+		if err := c.updatePort(v, t, p, b, have); err != nil {
+			return err
+		}
+	default:
+		// OVS failed on it, or it hangs elsewhere: a new row has no old error
+		// that a waiter could take for the new outcome.
+		c.removePort(v, t, p.Name)
+		c.insertPort(v, t, p, b)
+	}
+	if len(t.ops) == before {
+		t.ops = nil // nothing but the expectation
+	}
+	return nil
+}
+
+func orNobody(owner string) string {
+	if owner == "" {
+		return "somebody else (no container_id)"
+	}
+	return owner
+}
+
+// dropIfaceID takes the logical port away from any other Interface, for
+// example from the sandbox that the runtime is replacing.
+func (c *Client) dropIfaceID(v view, t *txn, p Port) {
+	id := p.ExternalIDs[KeyIfaceID]
+	if id == "" {
+		return
+	}
+	for _, i := range byID[ifaceRow](v, tInterface, KeyIfaceID, id) {
+		if i.Name != p.Name {
+			t.drop(tInterface, i.UUID, "external_ids", KeyIfaceID)
+		}
+	}
+}
+
+func (c *Client) insertPort(v view, t *txn, p Port, b *bridgeRow) {
+	row := interfaceRow(p, nil)
+	row["name"], row["type"] = p.Name, p.Type
+	iface := t.insert(tInterface, row)
+	row = ovsdb.Row{"name": p.Name, "interfaces": ovsSet(iface), "tag": optional(p.VLAN)}
+	c.removeQoS(v, t, p.Name)
+	if p.QoS != nil {
+		row["qos"] = insertQoS(t, p.Name, p.QoS)
+	}
+	port := t.insert(tPort, row)
+	t.add(tBridge, b.UUID, "ports", port)
+	if p.Mirror {
+		c.mirror(v, t, b, port)
+	}
+}
+
+func (c *Client) updatePort(v view, t *txn, p Port, b *bridgeRow, have PortState) error {
+	port, iface := v.port(p.Name), v.iface(p.Name)
+	if port == nil || iface == nil {
+		return errMoved
+	}
+	t.expect(tPort, port.UUID, "name", p.Name)
+	t.update(tInterface, iface.UUID, interfaceRow(p, have.ExternalIDs))
+	row := ovsdb.Row{"tag": optional(p.VLAN), "trunks": ovsSet(), "vlan_mode": ovsSet()}
+	if !have.QoS.satisfies(p.QoS) {
+		c.removeQoS(v, t, p.Name)
+		row["qos"] = ovsSet()
+		if p.QoS != nil {
+			row["qos"] = insertQoS(t, p.Name, p.QoS)
+		}
+	}
+	t.update(tPort, port.UUID, row)
+	ref := ovsdb.UUID{GoUUID: port.UUID}
+	switch {
+	case p.Mirror && !have.Mirror:
+		c.mirror(v, t, b, ref)
+	case !p.Mirror && have.Mirror:
+		if m := v.mirror(b); m != nil {
+			t.drop(tMirror, m.UUID, "select_dst_port", ref)
+		}
+	}
+	return nil
+}
+
+// interfaceRow holds the columns that an update may change.
+func interfaceRow(p Port, haveIDs map[string]string) ovsdb.Row {
+	return ovsdb.Row{
+		"external_ids":           ovsMap(merged(haveIDs, p.ExternalIDs)),
+		"ingress_policing_rate":  p.PolicingRate,
+		"ingress_policing_burst": p.PolicingBurst,
+		"mac":                    macString(p.MAC),
+		"mtu_request":            optional(p.MTU),
+	}
+}
+
+func insertQoS(t *txn, port string, q *QoS) ovsdb.UUID {
+	ids := ovsMap(merged(q.ExternalIDs, map[string]string{KeyPort: port}))
+	row := ovsdb.Row{"type": q.Type, "other_config": ovsMap(q.Other), "external_ids": ids}
+	if q.QueueOther != nil {
+		queue := t.insert(tQueue, ovsdb.Row{"other_config": ovsMap(q.QueueOther), "external_ids": ids})
+		row["queues"] = ovsdb.OvsMap{GoMap: map[any]any{0: queue}}
+	}
+	return t.insert(tQoS, row)
+}
+
+// mirror selects a port for the bridge's mirror, which is made on first use
+// and stays: somebody may be watching its output. The selection itself is a
+// weak reference and goes with the port.
+func (c *Client) mirror(v view, t *txn, b *bridgeRow, port ovsdb.UUID) {
+	m := v.mirror(b)
+	t.expect(tBridge, b.UUID, "mirrors", refs(b.Mirrors)) // as m was found, or not
+	if m != nil {
+		t.add(tMirror, m.UUID, "select_dst_port", port)
+		return
+	}
+	var out ovsdb.UUID
+	if p := v.port(MirrorPort); p != nil {
+		out = ovsdb.UUID{GoUUID: p.UUID}
+	} else {
+		ids := ovsMap(map[string]string{KeyVendor: Vendor})
+		iface := t.insert(tInterface, ovsdb.Row{"name": MirrorPort, "type": "internal", "external_ids": ids})
+		out = t.insert(tPort, ovsdb.Row{"name": MirrorPort, "interfaces": ovsSet(iface)})
+		t.add(tBridge, b.UUID, "ports", out)
+	}
+	made := t.insert(tMirror, ovsdb.Row{"name": MirrorName, "output_port": out, "select_dst_port": ovsSet(port)})
+	t.add(tBridge, b.UUID, "mirrors", made)
+}
+
+// DelPort removes the port, its QoS and Queue rows and its mirror selection in
+// one transaction; a port that is gone is success. Whose port it is, the
+// caller has checked.
+func (c *Client) DelPort(ctx context.Context, name string) error {
+	return c.DelPorts(ctx, []string{name})
+}
+
+// DelPorts is DelPort for many, in one transaction.
+func (c *Client) DelPorts(ctx context.Context, names []string) error {
+	err := c.change(ctx, func(v view, t *txn) error {
+		for _, name := range names {
+			c.removePort(v, t, name)
+			c.removeQoS(v, t, name)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("delete ports %v: %w", names, err)
+	}
+	return nil
+}
+
+// removePort takes the port off its bridge and deletes its rows. The database
+// would collect them, but only after it has refused to delete the QoS row that
+// they refer to.
+func (c *Client) removePort(v view, t *txn, name string) {
+	p := v.port(name)
+	if p == nil {
+		return
+	}
+	if b := v.bridgeOf(p.UUID); b != nil {
+		t.drop(tBridge, b.UUID, "ports", ovsdb.UUID{GoUUID: p.UUID})
+	}
+	t.remove(tPort, p.UUID)
+	for _, uuid := range p.Interfaces {
+		t.remove(tInterface, uuid)
+	}
+}
+
+// removeQoS deletes the rows that carry the port's name: roots, which stay
+// also when nobody refers to them.
+func (c *Client) removeQoS(v view, t *txn, port string) {
+	for _, q := range byID[qosRow](v, tQoS, KeyPort, port) {
+		t.remove(tQoS, q.UUID)
+	}
+	for _, q := range byID[queueRow](v, tQueue, KeyPort, port) {
+		t.remove(tQueue, q.UUID)
+	}
+}
+
+func merged(base, over map[string]string) map[string]string {
+	m := maps.Clone(base)
+	if m == nil {
+		m = map[string]string{}
+	}
+	maps.Copy(m, over)
+	return m
+}

@@ -1,0 +1,196 @@
+// Package plan turns what a pod should get into what drivers must do: Wants and
+// Leases become Specs, in the order in which they run. It is pure and knows no
+// kernel, no database and no source; what depends on this machine comes in as
+// Node.
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/ipam"
+)
+
+// Names of the drivers that Specs go to.
+const (
+	driverOVS      = "ovs"
+	driverExec     = "exec"
+	driverDefroute = "defroute"
+)
+
+// Node is what a plan needs to know of the machine.
+type Node struct {
+	MTU     int      // bytes, for NICs whose subnet sets none
+	BinDirs []string // searched for foreign plugins before what the runtime says
+}
+
+// Leases are the address requests of wants: one per NIC of ours, in step order.
+// Plan takes the leases in the same order.
+func Leases(wants []core.Want, key core.Key, pod core.Pod) []ipam.Request {
+	var out []ipam.Request
+	for _, w := range wants {
+		for _, s := range w.Steps {
+			if s.NIC != nil {
+				out = append(out, ipam.Request{
+					Subnet: s.NIC.Subnet, IPs: s.NIC.IPs, MAC: s.NIC.MAC,
+					Owner: core.Owner{Key: core.Key{Container: key.Container, IfName: w.IfName}, Pod: pod},
+				})
+			}
+		}
+	}
+	return out
+}
+
+// Plan makes one Spec per step, in order, and after them one "defroute" Spec
+// per network whose requested default gateways the steps alone cannot enforce.
+// leases are those of Leases, in its order; one that does not fit is an error.
+func Plan(wants []core.Want, leases []core.Lease, pod core.Pod, key core.Key, netns core.Netns, node Node) ([]core.Spec, error) {
+	b := builder{wants: wants, leases: leases, node: node}
+	for i := range wants {
+		w := &wants[i]
+		base := core.Spec{
+			Key:     core.Key{Container: key.Container, IfName: w.IfName},
+			Network: w.Network, Default: w.Default, Pod: pod, Netns: netns,
+		}
+		for _, s := range w.Steps {
+			if s.Exec != nil {
+				b.exec(base, s.Exec)
+			} else if err := b.nic(base, i, s.NIC); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if len(b.leases) > 0 {
+		return nil, core.Errorf(core.CodeConfig, "plan %s: %d leases belong to no interface", key, len(b.leases))
+	}
+	b.defaultRoutes(pod, key, netns)
+	return b.specs, nil
+}
+
+// builder collects specs and uses up leases.
+type builder struct {
+	wants  []core.Want
+	leases []core.Lease
+	node   Node
+	specs  []core.Spec
+}
+
+func (b *builder) exec(s core.Spec, x *core.Exec) {
+	run := *x
+	run.Path = slices.Concat(b.node.BinDirs, x.Path)
+	s.Driver, s.Exec = driverExec, &run
+	b.specs = append(b.specs, s)
+}
+
+func (b *builder) nic(s core.Spec, want int, n *core.NIC) error {
+	l, err := b.lease(s.Key, n)
+	if err != nil {
+		return err
+	}
+	w := &b.wants[want]
+	s.Driver, s.CNIVersion = driverOVS, w.CNIVersion
+	s.Subnet, s.HostIf, s.IfaceID, s.NICType = n.Subnet.Name, HostIf(s.Key), n.IfaceID, n.Type
+	s.MAC, s.MTU, s.VLAN, s.QoS, s.Mirror, s.DNS = l.MAC, b.mtu(n), n.VLAN, n.QoS, n.Mirror, n.DNS
+	for _, ip := range l.IPs {
+		i := slices.IndexFunc(n.Subnet.CIDRs, func(p netip.Prefix) bool { return p.Contains(ip) })
+		if i < 0 || i >= len(n.Subnet.Gateways) {
+			return core.Errorf(core.CodeAddress, "plan %s: address %s has no network in subnet %s", s.Key, ip, n.Subnet.Name)
+		}
+		s.Addrs = append(s.Addrs, netip.PrefixFrom(ip, n.Subnet.CIDRs[i].Bits()))
+		s.Gateways = append(s.Gateways, n.Subnet.Gateways[i])
+	}
+	s.Routes = b.routes(want, n, s.Gateways)
+	b.specs = append(b.specs, s)
+	return nil
+}
+
+// lease takes the next lease and proves that it is this NIC's.
+func (b *builder) lease(key core.Key, n *core.NIC) (core.Lease, error) {
+	if len(b.leases) == 0 {
+		return core.Lease{}, core.Errorf(core.CodeAddress, "plan %s: no lease in subnet %s", key, n.Subnet.Name)
+	}
+	l := b.leases[0]
+	if l.Subnet != n.Subnet.Name || l.Owner.Key != key {
+		return l, core.Errorf(core.CodeAddress, "plan %s: the lease at hand is for %s in subnet %s, not in %s", key, l.Owner.Key, l.Subnet, n.Subnet.Name)
+	}
+	b.leases = b.leases[1:]
+	return l, nil
+}
+
+func (b *builder) mtu(n *core.NIC) int {
+	for _, mtu := range []int{n.MTU, n.Subnet.MTU} {
+		if mtu > 0 {
+			return mtu
+		}
+	}
+	return b.node.MTU
+}
+
+// routes are the NIC's own and its default routes. A route that somebody wrote
+// wins over the default route that would follow from the gateway.
+func (b *builder) routes(want int, n *core.NIC, subnetGateways []netip.Addr) []core.Route {
+	w := &b.wants[want]
+	gateways := w.Gateways
+	if len(gateways) == 0 && n.DefaultRoute {
+		gateways = subnetGateways
+	}
+	out := slices.Clone(n.Routes)
+	for _, gw := range gateways {
+		dst := netip.PrefixFrom(zero(gw), 0)
+		written := slices.ContainsFunc(n.Routes, func(r core.Route) bool { return r.Dst == dst })
+		if !written && !b.claimed(want, gw.Is4()) && gw.IsValid() {
+			out = append(out, core.Route{Dst: dst, GW: gw})
+		}
+	}
+	return out
+}
+
+// claimed tells whether another network asks for the default route of a family.
+func (b *builder) claimed(by int, v4 bool) bool {
+	for i, w := range b.wants {
+		if i != by && slices.ContainsFunc(w.Gateways, func(gw netip.Addr) bool { return gw.Is4() == v4 }) {
+			return true
+		}
+	}
+	return false
+}
+
+func zero(a netip.Addr) netip.Addr {
+	if a.Is4() {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+// defaultRoutes adds the specs that set the requested gateways after all
+// chains: a foreign plugin cannot be told to leave the default route alone, so
+// what it did is put right when it is done. A single NIC of ours among our own
+// carries them among its routes already, unless there are several gateways of
+// one family, which make one ECMP route.
+func (b *builder) defaultRoutes(pod core.Pod, key core.Key, netns core.Netns) {
+	foreign := slices.ContainsFunc(b.wants, func(w core.Want) bool {
+		return slices.ContainsFunc(w.Steps, func(s core.Step) bool { return s.Exec != nil })
+	})
+	for _, w := range b.wants {
+		if len(w.Gateways) == 0 || (!foreign && !ecmp(w.Gateways)) {
+			continue
+		}
+		b.specs = append(b.specs, core.Spec{
+			Driver: driverDefroute, Key: core.Key{Container: key.Container, IfName: w.IfName},
+			Network: w.Network, Default: w.Default, Pod: pod, Netns: netns,
+			Gateways: slices.Clone(w.Gateways), CNIVersion: w.CNIVersion,
+		})
+	}
+}
+
+// ecmp tells several gateways of one family.
+func ecmp(gws []netip.Addr) bool {
+	v4 := 0
+	for _, gw := range gws {
+		if gw.Is4() {
+			v4++
+		}
+	}
+	return v4 > 1 || len(gws)-v4 > 1
+}

@@ -20,7 +20,7 @@ type page struct {
 // field writes one line; a value that is not there is left out.
 func (p *page) field(indent int, label, value string) {
 	if value != "" {
-		fmt.Fprintf(p, "%s%-*s %s\n", strings.Repeat(" ", indent), 13-indent, label+":", value)
+		fmt.Fprintf(p, "%s%-*s %s\n", strings.Repeat(" ", indent), 13-indent, label+":", printable(value))
 	}
 }
 
@@ -180,7 +180,7 @@ func (p *page) timeline(op string, steps []agent.Step) {
 		line := fmt.Sprintf("    %-*s |%s%s%s| %s ms", width, s.Name,
 			strings.Repeat(" ", from), strings.Repeat("█", to-from), strings.Repeat(" ", bar-to), millis(s.TookMs))
 		if s.Error != "" {
-			line += "  failed: " + s.Error
+			line += "  failed: " + printable(s.Error)
 		}
 		p.WriteString(line + "\n")
 	}

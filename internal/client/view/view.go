@@ -11,6 +11,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 )
 
 // none stands in a cell that has no value, so that columns can be cut by awk.
@@ -43,7 +44,7 @@ func (t table) row(o Options, cells, wide []string) {
 		if i > 0 {
 			line.WriteByte('\t')
 		}
-		line.WriteString(orNone(c))
+		line.WriteString(orNone(printable(c)))
 	}
 	_, _ = fmt.Fprintln(t.tw, line.String()) // tabwriter keeps the error for Flush
 }
@@ -53,6 +54,16 @@ func (t table) end() error {
 		return fmt.Errorf("write table: %w", err)
 	}
 	return nil
+}
+
+// printable keeps a cell in its column, and a name from steering a terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
 }
 
 func orNone(s string) string {

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	docker "github.com/moby/moby/client"
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/internal/client"
+	"github.com/fairlead/fairlead/internal/client/view"
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// Defaults of the commands that call the agent as a plugin does.
+const (
+	defaultIfName = "eth0"
+	defaultBinDir = "/opt/cni/bin"
+	namedNetns    = "/run/netns" // of `ip netns`
+)
+
+// byHand are the flags of attach, detach and check.
+type byHand struct {
+	netns, pod, ifName, id, conf, container, dockerHost string
+	binDirs                                             []string
+}
+
+func handFlags(cmd *cobra.Command) *byHand {
+	h := &byHand{}
+	f := cmd.Flags()
+	f.StringVar(&h.netns, "netns", "", "path of the network namespace, or a name of `ip netns`")
+	f.StringVar(&h.pod, "pod", "", "NAMESPACE/NAME of the pod; its annotations decide the networks")
+	f.StringVar(&h.ifName, "ifname", defaultIfName, "name of the first interface in the namespace")
+	f.StringVar(&h.id, "container-id", "", "container id (default: made from --netns)")
+	f.StringVar(&h.conf, "conf", "", "CNI configuration, a .conf or .conflist (default: our own default network)")
+	f.StringVar(&h.container, "container", "", "name or id of a Docker container started with --network none")
+	f.StringVar(&h.dockerHost, "docker-host", "", "Docker's socket (default: DOCKER_HOST, else Docker's own)")
+	f.StringSliceVar(&h.binDirs, "cni-bin-dir", []string{defaultBinDir}, "where delegates' binaries are; repeatable")
+	_ = cmd.MarkFlagFilename("conf", "conf", "conflist", "json") // fails only for an unknown flag
+	return h
+}
+
+func attachCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "attach (--netns PATH --pod NAMESPACE/NAME | --container ID)", Short: "Give a network namespace or a Docker container its networks",
+		Long: `Give a network namespace or a Docker container its networks: the CNI call ADD,
+without a runtime. The attachment stays until "fairlead detach" with the same
+flags; a runtime's GC does not remove it.`,
+		Example: "  ip netns add blue && fairlead attach --netns blue --pod default/blue\n  docker run -d --name web --network none nginx && fairlead attach --container web",
+		Args:    usageArgs(cobra.NoArgs),
+	}
+	h, out := handFlags(cmd), outputFlag(cmd, asTable, asJSON)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return h.run(cmd, core.Add, func(result []byte) error { return printResult(cmd.OutOrStdout(), out, result) })
+	}
+	return cmd
+}
+
+func detachCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "detach (--netns PATH | --container ID | --container-id ID)",
+		Short: "Take the networks away again; also for a container or namespace that is gone",
+		Args:  usageArgs(cobra.NoArgs),
+	}
+	h := handFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return h.run(cmd, core.Del, nothing) }
+	return cmd
+}
+
+func checkCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "check ([NAMESPACE/]NAME | --netns PATH | --container ID)",
+		Short:             "Prove that the networks are as they were made; exit code 1 when not",
+		Args:              usageArgs(cobra.MaximumNArgs(1)),
+		ValidArgsFunction: completePods,
+	}
+	h, out := handFlags(cmd), outputFlag(cmd, asTable, asJSON, asYAML)
+	namespace := cmd.Flags().StringP("namespace", "n", "default", "namespace of a NAME without one")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 && h.netns == "" && h.container == "" && h.id == "" && h.pod != "" {
+			args = []string{h.pod}
+		}
+		if len(args) == 1 {
+			return checkPod(cmd, args[0], *namespace, out)
+		}
+		return h.run(cmd, core.Check, nothing)
+	}
+	return cmd
+}
+
+// checkPod has the agent check every attachment of a pod.
+func checkPod(cmd *cobra.Command, arg, namespace string, out *format) error {
+	pod, err := parsePod(arg, namespace)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := within(cmd)
+	defer cancel()
+	result, err := agentOf(cmd).Check(ctx, pod)
+	if err != nil {
+		return podError(pod, err)
+	}
+	err = out.print(cmd.OutOrStdout(), result, func(w io.Writer, _ view.Options) error { return view.Check(w, result) })
+	if err == nil && !result.OK {
+		return silentError{exitFailed}
+	}
+	return err
+}
+
+func nothing([]byte) error { return nil }
+
+// run finds the target and makes the call.
+func (h *byHand) run(cmd *cobra.Command, op core.Op, deliver func([]byte) error) error {
+	if err := h.validate(op); err != nil {
+		return err
+	}
+	config, err := h.config(cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := within(cmd)
+	defer cancel()
+	agent := agentOf(cmd)
+	target, err := h.target(ctx, agent, op)
+	if err != nil {
+		return err
+	}
+	return agent.Do(ctx, client.Call{Op: op, Target: target, IfName: h.ifName, Path: h.binDirs, Config: config}, deliver)
+}
+
+// validate refuses combinations of flags that name no target, or two.
+func (h *byHand) validate(op core.Op) error {
+	switch {
+	case h.container != "" && (h.netns != "" || h.id != ""):
+		return usagef("--container finds the namespace and the id itself: leave --netns and --container-id out")
+	case h.container == "" && h.netns == "" && (op != core.Del || h.id == ""):
+		return usagef("name what to %s: --netns PATH or --container ID", verb(op))
+	case op == core.Add && h.container == "" && h.pod == "":
+		return usagef("--pod NAMESPACE/NAME is missing: it decides the networks")
+	case h.netns != "" && strings.Contains(h.netns, "/") && !filepath.IsAbs(h.netns):
+		return usagef("--netns %q must be an absolute path or a name of `ip netns`", h.netns)
+	}
+	return nil
+}
+
+func verb(op core.Op) string {
+	return map[core.Op]string{core.Add: "attach", core.Del: "detach", core.Check: "check"}[op]
+}
+
+// target is the sandbox that the flags name.
+func (h *byHand) target(ctx context.Context, agent *client.Client, op core.Op) (t client.Target, err error) {
+	if h.container != "" {
+		t, err = h.docker(ctx, agent, op)
+	} else {
+		t = h.plain()
+	}
+	if err == nil && h.pod != "" {
+		t.Pod, err = parsePod(h.pod, "default")
+	}
+	return t, err
+}
+
+// plain is a target that no runtime made.
+func (h *byHand) plain() client.Target {
+	t := client.Target{Container: h.id, Netns: h.netns}
+	if t.Netns != "" && !filepath.IsAbs(t.Netns) {
+		t.Netns = filepath.Join(namedNetns, t.Netns)
+	}
+	if t.Container == "" {
+		t.Container = client.ContainerOf(t.Netns)
+	}
+	return t
+}
+
+// docker looks the container up; for DEL the agent's records do where Docker
+// has forgotten it.
+func (h *byHand) docker(ctx context.Context, agent *client.Client, op core.Op) (client.Target, error) {
+	opts := []docker.Opt{docker.FromEnv}
+	if h.dockerHost != "" {
+		opts = append(opts, docker.WithHost(h.dockerHost))
+	}
+	engine, err := client.NewDocker(opts...)
+	if err != nil {
+		return client.Target{}, err
+	}
+	defer func() { _ = engine.Close() }()
+	c, err := engine.Container(ctx, h.container)
+	switch {
+	case err != nil && op == core.Del:
+		return agent.Recorded(ctx, h.container)
+	case errors.Is(err, core.ErrUnavailable):
+		return client.Target{}, hinted{err, "start Docker (`systemctl start docker`), or name its socket with --docker-host; --netns needs no Docker"}
+	case err != nil:
+		return client.Target{}, hinted{err, "`docker ps` lists the running containers"}
+	case op == core.Del:
+		return c.Target, nil
+	}
+	return c.Target, h.usable(c)
+}
+
+// usable tells why a container cannot be attached.
+func (h *byHand) usable(c client.Container) error {
+	switch {
+	case !c.Running:
+		return hinted{fmt.Errorf("container %s is not running: it has no network namespace", h.container), "`docker start " + h.container + "`"}
+	case c.Mode == "host":
+		return hinted{fmt.Errorf("container %s uses the host's network", h.container), "start it again with --network none"}
+	case c.Mode != "none" && h.ifName == defaultIfName:
+		return hinted{fmt.Errorf("container %s has Docker's network %q on %s", h.container, c.Mode, defaultIfName), "start it again with --network none, or name another interface with --ifname"}
+	}
+	return nil
+}
+
+// config reads --conf; nil without.
+func (h *byHand) config(stderr io.Writer) ([]byte, error) {
+	if h.conf == "" {
+		return nil, nil
+	}
+	file, err := os.ReadFile(h.conf)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	conf, others, err := client.PluginConfig(file)
+	if err != nil {
+		return nil, usagef("%s: %w", h.conf, err)
+	}
+	if len(others) > 0 {
+		_, err = fmt.Fprintf(stderr, "note: %s also lists %s, which only a runtime runs\n", h.conf, strings.Join(others, ", "))
+	}
+	return conf, err
+}
+
+func printResult(w io.Writer, out *format, result []byte) error {
+	if out.value == asJSON {
+		_, err := fmt.Fprintf(w, "%s\n", strings.TrimSpace(string(result)))
+		return err
+	}
+	return view.Attached(w, result)
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/internal/client/view"
+	"github.com/fairlead/fairlead/internal/doctor"
+)
+
+// Defaults of the agent's flags (DESIGN.md, fixed facts).
+const (
+	defaultState   = "/var/lib/fairlead"
+	defaultOVSDB   = "unix:/run/openvswitch/db.sock"
+	defaultBridge  = "br-int"
+	defaultConfDir = "/etc/cni/net.d"
+)
+
+// safePath is the PATH of the programs that doctor and support-bundle start:
+// the caller's own must not decide what root runs.
+const safePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// examineFlags are the agent's flags, for commands that examine a machine.
+func examineFlags(cmd *cobra.Command) *doctor.Config {
+	c := &doctor.Config{}
+	f := cmd.Flags()
+	f.StringVar(&c.StateDir, "state-dir", defaultState, "the agent's state")
+	f.StringVar(&c.Objects, "objects", "", "folder of the standalone objects")
+	f.StringVar(&c.OVSDB, "ovsdb", defaultOVSDB, "Open vSwitch's database")
+	f.StringVar(&c.Bridge, "bridge", defaultBridge, "our bridge")
+	f.StringVar(&c.ConfDir, "conf-dir", defaultConfDir, "CNI configurations")
+	f.StringSliceVar(&c.BinDirs, "cni-bin-dir", []string{defaultBinDir}, "CNI plugins; repeatable")
+	f.StringVar(&c.Iface, "iface", "", "the node's interface (default: that of the default route)")
+	f.IntVar(&c.MTU, "mtu", 0, "bytes a pod gets (default: --iface's less 100)")
+	return c
+}
+
+// examined completes the flags: what was not given is as the running agent has it.
+func examined(ctx context.Context, cmd *cobra.Command, c *doctor.Config) doctor.Config {
+	client := agentOf(cmd)
+	c.Agent, c.Socket, c.Run = client, client.Socket(), runProgram
+	s, err := client.Status(ctx)
+	if err != nil {
+		return *c // the check of the agent tells
+	}
+	has := s.Settings
+	for _, f := range []struct {
+		flag   string
+		target *string
+		value  string
+	}{
+		{"state-dir", &c.StateDir, has.StateDir},
+		{"objects", &c.Objects, has.Objects},
+		{"ovsdb", &c.OVSDB, has.OVSDB},
+		{"bridge", &c.Bridge, has.Bridge},
+		{"conf-dir", &c.ConfDir, has.ConfDir},
+		{"iface", &c.Iface, has.Iface},
+	} {
+		if !cmd.Flags().Changed(f.flag) {
+			*f.target = cmp.Or(f.value, *f.target)
+		}
+	}
+	if !cmd.Flags().Changed("cni-bin-dir") && len(has.CNIBinDirs) > 0 {
+		c.BinDirs = has.CNIBinDirs
+	}
+	if !cmd.Flags().Changed("mtu") {
+		c.MTU = has.MTU
+	}
+	return *c
+}
+
+func doctorCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "doctor", Short: "Examine this machine: kernel, Open vSwitch, CNI directories, node; exit code 1 on any ✗",
+		Long: `Examine this machine, with or without an agent. Nothing is changed: probes
+happen in a network namespace that goes with them. Flags that are not given are
+as the running agent has them.
+
+✓ works   ! works, with less   ✗ does not work; the next command stands below`,
+		Args: usageArgs(cobra.NoArgs),
+	}
+	flags, out := examineFlags(cmd), outputFlag(cmd, asTable, asJSON, asYAML)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		ctx, cancel := within(cmd)
+		defer cancel()
+		report, err := doctor.Run(ctx, examined(ctx, cmd, flags))
+		if err != nil {
+			return err
+		}
+		err = out.print(cmd.OutOrStdout(), report, func(w io.Writer, _ view.Options) error { return report.Text(w) })
+		if err == nil && !report.OK {
+			return silentError{exitFailed}
+		}
+		return err
+	}
+	return cmd
+}
+
+func bundleCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "support-bundle", Short: "Pack what a report of a defect needs, without secrets", Args: usageArgs(cobra.NoArgs),
+		Long: `Pack what a report of a defect needs: the agent's views, metrics and log, the
+findings of doctor, our bridge, links, routes and packet filter tables. No
+content of configurations, annotations or environments; what looks like a secret
+is taken out. Names and addresses of pods stay: look before you give it away.`,
+	}
+	flags := examineFlags(cmd)
+	file := cmd.Flags().StringP("output", "o", "", "file to write (default: fairlead-support-<time>.tar.gz)")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		ctx, cancel := within(cmd)
+		defer cancel()
+		now := time.Now()
+		name := cmp.Or(*file, "fairlead-support-"+now.UTC().Format("20060102-150405")+".tar.gz")
+		err := writeBundle(ctx, name, doctor.BundleConfig{
+			Config: examined(ctx, cmd, flags), Raw: agentOf(cmd).Raw,
+			Version: strings.TrimSpace(version + " " + commit()), Now: now, Secrets: secretEnv(os.Environ()),
+		})
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", name)
+		return err
+	}
+	return cmd
+}
+
+// writeBundle leaves no half-written file behind.
+func writeBundle(ctx context.Context, name string, cfg doctor.BundleConfig) error {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return hinted{fmt.Errorf("%s exists already", name), "name another file with -o"}
+	}
+	if err != nil {
+		return err
+	}
+	err = errors.Join(doctor.Bundle(ctx, cfg, f), f.Close())
+	if err != nil {
+		_ = os.Remove(name)
+	}
+	return err
+}
+
+// secretNames are environment variables whose value must not get out.
+var secretNames = regexp.MustCompile(`(?i)pass|secret|token|key|credential|auth`)
+
+func secretEnv(environ []string) (values []string) {
+	for _, kv := range environ {
+		if k, v, _ := strings.Cut(kv, "="); secretNames.MatchString(k) && v != "" {
+			values = append(values, v)
+		}
+	}
+	return values
+}
+
+// runProgram is the doctor's Runner.
+func runProgram(ctx context.Context, c doctor.Command) ([]byte, error) {
+	path, err := lookPath(c.Argv[0])
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, path, c.Argv[1:]...)
+	cmd.Env = append([]string{"PATH=" + safePath, "LC_ALL=C"}, c.Env...)
+	cmd.Stdin = strings.NewReader(c.Stdin)
+	cmd.WaitDelay = time.Second
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		line, _, _ := strings.Cut(strings.TrimSpace(stderr.String()), "\n")
+		return nil, fmt.Errorf("%s: %w %s", c.Argv[0], err, line)
+	}
+	return out, nil
+}
+
+// lookPath finds a program in safePath.
+func lookPath(name string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	for _, dir := range strings.Split(safePath, ":") {
+		path := dir + "/" + name
+		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o111 != 0 && !info.IsDir() {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%s is not installed: %w", name, fs.ErrNotExist)
+}

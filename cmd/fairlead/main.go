@@ -1,0 +1,204 @@
+// Command fairlead is the node agent and the operator's tool in one binary.
+// This package parses flags and the environment, builds the parts and runs
+// them; nothing else reads either.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/api/cni"
+	"github.com/fairlead/fairlead/internal/client"
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// Exit codes, as docs/cli.md and `fairlead --help` tell them.
+const (
+	exitFailed   = 1 // the operation failed, a check found a difference, doctor a ✗
+	exitUsage    = 2 // the command line is wrong; nothing was done
+	exitNotFound = 3 // the pod, address or container named is not known
+	exitNoAgent  = 4 // no agent answers on the socket
+)
+
+// defaultTimeout bounds a command; the agent gives an ADD 50 s itself.
+const defaultTimeout = time.Minute
+
+// version is set by the linker: -X main.version=v1.2.3.
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// commands are the constructors of all subcommands.
+func commands() []func() *cobra.Command {
+	return []func() *cobra.Command{
+		getCommand, describeCommand, ipCommand,
+		attachCommand, detachCommand, checkCommand,
+		gcCommand, statusCommand, doctorCommand, bundleCommand, versionCommand,
+	}
+}
+
+// run executes one command line and gives its exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := rootCommand()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return 0
+	}
+	if !errors.As(err, new(silentError)) {
+		report(stderr, cmd, err)
+	}
+	return exitCode(err)
+}
+
+func rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "fairlead",
+		Short: "Networks for pods: the node agent and the operator's commands",
+		Long: `Networks for pods: the node agent and the operator's commands.
+
+Exit codes: 0 done; 1 failed, or a check found something; 2 wrong command line;
+3 the thing named is not known; 4 no agent answers.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          usageArgs(cobra.NoArgs),
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.PersistentFlags().String("socket", cni.DefaultSocket, "the agent's unix socket")
+	root.PersistentFlags().Duration("timeout", defaultTimeout, "how long a command may take")
+	for _, command := range commands() {
+		root.AddCommand(command())
+	}
+	return root
+}
+
+// usageError marks a wrong command line.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// silentError carries an exit code for output that said everything already.
+type silentError struct{ code int }
+
+func (e silentError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
+
+// usageArgs marks what an argument validator refuses.
+func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usageError{err}
+		}
+		return nil
+	}
+}
+
+// group is a command that only has subcommands.
+func group(use, short string, subs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Args: usageArgs(cobra.NoArgs)}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		names := make([]string, len(subs))
+		for i, s := range subs {
+			names[i] = s.Name()
+		}
+		return usagef("%s needs one of: %s", cmd.CommandPath(), strings.Join(names, ", "))
+	}
+	cmd.AddCommand(subs...)
+	return cmd
+}
+
+// hinter is an error that knows the next step.
+type hinter interface{ Hint() string }
+
+// report writes one line with what failed and one with what to do.
+func report(w io.Writer, cmd *cobra.Command, err error) {
+	_, _ = fmt.Fprintf(w, "fairlead: %v\n", err)
+	hint := ""
+	if h := hinter(nil); errors.As(err, &h) {
+		hint = h.Hint()
+	}
+	if errors.As(err, new(usageError)) {
+		hint = "`" + cmd.CommandPath() + " --help` shows the command"
+	}
+	if hint != "" {
+		_, _ = fmt.Fprintf(w, "  next: %s\n", hint)
+	}
+}
+
+func exitCode(err error) int {
+	silent, noAgent := silentError{}, (*client.NoAgentError)(nil)
+	switch {
+	case errors.As(err, &silent):
+		return silent.code
+	case errors.As(err, new(usageError)):
+		return exitUsage
+	case errors.As(err, &noAgent):
+		return exitNoAgent
+	case errors.Is(err, core.ErrNotFound):
+		return exitNotFound
+	}
+	return exitFailed
+}
+
+// hinted puts a next step on an error.
+type hinted struct {
+	error
+	hint string
+}
+
+func (e hinted) Unwrap() error { return e.error }
+
+// Hint is the next step.
+func (e hinted) Hint() string { return e.hint }
+
+// within bounds a command's context by --timeout.
+func within(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+	d, err := cmd.Flags().GetDuration("timeout")
+	if err != nil || d <= 0 {
+		d = defaultTimeout
+	}
+	return context.WithTimeout(cmd.Context(), d)
+}
+
+// agentOf is the client of --socket.
+func agentOf(cmd *cobra.Command) *client.Client {
+	socket, err := cmd.Flags().GetString("socket")
+	if err != nil || socket == "" {
+		socket = cni.DefaultSocket
+	}
+	return client.New(socket)
+}
+
+// commit is the revision this binary was built from, "" when not known.
+func commit() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return ""
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/internal/client/view"
+)
+
+func gcCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "gc", Short: "Remove what belongs to network namespaces that are gone", Args: usageArgs(cobra.NoArgs),
+		Long: "Remove what belongs to network namespaces that are gone. The agent does the same by itself;\nan attachment whose namespace lives is never touched.",
+	}
+	out := outputFlag(cmd, asTable, asJSON, asYAML)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		ctx, cancel := within(cmd)
+		defer cancel()
+		result, err := agentOf(cmd).GC(ctx)
+		if err != nil {
+			return err
+		}
+		err = out.print(cmd.OutOrStdout(), result, func(w io.Writer, _ view.Options) error { return view.GC(w, result) })
+		if err == nil && len(result.Failed) > 0 {
+			return silentError{exitFailed}
+		}
+		return err
+	}
+	return cmd
+}
+
+func statusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "status", Short: "Whether the agent is ready, and what it waits for; exit code 1 when not ready",
+		Args: usageArgs(cobra.NoArgs),
+	}
+	out := outputFlag(cmd, asTable, asJSON, asYAML)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		ctx, cancel := within(cmd)
+		defer cancel()
+		s, err := agentOf(cmd).Status(ctx)
+		if err != nil {
+			return err
+		}
+		err = out.print(cmd.OutOrStdout(), s, func(w io.Writer, o view.Options) error { return view.Status(w, s, o) })
+		if err == nil && !s.Ready {
+			return silentError{exitFailed}
+		}
+		return err
+	}
+	return cmd
+}
+
+// versions is what `version -o json` prints.
+type versions struct {
+	Client string `json:"client"`
+	Commit string `json:"commit,omitempty"`
+	Go     string `json:"go"`
+	Agent  string `json:"agent,omitempty"` // absent: no agent answers
+}
+
+func versionCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "version", Short: "The version of this program and of the agent", Args: usageArgs(cobra.NoArgs)}
+	out := outputFlag(cmd, asTable, asJSON, asYAML)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		v := versions{Client: version, Commit: commit(), Go: runtime.Version()}
+		ctx, cancel := within(cmd)
+		defer cancel()
+		if s, err := agentOf(cmd).Status(ctx); err == nil { // no agent is no failure here
+			v.Agent = s.Version
+		}
+		return out.print(cmd.OutOrStdout(), v, v.text)
+	}
+	return cmd
+}
+
+func (v versions) text(w io.Writer, _ view.Options) error {
+	name := v.Agent
+	if name == "" {
+		name = "not running"
+	}
+	_, err := fmt.Fprintf(w, "fairlead %s\nagent    %s\n", v.Client, name)
+	return err
+}

@@ -1,0 +1,187 @@
+// Package doctor examines a machine: what Fairlead needs of the kernel, Open
+// vSwitch, the CNI directories and the node, and what to do about what is
+// missing. It also packs a support bundle. It needs no agent, changes nothing
+// (probes happen in a network namespace that goes with them) and knows no
+// flags, no environment and no way to start a process but the one it is given.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/api/agent"
+)
+
+// Agent is what the doctor asks a running agent; the caller's client is one.
+type Agent interface {
+	Status(ctx context.Context) (agent.Status, error)
+	Nets(ctx context.Context) (agent.NetList, error)
+}
+
+// Runner starts a program in the calling thread's network namespace with
+// exactly this environment and gives its standard output. A program that is
+// not installed is fs.ErrNotExist; another failure ends with the program's
+// standard error.
+type Runner func(ctx context.Context, c Command) ([]byte, error)
+
+// Command is one process to start.
+type Command struct {
+	Argv  []string
+	Env   []string // nothing else is inherited
+	Stdin string
+}
+
+// Config says what to examine; the fields are the agent's flags.
+type Config struct {
+	Agent    Agent
+	Run      Runner
+	Socket   string
+	StateDir string
+	Objects  string
+	OVSDB    string
+	Bridge   string
+	ConfDir  string
+	BinDirs  []string
+	Iface    string // "" = that of the default route
+	MTU      int    // bytes, 0 = Iface's less 100
+	// LoadObjects reads the folder Objects without an agent: what is wrong
+	// with it, and the plugin types that its networks name.
+	LoadObjects func(ctx context.Context, dir string) ([]agent.Problem, []string, error)
+}
+
+// Verdict of one check.
+type Verdict string
+
+// Verdicts, as -o json shows them.
+const (
+	OK      Verdict = "ok"
+	Warning Verdict = "warning" // works, with less
+	Failed  Verdict = "failed"  // does not work; Next says what to do
+)
+
+// Finding is the outcome of one check.
+type Finding struct {
+	Group   string   `json:"group"`
+	Name    string   `json:"name"`
+	Verdict Verdict  `json:"verdict"`
+	Reason  string   `json:"reason"`
+	Details []string `json:"details,omitempty"`
+	Next    string   `json:"next,omitempty"` // always there when Failed
+}
+
+// Report is what doctor found; OK without any Failed.
+type Report struct {
+	OK       bool      `json:"ok"`
+	Findings []Finding `json:"findings"`
+}
+
+// outcome is a Finding without the name of its check.
+type outcome struct {
+	verdict Verdict
+	reason  string
+	details []string
+	next    string
+}
+
+func good(format string, args ...any) outcome {
+	return outcome{verdict: OK, reason: fmt.Sprintf(format, args...)}
+}
+
+func warn(next, format string, args ...any) outcome {
+	return outcome{verdict: Warning, reason: fmt.Sprintf(format, args...), next: next}
+}
+
+func bad(next, format string, args ...any) outcome {
+	return outcome{verdict: Failed, reason: fmt.Sprintf(format, args...), next: next}
+}
+
+// check is one row of the table: it may be run alone and in any order.
+type check struct {
+	group, name string
+	run         func(context.Context, *machine) outcome
+}
+
+// perCheck bounds one check: a dead server must not hide the others' findings.
+const perCheck = 10 * time.Second
+
+// checks is the whole examination, in the order of the report.
+func checks() []check {
+	return []check{
+		{"Kernel", "privileges", checkPrivileges},
+		{"Kernel", "network namespaces", checkNetns},
+		{"Kernel", "netns cookie", checkCookie},
+		{"Kernel", "veth", checkVeth},
+		{"Kernel", "rate to pods (htb)", checkHTB},
+		{"Kernel", "rate from pods (police)", checkPolice},
+		{"Kernel", "nftables", checkNFT},
+		{"Kernel", "datapath", checkDatapath},
+		{"Kernel", "IPv4 forwarding", checkForwarding},
+		{"Kernel", "IPv6", checkIPv6},
+		{"Open vSwitch", "OVSDB", checkOVSDB},
+		{"Open vSwitch", "ovs-vswitchd", checkVswitchd},
+		{"Open vSwitch", "bridge", checkBridge},
+		{"CNI", "plugin", checkPlugin},
+		{"CNI", "conf for dockershim", checkConfDockershim},
+		{"CNI", "conf for containerd", checkConfContainerd},
+		{"CNI", "conf for CRI-O", checkConfCRIO},
+		{"CNI", "delegates", checkDelegates},
+		{"Node", "agent", checkAgent},
+		{"Node", "socket", checkSocket},
+		{"Node", "MTU", checkMTU},
+		{"Node", "state directory", checkState},
+		{"Node", "objects", checkObjects},
+	}
+}
+
+// Run examines the machine. It fails only when ctx ends.
+func Run(ctx context.Context, cfg Config) (Report, error) {
+	m := examine(ctx, cfg)
+	defer m.close()
+	r := Report{OK: true}
+	for _, c := range checks() {
+		f := c.finding(ctx, m)
+		if err := ctx.Err(); err != nil {
+			return Report{}, fmt.Errorf("examine %s: %w", c.name, err)
+		}
+		r.OK = r.OK && f.Verdict != Failed
+		r.Findings = append(r.Findings, f)
+	}
+	return r, nil
+}
+
+func (c check) finding(ctx context.Context, m *machine) Finding {
+	ctx, cancel := context.WithTimeout(ctx, perCheck)
+	defer cancel()
+	o := c.run(ctx, m)
+	return Finding{Group: c.group, Name: c.name, Verdict: o.verdict, Reason: o.reason, Details: o.details, Next: o.next}
+}
+
+// marks are how a Verdict looks in the text.
+var marks = map[Verdict]string{OK: "✓", Warning: "!", Failed: "✗"}
+
+// Text writes the report for people: a line per check, below it what to do.
+func (r Report) Text(w io.Writer) error {
+	out, group, count := &strings.Builder{}, "", map[Verdict]int{}
+	for _, f := range r.Findings {
+		if f.Group != group {
+			group = f.Group
+			fmt.Fprintf(out, "%s\n", group)
+		}
+		count[f.Verdict]++
+		fmt.Fprintf(out, "  %s %-24s %s\n", marks[f.Verdict], f.Name, f.Reason)
+		for _, d := range f.Details {
+			fmt.Fprintf(out, "      %s\n", d)
+		}
+		if f.Next != "" {
+			fmt.Fprintf(out, "      next: %s\n", f.Next)
+		}
+	}
+	fmt.Fprintf(out, "%d ✓  %d !  %d ✗\n", count[OK], count[Warning], count[Failed])
+	if _, err := io.WriteString(w, out.String()); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	return nil
+}

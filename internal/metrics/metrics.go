@@ -1,0 +1,164 @@
+// Package metrics counts and times what the agent does, for Prometheus. It is a
+// core.Observer to the engine; what is a state rather than an event it asks for
+// when it is scraped. It has a registry of its own and no label that names a
+// pod: the number of series does not grow with the number of pods.
+package metrics
+
+import (
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/ipam"
+)
+
+// Operations take milliseconds when all is well and end at the deadline of
+// 50 s; steps begin at what a netlink call takes. Both in seconds.
+var (
+	operationBuckets = []float64{.001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 50}
+	stepBuckets      = []float64{.0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 20, 50}
+)
+
+// Options say who the agent is and where its states are read. A nil callback
+// leaves its metric out. Callbacks run at each scrape, from any goroutine.
+type Options struct {
+	Version  string
+	Revision string
+
+	Addresses      func() []ipam.SubnetStats
+	Orphans        func() int  // records whose DEL was answered and is not finished
+	InFlight       func() int  // operations now
+	OVSDBConnected func() bool // connected, cache in sync
+}
+
+// Metrics implements core.Observer.
+type Metrics struct {
+	registry    *prometheus.Registry
+	operations  *prometheus.HistogramVec
+	steps       *prometheus.HistogramVec
+	corruptions prometheus.Counter
+}
+
+var _ core.Observer = (*Metrics)(nil)
+
+// NewMetrics makes all metrics and registers them.
+func NewMetrics(o Options) *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "fairlead_cni_operation_duration_seconds",
+			Help:    "Time of a CNI operation, from the request to the answer, by driver of the main interface.",
+			Buckets: operationBuckets,
+		}, []string{"op", "driver", "result"}),
+		steps: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "fairlead_cni_step_duration_seconds",
+			Help:    "Time of one step of a CNI operation. Steps overlap: their sum is not the operation's time.",
+			Buckets: stepBuckets,
+		}, []string{"step"}),
+		corruptions: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "fairlead_journal_corruptions_total",
+			Help: "Times that a damaged journal was moved away and replaced.",
+		}),
+	}
+	m.registry.MustRegister(m.operations, m.steps, m.corruptions, buildInfo(o),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registerStates(o)
+	return m
+}
+
+func buildInfo(o Options) prometheus.Collector {
+	g := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "fairlead_build_info",
+		Help: "Always 1; the labels tell what runs.",
+		ConstLabels: prometheus.Labels{
+			"version": o.Version, "revision": o.Revision, "goversion": runtime.Version(),
+		},
+	})
+	g.Set(1)
+	return g
+}
+
+// registerStates registers what is read at each scrape.
+func (m *Metrics) registerStates(o Options) {
+	if o.Addresses != nil {
+		m.registry.MustRegister(addresses{o.Addresses})
+	}
+	if o.Orphans != nil {
+		m.gauge("fairlead_orphans", "Attachments whose DEL was answered and some of whose parts are still there.",
+			func() float64 { return float64(o.Orphans()) })
+	}
+	if o.InFlight != nil {
+		m.gauge("fairlead_cni_operations_in_flight", "CNI operations that run now.",
+			func() float64 { return float64(o.InFlight()) })
+	}
+	if o.OVSDBConnected != nil {
+		m.gauge("fairlead_ovsdb_connected", "1 while the agent is connected to OVSDB and in sync with it.",
+			func() float64 {
+				if o.OVSDBConnected() {
+					return 1
+				}
+				return 0
+			})
+	}
+}
+
+func (m *Metrics) gauge(name, help string, read func() float64) {
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
+}
+
+// Handler serves the metrics in the text formats of Prometheus.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
+
+// StepDone implements core.Observer.
+func (m *Metrics) StepDone(step string, took time.Duration) {
+	m.steps.WithLabelValues(step).Observe(took.Seconds())
+}
+
+// OpDone implements core.Observer. An operation without an interface of ours
+// (GC, STATUS, a refused request) has driver "none".
+func (m *Metrics) OpDone(op core.Op, driver string, took time.Duration, err error) {
+	if driver == "" {
+		driver = "none"
+	}
+	result := "success"
+	if err != nil {
+		result = "error"
+	}
+	m.operations.WithLabelValues(string(op), driver, result).Observe(took.Seconds())
+}
+
+// JournalCorrupt counts one quarantined journal; journal.Options.OnCorrupt
+// calls it.
+func (m *Metrics) JournalCorrupt() { m.corruptions.Inc() }
+
+var addressesDesc = prometheus.NewDesc("fairlead_ipam_addresses",
+	"Addresses of a subnet by state: used, free, excluded. Of a dual-stack subnet the family with fewer free ones, which a pod runs out of first.",
+	[]string{"subnet", "state"}, nil)
+
+// addresses reads the pools at each scrape.
+type addresses struct{ read func() []ipam.SubnetStats }
+
+// Describe implements prometheus.Collector.
+func (addresses) Describe(out chan<- *prometheus.Desc) { out <- addressesDesc }
+
+// Collect implements prometheus.Collector.
+func (a addresses) Collect(out chan<- prometheus.Metric) {
+	scarce := map[string]ipam.SubnetStats{}
+	for _, s := range a.read() {
+		if old, ok := scarce[s.Subnet]; !ok || s.Free < old.Free {
+			scarce[s.Subnet] = s
+		}
+	}
+	for name, s := range scarce {
+		for state, n := range map[string]uint64{"used": s.Used, "free": s.Free, "excluded": s.Excluded} {
+			out <- prometheus.MustNewConstMetric(addressesDesc, prometheus.GaugeValue, float64(n), name, state)
+		}
+	}
+}

@@ -34,6 +34,7 @@ var fixtures = []fixture{
 	{"internal/ovs/testdata/a.go", imp("github.com/pkg/errors"), ""},
 	{"internal/kernel/netns/netnstest/a.go", imp("testing"), ""},
 	{"internal/testbed/a.go", imp("os/exec"), ""},
+	{"internal/ovs/ovstest/a.go", imp(module + "/internal/kernel/netns"), ""},
 	{"internal/ipam/a_test.go", imp(module + "/internal/testbed"), ""},
 	{"other/go.mod", "module other\n", ""},
 	{"other/a.go", imp("github.com/pkg/errors"), ""},

@@ -56,8 +56,7 @@ var layers = []layer{
 	{"internal/server", 5, "decodes, calls the engine, encodes"},
 	{"internal/metrics", 5, "hears the engine as an Observer"},
 	{"internal/client", 5, "the other end of the server's socket"},
-	{"internal/driver/drivertest", 6, "test support"},
-	{"internal/testbed", 6, "test support"},
+	{"internal/doctor", 5, "looks at the machine and asks the agent; nobody asks it but the command"},
 }
 
 // peers are folders whose packages may import each other.
@@ -225,10 +224,11 @@ func violations(t tree) []string {
 	return out
 }
 
-// checkFile applies the rules about one file; tests may import what they like.
+// checkFile applies the rules about one file; tests and their helpers may
+// import what they like.
 func checkFile(f source) []string {
 	out := checkSizes(f)
-	if f.test {
+	if f.test || support(f.folder) {
 		return out
 	}
 	for _, p := range f.imports() {
@@ -263,9 +263,6 @@ func checkLayer(f source, imported string) []string {
 }
 
 func checkBans(f source, imported string) []string {
-	if support(f.folder) {
-		return nil
-	}
 	var out []string
 	if to, ours := strings.CutPrefix(imported, module+"/"); ours && support(to) {
 		out = append(out, fmt.Sprintf("%s: imports %s: test support, for tests only", f.name, imported))
@@ -300,7 +297,7 @@ func standard(imported string) bool {
 
 // checkEnvironment finds calls that read the environment outside the commands.
 func checkEnvironment(f source) []string {
-	if support(f.folder) || withinAny(f.folder, environment) {
+	if withinAny(f.folder, environment) {
 		return nil
 	}
 	var out []string

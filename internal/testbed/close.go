@@ -1,0 +1,107 @@
+package testbed
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// close ends the node: it kills what runs there, by pid, and fails the test on
+// what should not have been there any more.
+func (n *Node) close() {
+	n.t.Helper()
+	if n.t.Failed() {
+		n.logs()
+	}
+	for _, l := range n.shut() {
+		n.t.Errorf("left over in the node: %s", l)
+	}
+}
+
+// shut ends everything and returns what was left over.
+func (n *Node) shut() []string {
+	var left []string
+	if n.holder != nil {
+		left = n.strangers()
+		home := link(n.holder.proc("ns/mnt"))
+		n.killAll()
+		n.holder.end()
+		for _, pid := range pidsIn(home) {
+			left = append(left, fmt.Sprintf("process %d survived", pid))
+		}
+	}
+	if n.outside != nil && n.outside.h != nil {
+		n.outside.h.end()
+	}
+	return append(left, n.remove()...)
+}
+
+// remove deletes the node's folder, unless something is mounted in it: below
+// one mount point the node had the machine's cgroups.
+func (n *Node) remove() []string {
+	var left []string
+	for _, m := range mountsBelow(n.Dir) {
+		left = append(left, "mount "+m)
+	}
+	if len(left) > 0 {
+		return left
+	}
+	if err := os.RemoveAll(n.Dir); err != nil {
+		left = append(left, err.Error())
+	}
+	return left
+}
+
+// strangers lists processes that neither the testbed nor a running agent's
+// shutdown accounts for, and network namespaces that no Pod owns.
+func (n *Node) strangers() []string {
+	var left []string
+	for range 200 { // a process that was just told to end may need a moment
+		left = nil
+		for _, r := range n.residents() {
+			if !n.owns(r.pid) {
+				left = append(left, r.String())
+			}
+		}
+		if len(left) == 0 {
+			break
+		}
+		pause()
+	}
+	for _, name := range n.NetnsNames() {
+		if _, ok := n.pods[name]; !ok {
+			left = append(left, "network namespace "+name)
+		}
+	}
+	return left
+}
+
+func (n *Node) owns(pid int) bool {
+	return slices.ContainsFunc(n.started, func(p *Process) bool { return p.Running() && p.PID() == pid })
+}
+
+// logs prints the ends of the daemons' logs into the test's.
+func (n *Node) logs() {
+	for _, p := range n.started {
+		if text := p.tail(); text != "" {
+			n.t.Logf("%s:\n%s", p.Name, text)
+		}
+	}
+}
+
+// mountsBelow lists this process's mounts below a folder: the node's must not
+// have come out of its namespace.
+func mountsBelow(dir string) []string {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var out []string
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], dir) {
+			out = append(out, f[4])
+		}
+	}
+	return out
+}

@@ -1,0 +1,332 @@
+package testbed
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Inventory is all that a node holds, by kind, each kind as sorted lines. What
+// the kernel or Open vSwitch chooses anew each time (indices, UUIDs, counters,
+// lifetimes, neighbours) is left out, so that equal states are equal.
+type Inventory map[string][]string
+
+// Inventory reads the node with ip, tc, nft, ovs-vsctl and the file system.
+func (n *Node) Inventory() Inventory {
+	n.t.Helper()
+	inv, err := n.inventory()
+	require.NoError(n.t, err)
+	return inv
+}
+
+func (n *Node) inventory() (Inventory, error) {
+	inv := Inventory{}
+	if err := inv.readNetns("node", n); err != nil {
+		return nil, err
+	}
+	for _, name := range n.NetnsNames() {
+		inv.add("netns", name)
+		pod := &Pod{n: n, netns: name}
+		if err := inv.readNetns("netns "+name, pod); err != nil {
+			return nil, err
+		}
+	}
+	if n.OVS != nil && n.OVS.Running() {
+		if err := inv.readOVS(n); err != nil {
+			return nil, err
+		}
+	}
+	err := inv.readFiles(n)
+	for _, lines := range inv {
+		slices.Sort(lines)
+	}
+	return inv, err
+}
+
+func (inv Inventory) add(kind string, lines ...string) {
+	inv[kind] = append(inv[kind], lines...)
+}
+
+// query is one `ip -j` command and the keys of its objects that count.
+type query struct {
+	kind string
+	args string
+	keys []string
+	// skip leaves out objects that the kernel makes by itself.
+	skip func(object map[string]any) bool
+}
+
+var queries = []query{
+	{"links", "-d link show", []string{"ifname", "mtu", "txqlen", "master", "group", "address", "ifalias", "promiscuity", "up", "kind"}, nil},
+	{"routes", "-4 route show table all", routeKeys, derivedRoute},
+	{"routes", "-6 route show table all", routeKeys, derivedRoute},
+	{"rules", "-4 rule show", nil, nil},
+	{"rules", "-6 rule show", nil, nil},
+}
+
+var routeKeys = []string{"type", "dst", "gateway", "via", "dev", "table", "protocol", "scope", "prefsrc", "metric", "nexthops"}
+
+// derivedRoute tells routes that follow from addresses and links.
+func derivedRoute(o map[string]any) bool {
+	dst, _ := o["dst"].(string)
+	return o["table"] == "local" || o["type"] == "multicast" || o["type"] == "anycast" || strings.HasPrefix(dst, "fe80::")
+}
+
+// readNetns reads one network namespace.
+func (inv Inventory) readNetns(name string, from tryer) error {
+	for _, q := range queries {
+		objects, err := ipJSON(from, q.args)
+		if err != nil {
+			return err
+		}
+		for _, o := range objects {
+			flatten(o)
+			if q.skip == nil || !q.skip(o) {
+				inv.add(name+" "+q.kind, canonical(o, q.keys))
+			}
+		}
+	}
+	if err := inv.readAddresses(name, from); err != nil {
+		return err
+	}
+	return inv.readText(name, from)
+}
+
+func ipJSON(from tryer, args string) ([]map[string]any, error) {
+	out, err := from.Try(append([]string{"ip", "-j"}, strings.Fields(args)...)...)
+	if err != nil || strings.TrimSpace(out) == "" {
+		return nil, err
+	}
+	var objects []map[string]any
+	if err := json.Unmarshal([]byte(out), &objects); err != nil {
+		return nil, fmt.Errorf("ip %s: %w", args, err)
+	}
+	return slices.DeleteFunc(objects, func(o map[string]any) bool { return len(o) == 0 }), nil
+}
+
+// flatten lifts what `ip -d link` nests. The addresses of tap devices are left
+// out: Open vSwitch derives that of a bridge from its ports.
+func flatten(o map[string]any) {
+	if flags, ok := o["flags"].([]any); ok {
+		o["up"] = slices.Contains(flags, any("UP"))
+	}
+	if info, ok := o["linkinfo"].(map[string]any); ok {
+		o["kind"] = info["info_kind"]
+	}
+	if o["kind"] == "tun" {
+		delete(o, "address")
+	}
+}
+
+// canonical prints the chosen keys of an object; nil means all.
+func canonical(o map[string]any, keys []string) string {
+	chosen := o
+	if keys != nil {
+		chosen = map[string]any{}
+		for _, k := range keys {
+			if v, ok := o[k]; ok {
+				chosen[k] = v
+			}
+		}
+	}
+	b, err := json.Marshal(chosen) // sorts the keys
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// readAddresses lists "eth0 10.0.0.2/24 scope". Link-local IPv6 addresses that
+// the kernel makes come and go with carrier.
+func (inv Inventory) readAddresses(name string, from tryer) error {
+	objects, err := ipJSON(from, "addr show")
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		infos, _ := o["addr_info"].([]any)
+		for _, i := range infos {
+			a, _ := i.(map[string]any)
+			if a["family"] == "inet6" && a["scope"] == "link" {
+				continue
+			}
+			inv.add(name+" addresses", fmt.Sprintf("%v %v/%v %v", o["ifname"], a["local"], a["prefixlen"], a["scope"]))
+		}
+	}
+	return nil
+}
+
+// refcount is a kernel detail of a qdisc.
+var refcount = regexp.MustCompile(` refcnt \d+`)
+
+// readText reads what has no useful JSON: the rule set without counters, and
+// traffic control of each device.
+func (inv Inventory) readText(name string, from tryer) error {
+	out, err := from.Try("nft", "--stateless", "list", "ruleset")
+	if err != nil {
+		return err
+	}
+	// One line per rule; its place is part of it.
+	inv.add(name+" nft", numbered(out)...)
+	for _, what := range []string{"qdisc", "class", "filter"} {
+		out, err := from.Try("sh", "-c", tcScript, "tc", what)
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(out) {
+			if !strings.Contains(line, " qdisc noqueue ") {
+				inv.add(name+" tc", refcount.ReplaceAllString(strings.TrimSpace(line), ""))
+			}
+		}
+	}
+	return nil
+}
+
+// tcScript prints one kind for every device; filters for ingress too. tc names
+// the device of a qdisc and a class only when all are asked for, so it is told.
+const tcScript = `for path in /proc/sys/net/ipv4/neigh/*; do
+	dev=${path##*/}
+	[ "$dev" = default ] && continue
+	tc "$1" show dev "$dev" | sed "s/^/$dev /"
+	if [ "$1" = filter ]; then tc filter show dev "$dev" ingress 2>/dev/null | sed "s/^/$dev ingress /"; fi
+done; true`
+
+func numbered(text string) []string {
+	var out []string
+	for line := range strings.Lines(text) {
+		out = append(out, fmt.Sprintf("%03d %s", len(out), strings.TrimRight(line, "\n")))
+	}
+	return out
+}
+
+// tables are the rows of OVSDB and the columns that are configuration.
+var tables = []struct{ name, columns string }{
+	{"Bridge", "name,datapath_type,fail_mode,external_ids,other_config,ports,mirrors"},
+	{"Port", "name,tag,trunks,vlan_mode,external_ids,other_config,interfaces,qos"},
+	{"Interface", "name,type,options,external_ids,other_config,mac,mtu_request,ingress_policing_rate,ingress_policing_burst"},
+	{"QoS", "type,other_config,external_ids,queues"},
+	{"Queue", "other_config,external_ids"},
+	{"Mirror", "name,select_all,select_src_port,select_dst_port,output_port,external_ids"},
+}
+
+var uuid = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+
+func (inv Inventory) readOVS(n *Node) error {
+	for _, t := range tables {
+		out, err := n.Try("ovs-vsctl", "--timeout=20", "--format=json", "--columns="+t.columns, "list", t.name)
+		if err != nil {
+			return err
+		}
+		var rows struct {
+			Data []json.RawMessage `json:"data"`
+		}
+		if err := json.Unmarshal([]byte(out), &rows); err != nil {
+			return fmt.Errorf("ovs-vsctl list %s: %w", t.name, err)
+		}
+		for _, row := range rows.Data {
+			inv.add("ovs "+t.name, uuid.ReplaceAllString(string(row), "UUID"))
+		}
+	}
+	return nil
+}
+
+// folders are those whose files are state.
+var folders = []string{"/var/lib/fairlead", "/var/lib/cni", "/run/fairlead", "/etc/cni/net.d"}
+
+// readFiles lists names, not contents: databases change by being read.
+func (inv Inventory) readFiles(n *Node) error {
+	for _, folder := range folders {
+		root := n.Path(folder)
+		err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+			if os.IsNotExist(err) {
+				return nil // removed meanwhile, or not there at all
+			}
+			if err != nil || d.IsDir() || habit(d.Name()) {
+				return err
+			}
+			rel, err := filepath.Rel(root, name)
+			inv.add("files", filepath.Join(folder, rel))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// habit tells files that upstream's host-local leaves on purpose.
+func habit(name string) bool {
+	return name == "lock" || strings.HasPrefix(name, "last_reserved_ip.")
+}
+
+// Diff lists what differs, "+" for what came and "-" for what went.
+func (inv Inventory) Diff(after Inventory) []string {
+	kinds := map[string]bool{}
+	for k := range inv {
+		kinds[k] = true
+	}
+	for k := range after {
+		kinds[k] = true
+	}
+	var out []string
+	for k := range kinds {
+		for _, line := range minus(after[k], inv[k]) {
+			out = append(out, "+ "+k+": "+line)
+		}
+		for _, line := range minus(inv[k], after[k]) {
+			out = append(out, "- "+k+": "+line)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// minus is what a has more often than b.
+func minus(a, b []string) []string {
+	count := map[string]int{}
+	for _, line := range b {
+		count[line]++
+	}
+	var out []string
+	for _, line := range a {
+		count[line]--
+		if count[line] < 0 {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// Leaks compares the node with an earlier inventory. Links and OVS follow an
+// answered DEL a little later (the reaper, ovs-vswitchd), so it looks again
+// until nothing differs, and gives up after a while with the differences.
+func (n *Node) Leaks(before Inventory) []string {
+	n.t.Helper()
+	var diff []string
+	_ = until("inventory", func() error {
+		after, err := n.inventory()
+		if err != nil {
+			diff = []string{err.Error()}
+			return err
+		}
+		if diff = before.Diff(after); len(diff) > 0 {
+			return fmt.Errorf("%d differences", len(diff))
+		}
+		return nil
+	})
+	return diff
+}
+
+// RequireNoLeaks fails the test on anything that Leaks finds.
+func (n *Node) RequireNoLeaks(before Inventory) {
+	n.t.Helper()
+	require.Empty(n.t, strings.Join(n.Leaks(before), "\n"))
+}

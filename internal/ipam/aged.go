@@ -31,19 +31,33 @@ func (a *aged[K]) drop(k K) (uint64, bool) {
 	return seq, ok
 }
 
-// pop removes the oldest member.
-func (a *aged[K]) pop() (K, uint64, bool) {
+// oldest finds the oldest member that is wanted. Members that are not are
+// parked: they keep their age and are looked at again after a compact.
+func (a *aged[K]) oldest(wanted func(K) bool) (K, bool) {
 	for len(a.heap) > 0 {
-		e := heap.Pop(&a.heap).(age[K])
-		if seq, ok := a.seq[e.key]; ok && seq == e.seq {
-			delete(a.seq, e.key)
-			return e.key, e.seq, true
+		top := a.heap[0]
+		if seq, ok := a.seq[top.key]; ok && seq == top.seq && wanted(top.key) {
+			return top.key, true
 		}
+		heap.Pop(&a.heap)
 	}
 	var none K
-	return none, 0, false
+	return none, false
 }
 
+// shed removes the oldest member of all.
+func (a *aged[K]) shed() K {
+	all := func(K) bool { return true }
+	k, ok := a.oldest(all)
+	if !ok { // all are parked
+		a.compact()
+		k, _ = a.oldest(all)
+	}
+	delete(a.seq, k)
+	return k
+}
+
+// compact rebuilds the heap from the members.
 func (a *aged[K]) compact() {
 	a.heap = a.heap[:0]
 	for k, seq := range a.seq {

@@ -140,18 +140,7 @@ func (p *pool) choose(f family, o core.Owner) (netip.Addr, bool) {
 	if ip, ok := sp.lowest(); ok {
 		return ip, true
 	}
-	for {
-		ip, seq, ok := p.freed[f].pop()
-		if !ok {
-			return netip.Addr{}, false
-		}
-		if sp.choosable(ip) {
-			p.freed[f].put(ip, seq) // hold notes its age
-			return ip, true
-		}
-		// Excluded meanwhile: if that ends, it is as good as never used.
-		sp.forget(ip)
-	}
+	return p.freed[f].oldest(sp.choosable)
 }
 
 func (p *pool) remembered(o core.Owner) core.Released {
@@ -272,8 +261,7 @@ func (p *pool) remember(r core.Released) {
 		p.former[id] = r
 		p.formers.put(id, r.Seq)
 		if p.formers.len() > maxReleased {
-			old, _, _ := p.formers.pop()
-			delete(p.former, old)
+			delete(p.former, p.formers.shed())
 		}
 	}
 	for _, ip := range r.IPs {
@@ -281,8 +269,7 @@ func (p *pool) remember(r core.Released) {
 		p.freed[f].put(ip, r.Seq)
 		p.spaces[f].take(ip)
 		if p.freed[f].len() > maxReleased {
-			old, _, _ := p.freed[f].pop()
-			p.spaces[f].forget(old)
+			p.spaces[f].forget(p.freed[f].shed())
 		}
 	}
 }
@@ -330,6 +317,7 @@ func (p *pool) configure(w wish) {
 		for ip := range p.freed[f].seq {
 			sp.take(ip)
 		}
+		p.freed[f].compact() // what was excluded may not be any more
 	}
 }
 

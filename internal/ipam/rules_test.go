@@ -1,0 +1,339 @@
+package ipam
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+func exclude(s core.Subnet, from, to string) core.Subnet {
+	s.Exclude = append(s.Exclude, core.AddrRange{From: netip.MustParseAddr(from), To: netip.MustParseAddr(to)})
+	return s
+}
+
+func take(t *testing.T, a *Allocator, s core.Subnet, n int, fixed ...string) core.Lease {
+	t.Helper()
+	l, err := a.Acquire(Request{Subnet: s, Owner: owner(n), IPs: ips(fixed...)})
+	require.NoError(t, err)
+	return l
+}
+
+// TestRefusals: each has its code and names what is wrong, and reserves nothing.
+func TestRefusals(t *testing.T) {
+	four := exclude(subnet("s", "10.0.0.0/24"), "10.0.0.10", "10.0.0.20")
+	dual := subnet("d", "10.0.0.0/24", "fd00::/64")
+	implied := subnet("i", "10.0.0.0/24", "fd00::/64")
+	implied.Implied = true
+	for _, c := range []struct {
+		name   string
+		subnet core.Subnet
+		ips    []netip.Addr
+		mac    string
+		code   uint
+		says   string
+	}{
+		{"gateway", four, ips("10.0.0.1"), "", 103, "10.0.0.1 is the subnet's gateway"},
+		{"network", four, ips("10.0.0.0"), "", 103, "10.0.0.0 is the subnet's network address"},
+		{"broadcast", four, ips("10.0.0.255"), "", 103, "10.0.0.255 is the subnet's broadcast address"},
+		{"anycast", dual, ips("fd00::"), "", 103, "fd00:: is the subnet's subnet-router anycast"},
+		{"outside", four, ips("10.0.1.7"), "", 103, "10.0.1.7 is outside of the subnet's CIDR [10.0.0.0/24]"},
+		{"other family", four, ips("fd00::7"), "", 103, "outside of the subnet's CIDR"},
+		{"two of a family", four, ips("10.0.0.7", "10.0.0.8"), "", 102, "two IPv4 addresses"},
+		{"zone", dual, ips("fe80::1%eth0"), "", 102, "not a plain IP address"},
+		{"no address", four, []netip.Addr{{}}, "", 102, "not a plain IP address"},
+		{"short MAC", four, nil, "02:00:00:00:00:00:00:01", 102, "has not 6 bytes"},
+		{"multicast MAC", four, nil, "01:00:5e:00:00:01", 102, "multicast"},
+		{"zero MAC", four, nil, "00:00:00:00:00:00", 102, "zero"},
+		{"implied", implied, nil, "", 103, "no object declares the subnet"},
+		{"implied, half", implied, ips("10.0.0.7"), "", 103, "IPv6"},
+		{"no CIDR", core.Subnet{Name: "n"}, nil, "", 103, "no CIDR"},
+		{"two CIDRs", subnet("t", "10.0.0.0/24", "10.1.0.0/24"), nil, "", 103, "two IPv4 CIDRs"},
+		{"invalid CIDR", core.Subnet{Name: "v", CIDRs: []netip.Prefix{{}}}, nil, "", 103, "invalid CIDR"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a := New()
+			var mac core.MAC
+			if c.mac != "" {
+				require.NoError(t, mac.UnmarshalText([]byte(c.mac)))
+			}
+			_, err := a.Acquire(Request{Subnet: c.subnet, Owner: owner(1), IPs: c.ips, MAC: mac})
+			require.ErrorContains(t, err, c.says)
+			require.ErrorContains(t, err, "acquire c1/eth0 in subnet "+c.subnet.Name)
+			require.Equal(t, c.code, core.CodeOf(err))
+			require.Empty(t, a.Leases())
+		})
+	}
+}
+
+func TestHeldNamesTheHolder(t *testing.T) {
+	a, s := New(), subnet("s", "10.0.0.0/24", "fd00::/64")
+	l := take(t, a, s, 1, "10.0.0.7")
+	_, err := a.Acquire(Request{Subnet: s, Owner: owner(2), IPs: ips("10.0.0.7")})
+	require.ErrorIs(t, err, core.ErrHeld)
+	require.EqualError(t, err, "acquire c2/eth0 in subnet s: 10.0.0.7: address is held by pod default/pod-1 (c1/eth0)")
+	_, err = a.Acquire(Request{Subnet: s, Owner: owner(2), MAC: l.MAC})
+	require.ErrorIs(t, err, core.ErrHeld)
+	require.ErrorContains(t, err, "MAC "+l.MAC.String()+": address is held by pod default/pod-1 (c1/eth0)")
+	require.Len(t, a.Leases(), 1)
+	// In another subnet both are free.
+	_, err = a.Acquire(Request{Subnet: subnet("t", "10.0.0.0/24"), Owner: owner(2), IPs: ips("10.0.0.7"), MAC: l.MAC})
+	require.NoError(t, err)
+	require.Len(t, a.Who(netip.MustParseAddr("::ffff:10.0.0.7")), 2)
+}
+
+func TestFixedMayBeExcluded(t *testing.T) {
+	a, s := New(), exclude(subnet("s", "10.0.0.0/24", "fd00::/64"), "10.0.0.2", "10.0.0.99")
+	l := take(t, a, s, 1, "10.0.0.50")
+	require.Equal(t, ips("10.0.0.50", "fd00::2"), l.IPs, "the other family is chosen")
+	require.Equal(t, ips("10.0.0.100", "fd00::3"), take(t, a, s, 2).IPs)
+	require.Equal(t, ips("10.0.0.101", "fd00::ffff:0:0:9"), take(t, a, s, 3, "fd00::ffff:0:0:9").IPs)
+}
+
+func TestImpliedServesFixedOnly(t *testing.T) {
+	a, s := New(), subnet("s", "10.0.0.0/24")
+	s.Implied = true
+	require.Equal(t, ips("10.0.0.7"), take(t, a, s, 1, "10.0.0.7").IPs)
+	s.Implied = false
+	take(t, a, s, 2, "10.0.0.2")
+	require.Equal(t, ips("10.0.0.3"), take(t, a, s, 3).IPs)
+	for n := 4; n < 7; n++ {
+		take(t, a, s, n)
+	}
+	require.Equal(t, ips("10.0.0.8"), take(t, a, s, 7).IPs, "what an implied request took is taken")
+}
+
+func TestSmallNetworks(t *testing.T) {
+	for cidr, want := range map[string][]string{
+		"10.0.0.0/30": {"10.0.0.2"},
+		"10.0.0.0/31": {"10.0.0.0"},
+		"10.0.0.7/32": nil, // its only address is the gateway here
+		"fd00::/126":  {"fd00::2", "fd00::3"},
+		"fd00::/127":  {"fd00::"},
+		"10.0.0.0/29": {"10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"},
+	} {
+		a, s := New(), subnet("s", cidr)
+		if p := s.CIDRs[0]; !p.Contains(s.Gateways[0]) {
+			s.Gateways[0] = p.Addr()
+		}
+		for i, w := range want {
+			require.Equal(t, ips(w), take(t, a, s, i).IPs, cidr)
+		}
+		_, err := a.Acquire(Request{Subnet: s, Owner: owner(99)})
+		require.ErrorIs(t, err, core.ErrExhausted, cidr)
+		require.Equal(t, core.CodeAddress, core.CodeOf(err))
+	}
+}
+
+// TestBigNetworks: the window's end, addresses beyond it, and prefixes whose
+// host part is longer than 64 bits.
+func TestBigNetworks(t *testing.T) {
+	a := New()
+	s := exclude(subnet("s", "fd00::/48"), "fd00::", "fd00::ffff:fffe")
+	require.Equal(t, ips("fd00:0:0:7::1"), take(t, a, s, 1, "fd00:0:0:7::1").IPs)
+	require.Equal(t, ips("fd00::ffff:ffff"), take(t, a, s, 2).IPs)
+	_, err := a.Acquire(Request{Subnet: s, Owner: owner(3)})
+	require.ErrorIs(t, err, core.ErrExhausted, "nothing is chosen beyond the window")
+	s.Exclude = nil
+	require.Equal(t, ips("fd00::2"), take(t, a, s, 3).IPs)
+	require.Equal(t, ips("10.0.0.2"), take(t, a, subnet("v4", "10.0.0.0/8"), 1).IPs)
+	require.Equal(t, ips("0.0.0.2"), take(t, a, subnet("all", "0.0.0.0/0"), 1).IPs)
+	require.Equal(t, ips("::2"), take(t, a, subnet("all6", "::/0"), 1).IPs)
+}
+
+// TestBeyondOneContainer walks over the boundary of roaring's containers, where
+// its NextAbsentValue fails.
+func TestBeyondOneContainer(t *testing.T) {
+	a, s := New(), exclude(subnet("s", "10.0.0.0/14"), "10.0.0.2", "10.0.255.253")
+	for n, want := range []string{"10.0.255.254", "10.0.255.255", "10.1.0.0", "10.1.0.1"} {
+		require.Equal(t, ips(want), take(t, a, s, n).IPs)
+	}
+	s = exclude(s, "10.1.0.3", "10.2.255.255")
+	require.Equal(t, ips("10.1.0.2"), take(t, a, s, 10).IPs)
+	require.Equal(t, ips("10.3.0.0"), take(t, a, s, 11).IPs)
+}
+
+func TestFormerAddressAndMAC(t *testing.T) {
+	a, s := New(), subnet("s", "10.0.0.0/24", "fd00::/64")
+	take(t, a, s, 1)
+	old := take(t, a, s, 2)
+	a.Release(old)
+	take(t, a, s, 3)
+	back, err := a.Acquire(Request{Subnet: s, Owner: ownerOf(20, "pod-2")})
+	require.NoError(t, err)
+	require.Equal(t, old.IPs, back.IPs)
+	require.Equal(t, old.MAC, back.MAC)
+	a.Release(back)
+	// Another interface of the same pod is somebody else.
+	o := ownerOf(21, "pod-2")
+	o.Key.IfName = "net1"
+	l, err := a.Acquire(Request{Subnet: s, Owner: o})
+	require.NoError(t, err)
+	require.NotEqual(t, old.IPs, l.IPs)
+	// A fixed request for the old address brings the old MAC too.
+	l, err = a.Acquire(Request{Subnet: s, Owner: ownerOf(22, "pod-2"), IPs: old.IPs[:1]})
+	require.NoError(t, err)
+	require.Equal(t, old.IPs, l.IPs)
+	require.Equal(t, old.MAC, l.MAC)
+	// Taken meanwhile: another address, and no MAC of the past.
+	a.Release(l)
+	_, err = a.Acquire(Request{Subnet: s, Owner: owner(23), IPs: old.IPs})
+	require.NoError(t, err)
+	l, err = a.Acquire(Request{Subnet: s, Owner: ownerOf(24, "pod-2")})
+	require.NoError(t, err)
+	require.NotEqual(t, old.MAC, l.MAC)
+}
+
+// TestBareContainersHaveNoPast: without a pod's name nothing comes back.
+func TestBareContainersHaveNoPast(t *testing.T) {
+	a, s := New(), subnet("s", "10.0.0.0/24")
+	o := core.Owner{Key: core.Key{Container: "a", IfName: "eth0"}}
+	l, err := a.Acquire(Request{Subnet: s, Owner: o})
+	require.NoError(t, err)
+	a.Release(l)
+	o.Key.Container = "b"
+	l, err = a.Acquire(Request{Subnet: s, Owner: o})
+	require.NoError(t, err)
+	require.Equal(t, ips("10.0.0.3"), l.IPs)
+}
+
+func TestCancelLeavesNoTrace(t *testing.T) {
+	a, s := New(), subnet("s", "10.0.0.0/29")
+	l := take(t, a, s, 1)
+	a.Cancel(l)
+	require.Equal(t, l.IPs, take(t, a, s, 2).IPs, "still the lowest never used")
+	// A repeated Acquire is undone alone.
+	l = take(t, a, s, 2)
+	a.Cancel(l)
+	require.Len(t, a.Leases(), 1)
+	a.Cancel(l)
+	a.Cancel(l)
+	require.Empty(t, a.Leases())
+}
+
+func TestAnotherAddressForTheSameOwner(t *testing.T) {
+	a, s := New(), subnet("s", "10.0.0.0/29")
+	l := take(t, a, s, 1)
+	_, err := a.Acquire(Request{Subnet: s, Owner: owner(1), IPs: ips("10.0.0.5")})
+	require.Equal(t, core.CodeConflict, core.CodeOf(err))
+	_, err = a.Acquire(Request{Subnet: s, Owner: owner(1), MAC: core.MAC{2, 0, 0, 0, 0, 1}})
+	require.Equal(t, core.CodeConflict, core.CodeOf(err))
+	require.Equal(t, []core.Lease{l}, a.Leases())
+}
+
+func TestSubnetChanges(t *testing.T) {
+	a, s := New(), subnet("s", "10.0.0.0/30")
+	first := take(t, a, s, 1)
+	grown := subnet("s", "10.0.0.0/28")
+	require.Equal(t, ips("10.0.0.3"), take(t, a, grown, 2).IPs, "was the broadcast address")
+	moved := subnet("s", "10.9.0.0/28")
+	require.Equal(t, ips("10.9.0.2"), take(t, a, moved, 3).IPs)
+	require.Len(t, a.Leases(), 3, "leases outside of the CIDR stay")
+	st := a.Stats([]core.Subnet{moved})
+	require.Equal(t, []SubnetStats{{Subnet: "s", Family: "IPv4", Total: 16, Used: 3, Excluded: 3, Free: 12}}, st)
+	a.Release(first)
+	require.Equal(t, ips("10.9.0.3"), take(t, a, moved, 1).IPs, "the former address is outside")
+	// The order of release outlives that the addresses were outside.
+	back, err := a.Acquire(Request{Subnet: grown, Owner: ownerOf(40, "pod-40")})
+	require.NoError(t, err)
+	require.Equal(t, ips("10.0.0.4"), back.IPs)
+}
+
+func TestRestoreConflict(t *testing.T) {
+	a, s := New(), subnet("s", "10.0.0.0/24", "fd00::/64")
+	one := core.Lease{Subnet: "s", Owner: owner(1), IPs: ips("10.0.0.9", "fd00::9"), MAC: core.MAC{2, 0, 0, 0, 0, 9}}
+	two := core.Lease{Subnet: "s", Owner: owner(2), IPs: ips("10.0.0.9", "fd00::a"), MAC: core.MAC{2, 0, 0, 0, 0, 9}}
+	err := a.Restore([]core.Lease{one, two, one}, nil)
+	require.ErrorIs(t, err, core.ErrHeld)
+	require.ErrorContains(t, err, "restore lease of c2/eth0 in subnet s")
+	require.Equal(t, []core.Lease{one}, a.Who(one.IPs[0]))
+	require.Equal(t, ips("fd00::a"), a.Release(two).IPs, "only what was its own")
+	require.Equal(t, []core.Lease{one}, a.Leases())
+	_, err = a.Acquire(Request{Subnet: s, Owner: owner(3), IPs: one.IPs})
+	require.ErrorIs(t, err, core.ErrHeld)
+}
+
+func TestStats(t *testing.T) {
+	s := exclude(subnet("s", "10.0.0.0/24", "fd00::/64"), "10.0.0.0", "10.0.0.9")
+	a := New()
+	take(t, a, s, 1)
+	take(t, a, s, 2, "10.0.0.5")
+	require.Equal(t, []SubnetStats{
+		{Subnet: "s", Family: "IPv4", Total: 256, Used: 2, Excluded: 10, Free: 244},
+		{Subnet: "s", Family: "IPv6", Total: math.MaxUint64, Used: 2, Excluded: 2, Free: math.MaxUint64 - 4},
+	}, a.Stats([]core.Subnet{{Name: "bad"}, s}))
+}
+
+// TestMemoryIsBounded: pods with ever new names in a network without end.
+func TestMemoryIsBounded(t *testing.T) {
+	a, s := New(), subnet("s", "fd00::/64")
+	for n := range maxReleased + 1000 {
+		l := take(t, a, s, n)
+		a.Release(l)
+	}
+	p := a.pool("s")
+	require.Len(t, p.former, maxReleased)
+	require.Equal(t, maxReleased, p.freed[v6].len())
+	require.LessOrEqual(t, len(p.freed[v6].heap), 2*maxReleased+64)
+	// What was forgotten counts as never used: after 65,536 others, in turn.
+	require.Equal(t, ips("fd00::3e9"), take(t, a, s, -1).IPs)
+}
+
+func TestCallersSlicesAreTheirOwn(t *testing.T) {
+	a, s := New(), subnet("s", "10.0.0.0/24")
+	l := take(t, a, s, 1)
+	want := clone(l)
+	l.IPs[0], l.MAC[5] = netip.Addr{}, l.MAC[5]+1
+	require.Equal(t, []core.Lease{want}, a.Leases())
+}
+
+// BenchmarkAcquire: the cost of one Acquire and Release in an empty /16, in one
+// with only every second address free, and in one with a single free address.
+func BenchmarkAcquire(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		keep func(n int) bool
+	}{
+		{"empty", func(int) bool { return false }},
+		{"fragmented", func(n int) bool { return n%2 == 0 }},
+		{"full", func(n int) bool { return n != 40000 }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			a, s := New(), subnet("s", "10.16.0.0/16")
+			var drop []core.Lease
+			for n := range 65533 {
+				l, err := a.Acquire(Request{Subnet: s, Owner: owner(n)})
+				require.NoError(b, err)
+				if !c.keep(n) {
+					drop = append(drop, l)
+				}
+			}
+			for _, l := range drop {
+				a.Release(l)
+			}
+			o := make([]core.Owner, 1000)
+			for i := range o {
+				o[i] = ownerOf(1000000+i, fmt.Sprintf("new-%d", i))
+			}
+			for i := 0; b.Loop(); i++ {
+				l, err := a.Acquire(Request{Subnet: s, Owner: o[i%len(o)]})
+				if err != nil {
+					b.Fatal(err)
+				}
+				a.Release(l)
+			}
+		})
+	}
+	b.Run("fresh", func(b *testing.B) {
+		for i := 0; b.Loop(); i++ {
+			_, err := New().Acquire(Request{Subnet: subnet("s", "fd00::/64"), Owner: owner(1)})
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}

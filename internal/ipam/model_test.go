@@ -70,6 +70,10 @@ func (m *model) choose(cidr netip.Prefix, o core.Owner) netip.Addr {
 
 // acquire is what Acquire must answer: addresses, or nil for an error.
 func (m *model) acquire(o core.Owner, fixed netip.Addr) []netip.Addr {
+	allowed := func(c netip.Prefix) bool { return c.Contains(fixed) && taboo(c, m.subnet.Gateways, fixed) == "" }
+	if fixed.IsValid() && !slices.ContainsFunc(m.subnet.CIDRs, allowed) {
+		return nil
+	}
 	if l, ok := m.leases[o.Key]; ok {
 		if fixed.IsValid() && !slices.Contains(l.IPs, fixed) {
 			return nil
@@ -80,7 +84,7 @@ func (m *model) acquire(o core.Owner, fixed netip.Addr) []netip.Addr {
 	for _, c := range m.subnet.CIDRs {
 		ip := m.choose(c, o)
 		if fixed.IsValid() && familyOf(fixed) == familyOf(c.Addr()) {
-			if ip = fixed; m.held(ip) || !c.Contains(ip) || taboo(c, m.subnet.Gateways, ip) != "" {
+			if ip = fixed; m.held(ip) {
 				return nil
 			}
 		}

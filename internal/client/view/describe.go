@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -81,8 +82,7 @@ func (p *page) iface(i agent.Interface) {
 	for _, line := range qos(i.QoS) {
 		p.field(4, "Rate", line)
 	}
-	p.field(4, "Host", i.HostIf)
-	p.field(4, "Port", port(i.Port))
+	p.field(4, "Port", cmp.Or(port(i.Port), i.HostIf))
 	if i.DNS != nil {
 		p.field(4, "DNS", strings.Join(i.DNS.Nameservers, ", "))
 	}
@@ -236,7 +236,7 @@ func (p *page) settings(s agent.Settings) {
 	p.field(0, "Bridge", fmt.Sprintf("%s (%s) on %s", s.Bridge, orNone(s.Datapath), s.OVSDB))
 	p.field(0, "MTU", number(s.MTU))
 	p.field(0, "Objects", s.Objects)
-	p.field(0, "State", s.StateDir)
+	p.field(0, "State dir", s.StateDir)
 	p.field(0, "Sockets", strings.Join(append([]string{s.Socket}, s.CompatSockets...), ", "))
 }
 

@@ -120,6 +120,7 @@ type source struct {
 	folder string
 	test   bool
 	lines  int
+	text   []byte
 	file   *ast.File
 	fset   *token.FileSet
 }
@@ -166,7 +167,10 @@ func parse(root, name string) (source, error) {
 	}
 	s := source{name: filepath.ToSlash(rel), test: strings.HasSuffix(name, "_test.go"), fset: token.NewFileSet()}
 	s.folder = path.Dir(s.name)
-	s.file, err = parser.ParseFile(s.fset, name, nil, parser.ParseComments)
+	if s.text, err = os.ReadFile(name); err != nil {
+		return source{}, err
+	}
+	s.file, err = parser.ParseFile(s.fset, name, s.text, parser.ParseComments)
 	if err == nil {
 		s.lines = s.fset.File(s.file.FileStart).LineCount()
 	}

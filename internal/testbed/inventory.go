@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -18,7 +19,8 @@ import (
 // lifetimes, neighbours) is left out, so that equal states are equal.
 type Inventory map[string][]string
 
-// Inventory reads the node with ip, tc, nft, ovs-vsctl and the file system.
+// Inventory reads the node with ip, tc, nft, ovs-vsctl and the file system, and
+// the agent's records through its socket while one serves.
 func (n *Node) Inventory() Inventory {
 	n.t.Helper()
 	inv, err := n.inventory()
@@ -43,7 +45,7 @@ func (n *Node) inventory() (Inventory, error) {
 			return nil, err
 		}
 	}
-	err := inv.readFiles(n)
+	err := errors.Join(inv.readRecords(n), inv.readFiles(n))
 	for _, lines := range inv {
 		slices.Sort(lines)
 	}

@@ -78,7 +78,7 @@ func (c chunk) parseYAML() (*yaml.Node, *fault) {
 	} else if err != nil {
 		return nil, c.syntax(err)
 	}
-	if err := d.Decode(&next); err == nil {
+	if err := d.Decode(&next); err == nil { // behind "..."
 		return nil, faultf(c.line+next.Line-1, "a second document without a line \"---\" before it")
 	} else if !errors.Is(err, io.EOF) {
 		return nil, c.syntax(err)

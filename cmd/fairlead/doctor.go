@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"regexp"
@@ -16,8 +17,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/client/view"
+	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/doctor"
+	"github.com/fairlead/fairlead/internal/local"
 )
 
 // Defaults of the agent's flags (DESIGN.md, fixed facts).
@@ -50,7 +54,7 @@ func examineFlags(cmd *cobra.Command) *doctor.Config {
 // examined completes the flags: what was not given is as the running agent has it.
 func examined(ctx context.Context, cmd *cobra.Command, c *doctor.Config) doctor.Config {
 	client := agentOf(cmd)
-	c.Agent, c.Socket, c.Run = client, client.Socket(), runProgram
+	c.Agent, c.Socket, c.Run, c.LoadObjects = client, client.Socket(), runProgram, loadObjects
 	s, err := client.Status(ctx)
 	if err != nil {
 		return *c // the check of the agent tells
@@ -79,6 +83,27 @@ func examined(ctx context.Context, cmd *cobra.Command, c *doctor.Config) doctor.
 		c.MTU = has.MTU
 	}
 	return *c
+}
+
+// loadObjects reads a folder of objects as the agent would.
+func loadObjects(_ context.Context, dir string) (problems []agent.Problem, types []string, err error) {
+	src, err := local.Open(dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, p := range src.Problems() {
+		problems = append(problems, agent.Problem{File: p.File, Line: p.Line, Reason: p.Reason})
+	}
+	for _, nad := range src.NADs() {
+		chain, err := cniconf.ParseChain([]byte(nad.Config), nad.Name)
+		if err != nil {
+			continue // a NAD without a config, or one that is among the problems
+		}
+		for _, p := range chain.Plugins {
+			types = append(append(types, p.Type), doctor.Named(p.Raw)...)
+		}
+	}
+	return problems, types, nil
 }
 
 func doctorCommand() *cobra.Command {

@@ -202,25 +202,23 @@ func (m *machine) foreignTypes(ctx context.Context) []string {
 	return slices.Compact(kinds)
 }
 
-// objectTypes are the plugin types of the networks: the agent knows them, else
-// the folder is read.
+// objectTypes are the plugin types of the networks: the folder tells them all,
+// the agent only those of the chains.
 func (m *machine) objectTypes(ctx context.Context) (kinds []string) {
-	if m.agentUp {
-		nets, err := m.cfg.Agent.Nets(ctx)
-		if err != nil {
-			return nil // checkAgent tells what is wrong with the agent
-		}
-		for _, n := range nets.Items {
-			kinds = append(kinds, n.Plugins...)
-		}
+	if m.cfg.LoadObjects != nil && m.cfg.Objects != "" {
+		// An error is checkObjects' to tell.
+		_, kinds, _ = m.cfg.LoadObjects(ctx, m.cfg.Objects)
 		return kinds
 	}
-	if m.cfg.LoadObjects == nil || m.cfg.Objects == "" {
+	if !m.agentUp {
 		return nil
 	}
-	_, kinds, err := m.cfg.LoadObjects(ctx, m.cfg.Objects)
+	nets, err := m.cfg.Agent.Nets(ctx)
 	if err != nil {
-		return nil // checkObjects tells
+		return nil // checkAgent tells what is wrong with the agent
+	}
+	for _, n := range nets.Items {
+		kinds = append(kinds, n.Plugins...)
 	}
 	return kinds
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/ovs"
 )
 
 const (
@@ -131,7 +132,7 @@ func (b *bundle) described(ctx context.Context) (parts []part) {
 
 // add collects one part. What fails to be collected is no failure of the bundle.
 func (b *bundle) add(ctx context.Context, p part) error {
-	bounded, cancel := context.WithTimeout(ctx, perCheck)
+	bounded, cancel := context.WithTimeout(ctx, b.cfg.patience())
 	defer cancel()
 	content, err := p.read(bounded)
 	if err != nil {
@@ -175,12 +176,15 @@ func (b *bundle) doctorFile(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	out := &bytes.Buffer{}
-	return out.Bytes(), r.Text(out)
+	err = r.Text(out)
+	return out.Bytes(), err
 }
 
 // knownIDs are the external_ids that tell an operator something; others may be
 // anybody's.
-var knownIDs = []string{"vendor", "iface-id", "pod_namespace", "pod_name", "pod_netns", "ip", "container_id", "ifname", "fairlead-gateway"}
+var knownIDs = []string{
+	ovs.KeyVendor, ovs.KeyIfaceID, ovs.KeyContainer, ovs.KeyGateway, "pod_namespace", "pod_name", "pod_netns", "ip",
+}
 
 // ovsFile writes our bridge in the manner of `ovs-vsctl show`.
 func (b *bundle) ovsFile(ctx context.Context) ([]byte, error) {

@@ -59,7 +59,7 @@ func readConf(path string) confFile {
 	f.version = list.CNIVersion
 	for _, p := range list.Plugins {
 		f.types = append(f.types, p.Network.Type)
-		f.named = append(f.named, delegates(p.Bytes)...)
+		f.named = append(f.named, Named(p.Bytes)...)
 	}
 	return f
 }
@@ -88,8 +88,9 @@ func loadConf(path string) (*libcni.NetworkConfigList, error) {
 	return libcni.ConfListFromConf(conf)
 }
 
-// delegates are the types that a `multus`-style configuration calls itself.
-func delegates(conf []byte) (types []string) {
+// Named are the plugin types that a configuration names besides its own: its
+// IPAM, and the delegates of a `multus`-style one.
+func Named(conf []byte) (types []string) {
 	type plugin struct {
 		Type string `json:"type"`
 		IPAM struct {
@@ -176,18 +177,22 @@ func checkConfCRIO(ctx context.Context, m *machine) outcome {
 	return m.conf(m.tolerant(ctx), "the first usable file wins unless cni_default_network names another")
 }
 
+// ownConf is the least that a runtime needs to call us.
+const ownConf = `{"cniVersion":"1.1.0","name":"fairlead","plugins":[{"type":"fairlead"}]}`
+
 // conf judges a choice; rule says in words why it came out so.
 func (m *machine) conf(c choice, rule string) (o outcome) {
 	dir := m.cfg.ConfDir
+	write := `echo '` + ownConf + `' > ` + filepath.Join(dir, "00-fairlead.conflist")
 	switch {
 	case m.confErr != nil && !errors.Is(m.confErr, fs.ErrNotExist):
 		return bad("ls -ld "+dir, "%v", m.confErr)
 	case c.stopped:
 		o = bad("mv "+filepath.Join(dir, c.skipped[0].name)+" /root/", "a broken file disables all networking (%s)", rule)
 	case c.winner == nil && len(c.skipped) > 0:
-		o = bad("repair or remove the files above; the agent writes 00-fairlead.conflist when it starts", "no file in %s is usable", dir)
+		o = bad("repair or remove the files above, or "+write, "no file in %s is usable", dir)
 	case c.winner == nil:
-		o = warn("systemctl start fairlead: the agent writes 00-fairlead.conflist", "%s holds no configuration: pods get no network", dir)
+		o = warn("mkdir -p "+dir+" && "+write, "%s holds no configuration: pods get no network", dir)
 	case !c.winner.ours():
 		o = warn("mv "+filepath.Join(dir, c.winner.name)+" /root/, or name ours so that it sorts first",
 			"%s wins (%s): pods do not get Fairlead's networks; %s", c.winner.name, strings.Join(c.winner.types, ", "), rule)

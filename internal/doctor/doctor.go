@@ -6,6 +6,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -47,6 +48,9 @@ type Config struct {
 	BinDirs  []string
 	Iface    string // "" = that of the default route
 	MTU      int    // bytes, 0 = Iface's less 100
+	// Patience bounds each check, so that a dead server does not hide what the
+	// others find; 0 = 10 s.
+	Patience time.Duration
 	// LoadObjects reads the folder Objects without an agent: what is wrong
 	// with it, and the plugin types that its networks name.
 	LoadObjects func(ctx context.Context, dir string) ([]agent.Problem, []string, error)
@@ -104,8 +108,10 @@ type check struct {
 	run         func(context.Context, *machine) outcome
 }
 
-// perCheck bounds one check: a dead server must not hide the others' findings.
-const perCheck = 10 * time.Second
+// patient is how long a check may take unless Config says otherwise.
+const patient = 10 * time.Second
+
+func (c Config) patience() time.Duration { return cmp.Or(c.Patience, patient) }
 
 // checks is the whole examination, in the order of the report.
 func checks() []check {
@@ -153,7 +159,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 }
 
 func (c check) finding(ctx context.Context, m *machine) Finding {
-	ctx, cancel := context.WithTimeout(ctx, perCheck)
+	ctx, cancel := context.WithTimeout(ctx, m.cfg.patience())
 	defer cancel()
 	o := c.run(ctx, m)
 	return Finding{Group: c.group, Name: c.name, Verdict: o.verdict, Reason: o.reason, Details: o.details, Next: o.next}

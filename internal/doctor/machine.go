@@ -43,7 +43,7 @@ func examine(ctx context.Context, cfg Config) *machine {
 	m.confs, m.confErr = readConfDir(cfg.ConfDir)
 	m.datapaths = kernelDatapaths()
 
-	ctx, cancel := context.WithTimeout(ctx, perCheck)
+	ctx, cancel := context.WithTimeout(ctx, cfg.patience())
 	defer cancel()
 	m.ovs, m.ovsErr = readOVS(ctx, cfg.OVSDB, cfg.Bridge)
 	m.agentErr = errNoAgent

@@ -1,13 +1,13 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +20,8 @@ const (
 
 	// encap is what a node leaves for encapsulation, in bytes (DESIGN.md, MTU).
 	encap = 100
+	// ethernet is the MTU that the agent assumes of a node without an underlay.
+	ethernet = 1500
 
 	lowSpace  = 64 << 20 // bytes: the journal and its ballast still fit several times
 	fullSpace = 8 << 20
@@ -87,6 +89,9 @@ func checkSocket(_ context.Context, m *machine) outcome {
 // checkMTU compares what pods get with what the node's way out carries.
 func checkMTU(_ context.Context, m *machine) outcome {
 	link, err := outward(m.cfg.Iface)
+	if errors.Is(err, errNoDefaultRoute) {
+		return good("no default route; pods get %d bytes, as over Ethernet", cmp.Or(m.cfg.MTU, ethernet-encap))
+	}
 	if err != nil {
 		return bad("name the node's interface with --iface (`ip -br link` lists them)", "%v", err)
 	}
@@ -104,6 +109,8 @@ func checkMTU(_ context.Context, m *machine) outcome {
 	}
 	return good("pods get %d bytes; %s has %d", pod, link.Name, link.MTU)
 }
+
+var errNoDefaultRoute = errors.New("no default route")
 
 // outward is the link of that name, else that of the default route.
 func outward(name string) (rtnl.Link, error) {
@@ -124,7 +131,7 @@ func outward(name string) (rtnl.Link, error) {
 			return conn.LinkByIndex(r.Index)
 		}
 	}
-	return rtnl.Link{}, errors.New("this node has no default route that tells its interface")
+	return rtnl.Link{}, errNoDefaultRoute
 }
 
 func checkState(_ context.Context, m *machine) outcome {
@@ -163,9 +170,10 @@ func checkState(_ context.Context, m *machine) outcome {
 func checkObjects(ctx context.Context, m *machine) outcome {
 	problems := m.status.Problems
 	switch {
-	case m.agentUp:
+	case m.agentUp && len(problems) > 0:
 	case m.cfg.Objects == "":
 		return good("no --objects: pods get the default network")
+	case m.agentUp:
 	case m.cfg.LoadObjects == nil:
 		return warn(startAgent, "%s is read by the agent only", m.cfg.Objects)
 	default:
@@ -175,9 +183,9 @@ func checkObjects(ctx context.Context, m *machine) outcome {
 		}
 	}
 	if len(problems) == 0 {
-		return good("%s", strings.TrimSpace(m.cfg.Objects+" all readable"))
+		return good("%s: all readable", m.cfg.Objects)
 	}
-	o := bad("correct the lines above; the agent reads them again at once", "%d problems; the last good version of each stays in force", len(problems))
+	o := bad("correct the lines above; the agent reads them again at once", "not all of %s is in force; the last good version of each object is", m.cfg.Objects)
 	for _, p := range problems {
 		where := p.File
 		if p.Line > 0 {

@@ -25,6 +25,7 @@ type rootModel struct {
 type ovsFacts struct {
 	version   string
 	datapaths []string // types that this vswitchd can make
+	empty     bool     // not even a root row: nobody has used the database yet
 	stale     bool     // vswitchd has not applied the last change
 	bridge    *bridgeFacts
 }
@@ -99,7 +100,7 @@ func (r reader) rows(ctx context.Context, table string, columns []string, where 
 func (r reader) root(ctx context.Context) (ovsFacts, error) {
 	rows, err := r.rows(ctx, "Open_vSwitch", []string{"ovs_version", "datapath_types", "cur_cfg", "next_cfg"})
 	if err != nil || len(rows) == 0 {
-		return ovsFacts{}, err
+		return ovsFacts{empty: err == nil}, err
 	}
 	row := rows[0]
 	return ovsFacts{
@@ -218,8 +219,10 @@ func checkVswitchd(_ context.Context, m *machine) outcome {
 	switch {
 	case m.ovsErr != nil:
 		return bad(startOVS, "not known: OVSDB does not answer")
-	case m.ovs.version == "":
-		// vswitchd writes it when it starts.
+	case m.ovs.empty:
+		return warn("ovs-vsctl init", "the database is new: nothing tells whether it runs")
+	case len(m.ovs.datapaths) == 0:
+		// vswitchd writes them when it starts.
 		return bad("systemctl start openvswitch-switch", "it has never run on this database")
 	case m.ovs.stale:
 		return bad("systemctl restart openvswitch-switch", "it does not apply changes: it is stopped, or hangs")

@@ -1,0 +1,162 @@
+package doctor
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/api/agent"
+)
+
+// plugin writes a program that answers VERSION, as any CNI plugin does.
+func plugin(t *testing.T, dir, kind, versions string) string {
+	t.Helper()
+	path := filepath.Join(dir, kind)
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	script := "#!/bin/sh\n[ \"$CNI_COMMAND\" = VERSION ] || exit 1\necho '{\"cniVersion\":\"1.0.0\",\"supportedVersions\":[" + versions + "]}'\n"
+	require.NoError(t, os.WriteFile(path, []byte(script), 0o755))
+	return path
+}
+
+const allVersions = `"0.1.0","0.2.0","0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"`
+
+const (
+	ownList   = `{"cniVersion":"1.1.0","name":"fairlead","plugins":[{"type":"fairlead"}]}`
+	otherList = `{"cniVersion":"0.4.0","name":"other","plugins":[{"type":"bridge"}]}`
+)
+
+// TestConfDir holds the three dialects side by side (runtime.md, section A).
+func TestConfDir(t *testing.T) {
+	bin := t.TempDir()
+	plugin(t, bin, "fairlead", allVersions)
+	plugin(t, bin, "bridge", `"0.4.0"`)
+	const none, stopped = "", "!"
+	for _, tc := range []struct {
+		name                         string
+		files                        map[string]string
+		dockershim, containerd, crio string // file that wins
+		skipped                      string // one that is named as unusable by the tolerant
+	}{
+		{"empty", nil, none, none, none, ""},
+		{"ours", map[string]string{"00-fairlead.conflist": ownList}, "00-fairlead.conflist", "00-fairlead.conflist", "00-fairlead.conflist", ""},
+		{"by name", map[string]string{"10-b.conflist": ownList, "05-a.conflist": otherList}, "05-a.conflist", "05-a.conflist", "05-a.conflist", ""},
+		{"broken first", map[string]string{"00-x.conf": "{", "10-f.conflist": ownList}, "10-f.conflist", stopped, "10-f.conflist", "00-x.conf: not JSON"},
+		{"a list in a .conf", map[string]string{"00-x.conf": ownList, "10-f.conflist": ownList}, "10-f.conflist", stopped, "10-f.conflist", "00-x.conf: no `type`"},
+		{"no plugins", map[string]string{"00-x.conflist": `{"cniVersion":"1.0.0","name":"x","plugins":[]}`, "10-f.conflist": ownList}, "10-f.conflist", stopped, "10-f.conflist", "00-x.conflist: "},
+		{"no binary", map[string]string{"00-x.conf": `{"name":"x","type":"gone"}`, "10-f.conflist": ownList}, "10-f.conflist", "00-x.conf", "10-f.conflist", "00-x.conf: gone is not in"},
+		{"wrong version", map[string]string{"00-x.conf": `{"cniVersion":"1.1.0","name":"x","type":"bridge"}`, "10-f.json": `{"cniVersion":"1.1.0","name":"f","type":"fairlead"}`}, "10-f.json", "00-x.conf", "10-f.json", "00-x.conf: bridge does not speak cniVersion 1.1.0"},
+		{"other endings", map[string]string{"00-x.bak": "{", "10-f.conflist": ownList}, "10-f.conflist", "10-f.conflist", "10-f.conflist", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := bare(t)
+			cfg.BinDirs = []string{bin}
+			require.NoError(t, os.MkdirAll(cfg.ConfDir, 0o755))
+			for name, content := range tc.files {
+				require.NoError(t, os.WriteFile(filepath.Join(cfg.ConfDir, name), []byte(content), 0o600))
+			}
+			m := examine(t.Context(), cfg)
+			defer m.close()
+			require.NoError(t, m.confErr)
+			for rule, want := range map[*choice]string{
+				ptr(m.tolerant(t.Context())): tc.dockershim,
+				ptr(m.strict(t.Context())):   tc.containerd,
+			} {
+				require.Equal(t, want == stopped, rule.stopped)
+				if want == none || want == stopped {
+					require.Nil(t, rule.winner)
+					continue
+				}
+				require.NotNil(t, rule.winner, "%+v", rule)
+				require.Equal(t, want, rule.winner.name)
+			}
+			require.Equal(t, tc.dockershim, tc.crio, "without cni_default_network both choose alike")
+			o := checkConfCRIO(t.Context(), m)
+			if tc.skipped != "" {
+				require.Contains(t, o.details[0], tc.skipped)
+			}
+			strict := checkConfContainerd(t.Context(), m)
+			require.Equal(t, tc.containerd == stopped, strict.verdict == Failed, strict.reason)
+		})
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func TestConfVerdicts(t *testing.T) {
+	m := &machine{cfg: Config{ConfDir: "/c"}}
+	foreign := m.conf(choice{winner: &confFile{name: "05-a.conf", types: []string{"bridge"}}}, "rule")
+	require.Equal(t, Warning, foreign.verdict)
+	require.Contains(t, foreign.next, "/c/05-a.conf")
+	allBroken := m.conf(choice{skipped: []skipped{{"a.conf", "not JSON"}}}, "rule")
+	require.Equal(t, Failed, allBroken.verdict)
+	require.Equal(t, []string{"not usable: a.conf: not JSON"}, allBroken.details)
+	m.confErr = os.ErrPermission
+	require.Equal(t, Failed, m.conf(choice{}, "rule").verdict)
+}
+
+// TestPlugin uses the real plugin, and programs that are not it.
+func TestPlugin(t *testing.T) {
+	cfg := bare(t)
+	dir := cfg.BinDirs[0]
+	require.NoError(t, os.MkdirAll(dir, 0o755))
+	own := filepath.Join(dir, "fairlead")
+	out, err := exec.Command("go", "build", "-o", own, "github.com/fairlead/fairlead/cmd/fairlead-cni").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	verdict := func() outcome {
+		m := examine(t.Context(), cfg)
+		defer m.close()
+		return checkPlugin(t.Context(), m)
+	}
+	o := verdict()
+	require.Equal(t, OK, o.verdict, "%+v", o)
+	require.Equal(t, own+" answers to fairlead; CNI 0.1.0 to 1.1.0", o.reason)
+
+	require.NoError(t, os.Link(own, filepath.Join(dir, "multus")))
+	other := plugin(t, dir, "kube-ovn", allVersions)
+	o = verdict()
+	require.Contains(t, o.reason, "answers to fairlead, multus;")
+	require.Equal(t, []string{other + " is another program"}, o.details)
+
+	require.NoError(t, os.Chmod(dir, 0o777))
+	require.Contains(t, verdict().reason, "writable by nobody else", "root must not start what others can replace")
+	require.NoError(t, os.Chmod(dir, 0o755))
+	require.NoError(t, os.Chown(own, 1000, 0))
+	require.Contains(t, verdict().reason, "owned by root")
+	require.NoError(t, os.Remove(own))
+	plugin(t, dir, "fairlead", `"0.3.1"`)
+	require.Contains(t, verdict().reason, "lacks CNI 0.1.0")
+	require.NoError(t, os.WriteFile(own, []byte("#!/bin/sh\necho hello\n"), 0o755))
+	require.Contains(t, verdict().reason, "does not answer VERSION")
+	require.NoError(t, os.Chmod(own, 0o644))
+	require.Contains(t, verdict().reason, "not executable")
+}
+
+func TestDelegates(t *testing.T) {
+	cfg := bare(t)
+	dir := cfg.BinDirs[0]
+	plugin(t, dir, "multus", allVersions)
+	plugin(t, dir, "portmap", allVersions)
+	require.NoError(t, os.MkdirAll(cfg.ConfDir, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(cfg.ConfDir, "00-multus.conf"), []byte(`{
+		"cniVersion":"0.3.1","name":"m","type":"multus","delegates":[
+			{"name":"d","plugins":[{"type":"kube-ovn"},{"type":"portmap"}]},
+			{"type":"macvlan","ipam":{"type":"host-local"}}]}`), 0o600))
+	cfg.Agent = answering{nets: agent.NetList{Items: []agent.Net{{Plugins: []string{"sbr", "fairlead"}}}}}
+	m := examine(t.Context(), cfg)
+	defer m.close()
+	o := checkDelegates(t.Context(), m)
+	require.Equal(t, Failed, o.verdict)
+	require.Len(t, o.details, 3, "%v", o.details)
+	for i, kind := range []string{"host-local", "macvlan", "sbr"} {
+		require.Contains(t, o.details[i], kind+" is not in")
+		plugin(t, dir, kind, allVersions)
+	}
+	again := examine(t.Context(), cfg)
+	defer again.close()
+	o = checkDelegates(t.Context(), again)
+	require.Equal(t, OK, o.verdict)
+	require.Equal(t, "host-local, macvlan, portmap, sbr", o.reason)
+}

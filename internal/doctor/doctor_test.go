@@ -1,0 +1,337 @@
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/ovs/ovstest"
+)
+
+// start is a Runner for tests: the command line has its own, with a safe PATH.
+func start(ctx context.Context, c Command) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, c.Argv[0], c.Argv[1:]...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, c.Env...)
+	cmd.Stdin = strings.NewReader(c.Stdin)
+	out, err := cmd.Output()
+	if errors.Is(err, exec.ErrNotFound) {
+		return nil, fmt.Errorf("%s: %w", c.Argv[0], fs.ErrNotExist)
+	}
+	return out, err
+}
+
+// answering is a running agent's side: what it would answer.
+type answering struct {
+	status agent.Status
+	nets   agent.NetList
+	err    error
+}
+
+func (a answering) Status(context.Context) (agent.Status, error) { return a.status, a.err }
+func (a answering) Nets(context.Context) (agent.NetList, error)  { return a.nets, a.err }
+
+// bare is a Config of a machine on which nothing is installed.
+func bare(t *testing.T) Config {
+	dir := t.TempDir()
+	return Config{
+		Run: start, Socket: dir + "/run/agent.sock", StateDir: dir + "/state", OVSDB: "unix:" + dir + "/db.sock",
+		Bridge: "br-int", ConfDir: dir + "/net.d", BinDirs: []string{dir + "/bin"},
+	}
+}
+
+// find picks a finding out of a report.
+func find(t *testing.T, r Report, name string) Finding {
+	t.Helper()
+	for _, f := range r.Findings {
+		if f.Name == name {
+			return f
+		}
+	}
+	require.Fail(t, "no finding", name)
+	return Finding{}
+}
+
+// inPrivate runs fn in a network namespace of the test's own.
+func inPrivate(t *testing.T, fn func()) {
+	t.Helper()
+	require.NoError(t, netnstest.New(t).Do(func() error { fn(); return nil }))
+}
+
+// open counts this process's open namespace files.
+func open(t *testing.T) (n int) {
+	t.Helper()
+	fds, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, fd := range fds {
+		if target, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(target, "net:[") {
+			n++
+		}
+	}
+	return n
+}
+
+func links(t *testing.T) []rtnl.Link {
+	t.Helper()
+	c, err := rtnl.Open(nil)
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	l, err := c.Links()
+	require.NoError(t, err)
+	return l
+}
+
+func TestBareMachine(t *testing.T) {
+	inPrivate(t, func() {
+		before, namespaces := links(t), open(t)
+		r, err := Run(t.Context(), bare(t))
+		require.NoError(t, err)
+		require.Equal(t, before, links(t), "a probe was left behind")
+		require.Equal(t, namespaces, open(t), "a namespace is still held")
+		require.False(t, r.OK)
+		require.Len(t, r.Findings, len(checks()))
+		for _, f := range r.Findings {
+			require.NotEmpty(t, f.Reason, f.Name)
+			if f.Verdict != OK {
+				require.NotEmpty(t, f.Next, "%s: what to do?", f.Name)
+			}
+		}
+		// What every kernel that Fairlead supports has.
+		for _, name := range []string{"privileges", "network namespaces", "netns cookie", "veth", "rate to pods (htb)", "nftables"} {
+			require.Equal(t, OK, find(t, r, name).Verdict, "%+v", find(t, r, name))
+		}
+		require.NotEqual(t, Failed, find(t, r, "datapath").Verdict)
+		require.Equal(t, Failed, find(t, r, "OVSDB").Verdict)
+		require.Equal(t, Failed, find(t, r, "plugin").Verdict)
+		require.Equal(t, Warning, find(t, r, "agent").Verdict)
+	})
+}
+
+// TestProbesTellTheTruth asks the kernel the same with its own tools.
+func TestProbesTellTheTruth(t *testing.T) {
+	ns := netnstest.New(t)
+	tool := func(args ...string) error {
+		return ns.Do(func() error { return exec.Command(args[0], args[1:]...).Run() })
+	}
+	require.NoError(t, tool("ip", "link", "add", "name", "va", "type", "veth", "peer", "name", "vb"))
+	police := errors.Join(tool("tc", "qdisc", "add", "dev", "va", "ingress"), tool("tc", "filter", "add", "dev", "va", "ingress", "matchall", "action", "police", "rate", "1mbit", "burst", "100k", "drop"))
+
+	r, err := Run(t.Context(), bare(t))
+	require.NoError(t, err)
+	want := Warning
+	if police == nil {
+		want = OK
+	}
+	require.Equal(t, want, find(t, r, "rate from pods (police)").Verdict)
+}
+
+func TestOpenVSwitch(t *testing.T) {
+	sw := ovstest.New(t)
+	cfg := bare(t)
+	cfg.OVSDB = sw.Endpoint()
+	r, err := Run(t.Context(), cfg)
+	require.NoError(t, err)
+	require.Equal(t, Warning, find(t, r, "ovs-vswitchd").Verdict, "a new database")
+
+	sw.Vsctl("init")
+	r, err = Run(t.Context(), cfg)
+	require.NoError(t, err)
+	require.Equal(t, OK, find(t, r, "OVSDB").Verdict)
+	require.Equal(t, OK, find(t, r, "ovs-vswitchd").Verdict, "%+v", find(t, r, "ovs-vswitchd"))
+	require.Contains(t, find(t, r, "ovs-vswitchd").Reason, "netdev")
+	require.Equal(t, OK, find(t, r, "bridge").Verdict, "the agent makes it")
+
+	cfg.Agent = answering{status: agent.Status{Ready: true}}
+	r, err = Run(t.Context(), cfg)
+	require.NoError(t, err)
+	require.Equal(t, Failed, find(t, r, "bridge").Verdict, "an agent without its bridge")
+
+	sw.Vsctl("add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=netdev")
+	sw.Vsctl("--no-wait", "add-port", "br-int", "ghost_h")
+	sw.Vsctl("set", "bridge", "br-int", "other_config:waited=yes") // vswitchd has seen the port too
+	r, err = Run(t.Context(), cfg)
+	require.NoError(t, err)
+	bridge := find(t, r, "bridge")
+	require.Equal(t, Warning, bridge.Verdict, "%+v", bridge)
+	require.Contains(t, strings.Join(bridge.Details, "\n"), "ghost_h: could not open network device ghost_h")
+
+	sw.KillSwitchd()
+	sw.Vsctl("--no-wait", "set", "Open_vSwitch", ".", "next_cfg=1000000") // a change that waits for vswitchd
+	r, err = Run(t.Context(), cfg)
+	require.NoError(t, err)
+	require.Equal(t, Failed, find(t, r, "ovs-vswitchd").Verdict, "%+v", find(t, r, "ovs-vswitchd"))
+}
+
+// TestSilentDatabase: a socket that accepts and says nothing must not hang the
+// examination.
+func TestSilentDatabase(t *testing.T) {
+	dir, err := os.MkdirTemp("", "doc")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	l, err := net.Listen("unix", dir+"/db.sock")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	cfg := bare(t)
+	cfg.OVSDB, cfg.Patience = "unix:"+dir+"/db.sock", 100*time.Millisecond
+	r, err := Run(t.Context(), cfg)
+	require.NoError(t, err)
+	require.Equal(t, Failed, find(t, r, "OVSDB").Verdict)
+}
+
+func TestCancelledExamination(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := Run(ctx, bare(t))
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestAgentFindings(t *testing.T) {
+	dir, err := os.MkdirTemp("", "doc")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	socket := dir + "/agent.sock"
+	l, err := net.Listen("unix", socket)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	require.NoError(t, os.Chmod(socket, 0o600))
+
+	for _, tc := range []struct {
+		name    string
+		agent   Agent
+		verdict Verdict
+		text    string
+	}{
+		{"ready", answering{status: agent.Status{Ready: true, Version: "v1", Pods: 3}}, OK, "version v1, ready, 3 pods"},
+		{"not ready", answering{status: agent.Status{Conditions: []agent.Condition{{Name: "ovsdb", Reason: "refused"}}}}, Failed, "ovsdb: refused"},
+		{"orphans", answering{status: agent.Status{Ready: true, Orphans: make([]agent.OrphanedEntry, 2)}}, Warning, "2 orphans"},
+		{"dead", answering{err: fmt.Errorf("nobody listens: %w", core.ErrUnavailable)}, Failed, "nobody listens"},
+		{"broken", answering{err: errors.New("no JSON")}, Failed, "no JSON"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := bare(t)
+			cfg.Agent, cfg.Socket = tc.agent, socket
+			m := examine(t.Context(), cfg)
+			defer m.close()
+			o := checkAgent(t.Context(), m)
+			require.Equal(t, tc.verdict, o.verdict)
+			require.Contains(t, o.reason+strings.Join(o.details, ""), tc.text)
+			require.Equal(t, OK, checkSocket(t.Context(), m).verdict)
+		})
+	}
+
+	m := &machine{cfg: Config{Socket: socket}}
+	require.NoError(t, os.Chmod(socket, 0o666))
+	require.Contains(t, checkSocket(t.Context(), m).next, "chmod 0600 "+socket)
+	require.NoError(t, os.Chmod(socket, 0o600))
+	require.NoError(t, os.Chmod(dir, 0o755))
+	require.Contains(t, checkSocket(t.Context(), m).next, "chmod 0700 "+dir)
+	m.cfg.Socket = dir + "/plain"
+	require.NoError(t, os.WriteFile(m.cfg.Socket, nil, 0o600))
+	require.Contains(t, checkSocket(t.Context(), m).reason, "is not a socket")
+}
+
+func TestMTU(t *testing.T) {
+	inPrivate(t, func() {
+		c, err := rtnl.Open(nil)
+		require.NoError(t, err)
+		defer func() { _ = c.Close() }()
+		_, err = c.EnsureVeth(rtnl.Veth{Name: "under", MTU: 1500, Peer: netnstest.New(t), PeerName: "far", PeerMTU: 1500})
+		require.NoError(t, err)
+		for _, tc := range []struct {
+			iface   string
+			mtu     int
+			verdict Verdict
+			text    string
+		}{
+			{"", 0, OK, "no default route; pods get 1400 bytes"},
+			{"under", 0, OK, "pods get 1400 bytes; under has 1500"},
+			{"under", 1450, Warning, "no room for encapsulation"},
+			{"under", 9000, Failed, "large packets are lost"},
+			{"under", 600, Failed, "below the 1280"},
+			{"gone", 0, Failed, "gone"},
+		} {
+			o := checkMTU(t.Context(), &machine{cfg: Config{Iface: tc.iface, MTU: tc.mtu}})
+			require.Equal(t, tc.verdict, o.verdict, "%+v", tc)
+			require.Contains(t, o.reason, tc.text)
+		}
+	})
+}
+
+func TestStateDirectory(t *testing.T) {
+	dir := t.TempDir()
+	m := &machine{cfg: Config{StateDir: dir + "/not/yet"}}
+	require.Equal(t, OK, checkState(t.Context(), m).verdict)
+
+	m.cfg.StateDir = dir
+	corrupt := filepath.Join(dir, "agent.db.corrupt-1700000000")
+	require.NoError(t, os.WriteFile(corrupt, nil, 0o600))
+	o := checkState(t.Context(), m)
+	require.Equal(t, Warning, o.verdict)
+	require.Equal(t, []string{corrupt}, o.details)
+
+	// A file system of its own that is full, and then read-only.
+	small := t.TempDir()
+	require.NoError(t, exec.Command("mount", "-t", "tmpfs", "-o", "size=4m", "small", small).Run())
+	t.Cleanup(func() { require.NoError(t, exec.Command("umount", small).Run()) })
+	m.cfg.StateDir = small
+	require.Contains(t, checkState(t.Context(), m).reason, "ADD will fail")
+	require.NoError(t, exec.Command("mount", "-o", "remount,ro", small).Run())
+	require.Contains(t, checkState(t.Context(), m).reason, "read-only")
+}
+
+func TestObjects(t *testing.T) {
+	bad := []agent.Problem{{File: "/o/a.yaml", Line: 3, Reason: "unknown kind"}, {File: "/o/b.yaml", Reason: "too large"}}
+	load := func(p []agent.Problem, err error) func(context.Context, string) ([]agent.Problem, []string, error) {
+		return func(context.Context, string) ([]agent.Problem, []string, error) { return p, nil, err }
+	}
+	for name, tc := range map[string]struct {
+		m       machine
+		verdict Verdict
+		details []string
+	}{
+		"none":            {machine{}, OK, nil},
+		"read here":       {machine{cfg: Config{Objects: "/o", LoadObjects: load(bad, nil)}}, Failed, []string{"/o/a.yaml:3: unknown kind", "/o/b.yaml: too large"}},
+		"good":            {machine{cfg: Config{Objects: "/o", LoadObjects: load(nil, nil)}}, OK, nil},
+		"no folder":       {machine{cfg: Config{Objects: "/o", LoadObjects: load(nil, fs.ErrNotExist)}}, Failed, nil},
+		"nobody reads it": {machine{cfg: Config{Objects: "/o"}}, Warning, nil},
+		"the agent knows": {machine{cfg: Config{Objects: "/o"}, agentUp: true, status: agent.Status{Problems: bad[:1]}}, Failed, []string{"/o/a.yaml:3: unknown kind"}},
+		"agent, good":     {machine{cfg: Config{Objects: "/o"}, agentUp: true}, OK, nil},
+	} {
+		o := checkObjects(t.Context(), &tc.m)
+		require.Equal(t, tc.verdict, o.verdict, name)
+		require.Equal(t, tc.details, o.details, name)
+	}
+}
+
+func TestText(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, Report{Findings: []Finding{
+		{Group: "Kernel", Name: "veth", Verdict: OK, Reason: "a pair was made"},
+		{Group: "Kernel", Name: "datapath", Verdict: Warning, Reason: "userspace", Next: "modprobe openvswitch"},
+		{Group: "CNI", Name: "delegates", Verdict: Failed, Reason: "1 missing", Details: []string{"macvlan: not there"}, Next: "install it"},
+	}}.Text(&out))
+	require.Equal(t, `Kernel
+  ✓ veth                     a pair was made
+  ! datapath                 userspace
+      next: modprobe openvswitch
+CNI
+  ✗ delegates                1 missing
+      macvlan: not there
+      next: install it
+1 ✓  1 !  1 ✗
+`, out.String())
+}

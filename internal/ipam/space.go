@@ -191,7 +191,7 @@ func (s *space) offset(a netip.Addr) (uint32, bool) {
 		return 0, false
 	}
 	hi, lo := distance(s.cidr.Addr(), a)
-	return uint32(lo), hi == 0 && lo < window //nolint:gosec // checked beside it
+	return uint32(lo), hi == 0 && lo < window
 }
 
 // clip is a's offset, or the window's size when a lies beyond.

@@ -163,9 +163,9 @@ func extend(path string, size int64) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// load opens a file and proves all of it before anything relies on it. bbolt
-// answers some damage by a panic and follows damaged offsets out of its map;
-// both are caught here and are damage too.
+// load opens a file and proves all of it before anything relies on it. What
+// checkFile lets through bbolt may still answer by a panic, and a disk that
+// fails by a fault on the map: both are caught, and are damage too.
 func load(path string, want schema) (db *bbolt.DB, m *memory, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	var file *os.File
@@ -184,10 +184,8 @@ func load(path string, want schema) (db *bbolt.DB, m *memory, err error) {
 		db, m = nil, nil
 	}()
 	defer catch(&err)
-	if st, err := os.Stat(path); err != nil {
+	if err := checkFile(path); err != nil {
 		return nil, nil, err
-	} else if st.Size() == 0 {
-		return nil, nil, &corruptError{errors.New("zero bytes")}
 	}
 	db, err = bbolt.Open(path, 0o600, &bbolt.Options{
 		Timeout:         lockWait,
@@ -218,37 +216,24 @@ func classify(err error) error {
 	return &corruptError{err}
 }
 
-// verify reads every row and has bbolt check its pages. The order matters: what
-// would fault must do so in this goroutine, where it is caught, and not in the
-// one that Check starts.
+// verify has bbolt check its pages, brings the schema up and reads every row.
 func verify(db *bbolt.DB, want schema) (*memory, error) {
+	if err := db.View(checkPages); err != nil {
+		return nil, &corruptError{err}
+	}
 	if err := migrate(db, want); err != nil {
 		return nil, err
 	}
 	m := newMemory()
 	err := db.View(func(tx *bbolt.Tx) error {
-		if err := checkSize(db, tx); err != nil {
-			return err
-		}
 		for b := range buckets {
 			if err := readBucket(tx, b, m); err != nil {
-				return err
+				return &corruptError{err}
 			}
 		}
-		return checkPages(tx)
+		return nil
 	})
-	if err != nil {
-		return nil, &corruptError{err}
-	}
-	return m, nil
-}
-
-func checkSize(db *bbolt.DB, tx *bbolt.Tx) error {
-	st, err := os.Stat(db.Path())
-	if err == nil && st.Size() < tx.Size() {
-		err = fmt.Errorf("file has %d of its %d bytes", st.Size(), tx.Size())
-	}
-	return err
+	return m, err
 }
 
 func readBucket(tx *bbolt.Tx, b bucket, m *memory) error {

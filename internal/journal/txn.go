@@ -12,6 +12,7 @@ type txn struct {
 	added   []given          // index entries to make
 	ids     map[string]given // the same by identity
 	dropped []given          // index entries to remove
+	pruned  map[string]bool  // subnets looked at for surplus
 	kinds   [kinds]bool      // which crash points it passes
 }
 
@@ -30,7 +31,10 @@ func (j *Journal) stage(batch []*op) *txn {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	m := j.mem
-	t := &txn{changes: make(map[slot]change, len(batch)+len(m.stale)), ids: map[string]given{}}
+	t := &txn{
+		changes: make(map[slot]change, len(batch)+len(m.stale)),
+		ids:     map[string]given{}, pruned: map[string]bool{},
+	}
 	for s := range m.stale {
 		c := change{stale: true}
 		if r, ok := m.get(s); ok {
@@ -97,8 +101,11 @@ func (t *txn) give(m *memory, g given) {
 	if known {
 		t.drop(last)
 	}
-	for _, old := range m.surplus(g.subnet) {
-		t.drop(old)
+	if !t.pruned[g.subnet] { // looking is not cheap: once per transaction
+		t.pruned[g.subnet] = true
+		for _, old := range m.surplus(g.subnet) {
+			t.drop(old)
+		}
 	}
 	r := g.row
 	t.changes[g.slot()] = change{row: &r}

@@ -148,6 +148,7 @@ func TestOpenVSwitch(t *testing.T) {
 	require.Equal(t, Warning, find(t, r, "ovs-vswitchd").Verdict, "a new database")
 
 	sw.Vsctl("init")
+	require.Eventually(t, func() bool { return sw.Get("Open_vSwitch", ".", "datapath_types") != "[]" }, 20*time.Second, 5*time.Millisecond)
 	r, err = Run(t.Context(), cfg)
 	require.NoError(t, err)
 	require.Equal(t, OK, find(t, r, "OVSDB").Verdict)
@@ -162,7 +163,7 @@ func TestOpenVSwitch(t *testing.T) {
 
 	sw.Vsctl("add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=netdev")
 	sw.Vsctl("--no-wait", "add-port", "br-int", "ghost_h")
-	sw.Vsctl("set", "bridge", "br-int", "other_config:waited=yes") // vswitchd has seen the port too
+	require.Eventually(t, func() bool { return sw.Get("Interface", "ghost_h", "error") != "[]" }, 20*time.Second, 5*time.Millisecond)
 	r, err = Run(t.Context(), cfg)
 	require.NoError(t, err)
 	bridge := find(t, r, "bridge")

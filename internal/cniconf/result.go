@@ -260,20 +260,28 @@ func settle(res *current.Result, l core.Link) {
 			kept = append(kept, r)
 		}
 	}
-	if res.Routes = kept; ours >= 0 {
-		for _, gw := range gws {
-			res.Routes = append(res.Routes, routeOut(core.Route{Dst: anyOf(gw), GW: gw}))
-		}
-	}
+	res.Routes = kept
 	for _, ip := range res.IPs {
-		p, err := prefixOf(ip.Address)
-		if err != nil || !hasFamily(gws, p.Addr().Is4()) {
-			continue
-		}
-		ip.Gateway = nil
-		if ours >= 0 && (ip.Interface == nil || *ip.Interface == ours) {
-			ip.Gateway = gatewayOf(p, gws)
-		}
+		settleGateway(ip, ours, gws)
+	}
+	if ours < 0 {
+		return
+	}
+	for _, gw := range gws {
+		res.Routes = append(res.Routes, routeOut(core.Route{Dst: anyOf(gw), GW: gw}))
+	}
+}
+
+// settleGateway corrects the gateway of one address: gws are those of interface
+// ours.
+func settleGateway(ip *current.IPConfig, ours int, gws []netip.Addr) {
+	p, err := prefixOf(ip.Address)
+	if err != nil || !hasFamily(gws, p.Addr().Is4()) {
+		return
+	}
+	ip.Gateway = nil
+	if ours >= 0 && (ip.Interface == nil || *ip.Interface == ours) {
+		ip.Gateway = gatewayOf(p, gws)
 	}
 }
 

@@ -116,7 +116,7 @@ func ErrorJSON(version string, err error) []byte {
 	out := cni.Error{CNIVersion: version, Code: core.CodeOf(err), Msg: err.Error()}
 	if e := (*core.Error)(nil); errors.As(err, &e) {
 		out.Msg, out.Details = e.Msg, e.Details
-		if whole := err.Error(); error(e) != err && whole != e.Error() {
+		if whole := err.Error(); whole != e.Error() { // somebody added context around e
 			out.Details = whole
 		}
 	}

@@ -220,56 +220,6 @@ func (c *Client) mirror(v view, t *txn, b *bridgeRow, port ovsdb.UUID) {
 	t.add(tBridge, b.UUID, "mirrors", made)
 }
 
-// DelPort removes the port, its QoS and Queue rows and its mirror selection in
-// one transaction; a port that is gone is success. Whose port it is, the
-// caller has checked.
-func (c *Client) DelPort(ctx context.Context, name string) error {
-	return c.DelPorts(ctx, []string{name})
-}
-
-// DelPorts is DelPort for many, in one transaction.
-func (c *Client) DelPorts(ctx context.Context, names []string) error {
-	err := c.change(ctx, func(v view, t *txn) error {
-		for _, name := range names {
-			c.removePort(v, t, name)
-			c.removeQoS(v, t, name)
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("delete ports %v: %w", names, err)
-	}
-	return nil
-}
-
-// removePort takes the port off its bridge and deletes its rows. The database
-// would collect them, but only after it has refused to delete the QoS row that
-// they refer to.
-func (c *Client) removePort(v view, t *txn, name string) {
-	p := v.port(name)
-	if p == nil {
-		return
-	}
-	if b := v.bridgeOf(p.UUID); b != nil {
-		t.drop(tBridge, b.UUID, "ports", ovsdb.UUID{GoUUID: p.UUID})
-	}
-	t.remove(tPort, p.UUID)
-	for _, uuid := range p.Interfaces {
-		t.remove(tInterface, uuid)
-	}
-}
-
-// removeQoS deletes the rows that carry the port's name: roots, which stay
-// also when nobody refers to them.
-func (c *Client) removeQoS(v view, t *txn, port string) {
-	for _, q := range byID[qosRow](v, tQoS, KeyPort, port) {
-		t.remove(tQoS, q.UUID)
-	}
-	for _, q := range byID[queueRow](v, tQueue, KeyPort, port) {
-		t.remove(tQueue, q.UUID)
-	}
-}
-
 func merged(base, over map[string]string) map[string]string {
 	m := maps.Clone(base)
 	if m == nil {

@@ -46,10 +46,10 @@ type Client struct {
 	reset chan struct{} // one pending OnReset is enough
 
 	mu      sync.Mutex
-	sess    *session // nil while not in sync
-	why     error    // the reason, then
-	waiters map[string]map[chan struct{}]bool
-	ifindex int // of the bridge's own device, last seen
+	sess    *session                          // nil while not in sync
+	why     error                             // the reason, then
+	waiters map[string]map[chan struct{}]bool // by Interface name, or rootKey
+	ifindex int                               // of the bridge's own device, last seen
 }
 
 // New makes a Client that is not connected; Run connects it.
@@ -194,85 +194,5 @@ func (c *Client) PortsWith(key, value string) []PortState {
 	return s.view.ports(key, value)
 }
 
-// WaitPort waits until OVS forwards for the port and gives its OpenFlow
-// number. What OVS says against the device comes back as an error with its
-// own words; core.ErrNotFound when the port was removed meanwhile. Without a
-// deadline in ctx it waits 30 s.
-func (c *Client) WaitPort(ctx context.Context, name string) (int, error) {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, maxWait)
-		defer cancel()
-	}
-	// Subscribed before the first look, so no event falls between.
-	changed, cancel := c.subscribe(name)
-	defer cancel()
-	for {
-		s, err := c.session()
-		if err != nil {
-			return 0, fmt.Errorf("wait for port %s: %w", name, err)
-		}
-		if n, done, err := verdict(s.view.iface(name), name); done {
-			return n, err
-		}
-		select {
-		case <-changed:
-		case <-s.ctx.Done():
-			return 0, fmt.Errorf("wait for port %s: %w", name, context.Cause(s.ctx))
-		case <-ctx.Done():
-			return 0, fmt.Errorf("wait for port %s: %w: OVS gave it no number, is ovs-vswitchd running: %w", name, core.ErrUnavailable, ctx.Err())
-		}
-	}
-}
-
-func verdict(i *ifaceRow, name string) (ofport int, done bool, err error) {
-	switch {
-	case i == nil:
-		return 0, true, fmt.Errorf("wait for port %s: %w", name, core.ErrNotFound)
-	case value(i.Error) != "":
-		return 0, true, &core.Error{Code: core.CodeIO, Msg: "Open vSwitch cannot use port " + name, Details: *i.Error}
-	case value(i.OFPort) < 0:
-		return 0, true, &core.Error{Code: core.CodeIO, Msg: "Open vSwitch cannot use port " + name, Details: "it gives no reason (ofport -1), see the log of ovs-vswitchd"}
-	}
-	return value(i.OFPort), value(i.OFPort) > 0, nil
-}
-
-// subscribe gives a channel that gets a token after each change of the
-// Interface of that name.
-func (c *Client) subscribe(name string) (<-chan struct{}, func()) {
-	ch := make(chan struct{}, 1)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.waiters[name] == nil {
-		c.waiters[name] = map[chan struct{}]bool{}
-	}
-	c.waiters[name][ch] = true
-	return ch, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.waiters[name], ch)
-		if len(c.waiters[name]) == 0 {
-			delete(c.waiters, name)
-		}
-	}
-}
-
-// interfaceChanged wakes those who wait for the port, and asks for a reset
-// when the bridge's own device is another one than before: a restart of
-// ovs-vswitchd with the userspace datapath makes all internal ports anew.
-func (c *Client) interfaceChanged(i *ifaceRow) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for ch := range c.waiters[i.Name] {
-		select {
-		case ch <- struct{}{}:
-		default:
-		}
-	}
-	if n := value(i.IfIndex); i.Name == c.cfg.Bridge && n > 0 {
-		if c.ifindex != 0 && c.ifindex != n {
-			c.wantReset()
-		}
-		c.ifindex = n
-	}
-}
+// Bridge is the bridge's name.
+func (c *Client) Bridge() string { return c.cfg.Bridge }

@@ -157,6 +157,7 @@ func TestPortChanges(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, first, n, "changed in place")
 
+	require.NoError(t, c.Settle(t.Context()))
 	st, ok := c.PortByName("aaa_h")
 	require.True(t, ok)
 	require.Equal(t, "br-int", st.Bridge)
@@ -193,6 +194,18 @@ func TestIfaceIDHasOneOwner(t *testing.T) {
 	requireEmpty(t, sw)
 }
 
+// Rows that somebody else refers to cannot go; the port must.
+func TestSharedQoS(t *testing.T) {
+	sw := ovstest.New(t)
+	c := run(t, sw, nil)
+	bridge(t, c)
+	require.NoError(t, c.AddPort(t.Context(), pod("aaa_h", "aaa")))
+	sw.Vsctl("add-port", "br-int", "his", "--", "set", "Port", "his", "qos="+sw.Get("Port", "aaa_h", "qos"))
+	require.NoError(t, c.DelPort(t.Context(), "aaa_h"))
+	require.Equal(t, "his", sw.Vsctl("list-ports", "br-int"))
+	require.Equal(t, 1, sw.Count("QoS"))
+}
+
 func TestWaitPortTellsWhatOVSSays(t *testing.T) {
 	sw := ovstest.New(t)
 	c := run(t, sw, nil)
@@ -227,6 +240,7 @@ func TestWaitPortWithoutSwitchd(t *testing.T) {
 	_, err := c.WaitPort(ctx, "aaa_h")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorIs(t, err, core.ErrUnavailable)
+	require.ErrorIs(t, c.Settle(ctx), context.DeadlineExceeded)
 
 	// A port that goes away, and a server that does, end a wait.
 	done := make(chan error, 1)

@@ -26,6 +26,8 @@ type (
 	rootRow struct {
 		UUID    string   `ovsdb:"_uuid"`
 		Bridges []string `ovsdb:"bridges"`
+		NextCfg int      `ovsdb:"next_cfg"`
+		CurCfg  int      `ovsdb:"cur_cfg"`
 	}
 	bridgeRow struct {
 		UUID         string            `ovsdb:"_uuid"`
@@ -188,7 +190,7 @@ func monitorOptions() []client.MonitorOption {
 		mir  mirrorRow
 	)
 	return []client.MonitorOption{
-		client.WithTable(&root, &root.Bridges),
+		client.WithTable(&root, &root.Bridges, &root.NextCfg, &root.CurCfg),
 		client.WithTable(&br, &br.Name, &br.Ports, &br.Mirrors, &br.DatapathType, &br.FailMode, &br.ExternalIDs),
 		client.WithTable(&port, &port.Name, &port.Interfaces, &port.Tag, &port.Trunks, &port.VLANMode, &port.QoS),
 		client.WithTable(&ifc, &ifc.Name, &ifc.Type, &ifc.OFPort, &ifc.Error, &ifc.LinkState, &ifc.IfIndex,

@@ -163,8 +163,11 @@ func stale(err error) bool {
 // event goroutine and must be quick.
 func (c *Client) events() cache.EventHandler {
 	changed := func(m model.Model) {
-		if i, ok := m.(*ifaceRow); ok {
-			c.interfaceChanged(i)
+		switch r := m.(type) {
+		case *ifaceRow:
+			c.interfaceChanged(r)
+		case *rootRow:
+			c.wake(rootKey)
 		}
 	}
 	return &cache.EventHandlerFuncs{

@@ -1,0 +1,271 @@
+package ovs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/kernel/sysfs"
+	"github.com/fairlead/fairlead/internal/ovs"
+)
+
+// Check compares kernel and database with the Spec. Differences are one error
+// that wraps core.ErrDrift and names them all; any other error means that it
+// could not be told.
+func (d *Driver) Check(ctx context.Context, s core.Spec, _ core.Link) (err error) {
+	done := driver.Time(ctx, "ovs.check")
+	defer func() { done(err) }()
+	defer d.locks.lock(s.HostIf)()
+	diff, err := d.differences(ctx, s)
+	if err != nil {
+		return fmt.Errorf("check %s: %w", s.Key, err)
+	}
+	if len(diff) > 0 {
+		return fmt.Errorf("check %s: %w: %s", s.Key, core.ErrDrift, strings.Join(diff, "; "))
+	}
+	return nil
+}
+
+func (d *Driver) differences(ctx context.Context, s core.Spec) (drift, error) {
+	if err := errors.Join(ctx.Err(), validate(s), d.cfg.OVS.Connected()); err != nil {
+		return nil, err
+	}
+	pod, err := netns.Verify(s.Netns)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = pod.Close() }()
+	var diff drift
+	near, err := d.checkHost(s, &diff)
+	if err != nil {
+		return nil, err
+	}
+	if err := diff.pod(s, pod, near); err != nil {
+		return nil, err
+	}
+	d.checkPort(s, &diff)
+	return diff, nil
+}
+
+// drift lists differences in words.
+type drift []string
+
+func (d *drift) add(format string, args ...any) { *d = append(*d, fmt.Sprintf(format, args...)) }
+
+// equal adds a difference unless have is want.
+func equal[T comparable](d *drift, what string, have, want T) {
+	if have != want {
+		d.add("%s is %v, not %v", what, have, want)
+	}
+}
+
+// checkHost proves the host's end; an internal port has none.
+func (d *Driver) checkHost(s core.Spec, diff *drift) (near rtnl.Link, err error) {
+	if s.NICType == InternalPort {
+		return near, nil
+	}
+	c, err := d.host.Get()
+	if err != nil {
+		return near, err
+	}
+	defer d.host.Put(c)
+	near, err = c.LinkByName(s.HostIf)
+	if errors.Is(err, core.ErrNotFound) {
+		diff.add("link %s is missing on the host", s.HostIf)
+		return near, nil
+	}
+	if err != nil {
+		return near, err
+	}
+	name := "link " + s.HostIf
+	equal(diff, "kind of "+name, near.Kind, "veth")
+	equal(diff, "group of "+name, near.Group, GroupLive)
+	equal(diff, "alias of "+name, near.Alias, aliasOf(s.Key))
+	if s.MTU != 0 {
+		equal(diff, "MTU of "+name, near.MTU, s.MTU)
+	}
+	if !near.Up {
+		diff.add("%s is down", name)
+	}
+	return near, nil
+}
+
+// pod proves the pod's end and what it carries.
+func (d *drift) pod(s core.Spec, pod *netns.Handle, near rtnl.Link) error {
+	c, err := rtnl.Open(pod)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	name := s.Key.IfName
+	far, err := c.LinkByName(name)
+	if errors.Is(err, core.ErrNotFound) {
+		d.missing(c, name, near)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if s.NICType != InternalPort && near.Index != 0 && !paired(near, far) {
+		d.add("link %s in the pod is not the far end of %s", name, s.HostIf)
+	}
+	if !far.Up {
+		d.add("link %s in the pod is down", name)
+	}
+	if s.MTU != 0 {
+		equal(d, "MTU of "+name+" in the pod", far.MTU, s.MTU)
+	}
+	if len(s.MAC) != 0 {
+		equal(d, "MAC of "+name+" in the pod", far.MAC.String(), s.MAC.String())
+	}
+	if err := d.addresses(c, s, far.Index); err != nil {
+		return err
+	}
+	if err := d.routes(c, s, far.Index); err != nil {
+		return err
+	}
+	return pod.Do(func() error { return d.sysctls(name) })
+}
+
+// missing says also what became of the link, if its far end is still known.
+func (d *drift) missing(c *rtnl.Conn, name string, near rtnl.Link) {
+	if far, err := c.LinkByIndex(near.PeerIndex); near.PeerIndex != 0 && err == nil && paired(near, far) {
+		d.add("link %s in the pod is called %s", name, far.Name)
+		return
+	}
+	d.add("link %s is missing in the pod", name)
+}
+
+func (d *drift) addresses(c *rtnl.Conn, s core.Spec, index int) error {
+	have, err := c.Addrs(index)
+	if err != nil {
+		return err
+	}
+	for _, want := range s.Addrs {
+		if !slices.ContainsFunc(have, func(a rtnl.Addr) bool { return a.Prefix == want }) {
+			d.add("address %s is missing", want)
+		}
+	}
+	for _, a := range have {
+		if isGlobal(a) && !slices.Contains(s.Addrs, a.Prefix) {
+			d.add("address %s is not ours", a.Prefix)
+		}
+	}
+	return nil
+}
+
+// routes proves those of the Spec, and that nobody added a default route
+// through this interface; other routes are the pod's own business.
+func (d *drift) routes(c *rtnl.Conn, s core.Spec, index int) error {
+	have, err := c.Routes(index)
+	if err != nil {
+		return err
+	}
+	want := routes(s, index)
+	for _, w := range want {
+		if !slices.ContainsFunc(have, func(h rtnl.Route) bool { return sameRoute(h, w) }) {
+			d.add("route %s via %s is missing", w.Dst, w.GW)
+		}
+	}
+	for _, h := range have {
+		if h.Dst.Bits() == 0 && !slices.ContainsFunc(want, func(w rtnl.Route) bool { return sameRoute(h, w) }) {
+			d.add("default route via %s (metric %d) is not ours", h.GW, h.Priority)
+		}
+	}
+	return nil
+}
+
+// metric6 is what the kernel makes of metric 0 for IPv6.
+const metric6 = 1024
+
+func sameRoute(have, want rtnl.Route) bool {
+	metric := 0
+	if want.Dst.Addr().Is6() {
+		metric = metric6
+	}
+	return have.Dst == want.Dst && have.GW == want.GW && have.Priority == metric && len(have.Multipath) == 0
+}
+
+// sysctls runs inside the pod's namespace.
+func (d *drift) sysctls(ifname string) error {
+	for _, s := range sysctls(ifname) {
+		have, err := sysfs.ReadSysctl(s.path)
+		if sysfs.SysctlMissing(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		equal(d, "sysctl "+s.path, have, s.value)
+	}
+	return nil
+}
+
+// checkPort proves what the switch's database has.
+func (d *Driver) checkPort(s core.Spec, diff *drift) {
+	want, _ := Port(s)
+	have, ok := d.cfg.OVS.PortByName(s.HostIf)
+	if !ok {
+		diff.add("port %s is missing in Open vSwitch", s.HostIf)
+		return
+	}
+	name := "port " + s.HostIf
+	equal(diff, "bridge of "+name, have.Bridge, d.cfg.OVS.Bridge())
+	equal(diff, "type of "+name, have.Type, want.Type)
+	equal(diff, "tag of "+name, have.VLAN, want.VLAN)
+	equal(diff, "trunks of "+name, fmt.Sprint(have.Trunks), "[]")
+	equal(diff, "vlan_mode of "+name, have.VLANMode, "")
+	equal(diff, "mirroring of "+name, have.Mirror, want.Mirror)
+	equal(diff, "ingress_policing_rate of "+name, have.PolicingRate, want.PolicingRate)
+	equal(diff, "ingress_policing_burst of "+name, have.PolicingBurst, want.PolicingBurst)
+	diff.entries("external_ids of "+name, have.ExternalIDs, want.ExternalIDs)
+	diff.qos(name, have.QoS, want.QoS)
+	if have.Error != "" {
+		diff.add("%s: Open vSwitch says %q", name, have.Error)
+	}
+	if have.OFPort <= 0 {
+		diff.add("%s has no OpenFlow number (ofport %d)", name, have.OFPort)
+	}
+}
+
+func (d *drift) qos(port string, have, want *ovs.QoS) {
+	switch {
+	case want == nil && have == nil:
+	case want == nil:
+		d.add("%s has a QoS of type %s", port, have.Type)
+	case have == nil:
+		d.add("%s has no QoS", port)
+	default:
+		equal(d, "QoS type of "+port, have.Type, want.Type)
+		d.entries("external_ids of the QoS of "+port, have.ExternalIDs, want.ExternalIDs)
+		d.config("QoS other_config of "+port, have.Other, want.Other)
+		equal(d, "queue 0 of "+port, have.QueueOther != nil, want.QueueOther != nil)
+		d.config("Queue other_config of "+port, have.QueueOther, want.QueueOther)
+	}
+}
+
+// entries proves that all of want is in have.
+func (d *drift) entries(what string, have, want map[string]string) {
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		if have[k] != want[k] {
+			d.add("%s: %s is %q, not %q", what, k, have[k], want[k])
+		}
+	}
+}
+
+// config proves that have is want and no more.
+func (d *drift) config(what string, have, want map[string]string) {
+	d.entries(what, have, want)
+	for _, k := range slices.Sorted(maps.Keys(have)) {
+		if _, ok := want[k]; !ok {
+			d.add("%s: %s=%q is not ours", what, k, have[k])
+		}
+	}
+}

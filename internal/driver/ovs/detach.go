@@ -1,0 +1,232 @@
+package ovs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/ovs"
+)
+
+// reapPause follows a failed deletion of tombstones.
+const reapPause = time.Second
+
+// Detach removes the port and puts both ends of the pair aside as tombstones:
+// down, renamed, in GroupTombstone. The names are free when it returns; the
+// links themselves go in batches (Run), because each deletion waits for an RCU
+// grace period of 10-20 ms. It needs the Spec and nothing else; what is gone,
+// or belongs to somebody else by now, it leaves alone.
+func (d *Driver) Detach(ctx context.Context, s core.Spec) error {
+	defer d.locks.lock(s.HostIf)()
+	if err := errors.Join(ctx.Err(), validate(s)); err != nil {
+		return fmt.Errorf("detach %s: %w", s.Key, err)
+	}
+	c, err := d.host.Get()
+	if err != nil {
+		return fmt.Errorf("detach %s: %w", s.Key, err)
+	}
+	defer d.host.Put(c)
+	near, err := c.LinkByName(s.HostIf)
+	own := err == nil && (ownLink(near, s.Key) || near.Group == GroupLive && d.portOf(s))
+	if errors.Is(err, core.ErrNotFound) {
+		err = nil
+	}
+	// A database that is away must not keep the pod's addresses on the wire.
+	err = errors.Join(err, d.removePort(ctx, s, own))
+	if own {
+		err = errors.Join(err, d.removePair(ctx, c, s, near))
+	}
+	if err != nil {
+		return fmt.Errorf("detach %s: %w", s.Key, err)
+	}
+	d.setDetached(s.HostIf)
+	return nil
+}
+
+// portOf tells that the port of the Spec's name is its container's, which
+// proves the link's owner where its alias was changed.
+func (d *Driver) portOf(s core.Spec) bool {
+	st, ok := d.cfg.OVS.PortByName(s.HostIf)
+	return ok && st.ExternalIDs[ovs.KeyContainer] == s.Key.Container
+}
+
+// removePort commits the port's end. A port without any mark is ours if its
+// device is.
+func (d *Driver) removePort(ctx context.Context, s core.Spec, ownDevice bool) (err error) {
+	done := driver.Time(ctx, "ovs.del.txn")
+	defer func() { done(err) }()
+	if err := d.cfg.OVS.Connected(); err != nil {
+		return err
+	}
+	st, ok := d.cfg.OVS.PortByName(s.HostIf)
+	if ok && !ownPort(st, s) && (st.Owner() != "" || !ownDevice) {
+		return nil
+	}
+	err = d.cfg.OVS.DelPort(ctx, s.HostIf)
+	fail.Here("ovs.del.txn")
+	return err
+}
+
+func (d *Driver) removePair(ctx context.Context, c *rtnl.Conn, s core.Spec, near rtnl.Link) (err error) {
+	done := driver.Time(ctx, "ovs.del.link")
+	defer func() { done(err) }()
+	err = bury(c, near)
+	fail.Here("ovs.del.link")
+	err = errors.Join(err, buryFar(s.Netns, near))
+	fail.Here("ovs.del.pod")
+	d.wakeReaper()
+	return err
+}
+
+// buryFar puts the pod's end aside, if the namespace is still the Spec's, so
+// that its name can be used again at once.
+func buryFar(n core.Netns, near rtnl.Link) error {
+	pod, err := netns.Verify(n)
+	if errors.Is(err, core.ErrNetnsGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = pod.Close() }()
+	c, err := rtnl.Open(pod)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	far, err := c.LinkByIndex(near.PeerIndex)
+	if errors.Is(err, core.ErrNotFound) {
+		return nil
+	}
+	if err != nil || !paired(near, far) {
+		return err
+	}
+	return bury(c, far)
+}
+
+// paired tells that far is the other end of near: each names the other's index.
+func paired(near, far rtnl.Link) bool {
+	return far.Kind == "veth" && far.Index == near.PeerIndex && far.PeerIndex == near.Index
+}
+
+// bury makes a tombstone of a link. The group comes first: after a crash in
+// between the reaper knows it already. That the link disappears meanwhile, by
+// the reaper or with its namespace, is what we want.
+func bury(c *rtnl.Conn, l rtnl.Link) error {
+	for _, step := range []func() error{
+		func() error { return c.SetGroup(l.Index, GroupTombstone) },
+		func() error { fail.Here("ovs.del.group"); return c.SetDown(l.Index) },
+		func() error { return c.SetName(l.Index, tombstone(l.Index)) },
+	} {
+		if err := step(); errors.Is(err, core.ErrNotFound) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tombstone is a name of at most 14 characters that no other link of the
+// namespace can have: an index is not used twice at a time.
+func tombstone(index int) string { return fmt.Sprintf("fltomb%x", index) }
+
+// clearTombstone deletes the tombstone whose pod end still has our name: a
+// Detach died between its two ends. It tells whether there was one.
+func (a attachment) clearTombstone(host *rtnl.Conn) bool {
+	c, err := rtnl.Open(a.pod)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = c.Close() }()
+	far, err := c.LinkByName(a.spec.Key.IfName)
+	if err != nil || far.Kind != "veth" {
+		return false
+	}
+	near, err := host.LinkByIndex(far.PeerIndex)
+	if err != nil || near.Group != GroupTombstone || !paired(near, far) {
+		return false
+	}
+	return host.DelLink(near.Index) == nil
+}
+
+func (d *Driver) wakeReaper() {
+	select {
+	case d.reap <- struct{}{}:
+	default: // it will look after its present batch
+	}
+}
+
+// Run deletes tombstones until ctx ends, all that have gathered in one request;
+// first those of an earlier process.
+func (d *Driver) Run(ctx context.Context) {
+	for d.wakeReaper(); ; {
+		select {
+		case <-ctx.Done():
+			d.host.Close()
+			return
+		case <-d.reap:
+		}
+		if err := d.bulkDelete(); err != nil {
+			d.log.Warn("tombstones not deleted, trying again", "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(reapPause):
+				d.wakeReaper()
+			}
+		}
+	}
+}
+
+func (d *Driver) bulkDelete() error {
+	c, err := d.host.Get()
+	if err != nil {
+		return err
+	}
+	defer d.host.Put(c)
+	return c.DelGroup(GroupTombstone)
+}
+
+// Flush returns when no tombstone is left.
+func (d *Driver) Flush(ctx context.Context) error {
+	for {
+		n, err := d.count(GroupTombstone)
+		if err != nil || n == 0 {
+			return err
+		}
+		if err := errors.Join(ctx.Err(), d.bulkDelete()); err != nil {
+			return fmt.Errorf("flush: %w", err)
+		}
+	}
+}
+
+func (d *Driver) count(group uint32) (n int, err error) {
+	links, err := d.links(group)
+	return len(links), err
+}
+
+// links are the host's links of a group.
+func (d *Driver) links(group uint32) ([]rtnl.Link, error) {
+	c, err := d.host.Get()
+	if err != nil {
+		return nil, err
+	}
+	defer d.host.Put(c)
+	all, err := c.Links()
+	if err != nil {
+		return nil, err
+	}
+	var out []rtnl.Link
+	for _, l := range all {
+		if l.Group == group {
+			out = append(out, l)
+		}
+	}
+	return out, nil
+}

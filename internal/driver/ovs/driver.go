@@ -1,0 +1,306 @@
+// Package ovs is the driver whose interfaces are ports of an Open vSwitch
+// bridge: a veth pair with its far end made inside the pod, or an internal
+// port of the switch. It knows one interface at a time, from its Spec; which
+// pods should have which, it is told. All that it makes carries its mark: the
+// container's id in OVSDB, a link group and the key as alias in the kernel.
+package ovs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/ovs"
+)
+
+// Name is the driver's name in a Spec.
+const Name = "ovs"
+
+// Groups of the links we make (`ip link set group`). A link in GroupLive
+// belongs to an attachment; one in GroupTombstone is as good as deleted. Both
+// fit 31 bits, the most that ip takes.
+const (
+	GroupLive      uint32 = 0x0FA1D001
+	GroupTombstone uint32 = 0x0FA1D002
+)
+
+// InternalPort is the NIC type of Spec that is an internal port of the switch;
+// any other is a veth pair.
+const InternalPort = "internal-port"
+
+const (
+	txQLen   = 1000 // packets, on both ends (sdn.md, section 2)
+	maxAlias = 255  // bytes, IFALIASZ less the terminator
+	loIndex  = 1    // of lo in every namespace
+
+	manyNames  = 256
+	remembered = time.Minute
+)
+
+// Config is what the driver works on.
+type Config struct {
+	OVS  *ovs.Client
+	Host *netns.Handle // where the switch's devices are; nil = the process's own
+	// UserspaceDatapath: the bridge is of type netdev, which reads frames as
+	// they are, so pods must not leave checksums to hardware.
+	UserspaceDatapath bool
+	Log               *slog.Logger
+}
+
+// Driver is a driver.Driver for Open vSwitch ports. All methods may be called
+// from many goroutines; those on one interface wait for each other.
+type Driver struct {
+	cfg   Config
+	log   *slog.Logger
+	host  *rtnl.Pool
+	locks keyLock
+	reap  chan struct{} // tombstones wait
+
+	mu       sync.Mutex
+	attached map[string]bool      // by host interface: attached by this process and not detached since
+	detached map[string]time.Time // by host interface: its port was deleted then, and OVS may not have acted yet
+}
+
+var _ driver.Driver = (*Driver)(nil)
+
+// New makes the driver. Run must run for what was detached to disappear.
+func New(cfg Config) *Driver {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	return &Driver{
+		cfg: cfg, log: cfg.Log, host: rtnl.NewPool(cfg.Host),
+		reap: make(chan struct{}, 1), attached: map[string]bool{}, detached: map[string]time.Time{},
+	}
+}
+
+// Attach makes the interface and returns when Open vSwitch forwards for it.
+// core.ErrExists if a name is taken by somebody else, who is left alone;
+// core.ErrNetnsGone, core.ErrUnavailable as their names say.
+func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
+	defer d.locks.lock(s.HostIf)()
+	l, err := d.attach(ctx, s)
+	if err != nil {
+		return core.Link{}, fmt.Errorf("attach %s: %w", s.Key, err)
+	}
+	return l, nil
+}
+
+func (d *Driver) attach(ctx context.Context, s core.Spec) (core.Link, error) {
+	if err := errors.Join(ctx.Err(), validate(s), d.cfg.OVS.Connected()); err != nil {
+		return core.Link{}, err
+	}
+	pod, err := netns.Verify(s.Netns)
+	if err != nil {
+		return core.Link{}, err
+	}
+	defer func() { _ = pod.Close() }()
+	if st, ok := d.cfg.OVS.PortByName(s.HostIf); ok && !ownPort(st, s) {
+		return core.Link{}, fmt.Errorf("port %s: %w: it belongs to %q", s.HostIf, core.ErrExists, st.Owner())
+	}
+	d.setAttached(s.HostIf)
+	a := attachment{driver: d, spec: s, pod: pod}
+	if s.NICType == InternalPort {
+		return a.internal(ctx)
+	}
+	return a.veth(ctx)
+}
+
+func validate(s core.Spec) error {
+	if s.HostIf == "" || s.Key.IfName == "" || s.Key.Container == "" {
+		return core.Errorf(core.CodeConfig, "incomplete spec: host interface %q, key %q", s.HostIf, s.Key)
+	}
+	return nil
+}
+
+// attachment is one Attach under way.
+type attachment struct {
+	driver *Driver
+	spec   core.Spec
+	pod    *netns.Handle
+}
+
+func (a attachment) veth(ctx context.Context) (core.Link, error) {
+	near, err := a.pair(ctx)
+	if err != nil {
+		return core.Link{}, err
+	}
+	// The switch and the pod have nothing to do with each other until the end.
+	var wg sync.WaitGroup
+	var swErr error
+	wg.Go(func() { swErr = a.port(ctx) })
+	far, podErr := a.configure(ctx, near.PeerIndex)
+	wg.Wait()
+	if err := errors.Join(swErr, podErr); err != nil {
+		return core.Link{}, err
+	}
+	a.announce(ctx, far.MAC)
+	return a.link(far), nil
+}
+
+// pair makes the veth, or finds it made.
+func (a attachment) pair(ctx context.Context) (l rtnl.Link, err error) {
+	done := driver.Time(ctx, "ovs.veth")
+	defer func() { done(err) }()
+	c, err := a.driver.host.Get()
+	if err != nil {
+		return l, err
+	}
+	defer a.driver.host.Put(c)
+	old, err := c.LinkByName(a.spec.HostIf)
+	switch {
+	case errors.Is(err, core.ErrNotFound):
+		err = a.settle(ctx)
+	case err == nil && !ownLink(old, a.spec.Key):
+		err = core.ErrExists
+	case err == nil && old.Group != GroupLive && old.Group != GroupTombstone: // ours by its alias
+		err = c.SetGroup(old.Index, GroupLive)
+	}
+	if err != nil {
+		return l, fmt.Errorf("link %s: %w", a.spec.HostIf, err)
+	}
+	l, err = c.EnsureVeth(a.wanted())
+	if errors.Is(err, core.ErrExists) && a.clearTombstone(c) {
+		l, err = c.EnsureVeth(a.wanted())
+	}
+	if err != nil {
+		return l, err
+	}
+	fail.Here("ovs.veth")
+	if alias := aliasOf(a.spec.Key); l.Alias != alias {
+		err = c.SetAlias(l.Index, alias)
+	}
+	fail.Here("ovs.alias")
+	return l, err
+}
+
+// settle makes sure that OVS has let go of an earlier device of that name: of
+// the one just detached when a runtime tries again, or of one that vanished
+// under its port.
+func (a attachment) settle(ctx context.Context) error {
+	d, name := a.driver, a.spec.HostIf
+	if _, ok := d.cfg.OVS.PortByName(name); ok {
+		if err := d.cfg.OVS.DelPort(ctx, name); err != nil {
+			return err
+		}
+		d.setDetached(name)
+	}
+	d.mu.Lock()
+	_, recent := d.detached[name]
+	d.mu.Unlock()
+	if !recent {
+		return nil
+	}
+	if err := d.cfg.OVS.Settle(ctx); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.detached, name)
+	return nil
+}
+
+func (a attachment) wanted() rtnl.Veth {
+	s := a.spec
+	return rtnl.Veth{
+		Name: s.HostIf, MTU: s.MTU, TxQLen: txQLen, Group: GroupLive, Up: true,
+		Peer: a.pod, PeerName: s.Key.IfName, PeerMAC: s.MAC,
+	}
+}
+
+// port makes the switch's port and waits until the switch has taken it.
+func (a attachment) port(ctx context.Context) error {
+	p, _ := Port(a.spec)
+	_, existed := a.driver.cfg.OVS.PortByName(p.Name)
+	done := driver.Time(ctx, "ovs.txn")
+	err := a.driver.cfg.OVS.AddPort(ctx, p)
+	done(err)
+	if err != nil {
+		return err
+	}
+	fail.Here("ovs.txn")
+	done = driver.Time(ctx, "ovs.ofport")
+	_, err = a.driver.cfg.OVS.WaitPort(ctx, p.Name)
+	if err == nil && existed { // its number says nothing about a change
+		err = a.driver.cfg.OVS.Settle(ctx)
+	}
+	done(err)
+	fail.Here("ovs.ofport")
+	return err
+}
+
+// announce is a courtesy to neighbours that knew the address elsewhere; the
+// interface works without, so a failure is only logged.
+func (a attachment) announce(ctx context.Context, mac core.MAC) {
+	done := driver.Time(ctx, "ovs.announce")
+	err := rtnl.Announce(a.pod, a.spec.Key.IfName, mac, a.spec.Addrs)
+	done(err)
+	if err != nil {
+		a.driver.log.Warn("announcement failed", "key", a.spec.Key, "error", err)
+	}
+}
+
+// link is the result: what is there, as the kernel tells it.
+func (a attachment) link(far rtnl.Link) core.Link {
+	s := a.spec
+	_, warnings := Port(s)
+	for _, w := range warnings {
+		a.driver.log.Warn("request not met in full", "key", s.Key, "reason", w)
+	}
+	return core.Link{
+		HostIf: s.HostIf, IfName: s.Key.IfName, MAC: far.MAC, MTU: far.MTU,
+		Addrs: s.Addrs, Gateways: s.Gateways, Routes: s.Routes, DNS: s.DNS,
+	}
+}
+
+func (d *Driver) setAttached(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.attached[name] = true
+}
+
+// setDetached remembers names for a minute or so: far longer than OVS takes,
+// and hardly any comes back.
+func (d *Driver) setDetached(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.attached, name)
+	if len(d.detached) > manyNames {
+		maps.DeleteFunc(d.detached, func(_ string, at time.Time) bool { return time.Since(at) > remembered })
+	}
+	d.detached[name] = time.Now()
+}
+
+func (d *Driver) isAttached(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.attached[name]
+}
+
+// aliasOf is the mark that says whose link it is.
+func aliasOf(k core.Key) string { return k.String()[:min(len(k.String()), maxAlias)] }
+
+// ownLink tells that a link on the host is the attachment's. Without alias it
+// is one whose Attach died before it was set.
+func ownLink(l rtnl.Link, k core.Key) bool {
+	return l.Alias == aliasOf(k) || l.Alias == "" && (l.Group == GroupLive || l.Group == GroupTombstone)
+}
+
+// ownPort tells that a port is the attachment's. One without container id is
+// so if it is the same logical port: Kube-OVN's daemon, which this agent
+// replaces, writes none.
+func ownPort(st ovs.PortState, s core.Spec) bool {
+	if c := st.ExternalIDs[ovs.KeyContainer]; c != "" {
+		return c == s.Key.Container
+	}
+	return s.IfaceID != "" && st.ExternalIDs[ovs.KeyIfaceID] == s.IfaceID
+}

@@ -1,0 +1,459 @@
+package ovs_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver/drivertest"
+	ovsdriver "github.com/fairlead/fairlead/internal/driver/ovs"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/ovs"
+	"github.com/fairlead/fairlead/internal/ovs/ovstest"
+)
+
+const patient = 20 * time.Second
+
+// node is a driver on a private switch.
+type node struct {
+	*testing.T
+	sw     *ovstest.Switch
+	client *ovs.Client
+	driver *ovsdriver.Driver
+	reset  chan struct{}
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	n := &node{T: t, sw: ovstest.New(t), reset: make(chan struct{}, 1)}
+	n.client = ovs.New(ovs.Config{
+		Endpoint: n.sw.Endpoint(), Bridge: "br-int", Datapath: "netdev", Log: slog.New(slog.DiscardHandler),
+		OnReset: func() {
+			select {
+			case n.reset <- struct{}{}:
+			default:
+			}
+		},
+	})
+	n.driver = n.newDriver()
+	n.background(n.client.Run)
+	n.background(n.driver.Run)
+	n.ready()
+	return n
+}
+
+func (n *node) newDriver() *ovsdriver.Driver {
+	return ovsdriver.New(ovsdriver.Config{OVS: n.client, Host: n.sw.NS, UserspaceDatapath: true, Log: slog.New(slog.DiscardHandler)})
+}
+
+func (n *node) background(run func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { run(ctx) })
+	n.Cleanup(func() { cancel(); wg.Wait() })
+}
+
+func (n *node) ready() {
+	n.Helper()
+	n.eventually("connected", func() bool { return n.client.Connected() == nil })
+	require.NoError(n, n.client.EnsureBridge(n.Context()))
+	n.eventually("bridge ready", func() bool { return n.client.Ready() == nil })
+}
+
+func (n *node) eventually(what string, ok func() bool) {
+	n.Helper()
+	require.Eventually(n, ok, patient, 5*time.Millisecond, what)
+}
+
+// spec is interface number i of a pod in ns: dual stack, VLAN, QoS.
+func spec(i int, ns core.Netns) core.Spec {
+	var mac core.MAC
+	_ = mac.UnmarshalText(fmt.Appendf(nil, "02:00:00:00:%02x:%02x", i/256, i%256))
+	c := fmt.Sprintf("%064x", i)
+	c = c[52:] + c[:52]
+	return core.Spec{
+		Key: core.Key{Container: c, IfName: "eth0"}, Driver: "ovs", Network: "ovn-default", Default: true,
+		Pod: core.Pod{Namespace: "ns1", Name: fmt.Sprintf("web-%d", i)}, Netns: ns,
+		Subnet: "s1", HostIf: c[:12] + "_h", IfaceID: fmt.Sprintf("web-%d.ns1", i), MAC: mac, MTU: 1400,
+		Addrs: []netip.Prefix{
+			netip.MustParsePrefix(fmt.Sprintf("100.100.%d.%d/16", 1+i/256, i%256)),
+			netip.MustParsePrefix(fmt.Sprintf("fd00:100::%x/64", 0x100+i)),
+		},
+		Gateways: []netip.Addr{netip.MustParseAddr("100.100.0.1"), netip.MustParseAddr("fd00:100::1")},
+		Routes: []core.Route{
+			{Dst: netip.MustParsePrefix("0.0.0.0/0"), GW: netip.MustParseAddr("100.100.0.1")},
+			{Dst: netip.MustParsePrefix("::/0"), GW: netip.MustParseAddr("fd00:100::1")},
+			{Dst: netip.MustParsePrefix("10.9.0.0/16"), GW: netip.MustParseAddr("100.100.0.7")},
+		},
+		VLAN: 1000, QoS: core.QoS{IngressMbps: 3, EgressMbps: 1},
+	}
+}
+
+// inventory is all that the driver may leave on the node.
+func (n *node) inventory() []string {
+	require.NoError(n, n.driver.Flush(n.Context()))
+	c, err := rtnl.Open(n.sw.NS)
+	require.NoError(n, err)
+	defer func() { _ = c.Close() }()
+	links, err := c.Links()
+	require.NoError(n, err)
+	var list []string
+	for _, l := range links {
+		list = append(list, "link "+l.Name)
+	}
+	for _, p := range strings.Fields(n.sw.Vsctl("list-ports", "br-int")) {
+		list = append(list, "port "+p)
+	}
+	for _, table := range []string{"QoS", "Queue", "Interface", "Port"} {
+		list = append(list, fmt.Sprintf("%d rows of %s", n.sw.Count(table), table))
+	}
+	slices.Sort(list)
+	return list
+}
+
+func TestConformance(t *testing.T) {
+	drivertest.Run(t, func(t *testing.T) *drivertest.Machine {
+		n := newNode(t)
+		return &drivertest.Machine{Driver: n.driver, Spec: func(i int, ns core.Netns) core.Spec {
+			s := spec(i, ns)
+			if i == 2 { // the second interface of a pod brings no default route
+				s.Routes = nil
+				s.Addrs = []netip.Prefix{netip.MustParsePrefix("100.101.0.2/16")}
+			}
+			return s
+		}, Inventory: n.inventory}
+	})
+}
+
+// pod makes a pod's namespace and the Spec of its interface.
+func (n *node) pod(i int) (*netns.Handle, core.Spec) {
+	n.Helper()
+	h := netnstest.New(n)
+	id, err := netns.Identify(netnstest.Path(h))
+	require.NoError(n, err)
+	return h, spec(i, id)
+}
+
+func (n *node) attach(s core.Spec) core.Link {
+	n.Helper()
+	l, err := n.driver.Attach(n.Context(), s)
+	require.NoError(n, err)
+	return l
+}
+
+func (n *node) in(h *netns.Handle, line string) string {
+	n.Helper()
+	f := strings.Fields(line)
+	out, err := ovstest.Run(h, f[0], f[1:]...)
+	require.NoError(n, err, "%s: %s", line, out)
+	return out
+}
+
+// ../shared/seedcases: pod-vlan-qos.yaml, read with ovs-vsctl and ip only.
+func TestSeedVLANQoS(t *testing.T) {
+	n := newNode(t)
+	h, s := n.pod(1)
+	s.Pod = core.Pod{Namespace: "ns1", Name: "starter-backend-69459d76f5-ktrwn"}
+	s.IfaceID = "starter-backend-69459d76f5-ktrwn.ns1"
+	s.Addrs = []netip.Prefix{netip.MustParsePrefix("100.100.0.3/16")}
+	s.Routes = s.Routes[:1]
+	n.attach(s)
+	for column, want := range map[string]string{
+		"external_ids:iface-id": s.IfaceID, "external_ids:pod_name": s.Pod.Name, "external_ids:pod_namespace": "ns1",
+		"external_ids:pod_netns": s.Netns.Path, "external_ids:ip": "100.100.0.3", "external_ids:vendor": "kube-ovn",
+		"ingress_policing_rate": "1000", "ingress_policing_burst": "800",
+	} {
+		require.Equal(t, want, n.sw.Get("Interface", s.HostIf, column), column)
+	}
+	require.Equal(t, "1000", n.sw.Get("Port", s.HostIf, "tag"))
+	qos := n.sw.Get("Port", s.HostIf, "qos")
+	queue := n.sw.Get("QoS", qos, "queues:0")
+	require.Equal(t, "linux-htb", n.sw.Get("QoS", qos, "type"))
+	require.Equal(t, "3000000", n.sw.Get("QoS", qos, "other_config:max-rate"))
+	require.Equal(t, "3000000", n.sw.Get("Queue", queue, "other_config:max-rate"))
+	for table, row := range map[string]string{"QoS": qos, "Queue": queue} {
+		require.Equal(t, s.IfaceID, n.sw.Get(table, row, "external_ids:iface-id"))
+		require.Equal(t, s.Pod.String(), n.sw.Get(table, row, "external_ids:pod"))
+	}
+	link := n.in(h, "ip -d addr show eth0")
+	require.Contains(t, link, "100.100.0.3/16")
+	require.Contains(t, link, s.MAC.String())
+	require.Contains(t, link, "mtu 1400")
+	require.Contains(t, n.in(h, "ip route show default"), "via 100.100.0.1 dev eth0")
+	require.Contains(t, n.in(h, "ethtool -k eth0"), "tx-checksumming: off")
+}
+
+// 2.4 Mbit of burst and 3 Mbit/s must reach the kernel as such: OVS takes the
+// burst in bits.
+func TestRateReachesTheKernel(t *testing.T) {
+	n := newNode(t)
+	_, s := n.pod(1)
+	s.QoS = core.QoS{IngressMbps: 300, IngressBurstMbit: 240}
+	n.attach(s)
+	n.eventually("class made", func() bool {
+		out := n.sw.In("tc", "class", "show", "dev", s.HostIf)
+		return strings.Contains(out, "ceil 300Mbit") && strings.Contains(out, "burst 30000000b")
+	})
+	_, d := n.pod(2)
+	d.QoS = core.QoS{LatencyMs: 20, JitterMs: 3, LossPercent: 1, LimitPackets: 100}
+	n.attach(d)
+	require.Equal(t, "linux-netem", n.sw.Get("QoS", n.sw.Get("Port", d.HostIf, "qos"), "type"))
+}
+
+func TestTraffic(t *testing.T) {
+	n := newNode(t)
+	a, s := n.pod(1)
+	_, o := n.pod(2)
+	n.attach(s)
+	n.attach(o)
+	for _, to := range o.Addrs {
+		n.in(a, "ping -c 2 -i 0.2 -W 2 "+to.Addr().String())
+	}
+	b, other := n.pod(3)
+	other.VLAN = 7
+	n.attach(other)
+	out, err := ovstest.Run(b, "ping", "-c", "1", "-W", "1", o.Addrs[0].Addr().String())
+	require.Error(t, err, "another VLAN: %s", out)
+}
+
+func TestParallel(t *testing.T) {
+	n := newNode(t)
+	before := n.inventory()
+	const pods = 50
+	specs := make([]core.Spec, pods)
+	for i := range specs {
+		_, specs[i] = n.pod(i + 1)
+	}
+	n.all(specs, func(s core.Spec) error { _, err := n.driver.Attach(t.Context(), s); return err })
+	n.all(specs, func(s core.Spec) error { return n.driver.Check(t.Context(), s, core.Link{}) })
+	n.all(specs, func(s core.Spec) error { return n.driver.Detach(t.Context(), s) })
+	require.Equal(t, before, n.inventory())
+}
+
+func (n *node) all(specs []core.Spec, do func(core.Spec) error) {
+	n.Helper()
+	errs := make([]error, len(specs))
+	var wg sync.WaitGroup
+	for i, s := range specs {
+		wg.Go(func() { errs[i] = do(s) })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		require.NoError(n, err)
+	}
+}
+
+// The switch's database is lost with all ports; the pods' links live.
+func TestResyncAfterLostDatabase(t *testing.T) {
+	n := newNode(t)
+	a, s := n.pod(1)
+	_, o := n.pod(2)
+	gone, g := n.pod(3)
+	for _, s := range []core.Spec{s, o, g} {
+		n.attach(s)
+	}
+	n.sw.KillSwitchd()
+	n.sw.KillServer()
+	n.eventually("noticed", func() bool { return n.client.Connected() != nil })
+	require.ErrorIs(t, n.driver.Detach(t.Context(), g), core.ErrUnavailable)
+	require.NoError(t, gone.Close())
+	for len(n.reset) > 0 {
+		<-n.reset
+	}
+	n.sw.CreateDB()
+	n.sw.StartServer()
+	n.sw.StartSwitchd()
+	<-n.reset
+	require.NoError(t, n.driver.Resync(t.Context(), []core.Spec{s, o, g}))
+	for _, s := range []core.Spec{s, o} {
+		_, err := n.client.WaitPort(t.Context(), s.HostIf)
+		require.NoError(t, err)
+		require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}))
+	}
+	_, found := n.client.PortByName(g.HostIf)
+	require.False(t, found, "its links are buried, a port would be a leak")
+	n.in(a, "ping -c 2 -i 0.2 -W 2 "+o.Addrs[0].Addr().String())
+	require.NoError(t, n.driver.Detach(t.Context(), g))
+}
+
+func TestServerRestart(t *testing.T) {
+	n := newNode(t)
+	_, s := n.pod(1)
+	n.attach(s)
+	n.sw.KillServer()
+	n.eventually("noticed", func() bool { return n.client.Connected() != nil })
+	_, o := n.pod(2)
+	_, err := n.driver.Attach(t.Context(), o)
+	require.ErrorIs(t, err, core.ErrUnavailable)
+	require.Equal(t, core.CodeTryAgain, core.CodeOf(err))
+	require.ErrorIs(t, n.driver.Check(t.Context(), s, core.Link{}), core.ErrUnavailable)
+	n.sw.StartServer()
+	n.eventually("connected", func() bool { return n.client.Connected() == nil })
+	require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}))
+	n.attach(o)
+}
+
+// A new process knows nothing but what is in the kernel and the database.
+func TestResyncAndSweepStrays(t *testing.T) {
+	n := newNode(t)
+	before := n.inventory()
+	_, s := n.pod(1)
+	_, o := n.pod(2)
+	n.attach(s)
+	n.attach(o)
+	n.sw.Vsctl("add-port", "br-int", "foreign")
+	require.NoError(t, n.driver.Resync(t.Context(), nil), "both were attached by this process: in flight, not lost")
+	require.NoError(t, n.driver.Sweep(t.Context(), nil))
+	require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}))
+
+	again := n.newDriver()
+	require.NoError(t, again.Resync(t.Context(), []core.Spec{s}))
+	require.NoError(t, again.Sweep(t.Context(), map[string]bool{s.HostIf: true}))
+	require.NoError(t, again.Check(t.Context(), s, core.Link{}))
+	require.ErrorIs(t, again.Check(t.Context(), o, core.Link{}), core.ErrDrift)
+	require.NoError(t, again.Detach(t.Context(), s))
+	require.Contains(t, n.sw.Vsctl("list-ports", "br-int"), "foreign")
+	n.sw.Vsctl("del-port", "foreign")
+	require.Equal(t, before, n.inventory())
+}
+
+func TestRecover(t *testing.T) {
+	n := newNode(t)
+	_, s := n.pod(1)
+	s.QoS.IngressBurstMbit, s.Mirror = 5, true
+	n.attach(s)
+	lost, o := n.pod(2)
+	n.attach(o)
+	found, err := n.newDriver().Recover()
+	require.NoError(t, err)
+	require.Len(t, found, 2)
+	slices.SortFunc(found, func(a, b core.Spec) int { return strings.Compare(a.HostIf, b.HostIf) })
+	got := found[0]
+	require.ElementsMatch(t, s.Routes, got.Routes)
+	require.ElementsMatch(t, s.Gateways, got.Gateways)
+	got.Routes, got.Gateways = s.Routes, s.Gateways
+	require.Equal(t, s, got)
+
+	// A path that leads to another pod now is no proof.
+	require.NoError(t, lost.Close())
+	n.sw.Vsctl("set", "Interface", o.HostIf, "external_ids:pod_netns="+s.Netns.Path)
+	n.eventually("seen", func() bool {
+		st, _ := n.client.PortByName(o.HostIf)
+		return st.ExternalIDs["pod_netns"] == s.Netns.Path
+	})
+	found, err = n.newDriver().Recover()
+	require.NoError(t, err)
+	for _, f := range found {
+		if f.HostIf == o.HostIf {
+			require.Zero(t, f.Netns)
+		}
+		require.NoError(t, n.driver.Detach(t.Context(), f))
+	}
+}
+
+// Names that somebody else has are not ours to take.
+func TestForeignNames(t *testing.T) {
+	n := newNode(t)
+	cases := map[string]func(h *netns.Handle, s core.Spec){
+		"link in the pod":  func(h *netns.Handle, _ core.Spec) { n.in(h, "ip link add eth0 type veth peer name x0") },
+		"link on the host": func(_ *netns.Handle, s core.Spec) { n.sw.In("ip", "link", "add", s.HostIf, "type", "bridge") },
+		"port of another container": func(_ *netns.Handle, s core.Spec) {
+			n.sw.Vsctl("add-port", "br-int", s.HostIf, "--", "set", "Interface", s.HostIf, "external_ids:container_id=other")
+		},
+		"port of nobody": func(_ *netns.Handle, s core.Spec) { n.sw.Vsctl("add-port", "br-int", s.HostIf) },
+	}
+	i := 0
+	for name, block := range cases {
+		i++
+		t.Run(name, func(t *testing.T) {
+			h, s := n.pod(i)
+			block(h, s)
+			n.eventually("seen", func() bool {
+				_, ok := n.client.PortByName(s.HostIf)
+				return ok == strings.HasPrefix(name, "port")
+			})
+			before, pod := n.inventory(), n.in(h, "ip -br link")
+			_, err := n.driver.Attach(t.Context(), s)
+			require.ErrorIs(t, err, core.ErrExists)
+			require.NoError(t, n.driver.Detach(t.Context(), s))
+			require.Equal(t, before, n.inventory())
+			require.Equal(t, pod, n.in(h, "ip -br link"))
+		})
+	}
+}
+
+// A Detach that died half-way leaves a buried host end; the pod's end still
+// has the name that the retry needs.
+func TestHalfBuried(t *testing.T) {
+	n := newNode(t)
+	h, s := n.pod(1)
+	n.attach(s)
+	idle := n.newDriver() // nobody reaps for it
+	n.sw.In("ip", "link", "set", s.HostIf, "group", fmt.Sprint(ovsdriver.GroupTombstone), "down")
+	n.sw.In("ip", "link", "set", s.HostIf, "name", "fltombx")
+	_, err := idle.Attach(t.Context(), s)
+	require.NoError(t, err)
+	require.NoError(t, idle.Check(t.Context(), s, core.Link{}))
+	require.NoError(t, idle.Detach(t.Context(), s))
+	require.NotContains(t, n.in(h, "ip -br link"), "eth0")
+	require.Contains(t, n.sw.In("ip", "-br", "link"), "fltomb")
+	n.background(n.newDriver().Run) // the next process
+	n.eventually("reaped after a restart", func() bool { return !strings.Contains(n.sw.In("ip", "-br", "link"), "fltomb") })
+}
+
+// An own leftover is completed, whatever is missing of it.
+func TestCompletesLeftover(t *testing.T) {
+	n := newNode(t)
+	h, s := n.pod(1)
+	_, o := n.pod(2)
+	n.attach(o)
+	for _, damage := range []func(){
+		func() { n.in(h, "ip addr flush dev eth0") },
+		func() { n.in(h, "ip link set eth0 down mtu 1300 address 02:00:00:00:ff:ff") },
+		func() { n.in(h, "ip addr add 192.0.2.9/24 dev eth0") },
+		func() { n.sw.In("ip", "link", "set", s.HostIf, "down", "mtu", "1300", "alias", "") },
+		func() { n.in(h, "ip route del default"); n.in(h, "ip -6 route del default") },
+		func() { n.sw.Vsctl("del-port", s.HostIf) },
+		func() { n.sw.In("ip", "link", "del", s.HostIf) },
+		func() { n.sw.Vsctl("clear", "Port", s.HostIf, "qos", "tag") },
+		func() { n.sw.Vsctl("set", "Port", s.HostIf, "trunks=3", "vlan_mode=trunk") },
+		func() { n.sw.Vsctl("remove", "Interface", s.HostIf, "external_ids", "iface-id", "web-1.ns1") },
+		func() { n.in(h, "sysctl -w net.ipv6.conf.eth0.disable_ipv6=1") },
+	} {
+		n.attach(s)
+		damage()
+		n.eventually("found", func() bool { return n.driver.Check(t.Context(), s, core.Link{}) != nil })
+		n.attach(s)
+		require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}))
+		n.in(h, "ping -c 3 -i 0.2 -W 5 "+o.Addrs[0].Addr().String())
+	}
+	require.NoError(t, n.driver.Detach(t.Context(), s))
+}
+
+// A runtime that tries again comes at once, with the same names: OVS must not
+// mix up the two devices.
+func TestTrafficAfterRetry(t *testing.T) {
+	n := newNode(t)
+	h, s := n.pod(1)
+	_, o := n.pod(2)
+	n.attach(o)
+	for range 10 {
+		n.attach(s)
+		require.NoError(t, n.driver.Detach(t.Context(), s))
+		n.attach(s)
+		n.in(h, "ping -c 3 -i 0.2 -W 5 "+o.Addrs[0].Addr().String())
+		require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}))
+		require.NoError(t, n.driver.Detach(t.Context(), s))
+	}
+}

@@ -1,0 +1,50 @@
+package ovs_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/core"
+	ovsdriver "github.com/fairlead/fairlead/internal/driver/ovs"
+	"github.com/fairlead/fairlead/internal/ovs"
+)
+
+func TestPortOfQoS(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		qos         core.QoS
+		rate, burst int
+		row         *ovs.QoS
+		warned      bool
+	}{
+		{name: "none"},
+		{name: "egress", qos: core.QoS{EgressMbps: 1}, rate: 1000, burst: 800},
+		{name: "egress burst", qos: core.QoS{EgressMbps: 10, EgressBurstMbit: 3}, rate: 10000, burst: 3000},
+		{name: "a burst without a rate limits nothing", qos: core.QoS{EgressBurstMbit: 3, IngressBurstMbit: 3}},
+		{name: "ingress", qos: core.QoS{IngressMbps: 300}, row: htb("300000000", "240000000")},
+		{name: "ingress burst", qos: core.QoS{IngressMbps: 3, IngressBurstMbit: 5}, row: htb("3000000", "5000000")},
+		{name: "delay", qos: core.QoS{LatencyMs: 10, JitterMs: 2, LimitPackets: 100, LossPercent: 5}, row: &ovs.QoS{
+			Type: "linux-netem", Other: map[string]string{"latency": "10000", "jitter": "2000", "limit": "100", "loss": "5"},
+		}},
+		{name: "rate and delay", qos: core.QoS{IngressMbps: 3, LatencyMs: 10}, row: htb("3000000", "2400000"), warned: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := core.Spec{QoS: c.qos, IfaceID: "web.ns1", Pod: core.Pod{Namespace: "ns1", Name: "web"}}
+			p, warnings := ovsdriver.Port(s)
+			require.Equal(t, []int{c.rate, c.burst}, []int{p.PolicingRate, p.PolicingBurst})
+			require.Equal(t, c.warned, len(warnings) > 0)
+			if c.row != nil {
+				c.row.ExternalIDs = map[string]string{"iface-id": "web.ns1", "pod": "ns1/web"}
+			}
+			require.Equal(t, c.row, p.QoS)
+		})
+	}
+}
+
+func htb(rate, burst string) *ovs.QoS {
+	return &ovs.QoS{
+		Type: "linux-htb", Other: map[string]string{"max-rate": rate},
+		QueueOther: map[string]string{"max-rate": rate, "burst": burst},
+	}
+}

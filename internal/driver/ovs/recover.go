@@ -1,0 +1,248 @@
+package ovs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/ovs"
+)
+
+// inFlight bounds the transactions of a Resync under way at once.
+const inFlight = 64
+
+// Resync makes the database hold what these Specs say: the bridge, ports that
+// are missing or differ (conf.db lost), and no ports of ours beyond. A Spec
+// whose interface was detached meanwhile, and one attached since, are left as
+// they are. It goes on past failures and returns them all.
+func (d *Driver) Resync(ctx context.Context, specs []core.Spec) error {
+	if err := d.cfg.OVS.EnsureBridge(ctx); err != nil {
+		return fmt.Errorf("resync: %w", err)
+	}
+	var (
+		wg   sync.WaitGroup
+		slot = make(chan struct{}, inFlight)
+		errs = make([]error, len(specs))
+		keep = map[string]bool{}
+	)
+	for i, s := range specs {
+		if s.Driver != Name {
+			continue
+		}
+		keep[s.HostIf] = true
+		slot <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slot }()
+			errs[i] = d.readd(ctx, s)
+		})
+	}
+	wg.Wait()
+	return errors.Join(append(errs, d.dropPorts(ctx, keep))...)
+}
+
+// readd adds the port again while its device lives; without device there is
+// nothing to forward for, and a port would only be a leak.
+func (d *Driver) readd(ctx context.Context, s core.Spec) error {
+	defer d.locks.lock(s.HostIf)()
+	if s.NICType == InternalPort {
+		return d.reattach(ctx, s)
+	}
+	c, err := d.host.Get()
+	if err != nil {
+		return err
+	}
+	defer d.host.Put(c)
+	l, err := c.LinkByName(s.HostIf)
+	if errors.Is(err, core.ErrNotFound) || err == nil && (l.Group != GroupLive || !ownLink(l, s.Key)) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	p, _ := Port(s)
+	return d.cfg.OVS.AddPort(ctx, p)
+}
+
+// reattach makes an internal port anew: its device went with the database row.
+func (d *Driver) reattach(ctx context.Context, s core.Spec) error {
+	if _, ok := d.cfg.OVS.PortByName(s.HostIf); ok {
+		return nil
+	}
+	_, err := d.attach(ctx, s)
+	if errors.Is(err, core.ErrNetnsGone) {
+		return nil
+	}
+	return err
+}
+
+// ours tells that this driver made the port.
+func ours(st ovs.PortState) bool {
+	return st.ExternalIDs[ovs.KeyVendor] == ovs.Vendor && st.ExternalIDs[keyIfName] != ""
+}
+
+// dropPorts deletes our ports that belong to no attachment.
+func (d *Driver) dropPorts(ctx context.Context, keep map[string]bool) error {
+	var errs []error
+	for _, st := range d.cfg.OVS.PortsWith(ovs.KeyContainer, "") {
+		if ours(st) && !keep[st.Name] {
+			errs = append(errs, d.dropPort(ctx, st.Name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (d *Driver) dropPort(ctx context.Context, name string) error {
+	defer d.locks.lock(name)()
+	if d.isAttached(name) {
+		return nil
+	}
+	return d.cfg.OVS.DelPort(ctx, name)
+}
+
+// Sweep puts aside the links of GroupLive that belong to no attachment: keep
+// has the host interfaces that do.
+func (d *Driver) Sweep(ctx context.Context, keep map[string]bool) error {
+	links, err := d.links(GroupLive)
+	if err != nil {
+		return fmt.Errorf("sweep: %w", err)
+	}
+	errs := []error{ctx.Err()}
+	for _, l := range links {
+		if !keep[l.Name] {
+			errs = append(errs, d.sweepLink(l))
+		}
+	}
+	d.wakeReaper()
+	return errors.Join(errs...)
+}
+
+func (d *Driver) sweepLink(l rtnl.Link) error {
+	defer d.locks.lock(l.Name)()
+	if d.isAttached(l.Name) {
+		return nil
+	}
+	c, err := d.host.Get()
+	if err != nil {
+		return err
+	}
+	defer d.host.Put(c)
+	return bury(c, l)
+}
+
+// Recover rebuilds the Specs of what is attached from the database and the
+// kernel, for an agent whose journal was lost. DNS settings and bursts that
+// equal the default are not kept there; a Spec whose namespace cannot be
+// proved to be the pod's has none, which is enough to detach it.
+func (d *Driver) Recover() ([]core.Spec, error) {
+	if err := d.cfg.OVS.Connected(); err != nil {
+		return nil, fmt.Errorf("recover: %w", err)
+	}
+	links, err := d.links(GroupLive)
+	if err != nil {
+		return nil, fmt.Errorf("recover: %w", err)
+	}
+	byName := map[string]rtnl.Link{}
+	for _, l := range links {
+		byName[l.Name] = l
+	}
+	var specs []core.Spec
+	for _, st := range d.cfg.OVS.PortsWith(ovs.KeyContainer, "") {
+		if ours(st) {
+			specs = append(specs, recoverPort(st, byName[st.Name]))
+			delete(byName, st.Name)
+		}
+	}
+	for _, l := range byName { // made by an Attach that died before its transaction
+		if k, ok := core.ParseKey(l.Alias); ok {
+			specs = append(specs, core.Spec{Key: k, Driver: Name, HostIf: l.Name, MTU: l.MTU})
+		}
+	}
+	return specs, nil
+}
+
+func recoverPort(st ovs.PortState, near rtnl.Link) core.Spec {
+	id := st.ExternalIDs
+	s := core.Spec{
+		Key:    core.Key{Container: id[ovs.KeyContainer], IfName: id[keyIfName]},
+		Driver: Name, Network: id[keyNetwork], Default: id[keyDefault] == "true",
+		Pod:    core.Pod{Namespace: id[keyPodNamespace], Name: id[keyPodName]},
+		Subnet: id[keySubnet], HostIf: st.Name, IfaceID: id[ovs.KeyIfaceID],
+		MTU: near.MTU, VLAN: st.VLAN, QoS: qosOf(st), Mirror: st.Mirror,
+	}
+	_ = s.MAC.UnmarshalText([]byte(id[keyMAC])) // the kernel tells it as well
+	for ip := range strings.SplitSeq(id[keyIP], ",") {
+		if a, err := netip.ParseAddr(ip); err == nil {
+			s.Addrs = append(s.Addrs, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	if st.Type == "internal" {
+		s.NICType, s.MTU = InternalPort, st.MTU
+	}
+	recoverPod(&s, id[keyPodNetns], near)
+	return s
+}
+
+// recoverPod fills what only the pod's namespace knows, if the path still
+// leads to the pod that the port was made for.
+func recoverPod(s *core.Spec, path string, near rtnl.Link) {
+	id, err := netns.Identify(path)
+	if err != nil {
+		return
+	}
+	pod, err := netns.Verify(id)
+	if err != nil {
+		return
+	}
+	defer func() { _ = pod.Close() }()
+	c, err := rtnl.Open(pod)
+	if err != nil {
+		return
+	}
+	defer func() { _ = c.Close() }()
+	far, err := c.LinkByName(s.Key.IfName)
+	if err != nil || s.NICType != InternalPort && !paired(near, far) || s.NICType == InternalPort && far.MAC.String() != s.MAC.String() {
+		return
+	}
+	s.Netns, s.MAC, s.MTU = id, far.MAC, far.MTU
+	if addrs, err := c.Addrs(far.Index); err == nil {
+		s.Addrs = lengths(s.Addrs, addrs)
+	}
+	if rs, err := c.Routes(far.Index); err == nil {
+		s.Routes, s.Gateways = routesOf(rs)
+	}
+}
+
+// lengths gives each address the prefix length that the kernel has, in the
+// order of the database.
+func lengths(want []netip.Prefix, have []rtnl.Addr) []netip.Prefix {
+	var out []netip.Prefix
+	for _, w := range want {
+		for _, h := range have {
+			if h.Prefix.Addr() == w.Addr() {
+				w = h.Prefix
+			}
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// routesOf leaves out the routes that the kernel makes of addresses.
+func routesOf(have []rtnl.Route) (rs []core.Route, gws []netip.Addr) {
+	for _, h := range have {
+		if h.Protocol == protoKernel || h.Dst.Addr().IsLinkLocalUnicast() || h.Dst.Addr().IsMulticast() {
+			continue
+		}
+		rs = append(rs, core.Route{Dst: h.Dst, GW: h.GW})
+		if h.Dst.Bits() == 0 && h.GW.IsValid() {
+			gws = append(gws, h.GW)
+		}
+	}
+	return rs, gws
+}

@@ -1,0 +1,155 @@
+package ovs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// rootKey is the waiters' key for the root row; no device can be called so.
+const rootKey = "/"
+
+// WaitPort waits until OVS forwards for the port and gives its OpenFlow
+// number. What OVS says against the device comes back as an error with its
+// own words; core.ErrNotFound when the port was removed meanwhile. Without a
+// deadline in ctx it waits 30 s.
+func (c *Client) WaitPort(ctx context.Context, name string) (ofport int, err error) {
+	err = c.await(ctx, name, func(v view) (done bool, err error) {
+		ofport, done, err = verdict(v.iface(name), name)
+		return done, err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("wait for port %s: %w", name, err)
+	}
+	return ofport, nil
+}
+
+func verdict(i *ifaceRow, name string) (ofport int, done bool, err error) {
+	switch {
+	case i == nil:
+		return 0, true, core.ErrNotFound
+	case value(i.Error) != "":
+		return 0, true, &core.Error{Code: core.CodeIO, Msg: "Open vSwitch cannot use port " + name, Details: *i.Error}
+	case value(i.OFPort) < 0:
+		return 0, true, &core.Error{Code: core.CodeIO, Msg: "Open vSwitch cannot use port " + name, Details: "it gives no reason (ofport -1), see the log of ovs-vswitchd"}
+	}
+	return value(i.OFPort), value(i.OFPort) > 0, nil
+}
+
+// Settle returns when ovs-vswitchd has acted on all that was committed before.
+// A device whose port was deleted must not be made again under the same name
+// before that: OVS would keep its socket on the old device, or restore the old
+// one's flags on the new one.
+func (c *Client) Settle(ctx context.Context) error {
+	err := c.change(ctx, func(v view, t *txn) error {
+		root := rows[rootRow](v, tRoot)
+		if len(root) == 0 {
+			return c.noBridge()
+		}
+		t.mutate(tRoot, root[0].UUID, ovsdb.NewMutation("next_cfg", ovsdb.MutateOperationAdd, 1))
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("settle: %w", err)
+	}
+	goal := -1
+	err = c.await(ctx, rootKey, func(v view) (bool, error) {
+		root := rows[rootRow](v, tRoot)
+		if len(root) == 0 {
+			return true, c.noBridge()
+		}
+		if goal < 0 { // the replica has our change when its answer is here
+			goal = root[0].NextCfg
+		}
+		return root[0].CurCfg >= goal, nil
+	})
+	if err != nil {
+		return fmt.Errorf("settle: %w", err)
+	}
+	return nil
+}
+
+// await looks at the replica now and after each change of key until look is
+// done. It fails with core.ErrUnavailable when the connection or the time ends.
+func (c *Client) await(ctx context.Context, key string, look func(view) (bool, error)) error {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, maxWait)
+		defer cancel()
+	}
+	// Subscribed before the first look, so no event falls between.
+	changed, cancel := c.subscribe(key)
+	defer cancel()
+	for {
+		s, err := c.session()
+		if err != nil {
+			return err
+		}
+		if done, err := look(s.view); done || err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-s.ctx.Done():
+			return context.Cause(s.ctx)
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return ctx.Err()
+			}
+			return fmt.Errorf("%w: ovs-vswitchd does not react, is it running: %w", core.ErrUnavailable, ctx.Err())
+		}
+	}
+}
+
+// subscribe gives a channel that gets a token after each change of the
+// Interface of that name, or of the root row.
+func (c *Client) subscribe(key string) (<-chan struct{}, func()) {
+	ch := make(chan struct{}, 1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiters[key] == nil {
+		c.waiters[key] = map[chan struct{}]bool{}
+	}
+	c.waiters[key][ch] = true
+	return ch, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.waiters[key], ch)
+		if len(c.waiters[key]) == 0 {
+			delete(c.waiters, key)
+		}
+	}
+}
+
+func (c *Client) wake(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for ch := range c.waiters[key] {
+		select {
+		case ch <- struct{}{}:
+		default: // it has a token already
+		}
+	}
+}
+
+// interfaceChanged wakes those who wait for the port, and asks for a reset
+// when the bridge's own device is another one than before: OVS has made all
+// internal ports anew.
+func (c *Client) interfaceChanged(i *ifaceRow) {
+	c.wake(i.Name)
+	n := value(i.IfIndex)
+	if i.Name != c.cfg.Bridge || n == 0 {
+		return
+	}
+	c.mu.Lock()
+	anew := c.ifindex != 0 && c.ifindex != n
+	c.ifindex = n
+	c.mu.Unlock()
+	if anew {
+		c.wantReset()
+	}
+}

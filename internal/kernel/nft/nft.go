@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -100,19 +101,20 @@ func (t *Table) Apply(ctx context.Context, want Ruleset) error {
 }
 
 // Read gives what the table does now; a Ruleset without prefixes when there is
-// no table. Prefixes are sorted, and merged where they overlap.
+// no table. Prefixes are sorted, and merged where they overlap. A table that
+// does anything else than a Ruleset can say is core.ErrDrift.
 func (t *Table) Read(ctx context.Context) (Ruleset, error) {
 	have, err := t.read(ctx)
-	if err != nil {
+	if err != nil || !have.exists {
+		return Ruleset{}, err
+	}
+	if err := t.drift(formDifferences(form(), have)); err != nil {
 		return Ruleset{}, err
 	}
 	var r Ruleset
 	for _, h := range halves {
-		// A set without its rule does nothing.
-		if slices.Contains(have.rules, h.comment()) {
-			r.Masquerade = append(r.Masquerade, prefixes(have.sets[h.masquerade()])...)
-			r.Internal = append(r.Internal, prefixes(have.sets[h.internal()])...)
-		}
+		r.Masquerade = append(r.Masquerade, have.sets[h.masquerade()].Prefixes()...)
+		r.Internal = append(r.Internal, have.sets[h.internal()].Prefixes()...)
 	}
 	return r, nil
 }
@@ -128,8 +130,12 @@ func (t *Table) Check(ctx context.Context, want Ruleset) error {
 	if err != nil {
 		return err
 	}
+	return t.drift(differences(desired, have))
+}
+
+func (t *Table) drift(differences []string) error {
 	var errs []error
-	for _, d := range differences(desired, have) {
+	for _, d := range differences {
 		errs = append(errs, fmt.Errorf("nft table %s: %s: %w", t.name, d, core.ErrDrift))
 	}
 	return errors.Join(errs...)
@@ -166,15 +172,23 @@ func (t *Table) run(fn func(knftables.Interface) error) error {
 	return t.ns.Do(inside)
 }
 
-// desire turns a Ruleset into the table that does it.
-func desire(want Ruleset) (state, error) {
-	s := state{exists: len(want.Masquerade) > 0, sets: map[string]*netipx.IPSet{}}
-	if !s.exists {
-		return s, nil
-	}
-	s.chains = []string{chain}
+// form is a table with empty sets: what is the same for all Rulesets.
+func form() state {
+	s := state{exists: true, chains: []string{chain}, sets: map[string]*netipx.IPSet{}}
 	for _, h := range halves {
 		s.rules = append(s.rules, h.comment())
+		s.sets[h.masquerade()], s.sets[h.internal()] = &netipx.IPSet{}, &netipx.IPSet{}
+	}
+	return s
+}
+
+// desire turns a Ruleset into the table that does it.
+func desire(want Ruleset) (state, error) {
+	if len(want.Masquerade) == 0 {
+		return state{}, nil
+	}
+	s := form()
+	for _, h := range halves {
 		var err [2]error
 		s.sets[h.masquerade()], err[0] = ipset(want.Masquerade, h.is4)
 		s.sets[h.internal()], err[1] = ipset(want.Internal, h.is4)
@@ -194,13 +208,6 @@ func ipset(list []netip.Prefix, is4 bool) (*netipx.IPSet, error) {
 		}
 	}
 	return b.IPSet()
-}
-
-func prefixes(s *netipx.IPSet) []netip.Prefix {
-	if s == nil {
-		return nil
-	}
-	return s.Prefixes()
 }
 
 // read gets the table as it is.
@@ -273,30 +280,35 @@ func differences(want, have state) []string {
 	case !have.exists:
 		return []string{"is missing"}
 	}
-	var out []string
+	out := formDifferences(want, have)
 	for _, h := range halves {
 		for _, name := range []string{h.masquerade(), h.internal()} {
-			out = append(out, setDifferences(name, want.sets[name], have.sets[name])...)
+			if have.sets[name] != nil {
+				out = append(out, setDifferences(name, want.sets[name], have.sets[name])...)
+			}
 		}
 	}
-	for name := range have.sets {
-		if want.sets[name] == nil {
-			out = append(out, fmt.Sprintf("set %s is foreign", name))
+	return out
+}
+
+// formDifferences compares all but what the sets hold.
+func formDifferences(want, have state) (out []string) {
+	for _, c := range []struct {
+		what       string
+		want, have []string
+	}{
+		{"chains", want.chains, have.chains},
+		{"rules", want.rules, have.rules},
+		{"sets", slices.Sorted(maps.Keys(want.sets)), slices.Sorted(maps.Keys(have.sets))},
+	} {
+		if !slices.Equal(c.want, c.have) {
+			out = append(out, fmt.Sprintf("%s are %q, want %q", c.what, c.have, c.want))
 		}
-	}
-	if !slices.Equal(want.chains, have.chains) {
-		out = append(out, fmt.Sprintf("chains are %q, want %q", have.chains, want.chains))
-	}
-	if !slices.Equal(want.rules, have.rules) {
-		out = append(out, fmt.Sprintf("rules are %q, want %q", have.rules, want.rules))
 	}
 	return out
 }
 
 func setDifferences(name string, want, have *netipx.IPSet) (out []string) {
-	if have == nil {
-		return []string{fmt.Sprintf("set %s is missing", name)}
-	}
 	for _, p := range minus(want, have) {
 		out = append(out, fmt.Sprintf("set %s lacks %s", name, p))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -105,6 +106,7 @@ func TestForeignTablesAreLeftAlone(t *testing.T) {
 }
 
 func TestTamperingIsSeenAndRepaired(t *testing.T) {
+	forms := []string{"rules flushed", "rule added", "rule in new chain", "chain added", "set added", "rule replaced"}
 	for name, args := range map[string]string{
 		"table deleted":      "delete table inet flt",
 		"table emptied":      "flush table inet flt",
@@ -127,6 +129,9 @@ func TestTamperingIsSeenAndRepaired(t *testing.T) {
 			require.NoError(t, tab.Apply(t.Context(), sample()))
 			run(t, ns, args)
 			require.ErrorIs(t, tab.Check(t.Context(), sample()), core.ErrDrift)
+			if _, err := tab.Read(t.Context()); slices.Contains(forms, name) {
+				require.ErrorIs(t, err, core.ErrDrift, "no Ruleset says this")
+			}
 			require.NoError(t, tab.Apply(t.Context(), sample()))
 			require.NoError(t, tab.Check(t.Context(), sample()))
 		})

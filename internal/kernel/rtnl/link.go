@@ -88,35 +88,36 @@ func parseLink(b []byte) (Link, error) {
 		Running:     h.Flags&unix.IFF_LOWER_UP != 0,
 		PeerNetnsID: here,
 	}
-	var below int
-	err := attrs(b[unix.SizeofIfInfomsg:], func(kind uint16, v []byte) {
-		switch kind {
-		case unix.IFLA_IFNAME:
-			l.Name = unix.ByteSliceToString(v)
-		case unix.IFLA_ADDRESS:
-			l.MAC = core.MAC(v)
-		case unix.IFLA_MTU:
-			l.MTU = int(u32(v))
-		case unix.IFLA_TXQLEN:
-			l.TxQLen = int(u32(v))
-		case unix.IFLA_IFALIAS:
-			l.Alias = unix.ByteSliceToString(v)
-		case unix.IFLA_GROUP:
-			l.Group = u32(v)
-		case unix.IFLA_MASTER:
-			l.MasterIndex = int(u32(v))
-		case unix.IFLA_LINK:
-			below = int(u32(v))
-		case unix.IFLA_LINK_NETNSID:
-			l.PeerNetnsID = int(int32(u32(v)))
-		case unix.IFLA_LINKINFO:
-			l.Kind = linkKind(v)
-		}
-	})
-	if l.Kind == "veth" { // elsewhere IFLA_LINK is the device below
-		l.PeerIndex = below
+	err := attrs(b[unix.SizeofIfInfomsg:], l.set)
+	if l.Kind != "veth" { // IFLA_LINK is the device below then
+		l.PeerIndex = 0
 	}
 	return l, err
+}
+
+func (l *Link) set(kind uint16, v []byte) {
+	switch kind {
+	case unix.IFLA_IFNAME:
+		l.Name = unix.ByteSliceToString(v)
+	case unix.IFLA_ADDRESS:
+		l.MAC = core.MAC(v)
+	case unix.IFLA_MTU:
+		l.MTU = int(u32(v))
+	case unix.IFLA_TXQLEN:
+		l.TxQLen = int(u32(v))
+	case unix.IFLA_IFALIAS:
+		l.Alias = unix.ByteSliceToString(v)
+	case unix.IFLA_GROUP:
+		l.Group = u32(v)
+	case unix.IFLA_MASTER:
+		l.MasterIndex = int(u32(v))
+	case unix.IFLA_LINK:
+		l.PeerIndex = int(u32(v))
+	case unix.IFLA_LINK_NETNSID:
+		l.PeerNetnsID = int(int32(u32(v)))
+	case unix.IFLA_LINKINFO:
+		l.Kind = linkKind(v)
+	}
 }
 
 func linkKind(info []byte) (kind string) {

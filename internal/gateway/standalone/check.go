@@ -1,0 +1,171 @@
+package standalone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/kernel/sysfs"
+	"github.com/fairlead/fairlead/internal/ovs"
+)
+
+// Check proves that the subnet's gateway is what Set makes. The error wraps
+// core.ErrDrift for every difference and names them all; one that does not
+// says that the truth could not be learnt. A subnet without a gateway of ours
+// is right as it is.
+func (g *Gateway) Check(ctx context.Context, s core.Subnet) error {
+	if !Serves(s) {
+		return nil
+	}
+	w := g.gate(s)
+	err := errors.Join(
+		g.checkPort(ctx, w),
+		g.checkLink(w),
+		g.inHost(func() error { return checkForwarding(w) }),
+		g.checkNAT(ctx, s),
+	)
+	if err != nil {
+		return fmt.Errorf("gateway of subnet %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+// findings collects differences.
+type findings []error
+
+func (f *findings) add(format string, args ...any) {
+	*f = append(*f, fmt.Errorf("%w: %s", core.ErrDrift, fmt.Sprintf(format, args...)))
+}
+
+// differ adds a finding unless have is want.
+func differ[T comparable](f *findings, what string, have, want T) {
+	if have != want {
+		f.add("%s is %v, want %v", what, have, want)
+	}
+}
+
+func (f *findings) err() error { return errors.Join(*f...) }
+
+func (g *Gateway) checkPort(ctx context.Context, w gate) error {
+	p, ok := g.cfg.Ports.PortByName(w.port.Name)
+	if !ok {
+		// Not there, or the database is away: WaitPort tells which.
+		if _, err := g.cfg.Ports.WaitPort(ctx, w.port.Name); !errors.Is(err, core.ErrNotFound) {
+			return err
+		}
+		return fmt.Errorf("%w: port %s is missing", core.ErrDrift, w.port.Name)
+	}
+	var f findings
+	port := "port " + w.port.Name
+	differ(&f, port+": type", p.Type, w.port.Type)
+	differ(&f, port+": tag", p.VLAN, w.port.VLAN)
+	differ(&f, port+": vlan_mode", p.VLANMode, "")
+	differ(&f, port+": number of trunks", len(p.Trunks), 0)
+	differ(&f, port+": requested mac", p.MAC.String(), w.port.MAC.String())
+	differ(&f, port+": requested mtu", p.MTU, w.port.MTU)
+	for k, v := range w.port.ExternalIDs {
+		differ(&f, port+": external_ids "+k, p.ExternalIDs[k], v)
+	}
+	if p.Bridge == "" {
+		f.add("%s is on no bridge", port)
+	}
+	if p.OFPort <= 0 || p.Error != "" {
+		f.add("%s is not forwarded by Open vSwitch (ofport %d) %s", port, p.OFPort, p.Error)
+	}
+	return f.err()
+}
+
+func (g *Gateway) checkLink(w gate) error {
+	c, err := rtnl.Open(g.cfg.Host)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	l, err := c.LinkByName(w.port.Name)
+	if errors.Is(err, core.ErrNotFound) {
+		return fmt.Errorf("%w: device %s is missing", core.ErrDrift, w.port.Name)
+	}
+	if err != nil {
+		return err
+	}
+	has, err := c.Addrs(l.Index)
+	if err != nil {
+		return err
+	}
+	var f findings
+	dev := "device " + w.port.Name
+	differ(&f, dev+": up", l.Up, true)
+	differ(&f, dev+": mac", l.MAC.String(), w.port.MAC.String())
+	if w.port.MTU != 0 {
+		differ(&f, dev+": mtu", l.MTU, w.port.MTU)
+	}
+	missing, extra := addrDifference(w.addrs, has)
+	for _, p := range missing {
+		f.add("%s lacks address %s", dev, p)
+	}
+	for _, p := range extra {
+		f.add("%s has address %s too much", dev, p)
+	}
+	return f.err()
+}
+
+// addrDifference compares addresses; IPv6 link-local ones are the kernel's.
+func addrDifference(want []netip.Prefix, has []rtnl.Addr) (missing, extra []netip.Prefix) {
+	for _, p := range want {
+		if !slices.ContainsFunc(has, func(a rtnl.Addr) bool { return a.Prefix == p }) {
+			missing = append(missing, p)
+		}
+	}
+	for _, a := range has {
+		own := a.Prefix.Addr().Is6() && a.Prefix.Addr().IsLinkLocalUnicast()
+		if !own && !slices.Contains(want, a.Prefix) {
+			extra = append(extra, a.Prefix)
+		}
+	}
+	return missing, extra
+}
+
+func checkForwarding(w gate) error {
+	var f findings
+	is := func(name, want string) error {
+		have, err := sysfs.ReadSysctl(name)
+		if err != nil && !sysfs.SysctlMissing(err) {
+			return err
+		}
+		differ(&f, "sysctl "+name, have, want) // a missing one reads as ""
+		return nil
+	}
+	err := errors.Join(is(forward4, "1"), portSysctls(w, is))
+	if w.has6() {
+		err = errors.Join(err, is(forward6, "1"))
+	}
+	return errors.Join(err, f.err())
+}
+
+func (g *Gateway) checkNAT(ctx context.Context, s core.Subnet) error {
+	r, err := g.table.Read(ctx)
+	if err != nil {
+		return err
+	}
+	var f findings
+	for _, cidr := range s.CIDRs {
+		differ(&f, "masquerade of "+cidr.String(), covers(r.Masquerade, cidr), s.NATOutgoing)
+		if s.NATOutgoing {
+			differ(&f, "masquerade spares "+cidr.String(), covers(r.Internal, cidr), true)
+		}
+	}
+	return f.err()
+}
+
+// covers tells whether p lies in one of the prefixes, which are merged.
+func covers(list []netip.Prefix, p netip.Prefix) bool {
+	return slices.ContainsFunc(list, func(q netip.Prefix) bool {
+		return q.Bits() <= p.Bits() && q.Contains(p.Addr())
+	})
+}
+
+var _ PortMaker = (*ovs.Client)(nil)

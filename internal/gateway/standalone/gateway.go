@@ -1,0 +1,248 @@
+// Package standalone is the way out for pods of a node without a controller:
+// per Subnet an internal port on the bridge holds the gateway address, the
+// node forwards, and one nft table masquerades what leaves a natOutgoing
+// subnet. It takes the desired state as a whole and touches only ports that
+// carry its mark. It must not know pods, drivers or where Subnets come from.
+package standalone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/nft"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/kernel/sysfs"
+	"github.com/fairlead/fairlead/internal/ovs"
+)
+
+// TableName is the nft table, family inet, that holds the masquerade.
+const TableName = "fairlead"
+
+const (
+	forward4 = "net.ipv4.ip_forward"
+	forward6 = "net.ipv6.conf.all.forwarding"
+)
+
+// PortMaker is the bridge; *ovs.Client is one. Its methods are idempotent and
+// fail with core.ErrUnavailable while the database is away.
+type PortMaker interface {
+	AddPort(ctx context.Context, p ovs.Port) error
+	DelPort(ctx context.Context, name string) error
+	PortByName(name string) (ovs.PortState, bool)
+	PortsWith(key, value string) []ovs.PortState
+	WaitPort(ctx context.Context, name string) (int, error)
+}
+
+// Config says where gateways are made.
+type Config struct {
+	Ports PortMaker
+	Host  *netns.Handle // the node's namespace, where OVS makes its ports; nil = current
+	Node  string        // the node's name, written on the ports
+	MTU   int           // bytes, for subnets that name none; 0 = OVS chooses
+}
+
+// Gateway keeps the gateways of a node. It remembers nothing: what is there is
+// read each time, so a restart of anything is repaired by the next Set.
+type Gateway struct {
+	cfg   Config
+	table *nft.Table
+	mu    sync.Mutex // one Set at a time
+}
+
+// New makes a Gateway; nothing is touched before Set.
+func New(cfg Config) *Gateway {
+	return &Gateway{cfg: cfg, table: nft.New(cfg.Host, TableName)}
+}
+
+// Set makes the gateways of exactly these subnets, repeatably: it adds and
+// repairs, then removes the ports that carry our mark and belong to none. It
+// goes on past failures and returns them all; a subnet that could not be
+// served costs no other its gateway.
+func (g *Gateway) Set(ctx context.Context, subnets []core.Subnet) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var want []gate
+	for _, s := range subnets {
+		if Serves(s) {
+			want = append(want, g.gate(s))
+		}
+	}
+	made, err := g.addPorts(ctx, want)
+	return errors.Join(
+		err,
+		g.table.Apply(ctx, ruleset(subnets)), // before forwarding, which would let packets out untranslated
+		g.forward(want),
+		g.setLinks(ctx, made),
+		g.prune(ctx, want),
+	)
+}
+
+// addPorts writes all ports before anybody waits for one: ovs-vswitchd takes
+// what has gathered in one pass. It returns the gates whose port is written.
+func (g *Gateway) addPorts(ctx context.Context, want []gate) (made []gate, err error) {
+	var errs []error
+	for _, w := range want {
+		err := g.cfg.Ports.AddPort(ctx, w.port)
+		if err == nil {
+			made = append(made, w)
+			continue
+		}
+		errs = append(errs, fmt.Errorf("gateway of subnet %s: %w", w.subnet, err))
+		if errors.Is(err, core.ErrUnavailable) {
+			break // for the others too; once is enough to say it
+		}
+	}
+	return made, errors.Join(errs...)
+}
+
+func (g *Gateway) setLinks(ctx context.Context, made []gate) error {
+	if len(made) == 0 {
+		return nil
+	}
+	c, err := rtnl.Open(g.cfg.Host)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	var errs []error
+	for _, w := range made {
+		if err := g.setLink(ctx, c, w); err != nil {
+			errs = append(errs, fmt.Errorf("gateway of subnet %s: %w", w.subnet, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// setLink gives the port's device what OVS does not: addresses and state. MAC
+// and MTU it has from OVS, which does not look at them again if somebody
+// changes the device.
+func (g *Gateway) setLink(ctx context.Context, c *rtnl.Conn, w gate) error {
+	if _, err := g.cfg.Ports.WaitPort(ctx, w.port.Name); err != nil {
+		return err
+	}
+	l, err := c.LinkByName(w.port.Name)
+	if err != nil {
+		return err
+	}
+	if l.MAC.String() != w.port.MAC.String() {
+		err = c.SetMAC(l.Index, w.port.MAC)
+	}
+	if w.port.MTU != 0 && l.MTU != w.port.MTU {
+		err = errors.Join(err, c.SetMTU(l.Index, w.port.MTU))
+	}
+	err = errors.Join(err, g.inHost(func() error { return portSysctls(w, sysfs.WriteSysctl) }))
+	if !l.Up {
+		err = errors.Join(err, c.SetUp(l.Index))
+	}
+	return errors.Join(err, setAddrs(c, l.Index, w))
+}
+
+// setAddrs makes the addresses of a device exactly w's, IPv6 link-local ones
+// aside. Deleting an IPv4 address takes its secondaries in the same network
+// along, a new gateway address among them, so it looks again.
+func setAddrs(c *rtnl.Conn, index int, w gate) error {
+	for range 2 {
+		has, err := c.Addrs(index)
+		if err != nil {
+			return err
+		}
+		missing, extra := addrDifference(w.addrs, has)
+		var errs []error
+		for _, p := range missing {
+			errs = append(errs, c.AddAddr(index, p, true))
+		}
+		for _, p := range extra {
+			errs = append(errs, c.DelAddr(index, p))
+		}
+		if err := errors.Join(errs...); err != nil || len(extra) == 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+// portSysctls does set for each sysctl that w's device needs. Some machines
+// disable IPv6 or forwarding on every new device; packets of pods that come in
+// by such a one are dropped.
+func portSysctls(w gate, set func(name, value string) error) error {
+	err := set("net/ipv4/conf/"+w.port.Name+"/forwarding", "1")
+	if w.has6() {
+		conf := "net/ipv6/conf/" + w.port.Name
+		err = errors.Join(err, set(conf+"/disable_ipv6", "0"), set(conf+"/forwarding", "1"))
+	}
+	return err
+}
+
+// forward makes the node a router for the families that gateways have.
+func (g *Gateway) forward(want []gate) error {
+	if len(want) == 0 {
+		return nil
+	}
+	return g.inHost(func() error {
+		err := sysfs.WriteSysctl(forward4, "1")
+		if slices.ContainsFunc(want, gate.has6) {
+			err = errors.Join(err, forwardIPv6())
+		}
+		return err
+	})
+}
+
+// forwardIPv6 turns IPv6 forwarding on. A router ignores router advertisements
+// where accept_ra is 1, so the node would lose its own default route; 2 keeps
+// accepting them (kernel, networking/ip-sysctl.rst).
+func forwardIPv6() error {
+	on, err := sysfs.ReadSysctl(forward6)
+	if sysfs.SysctlMissing(err) {
+		return fmt.Errorf("an IPv6 gateway needs a kernel with IPv6: %w", err)
+	}
+	if err != nil || on == "1" {
+		return err
+	}
+	c, err := rtnl.Open(nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	links, err := c.Links()
+	if err != nil {
+		return err
+	}
+	for _, l := range links {
+		name := "net/ipv6/conf/" + l.Name + "/accept_ra"
+		if v, err := sysfs.ReadSysctl(name); err == nil && v == "1" {
+			if err := sysfs.WriteSysctl(name, "2"); err != nil {
+				return err
+			}
+		}
+	}
+	return sysfs.WriteSysctl(forward6, "1")
+}
+
+// prune deletes the ports that carry our mark and are not wanted.
+func (g *Gateway) prune(ctx context.Context, want []gate) error {
+	var errs []error
+	for _, p := range g.cfg.Ports.PortsWith(ovs.KeyGateway, "") {
+		keep := func(w gate) bool {
+			return w.port.Name == p.Name && w.subnet == p.ExternalIDs[ovs.KeyGateway]
+		}
+		if slices.ContainsFunc(want, keep) {
+			continue
+		}
+		if err := g.cfg.Ports.DelPort(ctx, p.Name); err != nil {
+			errs = append(errs, fmt.Errorf("remove gateway of subnet %s: %w", p.ExternalIDs[ovs.KeyGateway], err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (g *Gateway) inHost(fn func() error) error {
+	if g.cfg.Host == nil {
+		return fn()
+	}
+	return g.cfg.Host.Do(fn)
+}

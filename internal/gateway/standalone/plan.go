@@ -1,0 +1,112 @@
+package standalone
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/netip"
+	"strings"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/nft"
+	"github.com/fairlead/fairlead/internal/ovs"
+)
+
+const (
+	keyNode     = "node"
+	portPrefix  = 8 // characters of the subnet's name in its port's
+	portHash    = 6 // hex digits that follow; with the hyphen 15, Linux' limit
+	ownProvider = "ovn"
+)
+
+// gate is the gateway of one subnet as it should be.
+type gate struct {
+	subnet string
+	port   ovs.Port
+	addrs  []netip.Prefix
+}
+
+// Serves tells whether a subnet gets a gateway from this package: it is
+// declared, it names a gateway address, and its pods are on our bridge. A
+// provider without the suffix "ovn" only lends its addresses to other plugins
+// (spec/sdn.md, 1.8); its network has a gateway of its own.
+func Serves(s core.Subnet) bool {
+	own := s.Provider == "" || s.Provider == ownProvider || strings.HasSuffix(s.Provider, "."+ownProvider)
+	return own && !s.Implied && len(addresses(s)) > 0
+}
+
+// addresses are the gateway addresses with their networks' lengths.
+func addresses(s core.Subnet) (list []netip.Prefix) {
+	for i, gw := range s.Gateways {
+		if i < len(s.CIDRs) && gw.IsValid() {
+			list = append(list, netip.PrefixFrom(gw, s.CIDRs[i].Bits()))
+		}
+	}
+	return list
+}
+
+// PortName is the network device that holds a subnet's gateway: the start of
+// the subnet's name, a hyphen, and a hash of all of it.
+func PortName(subnet string) string {
+	name := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-' // a dot would also split the device's sysctl names
+	}, strings.ToLower(subnet))
+	sum := digest(subnet)
+	return name[:min(len(name), portPrefix)] + "-" + hex.EncodeToString(sum[:])[:portHash]
+}
+
+// portMAC follows from the subnet's name, so that the neighbour tables of pods
+// stay right when OVS makes the port anew. It is locally administered.
+func portMAC(subnet string) core.MAC {
+	sum := digest(subnet)
+	return core.MAC{0x0a, sum[27], sum[28], sum[29], sum[30], sum[31]}
+}
+
+func digest(subnet string) [sha256.Size]byte {
+	return sha256.Sum256([]byte("gateway of subnet " + subnet))
+}
+
+func (g *Gateway) gate(s core.Subnet) gate {
+	ids := map[string]string{ovs.KeyGateway: s.Name, ovs.KeyVendor: ovs.Vendor}
+	if g.cfg.Node != "" {
+		ids[keyNode] = g.cfg.Node
+	}
+	mtu := s.MTU
+	if mtu == 0 {
+		mtu = g.cfg.MTU
+	}
+	return gate{
+		subnet: s.Name,
+		addrs:  addresses(s),
+		port: ovs.Port{
+			Name: PortName(s.Name), Type: "internal", VLAN: s.VLAN,
+			MAC: portMAC(s.Name), MTU: mtu, ExternalIDs: ids,
+		},
+	}
+}
+
+func (w gate) has6() bool {
+	for _, a := range w.addrs {
+		if a.Addr().Is6() {
+			return true
+		}
+	}
+	return false
+}
+
+// ruleset masquerades what leaves a natOutgoing subnet for anywhere but
+// another subnet.
+func ruleset(subnets []core.Subnet) (r nft.Ruleset) {
+	for _, s := range subnets {
+		if !Serves(s) {
+			continue
+		}
+		r.Internal = append(r.Internal, s.CIDRs...)
+		if s.NATOutgoing {
+			r.Masquerade = append(r.Masquerade, s.CIDRs...)
+		}
+	}
+	return r
+}

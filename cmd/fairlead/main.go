@@ -19,6 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/client"
+	"github.com/fairlead/fairlead/internal/client/view"
 	"github.com/fairlead/fairlead/internal/core"
 )
 
@@ -47,6 +48,7 @@ func main() {
 func commands() []func() *cobra.Command {
 	return []func() *cobra.Command{
 		getCommand, describeCommand, ipCommand,
+		agentCommand,
 		attachCommand, detachCommand, checkCommand,
 		gcCommand, statusCommand, doctorCommand, bundleCommand, versionCommand,
 	}
@@ -132,7 +134,7 @@ type hinter interface{ Hint() string }
 
 // report writes one line with what failed and one with what to do.
 func report(w io.Writer, cmd *cobra.Command, err error) {
-	_, _ = fmt.Fprintf(w, "fairlead: %v\n", err)
+	_, _ = fmt.Fprintf(w, "fairlead: %s\n", view.Printable(err.Error()))
 	hint := ""
 	if h := hinter(nil); errors.As(err, &h) {
 		hint = h.Hint()
@@ -141,7 +143,7 @@ func report(w io.Writer, cmd *cobra.Command, err error) {
 		hint = "`" + cmd.CommandPath() + " --help` shows the command"
 	}
 	if hint != "" {
-		_, _ = fmt.Fprintf(w, "  next: %s\n", hint)
+		_, _ = fmt.Fprintf(w, "  next: %s\n", view.Printable(hint))
 	}
 }
 

@@ -48,48 +48,48 @@ func New(socket string) *Client {
 func (c *Client) Socket() string { return c.socket }
 
 // Pods lists the pods of a namespace, "" for all.
-func (c *Client) Pods(ctx context.Context, namespace string) (out agent.PodList, err error) {
-	return out, c.get(ctx, inNamespace(agent.PathPods, namespace), &out)
+func (c *Client) Pods(ctx context.Context, namespace string) (agent.PodList, error) {
+	return ask[agent.PodList](ctx, c, http.MethodGet, inNamespace(agent.PathPods, namespace))
 }
 
 // Pod describes one pod. A pod that the agent does not know is core.ErrNotFound.
-func (c *Client) Pod(ctx context.Context, pod core.Pod) (out agent.Pod, err error) {
-	return out, c.get(ctx, agent.PodPath(pod.Namespace, pod.Name), &out)
+func (c *Client) Pod(ctx context.Context, pod core.Pod) (agent.Pod, error) {
+	return ask[agent.Pod](ctx, c, http.MethodGet, agent.PodPath(pod.Namespace, pod.Name))
 }
 
 // Nets lists the networks that a pod can name.
-func (c *Client) Nets(ctx context.Context) (out agent.NetList, err error) {
-	return out, c.get(ctx, agent.PathNets, &out)
+func (c *Client) Nets(ctx context.Context) (agent.NetList, error) {
+	return ask[agent.NetList](ctx, c, http.MethodGet, agent.PathNets)
 }
 
 // Subnets lists the pools of addresses and their use.
-func (c *Client) Subnets(ctx context.Context) (out agent.SubnetList, err error) {
-	return out, c.get(ctx, agent.PathSubnets, &out)
+func (c *Client) Subnets(ctx context.Context) (agent.SubnetList, error) {
+	return ask[agent.SubnetList](ctx, c, http.MethodGet, agent.PathSubnets)
 }
 
 // IPs lists the held addresses of a namespace, "" for all.
-func (c *Client) IPs(ctx context.Context, namespace string) (out agent.IPList, err error) {
-	return out, c.get(ctx, inNamespace(agent.PathIPs, namespace), &out)
+func (c *Client) IPs(ctx context.Context, namespace string) (agent.IPList, error) {
+	return ask[agent.IPList](ctx, c, http.MethodGet, inNamespace(agent.PathIPs, namespace))
 }
 
 // Who tells what an address means on the node.
-func (c *Client) Who(ctx context.Context, addr string) (out agent.Who, err error) {
-	return out, c.get(ctx, agent.IPPath(addr), &out)
+func (c *Client) Who(ctx context.Context, addr string) (agent.Who, error) {
+	return ask[agent.Who](ctx, c, http.MethodGet, agent.IPPath(addr))
 }
 
 // Status asks how the agent is.
-func (c *Client) Status(ctx context.Context) (out agent.Status, err error) {
-	return out, c.get(ctx, agent.PathStatus, &out)
+func (c *Client) Status(ctx context.Context) (agent.Status, error) {
+	return ask[agent.Status](ctx, c, http.MethodGet, agent.PathStatus)
 }
 
 // GC has the agent remove what belongs to namespaces that are gone.
-func (c *Client) GC(ctx context.Context) (out agent.GCResult, err error) {
-	return out, c.call(ctx, http.MethodPost, agent.PathGC, &out)
+func (c *Client) GC(ctx context.Context) (agent.GCResult, error) {
+	return ask[agent.GCResult](ctx, c, http.MethodPost, agent.PathGC)
 }
 
 // Check has the agent prove every attachment of a pod.
-func (c *Client) Check(ctx context.Context, pod core.Pod) (out agent.CheckResult, err error) {
-	return out, c.call(ctx, http.MethodPost, agent.CheckPath(pod.Namespace, pod.Name), &out)
+func (c *Client) Check(ctx context.Context, pod core.Pod) (agent.CheckResult, error) {
+	return ask[agent.CheckResult](ctx, c, http.MethodPost, agent.CheckPath(pod.Namespace, pod.Name))
 }
 
 // Raw gets a path's answer as it stands, for a support bundle.
@@ -104,19 +104,16 @@ func inNamespace(path, namespace string) string {
 	return path + "?" + url.Values{agent.QueryNamespace: {namespace}}.Encode()
 }
 
-func (c *Client) get(ctx context.Context, path string, out any) error {
-	return c.call(ctx, http.MethodGet, path, out)
-}
-
-func (c *Client) call(ctx context.Context, method, path string, out any) error {
+// ask makes one request and reads its answer as a T.
+func ask[T any](ctx context.Context, c *Client, method, path string) (out T, err error) {
 	body, err := c.body(ctx, method, path)
 	if err != nil {
-		return err
+		return out, err
 	}
-	if err := json.Unmarshal(body, out); err != nil {
-		return fmt.Errorf("read the agent's answer to %s: %w", path, err)
+	if err := json.Unmarshal(body, &out); err != nil {
+		return out, fmt.Errorf("read the agent's answer to %s: %w", path, err)
 	}
-	return nil
+	return out, nil
 }
 
 func (c *Client) body(ctx context.Context, method, path string) ([]byte, error) {
@@ -139,7 +136,7 @@ func (c *Client) body(ctx context.Context, method, path string) ([]byte, error) 
 	return body, nil
 }
 
-// NoAgentError: nobody answers on the socket. It wraps core.ErrUnavailable.
+// NoAgentError says that nobody answers on the socket. It wraps core.ErrUnavailable.
 type NoAgentError struct {
 	Socket string
 	Err    error // of the dial, or of the first read

@@ -60,12 +60,13 @@ func exchange(conn net.Conn, socket string, req cni.Request) (cni.Response, erro
 		return cni.Response{}, fmt.Errorf("write the request: %w", err)
 	}
 	in := bufio.NewReader(conn)
-	early, err := openRequest(conn, in, len(body))
+	first, err := openRequest(conn, in, len(body))
 	if err != nil {
 		return cni.Response{}, &NoAgentError{Socket: socket, Err: err}
 	}
-	if early != nil { // refused before the body: too large, not allowed
-		return readAnswer(early)
+	defer func() { _ = first.Body.Close() }()
+	if first.StatusCode != http.StatusContinue {
+		return readAnswer(first) // refused before the body: too large, not allowed
 	}
 	if _, err := conn.Write(body); err != nil {
 		return cni.Response{}, fmt.Errorf("send the request: %w", err)
@@ -74,11 +75,12 @@ func exchange(conn net.Conn, socket string, req cni.Request) (cni.Response, erro
 	if err != nil {
 		return cni.Response{}, fmt.Errorf("read the answer: %w", err)
 	}
+	defer func() { _ = resp.Body.Close() }()
 	return readAnswer(resp)
 }
 
-// openRequest sends the head and waits for leave to send the body. A final
-// answer instead of `100 Continue` is returned as it is.
+// openRequest sends the head and reads the first answer within continueWait:
+// `100 Continue`, or a final one.
 func openRequest(conn net.Conn, in *bufio.Reader, length int) (*http.Response, error) {
 	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: agent\r\nContent-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", cni.PathCNI, length)
 	if err := conn.SetDeadline(time.Now().Add(continueWait)); err != nil {
@@ -91,13 +93,7 @@ func openRequest(conn net.Conn, in *bufio.Reader, length int) (*http.Response, e
 	if err != nil {
 		return nil, err
 	}
-	if err := conn.SetDeadline(time.Time{}); err != nil {
-		return nil, err
-	}
-	if resp.StatusCode == http.StatusContinue {
-		return nil, nil
-	}
-	return resp, nil
+	return resp, conn.SetDeadline(time.Time{})
 }
 
 func readAnswer(resp *http.Response) (out cni.Response, err error) {

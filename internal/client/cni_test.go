@@ -55,7 +55,7 @@ func (w *wire) serve(l net.Listener) error {
 	if err != nil {
 		return err
 	}
-	if req.Method != "POST" || req.URL.Path != cni.PathCNI || req.Header.Get("Expect") != "100-continue" {
+	if req.Method != http.MethodPost || req.URL.Path != cni.PathCNI || req.Header.Get("Expect") != "100-continue" {
 		return fmt.Errorf("unexpected head: %s %s %v", req.Method, req.URL, req.Header)
 	}
 	if w.mute {

@@ -85,7 +85,7 @@ func loadConf(path string) (*libcni.NetworkConfigList, error) {
 	if err != nil {
 		return nil, err
 	}
-	return libcni.ConfListFromConf(conf)
+	return &libcni.NetworkConfigList{CNIVersion: conf.Network.CNIVersion, Plugins: []*libcni.PluginConfig{conf}}, nil
 }
 
 // Named are the plugin types that a configuration names besides its own: its

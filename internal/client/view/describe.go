@@ -18,18 +18,31 @@ type page struct {
 	strings.Builder
 }
 
+// line writes one line, whatever the values hold.
+func (p *page) line(format string, args ...any) {
+	p.WriteString(strings.TrimRight(Printable(fmt.Sprintf(format, args...)), " ") + "\n")
+}
+
 // field writes one line; a value that is not there is left out.
 func (p *page) field(indent int, label, value string) {
 	if value != "" {
-		fmt.Fprintf(p, "%s%-*s %s\n", strings.Repeat(" ", indent), 13-indent, label+":", printable(value))
+		p.line("%s%-*s %s", strings.Repeat(" ", indent), 13-indent, label+":", value)
 	}
 }
 
 func (p *page) heading(format string, args ...any) {
 	if p.Len() > 0 {
-		p.WriteByte('\n')
+		p.line("")
 	}
-	fmt.Fprintf(p, format+"\n", args...)
+	p.line(format, args...)
+}
+
+// end writes the page.
+func (p *page) end(w io.Writer) error {
+	if _, err := io.WriteString(w, p.String()); err != nil {
+		return fmt.Errorf("write text: %w", err)
+	}
+	return nil
 }
 
 // Describe writes all that is known of a pod.
@@ -46,7 +59,7 @@ func Describe(w io.Writer, pod agent.Pod, o Options) error {
 	if f := pod.LastFailure; f != nil {
 		p.failure(*f, o)
 	}
-	return write(w, &p.Builder)
+	return p.end(w)
 }
 
 func (p *page) attachment(a agent.Attachment, o Options) {
@@ -63,7 +76,7 @@ func (p *page) attachment(a agent.Attachment, o Options) {
 }
 
 func (p *page) iface(i agent.Interface) {
-	fmt.Fprintf(p, "  Interface %s\n", i.Name)
+	p.line("  Interface %s", i.Name)
 	network := i.Network
 	if i.Default {
 		network += " (the cluster default)"
@@ -174,15 +187,15 @@ func (p *page) timeline(op string, steps []agent.Step) {
 		total = max(total, s.StartMs+s.TookMs)
 		width = max(width, len(s.Name))
 	}
-	fmt.Fprintf(p, "  Timeline of the %s, %s ms\n", op, millis(total))
+	p.line("  Timeline of the %s, %s ms", op, millis(total))
 	for _, s := range steps {
 		from, to := cells(s, total)
-		line := fmt.Sprintf("    %-*s |%s%s%s| %s ms", width, s.Name,
-			strings.Repeat(" ", from), strings.Repeat("█", to-from), strings.Repeat(" ", bar-to), millis(s.TookMs))
+		failed := ""
 		if s.Error != "" {
-			line += "  failed: " + printable(s.Error)
+			failed = "  failed: " + s.Error
 		}
-		p.WriteString(line + "\n")
+		p.line("    %-*s |%s%s%s| %s ms%s", width, s.Name,
+			strings.Repeat(" ", from), strings.Repeat("█", to-from), strings.Repeat(" ", bar-to), millis(s.TookMs), failed)
 	}
 }
 
@@ -211,11 +224,7 @@ func Status(w io.Writer, s agent.Status, o Options) error {
 	p.field(0, "Uptime", span(o.Now.Sub(s.Started)))
 	p.field(0, "Ready", ready)
 	for _, c := range s.Conditions {
-		mark := "✓"
-		if !c.OK {
-			mark = "✗"
-		}
-		p.WriteString(strings.TrimRight(fmt.Sprintf("  %s %-9s %s", mark, c.Name, c.Reason), " ") + "\n")
+		p.line("  %s %-9s %s", mark(c.OK), c.Name, c.Reason)
 	}
 	p.field(0, "Pods", fmt.Sprintf("%d, %d attachments, %d operations in flight", s.Pods, s.Attachments, s.InFlight))
 	p.field(0, "Waiting", fmt.Sprintf("%d orphans, %d links to be deleted", len(s.Orphans), s.Tombstones))
@@ -227,9 +236,9 @@ func Status(w io.Writer, s agent.Status, o Options) error {
 		p.heading("Objects that could not be read; the last good version of each stays in force:")
 	}
 	for _, pr := range s.Problems {
-		fmt.Fprintf(p, "  %s%s: %s\n", pr.File, labelled(":", pr.Line), pr.Reason)
+		p.line("  %s%s: %s", pr.File, labelled(":", pr.Line), pr.Reason)
 	}
-	return write(w, &p.Builder)
+	return p.end(w)
 }
 
 func (p *page) settings(s agent.Settings) {
@@ -240,33 +249,36 @@ func (p *page) settings(s agent.Settings) {
 	p.field(0, "Sockets", strings.Join(append([]string{s.Socket}, s.CompatSockets...), ", "))
 }
 
+func mark(ok bool) string {
+	if ok {
+		return "✓"
+	}
+	return "✗"
+}
+
 // GC writes what a collection removed.
 func GC(w io.Writer, r agent.GCResult) error {
-	out := &strings.Builder{}
+	p := &page{}
 	for _, a := range r.Removed {
-		fmt.Fprintf(out, "removed %s\n", ref(a))
+		p.line("removed %s", ref(a))
 	}
 	for _, f := range r.Failed {
-		fmt.Fprintf(out, "failed  %s: %s\n", ref(f.AttachmentRef), f.Error)
+		p.line("failed  %s: %s", ref(f.AttachmentRef), f.Error)
 	}
-	fmt.Fprintf(out, "%d removed, %d failed, %d kept\n", len(r.Removed), len(r.Failed), r.Kept)
-	return write(w, out)
+	p.line("%d removed, %d failed, %d kept", len(r.Removed), len(r.Failed), r.Kept)
+	return p.end(w)
 }
 
 // Check writes the proof of a pod's attachments.
 func Check(w io.Writer, r agent.CheckResult) error {
-	out := &strings.Builder{}
+	p := &page{}
 	for _, a := range r.Attachments {
-		mark := "✓"
-		if !a.OK {
-			mark = "✗"
-		}
-		fmt.Fprintf(out, "%s %s\n", mark, ref(a.AttachmentRef))
+		p.line("%s %s", mark(a.OK), ref(a.AttachmentRef))
 		for _, d := range a.Differences {
-			fmt.Fprintf(out, "    %s\n", d)
+			p.line("    %s", d)
 		}
 	}
-	return write(w, out)
+	return p.end(w)
 }
 
 func ref(a agent.AttachmentRef) string {

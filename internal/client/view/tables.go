@@ -127,22 +127,22 @@ func IPs(w io.Writer, list agent.IPList, o Options) error {
 
 // Who answers in sentences: which pod has the address, through which port.
 func Who(w io.Writer, who agent.Who) error {
-	out := &strings.Builder{}
+	p := &page{}
 	if len(who.Items) == 0 {
-		fmt.Fprintf(out, "%s is in no subnet of this node\n", who.Address)
+		p.line("%s is in no subnet of this node", who.Address)
 	}
 	for _, i := range who.Items {
-		fmt.Fprintf(out, "%s %s\n", who.Address, meaning(i))
+		p.line("%s %s", who.Address, meaning(i))
 		if i.State != agent.IPHeld {
 			continue
 		}
 		if i.HostIf != "" {
-			fmt.Fprintf(out, "  port       %s%s%s\n", i.HostIf, labelled(", OpenFlow port ", i.OFPort), labelled(", VLAN ", i.VLAN))
+			p.line("  port       %s%s%s", i.HostIf, labelled(", OpenFlow port ", i.OFPort), labelled(", VLAN ", i.VLAN))
 		}
-		fmt.Fprintf(out, "  mac        %s\n", orNone(i.MAC))
-		fmt.Fprintf(out, "  container  %s\n", orNone(i.Container))
+		p.line("  mac        %s", orNone(i.MAC))
+		p.line("  container  %s", orNone(i.Container))
 	}
-	return write(w, out)
+	return p.end(w)
 }
 
 func meaning(i agent.IP) string {
@@ -196,9 +196,4 @@ func Attached(w io.Writer, result []byte) error {
 		t.row(Options{}, []string{i.Name, i.Mac, strings.Join(ips, ","), strings.Join(gws, ",")}, nil)
 	}
 	return t.end()
-}
-
-func write(w io.Writer, text *strings.Builder) error {
-	_, err := io.WriteString(w, text.String())
-	return err
 }

@@ -44,7 +44,7 @@ func (t table) row(o Options, cells, wide []string) {
 		if i > 0 {
 			line.WriteByte('\t')
 		}
-		line.WriteString(orNone(printable(c)))
+		line.WriteString(orNone(Printable(c)))
 	}
 	_, _ = fmt.Fprintln(t.tw, line.String()) // tabwriter keeps the error for Flush
 }
@@ -56,8 +56,9 @@ func (t table) end() error {
 	return nil
 }
 
-// printable keeps a cell in its column, and a name from steering a terminal.
-func printable(s string) string {
+// Printable keeps a value on its line and in its column, and a name that a
+// tenant chose from steering a terminal.
+func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
 			return ' '

@@ -24,6 +24,14 @@ type Driver interface {
 	Detach(ctx context.Context, s core.Spec) error
 }
 
+// Starter is a Driver whose last wait can run beside the caller's own work.
+type Starter interface {
+	Driver
+	// Start is Attach without that wait. The Link is final; settled returns
+	// once it is known that the interface works, or why it does not.
+	Start(ctx context.Context, s core.Spec) (l core.Link, settled func(context.Context) error, err error)
+}
+
 // Set maps a Spec's Driver name to its implementation.
 type Set map[string]Driver
 

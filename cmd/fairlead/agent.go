@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/api/cni"
+)
+
+// agentOptions are the agent's flags; defaults are the facts of
+// docs/ARCHITECTURE.md.
+type agentOptions struct {
+	socket     string
+	compat     []string
+	stateDir   string
+	objects    string
+	ovsdb      string
+	bridge     string
+	nodeName   string
+	iface      string
+	mtu        int
+	cniBinDirs []string
+	confDir    string
+	http       string
+}
+
+func agentCommand() *cobra.Command {
+	var o agentOptions
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Run the node agent",
+		Long: `Run the node agent: it serves the CNI plugin on a unix socket, keeps its
+journal in the state directory and its ports on one Open vSwitch bridge.
+
+SIGTERM lets running operations finish and leaves every pod's network as it is.`,
+		Args: usageArgs(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.socket, _ = cmd.Flags().GetString("socket") // the root command's flag
+			return runAgent(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&o.compat, "compat-socket", nil, "serve this socket too, e.g. Kube-OVN's /run/openvswitch/kube-ovn-daemon.sock (repeatable)")
+	f.StringVar(&o.stateDir, "state-dir", "/var/lib/fairlead", "journal and ballast")
+	f.StringVar(&o.objects, "objects", "", "folder of Pod, NetworkAttachmentDefinition, Subnet and Vlan YAML (none: every pod gets the built-in default network)")
+	f.StringVar(&o.ovsdb, "ovsdb", "unix:/run/openvswitch/db.sock", "Open vSwitch database")
+	f.StringVar(&o.bridge, "bridge", "br-int", "integration bridge")
+	f.StringVar(&o.nodeName, "node-name", hostname(), "name of this node")
+	f.StringVar(&o.iface, "iface", "", "underlay interface, for the pods' MTU (default: that of the default route)")
+	f.IntVar(&o.mtu, "mtu", 0, "MTU of pods in bytes (default: the underlay interface's less 100)")
+	f.StringArrayVar(&o.cniBinDirs, "cni-bin-dir", []string{"/opt/cni/bin"}, "where foreign CNI plugins are (repeatable)")
+	f.StringVar(&o.confDir, "conf-dir", "/etc/cni/net.d", "the runtime's CNI configurations, for NADs without spec.config")
+	f.StringVar(&o.http, "http", "", "serve /metrics, /livez and /readyz on this address, e.g. 127.0.0.1:10665")
+	return cmd
+}
+
+// validate refuses flags that cannot work, before anything is opened.
+func (o agentOptions) validate() error {
+	var errs []error
+	if o.mtu != 0 && (o.mtu < 576 || o.mtu > 65535) {
+		errs = append(errs, usagef("--mtu %d is not between 576 and 65535", o.mtu))
+	}
+	if o.bridge == "" || len(o.bridge) > 15 {
+		errs = append(errs, usagef("--bridge %q is not an interface name", o.bridge))
+	}
+	if o.socket == "" {
+		errs = append(errs, usagef("--socket is empty; the default is %s", cni.DefaultSocket))
+	}
+	return errors.Join(errs...)
+}
+
+func runAgent(ctx context.Context, o agentOptions) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	log := slog.New(slog.NewJSONHandler(os.Stderr, nil)).With("node", o.nodeName)
+	d, err := newDaemon(o, log)
+	if err != nil {
+		return err
+	}
+	return d.run(ctx)
+}

@@ -1,0 +1,310 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/driver/defroute"
+	execdriver "github.com/fairlead/fairlead/internal/driver/exec"
+	ovsdriver "github.com/fairlead/fairlead/internal/driver/ovs"
+	"github.com/fairlead/fairlead/internal/engine"
+	"github.com/fairlead/fairlead/internal/gateway/standalone"
+	"github.com/fairlead/fairlead/internal/ipam"
+	"github.com/fairlead/fairlead/internal/journal"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/sysfs"
+	"github.com/fairlead/fairlead/internal/local"
+	"github.com/fairlead/fairlead/internal/metrics"
+	"github.com/fairlead/fairlead/internal/ovs"
+	"github.com/fairlead/fairlead/internal/plan"
+	"github.com/fairlead/fairlead/internal/server"
+)
+
+// ovsGrace is how long a start waits for OVSDB before it serves without: DEL,
+// CHECK and STATUS answer truthfully meanwhile, ADD with "try again later".
+const ovsGrace = 5 * time.Second
+
+// gatewayRetry is how long after a failure the gateways are set again.
+const gatewayRetry = time.Second
+
+// fabric is the switch as the engine sees it.
+type fabric struct {
+	*ovsdriver.Driver
+	*ovs.Client
+}
+
+// nodeDaemon is the agent's parts, wired.
+type nodeDaemon struct {
+	opts    agentOptions
+	log     *slog.Logger
+	started time.Time
+
+	journal  *journal.Journal
+	fresh    bool // the journal is new: OVSDB may know more than it does
+	pools    *ipam.Allocator
+	objects  *local.Source
+	ovs      *ovs.Client
+	nics     *ovsdriver.Driver
+	gateway  *standalone.Gateway
+	engine   *engine.Engine
+	metrics  *metrics.Metrics
+	server   *server.Server
+	datapath string
+	mtu      int
+	reset    chan struct{} // OVSDB is new or back
+}
+
+// newDaemon opens what can fail before anything runs: the journal and the
+// folder of objects.
+func newDaemon(o agentOptions, log *slog.Logger) (*nodeDaemon, error) {
+	d := &nodeDaemon{opts: o, log: log, started: time.Now().UTC(), reset: make(chan struct{}, 1)}
+	boot, err := netns.BootID()
+	if err != nil {
+		return nil, fmt.Errorf("boot id: %w", err)
+	}
+	if d.mtu, err = podMTU(o); err != nil {
+		return nil, err
+	}
+	if d.datapath, err = datapath(); err != nil {
+		return nil, err
+	}
+	if d.objects, err = local.Open(o.objects, log); err != nil {
+		return nil, fmt.Errorf("objects %s: %w", o.objects, err)
+	}
+	d.pools = ipam.New()
+	corrupt := ""
+	if d.journal, err = journal.Open(o.stateDir, journal.Options{Log: log, OnCorrupt: func(path string) { corrupt = path }}); err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	d.fresh = len(d.journal.Records()) == 0
+	d.wire(boot)
+	if corrupt != "" {
+		d.metrics.JournalCorrupt()
+	}
+	return d, nil
+}
+
+// datapath is what the kernel has; loading the module is the kernel's own
+// business when the family is asked for.
+func datapath() (string, error) {
+	has, err := sysfs.HasOpenvswitch()
+	if err != nil {
+		return "", fmt.Errorf("openvswitch datapath: %w", err)
+	}
+	if has {
+		return "system", nil
+	}
+	return "netdev", nil
+}
+
+// wire makes the parts; nothing here touches the machine.
+func (d *nodeDaemon) wire(boot string) {
+	d.ovs = ovs.New(ovs.Config{
+		Endpoint: d.opts.ovsdb, Bridge: d.opts.bridge, Datapath: d.datapath, Log: d.log, OnReset: d.onReset,
+	})
+	d.nics = ovsdriver.New(ovsdriver.Config{OVS: d.ovs, UserspaceDatapath: d.datapath == "netdev", Log: d.log})
+	d.gateway = standalone.New(standalone.Config{Ports: d.ovs, Node: d.opts.nodeName, MTU: d.mtu})
+	d.metrics = metrics.NewMetrics(metrics.Options{
+		Version: version, Revision: commit(),
+		Addresses:      d.addresses,
+		Orphans:        d.orphans,
+		InFlight:       func() int { return d.engine.InFlight() },
+		OVSDBConnected: func() bool { return d.ovs.Connected() == nil },
+	})
+	d.engine = engine.New(engine.Config{
+		Journal: d.journal, IPAM: d.pools, Source: d.objects, Gateway: d.gateway,
+		Fabric:   fabric{d.nics, d.ovs},
+		Drivers:  driver.Set{"ovs": d.nics, "exec": execdriver.New(), "defroute": defroute.New()},
+		Node:     plan.Node{MTU: d.mtu, BinDirs: d.opts.cniBinDirs},
+		ConfDir:  d.opts.confDir,
+		BootID:   boot,
+		Observer: d.metrics,
+		Log:      d.log,
+	})
+	d.server = server.New(server.Config{
+		Engine: d.engine, Sockets: append([]string{d.opts.socket}, d.opts.compat...),
+		View: d.view(), Metrics: d.metrics.Handler(), Log: d.log,
+	})
+}
+
+func (d *nodeDaemon) onReset() {
+	select {
+	case d.reset <- struct{}{}:
+	default:
+	}
+}
+
+// run serves until ctx ends. Pods keep their networks: nothing is undone.
+func (d *nodeDaemon) run(ctx context.Context) error {
+	defer func() { _ = d.journal.Close() }()
+	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	for _, part := range []func(context.Context){d.ovs.Run, d.nics.Run, d.objects.Run} {
+		wg.Go(func() { part(parts) })
+	}
+	d.awaitOVS(ctx)
+	if d.fresh {
+		d.adopt(ctx)
+	}
+	d.engine.Recover(ctx)
+	wg.Go(func() { d.engine.Run(parts) })
+	wg.Go(func() { d.gateways(parts) })
+	d.server.DrainIntents(ctx)
+	if err := d.server.Listen(); err != nil {
+		return err
+	}
+	if err := d.serveHTTP(parts, &wg); err != nil {
+		return err
+	}
+	d.log.Info("serving", "version", version, "socket", d.opts.socket, "datapath", d.datapath, "mtu", d.mtu)
+	d.notify(daemon.SdNotifyReady)
+	err := d.server.Run(ctx)
+	d.notify(daemon.SdNotifyStopping)
+	d.log.Info("stopped; pods keep their networks")
+	return err
+}
+
+// adopt fills an empty journal from what OVSDB and the kernel still know.
+func (d *nodeDaemon) adopt(ctx context.Context) {
+	specs, err := d.nics.Recover()
+	if err != nil {
+		d.log.Error("attachments not recovered", "err", err)
+		return
+	}
+	d.engine.Adopt(ctx, specs)
+}
+
+func (d *nodeDaemon) notify(state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		d.log.Warn("systemd not notified", "err", err)
+	}
+}
+
+// awaitOVS gives OVSDB a moment, so that recovery can finish before the first
+// request; it makes the bridge if that is missing.
+func (d *nodeDaemon) awaitOVS(ctx context.Context) {
+	ctx, stop := context.WithTimeout(ctx, ovsGrace)
+	defer stop()
+	select {
+	case <-d.reset:
+		d.onReset() // the gateways' loop wants to see it too
+	case <-ctx.Done():
+		d.log.Warn("OVSDB does not answer yet", "ovsdb", d.opts.ovsdb, "err", d.ovs.Connected())
+		return
+	}
+	if err := d.ovs.EnsureBridge(ctx); err != nil {
+		d.log.Error("bridge not made", "bridge", d.opts.bridge, "err", err)
+		return
+	}
+	for d.ovs.Ready() != nil && ctx.Err() == nil {
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// gateways keeps the node's side of every Subnet: after each change of the
+// objects, after each (re)connect to OVSDB, and again while something fails.
+func (d *nodeDaemon) gateways(ctx context.Context) {
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.objects.Changed():
+		case <-retry.C:
+		case <-d.reset:
+			if err := d.ovs.EnsureBridge(ctx); err != nil {
+				d.log.Error("bridge not made", "bridge", d.opts.bridge, "err", err)
+			}
+			d.engine.Kick()
+		}
+		if err := d.setGateways(ctx); err != nil {
+			d.log.Error("gateways not set", "err", err)
+			retry.Reset(gatewayRetry)
+		}
+	}
+}
+
+func (d *nodeDaemon) setGateways(ctx context.Context) error {
+	subnets, err := d.objects.Subnets(ctx)
+	if err != nil {
+		return err
+	}
+	if err := d.ovs.Ready(); err != nil {
+		return err
+	}
+	return d.gateway.Set(ctx, subnets)
+}
+
+// serveHTTP serves metrics and probes on --http, if that is set.
+func (d *nodeDaemon) serveHTTP(ctx context.Context, wg *sync.WaitGroup) error {
+	if d.opts.http == "" {
+		return nil
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET "+agent.PathMetrics, d.metrics.Handler())
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { probe(w, d.server.Live()) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { probe(w, d.engine.Ready(r.Context())) })
+	srv := &http.Server{Addr: d.opts.http, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	l, err := listenTCP(d.opts.http)
+	if err != nil {
+		return fmt.Errorf("--http: %w", err)
+	}
+	wg.Go(func() {
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			d.log.Error("http not served any more", "err", err)
+		}
+	})
+	wg.Go(func() {
+		<-ctx.Done()
+		_ = srv.Close()
+	})
+	return nil
+}
+
+// probe answers a kubelet-style probe: 200 ok, or 503 with the reason.
+func probe(w http.ResponseWriter, err error) {
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = fmt.Fprintln(w, "ok")
+}
+
+func (d *nodeDaemon) addresses() []ipam.SubnetStats {
+	subnets, err := d.objects.Subnets(context.Background())
+	if err != nil {
+		return nil
+	}
+	return d.pools.Stats(subnets)
+}
+
+func (d *nodeDaemon) orphans() int {
+	n := 0
+	for _, r := range d.journal.Records() {
+		if r.Orphan {
+			n++
+		}
+	}
+	return n
+}
+
+func hostname() string {
+	h, err := os.Hostname()
+	if err != nil {
+		return "localhost"
+	}
+	return h
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"fmt"
+	"net"
+
+	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/internal/cniconf"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/ovs"
+	"github.com/fairlead/fairlead/internal/server"
+)
+
+// encapsulation is what is left for headers between the underlay's MTU and the
+// pods', in bytes.
+const encapsulation = 100
+
+// podMTU is --mtu, else the underlay interface's MTU less what encapsulation
+// may need; without an underlay Ethernet's 1500 are assumed.
+func podMTU(o agentOptions) (int, error) {
+	if o.mtu != 0 {
+		return o.mtu, nil
+	}
+	conn, err := rtnl.Open(nil)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = conn.Close() }()
+	if o.iface != "" {
+		link, err := conn.LinkByName(o.iface)
+		if err != nil {
+			return 0, fmt.Errorf("--iface %s: %w", o.iface, err)
+		}
+		return link.MTU - encapsulation, nil
+	}
+	routes, err := conn.Routes(0)
+	if err != nil {
+		return 0, fmt.Errorf("underlay interface: %w", err)
+	}
+	for _, r := range routes {
+		if r.Dst.Bits() > 0 || r.Index == 0 {
+			continue
+		}
+		if link, err := conn.LinkByIndex(r.Index); err == nil {
+			return link.MTU - encapsulation, nil
+		}
+	}
+	return 1500 - encapsulation, nil
+}
+
+func listenTCP(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
+
+// view is where the operator's queries read.
+func (d *nodeDaemon) view() server.View {
+	return server.View{
+		Journal: d.journal, IPAM: d.pools, Source: d.objects,
+		Nets: d.nets, Problems: d.problems, Conditions: d.conditions, Port: d.port, Tombstones: d.nics.Tombstones,
+		Base: agent.Status{
+			Version: version, Commit: commit(), Node: d.opts.nodeName, Started: d.started,
+			Settings: agent.Settings{
+				Socket: d.opts.socket, CompatSockets: d.opts.compat, StateDir: d.opts.stateDir, Objects: d.opts.objects,
+				OVSDB: d.opts.ovsdb, Bridge: d.opts.bridge, Datapath: d.datapath, Iface: d.opts.iface, MTU: d.mtu,
+				CNIBinDirs: d.opts.cniBinDirs, ConfDir: d.opts.confDir, HTTP: d.opts.http,
+			},
+		},
+	}
+}
+
+func (d *nodeDaemon) port(hostIf string) (agent.Port, bool) {
+	p, ok := d.ovs.PortByName(hostIf)
+	if !ok {
+		return agent.Port{}, false
+	}
+	return agent.Port{
+		Name: p.Name, IfaceID: p.ExternalIDs[ovs.KeyIfaceID], OFPort: p.OFPort, LinkState: p.LinkState, Error: p.Error,
+	}, true
+}
+
+// conditions are the readiness checks, in the API's order.
+func (d *nodeDaemon) conditions() []agent.Condition {
+	objects := error(nil)
+	if n := len(d.objects.Problems()); n > 0 {
+		objects = fmt.Errorf("%d objects could not be read; their last good version is in force", n)
+	}
+	return []agent.Condition{
+		condition(agent.CheckOVSDB, d.ovs.Connected()),
+		condition(agent.CheckBridge, d.ovs.Ready()),
+		condition(agent.CheckJournal, d.journal.Healthy()),
+		condition(agent.CheckObjects, objects),
+	}
+}
+
+func condition(name string, err error) agent.Condition {
+	c := agent.Condition{Name: name, OK: err == nil}
+	if err != nil {
+		c.Reason = err.Error()
+	}
+	return c
+}
+
+func (d *nodeDaemon) problems() []agent.Problem {
+	var out []agent.Problem
+	for _, p := range d.objects.Problems() {
+		out = append(out, agent.Problem{File: p.File, Line: p.Line, Reason: p.Reason})
+	}
+	return out
+}
+
+// nets are the default network and the NADs of the folder. A NAD's content is
+// not shown, only what kind of network it is and whether it can be used.
+func (d *nodeDaemon) nets() []agent.Net {
+	out := []agent.Net{{Name: "kube-ovn", Default: true, Plugins: []string{"fairlead"}, Source: "built-in"}}
+	for _, nad := range d.objects.NADs() {
+		n := agent.Net{Name: nad.Namespace + "/" + nad.Name, Plugins: []string{}, Source: d.opts.objects}
+		chain, err := cniconf.ParseChain([]byte(nad.Config), nad.Name)
+		if nad.Config == "" {
+			n.Source = d.opts.confDir
+		} else if err != nil {
+			n.Problem = err.Error()
+		}
+		n.CNIVersion = chain.CNIVersion
+		for _, p := range chain.Plugins {
+			n.Plugins = append(n.Plugins, p.Type)
+		}
+		out = append(out, n)
+	}
+	return out
+}

@@ -1,0 +1,411 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/cniconf"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/driver/exec"
+	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/plan"
+	"github.com/fairlead/fairlead/internal/resolve"
+)
+
+// Answer is a finished ADD: what the journal keeps and the CNI result in the
+// caller's version.
+type Answer struct {
+	Record core.Record
+	Result []byte
+}
+
+// addition is one ADD on its way.
+type addition struct {
+	e      *Engine
+	req    core.Request
+	trace  *trace
+	rec    core.Record
+	wants  []core.Want
+	result []byte
+	begun  func() error                  // waits until the intent is durable
+	settle []func(context.Context) error // last waits of the drivers
+}
+
+// Add gives a container its networks: all of them, or none and an error whose
+// code is that of the CNI table. The answer counts as undelivered until
+// Delivered is called; an undelivered one is undone by the next ADD.
+func (e *Engine) Add(ctx context.Context, req core.Request) (Answer, error) {
+	e.inflight.Add(1)
+	defer e.inflight.Add(-1)
+	ctx, stop := context.WithTimeout(ctx, addDeadline)
+	defer stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+
+	a := &addition{e: e, req: req, trace: newTrace(e.Observer)}
+	unlock, err := e.queue.lock(ctx, req.Key.Container)
+	if err == nil {
+		e.queue.adding(req.Key.Container, cancel)
+		err = a.run(ctx)
+		e.queue.adding(req.Key.Container, nil)
+		unlock()
+	}
+	err = explain(ctx, err)
+	e.Observer.OpDone(core.Add, a.mainDriver(), time.Since(a.trace.start), err)
+	if err != nil {
+		e.noteFailure(core.Add, req, a.trace, err)
+		return Answer{}, err
+	}
+	return Answer{Record: a.rec, Result: a.result}, nil
+}
+
+// Delivered says that the runtime has the answer of the ADD of key.
+func (e *Engine) Delivered(key core.Key) { e.Journal.Delivered(key) }
+
+// explain says why a context ended, in place of "context canceled".
+func explain(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
+		return err
+	}
+	cause := context.Cause(ctx)
+	switch {
+	case errors.Is(cause, errSuperseded):
+		return core.Errorf(core.CodeTryAgain, "ADD was given up: %w", cause)
+	case errors.Is(cause, context.DeadlineExceeded):
+		return core.WithCode(core.CodeTryAgain, fmt.Sprintf("not finished within %s", addDeadline), err)
+	default:
+		return core.WithCode(core.CodeTryAgain, "the caller went away before the answer", err)
+	}
+}
+
+func (e *Engine) noteFailure(op core.Op, req core.Request, t *trace, err error) {
+	e.Journal.Fail(core.Attempt{
+		Op: op, Key: req.Key, Pod: req.Pod, When: time.Now().UTC(),
+		Timeline: t.timeline(), Code: core.CodeOf(err), Error: err.Error(),
+	})
+}
+
+// mainDriver names the driver of the pod's default NIC, for metrics.
+func (a *addition) mainDriver() string {
+	if len(a.rec.Specs) == 0 {
+		return "none"
+	}
+	return a.rec.Specs[0].Driver
+}
+
+func (a *addition) run(ctx context.Context) error {
+	if err := a.clearFormer(ctx); err != nil {
+		return err
+	}
+	if err := a.design(ctx); err != nil {
+		return err
+	}
+	return a.build(ctx)
+}
+
+// clearFormer deals with an earlier ADD of the same key: a delivered one whose
+// namespace lives is a duplicate; anything else is undone first.
+func (a *addition) clearFormer(ctx context.Context) error {
+	former, ok := a.e.Journal.Get(a.req.Key)
+	if !ok {
+		return nil
+	}
+	if former.Phase == core.Added && former.Delivered && alive(former.Netns) {
+		return core.Errorf(core.CodeConflict, "container %s already has %s (attached %s); DEL it first",
+			a.req.Key.Container, a.req.Key.IfName, former.Created.Format(time.RFC3339))
+	}
+	return a.trace.timed("undo-former", func() error { return a.e.undo(ctx, &former) })
+}
+
+// design makes the record: everything is resolved, leased, planned and
+// validated before anything is touched.
+func (a *addition) design(ctx context.Context) error {
+	e := a.e
+	a.rec = core.Record{
+		Key: a.req.Key, Network: a.req.Conf.Name, Pod: a.req.Pod,
+		Phase: core.Adding, Created: time.Now().UTC(),
+	}
+	err := a.trace.timed("resolve", func() (err error) {
+		if a.rec.Netns, err = e.identify(a.req.Netns); err != nil {
+			return err
+		}
+		a.wants, err = resolve.Resolve(ctx, e.Source, e.input(a.req))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := e.Fabric.Ready(); err != nil && needsFabric(a.wants) {
+		return core.WithCode(core.CodeTryAgain, "the switch is not ready", err)
+	}
+	if err := a.trace.timed("ipam", a.lease); err != nil {
+		return err
+	}
+	a.rec.Specs, err = plan.Plan(a.wants, a.rec.Leases, a.rec.Pod, a.rec.Key, a.rec.Netns, e.Node)
+	if err == nil {
+		err = a.unique()
+	}
+	if err != nil {
+		a.cancelLeases()
+	}
+	return err
+}
+
+func needsFabric(wants []core.Want) bool {
+	for _, w := range wants {
+		for _, s := range w.Steps {
+			if s.NIC != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// lease reserves every address before anything durable exists.
+func (a *addition) lease() error {
+	for _, r := range plan.Leases(a.wants, a.req.Key, a.req.Pod) {
+		l, err := a.e.IPAM.Acquire(r)
+		if err != nil {
+			a.cancelLeases()
+			return core.WithCode(core.CodeAddress, "address for "+r.Owner.Key.IfName+" in subnet "+r.Subnet.Name, err)
+		}
+		a.rec.Leases = append(a.rec.Leases, l)
+	}
+	return nil
+}
+
+func (a *addition) cancelLeases() {
+	for _, l := range a.rec.Leases {
+		a.e.IPAM.Cancel(l)
+	}
+	a.rec.Leases = nil
+}
+
+// unique refuses an interface name that another attachment of the container
+// already uses.
+func (a *addition) unique() error {
+	for _, other := range a.e.Journal.Container(a.req.Key.Container) {
+		for _, s := range other.Specs {
+			for _, mine := range a.rec.Specs {
+				if s.Key == mine.Key {
+					return core.Errorf(core.CodeConflict, "interface %s is already attached to network %s", s.Key.IfName, s.Network)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// build records the intent, runs the drivers and records the outcome; on any
+// error it leaves nothing behind.
+//
+// The intent is written while our own drivers already work: what they make
+// carries our mark, so that Sweep finds it should the agent die before the
+// write is done. Foreign plugins leave no mark and wait for it (attach).
+func (a *addition) build(ctx context.Context) error {
+	a.rec.Begun = recordable(a.rec.Specs, 0)
+	a.begun = a.begin(ctx)
+	fail.Here("add.begun")
+	err := a.attachAll(ctx)
+	if err == nil {
+		err = a.begun()
+	}
+	if err == nil {
+		err = a.commit(ctx)
+	}
+	if err == nil {
+		return nil
+	}
+	_ = a.begun() // the record must not be written after it was forgotten
+	if undone := a.trace.timed("rollback", func() error { return a.e.undo(ctx, &a.rec) }); undone != nil {
+		return core.WithCode(core.CodeOf(err), err.Error(), fmt.Errorf("roll-back is not complete and goes on: %w", undone))
+	}
+	return err
+}
+
+// begin starts to write the intent and returns how to wait for it. The write
+// is not given up with ctx: whether it happened must be known to roll back.
+func (a *addition) begin(ctx context.Context) func() error {
+	rec, done := a.rec, make(chan struct{})
+	rec.Specs = slices.Clone(rec.Specs)
+	var err error
+	go func() {
+		defer close(done)
+		err = a.trace.timed("journal.begin", func() error { return a.e.Journal.Begin(context.WithoutCancel(ctx), rec) })
+	}()
+	return func() error { <-done; return err }
+}
+
+// recordable is how many specs may start once the record says so: up to the
+// next foreign plugin, which is recorded (with its process) just before it runs.
+func recordable(specs []core.Spec, from int) int {
+	for i := from; i < len(specs); i++ {
+		if specs[i].Exec != nil {
+			return i
+		}
+	}
+	return len(specs)
+}
+
+func (a *addition) attachAll(ctx context.Context) error {
+	for i := range a.rec.Specs {
+		if err := a.attach(ctx, i); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func (a *addition) attach(ctx context.Context, i int) error {
+	s := &a.rec.Specs[i]
+	d, ok := a.e.Drivers[s.Driver]
+	if !ok {
+		return core.Errorf(core.CodeConfig, "no driver %q for %s", s.Driver, s.Network)
+	}
+	if s.Exec != nil {
+		if err := a.prepareExec(s, i); err != nil {
+			return err
+		}
+		ctx = exec.WithProcs(ctx, func(ctx context.Context, p core.Proc) error { return a.running(ctx, i, p) })
+	}
+	timer := a.trace.timer(s.Key.IfName)
+	ctx = driver.WithTimer(ctx, timer)
+	done := timer("attach." + s.Driver)
+	link, err := a.start(ctx, d, *s)
+	done(err)
+	if err != nil {
+		return err
+	}
+	a.rec.Links = append(a.rec.Links, link)
+	return nil
+}
+
+// start attaches; a driver's last wait, where it has one, is kept for commit.
+func (a *addition) start(ctx context.Context, d driver.Driver, s core.Spec) (core.Link, error) {
+	st, ok := d.(driver.Starter)
+	if !ok {
+		return d.Attach(ctx, s)
+	}
+	link, settled, err := st.Start(ctx, s)
+	if err == nil && settled != nil {
+		a.settle = append(a.settle, settled)
+	}
+	return link, err
+}
+
+// prepareExec completes the stdin of a foreign plugin and waits until its
+// record is durable: such a plugin keeps state that survives everything.
+func (a *addition) prepareExec(s *core.Spec, i int) error {
+	if err := a.begun(); err != nil {
+		return err
+	}
+	prev, err := a.prev(i)
+	if err != nil {
+		return err
+	}
+	call := *s.Exec // the journal's copy is being read
+	call.Prev = prev
+	s.Exec = &call
+	return nil
+}
+
+// running journals a delegate's process before its configuration is fed to it.
+func (a *addition) running(ctx context.Context, i int, p core.Proc) error {
+	a.rec.Begun = recordable(a.rec.Specs, i+1)
+	a.rec.Procs = append(a.rec.Procs, p)
+	return a.trace.timed("journal.delegate", func() error { return a.e.Journal.Save(ctx, a.rec) })
+}
+
+// prev is the prevResult of spec i: the result of the step before it in the
+// same chain, in the chain's version; nil for the first one.
+func (a *addition) prev(i int) (json.RawMessage, error) {
+	if i == 0 || !sameChain(a.rec.Specs[i-1], a.rec.Specs[i]) {
+		return nil, nil
+	}
+	return a.chainResult(i-1, a.rec.Specs[i].Exec.CNIVersion)
+}
+
+func sameChain(a, b core.Spec) bool { return a.Network == b.Network && a.Key == b.Key }
+
+// chainResult is the result of the chain up to and including step i.
+func (a *addition) chainResult(i int, version string) (json.RawMessage, error) {
+	if raw := a.rec.Links[i].CNIResult; raw != nil {
+		return cniconf.Convert(raw, version)
+	}
+	return cniconf.Result([]core.Link{a.rec.Links[i]}, a.rec.Netns.Path, version)
+}
+
+// commit completes the record and makes the reply, in the caller's version,
+// before it is written: a result that cannot be told is a failed ADD.
+func (a *addition) commit(ctx context.Context) error {
+	if err := a.sealChains(); err != nil {
+		return err
+	}
+	var err error
+	if a.result, err = cniconf.Result(a.defaultLinks(), a.rec.Netns.Path, a.req.Conf.CNIVersion); err != nil {
+		return err
+	}
+	a.rec.Statuses = cniconf.Status(a.rec.Specs, a.rec.Links)
+	a.rec.Begun, a.rec.Procs, a.rec.Phase = len(a.rec.Specs), nil, core.Added
+	a.rec.Timeline = a.trace.timeline()
+	fail.Here("add.attached")
+	err = a.finish(ctx)
+	fail.Here("add.committed")
+	return err
+}
+
+// finish waits for the drivers and for the disk at the same time. A record that
+// was committed although a driver failed is undelivered, and undone at once.
+func (a *addition) finish(ctx context.Context) error {
+	errs := make(chan error, len(a.settle))
+	for _, settled := range a.settle {
+		go func() { errs <- settled(driver.WithTimer(ctx, a.trace.timer(a.req.Key.IfName))) }()
+	}
+	err := a.trace.timed("journal.commit", func() error { return a.e.Journal.Commit(ctx, a.rec) })
+	for range a.settle {
+		err = errors.Join(err, <-errs)
+	}
+	a.rec.Timeline = a.trace.timeline()
+	return err
+}
+
+// sealChains gives every foreign plugin the final result of its chain: that is
+// the prevResult CHECK and DEL are to get (CNI spec 1.1, section 4).
+func (a *addition) sealChains() error {
+	last := len(a.rec.Specs) - 1
+	for i := last; i >= 0; i-- {
+		s := &a.rec.Specs[i]
+		if i == len(a.rec.Specs)-1 || !sameChain(*s, a.rec.Specs[i+1]) {
+			last = i
+		}
+		if s.Exec == nil {
+			continue
+		}
+		final, err := a.chainResult(last, s.Exec.CNIVersion)
+		if err != nil {
+			return err
+		}
+		call := *s.Exec
+		call.Prev = final
+		s.Exec = &call
+	}
+	return nil
+}
+
+// defaultLinks are the links of the default network, in order, and those of
+// default-route steps, which settle who has the default route.
+func (a *addition) defaultLinks() []core.Link {
+	var out []core.Link
+	for i, s := range a.rec.Specs {
+		if s.Default || s.Driver == "defroute" {
+			out = append(out, a.rec.Links[i])
+		}
+	}
+	return out
+}

@@ -1,0 +1,187 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/driver/exec"
+	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/plan"
+	"github.com/fairlead/fairlead/internal/resolve"
+)
+
+// Del takes a container's networks away. It needs only the journal: not the
+// namespace, the configuration or any source. Any number of DELs succeed; an
+// error means that the namespace lives and something could not be removed.
+func (e *Engine) Del(ctx context.Context, req core.Request) error {
+	e.inflight.Add(1)
+	defer e.inflight.Add(-1)
+	ctx, stop := context.WithTimeout(ctx, delDeadline)
+	defer stop()
+	t := newTrace(e.Observer)
+	e.queue.supersede(req.Key.Container)
+	unlock, err := e.queue.lock(ctx, req.Key.Container)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	ctx = driver.WithTimer(ctx, t.step)
+	name := "none"
+	if rec, ok := e.Journal.Get(req.Key); ok {
+		if len(rec.Specs) > 0 {
+			name = rec.Specs[0].Driver
+		}
+		err = e.undo(ctx, &rec)
+		if err != nil && !alive(rec.Netns) {
+			err = e.orphan(ctx, &rec, err)
+		}
+	} else {
+		e.delUnknown(ctx, req)
+	}
+	e.Observer.OpDone(core.Del, name, time.Since(t.start), err)
+	if err != nil {
+		e.noteFailure(core.Del, req, t, err)
+	}
+	return err
+}
+
+// undo detaches whatever a record's specs may have made, in reverse, and
+// forgets the record. A failing Detach does not stop the others; then the
+// record stays, Deleting, and undo may be called again. It has a deadline of
+// its own: the context that began the work may be over.
+func (e *Engine) undo(ctx context.Context, rec *core.Record) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), rollbackDeadline)
+	defer stop()
+	done := driver.Time(ctx, "journal.delete")
+	err := e.markDeleting(ctx, rec)
+	done(err)
+	if err != nil && rec.Delivered {
+		return err
+	}
+	// An undelivered ADD is undone also when the disk is full: what stands in
+	// the journal leads to the same end.
+	fail.Here("undo.recorded")
+	if err := e.detachAll(ctx, rec); err != nil {
+		rec.Error = err.Error()
+		return errors.Join(err, e.Journal.Save(ctx, *rec))
+	}
+	fail.Here("undo.detached")
+	done = driver.Time(ctx, "journal.forget")
+	err = e.forget(ctx, rec)
+	done(err)
+	fail.Here("undo.forgotten")
+	return err
+}
+
+func (e *Engine) markDeleting(ctx context.Context, rec *core.Record) error {
+	e.killDelegates(rec)
+	if rec.Phase != core.Added && len(rec.Procs) == 0 {
+		return nil // Adding already means: roll back
+	}
+	rec.Phase, rec.Procs = core.Deleting, nil
+	return e.Journal.Save(ctx, *rec)
+}
+
+// killDelegates ends the plugins that a dead agent left running: a roll-back
+// beside a running ADD would lose the race.
+func (e *Engine) killDelegates(rec *core.Record) {
+	for _, p := range rec.Procs {
+		if err := exec.KillGroup(p); err != nil {
+			e.Log.Error("delegate's process group not killed", "container", rec.Key.Container, "pgid", p.PGID, "err", err)
+		}
+	}
+}
+
+func (e *Engine) detachAll(ctx context.Context, rec *core.Record) error {
+	var errs []error
+	for i := min(rec.Begun, len(rec.Specs)) - 1; i >= 0; i-- {
+		s := rec.Specs[i]
+		d, ok := e.Drivers[s.Driver]
+		if !ok {
+			errs = append(errs, fmt.Errorf("detach %s: no driver %q", s.Key, s.Driver))
+			continue
+		}
+		if s.Exec != nil {
+			ctx = exec.WithProcs(ctx, func(ctx context.Context, p core.Proc) error {
+				rec.Procs = append(rec.Procs, p)
+				return e.Journal.Save(ctx, *rec)
+			})
+		}
+		done := driver.Time(ctx, "detach."+s.Driver)
+		err := d.Detach(ctx, s)
+		done(err)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		fail.Here("undo.one")
+	}
+	return errors.Join(errs...)
+}
+
+// forget drops the record and frees its leases: first in the journal, then in
+// memory, so that nobody can be given an address that a crash would give back.
+func (e *Engine) forget(ctx context.Context, rec *core.Record) error {
+	var released []core.Released
+	for _, l := range rec.Leases {
+		released = append(released, e.IPAM.Retire(l))
+	}
+	if err := e.Journal.Forget(ctx, rec.Key, released); err != nil {
+		return err
+	}
+	for _, l := range rec.Leases {
+		e.IPAM.Release(l)
+	}
+	rec.Leases = nil
+	return nil
+}
+
+// orphan keeps a record whose namespace is gone for the background worker and
+// lets the DEL succeed.
+func (e *Engine) orphan(ctx context.Context, rec *core.Record, cause error) error {
+	rec.Orphan, rec.Error = true, cause.Error()
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), rollbackDeadline)
+	defer stop()
+	if err := e.Journal.Save(ctx, *rec); err != nil {
+		return errors.Join(cause, err)
+	}
+	e.Log.Warn("attachment orphaned: removal goes on in the background",
+		"container", rec.Key.Container, "ifname", rec.Key.IfName, "err", cause)
+	e.Kick()
+	return nil
+}
+
+// delUnknown does what can be done for a container that the journal never saw
+// (attached before a migration): our own port of that name, and a DEL for the
+// foreign plugins that the configuration and the pod's annotations name. It is
+// best effort and always succeeds.
+func (e *Engine) delUnknown(ctx context.Context, req core.Request) {
+	wants, err := resolve.Resolve(ctx, e.Source, e.input(req))
+	if err != nil {
+		e.Log.Info("DEL of an unknown container: networks cannot be told", "container", req.Key.Container, "err", err)
+		wants = nil
+	}
+	if req.Key.Container == "" || req.Key.IfName == "" {
+		return
+	}
+	specs := []core.Spec{{Key: req.Key, Driver: "ovs", HostIf: plan.HostIf(req.Key), Netns: core.Netns{Path: req.Netns}}}
+	for _, w := range wants {
+		key := core.Key{Container: req.Key.Container, IfName: w.IfName}
+		for _, s := range w.Steps {
+			if s.Exec != nil {
+				specs = append(specs, core.Spec{Key: key, Driver: "exec", Exec: s.Exec, Pod: req.Pod, Netns: core.Netns{Path: req.Netns}})
+			} else if key != req.Key {
+				specs = append(specs, core.Spec{Key: key, Driver: "ovs", HostIf: plan.HostIf(key), Netns: core.Netns{Path: req.Netns}})
+			}
+		}
+	}
+	rec := core.Record{Key: req.Key, Specs: specs, Begun: len(specs)}
+	for i := len(rec.Specs) - 1; i >= 0; i-- {
+		if err := e.Drivers[rec.Specs[i].Driver].Detach(ctx, rec.Specs[i]); err != nil {
+			e.Log.Info("DEL of an unknown container: best effort failed", "container", req.Key.Container, "err", err)
+		}
+	}
+}

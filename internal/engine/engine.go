@@ -1,0 +1,197 @@
+// Package engine is the heart of the agent: it turns one request of a runtime
+// into resolved wants, leases, specs, a journal entry and driver calls, in an
+// order that a crash at any instant cannot break. It knows no wire format, no
+// flag and no metric library; sources, drivers and observers are given to it.
+package engine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/ipam"
+	"github.com/fairlead/fairlead/internal/journal"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/plan"
+	"github.com/fairlead/fairlead/internal/resolve"
+)
+
+// Deadlines of one operation. ADD's leaves room below the shortest runtime
+// time-out; a roll-back has its own, because the ADD's context may be over.
+const (
+	addDeadline      = 50 * time.Second
+	delDeadline      = 50 * time.Second
+	rollbackDeadline = 20 * time.Second
+)
+
+// Fabric is the switch that carries our own NICs: what the engine asks of it
+// beyond single attachments. Implemented by the OVS driver.
+type Fabric interface {
+	// Ready is nil when NICs can be attached; otherwise it says why not.
+	Ready() error
+	// Resync makes OVSDB hold the ports of these Specs and none of ours
+	// beyond. Attachments made or removed meanwhile are left as they are.
+	Resync(ctx context.Context, specs []core.Spec) error
+	// Sweep removes the links that carry our mark and whose host names are
+	// not kept, under the same condition.
+	Sweep(ctx context.Context, keep map[string]bool) error
+}
+
+// GatewayChecker proves a subnet's node-side gateway (CHECK).
+type GatewayChecker interface {
+	Check(ctx context.Context, s core.Subnet) error
+}
+
+// Config is what an Engine is made of; all fields but Gateway are required.
+type Config struct {
+	Journal  *journal.Journal
+	IPAM     *ipam.Allocator
+	Source   resolve.Source
+	Drivers  driver.Set
+	Fabric   Fabric
+	Gateway  GatewayChecker
+	Node     plan.Node
+	ConfDir  string // NADs without spec.config look here, unless the conf names another
+	BootID   string
+	Observer core.Observer
+	Log      *slog.Logger
+}
+
+// Engine serves Add, Del, Check, GC and Status; all methods may be called at
+// the same time.
+type Engine struct {
+	Config
+	queue    *queue
+	inflight atomic.Int64
+	retry    chan struct{} // wakes the background worker
+}
+
+// New makes an engine. Call Recover once before the first request.
+func New(c Config) *Engine {
+	return &Engine{Config: c, queue: newQueue(), retry: make(chan struct{}, 1)}
+}
+
+// InFlight is the number of operations that are running or waiting.
+func (e *Engine) InFlight() int { return int(e.inflight.Load()) }
+
+// Kick makes the background worker look at once for unfinished work, e.g.
+// after OVSDB came back.
+func (e *Engine) Kick() {
+	select {
+	case e.retry <- struct{}{}:
+	default:
+	}
+}
+
+// identify opens the pod's namespace and refuses the host's own.
+func (e *Engine) identify(path string) (core.Netns, error) {
+	ns, err := netns.Open(path)
+	if err != nil {
+		return core.Netns{}, core.WithCode(core.CodeNetns, "CNI_NETNS", err)
+	}
+	defer func() { _ = ns.Close() }()
+	if netns.IsHost(ns) {
+		return core.Netns{}, core.Errorf(core.CodeNetns, "CNI_NETNS %q is the host's own network namespace", path)
+	}
+	cookie, err := ns.Cookie()
+	if err != nil {
+		return core.Netns{}, core.WithCode(core.CodeNetns, "CNI_NETNS "+path, err)
+	}
+	return core.Netns{Path: path, Cookie: cookie, BootID: e.BootID}, nil
+}
+
+// alive tells whether the namespace of a record still exists and is the same.
+func alive(n core.Netns) bool {
+	ns, err := netns.Verify(n)
+	if err != nil {
+		return false
+	}
+	_ = ns.Close()
+	return true
+}
+
+// queue serialises the operations of one container. A DEL that arrives during
+// an ADD cancels it and then takes its turn.
+type queue struct {
+	mu    sync.Mutex
+	slots map[string]*slot
+}
+
+type slot struct {
+	turn   chan struct{} // holds one token; whoever has it has the turn
+	users  int
+	cancel context.CancelCauseFunc // of the ADD that has the turn
+}
+
+func newQueue() *queue { return &queue{slots: map[string]*slot{}} }
+
+var errSuperseded = errors.New("a DEL of the same container arrived")
+
+func (q *queue) enter(id string) *slot {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	s := q.slots[id]
+	if s == nil {
+		s = &slot{turn: make(chan struct{}, 1)}
+		s.turn <- struct{}{}
+		q.slots[id] = s
+	}
+	s.users++
+	return s
+}
+
+func (q *queue) leave(id string, s *slot) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if s.users--; s.users == 0 {
+		delete(q.slots, id)
+	}
+}
+
+// lock waits for the container's turn; call the returned function to give it
+// back.
+func (q *queue) lock(ctx context.Context, id string) (func(), error) {
+	s := q.enter(id)
+	select {
+	case <-s.turn:
+		return func() { s.turn <- struct{}{}; q.leave(id, s) }, nil
+	case <-ctx.Done():
+		q.leave(id, s)
+		return nil, core.Errorf(core.CodeTryAgain, "container %s is busy with an earlier operation: %w", id, context.Cause(ctx))
+	}
+}
+
+// tryLock takes the turn only when nobody has or awaits it.
+func (q *queue) tryLock(id string) (func(), bool) {
+	s := q.enter(id)
+	select {
+	case <-s.turn:
+		return func() { s.turn <- struct{}{}; q.leave(id, s) }, true
+	default:
+		q.leave(id, s)
+		return nil, false
+	}
+}
+
+// adding notes how to cancel the ADD that has the turn.
+func (q *queue) adding(id string, cancel context.CancelCauseFunc) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if s := q.slots[id]; s != nil {
+		s.cancel = cancel
+	}
+}
+
+// supersede cancels the container's running ADD, if any.
+func (q *queue) supersede(id string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if s := q.slots[id]; s != nil && s.cancel != nil {
+		s.cancel(errSuperseded)
+	}
+}

@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver/exec"
+)
+
+// GC removes the attachments of the conf's network that the runtime does not
+// list as valid; containers with an operation under way are left to it. It
+// then passes every delegate network its own share of the valid list. A conf
+// without the list is an error: an empty list and a missing one differ by
+// every pod of the node.
+func (e *Engine) GC(ctx context.Context, req core.Request) error {
+	e.inflight.Add(1)
+	defer e.inflight.Add(-1)
+	start := time.Now()
+	if !req.Conf.HasValid {
+		return core.Errorf(core.CodeConfig, "cni.dev/valid-attachments is missing: GC removes nothing without the list of live attachments")
+	}
+	valid := map[core.Key]bool{}
+	for _, k := range req.Conf.Valid {
+		valid[k] = true
+	}
+	var errs []error
+	for _, rec := range e.Journal.Records() {
+		if rec.Network == req.Conf.Name && !valid[rec.Key] {
+			_, err := e.collect(ctx, rec.Key)
+			errs = append(errs, err)
+		}
+	}
+	errs = append(errs, e.Sweep(ctx), e.gcDelegates(ctx, req))
+	err := errors.Join(errs...)
+	e.Observer.OpDone(core.GC, "all", time.Since(start), err)
+	return err
+}
+
+// Collect is GC without a runtime: it removes the attachments whose namespace
+// is gone, and strays, and returns the keys it removed.
+func (e *Engine) Collect(ctx context.Context) ([]core.Key, error) {
+	var removed []core.Key
+	var errs []error
+	for _, rec := range e.Journal.Records() {
+		if alive(rec.Netns) {
+			continue
+		}
+		done, err := e.collect(ctx, rec.Key)
+		if done {
+			removed = append(removed, rec.Key)
+		}
+		errs = append(errs, err)
+	}
+	errs = append(errs, e.Sweep(ctx))
+	return removed, errors.Join(errs...)
+}
+
+// collect undoes one attachment unless its container is busy.
+func (e *Engine) collect(ctx context.Context, key core.Key) (bool, error) {
+	unlock, ok := e.queue.tryLock(key.Container)
+	if !ok {
+		return false, nil
+	}
+	defer unlock()
+	rec, ok := e.Journal.Get(key)
+	if !ok {
+		return false, nil
+	}
+	err := e.undo(ctx, &rec)
+	if err != nil && !alive(rec.Netns) {
+		return false, e.orphan(ctx, &rec, err)
+	}
+	if err != nil {
+		return false, fmt.Errorf("gc %s: %w", key, err)
+	}
+	return true, nil
+}
+
+// Sweep makes the switch hold what the journal says: ports that OVSDB lost come
+// back, ports and links that carry our mark and belong to no record go.
+func (e *Engine) Sweep(ctx context.Context) error {
+	if e.Fabric.Ready() != nil {
+		return nil // the worker comes back when the switch does
+	}
+	var specs []core.Spec
+	keep := map[string]bool{}
+	for _, rec := range e.Journal.Records() {
+		for _, s := range rec.Specs {
+			if s.HostIf != "" {
+				specs = append(specs, s)
+				keep[s.HostIf] = true
+			}
+		}
+	}
+	if err := errors.Join(e.Fabric.Resync(ctx, specs), e.Fabric.Sweep(ctx, keep)); err != nil {
+		return fmt.Errorf("sweep: %w", err)
+	}
+	return nil
+}
+
+// gcDelegates runs GC of every foreign network: those the conf names and those
+// that live records use, each with the attachments that remain on it.
+func (e *Engine) gcDelegates(ctx context.Context, req core.Request) error {
+	type network struct {
+		call core.Exec
+		live []core.Key
+	}
+	nets := map[string]*network{}
+	for _, rec := range e.Journal.Records() {
+		for _, s := range rec.Specs {
+			if s.Exec == nil || s.Exec.DisableGC {
+				continue
+			}
+			id := s.Exec.Network + "\x00" + s.Exec.Type
+			if nets[id] == nil {
+				nets[id] = &network{call: *s.Exec}
+			}
+			nets[id].live = append(nets[id].live, s.Key)
+		}
+	}
+	for _, call := range e.confExecs(req) {
+		id := call.Network + "\x00" + call.Type
+		if nets[id] == nil && !call.DisableGC {
+			nets[id] = &network{call: call}
+		}
+	}
+	var errs []error
+	for _, n := range nets {
+		errs = append(errs, exec.GC(ctx, n.call, n.live))
+	}
+	return errors.Join(errs...)
+}
+
+// Status is nil when the node can serve ADD; code 50 with every reason
+// otherwise.
+func (e *Engine) Status(ctx context.Context, req core.Request) error {
+	reasons := []error{e.Ready(ctx)}
+	for _, call := range e.confExecs(req) {
+		if err := exec.Status(ctx, call); err != nil {
+			reasons = append(reasons, fmt.Errorf("delegate %s: %w", call.Type, err))
+		}
+	}
+	if err := errors.Join(reasons...); err != nil {
+		return &core.Error{Code: core.CodeNotReady, Msg: "not ready", Details: err.Error(), Err: err}
+	}
+	return nil
+}
+
+// Ready is nil when our own part works: journal, switch and source.
+func (e *Engine) Ready(ctx context.Context) error {
+	_, err := e.Source.Subnets(ctx)
+	return errors.Join(e.Journal.Healthy(), e.Fabric.Ready(), err)
+}

@@ -1,0 +1,189 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/utils"
+
+	"github.com/fairlead/fairlead/api/cni"
+	"github.com/fairlead/fairlead/internal/cniconf"
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// serveCNI answers one call of the plugin. The answer goes out on the raw
+// connection, because the plugin's acknowledgement comes after it.
+func (s *Server) serveCNI(w http.ResponseWriter, r *http.Request) {
+	s.drainIntents(r.Context())
+	var in cni.Request
+	if err := readJSON(w, r, &in); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	req, err := Decode(in)
+	var out []byte
+	if err == nil {
+		out, err = s.dispatch(r, req)
+	}
+	answer := cni.Response{Output: out}
+	if err != nil {
+		s.logFailure(req, err)
+		answer = cni.Response{Output: cniconf.ErrorJSON(errorVersion(in, req), err), Failed: true}
+	}
+	acknowledged := s.reply(w, answer)
+	if acknowledged && req.Op == core.Add && err == nil {
+		s.Engine.Delivered(req.Key)
+	}
+}
+
+func (s *Server) dispatch(r *http.Request, req core.Request) ([]byte, error) {
+	ctx := r.Context()
+	switch req.Op {
+	case core.Add:
+		a, err := s.Engine.Add(ctx, req)
+		return a.Result, err
+	case core.Del:
+		return nil, s.Engine.Del(ctx, req)
+	case core.Check:
+		return nil, s.Engine.Check(ctx, req)
+	case core.GC:
+		return nil, s.Engine.GC(ctx, req)
+	case core.Status:
+		return nil, s.Engine.Status(ctx, req)
+	}
+	return nil, core.Errorf(core.CodeEnv, "CNI_COMMAND %q is not known", req.Op)
+}
+
+func (s *Server) logFailure(req core.Request, err error) {
+	s.Log.Warn("operation failed", "op", req.Op, "container", req.Key.Container, "ifname", req.Key.IfName,
+		"pod", req.Pod.String(), "code", core.CodeOf(err), "err", err)
+}
+
+// errorVersion is the conf's version; for a conf that could not be decoded,
+// whatever version it names.
+func errorVersion(in cni.Request, req core.Request) string {
+	if req.Conf.CNIVersion != "" {
+		return req.Conf.CNIVersion
+	}
+	var c struct {
+		CNIVersion string `json:"cniVersion"`
+	}
+	_ = json.Unmarshal(in.Config, &c)
+	return c.CNIVersion
+}
+
+// reply sends the answer and reports whether the plugin acknowledged it.
+func (s *Server) reply(w http.ResponseWriter, answer cni.Response) bool {
+	body, err := json.Marshal(answer)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return false
+	}
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		s.Log.Error("answer not sent", "err", err)
+		return false
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(ackTimeout))
+	head := fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n", len(body))
+	if _, err := conn.Write(append([]byte(head), body...)); err != nil {
+		return false
+	}
+	var ack [1]byte
+	n, _ := conn.Read(ack[:])
+	return n == 1 && ack[0] == cni.Ack
+}
+
+// Decode checks a plugin's call and turns it into a request. Every refusal
+// names the variable or key and has its CNI code.
+func Decode(in cni.Request) (core.Request, error) {
+	req := core.Request{
+		Op: core.Op(in.Command), Key: core.Key{Container: in.ContainerID, IfName: in.IfName},
+		Netns: in.Netns, RawArgs: in.Args, Path: filepath.SplitList(in.Path),
+	}
+	var err error
+	if req.Conf, err = cniconf.Parse(in.Config); err != nil {
+		return req, err
+	}
+	if req.Args, err = cniconf.ParseArgs(in.Args); err != nil {
+		return req, err
+	}
+	if req.Op == core.GC || req.Op == core.Status {
+		return req, nil
+	}
+	req.Pod = core.Pod{Namespace: req.Args["K8S_POD_NAMESPACE"], Name: req.Args["K8S_POD_NAME"], UID: req.Args["K8S_POD_UID"]}
+	return req, validate(req)
+}
+
+// validate checks the identity of an attachment.
+func validate(req core.Request) error {
+	if err := utils.ValidateContainerID(req.Key.Container); err != nil {
+		return &core.Error{Code: core.CodeEnv, Msg: "CNI_CONTAINERID " + err.Msg, Details: err.Details}
+	}
+	if len(req.Key.Container) > 253 {
+		return core.Errorf(core.CodeEnv, "CNI_CONTAINERID is longer than 253 characters")
+	}
+	if err := utils.ValidateInterfaceName(req.Key.IfName); err != nil {
+		return &core.Error{Code: core.CodeEnv, Msg: "CNI_IFNAME " + err.Msg, Details: err.Details}
+	}
+	if err := validatePod(req.Pod); err != nil {
+		return err
+	}
+	if req.Netns == "" && req.Op == core.Del {
+		return nil
+	}
+	return validateNetns(req.Netns)
+}
+
+var (
+	label     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	subdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+	podUID    = regexp.MustCompile(`^[a-zA-Z0-9][-a-zA-Z0-9]{0,62}$`)
+	procNetns = regexp.MustCompile(`^/proc/(self|thread-self|[0-9]+)(/task/[0-9]+)?/ns/net$`)
+)
+
+// validatePod checks names by Kubernetes' rules (RFC 1123); no pod at all is a
+// bare container.
+func validatePod(p core.Pod) error {
+	if p.IsZero() {
+		return nil
+	}
+	if p.Namespace == "" || !label.MatchString(p.Namespace) {
+		return core.Errorf(core.CodeEnv, "CNI_ARGS: K8S_POD_NAMESPACE %q is not a DNS label", p.Namespace)
+	}
+	if len(p.Name) > 253 || !subdomain.MatchString(p.Name) {
+		return core.Errorf(core.CodeEnv, "CNI_ARGS: K8S_POD_NAME %q is not a DNS subdomain", p.Name)
+	}
+	if p.UID != "" && !podUID.MatchString(p.UID) {
+		return core.Errorf(core.CodeEnv, "CNI_ARGS: K8S_POD_UID %q is not a UID", p.UID)
+	}
+	return nil
+}
+
+// netnsRoots are the folders in which runtimes keep namespaces; a process's
+// own is under /proc.
+var netnsRoots = []string{"/run/netns/", "/var/run/netns/", "/run/docker/netns/", "/var/run/docker/netns/"}
+
+func validateNetns(path string) error {
+	if path == "" {
+		return core.Errorf(core.CodeEnv, "CNI_NETNS is missing")
+	}
+	if path != filepath.Clean(path) {
+		return core.Errorf(core.CodeNetns, "CNI_NETNS %q is not a clean absolute path", path)
+	}
+	if procNetns.MatchString(path) {
+		return nil
+	}
+	for _, root := range netnsRoots {
+		if strings.HasPrefix(path, root) {
+			return nil
+		}
+	}
+	return core.Errorf(core.CodeNetns, "CNI_NETNS %q is neither /proc/PID/ns/net nor below one of %s", path, strings.Join(netnsRoots, " "))
+}

@@ -1,0 +1,282 @@
+// Package server is the agent's front: it listens on the unix sockets, proves
+// who calls, bounds what is accepted, decodes requests of our plugin and of
+// Kube-OVN's, drains DEL intents, and answers the operator's queries. It holds
+// no state of its own and decides nothing about networks; the engine does.
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/api/cni"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/engine"
+)
+
+// Bounds on what is accepted (reliability.md, Security).
+const (
+	maxRunning    = 128              // operations at once
+	maxWaiting    = 2048             // requests that may wait for their turn
+	headerTimeout = 5 * time.Second  // request line and headers
+	bodyTimeout   = 10 * time.Second // body
+	ackTimeout    = 5 * time.Second  // the plugin's last byte
+)
+
+// Config is what a Server is made of.
+type Config struct {
+	Engine  *engine.Engine
+	Sockets []string // the first is the agent's own, the others for compatibility
+	View    View
+	Metrics http.Handler
+	Log     *slog.Logger
+}
+
+// Server serves all sockets with one handler.
+type Server struct {
+	Config
+	http    *http.Server
+	running chan struct{}
+	waiting chan struct{}
+
+	mu        sync.Mutex // guards listeners and closed
+	listeners map[string]net.Listener
+	closed    bool
+	draining  sync.Mutex // one drain of the intents at a time
+}
+
+// New makes a server; call Listen, then Run.
+func New(c Config) *Server {
+	s := &Server{
+		Config:    c,
+		running:   make(chan struct{}, maxRunning),
+		waiting:   make(chan struct{}, maxWaiting),
+		listeners: map[string]net.Listener{},
+	}
+	s.http = &http.Server{
+		Handler:           s.guard(s.routes()),
+		ReadHeaderTimeout: headerTimeout,
+		MaxHeaderBytes:    16 << 10,
+		ConnContext:       rememberConn,
+		ErrorLog:          slog.NewLogLogger(c.Log.Handler(), slog.LevelInfo),
+	}
+	return s
+}
+
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+cni.PathCNI, s.serveCNI)
+	mux.HandleFunc("POST "+cni.PathKubeOVNAdd, s.serveKubeOVNAdd)
+	mux.HandleFunc("POST "+cni.PathKubeOVNDel, s.serveKubeOVNDel)
+	mux.Handle("GET "+agent.PathMetrics, s.Metrics)
+	s.operatorRoutes(mux)
+	return mux
+}
+
+// Listen opens every socket. Directories that do not exist are made 0700;
+// sockets are 0600 from the first instant.
+func (s *Server) Listen() error {
+	for _, path := range s.Sockets {
+		if err := s.listen(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Server) listen(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("listen %s: %w", path, err)
+	}
+	if dial(path) == nil {
+		return fmt.Errorf("listen %s: another process serves it", path)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("listen %s: %w", path, err)
+	}
+	// The mask is the process's; for this instant other files only get stricter.
+	old := syscall.Umask(0o177)
+	l, err := net.Listen("unix", path)
+	syscall.Umask(old)
+	if err != nil {
+		return fmt.Errorf("listen %s: %w", path, err)
+	}
+	// A successor may have bound the path by the time this one closes.
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if former := s.listeners[path]; former != nil {
+		_ = former.Close()
+	}
+	s.listeners[path] = l
+	return nil
+}
+
+func dial(path string) error {
+	c, err := net.DialTimeout("unix", path, time.Second)
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+// Run serves until ctx ends, then lets running operations finish. It watches
+// the sockets' directories: a removed socket is made again, an intent that
+// appears is carried out.
+func (s *Server) Run(ctx context.Context) error {
+	s.mu.Lock()
+	for path, l := range s.listeners {
+		s.serve(path, l)
+	}
+	s.mu.Unlock()
+	err := s.watch(ctx)
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	return errors.Join(err, s.http.Shutdown(stop))
+}
+
+// serve runs one listener; the caller holds mu or owns the listener.
+func (s *Server) serve(path string, l net.Listener) {
+	go func() {
+		if err := s.http.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+			s.Log.Error("socket not served any more", "socket", path, "err", err)
+		}
+	}()
+}
+
+// Live dials every socket, as a plugin would, and makes one that is gone again.
+func (s *Server) Live() error {
+	var errs []error
+	for _, path := range s.Sockets {
+		if dial(path) == nil {
+			continue
+		}
+		errs = append(errs, s.revive(path))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Server) revive(path string) error {
+	s.mu.Lock()
+	closed := s.closed
+	s.mu.Unlock()
+	if closed {
+		return fmt.Errorf("socket %s: the agent is stopping", path)
+	}
+	s.Log.Warn("socket is gone; making it again", "socket", path)
+	if err := s.listen(path); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serve(path, s.listeners[path])
+	return nil
+}
+
+type connKey struct{}
+
+func rememberConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// guard is around every request: only root, bounded size, bounded numbers, and
+// a panic is one failed request.
+func (s *Server) guard(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if p := recover(); p != nil {
+				s.Log.Error("request panicked", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+				http.Error(w, "internal error", http.StatusInternalServerError)
+			}
+		}()
+		if err := peerIsRoot(r.Context()); err != nil {
+			s.Log.Warn("caller refused", "err", err)
+			http.Error(w, err.Error(), http.StatusForbidden)
+			return
+		}
+		release, err := s.admit(r.Context())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		defer release()
+		r.Body = http.MaxBytesReader(w, r.Body, cni.MaxBody)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// readJSON reads a body into v. The connection's deadline covers the body only:
+// the operation that follows has its own, and one left here would end it.
+func readJSON(w http.ResponseWriter, r *http.Request, v any) error {
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout))
+	body, err := io.ReadAll(r.Body)
+	_ = rc.SetReadDeadline(time.Time{})
+	if err == nil {
+		err = json.Unmarshal(body, v)
+	}
+	if err != nil {
+		return core.Errorf(core.CodeDecode, "request: %w", err)
+	}
+	return nil
+}
+
+// admit bounds how many requests run and how many may wait.
+func (s *Server) admit(ctx context.Context) (func(), error) {
+	select {
+	case s.waiting <- struct{}{}:
+	default:
+		return nil, core.Errorf(core.CodeTryAgain, "%d requests are waiting already", maxWaiting)
+	}
+	defer func() { <-s.waiting }()
+	select {
+	case s.running <- struct{}{}:
+		return func() { <-s.running }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// peerIsRoot checks SO_PEERCRED: the file modes of the socket are the first
+// fence, this is the second.
+func peerIsRoot(ctx context.Context) error {
+	c, ok := ctx.Value(connKey{}).(*net.UnixConn)
+	if !ok {
+		return errors.New("not a unix socket connection")
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("peer credentials: %w", err)
+	}
+	var cred *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return fmt.Errorf("peer credentials: %w", err)
+	}
+	if credErr != nil {
+		return fmt.Errorf("peer credentials: %w", credErr)
+	}
+	if cred.Uid != 0 {
+		return fmt.Errorf("uid %d may not use this socket: only root may", cred.Uid)
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package server
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// This file turns the journal's values into the API's: no decisions, no I/O.
+
+func compare(a1, b1, a2, b2 string) int {
+	return cmp.Or(cmp.Compare(a1, b1), cmp.Compare(a2, b2))
+}
+
+func ref(r core.Record) agent.AttachmentRef {
+	return agent.AttachmentRef{
+		Namespace: r.Pod.Namespace, Pod: r.Pod.Name, Container: r.Key.Container, IfName: r.Key.IfName,
+	}
+}
+
+func steps(in []core.Timing) []agent.Step {
+	var out []agent.Step
+	for _, t := range in {
+		out = append(out, agent.Step{Name: t.Step, StartMs: ms(t.Start), TookMs: ms(t.Took), Error: t.Error})
+	}
+	return out
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+func (s *Server) attachment(rec core.Record) agent.Attachment {
+	a := agent.Attachment{
+		Container: rec.Key.Container, IfName: rec.Key.IfName, Network: rec.Network, Netns: rec.Netns.Path,
+		Phase: string(rec.Phase), Delivered: rec.Delivered, Orphan: rec.Orphan, Error: rec.Error,
+		Created: rec.Created, Interfaces: interfaces(rec), Timeline: steps(rec.Timeline),
+	}
+	for i := range a.Interfaces {
+		if a.Interfaces[i].HostIf == "" {
+			continue
+		}
+		if p, ok := s.View.Port(a.Interfaces[i].HostIf); ok {
+			a.Interfaces[i].Port = &p
+		}
+	}
+	return a
+}
+
+// interfaces folds a record's specs into the interfaces they made: a chain of
+// several steps is one interface.
+func interfaces(rec core.Record) []agent.Interface {
+	out := []agent.Interface{}
+	at := map[core.Key]int{}
+	for i, spec := range rec.Specs {
+		n, seen := at[spec.Key]
+		if !seen {
+			n = len(out)
+			at[spec.Key] = n
+			out = append(out, planned(spec))
+		}
+		if spec.Exec != nil {
+			out[n].Plugins = append(out[n].Plugins, spec.Exec.Type)
+		}
+		if i < len(rec.Links) {
+			made(&out[n], rec.Links[i])
+		}
+	}
+	return out
+}
+
+// planned shows a spec's own values.
+func planned(s core.Spec) agent.Interface {
+	out := agent.Interface{
+		Name: s.Key.IfName, Network: s.Network, Default: s.Default, Driver: s.Driver, Subnet: s.Subnet,
+		Addresses: s.Addrs, Gateways: s.Gateways, Routes: routes(s.Routes), MAC: s.MAC.String(), MTU: s.MTU,
+		HostIf: s.HostIf, NICType: s.NICType, VLAN: s.VLAN, Mirror: s.Mirror,
+	}
+	if s.QoS != (core.QoS{}) {
+		q := agent.QoS(s.QoS)
+		out.QoS = &q
+	}
+	return out
+}
+
+// made overlays what a driver says is really there.
+func made(i *agent.Interface, l core.Link) {
+	if len(l.Addrs) > 0 {
+		i.Addresses, i.Gateways, i.Routes = l.Addrs, l.Gateways, routes(l.Routes)
+	}
+	if len(l.MAC) > 0 {
+		i.MAC = l.MAC.String()
+	}
+	if l.MTU > 0 {
+		i.MTU = l.MTU
+	}
+	if l.HostIf != "" {
+		i.HostIf = l.HostIf
+	}
+	if len(l.DNS.Nameservers)+len(l.DNS.Search)+len(l.DNS.Options) > 0 || l.DNS.Domain != "" {
+		d := agent.DNS(l.DNS)
+		i.DNS = &d
+	}
+}
+
+func routes(in []core.Route) []agent.Route {
+	var out []agent.Route
+	for _, r := range in {
+		out = append(out, agent.Route(r))
+	}
+	return out
+}
+
+// differences are the lines of a CHECK's error, none for nil.
+func differences(err error) []string {
+	if err == nil {
+		return nil
+	}
+	return strings.Split(strings.TrimSpace(err.Error()), "\n")
+}

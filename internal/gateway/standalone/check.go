@@ -37,6 +37,7 @@ func (g *Gateway) Check(ctx context.Context, s core.Subnet) error {
 // findings collects differences.
 type findings []error
 
+// add notes a difference; the text says what is and what should be.
 func (f *findings) add(format string, args ...any) {
 	*f = append(*f, fmt.Errorf("%w: %s", core.ErrDrift, fmt.Sprintf(format, args...)))
 }
@@ -48,8 +49,11 @@ func differ[T comparable](f *findings, what string, have, want T) {
 	}
 }
 
+// err is nil when nothing was found.
 func (f *findings) err() error { return errors.Join(*f...) }
 
+// checkPort compares the database's rows. Keys that others wrote into
+// external_ids are theirs and no difference; OVN and operators put some there.
 func (g *Gateway) checkPort(ctx context.Context, w gate) error {
 	p, ok := g.cfg.Ports.PortByName(w.port.Name)
 	if !ok {
@@ -79,6 +83,8 @@ func (g *Gateway) checkPort(ctx context.Context, w gate) error {
 	return f.err()
 }
 
+// checkLink compares the kernel's device with the port: OVS applies MAC and
+// MTU once and does not watch them, addresses it does not know at all.
 func (g *Gateway) checkLink(w gate) error {
 	c, err := rtnl.Open(g.cfg.Host)
 	if err != nil {
@@ -129,6 +135,8 @@ func addrDifference(want []netip.Prefix, has []rtnl.Addr) (missing, extra []neti
 	return missing, extra
 }
 
+// checkForwarding compares the sysctls that Set writes. accept_ra is not among
+// them: Set only kept its effect, and it is the operator's.
 func checkForwarding(w gate) error {
 	var f findings
 	is := func(name, want string) error {
@@ -146,6 +154,8 @@ func checkForwarding(w gate) error {
 	return errors.Join(err, f.err())
 }
 
+// checkNAT looks for one subnet in the common table. A table of another form
+// than ours is a difference for every subnet, served by NAT or not.
 func (g *Gateway) checkNAT(ctx context.Context, s core.Subnet) error {
 	r, err := g.table.Read(ctx)
 	if err != nil {

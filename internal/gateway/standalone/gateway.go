@@ -100,6 +100,8 @@ func (g *Gateway) addPorts(ctx context.Context, want []gate) (made []gate, err e
 	return made, errors.Join(errs...)
 }
 
+// setLinks completes the devices of the ports that were written. A port that is
+// somebody else's was not, and its device gets no address of ours.
 func (g *Gateway) setLinks(ctx context.Context, made []gate) error {
 	if len(made) == 0 {
 		return nil
@@ -125,6 +127,8 @@ func (g *Gateway) setLink(ctx context.Context, c *rtnl.Conn, w gate) error {
 	if _, err := g.cfg.Ports.WaitPort(ctx, w.port.Name); err != nil {
 		return err
 	}
+	// After a restart of OVS the number may be older than the device: then this
+	// fails, and the Set that follows OVS' own news repairs it.
 	l, err := c.LinkByName(w.port.Name)
 	if err != nil {
 		return err
@@ -153,6 +157,7 @@ func setAddrs(c *rtnl.Conn, index int, w gate) error {
 		}
 		missing, extra := addrDifference(w.addrs, has)
 		var errs []error
+		// Add before delete: the old address answers until the new one does.
 		for _, p := range missing {
 			errs = append(errs, c.AddAddr(index, p, true))
 		}
@@ -240,6 +245,7 @@ func (g *Gateway) prune(ctx context.Context, want []gate) error {
 	return errors.Join(errs...)
 }
 
+// inHost runs fn where the node's sysctls and devices are.
 func (g *Gateway) inHost(fn func() error) error {
 	if g.cfg.Host == nil {
 		return fn()

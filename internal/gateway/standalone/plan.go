@@ -64,10 +64,12 @@ func portMAC(subnet string) core.MAC {
 	return core.MAC{0x0a, sum[27], sum[28], sum[29], sum[30], sum[31]}
 }
 
+// digest is of more than the name, so that it is no one else's hash of it.
 func digest(subnet string) [sha256.Size]byte {
 	return sha256.Sum256([]byte("gateway of subnet " + subnet))
 }
 
+// gate is pure: what depends on this machine happens in Set.
 func (g *Gateway) gate(s core.Subnet) gate {
 	ids := map[string]string{ovs.KeyGateway: s.Name, ovs.KeyVendor: ovs.Vendor}
 	if g.cfg.Node != "" {
@@ -87,6 +89,7 @@ func (g *Gateway) gate(s core.Subnet) gate {
 	}
 }
 
+// has6 tells whether the gateway needs the node to forward IPv6.
 func (w gate) has6() bool {
 	for _, a := range w.addrs {
 		if a.Addr().Is6() {
@@ -103,6 +106,7 @@ func ruleset(subnets []core.Subnet) (r nft.Ruleset) {
 		if !Serves(s) {
 			continue
 		}
+		// Also the subnets without NAT: pods see each other's own addresses.
 		r.Internal = append(r.Internal, s.CIDRs...)
 		if s.NATOutgoing {
 			r.Masquerade = append(r.Masquerade, s.CIDRs...)

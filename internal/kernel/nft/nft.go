@@ -58,6 +58,9 @@ type half struct {
 
 var halves = []half{{"ip", "ipv4_addr", true}, {"ip6", "ipv6_addr", false}}
 
+// One set per family for the sources and one for the destinations: a set is
+// looked up in one step however many networks it holds, and, unlike a rule, it
+// can be read back.
 func (h half) masquerade() string { return "masquerade-" + h.family }
 func (h half) internal() string   { return "internal-" + h.family }
 func (h half) comment() string    { return version + " " + h.family }
@@ -133,6 +136,7 @@ func (t *Table) Check(ctx context.Context, want Ruleset) error {
 	return t.drift(differences(desired, have))
 }
 
+// drift makes errors of differences.
 func (t *Table) drift(differences []string) error {
 	var errs []error
 	for _, d := range differences {
@@ -141,6 +145,7 @@ func (t *Table) drift(differences []string) error {
 	return errors.Join(errs...)
 }
 
+// read gets the table from inside its namespace.
 func (t *Table) read(ctx context.Context) (have state, err error) {
 	err = t.run(func(c knftables.Interface) error {
 		have, err = read(ctx, c)
@@ -166,6 +171,7 @@ func (t *Table) run(fn func(knftables.Interface) error) error {
 		}
 		return fn(t.client)
 	}
+	// Do's thread starts nft itself, so the child is born in the namespace.
 	if t.ns == nil {
 		return inside()
 	}
@@ -308,6 +314,8 @@ func formDifferences(want, have state) (out []string) {
 	return out
 }
 
+// setDifferences names networks, not elements: nft may show two that touch as
+// one range.
 func setDifferences(name string, want, have *netipx.IPSet) (out []string) {
 	for _, p := range minus(want, have) {
 		out = append(out, fmt.Sprintf("set %s lacks %s", name, p))
@@ -318,6 +326,7 @@ func setDifferences(name string, want, have *netipx.IPSet) (out []string) {
 	return out
 }
 
+// minus is what a holds and b does not.
 func minus(a, b *netipx.IPSet) []netip.Prefix {
 	var d netipx.IPSetBuilder
 	d.AddSet(a)
@@ -339,6 +348,8 @@ func transaction(c knftables.Interface, want state) *knftables.Transaction {
 		return tx
 	}
 	tx.Add(&knftables.Table{})
+	// At srcnat, 100, as everybody's masquerade: other tables' rules at the same
+	// hook still run, and whoever translates first has the connection.
 	tx.Add(&knftables.Chain{
 		Name:     chain,
 		Type:     knftables.PtrTo(knftables.NATType),

@@ -39,6 +39,8 @@ func (c *Conn) Addrs(index int) ([]Addr, error) {
 	return list, nil
 }
 
+// parseAddr reads an RTM_NEWADDR. IPv4 and point-to-point addresses come in
+// IFA_LOCAL with the far side in IFA_ADDRESS; plain IPv6 ones in IFA_ADDRESS.
 func parseAddr(b []byte) (Addr, error) {
 	if len(b) < unix.SizeofIfAddrmsg {
 		return Addr{}, errors.New("short address message")
@@ -97,6 +99,8 @@ func (c *Conn) DelAddr(index int, p netip.Prefix) error {
 	return nil
 }
 
+// addrMessage names one address of one link. Without IFA_ADDRESS the kernel
+// would take an IPv4 address for one side of a point-to-point pair.
 func (c *Conn) addrMessage(kind, flags, index int, p netip.Prefix) message {
 	h := nl.NewIfAddrmsg(family(p.Addr()))
 	h.Index = uint32(index)
@@ -110,6 +114,7 @@ func broadcast(p netip.Prefix) (netip.Addr, bool) {
 	if !p.Addr().Is4() || p.Bits() > 30 {
 		return netip.Addr{}, false
 	}
+	// All host bits set. iproute2 leaves it out unless told; CNI plugins write it.
 	b := p.Addr().As4()
 	v := binary.BigEndian.Uint32(b[:]) | ^uint32(0)>>p.Bits()
 	binary.BigEndian.PutUint32(b[:], v)

@@ -41,6 +41,8 @@ func Announce(ns *netns.Handle, ifname string, mac core.MAC, addrs []netip.Prefi
 	return nil
 }
 
+// announce runs on a thread that is in the namespace. A frame that cannot be
+// sent does not keep the others back: each address has its own neighbours.
 func announce(ifname string, mac core.MAC, addrs []netip.Prefix) error {
 	if len(mac) != 6 {
 		return fmt.Errorf("mac %q is not an Ethernet address", mac)

@@ -51,6 +51,8 @@ func (c *Conn) LinkByIndex(index int) (Link, error) {
 	return l, nil
 }
 
+// getLink asks for one link; a dump to find one would cost as many replies as
+// the node has pods.
 func (c *Conn) getLink(m message) (Link, error) {
 	b, err := m.u32(unix.IFLA_EXT_MASK, skipStats).one(unix.RTM_NEWLINK)
 	if err != nil {
@@ -77,6 +79,8 @@ func (c *Conn) Links() ([]Link, error) {
 	return links, nil
 }
 
+// parseLink reads an RTM_NEWLINK. Attributes that this package does not know
+// are passed over, so that a newer kernel is no error.
 func parseLink(b []byte) (Link, error) {
 	if len(b) < unix.SizeofIfInfomsg {
 		return Link{}, errors.New("short link message")
@@ -95,6 +99,7 @@ func parseLink(b []byte) (Link, error) {
 	return l, err
 }
 
+// set takes over one attribute.
 func (l *Link) set(kind uint16, v []byte) {
 	switch kind {
 	case unix.IFLA_IFNAME:
@@ -120,6 +125,7 @@ func (l *Link) set(kind uint16, v []byte) {
 	}
 }
 
+// linkKind finds the kind inside IFLA_LINKINFO, which hardware does not have.
 func linkKind(info []byte) (kind string) {
 	// What cannot be parsed has no kind; the caller checks the outer message.
 	_ = attrs(info, func(k uint16, v []byte) {
@@ -130,12 +136,14 @@ func linkKind(info []byte) (kind string) {
 	return kind
 }
 
+// linkHeader names a link by its index: a name could be another link's by now.
 func linkHeader(index int) *nl.IfInfomsg {
 	h := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	h.Index = int32(index)
 	return h
 }
 
+// setLink begins a change; RTM_SETLINK, unlike RTM_NEWLINK, never creates.
 func (c *Conn) setLink(index int) message {
 	return c.message(unix.RTM_SETLINK, 0, linkHeader(index))
 }
@@ -199,6 +207,7 @@ func (c *Conn) DelGroup(group uint32) error {
 	return nil
 }
 
+// wrapLink adds verb and key to an error, if there is one.
 func wrapLink(verb string, index int, err error) error {
 	if err != nil {
 		return fmt.Errorf("%s link %d: %w", verb, index, err)

@@ -46,6 +46,7 @@ func (c *Conn) Routes(index int) ([]Route, error) {
 			m.u32(unix.RTA_OIF, uint32(index))
 		}
 		msgs, err := m.dump(unix.RTM_NEWROUTE)
+		// ENOENT is not sentinel's: for other requests it means other things.
 		if errors.Is(err, unix.ENOENT) { // the table was never used
 			continue
 		}
@@ -63,6 +64,8 @@ func (c *Conn) Routes(index int) ([]Route, error) {
 	return list, nil
 }
 
+// parseRoute reads an RTM_NEWROUTE. A default route has no RTA_DST: the family
+// and a length of 0 say it.
 func parseRoute(b []byte) (Route, error) {
 	if len(b) < unix.SizeofRtMsg {
 		return Route{}, errors.New("short route message")
@@ -152,6 +155,8 @@ func (c *Conn) DelRoute(r Route) error {
 	return nil
 }
 
+// routeMessage writes what r gives and leaves out what it does not: in a
+// deletion every attribute must fit.
 func (c *Conn) routeMessage(kind, flags int, r Route) message {
 	dst := r.Dst.Masked()
 	h := &nl.RtMsg{RtMsg: unix.RtMsg{
@@ -179,6 +184,8 @@ func (c *Conn) routeMessage(kind, flags int, r Route) message {
 	return m
 }
 
+// putGateway writes a gateway of the route's own family as RTA_GATEWAY, any
+// other as RTA_VIA: struct rtvia, a family and an address.
 func putGateway(m message, dst, gw netip.Addr) {
 	if dst.Is4() == gw.Is4() {
 		m.addr(unix.RTA_GATEWAY, gw)

@@ -129,6 +129,7 @@ func (p *Pool) Close() {
 // message is one request under construction.
 type message struct{ *nl.NetlinkRequest }
 
+// message begins a request; header is the fixed part that its kind demands.
 func (c *Conn) message(kind, flags int, header nl.NetlinkRequestData) message {
 	m := message{&nl.NetlinkRequest{
 		NlMsghdr: unix.NlMsghdr{
@@ -142,6 +143,8 @@ func (c *Conn) message(kind, flags int, header nl.NetlinkRequestData) message {
 	return m
 }
 
+// attr adds an attribute. The message grows in place: the result is m itself,
+// for chaining.
 func (m message) attr(kind int, data []byte) message {
 	m.AddData(nl.NewRtAttr(kind, data))
 	return m
@@ -220,6 +223,8 @@ func attrs(b []byte, fn func(kind uint16, v []byte)) error {
 	return nil
 }
 
+// u32 reads a 32-bit attribute. Netlink is in the machine's byte order; a short
+// attribute, which no kernel sends, reads as 0 rather than as a panic.
 func u32(b []byte) uint32 {
 	if len(b) < 4 {
 		return 0
@@ -227,6 +232,8 @@ func u32(b []byte) uint32 {
 	return binary.NativeEndian.Uint32(b)
 }
 
+// family is the address family of a; addresses in this package are never
+// IPv4-mapped IPv6 ones.
 func family(a netip.Addr) int {
 	if a.Is4() {
 		return unix.AF_INET

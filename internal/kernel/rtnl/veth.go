@@ -53,6 +53,10 @@ func (c *Conn) EnsureVeth(v Veth) (Link, error) {
 	return l, nil
 }
 
+// newVeth is the one request. The peer's part is a link message of its own,
+// nested: names, MTU and MAC of both ends are right before anybody can see
+// them. Only the near end can be up already: while the kernel makes the far
+// one it has no partner yet and refuses.
 func (c *Conn) newVeth(v Veth) message {
 	h := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	if v.Up {
@@ -76,6 +80,8 @@ func (c *Conn) newVeth(v Veth) message {
 	return m
 }
 
+// peerMTU makes both ends agree unless told otherwise: a frame that is longer
+// than the far end's MTU is dropped without a word.
 func (v Veth) peerMTU() int {
 	if v.PeerMTU != 0 {
 		return v.PeerMTU
@@ -90,6 +96,7 @@ type end struct {
 	mac      core.MAC
 }
 
+// put writes what is given.
 func (e end) put(attr func(kind int, b []byte)) {
 	if e.mtu != 0 {
 		attr(unix.IFLA_MTU, nl.Uint32Attr(uint32(e.mtu)))
@@ -141,6 +148,8 @@ func (c *Conn) adopt(v Veth) (Link, error) {
 	return c.LinkByIndex(near.Index)
 }
 
+// completeFar proves that near's partner is the one v asks for, and completes
+// it.
 func (c *Conn) completeFar(v Veth, near Link) error {
 	id, err := c.netnsID(v.Peer)
 	if err != nil {

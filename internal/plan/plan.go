@@ -128,7 +128,9 @@ func (b *builder) mtu(n *core.NIC) int {
 }
 
 // routes are the NIC's own and its default routes. A route that somebody wrote
-// wins over the default route that would follow from the gateway.
+// wins over the default route that would follow from the gateway; several
+// gateways of one family are one route, which defaultRoutes leaves to a driver
+// that can make it.
 func (b *builder) routes(want int, n *core.NIC, subnetGateways []netip.Addr) []core.Route {
 	w := &b.wants[want]
 	gateways := w.Gateways
@@ -139,7 +141,7 @@ func (b *builder) routes(want int, n *core.NIC, subnetGateways []netip.Addr) []c
 	for _, gw := range gateways {
 		dst := netip.PrefixFrom(zero(gw), 0)
 		written := slices.ContainsFunc(n.Routes, func(r core.Route) bool { return r.Dst == dst })
-		if !written && !b.claimed(want, gw.Is4()) && gw.IsValid() {
+		if !written && !b.claimed(want, gw.Is4()) && !ecmp(gateways) {
 			out = append(out, core.Route{Dst: dst, GW: gw})
 		}
 	}

@@ -79,8 +79,8 @@ func (r *resolution) ifaceID(nets []network, at int) string {
 	return id
 }
 
-// request is a value that one of several places asked for.
-type request[T any] struct {
+// claim is a value that one of several places asked for.
+type claim[T any] struct {
 	from  string // the place, for messages
 	value T
 }
@@ -89,8 +89,8 @@ type request[T any] struct {
 // them: the NIC's annotations, the element or runtime by capability, CNI_ARGS.
 // They must not contradict each other.
 func (r *resolution) identity(n *network, ann *notes, a asked, rc map[string]json.RawMessage, nic *core.NIC) error {
-	ips := []request[[]netip.Addr]{{ann.key(v1.FieldIP), a.ips}}
-	macs := []request[core.MAC]{{ann.key(v1.FieldMAC), a.mac}}
+	ips := []claim[[]netip.Addr]{{ann.key(v1.FieldIP), a.ips}}
+	macs := []claim[core.MAC]{{ann.key(v1.FieldMAC), a.mac}}
 	byCapability, err := n.addresses(rc, nic.Subnet)
 	if err != nil {
 		return err
@@ -122,7 +122,7 @@ func (r *resolution) identity(n *network, ann *notes, a asked, rc map[string]jso
 }
 
 // agreed takes the value that is asked for, and refuses two different ones.
-func agreed[T any](asked []request[T], text func(T) string) (T, error) {
+func agreed[T any](asked []claim[T], text func(T) string) (T, error) {
 	var zero, out T
 	from := ""
 	for _, q := range asked {
@@ -151,8 +151,8 @@ func (n *network) place(capability string) string {
 
 // addresses reads the capability `ips`. A prefix length must be the subnet's:
 // the NIC gets that one.
-func (n *network) addresses(rc map[string]json.RawMessage, s core.Subnet) (request[[]netip.Addr], error) {
-	out := request[[]netip.Addr]{from: n.place("ips")}
+func (n *network) addresses(rc map[string]json.RawMessage, s core.Subnet) (claim[[]netip.Addr], error) {
+	out := claim[[]netip.Addr]{from: n.place("ips")}
 	var list []string
 	if err := capability(rc, "ips", &list); err != nil {
 		return out, refused(core.CodeValue, out.from, string(rc["ips"]), "is not a list of strings")
@@ -175,8 +175,8 @@ func (n *network) addresses(rc map[string]json.RawMessage, s core.Subnet) (reque
 	return out, nil
 }
 
-func (n *network) hardware(rc map[string]json.RawMessage) (request[core.MAC], error) {
-	out := request[core.MAC]{from: n.place("mac")}
+func (n *network) hardware(rc map[string]json.RawMessage) (claim[core.MAC], error) {
+	out := claim[core.MAC]{from: n.place("mac")}
 	var text string
 	if err := capability(rc, "mac", &text); err != nil {
 		return out, refused(core.CodeValue, out.from, string(rc["mac"]), "is not a string")
@@ -194,9 +194,9 @@ func (n *network) hardware(rc map[string]json.RawMessage) (request[core.MAC], er
 
 // legacyArgs reads IP= and MAC= of CNI_ARGS, by which runtimes asked before
 // there were capabilities.
-func (r *resolution) legacyArgs() (request[[]netip.Addr], request[core.MAC], error) {
-	ips := request[[]netip.Addr]{from: "CNI_ARGS IP"}
-	mac := request[core.MAC]{from: "CNI_ARGS MAC"}
+func (r *resolution) legacyArgs() (claim[[]netip.Addr], claim[core.MAC], error) {
+	ips := claim[[]netip.Addr]{from: "CNI_ARGS IP"}
+	mac := claim[core.MAC]{from: "CNI_ARGS MAC"}
 	args := r.in.Request.Args
 	for _, s := range strings.FieldsFunc(args["IP"], func(c rune) bool { return c == ',' }) {
 		q, err := parseIP(s)

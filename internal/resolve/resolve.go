@@ -42,7 +42,8 @@ type ConfFile struct {
 // network cannot use. 105: declarations that contradict each other. 101: a NAD
 // of a namespace that isolation forbids. 7: the configuration or a NAD is
 // wrong, which includes a NAD that does not exist: the runtime will ask again,
-// and code 3 would tell it that the container is unknown. 11: the source cannot
+// and code 3 would tell it that the container is unknown. 6: a NAD's
+// configuration is not JSON. 4: a bad value in CNI_ARGS. 11: the source cannot
 // answer now, or knows a pod of that name with another UID.
 //
 // A pod that the source does not know, and a container that is no pod, get the
@@ -70,7 +71,10 @@ func Resolve(ctx context.Context, src Source, in Input) ([]core.Want, error) {
 		}
 		wants = append(wants, w)
 	}
-	return wants, agree(wants, nets)
+	if err := agree(wants, nets); err != nil {
+		return nil, err
+	}
+	return wants, nil
 }
 
 // resolution is one run of Resolve.

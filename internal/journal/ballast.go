@@ -23,10 +23,19 @@ type ballast struct {
 	held atomic.Bool
 }
 
-// fill takes the space; having it already is success.
+// fill takes the space; having it already is success. It wants as much again to
+// stay free: else what a release gave back would be taken at once from those it
+// was meant for, and Healthy would change its mind at every turn.
 func (b *ballast) fill() (err error) {
 	if b.held.Load() {
 		return nil
+	}
+	var st unix.Statfs_t
+	if err := unix.Statfs(filepath.Dir(b.path), &st); err != nil {
+		return fmt.Errorf("make ballast: %w", err)
+	}
+	if st.Bavail*uint64(st.Frsize) < uint64(2*b.size) {
+		return fmt.Errorf("make ballast: %w", unix.ENOSPC)
 	}
 	f, err := os.OpenFile(b.path, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

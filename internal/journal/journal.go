@@ -137,8 +137,8 @@ func (j *Journal) Healthy() error {
 	if !j.ballast.held.Load() {
 		return &core.Error{
 			Code: core.CodeIO, Msg: "journal: disk is full",
-			Details: fmt.Sprintf("less than %d bytes are free beside %s; only DEL is served until there is room",
-				j.ballast.size, j.ballast.path),
+			Details: fmt.Sprintf("less than %d bytes are free in %s; only DEL is served until there is room",
+				2*j.ballast.size, filepath.Dir(j.ballast.path)),
 		}
 	}
 	return nil

@@ -38,6 +38,10 @@ type slot struct {
 	key    string
 }
 
+func (s slot) compare(o slot) int {
+	return cmp.Or(cmp.Compare(s.bucket, o.bucket), cmp.Compare(s.key, o.key))
+}
+
 // memory is all rows of the file and the indexes over them. Rows change after
 // a commit only, but for Delivered and Fail: these are true whatever the disk
 // does, so they apply at once and leave their slot in stale.

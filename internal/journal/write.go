@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -104,7 +106,7 @@ func (j *Journal) run() {
 	// An I/O error on the memory map arrives as a fault; it must not end the
 	// agent.
 	debug.SetPanicOnFault(true)
-	flush := time.NewTimer(retryDelay)
+	flush := time.NewTimer(0)
 	defer flush.Stop()
 	armed := true
 	for {
@@ -237,8 +239,10 @@ func (j *Journal) transact(batch []*op) error {
 func (j *Journal) update(t *txn) (err error) {
 	defer catch(&err)
 	return j.db.Update(func(tx *bbolt.Tx) error {
-		for s, c := range t.changes {
-			b := tx.Bucket(bucketNames[s.bucket])
+		// In the order of the keys, else bbolt moves what it holds of a page
+		// at each insertion.
+		for _, s := range slices.SortedFunc(maps.Keys(t.changes), slot.compare) {
+			c, b := t.changes[s], tx.Bucket(bucketNames[s.bucket])
 			if c.row == nil {
 				err = b.Delete([]byte(s.key))
 			} else {

@@ -45,6 +45,8 @@ func Leases(wants []core.Want, key core.Key, pod core.Pod) []ipam.Request {
 // Plan makes one Spec per step, in order, and after them one "defroute" Spec
 // per network whose requested default gateways the steps alone cannot enforce.
 // leases are those of Leases, in its order; one that does not fit is an error.
+//
+//nolint:revive // six values that the engine has in a record and two lists; a struct would only rename them
 func Plan(wants []core.Want, leases []core.Lease, pod core.Pod, key core.Key, netns core.Netns, node Node) ([]core.Spec, error) {
 	b := builder{wants: wants, leases: leases, node: node}
 	for i := range wants {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -92,15 +93,13 @@ func ifNameFault(s string) string {
 		return "is empty"
 	case len(s) > 15:
 		return "is longer than 15 characters"
-	case s == "." || s == ".." || s == "lo" || s == "all" || s == "default":
+	case slices.Contains([]string{".", "..", "lo", "all", "default"}, s): // the last two are sysctl's
 		return "is reserved"
 	case strings.ContainsAny(s, "/:%"):
 		return "must not contain '/', ':' or '%'"
 	}
-	for _, c := range s {
-		if c > unicode.MaxASCII || unicode.IsSpace(c) || !unicode.IsPrint(c) {
-			return "must be printable ASCII without spaces"
-		}
+	if strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c >= unicode.MaxASCII }) {
+		return "must be printable ASCII without spaces"
 	}
 	return ""
 }

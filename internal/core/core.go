@@ -314,6 +314,9 @@ type Link struct {
 	Routes    []Route         `json:"routes,omitempty"`
 	DNS       DNS             `json:"dns,omitzero"`
 	CNIResult json.RawMessage `json:"result,omitempty"` // exec: the plugin's answer, in the plugin's version
+	// Warnings: what was asked for and cannot be had, in words (two QoS of
+	// one port, for example).
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Phase is how far a record has come.

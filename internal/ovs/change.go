@@ -91,23 +91,28 @@ func (c *Client) buildAdd(v view, t *txn, p Port) error {
 	t.expect(tBridge, b.UUID, "name", b.Name)
 	before := len(t.ops)
 	c.dropIfaceID(v, t, p)
-	switch {
-	case !found:
+	if !found {
 		c.insertPort(v, t, p, b)
-	case have.healthy() && have.satisfies(p, b.Name):
-	case have.healthy() && have.Bridge == b.Name && have.Type == p.Type:
-		if err := c.updatePort(v, t, p, b, have); err != nil {
-			return err
-		}
-	default:
-		// OVS failed on it, or it hangs elsewhere: a new row has no old error
-		// that a waiter could take for the new outcome.
-		c.removePort(v, t, p.Name)
-		c.insertPort(v, t, p, b)
+	} else if err := c.changePort(v, t, p, b, have); err != nil {
+		return err
 	}
 	if len(t.ops) == before {
 		t.ops = nil // nothing but the expectation
 	}
+	return nil
+}
+
+func (c *Client) changePort(v view, t *txn, p Port, b *bridgeRow, have PortState) error {
+	switch {
+	case have.healthy() && have.satisfies(p, b.Name):
+		return nil
+	case have.healthy() && have.Bridge == b.Name && have.Type == p.Type:
+		return c.updatePort(v, t, p, b, have)
+	}
+	// OVS failed on it, or it hangs elsewhere: a new row has no old error that
+	// a waiter could take for the new outcome.
+	c.removePort(v, t, p.Name)
+	c.insertPort(v, t, p, b)
 	return nil
 }
 

@@ -39,7 +39,10 @@ func (d *Driver) Detach(ctx context.Context, s core.Spec) error {
 	}
 	// A database that is away must not keep the pod's addresses on the wire.
 	err = errors.Join(err, d.removePort(ctx, s, own))
-	if own {
+	switch {
+	case s.NICType == InternalPort:
+		err = errors.Join(err, buryDevice(s))
+	case own:
 		err = errors.Join(err, d.removePair(ctx, c, s, near))
 	}
 	if err != nil {
@@ -108,6 +111,34 @@ func buryFar(n core.Netns, near rtnl.Link) error {
 		return err
 	}
 	return bury(c, far)
+}
+
+// buryDevice frees the name of an internal port in the pod at once; OVS deletes
+// the device itself in its own time.
+func buryDevice(s core.Spec) error {
+	pod, err := netns.Verify(s.Netns)
+	if errors.Is(err, core.ErrNetnsGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = pod.Close() }()
+	c, err := rtnl.Open(pod)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	for _, name := range []string{s.Key.IfName, s.HostIf} {
+		l, err := c.LinkByName(name)
+		if err == nil && ownDevice(l, s) {
+			err = bury(c, l)
+		}
+		if err != nil && !errors.Is(err, core.ErrNotFound) {
+			return err
+		}
+	}
+	return nil
 }
 
 // paired tells that far is the other end of near: each names the other's index.

@@ -156,16 +156,7 @@ func (a attachment) pair(ctx context.Context) (l rtnl.Link, err error) {
 		return l, err
 	}
 	defer a.driver.host.Put(c)
-	old, err := c.LinkByName(a.spec.HostIf)
-	switch {
-	case errors.Is(err, core.ErrNotFound):
-		err = a.settle(ctx)
-	case err == nil && !ownLink(old, a.spec.Key):
-		err = core.ErrExists
-	case err == nil && old.Group != GroupLive && old.Group != GroupTombstone: // ours by its alias
-		err = c.SetGroup(old.Index, GroupLive)
-	}
-	if err != nil {
+	if err := a.makeRoom(ctx, c); err != nil {
 		return l, fmt.Errorf("link %s: %w", a.spec.HostIf, err)
 	}
 	l, err = c.EnsureVeth(a.wanted())
@@ -181,6 +172,23 @@ func (a attachment) pair(ctx context.Context) (l rtnl.Link, err error) {
 	}
 	fail.Here("ovs.alias")
 	return l, err
+}
+
+// makeRoom proves that the host's name is free, also in the eyes of OVS, or
+// carried by our own link.
+func (a attachment) makeRoom(ctx context.Context, c *rtnl.Conn) error {
+	old, err := c.LinkByName(a.spec.HostIf)
+	switch {
+	case errors.Is(err, core.ErrNotFound):
+		return a.settle(ctx)
+	case err != nil:
+		return err
+	case !ownLink(old, a.spec.Key):
+		return core.ErrExists
+	case old.Group != GroupLive && old.Group != GroupTombstone: // ours by its alias
+		return c.SetGroup(old.Index, GroupLive)
+	}
+	return nil
 }
 
 // settle makes sure that OVS has let go of an earlier device of that name: of
@@ -258,7 +266,7 @@ func (a attachment) link(far rtnl.Link) core.Link {
 	}
 	return core.Link{
 		HostIf: s.HostIf, IfName: s.Key.IfName, MAC: far.MAC, MTU: far.MTU,
-		Addrs: s.Addrs, Gateways: s.Gateways, Routes: s.Routes, DNS: s.DNS,
+		Addrs: s.Addrs, Gateways: s.Gateways, Routes: s.Routes, DNS: s.DNS, Warnings: warnings,
 	}
 }
 

@@ -27,16 +27,16 @@ const patient = 20 * time.Second
 
 // node is a driver on a private switch.
 type node struct {
-	*testing.T
+	testing.TB
 	sw     *ovstest.Switch
 	client *ovs.Client
 	driver *ovsdriver.Driver
 	reset  chan struct{}
 }
 
-func newNode(t *testing.T) *node {
+func newNode(t testing.TB) *node {
 	t.Helper()
-	n := &node{T: t, sw: ovstest.New(t), reset: make(chan struct{}, 1)}
+	n := &node{TB: t, sw: ovstest.New(t), reset: make(chan struct{}, 1)}
 	n.client = ovs.New(ovs.Config{
 		Endpoint: n.sw.Endpoint(), Bridge: "br-int", Datapath: "netdev", Log: slog.New(slog.DiscardHandler),
 		OnReset: func() {
@@ -122,11 +122,16 @@ func (n *node) inventory() []string {
 	return list
 }
 
-func TestConformance(t *testing.T) {
+func TestConformance(t *testing.T) { conformance(t, "veth-pair") }
+
+func TestConformanceInternalPort(t *testing.T) { conformance(t, ovsdriver.InternalPort) }
+
+func conformance(t *testing.T, nicType string) {
 	drivertest.Run(t, func(t *testing.T) *drivertest.Machine {
 		n := newNode(t)
 		return &drivertest.Machine{Driver: n.driver, Spec: func(i int, ns core.Netns) core.Spec {
 			s := spec(i, ns)
+			s.NICType = nicType
 			if i == 2 { // the second interface of a pod brings no default route
 				s.Routes = nil
 				s.Addrs = []netip.Prefix{netip.MustParsePrefix("100.101.0.2/16")}
@@ -252,6 +257,27 @@ func (n *node) all(specs []core.Spec, do func(core.Spec) error) {
 	for _, err := range errs {
 		require.NoError(n, err)
 	}
+}
+
+func TestInternalPortTraffic(t *testing.T) {
+	n := newNode(t)
+	a, s := n.pod(1)
+	s.NICType, s.QoS = ovsdriver.InternalPort, core.QoS{}
+	_, o := n.pod(2)
+	n.attach(s)
+	n.attach(o)
+	ping := "ping -c 3 -i 0.2 -W 5 " + o.Addrs[0].Addr().String()
+	n.in(a, ping)
+	require.NotContains(t, n.sw.In("ip", "-br", "link"), s.HostIf)
+
+	// A new ovs-vswitchd makes a new device; the old one is dead.
+	n.sw.KillSwitchd()
+	n.sw.StartSwitchd()
+	n.eventually("made again", func() bool { return strings.Contains(n.sw.In("ip", "-br", "link"), s.HostIf) })
+	require.NoError(t, n.driver.Resync(t.Context(), []core.Spec{s, o}))
+	require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}))
+	n.in(a, ping)
+	require.NoError(t, n.driver.Detach(t.Context(), s))
 }
 
 // The switch's database is lost with all ports; the pods' links live.

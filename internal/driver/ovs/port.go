@@ -41,6 +41,9 @@ func Port(s core.Spec) (ovs.Port, []string) {
 	}
 	if s.NICType == InternalPort {
 		p.Type, p.MAC, p.MTU = "internal", s.MAC, s.MTU
+		if rate > 0 || q != nil {
+			warnings = append(warnings, "rates and delays are not applied: Open vSwitch sets them by a device's name, and an internal port leaves its namespace")
+		}
 	}
 	return p, warnings
 }

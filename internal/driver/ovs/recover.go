@@ -69,11 +69,9 @@ func (d *Driver) readd(ctx context.Context, s core.Spec) error {
 	return d.cfg.OVS.AddPort(ctx, p)
 }
 
-// reattach makes an internal port anew: its device went with the database row.
+// reattach makes an internal port anew if its device went with the database
+// row or with ovs-vswitchd.
 func (d *Driver) reattach(ctx context.Context, s core.Spec) error {
-	if _, ok := d.cfg.OVS.PortByName(s.HostIf); ok {
-		return nil
-	}
 	_, err := d.attach(ctx, s)
 	if errors.Is(err, core.ErrNetnsGone) {
 		return nil

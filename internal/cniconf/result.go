@@ -100,12 +100,12 @@ func decodeResult(raw []byte, fallback string) (*current.Result, error) {
 // versioned gives the result with its version written into it; plugins older
 // than 1.0.0 may leave it out (containernetworking/cni#895).
 func versioned(raw []byte, fallback string) (fixed []byte, version string, err error) {
-	if kind(raw) != "an object" {
-		return nil, "", fmt.Errorf("want an object, got %s", kind(raw))
+	if k := kind(raw); k != "an object" && (k == "nothing" || json.Valid(raw)) {
+		return nil, "", fmt.Errorf("want an object, got %s", k)
 	}
 	var head map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &head); err != nil {
-		return nil, "", err
+		return nil, "", fmt.Errorf("not JSON: %w", err)
 	}
 	if v, ok := head["cniVersion"]; ok {
 		if err := json.Unmarshal(v, &version); err != nil {

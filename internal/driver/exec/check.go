@@ -1,0 +1,138 @@
+package exec
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/fairlead/fairlead/internal/cniconf"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+)
+
+// Check asks the plugin, where its version knows CHECK and the network allows
+// it, and looks for itself whether interface, addresses and routes of the
+// result are there: plugins miss much (spec/reliability.md). What must be
+// there is the final result of the chain, which the engine keeps in Exec.Prev;
+// a later plugin may have changed what this one made, and a `default-route`
+// of another network may have taken the default route.
+func (d *Driver) Check(ctx context.Context, s core.Spec, l core.Link) error {
+	if s.Exec == nil {
+		return core.Errorf(core.CodeConfig, "check %s: the spec names no plugin", s.Key)
+	}
+	ns, err := netns.Verify(s.Netns)
+	if err != nil {
+		return fmt.Errorf("check %s: %w", s.Key, err)
+	}
+	defer func() { _ = ns.Close() }()
+	final := s.Exec.Prev
+	if len(final) == 0 {
+		final = l.CNIResult
+	}
+	err = errors.Join(inspect(ns, s.Key.IfName, final), askPlugin(ctx, s, final))
+	if err != nil {
+		return fmt.Errorf("check %s: %w", s.Key, err)
+	}
+	return nil
+}
+
+func askPlugin(ctx context.Context, s core.Spec, final json.RawMessage) error {
+	if s.Exec.NoCheck || !cniconf.HasCheck(s.Exec.CNIVersion) {
+		return nil
+	}
+	_, err := invocation{exec: *s.Exec, command: core.Check, key: s.Key, netns: s.Netns.Path, prev: final}.run(ctx)
+	if errors.Is(err, errPlugin) {
+		return fmt.Errorf("%w: %w", core.ErrDrift, err)
+	}
+	return err
+}
+
+// inspect compares the namespace with the result.
+func inspect(ns *netns.Handle, ifName string, result json.RawMessage) error {
+	want, err := cniconf.LinkFromResult(result, ifName)
+	if errors.Is(err, core.ErrNotFound) {
+		return nil // it made no interface of this name
+	}
+	if err != nil {
+		return err
+	}
+	c, err := rtnl.Open(ns)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	have, err := c.LinkByName(ifName)
+	if errors.Is(err, core.ErrNotFound) {
+		return drift("interface %s is missing", ifName)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.Join(inspectLink(have, want), inspectAddrs(c, have, want), inspectRoutes(c, have, want))
+}
+
+func drift(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", core.ErrDrift, fmt.Sprintf(format, args...))
+}
+
+func inspectLink(have rtnl.Link, want core.Link) error {
+	var errs []error
+	if len(want.MAC) > 0 && !bytes.Equal(have.MAC, want.MAC) {
+		errs = append(errs, drift("MAC of %s is %s, was %s", have.Name, have.MAC, want.MAC))
+	}
+	if len(want.Addrs) > 0 && !have.Up {
+		errs = append(errs, drift("interface %s is down", have.Name))
+	}
+	return errors.Join(errs...)
+}
+
+func inspectAddrs(c *rtnl.Conn, link rtnl.Link, want core.Link) error {
+	have, err := c.Addrs(link.Index)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range want.Addrs {
+		if !slices.ContainsFunc(have, func(a rtnl.Addr) bool { return a.Prefix == p }) {
+			errs = append(errs, drift("address %s is missing on %s", p, link.Name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func inspectRoutes(c *rtnl.Conn, link rtnl.Link, want core.Link) error {
+	if len(want.Routes) == 0 {
+		return nil
+	}
+	have, err := c.Routes(0)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, r := range want.Routes {
+		if !slices.ContainsFunc(have, func(h rtnl.Route) bool { return h.Dst == r.Dst && on(h, link.Index, r.GW) }) {
+			errs = append(errs, drift("route %s %s is missing on %s", r.Dst, via(r.GW), link.Name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// on tells that h, or one of its hops, goes through gw on the link.
+func on(h rtnl.Route, index int, gw netip.Addr) bool {
+	if h.Index == index && h.GW == gw {
+		return true
+	}
+	return slices.ContainsFunc(h.Multipath, func(hop rtnl.Hop) bool { return hop.Index == index && hop.GW == gw })
+}
+
+func via(gw netip.Addr) string {
+	if !gw.IsValid() {
+		return "on-link"
+	}
+	return "via " + gw.String()
+}

@@ -1,0 +1,147 @@
+// Package exec is the driver for foreign CNI plugins: one Spec is one call of
+// one plugin, a chain is several Specs. It knows the CNI calling convention and
+// how to run a program safely; which plugins a pod gets, in what order and with
+// which prevResult, is decided above it.
+//
+// A plugin's process is recorded before it can do anything: it is started with
+// an open pipe as standard input, its process group goes to the function of
+// WithProcs, and only then is the configuration written. A plugin whose agent
+// died before sees the end of an empty input and fails.
+//
+// Sources: CNI spec 1.1; spec/multinet.md rules 4, 6 and 9;
+// spec/reliability.md "Security".
+package exec
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/fairlead/fairlead/internal/cniconf"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+)
+
+// Name is the driver's name in a Spec.
+const Name = "exec"
+
+// Driver runs foreign plugins. It has no state: everything is in the Spec.
+type Driver struct{}
+
+// New makes the driver.
+func New() *Driver { return &Driver{} }
+
+// Attach calls ADD. The first plugin of a chain that finds its interface there
+// already is called with DEL before: what an earlier, broken attempt left must
+// not make the retry fail.
+func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
+	if s.Exec == nil {
+		return core.Link{}, core.Errorf(core.CodeConfig, "attach %s: the spec names no plugin", s.Key)
+	}
+	ns, err := netns.Verify(s.Netns)
+	if err != nil {
+		return core.Link{}, fmt.Errorf("attach %s: %w", s.Key, err)
+	}
+	defer func() { _ = ns.Close() }()
+	if len(s.Exec.Prev) == 0 {
+		if err := d.clear(ctx, ns, s); err != nil {
+			return core.Link{}, fmt.Errorf("attach %s: clear a former attempt: %w", s.Key, err)
+		}
+	}
+	out, err := invocation{exec: *s.Exec, command: core.Add, key: s.Key, netns: s.Netns.Path, prev: s.Exec.Prev}.run(ctx)
+	if err != nil {
+		return core.Link{}, fmt.Errorf("attach %s: %w", s.Key, err)
+	}
+	l, err := linkOf(s, out)
+	if err != nil {
+		return core.Link{}, fmt.Errorf("attach %s: plugin %q: %w", s.Key, s.Exec.Type, err)
+	}
+	return observe(ns, l)
+}
+
+// clear undoes an earlier attempt when its interface is there.
+func (d *Driver) clear(ctx context.Context, ns *netns.Handle, s core.Spec) error {
+	_, err := findLink(ns, s.Key.IfName)
+	if errors.Is(err, core.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return d.del(ctx, s, s.Netns.Path)
+}
+
+// linkOf reads the plugin's answer. A plugin that makes no interface of this
+// name (a meta plugin, vhost-user) still has a result.
+func linkOf(s core.Spec, out []byte) (core.Link, error) {
+	raw, err := cniconf.PluginResult(out, s.Exec.CNIVersion)
+	if err != nil {
+		return core.Link{}, err
+	}
+	l, err := cniconf.LinkFromResult(raw, s.Key.IfName)
+	if errors.Is(err, core.ErrNotFound) {
+		return core.Link{IfName: s.Key.IfName, CNIResult: raw}, nil
+	}
+	return l, err
+}
+
+// observe adds what the result could not say: before CNI 1.1 there is no MTU
+// in it, before 0.3.0 no MAC.
+func observe(ns *netns.Handle, l core.Link) (core.Link, error) {
+	there, err := findLink(ns, l.IfName)
+	if errors.Is(err, core.ErrNotFound) {
+		return l, nil
+	}
+	if err != nil {
+		return core.Link{}, err
+	}
+	if l.MTU == 0 {
+		l.MTU = there.MTU
+	}
+	if len(l.MAC) == 0 {
+		l.MAC = there.MAC
+	}
+	return l, nil
+}
+
+// Detach calls DEL with what ADD got. Where the namespace is gone, or its path
+// names another one by now, the plugin gets none: it frees what it holds
+// outside and cannot touch a pod that is not its own.
+func (d *Driver) Detach(ctx context.Context, s core.Spec) error {
+	if s.Exec == nil {
+		return core.Errorf(core.CodeConfig, "detach %s: the spec names no plugin", s.Key)
+	}
+	path := s.Netns.Path
+	ns, err := netns.Verify(s.Netns)
+	switch {
+	case errors.Is(err, core.ErrNetnsGone):
+		path = ""
+	case err != nil:
+		return fmt.Errorf("detach %s: %w", s.Key, err)
+	default:
+		defer func() { _ = ns.Close() }()
+	}
+	if err := d.del(ctx, s, path); err != nil {
+		return fmt.Errorf("detach %s: %w", s.Key, err)
+	}
+	return nil
+}
+
+func (d *Driver) del(ctx context.Context, s core.Spec, path string) error {
+	c := invocation{exec: *s.Exec, command: core.Del, key: s.Key, netns: path}
+	if cniconf.HasCheck(s.Exec.CNIVersion) {
+		c.prev = s.Exec.Prev
+	}
+	_, err := c.run(ctx)
+	return err
+}
+
+func findLink(ns *netns.Handle, name string) (rtnl.Link, error) {
+	c, err := rtnl.Open(ns)
+	if err != nil {
+		return rtnl.Link{}, err
+	}
+	defer func() { _ = c.Close() }()
+	return c.LinkByName(name)
+}

@@ -1,0 +1,75 @@
+package exec
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// find locates a plugin's binary in the directories. What runs with the
+// agent's rights must be under root's control alone: file and directory belong
+// to root and nobody else may write them, also behind symlinks. The first
+// directory that has the file decides; an unsafe file there is an error and
+// not a reason to look further.
+func find(name string, dirs []string) (string, error) {
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+		return "", core.Errorf(core.CodeConfig, "plugin type %q is not a plain file name", name)
+	}
+	for _, dir := range dirs {
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		path, err := filepath.EvalSymlinks(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+			continue
+		}
+		if err != nil {
+			return "", core.Errorf(core.CodeConfig, "plugin %q: %w", name, err)
+		}
+		if err := safe(dir, path); err != nil {
+			return "", core.Errorf(core.CodeConfig, "plugin %q: %w", name, err)
+		}
+		return path, nil
+	}
+	return "", core.Errorf(core.CodeConfig, "plugin %q is in none of %s: install it there, or name its directory with --cni-bin-dir",
+		name, strings.Join(dirs, ", "))
+}
+
+// safe checks the directory that was searched, the one the file really is in,
+// and the file.
+func safe(dir, path string) error {
+	for _, d := range []string{dir, filepath.Dir(path)} {
+		info, err := os.Stat(d)
+		if err != nil {
+			return err
+		}
+		if err := ownedByRoot(d, info); err != nil {
+			return err
+		}
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
+		return fmt.Errorf("%s is not an executable file", path)
+	}
+	return ownedByRoot(path, info)
+}
+
+func ownedByRoot(path string, info fs.FileInfo) error {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !ok || st.Uid != 0:
+		return fmt.Errorf("%s does not belong to root", path)
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("%s can be written by others than its owner (%s)", path, info.Mode().Perm())
+	}
+	return nil
+}

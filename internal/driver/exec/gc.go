@@ -1,0 +1,33 @@
+package exec
+
+import (
+	"context"
+
+	"github.com/fairlead/fairlead/internal/cniconf"
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// GC has a plugin free what belongs to none of the live attachments of its
+// network. Plugins before CNI 1.1 know no GC, and a network may refuse it.
+func GC(ctx context.Context, call core.Exec, live []core.Key) error {
+	if !cniconf.HasGC(call.CNIVersion) || call.DisableGC {
+		return nil
+	}
+	conf, err := cniconf.WithValid(call.Conf, live)
+	if err != nil {
+		return err
+	}
+	call.Conf = conf
+	_, err = invocation{exec: call, command: core.GC}.run(ctx)
+	return err
+}
+
+// Status asks a plugin whether it can serve ADD; nil where the plugin's CNI
+// version has no STATUS.
+func Status(ctx context.Context, call core.Exec) error {
+	if !cniconf.HasGC(call.CNIVersion) {
+		return nil
+	}
+	_, err := invocation{exec: call, command: core.Status}.run(ctx)
+	return err
+}

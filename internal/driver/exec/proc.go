@@ -1,0 +1,164 @@
+package exec
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+const (
+	killLimit = 5 * time.Second
+	killPause = 2 * time.Millisecond
+)
+
+// KillGroup ends a plugin that a former agent left running, its children
+// included, and returns when none of them can act any more. A process group
+// that is not the one of p is never touched.
+//
+// The kernel gives a number out again only when no process and no group has it
+// (pid_namespaces(7)). So a leader with another start time proves that the
+// group of p is gone, and one with the same that the group is p's. A group
+// without a leader may be the rest of p's or of a later one: there only
+// processes are killed that are not older than p and carry the environment of
+// a CNI call.
+func KillGroup(p core.Proc) error {
+	if p.PGID <= 1 {
+		return fmt.Errorf("kill process group %d: not a plugin's", p.PGID)
+	}
+	for end := time.Now().Add(killLimit); ; time.Sleep(killPause) {
+		left, err := killOnce(p)
+		if err != nil {
+			return fmt.Errorf("kill process group %d: %w", p.PGID, err)
+		}
+		if left == 0 {
+			return nil
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("kill process group %d: %d processes still live after %s", p.PGID, left, killLimit)
+		}
+	}
+}
+
+// killOnce signals what lives of the group and tells how many that were.
+func killOnce(p core.Proc) (int, error) {
+	leader, err := readStat(p.PGID)
+	switch {
+	case err == nil && leader.start != p.StartTime:
+		return 0, nil
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return 0, err
+	}
+	led := err == nil // the leader is there, be it as a zombie
+	members, err := group(p)
+	if err != nil {
+		return 0, err
+	}
+	if led && len(members) > 0 {
+		return len(members), signal(p.PGID, func(st stat) bool { return st.start == p.StartTime }, unix.PIDFD_SIGNAL_PROCESS_GROUP)
+	}
+	left := 0
+	for _, pid := range members {
+		if !calledByCNI(pid) {
+			continue
+		}
+		left++
+		if err := signal(pid, func(st stat) bool { return st.memberOf(p) }, 0); err != nil {
+			return 0, err
+		}
+	}
+	return left, nil
+}
+
+// signal kills pid, or with PIDFD_SIGNAL_PROCESS_GROUP its whole group at once,
+// if ours says so: a pidfd holds on to the process that was looked at.
+func signal(pid int, ours func(stat) bool, flags int) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return os.NewSyscallError("pidfd_open", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if st, err := readStat(pid); err != nil || !ours(st) {
+		return nil // gone in the meantime
+	}
+	err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, flags)
+	if errors.Is(err, unix.EINVAL) && flags != 0 { // groups need Linux >= 6.9
+		err = unix.Kill(-pid, unix.SIGKILL)
+	}
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return os.NewSyscallError("pidfd_send_signal", err)
+	}
+	return nil
+}
+
+// group lists the members that can still act; a zombie cannot.
+func group(p core.Proc) ([]int, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		st, err := readStat(pid)
+		if err == nil && st.memberOf(p) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+func calledByCNI(pid int) bool {
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	return err == nil && bytes.Contains(append([]byte{0}, env...), []byte("\x00CNI_COMMAND="))
+}
+
+// stat is what we need of /proc/PID/stat (proc_pid_stat(5)).
+type stat struct {
+	dead  bool
+	pgrp  int
+	start uint64 // clock ticks since boot
+}
+
+// memberOf: alive, in p's group, and not older than its leader.
+func (st stat) memberOf(p core.Proc) bool {
+	return !st.dead && st.pgrp == p.PGID && st.start >= p.StartTime
+}
+
+// readStat reads a process; fs.ErrNotExist when there is none.
+func readStat(pid int) (stat, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if errors.Is(err, unix.ESRCH) {
+		err = fs.ErrNotExist // it ended while it was read
+	}
+	if err != nil {
+		return stat{}, err
+	}
+	return parseStat(string(raw))
+}
+
+// parseStat: the name in field 2 may hold anything, so the fields are counted
+// from its closing bracket.
+func parseStat(raw string) (stat, error) {
+	f := strings.Fields(raw[strings.LastIndexByte(raw, ')')+1:])
+	if len(f) < 20 {
+		return stat{}, fmt.Errorf("stat has %d fields after the name", len(f))
+	}
+	pgrp, err1 := strconv.Atoi(f[2])
+	start, err2 := strconv.ParseUint(f[19], 10, 64)
+	return stat{dead: f[0] == "Z" || f[0] == "X", pgrp: pgrp, start: start}, errors.Join(err1, err2)
+}

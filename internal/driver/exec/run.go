@@ -1,0 +1,253 @@
+package exec
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/cniconf"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/fail"
+)
+
+const (
+	maxOutput = 1 << 20 // bytes of standard output
+	maxStderr = 4 << 10 // bytes kept of standard error, the last ones
+	// searchPath is the plugin's PATH: the agent's own is not handed on.
+	searchPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	// lingering is how long a plugin's output stays open for helpers that it
+	// left running and that hold it.
+	lingering = time.Second
+	busyTries = 10
+	busyPause = 50 * time.Millisecond
+)
+
+var errTooMuch = errors.New("more than 1 MiB of output")
+
+type procsKey struct{}
+
+// WithProcs has every plugin started under ctx reported to fn before it gets
+// its configuration. An error of fn ends the plugin, which has done nothing.
+func WithProcs(ctx context.Context, fn func(context.Context, core.Proc) error) context.Context {
+	return context.WithValue(ctx, procsKey{}, fn)
+}
+
+// invocation is one execution of a plugin.
+type invocation struct {
+	exec    core.Exec
+	command core.Op
+	key     core.Key
+	netns   string
+	prev    json.RawMessage
+}
+
+// run executes the plugin and returns its standard output. A CNI error that
+// the plugin printed comes back with its own code, a death without words as
+// code 5 with the last of its standard error.
+func (v invocation) run(ctx context.Context) (out []byte, err error) {
+	done := driver.Time(ctx, "exec."+v.exec.Type+"."+string(v.command))
+	defer func() { done(err) }()
+	conf, err := cniconf.WithPrev(v.exec.Conf, v.prev)
+	if err != nil {
+		return nil, err
+	}
+	path, err := find(v.exec.Type, v.exec.Path)
+	if err != nil {
+		return nil, err
+	}
+	p := process{path: path, env: v.env()}
+	if err := p.run(ctx, conf); err != nil {
+		return nil, v.explain(err, &p)
+	}
+	return p.stdout.data.Bytes(), nil
+}
+
+// env is all that a plugin gets to see of the agent.
+func (v invocation) env() []string {
+	return []string{
+		"CNI_COMMAND=" + string(v.command),
+		"CNI_CONTAINERID=" + v.key.Container,
+		"CNI_NETNS=" + v.netns,
+		"CNI_IFNAME=" + v.key.IfName,
+		"CNI_ARGS=" + v.exec.Args,
+		"CNI_PATH=" + strings.Join(v.exec.Path, ":"),
+		"PATH=" + searchPath,
+	}
+}
+
+// explain makes a CNI error of a failed run.
+func (v invocation) explain(err error, p *process) error {
+	what := fmt.Sprintf("plugin %q (%s, network %q)", v.exec.Type, v.command, v.exec.Network)
+	exit, ended := errors.AsType[*exec.ExitError](err)
+	if !ended {
+		return core.WithCode(codeOr(err, core.CodeIO), what, err)
+	}
+	var said struct {
+		Code         uint
+		Msg, Details string
+	}
+	if json.Unmarshal(p.stdout.data.Bytes(), &said) == nil && (said.Code != 0 || said.Msg != "") {
+		if said.Code == 0 {
+			said.Code = core.CodeIO
+		}
+		return &core.Error{Code: said.Code, Msg: what + ": " + said.Msg, Details: said.Details, Err: errPlugin}
+	}
+	return &core.Error{Code: core.CodeIO, Msg: what + " ended without an answer", Details: exit.Error() + ": " + p.lastWords(), Err: err}
+}
+
+// errPlugin marks an error that a plugin answered with, as against one to run it.
+var errPlugin = errors.New("the plugin refused")
+
+// codeOr is the code that err stands for, or code where it stands for none.
+func codeOr(err error, code uint) uint {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return core.CodeTryAgain
+	}
+	return code
+}
+
+// process is a program under way.
+type process struct {
+	path   string
+	env    []string
+	stdout capped
+	stderr tail
+}
+
+// run starts the program, has it recorded, feeds it and waits for its end.
+// When ctx ends first the whole process group is killed.
+func (p *process) run(caller context.Context, stdin []byte) error {
+	if caller.Err() != nil {
+		return ended(caller)
+	}
+	ctx, stop := context.WithCancelCause(caller)
+	defer stop(nil)
+	p.stdout.full = func() { stop(errTooMuch) }
+	cmd, in, err := p.start(ctx)
+	if err != nil {
+		return err
+	}
+	fail.Here("exec.started")
+	if err := report(ctx, cmd.Process.Pid); err != nil {
+		stop(err)
+		_ = in.Close()
+		_ = cmd.Wait() // it was killed unfed
+		return err
+	}
+	_, werr := in.Write(stdin)
+	_ = in.Close()
+	fail.Here("exec.fed")
+	err = cmd.Wait()
+	fail.Here("exec.done")
+	if caller.Err() != nil {
+		return ended(caller)
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // too much output
+	}
+	if errors.Is(err, exec.ErrWaitDelay) {
+		err = nil // it ended well; a helper of its still holds the output
+	}
+	if err == nil && werr != nil && !errors.Is(werr, syscall.EPIPE) {
+		err = fmt.Errorf("write its configuration: %w", werr)
+	}
+	return err
+}
+
+// ended is why ctx ended, recognisable as its Err too.
+func ended(ctx context.Context) error {
+	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
+		return fmt.Errorf("%w: %w", ctx.Err(), cause)
+	}
+	return ctx.Err()
+}
+
+// start starts the program in a process group of its own, waiting for input.
+// A binary that is just being installed ("text file busy") is tried again.
+func (p *process) start(ctx context.Context) (*exec.Cmd, io.WriteCloser, error) {
+	for try := 1; ; try++ {
+		cmd := exec.CommandContext(ctx, p.path)
+		cmd.Env, cmd.Dir = p.env, "/"
+		cmd.Stdout, cmd.Stderr = &p.stdout, &p.stderr
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		cmd.WaitDelay = lingering
+		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			return nil, nil, err
+		}
+		if err = cmd.Start(); err == nil {
+			return cmd, in, nil
+		}
+		if !errors.Is(err, syscall.ETXTBSY) || try == busyTries {
+			return nil, nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		case <-time.After(busyPause):
+		}
+	}
+}
+
+// report hands the process group on to whoever keeps the record.
+func report(ctx context.Context, pid int) error {
+	fn, ok := ctx.Value(procsKey{}).(func(context.Context, core.Proc) error)
+	if !ok {
+		return nil
+	}
+	st, err := readStat(pid)
+	if err != nil {
+		return fmt.Errorf("start time of the plugin: %w", err)
+	}
+	if err := fn(ctx, core.Proc{PGID: pid, StartTime: st.start}); err != nil {
+		return fmt.Errorf("record the plugin's process: %w", err)
+	}
+	return nil
+}
+
+// lastWords is what the program said last, on one line.
+func (p *process) lastWords() string {
+	words := p.stderr.data
+	if len(bytes.TrimSpace(words)) == 0 {
+		words = p.stdout.data.Bytes()
+		words = words[max(0, len(words)-maxStderr):]
+	}
+	lines := strings.FieldsFunc(strings.ToValidUTF8(string(words), "?"), func(r rune) bool { return r == '\n' || r == '\r' })
+	lines = lines[max(0, len(lines)-5):]
+	if len(lines) == 0 {
+		return "it printed nothing"
+	}
+	return strings.Join(lines, " | ")
+}
+
+// capped keeps at most maxOutput bytes and calls full on the first too many.
+type capped struct {
+	data bytes.Buffer
+	full func()
+}
+
+func (c *capped) Write(b []byte) (int, error) {
+	if c.data.Len()+len(b) > maxOutput {
+		c.full()
+		return 0, errTooMuch
+	}
+	return c.data.Write(b)
+}
+
+// tail keeps the last maxStderr bytes.
+type tail struct{ data []byte }
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.data = append(t.data, b...)
+	t.data = t.data[max(0, len(t.data)-maxStderr):]
+	return len(b), nil
+}

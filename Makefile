@@ -65,9 +65,22 @@ soak: setup-test root build testbin ## the tests with full counts, then every fu
 	@FAIRLEAD_SOAK=1 FAIRLEAD_BIN=$(FAILPOINT) $(GO) test $(TEST_FLAGS) -timeout $(SOAK_TIMEOUT) $(TEST_PACKAGES)
 	@scripts/fuzz $(FUZZTIME) $(TEST_PACKAGES)
 
+# Peers that must be built, each from a module of its own. Kube-OVN's may be
+# absent from a module proxy: the table then says so.
+PEERS  := $(CACHE)/bench
+MULTUS := gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd
 .PHONY: bench
-bench: setup-bench root build $(TOOLS)/.cni ## measure against the peers (spec: performance)
+bench: setup-bench root build $(TOOLS)/.cni $(PEERS)/.peers ## measure against the peers (spec: performance; BENCHFLAGS=-quick to try a change)
+	@$(GO) -C bench build -trimpath -ldflags '-s -w' -o $(PEERS)/floor-agent ./floor/agent
+	@$(GO) -C bench build -trimpath -ldflags '-s -w' -o $(PEERS)/floor-plugin ./floor/plugin
 	@$(GO) -C bench run . $(BENCHFLAGS)
+
+$(PEERS)/.peers: bench/peers/multus/go.mod bench/peers/kubeovn/go.mod
+	@mkdir -p $(PEERS)
+	@echo "building Multus and Kube-OVN's plugin (once, some minutes)"
+	@$(GO) -C bench/peers/multus build -mod=mod -trimpath -ldflags '-s -w' -o $(PEERS)/ $(MULTUS)/multus $(MULTUS)/multus-shim
+	@$(GO) -C bench/peers/kubeovn build -mod=mod -trimpath -ldflags '-s -w' -o $(PEERS)/kube-ovn github.com/kubeovn/kube-ovn/cmd/cni || true
+	@touch $@
 
 .PHONY: lint
 lint: setup-lint $(TOOLS)/.lint ## golangci-lint, shellcheck

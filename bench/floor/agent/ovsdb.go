@@ -1,0 +1,195 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+)
+
+// database speaks OVSDB (RFC 7047) with nothing between it and the socket.
+type database struct {
+	bridge string // uuid
+
+	writing sync.Mutex
+	conn    net.Conn
+	next    int
+
+	mu      sync.Mutex
+	replies map[int]chan json.RawMessage
+	waiting map[string]chan int // interface name: its ofport
+}
+
+// message is any JSON-RPC message.
+type message struct {
+	Method string            `json:"method,omitempty"`
+	Params []json.RawMessage `json:"params,omitempty"`
+	ID     any               `json:"id"`
+	Result json.RawMessage   `json:"result,omitempty"`
+	Error  json.RawMessage   `json:"error,omitempty"`
+}
+
+func dial(socket, bridge string) (*database, error) {
+	conn, err := net.Dial("unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	d := &database{conn: conn, replies: map[int]chan json.RawMessage{}, waiting: map[string]chan int{}}
+	go d.read()
+	rows, err := d.transact(fmt.Sprintf(`{"op":"select","table":"Bridge","where":[["name","==",%q]],"columns":["_uuid"]}`, bridge))
+	if err != nil {
+		return nil, err
+	}
+	var found []struct {
+		Rows []struct {
+			UUID [2]string `json:"_uuid"`
+		} `json:"rows"`
+	}
+	if err := json.Unmarshal(rows, &found); err != nil || len(found) != 1 || len(found[0].Rows) != 1 {
+		return nil, fmt.Errorf("no bridge %s: %s: %w", bridge, rows, err)
+	}
+	d.bridge = found[0].Rows[0].UUID[1]
+	_, err = d.call("monitor", `"Open_vSwitch"`, `null`, `{"Interface":{"columns":["name","ofport"]}}`)
+	return d, err
+}
+
+// addPort is one transaction, and the wait for its ofport.
+func (d *database) addPort(name, container string) error {
+	ofport := make(chan int, 1)
+	d.mu.Lock()
+	d.waiting[name] = ofport
+	d.mu.Unlock()
+	_, err := d.transact(
+		fmt.Sprintf(`{"op":"insert","table":"Interface","uuid-name":"i","row":{"name":%q,"external_ids":["map",[["container_id",%q]]]}}`, name, container),
+		fmt.Sprintf(`{"op":"insert","table":"Port","uuid-name":"p","row":{"name":%q,"interfaces":["named-uuid","i"]}}`, name),
+		fmt.Sprintf(`{"op":"mutate","table":"Bridge","where":[["_uuid","==",["uuid",%q]]],"mutations":[["ports","insert",["named-uuid","p"]]]}`, d.bridge))
+	if err != nil {
+		return err
+	}
+	if n := <-ofport; n < 0 {
+		return fmt.Errorf("port %s: ofport %d", name, n)
+	}
+	return nil
+}
+
+// delPort is one transaction; the database collects the unreferenced rows.
+func (d *database) delPort(name string) error {
+	rows, err := d.transact(fmt.Sprintf(`{"op":"select","table":"Port","where":[["name","==",%q]],"columns":["_uuid"]}`, name))
+	if err != nil {
+		return err
+	}
+	var found []struct {
+		Rows []struct {
+			UUID json.RawMessage `json:"_uuid"`
+		} `json:"rows"`
+	}
+	if err := json.Unmarshal(rows, &found); err != nil || len(found) != 1 || len(found[0].Rows) != 1 {
+		return fmt.Errorf("no port %s: %s: %w", name, rows, err)
+	}
+	_, err = d.transact(fmt.Sprintf(`{"op":"mutate","table":"Bridge","where":[["_uuid","==",["uuid",%q]]],"mutations":[["ports","delete",%s]]}`,
+		d.bridge, found[0].Rows[0].UUID))
+	return err
+}
+
+// transact runs operations as one transaction.
+func (d *database) transact(ops ...string) (json.RawMessage, error) {
+	result, err := d.call("transact", append([]string{`"Open_vSwitch"`}, ops...)...)
+	if err != nil {
+		return nil, err
+	}
+	var each []*struct{ Error, Details string }
+	if err := json.Unmarshal(result, &each); err != nil {
+		return nil, err
+	}
+	for _, e := range each {
+		if e != nil && e.Error != "" {
+			return nil, errors.New(e.Error + ": " + e.Details)
+		}
+	}
+	return result, nil
+}
+
+func (d *database) call(method string, params ...string) (json.RawMessage, error) {
+	m := message{Method: method}
+	for _, p := range params {
+		m.Params = append(m.Params, json.RawMessage(p))
+	}
+	reply := make(chan json.RawMessage, 1)
+	d.mu.Lock()
+	d.next++
+	m.ID = d.next
+	d.replies[d.next] = reply
+	d.mu.Unlock()
+	if err := d.send(m); err != nil {
+		return nil, err
+	}
+	return <-reply, nil
+}
+
+func (d *database) send(m message) error {
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	d.writing.Lock()
+	defer d.writing.Unlock()
+	_, err = d.conn.Write(b)
+	return err
+}
+
+// read takes what the database sends until the process ends.
+func (d *database) read() {
+	for in := json.NewDecoder(d.conn); ; {
+		var m message
+		if err := in.Decode(&m); err != nil {
+			fatal(fmt.Errorf("database: %w", err))
+		}
+		switch m.Method {
+		case "":
+			d.reply(m)
+		case "echo":
+			// Its parameters are always empty.
+			if err := d.send(message{ID: m.ID, Result: json.RawMessage("[]"), Error: json.RawMessage("null")}); err != nil {
+				fatal(err)
+			}
+		case "update":
+			d.update(m)
+		}
+	}
+}
+
+func (d *database) reply(m message) {
+	id, _ := m.ID.(float64)
+	if len(m.Error) > 0 && string(m.Error) != "null" {
+		fatal(fmt.Errorf("database refuses: %s", m.Error))
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.replies[int(id)] <- m.Result
+	delete(d.replies, int(id))
+}
+
+// update looks for interfaces that have got their ofport.
+func (d *database) update(m message) {
+	var tables struct {
+		Interface map[string]struct {
+			New struct {
+				Name   string `json:"name"`
+				OFPort any    `json:"ofport"` // a number, or an empty set
+			} `json:"new"`
+		} `json:"Interface"`
+	}
+	if len(m.Params) != 2 || json.Unmarshal(m.Params[1], &tables) != nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, row := range tables.Interface {
+		n, set := row.New.OFPort.(float64)
+		if wait, ok := d.waiting[row.New.Name]; ok && set {
+			wait <- int(n)
+			delete(d.waiting, row.New.Name)
+		}
+	}
+}

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// floorRow is row 11. The floor commits as often as ours makes a caller wait,
+// which is counted first.
+func floorRow(b *bench) (lines []line, err error) {
+	what := "ADD / floor"
+	metrics := []metric{addTime("11", what, atMost(1.5, 1.5)), addCPU("11", what, bound{atMost: true}), addRate("11", what, bound{atMost: true})}
+	metrics[1].bound, metrics[2].bound = bound{}, bound{}
+	ours, err := b.ours(allPods, plainSubnet, "/var/lib/fairlead")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, ours.node.close()) }()
+	commits, err := ours.commitsPerAdd()
+	if err != nil {
+		return nil, err
+	}
+	b.note("row 11: ours makes %.1f journal transactions for an ADD, one at a time; the floor waits for %d, of two fdatasync each", commits, int(commits))
+	floor, err := b.floorSide(allPods, int(commits))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, floor.node.close()) }()
+	return b.climb(ours, floor, []int{0, standing}, metrics)
+}
+
+// commitsPerAdd attaches a few pods one after the other and counts.
+func (f *fairlead) commitsPerAdd() (float64, error) {
+	pods := pick(f, 10)
+	f.node.renew(pods)
+	from, err := f.commits()
+	if err != nil {
+		return 0, err
+	}
+	if _, err := batch(f, "ADD", pods, 1); err != nil {
+		return 0, err
+	}
+	to, err := f.commits()
+	if err != nil {
+		return 0, err
+	}
+	_, err = batch(f, "DEL", pods, 10)
+	return float64(to-from) / float64(len(pods)), errors.Join(err, f.Settle())
+}
+
+// journalRow is row 10: the same agent with its journal on disk and in memory,
+// then killed amid its work.
+func journalRow(b *bench) (lines []line, err error) {
+	what := "journal on disk / in memory, ADD"
+	limit := atMost(1.15, 1.15)
+	metrics := []metric{addTime("10", what, limit), addRate("10", what, limit)}
+	metrics[1].from = 10
+	err = duel(func() (*fairlead, error) { return b.ours(mostPods, plainSubnet, "/var/lib/fairlead") },
+		func() (*fairlead, error) { return b.ours(mostPods, plainSubnet, "/run/fairlead-state") },
+		func(disk, memory *fairlead) error {
+			lines, err = b.climb(disk, memory, []int{0}, metrics)
+			if err != nil {
+				return err
+			}
+			killed, err := b.killed(disk)
+			lines = append(lines, killed)
+			return err
+		})
+	return lines, err
+}
+
+// killed ends the agent with 50 ADDs in flight, starts it again, retries half
+// of what failed, detaches everything, and counts what is left.
+func (b *bench) killed(f *fairlead) (line, error) {
+	const inFlight = 50
+	l := line{row: "10", what: "kill -9 with 50 ADDs in flight, restart, retry / DEL: leaks", peer: "-", bound: atMost(0, 0)}
+	before, err := f.inventory(b)
+	if err != nil {
+		return l, err
+	}
+	var failed, left int
+	for i := range b.rounds {
+		n, err := f.killAmid(pick(f, inFlight), time.Duration(20+30*i)*time.Millisecond)
+		if err != nil {
+			return l, err
+		}
+		failed += n
+		if err := errors.Join(f.Settle(), gone(f.node, before.links)); err != nil {
+			b.note("row 10: %v", err)
+		}
+		after, err := f.inventory(b)
+		if err != nil {
+			return l, err
+		}
+		left += after.minus(before)
+	}
+	l.load = fmt.Sprintf("%d kills, %d ADDs cut off", b.rounds, failed)
+	l.ours, l.got = strconv.Itoa(left), float64(left)
+	return l, nil
+}
+
+// killAmid returns how many ADDs did not succeed.
+func (f *fairlead) killAmid(pods []*pod, after time.Duration) (failed int, err error) {
+	f.node.renew(pods)
+	outcome := make(chan result, len(pods))
+	for _, p := range pods {
+		go func() {
+			outcome <- result{p, f.node.inside(func() error { return f.Call(&worker{}, "ADD", p) })}
+		}()
+	}
+	time.Sleep(after)
+	f.agent.kill()
+	var retry []*pod
+	for range pods {
+		r := <-outcome
+		if r.err == nil {
+			continue
+		}
+		if failed++; failed%2 == 0 {
+			retry = append(retry, r.pod)
+		}
+	}
+	if err := f.start(); err != nil {
+		return failed, err
+	}
+	if _, err := batch(f, "ADD", retry, 10); err != nil {
+		return failed, fmt.Errorf("after a kill: %w", err)
+	}
+	_, err = batch(f, "DEL", pods, 10)
+	return failed, err
+}
+
+type result struct {
+	pod *pod
+	err error
+}
+
+// inventory is what a leak would add to.
+type inventory struct{ links, ports, records, inPods int }
+
+func (i inventory) minus(o inventory) int {
+	return max(0, i.links-o.links) + max(0, i.ports-o.ports) + max(0, i.records-o.records) + max(0, i.inPods-o.inPods)
+}
+
+func (f *fairlead) inventory(b *bench) (i inventory, err error) {
+	if i.links, err = linksOf(f.node); err != nil {
+		return i, err
+	}
+	if i.ports, err = f.node.ports(); err != nil {
+		return i, err
+	}
+	if i.records, err = f.records(b); err != nil {
+		return i, err
+	}
+	for _, p := range f.node.pods {
+		out, err := f.node.output("ip", "-o", "-n", p.name, "link")
+		if err != nil {
+			return i, err
+		}
+		i.inPods += strings.Count(out, "\n")
+	}
+	return i, nil
+}
+
+// What a Kube-OVN daemon with 250 subnets was measured to do when idle
+// (spec/performance.md); it is a record, for it needs a cluster.
+const (
+	peerIdleCPU       = 43 // ms per second
+	peerIdleRSS       = 97 // MB
+	peerIdleProcesses = 9  // per second
+)
+
+// idleRow is row 9.
+func idleRow(b *bench) (lines []line, err error) {
+	const subnets = 250
+	window := 30 * time.Second
+	if b.quick {
+		window = 5 * time.Second
+	}
+	f, err := b.ours(0, manySubnets(subnets), "/var/lib/fairlead")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.node.close()) }()
+	err = until(func() error {
+		n, err := f.node.ports()
+		if err == nil && n < subnets {
+			err = fmt.Errorf("%d of %d gateway ports", n, subnets)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Settle(); err != nil {
+		return nil, err
+	}
+	time.Sleep(3 * time.Second) // what start-up left to be done
+	return f.idle(window)
+}
+
+// idle watches the agent do nothing.
+func (f *fairlead) idle(window time.Duration) ([]line, error) {
+	events, err := listen()
+	if err != nil {
+		return nil, err
+	}
+	own := []int{f.agent.pid()}
+	from, err := cpuOf(own)
+	if err == nil {
+		time.Sleep(window)
+	}
+	to, err2 := cpuOf(own)
+	found, err3 := events.count(pids(f))
+	rss, err4 := residentMB(f.agent.pid())
+	if err := errors.Join(err, err2, err3, err4, events.close()); err != nil {
+		return nil, err
+	}
+	cpu := millis(to-from) / window.Seconds()
+	started := float64(found.forks)
+	load := fmt.Sprintf("250 subnets, %s", window)
+	recorded := func(v any) string { return fmt.Sprint(v, " (recorded)") }
+	return []line{
+		{row: "9", what: "idle: processes started / Kube-OVN daemon", load: load, ours: fmt.Sprint(started),
+			peer: recorded(float64(peerIdleProcesses) * window.Seconds()), got: started, bound: atMost(0, 0)},
+		{row: "9", what: "idle: CPU of the agent / Kube-OVN daemon", load: load, ours: fmt.Sprintf("%.2f ms/s", cpu),
+			peer: recorded(fmt.Sprintf("%d ms/s", peerIdleCPU)), got: cpu, unit: " ms/s", bound: atMost(5, 5)},
+		{row: "9", what: "idle: RSS of the agent / Kube-OVN daemon", load: load, ours: fmt.Sprintf("%.1f MB", rss),
+			peer: recorded(fmt.Sprintf("%d MB", peerIdleRSS)), got: rss, unit: " MB", bound: atMost(60, 60)},
+	}, nil
+}
+
+// residentMB is VmRSS in megabytes (10^6 bytes).
+func residentMB(pid int) (float64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for l := range strings.Lines(string(b)) {
+		if rest, ok := strings.CutPrefix(l, "VmRSS:"); ok {
+			kib, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+			return kib * 1024 / 1e6, err
+		}
+	}
+	return 0, errors.New("no VmRSS")
+}
+
+// manySubnets is the default one and others, each with a gateway of its own.
+func manySubnets(count int) string {
+	var s strings.Builder
+	s.WriteString(plainSubnet)
+	for i := 1; i < count; i++ {
+		fmt.Fprintf(&s, "---\napiVersion: kubeovn.io/v1\nkind: Subnet\nmetadata: {name: s%d}\nspec: {protocol: IPv4, cidrBlock: 10.17.%d.0/24, gateway: 10.17.%d.1}\n", i, i, i)
+	}
+	return s.String()
+}

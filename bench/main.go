@@ -1,0 +1,131 @@
+// Command bench measures Fairlead against its peers, or against the least that
+// the same work can cost, and prints one table. Each side runs on a node of
+// its own (network and mount namespace, Open vSwitch); both sides take turns.
+// It knows Fairlead only as programs: bin/fairlead and bin/fairlead-cni.
+//
+// What is measured, the protocol, the gates and the targets are those of the
+// project's performance specification; README.md explains the table.
+// `make bench` builds what it needs and runs it as root.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// bench is one execution.
+type bench struct {
+	root   string // the checkout
+	dir    string // scratch, on disk
+	quick  bool
+	rounds int
+	nodes  int
+	notes  []string
+}
+
+// row is one row of the specification.
+type row struct {
+	id  string
+	run func(*bench) ([]line, error)
+}
+
+var rows = []row{
+	{"1", versionRow}, {"2", bridgeRow}, {"5", vlanRow}, {"9", idleRow}, {"10", journalRow}, {"11", floorRow},
+}
+
+func main() {
+	only := flag.String("rows", "", "only these rows, e.g. 2,11 (7 and the process counts belong to 2 and 5)")
+	quick := flag.Bool("quick", false, "one round of smaller batches: to try a change, not to judge it")
+	root := flag.String("root", "..", "the checkout")
+	flag.Parse()
+	if err := run(*root, *only, *quick); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(root, only string, quick bool) (err error) {
+	b := &bench{quick: quick, rounds: 3}
+	if quick {
+		b.rounds = 1
+	}
+	if b.root, err = filepath.Abs(root); err != nil {
+		return err
+	}
+	if b.dir, err = os.MkdirTemp(filepath.Join(b.root, ".cache"), "bench-run-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
+	if err := b.prepare(); err != nil {
+		return err
+	}
+	begun := time.Now()
+	lines, err := b.measure(only)
+	b.note("whole run %s", time.Since(begun).Round(time.Second))
+	return errors.Join(err, b.print(lines))
+}
+
+// measure runs the rows; one that fails does not stop the others.
+func (b *bench) measure(only string) (lines []line, err error) {
+	for _, r := range rows {
+		if only != "" && !contains(only, r.id) {
+			continue
+		}
+		begun := time.Now()
+		got, failed := r.run(b)
+		fmt.Fprintf(os.Stderr, "row %s: %s\n", r.id, time.Since(begun).Round(time.Second))
+		lines = append(lines, got...)
+		if failed != nil {
+			err = errors.Join(err, fmt.Errorf("row %s: %w", r.id, failed))
+		}
+	}
+	return lines, err
+}
+
+func contains(list, id string) bool {
+	for e := range strings.SplitSeq(list, ",") {
+		if strings.TrimSpace(e) == id {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *bench) print(lines []line) error {
+	if err := render(os.Stdout, lines); err != nil {
+		return err
+	}
+	gates, misses := missed(lines)
+	fmt.Printf("\n%d of %d gates met\n", gates-misses, gates)
+	for _, n := range b.notes {
+		fmt.Println("-", n)
+	}
+	return nil
+}
+
+func (b *bench) note(format string, args ...any) {
+	b.notes = append(b.notes, fmt.Sprintf(format, args...))
+}
+
+// newNode makes a node with pods.
+func (b *bench) newNode(pods int) (*node, error) {
+	b.nodes++
+	n, err := newNode(filepath.Join(b.dir, fmt.Sprintf("node%d", b.nodes)))
+	if err != nil {
+		return nil, err
+	}
+	if err := n.morePods(pods); err != nil {
+		return nil, errors.Join(err, n.close())
+	}
+	return n, nil
+}
+
+// Paths of what is measured.
+func (b *bench) bin(name string) string  { return filepath.Join(b.root, "bin", name) }
+func (b *bench) tool(name string) string { return filepath.Join(b.root, ".cache/bin", name) }
+func (b *bench) peer(name string) string { return filepath.Join(b.root, ".cache/bench", name) }

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+)
+
+// standing is how many ports are there already in the second half of a row.
+const standing = 100
+
+// ladder is how many calls run in parallel, and how many pods a run attaches.
+var ladder = []struct{ par, pods, quick int }{{1, 20, 6}, {10, 60, 20}, {50, 100, 50}}
+
+// mostPods is what every rung needs beside the standing ones.
+const mostPods = 100
+
+// oneOf names a gate: a plain ratio.
+func atLeast(gate, target float64) bound { return bound{gate: gate, target: target} }
+func atMost(gate, target float64) bound  { return bound{gate: gate, target: target, atMost: true} }
+
+// addTime, addCPU and addRate are the three figures of an ADD.
+func addTime(row, what string, b bound) metric {
+	return metric{row: row, what: what + ", p50 (p99)", bound: b,
+		value: func(s sample) float64 { return s.add.p50() },
+		show:  func(s sample) string { return fmt.Sprintf("%.1f (%.1f) ms", s.add.p50(), s.add.p99()) }}
+}
+
+func addCPU(row, what string, b bound) metric {
+	return metric{row: row, what: what + ", CPU", bound: b,
+		value: func(s sample) float64 { return s.add.cpuEach() },
+		show:  func(s sample) string { return fmt.Sprintf("%.1f ms", s.add.cpuEach()) }}
+}
+
+func addRate(row, what string, b bound) metric {
+	return metric{row: row, what: what + ", rate", bound: b, speed: true,
+		value: func(s sample) float64 { return s.add.rate() },
+		show:  func(s sample) string { return fmt.Sprintf("%.0f pods/s", s.add.rate()) }}
+}
+
+// delMetrics are row 7: both times are of the whole mass.
+func delMetrics() []metric {
+	b := atLeast(1.5, 3)
+	count := func(s sample) float64 { return float64(len(s.del.took)) }
+	return []metric{
+		{row: "7", what: "mass DEL, to the last reply", bound: b, from: 50,
+			value: func(s sample) float64 { return millis(s.del.wall) / count(s) },
+			show:  func(s sample) string { return fmt.Sprintf("%.2f ms/pod", millis(s.del.wall)/count(s)) }},
+		{row: "7", what: "mass DEL, until all is clean", bound: b, from: 50,
+			value: func(s sample) float64 { return millis(s.clean) / count(s) },
+			show:  func(s sample) string { return fmt.Sprintf("%.2f ms/pod", millis(s.clean)/count(s)) }},
+		{row: "7", what: "mass DEL, CPU", from: 50,
+			value: func(s sample) float64 { return s.del.cpuEach() },
+			show:  func(s sample) string { return fmt.Sprintf("%.1f ms", s.del.cpuEach()) }},
+	}
+}
+
+// climb runs a contest on every rung, with no ports there and with many.
+func (b *bench) climb(ours, peer side, ports []int, metrics []metric) (lines []line, err error) {
+	for _, there := range ports {
+		for _, s := range []side{ours, peer} {
+			if err := stand(s, there); err != nil {
+				return lines, fmt.Errorf("attach %d standing pods: %w", there, err)
+			}
+		}
+		for _, r := range ladder {
+			c := contest{ours: ours, peer: peer, par: r.par, pods: r.pods, rounds: b.rounds, metrics: metrics,
+				load: fmt.Sprintf("%d par, %d ports", r.par, there)}
+			if b.quick {
+				c.pods = r.quick
+			}
+			got, err := c.run()
+			if err != nil {
+				return lines, fmt.Errorf("%s: %w", c.load, err)
+			}
+			lines = append(lines, got...)
+		}
+	}
+	return lines, nil
+}
+
+// duel makes both sides, runs what is given and ends their nodes.
+func duel[A, B side](makeA func() (A, error), makeB func() (B, error), f func(A, B) error) (err error) {
+	a, err := makeA()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.Node().close()) }()
+	p, err := makeB()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Node().close()) }()
+	return f(a, p)
+}
+
+const allPods = standing + mostPods
+
+// bridgeRow is row 2, and row 7 by the same pods.
+func bridgeRow(b *bench) (lines []line, err error) {
+	what := "veth + IPAM ADD / bridge + host-local"
+	metrics := append([]metric{addTime("2", what, atLeast(2, 3)), addCPU("2", what, atLeast(2.5, 3)),
+		addRate("2", what, atLeast(2.5, 3))}, delMetrics()...)
+	metrics[2].from = 10 // one at a time the rate is the p50 in other words
+	err = duel(func() (*fairlead, error) { return b.ours(allPods, plainSubnet, "/var/lib/fairlead") },
+		func() (*plugin, error) { return b.bridgeSide(allPods) },
+		func(ours *fairlead, peer *plugin) error {
+			started, err := b.processes(ours, peer, "bridge + host-local")
+			if err != nil {
+				return err
+			}
+			lines, err = b.climb(ours, peer, []int{0, standing}, metrics)
+			lines = append(started, lines...)
+			return err
+		})
+	return lines, err
+}
+
+// vlanRow is row 5.
+func vlanRow(b *bench) (lines []line, err error) {
+	what := "OVS VLAN port, ofport ready / ovs-cni's steps"
+	gate := atLeast(2.2, 3)
+	metrics := []metric{addTime("5", what, gate), addCPU("5", what, gate), addRate("5", what, gate)}
+	metrics[2].from = 10
+	err = duel(func() (*fairlead, error) { return b.ours(allPods, vlanSubnet, "/var/lib/fairlead") },
+		func() (*steps, error) { return b.stepsSide(allPods) },
+		func(ours *fairlead, peer *steps) error {
+			lines, err = b.climb(ours, peer, []int{0, standing}, metrics)
+			return err
+		})
+	b.note("row 5: ovs-cni is not on the module proxy; its steps are done by ip, ovs-vsctl (waits for the ofport) and host-local")
+	return lines, err
+}
+
+// processes counts what an ADD and its DEL start beside the plugin itself.
+func (b *bench) processes(ours, peer side, name string) ([]line, error) {
+	const pairs = 10
+	var each [2]family
+	for i, s := range []side{ours, peer} {
+		f, err := listen()
+		if err != nil {
+			return nil, err
+		}
+		_, err = cycle(s, pick(s, pairs), 2)
+		if err == nil {
+			each[i], err = f.count(pids(s))
+		}
+		if err := errors.Join(err, f.close()); err != nil {
+			return nil, err
+		}
+	}
+	show := func(f family) string {
+		return fmt.Sprintf("%.4g (forks %.4g)", float64(f.programs)/pairs, float64(f.forks)/pairs)
+	}
+	return []line{{row: "-", what: "processes started by ADD + DEL beside the plugin / " + name, load: "exact count",
+		ours: show(each[0]), peer: show(each[1]), got: float64(each[0].forks) / pairs, bound: atMost(0, 0)}}, nil
+}
+
+// versionRow is row 1: starting the plugin is all that it does.
+func versionRow(b *bench) (lines []line, err error) {
+	n, err := b.newNode(0)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, n.close()) }()
+	peers := []struct{ name, path, module string }{
+		{"Multus, thin", b.peer("multus"), "gopkg.in/k8snetworkplumbingwg/multus-cni.v4"},
+		{"Multus, shim", b.peer("multus-shim"), "gopkg.in/k8snetworkplumbingwg/multus-cni.v4"},
+		{"Kube-OVN", b.peer("kube-ovn"), "github.com/kubeovn/kube-ovn"},
+	}
+	ours := &plugin{node: n, path: b.bin("fairlead-cni"), conf: []byte(oursConf)}
+	for _, p := range peers {
+		if _, err := os.Stat(p.path); err != nil {
+			b.note("row 1: %s is not measured: %v", p.name, err)
+			continue
+		}
+		what := fmt.Sprintf("plugin VERSION, CPU / %s %s", p.name, version(p.path, p.module))
+		l, err := b.versions(what, ours, &plugin{node: n, path: p.path, conf: []byte(oursConf)})
+		if err != nil {
+			return lines, err
+		}
+		lines = append(lines, l)
+	}
+	return lines, nil
+}
+
+// versions is A B A B of VERSION calls.
+func (b *bench) versions(what string, ours, peer side) (line, error) {
+	calls := make([]*pod, 200)
+	if b.quick {
+		calls = calls[:30]
+	}
+	for i := range calls {
+		calls[i] = &pod{name: "version"}
+	}
+	var sum [2]phase
+	var ratios []float64
+	for i := range 1 + b.rounds {
+		var each [2]phase
+		for turn := range 4 {
+			s, batchOf := turn%2, calls
+			if i == 0 {
+				batchOf = calls[:warmups]
+			}
+			got, err := batch([]side{ours, peer}[s], "VERSION", batchOf, 1)
+			if err != nil {
+				return line{}, err
+			}
+			each[s].join(got)
+		}
+		if i > 0 {
+			ratios = append(ratios, each[1].cpuEach()/each[0].cpuEach())
+			sum[0].join(each[0])
+			sum[1].join(each[1])
+		}
+	}
+	show := func(p phase) string { return fmt.Sprintf("%.2f ms", p.cpuEach()) }
+	return line{row: "1", what: what, load: "1 par", ours: show(sum[0]), peer: show(sum[1]),
+		got: median(ratios), unit: " x", bound: atLeast(5, 8)}, nil
+}

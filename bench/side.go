@@ -1,0 +1,216 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// side is one contestant, on a node of its own.
+type side interface {
+	// Node is where it runs.
+	Node() *node
+	// Call does one CNI command (ADD, DEL, ...) for a pod, by the worker.
+	Call(w *worker, command string, p *pod) error
+	// Settle returns when everything that earlier calls caused is done.
+	Settle() error
+}
+
+// worker executes programs on a thread of the node and adds up what they use.
+type worker struct{ cpu time.Duration }
+
+// run executes a program to its end, as a runtime does, and returns its
+// standard output.
+func (w *worker) run(env []string, stdin []byte, argv ...string) ([]byte, error) {
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = env, bytes.NewReader(stdin), &stdout, &stderr
+	err := cmd.Run()
+	if cmd.ProcessState != nil {
+		w.cpu += usage(cmd.ProcessState)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %s%s", strings.Join(argv, " "), err, stdout.Bytes(), stderr.Bytes())
+	}
+	return stdout.Bytes(), nil
+}
+
+// plugin is a side that is one CNI plugin.
+type plugin struct {
+	node   *node
+	path   string
+	conf   []byte
+	settle func() error // nil: a call leaves nothing to be done
+}
+
+func (p *plugin) Node() *node { return p.node }
+
+func (p *plugin) Settle() error {
+	if p.settle == nil {
+		return nil
+	}
+	return p.settle()
+}
+
+func (p *plugin) Call(w *worker, command string, pod *pod) error {
+	_, err := w.run(environ(command, filepath.Dir(p.path), pod), p.conf, p.path)
+	return err
+}
+
+// environ is what a runtime sets for a call.
+func environ(command, dir string, p *pod) []string {
+	return []string{
+		"PATH=" + os.Getenv("PATH"), "CNI_COMMAND=" + command, "CNI_PATH=" + dir, "CNI_IFNAME=eth0",
+		"CNI_CONTAINERID=" + p.container, "CNI_NETNS=" + p.netns,
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=bench;K8S_POD_NAME=" + p.name +
+			";K8S_POD_INFRA_CONTAINER_ID=" + p.container,
+	}
+}
+
+// pids are the daemons whose work counts.
+func pids(s side) []int {
+	var out []int
+	for _, d := range s.Node().daemons {
+		select {
+		case <-d.ended:
+		default:
+			out = append(out, d.pid())
+		}
+	}
+	return out
+}
+
+// batch does one command for every pod, par at a time. The processor time is
+// that of the plugins only.
+func batch(s side, command string, pods []*pod, par int) (phase, error) {
+	b := &batching{side: s, command: command, start: make(chan struct{}), work: make(chan *pod, len(pods))}
+	for _, p := range pods {
+		b.work <- p
+	}
+	close(b.work)
+	workers := min(par, len(pods))
+	b.ready.Add(workers)
+	ended := make(chan error, workers)
+	for range workers {
+		go func() { ended <- s.Node().inside(b.labour) }()
+	}
+	b.ready.Wait()
+	begun := time.Now()
+	close(b.start)
+	var errs []error
+	for range workers {
+		errs = append(errs, <-ended)
+	}
+	b.sum.wall = time.Since(begun)
+	return b.sum, errors.Join(errs...)
+}
+
+// logs are the ends of the daemons' logs, for an error message.
+func logs(n *node) string {
+	var out strings.Builder
+	for _, d := range n.daemons {
+		if text := tail(d.log); text != "" {
+			fmt.Fprintf(&out, "\n%s: %s", d.name, text)
+		}
+	}
+	return out.String()
+}
+
+// batching is a batch on its way.
+type batching struct {
+	side    side
+	command string
+	ready   sync.WaitGroup
+	start   chan struct{}
+	work    chan *pod
+
+	mu  sync.Mutex
+	sum phase
+}
+
+// labour is one worker: it takes pods until there are none, or one fails.
+func (b *batching) labour() error {
+	b.ready.Done()
+	<-b.start
+	w := &worker{}
+	var took []time.Duration
+	var err error
+	for p := range b.work {
+		begun := time.Now()
+		if err = b.side.Call(w, b.command, p); err != nil {
+			err = fmt.Errorf("%s %s: %w%s", b.command, p.name, err, logs(b.side.Node()))
+			break
+		}
+		took = append(took, time.Since(begun))
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sum.join(phase{took: took, cpu: w.cpu})
+	return err
+}
+
+// cycle attaches the pods and detaches them again, and measures both. Work
+// that a call leaves behind (in ovs-vswitchd, in a reaper) is waited for and
+// counted.
+func cycle(s side, pods []*pod, par int) (out sample, err error) {
+	if err := s.Settle(); err != nil { // the barrier before each run
+		return out, err
+	}
+	before, err := linksOf(s.Node())
+	if err != nil {
+		return out, err
+	}
+	s.Node().renew(pods)
+	if out.add, err = counted(s, "ADD", pods, par, s.Settle); err != nil {
+		return out, err
+	}
+	begun := time.Now()
+	out.del, err = counted(s, "DEL", pods, par, func() error {
+		err := errors.Join(s.Settle(), gone(s.Node(), before))
+		out.clean = time.Since(begun)
+		return err
+	})
+	return out, err
+}
+
+// counted is batch with the daemons' processor time until after has returned.
+func counted(s side, command string, pods []*pod, par int, after func() error) (phase, error) {
+	from, err := cpuOf(pids(s))
+	if err != nil {
+		return phase{}, err
+	}
+	sum, err := batch(s, command, pods, par)
+	if err := errors.Join(err, after()); err != nil {
+		return phase{}, err
+	}
+	to, err := cpuOf(pids(s))
+	sum.cpu += to - from
+	return sum, err
+}
+
+// gone waits until the node has no more interfaces than before.
+func gone(n *node, before int) error {
+	return n.inside(func() error {
+		return until(func() error {
+			now, err := links()
+			if err == nil && now > before {
+				err = fmt.Errorf("%d interfaces are left", now-before)
+			}
+			return err
+		})
+	})
+}
+
+func linksOf(n *node) (count int, err error) {
+	err = n.inside(func() error {
+		count, err = links()
+		return err
+	})
+	return count, err
+}

@@ -237,6 +237,16 @@ func (d *Driver) Flush(ctx context.Context) error {
 	}
 }
 
+// Tombstones is the number of host links that wait for the reaper; 0 when they
+// cannot be listed.
+func (d *Driver) Tombstones() int {
+	n, err := d.count(GroupTombstone)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 func (d *Driver) count(group uint32) (n int, err error) {
 	links, err := d.links(group)
 	return len(links), err

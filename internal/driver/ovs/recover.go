@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
@@ -234,7 +237,7 @@ func lengths(want []netip.Prefix, have []rtnl.Addr) []netip.Prefix {
 // routesOf leaves out the routes that the kernel makes of addresses.
 func routesOf(have []rtnl.Route) (rs []core.Route, gws []netip.Addr) {
 	for _, h := range have {
-		if h.Protocol == protoKernel || h.Dst.Addr().IsLinkLocalUnicast() || h.Dst.Addr().IsMulticast() {
+		if h.Protocol == unix.RTPROT_KERNEL || h.Dst.Addr().IsLinkLocalUnicast() || h.Dst.Addr().IsMulticast() {
 			continue
 		}
 		rs = append(rs, core.Route{Dst: h.Dst, GW: h.GW})
@@ -243,4 +246,31 @@ func routesOf(have []rtnl.Route) (rs []core.Route, gws []netip.Addr) {
 		}
 	}
 	return rs, gws
+}
+
+// qosOf is the inverse of Port for rates; a burst that is the default comes
+// back as none, which is the same request.
+func qosOf(st ovs.PortState) core.QoS {
+	q := core.QoS{EgressMbps: st.PolicingRate / kilo}
+	if _, def := policing(q); st.PolicingBurst != def {
+		q.EgressBurstMbit = st.PolicingBurst / kilo
+	}
+	if st.QoS == nil {
+		return q
+	}
+	num := func(m map[string]string, key string, unit int) int {
+		n, err := strconv.Atoi(m[key])
+		if err != nil {
+			return 0
+		}
+		return n / unit
+	}
+	other := st.QoS.Other
+	q.IngressMbps = num(other, "max-rate", mega)
+	if b := st.QoS.QueueOther["burst"]; q.IngressMbps > 0 && b != htb(q).QueueOther["burst"] {
+		q.IngressBurstMbit = num(st.QoS.QueueOther, "burst", mega)
+	}
+	q.LatencyMs, q.JitterMs = num(other, "latency", kilo), num(other, "jitter", kilo)
+	q.LimitPackets, q.LossPercent = num(other, "limit", 1), num(other, "loss", 1)
+	return q
 }

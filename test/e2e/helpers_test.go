@@ -6,14 +6,17 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sort"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/testbed"
 )
 
@@ -25,7 +28,8 @@ type runner interface {
 	Run(argv ...string) string
 }
 
-// startNode makes a node with objects (file name to YAML) and a ready agent.
+// startNode makes a node with objects (file name to YAML), a ready agent and
+// the gateways of its subnets, so that an inventory taken now is the base line.
 func startNode(t *testing.T, objects map[string]string, args ...string) *testbed.Node {
 	t.Helper()
 	n := testbed.New(t)
@@ -33,7 +37,39 @@ func startNode(t *testing.T, objects map[string]string, args ...string) *testbed
 		n.WriteObjects(name, yaml)
 	}
 	n.Agent(args...).WaitReady()
+	awaitGateways(t, n)
 	return n
+}
+
+// awaitGateways waits until every declared Subnet has its gateway: the agent
+// makes them after it is ready for pods, addresses last.
+func awaitGateways(t *testing.T, n *testbed.Node) {
+	t.Helper()
+	var subnets agent.SubnetList
+	require.NoError(t, json.Unmarshal([]byte(n.Fairlead("get", "subnets", "-o", "json")), &subnets))
+	eventually(t, func() string {
+		up := n.Run("ip", "-o", "addr", "show", "up")
+		for _, s := range subnets.Items {
+			for i, gw := range s.Gateways {
+				addr := fmt.Sprintf(" %s/%d ", gw, s.CIDRs[i].Bits())
+				if !s.Implied && !strings.Contains(up, addr) {
+					return "no gateway" + addr + "in: " + up
+				}
+			}
+		}
+		return ""
+	})
+}
+
+// eventually looks until what is missing is "". The time decides only how late
+// a failure is seen.
+func eventually(t *testing.T, missing func() string) {
+	t.Helper()
+	why := missing()
+	for end := time.Now().Add(30 * time.Second); why != "" && time.Now().Before(end); why = missing() {
+		time.Sleep(20 * time.Millisecond)
+	}
+	require.Empty(t, why)
 }
 
 // seed is a file of testdata.

@@ -70,7 +70,7 @@ type Driver struct {
 	detached map[string]time.Time // by host interface: its port was deleted then, and OVS may not have acted yet
 }
 
-var _ driver.Driver = (*Driver)(nil)
+var _ driver.Starter = (*Driver)(nil)
 
 // New makes the driver. Run must run for what was detached to disappear.
 func New(cfg Config) *Driver {
@@ -87,12 +87,43 @@ func New(cfg Config) *Driver {
 // core.ErrExists if a name is taken by somebody else, who is left alone;
 // core.ErrNetnsGone, core.ErrUnavailable as their names say.
 func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
+	l, settled, err := d.Start(ctx, s)
+	if err == nil {
+		err = settled(ctx)
+	}
+	if err != nil {
+		return core.Link{}, err
+	}
+	return l, nil
+}
+
+// Start implements driver.Starter: what it leaves to settled is the wait for
+// the OpenFlow port, which grows with the number of ports of the bridge.
+func (d *Driver) Start(ctx context.Context, s core.Spec) (core.Link, func(context.Context) error, error) {
 	defer d.locks.lock(s.HostIf)()
 	l, err := d.attach(ctx, s)
 	if err != nil {
-		return core.Link{}, fmt.Errorf("attach %s: %w", s.Key, err)
+		return core.Link{}, nil, fmt.Errorf("attach %s: %w", s.Key, err)
 	}
-	return l, nil
+	return l, func(ctx context.Context) error { return d.settled(ctx, s, l.MAC) }, nil
+}
+
+// settled waits until the switch forwards for the interface and tells the
+// neighbours.
+func (d *Driver) settled(ctx context.Context, s core.Spec, mac core.MAC) error {
+	if err := d.forwards(ctx, s.HostIf); err != nil {
+		return fmt.Errorf("attach %s: %w", s.Key, err)
+	}
+	d.announce(ctx, s, mac)
+	return nil
+}
+
+func (d *Driver) forwards(ctx context.Context, name string) error {
+	done := driver.Time(ctx, "ovs.ofport")
+	_, err := d.cfg.OVS.WaitPort(ctx, name)
+	done(err)
+	fail.Here("ovs.ofport")
+	return err
 }
 
 func (d *Driver) attach(ctx context.Context, s core.Spec) (core.Link, error) {
@@ -137,13 +168,12 @@ func (a attachment) veth(ctx context.Context) (core.Link, error) {
 	// The switch and the pod have nothing to do with each other until the end.
 	var wg sync.WaitGroup
 	var swErr error
-	wg.Go(func() { swErr = a.port(ctx) })
+	wg.Go(func() { swErr = a.addPort(ctx) })
 	far, podErr := a.configure(ctx, near.PeerIndex)
 	wg.Wait()
 	if err := errors.Join(swErr, podErr); err != nil {
 		return core.Link{}, err
 	}
-	a.announce(ctx, far.MAC)
 	return a.link(far), nil
 }
 
@@ -225,35 +255,33 @@ func (a attachment) wanted() rtnl.Veth {
 	}
 }
 
-// port makes the switch's port and waits until the switch has taken it.
-func (a attachment) port(ctx context.Context) error {
+// addPort commits the switch's port; the switch acts on a new one later, when
+// it numbers it. Nothing tells when it has acted on a changed one, but Settle.
+func (a attachment) addPort(ctx context.Context) error {
 	p, _ := Port(a.spec)
 	_, existed := a.driver.cfg.OVS.PortByName(p.Name)
 	done := driver.Time(ctx, "ovs.txn")
 	err := a.driver.cfg.OVS.AddPort(ctx, p)
-	done(err)
-	if err != nil {
-		return err
-	}
 	fail.Here("ovs.txn")
-	done = driver.Time(ctx, "ovs.ofport")
-	_, err = a.driver.cfg.OVS.WaitPort(ctx, p.Name)
-	if err == nil && existed { // its number says nothing about a change
+	if err == nil && existed {
 		err = a.driver.cfg.OVS.Settle(ctx)
 	}
 	done(err)
-	fail.Here("ovs.ofport")
 	return err
 }
 
 // announce is a courtesy to neighbours that knew the address elsewhere; the
 // interface works without, so a failure is only logged.
-func (a attachment) announce(ctx context.Context, mac core.MAC) {
+func (d *Driver) announce(ctx context.Context, s core.Spec, mac core.MAC) {
 	done := driver.Time(ctx, "ovs.announce")
-	err := rtnl.Announce(a.pod, a.spec.Key.IfName, mac, a.spec.Addrs)
+	pod, err := netns.Verify(s.Netns)
+	if err == nil {
+		err = rtnl.Announce(pod, s.Key.IfName, mac, s.Addrs)
+		_ = pod.Close()
+	}
 	done(err)
 	if err != nil {
-		a.driver.log.Warn("announcement failed", "key", a.spec.Key, "error", err)
+		d.log.Warn("announcement failed", "key", s.Key, "error", err)
 	}
 }
 

@@ -42,7 +42,6 @@ func (a attachment) internal(ctx context.Context) (core.Link, error) {
 	if err != nil {
 		return core.Link{}, err
 	}
-	a.announce(ctx, far.MAC)
 	return a.link(far), nil
 }
 
@@ -86,7 +85,10 @@ func (a attachment) outside(ctx context.Context, moved bool) (l rtnl.Link, err e
 			return l, err
 		}
 	}
-	if err := a.port(ctx); err != nil {
+	if err := a.addPort(ctx); err != nil {
+		return l, err
+	}
+	if err := a.driver.forwards(ctx, a.spec.HostIf); err != nil {
 		return l, err
 	}
 	l, err = c.LinkByName(a.spec.HostIf)

@@ -75,7 +75,10 @@ func (d *Driver) readd(ctx context.Context, s core.Spec) error {
 // reattach makes an internal port anew if its device went with the database
 // row or with ovs-vswitchd.
 func (d *Driver) reattach(ctx context.Context, s core.Spec) error {
-	_, err := d.attach(ctx, s)
+	l, err := d.attach(ctx, s)
+	if err == nil {
+		err = d.settled(ctx, s, l.MAC)
+	}
 	if errors.Is(err, core.ErrNetnsGone) {
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -178,6 +179,35 @@ func leases(t *testing.T, dataDir string) (out []string) {
 
 // clearCounters lets host-local begin with its first address again.
 func clearCounters(t *testing.T, dataDir string) { require.NoError(t, os.RemoveAll(dataDir)) }
+
+// A `default-route` step moves the default route after the chain; with the
+// result that cniconf settles, plugin and driver still find all in order.
+func TestCheckKnowsAMovedDefaultRoute(t *testing.T) {
+	_, d := host(t)
+	ns, id := pod(t)
+	specs, links := attachChain(t, d, id, bridgeNet(t.TempDir()), upstreamDir(t))
+	for _, moved := range []struct {
+		link string
+		gw   netip.Addr
+		line []string
+	}{
+		{"net1", netip.MustParseAddr("10.88.0.77"), []string{"route", "replace", "default", "via", "10.88.0.77"}},
+		{"eth9", netip.MustParseAddr("192.0.2.1"), []string{"route", "del", "default"}},
+	} {
+		ip(t, ns, moved.line...)
+		require.ErrorIs(t, checkBoth(t, d, specs, links), core.ErrDrift)
+		settled, err := cniconf.Result(append(links, core.Link{
+			IfName: moved.link, Routes: []core.Route{{Dst: netip.MustParsePrefix("0.0.0.0/0"), GW: moved.gw}},
+		}), id.Path, "1.0.0")
+		require.NoError(t, err)
+		for i := range specs {
+			specs[i].Exec.Prev = settled
+		}
+		require.NoError(t, checkBoth(t, d, specs, links))
+	}
+	require.NoError(t, d.Detach(t.Context(), specs[1]))
+	require.NoError(t, d.Detach(t.Context(), specs[0]))
+}
 
 // A namespace that died with its pod: everything outside is freed.
 func TestDetachWithoutNamespaceFreesTheLease(t *testing.T) {

@@ -331,7 +331,11 @@ func (a *addition) prev(i int) (json.RawMessage, error) {
 	return a.chainResult(i-1, a.rec.Specs[i].Exec.CNIVersion)
 }
 
-func sameChain(a, b core.Spec) bool { return a.Network == b.Network && a.Key == b.Key }
+// sameChain tells that b is the next step of a's chain. A default-route step
+// bears the network's name and is no plugin of it: it has no result.
+func sameChain(a, b core.Spec) bool {
+	return a.Network == b.Network && a.Key == b.Key && b.Driver != "defroute"
+}
 
 // chainResult is the result of the chain up to and including step i.
 func (a *addition) chainResult(i int, version string) (json.RawMessage, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/driver/defroute"
 	"github.com/fairlead/fairlead/internal/driver/exec"
 	"github.com/fairlead/fairlead/internal/fail"
 	"github.com/fairlead/fairlead/internal/plan"
@@ -333,8 +334,10 @@ func (a *addition) prev(i int) (json.RawMessage, error) {
 
 // sameChain tells that b is the next step of a's chain. A default-route step
 // bears the network's name and is no plugin of it: it has no result.
+// sameChain tells that b goes on where a left off. A default-route step has
+// its network's name too and is no part of the chain: no plugin knows it.
 func sameChain(a, b core.Spec) bool {
-	return a.Network == b.Network && a.Key == b.Key && b.Driver != "defroute"
+	return a.Network == b.Network && a.Key == b.Key && a.Driver != defroute.Name && b.Driver != defroute.Name
 }
 
 // chainResult is the result of the chain up to and including step i.
@@ -379,19 +382,33 @@ func (a *addition) finish(ctx context.Context) error {
 	return err
 }
 
-// sealChains gives every foreign plugin the final result of its chain: that is
-// the prevResult CHECK and DEL are to get (CNI spec 1.1, section 4).
+// sealChains gives every foreign plugin the final result of its chain, as the
+// default routes of the whole pod left it: that is the prevResult CHECK and DEL
+// are to get (CNI spec 1.1, section 4).
 func (a *addition) sealChains() error {
-	last := len(a.rec.Specs) - 1
-	for i := last; i >= 0; i-- {
-		s := &a.rec.Specs[i]
-		if i == len(a.rec.Specs)-1 || !sameChain(*s, a.rec.Specs[i+1]) {
-			last = i
+	specs := a.rec.Specs
+	for from := 0; from < len(specs); {
+		to := from + 1
+		for to < len(specs) && sameChain(specs[from], specs[to]) {
+			to++
 		}
+		if err := a.seal(from, to); err != nil {
+			return err
+		}
+		from = to
+	}
+	return nil
+}
+
+// seal completes the foreign plugins of one chain, specs[from:to].
+func (a *addition) seal(from, to int) error {
+	links := append(slices.Clone(a.rec.Links[from:to]), a.routeLinks()...)
+	for i := from; i < to; i++ {
+		s := &a.rec.Specs[i]
 		if s.Exec == nil {
 			continue
 		}
-		final, err := a.chainResult(last, s.Exec.CNIVersion)
+		final, err := cniconf.Result(links, a.rec.Netns.Path, s.Exec.CNIVersion)
 		if err != nil {
 			return err
 		}
@@ -402,14 +419,26 @@ func (a *addition) sealChains() error {
 	return nil
 }
 
-// defaultLinks are the links of the default network, in order, and those of
-// default-route steps, which settle who has the default route.
-func (a *addition) defaultLinks() []core.Link {
+// routeLinks are the links of default-route steps, which settle who of a pod's
+// networks has the default route.
+func (a *addition) routeLinks() []core.Link {
 	var out []core.Link
 	for i, s := range a.rec.Specs {
-		if s.Default || s.Driver == "defroute" {
+		if s.Driver == defroute.Name {
 			out = append(out, a.rec.Links[i])
 		}
 	}
 	return out
+}
+
+// defaultLinks are what the runtime's result is made of: the links of the
+// default network, in order, and the default routes.
+func (a *addition) defaultLinks() []core.Link {
+	var out []core.Link
+	for i, s := range a.rec.Specs {
+		if s.Default && s.Driver != defroute.Name {
+			out = append(out, a.rec.Links[i])
+		}
+	}
+	return append(out, a.routeLinks()...)
 }

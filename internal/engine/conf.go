@@ -3,6 +3,7 @@ package engine
 import (
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
@@ -51,9 +52,18 @@ func (e *Engine) confExecs(req core.Request) []core.Exec {
 			}
 			out = append(out, core.Exec{
 				Type: p.Type, CNIVersion: chain.CNIVersion, Conf: conf, Network: chain.Name,
-				Path: append(append([]string(nil), e.Node.BinDirs...), req.Path...), DisableGC: chain.DisableGC,
+				Path: e.binPath(req), DisableGC: chain.DisableGC,
 			})
 		}
 	}
 	return out
+}
+
+// binPath is where foreign plugins are searched, in plan's order.
+func (e *Engine) binPath(req core.Request) []string {
+	path := slices.Clone(e.Node.BinDirs)
+	if req.Conf.BinDir != "" {
+		path = append(path, req.Conf.BinDir)
+	}
+	return append(path, req.Path...)
 }

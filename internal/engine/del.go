@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -167,21 +168,37 @@ func (e *Engine) delUnknown(ctx context.Context, req core.Request) {
 	if req.Key.Container == "" || req.Key.IfName == "" {
 		return
 	}
-	specs := []core.Spec{{Key: req.Key, Driver: "ovs", HostIf: plan.HostIf(req.Key), Netns: core.Netns{Path: req.Netns}}}
+	ns := e.unknownNetns(req)
+	specs := []core.Spec{{Key: req.Key, Driver: "ovs", HostIf: plan.HostIf(req.Key), Netns: ns}}
 	for _, w := range wants {
 		key := core.Key{Container: req.Key.Container, IfName: w.IfName}
 		for _, s := range w.Steps {
 			if s.Exec != nil {
-				specs = append(specs, core.Spec{Key: key, Driver: "exec", Exec: s.Exec, Pod: req.Pod, Netns: core.Netns{Path: req.Netns}})
+				specs = append(specs, core.Spec{Key: key, Driver: "exec", Exec: s.Exec, Pod: req.Pod, Netns: ns})
 			} else if key != req.Key {
-				specs = append(specs, core.Spec{Key: key, Driver: "ovs", HostIf: plan.HostIf(key), Netns: core.Netns{Path: req.Netns}})
+				specs = append(specs, core.Spec{Key: key, Driver: "ovs", HostIf: plan.HostIf(key), Netns: ns})
 			}
 		}
 	}
-	rec := core.Record{Key: req.Key, Specs: specs, Begun: len(specs)}
-	for i := len(rec.Specs) - 1; i >= 0; i-- {
-		if err := e.Drivers[rec.Specs[i].Driver].Detach(ctx, rec.Specs[i]); err != nil {
+	for _, s := range slices.Backward(specs) {
+		if err := e.Drivers[s.Driver].Detach(ctx, s); err != nil {
 			e.Log.Info("DEL of an unknown container: best effort failed", "container", req.Key.Container, "err", err)
 		}
 	}
+}
+
+// unknownNetns is the namespace a DEL names, unless it is the host's or one
+// that a recorded container lives in: a path can be reused, and without a
+// record there is no cookie to prove whose it is.
+func (e *Engine) unknownNetns(req core.Request) core.Netns {
+	ns, err := e.identify(req.Netns)
+	if err != nil {
+		return core.Netns{}
+	}
+	for _, rec := range e.Journal.Records() {
+		if rec.Netns.Cookie == ns.Cookie && rec.Netns.BootID == ns.BootID && rec.Key.Container != req.Key.Container {
+			return core.Netns{}
+		}
+	}
+	return ns
 }

@@ -371,6 +371,9 @@ func (r *resolution) args(n *network) string {
 }
 
 func (r *resolution) exec(n *network, p core.Plugin, rc map[string]json.RawMessage) (*core.Exec, error) {
+	if ipam := ipamType(p); core.OwnType(ipam) {
+		return nil, core.Errorf(core.CodeConfig, "%s: plugin %q has ipam.type %q: addresses for other plugins are not served", n.field(), p.Type, ipam)
+	}
 	conf, err := cniconf.PluginConf(n.chain, p, cniconf.Inject{
 		RuntimeConfig: rc, CNIArgs: n.elem.cniArgs, DeviceID: n.elem.deviceID,
 	})
@@ -385,4 +388,17 @@ func (r *resolution) exec(n *network, p core.Plugin, rc map[string]json.RawMessa
 		x.Path = slices.Insert(x.Path, 0, r.conf.BinDir)
 	}
 	return x, nil
+}
+
+// ipamType is the plugin that p calls for addresses, "" for none.
+func ipamType(p core.Plugin) string {
+	var conf struct {
+		IPAM struct {
+			Type string `json:"type"`
+		} `json:"ipam"`
+	}
+	if json.Unmarshal(p.Raw, &conf) != nil {
+		return "" // an ipam of another form is the plugin's own affair
+	}
+	return conf.IPAM.Type
 }

@@ -108,16 +108,23 @@ func Decode(in cni.Request) (core.Request, error) {
 		Netns: in.Netns, RawArgs: in.Args, Path: filepath.SplitList(in.Path),
 	}
 	var err error
-	if req.Conf, err = cniconf.Parse(in.Config); err != nil {
+	// DEL needs only the journal: what else came with it may be broken or gone.
+	if req.Conf, err = cniconf.Parse(in.Config); err != nil && req.Op != core.Del {
 		return req, err
 	}
-	if req.Args, err = cniconf.ParseArgs(in.Args); err != nil {
+	if req.Args, err = cniconf.ParseArgs(in.Args); err != nil && req.Op != core.Del {
 		return req, err
+	}
+	if req.Conf.Type != "" && !core.OwnType(req.Conf.Type) {
+		return req, core.Errorf(core.CodeConfig, "type %q asks for addresses only (ipam.type): that is not served", req.Conf.Type)
 	}
 	if req.Op == core.GC || req.Op == core.Status {
 		return req, nil
 	}
 	req.Pod = core.Pod{Namespace: req.Args["K8S_POD_NAMESPACE"], Name: req.Args["K8S_POD_NAME"], UID: req.Args["K8S_POD_UID"]}
+	if req.Op == core.Del && validateNetns(req.Netns) != nil {
+		req.Netns = "" // a DEL without namespace works; one in a stranger's must not
+	}
 	return req, validate(req)
 }
 
@@ -132,11 +139,11 @@ func validate(req core.Request) error {
 	if err := utils.ValidateInterfaceName(req.Key.IfName); err != nil {
 		return &core.Error{Code: core.CodeEnv, Msg: "CNI_IFNAME " + err.Msg, Details: err.Details}
 	}
+	if req.Op == core.Del {
+		return nil // nothing else is used: the journal knows the rest
+	}
 	if err := validatePod(req.Pod); err != nil {
 		return err
-	}
-	if req.Netns == "" && req.Op == core.Del {
-		return nil
 	}
 	return validateNetns(req.Netns)
 }

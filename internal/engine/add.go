@@ -294,8 +294,9 @@ func (a *addition) start(ctx context.Context, d driver.Driver, s core.Spec) (cor
 		return d.Attach(ctx, s)
 	}
 	link, settled, err := st.Start(ctx, s)
-	if err == nil && settled != nil {
-		a.settle = append(a.settle, settled)
+	if err == nil {
+		timer := a.trace.timer(s.Key.IfName)
+		a.settle = append(a.settle, func(ctx context.Context) error { return settled(driver.WithTimer(ctx, timer)) })
 	}
 	return link, err
 }
@@ -372,13 +373,13 @@ func (a *addition) commit(ctx context.Context) error {
 func (a *addition) finish(ctx context.Context) error {
 	errs := make(chan error, len(a.settle))
 	for _, settled := range a.settle {
-		go func() { errs <- settled(driver.WithTimer(ctx, a.trace.timer(a.req.Key.IfName))) }()
+		go func() { errs <- settled(ctx) }()
 	}
 	err := a.trace.timed("journal.commit", func() error { return a.e.Journal.Commit(ctx, a.rec) })
 	for range a.settle {
 		err = errors.Join(err, <-errs)
 	}
-	a.rec.Timeline = a.trace.timeline()
+	a.e.timelines.Store(a.rec.Key, a.trace.timeline())
 	return err
 }
 

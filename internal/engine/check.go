@@ -2,9 +2,11 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/cniconf"
@@ -28,10 +30,20 @@ func (e *Engine) Check(ctx context.Context, req core.Request) error {
 	}
 	err = e.checkRecord(ctx, rec, req)
 	e.Observer.OpDone(core.Check, rec.Specs[0].Driver, time.Since(start), err)
-	if err != nil {
-		return core.WithCode(core.CodeDrift, "CHECK "+rec.Key.String(), err)
+	return checkError(rec.Key, err)
+}
+
+// checkError says drift only where a difference was seen: what could not be
+// looked at (OVSDB away) has the code of its own cause.
+func checkError(key core.Key, err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	code := core.CodeOf(err)
+	if errors.Is(err, core.ErrDrift) {
+		code = core.CodeDrift
+	}
+	return &core.Error{Code: code, Msg: "CHECK " + key.String(), Details: err.Error(), Err: err}
 }
 
 func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Request) error {
@@ -49,12 +61,49 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 		errs = append(errs, checkPrev(req.Conf, rec))
 	}
 	for i, s := range rec.Specs {
-		if err := e.Drivers[s.Driver].Check(ctx, s, rec.Links[i]); err != nil {
+		if err := e.Drivers[s.Driver].Check(ctx, finalSpec(rec, i, req.Conf.PrevResult), rec.Links[i]); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	errs = append(errs, e.checkGateways(ctx, rec))
 	return errors.Join(errs...)
+}
+
+// finalSpec is what our own interface must be like after the plugins behind it
+// in its chain had their turn: `tuning` changes MAC and MTU, others add routes.
+// Those of our own list are in the record, those of the runtime's list in its
+// prevResult.
+func finalSpec(rec core.Record, i int, prev json.RawMessage) core.Spec {
+	s := rec.Specs[i]
+	if s.Exec != nil {
+		return s
+	}
+	for j := i + 1; j < len(rec.Specs) && sameChain(rec.Specs[j], s); j++ {
+		s = overlay(s, rec.Links[j])
+	}
+	if prev != nil && s.Key == rec.Key {
+		if link, err := cniconf.LinkFromResult(prev, s.Key.IfName); err == nil {
+			s = overlay(s, link)
+		}
+	}
+	return s
+}
+
+// overlay lays what a later plugin says over a Spec.
+func overlay(s core.Spec, l core.Link) core.Spec {
+	if len(l.MAC) > 0 {
+		s.MAC = l.MAC
+	}
+	if l.MTU > 0 {
+		s.MTU = l.MTU
+	}
+	s.Routes = slices.Clone(s.Routes)
+	for _, r := range l.Routes {
+		if !slices.ContainsFunc(s.Routes, func(have core.Route) bool { return have.Dst == r.Dst }) {
+			s.Routes = append(s.Routes, r)
+		}
+	}
+	return s
 }
 
 // checkPrev compares the addresses the runtime believes in with the record's.

@@ -137,6 +137,7 @@ func (e *Engine) forget(ctx context.Context, rec *core.Record) error {
 		e.IPAM.Release(l)
 	}
 	rec.Leases = nil
+	e.timelines.Delete(rec.Key)
 	return nil
 }
 

@@ -69,6 +69,9 @@ type Engine struct {
 	queue    *queue
 	inflight atomic.Int64
 	retry    chan struct{} // wakes the background worker
+	// timelines are those of this process's ADDs, complete: the record's own
+	// was written when its last steps were still under way.
+	timelines sync.Map // core.Key -> []core.Timing
 }
 
 // New makes an engine. Call Recover once before the first request.
@@ -78,6 +81,14 @@ func New(c Config) *Engine {
 
 // InFlight is the number of operations that are running or waiting.
 func (e *Engine) InFlight() int { return int(e.inflight.Load()) }
+
+// Timeline is that of the ADD which made rec.
+func (e *Engine) Timeline(rec core.Record) []core.Timing {
+	if t, ok := e.timelines.Load(rec.Key); ok {
+		return t.([]core.Timing)
+	}
+	return rec.Timeline
+}
 
 // Kick makes the background worker look at once for unfinished work, e.g.
 // after OVSDB came back.

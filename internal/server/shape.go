@@ -35,7 +35,7 @@ func (s *Server) attachment(rec core.Record) agent.Attachment {
 	a := agent.Attachment{
 		Container: rec.Key.Container, IfName: rec.Key.IfName, Network: rec.Network, Netns: rec.Netns.Path,
 		Phase: string(rec.Phase), Delivered: rec.Delivered, Orphan: rec.Orphan, Error: rec.Error,
-		Created: rec.Created, Interfaces: interfaces(rec), Timeline: steps(rec.Timeline),
+		Created: rec.Created, Interfaces: interfaces(rec), Timeline: steps(s.Engine.Timeline(rec)),
 	}
 	for i := range a.Interfaces {
 		if a.Interfaces[i].HostIf == "" {

@@ -11,39 +11,43 @@ type metric struct {
 	what  string
 	value func(sample) float64
 	show  func(sample) string
-	speed bool // a large value is good; the ratio is ours/peer, not peer/ours
+	peer  int  // index in contest.sides of whom ours is compared with
+	speed bool // a large value is good
+	above bool // the ratio says how far ours is above the peer, a floor
+	floor bool // what the floor does for it is the least
 	bound bound
 	from  int // the least number of calls in parallel at which it is meant
 }
 
-// ratio is above 1 when ours is better, unless the bound says atMost: then it
-// is how much worse than the floor ours is.
+// ratio is above 1 when ours is better, or, above a floor, when ours is worse.
 func (m metric) ratio(ours, peer sample) float64 {
-	if m.speed != m.bound.atMost {
+	if m.speed != m.above {
 		return m.value(ours) / m.value(peer)
 	}
 	return m.value(peer) / m.value(ours)
 }
 
-// contest is one case of a row: ours and a peer do the same work in turns.
+// contest is one case of a row: all sides do the same work in turns. Ours is
+// the first.
 type contest struct {
-	ours, peer side
-	load       string
-	pods       int // how many each run attaches
-	par        int // calls at a time
-	rounds     int
-	metrics    []metric
+	sides   []side
+	floor   int // index of the side that does the least, for metrics that ask for it
+	load    string
+	pods    int // how many each run attaches
+	par     int // calls at a time
+	rounds  int
+	metrics []metric
 }
 
 // warmups is how many pods each side attaches unmeasured before a contest.
 const warmups = 2
 
 // round is A B A B: two runs of each side, in turns.
-type round struct{ ours, peer sample }
+type round []sample
 
 // run measures the contest and gives one line for each metric.
 func (c contest) run() ([]line, error) {
-	for _, s := range []side{c.ours, c.peer} {
+	for _, s := range c.sides {
 		if _, err := cycle(s, pick(s, warmups), 1); err != nil {
 			return nil, fmt.Errorf("warm-up: %w", err)
 		}
@@ -59,17 +63,15 @@ func (c contest) run() ([]line, error) {
 	return c.lines(rounds), nil
 }
 
-func (c contest) round() (r round, err error) {
+func (c contest) round() (round, error) {
+	r := make(round, len(c.sides))
 	for range 2 {
-		for _, turn := range []struct {
-			s   side
-			sum *sample
-		}{{c.ours, &r.ours}, {c.peer, &r.peer}} {
-			got, err := cycle(turn.s, pick(turn.s, c.pods), c.par)
+		for i, s := range c.sides {
+			got, err := cycle(s, pick(s, c.pods), c.par)
 			if err != nil {
-				return r, err
+				return nil, err
 			}
-			turn.sum.join(got)
+			r[i].join(got)
 		}
 	}
 	return r, nil
@@ -82,24 +84,34 @@ func pick(s side, count int) []*pod {
 }
 
 func (c contest) lines(rounds []round) []line {
-	var all round
+	all := make(round, len(c.sides))
 	for _, r := range rounds {
-		all.ours.join(r.ours)
-		all.peer.join(r.peer)
+		for i := range r {
+			all[i].join(r[i])
+		}
 	}
 	var out []line
 	for _, m := range c.metrics {
 		if c.par < m.from {
 			continue
 		}
-		var ratios []float64
-		for _, r := range rounds {
-			ratios = append(ratios, m.ratio(r.ours, r.peer))
+		l := line{row: m.row, what: m.what, load: c.load, ours: m.show(all[0]), peer: m.show(all[m.peer]),
+			got: medianRatio(rounds, m, 0), unit: " x", bound: m.bound}
+		if m.floor {
+			l.floor = figure(medianRatio(rounds, m, c.floor), l.unit)
 		}
-		out = append(out, line{row: m.row, what: m.what, load: c.load, ours: m.show(all.ours), peer: m.show(all.peer),
-			got: median(ratios), unit: " x", bound: m.bound})
+		out = append(out, l)
 	}
 	return out
+}
+
+// medianRatio is the median of the rounds' ratios of one side to the peer.
+func medianRatio(rounds []round, m metric, side int) float64 {
+	var ratios []float64
+	for _, r := range rounds {
+		ratios = append(ratios, m.ratio(r[side], r[m.peer]))
+	}
+	return median(ratios)
 }
 
 // stand attaches the node's first pods, which then stay.

@@ -9,30 +9,6 @@ import (
 	"time"
 )
 
-// floorRow is row 11. The floor commits as often as ours makes a caller wait,
-// which is counted first.
-func floorRow(b *bench) (lines []line, err error) {
-	what := "ADD / floor"
-	metrics := []metric{addTime("11", what, atMost(1.5, 1.5)), addCPU("11", what, bound{atMost: true}), addRate("11", what, bound{atMost: true})}
-	metrics[1].bound, metrics[2].bound = bound{}, bound{}
-	ours, err := b.ours(allPods, plainSubnet, "/var/lib/fairlead")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, ours.node.close()) }()
-	commits, err := ours.commitsPerAdd()
-	if err != nil {
-		return nil, err
-	}
-	b.note("row 11: ours makes %.1f journal transactions for an ADD, one at a time; the floor waits for %d, of two fdatasync each", commits, int(commits))
-	floor, err := b.floorSide(allPods, int(commits))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, floor.node.close()) }()
-	return b.climb(ours, floor, []int{0, standing}, metrics)
-}
-
 // commitsPerAdd attaches a few pods one after the other and counts.
 func (f *fairlead) commitsPerAdd() (float64, error) {
 	pods := pick(f, 10)
@@ -55,22 +31,28 @@ func (f *fairlead) commitsPerAdd() (float64, error) {
 // journalRow is row 10: the same agent with its journal on disk and in memory,
 // then killed amid its work.
 func journalRow(b *bench) (lines []line, err error) {
+	disk, err := b.ours(mostPods, plainSubnet, "/var/lib/fairlead")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, disk.node.close()) }()
+	memory, err := b.ours(mostPods, plainSubnet, "/run/fairlead-state")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, memory.node.close()) }()
 	what := "journal on disk / in memory, ADD"
-	limit := atMost(1.15, 1.15)
-	metrics := []metric{addTime("10", what, limit), addRate("10", what, limit)}
+	metrics := []metric{addTime("10", what, atMost(1.15, 1.15)), addRate("10", what, atMost(1.15, 1.15))}
 	metrics[1].from = 10
-	err = duel(func() (*fairlead, error) { return b.ours(mostPods, plainSubnet, "/var/lib/fairlead") },
-		func() (*fairlead, error) { return b.ours(mostPods, plainSubnet, "/run/fairlead-state") },
-		func(disk, memory *fairlead) error {
-			lines, err = b.climb(disk, memory, []int{0}, metrics)
-			if err != nil {
-				return err
-			}
-			killed, err := b.killed(disk)
-			lines = append(lines, killed)
-			return err
-		})
-	return lines, err
+	for i := range metrics {
+		metrics[i].above = true
+	}
+	lines, err = b.climb(contest{sides: []side{disk, memory}, metrics: against(1, metrics)}, 0)
+	if err != nil {
+		return lines, err
+	}
+	killed, err := b.killed(disk)
+	return append(lines, killed), err
 }
 
 // killed ends the agent with 50 ADDs in flight, starts it again, retries half

@@ -15,7 +15,6 @@ var ladder = []struct{ par, pods, quick int }{{1, 20, 6}, {10, 60, 20}, {50, 100
 // mostPods is what every rung needs beside the standing ones.
 const mostPods = 100
 
-// oneOf names a gate: a plain ratio.
 func atLeast(gate, target float64) bound { return bound{gate: gate, target: target} }
 func atMost(gate, target float64) bound  { return bound{gate: gate, target: target, atMost: true} }
 
@@ -56,16 +55,16 @@ func delMetrics() []metric {
 }
 
 // climb runs a contest on every rung, with no ports there and with many.
-func (b *bench) climb(ours, peer side, ports []int, metrics []metric) (lines []line, err error) {
+func (b *bench) climb(c contest, ports ...int) (lines []line, err error) {
+	c.rounds = b.rounds
 	for _, there := range ports {
-		for _, s := range []side{ours, peer} {
+		for _, s := range c.sides {
 			if err := stand(s, there); err != nil {
 				return lines, fmt.Errorf("attach %d standing pods: %w", there, err)
 			}
 		}
 		for _, r := range ladder {
-			c := contest{ours: ours, peer: peer, par: r.par, pods: r.pods, rounds: b.rounds, metrics: metrics,
-				load: fmt.Sprintf("%d par, %d ports", r.par, there)}
+			c.par, c.pods, c.load = r.par, r.pods, fmt.Sprintf("%d par, %d ports", r.par, there)
 			if b.quick {
 				c.pods = r.quick
 			}
@@ -79,57 +78,79 @@ func (b *bench) climb(ours, peer side, ports []int, metrics []metric) (lines []l
 	return lines, nil
 }
 
-// duel makes both sides, runs what is given and ends their nodes.
-func duel[A, B side](makeA func() (A, error), makeB func() (B, error), f func(A, B) error) (err error) {
-	a, err := makeA()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, a.Node().close()) }()
-	p, err := makeB()
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.Node().close()) }()
-	return f(a, p)
-}
-
 const allPods = standing + mostPods
 
-// bridgeRow is row 2, and row 7 by the same pods.
+// bridgeRow is row 2, row 7 by the same pods, and row 11, whose floor shows
+// what is possible in the two others.
 func bridgeRow(b *bench) (lines []line, err error) {
+	ours, err := b.ours(allPods, plainSubnet, "/var/lib/fairlead")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, ours.node.close()) }()
+	peer, err := b.bridgeSide(allPods)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, peer.node.close()) }()
+	commits, err := ours.commitsPerAdd()
+	if err != nil {
+		return nil, err
+	}
+	b.note("row 11: ours makes %.1f journal transactions for an ADD, one at a time; the floor waits for %d, of two fdatasync each", commits, int(commits))
+	floor, err := b.floorSide(allPods, int(commits))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, floor.node.close()) }()
+	started, err := b.processes(ours, peer, "bridge + host-local")
+	if err != nil {
+		return nil, err
+	}
+	lines, err = b.climb(contest{sides: []side{ours, peer, floor}, floor: 2, metrics: bridgeMetrics()}, 0, standing)
+	return append(started, lines...), err
+}
+
+func bridgeMetrics() []metric {
 	what := "veth + IPAM ADD / bridge + host-local"
-	metrics := append([]metric{addTime("2", what, atLeast(2, 3)), addCPU("2", what, atLeast(2.5, 3)),
-		addRate("2", what, atLeast(2.5, 3))}, delMetrics()...)
-	metrics[2].from = 10 // one at a time the rate is the p50 in other words
-	err = duel(func() (*fairlead, error) { return b.ours(allPods, plainSubnet, "/var/lib/fairlead") },
-		func() (*plugin, error) { return b.bridgeSide(allPods) },
-		func(ours *fairlead, peer *plugin) error {
-			started, err := b.processes(ours, peer, "bridge + host-local")
-			if err != nil {
-				return err
-			}
-			lines, err = b.climb(ours, peer, []int{0, standing}, metrics)
-			lines = append(started, lines...)
-			return err
-		})
-	return lines, err
+	out := []metric{addTime("2", what, atLeast(2, 3)), addCPU("2", what, atLeast(2.5, 3)), addRate("2", what, atLeast(2.5, 3))}
+	out[2].from = 10 // one at a time the rate is the p50 in other words
+	for i := range out {
+		out[i].floor = true
+	}
+	least := []metric{addTime("11", "ADD / floor", atMost(1.5, 1.5)), addCPU("11", "ADD / floor", bound{}), addRate("11", "ADD / floor", bound{})}
+	for i := range least {
+		least[i].above = true
+	}
+	return append(against(1, append(out, delMetrics()...)), against(2, least)...)
+}
+
+// against sets whom ours is compared with.
+func against(peer int, metrics []metric) []metric {
+	for i := range metrics {
+		metrics[i].peer = peer
+	}
+	return metrics
 }
 
 // vlanRow is row 5.
 func vlanRow(b *bench) (lines []line, err error) {
+	ours, err := b.ours(allPods, vlanSubnet, "/var/lib/fairlead")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, ours.node.close()) }()
+	peer, err := b.stepsSide(allPods)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, peer.node.close()) }()
 	what := "OVS VLAN port, ofport ready / ovs-cni's steps"
 	gate := atLeast(2.2, 3)
 	metrics := []metric{addTime("5", what, gate), addCPU("5", what, gate), addRate("5", what, gate)}
 	metrics[2].from = 10
-	err = duel(func() (*fairlead, error) { return b.ours(allPods, vlanSubnet, "/var/lib/fairlead") },
-		func() (*steps, error) { return b.stepsSide(allPods) },
-		func(ours *fairlead, peer *steps) error {
-			lines, err = b.climb(ours, peer, []int{0, standing}, metrics)
-			return err
-		})
 	b.note("row 5: ovs-cni is not on the module proxy; its steps are done by ip, ovs-vsctl (waits for the ofport) and host-local")
-	return lines, err
+	return b.climb(contest{sides: []side{ours, peer}, metrics: against(1, metrics)}, 0, standing)
 }
 
 // processes counts what an ADD and its DEL start beside the plugin itself.

@@ -72,12 +72,15 @@ func TestRatioIsAboveOneWhenOursIsBetter(t *testing.T) {
 
 func TestRatioToAFloorIsAboveOneWhenOursIsWorse(t *testing.T) {
 	floor, ours := sampleOf(10, 5, 10), sampleOf(15, 10, 30)
-	require.InDelta(t, 1.5, addTime("", "", atMost(2, 2)).ratio(ours, floor), 1e-9)
-	require.InDelta(t, 3, addRate("", "", atMost(2, 2)).ratio(ours, floor), 1e-9)
+	time, rate := addTime("", "", atMost(2, 2)), addRate("", "", atMost(2, 2))
+	time.above, rate.above = true, true
+	require.InDelta(t, 1.5, time.ratio(ours, floor), 1e-9)
+	require.InDelta(t, 3, rate.ratio(ours, floor), 1e-9)
 }
 
 func TestLinesTakeTheMedianOfRounds(t *testing.T) {
-	c := contest{par: 1, metrics: []metric{addTime("2", "ADD", atLeast(2, 3)), delMetrics()[0]}}
+	c := contest{sides: make([]side, 2), par: 1, metrics: []metric{addTime("2", "ADD", atLeast(2, 3)), delMetrics()[0]}}
+	c.metrics = against(1, c.metrics)
 	peer := sampleOf(30, 1, 1)
 	lines := c.lines([]round{{sampleOf(10, 1, 1), peer}, {sampleOf(30, 1, 1), peer}, {sampleOf(15, 1, 1), peer}})
 	require.Len(t, lines, 1, "mass DEL is not measured one at a time")

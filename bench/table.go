@@ -67,6 +67,7 @@ type line struct {
 	got        float64 // what the bound judges, mostly a ratio
 	unit       string
 	bound      bound
+	floor      string // what the floor gets in place of ours: nothing can be better
 }
 
 func (l line) missed() bool { return l.bound.judges() && !l.bound.reached(l.got, l.bound.gate) }
@@ -74,10 +75,10 @@ func (l line) missed() bool { return l.bound.judges() && !l.bound.reached(l.got,
 // render prints the one table.
 func render(w io.Writer, lines []line) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "#\twhat\tload\tours\tpeer or floor\tresult\tgate\ttarget")
+	fmt.Fprintln(tw, "#\twhat\tload\tours\tpeer or floor\tresult\tgate\ttarget\tthe floor gets")
 	for _, l := range lines {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.row, l.what, l.load, l.ours, l.peer,
-			figure(l.got, l.unit), l.bound.verdict(l.got), l.bound.distance(l.got))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.row, l.what, l.load, l.ours, l.peer,
+			figure(l.got, l.unit), l.bound.verdict(l.got), l.bound.distance(l.got), l.floor)
 	}
 	return tw.Flush()
 }

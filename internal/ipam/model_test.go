@@ -250,51 +250,58 @@ func TestModel(t *testing.T) {
 // TestConcurrentOwners: many goroutines on one small subnet; a table of owners
 // of our own proves that no address ever has two.
 func TestConcurrentOwners(t *testing.T) {
-	a, s := New(), subnet("s", "10.0.0.0/27")
-	var owners sync.Map // address or MAC -> key
+	c := &contest{t: t, a: New(), s: subnet("s", "10.0.0.0/27")}
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(g), 2))
 			for n := range 400 {
-				concurrentStep(t, a, s, r, ownerOf(g*1000+n, fmt.Sprintf("pod-%d", r.IntN(40))), &owners)
+				c.step(r, ownerOf(g*1000+n, fmt.Sprintf("pod-%d", r.IntN(40))))
 			}
 		})
 	}
 	wg.Wait()
-	require.Empty(t, a.Leases())
+	require.Empty(t, c.a.Leases())
 }
 
-func concurrentStep(t *testing.T, a *Allocator, s core.Subnet, r *rand.Rand, o core.Owner, owners *sync.Map) {
-	req := Request{Subnet: s, Owner: o}
+// contest is one allocator and who holds what by our own count.
+type contest struct {
+	t      *testing.T
+	a      *Allocator
+	s      core.Subnet
+	owners sync.Map // address or MAC -> key
+}
+
+func (c *contest) step(r *rand.Rand, o core.Owner) {
+	req := Request{Subnet: c.s, Owner: o}
 	if r.IntN(4) == 0 {
 		req.IPs = []netip.Addr{netip.AddrFrom4([4]byte{10, 0, 0, byte(2 + r.IntN(28))})}
 	}
-	l, err := a.Acquire(req)
+	l, err := c.a.Acquire(req)
 	if errors.Is(err, core.ErrHeld) || errors.Is(err, core.ErrExhausted) {
 		return
 	}
 	if err != nil {
-		t.Error(err)
+		c.t.Error(err)
 		return
 	}
 	things := []string{l.IPs[0].String(), l.MAC.String()}
 	for _, k := range things {
-		if other, taken := owners.LoadOrStore(k, o.Key); taken {
-			t.Errorf("%s given to %s and %s", k, other, o.Key)
+		if other, taken := c.owners.LoadOrStore(k, o.Key); taken {
+			c.t.Errorf("%s given to %s and %s", k, other, o.Key)
 		}
 	}
 	for _, k := range things {
-		owners.Delete(k)
+		c.owners.Delete(k)
 	}
 	switch r.IntN(3) {
 	case 0:
-		a.Cancel(l)
+		c.a.Cancel(l)
 	case 1:
-		a.Retire(l)
-		a.Release(l)
+		c.a.Retire(l)
+		c.a.Release(l)
 	default:
-		a.Release(l)
+		c.a.Release(l)
 	}
 }
 

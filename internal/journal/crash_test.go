@@ -274,8 +274,8 @@ func TestFailedTransaction(t *testing.T) {
 	require.False(t, j.unfinished())
 }
 
-// TestPanicInTheDatabaseIsAnError: Close's caller and bbolt disagree on whether
-// the database is open, the roughest way to make bbolt fail.
+// TestPanicInTheDatabaseIsAnError: bbolt's assertions panic; and a database
+// that was closed behind the journal's back fails every transaction.
 func TestPanicInTheDatabaseIsAnError(t *testing.T) {
 	j := open(t, t.TempDir())
 	err := func() (err error) {

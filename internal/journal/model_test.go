@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.etcd.io/bbolt"
 
 	"github.com/fairlead/fairlead/internal/core"
 )
@@ -180,6 +181,35 @@ func TestConcurrentWriters(t *testing.T) {
 		require.NoError(t, j.Close())
 		j = open(t, dir)
 	}
+}
+
+// TestGroupCommit: what waits while a transaction runs shares the next one.
+func TestGroupCommit(t *testing.T) {
+	j := open(t, t.TempDir())
+	before := txid(t, j)
+	j.mu.RLock() // the writer stops before it looks at memory, in whichever transaction it is
+	var ops []*op
+	for n := range 50 {
+		data, err := encodeRecord(record(n))
+		require.NoError(t, err)
+		ops = append(ops, &op{kind: kindBegin, key: record(n).Key, row: newRow(data, false), done: make(chan struct{})})
+		j.queue <- ops[n]
+	}
+	j.mu.RUnlock()
+	for _, o := range ops {
+		<-o.done
+		require.NoError(t, o.err)
+	}
+	require.LessOrEqual(t, txid(t, j), before+2)
+}
+
+func txid(t *testing.T, j *Journal) (id int) {
+	t.Helper()
+	require.NoError(t, j.db.View(func(tx *bbolt.Tx) error {
+		id = tx.ID()
+		return nil
+	}))
+	return id
 }
 
 // TestReadersOwnWhatTheyGet: what a caller does to a value changes nothing.

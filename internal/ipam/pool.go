@@ -48,6 +48,7 @@ type holding struct {
 	retired uint64 // Seq that Retire gave out, 0 = none
 }
 
+// newPool knows no CIDR yet: the first Acquire brings the Subnet.
 func newPool(name string) *pool {
 	p := &pool{
 		name:    name,
@@ -125,6 +126,7 @@ func (p *pool) free(w wish) error {
 	return nil
 }
 
+// err tells who is in the way, by names an operator can look up.
 func (h *holding) err() error {
 	return fmt.Errorf("%w by pod %s (%s)", core.ErrHeld, h.lease.Owner.Pod, h.lease.Owner.Key)
 }
@@ -143,6 +145,8 @@ func (p *pool) choose(f family, o core.Owner) (netip.Addr, bool) {
 	return p.freed[f].oldest(sp.choosable)
 }
 
+// remembered is what the same interface of the same pod name held last; a bare
+// container has no name under which it could come back.
 func (p *pool) remembered(o core.Owner) core.Released {
 	if o.Pod.IsZero() {
 		return core.Released{}
@@ -202,6 +206,8 @@ func (p *pool) drop(h *holding) {
 	delete(p.owners, h.lease.Owner.Key)
 }
 
+// cancel puts the addresses back where they were in the order of reuse, so that
+// failing ADDs do not use up the addresses that nobody ever had.
 func (p *pool) cancel(k core.Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -222,6 +228,7 @@ func (p *pool) cancel(k core.Key) {
 	}
 }
 
+// retire numbers the release while the lease still stands.
 func (p *pool) retire(k core.Key, seq *atomic.Uint64) core.Released {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -241,6 +248,8 @@ func (h *holding) released(seq *atomic.Uint64) core.Released {
 	return core.Released{Subnet: l.Subnet, Pod: l.Owner.Pod, IfName: l.Owner.Key.IfName, IPs: l.IPs, MAC: l.MAC, Seq: h.retired}
 }
 
+// release goes by key and not by address: a late Release of an old owner cannot
+// free what a new one holds.
 func (p *pool) release(k core.Key, seq *atomic.Uint64) core.Released {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -321,6 +330,7 @@ func (p *pool) configure(w wish) {
 	}
 }
 
+// who compares addresses, not CIDRs: a lease outside of a changed CIDR counts.
 func (p *pool) who(ip netip.Addr) (core.Lease, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -331,6 +341,7 @@ func (p *pool) who(ip netip.Addr) (core.Lease, bool) {
 	return clone(h.lease), true
 }
 
+// leases are in a stable order, for tables and tests.
 func (p *pool) leases() []core.Lease {
 	p.mu.Lock()
 	defer p.mu.Unlock()

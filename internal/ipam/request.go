@@ -16,6 +16,7 @@ const (
 	families
 )
 
+// familyOf wants an unmapped address.
 func familyOf(a netip.Addr) family {
 	if a.Is4() {
 		return v4

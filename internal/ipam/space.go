@@ -35,6 +35,7 @@ type space struct {
 	size     uint64           // offsets that can be chosen
 }
 
+// newSpace lists nothing yet, whatever the network's size.
 func newSpace(cidr netip.Prefix, s core.Subnet) *space {
 	sp := &space{cidr: cidr, reserved: reservedOf(cidr, s), used: roaring.New(), fresh: roaring.New(), size: window}
 	if n := cidr.Addr().BitLen() - cidr.Bits(); n < 32 {
@@ -70,6 +71,7 @@ func reservedOf(cidr netip.Prefix, s core.Subnet) []core.AddrRange {
 	return merge(all)
 }
 
+// later and earlier are max and min; netip.Addr is not cmp.Ordered.
 func later(a, b netip.Addr) netip.Addr {
 	if a.Less(b) {
 		return b

@@ -37,6 +37,9 @@ func (a *Allocator) Stats(subnets []core.Subnet) []SubnetStats {
 	return out
 }
 
+// stats counts against the Subnet given, not the pool's: nobody may have asked
+// for an address since it changed. Held and reserved (a fixed request may name
+// an excluded address) counts as held.
 func (p *pool) stats(f family, sp *space) SubnetStats {
 	st := SubnetStats{Subnet: p.name, Family: f.String(), Total: size(sp.cidr)}
 	for _, r := range sp.reserved {

@@ -92,6 +92,7 @@ func newestMeta(data []byte) (boltMeta, error) {
 	return best, nil
 }
 
+// readMeta reads the meta page at off; false unless its checksum is right.
 func readMeta(data []byte, off int) (boltMeta, bool) {
 	if off+pageHeader+metaLen > len(data) {
 		return boltMeta{}, false
@@ -165,6 +166,7 @@ func elements(p []byte, do func(e []byte, off uint64) error) error {
 
 var errBounds = errors.New("reaches out of its page")
 
+// branch proves the children; that its keys are in order is Check's matter.
 func (f *pageFile) branch(p []byte) error {
 	if native.Uint16(p[10:]) == 0 {
 		return errors.New("branch without elements")
@@ -178,6 +180,7 @@ func (f *pageFile) branch(p []byte) error {
 	})
 }
 
+// leaf proves bounds of keys and values, and buckets among the values.
 func (f *pageFile) leaf(p []byte) error {
 	return elements(p, func(e []byte, off uint64) error {
 		flags, pos := native.Uint32(e), uint64(native.Uint32(e[4:]))

@@ -173,6 +173,8 @@ func (j *Journal) Commit(ctx context.Context, r core.Record) error {
 	return j.putRecord(ctx, kindCommit, r)
 }
 
+// putRecord encodes in the caller's goroutine: fifty callers do that side by
+// side, and the one writer has only bytes to move.
 func (j *Journal) putRecord(ctx context.Context, k kind, r core.Record) error {
 	data, err := encodeRecord(r)
 	if err != nil {
@@ -267,6 +269,9 @@ func (j *Journal) Container(id string) []core.Record {
 	return decodeRecords(rows)
 }
 
+// decodeRecords gives each reader values of its own. Decoding takes about 10 us
+// a record; values shared with the journal would change under other readers as
+// soon as one of them writes into a slice.
 func decodeRecords(rows []row) []core.Record {
 	out := make([]core.Record, 0, len(rows))
 	for _, r := range rows {

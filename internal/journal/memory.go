@@ -90,6 +90,8 @@ type given struct {
 
 func (g given) slot() slot { return slot{released, seqKey(g.seq)} }
 
+// seqKey sorts as the numbers do, so that the bucket is in order of age and
+// its oldest rows share pages.
 func seqKey(seq uint64) string { return string(binary.BigEndian.AppendUint64(nil, seq)) }
 
 func newGiven(r core.Released) (given, error) {
@@ -157,6 +159,8 @@ func (m *memory) set(s slot, r *row) {
 	}
 }
 
+// indexGiven makes g the last release of its identity, without its data: the
+// row is in rows already.
 func (m *memory) indexGiven(g given) {
 	g.row = row{}
 	m.givenBy[g.id] = g
@@ -166,6 +170,7 @@ func (m *memory) indexGiven(g given) {
 	m.perSubnet[g.subnet][g.id] = g
 }
 
+// dropGiven takes g out unless its identity has a newer release by now.
 func (m *memory) dropGiven(g given) {
 	if m.givenBy[g.id].seq == g.seq {
 		delete(m.givenBy, g.id)
@@ -192,6 +197,7 @@ func (m *memory) bucket(b bucket) []row {
 	return slices.Collect(maps.Values(m.rows[b]))
 }
 
+// deliver sets the flag; false when there is nothing to write.
 func (m *memory) deliver(key string) bool {
 	s := slot{records, key}
 	r, ok := m.get(s)
@@ -204,6 +210,7 @@ func (m *memory) deliver(key string) bool {
 	return true
 }
 
+// fail keeps a pod's attempt and lets the oldest of all go beyond the bound.
 func (m *memory) fail(pod string, r row, when time.Time) {
 	s := slot{attempts, pod}
 	m.set(s, &r)

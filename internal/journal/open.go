@@ -240,6 +240,7 @@ func verify(db *bbolt.DB, want schema) (*memory, error) {
 	return m, err
 }
 
+// readBucket proves and loads every row of a bucket.
 func readBucket(tx *bbolt.Tx, b bucket, m *memory) error {
 	rows := tx.Bucket(bucketNames[b])
 	if rows == nil {
@@ -258,6 +259,9 @@ func readBucket(tx *bbolt.Tx, b bucket, m *memory) error {
 	})
 }
 
+// checkPages has bbolt check the order of keys, and everything that it knows of
+// its format and checkFile does not. It runs in a goroutine that catches panics
+// but no faults, hence after checkFile.
 func checkPages(tx *bbolt.Tx) error {
 	var all []error
 	for err := range tx.Check() {

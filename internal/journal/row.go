@@ -41,6 +41,7 @@ type row struct {
 	flags byte
 }
 
+// newRow is encoded JSON with its flag.
 func newRow(data []byte, delivered bool) row {
 	r := row{data: data}
 	if delivered {
@@ -59,6 +60,7 @@ func (r row) record() (core.Record, error) {
 	return rec, nil
 }
 
+// sum covers the key and all that follows the checksum itself.
 func sum(key string, rest []byte) uint32 {
 	c := crc32.Update(0, castagnoli, []byte(key))
 	return crc32.Update(c, castagnoli, rest)
@@ -84,6 +86,8 @@ func unseal(key string, v []byte) (row, error) {
 	return row{data: bytes.Clone(v[headerLen:]), flags: v[4]}, nil
 }
 
+// encode gives what cannot be JSON (a time of year 30,000, broken raw JSON from
+// a plugin) code 102, since the value came with a request.
 func encode(v any) ([]byte, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -107,6 +111,8 @@ func encodeRecord(r core.Record) ([]byte, error) {
 	return encode(r)
 }
 
+// macs are all hardware addresses of a record. MAC marshals whatever it holds,
+// and reads back only what net.ParseMAC knows.
 func macs(r core.Record) []core.MAC {
 	out := make([]core.MAC, 0, len(r.Specs)+len(r.Links)+len(r.Leases))
 	for i := range r.Specs {

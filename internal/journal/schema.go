@@ -27,6 +27,8 @@ var (
 // errNewer: a newer agent wrote the file. It is good, only not for us.
 var errNewer = errors.New("written by a newer agent: run that version, or move the file away when no attachment of it lives any more")
 
+// initialise makes all buckets of an empty file, also those that stay empty: one
+// that is missing later is damage.
 func initialise(tx *bbolt.Tx, version uint64) error {
 	for _, name := range append([][]byte{metaBucket}, bucketNames[:]...) {
 		if _, err := tx.CreateBucket(name); err != nil {
@@ -41,6 +43,8 @@ func putVersion(tx *bbolt.Tx, v uint64) error {
 	return tx.Bucket(metaBucket).Put([]byte(schemaKey), r.seal(schemaKey))
 }
 
+// getVersion: a file without a version is damaged, for create wrote one before
+// the file had its name.
 func getVersion(tx *bbolt.Tx) (uint64, error) {
 	b := tx.Bucket(metaBucket)
 	if b == nil {

@@ -62,6 +62,7 @@ func (t *txn) row(m *memory, s slot) (row, bool) {
 	return m.get(s)
 }
 
+// apply stages one op over what the ops before it in the batch left.
 func (t *txn) apply(m *memory, o *op) error {
 	s := slot{records, o.key.String()}
 	old, exists := t.row(m, s)
@@ -113,6 +114,7 @@ func (t *txn) give(m *memory, g given) {
 	t.added = append(t.added, g)
 }
 
+// drop removes a release that a newer one, or the bound, replaces.
 func (t *txn) drop(g given) {
 	t.changes[g.slot()] = change{}
 	t.dropped = append(t.dropped, g)

@@ -53,6 +53,8 @@ type op struct {
 	err     error // valid once done is closed
 }
 
+// answer ends the caller's wait; what stage refused stands above what became
+// of the transaction.
 func (o *op) answer(err error) {
 	if o.refused != nil {
 		err = o.refused
@@ -92,6 +94,8 @@ func (j *Journal) submit(ctx context.Context, o *op) error {
 	}
 }
 
+// cancelled says what a caller that gave up must know: whether the write can
+// still have happened.
 func cancelled(ctx context.Context, o *op, outcome string) error {
 	err := context.Cause(ctx)
 	return &core.Error{
@@ -187,6 +191,8 @@ func claim(batch []*op) []*op {
 	return kept
 }
 
+// refuseBegins answers the ops that would fill the disk further and keeps those
+// that end attachments or finish begun ones.
 func refuseBegins(batch []*op, err error) []*op {
 	kept := batch[:0]
 	for _, o := range batch {
@@ -201,6 +207,7 @@ func refuseBegins(batch []*op, err error) []*op {
 
 var errFull = &core.Error{Code: core.CodeIO, Msg: "disk is full", Details: "only DEL is served until there is room", Err: syscall.ENOSPC}
 
+// isFull knows a full disk and a used-up quota.
 func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
@@ -269,6 +276,8 @@ func catch(err *error) {
 
 var errPanic = errors.New("database panicked")
 
+// crash passes the crash points of the kinds that the transaction carries: 0
+// before it, 1 when it is on disk and nobody was told.
 func (t *txn) crash(when int) {
 	for k, seen := range t.kinds {
 		if seen {

@@ -316,6 +316,15 @@ func (d *Driver) setDetached(name string) {
 	d.detached[name] = time.Now()
 }
 
+// isDetached tells that this process detached the interface and did not attach
+// it again.
+func (d *Driver) isDetached(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, recent := d.detached[name]
+	return recent && !d.attached[name]
+}
+
 func (d *Driver) isAttached(name string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -313,6 +313,23 @@ func TestResyncAfterLostDatabase(t *testing.T) {
 	require.NoError(t, n.driver.Detach(t.Context(), g))
 }
 
+// TestResyncAfterDetach: the list of a Resync is older than a Detach that ends
+// while it runs.
+func TestResyncAfterDetach(t *testing.T) {
+	n := newNode(t)
+	_, veth := n.pod(1)
+	_, internal := n.pod(2)
+	internal.NICType = ovsdriver.InternalPort
+	before := n.inventory()
+	for _, s := range []core.Spec{veth, internal} {
+		n.attach(s)
+		require.NoError(t, n.driver.Detach(t.Context(), s))
+	}
+	require.NoError(t, n.driver.Resync(t.Context(), []core.Spec{veth, internal}))
+	require.NoError(t, n.driver.Flush(t.Context()))
+	require.Equal(t, before, n.inventory())
+}
+
 func TestServerRestart(t *testing.T) {
 	n := newNode(t)
 	_, s := n.pod(1)

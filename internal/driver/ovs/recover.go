@@ -54,6 +54,9 @@ func (d *Driver) Resync(ctx context.Context, specs []core.Spec) error {
 func (d *Driver) readd(ctx context.Context, s core.Spec) error {
 	defer d.locks.lock(s.HostIf)()
 	if s.NICType == InternalPort {
+		if d.isDetached(s.HostIf) { // its device cannot tell: it went with the port
+			return nil
+		}
 		return d.reattach(ctx, s)
 	}
 	c, err := d.host.Get()

@@ -53,8 +53,8 @@ func commentLines(f source) int {
 }
 
 // alone tells that only white space stands before an offset in its line.
-func (f source) alone(offset int) bool {
-	line := f.text[bytes.LastIndexByte(f.text[:offset], '\n')+1 : offset]
+func (s source) alone(offset int) bool {
+	line := s.text[bytes.LastIndexByte(s.text[:offset], '\n')+1 : offset]
 	return len(bytes.TrimSpace(line)) == 0
 }
 

@@ -61,7 +61,7 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 		errs = append(errs, checkPrev(req.Conf, rec))
 	}
 	for i, s := range rec.Specs {
-		if err := e.Drivers[s.Driver].Check(ctx, finalSpec(rec, i, req.Conf.PrevResult), rec.Links[i]); err != nil {
+		if err := e.Drivers[s.Driver].Check(ctx, s, finalLink(rec, i, req.Conf.PrevResult)); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -69,41 +69,35 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 	return errors.Join(errs...)
 }
 
-// finalSpec is what our own interface must be like after the plugins behind it
-// in its chain had their turn: `tuning` changes MAC and MTU, others add routes.
-// Those of our own list are in the record, those of the runtime's list in its
-// prevResult.
-func finalSpec(rec core.Record, i int, prev json.RawMessage) core.Spec {
-	s := rec.Specs[i]
+// finalLink is what our own interface became after the plugins behind it in its
+// chain had their turn: `tuning` changes MAC and MTU, others add routes. Those
+// of our own list are in the record, those of the runtime's in its prevResult.
+func finalLink(rec core.Record, i int, prev json.RawMessage) core.Link {
+	s, l := rec.Specs[i], rec.Links[i]
 	if s.Exec != nil {
-		return s
+		return l
 	}
 	for j := i + 1; j < len(rec.Specs) && sameChain(rec.Specs[j], s); j++ {
-		s = overlay(s, rec.Links[j])
+		l = overlay(l, rec.Links[j])
 	}
 	if prev != nil && s.Key == rec.Key {
-		if link, err := cniconf.LinkFromResult(prev, s.Key.IfName); err == nil {
-			s = overlay(s, link)
+		if later, err := cniconf.LinkFromResult(prev, s.Key.IfName); err == nil {
+			l = overlay(l, later)
 		}
 	}
-	return s
+	return l
 }
 
-// overlay lays what a later plugin says over a Spec.
-func overlay(s core.Spec, l core.Link) core.Spec {
-	if len(l.MAC) > 0 {
-		s.MAC = l.MAC
+// overlay lays what a later plugin says over a link.
+func overlay(l, later core.Link) core.Link {
+	if len(later.MAC) > 0 {
+		l.MAC = later.MAC
 	}
-	if l.MTU > 0 {
-		s.MTU = l.MTU
+	if later.MTU > 0 {
+		l.MTU = later.MTU
 	}
-	s.Routes = slices.Clone(s.Routes)
-	for _, r := range l.Routes {
-		if !slices.ContainsFunc(s.Routes, func(have core.Route) bool { return have.Dst == r.Dst }) {
-			s.Routes = append(s.Routes, r)
-		}
-	}
-	return s
+	l.Routes = slices.Concat(l.Routes, later.Routes)
+	return l
 }
 
 // checkPrev compares the addresses the runtime believes in with the record's.

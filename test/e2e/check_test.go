@@ -391,3 +391,29 @@ func TestCheckComparesWithTheRuntimesResult(t *testing.T) {
 	_ = out
 	p.CNI("DEL", ownConf).Must()
 }
+
+// TestCheckFollowsTheChain: what a later plugin of the chain changed is as it
+// should be, in our own list and in the runtime's; a change of that is drift.
+func TestCheckFollowsTheChain(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	const tuned = `{"cniVersion":"1.1.0","name":"tuned","type":"multus","delegates":[{"cniVersion":"1.1.0","name":"list",` +
+		`"plugins":[{"type":"kube-ovn"},{"type":"tuning","mac":"02:00:00:00:00:77"}]}]}`
+	p := n.NewPod("own")
+	a := p.CNI("ADD", tuned).Must()
+	require.Contains(t, p.Run("ip", "link", "show", "eth0"), "02:00:00:00:00:77")
+	p.CNI("CHECK", withPrev(tuned, a.Stdout)).Must()
+	p.Run("ip", "link", "set", "eth0", "mtu", "1200")
+	e := p.CNI("CHECK", withPrev(tuned, a.Stdout)).MustCode(106)
+	require.Contains(t, e.Details, "MTU of eth0 in the pod is 1200, not 1400")
+	p.CNI("DEL", tuned).Must()
+
+	n.Run("sh", "-c", `echo '{"cniVersion":"1.1.0","name":"theirs","plugins":[{"type":"fairlead"},`+
+		`{"type":"tuning","mac":"02:00:00:00:00:78"}]}' > /etc/cni/net.d/10.conflist`)
+	q := n.NewPod("theirs")
+	n.CNITool("/etc/cni/net.d", nil, "add", "theirs", q.Netns()).Must()
+	n.CNITool("/etc/cni/net.d", nil, "check", "theirs", q.Netns()).Must()
+	q.Run("ip", "link", "set", "eth0", "address", "02:00:00:00:00:79")
+	require.NotNil(t, n.CNITool("/etc/cni/net.d", nil, "check", "theirs", q.Netns()).Err())
+	n.CNITool("/etc/cni/net.d", nil, "del", "theirs", q.Netns()).Must()
+}

@@ -1,12 +1,15 @@
 package ovs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
@@ -18,12 +21,13 @@ import (
 
 // Check compares kernel and database with the Spec. Differences are one error
 // that wraps core.ErrDrift and names them all; any other error means that it
-// could not be told.
-func (d *Driver) Check(ctx context.Context, s core.Spec, _ core.Link) (err error) {
+// could not be told. In the pod, what the link says of MAC, MTU and further
+// routes goes before the Spec: later plugins of the chain may change these.
+func (d *Driver) Check(ctx context.Context, s core.Spec, l core.Link) (err error) {
 	done := driver.Time(ctx, "ovs.check")
 	defer func() { done(err) }()
 	defer d.locks.lock(s.HostIf)()
-	diff, err := d.differences(ctx, s)
+	diff, err := d.differences(ctx, s, l)
 	if err != nil {
 		return fmt.Errorf("check %s: %w", s.Key, err)
 	}
@@ -33,7 +37,7 @@ func (d *Driver) Check(ctx context.Context, s core.Spec, _ core.Link) (err error
 	return nil
 }
 
-func (d *Driver) differences(ctx context.Context, s core.Spec) (drift, error) {
+func (d *Driver) differences(ctx context.Context, s core.Spec, l core.Link) (drift, error) {
 	if err := errors.Join(ctx.Err(), validate(s), d.cfg.OVS.Connected()); err != nil {
 		return nil, err
 	}
@@ -47,7 +51,12 @@ func (d *Driver) differences(ctx context.Context, s core.Spec) (drift, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := diff.pod(s, pod, near); err != nil {
+	inPod := s
+	if len(l.MAC) > 0 {
+		inPod.MAC = l.MAC
+	}
+	inPod.MTU = cmp.Or(l.MTU, s.MTU)
+	if err := diff.pod(inPod, pod, near, l.Routes); err != nil {
 		return nil, err
 	}
 	d.checkPort(s, &diff)
@@ -97,8 +106,9 @@ func (d *Driver) checkHost(s core.Spec, diff *drift) (near rtnl.Link, err error)
 	return near, nil
 }
 
-// pod proves the pod's end and what it carries.
-func (d *drift) pod(s core.Spec, pod *netns.Handle, near rtnl.Link) error {
+// pod proves the pod's end and what it carries; more are routes that may be
+// there beside those of the Spec.
+func (d *drift) pod(s core.Spec, pod *netns.Handle, near rtnl.Link, more []core.Route) error {
 	c, err := rtnl.Open(pod)
 	if err != nil {
 		return err
@@ -128,7 +138,7 @@ func (d *drift) pod(s core.Spec, pod *netns.Handle, near rtnl.Link) error {
 	if err := d.addresses(c, s, far.Index); err != nil {
 		return err
 	}
-	if err := d.routes(c, s, far.Index); err != nil {
+	if err := d.routes(c, s, far.Index, more); err != nil {
 		return err
 	}
 	return pod.Do(func() error { return d.sysctls(name) })
@@ -161,9 +171,11 @@ func (d *drift) addresses(c *rtnl.Conn, s core.Spec, index int) error {
 	return nil
 }
 
-// routes proves those of the Spec, and that nobody added a default route
-// through this interface; other routes are the pod's own business.
-func (d *drift) routes(c *rtnl.Conn, s core.Spec, index int) error {
+// routes proves those of the Spec and those that follow from its addresses, and
+// that nobody added another through this interface: one more specific route is
+// enough to take a pod's traffic elsewhere. Through other interfaces a pod may
+// have what it likes.
+func (d *drift) routes(c *rtnl.Conn, s core.Spec, index int, more []core.Route) error {
 	have, err := c.Routes(index)
 	if err != nil {
 		return err
@@ -171,15 +183,35 @@ func (d *drift) routes(c *rtnl.Conn, s core.Spec, index int) error {
 	want := routes(s, index)
 	for _, w := range want {
 		if !slices.ContainsFunc(have, func(h rtnl.Route) bool { return sameRoute(h, w) }) {
-			d.add("route %s via %s is missing", w.Dst, w.GW)
+			d.add("route %s %s is missing", w.Dst, way(w))
+		}
+	}
+	for _, a := range s.Addrs {
+		net := a.Masked()
+		if !a.IsSingleIP() && !slices.ContainsFunc(have, func(h rtnl.Route) bool { return h.Dst == net && !h.GW.IsValid() }) {
+			d.add("route %s of address %s is missing", net, a)
 		}
 	}
 	for _, h := range have {
-		if h.Dst.Bits() == 0 && !slices.ContainsFunc(want, func(w rtnl.Route) bool { return sameRoute(h, w) }) {
-			d.add("default route via %s (metric %d) is not ours", h.GW, h.Priority)
+		known := slices.ContainsFunc(want, func(w rtnl.Route) bool { return sameRoute(h, w) }) ||
+			h.Dst.Bits() > 0 && slices.ContainsFunc(more, func(r core.Route) bool { return r.Dst == h.Dst && r.GW == h.GW })
+		if added(h) && !known {
+			d.add("route %s %s (metric %d) is not ours", h.Dst, way(h), h.Priority)
 		}
 	}
 	return nil
+}
+
+// added tells routes that somebody made from those that the kernel makes.
+func added(r rtnl.Route) bool {
+	return r.Protocol != unix.RTPROT_KERNEL && r.Protocol != unix.RTPROT_RA && r.Protocol != unix.RTPROT_REDIRECT
+}
+
+func way(r rtnl.Route) string {
+	if !r.GW.IsValid() {
+		return "on-link"
+	}
+	return "via " + r.GW.String()
 }
 
 // metric6 is what the kernel makes of metric 0 for IPv6.

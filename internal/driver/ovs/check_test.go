@@ -32,6 +32,8 @@ var tamperings = []tampering{
 	{"pod", "ip route replace default via 100.100.0.66", "via 100.100.0.66 (metric 0) is not ours"},
 	{"pod", "ip route add default via 100.100.0.66 metric 5", "via 100.100.0.66 (metric 5) is not ours"},
 	{"pod", "ip route del 10.9.0.0/16", "route 10.9.0.0/16"},
+	{"pod", "ip route add 192.168.0.0/24 via 100.100.0.9", "route 192.168.0.0/24 via 100.100.0.9 (metric 0) is not ours"},
+	{"pod", "ip route del 100.100.0.0/16", "route 100.100.0.0/16 of address 100.100.1.1/16 is missing"},
 	{"pod", "sysctl -w net.ipv6.conf.eth0.accept_ra=2", "accept_ra is 2"},
 	{"pod", "sysctl -w net.ipv6.conf.all.disable_ipv6=1", "disable_ipv6 is 1"},
 	{"host", "ip link set HOST down", "HOST is down"},
@@ -116,8 +118,9 @@ func TestCheckNoFalseAlarm(t *testing.T) {
 	h, s := n.pod(1)
 	n.attach(s)
 	for _, fine := range []tampering{
-		{where: "pod", line: "ip route add 192.168.0.0/24 via 100.100.0.9"},
 		{where: "pod", line: "ip link add br0 type bridge"},
+		{where: "pod", line: "ip link set br0 up"},
+		{where: "pod", line: "ip route add 192.168.0.0/24 dev br0"},
 		{where: "pod", line: "ethtool -K eth0 tx off"},
 		{where: "pod", line: "sysctl -w net.ipv4.ip_forward=1"},
 		{where: "db", line: "set Interface " + s.HostIf + " external_ids:ovn-installed=true"},

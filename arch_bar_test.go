@@ -3,7 +3,6 @@ package fairlead_test
 import (
 	"bytes"
 	"go/ast"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,9 +14,11 @@ import (
 // The bar of STYLE.md for the tree as a whole: it falls with many small steps,
 // none of which breaks a rule by itself. The share of comments is only told: a
 // bound on it would be met with filler.
+// Lengths are counted as the linter funlen counts them: the lines between the
+// braces.
 const (
-	maxMedian = 10 // lines of a function
-	maxP95    = 50 // lines of a function
+	maxMedian = 10 // lines of a function's body
+	maxP95    = 50 // lines of a function's body
 )
 
 // measure collects function lengths and counts comment and code lines of the
@@ -28,7 +29,9 @@ func measure(t tree) (lengths []int, comments, code int) {
 			if f.test || support(folder) || ast.IsGenerated(f.file) {
 				continue
 			}
-			lengths = append(lengths, slices.Collect(maps.Values(functions(f)))...)
+			for _, whole := range functions(f) {
+				lengths = append(lengths, max(whole-2, 1))
+			}
 			c := commentLines(f)
 			comments += c
 			code += filled(f) - c
@@ -89,7 +92,7 @@ func TestBarMeasures(t *testing.T) {
 	src, err := load(root)
 	require.NoError(t, err)
 	lengths, comments, code := measure(src)
-	require.Equal(t, []int{4}, lengths)
+	require.Equal(t, []int{2}, lengths)
 	require.Equal(t, 4, comments)
 	require.Equal(t, 5, code)
 }

@@ -101,11 +101,11 @@ func TestForksAreCountedExactly(t *testing.T) {
 func TestProcessorClockOfAnotherProcess(t *testing.T) {
 	cmd := exec.Command("sleep", "100")
 	require.NoError(t, cmd.Start())
-	used, err := cpuOf([]int{cmd.Process.Pid})
+	used, err := cpuOf(cmd.Process.Pid)
 	require.NoError(t, err)
 	require.Positive(t, used)
 	require.NoError(t, cmd.Process.Kill())
 	require.Error(t, cmd.Wait())
-	_, err = cpuOf([]int{cmd.Process.Pid})
+	_, err = cpuOf(cmd.Process.Pid)
 	require.Error(t, err)
 }

@@ -47,7 +47,7 @@ func journalRow(b *bench) (lines []line, err error) {
 	for i := range metrics {
 		metrics[i].above = true
 	}
-	lines, err = b.climb(contest{sides: []side{disk, memory}, metrics: against(1, metrics)}, 0)
+	lines, err = b.climb(contest{sides: []side{disk, memory}, metrics: against(1, metrics)}, ladder, 0)
 	if err != nil {
 		return lines, err
 	}
@@ -66,12 +66,12 @@ func (b *bench) killed(f *fairlead) (line, error) {
 	}
 	var failed, left int
 	for i := range b.rounds {
-		n, err := f.killAmid(pick(f, inFlight), time.Duration(20+30*i)*time.Millisecond)
+		n, err := f.killAmid(pick(f, inFlight), 1+i*inFlight/b.rounds)
 		if err != nil {
 			return l, err
 		}
 		failed += n
-		if err := errors.Join(f.Settle(), gone(f.node, before.links)); err != nil {
+		if err := errors.Join(before.restored(f.node), f.Settle()); err != nil {
 			b.note("row 10: %v", err)
 		}
 		after, err := f.inventory(b)
@@ -80,13 +80,14 @@ func (b *bench) killed(f *fairlead) (line, error) {
 		}
 		left += after.minus(before)
 	}
-	l.load = fmt.Sprintf("%d kills, %d ADDs cut off", b.rounds, failed)
+	l.load = fmt.Sprintf("%d kills, %d ADDs without answer", b.rounds, failed)
 	l.ours, l.got = strconv.Itoa(left), float64(left)
 	return l, nil
 }
 
-// killAmid returns how many ADDs did not succeed.
-func (f *fairlead) killAmid(pods []*pod, after time.Duration) (failed int, err error) {
+// killAmid starts all ADDs at once and kills the agent when some have
+// succeeded. It returns how many did not.
+func (f *fairlead) killAmid(pods []*pod, some int) (failed int, err error) {
 	f.node.renew(pods)
 	outcome := make(chan result, len(pods))
 	for _, p := range pods {
@@ -94,17 +95,22 @@ func (f *fairlead) killAmid(pods []*pod, after time.Duration) (failed int, err e
 			outcome <- result{p, f.node.inside(func() error { return f.Call(&worker{}, "ADD", p) })}
 		}()
 	}
-	time.Sleep(after)
-	f.agent.kill()
 	var retry []*pod
+	good := 0
 	for range pods {
 		r := <-outcome
 		if r.err == nil {
+			if good++; good == some {
+				f.agent.kill()
+			}
 			continue
 		}
 		if failed++; failed%2 == 0 {
 			retry = append(retry, r.pod)
 		}
+	}
+	if good < some {
+		return failed, fmt.Errorf("only %d ADDs succeeded%s", good, logs(f.node))
 	}
 	if err := f.start(); err != nil {
 		return failed, err
@@ -122,17 +128,17 @@ type result struct {
 }
 
 // inventory is what a leak would add to.
-type inventory struct{ links, ports, records, inPods int }
+type inventory struct {
+	stock
+	records, inPods int
+}
 
 func (i inventory) minus(o inventory) int {
 	return max(0, i.links-o.links) + max(0, i.ports-o.ports) + max(0, i.records-o.records) + max(0, i.inPods-o.inPods)
 }
 
 func (f *fairlead) inventory(b *bench) (i inventory, err error) {
-	if i.links, err = linksOf(f.node); err != nil {
-		return i, err
-	}
-	if i.ports, err = f.node.ports(); err != nil {
+	if i.stock, err = takeStock(f.node); err != nil {
 		return i, err
 	}
 	if i.records, err = f.records(b); err != nil {
@@ -191,13 +197,12 @@ func (f *fairlead) idle(window time.Duration) ([]line, error) {
 	if err != nil {
 		return nil, err
 	}
-	own := []int{f.agent.pid()}
-	from, err := cpuOf(own)
+	from, err := cpuOf(f.agent.pid())
 	if err == nil {
 		time.Sleep(window)
 	}
-	to, err2 := cpuOf(own)
-	found, err3 := events.count(pids(f))
+	to, err2 := cpuOf(f.agent.pid())
+	found, err3 := events.count(f.node.pids())
 	rss, err4 := residentMB(f.agent.pid())
 	if err := errors.Join(err, err2, err3, err4, events.close()); err != nil {
 		return nil, err

@@ -28,6 +28,7 @@ type node struct {
 	daemons  []*daemon
 	pods     []*pod
 	serial   int // container ids given so far
+	ovs      bool
 }
 
 // pod is a network namespace that is attached and detached many times; each
@@ -215,6 +216,26 @@ func (n *node) start(argv ...string) (*daemon, error) {
 		close(d.ended)
 	}()
 	return d, nil
+}
+
+// living are the daemons that have not ended.
+func (n *node) living() (out []*daemon) {
+	for _, d := range n.daemons {
+		select {
+		case <-d.ended:
+		default:
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// pids are those of the living daemons.
+func (n *node) pids() (out []int) {
+	for _, d := range n.living() {
+		out = append(out, d.pid())
+	}
+	return out
 }
 
 func (d *daemon) pid() int { return d.cmd.Process.Pid }

@@ -42,6 +42,7 @@ func (n *node) startOVS() error {
 	if err != nil {
 		return err
 	}
+	n.ovs = true
 	return n.barrier()
 }
 
@@ -58,8 +59,12 @@ func (n *node) addBridge() error {
 		"set", "bridge", bridge, "datapath_type=netdev", "fail_mode=standalone")
 }
 
-// ports counts the bridge's ports.
+// ports counts the bridge's ports in the database; a node without Open vSwitch
+// has none.
 func (n *node) ports() (int, error) {
+	if !n.ovs {
+		return 0, nil
+	}
 	out, err := n.output("ovs-vsctl", "--timeout=60", "list-ports", bridge)
 	return len(strings.Fields(out)), err
 }

@@ -4,13 +4,20 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 )
 
 // standing is how many ports are there already in the second half of a row.
 const standing = 100
 
-// ladder is how many calls run in parallel, and how many pods a run attaches.
-var ladder = []struct{ par, pods, quick int }{{1, 20, 6}, {10, 60, 20}, {50, 100, 50}}
+// rung is how many calls run in parallel, and how many pods a run attaches.
+type rung struct{ par, pods, quick int }
+
+// The long ladder is for sides that attach some hundred pods per second.
+var (
+	ladder      = []rung{{1, 20, 6}, {10, 40, 20}, {50, 100, 50}}
+	shortLadder = []rung{{1, 10, 4}, {10, 30, 10}, {50, 50, 50}}
+)
 
 // mostPods is what every rung needs beside the standing ones.
 const mostPods = 100
@@ -28,7 +35,7 @@ func addTime(row, what string, b bound) metric {
 func addCPU(row, what string, b bound) metric {
 	return metric{row: row, what: what + ", CPU", bound: b,
 		value: func(s sample) float64 { return s.add.cpuEach() },
-		show:  func(s sample) string { return fmt.Sprintf("%.1f ms", s.add.cpuEach()) }}
+		show:  func(s sample) string { return s.add.bill() }}
 }
 
 func addRate(row, what string, b bound) metric {
@@ -37,25 +44,28 @@ func addRate(row, what string, b bound) metric {
 		show:  func(s sample) string { return fmt.Sprintf("%.0f pods/s", s.add.rate()) }}
 }
 
-// delMetrics are row 7: both times are of the whole mass.
+// delMetrics are row 7: the times are of the whole mass, told per pod.
 func delMetrics() []metric {
-	b := atLeast(1.5, 3)
-	count := func(s sample) float64 { return float64(len(s.del.took)) }
+	took := func(what string, b bound, of func(sample) time.Duration) metric {
+		each := func(s sample) float64 { return millis(of(s)) / float64(len(s.del.took)) }
+		return metric{row: "7", what: "mass DEL, " + what, bound: b, from: 50, value: each,
+			show: func(s sample) string { return fmt.Sprintf("%.2f ms/pod", each(s)) }}
+	}
+	gate := atLeast(1.5, 3)
+	followed := took("until ovs-vswitchd has followed", bound{}, func(s sample) time.Duration { return s.followed })
+	followed.floor = true
 	return []metric{
-		{row: "7", what: "mass DEL, to the last reply", bound: b, from: 50,
-			value: func(s sample) float64 { return millis(s.del.wall) / count(s) },
-			show:  func(s sample) string { return fmt.Sprintf("%.2f ms/pod", millis(s.del.wall)/count(s)) }},
-		{row: "7", what: "mass DEL, until all is clean", bound: b, from: 50,
-			value: func(s sample) float64 { return millis(s.clean) / count(s) },
-			show:  func(s sample) string { return fmt.Sprintf("%.2f ms/pod", millis(s.clean)/count(s)) }},
+		took("to the last reply", gate, func(s sample) time.Duration { return s.del.wall }),
+		took("until no interface and no port is left", gate, func(s sample) time.Duration { return s.clean }),
+		followed,
 		{row: "7", what: "mass DEL, CPU", from: 50,
 			value: func(s sample) float64 { return s.del.cpuEach() },
-			show:  func(s sample) string { return fmt.Sprintf("%.1f ms", s.del.cpuEach()) }},
+			show:  func(s sample) string { return s.del.bill() }},
 	}
 }
 
 // climb runs a contest on every rung, with no ports there and with many.
-func (b *bench) climb(c contest, ports ...int) (lines []line, err error) {
+func (b *bench) climb(c contest, rungs []rung, ports ...int) (lines []line, err error) {
 	c.rounds = b.rounds
 	for _, there := range ports {
 		for _, s := range c.sides {
@@ -63,7 +73,7 @@ func (b *bench) climb(c contest, ports ...int) (lines []line, err error) {
 				return lines, fmt.Errorf("attach %d standing pods: %w", there, err)
 			}
 		}
-		for _, r := range ladder {
+		for _, r := range rungs {
 			c.par, c.pods, c.load = r.par, r.pods, fmt.Sprintf("%d par, %d ports", r.par, there)
 			if b.quick {
 				c.pods = r.quick
@@ -107,7 +117,7 @@ func bridgeRow(b *bench) (lines []line, err error) {
 	if err != nil {
 		return nil, err
 	}
-	lines, err = b.climb(contest{sides: []side{ours, peer, floor}, floor: 2, metrics: bridgeMetrics()}, 0, standing)
+	lines, err = b.climb(contest{sides: []side{ours, peer, floor}, floor: 2, metrics: bridgeMetrics()}, ladder, 0, standing)
 	return append(started, lines...), err
 }
 
@@ -150,7 +160,7 @@ func vlanRow(b *bench) (lines []line, err error) {
 	metrics := []metric{addTime("5", what, gate), addCPU("5", what, gate), addRate("5", what, gate)}
 	metrics[2].from = 10
 	b.note("row 5: ovs-cni is not on the module proxy; its steps are done by ip, ovs-vsctl (waits for the ofport) and host-local")
-	return b.climb(contest{sides: []side{ours, peer}, metrics: against(1, metrics)}, 0, standing)
+	return b.climb(contest{sides: []side{ours, peer}, metrics: against(1, metrics)}, shortLadder, 0, standing)
 }
 
 // processes counts what an ADD and its DEL start beside the plugin itself.
@@ -164,7 +174,7 @@ func (b *bench) processes(ours, peer side, name string) ([]line, error) {
 		}
 		_, err = cycle(s, pick(s, pairs), 2)
 		if err == nil {
-			each[i], err = f.count(pids(s))
+			each[i], err = f.count(s.Node().pids())
 		}
 		if err := errors.Join(err, f.close()); err != nil {
 			return nil, err

@@ -73,19 +73,6 @@ func environ(command, dir string, p *pod) []string {
 	}
 }
 
-// pids are the daemons whose work counts.
-func pids(s side) []int {
-	var out []int
-	for _, d := range s.Node().daemons {
-		select {
-		case <-d.ended:
-		default:
-			out = append(out, d.pid())
-		}
-	}
-	return out
-}
-
 // batch does one command for every pod, par at a time. The processor time is
 // that of the plugins only.
 func batch(s side, command string, pods []*pod, par int) (phase, error) {
@@ -151,7 +138,7 @@ func (b *batching) labour() error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.sum.join(phase{took: took, cpu: w.cpu})
+	b.sum.join(phase{took: took, cpu: bill{plugin: w.cpu}})
 	return err
 }
 
@@ -162,7 +149,7 @@ func cycle(s side, pods []*pod, par int) (out sample, err error) {
 	if err := s.Settle(); err != nil { // the barrier before each run
 		return out, err
 	}
-	before, err := linksOf(s.Node())
+	before, err := takeStock(s.Node())
 	if err != nil {
 		return out, err
 	}
@@ -172,8 +159,10 @@ func cycle(s side, pods []*pod, par int) (out sample, err error) {
 	}
 	begun := time.Now()
 	out.del, err = counted(s, "DEL", pods, par, func() error {
-		err := errors.Join(s.Settle(), gone(s.Node(), before))
+		err := before.restored(s.Node())
 		out.clean = time.Since(begun)
+		err = errors.Join(err, s.Settle())
+		out.followed = time.Since(begun)
 		return err
 	})
 	return out, err
@@ -181,7 +170,7 @@ func cycle(s side, pods []*pod, par int) (out sample, err error) {
 
 // counted is batch with the daemons' processor time until after has returned.
 func counted(s side, command string, pods []*pod, par int, after func() error) (phase, error) {
-	from, err := cpuOf(pids(s))
+	from, err := daemonsCPU(s.Node())
 	if err != nil {
 		return phase{}, err
 	}
@@ -189,21 +178,42 @@ func counted(s side, command string, pods []*pod, par int, after func() error) (
 	if err := errors.Join(err, after()); err != nil {
 		return phase{}, err
 	}
-	to, err := cpuOf(pids(s))
-	sum.cpu += to - from
+	to, err := daemonsCPU(s.Node())
+	sum.cpu = sum.cpu.plus(to.minus(from))
 	return sum, err
 }
 
-// gone waits until the node has no more interfaces than before.
-func gone(n *node, before int) error {
-	return n.inside(func() error {
+// stock is how much a node has.
+type stock struct{ links, ports int }
+
+func takeStock(n *node) (s stock, err error) {
+	if s.links, err = linksOf(n); err != nil {
+		return s, err
+	}
+	s.ports, err = n.ports()
+	return s, err
+}
+
+// restored waits until the node has no more than before.
+func (s stock) restored(n *node) error {
+	err := n.inside(func() error {
 		return until(func() error {
 			now, err := links()
-			if err == nil && now > before {
-				err = fmt.Errorf("%d interfaces are left", now-before)
+			if err == nil && now > s.links {
+				err = fmt.Errorf("%d interfaces are left", now-s.links)
 			}
 			return err
 		})
+	})
+	if err != nil {
+		return err
+	}
+	return until(func() error {
+		now, err := n.ports()
+		if err == nil && now > s.ports {
+			err = fmt.Errorf("%d ports are left", now-s.ports)
+		}
+		return err
 	})
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -10,14 +11,27 @@ import (
 type phase struct {
 	took []time.Duration // each operation, from exec to exit
 	wall time.Duration   // from the first start to the last end
-	cpu  time.Duration   // plugins and daemons, user + system
+	cpu  bill
+}
+
+// bill is processor time, user + system, by who used it.
+type bill struct{ plugin, agent, ovs time.Duration }
+
+func (b bill) sum() time.Duration { return b.plugin + b.agent + b.ovs }
+
+func (b bill) plus(o bill) bill {
+	return bill{b.plugin + o.plugin, b.agent + o.agent, b.ovs + o.ovs}
+}
+
+func (b bill) minus(o bill) bill {
+	return bill{b.plugin - o.plugin, b.agent - o.agent, b.ovs - o.ovs}
 }
 
 // join adds another batch of the same kind.
 func (p *phase) join(o phase) {
 	p.took = append(p.took, o.took...)
 	p.wall += o.wall
-	p.cpu += o.cpu
+	p.cpu = p.cpu.plus(o.cpu)
 }
 
 // quantile is the nearest-rank quantile in milliseconds; q is from 0 to 1.
@@ -34,7 +48,19 @@ func (p phase) p50() float64 { return p.quantile(0.50) }
 func (p phase) p99() float64 { return p.quantile(0.99) }
 
 // cpuEach is the processor time of one operation in milliseconds.
-func (p phase) cpuEach() float64 { return millis(p.cpu) / float64(len(p.took)) }
+func (p phase) cpuEach() float64 { return p.each(p.cpu.sum()) }
+
+// each is the share of one operation in milliseconds.
+func (p phase) each(d time.Duration) float64 { return millis(d) / float64(len(p.took)) }
+
+// bill tells who used the processor time of one operation.
+func (p phase) bill() string {
+	if p.cpu.agent+p.cpu.ovs == 0 {
+		return fmt.Sprintf("%.1f ms", p.cpuEach())
+	}
+	return fmt.Sprintf("%.1f ms (plugin %.1f, agent %.1f, OVS %.1f)", p.cpuEach(),
+		p.each(p.cpu.plugin), p.each(p.cpu.agent), p.each(p.cpu.ovs))
+}
 
 // rate is operations per second.
 func (p phase) rate() float64 { return float64(len(p.took)) / p.wall.Seconds() }
@@ -42,13 +68,16 @@ func (p phase) rate() float64 { return float64(len(p.took)) / p.wall.Seconds() }
 // sample is one run of a side: pods attached, then detached.
 type sample struct {
 	add, del phase
-	clean    time.Duration // from the first DEL until kernel and OVS are clean
+	// From the first DEL until no interface and no port row is left, and until
+	// ovs-vswitchd has followed.
+	clean, followed time.Duration
 }
 
 func (s *sample) join(o sample) {
 	s.add.join(o.add)
 	s.del.join(o.del)
 	s.clean += o.clean
+	s.followed += o.followed
 }
 
 // median of the values; NaN when there are none.

@@ -51,16 +51,17 @@ func TestMedian(t *testing.T) {
 
 func TestPhasesJoin(t *testing.T) {
 	var p phase
-	p.join(phase{took: ms(1, 2), wall: time.Second, cpu: 6 * time.Millisecond})
-	p.join(phase{took: ms(3), wall: time.Second, cpu: 3 * time.Millisecond})
+	p.join(phase{took: ms(1, 2), wall: time.Second, cpu: bill{ovs: 6 * time.Millisecond}})
+	p.join(phase{took: ms(3), wall: time.Second, cpu: bill{plugin: 3 * time.Millisecond}})
 	require.InDelta(t, 3, p.cpuEach(), 1e-9)
 	require.InDelta(t, 1.5, p.rate(), 1e-9)
 	require.Equal(t, ms(1, 2, 3), p.took)
+	require.Equal(t, "3.0 ms (plugin 1.0, agent 0.0, OVS 2.0)", p.bill())
 }
 
 // sampleOf is one operation: its time, processor time and wall time in ms.
 func sampleOf(took, cpu, wall int) sample {
-	return sample{add: phase{took: ms(took), cpu: ms(cpu)[0], wall: ms(wall)[0]}}
+	return sample{add: phase{took: ms(took), cpu: bill{plugin: ms(cpu)[0]}, wall: ms(wall)[0]}}
 }
 
 func TestRatioIsAboveOneWhenOursIsBetter(t *testing.T) {

@@ -104,15 +104,15 @@ install: build ## binaries, plugin and systemd unit (DESTDIR, PREFIX, CNI_DIR, C
 	@$(call put,0644,bin/fairlead.service,$(UNIT_DIR)/fairlead.service)
 
 # A plugin of another project under one of our types is left alone: ours are
-# those equal to the binary that was installed with them.
+# copies of the installed `fairlead`.
 .PHONY: uninstall
 uninstall: ## remove what `make install` put there; state in /var/lib/fairlead stays
-	@for type in $(CNI_TYPES); do \
-		ours=$(DESTDIR)$(CNI_DIR)/$$type; \
-		if [ ! -e "$$ours" ]; then continue; fi; \
-		if [ ! -e bin/fairlead-cni ] || cmp -s bin/fairlead-cni "$$ours" || [ "$$type" = fairlead ]; then rm -f "$$ours"; \
-		else echo "left alone, not ours: $$ours"; fi; \
-	done
+	@dir=$(DESTDIR)$(CNI_DIR); \
+	for type in $(filter-out fairlead,$(CNI_TYPES)); do \
+		if cmp -s "$$dir/fairlead" "$$dir/$$type"; then rm -f "$$dir/$$type"; \
+		elif [ -e "$$dir/$$type" ]; then echo "left alone, not ours: $$dir/$$type"; fi; \
+	done; \
+	rm -f "$$dir/fairlead"
 	@rm -f $(DESTDIR)$(PREFIX)/bin/fairlead $(DESTDIR)$(UNIT_DIR)/fairlead.service
 
 .PHONY: clean

@@ -73,19 +73,22 @@ func (f *fairlead) start() (err error) {
 	return errors.Join(err, f.Settle())
 }
 
-// records counts what the agent says it holds.
-func (f *fairlead) records(b *bench) (int, error) {
-	out, err := f.node.output(b.bin("fairlead"), "get", "pods", "-o", "json")
-	if err != nil {
-		return 0, err
+// records counts the pods and addresses that the agent says it holds.
+func (f *fairlead) records(b *bench) (sum int, err error) {
+	for _, what := range []string{"pods", "ips"} {
+		out, err := f.node.output(b.bin("fairlead"), "get", what, "-o", "json")
+		if err != nil {
+			return 0, err
+		}
+		var list struct {
+			Items []json.RawMessage `json:"items"`
+		}
+		if err := json.Unmarshal([]byte(out), &list); err != nil {
+			return 0, fmt.Errorf("fairlead get %s: %w: %s", what, err, out)
+		}
+		sum += len(list.Items)
 	}
-	var list struct {
-		Items []json.RawMessage `json:"items"`
-	}
-	if err := json.Unmarshal([]byte(out), &list); err != nil {
-		return 0, fmt.Errorf("fairlead get pods: %w: %s", err, out)
-	}
-	return len(list.Items), nil
+	return sum, nil
 }
 
 // commits is the number of the journal's last transaction, read from the meta

@@ -28,6 +28,24 @@ func Result(links []core.Link, netns, version string) ([]byte, error) {
 	return marshalAs(res, version)
 }
 
+// Final is the prevResult that the foreign plugins of a network get at CHECK
+// and DEL. links are as for Result. Where a defroute step serves a family, no
+// default route of that family stands in it: that step proves them, and
+// plugins know no ECMP. The gateways of the addresses stay what the plugin
+// said, because its IPAM compares them.
+func Final(links []core.Link, netns, version string) ([]byte, error) {
+	res, err := joined(links, netns)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range links {
+		if onlyRoutes(l) {
+			dropDefaults(res, defaults(l.Routes))
+		}
+	}
+	return marshalAs(res, version)
+}
+
 // Convert gives a result in another CNI version.
 func Convert(result []byte, version string) ([]byte, error) {
 	res, err := decodeResult(result, "")
@@ -197,6 +215,20 @@ func marshalAs(res *current.Result, version string) ([]byte, error) {
 
 // merged builds the one result of a network's links.
 func merged(links []core.Link, netns string) (*current.Result, error) {
+	res, err := joined(links, netns)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range links {
+		if onlyRoutes(l) {
+			settle(res, l)
+		}
+	}
+	return res, nil
+}
+
+// joined is merged without what defroute steps changed.
+func joined(links []core.Link, netns string) (*current.Result, error) {
 	res := &current.Result{CNIVersion: current.ImplementedSpecVersion}
 	base := -1
 	for i, l := range links {
@@ -213,11 +245,6 @@ func merged(links []core.Link, netns string) (*current.Result, error) {
 	for _, l := range links[base+1:] {
 		if !onlyRoutes(l) {
 			appendLink(res, l, netns)
-		}
-	}
-	for _, l := range links {
-		if onlyRoutes(l) {
-			settle(res, l)
 		}
 	}
 	return res, nil
@@ -254,13 +281,7 @@ func appendLink(res *current.Result, l core.Link, netns string) {
 func settle(res *current.Result, l core.Link) {
 	gws := defaults(l.Routes)
 	ours := podInterface(res, l.IfName)
-	kept := []*types.Route{}
-	for _, r := range res.Routes {
-		if p, err := prefixOf(r.Dst); err != nil || p.Bits() != 0 || !hasFamily(gws, p.Addr().Is4()) {
-			kept = append(kept, r)
-		}
-	}
-	res.Routes = kept
+	dropDefaults(res, gws)
 	for _, ip := range res.IPs {
 		settleGateway(ip, ours, gws)
 	}
@@ -270,6 +291,17 @@ func settle(res *current.Result, l core.Link) {
 	for _, gw := range gws {
 		res.Routes = append(res.Routes, routeOut(core.Route{Dst: anyOf(gw), GW: gw}))
 	}
+}
+
+// dropDefaults removes the default routes of the families of gws.
+func dropDefaults(res *current.Result, gws []netip.Addr) {
+	kept := []*types.Route{}
+	for _, r := range res.Routes {
+		if p, err := prefixOf(r.Dst); err != nil || p.Bits() != 0 || !hasFamily(gws, p.Addr().Is4()) {
+			kept = append(kept, r)
+		}
+	}
+	res.Routes = kept
 }
 
 // settleGateway corrects the gateway of one address: gws are those of interface

@@ -110,6 +110,21 @@ func TestResultIsSettledByADefaultRouteElsewhere(t *testing.T) {
 	 "routes":[{"dst":"10.9.0.0/16","gw":"10.88.0.7"},{"dst":"0.0.0.0/0","gw":"10.88.0.9"}]}`, string(got))
 }
 
+func TestFinalResultHasNoMovedDefaultRoute(t *testing.T) {
+	elsewhere := core.Link{IfName: "net2", Routes: []core.Route{{Dst: pfx("0.0.0.0/0"), GW: ip("10.20.0.1")}}}
+	here := core.Link{IfName: "net1", Routes: []core.Route{
+		{Dst: pfx("0.0.0.0/0"), GW: ip("10.88.0.8")}, {Dst: pfx("0.0.0.0/0"), GW: ip("10.88.0.9")},
+	}}
+	for _, moved := range []core.Link{elsewhere, here} {
+		got, err := Final([]core.Link{{IfName: "net1", CNIResult: json.RawMessage(bridgeResult)}, moved}, netns, "1.0.0")
+		require.NoError(t, err)
+		require.JSONEq(t, `{"cniVersion":"1.0.0","interfaces":[{"name":"cni0","mac":"02:00:00:00:00:03"},
+		 {"name":"net1","mac":"02:00:00:00:00:02","sandbox":"/run/netns/pod"}],
+		 "ips":[{"interface":1,"address":"10.88.0.5/16","gateway":"10.88.0.1"}],
+		 "routes":[{"dst":"10.9.0.0/16","gw":"10.88.0.7"}]}`, string(got))
+	}
+}
+
 func TestLinkFromResult(t *testing.T) {
 	l, err := LinkFromResult([]byte(bridgeResult), "net1")
 	require.NoError(t, err)

@@ -141,7 +141,7 @@ func (a *addition) design(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := e.Fabric.Ready(); err != nil && needsFabric(a.wants) {
+	if err := e.fabricReady(); err != nil && needsFabric(a.wants) {
 		return core.WithCode(core.CodeTryAgain, "the switch is not ready", err)
 	}
 	if err := a.trace.timed("ipam", a.lease); err != nil {
@@ -333,8 +333,6 @@ func (a *addition) prev(i int) (json.RawMessage, error) {
 	return a.chainResult(i-1, a.rec.Specs[i].Exec.CNIVersion)
 }
 
-// sameChain tells that b is the next step of a's chain. A default-route step
-// bears the network's name and is no plugin of it: it has no result.
 // sameChain tells that b goes on where a left off. A default-route step has
 // its network's name too and is no part of the chain: no plugin knows it.
 func sameChain(a, b core.Spec) bool {
@@ -383,8 +381,8 @@ func (a *addition) finish(ctx context.Context) error {
 	return err
 }
 
-// sealChains gives every foreign plugin the final result of its chain, as the
-// default routes of the whole pod left it: that is the prevResult CHECK and DEL
+// sealChains gives every foreign plugin the final result of its chain, without
+// the default routes that were moved: that is the prevResult CHECK and DEL
 // are to get (CNI spec 1.1, section 4).
 func (a *addition) sealChains() error {
 	specs := a.rec.Specs
@@ -409,7 +407,7 @@ func (a *addition) seal(from, to int) error {
 		if s.Exec == nil {
 			continue
 		}
-		final, err := cniconf.Result(links, a.rec.Netns.Path, s.Exec.CNIVersion)
+		final, err := cniconf.Final(links, a.rec.Netns.Path, s.Exec.CNIVersion)
 		if err != nil {
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver/defroute"
 )
 
 // Check proves that everything an ADD made is still so. The error wraps
@@ -72,6 +73,7 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 // finalLink is what our own interface became after the plugins behind it in its
 // chain had their turn: `tuning` changes MAC and MTU, others add routes. Those
 // of our own list are in the record, those of the runtime's in its prevResult.
+// Default routes that were asked for on it count too.
 func finalLink(rec core.Record, i int, prev json.RawMessage) core.Link {
 	s, l := rec.Specs[i], rec.Links[i]
 	if s.Exec != nil {
@@ -79,6 +81,11 @@ func finalLink(rec core.Record, i int, prev json.RawMessage) core.Link {
 	}
 	for j := i + 1; j < len(rec.Specs) && sameChain(rec.Specs[j], s); j++ {
 		l = overlay(l, rec.Links[j])
+	}
+	for j, other := range rec.Specs {
+		if other.Driver == defroute.Name && other.Key == s.Key {
+			l = overlay(l, rec.Links[j])
+		}
 	}
 	if prev != nil && s.Key == rec.Key {
 		if later, err := cniconf.LinkFromResult(prev, s.Key.IfName); err == nil {

@@ -194,12 +194,24 @@ func (d *drift) routes(c *rtnl.Conn, s core.Spec, index int, more []core.Route) 
 	}
 	for _, h := range have {
 		known := slices.ContainsFunc(want, func(w rtnl.Route) bool { return sameRoute(h, w) }) ||
-			h.Dst.Bits() > 0 && slices.ContainsFunc(more, func(r core.Route) bool { return r.Dst == h.Dst && r.GW == h.GW })
+			h.Dst.Bits() > 0 && slices.ContainsFunc(more, func(r core.Route) bool { return r.Dst == h.Dst && r.GW == h.GW }) ||
+			ecmp(h, more)
 		if added(h) && !known {
 			d.add("route %s %s (metric %d) is not ours", h.Dst, way(h), h.Priority)
 		}
 	}
 	return nil
+}
+
+// ecmp tells a multipath route of which every hop is known: a default-route
+// step made it, and proves it.
+func ecmp(h rtnl.Route, more []core.Route) bool {
+	for _, hop := range h.Multipath {
+		if !slices.Contains(more, core.Route{Dst: h.Dst, GW: hop.GW}) {
+			return false
+		}
+	}
+	return len(h.Multipath) > 0
 }
 
 // added tells routes that somebody made from those that the kernel makes.

@@ -43,7 +43,24 @@ type Attachment struct {
 	Error      string      `json:"error,omitempty"`
 	Created    time.Time   `json:"created"`
 	Interfaces []Interface `json:"interfaces"`
-	Timeline   []Step      `json:"timeline,omitempty"` // of the ADD
+	// NetworkStatus is what a cluster writes into the pod's network-status
+	// annotation, in order.
+	NetworkStatus []NetworkStatus `json:"networkStatus,omitempty"`
+	Timeline      []Step          `json:"timeline,omitempty"` // of the ADD
+}
+
+// NetworkStatus is an element of k8s.v1.cni.cncf.io/network-status, under the
+// standard's own keys (NPWG v1.3, section 4.1).
+type NetworkStatus struct {
+	Name         string   `json:"name"`
+	Interface    string   `json:"interface,omitempty"`
+	IPs          []string `json:"ips,omitempty"`
+	MAC          string   `json:"mac,omitempty"`
+	MTU          int      `json:"mtu,omitempty"` // bytes
+	Default      bool     `json:"default,omitempty"`
+	DNS          DNS      `json:"dns,omitzero"`
+	Gateway      []string `json:"gateway,omitempty"`
+	DefaultRoute []string `json:"default-route,omitempty"`
 }
 
 // Interface is one interface inside the pod and its far end on the node. While

@@ -36,6 +36,7 @@ func (s *Server) attachment(rec core.Record) agent.Attachment {
 		Container: rec.Key.Container, IfName: rec.Key.IfName, Network: rec.Network, Netns: rec.Netns.Path,
 		Phase: string(rec.Phase), Delivered: rec.Delivered, Orphan: rec.Orphan, Error: rec.Error,
 		Created: rec.Created, Interfaces: interfaces(rec), Timeline: steps(s.Engine.Timeline(rec)),
+		NetworkStatus: networkStatus(rec.Statuses),
 	}
 	for i := range a.Interfaces {
 		if a.Interfaces[i].HostIf == "" {
@@ -46,6 +47,17 @@ func (s *Server) attachment(rec core.Record) agent.Attachment {
 		}
 	}
 	return a
+}
+
+func networkStatus(in []core.Net) []agent.NetworkStatus {
+	var out []agent.NetworkStatus
+	for _, n := range in {
+		out = append(out, agent.NetworkStatus{
+			Name: n.Name, Interface: n.Interface, IPs: n.IPs, MAC: n.MAC, MTU: n.MTU, Default: n.Default,
+			DNS: agent.DNS(n.DNS), Gateway: n.Gateway, DefaultRoute: n.DefaultRoute,
+		})
+	}
+	return out
 }
 
 // interfaces folds a record's specs into the interfaces they made: a chain of

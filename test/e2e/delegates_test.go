@@ -200,6 +200,29 @@ func TestDelegateAsDefault(t *testing.T) {
 	n.RequireNoLeaks(before)
 }
 
+// TestBinDirOfTheConf: every verb finds a plugin where the configuration says.
+func TestBinDirOfTheConf(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	r := installRecorders(t, n, "far")
+	conf := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"meta","type":"multus","binDir":%q,"delegates":[
+		{"cniVersion":"1.1.0","name":"inner","type":"far"}]}`, r.dir)
+	p := n.NewPod("p")
+	before := n.Inventory()
+	gc := strings.Replace(conf, `"name"`, `"cni.dev/valid-attachments":[],"name"`, 1)
+	n.CNI(cni.Request{Command: "STATUS", Config: []byte(conf)}).Must()
+	n.CNI(cni.Request{Command: "GC", Config: []byte(gc)}).Must()
+	p.CNI("ADD", conf).Must()
+	p.CNI("CHECK", conf).Must()
+	p.CNI("DEL", conf).Must()
+	require.Equal(t, []string{"STATUS far", "GC far", "ADD far", "CHECK far", "DEL far"}, verbs(r.take()))
+
+	r.order("far", "STATUS", "fail 51 tired")
+	e := n.CNI(cni.Request{Command: "STATUS", Config: []byte(conf)}).MustCode(50)
+	require.Contains(t, e.Details, "tired")
+	n.RequireNoLeaks(before)
+}
+
 // TestOwnTypeInDelegateList: our NIC stands first in a list, in process, and
 // the foreign plugin behind it gets its result.
 func TestOwnTypeInDelegateList(t *testing.T) {

@@ -76,6 +76,14 @@ func TestSeedMultus(t *testing.T) {
 	require.Equal(t, []string{"macvlan", "sbr"}, a.Interfaces[1].Plugins)
 	require.Equal(t, "192.168.133.190/24", a.Interfaces[1].Addresses[0].String())
 
+	status := a.NetworkStatus
+	require.Len(t, status, 2)
+	require.Equal(t, "kube-ovn eth0", status[0].Name+" "+status[0].Interface)
+	require.True(t, status[0].Default)
+	require.Equal(t, "default/ipvlan-net2 net1", status[1].Name+" "+status[1].Interface)
+	require.Equal(t, []string{"192.168.133.190"}, status[1].IPs)
+	require.False(t, status[1].Default)
+
 	p.CNI("CHECK", withPrev(conf, answer.Stdout)).Must()
 
 	p.CNI("DEL", conf).Must()

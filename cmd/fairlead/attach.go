@@ -135,12 +135,16 @@ func (h *byHand) run(cmd *cobra.Command, op core.Op, deliver func([]byte) error)
 
 // validate refuses combinations of flags that name no target, or two.
 func (h *byHand) validate(op core.Op) error {
+	if h.container != "" {
+		if h.netns != "" || h.id != "" {
+			return usagef("--container finds the namespace and the id itself: leave --netns and --container-id out")
+		}
+		return nil
+	}
 	switch {
-	case h.container != "" && (h.netns != "" || h.id != ""):
-		return usagef("--container finds the namespace and the id itself: leave --netns and --container-id out")
-	case h.container == "" && h.netns == "" && (op != core.Del || h.id == ""):
+	case h.netns == "" && (op != core.Del || h.id == ""):
 		return usagef("name what to %s: --netns PATH or --container ID", verb(op))
-	case op == core.Add && h.container == "" && h.pod == "":
+	case op == core.Add && h.pod == "":
 		return usagef("--pod NAMESPACE/NAME is missing: it decides the networks")
 	case h.netns != "" && strings.Contains(h.netns, "/") && !filepath.IsAbs(h.netns):
 		return usagef("--netns %q must be an absolute path or a name of `ip netns`", h.netns)

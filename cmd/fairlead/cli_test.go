@@ -270,7 +270,7 @@ func serveCNI(w http.ResponseWriter, r *http.Request, work string) {
 	}{req, string(req.Config)}
 	b, err := json.MarshalIndent(shown, "", "  ")
 	if err != nil || os.WriteFile(filepath.Join(work, "request.json"), append(b, '\n'), 0o600) != nil {
-		http.Error(w, "keep the request", 500)
+		http.Error(w, "keep the request", http.StatusInternalServerError)
 		return
 	}
 	resp := cni.Response{}

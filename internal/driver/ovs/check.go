@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -181,26 +182,37 @@ func (d *drift) routes(c *rtnl.Conn, s core.Spec, index int, more []core.Route) 
 		return err
 	}
 	want := routes(s, index)
+	d.missingRoutes(have, want, s.Addrs)
+	for _, h := range have {
+		if added(h) && !contains(want, h) && !expected(h, more) {
+			d.add("route %s %s (metric %d) is not ours", h.Dst, way(h), h.Priority)
+		}
+	}
+	return nil
+}
+
+// missingRoutes proves the routes of the Spec and the connected ones.
+func (d *drift) missingRoutes(have, want []rtnl.Route, addrs []netip.Prefix) {
 	for _, w := range want {
 		if !slices.ContainsFunc(have, func(h rtnl.Route) bool { return sameRoute(h, w) }) {
 			d.add("route %s %s is missing", w.Dst, way(w))
 		}
 	}
-	for _, a := range s.Addrs {
+	for _, a := range addrs {
 		net := a.Masked()
 		if !a.IsSingleIP() && !slices.ContainsFunc(have, func(h rtnl.Route) bool { return h.Dst == net && !h.GW.IsValid() }) {
 			d.add("route %s of address %s is missing", net, a)
 		}
 	}
-	for _, h := range have {
-		known := slices.ContainsFunc(want, func(w rtnl.Route) bool { return sameRoute(h, w) }) ||
-			h.Dst.Bits() > 0 && slices.ContainsFunc(more, func(r core.Route) bool { return r.Dst == h.Dst && r.GW == h.GW }) ||
-			ecmp(h, more)
-		if added(h) && !known {
-			d.add("route %s %s (metric %d) is not ours", h.Dst, way(h), h.Priority)
-		}
-	}
-	return nil
+}
+
+func contains(want []rtnl.Route, h rtnl.Route) bool {
+	return slices.ContainsFunc(want, func(w rtnl.Route) bool { return sameRoute(h, w) })
+}
+
+// expected tells a route that a later step of the pod made.
+func expected(h rtnl.Route, more []core.Route) bool {
+	return h.Dst.Bits() > 0 && slices.Contains(more, core.Route{Dst: h.Dst, GW: h.GW}) || ecmp(h, more)
 }
 
 // ecmp tells a multipath route of which every hop is known: a default-route

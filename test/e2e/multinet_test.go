@@ -310,3 +310,88 @@ func TestDelReverses(t *testing.T) {
 	require.Equal(t, []string{"DEL rec3", "DEL rec2", "DEL rec1"}, verbs(r.take()))
 	n.RequireNoLeaks(before)
 }
+
+// TestNADWithoutConfig takes its network from the configuration folder: a list
+// before a single configuration, whatever stands first; a broken file beside
+// them is nobody's concern.
+func TestNADWithoutConfig(t *testing.T) {
+	t.Parallel()
+	n := testbed.New(t)
+	r := installRecorders(t, n, "single", "listed")
+	writeConf(n, "00-broken.conflist", `{"name":"files","plugins":[`)
+	writeConf(n, "01-files.conf", `{"cniVersion":"1.0.0","name":"files","type":"single"}`)
+	writeConf(n, "02-files.conflist", `{"cniVersion":"1.0.0","name":"files","plugins":[{"type":"listed"}]}`)
+	n.WriteObjects("all.yaml", together(
+		object("k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition", "files", nil, map[string]any{}),
+		object("k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition", "missing", nil, map[string]any{}),
+		asking("p", "files"), asking("q", "missing")))
+	n.Agent(r.args()...).WaitReady()
+	awaitGateways(t, n)
+	p, q := n.NewPod("p"), n.NewPod("q")
+	before := n.Inventory()
+	p.CNI("ADD", ownConf).Must()
+	require.Contains(t, q.CNI("ADD", ownConf).MustCode(7).Msg, "default/missing")
+	n.Run("rm", "/etc/cni/net.d/02-files.conflist")
+	p.CNI("DEL", ownConf).Must()
+	require.Equal(t, []string{"ADD listed", "DEL listed"}, verbs(r.take()))
+	writeConf(n, "02-files.conflist", `{"cniVersion":"1.0.0","name":"files","plugins":[{"type":"listed"}]}`)
+	n.RequireNoLeaks(before)
+}
+
+// TestDefaultNetworkAnnotation replaces a pod's default network by a NAD.
+func TestDefaultNetworkAnnotation(t *testing.T) {
+	t.Parallel()
+	const key = "v1.multus-cni.io/default-network"
+	n := testbed.New(t)
+	bond(n)
+	n.WriteObjects("all.yaml", together(
+		nadObject("kube-system/mac", `{"cniVersion":"1.0.0","name":"mac","type":"macvlan","master":"bond0",
+			"ipam":{"type":"static","addresses":[{"address":"10.62.0.7/24","gateway":"10.62.0.1"}],"routes":[{"dst":"0.0.0.0/0"}]}}`),
+		nadObject("storage", `{"cniVersion":"1.0.0","type":"fairlead","provider":"storage.default.ovn"}`),
+		subnetObject("storage", map[string]any{"provider": "storage.default.ovn", "protocol": "IPv4", "cidrBlock": "10.20.0.0/24"}),
+		podObject("foreign", map[string]string{key: "mac", networksKey: "storage"}),
+		podObject("own", map[string]string{key: "default/storage"})))
+	n.Agent().WaitReady()
+	awaitGateways(t, n)
+	before := n.Inventory()
+	for _, c := range []struct{ pod, network, route string }{
+		{"foreign", "kube-system/mac", "default via 10.62.0.1 dev eth0"},
+		{"own", "default/storage", "default via 10.20.0.1 dev eth0"},
+	} {
+		p := n.NewPod(c.pod)
+		added := p.CNI("ADD", ownConf).Must()
+		require.Equal(t, addresses(t, p, "eth0"), added.IPs())
+		require.Equal(t, []string{c.route}, trimProto(defaultRoutes(p, "-4")), c.pod)
+		status := statuses(t, n, "default/"+c.pod)
+		require.Equal(t, c.network, status[0].Name)
+		require.True(t, status[0].Default)
+		p.CNI("CHECK", withPrev(ownConf, added.Stdout)).Must()
+		p.CNI("DEL", ownConf).Must()
+		p.Delete()
+	}
+	n.RequireNoLeaks(before)
+}
+
+// TestSeveralDelegates: further delegates of the configuration are attached
+// before the pod's own networks, and what the runtime asks is for the first.
+func TestSeveralDelegates(t *testing.T) {
+	t.Parallel()
+	n, r := recorderNode(t, together(
+		nadObject("asked", `{"cniVersion":"1.0.0","name":"asked","type":"third"}`), asking("p", "asked")), "first", "second", "third")
+	conf := `{"cniVersion":"1.0.0","name":"meta","type":"multus","capabilities":{"bandwidth":true},
+		"runtimeConfig":{"bandwidth":{"ingressRate":1000}},"delegates":[
+		{"cniVersion":"1.0.0","name":"main","plugins":[{"type":"kube-ovn"},{"type":"first","capabilities":{"bandwidth":true}}]},
+		{"cniVersion":"0.4.0","name":"more","type":"second","capabilities":{"bandwidth":true}}]}`
+	p := n.NewPod("p")
+	before := n.Inventory()
+	p.CNI("ADD", conf).Must()
+	calls := r.take()
+	require.Equal(t, []string{"ADD first", "ADD second", "ADD third"}, verbs(calls))
+	for i, ifName := range []string{"eth0", "net1", "net2"} {
+		require.Equal(t, ifName, calls[i].Env["CNI_IFNAME"])
+		require.Equal(t, i == 0, strings.Contains(string(calls[i].Stdin), "ingressRate"), calls[i].Type)
+	}
+	p.CNI("DEL", conf).Must()
+	require.Equal(t, []string{"DEL third", "DEL second", "DEL first"}, verbs(r.take()))
+	n.RequireNoLeaks(before)
+}

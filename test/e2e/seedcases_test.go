@@ -122,15 +122,7 @@ func TestSeedKubeOVN(t *testing.T) {
 	require.Equal(t, addresses(t, p, "eth0"), answer.IPs())
 	require.Contains(t, n.Run("nft", "list", "ruleset"), "dport 8080", "portmap's rule")
 	serveHello(t, p)
-	eventually(t, func() string {
-		got, err := out.Try("bash", "-c", `exec 3<>/dev/tcp/`+testbed.NodeIP4+`/8080
-			printf 'GET /index.html HTTP/1.0\r\n\r\n' >&3
-			cat <&3`)
-		if err == nil && strings.HasSuffix(got, "\r\n\r\nhello\n") {
-			return ""
-		}
-		return fmt.Sprint(got, err)
-	})
+	requireHello(t, out, 8080)
 
 	tool("del").Must()
 	require.NotContains(t, n.Run("nft", "list", "ruleset"), "dport 8080")
@@ -148,6 +140,42 @@ func serveHello(t *testing.T, p *testbed.Pod) {
 		require.NoError(t, cmd.Process.Kill())
 		_ = cmd.Wait() // killed
 	})
+}
+
+// requireHello reads the pod's page through a port of the node.
+func requireHello(t *testing.T, out *testbed.Outside, port int) {
+	t.Helper()
+	eventually(t, func() string {
+		got, err := out.Try("bash", "-c", fmt.Sprintf(`exec 3<>/dev/tcp/%s/%d
+			printf 'GET /index.html HTTP/1.0\r\n\r\n' >&3
+			cat <&3`, testbed.NodeIP4, port))
+		if err == nil && strings.HasSuffix(got, "\r\n\r\nhello\n") {
+			return ""
+		}
+		return fmt.Sprint(got, err)
+	})
+}
+
+// TestSeedMultusPortMappings: the host ports that a runtime gives to
+// 00-multus.conf reach the portmap inside its delegate.
+func TestSeedMultusPortMappings(t *testing.T) {
+	t.Parallel()
+	n := testbed.New(t)
+	out := n.Outside()
+	n.Agent().WaitReady()
+	awaitGateways(t, n)
+	plain := strings.TrimSpace(seed(t, "00-multus.conf"))
+	conf := strings.TrimSuffix(plain, "}") +
+		`,"runtimeConfig":{"portMappings":[{"hostPort":8081,"containerPort":80,"protocol":"tcp","hostIP":""}]}}`
+	p := n.NewPod("web")
+	p.CNI("ADD", conf).Must() // portmap's own chains become part of the base line
+	p.CNI("DEL", conf).Must()
+	before := n.Inventory()
+	p.CNI("ADD", conf).Must()
+	serveHello(t, p)
+	requireHello(t, out, 8081)
+	p.CNI("DEL", plain).Must() // the record knows the ports
+	n.RequireNoLeaks(before)
 }
 
 // TestSeedVLANQoS is pod-vlan-qos.yaml: annotations as a controller leaves

@@ -23,18 +23,30 @@ func (n *Node) close() {
 func (n *Node) shut() []string {
 	var left []string
 	if n.holder != nil {
-		left = n.strangers()
-		home := link(n.holder.proc("ns/mnt"))
-		n.killAll()
-		n.holder.end()
-		for _, pid := range pidsIn(home) {
-			left = append(left, fmt.Sprintf("process %d survived", pid))
-		}
+		left = append(n.strangers(), n.end()...)
 	}
 	if n.outside != nil && n.outside.h != nil {
 		n.outside.h.end()
 	}
 	return append(left, n.remove()...)
+}
+
+// end kills all that runs and returns what survived. The namespace is held
+// meanwhile: the number of a dead one is soon another node's.
+func (n *Node) end() []string {
+	var left []string
+	home, err := os.Open(n.holder.proc("ns/mnt"))
+	if err != nil {
+		left = append(left, "the holder died: "+err.Error())
+	}
+	defer home.Close()
+	name := link(n.holder.proc("ns/mnt"))
+	n.killAll()
+	n.holder.end()
+	for _, pid := range pidsIn(name) {
+		left = append(left, fmt.Sprintf("process %d survived", pid))
+	}
+	return left
 }
 
 // remove deletes the node's folder, unless something is mounted in it: below

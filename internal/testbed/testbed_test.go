@@ -208,6 +208,7 @@ func TestDeadTestLeavesNothing(t *testing.T) {
 		}
 		return os.ErrExist
 	}))
+	require.Contains(t, strings.Join(n.shut(), "\n"), "the holder died")
 }
 
 func TestPingerCounts(t *testing.T) {

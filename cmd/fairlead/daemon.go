@@ -50,7 +50,6 @@ type nodeDaemon struct {
 	started time.Time
 
 	journal  *journal.Journal
-	fresh    bool // the journal is new: OVSDB may know more than it does
 	pools    *ipam.Allocator
 	objects  *local.Source
 	ovs      *ovs.Client
@@ -86,7 +85,6 @@ func newDaemon(o agentOptions, log *slog.Logger) (*nodeDaemon, error) {
 	if d.journal, err = journal.Open(o.stateDir, journal.Options{Log: log, OnCorrupt: func(path string) { corrupt = path }}); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	d.fresh = len(d.journal.Records()) == 0
 	d.wire(boot)
 	if corrupt != "" {
 		d.metrics.JournalCorrupt()
@@ -155,9 +153,7 @@ func (d *nodeDaemon) run(ctx context.Context) error {
 		wg.Go(func() { part(parts) })
 	}
 	d.awaitOVS(ctx)
-	if d.fresh {
-		d.adopt(ctx)
-	}
+	d.adopt(ctx)
 	d.engine.Recover(ctx)
 	wg.Go(func() { d.engine.Run(parts) })
 	wg.Go(func() { d.gateways(parts) })
@@ -176,14 +172,19 @@ func (d *nodeDaemon) run(ctx context.Context) error {
 	return err
 }
 
-// adopt fills an empty journal from what OVSDB and the kernel still know.
+// adopt completes a new journal with what OVSDB and the kernel still know; the
+// gateways' loop tries again when OVSDB comes.
 func (d *nodeDaemon) adopt(ctx context.Context) {
-	specs, err := d.nics.Recover()
-	if err != nil {
-		d.log.Error("attachments not recovered", "err", err)
+	if d.journal.Whole() {
 		return
 	}
-	d.engine.Adopt(ctx, specs)
+	specs, err := d.nics.Recover()
+	if err == nil {
+		err = d.engine.Adopt(ctx, specs)
+	}
+	if err != nil {
+		d.log.Error("attachments not recovered yet", "err", err)
+	}
 }
 
 func (d *nodeDaemon) notify(state string) {
@@ -204,20 +205,30 @@ func (d *nodeDaemon) awaitOVS(ctx context.Context) {
 		d.log.Warn("OVSDB does not answer yet", "ovsdb", d.opts.ovsdb, "err", d.ovs.Connected())
 		return
 	}
+	d.awaitBridge(ctx)
+}
+
+// awaitBridge makes the bridge if it is missing and waits a moment until Open
+// vSwitch has taken it, so that what follows need not be tried again.
+func (d *nodeDaemon) awaitBridge(ctx context.Context) {
+	ctx, stop := context.WithTimeout(ctx, ovsGrace)
+	defer stop()
 	if err := d.ovs.EnsureBridge(ctx); err != nil {
 		d.log.Error("bridge not made", "bridge", d.opts.bridge, "err", err)
 		return
 	}
-	for d.ovs.Ready() != nil && ctx.Err() == nil {
-		time.Sleep(5 * time.Millisecond)
+	if _, err := d.ovs.WaitPort(ctx, d.opts.bridge); err != nil {
+		d.log.Error("bridge not ready", "bridge", d.opts.bridge, "err", err)
 	}
 }
 
 // gateways keeps the node's side of every Subnet: after each change of the
 // objects, after each (re)connect to OVSDB, and again while something fails.
+// After each (re)connect pods' ports come back first.
 func (d *nodeDaemon) gateways(ctx context.Context) {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
+	swept := false // since the last reset
 	for {
 		select {
 		case <-ctx.Done():
@@ -225,13 +236,19 @@ func (d *nodeDaemon) gateways(ctx context.Context) {
 		case <-d.objects.Changed():
 		case <-retry.C:
 		case <-d.reset:
-			if err := d.ovs.EnsureBridge(ctx); err != nil {
-				d.log.Error("bridge not made", "bridge", d.opts.bridge, "err", err)
-			}
-			d.engine.Kick()
+			swept = false
+			d.awaitBridge(ctx)
 		}
-		if err := d.setGateways(ctx); err != nil {
+		if !swept && d.ovs.Ready() == nil {
+			d.adopt(ctx)
+			d.engine.Kick()
+			swept = d.journal.Whole()
+		}
+		err := d.setGateways(ctx)
+		if err != nil {
 			d.log.Error("gateways not set", "err", err)
+		}
+		if err != nil || !swept {
 			retry.Reset(gatewayRetry)
 		}
 	}

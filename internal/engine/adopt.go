@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -9,14 +10,20 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 )
 
-// Adopt rebuilds records after the journal was lost, from specs that the
-// fabric read back from OVSDB and the kernel. Attachments whose namespace lives
-// go on as if nothing had happened; the others are removed by Recover. The name
-// of the runtime's network is lost with the journal: GC by network passes these
-// records over, and Collect still finds them when their namespace is gone.
-func (e *Engine) Adopt(ctx context.Context, specs []core.Spec) {
+// Adopt completes a journal that was lost, from specs that the fabric read back
+// from OVSDB and the kernel, and declares it whole; until then the fabric takes
+// no new attachment and is not swept. Attachments whose namespace lives go on
+// as if nothing had happened; the others are removed by the background worker.
+// What the journal knows already is left alone, so that an Adopt that was
+// interrupted can be repeated. The name of the runtime's network is lost with
+// the journal: GC by network passes these records over, and Collect still finds
+// them when their namespace is gone.
+func (e *Engine) Adopt(ctx context.Context, specs []core.Spec) error {
 	byContainer := map[string]*core.Record{}
 	for _, s := range specs {
+		if e.known(s.Key) {
+			continue
+		}
 		rec := byContainer[s.Key.Container]
 		if rec == nil {
 			rec = &core.Record{Key: s.Key, Pod: s.Pod, Created: time.Now().UTC()}
@@ -27,11 +34,42 @@ func (e *Engine) Adopt(ctx context.Context, specs []core.Spec) {
 	for _, rec := range byContainer {
 		rec.Begun = len(rec.Specs)
 		if err := e.Journal.Begin(ctx, *rec); err != nil {
-			e.Log.Error("attachment not adopted", "container", rec.Key.Container, "err", err)
-			continue
+			return fmt.Errorf("adopt %s: %w", rec.Key, err)
 		}
 		e.Log.Info("attachment adopted from OVSDB", "container", rec.Key.Container, "pod", rec.Pod.String(), "phase", string(rec.Phase))
 	}
+	e.restoreLeases()
+	if err := e.Journal.SetWhole(ctx); err != nil {
+		return fmt.Errorf("adopt: %w", err)
+	}
+	e.Kick()
+	return nil
+}
+
+// known tells that a record has the interface.
+func (e *Engine) known(key core.Key) bool {
+	for _, rec := range e.Journal.Container(key.Container) {
+		for _, s := range rec.Specs {
+			if s.Key == key {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// errNotWhole: until Adopt nobody knows which addresses are in use.
+var errNotWhole = fmt.Errorf("%w: the journal is new, and what Open vSwitch knows of earlier attachments is not read yet", core.ErrUnavailable)
+
+// fabricReady is nil when the switch can be changed.
+func (e *Engine) fabricReady() error {
+	if err := e.Fabric.Ready(); err != nil {
+		return err
+	}
+	if !e.Journal.Whole() {
+		return errNotWhole
+	}
+	return nil
 }
 
 func (e *Engine) adoptSpec(rec *core.Record, s core.Spec) {

@@ -82,8 +82,8 @@ func (e *Engine) collect(ctx context.Context, key core.Key) (bool, error) {
 // Sweep makes the switch hold what the journal says: ports that OVSDB lost come
 // back, ports and links that carry our mark and belong to no record go.
 func (e *Engine) Sweep(ctx context.Context) error {
-	if e.Fabric.Ready() != nil {
-		return nil // the worker comes back when the switch does
+	if e.fabricReady() != nil {
+		return nil // whoever makes it ready kicks the worker
 	}
 	var specs []core.Spec
 	keep := map[string]bool{}
@@ -152,5 +152,5 @@ func (e *Engine) Status(ctx context.Context, req core.Request) error {
 // Ready is nil when our own part works: journal, switch and source.
 func (e *Engine) Ready(ctx context.Context) error {
 	_, err := e.Source.Subnets(ctx)
-	return errors.Join(e.Journal.Healthy(), e.Fabric.Ready(), err)
+	return errors.Join(e.Journal.Healthy(), e.fabricReady(), err)
 }

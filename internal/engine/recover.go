@@ -23,6 +23,21 @@ const (
 // forward, records of an older boot removed in full, strays swept. What cannot
 // be done now (no OVSDB yet) is left to Run. Call it before serving.
 func (e *Engine) Recover(ctx context.Context) {
+	e.restoreLeases()
+	records := e.Journal.Records()
+	for i := range records {
+		e.killDelegates(&records[i])
+	}
+	fail.Here("recover.killed")
+	e.finish(ctx)
+	fail.Here("recover.finished")
+	if err := e.Sweep(ctx); err != nil {
+		e.Log.Error("switch and journal do not agree yet", "err", err)
+	}
+}
+
+// restoreLeases makes IPAM hold what the journal says.
+func (e *Engine) restoreLeases() {
 	records := e.Journal.Records()
 	// A lease of a live attachment comes before one that is being removed.
 	slices.SortStableFunc(records, func(a, b core.Record) int { return cmp.Compare(rank(a), rank(b)) })
@@ -32,15 +47,6 @@ func (e *Engine) Recover(ctx context.Context) {
 	}
 	if err := e.IPAM.Restore(leases, e.Journal.Released()); err != nil {
 		e.Log.Error("two attachments claim one address", "err", err)
-	}
-	for i := range records {
-		e.killDelegates(&records[i])
-	}
-	fail.Here("recover.killed")
-	e.finish(ctx)
-	fail.Here("recover.finished")
-	if err := e.Sweep(ctx); err != nil {
-		e.Log.Error("switch and journal do not agree yet", "err", err)
 	}
 }
 
@@ -102,7 +108,7 @@ func (e *Engine) each(pick func(core.Record) bool, fn func(core.Record)) {
 func (e *Engine) finish(ctx context.Context) {
 	unfinished := func(r core.Record) bool { return r.Phase != core.Added || r.Netns.BootID != e.BootID }
 	e.each(unfinished, func(r core.Record) {
-		if e.Fabric.Ready() != nil && usesFabric(r) {
+		if e.fabricReady() != nil && usesFabric(r) {
 			return
 		}
 		err := e.undo(ctx, &r)

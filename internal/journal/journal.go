@@ -71,6 +71,7 @@ type Journal struct {
 	stopped chan struct{}
 	close   sync.Once
 	failed  atomic.Pointer[error] // of the last transaction, nil when it succeeded
+	whole   atomic.Bool
 
 	mu  sync.RWMutex
 	mem *memory
@@ -101,6 +102,7 @@ func Open(dir string, opt Options) (*Journal, error) {
 		closing: make(chan struct{}),
 		stopped: make(chan struct{}),
 	}
+	j.whole.Store(mem.whole)
 	// A disk that is full already is not a reason to refuse: DEL must work.
 	// Healthy reports it and Begin is refused until there is room.
 	_ = j.ballast.fill()

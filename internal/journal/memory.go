@@ -58,6 +58,7 @@ type memory struct {
 	// cannot tell whether a failed flush of its meta page took effect. The
 	// next transaction writes memory's value there.
 	stale map[slot]struct{}
+	whole bool // as the file said when it was opened
 }
 
 func newMemory() *memory {

@@ -229,7 +229,11 @@ func verify(db *bbolt.DB, want schema) (*memory, error) {
 		return nil, err
 	}
 	m := newMemory()
-	err := db.View(func(tx *bbolt.Tx) error {
+	var err error
+	if m.whole, err = getWhole(db); err != nil {
+		return nil, err
+	}
+	err = db.View(func(tx *bbolt.Tx) error {
 		for b := range buckets {
 			if err := readBucket(tx, b, m); err != nil {
 				return &corruptError{err}

@@ -58,6 +58,7 @@ stop: ## end what `make run KEEP=1` left
 
 .PHONY: test
 test: setup-test root build testbin ## set up, then all tests (root: they make network namespaces)
+	@$(GO) -C bench test ./...
 	@FAIRLEAD_BIN=$(FAILPOINT) $(GO) test $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(TEST_PACKAGES)
 
 .PHONY: soak
@@ -85,6 +86,7 @@ $(PEERS)/.peers: bench/peers/multus/go.mod bench/peers/kubeovn/go.mod
 .PHONY: lint
 lint: setup-lint $(TOOLS)/.lint ## golangci-lint, shellcheck
 	@$(TOOLS)/golangci-lint run ./...
+	@cd bench && $(TOOLS)/golangci-lint run --config ../.golangci.yml ./...
 	@shellcheck .ci/run $(wildcard scripts/*)
 
 .PHONY: build

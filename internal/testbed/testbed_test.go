@@ -208,6 +208,7 @@ func TestDeadTestLeavesNothing(t *testing.T) {
 		}
 		return os.ErrExist
 	}))
+	require.NoError(t, n.holder.cmd.Wait(), "the holder ends by itself")
 	require.Contains(t, strings.Join(n.shut(), "\n"), "the holder died")
 }
 

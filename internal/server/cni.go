@@ -19,11 +19,13 @@ import (
 // serveCNI answers one call of the plugin. The answer goes out on the raw
 // connection, because the plugin's acknowledgement comes after it.
 func (s *Server) serveCNI(w http.ResponseWriter, r *http.Request) {
-	s.drainIntents(r.Context())
 	var in cni.Request
-	if err := readJSON(w, r, &in); err != nil {
+	if err := readJSON(r, &in); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
+	}
+	if core.Op(in.Command) == core.Add {
+		s.drainIntents(r.Context())
 	}
 	req, err := Decode(in)
 	var out []byte
@@ -101,51 +103,59 @@ func (s *Server) reply(w http.ResponseWriter, answer cni.Response) bool {
 }
 
 // Decode checks a plugin's call and turns it into a request. Every refusal
-// names the variable or key and has its CNI code.
+// names the variable or key and has its CNI code. A DEL needs only its key:
+// whatever else is wrong with it is left out, for a pod that cannot be removed
+// because of its configuration helps nobody (reliability.md, Faults).
 func Decode(in cni.Request) (core.Request, error) {
 	req := core.Request{
 		Op: core.Op(in.Command), Key: core.Key{Container: in.ContainerID, IfName: in.IfName},
 		Netns: in.Netns, RawArgs: in.Args, Path: filepath.SplitList(in.Path),
 	}
-	var err error
-	// DEL needs only the journal: what else came with it may be broken or gone.
-	if req.Conf, err = cniconf.Parse(in.Config); err != nil && req.Op != core.Del {
-		return req, err
-	}
-	if req.Args, err = cniconf.ParseArgs(in.Args); err != nil && req.Op != core.Del {
-		return req, err
-	}
-	if req.Conf.Type != "" && !core.OwnType(req.Conf.Type) {
-		return req, core.Errorf(core.CodeConfig, "type %q asks for addresses only (ipam.type): that is not served", req.Conf.Type)
-	}
+	var conf, args, key, pod, ns error
+	req.Conf, conf = cniconf.Parse(in.Config)
+	req.Args, args = cniconf.ParseArgs(in.Args)
 	if req.Op == core.GC || req.Op == core.Status {
-		return req, nil
+		return req, first(conf, args)
 	}
+	key = validateKey(req.Key)
 	req.Pod = core.Pod{Namespace: req.Args["K8S_POD_NAMESPACE"], Name: req.Args["K8S_POD_NAME"], UID: req.Args["K8S_POD_UID"]}
-	if req.Op == core.Del && validateNetns(req.Netns) != nil {
-		req.Netns = "" // a DEL without namespace works; one in a stranger's must not
+	if pod = validatePod(req.Pod); pod != nil {
+		req.Pod = core.Pod{}
 	}
-	return req, validate(req)
-}
-
-// validate checks the identity of an attachment.
-func validate(req core.Request) error {
-	if err := utils.ValidateContainerID(req.Key.Container); err != nil {
-		return &core.Error{Code: core.CodeEnv, Msg: "CNI_CONTAINERID " + err.Msg, Details: err.Details}
-	}
-	if len(req.Key.Container) > 253 {
-		return core.Errorf(core.CodeEnv, "CNI_CONTAINERID is longer than 253 characters")
-	}
-	if err := utils.ValidateInterfaceName(req.Key.IfName); err != nil {
-		return &core.Error{Code: core.CodeEnv, Msg: "CNI_IFNAME " + err.Msg, Details: err.Details}
+	if ns = validateNetns(req.Netns); ns != nil {
+		req.Netns = ""
 	}
 	if req.Op == core.Del {
-		return nil // nothing else is used: the journal knows the rest
+		return req, key
 	}
-	if err := validatePod(req.Pod); err != nil {
-		return err
+	return req, first(conf, args, key, pod, ns)
+}
+
+// first is the first error of several.
+func first(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
 	}
-	return validateNetns(req.Netns)
+	return nil
+}
+
+// validateKey checks what names an attachment.
+func validateKey(k core.Key) error {
+	if err := utils.ValidateContainerID(k.Container); err != nil {
+		return &core.Error{Code: core.CodeEnv, Msg: "CNI_CONTAINERID " + err.Msg, Details: err.Details}
+	}
+	if len(k.Container) > 253 {
+		return core.Errorf(core.CodeEnv, "CNI_CONTAINERID is longer than 253 characters")
+	}
+	if err := utils.ValidateInterfaceName(k.IfName); err != nil {
+		return &core.Error{Code: core.CodeEnv, Msg: "CNI_IFNAME " + err.Msg, Details: err.Details}
+	}
+	if k.IfName == "lo" {
+		return core.Errorf(core.CodeEnv, "CNI_IFNAME %q is the loopback interface", k.IfName)
+	}
+	return nil
 }
 
 var (

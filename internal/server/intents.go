@@ -100,6 +100,10 @@ func (s *Server) watch(ctx context.Context) error {
 			return fmt.Errorf("watch intents: %w", err)
 		}
 	}
+	// What happened before there was a watch.
+	if err := s.Live(); err != nil {
+		s.Log.Error("socket not made again", "err", err)
+	}
 	s.drainIntents(ctx)
 	for {
 		select {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/cniconf"
@@ -21,7 +22,7 @@ const kubeOVNVersion = "0.3.1"
 // plugin sends no acknowledgement: an answer that was written is delivered.
 func (s *Server) serveKubeOVNAdd(w http.ResponseWriter, r *http.Request) {
 	s.drainIntents(r.Context())
-	req, err := s.decodeKubeOVN(w, r, core.Add)
+	req, err := s.decodeKubeOVN(r, core.Add)
 	if err != nil {
 		s.refuseKubeOVN(w, req, http.StatusBadRequest, err)
 		return
@@ -48,7 +49,7 @@ func (s *Server) serveKubeOVNAdd(w http.ResponseWriter, r *http.Request) {
 
 // serveKubeOVNDel answers POST /api/v1/del: 204 when nothing is left.
 func (s *Server) serveKubeOVNDel(w http.ResponseWriter, r *http.Request) {
-	req, err := s.decodeKubeOVN(w, r, core.Del)
+	req, err := s.decodeKubeOVN(r, core.Del)
 	if err != nil {
 		s.refuseKubeOVN(w, req, http.StatusBadRequest, err)
 		return
@@ -65,11 +66,22 @@ func (s *Server) refuseKubeOVN(w http.ResponseWriter, req core.Request, status i
 	writeJSON(w, status, cni.KubeOVNResponse{Err: err.Error()})
 }
 
-func (s *Server) decodeKubeOVN(w http.ResponseWriter, r *http.Request, op core.Op) (core.Request, error) {
+// decodeKubeOVN reads either call. As with our own plugin a DEL needs its key
+// and nothing else.
+func (s *Server) decodeKubeOVN(r *http.Request, op core.Op) (core.Request, error) {
 	var in cni.KubeOVNRequest
-	if err := readJSON(w, r, &in); err != nil {
+	if err := readJSON(r, &in); err != nil {
 		return core.Request{}, err
 	}
+	req, err := DecodeKubeOVN(in, op)
+	if err == nil && op == core.Add {
+		req.Conf.Provider, err = s.knownProvider(r, in)
+	}
+	return req, err
+}
+
+// DecodeKubeOVN checks a call of Kube-OVN's plugin and turns it into a request.
+func DecodeKubeOVN(in cni.KubeOVNRequest, op core.Op) (core.Request, error) {
 	req := core.Request{
 		Op: op, Key: core.Key{Container: in.ContainerID, IfName: in.IfName}, Netns: in.NetNs,
 		Pod: core.Pod{Namespace: in.PodNamespace, Name: in.PodName},
@@ -77,39 +89,53 @@ func (s *Server) decodeKubeOVN(w http.ResponseWriter, r *http.Request, op core.O
 			CNIVersion: kubeOVNVersion, Name: "kube-ovn", Type: in.CNIType, Provider: in.Provider, DNS: core.DNS(in.DNS),
 		},
 	}
+	if err := validateKey(req.Key); err != nil {
+		return req, err
+	}
+	err := validateKubeOVN(&req, in)
+	if op != core.Del {
+		return req, err
+	}
+	if validateNetns(req.Netns) != nil {
+		req.Netns = ""
+	}
+	return req, nil
+}
+
+func validateKubeOVN(req *core.Request, in cni.KubeOVNRequest) error {
 	if req.Pod.Name == "" || req.Pod.Namespace == "" {
-		return req, core.Errorf(core.CodeDecode, "pod_name and pod_namespace are obligatory")
+		return core.Errorf(core.CodeDecode, "pod_name and pod_namespace are obligatory")
+	}
+	if err := validatePod(req.Pod); err != nil {
+		return err
 	}
 	if !core.OwnType(in.CNIType) {
-		return req, core.Errorf(core.CodeConfig, "cni_type %q: addresses for other plugins are not served on this path", in.CNIType)
+		return core.Errorf(core.CodeConfig, "cni_type %q: addresses for other plugins are not served on this path", in.CNIType)
 	}
 	if in.DeviceID != "" || in.VhostUserSocketVolumeName != "" {
-		return req, core.Errorf(core.CodeDevice, "deviceID and vhost_user_socket_volume_name need a driver this node has not")
+		return core.Errorf(core.CodeDevice, "deviceID and vhost_user_socket_volume_name need a driver this node has not")
 	}
 	var err error
 	if req.Conf.Routes, err = kubeOVNRoutes(in.Routes); err != nil {
-		return req, err
-	}
-	if err := s.knownProvider(r, in.Provider); err != nil {
-		return req, err
-	}
-	return req, validate(req)
-}
-
-// knownProvider refuses a provider that no Subnet has; the default one always
-// exists.
-func (s *Server) knownProvider(r *http.Request, provider string) error {
-	if provider == "" || provider == "ovn" {
-		return nil
-	}
-	subnets, err := s.View.Source.Subnets(r.Context())
-	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(subnets, func(n core.Subnet) bool { return n.Provider == provider }) {
-		return nil
+	return validateNetns(req.Netns)
+}
+
+// knownProvider is the Subnets' name of the provider, which may come with the
+// interface behind it where a pod has the same network twice (sdn.md, section
+// 2). One that no Subnet has is refused; the default one always exists.
+func (s *Server) knownProvider(r *http.Request, in cni.KubeOVNRequest) (string, error) {
+	subnets, err := s.View.Source.Subnets(r.Context())
+	if err != nil {
+		return "", err
 	}
-	return core.Errorf(core.CodeConfig, "provider %q: no Subnet has it", provider)
+	for _, provider := range []string{in.Provider, strings.TrimSuffix(in.Provider, "."+in.IfName)} {
+		if provider == "" || provider == "ovn" || slices.ContainsFunc(subnets, func(n core.Subnet) bool { return n.Provider == provider }) {
+			return provider, nil
+		}
+	}
+	return "", core.Errorf(core.CodeConfig, "provider %q: no Subnet has it", in.Provider)
 }
 
 func kubeOVNRoutes(in []cni.KubeOVNRoute) ([]core.Route, error) {

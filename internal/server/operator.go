@@ -98,7 +98,7 @@ func (s *Server) servePod(w http.ResponseWriter, r *http.Request) {
 }
 
 // pods groups the journal's records by pod, in the API's order. Containers
-// without a pod stand under an empty name each.
+// without a pod stand together under an empty name.
 func (s *Server) pods(namespace string) []agent.Pod {
 	byPod := map[core.Pod]*agent.Pod{}
 	for _, rec := range s.View.Journal.Records() {

@@ -5,6 +5,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,6 +35,7 @@ const (
 	maxWaiting    = 2048             // requests that may wait for their turn
 	headerTimeout = 5 * time.Second  // request line and headers
 	bodyTimeout   = 10 * time.Second // body
+	idleTimeout   = time.Minute      // between two requests of one connection
 	ackTimeout    = 5 * time.Second  // the plugin's last byte
 )
 
@@ -57,6 +59,7 @@ type Server struct {
 	listeners map[string]net.Listener
 	closed    bool
 	draining  sync.Mutex // one drain of the intents at a time
+	reviving  sync.Mutex // one look at the sockets at a time
 }
 
 // New makes a server; call Listen, then Run.
@@ -70,6 +73,7 @@ func New(c Config) *Server {
 	s.http = &http.Server{
 		Handler:           s.guard(s.routes()),
 		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    16 << 10,
 		ConnContext:       rememberConn,
 		ErrorLog:          slog.NewLogLogger(c.Log.Handler(), slog.LevelInfo),
@@ -105,7 +109,7 @@ func (s *Server) listen(path string) error {
 	if dial(path) == nil {
 		return fmt.Errorf("listen %s: another process serves it", path)
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := removeStale(path); err != nil {
 		return fmt.Errorf("listen %s: %w", path, err)
 	}
 	// The mask is the process's; for this instant other files only get stricter.
@@ -126,6 +130,22 @@ func (s *Server) listen(path string) error {
 	return nil
 }
 
+// removeStale removes the socket of an agent that is gone, and nothing else that
+// a mistyped path may name.
+func removeStale(path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err == nil && info.Mode().Type() != os.ModeSocket {
+		return errors.New("the path exists and is no socket")
+	}
+	if err == nil {
+		err = os.Remove(path)
+	}
+	return err
+}
+
 func dial(path string) error {
 	c, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {
@@ -143,13 +163,19 @@ func (s *Server) Run(ctx context.Context) error {
 		s.serve(path, l)
 	}
 	s.mu.Unlock()
-	err := s.watch(ctx)
+	if err := s.watch(ctx); err != nil {
+		s.Log.Error("sockets and intents are not watched: intents wait for the next ADD", "err", err)
+		<-ctx.Done()
+	}
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
-	return errors.Join(err, s.http.Shutdown(stop))
+	if err := s.http.Shutdown(stop); !errors.Is(err, net.ErrClosed) { // of a listener that was replaced
+		return err
+	}
+	return nil
 }
 
 // serve runs one listener; the caller holds mu or owns the listener.
@@ -163,6 +189,10 @@ func (s *Server) serve(path string, l net.Listener) {
 
 // Live dials every socket, as a plugin would, and makes one that is gone again.
 func (s *Server) Live() error {
+	// Probes and the watch come at the same time: two revivals would take each
+	// other's socket away.
+	s.reviving.Lock()
+	defer s.reviving.Unlock()
 	var errs []error
 	for _, path := range s.Sockets {
 		if dial(path) == nil {
@@ -211,24 +241,67 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			http.Error(w, err.Error(), http.StatusForbidden)
 			return
 		}
-		release, err := s.admit(r.Context())
+		r.Body = http.MaxBytesReader(w, r.Body, cni.MaxBody)
+		release, err := s.admit(w, r)
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			http.Error(w, err.Error(), statusOf(err))
 			return
 		}
 		defer release()
-		r.Body = http.MaxBytesReader(w, r.Body, cni.MaxBody)
 		next.ServeHTTP(w, r)
 	})
 }
 
-// readJSON reads a body into v. The connection's deadline covers the body only:
+// admit bounds how many requests run and how many may wait. The body is read
+// before the request takes a place among those that run: the plugin learns at
+// once that an agent is here (100 Continue), a slow sender holds up nobody, and
+// a caller that goes away while it waits is noticed.
+func (s *Server) admit(w http.ResponseWriter, r *http.Request) (func(), error) {
+	select {
+	case s.waiting <- struct{}{}:
+	default:
+		return nil, core.Errorf(core.CodeTryAgain, "%d requests are waiting already", maxWaiting)
+	}
+	defer func() { <-s.waiting }()
+	if err := receive(w, r); err != nil {
+		return nil, err
+	}
+	select {
+	case s.running <- struct{}{}:
+		return func() { <-s.running }, nil
+	case <-r.Context().Done():
+		return nil, core.Errorf(core.CodeTryAgain, "the caller went away: %w", r.Context().Err())
+	}
+}
+
+// receive reads the whole body. The connection's deadline covers the body only:
 // the operation that follows has its own, and one left here would end it.
-func readJSON(w http.ResponseWriter, r *http.Request, v any) error {
+func receive(w http.ResponseWriter, r *http.Request) error {
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout))
 	body, err := io.ReadAll(r.Body)
 	_ = rc.SetReadDeadline(time.Time{})
+	if err != nil {
+		return core.Errorf(core.CodeDecode, "request: %w", err)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return nil
+}
+
+// statusOf is the HTTP status for a request that was not admitted.
+func statusOf(err error) int {
+	switch {
+	case core.CodeOf(err) == core.CodeTryAgain:
+		return http.StatusServiceUnavailable
+	case errors.As(err, new(*http.MaxBytesError)):
+		return http.StatusRequestEntityTooLarge
+	}
+	return http.StatusBadRequest
+}
+
+// readJSON decodes a request's body into v.
+func readJSON(r *http.Request, v any) error {
+	body, err := io.ReadAll(r.Body)
 	if err == nil {
 		err = json.Unmarshal(body, v)
 	}
@@ -236,22 +309,6 @@ func readJSON(w http.ResponseWriter, r *http.Request, v any) error {
 		return core.Errorf(core.CodeDecode, "request: %w", err)
 	}
 	return nil
-}
-
-// admit bounds how many requests run and how many may wait.
-func (s *Server) admit(ctx context.Context) (func(), error) {
-	select {
-	case s.waiting <- struct{}{}:
-	default:
-		return nil, core.Errorf(core.CodeTryAgain, "%d requests are waiting already", maxWaiting)
-	}
-	defer func() { <-s.waiting }()
-	select {
-	case s.running <- struct{}{}:
-		return func() { <-s.running }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 }
 
 // peerIsRoot checks SO_PEERCRED: the file modes of the socket are the first

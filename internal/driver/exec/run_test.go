@@ -191,7 +191,9 @@ func TestProcessIsRecordedBeforeItActs(t *testing.T) {
 	_, err := exec.New().Attach(ctx, s)
 	require.ErrorIs(t, err, no)
 	require.Len(t, got, 1)
-	require.ErrorIs(t, syscall.Kill(-got[0].PGID, 0), syscall.ESRCH)
+	// The script's own child is a zombie until init has reaped it.
+	gone := func() bool { return errors.Is(syscall.Kill(-got[0].PGID, 0), syscall.ESRCH) }
+	require.Eventually(t, gone, 10*time.Second, 5*time.Millisecond)
 	require.NoFileExists(t, out)
 
 	no = nil

@@ -1,0 +1,200 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/testbed"
+)
+
+// gatewayObjects: a dual-stack default subnet that translates addresses, one in
+// a VLAN that does not, and pods that ask for the latter.
+func gatewayObjects() map[string]string {
+	tagged := map[string]string{"ovn.kubernetes.io/logical_switch": "tagged"}
+	return map[string]string{
+		"default.yaml": subnetObject("ovn-default", map[string]any{
+			"default": true, "protocol": "Dual", "natOutgoing": true, "cidrBlock": "10.16.0.0/16,fd00:10:16::/112",
+		}),
+		"tagged.yaml": together(
+			object("kubeovn.io/v1", "Vlan", "vlan100", nil, map[string]any{"id": 100}),
+			subnetObject("tagged", map[string]any{
+				"protocol": "Dual", "cidrBlock": "10.100.0.0/24,fd00:10:100::/112", "vlan": "vlan100",
+			}),
+			podObject("default/t1", tagged), podObject("default/t2", tagged),
+		),
+	}
+}
+
+// attached is a pod with eth0 and its addresses without lengths, IPv4 first.
+func attached(n *testbed.Node, name string) (p *testbed.Pod, addrs []string) {
+	p = n.NewPod(name)
+	for _, ip := range p.CNI("ADD", ownConf).Must().IPs() {
+		addrs = append(addrs, bare(ip))
+	}
+	return p, addrs
+}
+
+// pinger is who can ask for an answer.
+type asker interface{ Ping(addr string) error }
+
+// nodeAsker pings from the node itself.
+type nodeAsker struct{ *testbed.Node }
+
+func (n nodeAsker) Ping(addr string) error {
+	_, err := n.Try("ping", "-n", "-c", "1", "-w", "3", addr)
+	return err
+}
+
+func reaches(t *testing.T, from asker, addrs ...string) {
+	t.Helper()
+	for _, addr := range addrs {
+		eventually(t, func() string {
+			if err := from.Ping(addr); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+	}
+}
+
+func cutOff(t *testing.T, from asker, addrs ...string) {
+	t.Helper()
+	for _, addr := range addrs {
+		require.Error(t, from.Ping(addr), addr)
+	}
+}
+
+// TestGateway: host and pods see each other, pods reach the world where their
+// subnet translates addresses and only there, in both families; a restart of
+// the agent changes nothing of it.
+func TestGateway(t *testing.T) {
+	t.Parallel()
+	n := testbed.New(t)
+	world := n.Outside()
+	for name, yaml := range gatewayObjects() {
+		n.WriteObjects(name, yaml)
+	}
+	a := n.Agent()
+	a.WaitReady()
+	awaitGateways(t, n)
+	p, pa := attached(n, "p")
+	q, qa := attached(n, "t1")
+
+	reaches(t, p, "10.16.0.1", "fd00:10:16::1")
+	reaches(t, q, "10.100.0.1", "fd00:10:100::1")
+	reaches(t, nodeAsker{n}, append(pa, qa...)...)
+	reaches(t, p, testbed.NodeIP4, testbed.NodeIP6)
+	reaches(t, q, testbed.NodeIP4, testbed.NodeIP6)
+	reaches(t, p, qa...) // by way of the node
+	reaches(t, p, testbed.WorldIP4, testbed.WorldIP6)
+	cutOff(t, q, testbed.WorldIP4, testbed.WorldIP6) // no way back to a pod's own address
+	cutOff(t, world, pa...)
+
+	ruleset, ports := n.Run("nft", "list", "ruleset"), n.OVS.Vsctl("list-ports", "br-int")
+	require.Contains(t, ruleset, "masquerade")
+	flow := p.StartPing(testbed.WorldIP4, 20e6)
+	a.Kill()
+	a = n.Agent()
+	a.WaitReady()
+	reaches(t, q, "10.100.0.1")
+	flow.Answers(5)
+	_, lost := flow.Stop()
+	require.Zero(t, lost, "a restart of the agent loses nothing")
+	require.Equal(t, ruleset, n.Run("nft", "list", "ruleset"))
+	require.Equal(t, ports, n.OVS.Vsctl("list-ports", "br-int"))
+	a.Stop()
+	reaches(t, p, testbed.WorldIP4, "10.16.0.1")
+	require.Equal(t, ruleset, n.Run("nft", "list", "ruleset"), "a stop disturbs no pod")
+}
+
+// TestGatewayFollowsTheFolder adds, changes and removes subnets while the agent
+// runs.
+func TestGatewayFollowsTheFolder(t *testing.T) {
+	t.Parallel()
+	n := testbed.New(t)
+	n.Outside()
+	n.Agent().WaitReady()
+	awaitGateways(t, n)
+	before := n.Inventory()
+	p, _ := attached(n, "p") // of the built-in subnet
+	reaches(t, p, "10.16.0.1", testbed.WorldIP4)
+
+	write := func(extra map[string]any) {
+		spec := map[string]any{"cidrBlock": "10.77.0.0/24", "namespaces": []string{"team"}}
+		for k, v := range extra {
+			spec[k] = v
+		}
+		n.WriteObjects("team.yaml", together(subnetObject("team", spec), object("kubeovn.io/v1", "Vlan", "v7", nil, map[string]any{"id": 7})))
+	}
+	write(nil)
+	eventually(t, func() string { return lacks(n.Fairlead("get", "subnets"), "team") })
+	awaitGateways(t, n)
+	q, qa := attached(n, "team/q")
+	require.True(t, strings.HasPrefix(qa[0], "10.77.0."), qa)
+	reaches(t, q, "10.77.0.1")
+	reaches(t, nodeAsker{n}, qa...)
+	cutOff(t, q, testbed.WorldIP4)
+
+	write(map[string]any{"natOutgoing": true})
+	reaches(t, q, testbed.WorldIP4)
+	write(map[string]any{"natOutgoing": true, "gateway": "10.77.0.254"})
+	reaches(t, q, "10.77.0.254")
+	eventually(t, func() string { return holds(n.Run("ip", "addr"), "10.77.0.1/24") })
+	write(map[string]any{"gateway": "10.77.0.254"})
+	eventually(t, func() string { return holds(n.Run("nft", "list", "set", "inet", "fairlead", "masquerade-ip"), "10.77.0.0/24") })
+
+	q.CNI("DEL", ownConf).Must()
+	write(map[string]any{"gateway": "10.77.0.254", "vlan": "v7"})
+	eventually(t, func() string {
+		return lacks(n.OVS.Vsctl("--columns=name,tag", "find", "Port", "tag=7"), "team")
+	})
+	r, _ := attached(n, "team/r")
+	reaches(t, r, "10.77.0.254")
+	require.Equal(t, "7", column(n, "Port", hostIf(r, "eth0"), "tag"))
+	r.CNI("DEL", ownConf).Must()
+
+	n.Run("rm", n.Objects()+"/team.yaml")
+	eventually(t, func() string { return holds(n.OVS.Vsctl("list-ports", "br-int"), "team") })
+	reaches(t, p, "10.16.0.1", testbed.WorldIP4)
+	p.CNI("DEL", ownConf).Must()
+	q.Delete()
+	r.Delete()
+	p.Delete()
+	n.RequireNoLeaks(before)
+}
+
+// TestVLANsAreSeparate: pods of one VLAN hear each other; pods of another, even
+// with an address of the first's network, hear nothing on layer 2.
+func TestVLANsAreSeparate(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, gatewayObjects())
+	p, pa := attached(n, "p")
+	t1, _ := attached(n, "t1")
+	t2, ta := attached(n, "t2")
+	reaches(t, t1, ta...)
+	// The intruder takes an address of the VLAN's network for itself.
+	p.Run("ip", "addr", "add", "10.100.0.200/24", "dev", "eth0")
+	p.Run("ip", "-6", "addr", "add", "fd00:10:100::200/112", "dev", "eth0", "nodad")
+	_, err := p.Try("ping", "-n", "-c", "2", "-w", "2", "-I", "eth0", "-r", ta[0])
+	require.Error(t, err)
+	neigh := p.Run("ip", "neigh", "show", ta[0])
+	require.NotContains(t, neigh, "lladdr", "no ARP answer crosses")
+	cutOff(t, t2, "10.100.0.200", "fd00:10:100::200")
+	reaches(t, nodeAsker{n}, pa...)
+}
+
+func lacks(text, want string) string {
+	if strings.Contains(text, want) {
+		return ""
+	}
+	return "no " + want + " in: " + text
+}
+
+func holds(text, unwanted string) string {
+	if !strings.Contains(text, unwanted) {
+		return ""
+	}
+	return "still " + unwanted + " in: " + text
+}

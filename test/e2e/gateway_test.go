@@ -143,7 +143,9 @@ func TestGatewayFollowsTheFolder(t *testing.T) {
 	reaches(t, q, "10.77.0.254")
 	eventually(t, func() string { return holds(n.Run("ip", "addr"), "10.77.0.1/24") })
 	write(map[string]any{"gateway": "10.77.0.254"})
-	eventually(t, func() string { return holds(n.Run("nft", "list", "set", "inet", "fairlead", "masquerade-ip"), "10.77.0.0/24") })
+	eventually(t, func() string {
+		return holds(n.Run("nft", "list", "set", "inet", "fairlead", "masquerade-ip"), "10.77.0.0/24")
+	})
 
 	q.CNI("DEL", ownConf).Must()
 	write(map[string]any{"gateway": "10.77.0.254", "vlan": "v7"})

@@ -6,7 +6,7 @@ import "time"
 const (
 	CheckOVSDB    = "ovsdb"    // connected, cache in sync
 	CheckBridge   = "bridge"   // our bridge is there
-	CheckDatapath = "datapath" // its datapath type is one this machine has
+	CheckGateways = "gateways" // the node's side of every Subnet is set
 	CheckJournal  = "journal"  // writable, not quarantined
 	CheckObjects  = "objects"  // no file of --objects has a problem; never makes the agent unready
 )

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -37,6 +38,9 @@ const ovsGrace = 5 * time.Second
 // gatewayRetry is how long after a failure the gateways are set again.
 const gatewayRetry = time.Second
 
+// errNoPass is why an agent that has just started is not ready.
+var errNoPass = errors.New("the gateways were not set yet")
+
 // fabric is the switch as the engine sees it.
 type fabric struct {
 	*ovsdriver.Driver
@@ -60,13 +64,15 @@ type nodeDaemon struct {
 	server   *server.Server
 	datapath string
 	mtu      int
-	reset    chan struct{} // OVSDB is new or back
+	reset    chan struct{}         // OVSDB is new or back
+	gates    atomic.Pointer[error] // outcome of the last pass over the gateways
 }
 
 // newDaemon opens what can fail before anything runs: the journal and the
 // folder of objects.
 func newDaemon(o agentOptions, log *slog.Logger) (*nodeDaemon, error) {
 	d := &nodeDaemon{opts: o, log: log, started: time.Now().UTC(), reset: make(chan struct{}, 1)}
+	d.gates.Store(&errNoPass)
 	boot, err := netns.BootID()
 	if err != nil {
 		return nil, fmt.Errorf("boot id: %w", err)
@@ -245,6 +251,7 @@ func (d *nodeDaemon) gateways(ctx context.Context) {
 			swept = d.journal.Whole()
 		}
 		err := d.setGateways(ctx)
+		d.gates.Store(&err)
 		if err != nil {
 			d.log.Error("gateways not set", "err", err)
 		}
@@ -273,7 +280,9 @@ func (d *nodeDaemon) serveHTTP(ctx context.Context, wg *sync.WaitGroup) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+agent.PathMetrics, d.metrics.Handler())
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { probe(w, d.server.Live()) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { probe(w, d.engine.Ready(r.Context())) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		probe(w, errors.Join(d.engine.Ready(r.Context()), *d.gates.Load()))
+	})
 	srv := &http.Server{Addr: d.opts.http, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	l, err := listenTCP(d.opts.http)
 	if err != nil {

@@ -85,6 +85,7 @@ func (d *nodeDaemon) conditions() []agent.Condition {
 	return []agent.Condition{
 		condition(agent.CheckOVSDB, d.ovs.Connected()),
 		condition(agent.CheckBridge, d.ovs.Ready()),
+		condition(agent.CheckGateways, *d.gates.Load()),
 		condition(agent.CheckJournal, d.journal.Healthy()),
 		condition(agent.CheckObjects, objects),
 	}

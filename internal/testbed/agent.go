@@ -7,12 +7,10 @@ import (
 	"net"
 	"net/http"
 	"runtime"
-	"strings"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/api/cni"
 )
 
@@ -52,38 +50,11 @@ func (a *Agent) WaitServing() {
 	require.NoError(a.node.t, until("agent", a.serving))
 }
 
-// WaitReady returns when /readyz is good, so that ADD works, and the gateways
-// of all subnets are up, which the agent does beside: from then on the node
-// changes only by what a test does.
+// WaitReady returns when /readyz is good: ADD works and the gateways are up, so
+// that from then on the node changes only by what a test does.
 func (a *Agent) WaitReady() {
 	a.node.t.Helper()
 	require.NoError(a.node.t, until("agent", func() error { return a.good("/readyz") }))
-	require.NoError(a.node.t, until("gateways", a.gateways))
-}
-
-// gateways compares the subnets that the agent serves with the addresses of
-// the node's links.
-func (a *Agent) gateways() error {
-	var subnets agent.SubnetList
-	if err := a.node.ask(agent.PathSubnets, &subnets); err != nil {
-		return err
-	}
-	up, err := a.node.Try("ip", "-o", "addr", "show", "up")
-	if err != nil {
-		return err
-	}
-	for _, s := range subnets.Items {
-		own := s.Provider == "" || s.Provider == "ovn" || strings.HasSuffix(s.Provider, ".ovn")
-		if s.Implied || !own {
-			continue
-		}
-		for _, gw := range s.Gateways {
-			if !strings.Contains(up, " "+gw.String()+"/") {
-				return fmt.Errorf("subnet %s: %s is on no link that is up", s.Name, gw)
-			}
-		}
-	}
-	return nil
 }
 
 func (a *Agent) serving() error {

@@ -28,8 +28,8 @@ type runner interface {
 	Run(argv ...string) string
 }
 
-// startNode makes a node with objects (file name to YAML), a ready agent and
-// the gateways of its subnets, so that an inventory taken now is the base line.
+// startNode makes a node with objects (file name to YAML) and a ready agent, so
+// that an inventory taken now is the base line.
 func startNode(t *testing.T, objects map[string]string, args ...string) *testbed.Node {
 	t.Helper()
 	n := testbed.New(t)
@@ -37,12 +37,11 @@ func startNode(t *testing.T, objects map[string]string, args ...string) *testbed
 		n.WriteObjects(name, yaml)
 	}
 	n.Agent(args...).WaitReady()
-	awaitGateways(t, n)
 	return n
 }
 
-// awaitGateways waits until every declared Subnet has its gateway: the agent
-// makes them after it is ready for pods, addresses last.
+// awaitGateways waits until every declared Subnet has its gateway, after the
+// objects changed under a running agent.
 func awaitGateways(t *testing.T, n *testbed.Node) {
 	t.Helper()
 	var subnets agent.SubnetList

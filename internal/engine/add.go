@@ -149,7 +149,7 @@ func (a *addition) design(ctx context.Context) error {
 	}
 	a.rec.Specs, err = plan.Plan(a.wants, a.rec.Leases, a.rec.Pod, a.rec.Key, a.rec.Netns, e.Node)
 	if err == nil {
-		err = a.unique()
+		err = a.besideOthers()
 	}
 	if err != nil {
 		a.cancelLeases()
@@ -188,19 +188,32 @@ func (a *addition) cancelLeases() {
 	a.rec.Leases = nil
 }
 
-// unique refuses an interface name that another attachment of the container
-// already uses.
-func (a *addition) unique() error {
+// besideOthers fits the specs in beside the container's other attachments: an
+// interface name of theirs is refused, they keep their logical ports and the
+// default route, so that nothing of theirs goes with this one.
+func (a *addition) besideOthers() error {
 	for _, other := range a.e.Journal.Container(a.req.Key.Container) {
 		for _, s := range other.Specs {
-			for _, mine := range a.rec.Specs {
-				if s.Key == mine.Key {
+			for i := range a.rec.Specs {
+				if mine := &a.rec.Specs[i]; s.Key == mine.Key {
 					return core.Errorf(core.CodeConflict, "interface %s is already attached to network %s", s.Key.IfName, s.Network)
+				} else if s.HostIf != "" && mine.HostIf != "" {
+					yield(mine, s)
 				}
 			}
 		}
 	}
 	return nil
+}
+
+// yield leaves a NIC that is there what two NICs of a pod cannot both have.
+func yield(mine *core.Spec, there core.Spec) {
+	if mine.IfaceID == there.IfaceID {
+		mine.IfaceID += "." + mine.Key.IfName
+	}
+	mine.Routes = slices.DeleteFunc(slices.Clone(mine.Routes), func(r core.Route) bool {
+		return r.Dst.Bits() == 0 && slices.ContainsFunc(there.Routes, func(t core.Route) bool { return t.Dst == r.Dst })
+	})
 }
 
 // build records the intent, runs the drivers and records the outcome; on any

@@ -163,7 +163,6 @@ func (d *nodeDaemon) run(ctx context.Context) error {
 	d.engine.Recover(ctx)
 	wg.Go(func() { d.engine.Run(parts) })
 	wg.Go(func() { d.gateways(parts) })
-	d.server.DrainIntents(ctx)
 	if err := d.server.Listen(); err != nil {
 		return err
 	}

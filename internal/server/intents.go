@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/fsnotify/fsnotify"
 
@@ -25,14 +26,41 @@ func (s *Server) intentDirs() []string {
 	return out
 }
 
-// DrainIntents carries out every DEL that was left while no agent ran. The
-// server calls it before any ADD and whenever a file appears; the agent calls
-// it once before it listens.
-func (s *Server) DrainIntents(ctx context.Context) { s.drainIntents(ctx) }
+// drainers bounds the intents that are carried out at once.
+const drainers = 16
 
+// intent is a DEL that a plugin left.
+type intent struct {
+	path string
+	req  core.Request
+}
+
+// drainIntents carries out every DEL that was left while no agent answered. It
+// comes before any ADD, and whenever a file appears. One drain runs at a time;
+// who finds one under way waits for it and looks again. Containers do not wait
+// for each other: after a long absence there are hundreds.
 func (s *Server) drainIntents(ctx context.Context) {
-	s.draining.Lock()
-	defer s.draining.Unlock()
+	select {
+	case s.draining <- struct{}{}:
+	case <-ctx.Done():
+		return
+	}
+	defer func() { <-s.draining }()
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, drainers)
+	for _, list := range s.intents() {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			s.carryOut(ctx, list)
+		})
+	}
+	wg.Wait()
+}
+
+// intents are the DELs that wait, of each container the oldest first.
+func (s *Server) intents() map[string][]intent {
+	found := map[string][]intent{}
 	for _, dir := range s.intentDirs() {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
@@ -43,39 +71,52 @@ func (s *Server) drainIntents(ctx context.Context) {
 				continue // still being written
 			}
 			path := filepath.Join(dir, e.Name())
-			if err := s.carryOut(ctx, path); err != nil {
-				s.Log.Error("DEL intent not carried out", "intent", path, "err", err)
+			req, err := readIntent(path)
+			switch {
+			case errors.Is(err, os.ErrNotExist):
+			case err != nil: // set aside, so that it is seen once and not for ever
+				err = errors.Join(err, os.Rename(path, filepath.Join(dir, ".bad-"+e.Name())))
+				s.Log.Error("DEL intent not readable", "intent", path, "err", err)
+			default:
+				found[req.Key.Container] = append(found[req.Key.Container], intent{path, req})
 			}
 		}
 	}
+	return found
 }
 
-// carryOut does one intent. The file goes only when the DEL succeeded; one
-// that cannot be read is set aside, so that it is seen once and not for ever.
-func (s *Server) carryOut(ctx context.Context, path string) error {
+func readIntent(path string) (core.Request, error) {
 	data, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return core.Request{}, err
 	}
 	var in cni.Request
-	err = json.Unmarshal(data, &in)
-	var req core.Request
-	if err == nil && core.Op(in.Command) != core.Del {
-		err = fmt.Errorf("command %q is not DEL", in.Command)
+	if err := json.Unmarshal(data, &in); err != nil {
+		return core.Request{}, err
 	}
-	if err == nil {
-		req, err = Decode(in)
+	if core.Op(in.Command) != core.Del {
+		return core.Request{}, fmt.Errorf("command %q is not DEL", in.Command)
 	}
-	if err != nil {
-		return errors.Join(err, os.Rename(path, filepath.Join(filepath.Dir(path), ".bad-"+filepath.Base(path))))
+	return Decode(in)
+}
+
+// carryOut does the intents of one container; of those for one attachment the
+// first that succeeds does for all. The file goes only when the DEL succeeded.
+func (s *Server) carryOut(ctx context.Context, list []intent) {
+	done := map[core.Key]bool{}
+	for _, in := range list {
+		var err error
+		if !done[in.req.Key] {
+			err = s.Engine.Del(ctx, in.req)
+		}
+		if err == nil {
+			done[in.req.Key] = true
+			err = os.Remove(in.path)
+		}
+		if err != nil {
+			s.Log.Error("DEL intent not carried out", "intent", in.path, "err", err)
+		}
 	}
-	if err := s.Engine.Del(ctx, req); err != nil {
-		return err
-	}
-	return os.Remove(path)
 }
 
 // watch waits for intents and for sockets that vanish. Without inotify the

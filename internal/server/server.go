@@ -54,11 +54,14 @@ type Server struct {
 	http    *http.Server
 	running chan struct{}
 	waiting chan struct{}
+	// handlers are the requests under way, draining holds a token while the
+	// intents are drained.
+	handlers sync.WaitGroup
+	draining chan struct{}
 
 	mu        sync.Mutex // guards listeners and closed
 	listeners map[string]net.Listener
 	closed    bool
-	draining  sync.Mutex // one drain of the intents at a time
 	reviving  sync.Mutex // one look at the sockets at a time
 }
 
@@ -68,6 +71,7 @@ func New(c Config) *Server {
 		Config:    c,
 		running:   make(chan struct{}, maxRunning),
 		waiting:   make(chan struct{}, maxWaiting),
+		draining:  make(chan struct{}, 1),
 		listeners: map[string]net.Listener{},
 	}
 	s.http = &http.Server{
@@ -230,6 +234,8 @@ func rememberConn(ctx context.Context, c net.Conn) context.Context {
 // a panic is one failed request.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.handlers.Add(1)
+		defer s.handlers.Done()
 		defer func() {
 			if p := recover(); p != nil {
 				s.Log.Error("request panicked", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))

@@ -20,6 +20,7 @@ import (
 type Agent interface {
 	Status(ctx context.Context) (agent.Status, error)
 	Nets(ctx context.Context) (agent.NetList, error)
+	Subnets(ctx context.Context) (agent.SubnetList, error)
 }
 
 // Runner starts a program in the calling thread's network namespace with
@@ -125,6 +126,7 @@ func checks() []check {
 		{"Kernel", "nftables", checkNFT},
 		{"Kernel", "datapath", checkDatapath},
 		{"Kernel", "IPv4 forwarding", checkForwarding},
+		{"Kernel", "forward filter", checkForward},
 		{"Kernel", "IPv6", checkIPv6},
 		{"Open vSwitch", "OVSDB", checkOVSDB},
 		{"Open vSwitch", "ovs-vswitchd", checkVswitchd},

@@ -37,13 +37,17 @@ func start(ctx context.Context, c Command) ([]byte, error) {
 
 // answering is a running agent's side: what it would answer.
 type answering struct {
-	status agent.Status
-	nets   agent.NetList
-	err    error
+	status  agent.Status
+	nets    agent.NetList
+	subnets agent.SubnetList
+	err     error
 }
 
 func (a answering) Status(context.Context) (agent.Status, error) { return a.status, a.err }
-func (a answering) Nets(context.Context) (agent.NetList, error)  { return a.nets, a.err }
+func (a answering) Subnets(context.Context) (agent.SubnetList, error) {
+	return a.subnets, a.err
+}
+func (a answering) Nets(context.Context) (agent.NetList, error) { return a.nets, a.err }
 
 // bare is a Config of a machine on which nothing is installed.
 func bare(t *testing.T) Config {

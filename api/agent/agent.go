@@ -87,6 +87,7 @@ var hints = map[uint]string{
 	103: "`fairlead get subnets` shows what is free, `fairlead ip who ADDR` who holds an address",
 	104: "`fairlead doctor` shows which devices this machine has",
 	105: "`fairlead get pods -o wide` shows the attachment that is in the way; DEL it first",
+	106: "`fairlead check NS/NAME` lists what differs; repair it by hand, or create the pod again",
 	999: "this failure has no code, which is a defect: send it with `fairlead support-bundle`",
 }
 

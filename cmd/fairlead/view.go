@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"net"
+	"strconv"
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/cniconf"
+	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/ovs"
 	"github.com/fairlead/fairlead/internal/server"
@@ -110,7 +114,13 @@ func (d *nodeDaemon) problems() []agent.Problem {
 // nets are the default network and the NADs of the folder. A NAD's content is
 // not shown, only what kind of network it is and whether it can be used.
 func (d *nodeDaemon) nets() []agent.Net {
+	subnets, _ := d.objects.Subnets(context.Background()) // a folder's always answers
 	out := []agent.Net{{Name: "kube-ovn", Default: true, Plugins: []string{"fairlead"}, Source: "built-in"}}
+	for _, s := range subnets {
+		if s.Default {
+			out[0].Subnet = s.Name
+		}
+	}
 	for _, nad := range d.objects.NADs() {
 		n := agent.Net{Name: nad.Namespace + "/" + nad.Name, Plugins: []string{}, Source: d.opts.objects}
 		chain, err := cniconf.ParseChain([]byte(nad.Config), nad.Name)
@@ -122,8 +132,28 @@ func (d *nodeDaemon) nets() []agent.Net {
 		n.CNIVersion = chain.CNIVersion
 		for _, p := range chain.Plugins {
 			n.Plugins = append(n.Plugins, p.Type)
+			if p.Own() {
+				n.Subnet, n.Problem = subnetOf(subnets, p, nad.Name+"."+nad.Namespace+".ovn")
+			}
 		}
 		out = append(out, n)
 	}
 	return out
+}
+
+// subnetOf is the first subnet of the provider of our own plugin in a NAD, or
+// why it has none.
+func subnetOf(subnets []core.Subnet, p core.Plugin, provider string) (name, problem string) {
+	var conf struct {
+		Provider string `json:"provider"`
+	}
+	if json.Unmarshal(p.Raw, &conf) == nil && conf.Provider != "" {
+		provider = conf.Provider
+	}
+	for _, s := range subnets {
+		if s.Provider == provider || provider == "ovn" && s.Default {
+			return s.Name, ""
+		}
+	}
+	return "", "no Subnet has provider " + strconv.Quote(provider)
 }

@@ -124,17 +124,26 @@ func (s *Server) pods(namespace string) []agent.Pod {
 	return out
 }
 
-// serveNets counts the interfaces on each network that the source knows.
+// serveNets counts the interfaces on each network that the source knows. The
+// default network has the name that each runtime's configuration gives it.
 func (s *Server) serveNets(w http.ResponseWriter, _ *http.Request) {
-	used := map[string]int{}
-	for _, rec := range s.View.Journal.Records() {
-		for _, i := range interfaces(rec) {
-			used[i.Network]++
+	nets := s.View.Nets()
+	at := map[string]*agent.Net{}
+	var def *agent.Net
+	for i := range nets {
+		at[nets[i].Name] = &nets[i]
+		if nets[i].Default {
+			def = &nets[i]
 		}
 	}
-	nets := s.View.Nets()
-	for i := range nets {
-		nets[i].Interfaces = used[nets[i].Name]
+	for _, rec := range s.View.Journal.Records() {
+		for _, i := range interfaces(rec) {
+			if n := at[i.Network]; n != nil {
+				n.Interfaces++
+			} else if i.Default && def != nil {
+				def.Interfaces++
+			}
+		}
 	}
 	writeJSON(w, http.StatusOK, agent.NetList{Items: nets})
 }

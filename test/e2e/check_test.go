@@ -366,6 +366,27 @@ func TestCheckRaisesNoFalseAlarm(t *testing.T) {
 	quiet("after the database's restart")
 	b.renew("dual")
 	quiet("after ADD on the new database")
+
+	// What follows takes the agent a moment to repair; then nothing may be left
+	// to find.
+	for when, lose := range map[string]func(){
+		"conf.db lost": b.n.OVS.LoseConfDB,
+		"ovs-vswitchd restarted": func() {
+			b.n.OVS.KillVswitchd()
+			b.n.OVS.StartVswitchd()
+		},
+		"journal lost": func() {
+			b.agent.Stop()
+			b.n.Run("sh", "-c", "rm /var/lib/fairlead/*")
+			b.agent = b.n.Agent()
+		},
+	} {
+		lose()
+		b.agent.WaitReady()
+		b.clean("vlan")
+		b.clean("dual")
+		quiet(when)
+	}
 }
 
 // TestCheckComparesWithTheRuntimesResult: addresses in prevResult that were

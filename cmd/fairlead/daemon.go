@@ -35,8 +35,10 @@ import (
 // CHECK and STATUS answer truthfully meanwhile, ADD with "try again later".
 const ovsGrace = 5 * time.Second
 
-// gatewayRetry is how long after a failure the gateways are set again.
-const gatewayRetry = time.Second
+const (
+	gatewayRetry = time.Second      // after a failure the gateways are set again
+	gatewayLimit = 10 * time.Second // for Open vSwitch to take them
+)
 
 // errNoPass is why an agent that has just started is not ready.
 var errNoPass = errors.New("the gateways were not set yet")
@@ -210,14 +212,6 @@ func (d *nodeDaemon) awaitOVS(ctx context.Context) {
 		d.log.Warn("OVSDB does not answer yet", "ovsdb", d.opts.ovsdb, "err", d.ovs.Connected())
 		return
 	}
-	d.awaitBridge(ctx)
-}
-
-// awaitBridge makes the bridge if it is missing and waits a moment until Open
-// vSwitch has taken it, so that what follows need not be tried again.
-func (d *nodeDaemon) awaitBridge(ctx context.Context) {
-	ctx, stop := context.WithTimeout(ctx, ovsGrace)
-	defer stop()
 	if err := d.ovs.EnsureBridge(ctx); err != nil {
 		d.log.Error("bridge not made", "bridge", d.opts.bridge, "err", err)
 		return
@@ -229,7 +223,8 @@ func (d *nodeDaemon) awaitBridge(ctx context.Context) {
 
 // gateways keeps the node's side of every Subnet: after each change of the
 // objects, after each (re)connect to OVSDB, and again while something fails.
-// After each (re)connect pods' ports come back first.
+// After each (re)connect pods' ports come back first, and nobody waits for
+// ovs-vswitchd, which takes all that it finds in one pass.
 func (d *nodeDaemon) gateways(ctx context.Context) {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
@@ -242,12 +237,9 @@ func (d *nodeDaemon) gateways(ctx context.Context) {
 		case <-retry.C:
 		case <-d.reset:
 			swept = false
-			d.awaitBridge(ctx)
 		}
-		if !swept && d.ovs.Ready() == nil {
-			d.adopt(ctx)
-			d.engine.Kick()
-			swept = d.journal.Whole()
+		if !swept {
+			swept = d.resync(ctx)
 		}
 		err := d.setGateways(ctx)
 		d.gates.Store(&err)
@@ -260,12 +252,22 @@ func (d *nodeDaemon) gateways(ctx context.Context) {
 	}
 }
 
+// resync has the engine give pods' ports back; false when it must be repeated.
+func (d *nodeDaemon) resync(ctx context.Context) bool {
+	if err := d.ovs.EnsureBridge(ctx); err != nil {
+		d.log.Error("bridge not made", "bridge", d.opts.bridge, "err", err)
+		return false
+	}
+	d.adopt(ctx)
+	d.engine.Kick()
+	return d.journal.Whole()
+}
+
 func (d *nodeDaemon) setGateways(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, gatewayLimit)
+	defer stop()
 	subnets, err := d.objects.Subnets(ctx)
 	if err != nil {
-		return err
-	}
-	if err := d.ovs.Ready(); err != nil {
 		return err
 	}
 	return d.gateway.Set(ctx, subnets)

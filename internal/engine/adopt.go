@@ -46,6 +46,10 @@ func (e *Engine) Adopt(ctx context.Context, specs []core.Spec) error {
 	return nil
 }
 
+// adopted tells a record that Adopt made: it has no network's name, and of
+// foreign plugins it knows nothing.
+func adopted(rec core.Record) bool { return rec.Network == "" }
+
 // known tells that a record has the interface.
 func (e *Engine) known(key core.Key) bool {
 	for _, rec := range e.Journal.Container(key.Container) {
@@ -61,9 +65,17 @@ func (e *Engine) known(key core.Key) bool {
 // errNotWhole: until Adopt nobody knows which addresses are in use.
 var errNotWhole = fmt.Errorf("%w: the journal is new, and what Open vSwitch knows of earlier attachments is not read yet", core.ErrUnavailable)
 
-// fabricReady is nil when the switch can be changed.
+// fabricReady is nil when the switch takes new attachments.
 func (e *Engine) fabricReady() error {
 	if err := e.Fabric.Ready(); err != nil {
+		return err
+	}
+	return e.fabricKnown()
+}
+
+// fabricKnown is nil when the switch can be made to hold what the journal says.
+func (e *Engine) fabricKnown() error {
+	if err := e.Fabric.Connected(); err != nil {
 		return err
 	}
 	if !e.Journal.Whole() {

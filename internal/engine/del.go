@@ -32,7 +32,8 @@ func (e *Engine) Del(ctx context.Context, req core.Request) error {
 	defer unlock()
 	ctx = driver.WithTimer(ctx, t.step)
 	name := "none"
-	if rec, ok := e.Journal.Get(req.Key); ok {
+	rec, ok := e.Journal.Get(req.Key)
+	if ok {
 		if len(rec.Specs) > 0 {
 			name = rec.Specs[0].Driver
 		}
@@ -40,7 +41,8 @@ func (e *Engine) Del(ctx context.Context, req core.Request) error {
 		if err != nil && !alive(rec.Netns) {
 			err = e.orphan(ctx, &rec, err)
 		}
-	} else {
+	}
+	if !ok || adopted(rec) {
 		e.delUnknown(ctx, req)
 	}
 	e.Observer.OpDone(core.Del, name, time.Since(t.start), err)
@@ -157,7 +159,7 @@ func (e *Engine) orphan(ctx context.Context, rec *core.Record, cause error) erro
 }
 
 // delUnknown does what can be done for a container that the journal never saw
-// (attached before a migration): our own port of that name, and a DEL for the
+// (attached before a migration), or knows from OVSDB alone (Adopt): our own port of that name, and a DEL for the
 // foreign plugins that the configuration and the pod's annotations name. It is
 // best effort and always succeeds.
 func (e *Engine) delUnknown(ctx context.Context, req core.Request) {

@@ -34,6 +34,9 @@ const (
 type Fabric interface {
 	// Ready is nil when NICs can be attached; otherwise it says why not.
 	Ready() error
+	// Connected is nil when ports can be written and removed, be it that
+	// nothing forwards for them yet.
+	Connected() error
 	// Resync makes OVSDB hold the ports of these Specs and none of ours
 	// beyond. Attachments made or removed meanwhile are left as they are.
 	Resync(ctx context.Context, specs []core.Spec) error

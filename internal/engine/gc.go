@@ -82,8 +82,8 @@ func (e *Engine) collect(ctx context.Context, key core.Key) (bool, error) {
 // Sweep makes the switch hold what the journal says: ports that OVSDB lost come
 // back, ports and links that carry our mark and belong to no record go.
 func (e *Engine) Sweep(ctx context.Context) error {
-	if e.fabricReady() != nil {
-		return nil // whoever makes it ready kicks the worker
+	if e.fabricKnown() != nil {
+		return nil // whoever makes it known kicks the worker
 	}
 	var specs []core.Spec
 	keep := map[string]bool{}

@@ -108,7 +108,7 @@ func (e *Engine) each(pick func(core.Record) bool, fn func(core.Record)) {
 func (e *Engine) finish(ctx context.Context) {
 	unfinished := func(r core.Record) bool { return r.Phase != core.Added || r.Netns.BootID != e.BootID }
 	e.each(unfinished, func(r core.Record) {
-		if e.fabricReady() != nil && usesFabric(r) {
+		if e.fabricKnown() != nil && usesFabric(r) {
 			return
 		}
 		err := e.undo(ctx, &r)

@@ -245,6 +245,7 @@ func newSweeper(t *testing.T) *sweeper {
 	p := s.n.NewPod(fullPod)
 	p.CNI("ADD", ownConf).Must()
 	s.remove(p)
+	awaitReaper(t, s.n)
 	s.before = s.n.Inventory()
 	return s
 }
@@ -454,6 +455,13 @@ func requireBare(t *testing.T, p *testbed.Pod) {
 		}
 		return ""
 	})
+}
+
+// awaitReaper waits until no tombstone is left, before an inventory to compare
+// with.
+func awaitReaper(t *testing.T, n *testbed.Node) {
+	t.Helper()
+	eventually(t, func() string { return n.Run("sh", "-c", "ip -o link | grep fltomb || true") })
 }
 
 // reboots runs cuts after which the machine restarts. A runtime makes new

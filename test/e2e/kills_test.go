@@ -35,7 +35,9 @@ func TestRandomKills(t *testing.T) {
 	warm := n.NewPod(fullPod)
 	warm.CNI("ADD", ownConf).Must()
 	warm.CNI("DEL", ownConf).Must()
+	requireBare(t, warm)
 	warm.Delete()
+	awaitReaper(t, n)
 	before := n.Inventory()
 
 	var sandboxes []*testbed.Pod

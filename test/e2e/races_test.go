@@ -212,7 +212,9 @@ func TestDelInAnyOrder(t *testing.T) {
 	warm := n.NewPod(fullPod)
 	warm.CNI("ADD", ownConf).Must()
 	warm.CNI("DEL", ownConf).Must()
+	requireBare(t, warm)
 	warm.Delete()
+	awaitReaper(t, n)
 	before := n.Inventory()
 
 	p := n.NewPod(fullPod)

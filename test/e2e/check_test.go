@@ -438,3 +438,21 @@ func TestCheckFollowsTheChain(t *testing.T) {
 	require.NotNil(t, n.CNITool("/etc/cni/net.d", nil, "check", "theirs", q.Netns()).Err())
 	n.CNITool("/etc/cni/net.d", nil, "del", "theirs", q.Netns()).Must()
 }
+
+// TestCheckBehindSourceRouting: `sbr` moves an interface's routes to a table of
+// its own, where they count as there; removed from that they are missing.
+func TestCheckBehindSourceRouting(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, map[string]string{"all.yaml": together(
+		nadObject("default/k", `{"cniVersion":"1.0.0","name":"k","plugins":[{"type":"kube-ovn","provider":"k.default.ovn",`+
+			`"routes":[{"dst":"10.78.0.0/16","gw":"10.20.0.1"}]},{"type":"sbr"}]}`),
+		subnetObject("k", map[string]any{"cidrBlock": "10.20.0.0/24", "provider": "k.default.ovn"}),
+		podObject("default/p", map[string]string{"k8s.v1.cni.cncf.io/networks": "k"}),
+	)})
+	c := addChecked(n.NewPod("p"))
+	require.Contains(t, c.Run("ip", "route", "show", "table", "100"), "10.78.0.0/16")
+	require.Nil(t, c.check())
+	c.Run("ip", "route", "del", "10.78.0.0/16", "table", "100")
+	require.Contains(t, c.CNI("CHECK", c.conf).MustCode(106).Details, "route 10.78.0.0/16")
+	c.CNI("DEL", ownConf).Must()
+}

@@ -109,7 +109,7 @@ func inspectRoutes(c *rtnl.Conn, link rtnl.Link, want core.Link) error {
 	if len(want.Routes) == 0 {
 		return nil
 	}
-	have, err := c.Routes(0)
+	have, err := c.PolicyRoutes(0) // `sbr` moves them out of table main
 	if err != nil {
 		return err
 	}

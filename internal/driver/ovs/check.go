@@ -182,7 +182,15 @@ func (d *drift) routes(c *rtnl.Conn, s core.Spec, index int, more []core.Route) 
 		return err
 	}
 	want := routes(s, index)
-	d.missingRoutes(have, want, s.Addrs)
+	var lost drift
+	lost.missingRoutes(have, want, s.Addrs)
+	if len(lost) > 0 { // a later plugin (`sbr`) may have moved them to a table of its own
+		all, err := c.PolicyRoutes(index)
+		if err != nil {
+			return err
+		}
+		d.missingRoutes(all, want, s.Addrs)
+	}
 	for _, h := range have {
 		if added(h) && !contains(want, h) && !expected(h, more) {
 			d.add("route %s %s (metric %d) is not ours", h.Dst, way(h), h.Priority)

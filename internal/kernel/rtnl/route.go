@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -36,12 +37,24 @@ type Hop struct {
 
 // Routes gives the routes of table main, both families: those of one link, or
 // with index 0 all. core.ErrNotFound if the link is gone.
-func (c *Conn) Routes(index int) ([]Route, error) {
+func (c *Conn) Routes(index int) ([]Route, error) { return c.routes(index, unix.RT_TABLE_MAIN) }
+
+// PolicyRoutes is Routes for all tables that rules may lead to: main and those
+// of source-based routing, without the kernel's own table local.
+func (c *Conn) PolicyRoutes(index int) ([]Route, error) {
+	list, err := c.routes(index, unix.RT_TABLE_UNSPEC)
+	return slices.DeleteFunc(list, func(r Route) bool { return r.Table == unix.RT_TABLE_LOCAL }), err
+}
+
+// routes dumps one table, or with RT_TABLE_UNSPEC all.
+func (c *Conn) routes(index int, table uint32) ([]Route, error) {
 	var list []Route
 	for _, fam := range []int{unix.AF_INET, unix.AF_INET6} {
 		// In a strict dump every field of the header is a filter.
-		m := c.message(unix.RTM_GETROUTE, 0, &nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(fam)}}).
-			u32(unix.RTA_TABLE, unix.RT_TABLE_MAIN)
+		m := c.message(unix.RTM_GETROUTE, 0, &nl.RtMsg{RtMsg: unix.RtMsg{Family: uint8(fam)}})
+		if table != unix.RT_TABLE_UNSPEC {
+			m.u32(unix.RTA_TABLE, table)
+		}
 		if index != 0 {
 			m.u32(unix.RTA_OIF, uint32(index))
 		}

@@ -90,8 +90,12 @@ func (e *Engine) markDeleting(ctx context.Context, rec *core.Record) error {
 }
 
 // killDelegates ends the plugins that a dead agent left running: a roll-back
-// beside a running ADD would lose the race.
+// beside a running ADD would lose the race. Those of an earlier boot are gone,
+// and their numbers mean other processes now.
 func (e *Engine) killDelegates(rec *core.Record) {
+	if rec.Netns.BootID != e.BootID {
+		return
+	}
 	for _, p := range rec.Procs {
 		if err := exec.KillGroup(p); err != nil {
 			e.Log.Error("delegate's process group not killed", "container", rec.Key.Container, "pgid", p.PGID, "err", err)

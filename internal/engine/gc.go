@@ -83,7 +83,7 @@ func (e *Engine) collect(ctx context.Context, key core.Key) (bool, error) {
 // back, ports and links that carry our mark and belong to no record go.
 func (e *Engine) Sweep(ctx context.Context) error {
 	if e.fabricKnown() != nil {
-		return nil // whoever makes it known kicks the worker
+		return nil //nolint:nilerr // whoever makes it known kicks the worker
 	}
 	var specs []core.Spec
 	keep := map[string]bool{}

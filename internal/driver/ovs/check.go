@@ -142,7 +142,7 @@ func (d *drift) pod(s core.Spec, pod *netns.Handle, near rtnl.Link, more []core.
 	if err := d.routes(c, s, far.Index, more); err != nil {
 		return err
 	}
-	return pod.Do(func() error { return d.sysctls(name) })
+	return pod.Do(func() error { return d.sysctls(s) })
 }
 
 // missing says also what became of the link, if its far end is still known.
@@ -258,8 +258,8 @@ func sameRoute(have, want rtnl.Route) bool {
 }
 
 // sysctls runs inside the pod's namespace.
-func (d *drift) sysctls(ifname string) error {
-	for _, s := range sysctls(ifname) {
+func (d *drift) sysctls(s core.Spec) error {
+	for _, s := range sysctls(s) {
 		have, err := sysfs.ReadSysctl(s.path)
 		if sysfs.SysctlMissing(err) {
 			continue

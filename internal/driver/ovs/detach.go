@@ -146,22 +146,15 @@ func paired(near, far rtnl.Link) bool {
 	return far.Kind == "veth" && far.Index == near.PeerIndex && far.PeerIndex == near.Index
 }
 
-// bury makes a tombstone of a link. The group comes first: after a crash in
-// between the reaper knows it already. That the link disappears meanwhile, by
-// the reaper or with its namespace, is what we want.
+// bury makes a tombstone of a link: down, renamed, for the reaper. That the
+// link disappears meanwhile, by the reaper or with its namespace, is what we
+// want.
 func bury(c *rtnl.Conn, l rtnl.Link) error {
-	for _, step := range []func() error{
-		func() error { return c.SetGroup(l.Index, GroupTombstone) },
-		func() error { fail.Here("ovs.del.group"); return c.SetDown(l.Index) },
-		func() error { return c.SetName(l.Index, tombstone(l.Index)) },
-	} {
-		if err := step(); errors.Is(err, core.ErrNotFound) {
-			return nil
-		} else if err != nil {
-			return err
-		}
+	err := c.Apply(l.Index, rtnl.Change{Name: tombstone(l.Index), Group: GroupTombstone, Down: true})
+	if errors.Is(err, core.ErrNotFound) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // tombstone is a name of at most 14 characters that no other link of the

@@ -161,7 +161,7 @@ type attachment struct {
 }
 
 func (a attachment) veth(ctx context.Context) (core.Link, error) {
-	near, err := a.pair(ctx)
+	near, fresh, err := a.pair(ctx)
 	if err != nil {
 		return core.Link{}, err
 	}
@@ -169,7 +169,7 @@ func (a attachment) veth(ctx context.Context) (core.Link, error) {
 	var wg sync.WaitGroup
 	var swErr error
 	wg.Go(func() { swErr = a.addPort(ctx) })
-	far, podErr := a.configure(ctx, near.PeerIndex)
+	far, podErr := a.configure(ctx, near.PeerIndex, fresh)
 	wg.Wait()
 	if err := errors.Join(swErr, podErr); err != nil {
 		return core.Link{}, err
@@ -177,66 +177,72 @@ func (a attachment) veth(ctx context.Context) (core.Link, error) {
 	return a.link(far), nil
 }
 
-// pair makes the veth, or finds it made.
-func (a attachment) pair(ctx context.Context) (l rtnl.Link, err error) {
+// pair makes the veth, or finds it made; a fresh one has nothing on it yet.
+func (a attachment) pair(ctx context.Context) (l rtnl.Link, fresh bool, err error) {
 	done := driver.Time(ctx, "ovs.veth")
 	defer func() { done(err) }()
 	c, err := a.driver.host.Get()
 	if err != nil {
-		return l, err
+		return l, false, err
 	}
 	defer a.driver.host.Put(c)
-	if err := a.makeRoom(ctx, c); err != nil {
-		return l, fmt.Errorf("link %s: %w", a.spec.HostIf, err)
+	if err := a.settle(ctx, c); err != nil {
+		return l, false, fmt.Errorf("link %s: %w", a.spec.HostIf, err)
 	}
-	l, err = c.EnsureVeth(a.wanted())
-	if errors.Is(err, core.ErrExists) && a.clearTombstone(c) {
-		l, err = c.EnsureVeth(a.wanted())
+	l, err = c.NewVeth(a.wanted())
+	fresh = err == nil
+	if errors.Is(err, core.ErrExists) {
+		l, err = a.again(c)
 	}
 	if err != nil {
-		return l, err
+		return l, false, err
 	}
 	fail.Here("ovs.veth")
-	if alias := aliasOf(a.spec.Key); l.Alias != alias {
-		err = c.SetAlias(l.Index, alias)
-	}
+	// One more request, and no more: each change wakes ovs-vswitchd.
+	err = c.Apply(l.Index, rtnl.Change{Alias: aliasOf(a.spec.Key), Up: true, NoLinkLocal: true})
 	fail.Here("ovs.alias")
-	return l, err
+	return l, fresh, err
 }
 
-// makeRoom proves that the host's name is free, also in the eyes of OVS, or
-// carried by our own link.
-func (a attachment) makeRoom(ctx context.Context, c *rtnl.Conn) error {
+// again is for a pair whose names are taken: by our own earlier attempt, which
+// is completed, by a tombstone, which goes, or by a stranger, who is left alone.
+func (a attachment) again(c *rtnl.Conn) (rtnl.Link, error) {
 	old, err := c.LinkByName(a.spec.HostIf)
 	switch {
 	case errors.Is(err, core.ErrNotFound):
-		return a.settle(ctx)
 	case err != nil:
-		return err
+		return old, err
 	case !ownLink(old, a.spec.Key):
-		return core.ErrExists
+		return old, fmt.Errorf("link %s: %w", a.spec.HostIf, core.ErrExists)
 	case old.Group != GroupLive && old.Group != GroupTombstone: // ours by its alias
-		return c.SetGroup(old.Index, GroupLive)
+		if err := c.SetGroup(old.Index, GroupLive); err != nil {
+			return old, err
+		}
 	}
-	return nil
+	l, err := c.EnsureVeth(a.wanted())
+	if errors.Is(err, core.ErrExists) && a.clearTombstone(c) {
+		l, err = c.EnsureVeth(a.wanted())
+	}
+	return l, err
 }
 
 // settle makes sure that OVS has let go of an earlier device of that name: of
 // the one just detached when a runtime tries again, or of one that vanished
-// under its port.
-func (a attachment) settle(ctx context.Context) error {
+// under its port. A name that was not used lately costs nothing.
+func (a attachment) settle(ctx context.Context, c *rtnl.Conn) error {
 	d, name := a.driver, a.spec.HostIf
-	if _, ok := d.cfg.OVS.PortByName(name); ok {
+	_, stale := d.cfg.OVS.PortByName(name)
+	if !stale && !d.wasDetached(name) {
+		return nil
+	}
+	if _, err := c.LinkByName(name); !errors.Is(err, core.ErrNotFound) {
+		return err // the device is there: this is no new one
+	}
+	if stale {
 		if err := d.cfg.OVS.DelPort(ctx, name); err != nil {
 			return err
 		}
 		d.setDetached(name)
-	}
-	d.mu.Lock()
-	_, recent := d.detached[name]
-	d.mu.Unlock()
-	if !recent {
-		return nil
 	}
 	if err := d.cfg.OVS.Settle(ctx); err != nil {
 		return err
@@ -247,10 +253,17 @@ func (a attachment) settle(ctx context.Context) error {
 	return nil
 }
 
+func (d *Driver) wasDetached(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, recent := d.detached[name]
+	return recent
+}
+
 func (a attachment) wanted() rtnl.Veth {
 	s := a.spec
 	return rtnl.Veth{
-		Name: s.HostIf, MTU: s.MTU, TxQLen: txQLen, Group: GroupLive, Up: true,
+		Name: s.HostIf, MTU: s.MTU, TxQLen: txQLen, Group: GroupLive,
 		Peer: a.pod, PeerName: s.Key.IfName, PeerMAC: s.MAC,
 	}
 }

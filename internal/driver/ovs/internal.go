@@ -38,7 +38,7 @@ func (a attachment) internal(ctx context.Context) (core.Link, error) {
 			return core.Link{}, err
 		}
 	}
-	far, err := a.configure(ctx, inside.Index)
+	far, err := a.configure(ctx, inside.Index, false)
 	if err != nil {
 		return core.Link{}, err
 	}
@@ -109,7 +109,7 @@ func (a attachment) roomForDevice(ctx context.Context, c *rtnl.Conn) error {
 	_, port := a.driver.cfg.OVS.PortByName(a.spec.HostIf)
 	switch {
 	case errors.Is(err, core.ErrNotFound):
-		return a.settle(ctx)
+		return a.settle(ctx, c)
 	case err == nil && !port:
 		return fmt.Errorf("link %s: %w", a.spec.HostIf, core.ErrExists)
 	}

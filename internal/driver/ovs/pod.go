@@ -17,8 +17,9 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/sysfs"
 )
 
-// configure makes the pod's end, the link of that index, what the Spec says.
-func (a attachment) configure(ctx context.Context, index int) (l rtnl.Link, err error) {
+// configure makes the pod's end, the link of that index, what the Spec says. Of
+// a fresh one it is known what is there.
+func (a attachment) configure(ctx context.Context, index int, fresh bool) (l rtnl.Link, err error) {
 	done := driver.Time(ctx, "ovs.pod")
 	defer func() { done(err) }()
 	var c *rtnl.Conn
@@ -35,23 +36,38 @@ func (a attachment) configure(ctx context.Context, index int) (l rtnl.Link, err 
 		return l, err
 	}
 	fail.Here("ovs.pod.sysctl")
+	if !fresh {
+		if err := a.flush(c, index); err != nil {
+			return l, err
+		}
+	}
 	if err := a.address(c, index); err != nil {
 		return l, err
 	}
 	fail.Here("ovs.pod")
+	if fresh && len(a.spec.MAC) != 0 && a.spec.MTU != 0 {
+		return rtnl.Link{Index: index, MAC: a.spec.MAC, MTU: a.spec.MTU}, nil
+	}
 	return c.LinkByIndex(index)
 }
 
 // sysctl is a setting that Attach makes and Check proves.
 type sysctl struct{ path, value string }
 
-// sysctls: the pod has IPv6, and does not believe router advertisements of its
-// neighbours. `default` is for interfaces that others add later.
-func sysctls(ifname string) []sysctl {
+// sysctls: a pod with an IPv6 address has IPv6, and no pod believes router
+// advertisements of its neighbours. `default` is for interfaces that others add
+// later. Whether a pod without IPv6 address has IPv6 is left to the runtime:
+// turned on for nothing, its neighbour discovery goes to every port of the
+// switch.
+func sysctls(s core.Spec) []sysctl {
+	six := slices.ContainsFunc(s.Addrs, func(p netip.Prefix) bool { return p.Addr().Is6() })
 	var list []sysctl
-	for _, conf := range []string{"all", "default", ifname} {
+	for _, conf := range []string{"all", "default", s.Key.IfName} {
 		base := "net/ipv6/conf/" + conf + "/"
-		list = append(list, sysctl{base + "disable_ipv6", "0"}, sysctl{base + "accept_ra", "0"})
+		if six {
+			list = append(list, sysctl{base + "disable_ipv6", "0"})
+		}
+		list = append(list, sysctl{base + "accept_ra", "0"})
 	}
 	return list
 }
@@ -59,7 +75,7 @@ func sysctls(ifname string) []sysctl {
 // tune runs inside the pod's namespace. A kernel without IPv6 and a read-only
 // /proc/sys are no reason to refuse a pod.
 func (a attachment) tune() error {
-	for _, s := range sysctls(a.spec.Key.IfName) {
+	for _, s := range sysctls(a.spec) {
 		err := sysfs.WriteSysctl(s.path, s.value)
 		if err != nil && !sysfs.SysctlMissing(err) && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, unix.EROFS) {
 			return err
@@ -71,10 +87,8 @@ func (a attachment) tune() error {
 	return nil
 }
 
-func (a attachment) address(c *rtnl.Conn, index int) error {
-	if err := c.SetUp(loIndex); err != nil {
-		return fmt.Errorf("lo: %w", err)
-	}
+// flush takes addresses away that the Spec does not have.
+func (a attachment) flush(c *rtnl.Conn, index int) error {
 	have, err := c.Addrs(index)
 	if err != nil {
 		return err
@@ -85,6 +99,13 @@ func (a attachment) address(c *rtnl.Conn, index int) error {
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+func (a attachment) address(c *rtnl.Conn, index int) error {
+	if err := c.SetUp(loIndex); err != nil {
+		return fmt.Errorf("lo: %w", err)
 	}
 	for _, p := range a.spec.Addrs {
 		// No duplicate detection: IPAM has proved the address ours.

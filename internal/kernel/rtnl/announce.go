@@ -13,16 +13,13 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 )
 
-const (
-	arpRequest = 1
-	arpReply   = 2
-)
+const arpRequest = 1
 
 // Announce tells the neighbours on ifname's network that mac has the
-// addresses now: for IPv4 an ARP announcement (RFC 5227, 2.3) and the same as
-// a reply, because some stacks learn from only one of them; for IPv6 an
-// unsolicited neighbour advertisement with the override flag (RFC 4861,
-// 7.2.6). The link must be up.
+// addresses now: for IPv4 an ARP announcement in the form of a request (RFC
+// 5227, 2.3 and 3); for IPv6 an unsolicited neighbour advertisement with the
+// override flag (RFC 4861, 7.2.6). One frame each, because a switch copies it
+// to every port. The link must be up.
 //
 // The frames are built here on one packet socket: mdlayher's arp and ndp dump
 // all links and addresses per client, and ndp needs a link-local address that
@@ -61,10 +58,8 @@ func announce(ifname string, mac core.MAC, addrs []netip.Prefix) error {
 	}
 	var errs []error
 	for _, p := range addrs {
-		for _, f := range announcements([6]byte(mac), p.Addr()) {
-			err := unix.Sendto(fd, f, 0, &unix.SockaddrLinklayer{Ifindex: index, Halen: 6})
-			errs = append(errs, os.NewSyscallError("send for "+p.Addr().String(), err))
-		}
+		err := unix.Sendto(fd, announcement([6]byte(mac), p.Addr()), 0, &unix.SockaddrLinklayer{Ifindex: index, Halen: 6})
+		errs = append(errs, os.NewSyscallError("send for "+p.Addr().String(), err))
 	}
 	return errors.Join(errs...)
 }
@@ -81,27 +76,23 @@ func ifIndex(fd int, name string) (int, error) {
 	return int(req.Uint32()), nil
 }
 
-// announcements are the Ethernet frames that make a known.
-func announcements(mac [6]byte, a netip.Addr) [][]byte {
+// announcement is the Ethernet frame that makes a known.
+func announcement(mac [6]byte, a netip.Addr) []byte {
 	if a.Is4() {
-		return [][]byte{arpFrame(arpRequest, mac, a.As4()), arpFrame(arpReply, mac, a.As4())}
+		return arpFrame(mac, a.As4())
 	}
-	return [][]byte{naFrame(mac, a.As16())}
+	return naFrame(mac, a.As16())
 }
 
-// arpFrame has the address as sender and as target. In the request form the
-// target's hardware address is unset, in the reply form it is the sender's.
-func arpFrame(op byte, mac [6]byte, ip [4]byte) []byte {
+// arpFrame has the address as sender and as target; the target's hardware
+// address is unset, as in every request.
+func arpFrame(mac [6]byte, ip [4]byte) []byte {
 	f := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	f = append(f, mac[:]...)
-	f = append(f, 0x08, 0x06, 0, 1, 0x08, 0x00, 6, 4, 0, op) // ARP, Ethernet/IPv4
+	f = append(f, 0x08, 0x06, 0, 1, 0x08, 0x00, 6, 4, 0, arpRequest) // ARP, Ethernet/IPv4
 	f = append(f, mac[:]...)
 	f = append(f, ip[:]...)
-	if op == arpReply {
-		f = append(f, mac[:]...)
-	} else {
-		f = append(f, 0, 0, 0, 0, 0, 0)
-	}
+	f = append(f, 0, 0, 0, 0, 0, 0)
 	return append(f, ip[:]...)
 }
 

@@ -181,6 +181,69 @@ func (c *Conn) SetName(index int, name string) error {
 	return wrapLink("set name", index, c.setLink(index).text(unix.IFLA_IFNAME, name).exec())
 }
 
+// Change is several settings of one link; what is zero stays as it is.
+type Change struct {
+	Name  string
+	Alias string // at most 255 bytes
+	Group uint32
+	Up    bool
+	Down  bool
+	// NoLinkLocal: the kernel gives the link no IPv6 link-local address when it
+	// comes up, as befits a port of a switch.
+	NoLinkLocal bool
+}
+
+// Apply makes all of a Change in one request, so that whoever watches links
+// (ovs-vswitchd looks at all its ports each time) is woken once. Before Linux
+// 6.2 a link that is up cannot be renamed: where that is refused the link is
+// taken down first, if the Change says Down. core.ErrNotFound if it is gone.
+func (c *Conn) Apply(index int, ch Change) error {
+	err := c.change(index, ch).exec()
+	if errors.Is(err, unix.EAFNOSUPPORT) { // no IPv6, so no such address either
+		ch.NoLinkLocal = false
+		err = c.change(index, ch).exec()
+	}
+	if errors.Is(err, unix.EBUSY) && ch.Down && ch.Name != "" {
+		if err = c.SetDown(index); err == nil {
+			err = c.change(index, ch).exec()
+		}
+	}
+	return wrapLink("change", index, err)
+}
+
+func (c *Conn) change(index int, ch Change) message {
+	h := linkHeader(index)
+	switch {
+	case ch.Up:
+		h.Flags, h.Change = unix.IFF_UP, unix.IFF_UP
+	case ch.Down:
+		h.Change = unix.IFF_UP
+	}
+	m := c.message(unix.RTM_SETLINK, 0, h)
+	if ch.Name != "" {
+		m.text(unix.IFLA_IFNAME, ch.Name)
+	}
+	if ch.Alias != "" {
+		m.attr(unix.IFLA_IFALIAS, []byte(ch.Alias))
+	}
+	if ch.Group != 0 {
+		m.u32(unix.IFLA_GROUP, ch.Group)
+	}
+	if ch.NoLinkLocal {
+		spec := nl.NewRtAttr(unix.IFLA_AF_SPEC, nil)
+		inet6 := spec.AddRtAttr(unix.AF_INET6, nil)
+		inet6.AddRtAttr(ifla6AddrGenMode, []byte{addrGenNone})
+		m.AddData(spec)
+	}
+	return m
+}
+
+// IFLA_INET6_ADDR_GEN_MODE and its value "none" (linux/if_link.h).
+const (
+	ifla6AddrGenMode = 8
+	addrGenNone      = 1
+)
+
 // SetGroup puts the link into a group (`ip link set group`).
 func (c *Conn) SetGroup(index int, group uint32) error {
 	return wrapLink("set group", index, c.setLink(index).u32(unix.IFLA_GROUP, group).exec())

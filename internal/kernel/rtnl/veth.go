@@ -39,18 +39,24 @@ type Veth struct {
 // there already is completed (MTU, MAC, up) if it carries v.Group and its far
 // end is v.PeerName in v.Peer; anything else in the way is core.ErrExists.
 func (c *Conn) EnsureVeth(v Veth) (Link, error) {
-	err := c.newVeth(v).exec()
-	if err == nil {
-		return c.LinkByName(v.Name)
-	}
+	l, err := c.NewVeth(v)
 	if !errors.Is(err, core.ErrExists) {
-		return Link{}, fmt.Errorf("create veth %s: %w", v.Name, err)
+		return l, err
 	}
-	l, err := c.adopt(v)
+	l, err = c.adopt(v)
 	if err != nil {
 		return Link{}, fmt.Errorf("create veth %s: %w", v.Name, err)
 	}
 	return l, nil
+}
+
+// NewVeth is EnsureVeth for a pair that must not be there yet: core.ErrExists
+// if either name is taken, by whomever.
+func (c *Conn) NewVeth(v Veth) (Link, error) {
+	if err := c.newVeth(v).exec(); err != nil {
+		return Link{}, fmt.Errorf("create veth %s: %w", v.Name, err)
+	}
+	return c.LinkByName(v.Name)
 }
 
 // newVeth is the one request. The peer's part is a link message of its own,

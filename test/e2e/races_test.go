@@ -36,6 +36,7 @@ type gate struct {
 
 const gateScript = `#!/bin/sh
 dir=${0%/*}
+[ -n "$(cat)" ] || exit 1
 if [ "$CNI_COMMAND" = ADD ]; then
 	echo $CNI_CONTAINERID $$ >> "$dir/entered"
 	while [ ! -e "$dir/open" ]; do sleep 0.02; done
@@ -291,6 +292,28 @@ func TestDuplicateAdd(t *testing.T) {
 	n.RequireNoLeaks(before)
 	p.CNI("DEL", ownConf).Must()
 	n.RequireNoLeaks(empty)
+}
+
+// TestAgentKilledDuringDelegate: a foreign plugin that was running when the
+// agent died is ended before its work is undone.
+func TestAgentKilledDuringDelegate(t *testing.T) {
+	t.Parallel()
+	n, g, a := gateNode(t)
+	p := n.NewPod("gated-0")
+	before := n.Inventory()
+	add := start(func() testbed.Answer { return p.CNI("ADD", ownConf) })
+	g.awaitEntered(1)
+	a.Kill()
+	(<-add).MustCode(11)
+	require.NotEmpty(t, gateProcesses(n, g))
+	a = n.Agent(g.args()...)
+	require.Empty(t, gateProcesses(n, g))
+	a.WaitReady()
+	n.RequireNoLeaks(before)
+	g.open()
+	p.CNI("ADD", ownConf).Must()
+	p.CNI("DEL", ownConf).Must()
+	n.RequireNoLeaks(before)
 }
 
 // TestCallerVanishes: the runtime kills a plugin that waits for its ADD.

@@ -194,7 +194,12 @@ var linkTamperings = []tampering{
 	{"IPv6 default route changed", "dual", "dual: ip -6 route replace default via fd00:10:16::66 dev eth0", "route ::/0", "dual: ip -6 route replace default via fd00:10:16::1 dev eth0"},
 	{"second default route", "vlan", "vlan: ip route add default via 10.100.0.66 metric 5", "via 10.100.0.66 (metric 5)", "vlan: ip route del default via 10.100.0.66 metric 5"},
 	{"halves of the default route", "dual", "dual: ip route add 0.0.0.0/1 via 10.16.0.66", "0.0.0.0/1", "dual: ip route del 0.0.0.0/1"},
-	{"disable_ipv6", "vlan", "vlan: sysctl -qw net.ipv6.conf.eth0.disable_ipv6=1", "disable_ipv6 is 1", "vlan: sysctl -qw net.ipv6.conf.eth0.disable_ipv6=0"},
+	{
+		"disable_ipv6", "dual", "dual: sysctl -qw net.ipv6.conf.eth0.disable_ipv6=1", "disable_ipv6 is 1", `
+		dual: sysctl -qw net.ipv6.conf.eth0.disable_ipv6=0
+		dual: ip addr add {DIP6} dev eth0 nodad
+		dual: ip -6 route replace default via fd00:10:16::1 dev eth0`,
+	},
 	{"accept_ra", "vlan", "vlan: sysctl -qw net.ipv6.conf.eth0.accept_ra=2", "accept_ra is 2", "vlan: sysctl -qw net.ipv6.conf.eth0.accept_ra=0"},
 }
 

@@ -35,7 +35,7 @@ type Link struct {
 // LinkByName gives the link called name; core.ErrNotFound if there is none.
 func (c *Conn) LinkByName(name string) (Link, error) {
 	l, err := c.getLink(c.message(unix.RTM_GETLINK, 0, nl.NewIfInfomsg(unix.AF_UNSPEC)).
-		text(unix.IFLA_IFNAME, name))
+		name(name))
 	if err != nil {
 		return Link{}, fmt.Errorf("get link %s: %w", name, err)
 	}
@@ -178,7 +178,7 @@ func (c *Conn) SetMAC(index int, mac core.MAC) error {
 // SetName renames the link; core.ErrExists if the name is taken. Before Linux
 // 6.2 a link that is up cannot be renamed.
 func (c *Conn) SetName(index int, name string) error {
-	return wrapLink("set name", index, c.setLink(index).text(unix.IFLA_IFNAME, name).exec())
+	return wrapLink("set name", index, c.setLink(index).name(name).exec())
 }
 
 // Change is several settings of one link; what is zero stays as it is.
@@ -221,7 +221,7 @@ func (c *Conn) change(index int, ch Change) message {
 	}
 	m := c.message(unix.RTM_SETLINK, 0, h)
 	if ch.Name != "" {
-		m.text(unix.IFLA_IFNAME, ch.Name)
+		m.name(ch.Name)
 	}
 	if ch.Alias != "" {
 		m.attr(unix.IFLA_IFALIAS, []byte(ch.Alias))

@@ -152,7 +152,7 @@ func (m message) attr(kind int, data []byte) message {
 
 func (m message) u32(kind int, v uint32) message { return m.attr(kind, nl.Uint32Attr(v)) }
 
-func (m message) text(kind int, s string) message { return m.attr(kind, nl.ZeroTerminated(s)) }
+func (m message) name(s string) message { return m.attr(unix.IFLA_IFNAME, nl.ZeroTerminated(s)) }
 
 func (m message) addr(kind int, a netip.Addr) message { return m.attr(kind, a.AsSlice()) }
 

@@ -69,7 +69,7 @@ func (c *Conn) newVeth(v Veth) message {
 		h.Flags, h.Change = unix.IFF_UP, unix.IFF_UP
 	}
 	m := c.message(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, h).
-		text(unix.IFLA_IFNAME, v.Name).
+		name(v.Name).
 		u32(unix.IFLA_GROUP, v.Group)
 	near := end{mtu: v.MTU, txq: v.TxQLen, mac: v.MAC}
 	near.put(func(kind int, b []byte) { m.attr(kind, b) })

@@ -39,7 +39,6 @@ var layers = []layer{
 	{"internal/kernel", 1, "verbs over netlink; no Fairlead words"},
 	{"internal/ovs", 1, "verbs over OVSDB"},
 	{"internal/ovn", 1, "verbs over OVN's databases"},
-	{"internal/reconcile", 1, "a loop over an interface"},
 	{"internal/journal", 1, "stores what core defines"},
 	{"internal/cniconf", 1, "CNI's formats; resolve parses NADs with it"},
 	{"internal/resolve", 2, "pure: inputs to Wants"},

@@ -21,7 +21,7 @@ import (
 func (e *Engine) Adopt(ctx context.Context, specs []core.Spec) error {
 	byContainer := map[string]*core.Record{}
 	for _, s := range specs {
-		if e.known(s.Key) {
+		if _, known := e.holder(s.Key); known {
 			continue
 		}
 		rec := byContainer[s.Key.Container]
@@ -49,18 +49,6 @@ func (e *Engine) Adopt(ctx context.Context, specs []core.Spec) error {
 // adopted tells a record that Adopt made: it has no network's name, and of
 // foreign plugins it knows nothing.
 func adopted(rec core.Record) bool { return rec.Network == "" }
-
-// known tells that a record has the interface.
-func (e *Engine) known(key core.Key) bool {
-	for _, rec := range e.Journal.Container(key.Container) {
-		for _, s := range rec.Specs {
-			if s.Key == key {
-				return true
-			}
-		}
-	}
-	return false
-}
 
 // errNotWhole: until Adopt nobody knows which addresses are in use.
 var errNotWhole = fmt.Errorf("%w: the journal is new, and what Open vSwitch knows of earlier attachments is not read yet", core.ErrUnavailable)

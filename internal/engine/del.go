@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/exec"
+	"github.com/fairlead/fairlead/internal/driver/ovs"
 	"github.com/fairlead/fairlead/internal/fail"
 	"github.com/fairlead/fairlead/internal/plan"
 	"github.com/fairlead/fairlead/internal/resolve"
@@ -163,9 +164,10 @@ func (e *Engine) orphan(ctx context.Context, rec *core.Record, cause error) erro
 }
 
 // delUnknown does what can be done for a container that the journal never saw
-// (attached before a migration), or knows from OVSDB alone (Adopt): our own port of that name, and a DEL for the
-// foreign plugins that the configuration and the pod's annotations name. It is
-// best effort and always succeeds.
+// (attached before a migration), or knows from OVSDB alone (Adopt): our own
+// port of that name, and a DEL for the foreign plugins that the configuration
+// and the pod's annotations name. What another attachment of the container has
+// stays. It is best effort and always succeeds.
 func (e *Engine) delUnknown(ctx context.Context, req core.Request) {
 	wants, err := resolve.Resolve(ctx, e.Source, e.input(req))
 	if err != nil {
@@ -176,22 +178,37 @@ func (e *Engine) delUnknown(ctx context.Context, req core.Request) {
 		return
 	}
 	ns := e.unknownNetns(req)
-	specs := []core.Spec{{Key: req.Key, Driver: "ovs", HostIf: plan.HostIf(req.Key), Netns: ns}}
+	specs := []core.Spec{{Key: req.Key, Driver: ovs.Name, HostIf: plan.HostIf(req.Key), Netns: ns}}
 	for _, w := range wants {
 		key := core.Key{Container: req.Key.Container, IfName: w.IfName}
 		for _, s := range w.Steps {
 			if s.Exec != nil {
-				specs = append(specs, core.Spec{Key: key, Driver: "exec", Exec: s.Exec, Pod: req.Pod, Netns: ns})
+				specs = append(specs, core.Spec{Key: key, Driver: exec.Name, Exec: s.Exec, Pod: req.Pod, Netns: ns})
 			} else if key != req.Key {
-				specs = append(specs, core.Spec{Key: key, Driver: "ovs", HostIf: plan.HostIf(key), Netns: ns})
+				specs = append(specs, core.Spec{Key: key, Driver: ovs.Name, HostIf: plan.HostIf(key), Netns: ns})
 			}
 		}
 	}
 	for _, s := range slices.Backward(specs) {
+		if held, ok := e.holder(s.Key); ok && held != req.Key {
+			continue
+		}
 		if err := e.Drivers[s.Driver].Detach(ctx, s); err != nil {
 			e.Log.Info("DEL of an unknown container: best effort failed", "container", req.Key.Container, "err", err)
 		}
 	}
+}
+
+// holder is the attachment that has an interface.
+func (e *Engine) holder(key core.Key) (core.Key, bool) {
+	for _, rec := range e.Journal.Container(key.Container) {
+		for _, s := range rec.Specs {
+			if s.Key == key {
+				return rec.Key, true
+			}
+		}
+	}
+	return core.Key{}, false
 }
 
 // unknownNetns is the namespace a DEL names, unless it is the host's or one

@@ -1,0 +1,125 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/ipam"
+	"github.com/fairlead/fairlead/internal/journal"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
+	"github.com/fairlead/fairlead/internal/local"
+	"github.com/fairlead/fairlead/internal/plan"
+)
+
+// nics is a driver that makes nothing, notes what it removes and fails as told.
+type nics struct {
+	attach, detach error
+	detached       []string
+}
+
+func (d *nics) Attach(_ context.Context, s core.Spec) (core.Link, error) {
+	return core.Link{HostIf: s.HostIf, IfName: s.Key.IfName, MAC: s.MAC, MTU: s.MTU, Addrs: s.Addrs}, d.attach
+}
+
+func (d *nics) Check(context.Context, core.Spec, core.Link) error { return nil }
+
+func (d *nics) Detach(_ context.Context, s core.Spec) error {
+	d.detached = append(d.detached, s.Key.IfName)
+	return d.detach
+}
+
+// fabric is a switch that is always there.
+type fabric struct{}
+
+func (fabric) Ready() error                                 { return nil }
+func (fabric) Connected() error                             { return nil }
+func (fabric) Resync(context.Context, []core.Spec) error    { return nil }
+func (fabric) Sweep(context.Context, map[string]bool) error { return nil }
+func (fabric) StepDone(string, time.Duration)               {}
+func (fabric) OpDone(core.Op, string, time.Duration, error) {}
+
+// twoNICs is a pod whose second network is one of ours.
+const twoNICs = `apiVersion: v1
+kind: Pod
+metadata:
+  name: p
+  namespace: default
+  annotations:
+    k8s.v1.cni.cncf.io/networks: second
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata:
+  name: second
+  namespace: default
+spec:
+  config: '{"cniVersion": "1.0.0", "type": "fairlead", "provider": "second.default.ovn"}'
+---
+apiVersion: kubeovn.io/v1
+kind: Subnet
+metadata:
+  name: second
+spec:
+  cidrBlock: 10.20.0.0/24
+  gateway: 10.20.0.1
+  provider: second.default.ovn
+`
+
+// newEngine has a journal, addresses and a folder of its own, and d in place of
+// the switch.
+func newEngine(t *testing.T, d *nics) *Engine {
+	t.Helper()
+	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "pod.yaml"), []byte(twoNICs), 0o600))
+	objects, err := local.Open(dir, log)
+	require.NoError(t, err)
+	require.Empty(t, objects.Problems())
+	boot, err := netns.BootID()
+	require.NoError(t, err)
+	j, err := journal.Open(t.TempDir(), journal.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, j.Close()) })
+	require.NoError(t, j.SetWhole(t.Context()))
+	return New(Config{
+		Journal: j, IPAM: ipam.New(), Source: objects, Drivers: driver.Set{"ovs": d}, Fabric: fabric{},
+		Node: plan.Node{MTU: 1400}, BootID: boot, Observer: fabric{}, Log: log,
+	})
+}
+
+func add(t *testing.T) core.Request {
+	t.Helper()
+	return core.Request{
+		Op: core.Add, Key: core.Key{Container: "c1", IfName: "eth0"}, Netns: netnstest.Path(netnstest.New(t)),
+		Pod: core.Pod{Namespace: "default", Name: "p"}, Conf: core.Conf{CNIVersion: "1.0.0", Name: "net", Type: "fairlead"},
+	}
+}
+
+// TestUnknownDelTakesNothingFromOthers: a DEL of an attachment that never was
+// leaves the interfaces of the container's other attachment alone, those that
+// the pod's annotations name and the one of its own name.
+func TestUnknownDelTakesNothingFromOthers(t *testing.T) {
+	d := &nics{}
+	e := newEngine(t, d)
+	req := add(t)
+	_, err := e.Add(t.Context(), req)
+	require.NoError(t, err)
+	for _, name := range []string{"eth7", "net1"} {
+		other := req
+		other.Key.IfName = name
+		require.NoError(t, e.Del(t.Context(), other))
+	}
+	require.Contains(t, d.detached, "eth7")
+	require.NotContains(t, d.detached, "eth0")
+	require.NotContains(t, d.detached, "net1")
+	require.NoError(t, e.Del(t.Context(), req))
+	require.Subset(t, d.detached, []string{"eth0", "net1"})
+}

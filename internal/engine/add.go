@@ -152,7 +152,7 @@ func (a *addition) design(ctx context.Context) error {
 		err = a.besideOthers()
 	}
 	if err != nil {
-		a.cancelLeases()
+		a.e.cancel(&a.rec)
 	}
 	return err
 }
@@ -173,19 +173,12 @@ func (a *addition) lease() error {
 	for _, r := range plan.Leases(a.wants, a.req.Key, a.req.Pod) {
 		l, err := a.e.IPAM.Acquire(r)
 		if err != nil {
-			a.cancelLeases()
+			a.e.cancel(&a.rec)
 			return core.WithCode(core.CodeAddress, "address for "+r.Owner.Key.IfName+" in subnet "+r.Subnet.Name, err)
 		}
 		a.rec.Leases = append(a.rec.Leases, l)
 	}
 	return nil
-}
-
-func (a *addition) cancelLeases() {
-	for _, l := range a.rec.Leases {
-		a.e.IPAM.Cancel(l)
-	}
-	a.rec.Leases = nil
 }
 
 // besideOthers fits the specs in beside the container's other attachments: an
@@ -227,8 +220,9 @@ func (a *addition) build(ctx context.Context) error {
 	a.begun = a.begin(ctx)
 	fail.Here("add.begun")
 	err := a.attachAll(ctx)
+	begun := a.begun()
 	if err == nil {
-		err = a.begun()
+		err = begun
 	}
 	if err == nil {
 		err = a.commit(ctx)
@@ -236,9 +230,15 @@ func (a *addition) build(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	_ = a.begun() // the record must not be written after it was forgotten
-	if undone := a.trace.timed("rollback", func() error { return a.e.undo(ctx, &a.rec) }); undone != nil {
-		return core.WithCode(core.CodeOf(err), err.Error(), fmt.Errorf("roll-back is not complete and goes on: %w", undone))
+	undo := a.e.undo
+	if begun != nil {
+		undo = a.e.discard
+	}
+	if undone := a.trace.timed("rollback", func() error { return undo(ctx, &a.rec) }); undone != nil {
+		return &core.Error{
+			Code: core.CodeOf(err), Msg: err.Error(), Err: err,
+			Details: "roll-back is not complete: " + undone.Error(),
+		}
 	}
 	return err
 }

@@ -81,6 +81,26 @@ func (e *Engine) undo(ctx context.Context, rec *core.Record) error {
 	return err
 }
 
+// discard is undo for a record that the journal refused: nothing of it is
+// durable, so its addresses are as if never given.
+func (e *Engine) discard(ctx context.Context, rec *core.Record) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), rollbackDeadline)
+	defer stop()
+	if err := e.detachAll(ctx, rec); err != nil {
+		return err // what is left may still use the addresses
+	}
+	e.cancel(rec)
+	return nil
+}
+
+// cancel gives up leases that never became durable.
+func (e *Engine) cancel(rec *core.Record) {
+	for _, l := range rec.Leases {
+		e.IPAM.Cancel(l)
+	}
+	rec.Leases = nil
+}
+
 func (e *Engine) markDeleting(ctx context.Context, rec *core.Record) error {
 	e.killDelegates(rec)
 	if rec.Phase != core.Added && len(rec.Procs) == 0 {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -101,6 +102,38 @@ func add(t *testing.T) core.Request {
 		Op: core.Add, Key: core.Key{Container: "c1", IfName: "eth0"}, Netns: netnstest.Path(netnstest.New(t)),
 		Pod: core.Pod{Namespace: "default", Name: "p"}, Conf: core.Conf{CNIVersion: "1.0.0", Name: "net", Type: "fairlead"},
 	}
+}
+
+// TestRefusedIntentLeavesNoLease: an ADD whose record could not be written
+// gives its addresses back as if they had never been given.
+func TestRefusedIntentLeavesNoLease(t *testing.T) {
+	e := newEngine(t, &nics{})
+	require.NoError(t, e.Journal.Close())
+	_, err := e.Add(t.Context(), add(t))
+	require.ErrorIs(t, err, core.ErrUnavailable)
+	require.Empty(t, e.IPAM.Leases())
+	require.Empty(t, e.Journal.Released())
+}
+
+// TestFailedRollbackKeepsCode: the runtime learns why the ADD failed, whatever
+// code its roll-back failed with.
+func TestFailedRollbackKeepsCode(t *testing.T) {
+	d := &nics{
+		attach: core.Errorf(core.CodeTryAgain, "attach broke"),
+		detach: core.Errorf(core.CodeConfig, "detach broke"),
+	}
+	e := newEngine(t, d)
+	_, err := e.Add(t.Context(), add(t))
+	require.Equal(t, core.CodeTryAgain, core.CodeOf(err))
+	require.ErrorContains(t, err, "attach broke")
+	require.ErrorContains(t, err, "detach broke")
+	require.NotEmpty(t, e.IPAM.Leases(), "the record goes on holding them")
+	d.detach = errors.New("still broken")
+	d.detached = nil
+	require.Error(t, e.Del(t.Context(), add(t)))
+	d.detach = nil
+	require.NoError(t, e.Del(t.Context(), add(t)))
+	require.Empty(t, e.IPAM.Leases())
 }
 
 // TestUnknownDelTakesNothingFromOthers: a DEL of an attachment that never was

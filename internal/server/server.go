@@ -176,9 +176,12 @@ func (s *Server) Run(ctx context.Context) error {
 	s.mu.Unlock()
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
-	if err := s.http.Shutdown(stop); !errors.Is(err, net.ErrClosed) { // of a listener that was replaced
+	if err := s.http.Shutdown(stop); err != nil && !errors.Is(err, net.ErrClosed) { // of a listener that was replaced
 		return err
 	}
+	// Shutdown does not count answers that wait for their acknowledgement
+	// (reply), which the journal is to have before it is closed.
+	s.handlers.Wait()
 	return nil
 }
 

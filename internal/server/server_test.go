@@ -202,3 +202,25 @@ func TestSlowBodiesHoldUpNobody(t *testing.T) {
 	status, _ := ask(t, path, http.MethodGet, "/none", "")
 	require.Equal(t, http.StatusNotFound, status)
 }
+
+// A stopping agent waits for the acknowledgements of the answers it has sent:
+// what the runtime has is to be recorded as delivered.
+func TestStopWaitsForAcknowledgement(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "agent.sock")
+	s := newServer(t, path)
+	require.NoError(t, s.Listen())
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	conn, err := net.Dial("unix", path)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: agent\r\nContent-Length: 2\r\n\r\n{}", cni.PathCNI)
+	require.NoError(t, err)
+	_, err = conn.Read(make([]byte, 1)) // a refusal, and no word that it came
+	require.NoError(t, err)
+	stop()
+	require.NoError(t, <-done)
+	require.Empty(t, s.running, "a request is still under way")
+}

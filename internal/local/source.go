@@ -123,11 +123,6 @@ func (s *Source) Subnets(context.Context) ([]core.Subnet, error) {
 	return slices.Clone(s.current.Load().all), nil
 }
 
-// Pods lists the pods in force by namespace and name.
-func (s *Source) Pods() []resolve.Pod {
-	return list(s.current.Load(), func(p resolve.Pod) string { return p.Pod.String() })
-}
-
 // NADs lists the NetworkAttachmentDefinitions in force by namespace and name.
 func (s *Source) NADs() []resolve.NAD {
 	return list(s.current.Load(), func(n resolve.NAD) string { return n.Namespace + "/" + n.Name })

@@ -18,6 +18,11 @@ import (
 
 var _ resolve.Source = (*Source)(nil)
 
+// Pods lists the pods in force by namespace and name.
+func (s *Source) Pods() []resolve.Pod {
+	return list(s.current.Load(), func(p resolve.Pod) string { return p.Pod.String() })
+}
+
 func quietLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // folder is an objects folder under test.

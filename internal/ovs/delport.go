@@ -12,30 +12,21 @@ import (
 // one transaction; a port that is gone is success. Whose port it is, the
 // caller has checked.
 func (c *Client) DelPort(ctx context.Context, name string) error {
-	return c.DelPorts(ctx, []string{name})
-}
-
-// DelPorts is DelPort for many, in one transaction.
-func (c *Client) DelPorts(ctx context.Context, names []string) error {
 	err := c.change(ctx, func(v view, t *txn) error {
-		for _, name := range names {
-			c.removeQoS(v, t, name)
-			c.removePort(v, t, name)
-		}
+		c.removeQoS(v, t, name)
+		c.removePort(v, t, name)
 		return nil
 	})
 	if shared := (*ovsdb.ReferentialIntegrityViolation)(nil); errors.As(err, &shared) {
 		// Somebody gave our QoS rows to a port of his own; they are his now.
-		c.log.Warn("QoS rows are in use elsewhere and stay", "ports", names, "error", err)
+		c.log.Warn("QoS rows are in use elsewhere and stay", "port", name, "error", err)
 		err = c.change(ctx, func(v view, t *txn) error {
-			for _, name := range names {
-				c.removePort(v, t, name)
-			}
+			c.removePort(v, t, name)
 			return nil
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("delete ports %v: %w", names, err)
+		return fmt.Errorf("delete port %s: %w", name, err)
 	}
 	return nil
 }

@@ -217,19 +217,6 @@ func (d *Driver) bulkDelete() error {
 	return c.DelGroup(GroupTombstone)
 }
 
-// Flush returns when no tombstone is left.
-func (d *Driver) Flush(ctx context.Context) error {
-	for {
-		n, err := d.count(GroupTombstone)
-		if err != nil || n == 0 {
-			return err
-		}
-		if err := errors.Join(ctx.Err(), d.bulkDelete()); err != nil {
-			return fmt.Errorf("flush: %w", err)
-		}
-	}
-}
-
 // Tombstones is the number of host links that wait for the reaper; 0 when they
 // cannot be listed.
 func (d *Driver) Tombstones() int {

@@ -156,20 +156,7 @@ func (c *Conn) ReplaceRoute(r Route) error {
 	return nil
 }
 
-// DelRoute deletes the route that has r's destination and what else r gives of
-// gateway, link, metric, protocol and type. A route that is gone is success.
-func (c *Conn) DelRoute(r Route) error {
-	if r.Scope == 0 {
-		r.Scope = unix.RT_SCOPE_NOWHERE // any
-	}
-	if err := gone(c.routeMessage(unix.RTM_DELROUTE, 0, r).exec()); err != nil {
-		return fmt.Errorf("delete route %s: %w", r.Dst, err)
-	}
-	return nil
-}
-
-// routeMessage writes what r gives and leaves out what it does not: in a
-// deletion every attribute must fit.
+// routeMessage writes what r gives and leaves out what it does not.
 func (c *Conn) routeMessage(kind, flags int, r Route) message {
 	dst := r.Dst.Masked()
 	h := &nl.RtMsg{RtMsg: unix.RtMsg{

@@ -29,14 +29,13 @@ type Veth struct {
 	Peer     *netns.Handle
 	PeerName string
 	PeerMAC  core.MAC
-	PeerMTU  int  // bytes, 0 = MTU
-	Up       bool // the near end is up from the start, in the same request
+	PeerMTU  int // bytes, 0 = MTU
 }
 
 // EnsureVeth makes the pair and returns its near end. One RTM_NEWLINK makes
 // both ends where they belong and with all they need: a device is never moved,
 // which would cost a grace period of 17 ms, and never renamed. A pair that is
-// there already is completed (MTU, MAC, up) if it carries v.Group and its far
+// there already is completed (MTU, MAC) if it carries v.Group and its far
 // end is v.PeerName in v.Peer; anything else in the way is core.ErrExists.
 func (c *Conn) EnsureVeth(v Veth) (Link, error) {
 	l, err := c.NewVeth(v)
@@ -61,14 +60,9 @@ func (c *Conn) NewVeth(v Veth) (Link, error) {
 
 // newVeth is the one request. The peer's part is a link message of its own,
 // nested: names, MTU and MAC of both ends are right before anybody can see
-// them. Only the near end can be up already: while the kernel makes the far
-// one it has no partner yet and refuses.
+// them.
 func (c *Conn) newVeth(v Veth) message {
-	h := nl.NewIfInfomsg(unix.AF_UNSPEC)
-	if v.Up {
-		h.Flags, h.Change = unix.IFF_UP, unix.IFF_UP
-	}
-	m := c.message(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, h).
+	m := c.message(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, linkHeader(0)).
 		name(v.Name).
 		u32(unix.IFLA_GROUP, v.Group)
 	near := end{mtu: v.MTU, txq: v.TxQLen, mac: v.MAC}
@@ -145,11 +139,6 @@ func (c *Conn) adopt(v Veth) (Link, error) {
 	}
 	if err := (end{mtu: v.MTU, mac: v.MAC}).complete(c, near); err != nil {
 		return Link{}, err
-	}
-	if v.Up && !near.Up {
-		if err := c.SetUp(near.Index); err != nil {
-			return Link{}, err
-		}
 	}
 	return c.LinkByIndex(near.Index)
 }

@@ -81,19 +81,10 @@ func sysctlPath(name string) (string, error) {
 // they are: one whose checksum was left to hardware would arrive broken.
 // core.ErrNotFound if there is no such device.
 func TxChecksumOff(ifname string) error {
-	if _, err := ethtool(ifname, unix.ETHTOOL_STXCSUM, 0); err != nil {
+	if err := ethtool(ifname, unix.ETHTOOL_STXCSUM, 0); err != nil {
 		return fmt.Errorf("turn off tx checksum of %s: %w", ifname, err)
 	}
 	return nil
-}
-
-// TxChecksum tells whether a device's transmit checksum offload is on.
-func TxChecksum(ifname string) (bool, error) {
-	v, err := ethtool(ifname, unix.ETHTOOL_GTXCSUM, 0)
-	if err != nil {
-		return false, fmt.Errorf("read tx checksum of %s: %w", ifname, err)
-	}
-	return v != 0, nil
 }
 
 // ethtoolValue is struct ethtool_value of linux/ethtool.h.
@@ -101,13 +92,13 @@ type ethtoolValue struct{ cmd, data uint32 }
 
 // ethtool does one SIOCETHTOOL. The library for it first asks for the device's
 // whole list of features and their names, four calls instead of this one.
-func ethtool(ifname string, cmd, data uint32) (uint32, error) {
+func ethtool(ifname string, cmd, data uint32) error {
 	if len(ifname) >= unix.IFNAMSIZ {
-		return 0, fmt.Errorf("interface name of %d bytes: %w", len(ifname), unix.EINVAL)
+		return fmt.Errorf("interface name of %d bytes: %w", len(ifname), unix.EINVAL)
 	}
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return 0, os.NewSyscallError("socket", err)
+		return os.NewSyscallError("socket", err)
 	}
 	defer func() { _ = unix.Close(fd) }()
 	v := ethtoolValue{cmd: cmd, data: data}
@@ -121,11 +112,11 @@ func ethtool(ifname string, cmd, data uint32) (uint32, error) {
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
 	switch errno {
 	case 0:
-		return v.data, nil
+		return nil
 	case unix.ENODEV:
-		return 0, fmt.Errorf("%w (%w)", core.ErrNotFound, errno)
+		return fmt.Errorf("%w (%w)", core.ErrNotFound, errno)
 	}
-	return 0, os.NewSyscallError("ioctl SIOCETHTOOL", errno)
+	return os.NewSyscallError("ioctl SIOCETHTOOL", errno)
 }
 
 // GenlFamily tells whether the kernel has a generic netlink family. Asking

@@ -54,23 +54,19 @@ func TestTxChecksumOff(t *testing.T) {
 	_, err = c.EnsureVeth(rtnl.Veth{Name: "v1", Peer: peer, PeerName: "eth0"})
 	require.NoError(t, err)
 	netnstest.Do(t, peer, func() error {
-		on, err := sysfs.TxChecksum("eth0")
+		out, err := exec.Command("ethtool", "-k", "eth0").Output()
 		require.NoError(t, err)
-		require.True(t, on)
+		require.Contains(t, string(out), "tx-checksumming: on")
 		for range 2 {
 			require.NoError(t, sysfs.TxChecksumOff("eth0"))
 		}
-		on, err = sysfs.TxChecksum("eth0")
-		require.NoError(t, err)
-		require.False(t, on)
-		out, err := exec.Command("ethtool", "-k", "eth0").Output()
+		out, err = exec.Command("ethtool", "-k", "eth0").Output()
 		require.NoError(t, err)
 		require.Contains(t, string(out), "tx-checksumming: off")
 		require.Contains(t, string(out), "tx-tcp-segmentation: off")
 
 		require.ErrorIs(t, sysfs.TxChecksumOff("v1"), core.ErrNotFound, "the other end's namespace")
-		_, err = sysfs.TxChecksum("a-name-too-long-for-linux")
-		require.Error(t, err)
+		require.Error(t, sysfs.TxChecksumOff("a-name-too-long-for-linux"))
 		return nil
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -99,13 +100,14 @@ func TestForksAreCountedExactly(t *testing.T) {
 }
 
 func TestProcessorClockOfAnotherProcess(t *testing.T) {
-	cmd := exec.Command("sleep", "100")
+	cmd := exec.Command("sh", "-c", "while :; do :; done")
 	require.NoError(t, cmd.Start())
-	used, err := cpuOf(cmd.Process.Pid)
-	require.NoError(t, err)
-	require.Positive(t, used)
+	require.Eventually(t, func() bool {
+		used, err := cpuOf(cmd.Process.Pid)
+		return err == nil && used > 0
+	}, 10*time.Second, time.Millisecond)
 	require.NoError(t, cmd.Process.Kill())
 	require.Error(t, cmd.Wait())
-	_, err = cpuOf(cmd.Process.Pid)
+	_, err := cpuOf(cmd.Process.Pid)
 	require.Error(t, err)
 }

@@ -130,7 +130,7 @@ func (d *nodeDaemon) wire(boot string) {
 	d.engine = engine.New(engine.Config{
 		Journal: d.journal, IPAM: d.pools, Source: d.objects, Gateway: d.gateway,
 		Fabric:   fabric{d.nics, d.ovs},
-		Drivers:  driver.Set{"ovs": d.nics, "exec": execdriver.New(), "defroute": defroute.New()},
+		Drivers:  driver.Set{ovsdriver.Name: d.nics, execdriver.Name: execdriver.New(), defroute.Name: defroute.New()},
 		Node:     plan.Node{MTU: d.mtu, BinDirs: d.opts.cniBinDirs},
 		ConfDir:  d.opts.confDir,
 		BootID:   boot,

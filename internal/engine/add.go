@@ -57,7 +57,7 @@ func (e *Engine) Add(ctx context.Context, req core.Request) (Answer, error) {
 		unlock()
 	}
 	err = explain(ctx, err)
-	e.Observer.OpDone(core.Add, a.mainDriver(), time.Since(a.trace.start), err)
+	e.Observer.OpDone(core.Add, mainDriver(a.rec), time.Since(a.trace.start), err)
 	if err != nil {
 		e.noteFailure(core.Add, req, a.trace, err)
 		return Answer{}, err
@@ -89,14 +89,6 @@ func (e *Engine) noteFailure(op core.Op, req core.Request, t *trace, err error) 
 		Op: op, Key: req.Key, Pod: req.Pod, When: time.Now().UTC(),
 		Timeline: t.timeline(), Code: core.CodeOf(err), Error: err.Error(),
 	})
-}
-
-// mainDriver names the driver of the pod's default NIC, for metrics.
-func (a *addition) mainDriver() string {
-	if len(a.rec.Specs) == 0 {
-		return "none"
-	}
-	return a.rec.Specs[0].Driver
 }
 
 func (a *addition) run(ctx context.Context) error {
@@ -278,9 +270,9 @@ func (a *addition) attachAll(ctx context.Context) error {
 
 func (a *addition) attach(ctx context.Context, i int) error {
 	s := &a.rec.Specs[i]
-	d, ok := a.e.Drivers[s.Driver]
-	if !ok {
-		return core.Errorf(core.CodeConfig, "no driver %q for %s", s.Driver, s.Network)
+	d, err := a.e.driver(*s)
+	if err != nil {
+		return err
 	}
 	if s.Exec != nil {
 		if err := a.prepareExec(s, i); err != nil {

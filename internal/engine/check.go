@@ -30,7 +30,7 @@ func (e *Engine) Check(ctx context.Context, req core.Request) error {
 		return core.Errorf(core.CodeUnknown, "container %s has no attachment %s", req.Key.Container, req.Key.IfName)
 	}
 	err = e.checkRecord(ctx, rec, req)
-	e.Observer.OpDone(core.Check, rec.Specs[0].Driver, time.Since(start), err)
+	e.Observer.OpDone(core.Check, mainDriver(rec), time.Since(start), err)
 	return checkError(rec.Key, err)
 }
 
@@ -62,9 +62,11 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 		errs = append(errs, checkPrev(req.Conf, rec))
 	}
 	for i, s := range rec.Specs {
-		if err := e.Drivers[s.Driver].Check(ctx, s, finalLink(rec, i, req.Conf.PrevResult)); err != nil {
-			errs = append(errs, err)
+		d, err := e.driver(s)
+		if err == nil {
+			err = d.Check(ctx, s, finalLink(rec, i, req.Conf.PrevResult))
 		}
+		errs = append(errs, err)
 	}
 	errs = append(errs, e.checkGateways(ctx, rec))
 	return errors.Join(errs...)

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -32,12 +31,8 @@ func (e *Engine) Del(ctx context.Context, req core.Request) error {
 	}
 	defer unlock()
 	ctx = driver.WithTimer(ctx, t.step)
-	name := "none"
 	rec, ok := e.Journal.Get(req.Key)
 	if ok {
-		if len(rec.Specs) > 0 {
-			name = rec.Specs[0].Driver
-		}
 		err = e.undo(ctx, &rec)
 		if err != nil && !alive(rec.Netns) {
 			err = e.orphan(ctx, &rec, err)
@@ -46,7 +41,7 @@ func (e *Engine) Del(ctx context.Context, req core.Request) error {
 	if !ok || adopted(rec) {
 		e.delUnknown(ctx, req)
 	}
-	e.Observer.OpDone(core.Del, name, time.Since(t.start), err)
+	e.Observer.OpDone(core.Del, mainDriver(rec), time.Since(t.start), err)
 	if err != nil {
 		e.noteFailure(core.Del, req, t, err)
 	}
@@ -128,9 +123,9 @@ func (e *Engine) detachAll(ctx context.Context, rec *core.Record) error {
 	var errs []error
 	for i := min(rec.Begun, len(rec.Specs)) - 1; i >= 0; i-- {
 		s := rec.Specs[i]
-		d, ok := e.Drivers[s.Driver]
-		if !ok {
-			errs = append(errs, fmt.Errorf("detach %s: no driver %q", s.Key, s.Driver))
+		d, err := e.driver(s)
+		if err != nil {
+			errs = append(errs, err)
 			continue
 		}
 		if s.Exec != nil {
@@ -140,7 +135,7 @@ func (e *Engine) detachAll(ctx context.Context, rec *core.Record) error {
 			})
 		}
 		done := driver.Time(ctx, "detach."+s.Driver)
-		err := d.Detach(ctx, s)
+		err = d.Detach(ctx, s)
 		done(err)
 		if err != nil {
 			errs = append(errs, err)

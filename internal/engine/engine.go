@@ -102,6 +102,23 @@ func (e *Engine) Kick() {
 	}
 }
 
+// driver is the one that a Spec names. The journal may hold Specs of a newer
+// agent, with drivers that this one has not.
+func (e *Engine) driver(s core.Spec) (driver.Driver, error) {
+	if d, ok := e.Drivers[s.Driver]; ok {
+		return d, nil
+	}
+	return nil, core.Errorf(core.CodeConfig, "no driver %q for %s", s.Driver, s.Key)
+}
+
+// mainDriver names the driver of a record's first interface, for metrics.
+func mainDriver(rec core.Record) string {
+	if len(rec.Specs) == 0 {
+		return "none"
+	}
+	return rec.Specs[0].Driver
+}
+
 // identify opens the pod's namespace and refuses the host's own.
 func (e *Engine) identify(path string) (core.Netns, error) {
 	ns, err := netns.Open(path)

@@ -223,7 +223,7 @@ func (j *Journal) Delivered(k core.Key) {
 func (j *Journal) Fail(a core.Attempt) {
 	data, err := encode(a)
 	if err != nil {
-		j.log.Error("journal dropped a failed attempt", "container", a.Key.Container, "error", err)
+		j.log.Error("journal dropped a failed attempt", "container", a.Key.Container, "err", err)
 		return
 	}
 	j.mu.Lock()

@@ -92,7 +92,7 @@ func openDB(path string, opt Options) (*bbolt.DB, *memory, error) {
 		if qerr != nil {
 			return nil, nil, errors.Join(err, qerr)
 		}
-		opt.Log.Error("journal was damaged and is replaced by an empty one", "moved", moved, "error", err)
+		opt.Log.Error("journal was damaged and is replaced by an empty one", "moved", moved, "err", err)
 		if opt.OnCorrupt != nil {
 			opt.OnCorrupt(moved)
 		}

@@ -173,7 +173,7 @@ func (j *Journal) write(batch []*op) {
 		err = j.transact(batch)
 	}
 	if err != nil && len(batch) == 0 {
-		j.log.Error("journal flush failed and will be repeated", "error", err)
+		j.log.Error("journal flush failed and will be repeated", "err", err)
 	}
 	for _, o := range batch {
 		o.answer(asIO(err))

@@ -128,7 +128,7 @@ func (c *Client) down(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.sess != nil || c.why == nil {
-		c.log.Warn("OVSDB connection lost", "error", err)
+		c.log.Warn("OVSDB connection lost", "err", err)
 	}
 	c.sess, c.why = nil, err
 }

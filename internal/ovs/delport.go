@@ -19,7 +19,7 @@ func (c *Client) DelPort(ctx context.Context, name string) error {
 	})
 	if shared := (*ovsdb.ReferentialIntegrityViolation)(nil); errors.As(err, &shared) {
 		// Somebody gave our QoS rows to a port of his own; they are his now.
-		c.log.Warn("QoS rows are in use elsewhere and stay", "port", name, "error", err)
+		c.log.Warn("QoS rows are in use elsewhere and stay", "port", name, "err", err)
 		err = c.change(ctx, func(v view, t *txn) error {
 			c.removePort(v, t, name)
 			return nil

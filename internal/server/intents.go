@@ -114,7 +114,7 @@ func (s *Server) carryOut(ctx context.Context, list []intent) {
 			err = os.Remove(in.path)
 		}
 		if err != nil {
-			s.Log.Error("DEL intent not carried out", "intent", in.path, "err", err)
+			s.Log.Error("DEL intent not carried out", "container", in.req.Key.Container, "intent", in.path, "err", err)
 		}
 	}
 }

@@ -198,7 +198,7 @@ func (d *Driver) Run(ctx context.Context) {
 		case <-d.reap:
 		}
 		if err := d.bulkDelete(); err != nil {
-			d.log.Warn("tombstones not deleted, trying again", "error", err)
+			d.log.Warn("tombstones not deleted, trying again", "err", err)
 			select {
 			case <-ctx.Done():
 			case <-time.After(reapPause):

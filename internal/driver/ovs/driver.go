@@ -294,7 +294,7 @@ func (d *Driver) announce(ctx context.Context, s core.Spec, mac core.MAC) {
 	}
 	done(err)
 	if err != nil {
-		d.log.Warn("announcement failed", "key", s.Key, "error", err)
+		d.log.Warn("announcement failed", "container", s.Key.Container, "ifname", s.Key.IfName, "err", err)
 	}
 }
 
@@ -303,7 +303,7 @@ func (a attachment) link(far rtnl.Link) core.Link {
 	s := a.spec
 	_, warnings := Port(s)
 	for _, w := range warnings {
-		a.driver.log.Warn("request not met in full", "key", s.Key, "reason", w)
+		a.driver.log.Warn("request not met in full", "container", s.Key.Container, "ifname", s.Key.IfName, "reason", w)
 	}
 	return core.Link{
 		HostIf: s.HostIf, IfName: s.Key.IfName, MAC: far.MAC, MTU: far.MTU,

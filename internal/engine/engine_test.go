@@ -156,3 +156,13 @@ func TestUnknownDelTakesNothingFromOthers(t *testing.T) {
 	require.NoError(t, e.Del(t.Context(), req))
 	require.Subset(t, d.detached, []string{"eth0", "net1"})
 }
+
+// TestCheckOfForeignRecord: a record that another version of the agent wrote is
+// an error, not a panic.
+func TestCheckOfForeignRecord(t *testing.T) {
+	e := newEngine(t, &nics{})
+	req := add(t)
+	rec := core.Record{Key: req.Key, Phase: core.Added, Specs: []core.Spec{{Key: req.Key, Driver: "later"}}, Links: []core.Link{{}}}
+	require.NoError(t, e.Journal.Begin(t.Context(), rec))
+	require.ErrorContains(t, e.Check(t.Context(), core.Request{Key: req.Key}), "later")
+}

@@ -113,8 +113,8 @@ func (d *nodeDaemon) problems() []agent.Problem {
 
 // nets are the default network and the NADs of the folder. A NAD's content is
 // not shown, only what kind of network it is and whether it can be used.
-func (d *nodeDaemon) nets() []agent.Net {
-	subnets, _ := d.objects.Subnets(context.Background()) // a folder's always answers
+func (d *nodeDaemon) nets(ctx context.Context) []agent.Net {
+	subnets, _ := d.objects.Subnets(ctx) // a folder's always answers
 	out := []agent.Net{{Name: "kube-ovn", Default: true, Plugins: []string{"fairlead"}, Source: "built-in"}}
 	for _, s := range subnets {
 		if s.Default {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -15,15 +16,15 @@ import (
 	"github.com/fairlead/fairlead/internal/resolve"
 )
 
-// View is where the operator's answers come from; every function is cheap and
-// reads memory only.
+// View is where the operator's answers come from; every function reads memory
+// only, but for Tombstones, which asks the kernel.
 type View struct {
 	Journal    *journal.Journal
 	IPAM       *ipam.Allocator
 	Source     resolve.Source
-	Nets       func() []agent.Net       // without the count of interfaces
-	Problems   func() []agent.Problem   // objects that could not be read
-	Conditions func() []agent.Condition // readiness, in the API's order
+	Nets       func(context.Context) []agent.Net // without the count of interfaces
+	Problems   func() []agent.Problem            // objects that could not be read
+	Conditions func() []agent.Condition          // readiness, in the API's order
 	Port       func(hostIf string) (agent.Port, bool)
 	Tombstones func() int
 	// Base is the part of the status that does not change: version, node,
@@ -126,8 +127,8 @@ func (s *Server) pods(namespace string) []agent.Pod {
 
 // serveNets counts the interfaces on each network that the source knows. The
 // default network has the name that each runtime's configuration gives it.
-func (s *Server) serveNets(w http.ResponseWriter, _ *http.Request) {
-	nets := s.View.Nets()
+func (s *Server) serveNets(w http.ResponseWriter, r *http.Request) {
+	nets := s.View.Nets(r.Context())
 	at := map[string]*agent.Net{}
 	var def *agent.Net
 	for i := range nets {

@@ -16,8 +16,7 @@ import (
 // collections: they would cost more than all allocations of an ADD.
 const gcPercent = 400
 
-// agentOptions are the agent's flags; defaults are the facts of
-// docs/ARCHITECTURE.md.
+// agentOptions are the agent's flags.
 type agentOptions struct {
 	socket     string
 	compat     []string

@@ -55,6 +55,7 @@ type nodeDaemon struct {
 	log     *slog.Logger
 	started time.Time
 
+	bridge   *os.File // lock
 	journal  *journal.Journal
 	pools    *ipam.Allocator
 	objects  *local.Source
@@ -92,6 +93,9 @@ func newDaemon(o agentOptions, log *slog.Logger) (*nodeDaemon, error) {
 	corrupt := ""
 	if d.journal, err = journal.Open(o.stateDir, journal.Options{Log: log, OnCorrupt: func(path string) { corrupt = path }}); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
+	}
+	if d.bridge, err = lockBridge(o.ovsdb, o.bridge); err != nil {
+		return nil, errors.Join(err, d.journal.Close())
 	}
 	d.wire(boot)
 	if corrupt != "" {
@@ -152,7 +156,13 @@ func (d *nodeDaemon) onReset() {
 
 // run serves until ctx ends. Pods keep their networks: nothing is undone.
 func (d *nodeDaemon) run(ctx context.Context) error {
+	defer func() { _ = d.bridge.Close() }()
 	defer func() { _ = d.journal.Close() }()
+	// The sockets come first: an agent that may not have them touches nothing.
+	// Until they are served a plugin takes the agent for down, which it is.
+	if err := d.server.Listen(); err != nil {
+		return err
+	}
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -165,9 +175,6 @@ func (d *nodeDaemon) run(ctx context.Context) error {
 	d.engine.Recover(ctx)
 	wg.Go(func() { d.engine.Run(parts) })
 	wg.Go(func() { d.gateways(parts) })
-	if err := d.server.Listen(); err != nil {
-		return err
-	}
 	if err := d.serveHTTP(parts, &wg); err != nil {
 		return err
 	}

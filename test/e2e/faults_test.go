@@ -403,6 +403,33 @@ func TestSecondAgent(t *testing.T) {
 	p.CNI("DEL", ownConf).Must()
 }
 
+// TestSecondAgentOnTheBridge: one with a journal and a socket of its own knows
+// nothing of the first one's pods and subnets, and must not come to sweep them.
+func TestSecondAgentOnTheBridge(t *testing.T) {
+	t.Parallel()
+	n := testbed.New(t)
+	n.WriteObjects("objects.yaml", sweepObjects())
+	n.Agent().WaitReady()
+	p := n.NewPod("p")
+	p.CNI("ADD", ownConf).Must()
+	before := n.Inventory()
+	n.Run("mkdir", "/run/empty")
+	for _, c := range []struct{ why, socket, bridge string }{
+		{"another agent keeps it", "/run/second/agent.sock", "br-int"},
+		{"another process serves it", "/run/fairlead/agent.sock", "br-other"},
+	} {
+		second := n.StartAgent("--socket", c.socket, "--http", "127.0.0.1:10461", "--state-dir", "/run/second/state",
+			"--objects", "/run/empty", "--bridge", c.bridge)
+		require.Error(t, second.Wait())
+		log, err := os.ReadFile(second.Log)
+		require.NoError(t, err)
+		require.Contains(t, string(log), c.why)
+	}
+	require.Empty(t, before.Diff(n.Inventory()))
+	p.CNI("CHECK", ownConf).Must()
+	p.CNI("DEL", ownConf).Must()
+}
+
 // TestReboot: all of the old boot goes, and pods get their addresses back by
 // their names.
 func TestReboot(t *testing.T) {

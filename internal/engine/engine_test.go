@@ -166,3 +166,19 @@ func TestCheckOfForeignRecord(t *testing.T) {
 	require.NoError(t, e.Journal.Begin(t.Context(), rec))
 	require.ErrorContains(t, e.Check(t.Context(), core.Request{Key: req.Key}), "later")
 }
+
+// TestRecoverTakesAllOfAContainer: a start after a reboot removes every
+// attachment of a container, not one of them.
+func TestRecoverTakesAllOfAContainer(t *testing.T) {
+	e := newEngine(t, &nics{})
+	for _, name := range []string{"eth0", "eth7", "eth8"} {
+		req := add(t)
+		req.Key.IfName, req.Pod = name, core.Pod{}
+		_, err := e.Add(t.Context(), req)
+		require.NoError(t, err)
+	}
+	later := e.Config
+	later.BootID = "later"
+	New(later).Recover(t.Context())
+	require.Empty(t, e.Journal.Records())
+}

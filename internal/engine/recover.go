@@ -77,29 +77,33 @@ func (e *Engine) Run(ctx context.Context) {
 	}
 }
 
-// each runs fn for every record that pick chooses, a few at a time, each under
-// its container's turn and with the record read afresh. Busy containers are
-// left to their own operation.
+// each runs fn for every record that pick chooses, several containers at a
+// time, under the container's turn and with the record read afresh. Busy
+// containers are left to their own operation.
 func (e *Engine) each(pick func(core.Record) bool, fn func(core.Record)) {
+	picked := map[string][]core.Key{} // of one container one after the other
+	for _, r := range e.Journal.Records() {
+		if pick(r) {
+			picked[r.Key.Container] = append(picked[r.Key.Container], r.Key)
+		}
+	}
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, recoverWorkers)
-	for _, r := range e.Journal.Records() {
-		if !pick(r) {
-			continue
-		}
-		wg.Add(1)
+	for id, keys := range picked {
 		slots <- struct{}{}
-		go func(key core.Key) {
-			defer func() { <-slots; wg.Done() }()
-			unlock, ok := e.queue.tryLock(key.Container)
+		wg.Go(func() {
+			defer func() { <-slots }()
+			unlock, ok := e.queue.tryLock(id)
 			if !ok {
 				return
 			}
 			defer unlock()
-			if r, ok := e.Journal.Get(key); ok && pick(r) {
-				fn(r)
+			for _, key := range keys {
+				if r, ok := e.Journal.Get(key); ok && pick(r) {
+					fn(r)
+				}
 			}
-		}(r.Key)
+		})
 	}
 	wg.Wait()
 }

@@ -2,6 +2,11 @@ package agent
 
 import "net/netip"
 
+// DefaultNet is the operator's name of our own default network. Runtimes call
+// it by the `name` of their configurations (Attachment.Network); a default
+// network that a configuration delegates to keeps the delegate's name.
+const DefaultNet = "fairlead"
+
 // NetList answers PathNets.
 type NetList struct {
 	Items []Net `json:"items"`
@@ -10,7 +15,7 @@ type NetList struct {
 // Net is a network that a pod can name: the default one or a
 // NetworkAttachmentDefinition. Its configuration's content is never shown.
 type Net struct {
-	Name       string   `json:"name"` // "namespace/name", or the default network's name
+	Name       string   `json:"name"` // "namespace/name", or DefaultNet
 	Default    bool     `json:"default,omitempty"`
 	CNIVersion string   `json:"cniVersion,omitempty"`
 	Plugins    []string `json:"plugins"`          // types, in the order of the chain

@@ -67,7 +67,7 @@ type NetworkStatus struct {
 // the attachment is being added the planned values are shown.
 type Interface struct {
 	Name    string `json:"name"`    // in the pod
-	Network string `json:"network"` // NAD "namespace/name", or the default network's name
+	Network string `json:"network"` // NAD "namespace/name", DefaultNet, or a delegate's name
 	Default bool   `json:"default,omitempty"`
 	Driver  string `json:"driver"` // ovs, exec
 	// Plugins are the types of the foreign CNI plugins that made or changed the

@@ -136,11 +136,11 @@ func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func web() agent.Pod {
 	return agent.Pod{
 		Namespace: "ns1", Name: "web", UID: "6f1c", Attachments: []agent.Attachment{{
-			Container: "0123456789abcdef", IfName: "eth0", Network: "fairlead", Netns: "/run/netns/web",
+			Container: "0123456789abcdef", IfName: "eth0", Network: "k8s-pod-network", Netns: "/run/netns/web",
 			Phase: agent.Added, Delivered: true, Created: ago(3*time.Hour + 10*time.Minute),
 			Interfaces: []agent.Interface{
 				{
-					Name: "eth0", Network: "ovn-default", Default: true, Driver: "ovs", NICType: "veth-pair", Subnet: "vlan1000",
+					Name: "eth0", Network: agent.DefaultNet, Default: true, Driver: "ovs", NICType: "veth-pair", Subnet: "vlan1000",
 					Addresses: []netip.Prefix{prefix("100.100.0.3/16"), prefix("fd00:100::3/64")},
 					Gateways:  []netip.Addr{addr("100.100.0.1"), addr("fd00:100::1")},
 					Routes:    []agent.Route{{Dst: prefix("0.0.0.0/0"), GW: addr("100.100.0.1")}, {Dst: prefix("10.0.0.0/8")}},
@@ -174,14 +174,14 @@ func web() agent.Pod {
 func db() agent.Pod {
 	return agent.Pod{Namespace: "default", Name: "db", Attachments: []agent.Attachment{
 		{
-			Container: "aaaaaaaaaaaaaaaa", IfName: "eth0", Network: "fairlead", Netns: "/run/netns/db", Phase: agent.Added,
+			Container: "aaaaaaaaaaaaaaaa", IfName: "eth0", Network: "k8s-pod-network", Netns: "/run/netns/db", Phase: agent.Added,
 			Created: ago(52 * time.Hour),
 			Interfaces: []agent.Interface{{
-				Name: "eth0", Network: "ovn-default", Driver: "ovs", Addresses: []netip.Prefix{prefix("10.16.0.5/16")},
+				Name: "eth0", Network: agent.DefaultNet, Driver: "ovs", Addresses: []netip.Prefix{prefix("10.16.0.5/16")},
 				MAC: "0a:00:00:00:00:05", HostIf: "aaaaaaaaaaaa_h", QoS: &agent.QoS{EgressMbps: 10},
 			}},
 		},
-		{Container: "bbbbbbbbbbbbbbbb", IfName: "eth0", Network: "fairlead", Phase: agent.Deleting, Orphan: true, Error: "portmap: busy", Created: ago(3 * time.Hour)},
+		{Container: "bbbbbbbbbbbbbbbb", IfName: "eth0", Network: "k8s-pod-network", Phase: agent.Deleting, Orphan: true, Error: "portmap: busy", Created: ago(3 * time.Hour)},
 	}}
 }
 
@@ -189,7 +189,7 @@ func nets() agent.NetList {
 	return agent.NetList{Items: []agent.Net{
 		{Name: "default/macvlan-net2", CNIVersion: "0.3.1", Plugins: []string{"macvlan", "tuning"}, Source: "/etc/fairlead/nad.yaml", Interfaces: 1},
 		{Name: "ns1/broken", Plugins: []string{}, Source: "/etc/fairlead/x.yaml", Problem: "spec.config: no `type`"},
-		{Name: "ovn-default", Default: true, Plugins: []string{"fairlead"}, Subnet: "ovn-default", Source: "built-in", Interfaces: 2},
+		{Name: agent.DefaultNet, Default: true, Plugins: []string{"fairlead"}, Subnet: "ovn-default", Source: "built-in", Interfaces: 2},
 	}}
 }
 

@@ -115,7 +115,7 @@ func (d *nodeDaemon) problems() []agent.Problem {
 // not shown, only what kind of network it is and whether it can be used.
 func (d *nodeDaemon) nets(ctx context.Context) []agent.Net {
 	subnets, _ := d.objects.Subnets(ctx) // a folder's always answers
-	out := []agent.Net{{Name: "kube-ovn", Default: true, Plugins: []string{"fairlead"}, Source: "built-in"}}
+	out := []agent.Net{{Name: agent.DefaultNet, Default: true, Plugins: []string{"fairlead"}, Source: "built-in"}}
 	for _, s := range subnets {
 		if s.Default {
 			out[0].Subnet = s.Name

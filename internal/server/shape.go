@@ -71,6 +71,9 @@ func interfaces(rec core.Record) []agent.Interface {
 			n = len(out)
 			at[spec.Key] = n
 			out = append(out, planned(spec))
+			if ownDefault(rec, spec) {
+				out[n].Network = agent.DefaultNet
+			}
 		}
 		if spec.Exec != nil {
 			out[n].Plugins = append(out[n].Plugins, spec.Exec.Type)
@@ -80,6 +83,12 @@ func interfaces(rec core.Record) []agent.Interface {
 		}
 	}
 	return out
+}
+
+// ownDefault tells our own default network, which a spec has under the name of
+// the runtime's configuration, from one that the configuration delegates to.
+func ownDefault(rec core.Record, s core.Spec) bool {
+	return s.Default && s.Exec == nil && s.Network == rec.Network && s.CNIVersion == ""
 }
 
 // planned shows a spec's own values.

@@ -96,7 +96,7 @@ func TestGetCommands(t *testing.T) {
 	require.Equal(t, []string{"NAMESPACE", "POD", "INTERFACE", "NETWORK", "IP", "MAC", "VLAN", "RATE(in/out)", "PORT", "STATE", "AGE"}, head)
 	require.Len(t, rows, 4)
 	for name, want := range map[string]string{
-		"NAMESPACE": "default", "INTERFACE": "eth0", "NETWORK": "k8s-pod-network", "IP": va[0], "VLAN": "100",
+		"NAMESPACE": "default", "INTERFACE": "eth0", "NETWORK": "fairlead", "IP": va[0], "VLAN": "100",
 		"RATE(in/out)": "30/10Mbit", "PORT": hostIf(vlan, "eth0"), "STATE": "added",
 	} {
 		require.Equal(t, want, cell(t, text, "vlan", name), name)
@@ -119,8 +119,8 @@ func TestGetCommands(t *testing.T) {
 	require.Contains(t, n.Fairlead("get", "pods", "-o", "yaml"), "hostInterface: "+hostIf(vlan, "eth0"))
 
 	nets := n.Fairlead("get", "nets")
-	require.Equal(t, "3", cell(t, nets, "kube-ovn", "INTERFACES"), "whatever the runtime calls it")
-	require.Equal(t, "ovn-default", cell(t, nets, "kube-ovn", "SUBNET"))
+	require.Equal(t, "3", cell(t, nets, "fairlead", "INTERFACES"), "whatever the runtime calls it")
+	require.Equal(t, "ovn-default", cell(t, nets, "fairlead", "SUBNET"))
 	require.Equal(t, "1", cell(t, nets, "default/storage", "INTERFACES"))
 	require.Equal(t, "storage", cell(t, nets, "default/storage", "SUBNET"))
 	require.Equal(t, "unusable", cell(t, nets, "default/dangling", "STATE"))

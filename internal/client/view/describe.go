@@ -65,7 +65,7 @@ func Describe(w io.Writer, pod agent.Pod, o Options) error {
 func (p *page) attachment(a agent.Attachment, o Options) {
 	p.heading("Attachment %s/%s", a.Container, a.IfName)
 	p.field(2, "State", State(a))
-	p.field(2, "Network", a.Network)
+	p.field(2, "Called as", a.Network)
 	p.field(2, "Netns", a.Netns)
 	p.field(2, "Age", age(a.Created, o.Now))
 	p.field(2, "Error", a.Error)

@@ -27,7 +27,7 @@ func Pods(w io.Writer, list agent.PodList, o Options) error {
 func podRows(t table, o Options, p agent.Pod, a agent.Attachment) {
 	ifs := a.Interfaces
 	if len(ifs) == 0 { // begun, nothing planned: it must be seen all the same
-		ifs = []agent.Interface{{Name: a.IfName, Network: a.Network}}
+		ifs = []agent.Interface{{Name: a.IfName}}
 	}
 	for _, i := range ifs {
 		t.row(o, []string{

@@ -1,0 +1,27 @@
+package server
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// Our own default network has one name, whatever runtimes call it; networks
+// that a configuration delegates to keep theirs.
+func TestDefaultNetworkHasOneName(t *testing.T) {
+	spec := func(network, version string, def bool) core.Record {
+		return core.Record{Network: "k8s-pod-network", Specs: []core.Spec{{Network: network, CNIVersion: version, Default: def}}}
+	}
+	for want, rec := range map[string]core.Record{
+		agent.DefaultNet:  spec("k8s-pod-network", "", true),
+		"kube-ovn":        spec("kube-ovn", "0.3.1", true),
+		"k8s-pod-network": spec("k8s-pod-network", "1.0.0", true), // a delegate of the same name
+		"default/storage": spec("default/storage", "", false),
+	} {
+		require.Equal(t, want, interfaces(rec)[0].Network)
+	}
+	require.Equal(t, agent.DefaultNet, interfaces(core.Record{Specs: []core.Spec{{Default: true}}})[0].Network, "adopted")
+}

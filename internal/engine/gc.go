@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -26,15 +29,8 @@ func (e *Engine) GC(ctx context.Context, req core.Request) error {
 	for _, k := range req.Conf.Valid {
 		valid[k] = true
 	}
-	var errs []error
-	for _, rec := range e.Journal.Records() {
-		if rec.Network == req.Conf.Name && !valid[rec.Key] {
-			_, err := e.collect(ctx, rec.Key)
-			errs = append(errs, err)
-		}
-	}
-	errs = append(errs, e.Sweep(ctx), e.gcDelegates(ctx, req))
-	err := errors.Join(errs...)
+	_, err := e.collect(ctx, func(r core.Record) bool { return r.Network == req.Conf.Name && !valid[r.Key] })
+	err = errors.Join(err, e.gcDelegates(ctx, req))
 	e.Observer.OpDone(core.GC, "all", time.Since(start), err)
 	return err
 }
@@ -42,41 +38,34 @@ func (e *Engine) GC(ctx context.Context, req core.Request) error {
 // Collect is GC without a runtime: it removes the attachments whose namespace
 // is gone, and strays, and returns the keys it removed.
 func (e *Engine) Collect(ctx context.Context) ([]core.Key, error) {
-	var removed []core.Key
-	var errs []error
-	for _, rec := range e.Journal.Records() {
-		if alive(rec.Netns) {
-			continue
-		}
-		done, err := e.collect(ctx, rec.Key)
-		if done {
-			removed = append(removed, rec.Key)
-		}
-		errs = append(errs, err)
-	}
-	errs = append(errs, e.Sweep(ctx))
-	return removed, errors.Join(errs...)
+	return e.collect(ctx, func(r core.Record) bool { return !alive(r.Netns) })
 }
 
-// collect undoes one attachment unless its container is busy.
-func (e *Engine) collect(ctx context.Context, key core.Key) (bool, error) {
-	unlock, ok := e.queue.tryLock(key.Container)
-	if !ok {
-		return false, nil
-	}
-	defer unlock()
-	rec, ok := e.Journal.Get(key)
-	if !ok {
-		return false, nil
-	}
-	err := e.undo(ctx, &rec)
-	if err != nil && !alive(rec.Netns) {
-		return false, e.orphan(ctx, &rec, err)
-	}
-	if err != nil {
-		return false, fmt.Errorf("gc %s: %w", key, err)
-	}
-	return true, nil
+// collect undoes the attachments that pick chooses, but for those of busy
+// containers, sweeps, and returns the keys of those that are gone, in order.
+func (e *Engine) collect(ctx context.Context, pick func(core.Record) bool) ([]core.Key, error) {
+	var (
+		mu      sync.Mutex
+		removed []core.Key
+		errs    []error
+	)
+	e.each(pick, func(rec core.Record) {
+		err := e.undo(ctx, &rec)
+		gone := err == nil
+		if err != nil && !alive(rec.Netns) {
+			err = e.orphan(ctx, &rec, err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if gone {
+			removed = append(removed, rec.Key)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("gc %s: %w", rec.Key, err))
+		}
+	})
+	slices.SortFunc(removed, func(a, b core.Key) int { return strings.Compare(a.String(), b.String()) })
+	return removed, errors.Join(append(errs, e.Sweep(ctx))...)
 }
 
 // Sweep makes the switch hold what the journal says: ports that OVSDB lost come

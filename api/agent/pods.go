@@ -84,8 +84,11 @@ type Interface struct {
 	NICType   string         `json:"nicType,omitempty"`       // veth-pair, internal-port
 	VLAN      int            `json:"vlan,omitempty"`          // 802.1Q id, 0 = untagged
 	QoS       *QoS           `json:"qos,omitempty"`
-	Mirror    bool           `json:"mirror,omitempty"`
-	Port      *Port          `json:"port,omitempty"`
+	// EgressUnenforced: the kernel polices nothing, so that the rates from the
+	// pod are stored in OVSDB and no more.
+	EgressUnenforced bool  `json:"egressUnenforced,omitempty"`
+	Mirror           bool  `json:"mirror,omitempty"`
+	Port             *Port `json:"port,omitempty"`
 }
 
 // Route is a route inside the pod; without a gateway it is on-link.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/cni"
+	"github.com/fairlead/fairlead/internal/doctor"
 )
 
 // gcPercent lets the heap, which is a few MiB, grow further between two
@@ -87,5 +88,6 @@ func runAgent(ctx context.Context, o agentOptions) error {
 	if err != nil {
 		return err
 	}
+	d.policed(doctor.Police())
 	return d.run(ctx)
 }

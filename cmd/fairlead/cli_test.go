@@ -178,7 +178,7 @@ func db() agent.Pod {
 			Created: ago(52 * time.Hour),
 			Interfaces: []agent.Interface{{
 				Name: "eth0", Network: agent.DefaultNet, Driver: "ovs", Addresses: []netip.Prefix{prefix("10.16.0.5/16")},
-				MAC: "0a:00:00:00:00:05", HostIf: "aaaaaaaaaaaa_h", QoS: &agent.QoS{EgressMbps: 10},
+				MAC: "0a:00:00:00:00:05", HostIf: "aaaaaaaaaaaa_h", QoS: &agent.QoS{EgressMbps: 10}, EgressUnenforced: true,
 			}},
 		},
 		{Container: "bbbbbbbbbbbbbbbb", IfName: "eth0", Network: "k8s-pod-network", Phase: agent.Deleting, Orphan: true, Error: "portmap: busy", Created: ago(3 * time.Hour)},

@@ -24,6 +24,7 @@ type tabled[T any] struct {
 	ask        func(ctx context.Context, c *client.Client, namespace string) (T, error)
 	text       func(io.Writer, T, view.Options) error
 	size       func(T) int
+	note       func(T) string // for standard error, below the table; may be nil
 }
 
 func (t tabled[T]) command() *cobra.Command {
@@ -44,9 +45,21 @@ func (t tabled[T]) command() *cobra.Command {
 			_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no %s\n", t.use)
 			return err
 		}
-		return out.print(cmd.OutOrStdout(), list, func(w io.Writer, o view.Options) error { return t.text(w, list, o) })
+		return out.print(cmd.OutOrStdout(), list, func(w io.Writer, o view.Options) error {
+			return errors.Join(t.text(w, list, o), t.footnote(cmd.ErrOrStderr(), list))
+		})
 	}
 	return cmd
+}
+
+func (t tabled[T]) footnote(w io.Writer, list T) (err error) {
+	if t.note == nil {
+		return nil
+	}
+	if text := t.note(list); text != "" {
+		_, err = fmt.Fprintln(w, text)
+	}
+	return err
 }
 
 func getCommand() *cobra.Command {
@@ -54,7 +67,7 @@ func getCommand() *cobra.Command {
 		tabled[podList]{
 			use: "pods", short: "Every interface of every pod on this node", aliases: []string{"pod", "po"}, spaced: true,
 			ask:  func(ctx context.Context, c *client.Client, ns string) (podList, error) { return c.Pods(ctx, ns) },
-			text: view.Pods, size: func(l podList) int { return len(l.Items) },
+			text: view.Pods, size: func(l podList) int { return len(l.Items) }, note: view.PodsNote,
 		}.command(),
 		tabled[netList]{
 			use: "nets", short: "The networks that a pod can name", aliases: []string{"net", "networks"},

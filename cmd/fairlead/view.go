@@ -70,6 +70,16 @@ func (d *nodeDaemon) view() server.View {
 	}
 }
 
+// policed takes the outcome of the kernel's probe: what it does not enforce is
+// said once here, and beside every interface that asks for it.
+func (d *nodeDaemon) policed(err error) {
+	if err == nil {
+		return
+	}
+	d.server.View.Unpoliced = true
+	d.log.Warn("rates from pods (egress_rate) are stored, not enforced: the kernel refuses a policing filter", "err", err)
+}
+
 func (d *nodeDaemon) port(hostIf string) (agent.Port, bool) {
 	p, ok := d.ovs.PortByName(hostIf)
 	if !ok {

@@ -118,10 +118,19 @@ func checkHTB(_ context.Context, m *machine) outcome {
 	return good("qdisc htb was set")
 }
 
-// checkPolice sets what Open vSwitch sets for ingress_policing_rate: an ingress
+// Police is nil when this kernel enforces rates from pods. It is tried in a
+// network namespace that goes with the probe.
+func Police() error {
+	m := &machine{}
+	m.ns, m.nsErr = throwAway()
+	defer m.close()
+	return m.police()
+}
+
+// police sets what Open vSwitch sets for ingress_policing_rate: an ingress
 // qdisc and a filter with a police action (ovs netdev-linux).
-func checkPolice(_ context.Context, m *machine) outcome {
-	err := m.traffic(func(h *netlink.Handle, index int) error {
+func (m *machine) police() error {
+	return m.traffic(func(h *netlink.Handle, index int) error {
 		q := &netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{
 			LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS,
 		}}
@@ -138,7 +147,10 @@ func checkPolice(_ context.Context, m *machine) outcome {
 			Actions: []netlink.Action{police},
 		})
 	})
-	if err != nil {
+}
+
+func checkPolice(_ context.Context, m *machine) outcome {
+	if err := m.police(); err != nil {
 		return warn("modprobe -a act_police cls_matchall sch_ingress; or use a kernel that has them",
 			"egress_rate is stored but not enforced: the kernel refuses a policing filter (%v)", err)
 	}

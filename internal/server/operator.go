@@ -27,6 +27,8 @@ type View struct {
 	Conditions func() []agent.Condition          // readiness, in the API's order
 	Port       func(hostIf string) (agent.Port, bool)
 	Tombstones func() int
+	// Unpoliced: the kernel does not enforce rates from pods.
+	Unpoliced bool
 	// Base is the part of the status that does not change: version, node,
 	// start and settings.
 	Base agent.Status

@@ -38,12 +38,14 @@ func (s *Server) attachment(rec core.Record) agent.Attachment {
 		Created: rec.Created, Interfaces: interfaces(rec), Timeline: steps(s.Engine.Timeline(rec)),
 		NetworkStatus: networkStatus(rec.Statuses),
 	}
-	for i := range a.Interfaces {
-		if a.Interfaces[i].HostIf == "" {
+	for n := range a.Interfaces {
+		i := &a.Interfaces[n]
+		if i.HostIf == "" {
 			continue
 		}
-		if p, ok := s.View.Port(a.Interfaces[i].HostIf); ok {
-			a.Interfaces[i].Port = &p
+		i.EgressUnenforced = s.View.Unpoliced && i.QoS != nil && i.QoS.EgressMbps > 0
+		if p, ok := s.View.Port(i.HostIf); ok {
+			i.Port = &p
 		}
 	}
 	return a

@@ -92,7 +92,7 @@ func (p *page) iface(i agent.Interface) {
 	p.field(4, "MAC", i.MAC)
 	p.field(4, "MTU", number(i.MTU))
 	p.field(4, "VLAN", number(i.VLAN))
-	for _, line := range qos(i.QoS) {
+	for _, line := range qos(i) {
 		p.field(4, "Rate", line)
 	}
 	p.field(4, "Port", cmp.Or(port(i.Port), i.HostIf))
@@ -114,17 +114,22 @@ func route(r agent.Route) string {
 }
 
 // qos is a line per direction, with units.
-func qos(q *agent.QoS) (lines []string) {
+func qos(i agent.Interface) (lines []string) {
+	q := i.QoS
 	if q == nil {
 		return nil
 	}
-	direction := func(label string, mbps, burst int) {
+	direction := func(label string, mbps, burst int, note string) {
 		if mbps > 0 {
-			lines = append(lines, fmt.Sprintf("%s %d Mbit/s%s", label, mbps, unit(", burst ", burst, " Mbit")))
+			lines = append(lines, fmt.Sprintf("%s %d Mbit/s%s%s", label, mbps, unit(", burst ", burst, " Mbit"), note))
 		}
 	}
-	direction("towards the pod", q.IngressMbps, q.IngressBurstMbit)
-	direction("from the pod", q.EgressMbps, q.EgressBurstMbit)
+	note := ""
+	if i.EgressUnenforced {
+		note = " (" + unenforced + ")"
+	}
+	direction("towards the pod", q.IngressMbps, q.IngressBurstMbit, "")
+	direction("from the pod", q.EgressMbps, q.EgressBurstMbit, note)
 	netem := unit(", latency ", q.LatencyMs, " ms") + unit(", jitter ", q.JitterMs, " ms") +
 		unit(", limit ", q.LimitPackets, " packets") + unit(", loss ", q.LossPercent, " %")
 	if netem != "" {

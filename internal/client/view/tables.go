@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -32,7 +33,7 @@ func podRows(t table, o Options, p agent.Pod, a agent.Attachment) {
 	for _, i := range ifs {
 		t.row(o, []string{
 			p.Namespace, p.Name, i.Name, i.Network, addrs(i.Addresses), i.MAC, number(i.VLAN),
-			rate(i.QoS), i.HostIf, State(a), age(a.Created, o.Now),
+			rate(i), i.HostIf, State(a), age(a.Created, o.Now),
 		}, []string{short(a.Container), number(i.MTU), join(i.Gateways), ofport(i.Port), a.Netns})
 	}
 }
@@ -49,12 +50,33 @@ func State(a agent.Attachment) string {
 }
 
 // rate is "towards the pod/from the pod", "" without any.
-func rate(q *agent.QoS) string {
+func rate(i agent.Interface) string {
+	q := i.QoS
 	if q == nil || q.IngressMbps == 0 && q.EgressMbps == 0 {
 		return ""
 	}
-	return orNone(number(q.IngressMbps)) + "/" + orNone(number(q.EgressMbps)) + "Mbit"
+	star := ""
+	if i.EgressUnenforced {
+		star = "*"
+	}
+	return orNone(number(q.IngressMbps)) + "/" + orNone(number(q.EgressMbps)) + star + "Mbit"
 }
+
+// PodsNote explains the mark on rates, "" where the table has none. It stands
+// apart so that the table stays rows only.
+func PodsNote(list agent.PodList) string {
+	for _, p := range list.Items {
+		for _, a := range p.Attachments {
+			if slices.ContainsFunc(a.Interfaces, func(i agent.Interface) bool { return i.EgressUnenforced }) {
+				return "* " + unenforced + "; `fairlead doctor` says why"
+			}
+		}
+	}
+	return ""
+}
+
+// unenforced is what becomes of a rate that the kernel cannot police.
+const unenforced = "stored, not enforced by this kernel"
 
 func ofport(p *agent.Port) string {
 	if p == nil {

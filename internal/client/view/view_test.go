@@ -132,3 +132,18 @@ func TestWriteErrorsAreTold(t *testing.T) {
 	require.ErrorIs(t, view.Subnets(closed{}, agent.SubnetList{}, view.Options{}), errClosed)
 	require.ErrorIs(t, view.Describe(closed{}, agent.Pod{}, view.Options{}), errClosed)
 }
+
+// TestUnenforcedRates: a rate that the kernel does not enforce is marked where
+// it is shown.
+func TestUnenforcedRates(t *testing.T) {
+	for unenforced, want := range map[bool]string{true: "30/10*Mbit", false: "30/10Mbit"} {
+		pod := agent.Pod{Namespace: "a", Name: "b", Attachments: []agent.Attachment{{Interfaces: []agent.Interface{{
+			QoS: &agent.QoS{IngressMbps: 30, EgressMbps: 10}, EgressUnenforced: unenforced,
+		}}}}}
+		require.Equal(t, want, cell(t, pod, 7))
+		var out bytes.Buffer
+		require.NoError(t, view.Describe(&out, pod, view.Options{}))
+		require.Equal(t, unenforced, strings.Contains(out.String(), "from the pod 10 Mbit/s (stored, not enforced by this kernel)\n"), out.String())
+		require.Contains(t, out.String(), "towards the pod 30 Mbit/s\n")
+	}
+}

@@ -16,10 +16,11 @@ import (
 
 // Check proves that everything an ADD made is still so. The error wraps
 // core.ErrDrift and names every difference.
-func (e *Engine) Check(ctx context.Context, req core.Request) error {
+func (e *Engine) Check(ctx context.Context, req core.Request) (err error) {
 	e.inflight.Add(1)
 	defer e.inflight.Add(-1)
-	start := time.Now()
+	start, rec := time.Now(), core.Record{}
+	defer func() { e.Observer.OpDone(core.Check, mainDriver(rec), time.Since(start), err) }()
 	unlock, err := e.queue.lock(ctx, req.Key.Container)
 	if err != nil {
 		return err
@@ -29,9 +30,7 @@ func (e *Engine) Check(ctx context.Context, req core.Request) error {
 	if !ok || rec.Phase != core.Added {
 		return core.Errorf(core.CodeUnknown, "container %s has no attachment %s", req.Key.Container, req.Key.IfName)
 	}
-	err = e.checkRecord(ctx, rec, req)
-	e.Observer.OpDone(core.Check, mainDriver(rec), time.Since(start), err)
-	return checkError(rec.Key, err)
+	return checkError(rec.Key, e.checkRecord(ctx, rec, req))
 }
 
 // checkError says drift only where a difference was seen: what could not be

@@ -18,12 +18,18 @@ import (
 // Del takes a container's networks away. It needs only the journal: not the
 // namespace, the configuration or any source. Any number of DELs succeed; an
 // error means that the namespace lives and something could not be removed.
-func (e *Engine) Del(ctx context.Context, req core.Request) error {
+func (e *Engine) Del(ctx context.Context, req core.Request) (err error) {
 	e.inflight.Add(1)
 	defer e.inflight.Add(-1)
 	ctx, stop := context.WithTimeout(ctx, delDeadline)
 	defer stop()
-	t := newTrace(e.Observer)
+	t, rec := newTrace(e.Observer), core.Record{}
+	defer func() {
+		e.Observer.OpDone(core.Del, mainDriver(rec), time.Since(t.start), err)
+		if err != nil {
+			e.noteFailure(core.Del, req, t, err)
+		}
+	}()
 	e.queue.supersede(req.Key.Container)
 	unlock, err := e.queue.lock(ctx, req.Key.Container)
 	if err != nil {
@@ -40,10 +46,6 @@ func (e *Engine) Del(ctx context.Context, req core.Request) error {
 	}
 	if !ok || adopted(rec) {
 		e.delUnknown(ctx, req)
-	}
-	e.Observer.OpDone(core.Del, mainDriver(rec), time.Since(t.start), err)
-	if err != nil {
-		e.noteFailure(core.Del, req, t, err)
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -181,4 +182,35 @@ func TestRecoverTakesAllOfAContainer(t *testing.T) {
 	later.BootID = "later"
 	New(later).Recover(t.Context())
 	require.Empty(t, e.Journal.Records())
+}
+
+// ops is an Observer that notes the outcome of operations.
+type ops struct {
+	fabric
+	done []string
+}
+
+func (o *ops) OpDone(op core.Op, driver string, _ time.Duration, err error) {
+	o.done = append(o.done, fmt.Sprintf("%s %s %t", op, driver, err == nil))
+}
+
+// TestEveryOperationIsObserved: also those that end before they find anything.
+func TestEveryOperationIsObserved(t *testing.T) {
+	e, o, req := newEngine(t, &nics{}), &ops{}, add(t)
+	e.Observer = o
+	require.NoError(t, e.Status(t.Context(), core.Request{}))
+	require.Error(t, e.Check(t.Context(), req))
+	require.Error(t, e.GC(t.Context(), req), "no list")
+	unlock, ok := e.queue.tryLock(req.Key.Container)
+	require.True(t, ok)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, e.Del(over, req), "busy")
+	unlock()
+	_, err := e.Add(t.Context(), req)
+	require.NoError(t, err)
+	require.NoError(t, e.Del(t.Context(), req))
+	require.Equal(t, []string{
+		"STATUS none true", "CHECK none false", "GC none false", "DEL none false", "ADD ovs true", "DEL ovs true",
+	}, o.done)
 }

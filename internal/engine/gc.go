@@ -18,10 +18,11 @@ import (
 // then passes every delegate network its own share of the valid list. A conf
 // without the list is an error: an empty list and a missing one differ by
 // every pod of the node.
-func (e *Engine) GC(ctx context.Context, req core.Request) error {
+func (e *Engine) GC(ctx context.Context, req core.Request) (err error) {
 	e.inflight.Add(1)
 	defer e.inflight.Add(-1)
 	start := time.Now()
+	defer func() { e.Observer.OpDone(core.GC, "none", time.Since(start), err) }()
 	if !req.Conf.HasValid {
 		return core.Errorf(core.CodeConfig, "cni.dev/valid-attachments is missing: GC removes nothing without the list of live attachments")
 	}
@@ -29,10 +30,8 @@ func (e *Engine) GC(ctx context.Context, req core.Request) error {
 	for _, k := range req.Conf.Valid {
 		valid[k] = true
 	}
-	_, err := e.collect(ctx, func(r core.Record) bool { return r.Network == req.Conf.Name && !valid[r.Key] })
-	err = errors.Join(err, e.gcDelegates(ctx, req))
-	e.Observer.OpDone(core.GC, "all", time.Since(start), err)
-	return err
+	_, err = e.collect(ctx, func(r core.Record) bool { return r.Network == req.Conf.Name && !valid[r.Key] })
+	return errors.Join(err, e.gcDelegates(ctx, req))
 }
 
 // Collect is GC without a runtime: it removes the attachments whose namespace
@@ -125,7 +124,9 @@ func (e *Engine) gcDelegates(ctx context.Context, req core.Request) error {
 
 // Status is nil when the node can serve ADD; code 50 with every reason
 // otherwise.
-func (e *Engine) Status(ctx context.Context, req core.Request) error {
+func (e *Engine) Status(ctx context.Context, req core.Request) (err error) {
+	start := time.Now()
+	defer func() { e.Observer.OpDone(core.Status, "none", time.Since(start), err) }()
 	reasons := []error{e.Ready(ctx)}
 	for _, call := range e.confExecs(req) {
 		if err := exec.Status(ctx, call); err != nil {

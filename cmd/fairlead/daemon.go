@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -292,7 +293,7 @@ func (d *nodeDaemon) serveHTTP(ctx context.Context, wg *sync.WaitGroup) error {
 		probe(w, errors.Join(d.engine.Ready(r.Context()), *d.gates.Load()))
 	})
 	srv := &http.Server{Addr: d.opts.http, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	l, err := listenTCP(d.opts.http)
+	l, err := net.Listen("tcp", d.opts.http)
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"strconv"
 
 	"github.com/fairlead/fairlead/api/agent"
@@ -51,8 +50,6 @@ func podMTU(o agentOptions) (int, error) {
 	}
 	return 1500 - encapsulation, nil
 }
-
-func listenTCP(addr string) (net.Listener, error) { return net.Listen("tcp", addr) }
 
 // view is where the operator's queries read.
 func (d *nodeDaemon) view() server.View {

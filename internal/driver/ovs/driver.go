@@ -114,7 +114,7 @@ func (d *Driver) settled(ctx context.Context, s core.Spec, mac core.MAC) error {
 	if err := d.forwards(ctx, s.HostIf); err != nil {
 		return fmt.Errorf("attach %s: %w", s.Key, err)
 	}
-	d.announce(ctx, s, mac)
+	go d.announce(s, mac) // the answer need not wait for it
 	return nil
 }
 
@@ -285,15 +285,16 @@ func (a attachment) addPort(ctx context.Context) error {
 
 // announce is a courtesy to neighbours that knew the address elsewhere; the
 // interface works without, so a failure is only logged.
-func (d *Driver) announce(ctx context.Context, s core.Spec, mac core.MAC) {
-	done := driver.Time(ctx, "ovs.announce")
+func (d *Driver) announce(s core.Spec, mac core.MAC) {
 	pod, err := netns.Verify(s.Netns)
+	if errors.Is(err, core.ErrNetnsGone) {
+		return // and so is the interface
+	}
 	if err == nil {
 		err = rtnl.Announce(pod, s.Key.IfName, mac, s.Addrs)
 		_ = pod.Close()
 	}
-	done(err)
-	if err != nil {
+	if err != nil && !errors.Is(err, core.ErrNotFound) {
 		d.log.Warn("announcement failed", "container", s.Key.Container, "ifname", s.Key.IfName, "err", err)
 	}
 }

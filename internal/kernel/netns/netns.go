@@ -104,6 +104,12 @@ var processNS = func() (st unix.Stat_t) {
 	return st
 }()
 
+// home is where threads come back to after a visit: opened once, because every
+// thread that the runtime hands to a new goroutine is there. The way into
+// another namespace is only by visits, whose threads are not handed on before
+// they are back. Like processNS it must be read before any thread has moved.
+var home, errHome = unix.Open("/proc/self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+
 // IsHost tells whether h is the namespace this process was started in. A pod
 // must never be given that one.
 func IsHost(h *Handle) bool { return h.dev == processNS.Dev && h.ino == processNS.Ino }
@@ -220,13 +226,11 @@ type visit struct {
 func (v *visit) run() {
 	defer close(v.done)
 	runtime.LockOSThread()
-	home, err := os.OpenFile(threadSelf, os.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
+	if errHome != nil {
 		runtime.UnlockOSThread()
-		v.err, v.returned = err, true
+		v.err, v.returned = os.NewSyscallError("open own netns", errHome), true
 		return
 	}
-	defer func() { _ = home.Close() }()
 	if err := unix.Setns(v.ns.Fd(), unix.CLONE_NEWNET); err != nil {
 		runtime.UnlockOSThread()
 		v.err, v.returned = fmt.Errorf("enter netns %s: %w", v.ns, os.NewSyscallError("setns", err)), true
@@ -234,7 +238,7 @@ func (v *visit) run() {
 	}
 	defer func() {
 		v.panicked = recover()
-		if unix.Setns(int(home.Fd()), unix.CLONE_NEWNET) == nil {
+		if unix.Setns(home, unix.CLONE_NEWNET) == nil {
 			runtime.UnlockOSThread()
 		}
 	}()

@@ -169,6 +169,7 @@ type CheckResult struct {
 type CheckAttachment struct {
 	AttachmentRef
 	OK          bool     `json:"ok"`
+	Interfaces  []string `json:"interfaces"`            // that were checked
 	Differences []string `json:"differences,omitempty"` // one line per difference
 }
 

@@ -250,9 +250,9 @@ func status() agent.Status {
 }
 
 func check(w http.ResponseWriter, r *http.Request) {
-	item := agent.CheckAttachment{AttachmentRef: agent.AttachmentRef{Namespace: "ns1", Pod: r.PathValue("name"), Container: "0123456789abcdef", IfName: "eth0"}, OK: true}
+	item := agent.CheckAttachment{AttachmentRef: agent.AttachmentRef{Namespace: "ns1", Pod: r.PathValue("name"), Container: "0123456789abcdef", IfName: "eth0"}, OK: true, Interfaces: []string{"eth0", "net1"}}
 	if r.PathValue("name") == "bent" {
-		item.OK, item.Differences = false, []string{"eth0: MTU is 9000, not 1400", "port: tag is 7, not 1000"}
+		item.OK, item.Differences = false, []string{"eth0: MTU in the pod is 9000, not 1400", "eth0: tag of port 0123456789ab_h is 7, not 1000"}
 	}
 	serveJSON(200, agent.CheckResult{Namespace: "ns1", Pod: r.PathValue("name"), OK: item.OK, Attachments: []agent.CheckAttachment{item}})(w, r)
 }

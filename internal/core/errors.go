@@ -95,8 +95,17 @@ var (
 	// ErrExhausted: no free address is left.
 	ErrExhausted = errors.New("no free address")
 	// ErrHeld: a requested address or MAC belongs to somebody else.
-	ErrHeld = errors.New("address is held")
+	ErrHeld = errors.New("held")
 )
+
+// Difference is one thing that a CHECK found not to be as it was made, in
+// words; it is ErrDrift. Several are joined.
+type Difference string
+
+func (d Difference) Error() string { return string(d) }
+
+// Is tells what kind of failure a difference is.
+func (d Difference) Is(target error) bool { return target == ErrDrift }
 
 var sentinelCodes = []struct {
 	err  error

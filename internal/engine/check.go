@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/cniconf"
@@ -30,12 +30,32 @@ func (e *Engine) Check(ctx context.Context, req core.Request) (err error) {
 	if !ok || rec.Phase != core.Added {
 		return core.Errorf(core.CodeUnknown, "container %s has no attachment %s", req.Key.Container, req.Key.IfName)
 	}
-	return checkError(rec.Key, e.checkRecord(ctx, rec, req))
+	return checkError(e.checkRecord(ctx, rec, req))
 }
+
+// findings are the lines of a CHECK about one thing.
+type findings struct {
+	of  string
+	err error
+}
+
+// about says in every line of err what it is about; nil stays nil.
+func about(of string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return findings{of, err}
+}
+
+func (f findings) Error() string {
+	return f.of + ": " + strings.ReplaceAll(f.err.Error(), "\n", "\n"+f.of+": ")
+}
+
+func (f findings) Unwrap() error { return f.err }
 
 // checkError says drift only where a difference was seen: what could not be
 // looked at (OVSDB away) has the code of its own cause.
-func checkError(key core.Key, err error) error {
+func checkError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -43,7 +63,7 @@ func checkError(key core.Key, err error) error {
 	if errors.Is(err, core.ErrDrift) {
 		code = core.CodeDrift
 	}
-	return &core.Error{Code: code, Msg: "CHECK " + key.String(), Details: err.Error(), Err: err}
+	return &core.Error{Code: code, Msg: "CHECK", Details: strings.ReplaceAll(err.Error(), "\n", "; "), Err: err}
 }
 
 func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Request) error {
@@ -54,7 +74,7 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 			return err
 		}
 		if now.Cookie != rec.Netns.Cookie {
-			return fmt.Errorf("CNI_NETNS %s is another namespace than at ADD: %w", req.Netns, core.ErrDrift)
+			return core.Difference("CNI_NETNS " + req.Netns + " is another namespace than at ADD")
 		}
 	}
 	if req.Conf.PrevResult != nil {
@@ -65,7 +85,7 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 		if err == nil {
 			err = d.Check(ctx, s, finalLink(rec, i, req.Conf.PrevResult))
 		}
-		errs = append(errs, err)
+		errs = append(errs, about(s.Key.IfName, err))
 	}
 	errs = append(errs, e.checkGateways(ctx, rec))
 	return errors.Join(errs...)
@@ -125,7 +145,7 @@ func checkPrev(conf core.Conf, rec core.Record) error {
 	}
 	for _, a := range link.Addrs {
 		if !have[a] {
-			return fmt.Errorf("prevResult has address %s, which was never given: %w", a, core.ErrDrift)
+			return core.Difference("prevResult has address " + a.String() + ", which was never given")
 		}
 	}
 	return nil
@@ -144,7 +164,7 @@ func (e *Engine) checkGateways(ctx context.Context, rec core.Record) error {
 	for _, l := range rec.Leases {
 		for _, s := range subnets {
 			if s.Name == l.Subnet && !s.Implied {
-				errs = append(errs, e.Gateway.Check(ctx, s))
+				errs = append(errs, about("gateway of subnet "+s.Name, e.Gateway.Check(ctx, s)))
 			}
 		}
 	}

@@ -79,16 +79,14 @@ func (a *Allocator) Restore(leases []core.Lease, released []core.Released) error
 //
 // Errors: core.ErrHeld names the holder, core.ErrExhausted, else a *core.Error
 // with code 103 (the address cannot be given) or 102 (the request is not
-// valid). After an error nothing is reserved.
+// valid). They leave owner and subnet to the caller, who has both. After an
+// error nothing is reserved.
 func (a *Allocator) Acquire(r Request) (core.Lease, error) {
 	w, err := parse(r)
-	if err == nil {
-		var l core.Lease
-		if l, err = a.pool(r.Subnet.Name).acquire(w); err == nil {
-			return l, nil
-		}
+	if err != nil {
+		return core.Lease{}, err
 	}
-	return core.Lease{}, fmt.Errorf("acquire %s in subnet %s: %w", r.Owner.Key, r.Subnet.Name, err)
+	return a.pool(r.Subnet.Name).acquire(w)
 }
 
 // Retire says what Release will say, and frees nothing yet: to be recorded

@@ -114,21 +114,21 @@ func (h *holding) again(w wish) (core.Lease, error) {
 func (p *pool) free(w wish) error {
 	for _, ip := range w.fixed {
 		if h := p.holders[ip]; h != nil {
-			return fmt.Errorf("%s: %w", ip, h.err())
+			return fmt.Errorf("%s is %w", ip, h.err())
 		}
 	}
 	if w.mac == nil {
 		return nil
 	}
 	if h := p.macs[[6]byte(w.mac)]; h != nil {
-		return fmt.Errorf("MAC %s: %w", w.mac, h.err())
+		return fmt.Errorf("MAC %s is %w", w.mac, h.err())
 	}
 	return nil
 }
 
 // err tells who is in the way, by names an operator can look up.
 func (h *holding) err() error {
-	return fmt.Errorf("%w by pod %s (%s)", core.ErrHeld, h.lease.Owner.Pod, h.lease.Owner.Key)
+	return fmt.Errorf("%w by pod %s (%s)", core.ErrHeld, h.lease.Owner.Pod, h.lease.Owner.Key.IfName)
 }
 
 // choose finds an address and leaves it where it is: hold takes it.
@@ -290,16 +290,16 @@ func (p *pool) restore(l core.Lease) error {
 	l.IPs = slices.DeleteFunc(l.IPs, func(ip netip.Addr) bool {
 		h := p.holders[ip]
 		if h != nil {
-			err = fmt.Errorf("%s: %w", ip, h.err())
+			err = fmt.Errorf("%s is %w", ip, h.err())
 		}
 		return h != nil
 	})
 	if len(l.MAC) == 6 && p.macs[[6]byte(l.MAC)] != nil {
-		err = fmt.Errorf("MAC %s: %w", l.MAC, p.macs[[6]byte(l.MAC)].err())
+		err = fmt.Errorf("MAC %s is %w", l.MAC, p.macs[[6]byte(l.MAC)].err())
 		l.MAC = nil
 	}
 	if h := p.owners[l.Owner.Key]; h != nil {
-		return fmt.Errorf("key %s: %w", l.Owner.Key, h.err())
+		return fmt.Errorf("key %s is %w", l.Owner.Key, h.err())
 	}
 	p.hold(&holding{lease: l, acquired: 1})
 	return err

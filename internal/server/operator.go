@@ -323,7 +323,7 @@ func (s *Server) serveCheck(w http.ResponseWriter, r *http.Request) {
 		diffs := differences(s.Engine.Check(r.Context(), core.Request{Key: rec.Key}))
 		out.OK = out.OK && len(diffs) == 0
 		out.Attachments = append(out.Attachments, agent.CheckAttachment{
-			AttachmentRef: ref(rec), OK: len(diffs) == 0, Differences: diffs,
+			AttachmentRef: ref(rec), OK: len(diffs) == 0, Interfaces: names(rec), Differences: diffs,
 		})
 	}
 	if len(out.Attachments) == 0 {

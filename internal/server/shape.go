@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"errors"
 	"strings"
 	"time"
 
@@ -135,10 +136,22 @@ func routes(in []core.Route) []agent.Route {
 	return out
 }
 
-// differences are the lines of a CHECK's error, none for nil.
+// differences are the lines of a CHECK's error, none for nil. Its cause has a
+// line for each; the error itself, which a runtime shows, is one line.
 func differences(err error) []string {
 	if err == nil {
 		return nil
 	}
-	return strings.Split(strings.TrimSpace(err.Error()), "\n")
+	if e := (*core.Error)(nil); errors.As(err, &e) && e.Details != "" && e.Err != nil {
+		err = e.Err
+	}
+	return strings.Split(err.Error(), "\n")
+}
+
+// names are the interfaces of a record.
+func names(rec core.Record) (out []string) {
+	for _, i := range interfaces(rec) {
+		out = append(out, i.Name)
+	}
+	return out
 }

@@ -177,13 +177,13 @@ var linkTamperings = []tampering{
 	{"extra address of another net", "vlan", "vlan: ip addr add 192.0.2.1/32 dev eth0", "192.0.2.1/32", "vlan: ip addr del 192.0.2.1/32 dev eth0"},
 	{"missing address", "vlan", "vlan: ip addr del {IP} dev eth0", "address {IP} is missing", "vlan: ip addr add {IP} dev eth0" + remakeRoutes},
 	{"missing IPv6 address", "dual", "dual: ip addr del {DIP6} dev eth0", "address {DIP6} is missing", "dual: ip addr add {DIP6} dev eth0 nodad"},
-	{"MTU in the pod", "vlan", "vlan: ip link set eth0 mtu 1300", "MTU of eth0 in the pod is 1300", "vlan: ip link set eth0 mtu 1400"},
+	{"MTU in the pod", "vlan", "vlan: ip link set eth0 mtu 1300", "eth0: MTU in the pod is 1300", "vlan: ip link set eth0 mtu 1400"},
 	{"MTU on the host", "vlan", "node: ip link set {HOST} mtu 1300", "MTU of link {HOST} is 1300", "node: ip link set {HOST} mtu 1400"},
-	{"MAC", "vlan", "vlan: ip link set eth0 address 02:00:00:00:99:99", "MAC of eth0 in the pod is 02:00:00:00:99:99", "vlan: ip link set eth0 address {MAC}"},
-	{"pod link down", "vlan", "vlan: ip link set eth0 down", "link eth0 in the pod is down", "vlan: ip link set eth0 up" + remakeRoutes},
+	{"MAC", "vlan", "vlan: ip link set eth0 address 02:00:00:00:99:99", "eth0: MAC in the pod is 02:00:00:00:99:99", "vlan: ip link set eth0 address {MAC}"},
+	{"pod link down", "vlan", "vlan: ip link set eth0 down", "eth0: link in the pod is down", "vlan: ip link set eth0 up" + remakeRoutes},
 	{"host link down", "vlan", "node: ip link set {HOST} down", "link {HOST} is down", "node: ip link set {HOST} up"},
 	{"pod link renamed", "vlan", "vlan: ip link set eth0 down\n vlan: ip link set eth0 name eth9", "is called eth9", "vlan: ip link set eth9 name eth0\n vlan: ip link set eth0 up" + remakeRoutes},
-	{"pod link removed", "vlan", "vlan: ip link del eth0", "eth0", ""},
+	{"pod link removed", "vlan", "vlan: ip link del eth0", "eth0: link is missing in the pod", ""},
 	{"host link removed", "vlan", "node: ip link del {HOST}", "link {HOST} is missing", ""},
 	{"host link in another group", "vlan", "node: ip link set {HOST} group 7", "group of link {HOST}", ""},
 	{"extra route", "vlan", "vlan: ip route add 192.0.2.0/24 via 10.100.0.66", "route 192.0.2.0/24 via 10.100.0.66 (metric 0) is not ours", "vlan: ip route del 192.0.2.0/24"},
@@ -413,7 +413,7 @@ func TestCheckComparesWithTheRuntimesResult(t *testing.T) {
 	p.Run("ip", "link", "set", "eth0", "mtu", "1234")
 	out, err = n.TryFairlead("check", "default/p", "-o", "json")
 	require.Error(t, err)
-	require.Contains(t, err.Error(), "MTU of eth0 in the pod is 1234")
+	require.Contains(t, err.Error(), "eth0: MTU in the pod is 1234")
 	_ = out
 	p.CNI("DEL", ownConf).Must()
 }
@@ -431,7 +431,7 @@ func TestCheckFollowsTheChain(t *testing.T) {
 	p.CNI("CHECK", withPrev(tuned, a.Stdout)).Must()
 	p.Run("ip", "link", "set", "eth0", "mtu", "1200")
 	e := p.CNI("CHECK", withPrev(tuned, a.Stdout)).MustCode(106)
-	require.Contains(t, e.Details, "MTU of eth0 in the pod is 1200, not 1400")
+	require.Contains(t, e.Details, "eth0: MTU in the pod is 1200, not 1400")
 	p.CNI("DEL", tuned).Must()
 
 	n.Run("sh", "-c", `echo '{"cniVersion":"1.1.0","name":"theirs","plugins":[{"type":"fairlead"},`+

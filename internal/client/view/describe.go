@@ -278,9 +278,12 @@ func GC(w io.Writer, r agent.GCResult) error {
 func Check(w io.Writer, r agent.CheckResult) error {
 	p := &page{}
 	for _, a := range r.Attachments {
-		p.line("%s %s", mark(a.OK), ref(a.AttachmentRef))
+		p.line("%s %s: interfaces %s", mark(a.OK), ref(a.AttachmentRef), orNone(strings.Join(a.Interfaces, ", ")))
 		for _, d := range a.Differences {
 			p.line("    %s", d)
+		}
+		if !a.OK {
+			p.line("    next: repair it by hand, or create the pod again")
 		}
 	}
 	return p.end(w)

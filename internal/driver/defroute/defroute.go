@@ -69,29 +69,26 @@ func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
 func (d *Driver) Check(_ context.Context, s core.Spec, _ core.Link) error {
 	p, err := enter(s)
 	if errors.Is(err, core.ErrNotFound) {
-		err = fmt.Errorf("%w: interface %s is missing", core.ErrDrift, s.Key.IfName)
+		return core.Difference("interface is missing")
 	}
 	if err != nil {
-		return fmt.Errorf("check %s: %w", s.Key, err)
+		return err
 	}
 	defer p.close()
 	var errs []error
 	for _, gws := range families(s.Gateways) {
 		ours, others, err := p.defaults(gws)
 		if err != nil {
-			return fmt.Errorf("check %s: %w", s.Key, err)
+			return err
 		}
 		if len(ours) == 0 {
-			errs = append(errs, fmt.Errorf("%w: default route via %s on %s is missing", core.ErrDrift, texts(gws), s.Key.IfName))
+			errs = append(errs, core.Difference("default route via "+texts(gws)+" is missing"))
 		}
 		for _, r := range others {
-			errs = append(errs, fmt.Errorf("%w: another default route: %s", core.ErrDrift, p.describe(r)))
+			errs = append(errs, core.Difference("another default route: "+p.describe(r)))
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("check %s: %w", s.Key, err)
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Detach removes the default routes that are still as Attach made them. Those

@@ -27,18 +27,14 @@ func (d *Driver) Check(ctx context.Context, s core.Spec, l core.Link) error {
 	}
 	ns, err := netns.Verify(s.Netns)
 	if err != nil {
-		return fmt.Errorf("check %s: %w", s.Key, err)
+		return err
 	}
 	defer func() { _ = ns.Close() }()
 	final := s.Exec.Prev
 	if len(final) == 0 {
 		final = l.CNIResult
 	}
-	err = errors.Join(inspect(ns, s.Key.IfName, final), askPlugin(ctx, s, final))
-	if err != nil {
-		return fmt.Errorf("check %s: %w", s.Key, err)
-	}
-	return nil
+	return errors.Join(inspect(ns, s.Key.IfName, final), askPlugin(ctx, s, final))
 }
 
 func askPlugin(ctx context.Context, s core.Spec, final json.RawMessage) error {
@@ -47,7 +43,7 @@ func askPlugin(ctx context.Context, s core.Spec, final json.RawMessage) error {
 	}
 	_, err := invocation{exec: *s.Exec, command: core.Check, key: s.Key, netns: s.Netns.Path, prev: final}.run(ctx)
 	if errors.Is(err, errPlugin) {
-		return fmt.Errorf("%w: %w", core.ErrDrift, err)
+		return core.Difference(err.Error())
 	}
 	return err
 }
@@ -68,7 +64,7 @@ func inspect(ns *netns.Handle, ifName string, result json.RawMessage) error {
 	defer func() { _ = c.Close() }()
 	have, err := c.LinkByName(ifName)
 	if errors.Is(err, core.ErrNotFound) {
-		return drift("interface %s is missing", ifName)
+		return drift("interface is missing")
 	}
 	if err != nil {
 		return err
@@ -77,16 +73,16 @@ func inspect(ns *netns.Handle, ifName string, result json.RawMessage) error {
 }
 
 func drift(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", core.ErrDrift, fmt.Sprintf(format, args...))
+	return core.Difference(fmt.Sprintf(format, args...))
 }
 
 func inspectLink(have rtnl.Link, want core.Link) error {
 	var errs []error
 	if len(want.MAC) > 0 && !bytes.Equal(have.MAC, want.MAC) {
-		errs = append(errs, drift("MAC of %s is %s, was %s", have.Name, have.MAC, want.MAC))
+		errs = append(errs, drift("MAC is %s, was %s", have.MAC, want.MAC))
 	}
 	if len(want.Addrs) > 0 && !have.Up {
-		errs = append(errs, drift("interface %s is down", have.Name))
+		errs = append(errs, drift("interface is down"))
 	}
 	return errors.Join(errs...)
 }
@@ -99,7 +95,7 @@ func inspectAddrs(c *rtnl.Conn, link rtnl.Link, want core.Link) error {
 	var errs []error
 	for _, p := range want.Addrs {
 		if !slices.ContainsFunc(have, func(a rtnl.Addr) bool { return a.Prefix == p }) {
-			errs = append(errs, drift("address %s is missing on %s", p, link.Name))
+			errs = append(errs, drift("address %s is missing", p))
 		}
 	}
 	return errors.Join(errs...)
@@ -116,7 +112,7 @@ func inspectRoutes(c *rtnl.Conn, link rtnl.Link, want core.Link) error {
 	var errs []error
 	for _, r := range want.Routes {
 		if !slices.ContainsFunc(have, func(h rtnl.Route) bool { return h.Dst == r.Dst && on(h, link.Index, r.GW) }) {
-			errs = append(errs, drift("route %s %s is missing on %s", r.Dst, via(r.GW), link.Name))
+			errs = append(errs, drift("route %s %s is missing", r.Dst, via(r.GW)))
 		}
 	}
 	return errors.Join(errs...)

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -20,8 +19,8 @@ import (
 	"github.com/fairlead/fairlead/internal/ovs"
 )
 
-// Check compares kernel and database with the Spec. Differences are one error
-// that wraps core.ErrDrift and names them all; any other error means that it
+// Check compares kernel and database with the Spec. Differences are
+// core.Difference, joined, without the interface's name; any other error means that it
 // could not be told. In the pod, what the link says of MAC, MTU and further
 // routes goes before the Spec: later plugins of the chain may change these.
 func (d *Driver) Check(ctx context.Context, s core.Spec, l core.Link) (err error) {
@@ -30,12 +29,9 @@ func (d *Driver) Check(ctx context.Context, s core.Spec, l core.Link) (err error
 	defer d.locks.lock(s.HostIf)()
 	diff, err := d.differences(ctx, s, l)
 	if err != nil {
-		return fmt.Errorf("check %s: %w", s.Key, err)
+		return err
 	}
-	if len(diff) > 0 {
-		return fmt.Errorf("check %s: %w: %s", s.Key, core.ErrDrift, strings.Join(diff, "; "))
-	}
-	return nil
+	return errors.Join(diff...)
 }
 
 func (d *Driver) differences(ctx context.Context, s core.Spec, l core.Link) (drift, error) {
@@ -64,10 +60,12 @@ func (d *Driver) differences(ctx context.Context, s core.Spec, l core.Link) (dri
 	return diff, nil
 }
 
-// drift lists differences in words.
-type drift []string
+// drift lists differences.
+type drift []error
 
-func (d *drift) add(format string, args ...any) { *d = append(*d, fmt.Sprintf(format, args...)) }
+func (d *drift) add(format string, args ...any) {
+	*d = append(*d, core.Difference(fmt.Sprintf(format, args...)))
+}
 
 // equal adds a difference unless have is want.
 func equal[T comparable](d *drift, what string, have, want T) {
@@ -115,26 +113,25 @@ func (d *drift) pod(s core.Spec, pod *netns.Handle, near rtnl.Link, more []core.
 		return err
 	}
 	defer func() { _ = c.Close() }()
-	name := s.Key.IfName
-	far, err := c.LinkByName(name)
+	far, err := c.LinkByName(s.Key.IfName)
 	if errors.Is(err, core.ErrNotFound) {
-		d.missing(c, name, near)
+		d.missing(c, near)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	if s.NICType != InternalPort && near.Index != 0 && !paired(near, far) {
-		d.add("link %s in the pod is not the far end of %s", name, s.HostIf)
+		d.add("link in the pod is not the far end of %s", s.HostIf)
 	}
 	if !far.Up {
-		d.add("link %s in the pod is down", name)
+		d.add("link in the pod is down")
 	}
 	if s.MTU != 0 {
-		equal(d, "MTU of "+name+" in the pod", far.MTU, s.MTU)
+		equal(d, "MTU in the pod", far.MTU, s.MTU)
 	}
 	if len(s.MAC) != 0 {
-		equal(d, "MAC of "+name+" in the pod", far.MAC.String(), s.MAC.String())
+		equal(d, "MAC in the pod", far.MAC.String(), s.MAC.String())
 	}
 	if err := d.addresses(c, s, far.Index); err != nil {
 		return err
@@ -146,12 +143,12 @@ func (d *drift) pod(s core.Spec, pod *netns.Handle, near rtnl.Link, more []core.
 }
 
 // missing says also what became of the link, if its far end is still known.
-func (d *drift) missing(c *rtnl.Conn, name string, near rtnl.Link) {
+func (d *drift) missing(c *rtnl.Conn, near rtnl.Link) {
 	if far, err := c.LinkByIndex(near.PeerIndex); near.PeerIndex != 0 && err == nil && paired(near, far) {
-		d.add("link %s in the pod is called %s", name, far.Name)
+		d.add("link in the pod is called %s", far.Name)
 		return
 	}
-	d.add("link %s is missing in the pod", name)
+	d.add("link is missing in the pod")
 }
 
 func (d *drift) addresses(c *rtnl.Conn, s core.Spec, index int) error {

@@ -18,11 +18,11 @@ type tampering struct {
 }
 
 var tamperings = []tampering{
-	{"pod", "ip link set eth0 down", "eth0 in the pod is down"},
-	{"pod", "ip link set eth0 mtu 1300", "MTU of eth0"},
-	{"pod", "ip link set eth0 address 02:00:00:00:ff:ff", "MAC of eth0"},
+	{"pod", "ip link set eth0 down", "link in the pod is down"},
+	{"pod", "ip link set eth0 mtu 1300", "MTU in the pod is 1300"},
+	{"pod", "ip link set eth0 address 02:00:00:00:ff:ff", "MAC in the pod is 02:00:00:00:ff:ff"},
 	{"pod", "ip link set eth0 name eth9", "is called eth9"},
-	{"pod", "ip link del eth0", "link eth0 is missing"},
+	{"pod", "ip link del eth0", "link is missing in the pod"},
 	{"pod", "ip addr del 100.100.1.1/16 dev eth0", "address 100.100.1.1/16 is missing"},
 	{"pod", "ip addr del fd00:100::101/64 dev eth0", "address fd00:100::101/64 is missing"},
 	{"pod", "ip addr add 192.0.2.1/24 dev eth0", "192.0.2.1/24 is not ours"},

@@ -13,8 +13,8 @@ import (
 	"github.com/fairlead/fairlead/internal/ovs"
 )
 
-// Check proves that the subnet's gateway is what Set makes. The error wraps
-// core.ErrDrift for every difference and names them all; one that does not
+// Check proves that the subnet's gateway is what Set makes. The error joins a
+// core.Difference for each that it finds, without the subnet's name; one that does not
 // says that the truth could not be learnt. A subnet without a gateway of ours
 // is right as it is.
 func (g *Gateway) Check(ctx context.Context, s core.Subnet) error {
@@ -22,16 +22,12 @@ func (g *Gateway) Check(ctx context.Context, s core.Subnet) error {
 		return nil
 	}
 	w := g.gate(s)
-	err := errors.Join(
+	return errors.Join(
 		g.checkPort(ctx, w),
 		g.checkLink(w),
 		g.inHost(func() error { return checkForwarding(w) }),
 		g.checkNAT(ctx, s),
 	)
-	if err != nil {
-		return fmt.Errorf("gateway of subnet %s: %w", s.Name, err)
-	}
-	return nil
 }
 
 // findings collects differences.
@@ -39,7 +35,7 @@ type findings []error
 
 // add notes a difference; the text says what is and what should be.
 func (f *findings) add(format string, args ...any) {
-	*f = append(*f, fmt.Errorf("%w: %s", core.ErrDrift, fmt.Sprintf(format, args...)))
+	*f = append(*f, core.Difference(fmt.Sprintf(format, args...)))
 }
 
 // differ adds a finding unless have is want.
@@ -61,7 +57,7 @@ func (g *Gateway) checkPort(ctx context.Context, w gate) error {
 		if _, err := g.cfg.Ports.WaitPort(ctx, w.port.Name); !errors.Is(err, core.ErrNotFound) {
 			return err
 		}
-		return fmt.Errorf("%w: port %s is missing", core.ErrDrift, w.port.Name)
+		return core.Difference("port " + w.port.Name + " is missing")
 	}
 	var f findings
 	port := "port " + w.port.Name
@@ -93,7 +89,7 @@ func (g *Gateway) checkLink(w gate) error {
 	defer func() { _ = c.Close() }()
 	l, err := c.LinkByName(w.port.Name)
 	if errors.Is(err, core.ErrNotFound) {
-		return fmt.Errorf("%w: device %s is missing", core.ErrDrift, w.port.Name)
+		return core.Difference("device " + w.port.Name + " is missing")
 	}
 	if err != nil {
 		return err

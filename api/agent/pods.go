@@ -14,9 +14,11 @@ type PodList struct {
 // Pod is one pod of this node, as the journal knows it. A pod whose only ADD
 // failed has no attachments and a LastFailure; a list does not show it.
 type Pod struct {
-	Namespace   string       `json:"namespace"`
-	Name        string       `json:"name"`
-	UID         string       `json:"uid,omitempty"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	UID       string `json:"uid,omitempty"`
+	// Known: an object tells what networks the pod wants. PathPod only.
+	Known       bool         `json:"known,omitempty"`
 	Attachments []Attachment `json:"attachments"`
 	LastFailure *Failure     `json:"lastFailure,omitempty"`
 }

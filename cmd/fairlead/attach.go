@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	docker "github.com/moby/moby/client"
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/client"
 	"github.com/fairlead/fairlead/internal/client/view"
 	"github.com/fairlead/fairlead/internal/core"
@@ -56,9 +58,59 @@ flags; a runtime's GC does not remove it.`,
 	}
 	h, out := handFlags(cmd), outputFlag(cmd, asTable, asJSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return h.run(cmd, core.Add, func(result []byte) error { return printResult(cmd.OutOrStdout(), out, result) })
+		var result []byte
+		target, err := h.run(cmd, core.Add, func(r []byte) error { result = r; return nil })
+		if err != nil {
+			return err
+		}
+		if err := h.noteUnknown(cmd, target.Pod); err != nil {
+			return err
+		}
+		if out.value == asJSON {
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s\n", bytes.TrimSpace(result))
+			return err
+		}
+		if _, found := recorded(cmd, target, h.ifName); found != nil {
+			return view.Interfaces(cmd.OutOrStdout(), found.Interfaces)
+		}
+		return view.Attached(cmd.OutOrStdout(), result) // of the default network only
 	}
 	return cmd
+}
+
+// noteUnknown says when no object tells what the pod of --pod wants: it is
+// easily mistyped, and the default network alone looks like success.
+func (h *byHand) noteUnknown(cmd *cobra.Command, pod core.Pod) error {
+	if h.pod == "" {
+		return nil
+	}
+	ctx, cancel := within(cmd)
+	defer cancel()
+	found, err := agentOf(cmd).Pod(ctx, pod)
+	if err != nil || found.Known {
+		return nil // the attachment stands, whatever this question came to
+	}
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "note: no Pod %s in the objects: default network\n", pod)
+	return err
+}
+
+// recorded is the attachment that the agent has of a target, with its pod; nil
+// when it cannot be had.
+func recorded(cmd *cobra.Command, target client.Target, ifName string) (core.Pod, *agent.Attachment) {
+	ctx, cancel := within(cmd)
+	defer cancel()
+	pods, err := agentOf(cmd).Pods(ctx, target.Pod.Namespace)
+	if err != nil {
+		return core.Pod{}, nil
+	}
+	for _, p := range pods.Items {
+		for _, a := range p.Attachments {
+			if a.Container == target.Container && a.IfName == ifName {
+				return core.Pod{Namespace: p.Namespace, Name: p.Name}, &a
+			}
+		}
+	}
+	return core.Pod{}, nil
 }
 
 func detachCommand() *cobra.Command {
@@ -68,7 +120,10 @@ func detachCommand() *cobra.Command {
 		Args:  usageArgs(cobra.NoArgs),
 	}
 	h := handFlags(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return h.run(cmd, core.Del, nothing) }
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		_, err := h.run(cmd, core.Del, nothing)
+		return err
+	}
 	return cmd
 }
 
@@ -88,7 +143,11 @@ func checkCommand() *cobra.Command {
 		if len(args) == 1 {
 			return checkPod(cmd, args[0], *namespace, out)
 		}
-		return h.run(cmd, core.Check, nothing)
+		target, err := h.run(cmd, core.Check, nothing)
+		if err != nil {
+			return err
+		}
+		return h.proved(cmd, target, out)
 	}
 	return cmd
 }
@@ -112,25 +171,40 @@ func checkPod(cmd *cobra.Command, arg, namespace string, out *format) error {
 	return err
 }
 
+// proved lists what a CHECK found to be as it was made.
+func (h *byHand) proved(cmd *cobra.Command, target client.Target, out *format) error {
+	item := agent.CheckAttachment{OK: true, Interfaces: []string{}, AttachmentRef: agent.AttachmentRef{
+		Namespace: target.Pod.Namespace, Pod: target.Pod.Name, Container: target.Container, IfName: h.ifName,
+	}}
+	if pod, found := recorded(cmd, target, h.ifName); found != nil {
+		item.Namespace, item.Pod = pod.Namespace, pod.Name
+		for _, i := range found.Interfaces {
+			item.Interfaces = append(item.Interfaces, i.Name)
+		}
+	}
+	result := agent.CheckResult{Namespace: item.Namespace, Pod: item.Pod, OK: true, Attachments: []agent.CheckAttachment{item}}
+	return out.print(cmd.OutOrStdout(), result, func(w io.Writer, _ view.Options) error { return view.Check(w, result) })
+}
+
 func nothing([]byte) error { return nil }
 
 // run finds the target and makes the call.
-func (h *byHand) run(cmd *cobra.Command, op core.Op, deliver func([]byte) error) error {
+func (h *byHand) run(cmd *cobra.Command, op core.Op, deliver func([]byte) error) (client.Target, error) {
 	if err := h.validate(op); err != nil {
-		return err
+		return client.Target{}, err
 	}
 	config, err := h.config(cmd.ErrOrStderr())
 	if err != nil {
-		return err
+		return client.Target{}, err
 	}
 	ctx, cancel := within(cmd)
 	defer cancel()
-	agent := agentOf(cmd)
-	target, err := h.target(ctx, agent, op)
+	c := agentOf(cmd)
+	target, err := h.target(ctx, c, op)
 	if err != nil {
-		return err
+		return target, err
 	}
-	return agent.Do(ctx, client.Call{Op: op, Target: target, IfName: h.ifName, Path: h.binDirs, Config: config}, deliver)
+	return target, c.Do(ctx, client.Call{Op: op, Target: target, IfName: h.ifName, Path: h.binDirs, Config: config}, deliver)
 }
 
 // validate refuses combinations of flags that name no target, or two.
@@ -237,12 +311,4 @@ func (h *byHand) config(stderr io.Writer) ([]byte, error) {
 		_, err = fmt.Fprintf(stderr, "note: %s also lists %s, which only a runtime runs\n", h.conf, strings.Join(others, ", "))
 	}
 	return conf, err
-}
-
-func printResult(w io.Writer, out *format, result []byte) error {
-	if out.value == asJSON {
-		_, err := fmt.Fprintf(w, "%s\n", strings.TrimSpace(string(result)))
-		return err
-	}
-	return view.Attached(w, result)
 }

@@ -95,7 +95,7 @@ func values(work string) http.Handler {
 		list := agent.PodList{Items: []agent.Pod{}}
 		for _, p := range []agent.Pod{db(), web()} {
 			if ns := r.URL.Query().Get(agent.QueryNamespace); ns == "" || ns == p.Namespace {
-				p.LastFailure = nil
+				p.LastFailure, p.Known = nil, false
 				list.Items = append(list.Items, p)
 			}
 		}
@@ -103,6 +103,7 @@ func values(work string) http.Handler {
 	})
 	mux.HandleFunc("GET "+agent.PathPod+"ns1/web", serveJSON(200, web()))
 	mux.HandleFunc("GET "+agent.PathPod+"ns1/new", serveJSON(200, agent.Pod{Namespace: "ns1", Name: "new", LastFailure: web().LastFailure}))
+	mux.HandleFunc("GET "+agent.PathPod+"default/typo", serveJSON(200, agent.Pod{Namespace: "default", Name: "typo"}))
 	mux.HandleFunc("GET "+agent.PathPod+"ns1/nobody", serveJSON(404, agent.Error{Code: 3, Msg: "pod ns1/nobody: not found"}))
 	mux.HandleFunc("GET "+agent.PathNets, serveJSON(200, nets()))
 	mux.HandleFunc("GET "+agent.PathSubnets, serveJSON(200, subnets()))
@@ -135,7 +136,7 @@ func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
 func web() agent.Pod {
 	return agent.Pod{
-		Namespace: "ns1", Name: "web", UID: "6f1c", Attachments: []agent.Attachment{{
+		Namespace: "ns1", Name: "web", UID: "6f1c", Known: true, Attachments: []agent.Attachment{{
 			Container: "0123456789abcdef", IfName: "eth0", Network: "k8s-pod-network", Netns: "/run/netns/web",
 			Phase: agent.Added, Delivered: true, Created: ago(3*time.Hour + 10*time.Minute),
 			Interfaces: []agent.Interface{

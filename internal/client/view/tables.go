@@ -189,6 +189,15 @@ func labelled(label string, n int) string {
 	return label + strconv.Itoa(n)
 }
 
+// Interfaces writes one line per interface of a pod: what an attachment made.
+func Interfaces(w io.Writer, list []agent.Interface) error {
+	t := newTable(w, Options{}, []string{"INTERFACE", "NETWORK", "MAC", "IP", "GATEWAY"}, nil)
+	for _, i := range list {
+		t.row(Options{}, []string{i.Name, i.Network, i.MAC, join(i.Addresses), join(i.Gateways)}, nil)
+	}
+	return t.end()
+}
+
 // Attached writes a CNI result (0.3.0 or later) as one line per interface of
 // the sandbox; a result in an older form is written as it is.
 func Attached(w io.Writer, result []byte) error {

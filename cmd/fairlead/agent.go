@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"runtime/debug"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/doctor"
+	"github.com/fairlead/fairlead/internal/journal"
+	"github.com/fairlead/fairlead/internal/server"
 )
 
 // gcPercent lets the heap, which is a few MiB, grow further between two
@@ -86,8 +89,27 @@ func runAgent(ctx context.Context, o agentOptions) error {
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil)).With("node", o.nodeName)
 	d, err := newDaemon(o, log)
 	if err != nil {
-		return err
+		return hinted{err, o.startHint(err)}
 	}
 	d.policed(doctor.Police())
-	return d.run(ctx)
+	if err := d.run(ctx); err != nil {
+		return hinted{err, o.startHint(err)}
+	}
+	return nil
+}
+
+// startHint is what to do about an agent that did not start.
+func (o agentOptions) startHint(err error) string {
+	switch {
+	case errors.Is(err, journal.ErrBusy), errors.Is(err, server.ErrServed):
+		return "one agent runs already: stop it (`systemctl stop fairlead`), or give this one its own --state-dir, --socket and --bridge"
+	case errors.Is(err, fs.ErrNotExist) && o.objects != "" && missing(o.objects):
+		return "`mkdir -p " + o.objects + "`, or name the folder with --objects"
+	}
+	return "`fairlead doctor` examines this machine"
+}
+
+func missing(path string) bool {
+	_, err := os.Stat(path)
+	return errors.Is(err, fs.ErrNotExist)
 }

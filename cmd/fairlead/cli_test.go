@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"net/http"
@@ -21,6 +23,8 @@ import (
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/client"
 	"github.com/fairlead/fairlead/internal/doctor"
+	"github.com/fairlead/fairlead/internal/journal"
+	"github.com/fairlead/fairlead/internal/server"
 )
 
 func TestMain(m *testing.M) {
@@ -343,5 +347,18 @@ func TestUsableContainers(t *testing.T) {
 		h := hinter(nil)
 		require.ErrorAs(t, err, &h)
 		require.NotEmpty(t, h.Hint())
+	}
+}
+
+// TestStartHints: an agent that does not start says what to do.
+func TestStartHints(t *testing.T) {
+	o := agentOptions{objects: filepath.Join(t.TempDir(), "objects")}
+	for want, err := range map[string]error{
+		"stop it":               fmt.Errorf("journal: %w", journal.ErrBusy),
+		"--socket":              fmt.Errorf("listen /s: %w", server.ErrServed),
+		"mkdir -p " + o.objects: fmt.Errorf("objects: %w", fs.ErrNotExist),
+		"fairlead doctor":       errors.New("no such thing"),
+	} {
+		require.Contains(t, o.startHint(err), want)
 	}
 }

@@ -246,7 +246,7 @@ func TestSecondAgentIsToldWhoHoldsIt(t *testing.T) {
 	dir := t.TempDir()
 	open(t, dir)
 	_, err := Open(dir, Options{OnCorrupt: func(string) { t.Error("quarantined") }})
-	require.ErrorIs(t, err, errBusy)
+	require.ErrorIs(t, err, ErrBusy)
 	require.ErrorContains(t, err, "another agent holds the journal: process ")
 	// Somebody who opened the file by other means counts too.
 	other := sample(t, t.TempDir())
@@ -254,7 +254,7 @@ func TestSecondAgentIsToldWhoHoldsIt(t *testing.T) {
 	require.NoError(t, err)
 	defer db.Close()
 	_, err = Open(filepath.Dir(other), Options{OnCorrupt: func(string) { t.Error("quarantined") }})
-	require.ErrorIs(t, err, errBusy)
+	require.ErrorIs(t, err, ErrBusy)
 }
 
 func TestRefusedByTheSystem(t *testing.T) {

@@ -37,8 +37,8 @@ type corruptError struct{ err error }
 func (e *corruptError) Error() string { return "damaged: " + e.err.Error() }
 func (e *corruptError) Unwrap() error { return e.err }
 
-// errBusy is bbolt's timeout and ours in the words of an operator.
-var errBusy = errors.New("another agent holds the journal")
+// ErrBusy is bbolt's timeout and ours in the words of an operator.
+var ErrBusy = errors.New("another agent holds the journal")
 
 // lockDir makes dir and takes its lock. The lock is a file of its own because
 // agent.db is made under another name and renamed: a lock on it would let two
@@ -74,7 +74,7 @@ func flock(f *os.File) error {
 			return fmt.Errorf("lock %s: %w", f.Name(), err)
 		case time.Now().After(end):
 			pid, _ := io.ReadAll(io.LimitReader(f, 16))
-			return fmt.Errorf("lock %s: %w: process %s", f.Name(), errBusy, pid)
+			return fmt.Errorf("lock %s: %w: process %s", f.Name(), ErrBusy, pid)
 		}
 	}
 }
@@ -212,7 +212,7 @@ func load(path string, want schema) (db *bbolt.DB, m *memory, err error) {
 // classify tells damage from what the system refuses.
 func classify(err error) error {
 	if errors.Is(err, bberrors.ErrTimeout) {
-		return errBusy
+		return ErrBusy
 	}
 	if errno := syscall.Errno(0); errors.As(err, &errno) {
 		return err

@@ -82,7 +82,7 @@ func (c *Client) Run(ctx context.Context) {
 			c.up(s)
 			err = s.serve(ctx, c.cfg.Probe)
 		}
-		c.down(err)
+		c.down(ctx, err)
 		if time.Since(begun) > c.cfg.Probe {
 			pause = minBackoff
 		}
@@ -123,11 +123,12 @@ func (c *Client) up(s *session) {
 	c.wantReset()
 }
 
-// down forgets the session. Only the first of a row of failures is logged.
-func (c *Client) down(err error) {
+// down forgets the session. Only the first of a row of failures is logged; an
+// end that was asked for is none.
+func (c *Client) down(ctx context.Context, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.sess != nil || c.why == nil {
+	if c.sess != nil && ctx.Err() == nil {
 		c.log.Warn("OVSDB connection lost", "err", err)
 	}
 	c.sess, c.why = nil, err

@@ -1,6 +1,7 @@
 package ovs_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -437,4 +438,17 @@ func TestCancelledCall(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorIs(t, c.EnsureBridge(ctx), context.Canceled)
+}
+
+// TestStopIsNoFailure: a client that is told to end does not warn of it.
+func TestStopIsNoFailure(t *testing.T) {
+	var log bytes.Buffer
+	ctx, stop := context.WithCancel(t.Context())
+	c := ovs.New(ovs.Config{Endpoint: ovstest.NewServer(t).Endpoint(), Bridge: "br-int", Log: slog.New(slog.NewTextHandler(&log, nil))})
+	done := make(chan struct{})
+	go func() { defer close(done); c.Run(ctx) }()
+	eventually(t, "connected", func() bool { return c.Connected() == nil })
+	stop()
+	<-done
+	require.NotContains(t, log.String(), "WARN")
 }

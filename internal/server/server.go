@@ -39,6 +39,9 @@ const (
 	ackTimeout    = 5 * time.Second  // the plugin's last byte
 )
 
+// ErrServed: somebody listens on a socket that should be ours.
+var ErrServed = errors.New("another process serves it")
+
 // Config is what a Server is made of.
 type Config struct {
 	Engine  *engine.Engine
@@ -111,7 +114,7 @@ func (s *Server) listen(path string) error {
 		return fmt.Errorf("listen %s: %w", path, err)
 	}
 	if dial(path) == nil {
-		return fmt.Errorf("listen %s: another process serves it", path)
+		return fmt.Errorf("listen %s: %w", path, ErrServed)
 	}
 	if err := removeStale(path); err != nil {
 		return fmt.Errorf("listen %s: %w", path, err)

@@ -260,15 +260,20 @@ func (d *nodeDaemon) gateways(ctx context.Context) {
 	}
 }
 
-// resync has the engine give pods' ports back; false when it must be repeated.
+// resync has the engine give pods' ports back and remove strays; false when it
+// must be repeated.
 func (d *nodeDaemon) resync(ctx context.Context) bool {
 	if err := d.ovs.EnsureBridge(ctx); err != nil {
 		d.log.Error("bridge not made", "bridge", d.opts.bridge, "err", err)
 		return false
 	}
 	d.adopt(ctx)
-	d.engine.Kick()
-	return d.journal.Whole()
+	d.engine.Kick() // not waited for: it may hang on a foreign plugin
+	err := d.engine.Sweep(ctx)
+	if err != nil {
+		d.log.Error("switch and journal do not agree yet", "err", err)
+	}
+	return err == nil && d.journal.Whole()
 }
 
 func (d *nodeDaemon) setGateways(ctx context.Context) error {

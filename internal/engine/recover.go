@@ -57,8 +57,8 @@ func rank(r core.Record) int {
 	return 1
 }
 
-// Run finishes in the background what an operation or Recover could not, and
-// gives ports back that OVSDB lost. It returns when ctx ends.
+// Run finishes in the background what an operation or Recover could not. It
+// returns when ctx ends.
 func (e *Engine) Run(ctx context.Context) {
 	tick := time.NewTicker(auditEvery)
 	defer tick.Stop()
@@ -70,9 +70,6 @@ func (e *Engine) Run(ctx context.Context) {
 			e.finish(ctx)
 		case <-e.retry:
 			e.finish(ctx)
-			if err := e.Sweep(ctx); err != nil {
-				e.Log.Error("switch and journal do not agree yet", "err", err)
-			}
 		}
 	}
 }

@@ -35,8 +35,8 @@ type byHand struct {
 func handFlags(cmd *cobra.Command) *byHand {
 	h := &byHand{}
 	f := cmd.Flags()
-	f.StringVar(&h.netns, "netns", "", "path of the network namespace, or a name of `ip netns`")
-	f.StringVar(&h.pod, "pod", "", "NAMESPACE/NAME of the pod; its annotations decide the networks")
+	f.StringVar(&h.netns, "netns", "", "`PATH` of the network namespace, or its name in ip netns")
+	f.StringVar(&h.pod, "pod", "", "`NAMESPACE/NAME` of the pod; its annotations decide the networks")
 	f.StringVar(&h.ifName, "ifname", defaultIfName, "name of the first interface in the namespace")
 	f.StringVar(&h.id, "container-id", "", "container id (default: made from --netns)")
 	f.StringVar(&h.conf, "conf", "", "CNI configuration, a .conf or .conflist (default: our own default network)")
@@ -61,7 +61,7 @@ flags; a runtime's GC does not remove it.`,
 		var result []byte
 		target, err := h.run(cmd, core.Add, func(r []byte) error { result = r; return nil })
 		if err != nil {
-			return err
+			return h.inTheWay(err)
 		}
 		if err := h.noteUnknown(cmd, target.Pod); err != nil {
 			return err
@@ -76,6 +76,24 @@ flags; a runtime's GC does not remove it.`,
 		return view.Attached(cmd.OutOrStdout(), result) // of the default network only
 	}
 	return cmd
+}
+
+// inTheWay names the command that removes what an ADD by hand ran into.
+func (h *byHand) inTheWay(err error) error {
+	refusal := (*client.CNIError)(nil)
+	if !errors.As(err, &refusal) || refusal.Obj.Code != core.CodeConflict || h.conf != "" {
+		return err
+	}
+	flags := "--netns " + h.netns
+	if h.container != "" {
+		flags = "--container " + h.container
+	} else if h.id != "" {
+		flags += " --container-id " + h.id
+	}
+	if h.ifName != defaultIfName {
+		flags += " --ifname " + h.ifName
+	}
+	return hinted{err, "if an earlier attach made it: `fairlead detach " + flags + "`"}
 }
 
 // noteUnknown says when no object tells what the pod of --pod wants: it is
@@ -216,6 +234,8 @@ func (h *byHand) validate(op core.Op) error {
 		return nil
 	}
 	switch {
+	case h.netns == "" && op == core.Check:
+		return usagef("name what to check: NAMESPACE/NAME, --netns PATH or --container ID")
 	case h.netns == "" && (op != core.Del || h.id == ""):
 		return usagef("name what to %s: --netns PATH or --container ID", verb(op))
 	case op == core.Add && h.pod == "":

@@ -78,7 +78,11 @@ func TestExitCodes(t *testing.T) {
 		"check ns1/bent": exitFailed,
 		"attach --netns a --pod a/b --ifname full0": exitFailed,
 		"get pods --nonsense":                       exitUsage,
-		"get pods more":                             exitUsage,
+		"get pods more":                             exitNotFound,
+		"get pods web more":                         exitNotFound,
+		"get pods ns1/web":                          0,
+		"get pods -A":                               0,
+		"get pods db -A -n ns1":                     0,
 		"describe pod":                              exitUsage,
 		"attach":                                    exitUsage,
 		"describe pod ns1/nobody":                   exitNotFound,
@@ -282,6 +286,8 @@ func serveCNI(w http.ResponseWriter, r *http.Request, work string) {
 	switch {
 	case req.Command == "ADD" && req.IfName == "full0":
 		resp = cni.Response{Failed: true, Output: []byte(`{"cniVersion":"1.1.0","code":103,"msg":"no address","details":"subnet ovn-default has no free address"}`)}
+	case req.Command == "ADD" && req.IfName == "twice0":
+		resp = cni.Response{Failed: true, Output: []byte(`{"cniVersion":"1.1.0","code":105,"msg":"container c1 already has twice0"}`)}
 	case req.Command == "ADD":
 		resp.Output = []byte(`{"cniVersion":"1.1.0","interfaces":[{"name":"blue_h","mac":"0a:00:00:00:00:01"},{"name":"eth0","mac":"0a:00:00:00:00:02","sandbox":"/run/netns/blue"}],"ips":[{"interface":1,"address":"10.16.0.9/16","gateway":"10.16.0.1"}]}`)
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"path"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,21 +27,31 @@ type tabled[T any] struct {
 	text       func(io.Writer, T, view.Options) error
 	size       func(T) int
 	note       func(T) string // for standard error, below the table; may be nil
+	keep       func(*T, func(names ...string) bool)
 }
 
 func (t tabled[T]) command() *cobra.Command {
-	cmd := &cobra.Command{Use: t.use, Short: t.short, Aliases: t.aliases, Args: usageArgs(cobra.NoArgs)}
+	cmd := &cobra.Command{Use: t.use + " [NAME...]", Short: t.short, Aliases: t.aliases}
 	out := outputFlag(cmd, asTable, asWide, asJSON, asYAML)
-	namespace := new(string)
+	namespace, all := new(string), false
 	if t.spaced {
-		cmd.Flags().StringVarP(namespace, "namespace", "n", "", "only this namespace (all without)")
+		cmd.Flags().StringVarP(namespace, "namespace", "n", "", "only this `namespace` (all without)")
+		cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "all namespaces, as without -n, which it overrides")
 	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, cancel := within(cmd)
 		defer cancel()
+		if all {
+			*namespace = ""
+		}
 		list, err := t.ask(ctx, agentOf(cmd), *namespace)
 		if err != nil {
 			return err
+		}
+		if len(args) > 0 {
+			if err := t.only(&list, args); err != nil {
+				return err
+			}
 		}
 		if t.size(list) == 0 && (out.value == asTable || out.value == asWide) {
 			_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no %s\n", t.use)
@@ -51,6 +63,33 @@ func (t tabled[T]) command() *cobra.Command {
 	}
 	return cmd
 }
+
+// only keeps what the arguments name; each must name something.
+func (t tabled[T]) only(list *T, args []string) error {
+	found := map[string]bool{}
+	t.keep(list, func(names ...string) (named bool) {
+		for _, n := range names {
+			if slices.Contains(args, n) {
+				found[n], named = true, true
+			}
+		}
+		return named
+	})
+	for _, arg := range args {
+		if !found[arg] {
+			return hinted{unknown(fmt.Sprintf("%s: none is named %q", t.use, arg)), "`fairlead get " + t.use + "` lists all"}
+		}
+	}
+	return nil
+}
+
+// unknown is a thing that this node does not know: it is core.ErrNotFound.
+type unknown string
+
+func (e unknown) Error() string { return string(e) }
+
+// Is gives the exit code for what is not known.
+func (e unknown) Is(target error) bool { return target == core.ErrNotFound }
 
 func (t tabled[T]) footnote(w io.Writer, list T) (err error) {
 	if t.note == nil {
@@ -68,21 +107,33 @@ func getCommand() *cobra.Command {
 			use: "pods", short: "Every interface of every pod on this node", aliases: []string{"pod", "po"}, spaced: true,
 			ask:  func(ctx context.Context, c *client.Client, ns string) (podList, error) { return c.Pods(ctx, ns) },
 			text: view.Pods, size: func(l podList) int { return len(l.Items) }, note: view.PodsNote,
+			keep: func(l *podList, named func(...string) bool) {
+				l.Items = slices.DeleteFunc(l.Items, func(p agent.Pod) bool { return !named(p.Name, p.Namespace+"/"+p.Name) })
+			},
 		}.command(),
 		tabled[netList]{
 			use: "nets", short: "The networks that a pod can name", aliases: []string{"net", "networks"},
 			ask:  func(ctx context.Context, c *client.Client, _ string) (netList, error) { return c.Nets(ctx) },
 			text: view.Nets, size: func(l netList) int { return len(l.Items) },
+			keep: func(l *netList, named func(...string) bool) {
+				l.Items = slices.DeleteFunc(l.Items, func(n agent.Net) bool { return !named(n.Name, path.Base(n.Name)) })
+			},
 		}.command(),
 		tabled[subnetList]{
 			use: "subnets", short: "Pools of addresses and their use", aliases: []string{"subnet"},
 			ask:  func(ctx context.Context, c *client.Client, _ string) (subnetList, error) { return c.Subnets(ctx) },
 			text: view.Subnets, size: func(l subnetList) int { return len(l.Items) },
+			keep: func(l *subnetList, named func(...string) bool) {
+				l.Items = slices.DeleteFunc(l.Items, func(s agent.Subnet) bool { return !named(s.Name) })
+			},
 		}.command(),
 		tabled[ipList]{
 			use: "ips", short: "Every address that is held", aliases: []string{"ip"}, spaced: true,
 			ask:  func(ctx context.Context, c *client.Client, ns string) (ipList, error) { return c.IPs(ctx, ns) },
 			text: view.IPs, size: func(l ipList) int { return len(l.Items) },
+			keep: func(l *ipList, named func(...string) bool) {
+				l.Items = slices.DeleteFunc(l.Items, func(i agent.IP) bool { return !named(i.Address.String()) })
+			},
 		}.command(),
 	)
 }
@@ -90,7 +141,7 @@ func getCommand() *cobra.Command {
 func describeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "pod [NAMESPACE/]NAME", Short: "All that is known of a pod: interfaces, timeline, last failure",
-		Aliases: []string{"pods", "po"}, Args: usageArgs(cobra.ExactArgs(1)), ValidArgsFunction: completePods,
+		Aliases: []string{"pods", "po"}, Args: usageArgs(one("[NAMESPACE/]NAME")), ValidArgsFunction: completePods,
 	}
 	out := outputFlag(cmd, asTable, asJSON, asYAML)
 	namespace := cmd.Flags().StringP("namespace", "n", "default", "namespace of a NAME without one")
@@ -111,7 +162,7 @@ func describeCommand() *cobra.Command {
 }
 
 func ipCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "who ADDRESS", Short: "Which pod has this address, through which port", Args: usageArgs(cobra.ExactArgs(1))}
+	cmd := &cobra.Command{Use: "who ADDRESS", Short: "Which pod has this address, through which port", Args: usageArgs(one("ADDRESS"))}
 	out := outputFlag(cmd, asTable, asJSON, asYAML)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		addr, err := netip.ParseAddr(args[0])
@@ -150,7 +201,7 @@ func podError(pod core.Pod, err error) error {
 		return err
 	}
 	return hinted{
-		fmt.Errorf("pod %s is not known on this node: %w", pod, core.ErrNotFound),
+		unknown("pod " + pod.String() + " is not known on this node"),
 		"`fairlead get pods` lists what is attached here",
 	}
 }

@@ -78,11 +78,13 @@ func rootCommand() *cobra.Command {
 
 Exit codes: 0 done; 1 failed, or a check found something; 2 wrong command line;
 3 the thing named is not known; 4 no agent answers.`,
+		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          usageArgs(cobra.NoArgs),
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetVersionTemplate("fairlead {{.Version}}\n")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.PersistentFlags().String("socket", cni.DefaultSocket, "the agent's unix socket")
 	root.PersistentFlags().Duration("timeout", defaultTimeout, "how long a command may take")
@@ -110,6 +112,16 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
 			return usageError{err}
+		}
+		return nil
+	}
+}
+
+// one wants exactly one argument, and says which.
+func one(what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return fmt.Errorf("%s needs one %s", cmd.CommandPath(), what)
 		}
 		return nil
 	}

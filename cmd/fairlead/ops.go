@@ -13,7 +13,10 @@ import (
 func gcCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "gc", Short: "Remove what belongs to network namespaces that are gone", Args: usageArgs(cobra.NoArgs),
-		Long: "Remove what belongs to network namespaces that are gone. The agent does the same by itself;\nan attachment whose namespace lives is never touched.",
+		Long: `Remove what belongs to network namespaces that are gone. By itself the agent
+removes what a DEL left unfinished; an attachment whose namespace is gone waits
+for the runtime's DEL, or for this command. One whose namespace lives is never
+touched.`,
 	}
 	out := outputFlag(cmd, asTable, asJSON, asYAML)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

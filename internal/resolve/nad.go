@@ -20,7 +20,10 @@ func (r *resolution) fromNAD(ctx context.Context, e element) (network, error) {
 	}
 	nad, err := r.src.NAD(ctx, e.namespace, e.name)
 	if errors.Is(err, core.ErrNotFound) {
-		return network{}, core.Errorf(core.CodeConfig, "%s: NetworkAttachmentDefinition %s: %w", e.field, label, core.ErrNotFound)
+		return network{}, &core.Error{
+			Code: core.CodeConfig, Msg: e.field + ": NetworkAttachmentDefinition " + label + " does not exist",
+			Details: "create it or correct the annotation; `fairlead get nets` lists what exists", Err: core.ErrNotFound,
+		}
 	}
 	if err != nil {
 		return network{}, core.WithCode(core.CodeTryAgain, e.field+": NetworkAttachmentDefinition "+label, err)

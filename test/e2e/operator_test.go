@@ -242,6 +242,7 @@ func TestAttachByHand(t *testing.T) {
 	require.Equal(t, []string{"10.20.0.10/24"}, addresses(t, p, "net1"))
 	require.Equal(t, "10.20.0.10/24", cell(t, text, "net1", "IP"))
 	require.Contains(t, exitsWith(t, n, 1, append([]string{"attach"}, hand...)...), "already has eth0")
+	require.Contains(t, exitsWith(t, n, 1, append([]string{"attach"}, hand...)...), "fairlead detach --netns "+p.Netns())
 	n.CNI(cni.Request{Command: "GC", Config: []byte(strings.TrimSuffix(ownConf, "}") + `,"cni.dev/valid-attachments":[]}`)}).Must()
 	require.Contains(t, n.Fairlead("check", "--netns", p.Netns()), "✓ team/web ")
 	n.Fairlead("check", "team/web")
@@ -253,7 +254,7 @@ func TestAttachByHand(t *testing.T) {
 	n.RequireNoLeaks(before)
 	exitsWith(t, n, 3, "check", "team/web")
 	exitsWith(t, n, 2, "attach")
-	exitsWith(t, n, 1, "attach", "--netns", "/run/netns/none", "--pod", "a/b")
+	require.Contains(t, exitsWith(t, n, 1, "attach", "--netns", "/run/netns/none", "--pod", "a/b"), "/run/netns/none does not exist")
 
 	var result struct {
 		CNIVersion string

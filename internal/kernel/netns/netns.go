@@ -43,7 +43,7 @@ func Open(path string) (*Handle, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ESRCH):
-		return nil, fmt.Errorf("open netns %q: %w", path, core.ErrNetnsGone)
+		return nil, fmt.Errorf("%s does not exist: %w", path, core.ErrNetnsGone)
 	case err != nil:
 		return nil, fmt.Errorf("open netns: %w", err)
 	}

@@ -41,8 +41,11 @@ type Attachment struct {
 	Delivered bool `json:"delivered"`
 	// Orphan: DEL was answered, the namespace is gone, and some removal still
 	// fails; Error says why. The agent goes on trying.
-	Orphan     bool        `json:"orphan,omitempty"`
-	Error      string      `json:"error,omitempty"`
+	Orphan bool   `json:"orphan,omitempty"`
+	Error  string `json:"error,omitempty"`
+	// NetnsGone: nothing is at the path of the namespace any more; the runtime's
+	// DEL, or `fairlead gc`, removes the attachment.
+	NetnsGone  bool        `json:"netnsGone,omitempty"`
 	Created    time.Time   `json:"created"`
 	Interfaces []Interface `json:"interfaces"`
 	// NetworkStatus is what a cluster writes into the pod's network-status
@@ -91,6 +94,8 @@ type Interface struct {
 	EgressUnenforced bool  `json:"egressUnenforced,omitempty"`
 	Mirror           bool  `json:"mirror,omitempty"`
 	Port             *Port `json:"port,omitempty"`
+	// PortMissing: OVSDB answers and has no such port.
+	PortMissing bool `json:"portMissing,omitempty"`
 }
 
 // Route is a route inside the pod; without a gateway it is on-link.

@@ -21,8 +21,8 @@ type Status struct {
 	// Ready: an ADD would be served. Every unmet condition has its reason.
 	Ready      bool        `json:"ready"`
 	Conditions []Condition `json:"conditions"`
-	// Problems are the objects that could not be read; the last good version
-	// of each stays in force.
+	// Problems are the objects that are not in force as written; an earlier
+	// good version of each, if any, stays.
 	Problems []Problem `json:"problems,omitempty"`
 
 	Pods        int             `json:"pods"`

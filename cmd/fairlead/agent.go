@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -86,6 +88,13 @@ func runAgent(ctx context.Context, o agentOptions) error {
 		return err
 	}
 	debug.SetGCPercent(gcPercent)
+	if o.objects != "" { // status names it to people in other folders
+		abs, err := filepath.Abs(o.objects)
+		if err != nil {
+			return fmt.Errorf("--objects: %w", err)
+		}
+		o.objects = abs
+	}
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil)).With("node", o.nodeName)
 	d, err := newDaemon(o, log)
 	if err != nil {

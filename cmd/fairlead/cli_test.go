@@ -206,7 +206,7 @@ func subnets() agent.SubnetList {
 	return agent.SubnetList{Items: []agent.Subnet{
 		{
 			Name: "ovn-default", Provider: "ovn", CIDRs: []netip.Prefix{prefix("10.16.0.0/16"), prefix("fd00:16::/64")},
-			Gateways: []netip.Addr{addr("10.16.0.1"), addr("fd00:16::1")}, Exclude: []string{"10.16.0.2..10.16.0.9"},
+			Gateways: []netip.Addr{addr("10.16.0.1"), addr("fd00:16::1")}, Exclude: []string{"10.16.0.2..10.16.0.9", "fd00:16::7"},
 			NATOutgoing: true, Default: true,
 			Usage: []agent.Usage{
 				{Family: "ipv4", Total: 65536, Used: 2, Free: 65523, Excluded: 11},

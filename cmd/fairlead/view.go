@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -55,7 +56,7 @@ func podMTU(o agentOptions) (int, error) {
 func (d *nodeDaemon) view() server.View {
 	return server.View{
 		Journal: d.journal, IPAM: d.pools, Source: d.objects,
-		Nets: d.nets, Problems: d.problems, Conditions: d.conditions, Port: d.port, Tombstones: d.nics.Tombstones,
+		Nets: d.nets, Problems: d.problems, Conditions: d.conditions, Port: d.port, PortMissing: d.portMissing, Tombstones: d.nics.Tombstones,
 		Base: agent.Status{
 			Version: version, Commit: commit(), Node: d.opts.nodeName, Started: d.started,
 			Settings: agent.Settings{
@@ -87,11 +88,20 @@ func (d *nodeDaemon) port(hostIf string) (agent.Port, bool) {
 	}, true
 }
 
+// portMissing is false while nobody can tell.
+func (d *nodeDaemon) portMissing(hostIf string) bool {
+	_, ok := d.ovs.PortByName(hostIf)
+	return !ok && d.ovs.Connected() == nil
+}
+
 // conditions are the readiness checks, in the API's order.
 func (d *nodeDaemon) conditions() []agent.Condition {
 	objects := error(nil)
-	if n := len(d.objects.Problems()); n > 0 {
-		objects = fmt.Errorf("%d objects could not be read; their last good version is in force", n)
+	switch n := len(d.objects.Problems()); {
+	case n == 1:
+		objects = errors.New("1 object is not in force as written; an earlier good version of it, if any, stays")
+	case n > 1:
+		objects = fmt.Errorf("%d objects are not in force as written; an earlier good version of each, if any, stays", n)
 	}
 	return []agent.Condition{
 		condition(agent.CheckOVSDB, d.ovs.Connected()),

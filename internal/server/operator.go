@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"net/http"
 	"net/netip"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/core"
@@ -26,7 +29,9 @@ type View struct {
 	Problems   func() []agent.Problem            // objects that could not be read
 	Conditions func() []agent.Condition          // readiness, in the API's order
 	Port       func(hostIf string) (agent.Port, bool)
-	Tombstones func() int
+	// PortMissing: the switch can be asked and has no such port.
+	PortMissing func(hostIf string) bool
+	Tombstones  func() int
 	// Unpoliced: the kernel does not enforce rates from pods.
 	Unpoliced bool
 	// Base is the part of the status that does not change: version, node,
@@ -116,7 +121,9 @@ func (s *Server) pods(namespace string) []agent.Pod {
 			p = &agent.Pod{Namespace: id.Namespace, Name: id.Name, UID: rec.Pod.UID}
 			byPod[id] = p
 		}
-		p.Attachments = append(p.Attachments, s.attachment(rec))
+		a := s.attachment(rec)
+		a.NetnsGone = rec.Phase == core.Added && gone(rec.Netns.Path)
+		p.Attachments = append(p.Attachments, a)
 	}
 	out := make([]agent.Pod, 0, len(byPod))
 	for _, p := range byPod {
@@ -127,6 +134,14 @@ func (s *Server) pods(namespace string) []agent.Pod {
 	}
 	slices.SortFunc(out, func(a, b agent.Pod) int { return compare(a.Namespace, b.Namespace, a.Name, b.Name) })
 	return out
+}
+
+// gone tells that no namespace is at path. It costs one system call: a list has
+// a thousand pods. That the path names another namespace by now, CHECK finds.
+func gone(path string) bool {
+	var st unix.Statfs_t
+	err := unix.Statfs(path, &st)
+	return errors.Is(err, fs.ErrNotExist) || err == nil && st.Type != unix.NSFS_MAGIC
 }
 
 // serveNets counts the interfaces on each network that the source knows. The

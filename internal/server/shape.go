@@ -45,9 +45,11 @@ func (s *Server) attachment(rec core.Record) agent.Attachment {
 			continue
 		}
 		i.EgressUnenforced = s.View.Unpoliced && i.QoS != nil && i.QoS.EgressMbps > 0
-		if p, ok := s.View.Port(i.HostIf); ok {
+		p, ok := s.View.Port(i.HostIf)
+		if ok {
 			i.Port = &p
 		}
+		i.PortMissing = !ok && rec.Phase == core.Added && i.Driver == "ovs" && s.View.PortMissing(i.HostIf)
 	}
 	return a
 }

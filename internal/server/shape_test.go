@@ -25,3 +25,9 @@ func TestDefaultNetworkHasOneName(t *testing.T) {
 	}
 	require.Equal(t, agent.DefaultNet, interfaces(core.Record{Specs: []core.Spec{{Default: true}}})[0].Network, "adopted")
 }
+
+func TestGone(t *testing.T) {
+	require.False(t, gone("/proc/self/ns/net"))
+	require.True(t, gone(t.TempDir()+"/none"))
+	require.True(t, gone(t.TempDir()), "a file that a bind mount left")
+}

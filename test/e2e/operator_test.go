@@ -276,6 +276,7 @@ func TestGCCommand(t *testing.T) {
 	gone, ga := attached(n, "team/web")
 	require.Contains(t, n.Fairlead("gc"), "0 removed")
 	gone.Delete()
+	require.Equal(t, "netns-gone", cell(t, n.Fairlead("get", "pods"), "web", "STATE"))
 	r := asked[agent.GCResult](t, n, "gc")
 	require.Equal(t, []agent.AttachmentRef{{Namespace: "team", Pod: "web", Container: gone.ContainerID, IfName: "eth0"}}, r.Removed)
 	require.Equal(t, 1, r.Kept)

@@ -95,7 +95,11 @@ func (p *page) iface(i agent.Interface) {
 	for _, line := range qos(i) {
 		p.field(4, "Rate", line)
 	}
-	p.field(4, "Port", cmp.Or(port(i.Port), i.HostIf))
+	missing := ""
+	if i.PortMissing {
+		missing = i.HostIf + ", missing in Open vSwitch"
+	}
+	p.field(4, "Port", cmp.Or(port(i.Port), missing, i.HostIf))
 	if i.DNS != nil {
 		p.field(4, "DNS", strings.Join(i.DNS.Nameservers, ", "))
 	}
@@ -231,19 +235,27 @@ func Status(w io.Writer, s agent.Status, o Options) error {
 	for _, c := range s.Conditions {
 		p.line("  %s %-9s %s", mark(c.OK), c.Name, c.Reason)
 	}
-	p.field(0, "Pods", fmt.Sprintf("%d, %d attachments, %d operations in flight", s.Pods, s.Attachments, s.InFlight))
-	p.field(0, "Waiting", fmt.Sprintf("%d orphans, %d links to be deleted", len(s.Orphans), s.Tombstones))
+	p.field(0, "Pods", fmt.Sprintf("%d, %s, %s in flight", s.Pods, some(s.Attachments, "attachment"), some(s.InFlight, "operation")))
+	p.field(0, "Waiting", some(len(s.Orphans), "orphan")+", "+some(s.Tombstones, "link")+" to be deleted")
 	p.settings(s.Settings)
 	for _, e := range s.Orphans {
 		p.heading("Orphan %s of %s/%s: %s", e.Container+"/"+e.IfName, e.Namespace, e.Pod, e.Error)
 	}
 	if len(s.Problems) > 0 {
-		p.heading("Objects that could not be read; the last good version of each stays in force:")
+		p.heading("Objects that are not in force as written; an earlier good version, if any, stays:")
 	}
 	for _, pr := range s.Problems {
 		p.line("  %s%s: %s", pr.File, labelled(":", pr.Line), pr.Reason)
 	}
 	return p.end(w)
+}
+
+// some counts a noun.
+func some(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return strconv.Itoa(n) + " " + noun
 }
 
 func (p *page) settings(s agent.Settings) {

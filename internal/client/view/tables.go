@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,7 +34,7 @@ func podRows(t table, o Options, p agent.Pod, a agent.Attachment) {
 	for _, i := range ifs {
 		t.row(o, []string{
 			p.Namespace, p.Name, i.Name, i.Network, addrs(i.Addresses), i.MAC, number(i.VLAN),
-			rate(i), i.HostIf, State(a), age(a.Created, o.Now),
+			rate(i), i.HostIf, stateOf(a, i), age(a.Created, o.Now),
 		}, []string{short(a.Container), number(i.MTU), join(i.Gateways), ofport(i.Port), a.Netns})
 	}
 }
@@ -43,10 +44,20 @@ func State(a agent.Attachment) string {
 	switch {
 	case a.Orphan:
 		return "orphan"
+	case a.NetnsGone:
+		return "netns-gone"
 	case a.Phase == agent.Added && !a.Delivered:
 		return "undelivered"
 	}
 	return a.Phase
+}
+
+// stateOf is the state of an attachment as far as one interface goes.
+func stateOf(a agent.Attachment, i agent.Interface) string {
+	if i.PortMissing && !a.Orphan && !a.NetnsGone {
+		return "port-missing"
+	}
+	return State(a)
 }
 
 // rate is "towards the pod/from the pod", "" without any.
@@ -118,10 +129,20 @@ func Subnets(w io.Writer, list agent.SubnetList, o Options) error {
 			t.row(o, []string{
 				s.Name, cidr.String(), gateway, number(s.VLAN), count(use.Used), count(use.Free), count(use.Total),
 				yes(s.NATOutgoing), yes(s.Default),
-			}, []string{s.Provider, number(s.MTU), count(use.Excluded), yes(s.Implied), strings.Join(s.Exclude, ",")})
+			}, []string{s.Provider, number(s.MTU), count(use.Excluded), yes(s.Implied), strings.Join(excluded(s.Exclude, cidr), ",")})
 		}
 	}
 	return t.end()
+}
+
+// excluded are the ranges of the CIDR's family.
+func excluded(ranges []string, cidr netip.Prefix) (out []string) {
+	for _, r := range ranges {
+		if strings.Contains(r, ":") == cidr.Addr().Is6() {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // count shortens what nobody reads digit by digit: an IPv6 pool has 2^64 and more.

@@ -47,9 +47,17 @@ func TestState(t *testing.T) {
 		"added":       {Phase: agent.Added, Delivered: true},
 		"deleting":    {Phase: agent.Deleting},
 		"orphan":      {Phase: agent.Deleting, Orphan: true},
+		"netns-gone":  {Phase: agent.Added, Delivered: true, NetnsGone: true},
 	} {
 		require.Equal(t, want, view.State(a))
 	}
+}
+
+func TestStateOfAnInterface(t *testing.T) {
+	a := agent.Attachment{Phase: agent.Added, Delivered: true, Interfaces: []agent.Interface{{HostIf: "a_h", PortMissing: true}}}
+	require.Equal(t, "port-missing", cell(t, agent.Pod{Namespace: "a", Name: "b", Attachments: []agent.Attachment{a}}, 9))
+	a.NetnsGone = true
+	require.Equal(t, "netns-gone", cell(t, agent.Pod{Namespace: "a", Name: "b", Attachments: []agent.Attachment{a}}, 9))
 }
 
 // TestNamesCannotSteerTheTerminal: names come from tenants.

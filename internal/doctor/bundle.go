@@ -193,7 +193,7 @@ func (b *bundle) ovsFile(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	out := &bytes.Buffer{}
-	fmt.Fprintf(out, "Open vSwitch %s, datapaths %s\n", facts.version, strings.Join(facts.datapaths, ", "))
+	fmt.Fprintf(out, "Open vSwitch %s, datapaths %s\n", orUnknown(facts.version), strings.Join(facts.datapaths, ", "))
 	if facts.bridge == nil {
 		fmt.Fprintf(out, "no bridge %s\n", b.cfg.Bridge)
 		return out.Bytes(), nil
@@ -237,9 +237,21 @@ func routesFile(context.Context) ([]byte, error) {
 	routes, err := conn.Routes(0)
 	out := &bytes.Buffer{}
 	for _, r := range routes {
-		fmt.Fprintf(out, "%s via %s src %s dev-index %d proto %d metric %d\n", r.Dst, r.GW, r.Src, r.Index, r.Protocol, r.Priority)
+		fmt.Fprintln(out, routeText(r))
 	}
 	return out.Bytes(), err
+}
+
+// routeText is a route as iproute2 writes it: what is not there is left out.
+func routeText(r rtnl.Route) string {
+	text := r.Dst.String()
+	if r.GW.IsValid() {
+		text += " via " + r.GW.String()
+	}
+	if r.Src.IsValid() {
+		text += " src " + r.Src.String()
+	}
+	return text + fmt.Sprintf(" dev-index %d proto %d metric %d", r.Index, r.Protocol, r.Priority)
 }
 
 // nftFile writes our own tables only: the others' rules are not ours to show.
@@ -267,7 +279,7 @@ func (b *bundle) nftFile(ctx context.Context) ([]byte, error) {
 func (b *bundle) logFile(ctx context.Context) ([]byte, error) {
 	log, err := b.cfg.Run(ctx, Command{Argv: []string{"journalctl", "-u", "fairlead", "-o", "cat", "-n", "5000", "--no-pager"}})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the agent's log is not in systemd's journal of unit fairlead; add what the agent wrote to standard error by hand: %w", err)
 	}
 	if len(log) > maxLog {
 		_, log, _ = bytes.Cut(log[len(log)-maxLog:], []byte("\n"))

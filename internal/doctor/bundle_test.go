@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/ovs/ovstest"
 )
 
@@ -195,4 +197,12 @@ c: plain
 `))
 	require.ElementsMatch(t, []string{"one", "two", "three"}, got)
 	require.Empty(t, secretsIn([]byte("\t{")))
+}
+
+// TestRouteText: a route without gateway and source shows neither.
+func TestRouteText(t *testing.T) {
+	dst, gw := netip.MustParsePrefix("10.0.0.0/8"), netip.MustParseAddr("10.0.0.1")
+	require.Equal(t, "10.0.0.0/8 dev-index 2 proto 2 metric 0", routeText(rtnl.Route{Dst: dst, Index: 2, Protocol: 2}))
+	require.Equal(t, "10.0.0.0/8 via 10.0.0.1 src 10.0.0.1 dev-index 2 proto 4 metric 5",
+		routeText(rtnl.Route{Dst: dst, GW: gw, Src: gw, Index: 2, Protocol: 4, Priority: 5}))
 }

@@ -210,7 +210,7 @@ func checkOVSDB(_ context.Context, m *machine) outcome {
 
 func orUnknown(s string) string {
 	if s == "" {
-		return "of unknown version"
+		return "(version not recorded)"
 	}
 	return s
 }

@@ -14,9 +14,13 @@ PREFIX  ?= /usr/local
 DESTDIR ?=
 # Where a runtime looks for CNI plugins, and under which types ours is found.
 # Add `multus kube-ovn` to answer to confs written for those.
-CNI_DIR   ?= /opt/cni/bin
-CNI_TYPES ?= fairlead
-UNIT_DIR  ?= $(PREFIX)/lib/systemd/system
+CNI_DIR     ?= /opt/cni/bin
+CNI_TYPES   ?= fairlead
+UNIT_DIR    ?= $(PREFIX)/lib/systemd/system
+# The folder of objects in the unit's default flags.
+OBJECTS_DIR ?= /etc/fairlead/objects
+# FORCE=1 lets `make install` replace another project's plugin.
+FORCE       ?=
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X main.version=$(VERSION)
@@ -39,7 +43,7 @@ FUZZTIME      ?= 2m
 
 # No target needs a C compiler; one setting for all shares the build cache.
 export CGO_ENABLED = 0
-# Arguments of `make run`: KEEP=1 leaves the node, OVSDB=... uses the machine's.
+# Arguments of `make run`: KEEP=1 leaves it running, OVSDB=... uses the machine's own Open vSwitch.
 export KEEP OVSDB
 
 CNI_PLUGINS = $(shell sed -n 's#^\t\(github.com/containernetworking/plugins/plugins/.*\)$$#\1#p' tools/go.mod)
@@ -49,11 +53,11 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: run
-run: setup-run build ## set up, then the main job: a node of its own with pods on it (KEEP=1 leaves it, OVSDB=unix:... uses the machine's)
+run: root setup-run build ## set up, then the main job: a node of its own with pods on it (KEEP=1 leaves it, OVSDB=unix:... uses the machine's)
 	@scripts/run
 
 .PHONY: stop
-stop: ## end what `make run KEEP=1` left
+stop: root ## end what `make run KEEP=1` left
 	@scripts/stop
 
 .PHONY: test
@@ -104,22 +108,36 @@ build: ## bin/fairlead and bin/fairlead-cni
 put = install -D -m $(1) $(2) $(DESTDIR)$(3).new && mv -f $(DESTDIR)$(3).new $(DESTDIR)$(3)
 
 .PHONY: install
-install: build ## binaries, plugin and systemd unit (DESTDIR, PREFIX, CNI_DIR, CNI_TYPES)
+install: build foreign ## binaries, plugin, systemd unit, folder of objects (DESTDIR, PREFIX, CNI_DIR, CNI_TYPES, FORCE=1)
 	@$(call put,0755,bin/fairlead,$(PREFIX)/bin/fairlead)
 	@$(foreach type,$(CNI_TYPES),$(call put,0755,bin/fairlead-cni,$(CNI_DIR)/$(type));)
-	@sed 's#@PREFIX@#$(PREFIX)#' deploy/systemd/fairlead.service > bin/fairlead.service
+	@sed 's#@PREFIX@#$(PREFIX)#; s#@OBJECTS_DIR@#$(OBJECTS_DIR)#' deploy/systemd/fairlead.service > bin/fairlead.service
 	@$(call put,0644,bin/fairlead.service,$(UNIT_DIR)/fairlead.service)
+	@install -d $(DESTDIR)$(OBJECTS_DIR)
 
-# A plugin of another project under one of our types is left alone: ours are
-# copies of the installed `fairlead`.
+# A Go program carries the path of its package; ours of any version is found so.
+ours = grep -qs github.com/fairlead/fairlead/cmd/fairlead-cni "$(1)"
+
+# Nothing is installed where it would replace another project's plugin.
+.PHONY: foreign
+foreign:
+	@$(if $(FORCE),,for type in $(CNI_TYPES); do \
+		plugin=$(DESTDIR)$(CNI_DIR)/$$type; \
+		if { [ -e "$$plugin" ] || [ -L "$$plugin" ]; } && ! $(call ours,$$plugin); then \
+			echo "install: $$plugin is another program; nothing was installed" >&2; \
+			echo "  next: move it away, leave $$type out of CNI_TYPES, or replace it with FORCE=1" >&2; \
+			exit 1; \
+		fi; \
+	done)
+
+# All types that an installation may have had, whatever CNI_TYPES says now.
 .PHONY: uninstall
-uninstall: ## remove what `make install` put there; state in /var/lib/fairlead stays
-	@dir=$(DESTDIR)$(CNI_DIR); \
-	for type in $(filter-out fairlead,$(CNI_TYPES)); do \
-		if cmp -s "$$dir/fairlead" "$$dir/$$type"; then rm -f "$$dir/$$type"; \
-		elif [ -e "$$dir/$$type" ]; then echo "left alone, not ours: $$dir/$$type"; fi; \
-	done; \
-	rm -f "$$dir/fairlead"
+uninstall: ## remove what `make install` put there; objects and the state in /var/lib/fairlead stay
+	@for type in $(sort fairlead multus kube-ovn $(CNI_TYPES)); do \
+		plugin=$(DESTDIR)$(CNI_DIR)/$$type; \
+		if $(call ours,$$plugin); then rm -f "$$plugin"; \
+		elif [ -e "$$plugin" ]; then echo "left alone, not ours: $$plugin"; fi; \
+	done
 	@rm -f $(DESTDIR)$(PREFIX)/bin/fairlead $(DESTDIR)$(UNIT_DIR)/fairlead.service
 
 .PHONY: clean

@@ -190,6 +190,11 @@ func (p *page) timeline(op string, steps []agent.Step) {
 	if len(steps) == 0 {
 		return
 	}
+	// In the order in which they began; one that contains others began first
+	// and ended last.
+	steps = slices.SortedStableFunc(slices.Values(steps), func(a, b agent.Step) int {
+		return cmp.Or(cmp.Compare(a.StartMs, b.StartMs), cmp.Compare(b.TookMs, a.TookMs))
+	})
 	var total float64
 	width := 0
 	for _, s := range steps {

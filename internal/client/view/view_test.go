@@ -117,6 +117,14 @@ func TestTimelineOfOddSteps(t *testing.T) {
 	require.Contains(t, out.String(), "zero |█")
 }
 
+func TestTimelineIsInTheOrderOfBeginning(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, view.Describe(&out, agent.Pod{Attachments: []agent.Attachment{{Timeline: []agent.Step{
+		{Name: "inner", StartMs: 1, TookMs: 1}, {Name: "outer", StartMs: 1, TookMs: 5}, {Name: "first", TookMs: 1},
+	}}}}, view.Options{}))
+	require.Regexp(t, `(?s)first .*outer .*inner `, out.String())
+}
+
 func TestAttached(t *testing.T) {
 	for name, tc := range map[string]struct{ result, want string }{
 		"old form":     {`{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.2/24"}}`, `{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.2/24"}}` + "\n"},

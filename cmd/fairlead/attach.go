@@ -233,17 +233,23 @@ func (h *byHand) validate(op core.Op) error {
 		}
 		return nil
 	}
+	if h.netns == "" && (op != core.Del || h.id == "") {
+		return nothingNamed(op)
+	}
 	switch {
-	case h.netns == "" && op == core.Check:
-		return usagef("name what to check: NAMESPACE/NAME, --netns PATH or --container ID")
-	case h.netns == "" && (op != core.Del || h.id == ""):
-		return usagef("name what to %s: --netns PATH or --container ID", verb(op))
 	case op == core.Add && h.pod == "":
 		return usagef("--pod NAMESPACE/NAME is missing: it decides the networks")
-	case h.netns != "" && strings.Contains(h.netns, "/") && !filepath.IsAbs(h.netns):
+	case strings.Contains(h.netns, "/") && !filepath.IsAbs(h.netns):
 		return usagef("--netns %q must be an absolute path or a name of `ip netns`", h.netns)
 	}
 	return nil
+}
+
+func nothingNamed(op core.Op) error {
+	if op == core.Check {
+		return usagef("name what to check: NAMESPACE/NAME, --netns PATH or --container ID")
+	}
+	return usagef("name what to %s: --netns PATH or --container ID", verb(op))
 }
 
 func verb(op core.Op) string {

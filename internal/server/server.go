@@ -39,7 +39,7 @@ const (
 	ackTimeout    = 5 * time.Second  // the plugin's last byte
 )
 
-// ErrServed: somebody listens on a socket that should be ours.
+// ErrServed says that somebody listens on a socket that should be ours.
 var ErrServed = errors.New("another process serves it")
 
 // Config is what a Server is made of.

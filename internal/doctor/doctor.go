@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -167,18 +168,29 @@ func (c check) finding(ctx context.Context, m *machine) Finding {
 	return Finding{Group: c.group, Name: c.name, Verdict: o.verdict, Reason: o.reason, Details: o.details, Next: o.next}
 }
 
+// repeats tells that there is nothing to do about f that is not to do about
+// the one before it.
+func (f Finding) repeats(before Finding) bool {
+	return f.Verdict != OK && f.Verdict == before.Verdict && f.Reason == before.Reason && f.Next == before.Next &&
+		slices.Equal(f.Details, before.Details)
+}
+
 // marks are how a Verdict looks in the text.
 var marks = map[Verdict]string{OK: "✓", Warning: "!", Failed: "✗"}
 
 // Text writes the report for people: a line per check, below it what to do.
 func (r Report) Text(w io.Writer) error {
 	out, group, count := &strings.Builder{}, "", map[Verdict]int{}
-	for _, f := range r.Findings {
+	for i, f := range r.Findings {
 		if f.Group != group {
 			group = f.Group
 			fmt.Fprintf(out, "%s\n", group)
 		}
 		count[f.Verdict]++
+		if i > 0 && f.repeats(r.Findings[i-1]) {
+			fmt.Fprintf(out, "  %s %-24s the same\n", marks[f.Verdict], f.Name)
+			continue
+		}
 		fmt.Fprintf(out, "  %s %-24s %s\n", marks[f.Verdict], f.Name, f.Reason)
 		for _, d := range f.Details {
 			fmt.Fprintf(out, "      %s\n", d)

@@ -327,6 +327,8 @@ func TestText(t *testing.T) {
 	require.NoError(t, Report{Findings: []Finding{
 		{Group: "Kernel", Name: "veth", Verdict: OK, Reason: "a pair was made"},
 		{Group: "Kernel", Name: "datapath", Verdict: Warning, Reason: "userspace", Next: "modprobe openvswitch"},
+		{Group: "CNI", Name: "conf for containerd", Verdict: Warning, Reason: "none", Next: "write one"},
+		{Group: "CNI", Name: "conf for CRI-O", Verdict: Warning, Reason: "none", Next: "write one"},
 		{Group: "CNI", Name: "delegates", Verdict: Failed, Reason: "1 missing", Details: []string{"macvlan: not there"}, Next: "install it"},
 	}}.Text(&out))
 	require.Equal(t, `Kernel
@@ -334,9 +336,12 @@ func TestText(t *testing.T) {
   ! datapath                 userspace
       next: modprobe openvswitch
 CNI
+  ! conf for containerd      none
+      next: write one
+  ! conf for CRI-O           the same
   ✗ delegates                1 missing
       macvlan: not there
       next: install it
-1 ✓  1 !  1 ✗
+1 ✓  3 !  1 ✗
 `, out.String())
 }

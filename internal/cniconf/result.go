@@ -289,7 +289,7 @@ func settle(res *current.Result, l core.Link) {
 		return
 	}
 	for _, gw := range gws {
-		res.Routes = append(res.Routes, routeOut(core.Route{Dst: anyOf(gw), GW: gw}))
+		res.Routes = append(res.Routes, routeOut(core.Route{Dst: core.Anywhere(gw), GW: gw}))
 	}
 }
 
@@ -407,14 +407,6 @@ func hasFamily(addrs []netip.Addr, is4 bool) bool {
 		}
 	}
 	return false
-}
-
-// anyOf is the default destination of a's family.
-func anyOf(a netip.Addr) netip.Prefix {
-	if a.Is4() {
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
 func routeOut(r core.Route) *types.Route {

@@ -142,6 +142,14 @@ type DNS struct {
 	Options     []string `json:"options,omitempty"`
 }
 
+// Anywhere is the destination of a default route of a's family.
+func Anywhere(a netip.Addr) netip.Prefix {
+	if a.Is4() {
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+}
+
 // MAC is a hardware address that reads and writes as text in JSON.
 type MAC net.HardwareAddr
 

@@ -60,7 +60,7 @@ func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
 	}
 	l := core.Link{IfName: s.Key.IfName, Gateways: slices.Clone(s.Gateways)}
 	for _, gw := range s.Gateways {
-		l.Routes = append(l.Routes, core.Route{Dst: anywhere(gw), GW: gw})
+		l.Routes = append(l.Routes, core.Route{Dst: core.Anywhere(gw), GW: gw})
 	}
 	return l, nil
 }
@@ -196,7 +196,7 @@ func codeOf(err error) uint {
 // wanted is the route to make: default metric, so that it takes the place of
 // the one that a plugin made.
 func (p *pod) wanted(gws []netip.Addr) *netlink.Route {
-	r := &netlink.Route{Dst: ipNet(anywhere(gws[0])), Table: unix.RT_TABLE_MAIN, Protocol: unix.RTPROT_STATIC}
+	r := &netlink.Route{Dst: ipNet(core.Anywhere(gws[0])), Table: unix.RT_TABLE_MAIN, Protocol: unix.RTPROT_STATIC}
 	if len(gws) == 1 {
 		r.LinkIndex, r.Gw = p.link.Index, gws[0].AsSlice()
 		return r
@@ -216,7 +216,7 @@ func (p *pod) defaults(gws []netip.Addr) (ours, others []rtnl.Route, err error) 
 	}
 	for _, r := range all {
 		switch {
-		case r.Dst != anywhere(gws[0]):
+		case r.Dst != core.Anywhere(gws[0]):
 		case p.serves(r, gws):
 			ours = append(ours, r)
 		default:
@@ -295,14 +295,6 @@ func families(gws []netip.Addr) [][]netip.Addr {
 		}
 	}
 	return out
-}
-
-// anywhere is the default destination of a's family.
-func anywhere(a netip.Addr) netip.Prefix {
-	if a.Is4() {
-		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-	}
-	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {

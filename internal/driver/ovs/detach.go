@@ -90,6 +90,38 @@ func (d *Driver) removePair(ctx context.Context, c *rtnl.Conn, s core.Spec, near
 // buryFar puts the pod's end aside, if the namespace is still the Spec's, so
 // that its name can be used again at once.
 func buryFar(n core.Netns, near rtnl.Link) error {
+	return inPod(n, func(c *rtnl.Conn) error {
+		far, err := c.LinkByIndex(near.PeerIndex)
+		if errors.Is(err, core.ErrNotFound) {
+			return nil
+		}
+		if err != nil || !paired(near, far) {
+			return err
+		}
+		return bury(c, far)
+	})
+}
+
+// buryDevice frees the name of an internal port in the pod at once; OVS deletes
+// the device itself in its own time.
+func buryDevice(s core.Spec) error {
+	return inPod(s.Netns, func(c *rtnl.Conn) error {
+		for _, name := range []string{s.Key.IfName, s.HostIf} {
+			l, err := c.LinkByName(name)
+			if err == nil && ownDevice(l, s) {
+				err = bury(c, l)
+			}
+			if err != nil && !errors.Is(err, core.ErrNotFound) {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// inPod gives fn the namespace that n describes; one that is gone, or that is
+// another by now, has nothing left to remove.
+func inPod(n core.Netns, fn func(*rtnl.Conn) error) error {
 	pod, err := netns.Verify(n)
 	if errors.Is(err, core.ErrNetnsGone) {
 		return nil
@@ -103,42 +135,7 @@ func buryFar(n core.Netns, near rtnl.Link) error {
 		return err
 	}
 	defer func() { _ = c.Close() }()
-	far, err := c.LinkByIndex(near.PeerIndex)
-	if errors.Is(err, core.ErrNotFound) {
-		return nil
-	}
-	if err != nil || !paired(near, far) {
-		return err
-	}
-	return bury(c, far)
-}
-
-// buryDevice frees the name of an internal port in the pod at once; OVS deletes
-// the device itself in its own time.
-func buryDevice(s core.Spec) error {
-	pod, err := netns.Verify(s.Netns)
-	if errors.Is(err, core.ErrNetnsGone) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer func() { _ = pod.Close() }()
-	c, err := rtnl.Open(pod)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = c.Close() }()
-	for _, name := range []string{s.Key.IfName, s.HostIf} {
-		l, err := c.LinkByName(name)
-		if err == nil && ownDevice(l, s) {
-			err = bury(c, l)
-		}
-		if err != nil && !errors.Is(err, core.ErrNotFound) {
-			return err
-		}
-	}
-	return nil
+	return fn(c)
 }
 
 // paired tells that far is the other end of near: each names the other's index.

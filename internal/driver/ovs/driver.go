@@ -140,6 +140,7 @@ func (d *Driver) attach(ctx context.Context, s core.Spec) (core.Link, error) {
 	}
 	d.setAttached(s.HostIf)
 	a := attachment{driver: d, spec: s, pod: pod}
+	a.port, a.warnings = Port(s)
 	if s.NICType == InternalPort {
 		return a.internal(ctx)
 	}
@@ -155,9 +156,11 @@ func validate(s core.Spec) error {
 
 // attachment is one Attach under way.
 type attachment struct {
-	driver *Driver
-	spec   core.Spec
-	pod    *netns.Handle
+	driver   *Driver
+	spec     core.Spec
+	pod      *netns.Handle
+	port     ovs.Port // of the Spec
+	warnings []string // what the port cannot do of it
 }
 
 func (a attachment) veth(ctx context.Context) (core.Link, error) {
@@ -271,10 +274,9 @@ func (a attachment) wanted() rtnl.Veth {
 // addPort commits the switch's port; the switch acts on a new one later, when
 // it numbers it. Nothing tells when it has acted on a changed one, but Settle.
 func (a attachment) addPort(ctx context.Context) error {
-	p, _ := Port(a.spec)
-	_, existed := a.driver.cfg.OVS.PortByName(p.Name)
+	_, existed := a.driver.cfg.OVS.PortByName(a.port.Name)
 	done := driver.Time(ctx, "ovs.txn")
-	err := a.driver.cfg.OVS.AddPort(ctx, p)
+	err := a.driver.cfg.OVS.AddPort(ctx, a.port)
 	fail.Here("ovs.txn")
 	if err == nil && existed {
 		err = a.driver.cfg.OVS.Settle(ctx)
@@ -302,13 +304,12 @@ func (d *Driver) announce(s core.Spec, mac core.MAC) {
 // link is the result: what is there, as the kernel tells it.
 func (a attachment) link(far rtnl.Link) core.Link {
 	s := a.spec
-	_, warnings := Port(s)
-	for _, w := range warnings {
+	for _, w := range a.warnings {
 		a.driver.log.Warn("request not met in full", "container", s.Key.Container, "ifname", s.Key.IfName, "reason", w)
 	}
 	return core.Link{
 		HostIf: s.HostIf, IfName: s.Key.IfName, MAC: far.MAC, MTU: far.MTU,
-		Addrs: s.Addrs, Gateways: s.Gateways, Routes: s.Routes, DNS: s.DNS, Warnings: warnings,
+		Addrs: s.Addrs, Gateways: s.Gateways, Routes: s.Routes, DNS: s.DNS, Warnings: a.warnings,
 	}
 }
 

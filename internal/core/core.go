@@ -265,6 +265,16 @@ type Exec struct {
 	Network    string          `json:"network"`        // `name` in Conf; GC is by it
 	DisableGC  bool            `json:"disableGC,omitempty"`
 	NoCheck    bool            `json:"noCheck,omitempty"`
+	// DevInfo is the device's information file, nil without a device.
+	DevInfo *DevInfo `json:"devInfo,omitempty"`
+}
+
+// DevInfo names the device information files of one attachment (NPWG device
+// information specification v1.1): what the device plugin wrote, and what the
+// CNI plugin may read and rewrite.
+type DevInfo struct {
+	DP  string `json:"dp,omitempty"`
+	CNI string `json:"cni"`
 }
 
 // Owner says who holds an address.
@@ -322,6 +332,8 @@ type Link struct {
 	Routes    []Route         `json:"routes,omitempty"`
 	DNS       DNS             `json:"dns,omitzero"`
 	CNIResult json.RawMessage `json:"result,omitempty"` // exec: the plugin's answer, in the plugin's version
+	// DeviceInfo is what the device information file said after Attach.
+	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"`
 	// Warnings: what was asked for and cannot be had, in words (two QoS of
 	// one port, for example).
 	Warnings []string `json:"warnings,omitempty"`
@@ -372,15 +384,18 @@ type Proc struct {
 
 // Net is one element of k8s.v1.cni.cncf.io/network-status (NPWG v1.3, 4.1).
 type Net struct {
-	Name         string   `json:"name"`
-	Interface    string   `json:"interface,omitempty"`
-	IPs          []string `json:"ips,omitempty"`
-	MAC          string   `json:"mac,omitempty"`
-	MTU          int      `json:"mtu,omitempty"`
-	Default      bool     `json:"default,omitempty"`
-	DNS          DNS      `json:"dns,omitzero"`
-	Gateway      []string `json:"gateway,omitempty"`
-	DefaultRoute []string `json:"default-route,omitempty"`
+	Name      string   `json:"name"`
+	Interface string   `json:"interface,omitempty"`
+	IPs       []string `json:"ips,omitempty"`
+	MAC       string   `json:"mac,omitempty"`
+	MTU       int      `json:"mtu,omitempty"`
+	Default   bool     `json:"default,omitempty"`
+	DNS       DNS      `json:"dns,omitzero"`
+	// DeviceInfo is the network's device, as NPWG's device information
+	// specification v1.1 describes it.
+	DeviceInfo   json.RawMessage `json:"device-info,omitempty"`
+	Gateway      []string        `json:"gateway,omitempty"`
+	DefaultRoute []string        `json:"default-route,omitempty"`
 }
 
 // Timing is one timed step of an operation.
@@ -412,6 +427,14 @@ type Released struct {
 	IPs    []netip.Addr `json:"ips"`
 	MAC    MAC          `json:"mac"`
 	Seq    uint64       `json:"seq"` // grows with each release
+}
+
+// Notices hears what befell a pod's networks, to tell others of it (status,
+// events). Calls must not block; what is told is in the journal already.
+type Notices interface {
+	Attached(r Record) // committed, with Statuses
+	Detached(r Record) // forgotten
+	Failed(a Attempt)
 }
 
 // Observer hears what happens, for metrics and logs. Calls must not block.

@@ -62,6 +62,7 @@ func (e *Engine) Add(ctx context.Context, req core.Request) (Answer, error) {
 		e.noteFailure(core.Add, req, a.trace, err)
 		return Answer{}, err
 	}
+	e.Notices.Attached(a.rec)
 	return Answer{Record: a.rec, Result: a.result}, nil
 }
 
@@ -85,10 +86,12 @@ func explain(ctx context.Context, err error) error {
 }
 
 func (e *Engine) noteFailure(op core.Op, req core.Request, t *trace, err error) {
-	e.Journal.Fail(core.Attempt{
+	a := core.Attempt{
 		Op: op, Key: req.Key, Pod: req.Pod, When: time.Now().UTC(),
 		Timeline: t.timeline(), Code: core.CodeOf(err), Error: err.Error(),
-	})
+	}
+	e.Journal.Fail(a)
+	e.Notices.Failed(a)
 }
 
 func (a *addition) run(ctx context.Context) error {

@@ -162,6 +162,7 @@ func (e *Engine) forget(ctx context.Context, rec *core.Record) error {
 	}
 	rec.Leases = nil
 	e.timelines.Delete(rec.Key)
+	e.Notices.Detached(*rec)
 	return nil
 }
 

@@ -50,7 +50,7 @@ type GatewayChecker interface {
 	Check(ctx context.Context, s core.Subnet) error
 }
 
-// Config is what an Engine is made of; all fields but Gateway are required.
+// Config is what an Engine is made of; all fields but Gateway and Notices are required.
 type Config struct {
 	Journal  *journal.Journal
 	IPAM     *ipam.Allocator
@@ -62,6 +62,7 @@ type Config struct {
 	ConfDir  string // NADs without spec.config look here, unless the conf names another
 	BootID   string
 	Observer core.Observer
+	Notices  core.Notices // nil: nobody wants to know
 	Log      *slog.Logger
 }
 
@@ -79,8 +80,18 @@ type Engine struct {
 
 // New makes an engine. Call Recover once before the first request.
 func New(c Config) *Engine {
+	if c.Notices == nil {
+		c.Notices = unheard{}
+	}
 	return &Engine{Config: c, queue: newQueue(), retry: make(chan struct{}, 1)}
 }
+
+// unheard is a Notices that nobody listens to.
+type unheard struct{}
+
+func (unheard) Attached(core.Record) {}
+func (unheard) Detached(core.Record) {}
+func (unheard) Failed(core.Attempt)  {}
 
 // InFlight is the number of operations that are running or waiting.
 func (e *Engine) InFlight() int { return int(e.inflight.Load()) }

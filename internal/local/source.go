@@ -83,12 +83,12 @@ func Open(dir string, log *slog.Logger) (*Source, error) {
 func (s *Source) Changed() <-chan struct{} { return s.changed }
 
 // Problems lists what is not in force as written, by file and line.
-func (s *Source) Problems() []Problem { return slices.Clone(s.current.Load().problems) }
+func (s *Source) Problems() []resolve.Problem { return slices.Clone(s.current.Load().problems) }
 
 // Pod gives a pod of the folder. A pod that is declared but was never good is
 // an error that says where; one that is not declared is core.ErrNotFound.
-func (s *Source) Pod(_ context.Context, namespace, name string) (*resolve.Pod, error) {
-	v, err := s.lookup(id{kindPod, namespace, name}, core.CodeValue)
+func (s *Source) Pod(_ context.Context, want core.Pod) (*resolve.Pod, error) {
+	v, err := s.lookup(id{kindPod, want.Namespace, want.Name}, core.CodeValue)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (s *Source) reload() error {
 	var next *state
 	if err != nil {
 		kept := *before
-		kept.problems = []Problem{{File: s.dir, Reason: "the folder cannot be read: " + err.Error()}}
+		kept.problems = []resolve.Problem{{File: s.dir, Reason: "the folder cannot be read: " + err.Error()}}
 		next = &kept
 	} else {
 		next = assemble(files, before)

@@ -163,7 +163,7 @@ func TestSeedCasesLoad(t *testing.T) {
 	s, err := Open("testdata", quietLog())
 	require.NoError(t, err)
 	require.Empty(t, s.Problems())
-	p, err := s.Pod(t.Context(), "ns1", "starter-backend-69459d76f5-ktrwn")
+	p, err := s.Pod(t.Context(), core.Pod{Namespace: "ns1", Name: "starter-backend-69459d76f5-ktrwn"})
 	require.NoError(t, err)
 	require.Equal(t, "100.100.0.3", p.Annotations["ovn.kubernetes.io/ip_address"])
 	n, err := s.NAD(t.Context(), "default", "ipvlan-net2")
@@ -180,7 +180,7 @@ func TestEmptySourceHasTheBuiltinSubnet(t *testing.T) {
 		Name: "ovn-default", Provider: "ovn", Default: true, NATOutgoing: true,
 		CIDRs: []netip.Prefix{netip.MustParsePrefix("10.16.0.0/16")}, Gateways: []netip.Addr{netip.MustParseAddr("10.16.0.1")},
 	}}, all)
-	_, err = s.Pod(t.Context(), "default", "x")
+	_, err = s.Pod(t.Context(), core.Pod{Namespace: "default", Name: "x"})
 	require.ErrorIs(t, err, core.ErrNotFound)
 	_, err = s.NAD(t.Context(), "default", "x")
 	require.ErrorIs(t, err, core.ErrNotFound)
@@ -329,7 +329,7 @@ func TestOneProblem(t *testing.T) {
 			f := newFolder(t, "a.yaml", good, "b.yaml", c.text)
 			f.problem("b.yaml", c.line, c.reason)
 			require.Equal(t, []string{"good [10.1.0.0/24]"}, f.subnets())
-			p, err := f.Pod(t.Context(), "default", "p")
+			p, err := f.Pod(t.Context(), core.Pod{Namespace: "default", Name: "p"})
 			require.NoError(t, err)
 			require.Equal(t, "1", p.Annotations["a"])
 		})
@@ -359,14 +359,14 @@ func TestJSONAndOtherFiles(t *testing.T) {
 
 func TestBadObjectThatNeverWasGoodIsAnErrorNotAbsent(t *testing.T) {
 	f := newFolder(t, "a.yaml", podYAML("p", "ovn.kubernetes.io/ip_address: x")+"---\n"+nadYAML("n", "x"))
-	_, err := f.Pod(t.Context(), "default", "p")
+	_, err := f.Pod(t.Context(), core.Pod{Namespace: "default", Name: "p"})
 	require.Equal(t, core.CodeValue, core.CodeOf(err))
 	require.ErrorContains(t, err, "a.yaml:6")
 	_, err = f.NAD(t.Context(), "default", "n")
 	require.Equal(t, core.CodeConfig, core.CodeOf(err))
 	require.Empty(t, f.Pods())
 	f.remove("a.yaml")
-	_, err = f.Pod(t.Context(), "default", "p")
+	_, err = f.Pod(t.Context(), core.Pod{Namespace: "default", Name: "p"})
 	require.ErrorIs(t, err, core.ErrNotFound)
 }
 

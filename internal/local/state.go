@@ -10,16 +10,8 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/resolve"
 )
-
-// Problem is something in the folder that is not in force as written.
-type Problem struct {
-	File   string `json:"file"`
-	Line   int    `json:"line"` // 0 where no line is to blame
-	Reason string `json:"reason"`
-}
-
-func (p Problem) String() string { return fmt.Sprintf("%s:%d: %s", p.File, p.Line, p.Reason) }
 
 // file is what one file of the folder gave. A file that cannot be read, or in
 // which a document cannot be told, is opaque: nobody knows which of its former
@@ -35,12 +27,12 @@ type state struct {
 	objects  map[id]*object
 	subnets  map[string]core.Subnet // in force, VLANs looked up
 	all      []core.Subnet          // the same, with the default one, by name
-	broken   map[id]Problem         // declared, refused, and never good
-	problems []Problem
+	broken   map[id]resolve.Problem // declared, refused, and never good
+	problems []resolve.Problem
 }
 
 func newState() *state {
-	return &state{objects: map[id]*object{}, subnets: map[string]core.Subnet{}, broken: map[id]Problem{}}
+	return &state{objects: map[id]*object{}, subnets: map[string]core.Subnet{}, broken: map[id]resolve.Problem{}}
 }
 
 // assembly makes the next state from the files and the state before. It is
@@ -49,13 +41,13 @@ func newState() *state {
 type assembly struct {
 	before *state
 	next   *state
-	faults map[id]Problem // the first fault of each refused object
+	faults map[id]resolve.Problem // the first fault of each refused object
 	// defended: a Subnet that was never good claims to be the default
 	defended bool
 }
 
 func assemble(files []file, before *state) *state {
-	a := &assembly{before: before, next: newState(), faults: map[id]Problem{}}
+	a := &assembly{before: before, next: newState(), faults: map[id]resolve.Problem{}}
 	a.choose(files)
 	a.hold(files)
 	a.admitSubnets()
@@ -65,14 +57,14 @@ func assemble(files []file, before *state) *state {
 			a.next.broken[i] = p
 		}
 	}
-	slices.SortFunc(a.next.problems, func(p, q Problem) int {
+	slices.SortFunc(a.next.problems, func(p, q resolve.Problem) int {
 		return cmp.Or(cmp.Compare(p.File, q.File), cmp.Compare(p.Line, q.Line), cmp.Compare(p.Reason, q.Reason))
 	})
 	a.next.problems = slices.Compact(a.next.problems)
 	return a.next
 }
 
-func (a *assembly) problem(i id, p Problem) {
+func (a *assembly) problem(i id, p resolve.Problem) {
 	a.next.problems = append(a.next.problems, p)
 	if _, ok := a.faults[i]; !ok && i != (id{}) {
 		a.faults[i] = p
@@ -86,7 +78,7 @@ func (a *assembly) choose(files []file) {
 	for _, f := range files {
 		for _, d := range f.docs {
 			for _, fault := range d.faults {
-				a.problem(d.id, Problem{File: f.name, Line: fault.line, Reason: label(d.id) + fault.reason})
+				a.problem(d.id, resolve.Problem{File: f.name, Line: fault.line, Reason: label(d.id) + fault.reason})
 			}
 			if d.object != nil {
 				twins[d.id] = append(twins[d.id], d.object)
@@ -107,7 +99,7 @@ func (a *assembly) choose(files []file) {
 		a.next.objects[i] = pick
 		for _, o := range list {
 			if o != pick {
-				a.next.problems = append(a.next.problems, Problem{File: o.file, Line: o.line,
+				a.next.problems = append(a.next.problems, resolve.Problem{File: o.file, Line: o.line,
 					Reason: fmt.Sprintf("%s is declared twice; %s:%d is in force", i, pick.file, pick.line)})
 			}
 		}
@@ -147,7 +139,7 @@ func (a *assembly) hold(files []file) {
 // and is then as much in force as those that did not change; so the check
 // starts again with it until nothing more falls back.
 func (a *assembly) admitSubnets() {
-	pinned := map[id]Problem{}
+	pinned := map[id]resolve.Problem{}
 	for {
 		r := a.admitRound(pinned)
 		more := false
@@ -175,13 +167,13 @@ func (a *assembly) admitSubnets() {
 
 type round struct {
 	admitted map[string]core.Subnet
-	refused  map[id]Problem
+	refused  map[id]resolve.Problem
 }
 
 // admitRound admits unchanged and pinned Subnets first, then the others by file
 // and line.
-func (a *assembly) admitRound(pinned map[id]Problem) round {
-	r := round{admitted: map[string]core.Subnet{}, refused: map[id]Problem{}}
+func (a *assembly) admitRound(pinned map[id]resolve.Problem) round {
+	r := round{admitted: map[string]core.Subnet{}, refused: map[id]resolve.Problem{}}
 	var fresh []*object
 	for i, o := range a.next.objects {
 		if i.kind != kindSubnet {
@@ -236,11 +228,11 @@ func (a *assembly) vlan(name string) (int, bool) {
 }
 
 // admit checks one Subnet against the Vlans and the Subnets already admitted.
-func (a *assembly) admit(o *object, admitted map[string]core.Subnet) (core.Subnet, *Problem) {
+func (a *assembly) admit(o *object, admitted map[string]core.Subnet) (core.Subnet, *resolve.Problem) {
 	decl, _ := o.value.(subnet)
 	s := decl.Subnet
-	refuse := func(line int, format string, args ...any) (core.Subnet, *Problem) {
-		return s, &Problem{File: o.file, Line: line, Reason: label(o.id) + fmt.Sprintf(format, args...)}
+	refuse := func(line int, format string, args ...any) (core.Subnet, *resolve.Problem) {
+		return s, &resolve.Problem{File: o.file, Line: line, Reason: label(o.id) + fmt.Sprintf(format, args...)}
 	}
 	if decl.vlan != "" {
 		vid, ok := a.vlan(decl.vlan)
@@ -293,7 +285,7 @@ func (a *assembly) addDefault() {
 	for name, s := range a.next.subnets {
 		if _, _, yes := overlap(b, s); yes {
 			o := a.next.objects[id{kind: kindSubnet, name: name}]
-			a.next.problems = append(a.next.problems, Problem{File: o.file, Line: o.line,
+			a.next.problems = append(a.next.problems, resolve.Problem{File: o.file, Line: o.line,
 				Reason: label(o.id) + "overlaps the built-in default subnet 10.16.0.0/16, which is left out: set default: true on one Subnet"})
 			return
 		}

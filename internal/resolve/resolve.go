@@ -92,7 +92,7 @@ func (r *resolution) readPod(ctx context.Context) error {
 	if r.pod.IsZero() {
 		return nil
 	}
-	found, err := r.src.Pod(ctx, r.pod.Namespace, r.pod.Name)
+	found, err := r.src.Pod(ctx, r.pod)
 	if errors.Is(err, core.ErrNotFound) {
 		return nil
 	}

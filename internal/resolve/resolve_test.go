@@ -26,7 +26,8 @@ type world struct {
 	down    error // every question fails
 }
 
-func (w *world) Pod(_ context.Context, ns, name string) (*Pod, error) {
+func (w *world) Pod(_ context.Context, want core.Pod) (*Pod, error) {
+	ns, name := want.Namespace, want.Name
 	return find(w, w.pods, ns+"/"+name)
 }
 

@@ -7,6 +7,7 @@ package resolve
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/fairlead/fairlead/internal/core"
 )
@@ -14,12 +15,38 @@ import (
 // Source tells the desired state. Unknown objects are core.ErrNotFound; a
 // source that cannot answer now says core.ErrUnavailable.
 type Source interface {
-	// Pod gives the pod's identity and annotations.
-	Pod(ctx context.Context, namespace, name string) (*Pod, error)
+	// Pod gives the pod of p's namespace and name. A source that learns of pods
+	// late waits for it until ctx ends, and for the one of p.UID when another
+	// pod of that name is still known.
+	Pod(ctx context.Context, p core.Pod) (*Pod, error)
 	// NAD gives one NetworkAttachmentDefinition.
 	NAD(ctx context.Context, namespace, name string) (*NAD, error)
 	// Subnets gives all Subnets, sorted by name, VLANs already resolved.
 	Subnets(ctx context.Context) ([]core.Subnet, error)
+}
+
+// Devices tells which devices were given to a pod's containers (kubelet's
+// podresources, its checkpoint, DRA). It is asked once per ADD, and only when a
+// network of the pod names a resource.
+type Devices interface {
+	// Allocated lists device ids by resource name, in the order of allocation.
+	// A pod that has none is an empty map.
+	Allocated(ctx context.Context, p core.Pod) (map[string][]string, error)
+}
+
+// Problem is something in a source that is not in force as written.
+type Problem struct {
+	File   string `json:"file"` // or the object, where there is no file
+	Line   int    `json:"line"` // 0 where no line is to blame
+	Reason string `json:"reason"`
+}
+
+// String is "file:line: reason", without the line where there is none.
+func (p Problem) String() string {
+	if p.Line == 0 {
+		return p.File + ": " + p.Reason
+	}
+	return fmt.Sprintf("%s:%d: %s", p.File, p.Line, p.Reason)
 }
 
 // Pod is the part of a pod that decides its networks.

@@ -98,7 +98,7 @@ func (s *Server) servePod(w http.ResponseWriter, r *http.Request) {
 			Code: a.Code, Cause: a.Error, Hint: agent.Hint(a.Code), Timeline: steps(a.Timeline),
 		}
 	}
-	_, err := s.View.Source.Pod(r.Context(), id.Namespace, id.Name)
+	_, err := s.View.Source.Pod(r.Context(), id)
 	pod.Known = err == nil
 	if !found {
 		refuse(w, core.Errorf(core.CodeUnknown, "pod %s: %w on this node", id, core.ErrNotFound))

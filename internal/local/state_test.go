@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/core"
 )
 
 func TestLastGoodVersionStays(t *testing.T) {
@@ -39,7 +41,7 @@ func TestLastGoodVersionStays(t *testing.T) {
 // podOf is a pod in force, nil if it is none.
 func podOf(f *folder, name string) *podInForce {
 	f.t.Helper()
-	p, err := f.Pod(context.Background(), "default", name)
+	p, err := f.Pod(context.Background(), core.Pod{Namespace: "default", Name: name})
 	if err != nil {
 		return &podInForce{}
 	}

@@ -27,6 +27,8 @@ func (d *Driver) Detach(ctx context.Context, s core.Spec) error {
 	if err := errors.Join(ctx.Err(), validate(s)); err != nil {
 		return fmt.Errorf("detach %s: %w", s.Key, err)
 	}
+	// Also when it fails: what is left is nobody's, and Resync and Sweep may have it.
+	defer d.setDetached(s.HostIf)
 	c, err := d.host.Get()
 	if err != nil {
 		return fmt.Errorf("detach %s: %w", s.Key, err)
@@ -48,7 +50,6 @@ func (d *Driver) Detach(ctx context.Context, s core.Spec) error {
 	if err != nil {
 		return fmt.Errorf("detach %s: %w", s.Key, err)
 	}
-	d.setDetached(s.HostIf)
 	return nil
 }
 

@@ -330,6 +330,24 @@ func TestResyncAfterDetach(t *testing.T) {
 	require.Equal(t, before, n.inventory())
 }
 
+// TestFailedDetachLeavesAStray: an interface whose removal failed half-way is
+// no attachment any more; what is left of it goes without a new start.
+func TestFailedDetachLeavesAStray(t *testing.T) {
+	n := newNode(t)
+	before := n.inventory()
+	_, s := n.pod(1)
+	n.attach(s)
+	n.sw.KillServer()
+	n.eventually("noticed", func() bool { return n.client.Connected() != nil })
+	require.ErrorIs(t, n.driver.Detach(t.Context(), s), core.ErrUnavailable)
+	n.sw.StartServer()
+	n.eventually("connected", func() bool { return n.client.Connected() == nil })
+	require.Contains(t, n.sw.Vsctl("list-ports", "br-int"), s.HostIf)
+	require.NoError(t, n.driver.Resync(t.Context(), nil))
+	require.NoError(t, n.driver.Sweep(t.Context(), nil))
+	require.Equal(t, before, n.inventory())
+}
+
 func TestServerRestart(t *testing.T) {
 	n := newNode(t)
 	_, s := n.pod(1)

@@ -6,6 +6,7 @@ package core
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
@@ -53,6 +54,14 @@ func (p Pod) String() string { return p.Namespace + "/" + p.Name }
 
 // IsZero tells that no pod is named (a bare container).
 func (p Pod) IsZero() bool { return p.Namespace == "" && p.Name == "" }
+
+// LogValue is String, and "-" for no pod.
+func (p Pod) LogValue() slog.Value {
+	if p.IsZero() {
+		return slog.StringValue("-")
+	}
+	return slog.StringValue(p.String())
+}
 
 // Netns identifies a network namespace beyond its path: a path can be reused
 // by a later pod, the cookie cannot within one boot (SO_NETNS_COOKIE, kernel

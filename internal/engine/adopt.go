@@ -36,7 +36,7 @@ func (e *Engine) Adopt(ctx context.Context, specs []core.Spec) error {
 		if err := e.Journal.Begin(ctx, *rec); err != nil {
 			return fmt.Errorf("adopt %s: %w", rec.Key, err)
 		}
-		e.Log.Info("attachment adopted from OVSDB", "container", rec.Key.Container, "pod", rec.Pod.String(), "phase", string(rec.Phase))
+		e.Log.Info("attachment adopted from OVSDB", "container", rec.Key.Container, "pod", rec.Pod, "phase", string(rec.Phase))
 	}
 	e.restoreLeases()
 	if err := e.Journal.SetWhole(ctx); err != nil {

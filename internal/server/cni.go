@@ -63,7 +63,7 @@ func (s *Server) dispatch(r *http.Request, req core.Request) ([]byte, error) {
 
 func (s *Server) logFailure(req core.Request, err error) {
 	s.Log.Warn("operation failed", "op", req.Op, "container", req.Key.Container, "ifname", req.Key.IfName,
-		"pod", req.Pod.String(), "code", core.CodeOf(err), "err", err)
+		"pod", req.Pod, "code", core.CodeOf(err), "err", err)
 }
 
 // errorVersion is the conf's version; for a conf that could not be decoded,

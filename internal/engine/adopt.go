@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -18,31 +19,59 @@ import (
 // interrupted can be repeated. The name of the runtime's network is lost with
 // the journal: GC by network passes these records over, and Collect still finds
 // them when their namespace is gone.
+//
+// A container with an operation under way is left to it: Adopt then fails with
+// core.ErrUnavailable after it took the others, and is to be repeated.
 func (e *Engine) Adopt(ctx context.Context, specs []core.Spec) error {
-	byContainer := map[string]*core.Record{}
+	byContainer := map[string][]core.Spec{}
 	for _, s := range specs {
-		if _, known := e.holder(s.Key); known {
+		byContainer[s.Key.Container] = append(byContainer[s.Key.Container], s)
+	}
+	var busy []string
+	for id, found := range byContainer {
+		unlock, ok := e.queue.tryLock(id)
+		if !ok {
+			busy = append(busy, id)
 			continue
 		}
-		rec := byContainer[s.Key.Container]
-		if rec == nil {
-			rec = &core.Record{Key: s.Key, Pod: s.Pod, Created: time.Now().UTC()}
-			byContainer[s.Key.Container] = rec
+		err := e.adoptContainer(ctx, found)
+		unlock()
+		if err != nil {
+			return err
 		}
-		e.adoptSpec(rec, s)
 	}
-	for _, rec := range byContainer {
-		rec.Begun = len(rec.Specs)
-		if err := e.Journal.Begin(ctx, *rec); err != nil {
-			return fmt.Errorf("adopt %s: %w", rec.Key, err)
-		}
-		e.Log.Info("attachment adopted from OVSDB", "container", rec.Key.Container, "pod", rec.Pod, "phase", string(rec.Phase))
+	if len(busy) > 0 {
+		return fmt.Errorf("adopt: %w: busy with operations of their own: %s", core.ErrUnavailable, strings.Join(busy, ", "))
 	}
 	e.restoreLeases()
 	if err := e.Journal.SetWhole(ctx); err != nil {
 		return fmt.Errorf("adopt: %w", err)
 	}
 	e.Kick()
+	return nil
+}
+
+// adoptContainer begins a record of those specs of a container that have none.
+// The caller has the container's turn.
+func (e *Engine) adoptContainer(ctx context.Context, specs []core.Spec) error {
+	var rec core.Record
+	for _, s := range specs {
+		if _, known := e.holder(s.Key); known {
+			continue
+		}
+		if len(rec.Specs) == 0 {
+			rec = core.Record{Key: s.Key, Pod: s.Pod, Created: time.Now().UTC()}
+		}
+		e.adoptSpec(&rec, s)
+	}
+	if len(rec.Specs) == 0 {
+		return nil
+	}
+	rec.Begun = len(rec.Specs)
+	if err := e.Journal.Begin(ctx, rec); err != nil {
+		return fmt.Errorf("adopt %s: %w", rec.Key, err)
+	}
+	e.Log.Info("attachment adopted from OVSDB", "container", rec.Key.Container, "pod", rec.Pod, "phase", string(rec.Phase))
 	return nil
 }
 

@@ -37,3 +37,22 @@ func TestAdoptedBareContainer(t *testing.T) {
 	require.Contains(t, log.String(), "container=c1 pod=- ")
 	require.Contains(t, log.String(), "container=c2 pod=default/p ")
 }
+
+// TestAdoptWaitsForTheTurn: a container that an operation works on is adopted
+// when that is over, and until then the journal is not whole.
+func TestAdoptWaitsForTheTurn(t *testing.T) {
+	e := newNode(t, &nics{})
+	specs := []core.Spec{readBack("c1"), readBack("c2")}
+	unlock, ok := e.queue.tryLock("c1")
+	require.True(t, ok)
+	err := e.Adopt(t.Context(), specs)
+	require.ErrorIs(t, err, core.ErrUnavailable)
+	require.ErrorContains(t, err, "c1")
+	require.Empty(t, e.Journal.Container("c1"))
+	require.Len(t, e.Journal.Container("c2"), 1)
+	require.False(t, e.Journal.Whole())
+	unlock()
+	require.NoError(t, e.Adopt(t.Context(), specs))
+	require.Len(t, e.Journal.Container("c1"), 1)
+	require.True(t, e.Journal.Whole())
+}

@@ -19,7 +19,6 @@ const (
 	CodeNetns      uint = 8  // namespace gone or not a network namespace
 	CodeTryAgain   uint = 11 // try again later
 	CodeNotReady   uint = 50 // STATUS: cannot serve ADD
-	CodeLimited    uint = 51 // STATUS: serves, but existing pods may be limited
 	CodeDenied     uint = 101
 	CodeValue      uint = 102
 	CodeAddress    uint = 103

@@ -51,7 +51,7 @@ func mac(s string) (m core.MAC) {
 
 func (b bed) veth() rtnl.Veth {
 	return rtnl.Veth{
-		Name: "fl1", MTU: 1400, TxQLen: 777, Group: group, MAC: mac("02:00:00:00:00:01"),
+		Name: "fl1", MTU: 1400, TxQLen: 777, Group: group,
 		Peer: b.podNS, PeerName: "eth0", PeerMAC: mac("02:00:00:00:00:02"),
 	}
 }
@@ -80,7 +80,7 @@ func TestEnsureVethMakesBothEndsInPlace(t *testing.T) {
 
 	require.Equal(t, rtnl.Link{
 		Index: near.Index, PeerIndex: far.Index, MTU: 1400, TxQLen: 777, Name: "fl1", Kind: "veth",
-		MAC: v.MAC, Group: group, PeerNetnsID: near.PeerNetnsID,
+		MAC: near.MAC, Group: group, PeerNetnsID: near.PeerNetnsID,
 	}, near)
 	require.GreaterOrEqual(t, near.PeerNetnsID, 0)
 	require.Equal(t, v.PeerMAC, far.MAC)
@@ -106,12 +106,12 @@ func TestEnsureVethCompletesItsOwn(t *testing.T) {
 	require.Equal(t, first, again)
 
 	v.MTU, v.PeerMTU = 1300, 1280
-	v.MAC, v.PeerMAC = mac("02:00:00:00:01:01"), mac("02:00:00:00:01:02")
+	v.PeerMAC = mac("02:00:00:00:01:02")
 	changed, err := b.host.EnsureVeth(v)
 	require.NoError(t, err)
 	require.Equal(t, first.Index, changed.Index)
 	require.Equal(t, 1300, changed.MTU)
-	require.Equal(t, v.MAC, changed.MAC)
+	require.Equal(t, first.MAC, changed.MAC)
 	far, err := b.pod.LinkByName("eth0")
 	require.NoError(t, err)
 	require.Equal(t, 1280, far.MTU)
@@ -212,7 +212,7 @@ func TestTombstonesGoInOneRequest(t *testing.T) {
 	const n = 20
 	for i := range n {
 		v := b.veth()
-		v.Name, v.PeerName, v.MAC, v.PeerMAC = fmt.Sprintf("fl%d", i), fmt.Sprintf("net%d", i), nil, nil
+		v.Name, v.PeerName, v.PeerMAC = fmt.Sprintf("fl%d", i), fmt.Sprintf("net%d", i), nil
 		l, err := b.host.EnsureVeth(v)
 		require.NoError(t, err)
 		if i == 0 {
@@ -410,7 +410,7 @@ func TestPoolReusesSockets(t *testing.T) {
 			}
 			defer p.Put(c)
 			v := b.veth()
-			v.Name, v.PeerName, v.MAC, v.PeerMAC = fmt.Sprintf("fl%d", i), fmt.Sprintf("net%d", i), nil, nil
+			v.Name, v.PeerName, v.PeerMAC = fmt.Sprintf("fl%d", i), fmt.Sprintf("net%d", i), nil
 			if _, err := c.EnsureVeth(v); err != nil {
 				t.Error(err)
 			}

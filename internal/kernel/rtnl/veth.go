@@ -25,17 +25,16 @@ type Veth struct {
 	MTU      int // bytes, 0 = the kernel's default
 	TxQLen   int // packets, 0 = the kernel's default
 	Group    uint32
-	MAC      core.MAC // near end; nil = the kernel's choice
 	Peer     *netns.Handle
 	PeerName string
-	PeerMAC  core.MAC
-	PeerMTU  int // bytes, 0 = MTU
+	PeerMAC  core.MAC // nil = the kernel's choice, as for the near end
+	PeerMTU  int      // bytes, 0 = MTU
 }
 
 // EnsureVeth makes the pair and returns its near end. One RTM_NEWLINK makes
 // both ends where they belong and with all they need: a device is never moved,
 // which would cost a grace period of 17 ms, and never renamed. A pair that is
-// there already is completed (MTU, MAC) if it carries v.Group and its far
+// there already is completed (MTU, far MAC) if it carries v.Group and its far
 // end is v.PeerName in v.Peer; anything else in the way is core.ErrExists.
 func (c *Conn) EnsureVeth(v Veth) (Link, error) {
 	l, err := c.NewVeth(v)
@@ -59,13 +58,13 @@ func (c *Conn) NewVeth(v Veth) (Link, error) {
 }
 
 // newVeth is the one request. The peer's part is a link message of its own,
-// nested: names, MTU and MAC of both ends are right before anybody can see
+// nested: names and MTU of both ends and the far MAC are right before anybody can see
 // them.
 func (c *Conn) newVeth(v Veth) message {
 	m := c.message(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, linkHeader(0)).
 		name(v.Name).
 		u32(unix.IFLA_GROUP, v.Group)
-	near := end{mtu: v.MTU, txq: v.TxQLen, mac: v.MAC}
+	near := end{mtu: v.MTU, txq: v.TxQLen}
 	near.put(func(kind int, b []byte) { m.attr(kind, b) })
 
 	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
@@ -89,7 +88,7 @@ func (v Veth) peerMTU() int {
 	return v.MTU
 }
 
-// end is what both ends of a pair have in common; zero values are left to the
+// end is what can be asked of an end of a pair; zero values are left to the
 // kernel.
 type end struct {
 	mtu, txq int
@@ -137,7 +136,7 @@ func (c *Conn) adopt(v Veth) (Link, error) {
 	if err := c.completeFar(v, near); err != nil {
 		return Link{}, err
 	}
-	if err := (end{mtu: v.MTU, mac: v.MAC}).complete(c, near); err != nil {
+	if err := (end{mtu: v.MTU}).complete(c, near); err != nil {
 		return Link{}, err
 	}
 	return c.LinkByIndex(near.Index)

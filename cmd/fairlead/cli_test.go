@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -354,6 +355,13 @@ func TestUsableContainers(t *testing.T) {
 		require.ErrorAs(t, err, &h)
 		require.NotEmpty(t, h.Hint())
 	}
+}
+
+// TestMissingObjects: the reason says the folder and each word once.
+func TestMissingObjects(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "none")
+	_, err := newDaemon(agentOptions{objects: dir, stateDir: t.TempDir()}, slog.New(slog.DiscardHandler))
+	require.EqualError(t, err, "read objects: open "+dir+": no such file or directory")
 }
 
 // TestStartHints: an agent that does not start says what to do.

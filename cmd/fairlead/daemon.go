@@ -88,7 +88,7 @@ func newDaemon(o agentOptions, log *slog.Logger) (*nodeDaemon, error) {
 		return nil, err
 	}
 	if d.objects, err = local.Open(o.objects, log); err != nil {
-		return nil, fmt.Errorf("objects %s: %w", o.objects, err)
+		return nil, err // it says what could not be read
 	}
 	d.pools = ipam.New()
 	corrupt := ""

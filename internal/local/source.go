@@ -73,7 +73,7 @@ func Open(dir string, log *slog.Logger) (*Source, error) {
 	s.dir = abs
 	s.current.Store(newState())
 	if err := s.reload(); err != nil {
-		return nil, fmt.Errorf("open objects: %w", err)
+		return nil, fmt.Errorf("read objects: %w", err)
 	}
 	return s, nil
 }

@@ -150,6 +150,8 @@ func TestOpenVSwitch(t *testing.T) {
 	r, err := Run(t.Context(), cfg)
 	require.NoError(t, err)
 	require.Equal(t, Warning, find(t, r, "ovs-vswitchd").Verdict, "a new database")
+	require.Equal(t, "ovs-vsctl --db="+sw.Endpoint()+" init", find(t, r, "ovs-vswitchd").Next)
+	require.Equal(t, "ovs-vsctl show", Config{OVSDB: defaultOVSDB}.vsctl("show"))
 
 	sw.Vsctl("init")
 	require.Eventually(t, func() bool { return sw.Get("Open_vSwitch", ".", "datapath_types") != "[]" }, 20*time.Second, 5*time.Millisecond)
@@ -173,6 +175,7 @@ func TestOpenVSwitch(t *testing.T) {
 	bridge := find(t, r, "bridge")
 	require.Equal(t, Warning, bridge.Verdict, "%+v", bridge)
 	require.Contains(t, strings.Join(bridge.Details, "\n"), "ghost_h: could not open network device ghost_h")
+	require.Contains(t, bridge.Next, "--db="+sw.Endpoint())
 
 	sw.KillSwitchd()
 	sw.Vsctl("--no-wait", "set", "Open_vSwitch", ".", "next_cfg=1000000") // a change that waits for vswitchd

@@ -215,12 +215,23 @@ func orUnknown(s string) string {
 	return s
 }
 
+// defaultOVSDB is where ovs-vsctl looks unless it is told (/var/run is /run).
+const defaultOVSDB = "unix:/run/openvswitch/db.sock"
+
+// vsctl is a command for the database that was examined.
+func (c Config) vsctl(args string) string {
+	if c.OVSDB == defaultOVSDB {
+		return "ovs-vsctl " + args
+	}
+	return "ovs-vsctl --db=" + c.OVSDB + " " + args
+}
+
 func checkVswitchd(_ context.Context, m *machine) outcome {
 	switch {
 	case m.ovsErr != nil:
 		return bad(startOVS, "not known: OVSDB does not answer")
 	case m.ovs.empty:
-		return warn("ovs-vsctl init", "the database is new: nothing tells whether it runs")
+		return warn(m.cfg.vsctl("init"), "the database is new: nothing tells whether it runs")
 	case len(m.ovs.datapaths) == 0:
 		// vswitchd writes them when it starts.
 		return bad("systemctl start openvswitch-switch", "it has never run on this database")
@@ -245,11 +256,11 @@ func checkBridge(_ context.Context, m *machine) outcome {
 		kind = "system"
 	}
 	if kind == "system" && m.datapaths.kernel != nil {
-		return bad("ovs-vsctl set bridge "+b.name+" datapath_type=netdev, or modprobe openvswitch",
+		return bad(m.cfg.vsctl("set bridge "+b.name+" datapath_type=netdev")+", or modprobe openvswitch",
 			"%s wants the kernel datapath, which this kernel lacks", b.name)
 	}
 	if broken := brokenPorts(b); len(broken) > 0 {
-		o := warn("ovs-vsctl show; ports without a device go when their pod's DEL comes", "%s (%s) has %d ports that Open vSwitch cannot use", b.name, kind, len(broken))
+		o := warn(m.cfg.vsctl("show")+"; ports without a device go when their pod's DEL comes", "%s (%s) has %d ports that Open vSwitch cannot use", b.name, kind, len(broken))
 		o.details = broken
 		return o
 	}

@@ -7,6 +7,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -275,9 +276,13 @@ func (b *bundle) nftFile(ctx context.Context) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// logFile is the end of the agent's log, where systemd keeps it.
+// logFile is the end of the agent's log, where systemd keeps it. With -q
+// journalctl prints nothing, instead of a line that says so, when there is none.
 func (b *bundle) logFile(ctx context.Context) ([]byte, error) {
-	log, err := b.cfg.Run(ctx, Command{Argv: []string{"journalctl", "-u", "fairlead", "-o", "cat", "-n", "5000", "--no-pager"}})
+	log, err := b.cfg.Run(ctx, Command{Argv: []string{"journalctl", "-q", "-u", "fairlead", "-o", "cat", "-n", "5000", "--no-pager"}})
+	if err == nil && len(bytes.TrimSpace(log)) == 0 {
+		err = errors.New("no entries")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the agent's log is not in systemd's journal of unit fairlead; add what the agent wrote to standard error by hand: %w", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -146,6 +147,16 @@ spec:
 func TestBundleWithoutAnything(t *testing.T) {
 	cfg := bare(t)
 	var archive bytes.Buffer
+	// As journalctl does for a unit that has never run (systemd 252).
+	cfg.Run = func(ctx context.Context, c Command) ([]byte, error) {
+		switch {
+		case c.Argv[0] != "journalctl":
+			return start(ctx, c)
+		case slices.Contains(c.Argv, "-q"):
+			return nil, nil
+		}
+		return []byte("-- No entries --\n"), nil
+	}
 	none := errors.New("no agent")
 	require.NoError(t, Bundle(t.Context(), BundleConfig{
 		Config: cfg, Raw: func(context.Context, string) ([]byte, error) { return nil, none },
@@ -153,6 +164,8 @@ func TestBundleWithoutAnything(t *testing.T) {
 	files := unpack(t, archive.Bytes())
 	require.Contains(t, files["errors.txt"], "status.json: no agent")
 	require.Contains(t, files["errors.txt"], "ovs.txt: ")
+	require.Contains(t, files["errors.txt"], "log.txt: the agent's log is not in systemd's journal")
+	require.NotContains(t, files, "log.txt")
 	require.Contains(t, files["doctor.txt"], "✗ OVSDB")
 }
 

@@ -148,12 +148,16 @@ is taken out. Names and addresses of pods stay: look before you give it away.`,
 		defer cancel()
 		now := time.Now()
 		name := cmp.Or(*file, "fairlead-support-"+now.UTC().Format("20060102-150405")+".tar.gz")
+		cfg := examined(ctx, cmd, flags)
 		err := writeBundle(ctx, name, doctor.BundleConfig{
-			Config: examined(ctx, cmd, flags), Raw: agentOf(cmd).Raw,
+			Config: cfg, Raw: agentOf(cmd).Raw,
 			Version: strings.TrimSpace(version + " " + commit()), Now: now, Secrets: secretEnv(os.Environ()),
 		})
 		if err != nil {
 			return err
+		}
+		if again := doctor.Elsewhere(ctx, cfg, cmd.Name()); again != "" {
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "links, routes and packet filters in it are of this network namespace, which is not the agent's\n  next: %s\n", again)
 		}
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s\n", name)
 		return err

@@ -90,9 +90,9 @@ func (b *bundle) parts() []part {
 		{"versions.txt", b.versionsFile},
 		{"doctor.txt", b.doctorFile},
 		{"ovs.txt", b.ovsFile},
-		{"links.txt", linksFile},
-		{"routes.txt", routesFile},
-		{"nft.txt", b.nftFile},
+		{"links.txt", b.here(linksFile)},
+		{"routes.txt", b.here(routesFile)},
+		{"nft.txt", b.here(b.nftFile)},
 		{"log.txt", b.logFile},
 	}
 	for name, path := range map[string]string{
@@ -152,6 +152,17 @@ func (b *bundle) file(name string, content []byte) error {
 	}
 	_, err := b.tar.Write(content)
 	return err
+}
+
+// here marks what is read in a network namespace that is not the agent's.
+func (b *bundle) here(read func(context.Context) ([]byte, error)) func(context.Context) ([]byte, error) {
+	return func(ctx context.Context) ([]byte, error) {
+		content, err := read(ctx)
+		if again := Elsewhere(ctx, b.cfg.Config, "support-bundle"); again != "" {
+			content = append([]byte("# not the agent's network namespace, which has: "+again+"\n"), content...)
+		}
+		return content, err
+	}
 }
 
 func text0(s string) func(context.Context) ([]byte, error) {

@@ -108,6 +108,7 @@ func bad(next, format string, args ...any) outcome {
 type check struct {
 	group, name string
 	run         func(context.Context, *machine) outcome
+	local       bool // it looks at the caller's network namespace
 }
 
 // patient is how long a check may take unless Config says otherwise.
@@ -118,30 +119,31 @@ func (c Config) patience() time.Duration { return cmp.Or(c.Patience, patient) }
 // checks is the whole examination, in the order of the report.
 func checks() []check {
 	return []check{
-		{"Kernel", "privileges", checkPrivileges},
-		{"Kernel", "network namespaces", checkNetns},
-		{"Kernel", "netns cookie", checkCookie},
-		{"Kernel", "veth", checkVeth},
-		{"Kernel", "rate to pods (htb)", checkHTB},
-		{"Kernel", "rate from pods (police)", checkPolice},
-		{"Kernel", "nftables", checkNFT},
-		{"Kernel", "datapath", checkDatapath},
-		{"Kernel", "IPv4 forwarding", checkForwarding},
-		{"Kernel", "forward filter", checkForward},
-		{"Kernel", "IPv6", checkIPv6},
-		{"Open vSwitch", "OVSDB", checkOVSDB},
-		{"Open vSwitch", "ovs-vswitchd", checkVswitchd},
-		{"Open vSwitch", "bridge", checkBridge},
-		{"CNI", "plugin", checkPlugin},
-		{"CNI", "conf for dockershim", checkConfDockershim},
-		{"CNI", "conf for containerd", checkConfContainerd},
-		{"CNI", "conf for CRI-O", checkConfCRIO},
-		{"CNI", "delegates", checkDelegates},
-		{"Node", "agent", checkAgent},
-		{"Node", "socket", checkSocket},
-		{"Node", "MTU", checkMTU},
-		{"Node", "state directory", checkState},
-		{"Node", "objects", checkObjects},
+		{group: "Kernel", name: "privileges", run: checkPrivileges},
+		{group: "Kernel", name: "network namespaces", run: checkNetns},
+		{group: "Kernel", name: "netns cookie", run: checkCookie},
+		{group: "Kernel", name: "veth", run: checkVeth},
+		{group: "Kernel", name: "rate to pods (htb)", run: checkHTB},
+		{group: "Kernel", name: "rate from pods (police)", run: checkPolice},
+		{group: "Kernel", name: "nftables", run: checkNFT},
+		{group: "Kernel", name: "datapath", run: checkDatapath},
+		{group: "Kernel", name: "IPv4 forwarding", run: checkForwarding, local: true},
+		{group: "Kernel", name: "forward filter", run: checkForward, local: true},
+		{group: "Kernel", name: "IPv6", run: checkIPv6, local: true},
+		{group: "Open vSwitch", name: "OVSDB", run: checkOVSDB},
+		{group: "Open vSwitch", name: "ovs-vswitchd", run: checkVswitchd},
+		{group: "Open vSwitch", name: "bridge", run: checkBridge},
+		{group: "CNI", name: "plugin", run: checkPlugin},
+		{group: "CNI", name: "conf for dockershim", run: checkConfDockershim},
+		{group: "CNI", name: "conf for containerd", run: checkConfContainerd},
+		{group: "CNI", name: "conf for CRI-O", run: checkConfCRIO},
+		{group: "CNI", name: "delegates", run: checkDelegates},
+		{group: "Node", name: "agent", run: checkAgent},
+		{group: "Node", name: "network namespace", run: checkPlace},
+		{group: "Node", name: "socket", run: checkSocket},
+		{group: "Node", name: "MTU", run: checkMTU, local: true},
+		{group: "Node", name: "state directory", run: checkState},
+		{group: "Node", name: "objects", run: checkObjects},
 	}
 }
 
@@ -165,6 +167,9 @@ func (c check) finding(ctx context.Context, m *machine) Finding {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.patience())
 	defer cancel()
 	o := c.run(ctx, m)
+	if c.local {
+		o = m.here(o)
+	}
 	return Finding{Group: c.group, Name: c.name, Verdict: o.verdict, Reason: o.reason, Details: o.details, Next: o.next}
 }
 

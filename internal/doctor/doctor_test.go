@@ -279,6 +279,25 @@ func TestMTU(t *testing.T) {
 	})
 }
 
+// TestPlace: what is wrong in a network namespace that is not the agent's is
+// no failure of the agent, and the way leads to the agent's. That another one
+// is noticed is proved by the command line's script, with real processes.
+func TestPlace(t *testing.T) {
+	next := "nsenter --net=/proc/7/ns/net fairlead doctor --socket /s"
+	m := &machine{cfg: Config{Socket: "/s"}, place: place{pid: 7, away: true}}
+	require.Equal(t, outcome{verdict: Warning, reason: "the agent (pid 7) lives in another one than this command", next: next}, checkPlace(t.Context(), m))
+	o := m.here(bad("sysctl -w x=1", "off"))
+	require.Equal(t, outcome{verdict: Warning, reason: "off (here, not in the agent's network namespace)", next: next}, o)
+	require.Empty(t, m.here(good("on")).next)
+
+	for _, p := range []place{{}, {pid: 7}, {pid: 7, err: fs.ErrPermission}} {
+		m := &machine{place: p}
+		require.Equal(t, bad("x", "y"), m.here(bad("x", "y")))
+		require.Equal(t, p.err != nil, checkPlace(t.Context(), m).verdict == Warning)
+	}
+	require.Equal(t, place{}, placeOf(t.Context(), t.TempDir()+"/none"))
+}
+
 func TestStateDirectory(t *testing.T) {
 	dir := t.TempDir()
 	m := &machine{cfg: Config{StateDir: dir + "/not/yet"}}

@@ -21,6 +21,7 @@ type machine struct {
 	ns    *netns.Handle // throw-away; nil with nsErr
 	nsErr error
 
+	place     place // of the agent
 	agentUp   bool
 	agentErr  error
 	status    agent.Status
@@ -46,6 +47,7 @@ func examine(ctx context.Context, cfg Config) *machine {
 	ctx, cancel := context.WithTimeout(ctx, cfg.patience())
 	defer cancel()
 	m.ovs, m.ovsErr = readOVS(ctx, cfg.OVSDB, cfg.Bridge)
+	m.place = placeOf(ctx, cfg.Socket)
 	m.agentErr = errNoAgent
 	if cfg.Agent != nil {
 		m.status, m.agentErr = cfg.Agent.Status(ctx)

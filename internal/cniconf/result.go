@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 
 	"github.com/containernetworking/cni/pkg/types"
 	types040 "github.com/containernetworking/cni/pkg/types/040"
@@ -70,6 +71,31 @@ func PluginResult(out []byte, version string) (json.RawMessage, error) {
 		return fixed, nil
 	}
 	return Convert(fixed, version)
+}
+
+// WithMTU is a result in which the pod's interface ifName has this MTU, in
+// bytes, and all else is as it was. One without the interface, or of a version
+// that knows no MTU (before 1.1), stays as it is.
+func WithMTU(result json.RawMessage, ifName string, mtu int) (json.RawMessage, error) {
+	res, err := decodeResult(result, "")
+	if err != nil {
+		return nil, core.Errorf(core.CodeDecode, "result: %w", err)
+	}
+	at := podInterface(res, ifName)
+	_, version, err := versioned(result, "")
+	if err != nil || version != versionGC || at < 0 || res.Interfaces[at].Mtu == mtu {
+		return result, err
+	}
+	var doc map[string]json.RawMessage
+	var interfaces []map[string]json.RawMessage
+	if err := errors.Join(json.Unmarshal(result, &doc), json.Unmarshal(doc["interfaces"], &interfaces)); err != nil {
+		return nil, core.Errorf(core.CodeDecode, "result: %w", err)
+	}
+	interfaces[at]["mtu"] = json.RawMessage(strconv.Itoa(mtu))
+	if doc["interfaces"], err = json.Marshal(interfaces); err != nil {
+		return nil, err
+	}
+	return json.Marshal(doc)
 }
 
 // LinkFromResult reads what a plugin says it made of interface ifName of the

@@ -37,6 +37,22 @@ const bridgeResult = `{"cniVersion":"0.3.1","interfaces":[{"name":"cni0","mac":"
  "ips":[{"version":"4","interface":1,"address":"10.88.0.5/16","gateway":"10.88.0.1"}],
  "routes":[{"dst":"0.0.0.0/0"},{"dst":"10.9.0.0/16","gw":"10.88.0.7"}],"dns":{}}`
 
+// TestWithMTU: nothing but the MTU of that interface changes.
+func TestWithMTU(t *testing.T) {
+	const result = `{"cniVersion":"%s","interfaces":[{"name":"eth0","mtu":9},{"name":"eth0","sandbox":"/s","mtu":%d,"own":1}],"ips":[],"more":{"a":1}}`
+	was := json.RawMessage(fmt.Sprintf(result, "1.1.0", 1400))
+	now, err := WithMTU(was, "eth0", 1300)
+	require.NoError(t, err)
+	require.JSONEq(t, fmt.Sprintf(result, "1.1.0", 1300), string(now))
+	for _, same := range []json.RawMessage{now, json.RawMessage(bridgeResult), json.RawMessage(`{"cniVersion":"1.1.0"}`)} {
+		got, err := WithMTU(same, "eth0", 1300)
+		require.NoError(t, err)
+		require.Equal(t, same, got)
+	}
+	_, err = WithMTU(json.RawMessage(`{`), "eth0", 1)
+	require.Equal(t, core.CodeDecode, core.CodeOf(err))
+}
+
 func TestResultInEveryVersion(t *testing.T) {
 	v3 := `{"cniVersion":"%s","interfaces":[{"name":"0123_h"},{"name":"eth0","mac":"02:00:00:00:00:01","sandbox":"/run/netns/pod"}],
 	 "ips":[{"version":"4","interface":1,"address":"10.16.0.2/16","gateway":"10.16.0.1"},

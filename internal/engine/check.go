@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -83,7 +84,7 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 	for i, s := range rec.Specs {
 		d, err := e.driver(s)
 		if err == nil {
-			err = d.Check(ctx, s, finalLink(rec, i, req.Conf.PrevResult))
+			err = d.Check(ctx, s, e.finalLink(rec, i, req.Conf))
 		}
 		errs = append(errs, about(s.Key.IfName, err))
 	}
@@ -93,9 +94,10 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 
 // finalLink is what our own interface became after the plugins behind it in its
 // chain had their turn: `tuning` changes MAC and MTU, others add routes. Those
-// of our own list are in the record, those of the runtime's in its prevResult.
-// Default routes that were asked for on it count too.
-func finalLink(rec core.Record, i int, prev json.RawMessage) core.Link {
+// of our own list are in the record, those of the runtime's in its prevResult,
+// or, where that is silent, in its list. Default routes that were asked for on
+// the interface count too.
+func (e *Engine) finalLink(rec core.Record, i int, conf core.Conf) core.Link {
 	s, l := rec.Specs[i], rec.Links[i]
 	if s.Exec != nil {
 		return l
@@ -108,12 +110,46 @@ func finalLink(rec core.Record, i int, prev json.RawMessage) core.Link {
 			l = overlay(l, rec.Links[j])
 		}
 	}
-	if prev != nil && s.Key == rec.Key {
-		if later, err := cniconf.LinkFromResult(prev, s.Key.IfName); err == nil {
+	if conf.PrevResult != nil && s.Key == rec.Key {
+		if later, err := cniconf.LinkFromResult(conf.PrevResult, s.Key.IfName); err == nil {
 			l = overlay(l, later)
 		}
+		l.MTU = cmp.Or(e.tuned(conf), l.MTU)
 	}
 	return l
+}
+
+// tuned is the MTU that `tuning` sets behind us in the runtime's own list, in
+// bytes, 0 for none. Its result does not say it and CHECK shows us our own
+// configuration only, so it is read where the runtime reads it.
+func (e *Engine) tuned(conf core.Conf) (mtu int) {
+	files, err := readConf(e.ConfDir)
+	if err != nil {
+		return 0
+	}
+	for _, f := range files {
+		chain, err := cniconf.ParseChain(f.Data, "")
+		if f.Err != nil || err != nil || chain.Name != conf.Name {
+			continue
+		}
+		at := slices.IndexFunc(chain.Plugins, func(p core.Plugin) bool { return p.Type == conf.Type })
+		for _, p := range chain.Plugins[at+1:] {
+			mtu = cmp.Or(tuningMTU(p), mtu)
+		}
+		return mtu
+	}
+	return 0
+}
+
+// tuningMTU is the MTU of a plugin's configuration if that is `tuning`.
+func tuningMTU(p core.Plugin) int {
+	var conf struct {
+		MTU int `json:"mtu"`
+	}
+	if p.Type != "tuning" || json.Unmarshal(p.Raw, &conf) != nil {
+		return 0
+	}
+	return conf.MTU
 }
 
 // overlay lays what a later plugin says over a link.

@@ -433,15 +433,36 @@ func TestCheckFollowsTheChain(t *testing.T) {
 	e := p.CNI("CHECK", withPrev(tuned, a.Stdout)).MustCode(106)
 	require.Contains(t, e.Details, "eth0: MTU in the pod is 1200, not 1400")
 	p.CNI("DEL", tuned).Must()
+	tunedMTU(t, n)
 
 	n.Run("sh", "-c", `echo '{"cniVersion":"1.1.0","name":"theirs","plugins":[{"type":"fairlead"},`+
-		`{"type":"tuning","mac":"02:00:00:00:00:78"}]}' > /etc/cni/net.d/10.conflist`)
+		`{"type":"tuning","mac":"02:00:00:00:00:78","mtu":1300}]}' > /etc/cni/net.d/10.conflist`)
 	q := n.NewPod("theirs")
 	n.CNITool("/etc/cni/net.d", nil, "add", "theirs", q.Netns()).Must()
 	n.CNITool("/etc/cni/net.d", nil, "check", "theirs", q.Netns()).Must()
-	q.Run("ip", "link", "set", "eth0", "address", "02:00:00:00:00:79")
+	require.Contains(t, q.Run("ip", "link", "show", "eth0"), "mtu 1300")
+	q.Run("ip", "link", "set", "eth0", "mtu", "1310")
+	wrong := n.CNITool("/etc/cni/net.d", nil, "check", "theirs", q.Netns())
+	require.Contains(t, string(wrong.Stdout)+wrong.Stderr, "MTU in the pod is 1310, not 1300")
+	q.Run("ip", "link", "set", "eth0", "mtu", "1300", "address", "02:00:00:00:00:79")
 	require.NotNil(t, n.CNITool("/etc/cni/net.d", nil, "check", "theirs", q.Netns()).Err())
 	n.CNITool("/etc/cni/net.d", nil, "del", "theirs", q.Netns()).Must()
+}
+
+// tunedMTU: the MTU that `tuning` set is the right one, in both versions of the
+// result, of which only 1.1 has an MTU.
+func tunedMTU(t *testing.T, n *testbed.Node) {
+	t.Helper()
+	for _, version := range []string{"1.0.0", "1.1.0"} {
+		conf := `{"cniVersion":"` + version + `","name":"mtu","type":"multus","delegates":[{"cniVersion":"` + version + `","name":"list",` +
+			`"plugins":[{"type":"kube-ovn"},{"type":"tuning","mtu":1300}]}]}`
+		p := n.NewPod("mtu" + version[:3])
+		a := p.CNI("ADD", conf).Must()
+		p.CNI("CHECK", withPrev(conf, a.Stdout)).Must()
+		p.Run("ip", "link", "set", "eth0", "mtu", "1400")
+		require.Contains(t, p.CNI("CHECK", withPrev(conf, a.Stdout)).MustCode(106).Details, "eth0: MTU in the pod is 1400, not 1300")
+		p.CNI("DEL", conf).Must()
+	}
 }
 
 // TestCheckBehindSourceRouting: `sbr` moves an interface's routes to a table of

@@ -86,8 +86,9 @@ func linkOf(s core.Spec, out []byte) (core.Link, error) {
 	return l, err
 }
 
-// observe adds what the result could not say: before CNI 1.1 there is no MTU
-// in it, before 0.3.0 no MAC.
+// observe adds what the result does not say: before 0.3.0 it has no MAC, before
+// 1.1 no MTU. And it corrects the MTU, because `tuning`, which sets it, hands on
+// what the plugin before it said (containernetworking/plugins v1.9.1).
 func observe(ns *netns.Handle, l core.Link) (core.Link, error) {
 	there, err := findLink(ns, l.IfName)
 	if errors.Is(err, core.ErrNotFound) {
@@ -96,13 +97,12 @@ func observe(ns *netns.Handle, l core.Link) (core.Link, error) {
 	if err != nil {
 		return core.Link{}, err
 	}
-	if l.MTU == 0 {
-		l.MTU = there.MTU
-	}
 	if len(l.MAC) == 0 {
 		l.MAC = there.MAC
 	}
-	return l, nil
+	l.MTU = there.MTU
+	l.CNIResult, err = cniconf.WithMTU(l.CNIResult, l.IfName, l.MTU)
+	return l, err
 }
 
 // Detach calls DEL with what ADD got. Where the namespace is gone, or its path

@@ -5,6 +5,12 @@
 // Names and JSON keys are Kube-OVN's (spec/sdn.md, sections 3 and 11) and
 // NPWG's (multi-network de-facto standard v1.3), so that existing manifests
 // work as they stand.
+//
+// The CRDs in deploy/crds are generated from the types and their markers
+// (test/chart). They are lenient where Kube-OVN's are: keys that Fairlead does
+// not read are kept, since another controller may.
+//
+// +groupName=kubeovn.io
 package v1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,11 +19,17 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 const APIVersion = "kubeovn.io/v1"
 
 // Condition is one observed fact about an object.
+//
+// +kubebuilder:pruning:PreserveUnknownFields
 type Condition struct {
-	Type               string      `json:"type"`
-	Status             string      `json:"status"` // True, False or Unknown
-	Reason             string      `json:"reason,omitempty"`
-	Message            string      `json:"message,omitempty"`
-	LastUpdateTime     metav1.Time `json:"lastUpdateTime,omitzero"`
+	// +optional
+	Type string `json:"type"`
+	// +optional
+	Status  string `json:"status"` // True, False or Unknown
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	// +optional
+	LastUpdateTime metav1.Time `json:"lastUpdateTime,omitzero"`
+	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitzero"`
 }

@@ -1,0 +1,35 @@
+// Package kube starts a real Kubernetes API server for tests: a private etcd
+// and kube-apiserver from .cache/kube (`make kube` builds it once for each
+// version, some minutes), on loopback, with RBAC and the node authorizer in
+// force and the CRDs of deploy/crds installed. There is no scheduler and no
+// controller: pods are bound by spec.nodeName, nothing deletes or makes
+// objects but the test, and a namespace that was deleted stays Terminating.
+//
+// One cluster may serve all tests of a package:
+//
+//	func TestMain(m *testing.M) { os.Exit(kube.Main(m)) }
+//
+//	func TestAgentReadsNothing(t *testing.T) {
+//		c := kube.Shared(t)                       // or kube.Start(t, kube.Options{}) to have one alone
+//		ns := c.Namespace()
+//		c.Apply(`{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: ` + ns + `},
+//		  spec: {nodeName: ` + ns + `, containers: [{name: c, image: none}]}}`)
+//		cfg := c.ServiceAccountConfig(ns, "agent") // *rest.Config; rights only by RBAC objects
+//		since := c.Mark()
+//		...                                       // the code under test, with cfg
+//		require.Empty(t, c.Requests(kube.Filter{Since: since, User: "system:serviceaccount:" + ns + ":agent", Verbs: kube.Reads}))
+//	}
+//
+// An agent in a test node reaches it through a link, which can be cut:
+//
+//	n := testbed.New(t)
+//	link := c.Link(n.NetnsPath())
+//	n.Agent("--kubeconfig", c.Kubeconfig(cfg))
+//	link.Cut()
+//
+// Stop, Restart, Pause and Resume act on the API server's process. Everything
+// dies with the test process, even when that is killed; at the end of the test
+// or of Main all of it is proven gone.
+//
+// The package knows nothing of Fairlead but where its CRDs lie.
+package kube

@@ -1,0 +1,65 @@
+package kube
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+)
+
+// version finds the one place where the version of Kubernetes is written.
+var version = regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v\S+)$`)
+
+// root finds the checkout above the working directory.
+func root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "arch_test.go")); err == nil {
+			return dir, nil
+		}
+		up := filepath.Dir(dir)
+		if up == dir {
+			return "", errors.New("not inside the repository")
+		}
+		dir = up
+	}
+}
+
+// program finds one of the binaries that `make kube` builds: in $FAIRLEAD_KUBE,
+// else in the checkout's cache.
+func program(name string) (string, error) {
+	dir := os.Getenv("FAIRLEAD_KUBE")
+	if dir == "" {
+		var err error
+		if dir, err = cache(); err != nil {
+			return "", err
+		}
+	}
+	// go test's cache sees what is looked at here: a new binary is a new run.
+	p := filepath.Join(dir, name)
+	if _, err := os.Stat(p); err != nil {
+		return "", fmt.Errorf("%w (run: make kube)", err)
+	}
+	return p, nil
+}
+
+// cache is the folder of this version in the checkout.
+func cache() (string, error) {
+	r, err := root()
+	if err != nil {
+		return "", err
+	}
+	mod, err := os.ReadFile(filepath.Join(r, "test/kube/go.mod"))
+	if err != nil {
+		return "", err
+	}
+	v := version.FindSubmatch(mod)
+	if v == nil {
+		return "", errors.New("test/kube/go.mod requires no k8s.io/kubernetes")
+	}
+	return filepath.Join(r, ".cache/kube", string(v[1])), nil
+}

@@ -47,6 +47,7 @@ var layers = []layer{
 	{"internal/gateway", 2, "the node's own ways out"},
 	{"internal/plan", 3, "pure: Wants to Specs"},
 	{"internal/local", 3, "a Source; must not know who asks"},
+	{"internal/device", 3, "resolve's Devices; must not know who asks"},
 	{"internal/cluster", 3, "a Source; the only user of client-go"},
 	{"internal/driver/ovs", 3, "an implementation knows no other implementation"},
 	{"internal/driver/exec", 3, "an implementation knows no other implementation"},

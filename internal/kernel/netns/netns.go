@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -28,8 +30,8 @@ const (
 // Handle is an open network namespace. It is safe for concurrent use; Close
 // ends it.
 type Handle struct {
-	file   *os.File
-	name   string // for errors: the path it was opened by
+	fd     atomic.Int64 // -1 after Close
+	name   string       // for errors: the path it was opened by
 	dev    uint64
 	ino    uint64
 	cookie func() (uint64, error)
@@ -39,17 +41,18 @@ type Handle struct {
 // where path is missing or is no network namespace: the empty file that stays
 // after a bind mount was undone is the common case.
 func Open(path string) (*Handle, error) {
-	// O_NONBLOCK: a FIFO put at path must not hang the caller.
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	// Not package os, which offers every file to its poller. O_NONBLOCK: a FIFO
+	// put at path must not hang the caller.
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ESRCH):
 		return nil, fmt.Errorf("%s does not exist: %w", path, core.ErrNetnsGone)
 	case err != nil:
-		return nil, fmt.Errorf("open netns: %w", err)
+		return nil, fmt.Errorf("open netns: %w", &fs.PathError{Op: "open", Path: path, Err: err})
 	}
-	h, err := newHandle(f, path)
+	h, err := newHandle(fd, path)
 	if err != nil {
-		_ = f.Close()
+		_ = unix.Close(fd)
 		return nil, fmt.Errorf("open netns %q: %w", path, err)
 	}
 	return h, nil
@@ -59,8 +62,7 @@ func Open(path string) (*Handle, error) {
 // the process's own.
 func Current() (*Handle, error) { return Open(threadSelf) }
 
-func newHandle(f *os.File, name string) (*Handle, error) {
-	fd := int(f.Fd())
+func newHandle(fd int, name string) (*Handle, error) {
 	var sfs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &sfs); err != nil {
 		return nil, os.NewSyscallError("fstatfs", err)
@@ -79,17 +81,23 @@ func newHandle(f *os.File, name string) (*Handle, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return nil, os.NewSyscallError("fstat", err)
 	}
-	h := &Handle{file: f, name: name, dev: st.Dev, ino: st.Ino}
+	h := &Handle{name: name, dev: st.Dev, ino: st.Ino}
+	h.fd.Store(int64(fd))
 	h.cookie = sync.OnceValues(h.readCookie)
 	return h, nil
 }
 
 // Close releases the file. The namespace lives on while anything else holds it.
-func (h *Handle) Close() error { return h.file.Close() }
+func (h *Handle) Close() error {
+	if fd := h.fd.Swap(-1); fd >= 0 {
+		return os.NewSyscallError("close", unix.Close(int(fd)))
+	}
+	return os.ErrClosed
+}
 
 // Fd is the descriptor for netlink attributes such as IFLA_NET_NS_FD. It is
 // valid until Close.
-func (h *Handle) Fd() int { return int(h.file.Fd()) }
+func (h *Handle) Fd() int { return int(h.fd.Load()) }
 
 // String is the path the handle was opened by, for errors and logs.
 func (h *Handle) String() string { return h.name }
@@ -119,24 +127,64 @@ func IsHost(h *Handle) bool { return h.dev == processNS.Dev && h.ino == processN
 func (h *Handle) Cookie() (uint64, error) { return h.cookie() }
 
 func (h *Handle) readCookie() (cookie uint64, err error) {
-	err = h.Do(func() error {
-		// Any socket tells it; a unix datagram one is the cheapest.
-		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return os.NewSyscallError("socket", err)
-		}
-		defer func() { _ = unix.Close(fd) }()
-		cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-		if errors.Is(err, unix.ENOPROTOOPT) {
-			return errors.New("SO_NETNS_COOKIE needs Linux >= 5.14")
-		}
-		return os.NewSyscallError("getsockopt SO_NETNS_COOKIE", err)
-	})
+	if idIsCookie() {
+		cookie, err = namespaceID(h.Fd())
+	} else {
+		err = h.Do(func() error {
+			cookie, err = ownCookie()
+			return err
+		})
+	}
 	if err != nil {
 		return 0, fmt.Errorf("cookie of netns %s: %w", h.name, err)
 	}
 	return cookie, nil
 }
+
+// ownCookie is that of the calling thread's namespace.
+func ownCookie() (uint64, error) {
+	// Any socket tells it; a unix datagram one is the cheapest.
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, os.NewSyscallError("socket", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if errors.Is(err, unix.ENOPROTOOPT) {
+		return 0, errors.New("SO_NETNS_COOKIE needs Linux >= 5.14")
+	}
+	return cookie, os.NewSyscallError("getsockopt SO_NETNS_COOKIE", err)
+}
+
+// nsGetID is NS_GET_ID of linux/nsfs.h: _IOR(0xb7, 13, __u64).
+const nsGetID = 2<<30 | 8<<16 | 0xb7<<8 | 13
+
+// namespaceID asks an open namespace file for the namespace's number, without
+// a visit (Linux >= 6.18).
+func namespaceID(fd int) (id uint64, err error) {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), nsGetID, uintptr(unsafe.Pointer(&id)))
+	if errno != 0 {
+		return 0, os.NewSyscallError("ioctl NS_GET_ID", errno)
+	}
+	return id, nil
+}
+
+// idIsCookie tells that this kernel's number of a namespace is its cookie,
+// which nobody promised: the process's own namespace has to prove it.
+var idIsCookie = sync.OnceValue(func() bool {
+	id, err := namespaceID(home)
+	if err != nil {
+		return false
+	}
+	cookie := uint64(0)
+	h := &Handle{name: "of this process"}
+	h.fd.Store(int64(home))
+	err = h.Do(func() error {
+		cookie, err = ownCookie()
+		return err
+	})
+	return err == nil && cookie == id
+})
 
 var bootID = sync.OnceValues(func() (string, error) {
 	b, err := os.ReadFile(bootIDPath)

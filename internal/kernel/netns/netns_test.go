@@ -134,6 +134,25 @@ func TestIdentityOutlivesNothing(t *testing.T) {
 	require.NoError(t, h.Close())
 }
 
+// TestCookieIsTheSockets: however the cookie is found, it is what a socket inside
+// tells, for that is what journals of earlier agents hold.
+func TestCookieIsTheSockets(t *testing.T) {
+	for range 3 {
+		h := netnstest.New(t)
+		have, err := h.Cookie()
+		require.NoError(t, err)
+		require.NoError(t, h.Do(func() error {
+			fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+			require.NoError(t, err)
+			defer unix.Close(fd)
+			want, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+			require.NoError(t, err)
+			require.Equal(t, want, have)
+			return nil
+		}))
+	}
+}
+
 func TestBootID(t *testing.T) {
 	id, err := netns.BootID()
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"sync"
 	"syscall"
 
@@ -28,52 +29,37 @@ const dumpTries = 5
 // time: the kernel serves a socket's requests one by one, so workers that
 // share one wait for each other's RCU grace periods (spec/performance.md).
 type Conn struct {
-	ns   *netns.Handle // nil: where the socket was opened
-	sock *nl.SocketHandle
-	// socks is what nl.NetlinkRequest wants to be given.
-	socks map[int]*nl.SocketHandle
+	ns  *netns.Handle // nil: where the socket was opened
+	fd  int
+	seq uint32 // of the last request
 }
 
 // Open opens a socket in ns, or in the calling thread's namespace when ns is
 // nil. The Conn does not own ns, which must stay open as long as it is used.
 func Open(ns *netns.Handle) (*Conn, error) {
-	var sock *nl.NetlinkSocket
-	dial := func() (err error) {
-		sock, err = nl.Subscribe(unix.NETLINK_ROUTE)
+	c := &Conn{ns: ns}
+	open := func() (err error) {
+		c.fd, err = dial()
 		return err
 	}
 	var err error
 	if ns == nil {
-		err = dial()
+		err = open()
 	} else {
-		err = ns.Do(dial)
+		err = ns.Do(open)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open rtnetlink: %w", err)
 	}
-	if err := configure(sock); err != nil {
-		_ = sock.Close()
-		return nil, fmt.Errorf("open rtnetlink: %w", err)
-	}
-	h := &nl.SocketHandle{Socket: sock}
-	return &Conn{ns: ns, sock: h, socks: map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: h}}, nil
-}
-
-// configure asks for error texts, and for strict dumps: the kernel then
-// filters addresses and routes by link itself (Linux >= 4.20).
-func configure(s *nl.NetlinkSocket) error {
-	if err := s.SetExtAck(true); err != nil {
-		return fmt.Errorf("NETLINK_EXT_ACK: %w", err)
-	}
-	err := unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
-	if err != nil {
-		return fmt.Errorf("NETLINK_GET_STRICT_CHK needs Linux >= 4.20: %w", err)
-	}
-	return nil
+	return c, nil
 }
 
 // Close closes the socket.
-func (c *Conn) Close() error { return c.sock.Close() }
+func (c *Conn) Close() error {
+	fd := c.fd
+	c.fd = -1 // the number may be somebody else's at once
+	return os.NewSyscallError("close", unix.Close(fd))
+}
 
 // Pool keeps idle sockets of one namespace for the next worker.
 type Pool struct {
@@ -127,18 +113,18 @@ func (p *Pool) Close() {
 }
 
 // message is one request under construction.
-type message struct{ *nl.NetlinkRequest }
+type message struct {
+	*nl.NetlinkRequest
+	conn *Conn
+}
 
 // message begins a request; header is the fixed part that its kind demands.
 func (c *Conn) message(kind, flags int, header nl.NetlinkRequestData) message {
-	m := message{&nl.NetlinkRequest{
-		NlMsghdr: unix.NlMsghdr{
-			Len:   unix.SizeofNlMsghdr,
-			Type:  uint16(kind),
-			Flags: uint16(unix.NLM_F_REQUEST | flags),
-		},
-		Sockets: c.socks,
-	}}
+	m := message{&nl.NetlinkRequest{NlMsghdr: unix.NlMsghdr{
+		Len:   unix.SizeofNlMsghdr,
+		Type:  uint16(kind),
+		Flags: uint16(unix.NLM_F_REQUEST | flags),
+	}}, c}
 	m.AddData(header)
 	return m
 }
@@ -159,13 +145,24 @@ func (m message) addr(kind int, a netip.Addr) message { return m.attr(kind, a.As
 // exec sends the message and waits for the kernel's acknowledgement.
 func (m message) exec() error {
 	m.Flags |= unix.NLM_F_ACK
-	_, err := m.Execute(unix.NETLINK_ROUTE, 0)
+	_, err := m.conn.roundTrip(m.NetlinkRequest, 0)
 	return sentinel(err)
+}
+
+// echo is exec that asks for what became of it, as listeners are told: nil from
+// a kernel that does not echo this kind of request.
+func (m message) echo(reply uint16) ([]byte, error) {
+	m.Flags |= unix.NLM_F_ACK | unix.NLM_F_ECHO
+	msgs, err := m.conn.roundTrip(m.NetlinkRequest, reply)
+	if err != nil || len(msgs) == 0 {
+		return nil, sentinel(err)
+	}
+	return msgs[len(msgs)-1], nil
 }
 
 // one sends the message and returns the single reply of type reply.
 func (m message) one(reply uint16) ([]byte, error) {
-	msgs, err := m.Execute(unix.NETLINK_ROUTE, reply)
+	msgs, err := m.conn.roundTrip(m.NetlinkRequest, reply)
 	switch {
 	case err != nil:
 		return nil, sentinel(err)
@@ -180,8 +177,8 @@ func (m message) one(reply uint16) ([]byte, error) {
 func (m message) dump(reply uint16) ([][]byte, error) {
 	m.Flags |= unix.NLM_F_DUMP
 	for try := 1; ; try++ {
-		msgs, err := m.Execute(unix.NETLINK_ROUTE, reply)
-		if err == nil || try == dumpTries || !errors.Is(err, nl.ErrDumpInterrupted) {
+		msgs, err := m.conn.roundTrip(m.NetlinkRequest, reply)
+		if err == nil || try == dumpTries || !errors.Is(err, errInterrupted) {
 			return msgs, sentinel(err)
 		}
 	}

@@ -51,10 +51,14 @@ func (c *Conn) EnsureVeth(v Veth) (Link, error) {
 // NewVeth is EnsureVeth for a pair that must not be there yet: core.ErrExists
 // if either name is taken, by whomever.
 func (c *Conn) NewVeth(v Veth) (Link, error) {
-	if err := c.newVeth(v).exec(); err != nil {
+	b, err := c.newVeth(v).echo(unix.RTM_NEWLINK)
+	if err != nil {
 		return Link{}, fmt.Errorf("create veth %s: %w", v.Name, err)
 	}
-	return c.LinkByName(v.Name)
+	if b == nil { // before Linux 6.2
+		return c.LinkByName(v.Name)
+	}
+	return parseLink(b)
 }
 
 // newVeth is the one request. The peer's part is a link message of its own,

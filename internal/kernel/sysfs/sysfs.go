@@ -31,11 +31,30 @@ func ReadSysctl(name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	b, err := os.ReadFile(path)
+	b, err := readFile(path)
 	if err != nil {
 		return "", fmt.Errorf("read sysctl %s: %w", name, err)
 	}
 	return strings.TrimSpace(string(b)), nil
+}
+
+// maxSysctl is what the kernel gives of a sysctl at most: a page.
+const maxSysctl = 4 << 10
+
+// readFile reads a sysctl with three system calls. Package os makes nine: it
+// asks for the size and has its poller watch the file, as sysctls can be polled.
+func readFile(path string) ([]byte, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer func() { _ = unix.Close(fd) }()
+	buf := make([]byte, maxSysctl)
+	n, err := unix.Read(fd, buf)
+	if err != nil {
+		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
+	}
+	return buf[:n], nil
 }
 
 // WriteSysctl sets a sysctl. It writes only on difference, so that a value

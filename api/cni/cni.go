@@ -9,6 +9,11 @@
 //	The answer is 200 with a Response; the plugin prints it and then sends
 //	one more byte (Ack) on the same connection: the answer is delivered.
 //
+// A foreign plugin that the agent runs may have us as its IPAM plugin. It finds
+// EnvToken in its environment and hands it on; such a call goes to PathJoin and
+// belongs to the operation that runs the foreign plugin, which holds all locks.
+// Its DEL needs no agent: the addresses go with the record of that operation.
+//
 // The same listener serves Kube-OVN's plugin: POST /api/v1/add and
 // /api/v1/del with a KubeOVNRequest.
 package cni
@@ -16,6 +21,7 @@ package cni
 // Paths and marks of the wire.
 const (
 	PathCNI        = "/v1/cni"
+	PathJoin       = "/v1/join" // as PathCNI, for a Request with a Token
 	PathKubeOVNAdd = "/api/v1/add"
 	PathKubeOVNDel = "/api/v1/del"
 
@@ -23,6 +29,10 @@ const (
 	DefaultSocket = "/run/fairlead/agent.sock"
 	// IntentsDir, beside the socket, holds the DELs that found no agent.
 	IntentsDir = "intents"
+	// EnvToken names the operation of the agent that a plugin runs for, and
+	// EnvSocket where that agent listens, whatever the configuration says.
+	EnvToken  = "FAIRLEAD_TOKEN"
+	EnvSocket = "FAIRLEAD_SOCKET"
 	// Ack is the plugin's last byte: it has printed the answer.
 	Ack byte = '\n'
 	// MaxBody bounds a request and an answer, in bytes.
@@ -37,6 +47,7 @@ type Request struct {
 	IfName      string `json:"ifName,omitempty"`
 	Args        string `json:"args,omitempty"`
 	Path        string `json:"path,omitempty"`
+	Token       string `json:"token,omitempty"` // of EnvToken
 	Config      []byte `json:"config"` // standard input, byte for byte (base64 in JSON)
 }
 

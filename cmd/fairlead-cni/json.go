@@ -219,6 +219,7 @@ func encodeRequest(r cni.Request) []byte {
 		{"ifName", r.IfName},
 		{"args", r.Args},
 		{"path", r.Path},
+		{"token", r.Token},
 	} {
 		if f.value != "" {
 			out = append(appendString(append(appendString(out, f.key), ':'), f.value), ',')

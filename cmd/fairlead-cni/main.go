@@ -45,6 +45,7 @@ func main() {
 		IfName:      os.Getenv("CNI_IFNAME"),
 		Args:        os.Getenv("CNI_ARGS"),
 		Path:        os.Getenv("CNI_PATH"),
+		Token:       os.Getenv(cni.EnvToken),
 	}}
 	os.Exit(c.run())
 }
@@ -70,16 +71,19 @@ func (c *call) run() int {
 	if c.req.Command == "VERSION" {
 		return c.version()
 	}
+	if c.req.Token != "" && c.req.Command == "DEL" {
+		return 0 // the addresses go with the record of whoever runs this DEL
+	}
 	body := encodeRequest(c.req)
 	if len(body) > cni.MaxBody {
 		return c.report(&failure{codeDecode, "standard input is too large", "a request may have " + number(cni.MaxBody) + " bytes, this one has " + number(len(body))})
 	}
-	socket := c.conf.socketPath()
+	socket, path := c.target()
 	agent, err := dial(socket, c.start.Add(continueLimit))
 	if err != nil {
 		return c.absent(socket, body, err)
 	}
-	answer, err := agent.exchange(body, c.start.Add(totalLimit))
+	answer, err := agent.exchange(path, body, c.start.Add(totalLimit))
 	if no, ok := errors.AsType[*refusal](err); ok {
 		return c.report(no.failure())
 	}
@@ -94,6 +98,19 @@ func (c *call) run() int {
 		return 1
 	}
 	return 0
+}
+
+// target is where the call goes. One with a token is for the agent that gave it,
+// wherever the configuration says that an agent listens.
+func (c *call) target() (socket, path string) {
+	socket, path = c.conf.socketPath(), cni.PathCNI
+	if c.req.Token == "" {
+		return socket, path
+	}
+	if s := os.Getenv(cni.EnvSocket); s != "" {
+		socket = s
+	}
+	return socket, cni.PathJoin
 }
 
 // prepare checks the environment and reads standard input.

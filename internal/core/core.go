@@ -83,13 +83,16 @@ type Request struct {
 	Path    []string // CNI_PATH, split
 	Conf    Conf
 	Pod     Pod // from K8S_POD_* of Args, or from Kube-OVN's request
+	// Token names the operation of ours whose foreign plugin makes this call;
+	// "" for a call of a runtime.
+	Token string
 }
 
 // Conf is a network configuration, parsed and validated by package cniconf.
 type Conf struct {
 	CNIVersion    string
 	Name          string
-	Type          string // fairlead, kube-ovn or multus
+	Type          string // fairlead, kube-ovn or multus; another with AddressesOnly
 	Provider      string // Kube-OVN's key; "" means the default network's provider, "ovn"
 	Capabilities  map[string]bool
 	RuntimeConfig map[string]json.RawMessage // only what the runtime sent
@@ -110,6 +113,10 @@ type Conf struct {
 	GlobalNamespaces   []string // exempt from isolation
 	Raw                json.RawMessage
 }
+
+// AddressesOnly tells a configuration of a foreign plugin, whose IPAM plugin we
+// are: it is about addresses and no interface.
+func (c Conf) AddressesOnly() bool { return c.Type != "" && !OwnType(c.Type) }
 
 // Chain is a CNI configuration list; a single configuration is a chain of one.
 type Chain struct {

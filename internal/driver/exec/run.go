@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
@@ -40,6 +41,19 @@ func WithProcs(ctx context.Context, fn func(context.Context, core.Proc) error) c
 	return context.WithValue(ctx, procsKey{}, fn)
 }
 
+// Caller is how a plugin that has us as its IPAM plugin calls back.
+type Caller struct {
+	Token  string // names the operation that runs it
+	Socket string // of this agent
+}
+
+type callerKey struct{}
+
+// WithCaller puts c into the environment of every plugin started under ctx.
+func WithCaller(ctx context.Context, c Caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, c)
+}
+
 // invocation is one execution of a plugin.
 type invocation struct {
 	exec    core.Exec
@@ -63,7 +77,7 @@ func (v invocation) run(ctx context.Context) (out []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p := process{path: path, env: v.env()}
+	p := process{path: path, env: append(v.env(), callBack(ctx)...)}
 	if err := p.run(ctx, conf); err != nil {
 		return nil, v.explain(err, &p)
 	}
@@ -81,6 +95,20 @@ func (v invocation) env() []string {
 		"CNI_PATH=" + strings.Join(v.exec.Path, ":"),
 		"PATH=" + searchPath,
 	}
+}
+
+// callBack is the part of the environment by which a plugin joins the operation
+// that runs it (package api/cni).
+func callBack(ctx context.Context) []string {
+	c, ok := ctx.Value(callerKey{}).(Caller)
+	if !ok {
+		return nil
+	}
+	env := []string{cni.EnvToken + "=" + c.Token}
+	if c.Socket != "" {
+		env = append(env, cni.EnvSocket+"="+c.Socket)
+	}
+	return env
 }
 
 // explain makes a CNI error of a failed run.

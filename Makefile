@@ -1,7 +1,8 @@
 # Fairlead's workshop. `make help` lists the targets.
 #
 # Third-party tools (CNI plugins, cnitool, golangci-lint) are pinned in one
-# place, tools/go.mod, and built into .cache/bin. Debian packages are listed in
+# place, tools/go.mod, and built into .cache/bin; Kubernetes and containerd, of
+# which tests make clusters, in test/kube. Debian packages are listed in
 # scripts/setup. Nothing outside the checkout is written but by `setup` (apt)
 # and `install`.
 SHELL       := /bin/bash
@@ -31,6 +32,9 @@ TOOLS := $(CACHE)/bin
 # Binaries with crash points, and the plugin directory of the test nodes.
 FAILPOINT := $(CACHE)/failpoint
 TESTCNI   := $(CACHE)/cni
+# Kubernetes' programs and containerd, for tests and `make cluster`.
+KUBE_VERSION := $(shell sed -n 's#^\tk8s.io/kubernetes \(v[0-9.]*\)$$#\1#p' test/kube/go.mod)
+KUBE         := $(CACHE)/kube/$(KUBE_VERSION)
 
 # Two packages at a time and few parallel tests in each: a node runs two OVS
 # daemons, and the machines that this must suit have two cores.
@@ -61,14 +65,36 @@ stop: root ## end what `make run KEEP=1` left
 	@scripts/stop
 
 .PHONY: test
-test: setup-test root build testbin floor ## set up, then all tests (root: they make network namespaces)
+test: setup-test root build testbin floor kube ## set up, then all tests (root: they make network namespaces)
 	@$(GO) -C bench test ./...
 	@FAIRLEAD_BIN=$(FAILPOINT) $(GO) test $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(TEST_PACKAGES)
 
 .PHONY: soak
-soak: setup-test root build testbin ## the tests with full counts, then every fuzz target for FUZZTIME
+soak: setup-test root build testbin kube ## the tests with full counts, then every fuzz target for FUZZTIME
 	@FAIRLEAD_SOAK=1 FAIRLEAD_BIN=$(FAILPOINT) $(GO) test $(TEST_FLAGS) -timeout $(SOAK_TIMEOUT) $(TEST_PACKAGES)
 	@scripts/fuzz $(FUZZTIME) $(TEST_PACKAGES)
+
+# Built once for each version: some minutes on two cores. The module's own
+# version is what a program says of itself, as in a release.
+KUBE_PROGRAMS := kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl
+KUBE_LDFLAGS   = -s -w $(foreach v,gitVersion=$(KUBE_VERSION) gitMajor=$(word 1,$(subst ., ,$(KUBE_VERSION:v%=%))) \
+	gitMinor=$(word 2,$(subst ., ,$(KUBE_VERSION:v%=%))) gitTreeState=clean,-X k8s.io/component-base/version.$(v))
+.PHONY: kube
+kube: $(KUBE)/kube $(KUBE)/containerd ## Kubernetes' programs and containerd for the tests (once, some minutes)
+
+$(KUBE)/kube: test/kube/go.mod test/kube/go.sum test/kube/main.go
+	@mkdir -p $(KUBE)
+	@echo "building Kubernetes $(KUBE_VERSION) for the tests (once, some minutes)"
+	@$(GO) -C test/kube build -p 2 -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $@ .
+	@for p in $(KUBE_PROGRAMS); do ln -sf kube $(KUBE)/$$p; done
+
+# Without the snapshotters that need C libraries; the shim lies beside it.
+$(KUBE)/containerd: test/kube/containerd/go.mod test/kube/containerd/go.sum
+	@mkdir -p $(KUBE)
+	@echo "building containerd for the tests (once, some minutes)"
+	@$(GO) -C test/kube/containerd build -p 2 -trimpath -tags 'no_btrfs no_zfs no_devmapper' -ldflags '-s -w' -o $(KUBE)/ \
+		github.com/containerd/containerd/v2/cmd/containerd github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
+	@touch $@
 
 # Peers that must be built, each from a module of its own. Kube-OVN's may be
 # absent from a module proxy: the table then says so.

@@ -166,7 +166,7 @@ func (a *applier) established(ctx context.Context, crd *unstructured.Unstructure
 
 // served lists objects of every version that the CRD serves.
 func (a *applier) served(ctx context.Context, crd *unstructured.Unstructured) error {
-	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")           // both are required fields of the
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")            // both are required fields of the
 	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural") // object that the server accepted
 	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	if err != nil {

@@ -242,7 +242,9 @@ func TestLinkIntoANamespace(t *testing.T) {
 	netns := namespace(t)
 	cfg := c.Admin()
 	cfg.Timeout = patience
-	cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) { return dialIn(ctx, netns, network, addr) }
+	cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return dialIn(ctx, netns, network, addr)
+	}
 	k := client(t, cfg)
 	get := func() error {
 		_, err := k.CoreV1().Namespaces().Get(t.Context(), "default", metav1.GetOptions{})

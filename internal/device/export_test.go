@@ -1,0 +1,4 @@
+package device
+
+// ParseCheckpoint is for the fuzzer.
+var ParseCheckpoint = parseCheckpoint

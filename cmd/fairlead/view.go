@@ -95,7 +95,7 @@ func (d *nodeDaemon) portMissing(hostIf string) bool {
 }
 
 // conditions are the readiness checks, in the API's order.
-func (d *nodeDaemon) conditions() []agent.Condition {
+func (d *nodeDaemon) conditions(ctx context.Context) []agent.Condition {
 	objects := error(nil)
 	switch n := len(d.objects.Problems()); {
 	case n == 1:
@@ -103,9 +103,13 @@ func (d *nodeDaemon) conditions() []agent.Condition {
 	case n > 1:
 		objects = fmt.Errorf("%d objects are not in force as written; an earlier good version of each, if any, stays", n)
 	}
+	bridge := d.ovs.Ready()
+	if bridge == nil {
+		bridge = d.ovs.Running(ctx)
+	}
 	return []agent.Condition{
 		condition(agent.CheckOVSDB, d.ovs.Connected()),
-		condition(agent.CheckBridge, d.ovs.Ready()),
+		condition(agent.CheckBridge, bridge),
 		condition(agent.CheckGateways, *d.gates.Load()),
 		condition(agent.CheckJournal, d.journal.Healthy()),
 		condition(agent.CheckObjects, objects),

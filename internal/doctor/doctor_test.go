@@ -178,6 +178,11 @@ func TestOpenVSwitch(t *testing.T) {
 	require.Contains(t, bridge.Next, "--db="+sw.Endpoint())
 
 	sw.KillSwitchd()
+	r, err = Run(t.Context(), cfg)
+	require.NoError(t, err)
+	require.Equal(t, Failed, find(t, r, "ovs-vswitchd").Verdict, "%+v", find(t, r, "ovs-vswitchd"))
+	require.Contains(t, find(t, r, "ovs-vswitchd").Reason, "does not answer")
+
 	sw.Vsctl("--no-wait", "set", "Open_vSwitch", ".", "next_cfg=1000000") // a change that waits for vswitchd
 	r, err = Run(t.Context(), cfg)
 	require.NoError(t, err)

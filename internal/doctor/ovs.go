@@ -13,6 +13,9 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/ovs"
 )
 
 // rootModel is the least that libovsdb wants to know of the database; the
@@ -226,7 +229,7 @@ func (c Config) vsctl(args string) string {
 	return "ovs-vsctl --db=" + c.OVSDB + " " + args
 }
 
-func checkVswitchd(_ context.Context, m *machine) outcome {
+func checkVswitchd(ctx context.Context, m *machine) outcome {
 	switch {
 	case m.ovsErr != nil:
 		return bad(startOVS, "not known: OVSDB does not answer")
@@ -237,6 +240,14 @@ func checkVswitchd(_ context.Context, m *machine) outcome {
 		return bad("systemctl start openvswitch-switch", "it has never run on this database")
 	case m.ovs.stale:
 		return bad("systemctl restart openvswitch-switch", "it does not apply changes: it is stopped, or hangs")
+	}
+	// The database does not tell that it died since.
+	err := ovs.AskSwitchd(ctx, m.cfg.OVSDB)
+	switch {
+	case errors.Is(err, core.ErrNotFound):
+		return warn("ps -C ovs-vswitchd", "it had applied all changes; nothing tells whether it still runs: %v", err)
+	case err != nil:
+		return bad("systemctl restart openvswitch-switch", "%v", err)
 	}
 	return good("applies changes; datapaths %s", strings.Join(m.ovs.datapaths, ", "))
 }

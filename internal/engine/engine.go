@@ -34,6 +34,9 @@ const (
 type Fabric interface {
 	// Ready is nil when NICs can be attached; otherwise it says why not.
 	Ready() error
+	// Running is nil when the switch's own process answers. It asks, which
+	// takes up to two seconds if it does not.
+	Running(ctx context.Context) error
 	// Connected is nil when ports can be written and removed, be it that
 	// nothing forwards for them yet.
 	Connected() error

@@ -43,6 +43,7 @@ func (d *nics) Detach(_ context.Context, s core.Spec) error {
 type fabric struct{}
 
 func (fabric) Ready() error                                 { return nil }
+func (fabric) Running(context.Context) error                { return nil }
 func (fabric) Connected() error                             { return nil }
 func (fabric) Resync(context.Context, []core.Spec) error    { return nil }
 func (fabric) Sweep(context.Context, map[string]bool) error { return nil }

@@ -142,5 +142,9 @@ func (e *Engine) Status(ctx context.Context, req core.Request) (err error) {
 // Ready is nil when our own part works: journal, switch and source.
 func (e *Engine) Ready(ctx context.Context) error {
 	_, err := e.Source.Subnets(ctx)
-	return errors.Join(e.Journal.Healthy(), e.fabricReady(), err)
+	fabric := e.fabricReady()
+	if fabric == nil {
+		fabric = e.Fabric.Running(ctx)
+	}
+	return errors.Join(e.Journal.Healthy(), fabric, err)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -257,6 +258,37 @@ func TestWaitPortWithoutSwitchd(t *testing.T) {
 	require.ErrorIs(t, <-done, core.ErrUnavailable)
 	require.ErrorIs(t, c.AddPort(t.Context(), pod("aaa_h", "aaa")), core.ErrUnavailable)
 	require.ErrorIs(t, c.DelPort(t.Context(), "aaa_h"), core.ErrUnavailable)
+}
+
+// TestRunning: the database says nothing of a process that died or hangs, its
+// control socket does; where that is not to be found, a change does.
+func TestRunning(t *testing.T) {
+	sw := ovstest.New(t)
+	c := run(t, sw, nil)
+	bridge(t, c)
+	require.NoError(t, c.Running(t.Context()))
+	before := sw.Get("Open_vSwitch", ".", "next_cfg")
+	require.NoError(t, c.Running(t.Context()))
+	require.Equal(t, before, sw.Get("Open_vSwitch", ".", "next_cfg"), "the database was changed to ask")
+
+	control := filepath.Join(filepath.Dir(sw.Socket), "ovs-vswitchd.ctl")
+	require.NoError(t, os.Rename(control, control+".away"))
+	require.ErrorIs(t, ovs.AskSwitchd(t.Context(), sw.Endpoint()), core.ErrNotFound)
+	require.ErrorIs(t, ovs.AskSwitchd(t.Context(), "tcp:127.0.0.1:6640"), core.ErrNotFound)
+	require.NoError(t, c.Running(t.Context()), "it runs, with its socket elsewhere")
+	require.NoError(t, os.Rename(control+".away", control))
+
+	sw.SignalSwitchd(syscall.SIGSTOP)
+	require.ErrorIs(t, ovs.AskSwitchd(t.Context(), sw.Endpoint()), core.ErrUnavailable)
+	require.NoError(t, c.Ready())
+	require.ErrorIs(t, c.Running(t.Context()), core.ErrUnavailable)
+	sw.SignalSwitchd(syscall.SIGCONT)
+	require.NoError(t, c.Running(t.Context()))
+
+	sw.KillSwitchd()
+	require.NoError(t, c.Ready())
+	require.ErrorIs(t, ovs.AskSwitchd(t.Context(), sw.Endpoint()), core.ErrUnavailable)
+	require.ErrorIs(t, c.Running(t.Context()), core.ErrUnavailable)
 }
 
 func TestMirror(t *testing.T) {

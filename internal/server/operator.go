@@ -25,9 +25,9 @@ type View struct {
 	Journal    *journal.Journal
 	IPAM       *ipam.Allocator
 	Source     resolve.Source
-	Nets       func(context.Context) []agent.Net // without the count of interfaces
-	Problems   func() []agent.Problem            // objects that could not be read
-	Conditions func() []agent.Condition          // readiness, in the API's order
+	Nets       func(context.Context) []agent.Net       // without the count of interfaces
+	Problems   func() []agent.Problem                  // objects that could not be read
+	Conditions func(context.Context) []agent.Condition // readiness, in the API's order
 	Port       func(hostIf string) (agent.Port, bool)
 	// PortMissing: the switch can be asked and has no such port.
 	PortMissing func(hostIf string) bool
@@ -282,10 +282,10 @@ func (s *Server) unheldIP(n core.Subnet, addr netip.Addr) agent.IP {
 	return out
 }
 
-func (s *Server) serveStatus(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) serveStatus(w http.ResponseWriter, r *http.Request) {
 	st := s.View.Base
 	st.UptimeSeconds = time.Since(st.Started).Seconds()
-	st.Conditions = s.View.Conditions()
+	st.Conditions = s.View.Conditions(r.Context())
 	st.Ready = true
 	for _, c := range st.Conditions {
 		if !c.OK && c.Name != agent.CheckObjects {

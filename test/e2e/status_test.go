@@ -61,6 +61,16 @@ func TestStatusTellsTheTruth(t *testing.T) {
 		require.True(t, c.OK, "%+v", c)
 	}
 
+	n.OVS.KillVswitchd() // the database goes on saying that all is well
+	require.Contains(t, call(n, "STATUS").MustCode(50).Details, "ovs-vswitchd does not")
+	status, body, err = a.Get("/readyz")
+	require.NoError(t, err)
+	require.Equal(t, 503, status)
+	require.Contains(t, body, "ovs-vswitchd")
+	require.Contains(t, exitsWith(t, n, 1, "status"), "✗ bridge")
+	n.OVS.StartVswitchd()
+	becomesReady(t, n)
+
 	n.OVS.KillServer()
 	eventually(t, func() string {
 		if call(n, "STATUS").Err() == nil {

@@ -127,6 +127,12 @@ func (s *Switch) Signal(sig syscall.Signal) {
 	require.NoError(s.t, s.server.Process.Signal(sig))
 }
 
+// SignalSwitchd sends sig to ovs-vswitchd.
+func (s *Switch) SignalSwitchd(sig syscall.Signal) {
+	s.t.Helper()
+	require.NoError(s.t, s.vswd.Process.Signal(sig))
+}
+
 func kill(c **exec.Cmd) {
 	if *c != nil {
 		_ = (*c).Process.Kill()

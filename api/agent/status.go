@@ -5,7 +5,7 @@ import "time"
 // Names of the readiness checks, in the order Status lists them.
 const (
 	CheckOVSDB    = "ovsdb"    // connected, cache in sync
-	CheckBridge   = "bridge"   // our bridge is there
+	CheckBridge   = "bridge"   // our bridge is there and ovs-vswitchd answers
 	CheckGateways = "gateways" // the node's side of every Subnet is set
 	CheckJournal  = "journal"  // writable, not quarantined
 	CheckObjects  = "objects"  // no file of --objects has a problem; never makes the agent unready

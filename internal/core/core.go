@@ -291,6 +291,9 @@ type Exec struct {
 type DevInfo struct {
 	DP  string `json:"dp,omitempty"`
 	CNI string `json:"cni"`
+	// Shared: an earlier plugin of the chain has the same files; with it they
+	// come and go.
+	Shared bool `json:"shared,omitempty"`
 }
 
 // Owner says who holds an address.

@@ -33,7 +33,7 @@ func (r *resolution) fromNAD(ctx context.Context, e element) (network, error) {
 		return network{}, core.WithCode(core.CodeConfig, e.field+": NetworkAttachmentDefinition "+label, err)
 	}
 	n, err := fromChain(chain, e.name+"."+e.namespace+"."+v1.DefaultProvider)
-	n.label, n.nad, n.elem = label, label, e
+	n.label, n.nad, n.elem, n.resource = label, label, e, nad.Annotations[v1.AnnResourceName]
 	return n, err
 }
 

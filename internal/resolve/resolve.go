@@ -21,6 +21,9 @@ type Input struct {
 	// ReadConf gives the files of the configuration directory dir, sorted by
 	// name: only NADs without spec.config need it. nil means that there are none.
 	ReadConf func(dir string) ([]ConfFile, error)
+	// Devices tells which devices the pod was given; nil means that this node
+	// gives none. Only NADs that name a resource need it.
+	Devices Devices
 	// Log hears of files that were skipped; nil means nobody wants to know.
 	Log *slog.Logger
 }
@@ -39,12 +42,13 @@ type ConfFile struct {
 //
 // Errors are *core.Error. 102: a bad value in an annotation, which the message
 // names. 103: an address that its subnet cannot give. 104: a device that the
-// network cannot use. 105: declarations that contradict each other. 101: a NAD
-// of a namespace that isolation forbids. 7: the configuration or a NAD is
-// wrong, which includes a NAD that does not exist: the runtime will ask again,
-// and code 3 would tell it that the container is unknown. 6: a NAD's
-// configuration is not JSON. 4: a bad value in CNI_ARGS. 11: the source cannot
-// answer now, or knows a pod of that name with another UID.
+// network cannot use, or that kubelet did not give the pod. 105: declarations
+// that contradict each other. 101: a NAD of a namespace that isolation forbids.
+// 7: the configuration or a NAD is wrong, which includes a NAD that does not
+// exist: the runtime will ask again, and code 3 would tell it that the container
+// is unknown. 6: a NAD's configuration is not JSON. 4: a bad value in CNI_ARGS.
+// 11: the source or kubelet cannot answer now, or the source knows a pod of that
+// name with another UID.
 //
 // A pod that the source does not know, and a container that is no pod, get the
 // default network without annotations.
@@ -61,6 +65,9 @@ func Resolve(ctx context.Context, src Source, in Input) ([]core.Want, error) {
 		return nil, err
 	}
 	if err := r.nameInterfaces(nets); err != nil {
+		return nil, err
+	}
+	if err := r.handOut(ctx, nets); err != nil {
 		return nil, err
 	}
 	wants := make([]core.Want, 0, len(nets))
@@ -119,8 +126,10 @@ type network struct {
 	own      *core.Conf // configuration of our own plugin, the chain's first
 	provider string     // of own
 	ifName   string
-	first    bool // the pod's default network
-	direct   bool // the runtime's own configuration, not a delegate
+	first    bool   // the pod's default network
+	direct   bool   // the runtime's own configuration, not a delegate
+	resource string // that the NAD takes its devices from
+	informed bool   // a plugin has the device information files already
 }
 
 // field says in messages what asked for the network.
@@ -374,8 +383,9 @@ func (r *resolution) exec(n *network, p core.Plugin, rc map[string]json.RawMessa
 	if ipam := ipamType(p); core.OwnType(ipam) {
 		return nil, core.Errorf(core.CodeConfig, "%s: plugin %q has ipam.type %q: addresses for other plugins are not served", n.field(), p.Type, ipam)
 	}
+	info := r.devInfo(n)
 	conf, err := cniconf.PluginConf(n.chain, p, cniconf.Inject{
-		RuntimeConfig: rc, CNIArgs: n.elem.cniArgs, DeviceID: n.elem.deviceID,
+		RuntimeConfig: withDevice(rc, n.elem.deviceID, info), CNIArgs: n.elem.cniArgs, DeviceID: n.elem.deviceID,
 	})
 	if err != nil {
 		return nil, core.WithCode(core.CodeConfig, n.field(), err)
@@ -383,6 +393,7 @@ func (r *resolution) exec(n *network, p core.Plugin, rc map[string]json.RawMessa
 	x := &core.Exec{
 		Type: p.Type, CNIVersion: n.chain.CNIVersion, Conf: conf, Network: n.chain.Name,
 		Path: slices.Clone(r.in.Request.Path), DisableGC: n.chain.DisableGC, NoCheck: n.chain.DisableCheck,
+		DevInfo: info,
 	}
 	if r.conf.BinDir != "" {
 		x.Path = slices.Insert(x.Path, 0, r.conf.BinDir)

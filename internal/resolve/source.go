@@ -29,8 +29,10 @@ type Source interface {
 // podresources, its checkpoint, DRA). It is asked once per ADD, and only when a
 // network of the pod names a resource.
 type Devices interface {
-	// Allocated lists device ids by resource name, in the order of allocation.
-	// A pod that has none is an empty map.
+	// Allocated lists device ids by resource name, in the order in which they
+	// are handed out. A pod that has none is an empty map. An error may come
+	// with what is known nevertheless; core.ErrNotFound says that this node has
+	// nobody who gives devices.
 	Allocated(ctx context.Context, p core.Pod) (map[string][]string, error)
 }
 

@@ -139,6 +139,7 @@ func (d *nodeDaemon) wire(boot string) {
 		Node:     plan.Node{MTU: d.mtu, BinDirs: d.opts.cniBinDirs},
 		ConfDir:  d.opts.confDir,
 		BootID:   boot,
+		Socket:   d.opts.socket,
 		Observer: d.metrics,
 		Log:      d.log,
 	})

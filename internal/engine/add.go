@@ -48,6 +48,10 @@ func (e *Engine) Add(ctx context.Context, req core.Request) (Answer, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 
+	if req.Token != "" {
+		result, err := e.join(ctx, req)
+		return Answer{Result: result}, explain(ctx, err)
+	}
 	a := &addition{e: e, req: req, trace: newTrace(e.Observer)}
 	unlock, err := e.queue.lock(ctx, req.Key.Container)
 	if err == nil {
@@ -62,7 +66,9 @@ func (e *Engine) Add(ctx context.Context, req core.Request) (Answer, error) {
 		e.noteFailure(core.Add, req, a.trace, err)
 		return Answer{}, err
 	}
-	e.Notices.Attached(a.rec)
+	if !lent(a.rec) { // whoever runs the plugin tells of the network
+		e.Notices.Attached(a.rec)
+	}
 	return Answer{Record: a.rec, Result: a.result}, nil
 }
 
@@ -111,7 +117,7 @@ func (a *addition) clearFormer(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	if former.Phase == core.Added && former.Delivered && alive(former.Netns) {
+	if former.Phase == core.Added && former.Delivered && alive(former.Netns) && !unused(former) {
 		return core.Errorf(core.CodeConflict, "container %s already has %s (attached %s); DEL it first",
 			a.req.Key.Container, a.req.Key.IfName, former.Created.Format(time.RFC3339))
 	}
@@ -125,6 +131,9 @@ func (a *addition) design(ctx context.Context) error {
 	a.rec = core.Record{
 		Key: a.req.Key, Network: a.req.Conf.Name, Pod: a.req.Pod,
 		Phase: core.Adding, Created: time.Now().UTC(),
+	}
+	if a.req.Conf.AddressesOnly() {
+		return a.designLent(ctx)
 	}
 	err := a.trace.timed("resolve", func() (err error) {
 		if a.rec.Netns, err = e.identify(a.req.Netns); err != nil {
@@ -277,16 +286,18 @@ func (a *addition) attach(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
+	end := func() {}
 	if s.Exec != nil {
 		if err := a.prepareExec(s, i); err != nil {
 			return err
 		}
-		ctx = exec.WithProcs(ctx, func(ctx context.Context, p core.Proc) error { return a.running(ctx, i, p) })
+		ctx, end = a.invite(ctx, i)
 	}
 	timer := a.trace.timer(s.Key.IfName)
 	ctx = driver.WithTimer(ctx, timer)
 	done := timer("attach." + s.Driver)
 	link, err := a.start(ctx, d, *s)
+	end()
 	done(err)
 	if err != nil {
 		return err
@@ -323,6 +334,18 @@ func (a *addition) prepareExec(s *core.Spec, i int) error {
 	call.Prev = prev
 	s.Exec = &call
 	return nil
+}
+
+// invite lets the foreign plugin of spec i call back, and has its processes
+// recorded before they are fed.
+func (a *addition) invite(ctx context.Context, i int) (context.Context, func()) {
+	h := &host{rec: &a.rec, save: func(ctx context.Context) error { return a.e.Journal.Save(ctx, a.rec) }, trace: a.trace}
+	ctx, end := a.e.invite(ctx, h)
+	return exec.WithProcs(ctx, func(ctx context.Context, p core.Proc) error {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return a.running(ctx, i, p)
+	}), end
 }
 
 // running journals a delegate's process before its configuration is fed to it.
@@ -362,10 +385,15 @@ func (a *addition) commit(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if a.result, err = cniconf.Result(a.defaultLinks(), a.rec.Netns.Path, a.req.Conf.CNIVersion); err != nil {
+	if lent(a.rec) {
+		a.result, err = cniconf.Addresses(a.rec.Links[0], a.req.Conf.CNIVersion)
+	} else {
+		a.result, err = cniconf.Result(a.defaultLinks(), a.rec.Netns.Path, a.req.Conf.CNIVersion)
+		a.rec.Statuses = cniconf.Status(a.rec.Specs, a.rec.Links)
+	}
+	if err != nil {
 		return err
 	}
-	a.rec.Statuses = cniconf.Status(a.rec.Specs, a.rec.Links)
 	a.rec.Begun, a.rec.Procs, a.rec.Phase = len(a.rec.Specs), nil, core.Added
 	a.rec.Timeline = a.trace.timeline()
 	fail.Here("add.attached")

@@ -20,6 +20,9 @@ import (
 func (e *Engine) Check(ctx context.Context, req core.Request) (err error) {
 	e.inflight.Add(1)
 	defer e.inflight.Add(-1)
+	if req.Token != "" {
+		return e.joinCheck(req)
+	}
 	start, rec := time.Now(), core.Record{}
 	defer func() { e.Observer.OpDone(core.Check, mainDriver(rec), time.Since(start), err) }()
 	unlock, err := e.queue.lock(ctx, req.Key.Container)
@@ -81,6 +84,8 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 	if req.Conf.PrevResult != nil {
 		errs = append(errs, checkPrev(req.Conf, rec))
 	}
+	ctx, end := e.invite(ctx, &host{rec: &rec})
+	defer end()
 	for i, s := range rec.Specs {
 		d, err := e.driver(s)
 		if err == nil {
@@ -88,7 +93,7 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 		}
 		errs = append(errs, about(s.Key.IfName, err))
 	}
-	errs = append(errs, e.checkGateways(ctx, rec))
+	errs = append(errs, e.checkLeases(rec.Leases), e.checkGateways(ctx, rec))
 	return errors.Join(errs...)
 }
 

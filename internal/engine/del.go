@@ -21,6 +21,9 @@ import (
 func (e *Engine) Del(ctx context.Context, req core.Request) (err error) {
 	e.inflight.Add(1)
 	defer e.inflight.Add(-1)
+	if req.Token != "" {
+		return nil // joined addresses go with the record that they stand in
+	}
 	ctx, stop := context.WithTimeout(ctx, delDeadline)
 	defer stop()
 	t, rec := newTrace(e.Observer), core.Record{}
@@ -44,7 +47,7 @@ func (e *Engine) Del(ctx context.Context, req core.Request) (err error) {
 			err = e.orphan(ctx, &rec, err)
 		}
 	}
-	if !ok || adopted(rec) {
+	if (!ok || adopted(rec)) && !req.Conf.AddressesOnly() {
 		e.delUnknown(ctx, req)
 	}
 	return err
@@ -123,6 +126,8 @@ func (e *Engine) killDelegates(rec *core.Record) {
 
 func (e *Engine) detachAll(ctx context.Context, rec *core.Record) error {
 	var errs []error
+	ctx, end := e.invite(ctx, &host{rec: rec})
+	defer end()
 	for i := min(rec.Begun, len(rec.Specs)) - 1; i >= 0; i-- {
 		s := rec.Specs[i]
 		d, err := e.driver(s)

@@ -53,7 +53,7 @@ type GatewayChecker interface {
 	Check(ctx context.Context, s core.Subnet) error
 }
 
-// Config is what an Engine is made of; all fields but Gateway and Notices are required.
+// Config is what an Engine is made of; all fields but Gateway, Socket and Notices are required.
 type Config struct {
 	Journal  *journal.Journal
 	IPAM     *ipam.Allocator
@@ -64,6 +64,7 @@ type Config struct {
 	Node     plan.Node
 	ConfDir  string // NADs without spec.config look here, unless the conf names another
 	BootID   string
+	Socket   string // of this agent, for foreign plugins that call back; may be empty
 	Observer core.Observer
 	Notices  core.Notices // nil: nobody wants to know
 	Log      *slog.Logger
@@ -76,6 +77,7 @@ type Engine struct {
 	queue    *queue
 	inflight atomic.Int64
 	retry    chan struct{} // wakes the background worker
+	hosts    sync.Map      // token -> *host
 	// timelines are those of this process's ADDs, complete: the record's own
 	// was written when its last steps were still under way.
 	timelines sync.Map // core.Key -> []core.Timing
@@ -121,6 +123,9 @@ func (e *Engine) Kick() {
 func (e *Engine) driver(s core.Spec) (driver.Driver, error) {
 	if d, ok := e.Drivers[s.Driver]; ok {
 		return d, nil
+	}
+	if s.Driver == plan.Addresses {
+		return lentDriver{}, nil
 	}
 	return nil, core.Errorf(core.CodeConfig, "no driver %q for %s", s.Driver, s.Key)
 }

@@ -30,7 +30,16 @@ func (e *Engine) GC(ctx context.Context, req core.Request) (err error) {
 	for _, k := range req.Conf.Valid {
 		valid[k] = true
 	}
-	_, err = e.collect(ctx, func(r core.Record) bool { return r.Network == req.Conf.Name && !valid[r.Key] })
+	if req.Token != "" {
+		return nil // of joined addresses their records know whether they are needed
+	}
+	only := req.Conf.AddressesOnly()
+	_, err = e.collect(ctx, func(r core.Record) bool {
+		return r.Network == req.Conf.Name && !valid[r.Key] && (!only || lent(r))
+	})
+	if only {
+		return err
+	}
 	return errors.Join(err, e.gcDelegates(ctx, req))
 }
 
@@ -116,6 +125,8 @@ func (e *Engine) gcDelegates(ctx context.Context, req core.Request) error {
 		}
 	}
 	var errs []error
+	ctx, end := e.invite(ctx, &host{rec: &core.Record{}})
+	defer end()
 	for _, n := range nets {
 		errs = append(errs, exec.GC(ctx, n.call, n.live))
 	}

@@ -25,6 +25,7 @@ type Request struct {
 	Owner  core.Owner
 	IPs    []netip.Addr // fixed, at most one per family; the others are chosen
 	MAC    core.MAC     // fixed, or nil
+	NoMAC  bool         // none is to be chosen: the interface is not ours
 }
 
 // Allocator holds all pools. Its methods may be called from any goroutine;

@@ -154,11 +154,14 @@ func (p *pool) remembered(o core.Owner) core.Released {
 	return p.former[idOf(o.Pod, o.Key.IfName)]
 }
 
-// mac is the wanted MAC, else the one that came with the former address, else a
-// random one that is locally administered.
+// mac is the wanted MAC, none where none is needed, else the one that came with
+// the former address, else a random one that is locally administered.
 func (p *pool) mac(w wish, ips []netip.Addr) core.MAC {
 	if w.mac != nil {
 		return slices.Clone(w.mac)
+	}
+	if w.noMAC {
+		return nil
 	}
 	old := p.remembered(w.owner)
 	if checkMAC(old.MAC) == nil && p.macs[[6]byte(old.MAC)] == nil {

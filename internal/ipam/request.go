@@ -34,11 +34,12 @@ type wish struct {
 	cidrs  [families]netip.Prefix // masked; invalid = the subnet lacks it
 	fixed  [families]netip.Addr   // invalid = to be chosen
 	mac    core.MAC
+	noMAC  bool // without mac the lease has none
 }
 
 // parse checks all that depends on the request alone.
 func parse(r Request) (wish, error) {
-	w := wish{subnet: r.Subnet, owner: r.Owner, mac: r.MAC}
+	w := wish{subnet: r.Subnet, owner: r.Owner, mac: r.MAC, noMAC: r.NoMAC}
 	var err error
 	if w.cidrs, err = cidrsOf(r.Subnet); err != nil {
 		return w, err

@@ -94,13 +94,8 @@ func (b *builder) nic(s core.Spec, want int, n *core.NIC) error {
 	s.Driver, s.CNIVersion = driverOVS, w.CNIVersion
 	s.Subnet, s.HostIf, s.IfaceID, s.NICType = n.Subnet.Name, HostIf(s.Key), n.IfaceID, n.Type
 	s.MAC, s.MTU, s.VLAN, s.QoS, s.Mirror, s.DNS = l.MAC, b.mtu(n), n.VLAN, n.QoS, n.Mirror, n.DNS
-	for _, ip := range l.IPs {
-		i := slices.IndexFunc(n.Subnet.CIDRs, func(p netip.Prefix) bool { return p.Contains(ip) })
-		if i < 0 || i >= len(n.Subnet.Gateways) {
-			return core.Errorf(core.CodeAddress, "plan %s: address %s has no network in subnet %s", s.Key, ip, n.Subnet.Name)
-		}
-		s.Addrs = append(s.Addrs, netip.PrefixFrom(ip, n.Subnet.CIDRs[i].Bits()))
-		s.Gateways = append(s.Gateways, n.Subnet.Gateways[i])
+	if err := address(&s, n, l); err != nil {
+		return err
 	}
 	s.Routes = b.routes(want, n, s.Gateways)
 	b.specs = append(b.specs, s)

@@ -27,7 +27,7 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 	if n.elem.ipamClaim != "" {
 		return nil, refused(core.CodeValue, n.elem.field+".ipam-claim-reference", n.elem.ipamClaim, "cannot be used: network %s has no IPAM claims", n.label)
 	}
-	ann := &notes{all: r.notes, provider: n.provider, ifName: n.ifName}
+	ann := &notes{all: r.notes, provider: n.annotated(), ifName: n.ifName}
 	a, err := ann.read()
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 	nic := &core.NIC{
 		Provider: n.provider, Subnet: s, VLAN: s.VLAN, QoS: a.qos, Mirror: a.mirror, Type: a.nicType,
 		Routes: slices.Concat(n.own.Routes, a.routes), DNS: n.own.DNS, IfaceID: r.ifaceID(nets, at),
-		DefaultRoute: n.first && (n.provider == v1.DefaultProvider || n.ifName == "eth0"),
+		DefaultRoute: n.carriesDefault(),
 	}
 	if a.hasVLAN {
 		nic.VLAN = a.vlan

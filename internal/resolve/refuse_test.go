@@ -36,7 +36,7 @@ func TestRefused(t *testing.T) {
 		{"address of the network", 103, ann + "ip_address", []string{ann + "ip_address", "10.16.0.0"}, nil},
 		{"address of the broadcast", 103, ann + "ip_address", []string{ann + "ip_address", "10.16.255.255"}, nil},
 		{"IPv6 anycast address of the routers", 103, ann + "ip_address", []string{ann + "ip_address", "fd00:10:16::"}, nil},
-		{"foreign plugin with our addresses", 7, "ipam.type", []string{networks, "borrowed"}, nil},
+		{"foreign plugin with addresses that nobody has", 7, `no Subnet has provider "nobody"`, []string{networks, "borrowed"}, nil},
 		{"MAC that is none", 102, ann + "mac_address", []string{ann + "mac_address", "zz"}, nil},
 		{"MAC of 8 bytes", 102, ann + "mac_address", []string{ann + "mac_address", "02:00:00:00:00:00:00:01"}, nil},
 		{"MAC multicast", 102, ann + "mac_address", []string{ann + "mac_address", "01:00:00:00:00:01"}, nil},

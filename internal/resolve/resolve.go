@@ -130,6 +130,7 @@ type network struct {
 	direct   bool   // the runtime's own configuration, not a delegate
 	resource string // that the NAD takes its devices from
 	informed bool   // a plugin has the device information files already
+	lent     bool   // only addresses: a foreign plugin makes the interface
 }
 
 // field says in messages what asked for the network.
@@ -301,6 +302,11 @@ func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Wan
 			return w, err
 		}
 		x.Args = w.Args
+		if core.OwnType(ipamType(p)) {
+			if err := r.provenLoan(ctx, n, x); err != nil {
+				return w, core.WithCode(core.CodeConfig, fmt.Sprintf("%s: addresses for plugin %q", n.field(), p.Type), err)
+			}
+		}
 		w.Steps = append(w.Steps, core.Step{Exec: x})
 	}
 	return w, nil
@@ -353,6 +359,9 @@ func (n *network) can(capability string) bool {
 	if n.own != nil && slices.Contains([]string{"ips", "mac", "bandwidth"}, capability) {
 		return true
 	}
+	if capability == "ips" && n.lends() {
+		return true // by CNI_ARGS, where the plugin does not declare it
+	}
 	return slices.ContainsFunc(n.chain.Plugins, func(p core.Plugin) bool { return !p.Own() && p.Capabilities[capability] })
 }
 
@@ -380,9 +389,6 @@ func (r *resolution) args(n *network) string {
 }
 
 func (r *resolution) exec(n *network, p core.Plugin, rc map[string]json.RawMessage) (*core.Exec, error) {
-	if ipam := ipamType(p); core.OwnType(ipam) {
-		return nil, core.Errorf(core.CodeConfig, "%s: plugin %q has ipam.type %q: addresses for other plugins are not served", n.field(), p.Type, ipam)
-	}
 	info := r.devInfo(n)
 	conf, err := cniconf.PluginConf(n.chain, p, cniconf.Inject{
 		RuntimeConfig: withDevice(rc, n.elem.deviceID, info), CNIArgs: n.elem.cniArgs, DeviceID: n.elem.deviceID,

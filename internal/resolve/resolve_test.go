@@ -70,7 +70,7 @@ func standard() *world {
 	w.nad("default/foreign", `{"cniVersion":"0.4.0","plugins":[{"type":"macvlan","capabilities":{"ips":true,"mac":true}},{"type":"tuning"},{"type":"portmap","capabilities":{"portMappings":true}}]}`)
 	w.nad("default/plain", `{"cniVersion":"0.4.0","type":"macvlan"}`)
 	w.nad("default/late", `{"cniVersion":"0.4.0","plugins":[{"type":"tuning"},{"type":"kube-ovn"}]}`)
-	w.nad("default/borrowed", `{"cniVersion":"0.4.0","type":"macvlan","ipam":{"type":"kube-ovn"}}`)
+	w.nad("default/borrowed", `{"cniVersion":"0.4.0","type":"macvlan","ipam":{"type":"kube-ovn","provider":"nobody"}}`)
 	w.nad("default/empty", "")
 	w.nad("default/junk", "{")
 	w.nad("default/nosubnet", `{"cniVersion":"1.0.0","type":"fairlead"}`)

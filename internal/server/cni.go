@@ -24,7 +24,7 @@ func (s *Server) serveCNI(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	if core.Op(in.Command) == core.Add {
+	if core.Op(in.Command) == core.Add && in.Token == "" {
 		s.drainIntents(r.Context())
 	}
 	req, err := Decode(in)
@@ -38,7 +38,7 @@ func (s *Server) serveCNI(w http.ResponseWriter, r *http.Request) {
 		answer = cni.Response{Output: cniconf.ErrorJSON(errorVersion(in, req), err), Failed: true}
 	}
 	acknowledged := s.reply(w, answer)
-	if acknowledged && req.Op == core.Add && err == nil {
+	if acknowledged && req.Op == core.Add && req.Token == "" && err == nil {
 		s.Engine.Delivered(req.Key)
 	}
 }
@@ -109,7 +109,7 @@ func (s *Server) reply(w http.ResponseWriter, answer cni.Response) bool {
 func Decode(in cni.Request) (core.Request, error) {
 	req := core.Request{
 		Op: core.Op(in.Command), Key: core.Key{Container: in.ContainerID, IfName: in.IfName},
-		Netns: in.Netns, RawArgs: in.Args, Path: filepath.SplitList(in.Path),
+		Netns: in.Netns, RawArgs: in.Args, Path: filepath.SplitList(in.Path), Token: in.Token,
 	}
 	var conf, args, key, pod, ns error
 	req.Conf, conf = cniconf.Parse(in.Config)

@@ -62,7 +62,7 @@ func TestKubeOVNAddRefusals(t *testing.T) {
 		"pod_name":          func(r *cni.KubeOVNRequest) { r.PodName = "" },
 		"K8S_POD_NAME":      func(r *cni.KubeOVNRequest) { r.PodName = "../x" },
 		"K8S_POD_NAMESPACE": func(r *cni.KubeOVNRequest) { r.PodNamespace = "a/b" },
-		"cni_type":          func(r *cni.KubeOVNRequest) { r.CNIType = "macvlan" },
+		"cni_type":          func(r *cni.KubeOVNRequest) { r.CNIType = "" },
 		"deviceID":          func(r *cni.KubeOVNRequest) { r.DeviceID = "0000:00:01.0" },
 		"routes":            func(r *cni.KubeOVNRequest) { r.Routes = []cni.KubeOVNRoute{{Destination: "10.0.0.0"}} },
 		"CNI_NETNS":         func(r *cni.KubeOVNRequest) { r.NetNs = "" },

@@ -33,6 +33,9 @@ func (s *Server) serveKubeOVNAdd(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer, err := cniconf.KubeOVNResponse(a.Record.Links)
+	if req.Conf.AddressesOnly() {
+		answer.PodNicName = "" // whose addresses these are makes the interface
+	}
 	var body []byte
 	if err == nil {
 		body, err = json.Marshal(answer)
@@ -109,8 +112,8 @@ func validateKubeOVN(req *core.Request, in cni.KubeOVNRequest) error {
 	if err := validatePod(req.Pod); err != nil {
 		return err
 	}
-	if !core.OwnType(in.CNIType) {
-		return core.Errorf(core.CodeConfig, "cni_type %q: addresses for other plugins are not served on this path", in.CNIType)
+	if in.CNIType == "" {
+		return core.Errorf(core.CodeDecode, "cni_type is obligatory")
 	}
 	if in.DeviceID != "" || in.VhostUserSocketVolumeName != "" {
 		return core.Errorf(core.CodeDevice, "deviceID and vhost_user_socket_volume_name need a driver this node has not")

@@ -91,6 +91,7 @@ func New(c Config) *Server {
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+cni.PathCNI, s.serveCNI)
+	mux.HandleFunc("POST "+cni.PathJoin, s.serveCNI)
 	mux.HandleFunc("POST "+cni.PathKubeOVNAdd, s.serveKubeOVNAdd)
 	mux.HandleFunc("POST "+cni.PathKubeOVNDel, s.serveKubeOVNDel)
 	mux.Handle("GET "+agent.PathMetrics, s.Metrics)
@@ -277,6 +278,9 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) (func(), error) {
 	defer func() { <-s.waiting }()
 	if err := receive(w, r); err != nil {
 		return nil, err
+	}
+	if r.URL.Path == cni.PathJoin {
+		return func() {}, nil // part of a request that has its place already
 	}
 	select {
 	case s.running <- struct{}{}:

@@ -1,0 +1,50 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/ipam"
+)
+
+// Addresses is the driver name of a Spec that makes no interface: a foreign
+// plugin makes it and gets its addresses from us.
+const Addresses = "addresses"
+
+// Loan is the request for the addresses of a foreign plugin's interface, whose
+// MAC is that plugin's matter unless the pod asks for one.
+func Loan(n *core.NIC, owner core.Owner) ipam.Request {
+	return ipam.Request{Subnet: n.Subnet, IPs: n.IPs, MAC: n.MAC, NoMAC: n.MAC == nil, Owner: owner}
+}
+
+// Lent completes base, which names key, pod and namespace, with what Loan got.
+func Lent(base core.Spec, n *core.NIC, l core.Lease) (core.Spec, error) {
+	s := base
+	s.Driver, s.Subnet, s.MAC, s.DNS = Addresses, n.Subnet.Name, l.MAC, n.DNS
+	if err := address(&s, n, l); err != nil {
+		return s, err
+	}
+	s.Routes = slices.Clone(n.Routes)
+	for _, gw := range s.Gateways {
+		written := slices.ContainsFunc(n.Routes, func(r core.Route) bool { return r.Dst == core.Anywhere(gw) })
+		if n.DefaultRoute && !written {
+			s.Routes = append(s.Routes, core.Route{Dst: core.Anywhere(gw), GW: gw})
+		}
+	}
+	return s, nil
+}
+
+// address gives s the addresses of a lease with their networks' lengths, and
+// the gateways that go with them.
+func address(s *core.Spec, n *core.NIC, l core.Lease) error {
+	for _, ip := range l.IPs {
+		i := slices.IndexFunc(n.Subnet.CIDRs, func(p netip.Prefix) bool { return p.Contains(ip) })
+		if i < 0 || i >= len(n.Subnet.Gateways) {
+			return core.Errorf(core.CodeAddress, "plan %s: address %s has no network in subnet %s", s.Key, ip, n.Subnet.Name)
+		}
+		s.Addrs = append(s.Addrs, netip.PrefixFrom(ip, n.Subnet.CIDRs[i].Bits()))
+		s.Gateways = append(s.Gateways, n.Subnet.Gateways[i])
+	}
+	return nil
+}

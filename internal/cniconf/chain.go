@@ -3,6 +3,8 @@ package cniconf
 import (
 	"encoding/json"
 	"fmt"
+	"path/filepath"
+	"strings"
 
 	"github.com/containernetworking/cni/libcni"
 
@@ -25,6 +27,65 @@ func ParseChain(config []byte, name string) (core.Chain, error) {
 		return core.Chain{}, *r.err
 	}
 	return c, nil
+}
+
+// File is a network as a file of a CNI configuration directory describes it.
+type File struct {
+	Chain core.Chain
+	// Folder says that the files of the folder beside it that has the network's
+	// name are further plugins (CNI spec 1.1, loadOnlyInlinedPlugins): to be
+	// given to Append, in order.
+	Folder bool
+}
+
+// ParseFile reads the file called name. Only a .conflist is a list with a
+// folder; it may leave all plugins to it.
+func ParseFile(name string, data []byte) (File, error) {
+	if filepath.Ext(name) != ".conflist" {
+		c, err := ParseChain(data, "")
+		return File{Chain: c}, err
+	}
+	if err := Strict(data); err != nil {
+		return File{}, err
+	}
+	r := newReader(data)
+	f := File{Folder: !r.looseFlag("loadOnlyInlinedPlugins")}
+	switch _, inlined := r.keys["plugins"]; {
+	case *r.err != nil:
+	case inlined:
+		f.Chain = r.chain("", data, "")
+	case f.Folder:
+		f.Chain.Name = r.networkName("name", "")
+		r.listHead(&f.Chain, data)
+	default:
+		r.refuse("plugins", "is missing, and loadOnlyInlinedPlugins is set")
+	}
+	if *r.err != nil {
+		return File{}, *r.err
+	}
+	return f, nil
+}
+
+// Append adds the plugin of one file behind those that c has.
+func Append(c *core.Chain, data []byte) error {
+	if err := Strict(data); err != nil {
+		return err
+	}
+	r := newReader(data)
+	p := r.plugin(data)
+	if *r.err != nil {
+		return *r.err
+	}
+	c.Plugins = append(c.Plugins, p)
+	return nil
+}
+
+// looseFlag reads a boolean that may be written as a string, as libcni does.
+func (r *reader) looseFlag(key string) bool {
+	if s := strings.ToLower(string(r.keys[key])); s == `"true"` || s == `"false"` {
+		return s == `"true"`
+	}
+	return r.flag(key)
 }
 
 // chain reads one list or single configuration standing at path.
@@ -83,16 +144,18 @@ func reheaded(raw json.RawMessage, name string) ([]byte, error) {
 	}
 	head["name"] = quoted
 	delete(head, "plugins")
-	delete(head, "loadOnlyInlinedPlugins") // needs plugins; there is no folder to load from
+	delete(head, "loadOnlyInlinedPlugins") // libcni wants to see plugins with it
 	return json.Marshal(head)
 }
 
-// plugin reads one entry. One of our own types with delegates would nest us in
-// ourselves.
+// plugin reads one entry. One of our own types that names networks would nest
+// us in ourselves.
 func (r *reader) plugin(raw json.RawMessage) core.Plugin {
 	p := core.Plugin{Type: r.pluginType("type"), Capabilities: r.flags("capabilities")}
-	if p.Own() && r.has("delegates") {
-		r.refuse(join(r.path, "delegates"), "a delegate cannot have delegates of its own")
+	for _, key := range []string{"delegates", "clusterNetwork"} {
+		if p.Own() && r.has(key) {
+			r.refuse(join(r.path, key), "a delegate cannot have delegates of its own")
+		}
 	}
 	p.Raw = append(json.RawMessage(nil), raw...)
 	return p

@@ -21,23 +21,18 @@ func Parse(stdin []byte) (core.Conf, error) {
 	}
 	r := newReader(stdin)
 	c := core.Conf{
-		CNIVersion:         r.version(),
-		Name:               r.networkName("name", ""),
-		Type:               r.pluginType("type"),
-		Capabilities:       r.flags("capabilities"),
-		RuntimeConfig:      r.object("runtimeConfig"),
-		DNS:                r.dns("dns"),
-		NamespaceIsolation: r.flag("namespaceIsolation"),
-		ConfDir:            r.dir("confDir"),
-		BinDir:             r.dir("binDir"),
-		Raw:                append(json.RawMessage(nil), stdin...),
+		CNIVersion:    r.version(),
+		Name:          r.networkName("name", ""),
+		Type:          r.pluginType("type"),
+		Capabilities:  r.flags("capabilities"),
+		RuntimeConfig: r.object("runtimeConfig"),
+		DNS:           r.dns("dns"),
+		Raw:           append(json.RawMessage(nil), stdin...),
 	}
 	r.identity(&c)
-	r.globals(&c)
 	r.prevResult(&c)
 	r.valid(&c)
-	r.delegates(&c)
-	r.refuseUnserved()
+	r.meta(&c)
 	r.checkAccepted()
 	if *r.err != nil {
 		return core.Conf{}, *r.err
@@ -59,22 +54,6 @@ func (r *reader) identity(c *core.Conf) {
 		c.Provider = from.networkName("provider", "")
 	}
 	c.Routes = from.routes("routes")
-}
-
-// globals reads the namespaces that isolation exempts. "default" is implied
-// only when the key is absent (multinet.md, Configuration).
-func (r *reader) globals(c *core.Conf) {
-	if !r.has("globalNamespaces") {
-		if c.NamespaceIsolation {
-			c.GlobalNamespaces = []string{"default"}
-		}
-		return
-	}
-	for _, ns := range strings.Split(r.text("globalNamespaces"), ",") {
-		if ns = strings.TrimSpace(ns); ns != "" {
-			c.GlobalNamespaces = append(c.GlobalNamespaces, ns)
-		}
-	}
 }
 
 func (r *reader) prevResult(c *core.Conf) {
@@ -110,53 +89,20 @@ func (r *reader) valid(c *core.Conf) {
 	})
 }
 
-// delegates reads the networks of a multus-style configuration.
-func (r *reader) delegates(c *core.Conf) {
-	r.each("delegates", func(path string, raw json.RawMessage) {
-		if chain := r.chain(path, raw, ""); *r.err == nil {
-			c.Delegates = append(c.Delegates, chain)
-		}
-	})
-	if r.has("delegates") && len(c.Delegates) == 0 {
-		r.refuse("delegates", "the list is empty")
-	}
-}
-
-// refuseUnserved names the keys that would change the pod's networks and that
-// no source of this agent can serve: ignoring them would attach something else
-// than what was asked for.
-func (r *reader) refuseUnserved() {
-	for _, key := range []string{"clusterNetwork", "defaultNetworks"} {
-		if *r.err == nil && r.has(key) {
-			*r.err = &core.Error{Code: core.CodeField, Msg: "key \"" + key + "\" is not served",
-				Details: "write the networks into delegates[]"}
-		}
-	}
-}
-
-// checkAccepted checks the types of keys that a configuration may carry and
-// that mean nothing here: they configure Multus' own files and logs, or the
-// plugin reads them (socket).
+// checkAccepted checks the types of keys that the plugin reads (socket) or
+// another part of a configuration.
 func (r *reader) checkAccepted() {
-	for _, key := range []string{
-		"kubeconfig", "cniDir", "multusNamespace", "readinessindicatorfile", "auxiliaryCNIChainName",
-		"logFile", "logLevel", "socket", "server_socket", "daemonSocketDir",
-	} {
+	for _, key := range []string{"socket", "server_socket", "daemonSocketDir"} {
 		r.text(key)
 	}
-	for _, key := range []string{"retryDeleteOnError", "logToStderr"} {
-		r.flag(key)
-	}
-	r.texts("systemNamespaces")
-	r.object("logOptions")
 	r.object("ipam")
 }
 
-// dir reads an absolute directory; "" is none.
+// dir reads an absolute path; "" is none.
 func (r *reader) dir(key string) string {
 	d := r.text(key)
 	if d != "" && !filepath.IsAbs(d) {
-		r.refuse(key, "%q is not an absolute path", d)
+		r.refuse(join(r.path, key), "%q is not an absolute path", d)
 	}
 	return d
 }

@@ -139,8 +139,30 @@ func TestParseRefuses(t *testing.T) {
 		{`{"name":"n","type":"fairlead","logOptions":3}`, 7, "logOptions"},
 		{`{"name":"n","type":"fairlead","ipam":"x"}`, 7, "ipam"},
 		{`{"name":"n","type":"fairlead","systemNamespaces":"kube-system"}`, 7, "systemNamespaces"},
-		{`{"name":"n","type":"multus","clusterNetwork":"net"}`, 2, "clusterNetwork"},
-		{`{"name":"n","type":"multus","defaultNetworks":["a"]}`, 2, "defaultNetworks"},
+		{`{"name":"n","type":"fairlead","systemNamespaces":["a/b"]}`, 7, "systemNamespaces"},
+		{`{"name":"n","type":"fairlead","kubeconfig":"k"}`, 7, "kubeconfig"},
+		{`{"name":"n","type":"fairlead","cniDir":"var"}`, 7, "cniDir"},
+		{`{"name":"n","type":"fairlead","readinessindicatorfile":"x"}`, 7, "readinessindicatorfile"},
+		{`{"name":"n","type":"fairlead","readinessindicatorfile":true}`, 7, "readinessindicatorfile"},
+		{`{"name":"n","type":"fairlead","multusNamespace":"A"}`, 7, "multusNamespace"},
+		{`{"name":"n","type":"fairlead","globalNamespaces":"a,b/c"}`, 7, "globalNamespaces"},
+		{`{"name":"n","type":"fairlead","retryDeleteOnError":"yes"}`, 7, "retryDeleteOnError"},
+		{`{"name":"n","type":"fairlead","auxiliaryCNIChainName":"../x"}`, 7, "auxiliaryCNIChainName"},
+		{`{"name":"n","type":"fairlead","auxiliaryCNIChainName":["x"]}`, 7, "auxiliaryCNIChainName"},
+		{`{"name":"n","type":"fairlead","logFile":"multus.log"}`, 7, "logFile"},
+		{`{"name":"n","type":"fairlead","logLevel":"loud"}`, 7, "logLevel"},
+		{`{"name":"n","type":"fairlead","logOptions":{"maxAge":"5"}}`, 7, "logOptions.maxAge"},
+		{`{"name":"n","type":"fairlead","logOptions":{"maxSize":-1}}`, 7, "logOptions.maxSize"},
+		{`{"name":"n","type":"fairlead","logOptions":{"maxBackups":1.5}}`, 7, "logOptions.maxBackups"},
+		{`{"name":"n","type":"fairlead","logOptions":{"compress":1}}`, 7, "logOptions.compress"},
+		{`{"name":"n","type":"multus","clusterNetwork":["net"]}`, 7, "clusterNetwork"},
+		{`{"name":"n","type":"multus","clusterNetwork":"ns/net"}`, 7, "clusterNetwork"},
+		{`{"name":"n","type":"multus","clusterNetwork":"net","delegates":[{"name":"d","type":"bridge"}]}`, 7, "delegates"},
+		{`{"name":"n","type":"multus","defaultNetworks":"a"}`, 7, "defaultNetworks"},
+		{`{"name":"n","type":"multus","defaultNetworks":[""]}`, 7, "defaultNetworks"},
+		{`{"name":"n","type":"multus","defaultNetworks":["./a"]}`, 7, "defaultNetworks"},
+		{`{"name":"n","type":"multus","defaultNetworks":["a"],"delegates":[{"name":"d","type":"bridge"}]}`, 7, "defaultNetworks"},
+		{`{"name":"n","type":"multus","delegates":[{"name":"d","type":"fairlead","clusterNetwork":"x"}]}`, 7, "delegates[0].clusterNetwork"},
 		{`{"name":"n","type":"fairlead","cni.dev/valid-attachments":{}}`, 7, "cni.dev/valid-attachments"},
 		{`{"name":"n","type":"fairlead","cni.dev/attachments":[{"containerID":"c"}]}`, 7, "cni.dev/attachments[0]"},
 		{`{"name":"n","type":"fairlead","cni.dev/attachments":[null]}`, 7, "cni.dev/attachments[0]"},
@@ -167,6 +189,69 @@ func TestParseRefuses(t *testing.T) {
 		require.True(t, errors.As(err, &e), "%s: %v", c.conf, err)
 		require.Equal(t, c.code, e.Code, "%s: %v", c.conf, err)
 		require.Contains(t, e.Error(), c.name, c.conf)
+	}
+}
+
+// TestParseReadsTheKeysOfAMetaPlugin is the example of Multus' reference.
+func TestParseReadsTheKeysOfAMetaPlugin(t *testing.T) {
+	c, err := Parse([]byte(`{"cniVersion":"0.3.1","name":"node-cni-network","type":"multus",
+		"kubeconfig":"/etc/kubernetes/node-kubeconfig.yaml","confDir":"/etc/cni/multus/net.d","cniDir":"/var/lib/cni/multus","binDir":"/opt/cni/bin",
+		"logFile":"/var/log/multus.log","logLevel":"Debug","logToStderr":false,
+		"logOptions":{"maxAge":5,"maxSize":100,"maxBackups":5,"compress":true},"capabilities":{"portMappings":true},
+		"namespaceIsolation":false,"clusterNetwork":"/etc/cni/net.d/99-flannel.conf","defaultNetworks":["sidecarCRD","exampleNetwork"],
+		"systemNamespaces":["kube-system","admin"],"multusNamespace":"kube-system","auxiliaryCNIChainName":"cni-chain-config",
+		"readinessindicatorfile":"/run/ready","retryDeleteOnError":true,"allowTryDeleteOnErr":false}`))
+	require.NoError(t, err)
+	require.Equal(t, "/etc/cni/net.d/99-flannel.conf", c.ClusterNetwork)
+	require.Equal(t, []string{"sidecarCRD", "exampleNetwork"}, c.DefaultNetworks)
+	require.Equal(t, []string{"kube-system", "admin"}, c.SystemNamespaces)
+	require.Equal(t, "kube-system", c.MultusNamespace)
+	require.Equal(t, "cni-chain-config", c.AuxChain)
+	require.Equal(t, "/run/ready", c.ReadinessFile)
+	require.Equal(t, "/etc/cni/multus/net.d /opt/cni/bin /var/lib/cni/multus", c.ConfDir+" "+c.BinDir+" "+c.CNIDir)
+	require.Equal(t, "/etc/kubernetes/node-kubeconfig.yaml", c.Kubeconfig)
+	require.Nil(t, c.GlobalNamespaces)
+
+	c, err = Parse([]byte(`{"name":"n","type":"multus","systemNamespaces":[],"clusterNetwork":"","globalNamespaces":"default, a ,b","namespaceIsolation":true}`))
+	require.NoError(t, err)
+	require.Equal(t, []string{}, c.SystemNamespaces, "an empty list is a list")
+	require.Equal(t, []string{"default", "a", "b"}, c.GlobalNamespaces)
+}
+
+// TestParseFile: the rules of lists in files (CNI spec 1.1, "Configuration
+// format"), whose plugins may stand in a folder of their own.
+func TestParseFile(t *testing.T) {
+	f, err := ParseFile("10-net.conflist", []byte(`{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"a"}]}`))
+	require.NoError(t, err)
+	require.True(t, f.Folder)
+	require.NoError(t, Append(&f.Chain, []byte(`{"name":"x","type":"tuning"}`)))
+	require.Equal(t, "tuning", f.Chain.Plugins[1].Type)
+
+	f, err = ParseFile("10-net.conflist", []byte(`{"cniVersion":"1.0.0","name":"net"}`))
+	require.NoError(t, err, "all plugins may stand in the folder")
+	require.True(t, f.Folder)
+	require.Empty(t, f.Chain.Plugins)
+	require.Equal(t, "1.0.0", f.Chain.CNIVersion)
+
+	for _, only := range []string{`true`, `"true"`} {
+		f, err = ParseFile("10-net.conflist", []byte(`{"name":"net","loadOnlyInlinedPlugins":`+only+`,"plugins":[{"type":"a"}]}`))
+		require.NoError(t, err)
+		require.False(t, f.Folder)
+	}
+	f, err = ParseFile("10-net.conf", []byte(`{"name":"net","type":"a"}`))
+	require.NoError(t, err)
+	require.False(t, f.Folder)
+	require.True(t, f.Chain.Single)
+
+	for _, bad := range []string{"", "null", "[]", `{"plugins":[{"type":"a"}]}`, `{"name":"net","plugins":[]}`, `{"name":"net","plugins":[null]}`,
+		`{"name":"net","loadOnlyInlinedPlugins":true}`, `{"name":"net","loadOnlyInlinedPlugins":7}`, `{"name":"net","cniVersion":"9.0.0"}`} {
+		_, err := ParseFile("10-net.conflist", []byte(bad))
+		refusedWell(t, err)
+		require.Error(t, err, bad)
+	}
+	for _, bad := range []string{"", "null", "[]", `{}`, `{"type":"a/b"}`, `{"type":"multus","delegates":[]}`} {
+		refusedWell(t, Append(&f.Chain, []byte(bad)))
+		require.Error(t, Append(&f.Chain, []byte(bad)), bad)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"slices"
 
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/core"
@@ -52,6 +53,7 @@ func entries(s core.Spec, links []core.Link) []core.Net {
 			n = entry(s, res, -1)
 			n.Interface = s.Key.IfName
 		}
+		n.DeviceInfo = deviceInfo(links)
 		return []core.Net{n}
 	}
 	var nets []core.Net
@@ -63,6 +65,7 @@ func entries(s core.Spec, links []core.Link) []core.Net {
 	for i := range nets {
 		if nets[i].Interface == s.Key.IfName {
 			nets[i].DefaultRoute = requested(links, s.Key.IfName)
+			nets[i].DeviceInfo = deviceInfo(links)
 		}
 	}
 	return nets
@@ -87,6 +90,16 @@ func requested(links []core.Link, ifName string) []string {
 	for _, l := range links {
 		if onlyRoutes(l) && l.IfName == ifName {
 			return texts(defaults(l.Routes))
+		}
+	}
+	return nil
+}
+
+// deviceInfo is what the chain's last plugin left in the network's file.
+func deviceInfo(links []core.Link) json.RawMessage {
+	for _, l := range slices.Backward(links) {
+		if len(l.DeviceInfo) > 0 {
+			return l.DeviceInfo
 		}
 	}
 	return nil

@@ -100,8 +100,22 @@ type Conf struct {
 	Routes        []Route
 	DNS           DNS
 	// Delegates are the networks of a `multus`-style conf: the first is the
-	// pod's default network. Empty means our own default network.
+	// pod's default network. Empty means ClusterNetwork, and without that our
+	// own default network.
 	Delegates []Chain
+	// ClusterNetwork is the pod's default network and DefaultNetworks are what
+	// every pod gets beside it: each the name of a NAD in MultusNamespace, the
+	// name of a network in ConfDir, a directory or a file.
+	ClusterNetwork  string
+	DefaultNetworks []string
+	// SystemNamespaces are those whose pods get no DefaultNetworks; nil means
+	// kube-system.
+	SystemNamespaces []string
+	MultusNamespace  string // "" means kube-system
+	// AuxChain names a directory of plugins that run behind the default network.
+	AuxChain string
+	// ReadinessFile must exist before an ADD goes on.
+	ReadinessFile string
 	// Valid is the runtime's list of live attachments (GC). HasValid tells an
 	// empty list from a missing key, which is an error.
 	Valid    []Key
@@ -109,6 +123,8 @@ type Conf struct {
 
 	ConfDir            string   // where NADs without spec.config look for their network
 	BinDir             string   // searched before CNI_PATH
+	CNIDir             string   // where Multus kept its records
+	Kubeconfig         string   // how the API server is reached
 	NamespaceIsolation bool     // a pod may use NADs of its own and of global namespaces only
 	GlobalNamespaces   []string // exempt from isolation
 	Raw                json.RawMessage
@@ -308,6 +324,9 @@ type Lease struct {
 	Owner  Owner        `json:"owner"`
 	IPs    []netip.Addr `json:"ips"`
 	MAC    MAC          `json:"mac"`
+	// Quiet: no neighbour can remember one of the addresses with another MAC,
+	// so that there is nothing to announce. It is known only to who acquires.
+	Quiet bool `json:"-"`
 }
 
 // Spec is all that a driver needs to make, prove and remove one interface (or
@@ -335,6 +354,7 @@ type Spec struct {
 	Mirror     bool           `json:"mirror,omitempty"`
 	DNS        DNS            `json:"dns,omitzero"`
 	CNIVersion string         `json:"cniVersion,omitempty"` // of the delegate chain it stands in
+	Quiet      bool           `json:"-"`                    // as in Lease; what comes from the journal is announced
 
 	// exec
 	Exec *Exec `json:"exec,omitempty"`
@@ -434,6 +454,8 @@ type Attempt struct {
 	Timeline []Timing  `json:"timeline"`
 	Code     uint      `json:"code"`
 	Error    string    `json:"error"`
+	// NoNetwork: a network that does not exist was asked for.
+	NoNetwork bool `json:"-"`
 }
 
 // Released remembers which addresses a pod's interface held, so that the same

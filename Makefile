@@ -114,7 +114,7 @@ floor:
 $(PEERS)/.peers: bench/peers/multus/go.mod bench/peers/kubeovn/go.mod
 	@mkdir -p $(PEERS)
 	@echo "building Multus and Kube-OVN's plugin (once, some minutes)"
-	@$(GO) -C bench/peers/multus build -mod=mod -trimpath -ldflags '-s -w' -o $(PEERS)/ $(MULTUS)/multus $(MULTUS)/multus-shim
+	@$(GO) -C bench/peers/multus build -mod=mod -trimpath -ldflags '-s -w' -o $(PEERS)/ $(MULTUS)/multus $(MULTUS)/multus-shim $(MULTUS)/multus-daemon
 	@$(GO) -C bench/peers/kubeovn build -mod=mod -trimpath -ldflags '-s -w' -o $(PEERS)/kube-ovn github.com/kubeovn/kube-ovn/cmd/cni || true
 	@touch $@
 

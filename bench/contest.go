@@ -120,7 +120,9 @@ func stand(s side, count int) error {
 		return nil
 	}
 	pods := s.Node().pods[:count]
-	s.Node().renew(pods)
+	if err := renew(s, pods); err != nil {
+		return err
+	}
 	_, err := batch(s, "ADD", pods, 10)
 	return errors.Join(err, s.Settle())
 }

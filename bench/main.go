@@ -36,7 +36,7 @@ type row struct {
 }
 
 var rows = []row{
-	{"1", versionRow}, {"2,7,11", bridgeRow}, {"5", vlanRow}, {"9", idleRow}, {"10", journalRow},
+	{"1", versionRow}, {"2,7,11", bridgeRow}, {"4", multusRow}, {"5", vlanRow}, {"9", idleRow}, {"10", journalRow},
 }
 
 func main() {
@@ -128,3 +128,12 @@ func (b *bench) newNode(pods int) (*node, error) {
 func (b *bench) bin(name string) string  { return filepath.Join(b.root, "bin", name) }
 func (b *bench) tool(name string) string { return filepath.Join(b.root, ".cache", "bin", name) }
 func (b *bench) peer(name string) string { return filepath.Join(b.root, ".cache", "bench", name) }
+
+// kube is a program of Kubernetes, of whatever version was built.
+func (b *bench) kube(name string) string {
+	found, _ := filepath.Glob(filepath.Join(b.root, ".cache", "kube", "v*", name)) // the pattern is good
+	if len(found) == 0 {
+		return name
+	}
+	return found[len(found)-1]
+}

@@ -153,7 +153,9 @@ func cycle(s side, pods []*pod, par int) (out sample, err error) {
 	if err != nil {
 		return out, err
 	}
-	s.Node().renew(pods)
+	if err := renew(s, pods); err != nil {
+		return out, err
+	}
 	if out.add, err = counted(s, "ADD", pods, par, s.Settle); err != nil {
 		return out, err
 	}
@@ -168,16 +170,30 @@ func cycle(s side, pods []*pod, par int) (out sample, err error) {
 	return out, err
 }
 
+// preparer is a side whose pods are more than a namespace.
+type preparer interface{ Prepare(pods []*pod) error }
+
+// renew makes new containers of the pods.
+func renew(s side, pods []*pod) error {
+	s.Node().renew(pods)
+	if p, ok := s.(preparer); ok {
+		return p.Prepare(pods)
+	}
+	return nil
+}
+
 // counted is batch with the daemons' processor time until after has returned.
 func counted(s side, command string, pods []*pod, par int, after func() error) (phase, error) {
 	from, err := daemonsCPU(s.Node())
 	if err != nil {
 		return phase{}, err
 	}
+	begun := time.Now()
 	sum, err := batch(s, command, pods, par)
 	if err := errors.Join(err, after()); err != nil {
 		return phase{}, err
 	}
+	sum.done = time.Since(begun)
 	to, err := daemonsCPU(s.Node())
 	sum.cpu = sum.cpu.plus(to.minus(from))
 	return sum, err

@@ -11,26 +11,28 @@ import (
 type phase struct {
 	took []time.Duration // each operation, from exec to exit
 	wall time.Duration   // from the first start to the last end
+	done time.Duration   // the same until everything that the calls caused is done
 	cpu  bill
 }
 
 // bill is processor time, user + system, by who used it.
-type bill struct{ plugin, agent, ovs time.Duration }
+type bill struct{ plugin, agent, ovs, api time.Duration }
 
-func (b bill) sum() time.Duration { return b.plugin + b.agent + b.ovs }
+func (b bill) sum() time.Duration { return b.plugin + b.agent + b.ovs + b.api }
 
 func (b bill) plus(o bill) bill {
-	return bill{b.plugin + o.plugin, b.agent + o.agent, b.ovs + o.ovs}
+	return bill{b.plugin + o.plugin, b.agent + o.agent, b.ovs + o.ovs, b.api + o.api}
 }
 
 func (b bill) minus(o bill) bill {
-	return bill{b.plugin - o.plugin, b.agent - o.agent, b.ovs - o.ovs}
+	return bill{b.plugin - o.plugin, b.agent - o.agent, b.ovs - o.ovs, b.api - o.api}
 }
 
 // join adds another batch of the same kind.
 func (p *phase) join(o phase) {
 	p.took = append(p.took, o.took...)
 	p.wall += o.wall
+	p.done += o.done
 	p.cpu = p.cpu.plus(o.cpu)
 }
 
@@ -55,11 +57,17 @@ func (p phase) each(d time.Duration) float64 { return millis(d) / float64(len(p.
 
 // bill tells who used the processor time of one operation.
 func (p phase) bill() string {
-	if p.cpu.agent+p.cpu.ovs == 0 {
+	if p.cpu.sum() == p.cpu.plugin {
 		return fmt.Sprintf("%.1f ms", p.cpuEach())
 	}
-	return fmt.Sprintf("%.1f ms (plugin %.1f, agent %.1f, OVS %.1f)", p.cpuEach(),
-		p.each(p.cpu.plugin), p.each(p.cpu.agent), p.each(p.cpu.ovs))
+	parts := fmt.Sprintf("plugin %.1f, agent %.1f", p.each(p.cpu.plugin), p.each(p.cpu.agent))
+	if p.cpu.ovs > 0 {
+		parts += fmt.Sprintf(", OVS %.1f", p.each(p.cpu.ovs))
+	}
+	if p.cpu.api > 0 {
+		parts += fmt.Sprintf(", API %.1f", p.each(p.cpu.api))
+	}
+	return fmt.Sprintf("%.1f ms (%s)", p.cpuEach(), parts)
 }
 
 // rate is operations per second.

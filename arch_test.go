@@ -43,6 +43,7 @@ var layers = []layer{
 	{"internal/cniconf", 1, "CNI's formats; resolve parses NADs with it"},
 	{"internal/resolve", 2, "pure: inputs to Wants"},
 	{"internal/ipam", 2, "pure but for its own memory"},
+	{"internal/declare", 2, "pure: what objects say, whoever stores them"},
 	{"internal/driver", 2, "the interface that drivers implement"},
 	{"internal/gateway", 2, "the node's own ways out"},
 	{"internal/plan", 3, "pure: Wants to Specs"},

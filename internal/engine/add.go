@@ -96,6 +96,7 @@ func (e *Engine) noteFailure(op core.Op, req core.Request, t *trace, err error) 
 		Op: op, Key: req.Key, Pod: req.Pod, When: time.Now().UTC(),
 		Timeline: t.timeline(), Code: core.CodeOf(err), Error: err.Error(),
 	}
+	a.NoNetwork = a.Code == core.CodeConfig && errors.Is(err, core.ErrNotFound)
 	e.Journal.Fail(a)
 	e.Notices.Failed(a)
 }

@@ -48,14 +48,6 @@ type object struct {
 	value any
 }
 
-// subnet is a Subnet before its Vlan is looked up.
-type subnet struct {
-	core.Subnet
-	vlan string
-	// lines of the fields that other objects can contradict
-	cidrLine, defaultLine, vlanLine int
-}
-
 // document is what one YAML document gave: an object, or why not.
 type document struct {
 	id      id // zero where the document does not tell
@@ -242,21 +234,6 @@ func makeNAD(t *tree, i id) (any, []*fault) {
 		}
 	}
 	return resolve.NAD{Namespace: i.namespace, Name: i.name, Annotations: n.Annotations, Config: n.Spec.Config}, nil
-}
-
-func makeVlan(t *tree, _ id) (any, []*fault) {
-	var v v1.Vlan
-	if faults := t.decode(&v); faults != nil {
-		return nil, faults
-	}
-	vid, field := v.Spec.ID, "spec.id"
-	if vid == 0 && v.Spec.OldID != 0 {
-		vid, field = v.Spec.OldID, "spec.vlanId"
-	}
-	if vid < 0 || vid > 4094 {
-		return nil, []*fault{faultf(t.lineOf(field), "%s: %d is not an 802.1Q id from 0 to 4094", field, vid)}
-	}
-	return vid, nil
 }
 
 func makeProviderNetwork(t *tree, _ id) (any, []*fault) {

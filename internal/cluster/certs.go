@@ -1,0 +1,291 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	mrand "math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+)
+
+// A node's own identity: RBAC is bound to the group, admission policies compare
+// the name with the node that a request is about.
+const (
+	certUser   = "system:fairlead:" // + node
+	certGroup  = "system:fairlead"
+	certSigner = "kubernetes.io/kube-apiserver-client"
+	certFile   = "fairlead-client.pem" // certificate and key
+)
+
+const (
+	// A certificate is renewed after this part of its life, and a random tenth
+	// later at most, so that a cluster's nodes do not come all at once.
+	renewAfter, renewSpread = 0.7, 0.1
+	// issueLimit is how long a request waits for somebody to approve it before
+	// a new one is made: the server forgets pending ones after a day.
+	issueLimit = 15 * time.Minute
+	// Pauses between two failed requests.
+	firstRequestPause, longestRequestPause = time.Second, time.Minute
+)
+
+// errNotIssued is why a node without a certificate reads nothing.
+var errNotIssued = errors.New("the node's client certificate is not issued yet")
+
+// certificates keeps this node's own client certificate: it requests one with
+// the bootstrap credentials, later ones with the one before, and stores it where
+// client-go reads it anew for each connection.
+type certificates struct {
+	node     string
+	dir      string
+	duration time.Duration
+	log      *slog.Logger
+}
+
+func newCertificates(c Config) *certificates {
+	return &certificates{node: c.Node, dir: c.CertDir, duration: c.CertDuration, log: c.Log}
+}
+
+func (c *certificates) file() string { return filepath.Join(c.dir, certFile) }
+
+// identity replaces the credentials of a configuration by the certificate.
+func (c *certificates) identity(cfg *rest.Config) (*rest.Config, error) {
+	if _, err := c.load(); err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotIssued, err)
+	}
+	out := rest.AnonymousClientConfig(cfg)
+	out.WrapTransport = cfg.WrapTransport
+	out.CertFile, out.KeyFile = c.file(), c.file()
+	return out, nil
+}
+
+// load reads the certificate; one that is over or another node's is an error.
+func (c *certificates) load() (*x509.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(c.file(), c.file())
+	if err != nil {
+		return nil, err
+	}
+	leaf := pair.Leaf
+	switch {
+	case leaf.Subject.CommonName != certUser+c.node:
+		return nil, fmt.Errorf("%s belongs to %q, not to %q", c.file(), leaf.Subject.CommonName, certUser+c.node)
+	case time.Now().After(leaf.NotAfter):
+		return nil, fmt.Errorf("%s expired at %s", c.file(), leaf.NotAfter.Format(time.RFC3339))
+	}
+	return leaf, nil
+}
+
+// run keeps the certificate young until ctx ends. connect makes clients with
+// the certificate, or with the bootstrap credentials.
+func (c *certificates) run(ctx context.Context, connect func(identified bool) (*clients, error)) {
+	wait := firstRequestPause
+	for ctx.Err() == nil {
+		leaf, err := c.load()
+		if err == nil && !pause(ctx, time.Until(renewal(leaf))) {
+			return
+		}
+		identified := err == nil && time.Now().Before(leaf.NotAfter)
+		if err := c.renew(ctx, connect, identified); err != nil {
+			if ctx.Err() == nil {
+				c.log.Error("client certificate not issued", "user", certUser+c.node, "err", err)
+			}
+			pause(ctx, wait)
+			wait = min(2*wait, longestRequestPause)
+			continue
+		}
+		wait = firstRequestPause
+	}
+}
+
+// renewal is when a certificate is to be replaced.
+func renewal(leaf *x509.Certificate) time.Time {
+	life := leaf.NotAfter.Sub(leaf.NotBefore)
+	return leaf.NotBefore.Add(time.Duration(float64(life) * (renewAfter + renewSpread*mrand.Float64())))
+}
+
+// renew gets one certificate.
+func (c *certificates) renew(ctx context.Context, connect func(bool) (*clients, error), identified bool) error {
+	ctx, stop := context.WithTimeout(ctx, issueLimit)
+	defer stop()
+	api, err := connect(identified)
+	if err != nil {
+		return err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fmt.Errorf("key: %w", err)
+	}
+	name, err := c.request(ctx, api, key)
+	if err != nil {
+		return err
+	}
+	c.log.Info("client certificate requested", "request", name, "user", certUser+c.node)
+	cert, err := issued(ctx, api, name)
+	if err != nil {
+		return fmt.Errorf("request %s: %w", name, err)
+	}
+	if err := c.store(cert, key); err != nil {
+		return fmt.Errorf("request %s: %w", name, err)
+	}
+	c.log.Info("client certificate issued", "request", name, "file", c.file())
+	return nil
+}
+
+// csrSpec is the part of certificates.k8s.io/v1 that is sent.
+type csrSpec struct {
+	Request           []byte   `json:"request"`
+	SignerName        string   `json:"signerName"`
+	ExpirationSeconds int32    `json:"expirationSeconds,omitempty"`
+	Usages            []string `json:"usages"`
+}
+
+// request makes the CertificateSigningRequest and gives its name.
+func (c *certificates) request(ctx context.Context, api *clients, key *ecdsa.PrivateKey) (string, error) {
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: certUser + c.node, Organization: []string{certGroup}},
+	}, key)
+	if err != nil {
+		return "", fmt.Errorf("certificate request: %w", err)
+	}
+	body := object{}
+	body.APIVersion, body.Kind = csrResource.GroupVersion().String(), "CertificateSigningRequest"
+	body.GenerateName = "fairlead-"
+	body.Spec, err = json.Marshal(csrSpec{
+		Request:           pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
+		SignerName:        certSigner,
+		ExpirationSeconds: int32(c.duration / time.Second), //nolint:gosec // validated: below 100 years
+		Usages:            []string{"digital signature", "client auth"},
+	})
+	if err != nil {
+		return "", fmt.Errorf("certificate request: %w", err)
+	}
+	out := object{}
+	err = api.objects.Post().AbsPath(path(csrResource, "")...).Body(&body).Do(ctx).Into(&out)
+	if err != nil {
+		return "", fmt.Errorf("certificate request: %w", err)
+	}
+	return out.Name, nil
+}
+
+// csrStatus is the part of certificates.k8s.io/v1 that is read.
+type csrStatus struct {
+	Certificate []byte `json:"certificate"`
+	Conditions  []struct {
+		Type    string `json:"type"` // Approved, Denied or Failed
+		Status  string `json:"status"`
+		Reason  string `json:"reason"`
+		Message string `json:"message"`
+	} `json:"conditions"`
+}
+
+// issued waits until the request is signed or refused.
+func issued(ctx context.Context, api *clients, name string) ([]byte, error) {
+	for {
+		o := metav1.ListOptions{FieldSelector: "metadata.name=" + name, Watch: true}
+		w, err := api.read(csrResource, o).Watch(ctx)
+		if err != nil {
+			return nil, err
+		}
+		cert, done, err := decision(ctx, w.ResultChan())
+		w.Stop()
+		if done || err != nil {
+			return cert, err
+		}
+		// The server ends each watch after some minutes.
+		if !pause(ctx, firstRequestPause) {
+			return nil, fmt.Errorf("nobody approved and signed it: %w", ctx.Err())
+		}
+	}
+}
+
+// decision reads one watch to its end.
+func decision(ctx context.Context, events <-chan watch.Event) (cert []byte, done bool, err error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, false, fmt.Errorf("nobody approved and signed it: %w", ctx.Err())
+		case e, open := <-events:
+			if !open {
+				return nil, false, nil
+			}
+			if err := apierrors.FromObject(e.Object); e.Type == watch.Error {
+				return nil, false, err
+			}
+			o, _ := e.Object.(*object)
+			if o == nil {
+				continue
+			}
+			if cert, err := outcome(o.Status); cert != nil || err != nil {
+				return cert, true, err
+			}
+		}
+	}
+}
+
+// outcome is the certificate, nil while there is none.
+func outcome(raw json.RawMessage) ([]byte, error) {
+	var s csrStatus
+	if err := decode(raw, &s); err != nil {
+		return nil, fmt.Errorf("status: %w", err)
+	}
+	for _, c := range s.Conditions {
+		if (c.Type == "Denied" || c.Type == "Failed") && c.Status != "False" {
+			return nil, fmt.Errorf("%s: %s: %s", c.Type, c.Reason, c.Message)
+		}
+	}
+	if len(s.Certificate) == 0 {
+		return nil, nil
+	}
+	return s.Certificate, nil
+}
+
+// store proves that certificate and key belong together and writes both at
+// once: a reader sees the old pair or the new one.
+func (c *certificates) store(cert []byte, key *ecdsa.PrivateKey) error {
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return fmt.Errorf("key: %w", err)
+	}
+	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
+	if _, err := tls.X509KeyPair(cert, keyPEM); err != nil {
+		return fmt.Errorf("certificate: %w", err)
+	}
+	if err := os.MkdirAll(c.dir, 0o700); err != nil {
+		return fmt.Errorf("store certificate: %w", err)
+	}
+	text := append(append(bytes.TrimSpace(cert), '\n'), keyPEM...)
+	if err := replace(c.file(), text); err != nil {
+		return fmt.Errorf("store certificate: %w", err)
+	}
+	return nil
+}
+
+// replace writes a file for its owner alone, all of it or nothing.
+func replace(file string, data []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(file), ".new-*") // 0600
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(tmp.Name()) }() // nothing is left there on success
+	_, err = tmp.Write(data)
+	if err := errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), file)
+}

@@ -1,0 +1,17 @@
+// Package cluster is a resolve.Source over the Kubernetes API, and all that the
+// agent writes to it: the pods' network-status, conditions and events, and the
+// request for the node's own client certificate. It is the agent's only user of
+// client-go.
+//
+// Reading is watching: the pods of this node (their metadata only), the
+// NetworkAttachmentDefinitions, Subnets and Vlans are kept in memory, so that
+// an ADD reads nothing. What the memory does not have is awaited, and asked for
+// once before it is called absent.
+//
+// Rights it needs: get, list, watch of pods, network-attachment-definitions,
+// subnets and vlans; patch of pods/status; create of events (events.k8s.io);
+// with a per-node certificate also create, get, list, watch of
+// certificatesigningrequests.
+//
+// It decides nothing about a pod (resolve's work) and knows no kernel.
+package cluster

@@ -1,0 +1,220 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// Reasons of events (spec/multinet.md, rule 10).
+const (
+	reasonAdded   = "AddedInterface"
+	reasonMissing = "NoNetworkFound"   // a network that does not exist was asked for
+	reasonFailed  = "FailedAttachment" // any other failure
+)
+
+const (
+	// Events are for people: a storm of pods gets its first ones told at once,
+	// the rest slowly, and what exceeds the waiting room not at all.
+	eventQPS, eventBurst = 5, 50
+	eventRoom            = 1000
+	eventAttempts        = 5
+	eventPause           = 2 * time.Second
+	// quietFor is how long the same failure of the same pod is not repeated:
+	// kubelet tries again every few seconds.
+	quietFor = 10 * time.Minute
+	// noteLimit is the API's, in bytes (events.k8s.io/v1).
+	noteLimit = 1024
+	// reporter is who the events are from.
+	reporter = "fairlead"
+)
+
+// event is what is sent of an events.k8s.io/v1 Event.
+type event struct {
+	metav1.TypeMeta
+	Metadata struct {
+		Namespace string `json:"namespace"`
+		Name      string `json:"name"`
+	} `json:"metadata"`
+	EventTime           metav1.MicroTime `json:"eventTime"`
+	ReportingController string           `json:"reportingController"`
+	ReportingInstance   string           `json:"reportingInstance"`
+	Action              string           `json:"action"`
+	Reason              string           `json:"reason"`
+	Type                string           `json:"type"` // Normal or Warning
+	Regarding           struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+		Namespace  string `json:"namespace"`
+		Name       string `json:"name"`
+		UID        string `json:"uid,omitempty"`
+	} `json:"regarding"`
+	Note string `json:"note"`
+}
+
+// events sends events beside all else; one that cannot be sent is lost, which
+// is what the API promises of events.
+type events struct {
+	src    *Source
+	queue  chan event
+	bucket flowcontrol.RateLimiter
+
+	mu   sync.Mutex // guards the rest
+	told map[string]time.Time
+	lost int
+	last time.Time // of the last event's name, which must be unique
+}
+
+func newEvents(src *Source) *events {
+	return &events{
+		src: src, queue: make(chan event, eventRoom), told: map[string]time.Time{},
+		bucket: flowcontrol.NewTokenBucketRateLimiter(eventQPS, eventBurst),
+	}
+}
+
+// attached tells of one ADD: all its interfaces in one event.
+func (e *events) attached(r core.Record) {
+	parts := make([]string, 0, len(r.Statuses))
+	for _, n := range r.Statuses {
+		part := n.Interface
+		if len(n.IPs) > 0 {
+			part += " [" + strings.Join(n.IPs, " ") + "]"
+		}
+		parts = append(parts, part+" from "+n.Name)
+	}
+	if len(parts) > 0 {
+		e.tell(r.Pod, "Normal", reasonAdded, "Added "+strings.Join(parts, ", "))
+	}
+}
+
+// failed tells of an ADD that failed, once per failure.
+func (e *events) failed(a core.Attempt) {
+	reason := reasonFailed
+	if a.NoNetwork {
+		reason = reasonMissing
+	}
+	if e.fresh(a.Pod.String()+"\x00"+a.Pod.UID+"\x00"+a.Error, time.Now()) {
+		e.tell(a.Pod, "Warning", reason, fmt.Sprintf("%s (code %d)", a.Error, a.Code))
+	}
+}
+
+// fresh tells that something was not told lately.
+func (e *events) fresh(what string, now time.Time) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for old, at := range e.told {
+		if now.Sub(at) > quietFor {
+			delete(e.told, old)
+		}
+	}
+	if _, was := e.told[what]; was || len(e.told) >= eventRoom {
+		return false
+	}
+	e.told[what] = now
+	return true
+}
+
+func (e *events) tell(p core.Pod, kind, reason, note string) {
+	if p.UID == "" || staticUID.MatchString(p.UID) { // describe finds events by the API's UID
+		if known, ok := e.src.pods.get(idOf(p)); ok {
+			p.UID = known.uid
+		}
+	}
+	v := event{
+		TypeMeta: metav1.TypeMeta{APIVersion: eventResource.GroupVersion().String(), Kind: "Event"},
+		Action:   "Add", Reason: reason, Type: kind, Note: clip(note, noteLimit),
+		ReportingController: reporter, ReportingInstance: e.src.Node,
+	}
+	v.EventTime = metav1.NewMicroTime(e.stamp())
+	v.Metadata.Namespace, v.Metadata.Name = p.Namespace, fmt.Sprintf("%.230s.%x", p.Name, v.EventTime.UnixMicro())
+	r := &v.Regarding
+	r.APIVersion, r.Kind, r.Namespace, r.Name, r.UID = "v1", "Pod", p.Namespace, p.Name, p.UID
+	select {
+	case e.queue <- v:
+	default:
+		e.mu.Lock()
+		e.lost++
+		e.mu.Unlock()
+	}
+}
+
+// stamp is the time, at least a microsecond after the last one.
+func (e *events) stamp() time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := time.Now().Truncate(time.Microsecond)
+	if !now.After(e.last) {
+		now = e.last.Add(time.Microsecond)
+	}
+	e.last = now
+	return now
+}
+
+// clip cuts text at a character.
+func clip(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	const more = "..."
+	limit -= len(more)
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit] + more
+}
+
+// run sends until ctx ends.
+func (e *events) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case v := <-e.queue:
+			if e.bucket.Wait(ctx) != nil {
+				return
+			}
+			e.send(ctx, v)
+		}
+	}
+}
+
+// send tries some times; a refusal is final.
+func (e *events) send(ctx context.Context, v event) {
+	raw, err := json.Marshal(v)
+	for range eventAttempts {
+		if err == nil {
+			err = e.post(ctx, v.Metadata.Namespace, raw)
+		}
+		if err == nil || refused(err) || !pause(ctx, eventPause) {
+			break
+		}
+		err = nil
+	}
+	e.mu.Lock()
+	lost := e.lost
+	e.lost = 0
+	e.mu.Unlock()
+	if lost > 0 {
+		e.src.Log.Warn("events dropped: more came than may be sent", "events", lost)
+	}
+}
+
+func (e *events) post(ctx context.Context, namespace string, raw []byte) error {
+	c := e.src.clients.Load()
+	if c == nil {
+		return e.src.unreachable(nil)
+	}
+	ctx, stop := context.WithTimeout(ctx, writeLimit)
+	defer stop()
+	return c.objects.Post().AbsPath(path(eventResource, namespace)...).
+		SetHeader("Content-Type", "application/json").Body(raw).Do(ctx).Error()
+}

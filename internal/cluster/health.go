@@ -1,0 +1,61 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// health is whether the API server could be reached when it was last tried.
+type health struct {
+	log *slog.Logger
+
+	mu    sync.Mutex
+	err   error // nil while it answers
+	since time.Time
+}
+
+// note takes the outcome of one request. A server that refuses us is there; one
+// that cannot answer (etcd gone, starting) is as good as away.
+func (h *health) note(err error) {
+	if errors.Is(err, context.Canceled) {
+		return // our own doing
+	}
+	if refused(err) {
+		err = nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case err != nil && h.err == nil:
+		h.since = time.Now()
+		h.log.Warn("API server not reached; what is known stays in force", "err", err)
+	case err == nil && h.err != nil:
+		h.log.Info("API server reached again", "away", time.Since(h.since).Round(time.Second))
+	}
+	h.err = err
+}
+
+// refused tells an answer in which the server says no from a failure to answer.
+func refused(err error) bool {
+	status := apierrors.APIStatus(nil)
+	return errors.As(err, &status) && status.Status().Code > 0 && status.Status().Code < http.StatusInternalServerError
+}
+
+// down is why the server cannot be reached, nil while it can as far as known.
+func (h *health) down() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: the API server is not reached since %s: %w", core.ErrUnavailable, h.since.Format(time.RFC3339), h.err)
+}

@@ -1,0 +1,172 @@
+package declare
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// Book is the Subnets in force at one time and the declarations that they
+// follow from; the zero value has none. It is never changed, only followed by
+// another one. The rule behind it: what was good and is not meant to go stays in
+// force until something good replaces it.
+type Book struct {
+	decls map[string]Subnet
+	nets  map[string]core.Subnet // VLANs looked up
+}
+
+// Has tells whether a Subnet is in force.
+func (b Book) Has(name string) bool {
+	_, ok := b.nets[name]
+	return ok
+}
+
+// Next makes the book that follows b when decls are all Subnets that are
+// declared, and vlans the ids of the Vlans that are. decls stand in order of
+// precedence among those that are new or changed; what stays as it was has
+// precedence over both. Refused are those that contradict another Subnet or
+// name no Vlan; a refused one that was in force stays so as it was.
+//
+// A changed Subnet that is refused falls back to its last good version, and is
+// then as much in force as those that did not change; so the check starts again
+// with it until nothing more falls back.
+func (b Book) Next(decls []Subnet, vlans map[string]int) (next Book, refused map[string]Fault) {
+	pinned := map[string]Fault{}
+	for {
+		r := round{before: b, vlans: vlans, pinned: pinned, refused: map[string]Fault{}}
+		r.run(decls)
+		more := false
+		for name, f := range r.refused {
+			if _, isPinned := pinned[name]; b.Has(name) && !isPinned {
+				pinned[name], more = f, true
+			}
+		}
+		if more {
+			continue
+		}
+		maps.Copy(r.refused, pinned)
+		return r.next, r.refused
+	}
+}
+
+// round is one attempt to admit all.
+type round struct {
+	before  Book
+	vlans   map[string]int
+	pinned  map[string]Fault // keep their last good version
+	next    Book
+	refused map[string]Fault
+}
+
+// run admits unchanged and pinned Subnets first, then the others in order.
+func (r *round) run(decls []Subnet) {
+	r.next = Book{decls: map[string]Subnet{}, nets: map[string]core.Subnet{}}
+	var fresh []Subnet
+	for _, d := range decls {
+		if r.stays(d) {
+			r.next.decls[d.Name], r.next.nets[d.Name] = r.before.decls[d.Name], r.before.nets[d.Name]
+		} else {
+			fresh = append(fresh, d)
+		}
+	}
+	for _, d := range fresh {
+		s, f := r.admit(d)
+		if f != nil {
+			r.refused[d.Name] = *f
+			continue
+		}
+		r.next.decls[d.Name], r.next.nets[d.Name] = d, s
+	}
+}
+
+// stays tells that a Subnet in force is so still, as it was. One whose Vlan has
+// another id now is looked at anew.
+func (r *round) stays(d Subnet) bool {
+	if !r.before.Has(d.Name) {
+		return false
+	}
+	if _, isPinned := r.pinned[d.Name]; isPinned {
+		return true
+	}
+	if !reflect.DeepEqual(r.before.decls[d.Name], d) {
+		return false
+	}
+	vid, ok := r.vlans[d.Vlan]
+	return d.Vlan == "" || (ok && vid == r.before.nets[d.Name].VLAN)
+}
+
+// admit checks one Subnet against the Vlans and the Subnets already admitted.
+func (r *round) admit(d Subnet) (core.Subnet, *Fault) {
+	s := d.Subnet
+	if d.Vlan != "" {
+		vid, ok := r.vlans[d.Vlan]
+		if !ok {
+			return s, &Fault{"spec.vlan", fmt.Sprintf("there is no Vlan %q", d.Vlan)}
+		}
+		s.VLAN = vid
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.next.nets)) {
+		other := r.next.nets[name]
+		if p, q, yes := overlap(s, other); yes {
+			return s, &Fault{"spec.cidrBlock", fmt.Sprintf("%s overlaps %s of Subnet %s", p, q, name)}
+		}
+		if s.Default && other.Default {
+			return s, &Fault{"spec.default", fmt.Sprintf("Subnet %s is the default already", name)}
+		}
+	}
+	return s, nil
+}
+
+func overlap(a, b core.Subnet) (p, q netip.Prefix, yes bool) {
+	for _, p := range a.CIDRs {
+		for _, q := range b.CIDRs {
+			if p.Overlaps(q) {
+				return p, q, true
+			}
+		}
+	}
+	return p, q, false
+}
+
+// Serving is what pods can be given, by name, with one default: the user's, else
+// the user's ovn-default, else the built-in one. withheld keeps the built-in
+// one away: while a Subnet that was to be the default has never been good, its
+// pods must not silently get addresses from somewhere else. blamed is the Subnet
+// that overlaps the built-in one, which is then left out; "" for none.
+func (b Book) Serving(withheld bool) (all []core.Subnet, blamed string) {
+	has := false
+	for _, s := range b.nets {
+		has = has || s.Default
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.nets)) {
+		s := b.nets[name]
+		s.Default = s.Default || (!has && name == v1.DefaultSubnet && s.Provider == v1.DefaultProvider)
+		all = append(all, s)
+	}
+	if has || b.Has(v1.DefaultSubnet) || withheld {
+		return all, ""
+	}
+	built := Builtin()
+	for _, s := range all {
+		if _, _, yes := overlap(built, s); yes {
+			return all, s.Name
+		}
+	}
+	all = append(all, built)
+	slices.SortFunc(all, func(s, t core.Subnet) int { return cmp.Compare(s.Name, t.Name) })
+	return all, ""
+}
+
+// BlamedReason is what to say of the Subnet that Serving blames.
+const BlamedReason = "overlaps the built-in default subnet 10.16.0.0/16, which is left out: set default: true on one Subnet"
+
+// HasBuiltin tells whether the built-in subnet is among those that serve.
+func (b Book) HasBuiltin(serving []core.Subnet) bool {
+	return !b.Has(v1.DefaultSubnet) && slices.ContainsFunc(serving, func(s core.Subnet) bool { return s.Name == v1.DefaultSubnet })
+}

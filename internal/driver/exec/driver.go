@@ -49,7 +49,10 @@ func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
 			return core.Link{}, fmt.Errorf("attach %s: clear a former attempt: %w", s.Key, err)
 		}
 	}
-	out, err := invocation{exec: *s.Exec, command: core.Add, key: s.Key, netns: s.Netns.Path, prev: s.Exec.Prev}.run(ctx)
+	add := invocation{exec: *s.Exec, command: core.Add, key: s.Key, netns: s.Netns.Path, prev: s.Exec.Prev}
+	var warning string
+	add.prepare = func() (err error) { warning, err = provide(s.Exec.DevInfo); return err }
+	out, err := add.run(ctx)
 	if err != nil {
 		return core.Link{}, fmt.Errorf("attach %s: %w", s.Key, err)
 	}
@@ -57,7 +60,7 @@ func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
 	if err != nil {
 		return core.Link{}, fmt.Errorf("attach %s: plugin %q: %w", s.Key, s.Exec.Type, err)
 	}
-	return observe(ns, l)
+	return observe(ns, describe(s.Exec.DevInfo, l, warning))
 }
 
 // clear undoes an earlier attempt when its interface is there.
@@ -122,7 +125,11 @@ func (d *Driver) Detach(ctx context.Context, s core.Spec) error {
 	default:
 		defer func() { _ = ns.Close() }()
 	}
-	if err := d.del(ctx, s, path); err != nil {
+	err = d.del(ctx, s, path)
+	if err == nil {
+		err = withdraw(s.Exec.DevInfo)
+	}
+	if err != nil {
 		return fmt.Errorf("detach %s: %w", s.Key, err)
 	}
 	return nil

@@ -61,6 +61,9 @@ type invocation struct {
 	key     core.Key
 	netns   string
 	prev    json.RawMessage
+	// prepare, if any, runs when the process is on record and before it has
+	// its configuration.
+	prepare func() error
 }
 
 // run executes the plugin and returns its standard output. A CNI error that
@@ -77,7 +80,7 @@ func (v invocation) run(ctx context.Context) (out []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p := process{path: path, env: append(v.env(), callBack(ctx)...)}
+	p := process{path: path, env: append(v.env(), callBack(ctx)...), prepare: v.prepare}
 	if err := p.run(ctx, conf); err != nil {
 		return nil, v.explain(err, &p)
 	}
@@ -144,10 +147,11 @@ func codeOr(err error, code uint) uint {
 
 // process is a program under way.
 type process struct {
-	path   string
-	env    []string
-	stdout capped
-	stderr tail
+	path    string
+	env     []string
+	prepare func() error
+	stdout  capped
+	stderr  tail
 }
 
 // run starts the program, has it recorded, feeds it and waits for its end.
@@ -164,7 +168,11 @@ func (p *process) run(caller context.Context, stdin []byte) error {
 		return err
 	}
 	fail.Here("exec.started")
-	if err := report(ctx, cmd.Process.Pid); err != nil {
+	err = report(ctx, cmd.Process.Pid)
+	if err == nil && p.prepare != nil {
+		err = p.prepare()
+	}
+	if err != nil {
 		stop(err)
 		_ = in.Close()
 		_ = cmd.Wait() // it was killed unfed

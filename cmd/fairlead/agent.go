@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/cni"
+	"github.com/fairlead/fairlead/internal/device"
 	"github.com/fairlead/fairlead/internal/doctor"
 	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/server"
@@ -24,18 +25,19 @@ const gcPercent = 400
 
 // agentOptions are the agent's flags.
 type agentOptions struct {
-	socket     string
-	compat     []string
-	stateDir   string
-	objects    string
-	ovsdb      string
-	bridge     string
-	nodeName   string
-	iface      string
-	mtu        int
-	cniBinDirs []string
-	confDir    string
-	http       string
+	socket      string
+	compat      []string
+	stateDir    string
+	objects     string
+	ovsdb       string
+	bridge      string
+	nodeName    string
+	iface       string
+	mtu         int
+	cniBinDirs  []string
+	confDir     string
+	kubeletRoot string
+	http        string
 }
 
 func agentCommand() *cobra.Command {
@@ -64,6 +66,7 @@ SIGTERM lets running operations finish and leaves every pod's network as it is.`
 	f.IntVar(&o.mtu, "mtu", 0, "MTU of pods in bytes (default: the underlay interface's less 100)")
 	f.StringArrayVar(&o.cniBinDirs, "cni-bin-dir", []string{"/opt/cni/bin"}, "where foreign CNI plugins are (repeatable)")
 	f.StringVar(&o.confDir, "conf-dir", "/etc/cni/net.d", "the runtime's CNI configurations, for NADs without spec.config")
+	f.StringVar(&o.kubeletRoot, "kubelet-root", device.DefaultRoot, "kubelet's folder: it tells the devices of pods, for NADs with a resourceName")
 	f.StringVar(&o.http, "http", "", "serve /metrics, /livez and /readyz on this address, e.g. 127.0.0.1:10665")
 	return cmd
 }

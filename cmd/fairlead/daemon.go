@@ -15,6 +15,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/internal/device"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/defroute"
 	execdriver "github.com/fairlead/fairlead/internal/driver/exec"
@@ -134,6 +135,7 @@ func (d *nodeDaemon) wire(boot string) {
 	})
 	d.engine = engine.New(engine.Config{
 		Journal: d.journal, IPAM: d.pools, Source: d.objects, Gateway: d.gateway,
+		Devices:  device.New(d.opts.kubeletRoot, nil),
 		Fabric:   fabric{d.nics, d.ovs},
 		Drivers:  driver.Set{ovsdriver.Name: d.nics, execdriver.Name: execdriver.New(), defroute.Name: defroute.New()},
 		Node:     plan.Node{MTU: d.mtu, BinDirs: d.opts.cniBinDirs},

@@ -16,7 +16,7 @@ func (e *Engine) input(req core.Request) resolve.Input {
 	if req.Conf.ConfDir == "" {
 		req.Conf.ConfDir = e.ConfDir
 	}
-	return resolve.Input{Request: req, ReadConf: readConf, Log: e.Log}
+	return resolve.Input{Request: req, ReadConf: readConf, Devices: e.Devices, Log: e.Log}
 }
 
 // readConf reads the files of a CNI configuration directory, by name.

@@ -53,11 +53,12 @@ type GatewayChecker interface {
 	Check(ctx context.Context, s core.Subnet) error
 }
 
-// Config is what an Engine is made of; all fields but Gateway, Socket and Notices are required.
+// Config is what an Engine is made of; all fields but Devices, Gateway, Socket and Notices are required.
 type Config struct {
 	Journal  *journal.Journal
 	IPAM     *ipam.Allocator
 	Source   resolve.Source
+	Devices  resolve.Devices // nil: nobody gives pods devices
 	Drivers  driver.Set
 	Fabric   Fabric
 	Gateway  GatewayChecker

@@ -8,6 +8,7 @@ const (
 	CheckBridge   = "bridge"   // our bridge is there and ovs-vswitchd answers
 	CheckGateways = "gateways" // the node's side of every Subnet is set
 	CheckJournal  = "journal"  // writable, not quarantined
+	CheckAPI      = "api"      // the API server's objects are known; only where there is one
 	CheckObjects  = "objects"  // no file of --objects has a problem; never makes the agent unready
 )
 
@@ -62,6 +63,7 @@ type Settings struct {
 	CompatSockets []string `json:"compatSockets,omitempty"`
 	StateDir      string   `json:"stateDir"`
 	Objects       string   `json:"objects,omitempty"`
+	Kubeconfig    string   `json:"kubeconfig,omitempty"` // the file's path
 	OVSDB         string   `json:"ovsdb"`
 	Bridge        string   `json:"bridge"`
 	Datapath      string   `json:"datapath"` // system, netdev: what is in use

@@ -25,6 +25,7 @@ const gcPercent = 400
 
 // agentOptions are the agent's flags.
 type agentOptions struct {
+	clusterOptions
 	socket      string
 	compat      []string
 	stateDir    string
@@ -67,6 +68,7 @@ SIGTERM lets running operations finish and leaves every pod's network as it is.`
 	f.StringArrayVar(&o.cniBinDirs, "cni-bin-dir", []string{"/opt/cni/bin"}, "where foreign CNI plugins are (repeatable)")
 	f.StringVar(&o.confDir, "conf-dir", "/etc/cni/net.d", "the runtime's CNI configurations, for NADs without spec.config")
 	f.StringVar(&o.kubeletRoot, "kubelet-root", device.DefaultRoot, "kubelet's folder: it tells the devices of pods, for NADs with a resourceName")
+	o.flags(f)
 	f.StringVar(&o.http, "http", "", "serve /metrics, /livez and /readyz on this address, e.g. 127.0.0.1:10665")
 	return cmd
 }
@@ -83,7 +85,7 @@ func (o agentOptions) validate() error {
 	if o.socket == "" {
 		errs = append(errs, usagef("--socket is empty; the default is %s", cni.DefaultSocket))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, o.validateCluster()...)...)
 }
 
 func runAgent(ctx context.Context, o agentOptions) error {
@@ -91,6 +93,9 @@ func runAgent(ctx context.Context, o agentOptions) error {
 		return err
 	}
 	debug.SetGCPercent(gcPercent)
+	if o.certDir == "" {
+		o.certDir = filepath.Join(o.stateDir, "pki")
+	}
 	if o.objects != "" { // status names it to people in other folders
 		abs, err := filepath.Abs(o.objects)
 		if err != nil {

@@ -26,7 +26,6 @@ import (
 	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/sysfs"
-	"github.com/fairlead/fairlead/internal/local"
 	"github.com/fairlead/fairlead/internal/metrics"
 	"github.com/fairlead/fairlead/internal/ovs"
 	"github.com/fairlead/fairlead/internal/plan"
@@ -60,7 +59,9 @@ type nodeDaemon struct {
 	bridge   *os.File // lock
 	journal  *journal.Journal
 	pools    *ipam.Allocator
-	objects  *local.Source
+	objects  objects
+	remote   *remote      // the API server that the flags name, or nil
+	late     *lateObjects // instead: until a runtime's configuration names one
 	ovs      *ovs.Client
 	nics     *ovsdriver.Driver
 	gateway  *standalone.Gateway
@@ -88,7 +89,7 @@ func newDaemon(o agentOptions, log *slog.Logger) (*nodeDaemon, error) {
 	if d.datapath, err = datapath(); err != nil {
 		return nil, err
 	}
-	if d.objects, err = local.Open(o.objects, log); err != nil {
+	if d.objects, err = d.openObjects(); err != nil {
 		return nil, err // it says what could not be read
 	}
 	d.pools = ipam.New()
@@ -143,11 +144,12 @@ func (d *nodeDaemon) wire(boot string) {
 		BootID:   boot,
 		Socket:   d.opts.socket,
 		Observer: d.metrics,
+		Notices:  d.notices(),
 		Log:      d.log,
 	})
 	d.server = server.New(server.Config{
 		Engine: d.engine, Sockets: append([]string{d.opts.socket}, d.opts.compat...),
-		View: d.view(), Metrics: d.metrics.Handler(), Log: d.log,
+		Complete: d.complete, View: d.view(), Metrics: d.metrics.Handler(), Log: d.log,
 	})
 }
 

@@ -55,14 +55,14 @@ func podMTU(o agentOptions) (int, error) {
 // view is where the operator's queries read.
 func (d *nodeDaemon) view() server.View {
 	return server.View{
-		Journal: d.journal, IPAM: d.pools, Source: d.objects,
+		Journal: d.journal, IPAM: d.pools, Source: glance{d.objects, d.api},
 		Nets: d.nets, Problems: d.problems, Conditions: d.conditions, Port: d.port, PortMissing: d.portMissing, Tombstones: d.nics.Tombstones,
 		Base: agent.Status{
 			Version: version, Commit: commit(), Node: d.opts.nodeName, Started: d.started,
 			Settings: agent.Settings{
 				Socket: d.opts.socket, CompatSockets: d.opts.compat, StateDir: d.opts.stateDir, Objects: d.opts.objects,
 				OVSDB: d.opts.ovsdb, Bridge: d.opts.bridge, Datapath: d.datapath, Iface: d.opts.iface, MTU: d.mtu,
-				CNIBinDirs: d.opts.cniBinDirs, ConfDir: d.opts.confDir, HTTP: d.opts.http,
+				Kubeconfig: d.opts.kubeconfig, CNIBinDirs: d.opts.cniBinDirs, ConfDir: d.opts.confDir, HTTP: d.opts.http,
 			},
 		},
 	}
@@ -107,13 +107,17 @@ func (d *nodeDaemon) conditions(ctx context.Context) []agent.Condition {
 	if bridge == nil {
 		bridge = d.ovs.Running(ctx)
 	}
-	return []agent.Condition{
+	list := []agent.Condition{
 		condition(agent.CheckOVSDB, d.ovs.Connected()),
 		condition(agent.CheckBridge, bridge),
 		condition(agent.CheckGateways, *d.gates.Load()),
 		condition(agent.CheckJournal, d.journal.Healthy()),
 		condition(agent.CheckObjects, objects),
 	}
+	if api := d.api(); api != nil {
+		list = append(list, condition(agent.CheckAPI, api.Synced()))
+	}
+	return list
 }
 
 func condition(name string, err error) agent.Condition {
@@ -132,10 +136,14 @@ func (d *nodeDaemon) problems() []agent.Problem {
 	return out
 }
 
-// nets are the default network and the NADs of the folder. A NAD's content is
+// nets are the default network and the NADs of the folder or the cluster. A NAD's content is
 // not shown, only what kind of network it is and whether it can be used.
 func (d *nodeDaemon) nets(ctx context.Context) []agent.Net {
-	subnets, _ := d.objects.Subnets(ctx) // a folder's always answers
+	subnets, _ := d.objects.Subnets(ctx) // without them the networks are still worth a list
+	from := d.opts.objects
+	if d.api() != nil {
+		from = "API server"
+	}
 	out := []agent.Net{{Name: agent.DefaultNet, Default: true, Plugins: []string{"fairlead"}, Source: "built-in"}}
 	for _, s := range subnets {
 		if s.Default {
@@ -143,7 +151,7 @@ func (d *nodeDaemon) nets(ctx context.Context) []agent.Net {
 		}
 	}
 	for _, nad := range d.objects.NADs() {
-		n := agent.Net{Name: nad.Namespace + "/" + nad.Name, Plugins: []string{}, Source: d.opts.objects}
+		n := agent.Net{Name: nad.Namespace + "/" + nad.Name, Plugins: []string{}, Source: from}
 		chain, err := cniconf.ParseChain([]byte(nad.Config), nad.Name)
 		if nad.Config == "" {
 			n.Source = d.opts.confDir

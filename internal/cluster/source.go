@@ -146,6 +146,10 @@ func (s *Source) Subnets(context.Context) ([]core.Subnet, error) {
 	return s.pools.inForce(), nil
 }
 
+// Synced is nil once everything that an ADD may ask for was read; otherwise it
+// says what is missing and why.
+func (s *Source) Synced() error { return s.unsynced() }
+
 // unsynced is nil once every kind is known.
 func (s *Source) unsynced() error {
 	err := errors.Join(s.pods.unsynced(), s.nads.unsynced(), s.pools.subnets.unsynced(), s.pools.vlans.unsynced())

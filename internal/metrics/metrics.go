@@ -7,6 +7,7 @@ package metrics
 import (
 	"net/http"
 	"runtime"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,6 +43,7 @@ type Metrics struct {
 	operations  *prometheus.HistogramVec
 	steps       *prometheus.HistogramVec
 	corruptions prometheus.Counter
+	requests    *prometheus.CounterVec
 }
 
 var _ core.Observer = (*Metrics)(nil)
@@ -64,8 +66,12 @@ func NewMetrics(o Options) *Metrics {
 			Name: "fairlead_journal_corruptions_total",
 			Help: "Times that a damaged journal was moved away and replaced.",
 		}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fairlead_api_requests_total",
+			Help: "Requests to the Kubernetes API server, by method and HTTP status; 0: there was no answer.",
+		}, []string{"method", "code"}),
 	}
-	m.registry.MustRegister(m.operations, m.steps, m.corruptions, buildInfo(o),
+	m.registry.MustRegister(m.operations, m.steps, m.corruptions, m.requests, buildInfo(o),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.registerStates(o)
 	return m
@@ -132,6 +138,12 @@ func (m *Metrics) OpDone(op core.Op, driver string, took time.Duration, err erro
 		result = "error"
 	}
 	m.operations.WithLabelValues(string(op), driver, result).Observe(took.Seconds())
+}
+
+// APIRequest counts one request to the Kubernetes API server; code 0 means that
+// there was no answer.
+func (m *Metrics) APIRequest(method string, code int) {
+	m.requests.WithLabelValues(method, strconv.Itoa(code)).Inc()
 }
 
 // JournalCorrupt counts one quarantined journal; journal.Options.OnCorrupt

@@ -45,6 +45,9 @@ func (s *Server) serveCNI(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) dispatch(r *http.Request, req core.Request) ([]byte, error) {
 	ctx := r.Context()
+	if s.Complete != nil {
+		req.Conf = s.Complete(req.Conf)
+	}
 	switch req.Op {
 	case core.Add:
 		a, err := s.Engine.Add(ctx, req)

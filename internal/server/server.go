@@ -48,7 +48,10 @@ type Config struct {
 	Sockets []string // the first is the agent's own, the others for compatibility
 	View    View
 	Metrics http.Handler
-	Log     *slog.Logger
+	// Complete lays what the agent knows over a runtime's configuration; nil
+	// leaves it as it came.
+	Complete func(core.Conf) core.Conf
+	Log      *slog.Logger
 }
 
 // Server serves all sockets with one handler.

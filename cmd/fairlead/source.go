@@ -1,0 +1,273 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/fairlead/fairlead/internal/cluster"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/local"
+	"github.com/fairlead/fairlead/internal/resolve"
+)
+
+// objects is where the desired state comes from: a folder or a cluster.
+type objects interface {
+	resolve.Source
+	NADs() []resolve.NAD
+	Changed() <-chan struct{}
+	Problems() []resolve.Problem
+	Run(ctx context.Context)
+}
+
+// What a CertificateSigningRequest may ask for (certificates.k8s.io/v1), and
+// what its number of seconds can say.
+const (
+	minCertDuration = 10 * time.Minute
+	maxCertDuration = 10 * 365 * 24 * time.Hour
+)
+
+// clusterOptions are the agent's flags about the Kubernetes API.
+type clusterOptions struct {
+	kubeconfig   string
+	bootstrap    string
+	certDir      string
+	certDuration time.Duration
+}
+
+func (o *clusterOptions) flags(f *pflag.FlagSet) {
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "read the Kubernetes API as this file says (default: the cluster the agent runs in, else what the first runtime configuration names)")
+	f.StringVar(&o.bootstrap, "bootstrap-kubeconfig", "", "request a client certificate of this node's own, as system:fairlead:NODE, with these credentials")
+	f.StringVar(&o.certDir, "cert-dir", "", "where that certificate is kept (default: pki in the state directory)")
+	f.DurationVar(&o.certDuration, "cert-duration", 24*time.Hour, "how long it is asked to be valid; the signer decides")
+}
+
+// validateCluster refuses flags that contradict each other about the source.
+func (o agentOptions) validateCluster() []error {
+	var errs []error
+	if o.objects != "" && (o.kubeconfig != "" || o.bootstrap != "") {
+		errs = append(errs, usagef("--objects serves without a cluster: leave out --kubeconfig and --bootstrap-kubeconfig"))
+	}
+	if o.kubeconfig != "" && o.bootstrap != "" {
+		errs = append(errs, usagef("--bootstrap-kubeconfig replaces --kubeconfig: give one of them"))
+	}
+	if o.certDuration < minCertDuration || o.certDuration > maxCertDuration {
+		errs = append(errs, usagef("--cert-duration %s is not between %s and %s", o.certDuration, minCertDuration, maxCertDuration))
+	}
+	if o.nodeName == "" {
+		errs = append(errs, usagef("--node-name is empty"))
+	}
+	return errs
+}
+
+// inCluster tells that this process runs in a pod with a service account.
+func inCluster() bool { return os.Getenv("KUBERNETES_SERVICE_HOST") != "" }
+
+// clustered tells that the flags, or where the agent runs, name an API server.
+func (o agentOptions) clustered() bool {
+	return o.kubeconfig != "" || o.bootstrap != "" || (o.objects == "" && inCluster())
+}
+
+// openObjects chooses the source. --objects is exclusive; then come --kubeconfig
+// or --bootstrap-kubeconfig, then the cluster that the agent runs in; then the
+// `kubeconfig` of the first configuration that a runtime sends.
+func (d *nodeDaemon) openObjects() (objects, error) {
+	switch {
+	case d.opts.clustered():
+		d.remote = d.newRemote(d.opts.kubeconfig)
+		return d.remote, nil
+	case d.opts.objects != "":
+		return local.Open(d.opts.objects, d.log)
+	}
+	builtin, err := local.Open("", d.log)
+	if err != nil {
+		return nil, err
+	}
+	d.late = &lateObjects{open: d.newRemote, log: d.log, changed: make(chan struct{}, 1), named: make(chan struct{})}
+	d.late.now.Store(&serving{objects: builtin})
+	return d.late, nil
+}
+
+// newRemote makes a source of an API server and what is written there.
+func (d *nodeDaemon) newRemote(kubeconfig string) *remote {
+	src := cluster.New(cluster.Config{
+		Kubeconfig: kubeconfig, Node: d.opts.nodeName, UserAgent: "fairlead/" + version,
+		Bootstrap: d.opts.bootstrap, CertDir: d.opts.certDir, CertDuration: d.opts.certDuration,
+		Requested: func(method string, status int) { d.metrics.APIRequest(method, status) },
+		Log:       d.log,
+	})
+	return &remote{Source: src, Publisher: cluster.NewPublisher(src, d.recordsOf)}
+}
+
+// api is the API server that is in use, nil for none.
+func (d *nodeDaemon) api() *remote {
+	if d.late != nil {
+		return d.late.remote.Load()
+	}
+	return d.remote
+}
+
+// notices hears what is told to the cluster, nil where there is none.
+func (d *nodeDaemon) notices() core.Notices {
+	switch {
+	case d.late != nil:
+		return d.late
+	case d.remote != nil:
+		return d.remote
+	}
+	return nil
+}
+
+// complete sees each configuration that a runtime sends before it is used.
+func (d *nodeDaemon) complete(c core.Conf) core.Conf {
+	if d.late != nil {
+		d.late.use(c.Kubeconfig)
+	}
+	return c
+}
+
+// glance is the source for an operator's questions, which are answered from
+// memory: nobody waits for a pod that may come.
+type glance struct {
+	resolve.Source
+	api func() *remote
+}
+
+// Pod implements resolve.Source.
+func (g glance) Pod(ctx context.Context, p core.Pod) (*resolve.Pod, error) {
+	if r := g.api(); r != nil {
+		return r.Known(p)
+	}
+	return g.Source.Pod(ctx, p)
+}
+
+// recordsOf is what the journal has of a pod.
+func (d *nodeDaemon) recordsOf(p core.Pod) []core.Record {
+	return slices.DeleteFunc(d.journal.Records(), func(r core.Record) bool {
+		return r.Pod.Namespace != p.Namespace || r.Pod.Name != p.Name
+	})
+}
+
+// remote is an API server: what it says and what it is told.
+type remote struct {
+	*cluster.Source
+	*cluster.Publisher
+}
+
+// Run implements objects.
+func (r *remote) Run(ctx context.Context) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.Publisher.Run(ctx)
+	}()
+	r.Source.Run(ctx)
+	<-done
+}
+
+// Problems implements objects.
+func (r *remote) Problems() []resolve.Problem {
+	return append(r.Source.Problems(), r.Publisher.Problems()...)
+}
+
+// serving is a source that may be replaced.
+type serving struct{ objects }
+
+// lateObjects is the built-in default network until a runtime's configuration
+// names an API server, which serves from then on.
+type lateObjects struct {
+	open    func(kubeconfig string) *remote
+	log     *slog.Logger
+	now     atomic.Pointer[serving]
+	remote  atomic.Pointer[remote]
+	changed chan struct{}
+	named   chan struct{} // closed when remote is set
+}
+
+// use takes the first kubeconfig that is named.
+func (l *lateObjects) use(kubeconfig string) {
+	if kubeconfig == "" || l.remote.Load() != nil {
+		return
+	}
+	r := l.open(kubeconfig)
+	if !l.remote.CompareAndSwap(nil, r) {
+		return
+	}
+	l.log.Info("the runtime's configuration names an API server", "kubeconfig", kubeconfig)
+	l.now.Store(&serving{r})
+	close(l.named)
+}
+
+// Attached implements core.Notices.
+func (l *lateObjects) Attached(rec core.Record) {
+	if r := l.remote.Load(); r != nil {
+		r.Attached(rec)
+	}
+}
+
+// Detached implements core.Notices.
+func (l *lateObjects) Detached(rec core.Record) {
+	if r := l.remote.Load(); r != nil {
+		r.Detached(rec)
+	}
+}
+
+// Failed implements core.Notices.
+func (l *lateObjects) Failed(a core.Attempt) {
+	if r := l.remote.Load(); r != nil {
+		r.Failed(a)
+	}
+}
+
+// Run implements objects.
+func (l *lateObjects) Run(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-l.named:
+	}
+	r := l.remote.Load()
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-r.Changed():
+				select {
+				case l.changed <- struct{}{}:
+				default:
+				}
+			}
+		}
+	}()
+	r.Run(ctx)
+}
+
+// Changed implements objects.
+func (l *lateObjects) Changed() <-chan struct{} { return l.changed }
+
+// Pod implements resolve.Source.
+func (l *lateObjects) Pod(ctx context.Context, p core.Pod) (*resolve.Pod, error) {
+	return l.now.Load().Pod(ctx, p)
+}
+
+// NAD implements resolve.Source.
+func (l *lateObjects) NAD(ctx context.Context, namespace, name string) (*resolve.NAD, error) {
+	return l.now.Load().NAD(ctx, namespace, name)
+}
+
+// Subnets implements resolve.Source.
+func (l *lateObjects) Subnets(ctx context.Context) ([]core.Subnet, error) {
+	return l.now.Load().Subnets(ctx)
+}
+
+// NADs implements objects.
+func (l *lateObjects) NADs() []resolve.NAD { return l.now.Load().NADs() }
+
+// Problems implements objects.
+func (l *lateObjects) Problems() []resolve.Problem { return l.now.Load().Problems() }

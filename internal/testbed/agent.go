@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -37,11 +38,18 @@ func (n *Node) Agent(args ...string) *Agent {
 func (n *Node) StartAgent(args ...string) *Agent {
 	n.t.Helper()
 	n.agents++
-	argv := append([]string{programs(n.t).fairlead, "agent",
-		"--node-name", "node1", "--objects", n.Objects(), "--http", HTTPAddr}, args...)
+	argv := []string{programs(n.t).fairlead, "agent", "--node-name", "node1", "--http", HTTPAddr}
+	if !slices.ContainsFunc(args, clustered) {
+		argv = append(argv, "--objects", n.Objects())
+	}
+	argv = append(argv, args...)
 	env := []string{"FAIRLEAD_FAIL_DIR=" + n.failDir()}
 	return &Agent{n.start(fmt.Sprintf("agent-%d", n.agents), env, argv...)}
 }
+
+// clustered tells the flags of an agent that reads an API server, which has no
+// folder of objects.
+func clustered(arg string) bool { return arg == "--kubeconfig" || arg == "--bootstrap-kubeconfig" }
 
 // WaitServing returns when the socket accepts and /livez is good. An agent
 // that ends meanwhile fails the test.

@@ -74,6 +74,7 @@ func kinds() map[schema.GroupVersion][]string {
 		nadResource.GroupVersion():    {"NetworkAttachmentDefinition"},
 		subnetResource.GroupVersion(): {"Subnet", "Vlan"},
 		csrResource.GroupVersion():    {"CertificateSigningRequest"},
+		sliceResource.GroupVersion():  {"ResourceSlice"},
 	}
 }
 

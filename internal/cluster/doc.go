@@ -8,10 +8,13 @@
 // an ADD reads nothing. What the memory does not have is awaited, and asked for
 // once before it is called absent.
 //
+// The node's ResourceSlices are followed too, from the first pod on whose network
+// wants a device that a DRA driver allocated.
+//
 // Rights it needs: get, list, watch of pods, network-attachment-definitions,
-// subnets and vlans; patch of pods/status; create of events (events.k8s.io);
-// with a per-node certificate also create, get, list, watch of
-// certificatesigningrequests.
+// subnets, vlans and resourceslices (resource.k8s.io); patch of pods/status;
+// create of events (events.k8s.io); with a per-node certificate also create, get,
+// list, watch of certificatesigningrequests.
 //
 // It decides nothing about a pod (resolve's work) and knows no kernel.
 package cluster

@@ -34,16 +34,21 @@ type slice struct {
 	devices      map[string]map[string]string // string attributes by device
 }
 
+// stringValue is a device's attribute, if it is a string.
+type stringValue struct {
+	String *string `json:"string"`
+}
+
 func readSlice(o metav1.Object) slice {
 	var spec struct {
 		Driver string `json:"driver"`
 		Pool   struct {
-			Name       string
-			Generation int64
+			Name       string `json:"name"`
+			Generation int64  `json:"generation"`
 		} `json:"pool"`
 		Devices []struct {
-			Name       string                              `json:"name"`
-			Attributes map[string]struct{ String *string } `json:"attributes"`
+			Name       string                 `json:"name"`
+			Attributes map[string]stringValue `json:"attributes"`
 		} `json:"devices"`
 	}
 	raw, ok := o.(*object)
@@ -65,16 +70,16 @@ func readSlice(o metav1.Object) slice {
 	return s
 }
 
-// slices are the node's ResourceSlices. They are followed from the first
+// nodeSlices are the node's ResourceSlices. They are followed from the first
 // question on: few nodes have pods that ask.
-type slices struct {
+type nodeSlices struct {
 	*mirror[slice]
 	wanted, listed chan struct{} // closed at the first question, and at the first list
 	want           func()
 }
 
-func newSlices() *slices {
-	s := &slices{wanted: make(chan struct{}), listed: make(chan struct{})}
+func newNodeSlices() *nodeSlices {
+	s := &nodeSlices{wanted: make(chan struct{}), listed: make(chan struct{})}
 	s.mirror = newMirror("resourceslices", readSlice, func(id, *slice, *slice) {})
 	s.want = sync.OnceFunc(func() { close(s.wanted) })
 	s.passed = sync.OnceFunc(func() { close(s.listed) })
@@ -82,7 +87,7 @@ func newSlices() *slices {
 }
 
 // run follows the slices of a node once somebody wants them.
-func (s *slices) run(ctx context.Context, c *clients, node string, h *health) {
+func (s *nodeSlices) run(ctx context.Context, c *clients, node string, h *health) {
 	select {
 	case <-s.wanted:
 		follow(ctx, s.mirror, c.slices("spec.nodeName="+node), &object{}, h)
@@ -127,15 +132,18 @@ func find(all map[id]slice, driver, pool, device string) (attributes map[string]
 // k8s.cni.cncf.io. A device that is not among the node's is asked for once: it
 // may be new, or of a pool that is no node's own.
 func (s *Source) Attribute(ctx context.Context, driver, pool, device, name string) (string, error) {
-	s.slices.want()
+	s.dra.want()
+	if !s.dra.isSynced() && refused(s.dra.trouble()) {
+		return "", s.dra.unsynced() // more patience would not help
+	}
 	select {
-	case <-s.slices.listed:
+	case <-s.dra.listed:
 	case <-time.After(slicePatience):
-		return "", s.slices.unsynced()
+		return "", s.dra.unsynced()
 	case <-ctx.Done():
 		return "", fmt.Errorf("%w: %w", core.ErrUnavailable, ctx.Err())
 	}
-	attributes, ok := find(s.slices.all(), driver, pool, device)
+	attributes, ok := find(s.dra.all(), driver, pool, device)
 	if !ok {
 		more, err := s.askSlices(ctx, driver)
 		if err != nil {

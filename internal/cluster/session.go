@@ -89,6 +89,7 @@ func (s *Source) session(ctx context.Context, c *clients, l login) {
 	wg.Go(func() { follow(ctx, s.nads, c.listWatch(nadResource), &object{}, s.health) })
 	wg.Go(func() { follow(ctx, s.pools.subnets, c.listWatch(subnetResource), &object{}, s.health) })
 	wg.Go(func() { follow(ctx, s.pools.vlans, c.listWatch(vlanResource), &object{}, s.health) })
+	wg.Go(func() { s.dra.run(ctx, c, s.Node, s.health) })
 	for pause(ctx, loginAudit) {
 		if l.changed() {
 			s.Log.Info("credentials changed; connecting anew", "kubeconfig", l.file)

@@ -33,6 +33,7 @@ type Source struct {
 	pods    *mirror[pod]
 	nads    *mirror[nad]
 	pools   *pools
+	dra     *nodeSlices
 	certs   *certificates // nil without a per-node certificate
 
 	mu        sync.Mutex // guards the two below
@@ -45,11 +46,12 @@ func New(c Config) *Source {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Source{Config: c, health: &health{log: c.Log}, pools: newPools(c.Log)}
+	s := &Source{Config: c, health: &health{log: c.Log}, pools: newPools(c.Log), dra: newNodeSlices()}
 	s.pods = newMirror("pods", readPod, s.podHeard)
 	s.nads = newMirror("network-attachment-definitions", readNAD, s.nadHeard)
 	alive := func() { s.health.note(nil) }
 	s.pods.alive, s.nads.alive, s.pools.subnets.alive, s.pools.vlans.alive = alive, alive, alive, alive
+	s.dra.alive = alive
 	if c.Bootstrap != "" {
 		s.certs = newCertificates(c)
 	}
@@ -175,6 +177,7 @@ func (s *Source) Problems() []resolve.Problem {
 	kinds := map[string]error{
 		s.pods.kind: s.pods.trouble(), s.nads.kind: s.nads.trouble(),
 		s.pools.subnets.kind: s.pools.subnets.trouble(), s.pools.vlans.kind: s.pools.vlans.trouble(),
+		s.dra.kind: s.dra.trouble(),
 	}
 	for kind, err := range kinds {
 		if refused(err) {

@@ -1,0 +1,146 @@
+package cluster_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead/fairlead/internal/cluster"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/testbed/kube"
+)
+
+func TestMain(m *testing.M) { os.Exit(kube.Main(m)) }
+
+// patience bounds what a test waits for; nothing is measured by it.
+const patience = time.Minute
+
+// agent is a source and a publisher as `fairlead agent` runs them.
+type agent struct {
+	*cluster.Source
+	*cluster.Publisher
+	t    *testing.T
+	stop func()
+
+	mu      sync.Mutex
+	journal map[core.Key]core.Record
+}
+
+// rights are what the chart gives an agent.
+const rights = `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: agent}, rules: [
+  {apiGroups: [""], resources: [pods], verbs: [get, list, watch]},
+  {apiGroups: [""], resources: [pods/status], verbs: [patch]},
+  {apiGroups: [k8s.cni.cncf.io], resources: [network-attachment-definitions], verbs: [get, list, watch]},
+  {apiGroups: [kubeovn.io], resources: [subnets, vlans], verbs: [get, list, watch]},
+  {apiGroups: [events.k8s.io], resources: [events], verbs: [create]}]}`
+
+// account is a service account with just these rights, as a kubeconfig.
+func account(c *kube.Cluster, ns string) (kubeconfig, user string) {
+	cfg := c.ServiceAccountConfig(ns, "agent")
+	grant(c, ns, "{kind: ServiceAccount, name: agent, namespace: "+ns+"}")
+	return c.Kubeconfig(cfg), "system:serviceaccount:" + ns + ":agent"
+}
+
+func grant(c *kube.Cluster, name, subject string) {
+	c.Apply(rights)
+	c.Apply(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: agent-` + name + `},
+  roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: agent}, subjects: [` + subject + `]}`)
+}
+
+// newAgent runs an agent whose journal is what the test attaches.
+func newAgent(t *testing.T, cfg cluster.Config) *agent {
+	t.Helper()
+	cfg.UserAgent = "fairlead/test"
+	cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	a := &agent{t: t, Source: cluster.New(cfg), journal: map[core.Key]core.Record{}}
+	a.start()
+	return a
+}
+
+// start connects what is made; records survive in the journal.
+func (a *agent) start() {
+	a.Publisher = cluster.NewPublisher(a.Source, a.records)
+	ctx, cancel := context.WithCancel(a.t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { a.Source.Run(ctx) })
+	wg.Go(func() { a.Publisher.Run(ctx) })
+	a.stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
+	a.t.Cleanup(a.stop)
+}
+
+func (a *agent) records(p core.Pod) []core.Record {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var out []core.Record
+	for _, r := range a.journal {
+		if r.Pod.Namespace == p.Namespace && r.Pod.Name == p.Name {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// attach does what the engine does at the end of an ADD.
+func (a *agent) attach(r core.Record) {
+	a.commit(r)
+	a.Attached(r)
+}
+
+func (a *agent) commit(r core.Record) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.journal[r.Key] = r
+}
+
+func (a *agent) synced() {
+	a.t.Helper()
+	require.Eventually(a.t, func() bool { return a.Synced() == nil }, patience, 20*time.Millisecond, "%v", a.Synced())
+}
+
+// record is an attachment of a pod with one network.
+func record(p core.Pod, container, ip string) core.Record {
+	return core.Record{
+		Key: core.Key{Container: container, IfName: "eth0"}, Pod: p, Phase: core.Added, Created: time.Now(),
+		Statuses: []core.Net{{Name: "fairlead", Interface: "eth0", IPs: []string{ip}, MAC: "0a:00:00:00:00:01", Default: true}},
+	}
+}
+
+// makePod makes a pod on a node and gives it as a runtime would name it.
+func makePod(c *kube.Cluster, ns, name, node string, notes ...string) core.Pod {
+	list := ""
+	for i := 0; i+1 < len(notes); i += 2 {
+		list += fmt.Sprintf("%q: %q, ", notes[i], notes[i+1])
+	}
+	o := c.Apply(`{apiVersion: v1, kind: Pod, metadata: {name: ` + name + `, namespace: ` + ns + `, annotations: {` + list + `}},
+  spec: {nodeName: ` + node + `, containers: [{name: c, image: none}]}}`)
+	return core.Pod{Namespace: ns, Name: name, UID: string(o[0].GetUID())}
+}
+
+func deletePod(c *kube.Cluster, p core.Pod) {
+	c.Delete(`{apiVersion: v1, kind: Pod, metadata: {name: ` + p.Name + `, namespace: ` + p.Namespace + `}}`)
+}
+
+func getPod(t *testing.T, c *kube.Cluster, p core.Pod) *corev1.Pod {
+	t.Helper()
+	out, err := c.Client().CoreV1().Pods(p.Namespace).Get(t.Context(), p.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	return out
+}
+
+func status(t *testing.T, c *kube.Cluster, p core.Pod) string {
+	t.Helper()
+	return getPod(t, c, p).Annotations["k8s.v1.cni.cncf.io/network-status"]
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	require.Eventually(t, ok, patience, 50*time.Millisecond, what)
+}

@@ -80,7 +80,7 @@ KUBE_PROGRAMS := kube-apiserver kube-controller-manager kube-scheduler kubelet k
 KUBE_LDFLAGS   = -s -w $(foreach v,gitVersion=$(KUBE_VERSION) gitMajor=$(word 1,$(subst ., ,$(KUBE_VERSION:v%=%))) \
 	gitMinor=$(word 2,$(subst ., ,$(KUBE_VERSION:v%=%))) gitTreeState=clean,-X k8s.io/component-base/version.$(v))
 .PHONY: kube
-kube: $(KUBE)/kube $(KUBE)/containerd ## Kubernetes' programs and containerd for the tests (once, some minutes)
+kube: $(KUBE)/kube $(KUBE)/containerd $(KUBE)/pause ## Kubernetes' programs and containerd for the tests (once, some minutes)
 
 $(KUBE)/kube: test/kube/go.mod test/kube/go.sum test/kube/main.go
 	@mkdir -p $(KUBE)
@@ -88,12 +88,17 @@ $(KUBE)/kube: test/kube/go.mod test/kube/go.sum test/kube/main.go
 	@$(GO) -C test/kube build -p 2 -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $@ .
 	@for p in $(KUBE_PROGRAMS); do ln -sf kube $(KUBE)/$$p; done
 
-# Without the snapshotters that need C libraries; the shim lies beside it.
+$(KUBE)/pause: test/kube/pause/main.go
+	@mkdir -p $(KUBE)
+	@$(GO) -C test/kube build -trimpath -ldflags '-s -w' -o $@ ./pause
+
+# Without the snapshotters that need C libraries; shim and ctr lie beside it.
+CONTAINERD := github.com/containerd/containerd/v2/cmd
 $(KUBE)/containerd: test/kube/containerd/go.mod test/kube/containerd/go.sum
 	@mkdir -p $(KUBE)
 	@echo "building containerd for the tests (once, some minutes)"
 	@$(GO) -C test/kube/containerd build -p 2 -trimpath -tags 'no_btrfs no_zfs no_devmapper' -ldflags '-s -w' -o $(KUBE)/ \
-		github.com/containerd/containerd/v2/cmd/containerd github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2
+		$(CONTAINERD)/containerd $(CONTAINERD)/containerd-shim-runc-v2 $(CONTAINERD)/ctr
 	@touch $@
 
 # Peers that must be built, each from a module of its own. Kube-OVN's may be

@@ -1,11 +1,12 @@
-// Package kube starts a real Kubernetes API server for tests: a private etcd
-// and kube-apiserver from .cache/kube (`make kube` builds it once for each
-// version, some minutes), on loopback, with RBAC and the node authorizer in
-// force and the CRDs of deploy/crds installed. There is no scheduler and no
-// controller: pods are bound by spec.nodeName, nothing deletes or makes
-// objects but the test, and a namespace that was deleted stays Terminating.
+// Package kube makes real Kubernetes clusters for tests, of two levels.
 //
-// One cluster may serve all tests of a package:
+// Level A is an API server: a private etcd and kube-apiserver from .cache/kube
+// (`make kube` builds it once for each version, some minutes), on loopback,
+// with RBAC and the node authorizer in force and the CRDs of deploy/crds
+// installed. There is no scheduler and no controller: pods are bound by
+// spec.nodeName, nothing deletes or makes objects but the test, and a namespace
+// that was deleted stays Terminating. One cluster may serve all tests of a
+// package:
 //
 //	func TestMain(m *testing.M) { os.Exit(kube.Main(m)) }
 //
@@ -27,9 +28,23 @@
 //	n.Agent("--kubeconfig", c.Kubeconfig(cfg))
 //	link.Cut()
 //
-// Stop, Restart, Pause and Resume act on the API server's process. Everything
-// dies with the test process, even when that is killed; at the end of the test
-// or of Main all of it is proven gone.
+// Stop, Restart, Pause and Resume act on the API server's process.
+//
+// Level B adds machines: kubelet and containerd in the namespaces of a testbed
+// node, with two images made on the spot (Busybox, Pause), any number of them
+// in one cluster:
+//
+//	n := kube.StartNode(t, c, testbed.New(t), kube.NodeOptions{}) // Conf: a conflist, to do without an agent
+//	n.Agent("--kubeconfig", ...)                                  // the node is Ready once a CNI conf is in /etc/cni/net.d
+//	n.WaitReady()
+//	p := n.RunPod(kube.Shell(ns, "web", `{"k8s.v1.cni.cncf.io/networks": "macvlan"}`, "exec httpd -f -p 80"))
+//	out, err := p.Exec("ip", "addr")                              // as kubectl exec
+//	p.Delete()                                                    // and waits for the end
+//	n.RestartKubelet()
+//	n.Reboot()
+//
+// Everything dies with the test process, even when that is killed; at the end
+// of the test or of Main all of it is proven gone.
 //
 // The package knows nothing of Fairlead but where its CRDs lie.
 package kube

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -277,30 +278,48 @@ func TestNothingIsLeft(t *testing.T) {
 // TestClusterDiesWithItsProcess runs this test's binary again, which starts a
 // cluster and kills itself.
 func TestClusterDiesWithItsProcess(t *testing.T) {
-	if os.Getenv("KUBE_TEST_DIE") != "" {
+	if file := os.Getenv("KUBE_TEST_DIE"); file != "" {
 		s, err := newServer(Options{})
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(os.Getenv("KUBE_TEST_DIE"), []byte(s.dir), 0o600))
-		p, err := os.FindProcess(os.Getpid())
-		require.NoError(t, err)
-		require.NoError(t, p.Kill())
-		select {}
+		require.NoError(t, os.WriteFile(file, []byte(s.dir), 0o600))
+		dieNow(t)
 	}
 	t.Parallel()
-	file := t.TempDir() + "/dir"
-	cmd := exec.Command(os.Args[0], "-test.run=^TestClusterDiesWithItsProcess$")
+	dir := runAndDie(t, "^TestClusterDiesWithItsProcess$")[0]
+	require.NoError(t, until(t.Context(), "the end of its children", func() error { return nobody(dir) }))
+	require.NoError(t, os.RemoveAll(dir))
+}
+
+func dieNow(t *testing.T) {
+	t.Helper()
+	p, err := os.FindProcess(os.Getpid())
+	require.NoError(t, err)
+	require.NoError(t, p.Kill())
+	select {}
+}
+
+// runAndDie runs one test in a process of its own, which kills itself, and
+// returns the lines that it wrote for $KUBE_TEST_DIE.
+func runAndDie(t *testing.T, pattern string) []string {
+	t.Helper()
+	file := t.TempDir() + "/left"
+	cmd := exec.Command(os.Args[0], "-test.run="+pattern)
 	cmd.Env = append(os.Environ(), "KUBE_TEST_DIE="+file)
 	out, err := cmd.CombinedOutput()
-	require.Error(t, err)
-	dir, err := os.ReadFile(file)
+	require.ErrorContains(t, err, "killed", "%s", out)
+	b, err := os.ReadFile(file)
 	require.NoError(t, err, "%s", out)
-	require.NoError(t, until(t.Context(), "the end of its children", func() error {
-		if left := mentioning(string(dir)); len(left) > 0 {
-			return &net.AddrError{Err: strings.Join(left, "; ")}
+	return strings.Split(string(b), "\n")
+}
+
+// nobody wants no process that knows one of the folders.
+func nobody(dirs ...string) error {
+	for _, d := range dirs {
+		if left := mentioning(d); len(left) > 0 {
+			return errors.New(strings.Join(left, "; "))
 		}
-		return nil
-	}))
-	require.NoError(t, os.RemoveAll(string(dir)))
+	}
+	return nil
 }
 
 func TestTheServerThatDoesNotStartSaysWhy(t *testing.T) {

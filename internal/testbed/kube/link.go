@@ -57,6 +57,7 @@ func (l *Link) open() error {
 	return nil
 }
 
+// close breaks the link's connections; open makes it whole again.
 func (l *Link) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -92,8 +92,6 @@ func start(name, log string, cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-func (p *process) pid() int { return p.cmd.Process.Pid }
-
 // ended returns an error that holds the end of the log, or nil for a process
 // that runs.
 func (p *process) ended() error {

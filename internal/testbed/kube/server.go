@@ -36,6 +36,7 @@ type server struct {
 	api       *process
 	links     map[*Link]struct{}
 	configs   int  // kubeconfigs written so far
+	nodes     int  // nodes made so far
 	suspended bool // the API server has SIGSTOP
 }
 
@@ -263,6 +264,13 @@ func (s *server) suspend(on bool) error {
 	}
 	s.suspended = on
 	return s.api.signal(sig)
+}
+
+// running tells that the API server runs and is not suspended.
+func (s *server) running() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.api != nil && !s.suspended && s.api.ended() == nil
 }
 
 // close ends everything and returns what was left over.

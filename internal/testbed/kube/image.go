@@ -1,0 +1,119 @@
+package kube
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+)
+
+// The images that every node has; imagePullPolicy must not be Always.
+const (
+	// Busybox has a shell and its applets (ip, ping, nc, httpd, wget, ...).
+	Busybox = "fairlead.local/busybox:1"
+	// Pause waits for its end.
+	Pause = "fairlead.local/pause:1"
+)
+
+// image is one layer and its configuration, as `docker save` writes them.
+type image struct {
+	name    string
+	command []string
+	layer   bytes.Buffer
+	tar     *tar.Writer
+}
+
+func newImage(name string, command ...string) *image {
+	i := &image{name: name, command: command}
+	i.tar = tar.NewWriter(&i.layer)
+	return i
+}
+
+// add puts a file, folder or link into the layer; the first error of the
+// writer comes back from Close.
+func (i *image) add(h tar.Header, content []byte) {
+	h.Size, h.Format = int64(len(content)), tar.FormatUSTAR
+	if err := i.tar.WriteHeader(&h); err == nil {
+		_, _ = i.tar.Write(content)
+	}
+}
+
+// archive finishes the layer and returns a docker-archive.
+func (i *image) archive() ([]byte, error) {
+	if err := i.tar.Close(); err != nil {
+		return nil, fmt.Errorf("image %s: %w", i.name, err)
+	}
+	layer := digest(i.layer.Bytes())
+	config, err := json.Marshal(map[string]any{
+		"architecture": "amd64", "os": "linux", "created": "1970-01-01T00:00:00Z",
+		"config":  map[string]any{"Cmd": i.command, "Env": []string{"PATH=/bin"}},
+		"rootfs":  map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + layer}},
+		"history": []any{map[string]any{"created": "1970-01-01T00:00:00Z"}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := json.Marshal([]any{map[string]any{
+		"Config": digest(config) + ".json", "RepoTags": []string{i.name}, "Layers": []string{layer + "/layer.tar"},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	out := newImage("")
+	out.add(tar.Header{Name: digest(config) + ".json", Mode: 0o644}, config)
+	out.add(tar.Header{Name: layer + "/layer.tar", Mode: 0o644}, i.layer.Bytes())
+	out.add(tar.Header{Name: "manifest.json", Mode: 0o644}, manifest)
+	err = out.tar.Close()
+	return out.layer.Bytes(), err
+}
+
+func digest(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
+// pauseImage holds the program that `make kube` built.
+func pauseImage() ([]byte, error) {
+	bin, err := program("pause")
+	if err != nil {
+		return nil, err
+	}
+	b, err := os.ReadFile(bin)
+	if err != nil {
+		return nil, err
+	}
+	i := newImage(Pause, "/pause")
+	i.add(tar.Header{Name: "pause", Mode: 0o755}, b)
+	return i.archive()
+}
+
+// busyboxImage is made of Debian's busybox-static.
+func busyboxImage() ([]byte, error) {
+	const busybox = "/bin/busybox"
+	b, err := os.ReadFile(busybox)
+	if err != nil {
+		return nil, fmt.Errorf("%w (run: scripts/setup test)", err)
+	}
+	applets, err := exec.Command(busybox, "--list").Output()
+	if err != nil {
+		return nil, fmt.Errorf("list busybox's applets: %w", err)
+	}
+	i := newImage(Busybox, "sh")
+	for _, d := range []string{"bin", "etc", "root", "tmp", "var"} {
+		i.add(tar.Header{Typeflag: tar.TypeDir, Name: d + "/", Mode: 0o755}, nil)
+	}
+	i.add(tar.Header{Name: "etc/passwd", Mode: 0o644}, []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"))
+	i.add(tar.Header{Name: "etc/group", Mode: 0o644}, []byte("root:x:0:\nnogroup:x:65534:\n"))
+	i.add(tar.Header{Name: "bin/busybox", Mode: 0o755}, b)
+	for _, a := range strings.Fields(string(applets)) {
+		if a != "busybox" {
+			i.add(tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + a, Linkname: "busybox", Mode: 0o777}, nil)
+		}
+	}
+	return i.archive()
+}

@@ -1,0 +1,360 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	_ "embed"
+
+	"github.com/stretchr/testify/require"
+	core "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead/fairlead/internal/testbed"
+)
+
+//go:embed assets/boot.sh
+var bootScript string
+
+//go:embed assets/containerd.toml
+var containerdConfig string
+
+//go:embed assets/kubelet.yaml
+var kubeletConfig string
+
+// NodeOptions say what a node is like; the zero value has a name of its own
+// and no network configuration.
+type NodeOptions struct {
+	// Name of the Node object. "" is a new one.
+	Name string
+	// Conf is the content of a conflist for /etc/cni/net.d; StartNode then
+	// waits until the node is Ready. Without one, whoever writes a conf there
+	// makes it Ready.
+	Conf string
+}
+
+// Node is a machine of a cluster: containerd and kubelet in a testbed node's
+// namespaces. CNI plugins are the testbed's (/opt/cni/bin: upstream's and, by
+// all its types, ours), confs are read from the node's own /etc/cni/net.d.
+type Node struct {
+	*testbed.Node
+
+	// Name of the Node object.
+	Name string
+	// IP is the node's address in the cluster, on its lo.
+	IP string
+	// Link is the node's way to the API server.
+	Link *Link
+
+	t          testing.TB
+	c          *Cluster
+	cgroups    *cgroups
+	kubeconfig string
+	containerd *process
+	kubelet    *process
+}
+
+// StartNode makes a testbed node a machine of the cluster. When the test ends,
+// its pods are removed through the runtime, so that plugins see their DEL; what
+// is left then (processes, cgroups, network namespaces) fails the test.
+func StartNode(t testing.TB, c *Cluster, n *testbed.Node, o NodeOptions) *Node {
+	t.Helper()
+	k := &Node{Node: n, Name: o.Name, t: t, c: c.With(t)}
+	number := c.s.nextNode()
+	if k.Name == "" {
+		k.Name = fmt.Sprintf("node-%d", number)
+	}
+	k.IP = fmt.Sprintf("192.0.2.%d", number) // RFC 5737
+	k.kubeconfig = c.Kubeconfig(c.User("system:node:"+k.Name, "system:nodes"))
+	var err error
+	k.cgroups, err = newCgroups("flk-" + filepath.Base(n.Dir))
+	require.NoError(t, err)
+	t.Cleanup(k.close)
+	require.NoError(t, k.files())
+	k.boot()
+	if o.Conf != "" {
+		k.WriteConf("10-test.conflist", o.Conf)
+		k.WaitReady()
+	}
+	return k
+}
+
+// nextNode numbers the nodes of a cluster from 1.
+func (s *server) nextNode() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nodes++
+	return s.nodes
+}
+
+// file is a path in the folder of what kubelet and containerd are given.
+func (k *Node) file(name string) string { return filepath.Join(k.Dir, "kube", name) }
+
+// files writes configurations and certificates.
+func (k *Node) files() error {
+	if err := os.MkdirAll(k.file(""), 0o755); err != nil {
+		return err
+	}
+	serving, err := k.c.s.ca.server([]net.IP{net.ParseIP(k.IP)}, k.Name)
+	if err != nil {
+		return err
+	}
+	snapshotter, err := k.snapshotter()
+	if err != nil {
+		return err
+	}
+	fill := strings.NewReplacer("@DIR@", k.file(""), "@CGROUP@", k.cgroups.name, "@PAUSE@", Pause, "@SNAPSHOTTER@", snapshotter)
+	return errors.Join(serving.write(k.file(""), "kubelet"),
+		os.WriteFile(k.file("ca.crt"), k.c.s.ca.pem, 0o600),
+		os.WriteFile(k.file("kubelet.yaml"), []byte(fill.Replace(kubeletConfig)), 0o600),
+		os.WriteFile(k.file("containerd.toml"), []byte(fill.Replace(containerdConfig)), 0o600))
+}
+
+// snapshotter is overlayfs, unless the node's folder lies on one itself, on
+// which the kernel stacks no other for writing.
+func (k *Node) snapshotter() (string, error) {
+	const overlayMagic = 0x794c7630 // statfs(2)
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(k.Dir, &st); err != nil {
+		return "", fmt.Errorf("statfs %s: %w", k.Dir, err)
+	}
+	if st.Type == overlayMagic {
+		return "native", nil
+	}
+	return "overlayfs", nil
+}
+
+// boot brings everything up that is not on the disk.
+func (k *Node) boot() {
+	k.t.Helper()
+	k.Run("sh", "-c", bootScript, "boot", k.Dir)
+	k.Run("ip", "addr", "add", k.IP+"/32", "dev", "lo")
+	var err error
+	k.Link, err = newLink(k.c.s, k.NetnsPath())
+	require.NoError(k.t, err)
+	k.c.s.egress.route(k.IP, k.NetnsPath())
+	k.StartContainerd()
+	k.StartKubelet()
+	k.waitRegistered()
+}
+
+// daemon starts a program of `make kube` in the node.
+func (k *Node) daemon(name string, args ...string) *process {
+	k.t.Helper()
+	bin, err := program(name)
+	require.NoError(k.t, err)
+	// Its life is not that of a context: tests end it on purpose.
+	cmd := k.Cmd(context.Background(), append([]string{bin}, args...)...)
+	// The shim is found beside containerd.
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(bin)+":"+os.Getenv("PATH"))
+	p, err := start(name, filepath.Join(k.Dir, "log", name), cmd)
+	require.NoError(k.t, err)
+	return p
+}
+
+// StartContainerd starts containerd, waits until it answers and gives it the
+// images, unless it has them.
+func (k *Node) StartContainerd() {
+	k.t.Helper()
+	k.containerd = k.daemon("containerd", "--config="+k.file("containerd.toml"))
+	require.NoError(k.t, until(context.Background(), "containerd", func() error {
+		if err := k.containerd.ended(); err != nil {
+			return err
+		}
+		return k.cri(func(ctx context.Context, c engine) error { return c.ready(ctx) })
+	}))
+	if have := k.ctr("images", "ls", "-q"); strings.Contains(have, Pause) && strings.Contains(have, Busybox) {
+		return
+	}
+	for name, build := range map[string]func() ([]byte, error){"pause": pauseImage, "busybox": busyboxImage} {
+		tar, err := build()
+		require.NoError(k.t, err)
+		file := k.file(name + ".tar")
+		require.NoError(k.t, os.WriteFile(file, tar, 0o600))
+		k.ctr("images", "import", file)
+		require.NoError(k.t, os.Remove(file))
+	}
+}
+
+// ctr runs containerd's own client in the namespace of CRI's images.
+func (k *Node) ctr(args ...string) string {
+	k.t.Helper()
+	bin, err := program("ctr")
+	require.NoError(k.t, err)
+	return k.Run(append([]string{bin, "--namespace=k8s.io"}, args...)...)
+}
+
+// KillContainerd kills containerd; the pods' processes go on.
+func (k *Node) KillContainerd() { k.containerd.kill() }
+
+// StartKubelet starts kubelet and does not wait.
+func (k *Node) StartKubelet() {
+	k.t.Helper()
+	k.kubelet = k.daemon("kubelet", "--config="+k.file("kubelet.yaml"), "--kubeconfig="+k.kubeconfig,
+		"--hostname-override="+k.Name, "--node-ip="+k.IP, "--cert-dir="+k.file("certs"), "--v=1")
+}
+
+// KillKubelet kills kubelet; pods go on.
+func (k *Node) KillKubelet() { k.kubelet.kill() }
+
+// RestartKubelet kills kubelet, starts it again and waits until it serves.
+func (k *Node) RestartKubelet() {
+	k.t.Helper()
+	k.KillKubelet()
+	k.StartKubelet()
+	require.NoError(k.t, until(context.Background(), "kubelet", func() error {
+		if err := k.kubelet.ended(); err != nil {
+			return err
+		}
+		c, err := dialIn(context.Background(), k.NetnsPath(), "tcp", k.IP+":10250")
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	}))
+}
+
+// Reboot is testbed's: pods' processes are gone, the runtime's and kubelet's
+// records and the API's objects stay. kubelet starts the pods again once the
+// network is ready; an agent is the test's to start.
+func (k *Node) Reboot() {
+	k.t.Helper()
+	k.KillKubelet()
+	k.KillContainerd()
+	k.Link.close()
+	// A machine's processes end all at once: no DEL, no clean end.
+	require.NoError(k.t, k.cgroups.remove())
+	k.Node.Reboot()
+	var err error
+	k.cgroups, err = newCgroups(strings.TrimPrefix(k.cgroups.name, "/"))
+	require.NoError(k.t, err)
+	k.boot()
+}
+
+// WriteConf puts a file into the node's /etc/cni/net.d in the way that
+// containerd notices: by rename, and once more in place.
+func (k *Node) WriteConf(name, text string) {
+	k.t.Helper()
+	dir := filepath.Join(k.Dir, "disk/etc/cni/net.d")
+	require.NoError(k.t, os.WriteFile(filepath.Join(dir, name+".tmp"), []byte(text), 0o600))
+	require.NoError(k.t, os.Rename(filepath.Join(dir, name+".tmp"), filepath.Join(dir, name)))
+	require.NoError(k.t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+}
+
+// Manifests is the folder of static pods.
+func (k *Node) Manifests() string { return filepath.Join(k.Dir, "disk/etc/kubernetes/manifests") }
+
+// waitRegistered waits until the Node object is there.
+func (k *Node) waitRegistered() {
+	k.t.Helper()
+	require.NoError(k.t, until(context.Background(), "the node's registration", func() error {
+		_, err := k.object()
+		return err
+	}))
+}
+
+// WaitReady waits until kubelet calls the node Ready, which needs a network
+// configuration.
+func (k *Node) WaitReady() {
+	k.t.Helper()
+	require.NoError(k.t, until(context.Background(), "node "+k.Name+" Ready", func() error {
+		node, err := k.object()
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(node.Status.Conditions, func(c core.NodeCondition) bool { return c.Type == core.NodeReady })
+		if i < 0 {
+			return errors.New("no condition Ready")
+		}
+		if c := node.Status.Conditions[i]; c.Status != core.ConditionTrue {
+			return errors.New(c.Message)
+		}
+		return nil
+	}))
+}
+
+// object reads the Node object, and tells of daemons that have ended.
+func (k *Node) object() (*core.Node, error) {
+	if err := errors.Join(k.kubelet.ended(), k.containerd.ended()); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return k.c.Client().CoreV1().Nodes().Get(ctx, k.Name, metav1.GetOptions{})
+}
+
+// close ends the node's part in the cluster. It goes before the testbed node's
+// own end: the agent, if there is one, still answers the plugins.
+func (k *Node) close() {
+	k.t.Helper()
+	if k.t.Failed() {
+		k.logs()
+	}
+	var errs []error
+	if k.kubelet != nil { // first: it would start again what ends
+		errs = append(errs, k.kubelet.stop())
+	}
+	if k.containerd != nil {
+		errs = append(errs, k.removeSandboxes(), k.containerd.stop())
+	}
+	if left := k.cgroups.residents(); len(left) > 0 {
+		errs = append(errs, fmt.Errorf("left over in the node's cgroups: %s", strings.Join(left, "; ")))
+	}
+	k.c.s.egress.route(k.IP, "")
+	if k.Link != nil {
+		k.Link.close()
+	}
+	errs = append(errs, k.cgroups.remove(), k.forget())
+	for _, err := range errs {
+		if err != nil {
+			k.t.Errorf("end of node %s: %v", k.Name, err)
+		}
+	}
+}
+
+// forget deletes the objects of the node's pods and the Node object from a
+// cluster that others go on using. A server that is stopped or paused has no
+// others.
+func (k *Node) forget() error {
+	if !k.c.s.running() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	api := k.c.Client().CoreV1()
+	pods, err := api.Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + k.Name})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range pods.Items {
+		errs = append(errs, api.Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+	}
+	return errors.Join(append(errs, api.Nodes().Delete(ctx, k.Name, metav1.DeleteOptions{}))...)
+}
+
+// logs shows what tells most about a failure.
+func (k *Node) logs() {
+	for _, p := range []*process{k.containerd, k.kubelet} {
+		if p != nil {
+			k.t.Logf("%s:\n%s", p.name, p.tail())
+		}
+	}
+	if k.c.s.running() {
+		out, err := k.c.TryKubectl("", "get", "events", "-A", "--field-selector=source=kubelet", "-o",
+			`jsonpath={range .items[?(@.source.host=="`+k.Name+`")]}{.involvedObject.kind} {.involvedObject.name}: {.reason}: {.message}{"\n"}{end}`)
+		k.t.Logf("events:\n%s%v", out, err)
+	}
+}
+
+// ownGroup keeps a terminal's Ctrl-C from a child.
+func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -24,7 +24,9 @@ func (lentDriver) Check(context.Context, core.Spec, core.Link) error        { re
 func (lentDriver) Detach(context.Context, core.Spec) error                  { return nil }
 
 func lentLink(s core.Spec) core.Link {
-	return core.Link{IfName: s.Key.IfName, Addrs: s.Addrs, Gateways: s.Gateways, Routes: s.Routes, DNS: s.DNS}
+	return core.Link{
+		IfName: s.Key.IfName, MAC: s.MAC, Addrs: s.Addrs, Gateways: s.Gateways, Routes: s.Routes, DNS: s.DNS,
+	}
 }
 
 // lent tells a record that holds addresses for a plugin of the runtime's.

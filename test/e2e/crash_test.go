@@ -21,13 +21,14 @@ import (
 
 // The pods whose life is cut at every crash point: one with an interface of
 // each kind (eth0 and net1 on Open vSwitch, net2 and the default route from a chain of foreign
-// plugins), and one whose eth0 is an internal port of the switch.
+// plugins; net3, where it is asked for, of a foreign plugin with our addresses), and one whose
+// eth0 is an internal port of the switch.
 const (
 	fullPod     = "full"
 	internalPod = "internal"
 )
 
-func sweepObjects() string {
+func sweepObjects(more ...string) string {
 	return together(
 		subnetObject("ovn-default", map[string]any{
 			"default": true, "cidrBlock": "10.16.0.0/16,fd00:10:16::/112", "natOutgoing": true,
@@ -38,8 +39,8 @@ func sweepObjects() string {
 			{"type":"bridge","bridge":"br-chain","isGateway":true,"ipam":{"type":"host-local","subnet":"10.30.0.0/24"}},
 			{"type":"portmap","capabilities":{"portMappings":true}}]}`),
 		podObject("default/"+fullPod, map[string]string{
-			"k8s.v1.cni.cncf.io/networks": `[{"name":"storage"},
-				{"name":"chain","default-route":["10.30.0.1"],"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}]`,
+			networksKey: "[" + strings.Join(append([]string{`{"name":"storage"}`, `{"name":"chain","default-route":["10.30.0.1"],
+				"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}`}, more...), ",") + "]",
 			"ovn.kubernetes.io/ingress_rate": "30",
 			"ovn.kubernetes.io/egress_rate":  "10",
 		}),
@@ -236,7 +237,9 @@ type sweeper struct {
 func newSweeper(t *testing.T) *sweeper {
 	t.Helper()
 	s := &sweeper{t: t, n: testbed.New(t)}
-	s.n.WriteObjects("objects.yaml", sweepObjects())
+	s.n.WriteObjects("objects.yaml", sweepObjects(`{"name":"lan"}`))
+	s.n.WriteObjects("lan.yaml", together(lan(), nadObject("default/lan", lanConf)))
+	bond(s.n)
 	s.restart()
 	s.near = s.n.NewPod("near")
 	s.nearIP = bare(s.near.CNI("ADD", ownConf).Must().IPs()[0])
@@ -483,6 +486,7 @@ func (s *sweeper) reboots(list []cut, died chan<- string) {
 func (s *sweeper) reboot() {
 	s.t.Helper()
 	s.n.Reboot()
+	bond(s.n)
 	s.near = nil
 	s.restart()
 }

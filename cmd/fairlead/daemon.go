@@ -136,7 +136,7 @@ func (d *nodeDaemon) wire(boot string) {
 	})
 	d.engine = engine.New(engine.Config{
 		Journal: d.journal, IPAM: d.pools, Source: d.objects, Gateway: d.gateway,
-		Devices:  device.New(d.opts.kubeletRoot, nil),
+		Devices:  device.New(d.opts.kubeletRoot, published{d.api}),
 		Fabric:   fabric{d.nics, d.ovs},
 		Drivers:  driver.Set{ovsdriver.Name: d.nics, execdriver.Name: execdriver.New(), defroute.Name: defroute.New()},
 		Node:     plan.Node{MTU: d.mtu, BinDirs: d.opts.cniBinDirs},

@@ -146,6 +146,18 @@ func (g glance) Pod(ctx context.Context, p core.Pod) (*resolve.Pod, error) {
 	return g.Source.Pod(ctx, p)
 }
 
+// published asks the API server that is in use what DRA drivers say of devices;
+// without one nobody says anything.
+type published struct{ api func() *remote }
+
+// Attribute implements device.Slices.
+func (p published) Attribute(ctx context.Context, driver, pool, device, name string) (string, error) {
+	if r := p.api(); r != nil {
+		return r.Attribute(ctx, driver, pool, device, name)
+	}
+	return "", core.ErrNotFound
+}
+
 // recordsOf is what the journal has of a pod.
 func (d *nodeDaemon) recordsOf(p core.Pod) []core.Record {
 	return slices.DeleteFunc(d.journal.Records(), func(r core.Record) bool {

@@ -88,17 +88,29 @@ func (b *bench) oursClustered(pods int, foreign bool) (*clustered, error) {
 	if err == nil {
 		var d *daemon
 		d, err = c.node.start(b.bin("fairlead"), "agent", "--node-name", "bench", "--kubeconfig", c.api.kubeconfig(),
-			"--state-dir", "/var/lib/fairlead", "--mtu", "1400", "--cni-bin-dir", b.tool(""), "--conf-dir", c.node.dir)
+			"--state-dir", "/var/lib/fairlead", "--mtu", "1400", "--cni-bin-dir", b.tool(""), "--conf-dir", c.node.dir, "--http", readyAddr)
 		if err == nil {
-			err = c.node.inside(func() error {
-				return d.await(func() error { return c.plugin.Call(&worker{}, "STATUS", &pod{name: "probe", container: "probe"}) })
-			})
+			err = d.await(c.ready) // the gateways are interfaces too
 		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.node.close())
 	}
-	return c, nil
+	return c.begun()
+}
+
+const readyAddr = "127.0.0.1:10665"
+
+func (c *clustered) ready() error {
+	resp, err := c.api.http.Get("http://" + readyAddr + "/readyz")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return errors.New("the agent is not ready")
+	}
+	return nil
 }
 
 // multusThin is Multus' plugin, which asks the API server itself.

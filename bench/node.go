@@ -176,7 +176,7 @@ func (p *pod) make() error {
 func (n *node) renew(pods []*pod) {
 	for _, p := range pods {
 		n.serial++
-		p.container = fmt.Sprintf("%012x%052x", n.serial, n.serial)
+		p.container = fmt.Sprintf("%08x%056x", n.serial, n.serial) // names of ports begin with 8 or 12 of these
 	}
 }
 

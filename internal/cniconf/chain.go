@@ -2,6 +2,7 @@ package cniconf
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -148,13 +149,17 @@ func reheaded(raw json.RawMessage, name string) ([]byte, error) {
 	return json.Marshal(head)
 }
 
+// ErrNested marks a network that is a meta-plugin's configuration of our own
+// type, which would have us call ourselves.
+var ErrNested = errors.New("a delegate cannot have delegates of its own")
+
 // plugin reads one entry. One of our own types that names networks would nest
 // us in ourselves.
 func (r *reader) plugin(raw json.RawMessage) core.Plugin {
 	p := core.Plugin{Type: r.pluginType("type"), Capabilities: r.flags("capabilities")}
 	for _, key := range []string{"delegates", "clusterNetwork"} {
-		if p.Own() && r.has(key) {
-			r.refuse(join(r.path, key), "a delegate cannot have delegates of its own")
+		if p.Own() && r.has(key) && *r.err == nil {
+			*r.err = core.Errorf(core.CodeConfig, "key %q: %w", join(r.path, key), ErrNested)
 		}
 	}
 	p.Raw = append(json.RawMessage(nil), raw...)

@@ -402,12 +402,15 @@ type Record struct {
 	Specs     []Spec    `json:"specs"`
 	// Begun: Specs[:Begun] may have been started. It is recorded before they
 	// are, so a roll-back undoes what was begun and nothing else.
-	Begun    int      `json:"begun"`
-	Links    []Link   `json:"links,omitempty"` // one per finished spec, same order
-	Leases   []Lease  `json:"leases,omitempty"`
-	Procs    []Proc   `json:"procs,omitempty"`    // delegates that may be running
-	Statuses []Net    `json:"statuses,omitempty"` // network-status, once Added
-	Timeline []Timing `json:"timeline,omitempty"`
+	Begun  int     `json:"begun"`
+	Links  []Link  `json:"links,omitempty"` // one per finished spec, same order
+	Leases []Lease `json:"leases,omitempty"`
+	Procs  []Proc  `json:"procs,omitempty"` // delegates that may be running
+	// Leftovers are files of whoever attached the container before us: they go
+	// with the record.
+	Leftovers []string `json:"leftovers,omitempty"`
+	Statuses  []Net    `json:"statuses,omitempty"` // network-status, once Added
+	Timeline  []Timing `json:"timeline,omitempty"`
 	// Orphan: DEL was answered, its namespace is gone, and some Detach still
 	// fails; Error says why.
 	Orphan bool   `json:"orphan,omitempty"`

@@ -136,6 +136,9 @@ func (a *addition) design(ctx context.Context) error {
 	if a.req.Conf.AddressesOnly() {
 		return a.designLent(ctx)
 	}
+	if err := e.awaited.await(ctx, e.conf(a.req)); err != nil {
+		return err
+	}
 	err := a.trace.timed("resolve", func() (err error) {
 		if a.rec.Netns, err = e.identify(a.req.Netns); err != nil {
 			return err

@@ -31,6 +31,14 @@ func (e *Engine) Check(ctx context.Context, req core.Request) (err error) {
 	}
 	defer unlock()
 	rec, ok := e.Journal.Get(req.Key)
+	if err := indicated(e.conf(req)); err != nil {
+		return core.WithCode(core.CodeNotReady, "CHECK", err)
+	}
+	if !ok {
+		if l, _ := e.leftOf(req); l != nil { // what cannot be read is no attachment
+			return checkError(e.checkLeft(ctx, req, l))
+		}
+	}
 	if !ok || rec.Phase != core.Added {
 		return core.Errorf(core.CodeUnknown, "container %s has no attachment %s", req.Key.Container, req.Key.IfName)
 	}
@@ -128,13 +136,8 @@ func (e *Engine) finalLink(rec core.Record, i int, conf core.Conf) core.Link {
 // bytes, 0 for none. Its result does not say it and CHECK shows us our own
 // configuration only, so it is read where the runtime reads it.
 func (e *Engine) tuned(conf core.Conf) (mtu int) {
-	files, err := readConf(e.ConfDir)
-	if err != nil {
-		return 0
-	}
-	for _, f := range files {
-		chain, err := cniconf.ParseChain(f.Data, "")
-		if f.Err != nil || err != nil || chain.Name != conf.Name {
+	for _, chain := range readChains(e.ConfDir) {
+		if chain.Name != conf.Name {
 			continue
 		}
 		at := slices.IndexFunc(chain.Plugins, func(p core.Plugin) bool { return p.Type == conf.Type })

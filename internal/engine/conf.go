@@ -1,6 +1,9 @@
 package engine
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,44 +13,58 @@ import (
 	"github.com/fairlead/fairlead/internal/resolve"
 )
 
-// input is what resolve needs of a request; reading the configuration
-// directory is the only I/O, and only NADs without spec.config ask for it.
+// input is what resolve needs of a request. What it reads of the machine are
+// network configurations, and only those that a NAD or the conf asks for.
 func (e *Engine) input(req core.Request) resolve.Input {
-	if req.Conf.ConfDir == "" {
-		req.Conf.ConfDir = e.ConfDir
-	}
-	return resolve.Input{Request: req, ReadConf: readConf, Devices: e.Devices, Log: e.Log}
+	req.Conf = e.conf(req)
+	return resolve.Input{Request: req, Files: os.DirFS("/"), Devices: e.Devices, Log: e.Log}
 }
 
-// readConf reads the files of a CNI configuration directory, by name.
-func readConf(dir string) ([]resolve.ConfFile, error) {
+// conf is a request's configuration with what the agent's file lays over it.
+func (e *Engine) conf(req core.Request) core.Conf {
+	c := e.Daemon.Over(req.Conf)
+	c.ConfDir = cmp.Or(c.ConfDir, e.ConfDir)
+	c.CNIDir = cmp.Or(c.CNIDir, multusDir)
+	return c
+}
+
+// readChains are the networks of a CNI configuration directory, by file name;
+// files that are none are left out.
+func readChains(dir string) []core.Chain {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, err
+		return nil
 	}
-	var out []resolve.ConfFile
+	var out []core.Chain
 	for _, entry := range entries {
-		switch filepath.Ext(entry.Name()) {
-		case ".conf", ".conflist", ".json":
-			data, err := os.ReadFile(filepath.Join(dir, entry.Name()))
-			out = append(out, resolve.ConfFile{Name: entry.Name(), Data: data, Err: err})
+		if !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(entry.Name())) {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(dir, entry.Name()))
+		if err != nil {
+			continue
+		}
+		if f, err := cniconf.ParseFile(entry.Name(), data); err == nil {
+			out = append(out, f.Chain)
 		}
 	}
-	return out, nil
+	return out
 }
 
-// confExecs are the foreign plugins that the conf itself names. GC and STATUS
-// have no pod, so there is nothing to resolve; a plugin whose configuration
-// cannot be made was refused at ADD already.
-func (e *Engine) confExecs(req core.Request) []core.Exec {
-	var out []core.Exec
-	for _, chain := range req.Conf.Delegates {
+// confExecs are the foreign plugins of the networks that the conf gives to
+// every pod, and whether an interface of our own is among them: GC and STATUS
+// have no pod. What could be told comes with the error about the rest.
+func (e *Engine) confExecs(ctx context.Context, req core.Request) (out []core.Exec, own bool, err error) {
+	chains, own, err := resolve.Chains(ctx, e.Source, e.input(req))
+	errs := []error{err}
+	for _, chain := range chains {
 		for _, p := range chain.Plugins {
 			if p.Own() {
 				continue
 			}
 			conf, err := cniconf.PluginConf(chain, p, cniconf.Inject{})
 			if err != nil {
+				errs = append(errs, err)
 				continue
 			}
 			out = append(out, core.Exec{
@@ -56,14 +73,14 @@ func (e *Engine) confExecs(req core.Request) []core.Exec {
 			})
 		}
 	}
-	return out
+	return out, own, errors.Join(errs...)
 }
 
 // binPath is where foreign plugins are searched, in plan's order.
 func (e *Engine) binPath(req core.Request) []string {
 	path := slices.Clone(e.Node.BinDirs)
-	if req.Conf.BinDir != "" {
-		path = append(path, req.Conf.BinDir)
+	if dir := e.conf(req).BinDir; dir != "" {
+		path = append(path, dir)
 	}
 	return append(path, req.Path...)
 }

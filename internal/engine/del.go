@@ -41,6 +41,9 @@ func (e *Engine) Del(ctx context.Context, req core.Request) (err error) {
 	defer unlock()
 	ctx = driver.WithTimer(ctx, t.step)
 	rec, ok := e.Journal.Get(req.Key)
+	if !ok && !req.Conf.AddressesOnly() {
+		rec, ok, err = e.inherit(ctx, req)
+	}
 	if ok {
 		err = e.undo(ctx, &rec)
 		if err != nil && !alive(rec.Netns) {
@@ -166,6 +169,7 @@ func (e *Engine) forget(ctx context.Context, rec *core.Record) error {
 		e.IPAM.Release(l)
 	}
 	rec.Leases = nil
+	e.dropLeftovers(*rec)
 	e.timelines.Delete(rec.Key)
 	e.Notices.Detached(*rec)
 	return nil

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/ipam"
@@ -63,7 +64,8 @@ type Config struct {
 	Fabric   Fabric
 	Gateway  GatewayChecker
 	Node     plan.Node
-	ConfDir  string // NADs without spec.config look here, unless the conf names another
+	ConfDir  string         // NADs without spec.config look here, unless the conf names another
+	Daemon   cniconf.Daemon // the agent's file, which says more than any conf
 	BootID   string
 	Socket   string // of this agent, for foreign plugins that call back; may be empty
 	Observer core.Observer
@@ -79,6 +81,7 @@ type Engine struct {
 	inflight atomic.Int64
 	retry    chan struct{} // wakes the background worker
 	hosts    sync.Map      // token -> *host
+	awaited  indicators    // files that ADDs wait for
 	// timelines are those of this process's ADDs, complete: the record's own
 	// was written when its last steps were still under way.
 	timelines sync.Map // core.Key -> []core.Timing

@@ -40,7 +40,8 @@ func (e *Engine) GC(ctx context.Context, req core.Request) (err error) {
 	if only {
 		return err
 	}
-	return errors.Join(err, e.gcDelegates(ctx, req))
+	left, errLeft := e.collectLeft(ctx, req)
+	return errors.Join(err, errLeft, e.gcDelegates(ctx, req, left))
 }
 
 // Collect is GC without a runtime: it removes the attachments whose namespace
@@ -98,33 +99,54 @@ func (e *Engine) Sweep(ctx context.Context) error {
 	return nil
 }
 
-// gcDelegates runs GC of every foreign network: those the conf names and those
-// that live records use, each with the attachments that remain on it.
-func (e *Engine) gcDelegates(ctx context.Context, req core.Request) error {
-	type network struct {
-		call core.Exec
-		live []core.Key
+// shares are the foreign networks and what remains on each: a plugin's GC is
+// by network.
+type shares map[string]*share
+
+type share struct {
+	call core.Exec
+	live []core.Key
+}
+
+// of is the share of a call's network, nil where that knows no GC.
+func (s shares) of(call core.Exec) *share {
+	if call.DisableGC {
+		return nil
 	}
-	nets := map[string]*network{}
+	id := call.Network + "\x00" + call.Type
+	if s[id] == nil {
+		s[id] = &share{call: call}
+	}
+	return s[id]
+}
+
+func (s shares) add(specs []core.Spec) {
+	for _, spec := range specs {
+		if spec.Exec == nil {
+			continue
+		}
+		if n := s.of(*spec.Exec); n != nil {
+			n.live = append(n.live, spec.Key)
+		}
+	}
+}
+
+// gcDelegates runs GC of every foreign network: those that live records use,
+// those of containers that Multus left, and those the conf names, each with the
+// attachments that remain on it.
+func (e *Engine) gcDelegates(ctx context.Context, req core.Request, left map[string]*left) error {
+	nets := shares{}
 	for _, rec := range e.Journal.Records() {
-		for _, s := range rec.Specs {
-			if s.Exec == nil || s.Exec.DisableGC {
-				continue
-			}
-			id := s.Exec.Network + "\x00" + s.Exec.Type
-			if nets[id] == nil {
-				nets[id] = &network{call: *s.Exec}
-			}
-			nets[id].live = append(nets[id].live, s.Key)
-		}
+		nets.add(rec.Specs)
 	}
-	for _, call := range e.confExecs(req) {
-		id := call.Network + "\x00" + call.Type
-		if nets[id] == nil && !call.DisableGC {
-			nets[id] = &network{call: call}
-		}
+	for _, l := range left {
+		nets.add(l.specs)
 	}
-	var errs []error
+	calls, _, err := e.confExecs(ctx, req)
+	for _, call := range calls {
+		nets.of(call)
+	}
+	errs := []error{err}
 	ctx, end := e.invite(ctx, &host{rec: &core.Record{}})
 	defer end()
 	for _, n := range nets {
@@ -138,8 +160,9 @@ func (e *Engine) gcDelegates(ctx context.Context, req core.Request) error {
 func (e *Engine) Status(ctx context.Context, req core.Request) (err error) {
 	start := time.Now()
 	defer func() { e.Observer.OpDone(core.Status, "none", time.Since(start), err) }()
-	reasons := []error{e.Ready(ctx)}
-	for _, call := range e.confExecs(req) {
+	calls, own, err := e.confExecs(ctx, req)
+	reasons := []error{e.ready(ctx, own), err, indicated(e.conf(req))}
+	for _, call := range calls {
 		if err := exec.Status(ctx, call); err != nil {
 			reasons = append(reasons, fmt.Errorf("delegate %s: %w", call.Type, err))
 		}
@@ -151,11 +174,19 @@ func (e *Engine) Status(ctx context.Context, req core.Request) (err error) {
 }
 
 // Ready is nil when our own part works: journal, switch and source.
-func (e *Engine) Ready(ctx context.Context) error {
+func (e *Engine) Ready(ctx context.Context) error { return e.ready(ctx, true) }
+
+// ready leaves the switch out where no pod needs it unasked: a node whose
+// default network is somebody else's may have none.
+func (e *Engine) ready(ctx context.Context, withFabric bool) error {
 	_, err := e.Source.Subnets(ctx)
-	fabric := e.fabricReady()
-	if fabric == nil {
-		fabric = e.Fabric.Running(ctx)
+	errs := []error{e.Journal.Healthy(), err}
+	if withFabric {
+		fabric := e.fabricReady()
+		if fabric == nil {
+			fabric = e.Fabric.Running(ctx)
+		}
+		errs = append(errs, fabric)
 	}
-	return errors.Join(e.Journal.Healthy(), fabric, err)
+	return errors.Join(errs...)
 }

@@ -15,7 +15,7 @@ import (
 
 // shapes are the forms of the stored values, by schema version.
 var shapes = map[uint64]string{
-	1: "4f11db34139e4ac7",
+	1: "e1a31837a956c577",
 }
 
 // TestShapeOfTheSchema fails when a stored type changes. Rows are read strictly,
@@ -45,7 +45,7 @@ func shape(b *strings.Builder, t reflect.Type, seen map[reflect.Type]bool) {
 		}
 		seen[t] = true
 		for i := range t.NumField() {
-			if f := t.Field(i); f.IsExported() {
+			if f := t.Field(i); f.IsExported() && f.Tag.Get("json") != "-" {
 				fmt.Fprintf(b, "%s.%s %q ", t, f.Name, f.Tag.Get("json"))
 				shape(b, f.Type, seen)
 			}

@@ -2,7 +2,6 @@ package resolve
 
 import (
 	"context"
-	"log/slog"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/cniconf"
@@ -19,10 +18,7 @@ import (
 // network's Subnet and not its annotations: those are eth0's. Its own have the
 // provider "ovn.<ifname>". Errors are those of Resolve.
 func Addresses(ctx context.Context, src Source, in Input) (*core.NIC, error) {
-	if in.Log == nil {
-		in.Log = slog.New(slog.DiscardHandler)
-	}
-	r := &resolution{src: src, in: in, conf: in.Request.Conf, pod: in.Request.Pod}
+	r := newResolution(src, in)
 	if err := r.readPod(ctx); err != nil {
 		return nil, err
 	}

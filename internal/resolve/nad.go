@@ -3,7 +3,6 @@ package resolve
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -14,26 +13,34 @@ import (
 
 // fromNAD finds the network that an element names.
 func (r *resolution) fromNAD(ctx context.Context, e element) (network, error) {
-	label := e.namespace + "/" + e.name
 	if err := r.allowed(&e); err != nil {
 		return network{}, err
 	}
 	nad, err := r.src.NAD(ctx, e.namespace, e.name)
 	if errors.Is(err, core.ErrNotFound) {
 		return network{}, &core.Error{
-			Code: core.CodeConfig, Msg: e.field + ": NetworkAttachmentDefinition " + label + " does not exist",
+			Code: core.CodeConfig, Msg: e.field + ": NetworkAttachmentDefinition " + e.label() + " does not exist",
 			Details: "create it or correct the annotation; `fairlead get nets` lists what exists", Err: core.ErrNotFound,
 		}
 	}
+	return r.ofNAD(e, nad, err)
+}
+
+// label is the network's name as Want.Network has it.
+func (e *element) label() string { return e.namespace + "/" + e.name }
+
+// ofNAD makes the network of what a source answered.
+func (r *resolution) ofNAD(e element, nad *NAD, err error) (network, error) {
+	what := e.field + ": NetworkAttachmentDefinition " + e.label()
 	if err != nil {
-		return network{}, core.WithCode(core.CodeTryAgain, e.field+": NetworkAttachmentDefinition "+label, err)
+		return network{}, core.WithCode(core.CodeTryAgain, what, err)
 	}
 	chain, err := r.nadChain(nad)
 	if err != nil {
-		return network{}, core.WithCode(core.CodeConfig, e.field+": NetworkAttachmentDefinition "+label, err)
+		return network{}, core.WithCode(core.CodeConfig, what, err)
 	}
 	n, err := fromChain(chain, e.name+"."+e.namespace+"."+v1.DefaultProvider)
-	n.label, n.nad, n.elem, n.resource = label, label, e, nad.Annotations[v1.AnnResourceName]
+	n.label, n.nad, n.elem, n.resource = e.label(), e.label(), e, nad.Annotations[v1.AnnResourceName]
 	return n, err
 }
 
@@ -58,48 +65,9 @@ func (r *resolution) nadChain(nad *NAD) (core.Chain, error) {
 		c, err := cniconf.ParseChain([]byte(nad.Config), nad.Name)
 		return c, core.WithCode(core.CodeConfig, "spec.config", err)
 	}
-	dir := r.conf.ConfDir
-	if dir == "" {
-		dir = defaultConfDir
+	c, err := r.byName(nad.Name)
+	if errors.Is(err, core.ErrNotFound) { // the NAD is there
+		return c, core.Errorf(core.CodeConfig, "spec.config is empty and %v", err)
 	}
-	var files []ConfFile
-	if r.in.ReadConf != nil {
-		var err error
-		if files, err = r.in.ReadConf(dir); err != nil {
-			return core.Chain{}, core.WithCode(core.CodeIO, "spec.config is empty and "+dir+" cannot be read", err)
-		}
-	}
-	if c, ok := r.pickFile(files, nad.Name); ok {
-		return c, nil
-	}
-	return core.Chain{}, core.Errorf(core.CodeConfig, "spec.config is empty and no file in %s has the name %q", dir, nad.Name)
-}
-
-// defaultConfDir is Multus' (multinet.md, Configuration).
-const defaultConfDir = "/etc/cni/multus/net.d"
-
-// pickFile finds the network called name. A list beats a single configuration
-// whatever the order of the files; among equals the first wins. Files that
-// cannot be read or understood are not ours to judge here: they are skipped.
-func (r *resolution) pickFile(files []ConfFile, name string) (core.Chain, bool) {
-	var best core.Chain
-	found := false
-	for _, f := range files {
-		ext := filepath.Ext(f.Name)
-		if ext != ".conflist" && ext != ".conf" && ext != ".json" {
-			continue
-		}
-		c, err := core.Chain{}, f.Err
-		if err == nil {
-			c, err = cniconf.ParseChain(f.Data, "")
-		}
-		if err != nil {
-			r.in.Log.Warn("network configuration file skipped", "file", f.Name, "err", err)
-			continue
-		}
-		if c.Name == name && (!found || (best.Single && !c.Single)) {
-			best, found = c, true
-		}
-	}
-	return best, found
+	return c, core.WithCode(core.CodeConfig, "spec.config is empty", err)
 }

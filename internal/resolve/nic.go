@@ -233,7 +233,7 @@ func capability(rc map[string]json.RawMessage, name string, to any) error {
 // shapes already; shaping twice would halve the bursts.
 func (r *resolution) rates(n *network, rc map[string]json.RawMessage, nic *core.NIC) error {
 	q := &nic.QoS
-	shaped := slices.ContainsFunc(n.chain.Plugins, func(p core.Plugin) bool { return !p.Own() && p.Capabilities["bandwidth"] })
+	shaped := n.anyPlugin(func(p core.Plugin) bool { return p.Capabilities["bandwidth"] })
 	if q.IngressMbps != 0 || q.EgressMbps != 0 || shaped {
 		return nil
 	}

@@ -2,6 +2,7 @@ package resolve
 
 import (
 	"encoding/json"
+	"io/fs"
 	"strings"
 	"testing"
 
@@ -112,7 +113,9 @@ func TestRefused(t *testing.T) {
 		{"ipam-claim-reference no name", 102, networks + "[0].ipam-claim-reference", []string{networks, `[{"name":"plain","ipam-claim-reference":"A_"}]`}, nil},
 		{"ipam-claim-reference on our NIC", 102, networks + "[0].ipam-claim-reference", []string{networks, `[{"name":"second","ipam-claim-reference":"c"}]`}, nil},
 		{"mac of 5 bytes", 102, networks + "[0].mac", []string{networks, `[{"name":"foreign","mac":"02:00:00:00:01"}]`}, nil},
-		{"mac without the capability", 102, networks + "[0].mac", []string{networks, `[{"name":"plain","mac":"02:00:00:00:00:01"}]`}, nil},
+		{"mac without the capability", 102, networks + "[0].mac", []string{networks, `[{"name":"main","namespace":"kube-system","mac":"02:00:00:00:00:01"}]`}, func(w *world, _ *core.Request) {
+			w.nad("kube-system/main", `{"type":"ptp"}`)
+		}},
 		{"mac against the annotation", 105, networks + "[0].mac", []string{networks, `[{"name":"second","mac":"02:00:00:00:00:01"}]`, "second.default.ovn.kubernetes.io/mac_address", "02:00:00:00:00:02"}, nil},
 		{"infiniband-guid of 6 bytes", 102, networks + "[0].infiniband-guid", []string{networks, `[{"name":"foreign","infiniband-guid":"00:00:00:00:00:01"}]`}, nil},
 		{"infiniband-guid without the capability", 102, networks + "[0].infiniband-guid", []string{networks, `[{"name":"foreign","infiniband-guid":"00:00:00:00:00:00:00:01"}]`}, nil},
@@ -177,7 +180,7 @@ func TestRefused(t *testing.T) {
 			}
 			in := Input{Request: req}
 			if w.nads["default/empty"].Annotations != nil {
-				in.ReadConf = func(string) ([]ConfFile, error) { return nil, errUnreadable }
+				in.Files = unreadable{}
 			}
 			wants, err := Resolve(t.Context(), w, in)
 			require.Error(t, err)
@@ -189,7 +192,12 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-var errUnreadable = core.Errorf(core.CodeIO, "permission denied")
+// unreadable is a file system that refuses everything.
+type unreadable struct{}
+
+func (unreadable) Open(name string) (fs.File, error) {
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
+}
 
 func runtimeConfig(key, value string) func(*world, *core.Request) {
 	return func(_ *world, r *core.Request) {

@@ -5,10 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
-	"maps"
 	"slices"
-	"strings"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/cniconf"
@@ -18,21 +17,15 @@ import (
 // Input is one call of Resolve.
 type Input struct {
 	Request core.Request
-	// ReadConf gives the files of the configuration directory dir, sorted by
-	// name: only NADs without spec.config need it. nil means that there are none.
-	ReadConf func(dir string) ([]ConfFile, error)
+	// Files is the machine's root, from which network configurations are read
+	// that a NAD or the runtime's configuration names; nil means that there are
+	// none.
+	Files fs.FS
 	// Devices tells which devices the pod was given; nil means that this node
 	// gives none. Only NADs that name a resource need it.
 	Devices Devices
 	// Log hears of files that were skipped; nil means nobody wants to know.
 	Log *slog.Logger
-}
-
-// ConfFile is a file of a CNI configuration directory.
-type ConfFile struct {
-	Name string // without directory
-	Data []byte
-	Err  error // why Data could not be read
 }
 
 // Resolve decides what the pod of a request should get: its default network
@@ -53,10 +46,7 @@ type ConfFile struct {
 // A pod that the source does not know, and a container that is no pod, get the
 // default network without annotations.
 func Resolve(ctx context.Context, src Source, in Input) ([]core.Want, error) {
-	if in.Log == nil {
-		in.Log = slog.New(slog.DiscardHandler)
-	}
-	r := &resolution{src: src, in: in, conf: in.Request.Conf, pod: in.Request.Pod}
+	r := newResolution(src, in)
 	if err := r.readPod(ctx); err != nil {
 		return nil, err
 	}
@@ -95,6 +85,13 @@ type resolution struct {
 	loaded  bool // subnets were read
 }
 
+func newResolution(src Source, in Input) *resolution {
+	if in.Log == nil {
+		in.Log = slog.New(slog.DiscardHandler)
+	}
+	return &resolution{src: src, in: in, conf: in.Request.Conf, pod: in.Request.Pod}
+}
+
 func (r *resolution) readPod(ctx context.Context) error {
 	if r.pod.IsZero() {
 		return nil
@@ -122,6 +119,7 @@ type network struct {
 	label    string // Want.Network
 	nad      string // "namespace/name", "" for a network of the configuration
 	chain    core.Chain
+	behind   core.Chain // another chain's plugins that go on where chain ends
 	elem     element
 	own      *core.Conf // configuration of our own plugin, the chain's first
 	provider string     // of own
@@ -148,12 +146,15 @@ func (r *resolution) networks(ctx context.Context) ([]network, error) {
 		return nil, err
 	}
 	first.first, first.ifName = true, r.in.Request.Key.IfName
-	nets := []network{first}
 	if !r.serves() {
-		return nets, nil
+		return []network{first}, nil
 	}
-	for i := 1; i < len(r.conf.Delegates); i++ {
-		n, err := fromChain(r.conf.Delegates[i], v1.DefaultProvider)
+	if first.behind, err = r.auxiliary(); err != nil {
+		return nil, err
+	}
+	nets := []network{first}
+	for _, also := range r.alwaysAlso() {
+		n, err := also(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -191,29 +192,7 @@ func (r *resolution) defaultNetwork(ctx context.Context) (network, error) {
 			return r.fromNAD(ctx, *e)
 		}
 	}
-	if len(r.conf.Delegates) > 0 {
-		return fromChain(r.conf.Delegates[0], v1.DefaultProvider)
-	}
-	conf := r.conf
-	n := network{
-		label: conf.Name, own: &conf, provider: conf.Provider, direct: true,
-		chain: core.Chain{Name: conf.Name, Plugins: []core.Plugin{{Type: "fairlead", Raw: conf.Raw}}},
-	}
-	if n.provider == "" {
-		n.provider = v1.DefaultProvider
-	}
-	return n, nil
-}
-
-// multusNamespace is where default networks without a namespace are looked up.
-func (r *resolution) multusNamespace() string {
-	var c struct {
-		MultusNamespace string `json:"multusNamespace"`
-	}
-	if json.Unmarshal(r.conf.Raw, &c) == nil && c.MultusNamespace != "" {
-		return c.MultusNamespace
-	}
-	return "kube-system"
+	return r.configured(ctx)
 }
 
 // fromChain takes a chain as it is; provider serves where our own plugin in it
@@ -287,7 +266,8 @@ func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Wan
 	if !n.direct {
 		w.CNIVersion = n.chain.CNIVersion
 	}
-	for _, p := range n.chain.Plugins {
+	for _, c := range n.calls() {
+		p := c.plugin
 		if p.Own() {
 			nic, err := r.nic(ctx, nets, at, rc)
 			if err != nil {
@@ -297,7 +277,7 @@ func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Wan
 			claimDefault(&w, nic, n.first)
 			continue
 		}
-		x, err := r.exec(n, p, rc)
+		x, err := r.exec(n, c, rc)
 		if err != nil {
 			return w, err
 		}
@@ -312,6 +292,28 @@ func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Wan
 	return w, nil
 }
 
+// call is one plugin with the chain whose name and version it gets.
+type call struct {
+	chain  *core.Chain
+	plugin core.Plugin
+}
+
+// calls are n's plugins in order, those behind its own chain included.
+func (n *network) calls() []call {
+	var out []call
+	for _, c := range []*core.Chain{&n.chain, &n.behind} {
+		for _, p := range c.Plugins {
+			out = append(out, call{c, p})
+		}
+	}
+	return out
+}
+
+// anyPlugin tells whether one of n's foreign plugins is such.
+func (n *network) anyPlugin(is func(core.Plugin) bool) bool {
+	return slices.ContainsFunc(n.calls(), func(c call) bool { return !c.plugin.Own() && is(c.plugin) })
+}
+
 // claimDefault makes the annotation default_route of a further network the
 // same as a `default-route` with that network's own gateways.
 func claimDefault(w *core.Want, nic *core.NIC, first bool) {
@@ -322,89 +324,6 @@ func claimDefault(w *core.Want, nic *core.NIC, first bool) {
 	if len(w.Gateways) == 0 {
 		w.Gateways = slices.Clone(nic.Subnet.Gateways)
 	}
-}
-
-// runtimeConfig is what the plugins of n are told by capability: the runtime's
-// for the default network only, the element's own for its network only. What
-// is asked of a network that cannot do it is an error.
-func (r *resolution) runtimeConfig(n *network) (map[string]json.RawMessage, error) {
-	out := map[string]json.RawMessage{}
-	if n.first {
-		for k, v := range r.conf.RuntimeConfig {
-			out[k] = v
-		}
-		// Nothing else would tell the user that a hostPort does not work.
-		if v := string(out["portMappings"]); v != "" && v != "null" && v != "[]" && !n.can("portMappings") {
-			return nil, core.Errorf(core.CodeConfig, "runtimeConfig.portMappings: network %s has no plugin with capability portMappings", n.label)
-		}
-	}
-	asked := n.elem.runtimeConfig()
-	for _, capability := range slices.Sorted(maps.Keys(asked)) {
-		raw, err := json.Marshal(asked[capability])
-		if err != nil {
-			return nil, core.Errorf(core.CodeValue, "%s.%s: %w", n.elem.field, fieldOf(capability), err)
-		}
-		if !n.can(capability) {
-			return nil, refused(core.CodeValue, n.elem.field+"."+fieldOf(capability), string(raw),
-				"asks network %s for capability %s, which none of its plugins has", n.label, capability)
-		}
-		out[capability] = raw
-	}
-	return out, nil
-}
-
-// can tells whether a plugin of the network has a capability. Our own NIC sets
-// addresses, MAC and rates whatever its entry declares.
-func (n *network) can(capability string) bool {
-	if n.own != nil && slices.Contains([]string{"ips", "mac", "bandwidth"}, capability) {
-		return true
-	}
-	if capability == "ips" && n.lends() {
-		return true // by CNI_ARGS, where the plugin does not declare it
-	}
-	return slices.ContainsFunc(n.chain.Plugins, func(p core.Plugin) bool { return !p.Own() && p.Capabilities[capability] })
-}
-
-// args is CNI_ARGS for n: the runtime's bytes, and the legacy MAC and IP for
-// plugins that know no capability (multinet.md, rule 2). IgnoreUnknown keeps
-// the other plugins of the chain from refusing them.
-func (r *resolution) args(n *network) string {
-	raw := r.in.Request.RawArgs
-	more := ""
-	if n.elem.mac != "" {
-		more += ";MAC=" + n.elem.mac
-	}
-	if len(n.elem.ips) > 0 {
-		more += ";IP=" + strings.Join(n.elem.ips, ",")
-	}
-	switch {
-	case more == "":
-		return raw
-	case raw == "":
-		return "IgnoreUnknown=1" + more
-	case r.in.Request.Args["IgnoreUnknown"] == "":
-		return raw + ";IgnoreUnknown=1" + more
-	}
-	return raw + more
-}
-
-func (r *resolution) exec(n *network, p core.Plugin, rc map[string]json.RawMessage) (*core.Exec, error) {
-	info := r.devInfo(n)
-	conf, err := cniconf.PluginConf(n.chain, p, cniconf.Inject{
-		RuntimeConfig: withDevice(rc, n.elem.deviceID, info), CNIArgs: n.elem.cniArgs, DeviceID: n.elem.deviceID,
-	})
-	if err != nil {
-		return nil, core.WithCode(core.CodeConfig, n.field(), err)
-	}
-	x := &core.Exec{
-		Type: p.Type, CNIVersion: n.chain.CNIVersion, Conf: conf, Network: n.chain.Name,
-		Path: slices.Clone(r.in.Request.Path), DisableGC: n.chain.DisableGC, NoCheck: n.chain.DisableCheck,
-		DevInfo: info,
-	}
-	if r.conf.BinDir != "" {
-		x.Path = slices.Insert(x.Path, 0, r.conf.BinDir)
-	}
-	return x, nil
 }
 
 // ipamType is the plugin that p calls for addresses, "" for none.

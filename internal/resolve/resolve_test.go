@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
@@ -452,7 +454,7 @@ func TestDefaultNetworkAnnotation(t *testing.T) {
 	require.Equal(t, "kube-system/main eth0 bridge", wants[0].Network+" "+wants[0].IfName+" "+wants[0].Steps[0].Exec.Type)
 	require.True(t, wants[0].Default)
 	w.nad("nets/main", `{"cniVersion":"0.4.0","type":"ptp"}`)
-	wants = resolved(t, w, func(r *core.Request) { r.Conf.Raw = json.RawMessage(`{"multusNamespace":"nets"}`) })
+	wants = resolved(t, w, func(r *core.Request) { r.Conf.MultusNamespace = "nets" })
 	require.Equal(t, "nets/main", wants[0].Network)
 }
 
@@ -476,29 +478,51 @@ func TestIsolation(t *testing.T) {
 func TestConfigFiles(t *testing.T) {
 	w := standard()
 	w.note(networks, "empty")
-	file := func(name, text string) ConfFile { return ConfFile{Name: name, Data: []byte(text)} }
 	single, list := `{"cniVersion":"0.4.0","name":"empty","type":"single"}`, `{"cniVersion":"0.4.0","name":"empty","plugins":[{"type":"listed"}]}`
 	for _, c := range []struct {
 		name  string
-		files []ConfFile
+		files map[string]string
 		want  string
 	}{
-		{"the one of that name", []ConfFile{file("a.conf", `{"name":"x","type":"x"}`), file("b.conf", single)}, "single"},
-		{"a list beats an earlier single", []ConfFile{file("a.conf", single), file("b.conflist", list)}, "listed"},
-		{"and a later one", []ConfFile{file("a.conflist", list), file("b.conf", single)}, "listed"},
-		{"broken files are skipped", []ConfFile{file("a.conf", "{"), {Name: "b.conf", Err: os.ErrPermission}, file("b.txt", single), file("c.json", single)}, "single"},
+		{"the one of that name", map[string]string{"a.conf": `{"name":"x","type":"x"}`, "b.conf": single}, "single"},
+		{"a list beats an earlier single", map[string]string{"a.conf": single, "b.conflist": list}, "listed"},
+		{"and a later one", map[string]string{"a.conflist": list, "b.conf": single}, "listed"},
+		{"broken files are skipped", map[string]string{"a.conf": "{", "b.conf": "", "b.txt": single, "c.json": single}, "single"},
+		{"so is the one that calls", map[string]string{"a.conf": `{"name":"empty","type":"multus","clusterNetwork":"x"}`, "b.conf": single}, "single"},
+		{"a list goes on in its folder", map[string]string{"a.conflist": list, "empty/a.conf": `{"type":"tuning"}`, "empty/b.conflist": "{"}, "listed,tuning"},
+		{"which may hold it all", map[string]string{"a.conflist": `{"name":"empty"}`, "empty/b.conf": `{"type":"two"}`, "empty/a.conf": `{"type":"one"}`}, "one,two"},
+		{"unless it says that it is complete", map[string]string{"a.conflist": `{"name":"empty","loadOnlyInlinedPlugins":true,"plugins":[{"type":"one"}]}`, "empty/b.conf": `{"type":"two"}`}, "one"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			req := request()
 			req.Conf.ConfDir = "/conf"
-			wants, err := Resolve(t.Context(), w, Input{Request: req, ReadConf: func(dir string) ([]ConfFile, error) {
-				require.Equal(t, "/conf", dir)
-				return c.files, nil
-			}})
+			wants, err := Resolve(t.Context(), w, Input{Request: req, Files: tree("conf", c.files)})
 			require.NoError(t, err)
-			require.Equal(t, c.want, wants[1].Steps[0].Exec.Type)
+			require.Equal(t, c.want, types(wants[1]))
 		})
 	}
+}
+
+// tree is a machine's root with files in one directory.
+func tree(dir string, files map[string]string) fstest.MapFS {
+	out := fstest.MapFS{}
+	for name, text := range files {
+		out[path.Join(dir, name)] = &fstest.MapFile{Data: []byte(text)}
+	}
+	return out
+}
+
+// types are the foreign plugins of a network; "own" stands for ours.
+func types(w core.Want) string {
+	var out []string
+	for _, s := range w.Steps {
+		if s.NIC != nil {
+			out = append(out, "own")
+		} else {
+			out = append(out, s.Exec.Type)
+		}
+	}
+	return strings.Join(out, ",")
 }
 
 func TestUIDMismatchAndSourceDown(t *testing.T) {

@@ -25,6 +25,13 @@ type Source interface {
 	Subnets(ctx context.Context) ([]core.Subnet, error)
 }
 
+// Prompt is a Source whose NAD may wait for an object that was just made.
+type Prompt interface {
+	// KnownNAD is NAD without waiting: core.ErrNotFound, or core.ErrUnavailable
+	// while nothing is known at all.
+	KnownNAD(namespace, name string) (*NAD, error)
+}
+
 // Devices tells which devices were given to a pod's containers (kubelet's
 // podresources, its checkpoint, DRA). It is asked once per ADD, and only when a
 // network of the pod names a resource.
@@ -55,6 +62,9 @@ func (p Problem) String() string {
 type Pod struct {
 	core.Pod
 	Annotations map[string]string
+	// Controller is the kind of the owner that made the pod, such as
+	// StatefulSet; "" where there is none or the source cannot tell.
+	Controller string
 }
 
 // NAD is a NetworkAttachmentDefinition.

@@ -22,11 +22,12 @@ func GC(ctx context.Context, call core.Exec, live []core.Key) error {
 	return err
 }
 
-// Status asks a plugin whether it can serve ADD; nil where the plugin's CNI
-// version has no STATUS.
+// Status asks a plugin whether it can serve ADD. Where its CNI version has no
+// STATUS it must at least be there.
 func Status(ctx context.Context, call core.Exec) error {
 	if !cniconf.HasGC(call.CNIVersion) {
-		return nil
+		_, err := find(call.Type, call.Path)
+		return err
 	}
 	_, err := invocation{exec: call, command: core.Status}.run(ctx)
 	return err

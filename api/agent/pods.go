@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/json"
 	"net/netip"
 	"time"
 )
@@ -57,15 +58,18 @@ type Attachment struct {
 // NetworkStatus is an element of k8s.v1.cni.cncf.io/network-status, under the
 // standard's own keys (NPWG v1.3, section 4.1).
 type NetworkStatus struct {
-	Name         string   `json:"name"`
-	Interface    string   `json:"interface,omitempty"`
-	IPs          []string `json:"ips,omitempty"`
-	MAC          string   `json:"mac,omitempty"`
-	MTU          int      `json:"mtu,omitempty"` // bytes
-	Default      bool     `json:"default,omitempty"`
-	DNS          DNS      `json:"dns,omitzero"`
-	Gateway      []string `json:"gateway,omitempty"`
-	DefaultRoute []string `json:"default-route,omitempty"`
+	Name      string   `json:"name"`
+	Interface string   `json:"interface,omitempty"`
+	IPs       []string `json:"ips,omitempty"`
+	MAC       string   `json:"mac,omitempty"`
+	MTU       int      `json:"mtu,omitempty"` // bytes
+	Default   bool     `json:"default,omitempty"`
+	DNS       DNS      `json:"dns,omitzero"`
+	// DeviceInfo is the network's device, an object of NPWG's device information
+	// specification v1.1.
+	DeviceInfo   json.RawMessage `json:"device-info,omitempty"`
+	Gateway      []string        `json:"gateway,omitempty"`
+	DefaultRoute []string        `json:"default-route,omitempty"`
 }
 
 // Interface is one interface inside the pod and its far end on the node. While
@@ -96,6 +100,8 @@ type Interface struct {
 	Port             *Port `json:"port,omitempty"`
 	// PortMissing: OVSDB answers and has no such port.
 	PortMissing bool `json:"portMissing,omitempty"`
+	// Warnings: what was asked for and cannot be had, in words.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Route is a route inside the pod; without a gateway it is on-link.

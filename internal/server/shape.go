@@ -59,7 +59,7 @@ func networkStatus(in []core.Net) []agent.NetworkStatus {
 	for _, n := range in {
 		out = append(out, agent.NetworkStatus{
 			Name: n.Name, Interface: n.Interface, IPs: n.IPs, MAC: n.MAC, MTU: n.MTU, Default: n.Default,
-			DNS: agent.DNS(n.DNS), Gateway: n.Gateway, DefaultRoute: n.DefaultRoute,
+			DNS: agent.DNS(n.DNS), DeviceInfo: n.DeviceInfo, Gateway: n.Gateway, DefaultRoute: n.DefaultRoute,
 		})
 	}
 	return out
@@ -128,6 +128,7 @@ func made(i *agent.Interface, l core.Link) {
 		d := agent.DNS(l.DNS)
 		i.DNS = &d
 	}
+	i.Warnings = append(i.Warnings, l.Warnings...)
 }
 
 func routes(in []core.Route) []agent.Route {

@@ -31,3 +31,15 @@ func TestGone(t *testing.T) {
 	require.True(t, gone(t.TempDir()+"/none"))
 	require.True(t, gone(t.TempDir()), "a file that a bind mount left")
 }
+
+// What the drivers could not do, and the device, are told to people too.
+func TestShapeTellsWarningsAndDevices(t *testing.T) {
+	key := core.Key{Container: "c", IfName: "net1"}
+	rec := core.Record{
+		Specs:    []core.Spec{{Key: key, Exec: &core.Exec{Type: "a"}}, {Key: key, Exec: &core.Exec{Type: "b"}}},
+		Links:    []core.Link{{Warnings: []string{"one"}}, {Warnings: []string{"two"}}},
+		Statuses: []core.Net{{Name: "ns/n", DeviceInfo: []byte(`{"type":"pci"}`)}},
+	}
+	require.Equal(t, []string{"one", "two"}, interfaces(rec)[0].Warnings)
+	require.JSONEq(t, `{"type":"pci"}`, string(networkStatus(rec.Statuses)[0].DeviceInfo))
+}

@@ -106,6 +106,9 @@ func (p *page) iface(i agent.Interface) {
 	if i.Mirror {
 		p.field(4, "Mirror", "yes")
 	}
+	for _, w := range i.Warnings {
+		p.field(4, "Warning", w)
+	}
 }
 
 func empty(s string) bool { return s == "" }

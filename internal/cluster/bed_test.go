@@ -3,8 +3,11 @@ package cluster_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/fairlead/fairlead/internal/cluster"
 	"github.com/fairlead/fairlead/internal/core"
@@ -143,4 +147,69 @@ func status(t *testing.T, c *kube.Cluster, p core.Pod) string {
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	require.Eventually(t, ok, patience, 50*time.Millisecond, what)
+}
+
+// gate is a way to the API server that can be shut.
+type gate struct {
+	t    *testing.T
+	to   string // host:port
+	addr string
+
+	mu    sync.Mutex
+	l     net.Listener
+	conns map[net.Conn]struct{}
+}
+
+// newGate gives a kubeconfig that leads through the gate, which is open.
+func newGate(t *testing.T, c *kube.Cluster, cfg *rest.Config) (*gate, string) {
+	t.Helper()
+	g := &gate{t: t, to: strings.TrimPrefix(c.URL(), "https://"), addr: "127.0.0.1:0", conns: map[net.Conn]struct{}{}}
+	g.open()
+	t.Cleanup(g.shut)
+	cfg = rest.CopyConfig(cfg)
+	cfg.Host = "https://" + g.addr
+	return g, c.Kubeconfig(cfg)
+}
+
+func (g *gate) open() {
+	l, err := net.Listen("tcp", g.addr)
+	require.NoError(g.t, err)
+	g.l, g.addr = l, l.Addr().String()
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go g.pass(in)
+		}
+	}()
+}
+
+func (g *gate) pass(in net.Conn) {
+	out, err := net.Dial("tcp", g.to)
+	if err != nil {
+		_ = in.Close()
+		return
+	}
+	g.mu.Lock()
+	g.conns[in], g.conns[out] = struct{}{}, struct{}{}
+	g.mu.Unlock()
+	for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
+		go func() {
+			_, _ = io.Copy(way[0], way[1])
+			_, _ = way[0].Close(), way[1].Close()
+		}()
+	}
+}
+
+// shut breaks what is connected and refuses the rest.
+func (g *gate) shut() {
+	_ = g.l.Close()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for c := range g.conns {
+		_ = c.Close()
+	}
+	clear(g.conns)
 }

@@ -21,6 +21,27 @@ type health struct {
 	mu    sync.Mutex
 	err   error // nil while it answers
 	since time.Time
+	fell  chan struct{} // closed while err is not nil
+}
+
+func newHealth(log *slog.Logger) *health { return &health{log: log, fell: make(chan struct{})} }
+
+// patient bounds a wait: by limit, and by downPatience from when the server is
+// known to be away.
+func (h *health) patient(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	ctx, stop := context.WithTimeout(ctx, limit)
+	h.mu.Lock()
+	fell := h.fell
+	h.mu.Unlock()
+	go func() {
+		select {
+		case <-ctx.Done():
+		case <-fell:
+			pause(ctx, downPatience)
+			stop()
+		}
+	}()
+	return ctx, stop
 }
 
 // note takes the outcome of one request. A server that refuses us is there; one
@@ -37,8 +58,10 @@ func (h *health) note(err error) {
 	switch {
 	case err != nil && h.err == nil:
 		h.since = time.Now()
+		close(h.fell)
 		h.log.Warn("API server not reached; what is known stays in force", "err", err)
 	case err == nil && h.err != nil:
+		h.fell = make(chan struct{})
 		h.log.Info("API server reached again", "away", time.Since(h.since).Round(time.Second))
 	}
 	h.err = err

@@ -83,8 +83,14 @@ func (p pod) answer(want core.Pod) *resolve.Pod {
 // can tell.
 func (s *Source) Pod(ctx context.Context, want core.Pod) (*resolve.Pod, error) {
 	i := id{Namespace: want.Namespace, Name: want.Name}
-	static := staticUID.MatchString(want.UID)
-	waiting, stop := context.WithTimeout(ctx, s.patience(static))
+	if p, ok := s.pods.get(i); ok && p.is(want.UID) {
+		return p.answer(want), nil
+	}
+	static, patience := staticUID.MatchString(want.UID), podPatience
+	if static {
+		patience = staticPatience
+	}
+	waiting, stop := s.health.patient(ctx, patience)
 	defer stop()
 	p, ok := s.pods.await(waiting, i, func(p pod) bool { return p.is(want.UID) })
 	switch {
@@ -109,16 +115,6 @@ func (s *Source) Known(want core.Pod) (*resolve.Pod, error) {
 		return nil, err
 	}
 	return nil, fmt.Errorf("pod %s: %w", want, core.ErrNotFound)
-}
-
-func (s *Source) patience(static bool) time.Duration {
-	switch {
-	case static:
-		return staticPatience
-	case s.health.down() != nil:
-		return downPatience
-	}
-	return podPatience
 }
 
 // askPod has the last word about a pod that no watch told of.

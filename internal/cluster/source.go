@@ -46,7 +46,7 @@ func New(c Config) *Source {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Source{Config: c, health: &health{log: c.Log}, pools: newPools(c.Log), dra: newNodeSlices()}
+	s := &Source{Config: c, health: newHealth(c.Log), pools: newPools(c.Log), dra: newNodeSlices()}
 	s.pods = newMirror("pods", readPod, s.podHeard)
 	s.nads = newMirror("network-attachment-definitions", readNAD, s.nadHeard)
 	alive := func() { s.health.note(nil) }
@@ -100,11 +100,14 @@ func (s *Source) nadHeard(i id, before, now *nad) {
 // and asked for once before it is core.ErrNotFound.
 func (s *Source) NAD(ctx context.Context, namespace, name string) (*resolve.NAD, error) {
 	i := id{Namespace: namespace, Name: name}
+	if n, ok := s.nads.get(i); ok {
+		return n.answer(i), nil
+	}
 	patience := nadPatience
 	if !s.nads.isSynced() {
-		patience = s.patience(false)
+		patience = podPatience
 	}
-	waiting, stop := context.WithTimeout(ctx, patience)
+	waiting, stop := s.health.patient(ctx, patience)
 	defer stop()
 	n, ok := s.nads.await(waiting, i, func(nad) bool { return true })
 	if ok {

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/fairlead/fairlead/internal/cluster"
 	"github.com/fairlead/fairlead/internal/core"
@@ -212,4 +213,11 @@ func (g *gate) shut() {
 		_ = c.Close()
 	}
 	clear(g.conns)
+}
+
+func kubeConfig(t *testing.T, file string) *rest.Config {
+	t.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", file)
+	require.NoError(t, err)
+	return cfg
 }

@@ -47,10 +47,16 @@ type pod struct {
 	uid   string
 	rv    string // resourceVersion
 	notes map[string]string
+	// controller is the kind of the owner that made the pod.
+	controller string
 }
 
 func readPod(o metav1.Object) pod {
-	return pod{uid: string(o.GetUID()), rv: o.GetResourceVersion(), notes: kept(o.GetAnnotations())}
+	p := pod{uid: string(o.GetUID()), rv: o.GetResourceVersion(), notes: kept(o.GetAnnotations())}
+	if owner := metav1.GetControllerOfNoCopy(o); owner != nil {
+		p.controller = owner.Kind
+	}
+	return p
 }
 
 // kept leaves out what only costs memory.
@@ -73,7 +79,7 @@ func (p pod) answer(want core.Pod) *resolve.Pod {
 	if want.UID == "" {
 		want.UID = p.uid
 	}
-	return &resolve.Pod{Pod: want, Annotations: p.notes}
+	return &resolve.Pod{Pod: want, Annotations: p.notes, Controller: p.controller}
 }
 
 // Pod implements resolve.Source. It waits for a pod that is not known yet, or

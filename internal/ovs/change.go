@@ -138,10 +138,11 @@ func (c *Client) dropIfaceID(v view, t *txn, p Port) {
 }
 
 func (c *Client) insertPort(v view, t *txn, p Port, b *bridgeRow) {
-	row := interfaceRow(p, nil)
-	row["name"], row["type"] = p.Name, p.Type
-	iface := t.insert(tInterface, row)
-	row = ovsdb.Row{"name": p.Name, "interfaces": ovsSet(iface), "tag": optional(p.VLAN)}
+	iface := t.insert(tInterface, newInterface(p))
+	row := ovsdb.Row{"name": p.Name, "interfaces": ovsSet(iface)}
+	if p.VLAN != 0 {
+		row["tag"] = p.VLAN
+	}
 	c.removeQoS(v, t, p.Name)
 	if p.QoS != nil {
 		row["qos"] = insertQoS(t, p.Name, p.QoS)
@@ -179,6 +180,28 @@ func (c *Client) updatePort(v view, t *txn, p Port, b *bridgeRow, have PortState
 		}
 	}
 	return nil
+}
+
+// newInterface leaves out what a new row has by itself: encoded here and decoded
+// by the server, each column costs both.
+func newInterface(p Port) ovsdb.Row {
+	row := ovsdb.Row{"name": p.Name, "external_ids": ovsMap(p.ExternalIDs)}
+	if p.Type != "" {
+		row["type"] = p.Type
+	}
+	if p.PolicingRate != 0 {
+		row["ingress_policing_rate"] = p.PolicingRate
+	}
+	if p.PolicingBurst != 0 {
+		row["ingress_policing_burst"] = p.PolicingBurst
+	}
+	if len(p.MAC) != 0 {
+		row["mac"] = p.MAC.String()
+	}
+	if p.MTU != 0 {
+		row["mtu_request"] = p.MTU
+	}
+	return row
 }
 
 // interfaceRow holds the columns that an update may change.

@@ -33,7 +33,11 @@ func byUUID[T any](v view, table, uuid string) *T {
 
 // byID gives the rows of a table with that external id, by index.
 func byID[T any](v view, table, key, val string) []*T {
-	rows, err := v.tables.Table(table).RowsByCondition([]ovsdb.Condition{
+	cache := v.tables.Table(table)
+	if cache.Len() == 0 { // QoS and Queue are, on most nodes
+		return nil
+	}
+	rows, err := cache.RowsByCondition([]ovsdb.Condition{
 		ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovsMap(map[string]string{key: val})),
 	})
 	if err != nil {

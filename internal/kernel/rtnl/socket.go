@@ -68,7 +68,7 @@ var kernel = &unix.SockaddrNetlink{Family: unix.AF_NETLINK}
 func (c *Conn) roundTrip(r *nl.NetlinkRequest, reply uint16) ([][]byte, error) {
 	c.seq++
 	r.Seq = c.seq
-	if err := unix.Sendto(c.fd, r.Serialize(), 0, kernel); err != nil {
+	if err := c.send(r); err != nil {
 		return nil, os.NewSyscallError("sendto", err)
 	}
 	buf := replies.Get().(*[replySize]byte) //nolint:forcetypeassert // the pool has nothing else
@@ -93,6 +93,24 @@ func (c *Conn) roundTrip(r *nl.NetlinkRequest, reply uint16) ([][]byte, error) {
 		return x.got, errInterrupted
 	}
 	return x.got, nil
+}
+
+// turns are how many requests may be under way at once, in all namespaces. The
+// kernel serves one at a time under a lock of its own (RTNL): of fifty threads
+// there the next ones spin, the others are replaced by the Go runtime, and both
+// cost more than the requests. With one turn the kernel would be idle whenever
+// whoever has it waits for a processor.
+var turns = make(chan struct{}, 8)
+
+// send has the kernel carry the request out. A deletion has no turn: it gives
+// the kernel's lock back and then waits for a grace period.
+func (c *Conn) send(r *nl.NetlinkRequest) error {
+	data := r.Serialize()
+	if r.Type != unix.RTM_DELLINK {
+		turns <- struct{}{}
+		defer func() { <-turns }()
+	}
+	return unix.Sendto(c.fd, data, 0, kernel)
 }
 
 // exchange collects the answer to one request.

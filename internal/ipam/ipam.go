@@ -24,8 +24,11 @@ type Request struct {
 	Subnet core.Subnet
 	Owner  core.Owner
 	IPs    []netip.Addr // fixed, at most one per family; the others are chosen
-	MAC    core.MAC     // fixed, or nil
-	NoMAC  bool         // none is to be chosen: the interface is not ours
+	// Pool are candidates, each as IPs: the first whose addresses are all free
+	// is taken. It excludes IPs.
+	Pool  [][]netip.Addr
+	MAC   core.MAC // fixed, or nil
+	NoMAC bool     // none is to be chosen: the interface is not ours
 }
 
 // Allocator holds all pools. Its methods may be called from any goroutine;

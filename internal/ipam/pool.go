@@ -74,6 +74,9 @@ func (p *pool) acquire(w wish) (core.Lease, error) {
 	if !w.subnet.Implied {
 		p.configure(w)
 	}
+	if err := p.pick(&w); err != nil {
+		return core.Lease{}, err
+	}
 	if err := p.free(w); err != nil {
 		return core.Lease{}, err
 	}
@@ -92,6 +95,7 @@ func (p *pool) acquire(w wish) (core.Lease, error) {
 		l.IPs = append(l.IPs, ip)
 	}
 	l.MAC = p.mac(w, l.IPs)
+	l.Quiet = p.quiet(w, l)
 	p.hold(&holding{lease: l, acquired: 1})
 	return clone(l), nil
 }
@@ -179,6 +183,24 @@ func (p *pool) mac(w wish, ips []netip.Addr) core.MAC {
 			return m[:]
 		}
 	}
+}
+
+// quiet tells that nobody can remember an address of the lease with another
+// MAC: it was never given out, or last to the same interface, which keeps its
+// MAC. What is requested may have been anywhere, on another node for one.
+func (p *pool) quiet(w wish, l core.Lease) bool {
+	if w.mac != nil {
+		return false
+	}
+	old := p.remembered(w.owner)
+	for _, ip := range l.IPs {
+		f := familyOf(ip)
+		seq, given := p.freed[f].seq[ip]
+		if w.fixed[f].IsValid() || given && (seq != old.Seq || !slices.Equal(l.MAC, old.MAC)) {
+			return false
+		}
+	}
+	return true
 }
 
 // hold enters a lease whose addresses and MAC are free.

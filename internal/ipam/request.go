@@ -33,6 +33,7 @@ type wish struct {
 	owner  core.Owner
 	cidrs  [families]netip.Prefix // masked; invalid = the subnet lacks it
 	fixed  [families]netip.Addr   // invalid = to be chosen
+	pool   [][families]netip.Addr // fixed becomes the first that is free
 	mac    core.MAC
 	noMAC  bool // without mac the lease has none
 }
@@ -54,8 +55,11 @@ func parse(r Request) (wish, error) {
 			return w, err
 		}
 	}
+	if err := w.candidates(r.Pool); err != nil {
+		return w, err
+	}
 	for f, c := range w.cidrs {
-		if r.Subnet.Implied && c.IsValid() && !w.fixed[f].IsValid() {
+		if r.Subnet.Implied && c.IsValid() && !w.fixed[f].IsValid() && !w.pooled(family(f)) {
 			return w, core.Errorf(core.CodeAddress,
 				"no object declares the subnet, so that an %s address cannot be chosen: request one, or declare a Subnet", family(f))
 		}

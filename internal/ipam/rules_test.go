@@ -69,6 +69,38 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestQuiet: a lease is quiet when no neighbour can remember one of its addresses
+// with another MAC.
+func TestQuiet(t *testing.T) {
+	a, s := New(), subnet("s", "10.0.0.0/29", "fd00::/64") // five IPv4 addresses
+	first := take(t, a, s, 1)
+	require.True(t, first.Quiet, "never used")
+	require.True(t, take(t, a, s, 1).Quiet, "the same lease once more")
+	a.Release(first)
+	again := take(t, a, s, 1)
+	require.Equal(t, first.IPs, again.IPs)
+	require.True(t, again.Quiet, "the pod's own address and MAC came back")
+	a.Release(again)
+
+	other := take(t, a, s, 2, first.IPs[0].String())
+	require.False(t, other.Quiet, "requested")
+	a.Release(other)
+	back := take(t, a, s, 1)
+	require.Equal(t, first.IPs, back.IPs)
+	require.False(t, back.Quiet, "another MAC had it in between")
+	a.Release(back)
+
+	l, err := a.Acquire(Request{Subnet: s, Owner: owner(3), MAC: core.MAC{2, 0, 0, 0, 0, 7}})
+	require.NoError(t, err)
+	require.False(t, l.Quiet, "a requested MAC may have been elsewhere")
+	for n := 4; n < 7; n++ {
+		require.True(t, take(t, a, s, n).Quiet)
+	}
+	old := take(t, a, s, 7)
+	require.Equal(t, first.IPs[0], old.IPs[0])
+	require.False(t, old.Quiet, "it was another pod's")
+}
+
 func TestHeldNamesTheHolder(t *testing.T) {
 	a, s := New(), subnet("s", "10.0.0.0/24", "fd00::/64")
 	l := take(t, a, s, 1, "10.0.0.7")

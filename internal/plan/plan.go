@@ -33,7 +33,7 @@ func Leases(wants []core.Want, key core.Key, pod core.Pod) []ipam.Request {
 		for _, s := range w.Steps {
 			if s.NIC != nil {
 				out = append(out, ipam.Request{
-					Subnet: s.NIC.Subnet, IPs: s.NIC.IPs, MAC: s.NIC.MAC,
+					Subnet: s.NIC.Subnet, IPs: s.NIC.IPs, Pool: s.NIC.Pool, MAC: s.NIC.MAC,
 					Owner: core.Owner{Key: core.Key{Container: key.Container, IfName: w.IfName}, Pod: pod},
 				})
 			}
@@ -53,7 +53,7 @@ func Plan(wants []core.Want, leases []core.Lease, pod core.Pod, key core.Key, ne
 		w := &wants[i]
 		base := core.Spec{
 			Key:     core.Key{Container: key.Container, IfName: w.IfName},
-			Network: w.Network, Default: w.Default, Pod: pod, Netns: netns,
+			Network: w.Network, Request: w.Request, Default: w.Default, Pod: pod, Netns: netns,
 		}
 		for _, s := range w.Steps {
 			if s.Exec != nil {
@@ -94,6 +94,7 @@ func (b *builder) nic(s core.Spec, want int, n *core.NIC) error {
 	s.Driver, s.CNIVersion = driverOVS, w.CNIVersion
 	s.Subnet, s.HostIf, s.IfaceID, s.NICType = n.Subnet.Name, HostIf(s.Key), n.IfaceID, n.Type
 	s.MAC, s.MTU, s.VLAN, s.QoS, s.Mirror, s.DNS = l.MAC, b.mtu(n), n.VLAN, n.QoS, n.Mirror, n.DNS
+	s.Quiet = l.Quiet
 	if err := address(&s, n, l); err != nil {
 		return err
 	}
@@ -177,7 +178,7 @@ func (b *builder) defaultRoutes(pod core.Pod, key core.Key, netns core.Netns) {
 		}
 		b.specs = append(b.specs, core.Spec{
 			Driver: driverDefroute, Key: core.Key{Container: key.Container, IfName: w.IfName},
-			Network: w.Network, Default: w.Default, Pod: pod, Netns: netns,
+			Network: w.Network, Request: w.Request, Default: w.Default, Pod: pod, Netns: netns,
 			Gateways: slices.Clone(w.Gateways), CNIVersion: w.CNIVersion,
 		})
 	}

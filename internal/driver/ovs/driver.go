@@ -114,7 +114,11 @@ func (d *Driver) settled(ctx context.Context, s core.Spec, mac core.MAC) error {
 	if err := d.forwards(ctx, s.HostIf); err != nil {
 		return fmt.Errorf("attach %s: %w", s.Key, err)
 	}
-	go d.announce(s, mac) // the answer need not wait for it
+	// The answer need not wait for it. It costs the switch a frame to each of
+	// its ports, and the userspace datapath a flow besides.
+	if !s.Quiet {
+		go d.announce(s, mac)
+	}
 	return nil
 }
 

@@ -232,6 +232,31 @@ func TestTraffic(t *testing.T) {
 	require.Error(t, err, "another VLAN: %s", out)
 }
 
+// TestAnnouncement: a neighbour that believes an address elsewhere is told, unless
+// the Spec says that there can be none.
+func TestAnnouncement(t *testing.T) {
+	n := newNode(t)
+	a, s := n.pod(1)
+	n.attach(s)
+	_, quiet := n.pod(2)
+	quiet.Quiet = true
+	_, loud := n.pod(3)
+	for _, s := range []core.Spec{quiet, loud} {
+		for _, p := range s.Addrs {
+			n.in(a, "ip neigh add "+p.Addr().String()+" lladdr 02:99:00:00:00:01 dev eth0 nud stale")
+		}
+	}
+	knows := func(s core.Spec, mac string) bool {
+		return !slices.ContainsFunc(s.Addrs, func(p netip.Prefix) bool {
+			return !strings.Contains(n.in(a, "ip neigh show "+p.Addr().String()), mac)
+		})
+	}
+	n.attach(quiet)
+	n.attach(loud)
+	n.eventually("the neighbour was told", func() bool { return knows(loud, loud.MAC.String()) })
+	require.True(t, knows(quiet, "02:99:00:00:00:01"))
+}
+
 func TestParallel(t *testing.T) {
 	n := newNode(t)
 	before := n.inventory()

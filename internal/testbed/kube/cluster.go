@@ -25,6 +25,9 @@ type Options struct {
 	// ServiceAccounts leaves the admission plugin of that name on: pods then
 	// need an account, and nothing makes the account "default".
 	ServiceAccounts bool
+	// Control starts kube-scheduler and kube-controller-manager too, and turns
+	// ServiceAccounts on: Deployments make pods, namespaces can be deleted.
+	Control bool
 	// Flags are further flags of the API server.
 	Flags []string
 }

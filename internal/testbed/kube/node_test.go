@@ -100,6 +100,45 @@ func TestNodeReboots(t *testing.T) {
 	require.Len(t, leases(t, n), 1, "the old sandbox had its DEL")
 }
 
+// TestFairleadGivesPodsTheirNetworks: kubelet and containerd call our plugin,
+// the agent reads the API server.
+func TestFairleadGivesPodsTheirNetworks(t *testing.T) {
+	t.Parallel()
+	c := Shared(t)
+	n := StartNode(t, c, testbed.New(t), NodeOptions{})
+	ns := c.Namespace()
+	c.Apply(in(ns, `{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, metadata: {name: second, namespace: NS},
+		spec: {config: '{"cniVersion": "1.1.0", "type": "macvlan", "master": "second", "mode": "bridge", "ipam": {"type": "host-local", "subnet": "10.89.0.0/24"}}'}}`))
+	n.Run("ip", "link", "add", "second", "up", "type", "bridge")
+	n.Agent("--kubeconfig", c.Kubeconfig(c.Admin()), "--node-name", n.Name).WaitReady()
+	n.WriteConf("00-fairlead.conflist", `{"cniVersion": "1.1.0", "name": "fairlead", "plugins": [{"type": "fairlead"}]}`)
+	n.WaitReady()
+
+	web := n.RunPod(Shell(ns, "web", `{"k8s.v1.cni.cncf.io/networks": "second"}`, "echo hello >/tmp/index.html; exec httpd -f -p 80 -h /tmp"))
+	cli := n.RunPod(Shell(ns, "cli", "", ""))
+	out, err := cli.Exec("wget", "-q", "-O", "-", "http://"+web.IPs()[0]+"/")
+	require.NoError(t, err)
+	require.Equal(t, "hello\n", out)
+	out, err = web.Exec("ip", "-o", "-4", "addr", "show", "dev", "net1")
+	require.NoError(t, err)
+	require.Contains(t, out, "10.89.0.2/24")
+	cli.Delete()
+	web.Delete()
+}
+
+// TestControlPlane: with scheduler and controllers, a Deployment has its pods.
+func TestControlPlane(t *testing.T) {
+	t.Parallel()
+	c := Start(t, Options{Control: true})
+	n := StartNode(t, c, testbed.Bare(t), NodeOptions{Conf: bridgeConf})
+	c.Kubectl("create", "deployment", "web", "--image="+Busybox, "--replicas=2", "--", "sh", "-c", "trap exit TERM; sleep 1000000 & wait")
+	c.Kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=60s")
+	require.Len(t, leases(t, n), 2)
+	c.Kubectl("delete", "deployment", "web", "--cascade=foreground", "--timeout=60s")
+	c.Kubectl("wait", "--for=delete", "pods", "--all", "--timeout=80s")
+	require.Empty(t, leases(t, n))
+}
+
 // machine is what kubelet and containerd would change on it.
 func machine(t *testing.T) string {
 	t.Helper()

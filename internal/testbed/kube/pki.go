@@ -50,6 +50,15 @@ func newAuthority() (*authority, error) {
 	return &authority{cert: cert, key: key, pem: block("CERTIFICATE", der)}, nil
 }
 
+// write puts the authority into dir as ca.crt and ca.key.
+func (a *authority) write(dir string) error {
+	key, err := keyPEM(a.key)
+	if err != nil {
+		return err
+	}
+	return pair{cert: a.pem, key: key}.write(dir, "ca")
+}
+
 // template is what all certificates share.
 func template(name string, groups ...string) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))

@@ -31,6 +31,8 @@ type server struct {
 	hold   int // file descriptor of the socket that reserves the port
 	etcd   *process
 	egress *egress
+	// control are the scheduler and the controllers, if there are any.
+	control []*process
 
 	mu        sync.Mutex
 	api       *process
@@ -77,7 +79,10 @@ func (s *server) boot() error {
 	if err := s.startAPI(ctx); err != nil {
 		return err
 	}
-	return s.installCRDs(ctx)
+	if err := s.installCRDs(ctx); err != nil || !s.o.Control {
+		return err
+	}
+	return s.startControl(ctx)
 }
 
 // prepare makes keys, certificates and files, and reserves the port.
@@ -85,7 +90,7 @@ func (s *server) prepare() (err error) {
 	if s.ca, err = newAuthority(); err != nil {
 		return err
 	}
-	if err := os.WriteFile(s.path("ca.crt"), s.ca.pem, 0o600); err != nil {
+	if err := s.ca.write(s.dir); err != nil {
 		return err
 	}
 	serving, err := s.ca.server([]net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)},
@@ -201,7 +206,7 @@ func (s *server) flags() []string {
 		"--audit-log-mode=blocking", "--audit-log-maxsize=1000000", // megabytes: never a second file
 		"--enable-admission-plugins=NodeRestriction",
 	}
-	if !s.o.ServiceAccounts {
+	if !s.o.ServiceAccounts && !s.o.Control {
 		flags = append(flags, "--disable-admission-plugins=ServiceAccount")
 	}
 	return append(flags, s.o.Flags...)
@@ -283,6 +288,7 @@ func (s *server) close() error {
 	for l := range links {
 		l.close()
 	}
+	errs = append(errs, s.stopControl())
 	if s.api != nil && !s.suspended {
 		if err := s.api.ended(); err != nil {
 			errs = append(errs, fmt.Errorf("by itself: %w", err))

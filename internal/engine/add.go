@@ -53,11 +53,11 @@ func (e *Engine) Add(ctx context.Context, req core.Request) (Answer, error) {
 		return Answer{Result: result}, explain(ctx, err)
 	}
 	a := &addition{e: e, req: req, trace: newTrace(e.Observer)}
-	unlock, err := e.queue.lock(ctx, req.Key.Container)
+	unlock, err := e.lock(ctx, req.Key.Container)
 	if err == nil {
-		e.queue.adding(req.Key.Container, cancel)
+		e.queue.GivesWay(req.Key.Container, cancel)
 		err = a.run(ctx)
-		e.queue.adding(req.Key.Container, nil)
+		e.queue.GivesWay(req.Key.Container, nil)
 		unlock()
 	}
 	err = explain(ctx, err)

@@ -29,7 +29,7 @@ func (e *Engine) Adopt(ctx context.Context, specs []core.Spec) error {
 	}
 	var busy []string
 	for id, found := range byContainer {
-		unlock, ok := e.queue.tryLock(id)
+		unlock, ok := e.queue.TryLock(id)
 		if !ok {
 			busy = append(busy, id)
 			continue

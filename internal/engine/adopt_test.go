@@ -43,7 +43,7 @@ func TestAdoptedBareContainer(t *testing.T) {
 func TestAdoptWaitsForTheTurn(t *testing.T) {
 	e := newNode(t, &nics{})
 	specs := []core.Spec{readBack("c1"), readBack("c2")}
-	unlock, ok := e.queue.tryLock("c1")
+	unlock, ok := e.queue.TryLock("c1")
 	require.True(t, ok)
 	err := e.Adopt(t.Context(), specs)
 	require.ErrorIs(t, err, core.ErrUnavailable)

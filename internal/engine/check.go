@@ -25,7 +25,7 @@ func (e *Engine) Check(ctx context.Context, req core.Request) (err error) {
 	}
 	start, rec := time.Now(), core.Record{}
 	defer func() { e.Observer.OpDone(core.Check, mainDriver(rec), time.Since(start), err) }()
-	unlock, err := e.queue.lock(ctx, req.Key.Container)
+	unlock, err := e.lock(ctx, req.Key.Container)
 	if err != nil {
 		return err
 	}

@@ -33,8 +33,8 @@ func (e *Engine) Del(ctx context.Context, req core.Request) (err error) {
 			e.noteFailure(core.Del, req, t, err)
 		}
 	}()
-	e.queue.supersede(req.Key.Container)
-	unlock, err := e.queue.lock(ctx, req.Key.Container)
+	e.queue.Supersede(req.Key.Container, errSuperseded)
+	unlock, err := e.lock(ctx, req.Key.Container)
 	if err != nil {
 		return err
 	}

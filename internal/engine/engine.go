@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/plan"
 	"github.com/fairlead/fairlead/internal/resolve"
+	"github.com/fairlead/fairlead/internal/turn"
 )
 
 // Deadlines of one operation. ADD's leaves room below the shortest runtime
@@ -77,7 +78,7 @@ type Config struct {
 // the same time.
 type Engine struct {
 	Config
-	queue    *queue
+	queue    *turn.Queue // by container
 	inflight atomic.Int64
 	retry    chan struct{} // wakes the background worker
 	hosts    sync.Map      // token -> *host
@@ -92,7 +93,7 @@ func New(c Config) *Engine {
 	if c.Notices == nil {
 		c.Notices = unheard{}
 	}
-	return &Engine{Config: c, queue: newQueue(), retry: make(chan struct{}, 1)}
+	return &Engine{Config: c, queue: turn.New(), retry: make(chan struct{}, 1)}
 }
 
 // unheard is a Notices that nobody listens to.
@@ -169,83 +170,11 @@ func alive(n core.Netns) bool {
 	return true
 }
 
-// queue serialises the operations of one container. A DEL that arrives during
-// an ADD cancels it and then takes its turn.
-type queue struct {
-	mu    sync.Mutex
-	slots map[string]*slot
+// lock waits for the container's turn; call the returned function to give it
+// back. A DEL that arrives during an ADD has it give way.
+func (e *Engine) lock(ctx context.Context, id string) (func(), error) {
+	unlock, err := e.queue.Lock(ctx, id)
+	return unlock, core.WithCode(core.CodeTryAgain, "container "+id, err)
 }
-
-type slot struct {
-	turn   chan struct{} // holds one token; whoever has it has the turn
-	users  int
-	cancel context.CancelCauseFunc // of the ADD that has the turn
-}
-
-func newQueue() *queue { return &queue{slots: map[string]*slot{}} }
 
 var errSuperseded = errors.New("a DEL of the same container arrived")
-
-func (q *queue) enter(id string) *slot {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	s := q.slots[id]
-	if s == nil {
-		s = &slot{turn: make(chan struct{}, 1)}
-		s.turn <- struct{}{}
-		q.slots[id] = s
-	}
-	s.users++
-	return s
-}
-
-func (q *queue) leave(id string, s *slot) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if s.users--; s.users == 0 {
-		delete(q.slots, id)
-	}
-}
-
-// lock waits for the container's turn; call the returned function to give it
-// back.
-func (q *queue) lock(ctx context.Context, id string) (func(), error) {
-	s := q.enter(id)
-	select {
-	case <-s.turn:
-		return func() { s.turn <- struct{}{}; q.leave(id, s) }, nil
-	case <-ctx.Done():
-		q.leave(id, s)
-		return nil, core.Errorf(core.CodeTryAgain, "container %s is busy with an earlier operation: %w", id, context.Cause(ctx))
-	}
-}
-
-// tryLock takes the turn only when nobody has or awaits it.
-func (q *queue) tryLock(id string) (func(), bool) {
-	s := q.enter(id)
-	select {
-	case <-s.turn:
-		return func() { s.turn <- struct{}{}; q.leave(id, s) }, true
-	default:
-		q.leave(id, s)
-		return nil, false
-	}
-}
-
-// adding notes how to cancel the ADD that has the turn.
-func (q *queue) adding(id string, cancel context.CancelCauseFunc) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if s := q.slots[id]; s != nil {
-		s.cancel = cancel
-	}
-}
-
-// supersede cancels the container's running ADD, if any.
-func (q *queue) supersede(id string) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if s := q.slots[id]; s != nil && s.cancel != nil {
-		s.cancel(errSuperseded)
-	}
-}

@@ -202,7 +202,7 @@ func TestEveryOperationIsObserved(t *testing.T) {
 	require.NoError(t, e.Status(t.Context(), core.Request{}))
 	require.Error(t, e.Check(t.Context(), req))
 	require.Error(t, e.GC(t.Context(), req), "no list")
-	unlock, ok := e.queue.tryLock(req.Key.Container)
+	unlock, ok := e.queue.TryLock(req.Key.Container)
 	require.True(t, ok)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()

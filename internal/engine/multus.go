@@ -203,7 +203,7 @@ func (e *Engine) collectLeft(ctx context.Context, req core.Request) (map[string]
 		if _, err := os.Stat(l.netns); valid[id] || l.netns != "" && err == nil {
 			continue
 		}
-		unlock, ok := e.queue.tryLock(id)
+		unlock, ok := e.queue.TryLock(id)
 		if !ok {
 			continue
 		}

@@ -90,7 +90,7 @@ func (e *Engine) each(pick func(core.Record) bool, fn func(core.Record)) {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			unlock, ok := e.queue.tryLock(id)
+			unlock, ok := e.queue.TryLock(id)
 			if !ok {
 				return
 			}

@@ -25,6 +25,7 @@ const ProviderSuffix = ".kubernetes.io/"
 // are dual stack.
 const (
 	FieldIP              = "ip_address"
+	FieldIPPool          = "ip_pool" // "a;b" or "a,b"; elements of "a;b" may be pairs
 	FieldMAC             = "mac_address"
 	FieldCIDR            = "cidr"
 	FieldGateway         = "gateway"

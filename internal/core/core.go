@@ -272,11 +272,13 @@ type NIC struct {
 	Provider string       // "ovn", or the NAD's provider
 	Subnet   Subnet       // resolved
 	IPs      []netip.Addr // requested fixed addresses, at most one per family
-	MAC      MAC          // requested, or nil
-	VLAN     int
-	QoS      QoS
-	MTU      int // bytes, 0 = subnet's, else node's
-	Routes   []Route
+	// Pool are candidates, each as IPs: the first that is free is taken.
+	Pool   [][]netip.Addr
+	MAC    MAC // requested, or nil
+	VLAN   int
+	QoS    QoS
+	MTU    int // bytes, 0 = subnet's, else node's
+	Routes []Route
 	// DefaultRoute: this NIC carries the pod's default route.
 	DefaultRoute bool
 	Mirror       bool

@@ -181,10 +181,14 @@ func makePod(t *tree, i id) (any, []*fault) {
 		}
 		faults = append(faults, faultf(line, "%v", err))
 	}
-	return resolve.Pod{
+	out := resolve.Pod{
 		Pod:         core.Pod{Namespace: i.namespace, Name: i.name, UID: string(p.UID)},
 		Annotations: p.Annotations,
-	}, faults
+	}
+	if owner := metav1.GetControllerOfNoCopy(&p.ObjectMeta); owner != nil {
+		out.Controller = owner.Kind
+	}
+	return out, faults
 }
 
 // texts finds values of a mapping that are not text: `vlan_id: 100` is the

@@ -31,10 +31,10 @@ type notes struct {
 	err      error
 }
 
-// candidates are the keys that may hold field, the most specific first
+// places are the keys that may hold field, the most specific first
 // (spec/sdn.md sections 2 and 3): for one interface of a NAD that is attached
 // twice, for the provider, for the NAD written without ".ovn".
-func (n *notes) candidates(field string) []string {
+func (n *notes) places(field string) []string {
 	if n.provider == v1.DefaultProvider {
 		return []string{v1.DefaultProvider + v1.ProviderSuffix + field}
 	}
@@ -54,7 +54,7 @@ func (n *notes) get(field string) (key, value string, ok bool) {
 	if n.err != nil {
 		return "", "", false
 	}
-	for _, key := range n.candidates(field) {
+	for _, key := range n.places(field) {
 		if v := strings.TrimSpace(n.all[key]); v != "" {
 			return key, v, true
 		}
@@ -64,7 +64,7 @@ func (n *notes) get(field string) (key, value string, ok bool) {
 
 // key is the key that holds field, for messages about it.
 func (n *notes) key(field string) string {
-	keys := n.candidates(field)
+	keys := n.places(field)
 	for _, k := range keys {
 		if strings.TrimSpace(n.all[k]) != "" {
 			return k
@@ -260,6 +260,7 @@ func (n *notes) needs(v int, field string, base int, baseField string) {
 // asked is what the annotations of one NIC ask for.
 type asked struct {
 	ips          []netip.Addr
+	pool         [][]netip.Addr
 	mac          core.MAC
 	subnet       string
 	cidrs        []netip.Prefix
@@ -278,7 +279,7 @@ type asked struct {
 // too, since a value that nobody can read was meant to say something.
 func (n *notes) read() (asked, error) {
 	a := asked{
-		ips: n.addrs(v1.FieldIP), mac: n.mac(v1.FieldMAC), subnet: n.name(v1.FieldSubnet),
+		ips: n.addrs(v1.FieldIP), pool: n.candidates(v1.FieldIPPool), mac: n.mac(v1.FieldMAC), subnet: n.name(v1.FieldSubnet),
 		cidrs: n.cidrs(v1.FieldCIDR), gateways: n.addrs(v1.FieldGateway),
 		routes: n.routes(v1.FieldRoutes), qos: n.qos(),
 		nicType: n.oneOf(v1.FieldNICType, v1.NICVeth, v1.NICInternal),

@@ -50,6 +50,9 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 	if err := r.identity(n, ann, a, rc, nic); err != nil {
 		return nil, err
 	}
+	if err := r.fromPool(ann, a.pool, nic); err != nil {
+		return nil, err
+	}
 	if err := r.rates(n, rc, nic); err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package resolve
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -76,13 +77,14 @@ func Resolve(ctx context.Context, src Source, in Input) ([]core.Want, error) {
 
 // resolution is one run of Resolve.
 type resolution struct {
-	src     Source
-	in      Input
-	conf    core.Conf
-	pod     core.Pod
-	notes   map[string]string // the pod's annotations
-	subnets []core.Subnet
-	loaded  bool // subnets were read
+	src        Source
+	in         Input
+	conf       core.Conf
+	pod        core.Pod
+	notes      map[string]string // the pod's annotations
+	controller string            // kind of what controls the pod, "" where that is not known
+	subnets    []core.Subnet
+	loaded     bool // subnets were read
 }
 
 func newResolution(src Source, in Input) *resolution {
@@ -103,15 +105,24 @@ func (r *resolution) readPod(ctx context.Context) error {
 	if err != nil {
 		return core.WithCode(core.CodeTryAgain, "pod "+r.pod.String(), err)
 	}
-	if r.pod.UID != "" && found.UID != "" && r.pod.UID != found.UID {
+	if r.pod.UID != "" && found.UID != "" && r.pod.UID != found.UID && !isMirror(r.pod.UID, found) {
 		return core.Errorf(core.CodeTryAgain, "pod %s: K8S_POD_UID is %q but the pod known by that name has UID %q",
 			r.pod, r.pod.UID, found.UID)
 	}
 	if r.pod.UID == "" {
 		r.pod.UID = found.UID
 	}
-	r.notes = found.Annotations
+	r.notes, r.controller = found.Annotations, found.Controller
 	return nil
+}
+
+// isMirror tells whether a pod is the mirror of the static pod that kubelet
+// knows by uid, a hash of its file: the mirror has a UID of its own, and says
+// the hash in an annotation unless the source leaves that out.
+func isMirror(uid string, found *Pod) bool {
+	hash, said := found.Annotations["kubernetes.io/config.hash"]
+	raw, err := hex.DecodeString(uid)
+	return err == nil && len(raw) == 16 && (hash == uid || !said)
 }
 
 // network is one network on its way to a Want.

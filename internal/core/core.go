@@ -259,6 +259,10 @@ type Want struct {
 	NoDefault bool
 	// Args is the CNI_ARGS string this network's plugins get.
 	Args string
+	// Request is the element of the pod's annotation that asks for the network,
+	// in one form whatever the form it was written in; "" for a network of the
+	// configuration. A network is the same as long as its Request is.
+	Request string
 }
 
 // Step is one element of a chain: exactly one of NIC and Exec is set.
@@ -338,6 +342,7 @@ type Spec struct {
 	Driver  string `json:"driver"`  // name of the driver: ovs, exec, defroute
 	Network string `json:"network"` // as in Want
 	Default bool   `json:"default,omitempty"`
+	Request string `json:"request,omitempty"` // as in Want
 	Pod     Pod    `json:"pod"`
 	Netns   Netns  `json:"netns"`
 
@@ -413,10 +418,42 @@ type Record struct {
 	Leftovers []string `json:"leftovers,omitempty"`
 	Statuses  []Net    `json:"statuses,omitempty"` // network-status, once Added
 	Timeline  []Timing `json:"timeline,omitempty"`
+	// Ask is there when the pod's annotation decides about its networks: they
+	// follow it while the pod runs. Amiss is why they do not.
+	Ask   *Ask   `json:"ask,omitempty"`
+	Parts []Part `json:"parts,omitempty"`
+	Plugs []Plug `json:"plugs,omitempty"` // of networks that are not from the ADD
+	Amiss string `json:"amiss,omitempty"`
 	// Orphan: DEL was answered, its namespace is gone, and some Detach still
 	// fails; Error says why.
 	Orphan bool   `json:"orphan,omitempty"`
 	Error  string `json:"error,omitempty"`
+}
+
+// Ask is what is needed of an ADD to resolve the pod's networks again.
+type Ask struct {
+	Conf json.RawMessage `json:"conf"` // the runtime's
+	Args string          `json:"args,omitempty"`
+	Path []string        `json:"path,omitempty"`
+}
+
+// Part is a network that is just coming to a running pod, or going: it is not
+// whole while the rest of its record is. Whoever finds one that nobody works
+// on removes it.
+type Part struct {
+	Specs  []Spec  `json:"specs"`
+	Begun  int     `json:"begun"` // as in Record
+	Leases []Lease `json:"leases,omitempty"`
+	// Restore are default routes to be set when the part is gone: it has, or may
+	// have, taken their place.
+	Restore []Spec `json:"restore,omitempty"`
+}
+
+// Plug is how a network came to a running pod.
+type Plug struct {
+	IfName   string    `json:"ifname"`
+	When     time.Time `json:"when"`
+	Timeline []Timing  `json:"timeline"`
 }
 
 // Proc is a delegate's process group: enough to kill it after an agent's death
@@ -476,11 +513,18 @@ type Released struct {
 }
 
 // Notices hears what befell a pod's networks, to tell others of it (status,
-// events). Calls must not block; what is told is in the journal already.
+// events). Calls must not block; what is told is in the journal already. Of
+// networks that come to a running pod, or go, r has the Statuses of those.
 type Notices interface {
 	Attached(r Record) // committed, with Statuses
 	Detached(r Record) // forgotten
 	Failed(a Attempt)
+}
+
+// Conditions tells of a pod what lasts: status is True, False or Unknown. Calls
+// must not block. What was told is told again after a start.
+type Conditions interface {
+	Condition(pod Pod, kind, status, reason, message string)
 }
 
 // Observer hears what happens, for metrics and logs. Calls must not block.

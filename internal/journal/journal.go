@@ -185,23 +185,45 @@ func (j *Journal) putRecord(ctx context.Context, k kind, r core.Record) error {
 	return j.submit(ctx, &op{kind: k, key: r.Key, row: newRow(data, r.Delivered)})
 }
 
+// Shed is Save of a record from which some addresses are gone, and remembers
+// them in the same transaction, as Forget does.
+func (j *Journal) Shed(ctx context.Context, r core.Record, released []core.Released) error {
+	data, err := encodeRecord(r)
+	if err != nil {
+		return fmt.Errorf("journal shed %s: %w", r.Key, err)
+	}
+	o := &op{kind: kindSave, key: r.Key, row: newRow(data, r.Delivered)}
+	if err := o.give(released); err != nil {
+		return err
+	}
+	return j.submit(ctx, o)
+}
+
 // Forget drops a record whose every part is gone, and remembers in the same
 // transaction which addresses it gave back (those without addresses are
 // ignored). Forgetting what is not there succeeds. When ctx ends while Forget
 // waits, it may or may not have happened; repeat it.
 func (j *Journal) Forget(ctx context.Context, k core.Key, released []core.Released) error {
 	o := &op{kind: kindForget, key: k}
+	if err := o.give(released); err != nil {
+		return err
+	}
+	return j.submit(ctx, o)
+}
+
+// give adds what is to be remembered of addresses that went.
+func (o *op) give(released []core.Released) error {
 	for _, r := range released {
 		if len(r.IPs) == 0 {
 			continue
 		}
 		g, err := newGiven(r)
 		if err != nil {
-			return fmt.Errorf("journal forget %s: %w", k, err)
+			return fmt.Errorf("journal %s %s: %w", o.kind.name(), o.key, err)
 		}
 		o.given = append(o.given, g)
 	}
-	return j.submit(ctx, o)
+	return nil
 }
 
 // Delivered notes that the runtime has the answer. Readers see it at once; the

@@ -79,6 +79,9 @@ func (t *txn) apply(m *memory, o *op) error {
 		r := o.row
 		r.flags |= old.flags
 		t.changes[s] = change{row: &r, fresh: t.changes[s].fresh}
+		for _, g := range o.given {
+			t.give(m, g)
+		}
 	case kindForget:
 		if exists {
 			t.changes[s] = change{}

@@ -43,7 +43,7 @@ type op struct {
 	kind  kind
 	key   core.Key
 	row   row     // begin, save, commit
-	given []given // forget
+	given []given // forget, shed
 
 	// claimed is set once, by the writer that takes the op into a transaction
 	// or by the caller that gives up before.

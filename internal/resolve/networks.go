@@ -35,6 +35,7 @@ type element struct {
 	gateways  []netip.Addr
 	deviceID  string
 	ipamClaim string
+	request   string // all of this in one form
 }
 
 type portMapping struct {
@@ -82,6 +83,7 @@ func parseNetworks(key, value, namespace string) ([]element, error) {
 		if err := list[i].check(); err != nil {
 			return nil, err
 		}
+		list[i].request = list[i].canonical()
 	}
 	return list, nil
 }

@@ -277,6 +277,9 @@ func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Wan
 	if !n.direct {
 		w.CNIVersion = n.chain.CNIVersion
 	}
+	if !n.first {
+		w.Request = n.elem.request
+	}
 	for _, c := range n.calls() {
 		p := c.plugin
 		if p.Own() {

@@ -225,7 +225,7 @@ func TestStatusHasAnEntryPerNetwork(t *testing.T) {
 	}
 	require.Equal(t, []core.Net{
 		{
-			Name: "ovn-default", Interface: "eth0", IPs: []string{"10.16.0.2", "fd00:10::2"}, MAC: "02:00:00:00:00:01",
+			Name: "ovn-default", Interface: "eth0", IPs: []string{"10.16.0.2", "fd00:10::2"}, MAC: "02:00:00:00:00:01", MTU: 1400,
 			Default: true, Gateway: []string{"fd00:10::1"}, DNS: core.DNS{Nameservers: []string{"10.96.0.10"}},
 		},
 		{

@@ -42,47 +42,91 @@ func sameNetwork(a, b core.Spec) bool {
 	return a.Network == b.Network && a.Key.IfName == b.Key.IfName
 }
 
-// entries are the elements of one network.
+// entries are the elements of one network. What belongs to the network as a
+// whole stands in one of them, its own interface's: the default flag, and the
+// addresses and gateways that the result ascribes to no interface.
 func entries(s core.Spec, links []core.Link) []core.Net {
 	res, err := merged(links, s.Netns.Path)
-	if err != nil || !anySandbox(res) {
-		// an unreadable result was refused at ADD already: name and
-		// addresses are all there is to tell
-		n := core.Net{Name: s.Network, Default: s.Default}
-		if err == nil && len(res.IPs) > 0 {
-			n = entry(s, res, -1)
-			n.Interface = s.Key.IfName
-		}
-		n.DeviceInfo = deviceInfo(links)
-		return []core.Net{n}
+	if err != nil { // it was refused at ADD already
+		return []core.Net{{Name: s.Network, Default: s.Default}}
 	}
+	info := deviceInfo(links)
+	own := ownInterface(res, s.Key.IfName)
 	var nets []core.Net
 	for i, in := range res.Interfaces {
-		if in.Sandbox != "" {
-			nets = append(nets, entry(s, res, i))
+		if in.Sandbox == "" && i != own {
+			continue
 		}
+		n := core.Net{Name: s.Network, Interface: in.Name, MAC: in.Mac, MTU: in.Mtu, DeviceInfo: info, Default: s.Default && i == own}
+		describe(&n, res, i, own)
+		nets = append(nets, n)
+	}
+	if own < 0 { // before CNI 0.3.0 a result has no interfaces, and any result may be empty
+		n := core.Net{Name: s.Network, DeviceInfo: info, Default: s.Default}
+		if describe(&n, res, own, own); len(n.IPs) > 0 {
+			n.Interface = s.Key.IfName
+		}
+		nets = append(nets, n)
 	}
 	for i := range nets {
 		if nets[i].Interface == s.Key.IfName {
-			nets[i].DefaultRoute = requested(links, s.Key.IfName)
-			nets[i].DeviceInfo = deviceInfo(links)
+			observed(&nets[i], links)
 		}
 	}
 	return nets
 }
 
-// entry describes interface at of res.
-func entry(s core.Spec, res *current.Result, at int) core.Net {
-	l := linkOf(res, at)
-	n := core.Net{Name: s.Network, Default: s.Default, MAC: l.MAC.String(), MTU: l.MTU, DNS: l.DNS}
-	if at >= 0 {
-		n.Interface = res.Interfaces[at].Name
+// ownInterface is the index of the interface that a network is about: the one
+// that the runtime named, else the first in the sandbox, else -1.
+func ownInterface(res *current.Result, ifName string) int {
+	if at := podInterface(res, ifName); at >= 0 {
+		return at
 	}
-	for _, p := range l.Addrs {
-		n.IPs = append(n.IPs, p.Addr().String())
+	return slices.IndexFunc(res.Interfaces, func(in *current.Interface) bool { return in.Sandbox != "" })
+}
+
+// describe fills in what the result says of interface at; the network's own has
+// also what is nobody's.
+func describe(n *core.Net, res *current.Result, at, own int) {
+	n.DNS = core.DNS(res.DNS)
+	for _, ip := range res.IPs {
+		if ip.Interface == nil && at == own || ip.Interface != nil && *ip.Interface == at {
+			n.IPs = append(n.IPs, addrOf(ip.Address.IP).String())
+		}
 	}
-	n.Gateway = texts(defaults(l.Routes))
-	return n
+	for _, gw := range defaults(linkOf(res, own).Routes) {
+		if gatewayAt(res, gw, own) == at {
+			n.Gateway = append(n.Gateway, gw.String())
+		}
+	}
+}
+
+// gatewayAt is the interface in the sandbox whose network has gw.
+func gatewayAt(res *current.Result, gw netip.Addr, own int) int {
+	for _, ip := range res.IPs {
+		p, _ := prefixOf(ip.Address) // proved by merged
+		if ip.Interface != nil && p.Masked().Contains(gw) && res.Interfaces[*ip.Interface].Sandbox != "" {
+			return *ip.Interface
+		}
+	}
+	return own
+}
+
+// observed adds what results do not tell: the MTU before CNI 1.1, the MAC
+// before 0.3.0, the default route that was asked for.
+func observed(n *core.Net, links []core.Link) {
+	for _, l := range links {
+		if l.IfName != n.Interface || onlyRoutes(l) {
+			continue
+		}
+		if l.MTU > 0 {
+			n.MTU = l.MTU
+		}
+		if n.MAC == "" {
+			n.MAC = l.MAC.String()
+		}
+	}
+	n.DefaultRoute = requested(links, n.Interface)
 }
 
 // requested are the gateways that a defroute step set on ifName.
@@ -103,15 +147,6 @@ func deviceInfo(links []core.Link) json.RawMessage {
 		}
 	}
 	return nil
-}
-
-func anySandbox(res *current.Result) bool {
-	for _, in := range res.Interfaces {
-		if in.Sandbox != "" {
-			return true
-		}
-	}
-	return false
 }
 
 func texts(addrs []netip.Addr) []string {

@@ -64,6 +64,11 @@ run: root setup-run build ## set up, then the main job: a node of its own with p
 stop: root ## end what `make run KEEP=1` left
 	@scripts/stop
 
+.PHONY: cluster
+cluster: setup-cluster root testbin kube ## a Kubernetes cluster of one node with Fairlead, in the foreground; Ctrl-C removes it
+	@$(GO) build -trimpath -o $(CACHE)/cluster ./internal/testbed/kube/cluster
+	@FAIRLEAD_BIN=$(FAILPOINT) exec $(CACHE)/cluster
+
 .PHONY: test
 test: setup-test root build testbin floor kube ## set up, then all tests (root: they make network namespaces)
 	@$(GO) -C bench test ./...
@@ -194,8 +199,8 @@ $(TOOLS)/.lint: tools/go.mod tools/go.sum
 	@$(GO) -C tools build -trimpath -ldflags '-s -w' -o $(TOOLS)/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@touch $@
 
-.PHONY: setup-run setup-test setup-bench setup-lint
-setup-run setup-test setup-bench setup-lint: setup-%:
+.PHONY: setup-run setup-test setup-bench setup-lint setup-cluster
+setup-run setup-test setup-bench setup-lint setup-cluster: setup-%:
 	@scripts/setup $*
 
 .PHONY: root

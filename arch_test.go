@@ -75,7 +75,7 @@ var bans = []ban{
 	{"flag", []string{"cmd"}, "only commands read flags"},
 	{"github.com/spf13", []string{"cmd"}, "only commands read flags"},
 	{"os/exec", []string{"cmd/fairlead", "internal/driver/exec"}, "the hot path starts no process; delegates have their driver"},
-	{"k8s.io/client-go", []string{"internal/cluster", "cmd/fairlead"}, "the Kubernetes API has one user"},
+	{"k8s.io/client-go", []string{"internal/cluster"}, "the Kubernetes API has one user; tests ask it through internal/testbed/kube"},
 	{"github.com/docker/docker", nil, "moby/moby/client is the maintained one"},
 	{"github.com/sirupsen/logrus", nil, "log/slog is the one logger"},
 	{"go.uber.org/zap", nil, "log/slog is the one logger"},

@@ -29,15 +29,20 @@ func root() (string, error) {
 	}
 }
 
-// program finds one of the binaries that `make kube` builds: in $FAIRLEAD_KUBE,
-// else in the checkout's cache.
+// Programs is the folder of what `make kube` builds: $FAIRLEAD_KUBE, else the
+// checkout's cache.
+func Programs() (string, error) {
+	if dir := os.Getenv("FAIRLEAD_KUBE"); dir != "" {
+		return dir, nil
+	}
+	return cache()
+}
+
+// program finds one of them.
 func program(name string) (string, error) {
-	dir := os.Getenv("FAIRLEAD_KUBE")
-	if dir == "" {
-		var err error
-		if dir, err = cache(); err != nil {
-			return "", err
-		}
+	dir, err := Programs()
+	if err != nil {
+		return "", err
 	}
 	// go test's cache sees what is looked at here: a new binary is a new run.
 	p := filepath.Join(dir, name)

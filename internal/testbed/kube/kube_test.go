@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"github.com/fairlead/fairlead/internal/testbed/kube/relay"
 )
 
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
@@ -244,7 +246,7 @@ func TestLinkIntoANamespace(t *testing.T) {
 	cfg := c.Admin()
 	cfg.Timeout = patience
 	cfg.Dial = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		return dialIn(ctx, netns, network, addr)
+		return relay.Dial(ctx, netns, network, addr)
 	}
 	k := client(t, cfg)
 	get := func() error {
@@ -336,7 +338,7 @@ func TestEgressRefuses(t *testing.T) {
 	defer e.close()
 	_, err = e.dial("127.0.0.1:1")
 	require.ErrorContains(t, err, "refused")
-	c, err := net.Dial("unix", e.relay.listener.Addr().String())
+	c, err := net.Dial("unix", e.relay.Addr().String())
 	require.NoError(t, err)
 	defer c.Close()
 	req, err := http.NewRequest(http.MethodGet, "http://127.0.0.1:1/", nil)

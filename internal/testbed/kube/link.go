@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"github.com/fairlead/fairlead/internal/testbed/kube/relay"
 )
 
 // Link lets a network namespace reach the API server at the address that all
@@ -20,7 +22,7 @@ type Link struct {
 	netns string
 
 	mu    sync.Mutex
-	relay *relay // nil while cut
+	relay *relay.Relay // nil while cut
 }
 
 // newLink opens the link. The listening socket lives in the namespace; the
@@ -43,15 +45,11 @@ func (l *Link) open() error {
 		return nil
 	}
 	addr := fmt.Sprintf("127.0.0.1:%d", l.s.port)
-	var listener net.Listener
-	err := inNetns(l.netns, func() (err error) {
-		listener, err = net.Listen("tcp4", addr)
-		return err
-	})
+	listener, err := relay.Listen(l.netns, "tcp4", addr)
 	if err != nil {
-		return fmt.Errorf("listen in %s: %w", l.netns, err)
+		return err
 	}
-	l.relay = newRelay(listener, func(net.Conn) (net.Conn, error) {
+	l.relay = relay.New(listener, func(net.Conn) (net.Conn, error) {
 		return net.DialTimeout("tcp4", addr, patience)
 	})
 	return nil
@@ -62,7 +60,7 @@ func (l *Link) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.relay != nil {
-		l.relay.close()
+		l.relay.Close()
 		l.relay = nil
 	}
 }
@@ -71,7 +69,7 @@ func (l *Link) close() {
 // connection with HTTP CONNECT on a unix socket, and the connection is made in
 // the network namespace of the node that has the address.
 type egress struct {
-	relay *relay
+	relay *relay.Relay
 
 	mu    sync.Mutex
 	nodes map[string]string // IP address -> network namespace
@@ -98,7 +96,7 @@ func newEgress(dir string) (*egress, error) {
 		return nil, err
 	}
 	e := &egress{nodes: map[string]string{}}
-	e.relay = newRelay(l, e.connect)
+	e.relay = relay.New(l, e.connect)
 	return e, nil
 }
 
@@ -144,7 +142,7 @@ func (e *egress) dial(addr string) (net.Conn, error) {
 	e.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return dialIn(ctx, netns, "tcp", addr)
+	return relay.Dial(ctx, netns, "tcp", addr)
 }
 
-func (e *egress) close() { e.relay.close() }
+func (e *egress) close() { e.relay.Close() }

@@ -20,6 +20,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fairlead/fairlead/internal/testbed"
+	"github.com/fairlead/fairlead/internal/testbed/kube/cgroup"
+	"github.com/fairlead/fairlead/internal/testbed/kube/image"
+	"github.com/fairlead/fairlead/internal/testbed/kube/relay"
+)
+
+// The images that every node has; imagePullPolicy must not be Always.
+const (
+	// Busybox has a shell and its applets (ip, ping, nc, httpd, wget, ...).
+	Busybox = image.BusyboxName
+	// Pause waits for its end.
+	Pause = image.PauseName
 )
 
 //go:embed assets/boot.sh
@@ -57,7 +68,7 @@ type Node struct {
 
 	t          testing.TB
 	c          *Cluster
-	cgroups    *cgroups
+	cgroups    *cgroup.Group
 	kubeconfig string
 	containerd *process
 	kubelet    *process
@@ -76,7 +87,7 @@ func StartNode(t testing.TB, c *Cluster, n *testbed.Node, o NodeOptions) *Node {
 	k.IP = fmt.Sprintf("192.0.2.%d", number) // RFC 5737
 	k.kubeconfig = c.Kubeconfig(c.User("system:node:"+k.Name, "system:nodes"))
 	var err error
-	k.cgroups, err = newCgroups("flk-" + filepath.Base(n.Dir))
+	k.cgroups, err = cgroup.New("flk-" + filepath.Base(n.Dir))
 	require.NoError(t, err)
 	t.Cleanup(k.close)
 	require.NoError(t, k.files())
@@ -112,7 +123,7 @@ func (k *Node) files() error {
 	if err != nil {
 		return err
 	}
-	fill := strings.NewReplacer("@DIR@", k.file(""), "@CGROUP@", k.cgroups.name, "@PAUSE@", Pause, "@SNAPSHOTTER@", snapshotter)
+	fill := strings.NewReplacer("@DIR@", k.file(""), "@CGROUP@", k.cgroups.Name, "@PAUSE@", Pause, "@SNAPSHOTTER@", snapshotter)
 	return errors.Join(serving.write(k.file(""), "kubelet"),
 		os.WriteFile(k.file("ca.crt"), k.c.s.ca.pem, 0o600),
 		os.WriteFile(k.file("kubelet.yaml"), []byte(fill.Replace(kubeletConfig)), 0o600),
@@ -175,7 +186,12 @@ func (k *Node) StartContainerd() {
 	if have := k.ctr("images", "ls", "-q"); strings.Contains(have, Pause) && strings.Contains(have, Busybox) {
 		return
 	}
-	for name, build := range map[string]func() ([]byte, error){"pause": pauseImage, "busybox": busyboxImage} {
+	pause, err := program("pause")
+	require.NoError(k.t, err)
+	for name, build := range map[string]func() ([]byte, error){
+		"pause":   func() ([]byte, error) { return image.Pause(pause) },
+		"busybox": image.Busybox,
+	} {
 		tar, err := build()
 		require.NoError(k.t, err)
 		file := k.file(name + ".tar")
@@ -215,7 +231,7 @@ func (k *Node) RestartKubelet() {
 		if err := k.kubelet.ended(); err != nil {
 			return err
 		}
-		c, err := dialIn(context.Background(), k.NetnsPath(), "tcp", k.IP+":10250")
+		c, err := relay.Dial(context.Background(), k.NetnsPath(), "tcp", k.IP+":10250")
 		if err != nil {
 			return err
 		}
@@ -232,10 +248,10 @@ func (k *Node) Reboot() {
 	k.KillContainerd()
 	k.Link.close()
 	// A machine's processes end all at once: no DEL, no clean end.
-	require.NoError(k.t, k.cgroups.remove())
+	require.NoError(k.t, k.cgroups.Remove())
 	k.Node.Reboot()
 	var err error
-	k.cgroups, err = newCgroups(strings.TrimPrefix(k.cgroups.name, "/"))
+	k.cgroups, err = cgroup.New(strings.TrimPrefix(k.cgroups.Name, "/"))
 	require.NoError(k.t, err)
 	k.boot()
 }
@@ -306,14 +322,14 @@ func (k *Node) close() {
 	if k.containerd != nil {
 		errs = append(errs, k.removeSandboxes(), k.containerd.stop())
 	}
-	if left := k.cgroups.residents(); len(left) > 0 {
+	if left := k.cgroups.Residents(); len(left) > 0 {
 		errs = append(errs, fmt.Errorf("left over in the node's cgroups: %s", strings.Join(left, "; ")))
 	}
 	k.c.s.egress.route(k.IP, "")
 	if k.Link != nil {
 		k.Link.close()
 	}
-	errs = append(errs, k.cgroups.remove(), k.forget())
+	errs = append(errs, k.cgroups.Remove(), k.forget())
 	for _, err := range errs {
 		if err != nil {
 			k.t.Errorf("end of node %s: %v", k.Name, err)
@@ -355,6 +371,3 @@ func (k *Node) logs() {
 		k.t.Logf("events:\n%s%v", out, err)
 	}
 }
-
-// ownGroup keeps a terminal's Ctrl-C from a child.
-func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -161,11 +161,11 @@ func TestMachineIsNotTouched(t *testing.T) {
 	t.Run("node", func(t *testing.T) {
 		c := Shared(t)
 		n := StartNode(t, c, testbed.Bare(t), NodeOptions{Conf: bridgeConf})
-		cgroups = n.cgroups.paths
+		cgroups = n.cgroups.Paths
 		n.RunPod(Shell(c.Namespace(), "p", "", ""))
 		require.Equal(t, before, machine(t))
 		require.DirExists(t, cgroups[0])
-		require.NotEmpty(t, n.cgroups.residents())
+		require.NotEmpty(t, n.cgroups.Residents())
 	})
 	require.Equal(t, before, machine(t))
 	for _, dir := range cgroups {
@@ -180,7 +180,7 @@ func TestNodeDiesWithItsProcess(t *testing.T) {
 		c := Start(t, Options{})
 		n := StartNode(t, c, testbed.Bare(t), NodeOptions{Conf: bridgeConf})
 		n.RunPod(Shell(c.Namespace(), "p", "", ""))
-		require.NoError(t, os.WriteFile(file, []byte(strings.Join(append(n.cgroups.paths, n.Dir, c.Dir()), "\n")), 0o600))
+		require.NoError(t, os.WriteFile(file, []byte(strings.Join(append(n.cgroups.Paths, n.Dir, c.Dir()), "\n")), 0o600))
 		dieNow(t)
 	}
 	t.Parallel()

@@ -1,4 +1,6 @@
-package kube
+// Package relay opens connections and listeners inside network namespaces, and
+// carries bytes between those of two.
+package relay
 
 import (
 	"context"
@@ -45,9 +47,9 @@ func visit(path string, f func() error) error {
 	return result
 }
 
-// dialIn connects from inside a network namespace; "" is this process's own.
+// Dial connects from inside a network namespace; "" is this process's own.
 // addr is an IP address and port.
-func dialIn(ctx context.Context, netns, network, addr string) (c net.Conn, err error) {
+func Dial(ctx context.Context, netns, network, addr string) (c net.Conn, err error) {
 	d := &net.Dialer{}
 	if netns == "" {
 		return d.DialContext(ctx, network, addr)
@@ -59,8 +61,20 @@ func dialIn(ctx context.Context, netns, network, addr string) (c net.Conn, err e
 	return c, err
 }
 
-// relay accepts connections and joins each to another.
-type relay struct {
+// Listen listens inside a network namespace.
+func Listen(netns, network, addr string) (l net.Listener, err error) {
+	err = inNetns(netns, func() error {
+		l, err = net.Listen(network, addr)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listen in %s: %w", netns, err)
+	}
+	return l, nil
+}
+
+// Relay accepts connections and joins each to another.
+type Relay struct {
 	listener net.Listener
 	connect  func(net.Conn) (net.Conn, error)
 
@@ -70,13 +84,15 @@ type relay struct {
 	conns map[net.Conn]struct{}
 }
 
-func newRelay(l net.Listener, connect func(net.Conn) (net.Conn, error)) *relay {
-	r := &relay{listener: l, connect: connect, conns: map[net.Conn]struct{}{}}
+// New serves the listener until Close; connect makes the other end of an
+// accepted connection, and may speak with its near end first.
+func New(l net.Listener, connect func(net.Conn) (net.Conn, error)) *Relay {
+	r := &Relay{listener: l, connect: connect, conns: map[net.Conn]struct{}{}}
 	r.wg.Go(r.serve)
 	return r
 }
 
-func (r *relay) serve() {
+func (r *Relay) serve() {
 	for {
 		c, err := r.listener.Accept()
 		if err != nil {
@@ -87,7 +103,7 @@ func (r *relay) serve() {
 }
 
 // join carries bytes both ways until one end closes; then both are closed.
-func (r *relay) join(a net.Conn) {
+func (r *Relay) join(a net.Conn) {
 	defer a.Close()
 	if !r.keep(a) {
 		return
@@ -113,8 +129,11 @@ func (r *relay) join(a net.Conn) {
 	wg.Wait()
 }
 
-// keep notes a connection that close must end; false after close.
-func (r *relay) keep(c net.Conn) bool {
+// Addr is the listener's address.
+func (r *Relay) Addr() net.Addr { return r.listener.Addr() }
+
+// keep notes a connection that Close must end; false after Close.
+func (r *Relay) keep(c net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !r.ended {
@@ -123,14 +142,14 @@ func (r *relay) keep(c net.Conn) bool {
 	return !r.ended
 }
 
-func (r *relay) drop(c net.Conn) {
+func (r *Relay) drop(c net.Conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.conns, c)
 }
 
-// close ends the listener and all connections and waits for their goroutines.
-func (r *relay) close() {
+// Close ends the listener and all connections and waits for their goroutines.
+func (r *Relay) Close() {
 	_ = r.listener.Close()
 	r.mu.Lock()
 	r.ended = true

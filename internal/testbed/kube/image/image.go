@@ -1,4 +1,7 @@
-package kube
+// Package image makes container images out of programs of this machine, without
+// a registry and without a build tool: archives of one layer, in the form of
+// `docker save`, which every runtime loads.
+package image
 
 import (
 	"archive/tar"
@@ -12,12 +15,10 @@ import (
 	"strings"
 )
 
-// The images that every node has; imagePullPolicy must not be Always.
+// Names of the images.
 const (
-	// Busybox has a shell and its applets (ip, ping, nc, httpd, wget, ...).
-	Busybox = "fairlead.local/busybox:1"
-	// Pause waits for its end.
-	Pause = "fairlead.local/pause:1"
+	BusyboxName = "fairlead.local/busybox:1"
+	PauseName   = "fairlead.local/pause:1"
 )
 
 // image is one layer and its configuration, as `docker save` writes them.
@@ -77,23 +78,20 @@ func digest(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// pauseImage holds the program that `make kube` built.
-func pauseImage() ([]byte, error) {
-	bin, err := program("pause")
+// Pause holds one program, which waits for its end.
+func Pause(program string) ([]byte, error) {
+	b, err := os.ReadFile(program)
 	if err != nil {
 		return nil, err
 	}
-	b, err := os.ReadFile(bin)
-	if err != nil {
-		return nil, err
-	}
-	i := newImage(Pause, "/pause")
+	i := newImage(PauseName, "/pause")
 	i.add(tar.Header{Name: "pause", Mode: 0o755}, b)
 	return i.archive()
 }
 
-// busyboxImage is made of Debian's busybox-static.
-func busyboxImage() ([]byte, error) {
+// Busybox is a shell and its applets (ip, ping, nc, httpd, wget, ...), from
+// Debian's busybox-static.
+func Busybox() ([]byte, error) {
 	const busybox = "/bin/busybox"
 	b, err := os.ReadFile(busybox)
 	if err != nil {
@@ -103,7 +101,7 @@ func busyboxImage() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list busybox's applets: %w", err)
 	}
-	i := newImage(Busybox, "sh")
+	i := newImage(BusyboxName, "sh")
 	for _, d := range []string{"bin", "etc", "root", "tmp", "var"} {
 		i.add(tar.Header{Typeflag: tar.TypeDir, Name: d + "/", Mode: 0o755}, nil)
 	}

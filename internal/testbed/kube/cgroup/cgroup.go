@@ -1,4 +1,7 @@
-package kube
+// Package cgroup gives a test a folder in each cgroup hierarchy of the machine,
+// v1 or v2, and removes it with all that runs there, even when the test process
+// is killed.
+package cgroup
 
 import (
 	"errors"
@@ -8,54 +11,55 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	_ "embed"
 )
 
-//go:embed assets/reaper.sh
+//go:embed reaper.sh
 var reaperScript string
 
-const cgroupfs = "/sys/fs/cgroup"
+const root = "/sys/fs/cgroup"
 
-// cgroups is a node's folder in each hierarchy, and the process that removes
-// them with all that runs there.
-type cgroups struct {
-	name   string // "/fl-node-..."
-	paths  []string
+// Group is one folder in each hierarchy.
+type Group struct {
+	Name  string // "/name", as runtimes want it
+	Paths []string
+
 	reaper *exec.Cmd
 	pipe   io.Closer
 }
 
-// newCgroups makes the folders; kubelet wants them in every hierarchy.
-func newCgroups(name string) (*cgroups, error) {
-	c := &cgroups{name: "/" + name}
-	entries, err := os.ReadDir(cgroupfs)
+// New makes the folders; kubelet wants them in every hierarchy.
+func New(name string) (*Group, error) {
+	c := &Group{Name: "/" + name}
+	entries, err := os.ReadDir(root)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(cgroupfs + "/cgroup.controllers"); err == nil {
-		c.paths = []string{filepath.Join(cgroupfs, name)} // v2: one hierarchy
+	if _, err := os.Stat(root + "/cgroup.controllers"); err == nil {
+		c.Paths = []string{filepath.Join(root, name)} // v2: one hierarchy
 	} else {
 		for _, e := range entries {
 			if e.IsDir() && e.Name() != "unified" { // the v2 hierarchy beside v1 has no controllers
-				c.paths = append(c.paths, filepath.Join(cgroupfs, e.Name(), name))
+				c.Paths = append(c.Paths, filepath.Join(root, e.Name(), name))
 			}
 		}
 	}
 	if err := c.reap(); err != nil {
 		return nil, err
 	}
-	for _, p := range c.paths {
-		if err := makeCgroup(p); err != nil {
-			return nil, errors.Join(err, c.remove())
+	for _, p := range c.Paths {
+		if err := makeFolder(p); err != nil {
+			return nil, errors.Join(err, c.Remove())
 		}
 	}
 	return c, nil
 }
 
-// makeCgroup makes one folder. A new one of cpuset (v1) admits no process
+// makeFolder makes one folder. A new one of cpuset (v1) admits no process
 // until it has processors and memory.
-func makeCgroup(dir string) error {
+func makeFolder(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
@@ -72,9 +76,9 @@ func makeCgroup(dir string) error {
 }
 
 // reap starts the process that ends the cgroups when this one ends.
-func (c *cgroups) reap() error {
-	cmd := exec.Command("sh", append([]string{"-c", reaperScript, "reaper"}, c.paths...)...)
-	cmd.SysProcAttr = ownGroup()
+func (c *Group) reap() error {
+	cmd := exec.Command("sh", append([]string{"-c", reaperScript, "reaper"}, c.Paths...)...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is not for it
 	pipe, err := cmd.StdinPipe()
 	if err != nil {
 		return err
@@ -86,10 +90,10 @@ func (c *cgroups) reap() error {
 	return nil
 }
 
-// residents are the processes in the cgroups.
-func (c *cgroups) residents() []string {
+// Residents are the processes in the cgroups.
+func (c *Group) Residents() []string {
 	var out []string
-	for _, p := range c.paths[:1] { // a process is in every hierarchy; one tells
+	for _, p := range c.Paths[:1] { // a process is in every hierarchy; one tells
 		_ = filepath.WalkDir(p, func(name string, _ os.DirEntry, err error) error {
 			if err != nil || filepath.Base(name) != "cgroup.procs" {
 				return nil //nolint:nilerr // what is gone meanwhile holds no process
@@ -105,11 +109,11 @@ func (c *cgroups) residents() []string {
 	return out
 }
 
-// remove ends all that runs in the cgroups and removes them.
-func (c *cgroups) remove() error {
+// Remove ends all that runs in the cgroups and removes them.
+func (c *Group) Remove() error {
 	_ = c.pipe.Close()
 	if err := c.reaper.Wait(); err != nil {
-		return fmt.Errorf("remove cgroups %s: %w", c.name, err)
+		return fmt.Errorf("remove cgroups %s: %w", c.Name, err)
 	}
 	return nil
 }

@@ -253,10 +253,12 @@ type Want struct {
 	Steps []Step
 	// CNIVersion is the delegate chain's own version, "" for our own network.
 	CNIVersion string
-	// Gateways are the requested default gateways (`default-route`); NoDefault
+	// Gateways are the requested default gateways (`default-route`);
+	// TakesDefault asks for those that the network itself has. NoDefault
 	// says that another network of the pod took the default route.
-	Gateways  []netip.Addr
-	NoDefault bool
+	Gateways     []netip.Addr
+	TakesDefault bool
+	NoDefault    bool
 	// Args is the CNI_ARGS string this network's plugins get.
 	Args string
 	// Request is the element of the pod's annotation that asks for the network,

@@ -290,6 +290,9 @@ func (a *addition) attach(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
+	if err := tellGateways(s, &a.rec); err != nil {
+		return err
+	}
 	end := func() {}
 	if s.Exec != nil {
 		if err := a.prepareExec(s, i); err != nil {

@@ -167,13 +167,14 @@ func zero(a netip.Addr) netip.Addr {
 // chains: a foreign plugin cannot be told to leave the default route alone, so
 // what it did is put right when it is done. A single NIC of ours among our own
 // carries them among its routes already, unless there are several gateways of
-// one family, which make one ECMP route.
+// one family, which make one ECMP route. A network that takes the default route
+// has its gateways filled in when its plugins have told them.
 func (b *builder) defaultRoutes(pod core.Pod, key core.Key, netns core.Netns) {
 	foreign := slices.ContainsFunc(b.wants, func(w core.Want) bool {
 		return slices.ContainsFunc(w.Steps, func(s core.Step) bool { return s.Exec != nil })
 	})
 	for _, w := range b.wants {
-		if len(w.Gateways) == 0 || (!foreign && !ecmp(w.Gateways)) {
+		if len(w.Gateways) == 0 && !w.TakesDefault || !foreign && !ecmp(w.Gateways) {
 			continue
 		}
 		b.specs = append(b.specs, core.Spec{

@@ -2,6 +2,7 @@ package resolve
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/fairlead/fairlead/internal/core"
 )
@@ -10,6 +11,9 @@ import (
 // networks that lose the default route.
 func agree(wants []core.Want, nets []network) error {
 	owner := map[bool]int{} // by family (true = IPv4): who claims the default route
+	if err := oneTaker(wants, nets); err != nil {
+		return err
+	}
 	for i := range wants {
 		claims := map[bool]bool{}
 		for _, gw := range wants[i].Gateways {
@@ -32,6 +36,20 @@ func agree(wants []core.Want, nets []network) error {
 		}
 	}
 	return twice(wants)
+}
+
+// oneTaker refuses a second network beside one that takes the default route of
+// whatever families it turns out to have.
+func oneTaker(wants []core.Want, nets []network) error {
+	taker := slices.IndexFunc(wants, func(w core.Want) bool { return w.TakesDefault })
+	for i, w := range wants {
+		if taker >= 0 && i != taker && (w.TakesDefault || len(w.Gateways) > 0) {
+			return refused(core.CodeConflict, nets[i].field()+".default-route", fmt.Sprint(w.Gateways),
+				"is asked for, but %s asks for the default route of all families", nets[taker].field())
+		}
+		wants[i].NoDefault = taker >= 0 && i != taker
+	}
+	return nil
 }
 
 // twice refuses one address or MAC on two NICs of the pod in one subnet, the

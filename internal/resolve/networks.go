@@ -33,9 +33,12 @@ type element struct {
 	bandwidth *bandwidth
 	cniArgs   map[string]json.RawMessage
 	gateways  []netip.Addr
-	deviceID  string
-	ipamClaim string
-	request   string // all of this in one form
+	// takesDefault: `default-route` is an empty list, which asks for the default
+	// route through whatever gateway the network has (NPWG v1.3, 4.1.2.1.9).
+	takesDefault bool
+	deviceID     string
+	ipamClaim    string
+	request      string // all of this in one form
 }
 
 type portMapping struct {
@@ -144,6 +147,7 @@ func (p *elementParser) parse() element {
 	e := element{field: p.key}
 	p.take("name", "a string", &e.name)
 	p.take("namespace", "a string", &e.namespace)
+	p.take("interfaceRequest", "a string", &e.ifName) // its name before v1.0, which Multus reads too
 	p.take("interface", "a string", &e.ifName)
 	p.take("ips", "a list of strings", &e.ips)
 	p.take("mac", "a string", &e.mac)
@@ -155,6 +159,7 @@ func (p *elementParser) parse() element {
 	p.take("ipam-claim-reference", "a string", &e.ipamClaim)
 	var gws []string
 	p.take("default-route", "a list of strings", &gws)
+	e.takesDefault = gws != nil && len(gws) == 0
 	for _, s := range gws {
 		gw, err := parseAddr(s)
 		if err != nil && p.err == nil {

@@ -170,9 +170,12 @@ func elementLabel(e element) string { return e.namespace + "/" + e.name }
 
 // canonical is an element in one form: equal requests are equal strings.
 func (e *element) canonical() string {
-	gateways := make([]string, 0, len(e.gateways))
+	var gateways *[]string // an empty list is a request too
+	if len(e.gateways) > 0 || e.takesDefault {
+		gateways = &[]string{}
+	}
 	for _, gw := range e.gateways {
-		gateways = append(gateways, gw.String())
+		*gateways = append(*gateways, gw.String())
 	}
 	raw, err := json.Marshal(struct {
 		Name      string                     `json:"name"`
@@ -184,7 +187,7 @@ func (e *element) canonical() string {
 		Ports     []portMapping              `json:"portMappings,omitempty"`
 		Bandwidth *bandwidth                 `json:"bandwidth,omitempty"`
 		CNIArgs   map[string]json.RawMessage `json:"cni-args,omitempty"`
-		Gateways  []string                   `json:"default-route,omitempty"`
+		Gateways  *[]string                  `json:"default-route,omitempty"`
 		DeviceID  string                     `json:"deviceID,omitempty"`
 		IPAMClaim string                     `json:"ipam-claim-reference,omitempty"`
 	}{

@@ -272,7 +272,7 @@ func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Wan
 	}
 	w := core.Want{
 		Network: n.label, IfName: n.ifName, Default: n.first,
-		Gateways: n.elem.gateways, Args: r.args(n),
+		Gateways: n.elem.gateways, TakesDefault: n.elem.takesDefault, Args: r.args(n),
 	}
 	if !n.direct {
 		w.CNIVersion = n.chain.CNIVersion
@@ -328,13 +328,13 @@ func (n *network) anyPlugin(is func(core.Plugin) bool) bool {
 	return slices.ContainsFunc(n.calls(), func(c call) bool { return !c.plugin.Own() && is(c.plugin) })
 }
 
-// claimDefault makes the annotation default_route of a further network the
-// same as a `default-route` with that network's own gateways.
+// claimDefault makes the annotation default_route of a further network, and an
+// empty `default-route`, the same as one with that network's own gateways.
 func claimDefault(w *core.Want, nic *core.NIC, first bool) {
-	if first || !nic.DefaultRoute {
+	if !w.TakesDefault && (first || !nic.DefaultRoute) {
 		return
 	}
-	nic.DefaultRoute = false
+	nic.DefaultRoute, w.TakesDefault = false, false
 	if len(w.Gateways) == 0 {
 		w.Gateways = slices.Clone(nic.Subnet.Gateways)
 	}

@@ -70,7 +70,6 @@ func (c *certificates) identity(cfg *rest.Config) (*rest.Config, error) {
 		return nil, fmt.Errorf("%w: %w", errNotIssued, err)
 	}
 	out := rest.AnonymousClientConfig(cfg)
-	out.WrapTransport = cfg.WrapTransport
 	out.CertFile, out.KeyFile = c.file(), c.file()
 	return out, nil
 }
@@ -176,8 +175,7 @@ func (c *certificates) request(ctx context.Context, api *clients, key *ecdsa.Pri
 		return "", fmt.Errorf("certificate request: %w", err)
 	}
 	out := object{}
-	err = api.objects.Post().AbsPath(path(csrResource, "")...).Body(&body).Do(ctx).Into(&out)
-	if err != nil {
+	if err := api.create(ctx, csrResource, "", &body, &out); err != nil {
 		return "", fmt.Errorf("certificate request: %w", err)
 	}
 	return out.Name, nil

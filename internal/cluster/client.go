@@ -169,6 +169,20 @@ func (c *clients) pod(ctx context.Context, i id) (*metav1.PartialObjectMetadata,
 	return c.meta.Resource(podResource).Namespace(i.Namespace).Get(ctx, i.Name, metav1.GetOptions{})
 }
 
+// create makes an object; out is what became of it, nil for nobody cares.
+func (c *clients) create(ctx context.Context, r schema.GroupVersionResource, namespace string, body any, out *object) error {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	done := c.objects.Post().AbsPath(path(r, namespace)...).
+		SetHeader("Content-Type", runtime.ContentTypeJSON).Body(raw).Do(ctx)
+	if out == nil {
+		return done.Error()
+	}
+	return done.Into(out)
+}
+
 // object is one object of a kind as the server has it now.
 func (c *clients) object(ctx context.Context, r schema.GroupVersionResource, i id) (*object, error) {
 	out := &object{}

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -189,15 +188,11 @@ func (e *events) run(ctx context.Context) {
 
 // send tries some times; a refusal is final.
 func (e *events) send(ctx context.Context, v event) {
-	raw, err := json.Marshal(v)
 	for range eventAttempts {
-		if err == nil {
-			err = e.post(ctx, v.Metadata.Namespace, raw)
-		}
+		err := e.post(ctx, v)
 		if err == nil || refused(err) || !pause(ctx, eventPause) {
 			break
 		}
-		err = nil
 	}
 	e.mu.Lock()
 	lost := e.lost
@@ -208,13 +203,12 @@ func (e *events) send(ctx context.Context, v event) {
 	}
 }
 
-func (e *events) post(ctx context.Context, namespace string, raw []byte) error {
+func (e *events) post(ctx context.Context, v event) error {
 	c := e.src.clients.Load()
 	if c == nil {
 		return e.src.unreachable(nil)
 	}
 	ctx, stop := context.WithTimeout(ctx, writeLimit)
 	defer stop()
-	return c.objects.Post().AbsPath(path(eventResource, namespace)...).
-		SetHeader("Content-Type", "application/json").Body(raw).Do(ctx).Error()
+	return c.create(ctx, eventResource, v.Metadata.Namespace, v, nil)
 }

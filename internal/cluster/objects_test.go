@@ -108,7 +108,9 @@ func TestSubnets(t *testing.T) {
 	require.Empty(t, a.problems())
 
 	c.Apply(subnetYAML("clash", `cidrBlock: 10.20.0.128/25`))
-	eventually(t, "the clash", func() bool { return strings.Contains(a.problems(), "10.20.0.128/25 overlaps 10.20.0.0/24 of Subnet tagged") })
+	eventually(t, "the clash", func() bool {
+		return strings.Contains(a.problems(), "10.20.0.128/25 overlaps 10.20.0.0/24 of Subnet tagged")
+	})
 	c.Apply(subnetYAML("tagged", `cidrBlock: 10.20.0.9/24, vlan: v7`))
 	eventually(t, "the slip", func() bool { return strings.Contains(a.problems(), "Subnet tagged: spec.cidrBlock: ") })
 	become("ovn-default+", "tagged")

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/transport"
 )
 
 const (
@@ -119,14 +120,9 @@ func (l login) changed() bool {
 func (s *Source) login() (login, error) {
 	switch {
 	case s.certs != nil:
-		l, err := s.read(s.Bootstrap)
-		if err != nil {
-			return l, err
-		}
-		l.config, err = s.certs.identity(l.config)
-		return l, err
+		return s.bootstrap(true)
 	case s.Kubeconfig != "":
-		return s.read(s.Kubeconfig)
+		return s.read(s.Kubeconfig, nil)
 	}
 	cfg, err := rest.InClusterConfig()
 	if err != nil {
@@ -135,7 +131,17 @@ func (s *Source) login() (login, error) {
 	return login{config: s.dress(cfg)}, nil
 }
 
-func (s *Source) read(file string) (login, error) {
+// bootstrap leads to the bootstrap kubeconfig's server, with its credentials or
+// with the node's own certificate.
+func (s *Source) bootstrap(identified bool) (login, error) {
+	if identified {
+		return s.read(s.Bootstrap, s.certs.identity)
+	}
+	return s.read(s.Bootstrap, nil)
+}
+
+// read reads a kubeconfig; as replaces its credentials, nil keeps them.
+func (s *Source) read(file string, as func(*rest.Config) (*rest.Config, error)) (login, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return login{}, fmt.Errorf("kubeconfig: %w", err)
@@ -148,12 +154,24 @@ func (s *Source) read(file string) (login, error) {
 	if err != nil {
 		return login{}, fmt.Errorf("kubeconfig %s: %w", file, err)
 	}
+	if as != nil {
+		if cfg, err = as(cfg); err != nil {
+			return login{}, err
+		}
+	}
 	return login{config: s.dress(cfg), file: file, sum: sha256.Sum256(data)}, nil
 }
 
 // dress puts our name, and the ear of metrics, on a configuration.
 func (s *Source) dress(cfg *rest.Config) *rest.Config {
 	cfg.UserAgent = s.UserAgent
+	if cfg.BearerTokenFile != "" {
+		// The file is read anew once the server refuses what it said, not only
+		// every minute.
+		tokens := transport.NewCachedFileTokenSource(cfg.BearerTokenFile)
+		cfg.BearerToken, cfg.BearerTokenFile = "", ""
+		cfg.Wrap(transport.ResettableTokenSourceWrapTransport(tokens))
+	}
 	if s.Requested != nil {
 		cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return counted{rt, s.Requested} })
 	}
@@ -163,10 +181,7 @@ func (s *Source) dress(cfg *rest.Config) *rest.Config {
 // connect makes clients for a login that is not the source's own: that which
 // requests certificates.
 func (s *Source) connect(identified bool) (*clients, error) {
-	l, err := s.read(s.Bootstrap)
-	if err == nil && identified {
-		l.config, err = s.certs.identity(l.config)
-	}
+	l, err := s.bootstrap(identified)
 	if err != nil {
 		return nil, err
 	}

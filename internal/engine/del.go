@@ -196,7 +196,7 @@ func (e *Engine) orphan(ctx context.Context, rec *core.Record, cause error) erro
 // and the pod's annotations name. What another attachment of the container has
 // stays. It is best effort and always succeeds.
 func (e *Engine) delUnknown(ctx context.Context, req core.Request) {
-	wants, err := resolve.Resolve(ctx, e.Source, e.input(req))
+	wants, err := resolve.Resolve(ctx, fromMemory{e.Source}, e.input(req))
 	if err != nil {
 		e.Log.Info("DEL of an unknown container: networks cannot be told", "container", req.Key.Container, "err", err)
 		wants = nil

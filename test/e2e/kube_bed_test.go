@@ -25,7 +25,7 @@ func TestKube(t *testing.T) {
 	c := kube.Start(t, kube.Options{})
 	c.Apply(kubeObjects())
 	for name, test := range map[string]func(*kubeNode){
-		"storm": testStorm,
+		"storm": testStorm, "reborn": testReborn, "counts": testCounts, "changed NAD": testChangedNAD,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

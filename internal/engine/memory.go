@@ -1,0 +1,39 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/resolve"
+)
+
+// fromMemory is a source that nobody waits for, and that asks nobody: a DEL of
+// a container that is not known comes for every pod, after the one that did the
+// work, and mostly when the object is gone too. Of that no source would hear
+// any more, however long it waited.
+type fromMemory struct{ resolve.Source }
+
+// Pod implements resolve.Source.
+func (m fromMemory) Pod(ctx context.Context, p core.Pod) (*resolve.Pod, error) {
+	return m.Source.Pod(over(ctx), p)
+}
+
+// NAD implements resolve.Source.
+func (m fromMemory) NAD(ctx context.Context, namespace, name string) (*resolve.NAD, error) {
+	return m.Source.NAD(over(ctx), namespace, name)
+}
+
+// KnownNAD implements resolve.Prompt.
+func (m fromMemory) KnownNAD(namespace, name string) (*resolve.NAD, error) {
+	if p, ok := m.Source.(resolve.Prompt); ok {
+		return p.KnownNAD(namespace, name)
+	}
+	return nil, core.ErrNotFound
+}
+
+// over is ctx at its end: what is known is given also then.
+func over(ctx context.Context) context.Context {
+	ctx, stop := context.WithCancel(ctx)
+	stop()
+	return ctx
+}

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"errors"
+	"io"
+	"os"
 	"strconv"
 	"syscall"
 	"time"
@@ -24,9 +26,13 @@ const (
 
 // conn is a connection to the agent. The process ends with the call, so it is
 // never closed by hand.
+//
+// It waits by the runtime's poller: a thread that blocks in a system call is
+// watched by the runtime every 20 us for the first milliseconds, which costs
+// more than all the rest of the call.
 type conn struct {
-	fd  int
-	buf []byte // read and not used yet
+	file *os.File
+	buf  []byte // read and not used yet
 }
 
 // dial connects; what takes longer than the deadline is no agent.
@@ -35,16 +41,24 @@ func dial(path string, deadline time.Time) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{fd: fd}
-	c.writeLimit(deadline)
+	// A non-blocking connect would not wait where many others do.
+	tv := syscall.NsecToTimeval(int64(max(time.Until(deadline), time.Millisecond)))
+	// it can fail only for a bad descriptor, and then so does everything else
+	_ = syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO, &tv)
 	for {
 		err := syscall.Connect(fd, &syscall.SockaddrUnix{Name: path})
-		switch {
-		case err == nil || errors.Is(err, syscall.EISCONN):
-			return c, nil
-		case !errors.Is(err, syscall.EINTR):
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil && !errors.Is(err, syscall.EISCONN) {
 			return nil, err
 		}
+		if err := syscall.SetNonblock(fd, true); err != nil {
+			return nil, err
+		}
+		c := &conn{file: os.NewFile(uintptr(fd), path)}
+		c.writeLimit(deadline)
+		return c, nil
 	}
 }
 
@@ -158,37 +172,33 @@ func lengthOf(lines [][]byte) int {
 
 // more reads once into the buffer.
 func (c *conn) more(deadline time.Time) error {
-	var chunk [8 << 10]byte
-	n, err := read(c.fd, chunk[:], deadline)
-	if err == nil && n == 0 {
-		err = errClosed
+	if err := c.file.SetReadDeadline(deadline); err != nil {
+		return err
 	}
+	var chunk [8 << 10]byte
+	n, err := c.file.Read(chunk[:])
 	c.buf = append(c.buf, chunk[:n]...)
-	return err
+	if errors.Is(err, io.EOF) {
+		return errClosed
+	}
+	return inTime(err)
 }
 
-// writeLimit bounds what follows on the writing side, connect included.
-func (c *conn) writeLimit(deadline time.Time) {
-	left := max(time.Until(deadline), time.Millisecond)
-	tv := syscall.NsecToTimeval(int64(left))
-	// it can fail only for a bad descriptor, and then so does everything else
-	_ = syscall.SetsockoptTimeval(c.fd, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO, &tv)
-}
+// writeLimit bounds what is written from now on. It can fail only for a bad
+// descriptor, and then so does the write.
+func (c *conn) writeLimit(deadline time.Time) { _ = c.file.SetWriteDeadline(deadline) }
 
 func (c *conn) write(data []byte) error {
-	for len(data) > 0 {
-		n, err := syscall.Write(c.fd, data)
-		switch {
-		case errors.Is(err, syscall.EINTR):
-		case errors.Is(err, syscall.EAGAIN):
-			return errTimeout
-		case err != nil:
-			return err
-		default:
-			data = data[n:]
-		}
+	_, err := c.file.Write(data)
+	return inTime(err)
+}
+
+// inTime gives a deadline that has passed its name.
+func inTime(err error) error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return errTimeout
 	}
-	return nil
+	return err
 }
 
 // output writes on a descriptor of the runtime's, which may be non-blocking,

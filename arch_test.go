@@ -54,6 +54,8 @@ var layers = []layer{
 	{"internal/driver/ovs", 3, "an implementation knows no other implementation"},
 	{"internal/driver/exec", 3, "an implementation knows no other implementation"},
 	{"internal/driver/defroute", 3, "an implementation knows no other implementation"},
+	{"internal/follow", 1, "names of pods and a clock"},
+	{"internal/record", 3, "pure: what follows from a record"},
 	{"internal/engine", 4, "puts the layers below together; servers call it"},
 	{"internal/server", 5, "decodes, calls the engine, encodes"},
 	{"internal/metrics", 5, "hears the engine as an Observer"},

@@ -21,6 +21,7 @@ import (
 	execdriver "github.com/fairlead/fairlead/internal/driver/exec"
 	ovsdriver "github.com/fairlead/fairlead/internal/driver/ovs"
 	"github.com/fairlead/fairlead/internal/engine"
+	"github.com/fairlead/fairlead/internal/follow"
 	"github.com/fairlead/fairlead/internal/gateway/standalone"
 	"github.com/fairlead/fairlead/internal/ipam"
 	"github.com/fairlead/fairlead/internal/journal"
@@ -134,6 +135,7 @@ func (d *nodeDaemon) wire(boot string) {
 		InFlight:       func() int { return d.engine.InFlight() },
 		OVSDBConnected: func() bool { return d.ovs.Connected() == nil },
 	})
+	notices, conditions := d.notices()
 	d.engine = engine.New(engine.Config{
 		Journal: d.journal, IPAM: d.pools, Source: d.objects, Gateway: d.gateway,
 		Devices:  device.New(d.opts.kubeletRoot, published{d.api}),
@@ -144,8 +146,8 @@ func (d *nodeDaemon) wire(boot string) {
 		BootID:   boot,
 		Socket:   d.opts.socket,
 		Observer: d.metrics,
-		Notices:  d.notices(),
-		Log:      d.log,
+		Notices:  notices, Conditions: conditions,
+		Log: d.log,
 	})
 	d.server = server.New(server.Config{
 		Engine: d.engine, Sockets: append([]string{d.opts.socket}, d.opts.compat...),
@@ -181,6 +183,7 @@ func (d *nodeDaemon) run(ctx context.Context) error {
 	d.engine.Recover(ctx)
 	wg.Go(func() { d.engine.Run(parts) })
 	wg.Go(func() { d.gateways(parts) })
+	wg.Go(func() { d.follow(parts) })
 	if err := d.serveHTTP(parts, &wg); err != nil {
 		return err
 	}
@@ -190,6 +193,17 @@ func (d *nodeDaemon) run(ctx context.Context) error {
 	d.notify(daemon.SdNotifyStopping)
 	d.log.Info("stopped; pods keep their networks")
 	return err
+}
+
+// follow makes running pods' networks those that their annotations ask for: at
+// the start and after each change.
+func (d *nodeDaemon) follow(ctx context.Context) {
+	f := follow.New(follow.Config{Do: d.engine.Replug, Log: d.log})
+	d.objects.WatchPods(f.Changed)
+	for _, p := range d.engine.Followed() {
+		f.Changed(p)
+	}
+	f.Run(ctx)
 }
 
 // adopt completes a new journal with what OVSDB and the kernel still know; the

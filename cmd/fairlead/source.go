@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,7 @@ type objects interface {
 	NADs() []resolve.NAD
 	Changed() <-chan struct{}
 	Problems() []resolve.Problem
+	WatchPods(fn func(core.Pod))
 	Run(ctx context.Context)
 }
 
@@ -113,14 +115,14 @@ func (d *nodeDaemon) api() *remote {
 }
 
 // notices hears what is told to the cluster, nil where there is none.
-func (d *nodeDaemon) notices() core.Notices {
+func (d *nodeDaemon) notices() (core.Notices, core.Conditions) {
 	switch {
 	case d.late != nil:
-		return d.late
+		return d.late, d.late
 	case d.remote != nil:
-		return d.remote
+		return d.remote, d.remote
 	}
-	return nil
+	return nil, nil
 }
 
 // complete sees each configuration that a runtime sends before it is used.
@@ -199,6 +201,9 @@ type lateObjects struct {
 	remote  atomic.Pointer[remote]
 	changed chan struct{}
 	named   chan struct{} // closed when remote is set
+
+	mu       sync.Mutex // guards watchers, and that remote hears of all of them
+	watchers []func(core.Pod)
 }
 
 // use takes the first kubeconfig that is named.
@@ -207,8 +212,13 @@ func (l *lateObjects) use(kubeconfig string) {
 		return
 	}
 	r := l.open(kubeconfig)
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if !l.remote.CompareAndSwap(nil, r) {
 		return
+	}
+	for _, fn := range l.watchers {
+		r.WatchPods(fn)
 	}
 	l.log.Info("the runtime's configuration names an API server", "kubeconfig", kubeconfig)
 	l.now.Store(&serving{r})
@@ -233,6 +243,23 @@ func (l *lateObjects) Detached(rec core.Record) {
 func (l *lateObjects) Failed(a core.Attempt) {
 	if r := l.remote.Load(); r != nil {
 		r.Failed(a)
+	}
+}
+
+// Condition implements core.Conditions.
+func (l *lateObjects) Condition(pod core.Pod, kind, status, reason, message string) {
+	if r := l.remote.Load(); r != nil {
+		r.Condition(pod, kind, status, reason, message)
+	}
+}
+
+// WatchPods implements objects.
+func (l *lateObjects) WatchPods(fn func(core.Pod)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.watchers = append(l.watchers, fn)
+	if r := l.remote.Load(); r != nil {
+		r.WatchPods(fn)
 	}
 }
 

@@ -112,7 +112,7 @@ func (p *Publisher) Detached(r core.Record) {
 
 // Failed implements core.Notices.
 func (p *Publisher) Failed(a core.Attempt) {
-	if a.Op == core.Add && !a.Pod.IsZero() {
+	if (a.Op == core.Add || a.Op == core.HotPlug) && !a.Pod.IsZero() {
 		p.events.failed(a)
 	}
 }

@@ -23,6 +23,8 @@ const (
 	Check  Op = "CHECK"
 	GC     Op = "GC"
 	Status Op = "STATUS"
+	// HotPlug is our own: a running pod's networks follow its annotation.
+	HotPlug Op = "HOTPLUG"
 )
 
 // Key names one interface of one sandbox: the container id and the name of the

@@ -11,10 +11,10 @@ import (
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
-	"github.com/fairlead/fairlead/internal/driver/defroute"
 	"github.com/fairlead/fairlead/internal/driver/exec"
 	"github.com/fairlead/fairlead/internal/fail"
 	"github.com/fairlead/fairlead/internal/plan"
+	"github.com/fairlead/fairlead/internal/record"
 	"github.com/fairlead/fairlead/internal/resolve"
 )
 
@@ -31,6 +31,7 @@ type addition struct {
 	req    core.Request
 	trace  *trace
 	rec    core.Record
+	into   *core.Record // the record that rec is to become part of; nil for an ADD
 	wants  []core.Want
 	result []byte
 	begun  func() error                  // waits until the intent is durable
@@ -56,7 +57,10 @@ func (e *Engine) Add(ctx context.Context, req core.Request) (Answer, error) {
 	unlock, err := e.lock(ctx, req.Key.Container)
 	if err == nil {
 		e.queue.GivesWay(req.Key.Container, cancel)
+		mark := adding{named(req.Pod), req.Key.Container}
+		e.resolving.Store(mark, nil)
 		err = a.run(ctx)
+		e.resolving.Delete(mark)
 		e.queue.GivesWay(req.Key.Container, nil)
 		unlock()
 	}
@@ -149,13 +153,22 @@ func (a *addition) design(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := e.fabricReady(); err != nil && needsFabric(a.wants) {
+	if resolve.Serves(a.req.Conf) {
+		a.rec.Ask = &core.Ask{Conf: a.req.Conf.Raw, Args: a.req.RawArgs, Path: a.req.Path}
+	}
+	return a.plan()
+}
+
+// plan leases the addresses of the wants and makes their specs.
+func (a *addition) plan() error {
+	if err := a.e.fabricReady(); err != nil && needsFabric(a.wants) {
 		return core.WithCode(core.CodeTryAgain, "the switch is not ready", err)
 	}
-	if err := a.trace.timed("ipam", a.lease); err != nil {
+	err := a.trace.timed("ipam", a.lease)
+	if err != nil {
 		return err
 	}
-	a.rec.Specs, err = plan.Plan(a.wants, a.rec.Leases, a.rec.Pod, a.rec.Key, a.rec.Netns, e.Node)
+	a.rec.Specs, err = plan.Plan(a.wants, a.rec.Leases, a.rec.Pod, a.rec.Key, a.rec.Netns, a.e.Node)
 	if err == nil {
 		err = a.besideOthers()
 	}
@@ -194,7 +207,7 @@ func (a *addition) lease() error {
 // default route, so that nothing of theirs goes with this one.
 func (a *addition) besideOthers() error {
 	for _, other := range a.e.Journal.Container(a.req.Key.Container) {
-		for _, s := range other.Specs {
+		for _, s := range record.AllSpecs(other) {
 			for i := range a.rec.Specs {
 				if mine := &a.rec.Specs[i]; s.Key == mine.Key {
 					return core.Errorf(core.CodeConflict, "interface %s is already attached to network %s", s.Key.IfName, s.Network)
@@ -254,12 +267,15 @@ func (a *addition) build(ctx context.Context) error {
 // begin starts to write the intent and returns how to wait for it. The write
 // is not given up with ctx: whether it happened must be known to roll back.
 func (a *addition) begin(ctx context.Context) func() error {
-	rec, done := a.rec, make(chan struct{})
+	rec, write, done := a.rec, a.e.Journal.Begin, make(chan struct{})
 	rec.Specs = slices.Clone(rec.Specs)
+	if a.into != nil {
+		rec, write = withPart(*a.into, rec), a.e.Journal.Save
+	}
 	var err error
 	go func() {
 		defer close(done)
-		err = a.trace.timed("journal.begin", func() error { return a.e.Journal.Begin(context.WithoutCancel(ctx), rec) })
+		err = a.trace.timed("journal.begin", func() error { return write(context.WithoutCancel(ctx), rec) })
 	}()
 	return func() error { <-done; return err }
 }
@@ -346,7 +362,7 @@ func (a *addition) prepareExec(s *core.Spec, i int) error {
 // invite lets the foreign plugin of spec i call back, and has its processes
 // recorded before they are fed.
 func (a *addition) invite(ctx context.Context, i int) (context.Context, func()) {
-	h := &host{rec: &a.rec, save: func(ctx context.Context) error { return a.e.Journal.Save(ctx, a.rec) }, trace: a.trace}
+	h := &host{rec: &a.rec, save: a.save, trace: a.trace}
 	ctx, end := a.e.invite(ctx, h)
 	return exec.WithProcs(ctx, func(ctx context.Context, p core.Proc) error {
 		h.mu.Lock()
@@ -359,22 +375,24 @@ func (a *addition) invite(ctx context.Context, i int) (context.Context, func()) 
 func (a *addition) running(ctx context.Context, i int, p core.Proc) error {
 	a.rec.Begun = recordable(a.rec.Specs, i+1)
 	a.rec.Procs = append(a.rec.Procs, p)
-	return a.trace.timed("journal.delegate", func() error { return a.e.Journal.Save(ctx, a.rec) })
+	return a.trace.timed("journal.delegate", func() error { return a.save(ctx) })
+}
+
+// save keeps how far the addition has come.
+func (a *addition) save(ctx context.Context) error {
+	if a.into != nil {
+		return a.e.Journal.Save(ctx, withPart(*a.into, a.rec))
+	}
+	return a.e.Journal.Save(ctx, a.rec)
 }
 
 // prev is the prevResult of spec i: the result of the step before it in the
 // same chain, in the chain's version; nil for the first one.
 func (a *addition) prev(i int) (json.RawMessage, error) {
-	if i == 0 || !sameChain(a.rec.Specs[i-1], a.rec.Specs[i]) {
+	if i == 0 || !record.SameChain(a.rec.Specs[i-1], a.rec.Specs[i]) {
 		return nil, nil
 	}
 	return a.chainResult(i-1, a.rec.Specs[i].Exec.CNIVersion)
-}
-
-// sameChain tells that b goes on where a left off. A default-route step has
-// its network's name too and is no part of the chain: no plugin knows it.
-func sameChain(a, b core.Spec) bool {
-	return a.Network == b.Network && a.Key == b.Key && a.Driver != defroute.Name && b.Driver != defroute.Name
 }
 
 // chainResult is the result of the chain up to and including step i.
@@ -388,14 +406,14 @@ func (a *addition) chainResult(i int, version string) (json.RawMessage, error) {
 // commit completes the record and makes the reply, in the caller's version,
 // before it is written: a result that cannot be told is a failed ADD.
 func (a *addition) commit(ctx context.Context) error {
-	if err := a.sealChains(); err != nil {
+	if err := record.Seal(&a.rec); err != nil {
 		return err
 	}
 	var err error
 	if lent(a.rec) {
 		a.result, err = cniconf.Addresses(a.rec.Links[0], a.req.Conf.CNIVersion)
 	} else {
-		a.result, err = cniconf.Result(a.defaultLinks(), a.rec.Netns.Path, a.req.Conf.CNIVersion)
+		a.result, err = cniconf.Result(record.DefaultLinks(&a.rec), a.rec.Netns.Path, a.req.Conf.CNIVersion)
 		a.rec.Statuses = cniconf.Status(a.rec.Specs, a.rec.Links)
 	}
 	if err != nil {
@@ -404,83 +422,23 @@ func (a *addition) commit(ctx context.Context) error {
 	a.rec.Begun, a.rec.Procs, a.rec.Phase = len(a.rec.Specs), nil, core.Added
 	a.rec.Timeline = a.trace.timeline()
 	fail.Here("add.attached")
-	err = a.finish(ctx)
+	err = a.finish(ctx, a.rec)
+	a.e.timelines.Store(a.rec.Key, a.trace.timeline())
 	fail.Here("add.committed")
 	return err
 }
 
 // finish waits for the drivers and for the disk at the same time. A record that
 // was committed although a driver failed is undelivered, and undone at once.
-func (a *addition) finish(ctx context.Context) error {
+func (a *addition) finish(ctx context.Context, whole core.Record) error {
 	errs := make(chan error, len(a.settle))
 	for _, settled := range a.settle {
 		go func() { errs <- settled(ctx) }()
 	}
-	err := a.trace.timed("journal.commit", func() error { return a.e.Journal.Commit(ctx, a.rec) })
+	err := a.trace.timed("journal.commit", func() error { return a.e.Journal.Commit(ctx, whole) })
 	for range a.settle {
 		err = errors.Join(err, <-errs)
 	}
 	a.e.timelines.Store(a.rec.Key, a.trace.timeline())
 	return err
-}
-
-// sealChains gives every foreign plugin the final result of its chain, without
-// the default routes that were moved: that is the prevResult CHECK and DEL
-// are to get (CNI spec 1.1, section 4).
-func (a *addition) sealChains() error {
-	specs := a.rec.Specs
-	for from := 0; from < len(specs); {
-		to := from + 1
-		for to < len(specs) && sameChain(specs[from], specs[to]) {
-			to++
-		}
-		if err := a.seal(from, to); err != nil {
-			return err
-		}
-		from = to
-	}
-	return nil
-}
-
-// seal completes the foreign plugins of one chain, specs[from:to].
-func (a *addition) seal(from, to int) error {
-	links := append(slices.Clone(a.rec.Links[from:to]), a.routeLinks()...)
-	for i := from; i < to; i++ {
-		s := &a.rec.Specs[i]
-		if s.Exec == nil {
-			continue
-		}
-		final, err := cniconf.Final(links, a.rec.Netns.Path, s.Exec.CNIVersion)
-		if err != nil {
-			return err
-		}
-		call := *s.Exec
-		call.Prev = final
-		s.Exec = &call
-	}
-	return nil
-}
-
-// routeLinks are the links of default-route steps, which settle who of a pod's
-// networks has the default route.
-func (a *addition) routeLinks() []core.Link {
-	var out []core.Link
-	for i, s := range a.rec.Specs {
-		if s.Driver == defroute.Name {
-			out = append(out, a.rec.Links[i])
-		}
-	}
-	return out
-}
-
-// defaultLinks are what the runtime's result is made of: the links of the
-// default network, in order, and the default routes.
-func (a *addition) defaultLinks() []core.Link {
-	var out []core.Link
-	for i, s := range a.rec.Specs {
-		if s.Default && s.Driver != defroute.Name {
-			out = append(out, a.rec.Links[i])
-		}
-	}
-	return append(out, a.routeLinks()...)
 }

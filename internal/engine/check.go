@@ -12,7 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/driver/defroute"
+	"github.com/fairlead/fairlead/internal/record"
 )
 
 // Check proves that everything an ADD made is still so. The error wraps
@@ -115,11 +115,11 @@ func (e *Engine) finalLink(rec core.Record, i int, conf core.Conf) core.Link {
 	if s.Exec != nil {
 		return l
 	}
-	for j := i + 1; j < len(rec.Specs) && sameChain(rec.Specs[j], s); j++ {
+	for j := i + 1; j < len(rec.Specs) && record.SameChain(rec.Specs[j], s); j++ {
 		l = overlay(l, rec.Links[j])
 	}
 	for j, other := range rec.Specs {
-		if other.Driver == defroute.Name && other.Key == s.Key {
+		if other.Driver == record.Defroute && other.Key == s.Key {
 			l = overlay(l, rec.Links[j])
 		}
 	}

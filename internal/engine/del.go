@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/internal/driver/ovs"
 	"github.com/fairlead/fairlead/internal/fail"
 	"github.com/fairlead/fairlead/internal/plan"
+	"github.com/fairlead/fairlead/internal/record"
 	"github.com/fairlead/fairlead/internal/resolve"
 )
 
@@ -106,6 +107,7 @@ func (e *Engine) cancel(rec *core.Record) {
 
 func (e *Engine) markDeleting(ctx context.Context, rec *core.Record) error {
 	e.killDelegates(rec)
+	record.Fold(rec)
 	if rec.Phase != core.Added && len(rec.Procs) == 0 {
 		return nil // Adding already means: roll back
 	}
@@ -128,11 +130,15 @@ func (e *Engine) killDelegates(rec *core.Record) {
 }
 
 func (e *Engine) detachAll(ctx context.Context, rec *core.Record) error {
+	return e.detach(ctx, rec, rec.Specs[:min(rec.Begun, len(rec.Specs))])
+}
+
+// detach removes what some specs of a record may have made, the last one first.
+func (e *Engine) detach(ctx context.Context, rec *core.Record, specs []core.Spec) error {
 	var errs []error
 	ctx, end := e.invite(ctx, &host{rec: rec})
 	defer end()
-	for i := min(rec.Begun, len(rec.Specs)) - 1; i >= 0; i-- {
-		s := rec.Specs[i]
+	for _, s := range slices.Backward(specs) {
 		d, err := e.driver(s)
 		if err != nil {
 			errs = append(errs, err)
@@ -171,7 +177,9 @@ func (e *Engine) forget(ctx context.Context, rec *core.Record) error {
 	rec.Leases = nil
 	e.dropLeftovers(*rec)
 	e.timelines.Delete(rec.Key)
-	e.Notices.Detached(*rec)
+	if !lent(*rec) {
+		e.Notices.Detached(*rec)
+	}
 	return nil
 }
 
@@ -229,7 +237,7 @@ func (e *Engine) delUnknown(ctx context.Context, req core.Request) {
 // holder is the attachment that has an interface.
 func (e *Engine) holder(key core.Key) (core.Key, bool) {
 	for _, rec := range e.Journal.Container(key.Container) {
-		for _, s := range rec.Specs {
+		for _, s := range record.AllSpecs(rec) {
 			if s.Key == key {
 				return rec.Key, true
 			}

@@ -55,23 +55,25 @@ type GatewayChecker interface {
 	Check(ctx context.Context, s core.Subnet) error
 }
 
-// Config is what an Engine is made of; all fields but Devices, Gateway, Socket and Notices are required.
+// Config is what an Engine is made of; all fields but Devices, Gateway, Socket,
+// Notices and Conditions are required.
 type Config struct {
-	Journal  *journal.Journal
-	IPAM     *ipam.Allocator
-	Source   resolve.Source
-	Devices  resolve.Devices // nil: nobody gives pods devices
-	Drivers  driver.Set
-	Fabric   Fabric
-	Gateway  GatewayChecker
-	Node     plan.Node
-	ConfDir  string         // NADs without spec.config look here, unless the conf names another
-	Daemon   cniconf.Daemon // the agent's file, which says more than any conf
-	BootID   string
-	Socket   string // of this agent, for foreign plugins that call back; may be empty
-	Observer core.Observer
-	Notices  core.Notices // nil: nobody wants to know
-	Log      *slog.Logger
+	Journal    *journal.Journal
+	IPAM       *ipam.Allocator
+	Source     resolve.Source
+	Devices    resolve.Devices // nil: nobody gives pods devices
+	Drivers    driver.Set
+	Fabric     Fabric
+	Gateway    GatewayChecker
+	Node       plan.Node
+	ConfDir    string         // NADs without spec.config look here, unless the conf names another
+	Daemon     cniconf.Daemon // the agent's file, which says more than any conf
+	BootID     string
+	Socket     string // of this agent, for foreign plugins that call back; may be empty
+	Observer   core.Observer
+	Notices    core.Notices    // nil: nobody wants to know
+	Conditions core.Conditions // nil: likewise
+	Log        *slog.Logger
 }
 
 // Engine serves Add, Del, Check, GC and Status; all methods may be called at
@@ -82,7 +84,9 @@ type Engine struct {
 	inflight atomic.Int64
 	retry    chan struct{} // wakes the background worker
 	hosts    sync.Map      // token -> *host
-	awaited  indicators    // files that ADDs wait for
+	// resolving are the pods whose ADD is under way.
+	resolving sync.Map   // adding -> nothing
+	awaited   indicators // files that ADDs wait for
 	// timelines are those of this process's ADDs, complete: the record's own
 	// was written when its last steps were still under way.
 	timelines sync.Map // core.Key -> []core.Timing

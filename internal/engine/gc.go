@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver/exec"
+	"github.com/fairlead/fairlead/internal/record"
 )
 
 // GC removes the attachments of the conf's network that the runtime does not
@@ -92,6 +93,11 @@ func (e *Engine) Sweep(ctx context.Context) error {
 				keep[s.HostIf] = true
 			}
 		}
+		for _, p := range rec.Parts { // they come or go: not to be made, nor swept
+			for _, s := range p.Specs {
+				keep[s.HostIf] = true
+			}
+		}
 	}
 	if err := errors.Join(e.Fabric.Resync(ctx, specs), e.Fabric.Sweep(ctx, keep)); err != nil {
 		return fmt.Errorf("sweep: %w", err)
@@ -137,7 +143,7 @@ func (s shares) add(specs []core.Spec) {
 func (e *Engine) gcDelegates(ctx context.Context, req core.Request, left map[string]*left) error {
 	nets := shares{}
 	for _, rec := range e.Journal.Records() {
-		nets.add(rec.Specs)
+		nets.add(record.AllSpecs(rec))
 	}
 	for _, l := range left {
 		nets.add(l.specs)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/record"
 )
 
 // Pace of the background worker. It sleeps while there is nothing to do; the
@@ -43,7 +44,7 @@ func (e *Engine) restoreLeases() {
 	slices.SortStableFunc(records, func(a, b core.Record) int { return cmp.Compare(rank(a), rank(b)) })
 	var leases []core.Lease
 	for _, r := range records {
-		leases = append(leases, r.Leases...)
+		leases = append(leases, record.AllLeases(r)...)
 	}
 	if err := e.IPAM.Restore(leases, e.Journal.Released()); err != nil {
 		e.Log.Error("two attachments claim one address", "err", err)
@@ -105,11 +106,18 @@ func (e *Engine) each(pick func(core.Record) bool, fn func(core.Record)) {
 	wg.Wait()
 }
 
-// finish undoes every record that is not whole.
+// finish undoes every record that is not whole, and every part of one that is.
 func (e *Engine) finish(ctx context.Context) {
-	unfinished := func(r core.Record) bool { return r.Phase != core.Added || r.Netns.BootID != e.BootID }
+	unwanted := func(r core.Record) bool { return r.Phase != core.Added || r.Netns.BootID != e.BootID }
+	unfinished := func(r core.Record) bool { return unwanted(r) || len(r.Parts) > 0 }
 	e.each(unfinished, func(r core.Record) {
 		if e.fabricKnown() != nil && usesFabric(r) {
+			return
+		}
+		if !unwanted(r) {
+			if err := e.dropParts(ctx, &r); err != nil {
+				e.Log.Warn("network of a running pod not removed yet", "container", r.Key.Container, "err", err)
+			}
 			return
 		}
 		err := e.undo(ctx, &r)
@@ -123,7 +131,7 @@ func (e *Engine) finish(ctx context.Context) {
 }
 
 func usesFabric(r core.Record) bool {
-	for _, s := range r.Specs {
+	for _, s := range record.AllSpecs(r) {
 		if s.HostIf != "" {
 			return true
 		}

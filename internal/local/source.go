@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -35,8 +36,9 @@ type Source struct {
 	current atomic.Pointer[state]
 	changed chan struct{}
 
-	mu    sync.Mutex // guards cache and the order of reloads
-	cache map[string]cached
+	mu       sync.Mutex // guards what follows, and the order of reloads
+	cache    map[string]cached
+	watchers []func(core.Pod)
 }
 
 // cached is a parsed file and the sign by which a change is seen.
@@ -159,11 +161,37 @@ func (s *Source) reload() error {
 	}
 	s.current.Store(next)
 	s.report(before, next)
+	s.tellPods(before, next)
 	select {
 	case s.changed <- struct{}{}:
 	default:
 	}
 	return err
+}
+
+// WatchPods has fn called for each pod that appears in the folder, and when its
+// annotations change. Calls must not block; they come one at a time.
+func (s *Source) WatchPods(fn func(core.Pod)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watchers = append(s.watchers, fn)
+}
+
+func (s *Source) tellPods(before, next *state) {
+	for i, o := range next.objects {
+		p, ok := o.value.(resolve.Pod)
+		if !ok {
+			continue
+		}
+		if old := before.objects[i]; old != nil {
+			if was, ok := old.value.(resolve.Pod); ok && maps.Equal(was.Annotations, p.Annotations) {
+				continue
+			}
+		}
+		for _, fn := range s.watchers {
+			fn(p.Pod)
+		}
+	}
 }
 
 // report logs the problems that are new.

@@ -1,0 +1,175 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/record"
+)
+
+// withPart is r with an addition that is on its way to it.
+func withPart(r core.Record, rec core.Record) core.Record {
+	p := core.Part{Specs: rec.Specs, Begun: rec.Begun, Leases: rec.Leases}
+	for _, s := range rec.Specs {
+		if s.Driver == record.Defroute {
+			p.Restore = record.Restores(r, s.Gateways)
+		}
+	}
+	r.Parts, r.Procs = append(slices.Clone(r.Parts), p), rec.Procs
+	return r
+}
+
+// plug attaches one network more. On an error nothing of it is left, or what is
+// left is a Part of the record, which is removed later.
+func (r *replug) plug(ctx context.Context, w core.Want) error {
+	takes, gateways := w.TakesDefault || len(w.Gateways) > 0, w.Gateways
+	w.TakesDefault, w.Gateways = false, nil // another network has the default route: it is taken over at the end
+	a := &addition{e: r.e, req: r.req, trace: r.trace, into: &r.rec, wants: []core.Want{w}}
+	a.rec = core.Record{Key: r.rec.Key, Network: r.rec.Network, Pod: r.rec.Pod, Netns: r.rec.Netns, Phase: core.Adding}
+	if err := a.plan(); err != nil {
+		return err
+	}
+	if takes {
+		a.steer(w, gateways)
+	}
+	a.rec.Begun = recordable(a.rec.Specs, 0)
+	a.begun = a.begin(ctx)
+	fail.Here("plug.begun")
+	err := a.attachAll(ctx)
+	begun := a.begun()
+	if err = errors.Join(begun, err); err == nil {
+		err = a.join(ctx)
+	}
+	switch {
+	case err == nil:
+		return nil
+	case begun != nil:
+		return errors.Join(err, r.e.discard(ctx, &a.rec))
+	}
+	return errors.Join(err, r.retract(ctx, a))
+}
+
+// steer adds the step that takes over the default route. Without gateways it
+// gets those that the network's plugins tell.
+func (a *addition) steer(w core.Want, gateways []netip.Addr) {
+	first := a.rec.Specs[0]
+	a.rec.Specs = append(a.rec.Specs, core.Spec{
+		Driver: record.Defroute, Key: first.Key, Network: first.Network, Request: first.Request,
+		Pod: first.Pod, Netns: first.Netns, Gateways: gateways, CNIVersion: w.CNIVersion,
+	})
+}
+
+// join makes the network that was attached part of the record.
+func (a *addition) join(ctx context.Context) error {
+	p := core.Part{Specs: a.rec.Specs, Leases: a.rec.Leases}
+	whole, err := record.Join(*a.into, p, a.rec.Links)
+	if err != nil {
+		return err
+	}
+	key := a.rec.Specs[0].Key
+	whole.Plugs = append(slices.Clone(whole.Plugs), core.Plug{IfName: key.IfName, When: time.Now().UTC(), Timeline: a.trace.timeline()})
+	fail.Here("plug.attached")
+	if err := a.finish(ctx, whole); err != nil {
+		return err
+	}
+	*a.into = whole
+	fail.Here("plug.joined")
+	return nil
+}
+
+// retract removes an addition that failed.
+func (r *replug) retract(ctx context.Context, a *addition) error {
+	r.rec = withPart(r.rec, a.rec)
+	// Where this cannot be written, what stands in the journal is the network as
+	// part of the record, begun or complete, and the same is done in memory.
+	err := r.e.Journal.Save(context.WithoutCancel(ctx), r.rec)
+	return errors.Join(err, r.e.dropPart(ctx, &r.rec, len(r.rec.Parts)-1))
+}
+
+// unplug takes one network away, the record first.
+func (r *replug) unplug(ctx context.Context, ifName string) error {
+	without, err := record.Leave(r.rec, ifName)
+	if err != nil {
+		return err
+	}
+	if err := r.e.Journal.Save(ctx, without); err != nil {
+		return err
+	}
+	r.rec = without
+	fail.Here("plug.leaving")
+	return r.trace.timed("unplug "+ifName, func() error { return r.e.dropPart(ctx, &r.rec, len(r.rec.Parts)-1) })
+}
+
+// dropParts removes everything that came to a running pod, or was to go, and did
+// not get there.
+func (e *Engine) dropParts(ctx context.Context, rec *core.Record) error {
+	if len(rec.Parts) == 0 {
+		return nil
+	}
+	e.killDelegates(rec)
+	var errs []error
+	for i := len(rec.Parts) - 1; i >= 0; i-- {
+		errs = append(errs, e.dropPart(ctx, rec, i))
+	}
+	return errors.Join(errs...)
+}
+
+// dropPart removes one part of a record. The default route that it took, or
+// takes with it, is set first: there always is a way out. What fails stays a
+// part; dropPart may be called again. It has a deadline of its own: the context
+// that began the work may be over.
+func (e *Engine) dropPart(ctx context.Context, rec *core.Record, at int) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), rollbackDeadline)
+	defer stop()
+	p := rec.Parts[at]
+	for _, s := range p.Restore {
+		if err := e.restore(ctx, s); err != nil {
+			return err
+		}
+	}
+	if err := e.detach(ctx, rec, p.Specs[:min(p.Begun, len(p.Specs))]); err != nil {
+		return err
+	}
+	fail.Here("plug.detached")
+	rest := *rec
+	rest.Parts, rest.Procs = slices.Delete(slices.Clone(rec.Parts), at, at+1), nil
+	var released []core.Released
+	for _, l := range p.Leases {
+		released = append(released, e.IPAM.Retire(l))
+	}
+	if err := e.Journal.Shed(ctx, rest, released); err != nil {
+		return err
+	}
+	for _, l := range p.Leases {
+		e.IPAM.Release(l)
+	}
+	*rec = rest
+	fail.Here("plug.dropped")
+	return nil
+}
+
+// restore sets a default route again. Where the namespace is gone there is no
+// route to set.
+func (e *Engine) restore(ctx context.Context, s core.Spec) error {
+	d, err := e.driver(s)
+	if err != nil {
+		return err
+	}
+	done := driver.Time(ctx, "attach."+s.Driver)
+	_, err = d.Attach(ctx, s)
+	done(err)
+	if errors.Is(err, core.ErrNetnsGone) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("give the default route back to %s: %w", s.Key.IfName, err)
+	}
+	return nil
+}

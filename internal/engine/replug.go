@@ -1,0 +1,230 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/cniconf"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/record"
+	"github.com/fairlead/fairlead/internal/resolve"
+)
+
+// NetworksAttached is the condition of a pod whose annotation was changed: that
+// it has the networks that the annotation asks for.
+const NetworksAttached = "fairlead.io/NetworksAttached"
+
+// Reasons of that condition.
+const (
+	reasonAttached  = "AsAnnotated"
+	reasonNoNetwork = "NoNetworkFound"
+	reasonFailed    = "FailedAttachment"
+)
+
+// replug is one comparison of a running pod's networks with its annotation.
+type replug struct {
+	e     *Engine
+	req   core.Request
+	rec   core.Record
+	trace *trace
+}
+
+// Replug makes the networks of a running pod those that its annotation asks
+// for: what it does not ask for any more is detached, in reverse, and then what
+// is new is attached, each for itself. What is asked for as before, and the
+// default network, is not touched. An error says what is not so yet; it is told
+// as an event and a condition too, and all else is done. Repeat it until it is
+// nil. A pod that this node has not, or that has another UID, is nothing to do.
+func (e *Engine) Replug(ctx context.Context, pod core.Pod) error {
+	e.inflight.Add(1)
+	defer e.inflight.Add(-1)
+	pod.UID = "" // a record may not know it; the annotation is compared with the record's
+	var errs []error
+	for _, id := range e.containersOf(pod) {
+		errs = append(errs, e.replugContainer(ctx, id, pod))
+	}
+	return errors.Join(errs...)
+}
+
+// containersOf are the sandboxes of a pod, also those that are just being
+// attached: an ADD may have read the annotation before it changed.
+func (e *Engine) containersOf(pod core.Pod) []string {
+	var out []string
+	e.resolving.Range(func(k, _ any) bool {
+		if a, ok := k.(adding); ok && a.pod == pod {
+			out = append(out, a.container)
+		}
+		return true
+	})
+	for _, rec := range e.Journal.Records() {
+		if rec.Ask != nil && named(rec.Pod) == pod && !slices.Contains(out, rec.Key.Container) {
+			out = append(out, rec.Key.Container)
+		}
+	}
+	return out
+}
+
+// adding is a pod whose ADD is under way.
+type adding struct {
+	pod       core.Pod // by name alone
+	container string
+}
+
+// named is a pod by name alone.
+func named(p core.Pod) core.Pod { return core.Pod{Namespace: p.Namespace, Name: p.Name} }
+
+// Followed are the pods that Replug is for.
+func (e *Engine) Followed() []core.Pod {
+	var out []core.Pod
+	for _, rec := range e.Journal.Records() {
+		if rec.Ask != nil && !rec.Pod.IsZero() {
+			out = append(out, rec.Pod)
+		}
+	}
+	return out
+}
+
+// replugContainer takes the container's turn; a DEL that arrives has it give way.
+func (e *Engine) replugContainer(ctx context.Context, id string, pod core.Pod) error {
+	ctx, stop := context.WithTimeout(ctx, addDeadline)
+	defer stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	unlock, err := e.lock(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	e.queue.GivesWay(id, cancel)
+	defer e.queue.GivesWay(id, nil)
+	var errs []error
+	for _, rec := range e.Journal.Container(id) {
+		if rec.Ask == nil || rec.Phase != core.Added || named(rec.Pod) != pod || rec.Netns.BootID != e.BootID || !alive(rec.Netns) {
+			continue
+		}
+		r := &replug{e: e, rec: rec, trace: newTrace(e.Observer)}
+		if r.req, err = asked(rec); err == nil {
+			err = r.run(ctx)
+		}
+		errs = append(errs, err)
+	}
+	if errors.Is(context.Cause(ctx), errSuperseded) {
+		return nil // nothing is asked for any more
+	}
+	return errors.Join(errs...)
+}
+
+// asked is the request that a record was made for.
+func asked(rec core.Record) (core.Request, error) {
+	req := core.Request{
+		Op: core.Add, Key: rec.Key, Netns: rec.Netns.Path, RawArgs: rec.Ask.Args, Path: rec.Ask.Path, Pod: rec.Pod,
+	}
+	var err error
+	if req.Conf, err = cniconf.Parse(rec.Ask.Conf); err == nil {
+		req.Args, err = cniconf.ParseArgs(rec.Ask.Args)
+	}
+	return req, err
+}
+
+func (r *replug) run(ctx context.Context) error {
+	before := r.rec
+	have := record.Present(r.rec)
+	change, err := resolve.Replug(ctx, r.e.Source, r.e.input(r.req), have, r.taken(have))
+	if errors.Is(err, core.ErrNotFound) && core.CodeOf(err) == core.CodeUnknown {
+		return nil // it is going, or another one by now
+	}
+	if err != nil {
+		return r.conclude(ctx, before, []error{r.failed(r.rec.Key.IfName, err)})
+	}
+	var errs []error
+	if err := r.e.dropParts(ctx, &r.rec); err != nil {
+		errs = append(errs, r.failed(r.rec.Key.IfName, fmt.Errorf("a network that has to go is still there: %w", err)))
+	}
+	for _, p := range slices.Backward(change.Gone) {
+		if err := r.unplug(ctx, p.IfName); err != nil {
+			errs = append(errs, r.failed(p.IfName, fmt.Errorf("detach %s: %w", p.IfName, err)))
+		}
+	}
+	for _, c := range change.Come {
+		err := c.Err
+		if err == nil {
+			err = explain(ctx, r.plug(ctx, c.Want))
+		}
+		if err != nil {
+			errs = append(errs, r.failed(c.Want.IfName, core.WithCode(core.CodeIO, "attach network "+c.Network+" to the running pod", err)))
+		}
+	}
+	return r.conclude(ctx, before, errs)
+}
+
+// taken are the container's interfaces that its annotation has no say in.
+func (r *replug) taken(have []resolve.Present) []string {
+	out := []string{r.rec.Key.IfName}
+	for _, rec := range r.e.Journal.Container(r.rec.Key.Container) {
+		for _, s := range record.AllSpecs(rec) {
+			own := slices.ContainsFunc(have, func(p resolve.Present) bool { return p.IfName == s.Key.IfName })
+			if !own && !slices.Contains(out, s.Key.IfName) {
+				out = append(out, s.Key.IfName)
+			}
+		}
+	}
+	return out
+}
+
+// failed tells of one network that is not as asked for.
+func (r *replug) failed(ifName string, err error) error {
+	req := r.req
+	req.Op = core.HotPlug
+	if ifName != "" {
+		req.Key.IfName = ifName
+	}
+	r.e.noteFailure(core.HotPlug, req, r.trace, err)
+	return err
+}
+
+// conclude tells what has come and gone, and whether all is as asked for.
+func (r *replug) conclude(ctx context.Context, before core.Record, errs []error) error {
+	came, went := r.rec, before
+	came.Statuses, went.Statuses = beyond(r.rec.Statuses, before.Statuses), beyond(before.Statuses, r.rec.Statuses)
+	if len(came.Statuses) > 0 {
+		r.e.Notices.Attached(came)
+	}
+	if len(went.Statuses) > 0 {
+		r.e.Notices.Detached(went)
+	}
+	err := errors.Join(errs...)
+	if len(came.Statuses)+len(went.Statuses) > 0 || err != nil {
+		r.e.Observer.OpDone(core.HotPlug, mainDriver(r.rec), time.Since(r.trace.start), err)
+	}
+	return errors.Join(err, r.condition(ctx, err))
+}
+
+// condition says in the record and to others what is amiss, or that nothing is
+// any more.
+func (r *replug) condition(ctx context.Context, err error) error {
+	amiss, status, reason := "", "True", reasonAttached
+	if err != nil {
+		amiss, status, reason = err.Error(), "False", reasonFailed
+		if errors.Is(err, core.ErrNotFound) {
+			reason = reasonNoNetwork
+		}
+	}
+	if r.e.Conditions != nil && (amiss != "" || r.rec.Amiss != "") {
+		r.e.Conditions.Condition(r.rec.Pod, NetworksAttached, status, reason, amiss)
+	}
+	if amiss == r.rec.Amiss {
+		return nil
+	}
+	r.rec.Amiss = amiss
+	return r.e.Journal.Save(context.WithoutCancel(ctx), r.rec)
+}
+
+// beyond are the elements of a whose interface is not among those of b.
+func beyond(a, b []core.Net) []core.Net {
+	return slices.DeleteFunc(slices.Clone(a), func(n core.Net) bool {
+		return slices.ContainsFunc(b, func(m core.Net) bool { return m.Interface == n.Interface && m.Name == n.Name })
+	})
+}

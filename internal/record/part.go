@@ -1,0 +1,223 @@
+package record
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+
+	"github.com/fairlead/fairlead/internal/cniconf"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/resolve"
+)
+
+// Present are the networks that the pod's annotation asked for, in order.
+func Present(r core.Record) []resolve.Present {
+	var out []resolve.Present
+	for _, s := range r.Specs {
+		if s.Request == "" {
+			continue
+		}
+		at := slices.IndexFunc(out, func(p resolve.Present) bool { return p.IfName == s.Key.IfName })
+		if at < 0 {
+			at = len(out)
+			out = append(out, resolve.Present{Request: s.Request, IfName: s.Key.IfName})
+		}
+		if id := device(s); id != "" && !slices.Contains(out[at].Devices, id) {
+			out[at].Devices = append(out[at].Devices, id)
+		}
+	}
+	return out
+}
+
+// device is the id that a plugin was given, "" for none.
+func device(s core.Spec) string {
+	var conf struct {
+		DeviceID string `json:"deviceID"`
+	}
+	if s.Exec == nil || json.Unmarshal(s.Exec.Conf, &conf) != nil {
+		return ""
+	}
+	return conf.DeviceID
+}
+
+// Join is r with a network more, whose part is complete: links are those of its
+// specs. A default route that the new network has taken is no other's any more.
+func Join(r core.Record, p core.Part, links []core.Link) (core.Record, error) {
+	r.Specs, r.Links = slices.Clone(r.Specs), slices.Clone(r.Links)
+	for _, s := range p.Specs {
+		if s.Driver == Defroute {
+			for _, v4 := range []bool{true, false} {
+				if hasFamily(s.Gateways, v4) {
+					disclaim(&r, v4)
+				}
+			}
+		}
+	}
+	r.Specs, r.Links = append(r.Specs, p.Specs...), append(r.Links, links...)
+	r.Leases = slices.Concat(r.Leases, p.Leases)
+	return complete(r)
+}
+
+// Leave is r without the network on interface ifName, which is its last part
+// then. A default route that goes with it is the default network's again.
+func Leave(r core.Record, ifName string) (core.Record, error) {
+	p := core.Part{}
+	old := r
+	r.Specs, r.Links, r.Leases = nil, nil, nil
+	for i, s := range old.Specs {
+		if s.Key.IfName == ifName && s.Request != "" {
+			p.Specs = append(p.Specs, s)
+			continue
+		}
+		r.Specs = append(r.Specs, s)
+		if i < len(old.Links) {
+			r.Links = append(r.Links, old.Links[i])
+		}
+	}
+	for _, l := range old.Leases {
+		if l.Owner.Key.IfName == ifName {
+			p.Leases = append(p.Leases, l)
+		} else {
+			r.Leases = append(r.Leases, l)
+		}
+	}
+	p.Begun = len(p.Specs)
+	for _, v4 := range []bool{true, false} {
+		if has := holders(old, v4); len(has) == 0 || has[0].Key.IfName != ifName {
+			continue
+		}
+		next := holders(r, v4) // a plugin that has lost its route still says that it made it
+		if len(next) == 0 {
+			next = reclaim(&r, v4)
+		}
+		p.Restore = append(p.Restore, next...)
+	}
+	r.Parts = append(slices.Clone(r.Parts), p)
+	r.Plugs = slices.DeleteFunc(slices.Clone(r.Plugs), func(p core.Plug) bool { return p.IfName == ifName })
+	return complete(r)
+}
+
+// complete brings what follows from specs and links up to date.
+func complete(r core.Record) (core.Record, error) {
+	r.Begun, r.Procs = len(r.Specs), nil
+	if err := Seal(&r); err != nil {
+		return r, err
+	}
+	r.Statuses = cniconf.Status(r.Specs, r.Links)
+	return r, nil
+}
+
+// Restores are the default routes to set again should a network that takes over
+// those of gateways not stay; of all families where it does not know yet which.
+func Restores(r core.Record, gateways []netip.Addr) []core.Spec {
+	var out []core.Spec
+	for _, v4 := range []bool{true, false} {
+		if len(gateways) == 0 || hasFamily(gateways, v4) {
+			out = append(out, holders(r, v4)...)
+		}
+	}
+	return out
+}
+
+// holders is the default route of a family as the spec that would set it, none
+// without one. A default-route step comes after all others and has the last
+// word.
+func holders(r core.Record, v4 bool) []core.Spec {
+	var out []core.Spec
+	for i, s := range r.Specs {
+		var gws []netip.Addr
+		if s.Driver == Defroute {
+			gws = family(s.Gateways, v4)
+		} else if i < len(r.Links) {
+			gws = defaultGateways(r.Links[i].Routes, v4)
+		}
+		if len(gws) > 0 {
+			out = append(out, steer(s, gws))
+		}
+	}
+	if last := len(out) - 1; last >= 0 {
+		return out[last:]
+	}
+	return nil
+}
+
+// steer is the spec that makes the default route go through s' interface.
+func steer(s core.Spec, gws []netip.Addr) core.Spec {
+	return core.Spec{
+		Driver: Defroute, Key: s.Key, Network: s.Network, Request: s.Request, Default: s.Default,
+		Pod: s.Pod, Netns: s.Netns, Gateways: gws, CNIVersion: s.CNIVersion,
+	}
+}
+
+// disclaim takes the default routes of a family from everything in r.
+func disclaim(r *core.Record, v4 bool) {
+	for i := len(r.Specs) - 1; i >= 0; i-- {
+		s, l := &r.Specs[i], &r.Links[i]
+		s.Routes, l.Routes = withoutDefault(s.Routes, v4), withoutDefault(l.Routes, v4)
+		if s.Driver != Defroute || !hasFamily(s.Gateways, v4) {
+			continue
+		}
+		s.Gateways, l.Gateways = family(s.Gateways, !v4), family(l.Gateways, !v4)
+		if len(s.Gateways) == 0 {
+			r.Specs, r.Links = slices.Delete(r.Specs, i, i+1), slices.Delete(r.Links, i, i+1)
+		}
+	}
+}
+
+// reclaim gives the default network the default route of a family, and the spec
+// that sets it; none where the network knows no gateway.
+func reclaim(r *core.Record, v4 bool) []core.Spec {
+	for i, s := range r.Specs {
+		if !s.Default || s.Driver == Defroute || i >= len(r.Links) {
+			continue
+		}
+		gws := ownGateways(s, r.Links[i], v4)
+		if len(gws) == 0 {
+			continue
+		}
+		routes := make([]core.Route, 0, len(gws))
+		for _, gw := range gws {
+			routes = append(routes, core.Route{Dst: core.Anywhere(gw), GW: gw})
+		}
+		if s.Exec == nil {
+			r.Specs[i].Routes = slices.Concat(s.Routes, routes)
+		}
+		r.Links[i].Routes = slices.Concat(r.Links[i].Routes, routes)
+		return []core.Spec{steer(s, gws)}
+	}
+	return nil
+}
+
+// ownGateways are the default gateways that an interface would have if no other
+// had taken them: the subnet's, or those that its plugin set.
+func ownGateways(s core.Spec, l core.Link, v4 bool) []netip.Addr {
+	if s.Exec == nil {
+		return family(s.Gateways, v4)
+	}
+	made, err := cniconf.LinkFromResult(l.CNIResult, s.Key.IfName)
+	if err != nil {
+		return nil // it made no interface
+	}
+	return defaultGateways(made.Routes, v4)
+}
+
+func defaultGateways(routes []core.Route, v4 bool) []netip.Addr {
+	var out []netip.Addr
+	for _, r := range routes {
+		if r.Dst.Bits() == 0 && r.GW.IsValid() && r.Dst.Addr().Is4() == v4 {
+			out = append(out, r.GW)
+		}
+	}
+	return out
+}
+
+func withoutDefault(routes []core.Route, v4 bool) []core.Route {
+	is := func(r core.Route) bool { return r.Dst.Bits() == 0 && r.Dst.Addr().Is4() == v4 }
+	return slices.DeleteFunc(slices.Clone(routes), is)
+}
+
+func family(addrs []netip.Addr, v4 bool) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return a.Is4() != v4 })
+}
+
+func hasFamily(addrs []netip.Addr, v4 bool) bool { return len(family(addrs, v4)) > 0 }

@@ -1,0 +1,117 @@
+// Package record holds what can be said of a core.Record without touching
+// anything: which specs make one chain, what a plugin is told of its chain, who
+// has the default route, and how a network becomes part of a record and leaves
+// it. It is pure; the engine does what follows from it.
+package record
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/fairlead/fairlead/internal/cniconf"
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// Defroute is the driver of specs that set default routes and make nothing.
+const Defroute = "defroute"
+
+// SameChain tells that b goes on where a left off. A default-route step has
+// its network's name too and is no part of the chain: no plugin knows it.
+func SameChain(a, b core.Spec) bool {
+	return a.Network == b.Network && a.Key == b.Key && a.Driver != Defroute && b.Driver != Defroute
+}
+
+// Seal gives every foreign plugin the final result of its chain, without the
+// default routes that were moved: that is the prevResult CHECK and DEL are to
+// get (CNI spec 1.1, section 4). Every spec must have its link. Execs are
+// replaced, not changed: others may be reading them.
+func Seal(r *core.Record) error {
+	if len(r.Links) != len(r.Specs) {
+		return errors.New("the record is not finished: it has specs without links")
+	}
+	for from := 0; from < len(r.Specs); {
+		to := from + 1
+		for to < len(r.Specs) && SameChain(r.Specs[from], r.Specs[to]) {
+			to++
+		}
+		if err := sealChain(r, from, to); err != nil {
+			return err
+		}
+		from = to
+	}
+	return nil
+}
+
+// sealChain completes the foreign plugins of one chain, Specs[from:to].
+func sealChain(r *core.Record, from, to int) error {
+	links := append(slices.Clone(r.Links[from:to]), routeLinks(r)...)
+	for i := from; i < to; i++ {
+		s := &r.Specs[i]
+		if s.Exec == nil {
+			continue
+		}
+		final, err := cniconf.Final(links, r.Netns.Path, s.Exec.CNIVersion)
+		if err != nil {
+			return err
+		}
+		call := *s.Exec
+		call.Prev = final
+		s.Exec = &call
+	}
+	return nil
+}
+
+// routeLinks are the links of default-route steps, which settle who of a pod's
+// networks has the default route.
+func routeLinks(r *core.Record) []core.Link {
+	var out []core.Link
+	for i, s := range r.Specs {
+		if s.Driver == Defroute {
+			out = append(out, r.Links[i])
+		}
+	}
+	return out
+}
+
+// DefaultLinks are what the runtime's result is made of: the links of the
+// default network, in order, and the default routes.
+func DefaultLinks(r *core.Record) []core.Link {
+	var out []core.Link
+	for i, s := range r.Specs {
+		if s.Default && s.Driver != Defroute {
+			out = append(out, r.Links[i])
+		}
+	}
+	return append(out, routeLinks(r)...)
+}
+
+// AllSpecs are those of the record and of its parts.
+func AllSpecs(r core.Record) []core.Spec {
+	out := slices.Clone(r.Specs)
+	for _, p := range r.Parts {
+		out = append(out, p.Specs...)
+	}
+	return out
+}
+
+// AllLeases are those of the record and of its parts.
+func AllLeases(r core.Record) []core.Lease {
+	out := slices.Clone(r.Leases)
+	for _, p := range r.Parts {
+		out = append(out, p.Leases...)
+	}
+	return out
+}
+
+// Fold makes the parts of a record that is to be removed ordinary specs, behind
+// the others: what came last goes first. Their links are of no use any more.
+func Fold(r *core.Record) {
+	if len(r.Parts) == 0 {
+		return
+	}
+	specs := slices.Clone(r.Specs[:min(r.Begun, len(r.Specs))])
+	for _, p := range r.Parts {
+		specs = append(specs, p.Specs[:min(p.Begun, len(p.Specs))]...)
+	}
+	r.Specs, r.Leases, r.Begun, r.Parts = specs, AllLeases(*r), len(specs), nil
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -103,7 +102,7 @@ func (d *nodeDaemon) newRemote(kubeconfig string) *remote {
 		Requested: func(method string, status int) { d.metrics.APIRequest(method, status) },
 		Log:       d.log,
 	})
-	return &remote{Source: src, Publisher: cluster.NewPublisher(src, d.recordsOf)}
+	return &remote{Source: src, Publisher: cluster.NewPublisher(src, func(p core.Pod) []core.Record { return d.journal.OfPod(p) })}
 }
 
 // api is the API server that is in use, nil for none.
@@ -158,13 +157,6 @@ func (p published) Attribute(ctx context.Context, driver, pool, device, name str
 		return r.Attribute(ctx, driver, pool, device, name)
 	}
 	return "", core.ErrNotFound
-}
-
-// recordsOf is what the journal has of a pod.
-func (d *nodeDaemon) recordsOf(p core.Pod) []core.Record {
-	return slices.DeleteFunc(d.journal.Records(), func(r core.Record) bool {
-		return r.Pod.Namespace != p.Namespace || r.Pod.Name != p.Name
-	})
 }
 
 // remote is an API server: what it says and what it is told.

@@ -59,8 +59,8 @@ func (e *Engine) containersOf(pod core.Pod) []string {
 		}
 		return true
 	})
-	for _, rec := range e.Journal.Records() {
-		if rec.Ask != nil && named(rec.Pod) == pod && !slices.Contains(out, rec.Key.Container) {
+	for _, rec := range e.Journal.OfPod(pod) {
+		if rec.Ask != nil && !slices.Contains(out, rec.Key.Container) {
 			out = append(out, rec.Key.Container)
 		}
 	}

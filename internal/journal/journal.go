@@ -182,7 +182,7 @@ func (j *Journal) putRecord(ctx context.Context, k kind, r core.Record) error {
 	if err != nil {
 		return fmt.Errorf("journal %s %s: %w", k.name(), r.Key, err)
 	}
-	return j.submit(ctx, &op{kind: k, key: r.Key, row: newRow(data, r.Delivered)})
+	return j.submit(ctx, &op{kind: k, key: r.Key, row: newRow(data, r.Delivered).of(r.Pod)})
 }
 
 // Shed is Save of a record from which some addresses are gone, and remembers
@@ -192,7 +192,7 @@ func (j *Journal) Shed(ctx context.Context, r core.Record, released []core.Relea
 	if err != nil {
 		return fmt.Errorf("journal shed %s: %w", r.Key, err)
 	}
-	o := &op{kind: kindSave, key: r.Key, row: newRow(data, r.Delivered)}
+	o := &op{kind: kindSave, key: r.Key, row: newRow(data, r.Delivered).of(r.Pod)}
 	if err := o.give(released); err != nil {
 		return err
 	}
@@ -288,6 +288,21 @@ func (j *Journal) Container(id string) []core.Record {
 	rows := make([]row, 0, len(j.mem.containers[id]))
 	for k := range j.mem.containers[id] {
 		rows = append(rows, j.mem.rows[records][k])
+	}
+	j.mu.RUnlock()
+	return decodeRecords(rows)
+}
+
+// OfPod are the records of a pod, by key; its UID does not count. It costs next
+// to nothing however many records others have.
+func (j *Journal) OfPod(p core.Pod) []core.Record {
+	var rows []row
+	name := p.String()
+	j.mu.RLock()
+	for _, r := range j.mem.rows[records] {
+		if r.pod == name {
+			rows = append(rows, r)
+		}
 	}
 	j.mu.RUnlock()
 	return decodeRecords(rows)

@@ -115,9 +115,11 @@ func identity(r core.Released) string {
 func (m *memory) load(s slot, r row) error {
 	switch s.bucket {
 	case records:
-		if _, err := r.record(); err != nil {
+		rec, err := r.record()
+		if err != nil {
 			return err
 		}
+		r = r.of(rec.Pod)
 	case released:
 		var rel core.Released
 		if err := decode(r.data, &rel); err != nil {

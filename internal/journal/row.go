@@ -39,6 +39,13 @@ var (
 type row struct {
 	data  []byte // JSON
 	flags byte
+	pod   string // of a record: "namespace/name"
+}
+
+// of notes whose record it is.
+func (r row) of(p core.Pod) row {
+	r.pod = p.String()
+	return r
 }
 
 // newRow is encoded JSON with its flag.

@@ -19,10 +19,6 @@ import (
 	"github.com/fairlead/fairlead/internal/server"
 )
 
-// gcPercent lets the heap, which is a few MiB, grow further between two
-// collections: they would cost more than all allocations of an ADD.
-const gcPercent = 400
-
 // agentOptions are the agent's flags.
 type agentOptions struct {
 	clusterOptions

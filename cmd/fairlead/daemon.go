@@ -175,7 +175,7 @@ func (d *nodeDaemon) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
-	for _, part := range []func(context.Context){d.ovs.Run, d.nics.Run, d.objects.Run} {
+	for _, part := range []func(context.Context){boundMemory, d.ovs.Run, d.nics.Run, d.objects.Run} {
 		wg.Go(func() { part(parts) })
 	}
 	d.awaitOVS(ctx)

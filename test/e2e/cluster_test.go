@@ -2,6 +2,11 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -100,4 +105,75 @@ func TestClusterPod(t *testing.T) {
 	n.call("DEL", p, ownConf).Must()
 	p.Delete()
 	require.Equal(t, before, n.Inventory())
+}
+
+// TestClusterAgentIsSmall: what a full node costs. The API's objects are trimmed
+// when they arrive, so that neither they nor their lists stay.
+func TestClusterAgentIsSmall(t *testing.T) {
+	t.Parallel()
+	const pods, nads, attached, limit = 250, 1000, 50, 60_000 // KiB
+	n := startClusterNode(t, kube.Shared(t))
+	store := func(count int, object func(i int) string) {
+		beside(count, func(i int) { n.c.Apply(object(i)) })
+	}
+	padding := strings.Repeat("x", 300)
+	store(nads, func(i int) string {
+		return nadObject(fmt.Sprintf("%s/net-%d", n.name, i), fmt.Sprintf(
+			`{"cniVersion":"1.0.0","type":"macvlan","master":"eth%d","mode":"bridge","ipam":{"type":"static","note":"%s"}}`, i, padding))
+	})
+	store(pods, func(i int) string {
+		return object("v1", "Pod", fmt.Sprintf("%s/pod-%d", n.name, i), map[string]string{networksKey: fmt.Sprintf("net-%d,net-%d", i, i+1), "note": padding},
+			map[string]any{"nodeName": n.name, "containers": []any{map[string]any{"name": "c", "image": "none", "command": []string{padding, padding}}}})
+	})
+	a := n.Agent(n.args...)
+	a.WaitReady()
+	require.LessOrEqual(t, rss(t, a), limit)
+
+	storm := make([]*testbed.Pod, attached)
+	for i := range storm {
+		storm[i] = n.NewPod(fmt.Sprintf("%s/pod-%d", n.name, i))
+	}
+	// As Kube-OVN's plugin it is asked for the default network only.
+	beside(attached, func(i int) {
+		storm[i].CNI("ADD", `{"cniVersion":"1.1.0","name":"k8s-pod-network","type":"kube-ovn"}`).Must()
+	})
+	require.LessOrEqual(t, rss(t, a), limit)
+	eventually(t, func() string {
+		for i := range storm {
+			if len(n.published(storm[i].Name)) != 1 {
+				return "no status of " + storm[i].Name
+			}
+		}
+		return ""
+	})
+}
+
+// beside calls f for 0 to count-1, eight at a time.
+func beside(count int, f func(i int)) {
+	const workers = 8
+	var wg sync.WaitGroup
+	for worker := range workers {
+		wg.Go(func() {
+			for i := worker; i < count; i += workers {
+				f(i)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// rss is a process's resident memory in KiB.
+func rss(t *testing.T, a *testbed.Agent) int {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.PID()))
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(line); f[0] == "VmRSS:" {
+			kib, err := strconv.Atoi(f[1])
+			require.NoError(t, err)
+			return kib
+		}
+	}
+	t.Fatal("no VmRSS")
+	return 0
 }

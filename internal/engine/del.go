@@ -218,7 +218,9 @@ func (e *Engine) delUnknown(ctx context.Context, req core.Request) {
 		key := core.Key{Container: req.Key.Container, IfName: w.IfName}
 		for _, s := range w.Steps {
 			if s.Exec != nil {
-				specs = append(specs, core.Spec{Key: key, Driver: exec.Name, Exec: s.Exec, Pod: req.Pod, Netns: ns})
+				call := *s.Exec
+				call.Path = slices.Concat(e.Node.BinDirs, call.Path) // as plan does
+				specs = append(specs, core.Spec{Key: key, Driver: exec.Name, Exec: &call, Pod: req.Pod, Netns: ns})
 			} else if key != req.Key {
 				specs = append(specs, core.Spec{Key: key, Driver: ovs.Name, HostIf: plan.HostIf(key), Netns: ns})
 			}

@@ -15,6 +15,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/device"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/defroute"
@@ -36,6 +37,10 @@ import (
 // ovsGrace is how long a start waits for OVSDB before it serves without: DEL,
 // CHECK and STATUS answer truthfully meanwhile, ADD with "try again later".
 const ovsGrace = 5 * time.Second
+
+// apiGrace is how long after the start nobody wonders that the API server's
+// objects are not known.
+const apiGrace = 5 * time.Second
 
 const (
 	gatewayRetry = time.Second      // after a failure the gateways are set again
@@ -256,6 +261,7 @@ func (d *nodeDaemon) gateways(ctx context.Context) {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
 	swept := false // since the last reset
+	said := ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -270,13 +276,25 @@ func (d *nodeDaemon) gateways(ctx context.Context) {
 		}
 		err := d.setGateways(ctx)
 		d.gates.Store(&err)
-		if err != nil {
-			d.log.Error("gateways not set", "err", err)
-		}
+		said = d.sayGateways(err, said)
 		if err != nil || !swept {
 			retry.Reset(gatewayRetry)
 		}
 	}
+}
+
+// sayGateways logs a failure once, however often it is tried again. That the API
+// server was not heard yet is no failure of an agent that has just started.
+func (d *nodeDaemon) sayGateways(err error, said string) string {
+	switch {
+	case err == nil:
+		return ""
+	case d.api() != nil && errors.Is(err, core.ErrUnavailable) && time.Since(d.started) < apiGrace:
+		return said
+	case err.Error() != said:
+		d.log.Error("gateways not set", "err", err)
+	}
+	return err.Error()
 }
 
 // resync has the engine give pods' ports back and remove strays; false when it

@@ -96,6 +96,7 @@ func (d *nodeDaemon) openObjects() (objects, error) {
 
 // newRemote makes a source of an API server and what is written there.
 func (d *nodeDaemon) newRemote(kubeconfig string) *remote {
+	cluster.LogTo(d.log)
 	src := cluster.New(cluster.Config{
 		Kubeconfig: kubeconfig, Node: d.opts.nodeName, UserAgent: "fairlead/" + version,
 		Bootstrap: d.opts.bootstrap, CertDir: d.opts.certDir, CertDuration: d.opts.certDuration,

@@ -83,6 +83,8 @@ type pools struct {
 	problems []resolve.Problem
 	good     map[string]declare.Subnet // last good declarations of Subnets
 	vids     map[string]int            // last good ids of Vlans
+
+	assembled bool
 }
 
 func newPools(log *slog.Logger) *pools {
@@ -133,9 +135,14 @@ func (p *pools) assemble() {
 	p.report(before)
 	same := reflect.DeepEqual(p.serving, serving)
 	p.book, p.serving = next, serving
-	if same {
-		return
+	if !same || !p.assembled {
+		p.poke()
 	}
+	p.assembled = true
+}
+
+// poke says that Subnets has another answer now.
+func (p *pools) poke() {
 	select {
 	case p.changed <- struct{}{}:
 	default:

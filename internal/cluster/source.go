@@ -49,6 +49,8 @@ func New(c Config) *Source {
 	s := &Source{Config: c, health: newHealth(c.Log), pools: newPools(c.Log), dra: newNodeSlices()}
 	s.pods = newMirror("pods", readPod, s.podHeard)
 	s.nads = newMirror("network-attachment-definitions", readNAD, s.nadHeard)
+	// The last kind that becomes known is what Subnets waits for.
+	s.pods.passed, s.nads.passed = sync.OnceFunc(s.pools.poke), sync.OnceFunc(s.pools.poke)
 	alive := func() { s.health.note(nil) }
 	s.pods.alive, s.nads.alive, s.pools.subnets.alive, s.pools.vlans.alive = alive, alive, alive, alive
 	s.dra.alive = alive

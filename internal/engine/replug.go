@@ -161,15 +161,10 @@ func (r *replug) run(ctx context.Context) error {
 }
 
 // taken are the container's interfaces that its annotation has no say in.
-func (r *replug) taken(have []resolve.Present) []string {
-	out := []string{r.rec.Key.IfName}
+func (r *replug) taken(have []resolve.Present) []resolve.Present {
+	out := []resolve.Present{{IfName: r.rec.Key.IfName}}
 	for _, rec := range r.e.Journal.Container(r.rec.Key.Container) {
-		for _, s := range record.AllSpecs(rec) {
-			own := slices.ContainsFunc(have, func(p resolve.Present) bool { return p.IfName == s.Key.IfName })
-			if !own && !slices.Contains(out, s.Key.IfName) {
-				out = append(out, s.Key.IfName)
-			}
-		}
+		out = append(out, record.Fixed(rec, have)...)
 	}
 	return out
 }

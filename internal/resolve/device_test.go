@@ -190,3 +190,29 @@ func TestNamesOfDeviceInformationFilesFitIntoAFolder(t *testing.T) {
 	require.True(t, strings.HasSuffix(a.CNI, fmt.Sprintf("-%s-net1-device.json", id)))
 	require.Len(t, strings.TrimPrefix(a.CNI, devInfoDir+"cni/"), maxDevInfo)
 }
+
+// Rule 8 holds for a running pod too: what its interfaces have, that of the
+// default network included, is not given again.
+func TestHotPluggedNetworksGetFreeDevices(t *testing.T) {
+	w, k := equipped(), nics("n1", "n2", "n3")
+	w.note(defaultKey, "main", networks, "a")
+	wants, err := Resolve(t.Context(), w, Input{Request: request(), Devices: k})
+	require.NoError(t, err)
+	have := []Present{{Request: wants[1].Request, IfName: "net1", Devices: []string{"n2"}}}
+	fixed := []Present{{IfName: "eth0", Devices: []string{"n1"}}}
+
+	w.note(networks, "b,a,b")
+	change, err := Replug(t.Context(), w, Input{Request: request(), Devices: k}, have, fixed)
+	require.NoError(t, err)
+	require.Empty(t, change.Gone)
+	require.Len(t, change.Come, 2)
+	require.NoError(t, change.Come[0].Err)
+	require.Contains(t, string(change.Come[0].Want.Steps[0].Exec.Conf), `"deviceID":"n3"`)
+	require.Equal(t, core.CodeDevice, core.CodeOf(change.Come[1].Err), "%v", change.Come[1].Err)
+
+	w.note(networks, "b")
+	change, err = Replug(t.Context(), w, Input{Request: request(), Devices: k}, have, fixed)
+	require.NoError(t, err)
+	require.Equal(t, have, change.Gone)
+	require.Contains(t, string(change.Come[0].Want.Steps[0].Exec.Conf), `"deviceID":"n2"`, "what goes frees its device")
+}

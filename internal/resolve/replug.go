@@ -44,12 +44,13 @@ func Serves(c core.Conf) bool {
 // has. Networks are the same by what the annotation says of them; of several
 // that are alike the first ones stay. A new one gets the interface that it asks
 // for, else the first free netN: names of interfaces that stay do not move.
-// taken are interfaces of the pod that the annotation has no say in.
+// fixed are the interfaces of the pod that the annotation has no say in, with
+// their devices.
 //
 // The default network is not looked at. core.ErrNotFound: the pod is not known,
 // or another one bears its name by now. Other errors are as those of Resolve and
 // are about the whole annotation: then nothing may change.
-func Replug(ctx context.Context, src Source, in Input, have []Present, taken []string) (Change, error) {
+func Replug(ctx context.Context, src Source, in Input, have, fixed []Present) (Change, error) {
 	r := newResolution(src, in)
 	if err := r.readRunning(ctx); err != nil {
 		return Change{}, err
@@ -60,7 +61,8 @@ func Replug(ctx context.Context, src Source, in Input, have []Present, taken []s
 	}
 	fresh, gone := compare(elems, have)
 	stay := slices.DeleteFunc(slices.Clone(have), func(p Present) bool { return slices.ContainsFunc(gone, p.same) })
-	nets, err := r.nameFresh(fresh, stay, taken)
+	stay = append(stay, fixed...)
+	nets, err := r.nameFresh(fresh, stay)
 	if err != nil {
 		return Change{}, err
 	}
@@ -108,8 +110,8 @@ func compare(elems []element, have []Present) (fresh []element, gone []Present) 
 func (p Present) same(q Present) bool { return p.IfName == q.IfName }
 
 // nameFresh gives the new networks their interface names.
-func (r *resolution) nameFresh(fresh []element, stay []Present, taken []string) ([]network, error) {
-	used := slices.Clone(taken)
+func (r *resolution) nameFresh(fresh []element, stay []Present) ([]network, error) {
+	var used []string
 	for _, p := range stay {
 		used = append(used, p.IfName)
 	}

@@ -132,9 +132,9 @@ var upstreamNetworks = []struct{ name, config, address string }{
 		"ipam":{"type":"host-local","subnet":"10.66.0.0/24"}}`, "10.66.0.2/24"},
 }
 
-// TestUpstreamDelegates attaches one pod to networks of upstream's plugins in
+// TestRule9_UpstreamDelegates attaches one pod to networks of upstream's plugins in
 // CNI versions from none to 1.1.0, under a runtime that speaks 1.1.0.
-func TestUpstreamDelegates(t *testing.T) {
+func TestRule9_UpstreamDelegates(t *testing.T) {
 	t.Parallel()
 	n := testbed.New(t)
 	bond(n)
@@ -255,9 +255,9 @@ func TestOwnTypeInDelegateList(t *testing.T) {
 	n.RequireNoLeaks(before)
 }
 
-// TestFailingDelegateRollsBack: everything begun is undone in reverse, the
+// TestRule3_RollbackReverseOrder: everything begun is undone in reverse, the
 // failing plugin included, and its own code is the answer.
-func TestFailingDelegateRollsBack(t *testing.T) {
+func TestRule3_RollbackReverseOrder(t *testing.T) {
 	t.Parallel()
 	n, r := recorderNode(t, together(
 		nadObject("first", `{"cniVersion":"1.0.0","name":"first","type":"one"}`),
@@ -288,9 +288,9 @@ func TestFailingDelegateRollsBack(t *testing.T) {
 	n.RequireNoLeaks(before)
 }
 
-// TestDelNeedsOnlyTheRecord: DEL gives each plugin what its ADD had, whatever
+// TestRule4_DelNeedsOnlyTheRecord: DEL gives each plugin what its ADD had, whatever
 // became of NAD, pod and configuration, in reverse.
-func TestDelNeedsOnlyTheRecord(t *testing.T) {
+func TestRule4_DelNeedsOnlyTheRecord(t *testing.T) {
 	t.Parallel()
 	element := `[{"name":"list","cni-args":{"color":"blue"},"ips":["10.9.9.9/24"],"mac":"02:00:00:00:00:77"}]`
 	n, r := recorderNode(t, together(

@@ -49,6 +49,8 @@ func withMultus(t *testing.T) *formerly {
 	require.NoError(t, err)
 	f := &formerly{Node: testbed.New(t), t: t}
 	bond(f.Node)
+	f.Run("ip", "link", "add", "br1", "address", "02:00:00:00:11:11", "type", "bridge") // else ports change its MAC
+	f.Run("ip", "link", "set", "br1", "up")
 	f.rec = installRecorders(t, f.Node, "rec")
 	f.multus = filepath.Join(f.Dir, "multus")
 	require.NoError(t, os.WriteFile(f.multus, program, 0o755))

@@ -33,9 +33,9 @@ func statuses(t *testing.T, n *testbed.Node, pod string) []agent.NetworkStatus {
 	return attachment(t, n, pod).NetworkStatus
 }
 
-// TestNetworksCSV: names are generated around those that were asked for, and
+// TestRule1_NetworksCSV: names are generated around those that were asked for, and
 // every interface works.
-func TestNetworksCSV(t *testing.T) {
+func TestRule1_NetworksCSV(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, map[string]string{"all.yaml": together(
 		ownNetwork("storage", "10.20.0.0/24"), ownNetwork("backup", "10.21.0.0/24"), ownNetwork("video", "10.22.0.0/24"),
@@ -76,8 +76,8 @@ func TestNetworksCSV(t *testing.T) {
 	n.RequireNoLeaks(before)
 }
 
-// TestNetworksJSON: requested name, address, MAC and rates on a NIC of ours.
-func TestNetworksJSON(t *testing.T) {
+// TestRule1_NetworksJSON: requested name, address, MAC and rates on a NIC of ours.
+func TestRule1_NetworksJSON(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, map[string]string{"all.yaml": together(
 		ownNetwork("storage", "10.20.0.0/24,fd00:20::/112"),
@@ -100,9 +100,9 @@ func TestNetworksJSON(t *testing.T) {
 	n.RequireNoLeaks(before)
 }
 
-// TestSameNetworkTwice: two NICs of one NAD have ports, addresses and
+// TestRule1_SameNetworkTwice: two NICs of one NAD have ports, addresses and
 // annotations of their own.
-func TestSameNetworkTwice(t *testing.T) {
+func TestRule1_SameNetworkTwice(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, map[string]string{"all.yaml": together(ownNetwork("storage", "10.20.0.0/24"),
 		podObject("p", map[string]string{
@@ -123,10 +123,10 @@ func TestSameNetworkTwice(t *testing.T) {
 	n.RequireNoLeaks(before)
 }
 
-// TestDefaultRoute: `default-route` moves the pod's default route of that
+// TestRule7_DefaultRoute: `default-route` moves the pod's default route of that
 // family, and only that, whoever made the NICs; what was asked for is read back
 // with ip, and CHECK agrees.
-func TestDefaultRoute(t *testing.T) {
+func TestRule7_DefaultRoute(t *testing.T) {
 	t.Parallel()
 	mac := `{"cniVersion":"1.0.0","name":"mac","type":"macvlan","master":"bond0",
 		"ipam":{"type":"static","addresses":[{"address":"10.62.0.7/24","gateway":"10.62.0.1"}],"routes":[{"dst":"0.0.0.0/0"}]}}`
@@ -227,9 +227,9 @@ func hasDefault(t *testing.T, a testbed.Answer) bool {
 	return false
 }
 
-// TestUnreachableDefaultRoute: a gateway that the NIC cannot reach is an error
+// TestRule7_UnreachableGateway: a gateway that the NIC cannot reach is an error
 // before anything stays.
-func TestUnreachableDefaultRoute(t *testing.T) {
+func TestRule7_UnreachableGateway(t *testing.T) {
 	t.Parallel()
 	n := testbed.New(t)
 	bond(n)
@@ -290,8 +290,8 @@ func TestNamespaceIsolation(t *testing.T) {
 	n.RequireNoLeaks(before)
 }
 
-// TestDelReverses: three further NICs, ours and foreign, go in reverse.
-func TestDelReverses(t *testing.T) {
+// TestRule4_DelReverses: three further NICs, ours and foreign, go in reverse.
+func TestRule4_DelReverses(t *testing.T) {
 	t.Parallel()
 	chain := func(name, recorder string) string {
 		return together(

@@ -267,9 +267,9 @@ func gateProcesses(n *testbed.Node, g *gate) string {
 	return out
 }
 
-// TestDuplicateAdd is refused and leaves the first attachment as it is, also
+// TestRule5_DuplicateAdd is refused and leaves the first attachment as it is, also
 // after a restart of the agent.
-func TestDuplicateAdd(t *testing.T) {
+func TestRule5_DuplicateAdd(t *testing.T) {
 	t.Parallel()
 	n := testbed.New(t)
 	a := n.Agent()

@@ -126,7 +126,7 @@ func (r *resolution) nameFresh(fresh []element, stay []Present) ([]network, erro
 		}
 		nets = append(nets, network{elem: e, ifName: e.ifName})
 	}
-	free := append(used, asked...)
+	free := slices.Concat(used, asked)
 	for i := range nets {
 		for at := 1; nets[i].ifName == ""; at++ {
 			if name := fmt.Sprintf("net%d", at); !slices.Contains(free, name) {

@@ -72,6 +72,7 @@ cluster: setup-cluster root testbin kube ## a Kubernetes cluster of one node wit
 .PHONY: test
 test: setup-test root build testbin floor kube ## set up, then all tests (root: they make network namespaces)
 	@$(GO) -C bench test ./...
+	@$(GO) -C test/chart test ./...
 	@FAIRLEAD_BIN=$(FAILPOINT) $(GO) test $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(TEST_PACKAGES)
 
 .PHONY: soak

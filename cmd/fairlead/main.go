@@ -50,6 +50,7 @@ func commands() []func() *cobra.Command {
 		getCommand, describeCommand, ipCommand,
 		agentCommand,
 		attachCommand, detachCommand, checkCommand,
+		installCommand, uninstallCommand,
 		gcCommand, statusCommand, doctorCommand, bundleCommand, versionCommand,
 	}
 }

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/internal/cluster/apply"
+	"github.com/fairlead/fairlead/internal/manifest"
+)
+
+// Values of --dry-run.
+const (
+	dryNone   = "none"
+	dryClient = "client" // print, and speak to nobody
+	dryServer = "server" // the server checks and keeps nothing
+)
+
+// installOptions are the flags of install and uninstall.
+type installOptions struct {
+	kubeconfig string
+	context    string
+	namespace  string
+	files      []string
+	sets       []string
+	crds       bool
+	dryRun     string
+	force      bool
+}
+
+// chosen adds the flags that say what is installed, and where.
+func (o *installOptions) chosen(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "the cluster and your credentials (default: as kubectl does)")
+	f.StringVar(&o.context, "context", "", "context of the kubeconfig")
+	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace of the agent, short for --set namespace=NAME")
+	f.StringArrayVarP(&o.files, "values", "f", nil, "file of the chart's values (repeatable)")
+	f.StringArrayVar(&o.sets, "set", nil, "one of the chart's values, KEY.KEY=VALUE in YAML (repeatable)")
+}
+
+func installCommand() *cobra.Command {
+	o := installOptions{crds: true}
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Install Fairlead in a Kubernetes cluster",
+		Long: `Install Fairlead in a Kubernetes cluster: the objects of the Helm chart, with
+its values, by server-side apply and with your rights. Run it again to change or
+upgrade. --dry-run prints the objects instead.`,
+		Args: usageArgs(cobra.NoArgs),
+	}
+	o.chosen(cmd)
+	cmd.Flags().BoolVar(&o.crds, "crds", true, "with the CustomResourceDefinitions; those of another installation are left alone")
+	cmd.Flags().StringVar(&o.dryRun, "dry-run", dryNone, "none, client (print the objects) or server (it checks them and keeps nothing)")
+	cmd.Flags().Lookup("dry-run").NoOptDefVal = dryClient
+	cmd.Flags().BoolVar(&o.force, "force-conflicts", false, "take over fields that another tool, such as Helm, has set")
+	f := outputFlag(cmd, asYAML, asJSON)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.install(cmd, f) }
+	return cmd
+}
+
+func uninstallCommand() *cobra.Command {
+	o := installOptions{}
+	cmd := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Remove from a Kubernetes cluster what install made",
+		Long: `Remove from a Kubernetes cluster what install made. Networks, subnets and their
+definitions stay unless --crds takes them too; pods keep the networks they have.
+On the nodes plugin, configuration and journal stay.`,
+		Args: usageArgs(cobra.NoArgs),
+	}
+	o.chosen(cmd)
+	cmd.Flags().BoolVar(&o.crds, "crds", false, "also the CustomResourceDefinitions, and with them every NetworkAttachmentDefinition, Subnet, Vlan and ProviderNetwork")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.uninstall(cmd) }
+	return cmd
+}
+
+// objects are the chart's with the values that the flags say, CRDs first.
+func (o *installOptions) objects() ([]manifest.Object, error) {
+	v, err := manifest.Defaults()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range o.files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		if err := v.Merge(b); err != nil {
+			return nil, usagef("%s: %w", name, err)
+		}
+	}
+	sets := slices.Clone(o.sets)
+	if o.namespace != "" {
+		sets = append(sets, "namespace="+o.namespace)
+	}
+	for _, s := range sets {
+		if err := v.Set(s); err != nil {
+			return nil, usagef("--set: %w", err)
+		}
+	}
+	all, err := manifest.Render(v)
+	if err != nil || !o.crds {
+		return all, err
+	}
+	crds, err := manifest.CRDs()
+	return append(crds, all...), err
+}
+
+func (o *installOptions) install(cmd *cobra.Command, f *format) error {
+	if !slices.Contains([]string{dryNone, dryClient, dryServer}, o.dryRun) {
+		return usagef("--dry-run must be none, client or server")
+	}
+	if cmd.Flags().Changed("output") && o.dryRun != dryClient {
+		return usagef("-o says how --dry-run prints the objects")
+	}
+	objects, err := o.objects()
+	if err != nil {
+		return err
+	}
+	if o.dryRun == dryClient {
+		return printObjects(cmd.OutOrStdout(), objects, f.value)
+	}
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := within(cmd)
+	defer cancel()
+	return applyAll(ctx, cmd.OutOrStdout(), c, objects)
+}
+
+// applyAll goes on past an object that is refused: what else is wrong is told in
+// the same run, and everything can be repeated.
+func applyAll(ctx context.Context, w io.Writer, c *apply.Client, objects []manifest.Object) error {
+	var errs []error
+	for _, object := range objects {
+		outcome, err := c.Apply(ctx, object)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		_, _ = fmt.Fprintf(w, "%s %s\n", object, outcome)
+	}
+	err := errors.Join(errs...)
+	if slices.ContainsFunc(errs, apply.IsConflict) {
+		return hinted{err, "another tool manages these fields: install with that one, or with --force-conflicts"}
+	}
+	return err
+}
+
+func (o *installOptions) uninstall(cmd *cobra.Command) error {
+	objects, err := o.objects()
+	if err != nil {
+		return err
+	}
+	c, err := o.client()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := within(cmd)
+	defer cancel()
+	var errs []error
+	for _, object := range slices.Backward(objects) {
+		outcome, err := c.Delete(ctx, object)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", object, outcome)
+	}
+	return errors.Join(errs...)
+}
+
+// client speaks to the cluster that the flags name.
+func (o *installOptions) client() (*apply.Client, error) {
+	c, err := apply.New(apply.Options{
+		Kubeconfig: o.kubeconfig, Context: o.context, DryRun: o.dryRun == dryServer, Force: o.force,
+	})
+	if errors.Is(err, apply.ErrNoCluster) {
+		return nil, hinted{err, "give --kubeconfig, set KUBECONFIG, or print the objects with `fairlead install --dry-run`"}
+	}
+	return c, err
+}
+
+func printObjects(w io.Writer, objects []manifest.Object, as string) error {
+	if as == asJSON {
+		return writeJSON(w, map[string]any{"apiVersion": "v1", "kind": "List", "items": objects})
+	}
+	b, err := manifest.YAML(objects)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(b)
+	return err
+}

@@ -1,0 +1,13 @@
+// Package deploy carries the Helm chart, so that `fairlead install` renders the
+// very files that Helm does. It holds files only; internal/manifest reads them.
+package deploy
+
+import "embed"
+
+// Chart is the file system that has the chart in ChartDir.
+//
+//go:embed all:charts/fairlead
+var Chart embed.FS
+
+// ChartDir is the chart's folder in Chart.
+const ChartDir = "charts/fairlead"

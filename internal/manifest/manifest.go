@@ -1,0 +1,161 @@
+// Package manifest makes the Kubernetes objects of an installation from the
+// Helm chart that the binary carries (package deploy) and from values. It is
+// what `fairlead install` prints and applies where Helm is not wanted, and it
+// must give the same objects as Helm does (test/chart compares). It speaks to
+// no API server.
+package manifest
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/fairlead/fairlead/deploy"
+)
+
+// Object is one Kubernetes object as JSON would hold it.
+type Object map[string]any
+
+// Kind is the object's kind.
+func (o Object) Kind() string { return text(o["kind"]) }
+
+// APIVersion is group and version, "v1" for the core group.
+func (o Object) APIVersion() string { return text(o["apiVersion"]) }
+
+// Name is the object's name.
+func (o Object) Name() string { return text(o.meta()["name"]) }
+
+// Namespace is "" for an object of the whole cluster.
+func (o Object) Namespace() string { return text(o.meta()["namespace"]) }
+
+// String is KIND NAMESPACE/NAME, for messages.
+func (o Object) String() string {
+	if ns := o.Namespace(); ns != "" {
+		return o.Kind() + " " + ns + "/" + o.Name()
+	}
+	return o.Kind() + " " + o.Name()
+}
+
+func (o Object) meta() map[string]any {
+	m, _ := o["metadata"].(map[string]any)
+	return m
+}
+
+func text(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+// order is that of creation: what others need comes first.
+var order = []string{
+	"CustomResourceDefinition", "ServiceAccount", "ConfigMap", "ClusterRole", "ClusterRoleBinding",
+	"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "DaemonSet",
+}
+
+// Order are the kinds that Render can give, in the order in which they are to
+// be created.
+func Order() []string { return slices.Clone(order) }
+
+// CRDs are the chart's definitions, by name.
+func CRDs() ([]Object, error) {
+	var out []Object
+	err := each("crds", func(name string, b []byte) error {
+		objects, err := split(name, b)
+		out = append(out, objects...)
+		return err
+	})
+	return out, err
+}
+
+// Render gives the chart's objects for the values, without the CRDs, in the
+// order in which they are to be created.
+func Render(v Values) ([]Object, error) {
+	r, err := newRenderer(v)
+	if err != nil {
+		return nil, err
+	}
+	var out []Object
+	err = each("templates", func(name string, b []byte) error {
+		if path.Ext(name) != ".yaml" {
+			return nil
+		}
+		made, err := r.render(name)
+		if err != nil {
+			return err
+		}
+		objects, err := split(name, made)
+		out = append(out, objects...)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range out {
+		if !slices.Contains(order, o.Kind()) {
+			return nil, fmt.Errorf("%s: its kind has no place in the order of creation", o)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Object) int {
+		return cmp.Compare(slices.Index(order, a.Kind()), slices.Index(order, b.Kind()))
+	})
+	return out, nil
+}
+
+// YAML prints objects as one stream of documents.
+func YAML(objects []Object) ([]byte, error) {
+	var out bytes.Buffer
+	for _, o := range objects {
+		b, err := yaml.Marshal(o)
+		if err != nil {
+			return nil, fmt.Errorf("print %s: %w", o, err)
+		}
+		out.WriteString("---\n")
+		out.Write(b)
+	}
+	return out.Bytes(), nil
+}
+
+// each reads the files of one folder of the chart, by name.
+func each(folder string, do func(name string, b []byte) error) error {
+	dir := path.Join(deploy.ChartDir, folder)
+	entries, err := fs.ReadDir(deploy.Chart, dir)
+	if err != nil {
+		return fmt.Errorf("read chart: %w", err)
+	}
+	for _, e := range entries {
+		b, err := fs.ReadFile(deploy.Chart, path.Join(dir, e.Name()))
+		if err != nil {
+			return fmt.Errorf("read chart: %w", err)
+		}
+		if err := do(path.Join(folder, e.Name()), b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// split reads a stream of documents; empty ones, as a template gives whose
+// objects are switched off, are left out.
+func split(name string, b []byte) ([]Object, error) {
+	var out []Object
+	for _, doc := range strings.Split("\n"+string(b), "\n---") {
+		var o Object
+		if err := yaml.UnmarshalStrict([]byte(doc), &o); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if len(o) == 0 {
+			continue
+		}
+		if o.Kind() == "" || o.APIVersion() == "" || o.Name() == "" {
+			return nil, fmt.Errorf("%s: an object without kind, apiVersion or name", name)
+		}
+		out = append(out, o)
+	}
+	return out, nil
+}

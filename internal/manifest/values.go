@@ -1,0 +1,105 @@
+package manifest
+
+import (
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/fairlead/fairlead/deploy"
+)
+
+// Values are the chart's values: what its values.yaml says, changed by a user.
+type Values map[string]any
+
+// Defaults are the values of the chart's values.yaml.
+func Defaults() (Values, error) {
+	b, err := fs.ReadFile(deploy.Chart, path.Join(deploy.ChartDir, "values.yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("read chart: %w", err)
+	}
+	v := Values{}
+	if err := yaml.Unmarshal(b, &v); err != nil {
+		return nil, fmt.Errorf("read values.yaml: %w", err)
+	}
+	return v, nil
+}
+
+// Merge lays a file of values over v, key by key as Helm does. Keys that the
+// chart does not have are refused: a misspelt one would have no effect.
+func (v Values) Merge(file []byte) error {
+	over := map[string]any{}
+	if err := yaml.UnmarshalStrict(file, &over); err != nil {
+		return fmt.Errorf("values: %w", err)
+	}
+	return overlay(v, over, "")
+}
+
+// Set lays one value over v. expr is KEY.KEY=VALUE, the value in YAML; a dot
+// that belongs to a key is written \. as for Helm.
+func (v Values) Set(expr string) error {
+	key, value, ok := strings.Cut(expr, "=")
+	if !ok || key == "" {
+		return fmt.Errorf("value %q is not KEY=VALUE", expr)
+	}
+	var over any
+	if err := yaml.Unmarshal([]byte(value), &over); err != nil {
+		return fmt.Errorf("value of %s: %w", key, err)
+	}
+	for _, k := range slices.Backward(keys(key)) {
+		over = map[string]any{k: over}
+	}
+	tree, _ := over.(map[string]any) // it has a key at least
+	return overlay(v, tree, "")
+}
+
+// keys takes a dotted path apart.
+func keys(s string) []string {
+	const dot = "\x00"
+	parts := strings.Split(strings.ReplaceAll(s, `\.`, dot), ".")
+	for i := range parts {
+		parts[i] = strings.ReplaceAll(parts[i], dot, ".")
+	}
+	return parts
+}
+
+// free are the values whose keys are the user's own.
+var free = []string{
+	"config", "config.cni-conf-keys", "serviceAccount.annotations", "resources", "updateStrategy",
+	"nodeSelector", "affinity", "podAnnotations", "podLabels",
+}
+
+// overlay changes base, which stands at the path at, by over.
+func overlay(base, over map[string]any, at string) error {
+	for _, k := range slices.Sorted(maps.Keys(over)) {
+		here := strings.TrimPrefix(at+"."+k, ".")
+		old, known := base[k]
+		if !known && !isFree(at) {
+			return fmt.Errorf("there is no value %s", here)
+		}
+		oldMap, wasMap := old.(map[string]any)
+		newMap, isMap := over[k].(map[string]any)
+		switch {
+		case wasMap && isMap:
+			if err := overlay(oldMap, newMap, here); err != nil {
+				return err
+			}
+		case known && wasMap && !isFree(here):
+			return fmt.Errorf("value %s has keys, it cannot be %v", here, over[k])
+		case over[k] == nil: // Helm's way to take a key away
+			delete(base, k)
+		default:
+			base[k] = over[k]
+		}
+	}
+	return nil
+}
+
+// isFree tells that a path is one of the free values or lies below one.
+func isFree(at string) bool {
+	return slices.ContainsFunc(free, func(f string) bool { return at == f || strings.HasPrefix(at, f+".") })
+}

@@ -164,7 +164,7 @@ func (s *Source) unsynced() error {
 		return nil
 	}
 	if down := s.health.down(); down != nil {
-		return down
+		return fmt.Errorf("objects are not known yet: %w", down)
 	}
 	return err
 }

@@ -2,14 +2,11 @@ package e2e
 
 import (
 	"encoding/json"
-	"fmt"
-	"os"
-	"strconv"
-	"strings"
-	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	certv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fairlead/fairlead/api/agent"
@@ -107,73 +104,75 @@ func TestClusterPod(t *testing.T) {
 	require.Equal(t, before, n.Inventory())
 }
 
-// TestClusterAgentIsSmall: what a full node costs. The API's objects are trimmed
-// when they arrive, so that neither they nor their lists stay.
-func TestClusterAgentIsSmall(t *testing.T) {
+// TestClusterOfTheConf: an agent without flags reads the API server that the
+// first configuration of the runtime names, as Multus does. Until then it is an
+// agent without a cluster.
+func TestClusterOfTheConf(t *testing.T) {
 	t.Parallel()
-	const pods, nads, attached, limit = 250, 1000, 50, 60_000 // KiB
 	n := startClusterNode(t, kube.Shared(t))
-	store := func(count int, object func(i int) string) {
-		beside(count, func(i int) { n.c.Apply(object(i)) })
-	}
-	padding := strings.Repeat("x", 300)
-	store(nads, func(i int) string {
-		return nadObject(fmt.Sprintf("%s/net-%d", n.name, i), fmt.Sprintf(
-			`{"cniVersion":"1.0.0","type":"macvlan","master":"eth%d","mode":"bridge","ipam":{"type":"static","note":"%s"}}`, i, padding))
-	})
-	store(pods, func(i int) string {
-		return object("v1", "Pod", fmt.Sprintf("%s/pod-%d", n.name, i), map[string]string{networksKey: fmt.Sprintf("net-%d,net-%d", i, i+1), "note": padding},
-			map[string]any{"nodeName": n.name, "containers": []any{map[string]any{"name": "c", "image": "none", "command": []string{padding, padding}}}})
-	})
-	a := n.Agent(n.args...)
-	a.WaitReady()
-	require.LessOrEqual(t, rss(t, a), limit)
-
-	storm := make([]*testbed.Pod, attached)
-	for i := range storm {
-		storm[i] = n.NewPod(fmt.Sprintf("%s/pod-%d", n.name, i))
-	}
-	// As Kube-OVN's plugin it is asked for the default network only.
-	beside(attached, func(i int) {
-		storm[i].CNI("ADD", `{"cniVersion":"1.1.0","name":"k8s-pod-network","type":"kube-ovn"}`).Must()
-	})
-	require.LessOrEqual(t, rss(t, a), limit)
+	n.c.Apply(nadObject(n.name+"/storage", `{"cniVersion":"1.0.0","type":"bridge","bridge":"br-storage","ipam":{"type":"host-local","subnet":"10.20.0.0/24"}}`))
+	n.Agent("--objects", "", "--node-name", n.name).WaitReady()
+	p := n.pod("web", map[string]string{networksKey: "storage"})
+	conf := `{"cniVersion":"1.1.0","name":"multus-cni-network","type":"multus","kubeconfig":"` + n.args[1] + `",
+		"delegates":[{"cniVersion":"1.1.0","name":"pods","type":"fairlead"}]}`
+	n.call("ADD", p, conf).Must()
+	require.Equal(t, []string{"eth0", "lo", "net1"}, linkNames(t, p))
 	eventually(t, func() string {
-		for i := range storm {
-			if len(n.published(storm[i].Name)) != 1 {
-				return "no status of " + storm[i].Name
-			}
+		if len(n.published("web")) != 2 {
+			return "no status"
 		}
 		return ""
 	})
+	require.Contains(t, n.Fairlead("get", "nets"), n.name+"/storage")
+	n.call("DEL", p, conf).Must()
 }
 
-// beside calls f for 0 to count-1, eight at a time.
-func beside(count int, f func(i int)) {
-	const workers = 8
-	var wg sync.WaitGroup
-	for worker := range workers {
-		wg.Go(func() {
-			for i := worker; i < count; i += workers {
-				f(i)
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// rss is a process's resident memory in KiB.
-func rss(t *testing.T, a *testbed.Agent) int {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.PID()))
-	require.NoError(t, err)
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); f[0] == "VmRSS:" {
-			kib, err := strconv.Atoi(f[1])
-			require.NoError(t, err)
-			return kib
+// TestClusterCertificate: --bootstrap-kubeconfig makes the agent ask for a
+// certificate of its node's own, which is all that it reads and writes with.
+func TestClusterCertificate(t *testing.T) {
+	t.Parallel()
+	n := startClusterNode(t, kube.Shared(t))
+	boot := n.c.User("boot-"+n.name, "system:masters")
+	a := n.Agent("--bootstrap-kubeconfig", n.c.Kubeconfig(boot), "--node-name", n.name)
+	call(n.Node, "STATUS").MustCode(50)
+	user := "system:fairlead:" + n.name
+	n.c.Apply(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: "` + n.name + `"},
+  roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}, subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "` + user + `"}]}`)
+	n.sign("boot-" + n.name)
+	a.WaitReady()
+	require.Contains(t, n.Run("ls", "-l", "/var/lib/fairlead/pki"), "-rw------- ")
+	p := n.pod("web", nil)
+	n.call("ADD", p, ownConf).Must()
+	eventually(t, func() string {
+		if len(n.published("web")) != 1 {
+			return "no status"
 		}
-	}
-	t.Fatal("no VmRSS")
-	return 0
+		return ""
+	})
+	require.NotEmpty(t, n.c.Requests(kube.Filter{User: user, Resource: "pods/status", Namespace: n.name}))
+	n.call("DEL", p, ownConf).Must()
+}
+
+// sign approves and signs the request of a user, as a controller would.
+func (n *clusterNode) sign(user string) {
+	n.t.Helper()
+	requests := n.c.Client().CertificatesV1().CertificateSigningRequests()
+	eventually(n.t, func() string {
+		list, err := requests.List(n.t.Context(), metav1.ListOptions{})
+		require.NoError(n.t, err)
+		for i := range list.Items {
+			r := &list.Items[i]
+			if r.Spec.Username != user {
+				continue
+			}
+			r.Status.Conditions = []certv1.CertificateSigningRequestCondition{{Type: certv1.CertificateApproved, Status: "True", Reason: "Test"}}
+			r, err = requests.UpdateApproval(n.t.Context(), r.Name, r, metav1.UpdateOptions{})
+			require.NoError(n.t, err)
+			r.Status.Certificate = n.c.Sign(r.Spec.Request, time.Hour)
+			_, err = requests.UpdateStatus(n.t.Context(), r, metav1.UpdateOptions{})
+			require.NoError(n.t, err)
+			return ""
+		}
+		return "no request"
+	})
 }

@@ -201,6 +201,9 @@ func (e *Engine) checkGateways(ctx context.Context, rec core.Record) error {
 		return nil
 	}
 	subnets, err := e.Source.Subnets(ctx)
+	if errors.Is(err, core.ErrUnavailable) {
+		return nil // CHECK needs no API server (reliability.md): the gateways are as the last agent left them
+	}
 	if err != nil {
 		return err
 	}

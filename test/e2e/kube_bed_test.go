@@ -26,6 +26,7 @@ func TestKube(t *testing.T) {
 	c.Apply(kubeObjects())
 	for name, test := range map[string]func(*kubeNode){
 		"storm": testStorm, "reborn": testReborn, "counts": testCounts, "changed NAD": testChangedNAD,
+		"memory": testMemory,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

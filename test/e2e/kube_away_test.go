@@ -90,37 +90,37 @@ type away struct {
 	known, fresh *kubePod
 }
 
-func (bed *kubeNode) outage(goes, comes func(*kube.Cluster)) {
-	bed.t.Helper()
+func (n *kubeNode) outage(goes, comes func(*kube.Cluster)) {
+	n.t.Helper()
 	length := 10 * time.Second
 	if soak() {
 		length = time.Minute
 	}
-	n := &away{kubeNode: bed}
+	a := &away{kubeNode: n}
 	before := n.Inventory()
-	n.known, n.fresh = n.makePod("known", twoNetworks()), n.makePod("fresh", twoNetworks())
-	for name, to := range map[string]**kubePod{"keep": &n.keep, "near": &n.near, "stale": &n.stale, "gone": &n.gone, "late": &n.late} {
+	a.known, a.fresh = n.makePod("known", twoNetworks()), n.makePod("fresh", twoNetworks())
+	for name, to := range map[string]**kubePod{"keep": &a.keep, "near": &a.near, "stale": &a.stale, "gone": &a.gone, "late": &a.late} {
 		*to = n.makePod(name, twoNetworks())
 		(*to).add() // so the agent knows of all that was made before it
 	}
-	ping := n.keep.StartPing(n.near.ips()[0], 100*time.Millisecond)
+	ping := a.keep.StartPing(a.near.ips()[0], 100*time.Millisecond)
 
 	since := time.Now()
 	goes(n.c)
-	n.whileAway()
+	a.whileAway()
 	n.agent.Kill()
 	n.agent = n.Agent(n.args...)
-	n.afterRestart()
+	a.afterRestart()
 	time.Sleep(time.Until(since.Add(length)))
 	comes(n.c)
 	n.agent.WaitReady()
-	n.whenBack()
+	a.whenBack()
 
 	ping.Answers(3)
 	answered, lost := ping.Stop()
 	n.t.Logf("away for %s; %d pings answered", time.Since(since).Round(time.Second), answered)
 	require.Zero(n.t, lost)
-	for _, p := range []*kubePod{n.keep, n.near, n.known, n.fresh} {
+	for _, p := range []*kubePod{a.keep, a.near, a.known, a.fresh} {
 		p.end()
 	}
 	n.RequireNoLeaks(before)

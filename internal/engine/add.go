@@ -439,6 +439,5 @@ func (a *addition) finish(ctx context.Context, whole core.Record) error {
 	for range a.settle {
 		err = errors.Join(err, <-errs)
 	}
-	a.e.timelines.Store(a.rec.Key, a.trace.timeline())
 	return err
 }

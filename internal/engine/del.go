@@ -226,6 +226,8 @@ func (e *Engine) delUnknown(ctx context.Context, req core.Request) {
 			}
 		}
 	}
+	ctx, end := e.inviteNobody(ctx, req.Key)
+	defer end()
 	for _, s := range slices.Backward(specs) {
 		if held, ok := e.holder(s.Key); ok && held != req.Key {
 			continue

@@ -153,7 +153,7 @@ func (e *Engine) gcDelegates(ctx context.Context, req core.Request, left map[str
 		nets.of(call)
 	}
 	errs := []error{err}
-	ctx, end := e.invite(ctx, &host{rec: &core.Record{}})
+	ctx, end := e.inviteNobody(ctx, core.Key{})
 	defer end()
 	for _, n := range nets {
 		errs = append(errs, exec.GC(ctx, n.call, n.live))

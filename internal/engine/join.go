@@ -57,6 +57,12 @@ func (e *Engine) invite(ctx context.Context, h *host) (context.Context, func()) 
 	}
 }
 
+// inviteNobody is invite for an operation on a container that has no record:
+// plugins that call back have nothing to join, and wait for nothing.
+func (e *Engine) inviteNobody(ctx context.Context, key core.Key) (context.Context, func()) {
+	return e.invite(ctx, &host{rec: &core.Record{Key: key}})
+}
+
 // hostOf is the operation that a call's token names.
 func (e *Engine) hostOf(req core.Request) (*host, error) {
 	v, ok := e.hosts.Load(req.Token)

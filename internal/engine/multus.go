@@ -152,6 +152,8 @@ func (e *Engine) checkLeft(ctx context.Context, req core.Request, l *left) error
 	for _, network := range l.lost {
 		errs = append(errs, core.Difference("network "+network+": the result that libcni kept is lost"))
 	}
+	ctx, end := e.inviteNobody(ctx, req.Key)
+	defer end()
 	for _, s := range append(l.own, l.specs...) {
 		if len(s.Exec.Prev) == 0 {
 			continue

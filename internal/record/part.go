@@ -53,9 +53,28 @@ func Join(r core.Record, p core.Part, links []core.Link) (core.Record, error) {
 			}
 		}
 	}
-	r.Specs, r.Links = append(r.Specs, p.Specs...), append(r.Links, links...)
+	r.Specs, r.Links = append(r.Specs, claimed(p.Specs)...), append(r.Links, links...)
 	r.Leases = slices.Concat(r.Leases, p.Leases)
 	return complete(r)
+}
+
+// claimed are a network's specs when its default route is set: a NIC of ours has
+// it among its own routes, as from the ADD. Several gateways of one family are
+// a route that only the default-route step knows.
+func claimed(specs []core.Spec) []core.Spec {
+	out := slices.Clone(specs)
+	for _, s := range specs {
+		if s.Driver != Defroute {
+			continue
+		}
+		for _, gw := range s.Gateways {
+			at := slices.IndexFunc(out, func(o core.Spec) bool { return o.Key == s.Key && o.HostIf != "" })
+			if at >= 0 && len(family(s.Gateways, gw.Is4())) == 1 {
+				out[at].Routes = append(slices.Clone(out[at].Routes), core.Route{Dst: core.Anywhere(gw), GW: gw})
+			}
+		}
+	}
+	return out
 }
 
 // Leave is r without the network on interface ifName, which is its last part

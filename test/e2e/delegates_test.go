@@ -80,13 +80,21 @@ func (r *recorders) order(name, command, what string) {
 // take returns the calls since the last take.
 func (r *recorders) take() []recorded {
 	r.t.Helper()
-	file := filepath.Join(r.dir, "calls.jsonl")
-	b, err := os.ReadFile(file)
+	out := r.peek()
+	if out != nil {
+		require.NoError(r.t, os.Remove(filepath.Join(r.dir, "calls.jsonl")))
+	}
+	return out
+}
+
+// peek is take that leaves the calls where they are.
+func (r *recorders) peek() []recorded {
+	r.t.Helper()
+	b, err := os.ReadFile(filepath.Join(r.dir, "calls.jsonl"))
 	if os.IsNotExist(err) {
 		return nil
 	}
 	require.NoError(r.t, err)
-	require.NoError(r.t, os.Remove(file))
 	var out []recorded
 	for line := range strings.Lines(string(b)) {
 		var c recorded

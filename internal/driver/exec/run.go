@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -221,6 +222,7 @@ func (p *process) start(ctx context.Context) (*exec.Cmd, io.WriteCloser, error) 
 			return nil, nil, err
 		}
 		if err = cmd.Start(); err == nil {
+			expendable(cmd.Process.Pid)
 			return cmd, in, nil
 		}
 		if !errors.Is(err, syscall.ETXTBSY) || try == busyTries {
@@ -232,6 +234,13 @@ func (p *process) start(ctx context.Context) (*exec.Cmd, io.WriteCloser, error) 
 		case <-time.After(busyPause):
 		}
 	}
+}
+
+// expendable has the kernel kill the plugin and not the agent when the memory
+// of the group that both live in runs out: the agent serves all pods. Where
+// that cannot be set, the larger of the two goes.
+func expendable(pid int) {
+	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0)
 }
 
 // report hands the process group on to whoever keeps the record.

@@ -112,7 +112,7 @@ $(KUBE)/containerd: test/kube/containerd/go.mod test/kube/containerd/go.sum
 PEERS  := $(CACHE)/bench
 MULTUS := gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd
 .PHONY: bench
-bench: setup-bench root build floor $(TOOLS)/.cni $(PEERS)/.peers ## measure against the peers (spec: performance; BENCHFLAGS=-quick to try a change)
+bench: setup-bench root build floor kube $(TOOLS)/.cni $(PEERS)/.peers ## measure against the peers (spec: performance; BENCHFLAGS=-quick to try a change)
 	@$(GO) -C bench run . $(BENCHFLAGS)
 
 # The floor that the benchmark compares with; its own tests use it too.

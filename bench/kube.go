@@ -3,8 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -79,10 +83,13 @@ func (a *api) files() error {
 	if err := os.MkdirAll(a.dir, 0o755); err != nil {
 		return err
 	}
-	if _, err := a.node.output("openssl", "genrsa", "-out", filepath.Join(a.dir, "sa.key"), "2048"); err != nil {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
 		return err
 	}
+	pemKey := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
 	return errors.Join(
+		os.WriteFile(filepath.Join(a.dir, "sa.key"), pemKey, 0o600),
 		os.WriteFile(filepath.Join(a.dir, "tokens"), []byte(apiToken+",bench,bench,system:masters\n"), 0o600),
 		os.WriteFile(a.kubeconfig(), fmt.Appendf(nil, `apiVersion: v1
 kind: Config

@@ -160,6 +160,10 @@ func (p published) Attribute(ctx context.Context, driver, pool, device, name str
 	return "", core.ErrNotFound
 }
 
+// Both must be able to say at once which NADs they know: a default network that
+// a file describes would wait for one at every ADD otherwise.
+var _, _ resolve.Prompt = (*remote)(nil), (*lateObjects)(nil)
+
 // remote is an API server: what it says and what it is told.
 type remote struct {
 	*cluster.Source
@@ -291,6 +295,14 @@ func (l *lateObjects) Pod(ctx context.Context, p core.Pod) (*resolve.Pod, error)
 // NAD implements resolve.Source.
 func (l *lateObjects) NAD(ctx context.Context, namespace, name string) (*resolve.NAD, error) {
 	return l.now.Load().NAD(ctx, namespace, name)
+}
+
+// KnownNAD implements resolve.Prompt.
+func (l *lateObjects) KnownNAD(namespace, name string) (*resolve.NAD, error) {
+	if p, ok := l.now.Load().objects.(resolve.Prompt); ok {
+		return p.KnownNAD(namespace, name)
+	}
+	return nil, core.ErrNotFound // a folder has nobody wait: NAD says the rest
 }
 
 // Subnets implements resolve.Source.

@@ -17,13 +17,12 @@ import (
 // network configurations, and only those that a NAD or the conf asks for.
 func (e *Engine) input(req core.Request) resolve.Input {
 	req.Conf = e.conf(req)
-	return resolve.Input{Request: req, Files: os.DirFS("/"), Devices: e.Devices, Log: e.Log}
+	return resolve.Input{Request: req, Files: os.DirFS("/"), ConfDir: e.ConfDir, Devices: e.Devices, Log: e.Log}
 }
 
 // conf is a request's configuration with what the agent's file lays over it.
 func (e *Engine) conf(req core.Request) core.Conf {
 	c := e.Daemon.Over(req.Conf)
-	c.ConfDir = cmp.Or(c.ConfDir, e.ConfDir)
 	c.CNIDir = cmp.Or(c.CNIDir, multusDir)
 	return c
 }

@@ -14,12 +14,16 @@ import (
 // defaultConfDir is Multus' (multinet.md, Configuration).
 const defaultConfDir = "/etc/cni/multus/net.d"
 
-// confDir is where networks are looked up by their name.
-func (r *resolution) confDir() string {
+// confDirs are where networks are looked up by their name, the first first.
+func (r *resolution) confDirs() []string {
 	if r.conf.ConfDir != "" {
-		return r.conf.ConfDir
+		return []string{r.conf.ConfDir}
 	}
-	return defaultConfDir
+	dirs := []string{defaultConfDir}
+	if r.in.ConfDir != "" && r.in.ConfDir != defaultConfDir {
+		dirs = append(dirs, r.in.ConfDir)
+	}
+	return dirs
 }
 
 // relative is a file's name in Input.Files, which is the machine's root.
@@ -98,18 +102,29 @@ func (r *resolution) appendFolder(c *core.Chain, folder string) error {
 	return nil
 }
 
-// byName finds the network called name in the configuration directory;
-// core.ErrNotFound. A list beats a single configuration whatever the order of
-// the files; among equals the first wins. Files that cannot be read or
-// understood are not ours to judge here: they are skipped.
+// byName finds the network called name in the configuration directories;
+// core.ErrNotFound.
 func (r *resolution) byName(name string) (core.Chain, error) {
-	dir := r.confDir()
+	for _, dir := range r.confDirs() {
+		f, ok, err := r.inDir(dir, name)
+		if err != nil {
+			return core.Chain{}, err
+		}
+		if ok {
+			return r.complete(dir, f)
+		}
+	}
+	return core.Chain{}, fmt.Errorf("no file in %s has the name %q: %w", strings.Join(r.confDirs(), " or "), name, core.ErrNotFound)
+}
+
+// inDir finds the network in one directory. A list beats a single configuration
+// whatever the order of the files; among equals the first wins. Files that
+// cannot be read or understood are not ours to judge here: they are skipped.
+func (r *resolution) inDir(dir, name string) (best cniconf.File, found bool, err error) {
 	names, err := r.confNames(dir, ".conf", ".conflist", ".json")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return core.Chain{}, core.WithCode(core.CodeIO, "configuration directory "+dir, err)
+		return best, false, core.WithCode(core.CodeIO, "configuration directory "+dir, err)
 	}
-	var best cniconf.File
-	found := false
 	for _, file := range names {
 		f, err := r.readConf(path.Join(dir, file))
 		if errors.Is(err, cniconf.ErrNested) {
@@ -123,10 +138,7 @@ func (r *resolution) byName(name string) (core.Chain, error) {
 			best, found = f, true
 		}
 	}
-	if !found {
-		return core.Chain{}, fmt.Errorf("no file in %s has the name %q: %w", dir, name, core.ErrNotFound)
-	}
-	return r.complete(dir, best)
+	return best, found, nil
 }
 
 // byPath reads the network of a file, or of a directory's first file. A

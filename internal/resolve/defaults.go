@@ -145,21 +145,19 @@ func (r *resolution) multusNamespace() string {
 // behind a plugin `passthru` of its own that gives them an empty result and on
 // an interface that is not there; here they get the default network's result
 // and interface, so that they can do what they do in its own chain. The folder
-// stands beside the default network's file, or in the configuration directory.
+// stands beside the default network's file, or in a configuration directory.
 func (r *resolution) auxiliary() (core.Chain, error) {
 	c := core.Chain{Name: r.conf.AuxChain, CNIVersion: r.conf.CNIVersion}
 	if c.Name == "" || !r.serves() || r.in.Files == nil {
 		return c, nil
 	}
-	dir := r.confDir()
-	if place := r.conf.ClusterNetwork; strings.HasPrefix(place, "/") {
-		dir = path.Dir(place)
-		if info, err := fs.Stat(r.in.Files, relative(place)); err == nil && info.IsDir() {
-			dir = place
+	for _, dir := range r.auxDirs() {
+		if err := r.appendFolder(&c, path.Join(dir, c.Name)); err != nil {
+			return core.Chain{}, core.WithCode(core.CodeConfig, "auxiliaryCNIChainName", err)
 		}
-	}
-	if err := r.appendFolder(&c, path.Join(dir, c.Name)); err != nil {
-		return core.Chain{}, core.WithCode(core.CodeConfig, "auxiliaryCNIChainName", err)
+		if len(c.Plugins) > 0 {
+			break
+		}
 	}
 	for _, p := range c.Plugins {
 		if p.Own() {
@@ -167,4 +165,16 @@ func (r *resolution) auxiliary() (core.Chain, error) {
 		}
 	}
 	return c, nil
+}
+
+// auxDirs are where the folder of the auxiliary chain may stand.
+func (r *resolution) auxDirs() []string {
+	place := r.conf.ClusterNetwork
+	if !strings.HasPrefix(place, "/") {
+		return r.confDirs()
+	}
+	if info, err := fs.Stat(r.in.Files, relative(place)); err == nil && info.IsDir() {
+		return []string{place}
+	}
+	return []string{path.Dir(place)}
 }

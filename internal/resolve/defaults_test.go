@@ -41,7 +41,7 @@ func meta(change func(*core.Conf)) Input {
 	req := request()
 	req.Conf.Type, req.Conf.Name, req.Conf.ConfDir = "multus", "multus-cni-network", ""
 	change(&req.Conf)
-	return Input{Request: req, Files: tree("", node())}
+	return Input{Request: req, Files: tree("", node()), ConfDir: "/etc/cni/net.d"}
 }
 
 // TestClusterNetworkInItsFourForms: NAD before name before directory or file.
@@ -54,6 +54,7 @@ func TestClusterNetworkInItsFourForms(t *testing.T) {
 		{value: "main", network: "kube-system/main", plugins: "bridge"},
 		{value: "flannel", network: "flannel", plugins: "flannel"},
 		{value: "side_car", network: "side_car", plugins: "sidecar"},
+		{value: "later", network: "later", plugins: "bridge"}, // not in Multus' directory
 		{value: "/etc/cni/net.d", network: "kindnet", plugins: "ptp,portmap,tuning"},
 		{value: "/etc/cni/net.d/", network: "kindnet", plugins: "ptp,portmap,tuning"},
 		{value: "/etc/cni/net.d/10-kindnet.conflist", network: "kindnet", plugins: "ptp,portmap,tuning"},
@@ -154,6 +155,7 @@ func TestAuxiliaryChain(t *testing.T) {
 		{"/etc/cni/net.d", "chain", "ptp,portmap,tuning,first,second"},
 		{"flannel", "aux", "flannel,auxiliary"},
 		{"", "aux", "own,auxiliary"},
+		{"", "chain", "own,first,second"}, // not in Multus' directory
 		{"flannel", "none", "flannel"},
 	} {
 		in := meta(func(conf *core.Conf) { conf.ClusterNetwork, conf.AuxChain = c.cluster, c.aux })

@@ -22,6 +22,9 @@ type Input struct {
 	// that a NAD or the runtime's configuration names; nil means that there are
 	// none.
 	Files fs.FS
+	// ConfDir is the runtime's configuration directory. Where the configuration
+	// names none, networks are looked up by name in Multus' own and in this.
+	ConfDir string
 	// Devices tells which devices the pod was given; nil means that this node
 	// gives none. Only NADs that name a resource need it.
 	Devices Devices

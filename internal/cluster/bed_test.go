@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	authzv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -51,7 +52,24 @@ const rights = `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, me
 func account(c *kube.Cluster, ns string) (kubeconfig, user string) {
 	cfg := c.ServiceAccountConfig(ns, "agent")
 	grant(c, ns, "{kind: ServiceAccount, name: agent, namespace: "+ns+"}")
-	return c.Kubeconfig(cfg), "system:serviceaccount:" + ns + ":agent"
+	user = "system:serviceaccount:" + ns + ":agent"
+	awaitRights(c, user)
+	return c.Kubeconfig(cfg), user
+}
+
+// awaitRights returns when the server knows of a grant: an agent that comes too
+// early is refused at first, and asks again.
+func awaitRights(c *kube.Cluster, user string) {
+	review := &authzv1.SubjectAccessReview{Spec: authzv1.SubjectAccessReviewSpec{
+		User: user, ResourceAttributes: &authzv1.ResourceAttributes{Verb: "list", Group: "kubeovn.io", Resource: "vlans"},
+	}}
+	for range int(patience / (50 * time.Millisecond)) {
+		out, err := c.Client().AuthorizationV1().SubjectAccessReviews().Create(context.Background(), review, metav1.CreateOptions{})
+		if err == nil && out.Status.Allowed {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 func grant(c *kube.Cluster, name, subject string) {

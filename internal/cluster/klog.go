@@ -3,7 +3,7 @@ package cluster
 import (
 	"log/slog"
 
-	"k8s.io/klog/v2"
+	"k8s.io/klog/v2" //nolint:depguard // to lead client-go's own lines elsewhere
 )
 
 // LogTo sends what client-go says by itself to log; it would write lines of its

@@ -89,7 +89,7 @@ func (p pod) answer(want core.Pod) *resolve.Pod {
 // can tell.
 func (s *Source) Pod(ctx context.Context, want core.Pod) (*resolve.Pod, error) {
 	i := id{Namespace: want.Namespace, Name: want.Name}
-	if p, ok := s.pods.get(i); ok && p.is(want.UID) {
+	if p, ok := s.pods.get(i); ok && p.is(want.UID) && s.isComplete() {
 		return p.answer(want), nil
 	}
 	static, patience := staticUID.MatchString(want.UID), podPatience
@@ -101,6 +101,7 @@ func (s *Source) Pod(ctx context.Context, want core.Pod) (*resolve.Pod, error) {
 	p, ok := s.pods.await(waiting, i, func(p pod) bool { return p.is(want.UID) })
 	switch {
 	case ok:
+		s.awaitComplete(waiting)
 		return p.answer(want), nil
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("pod %s is not known yet: %w", want, ctx.Err())
@@ -108,6 +109,24 @@ func (s *Source) Pod(ctx context.Context, want core.Pod) (*resolve.Pod, error) {
 		return nil, fmt.Errorf("mirror of static pod %s: %w", want, core.ErrNotFound)
 	}
 	return s.askPod(ctx, want)
+}
+
+// awaitComplete waits until every kind is known, or ctx ends: the first ADD of
+// an agent that has just connected has questions beyond its pod.
+func (s *Source) awaitComplete(ctx context.Context) {
+	select {
+	case <-s.complete:
+	case <-ctx.Done():
+	}
+}
+
+func (s *Source) isComplete() bool {
+	select {
+	case <-s.complete:
+		return true
+	default:
+		return false
+	}
 }
 
 // Known is what is in memory of a pod; it never waits. Errors are

@@ -75,6 +75,7 @@ type pools struct {
 	subnets *mirror[subnet]
 	vlans   *mirror[vlan]
 	changed chan struct{}
+	passed  func() // called after each event and each list
 	log     *slog.Logger
 
 	mu       sync.Mutex // guards the rest, and the order of passes
@@ -83,15 +84,14 @@ type pools struct {
 	problems []resolve.Problem
 	good     map[string]declare.Subnet // last good declarations of Subnets
 	vids     map[string]int            // last good ids of Vlans
-
-	assembled bool
 }
 
 func newPools(log *slog.Logger) *pools {
 	p := &pools{changed: make(chan struct{}, 1), log: log}
 	p.subnets = newMirror("subnets", readSubnet, func(id, *subnet, *subnet) {})
 	p.vlans = newMirror("vlans", readVlan, func(id, *vlan, *vlan) {})
-	p.subnets.passed, p.vlans.passed = p.assemble, p.assemble
+	p.passed = func() {}
+	p.subnets.passed, p.vlans.passed = p.pass, p.pass
 	p.serving, _ = p.book.Serving(false)
 	return p
 }
@@ -135,10 +135,14 @@ func (p *pools) assemble() {
 	p.report(before)
 	same := reflect.DeepEqual(p.serving, serving)
 	p.book, p.serving = next, serving
-	if !same || !p.assembled {
+	if !same {
 		p.poke()
 	}
-	p.assembled = true
+}
+
+func (p *pools) pass() {
+	p.assemble()
+	p.passed()
 }
 
 // poke says that Subnets has another answer now.

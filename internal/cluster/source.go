@@ -36,6 +36,9 @@ type Source struct {
 	dra     *nodeSlices
 	certs   *certificates // nil without a per-node certificate
 
+	complete chan struct{} // closed when every kind is known
+	once     sync.Once     // closes it
+
 	mu        sync.Mutex // guards the two below
 	watchers  []func(core.Pod)
 	publisher func(id)
@@ -46,11 +49,10 @@ func New(c Config) *Source {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Source{Config: c, health: newHealth(c.Log), pools: newPools(c.Log), dra: newNodeSlices()}
+	s := &Source{Config: c, health: newHealth(c.Log), pools: newPools(c.Log), dra: newNodeSlices(), complete: make(chan struct{})}
 	s.pods = newMirror("pods", readPod, s.podHeard)
 	s.nads = newMirror("network-attachment-definitions", readNAD, s.nadHeard)
-	// The last kind that becomes known is what Subnets waits for.
-	s.pods.passed, s.nads.passed = sync.OnceFunc(s.pools.poke), sync.OnceFunc(s.pools.poke)
+	s.pods.passed, s.nads.passed, s.pools.passed = s.check, s.check, s.check
 	alive := func() { s.health.note(nil) }
 	s.pods.alive, s.nads.alive, s.pools.subnets.alive, s.pools.vlans.alive = alive, alive, alive, alive
 	s.dra.alive = alive
@@ -151,6 +153,14 @@ func (s *Source) Subnets(context.Context) ([]core.Subnet, error) {
 		return nil, err
 	}
 	return s.pools.inForce(), nil
+}
+
+// check sees whether every kind is known by now.
+func (s *Source) check() {
+	if !s.isComplete() && s.unsynced() == nil {
+		s.once.Do(func() { close(s.complete) })
+		s.pools.poke() // Subnets has another answer now
+	}
 }
 
 // Synced is nil once everything that an ADD may ask for was read; otherwise it

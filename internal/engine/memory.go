@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/resolve"
@@ -36,4 +38,18 @@ func over(ctx context.Context) context.Context {
 	ctx, stop := context.WithCancel(ctx)
 	stop()
 	return ctx
+}
+
+// heard is a source of pods that it has heard of: another one is not found. Of
+// those it tells when it hears of them, and a container's turn must not be held
+// until then.
+type heard struct{ resolve.Source }
+
+// Pod implements resolve.Source.
+func (h heard) Pod(ctx context.Context, p core.Pod) (*resolve.Pod, error) {
+	found, err := h.Source.Pod(over(ctx), p)
+	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
+		err = fmt.Errorf("pod %s: %w", p, core.ErrNotFound)
+	}
+	return found, err
 }

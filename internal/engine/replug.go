@@ -132,7 +132,7 @@ func asked(rec core.Record) (core.Request, error) {
 func (r *replug) run(ctx context.Context) error {
 	before := r.rec
 	have := record.Present(r.rec)
-	change, err := resolve.Replug(ctx, r.e.Source, r.e.input(r.req), have, r.taken(have))
+	change, err := resolve.Replug(ctx, heard{r.e.Source}, r.e.input(r.req), have, r.taken(have))
 	if errors.Is(err, core.ErrNotFound) && core.CodeOf(err) == core.CodeUnknown {
 		return nil // it is going, or another one by now
 	}

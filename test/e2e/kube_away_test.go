@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/api/cni"
@@ -174,6 +175,9 @@ func (n *away) whenBack() {
 	n.fresh.add()
 	for _, p := range []*kubePod{n.keep, n.near, n.known, n.fresh} {
 		p.cni("CHECK").Must()
+		o, err := n.c.Client().CoreV1().Pods(n.name).Get(n.t.Context(), p.Name, metav1.GetOptions{})
+		require.NoError(n.t, err)
+		require.Empty(n.t, o.Status.Conditions, "of an outage that was not the pod's")
 	}
 	eventually(n.t, func() string {
 		if p := asked[agent.Status](n.t, n.Node, "status").Problems; len(p) > 0 {

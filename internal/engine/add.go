@@ -13,9 +13,11 @@ import (
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/exec"
 	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/guest"
 	"github.com/fairlead/fairlead/internal/plan"
 	"github.com/fairlead/fairlead/internal/record"
 	"github.com/fairlead/fairlead/internal/resolve"
+	"github.com/fairlead/fairlead/internal/trace"
 )
 
 // Answer is a finished ADD: what the journal keeps and the CNI result in the
@@ -29,7 +31,7 @@ type Answer struct {
 type addition struct {
 	e      *Engine
 	req    core.Request
-	trace  *trace
+	trace  *trace.Trace
 	rec    core.Record
 	into   *core.Record // the record that rec is to become part of; nil for an ADD
 	wants  []core.Want
@@ -53,7 +55,7 @@ func (e *Engine) Add(ctx context.Context, req core.Request) (Answer, error) {
 		result, err := e.join(ctx, req)
 		return Answer{Result: result}, explain(ctx, err)
 	}
-	a := &addition{e: e, req: req, trace: newTrace(e.Observer)}
+	a := &addition{e: e, req: req, trace: trace.New(e.Observer)}
 	unlock, err := e.lock(ctx, req.Key.Container)
 	if err == nil {
 		e.queue.GivesWay(req.Key.Container, cancel)
@@ -65,7 +67,7 @@ func (e *Engine) Add(ctx context.Context, req core.Request) (Answer, error) {
 		unlock()
 	}
 	err = explain(ctx, err)
-	e.Observer.OpDone(core.Add, mainDriver(a.rec), time.Since(a.trace.start), err)
+	e.Observer.OpDone(core.Add, mainDriver(a.rec), time.Since(a.trace.Start), err)
 	if err != nil {
 		e.noteFailure(core.Add, req, a.trace, err)
 		return Answer{}, err
@@ -95,10 +97,10 @@ func explain(ctx context.Context, err error) error {
 	}
 }
 
-func (e *Engine) noteFailure(op core.Op, req core.Request, t *trace, err error) {
+func (e *Engine) noteFailure(op core.Op, req core.Request, t *trace.Trace, err error) {
 	a := core.Attempt{
 		Op: op, Key: req.Key, Pod: req.Pod, When: time.Now().UTC(),
-		Timeline: t.timeline(), Code: core.CodeOf(err), Error: err.Error(),
+		Timeline: t.Timeline(), Code: core.CodeOf(err), Error: err.Error(),
 	}
 	a.NoNetwork = a.Code == core.CodeConfig && errors.Is(err, core.ErrNotFound)
 	e.Journal.Fail(a)
@@ -126,7 +128,7 @@ func (a *addition) clearFormer(ctx context.Context) error {
 		return core.Errorf(core.CodeConflict, "container %s already has %s (attached %s); DEL it first",
 			a.req.Key.Container, a.req.Key.IfName, former.Created.Format(time.RFC3339))
 	}
-	return a.trace.timed("undo-former", func() error { return a.e.undo(ctx, &former) })
+	return a.trace.Timed("undo-former", func() error { return a.e.undo(ctx, &former) })
 }
 
 // design makes the record: everything is resolved, leased, planned and
@@ -140,10 +142,10 @@ func (a *addition) design(ctx context.Context) error {
 	if a.req.Conf.AddressesOnly() {
 		return a.designLent(ctx)
 	}
-	if err := e.awaited.await(ctx, e.conf(a.req)); err != nil {
+	if err := e.awaitReady(ctx, e.conf(a.req)); err != nil {
 		return err
 	}
-	err := a.trace.timed("resolve", func() (err error) {
+	err := a.trace.Timed("resolve", func() (err error) {
 		if a.rec.Netns, err = e.identify(a.req.Netns); err != nil {
 			return err
 		}
@@ -164,7 +166,7 @@ func (a *addition) plan() error {
 	if err := a.e.fabricReady(); err != nil && needsFabric(a.wants) {
 		return core.WithCode(core.CodeTryAgain, "the switch is not ready", err)
 	}
-	err := a.trace.timed("ipam", a.lease)
+	err := a.trace.Timed("ipam", a.lease)
 	if err != nil {
 		return err
 	}
@@ -202,32 +204,14 @@ func (a *addition) lease() error {
 	return nil
 }
 
-// besideOthers fits the specs in beside the container's other attachments: an
-// interface name of theirs is refused, they keep their logical ports and the
-// default route, so that nothing of theirs goes with this one.
+// besideOthers fits the specs in beside the container's other attachments.
 func (a *addition) besideOthers() error {
 	for _, other := range a.e.Journal.Container(a.req.Key.Container) {
-		for _, s := range record.AllSpecs(other) {
-			for i := range a.rec.Specs {
-				if mine := &a.rec.Specs[i]; s.Key == mine.Key {
-					return core.Errorf(core.CodeConflict, "interface %s is already attached to network %s", s.Key.IfName, s.Network)
-				} else if s.HostIf != "" && mine.HostIf != "" {
-					yield(mine, s)
-				}
-			}
+		if err := record.Beside(a.rec.Specs, record.AllSpecs(other)); err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-// yield leaves a NIC that is there what two NICs of a pod cannot both have.
-func yield(mine *core.Spec, there core.Spec) {
-	if mine.IfaceID == there.IfaceID {
-		mine.IfaceID += "." + mine.Key.IfName
-	}
-	mine.Routes = slices.DeleteFunc(slices.Clone(mine.Routes), func(r core.Route) bool {
-		return r.Dst.Bits() == 0 && slices.ContainsFunc(there.Routes, func(t core.Route) bool { return t.Dst == r.Dst })
-	})
 }
 
 // build records the intent, runs the drivers and records the outcome; on any
@@ -255,7 +239,7 @@ func (a *addition) build(ctx context.Context) error {
 	if begun != nil {
 		undo = a.e.discard
 	}
-	if undone := a.trace.timed("rollback", func() error { return undo(ctx, &a.rec) }); undone != nil {
+	if undone := a.trace.Timed("rollback", func() error { return undo(ctx, &a.rec) }); undone != nil {
 		return &core.Error{
 			Code: core.CodeOf(err), Msg: err.Error(), Err: err,
 			Details: "roll-back is not complete: " + undone.Error(),
@@ -275,7 +259,7 @@ func (a *addition) begin(ctx context.Context) func() error {
 	var err error
 	go func() {
 		defer close(done)
-		err = a.trace.timed("journal.begin", func() error { return write(context.WithoutCancel(ctx), rec) })
+		err = a.trace.Timed("journal.begin", func() error { return write(context.WithoutCancel(ctx), rec) })
 	}()
 	return func() error { <-done; return err }
 }
@@ -306,7 +290,7 @@ func (a *addition) attach(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	if err := tellGateways(s, &a.rec); err != nil {
+	if err := record.TellGateways(s, &a.rec); err != nil {
 		return err
 	}
 	end := func() {}
@@ -316,7 +300,7 @@ func (a *addition) attach(ctx context.Context, i int) error {
 		}
 		ctx, end = a.invite(ctx, i)
 	}
-	timer := a.trace.timer(s.Key.IfName)
+	timer := a.trace.Timer(s.Key.IfName)
 	ctx = driver.WithTimer(ctx, timer)
 	done := timer("attach." + s.Driver)
 	link, err := a.start(ctx, d, *s)
@@ -337,7 +321,7 @@ func (a *addition) start(ctx context.Context, d driver.Driver, s core.Spec) (cor
 	}
 	link, settled, err := st.Start(ctx, s)
 	if err == nil {
-		timer := a.trace.timer(s.Key.IfName)
+		timer := a.trace.Timer(s.Key.IfName)
 		a.settle = append(a.settle, func(ctx context.Context) error { return settled(driver.WithTimer(ctx, timer)) })
 	}
 	return link, err
@@ -362,11 +346,11 @@ func (a *addition) prepareExec(s *core.Spec, i int) error {
 // invite lets the foreign plugin of spec i call back, and has its processes
 // recorded before they are fed.
 func (a *addition) invite(ctx context.Context, i int) (context.Context, func()) {
-	h := &host{rec: &a.rec, save: a.save, trace: a.trace}
+	h := &guest.Host{Rec: &a.rec, Save: a.save, Timed: a.trace.Timed}
 	ctx, end := a.e.invite(ctx, h)
 	return exec.WithProcs(ctx, func(ctx context.Context, p core.Proc) error {
-		h.mu.Lock()
-		defer h.mu.Unlock()
+		h.Lock()
+		defer h.Unlock()
 		return a.running(ctx, i, p)
 	}), end
 }
@@ -375,7 +359,7 @@ func (a *addition) invite(ctx context.Context, i int) (context.Context, func()) 
 func (a *addition) running(ctx context.Context, i int, p core.Proc) error {
 	a.rec.Begun = recordable(a.rec.Specs, i+1)
 	a.rec.Procs = append(a.rec.Procs, p)
-	return a.trace.timed("journal.delegate", func() error { return a.save(ctx) })
+	return a.trace.Timed("journal.delegate", func() error { return a.save(ctx) })
 }
 
 // save keeps how far the addition has come.
@@ -420,10 +404,10 @@ func (a *addition) commit(ctx context.Context) error {
 		return err
 	}
 	a.rec.Begun, a.rec.Procs, a.rec.Phase = len(a.rec.Specs), nil, core.Added
-	a.rec.Timeline = a.trace.timeline()
+	a.rec.Timeline = a.trace.Timeline()
 	fail.Here("add.attached")
 	err = a.finish(ctx, a.rec)
-	a.e.timelines.Store(a.rec.Key, a.trace.timeline())
+	a.e.timelines.Store(a.rec.Key, a.trace.Timeline())
 	fail.Here("add.committed")
 	return err
 }
@@ -435,7 +419,7 @@ func (a *addition) finish(ctx context.Context, whole core.Record) error {
 	for _, settled := range a.settle {
 		go func() { errs <- settled(ctx) }()
 	}
-	err := a.trace.timed("journal.commit", func() error { return a.e.Journal.Commit(ctx, whole) })
+	err := a.trace.Timed("journal.commit", func() error { return a.e.Journal.Commit(ctx, whole) })
 	for range a.settle {
 		err = errors.Join(err, <-errs)
 	}

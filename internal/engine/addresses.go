@@ -36,7 +36,7 @@ func lent(rec core.Record) bool { return len(rec.Specs) == 1 && rec.Specs[0].Dri
 // makes: its addresses.
 func (a *addition) designLent(ctx context.Context) error {
 	var nic *core.NIC
-	err := a.trace.timed("resolve", func() (err error) {
+	err := a.trace.Timed("resolve", func() (err error) {
 		if a.rec.Netns, err = a.e.identify(a.req.Netns); err != nil {
 			return err
 		}
@@ -46,7 +46,7 @@ func (a *addition) designLent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.trace.timed("ipam", func() error {
+	return a.trace.Timed("ipam", func() error {
 		l, err := a.e.loan(nic, core.Owner{Key: a.req.Key, Pod: a.req.Pod})
 		if err != nil {
 			return err

@@ -3,15 +3,14 @@ package engine
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/guest"
 	"github.com/fairlead/fairlead/internal/record"
 )
 
@@ -92,7 +91,7 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 	if req.Conf.PrevResult != nil {
 		errs = append(errs, checkPrev(req.Conf, rec))
 	}
-	ctx, end := e.invite(ctx, &host{rec: &rec})
+	ctx, end := e.invite(ctx, &guest.Host{Rec: &rec})
 	defer end()
 	for i, s := range rec.Specs {
 		d, err := e.driver(s)
@@ -111,64 +110,13 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 // or, where that is silent, in its list. Default routes that were asked for on
 // the interface count too.
 func (e *Engine) finalLink(rec core.Record, i int, conf core.Conf) core.Link {
-	s, l := rec.Specs[i], rec.Links[i]
-	if s.Exec != nil {
-		return l
-	}
-	for j := i + 1; j < len(rec.Specs) && record.SameChain(rec.Specs[j], s); j++ {
-		l = overlay(l, rec.Links[j])
-	}
-	for j, other := range rec.Specs {
-		if other.Driver == record.Defroute && other.Key == s.Key {
-			l = overlay(l, rec.Links[j])
-		}
-	}
-	if conf.PrevResult != nil && s.Key == rec.Key {
+	s, l := rec.Specs[i], record.FinalLink(rec, i)
+	if conf.PrevResult != nil && s.Key == rec.Key && s.Exec == nil {
 		if later, err := cniconf.LinkFromResult(conf.PrevResult, s.Key.IfName); err == nil {
-			l = overlay(l, later)
+			l = record.Overlay(l, later)
 		}
-		l.MTU = cmp.Or(e.tuned(conf), l.MTU)
+		l.MTU = cmp.Or(cniconf.TunedMTU(readChains(e.ConfDir), conf), l.MTU)
 	}
-	return l
-}
-
-// tuned is the MTU that `tuning` sets behind us in the runtime's own list, in
-// bytes, 0 for none. Its result does not say it and CHECK shows us our own
-// configuration only, so it is read where the runtime reads it.
-func (e *Engine) tuned(conf core.Conf) (mtu int) {
-	for _, chain := range readChains(e.ConfDir) {
-		if chain.Name != conf.Name {
-			continue
-		}
-		at := slices.IndexFunc(chain.Plugins, func(p core.Plugin) bool { return p.Type == conf.Type })
-		for _, p := range chain.Plugins[at+1:] {
-			mtu = cmp.Or(tuningMTU(p), mtu)
-		}
-		return mtu
-	}
-	return 0
-}
-
-// tuningMTU is the MTU of a plugin's configuration if that is `tuning`.
-func tuningMTU(p core.Plugin) int {
-	var conf struct {
-		MTU int `json:"mtu"`
-	}
-	if p.Type != "tuning" || json.Unmarshal(p.Raw, &conf) != nil {
-		return 0
-	}
-	return conf.MTU
-}
-
-// overlay lays what a later plugin says over a link.
-func overlay(l, later core.Link) core.Link {
-	if len(later.MAC) > 0 {
-		l.MAC = later.MAC
-	}
-	if later.MTU > 0 {
-		l.MTU = later.MTU
-	}
-	l.Routes = slices.Concat(l.Routes, later.Routes)
 	return l
 }
 

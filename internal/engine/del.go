@@ -11,9 +11,11 @@ import (
 	"github.com/fairlead/fairlead/internal/driver/exec"
 	"github.com/fairlead/fairlead/internal/driver/ovs"
 	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/guest"
 	"github.com/fairlead/fairlead/internal/plan"
 	"github.com/fairlead/fairlead/internal/record"
 	"github.com/fairlead/fairlead/internal/resolve"
+	"github.com/fairlead/fairlead/internal/trace"
 )
 
 // Del takes a container's networks away. It needs only the journal: not the
@@ -27,9 +29,9 @@ func (e *Engine) Del(ctx context.Context, req core.Request) (err error) {
 	}
 	ctx, stop := context.WithTimeout(ctx, delDeadline)
 	defer stop()
-	t, rec := newTrace(e.Observer), core.Record{}
+	t, rec := trace.New(e.Observer), core.Record{}
 	defer func() {
-		e.Observer.OpDone(core.Del, mainDriver(rec), time.Since(t.start), err)
+		e.Observer.OpDone(core.Del, mainDriver(rec), time.Since(t.Start), err)
 		if err != nil {
 			e.noteFailure(core.Del, req, t, err)
 		}
@@ -40,7 +42,7 @@ func (e *Engine) Del(ctx context.Context, req core.Request) (err error) {
 		return err
 	}
 	defer unlock()
-	ctx = driver.WithTimer(ctx, t.step)
+	ctx = driver.WithTimer(ctx, t.Step)
 	rec, ok := e.Journal.Get(req.Key)
 	if !ok && !req.Conf.AddressesOnly() {
 		rec, ok, err = e.inherit(ctx, req)
@@ -136,7 +138,7 @@ func (e *Engine) detachAll(ctx context.Context, rec *core.Record) error {
 // detach removes what some specs of a record may have made, the last one first.
 func (e *Engine) detach(ctx context.Context, rec *core.Record, specs []core.Spec) error {
 	var errs []error
-	ctx, end := e.invite(ctx, &host{rec: rec})
+	ctx, end := e.invite(ctx, &guest.Host{Rec: rec})
 	defer end()
 	for _, s := range slices.Backward(specs) {
 		d, err := e.driver(s)

@@ -12,9 +12,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/appear"
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/guest"
 	"github.com/fairlead/fairlead/internal/ipam"
 	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
@@ -83,10 +85,10 @@ type Engine struct {
 	queue    *turn.Queue // by container
 	inflight atomic.Int64
 	retry    chan struct{} // wakes the background worker
-	hosts    sync.Map      // token -> *host
+	hosts    guest.Hosts   // foreign plugins that run
 	// resolving are the pods whose ADD is under way.
-	resolving sync.Map   // adding -> nothing
-	awaited   indicators // files that ADDs wait for
+	resolving sync.Map     // adding -> nothing
+	awaited   appear.Files // files that ADDs wait for
 	// timelines are those of this process's ADDs, complete: the record's own
 	// was written when its last steps were still under way.
 	timelines sync.Map // core.Key -> []core.Timing

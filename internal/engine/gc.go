@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver/exec"
+	"github.com/fairlead/fairlead/internal/leftover"
 	"github.com/fairlead/fairlead/internal/record"
 )
 
@@ -140,13 +141,13 @@ func (s shares) add(specs []core.Spec) {
 // gcDelegates runs GC of every foreign network: those that live records use,
 // those of containers that Multus left, and those the conf names, each with the
 // attachments that remain on it.
-func (e *Engine) gcDelegates(ctx context.Context, req core.Request, left map[string]*left) error {
+func (e *Engine) gcDelegates(ctx context.Context, req core.Request, left map[string]*leftover.Left) error {
 	nets := shares{}
 	for _, rec := range e.Journal.Records() {
 		nets.add(record.AllSpecs(rec))
 	}
 	for _, l := range left {
-		nets.add(l.specs)
+		nets.add(l.Specs)
 	}
 	calls, _, err := e.confExecs(ctx, req)
 	for _, call := range calls {

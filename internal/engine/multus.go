@@ -9,10 +9,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver/exec"
 	"github.com/fairlead/fairlead/internal/driver/ovs"
+	"github.com/fairlead/fairlead/internal/leftover"
 	"github.com/fairlead/fairlead/internal/plan"
 )
 
@@ -20,81 +20,23 @@ import (
 // otherwise.
 const multusDir = "/var/lib/cni/multus"
 
-// left is what Multus knew of a container that it attached: the journal does
-// not know it, and Multus is not there any more.
-type left struct {
-	specs []core.Spec // calls of foreign plugins, in order
-	own   []core.Spec // interfaces of plugins whose place we take
-	netns string      // "" where it is not known
-	files []string    // that hold all this
-	lost  []string    // networks whose result is lost
-}
-
-// leftOf reads Multus' record of a container; nil without one. req gives what
-// Multus does not keep: the interface of its first network, and CNI_ARGS where
-// libcni's cache is lost.
-func (e *Engine) leftOf(req core.Request) (*left, error) {
-	id := req.Key.Container
-	if id == "" || id != filepath.Base(id) {
-		return nil, nil
+// leftOf is what Multus left of a container; nil for nothing.
+func (e *Engine) leftOf(req core.Request) (*leftover.Left, error) {
+	l, err := e.multus(req).Of(req)
+	if l == nil || err != nil {
+		return nil, err
 	}
-	dir := e.conf(req).CNIDir
-	file := filepath.Join(dir, id)
-	if info, err := os.Lstat(file); err != nil || !info.Mode().IsRegular() {
-		return nil, nil //nolint:nilerr // nothing that Multus wrote
+	for i := range l.Own {
+		l.Own[i].Driver, l.Own[i].HostIf = ovs.Name, plan.HostIf(l.Own[i].Key)
 	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, core.WithCode(core.CodeIO, "Multus' record", err)
-	}
-	list, err := cniconf.ParseMultusCache(data, req.Key.IfName)
-	if err != nil {
-		return nil, core.WithCode(core.CodeDecode, file, err)
-	}
-	l := &left{files: []string{file}}
-	for _, d := range list {
-		if err := e.leftNetwork(l, req, d, filepath.Join(dir, "results")); err != nil {
-			return nil, core.WithCode(core.CodeDecode, file, err)
-		}
+	for i := range l.Specs {
+		l.Specs[i].Driver = exec.Name
 	}
 	return l, nil
 }
 
-// leftNetwork adds one network. Without libcni's cache of it the calls lack the
-// result and what Multus' own record leaves out; they are made all the same.
-func (e *Engine) leftNetwork(l *left, req core.Request, d cniconf.MultusDelegate, results string) error {
-	key := core.Key{Container: req.Key.Container, IfName: d.IfName}
-	file := filepath.Join(results, cniconf.LibcniCacheName(d.Chain.Name, key))
-	var cached cniconf.LibcniCache
-	data, err := os.ReadFile(file)
-	if err == nil {
-		l.files = append(l.files, file)
-		cached, err = cniconf.ParseLibcniCache(data)
-	}
-	if err != nil || len(cached.Result) == 0 {
-		l.lost = append(l.lost, d.Network)
-	}
-	if cached.Netns != "" {
-		l.netns = cached.Netns
-	}
-	base := core.Spec{Key: key, Network: d.Network, Default: d.Default, Pod: req.Pod}
-	for _, p := range d.Chain.Plugins {
-		if p.Own() {
-			s := base
-			s.Driver, s.HostIf = ovs.Name, plan.HostIf(key)
-			// Of the interface itself only the result can be compared.
-			s.Exec = &core.Exec{Type: p.Type, CNIVersion: d.Chain.CNIVersion, Prev: cached.Result, NoCheck: true, Network: d.Chain.Name}
-			l.own = append(l.own, s)
-		}
-	}
-	calls, err := d.Execs(cached, req.RawArgs)
-	for _, call := range calls {
-		s := base
-		call.Path = e.binPath(req)
-		s.Driver, s.Exec = exec.Name, &call
-		l.specs = append(l.specs, s)
-	}
-	return err
+func (e *Engine) multus(req core.Request) leftover.Folder {
+	return leftover.Folder{Dir: e.conf(req).CNIDir, BinPath: e.binPath(req)}
 }
 
 // inherit makes a record of what Multus left of a container, to be undone: from
@@ -113,12 +55,12 @@ func (e *Engine) inherit(ctx context.Context, req core.Request) (core.Record, bo
 	}
 	rec := core.Record{
 		Key: req.Key, Network: req.Conf.Name, Pod: req.Pod, Netns: e.unknownNetns(req), Phase: core.Deleting,
-		Created: time.Now().UTC(), Specs: l.specs, Begun: len(l.specs), Leftovers: l.files,
+		Created: time.Now().UTC(), Specs: l.Specs, Begun: len(l.Specs), Leftovers: l.Files,
 	}
 	for i := range rec.Specs {
 		rec.Specs[i].Netns = rec.Netns
 	}
-	for _, s := range l.own {
+	for _, s := range l.Own {
 		s.Exec, s.Netns = nil, rec.Netns
 		if err := e.Drivers[s.Driver].Detach(ctx, s); err != nil {
 			return rec, false, err
@@ -143,18 +85,18 @@ func (e *Engine) dropLeftovers(rec core.Record) {
 
 // checkLeft is CHECK of a container that Multus attached: each plugin's own
 // CHECK, and interfaces, addresses and routes as its result has them.
-func (e *Engine) checkLeft(ctx context.Context, req core.Request, l *left) error {
+func (e *Engine) checkLeft(ctx context.Context, req core.Request, l *leftover.Left) error {
 	netns, err := e.identify(req.Netns)
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, network := range l.lost {
+	for _, network := range l.Lost {
 		errs = append(errs, core.Difference("network "+network+": the result that libcni kept is lost"))
 	}
 	ctx, end := e.inviteNobody(ctx, req.Key)
 	defer end()
-	for _, s := range append(l.own, l.specs...) {
+	for _, s := range append(l.Own, l.Specs...) {
 		if len(s.Exec.Prev) == 0 {
 			continue
 		}
@@ -166,23 +108,19 @@ func (e *Engine) checkLeft(ctx context.Context, req core.Request, l *left) error
 
 // leftovers are the containers that Multus attached and the journal does not
 // know, by container.
-func (e *Engine) leftovers(req core.Request) map[string]*left {
-	entries, err := os.ReadDir(e.conf(req).CNIDir)
-	if err != nil {
-		return nil // Multus never was here
-	}
-	out := map[string]*left{}
-	for _, entry := range entries {
-		req.Key = core.Key{Container: entry.Name(), IfName: defaultIfName}
-		if !entry.Type().IsRegular() || len(e.Journal.Container(entry.Name())) > 0 {
+func (e *Engine) leftovers(req core.Request) map[string]*leftover.Left {
+	out := map[string]*leftover.Left{}
+	for _, id := range e.multus(req).Containers() {
+		req.Key = core.Key{Container: id, IfName: defaultIfName}
+		if len(e.Journal.Container(id)) > 0 {
 			continue
 		}
 		l, err := e.leftOf(req)
 		if err != nil {
-			e.Log.Warn("Multus' record of a container cannot be used", "container", entry.Name(), "err", err)
+			e.Log.Warn("Multus' record of a container cannot be used", "container", id, "err", err)
 		}
 		if l != nil {
-			out[entry.Name()] = l
+			out[id] = l
 		}
 	}
 	return out
@@ -194,7 +132,7 @@ const defaultIfName = "eth0"
 // collectLeft removes those of Multus' attachments that the runtime does not
 // list and whose namespace is gone, and returns the others: plugins must not
 // free what they hold. A runtime that began with us may list only its own.
-func (e *Engine) collectLeft(ctx context.Context, req core.Request) (map[string]*left, error) {
+func (e *Engine) collectLeft(ctx context.Context, req core.Request) (map[string]*leftover.Left, error) {
 	all := e.leftovers(req)
 	valid := map[string]bool{}
 	for _, k := range req.Conf.Valid {
@@ -202,7 +140,7 @@ func (e *Engine) collectLeft(ctx context.Context, req core.Request) (map[string]
 	}
 	var errs []error
 	for id, l := range all {
-		if _, err := os.Stat(l.netns); valid[id] || l.netns != "" && err == nil {
+		if _, err := os.Stat(l.Netns); valid[id] || l.Netns != "" && err == nil {
 			continue
 		}
 		unlock, ok := e.queue.TryLock(id)

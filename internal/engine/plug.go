@@ -74,7 +74,7 @@ func (a *addition) join(ctx context.Context) error {
 		return err
 	}
 	key := a.rec.Specs[0].Key
-	whole.Plugs = append(slices.Clone(whole.Plugs), core.Plug{IfName: key.IfName, When: time.Now().UTC(), Timeline: a.trace.timeline()})
+	whole.Plugs = append(slices.Clone(whole.Plugs), core.Plug{IfName: key.IfName, When: time.Now().UTC(), Timeline: a.trace.Timeline()})
 	fail.Here("plug.attached")
 	if err := a.finish(ctx, whole); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (r *replug) unplug(ctx context.Context, ifName string) error {
 	}
 	r.rec = without
 	fail.Here("plug.leaving")
-	return r.trace.timed("unplug "+ifName, func() error { return r.e.dropPart(ctx, &r.rec, len(r.rec.Parts)-1) })
+	return r.trace.Timed("unplug "+ifName, func() error { return r.e.dropPart(ctx, &r.rec, len(r.rec.Parts)-1) })
 }
 
 // dropParts removes everything that came to a running pod, or was to go, and did

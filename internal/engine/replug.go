@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/record"
 	"github.com/fairlead/fairlead/internal/resolve"
+	"github.com/fairlead/fairlead/internal/trace"
 )
 
 // NetworksAttached is the condition of a pod whose annotation was changed: that
@@ -29,7 +30,7 @@ type replug struct {
 	e     *Engine
 	req   core.Request
 	rec   core.Record
-	trace *trace
+	trace *trace.Trace
 }
 
 // Replug makes the networks of a running pod those that its annotation asks
@@ -105,7 +106,7 @@ func (e *Engine) replugContainer(ctx context.Context, id string, pod core.Pod) e
 		if rec.Ask == nil || rec.Phase != core.Added || named(rec.Pod) != pod || rec.Netns.BootID != e.BootID || !alive(rec.Netns) {
 			continue
 		}
-		r := &replug{e: e, rec: rec, trace: newTrace(e.Observer)}
+		r := &replug{e: e, rec: rec, trace: trace.New(e.Observer)}
 		if r.req, err = asked(rec); err == nil {
 			err = r.run(ctx)
 		}
@@ -134,7 +135,7 @@ func (r *replug) run(ctx context.Context) error {
 	have := record.Present(r.rec)
 	change, err := resolve.Replug(ctx, heard{r.e.Source}, r.e.input(r.req), have, r.taken(have))
 	if errors.Is(err, core.ErrNotFound) && core.CodeOf(err) == core.CodeUnknown {
-		return nil // it is going, or another one by now
+		return nil // it is going, or another one by now, or the source has yet to hear of it
 	}
 	if err != nil {
 		return r.conclude(ctx, before, []error{r.failed(r.rec.Key.IfName, err)})
@@ -192,7 +193,7 @@ func (r *replug) conclude(ctx context.Context, before core.Record, errs []error)
 	}
 	err := errors.Join(errs...)
 	if len(came.Statuses)+len(went.Statuses) > 0 || err != nil {
-		r.e.Observer.OpDone(core.HotPlug, mainDriver(r.rec), time.Since(r.trace.start), err)
+		r.e.Observer.OpDone(core.HotPlug, mainDriver(r.rec), time.Since(r.trace.Start), err)
 	}
 	return errors.Join(err, r.condition(ctx, err))
 }

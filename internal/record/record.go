@@ -85,6 +85,38 @@ func DefaultLinks(r *core.Record) []core.Link {
 	return append(out, routeLinks(r)...)
 }
 
+// FinalLink is what the interface of Specs[i] became after the plugins behind it
+// in its chain had their turn: `tuning` changes MAC and MTU, others add routes.
+// Default routes that were asked for on the interface count too. Of a foreign
+// plugin's interface it is what the plugin said.
+func FinalLink(r core.Record, i int) core.Link {
+	s, l := r.Specs[i], r.Links[i]
+	if s.Exec != nil {
+		return l
+	}
+	for j := i + 1; j < len(r.Specs) && SameChain(r.Specs[j], s); j++ {
+		l = Overlay(l, r.Links[j])
+	}
+	for j, other := range r.Specs {
+		if other.Driver == Defroute && other.Key == s.Key {
+			l = Overlay(l, r.Links[j])
+		}
+	}
+	return l
+}
+
+// Overlay lays what a later plugin says over a link.
+func Overlay(l, later core.Link) core.Link {
+	if len(later.MAC) > 0 {
+		l.MAC = later.MAC
+	}
+	if later.MTU > 0 {
+		l.MTU = later.MTU
+	}
+	l.Routes = slices.Concat(l.Routes, later.Routes)
+	return l
+}
+
 // AllSpecs are those of the record and of its parts.
 func AllSpecs(r core.Record) []core.Spec {
 	out := slices.Clone(r.Specs)

@@ -1,18 +1,17 @@
-package engine
+package record
 
 import (
 	"net/netip"
 	"slices"
 
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/driver/defroute"
 )
 
-// tellGateways gives a default-route step that has none the gateways that its
+// TellGateways gives a default-route step that has none the gateways that its
 // network's plugins have told: those of its default routes, else of its
 // addresses.
-func tellGateways(s *core.Spec, rec *core.Record) error {
-	if s.Driver != defroute.Name || len(s.Gateways) > 0 {
+func TellGateways(s *core.Spec, rec *core.Record) error {
+	if s.Driver != Defroute || len(s.Gateways) > 0 {
 		return nil
 	}
 	for i, l := range slices.Backward(rec.Links) {

@@ -1,4 +1,4 @@
-package engine
+package record
 
 import (
 	"fmt"
@@ -26,9 +26,9 @@ func TestGatewaysThatPluginsTold(t *testing.T) {
 	}
 	for key, want := range map[core.Key]string{net1: "[10.0.0.1 fd00::1]", net2: "[10.2.0.1]"} {
 		s := core.Spec{Driver: "defroute", Key: key, Network: map[core.Key]string{net1: "a", net2: "b"}[key]}
-		require.NoError(t, tellGateways(&s, &rec))
+		require.NoError(t, TellGateways(&s, &rec))
 		require.Equal(t, want, fmt.Sprint(s.Gateways))
 	}
 	none := core.Spec{Driver: "defroute", Key: net1, Network: "b"}
-	require.Equal(t, core.CodeValue, core.CodeOf(tellGateways(&none, &rec)))
+	require.Equal(t, core.CodeValue, core.CodeOf(TellGateways(&none, &rec)))
 }

@@ -1,0 +1,38 @@
+package cniconf
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// TunedMTU is the MTU that `tuning` sets behind us in the runtime's own list, in
+// bytes, 0 for none. Its result does not say it and CHECK shows us our own
+// configuration only, so it is read where the runtime reads it: chains are those
+// of its directory.
+func TunedMTU(chains []core.Chain, conf core.Conf) (mtu int) {
+	for _, chain := range chains {
+		if chain.Name != conf.Name {
+			continue
+		}
+		at := slices.IndexFunc(chain.Plugins, func(p core.Plugin) bool { return p.Type == conf.Type })
+		for _, p := range chain.Plugins[at+1:] {
+			mtu = cmp.Or(tuningMTU(p), mtu)
+		}
+		return mtu
+	}
+	return 0
+}
+
+// tuningMTU is the MTU of a plugin's configuration if that is `tuning`.
+func tuningMTU(p core.Plugin) int {
+	var conf struct {
+		MTU int `json:"mtu"`
+	}
+	if p.Type != "tuning" || json.Unmarshal(p.Raw, &conf) != nil {
+		return 0
+	}
+	return conf.MTU
+}

@@ -1,0 +1,33 @@
+package record
+
+import (
+	"slices"
+
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// Beside fits new specs in beside those that are there: an interface name of
+// theirs is refused, they keep their logical ports and the default route, so that
+// nothing of theirs goes with the new ones.
+func Beside(specs, there []core.Spec) error {
+	for _, s := range there {
+		for i := range specs {
+			if mine := &specs[i]; s.Key == mine.Key {
+				return core.Errorf(core.CodeConflict, "interface %s is already attached to network %s", s.Key.IfName, s.Network)
+			} else if s.HostIf != "" && mine.HostIf != "" {
+				yield(mine, s)
+			}
+		}
+	}
+	return nil
+}
+
+// yield leaves a NIC that is there what two NICs of a pod cannot both have.
+func yield(mine *core.Spec, there core.Spec) {
+	if mine.IfaceID == there.IfaceID {
+		mine.IfaceID += "." + mine.Key.IfName
+	}
+	mine.Routes = slices.DeleteFunc(slices.Clone(mine.Routes), func(r core.Route) bool {
+		return r.Dst.Bits() == 0 && slices.ContainsFunc(there.Routes, func(t core.Route) bool { return t.Dst == r.Dst })
+	})
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/cni"
+	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/device"
 	"github.com/fairlead/fairlead/internal/doctor"
 	"github.com/fairlead/fairlead/internal/journal"
@@ -35,6 +36,9 @@ type agentOptions struct {
 	confDir     string
 	kubeletRoot string
 	http        string
+
+	config string
+	file   cniconf.Daemon // what config says
 }
 
 func agentCommand() *cobra.Command {
@@ -49,6 +53,9 @@ SIGTERM lets running operations finish and leaves every pod's network as it is.`
 		Args: usageArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.socket, _ = cmd.Flags().GetString("socket") // the root command's flag
+			if err := o.readConfig(cmd.Flags().Changed); err != nil {
+				return err
+			}
 			return runAgent(cmd.Context(), o)
 		},
 	}
@@ -64,6 +71,7 @@ SIGTERM lets running operations finish and leaves every pod's network as it is.`
 	f.StringArrayVar(&o.cniBinDirs, "cni-bin-dir", []string{"/opt/cni/bin"}, "where foreign CNI plugins are (repeatable)")
 	f.StringVar(&o.confDir, "conf-dir", "/etc/cni/net.d", "the runtime's CNI configurations, for NADs without spec.config")
 	f.StringVar(&o.kubeletRoot, "kubelet-root", device.DefaultRoot, "kubelet's folder: it tells the devices of pods, for NADs with a resourceName")
+	f.StringVar(&o.config, "config", "", "configuration in the form of Multus' daemon-config.json; flags count more")
 	o.flags(f)
 	f.StringVar(&o.http, "http", "", "serve /metrics, /livez and /readyz on this address, e.g. 127.0.0.1:10665")
 	return cmd
@@ -103,6 +111,9 @@ func runAgent(ctx context.Context, o agentOptions) error {
 	d, err := newDaemon(o, log)
 	if err != nil {
 		return hinted{err, o.startHint(err)}
+	}
+	for _, key := range o.file.Unknown {
+		log.Warn("key of the configuration file means nothing here", "file", o.config, "key", key)
 	}
 	d.policed(doctor.Police())
 	if err := d.run(ctx); err != nil {

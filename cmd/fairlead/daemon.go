@@ -148,6 +148,7 @@ func (d *nodeDaemon) wire(boot string) {
 		Drivers:  driver.Set{ovsdriver.Name: d.nics, execdriver.Name: execdriver.New(), defroute.Name: defroute.New()},
 		Node:     plan.Node{MTU: d.mtu, BinDirs: d.opts.cniBinDirs},
 		ConfDir:  d.opts.confDir,
+		Daemon:   d.opts.file,
 		BootID:   boot,
 		Socket:   d.opts.socket,
 		Observer: d.metrics,

@@ -2,6 +2,9 @@ package e2e
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -124,6 +127,23 @@ func TestClusterOfTheConf(t *testing.T) {
 		return ""
 	})
 	require.Contains(t, n.Fairlead("get", "nets"), n.name+"/storage")
+	n.call("DEL", p, conf).Must()
+}
+
+// TestClusterOfTheConfigFile: the agent's own file names the API server, and lays
+// a network for every pod over the runtime's configuration.
+func TestClusterOfTheConfigFile(t *testing.T) {
+	t.Parallel()
+	n := startClusterNode(t, kube.Shared(t))
+	n.c.Apply(nadObject(n.name+"/storage", `{"cniVersion":"1.0.0","type":"bridge","bridge":"br-storage","ipam":{"type":"host-local","subnet":"10.20.0.0/24"}}`))
+	file := filepath.Join(n.Dir, "daemon-config.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"kubeconfig": "`+n.args[1]+`", "multusNamespace": "`+n.name+`",
+		"clusterNetwork": "storage", "colour": "blue"}`), 0o600))
+	n.Agent("--objects", "", "--config", file, "--node-name", n.name).WaitReady()
+	p := n.pod("web", nil)
+	conf := `{"cniVersion":"1.1.0","name":"multus-cni-network","type":"multus","clusterNetwork":"other"}`
+	n.call("ADD", p, conf).Must()
+	require.True(t, strings.HasPrefix(addresses(t, p, "eth0")[0], "10.20.0."))
 	n.call("DEL", p, conf).Must()
 }
 

@@ -23,7 +23,8 @@ const kubeOVNSocket = "/run/openvswitch/kube-ovn-daemon.sock"
 // bond makes a veth end called bond0 in the node, which stands for the
 // machine's bonded NIC, and returns the name of its other end.
 func bond(n *testbed.Node) {
-	n.Run("ip", "link", "add", "bond0", "type", "veth", "peer", "name", "bond0peer")
+	n.Run("ip", "link", "add", "bond0", "address", "02:00:00:00:b0:00", "type", "veth",
+		"peer", "name", "bond0peer", "address", "02:00:00:00:b0:01") // the same after a reboot
 	n.Run("ip", "link", "set", "bond0", "up")
 	n.Run("ip", "link", "set", "bond0peer", "up")
 }

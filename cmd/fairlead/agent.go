@@ -23,6 +23,7 @@ import (
 // agentOptions are the agent's flags.
 type agentOptions struct {
 	clusterOptions
+	confOptions
 	socket      string
 	compat      []string
 	stateDir    string
@@ -72,7 +73,8 @@ SIGTERM lets running operations finish and leaves every pod's network as it is.`
 	f.StringVar(&o.confDir, "conf-dir", "/etc/cni/net.d", "the runtime's CNI configurations, for NADs without spec.config")
 	f.StringVar(&o.kubeletRoot, "kubelet-root", device.DefaultRoot, "kubelet's folder: it tells the devices of pods, for NADs with a resourceName")
 	f.StringVar(&o.config, "config", "", "configuration in the form of Multus' daemon-config.json; flags count more")
-	o.flags(f)
+	o.clusterOptions.flags(f)
+	o.confOptions.flags(f)
 	f.StringVar(&o.http, "http", "", "serve /metrics, /livez and /readyz on this address, e.g. 127.0.0.1:10665")
 	return cmd
 }
@@ -89,6 +91,7 @@ func (o agentOptions) validate() error {
 	if o.socket == "" {
 		errs = append(errs, usagef("--socket is empty; the default is %s", cni.DefaultSocket))
 	}
+	errs = append(errs, o.confOptions.validate()...)
 	return errors.Join(append(errs, o.validateCluster()...)...)
 }
 
@@ -108,6 +111,11 @@ func runAgent(ctx context.Context, o agentOptions) error {
 		o.objects = abs
 	}
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil)).With("node", o.nodeName)
+	if inCluster() {
+		if err := openSysctls(); err != nil {
+			log.Warn("sysctls cannot be set", "err", err)
+		}
+	}
 	d, err := newDaemon(o, log)
 	if err != nil {
 		return hinted{err, o.startHint(err)}

@@ -15,6 +15,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/internal/autoconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/device"
 	"github.com/fairlead/fairlead/internal/driver"
@@ -74,6 +75,7 @@ type nodeDaemon struct {
 	engine   *engine.Engine
 	metrics  *metrics.Metrics
 	server   *server.Server
+	conf     *autoconf.Writer // nil where nobody asked for it
 	datapath string
 	mtu      int
 	reset    chan struct{}         // OVSDB is new or back
@@ -155,6 +157,7 @@ func (d *nodeDaemon) wire(boot string) {
 		Notices:  notices, Conditions: conditions,
 		Log: d.log,
 	})
+	d.conf = d.confWriter()
 	d.server = server.New(server.Config{
 		Engine: d.engine, Sockets: append([]string{d.opts.socket}, d.opts.compat...),
 		Complete: d.complete, View: d.view(), Metrics: d.metrics.Handler(), Log: d.log,
@@ -192,6 +195,9 @@ func (d *nodeDaemon) run(ctx context.Context) error {
 	wg.Go(func() { d.follow(parts) })
 	if err := d.serveHTTP(parts, &wg); err != nil {
 		return err
+	}
+	if d.conf != nil {
+		wg.Go(func() { d.conf.Run(parts) })
 	}
 	d.log.Info("serving", "version", version, "socket", d.opts.socket, "datapath", d.datapath, "mtu", d.mtu)
 	d.notify(daemon.SdNotifyReady)
@@ -333,7 +339,7 @@ func (d *nodeDaemon) serveHTTP(ctx context.Context, wg *sync.WaitGroup) error {
 	mux.Handle("GET "+agent.PathMetrics, d.metrics.Handler())
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { probe(w, d.server.Live()) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		probe(w, errors.Join(d.engine.Ready(r.Context()), *d.gates.Load()))
+		probe(w, d.readyz(r.Context()))
 	})
 	srv := &http.Server{Addr: d.opts.http, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	l, err := net.Listen("tcp", d.opts.http)

@@ -50,7 +50,7 @@ func commands() []func() *cobra.Command {
 		getCommand, describeCommand, ipCommand,
 		agentCommand,
 		attachCommand, detachCommand, checkCommand,
-		installCommand, uninstallCommand,
+		installCommand, uninstallCommand, installCNICommand,
 		gcCommand, statusCommand, doctorCommand, bundleCommand, versionCommand,
 	}
 }

@@ -183,6 +183,10 @@ func (e *Engine) Status(ctx context.Context, req core.Request) (err error) {
 // Ready is nil when our own part works: journal, switch and source.
 func (e *Engine) Ready(ctx context.Context) error { return e.ready(ctx, true) }
 
+// ReadyWithoutSwitch is Ready of a node whose default network is somebody
+// else's: it may have none.
+func (e *Engine) ReadyWithoutSwitch(ctx context.Context) error { return e.ready(ctx, false) }
+
 // ready leaves the switch out where no pod needs it unasked: a node whose
 // default network is somebody else's may have none.
 func (e *Engine) ready(ctx context.Context, withFabric bool) error {

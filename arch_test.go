@@ -47,6 +47,7 @@ var layers = []layer{
 	{"internal/resolve", 2, "pure: inputs to Wants"},
 	{"internal/ipam", 2, "pure but for its own memory"},
 	{"internal/declare", 2, "pure: what objects say, whoever stores them"},
+	{"internal/catalog", 2, "pure: objects to the operator's values"},
 	{"internal/driver", 2, "the interface that drivers implement"},
 	{"internal/gateway", 2, "the node's own ways out"},
 	{"internal/plan", 3, "pure: Wants to Specs"},

@@ -20,8 +20,11 @@ type Net struct {
 	CNIVersion string   `json:"cniVersion,omitempty"`
 	Plugins    []string `json:"plugins"`          // types, in the order of the chain
 	Subnet     string   `json:"subnet,omitempty"` // of our own NIC in the chain
-	Source     string   `json:"source"`           // file the object stands in, or "built-in"
-	Interfaces int      `json:"interfaces"`       // attached on this node
+	Source     string   `json:"source"`           // file the object stands in, "API server", or "built-in"
+	Interfaces int      `json:"interfaces"`       // attached on this node, or in the cluster
+	// Uncounted: who asked the Kubernetes API may not see all pods, so that
+	// Interfaces is not known.
+	Uncounted bool `json:"uncounted,omitempty"`
 	// Problem says why the network cannot be used; "" when it can.
 	Problem string `json:"problem,omitempty"`
 }
@@ -44,7 +47,7 @@ type Subnet struct {
 	Default     bool           `json:"default"`
 	// Implied: no object declares it, it follows from annotations on a pod.
 	Implied bool    `json:"implied,omitempty"`
-	Usage   []Usage `json:"usage"` // one per CIDR, same order
+	Usage   []Usage `json:"usage"` // one per CIDR, same order; none where it is not known
 }
 
 // Usage counts the addresses of one family. Used + Free + Excluded = Total;
@@ -75,10 +78,11 @@ const (
 // IP is one address and who holds it.
 type IP struct {
 	Address   netip.Addr `json:"address"`
-	Subnet    string     `json:"subnet"`
-	State     string     `json:"state"` // IPHeld in a list; any of the states in Who
+	Subnet    string     `json:"subnet"` // "": of a foreign IPAM, in no Subnet
+	State     string     `json:"state"`  // IPHeld in a list; any of the states in Who
 	Namespace string     `json:"namespace,omitempty"`
 	Pod       string     `json:"pod,omitempty"`
+	Node      string     `json:"node,omitempty"` // from the Kubernetes API only
 	Container string     `json:"container,omitempty"`
 	IfName    string     `json:"ifName,omitempty"`
 	MAC       string     `json:"mac,omitempty"`

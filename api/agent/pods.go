@@ -12,16 +12,28 @@ type PodList struct {
 	Items []Pod `json:"items"`
 }
 
-// Pod is one pod of this node, as the journal knows it. A pod whose only ADD
+// Pod is one pod of this node, as the journal knows it, or of the cluster, as
+// the Kubernetes API knows it: then its one attachment, if it has any, holds what
+// the annotation network-status says, which names no container. A pod whose only ADD
 // failed has no attachments and a LastFailure; a list does not show it.
 type Pod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid,omitempty"`
+	// Node, State (PodAdded ...) and Created are what the Kubernetes API says;
+	// an agent leaves them out.
+	Node    string    `json:"node,omitempty"`
+	State   string    `json:"state,omitempty"`
+	Created time.Time `json:"created,omitzero"`
 	// Known: an object tells what networks the pod wants. PathPod only.
 	Known       bool         `json:"known,omitempty"`
 	Attachments []Attachment `json:"attachments"`
 	LastFailure *Failure     `json:"lastFailure,omitempty"`
+	// Requested are the annotations that ask for networks; with Conditions and
+	// Events, oldest first, they are the Kubernetes API's, of one pod only.
+	Requested  map[string]string `json:"requested,omitempty"`
+	Conditions []PodCondition    `json:"conditions,omitempty"`
+	Events     []PodEvent        `json:"events,omitempty"`
 }
 
 // Phases of an attachment (internal/core, Phase).
@@ -83,7 +95,7 @@ type Interface struct {
 	// interface, in the order they ran.
 	Plugins   []string       `json:"plugins,omitempty"`
 	Subnet    string         `json:"subnet,omitempty"`
-	Addresses []netip.Prefix `json:"addresses,omitempty"` // with the subnet's prefix length
+	Addresses []netip.Prefix `json:"addresses,omitempty"` // with the subnet's prefix length; from the Kubernetes API, which has none, with the whole
 	Gateways  []netip.Addr   `json:"gateways,omitempty"`
 	Routes    []Route        `json:"routes,omitempty"`
 	DNS       *DNS           `json:"dns,omitempty"`

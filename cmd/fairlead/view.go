@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 
 	"github.com/fairlead/fairlead/api/agent"
-	"github.com/fairlead/fairlead/internal/cniconf"
-	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/catalog"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/ovs"
 	"github.com/fairlead/fairlead/internal/server"
@@ -136,53 +133,20 @@ func (d *nodeDaemon) problems() []agent.Problem {
 	return out
 }
 
-// nets are the default network and the NADs of the folder or the cluster. A NAD's content is
-// not shown, only what kind of network it is and whether it can be used.
+// nets are the default network and the NADs of the folder or the cluster.
 func (d *nodeDaemon) nets(ctx context.Context) []agent.Net {
-	subnets, _ := d.objects.Subnets(ctx) // without them the networks are still worth a list
+	subnets, err := d.objects.Subnets(ctx) // without them the networks are still worth a list
 	from := d.opts.objects
 	if d.api() != nil {
 		from = "API server"
 	}
-	out := []agent.Net{{Name: agent.DefaultNet, Default: true, Plugins: []string{"fairlead"}, Source: "built-in"}}
-	for _, s := range subnets {
-		if s.Default {
-			out[0].Subnet = s.Name
-		}
-	}
+	out := []agent.Net{catalog.Default(subnets)}
 	for _, nad := range d.objects.NADs() {
-		n := agent.Net{Name: nad.Namespace + "/" + nad.Name, Plugins: []string{}, Source: from}
-		chain, err := cniconf.ParseChain([]byte(nad.Config), nad.Name)
+		n := catalog.NAD{Namespace: nad.Namespace, Name: nad.Name, Config: nad.Config, Source: from}
 		if nad.Config == "" {
 			n.Source = d.opts.confDir
-		} else if err != nil {
-			n.Problem = err.Error()
 		}
-		n.CNIVersion = chain.CNIVersion
-		for _, p := range chain.Plugins {
-			n.Plugins = append(n.Plugins, p.Type)
-			if p.Own() {
-				n.Subnet, n.Problem = subnetOf(subnets, p, nad.Name+"."+nad.Namespace+".ovn")
-			}
-		}
-		out = append(out, n)
+		out = append(out, catalog.Net(n, subnets, err == nil))
 	}
 	return out
-}
-
-// subnetOf is the first subnet of the provider of our own plugin in a NAD, or
-// why it has none.
-func subnetOf(subnets []core.Subnet, p core.Plugin, provider string) (name, problem string) {
-	var conf struct {
-		Provider string `json:"provider"`
-	}
-	if json.Unmarshal(p.Raw, &conf) == nil && conf.Provider != "" {
-		provider = conf.Provider
-	}
-	for _, s := range subnets {
-		if s.Provider == provider || provider == "ovn" && s.Default {
-			return s.Name, ""
-		}
-	}
-	return "", "no Subnet has provider " + strconv.Quote(provider)
 }

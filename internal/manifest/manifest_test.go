@@ -67,13 +67,13 @@ func TestValuesThatAreNone(t *testing.T) {
 func TestValuesOfTheUsersOwnKeys(t *testing.T) {
 	v, err := Defaults()
 	require.NoError(t, err)
-	require.NoError(t, v.Set("config.mtu=9000"))
+	require.NoError(t, v.Set("flags.mtu=9000"))
 	require.NoError(t, v.Set(`nodeSelector.kubernetes\.io/os=null`))
 	require.NoError(t, v.Set("resources.limits.cpu=2"))
 	require.NoError(t, v.Set("tolerations=[]"))
 	require.Equal(t, map[string]any{}, v["nodeSelector"])
 	require.Empty(t, v["tolerations"])
-	require.Contains(t, v["config"], "mtu")
+	require.Contains(t, v["flags"], "mtu")
 	require.Error(t, v.Merge([]byte("image: {tag: a}\nimage: {tag: b}")), "a key twice")
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -45,7 +46,7 @@ func newRenderer(v Values) (*renderer, error) {
 		data: map[string]any{"Values": map[string]any(v), "Chart": chart},
 	}
 	r.all.Funcs(template.FuncMap{
-		"include": r.include, "toYaml": toYAML, "fromYaml": fromYAML, "nindent": nindent, "quote": quote,
+		"include": r.include, "toYaml": toYAML, "toJson": toJSON, "fromYaml": fromYAML, "nindent": nindent, "quote": quote,
 		"default": or, "sha256sum": sum, "dict": dict,
 	})
 	err = each("templates", func(name string, b []byte) error {
@@ -76,6 +77,11 @@ func (r *renderer) include(name string, data any) (string, error) {
 func toYAML(v any) (string, error) {
 	b, err := yaml.Marshal(v)
 	return strings.TrimSuffix(string(b), "\n"), err
+}
+
+func toJSON(v any) (string, error) {
+	b, err := json.Marshal(v)
+	return string(b), err
 }
 
 func fromYAML(s string) (map[string]any, error) {

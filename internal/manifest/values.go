@@ -69,7 +69,7 @@ func keys(s string) []string {
 
 // free are the values whose keys are the user's own.
 var free = []string{
-	"config", "config.cni-conf-keys", "serviceAccount.annotations", "resources", "updateStrategy",
+	"flags", "config", "serviceAccount.annotations", "resources", "updateStrategy",
 	"nodeSelector", "affinity", "podAnnotations", "podLabels",
 }
 

@@ -98,7 +98,8 @@ func TestInstallPrintsWhatHelmRenders(t *testing.T) {
 namespace: net
 image: {repository: registry.local/fl, tag: v9, pullPolicy: Always}
 imagePullSecrets: [{name: pull}]
-config: {cni-master: auto, mtu: 9000, cni-conf-keys: {namespaceIsolation: true}}
+flags: {cni-master: auto, mtu: 9000, kubelet-root: /srv/kubelet}
+config: {namespaceIsolation: true, globalNamespaces: "a,b<c>"}
 cni: {types: [fairlead, multus], replace: true}
 http: {host: 0.0.0.0, port: 9999}
 kubernetesService: {host: 10.0.0.1, port: "6443"}

@@ -1,6 +1,7 @@
 {{/*
 The templates use only what `fairlead install` knows too (internal/manifest):
-include, toYaml, nindent, quote, default, sha256sum, and text/template itself.
+include, toYaml, fromYaml, toJson, nindent, quote, default, dict, sha256sum, and
+text/template itself.
 */}}
 {{- define "fairlead.labels" -}}
 app.kubernetes.io/name: fairlead
@@ -15,11 +16,6 @@ app.kubernetes.io/component: agent
 
 {{- define "fairlead.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
-{{- end }}
-
-{{- define "fairlead.config" -}}
-http: {{ printf "%s:%v" .Values.http.host .Values.http.port | quote }}
-{{ toYaml .Values.config }}
 {{- end }}
 
 {{/*

@@ -18,6 +18,9 @@ import (
 const (
 	killLimit = 5 * time.Second
 	killPause = 2 * time.Millisecond
+	// execTime is how long a process may show no environment: in the middle of
+	// execve(2) it has none.
+	execTime = time.Second
 )
 
 // KillGroup ends a plugin that a former agent left running, its children
@@ -34,8 +37,9 @@ func KillGroup(p core.Proc) error {
 	if p.PGID <= 1 {
 		return fmt.Errorf("kill process group %d: not a plugin's", p.PGID)
 	}
-	for end := time.Now().Add(killLimit); ; time.Sleep(killPause) {
-		left, err := killOnce(p)
+	begun := time.Now()
+	for end := begun.Add(killLimit); ; time.Sleep(killPause) {
+		left, err := killOnce(p, time.Since(begun) < execTime)
 		if err != nil {
 			return fmt.Errorf("kill process group %d: %w", p.PGID, err)
 		}
@@ -48,8 +52,9 @@ func KillGroup(p core.Proc) error {
 	}
 }
 
-// killOnce signals what lives of the group and tells how many that were.
-func killOnce(p core.Proc) (int, error) {
+// killOnce signals what lives of the group and tells how many that were. With
+// patient they include those of whom it cannot be told yet.
+func killOnce(p core.Proc, patient bool) (int, error) {
 	leader, err := readStat(p.PGID)
 	switch {
 	case err == nil && leader.start != p.StartTime:
@@ -67,10 +72,14 @@ func killOnce(p core.Proc) (int, error) {
 	}
 	left := 0
 	for _, pid := range members {
-		if !calledByCNI(pid) {
+		yes, known := calledByCNI(pid)
+		if !yes && (known || !patient) {
 			continue
 		}
 		left++
+		if !yes {
+			continue
+		}
 		if err := signal(pid, func(st stat) bool { return st.memberOf(p) }, 0); err != nil {
 			return 0, err
 		}
@@ -122,9 +131,14 @@ func group(p core.Proc) ([]int, error) {
 	return pids, nil
 }
 
-func calledByCNI(pid int) bool {
+// calledByCNI tells whether a process has the environment of a CNI call; known
+// is false while it has none at all.
+func calledByCNI(pid int) (yes, known bool) {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	return err == nil && bytes.Contains(append([]byte{0}, env...), []byte("\x00CNI_COMMAND="))
+	if err != nil {
+		return false, true // gone
+	}
+	return bytes.Contains(append([]byte{0}, env...), []byte("\x00CNI_COMMAND=")), len(env) > 0
 }
 
 // stat is what we need of /proc/PID/stat (proc_pid_stat(5)).

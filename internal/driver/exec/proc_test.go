@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -23,7 +24,13 @@ type plugin struct {
 // spawn starts a shell that starts a sleeper and waits for it.
 func spawn(t *testing.T, env ...string) *plugin {
 	t.Helper()
-	cmd := exec.Command("sh", "-c", "sleep 1000 & echo $!; wait")
+	return spawnChild(t, "sleep 1000", env...)
+}
+
+// spawnChild is spawn with another child.
+func spawnChild(t *testing.T, child string, env ...string) *plugin {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", child+" & echo $!; wait")
 	cmd.Env = append([]string{"PATH=" + searchPath}, env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	out, err := cmd.StdoutPipe()
@@ -31,14 +38,14 @@ func spawn(t *testing.T, env ...string) *plugin {
 	require.NoError(t, cmd.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
-	child, err := strconv.Atoi(strings.TrimSpace(line))
+	pid, err := strconv.Atoi(strings.TrimSpace(line))
 	require.NoError(t, err)
 	st, err := readStat(cmd.Process.Pid)
 	require.NoError(t, err)
-	p := &plugin{cmd, child, core.Proc{PGID: cmd.Process.Pid, StartTime: st.start}}
+	p := &plugin{cmd, pid, core.Proc{PGID: cmd.Process.Pid, StartTime: st.start}}
 	t.Cleanup(func() {
-		if alive(child) {
-			_ = syscall.Kill(child, syscall.SIGKILL)
+		if alive(pid) {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -71,6 +78,19 @@ func TestKillGroup(t *testing.T) {
 
 func TestKillGroupFindsTheRestOfADeadLeader(t *testing.T) {
 	p := spawn(t, "CNI_COMMAND=ADD")
+	p.behead(t)
+	require.NoError(t, KillGroup(p.record))
+	require.False(t, alive(p.child))
+}
+
+// A process in the middle of execve(2) shows no environment: here it has none
+// for a while, and then that of a CNI call.
+func TestKillGroupWaitsForAnEnvironment(t *testing.T) {
+	p := spawnChild(t, "exec env -i sh -c 'sleep 0.1; CNI_COMMAND=ADD exec sleep 1000'", "CNI_COMMAND=ADD")
+	require.Eventually(t, func() bool {
+		_, known := calledByCNI(p.child)
+		return !known
+	}, 10*time.Second, time.Millisecond)
 	p.behead(t)
 	require.NoError(t, KillGroup(p.record))
 	require.False(t, alive(p.child))

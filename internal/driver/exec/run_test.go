@@ -64,6 +64,22 @@ func TestPluginGetsItsCallAndNothingElse(t *testing.T) {
 	require.Contains(t, string(env), "CNI_NETNS=\n")
 }
 
+// TestPluginMayCallBack: it finds its way into the operation that runs it, by
+// every verb, and only where there is one.
+func TestPluginMayCallBack(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "env")
+	s := scripted(t, `cat >/dev/null; env >>`+out+`; echo '{"cniVersion":"1.0.0"}'`)
+	ctx := exec.WithCaller(t.Context(), exec.Caller{Token: "t1", Socket: "/run/a.sock"})
+	l, err := exec.New().Attach(ctx, s)
+	require.NoError(t, err)
+	require.NoError(t, exec.New().Check(ctx, s, l))
+	require.NoError(t, exec.New().Detach(ctx, s))
+	env, err := os.ReadFile(out)
+	require.NoError(t, err)
+	require.Equal(t, 3, strings.Count(string(env), "FAIRLEAD_TOKEN=t1\n"))
+	require.Equal(t, 3, strings.Count(string(env), "FAIRLEAD_SOCKET=/run/a.sock\n"))
+}
+
 // Versions before 0.4.0 have no prevResult on DEL and no CHECK.
 func TestOldVersionsGetNoMoreThanTheyKnow(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "stdin")

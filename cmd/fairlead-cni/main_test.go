@@ -111,15 +111,18 @@ func accept(c net.Conn) (cni.Request, error) {
 	if err != nil {
 		return req, err
 	}
-	if head.Method != http.MethodPost || head.URL.Path != cni.PathCNI || head.Header.Get("Expect") != "100-continue" {
+	if head.Method != http.MethodPost || (head.URL.Path != cni.PathCNI && head.URL.Path != cni.PathJoin) || head.Header.Get("Expect") != "100-continue" {
 		return req, fmt.Errorf("not the plugin's request: %v", head)
 	}
 	fmt.Fprint(c, "HTTP/1.1 100 Continue\r\n\r\n")
 	body, err := io.ReadAll(head.Body)
-	if err != nil {
-		return req, err
+	if err == nil {
+		err = json.Unmarshal(body, &req)
 	}
-	return req, json.Unmarshal(body, &req)
+	if err == nil && (req.Token != "") != (head.URL.Path == cni.PathJoin) {
+		err = fmt.Errorf("token %q at %s", req.Token, head.URL.Path)
+	}
+	return req, err
 }
 
 func answer(c net.Conn, r cni.Response) {
@@ -184,6 +187,32 @@ func TestCallReachesTheAgentAndIsAcknowledged(t *testing.T) {
 		Command: "ADD", ContainerID: "c1", Netns: "/run/netns/x", IfName: "eth0",
 		Args: "K8S_POD_NAME=p;K8S_POD_NAMESPACE=ns", Path: "/opt/cni/bin", Config: []byte(conf),
 	}, s.req)
+}
+
+// TestCallWithAToken: it goes to the agent that gave the token, wherever the
+// configuration says that an agent is; a DEL needs no agent.
+func TestCallWithAToken(t *testing.T) {
+	calls := make(chan cni.Request, 1)
+	socket := listen(t, func(c net.Conn) {
+		req, err := accept(c)
+		if err != nil {
+			return
+		}
+		answer(c, cni.Response{Output: []byte("{}")})
+		calls <- req
+	})
+	conf := `{"cniVersion":"1.0.0","name":"n","type":"macvlan","ipam":{"type":"kube-ovn","server_socket":"/nowhere/agent.sock"}}`
+	with := []string{cni.EnvToken + "=t1", cni.EnvSocket + "=" + socket}
+	out, status := run(t, conf, append(env("ADD"), with...)...)
+	require.Equal(t, "{}", out)
+	require.Zero(t, status)
+	require.Equal(t, "t1", (<-calls).Token)
+	out, status = run(t, conf, append(env("DEL"), cni.EnvToken+"=t1", cni.EnvSocket+"=/nowhere/agent.sock")...)
+	require.Empty(t, out)
+	require.Zero(t, status)
+	require.NoFileExists(t, "/nowhere")
+	_, status = run(t, conf, append(env("ADD"), cni.EnvToken+"=t1", cni.EnvSocket+"=/nowhere/agent.sock")...)
+	require.Equal(t, 1, status)
 }
 
 func TestBigConfigurationAndBigAnswerPass(t *testing.T) {

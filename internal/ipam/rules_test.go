@@ -368,3 +368,25 @@ func BenchmarkAcquire(b *testing.B) {
 		}
 	})
 }
+
+// TestNoMAC: an interface that is not ours has none chosen for it, and gets one
+// that is asked for.
+func TestNoMAC(t *testing.T) {
+	a := New()
+	s := core.Subnet{Name: "s", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24")}}
+	owner := func(name string) core.Owner {
+		return core.Owner{Key: core.Key{Container: name, IfName: "net1"}, Pod: core.Pod{Namespace: "n", Name: name}}
+	}
+	l, err := a.Acquire(Request{Subnet: s, Owner: owner("a"), NoMAC: true})
+	require.NoError(t, err)
+	require.Nil(t, l.MAC)
+	a.Release(l)
+	l, err = a.Acquire(Request{Subnet: s, Owner: owner("a"), NoMAC: true})
+	require.NoError(t, err)
+	require.Nil(t, l.MAC)
+	m := core.MAC{2, 0, 0, 0, 0, 9}
+	_, err = a.Acquire(Request{Subnet: s, Owner: owner("b"), NoMAC: true, MAC: m})
+	require.NoError(t, err)
+	_, err = a.Acquire(Request{Subnet: s, Owner: owner("c"), MAC: m})
+	require.ErrorIs(t, err, core.ErrHeld)
+}

@@ -52,6 +52,29 @@ func TestLifeOfARecord(t *testing.T) {
 	require.NoError(t, j.Healthy())
 }
 
+// TestShed: a record stays without some of its addresses, which are remembered
+// in the same transaction; Delivered is not taken back.
+func TestShed(t *testing.T) {
+	ctx, dir := t.Context(), t.TempDir()
+	j := open(t, dir)
+	r := record(1)
+	gone := core.Released{Subnet: "s", Pod: r.Pod, IfName: "net1", IPs: r.Leases[0].IPs, Seq: 7}
+	require.ErrorIs(t, j.Shed(ctx, r, []core.Released{gone}), core.ErrNotFound)
+	require.Empty(t, j.Released())
+	require.NoError(t, j.Begin(ctx, r))
+	require.NoError(t, j.Commit(ctx, r))
+	j.Delivered(r.Key)
+	r.Phase, r.Leases = core.Added, nil
+	require.NoError(t, j.Shed(ctx, r, []core.Released{gone, {}}))
+	require.NoError(t, j.Close())
+	j = open(t, dir)
+	got, ok := j.Get(r.Key)
+	require.True(t, ok)
+	r.Delivered = true
+	require.Equal(t, r, got)
+	require.Equal(t, []core.Released{gone}, j.Released())
+}
+
 func BenchmarkWriters(b *testing.B) {
 	for _, writers := range []int{1, 50} {
 		b.Run(fmt.Sprint(writers), func(b *testing.B) {

@@ -313,3 +313,23 @@ func BenchmarkReload(b *testing.B) {
 		require.NoError(b, s.reload())
 	}
 }
+
+// TestWatchPods: a pod is told when it appears and when its annotations change,
+// not when something else does.
+func TestWatchPods(t *testing.T) {
+	pod := func(name, notes string) string {
+		return "apiVersion: v1\nkind: Pod\nmetadata:\n  name: " + name + "\n  annotations: " + notes + "\n"
+	}
+	f := newFolder(t, "a.yaml", pod("a", "{x: y}"))
+	var told []string
+	f.WatchPods(func(p core.Pod) { told = append(told, p.String()) })
+	f.rewrite("a.yaml", pod("a", "{x: z}"))
+	require.Equal(t, []string{"default/a"}, told)
+	f.rewrite("b.yaml", pod("b", "{}"), "a.yaml", "# moved\n"+pod("a", "{x: z}"))
+	require.Equal(t, []string{"default/a", "default/b"}, told)
+	f.rewrite("a.yaml", "{")
+	require.Len(t, told, 2, "what cannot be read changes nothing")
+	f.remove("a.yaml")
+	require.NoError(t, f.reload())
+	require.Len(t, told, 2, "who is gone asks for nothing")
+}

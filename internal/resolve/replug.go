@@ -70,7 +70,7 @@ func Replug(ctx context.Context, src Source, in Input, have, fixed []Present) (C
 	given := devicesOf(stay)
 	for i := range nets {
 		w, err := r.coming(ctx, nets, i, &given)
-		w.Network = elementLabel(nets[i].elem)
+		w.Network, w.IfName = elementLabel(nets[i].elem), nets[i].ifName // also of one that cannot be
 		c.Come = append(c.Come, Coming{Network: w.Network, Want: w, Err: err})
 	}
 	return c, nil

@@ -161,6 +161,18 @@ func TestTooManyRequestsAreRefused(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, status)
 }
 
+// TestJoiningCallsWaitForNoPlace: they are part of requests that have theirs; if
+// they waited, as many ADDs as there are places would wait for each other.
+func TestJoiningCallsWaitForNoPlace(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.sock")
+	s := started(t, path)
+	for range maxRunning {
+		s.running <- struct{}{}
+	}
+	status, _ := ask(t, path, http.MethodPost, cni.PathJoin, "junk")
+	require.Equal(t, http.StatusBadRequest, status)
+}
+
 // A plugin that must wait for its turn is told at once that an agent is here,
 // and one that goes away meanwhile gives its place back.
 func TestWaitingPluginHearsOfTheAgent(t *testing.T) {

@@ -1,0 +1,235 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/local"
+)
+
+// teller notes what it is told.
+type teller struct{ told []string }
+
+func (n *teller) note(what string, r core.Record) {
+	for _, s := range r.Statuses {
+		what += " " + s.Interface
+	}
+	n.told = append(n.told, what)
+}
+func (n *teller) Attached(r core.Record) { n.note("attached", r) }
+func (n *teller) Detached(r core.Record) { n.note("detached", r) }
+func (n *teller) Failed(a core.Attempt)  { n.told = append(n.told, "failed "+string(a.Op)+" "+a.Key.IfName) }
+func (n *teller) Condition(_ core.Pod, _, status, reason, _ string) {
+	n.told = append(n.told, "condition "+status+" "+reason)
+}
+
+func (n *teller) take() []string {
+	out := n.told
+	n.told = nil
+	return out
+}
+
+// replugged is an engine whose only pod's annotation can be changed.
+type replugged struct {
+	*Engine
+	*teller
+	t   *testing.T
+	d   *nics
+	pod core.Pod
+	req core.Request
+	dir string
+}
+
+func newReplugged(t *testing.T) *replugged {
+	t.Helper()
+	d, n := &nics{}, &teller{}
+	e := newEngine(t, d)
+	e.Notices, e.Conditions = n, n
+	r := &replugged{Engine: e, teller: n, t: t, d: d, req: add(t), dir: t.TempDir()}
+	r.req.Conf.Raw = []byte(`{"cniVersion":"1.0.0","name":"net","type":"fairlead"}`)
+	r.pod = r.req.Pod
+	r.annotate("second")
+	return r
+}
+
+// annotate changes what the pod asks for.
+func (r *replugged) annotate(networks string) {
+	r.t.Helper()
+	text := strings.Replace(twoNICs, "networks: second", "networks: '"+networks+"'", 1)
+	require.NoError(r.t, os.WriteFile(filepath.Join(r.dir, "pod.yaml"), []byte(text), 0o600))
+	objects, err := local.Open(r.dir, r.Log)
+	require.NoError(r.t, err)
+	require.Empty(r.t, objects.Problems())
+	r.Source = objects
+}
+
+func (r *replugged) interfaces() (out []string) {
+	rec, ok := r.Journal.Get(r.req.Key)
+	require.True(r.t, ok)
+	for _, s := range rec.Specs {
+		out = append(out, s.Key.IfName)
+	}
+	return out
+}
+
+// TestReplug: what comes and goes is in the record, in its leases and told to
+// others; what stays is not touched.
+func TestReplug(t *testing.T) {
+	r := newReplugged(t)
+	_, err := r.Add(t.Context(), r.req)
+	require.NoError(t, err)
+	require.Equal(t, []string{"attached eth0 net1"}, r.take())
+	require.NoError(t, r.Replug(t.Context(), r.pod))
+	require.Empty(t, r.take(), "nothing changed")
+
+	r.annotate("second,second")
+	require.NoError(t, r.Replug(t.Context(), r.pod))
+	require.Equal(t, []string{"eth0", "net1", "net2"}, r.interfaces())
+	require.Equal(t, []string{"attached net2"}, r.take())
+	require.Len(t, r.IPAM.Leases(), 3)
+	require.Empty(t, r.d.detached)
+	rec, _ := r.Journal.Get(r.req.Key)
+	require.Equal(t, "net2", rec.Plugs[0].IfName)
+	require.NotEmpty(t, rec.Plugs[0].Timeline)
+
+	r.annotate("")
+	require.NoError(t, r.Replug(t.Context(), r.pod))
+	require.Equal(t, []string{"eth0"}, r.interfaces())
+	require.Equal(t, []string{"detached net1 net2"}, r.take())
+	require.Equal(t, []string{"net2", "net1"}, r.d.detached, "in reverse")
+	require.Len(t, r.IPAM.Leases(), 1)
+	require.Len(t, r.Journal.Released(), 2, "the pod gets them back if it comes back")
+
+	r.annotate("second")
+	require.NoError(t, r.Replug(t.Context(), r.pod))
+	require.NoError(t, r.Del(t.Context(), r.req))
+	require.Empty(t, r.IPAM.Leases())
+	require.NoError(t, r.Replug(t.Context(), r.pod), "a pod that is gone")
+}
+
+// TestReplugFailures: they are told, the record says what is amiss, and a part
+// that cannot be removed stays until it can, with its addresses.
+func TestReplugFailures(t *testing.T) {
+	r := newReplugged(t)
+	_, err := r.Add(t.Context(), r.req)
+	require.NoError(t, err)
+	r.take()
+	r.annotate("second,second,nowhere")
+	r.d.attach, r.d.detach = errors.New("attach broke"), errors.New("detach broke")
+	require.ErrorContains(t, r.Replug(t.Context(), r.pod), "attach broke")
+	require.Equal(t, []string{"failed HOTPLUG net2", "failed HOTPLUG net3", "condition False NoNetworkFound"}, r.take())
+	require.Equal(t, []string{"eth0", "net1"}, r.interfaces())
+	rec, _ := r.Journal.Get(r.req.Key)
+	require.Contains(t, rec.Amiss, "attach broke")
+	require.Contains(t, rec.Amiss, "nowhere")
+	require.Len(t, rec.Parts, 1)
+	require.Len(t, r.IPAM.Leases(), 3)
+
+	r.d.attach = nil
+	require.ErrorContains(t, r.Replug(t.Context(), r.pod), "detach broke")
+	require.Equal(t, []string{"eth0", "net1", "net3"}, r.interfaces(), "net2 is not free yet")
+	require.Len(t, r.IPAM.Leases(), 4)
+	r.take()
+	r.d.detach = nil
+	r.annotate("second,second")
+	require.NoError(t, r.Replug(t.Context(), r.pod))
+	require.Equal(t, []string{"eth0", "net1", "net3"}, r.interfaces())
+	require.Equal(t, []string{"condition True AsAnnotated"}, r.take())
+	require.Len(t, r.IPAM.Leases(), 3)
+	require.NoError(t, r.Replug(t.Context(), r.pod))
+	require.Empty(t, r.take())
+}
+
+// TestRecoverDropsParts: what a dead agent left of a network that came is removed,
+// and its addresses are free; what was there stays. Also the DEL of the whole
+// takes it.
+func TestRecoverDropsParts(t *testing.T) {
+	for _, whole := range []bool{false, true} {
+		r := newReplugged(t)
+		_, err := r.Add(t.Context(), r.req)
+		require.NoError(t, err)
+		r.annotate("second,second")
+		r.d.attach, r.d.detach = errors.New("attach broke"), errors.New("detach broke")
+		require.Error(t, r.Replug(t.Context(), r.pod))
+		r.d.attach, r.d.detach, r.d.detached = nil, nil, nil
+		later := New(r.Config)
+		if whole {
+			later.Recover(t.Context())
+			require.Equal(t, []string{"net2"}, r.d.detached)
+			require.Len(t, r.IPAM.Leases(), 2)
+			require.Equal(t, []string{"eth0", "net1"}, r.interfaces())
+			require.NoError(t, later.Replug(t.Context(), r.pod))
+			require.Equal(t, []string{"eth0", "net1", "net2"}, r.interfaces())
+			continue
+		}
+		require.NoError(t, later.Del(t.Context(), r.req))
+		require.Equal(t, []string{"net2", "net1", "eth0"}, r.d.detached)
+		require.Empty(t, r.IPAM.Leases())
+	}
+}
+
+// slowNICs wait in Attach of one interface.
+type slowNICs struct {
+	*nics
+	at            string
+	entered, pass chan struct{}
+}
+
+func (d *slowNICs) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
+	if s.Key.IfName == d.at {
+		d.entered <- struct{}{}
+		select {
+		case <-d.pass:
+		case <-ctx.Done():
+			return core.Link{}, ctx.Err()
+		}
+	}
+	return d.nics.Attach(ctx, s)
+}
+
+// TestChangeDuringAdd: an annotation that changes after the ADD has read it is
+// not lost.
+func TestChangeDuringAdd(t *testing.T) {
+	r := newReplugged(t)
+	slow := &slowNICs{nics: r.d, at: "net1", entered: make(chan struct{}), pass: make(chan struct{})}
+	r.Drivers["ovs"] = slow
+	added, replugged := make(chan error), make(chan error)
+	go func() {
+		_, err := r.Add(t.Context(), r.req)
+		added <- err
+	}()
+	<-slow.entered
+	r.annotate("second,second")
+	go func() { replugged <- r.Replug(t.Context(), r.pod) }()
+	close(slow.pass)
+	require.NoError(t, <-added)
+	require.NoError(t, <-replugged)
+	require.Equal(t, []string{"eth0", "net1", "net2"}, r.interfaces())
+}
+
+// TestDelEndsReplug: a DEL does not wait for a network that is just coming, and
+// takes it too.
+func TestDelEndsReplug(t *testing.T) {
+	r := newReplugged(t)
+	_, err := r.Add(t.Context(), r.req)
+	require.NoError(t, err)
+	slow := &slowNICs{nics: r.d, at: "net2", entered: make(chan struct{}), pass: make(chan struct{})}
+	r.Drivers["ovs"] = slow
+	r.annotate("second,second")
+	replugged := make(chan error)
+	go func() { replugged <- r.Replug(t.Context(), r.pod) }()
+	<-slow.entered
+	r.take()
+	require.NoError(t, r.Del(t.Context(), r.req))
+	require.NoError(t, <-replugged, "nothing is asked for any more")
+	require.Empty(t, r.IPAM.Leases())
+	require.Empty(t, r.Journal.Records())
+	require.Equal(t, []string{"net2", "net1", "eth0"}, r.d.detached)
+}

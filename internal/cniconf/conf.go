@@ -129,7 +129,9 @@ func versionKnown(v string) error {
 	return nil
 }
 
-// ParseArgs reads CNI_ARGS: KEY=VALUE pairs joined by ';'.
+// ParseArgs reads CNI_ARGS: KEY=VALUE pairs joined by ';'. Multus v4.3 repeats
+// what it got behind what it says itself: the same thing may be said twice, two
+// things may not.
 func ParseArgs(s string) (map[string]string, error) {
 	args := map[string]string{}
 	for _, pair := range strings.Split(s, ";") {
@@ -140,8 +142,8 @@ func ParseArgs(s string) (map[string]string, error) {
 		if !ok || k == "" {
 			return nil, core.Errorf(core.CodeEnv, "CNI_ARGS: %q is not KEY=VALUE", pair)
 		}
-		if _, twice := args[k]; twice {
-			return nil, core.Errorf(core.CodeEnv, "CNI_ARGS: %q stands twice", k)
+		if former, twice := args[k]; twice && former != v && k != "IgnoreUnknown" {
+			return nil, core.Errorf(core.CodeEnv, "CNI_ARGS: %q stands twice, with two values", k)
 		}
 		args[k] = v
 	}

@@ -309,6 +309,9 @@ func TestParseArgs(t *testing.T) {
 	got, err := ParseArgs("IgnoreUnknown=1;K8S_POD_NAMESPACE=ns;K8S_POD_NAME=a=b;;E=")
 	require.NoError(t, err)
 	require.Equal(t, map[string]string{"IgnoreUnknown": "1", "K8S_POD_NAMESPACE": "ns", "K8S_POD_NAME": "a=b", "E": ""}, got)
+	got, err = ParseArgs("IgnoreUnknown=true;K8S_POD_NAME=p;IgnoreUnknown=1;K8S_POD_NAME=p")
+	require.NoError(t, err, "Multus says it twice")
+	require.Equal(t, map[string]string{"IgnoreUnknown": "1", "K8S_POD_NAME": "p"}, got)
 	for _, bad := range []string{"x", "=v", "A=1;A=2", "A=1;b"} {
 		_, err := ParseArgs(bad)
 		require.Equal(t, core.CodeEnv, core.CodeOf(err), bad)

@@ -33,15 +33,16 @@ func (e *Engine) Check(ctx context.Context, req core.Request) (err error) {
 	if err := indicated(e.conf(req)); err != nil {
 		return core.WithCode(core.CodeNotReady, "CHECK", err)
 	}
-	if !ok {
-		if l, _ := e.leftOf(req); l != nil { // what cannot be read is no attachment
-			return checkError(e.checkLeft(ctx, req, l))
+	var left error
+	if l, _ := e.leftOf(req); l != nil { // what cannot be read is no attachment
+		if left = e.checkLeft(ctx, req, l); !ok {
+			return checkError(left)
 		}
 	}
 	if !ok || rec.Phase != core.Added {
 		return core.Errorf(core.CodeUnknown, "container %s has no attachment %s", req.Key.Container, req.Key.IfName)
 	}
-	return checkError(e.checkRecord(ctx, rec, req))
+	return checkError(errors.Join(left, e.checkRecord(ctx, rec, req)))
 }
 
 // findings are the lines of a CHECK about one thing.

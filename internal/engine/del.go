@@ -44,8 +44,8 @@ func (e *Engine) Del(ctx context.Context, req core.Request) (err error) {
 	defer unlock()
 	ctx = driver.WithTimer(ctx, t.Step)
 	rec, ok := e.Journal.Get(req.Key)
-	if !ok && !req.Conf.AddressesOnly() {
-		rec, ok, err = e.inherit(ctx, req)
+	if !req.Conf.AddressesOnly() {
+		rec, ok, err = e.inherit(ctx, req, rec, ok)
 	}
 	if ok {
 		err = e.undo(ctx, &rec)
@@ -177,7 +177,7 @@ func (e *Engine) forget(ctx context.Context, rec *core.Record) error {
 		e.IPAM.Release(l)
 	}
 	rec.Leases = nil
-	e.dropLeftovers(*rec)
+	e.dropLeftovers(rec.Leftovers)
 	e.timelines.Delete(rec.Key)
 	if !lent(*rec) {
 		e.Notices.Detached(*rec)

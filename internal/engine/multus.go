@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -14,16 +13,21 @@ import (
 	"github.com/fairlead/fairlead/internal/driver/ovs"
 	"github.com/fairlead/fairlead/internal/leftover"
 	"github.com/fairlead/fairlead/internal/plan"
+	"github.com/fairlead/fairlead/internal/resolve"
 )
 
 // multusDir is where Multus keeps its records unless its configuration says
 // otherwise.
 const multusDir = "/var/lib/cni/multus"
 
-// leftOf is what Multus left of a container; nil for nothing.
+// leftOf is what Multus left of a container; nil for nothing. Whoever calls us
+// as a delegate, be it Multus, sees to the others itself.
 func (e *Engine) leftOf(req core.Request) (*leftover.Left, error) {
+	if !resolve.Serves(req.Conf) {
+		return nil, nil
+	}
 	l, err := e.multus(req).Of(req)
-	if l == nil || err != nil {
+	if l == nil || err != nil || l.Delegates(req.Conf.Name) {
 		return nil, err
 	}
 	for i := range l.Own {
@@ -41,45 +45,47 @@ func (e *Engine) multus(req core.Request) leftover.Folder {
 
 // inherit makes a record of what Multus left of a container, to be undone: from
 // then on nothing but the journal is needed. Its files go with the record. What
-// cannot be read is as good as nothing.
-func (e *Engine) inherit(ctx context.Context, req core.Request) (core.Record, bool, error) {
+// cannot be read is as good as nothing. Where Multus had us as a delegate, there
+// is a record of our own interface already (known): the others join it.
+func (e *Engine) inherit(ctx context.Context, req core.Request, rec core.Record, known bool) (core.Record, bool, error) {
 	l, err := e.leftOf(req)
 	if err != nil {
 		e.Log.Warn("Multus' record of a container cannot be used", "container", req.Key.Container, "err", err)
 		if core.CodeOf(err) != core.CodeIO {
-			e.dropLeftovers(core.Record{Leftovers: []string{filepath.Join(e.conf(req).CNIDir, req.Key.Container)}})
+			e.dropLeftovers([]string{filepath.Join(e.conf(req).CNIDir, req.Key.Container)})
 		}
 	}
-	if l == nil {
-		return core.Record{}, false, nil
+	if l == nil || len(rec.Leftovers) > 0 {
+		return rec, known, nil
 	}
-	rec := core.Record{
-		Key: req.Key, Network: req.Conf.Name, Pod: req.Pod, Netns: e.unknownNetns(req), Phase: core.Deleting,
-		Created: time.Now().UTC(), Specs: l.Specs, Begun: len(l.Specs), Leftovers: l.Files,
-	}
-	for i := range rec.Specs {
-		rec.Specs[i].Netns = rec.Netns
-	}
-	for _, s := range l.Own {
-		s.Exec, s.Netns = nil, rec.Netns
-		if err := e.Drivers[s.Driver].Detach(ctx, s); err != nil {
-			return rec, false, err
+	write := e.Journal.Save
+	if !known {
+		write = e.Journal.Begin
+		rec = core.Record{Key: req.Key, Network: req.Conf.Name, Pod: req.Pod, Netns: e.unknownNetns(req), Created: time.Now().UTC()}
+		for _, s := range l.Own {
+			s.Exec, s.Netns = nil, rec.Netns
+			if err := e.Drivers[s.Driver].Detach(ctx, s); err != nil {
+				return rec, false, err
+			}
 		}
 	}
-	if err := e.Journal.Begin(ctx, rec); err != nil {
+	for _, s := range l.Specs {
+		s.Netns = rec.Netns
+		rec.Specs = append(rec.Specs, s)
+	}
+	rec.Phase, rec.Begun, rec.Leftovers = core.Deleting, len(rec.Specs), l.Files
+	if err := write(ctx, rec); err != nil {
 		return rec, false, fmt.Errorf("take over from Multus: %w", err)
 	}
-	e.Log.Info("attachment taken over from Multus", "container", req.Key.Container, "networks", len(rec.Specs))
+	e.Log.Info("attachment taken over from Multus", "container", req.Key.Container, "networks", len(l.Specs))
 	return rec, true, nil
 }
 
 // dropLeftovers removes the files that went with a record. One that stays is
 // read again by the next GC.
-func (e *Engine) dropLeftovers(rec core.Record) {
-	for _, file := range rec.Leftovers {
-		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			e.Log.Warn("file of Multus not removed", "file", file, "err", err)
-		}
+func (e *Engine) dropLeftovers(files []string) {
+	if err := leftover.Remove(files); err != nil {
+		e.Log.Warn("files of Multus not removed", "err", err)
 	}
 }
 
@@ -106,15 +112,11 @@ func (e *Engine) checkLeft(ctx context.Context, req core.Request, l *leftover.Le
 	return errors.Join(errs...)
 }
 
-// leftovers are the containers that Multus attached and the journal does not
-// know, by container.
+// leftovers are the containers that Multus attached, by container.
 func (e *Engine) leftovers(req core.Request) map[string]*leftover.Left {
 	out := map[string]*leftover.Left{}
 	for _, id := range e.multus(req).Containers() {
 		req.Key = core.Key{Container: id, IfName: defaultIfName}
-		if len(e.Journal.Container(id)) > 0 {
-			continue
-		}
 		l, err := e.leftOf(req)
 		if err != nil {
 			e.Log.Warn("Multus' record of a container cannot be used", "container", id, "err", err)
@@ -140,7 +142,8 @@ func (e *Engine) collectLeft(ctx context.Context, req core.Request) (map[string]
 	}
 	var errs []error
 	for id, l := range all {
-		if _, err := os.Stat(l.Netns); valid[id] || l.Netns != "" && err == nil {
+		_, err := os.Stat(l.Netns)
+		if valid[id] || l.Netns != "" && err == nil || len(e.Journal.Container(id)) > 0 {
 			continue
 		}
 		unlock, ok := e.queue.TryLock(id)
@@ -149,7 +152,7 @@ func (e *Engine) collectLeft(ctx context.Context, req core.Request) (map[string]
 		}
 		gone := req
 		gone.Key, gone.Netns, gone.Pod = core.Key{Container: id, IfName: defaultIfName}, "", core.Pod{}
-		rec, ok, err := e.inherit(ctx, gone)
+		rec, ok, err := e.inherit(ctx, gone, core.Record{}, false)
 		if ok {
 			err = e.undo(ctx, &rec)
 		}

@@ -1,11 +1,14 @@
 // Package leftover reads what Multus left of containers that it attached: its
 // own records, and libcni's cache of results beside them (read from Multus v3.9
-// to v4.3). It touches nothing; who takes the containers over does.
+// to v4.3). Who takes the containers over decides what becomes of them.
 package leftover
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
@@ -90,6 +93,23 @@ func (f Folder) network(l *Left, req core.Request, d cniconf.MultusDelegate) err
 		l.Specs = append(l.Specs, s)
 	}
 	return err
+}
+
+// Delegates tells whether Multus had our plugin as a delegate in the network
+// called name.
+func (l *Left) Delegates(name string) bool {
+	return slices.ContainsFunc(l.Own, func(s core.Spec) bool { return s.Exec.Network == name })
+}
+
+// Remove deletes files of Multus; gone is success.
+func Remove(files []string) error {
+	var errs []error
+	for _, file := range files {
+		if err := os.Remove(file); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Containers are those of which there is a record.

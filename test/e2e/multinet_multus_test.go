@@ -63,18 +63,24 @@ const formerConf = `{"cniVersion":"1.0.0","name":"multus-cni-network","type":"mu
 	{"cniVersion":"1.0.0","name":"main","plugins":[{"type":"bridge","bridge":"br1","ipam":{"type":"host-local","subnet":"10.61.0.0/24","routes":[{"dst":"0.0.0.0/0"}]}},
 		{"type":"portmap","capabilities":{"portMappings":true}}]},
 	{"cniVersion":"0.3.1","name":"mac","type":"macvlan","master":"bond0","ipam":{"type":"host-local","subnet":"10.62.0.0/24"}},
-	{"cniVersion":"1.0.0","name":"rec","type":"rec"}]}`
+	{"cniVersion":"1.1.0","name":"rec","type":"rec"}]}`
 
 // attach has the real Multus add a pod.
 func (f *formerly) attach(p *testbed.Pod, port int) []byte {
 	f.t.Helper()
-	conf := strings.TrimSuffix(formerConf, "}") + fmt.Sprintf(`,"runtimeConfig":{"portMappings":[{"hostPort":%d,"containerPort":80,"protocol":"tcp"}]}}`, port)
+	return f.real("ADD", p, strings.TrimSuffix(formerConf, "}")+
+		fmt.Sprintf(`,"runtimeConfig":{"portMappings":[{"hostPort":%d,"containerPort":80,"protocol":"tcp"}]}}`, port))
+}
+
+// real runs the real Multus.
+func (f *formerly) real(op string, p *testbed.Pod, conf string) []byte {
+	f.t.Helper()
 	ctx, stop := context.WithCancel(f.t.Context())
 	defer stop()
 	cmd := f.Cmd(ctx, f.multus)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(conf), &stdout, &stderr
-	cmd.Env = append(os.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID="+p.ContainerID, "CNI_NETNS="+p.Netns(),
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+op, "CNI_CONTAINERID="+p.ContainerID, "CNI_NETNS="+p.Netns(),
 		"CNI_IFNAME=eth0", "CNI_ARGS="+p.Args(), "CNI_PATH="+testbed.PluginDir+":"+f.rec.dir)
 	err := cmd.Run()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
@@ -132,7 +138,11 @@ func TestRule4_MultusRecordsAreAdopted(t *testing.T) {
 	b.Delete() // its DEL never came; c's namespace lives, and the runtime has forgotten it
 	f.CNI(cni.Request{Command: "GC", Config: []byte(strings.TrimSuffix(formerConf, "}") +
 		fmt.Sprintf(`,"cni.dev/valid-attachments":[{"containerID":%q,"ifname":"eth0"}]}`, a.ContainerID))}).Must()
-	require.Equal(t, []string{"DEL rec"}, verbs(f.rec.take()))
+	calls := f.rec.take()
+	require.Equal(t, []string{"DEL rec", "GC rec"}, verbs(calls))
+	require.Contains(t, string(calls[1].Stdin), a.ContainerID, "what Multus attached is in use")
+	require.Contains(t, string(calls[1].Stdin), c.ContainerID)
+	require.NotContains(t, string(calls[1].Stdin), b.ContainerID)
 	require.Len(t, f.leases("main"), 2)
 	require.Len(t, f.leases("mac"), 2)
 	require.NotContains(t, f.Run("nft", "list", "ruleset"), "dport 8081")
@@ -147,7 +157,7 @@ func TestRule4_MultusRecordsAreAdopted(t *testing.T) {
 	for _, p := range []*testbed.Pod{a, c} {
 		p.CNI("DEL", formerConf).Must()
 		require.Equal(t, []string{"lo"}, linkNames(t, p))
-		calls := f.rec.take()
+		calls = f.rec.take()
 		require.Equal(t, []string{"DEL rec"}, verbs(calls))
 		require.Contains(t, calls[0].Env["CNI_ARGS"], "K8S_POD_NAME="+p.Name)
 		require.Contains(t, string(calls[0].Stdin), `"prevResult"`)
@@ -157,6 +167,52 @@ func TestRule4_MultusRecordsAreAdopted(t *testing.T) {
 	}
 	require.Empty(t, f.leases("main"))
 	require.Empty(t, f.records())
+	f.RequireNoLeaks(before)
+}
+
+// TestRule4_MultusHadUsAsDelegate: while Multus works it sees to its other
+// delegates itself; once it has gone, our record and its own are one.
+func TestRule4_MultusHadUsAsDelegate(t *testing.T) {
+	t.Parallel()
+	f := withMultus(t)
+	f.Agent(f.rec.args()...).WaitReady()
+	awaitGateways(t, f.Node)
+	conf := `{"cniVersion":"1.0.0","name":"multus-cni-network","type":"multus","delegates":[
+		{"cniVersion":"1.0.0","name":"own","plugins":[{"type":"fairlead"}]},
+		{"cniVersion":"1.0.0","name":"mac","plugins":[{"type":"macvlan","master":"bond0","ipam":{"type":"host-local","subnet":"10.62.0.0/24"}},{"type":"rec"}]}]}`
+	warm := f.NewPod("warm")
+	f.real("ADD", warm, conf)
+	require.Equal(t, []string{"eth0", "lo", "net1"}, linkNames(t, warm))
+	f.rec.take()
+	f.real("DEL", warm, conf)
+	require.Equal(t, []string{"DEL rec"}, verbs(f.rec.take()), "by Multus alone")
+	require.Equal(t, []string{"lo"}, linkNames(t, warm))
+	require.Empty(t, f.records())
+	eventually(t, func() string {
+		if out := f.Run("ip", "-o", "link"); strings.Contains(out, "fltomb") {
+			return out
+		}
+		return ""
+	})
+	before := f.Inventory()
+
+	p := f.NewPod("p")
+	result := f.real("ADD", p, conf)
+	f.rec.take()
+	p.CNI("CHECK", withPrev(conf, result)).Must()
+	require.Equal(t, []string{"CHECK rec"}, verbs(f.rec.take()))
+	p.Run("ip", "addr", "flush", "dev", "net1")
+	p.CNI("CHECK", withPrev(conf, result)).MustCode(106)
+	f.rec.take()
+	f.CNI(cni.Request{Command: "GC", Config: []byte(strings.TrimSuffix(conf, "}") + `,"cni.dev/valid-attachments":[]}`)}).Must()
+	require.Equal(t, []string{"eth0", "lo", "net1"}, linkNames(t, p), "its namespace lives")
+	f.rec.take()
+	p.CNI("DEL", conf).Must()
+	require.Equal(t, []string{"DEL rec"}, verbs(f.rec.take()))
+	require.Equal(t, []string{"lo"}, linkNames(t, p))
+	require.Empty(t, f.leases("mac"))
+	require.Empty(t, f.records())
+	p.Delete()
 	f.RequireNoLeaks(before)
 }
 

@@ -70,18 +70,21 @@ func killOnce(p core.Proc, patient bool) (int, error) {
 	if led && len(members) > 0 {
 		return len(members), signal(p.PGID, func(st stat) bool { return st.start == p.StartTime }, unix.PIDFD_SIGNAL_PROCESS_GROUP)
 	}
-	left := 0
+	return killLeaderless(p, members, patient)
+}
+
+// killLeaderless is killOnce for a group that may be another's by now.
+func killLeaderless(p core.Proc, members []int, patient bool) (left int, err error) {
 	for _, pid := range members {
 		yes, known := calledByCNI(pid)
-		if !yes && (known || !patient) {
-			continue
+		if yes {
+			err = signal(pid, func(st stat) bool { return st.memberOf(p) }, 0)
 		}
-		left++
-		if !yes {
-			continue
-		}
-		if err := signal(pid, func(st stat) bool { return st.memberOf(p) }, 0); err != nil {
+		if err != nil {
 			return 0, err
+		}
+		if yes || (patient && !known) {
+			left++
 		}
 	}
 	return left, nil

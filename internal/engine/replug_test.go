@@ -25,7 +25,9 @@ func (n *teller) note(what string, r core.Record) {
 }
 func (n *teller) Attached(r core.Record) { n.note("attached", r) }
 func (n *teller) Detached(r core.Record) { n.note("detached", r) }
-func (n *teller) Failed(a core.Attempt)  { n.told = append(n.told, "failed "+string(a.Op)+" "+a.Key.IfName) }
+func (n *teller) Failed(a core.Attempt) {
+	n.told = append(n.told, "failed "+string(a.Op)+" "+a.Key.IfName)
+}
 func (n *teller) Condition(_ core.Pod, _, status, reason, _ string) {
 	n.told = append(n.told, "condition "+status+" "+reason)
 }

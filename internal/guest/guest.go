@@ -38,7 +38,7 @@ type Hosts struct {
 	byToken sync.Map // token -> *Host
 }
 
-// ErrOver: the operation that a token stands for is over, so that nobody would
+// ErrOver says that the operation a token stands for is over, so that nobody would
 // ever free what the call asks for.
 var ErrOver = &core.Error{
 	Code: core.CodeTryAgain, Msg: "the operation that this call belongs to is over",

@@ -124,7 +124,7 @@ func nested(b []byte) bool {
 		Plugins []typed `json:"plugins"`
 	}
 	_ = json.Unmarshal(b, &c) // what cannot be read is refused by ParseChain
-	return slices.ContainsFunc(append(c.Plugins, c.typed), func(t typed) bool { return t.Type == "fairlead" || t.Type == "multus" })
+	return slices.ContainsFunc(append(c.Plugins, c.typed), func(t typed) bool { return core.MetaType(t.Type) })
 }
 
 func withVersion(conf []byte, v string) (json.RawMessage, error) {

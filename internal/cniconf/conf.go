@@ -11,7 +11,7 @@ import (
 )
 
 // Parse reads the network configuration that a runtime sent on standard
-// input. It serves types fairlead, kube-ovn and multus, and any other type
+// input. It serves our own types (core.OwnType), and any other type
 // whose `ipam.type` is one of ours (Kube-OVN as the IPAM of macvlan and its
 // like, sdn.md section 1): then provider and routes come from `ipam`. Keys it
 // does not know are allowed, values of a wrong type are not.
@@ -47,7 +47,7 @@ func (r *reader) identity(c *core.Conf) {
 	if c.Type != "" && !core.OwnType(c.Type) {
 		from = r.in("ipam")
 		if t := from.text("type"); !core.OwnType(t) {
-			r.refuse("type", "%q is none of fairlead, kube-ovn, multus, and ipam.type %q is not either", c.Type, t)
+			r.refuse("type", "%q is none of fairlead, kube-ovn, multus, multus-shim, and ipam.type %q is not either", c.Type, t)
 		}
 	}
 	if from.has("provider") && from.text("provider") != "" {

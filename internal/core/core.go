@@ -160,7 +160,11 @@ type Plugin struct {
 func (p Plugin) Own() bool { return OwnType(p.Type) }
 
 // OwnType tells the plugin types that this agent serves itself.
-func OwnType(t string) bool { return t == "fairlead" || t == "kube-ovn" || t == "multus" }
+func OwnType(t string) bool { return MetaType(t) || t == "kube-ovn" }
+
+// MetaType tells those whose configuration is for all networks of a pod. Under
+// the last of them Multus' daemon writes its configurations.
+func MetaType(t string) bool { return t == "fairlead" || t == "multus" || t == "multus-shim" }
 
 // Route is a route inside a pod; an invalid GW means on-link.
 type Route struct {

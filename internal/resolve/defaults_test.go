@@ -134,6 +134,19 @@ func TestDefaultNetworks(t *testing.T) {
 	require.Len(t, chains, 1, "what can be told is told")
 }
 
+// TestEveryMetaTypeServesAllNetworks: under whichever type a configuration calls
+// us, the thick Multus' too; as Kube-OVN's plugin we are asked for one.
+func TestEveryMetaTypeServesAllNetworks(t *testing.T) {
+	w := standard()
+	w.note(networks, "foreign")
+	for kind, networks := range map[string]int{"fairlead": 3, "multus": 3, "multus-shim": 3, "kube-ovn": 1} {
+		in := meta(func(c *core.Conf) { c.Type, c.ClusterNetwork, c.DefaultNetworks = kind, "flannel", []string{"main"} })
+		wants, err := Resolve(t.Context(), w, in)
+		require.NoError(t, err)
+		require.Len(t, wants, networks, kind)
+	}
+}
+
 // TestDefaultNetworkOverridesClusterNetwork: the pod's annotation replaces it,
 // so that it does not even have to be there.
 func TestDefaultNetworkOverridesClusterNetwork(t *testing.T) {

@@ -192,8 +192,7 @@ func (r *resolution) networks(ctx context.Context) ([]network, error) {
 // one only when we are called as Kube-OVN's plugin, or for the provider of a
 // NAD: then a meta-plugin above us reads the networks annotation.
 func (r *resolution) serves() bool {
-	meta := r.conf.Type == "fairlead" || r.conf.Type == "multus"
-	return meta && (r.conf.Provider == "" || r.conf.Provider == v1.DefaultProvider)
+	return core.MetaType(r.conf.Type) && (r.conf.Provider == "" || r.conf.Provider == v1.DefaultProvider)
 }
 
 func (r *resolution) defaultNetwork(ctx context.Context) (network, error) {

@@ -15,13 +15,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Requests that one agent may send: a storm of pods writes one status each, and
-// what is beyond waits here and not in the server's queues.
-const (
-	qps   = 100 // per second, in the long run
-	burst = 200
-)
-
 // Resources of which this package speaks.
 var (
 	podResource    = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
@@ -88,7 +81,9 @@ type clients struct {
 // newClients shares one connection between both.
 func newClients(base *rest.Config) (*clients, error) {
 	cfg := rest.CopyConfig(base)
-	cfg.QPS, cfg.Burst = qps, burst
+	// A question of an ADD must not wait behind the writes of a storm: these
+	// have limits of their own, and questions are as many as ADDs.
+	cfg.QPS = -1
 	cfg.WarningHandler = rest.NoWarnings{}
 	shared, err := rest.HTTPClientFor(cfg)
 	if err != nil {

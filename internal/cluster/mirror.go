@@ -38,7 +38,10 @@ type mirror[T any] struct {
 	known   bool  // listed once, be it as not served
 }
 
-var _ cache.ReflectorStore = (*mirror[pod])(nil)
+var (
+	_ cache.TransformingStore      = (*mirror[pod])(nil)
+	_ cache.ReflectorBookmarkStore = (*mirror[pod])(nil)
+)
 
 func newMirror[T any](kind string, read func(metav1.Object) T, heard func(id, *T, *T)) *mirror[T] {
 	return &mirror[T]{
@@ -130,6 +133,18 @@ func (m *mirror[T]) tell(before, fresh map[id]T) {
 		} else {
 			m.heard(i, nil, &now)
 		}
+	}
+}
+
+// Transformer implements cache.TransformingStore: a first list that comes as a
+// stream is gathered without what servers note for themselves, which is most of
+// a small object.
+func (m *mirror[T]) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) {
+		if o, err := meta.Accessor(obj); err == nil {
+			o.SetManagedFields(nil)
+		}
+		return obj, nil
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
@@ -26,6 +27,13 @@ import (
 const (
 	statusManager    = "fairlead"
 	conditionManager = "fairlead-conditions"
+)
+
+// Writes that one agent may send: a storm of pods writes one status each, and
+// what is beyond waits here and not in the server's queues.
+const (
+	writeQPS   = 100 // per second, in the long run
+	writeBurst = 200
 )
 
 const (
@@ -45,6 +53,7 @@ type Publisher struct {
 	records func(core.Pod) []core.Record
 	log     *slog.Logger
 	queue   workqueue.TypedRateLimitingInterface[id]
+	bucket  flowcontrol.RateLimiter
 	events  *events
 
 	mu         sync.Mutex // guards the rest
@@ -68,6 +77,7 @@ type written struct {
 func NewPublisher(src *Source, records func(core.Pod) []core.Record) *Publisher {
 	p := &Publisher{
 		src: src, records: records, log: src.Log, events: newEvents(src),
+		bucket: flowcontrol.NewTokenBucketRateLimiter(writeQPS, writeBurst),
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[id](firstWritePause, longestWritePause)),
 		written: map[id]written{}, conditions: map[id]conditions{}, failing: map[id]error{},
@@ -268,6 +278,9 @@ func (p *Publisher) apply(ctx context.Context, i id, body patch, manager string)
 	raw, err := json.Marshal(body)
 	if err != nil {
 		return "", fmt.Errorf("apply pod %s: %w", i, err)
+	}
+	if err := p.bucket.Wait(ctx); err != nil {
+		return "", err
 	}
 	ctx, stop := context.WithTimeout(ctx, writeLimit)
 	defer stop()

@@ -42,6 +42,9 @@ func TestObserver(t *testing.T) {
 	o.OpDone(core.Status, "", time.Millisecond, nil)
 	o.StepDone("journal.begin", 300*time.Microsecond)
 	m.JournalCorrupt()
+	m.APIRequest("PATCH", 200)
+	m.APIRequest("PATCH", 200)
+	m.APIRequest("GET", 0)
 	hasLines(t, scrape(t, m),
 		`fairlead_cni_operation_duration_seconds_bucket{driver="ovs",op="ADD",result="success",le="0.002"} 0`,
 		`fairlead_cni_operation_duration_seconds_bucket{driver="ovs",op="ADD",result="success",le="0.005"} 1`,
@@ -51,6 +54,8 @@ func TestObserver(t *testing.T) {
 		`fairlead_cni_step_duration_seconds_bucket{step="journal.begin",le="0.0002"} 0`,
 		`fairlead_cni_step_duration_seconds_bucket{step="journal.begin",le="0.0005"} 1`,
 		`fairlead_journal_corruptions_total 1`,
+		`fairlead_api_requests_total{code="200",method="PATCH"} 2`,
+		`fairlead_api_requests_total{code="0",method="GET"} 1`,
 		`fairlead_build_info{goversion="`+runtime.Version()+`",revision="abc",version="v1"} 1`,
 	)
 }
@@ -91,9 +96,11 @@ func TestLabels(t *testing.T) {
 	})
 	m.OpDone(core.Add, "ovs", 0, nil)
 	m.StepDone("s", 0)
+	m.APIRequest("GET", 200)
 	want := map[string][]string{
 		"fairlead_cni_operation_duration_seconds": {"driver", "op", "result"},
 		"fairlead_cni_step_duration_seconds":      {"step"},
+		"fairlead_api_requests_total":             {"code", "method"},
 		"fairlead_ipam_addresses":                 {"state", "subnet"},
 		"fairlead_build_info":                     {"goversion", "revision", "version"},
 		"fairlead_journal_corruptions_total":      nil,

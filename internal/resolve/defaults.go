@@ -46,10 +46,11 @@ func Chains(ctx context.Context, src Source, in Input) (chains []core.Chain, own
 // configured is the default network that the configuration names: the first
 // delegate, clusterNetwork, or our own.
 func (r *resolution) configured(ctx context.Context) (network, error) {
-	if len(r.conf.Delegates) > 0 {
+	switch {
+	case !r.serves(): // somebody else named the other networks
+	case len(r.conf.Delegates) > 0:
 		return fromChain(r.conf.Delegates[0], v1.DefaultProvider)
-	}
-	if r.conf.ClusterNetwork != "" {
+	case r.conf.ClusterNetwork != "":
 		return r.named(ctx, "clusterNetwork", r.conf.ClusterNetwork)
 	}
 	conf := r.conf

@@ -144,6 +144,7 @@ func TestEveryMetaTypeServesAllNetworks(t *testing.T) {
 		wants, err := Resolve(t.Context(), w, in)
 		require.NoError(t, err)
 		require.Len(t, wants, networks, kind)
+		require.Equal(t, kind == "kube-ovn", types(wants[0]) == "own")
 	}
 }
 

@@ -65,6 +65,17 @@ type Attachment struct {
 	// annotation, in order.
 	NetworkStatus []NetworkStatus `json:"networkStatus,omitempty"`
 	Timeline      []Step          `json:"timeline,omitempty"` // of the ADD
+	// HotPlugged are the networks that came while the pod ran; Amiss is why its
+	// networks are not as its annotation asks.
+	HotPlugged []HotPlugged `json:"hotPlugged,omitempty"`
+	Amiss      string       `json:"amiss,omitempty"`
+}
+
+// HotPlugged is how one interface came to a running pod.
+type HotPlugged struct {
+	IfName   string    `json:"ifName"`
+	When     time.Time `json:"when"`
+	Timeline []Step    `json:"timeline,omitempty"`
 }
 
 // NetworkStatus is an element of k8s.v1.cni.cncf.io/network-status, under the

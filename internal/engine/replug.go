@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/cniconf"
@@ -137,10 +138,14 @@ func (r *replug) run(ctx context.Context) error {
 	if errors.Is(err, core.ErrNotFound) && core.CodeOf(err) == core.CodeUnknown {
 		return nil // it is going, or another one by now, or the source has yet to hear of it
 	}
+	if errors.Is(err, core.ErrUnavailable) {
+		return err // not the pod's affair: it is asked again
+	}
 	if err != nil {
 		return r.conclude(ctx, before, []error{r.failed(r.rec.Key.IfName, err)})
 	}
 	var errs []error
+	var unknown error
 	if err := r.e.dropParts(ctx, &r.rec); err != nil {
 		errs = append(errs, r.failed(r.rec.Key.IfName, fmt.Errorf("a network that has to go is still there: %w", err)))
 	}
@@ -151,6 +156,10 @@ func (r *replug) run(ctx context.Context) error {
 	}
 	for _, c := range change.Come {
 		err := c.Err
+		if errors.Is(err, core.ErrUnavailable) {
+			unknown = err
+			continue
+		}
 		if err == nil {
 			err = explain(ctx, r.plug(ctx, c.Want))
 		}
@@ -158,7 +167,11 @@ func (r *replug) run(ctx context.Context) error {
 			errs = append(errs, r.failed(c.Want.IfName, core.WithCode(core.CodeIO, "attach network "+c.Network+" to the running pod", err)))
 		}
 	}
-	return r.conclude(ctx, before, errs)
+	if unknown != nil && len(errs) == 0 {
+		r.told(before)
+		return unknown
+	}
+	return errors.Join(unknown, r.conclude(ctx, before, errs))
 }
 
 // taken are the container's interfaces that its annotation has no say in.
@@ -183,6 +196,15 @@ func (r *replug) failed(ifName string, err error) error {
 
 // conclude tells what has come and gone, and whether all is as asked for.
 func (r *replug) conclude(ctx context.Context, before core.Record, errs []error) error {
+	changed, err := r.told(before), errors.Join(errs...)
+	if changed || err != nil {
+		r.e.Observer.OpDone(core.HotPlug, mainDriver(r.rec), time.Since(r.trace.Start), err)
+	}
+	return errors.Join(err, r.condition(ctx, err))
+}
+
+// told tells what has come and gone, and whether anything has.
+func (r *replug) told(before core.Record) bool {
 	came, went := r.rec, before
 	came.Statuses, went.Statuses = beyond(r.rec.Statuses, before.Statuses), beyond(before.Statuses, r.rec.Statuses)
 	if len(came.Statuses) > 0 {
@@ -191,11 +213,7 @@ func (r *replug) conclude(ctx context.Context, before core.Record, errs []error)
 	if len(went.Statuses) > 0 {
 		r.e.Notices.Detached(went)
 	}
-	err := errors.Join(errs...)
-	if len(came.Statuses)+len(went.Statuses) > 0 || err != nil {
-		r.e.Observer.OpDone(core.HotPlug, mainDriver(r.rec), time.Since(r.trace.Start), err)
-	}
-	return errors.Join(err, r.condition(ctx, err))
+	return len(came.Statuses)+len(went.Statuses) > 0
 }
 
 // condition says in the record and to others what is amiss, or that nothing is
@@ -203,7 +221,7 @@ func (r *replug) conclude(ctx context.Context, before core.Record, errs []error)
 func (r *replug) condition(ctx context.Context, err error) error {
 	amiss, status, reason := "", "True", reasonAttached
 	if err != nil {
-		amiss, status, reason = err.Error(), "False", reasonFailed
+		amiss, status, reason = strings.ReplaceAll(err.Error(), "\n", "; "), "False", reasonFailed
 		if errors.Is(err, core.ErrNotFound) {
 			reason = reasonNoNetwork
 		}

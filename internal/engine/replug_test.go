@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/local"
+	"github.com/fairlead/fairlead/internal/resolve"
 )
 
 // teller notes what it is told.
@@ -147,6 +148,31 @@ func TestReplugFailures(t *testing.T) {
 	require.Len(t, r.IPAM.Leases(), 3)
 	require.NoError(t, r.Replug(t.Context(), r.pod))
 	require.Empty(t, r.take())
+}
+
+// away is a source that cannot be asked for NADs.
+type away struct{ resolve.Source }
+
+func (away) NAD(context.Context, string, string) (*resolve.NAD, error) {
+	return nil, core.ErrUnavailable
+}
+
+// TestReplugWithoutSource: what cannot be asked now is no fault of the pod's.
+func TestReplugWithoutSource(t *testing.T) {
+	r := newReplugged(t)
+	_, err := r.Add(t.Context(), r.req)
+	require.NoError(t, err)
+	r.annotate("second,second")
+	r.take()
+	objects := r.Source
+	r.Source = away{objects}
+	require.ErrorIs(t, r.Replug(t.Context(), r.pod), core.ErrUnavailable)
+	require.Empty(t, r.take())
+	rec, _ := r.Journal.Get(r.req.Key)
+	require.Empty(t, rec.Amiss)
+	r.Source = objects
+	require.NoError(t, r.Replug(t.Context(), r.pod))
+	require.Equal(t, []string{"attached net2"}, r.take())
 }
 
 // TestRecoverDropsParts: what a dead agent left of a network that came is removed,

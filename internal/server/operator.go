@@ -76,7 +76,7 @@ func (s *Server) servePods(w http.ResponseWriter, r *http.Request) {
 	pods := s.pods(r.URL.Query().Get(agent.QueryNamespace))
 	for i := range pods {
 		for j := range pods[i].Attachments {
-			pods[i].Attachments[j].Timeline = nil
+			pods[i].Attachments[j].Timeline, pods[i].Attachments[j].HotPlugged = nil, nil
 		}
 	}
 	writeJSON(w, http.StatusOK, agent.PodList{Items: pods})

@@ -37,7 +37,10 @@ func (s *Server) attachment(rec core.Record) agent.Attachment {
 		Container: rec.Key.Container, IfName: rec.Key.IfName, Network: rec.Network, Netns: rec.Netns.Path,
 		Phase: string(rec.Phase), Delivered: rec.Delivered, Orphan: rec.Orphan, Error: rec.Error,
 		Created: rec.Created, Interfaces: interfaces(rec), Timeline: steps(s.Engine.Timeline(rec)),
-		NetworkStatus: networkStatus(rec.Statuses),
+		NetworkStatus: networkStatus(rec.Statuses), Amiss: rec.Amiss,
+	}
+	for _, plug := range rec.Plugs {
+		a.HotPlugged = append(a.HotPlugged, agent.HotPlugged{IfName: plug.IfName, When: plug.When, Timeline: steps(plug.Timeline)})
 	}
 	for n := range a.Interfaces {
 		i := &a.Interfaces[n]

@@ -26,7 +26,7 @@ func TestKube(t *testing.T) {
 	c.Apply(kubeObjects())
 	for name, test := range map[string]func(*kubeNode){
 		"storm": testStorm, "reborn": testReborn, "counts": testCounts, "changed NAD": testChangedNAD,
-		"memory": testMemory,
+		"stranger": testStranger, "memory": testMemory, "hot plug": testHotPlug,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

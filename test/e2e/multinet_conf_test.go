@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -56,6 +57,29 @@ func TestClusterNetworkForms(t *testing.T) {
 	n.RequireNoLeaks(before)
 }
 
+// TestClusterNetworkIsOurs: Kube-OVN's own list as Multus' cluster network is
+// served in process, with the plugins behind it.
+func TestClusterNetworkIsOurs(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, map[string]string{"all.yaml": together(ownNetwork("storage", "10.20.0.0/24"), asking("p", "storage"))})
+	writeConf(n, "01-kube-ovn.conflist", seed(t, "01-kube-ovn.conflist"))
+	conf := `{"cniVersion":"1.1.0","name":"meta","type":"multus","clusterNetwork":"/etc/cni/net.d/01-kube-ovn.conflist"}`
+	status(n, conf).Must()
+	p := n.NewPod("p")
+	added := p.CNI("ADD", conf).Must()
+	require.Equal(t, []string{"eth0", "lo", "net1"}, linkNames(t, p))
+	require.Equal(t, addresses(t, p, "eth0"), added.IPs())
+	require.Contains(t, defaultRoutes(p, "-4")[0], "default via 10.16.0.1 dev eth0")
+	a := attachment(t, n, "default/p")
+	require.Equal(t, "kube-ovn portmap", a.Interfaces[0].Network+" "+strings.Join(a.Interfaces[0].Plugins, " "))
+	p.CNI("CHECK", withPrev(conf, added.Stdout)).Must()
+	n.Run("rm", "/etc/cni/net.d/01-kube-ovn.conflist")
+	e := status(n, conf).MustCode(50)
+	require.Contains(t, e.Msg+e.Details, "01-kube-ovn.conflist")
+	p.CNI("DEL", conf).Must()
+	require.Equal(t, []string{"lo"}, linkNames(t, p))
+}
+
 // TestRule6_StatusAsksTheDefaultNetwork: not ready until its configuration is
 // there, until its plugin is installed and until that says so; a node whose
 // default network is not ours needs no switch.
@@ -100,17 +124,17 @@ func TestRule6_StatusAsksTheDefaultNetwork(t *testing.T) {
 // go on when it is there; CHECK and STATUS say 50 while it is away; DEL goes by.
 func TestReadinessIndicator(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, map[string]string{"all.yaml": podObject("p", nil)})
+	n := startNode(t, nil)
 	const file = "/run/flannel/deep/subnet.env"
 	conf := `{"cniVersion":"1.1.0","name":"k8s-pod-network","type":"multus","readinessindicatorfile":"` + file + `"}`
 	before := n.Inventory()
 	require.Contains(t, status(n, conf).MustCode(50).Details, file)
 
-	there := n.NewPod("p")
+	there := n.NewPod("there")
 	there.CNI("ADD", ownConf).Must()
 	there.CNI("DEL", conf).Must()
 
-	pods := []*testbed.Pod{n.NewPod("p"), n.NewPod("p"), n.NewPod("p")}
+	pods := []*testbed.Pod{n.NewPod("p"), n.NewPod("q"), n.NewPod("r")}
 	answers := make([]testbed.Answer, len(pods))
 	var wg sync.WaitGroup
 	for i, p := range pods {

@@ -12,12 +12,12 @@ import (
 // fromMemory is a source that nobody waits for, and that asks nobody: a DEL of
 // a container that is not known comes for every pod, after the one that did the
 // work, and mostly when the object is gone too. Of that no source would hear
-// any more, however long it waited.
+// any more, however long it waited; what the configuration says remains.
 type fromMemory struct{ resolve.Source }
 
 // Pod implements resolve.Source.
 func (m fromMemory) Pod(ctx context.Context, p core.Pod) (*resolve.Pod, error) {
-	return m.Source.Pod(over(ctx), p)
+	return heard(m).Pod(ctx, p)
 }
 
 // NAD implements resolve.Source.

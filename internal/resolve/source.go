@@ -13,7 +13,8 @@ import (
 )
 
 // Source tells the desired state. Unknown objects are core.ErrNotFound; a
-// source that cannot answer now says core.ErrUnavailable.
+// source that cannot answer now says core.ErrUnavailable. What is known is given
+// also when ctx has ended.
 type Source interface {
 	// Pod gives the pod of p's namespace and name. A source that learns of pods
 	// late waits for it until ctx ends, and for the one of p.UID when another

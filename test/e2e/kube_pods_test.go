@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/testbed"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
 )
@@ -270,5 +271,24 @@ func testChangedNAD(n *kubeNode) {
 	first.end()
 	second.cni("CHECK").Must()
 	second.end()
+	n.RequireNoLeaks(before)
+}
+
+// testStranger: DEL of a pod that nobody knows any more, attached by whoever
+// was here before: what the configuration names is removed.
+func testStranger(n *kubeNode) {
+	before := n.Inventory()
+	const bridge = `{"cniVersion":"1.0.0","name":"old","type":"bridge","bridge":"br-foreign","ipam":{"type":"host-local","subnet":"10.33.0.0/24"}}`
+	p := n.NewPod(n.name + "/stranger")
+	call := func(op, conf string) testbed.Answer {
+		return n.CNI(cni.Request{Command: op, ContainerID: p.ContainerID, Netns: p.Netns(), IfName: "eth0",
+			Args: p.Args() + ";K8S_POD_UID=8f6c2b1e-0000-4000-8000-000000000002", Config: []byte(conf)})
+	}
+	call("ADD", bridge).Must()
+	since := n.c.Mark()
+	call("DEL", `{"cniVersion":"1.0.0","name":"net","type":"multus","delegates":[`+bridge+`]}`).Must()
+	require.Empty(n.t, n.requests(since, ""))
+	requireBare(n.t, p)
+	p.Delete()
 	n.RequireNoLeaks(before)
 }

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -221,7 +220,7 @@ func (a *addition) besideOthers() error {
 // carries our mark, so that Sweep finds it should the agent die before the
 // write is done. Foreign plugins leave no mark and wait for it (attach).
 func (a *addition) build(ctx context.Context) error {
-	a.rec.Begun = recordable(a.rec.Specs, 0)
+	a.rec.Begun = record.Startable(a.rec.Specs, 0)
 	a.begun = a.begin(ctx)
 	fail.Here("add.begun")
 	err := a.attachAll(ctx)
@@ -254,7 +253,7 @@ func (a *addition) begin(ctx context.Context) func() error {
 	rec, write, done := a.rec, a.e.Journal.Begin, make(chan struct{})
 	rec.Specs = slices.Clone(rec.Specs)
 	if a.into != nil {
-		rec, write = withPart(*a.into, rec), a.e.Journal.Save
+		rec, write = record.WithPart(*a.into, rec), a.e.Journal.Save
 	}
 	var err error
 	go func() {
@@ -262,17 +261,6 @@ func (a *addition) begin(ctx context.Context) func() error {
 		err = a.trace.Timed("journal.begin", func() error { return write(context.WithoutCancel(ctx), rec) })
 	}()
 	return func() error { <-done; return err }
-}
-
-// recordable is how many specs may start once the record says so: up to the
-// next foreign plugin, which is recorded (with its process) just before it runs.
-func recordable(specs []core.Spec, from int) int {
-	for i := from; i < len(specs); i++ {
-		if specs[i].Exec != nil {
-			return i
-		}
-	}
-	return len(specs)
 }
 
 func (a *addition) attachAll(ctx context.Context) error {
@@ -333,7 +321,7 @@ func (a *addition) prepareExec(s *core.Spec, i int) error {
 	if err := a.begun(); err != nil {
 		return err
 	}
-	prev, err := a.prev(i)
+	prev, err := record.Prev(&a.rec, i)
 	if err != nil {
 		return err
 	}
@@ -357,7 +345,7 @@ func (a *addition) invite(ctx context.Context, i int) (context.Context, func()) 
 
 // running journals a delegate's process before its configuration is fed to it.
 func (a *addition) running(ctx context.Context, i int, p core.Proc) error {
-	a.rec.Begun = recordable(a.rec.Specs, i+1)
+	a.rec.Begun = record.Startable(a.rec.Specs, i+1)
 	a.rec.Procs = append(a.rec.Procs, p)
 	return a.trace.Timed("journal.delegate", func() error { return a.save(ctx) })
 }
@@ -365,26 +353,9 @@ func (a *addition) running(ctx context.Context, i int, p core.Proc) error {
 // save keeps how far the addition has come.
 func (a *addition) save(ctx context.Context) error {
 	if a.into != nil {
-		return a.e.Journal.Save(ctx, withPart(*a.into, a.rec))
+		return a.e.Journal.Save(ctx, record.WithPart(*a.into, a.rec))
 	}
 	return a.e.Journal.Save(ctx, a.rec)
-}
-
-// prev is the prevResult of spec i: the result of the step before it in the
-// same chain, in the chain's version; nil for the first one.
-func (a *addition) prev(i int) (json.RawMessage, error) {
-	if i == 0 || !record.SameChain(a.rec.Specs[i-1], a.rec.Specs[i]) {
-		return nil, nil
-	}
-	return a.chainResult(i-1, a.rec.Specs[i].Exec.CNIVersion)
-}
-
-// chainResult is the result of the chain up to and including step i.
-func (a *addition) chainResult(i int, version string) (json.RawMessage, error) {
-	if raw := a.rec.Links[i].CNIResult; raw != nil {
-		return cniconf.Convert(raw, version)
-	}
-	return cniconf.Result([]core.Link{a.rec.Links[i]}, a.rec.Netns.Path, version)
 }
 
 // commit completes the record and makes the reply, in the caller's version,

@@ -14,18 +14,6 @@ import (
 	"github.com/fairlead/fairlead/internal/record"
 )
 
-// withPart is r with an addition that is on its way to it.
-func withPart(r core.Record, rec core.Record) core.Record {
-	p := core.Part{Specs: rec.Specs, Begun: rec.Begun, Leases: rec.Leases}
-	for _, s := range rec.Specs {
-		if s.Driver == record.Defroute {
-			p.Restore = record.Restores(r, s.Gateways)
-		}
-	}
-	r.Parts, r.Procs = append(slices.Clone(r.Parts), p), rec.Procs
-	return r
-}
-
 // plug attaches one network more. On an error nothing of it is left, or what is
 // left is a Part of the record, which is removed later.
 func (r *replug) plug(ctx context.Context, w core.Want) error {
@@ -39,7 +27,7 @@ func (r *replug) plug(ctx context.Context, w core.Want) error {
 	if takes {
 		a.steer(w, gateways)
 	}
-	a.rec.Begun = recordable(a.rec.Specs, 0)
+	a.rec.Begun = record.Startable(a.rec.Specs, 0)
 	a.begun = a.begin(ctx)
 	fail.Here("plug.begun")
 	err := a.attachAll(ctx)
@@ -86,7 +74,7 @@ func (a *addition) join(ctx context.Context) error {
 
 // retract removes an addition that failed.
 func (r *replug) retract(ctx context.Context, a *addition) error {
-	r.rec = withPart(r.rec, a.rec)
+	r.rec = record.WithPart(r.rec, a.rec)
 	// Where this cannot be written, what stands in the journal is the network as
 	// part of the record, begun or complete, and the same is done in memory.
 	err := r.e.Journal.Save(context.WithoutCancel(ctx), r.rec)

@@ -111,7 +111,7 @@ func (e *Engine) finish(ctx context.Context) {
 	unwanted := func(r core.Record) bool { return r.Phase != core.Added || r.Netns.BootID != e.BootID }
 	unfinished := func(r core.Record) bool { return unwanted(r) || len(r.Parts) > 0 }
 	e.each(unfinished, func(r core.Record) {
-		if e.fabricKnown() != nil && usesFabric(r) {
+		if e.fabricKnown() != nil && record.UsesFabric(r) {
 			return
 		}
 		if !unwanted(r) {
@@ -128,13 +128,4 @@ func (e *Engine) finish(ctx context.Context) {
 			e.Log.Warn("unfinished attachment not removed yet", "container", r.Key.Container, "ifname", r.Key.IfName, "err", err)
 		}
 	})
-}
-
-func usesFabric(r core.Record) bool {
-	for _, s := range record.AllSpecs(r) {
-		if s.HostIf != "" {
-			return true
-		}
-	}
-	return false
 }

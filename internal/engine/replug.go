@@ -31,7 +31,8 @@ type replug struct {
 	e     *Engine
 	req   core.Request
 	rec   core.Record
-	trace *trace.Trace
+	began time.Time
+	trace *trace.Trace // of the network at hand
 }
 
 // Replug makes the networks of a running pod those that its annotation asks
@@ -107,7 +108,7 @@ func (e *Engine) replugContainer(ctx context.Context, id string, pod core.Pod) e
 		if rec.Ask == nil || rec.Phase != core.Added || named(rec.Pod) != pod || rec.Netns.BootID != e.BootID || !alive(rec.Netns) {
 			continue
 		}
-		r := &replug{e: e, rec: rec, trace: trace.New(e.Observer)}
+		r := &replug{e: e, rec: rec, began: time.Now(), trace: trace.New(e.Observer)}
 		if r.req, err = asked(rec); err == nil {
 			err = r.run(ctx)
 		}
@@ -144,22 +145,40 @@ func (r *replug) run(ctx context.Context) error {
 	if err != nil {
 		return r.conclude(ctx, before, []error{r.failed(r.rec.Key.IfName, err)})
 	}
-	var errs []error
-	var unknown error
+	errs := r.take(ctx, change.Gone)
+	failed, unknown := r.give(ctx, change.Come)
+	if errs = append(errs, failed...); unknown != nil && len(errs) == 0 {
+		r.told(before)
+		return unknown
+	}
+	return errors.Join(unknown, r.conclude(ctx, before, errs))
+}
+
+// take detaches what is not asked for any more, in reverse, and what is still
+// there of networks that should be gone already.
+func (r *replug) take(ctx context.Context, gone []resolve.Present) (errs []error) {
 	if err := r.e.dropParts(ctx, &r.rec); err != nil {
 		errs = append(errs, r.failed(r.rec.Key.IfName, fmt.Errorf("a network that has to go is still there: %w", err)))
 	}
-	for _, p := range slices.Backward(change.Gone) {
+	for _, p := range slices.Backward(gone) {
+		r.trace = trace.New(r.e.Observer)
 		if err := r.unplug(ctx, p.IfName); err != nil {
 			errs = append(errs, r.failed(p.IfName, fmt.Errorf("detach %s: %w", p.IfName, err)))
 		}
 	}
-	for _, c := range change.Come {
+	return errs
+}
+
+// give attaches what is new, each for itself. unknown is why one could not even
+// be asked about.
+func (r *replug) give(ctx context.Context, come []resolve.Coming) (errs []error, unknown error) {
+	for _, c := range come {
 		err := c.Err
 		if errors.Is(err, core.ErrUnavailable) {
 			unknown = err
 			continue
 		}
+		r.trace = trace.New(r.e.Observer)
 		if err == nil {
 			err = explain(ctx, r.plug(ctx, c.Want))
 		}
@@ -167,11 +186,7 @@ func (r *replug) run(ctx context.Context) error {
 			errs = append(errs, r.failed(c.Want.IfName, core.WithCode(core.CodeIO, "attach network "+c.Network+" to the running pod", err)))
 		}
 	}
-	if unknown != nil && len(errs) == 0 {
-		r.told(before)
-		return unknown
-	}
-	return errors.Join(unknown, r.conclude(ctx, before, errs))
+	return errs, unknown
 }
 
 // taken are the container's interfaces that its annotation has no say in.
@@ -198,7 +213,7 @@ func (r *replug) failed(ifName string, err error) error {
 func (r *replug) conclude(ctx context.Context, before core.Record, errs []error) error {
 	changed, err := r.told(before), errors.Join(errs...)
 	if changed || err != nil {
-		r.e.Observer.OpDone(core.HotPlug, mainDriver(r.rec), time.Since(r.trace.Start), err)
+		r.e.Observer.OpDone(core.HotPlug, mainDriver(r.rec), time.Since(r.began), err)
 	}
 	return errors.Join(err, r.condition(ctx, err))
 }
@@ -206,7 +221,7 @@ func (r *replug) conclude(ctx context.Context, before core.Record, errs []error)
 // told tells what has come and gone, and whether anything has.
 func (r *replug) told(before core.Record) bool {
 	came, went := r.rec, before
-	came.Statuses, went.Statuses = beyond(r.rec.Statuses, before.Statuses), beyond(before.Statuses, r.rec.Statuses)
+	came.Statuses, went.Statuses = record.Beyond(r.rec.Statuses, before.Statuses), record.Beyond(before.Statuses, r.rec.Statuses)
 	if len(came.Statuses) > 0 {
 		r.e.Notices.Attached(came)
 	}
@@ -234,11 +249,4 @@ func (r *replug) condition(ctx context.Context, err error) error {
 	}
 	r.rec.Amiss = amiss
 	return r.e.Journal.Save(context.WithoutCancel(ctx), r.rec)
-}
-
-// beyond are the elements of a whose interface is not among those of b.
-func beyond(a, b []core.Net) []core.Net {
-	return slices.DeleteFunc(slices.Clone(a), func(n core.Net) bool {
-		return slices.ContainsFunc(b, func(m core.Net) bool { return m.Interface == n.Interface && m.Name == n.Name })
-	})
 }

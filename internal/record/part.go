@@ -126,6 +126,25 @@ func complete(r core.Record) (core.Record, error) {
 	return r, nil
 }
 
+// WithPart is r with an addition that is on its way to it.
+func WithPart(r core.Record, rec core.Record) core.Record {
+	p := core.Part{Specs: rec.Specs, Begun: rec.Begun, Leases: rec.Leases}
+	for _, s := range rec.Specs {
+		if s.Driver == Defroute {
+			p.Restore = Restores(r, s.Gateways)
+		}
+	}
+	r.Parts, r.Procs = append(slices.Clone(r.Parts), p), rec.Procs
+	return r
+}
+
+// Beyond are the elements of a whose interface is not among those of b.
+func Beyond(a, b []core.Net) []core.Net {
+	return slices.DeleteFunc(slices.Clone(a), func(n core.Net) bool {
+		return slices.ContainsFunc(b, func(m core.Net) bool { return m.Interface == n.Interface && m.Name == n.Name })
+	})
+}
+
 // Restores are the default routes to set again should a network that takes over
 // those of gateways not stay; of all families where it does not know yet which.
 func Restores(r core.Record, gateways []netip.Addr) []core.Spec {

@@ -5,6 +5,7 @@
 package record
 
 import (
+	"encoding/json"
 	"errors"
 	"slices"
 
@@ -19,6 +20,30 @@ const Defroute = "defroute"
 // its network's name too and is no part of the chain: no plugin knows it.
 func SameChain(a, b core.Spec) bool {
 	return a.Network == b.Network && a.Key == b.Key && a.Driver != Defroute && b.Driver != Defroute
+}
+
+// Prev is the prevResult of Specs[i]: the result of the step before it in the
+// same chain, in the chain's version; nil for the first one.
+func Prev(r *core.Record, i int) (json.RawMessage, error) {
+	if i == 0 || !SameChain(r.Specs[i-1], r.Specs[i]) {
+		return nil, nil
+	}
+	l, version := r.Links[i-1], r.Specs[i].Exec.CNIVersion
+	if l.CNIResult != nil {
+		return cniconf.Convert(l.CNIResult, version)
+	}
+	return cniconf.Result([]core.Link{l}, r.Netns.Path, version)
+}
+
+// Startable is how many specs may start once the record says so: up to the
+// next foreign plugin, which is recorded (with its process) just before it runs.
+func Startable(specs []core.Spec, from int) int {
+	for i := from; i < len(specs); i++ {
+		if specs[i].Exec != nil {
+			return i
+		}
+	}
+	return len(specs)
 }
 
 // Seal gives every foreign plugin the final result of its chain, without the
@@ -146,4 +171,14 @@ func Fold(r *core.Record) {
 		specs = append(specs, p.Specs[:min(p.Begun, len(p.Specs))]...)
 	}
 	r.Specs, r.Leases, r.Begun, r.Parts = specs, AllLeases(*r), len(specs), nil
+}
+
+// UsesFabric tells a record with interfaces on our switch.
+func UsesFabric(r core.Record) bool {
+	for _, s := range AllSpecs(r) {
+		if s.HostIf != "" {
+			return true
+		}
+	}
+	return false
 }

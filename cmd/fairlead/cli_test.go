@@ -26,10 +26,16 @@ import (
 	"github.com/fairlead/fairlead/internal/doctor"
 	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/server"
+	"github.com/fairlead/fairlead/internal/testbed/kube"
 )
 
+// clustered ends the tests' common cluster after them.
+type clustered struct{ *testing.M }
+
+func (c clustered) Run() int { return kube.Main(c.M) }
+
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"fairlead": main})
+	testscript.Main(clustered{m}, map[string]func(){"fairlead": main})
 }
 
 // TestScripts runs testdata/*.txtar against a socket that serves the values

@@ -22,8 +22,8 @@ import (
 type tabled[T any] struct {
 	use, short string
 	aliases    []string
-	spaced     bool // has -n
-	ask        func(ctx context.Context, c *client.Client, namespace string) (T, error)
+	spaced     bool // stands in namespaces: has -n and -A
+	ask        func(client.Origin, context.Context) (T, error)
 	text       func(io.Writer, T, view.Options) error
 	size       func(T) int
 	note       func(T) string // for standard error, below the table; may be nil
@@ -32,40 +32,50 @@ type tabled[T any] struct {
 
 func (t tabled[T]) command() *cobra.Command {
 	cmd := &cobra.Command{Use: t.use + " [NAME...]", Short: t.short, Aliases: t.aliases}
-	out := outputFlag(cmd, asTable, asWide, asJSON, asYAML)
-	namespace, all := new(string), false
+	out, from := outputFlag(cmd, asTable, asWide, asJSON, asYAML), &originFlags{}
+	from.add(cmd)
 	if t.spaced {
-		cmd.Flags().StringVarP(namespace, "namespace", "n", "", "only this `namespace` (all without)")
-		cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "all namespaces, as without -n, which it overrides")
+		cmd.Flags().StringVarP(&from.namespace, "namespace", "n", "", "only this `namespace`")
+		cmd.Flags().BoolVarP(&from.all, "all-namespaces", "A", false, "all namespaces; overrides -n")
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ctx, cancel := within(cmd)
-		defer cancel()
-		if all {
-			*namespace = ""
-		}
-		list, err := t.ask(ctx, agentOf(cmd), *namespace)
+		from.all = from.all || !t.spaced
+		o, err := from.open(cmd, args)
 		if err != nil {
 			return err
 		}
-		if len(args) > 0 {
-			if err := t.only(&list, args); err != nil {
-				return err
-			}
-		}
-		if t.size(list) == 0 && (out.value == asTable || out.value == asWide) {
-			_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no %s\n", t.use)
-			return err
-		}
-		return out.print(cmd.OutOrStdout(), list, func(w io.Writer, o view.Options) error {
-			return errors.Join(t.text(w, list, o), t.footnote(cmd.ErrOrStderr(), list))
-		})
+		return t.run(cmd, o, args, out)
 	}
 	return cmd
 }
 
+func (t tabled[T]) run(cmd *cobra.Command, o client.Origin, args []string, out *format) error {
+	ctx, cancel := within(cmd)
+	defer cancel()
+	list, err := t.ask(o, ctx)
+	if err != nil {
+		return o.Explain(err)
+	}
+	if len(args) > 0 {
+		if err := t.only(&list, args, o); err != nil {
+			return err
+		}
+	}
+	if t.size(list) == 0 && (out.value == asTable || out.value == asWide) {
+		_, err := fmt.Fprintf(cmd.ErrOrStderr(), "no %s%s\n", t.use, o.Place())
+		return err
+	}
+	if o.Fell && t.spaced && cmd.Flags().Changed("all-namespaces") {
+		note(cmd, "only what is"+o.Place())
+	}
+	return out.print(cmd.OutOrStdout(), list, func(w io.Writer, v view.Options) error {
+		v.Cluster = o.API != nil
+		return errors.Join(t.text(w, list, v), t.footnote(cmd.ErrOrStderr(), list))
+	})
+}
+
 // only keeps what the arguments name; each must name something.
-func (t tabled[T]) only(list *T, args []string) error {
+func (t tabled[T]) only(list *T, args []string, o client.Origin) error {
 	found := map[string]bool{}
 	t.keep(list, func(names ...string) (named bool) {
 		for _, n := range names {
@@ -77,7 +87,7 @@ func (t tabled[T]) only(list *T, args []string) error {
 	})
 	for _, arg := range args {
 		if !found[arg] {
-			return hinted{unknown(fmt.Sprintf("%s: none is named %q", t.use, arg)), "`fairlead get " + t.use + "` lists all"}
+			return hinted{unknown(fmt.Sprintf("%s: none%s is named %q", t.use, o.Place(), arg)), "`fairlead get " + t.use + "` lists all"}
 		}
 	}
 	return nil
@@ -104,8 +114,8 @@ func (t tabled[T]) footnote(w io.Writer, list T) (err error) {
 func getCommand() *cobra.Command {
 	return group("get", "List pods, networks, subnets or addresses",
 		tabled[podList]{
-			use: "pods", short: "Every interface of every pod on this node", aliases: []string{"pod", "po"}, spaced: true,
-			ask:  func(ctx context.Context, c *client.Client, ns string) (podList, error) { return c.Pods(ctx, ns) },
+			use: "pods", short: "Every interface of every pod", aliases: []string{"pod", "po"}, spaced: true,
+			ask:  client.Origin.Pods,
 			text: view.Pods, size: func(l podList) int { return len(l.Items) }, note: view.PodsNote,
 			keep: func(l *podList, named func(...string) bool) {
 				l.Items = slices.DeleteFunc(l.Items, func(p agent.Pod) bool { return !named(p.Name, p.Namespace+"/"+p.Name) })
@@ -113,7 +123,7 @@ func getCommand() *cobra.Command {
 		}.command(),
 		tabled[netList]{
 			use: "nets", short: "The networks that a pod can name", aliases: []string{"net", "networks"},
-			ask:  func(ctx context.Context, c *client.Client, _ string) (netList, error) { return c.Nets(ctx) },
+			spaced: true, ask: client.Origin.Nets,
 			text: view.Nets, size: func(l netList) int { return len(l.Items) },
 			keep: func(l *netList, named func(...string) bool) {
 				l.Items = slices.DeleteFunc(l.Items, func(n agent.Net) bool { return !named(n.Name, path.Base(n.Name)) })
@@ -121,7 +131,7 @@ func getCommand() *cobra.Command {
 		}.command(),
 		tabled[subnetList]{
 			use: "subnets", short: "Pools of addresses and their use", aliases: []string{"subnet"},
-			ask:  func(ctx context.Context, c *client.Client, _ string) (subnetList, error) { return c.Subnets(ctx) },
+			ask:  client.Origin.Subnets,
 			text: view.Subnets, size: func(l subnetList) int { return len(l.Items) },
 			keep: func(l *subnetList, named func(...string) bool) {
 				l.Items = slices.DeleteFunc(l.Items, func(s agent.Subnet) bool { return !named(s.Name) })
@@ -129,7 +139,7 @@ func getCommand() *cobra.Command {
 		}.command(),
 		tabled[ipList]{
 			use: "ips", short: "Every address that is held", aliases: []string{"ip"}, spaced: true,
-			ask:  func(ctx context.Context, c *client.Client, ns string) (ipList, error) { return c.IPs(ctx, ns) },
+			ask:  client.Origin.IPs,
 			text: view.IPs, size: func(l ipList) int { return len(l.Items) },
 			keep: func(l *ipList, named func(...string) bool) {
 				l.Items = slices.DeleteFunc(l.Items, func(i agent.IP) bool { return !named(i.Address.String()) })
@@ -139,43 +149,65 @@ func getCommand() *cobra.Command {
 }
 
 func describeCommand() *cobra.Command {
+	from := &originFlags{}
 	cmd := &cobra.Command{
-		Use: "pod [NAMESPACE/]NAME", Short: "All that is known of a pod: interfaces, timeline, last failure",
-		Aliases: []string{"pods", "po"}, Args: usageArgs(one("[NAMESPACE/]NAME")), ValidArgsFunction: completePods,
+		Use: "pod [NAMESPACE/]NAME", Short: "All that is known of a pod: interfaces; events, or timeline and last failure",
+		Aliases: []string{"pods", "po"}, Args: usageArgs(one("[NAMESPACE/]NAME")), ValidArgsFunction: from.complete,
 	}
 	out := outputFlag(cmd, asTable, asJSON, asYAML)
-	namespace := cmd.Flags().StringP("namespace", "n", "default", "namespace of a NAME without one")
+	from.add(cmd)
+	cmd.Flags().StringVarP(&from.namespace, "namespace", "n", "", "`namespace` of a NAME without one (default: the context's; of the agent \"default\")")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		pod, err := parsePod(args[0], *namespace)
+		o, err := from.open(cmd, nil)
+		if err != nil {
+			return err
+		}
+		pod, err := parsePod(args[0], o.Usual())
 		if err != nil {
 			return err
 		}
 		ctx, cancel := within(cmd)
 		defer cancel()
-		found, err := agentOf(cmd).Pod(ctx, pod)
+		found, err := o.Pod(ctx, pod)
 		if err != nil {
-			return podError(pod, err)
+			return absent(o, pod, err)
 		}
-		return out.print(cmd.OutOrStdout(), found, func(w io.Writer, o view.Options) error { return view.Describe(w, found, o) })
+		return out.print(cmd.OutOrStdout(), found, func(w io.Writer, v view.Options) error {
+			v.Cluster = o.API != nil
+			return view.Describe(w, found, v)
+		})
 	}
 	return group("describe", "Show one thing in full", cmd)
 }
 
 func ipCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "who ADDRESS", Short: "Which pod has this address, through which port", Args: usageArgs(one("ADDRESS"))}
-	out := outputFlag(cmd, asTable, asJSON, asYAML)
+	cmd := &cobra.Command{Use: "who ADDRESS", Short: "Which pod has this address, and where", Args: usageArgs(one("ADDRESS"))}
+	out, from := outputFlag(cmd, asTable, asJSON, asYAML), &originFlags{}
+	from.add(cmd)
+	cmd.Flags().StringVarP(&from.namespace, "namespace", "n", "", "look through the pods of this `namespace` only (Kubernetes API; default: all)")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		from.all = from.namespace == ""
 		addr, err := netip.ParseAddr(args[0])
 		if err != nil {
 			return usagef("%q is not an IP address", args[0])
 		}
-		ctx, cancel := within(cmd)
-		defer cancel()
-		who, err := agentOf(cmd).Who(ctx, addr.Unmap().String())
+		o, err := from.open(cmd, nil)
 		if err != nil {
 			return err
 		}
-		err = out.print(cmd.OutOrStdout(), who, func(w io.Writer, _ view.Options) error { return view.Who(w, who) })
+		if o.API == nil && o.Namespace != "" {
+			return usagef("the agent is asked about all namespaces: leave out -n")
+		}
+		ctx, cancel := within(cmd)
+		defer cancel()
+		who, err := o.Who(ctx, addr.Unmap())
+		if err != nil {
+			return o.Explain(err)
+		}
+		err = out.print(cmd.OutOrStdout(), who, func(w io.Writer, v view.Options) error {
+			v.Cluster = o.API != nil
+			return view.Who(w, who, v)
+		})
 		if err == nil && len(who.Items) == 0 {
 			return silentError{exitNotFound}
 		}
@@ -196,6 +228,17 @@ func parsePod(arg, namespace string) (core.Pod, error) {
 	return pod, nil
 }
 
+// absent says of a pod that is not found where else it may be.
+func absent(o client.Origin, pod core.Pod, err error) error {
+	if errors.Is(err, core.ErrNotFound) && o.API != nil {
+		return hinted{
+			unknown("there is no pod " + pod.String()),
+			"`fairlead get pods -A` lists all; what a node still holds for it shows --node-local there",
+		}
+	}
+	return podError(pod, o.Explain(err))
+}
+
 func podError(pod core.Pod, err error) error {
 	if !errors.Is(err, core.ErrNotFound) {
 		return err
@@ -204,24 +247,6 @@ func podError(pod core.Pod, err error) error {
 		unknown("pod " + pod.String() + " is not known on this node"),
 		"`fairlead get pods` lists what is attached here",
 	}
-}
-
-// completePods offers the pods of this node.
-func completePods(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := within(cmd)
-	defer cancel()
-	list, err := agentOf(cmd).Pods(ctx, "")
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	names := make([]string, len(list.Items))
-	for i, p := range list.Items {
-		names[i] = p.Namespace + "/" + p.Name
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // Short names for the lists, for the constructors above.

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/client"
 	"github.com/fairlead/fairlead/internal/client/view"
+	"github.com/fairlead/fairlead/internal/cluster/query"
 	"github.com/fairlead/fairlead/internal/core"
 )
 
@@ -28,7 +29,7 @@ const (
 	exitFailed   = 1 // the operation failed, a check found a difference, doctor a ✗
 	exitUsage    = 2 // the command line is wrong; nothing was done
 	exitNotFound = 3 // the pod, address or container named is not known
-	exitNoAgent  = 4 // no agent answers on the socket
+	exitNoAgent  = 4 // no agent answers on the socket, or no API server
 )
 
 // defaultTimeout bounds a command; the agent gives an ADD 50 s itself.
@@ -78,7 +79,7 @@ func rootCommand() *cobra.Command {
 		Long: `Networks for pods: the node agent and the operator's commands.
 
 Exit codes: 0 done; 1 failed, or a check found something; 2 wrong command line;
-3 the thing named is not known; 4 no agent answers.`,
+3 the thing named is not known; 4 no agent, or no API server, answers.`,
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -167,7 +168,7 @@ func exitCode(err error) int {
 		return silent.code
 	case errors.As(err, new(usageError)):
 		return exitUsage
-	case errors.As(err, &noAgent):
+	case errors.As(err, &noAgent), errors.As(err, new(*query.UnreachableError)):
 		return exitNoAgent
 	case errors.Is(err, core.ErrNotFound):
 		return exitNotFound

@@ -140,6 +140,7 @@ func (c *Client) body(ctx context.Context, method, path string) ([]byte, error) 
 type NoAgentError struct {
 	Socket string
 	Err    error // of the dial, or of the first read
+	Fell   bool  // the agent was asked because nothing names a cluster
 }
 
 func (e *NoAgentError) Error() string {
@@ -161,10 +162,14 @@ func (e *NoAgentError) Unwrap() []error { return []error{core.ErrUnavailable, e.
 
 // Hint is the next command.
 func (e *NoAgentError) Hint() string {
-	if errors.Is(e.Err, fs.ErrPermission) {
-		return "run the same command with sudo"
+	cluster := ""
+	if e.Fell {
+		cluster = "; to ask a cluster give --kubeconfig"
 	}
-	return "start it (`systemctl start fairlead`, or `fairlead agent`), or name its socket with --socket; `fairlead doctor` needs no agent"
+	if errors.Is(e.Err, fs.ErrPermission) {
+		return "run the same command with sudo" + cluster
+	}
+	return "start it (`systemctl start fairlead`, or `fairlead agent`), or name its socket with --socket; `fairlead doctor` needs no agent" + cluster
 }
 
 // dialError tells a missing agent from an answer that broke off.

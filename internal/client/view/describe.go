@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -50,6 +51,10 @@ func Describe(w io.Writer, pod agent.Pod, o Options) error {
 	p := &page{}
 	p.field(0, "Pod", pod.Namespace+"/"+pod.Name)
 	p.field(0, "UID", pod.UID)
+	if o.Cluster {
+		p.clusterPod(pod, o)
+		return p.end(w)
+	}
 	if len(pod.Attachments) == 0 {
 		p.field(0, "Attachments", "none")
 	}
@@ -62,6 +67,49 @@ func Describe(w io.Writer, pod agent.Pod, o Options) error {
 	return p.end(w)
 }
 
+// clusterPod is what the Kubernetes API says, and where the rest is to be had.
+func (p *page) clusterPod(pod agent.Pod, o Options) {
+	p.field(0, "Node", pod.Node)
+	p.field(0, "State", pod.State)
+	p.field(0, "Age", age(pod.Created, o.Now))
+	if len(pod.Requested) > 0 {
+		p.heading("Requested")
+	}
+	for _, key := range slices.Sorted(maps.Keys(pod.Requested)) {
+		p.line("  %s: %s", key, pod.Requested[key])
+	}
+	for _, a := range pod.Attachments {
+		p.heading("Networks")
+		for _, i := range a.Interfaces {
+			p.iface(i, addrs(i.Addresses))
+		}
+	}
+	if len(pod.Conditions) > 0 {
+		p.heading("Conditions")
+	}
+	for _, c := range pod.Conditions {
+		p.line("  %-27s %-7s %s", c.Type, c.Status, strings.Join(slices.DeleteFunc([]string{c.Reason, c.Message}, empty), ": "))
+	}
+	p.events(pod.Events, o)
+	if pod.Node != "" {
+		p.heading("What took how long, and why an ADD failed, knows node %s:", pod.Node)
+		p.line("  fairlead describe pod %s/%s --node-local", pod.Namespace, pod.Name)
+	}
+}
+
+func (p *page) events(events []agent.PodEvent, o Options) {
+	if len(events) > 0 {
+		p.heading("Events")
+	}
+	for _, e := range events {
+		times := ""
+		if e.Count > 1 {
+			times = fmt.Sprintf(" (%d times)", e.Count)
+		}
+		p.line("  %-7s %-7s %s: %s%s", age(e.When, o.Now), e.Type, e.Reason, e.Note, times)
+	}
+}
+
 func (p *page) attachment(a agent.Attachment, o Options) {
 	p.heading("Attachment %s/%s", a.Container, a.IfName)
 	p.field(2, "State", State(a))
@@ -69,13 +117,17 @@ func (p *page) attachment(a agent.Attachment, o Options) {
 	p.field(2, "Netns", a.Netns)
 	p.field(2, "Age", age(a.Created, o.Now))
 	p.field(2, "Error", a.Error)
+	p.field(2, "Amiss", a.Amiss)
 	for _, i := range a.Interfaces {
-		p.iface(i)
+		p.iface(i, join(i.Addresses))
 	}
 	p.timeline("ADD", a.Timeline)
+	for _, plug := range a.HotPlugged {
+		p.timeline("hot plug of "+plug.IfName+", "+age(plug.When, o.Now)+" ago", plug.Timeline)
+	}
 }
 
-func (p *page) iface(i agent.Interface) {
+func (p *page) iface(i agent.Interface, addresses string) {
 	p.line("  Interface %s", i.Name)
 	network := i.Network
 	if i.Default {
@@ -84,7 +136,7 @@ func (p *page) iface(i agent.Interface) {
 	p.field(4, "Network", network)
 	p.field(4, "Driver", strings.Join(slices.DeleteFunc([]string{i.Driver, i.NICType, strings.Join(i.Plugins, ",")}, empty), ", "))
 	p.field(4, "Subnet", i.Subnet)
-	p.field(4, "Address", strings.ReplaceAll(join(i.Addresses), ",", ", "))
+	p.field(4, "Address", strings.ReplaceAll(addresses, ",", ", "))
 	p.field(4, "Gateway", strings.ReplaceAll(join(i.Gateways), ",", ", "))
 	for _, r := range i.Routes {
 		p.field(4, "Route", route(r))

@@ -13,8 +13,12 @@ import (
 )
 
 // Pods writes one line per interface. PORT is the port on our bridge, which
-// has the name of the interface on the node.
+// has the name of the interface on the node. Of a cluster, pods without
+// interfaces have a line too.
 func Pods(w io.Writer, list agent.PodList, o Options) error {
+	if o.Cluster {
+		return clusterPods(w, list, o)
+	}
 	t := newTable(w, o,
 		[]string{"NAMESPACE", "POD", "INTERFACE", "NETWORK", "IP", "MAC", "VLAN", "RATE(in/out)", "PORT", "STATE", "AGE"},
 		[]string{"CONTAINER", "MTU", "GATEWAY", "OFPORT", "NETNS"})
@@ -24,6 +28,30 @@ func Pods(w io.Writer, list agent.PodList, o Options) error {
 		}
 	}
 	return t.end()
+}
+
+func clusterPods(w io.Writer, list agent.PodList, o Options) error {
+	t := newTable(w, o,
+		[]string{"NAMESPACE", "POD", "INTERFACE", "NETWORK", "IP", "MAC", "STATE", "AGE", "NODE"}, []string{"MTU", "GATEWAY"})
+	for _, p := range list.Items {
+		for _, i := range interfacesOf(p) {
+			t.row(o, []string{
+				p.Namespace, p.Name, i.Name, i.Network, addrs(i.Addresses), i.MAC, p.State, age(p.Created, o.Now), p.Node,
+			}, []string{number(i.MTU), join(i.Gateways)})
+		}
+	}
+	return t.end()
+}
+
+// interfacesOf are a pod's interfaces, an empty one for none.
+func interfacesOf(p agent.Pod) (out []agent.Interface) {
+	for _, a := range p.Attachments {
+		out = append(out, a.Interfaces...)
+	}
+	if len(out) == 0 {
+		return []agent.Interface{{}}
+	}
+	return out
 }
 
 func podRows(t table, o Options, p agent.Pod, a agent.Attachment) {
@@ -102,11 +130,14 @@ func Nets(w io.Writer, list agent.NetList, o Options) error {
 		[]string{"NETWORK", "PLUGINS", "SUBNET", "DEFAULT", "INTERFACES", "STATE"},
 		[]string{"CNIVERSION", "SOURCE", "PROBLEM"})
 	for _, n := range list.Items {
-		state := "ok"
+		state, interfaces := "ok", strconv.Itoa(n.Interfaces)
+		if n.Uncounted {
+			interfaces = ""
+		}
 		if n.Problem != "" {
 			state = "unusable"
 		}
-		t.row(o, []string{n.Name, strings.Join(n.Plugins, ","), n.Subnet, yes(n.Default), strconv.Itoa(n.Interfaces), state},
+		t.row(o, []string{n.Name, strings.Join(n.Plugins, ","), n.Subnet, yes(n.Default), interfaces, state},
 			[]string{n.CNIVersion, n.Source, n.Problem})
 	}
 	return t.end()
@@ -119,17 +150,18 @@ func Subnets(w io.Writer, list agent.SubnetList, o Options) error {
 		[]string{"PROVIDER", "MTU", "EXCLUDED", "IMPLIED", "EXCLUDE"})
 	for _, s := range list.Items {
 		for i, cidr := range s.CIDRs {
-			gateway, use := "", agent.Usage{}
+			gateway, used, free, total, out := "", "", "", "", ""
 			if i < len(s.Gateways) {
 				gateway = s.Gateways[i].String()
 			}
 			if i < len(s.Usage) {
-				use = s.Usage[i]
+				use := s.Usage[i]
+				used, free, total, out = count(use.Used), count(use.Free), count(use.Total), count(use.Excluded)
 			}
 			t.row(o, []string{
-				s.Name, cidr.String(), gateway, number(s.VLAN), count(use.Used), count(use.Free), count(use.Total),
+				s.Name, cidr.String(), gateway, number(s.VLAN), used, free, total,
 				yes(s.NATOutgoing), yes(s.Default),
-			}, []string{s.Provider, number(s.MTU), count(use.Excluded), yes(s.Implied), strings.Join(excluded(s.Exclude, cidr), ",")})
+			}, []string{s.Provider, number(s.MTU), out, yes(s.Implied), strings.Join(excluded(s.Exclude, cidr), ",")})
 		}
 	}
 	return t.end()
@@ -158,6 +190,9 @@ func count(n uint64) string {
 
 // IPs writes one line per address.
 func IPs(w io.Writer, list agent.IPList, o Options) error {
+	if o.Cluster {
+		return clusterIPs(w, list, o)
+	}
 	t := newTable(w, o,
 		[]string{"IP", "SUBNET", "NAMESPACE", "POD", "INTERFACE", "MAC", "VLAN", "PORT", "STATE"},
 		[]string{"CONTAINER", "OFPORT"})
@@ -168,10 +203,23 @@ func IPs(w io.Writer, list agent.IPList, o Options) error {
 	return t.end()
 }
 
-// Who answers in sentences: which pod has the address, through which port.
-func Who(w io.Writer, who agent.Who) error {
+func clusterIPs(w io.Writer, list agent.IPList, o Options) error {
+	t := newTable(w, o, []string{"IP", "SUBNET", "NAMESPACE", "POD", "INTERFACE", "MAC", "STATE", "NODE"}, nil)
+	for _, i := range list.Items {
+		t.row(o, []string{i.Address.String(), i.Subnet, i.Namespace, i.Pod, i.IfName, i.MAC, i.State, i.Node}, nil)
+	}
+	return t.end()
+}
+
+// Who answers in sentences: which pod has the address, through which port or on
+// which node.
+func Who(w io.Writer, who agent.Who, o Options) error {
 	p := &page{}
-	if len(who.Items) == 0 {
+	switch {
+	case len(who.Items) > 0:
+	case o.Cluster:
+		p.line("%s is neither of a pod's network-status nor in a Subnet", who.Address)
+	default:
 		p.line("%s is in no subnet of this node", who.Address)
 	}
 	for _, i := range who.Items {
@@ -183,7 +231,11 @@ func Who(w io.Writer, who agent.Who) error {
 			p.line("  port       %s%s%s", i.HostIf, labelled(", OpenFlow port ", i.OFPort), labelled(", VLAN ", i.VLAN))
 		}
 		p.line("  mac        %s", orNone(i.MAC))
-		p.line("  container  %s", orNone(i.Container))
+		if o.Cluster {
+			p.line("  node       %s", orNone(i.Node))
+		} else {
+			p.line("  container  %s", orNone(i.Container))
+		}
 	}
 	return p.end(w)
 }
@@ -192,7 +244,11 @@ func meaning(i agent.IP) string {
 	pod := i.Namespace + "/" + i.Pod
 	switch i.State {
 	case agent.IPHeld:
-		return fmt.Sprintf("is %s of pod %s (subnet %s)", i.IfName, pod, i.Subnet)
+		subnet := "no subnet of ours"
+		if i.Subnet != "" {
+			subnet = "subnet " + i.Subnet
+		}
+		return fmt.Sprintf("is %s of pod %s (%s)", i.IfName, pod, subnet)
 	case agent.IPReleased:
 		return fmt.Sprintf("is free in subnet %s; pod %s held it last", i.Subnet, pod)
 	case agent.IPGateway:

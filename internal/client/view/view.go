@@ -21,6 +21,9 @@ const none = "-"
 type Options struct {
 	Wide bool
 	Now  time.Time // ages are counted from here
+	// Cluster: the values are the Kubernetes API's. Tables have the node, and
+	// not the columns that only a node can fill: in these "-" would say "none".
+	Cluster bool
 }
 
 // table collects rows and aligns them at the end.

@@ -73,7 +73,7 @@ func TestNamesCannotSteerTheTerminal(t *testing.T) {
 		},
 		func(b *bytes.Buffer) error { return view.Describe(b, pod, view.Options{}) },
 		func(b *bytes.Buffer) error {
-			return view.Who(b, agent.Who{Items: []agent.IP{{State: agent.IPHeld, Pod: evil, HostIf: evil, Container: evil}}})
+			return view.Who(b, agent.Who{Items: []agent.IP{{State: agent.IPHeld, Pod: evil, HostIf: evil, Container: evil}}}, view.Options{})
 		},
 		func(b *bytes.Buffer) error {
 			return view.Check(b, agent.CheckResult{Attachments: []agent.CheckAttachment{{Differences: []string{evil}}}})

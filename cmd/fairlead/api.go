@@ -18,10 +18,13 @@ import (
 const originHelp = `
 
 With a kubeconfig at hand (--kubeconfig, else $KUBECONFIG, else ~/.kube/config)
-this asks the Kubernetes API with your rights, as kubectl does: every node, and
-the context's namespace unless -n or -A says otherwise. With --node-local or
---socket, or where there is no kubeconfig, it asks the agent of this node over
-its socket, as root: every namespace unless -n says otherwise.`
+this asks the Kubernetes API with your rights, as kubectl does, about every node.
+With --node-local or --socket, or where there is no kubeconfig, it asks the agent
+of this node over its socket, as root.`
+
+// spacedHelp is how namespaces are chosen.
+const spacedHelp = ` Without -n and -A the API is asked
+about the context's namespace, the agent about all.`
 
 // originFlags say who is asked, and where to look.
 type originFlags struct {

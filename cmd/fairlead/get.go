@@ -35,6 +35,7 @@ func (t tabled[T]) command() *cobra.Command {
 	out, from := outputFlag(cmd, asTable, asWide, asJSON, asYAML), &originFlags{}
 	from.add(cmd)
 	if t.spaced {
+		cmd.Long += spacedHelp
 		cmd.Flags().StringVarP(&from.namespace, "namespace", "n", "", "only this `namespace`")
 		cmd.Flags().BoolVarP(&from.all, "all-namespaces", "A", false, "all namespaces; overrides -n")
 	}

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -194,7 +194,7 @@ func (c *Client) page(ctx context.Context, q question, next string, to any) erro
 // segments refuses names that would lead to another path.
 func segments(names ...string) error {
 	for _, name := range names {
-		if faults := path.IsValidPathSegmentName(name); len(faults) > 0 {
+		if faults := content.IsPathSegmentName(name); len(faults) > 0 {
 			return fmt.Errorf("%q is not a name: it %s", name, strings.Join(faults, ", "))
 		}
 	}

@@ -46,7 +46,7 @@ func (e *DeniedError) Unwrap() error { return e.Err }
 
 // Hint is the next step.
 func (e *DeniedError) Hint() string {
-	hint := fmt.Sprintf("ask for a role with `%s` on `%s`", e.Verb, e.Resource)
+	hint := "ask for a role with `" + e.Verb + "` on `" + e.Resource + "`"
 	if !e.Cluster && e.Namespace == "" {
 		hint += ", or name a namespace that is yours with -n"
 	}

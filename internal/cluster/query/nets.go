@@ -167,32 +167,14 @@ type declared struct {
 // pools are the Subnets in force, as an agent that starts now would have them.
 // What is not in force as written is noted.
 func (c *Client) pools(ctx context.Context) ([]core.Subnet, error) {
-	var all []declared
-	withheld := false
-	err := each(ctx, c, question{kind: subnets}, func(o object) {
-		var spec v1.SubnetSpec
-		if err := o.spec(&spec); err != nil {
-			c.refused("Subnet", o, "spec: "+err.Error())
-			return
-		}
-		d, faults := declare.ReadSubnet(o.Metadata.Name, spec)
-		for _, f := range faults {
-			c.refused("Subnet", o, f.String())
-		}
-		if len(faults) > 0 {
-			withheld = withheld || spec.Default || o.Metadata.Name == v1.DefaultSubnet
-			return
-		}
-		all = append(all, declared{d, o})
-	})
-	if err != nil && !apierrors.IsNotFound(err) {
+	all, withheld, err := c.declared(ctx)
+	if err != nil {
 		return nil, err
 	}
 	vids, err := c.vlans(ctx, all)
 	if err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(all, func(a, b declared) int { return a.Metadata.Created.Compare(b.Metadata.Created) })
 	decls := make([]declare.Subnet, len(all))
 	for i := range all {
 		decls[i] = all[i].Subnet
@@ -208,6 +190,32 @@ func (c *Client) pools(ctx context.Context) ([]core.Subnet, error) {
 		c.note("Subnet " + blamed + ": " + declare.BlamedReason)
 	}
 	return serving, nil
+}
+
+// declared are the Subnets that are right by themselves, the oldest first;
+// withheld tells that one which is wrong is meant to be the default.
+func (c *Client) declared(ctx context.Context) (all []declared, withheld bool, err error) {
+	err = each(ctx, c, question{kind: subnets}, func(o object) {
+		var spec v1.SubnetSpec
+		if err := o.spec(&spec); err != nil {
+			c.refused("Subnet", o, "spec: "+err.Error())
+			return
+		}
+		d, faults := declare.ReadSubnet(o.Metadata.Name, spec)
+		for _, f := range faults {
+			c.refused("Subnet", o, f.String())
+		}
+		if len(faults) > 0 {
+			withheld = withheld || spec.Default || o.Metadata.Name == v1.DefaultSubnet
+			return
+		}
+		all = append(all, declared{d, o})
+	})
+	if apierrors.IsNotFound(err) {
+		err = nil // the kind is not served: there is none
+	}
+	slices.SortStableFunc(all, func(a, b declared) int { return a.Metadata.Created.Compare(b.Metadata.Created) })
+	return all, withheld, err
 }
 
 func (c *Client) refused(kind string, o object, reason string) {

@@ -174,10 +174,13 @@ type podNIC struct {
 
 // nics are the interfaces of all pods of the node but lo, by the path of the
 // namespace and by name; one process looks at them all.
-func (n *kubeNode) nics() map[string]map[string]podNIC {
+func (n *kubeNode) nics() map[string]map[string]podNIC { return n.nicsIn("*") }
+
+// nicsIn is nics of the namespaces whose names match a pattern.
+func (n *kubeNode) nicsIn(pattern string) map[string]map[string]podNIC {
 	n.t.Helper()
 	out := map[string]map[string]podNIC{}
-	text := n.Run("sh", "-c", `cd /run/netns && for ns in *; do echo "/run/netns/$ns $(ip -n "$ns" -j addr show | tr -d '\n')"; done`)
+	text := n.Run("sh", "-c", `cd /run/netns && for ns in `+pattern+`; do echo "/run/netns/$ns $(ip -n "$ns" -j addr show | tr -d '\n')"; done`)
 	for line := range strings.Lines(text) {
 		path, raw, _ := strings.Cut(strings.TrimSpace(line), " ")
 		var links []struct {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -29,11 +30,17 @@ func twoNetworks(fixed ...string) map[string]string {
 	return notes
 }
 
+// nics are the pod's interfaces, by name.
+func (p *kubePod) nics() map[string]podNIC {
+	p.n.t.Helper()
+	return p.n.nicsIn(filepath.Base(p.Netns()))[p.Netns()]
+}
+
 // ips are the pod's addresses, eth0's first.
 func (p *kubePod) ips() []string {
 	p.n.t.Helper()
 	var out []string
-	have := p.n.nics()[p.Netns()]
+	have := p.nics()
 	for _, name := range slices.Sorted(maps.Keys(have)) {
 		out = append(out, have[name].ip)
 	}
@@ -48,16 +55,16 @@ func (p *kubePod) add() []string {
 	return p.ips()
 }
 
-// awaitStatus waits until the pod's annotation says what is there.
+// awaitStatus waits until the pod's annotation says what is there. Both are read
+// each time: an interface that is being hot-plugged is there before its address.
 func (p *kubePod) awaitStatus() {
 	p.n.t.Helper()
-	have := p.n.nics()[p.Netns()]
 	eventually(p.n.t, func() string {
 		told, err := p.n.statuses()
 		if err != nil {
 			return err.Error()
 		}
-		return differsFrom(told[p.Name], have)
+		return differsFrom(told[p.Name], p.nics())
 	})
 }
 

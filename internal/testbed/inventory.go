@@ -240,7 +240,7 @@ func (inv Inventory) readOVS(n *Node) error {
 }
 
 // folders are those whose files are state.
-var folders = []string{"/var/lib/fairlead", "/var/lib/cni", "/run/fairlead", "/etc/cni/net.d"}
+var folders = []string{"/var/lib/fairlead", "/var/lib/cni", "/run/fairlead", "/run/k8s.cni.cncf.io", "/etc/cni/net.d"}
 
 // readFiles lists names, not contents: databases change by being read.
 func (inv Inventory) readFiles(n *Node) error {

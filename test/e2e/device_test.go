@@ -58,31 +58,36 @@ func startDeviceNode(t *testing.T) *deviceNode {
 	t.Helper()
 	c := kube.Shared(t)
 	n := &deviceNode{Node: kube.StartNode(t, c, testbed.New(t), kube.NodeOptions{}), t: t, c: c, ns: c.Namespace()}
-	bin := filepath.Join(n.Dir, "nicbin")
-	require.NoError(t, os.Mkdir(bin, 0o755))
-	for name, text := range map[string]string{"nic": nicPlugin, "nothing": nothingPlugin} {
-		require.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte(text), 0o755))
-	}
-	n.Agent("--kubeconfig", c.Kubeconfig(c.Admin()), "--node-name", n.Name, "--cni-bin-dir", bin).WaitReady()
+	n.Agent("--kubeconfig", c.Kubeconfig(c.Admin()), "--node-name", n.Name, "--cni-bin-dir", nicPlugins(t, n.Node.Node)).WaitReady()
 	n.WriteConf("00-fairlead.conflist", `{"cniVersion":"1.0.0","name":"fairlead","plugins":[{"type":"fairlead"}]}`)
 	n.WaitReady()
 	return n
 }
 
-// net is a NAD whose devices are of a resource.
-func (n *deviceNode) net(name, resource string) {
-	n.t.Helper()
-	n.c.Apply(object("k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition", n.ns+"/"+name,
-		map[string]string{"k8s.v1.cni.cncf.io/resourceName": resource}, map[string]any{"config": nicConf}))
+// nicPlugins installs the plugins above on a node.
+func nicPlugins(t *testing.T, n *testbed.Node) (bin string) {
+	t.Helper()
+	bin = filepath.Join(n.Dir, "nicbin")
+	require.NoError(t, os.Mkdir(bin, 0o755))
+	for name, text := range map[string]string{"nic": nicPlugin, "nothing": nothingPlugin} {
+		require.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte(text), 0o755))
+	}
+	return bin
 }
 
-// describe writes the device information file that a device plugin writes.
-func (n *deviceNode) describe(resource, id string) {
-	n.t.Helper()
+// nadOf is a NAD whose devices are of a resource.
+func nadOf(name, resource, config string) string {
+	return object("k8s.cni.cncf.io/v1", "NetworkAttachmentDefinition", name,
+		map[string]string{"k8s.v1.cni.cncf.io/resourceName": resource}, map[string]any{"config": config})
+}
+
+// describeDevice writes the device information file that a device plugin writes.
+func describeDevice(t *testing.T, n *testbed.Node, resource, id string) {
+	t.Helper()
 	dir := n.Path(devInfo + "/dp")
-	require.NoError(n.t, os.MkdirAll(dir, 0o755))
+	require.NoError(t, os.MkdirAll(dir, 0o755))
 	name := strings.ReplaceAll(resource, "/", "-") + "-" + id + "-device.json"
-	require.NoError(n.t, os.WriteFile(filepath.Join(dir, name), []byte(infoOf(id)), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(infoOf(id)), 0o600))
 }
 
 func infoOf(id string) string {
@@ -140,10 +145,10 @@ func TestKubeletsDevices(t *testing.T) {
 	all := []string{"nic-1", "nic-2", "nic-3", "nic-4"}
 	offerDevices(t, n.c, n.Node, nicResource, all...)
 	for _, id := range all {
-		n.describe(nicResource, id)
+		describeDevice(t, n.Node.Node, nicResource, id)
 	}
-	n.net("a", nicResource)
-	n.net("b", nicResource)
+	n.c.Apply(nadOf(n.ns+"/a", nicResource, nicConf))
+	n.c.Apply(nadOf(n.ns+"/b", nicResource, nicConf))
 
 	one := n.RunPod(n.want("one", 2, "a,b"))
 	two := n.RunPod(n.want("two", 2, "b,b"))
@@ -200,7 +205,7 @@ func TestDRADevices(t *testing.T) {
 			"k8s.cni.cncf.io/deviceID":     map[string]any{"string": id},
 			"k8s.cni.cncf.io/resourceName": map[string]any{"string": vfResource},
 		}})
-		n.describe(vfResource, id)
+		describeDevice(t, n.Node.Node, vfResource, id)
 	}
 	n.c.Apply(object("resource.k8s.io/v1", "ResourceSlice", n.Name+"-nic", nil, map[string]any{
 		"driver": driver, "nodeName": n.Name, "devices": devices,
@@ -212,8 +217,8 @@ func TestDRADevices(t *testing.T) {
 		}
 		return out
 	})
-	n.net("a", vfResource)
-	n.net("b", vfResource)
+	n.c.Apply(nadOf(n.ns+"/a", vfResource, nicConf))
+	n.c.Apply(nadOf(n.ns+"/b", vfResource, nicConf))
 	n.c.Apply(object("resource.k8s.io/v1", "ResourceClaim", n.ns+"/nics", nil, map[string]any{
 		"devices": map[string]any{"requests": []any{map[string]any{"name": "nics", "exactly": map[string]any{
 			"deviceClassName": "nic", "allocationMode": "ExactCount", "count": len(ids),
@@ -252,4 +257,41 @@ func (n *deviceNode) allocate(p *kube.Pod, claim, driver string, count int) {
 	}
 	_, err = claims.UpdateStatus(n.t.Context(), o, metav1.UpdateOptions{})
 	require.NoError(n.t, err)
+}
+
+// TestDevicesWithoutKubelet: on a machine without kubelet nobody gives devices,
+// so a network gets what the pod names, and says so where it names none. A DEL
+// of a pod without record needs to know no device.
+func TestDevicesWithoutKubelet(t *testing.T) {
+	t.Parallel()
+	n := testbed.New(t)
+	n.WriteObjects("objects.yaml", together(
+		subnetObject("ovn-default", map[string]any{"default": true, "cidrBlock": "10.16.0.0/16"}),
+		nadOf("default/a", nicResource, nicConf),
+		podObject("default/named", map[string]string{networksKey: `[{"name":"a","deviceID":"nic-1"}]`}),
+		podObject("default/open", map[string]string{networksKey: "a"}),
+	))
+	describeDevice(t, n, nicResource, "nic-1")
+	n.Agent("--cni-bin-dir", nicPlugins(t, n), "--kubelet-root", filepath.Join(n.Dir, "nowhere")).WaitReady()
+	p, q := n.NewPod("named"), n.NewPod("open")
+	before := n.Inventory()
+	p.CNI("ADD", ownConf).Must()
+	require.Contains(t, p.Run("ip", "-d", "link", "show", "net1"), "alias nic-1 "+infoOf("nic-1"))
+	require.Contains(t, n.Fairlead("describe", "pod", "named", "-o", "json"), `"device-info"`)
+	p.CNI("DEL", ownConf).Must()
+	require.Equal(t, before, n.Inventory())
+
+	err := q.CNI("ADD", ownConf).MustCode(104)
+	require.Contains(t, err.Msg+err.Details, "default/a wants resource "+nicResource)
+	require.Contains(t, err.Msg+err.Details, "no kubelet is known here")
+	require.Equal(t, before, n.Inventory())
+
+	// What somebody else attached: a link and a file of the names that we use.
+	q.Run("ip", "link", "add", "net1", "type", "bridge")
+	file := n.Path(devInfo + "/cni/default-a-" + q.ContainerID + "-net1-device.json")
+	require.NoError(t, os.WriteFile(file, []byte(infoOf("nic-2")), 0o444))
+	q.CNI("DEL", ownConf).Must()
+	require.Equal(t, []string{"lo"}, linkNames(t, q))
+	require.NoFileExists(t, file)
+	require.Equal(t, before, n.Inventory())
 }

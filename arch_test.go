@@ -54,6 +54,7 @@ var layers = []layer{
 	{"internal/local", 3, "a Source; must not know who asks"},
 	{"internal/device", 3, "resolve's Devices; must not know who asks"},
 	{"internal/cluster", 3, "a Source; the only user of client-go"},
+	{"internal/cluster/login", 2, "credentials; knows no object"},
 	{"internal/driver/ovs", 3, "an implementation knows no other implementation"},
 	{"internal/driver/exec", 3, "an implementation knows no other implementation"},
 	{"internal/driver/defroute", 3, "an implementation knows no other implementation"},
@@ -73,7 +74,7 @@ var layers = []layer{
 }
 
 // peers are folders whose packages may import each other.
-var peers = []string{"internal/kernel"}
+var peers = []string{"internal/kernel", "internal/resolve"}
 
 // ban forbids an import everywhere but in the folders listed.
 type ban struct {

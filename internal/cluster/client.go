@@ -22,7 +22,6 @@ var (
 	subnetResource = schema.GroupVersionResource{Group: "kubeovn.io", Version: "v1", Resource: "subnets"}
 	vlanResource   = schema.GroupVersionResource{Group: "kubeovn.io", Version: "v1", Resource: "vlans"}
 	eventResource  = schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}
-	csrResource    = schema.GroupVersionResource{Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests"}
 )
 
 // object is one object of a kind that is read as JSON. Its parts stay text
@@ -66,7 +65,6 @@ func kinds() map[schema.GroupVersion][]string {
 	return map[schema.GroupVersion][]string{
 		nadResource.GroupVersion():    {"NetworkAttachmentDefinition"},
 		subnetResource.GroupVersion(): {"Subnet", "Vlan"},
-		csrResource.GroupVersion():    {"CertificateSigningRequest"},
 		sliceResource.GroupVersion():  {"ResourceSlice"},
 	}
 }
@@ -84,7 +82,6 @@ func newClients(base *rest.Config) (*clients, error) {
 	// A question of an ADD must not wait behind the writes of a storm: these
 	// have limits of their own, and questions are as many as ADDs.
 	cfg.QPS = -1
-	cfg.WarningHandler = rest.NoWarnings{}
 	shared, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("client of %s: %w", cfg.Host, err)
@@ -164,18 +161,14 @@ func (c *clients) pod(ctx context.Context, i id) (*metav1.PartialObjectMetadata,
 	return c.meta.Resource(podResource).Namespace(i.Namespace).Get(ctx, i.Name, metav1.GetOptions{})
 }
 
-// create makes an object; out is what became of it, nil for nobody cares.
-func (c *clients) create(ctx context.Context, r schema.GroupVersionResource, namespace string, body any, out *object) error {
+// create makes an object.
+func (c *clients) create(ctx context.Context, r schema.GroupVersionResource, namespace string, body any) error {
 	raw, err := json.Marshal(body)
 	if err != nil {
 		return err
 	}
-	done := c.objects.Post().AbsPath(path(r, namespace)...).
-		SetHeader("Content-Type", runtime.ContentTypeJSON).Body(raw).Do(ctx)
-	if out == nil {
-		return done.Error()
-	}
-	return done.Into(out)
+	return c.objects.Post().AbsPath(path(r, namespace)...).
+		SetHeader("Content-Type", runtime.ContentTypeJSON).Body(raw).Do(ctx).Error()
 }
 
 // object is one object of a kind as the server has it now.

@@ -210,5 +210,5 @@ func (e *events) post(ctx context.Context, v event) error {
 	}
 	ctx, stop := context.WithTimeout(ctx, writeLimit)
 	defer stop()
-	return c.create(ctx, eventResource, v.Metadata.Namespace, v, nil)
+	return c.create(ctx, eventResource, v.Metadata.Namespace, v)
 }

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fairlead/fairlead/internal/cluster/login"
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/resolve"
@@ -34,7 +35,7 @@ type Source struct {
 	nads    *mirror[nad]
 	pools   *pools
 	dra     *nodeSlices
-	certs   *certificates // nil without a per-node certificate
+	logins  *login.Logins
 
 	complete chan struct{} // closed when every kind is known
 	once     sync.Once     // closes it
@@ -49,16 +50,13 @@ func New(c Config) *Source {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Source{Config: c, health: newHealth(c.Log), pools: newPools(c.Log), dra: newNodeSlices(), complete: make(chan struct{})}
+	s := &Source{Config: c, health: newHealth(c.Log), pools: newPools(c.Log), dra: newNodeSlices(), complete: make(chan struct{}), logins: login.New(c)}
 	s.pods = newMirror("pods", readPod, s.podHeard)
 	s.nads = newMirror("network-attachment-definitions", readNAD, s.nadHeard)
 	s.pods.passed, s.nads.passed, s.pools.passed = s.check, s.check, s.check
 	alive := func() { s.health.note(nil) }
 	s.pods.alive, s.nads.alive, s.pools.subnets.alive, s.pools.vlans.alive = alive, alive, alive, alive
 	s.dra.alive = alive
-	if c.Bootstrap != "" {
-		s.certs = newCertificates(c)
-	}
 	return s
 }
 

@@ -1,4 +1,4 @@
-package cluster
+package login
 
 import (
 	"bytes"
@@ -8,8 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -19,9 +17,6 @@ import (
 	"path/filepath"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 )
 
@@ -58,10 +53,6 @@ type certificates struct {
 	log      *slog.Logger
 }
 
-func newCertificates(c Config) *certificates {
-	return &certificates{node: c.Node, dir: c.CertDir, duration: c.CertDuration, log: c.Log}
-}
-
 func (c *certificates) file() string { return filepath.Join(c.dir, certFile) }
 
 // identity replaces the credentials of a configuration by the certificate.
@@ -90,9 +81,9 @@ func (c *certificates) load() (*x509.Certificate, error) {
 	return leaf, nil
 }
 
-// run keeps the certificate young until ctx ends. connect makes clients with
-// the certificate, or with the bootstrap credentials.
-func (c *certificates) run(ctx context.Context, connect func(identified bool) (*clients, error)) {
+// run keeps the certificate young until ctx ends. bootstrap leads to the server
+// with the certificate, or with the credentials that are only good for asking.
+func (c *certificates) run(ctx context.Context, bootstrap func(identified bool) (Login, error)) {
 	wait := firstRequestPause
 	for ctx.Err() == nil {
 		leaf, err := c.load()
@@ -100,7 +91,7 @@ func (c *certificates) run(ctx context.Context, connect func(identified bool) (*
 			return
 		}
 		identified := err == nil && time.Now().Before(leaf.NotAfter)
-		if err := c.renew(ctx, connect, identified); err != nil {
+		if err := c.renew(ctx, bootstrap, identified); err != nil {
 			if ctx.Err() == nil {
 				c.log.Error("client certificate not issued", "user", certUser+c.node, "err", err)
 			}
@@ -119,10 +110,14 @@ func renewal(leaf *x509.Certificate) time.Time {
 }
 
 // renew gets one certificate.
-func (c *certificates) renew(ctx context.Context, connect func(bool) (*clients, error), identified bool) error {
+func (c *certificates) renew(ctx context.Context, bootstrap func(bool) (Login, error), identified bool) error {
 	ctx, stop := context.WithTimeout(ctx, issueLimit)
 	defer stop()
-	api, err := connect(identified)
+	l, err := bootstrap(identified)
+	if err != nil {
+		return err
+	}
+	api, err := newRequester(l.REST)
 	if err != nil {
 		return err
 	}
@@ -130,127 +125,30 @@ func (c *certificates) renew(ctx context.Context, connect func(bool) (*clients, 
 	if err != nil {
 		return fmt.Errorf("key: %w", err)
 	}
-	name, err := c.request(ctx, api, key)
+	name, err := api.ask(ctx, c.node, key, c.duration)
 	if err != nil {
 		return err
 	}
 	c.log.Info("client certificate requested", "request", name, "user", certUser+c.node)
-	cert, err := issued(ctx, api, name)
-	if err != nil {
-		return fmt.Errorf("request %s: %w", name, err)
+	cert, err := api.issued(ctx, name)
+	if err == nil {
+		err = c.store(cert, key)
 	}
-	if err := c.store(cert, key); err != nil {
+	if err != nil {
 		return fmt.Errorf("request %s: %w", name, err)
 	}
 	c.log.Info("client certificate issued", "request", name, "file", c.file())
 	return nil
 }
 
-// csrSpec is the part of certificates.k8s.io/v1 that is sent.
-type csrSpec struct {
-	Request           []byte   `json:"request"`
-	SignerName        string   `json:"signerName"`
-	ExpirationSeconds int32    `json:"expirationSeconds,omitempty"`
-	Usages            []string `json:"usages"`
-}
-
-// request makes the CertificateSigningRequest and gives its name.
-func (c *certificates) request(ctx context.Context, api *clients, key *ecdsa.PrivateKey) (string, error) {
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject: pkix.Name{CommonName: certUser + c.node, Organization: []string{certGroup}},
-	}, key)
-	if err != nil {
-		return "", fmt.Errorf("certificate request: %w", err)
+// pause sleeps; false when ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
 	}
-	body := object{}
-	body.APIVersion, body.Kind = csrResource.GroupVersion().String(), "CertificateSigningRequest"
-	body.GenerateName = "fairlead-"
-	body.Spec, err = json.Marshal(csrSpec{
-		Request:           pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
-		SignerName:        certSigner,
-		ExpirationSeconds: int32(c.duration / time.Second), //nolint:gosec // validated: below 100 years
-		Usages:            []string{"digital signature", "client auth"},
-	})
-	if err != nil {
-		return "", fmt.Errorf("certificate request: %w", err)
-	}
-	out := object{}
-	if err := api.create(ctx, csrResource, "", &body, &out); err != nil {
-		return "", fmt.Errorf("certificate request: %w", err)
-	}
-	return out.Name, nil
-}
-
-// csrStatus is the part of certificates.k8s.io/v1 that is read.
-type csrStatus struct {
-	Certificate []byte `json:"certificate"`
-	Conditions  []struct {
-		Type    string `json:"type"` // Approved, Denied or Failed
-		Status  string `json:"status"`
-		Reason  string `json:"reason"`
-		Message string `json:"message"`
-	} `json:"conditions"`
-}
-
-// issued waits until the request is signed or refused.
-func issued(ctx context.Context, api *clients, name string) ([]byte, error) {
-	for {
-		o := metav1.ListOptions{FieldSelector: "metadata.name=" + name, Watch: true}
-		w, err := api.read(csrResource, o).Watch(ctx)
-		if err != nil {
-			return nil, err
-		}
-		cert, done, err := decision(ctx, w.ResultChan())
-		w.Stop()
-		if done || err != nil {
-			return cert, err
-		}
-		// The server ends each watch after some minutes.
-		if !pause(ctx, firstRequestPause) {
-			return nil, fmt.Errorf("nobody approved and signed it: %w", ctx.Err())
-		}
-	}
-}
-
-// decision reads one watch to its end.
-func decision(ctx context.Context, events <-chan watch.Event) (cert []byte, done bool, err error) {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil, false, fmt.Errorf("nobody approved and signed it: %w", ctx.Err())
-		case e, open := <-events:
-			if !open {
-				return nil, false, nil
-			}
-			if err := apierrors.FromObject(e.Object); e.Type == watch.Error {
-				return nil, false, err
-			}
-			o, _ := e.Object.(*object)
-			if o == nil {
-				continue
-			}
-			if cert, err := outcome(o.Status); cert != nil || err != nil {
-				return cert, true, err
-			}
-		}
-	}
-}
-
-// outcome is the certificate, nil while there is none.
-func outcome(raw json.RawMessage) ([]byte, error) {
-	var s csrStatus
-	if err := decode(raw, &s); err != nil {
-		return nil, fmt.Errorf("status: %w", err)
-	}
-	for _, c := range s.Conditions {
-		if (c.Type == "Denied" || c.Type == "Failed") && c.Status != "False" {
-			return nil, fmt.Errorf("%s: %s: %s", c.Type, c.Reason, c.Message)
-		}
-	}
-	if len(s.Certificate) == 0 {
-		return nil, nil
-	}
-	return s.Certificate, nil
 }
 
 // store proves that certificate and key belong together and writes both at

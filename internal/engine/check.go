@@ -116,7 +116,7 @@ func (e *Engine) finalLink(rec core.Record, i int, conf core.Conf) core.Link {
 		if later, err := cniconf.LinkFromResult(conf.PrevResult, s.Key.IfName); err == nil {
 			l = record.Overlay(l, later)
 		}
-		l.MTU = cmp.Or(cniconf.TunedMTU(readChains(e.ConfDir), conf), l.MTU)
+		l.MTU = cmp.Or(cniconf.TunedMTU(e.runtimeChains(), conf), l.MTU)
 	}
 	return l
 }

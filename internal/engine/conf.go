@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/resolve"
+	"github.com/fairlead/fairlead/internal/resolve/confdir"
 )
 
 // input is what resolve needs of a request. What it reads of the machine are
@@ -27,27 +27,9 @@ func (e *Engine) conf(req core.Request) core.Conf {
 	return c
 }
 
-// readChains are the networks of a CNI configuration directory, by file name;
-// files that are none are left out.
-func readChains(dir string) []core.Chain {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil
-	}
-	var out []core.Chain
-	for _, entry := range entries {
-		if !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(entry.Name())) {
-			continue
-		}
-		data, err := os.ReadFile(filepath.Join(dir, entry.Name()))
-		if err != nil {
-			continue
-		}
-		if f, err := cniconf.ParseFile(entry.Name(), data); err == nil {
-			out = append(out, f.Chain)
-		}
-	}
-	return out
+// runtimeChains are the networks of the runtime's configuration directory.
+func (e *Engine) runtimeChains() []core.Chain {
+	return confdir.Reader{Files: os.DirFS("/")}.All(e.ConfDir)
 }
 
 // confExecs are the foreign plugins of the networks that the conf gives to

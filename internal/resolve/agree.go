@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/resolve/annotation"
 )
 
 // agree checks what only all networks together can get wrong, and tells the
@@ -24,7 +25,7 @@ func agree(wants []core.Want, nets []network) error {
 				continue
 			}
 			if other, ok := owner[v4]; ok {
-				return refused(core.CodeConflict, nets[i].field()+".default-route", fmt.Sprint(wants[i].Gateways),
+				return annotation.Refused(core.CodeConflict, nets[i].field()+".default-route", fmt.Sprint(wants[i].Gateways),
 					"is asked for, but %s asks for the default route of the same family", nets[other].field())
 			}
 			owner[v4] = i
@@ -44,7 +45,7 @@ func oneTaker(wants []core.Want, nets []network) error {
 	taker := slices.IndexFunc(wants, func(w core.Want) bool { return w.TakesDefault })
 	for i, w := range wants {
 		if taker >= 0 && i != taker && (w.TakesDefault || len(w.Gateways) > 0) {
-			return refused(core.CodeConflict, nets[i].field()+".default-route", fmt.Sprint(w.Gateways),
+			return annotation.Refused(core.CodeConflict, nets[i].field()+".default-route", fmt.Sprint(w.Gateways),
 				"is asked for, but %s asks for the default route of all families", nets[taker].field())
 		}
 		wants[i].NoDefault = taker >= 0 && i != taker

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/resolve/annotation"
 )
 
 // runtimeConfig is what the plugins of n are told by capability: the runtime's
@@ -31,7 +32,7 @@ func (r *resolution) runtimeConfig(n *network) (map[string]json.RawMessage, erro
 			return nil, core.Errorf(core.CodeValue, "%s.%s: %w", n.elem.field, fieldOf(capability), err)
 		}
 		if !n.can(capability) {
-			return nil, refused(core.CodeValue, n.elem.field+"."+fieldOf(capability), string(raw),
+			return nil, annotation.Refused(core.CodeValue, n.elem.field+"."+fieldOf(capability), string(raw),
 				"asks network %s for capability %s, which none of its plugins has", n.label, capability)
 		}
 		out[capability] = raw

@@ -3,13 +3,14 @@ package resolve
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"path"
 	"slices"
 	"strings"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/resolve/annotation"
+	"github.com/fairlead/fairlead/internal/resolve/confdir"
 )
 
 // multusNamespace is Multus' own, where default networks are looked up.
@@ -90,7 +91,7 @@ func (r *resolution) alwaysAlso() []func(context.Context) (network, error) {
 // it, so that isolation does not apply.
 func (r *resolution) named(ctx context.Context, key, value string) (network, error) {
 	if strings.HasPrefix(value, "/") {
-		c, err := r.byPath(value)
+		c, err := r.confs().ByPath(value)
 		if err != nil {
 			return network{}, core.WithCode(core.CodeConfig, key, err)
 		}
@@ -99,7 +100,7 @@ func (r *resolution) named(ctx context.Context, key, value string) (network, err
 	e := element{field: key, name: value, namespace: r.multusNamespace()}
 	nad, err := r.promptNAD(e)
 	if errors.Is(err, core.ErrNotFound) {
-		c, fileErr := r.byName(value)
+		c, fileErr := r.confs().ByName(value)
 		if fileErr == nil {
 			return fromChain(c, v1.DefaultProvider)
 		}
@@ -121,14 +122,14 @@ func (r *resolution) named(ctx context.Context, key, value string) (network, err
 // a file instead it would be a waste to wait for one that never comes.
 func (r *resolution) promptNAD(e element) (*NAD, error) {
 	p, ok := r.src.(Prompt)
-	if !isName(e.name) || !ok {
+	if !annotation.IsName(e.name) || !ok {
 		return nil, core.ErrNotFound
 	}
 	return p.KnownNAD(e.namespace, e.name)
 }
 
 func (r *resolution) patientNAD(ctx context.Context, e element) (*NAD, error) {
-	if !isName(e.name) {
+	if !annotation.IsName(e.name) {
 		return nil, core.ErrNotFound
 	}
 	return r.src.NAD(ctx, e.namespace, e.name)
@@ -153,7 +154,7 @@ func (r *resolution) auxiliary() (core.Chain, error) {
 		return c, nil
 	}
 	for _, dir := range r.auxDirs() {
-		if err := r.appendFolder(&c, path.Join(dir, c.Name)); err != nil {
+		if err := r.confs().AppendFolder(&c, path.Join(dir, c.Name)); err != nil {
 			return core.Chain{}, core.WithCode(core.CodeConfig, "auxiliaryCNIChainName", err)
 		}
 		if len(c.Plugins) > 0 {
@@ -174,8 +175,28 @@ func (r *resolution) auxDirs() []string {
 	if !strings.HasPrefix(place, "/") {
 		return r.confDirs()
 	}
-	if info, err := fs.Stat(r.in.Files, relative(place)); err == nil && info.IsDir() {
+	if r.confs().IsDir(place) {
 		return []string{place}
 	}
 	return []string{path.Dir(place)}
+}
+
+// defaultConfDir is Multus' (multinet.md, Configuration).
+const defaultConfDir = "/etc/cni/multus/net.d"
+
+// confs reads network configurations. Where the configuration names no
+// directory, names are looked up in Multus' own and in the runtime's.
+func (r *resolution) confs() confdir.Reader {
+	return confdir.Reader{Files: r.in.Files, Dirs: r.confDirs(), Log: r.in.Log}
+}
+
+func (r *resolution) confDirs() []string {
+	if r.conf.ConfDir != "" {
+		return []string{r.conf.ConfDir}
+	}
+	dirs := []string{defaultConfDir}
+	if r.in.ConfDir != "" && r.in.ConfDir != defaultConfDir {
+		dirs = append(dirs, r.in.ConfDir)
+	}
+	return dirs
 }

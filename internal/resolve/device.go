@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/resolve/annotation"
 )
 
 const (
@@ -80,7 +81,7 @@ func (h *hand) keep(n *network) error {
 		return nil
 	}
 	if by, ok := h.given[n.resource+"\x00"+id]; ok {
-		return refused(core.CodeConflict, n.field()+".deviceID", id, "is already the device of %s", by)
+		return annotation.Refused(core.CodeConflict, n.field()+".deviceID", id, "is already the device of %s", by)
 	}
 	h.given[n.resource+"\x00"+id] = n.field()
 	switch {
@@ -89,7 +90,7 @@ func (h *hand) keep(n *network) error {
 	case h.err != nil:
 		return h.unknown(n)
 	}
-	return refused(core.CodeDevice, n.field()+".deviceID", id, "is none of the devices of resource %s that kubelet gave this pod", n.resource)
+	return annotation.Refused(core.CodeDevice, n.field()+".deviceID", id, "is none of the devices of resource %s that kubelet gave this pod", n.resource)
 }
 
 // give takes the next device for a network that has none yet.

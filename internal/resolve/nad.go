@@ -9,6 +9,7 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/resolve/annotation"
 )
 
 // fromNAD finds the network that an element names.
@@ -54,7 +55,7 @@ func (r *resolution) allowed(e *element) error {
 	if !r.conf.NamespaceIsolation || e.namespace == r.pod.Namespace || slices.Contains(global, e.namespace) {
 		return nil
 	}
-	return refused(core.CodeDenied, e.field+".namespace", e.namespace,
+	return annotation.Refused(core.CodeDenied, e.field+".namespace", e.namespace,
 		"is neither the pod's namespace nor global, and namespaceIsolation is on")
 }
 
@@ -65,7 +66,7 @@ func (r *resolution) nadChain(nad *NAD) (core.Chain, error) {
 		c, err := cniconf.ParseChain([]byte(nad.Config), nad.Name)
 		return c, core.WithCode(core.CodeConfig, "spec.config", err)
 	}
-	c, err := r.byName(nad.Name)
+	c, err := r.confs().ByName(nad.Name)
 	if errors.Is(err, core.ErrNotFound) { // the NAD is there
 		return c, core.Errorf(core.CodeConfig, "spec.config is empty and %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/resolve/annotation"
 )
 
 // Limits of one pod (reliability.md, Security).
@@ -61,7 +62,7 @@ type bandwidth struct {
 // messages, namespace is where names without one live.
 func parseNetworks(key, value, namespace string) ([]element, error) {
 	if len(value) > maxAnnotation {
-		return nil, refused(core.CodeValue, key, value, "has %d bytes, the limit is %d", len(value), maxAnnotation)
+		return nil, annotation.Refused(core.CodeValue, key, value, "has %d bytes, the limit is %d", len(value), maxAnnotation)
 	}
 	value = strings.TrimSpace(value)
 	if value == "" {
@@ -77,7 +78,7 @@ func parseNetworks(key, value, namespace string) ([]element, error) {
 		return nil, err
 	}
 	if len(list) > maxNetworks {
-		return nil, refused(core.CodeValue, key, value, "names %d networks, the limit is %d", len(list), maxNetworks)
+		return nil, annotation.Refused(core.CodeValue, key, value, "names %d networks, the limit is %d", len(list), maxNetworks)
 	}
 	for i := range list {
 		if list[i].namespace == "" {
@@ -102,7 +103,7 @@ func parseCSV(key, value string) ([]element, error) {
 			ns, name = "", rest
 		}
 		if (hasNS && ns == "") || (hasIf && ifName == "") || name == "" {
-			return nil, refused(core.CodeValue, e.field, item, "is not [namespace/]name[@interface]")
+			return nil, annotation.Refused(core.CodeValue, e.field, item, "is not [namespace/]name[@interface]")
 		}
 		e.namespace, e.name, e.ifName = ns, name, ifName
 		out = append(out, e)
@@ -114,17 +115,17 @@ func parseCSV(key, value string) ([]element, error) {
 // the standard's other readers do; known keys in another case are not known.
 func parseJSON(key, value string) ([]element, error) {
 	if err := cniconf.Strict([]byte(value)); err != nil {
-		return nil, refused(core.CodeValue, key, value, "cannot be read: %v", err)
+		return nil, annotation.Refused(core.CodeValue, key, value, "cannot be read: %v", err)
 	}
 	var list []map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(value), &list); err != nil {
-		return nil, refused(core.CodeValue, key, value, "is not a JSON list of objects")
+		return nil, annotation.Refused(core.CodeValue, key, value, "is not a JSON list of objects")
 	}
 	var out []element
 	for i, keys := range list {
 		p := elementParser{key: fmt.Sprintf("%s[%d]", key, i), keys: keys}
 		if keys == nil {
-			return nil, refused(core.CodeValue, p.key, "null", "is not an object")
+			return nil, annotation.Refused(core.CodeValue, p.key, "null", "is not an object")
 		}
 		e := p.parse()
 		if p.err != nil {
@@ -161,9 +162,9 @@ func (p *elementParser) parse() element {
 	p.take("default-route", "a list of strings", &gws)
 	e.takesDefault = gws != nil && len(gws) == 0
 	for _, s := range gws {
-		gw, err := parseAddr(s)
+		gw, err := annotation.ParseAddr(s)
 		if err != nil && p.err == nil {
-			p.err = refused(core.CodeValue, p.key+".default-route", s, "%v", err)
+			p.err = annotation.Refused(core.CodeValue, p.key+".default-route", s, "%v", err)
 		}
 		e.gateways = append(e.gateways, gw)
 	}
@@ -177,7 +178,7 @@ func (p *elementParser) take(key, want string, to any) {
 		return
 	}
 	if err := json.Unmarshal(raw, to); err != nil {
-		p.err = refused(core.CodeValue, p.key+"."+key, string(raw), "is not %s", want)
+		p.err = annotation.Refused(core.CodeValue, p.key+"."+key, string(raw), "is not %s", want)
 	}
 }
 
@@ -187,7 +188,7 @@ func (e *element) check() error {
 		e.nameFault, e.addressFault, e.deviceFault, e.portFault, e.bandwidthFault, e.gatewayFault,
 	} {
 		if field, value, why := test(); why != "" {
-			return refused(core.CodeValue, e.field+"."+field, value, "%s", why)
+			return annotation.Refused(core.CodeValue, e.field+"."+field, value, "%s", why)
 		}
 	}
 	return nil
@@ -197,12 +198,12 @@ func (e *element) nameFault() (field, value, why string) {
 	switch {
 	case e.name == "":
 		return "name", "", "is missing"
-	case !isName(e.name):
+	case !annotation.IsName(e.name):
 		return "name", e.name, "is not a DNS-1123 name"
-	case !isNamespace(e.namespace):
+	case !annotation.IsNamespace(e.namespace):
 		return "namespace", e.namespace, "is not a DNS-1123 label"
-	case e.ifName != "" && ifNameFault(e.ifName) != "":
-		return "interface", e.ifName, ifNameFault(e.ifName)
+	case e.ifName != "" && annotation.IfNameFault(e.ifName) != "":
+		return "interface", e.ifName, annotation.IfNameFault(e.ifName)
 	}
 	return "", "", ""
 }
@@ -216,11 +217,11 @@ func (e *element) addressFault() (field, value, why string) {
 			return fmt.Sprintf("ips[%d]", i), s, err.Error()
 		}
 	}
-	if e.ipamClaim != "" && !isName(e.ipamClaim) {
+	if e.ipamClaim != "" && !annotation.IsName(e.ipamClaim) {
 		return "ipam-claim-reference", e.ipamClaim, "is not a DNS-1123 name"
 	}
 	if e.mac != "" {
-		if _, err := parseMAC(e.mac); err != nil {
+		if _, err := annotation.ParseMAC(e.mac); err != nil {
 			return "mac", e.mac, err.Error()
 		}
 	}
@@ -231,7 +232,7 @@ func (e *element) addressFault() (field, value, why string) {
 // length of the prefix is -1.
 func parseIP(s string) (ipRequest, error) {
 	addr, bits, has := strings.Cut(s, "/")
-	a, err := parseAddr(addr)
+	a, err := annotation.ParseAddr(addr)
 	if err != nil || !has {
 		return ipRequest{addr: a, bits: -1}, err
 	}
@@ -291,7 +292,7 @@ func (e *element) bandwidthFault() (field, value, why string) {
 		return "bandwidth.ingressBurst", fmt.Sprint(b.IngressBurst), "is set without ingressRate"
 	case b.EgressBurst > 0 && b.EgressRate == 0:
 		return "bandwidth.egressBurst", fmt.Sprint(b.EgressBurst), "is set without egressRate"
-	case max(b.IngressRate, b.EgressRate, b.IngressBurst, b.EgressBurst) > maxMbit*mbit:
+	case max(b.IngressRate, b.EgressRate, b.IngressBurst, b.EgressBurst) > annotation.MaxMbit*mbit:
 		return "bandwidth", fmt.Sprint(*b), "exceeds 1 Tbit/s"
 	}
 	return "", "", ""
@@ -343,10 +344,10 @@ func defaultElement(all map[string]string, multusNamespace string) (*element, er
 		return nil, err
 	}
 	if len(list) != 1 {
-		return nil, refused(core.CodeValue, v1.AnnDefaultNetwork, all[v1.AnnDefaultNetwork], "names %d networks, it must be one", len(list))
+		return nil, annotation.Refused(core.CodeValue, v1.AnnDefaultNetwork, all[v1.AnnDefaultNetwork], "names %d networks, it must be one", len(list))
 	}
 	if list[0].ifName != "" {
-		return nil, refused(core.CodeValue, list[0].field+".interface", list[0].ifName, "cannot be chosen for the default network")
+		return nil, annotation.Refused(core.CodeValue, list[0].field+".interface", list[0].ifName, "cannot be chosen for the default network")
 	}
 	return &list[0], nil
 }

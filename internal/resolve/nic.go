@@ -14,6 +14,7 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/resolve/annotation"
 )
 
 const mbit = 1_000_000 // bits
@@ -22,13 +23,13 @@ const mbit = 1_000_000 // bits
 func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[string]json.RawMessage) (*core.NIC, error) {
 	n := &nets[at]
 	if n.elem.deviceID != "" {
-		return nil, refused(core.CodeDevice, n.elem.field+".deviceID", n.elem.deviceID, "cannot be used: network %s has no devices", n.label)
+		return nil, annotation.Refused(core.CodeDevice, n.elem.field+".deviceID", n.elem.deviceID, "cannot be used: network %s has no devices", n.label)
 	}
 	if n.elem.ipamClaim != "" {
-		return nil, refused(core.CodeValue, n.elem.field+".ipam-claim-reference", n.elem.ipamClaim, "cannot be used: network %s has no IPAM claims", n.label)
+		return nil, annotation.Refused(core.CodeValue, n.elem.field+".ipam-claim-reference", n.elem.ipamClaim, "cannot be used: network %s has no IPAM claims", n.label)
 	}
-	ann := &notes{all: r.notes, provider: n.annotated(), ifName: n.ifName}
-	a, err := ann.read()
+	ann := &annotation.Notes{All: r.notes, Provider: n.annotated(), IfName: n.ifName}
+	a, err := ann.Read()
 	if err != nil {
 		return nil, err
 	}
@@ -37,20 +38,20 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 		return nil, err
 	}
 	nic := &core.NIC{
-		Provider: n.provider, Subnet: s, VLAN: s.VLAN, QoS: a.qos, Mirror: a.mirror, Type: a.nicType,
-		Routes: slices.Concat(n.own.Routes, a.routes), DNS: n.own.DNS, IfaceID: r.ifaceID(nets, at),
+		Provider: n.provider, Subnet: s, VLAN: s.VLAN, QoS: a.QoS, Mirror: a.Mirror, Type: a.NICType,
+		Routes: slices.Concat(n.own.Routes, a.Routes), DNS: n.own.DNS, IfaceID: r.ifaceID(nets, at),
 		DefaultRoute: n.carriesDefault(),
 	}
-	if a.hasVLAN {
-		nic.VLAN = a.vlan
+	if a.HasVLAN {
+		nic.VLAN = a.VLAN
 	}
-	if a.hasDefault {
-		nic.DefaultRoute = a.defaultRoute
+	if a.HasDefault {
+		nic.DefaultRoute = a.DefaultRoute
 	}
 	if err := r.identity(n, ann, a, rc, nic); err != nil {
 		return nil, err
 	}
-	if err := r.fromPool(ann, a.pool, nic); err != nil {
+	if err := r.fromPool(ann, a.Pool, nic); err != nil {
 		return nil, err
 	}
 	if err := r.rates(n, rc, nic); err != nil {
@@ -91,9 +92,9 @@ type claim[T any] struct {
 // identity settles the fixed addresses and the MAC. Several places may ask for
 // them: the NIC's annotations, the element or runtime by capability, CNI_ARGS.
 // They must not contradict each other.
-func (r *resolution) identity(n *network, ann *notes, a asked, rc map[string]json.RawMessage, nic *core.NIC) error {
-	ips := []claim[[]netip.Addr]{{ann.key(v1.FieldIP), a.ips}}
-	macs := []claim[core.MAC]{{ann.key(v1.FieldMAC), a.mac}}
+func (r *resolution) identity(n *network, ann *annotation.Notes, a annotation.Asked, rc map[string]json.RawMessage, nic *core.NIC) error {
+	ips := []claim[[]netip.Addr]{{ann.Key(v1.FieldIP), a.IPs}}
+	macs := []claim[core.MAC]{{ann.Key(v1.FieldMAC), a.MAC}}
 	byCapability, err := n.addresses(rc, nic.Subnet)
 	if err != nil {
 		return err
@@ -158,22 +159,22 @@ func (n *network) addresses(rc map[string]json.RawMessage, s core.Subnet) (claim
 	out := claim[[]netip.Addr]{from: n.place("ips")}
 	var list []string
 	if err := capability(rc, "ips", &list); err != nil {
-		return out, refused(core.CodeValue, out.from, string(rc["ips"]), "is not a list of strings")
+		return out, annotation.Refused(core.CodeValue, out.from, string(rc["ips"]), "is not a list of strings")
 	}
 	for _, text := range list {
 		q, err := parseIP(text)
 		if err != nil {
-			return out, refused(core.CodeValue, out.from, text, "%v", err)
+			return out, annotation.Refused(core.CodeValue, out.from, text, "%v", err)
 		}
 		for _, p := range s.CIDRs {
 			if q.bits >= 0 && p.Contains(q.addr) && q.bits != p.Bits() {
-				return out, refused(core.CodeAddress, out.from, text, "has another prefix length than subnet %s (%s)", s.Name, p)
+				return out, annotation.Refused(core.CodeAddress, out.from, text, "has another prefix length than subnet %s (%s)", s.Name, p)
 			}
 		}
 		out.value = append(out.value, q.addr)
 	}
-	if err := onePerFamily(out.value); err != nil {
-		return out, refused(core.CodeValue, out.from, strings.Join(list, ","), "%v", err)
+	if err := annotation.OnePerFamily(out.value); err != nil {
+		return out, annotation.Refused(core.CodeValue, out.from, strings.Join(list, ","), "%v", err)
 	}
 	return out, nil
 }
@@ -182,14 +183,14 @@ func (n *network) hardware(rc map[string]json.RawMessage) (claim[core.MAC], erro
 	out := claim[core.MAC]{from: n.place("mac")}
 	var text string
 	if err := capability(rc, "mac", &text); err != nil {
-		return out, refused(core.CodeValue, out.from, string(rc["mac"]), "is not a string")
+		return out, annotation.Refused(core.CodeValue, out.from, string(rc["mac"]), "is not a string")
 	}
 	if text == "" {
 		return out, nil
 	}
-	mac, err := parseMAC(text)
+	mac, err := annotation.ParseMAC(text)
 	if err != nil {
-		return out, refused(core.CodeValue, out.from, text, "%v", err)
+		return out, annotation.Refused(core.CodeValue, out.from, text, "%v", err)
 	}
 	out.value = mac
 	return out, nil
@@ -204,17 +205,17 @@ func (r *resolution) legacyArgs() (claim[[]netip.Addr], claim[core.MAC], error) 
 	for _, s := range strings.FieldsFunc(args["IP"], func(c rune) bool { return c == ',' }) {
 		q, err := parseIP(s)
 		if err != nil {
-			return ips, mac, core.Errorf(core.CodeEnv, "CNI_ARGS: IP %q %w", clip(s), err)
+			return ips, mac, core.Errorf(core.CodeEnv, "CNI_ARGS: IP %q %w", annotation.Clip(s), err)
 		}
 		ips.value = append(ips.value, q.addr)
 	}
-	if err := onePerFamily(ips.value); err != nil {
-		return ips, mac, core.Errorf(core.CodeEnv, "CNI_ARGS: IP %q %w", clip(args["IP"]), err)
+	if err := annotation.OnePerFamily(ips.value); err != nil {
+		return ips, mac, core.Errorf(core.CodeEnv, "CNI_ARGS: IP %q %w", annotation.Clip(args["IP"]), err)
 	}
 	if s := args["MAC"]; s != "" {
 		var err error
-		if mac.value, err = parseMAC(s); err != nil {
-			return ips, mac, core.Errorf(core.CodeEnv, "CNI_ARGS: MAC %q %w", clip(s), err)
+		if mac.value, err = annotation.ParseMAC(s); err != nil {
+			return ips, mac, core.Errorf(core.CodeEnv, "CNI_ARGS: MAC %q %w", annotation.Clip(s), err)
 		}
 	}
 	return ips, mac, nil
@@ -242,7 +243,7 @@ func (r *resolution) rates(n *network, rc map[string]json.RawMessage, nic *core.
 	}
 	var b bandwidth
 	if err := capability(rc, "bandwidth", &b); err != nil {
-		return refused(core.CodeValue, n.place("bandwidth"), string(rc["bandwidth"]), "is not CNI bandwidth: %v", err)
+		return annotation.Refused(core.CodeValue, n.place("bandwidth"), string(rc["bandwidth"]), "is not CNI bandwidth: %v", err)
 	}
 	// The runtime reads these annotations itself when our configuration
 	// declares the capability; then a runtime that does not is helped out.
@@ -254,8 +255,8 @@ func (r *resolution) rates(n *network, rc map[string]json.RawMessage, nic *core.
 	}
 	q.IngressMbps, q.IngressBurstMbit = toMbit(b.IngressRate), burstMbit(b.IngressBurst)
 	q.EgressMbps, q.EgressBurstMbit = toMbit(b.EgressRate), burstMbit(b.EgressBurst)
-	if max(q.IngressMbps, q.EgressMbps) > maxMbit {
-		return refused(core.CodeValue, n.place("bandwidth"), string(rc["bandwidth"]), "exceeds 1 Tbit/s")
+	if max(q.IngressMbps, q.EgressMbps) > annotation.MaxMbit {
+		return annotation.Refused(core.CodeValue, n.place("bandwidth"), string(rc["bandwidth"]), "exceeds 1 Tbit/s")
 	}
 	return nil
 }
@@ -285,7 +286,7 @@ func kubeRates(all map[string]string) (bandwidth, error) {
 		}
 		q, err := resource.ParseQuantity(text)
 		if err != nil || q.Value() < 1000 || q.Value() > 1e15 {
-			return b, refused(core.CodeValue, f.key, text, "is not a quantity of bit/s from 1k to 1P")
+			return b, annotation.Refused(core.CodeValue, f.key, text, "is not a quantity of bit/s from 1k to 1P")
 		}
 		*f.to = uint64(q.Value()) //nolint:gosec // at least 1000
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/resolve/annotation"
 )
 
 // TestInterfaceNames: whatever names are asked for, either there is an error
@@ -39,7 +40,7 @@ func TestInterfaceNames(t *testing.T) {
 		}
 		seen := map[string]bool{}
 		for i, n := range nets {
-			require.Empty(t, ifNameFault(n.ifName))
+			require.Empty(t, annotation.IfNameFault(n.ifName))
 			require.False(t, seen[n.ifName], "%s twice", n.ifName)
 			seen[n.ifName] = true
 			if i > 0 && n.elem.ifName != "" {
@@ -75,7 +76,7 @@ func FuzzNetworksAnnotation(f *testing.F) {
 		}
 		seen := map[string]bool{}
 		for _, want := range wants {
-			require.Empty(t, ifNameFault(want.IfName))
+			require.Empty(t, annotation.IfNameFault(want.IfName))
 			require.False(t, seen[want.IfName])
 			seen[want.IfName] = true
 			require.NotEmpty(t, want.Network)

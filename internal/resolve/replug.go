@@ -9,6 +9,7 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/resolve/annotation"
 )
 
 // Present is a network that a running pod has because its annotation asked.
@@ -119,7 +120,7 @@ func (r *resolution) nameFresh(fresh []element, stay []Present) ([]network, erro
 	nets := make([]network, 0, len(fresh))
 	for _, e := range fresh {
 		if slices.Contains(asked, e.ifName) {
-			return nil, refused(core.CodeConflict, e.field+".interface", e.ifName, "is asked for twice")
+			return nil, annotation.Refused(core.CodeConflict, e.field+".interface", e.ifName, "is asked for twice")
 		}
 		if e.ifName != "" {
 			asked = append(asked, e.ifName)

@@ -13,6 +13,7 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/resolve/annotation"
 )
 
 // Input is one call of Resolve.
@@ -246,7 +247,7 @@ func (r *resolution) nameInterfaces(nets []network) error {
 			continue
 		}
 		if by, ok := taken[n.elem.ifName]; ok {
-			return refused(core.CodeConflict, n.elem.field+".interface", n.elem.ifName, "is already the interface of %s", by)
+			return annotation.Refused(core.CodeConflict, n.elem.field+".interface", n.elem.ifName, "is already the interface of %s", by)
 		}
 		n.ifName = n.elem.ifName
 		taken[n.ifName] = n.elem.field

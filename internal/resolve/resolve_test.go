@@ -18,6 +18,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/resolve/annotation"
 )
 
 // world is a Source of the test's own objects.
@@ -154,7 +155,7 @@ func TestAnnotationsOfTheDefaultNIC(t *testing.T) {
 		r.Conf.Routes = []core.Route{{Dst: netip.MustParsePrefix("10.0.0.0/8")}}
 		r.Conf.DNS = core.DNS{Domain: "x"}
 	})[0].Steps[0].NIC
-	mac, _ := parseMAC("02:00:00:00:00:07")
+	mac, _ := annotation.ParseMAC("02:00:00:00:00:07")
 	require.Equal(t, &core.NIC{
 		Provider: "ovn", Subnet: w.subnets[0], IPs: []netip.Addr{netip.MustParseAddr("10.100.0.7")}, MAC: mac, VLAN: 0,
 		QoS:    core.QoS{IngressMbps: 3, IngressBurstMbit: 2, EgressMbps: 1, EgressBurstMbit: 4, LatencyMs: 10, JitterMs: 2, LimitPackets: 1000, LossPercent: 5},

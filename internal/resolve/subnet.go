@@ -7,11 +7,12 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/resolve/annotation"
 )
 
 // subnet chooses where a NIC gets its address: the annotation, else the
 // provider's Subnet, else (default network) the namespace's, else the default.
-func (r *resolution) subnet(ctx context.Context, n *network, ann *notes, a asked) (core.Subnet, error) {
+func (r *resolution) subnet(ctx context.Context, n *network, ann *annotation.Notes, a annotation.Asked) (core.Subnet, error) {
 	if !r.loaded {
 		all, err := r.src.Subnets(ctx)
 		if err != nil {
@@ -26,9 +27,9 @@ func (r *resolution) subnet(ctx context.Context, n *network, ann *notes, a asked
 	return s, checkDeclared(ann, a, s)
 }
 
-func (r *resolution) chooseSubnet(n *network, ann *notes, a asked) (core.Subnet, error) {
-	if a.subnet != "" {
-		if s, ok := r.findSubnet(func(s core.Subnet) bool { return s.Name == a.subnet }); ok {
+func (r *resolution) chooseSubnet(n *network, ann *annotation.Notes, a annotation.Asked) (core.Subnet, error) {
+	if a.Subnet != "" {
+		if s, ok := r.findSubnet(func(s core.Subnet) bool { return s.Name == a.Subnet }); ok {
 			return s, nil
 		}
 		return implied(n, ann, a)
@@ -43,7 +44,7 @@ func (r *resolution) chooseSubnet(n *network, ann *notes, a asked) (core.Subnet,
 			return s, nil
 		}
 		return core.Subnet{}, core.Errorf(core.CodeConfig, "%s: no Subnet has provider %q; add one, or name a Subnet in %s",
-			n.field(), n.provider, ann.key(v1.FieldSubnet))
+			n.field(), n.provider, ann.Key(v1.FieldSubnet))
 	}
 	of = func(s core.Subnet) bool { return s.Provider == "" || s.Provider == v1.DefaultProvider }
 	for _, fits := range []func(core.Subnet) bool{
@@ -70,16 +71,16 @@ func (r *resolution) findSubnet(fits func(core.Subnet) bool) (core.Subnet, bool)
 // implied is the subnet that follows from what a controller left on the pod:
 // no object declares it here, so its CIDR must stand beside its name. Where
 // the gateway does not, it is the first address, as for a Subnet.
-func implied(n *network, ann *notes, a asked) (core.Subnet, error) {
-	if len(a.cidrs) == 0 {
-		return core.Subnet{}, refused(core.CodeValue, ann.key(v1.FieldSubnet), a.subnet,
-			"is no known Subnet, and there is no %s to tell its addresses", ann.key(v1.FieldCIDR))
+func implied(n *network, ann *annotation.Notes, a annotation.Asked) (core.Subnet, error) {
+	if len(a.CIDRs) == 0 {
+		return core.Subnet{}, annotation.Refused(core.CodeValue, ann.Key(v1.FieldSubnet), a.Subnet,
+			"is no known Subnet, and there is no %s to tell its addresses", ann.Key(v1.FieldCIDR))
 	}
-	s := core.Subnet{Name: a.subnet, Provider: n.provider, CIDRs: a.cidrs, Implied: true}
-	for _, p := range a.cidrs {
+	s := core.Subnet{Name: a.Subnet, Provider: n.provider, CIDRs: a.CIDRs, Implied: true}
+	for _, p := range a.CIDRs {
 		gw := p.Addr().Next()
-		if i := slices.IndexFunc(a.gateways, p.Contains); i >= 0 {
-			gw = a.gateways[i]
+		if i := slices.IndexFunc(a.Gateways, p.Contains); i >= 0 {
+			gw = a.Gateways[i]
 		}
 		s.Gateways = append(s.Gateways, gw)
 	}
@@ -89,18 +90,18 @@ func implied(n *network, ann *notes, a asked) (core.Subnet, error) {
 // checkDeclared compares the annotations cidr and gateway with the Subnet that
 // was chosen: what they say must not be ignored. A Subnet that has grown since
 // still overlaps.
-func checkDeclared(ann *notes, a asked, s core.Subnet) error {
+func checkDeclared(ann *annotation.Notes, a annotation.Asked, s core.Subnet) error {
 	if s.Implied {
 		return nil
 	}
-	for _, p := range a.cidrs {
+	for _, p := range a.CIDRs {
 		if !slices.ContainsFunc(s.CIDRs, p.Overlaps) {
-			return refused(core.CodeConflict, ann.key(v1.FieldCIDR), p.String(), "is not part of subnet %s %v", s.Name, s.CIDRs)
+			return annotation.Refused(core.CodeConflict, ann.Key(v1.FieldCIDR), p.String(), "is not part of subnet %s %v", s.Name, s.CIDRs)
 		}
 	}
-	for _, gw := range a.gateways {
+	for _, gw := range a.Gateways {
 		if !slices.Contains(s.Gateways, gw) {
-			return refused(core.CodeConflict, ann.key(v1.FieldGateway), gw.String(), "is not a gateway of subnet %s %v", s.Name, s.Gateways)
+			return annotation.Refused(core.CodeConflict, ann.Key(v1.FieldGateway), gw.String(), "is not a gateway of subnet %s %v", s.Name, s.Gateways)
 		}
 	}
 	return nil
@@ -114,13 +115,13 @@ func checkAddresses(from string, ips []netip.Addr, s core.Subnet) error {
 		i := slices.IndexFunc(s.CIDRs, func(p netip.Prefix) bool { return p.Contains(ip) })
 		switch {
 		case i < 0:
-			return refused(core.CodeAddress, from, ip.String(), "lies outside of subnet %s %v", s.Name, s.CIDRs)
+			return annotation.Refused(core.CodeAddress, from, ip.String(), "lies outside of subnet %s %v", s.Name, s.CIDRs)
 		case slices.Contains(s.Gateways, ip):
-			return refused(core.CodeAddress, from, ip.String(), "is the gateway of subnet %s", s.Name)
+			return annotation.Refused(core.CodeAddress, from, ip.String(), "is the gateway of subnet %s", s.Name)
 		case ip == s.CIDRs[i].Masked().Addr():
-			return refused(core.CodeAddress, from, ip.String(), "is the network address of subnet %s", s.Name)
+			return annotation.Refused(core.CodeAddress, from, ip.String(), "is the network address of subnet %s", s.Name)
 		case ip.Is4() && ip == lastAddr(s.CIDRs[i]):
-			return refused(core.CodeAddress, from, ip.String(), "is the broadcast address of subnet %s", s.Name)
+			return annotation.Refused(core.CodeAddress, from, ip.String(), "is the broadcast address of subnet %s", s.Name)
 		}
 	}
 	return nil
@@ -140,11 +141,11 @@ func lastAddr(p netip.Prefix) netip.Addr {
 // anything else could never be reached.
 func checkGateways(n *network, nic *core.NIC) error {
 	for _, gw := range n.elem.gateways {
-		if !within(gw, nic.Subnet.CIDRs) {
-			return refused(core.CodeValue, n.elem.field+".default-route", gw.String(), "lies outside of subnet %s %v", nic.Subnet.Name, nic.Subnet.CIDRs)
+		if !annotation.Within(gw, nic.Subnet.CIDRs) {
+			return annotation.Refused(core.CodeValue, n.elem.field+".default-route", gw.String(), "lies outside of subnet %s %v", nic.Subnet.Name, nic.Subnet.CIDRs)
 		}
 		if slices.Contains(nic.IPs, gw) {
-			return refused(core.CodeValue, n.elem.field+".default-route", gw.String(), "is the pod's own address")
+			return annotation.Refused(core.CodeValue, n.elem.field+".default-route", gw.String(), "is the pod's own address")
 		}
 	}
 	return nil

@@ -1,29 +1,54 @@
-package resolve
+// Package confdir finds networks in CNI configuration files: by name in a
+// directory, or by path. It knows the rules of files, folders and their order,
+// and nothing of pods; files come as an fs.FS, so that it is as pure as that is.
+//
+// Sources: CNI spec 1.1 and libcni v1.3 (loadOnlyInlinedPlugins); spec/multinet.md
+// "Configuration" and "Annotations".
+package confdir
 
 import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 )
 
-// defaultConfDir is Multus' (multinet.md, Configuration).
-const defaultConfDir = "/etc/cni/multus/net.d"
+// suffixes are those of network configurations.
+var suffixes = []string{".conf", ".conflist", ".json"}
 
-// confDirs are where networks are looked up by their name, the first first.
-func (r *resolution) confDirs() []string {
-	if r.conf.ConfDir != "" {
-		return []string{r.conf.ConfDir}
+// Reader reads the configuration files of a machine.
+type Reader struct {
+	Files fs.FS        // the machine's root; nil: there are no files
+	Dirs  []string     // where networks are looked up by name, the first first
+	Log   *slog.Logger // hears of files that were skipped
+}
+
+// All are the networks of a directory, by file name, without the plugins of
+// their folders; files that are none are left out.
+func (r Reader) All(dir string) []core.Chain {
+	names, err := r.confNames(dir, suffixes...)
+	if err != nil {
+		return nil
 	}
-	dirs := []string{defaultConfDir}
-	if r.in.ConfDir != "" && r.in.ConfDir != defaultConfDir {
-		dirs = append(dirs, r.in.ConfDir)
+	var out []core.Chain
+	for _, name := range names {
+		if f, err := r.readConf(path.Join(dir, name)); err == nil {
+			out = append(out, f.Chain)
+		}
 	}
-	return dirs
+	return out
+}
+
+// IsDir tells whether a path is a directory.
+func (r Reader) IsDir(place string) bool {
+	info, err := fs.Stat(r.Files, relative(place))
+	return err == nil && info.IsDir()
 }
 
 // relative is a file's name in Input.Files, which is the machine's root.
@@ -34,29 +59,28 @@ func relative(file string) string {
 	return file
 }
 
-// confNames lists the names of a directory's configuration files, in order.
-func (r *resolution) confNames(dir string, suffixes ...string) ([]string, error) {
-	if r.in.Files == nil {
+// confNames lists the names of a directory's files with one of the suffixes, in
+// order.
+func (r Reader) confNames(dir string, suffixes ...string) ([]string, error) {
+	if r.Files == nil {
 		return nil, nil
 	}
-	entries, err := fs.ReadDir(r.in.Files, relative(dir))
+	entries, err := fs.ReadDir(r.Files, relative(dir))
 	if err != nil {
 		return nil, err
 	}
 	var out []string
 	for _, e := range entries {
-		for _, suffix := range suffixes {
-			if path.Ext(e.Name()) == suffix && !e.IsDir() {
-				out = append(out, e.Name())
-			}
+		if slices.Contains(suffixes, path.Ext(e.Name())) && !e.IsDir() {
+			out = append(out, e.Name())
 		}
 	}
 	return out, nil
 }
 
 // readConf reads one configuration file, without the plugins of its folder.
-func (r *resolution) readConf(file string) (cniconf.File, error) {
-	data, err := fs.ReadFile(r.in.Files, relative(file))
+func (r Reader) readConf(file string) (cniconf.File, error) {
+	data, err := fs.ReadFile(r.Files, relative(file))
 	if err != nil {
 		return cniconf.File{}, core.WithCode(core.CodeIO, file, err)
 	}
@@ -66,10 +90,10 @@ func (r *resolution) readConf(file string) (cniconf.File, error) {
 
 // complete adds the plugins that stand in the network's folder beside its file.
 // One of them that is wrong is an error: half a chain is another network.
-func (r *resolution) complete(dir string, f cniconf.File) (core.Chain, error) {
+func (r Reader) complete(dir string, f cniconf.File) (core.Chain, error) {
 	c := f.Chain
 	if f.Folder {
-		if err := r.appendFolder(&c, path.Join(dir, c.Name)); err != nil {
+		if err := r.AppendFolder(&c, path.Join(dir, c.Name)); err != nil {
 			return c, err
 		}
 	}
@@ -79,9 +103,9 @@ func (r *resolution) complete(dir string, f cniconf.File) (core.Chain, error) {
 	return c, nil
 }
 
-// appendFolder adds the plugins of a folder's files, by name (libcni v1.3:
+// AppendFolder adds the plugins of a folder's files, by name (libcni v1.3:
 // *.conf). Without the folder there are none.
-func (r *resolution) appendFolder(c *core.Chain, folder string) error {
+func (r Reader) AppendFolder(c *core.Chain, folder string) error {
 	names, err := r.confNames(folder, ".conf")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -91,7 +115,7 @@ func (r *resolution) appendFolder(c *core.Chain, folder string) error {
 	}
 	for _, name := range names {
 		file := path.Join(folder, name)
-		data, err := fs.ReadFile(r.in.Files, relative(file))
+		data, err := fs.ReadFile(r.Files, relative(file))
 		if err != nil {
 			return core.WithCode(core.CodeIO, file, err)
 		}
@@ -102,10 +126,10 @@ func (r *resolution) appendFolder(c *core.Chain, folder string) error {
 	return nil
 }
 
-// byName finds the network called name in the configuration directories;
+// ByName finds the network called name in the configuration directories;
 // core.ErrNotFound.
-func (r *resolution) byName(name string) (core.Chain, error) {
-	for _, dir := range r.confDirs() {
+func (r Reader) ByName(name string) (core.Chain, error) {
+	for _, dir := range r.Dirs {
 		f, ok, err := r.inDir(dir, name)
 		if err != nil {
 			return core.Chain{}, err
@@ -114,14 +138,14 @@ func (r *resolution) byName(name string) (core.Chain, error) {
 			return r.complete(dir, f)
 		}
 	}
-	return core.Chain{}, fmt.Errorf("no file in %s has the name %q: %w", strings.Join(r.confDirs(), " or "), name, core.ErrNotFound)
+	return core.Chain{}, fmt.Errorf("no file in %s has the name %q: %w", strings.Join(r.Dirs, " or "), name, core.ErrNotFound)
 }
 
 // inDir finds the network in one directory. A list beats a single configuration
 // whatever the order of the files; among equals the first wins. Files that
 // cannot be read or understood are not ours to judge here: they are skipped.
-func (r *resolution) inDir(dir, name string) (best cniconf.File, found bool, err error) {
-	names, err := r.confNames(dir, ".conf", ".conflist", ".json")
+func (r Reader) inDir(dir, name string) (best cniconf.File, found bool, err error) {
+	names, err := r.confNames(dir, suffixes...)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return best, false, core.WithCode(core.CodeIO, "configuration directory "+dir, err)
 	}
@@ -131,7 +155,7 @@ func (r *resolution) inDir(dir, name string) (best cniconf.File, found bool, err
 			continue // the configuration that is calling
 		}
 		if err != nil {
-			r.in.Log.Warn("network configuration file skipped", "file", path.Join(dir, file), "err", err)
+			r.Log.Warn("network configuration file skipped", "file", path.Join(dir, file), "err", err)
 			continue
 		}
 		if f.Chain.Name == name && (!found || (best.Chain.Single && !f.Chain.Single)) {
@@ -141,14 +165,14 @@ func (r *resolution) inDir(dir, name string) (best cniconf.File, found bool, err
 	return best, found, nil
 }
 
-// byPath reads the network of a file, or of a directory's first file. A
+// ByPath reads the network of a file, or of a directory's first file. A
 // directory may hold the configuration that is calling: files that would nest
 // us in ourselves do not count.
-func (r *resolution) byPath(place string) (core.Chain, error) {
-	if r.in.Files == nil {
+func (r Reader) ByPath(place string) (core.Chain, error) {
+	if r.Files == nil {
 		return core.Chain{}, core.Errorf(core.CodeConfig, "%s cannot be read here", place)
 	}
-	info, err := fs.Stat(r.in.Files, relative(place))
+	info, err := fs.Stat(r.Files, relative(place))
 	if errors.Is(err, fs.ErrNotExist) {
 		return core.Chain{}, &core.Error{Code: core.CodeTryAgain, Msg: place + " does not exist",
 			Details: "the default network has not written its configuration yet, or the path is wrong", Err: core.ErrNotFound}
@@ -166,8 +190,8 @@ func (r *resolution) byPath(place string) (core.Chain, error) {
 	return r.firstOf(place)
 }
 
-func (r *resolution) firstOf(dir string) (core.Chain, error) {
-	names, err := r.confNames(dir, ".conf", ".conflist", ".json")
+func (r Reader) firstOf(dir string) (core.Chain, error) {
+	names, err := r.confNames(dir, suffixes...)
 	if err != nil {
 		return core.Chain{}, core.WithCode(core.CodeIO, dir, err)
 	}

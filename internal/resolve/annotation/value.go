@@ -1,4 +1,9 @@
-package resolve
+// Package annotation reads what a pod's annotations say of one NIC, and the
+// values that annotations are made of: addresses, MACs, names. It is pure and
+// knows neither networks nor Subnets; each refusal names the key.
+//
+// Source: spec/sdn.md sections 2, 3 and 12.
+package annotation
 
 import (
 	"fmt"
@@ -13,26 +18,26 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 )
 
-// AnnotationError is the cause behind a refused annotation: which key, and
-// which value it held. The error around it carries the CNI code.
-type AnnotationError struct {
+// Error is the cause behind a refused annotation: which key, and which value it
+// held. The error around it carries the CNI code.
+type Error struct {
 	Key    string // annotation key, with the element's path where there is one
 	Value  string
 	Reason string
 }
 
-func (e *AnnotationError) Error() string {
-	return fmt.Sprintf("annotation %s: %q %s", e.Key, clip(e.Value), e.Reason)
+func (e *Error) Error() string {
+	return fmt.Sprintf("annotation %s: %q %s", e.Key, Clip(e.Value), e.Reason)
 }
 
-// refused makes the error for one bad annotation value.
-func refused(code uint, key, value, format string, args ...any) error {
-	cause := &AnnotationError{Key: key, Value: value, Reason: fmt.Sprintf(format, args...)}
+// Refused makes the error for one bad annotation value.
+func Refused(code uint, key, value, format string, args ...any) error {
+	cause := &Error{Key: key, Value: value, Reason: fmt.Sprintf(format, args...)}
 	return &core.Error{Code: code, Msg: cause.Error(), Err: cause}
 }
 
-// clip keeps messages short: an annotation may be 8 KiB.
-func clip(s string) string {
+// Clip keeps messages short: an annotation may be 8 KiB.
+func Clip(s string) string {
 	const most = 80
 	if len(s) <= most {
 		return s
@@ -40,9 +45,9 @@ func clip(s string) string {
 	return s[:most] + "..."
 }
 
-// parseAddr reads a unicast address without zone; IPv4 written inside IPv6 is
-// refused because the two forms would not compare equal.
-func parseAddr(s string) (netip.Addr, error) {
+// ParseAddr reads a unicast address without zone; IPv4 written inside IPv6 is
+// Refused because the two forms would not compare equal.
+func ParseAddr(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(strings.TrimSpace(s))
 	switch {
 	case err != nil:
@@ -55,8 +60,8 @@ func parseAddr(s string) (netip.Addr, error) {
 	return a, nil
 }
 
-// onePerFamily refuses a second address of one family.
-func onePerFamily(addrs []netip.Addr) error {
+// OnePerFamily refuses a second address of one family.
+func OnePerFamily(addrs []netip.Addr) error {
 	for i, a := range addrs {
 		for _, b := range addrs[:i] {
 			if a.Is4() == b.Is4() {
@@ -67,8 +72,8 @@ func onePerFamily(addrs []netip.Addr) error {
 	return nil
 }
 
-// parseMAC reads a unicast Ethernet address of 6 bytes.
-func parseMAC(s string) (core.MAC, error) {
+// ParseMAC reads a unicast Ethernet address of 6 bytes.
+func ParseMAC(s string) (core.MAC, error) {
 	hw, err := net.ParseMAC(strings.TrimSpace(s))
 	switch {
 	case err != nil:
@@ -83,11 +88,11 @@ func parseMAC(s string) (core.MAC, error) {
 	return core.MAC(hw), nil
 }
 
-// ifNameFault says why s cannot name an interface in a pod, "" if it can: the
+// IfNameFault says why s cannot name an interface in a pod, "" if it can: the
 // kernel's rule (dev_valid_name, 15 bytes), no '%' because the kernel expands
 // it, no control or non-ASCII characters because they would have to be quoted
 // wherever the name is shown.
-func ifNameFault(s string) string {
+func IfNameFault(s string) string {
 	switch {
 	case s == "":
 		return "is empty"
@@ -104,8 +109,8 @@ func ifNameFault(s string) string {
 	return ""
 }
 
-// isName tells a DNS-1123 subdomain, the rule for NADs and Subnets.
-func isName(s string) bool { return len(validation.IsDNS1123Subdomain(s)) == 0 }
+// IsName tells a DNS-1123 subdomain, the rule for NADs and Subnets.
+func IsName(s string) bool { return len(validation.IsDNS1123Subdomain(s)) == 0 }
 
-// isNamespace tells a DNS-1123 label.
-func isNamespace(s string) bool { return len(validation.IsDNS1123Label(s)) == 0 }
+// IsNamespace tells a DNS-1123 label.
+func IsNamespace(s string) bool { return len(validation.IsDNS1123Label(s)) == 0 }

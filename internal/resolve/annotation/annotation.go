@@ -1,4 +1,4 @@
-package resolve
+package annotation
 
 import (
 	"bytes"
@@ -17,32 +17,32 @@ import (
 // Bounds of annotation values: wide enough for any real link, narrow enough
 // that OVS' 32-bit columns (kbit/s, microseconds) hold the product.
 const (
-	maxMbit   = 1_000_000 // 1 Tbit/s
+	MaxMbit   = 1_000_000 // Mbit/s: 1 Tbit/s
 	maxMillis = 3_600_000 // one hour
 	maxLimit  = 10_000_000
 )
 
-// notes reads the annotations of one NIC. The first refusal stays in err and
+// Notes reads the annotations of one NIC. The first refusal stays in err and
 // later reads give zero values, so that a reader asks once at the end.
-type notes struct {
-	all      map[string]string
-	provider string // "ovn" or the NAD's provider
-	ifName   string
+type Notes struct {
+	All      map[string]string
+	Provider string // "ovn" or the NAD's provider
+	IfName   string
 	err      error
 }
 
 // places are the keys that may hold field, the most specific first
 // (spec/sdn.md sections 2 and 3): for one interface of a NAD that is attached
 // twice, for the provider, for the NAD written without ".ovn".
-func (n *notes) places(field string) []string {
-	if n.provider == v1.DefaultProvider {
+func (n *Notes) places(field string) []string {
+	if n.Provider == v1.DefaultProvider {
 		return []string{v1.DefaultProvider + v1.ProviderSuffix + field}
 	}
-	nad := strings.TrimSuffix(n.provider, "."+v1.DefaultProvider)
+	nad := strings.TrimSuffix(n.Provider, "."+v1.DefaultProvider)
 	keys := []string{
-		n.provider + "." + n.ifName + v1.ProviderSuffix + field,
-		nad + v1.ProviderSuffix + field + "." + n.ifName,
-		n.provider + v1.ProviderSuffix + field,
+		n.Provider + "." + n.IfName + v1.ProviderSuffix + field,
+		nad + v1.ProviderSuffix + field + "." + n.IfName,
+		n.Provider + v1.ProviderSuffix + field,
 		nad + v1.ProviderSuffix + field,
 	}
 	return slices.Compact(keys)
@@ -50,51 +50,51 @@ func (n *notes) places(field string) []string {
 
 // get finds field and the key that holds it. An empty value is no value:
 // controllers blank keys that they cannot remove.
-func (n *notes) get(field string) (key, value string, ok bool) {
+func (n *Notes) get(field string) (key, value string, ok bool) {
 	if n.err != nil {
 		return "", "", false
 	}
 	for _, key := range n.places(field) {
-		if v := strings.TrimSpace(n.all[key]); v != "" {
+		if v := strings.TrimSpace(n.All[key]); v != "" {
 			return key, v, true
 		}
 	}
 	return "", "", false
 }
 
-// key is the key that holds field, for messages about it.
-func (n *notes) key(field string) string {
+// Key is the key that holds field, for messages about it.
+func (n *Notes) Key(field string) string {
 	keys := n.places(field)
 	for _, k := range keys {
-		if strings.TrimSpace(n.all[k]) != "" {
+		if strings.TrimSpace(n.All[k]) != "" {
 			return k
 		}
 	}
-	return n.provider + v1.ProviderSuffix + field
+	return n.Provider + v1.ProviderSuffix + field
 }
 
-func (n *notes) refuse(key, value, format string, args ...any) {
+func (n *Notes) refuse(key, value, format string, args ...any) {
 	if n.err == nil {
-		n.err = refused(core.CodeValue, key, value, format, args...)
+		n.err = Refused(core.CodeValue, key, value, format, args...)
 	}
 }
 
 // addrs reads "v4", "v6" or "v4,v6".
-func (n *notes) addrs(field string) []netip.Addr {
+func (n *Notes) addrs(field string) []netip.Addr {
 	key, value, ok := n.get(field)
 	if !ok {
 		return nil
 	}
 	var out []netip.Addr
 	for _, s := range strings.Split(value, ",") {
-		a, err := parseAddr(s)
+		a, err := ParseAddr(s)
 		if err != nil {
 			n.refuse(key, value, "%v", err)
 			return nil
 		}
 		out = append(out, a)
 	}
-	if err := onePerFamily(out); err != nil {
+	if err := OnePerFamily(out); err != nil {
 		n.refuse(key, value, "%v", err)
 		return nil
 	}
@@ -102,7 +102,7 @@ func (n *notes) addrs(field string) []netip.Addr {
 }
 
 // cidrs reads one network per family.
-func (n *notes) cidrs(field string) []netip.Prefix {
+func (n *Notes) cidrs(field string) []netip.Prefix {
 	key, value, ok := n.get(field)
 	if !ok {
 		return nil
@@ -117,7 +117,7 @@ func (n *notes) cidrs(field string) []netip.Prefix {
 		}
 		out, addrs = append(out, p.Masked()), append(addrs, p.Addr())
 	}
-	if onePerFamily(addrs) != nil {
+	if OnePerFamily(addrs) != nil {
 		n.refuse(key, value, "names two networks of one family")
 		return nil
 	}
@@ -125,7 +125,7 @@ func (n *notes) cidrs(field string) []netip.Prefix {
 }
 
 // number reads a whole number within [least, most]; ok tells that it was there.
-func (n *notes) number(field string, least, most int, unit string) (v int, ok bool) {
+func (n *Notes) number(field string, least, most int, unit string) (v int, ok bool) {
 	key, value, ok := n.get(field)
 	if !ok {
 		return 0, false
@@ -139,7 +139,7 @@ func (n *notes) number(field string, least, most int, unit string) (v int, ok bo
 }
 
 // flag reads true or false; ok tells that it was there.
-func (n *notes) flag(field string) (v, ok bool) {
+func (n *Notes) flag(field string) (v, ok bool) {
 	key, value, ok := n.get(field)
 	if ok && value != "true" && value != "false" {
 		n.refuse(key, value, "is neither true nor false")
@@ -147,7 +147,7 @@ func (n *notes) flag(field string) (v, ok bool) {
 	return value == "true", ok
 }
 
-func (n *notes) oneOf(field string, values ...string) string {
+func (n *Notes) oneOf(field string, values ...string) string {
 	key, value, ok := n.get(field)
 	if ok && !slices.Contains(values, value) {
 		n.refuse(key, value, "is none of %s", strings.Join(values, ", "))
@@ -155,20 +155,20 @@ func (n *notes) oneOf(field string, values ...string) string {
 	return value
 }
 
-func (n *notes) name(field string) string {
+func (n *Notes) name(field string) string {
 	key, value, ok := n.get(field)
-	if ok && !isName(value) {
+	if ok && !IsName(value) {
 		n.refuse(key, value, "is not a DNS-1123 name")
 	}
 	return value
 }
 
-func (n *notes) mac(field string) core.MAC {
+func (n *Notes) mac(field string) core.MAC {
 	key, value, ok := n.get(field)
 	if !ok {
 		return nil
 	}
-	mac, err := parseMAC(value)
+	mac, err := ParseMAC(value)
 	if err != nil {
 		n.refuse(key, value, "%v", err)
 	}
@@ -176,7 +176,7 @@ func (n *notes) mac(field string) core.MAC {
 }
 
 // routes reads a JSON list of {dst, gw}; without gw a route is on-link.
-func (n *notes) routes(field string) []core.Route {
+func (n *Notes) routes(field string) []core.Route {
 	key, value, ok := n.get(field)
 	if !ok {
 		return nil
@@ -216,7 +216,7 @@ func parseRoute(dst, gw string) (core.Route, error) {
 	if gw == "" {
 		return r, nil
 	}
-	if r.GW, err = parseAddr(gw); err != nil {
+	if r.GW, err = ParseAddr(gw); err != nil {
 		return core.Route{}, fmt.Errorf("gw %q %w", gw, err)
 	}
 	if r.GW.Is4() != p.Addr().Is4() {
@@ -226,7 +226,7 @@ func parseRoute(dst, gw string) (core.Route, error) {
 }
 
 // qos reads rates and impairments, and refuses parts that mean nothing alone.
-func (n *notes) qos() core.QoS {
+func (n *Notes) qos() core.QoS {
 	var q core.QoS
 	for _, f := range []struct {
 		to    *int
@@ -234,10 +234,10 @@ func (n *notes) qos() core.QoS {
 		most  int
 		unit  string
 	}{
-		{&q.IngressMbps, v1.FieldIngressRate, maxMbit, "Mbit/s"},
-		{&q.EgressMbps, v1.FieldEgressRate, maxMbit, "Mbit/s"},
-		{&q.IngressBurstMbit, v1.FieldIngressBurst, maxMbit, "Mbit"},
-		{&q.EgressBurstMbit, v1.FieldEgressBurst, maxMbit, "Mbit"},
+		{&q.IngressMbps, v1.FieldIngressRate, MaxMbit, "Mbit/s"},
+		{&q.EgressMbps, v1.FieldEgressRate, MaxMbit, "Mbit/s"},
+		{&q.IngressBurstMbit, v1.FieldIngressBurst, MaxMbit, "Mbit"},
+		{&q.EgressBurstMbit, v1.FieldEgressBurst, MaxMbit, "Mbit"},
 		{&q.LatencyMs, v1.FieldLatency, maxMillis, "ms"},
 		{&q.JitterMs, v1.FieldJitter, maxMillis, "ms"},
 		{&q.LimitPackets, v1.FieldLimit, maxLimit, "packets"},
@@ -251,84 +251,65 @@ func (n *notes) qos() core.QoS {
 	return q
 }
 
-func (n *notes) needs(v int, field string, base int, baseField string) {
+func (n *Notes) needs(v int, field string, base int, baseField string) {
 	if v != 0 && base == 0 {
-		n.refuse(n.key(field), strconv.Itoa(v), "is set without %s", baseField)
+		n.refuse(n.Key(field), strconv.Itoa(v), "is set without %s", baseField)
 	}
 }
 
-// asked is what the annotations of one NIC ask for.
-type asked struct {
-	ips          []netip.Addr
-	pool         [][]netip.Addr
-	mac          core.MAC
-	subnet       string
-	cidrs        []netip.Prefix
-	gateways     []netip.Addr
-	routes       []core.Route
-	qos          core.QoS
-	vlan         int
-	hasVLAN      bool
-	mirror       bool
-	nicType      string
-	defaultRoute bool
-	hasDefault   bool
+// Asked is what the annotations of one NIC ask for.
+type Asked struct {
+	IPs          []netip.Addr
+	Pool         [][]netip.Addr
+	MAC          core.MAC
+	Subnet       string
+	CIDRs        []netip.Prefix
+	Gateways     []netip.Addr
+	Routes       []core.Route
+	QoS          core.QoS
+	VLAN         int
+	HasVLAN      bool
+	Mirror       bool
+	NICType      string
+	DefaultRoute bool
+	HasDefault   bool
 }
 
-// read takes everything in; keys that only a controller acts upon are checked
+// Read takes everything in; keys that only a controller acts upon are checked
 // too, since a value that nobody can read was meant to say something.
-func (n *notes) read() (asked, error) {
-	a := asked{
-		ips: n.addrs(v1.FieldIP), pool: n.candidates(v1.FieldIPPool), mac: n.mac(v1.FieldMAC), subnet: n.name(v1.FieldSubnet),
-		cidrs: n.cidrs(v1.FieldCIDR), gateways: n.addrs(v1.FieldGateway),
-		routes: n.routes(v1.FieldRoutes), qos: n.qos(),
-		nicType: n.oneOf(v1.FieldNICType, v1.NICVeth, v1.NICInternal),
+func (n *Notes) Read() (Asked, error) {
+	a := Asked{
+		IPs: n.addrs(v1.FieldIP), Pool: n.candidates(v1.FieldIPPool), MAC: n.mac(v1.FieldMAC), Subnet: n.name(v1.FieldSubnet),
+		CIDRs: n.cidrs(v1.FieldCIDR), Gateways: n.addrs(v1.FieldGateway),
+		Routes: n.routes(v1.FieldRoutes), QoS: n.qos(),
+		NICType: n.oneOf(v1.FieldNICType, v1.NICVeth, v1.NICInternal),
 	}
-	a.vlan, a.hasVLAN = n.number(v1.FieldVLAN, 0, 4094, "an 802.1Q id")
-	a.mirror, _ = n.flag(v1.FieldMirror)
-	a.defaultRoute, a.hasDefault = n.flag(v1.FieldDefaultRoute)
+	a.VLAN, a.HasVLAN = n.number(v1.FieldVLAN, 0, 4094, "an 802.1Q id")
+	a.Mirror, _ = n.flag(v1.FieldMirror)
+	a.DefaultRoute, a.HasDefault = n.flag(v1.FieldDefaultRoute)
 	n.flag(v1.FieldAllocated)
 	n.flag(v1.FieldRouted)
 	n.name(v1.FieldProviderNetwork)
 	n.oneOf(v1.FieldNetworkType, "geneve", "vxlan", "stt", "vlan")
-	for _, gw := range a.gateways {
-		if len(a.cidrs) > 0 && !within(gw, a.cidrs) {
-			n.refuse(n.key(v1.FieldGateway), gw.String(), "lies outside of %s", n.key(v1.FieldCIDR))
+	for _, gw := range a.Gateways {
+		if len(a.CIDRs) > 0 && !Within(gw, a.CIDRs) {
+			n.refuse(n.Key(v1.FieldGateway), gw.String(), "lies outside of %s", n.Key(v1.FieldCIDR))
 		}
 	}
-	if a.nicType == "" {
-		a.nicType = v1.NICVeth
+	if a.NICType == "" {
+		a.NICType = v1.NICVeth
 	}
 	return a, n.err
 }
 
-func within(a netip.Addr, cidrs []netip.Prefix) bool {
+// Within tells whether one of the networks has a.
+func Within(a netip.Addr, cidrs []netip.Prefix) bool {
 	return slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// CheckAnnotations finds the values that Resolve would refuse whatever NADs and
-// Subnets there are; each error is a *core.Error around an *AnnotationError. A
-// source uses it to tell the author of a file early.
-func CheckAnnotations(namespace string, all map[string]string) []error {
-	var errs []error
-	if _, err := parseNetworks(v1.AnnNetworks, all[v1.AnnNetworks], namespace); err != nil {
-		errs = append(errs, err)
-	}
-	if _, err := defaultElement(all, namespace); err != nil {
-		errs = append(errs, err)
-	}
-	for _, p := range providers(all) {
-		n := notes{all: all, provider: p}
-		if _, err := n.read(); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	return errs
-}
-
-// providers are those that the annotation keys name for certain: "ovn" and all
+// Providers are those that the annotation keys name for certain: "ovn" and all
 // that end in ".ovn" or, for one interface, in ".ovn.<ifname>".
-func providers(all map[string]string) []string {
+func Providers(all map[string]string) []string {
 	var out []string
 	for key := range all {
 		p, _, ok := strings.Cut(key, v1.ProviderSuffix)

@@ -18,8 +18,8 @@ import (
 // What users of Multus suffer from (spec/multinet.md) and what we owe them.
 // Beside these: TestComplaint_TornCache and TestComplaint_TornCacheOfMultus,
 // TestComplaint_FixedAddressPerReplica in internal/resolve; token expiry in
-// internal/cluster; a generated configuration that is never empty, nested or
-// removed in internal/autoconf; hot-plugged networks in hotplug_test.go; the
+// TestTokensAreRotated (internal/cluster); a generated configuration that is
+// never empty, nested or removed in internal/autoconf; hot-plugged networks in hotplug_test.go; the
 // default route that does something in TestRule7_….
 
 // replica is a pod of a StatefulSet.

@@ -22,7 +22,7 @@ import (
 //	            TestDefaultNetworks, TestAuxiliaryChain; TestClusterNetworkForms, TestReadinessIndicator, TestUpstream_…
 //	annotations internal/resolve TestRefused, TestConfigFiles; TestDefaultNetworkAnnotation, TestNamespaceIsolation,
 //	            TestNADWithoutConfig
-//	1  plan     TestRule1_…; internal/resolve TestRefused, TestProperties
+//	1  plan     TestRule1_…; internal/resolve TestRefused, TestInterfaceNames
 //	2  scopes   TestRule2_…
 //	3  rollback TestRule3_RollbackReverseOrder, TestRule3_EveryStepMayFail
 //	4  DEL      TestRule4_…
@@ -30,7 +30,7 @@ import (
 //	6  CHECK    TestRule6_…, TestCheckFindsTampering; STATUS and GC: TestRule6_…, TestLibCNIGC
 //	7  routes   TestRule7_…; internal/cniconf TestRule7_StatusIsExact; internal/engine TestGatewaysThatPluginsTold
 //	8  devices  internal/resolve and internal/device tests; TestKubeletsDevices, TestDRADevices, TestDevicesWithoutKubelet
-//	9  versions TestRule9_…; internal/cniconf TestEveryVersion…
+//	9  versions TestRule9_…; internal/cniconf TestResultInEveryVersion
 //	10 events, 11 API calls: internal/cluster; 12 hot plug: hotplug_test.go
 
 // TestRule1_NothingRunsWhenOneRequestIsBad: whatever is wrong with the second

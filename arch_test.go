@@ -97,7 +97,7 @@ var bans = []ban{
 	{"io/ioutil", nil, "os and io have it all"},
 	{"testing", nil, "a test library in the product"},
 	{"github.com/stretchr/testify", nil, "a test library in the product"},
-	{module + "/cmd", nil, "commands are not libraries"},
+	{module + "/cmd", []string{"cmd/fairlead"}, "commands are not libraries"},
 }
 
 // only confines a folder's imports to the standard library and a list.

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/client"
 	"github.com/fairlead/fairlead/internal/client/view"
 	"github.com/fairlead/fairlead/internal/core"
@@ -54,7 +55,7 @@ func attachCommand() *cobra.Command {
 without a runtime. The attachment stays until "fairlead detach" with the same
 flags; a runtime's GC does not remove it.`,
 		Example: "  ip netns add blue && fairlead attach --netns blue --pod default/blue\n  docker run -d --name web --network none nginx && fairlead attach --container web",
-		Args:    usageArgs(cobra.NoArgs),
+		Args:    usage.Args(cobra.NoArgs),
 	}
 	h, out := handFlags(cmd), outputFlag(cmd, asTable, asJSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -93,7 +94,7 @@ func (h *byHand) inTheWay(err error) error {
 	if h.ifName != defaultIfName {
 		flags += " --ifname " + h.ifName
 	}
-	return hinted{err, "if an earlier attach made it: `fairlead detach " + flags + "`"}
+	return usage.Hint(err, "if an earlier attach made it: `fairlead detach "+flags+"`")
 }
 
 // noteUnknown says when no object tells what the pod of --pod wants: it is
@@ -135,7 +136,7 @@ func detachCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "detach (--netns PATH | --container ID | --container-id ID)",
 		Short: "Take the networks away again; also for a container or namespace that is gone",
-		Args:  usageArgs(cobra.NoArgs),
+		Args:  usage.Args(cobra.NoArgs),
 	}
 	h := handFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -149,7 +150,7 @@ func checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "check ([NAMESPACE/]NAME | --netns PATH | --container ID)",
 		Short:             "Prove that the networks are as they were made; exit code 1 when not",
-		Args:              usageArgs(cobra.MaximumNArgs(1)),
+		Args:              usage.Args(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: completePods,
 	}
 	h, out := handFlags(cmd), outputFlag(cmd, asTable, asJSON, asYAML)
@@ -229,7 +230,7 @@ func (h *byHand) run(cmd *cobra.Command, op core.Op, deliver func([]byte) error)
 func (h *byHand) validate(op core.Op) error {
 	if h.container != "" {
 		if h.netns != "" || h.id != "" {
-			return usagef("--container finds the namespace and the id itself: leave --netns and --container-id out")
+			return usage.Errorf("--container finds the namespace and the id itself: leave --netns and --container-id out")
 		}
 		return nil
 	}
@@ -238,18 +239,18 @@ func (h *byHand) validate(op core.Op) error {
 	}
 	switch {
 	case op == core.Add && h.pod == "":
-		return usagef("--pod NAMESPACE/NAME is missing: it decides the networks")
+		return usage.Errorf("--pod NAMESPACE/NAME is missing: it decides the networks")
 	case strings.Contains(h.netns, "/") && !filepath.IsAbs(h.netns):
-		return usagef("--netns %q must be an absolute path or a name of `ip netns`", h.netns)
+		return usage.Errorf("--netns %q must be an absolute path or a name of `ip netns`", h.netns)
 	}
 	return nil
 }
 
 func nothingNamed(op core.Op) error {
 	if op == core.Check {
-		return usagef("name what to check: NAMESPACE/NAME, --netns PATH or --container ID")
+		return usage.Errorf("name what to check: NAMESPACE/NAME, --netns PATH or --container ID")
 	}
-	return usagef("name what to %s: --netns PATH or --container ID", verb(op))
+	return usage.Errorf("name what to %s: --netns PATH or --container ID", verb(op))
 }
 
 func verb(op core.Op) string {
@@ -298,9 +299,9 @@ func (h *byHand) docker(ctx context.Context, agent *client.Client, op core.Op) (
 	case err != nil && op == core.Del:
 		return agent.Recorded(ctx, h.container)
 	case errors.Is(err, core.ErrUnavailable):
-		return client.Target{}, hinted{err, "start Docker (`systemctl start docker`), or name its socket with --docker-host; --netns needs no Docker"}
+		return client.Target{}, usage.Hint(err, "start Docker (`systemctl start docker`), or name its socket with --docker-host; --netns needs no Docker")
 	case err != nil:
-		return client.Target{}, hinted{err, "`docker ps` lists the running containers"}
+		return client.Target{}, usage.Hint(err, "`docker ps` lists the running containers")
 	case op == core.Del:
 		return c.Target, nil
 	}
@@ -311,11 +312,11 @@ func (h *byHand) docker(ctx context.Context, agent *client.Client, op core.Op) (
 func (h *byHand) usable(c client.Container) error {
 	switch {
 	case !c.Running:
-		return hinted{fmt.Errorf("container %s is not running: it has no network namespace", h.container), "`docker start " + h.container + "`"}
+		return usage.Hint(fmt.Errorf("container %s is not running: it has no network namespace", h.container), "`docker start "+h.container+"`")
 	case c.Mode == "host":
-		return hinted{fmt.Errorf("container %s uses the host's network", h.container), "start it again with --network none"}
+		return usage.Hint(fmt.Errorf("container %s uses the host's network", h.container), "start it again with --network none")
 	case c.Mode != "none" && h.ifName == defaultIfName:
-		return hinted{fmt.Errorf("container %s has Docker's network %q on %s", h.container, c.Mode, defaultIfName), "start it again with --network none, or name another interface with --ifname"}
+		return usage.Hint(fmt.Errorf("container %s has Docker's network %q on %s", h.container, c.Mode, defaultIfName), "start it again with --network none, or name another interface with --ifname")
 	}
 	return nil
 }
@@ -327,11 +328,11 @@ func (h *byHand) config(stderr io.Writer) ([]byte, error) {
 	}
 	file, err := os.ReadFile(h.conf)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, usage.Error{Err: err}
 	}
 	conf, others, err := client.PluginConfig(file)
 	if err != nil {
-		return nil, usagef("%s: %w", h.conf, err)
+		return nil, usage.Errorf("%s: %w", h.conf, err)
 	}
 	if len(others) > 0 {
 		_, err = fmt.Fprintf(stderr, "note: %s also lists %s, which only a runtime runs\n", h.conf, strings.Join(others, ", "))

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/client/view"
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/doctor"
@@ -114,7 +115,7 @@ happen in a network namespace that goes with them. Flags that are not given are
 as the running agent has them.
 
 ✓ works   ! works, with less   ✗ does not work; the next command stands below`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: usage.Args(cobra.NoArgs),
 	}
 	flags, out := examineFlags(cmd), outputFlag(cmd, asTable, asJSON, asYAML)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -135,7 +136,7 @@ as the running agent has them.
 
 func bundleCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "support-bundle", Short: "Pack what a report of a defect needs, without secrets", Args: usageArgs(cobra.NoArgs),
+		Use: "support-bundle", Short: "Pack what a report of a defect needs, without secrets", Args: usage.Args(cobra.NoArgs),
 		Long: `Pack what a report of a defect needs: the agent's views, metrics and log, the
 findings of doctor, our bridge, links, routes and packet filter tables. No
 content of configurations, annotations or environments; what looks like a secret
@@ -169,7 +170,7 @@ is taken out. Names and addresses of pods stay: look before you give it away.`,
 func writeBundle(ctx context.Context, name string, cfg doctor.BundleConfig) error {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return hinted{fmt.Errorf("%s exists already", name), "name another file with -o"}
+		return usage.Hint(fmt.Errorf("%s exists already", name), "name another file with -o")
 	}
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/client"
 	"github.com/fairlead/fairlead/internal/client/view"
 	"github.com/fairlead/fairlead/internal/core"
@@ -88,7 +89,7 @@ func (t tabled[T]) only(list *T, args []string, o client.Origin) error {
 	})
 	for _, arg := range args {
 		if !found[arg] {
-			return hinted{unknown(fmt.Sprintf("%s: none%s is named %q", t.use, o.Place(), arg)), "`fairlead get " + t.use + "` lists all"}
+			return usage.Hint(unknown(fmt.Sprintf("%s: none%s is named %q", t.use, o.Place(), arg)), "`fairlead get "+t.use+"` lists all")
 		}
 	}
 	return nil
@@ -153,7 +154,7 @@ func describeCommand() *cobra.Command {
 	from := &originFlags{}
 	cmd := &cobra.Command{
 		Use: "pod [NAMESPACE/]NAME", Short: "All that is known of a pod: interfaces; events, or timeline and last failure",
-		Aliases: []string{"pods", "po"}, Args: usageArgs(one("[NAMESPACE/]NAME")), ValidArgsFunction: from.complete,
+		Aliases: []string{"pods", "po"}, Args: usage.Args(one("[NAMESPACE/]NAME")), ValidArgsFunction: from.complete,
 	}
 	out := outputFlag(cmd, asTable, asJSON, asYAML)
 	from.add(cmd)
@@ -182,7 +183,7 @@ func describeCommand() *cobra.Command {
 }
 
 func ipCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "who ADDRESS", Short: "Which pod has this address, and where", Args: usageArgs(one("ADDRESS"))}
+	cmd := &cobra.Command{Use: "who ADDRESS", Short: "Which pod has this address, and where", Args: usage.Args(one("ADDRESS"))}
 	out, from := outputFlag(cmd, asTable, asJSON, asYAML), &originFlags{}
 	from.add(cmd)
 	cmd.Flags().StringVarP(&from.namespace, "namespace", "n", "", "look through the pods of this `namespace` only (Kubernetes API; default: all)")
@@ -190,14 +191,14 @@ func ipCommand() *cobra.Command {
 		from.all = from.namespace == ""
 		addr, err := netip.ParseAddr(args[0])
 		if err != nil {
-			return usagef("%q is not an IP address", args[0])
+			return usage.Errorf("%q is not an IP address", args[0])
 		}
 		o, err := from.open(cmd, nil)
 		if err != nil {
 			return err
 		}
 		if o.API == nil && o.Namespace != "" {
-			return usagef("the agent is asked about all namespaces: leave out -n")
+			return usage.Errorf("the agent is asked about all namespaces: leave out -n")
 		}
 		ctx, cancel := within(cmd)
 		defer cancel()
@@ -224,7 +225,7 @@ func parsePod(arg, namespace string) (core.Pod, error) {
 		pod = core.Pod{Namespace: ns, Name: name}
 	}
 	if pod.Namespace == "" || pod.Name == "" || strings.Contains(pod.Name, "/") {
-		return core.Pod{}, usagef("%q is not a pod: write NAMESPACE/NAME", arg)
+		return core.Pod{}, usage.Errorf("%q is not a pod: write NAMESPACE/NAME", arg)
 	}
 	return pod, nil
 }
@@ -232,10 +233,9 @@ func parsePod(arg, namespace string) (core.Pod, error) {
 // absent says of a pod that is not found where else it may be.
 func absent(o client.Origin, pod core.Pod, err error) error {
 	if errors.Is(err, core.ErrNotFound) && o.API != nil {
-		return hinted{
-			unknown("there is no pod " + pod.String()),
-			"`fairlead get pods -A` lists all; what a node still holds for it shows --node-local there",
-		}
+		return usage.Hint(
+			unknown("there is no pod "+pod.String()),
+			"`fairlead get pods -A` lists all; what a node still holds for it shows --node-local there")
 	}
 	return podError(pod, o.Explain(err))
 }
@@ -244,10 +244,9 @@ func podError(pod core.Pod, err error) error {
 	if !errors.Is(err, core.ErrNotFound) {
 		return err
 	}
-	return hinted{
-		unknown("pod " + pod.String() + " is not known on this node"),
-		"`fairlead get pods` lists what is attached here",
-	}
+	return usage.Hint(
+		unknown("pod "+pod.String()+" is not known on this node"),
+		"`fairlead get pods` lists what is attached here")
 }
 
 // Short names for the lists, for the constructors above.

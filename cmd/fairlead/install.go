@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/cluster/apply"
 	"github.com/fairlead/fairlead/internal/manifest"
 )
@@ -51,7 +52,7 @@ func installCommand() *cobra.Command {
 		Long: `Install Fairlead in a Kubernetes cluster: the objects of the Helm chart, with
 its values, by server-side apply and with your rights. Run it again to change or
 upgrade. --dry-run prints the objects instead.`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: usage.Args(cobra.NoArgs),
 	}
 	o.chosen(cmd)
 	cmd.Flags().BoolVar(&o.crds, "crds", true, "with the CustomResourceDefinitions; those of another installation are left alone")
@@ -71,7 +72,7 @@ func uninstallCommand() *cobra.Command {
 		Long: `Remove from a Kubernetes cluster what install made. Networks, subnets and their
 definitions stay unless --crds takes them too; pods keep the networks they have.
 On the nodes plugin, configuration and journal stay.`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: usage.Args(cobra.NoArgs),
 	}
 	o.chosen(cmd)
 	cmd.Flags().BoolVar(&o.crds, "crds", false, "also the CustomResourceDefinitions, and with them every NetworkAttachmentDefinition, Subnet, Vlan and ProviderNetwork")
@@ -91,7 +92,7 @@ func (o *installOptions) objects() ([]manifest.Object, error) {
 			return nil, err
 		}
 		if err := v.Merge(b); err != nil {
-			return nil, usagef("%s: %w", name, err)
+			return nil, usage.Errorf("%s: %w", name, err)
 		}
 	}
 	sets := slices.Clone(o.sets)
@@ -100,7 +101,7 @@ func (o *installOptions) objects() ([]manifest.Object, error) {
 	}
 	for _, s := range sets {
 		if err := v.Set(s); err != nil {
-			return nil, usagef("--set: %w", err)
+			return nil, usage.Errorf("--set: %w", err)
 		}
 	}
 	all, err := manifest.Render(v)
@@ -113,10 +114,10 @@ func (o *installOptions) objects() ([]manifest.Object, error) {
 
 func (o *installOptions) install(cmd *cobra.Command, f *format) error {
 	if !slices.Contains([]string{dryNone, dryClient, dryServer}, o.dryRun) {
-		return usagef("--dry-run must be none, client or server")
+		return usage.Errorf("--dry-run must be none, client or server")
 	}
 	if cmd.Flags().Changed("output") && o.dryRun != dryClient {
-		return usagef("-o says how --dry-run prints the objects")
+		return usage.Errorf("-o says how --dry-run prints the objects")
 	}
 	objects, err := o.objects()
 	if err != nil {
@@ -148,7 +149,7 @@ func applyAll(ctx context.Context, w io.Writer, c *apply.Client, objects []manif
 	}
 	err := errors.Join(errs...)
 	if slices.ContainsFunc(errs, apply.IsConflict) {
-		return hinted{err, "another tool manages these fields: install with that one, or with --force-conflicts"}
+		return usage.Hint(err, "another tool manages these fields: install with that one, or with --force-conflicts")
 	}
 	return err
 }
@@ -182,7 +183,7 @@ func (o *installOptions) client() (*apply.Client, error) {
 		Kubeconfig: o.kubeconfig, Context: o.context, DryRun: o.dryRun == dryServer, Force: o.force,
 	})
 	if errors.Is(err, apply.ErrNoCluster) {
-		return nil, hinted{err, "give --kubeconfig, set KUBECONFIG, or print the objects with `fairlead install --dry-run`"}
+		return nil, usage.Hint(err, "give --kubeconfig, set KUBECONFIG, or print the objects with `fairlead install --dry-run`")
 	}
 	return c, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/hostfile"
 )
 
@@ -26,11 +27,11 @@ func installCNICommand() *cobra.Command {
 		Short: "Install the CNI plugin on this machine",
 		Long: `Install the CNI plugin on this machine. Each file comes by rename: a plugin that
 runs is never written to, and no runtime starts half of one.`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: usage.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, t := range as {
 				if !slices.Contains(types, t) {
-					return usagef("--type %s is none of fairlead, kube-ovn, multus", t)
+					return usage.Errorf("--type %s is none of fairlead, kube-ovn, multus", t)
 				}
 			}
 			if from == "" {
@@ -66,7 +67,7 @@ func installCNI(cmd *cobra.Command, from, to string, as []string, replace bool) 
 		path := filepath.Join(to, t)
 		changed, err := hostfile.PutPlugin(from, path, replace)
 		if errors.Is(err, hostfile.ErrForeign) {
-			return hinted{err, "move it away, leave that type out, or replace it with --replace"}
+			return usage.Hint(err, "move it away, leave that type out, or replace it with --replace")
 		}
 		if err != nil {
 			return err

@@ -18,6 +18,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/cni"
+	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
+	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/client"
 	"github.com/fairlead/fairlead/internal/client/view"
 	"github.com/fairlead/fairlead/internal/cluster/query"
@@ -49,7 +51,7 @@ func main() {
 func commands() []func() *cobra.Command {
 	return []func() *cobra.Command{
 		getCommand, describeCommand, ipCommand,
-		agentCommand,
+		func() *cobra.Command { return nodeagent.Command(nodeagent.Build{Version: version, Commit: commit()}) },
 		attachCommand, detachCommand, checkCommand,
 		installCommand, uninstallCommand, installCNICommand,
 		gcCommand, statusCommand, doctorCommand, bundleCommand, versionCommand,
@@ -83,11 +85,11 @@ Exit codes: 0 done; 1 failed, or a check found something; 2 wrong command line;
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          usageArgs(cobra.NoArgs),
+		Args:          usage.Args(cobra.NoArgs),
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("fairlead {{.Version}}\n")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage.Error{Err: err} })
 	root.PersistentFlags().String("socket", cni.DefaultSocket, "the agent's unix socket")
 	root.PersistentFlags().Duration("timeout", defaultTimeout, "how long a command may take")
 	for _, command := range commands() {
@@ -96,28 +98,10 @@ Exit codes: 0 done; 1 failed, or a check found something; 2 wrong command line;
 	return root
 }
 
-// usageError marks a wrong command line.
-type usageError struct{ err error }
-
-func (e usageError) Error() string { return e.err.Error() }
-func (e usageError) Unwrap() error { return e.err }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
 // silentError carries an exit code for output that said everything already.
 type silentError struct{ code int }
 
 func (e silentError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
-
-// usageArgs marks what an argument validator refuses.
-func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return usageError{err}
-		}
-		return nil
-	}
-}
 
 // one wants exactly one argument, and says which.
 func one(what string) cobra.PositionalArgs {
@@ -131,13 +115,13 @@ func one(what string) cobra.PositionalArgs {
 
 // group is a command that only has subcommands.
 func group(use, short string, subs ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Args: usageArgs(cobra.NoArgs)}
+	cmd := &cobra.Command{Use: use, Short: short, Args: usage.Args(cobra.NoArgs)}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		names := make([]string, len(subs))
 		for i, s := range subs {
 			names[i] = s.Name()
 		}
-		return usagef("%s needs one of: %s", cmd.CommandPath(), strings.Join(names, ", "))
+		return usage.Errorf("%s needs one of: %s", cmd.CommandPath(), strings.Join(names, ", "))
 	}
 	cmd.AddCommand(subs...)
 	return cmd
@@ -153,7 +137,7 @@ func report(w io.Writer, cmd *cobra.Command, err error) {
 	if h := hinter(nil); errors.As(err, &h) {
 		hint = h.Hint()
 	}
-	if errors.As(err, new(usageError)) {
+	if errors.As(err, new(usage.Error)) {
 		hint = "`" + cmd.CommandPath() + " --help` shows the command"
 	}
 	if hint != "" {
@@ -166,7 +150,7 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &silent):
 		return silent.code
-	case errors.As(err, new(usageError)):
+	case errors.As(err, new(usage.Error)):
 		return exitUsage
 	case errors.As(err, &noAgent), errors.As(err, new(*query.UnreachableError)):
 		return exitNoAgent
@@ -175,17 +159,6 @@ func exitCode(err error) int {
 	}
 	return exitFailed
 }
-
-// hinted puts a next step on an error.
-type hinted struct {
-	error
-	hint string
-}
-
-func (e hinted) Unwrap() error { return e.error }
-
-// Hint is the next step.
-func (e hinted) Hint() string { return e.hint }
 
 // within bounds a command's context by --timeout.
 func within(cmd *cobra.Command) (context.Context, context.CancelFunc) {

@@ -7,12 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/client/view"
 )
 
 func gcCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "gc", Short: "Remove what belongs to network namespaces that are gone", Args: usageArgs(cobra.NoArgs),
+		Use: "gc", Short: "Remove what belongs to network namespaces that are gone", Args: usage.Args(cobra.NoArgs),
 		Long: `Remove what belongs to network namespaces that are gone. By itself the agent
 removes what a DEL left unfinished; an attachment whose namespace is gone waits
 for the runtime's DEL, or for this command. One whose namespace lives is never
@@ -38,7 +39,7 @@ touched.`,
 func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Whether the agent is ready, and what it waits for; exit code 1 when not ready",
-		Args: usageArgs(cobra.NoArgs),
+		Args: usage.Args(cobra.NoArgs),
 	}
 	out := outputFlag(cmd, asTable, asJSON, asYAML)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -66,7 +67,7 @@ type versions struct {
 }
 
 func versionCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "version", Short: "The version of this program and of the agent", Args: usageArgs(cobra.NoArgs)}
+	cmd := &cobra.Command{Use: "version", Short: "The version of this program and of the agent", Args: usage.Args(cobra.NoArgs)}
 	out := outputFlag(cmd, asTable, asJSON, asYAML)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		v := versions{Client: version, Commit: commit(), Go: runtime.Version()}

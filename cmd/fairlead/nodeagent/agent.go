@@ -1,4 +1,6 @@
-package main
+// Package nodeagent is the command `fairlead agent`: its flags, its configuration
+// file, and the wiring of the node daemon's parts. What the parts do is theirs.
+package nodeagent
 
 import (
 	"context"
@@ -13,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/cni"
+	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/device"
 	"github.com/fairlead/fairlead/internal/doctor"
@@ -40,10 +43,18 @@ type agentOptions struct {
 
 	config string
 	file   cniconf.Daemon // what config says
+	build  Build
 }
 
-func agentCommand() *cobra.Command {
-	var o agentOptions
+// Build is what the program knows of itself.
+type Build struct {
+	Version string
+	Commit  string // "" when not known
+}
+
+// Command is `fairlead agent`; the root command has its flag --socket.
+func Command(b Build) *cobra.Command {
+	o := agentOptions{build: b}
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run the node agent",
@@ -51,7 +62,7 @@ func agentCommand() *cobra.Command {
 journal in the state directory and its ports on one Open vSwitch bridge.
 
 SIGTERM lets running operations finish and leaves every pod's network as it is.`,
-		Args: usageArgs(cobra.NoArgs),
+		Args: usage.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.socket, _ = cmd.Flags().GetString("socket") // the root command's flag
 			if err := o.readConfig(cmd.Flags().Changed); err != nil {
@@ -83,13 +94,13 @@ SIGTERM lets running operations finish and leaves every pod's network as it is.`
 func (o agentOptions) validate() error {
 	var errs []error
 	if o.mtu != 0 && (o.mtu < 576 || o.mtu > 65535) {
-		errs = append(errs, usagef("--mtu %d is not between 576 and 65535", o.mtu))
+		errs = append(errs, usage.Errorf("--mtu %d is not between 576 and 65535", o.mtu))
 	}
 	if o.bridge == "" || len(o.bridge) > 15 {
-		errs = append(errs, usagef("--bridge %q is not an interface name", o.bridge))
+		errs = append(errs, usage.Errorf("--bridge %q is not an interface name", o.bridge))
 	}
 	if o.socket == "" {
-		errs = append(errs, usagef("--socket is empty; the default is %s", cni.DefaultSocket))
+		errs = append(errs, usage.Errorf("--socket is empty; the default is %s", cni.DefaultSocket))
 	}
 	errs = append(errs, o.confOptions.validate()...)
 	return errors.Join(append(errs, o.validateCluster()...)...)
@@ -118,14 +129,14 @@ func runAgent(ctx context.Context, o agentOptions) error {
 	}
 	d, err := newDaemon(o, log)
 	if err != nil {
-		return hinted{err, o.startHint(err)}
+		return usage.Hint(err, o.startHint(err))
 	}
 	for _, key := range o.file.Unknown {
 		log.Warn("key of the configuration file means nothing here", "file", o.config, "key", key)
 	}
 	d.policed(doctor.Police())
 	if err := d.run(ctx); err != nil {
-		return hinted{err, o.startHint(err)}
+		return usage.Hint(err, o.startHint(err))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package main
+package nodeagent
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fairlead/fairlead/api/cni"
+	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/autoconf"
 	"github.com/fairlead/fairlead/internal/core"
 )
@@ -34,13 +35,13 @@ func (o *confOptions) flags(f *pflag.FlagSet) {
 func (o *confOptions) validate() []error {
 	var errs []error
 	if o.cniConf != confOff && o.cniConf != confAuto && !filepath.IsAbs(o.cniConf) {
-		errs = append(errs, usagef("--cni-conf %q is neither auto, off nor an absolute path", o.cniConf))
+		errs = append(errs, usage.Errorf("--cni-conf %q is neither auto, off nor an absolute path", o.cniConf))
 	}
 	if o.cniMaster != "" && o.cniConf != confAuto {
-		errs = append(errs, usagef("--cni-master goes with --cni-conf auto"))
+		errs = append(errs, usage.Errorf("--cni-master goes with --cni-conf auto"))
 	}
 	if o.cniMaster != filepath.Base(o.cniMaster) && o.cniMaster != "" {
-		errs = append(errs, usagef("--cni-master %q is a file's name, without its folder", o.cniMaster))
+		errs = append(errs, usage.Errorf("--cni-master %q is a file's name, without its folder", o.cniMaster))
 	}
 	return errs
 }

@@ -1,4 +1,4 @@
-package main
+package nodeagent
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/cluster"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/local"
@@ -52,16 +53,16 @@ func (o *clusterOptions) flags(f *pflag.FlagSet) {
 func (o agentOptions) validateCluster() []error {
 	var errs []error
 	if o.objects != "" && (o.kubeconfig != "" || o.bootstrap != "") {
-		errs = append(errs, usagef("--objects serves without a cluster: leave out --kubeconfig and --bootstrap-kubeconfig"))
+		errs = append(errs, usage.Errorf("--objects serves without a cluster: leave out --kubeconfig and --bootstrap-kubeconfig"))
 	}
 	if o.kubeconfig != "" && o.bootstrap != "" {
-		errs = append(errs, usagef("--bootstrap-kubeconfig replaces --kubeconfig: give one of them"))
+		errs = append(errs, usage.Errorf("--bootstrap-kubeconfig replaces --kubeconfig: give one of them"))
 	}
 	if o.certDuration < minCertDuration || o.certDuration > maxCertDuration {
-		errs = append(errs, usagef("--cert-duration %s is not between %s and %s", o.certDuration, minCertDuration, maxCertDuration))
+		errs = append(errs, usage.Errorf("--cert-duration %s is not between %s and %s", o.certDuration, minCertDuration, maxCertDuration))
 	}
 	if o.nodeName == "" {
-		errs = append(errs, usagef("--node-name is empty"))
+		errs = append(errs, usage.Errorf("--node-name is empty"))
 	}
 	return errs
 }
@@ -98,7 +99,7 @@ func (d *nodeDaemon) openObjects() (objects, error) {
 func (d *nodeDaemon) newRemote(kubeconfig string) *remote {
 	cluster.LogTo(d.log)
 	src := cluster.New(cluster.Config{
-		Kubeconfig: kubeconfig, Node: d.opts.nodeName, UserAgent: "fairlead/" + version,
+		Kubeconfig: kubeconfig, Node: d.opts.nodeName, UserAgent: "fairlead/" + d.opts.build.Version,
 		Bootstrap: d.opts.bootstrap, CertDir: d.opts.certDir, CertDuration: d.opts.certDuration,
 		Requested: func(method string, status int) { d.metrics.APIRequest(method, status) },
 		Log:       d.log,

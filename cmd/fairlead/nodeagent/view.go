@@ -1,4 +1,4 @@
-package main
+package nodeagent
 
 import (
 	"context"
@@ -55,7 +55,7 @@ func (d *nodeDaemon) view() server.View {
 		Journal: d.journal, IPAM: d.pools, Source: glance{d.objects, d.api},
 		Nets: d.nets, Problems: d.problems, Conditions: d.conditions, Port: d.port, PortMissing: d.portMissing, Tombstones: d.nics.Tombstones,
 		Base: agent.Status{
-			Version: version, Commit: commit(), Node: d.opts.nodeName, Started: d.started,
+			Version: d.opts.build.Version, Commit: d.opts.build.Commit, Node: d.opts.nodeName, Started: d.started,
 			Settings: agent.Settings{
 				Socket: d.opts.socket, CompatSockets: d.opts.compat, StateDir: d.opts.stateDir, Objects: d.opts.objects,
 				OVSDB: d.opts.ovsdb, Bridge: d.opts.bridge, Datapath: d.datapath, Iface: d.opts.iface, MTU: d.mtu,

@@ -1,4 +1,4 @@
-package main
+package nodeagent
 
 import (
 	"cmp"
@@ -28,6 +28,7 @@ func (o *agentOptions) readConfig(changed func(flag string) bool) error {
 		return fmt.Errorf("--config %s: %w", o.config, err)
 	}
 	o.adopt(o.file, changed)
+	o.confFromFile(changed)
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package main
+package nodeagent
 
 import (
 	"context"
@@ -136,7 +136,7 @@ func (d *nodeDaemon) wire(boot string) {
 	d.nics = ovsdriver.New(ovsdriver.Config{OVS: d.ovs, UserspaceDatapath: d.datapath == "netdev", Log: d.log})
 	d.gateway = standalone.New(standalone.Config{Ports: d.ovs, Node: d.opts.nodeName, MTU: d.mtu})
 	d.metrics = metrics.NewMetrics(metrics.Options{
-		Version: version, Revision: commit(),
+		Version: d.opts.build.Version, Revision: d.opts.build.Commit,
 		Addresses:      d.addresses,
 		Orphans:        d.orphans,
 		InFlight:       func() int { return d.engine.InFlight() },
@@ -199,7 +199,7 @@ func (d *nodeDaemon) run(ctx context.Context) error {
 	if d.conf != nil {
 		wg.Go(func() { d.conf.Run(parts) })
 	}
-	d.log.Info("serving", "version", version, "socket", d.opts.socket, "datapath", d.datapath, "mtu", d.mtu)
+	d.log.Info("serving", "version", d.opts.build.Version, "socket", d.opts.socket, "datapath", d.datapath, "mtu", d.mtu)
 	d.notify(daemon.SdNotifyReady)
 	err := d.server.Run(ctx)
 	d.notify(daemon.SdNotifyStopping)

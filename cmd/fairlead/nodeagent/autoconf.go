@@ -46,17 +46,15 @@ func (o *confOptions) validate() []error {
 	return errs
 }
 
-// confFromFile is what --config says where the command line says nothing: as
-// Multus' daemon does, it has the agent write the configuration.
+// confFromFile is what --config says of the runtime's configuration where the
+// command line says nothing. A file without multusConfigFile has none written.
 func (o *agentOptions) confFromFile(changed func(flag string) bool) {
-	if changed("cni-conf") {
+	d := o.file
+	if d.ConfigFile == "" || changed("cni-conf") {
 		return
 	}
-	d := o.file
-	if o.cniConf = d.ConfigFile; o.cniConf == "" {
-		o.cniConf = confAuto
-	}
-	if changed("cni-master") || o.cniConf != confAuto {
+	o.cniConf = d.ConfigFile
+	if o.cniConf != confAuto || changed("cni-master") {
 		return
 	}
 	if o.cniMaster = d.MasterCNI; o.cniMaster == "" && !o.networkInFile() {

@@ -32,6 +32,23 @@ func TestConfigFile(t *testing.T) {
 			want:    func(o *agentOptions) { o.socket, o.http, o.kubeconfig = "/mine", "127.0.0.1:1", "/other" },
 		},
 		{
+			name: "the runtime's configuration, as Multus' daemon writes it", file: `{"multusConfigFile": "auto", "multusMasterCNI": "10-x.conf"}`,
+			want: func(o *agentOptions) { o.cniConf, o.cniMaster = "auto", "10-x.conf" },
+		},
+		{
+			name: "it lies over what is there", file: `{"multusConfigFile": "auto"}`,
+			want: func(o *agentOptions) { o.cniConf, o.cniMaster = "auto", "auto" },
+		},
+		{
+			name: "it lies over the network that the file names", file: `{"multusConfigFile": "auto", "clusterNetwork": "x"}`,
+			want: func(o *agentOptions) { o.cniConf = "auto" },
+		},
+		{
+			name: "the flag counts more", file: `{"multusConfigFile": "auto"}`, changed: []string{"cni-conf"},
+			flags: agentOptions{confOptions: confOptions{cniConf: "off"}},
+			want:  func(o *agentOptions) { o.cniConf = "off" },
+		},
+		{
 			name: "a folder of objects needs no API server", file: `{"kubeconfig": "/kube", ` + perNode + `}`,
 			flags: agentOptions{objects: "/objects"}, want: func(o *agentOptions) { o.objects = "/objects" },
 		},

@@ -12,6 +12,9 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 )
 
+// autoFile as multusConfigFile has the configuration generated.
+const autoFile = "auto"
+
 // Daemon is the agent's configuration file, in the form of Multus'
 // daemon-config.json (v4.3.0, docs/thick-plugin.md). A key that is absent
 // leaves its zero value, but for CNIConfigDir and CertDuration.
@@ -31,8 +34,8 @@ type Daemon struct {
 	// AutoconfigDir where the file of the default network is looked for;
 	// without it the same.
 	CNIConfigDir, AutoconfigDir string
-	// ConfigFile is a configuration to install as it is; "" means that one is
-	// generated ("auto").
+	// ConfigFile is the path of a configuration to install as it is, or "auto":
+	// one is generated. "" says nothing of it.
 	ConfigFile string
 	// MasterCNI is the file name of the default network in AutoconfigDir; ""
 	// means the first.
@@ -116,7 +119,7 @@ func ParseDaemon(data []byte) (Daemon, error) {
 	if d.AutoconfigDir == "" {
 		d.AutoconfigDir = d.CNIConfigDir
 	}
-	if r.text("multusConfigFile") != "auto" {
+	if d.ConfigFile = r.text("multusConfigFile"); d.ConfigFile != autoFile {
 		d.ConfigFile = r.dir("multusConfigFile")
 	}
 	if r.has("cniVersion") {
@@ -142,7 +145,7 @@ func (r *reader) refuseDaemon(d *Daemon) {
 	if d.ForceCNIVersion && d.CNIVersion == "" {
 		r.refuse("forceCNIVersion", "is set without cniVersion")
 	}
-	if d.ConfigFile != "" && (d.MasterCNI != "" || d.ForceCNIVersion || d.OverrideNetworkName) {
+	if d.ConfigFile != "" && d.ConfigFile != autoFile && (d.MasterCNI != "" || d.ForceCNIVersion || d.OverrideNetworkName) {
 		r.refuse("multusConfigFile", "%q is installed as it is: multusMasterCNI, forceCNIVersion and overrideNetworkName go with \"auto\"", d.ConfigFile)
 	}
 }

@@ -23,7 +23,7 @@ func TestParseDaemonReadsMultusFiles(t *testing.T) {
 	require.Equal(t, PerNodeCertificate{true, "/var/lib/kubelet/kubeconfig", "/etc/cni/net.d/multus.d/certs", 24 * time.Hour}, d.PerNodeCertificate)
 	require.Equal(t, "/host/etc/cni/net.d", d.CNIConfigDir)
 	require.Equal(t, "/host/etc/cni/net.d", d.AutoconfigDir)
-	require.Empty(t, d.ConfigFile, "auto")
+	require.Equal(t, "auto", d.ConfigFile)
 	require.Equal(t, "10-kindnet.conflist 0.3.1", d.MasterCNI+" "+d.CNIVersion)
 	require.True(t, d.ForceCNIVersion && d.OverrideNetworkName && d.Capabilities["portMappings"])
 	require.Equal(t, []string{"enablePprof", "tpyo"}, d.Unknown)

@@ -48,7 +48,7 @@ type Request struct {
 	Args        string `json:"args,omitempty"`
 	Path        string `json:"path,omitempty"`
 	Token       string `json:"token,omitempty"` // of EnvToken
-	Config      []byte `json:"config"` // standard input, byte for byte (base64 in JSON)
+	Config      []byte `json:"config"`          // standard input, byte for byte (base64 in JSON)
 }
 
 // Response is the agent's answer: the exact bytes for standard output and

@@ -6,13 +6,12 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"runtime"
 	"slices"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/api/cni"
+	"github.com/fairlead/fairlead/internal/testbed/kube/relay"
 )
 
 // HTTPAddr is where a node's agent serves metrics, /livez and /readyz, in the
@@ -106,43 +105,9 @@ func (a *Agent) Get(path string) (status int, body string, err error) {
 // Dial connects from inside the node's network namespace. addr is an IP
 // address and port. Safe in any goroutine.
 func (n *Node) Dial(ctx context.Context, network, addr string) (c net.Conn, err error) {
-	err = inNetns(n.NetnsPath(), func() error {
+	err = relay.InNetns(n.NetnsPath(), func() error {
 		c, err = (&net.Dialer{}).DialContext(ctx, network, addr)
 		return err
 	})
 	return c, err
-}
-
-// inNetns runs f on a thread in a network namespace. A thread that cannot
-// return home is given up: it ends with its goroutine.
-func inNetns(path string, f func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
-		done <- visit(path, f)
-	}()
-	return <-done
-}
-
-// visit must run on a locked thread.
-func visit(path string, f func() error) error {
-	home, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(home)
-	there, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open %s: %w", path, err)
-	}
-	defer unix.Close(there)
-	if err := unix.Setns(there, unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("enter %s: %w", path, err)
-	}
-	result := f()
-	if err := unix.Setns(home, unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("return from %s: %w", path, err)
-	}
-	runtime.UnlockOSThread()
-	return result
 }

@@ -23,7 +23,7 @@ type binaries struct {
 // build makes them once per test process. The Makefile knows how; with
 // FAIRLEAD_BIN set (make test) it has done so already.
 var build = sync.OnceValue(func() binaries {
-	root, err := repository()
+	root, err := Repository()
 	if err != nil {
 		return binaries{err: err}
 	}
@@ -70,8 +70,8 @@ func makeTestbin(root string) error {
 	return nil
 }
 
-// repository finds the checkout above the test's working directory.
-func repository() (string, error) {
+// Repository finds the checkout above the test's working directory.
+func Repository() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
@@ -92,7 +92,7 @@ func repository() (string, error) {
 // start and is filled by make, so that nodes which run no plugin need no build.
 func pluginDir(t testing.TB) string {
 	t.Helper()
-	root, err := repository()
+	root, err := Repository()
 	require.NoError(t, err)
 	dir := filepath.Join(root, ".cache/cni")
 	require.NoError(t, os.MkdirAll(dir, 0o755))

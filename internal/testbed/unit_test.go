@@ -23,7 +23,7 @@ const chained = `{"cniVersion":"1.1.0","name":"multi","type":"multus","delegates
 // unitCapabilities reads what the systemd unit leaves to the agent.
 func unitCapabilities(t *testing.T) string {
 	t.Helper()
-	root, err := repository()
+	root, err := Repository()
 	require.NoError(t, err)
 	b, err := os.ReadFile(filepath.Join(root, "deploy/systemd/fairlead.service"))
 	require.NoError(t, err)

@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+
+	"github.com/fairlead/fairlead/internal/testbed"
 )
 
 // applier writes objects of any kind, as `kubectl apply --server-side` does.
@@ -118,7 +120,7 @@ func (s *server) installCRDs(ctx context.Context) error {
 
 // crds reads the CustomResourceDefinitions of deploy/crds.
 func crds() ([]*unstructured.Unstructured, error) {
-	r, err := root()
+	r, err := testbed.Repository()
 	if err != nil {
 		return nil, err
 	}

@@ -6,28 +6,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+
+	"github.com/fairlead/fairlead/internal/testbed"
 )
 
 // version finds the one place where the version of Kubernetes is written.
 var version = regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (v\S+)$`)
-
-// root finds the checkout above the working directory.
-func root() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "arch_test.go")); err == nil {
-			return dir, nil
-		}
-		up := filepath.Dir(dir)
-		if up == dir {
-			return "", errors.New("not inside the repository")
-		}
-		dir = up
-	}
-}
 
 // Programs is the folder of what `make kube` builds: $FAIRLEAD_KUBE, else the
 // checkout's cache.
@@ -54,7 +38,7 @@ func program(name string) (string, error) {
 
 // cache is the folder of this version in the checkout.
 func cache() (string, error) {
-	r, err := root()
+	r, err := testbed.Repository()
 	if err != nil {
 		return "", err
 	}

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inNetns runs f on a thread in a network namespace. A thread that cannot
+// InNetns runs f on a thread in a network namespace. A thread that cannot
 // return home is given up: it ends with its goroutine.
-func inNetns(path string, f func() error) error {
+func InNetns(path string, f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
@@ -54,7 +54,7 @@ func Dial(ctx context.Context, netns, network, addr string) (c net.Conn, err err
 	if netns == "" {
 		return d.DialContext(ctx, network, addr)
 	}
-	err = inNetns(netns, func() error {
+	err = InNetns(netns, func() error {
 		c, err = d.DialContext(ctx, network, addr)
 		return err
 	})
@@ -63,7 +63,7 @@ func Dial(ctx context.Context, netns, network, addr string) (c net.Conn, err err
 
 // Listen listens inside a network namespace.
 func Listen(netns, network, addr string) (l net.Listener, err error) {
-	err = inNetns(netns, func() error {
+	err = InNetns(netns, func() error {
 		l, err = net.Listen(network, addr)
 		return err
 	})

@@ -135,6 +135,9 @@ func (s *session) transact(ctx context.Context, t *txn) error {
 func (c *Client) change(ctx context.Context, build func(view, *txn) error) error {
 	const tries = 5
 	for n := 1; ; n++ {
+		if err := ctx.Err(); err != nil {
+			return err // nobody waits for it: it is not begun
+		}
 		s, err := c.session()
 		if err != nil {
 			return err

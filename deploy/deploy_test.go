@@ -1,0 +1,86 @@
+package deploy
+
+import (
+	"debug/elf"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// instructions are the Dockerfile's, continuation lines joined, comments out.
+func instructions(t *testing.T) []string {
+	t.Helper()
+	b, err := os.ReadFile("Dockerfile")
+	require.NoError(t, err)
+	var out []string
+	for line := range strings.Lines(strings.ReplaceAll(string(b), "\\\n", "")) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+// TestDockerfileBuilds runs the build stage's command as Docker would, in the
+// tree that the stage copies, for both architectures.
+func TestDockerfileBuilds(t *testing.T) {
+	src := t.TempDir()
+	var build string
+	for _, line := range instructions(t) {
+		f := strings.Fields(line)
+		switch {
+		case f[0] == "COPY" && !strings.HasPrefix(f[1], "--from"):
+			for _, name := range f[1 : len(f)-1] {
+				require.NoError(t, exec.CommandContext(t.Context(), "cp", "-r", filepath.Join("..", name), src).Run(), line)
+			}
+		case strings.Contains(line, "go build"):
+			build = strings.TrimPrefix(line, "RUN ")
+		}
+	}
+	require.NotEmpty(t, build)
+	// What .dockerignore leaves out must not be needed.
+	require.NoError(t, exec.CommandContext(t.Context(), "find", src, "-name", "*_test.go", "-delete").Run())
+	require.NoError(t, exec.CommandContext(t.Context(), "find", src, "-name", "testdata", "-prune", "-exec", "rm", "-r", "{}", ";").Run())
+
+	for arch, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
+		out := t.TempDir()
+		cmd := exec.CommandContext(t.Context(), "sh", "-ec", strings.ReplaceAll(build, "/out/", out+"/"))
+		cmd.Dir = src
+		cmd.Env = append(os.Environ(), "TARGETARCH="+arch, "VERSION=v9")
+		text, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(text))
+		for _, name := range []string{"fairlead", "fairlead-cni"} {
+			f, err := elf.Open(filepath.Join(out, name))
+			require.NoError(t, err)
+			require.Equal(t, machine, f.Machine)
+			libs, err := f.ImportedLibraries()
+			require.NoError(t, err)
+			require.Empty(t, libs, "%s must run on any base", name)
+			require.NoError(t, f.Close())
+		}
+		info, err := os.Stat(filepath.Join(out, "fairlead-cni"))
+		require.NoError(t, err)
+		require.Less(t, info.Size(), int64(3<<20), "the plugin's size (DESIGN.md)")
+	}
+}
+
+// TestDockerfileCopiesWhatItBuilds holds the stages together.
+func TestDockerfileCopiesWhatItBuilds(t *testing.T) {
+	text := strings.Join(instructions(t), "\n")
+	require.Regexp(t, `(?m)^COPY --from=build /out/fairlead /out/fairlead-cni /usr/bin/$`, text)
+	require.NotContains(t, text, ":latest")
+	mod, err := os.ReadFile("../go.mod")
+	require.NoError(t, err)
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(string(mod))[1]
+	require.Contains(t, text, "ARG GO="+version, "the Go version of go.mod")
+	ignore, err := os.ReadFile("../.dockerignore")
+	require.NoError(t, err)
+	for _, name := range regexp.MustCompile(`(?m)^COPY (\S+) \S+$`).FindAllStringSubmatch(text, -1) {
+		require.Contains(t, string(ignore), "\n!"+name[1]+"\n")
+	}
+}

@@ -1,0 +1,47 @@
+package driver
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// Plugin is a well-known CNI plugin as functions of the agent: the same
+// configuration, the same state on the machine, no process. Whatever one has
+// made the other can check and remove, so that it never matters which of the
+// two ran before.
+//
+// Every method may be called again at any time, also after a crash half-way
+// through. Errors are *core.Error with the code that the plugin would print.
+type Plugin interface {
+	// Accepts tells why this Plugin cannot do what conf (a plugin's standard
+	// input) asks: nil when it knows every key of it. What it does not accept
+	// is left to the program of the same name.
+	Accepts(conf json.RawMessage) error
+	// Add makes the attachment and returns the result in the configuration's
+	// CNI version. After an error nothing of it is left.
+	Add(ctx context.Context, c PluginCall) (result json.RawMessage, err error)
+	// Check proves that what the prevResult in c.Conf says is still so.
+	Check(ctx context.Context, c PluginCall) error
+	// Del removes it; nothing to remove is success. c.Netns.Path is empty when
+	// the namespace is gone.
+	Del(ctx context.Context, c PluginCall) error
+	// GC frees what belongs to none of the attachments in the configuration's
+	// cni.dev/valid-attachments.
+	GC(ctx context.Context, c PluginCall) error
+	// Status tells why Add could not work now.
+	Status(ctx context.Context, c PluginCall) error
+}
+
+// PluginCall is one call of a Plugin: what a process would get as standard
+// input and environment.
+type PluginCall struct {
+	Conf  json.RawMessage // with prevResult, where the CNI version hands one on
+	Key   core.Key        // CNI_CONTAINERID, CNI_IFNAME
+	Netns core.Netns      // verified: the path still leads to this namespace
+	Args  string          // CNI_ARGS
+	// IPAM calls the plugin that the configuration's ipam.type names, with the
+	// same environment and the given command, and returns its standard output.
+	IPAM func(ctx context.Context, op core.Op) (json.RawMessage, error)
+}

@@ -4,18 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/fail"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/kernel/tombstone"
 	"github.com/fairlead/fairlead/internal/ovs"
 )
-
-// reapPause follows a failed deletion of tombstones.
-const reapPause = time.Second
 
 // Detach removes the port and puts both ends of the pair aside as tombstones:
 // down, renamed, in GroupTombstone. The names are free when it returns; the
@@ -80,11 +77,11 @@ func (d *Driver) removePort(ctx context.Context, s core.Spec, ownDevice bool) (e
 func (d *Driver) removePair(ctx context.Context, c *rtnl.Conn, s core.Spec, near rtnl.Link) (err error) {
 	done := driver.Time(ctx, "ovs.del.link")
 	defer func() { done(err) }()
-	err = bury(c, near)
+	err = tombstone.Bury(c, near.Index)
 	fail.Here("ovs.del.link")
 	err = errors.Join(err, buryFar(s.Netns, near))
 	fail.Here("ovs.del.pod")
-	d.wakeReaper()
+	d.cfg.Graves.Wake()
 	return err
 }
 
@@ -99,7 +96,7 @@ func buryFar(n core.Netns, near rtnl.Link) error {
 		if err != nil || !paired(near, far) {
 			return err
 		}
-		return bury(c, far)
+		return tombstone.Bury(c, far.Index)
 	})
 }
 
@@ -110,7 +107,7 @@ func buryDevice(s core.Spec) error {
 		for _, name := range []string{s.Key.IfName, s.HostIf} {
 			l, err := c.LinkByName(name)
 			if err == nil && ownDevice(l, s) {
-				err = bury(c, l)
+				err = tombstone.Bury(c, l.Index)
 			}
 			if err != nil && !errors.Is(err, core.ErrNotFound) {
 				return err
@@ -144,21 +141,6 @@ func paired(near, far rtnl.Link) bool {
 	return far.Kind == "veth" && far.Index == near.PeerIndex && far.PeerIndex == near.Index
 }
 
-// bury makes a tombstone of a link: down, renamed, for the reaper. That the
-// link disappears meanwhile, by the reaper or with its namespace, is what we
-// want.
-func bury(c *rtnl.Conn, l rtnl.Link) error {
-	err := c.Apply(l.Index, rtnl.Change{Name: tombstone(l.Index), Group: GroupTombstone, Down: true})
-	if errors.Is(err, core.ErrNotFound) {
-		return nil
-	}
-	return err
-}
-
-// tombstone is a name of at most 14 characters that no other link of the
-// namespace can have: an index is not used twice at a time.
-func tombstone(index int) string { return fmt.Sprintf("fltomb%x", index) }
-
 // clearTombstone deletes the tombstone whose pod end still has our name: a
 // Detach died between its two ends. It tells whether there was one.
 func (a attachment) clearTombstone(host *rtnl.Conn) bool {
@@ -178,41 +160,10 @@ func (a attachment) clearTombstone(host *rtnl.Conn) bool {
 	return host.DelLink(near.Index) == nil
 }
 
-func (d *Driver) wakeReaper() {
-	select {
-	case d.reap <- struct{}{}:
-	default: // it will look after its present batch
-	}
-}
-
-// Run deletes tombstones until ctx ends, all that have gathered in one request;
-// first those of an earlier process.
+// Run deletes tombstones until ctx ends; first those of an earlier process.
 func (d *Driver) Run(ctx context.Context) {
-	for d.wakeReaper(); ; {
-		select {
-		case <-ctx.Done():
-			d.host.Close()
-			return
-		case <-d.reap:
-		}
-		if err := d.bulkDelete(); err != nil {
-			d.log.Warn("tombstones not deleted, trying again", "err", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(reapPause):
-				d.wakeReaper()
-			}
-		}
-	}
-}
-
-func (d *Driver) bulkDelete() error {
-	c, err := d.host.Get()
-	if err != nil {
-		return err
-	}
-	defer d.host.Put(c)
-	return c.DelGroup(GroupTombstone)
+	defer d.host.Close()
+	d.cfg.Graves.Run(ctx)
 }
 
 // Tombstones is the number of host links that wait for the reaper; 0 when they

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/internal/fail"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/kernel/tombstone"
 	"github.com/fairlead/fairlead/internal/ovs"
 )
 
@@ -30,7 +31,7 @@ const Name = "ovs"
 // fit 31 bits, the most that ip takes.
 const (
 	GroupLive      uint32 = 0x0FA1D001
-	GroupTombstone uint32 = 0x0FA1D002
+	GroupTombstone        = tombstone.Group
 )
 
 // InternalPort is the NIC type of Spec that is an internal port of the switch;
@@ -53,7 +54,10 @@ type Config struct {
 	// UserspaceDatapath: the bridge is of type netdev, which reads frames as
 	// they are, so pods must not leave checksums to hardware.
 	UserspaceDatapath bool
-	Log               *slog.Logger
+	// Graves deletes what was detached, other drivers' links too; nil = one of
+	// the driver's own. The driver runs it.
+	Graves *tombstone.Reaper
+	Log    *slog.Logger
 }
 
 // Driver is a driver.Driver for Open vSwitch ports. All methods may be called
@@ -63,7 +67,6 @@ type Driver struct {
 	log   *slog.Logger
 	host  *rtnl.Pool
 	locks keyLock
-	reap  chan struct{} // tombstones wait
 
 	mu       sync.Mutex
 	attached map[string]bool      // by host interface: attached by this process and not detached since
@@ -77,9 +80,12 @@ func New(cfg Config) *Driver {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
+	if cfg.Graves == nil {
+		cfg.Graves = tombstone.New(cfg.Host, cfg.Log)
+	}
 	return &Driver{
 		cfg: cfg, log: cfg.Log, host: rtnl.NewPool(cfg.Host),
-		reap: make(chan struct{}, 1), attached: map[string]bool{}, detached: map[string]time.Time{},
+		attached: map[string]bool{}, detached: map[string]time.Time{},
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/kernel/tombstone"
 	"github.com/fairlead/fairlead/internal/ovs"
 )
 
@@ -125,7 +126,7 @@ func (d *Driver) Sweep(ctx context.Context, keep map[string]bool) error {
 			errs = append(errs, d.sweepLink(l))
 		}
 	}
-	d.wakeReaper()
+	d.cfg.Graves.Wake()
 	return errors.Join(errs...)
 }
 
@@ -139,7 +140,7 @@ func (d *Driver) sweepLink(l rtnl.Link) error {
 		return err
 	}
 	defer d.host.Put(c)
-	return bury(c, l)
+	return tombstone.Bury(c, l.Index)
 }
 
 // Recover rebuilds the Specs of what is attached from the database and the

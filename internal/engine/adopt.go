@@ -43,7 +43,7 @@ func (e *Engine) Adopt(ctx context.Context, specs []core.Spec) error {
 	if len(busy) > 0 {
 		return fmt.Errorf("adopt: %w: busy with operations of their own: %s", core.ErrUnavailable, strings.Join(busy, ", "))
 	}
-	e.restoreLeases()
+	e.restore(e.Journal.Records())
 	if err := e.Journal.SetWhole(ctx); err != nil {
 		return fmt.Errorf("adopt: %w", err)
 	}

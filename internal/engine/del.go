@@ -260,8 +260,8 @@ func (e *Engine) unknownNetns(req core.Request) core.Netns {
 	if err != nil {
 		return core.Netns{}
 	}
-	for _, rec := range e.Journal.Records() {
-		if rec.Netns.Cookie == ns.Cookie && rec.Netns.BootID == ns.BootID && rec.Key.Container != req.Key.Container {
+	for _, h := range e.Journal.NetnsHeads(ns) {
+		if h.Key.Container != req.Key.Container {
 			return core.Netns{}
 		}
 	}

@@ -79,7 +79,7 @@ spec:
 
 // newEngine has a journal, addresses and a folder of its own, and d in place of
 // the switch.
-func newEngine(t *testing.T, d *nics) *Engine {
+func newEngine(t testing.TB, d *nics) *Engine {
 	t.Helper()
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "pod.yaml"), []byte(twoNICs), 0o600))
@@ -98,7 +98,7 @@ func newEngine(t *testing.T, d *nics) *Engine {
 	})
 }
 
-func add(t *testing.T) core.Request {
+func add(t testing.TB) core.Request {
 	t.Helper()
 	return core.Request{
 		Op: core.Add, Key: core.Key{Container: "c1", IfName: "eth0"}, Netns: netnstest.Path(netnstest.New(t)),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver/exec"
+	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/leftover"
 	"github.com/fairlead/fairlead/internal/record"
 )
@@ -36,8 +37,9 @@ func (e *Engine) GC(ctx context.Context, req core.Request) (err error) {
 		return nil // of joined addresses their records know whether they are needed
 	}
 	only := req.Conf.AddressesOnly()
-	_, err = e.collect(ctx, func(r core.Record) bool {
-		return r.Network == req.Conf.Name && !valid[r.Key] && (!only || lent(r))
+	_, err = e.collect(ctx, collection{
+		pick: func(h journal.Head) bool { return h.Network == req.Conf.Name && !valid[h.Key] },
+		keep: func(r core.Record) bool { return only && !lent(r) },
 	})
 	if only {
 		return err
@@ -49,18 +51,28 @@ func (e *Engine) GC(ctx context.Context, req core.Request) (err error) {
 // Collect is GC without a runtime: it removes the attachments whose namespace
 // is gone, and strays, and returns the keys it removed.
 func (e *Engine) Collect(ctx context.Context) ([]core.Key, error) {
-	return e.collect(ctx, func(r core.Record) bool { return !alive(r.Netns) })
+	return e.collect(ctx, collection{pick: func(h journal.Head) bool { return !alive(h.Netns) }})
 }
 
-// collect undoes the attachments that pick chooses, but for those of busy
-// containers, sweeps, and returns the keys of those that are gone, in order.
-func (e *Engine) collect(ctx context.Context, pick func(core.Record) bool) ([]core.Key, error) {
+// collection says which attachments are to be collected: those that pick
+// chooses, but for those that keep spares; nil spares none.
+type collection struct {
+	pick func(journal.Head) bool
+	keep func(core.Record) bool
+}
+
+// collect undoes attachments, but for those of busy containers, sweeps, and
+// returns the keys of those that are gone, in order.
+func (e *Engine) collect(ctx context.Context, c collection) ([]core.Key, error) {
 	var (
 		mu      sync.Mutex
 		removed []core.Key
 		errs    []error
 	)
-	e.each(pick, func(rec core.Record) {
+	e.each(c.pick, func(rec core.Record) {
+		if c.keep != nil && c.keep(rec) {
+			return
+		}
 		err := e.undo(ctx, &rec)
 		gone := err == nil
 		if err != nil && !alive(rec.Netns) {
@@ -85,9 +97,14 @@ func (e *Engine) Sweep(ctx context.Context) error {
 	if e.fabricKnown() != nil {
 		return nil //nolint:nilerr // whoever makes it known kicks the worker
 	}
+	return e.sweep(ctx, e.Journal.Records())
+}
+
+// sweep is Sweep with the journal's records.
+func (e *Engine) sweep(ctx context.Context, records []core.Record) error {
 	var specs []core.Spec
 	keep := map[string]bool{}
-	for _, rec := range e.Journal.Records() {
+	for _, rec := range records {
 		for _, s := range rec.Specs {
 			if s.HostIf != "" {
 				specs = append(specs, s)

@@ -118,7 +118,7 @@ func (e *Engine) dropPart(ctx context.Context, rec *core.Record, at int) error {
 	defer stop()
 	p := rec.Parts[at]
 	for _, s := range p.Restore {
-		if err := e.restore(ctx, s); err != nil {
+		if err := e.reroute(ctx, s); err != nil {
 			return err
 		}
 	}
@@ -143,9 +143,9 @@ func (e *Engine) dropPart(ctx context.Context, rec *core.Record, at int) error {
 	return nil
 }
 
-// restore sets a default route again. Where the namespace is gone there is no
+// reroute sets a default route again. Where the namespace is gone there is no
 // route to set.
-func (e *Engine) restore(ctx context.Context, s core.Spec) error {
+func (e *Engine) reroute(ctx context.Context, s core.Spec) error {
 	d, err := e.driver(s)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/record"
 )
 
@@ -22,25 +23,35 @@ const (
 // Recover brings the journal and the world together after a start: delegates
 // of the dead agent are killed, begun ADDs rolled back, begun DELs rolled
 // forward, records of an older boot removed in full, strays swept. What cannot
-// be done now (no OVSDB yet) is left to Run. Call it before serving.
-func (e *Engine) Recover(ctx context.Context) {
-	e.restoreLeases()
+// be done now (no OVSDB yet) is left to Run and Sweep; it tells whether the
+// switch holds already what the journal says. Call it before serving.
+//
+// Of a full node's records most are whole: they are decoded once, by Open.
+func (e *Engine) Recover(ctx context.Context) (swept bool) {
 	records := e.Journal.Records()
+	e.restore(records)
 	for i := range records {
 		e.killDelegates(&records[i])
 	}
 	fail.Here("recover.killed")
-	e.finish(ctx)
-	fail.Here("recover.finished")
-	if err := e.Sweep(ctx); err != nil {
-		e.Log.Error("switch and journal do not agree yet", "err", err)
+	if e.finish(ctx) > 0 {
+		records = e.Journal.Records()
 	}
+	fail.Here("recover.finished")
+	if e.fabricKnown() != nil {
+		return false
+	}
+	if err := e.sweep(ctx, records); err != nil {
+		e.Log.Error("switch and journal do not agree yet", "err", err)
+		return false
+	}
+	return true
 }
 
-// restoreLeases makes IPAM hold what the journal says.
-func (e *Engine) restoreLeases() {
-	records := e.Journal.Records()
+// restore makes IPAM hold what records, which are all of the journal, say.
+func (e *Engine) restore(records []core.Record) {
 	// A lease of a live attachment comes before one that is being removed.
+	records = slices.Clone(records)
 	slices.SortStableFunc(records, func(a, b core.Record) int { return cmp.Compare(rank(a), rank(b)) })
 	var leases []core.Lease
 	for _, r := range records {
@@ -76,13 +87,14 @@ func (e *Engine) Run(ctx context.Context) {
 }
 
 // each runs fn for every record that pick chooses, several containers at a
-// time, under the container's turn and with the record read afresh. Busy
-// containers are left to their own operation.
-func (e *Engine) each(pick func(core.Record) bool, fn func(core.Record)) {
-	picked := map[string][]core.Key{} // of one container one after the other
-	for _, r := range e.Journal.Records() {
-		if pick(r) {
-			picked[r.Key.Container] = append(picked[r.Key.Container], r.Key)
+// time, under the container's turn and with the record read afresh, and tells
+// how many it chose. Busy containers are left to their own operation.
+func (e *Engine) each(pick func(journal.Head) bool, fn func(core.Record)) int {
+	picked, count := map[string][]core.Key{}, 0 // of one container one after the other
+	for _, h := range e.Journal.Heads() {
+		if pick(h) {
+			picked[h.Key.Container] = append(picked[h.Key.Container], h.Key)
+			count++
 		}
 	}
 	var wg sync.WaitGroup
@@ -97,24 +109,29 @@ func (e *Engine) each(pick func(core.Record) bool, fn func(core.Record)) {
 			}
 			defer unlock()
 			for _, key := range keys {
-				if r, ok := e.Journal.Get(key); ok && pick(r) {
+				if h, ok := e.Journal.Head(key); !ok || !pick(h) {
+					continue
+				}
+				if r, ok := e.Journal.Get(key); ok {
 					fn(r)
 				}
 			}
 		})
 	}
 	wg.Wait()
+	return count
 }
 
-// finish undoes every record that is not whole, and every part of one that is.
-func (e *Engine) finish(ctx context.Context) {
-	unwanted := func(r core.Record) bool { return r.Phase != core.Added || r.Netns.BootID != e.BootID }
-	unfinished := func(r core.Record) bool { return unwanted(r) || len(r.Parts) > 0 }
-	e.each(unfinished, func(r core.Record) {
+// finish undoes every record that is not whole, and every part of one that is,
+// and tells how many it found.
+func (e *Engine) finish(ctx context.Context) int {
+	unwanted := func(phase core.Phase, n core.Netns) bool { return phase != core.Added || n.BootID != e.BootID }
+	unfinished := func(h journal.Head) bool { return unwanted(h.Phase, h.Netns) || h.Parts > 0 }
+	return e.each(unfinished, func(r core.Record) {
 		if e.fabricKnown() != nil && record.UsesFabric(r) {
 			return
 		}
-		if !unwanted(r) {
+		if !unwanted(r.Phase, r.Netns) {
 			if err := e.dropParts(ctx, &r); err != nil {
 				e.Log.Warn("network of a running pod not removed yet", "container", r.Key.Container, "err", err)
 			}

@@ -31,6 +31,7 @@ type replug struct {
 	e     *Engine
 	req   core.Request
 	rec   core.Record
+	all   []core.Record // the container's, rec as it was found among them
 	began time.Time
 	trace *trace.Trace // of the network at hand
 }
@@ -62,9 +63,9 @@ func (e *Engine) containersOf(pod core.Pod) []string {
 		}
 		return true
 	})
-	for _, rec := range e.Journal.OfPod(pod) {
-		if rec.Ask != nil && !slices.Contains(out, rec.Key.Container) {
-			out = append(out, rec.Key.Container)
+	for _, h := range e.Journal.PodHeads(pod) {
+		if h.Asked && !slices.Contains(out, h.Key.Container) {
+			out = append(out, h.Key.Container)
 		}
 	}
 	return out
@@ -82,9 +83,9 @@ func named(p core.Pod) core.Pod { return core.Pod{Namespace: p.Namespace, Name: 
 // Followed are the pods that Replug is for.
 func (e *Engine) Followed() []core.Pod {
 	var out []core.Pod
-	for _, rec := range e.Journal.Records() {
-		if rec.Ask != nil && !rec.Pod.IsZero() {
-			out = append(out, rec.Pod)
+	for _, h := range e.Journal.Heads() {
+		if h.Asked && !h.Pod.IsZero() {
+			out = append(out, h.Pod)
 		}
 	}
 	return out
@@ -104,11 +105,12 @@ func (e *Engine) replugContainer(ctx context.Context, id string, pod core.Pod) e
 	e.queue.GivesWay(id, cancel)
 	defer e.queue.GivesWay(id, nil)
 	var errs []error
-	for _, rec := range e.Journal.Container(id) {
+	all := e.Journal.Container(id)
+	for _, rec := range all {
 		if rec.Ask == nil || rec.Phase != core.Added || named(rec.Pod) != pod || rec.Netns.BootID != e.BootID || !alive(rec.Netns) {
 			continue
 		}
-		r := &replug{e: e, rec: rec, began: time.Now(), trace: trace.New(e.Observer)}
+		r := &replug{e: e, rec: rec, all: all, began: time.Now(), trace: trace.New(e.Observer)}
 		if r.req, err = asked(rec); err == nil {
 			err = r.run(ctx)
 		}
@@ -192,7 +194,7 @@ func (r *replug) give(ctx context.Context, come []resolve.Coming) (errs []error,
 // taken are the container's interfaces that its annotation has no say in.
 func (r *replug) taken(have []resolve.Present) []resolve.Present {
 	out := []resolve.Present{{IfName: r.rec.Key.IfName}}
-	for _, rec := range r.e.Journal.Container(r.rec.Key.Container) {
+	for _, rec := range r.all {
 		out = append(out, record.Fixed(rec, have)...)
 	}
 	return out

@@ -182,7 +182,7 @@ func (j *Journal) putRecord(ctx context.Context, k kind, r core.Record) error {
 	if err != nil {
 		return fmt.Errorf("journal %s %s: %w", k.name(), r.Key, err)
 	}
-	return j.submit(ctx, &op{kind: k, key: r.Key, row: newRow(data, r.Delivered).of(r.Pod)})
+	return j.submit(ctx, &op{kind: k, key: r.Key, row: newRow(data, r.Delivered).of(&r)})
 }
 
 // Shed is Save of a record from which some addresses are gone, and remembers
@@ -192,7 +192,7 @@ func (j *Journal) Shed(ctx context.Context, r core.Record, released []core.Relea
 	if err != nil {
 		return fmt.Errorf("journal shed %s: %w", r.Key, err)
 	}
-	o := &op{kind: kindSave, key: r.Key, row: newRow(data, r.Delivered).of(r.Pod)}
+	o := &op{kind: kindSave, key: r.Key, row: newRow(data, r.Delivered).of(&r)}
 	if err := o.give(released); err != nil {
 		return err
 	}
@@ -270,56 +270,69 @@ func (j *Journal) Get(k core.Key) (core.Record, bool) {
 	if !ok {
 		return core.Record{}, false
 	}
-	rec, err := r.record()
+	rec, err := j.decode(r)
 	return rec, err == nil
 }
 
-// Records are all records, by key.
+// Records are all records, by key. The first call after Open gets what Open has
+// decoded, unless a record was changed meanwhile.
 func (j *Journal) Records() []core.Record {
-	j.mu.RLock()
-	rows := j.mem.bucket(records)
-	j.mu.RUnlock()
-	return decodeRecords(rows)
+	j.mu.Lock()
+	out := j.mem.opened
+	j.mem.opened = nil
+	var rows []row
+	if len(out) == 0 {
+		rows = j.mem.bucket(records)
+	}
+	j.mu.Unlock()
+	if len(out) > 0 {
+		return byKey(out)
+	}
+	return j.decodeRecords(rows)
 }
 
 // Container are the records of one sandbox, by key.
 func (j *Journal) Container(id string) []core.Record {
 	j.mu.RLock()
-	rows := make([]row, 0, len(j.mem.containers[id]))
-	for k := range j.mem.containers[id] {
-		rows = append(rows, j.mem.rows[records][k])
-	}
+	rows := j.mem.some(j.mem.indexes.containers[id])
 	j.mu.RUnlock()
-	return decodeRecords(rows)
+	return j.decodeRecords(rows)
 }
 
-// OfPod are the records of a pod, by key; its UID does not count. It costs next
-// to nothing however many records others have.
+// OfPod are the records of a pod, by key; its UID does not count. A bare
+// container's are no pod's.
 func (j *Journal) OfPod(p core.Pod) []core.Record {
-	var rows []row
-	name := p.String()
 	j.mu.RLock()
-	for _, r := range j.mem.rows[records] {
-		if r.pod == name {
-			rows = append(rows, r)
-		}
-	}
+	rows := j.mem.some(j.mem.indexes.pods[p.String()])
 	j.mu.RUnlock()
-	return decodeRecords(rows)
+	return j.decodeRecords(rows)
 }
 
-// decodeRecords gives each reader values of its own. Decoding takes about 10 us
-// a record; values shared with the journal would change under other readers as
-// soon as one of them writes into a slice.
-func decodeRecords(rows []row) []core.Record {
+// Decoded is how many records were decoded since Open began: what reads cost, at
+// about 50 us each. Heads cost none.
+func (j *Journal) Decoded() int { return int(j.mem.decoded.Load()) }
+
+func (j *Journal) decode(r row) (core.Record, error) {
+	j.mem.decoded.Add(1)
+	return r.record()
+}
+
+// decodeRecords gives each reader values of its own: values shared with the
+// journal would change under other readers as soon as one of them writes into a
+// slice.
+func (j *Journal) decodeRecords(rows []row) []core.Record {
 	out := make([]core.Record, 0, len(rows))
 	for _, r := range rows {
-		if rec, err := r.record(); err == nil {
+		if rec, err := j.decode(r); err == nil {
 			out = append(out, rec)
 		}
 	}
-	slices.SortFunc(out, func(a, b core.Record) int { return strings.Compare(a.Key.String(), b.Key.String()) })
-	return out
+	return byKey(out)
+}
+
+func byKey(recs []core.Record) []core.Record {
+	slices.SortFunc(recs, func(a, b core.Record) int { return strings.Compare(a.Key.String(), b.Key.String()) })
+	return recs
 }
 
 // Released are the remembered addresses, oldest first: the newest of each

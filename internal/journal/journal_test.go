@@ -125,3 +125,30 @@ func BenchmarkEncode(b *testing.B) {
 		_, _ = encodeRecord(r)
 	}
 }
+
+// TestEveryRecordIsDecodedOnce: what Open has decoded to prove the file is what
+// the first reader gets; heads need nothing decoded.
+func TestEveryRecordIsDecodedOnce(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir)
+	var want []core.Record
+	for n := range 5 {
+		require.NoError(t, j.Begin(t.Context(), record(n)))
+		j.Delivered(record(n).Key)
+	}
+	want = j.Records()
+	require.NoError(t, j.Close())
+
+	j = open(t, dir)
+	require.Len(t, j.Heads(), 5)
+	require.Equal(t, want, j.Records())
+	require.Len(t, j.PodHeads(record(1).Pod), 1)
+	require.Equal(t, 5, j.Decoded())
+	require.Equal(t, want, j.Records(), "the values of the first reader are its own")
+	require.Equal(t, 10, j.Decoded())
+	require.NoError(t, j.Close())
+
+	j = open(t, dir)
+	require.NoError(t, j.Forget(t.Context(), record(0).Key, nil))
+	require.Equal(t, want[1:], j.Records(), "what was changed since Open is read anew")
+}

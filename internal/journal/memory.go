@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -46,8 +47,8 @@ func (s slot) compare(o slot) int {
 // a commit only, but for Delivered and Fail: these are true whatever the disk
 // does, so they apply at once and leave their slot in stale.
 type memory struct {
-	rows       [buckets]map[string]row
-	containers map[string]map[string]struct{}
+	rows    [buckets]map[string]row
+	indexes indexes
 	// givenBy finds the row of an identity's last release; perSubnet lists the
 	// same rows by subnet.
 	givenBy   map[string]given
@@ -59,15 +60,19 @@ type memory struct {
 	// next transaction writes memory's value there.
 	stale map[slot]struct{}
 	whole bool // as the file said when it was opened
+	// opened are the records as the file had them, decoded, until the first
+	// reader takes them or one of them changes.
+	opened  []core.Record
+	decoded atomic.Int64 // records
 }
 
 func newMemory() *memory {
 	m := &memory{
-		containers: map[string]map[string]struct{}{},
-		givenBy:    map[string]given{},
-		perSubnet:  map[string]map[string]given{},
-		whens:      map[string]time.Time{},
-		stale:      map[slot]struct{}{},
+		indexes:   newIndexes(),
+		givenBy:   map[string]given{},
+		perSubnet: map[string]map[string]given{},
+		whens:     map[string]time.Time{},
+		stale:     map[slot]struct{}{},
 	}
 	for b := range m.rows {
 		m.rows[b] = map[string]row{}
@@ -119,7 +124,12 @@ func (m *memory) load(s slot, r row) error {
 		if err != nil {
 			return err
 		}
-		r = r.of(rec.Pod)
+		r = r.of(&rec)
+		opened := m.opened
+		m.set(s, &r)
+		m.opened = append(opened, rec)
+		m.decoded.Add(1)
+		return nil
 	case released:
 		var rel core.Released
 		if err := decode(r.data, &rel); err != nil {
@@ -139,27 +149,21 @@ func (m *memory) load(s slot, r row) error {
 
 // set makes a row what a transaction made it; nil deletes.
 func (m *memory) set(s slot, r *row) {
+	if s.bucket == records {
+		var after *Head
+		if r != nil {
+			after = r.head
+		}
+		if before := m.rows[records][s.key].head; before != after {
+			m.indexes.move(s.key, before, after)
+		}
+		m.opened = nil
+	}
 	if r == nil {
 		delete(m.rows[s.bucket], s.key)
-	} else {
-		m.rows[s.bucket][s.key] = *r
-	}
-	if s.bucket != records {
 		return
 	}
-	k, _ := core.ParseKey(s.key)
-	keys := m.containers[k.Container]
-	switch {
-	case r == nil:
-		delete(keys, s.key)
-		if len(keys) == 0 {
-			delete(m.containers, k.Container)
-		}
-	case keys == nil:
-		m.containers[k.Container] = map[string]struct{}{s.key: {}}
-	default:
-		keys[s.key] = struct{}{}
-	}
+	m.rows[s.bucket][s.key] = *r
 }
 
 // indexGiven makes g the last release of its identity, without its data: the

@@ -101,6 +101,24 @@ func (x *run) forget(rec core.Record) {
 	x.m.released[identity(rel)] = rel
 }
 
+// compareHeads: they say what the records say, by whatever they are looked up.
+func (x *run) compareHeads(want []core.Record) {
+	heads := []Head{}
+	for _, r := range want {
+		h := *headOf(&r)
+		h.Delivered = r.Delivered
+		heads = append(heads, h)
+		require.Contains(x.t, x.j.PodHeads(r.Pod), h)
+		require.Contains(x.t, x.j.NetnsHeads(r.Netns), h)
+	}
+	require.Equal(x.t, heads, x.j.Heads())
+	x.j.mu.RLock()
+	defer x.j.mu.RUnlock()
+	for _, n := range []int{len(x.j.mem.indexes.containers), len(x.j.mem.indexes.pods)} {
+		require.Equal(x.t, len(want), n, "nothing is left in an index")
+	}
+}
+
 func (x *run) compare(pod core.Pod) {
 	want := []core.Record{}
 	for _, r := range x.m.records {
@@ -108,6 +126,7 @@ func (x *run) compare(pod core.Pod) {
 	}
 	slices.SortFunc(want, func(a, b core.Record) int { return strings.Compare(a.Key.String(), b.Key.String()) })
 	require.Equal(x.t, want, x.j.Records())
+	x.compareHeads(want)
 	for n := range 12 {
 		k := record(n).Key
 		got, ok := x.j.Get(k)
@@ -197,7 +216,7 @@ func TestGroupCommit(t *testing.T) {
 	for n := range 50 {
 		data, err := encodeRecord(record(n))
 		require.NoError(t, err)
-		ops = append(ops, &op{kind: kindBegin, key: record(n).Key, row: newRow(data, false), done: make(chan struct{})})
+		ops = append(ops, &op{kind: kindBegin, key: record(n).Key, row: newRow(data, false).of(new(record(n))), done: make(chan struct{})})
 		j.queue <- ops[n]
 	}
 	j.mu.RUnlock()

@@ -39,12 +39,12 @@ var (
 type row struct {
 	data  []byte // JSON
 	flags byte
-	pod   string // of a record: "namespace/name"
+	head  *Head // of a record; immutable, without Delivered
 }
 
-// of notes whose record it is.
-func (r row) of(p core.Pod) row {
-	r.pod = p.String()
+// of notes what can be said of rec without decoding it.
+func (r row) of(rec *core.Record) row {
+	r.head = headOf(rec)
 	return r
 }
 

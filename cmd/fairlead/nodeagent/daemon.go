@@ -35,8 +35,12 @@ import (
 	"github.com/fairlead/fairlead/internal/server"
 )
 
-// ovsGrace is how long a start waits for OVSDB before it serves without: DEL,
-// CHECK and STATUS answer truthfully meanwhile, ADD with "try again later".
+// ovsGrace is how long a start waits for OVSDB before it serves without. On a
+// node that boots, Open vSwitch may come later than the agent: serving at once
+// would have each ADD of that time refused with "try again later", and the
+// runtime wait far longer before it does. A plugin that finds no answer within a
+// second says the same of ADD and leaves a DEL to be carried out, so that nothing
+// is lost while we wait; from then on DEL, CHECK and STATUS answer truthfully.
 const ovsGrace = 5 * time.Second
 
 // apiGrace is how long after the start nobody wonders that the API server's
@@ -189,9 +193,9 @@ func (d *nodeDaemon) run(ctx context.Context) error {
 	}
 	d.awaitOVS(ctx)
 	d.adopt(ctx)
-	d.engine.Recover(ctx)
+	swept := d.engine.Recover(ctx)
 	wg.Go(func() { d.engine.Run(parts) })
-	wg.Go(func() { d.gateways(parts) })
+	wg.Go(func() { d.gateways(parts, swept) })
 	wg.Go(func() { d.follow(parts) })
 	if err := d.serveHTTP(parts, &wg); err != nil {
 		return err
@@ -245,8 +249,7 @@ func (d *nodeDaemon) awaitOVS(ctx context.Context) {
 	ctx, stop := context.WithTimeout(ctx, ovsGrace)
 	defer stop()
 	select {
-	case <-d.reset:
-		d.onReset() // the gateways' loop wants to see it too
+	case <-d.reset: // Recover does what is to be done after it
 	case <-ctx.Done():
 		d.log.Warn("OVSDB does not answer yet", "ovsdb", d.opts.ovsdb, "err", d.ovs.Connected())
 		return
@@ -263,11 +266,11 @@ func (d *nodeDaemon) awaitOVS(ctx context.Context) {
 // gateways keeps the node's side of every Subnet: after each change of the
 // objects, after each (re)connect to OVSDB, and again while something fails.
 // After each (re)connect pods' ports come back first, and nobody waits for
-// ovs-vswitchd, which takes all that it finds in one pass.
-func (d *nodeDaemon) gateways(ctx context.Context) {
+// ovs-vswitchd, which takes all that it finds in one pass. swept tells that the
+// start has seen to the first connect.
+func (d *nodeDaemon) gateways(ctx context.Context, swept bool) {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
-	swept := false // since the last reset
 	said := ""
 	for {
 		select {
@@ -377,8 +380,8 @@ func (d *nodeDaemon) addresses() []ipam.SubnetStats {
 
 func (d *nodeDaemon) orphans() int {
 	n := 0
-	for _, r := range d.journal.Records() {
-		if r.Orphan {
+	for _, h := range d.journal.Heads() {
+		if h.Orphan {
 			n++
 		}
 	}

@@ -220,7 +220,7 @@ func (a *addition) besideOthers() error {
 // carries our mark, so that Sweep finds it should the agent die before the
 // write is done. Foreign plugins leave no mark and wait for it (attach).
 func (a *addition) build(ctx context.Context) error {
-	a.rec.Begun = record.Startable(a.rec.Specs, 0)
+	a.rec.Begun = record.Startable(a.rec.Specs, 0, exec.Of(a.e.Drivers).Inside)
 	a.begun = a.begin(ctx)
 	fail.Here("add.begun")
 	err := a.attachAll(ctx)
@@ -344,9 +344,17 @@ func (a *addition) invite(ctx context.Context, i int) (context.Context, func()) 
 }
 
 // running journals a delegate's process before its configuration is fed to it.
+// One that needs no process stands in the record from the beginning, but for
+// one whose program was there a moment ago.
 func (a *addition) running(ctx context.Context, i int, p core.Proc) error {
-	a.rec.Begun = record.Startable(a.rec.Specs, i+1)
-	a.rec.Procs = append(a.rec.Procs, p)
+	inside := p == core.Proc{}
+	if inside && a.rec.Begun > i {
+		return nil
+	}
+	a.rec.Begun = max(a.rec.Begun, record.Startable(a.rec.Specs, i+1, exec.Of(a.e.Drivers).Inside))
+	if !inside {
+		a.rec.Procs = append(a.rec.Procs, p)
+	}
 	return a.trace.Timed("journal.delegate", func() error { return a.save(ctx) })
 }
 

@@ -148,6 +148,9 @@ func (e *Engine) detach(ctx context.Context, rec *core.Record, specs []core.Spec
 		}
 		if s.Exec != nil {
 			ctx = exec.WithProcs(ctx, func(ctx context.Context, p core.Proc) error {
+				if p == (core.Proc{}) {
+					return nil // it ends with the agent
+				}
 				rec.Procs = append(rec.Procs, p)
 				return e.Journal.Save(ctx, *rec)
 			})

@@ -174,7 +174,7 @@ func (e *Engine) gcDelegates(ctx context.Context, req core.Request, left map[str
 	ctx, end := e.inviteNobody(ctx, core.Key{})
 	defer end()
 	for _, n := range nets {
-		errs = append(errs, exec.GC(ctx, n.call, n.live))
+		errs = append(errs, exec.Of(e.Drivers).GC(ctx, n.call, n.live))
 	}
 	return errors.Join(errs...)
 }
@@ -187,7 +187,7 @@ func (e *Engine) Status(ctx context.Context, req core.Request) (err error) {
 	calls, own, err := e.confExecs(ctx, req)
 	reasons := []error{e.ready(ctx, own), err, indicated(e.conf(req))}
 	for _, call := range calls {
-		if err := exec.Status(ctx, call); err != nil {
+		if err := exec.Of(e.Drivers).Status(ctx, call); err != nil {
 			reasons = append(reasons, fmt.Errorf("delegate %s: %w", call.Type, err))
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/driver/exec"
 	"github.com/fairlead/fairlead/internal/fail"
 	"github.com/fairlead/fairlead/internal/record"
 )
@@ -27,7 +28,7 @@ func (r *replug) plug(ctx context.Context, w core.Want) error {
 	if takes {
 		a.steer(w, gateways)
 	}
-	a.rec.Begun = record.Startable(a.rec.Specs, 0)
+	a.rec.Begun = record.Startable(a.rec.Specs, 0, exec.Of(r.e.Drivers).Inside)
 	a.begun = a.begin(ctx)
 	fail.Here("plug.begun")
 	err := a.attachAll(ctx)

@@ -36,10 +36,11 @@ func Prev(r *core.Record, i int) (json.RawMessage, error) {
 }
 
 // Startable is how many specs may start once the record says so: up to the
-// next foreign plugin, which is recorded (with its process) just before it runs.
-func Startable(specs []core.Spec, from int) int {
+// next foreign plugin that is a program, which is recorded (with its process)
+// just before it runs. inside tells those that are not.
+func Startable(specs []core.Spec, from int, inside func(core.Exec) bool) int {
 	for i := from; i < len(specs); i++ {
-		if specs[i].Exec != nil {
+		if specs[i].Exec != nil && !inside(*specs[i].Exec) {
 			return i
 		}
 	}

@@ -151,7 +151,7 @@ func (d *nodeDaemon) wire(boot string) {
 		Journal: d.journal, IPAM: d.pools, Source: d.objects, Gateway: d.gateway,
 		Devices:  device.New(d.opts.kubeletRoot, published{d.api}),
 		Fabric:   fabric{d.nics, d.ovs},
-		Drivers:  driver.Set{ovsdriver.Name: d.nics, execdriver.Name: execdriver.New(), defroute.Name: defroute.New()},
+		Drivers:  driver.Set{ovsdriver.Name: d.nics, execdriver.Name: execdriver.New(plugins()), defroute.Name: defroute.New()},
 		Node:     plan.Node{MTU: d.mtu, BinDirs: d.opts.cniBinDirs},
 		ConfDir:  d.opts.confDir,
 		Daemon:   d.opts.file,
@@ -166,6 +166,11 @@ func (d *nodeDaemon) wire(boot string) {
 		Engine: d.engine, Sockets: append([]string{d.opts.socket}, d.opts.compat...),
 		Complete: d.complete, View: d.view(), Metrics: d.metrics.Handler(), Log: d.log,
 	})
+}
+
+// plugins are the well-known CNI plugins that need no process, by their type.
+func plugins() map[string]driver.Plugin {
+	return map[string]driver.Plugin{}
 }
 
 func (d *nodeDaemon) onReset() {

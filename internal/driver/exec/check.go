@@ -34,14 +34,14 @@ func (d *Driver) Check(ctx context.Context, s core.Spec, l core.Link) error {
 	if len(final) == 0 {
 		final = l.CNIResult
 	}
-	return errors.Join(inspect(ns, s.Key.IfName, final), askPlugin(ctx, s, final))
+	return errors.Join(inspect(ns, s.Key.IfName, final), d.askPlugin(ctx, s, final))
 }
 
-func askPlugin(ctx context.Context, s core.Spec, final json.RawMessage) error {
+func (d *Driver) askPlugin(ctx context.Context, s core.Spec, final json.RawMessage) error {
 	if s.Exec.NoCheck || !cniconf.HasCheck(s.Exec.CNIVersion) {
 		return nil
 	}
-	_, err := invocation{exec: *s.Exec, command: core.Check, key: s.Key, netns: s.Netns.Path, prev: final}.run(ctx)
+	_, err := d.call(ctx, invocation{exec: *s.Exec, command: core.Check, key: s.Key, netns: s.Netns, prev: final})
 	if errors.Is(err, errPlugin) {
 		return core.Difference(err.Error())
 	}

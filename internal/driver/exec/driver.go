@@ -3,6 +3,10 @@
 // how to run a program safely; which plugins a pod gets, in what order and with
 // which prevResult, is decided above it.
 //
+// Plugins that everybody uses need no process: where the agent has a
+// driver.Plugin of the type and the file in the directories is upstream's own,
+// or none is there, the call is carried out inside the agent (inside.go).
+//
 // A plugin's process is recorded before it can do anything: it is started with
 // an open pipe as standard input, its process group goes to the function of
 // WithProcs, and only then is the configuration written. A plugin whose agent
@@ -19,6 +23,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 )
@@ -26,11 +31,24 @@ import (
 // Name is the driver's name in a Spec.
 const Name = "exec"
 
-// Driver runs foreign plugins. It has no state: everything is in the Spec.
-type Driver struct{}
+// Driver runs foreign plugins. It remembers nothing of attachments: everything
+// is in the Spec.
+type Driver struct {
+	plugins map[string]driver.Plugin
+	origins origins
+}
 
-// New makes the driver.
-func New() *Driver { return &Driver{} }
+// New makes the driver. plugins are those that can be carried out without a
+// process, by their type; IPAM plugins are among them.
+func New(plugins map[string]driver.Plugin) *Driver { return &Driver{plugins: plugins} }
+
+// Of is the Driver in a set; where that has none, one that knows programs only.
+func Of(set driver.Set) *Driver {
+	if d, ok := set[Name].(*Driver); ok {
+		return d
+	}
+	return New(nil)
+}
 
 // Attach calls ADD. The first plugin of a chain that finds its interface there
 // already is called with DEL before: what an earlier, broken attempt left must
@@ -49,10 +67,10 @@ func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
 			return core.Link{}, fmt.Errorf("attach %s: clear a former attempt: %w", s.Key, err)
 		}
 	}
-	add := invocation{exec: *s.Exec, command: core.Add, key: s.Key, netns: s.Netns.Path, prev: s.Exec.Prev}
+	add := invocation{exec: *s.Exec, command: core.Add, key: s.Key, netns: s.Netns, prev: s.Exec.Prev}
 	var warning string
 	add.prepare = func() (err error) { warning, err = provide(s.Exec.DevInfo); return err }
-	out, err := add.run(ctx)
+	out, err := d.call(ctx, add)
 	if err != nil {
 		return core.Link{}, fmt.Errorf("attach %s: %w", s.Key, err)
 	}
@@ -72,7 +90,7 @@ func (d *Driver) clear(ctx context.Context, ns *netns.Handle, s core.Spec) error
 	if err != nil {
 		return err
 	}
-	return d.del(ctx, s, s.Netns.Path)
+	return d.del(ctx, s, s.Netns)
 }
 
 // linkOf reads the plugin's answer. A plugin that makes no interface of this
@@ -115,17 +133,17 @@ func (d *Driver) Detach(ctx context.Context, s core.Spec) error {
 	if s.Exec == nil {
 		return core.Errorf(core.CodeConfig, "detach %s: the spec names no plugin", s.Key)
 	}
-	path := s.Netns.Path
+	there := s.Netns
 	ns, err := netns.Verify(s.Netns)
 	switch {
 	case errors.Is(err, core.ErrNetnsGone):
-		path = ""
+		there = core.Netns{}
 	case err != nil:
 		return fmt.Errorf("detach %s: %w", s.Key, err)
 	default:
 		defer func() { _ = ns.Close() }()
 	}
-	err = d.del(ctx, s, path)
+	err = d.del(ctx, s, there)
 	if err == nil {
 		err = withdraw(s.Exec.DevInfo)
 	}
@@ -135,12 +153,12 @@ func (d *Driver) Detach(ctx context.Context, s core.Spec) error {
 	return nil
 }
 
-func (d *Driver) del(ctx context.Context, s core.Spec, path string) error {
-	c := invocation{exec: *s.Exec, command: core.Del, key: s.Key, netns: path}
+func (d *Driver) del(ctx context.Context, s core.Spec, ns core.Netns) error {
+	c := invocation{exec: *s.Exec, command: core.Del, key: s.Key, netns: ns}
 	if cniconf.HasCheck(s.Exec.CNIVersion) {
 		c.prev = s.Exec.Prev
 	}
-	_, err := c.run(ctx)
+	_, err := d.call(ctx, c)
 	return err
 }
 

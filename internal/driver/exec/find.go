@@ -12,6 +12,9 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 )
 
+// errNowhere marks a plugin that has a file in none of the directories.
+var errNowhere = errors.New("no such file")
+
 // find locates a plugin's binary in the directories. What runs with the
 // agent's rights must be under root's control alone: file and directory belong
 // to root and nobody else may write them, also behind symlinks. The first
@@ -37,8 +40,8 @@ func find(name string, dirs []string) (string, error) {
 		}
 		return path, nil
 	}
-	return "", core.Errorf(core.CodeConfig, "plugin %q is in none of %s: install it there, or name its directory with --cni-bin-dir",
-		name, strings.Join(dirs, ", "))
+	return "", &core.Error{Code: core.CodeConfig, Err: errNowhere, Msg: fmt.Sprintf(
+		"plugin %q is in none of %s: install it there, or name its directory with --cni-bin-dir", name, strings.Join(dirs, ", "))}
 }
 
 // safe checks the directory that was searched, the one the file really is in,

@@ -9,7 +9,7 @@ import (
 
 // GC has a plugin free what belongs to none of the live attachments of its
 // network. Plugins before CNI 1.1 know no GC, and a network may refuse it.
-func GC(ctx context.Context, call core.Exec, live []core.Key) error {
+func (d *Driver) GC(ctx context.Context, call core.Exec, live []core.Key) error {
 	if !cniconf.HasGC(call.CNIVersion) || call.DisableGC {
 		return nil
 	}
@@ -18,17 +18,20 @@ func GC(ctx context.Context, call core.Exec, live []core.Key) error {
 		return err
 	}
 	call.Conf = conf
-	_, err = invocation{exec: call, command: core.GC}.run(ctx)
+	_, err = d.call(ctx, invocation{exec: call, command: core.GC})
 	return err
 }
 
 // Status asks a plugin whether it can serve ADD. Where its CNI version has no
 // STATUS it must at least be there.
-func Status(ctx context.Context, call core.Exec) error {
+func (d *Driver) Status(ctx context.Context, call core.Exec) error {
 	if !cniconf.HasGC(call.CNIVersion) {
+		if d.inside(call.Type, call.Path, call.Conf) != nil {
+			return nil
+		}
 		_, err := find(call.Type, call.Path)
 		return err
 	}
-	_, err := invocation{exec: call, command: core.Status}.run(ctx)
+	_, err := d.call(ctx, invocation{exec: call, command: core.Status})
 	return err
 }

@@ -46,7 +46,7 @@ func host(t testing.TB) (*netns.Handle, inHost) {
 	ip(t, ns, "link", "add", "m0", "type", "veth", "peer", "name", "m1")
 	ip(t, ns, "link", "set", "m0", "up")
 	ip(t, ns, "link", "set", "m1", "up")
-	return ns, inHost{exec.New(), ns}
+	return ns, inHost{exec.New(nil), ns}
 }
 
 func macvlan(n int, version string) string {
@@ -242,26 +242,26 @@ func TestGCAndStatusReachThePlugin(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "stdin")
 	dir := script(t, "p", `echo $CNI_COMMAND; cat >`+out)
 	x := call(t, `{"cniVersion":"1.1.0","name":"n","plugins":[{"type":"p"}]}`, 0, dir)
-	require.NoError(t, exec.GC(t.Context(), *x, []core.Key{{Container: "c1", IfName: "net1"}}))
+	require.NoError(t, exec.New(nil).GC(t.Context(), *x, []core.Key{{Container: "c1", IfName: "net1"}}))
 	stdin, err := os.ReadFile(out)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"cniVersion":"1.1.0","name":"n","type":"p",
 	 "cni.dev/valid-attachments":[{"containerID":"c1","ifname":"net1"}],
 	 "cni.dev/attachments":[{"containerID":"c1","ifname":"net1"}]}`, string(stdin))
-	require.NoError(t, exec.Status(t.Context(), *x))
+	require.NoError(t, exec.New(nil).Status(t.Context(), *x))
 
 	x.Path = []string{script(t, "p", `echo '{"code":50,"msg":"no '$CNI_COMMAND'"}'; exit 1`)}
-	require.Equal(t, core.CodeNotReady, core.CodeOf(exec.Status(t.Context(), *x)))
-	require.ErrorContains(t, exec.GC(t.Context(), *x, nil), "no GC")
+	require.Equal(t, core.CodeNotReady, core.CodeOf(exec.New(nil).Status(t.Context(), *x)))
+	require.ErrorContains(t, exec.New(nil).GC(t.Context(), *x, nil), "no GC")
 
 	old := *x
 	old.CNIVersion = "1.0.0"
-	require.NoError(t, exec.GC(t.Context(), old, nil), "both came with 1.1.0")
-	require.NoError(t, exec.Status(t.Context(), old))
+	require.NoError(t, exec.New(nil).GC(t.Context(), old, nil), "both came with 1.1.0")
+	require.NoError(t, exec.New(nil).Status(t.Context(), old))
 	x.DisableGC = true
-	require.NoError(t, exec.GC(t.Context(), *x, nil))
+	require.NoError(t, exec.New(nil).GC(t.Context(), *x, nil))
 
 	// the upstream plugins of 1.9.1 take the call and have nothing to free
 	shipped := call(t, `{"cniVersion":"1.1.0","name":"n","plugins":[{"type":"macvlan","master":"m0","ipam":{"type":"static"}}]}`, 0, upstreamDir(t))
-	require.NoError(t, exec.GC(t.Context(), *shipped, nil))
+	require.NoError(t, exec.New(nil).GC(t.Context(), *shipped, nil))
 }

@@ -37,7 +37,8 @@ var errTooMuch = errors.New("more than 1 MiB of output")
 type procsKey struct{}
 
 // WithProcs has every plugin started under ctx reported to fn before it gets
-// its configuration. An error of fn ends the plugin, which has done nothing.
+// its configuration, one that needs no process with the zero Proc. An error of
+// fn ends the plugin, which has done nothing.
 func WithProcs(ctx context.Context, fn func(context.Context, core.Proc) error) context.Context {
 	return context.WithValue(ctx, procsKey{}, fn)
 }
@@ -60,23 +61,34 @@ type invocation struct {
 	exec    core.Exec
 	command core.Op
 	key     core.Key
-	netns   string
+	netns   core.Netns // the zero value where the namespace is gone
 	prev    json.RawMessage
-	// prepare, if any, runs when the process is on record and before it has
-	// its configuration.
+	// prepare, if any, runs when the plugin is on record and before it has its
+	// configuration.
 	prepare func() error
+	// nested: for another plugin, which adds its own heading to an answer.
+	nested bool
+}
+
+// call carries the invocation out, inside the agent or by the program, and
+// returns the plugin's standard output.
+func (d *Driver) call(ctx context.Context, v invocation) ([]byte, error) {
+	conf, err := cniconf.WithPrev(v.exec.Conf, v.prev)
+	if err != nil {
+		return nil, err
+	}
+	if p := d.inside(v.exec.Type, v.exec.Path, conf); p != nil {
+		return d.runInside(ctx, v, p, conf)
+	}
+	return v.run(ctx, conf)
 }
 
 // run executes the plugin and returns its standard output. A CNI error that
 // the plugin printed comes back with its own code, a death without words as
 // code 5 with the last of its standard error.
-func (v invocation) run(ctx context.Context) (out []byte, err error) {
+func (v invocation) run(ctx context.Context, conf json.RawMessage) (out []byte, err error) {
 	done := driver.Time(ctx, "exec."+v.exec.Type+"."+string(v.command))
 	defer func() { done(err) }()
-	conf, err := cniconf.WithPrev(v.exec.Conf, v.prev)
-	if err != nil {
-		return nil, err
-	}
 	path, err := find(v.exec.Type, v.exec.Path)
 	if err != nil {
 		return nil, err
@@ -93,7 +105,7 @@ func (v invocation) env() []string {
 	return []string{
 		"CNI_COMMAND=" + string(v.command),
 		"CNI_CONTAINERID=" + v.key.Container,
-		"CNI_NETNS=" + v.netns,
+		"CNI_NETNS=" + v.netns.Path,
 		"CNI_IFNAME=" + v.key.IfName,
 		"CNI_ARGS=" + v.exec.Args,
 		"CNI_PATH=" + strings.Join(v.exec.Path, ":"),
@@ -117,10 +129,9 @@ func callBack(ctx context.Context) []string {
 
 // explain makes a CNI error of a failed run.
 func (v invocation) explain(err error, p *process) error {
-	what := fmt.Sprintf("plugin %q (%s, network %q)", v.exec.Type, v.command, v.exec.Network)
 	exit, ended := errors.AsType[*exec.ExitError](err)
 	if !ended {
-		return core.WithCode(codeOr(err, core.CodeIO), what, err)
+		return core.WithCode(codeOr(err, core.CodeIO), v.heading(), err)
 	}
 	var said struct {
 		Code         uint
@@ -130,9 +141,21 @@ func (v invocation) explain(err error, p *process) error {
 		if said.Code == 0 {
 			said.Code = core.CodeIO
 		}
-		return &core.Error{Code: said.Code, Msg: what + ": " + said.Msg, Details: said.Details, Err: errPlugin}
+		return v.answered(&core.Error{Code: said.Code, Msg: said.Msg, Details: said.Details, Err: errPlugin})
 	}
-	return &core.Error{Code: core.CodeIO, Msg: what + " ended without an answer", Details: exit.Error() + ": " + p.lastWords(), Err: err}
+	return &core.Error{Code: core.CodeIO, Msg: v.heading() + " ended without an answer", Details: exit.Error() + ": " + p.lastWords(), Err: err}
+}
+
+func (v invocation) heading() string {
+	return fmt.Sprintf("plugin %q (%s, network %q)", v.exec.Type, v.command, v.exec.Network)
+}
+
+// answered puts the heading on what a plugin answered.
+func (v invocation) answered(e *core.Error) error {
+	if !v.nested {
+		e.Msg = v.heading() + ": " + e.Msg
+	}
+	return e
 }
 
 // errPlugin marks an error that a plugin answered with, as against one to run it.
@@ -243,17 +266,22 @@ func expendable(pid int) {
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte("1000"), 0)
 }
 
-// report hands the process group on to whoever keeps the record.
+// report hands the process group on to whoever keeps the record; pid is 0 where
+// no process is needed.
 func report(ctx context.Context, pid int) error {
 	fn, ok := ctx.Value(procsKey{}).(func(context.Context, core.Proc) error)
 	if !ok {
 		return nil
 	}
-	st, err := readStat(pid)
-	if err != nil {
-		return fmt.Errorf("start time of the plugin: %w", err)
+	proc := core.Proc{PGID: pid}
+	if pid != 0 {
+		st, err := readStat(pid)
+		if err != nil {
+			return fmt.Errorf("start time of the plugin: %w", err)
+		}
+		proc.StartTime = st.start
 	}
-	if err := fn(ctx, core.Proc{PGID: pid, StartTime: st.start}); err != nil {
+	if err := fn(ctx, proc); err != nil {
 		return fmt.Errorf("record the plugin's process: %w", err)
 	}
 	return nil

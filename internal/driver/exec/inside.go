@@ -1,0 +1,120 @@
+package exec
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/fairlead/fairlead/internal/cniconf"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
+)
+
+// inside gives the Plugin that makes of conf what the program of that type
+// would, nil where the program is to run: the agent has none of the type, it
+// does not know all of conf, or the file in the directories is not upstream's
+// own, which its owner wants to be used. A file that must not be run is left to
+// the program's way, which tells what is wrong with it.
+func (d *Driver) inside(kind string, dirs []string, conf json.RawMessage) driver.Plugin {
+	p := d.plugins[kind]
+	if p == nil || p.Accepts(conf) != nil {
+		return nil
+	}
+	path, err := find(kind, dirs)
+	if errors.Is(err, errNowhere) || err == nil && d.origins.upstream(path, kind) {
+		return p
+	}
+	return nil
+}
+
+// Inside tells that a call would need no process, as far as the plugin itself
+// goes; its IPAM plugin may need one.
+func (d *Driver) Inside(call core.Exec) bool {
+	return d.inside(call.Type, call.Path, call.Conf) != nil
+}
+
+// runInside is run without a process. Errors have the same shape; a panic,
+// which would be the end of a process and nothing else, is an error too.
+func (d *Driver) runInside(ctx context.Context, v invocation, p driver.Plugin, conf json.RawMessage) (out []byte, err error) {
+	done := driver.Time(ctx, "inproc."+v.exec.Type+"."+string(v.command))
+	defer func() { done(err) }()
+	if ctx.Err() != nil {
+		return nil, v.explainInside(ctx, ended(ctx))
+	}
+	err = report(ctx, 0)
+	if err == nil && v.prepare != nil {
+		err = v.prepare()
+	}
+	if err != nil {
+		return nil, core.WithCode(codeOr(err, core.CodeIO), v.heading(), err)
+	}
+	out, err = v.perform(ctx, p, driver.PluginCall{
+		Conf: conf, Key: v.key, Netns: v.netns, Args: v.exec.Args, IPAM: d.ipam(v, conf),
+	})
+	if err != nil {
+		return nil, v.explainInside(ctx, err)
+	}
+	return out, nil
+}
+
+// perform calls the method of p that the command names.
+func (v invocation) perform(ctx context.Context, p driver.Plugin, c driver.PluginCall) (out []byte, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = &core.Error{Code: core.CodeIO, Msg: fmt.Sprintf("panic: %v", r), Details: where(debug.Stack())}
+		}
+	}()
+	switch v.command {
+	case core.Add:
+		return p.Add(ctx, c)
+	case core.Check:
+		return nil, p.Check(ctx, c)
+	case core.Del:
+		return nil, p.Del(ctx, c)
+	case core.GC:
+		return nil, p.GC(ctx, c)
+	case core.Status:
+		return nil, p.Status(ctx, c)
+	}
+	return nil, core.Errorf(core.CodeEnv, "unknown CNI_COMMAND: %s", v.command)
+}
+
+// maxStack is how much of a panic's stack is told, in bytes.
+const maxStack = 2 << 10
+
+func where(stack []byte) string {
+	stack = bytes.ToValidUTF8(stack[:min(maxStack, len(stack))], nil)
+	return string(bytes.ReplaceAll(bytes.TrimSpace(stack), []byte("\n"), []byte(" | ")))
+}
+
+// ipam is how the plugin of v reaches the one that its ipam.type names: with the
+// same standard input and environment, by the same rules.
+func (d *Driver) ipam(v invocation, conf json.RawMessage) func(context.Context, core.Op) (json.RawMessage, error) {
+	return func(ctx context.Context, op core.Op) (json.RawMessage, error) {
+		kind, err := cniconf.IPAMType(conf)
+		if err != nil {
+			return nil, err
+		}
+		v := v
+		v.exec.Type, v.exec.Conf = kind, conf
+		v.command, v.prev, v.prepare, v.nested = op, nil, nil, true
+		return d.call(ctx, v)
+	}
+}
+
+// explainInside makes a CNI error of what a Plugin says, as explain does of a
+// program's answer.
+func (v invocation) explainInside(ctx context.Context, err error) error {
+	if ctx.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return core.WithCode(core.CodeTryAgain, v.heading(), err)
+	}
+	said := core.Error{Code: core.CodeOf(err), Msg: err.Error()}
+	if e := (*core.Error)(nil); errors.As(err, &e) {
+		said = *e
+	}
+	said.Err = fmt.Errorf("%w: %w", errPlugin, err)
+	return v.answered(&said)
+}

@@ -5,6 +5,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -94,7 +95,7 @@ func (c *Client) Check(ctx context.Context, pod core.Pod) (agent.CheckResult, er
 
 // Raw gets a path's answer as it stands, for a support bundle.
 func (c *Client) Raw(ctx context.Context, path string) ([]byte, error) {
-	return c.body(ctx, http.MethodGet, path)
+	return c.body(ctx, http.MethodGet, path, nil)
 }
 
 func inNamespace(path, namespace string) string {
@@ -106,7 +107,12 @@ func inNamespace(path, namespace string) string {
 
 // ask makes one request and reads its answer as a T.
 func ask[T any](ctx context.Context, c *Client, method, path string) (out T, err error) {
-	body, err := c.body(ctx, method, path)
+	return send[T](ctx, c, method, path, nil)
+}
+
+// send is ask with a body, nil for none.
+func send[T any](ctx context.Context, c *Client, method, path string, in []byte) (out T, err error) {
+	body, err := c.body(ctx, method, path, in)
 	if err != nil {
 		return out, err
 	}
@@ -116,8 +122,8 @@ func ask[T any](ctx context.Context, c *Client, method, path string) (out T, err
 	return out, nil
 }
 
-func (c *Client) body(ctx context.Context, method, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, nil)
+func (c *Client) body(ctx context.Context, method, path string, in []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, bytes.NewReader(in))
 	if err != nil {
 		return nil, fmt.Errorf("ask the agent: %w", err)
 	}

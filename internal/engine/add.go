@@ -55,7 +55,7 @@ func (e *Engine) Add(ctx context.Context, req core.Request) (Answer, error) {
 		return Answer{Result: result}, explain(ctx, err)
 	}
 	a := &addition{e: e, req: req, trace: trace.New(e.Observer)}
-	unlock, err := e.lock(ctx, req.Key.Container)
+	unlock, err := e.Lock(ctx, req.Key.Container)
 	if err == nil {
 		e.queue.GivesWay(req.Key.Container, cancel)
 		mark := adding{named(req.Pod), req.Key.Container}

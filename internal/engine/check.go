@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/guest"
+	"github.com/fairlead/fairlead/internal/leftover"
 	"github.com/fairlead/fairlead/internal/record"
 )
 
@@ -24,7 +24,7 @@ func (e *Engine) Check(ctx context.Context, req core.Request) (err error) {
 	}
 	start, rec := time.Now(), core.Record{}
 	defer func() { e.Observer.OpDone(core.Check, mainDriver(rec), time.Since(start), err) }()
-	unlock, err := e.lock(ctx, req.Key.Container)
+	unlock, err := e.Lock(ctx, req.Key.Container)
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (e *Engine) Check(ctx context.Context, req core.Request) (err error) {
 		return core.WithCode(core.CodeNotReady, "CHECK", err)
 	}
 	var left error
-	if l, _ := e.leftOf(req); l != nil { // what cannot be read is no attachment
+	if l, _ := e.leftOf(req); l != nil && !leftover.Inherited(rec) { // what cannot be read is no attachment
 		if left = e.checkLeft(ctx, req, l); !ok {
 			return checkError(left)
 		}
@@ -90,7 +90,7 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 		}
 	}
 	if req.Conf.PrevResult != nil {
-		errs = append(errs, checkPrev(req.Conf, rec))
+		errs = append(errs, record.CheckPrev(req.Conf, rec))
 	}
 	ctx, end := e.invite(ctx, &guest.Host{Rec: &rec})
 	defer end()
@@ -119,29 +119,6 @@ func (e *Engine) finalLink(rec core.Record, i int, conf core.Conf) core.Link {
 		l.MTU = cmp.Or(cniconf.TunedMTU(e.runtimeChains(), conf), l.MTU)
 	}
 	return l
-}
-
-// checkPrev compares the addresses the runtime believes in with the record's.
-func checkPrev(conf core.Conf, rec core.Record) error {
-	link, err := cniconf.LinkFromResult(conf.PrevResult, rec.Key.IfName)
-	if errors.Is(err, core.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return core.WithCode(core.CodeDecode, "prevResult", err)
-	}
-	have := map[netip.Prefix]bool{}
-	for _, l := range rec.Links {
-		for _, a := range l.Addrs {
-			have[a] = true
-		}
-	}
-	for _, a := range link.Addrs {
-		if !have[a] {
-			return core.Difference("prevResult has address " + a.String() + ", which was never given")
-		}
-	}
-	return nil
 }
 
 // checkGateways proves the node's side of the subnets a record uses.

@@ -37,7 +37,7 @@ func (e *Engine) Del(ctx context.Context, req core.Request) (err error) {
 		}
 	}()
 	e.queue.Supersede(req.Key.Container, errSuperseded)
-	unlock, err := e.lock(ctx, req.Key.Container)
+	unlock, err := e.Lock(ctx, req.Key.Container)
 	if err != nil {
 		return err
 	}

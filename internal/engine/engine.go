@@ -176,9 +176,9 @@ func alive(n core.Netns) bool {
 	return true
 }
 
-// lock waits for the container's turn; call the returned function to give it
+// Lock waits for the container's turn; call the returned function to give it
 // back. A DEL that arrives during an ADD has it give way.
-func (e *Engine) lock(ctx context.Context, id string) (func(), error) {
+func (e *Engine) Lock(ctx context.Context, id string) (func(), error) {
 	unlock, err := e.queue.Lock(ctx, id)
 	return unlock, core.WithCode(core.CodeTryAgain, "container "+id, err)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -16,8 +17,7 @@ import (
 	"github.com/fairlead/fairlead/internal/resolve"
 )
 
-// multusDir is where Multus keeps its records unless its configuration says
-// otherwise.
+// multusDir is where Multus keeps its records unless its configuration differs.
 const multusDir = "/var/lib/cni/multus"
 
 // leftOf is what Multus left of a container; nil for nothing. Whoever calls us
@@ -26,7 +26,7 @@ func (e *Engine) leftOf(req core.Request) (*leftover.Left, error) {
 	if !resolve.Serves(req.Conf) {
 		return nil, nil
 	}
-	l, err := e.multus(req).Of(req)
+	l, err := e.Multus(req).Of(req)
 	if l == nil || err != nil || l.Delegates(req.Conf.Name) {
 		return nil, err
 	}
@@ -39,7 +39,8 @@ func (e *Engine) leftOf(req core.Request) (*leftover.Left, error) {
 	return l, nil
 }
 
-func (e *Engine) multus(req core.Request) leftover.Folder {
+// Multus is where a request's Multus keeps its records.
+func (e *Engine) Multus(req core.Request) leftover.Folder {
 	return leftover.Folder{Dir: e.conf(req).CNIDir, BinPath: e.binPath(req)}
 }
 
@@ -112,16 +113,16 @@ func (e *Engine) checkLeft(ctx context.Context, req core.Request, l *leftover.Le
 	return errors.Join(errs...)
 }
 
-// leftovers are the containers that Multus attached, by container.
+// leftovers are the containers that Multus attached, but for those in the journal.
 func (e *Engine) leftovers(req core.Request) map[string]*leftover.Left {
 	out := map[string]*leftover.Left{}
-	for _, id := range e.multus(req).Containers() {
+	for _, id := range e.Multus(req).Containers() {
 		req.Key = core.Key{Container: id, IfName: defaultIfName}
 		l, err := e.leftOf(req)
 		if err != nil {
 			e.Log.Warn("Multus' record of a container cannot be used", "container", id, "err", err)
 		}
-		if l != nil {
+		if l != nil && !slices.ContainsFunc(e.Journal.Container(id), leftover.Inherited) {
 			out[id] = l
 		}
 	}

@@ -97,7 +97,7 @@ func (e *Engine) replugContainer(ctx context.Context, id string, pod core.Pod) e
 	defer stop()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	unlock, err := e.lock(ctx, id)
+	unlock, err := e.Lock(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,141 @@
+package leftover
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/fairlead/fairlead/internal/cniconf"
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// File is a file that Multus needs for a container. Data nil: it is Multus' own,
+// which has to be where it was.
+type File struct {
+	Path string
+	Data []byte
+}
+
+// ErrOnlyOurs says that Multus could not detach a container.
+var ErrOnlyOurs = errors.New("only Fairlead can detach it")
+
+// Export are the files from which Multus, with its cniDir at dir, detaches what
+// r holds: the form that Of reads (Multus v4.3, types.DelegateNetConf; libcni
+// v1.3, cachedInfo). An error wraps ErrOnlyOurs.
+func Export(r core.Record, dir string) ([]File, error) {
+	if Inherited(r) {
+		var out []File
+		for _, path := range r.Leftovers {
+			out = append(out, File{Path: path})
+		}
+		return out, nil
+	}
+	if err := foreignOnly(r); err != nil {
+		return nil, err
+	}
+	var list []delegate
+	var out []File
+	for from := 0; from < len(r.Specs); {
+		to := from + 1
+		for to < len(r.Specs) && r.Specs[to].Key == r.Specs[from].Key && r.Specs[to].Network == r.Specs[from].Network {
+			to++
+		}
+		if calls := execs(r.Specs[from:to]); len(calls) > 0 {
+			d, f, err := exportChain(r, r.Specs[from], calls, dir)
+			if err != nil {
+				return nil, err
+			}
+			list, out = append(list, d), append(out, f)
+		}
+		from = to
+	}
+	data, err := json.Marshal(list)
+	return append(out, File{Path: filepath.Join(dir, r.Key.Container), Data: data}), err
+}
+
+// foreignOnly is nil for a record that foreign plugins alone have made.
+func foreignOnly(r core.Record) error {
+	if r.Phase != core.Added || len(r.Parts) > 0 || len(r.Specs) == 0 {
+		return fmt.Errorf("%w: it is not whole", ErrOnlyOurs)
+	}
+	for _, l := range r.Leases {
+		return fmt.Errorf("%w: addresses of subnet %s are Fairlead's", ErrOnlyOurs, l.Subnet)
+	}
+	for _, s := range r.Specs {
+		switch {
+		case s.Exec == nil && s.HostIf != "":
+			return fmt.Errorf("%w: %s is an interface of its own", ErrOnlyOurs, s.Key.IfName)
+		case s.Exec != nil && s.Exec.DevInfo != nil:
+			return fmt.Errorf("%w: %s has a device", ErrOnlyOurs, s.Key.IfName)
+		}
+	}
+	return nil
+}
+
+func execs(specs []core.Spec) (out []core.Exec) {
+	for _, s := range specs {
+		if s.Exec != nil {
+			out = append(out, *s.Exec)
+		}
+	}
+	return out
+}
+
+// delegate is an element of Multus' list.
+type delegate struct {
+	Conf, ConfList json.RawMessage
+	Name           string
+	IfnameRequest  string `json:"ifnameRequest,omitempty"`
+	Bytes          []byte
+}
+
+// cached is libcni's file about one network.
+type cached struct {
+	Kind        string          `json:"kind"`
+	ContainerID string          `json:"containerId"`
+	Config      []byte          `json:"config"`
+	IfName      string          `json:"ifName"`
+	NetworkName string          `json:"networkName"`
+	Netns       string          `json:"netns,omitempty"`
+	Args        [][2]string     `json:"cniArgs,omitempty"`
+	Result      json.RawMessage `json:"result,omitempty"`
+}
+
+// exportChain gives a network as Multus and libcni keep it. Its plugins have
+// their runtimeConfig in them already: Multus adds none to it.
+func exportChain(r core.Record, first core.Spec, calls []core.Exec, dir string) (delegate, File, error) {
+	last := calls[len(calls)-1]
+	list := map[string]any{"name": last.Network, "cniVersion": last.CNIVersion, "disableCheck": last.NoCheck}
+	var plugins []map[string]json.RawMessage
+	for _, call := range calls {
+		keys := map[string]json.RawMessage{}
+		if err := json.Unmarshal(call.Conf, &keys); err != nil {
+			return delegate{}, File{}, fmt.Errorf("network %s: %w", first.Network, err)
+		}
+		delete(keys, "name")
+		delete(keys, "cniVersion")
+		plugins = append(plugins, keys)
+	}
+	list["plugins"] = plugins
+	conf, err := json.Marshal(list)
+	if err != nil {
+		return delegate{}, File{}, fmt.Errorf("network %s: %w", first.Network, err)
+	}
+	d := delegate{Conf: json.RawMessage(`{}`), ConfList: conf, Name: first.Network, Bytes: conf}
+	if first.Key != r.Key { // that one has the name which the runtime gives
+		d.IfnameRequest = first.Key.IfName
+	}
+	c := cached{
+		Kind: "cniCacheV1", ContainerID: r.Key.Container, Config: conf, IfName: first.Key.IfName,
+		NetworkName: last.Network, Netns: r.Netns.Path, Result: last.Prev,
+	}
+	for _, pair := range strings.Split(last.Args, ";") {
+		if k, v, ok := strings.Cut(pair, "="); ok {
+			c.Args = append(c.Args, [2]string{k, v})
+		}
+	}
+	data, err := json.Marshal(c)
+	return d, File{Path: filepath.Join(dir, "results", cniconf.LibcniCacheName(last.Network, first.Key)), Data: data}, err
+}

@@ -66,12 +66,13 @@ func (n *seedNode) look(p *kube.Pod) string {
 	})
 	o, err := p.Object()
 	require.NoError(n.t, err)
-	return strings.Join([]string{p.ContainerID(), lifetimes.ReplaceAllString(inside, ""), o.Annotations[statusKey],
+	return strings.Join([]string{p.ContainerID(), passing.ReplaceAllString(inside, ""), o.Annotations[statusKey],
 		o.Status.PodIP, strconv.Itoa(int(o.Status.ContainerStatuses[0].RestartCount))}, "\n")
 }
 
-// lifetimes are what the kernel counts of an address.
-var lifetimes = regexp.MustCompile(`(valid|preferred)_lft \S+`)
+// passing is what the kernel counts of an address, and says until it knows that
+// nobody else has it.
+var passing = regexp.MustCompile(`(valid|preferred)_lft \S+|tentative `)
 
 // TestKubelet_SeedPod: kubelet and containerd start the seed's pod by Multus'
 // configuration (macvlan stands in for ipvlan, which this kernel has not). It

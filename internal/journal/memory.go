@@ -120,7 +120,7 @@ func identity(r core.Released) string {
 func (m *memory) load(s slot, r row) error {
 	switch s.bucket {
 	case records:
-		rec, err := r.record()
+		rec, err := r.recordBy(decode)
 		if err != nil {
 			return err
 		}

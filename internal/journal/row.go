@@ -57,8 +57,11 @@ func newRow(data []byte, delivered bool) row {
 	return r
 }
 
-// record decodes a row of the records bucket.
-func (r row) record() (core.Record, error) {
+// record decodes a row of the records bucket, which Open has proven or we have
+// encoded: it need not be strict again.
+func (r row) record() (core.Record, error) { return r.recordBy(json.Unmarshal) }
+
+func (r row) recordBy(decode func([]byte, any) error) (core.Record, error) {
 	var rec core.Record
 	if err := decode(r.data, &rec); err != nil {
 		return core.Record{}, err

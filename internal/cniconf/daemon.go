@@ -19,13 +19,11 @@ const autoFile = "auto"
 // daemon-config.json (v4.3.0, docs/thick-plugin.md). A key that is absent
 // leaves its zero value, but for CNIConfigDir and CertDuration.
 type Daemon struct {
-	// ChrootDir is where the host's root is mounted, "" for none.
-	ChrootDir string
 	// SocketDir is where the agent's socket stands.
 	SocketDir string
 	// MetricsPort is a TCP port, 0 for none.
 	MetricsPort int
-	// ConnectionLimit bounds the requests at the same time, 0 for our own bound.
+	// ConnectionLimit bounds the operations at the same time, 0 for our own bound.
 	ConnectionLimit    int
 	PerNodeCertificate PerNodeCertificate
 	Kubeconfig         string
@@ -87,9 +85,11 @@ var overrides = []struct {
 	{"kubeconfig", func(to, from *core.Conf) { to.Kubeconfig = from.Kubeconfig }},
 }
 
-// daemonKeys are the other keys that a daemon's file may have.
+// daemonKeys are the other keys that a daemon's file may have. Not among them,
+// as they have no effect: chrootDir, because plugins see the host's folders where
+// the agent does, and enablePprof.
 var daemonKeys = []string{
-	"chrootDir", "socketDir", "metricsPort", "connectionLimit", "perNodeCertificate", "cniConfigDir",
+	"socketDir", "metricsPort", "connectionLimit", "perNodeCertificate", "cniConfigDir",
 	"multusAutoconfigDir", "multusConfigFile", "multusMasterCNI", "forceCNIVersion", "overrideNetworkName",
 	"cniVersion", "name", "type", "capabilities", "daemonSocketDir", "retryDeleteOnError",
 	"logFile", "logLevel", "logToStderr", "logOptions",
@@ -103,7 +103,7 @@ func ParseDaemon(data []byte) (Daemon, error) {
 	}
 	r := newReader(data)
 	d := Daemon{
-		ChrootDir: r.dir("chrootDir"), SocketDir: r.dir("socketDir"),
+		SocketDir: r.dir("socketDir"),
 		MetricsPort: r.bounded("metricsPort", math.MaxUint16), ConnectionLimit: r.bounded("connectionLimit", math.MaxInt32),
 		CNIConfigDir: r.dir("cniConfigDir"), AutoconfigDir: r.dir("multusAutoconfigDir"),
 		MasterCNI: r.fileName("multusMasterCNI"), ForceCNIVersion: r.flag("forceCNIVersion"),
@@ -142,6 +142,8 @@ func (r *reader) refuseDaemon(d *Daemon) {
 	for _, key := range []string{"name", "type", "daemonSocketDir"} {
 		r.text(key)
 	}
+	r.dir("chrootDir")
+	r.flag("enablePprof")
 	if d.ForceCNIVersion && d.CNIVersion == "" {
 		r.refuse("forceCNIVersion", "is set without cniVersion")
 	}

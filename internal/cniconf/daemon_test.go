@@ -18,7 +18,7 @@ func TestParseDaemonReadsMultusFiles(t *testing.T) {
 		"perNodeCertificate":{"enabled":true,"bootstrapKubeconfig":"/var/lib/kubelet/kubeconfig","certDir":"/etc/cni/net.d/multus.d/certs","certDuration":"24h"},
 		"capabilities":{"portMappings":true},"auxiliaryCNIChainName":"vendor-cni-chain","enablePprof":true,"tpyo":1}`))
 	require.NoError(t, err)
-	require.Equal(t, "/hostroot /host/run/multus/", d.ChrootDir+" "+d.SocketDir)
+	require.Equal(t, "/host/run/multus/", d.SocketDir)
 	require.Equal(t, []int{9091, 200}, []int{d.MetricsPort, d.ConnectionLimit})
 	require.Equal(t, PerNodeCertificate{true, "/var/lib/kubelet/kubeconfig", "/etc/cni/net.d/multus.d/certs", 24 * time.Hour}, d.PerNodeCertificate)
 	require.Equal(t, "/host/etc/cni/net.d", d.CNIConfigDir)
@@ -26,7 +26,7 @@ func TestParseDaemonReadsMultusFiles(t *testing.T) {
 	require.Equal(t, "auto", d.ConfigFile)
 	require.Equal(t, "10-kindnet.conflist 0.3.1", d.MasterCNI+" "+d.CNIVersion)
 	require.True(t, d.ForceCNIVersion && d.OverrideNetworkName && d.Capabilities["portMappings"])
-	require.Equal(t, []string{"enablePprof", "tpyo"}, d.Unknown)
+	require.Equal(t, []string{"chrootDir", "enablePprof", "tpyo"}, d.Unknown)
 
 	d, err = ParseDaemon([]byte(`{}`))
 	require.NoError(t, err)
@@ -64,6 +64,7 @@ func TestParseDaemonNamesTheKey(t *testing.T) {
 	}{
 		{``, 6, "JSON"}, {`null`, 6, "null"}, {`[]`, 6, "array"}, {`{"a":1,"a":2}`, 7, `"a"`},
 		{`{"chrootDir":"x"}`, 7, "chrootDir"},
+		{`{"enablePprof":1}`, 7, "enablePprof"},
 		{`{"socketDir":1}`, 7, "socketDir"},
 		{`{"metricsPort":"9091"}`, 7, "metricsPort"},
 		{`{"metricsPort":70000}`, 7, "metricsPort"},

@@ -6,6 +6,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,7 +32,7 @@ import (
 
 // Bounds on what is accepted (reliability.md, Security).
 const (
-	maxRunning    = 128              // operations at once
+	maxRunning    = 128              // operations at once, unless Config.Limit says otherwise
 	maxWaiting    = 2048             // requests that may wait for their turn
 	headerTimeout = 5 * time.Second  // request line and headers
 	bodyTimeout   = 10 * time.Second // body
@@ -48,6 +49,9 @@ type Config struct {
 	Sockets []string // the first is the agent's own, the others for compatibility
 	View    View
 	Metrics http.Handler
+	// Limit is how many operations run at once, 0 for our own bound; the others
+	// wait for their turn.
+	Limit int
 	// Complete lays what the agent knows over a runtime's configuration; nil
 	// leaves it as it came.
 	Complete func(core.Conf) core.Conf
@@ -75,7 +79,7 @@ type Server struct {
 func New(c Config) *Server {
 	s := &Server{
 		Config:    c,
-		running:   make(chan struct{}, maxRunning),
+		running:   make(chan struct{}, cmp.Or(c.Limit, maxRunning)),
 		waiting:   make(chan struct{}, maxWaiting),
 		draining:  make(chan struct{}, 1),
 		listeners: map[string]net.Listener{},

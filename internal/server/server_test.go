@@ -161,6 +161,14 @@ func TestTooManyRequestsAreRefused(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, status)
 }
 
+// TestLimit: as many operations run at once as the agent's file says.
+func TestLimit(t *testing.T) {
+	c := newServer(t).Config
+	require.Equal(t, maxRunning, cap(New(c).running))
+	c.Limit = 2
+	require.Equal(t, 2, cap(New(c).running))
+}
+
 // TestJoiningCallsWaitForNoPlace: they are part of requests that have theirs; if
 // they waited, as many ADDs as there are places would wait for each other.
 func TestJoiningCallsWaitForNoPlace(t *testing.T) {

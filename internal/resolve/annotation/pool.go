@@ -21,7 +21,7 @@ func (n *Notes) candidates(field string) [][]netip.Addr {
 		element, err := parsePair(item)
 		switch {
 		case err != nil && len(items) == 1 && IsName(item) && !isAddr(item):
-			n.refuse(key, value, "names an IPPool, which is not served: list the addresses")
+			n.refuse(key, value, "names an IPPool, which is not served: write its addresses here, as 10.0.0.5,10.0.0.6")
 			return nil
 		case err != nil:
 			n.refuse(key, value, "has the element %q, which %v", Clip(item), err)

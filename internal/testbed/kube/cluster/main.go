@@ -56,7 +56,8 @@ const guide = `Ready after %.0f s: one node, %q, with containerd, kubelet, Open 
   kubectl create deployment web --image=%s --replicas=2 -- sh -c 'trap exit TERM; sleep 1000000 & wait'
   kubectl get pods -o wide
   kubectl exec deploy/web -- ip addr
-  in_node fairlead get pods             # in the network and the folders of the machine
+  fairlead get pods -A                  # asks the API, as kubectl does
+  in_node fairlead get pods --node-local    # asks the agent, in the network and the folders of the machine
   in_node ctr -n k8s.io containers ls
   in_node bash
 

@@ -103,7 +103,7 @@ func ParseDaemon(data []byte) (Daemon, error) {
 	}
 	r := newReader(data)
 	d := Daemon{
-		SocketDir: r.dir("socketDir"),
+		SocketDir:   r.dir("socketDir"),
 		MetricsPort: r.bounded("metricsPort", math.MaxUint16), ConnectionLimit: r.bounded("connectionLimit", math.MaxInt32),
 		CNIConfigDir: r.dir("cniConfigDir"), AutoconfigDir: r.dir("multusAutoconfigDir"),
 		MasterCNI: r.fileName("multusMasterCNI"), ForceCNIVersion: r.flag("forceCNIVersion"),

@@ -70,6 +70,11 @@ var layers = []layer{
 	{"internal/client", 5, "the other end of the server's socket"},
 	{"internal/autoconf", 5, "writes what makes a runtime call us"},
 	{"internal/migrate", 5, "takes over from Multus; the command runs it"},
+	{"internal/cri/fault", 1, "errors of the engine as CRI's; knows no call"},
+	{"internal/cri/image", 2, "the engine's images; knows no pod"},
+	{"internal/cri/stream", 2, "streams to containers and pods; others say which"},
+	{"internal/cri/logs", 2, "containers' output; others say whose"},
+	{"internal/cri/enginetest", 5, "an engine for tests"},
 	{"internal/doctor", 5, "looks at the machine and asks the agent; nobody asks it but the command"},
 }
 

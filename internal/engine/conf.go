@@ -34,9 +34,11 @@ func (e *Engine) runtimeChains() []core.Chain {
 
 // confExecs are the foreign plugins of the networks that the conf gives to
 // every pod, and whether an interface of our own is among them: GC and STATUS
-// have no pod. What could be told comes with the error about the rest.
+// have no pod. They are answered from what is known: an API server that is away
+// must not keep a runtime from either. What could be told comes with the error
+// about the rest.
 func (e *Engine) confExecs(ctx context.Context, req core.Request) (out []core.Exec, own bool, err error) {
-	chains, own, err := resolve.Chains(ctx, e.Source, e.input(req))
+	chains, own, err := resolve.Chains(ctx, fromMemory{e.Source}, e.input(req))
 	errs := []error{err}
 	for _, chain := range chains {
 		for _, p := range chain.Plugins {

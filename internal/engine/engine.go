@@ -29,7 +29,8 @@ import (
 // time-out; a roll-back has its own, because the ADD's context may be over.
 const (
 	addDeadline      = 50 * time.Second
-	delDeadline      = 50 * time.Second
+	delDeadline      = 50 * time.Second // and GC's
+	statusDeadline   = 20 * time.Second // runtimes ask often
 	rollbackDeadline = 20 * time.Second
 )
 

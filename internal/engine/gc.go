@@ -24,6 +24,8 @@ import (
 func (e *Engine) GC(ctx context.Context, req core.Request) (err error) {
 	e.inflight.Add(1)
 	defer e.inflight.Add(-1)
+	ctx, stop := context.WithTimeout(ctx, delDeadline)
+	defer stop()
 	start := time.Now()
 	defer func() { e.Observer.OpDone(core.GC, "none", time.Since(start), err) }()
 	if !req.Conf.HasValid {
@@ -170,6 +172,12 @@ func (e *Engine) gcDelegates(ctx context.Context, req core.Request, left map[str
 	for _, call := range calls {
 		nets.of(call)
 	}
+	if unknownNetworks(err) {
+		// The networks in use are those of the records; what nobody uses is
+		// collected once it is heard of.
+		e.Log.Warn("GC knows only the networks in use", "err", err)
+		err = nil
+	}
 	errs := []error{err}
 	ctx, end := e.inviteNobody(ctx, core.Key{})
 	defer end()
@@ -179,9 +187,20 @@ func (e *Engine) gcDelegates(ctx context.Context, req core.Request, left map[str
 	return errors.Join(errs...)
 }
 
+// unknownNetworks tells an error that says nothing but that networks are not
+// there, or not known yet.
+func unknownNetworks(err error) bool {
+	if all, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // each is looked at
+		return !slices.ContainsFunc(all.Unwrap(), func(err error) bool { return !unknownNetworks(err) })
+	}
+	return errors.Is(err, core.ErrUnavailable) || errors.Is(err, core.ErrNotFound)
+}
+
 // Status is nil when the node can serve ADD; code 50 with every reason
 // otherwise.
 func (e *Engine) Status(ctx context.Context, req core.Request) (err error) {
+	ctx, stop := context.WithTimeout(ctx, statusDeadline)
+	defer stop()
 	start := time.Now()
 	defer func() { e.Observer.OpDone(core.Status, "none", time.Since(start), err) }()
 	calls, own, err := e.confExecs(ctx, req)

@@ -9,10 +9,11 @@ import (
 	"github.com/fairlead/fairlead/internal/resolve"
 )
 
-// fromMemory is a source that nobody waits for, and that asks nobody: a DEL of
+// fromMemory is a source that nobody waits for, and that asks nobody. A DEL of
 // a container that is not known comes for every pod, after the one that did the
-// work, and mostly when the object is gone too. Of that no source would hear
-// any more, however long it waited; what the configuration says remains.
+// work, and mostly when the object is gone too: of that no source would hear any
+// more, however long it waited. GC and STATUS are asked also while the API
+// server is away, and say what is known. What the configuration says remains.
 type fromMemory struct{ resolve.Source }
 
 // Pod implements resolve.Source.
@@ -22,6 +23,9 @@ func (m fromMemory) Pod(ctx context.Context, p core.Pod) (*resolve.Pod, error) {
 
 // NAD implements resolve.Source.
 func (m fromMemory) NAD(ctx context.Context, namespace, name string) (*resolve.NAD, error) {
+	if p, ok := m.Source.(resolve.Prompt); ok {
+		return p.KnownNAD(namespace, name)
+	}
 	return m.Source.NAD(over(ctx), namespace, name)
 }
 
@@ -30,7 +34,7 @@ func (m fromMemory) KnownNAD(namespace, name string) (*resolve.NAD, error) {
 	if p, ok := m.Source.(resolve.Prompt); ok {
 		return p.KnownNAD(namespace, name)
 	}
-	return nil, core.ErrNotFound
+	return nil, core.ErrNotFound // of such a source NAD does not wait
 }
 
 // over is ctx at its end: what is known is given also then.

@@ -1,0 +1,108 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/driver/exec"
+	"github.com/fairlead/fairlead/internal/plan"
+	"github.com/fairlead/fairlead/internal/resolve"
+)
+
+// silentServer is a source whose server does not answer: it knows what nads says, and
+// of anything else it waits until nobody asks any more.
+type silentServer struct {
+	t      *testing.T
+	nads   map[string]string // name in kube-system -> spec.config
+	others error             // what is said of others without waiting
+}
+
+func (a silentServer) wait(ctx context.Context) error {
+	if ctx.Err() == nil {
+		a.t.Error("somebody waits for the API server")
+	}
+	return fmt.Errorf("not heard: %w", core.ErrUnavailable)
+}
+
+func (a silentServer) Pod(ctx context.Context, _ core.Pod) (*resolve.Pod, error) {
+	return nil, a.wait(ctx)
+}
+func (a silentServer) Subnets(context.Context) ([]core.Subnet, error) { return nil, nil }
+
+func (a silentServer) NAD(ctx context.Context, _, name string) (*resolve.NAD, error) {
+	if n, err := a.KnownNAD("", name); err == nil {
+		return n, nil
+	}
+	return nil, a.wait(ctx)
+}
+
+func (a silentServer) KnownNAD(_, name string) (*resolve.NAD, error) {
+	conf, ok := a.nads[name]
+	if !ok {
+		return nil, fmt.Errorf("NAD %s: %w", name, a.others)
+	}
+	return &resolve.NAD{Namespace: "kube-system", Name: name, Config: conf}, nil
+}
+
+// newAway is an engine whose default network is a NAD of a server that is away;
+// its plugin notes what it is called for.
+func newAway(t *testing.T, nads map[string]string, others error) (e *Engine, req core.Request, called func() string) {
+	t.Helper()
+	bin, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
+	script := fmt.Sprintf("#!/bin/sh\necho $CNI_COMMAND $(cat) >>%s\n", log)
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "noter"), []byte(script), 0o755)) //nolint:gosec // a program
+	e = newEngine(t, &nics{})
+	e.Source, e.Drivers, e.Node = silentServer{t, nads, others}, driver.Set{"ovs": &nics{}, exec.Name: exec.New(nil)}, plan.Node{BinDirs: []string{bin}}
+	req = core.Request{Conf: core.Conf{
+		CNIVersion: "1.1.0", Name: "net", Type: "fairlead", ClusterNetwork: "main", HasValid: true, CNIDir: t.TempDir(),
+	}}
+	return e, req, func() string {
+		text, _ := os.ReadFile(log)
+		return string(text)
+	}
+}
+
+const noter = `{"cniVersion":"1.1.0","name":"main-net","type":"noter"}`
+
+// TestGCAndStatusWithoutServer: both answer from what is known of the network
+// that the conf names, and wait for nobody.
+func TestGCAndStatusWithoutServer(t *testing.T) {
+	e, req, called := newAway(t, map[string]string{"main": noter}, nil)
+	require.NoError(t, e.Status(t.Context(), req))
+	require.Contains(t, called(), "STATUS ")
+	require.NoError(t, e.GC(t.Context(), req))
+	require.Contains(t, called(), "GC ")
+}
+
+// TestGCOfUnknownNetwork: where nothing was heard yet, or the network is not
+// among what was heard, GC collects on the networks in use, which the journal
+// knows, and STATUS says that the node is not ready.
+func TestGCOfUnknownNetwork(t *testing.T) {
+	for _, others := range []error{core.ErrUnavailable, core.ErrNotFound} {
+		e, req, called := newAway(t, nil, others)
+		err := e.Status(t.Context(), req)
+		require.Equal(t, core.CodeNotReady, core.CodeOf(err))
+		require.ErrorContains(t, err, "clusterNetwork")
+		require.NoError(t, e.GC(t.Context(), req))
+		require.Empty(t, called())
+
+		key := core.Key{Container: "c1", IfName: "eth0"}
+		spec := core.Spec{Key: key, Driver: exec.Name, Exec: &core.Exec{
+			Type: "noter", CNIVersion: "1.1.0", Conf: []byte(noter), Network: "main-net", Path: e.Node.BinDirs,
+		}}
+		require.NoError(t, e.Journal.Begin(t.Context(), core.Record{
+			Key: key, Network: "net", Phase: core.Added, Netns: core.Netns{BootID: e.BootID}, Specs: []core.Spec{spec}, Begun: 1,
+		}))
+		req.Conf.Valid = []core.Key{key}
+		require.NoError(t, e.GC(t.Context(), req))
+		require.Contains(t, called(), "GC ")
+		require.Contains(t, called(), `"containerID":"c1"`)
+	}
+}

@@ -156,6 +156,22 @@ func (c *Conn) ReplaceRoute(r Route) error {
 	return nil
 }
 
+// AddRoute makes the route as r says it, its scope too, beside others with the
+// same destination and metric: IPv6 joins them to one with several hops, IPv4
+// puts the new one before them. The very same route is core.ErrExists; a
+// destination with bits behind its length is refused.
+func (c *Conn) AddRoute(r Route) error {
+	r.Protocol = orDefault(r.Protocol, unix.RTPROT_BOOT)
+	r.Type = orDefault(r.Type, unix.RTN_UNICAST)
+	if r.Dst != r.Dst.Masked() {
+		return fmt.Errorf("add route %s: bits are set behind the prefix: %w", r.Dst, unix.EINVAL)
+	}
+	if err := c.routeMessage(unix.RTM_NEWROUTE, unix.NLM_F_CREATE, r).exec(); err != nil {
+		return fmt.Errorf("add route %s: %w", r.Dst, err)
+	}
+	return nil
+}
+
 // routeMessage writes what r gives and leaves out what it does not.
 func (c *Conn) routeMessage(kind, flags int, r Route) message {
 	dst := r.Dst.Masked()

@@ -25,6 +25,9 @@ type Veth struct {
 	MTU      int // bytes, 0 = the kernel's default
 	TxQLen   int // packets, 0 = the kernel's default
 	Group    uint32
+	Master   int  // index of the bridge that gets the near end as a port, 0 = none
+	Up       bool // the near end
+	NoQueue  bool // the near end has a queue of 0 packets, whatever TxQLen says
 	Peer     *netns.Handle
 	PeerName string
 	PeerMAC  core.MAC // nil = the kernel's choice, as for the near end
@@ -65,10 +68,21 @@ func (c *Conn) NewVeth(v Veth) (Link, error) {
 // nested: names and MTU of both ends and the far MAC are right before anybody can see
 // them.
 func (c *Conn) newVeth(v Veth) message {
-	m := c.message(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, linkHeader(0)).
+	h := linkHeader(0)
+	if v.Up {
+		h.Flags, h.Change = unix.IFF_UP, unix.IFF_UP
+	}
+	m := c.message(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, h).
 		name(v.Name).
 		u32(unix.IFLA_GROUP, v.Group)
+	if v.Master != 0 {
+		m.u32(unix.IFLA_MASTER, uint32(v.Master))
+	}
 	near := end{mtu: v.MTU, txq: v.TxQLen}
+	if v.NoQueue {
+		near.txq = 0
+		m.u32(unix.IFLA_TXQLEN, 0)
+	}
 	near.put(func(kind int, b []byte) { m.attr(kind, b) })
 
 	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)

@@ -58,6 +58,7 @@ var layers = []layer{
 	{"internal/driver/ovs", 3, "an implementation knows no other implementation"},
 	{"internal/driver/exec", 3, "an implementation knows no other implementation"},
 	{"internal/driver/defroute", 3, "an implementation knows no other implementation"},
+	{"internal/driver/bridge", 3, "an implementation knows no other implementation"},
 	{"internal/follow", 1, "names of pods and a clock"},
 	{"internal/appear", 0, "waits for files; knows no purpose of theirs"},
 	{"internal/trace", 1, "times steps; core's Observer hears them"},

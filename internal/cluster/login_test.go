@@ -49,7 +49,7 @@ func revoke(t *testing.T, c *kube.Cluster, ns, secret, token string) {
 
 // Tokens end while the agent runs, wherever they stand: in a file of their own,
 // as kubelet projects them, or inside a kubeconfig that is written anew.
-func TestTokensAreRotated(t *testing.T) {
+func TestComplaint_TokensExpire(t *testing.T) {
 	t.Parallel()
 	for _, inline := range []bool{false, true} {
 		t.Run(map[bool]string{false: "file", true: "inline"}[inline], func(t *testing.T) {

@@ -90,7 +90,7 @@ func TestASuccessorIsNotTakenForThePodThatHadItsName(t *testing.T) {
 
 // The runtime knows a static pod by kubelet's hash, the API server its mirror by
 // another UID.
-func TestStaticPods(t *testing.T) {
+func TestRule5_StaticPods(t *testing.T) {
 	t.Parallel()
 	const hash = "0123456789abcdef0123456789abcdef"
 	c := kube.Shared(t)

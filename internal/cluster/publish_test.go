@@ -17,7 +17,7 @@ import (
 )
 
 // An ADD costs nothing to read and one write of the pod.
-func TestAnAddReadsNothingAndWritesOnce(t *testing.T) {
+func TestRule11_AnAddReadsNothingAndWritesOnce(t *testing.T) {
 	t.Parallel()
 	c := kube.Shared(t)
 	ns := c.Namespace()
@@ -177,7 +177,7 @@ func TestConditions(t *testing.T) {
 
 // Events say what was attached, which network is missing, and why an ADD failed:
 // once, however often kubelet tries.
-func TestEvents(t *testing.T) {
+func TestRule10_Events(t *testing.T) {
 	t.Parallel()
 	c := kube.Shared(t)
 	ns := c.Namespace()

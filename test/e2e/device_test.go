@@ -137,9 +137,9 @@ func (n *deviceNode) proveGiven(p *kube.Pod, ids ...string) {
 	}
 }
 
-// TestKubeletsDevices: networks of a resource get the devices that kubelet gave
+// TestRule8_KubeletsDevices: networks of a resource get the devices that kubelet gave
 // the pod's containers, in order and none twice.
-func TestKubeletsDevices(t *testing.T) {
+func TestRule8_KubeletsDevices(t *testing.T) {
 	t.Parallel()
 	n := startDeviceNode(t)
 	all := []string{"nic-1", "nic-2", "nic-3", "nic-4"}
@@ -191,10 +191,10 @@ func TestKubeletsDevices(t *testing.T) {
 	require.Len(t, files, 4, "the device plugin's own")
 }
 
-// TestDRADevices: the devices of a ResourceClaim are known by what their driver
+// TestRule8_DRADevices: the devices of a ResourceClaim are known by what their driver
 // publishes of them. Scheduler and driver's controller are the test: it writes
 // what they would.
-func TestDRADevices(t *testing.T) {
+func TestRule8_DRADevices(t *testing.T) {
 	t.Parallel()
 	n := startDeviceNode(t)
 	const driver = "nic.example.com"
@@ -259,10 +259,10 @@ func (n *deviceNode) allocate(p *kube.Pod, claim, driver string, count int) {
 	require.NoError(n.t, err)
 }
 
-// TestDevicesWithoutKubelet: on a machine without kubelet nobody gives devices,
+// TestRule8_DevicesWithoutKubelet: on a machine without kubelet nobody gives devices,
 // so a network gets what the pod names, and says so where it names none. A DEL
 // of a pod without record needs to know no device.
-func TestDevicesWithoutKubelet(t *testing.T) {
+func TestRule8_DevicesWithoutKubelet(t *testing.T) {
 	t.Parallel()
 	n := testbed.New(t)
 	n.WriteObjects("objects.yaml", together(

@@ -91,10 +91,10 @@ func (h *plugged) index(ifName string) any {
 	return linkOf(h.t, h.p, ifName)["ifindex"]
 }
 
-// TestHotPlug: networks follow a running pod's annotation, whichever driver
+// TestRule12_HotPlug: networks follow a running pod's annotation, whichever driver
 // makes them. What is asked for as before is not touched, names do not move,
 // CHECK covers what came, and DEL removes everything.
-func TestHotPlug(t *testing.T) {
+func TestRule12_HotPlug(t *testing.T) {
 	t.Parallel()
 	h, _ := hotNode(t, "own")
 	before := h.n.Inventory()
@@ -228,10 +228,10 @@ func TestHotPlugFailures(t *testing.T) {
 	require.Equal(t, "DEL bad", verbs(r.take())[0])
 }
 
-// TestDelOfHotPlugged: networks that came to a running pod have a DEL as exact
+// TestComplaint_HotPluggedHaveTheirDEL: networks that came to a running pod have a DEL as exact
 // as the others, also those that are stuck half-way; hot-plugged networks
 // without DEL are what Multus' users complain of.
-func TestDelOfHotPlugged(t *testing.T) {
+func TestComplaint_HotPluggedHaveTheirDEL(t *testing.T) {
 	t.Parallel()
 	h, r := hotNode(t, "", "one", "two", "stuck")
 	before := h.n.Inventory()

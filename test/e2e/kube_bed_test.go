@@ -25,8 +25,8 @@ func TestKube(t *testing.T) {
 	c := kube.Start(t, kube.Options{})
 	c.Apply(kubeObjects())
 	for name, test := range map[string]func(*kubeNode){
-		"storm": testStorm, "reborn": testReborn, "counts": testCounts, "changed NAD": testChangedNAD,
-		"stranger": testStranger, "memory": testMemory, "hot plug": testHotPlug,
+		"storm": testStorm, "reborn": testReborn, "Rule11 counts": testCounts, "changed NAD": testChangedNAD,
+		"stranger": testStranger, "memory": testMemory, "Rule12 hot plug": testHotPlug,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

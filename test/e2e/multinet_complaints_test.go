@@ -15,12 +15,8 @@ import (
 	"github.com/fairlead/fairlead/internal/testbed"
 )
 
-// What users of Multus suffer from (spec/multinet.md) and what we owe them.
-// Beside these: TestComplaint_TornCache and TestComplaint_TornCacheOfMultus,
-// TestComplaint_FixedAddressPerReplica in internal/resolve; token expiry in
-// TestTokensAreRotated (internal/cluster); a generated configuration that is
-// never empty, nested or removed in internal/autoconf; hot-plugged networks in hotplug_test.go; the
-// default route that does something in TestRule7_….
+// What users of Multus suffer from (spec/multinet.md) and what we owe them;
+// ruleTests has those that are elsewhere.
 
 // replica is a pod of a StatefulSet.
 func replica(name string, notes map[string]string) string {

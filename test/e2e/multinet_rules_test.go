@@ -14,25 +14,6 @@ import (
 	"github.com/fairlead/fairlead/internal/testbed"
 )
 
-// The rules of the multi-network engine (spec/multinet.md) and the tests that
-// hold them; those without a folder are here. What users of Multus suffer from
-// has tests of its own: TestComplaint_….
-//
-//	conf keys   internal/cniconf TestParse…, TestParseDaemon…; internal/resolve TestClusterNetworkInItsFourForms,
-//	            TestDefaultNetworks, TestAuxiliaryChain; TestClusterNetworkForms, TestReadinessIndicator, TestUpstream_…
-//	annotations internal/resolve TestRefused, TestConfigFiles; TestDefaultNetworkAnnotation, TestNamespaceIsolation,
-//	            TestNADWithoutConfig
-//	1  plan     TestRule1_…; internal/resolve TestRefused, TestInterfaceNames
-//	2  scopes   TestRule2_…
-//	3  rollback TestRule3_RollbackReverseOrder, TestRule3_EveryStepMayFail
-//	4  DEL      TestRule4_…
-//	5  again    TestRule5_…; TestCrashSweep, TestRandomKills
-//	6  CHECK    TestRule6_…, TestCheckFindsTampering; STATUS and GC: TestRule6_…, TestLibCNIGC
-//	7  routes   TestRule7_…; internal/cniconf TestRule7_StatusIsExact; internal/engine TestGatewaysThatPluginsTold
-//	8  devices  internal/resolve and internal/device tests; TestKubeletsDevices, TestDRADevices, TestDevicesWithoutKubelet
-//	9  versions TestRule9_…; internal/cniconf TestResultInEveryVersion
-//	10 events, 11 API calls: internal/cluster; 12 hot plug: hotplug_test.go
-
 // TestRule1_NothingRunsWhenOneRequestIsBad: whatever is wrong with the second
 // network of a pod, the plugins of the first do not run, and the message names
 // the place.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,7 +15,7 @@ import (
 )
 
 // types are the plugin types that ours answers to.
-var types = []string{"fairlead", "kube-ovn", "multus"}
+var types = []string{"fairlead", "kube-ovn", "multus", "multus-shim"}
 
 func installCNICommand() *cobra.Command {
 	var (
@@ -31,7 +32,7 @@ runs is never written to, and no runtime starts half of one.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, t := range as {
 				if !slices.Contains(types, t) {
-					return usage.Errorf("--type %s is none of fairlead, kube-ovn, multus", t)
+					return usage.Errorf("--type %s is none of %s", t, strings.Join(types, ", "))
 				}
 			}
 			if from == "" {
@@ -46,7 +47,7 @@ runs is never written to, and no runtime starts half of one.`,
 	f := cmd.Flags()
 	f.StringVar(&to, "to", defaultBinDir, "folder of the plugins")
 	f.StringVar(&from, "from", "", "the plugin's binary (default: fairlead-cni beside this program)")
-	f.StringArrayVar(&as, "type", []string{"fairlead"}, "fairlead, multus or kube-ovn, the name under which configurations call it (repeatable)")
+	f.StringArrayVar(&as, "type", []string{"fairlead"}, "fairlead, multus, multus-shim or kube-ovn, the name under which configurations call it (repeatable)")
 	f.BoolVar(&replace, "replace", false, "replace another project's plugin")
 	return cmd
 }

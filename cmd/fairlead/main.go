@@ -53,8 +53,8 @@ func commands() []func() *cobra.Command {
 		getCommand, describeCommand, ipCommand,
 		func() *cobra.Command { return nodeagent.Command(nodeagent.Build{Version: version, Commit: commit()}) },
 		attachCommand, detachCommand, checkCommand,
-		installCommand, uninstallCommand, installCNICommand,
-		gcCommand, statusCommand, doctorCommand, bundleCommand, versionCommand,
+		installCommand, uninstallCommand, installCNICommand, importCommand,
+		criCommand, gcCommand, statusCommand, doctorCommand, bundleCommand, versionCommand,
 	}
 }
 

@@ -47,8 +47,13 @@ func PutPlugin(from, to string, force bool) (changed bool, err error) {
 
 // equal tells that two files have the same content and can both be executed.
 func equal(a, b string) bool {
+	info, err := os.Lstat(b)
+	return err == nil && info.Mode() == 0o755 && SameFile(a, b)
+}
+
+// SameFile tells that two files have the same content.
+func SameFile(a, b string) bool {
 	x, errX := os.ReadFile(a)
 	y, errY := os.ReadFile(b)
-	info, err := os.Lstat(b)
-	return errors.Join(errX, errY, err) == nil && bytes.Equal(x, y) && info.Mode() == 0o755
+	return errors.Join(errX, errY) == nil && bytes.Equal(x, y)
 }

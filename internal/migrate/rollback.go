@@ -1,0 +1,175 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/hostfile"
+)
+
+// Rollback gives the node back to Multus: its plugins, its configuration and
+// the containers that it can detach, also those that were attached since. While
+// there are others it refuses, unless forced; then they stay the agent's. It
+// goes on with a rollback that was interrupted, and after one does nothing.
+func (m *Migration) Rollback(ctx context.Context, force bool) (Report, error) {
+	rep := Report{Done: []string{}, Containers: []agent.Adopted{}}
+	s, err := m.load()
+	if err != nil || s.Phase == phaseNone {
+		return rep, err
+	}
+	c, err := findMultus(nil, s)
+	if err != nil {
+		return rep, fmt.Errorf("state of the import: %w", err)
+	}
+	ask := agent.Multus{Config: c.raw, BinDirs: m.binDirs(c)}
+	if err := m.restoreRecords(ctx, c, ask, &rep, force); err != nil {
+		return rep, err
+	}
+	s.Phase = phaseBack
+	if err := m.save(s); err != nil {
+		return rep, err
+	}
+	fail.Here("rollback.begun")
+	if err := m.restoreFiles(s, &rep); err != nil {
+		return rep, err
+	}
+	// What our plugin attached until now Multus does not know yet.
+	if err := m.restoreRecords(ctx, c, ask, &rep, true); err != nil {
+		return rep, err
+	}
+	if err := m.release(ctx, ask, &rep); err != nil {
+		return rep, err
+	}
+	fail.Here("rollback.released")
+	if err := hostfile.Remove(filepath.Join(m.StateDir, stateName)); err != nil {
+		return rep, err
+	}
+	rep.did("Multus has the node; the backup stays in %s", m.StateDir)
+	if len(rep.Left) > 0 {
+		rep.Todo = append(rep.Todo, "keep the agent until the pods above are deleted, then `fairlead gc`")
+	}
+	return rep, nil
+}
+
+// restoreRecords puts where they belong the files by which Multus detaches the
+// agent's containers. Those that it cannot detach are refused unless forced.
+func (m *Migration) restoreRecords(ctx context.Context, c multusConf, ask agent.Multus, rep *Report, force bool) error {
+	got, err := m.Agent.Export(ctx, ask)
+	if err != nil && !force {
+		return err
+	}
+	rep.Left = slices.DeleteFunc(slices.Clone(got.Items), func(e agent.Exported) bool { return e.Reason == "" })
+	if len(rep.Left) > 0 && !force {
+		e := rep.Left[0]
+		return BlockedError{Block{
+			What: fmt.Sprintf("Multus could not detach %d attachments, the first %s/%s %s: %s", len(rep.Left), e.Namespace, e.Pod, e.IfName, e.Reason),
+			Next: "delete these pods first, or --force: then they need the agent until they are deleted",
+		}}
+	}
+	if err := os.MkdirAll(filepath.Join(c.dir(), "results"), folderMode); err != nil {
+		return fmt.Errorf("records of Multus: %w", err)
+	}
+	for _, e := range got.Items {
+		for _, f := range e.Files {
+			if err := m.restoreRecord(f); err != nil {
+				return err
+			}
+		}
+	}
+	fail.Here("rollback.records")
+	return nil
+}
+
+func (m *Migration) restoreRecord(f agent.ExportedFile) error {
+	switch {
+	case exists(f.Path):
+		return nil
+	case len(f.Data) > 0:
+		return hostfile.Write(f.Path, f.Data, 0o600)
+	}
+	name := filepath.Base(f.Path)
+	if dir := filepath.Base(filepath.Dir(f.Path)); dir == "results" {
+		name = filepath.Join(dir, name)
+	}
+	return putBack(m.kept(keptFiles, name), f.Path, 0o600)
+}
+
+// restoreFiles brings plugins and configuration back: Multus' configuration is
+// there, and its plugin behind it, before ours goes.
+func (m *Migration) restoreFiles(s state, rep *Report) error {
+	for _, t := range s.Types {
+		if err := m.restorePlugin(t, rep); err != nil {
+			return err
+		}
+		fail.Here("rollback.plugin")
+	}
+	if !exists(s.Conf) {
+		if err := hostfile.Announce(s.Conf, s.Content, 0o600); err != nil {
+			return err
+		}
+		rep.did("%s is back", s.Conf)
+	}
+	fail.Here("rollback.conf")
+	if s.Writes && exists(m.ours()) {
+		if err := hostfile.Remove(m.ours()); err != nil {
+			return err
+		}
+		rep.did("%s is removed", m.ours())
+	}
+	fail.Here("rollback.files")
+	return nil
+}
+
+// restorePlugin leaves one alone that is not ours: Multus has put it there since.
+func (m *Migration) restorePlugin(t string, rep *Report) error {
+	path, from := filepath.Join(m.BinDir, t), m.kept(keptBins, t)
+	if is := whose(path); is != "fairlead" && is != "absent" {
+		return nil
+	}
+	if !exists(from) {
+		return hostfile.Remove(path) // there was none
+	}
+	if err := putBack(from, path, 0o755); err != nil {
+		return err
+	}
+	rep.did("%s is Multus' again", path)
+	return nil
+}
+
+// putBack copies out of the backup; what it does not have was not there.
+func putBack(from, to string, mode fs.FileMode) error {
+	if !exists(from) {
+		return nil
+	}
+	return hostfile.Copy(from, to, mode)
+}
+
+// release has the agent forget what Multus can detach now.
+func (m *Migration) release(ctx context.Context, ask agent.Multus, rep *Report) error {
+	got, err := m.Agent.Export(ctx, ask)
+	if err != nil {
+		rep.Todo = append(rep.Todo, "the agent does not answer and still has Multus' containers in its journal: remove its state before it starts again")
+		return nil //nolint:nilerr // it was forced, or was there a moment ago: Multus has the node
+	}
+	for _, e := range got.Items {
+		if e.Reason == "" {
+			ask.Containers = append(ask.Containers, e.Container)
+		}
+	}
+	ask.Containers = slices.Compact(ask.Containers)
+	for part := range slices.Chunk(ask.Containers, batch) {
+		ask.Containers = part
+		gone, err := m.Agent.Release(ctx, ask)
+		if err != nil {
+			return err
+		}
+		rep.Containers = append(rep.Containers, gone.Items...)
+	}
+	return nil
+}

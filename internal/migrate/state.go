@@ -1,0 +1,92 @@
+package migrate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/hostfile"
+)
+
+// Phases of a take-over.
+const (
+	phaseNone     = "none"
+	phaseApplying = "applying"
+	phaseApplied  = "applied"
+	phaseBack     = "rolling-back"
+)
+
+// state is what a take-over began with, which the node does not show any more
+// once it is under way. It is written, durably, before anything is changed.
+type state struct {
+	Phase   string    `json:"phase"`
+	Started time.Time `json:"started"`
+	// Conf is the path of Multus' configuration, Content what it said.
+	Conf    string `json:"conf"`
+	Content []byte `json:"content"`
+	// Writes tells that the runtime's configuration is ours to write and to
+	// remove: none of Fairlead was there.
+	Writes bool `json:"writes"`
+	// Types are the plugins that were taken over.
+	Types []string `json:"types"`
+}
+
+// Folders of the backup, beside the state's file.
+const (
+	stateName  = "state.json"
+	keptConfs  = "conf"
+	keptBins   = "bin"
+	keptFiles  = "records"
+	folderMode = 0o700
+)
+
+func (m *Migration) kept(folder, name string) string { return filepath.Join(m.StateDir, folder, name) }
+
+// load reads the state; none is a state of its own.
+func (m *Migration) load() (state, error) {
+	raw, err := os.ReadFile(filepath.Join(m.StateDir, stateName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return state{Phase: phaseNone}, nil
+	}
+	var s state
+	if err == nil {
+		err = json.Unmarshal(raw, &s)
+	}
+	if err != nil {
+		return s, fmt.Errorf("state of the import: %w", err)
+	}
+	return s, nil
+}
+
+func (m *Migration) save(s state) error {
+	raw, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return fmt.Errorf("state of the import: %w", err)
+	}
+	for _, folder := range []string{keptConfs, keptBins, filepath.Join(keptFiles, "results")} {
+		if err := os.MkdirAll(filepath.Join(m.StateDir, folder), folderMode); err != nil {
+			return fmt.Errorf("state of the import: %w", err)
+		}
+	}
+	return hostfile.Write(filepath.Join(m.StateDir, stateName), raw, 0o600)
+}
+
+// keep copies a file into the backup unless it is there as it is. It reports
+// whether it did. What is gone is not kept.
+func keep(from, to string) (bool, error) {
+	info, err := os.Stat(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("back up: %w", err)
+	}
+	if hostfile.SameFile(from, to) {
+		return false, nil
+	}
+	return true, hostfile.Copy(from, to, info.Mode().Perm())
+}

@@ -50,6 +50,12 @@ func programs(t testing.TB) binaries {
 	return b
 }
 
+// Program is the path of `fairlead`, with crash points.
+func Program(t testing.TB) string {
+	t.Helper()
+	return programs(t).fairlead
+}
+
 // makeTestbin runs make under a lock: packages are tested beside each other.
 func makeTestbin(root string) error {
 	if err := os.MkdirAll(filepath.Join(root, ".cache"), 0o755); err != nil {

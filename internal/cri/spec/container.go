@@ -1,0 +1,240 @@
+package spec
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/client"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/fairlead/fairlead/internal/cri/label"
+)
+
+// Place is where a container goes.
+type Place struct {
+	Sandbox     string // id of the pod's sandbox
+	HostNetwork bool   // the sandbox lives in the node's network namespace
+	HostIPC     bool   // and IPC namespace
+	Runtime     string // the OCI runtime, the sandbox's
+	Pod         *cri.PodSandboxConfig
+	Log         container.LogConfig
+	Engine      Engine
+}
+
+// Container is the request for a container of a pod.
+func Container(c *cri.ContainerConfig, p Place) (client.ContainerCreateOptions, error) {
+	var none client.ContainerCreateOptions
+	if c.GetMetadata().GetName() == "" || c.GetImage().GetImage() == "" {
+		return none, fmt.Errorf("%w: a container needs metadata and an image", errdefs.ErrInvalidArgument)
+	}
+	config := &container.Config{
+		Image: c.Image.Image, Entrypoint: c.Command, Cmd: c.Args, WorkingDir: c.WorkingDir,
+		Env: environment(c.Envs), Labels: label.ForContainer(c, p.Sandbox, logPath(c, p.Pod)),
+		OpenStdin: c.Stdin, StdinOnce: c.StdinOnce, Tty: c.Tty,
+		StopSignal: stopSignal(c.StopSignal),
+		// A pod's health is its caller's business, whatever the image says.
+		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+	}
+	host := &container.HostConfig{LogConfig: p.Log, Runtime: p.Runtime, Resources: Resources(c.GetLinux().GetResources())}
+	host.OomScoreAdj = int(c.GetLinux().GetResources().GetOomScoreAdj())
+	host.CgroupParent = cgroupParent(p.Pod.GetLinux().GetCgroupParent(), p.Engine.CgroupDriver)
+	namespaces(c.GetLinux().GetSecurityContext().GetNamespaceOptions(), p, host)
+	if err := containerSecurity(c.GetLinux().GetSecurityContext(), config, host); err != nil {
+		return none, err
+	}
+	if err := mounts(c.Mounts, host); err != nil {
+		return none, err
+	}
+	devices(c, host)
+	return client.ContainerCreateOptions{Name: label.ContainerName(c.Metadata, p.Pod.GetMetadata()), Config: config, HostConfig: host}, nil
+}
+
+// logPath is absolute; "" when the caller wants no log.
+func logPath(c *cri.ContainerConfig, pod *cri.PodSandboxConfig) string {
+	if c.LogPath == "" || pod.GetLogDirectory() == "" {
+		return ""
+	}
+	return filepath.Join(pod.LogDirectory, c.LogPath)
+}
+
+func environment(envs []*cri.KeyValue) []string {
+	out := make([]string, 0, len(envs))
+	for _, e := range envs {
+		out = append(out, e.Key+"="+string(e.Value))
+	}
+	return out
+}
+
+// stopSignal is the name that Docker knows: SIGRTMIN+3 where CRI says
+// SIGRTMINPLUS3.
+func stopSignal(s cri.Signal) string {
+	if s == cri.Signal_RUNTIME_DEFAULT {
+		return ""
+	}
+	return strings.NewReplacer("PLUS", "+", "MINUS", "-").Replace(s.String())
+}
+
+// namespaces joins the sandbox's. Without a word of the caller that holds for
+// PIDs too (the zero value of CRI's mode is POD).
+func namespaces(n *cri.NamespaceOption, p Place, host *container.HostConfig) {
+	host.NetworkMode = container.NetworkMode(inContainer(p.Sandbox))
+	host.IpcMode = container.IpcMode(inContainer(p.Sandbox))
+	if p.HostNetwork {
+		host.NetworkMode, host.UTSMode = hostMode, hostMode
+	}
+	if p.HostIPC {
+		host.IpcMode = hostMode
+	}
+	switch n.GetPid() {
+	case cri.NamespaceMode_POD:
+		host.PidMode = container.PidMode(inContainer(p.Sandbox))
+	case cri.NamespaceMode_NODE:
+		host.PidMode = hostMode
+	case cri.NamespaceMode_TARGET:
+		host.PidMode = container.PidMode(inContainer(n.TargetId))
+	case cri.NamespaceMode_CONTAINER:
+	}
+}
+
+func containerSecurity(s *cri.LinuxContainerSecurityContext, config *container.Config, host *container.HostConfig) error {
+	var err error
+	if config.User, err = user(s.GetRunAsUser(), s.GetRunAsGroup(), s.GetRunAsUsername()); err != nil {
+		return err
+	}
+	if err := policy(s.GetSupplementalGroupsPolicy()); err != nil {
+		return err
+	}
+	if len(s.GetCapabilities().GetAddAmbientCapabilities()) > 0 {
+		return fmt.Errorf("%w: ambient capabilities", errdefs.ErrNotImplemented)
+	}
+	if host.UsernsMode, err = userns(s.GetNamespaceOptions().GetUsernsOptions()); err != nil {
+		return err
+	}
+	host.GroupAdd, host.ReadonlyRootfs = groups(s.GetSupplementalGroups()), s.GetReadonlyRootfs()
+	if s.GetPrivileged() {
+		host.Privileged = true
+		return nil // it is confined by nothing
+	}
+	host.CapAdd, host.CapDrop = s.GetCapabilities().GetAddCapabilities(), s.GetCapabilities().GetDropCapabilities()
+	if s != nil { // an empty list is an answer too: nothing is masked
+		host.MaskedPaths, host.ReadonlyPaths = nonNil(s.MaskedPaths), nonNil(s.ReadonlyPaths)
+	}
+	host.SecurityOpt, err = securityOptions(s.GetSeccomp(), s.GetSeccompProfilePath(), s.GetApparmor(), s.GetApparmorProfile()) //nolint:staticcheck // the old fields are still sent by older clients
+	host.SecurityOpt = append(host.SecurityOpt, selinux(s.GetSelinuxOptions())...)
+	if s.GetNoNewPrivs() {
+		host.SecurityOpt = append(host.SecurityOpt, "no-new-privileges")
+	}
+	return err
+}
+
+func nonNil(s []string) []string {
+	if s == nil {
+		return []string{}
+	}
+	return s
+}
+
+var propagations = map[cri.MountPropagation]mount.Propagation{
+	cri.MountPropagation_PROPAGATION_PRIVATE:           mount.PropagationRPrivate,
+	cri.MountPropagation_PROPAGATION_HOST_TO_CONTAINER: mount.PropagationRSlave,
+	cri.MountPropagation_PROPAGATION_BIDIRECTIONAL:     mount.PropagationRShared,
+}
+
+// Propagation is CRI's word for Docker's.
+func Propagation(p mount.Propagation) cri.MountPropagation {
+	for c, d := range propagations {
+		if d == p {
+			return c
+		}
+	}
+	return cri.MountPropagation_PROPAGATION_PRIVATE
+}
+
+func mounts(all []*cri.Mount, host *container.HostConfig) error {
+	for _, m := range all {
+		if err := supported(m); err != nil {
+			return err
+		}
+		// Only this form relabels; it cannot say a path with a colon.
+		if m.SelinuxRelabel && !strings.Contains(m.HostPath+m.ContainerPath, ":") {
+			host.Binds = append(host.Binds, bind(m))
+			continue
+		}
+		host.Mounts = append(host.Mounts, mount.Mount{
+			Type: mount.TypeBind, Source: m.HostPath, Target: m.ContainerPath, ReadOnly: m.Readonly,
+			BindOptions: &mount.BindOptions{Propagation: propagations[m.Propagation]},
+		})
+	}
+	return nil
+}
+
+func supported(m *cri.Mount) error {
+	switch {
+	case m.GetImage().GetImage() != "":
+		return fmt.Errorf("%w: an image as a volume", errdefs.ErrNotImplemented)
+	case m.RecursiveReadOnly:
+		return fmt.Errorf("%w: a recursively read-only mount", errdefs.ErrNotImplemented)
+	case len(m.UidMappings)+len(m.GidMappings) > 0:
+		return fmt.Errorf("%w: a mount with mapped ids", errdefs.ErrNotImplemented)
+	case !filepath.IsAbs(m.ContainerPath):
+		return fmt.Errorf("%w: mount %s: container_path is not absolute", errdefs.ErrInvalidArgument, m.ContainerPath)
+	}
+	return nil
+}
+
+// bind is src:dst:options.
+func bind(m *cri.Mount) string {
+	options := []string{"Z", string(propagations[m.Propagation])}
+	if m.Readonly {
+		options = append(options, "ro")
+	}
+	return m.HostPath + ":" + m.ContainerPath + ":" + strings.Join(options, ",")
+}
+
+func devices(c *cri.ContainerConfig, host *container.HostConfig) {
+	for _, d := range c.Devices {
+		host.Devices = append(host.Devices, container.DeviceMapping{
+			PathOnHost: d.HostPath, PathInContainer: d.ContainerPath, CgroupPermissions: d.Permissions,
+		})
+	}
+	var named []string
+	for _, d := range c.CDIDevices {
+		named = append(named, d.Name)
+	}
+	if len(named) > 0 {
+		host.DeviceRequests = append(host.DeviceRequests, container.DeviceRequest{Driver: "cdi", DeviceIDs: named})
+	}
+}
+
+// Resources are the limits in Docker's words. Without a word about swap a
+// container gets none beyond its memory.
+func Resources(r *cri.LinuxContainerResources) container.Resources {
+	if r == nil {
+		return container.Resources{}
+	}
+	out := container.Resources{
+		CPUPeriod: r.CpuPeriod, CPUQuota: r.CpuQuota, CPUShares: r.CpuShares,
+		Memory: r.MemoryLimitInBytes, MemorySwap: r.MemorySwapLimitInBytes,
+		CpusetCpus: r.CpusetCpus, CpusetMems: r.CpusetMems,
+	}
+	if out.Memory > 0 && out.MemorySwap == 0 {
+		out.MemorySwap = out.Memory
+	}
+	return out
+}
+
+// Limits are the resources in CRI's words.
+func Limits(h *container.HostConfig) *cri.LinuxContainerResources {
+	if h == nil {
+		return nil
+	}
+	return &cri.LinuxContainerResources{
+		CpuPeriod: h.CPUPeriod, CpuQuota: h.CPUQuota, CpuShares: h.CPUShares,
+		MemoryLimitInBytes: h.Memory, MemorySwapLimitInBytes: h.MemorySwap,
+		CpusetCpus: h.CpusetCpus, CpusetMems: h.CpusetMems, OomScoreAdj: int64(h.OomScoreAdj),
+	}
+}

@@ -1,0 +1,79 @@
+package drivertest
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+)
+
+// programs are built one after the other: packages are tested side by side.
+var programs sync.Mutex
+
+// Programs gives a directory with these of upstream's plugins (group/name, as
+// main/macvlan), as pinned in tools/go.mod; what `make` has not built is built.
+func Programs(t testing.TB, names ...string) string {
+	t.Helper()
+	root, err := filepath.Abs("../../..")
+	require.NoError(t, err)
+	dir := filepath.Join(root, ".cache", "bin")
+	programs.Lock()
+	defer programs.Unlock()
+	for _, name := range names {
+		file := filepath.Join(dir, filepath.Base(name))
+		if _, err := os.Stat(file); err == nil {
+			continue
+		}
+		cmd := exec.Command("go", "-C", filepath.Join(root, "tools"), "build", "-trimpath", "-ldflags", "-s -w", "-o", file,
+			"github.com/containernetworking/plugins/plugins/"+name)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
+	return dir
+}
+
+// Program is upstream's program of a plugin, which is called as driver.Plugin is.
+type Program struct {
+	Dir  string        // where it and its IPAM plugin are
+	Type string        // its name
+	Host *netns.Handle // where it runs, nil for the test's own namespace
+}
+
+// Run calls it and gives its standard output, or the *core.Error that it prints.
+func (p Program) Run(op core.Op, c driver.PluginCall) (out json.RawMessage, err error) {
+	run := func() (err error) {
+		cmd := exec.Command(filepath.Join(p.Dir, p.Type))
+		cmd.Dir = "/"
+		cmd.Stdin = strings.NewReader(string(c.Conf))
+		cmd.Env = []string{
+			"CNI_COMMAND=" + string(op), "CNI_CONTAINERID=" + c.Key.Container, "CNI_NETNS=" + c.Netns.Path,
+			"CNI_IFNAME=" + c.Key.IfName, "CNI_ARGS=" + c.Args, "CNI_PATH=" + p.Dir,
+		}
+		out, err = cmd.Output()
+		return err
+	}
+	if p.Host == nil {
+		err = run()
+	} else {
+		err = p.Host.Do(run)
+	}
+	if err == nil {
+		return out, nil
+	}
+	said := core.Error{}
+	if json.Unmarshal(out, &said) != nil || said.Code == 0 {
+		return nil, fmt.Errorf("%s %s: %w: %s", p.Type, op, err, out)
+	}
+	return nil, &said
+}

@@ -1,0 +1,219 @@
+// Package hostlocal is CNI's IPAM plugin host-local inside the agent: addresses
+// of ranges that the configuration gives, each held by a file of the node. The
+// files, their lock and the order in which addresses are given out are those of
+// containernetworking/plugins v1.9.1, whose allocator it uses, so that the
+// program and this package may take turns. It knows no interface.
+package hostlocal
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend/allocator"
+
+	"github.com/fairlead/fairlead/internal/cniconf"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/turn"
+)
+
+// Name is the plugin's type.
+const Name = "host-local"
+
+// codeOther is what the program prints for everything without a code of its own
+// (types.ErrInternal).
+const codeOther uint = 999
+
+// Plugin is host-local; make it with New.
+type Plugin struct{ folders *turn.Queue }
+
+var _ driver.Plugin = (*Plugin)(nil)
+
+// New makes the plugin.
+func New() *Plugin { return &Plugin{folders: turn.New()} }
+
+// Accepts refuses keys that v1.9.1 does not know, and paths that depend on the
+// program's working directory.
+func (p *Plugin) Accepts(conf json.RawMessage) error {
+	keys, err := cniconf.Keys(conf, "ipam")
+	if err != nil {
+		return err
+	}
+	err = cniconf.OnlyKeys(keys, "type", "routes", "dataDir", "resolvConf", "ranges", "subnet", "rangeStart", "rangeEnd", "gateway")
+	if err != nil {
+		return err
+	}
+	if err := acceptRanges(keys["ranges"]); err != nil {
+		return err
+	}
+	for _, key := range []string{"dataDir", "resolvConf"} {
+		var path string
+		if raw, ok := keys[key]; ok && json.Unmarshal(raw, &path) != nil {
+			return fmt.Errorf("key %q is not a string", key)
+		}
+		if path != "" && !filepath.IsAbs(path) {
+			return fmt.Errorf("key %q: %q is not absolute", key, path)
+		}
+	}
+	return nil
+}
+
+// acceptRanges looks at the keys of every range.
+func acceptRanges(raw json.RawMessage) error {
+	var sets [][]map[string]json.RawMessage
+	if len(raw) > 0 {
+		if err := json.Unmarshal(raw, &sets); err != nil {
+			return fmt.Errorf("key \"ranges\": %w", err)
+		}
+	}
+	for _, set := range sets {
+		for _, keys := range set {
+			if err := cniconf.OnlyKeys(keys, "subnet", "rangeStart", "rangeEnd", "gateway"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Add reserves an address of each set of ranges.
+func (p *Plugin) Add(ctx context.Context, c driver.PluginCall) (json.RawMessage, error) {
+	conf, version, err := load(c)
+	if err != nil {
+		return nil, err
+	}
+	res := &current.Result{CNIVersion: current.ImplementedSpecVersion, Routes: conf.Routes}
+	if conf.ResolvConf != "" {
+		if res.DNS, err = readResolvConf(conf.ResolvConf); err != nil {
+			return nil, failed(err)
+		}
+	}
+	s, err := p.open(ctx, folder(conf), true)
+	if err != nil {
+		return nil, failed(err)
+	}
+	defer s.close()
+	if res.IPs, err = s.reserve(conf, c.Key); err != nil {
+		return nil, failed(err)
+	}
+	return encode(res, version)
+}
+
+// reserve takes an address of each set of ranges, or none at all: those asked
+// for, each in the first set that has it, and the next free one elsewhere.
+func (s *store) reserve(conf *allocator.IPAMConfig, key core.Key) (ips []*current.IPConfig, err error) {
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.giveBack())
+		}
+	}()
+	wanted := distinct(conf.IPArgs)
+	for i, ranges := range conf.Ranges {
+		var asked net.IP
+		if at := slices.IndexFunc(wanted, ranges.Contains); at >= 0 {
+			asked = wanted[at]
+			wanted = slices.Delete(wanted, at, at+1)
+		}
+		ip, err := allocator.NewIPAllocator(&ranges, s, i).Get(key.Container, key.IfName, asked)
+		if err == nil {
+			err = s.err
+		}
+		if err != nil {
+			return ips, fmt.Errorf("failed to allocate for range %d: %w", i, err)
+		}
+		ips = append(ips, ip)
+	}
+	if len(wanted) != 0 {
+		text := "failed to allocate all requested IPs:"
+		for _, ip := range wanted {
+			text += " " + ip.String()
+		}
+		return ips, errors.New(text)
+	}
+	return ips, nil
+}
+
+// distinct leaves repetitions out.
+func distinct(all []net.IP) (out []net.IP) {
+	for _, ip := range all {
+		if !slices.ContainsFunc(out, ip.Equal) {
+			out = append(out, ip)
+		}
+	}
+	return out
+}
+
+// Check proves that the attachment holds an address, whichever.
+func (p *Plugin) Check(ctx context.Context, c driver.PluginCall) error {
+	conf, _, err := load(c)
+	if err != nil {
+		return err
+	}
+	held := false
+	s, err := p.open(ctx, folder(conf), false)
+	if err == nil && s != nil {
+		defer s.close()
+		held, err = s.holds(c.Key)
+	}
+	if err == nil && !held {
+		err = fmt.Errorf("host-local: Failed to find address added by container %v", c.Key.Container)
+	}
+	return failed(err)
+}
+
+// Del frees what the attachment holds.
+func (p *Plugin) Del(ctx context.Context, c driver.PluginCall) error {
+	conf, _, err := load(c)
+	if err != nil {
+		return err
+	}
+	s, err := p.open(ctx, folder(conf), false)
+	if err != nil || s == nil {
+		return failed(err)
+	}
+	defer s.close()
+	return failed(s.ReleaseByID(c.Key.Container, c.Key.IfName))
+}
+
+// GC does nothing, as the program: the folder may be used by networks and
+// runtimes that the list of attachments does not have.
+func (p *Plugin) GC(context.Context, driver.PluginCall) error { return nil }
+
+// Status is always well, as the program's.
+func (p *Plugin) Status(context.Context, driver.PluginCall) error { return nil }
+
+func load(c driver.PluginCall) (*allocator.IPAMConfig, string, error) {
+	conf, version, err := allocator.LoadIPAMConfig(c.Conf, c.Args)
+	if err != nil {
+		return nil, "", failed(err)
+	}
+	return conf, version, nil
+}
+
+// failed gives an error the code that the program would print.
+func failed(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return &core.Error{Code: codeOther, Msg: err.Error(), Err: err}
+}
+
+// encode writes the result in the configuration's version.
+func encode(res *current.Result, version string) (json.RawMessage, error) {
+	if version == "" {
+		version = "0.1.0"
+	}
+	var out types.Result = res
+	out, err := out.GetAsVersion(version)
+	if err != nil {
+		return nil, failed(err)
+	}
+	return json.Marshal(out)
+}

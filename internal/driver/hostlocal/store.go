@@ -1,0 +1,290 @@
+package hostlocal
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend"
+	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend/allocator"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/fail"
+)
+
+const (
+	defaultFolder = "/var/lib/cni/networks"
+	lockName      = "lock"
+	lastPrefix    = "last_reserved_ip."
+	separator     = "\r\n" // between container and interface, in the file of an address
+	folderMode    = 0o755
+	lockMode      = 0o750
+	addressMode   = 0o600
+
+	// Another process holds the lock for as long as it reads a folder.
+	lockPause = 500 * time.Microsecond
+	lockSlow  = 20 * time.Millisecond
+
+	maxAddressFile = 4 << 10 // bytes; more is no file of an address
+)
+
+// store is a network's folder, locked. The package `disk` of upstream does the
+// same for a process that ends: its lock cannot be given up, and children
+// inherit it.
+type store struct {
+	ctx    context.Context //nolint:containedctx // the allocator hands none on
+	dir    string
+	folder *os.File
+	lock   int
+	unlock func()
+	taken  []string // the files that Reserve made
+	// err is what the allocator had no way to tell.
+	err error
+}
+
+var _ backend.Store = (*store)(nil)
+
+// folder is where a configuration's network keeps its files.
+func folder(conf *allocator.IPAMConfig) string {
+	if conf.DataDir == "" {
+		return filepath.Join(defaultFolder, conf.Name)
+	}
+	return filepath.Join(conf.DataDir, conf.Name)
+}
+
+// open opens and locks a folder. One that is not there is made or, without
+// create, nil.
+func (p *Plugin) open(ctx context.Context, dir string, create bool) (*store, error) {
+	if create {
+		if err := os.MkdirAll(dir, folderMode); err != nil {
+			return nil, err
+		}
+	}
+	unlock, err := p.folders.Lock(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	s := &store{ctx: ctx, dir: dir, lock: -1, unlock: unlock}
+	if s.folder, err = os.Open(dir); err == nil {
+		err = s.lockFile()
+	}
+	switch {
+	case err == nil:
+		return s, nil
+	case !create && errors.Is(err, fs.ErrNotExist):
+		err = nil
+	}
+	s.close()
+	return nil, err
+}
+
+// lockFile takes the lock that the programs take, for all that is done with the
+// folder. It must not be waited for by a thread that nobody can call off.
+func (s *store) lockFile() (err error) {
+	s.lock, err = unix.Open(filepath.Join(s.dir, lockName), unix.O_CREAT|unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, lockMode)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: filepath.Join(s.dir, lockName), Err: err}
+	}
+	for pause := lockPause; ; pause = min(2*pause, lockSlow) {
+		err := unix.Flock(s.lock, unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return os.NewSyscallError("flock", err)
+		}
+		select {
+		case <-s.ctx.Done():
+			return s.ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (s *store) close() {
+	if s.lock >= 0 {
+		_ = unix.Close(s.lock) // which unlocks: nobody else has this descriptor
+	}
+	if s.folder != nil {
+		_ = s.folder.Close()
+	}
+	s.unlock()
+}
+
+// Lock does nothing: the store is locked from open to close.
+func (s *store) Lock() error { return nil }
+
+// Unlock does nothing.
+func (s *store) Unlock() error { return nil }
+
+// Close does nothing.
+func (s *store) Close() error { return nil }
+
+// Reserve writes the file of an address and that it was the last of its ranges;
+// false when it is taken. A file appears with what it says: without that nobody
+// would ever free it.
+func (s *store) Reserve(id, ifName string, ip net.IP, rangeID string) (bool, error) {
+	if s.ctx.Err() != nil { // a range may be large, and full
+		return false, s.ctx.Err()
+	}
+	if s.err != nil {
+		return false, s.err
+	}
+	name := filepath.Join(s.dir, ip.String())
+	err := create(s.dir, name, strings.TrimSpace(id)+separator+ifName)
+	if errors.Is(err, fs.ErrExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	s.taken = append(s.taken, name)
+	fail.Here("hostlocal.reserved")
+	err = os.WriteFile(filepath.Join(s.dir, lastPrefix+rangeID), []byte(ip.String()), addressMode)
+	return err == nil, err
+}
+
+// giveBack undoes Reserve.
+func (s *store) giveBack() (err error) {
+	for _, name := range s.taken {
+		if rerr := os.Remove(name); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+			err = errors.Join(err, rerr)
+		}
+	}
+	return err
+}
+
+// create makes a file with its content at once, where the file system can.
+func create(dir, name, content string) error {
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, addressMode)
+	if err != nil {
+		return createStepwise(name, content)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if n, err := unix.Write(fd, []byte(content)); err != nil || n < len(content) {
+		return &fs.PathError{Op: "write", Path: name, Err: cmp.Or(err, error(unix.ENOSPC))}
+	}
+	err = unix.Linkat(fd, "", unix.AT_FDCWD, name, unix.AT_EMPTY_PATH)
+	if err == nil || errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	return createStepwise(name, content) // before Linux 6.10 it takes CAP_DAC_READ_SEARCH
+}
+
+// createStepwise is create for file systems without nameless files.
+func createStepwise(name, content string) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_EXCL|os.O_CREATE, addressMode)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(content)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return errors.Join(err, os.Remove(name))
+	}
+	return nil
+}
+
+// LastReservedIP is the address that was given out last of a set of ranges.
+func (s *store) LastReservedIP(rangeID string) (net.IP, error) {
+	data, err := s.read(lastPrefix + rangeID)
+	if err != nil {
+		return nil, fs.ErrNotExist // it begins anew then, which costs nothing but the order
+	}
+	return net.ParseIP(string(data)), nil
+}
+
+// GetByID lists the addresses of an attachment, also those of the time when
+// files named the container alone.
+func (s *store) GetByID(id, ifName string) (ips []net.IP) {
+	s.err = s.each(func(name, content string) error {
+		if content == strings.TrimSpace(id)+separator+ifName || content == strings.TrimSpace(id) {
+			if ip := net.ParseIP(name); ip != nil {
+				ips = append(ips, ip)
+			}
+		}
+		return nil
+	})
+	return ips
+}
+
+// holds tells that an attachment has an address.
+func (s *store) holds(key core.Key) (bool, error) {
+	ips := s.GetByID(key.Container, key.IfName)
+	return len(ips) > 0, s.err
+}
+
+// ReleaseByID frees the addresses of an attachment; if it has none, those of
+// the time when files named the container alone.
+func (s *store) ReleaseByID(id, ifName string) error {
+	var own, old []string
+	err := s.each(func(name, content string) error {
+		switch content {
+		case strings.TrimSpace(id) + separator + ifName:
+			own = append(own, name)
+		case strings.TrimSpace(id):
+			old = append(old, name)
+		}
+		return nil
+	})
+	if len(own) == 0 {
+		own = old
+	}
+	for _, name := range own {
+		if rerr := os.Remove(filepath.Join(s.dir, name)); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+			err = errors.Join(err, rerr)
+		}
+		fail.Here("hostlocal.released")
+	}
+	return err
+}
+
+// each calls fn for every file of an address, with what it says.
+func (s *store) each(fn func(name, content string) error) error {
+	if _, err := s.folder.Seek(0, 0); err != nil {
+		return err
+	}
+	entries, err := s.folder.ReadDir(-1)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if s.ctx.Err() != nil {
+			return s.ctx.Err()
+		}
+		if !e.Type().IsRegular() || net.ParseIP(e.Name()) == nil {
+			continue
+		}
+		data, err := s.read(e.Name())
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := fn(e.Name(), string(bytes.TrimSpace(data))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read reads a small file of the folder. Package os would offer each of them to
+// its poller.
+func (s *store) read(name string) ([]byte, error) {
+	fd, err := unix.Openat(int(s.folder.Fd()), name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: filepath.Join(s.dir, name), Err: err}
+	}
+	defer func() { _ = unix.Close(fd) }()
+	buf := make([]byte, maxAddressFile)
+	n, err := unix.Read(fd, buf)
+	if err != nil {
+		return nil, &fs.PathError{Op: "read", Path: filepath.Join(s.dir, name), Err: err}
+	}
+	return buf[:n], nil
+}

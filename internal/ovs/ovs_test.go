@@ -30,7 +30,7 @@ const patient = 20 * time.Second
 func run(t *testing.T, sw *ovstest.Switch, onReset func()) *ovs.Client {
 	t.Helper()
 	return runConfig(t, ovs.Config{
-		Endpoint: sw.Endpoint(), Bridge: "br-int", Datapath: "netdev",
+		Endpoint: sw.Endpoint(), Bridge: "br-int", Datapath: ovstest.Datapath(t),
 		Log: slog.New(slog.DiscardHandler), OnReset: onReset,
 	})
 }
@@ -88,7 +88,7 @@ func TestPortLife(t *testing.T) {
 	sw := ovstest.New(t)
 	c := run(t, sw, nil)
 	bridge(t, c)
-	require.Equal(t, "netdev", sw.Get("Bridge", "br-int", "datapath_type"))
+	require.Equal(t, ovstest.Datapath(t), sw.Get("Bridge", "br-int", "datapath_type"))
 	require.Equal(t, "standalone", sw.Get("Bridge", "br-int", "fail_mode"))
 	require.Equal(t, "kube-ovn", sw.Get("Bridge", "br-int", "external_ids:vendor"))
 

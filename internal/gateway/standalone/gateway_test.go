@@ -37,7 +37,7 @@ func newBed(t *testing.T) *bed {
 	t.Helper()
 	b := &bed{t: t, sw: ovstest.New(t), resets: make(chan struct{}, 100)}
 	b.ovs = ovs.New(ovs.Config{
-		Endpoint: b.sw.Endpoint(), Bridge: "br-int", Datapath: "netdev", Log: slog.New(slog.DiscardHandler),
+		Endpoint: b.sw.Endpoint(), Bridge: "br-int", Datapath: ovstest.Datapath(t), Log: slog.New(slog.DiscardHandler),
 		OnReset: func() { b.resets <- struct{}{} },
 	})
 	ctx, cancel := context.WithCancel(context.Background())

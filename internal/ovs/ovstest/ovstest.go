@@ -1,7 +1,7 @@
 // Package ovstest starts a private Open vSwitch for a test: an ovsdb-server
-// and an ovs-vswitchd with the userspace datapath in a network namespace and a
-// folder of their own (spec/testbed.md, 1). It knows nothing of package ovs,
-// and reads what is true with ovs-vsctl.
+// and an ovs-vswitchd in a network namespace and a folder of their own
+// (spec/testbed.md, 1). It knows nothing of package ovs, and reads what is true
+// with ovs-vsctl.
 package ovstest
 
 import (
@@ -18,12 +18,28 @@ import (
 
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
+	"github.com/fairlead/fairlead/internal/kernel/sysfs"
 )
 
 const (
 	schema  = "/usr/share/openvswitch/vswitch.ovsschema"
 	patient = 20 * time.Second // for a daemon to come up on a loaded machine
 )
+
+// Userspace is the datapath type of bridges on a kernel without Open vSwitch.
+const Userspace = "netdev"
+
+// Datapath is the type that a bridge has on this machine, as the agent chooses
+// it: the kernel's ("system") where the kernel has one, else Userspace.
+func Datapath(t testing.TB) string {
+	t.Helper()
+	has, err := sysfs.HasOpenvswitch()
+	require.NoError(t, err)
+	if has {
+		return "system"
+	}
+	return Userspace
+}
 
 // Switch is a private Open vSwitch.
 type Switch struct {

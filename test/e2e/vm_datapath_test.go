@@ -1,0 +1,41 @@
+//go:build vm
+
+package e2e
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/internal/testbed"
+)
+
+// Tests named TestKernel need what a kernel may lack; test/vm runs them.
+
+// TestKernelDatapath: where the kernel has Open vSwitch, the agent takes its
+// datapath, says so, and packets go through it.
+func TestKernelDatapath(t *testing.T) {
+	n := startNode(t, gatewayObjects())
+	require.Equal(t, "system", column(n, "Bridge", "br-int", "datapath_type"))
+	var status agent.Status
+	require.NoError(t, json.Unmarshal([]byte(n.Fairlead("status", "-o", "json")), &status))
+	require.Equal(t, "system", status.Settings.Datapath)
+	found := examine(t, n, 0)
+	for _, name := range []string{"datapath", "rate from pods (police)", "bridge"} {
+		require.Equal(t, "ok", found[name].Verdict, "%s: %+v", name, found)
+	}
+	before := n.Inventory()
+	p, _ := attached(n, "p")
+	q, qa := attached(n, "q")
+	reaches(t, p, qa...)
+	require.Contains(t, n.Run("ovs-dpctl", "show"), hostIf(p, "eth0"), "a port of the kernel's datapath")
+	require.Contains(t, n.Run("ovs-dpctl", "dump-flows"), "eth_type(0x0800)", "packets went through it")
+	for _, pod := range []*testbed.Pod{p, q} {
+		pod.CNI("CHECK", ownConf).Must()
+		pod.CNI("DEL", ownConf).Must()
+		pod.Delete()
+	}
+	n.RequireNoLeaks(before)
+}

@@ -20,7 +20,8 @@ import (
 )
 
 // Answer is a finished ADD: what the journal keeps and the CNI result in the
-// caller's version.
+// caller's version. Of a call that joined another operation's record it has the
+// link that it asked for and no more.
 type Answer struct {
 	Record core.Record
 	Result []byte
@@ -51,8 +52,8 @@ func (e *Engine) Add(ctx context.Context, req core.Request) (Answer, error) {
 	defer cancel(nil)
 
 	if req.Token != "" {
-		result, err := e.join(ctx, req)
-		return Answer{Result: result}, explain(ctx, err)
+		answer, err := e.join(ctx, req)
+		return answer, explain(ctx, err)
 	}
 	a := &addition{e: e, req: req, trace: trace.New(e.Observer)}
 	unlock, err := e.Lock(ctx, req.Key.Container)
@@ -335,12 +336,11 @@ func (a *addition) prepareExec(s *core.Spec, i int) error {
 // recorded before they are fed.
 func (a *addition) invite(ctx context.Context, i int) (context.Context, func()) {
 	h := &guest.Host{Rec: &a.rec, Save: a.save, Timed: a.trace.Timed}
-	ctx, end := a.e.invite(ctx, h)
-	return exec.WithProcs(ctx, func(ctx context.Context, p core.Proc) error {
+	return a.e.invite(ctx, h, func(ctx context.Context, p core.Proc) error {
 		h.Lock()
 		defer h.Unlock()
 		return a.running(ctx, i, p)
-	}), end
+	})
 }
 
 // running journals a delegate's process before its configuration is fed to it.

@@ -92,7 +92,7 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 	if req.Conf.PrevResult != nil {
 		errs = append(errs, record.CheckPrev(req.Conf, rec))
 	}
-	ctx, end := e.invite(ctx, &guest.Host{Rec: &rec})
+	ctx, end := e.invite(ctx, &guest.Host{Rec: &rec}, nil)
 	defer end()
 	for i, s := range rec.Specs {
 		d, err := e.driver(s)

@@ -138,22 +138,19 @@ func (e *Engine) detachAll(ctx context.Context, rec *core.Record) error {
 // detach removes what some specs of a record may have made, the last one first.
 func (e *Engine) detach(ctx context.Context, rec *core.Record, specs []core.Spec) error {
 	var errs []error
-	ctx, end := e.invite(ctx, &guest.Host{Rec: rec})
+	ctx, end := e.invite(ctx, &guest.Host{Rec: rec}, func(ctx context.Context, p core.Proc) error {
+		if p == (core.Proc{}) {
+			return nil // it ends with the agent
+		}
+		rec.Procs = append(rec.Procs, p)
+		return e.Journal.Save(ctx, *rec)
+	})
 	defer end()
 	for _, s := range slices.Backward(specs) {
 		d, err := e.driver(s)
 		if err != nil {
 			errs = append(errs, err)
 			continue
-		}
-		if s.Exec != nil {
-			ctx = exec.WithProcs(ctx, func(ctx context.Context, p core.Proc) error {
-				if p == (core.Proc{}) {
-					return nil // it ends with the agent
-				}
-				rec.Procs = append(rec.Procs, p)
-				return e.Journal.Save(ctx, *rec)
-			})
 		}
 		done := driver.Time(ctx, "detach."+s.Driver)
 		err = d.Detach(ctx, s)

@@ -190,7 +190,7 @@ func (e *Engine) gcDelegates(ctx context.Context, req core.Request, left map[str
 // unknownNetworks tells an error that says nothing but that networks are not
 // there, or not known yet.
 func unknownNetworks(err error) bool {
-	if all, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // each is looked at
+	if all, ok := err.(interface{ Unwrap() []error }); ok {
 		return !slices.ContainsFunc(all.Unwrap(), func(err error) bool { return !unknownNetworks(err) })
 	}
 	return errors.Is(err, core.ErrUnavailable) || errors.Is(err, core.ErrNotFound)

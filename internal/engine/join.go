@@ -15,33 +15,49 @@ import (
 )
 
 // invite lets foreign plugins that run under the context it returns call back;
-// call the function once they have ended.
-func (e *Engine) invite(ctx context.Context, h *guest.Host) (context.Context, func()) {
+// call the function once they have ended. record, unless it is nil, hears of
+// each one's process before it is fed.
+func (e *Engine) invite(ctx context.Context, h *guest.Host, record func(context.Context, core.Proc) error) (context.Context, func()) {
 	token, end := e.hosts.Invite(h)
-	return exec.WithCaller(ctx, exec.Caller{Token: token, Socket: e.Socket}), end
+	ctx = exec.WithCaller(ctx, exec.Caller{Token: token, Socket: e.Socket})
+	return exec.WithProcs(ctx, func(ctx context.Context, p core.Proc) error {
+		if p.PGID > 0 {
+			e.hosts.Runs(token, p.PGID)
+		}
+		if record == nil {
+			return nil
+		}
+		return record(ctx, p)
+	}), end
 }
 
 // inviteNobody is invite for an operation on a container that has no record:
 // plugins that call back have nothing to join, and wait for nothing.
 func (e *Engine) inviteNobody(ctx context.Context, key core.Key) (context.Context, func()) {
-	return e.invite(ctx, &guest.Host{Rec: &core.Record{Key: key}})
+	return e.invite(ctx, &guest.Host{Rec: &core.Record{Key: key}}, nil)
 }
+
+// TokenOf is the token of the operation whose plugin the process pid belongs to,
+// for calls that came without one: a plugin may give what it runs an environment
+// of its own. Without it such a call would wait for the turn of an operation
+// that waits for it. "" for a runtime's call.
+func (e *Engine) TokenOf(pid int) string { return e.hosts.TokenOf(pid) }
 
 // join answers ADD of a plugin that runs for one of our own ADDs: the addresses
 // are in the record of that ADD, and on the disk, before they are told. They go
 // with that record, whatever becomes of the plugin.
-func (e *Engine) join(ctx context.Context, req core.Request) ([]byte, error) {
+func (e *Engine) join(ctx context.Context, req core.Request) (Answer, error) {
 	h, err := e.hosts.Of(req)
 	if err != nil {
-		return nil, err
+		return Answer{}, err
 	}
 	if h.Save == nil {
-		return nil, core.Errorf(core.CodeConfig, "ADD for addresses comes out of a DEL or CHECK of container %s", h.Container)
+		return Answer{}, core.Errorf(core.CodeConfig, "ADD for addresses comes out of a DEL or CHECK of container %s", h.Container)
 	}
 	req.Pod = h.Pod
 	nic, err := resolve.Addresses(ctx, e.Source, e.input(req))
 	if err != nil {
-		return nil, err
+		return Answer{}, err
 	}
 	var s core.Spec
 	err = h.Timed("ipam.join", func() error {
@@ -51,9 +67,11 @@ func (e *Engine) join(ctx context.Context, req core.Request) ([]byte, error) {
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return Answer{}, err
 	}
-	return cniconf.Addresses(lentLink(s), req.Conf.CNIVersion)
+	link := lentLink(s)
+	result, err := cniconf.Addresses(link, req.Conf.CNIVersion)
+	return Answer{Record: core.Record{Links: []core.Link{link}}, Result: result}, err
 }
 
 // enter leases the addresses of req's interface into the host's record; the

@@ -2,7 +2,8 @@
 // them. Such a plugin may have us as its IPAM plugin: what it asks for belongs to
 // the record of that operation, its host, which holds the container's turn and
 // waits for the plugin; so the call must not wait for that turn. The package
-// knows tokens and who may join; what a guest gets is the engine's to say.
+// knows tokens, processes and who may join; what a guest gets is the engine's to
+// say.
 package guest
 
 import (
@@ -36,6 +37,7 @@ type Host struct {
 // Hosts are those that have guests. The zero value is ready for use.
 type Hosts struct {
 	byToken sync.Map // token -> *Host
+	byGroup sync.Map // process group of a plugin that runs -> token
 }
 
 // ErrOver says that the operation a token stands for is over, so that nobody would
@@ -55,10 +57,44 @@ func (hs *Hosts) Invite(h *Host) (token string, end func()) {
 	hs.byToken.Store(token, h)
 	return token, func() {
 		hs.byToken.Delete(token)
+		hs.byGroup.Range(func(group, t any) bool {
+			if t == token {
+				hs.byGroup.Delete(group)
+			}
+			return true
+		})
 		h.Lock()
 		h.over = true
 		h.Unlock()
 	}
+}
+
+// Runs notes that a plugin of the operation that token names runs in a process
+// group of its own. It is to be told before the plugin can call.
+func (hs *Hosts) Runs(token string, group int) { hs.byGroup.Store(group, token) }
+
+// TokenOf is the token of a plugin that did not hand on its environment: that of
+// the process group which pid or an ancestor of its is in. "" where there is
+// none, or where the process cannot be looked at.
+func (hs *Hosts) TokenOf(pid int) string {
+	some := false
+	hs.byGroup.Range(func(any, any) bool { some = true; return false })
+	if !some {
+		return ""
+	}
+	for range ancestors {
+		parent, group, err := family(pid)
+		if err != nil {
+			return ""
+		}
+		if token, ok := hs.byGroup.Load(group); ok {
+			return token.(string) //nolint:forcetypeassert // Runs stores nothing else
+		}
+		if pid = parent; pid <= 1 {
+			return ""
+		}
+	}
+	return ""
 }
 
 // Of is the operation that a call's token names.

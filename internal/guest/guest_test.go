@@ -1,7 +1,13 @@
 package guest
 
 import (
+	"bufio"
 	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -81,4 +87,34 @@ func TestLeased(t *testing.T) {
 	all, err := h.Leases(k("net1"))
 	require.NoError(t, err)
 	require.Equal(t, []core.Lease{mine}, all)
+}
+
+// TestGuestWithoutToken: a plugin that handed on no environment is known by its
+// process group, or by that of an ancestor, while the operation lasts.
+func TestGuestWithoutToken(t *testing.T) {
+	var hs Hosts
+	token, end := hs.Invite(&Host{Rec: &core.Record{}})
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "setsid --wait sh -c 'echo $$; exec cat'")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	grandchild, err := strconv.Atoi(strings.TrimSpace(line))
+	require.NoError(t, err)
+
+	require.Empty(t, hs.TokenOf(grandchild), "nobody runs anything")
+	hs.Runs(token, cmd.Process.Pid)
+	require.Equal(t, token, hs.TokenOf(cmd.Process.Pid))
+	require.Equal(t, token, hs.TokenOf(grandchild), "in a session of its own")
+	for _, stranger := range []int{os.Getpid(), 1, 0, -1} {
+		require.Empty(t, hs.TokenOf(stranger))
+	}
+	end()
+	require.Empty(t, hs.TokenOf(grandchild), "the operation is over")
+	require.NoError(t, in.Close())
+	require.NoError(t, cmd.Wait())
 }

@@ -125,11 +125,8 @@ func (m *memory) load(s slot, r row) error {
 			return err
 		}
 		r = r.of(&rec)
-		opened := m.opened
-		m.set(s, &r)
-		m.opened = append(opened, rec)
+		m.opened = append(m.opened, rec)
 		m.decoded.Add(1)
-		return nil
 	case released:
 		var rel core.Released
 		if err := decode(r.data, &rel); err != nil {
@@ -143,12 +140,19 @@ func (m *memory) load(s slot, r row) error {
 		}
 		m.whens[s.key] = a.When
 	}
-	m.set(s, &r)
+	m.put(s, &r)
 	return nil
 }
 
 // set makes a row what a transaction made it; nil deletes.
 func (m *memory) set(s slot, r *row) {
+	if s.bucket == records {
+		m.opened = nil
+	}
+	m.put(s, r)
+}
+
+func (m *memory) put(s slot, r *row) {
 	if s.bucket == records {
 		var after *Head
 		if r != nil {
@@ -157,7 +161,6 @@ func (m *memory) set(s slot, r *row) {
 		if before := m.rows[records][s.key].head; before != after {
 			m.indexes.move(s.key, before, after)
 		}
-		m.opened = nil
 	}
 	if r == nil {
 		delete(m.rows[s.bucket], s.key)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -24,6 +25,9 @@ func (s *Server) serveCNI(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	if in.Token == "" {
+		in.Token = s.tokenOf(r.Context())
+	}
 	if core.Op(in.Command) == core.Add && in.Token == "" {
 		s.drainIntents(r.Context())
 	}
@@ -41,6 +45,16 @@ func (s *Server) serveCNI(w http.ResponseWriter, r *http.Request) {
 	if acknowledged && req.Op == core.Add && req.Token == "" && err == nil {
 		s.Engine.Delivered(req.Key)
 	}
+}
+
+// tokenOf is the token of a plugin that the agent runs, and that did not hand on
+// its environment to ours.
+func (s *Server) tokenOf(ctx context.Context) string {
+	cred, err := peer(ctx)
+	if err != nil {
+		return ""
+	}
+	return s.Engine.TokenOf(int(cred.Pid))
 }
 
 func (s *Server) dispatch(r *http.Request, req core.Request) ([]byte, error) {

@@ -45,7 +45,7 @@ func (s *Server) serveKubeOVNAdd(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	if _, err := w.Write(body); err == nil && http.NewResponseController(w).Flush() == nil {
+	if _, err := w.Write(body); err == nil && http.NewResponseController(w).Flush() == nil && req.Token == "" {
 		s.Engine.Delivered(req.Key)
 	}
 }
@@ -77,6 +77,7 @@ func (s *Server) decodeKubeOVN(r *http.Request, op core.Op) (core.Request, error
 		return core.Request{}, err
 	}
 	req, err := DecodeKubeOVN(in, op)
+	req.Token = s.tokenOf(r.Context()) // this protocol has none
 	if err == nil && op == core.Add {
 		req.Conf.Provider, err = s.knownProvider(r, in)
 	}

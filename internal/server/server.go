@@ -337,26 +337,30 @@ func readJSON(r *http.Request, v any) error {
 // peerIsRoot checks SO_PEERCRED: the file modes of the socket are the first
 // fence, this is the second.
 func peerIsRoot(ctx context.Context) error {
-	c, ok := ctx.Value(connKey{}).(*net.UnixConn)
-	if !ok {
-		return errors.New("not a unix socket connection")
-	}
-	raw, err := c.SyscallConn()
+	cred, err := peer(ctx)
 	if err != nil {
 		return fmt.Errorf("peer credentials: %w", err)
-	}
-	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return fmt.Errorf("peer credentials: %w", err)
-	}
-	if credErr != nil {
-		return fmt.Errorf("peer credentials: %w", credErr)
 	}
 	if cred.Uid != 0 {
 		return fmt.Errorf("uid %d may not use this socket: only root may", cred.Uid)
 	}
 	return nil
+}
+
+// peer tells who is at the other end, as the kernel noted it at connect(2). The
+// process id is 0 where it has none in our PID namespace.
+func peer(ctx context.Context) (cred *unix.Ucred, err error) {
+	c, ok := ctx.Value(connKey{}).(*net.UnixConn)
+	if !ok {
+		return nil, errors.New("not a unix socket connection")
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var credErr error
+	err = raw.Control(func(fd uintptr) {
+		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	return cred, errors.Join(err, credErr)
 }

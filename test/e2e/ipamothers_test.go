@@ -283,6 +283,38 @@ func TestOurTypeUnderADelegate(t *testing.T) {
 	n.RequireNoLeaks(before)
 }
 
+// strippedScript is a plugin that asks us for addresses in an environment of its
+// own, and in a session of its own: nothing of the token is left.
+const strippedScript = `#!/bin/sh
+conf=$(cat)
+[ -n "$conf" ] || exit 1
+printf %s "$conf" | setsid --wait env -i CNI_COMMAND="$CNI_COMMAND" CNI_CONTAINERID="$CNI_CONTAINERID" CNI_NETNS="$CNI_NETNS" \
+	CNI_IFNAME="$CNI_IFNAME" CNI_ARGS="$CNI_ARGS" CNI_PATH=/opt/cni/bin /opt/cni/bin/fairlead
+`
+
+// TestStrippedEnvironment: a delegate whose call to us has no token joins the
+// record of the operation that runs it all the same, where it would wait for the
+// ADD that waits for it; CHECK and DEL likewise.
+func TestStrippedEnvironment(t *testing.T) {
+	t.Parallel()
+	n := testbed.New(t)
+	dir := filepath.Join(n.Dir, "stripped")
+	require.NoError(t, os.Mkdir(dir, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "stripped"), []byte(strippedScript), 0o755))
+	conf := `{"cniVersion":"1.0.0","name":"stripped","type":"stripped","ipam":{"type":"fairlead","provider":"lan.default"}}`
+	n.WriteObjects("objects.yaml", together(lan(), nadObject("stripped", conf), podObject("p", map[string]string{networksKey: "stripped"})))
+	n.Agent("--cni-bin-dir", testbed.PluginDir, "--cni-bin-dir", dir).WaitReady()
+	p := n.NewPod("p")
+	before := n.Inventory()
+	added := p.CNI("ADD", ownConf).Must()
+	require.Len(t, heldBy(t, n, p, "net1"), 2)
+	p.CNI("ADD", ownConf).MustCode(105)
+	require.NotContains(t, p.CNI("CHECK", withPrev(ownConf, added.Stdout)).Stderr, "is not leased")
+	p.CNI("DEL", ownConf).Must()
+	require.Empty(t, heldBy(t, n, p, "net1"))
+	n.RequireNoLeaks(before)
+}
+
 // TestKubeOVNAddressesForOthers: Kube-OVN's plugin as the IPAM of macvlan posts
 // macvlan's type and gets addresses (spec/sdn.md, section 2, step 8).
 func TestKubeOVNAddressesForOthers(t *testing.T) {

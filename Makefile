@@ -73,7 +73,13 @@ cluster: setup-cluster root testbin kube ## a Kubernetes cluster of one node wit
 test: setup-test root build testbin floor kube ## set up, then all tests (root: they make network namespaces)
 	@$(GO) -C bench test ./...
 	@$(GO) -C test/chart test ./...
+	@$(MAKE) vm
 	@FAIRLEAD_BIN=$(FAILPOINT) $(GO) test $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(TEST_PACKAGES)
+
+# Before the other tests, not beside them: the VM computes what it runs.
+.PHONY: vm
+vm: setup-vm root testbin ## the tests that need a kernel with Open vSwitch, policing and ipvlan, in a VM (QEMU)
+	@FAIRLEAD_BIN=$(FAILPOINT) $(GO) test -tags vm -count=1 -timeout $(TEST_TIMEOUT) ./test/vm
 
 .PHONY: soak
 soak: setup-test root build testbin kube ## the tests with full counts, then every fuzz target for FUZZTIME
@@ -133,7 +139,8 @@ $(PEERS)/.peers: bench/peers/multus/go.mod bench/peers/kubeovn/go.mod
 lint: setup-lint $(TOOLS)/.lint ## golangci-lint, shellcheck
 	@$(TOOLS)/golangci-lint run ./...
 	@cd bench && $(TOOLS)/golangci-lint run --config ../.golangci.yml ./...
-	@shellcheck .ci/run $(wildcard scripts/*)
+	@shellcheck .ci/run $(wildcard scripts/*) test/vm/vmrun test/vm/run_in_guest test/vm/init
+	@shellcheck -s bash test/vm/guest
 
 .PHONY: build
 build: ## bin/fairlead and bin/fairlead-cni
@@ -200,8 +207,8 @@ $(TOOLS)/.lint: tools/go.mod tools/go.sum
 	@$(GO) -C tools build -trimpath -ldflags '-s -w' -o $(TOOLS)/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@touch $@
 
-.PHONY: setup-run setup-test setup-bench setup-lint setup-cluster
-setup-run setup-test setup-bench setup-lint setup-cluster: setup-%:
+.PHONY: setup-run setup-test setup-bench setup-lint setup-cluster setup-vm
+setup-run setup-test setup-bench setup-lint setup-cluster setup-vm: setup-%:
 	@scripts/setup $*
 
 .PHONY: root

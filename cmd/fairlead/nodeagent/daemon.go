@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/device"
 	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/driver/bridge"
 	"github.com/fairlead/fairlead/internal/driver/defroute"
 	execdriver "github.com/fairlead/fairlead/internal/driver/exec"
 	ovsdriver "github.com/fairlead/fairlead/internal/driver/ovs"
@@ -29,6 +30,7 @@ import (
 	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/sysfs"
+	"github.com/fairlead/fairlead/internal/kernel/tombstone"
 	"github.com/fairlead/fairlead/internal/metrics"
 	"github.com/fairlead/fairlead/internal/ovs"
 	"github.com/fairlead/fairlead/internal/plan"
@@ -137,7 +139,8 @@ func (d *nodeDaemon) wire(boot string) {
 	d.ovs = ovs.New(ovs.Config{
 		Endpoint: d.opts.ovsdb, Bridge: d.opts.bridge, Datapath: d.datapath, Log: d.log, OnReset: d.onReset,
 	})
-	d.nics = ovsdriver.New(ovsdriver.Config{OVS: d.ovs, UserspaceDatapath: d.datapath == "netdev", Log: d.log})
+	graves := tombstone.New(nil, d.log)
+	d.nics = ovsdriver.New(ovsdriver.Config{OVS: d.ovs, UserspaceDatapath: d.datapath == "netdev", Graves: graves, Log: d.log})
 	d.gateway = standalone.New(standalone.Config{Ports: d.ovs, Node: d.opts.nodeName, MTU: d.mtu})
 	d.metrics = metrics.NewMetrics(metrics.Options{
 		Version: d.opts.build.Version, Revision: d.opts.build.Commit,
@@ -151,7 +154,7 @@ func (d *nodeDaemon) wire(boot string) {
 		Journal: d.journal, IPAM: d.pools, Source: d.objects, Gateway: d.gateway,
 		Devices:  device.New(d.opts.kubeletRoot, published{d.api}),
 		Fabric:   fabric{d.nics, d.ovs},
-		Drivers:  driver.Set{ovsdriver.Name: d.nics, execdriver.Name: execdriver.New(plugins()), defroute.Name: defroute.New()},
+		Drivers:  driver.Set{ovsdriver.Name: d.nics, execdriver.Name: execdriver.New(plugins(graves)), defroute.Name: defroute.New()},
 		Node:     plan.Node{MTU: d.mtu, BinDirs: d.opts.cniBinDirs},
 		ConfDir:  d.opts.confDir,
 		Daemon:   d.opts.file,
@@ -169,8 +172,10 @@ func (d *nodeDaemon) wire(boot string) {
 }
 
 // plugins are the well-known CNI plugins that need no process, by their type.
-func plugins() map[string]driver.Plugin {
-	return map[string]driver.Plugin{}
+func plugins(graves *tombstone.Reaper) map[string]driver.Plugin {
+	return map[string]driver.Plugin{
+		bridge.Type: bridge.New(nil, graves),
+	}
 }
 
 func (d *nodeDaemon) onReset() {

@@ -120,7 +120,6 @@ func (a *addition) run(ctx context.Context) (json.RawMessage, error) {
 		if err != nil {
 			return nil, inproc.Fail(step.name, err)
 		}
-		fail.Here("bridge." + step.name)
 	}
 	out, err := a.result.Encode(a.conf.CNIVersion)
 	return out, inproc.Fail("result", err)
@@ -154,7 +153,6 @@ func (a *addition) ensureBridge(context.Context) error {
 		if err == nil || errors.Is(err, core.ErrExists) {
 			br, err = a.c.PortByName(a.conf.Bridge)
 		}
-		fail.Here("bridge.made")
 	}
 	if err != nil {
 		return err
@@ -242,6 +240,7 @@ func (a *addition) addresses(ctx context.Context) error {
 	}
 	a.asked = true
 	out, err := a.call.IPAM(ctx, core.Add)
+	fail.Here("bridge.ipam")
 	if err != nil {
 		return err
 	}
@@ -279,6 +278,7 @@ func (a *addition) configure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	fail.Here("bridge.pod")
 	far, err := c.LinkByIndex(a.near.PeerIndex)
 	a.result.Interfaces = []inproc.Interface{
 		{Name: a.conf.Bridge}, {Name: a.near.Name},
@@ -310,6 +310,7 @@ func (a *addition) forwards(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("port %s in operational state %d: %w", a.near.Name, port.State, err)
 	}
+	fail.Here("bridge.port")
 	br, err := a.c.LinkByName(a.conf.Bridge)
 	a.result.Interfaces[0].MAC = br.MAC.String()
 	a.result.Interfaces[1].MAC = port.MAC.String()

@@ -63,19 +63,18 @@ var known = []string{
 	"bridge", "isGateway", "isDefaultGateway", "forceAddress", "mtu", "hairpinMode", "promiscMode", "enabledad",
 	"disableContainerInterface", "portIsolation", "ipMasq", "ipMasqBackend", "vlan", "vlanTrunk",
 	"preserveDefaultVlan", "macspoofchk",
+	"deviceID", "pciBusID", // of whoever asks with a device: of no effect
 }
 
 // Accepts implements driver.Plugin: not masquerading, VLANs and the MAC check,
 // which need nftables, iptables and the bridge's VLAN tables.
 func (p *Plugin) Accepts(raw json.RawMessage) error {
-	var keys map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &keys); err != nil {
-		return core.Errorf(core.CodeDecode, "configuration: %w", err)
+	keys, err := cniconf.Keys(raw)
+	if err != nil {
+		return core.WithCode(core.CodeDecode, "configuration", err)
 	}
-	for k := range keys {
-		if !slices.Contains(known, k) {
-			return core.Errorf(core.CodeField, "key %q is not known", k)
-		}
+	if err := cniconf.OnlyKeys(keys, known...); err != nil {
+		return core.WithCode(core.CodeField, "configuration", err)
 	}
 	c, err := read(raw)
 	if err != nil {

@@ -59,7 +59,7 @@ var likeUpstream = []struct {
 "routes":[{"dst":"203.0.113.0/24","gw":"10.20.0.1","table":500}]}`), unchecked: true},
 	{name: "without addresses", conf: network("1.0.0", `"bridge":"br9","mtu":1300,"ipam":{}`), unchecked: true},
 	{name: "without addresses, untouched inside", conf: network("1.0.0", `"disableContainerInterface":true`), unchecked: true},
-	{name: "keys of no effect", conf: network("1.0.0", `"isGateway":true,"preserveDefaultVlan":true,"ipMasq":false,"ipMasqBackend":"nftables","vlan":0,"macspoofchk":false,`+v4+`}`)},
+	{name: "keys of no effect", conf: network("1.0.0", `"isGateway":true,"preserveDefaultVlan":true,"ipMasq":false,"ipMasqBackend":"nftables","vlan":0,"macspoofchk":false,"deviceID":"0000:01:00.0","pciBusID":"0000:01:00.0",`+v4+`}`)},
 }
 
 func TestLikeUpstream(t *testing.T) {

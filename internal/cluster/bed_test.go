@@ -45,7 +45,7 @@ const rights = `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, me
   {apiGroups: [""], resources: [pods], verbs: [get, list, watch]},
   {apiGroups: [""], resources: [pods/status], verbs: [patch]},
   {apiGroups: [k8s.cni.cncf.io], resources: [network-attachment-definitions], verbs: [get, list, watch]},
-  {apiGroups: [kubeovn.io], resources: [subnets, vlans], verbs: [get, list, watch]},
+  {apiGroups: [kubeovn.io], resources: [subnets, vlans], verbs: [list, watch]},
   {apiGroups: [events.k8s.io], resources: [events], verbs: [create]}]}`
 
 // account is a service account with just these rights, as a kubeconfig.

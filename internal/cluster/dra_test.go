@@ -25,7 +25,7 @@ const (
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: NS-slices}
-rules: [{apiGroups: [resource.k8s.io], resources: [resourceslices], verbs: [get, list, watch]}]
+rules: [{apiGroups: [resource.k8s.io], resources: [resourceslices], verbs: [list, watch]}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding

@@ -169,7 +169,7 @@ func TestRightsOfTheAgent(t *testing.T) {
 		return r.Status.Allowed
 	}
 	for _, what := range []string{
-		"get pods", "list pods", "watch pods", "patch pods/status", "patch pods/status default",
+		"get pods", "get network-attachment-definitions.k8s.cni.cncf.io", "list pods", "watch pods", "patch pods/status", "patch pods/status default",
 		"list network-attachment-definitions.k8s.cni.cncf.io", "watch network-attachment-definitions.k8s.cni.cncf.io",
 		"list subnets.kubeovn.io", "watch vlans.kubeovn.io", "list resourceslices.resource.k8s.io", "create events.events.k8s.io",
 	} {
@@ -181,7 +181,7 @@ func TestRightsOfTheAgent(t *testing.T) {
 		"get nodes", "patch nodes", "patch nodes/status", "get namespaces", "get services", "list endpoints", "get serviceaccounts",
 		"create serviceaccounts/token kube-system", "impersonate users", "create network-attachment-definitions.k8s.cni.cncf.io",
 		"update network-attachment-definitions.k8s.cni.cncf.io", "patch subnets.kubeovn.io", "patch subnets/status.kubeovn.io",
-		"use subnets.kubeovn.io", "manage subnets.kubeovn.io", "list provider-networks.kubeovn.io", "delete vlans.kubeovn.io",
+		"get subnets.kubeovn.io", "get vlans.kubeovn.io", "get resourceslices.resource.k8s.io", "use subnets.kubeovn.io", "manage subnets.kubeovn.io", "list provider-networks.kubeovn.io", "delete vlans.kubeovn.io",
 		"update events.events.k8s.io", "list events.events.k8s.io", "create events", "get leases.coordination.k8s.io", "patch daemonsets.apps kube-system",
 		"create certificatesigningrequests.certificates.k8s.io", "patch clusterroles.rbac.authorization.k8s.io",
 		"delete validatingadmissionpolicies.admissionregistration.k8s.io",

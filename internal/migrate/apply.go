@@ -24,7 +24,9 @@ type Report struct {
 	Todo []string         `json:"todo,omitempty"` // by the user
 }
 
-func (r *Report) did(format string, args ...any) { r.Done = append(r.Done, fmt.Sprintf(format, args...)) }
+func (r *Report) did(format string, args ...any) {
+	r.Done = append(r.Done, fmt.Sprintf(format, args...))
+}
 
 // batch is how many containers one request is about: each has a CHECK.
 const batch = 16
@@ -33,6 +35,11 @@ const batch = 16
 // A BlockedError says that nothing was done.
 func (m *Migration) Apply(ctx context.Context) (Report, error) {
 	rep := Report{Done: []string{}, Containers: []agent.Adopted{}}
+	unlock, err := m.lock()
+	if err != nil {
+		return rep, err
+	}
+	defer unlock()
 	p, err := m.Plan(ctx)
 	if err == nil && len(p.Blocks) > 0 {
 		err = BlockedError{p.Blocks[0]}
@@ -98,7 +105,7 @@ func (m *Migration) backUp(p Plan, rep *Report) error {
 	}
 	fail.Here("import.confs-kept")
 	for _, b := range p.Binaries {
-		if b.Is == "fairlead" {
+		if b.Is == whoseOurs {
 			continue
 		}
 		if err := m.keep(b.Path, m.kept(keptBins, b.Type), rep); err != nil {
@@ -198,9 +205,13 @@ func (m *Migration) recordFiles(c multusConf, id string) []keptFile {
 func (m *Migration) adopt(ctx context.Context, p Plan, rep *Report) error {
 	ids := leftover.Folder{Dir: p.multus.dir()}.Containers()
 	slices.Sort(ids)
+	conf, err := p.multus.named(p.network)
+	if err != nil {
+		return err
+	}
 	failed := 0
 	for part := range slices.Chunk(ids, batch) {
-		got, err := m.Agent.Adopt(ctx, agent.Multus{Config: p.multus.raw, BinDirs: m.binDirs(p.multus), Containers: part})
+		got, err := m.Agent.Adopt(ctx, agent.Multus{Config: conf, BinDirs: m.binDirs(p.multus), Containers: part})
 		if err != nil {
 			return err
 		}

@@ -148,6 +148,18 @@ func exists(path string) bool {
 	return err == nil
 }
 
+// named is the configuration under the name by which the runtime knows the
+// network: GC is by it.
+func (m multusConf) named(name string) (json.RawMessage, error) {
+	k := maps.Clone(m.keys)
+	k["name"] = quote(name)
+	raw, err := json.Marshal(k)
+	if err != nil {
+		return nil, fmt.Errorf("configuration of Multus: %w", err)
+	}
+	return raw, nil
+}
+
 // leastVersion is the first in which runtimes read lists.
 const leastVersion = "0.3.1"
 

@@ -119,15 +119,14 @@ func (m *Migration) networks(c multusConf) (out []Network, broken []string) {
 func (m *Migration) binaries(c multusConf) []Binary {
 	var out []Binary
 	for _, t := range append([]string{"fairlead"}, multusTypes...) {
-		b := Binary{Type: t, Path: filepath.Join(m.BinDir, t), Then: "replace"}
+		b := Binary{Type: t, Path: filepath.Join(m.BinDir, t), Then: thenReplace}
 		b.Is = whose(b.Path)
 		switch {
-		case b.Is == "fairlead" && !hostfile.SameFile(m.Plugin, b.Path):
-		case b.Is == "fairlead":
-			b.Then = "keep"
-		case b.Is == "absent" && (t == "fairlead" || slices.Contains(c.file.types, t)):
-			b.Then = "install"
-		case b.Is == "absent":
+		case b.Is == whoseOurs && hostfile.SameFile(m.Plugin, b.Path):
+			b.Then = thenKeep
+		case b.Is == isAbsent && (t == "fairlead" || slices.Contains(c.file.types, t)):
+			b.Then = thenInstall
+		case b.Is == isAbsent:
 			continue
 		}
 		out = append(out, b)
@@ -138,15 +137,15 @@ func (m *Migration) binaries(c multusConf) []Binary {
 // whose tells by what a Go program carries whose plugin a file is.
 func whose(path string) string {
 	if !exists(path) {
-		return "absent"
+		return isAbsent
 	}
 	if hostfile.OwnPlugin(path) {
-		return "fairlead"
+		return whoseOurs
 	}
 	if info, err := buildinfo.ReadFile(path); err == nil && strings.Contains(info.Path, "multus-cni") {
-		return "multus"
+		return whoseMultus
 	}
-	return "other"
+	return whoseOther
 }
 
 // kubeconfig judges the file that Multus' configuration names.

@@ -67,8 +67,9 @@ type Plan struct {
 	Verdict    string      `json:"verdict"`
 	Next       string      `json:"next"` // command
 
-	multus multusConf
-	state  state
+	multus  multusConf
+	network string // `name` of the configuration by which the runtime will call us
+	state   state
 }
 
 // Runtime is which configuration the runtime takes: the first by name.

@@ -58,40 +58,62 @@ func (p *Plan) noted(format string, args ...any) {
 
 // runtime judges which configuration wins; broken is why Multus' cannot be used.
 func (m *Migration) runtime(p *Plan, files []confFile, broken error) {
-	r := Runtime{Dir: m.ConfDir, Whose: "none"}
+	r := winner(files)
+	r.Dir = m.ConfDir
 	if !errors.Is(broken, errNoMultus) {
 		r.Multus, r.Name = p.multus.file.path, p.multus.file.name
 	}
-	if len(files) > 0 {
-		first := files[0]
-		r.Winner, r.Whose = filepath.Base(first.path), "other"
-		if len(first.types) > 0 {
-			r.Type = first.types[0]
-		}
-		switch {
-		case first.err != nil:
-			r.Whose = "broken"
-			p.block("mv "+first.path+" /root/", "%s comes first and cannot be used: %v", first.path, first.err)
-		case first.calls(multusTypes...) >= 0:
-			r.Whose = "multus"
-		case first.calls("fairlead") >= 0:
-			r.Whose = "fairlead"
-		}
-	}
+	p.network = r.Name
 	began := p.state.Phase == phaseApplying || p.state.Phase == phaseApplied
-	if r.Whose != "fairlead" || began && p.state.Writes {
+	if r.Whose != whoseOurs || began && p.state.Writes {
 		r.Writes = m.ours()
+	} else {
+		p.network = files[0].name
 	}
 	p.Runtime = r
 	switch {
+	case r.Whose == whoseBroken:
+		p.block("mv "+files[0].path+" /root/", "%s comes first and cannot be used: %v", files[0].path, files[0].err)
 	case errors.Is(broken, errNoMultus):
 		p.block("name the folder with --conf-dir, or `fairlead install-cni` where there is no Multus", "no file in %s calls Multus", m.ConfDir)
 	case broken != nil:
 		p.block("correct "+p.multus.file.path, "Multus' configuration cannot be used: %v", broken)
-	case r.Whose == "other":
+	case r.Whose == whoseOther:
 		p.block("mv "+files[0].path+" "+filepath.Dir(m.ConfDir)+"/, if its pods are to get Multus' networks",
 			"%s (%s) wins over %s: pods do not come to Multus", files[0].path, r.Type, filepath.Base(r.Multus))
 	}
+}
+
+// Values of Runtime.Whose and Binary.Is.
+const (
+	whoseMultus = "multus"
+	whoseOurs   = "fairlead"
+	whoseOther  = "other"
+	whoseBroken = "broken"
+	whoseNone   = "none"
+	isAbsent    = "absent"
+)
+
+// winner is the file that a runtime takes: the first (containerd; others pass
+// over what they cannot use).
+func winner(files []confFile) Runtime {
+	if len(files) == 0 {
+		return Runtime{Whose: whoseNone}
+	}
+	first := files[0]
+	r := Runtime{Winner: filepath.Base(first.path), Whose: whoseOther}
+	if len(first.types) > 0 {
+		r.Type = first.types[0]
+	}
+	switch {
+	case first.err != nil:
+		r.Whose = whoseBroken
+	case first.calls(multusTypes...) >= 0:
+		r.Whose = whoseMultus
+	case first.calls("fairlead") >= 0:
+		r.Whose = whoseOurs
+	}
+	return r
 }
 
 // askAgent wants an agent whose journal works. Others of its conditions are
@@ -125,19 +147,7 @@ func (m *Migration) askAgent(ctx context.Context, p *Plan) {
 
 // note says what Apply does not decide.
 func (m *Migration) note(p *Plan) {
-	if !hostfile.OwnPlugin(m.Plugin) {
-		p.block("name it with --from", "%s is not Fairlead's plugin", m.Plugin)
-	}
-	for _, b := range p.Binaries {
-		if b.Type == "fairlead" && (b.Is == "other" || b.Is == "multus") {
-			p.block("mv "+b.Path+" /root/", "%s is another program", b.Path)
-		}
-	}
-	for _, n := range p.Networks {
-		if len(n.Missing) > 0 {
-			p.noted("network %s lacks the plugins %s in %s", n.Name, strings.Join(n.Missing, ", "), m.BinDir)
-		}
-	}
+	m.notePlugins(p)
 	if p.Kubeconfig != nil && !p.Kubeconfig.Usable {
 		p.noted("%s cannot be used (%s): give the agent --kubeconfig, or run it in the cluster", p.Kubeconfig.Path, p.Kubeconfig.Why)
 	}
@@ -157,25 +167,53 @@ func (m *Migration) note(p *Plan) {
 	}
 }
 
+func (m *Migration) notePlugins(p *Plan) {
+	if !hostfile.OwnPlugin(m.Plugin) {
+		p.block("name it with --from", "%s is not Fairlead's plugin", m.Plugin)
+	}
+	for _, b := range p.Binaries {
+		if b.Type == "fairlead" && b.Is != whoseOurs && b.Is != isAbsent {
+			p.block("mv "+b.Path+" /root/", "%s is another program", b.Path)
+		}
+	}
+	for _, n := range p.Networks {
+		if len(n.Missing) > 0 {
+			p.noted("network %s lacks the plugins %s in %s", n.Name, strings.Join(n.Missing, ", "), m.BinDir)
+		}
+	}
+}
+
+// left tells that Apply would put something in its place.
+func (p *Plan) left() bool {
+	return p.Runtime.Writes != "" && p.Runtime.Whose != whoseOurs ||
+		slices.ContainsFunc(p.Binaries, func(b Binary) bool { return b.Then != thenKeep && b.Is != whoseOurs })
+}
+
+// Values of Binary.Then.
+const (
+	thenKeep    = "keep"
+	thenInstall = "install"
+	thenReplace = "replace"
+)
+
 // conclude sums up.
 func (p *Plan) conclude() {
-	left := p.Runtime.Writes != "" && p.Runtime.Whose != "fairlead" || slices.ContainsFunc(p.Binaries, func(b Binary) bool { return b.Then != "keep" })
+	p.Next = "fairlead import multus --apply"
 	switch {
 	case len(p.Blocks) > 0:
-		p.Verdict = "it cannot be done yet: " + p.Blocks[0].What
-		p.Next = p.Blocks[0].Next
+		p.Verdict, p.Next = "it cannot be done yet: "+p.Blocks[0].What, p.Blocks[0].Next
 	case p.Phase == phaseApplying:
-		p.Verdict, p.Next = "an import was interrupted: it goes on where it was", "fairlead import multus --apply"
+		p.Verdict = "an import was interrupted: it goes on where it was"
 	case p.Phase == phaseBack:
 		p.Verdict, p.Next = "a rollback was interrupted: it goes on where it was", "fairlead import multus --rollback"
-	case p.Phase == phaseApplied && !left && p.Multus.Here():
+	case p.Phase == phaseNone:
+		p.Verdict = fmt.Sprintf("it can be done: %d of %d containers become Fairlead's", p.adoptable(), len(p.Records))
+	case p.left():
+		p.Verdict = "something of Multus came back after the import"
+	case p.Multus.Here():
 		p.Verdict, p.Next = "Fairlead has the node; Multus still runs", "kubectl get daemonsets -A | grep -i multus"
-	case p.Phase == phaseApplied && !left:
-		p.Verdict, p.Next = "Fairlead has the node", "fairlead get pods --node-local"
-	case p.Phase == phaseApplied:
-		p.Verdict, p.Next = "something of Multus came back after the import", "fairlead import multus --apply"
 	default:
-		p.Verdict, p.Next = fmt.Sprintf("it can be done: %d of %d containers become Fairlead's", p.adoptable(), len(p.Records)), "fairlead import multus --apply"
+		p.Verdict, p.Next = "Fairlead has the node", "fairlead get pods --node-local"
 	}
 }
 

@@ -19,6 +19,11 @@ import (
 // goes on with a rollback that was interrupted, and after one does nothing.
 func (m *Migration) Rollback(ctx context.Context, force bool) (Report, error) {
 	rep := Report{Done: []string{}, Containers: []agent.Adopted{}}
+	unlock, err := m.lock()
+	if err != nil {
+		return rep, err
+	}
+	defer unlock()
 	s, err := m.load()
 	if err != nil || s.Phase == phaseNone {
 		return rep, err
@@ -129,7 +134,7 @@ func (m *Migration) restoreFiles(s state, rep *Report) error {
 // restorePlugin leaves one alone that is not ours: Multus has put it there since.
 func (m *Migration) restorePlugin(t string, rep *Report) error {
 	path, from := filepath.Join(m.BinDir, t), m.kept(keptBins, t)
-	if is := whose(path); is != "fairlead" && is != "absent" {
+	if is := whose(path); is != whoseOurs && is != isAbsent {
 		return nil
 	}
 	if !exists(from) {
@@ -155,7 +160,7 @@ func (m *Migration) release(ctx context.Context, ask agent.Multus, rep *Report) 
 	got, err := m.Agent.Export(ctx, ask)
 	if err != nil {
 		rep.Todo = append(rep.Todo, "the agent does not answer and still has Multus' containers in its journal: remove its state before it starts again")
-		return nil //nolint:nilerr // it was forced, or was there a moment ago: Multus has the node
+		return nil // it was forced, or was there a moment ago: Multus has the node
 	}
 	for _, e := range got.Items {
 		if e.Reason == "" {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fairlead/fairlead/internal/hostfile"
 )
 
@@ -57,9 +59,26 @@ func (m *Migration) load() (state, error) {
 		err = json.Unmarshal(raw, &s)
 	}
 	if err != nil {
-		return s, fmt.Errorf("state of the import: %w", err)
+		return s, fmt.Errorf("state of the import in %s: %w", m.StateDir, err)
 	}
 	return s, nil
+}
+
+// lock keeps a second import away until the function is called, or the process
+// ends.
+func (m *Migration) lock() (func(), error) {
+	if err := os.MkdirAll(m.StateDir, folderMode); err != nil {
+		return nil, fmt.Errorf("state of the import: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(m.StateDir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("state of the import: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, BlockedError{Block{What: "another import is under way on this node", Next: "wait for it"}}
+	}
+	return func() { _ = f.Close() }, nil
 }
 
 func (m *Migration) save(s state) error {

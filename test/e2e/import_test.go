@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/testbed"
 )
 
@@ -179,7 +181,6 @@ func TestImportMultus(t *testing.T) {
 	o.runtime("add", c).Must()
 	require.Equal(t, []string{"eth0", "lo", "net1"}, linkNames(t, c))
 	require.NoError(t, c.Ping(ip(b, "eth0")))
-	require.Contains(t, o.Run("ip", "-d", "link", "show", "br1"), "mtu")
 	for _, g := range pings {
 		g.Answers(20)
 		answered, lost := g.Stop()
@@ -348,12 +349,10 @@ func TestImportLeavesAloneWhatItCannotTake(t *testing.T) {
 	require.Contains(t, why["reused"], "interface net1 has MAC")
 	require.Contains(t, why[""], "its DEL goes by configuration and annotations")
 
-	var report agent.AdoptResult
 	var done struct{ Containers []agent.Adopted }
 	require.NoError(t, json.Unmarshal([]byte(o.must("--apply", "-o", "json")), &done))
-	report.Items = done.Containers
 	states := map[string]string{}
-	for _, c := range report.Items {
+	for _, c := range done.Containers {
 		states[c.Pod] = c.State
 	}
 	require.Equal(t, map[string]string{"fine": "adopted", "gone": "gone", "reused": "files", "": "files"}, states)
@@ -433,4 +432,58 @@ func TestImportRollbackSparesOwnInterfaces(t *testing.T) {
 	own.Delete()
 	o.Fairlead("gc")
 	require.Empty(t, o.pods())
+}
+
+// TestImportThick: where Multus' daemon writes the configuration, with paths as
+// it sees them, and puts its plugin back when it restarts. The containers are of
+// the thin plugin: both keep the same records.
+func TestImportThick(t *testing.T) {
+	t.Parallel()
+	o := newTakeover(t, `{"capabilities":{"portMappings":true},"cniVersion":"1.0.0","name":"multus-cni-network","logToStderr":true,"type":"multus-shim",
+		"clusterNetwork":"/host/etc/cni/net.d/10-main.conflist","cniConfigDir":"/host/etc/cni/net.d","multusAutoconfigDir":"/host/etc/cni/net.d","multusConfigFile":"auto"}`)
+	o.Run("cp", "/opt/cni/bin/multus", "/opt/cni/bin/multus-shim")
+	writeConf(o.Node, "10-main.conflist", `{"cniVersion":"1.0.0","name":"main","plugins":[{"type":"bridge","bridge":"br1","ipam":{"type":"host-local","subnet":"10.61.0.0/24"}}]}`)
+	o.Run("mkdir", "/etc/cni/thin")
+	o.Run("sh", "-c", `(echo '{"cniVersion":"1.0.0","name":"multus-cni-network","type":"multus","delegates":['; cat /etc/cni/net.d/10-main.conflist; echo ']}') > /etc/cni/thin/00.conf`)
+	require.NoError(t, os.Mkdir(o.Path("/run/multus"), 0o700))
+	daemon, err := net.Listen("unix", o.Path("/run/multus/multus.sock"))
+	require.NoError(t, err)
+	defer daemon.Close()
+	host := o.Agent()
+	host.WaitReady()
+	a, b := o.NewPod("a"), o.NewPod("b")
+	for _, p := range []*testbed.Pod{a, b} {
+		o.CNITool("/etc/cni/thin", []string{"CNI_ARGS=" + p.Args()}, "add", "multus-cni-network", p.Netns()).Must()
+	}
+
+	p := o.plan(0)
+	require.True(t, p.Multus.Listening)
+	require.Equal(t, "it can be done: 2 of 2 containers become Fairlead's", p.Verdict)
+	require.Contains(t, o.must("--apply"), "next: remove Multus' DaemonSet")
+	require.Contains(t, o.Run("cat", "/etc/cni/net.d/00-fairlead.conflist"), `"clusterNetwork": "/etc/cni/net.d/10-main.conflist"`)
+	require.Equal(t, "Fairlead has the node; Multus still runs", o.plan(0).Verdict)
+	c := o.NewPod("c")
+	o.runtime("add", c).Must()
+
+	host.Stop()
+	o.Agent().WaitReady()
+	require.Equal(t, []string{"default/a", "default/b", "default/c"}, o.pods(), "in the journal")
+	o.runtime("check", a).Must()
+
+	o.Run("rm", "/opt/cni/bin/multus-shim")
+	o.Run("cp", o.Dir+"/import/bin/multus", "/opt/cni/bin/multus-shim") // the DaemonSet's init container
+	p = o.plan(0)
+	require.Equal(t, "something of Multus came back after the import", p.Verdict)
+	o.must(strings.Fields(p.Next)[3])
+	require.Equal(t, "Fairlead has the node; Multus still runs", o.plan(0).Verdict)
+
+	valid := attachment(t, o.Node, "default/a")
+	o.CNI(cni.Request{Command: "GC", Config: []byte(`{"cniVersion":"1.1.0","name":"multus-cni-network","type":"fairlead","clusterNetwork":"/etc/cni/net.d/10-main.conflist",
+		"cni.dev/valid-attachments":[{"containerID":"` + valid.Container + `","ifname":"eth0"}]}`)}).Must()
+	require.Equal(t, []string{"default/a"}, o.pods())
+	require.Equal(t, []string{"eth0", "lo"}, linkNames(t, a))
+	require.Equal(t, []string{"lo"}, linkNames(t, b))
+	require.Equal(t, "1", strings.TrimSpace(o.Run("sh", "-c", "ls /var/lib/cni/networks/main | grep -c ^10.")), "a's")
+	o.runtime("del", a).Must()
+	require.Empty(t, o.held(a))
 }

@@ -32,6 +32,7 @@ type replug struct {
 	req   core.Request
 	rec   core.Record
 	all   []core.Record // the container's, rec as it was found among them
+	ask   *core.Ask     // what asked for rec, nil where nobody knows
 	began time.Time
 	trace *trace.Trace // of the network at hand
 }
@@ -64,7 +65,7 @@ func (e *Engine) containersOf(pod core.Pod) []string {
 		return true
 	})
 	for _, h := range e.Journal.PodHeads(pod) {
-		if h.Asked && !slices.Contains(out, h.Key.Container) {
+		if (h.Asked || h.Phase == core.Added && h.Network != "") && !slices.Contains(out, h.Key.Container) {
 			out = append(out, h.Key.Container)
 		}
 	}
@@ -107,11 +108,14 @@ func (e *Engine) replugContainer(ctx context.Context, id string, pod core.Pod) e
 	var errs []error
 	all := e.Journal.Container(id)
 	for _, rec := range all {
-		if rec.Ask == nil || rec.Phase != core.Added || named(rec.Pod) != pod || rec.Netns.BootID != e.BootID || !alive(rec.Netns) {
+		if rec.Ask == nil && !forgotten(rec) || rec.Phase != core.Added || named(rec.Pod) != pod || rec.Netns.BootID != e.BootID || !alive(rec.Netns) {
 			continue
 		}
 		r := &replug{e: e, rec: rec, all: all, began: time.Now(), trace: trace.New(e.Observer)}
-		if r.req, err = asked(rec); err == nil {
+		if r.ask = rec.Ask; r.ask == nil {
+			r.ask = e.recall(rec)
+		}
+		if r.req, err = asked(rec, r.ask); err == nil {
 			err = r.run(ctx)
 		}
 		errs = append(errs, err)
@@ -122,14 +126,18 @@ func (e *Engine) replugContainer(ctx context.Context, id string, pod core.Pod) e
 	return errors.Join(errs...)
 }
 
-// asked is the request that a record was made for.
-func asked(rec core.Record) (core.Request, error) {
-	req := core.Request{
-		Op: core.Add, Key: rec.Key, Netns: rec.Netns.Path, RawArgs: rec.Ask.Args, Path: rec.Ask.Path, Pod: rec.Pod,
+// asked is the request that a record was made for; without ask, one of which
+// nothing but the pod is known.
+func asked(rec core.Record, ask *core.Ask) (core.Request, error) {
+	req := core.Request{Op: core.Add, Key: rec.Key, Netns: rec.Netns.Path, Pod: rec.Pod}
+	if ask == nil {
+		req.Conf = core.Conf{Name: rec.Network, Type: "fairlead"}
+		return req, nil
 	}
+	req.RawArgs, req.Path = ask.Args, ask.Path
 	var err error
-	if req.Conf, err = cniconf.Parse(rec.Ask.Conf); err == nil {
-		req.Args, err = cniconf.ParseArgs(rec.Ask.Args)
+	if req.Conf, err = cniconf.Parse(ask.Conf); err == nil {
+		req.Args, err = cniconf.ParseArgs(ask.Args)
 	}
 	return req, err
 }
@@ -144,8 +152,14 @@ func (r *replug) run(ctx context.Context) error {
 	if errors.Is(err, core.ErrUnavailable) {
 		return err // not the pod's affair: it is asked again
 	}
+	if err != nil && r.ask == nil {
+		return nil //nolint:nilerr // an annotation that somebody else follows
+	}
 	if err != nil {
 		return r.conclude(ctx, before, []error{r.failed(r.rec.Key.IfName, err)})
+	}
+	if follows, err := r.remember(ctx, change); !follows || err != nil {
+		return err
 	}
 	errs := r.take(ctx, change.Gone)
 	failed, unknown := r.give(ctx, change.Come)

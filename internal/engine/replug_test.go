@@ -261,3 +261,64 @@ func TestDelEndsReplug(t *testing.T) {
 	require.Empty(t, r.Journal.Records())
 	require.Equal(t, []string{"net2", "net1", "eth0"}, r.d.detached)
 }
+
+// age makes the pod's record one that does not say what asked for its networks.
+func (r *replugged) age(leftovers ...string) {
+	r.t.Helper()
+	rec, ok := r.Journal.Get(r.req.Key)
+	require.True(r.t, ok)
+	rec.Ask, rec.Leftovers = nil, leftovers
+	for i := range rec.Specs {
+		rec.Specs[i].Request = ""
+	}
+	require.NoError(r.t, r.Journal.Save(r.t.Context(), rec))
+}
+
+// TestReplugOfOlderRecord: a record without Ask, of an older version or taken
+// over from Multus, follows the annotation by the runtime's configuration.
+func TestReplugOfOlderRecord(t *testing.T) {
+	r := newReplugged(t)
+	r.ConfDir = t.TempDir()
+	conf := `{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"fairlead"}]}`
+	require.NoError(t, os.WriteFile(filepath.Join(r.ConfDir, "00.conflist"), []byte(conf), 0o600))
+	_, err := r.Add(t.Context(), r.req)
+	require.NoError(t, err)
+	r.age()
+	r.take()
+	require.NoError(t, r.Replug(t.Context(), r.pod))
+	require.Empty(t, r.take(), "what it has is what is asked for")
+	rec, _ := r.Journal.Get(r.req.Key)
+	require.NotNil(t, rec.Ask)
+
+	r.age("file-of-multus")
+	r.annotate("second,second@data0")
+	require.NoError(t, r.Replug(t.Context(), r.pod))
+	require.Equal(t, []string{"eth0", "net1", "data0"}, r.interfaces())
+	r.annotate("second@data0")
+	require.NoError(t, r.Replug(t.Context(), r.pod))
+	require.Equal(t, []string{"eth0", "data0"}, r.interfaces())
+	require.Equal(t, []string{"net1"}, r.d.detached)
+}
+
+// TestReplugOfInheritedRecord: without such a configuration the change is
+// refused, with an event and a condition that say why, once.
+func TestReplugOfInheritedRecord(t *testing.T) {
+	r := newReplugged(t)
+	r.ConfDir = t.TempDir()
+	_, err := r.Add(t.Context(), r.req)
+	require.NoError(t, err)
+	r.take()
+	r.age()
+	r.annotate("second,second")
+	require.NoError(t, r.Replug(t.Context(), r.pod))
+	require.Empty(t, r.take(), "somebody else's pod")
+
+	r.age("file-of-multus")
+	for range 2 {
+		require.NoError(t, r.Replug(t.Context(), r.pod))
+	}
+	require.Equal(t, []string{"failed HOTPLUG net2", "condition False FailedAttachment"}, r.take())
+	rec, _ := r.Journal.Get(r.req.Key)
+	require.Contains(t, rec.Amiss, "delete the pod")
+	require.Equal(t, []string{"eth0", "net1"}, r.interfaces())
+}

@@ -10,23 +10,39 @@ import (
 	"github.com/fairlead/fairlead/internal/resolve"
 )
 
-// Present are the networks that the pod's annotation asked for, in order.
+// Present are the networks that the pod's annotation asked for, in order. Of a
+// record without Ask they are all but the default network: what asked for them
+// was not written down.
 func Present(r core.Record) []resolve.Present {
 	var out []resolve.Present
 	for _, s := range r.Specs {
-		if s.Request == "" {
+		if s.Request == "" && (r.Ask != nil || s.Default || s.Driver == Defroute) {
 			continue
 		}
 		at := slices.IndexFunc(out, func(p resolve.Present) bool { return p.IfName == s.Key.IfName })
 		if at < 0 {
 			at = len(out)
-			out = append(out, resolve.Present{Request: s.Request, IfName: s.Key.IfName})
+			out = append(out, resolve.Present{Request: s.Request, Network: s.Network, IfName: s.Key.IfName})
 		}
 		if id := device(s); id != "" && !slices.Contains(out[at].Devices, id) {
 			out[at].Devices = append(out[at].Devices, id)
 		}
 	}
 	return out
+}
+
+// Asked is r with what asks for its networks: those that the annotation asks
+// for follow it from now on.
+func Asked(r core.Record, ask *core.Ask, known []resolve.Present) core.Record {
+	r.Ask, r.Specs = ask, slices.Clone(r.Specs)
+	for _, p := range known {
+		for i := range r.Specs {
+			if s := &r.Specs[i]; s.Key.IfName == p.IfName && !s.Default {
+				s.Request = p.Request
+			}
+		}
+	}
+	return r
 }
 
 // device is the id that a plugin was given, "" for none.

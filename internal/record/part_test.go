@@ -211,5 +211,5 @@ func TestFoldLeavesOutWhatWasNotBegun(t *testing.T) {
 func TestPresent(t *testing.T) {
 	r := build(t, of(nic("eth0", "10.16.0.2/16", "10.16.0.1")), of(foreign("net1", "10.1.0.2/16", "10.1.0.1")), of(step("net1", "10.1.0.1")))
 	r.Specs[1].Exec.Conf = []byte(`{"deviceID":"0000:00:01.0"}`)
-	require.Equal(t, []resolve.Present{{Request: "net1", IfName: "net1", Devices: []string{"0000:00:01.0"}}}, Present(r))
+	require.Equal(t, []resolve.Present{{Request: "net1", Network: "n-net1", IfName: "net1", Devices: []string{"0000:00:01.0"}}}, Present(r))
 }

@@ -14,7 +14,11 @@ import (
 
 // Present is a network that a running pod has because its annotation asked.
 type Present struct {
-	Request string // of the Want that it came from
+	// Request is that of the Want that it came from; "" where nobody wrote it
+	// down. Such a network is what the annotation asks for under its name and
+	// on its interface, else the annotation has no say in it.
+	Request string
+	Network string // "namespace/name"
 	IfName  string
 	Devices []string // ids that its plugins were given
 }
@@ -23,8 +27,9 @@ type Present struct {
 // the pod has. What is in neither list stays as it is, whatever became of its
 // NAD.
 type Change struct {
-	Gone []Present
-	Come []Coming // in the annotation's order
+	Gone  []Present
+	Come  []Coming  // in the annotation's order
+	Known []Present // those that had no Request, with it
 }
 
 // Coming is a network that the pod is to get; Err says why it cannot.
@@ -60,14 +65,14 @@ func Replug(ctx context.Context, src Source, in Input, have, fixed []Present) (C
 	if err != nil {
 		return Change{}, err
 	}
-	fresh, gone := compare(elems, have)
+	fresh, gone, known := compare(elems, have)
 	stay := slices.DeleteFunc(slices.Clone(have), func(p Present) bool { return slices.ContainsFunc(gone, p.same) })
 	stay = append(stay, fixed...)
 	nets, err := r.nameFresh(fresh, stay)
 	if err != nil {
 		return Change{}, err
 	}
-	c := Change{Gone: gone}
+	c := Change{Gone: gone, Known: known}
 	given := devicesOf(stay)
 	for i := range nets {
 		w, err := r.coming(ctx, nets, i, &given)
@@ -93,19 +98,34 @@ func (r *resolution) readRunning(ctx context.Context) error {
 	return nil
 }
 
-// compare finds the elements that the pod has no network for, and the networks
-// that no element asks for any more.
-func compare(elems []element, have []Present) (fresh []element, gone []Present) {
+// compare finds the elements that the pod has no network for, the networks that
+// no element asks for any more, and what had no Request with the one it has by
+// now.
+func compare(elems []element, have []Present) (fresh []element, gone, known []Present) {
 	gone = slices.Clone(have)
 	for _, e := range elems {
 		at := slices.IndexFunc(gone, func(p Present) bool { return p.Request == e.request })
 		if at < 0 {
+			at = slices.IndexFunc(gone, func(p Present) bool { return p.Request == "" && p.fits(e) })
+		}
+		if at < 0 {
 			fresh = append(fresh, e)
 			continue
 		}
+		if p := gone[at]; p.Request == "" {
+			p.Request = e.request
+			known = append(known, p)
+		}
 		gone = slices.Delete(gone, at, at+1)
 	}
-	return fresh, gone
+	gone = slices.DeleteFunc(gone, func(p Present) bool { return p.Request == "" })
+	return fresh, gone, known
+}
+
+// fits tells that a network whose request nobody wrote down may be the one that
+// e asks for.
+func (p Present) fits(e element) bool {
+	return p.Network == elementLabel(e) && (e.ifName == "" || e.ifName == p.IfName)
 }
 
 func (p Present) same(q Present) bool { return p.IfName == q.IfName }

@@ -1,0 +1,75 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/fairlead/fairlead/internal/cniconf"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/record"
+	"github.com/fairlead/fairlead/internal/resolve"
+)
+
+// A record that an older version wrote, or that was taken over from Multus, does
+// not say what its ADD was asked for. The runtime's configuration of that name
+// does as long as it is ours; then the networks follow the annotation all the
+// same: those that it asks for under the name and on the interface that they have
+// stay, and what it has no say in is not touched.
+
+// forgotten tells a record that may be of a pod whose networks are all ours, but
+// does not say so.
+func forgotten(rec core.Record) bool {
+	return rec.Ask == nil && rec.Phase == core.Added && !adopted(rec) && !lent(rec)
+}
+
+// recall is the Ask that rec's ADD would have written: nil where the runtime has
+// no configuration of that name for all of a pod's networks.
+func (e *Engine) recall(rec core.Record) *core.Ask {
+	for _, c := range e.runtimeChains() {
+		if c.Name != rec.Network {
+			continue
+		}
+		for _, p := range c.Plugins {
+			if !core.MetaType(p.Type) {
+				continue
+			}
+			if conf, err := cniconf.PluginConf(c, p, cniconf.Inject{}); err == nil {
+				return &core.Ask{Conf: conf, Args: podArgs(rec)}
+			}
+		}
+	}
+	return nil
+}
+
+// podArgs are CNI_ARGS as runtimes make them for pods.
+func podArgs(rec core.Record) string {
+	args := fmt.Sprintf("IgnoreUnknown=1;K8S_POD_NAMESPACE=%s;K8S_POD_NAME=%s;K8S_POD_INFRA_CONTAINER_ID=%s",
+		rec.Pod.Namespace, rec.Pod.Name, rec.Key.Container)
+	if rec.Pod.UID != "" {
+		args += ";K8S_POD_UID=" + rec.Pod.UID
+	}
+	return args
+}
+
+// remember writes down what the networks are asked for by, once that is known.
+// It tells whether the networks follow the annotation; where they cannot and the
+// annotation asks for more, that is told, once.
+func (r *replug) remember(ctx context.Context, change resolve.Change) (bool, error) {
+	if r.rec.Ask != nil {
+		return true, nil
+	}
+	if r.ask != nil {
+		r.rec = record.Asked(r.rec, r.ask, change.Known)
+		return true, r.e.Journal.Save(context.WithoutCancel(ctx), r.rec)
+	}
+	if len(r.rec.Leftovers) == 0 || len(change.Come) == 0 {
+		return false, nil // another plugin gave the pod its other networks, or nothing is asked for
+	}
+	err := core.Errorf(core.CodeConfig, "networks of the pod do not follow its annotation: Multus attached it, and the runtime "+
+		"has no configuration %q of type fairlead or multus in %s; put it there, or delete the pod to have it made anew",
+		r.rec.Network, r.e.ConfDir)
+	if r.rec.Amiss == err.Error() {
+		return false, nil
+	}
+	return false, r.condition(ctx, r.failed(change.Come[0].Want.IfName, err))
+}

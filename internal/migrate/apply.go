@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/api/agent"
@@ -218,6 +219,9 @@ func (m *Migration) adopt(ctx context.Context, p Plan, rep *Report) error {
 		rep.Containers = append(rep.Containers, got.Items...)
 		fail.Here("import.adopted")
 	}
+	slices.SortStableFunc(rep.Containers, func(a, b agent.Adopted) int {
+		return strings.Compare(podName(a.Namespace, a.Pod), podName(b.Namespace, b.Pod))
+	})
 	for _, c := range rep.Containers {
 		if c.State == agent.AdoptedFailed {
 			failed++
@@ -241,5 +245,5 @@ func (m *Migration) todo(p Plan, rep *Report) {
 			rep.Todo = append(rep.Todo, fmt.Sprintf("`fairlead check %s/%s`: it differs from what Multus made", c.Namespace, c.Pod))
 		}
 	}
-	rep.Todo = append(rep.Todo, "`fairlead import multus --rollback` gives the node back to Multus while its configuration is still in "+m.StateDir)
+	rep.Todo = append(rep.Todo, "`fairlead import multus --rollback` gives the node back to Multus; what that needs is in "+m.StateDir)
 }

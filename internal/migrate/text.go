@@ -62,7 +62,7 @@ func (p Plan) Text(w io.Writer) error {
 	out := newPrinter(w)
 	out.line("runtime's configuration", p.Runtime.Dir+"/"+p.Runtime.Winner, p.Runtime.Whose)
 	out.line("Multus' configuration", p.Runtime.Multus, p.Runtime.Name)
-	out.line("Fairlead's configuration", p.Runtime.Writes, p.Phase)
+	out.line("Fairlead's will be", p.Runtime.Writes, "import: "+p.Phase)
 	multus := strings.Join(p.Multus.Processes, ", ")
 	if p.Multus.Listening {
 		multus += " " + p.Multus.Socket
@@ -131,7 +131,7 @@ func (p Plan) recordText(out *printer) {
 		return
 	}
 	out.head("Containers that Multus attached")
-	out.line("POD", "CONTAINER", "INTERFACES", "ALIVE", "ADOPTABLE", "")
+	out.line("POD", "CONTAINER", "INTERFACES", "ALIVE", "ADOPTABLE", "WHY NOT")
 	for _, r := range p.Records {
 		var ifs []string
 		missing := ""

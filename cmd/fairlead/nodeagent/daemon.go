@@ -22,7 +22,10 @@ import (
 	"github.com/fairlead/fairlead/internal/driver/bridge"
 	"github.com/fairlead/fairlead/internal/driver/defroute"
 	execdriver "github.com/fairlead/fairlead/internal/driver/exec"
+	"github.com/fairlead/fairlead/internal/driver/hostlocal"
+	"github.com/fairlead/fairlead/internal/driver/macvlan"
 	ovsdriver "github.com/fairlead/fairlead/internal/driver/ovs"
+	"github.com/fairlead/fairlead/internal/driver/static"
 	"github.com/fairlead/fairlead/internal/engine"
 	"github.com/fairlead/fairlead/internal/follow"
 	"github.com/fairlead/fairlead/internal/gateway/standalone"
@@ -174,7 +177,11 @@ func (d *nodeDaemon) wire(boot string) {
 // plugins are the well-known CNI plugins that need no process, by their type.
 func plugins(graves *tombstone.Reaper) map[string]driver.Plugin {
 	return map[string]driver.Plugin{
-		bridge.Type: bridge.New(nil, graves),
+		bridge.Type:        bridge.New(nil, graves),
+		macvlan.Name:       macvlan.New(nil),
+		macvlan.NameIpvlan: macvlan.NewIpvlan(nil),
+		hostlocal.Name:     hostlocal.New(),
+		static.Name:        static.Plugin{},
 	}
 }
 

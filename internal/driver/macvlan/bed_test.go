@@ -1,0 +1,235 @@
+package macvlan_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	osexec "os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/driver/drivertest"
+	"github.com/fairlead/fairlead/internal/driver/hostlocal"
+	"github.com/fairlead/fairlead/internal/driver/macvlan"
+	"github.com/fairlead/fairlead/internal/driver/static"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
+)
+
+// node is a host with a device m0 that its default route goes through, and a
+// folder for host-local.
+type node struct {
+	testing.TB
+	host *netns.Handle
+	data string
+	dir  string // of the programs
+	kind string
+	p    *macvlan.Plugin
+	ipam map[string]driver.Plugin
+	dad  bool // pods prove their addresses unique, which takes a second or two
+}
+
+func newNode(t testing.TB, kind string) *node {
+	t.Helper()
+	n := &node{
+		TB: t, host: netnstest.New(t), data: t.TempDir(), kind: kind,
+		dir:  drivertest.Programs(t, "main/macvlan", "ipam/host-local", "ipam/static"),
+		ipam: map[string]driver.Plugin{hostlocal.Name: hostlocal.New(), static.Name: static.Plugin{}},
+	}
+	n.p = macvlan.New(n.host)
+	if kind == macvlan.NameIpvlan {
+		drivertest.Programs(t, "main/ipvlan")
+		n.p = macvlan.NewIpvlan(n.host)
+	}
+	n.ip(n.host, "link", "add", "m0", "type", "veth", "peer", "name", "m1")
+	n.ip(n.host, "link", "set", "m1", "up")
+	n.ip(n.host, "link", "set", "m0", "up")
+	n.ip(n.host, "addr", "add", "192.0.2.1/24", "dev", "m0")
+	n.ip(n.host, "route", "add", "default", "via", "192.0.2.254")
+	return n
+}
+
+// pod is a namespace that a path leads to, as a runtime makes it.
+type pod struct {
+	ns  *netns.Handle
+	id  core.Netns
+	key core.Key
+}
+
+func (n *node) pod(container string) pod {
+	n.Helper()
+	ns := netnstest.New(n)
+	if !n.dad {
+		netnstest.Do(n, ns, func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/default/accept_dad", []byte("0"), 0o600) })
+	}
+	id, err := netns.Identify(netnstest.Bind(n, ns))
+	require.NoError(n, err)
+	return pod{ns, id, core.Key{Container: container, IfName: "net1"}}
+}
+
+// call is an ADD, or with prev another call; DATA stands for host-local's
+// folder. The IPAM plugin is ours.
+func (n *node) call(p pod, conf, args string, prev json.RawMessage) driver.PluginCall {
+	n.Helper()
+	conf = strings.ReplaceAll(conf, "DATA", n.data)
+	if len(prev) > 0 {
+		conf = conf[:strings.LastIndexByte(conf, '}')] + `,"prevResult":` + string(prev) + `}`
+	}
+	c := driver.PluginCall{Conf: json.RawMessage(conf), Key: p.key, Netns: p.id, Args: args}
+	c.IPAM = func(ctx context.Context, op core.Op) (json.RawMessage, error) {
+		var of struct{ IPAM struct{ Type string } }
+		require.NoError(n, json.Unmarshal(c.Conf, &of))
+		plugin := n.ipam[of.IPAM.Type]
+		if plugin == nil {
+			return nil, core.Errorf(core.CodeConfig, "no plugin %q", of.IPAM.Type)
+		}
+		switch op {
+		case core.Add:
+			return plugin.Add(ctx, c)
+		case core.Check:
+			return nil, plugin.Check(ctx, c)
+		case core.Status:
+			return nil, plugin.Status(ctx, c)
+		}
+		return nil, plugin.Del(ctx, c)
+	}
+	return c
+}
+
+// program runs upstream's, whose IPAM plugin is a program too.
+func (n *node) program(op core.Op, c driver.PluginCall) (json.RawMessage, error) {
+	return drivertest.Program{Dir: n.dir, Type: n.kind, Host: n.host}.Run(op, c)
+}
+
+func (n *node) ip(ns *netns.Handle, args ...string) string {
+	n.Helper()
+	var out bytes.Buffer
+	netnstest.Do(n, ns, func() error {
+		cmd := osexec.Command("ip", args...)
+		cmd.Stdout, cmd.Stderr = &out, &out
+		if err := cmd.Run(); err != nil {
+			return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out.String())
+		}
+		return nil
+	})
+	return out.String()
+}
+
+// links are the names of a namespace's links but lo.
+func (n *node) links(ns *netns.Handle) (names []string) {
+	n.Helper()
+	var list []struct{ Ifname string }
+	require.NoError(n, json.Unmarshal([]byte(n.ip(ns, "-j", "link")), &list))
+	for _, l := range list {
+		if l.Ifname != "lo" {
+			names = append(names, l.Ifname)
+		}
+	}
+	return names
+}
+
+// held are the files of host-local but its counters, with content.
+func (n *node) held() map[string]string {
+	n.Helper()
+	names, err := filepath.Glob(filepath.Join(n.data, "*", "*"))
+	require.NoError(n, err)
+	out := map[string]string{}
+	for _, name := range names {
+		raw, err := os.ReadFile(name)
+		require.NoError(n, err)
+		if base := filepath.Base(name); base != "lock" && !strings.HasPrefix(base, "last") {
+			out[base] = string(raw)
+		}
+	}
+	return out
+}
+
+// requireBare: nothing of the plugin is left.
+func (n *node) requireBare(p pod) {
+	n.Helper()
+	require.Empty(n, n.links(p.ns))
+	require.Empty(n, n.held())
+	require.ElementsMatch(n, []string{"m0", "m1"}, n.links(n.host))
+}
+
+// chance is what differs from run to run.
+var chance = regexp.MustCompile(`fe80::[0-9a-f:]+|"(\w\w:){5}\w\w"|"sandbox": *"[^"]*"|"(ifindex|link_index|link_netnsid|[a-z_]*timer)": *[0-9.]+`)
+
+func canonical(text string) string {
+	return chance.ReplaceAllStringFunc(text, func(s string) string {
+		switch {
+		case s == `"02:00:00:00:00:07"`:
+			return s
+		case strings.HasPrefix(s, `"sandbox`):
+			return `"sandbox":"POD"`
+		}
+		return `"ANY"`
+	})
+}
+
+// state is all that a plugin can touch in the pod.
+func (n *node) state(p pod) string {
+	n.Helper()
+	require.Eventually(n, func() bool { return !strings.Contains(n.ip(p.ns, "addr"), "tentative") }, 10*time.Second, 5*time.Millisecond)
+	var out strings.Builder
+	for _, args := range []string{"-d link", "addr", "-4 route show table all", "-6 route show table all"} {
+		var list []any
+		require.NoError(n, json.Unmarshal([]byte(n.ip(p.ns, append([]string{"-j"}, strings.Fields(args)...)...)), &list))
+		lines := []string{}
+		for _, e := range list {
+			raw, err := json.Marshal(e)
+			require.NoError(n, err)
+			lines = append(lines, canonical(string(raw)))
+		}
+		slices.Sort(lines)
+		fmt.Fprintf(&out, "%s:\n%s\n", args, strings.Join(lines, "\n"))
+	}
+	netnstest.Do(n, p.ns, func() error {
+		for _, name := range append([]string{"lo", "all", "default"}, n.names(p)...) {
+			for _, key := range []string{"4/conf/%s/arp_notify", "6/conf/%s/ndisc_notify", "6/conf/%s/disable_ipv6", "6/conf/%s/keep_addr_on_down", "6/conf/%s/accept_ra"} {
+				raw, err := os.ReadFile("/proc/sys/net/ipv" + fmt.Sprintf(key, name))
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(&out, key+" = %s", name, raw)
+			}
+		}
+		return nil
+	})
+	return out.String()
+}
+
+// names are those of the links that may be there.
+func (n *node) names(p pod) []string { return []string{p.key.IfName} }
+
+// sorted is a JSON text with keys in order, without what an empty result may
+// have or not.
+func sorted(t testing.TB, raw json.RawMessage) string {
+	t.Helper()
+	var doc map[string]any
+	require.NoError(t, json.Unmarshal(raw, &doc))
+	if dns, ok := doc["dns"].(map[string]any); ok && len(dns) == 0 {
+		delete(doc, "dns")
+	}
+	out, err := json.MarshalIndent(doc, "", " ")
+	require.NoError(t, err)
+	return canonical(string(out))
+}
+
+func ping(to string) error {
+	out, err := osexec.Command("ping", "-c1", "-w5", to).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("ping: %w: %s", err, out)
+	}
+	return nil
+}

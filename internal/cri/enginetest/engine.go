@@ -53,7 +53,7 @@ func Start(t *testing.T) *Engine {
 	own := filepath.Join(dir, "runtime")
 	require.NoError(t, os.WriteFile(own, []byte(wrapper), 0o700))
 	host := "unix://" + dir + "/d.sock"
-	serve(t, dir, exec.Command("dockerd", "--host="+host, "--bridge=none", "--iptables=false", "--ip-forward=false",
+	serve(t, dir, exec.Command("dockerd", "--host="+host, "--log-level=error", "--bridge=none", "--iptables=false", "--ip-forward=false",
 		"--storage-driver=vfs", "--data-root="+dir+"/data", "--exec-root="+dir+"/exec", "--pidfile="+dir+"/pid",
 		"--add-runtime=own="+own, "--default-runtime=own"))
 	cli, err := docker.New(docker.WithHost(host))

@@ -350,8 +350,11 @@ type Spec struct {
 	Driver  string `json:"driver"`  // name of the driver: ovs, exec, defroute
 	Network string `json:"network"` // as in Want
 	Default bool   `json:"default,omitempty"`
-	Request string `json:"request,omitempty"` // as in Want
-	Pod     Pod    `json:"pod"`
+	// NoDefault: the default network is to have no default route, whoever else
+	// has one.
+	NoDefault bool   `json:"noDefault,omitempty"`
+	Request   string `json:"request,omitempty"` // as in Want
+	Pod       Pod    `json:"pod"`
 	Netns   Netns  `json:"netns"`
 
 	// ovs
@@ -431,6 +434,10 @@ type Record struct {
 	Ask   *Ask   `json:"ask,omitempty"`
 	Parts []Part `json:"parts,omitempty"`
 	Plugs []Plug `json:"plugs,omitempty"` // of networks that are not from the ADD
+	// Yielded are the default routes that networks which came to the running pod
+	// have taken from others, as the specs that would set them; the last one
+	// comes back first.
+	Yielded []Spec `json:"yielded,omitempty"`
 	Amiss string `json:"amiss,omitempty"`
 	// Orphan: DEL was answered, its namespace is gone, and some Detach still
 	// fails; Error says why.

@@ -153,7 +153,7 @@ func (r *replug) run(ctx context.Context) error {
 		return err // not the pod's affair: it is asked again
 	}
 	if err != nil && r.ask == nil {
-		return nil //nolint:nilerr // an annotation that somebody else follows
+		return nil // an annotation that somebody else follows
 	}
 	if err != nil {
 		return r.conclude(ctx, before, []error{r.failed(r.rec.Key.IfName, err)})

@@ -322,3 +322,23 @@ func TestReplugOfInheritedRecord(t *testing.T) {
 	require.Contains(t, rec.Amiss, "delete the pod")
 	require.Equal(t, []string{"eth0", "net1"}, r.interfaces())
 }
+
+// TestUnplugLeavesNoDefaultRoute: a pod whose default network was not to have
+// the default route (default_route) does not get it from the network that goes.
+func TestUnplugLeavesNoDefaultRoute(t *testing.T) {
+	r := newReplugged(t)
+	const refused = "second'\n    ovn.kubernetes.io/default_route: 'false"
+	r.annotate(refused)
+	_, err := r.Add(t.Context(), r.req)
+	require.NoError(t, err)
+	r.Drivers["defroute"] = r.d
+	r.annotate(`[{"name":"second"},{"name":"second","default-route":["10.20.0.1"]}]` + refused[len("second"):])
+	require.NoError(t, r.Replug(t.Context(), r.pod))
+	require.Equal(t, []string{"eth0", "net1", "net2", "net2"}, r.interfaces())
+	r.annotate(refused)
+	require.NoError(t, r.Replug(t.Context(), r.pod))
+	rec, _ := r.Journal.Get(r.req.Key)
+	require.Equal(t, []string{"eth0", "net1"}, r.interfaces())
+	require.Empty(t, rec.Specs[0].Routes)
+	require.Empty(t, rec.Statuses[0].Gateway)
+}

@@ -94,7 +94,7 @@ func (b *builder) nic(s core.Spec, want int, n *core.NIC) error {
 	s.Driver, s.CNIVersion = driverOVS, w.CNIVersion
 	s.Subnet, s.HostIf, s.IfaceID, s.NICType = n.Subnet.Name, HostIf(s.Key), n.IfaceID, n.Type
 	s.MAC, s.MTU, s.VLAN, s.QoS, s.Mirror, s.DNS = l.MAC, b.mtu(n), n.VLAN, n.QoS, n.Mirror, n.DNS
-	s.Quiet = l.Quiet
+	s.Quiet, s.NoDefault = l.Quiet, w.Default && !n.DefaultRoute && len(w.Gateways) == 0
 	if err := address(&s, n, l); err != nil {
 		return err
 	}

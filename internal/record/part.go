@@ -64,6 +64,7 @@ func Join(r core.Record, p core.Part, links []core.Link) (core.Record, error) {
 		if s.Driver == Defroute {
 			for _, v4 := range []bool{true, false} {
 				if hasFamily(s.Gateways, v4) {
+					r.Yielded = slices.Concat(r.Yielded, holders(r, v4))
 					disclaim(&r, v4)
 				}
 			}
@@ -94,7 +95,8 @@ func claimed(specs []core.Spec) []core.Spec {
 }
 
 // Leave is r without the network on interface ifName, which is its last part
-// then. A default route that goes with it is the default network's again.
+// then. A default route that goes with it is again that of the network from which
+// it was taken, else the default network's.
 func Leave(r core.Record, ifName string) (core.Record, error) {
 	p := core.Part{}
 	old := r
@@ -117,11 +119,15 @@ func Leave(r core.Record, ifName string) (core.Record, error) {
 		}
 	}
 	p.Begun = len(p.Specs)
+	r.Yielded = slices.DeleteFunc(slices.Clone(r.Yielded), func(s core.Spec) bool { return s.Key.IfName == ifName })
 	for _, v4 := range []bool{true, false} {
 		if has := holders(old, v4); len(has) == 0 || has[0].Key.IfName != ifName {
 			continue
 		}
 		next := holders(r, v4) // a plugin that has lost its route still says that it made it
+		if len(next) == 0 {
+			next = regain(&r, v4)
+		}
 		if len(next) == 0 {
 			next = reclaim(&r, v4)
 		}
@@ -218,28 +224,59 @@ func disclaim(r *core.Record, v4 bool) {
 	}
 }
 
-// reclaim gives the default network the default route of a family, and the spec
-// that sets it; none where the network knows no gateway.
-func reclaim(r *core.Record, v4 bool) []core.Spec {
-	for i, s := range r.Specs {
-		if !s.Default || s.Driver == Defroute || i >= len(r.Links) {
+// regain gives the default route of a family to the network that it was taken
+// from last, and the spec that sets it; none where it was taken from nobody who
+// is still there.
+func regain(r *core.Record, v4 bool) []core.Spec {
+	for at, s := range slices.Backward(r.Yielded) {
+		if !hasFamily(s.Gateways, v4) {
 			continue
 		}
-		gws := ownGateways(s, r.Links[i], v4)
-		if len(gws) == 0 {
-			continue
+		r.Yielded = slices.Delete(r.Yielded, at, at+1)
+		for i, of := range r.Specs {
+			if of.Key == s.Key && of.Driver != Defroute && slices.Equal(ownGateways(of, r.Links[i], v4), s.Gateways) {
+				return []core.Spec{give(r, i, s.Gateways)}
+			}
 		}
-		routes := make([]core.Route, 0, len(gws))
-		for _, gw := range gws {
-			routes = append(routes, core.Route{Dst: core.Anywhere(gw), GW: gw})
-		}
-		if s.Exec == nil {
-			r.Specs[i].Routes = slices.Concat(s.Routes, routes)
-		}
-		r.Links[i].Routes = slices.Concat(r.Links[i].Routes, routes)
-		return []core.Spec{steer(s, gws)}
+		l := core.Link{IfName: s.Key.IfName, Gateways: s.Gateways, Routes: defaults(s.Gateways)}
+		r.Specs, r.Links = append(r.Specs, s), append(r.Links, l)
+		return []core.Spec{s}
 	}
 	return nil
+}
+
+// reclaim gives the default network the default route of a family, and the spec
+// that sets it; none where the network knows no gateway, or is to have none.
+func reclaim(r *core.Record, v4 bool) []core.Spec {
+	for i, s := range r.Specs {
+		if !s.Default || s.Driver == Defroute || i >= len(r.Links) || s.NoDefault {
+			continue
+		}
+		if gws := ownGateways(s, r.Links[i], v4); len(gws) > 0 {
+			return []core.Spec{give(r, i, gws)}
+		}
+	}
+	return nil
+}
+
+// give makes the default route through gws that of Specs[i], and returns the
+// spec that sets it.
+func give(r *core.Record, i int, gws []netip.Addr) core.Spec {
+	s := r.Specs[i]
+	if s.Exec == nil {
+		r.Specs[i].Routes = slices.Concat(s.Routes, defaults(gws))
+	}
+	r.Links[i].Routes = slices.Concat(r.Links[i].Routes, defaults(gws))
+	return steer(s, gws)
+}
+
+// defaults are the default routes through some gateways.
+func defaults(gws []netip.Addr) []core.Route {
+	out := make([]core.Route, 0, len(gws))
+	for _, gw := range gws {
+		out = append(out, core.Route{Dst: core.Anywhere(gw), GW: gw})
+	}
+	return out
 }
 
 // ownGateways are the default gateways that an interface would have if no other

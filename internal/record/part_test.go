@@ -128,12 +128,21 @@ func TestDefaultRouteGoesAndComesBack(t *testing.T) {
 
 	back, err := Leave(again, "net2")
 	require.NoError(t, err)
-	require.Equal(t, []string{"eth0 10.16.0.1"}, ways(back))
+	require.Equal(t, []string{"net1 10.20.0.1"}, ways(back), "that it was taken from, whose annotation asks for it")
 	part := back.Parts[0]
 	require.Equal(t, []string{"net2", "net2"}, []string{part.Specs[0].Key.IfName, part.Specs[1].Key.IfName})
 	require.Equal(t, 2, part.Begun)
-	require.Equal(t, "eth0", part.Restore[0].Key.IfName)
-	require.Equal(t, addrs("10.16.0.1"), part.Restore[0].Gateways)
+	require.Equal(t, "net1", part.Restore[0].Key.IfName)
+	require.Equal(t, addrs("10.20.0.1"), part.Restore[0].Gateways)
+	back, err = Leave(back, "net1")
+	require.NoError(t, err)
+	require.Equal(t, []string{"eth0 10.16.0.1"}, ways(back))
+	require.Empty(t, back.Yielded)
+	first, err := Leave(again, "net1")
+	require.NoError(t, err)
+	last, err := Leave(first, "net2")
+	require.NoError(t, err)
+	require.Equal(t, []string{"eth0 10.16.0.1"}, ways(last), "net1 has gone before")
 
 	plain := build(t, of(foreign("eth0", "10.1.0.2/16", "10.1.0.1")))
 	require.True(t, toldDefault(t, plain.Specs[0]))
@@ -212,4 +221,25 @@ func TestPresent(t *testing.T) {
 	r := build(t, of(nic("eth0", "10.16.0.2/16", "10.16.0.1")), of(foreign("net1", "10.1.0.2/16", "10.1.0.1")), of(step("net1", "10.1.0.1")))
 	r.Specs[1].Exec.Conf = []byte(`{"deviceID":"0000:00:01.0"}`)
 	require.Equal(t, []resolve.Present{{Request: "net1", Network: "n-net1", IfName: "net1", Devices: []string{"0000:00:01.0"}}}, Present(r))
+}
+
+// TestDefaultRouteThatWasAskedFor: what the default network had of its own
+// accord, or was not to have, is so again when the network that took the default
+// route goes.
+func TestDefaultRouteThatWasAskedFor(t *testing.T) {
+	taker, stepped := of(nic("net1", "10.20.0.2/24", "10.20.0.1")), of(step("net1", "10.20.0.1"))
+	other, l := step("eth0", "10.16.0.77")
+	other.Request = ""
+	asked := build(t, of(nic("eth0", "10.16.0.2/16", "10.16.0.1")), of(other, l))
+	back, err := Leave(joined(t, asked, taker, stepped), "net1")
+	require.NoError(t, err)
+	require.Equal(t, []string{"eth0 10.16.0.77"}, ways(back), "not its subnet's gateway")
+	require.Equal(t, addrs("10.16.0.77"), back.Parts[0].Restore[0].Gateways)
+
+	none := build(t, of(nic("eth0", "10.16.0.2/16", "10.16.0.1")))
+	none.Specs[0].NoDefault = true
+	back, err = Leave(joined(t, none, taker, stepped), "net1")
+	require.NoError(t, err)
+	require.Empty(t, ways(back))
+	require.Empty(t, back.Parts[0].Restore)
 }

@@ -17,7 +17,7 @@ import (
 // TestKernelDatapath: where the kernel has Open vSwitch, the agent takes its
 // datapath, says so, and packets go through it.
 func TestKernelDatapath(t *testing.T) {
-	n := startNode(t, gatewayObjects())
+	n := startNode(t, nil)
 	require.Equal(t, "system", column(n, "Bridge", "br-int", "datapath_type"))
 	var status agent.Status
 	require.NoError(t, json.Unmarshal([]byte(n.Fairlead("status", "-o", "json")), &status))

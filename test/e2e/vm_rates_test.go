@@ -118,7 +118,7 @@ func rated(n *testbed.Node, prefix, key string) (pods map[string]*testbed.Pod, a
 // TestKernelPolicesPods: egress_rate bounds what a pod sends, and nothing says
 // otherwise. Not parallel: the VM must be able to offer more than the rates.
 func TestKernelPolicesPods(t *testing.T) {
-	n := startNode(t, gatewayObjects())
+	n := startNode(t, nil)
 	hub, at := attached(n, "hub")
 	pods, _ := rated(n, "p", "ovn.kubernetes.io/egress_rate")
 	flows := map[string]*flow{}
@@ -137,7 +137,7 @@ func TestKernelPolicesPods(t *testing.T) {
 
 // TestKernelShapesPods: ingress_rate bounds what reaches a pod.
 func TestKernelShapesPods(t *testing.T) {
-	n := startNode(t, gatewayObjects())
+	n := startNode(t, nil)
 	hub, _ := attached(n, "hub")
 	pods, addrs := rated(n, "s", "ovn.kubernetes.io/ingress_rate")
 	flows := map[string]*flow{}

@@ -38,18 +38,14 @@ func TestInVM(t *testing.T) {
 	var lines strings.Builder
 	for i, j := range jobs {
 		wanted[i] = b.compile(t, i, j)
-		pattern := j.run
-		if pattern == "" {
-			pattern = "."
-		}
-		fmt.Fprintln(&lines, name(i), filepath.Join(root, j.pkg), pattern)
+		fmt.Fprintln(&lines, name(i), filepath.Join(root, j.pkg), j.run)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(b.dir, "jobs"), []byte(lines.String()), 0o600))
 	said, vmErr := b.vmrun(t.Context(), "--share", b.dir, "--env", "FAIRLEAD_BIN",
 		"--timeout", "900", "--", b.script("run_in_guest"), b.dir).CombinedOutput()
 	t.Logf("vmrun:\n%s", said)
 	for i, j := range jobs {
-		t.Run(name(i)+" "+strings.TrimPrefix(j.pkg, "./"), func(t *testing.T) { b.judge(t, name(i), wanted[i]) })
+		t.Run(name(i)+" "+strings.TrimPrefix(j.pkg, "./"), func(t *testing.T) { b.judge(t, name(i), j, wanted[i]) })
 	}
 	require.NoError(t, vmErr)
 }
@@ -67,11 +63,8 @@ func (b bed) compile(t *testing.T, i int, j job) []string {
 	build.Dir, build.Env = b.root, append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	pattern := j.run
-	if pattern == "" {
-		pattern = "."
-	}
-	list := exec.CommandContext(t.Context(), program, "-test.list", pattern)
+	top, _, _ := strings.Cut(j.run, "/")
+	list := exec.CommandContext(t.Context(), program, "-test.list", top)
 	list.Dir = filepath.Join(b.root, j.pkg)
 	out, err = list.Output()
 	require.NoError(t, err)
@@ -83,7 +76,8 @@ func (b bed) compile(t *testing.T, i int, j job) []string {
 var skipped = regexp.MustCompile(`(?m)^\s*--- SKIP: .*`)
 
 // judge reads what a job left.
-func (b bed) judge(t *testing.T, name string, wanted []string) {
+func (b bed) judge(t *testing.T, name string, j job, wanted []string) {
+	t.Log(j.why)
 	log, err := os.ReadFile(filepath.Join(b.dir, name+".log"))
 	require.NoError(t, err, "it never began")
 	status, err := os.ReadFile(filepath.Join(b.dir, name+".status"))

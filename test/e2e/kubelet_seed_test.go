@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/testbed"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
 )
@@ -108,6 +110,45 @@ func TestKubelet_SeedPod(t *testing.T) {
 		pod.Delete()
 	}
 	n.RequireNoLeaks(before)
+}
+
+// TestKubelet_Reboot: after a reboot kubelet starts its pods again. While the
+// agent is not up yet they do not start, whatever is in the configurations'
+// folder; with it they have all their networks.
+func TestKubelet_Reboot(t *testing.T) {
+	t.Parallel()
+	n := startSeedNode(t)
+	p := n.seedPod("ipvlanpod22")
+	n.requireSeed(p, "192.168.133.190")
+	sandbox := p.ContainerID()
+	n.Reboot()
+	bond(n.Node.Node)
+	eventually(t, func() string {
+		events := strings.Join(p.Events(), "\n")
+		if strings.Contains(events, "FailedCreatePodSandBox") && strings.Contains(events, "no answer from an agent") {
+			return ""
+		}
+		return events
+	})
+	n.startAgent()
+	eventually(t, func() string {
+		o, err := p.Object()
+		require.NoError(t, err)
+		if s := o.Status.ContainerStatuses; len(s) == 0 || s[0].State.Running == nil || s[0].RestartCount == 0 {
+			return "the pod has not been started again"
+		}
+		return ""
+	})
+	require.NotEqual(t, sandbox, p.ContainerID())
+	n.requireSeed(p, "192.168.133.191")
+	eventually(t, func() string { // the sandbox of before is gone for good
+		if list := asked[agent.Pod](t, n.Node.Node, "describe", "pod", "default/ipvlanpod22").Attachments; len(list) != 1 {
+			return fmt.Sprintf("%d attachments", len(list))
+		}
+		return ""
+	})
+	n.Fairlead("check", "default/ipvlanpod22")
+	p.Delete()
 }
 
 // away: the API server is down, at first with the agent and kubelet as they

@@ -61,7 +61,7 @@ var ruleTests = [][2]string{
 
 	{"complaint: fixed IP per StatefulSet replica", "TestComplaint_FixedAddressPerReplicaStays internal/resolve:TestComplaint_FixedAddressPerReplica TestKube"},
 	{"complaint: delegates eat the daemon's memory", "TestComplaint_DelegateEatsTheMemory"},
-	{"complaint: pods without their networks after a reboot, or by a fallback", "TestComplaint_NoPodWithoutItsNetworks internal/autoconf:TestTheFileIsKeptAndStays"},
+	{"complaint: pods without their networks after a reboot, or by a fallback", "TestComplaint_NoPodWithoutItsNetworks TestKubelet_Reboot internal/autoconf:TestTheFileIsKeptAndStays"},
 	{"complaint: DEL errors swallowed, cache dropped, DEL other than ADD", "TestComplaint_DelErrorsAreNotSwallowed"},
 	{"complaint: torn cache", "TestComplaint_TornCacheOfMultus internal/cniconf:TestComplaint_TornCache"},
 	{"complaint: token expiry", "internal/cluster:TestComplaint_TokensExpire"},

@@ -355,7 +355,7 @@ type Spec struct {
 	NoDefault bool   `json:"noDefault,omitempty"`
 	Request   string `json:"request,omitempty"` // as in Want
 	Pod       Pod    `json:"pod"`
-	Netns   Netns  `json:"netns"`
+	Netns     Netns  `json:"netns"`
 
 	// ovs
 	Subnet     string         `json:"subnet,omitempty"`
@@ -438,7 +438,7 @@ type Record struct {
 	// have taken from others, as the specs that would set them; the last one
 	// comes back first.
 	Yielded []Spec `json:"yielded,omitempty"`
-	Amiss string `json:"amiss,omitempty"`
+	Amiss   string `json:"amiss,omitempty"`
 	// Orphan: DEL was answered, its namespace is gone, and some Detach still
 	// fails; Error says why.
 	Orphan bool   `json:"orphan,omitempty"`

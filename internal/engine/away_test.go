@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/exec"
+	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
 	"github.com/fairlead/fairlead/internal/plan"
 	"github.com/fairlead/fairlead/internal/resolve"
 )
@@ -105,4 +107,34 @@ func TestGCOfUnknownNetwork(t *testing.T) {
 		require.Contains(t, called(), "GC ")
 		require.Contains(t, called(), `"containerID":"c1"`)
 	}
+}
+
+// TestGCOfMultusFileBesideARecord: Multus had us as a delegate, the container
+// went without a DEL: its other networks, our own attachment and the file go
+// with the GC of the runtime's network, once the namespace is gone.
+func TestGCOfMultusFileBesideARecord(t *testing.T) {
+	e, req, called := newAway(t, nil, core.ErrNotFound)
+	req.Conf.Name, req.Conf.ClusterNetwork = "runtime-net", ""
+	file := filepath.Join(req.Conf.CNIDir, "c1")
+	list := fmt.Sprintf(`[{"Bytes":"%s","Name":"ours"},{"Bytes":"%s","Name":"default/side"}]`,
+		base64.StdEncoding.EncodeToString([]byte(`{"cniVersion":"1.0.0","name":"ours","plugins":[{"type":"kube-ovn"}]}`)),
+		base64.StdEncoding.EncodeToString([]byte(`{"cniVersion":"1.0.0","name":"side","plugins":[{"type":"noter"}]}`)))
+	require.NoError(t, os.WriteFile(file, []byte(list), 0o600))
+	key := core.Key{Container: "c1", IfName: "eth0"}
+	living, err := e.identify(netnstest.Path(netnstest.New(t)))
+	require.NoError(t, err)
+	rec := core.Record{
+		Key: key, Network: "ours", Phase: core.Added, Netns: living,
+		Specs: []core.Spec{{Key: key, Driver: "ovs", HostIf: "c1_h"}}, Links: []core.Link{{}}, Begun: 1,
+	}
+	require.NoError(t, e.Journal.Begin(t.Context(), rec))
+	require.NoError(t, e.GC(t.Context(), req))
+	require.FileExists(t, file, "the container lives")
+
+	rec.Netns = core.Netns{Path: "/run/netns/gone", Cookie: 1, BootID: e.BootID}
+	require.NoError(t, e.Journal.Save(t.Context(), rec))
+	require.NoError(t, e.GC(t.Context(), req))
+	require.NoFileExists(t, file)
+	require.Empty(t, e.Journal.Records())
+	require.Contains(t, called(), "DEL ")
 }

@@ -135,6 +135,8 @@ const defaultIfName = "eth0"
 // collectLeft removes those of Multus' attachments that the runtime does not
 // list and whose namespace is gone, and returns the others: plugins must not
 // free what they hold. A runtime that began with us may list only its own.
+// Records of ours that stand beside Multus' go with it: what Multus called them
+// by is no network of the runtime's, so that no other GC would find them.
 func (e *Engine) collectLeft(ctx context.Context, req core.Request) (map[string]*leftover.Left, error) {
 	all := e.leftovers(req)
 	valid := map[string]bool{}
@@ -144,25 +146,45 @@ func (e *Engine) collectLeft(ctx context.Context, req core.Request) (map[string]
 	var errs []error
 	for id, l := range all {
 		_, err := os.Stat(l.Netns)
-		if valid[id] || l.Netns != "" && err == nil || len(e.Journal.Container(id)) > 0 {
+		if valid[id] || l.Netns != "" && err == nil {
 			continue
 		}
 		unlock, ok := e.queue.TryLock(id)
 		if !ok {
 			continue
 		}
-		gone := req
-		gone.Key, gone.Netns, gone.Pod = core.Key{Container: id, IfName: defaultIfName}, "", core.Pod{}
-		rec, ok, err := e.inherit(ctx, gone, core.Record{}, false)
-		if ok {
-			err = e.undo(ctx, &rec)
-		}
+		gone, err := e.collectLeftOf(ctx, req, id)
 		unlock()
-		if err == nil {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("gc %s: %w", id, err))
+		} else if gone {
 			delete(all, id)
-			continue
 		}
-		errs = append(errs, fmt.Errorf("gc %s: %w", gone.Key, err))
 	}
 	return all, errors.Join(errs...)
+}
+
+// collectLeftOf removes one container's attachments, Multus' and ours. The caller
+// has its turn. One of which an attachment lives is left alone.
+func (e *Engine) collectLeftOf(ctx context.Context, req core.Request, id string) (gone bool, err error) {
+	records := e.Journal.Container(id)
+	if slices.ContainsFunc(records, func(r core.Record) bool { return alive(r.Netns) }) {
+		return false, nil
+	}
+	var rec core.Record
+	known := len(records) > 0
+	if known {
+		rec, records = records[0], records[1:]
+	}
+	req.Key, req.Netns, req.Pod = core.Key{Container: id, IfName: defaultIfName}, "", core.Pod{}
+	rec, ok, err := e.inherit(ctx, req, rec, known)
+	if ok && err == nil {
+		err = e.undo(ctx, &rec)
+	}
+	errs := []error{err}
+	for i := range records {
+		errs = append(errs, e.undo(ctx, &records[i]))
+	}
+	err = errors.Join(errs...)
+	return err == nil, err
 }

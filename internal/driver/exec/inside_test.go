@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -218,6 +219,52 @@ func TestErrorsInsideHaveTheShapeOfAProgram(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, core.CodeTryAgain, core.CodeOf(err))
 	require.Empty(t, p.calls)
+}
+
+// TestOneMakesWhatTheOtherRemoves: an agent with and one without the plugins, as
+// before and after an update, and an Add that was cut off half-way.
+func TestOneMakesWhatTheOtherRemoves(t *testing.T) {
+	dir := upstreamDir(t)
+	const conf = `{"cniVersion":"1.1.0","name":"n","plugins":[{"type":"%s",%s"ipam":{"type":"host-local","dataDir":"%s",
+		"ranges":[[{"subnet":"10.88.0.0/24"}],[{"subnet":"fd00:88::/64"}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}`
+	for kind, keys := range map[string]string{"bridge": `"bridge":"cni7","isGateway":true,`, "macvlan": `"master":"m0",`} {
+		hostNS, inside := agentHost(t)
+		programs := inHost{exec.New(nil), hostNS}
+		data := t.TempDir()
+		held := func() []string { return leasesOf(t, filepath.Join(data, "n")) }
+		for i, pair := range [][2]driver.Driver{{inside, programs}, {programs, inside}, {inside, inside}} {
+			ns, id := pod(t)
+			s := spec(id, call(t, fmt.Sprintf(conf, kind, keys, data), 0, dir))
+			require.Equal(t, i != 1, pair[0].(inHost).Driver.(*exec.Driver).Inside(*s.Exec))
+			l, err := pair[0].Attach(t.Context(), s)
+			require.NoError(t, err)
+			require.Len(t, held(), 2)
+			s.Exec.Prev = l.CNIResult
+			for _, d := range pair {
+				require.NoError(t, d.Check(t.Context(), s, l))
+			}
+			require.NoError(t, pair[1].Detach(t.Context(), s))
+			require.NoError(t, pair[0].Detach(t.Context(), s))
+			require.NotContains(t, linkNames(t, ns), "net1")
+			require.Empty(t, held())
+
+			// what an agent leaves that dies in the middle: the address, or the link
+			s.Exec.Prev = nil
+			_, err = pair[0].Attach(t.Context(), s)
+			require.NoError(t, err)
+			ip(t, ns, "link", "del", "net1")
+			require.NoError(t, pair[1].Detach(t.Context(), s))
+			require.Empty(t, held())
+			_, err = pair[0].Attach(t.Context(), s)
+			require.NoError(t, err)
+			require.NoError(t, os.RemoveAll(data))
+			_, err = pair[1].Attach(t.Context(), s)
+			require.NoError(t, err, "a former attempt is cleared")
+			require.NoError(t, pair[0].Detach(t.Context(), s))
+			require.NotContains(t, linkNames(t, ns), "net1")
+			require.Empty(t, held())
+		}
+	}
 }
 
 // The IPAM plugin goes its own way: inside, or a program with the environment

@@ -5,20 +5,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/driver/bridge"
 	"github.com/fairlead/fairlead/internal/driver/drivertest"
 	"github.com/fairlead/fairlead/internal/driver/exec"
+	"github.com/fairlead/fairlead/internal/driver/hostlocal"
+	mv "github.com/fairlead/fairlead/internal/driver/macvlan"
+	"github.com/fairlead/fairlead/internal/driver/static"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
+	"github.com/fairlead/fairlead/internal/kernel/tombstone"
 )
 
 // inHost runs a driver as an agent does whose own namespace is ns: plugins are
@@ -40,7 +48,8 @@ func (h inHost) Detach(ctx context.Context, s core.Spec) error {
 	return h.ns.Do(func() error { return h.Driver.Detach(ctx, s) })
 }
 
-// host is a machine's own namespace with a link m0 that macvlan can sit on.
+// host is a machine's own namespace with a link m0 that macvlan can sit on, and
+// the driver that runs every plugin as a program.
 func host(t testing.TB) (*netns.Handle, inHost) {
 	ns := netnstest.New(t)
 	ip(t, ns, "link", "add", "m0", "type", "veth", "peer", "name", "m1")
@@ -49,13 +58,35 @@ func host(t testing.TB) (*netns.Handle, inHost) {
 	return ns, inHost{exec.New(nil), ns}
 }
 
+// agentHost is host with the plugins that the agent carries out itself.
+func agentHost(t testing.TB) (*netns.Handle, inHost) {
+	ns, d := host(t)
+	graves := tombstone.New(ns, slog.New(slog.DiscardHandler))
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { graves.Run(ctx); close(ended) }()
+	t.Cleanup(func() { stop(); <-ended })
+	d.Driver = exec.New(map[string]driver.Plugin{
+		bridge.Type: bridge.New(ns, graves), mv.Name: mv.New(ns), hostlocal.Name: hostlocal.New(), static.Name: static.Plugin{},
+	})
+	return ns, d
+}
+
+// bothWays runs a test with programs and without.
+func bothWays(t *testing.T, test func(t *testing.T, host func(testing.TB) (*netns.Handle, inHost))) {
+	t.Run("programs", func(t *testing.T) { test(t, host) })
+	t.Run("inside", func(t *testing.T) { test(t, agentHost) })
+}
+
 func macvlan(n int, version string) string {
 	return fmt.Sprintf(`{"cniVersion":"%s","name":"mv%d","plugins":[{"type":"macvlan","master":"m0","capabilities":{"mac":true},
 	 "ipam":{"type":"static","addresses":[{"address":"10.1.%d.5/24","gateway":"10.1.%d.1"},{"address":"fd00:%d::5/64"}],
 	 "routes":[{"dst":"10.9.%d.0/24"}]}}]}`, version, n, n, n, n, n)
 }
 
-func TestConformance(t *testing.T) {
+func TestConformance(t *testing.T) { bothWays(t, conformance) }
+
+func conformance(t *testing.T, host func(testing.TB) (*netns.Handle, inHost)) {
 	dir := upstreamDir(t)
 	drivertest.Run(t, func(t *testing.T) *drivertest.Machine {
 		ns, d := host(t)
@@ -73,7 +104,9 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-func TestEveryVersionOfAPlugin(t *testing.T) {
+func TestEveryVersionOfAPlugin(t *testing.T) { bothWays(t, everyVersionOfAPlugin) }
+
+func everyVersionOfAPlugin(t *testing.T, host func(testing.TB) (*netns.Handle, inHost)) {
 	dir := upstreamDir(t)
 	for _, v := range cniconf.Supported() {
 		_, d := host(t)
@@ -122,6 +155,10 @@ func checkBoth(t *testing.T, d driver.Driver, specs []core.Spec, links []core.Li
 }
 
 func TestChainIsCheckedAgainstItsFinalResult(t *testing.T) {
+	bothWays(t, chainIsCheckedAgainstItsFinalResult)
+}
+
+func chainIsCheckedAgainstItsFinalResult(t *testing.T, host func(testing.TB) (*netns.Handle, inHost)) {
 	hostNS, d := host(t)
 	dataDir := t.TempDir()
 	conf, dir := bridgeNet(dataDir), upstreamDir(t)
@@ -161,13 +198,16 @@ func TestChainIsCheckedAgainstItsFinalResult(t *testing.T) {
 		require.Empty(t, leases(t, dataDir))
 		clearCounters(t, dataDir)
 	}
+	require.Eventually(t, func() bool { return !strings.Contains(fmt.Sprint(linkNames(t, hostNS)), "fltomb") }, 10*time.Second, time.Millisecond)
 	require.ElementsMatch(t, []string{"lo", "m0", "m1", "cni7"}, linkNames(t, hostNS), "no host end is left")
 }
 
 // leases are the addresses that host-local has given out.
-func leases(t *testing.T, dataDir string) (out []string) {
+func leases(t *testing.T, dataDir string) []string { return leasesOf(t, filepath.Join(dataDir, "br")) }
+
+func leasesOf(t *testing.T, folder string) (out []string) {
 	t.Helper()
-	entries, err := os.ReadDir(filepath.Join(dataDir, "br"))
+	entries, err := os.ReadDir(folder)
 	require.NoError(t, err)
 	for _, e := range entries {
 		if e.Name() != "lock" && filepath.Ext(e.Name()) != ".0" && filepath.Ext(e.Name()) != ".1" {
@@ -211,6 +251,10 @@ func TestCheckKnowsAMovedDefaultRoute(t *testing.T) {
 
 // A namespace that died with its pod: everything outside is freed.
 func TestDetachWithoutNamespaceFreesTheLease(t *testing.T) {
+	bothWays(t, detachWithoutNamespaceFreesTheLease)
+}
+
+func detachWithoutNamespaceFreesTheLease(t *testing.T, host func(testing.TB) (*netns.Handle, inHost)) {
 	_, d := host(t)
 	dataDir := t.TempDir()
 	ns, id := pod(t)

@@ -23,7 +23,18 @@ const (
 type Node struct {
 	MTU     int      // bytes, for NICs whose subnet sets none
 	BinDirs []string // searched for foreign plugins before what the runtime says
+	// KernelDatapath: Open vSwitch forwards in the kernel. There it knows its
+	// own devices by their names: one that was renamed for the pod is missed, and
+	// made again on the host, when the next port comes (OVS 3.1). So every NIC is
+	// a veth pair.
+	KernelDatapath bool
 }
+
+// NIC types of NICs of ours.
+const (
+	nicVeth     = "veth-pair"
+	nicInternal = "internal-port"
+)
 
 // Leases are the address requests of wants: one per NIC of ours, in step order.
 // Plan takes the leases in the same order.
@@ -92,7 +103,7 @@ func (b *builder) nic(s core.Spec, want int, n *core.NIC) error {
 	}
 	w := &b.wants[want]
 	s.Driver, s.CNIVersion = driverOVS, w.CNIVersion
-	s.Subnet, s.HostIf, s.IfaceID, s.NICType = n.Subnet.Name, HostIf(s.Key), n.IfaceID, n.Type
+	s.Subnet, s.HostIf, s.IfaceID, s.NICType = n.Subnet.Name, HostIf(s.Key), n.IfaceID, b.nicType(n)
 	s.MAC, s.MTU, s.VLAN, s.QoS, s.Mirror, s.DNS = l.MAC, b.mtu(n), n.VLAN, n.QoS, n.Mirror, n.DNS
 	s.Quiet, s.NoDefault = l.Quiet, w.Default && !n.DefaultRoute && len(w.Gateways) == 0
 	if err := address(&s, n, l); err != nil {
@@ -101,6 +112,13 @@ func (b *builder) nic(s core.Spec, want int, n *core.NIC) error {
 	s.Routes = b.routes(want, n, s.Gateways)
 	b.specs = append(b.specs, s)
 	return nil
+}
+
+func (b *builder) nicType(n *core.NIC) string {
+	if n.Type == nicInternal && b.node.KernelDatapath {
+		return nicVeth
+	}
+	return n.Type
 }
 
 // lease takes the next lease and proves that it is this NIC's.

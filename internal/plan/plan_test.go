@@ -97,6 +97,16 @@ func TestOneNIC(t *testing.T) {
 	}}, specs)
 }
 
+// TestInternalPort: on the kernel's datapath it is a veth pair.
+func TestInternalPort(t *testing.T) {
+	for kernel, want := range map[bool]string{false: "internal-port", true: "veth-pair"} {
+		wants := []core.Want{nicWant("eth0", &core.NIC{Subnet: dualSubnet(), Type: "internal-port"})}
+		specs, err := Plan(wants, lease(wants, addrs("10.16.0.5")), testPod, testKey, testNS, Node{MTU: 1400, KernelDatapath: kernel})
+		require.NoError(t, err)
+		require.Equal(t, want, specs[0].NICType)
+	}
+}
+
 func TestMTUOrder(t *testing.T) {
 	for _, c := range []struct{ nic, subnet, want int }{{0, 0, 1400}, {0, 1300, 1300}, {1200, 1300, 1200}} {
 		s := dualSubnet()

@@ -14,6 +14,24 @@ import (
 
 // Tests named TestKernel need what a kernel may lack; test/vm runs them.
 
+// TestKernelInternalPort: the kernel's datapath would lose the device of an
+// internal port with the next port that comes: the pod gets a veth pair, which
+// stays, and the operator is told so.
+func TestKernelInternalPort(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, map[string]string{
+		"pod.yaml": podObject("default/internal", map[string]string{"ovn.kubernetes.io/pod_nic_type": "internal-port"}),
+	})
+	p, _ := attached(n, "internal")
+	_, qa := attached(n, "q") // the switch looks at all its ports
+	reaches(t, p, qa...)
+	p.CNI("CHECK", ownConf).Must()
+	require.Equal(t, "veth", kind(linkOf(t, p, "eth0")))
+	require.Equal(t, "veth-pair", attachment(t, n, "default/internal").Interfaces[0].NICType)
+	p.CNI("DEL", ownConf).Must()
+	require.Equal(t, []string{"lo"}, linkNames(t, p))
+}
+
 // TestKernelDatapath: where the kernel has Open vSwitch, the agent takes its
 // datapath, says so, and packets go through it.
 func TestKernelDatapath(t *testing.T) {

@@ -158,7 +158,7 @@ func (d *nodeDaemon) wire(boot string) {
 		Devices:  device.New(d.opts.kubeletRoot, published{d.api}),
 		Fabric:   fabric{d.nics, d.ovs},
 		Drivers:  driver.Set{ovsdriver.Name: d.nics, execdriver.Name: execdriver.New(plugins(graves)), defroute.Name: defroute.New()},
-		Node:     plan.Node{MTU: d.mtu, BinDirs: d.opts.cniBinDirs},
+		Node:     plan.Node{MTU: d.mtu, BinDirs: d.opts.cniBinDirs, KernelDatapath: d.datapath == "system"},
 		ConfDir:  d.opts.confDir,
 		Daemon:   d.opts.file,
 		BootID:   boot,

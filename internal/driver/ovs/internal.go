@@ -17,8 +17,9 @@ import (
 
 // internal attaches an internal port: OVS makes the device on the host, and it
 // is moved into the pod, which costs a grace period (17 ms) that a veth does
-// not. The kernel datapath forwards for it there by its index, the userspace
-// one by its open tap; what works by name (rate limits) does not reach it.
+// not. The userspace datapath forwards for it there by its open tap; what works
+// by name (rate limits) does not reach it. The kernel's datapath loses it with
+// its name, so nobody asks for one there (plan.Node).
 func (a attachment) internal(ctx context.Context) (core.Link, error) {
 	c, err := rtnl.Open(a.pod)
 	if err != nil {

@@ -32,13 +32,22 @@ type node struct {
 	client *ovs.Client
 	driver *ovsdriver.Driver
 	reset  chan struct{}
+	// datapath is the type of its bridge.
+	datapath string
 }
 
 func newNode(t testing.TB) *node {
 	t.Helper()
-	n := &node{TB: t, sw: ovstest.New(t), reset: make(chan struct{}, 1)}
+	return newNodeOn(t, ovstest.Datapath(t))
+}
+
+// newNodeOn is newNode for internal ports, which only the userspace datapath
+// has, wherever the tests run.
+func newNodeOn(t testing.TB, datapath string) *node {
+	t.Helper()
+	n := &node{TB: t, sw: ovstest.New(t), reset: make(chan struct{}, 1), datapath: datapath}
 	n.client = ovs.New(ovs.Config{
-		Endpoint: n.sw.Endpoint(), Bridge: "br-int", Datapath: ovstest.Datapath(t), Log: slog.New(slog.DiscardHandler),
+		Endpoint: n.sw.Endpoint(), Bridge: "br-int", Datapath: datapath, Log: slog.New(slog.DiscardHandler),
 		OnReset: func() {
 			select {
 			case n.reset <- struct{}{}:
@@ -55,7 +64,7 @@ func newNode(t testing.TB) *node {
 
 func (n *node) newDriver() *ovsdriver.Driver {
 	return ovsdriver.New(ovsdriver.Config{
-		OVS: n.client, Host: n.sw.NS, UserspaceDatapath: ovstest.Datapath(n) == ovstest.Userspace, Log: slog.New(slog.DiscardHandler),
+		OVS: n.client, Host: n.sw.NS, UserspaceDatapath: n.datapath == ovstest.Userspace, Log: slog.New(slog.DiscardHandler),
 	})
 }
 
@@ -124,13 +133,15 @@ func (n *node) inventory() []string {
 	return list
 }
 
-func TestConformance(t *testing.T) { conformance(t, "veth-pair") }
+func TestConformance(t *testing.T) { conformance(t, "veth-pair", ovstest.Datapath(t)) }
 
-func TestConformanceInternalPort(t *testing.T) { conformance(t, ovsdriver.InternalPort) }
+func TestConformanceInternalPort(t *testing.T) {
+	conformance(t, ovsdriver.InternalPort, ovstest.Userspace)
+}
 
-func conformance(t *testing.T, nicType string) {
+func conformance(t *testing.T, nicType, datapath string) {
 	drivertest.Run(t, func(t *testing.T) *drivertest.Machine {
-		n := newNode(t)
+		n := newNodeOn(t, datapath)
 		return &drivertest.Machine{Driver: n.driver, Spec: func(i int, ns core.Netns) core.Spec {
 			s := spec(i, ns)
 			s.NICType = nicType
@@ -199,7 +210,7 @@ func TestSeedVLANQoS(t *testing.T) {
 	require.Contains(t, link, "mtu 1400")
 	require.Contains(t, n.in(h, "ip route show default"), "via 100.100.0.1 dev eth0")
 	// Only a userspace datapath needs finished checksums; the kernel's is faster without.
-	offload := map[bool]string{true: "off", false: "on"}[ovstest.Datapath(t) == ovstest.Userspace]
+	offload := map[bool]string{true: "off", false: "on"}[n.datapath == ovstest.Userspace]
 	require.Contains(t, n.in(h, "ethtool -k eth0"), "tx-checksumming: "+offload)
 }
 
@@ -289,7 +300,7 @@ func (n *node) all(specs []core.Spec, do func(core.Spec) error) {
 }
 
 func TestInternalPortTraffic(t *testing.T) {
-	n := newNode(t)
+	n := newNodeOn(t, ovstest.Userspace)
 	a, s := n.pod(1)
 	s.NICType, s.QoS = ovsdriver.InternalPort, core.QoS{}
 	_, o := n.pod(2)
@@ -345,7 +356,7 @@ func TestResyncAfterLostDatabase(t *testing.T) {
 // TestResyncAfterDetach: the list of a Resync is older than a Detach that ends
 // while it runs.
 func TestResyncAfterDetach(t *testing.T) {
-	n := newNode(t)
+	n := newNodeOn(t, ovstest.Userspace)
 	_, veth := n.pod(1)
 	_, internal := n.pod(2)
 	internal.NICType = ovsdriver.InternalPort

@@ -41,20 +41,50 @@ type fairlead struct {
 
 // ours makes a node with pods and starts the agent on the objects.
 func (b *bench) ours(pods int, objects, state string) (*fairlead, error) {
+	f, err := b.fairlead(pods, objects, state)
+	if err != nil {
+		return nil, err
+	}
+	f.settle = f.node.barrier
+	err = f.node.startOVS()
+	if err == nil {
+		err = f.start()
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.node.close())
+	}
+	return f, nil
+}
+
+// oursBridged makes a node whose pods' network is the peers' bridge, on which
+// the agent works without Open vSwitch, as the peers do.
+func (b *bench) oursBridged(pods int) (*fairlead, error) {
+	f, err := b.fairlead(pods, plainSubnet, "/var/lib/fairlead")
+	if err != nil {
+		return nil, err
+	}
+	f.conf = []byte(`{"cniVersion":"1.1.0","name":"fairlead","type":"fairlead","delegates":[` + bridgeConf + `]}`)
+	err = f.start()
+	if err == nil {
+		err = f.once() // it makes the bridge, which stays
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.node.close())
+	}
+	return f, nil
+}
+
+// fairlead makes a node with pods and the objects, and nothing that runs.
+func (b *bench) fairlead(pods int, objects, state string) (*fairlead, error) {
 	n, err := b.newNode(pods)
 	if err != nil {
 		return nil, err
 	}
 	f := &fairlead{plugin: plugin{node: n, path: b.bin("fairlead-cni"), conf: []byte(oursConf)}, state: state}
-	f.settle = n.barrier
 	folder := filepath.Join(n.dir, "objects")
 	f.args = []string{b.bin("fairlead"), "agent", "--node-name", "bench", "--objects", folder, "--state-dir", state,
 		"--mtu", "1400", "--cni-bin-dir", b.tool(""), "--conf-dir", folder}
-	err = errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "objects.yaml"), []byte(objects), 0o600),
-		n.startOVS())
-	if err == nil {
-		err = f.start()
-	}
+	err = errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "objects.yaml"), []byte(objects), 0o600))
 	if err != nil {
 		return nil, errors.Join(err, n.close())
 	}

@@ -35,7 +35,7 @@ func TestContestOfRealSides(t *testing.T) {
 	require.Equal(t, "2 (forks 4)", started[0].peer, "bridge starts host-local for ADD and for DEL")
 
 	require.NoError(t, stand(floor, 2))
-	c := contest{sides: []side{floor, peer, floor}, floor: 2, load: "4 par", pods: 8, par: 4, rounds: 2, metrics: bridgeMetrics()}
+	c := contest{sides: []side{floor, peer, floor}, floor: 2, load: "4 par", pods: 8, par: 4, rounds: 2, metrics: switchMetrics()}
 	lines, err := c.run()
 	require.NoError(t, err)
 	require.Len(t, lines, 5)

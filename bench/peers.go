@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bridgeConf asks the bridge plugin for what our side gives: an address, a
-// gateway on the host, a default route, MTU 1400, no NAT.
+// bridgeConf asks for an address, a gateway on the host, a default route, MTU
+// 1400, no NAT: what our own network gives too.
 const bridgeConf = `{"cniVersion":"1.1.0","name":"bench","type":"bridge","bridge":"cni0","mtu":1400,
 "isGateway":true,"ipMasq":false,"ipam":` + ipamConf + `}`
 
@@ -28,15 +28,22 @@ func (b *bench) bridgeSide(pods int) (*plugin, error) {
 		return nil, err
 	}
 	p := &plugin{node: n, path: b.tool("bridge"), conf: []byte(bridgeConf)}
-	// The first ADD makes the bridge, which stays.
-	first := pick(p, 1)
-	n.renew(first)
-	for _, command := range []string{"ADD", "DEL"} {
-		if _, err := batch(p, command, first, 1); err != nil {
-			return nil, errors.Join(err, n.close())
-		}
+	if err := p.once(); err != nil { // it makes the bridge, which stays
+		return nil, errors.Join(err, n.close())
 	}
 	return p, nil
+}
+
+// once attaches one pod and detaches it.
+func (p *plugin) once() error {
+	first := pick(p, 1)
+	p.node.renew(first)
+	for _, command := range []string{"ADD", "DEL"} {
+		if _, err := batch(p, command, first, 1); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // floorSide is the floor of row 11, see floor/agent.

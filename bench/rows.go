@@ -44,24 +44,27 @@ func addRate(row, what string, b bound) metric {
 		show:  func(s sample) string { return fmt.Sprintf("%.0f pods/s", s.add.rate()) }}
 }
 
-// delMetrics are row 7: the times are of the whole mass, told per pod.
-func delMetrics() []metric {
-	took := func(what string, b bound, of func(sample) time.Duration) metric {
+// delMetrics are of a mass DEL: the times are of the whole mass, told per pod.
+func delMetrics(row, what string, gate bound) []metric {
+	took := func(until string, b bound, of func(sample) time.Duration) metric {
 		each := func(s sample) float64 { return millis(of(s)) / float64(len(s.del.took)) }
-		return metric{row: "7", what: "mass DEL, " + what, bound: b, from: 50, value: each,
+		return metric{row: row, what: what + ", " + until, bound: b, from: 50, value: each,
 			show: func(s sample) string { return fmt.Sprintf("%.2f ms/pod", each(s)) }}
 	}
-	gate := atLeast(1.5, 3)
-	followed := took("until ovs-vswitchd has followed", bound{}, func(s sample) time.Duration { return s.followed })
-	followed.floor = true
 	return []metric{
 		took("to the last reply", gate, func(s sample) time.Duration { return s.del.wall }),
 		took("until no interface and no port is left", gate, func(s sample) time.Duration { return s.clean }),
-		followed,
-		{row: "7", what: "mass DEL, CPU", from: 50,
+		{row: row, what: what + ", CPU", from: 50,
 			value: func(s sample) float64 { return s.del.cpuEach() },
 			show:  func(s sample) string { return s.del.bill() }},
 	}
+}
+
+// followed is how long ovs-vswitchd takes for what a mass DEL has left to it.
+func followed() metric {
+	each := func(s sample) float64 { return millis(s.followed) / float64(len(s.del.took)) }
+	return metric{row: "7", what: "mass DEL, until ovs-vswitchd has followed", from: 50, floor: true, value: each,
+		show: func(s sample) string { return fmt.Sprintf("%.2f ms/pod", each(s)) }}
 }
 
 // climb runs a contest on every rung, with no ports there and with many.
@@ -90,9 +93,38 @@ func (b *bench) climb(c contest, rungs []rung, ports ...int) (lines []line, err 
 
 const allPods = standing + mostPods
 
-// bridgeRow is row 2, row 7 by the same pods, and row 11, whose floor shows
-// what is possible in the two others.
+// bridgeRow is row 2: the same configuration, and so the same state on the
+// machine, by the plugins' programs and by the agent.
 func bridgeRow(b *bench) (lines []line, err error) {
+	ours, err := b.oursBridged(allPods)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, ours.node.close()) }()
+	peer, err := b.bridgeSide(allPods)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, peer.node.close()) }()
+	started, err := b.processes(ours, peer, "the same bridge + host-local")
+	if err != nil {
+		return nil, err
+	}
+	lines, err = b.climb(contest{sides: []side{ours, peer}, metrics: bridgeMetrics()}, ladder, 0, standing)
+	return append(started, lines...), err
+}
+
+func bridgeMetrics() []metric {
+	what := "bridge + host-local in the agent, ADD / the programs"
+	out := []metric{addTime("2", what, atLeast(2, 3)), addCPU("2", what, atLeast(2.5, 3)), addRate("2", what, atLeast(2.5, 3))}
+	out[2].from = 10 // one at a time the rate is the p50 in other words
+	return against(1, append(out, delMetrics("2", "the same, mass DEL", bound{})...))
+}
+
+// switchRow is row 2o, what a port on Open vSwitch costs beside one on a Linux
+// bridge, row 7 by the same pods, and row 11, whose floor shows what is possible
+// in the two others.
+func switchRow(b *bench) (lines []line, err error) {
 	ours, err := b.ours(allPods, plainSubnet, "/var/lib/fairlead")
 	if err != nil {
 		return nil, err
@@ -117,22 +149,23 @@ func bridgeRow(b *bench) (lines []line, err error) {
 	if err != nil {
 		return nil, err
 	}
-	lines, err = b.climb(contest{sides: []side{ours, peer, floor}, floor: 2, metrics: bridgeMetrics()}, ladder, 0, standing)
+	lines, err = b.climb(contest{sides: []side{ours, peer, floor}, floor: 2, metrics: switchMetrics()}, ladder, 0, standing)
 	return append(started, lines...), err
 }
 
-func bridgeMetrics() []metric {
-	what := "veth + IPAM ADD / bridge + host-local"
-	out := []metric{addTime("2", what, atLeast(2, 3)), addCPU("2", what, atLeast(2.5, 3)), addRate("2", what, atLeast(2.5, 3))}
-	out[2].from = 10 // one at a time the rate is the p50 in other words
+func switchMetrics() []metric {
+	what := "OVS port + IPAM, ADD / bridge + host-local"
+	out := []metric{addTime("2o", what, bound{}), addCPU("2o", what, bound{}), addRate("2o", what, bound{})}
+	out[2].from = 10
 	for i := range out {
 		out[i].floor = true
 	}
+	out = append(append(out, delMetrics("7", "mass DEL", atLeast(1.5, 3))...), followed())
 	least := []metric{addTime("11", "ADD / floor", atMost(1.5, 1.5)), addCPU("11", "ADD / floor", bound{}), addRate("11", "ADD / floor", bound{})}
 	for i := range least {
 		least[i].above = true
 	}
-	return append(against(1, append(out, delMetrics()...)), against(2, least)...)
+	return append(against(1, out), against(2, least)...)
 }
 
 // against sets whom ours is compared with.

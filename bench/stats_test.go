@@ -80,7 +80,7 @@ func TestRatioToAFloorIsAboveOneWhenOursIsWorse(t *testing.T) {
 }
 
 func TestLinesTakeTheMedianOfRounds(t *testing.T) {
-	c := contest{sides: make([]side, 2), par: 1, metrics: []metric{addTime("2", "ADD", atLeast(2, 3)), delMetrics()[0]}}
+	c := contest{sides: make([]side, 2), par: 1, metrics: []metric{addTime("2", "ADD", atLeast(2, 3)), delMetrics("7", "mass DEL", atLeast(1.5, 3))[0]}}
 	c.metrics = against(1, c.metrics)
 	peer := sampleOf(30, 1, 1)
 	lines := c.lines([]round{{sampleOf(10, 1, 1), peer}, {sampleOf(30, 1, 1), peer}, {sampleOf(15, 1, 1), peer}})

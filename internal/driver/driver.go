@@ -32,6 +32,15 @@ type Starter interface {
 	Start(ctx context.Context, s core.Spec) (l core.Link, settled func(context.Context) error, err error)
 }
 
+// Finder is a Driver that can tell by the kernel alone whether anything is left
+// to be detached.
+type Finder interface {
+	Driver
+	// Left tells that a device of the Spec is there. A port without a device
+	// forwards nothing and does not count.
+	Left(s core.Spec) bool
+}
+
 // Set maps a Spec's Driver name to its implementation.
 type Set map[string]Driver
 

@@ -120,6 +120,9 @@ func (a *addition) run(ctx context.Context) error {
 // clearFormer deals with an earlier ADD of the same key: a delivered one whose
 // namespace lives is a duplicate; anything else is undone first.
 func (a *addition) clearFormer(ctx context.Context) error {
+	if err := a.e.settle(ctx, a.req.Key.Container); err != nil {
+		return fmt.Errorf("undo an earlier ADD: %w", err)
+	}
 	former, ok := a.e.Journal.Get(a.req.Key)
 	if !ok {
 		return nil

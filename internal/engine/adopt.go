@@ -17,8 +17,8 @@ import (
 // as if nothing had happened; the others are removed by the background worker.
 // What the journal knows already is left alone, so that an Adopt that was
 // interrupted can be repeated. The name of the runtime's network is lost with
-// the journal: GC by network passes these records over, and Collect still finds
-// them when their namespace is gone.
+// the journal: GC of any network of ours collects these records when the runtime
+// does not list their container and the namespace is gone.
 //
 // A container with an operation under way is left to it: Adopt then fails with
 // core.ErrUnavailable after it took the others, and is to be repeated.

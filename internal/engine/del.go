@@ -43,6 +43,9 @@ func (e *Engine) Del(ctx context.Context, req core.Request) (err error) {
 	}
 	defer unlock()
 	ctx = driver.WithTimer(ctx, t.Step)
+	if err := e.settle(ctx, req.Key.Container); err != nil {
+		e.Log.Warn("ADD without a record not undone yet", "container", req.Key.Container, "err", err)
+	}
 	rec, ok := e.Journal.Get(req.Key)
 	if !req.Conf.AddressesOnly() {
 		rec, ok, err = e.inherit(ctx, req, rec, ok)
@@ -54,7 +57,36 @@ func (e *Engine) Del(ctx context.Context, req core.Request) (err error) {
 		}
 	}
 	if (!ok || adopted(rec)) && !req.Conf.AddressesOnly() {
+		if !ok && !e.Journal.Whole() {
+			err = e.delLost(ctx, req)
+		}
 		e.delUnknown(ctx, req)
+	}
+	return err
+}
+
+// delLost is the DEL of a container that a lost journal has known: its device is
+// there, and its port in OVSDB until that can be read. The DEL is recorded, so
+// that Adopt does not take the port for a living one's, and is finished by
+// whoever can. A node that has no switch never learns that its journal is whole:
+// without a device there is nothing to record.
+func (e *Engine) delLost(ctx context.Context, req core.Request) error {
+	rec := core.Record{
+		Key: req.Key, Network: req.Conf.Name, Pod: req.Pod, Netns: e.unknownNetns(req), Phase: core.Deleting,
+		Created: time.Now().UTC(), Begun: 1,
+	}
+	rec.Specs = []core.Spec{{Key: req.Key, Driver: ovs.Name, HostIf: plan.HostIf(req.Key), Netns: rec.Netns}}
+	_, held := e.holder(req.Key)
+	d, ok := e.Drivers[ovs.Name].(driver.Finder)
+	if held || !ok || !d.Left(rec.Specs[0]) {
+		return nil
+	}
+	if err := e.Journal.Begin(ctx, rec); err != nil {
+		return err
+	}
+	err := e.undo(ctx, &rec)
+	if err != nil && !alive(rec.Netns) {
+		err = e.orphan(ctx, &rec, err)
 	}
 	return err
 }
@@ -93,10 +125,21 @@ func (e *Engine) discard(ctx context.Context, rec *core.Record) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), rollbackDeadline)
 	defer stop()
 	if err := e.detachAll(ctx, rec); err != nil {
-		return err // what is left may still use the addresses
+		e.remains.add(*rec) // what is left may still use the addresses
+		return err
 	}
 	e.cancel(rec)
 	return nil
+}
+
+// settle discards again what is left of a container's ADDs that the journal never
+// had. The caller has its turn.
+func (e *Engine) settle(ctx context.Context, id string) error {
+	var errs []error
+	for _, rec := range e.remains.take(id) {
+		errs = append(errs, e.discard(ctx, &rec))
+	}
+	return errors.Join(errs...)
 }
 
 // cancel gives up leases that never became durable.

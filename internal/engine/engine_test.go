@@ -26,6 +26,7 @@ import (
 type nics struct {
 	attach, detach error
 	detached       []string
+	gone           bool // no device is left
 }
 
 func (d *nics) Attach(_ context.Context, s core.Spec) (core.Link, error) {
@@ -33,6 +34,8 @@ func (d *nics) Attach(_ context.Context, s core.Spec) (core.Link, error) {
 }
 
 func (d *nics) Check(context.Context, core.Spec, core.Link) error { return nil }
+
+func (d *nics) Left(core.Spec) bool { return !d.gone }
 
 func (d *nics) Detach(_ context.Context, s core.Spec) error {
 	d.detached = append(d.detached, s.Key.IfName)

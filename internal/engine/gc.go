@@ -31,16 +31,21 @@ func (e *Engine) GC(ctx context.Context, req core.Request) (err error) {
 	if !req.Conf.HasValid {
 		return core.Errorf(core.CodeConfig, "cni.dev/valid-attachments is missing: GC removes nothing without the list of live attachments")
 	}
-	valid := map[core.Key]bool{}
+	valid, living := map[core.Key]bool{}, map[string]bool{}
 	for _, k := range req.Conf.Valid {
-		valid[k] = true
+		valid[k], living[k.Container] = true, true
 	}
 	if req.Token != "" {
 		return nil // of joined addresses their records know whether they are needed
 	}
 	only := req.Conf.AddressesOnly()
 	_, err = e.collect(ctx, collection{
-		pick: func(h journal.Head) bool { return h.Network == req.Conf.Name && !valid[h.Key] },
+		pick: func(h journal.Head) bool {
+			if h.Network == "" && core.OwnType(req.Conf.Type) { // its name was lost with a journal (Adopt)
+				return !living[h.Key.Container] && !alive(h.Netns)
+			}
+			return h.Network == req.Conf.Name && !valid[h.Key]
+		},
 		keep: func(r core.Record) bool { return only && !lent(r) },
 	})
 	if only {

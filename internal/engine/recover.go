@@ -127,6 +127,7 @@ func (e *Engine) each(pick func(journal.Head) bool, fn func(core.Record)) int {
 func (e *Engine) finish(ctx context.Context) int {
 	unwanted := func(phase core.Phase, n core.Netns) bool { return phase != core.Added || n.BootID != e.BootID }
 	unfinished := func(h journal.Head) bool { return unwanted(h.Phase, h.Netns) || h.Parts > 0 }
+	e.finishRemains(ctx)
 	return e.each(unfinished, func(r core.Record) {
 		if e.fabricKnown() != nil && record.UsesFabric(r) {
 			return

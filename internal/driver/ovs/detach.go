@@ -50,6 +50,20 @@ func (d *Driver) Detach(ctx context.Context, s core.Spec) error {
 	return nil
 }
 
+// Left implements driver.Finder. What cannot be looked at counts as there.
+func (d *Driver) Left(s core.Spec) bool {
+	c, err := d.host.Get()
+	if err != nil {
+		return true
+	}
+	defer d.host.Put(c)
+	near, err := c.LinkByName(s.HostIf)
+	if err != nil {
+		return !errors.Is(err, core.ErrNotFound)
+	}
+	return ownLink(near, s.Key)
+}
+
 // portOf tells that the port of the Spec's name is its container's, which
 // proves the link's owner where its alias was changed.
 func (d *Driver) portOf(s core.Spec) bool {

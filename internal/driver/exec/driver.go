@@ -62,8 +62,13 @@ func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
 		return core.Link{}, fmt.Errorf("attach %s: %w", s.Key, err)
 	}
 	defer func() { _ = ns.Close() }()
+	pod, err := rtnl.Open(ns)
+	if err != nil {
+		return core.Link{}, fmt.Errorf("attach %s: %w", s.Key, err)
+	}
+	defer func() { _ = pod.Close() }()
 	if len(s.Exec.Prev) == 0 {
-		if err := d.clear(ctx, ns, s); err != nil {
+		if err := d.clear(ctx, pod, s); err != nil {
 			return core.Link{}, fmt.Errorf("attach %s: clear a former attempt: %w", s.Key, err)
 		}
 	}
@@ -78,12 +83,12 @@ func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
 	if err != nil {
 		return core.Link{}, fmt.Errorf("attach %s: plugin %q: %w", s.Key, s.Exec.Type, err)
 	}
-	return observe(ns, describe(s.Exec.DevInfo, l, warning))
+	return observe(pod, describe(s.Exec.DevInfo, l, warning))
 }
 
 // clear undoes an earlier attempt when its interface is there.
-func (d *Driver) clear(ctx context.Context, ns *netns.Handle, s core.Spec) error {
-	_, err := findLink(ns, s.Key.IfName)
+func (d *Driver) clear(ctx context.Context, pod *rtnl.Conn, s core.Spec) error {
+	_, err := pod.LinkByName(s.Key.IfName)
 	if errors.Is(err, core.ErrNotFound) {
 		return nil
 	}
@@ -110,8 +115,8 @@ func linkOf(s core.Spec, out []byte) (core.Link, error) {
 // observe adds what the result does not say: before 0.3.0 it has no MAC, before
 // 1.1 no MTU. And it corrects the MTU, because `tuning`, which sets it, hands on
 // what the plugin before it said (containernetworking/plugins v1.9.1).
-func observe(ns *netns.Handle, l core.Link) (core.Link, error) {
-	there, err := findLink(ns, l.IfName)
+func observe(pod *rtnl.Conn, l core.Link) (core.Link, error) {
+	there, err := pod.LinkByName(l.IfName)
 	if errors.Is(err, core.ErrNotFound) {
 		return l, nil
 	}
@@ -169,13 +174,4 @@ func (d *Driver) del(ctx context.Context, s core.Spec, ns core.Netns) error {
 	}
 	_, err := d.call(ctx, c)
 	return err
-}
-
-func findLink(ns *netns.Handle, name string) (rtnl.Link, error) {
-	c, err := rtnl.Open(ns)
-	if err != nil {
-		return rtnl.Link{}, err
-	}
-	defer func() { _ = c.Close() }()
-	return c.LinkByName(name)
 }

@@ -3,5 +3,7 @@
 // vSwitch's datapath, policing, ipvlan, VLAN links. It knows the tests by name
 // only; which ones is a table in list_test.go, how the VM is made is in vmrun.
 //
+// Run it by `make vm`, or with the programs built (make testbin):
+//
 //	go test -tags vm ./test/vm
 package vm

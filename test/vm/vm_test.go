@@ -98,6 +98,9 @@ func (b bed) vmrun(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, b.script("vmrun"), args...)
 	cmd.Dir = b.root
 	cmd.Env = append(os.Environ(), "VMRUN_CACHE="+filepath.Join(b.root, ".cache/vm"), "TMPDIR="+b.dir)
+	if os.Getenv("FAIRLEAD_BIN") == "" {
+		cmd.Env = append(cmd.Env, "FAIRLEAD_BIN="+filepath.Join(b.root, ".cache/failpoint"))
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second

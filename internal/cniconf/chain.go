@@ -40,19 +40,22 @@ type File struct {
 }
 
 // ParseFile reads the file called name. Only a .conflist is a list with a
-// folder; it may leave all plugins to it.
+// folder; it may leave all plugins to it. With ErrNested the file is whole: it
+// is the runtime's own, and no network for a pod.
 func ParseFile(name string, data []byte) (File, error) {
-	if filepath.Ext(name) != ".conflist" {
-		c, err := ParseChain(data, "")
-		return File{Chain: c}, err
-	}
 	if err := Strict(data); err != nil {
 		return File{}, err
 	}
-	r := newReader(data)
-	f := File{Folder: !r.looseFlag("loadOnlyInlinedPlugins")}
+	r, f := newReader(data), File{}
+	r.nested = new(error)
+	list := filepath.Ext(name) == ".conflist"
+	if list {
+		f.Folder = !r.looseFlag("loadOnlyInlinedPlugins")
+	}
 	switch _, inlined := r.keys["plugins"]; {
 	case *r.err != nil:
+	case !list:
+		f.Chain = r.chain("", data, "")
 	case inlined:
 		f.Chain = r.chain("", data, "")
 	case f.Folder:
@@ -64,7 +67,7 @@ func ParseFile(name string, data []byte) (File, error) {
 	if *r.err != nil {
 		return File{}, *r.err
 	}
-	return f, nil
+	return f, *r.nested
 }
 
 // Append adds the plugin of one file behind those that c has.
@@ -158,8 +161,12 @@ var ErrNested = errors.New("a delegate cannot have delegates of its own")
 func (r *reader) plugin(raw json.RawMessage) core.Plugin {
 	p := core.Plugin{Type: r.pluginType("type"), Capabilities: r.flags("capabilities")}
 	for _, key := range []string{"delegates", "clusterNetwork"} {
-		if p.Own() && r.has(key) && *r.err == nil {
-			*r.err = core.Errorf(core.CodeConfig, "key %q: %w", join(r.path, key), ErrNested)
+		at := r.err
+		if r.nested != nil {
+			at = r.nested
+		}
+		if p.Own() && r.has(key) && *at == nil {
+			*at = core.Errorf(core.CodeConfig, "key %q: %w", join(r.path, key), ErrNested)
 		}
 	}
 	p.Raw = append(json.RawMessage(nil), raw...)

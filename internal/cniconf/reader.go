@@ -17,6 +17,8 @@ type reader struct {
 	path string // of the object, "" for the document
 	keys map[string]json.RawMessage
 	err  *error
+	// nested takes ErrNested, where it does not end the reading; likewise shared.
+	nested *error
 }
 
 // newReader opens a document; it must be an object.
@@ -34,7 +36,7 @@ func newReader(data []byte) *reader {
 
 // at opens an object that stands in r's document under path.
 func (r *reader) at(path string, raw json.RawMessage) *reader {
-	in := &reader{path: path, err: r.err}
+	in := &reader{path: path, err: r.err, nested: r.nested}
 	if *r.err != nil || raw == nil {
 		return in
 	}

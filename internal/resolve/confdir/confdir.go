@@ -30,7 +30,7 @@ type Reader struct {
 }
 
 // All are the networks of a directory, by file name, without the plugins of
-// their folders; files that are none are left out.
+// their folders, the runtime's own included; files that are none are left out.
 func (r Reader) All(dir string) []core.Chain {
 	names, err := r.confNames(dir, suffixes...)
 	if err != nil {
@@ -38,7 +38,7 @@ func (r Reader) All(dir string) []core.Chain {
 	}
 	var out []core.Chain
 	for _, name := range names {
-		if f, err := r.readConf(path.Join(dir, name)); err == nil {
+		if f, err := r.readConf(path.Join(dir, name)); err == nil || errors.Is(err, cniconf.ErrNested) {
 			out = append(out, f.Chain)
 		}
 	}

@@ -25,7 +25,7 @@ var ErrOnlyOurs = errors.New("only Fairlead can detach it")
 // r holds: the form that Of reads (Multus v4.3, types.DelegateNetConf; libcni
 // v1.3, cachedInfo). An error wraps ErrOnlyOurs.
 func Export(r core.Record, dir string) ([]File, error) {
-	if Inherited(r) {
+	if Inherited(r) && r.Ask == nil { // else its networks may have changed since
 		var out []File
 		for _, path := range r.Leftovers {
 			out = append(out, File{Path: path})

@@ -112,7 +112,10 @@ func TestImportLeavesTheOthersAlone(t *testing.T) {
 	mac := n.link()
 	n.left("own", "fairlead", n.netns, mac)
 	n.left("lost", "bridge", "", "")
-	n.left("host", "bridge", "/proc/self/ns/net", mac)
+	home, err := netns.Current() // of this thread; /proc/self is the first one's
+	require.NoError(t, err)
+	defer home.Close()
+	n.left("host", "bridge", netnstest.Bind(t, home), mac)
 	n.left("gone", "bridge", "/run/netns/is-not-there", mac)
 	n.left("other", "bridge", n.netns, "02:00:00:00:00:08")
 	require.NoError(t, os.WriteFile(filepath.Join(n.Dir, "torn"), nil, 0o600))
@@ -124,7 +127,7 @@ func TestImportLeavesTheOthersAlone(t *testing.T) {
 		require.ErrorIs(t, err, want, id)
 		require.Equal(t, id, rec.Key.Container)
 	}
-	_, err := n.Import(t.Context(), "torn")
+	_, err = n.Import(t.Context(), "torn")
 	require.Equal(t, core.CodeDecode, core.CodeOf(err))
 	require.Empty(t, n.Journal.Records())
 

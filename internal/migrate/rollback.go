@@ -93,10 +93,10 @@ func (m *Migration) restoreRecords(ctx context.Context, c multusConf, ask agent.
 
 func (m *Migration) restoreRecord(f agent.ExportedFile) error {
 	switch {
-	case exists(f.Path):
-		return nil
 	case len(f.Data) > 0:
 		return hostfile.Write(f.Path, f.Data, 0o600)
+	case exists(f.Path):
+		return nil
 	}
 	name := filepath.Base(f.Path)
 	if dir := filepath.Base(filepath.Dir(f.Path)); dir == "results" {

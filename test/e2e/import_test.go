@@ -487,3 +487,31 @@ func TestImportThick(t *testing.T) {
 	o.runtime("del", a).Must()
 	require.Empty(t, o.held(a))
 }
+
+// TestImportRollbackAfterHotPlug: what a pod that came from Multus got since,
+// Multus removes.
+func TestImportRollbackAfterHotPlug(t *testing.T) {
+	t.Parallel()
+	o := newTakeover(t, takeoverConf)
+	pod := func(networks string) string {
+		return podObject("default/a", map[string]string{"k8s.v1.cni.cncf.io/networks": networks})
+	}
+	o.WriteObjects("net.yaml", nadObject("late", `{"cniVersion":"1.0.0","type":"macvlan","master":"bond0","mode":"bridge","ipam":{"type":"host-local","subnet":"10.63.0.0/24"}}`))
+	o.WriteObjects("pod.yaml", pod(""))
+	o.Agent().WaitReady()
+	a := o.NewPod("a")
+	o.runtime("add", a).Must()
+	o.must("--apply")
+	o.WriteObjects("pod.yaml", pod("late@data0"))
+	eventually(t, func() string {
+		if slices.Contains(linkNames(t, a), "data0") && len(addresses(t, a, "data0")) > 0 && len(attachment(t, o.Node, "default/a").HotPlugged) > 0 {
+			return ""
+		}
+		return "no data0: " + o.Fairlead("describe", "pod", "default/a")
+	})
+	require.Equal(t, []string{"data0", "eth0", "lo", "net1"}, linkNames(t, a))
+	o.must("--rollback")
+	o.runtime("del", a).Must()
+	require.Equal(t, []string{"lo"}, linkNames(t, a))
+	require.Empty(t, o.held(a))
+}

@@ -68,14 +68,22 @@ func WriteSysctl(name, value string) error {
 	if err != nil {
 		return err
 	}
-	// Not os.WriteFile: a sysctl must not be created and need not be truncated.
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err == nil {
-		_, err = f.WriteString(value)
-		err = errors.Join(err, f.Close())
-	}
-	if err != nil {
+	if err := writeFile(path, value); err != nil {
 		return fmt.Errorf("set sysctl %s = %s: %w", name, value, err)
+	}
+	return nil
+}
+
+// writeFile is readFile's counterpart. A sysctl must not be created and need not
+// be truncated.
+func writeFile(path, value string) error {
+	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if _, err := unix.Write(fd, []byte(value)); err != nil {
+		return &fs.PathError{Op: "write", Path: path, Err: err}
 	}
 	return nil
 }

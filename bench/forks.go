@@ -112,6 +112,9 @@ func (f *forks) count(daemons []int) (family, error) {
 func (c *census) see(e event) {
 	executed, other := c.others[e.parent]
 	switch {
+	case e.what == eventExit: // a stranger may have its number next
+		delete(c.plugins, e.pid)
+		delete(c.others, e.pid)
 	case e.what == eventExec && other && !executed:
 		c.others[e.parent] = true
 		c.family.programs++

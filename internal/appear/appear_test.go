@@ -31,20 +31,21 @@ func TestAwaitedOnOneWatch(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a/b/ready")
 	var f Files
 	var wg sync.WaitGroup
-	before := inotifies(t)
+	for inotifies(t) > 0 { // the watch of a test before ends by itself, a little later
+	}
 	for range 300 {
 		wg.Go(func() { require.NoError(t, f.Await(t.Context(), file)) })
 	}
-	for inotifies(t) == before { // until the first waits
+	for inotifies(t) == 0 { // until the first waits
 	}
-	require.Equal(t, before+1, inotifies(t))
+	require.Equal(t, 1, inotifies(t))
 	require.NoError(t, os.Mkdir(filepath.Dir(filepath.Dir(file)), 0o755))
 	require.NoError(t, os.RemoveAll(filepath.Dir(filepath.Dir(file))))
 	require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o755))
 	require.NoError(t, os.WriteFile(file+".tmp", nil, 0o600))
 	require.NoError(t, os.Rename(file+".tmp", file))
 	wg.Wait()
-	for inotifies(t) != before { // the watch ends by itself
+	for inotifies(t) > 0 { // the watch ends by itself
 	}
 	require.Empty(t, f.files)
 	require.NoError(t, f.Await(t.Context(), file), "it is there")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // CNI error codes (CNI spec 1.1, "Error"); 100 and above are ours and stand in
@@ -105,6 +106,26 @@ func (d Difference) Error() string { return string(d) }
 
 // Is tells what kind of failure a difference is.
 func (d Difference) Is(target error) bool { return target == ErrDrift }
+
+// findings are the lines of a CHECK about one thing.
+type findings struct {
+	of  string
+	err error
+}
+
+// About says in every line of err what it is about; nil stays nil.
+func About(of string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return findings{of, err}
+}
+
+func (f findings) Error() string {
+	return f.of + ": " + strings.ReplaceAll(f.err.Error(), "\n", "\n"+f.of+": ")
+}
+
+func (f findings) Unwrap() error { return f.err }
 
 var sentinelCodes = []struct {
 	err  error

@@ -9,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/plan"
+	"github.com/fairlead/fairlead/internal/record"
 	"github.com/fairlead/fairlead/internal/resolve"
 )
 
@@ -19,15 +20,11 @@ import (
 // lentDriver stands for the foreign plugin: nothing of what it makes is ours.
 type lentDriver struct{}
 
-func (lentDriver) Attach(_ context.Context, s core.Spec) (core.Link, error) { return lentLink(s), nil }
-func (lentDriver) Check(context.Context, core.Spec, core.Link) error        { return nil }
-func (lentDriver) Detach(context.Context, core.Spec) error                  { return nil }
-
-func lentLink(s core.Spec) core.Link {
-	return core.Link{
-		IfName: s.Key.IfName, MAC: s.MAC, Addrs: s.Addrs, Gateways: s.Gateways, Routes: s.Routes, DNS: s.DNS,
-	}
+func (lentDriver) Attach(_ context.Context, s core.Spec) (core.Link, error) {
+	return record.LentLink(s), nil
 }
+func (lentDriver) Check(context.Context, core.Spec, core.Link) error { return nil }
+func (lentDriver) Detach(context.Context, core.Spec) error           { return nil }
 
 // lent tells a record that holds addresses for a plugin of the runtime's.
 func lent(rec core.Record) bool { return len(rec.Specs) == 1 && rec.Specs[0].Driver == plan.Addresses }

@@ -3,12 +3,12 @@ package engine
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/record"
 )
 
 // Adopt completes a journal that was lost, from specs that the fabric read back
@@ -107,22 +107,5 @@ func (e *Engine) adoptSpec(rec *core.Record, s core.Spec) {
 		now.BootID = e.BootID
 		s.Netns, rec.Phase, rec.Delivered = now, core.Added, true
 	}
-	if s.Key.IfName == "eth0" {
-		rec.Key, s.Default = s.Key, true
-	}
-	rec.Netns = s.Netns
-	rec.Specs = append(rec.Specs, s)
-	rec.Links = append(rec.Links, core.Link{
-		HostIf: s.HostIf, IfName: s.Key.IfName, MAC: s.MAC, MTU: s.MTU, Addrs: s.Addrs, Gateways: s.Gateways, Routes: s.Routes,
-	})
-	if s.Subnet == "" {
-		return
-	}
-	var ips []netip.Addr
-	for _, a := range s.Addrs {
-		ips = append(ips, a.Addr())
-	}
-	rec.Leases = append(rec.Leases, core.Lease{
-		Subnet: s.Subnet, Owner: core.Owner{Key: s.Key, Pod: s.Pod}, IPs: ips, MAC: s.MAC,
-	})
+	record.Adopt(rec, s)
 }

@@ -45,26 +45,6 @@ func (e *Engine) Check(ctx context.Context, req core.Request) (err error) {
 	return checkError(errors.Join(left, e.checkRecord(ctx, rec, req)))
 }
 
-// findings are the lines of a CHECK about one thing.
-type findings struct {
-	of  string
-	err error
-}
-
-// about says in every line of err what it is about; nil stays nil.
-func about(of string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return findings{of, err}
-}
-
-func (f findings) Error() string {
-	return f.of + ": " + strings.ReplaceAll(f.err.Error(), "\n", "\n"+f.of+": ")
-}
-
-func (f findings) Unwrap() error { return f.err }
-
 // checkError says drift only where a difference was seen: what could not be
 // looked at (OVSDB away) has the code of its own cause.
 func checkError(err error) error {
@@ -99,7 +79,7 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 		if err == nil {
 			err = d.Check(ctx, s, e.finalLink(rec, i, req.Conf))
 		}
-		errs = append(errs, about(s.Key.IfName, err))
+		errs = append(errs, core.About(s.Key.IfName, err))
 	}
 	errs = append(errs, e.checkLeases(rec.Leases), e.checkGateways(ctx, rec))
 	return errors.Join(errs...)
@@ -137,7 +117,7 @@ func (e *Engine) checkGateways(ctx context.Context, rec core.Record) error {
 	for _, l := range rec.Leases {
 		for _, s := range subnets {
 			if s.Name == l.Subnet && !s.Implied {
-				errs = append(errs, about("gateway of subnet "+s.Name, e.Gateway.Check(ctx, s)))
+				errs = append(errs, core.About("gateway of subnet "+s.Name, e.Gateway.Check(ctx, s)))
 			}
 		}
 	}

@@ -38,7 +38,7 @@ func (e *Engine) runtimeChains() []core.Chain {
 // must not keep a runtime from either. What could be told comes with the error
 // about the rest.
 func (e *Engine) confExecs(ctx context.Context, req core.Request) (out []core.Exec, own bool, err error) {
-	chains, own, err := resolve.Chains(ctx, fromMemory{e.Source}, e.input(req))
+	chains, own, err := resolve.Chains(ctx, resolve.FromMemory{Source: e.Source}, e.input(req))
 	errs := []error{err}
 	for _, chain := range chains {
 		for _, p := range chain.Plugins {

@@ -42,10 +42,16 @@ func (e *Engine) Del(ctx context.Context, req core.Request) (err error) {
 		return err
 	}
 	defer unlock()
-	ctx = driver.WithTimer(ctx, t.Step)
+	rec, err = e.remove(driver.WithTimer(ctx, t.Step), req)
+	return err
+}
+
+// remove is Del in the container's turn. It returns the record that it went by.
+func (e *Engine) remove(ctx context.Context, req core.Request) (core.Record, error) {
 	if err := e.settle(ctx, req.Key.Container); err != nil {
 		e.Log.Warn("ADD without a record not undone yet", "container", req.Key.Container, "err", err)
 	}
+	var err error
 	rec, ok := e.Journal.Get(req.Key)
 	if !req.Conf.AddressesOnly() {
 		rec, ok, err = e.inherit(ctx, req, rec, ok)
@@ -62,7 +68,7 @@ func (e *Engine) Del(ctx context.Context, req core.Request) (err error) {
 		}
 		e.delUnknown(ctx, req)
 	}
-	return err
+	return rec, err
 }
 
 // delLost is the DEL of a container that a lost journal has known: its device is
@@ -125,7 +131,7 @@ func (e *Engine) discard(ctx context.Context, rec *core.Record) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), rollbackDeadline)
 	defer stop()
 	if err := e.detachAll(ctx, rec); err != nil {
-		e.remains.add(*rec) // what is left may still use the addresses
+		e.remains.Add(*rec) // what is left may still use the addresses
 		return err
 	}
 	e.cancel(rec)
@@ -136,7 +142,7 @@ func (e *Engine) discard(ctx context.Context, rec *core.Record) error {
 // had. The caller has its turn.
 func (e *Engine) settle(ctx context.Context, id string) error {
 	var errs []error
-	for _, rec := range e.remains.take(id) {
+	for _, rec := range e.remains.Take(id) {
 		errs = append(errs, e.discard(ctx, &rec))
 	}
 	return errors.Join(errs...)
@@ -249,7 +255,7 @@ func (e *Engine) orphan(ctx context.Context, rec *core.Record, cause error) erro
 // and the pod's annotations name. What another attachment of the container has
 // stays. It is best effort and always succeeds.
 func (e *Engine) delUnknown(ctx context.Context, req core.Request) {
-	wants, err := resolve.Resolve(ctx, fromMemory{e.Source}, e.input(req))
+	wants, err := resolve.Resolve(ctx, resolve.FromMemory{Source: e.Source}, e.input(req))
 	if err != nil {
 		e.Log.Info("DEL of an unknown container: networks cannot be told", "container", req.Key.Container, "err", err)
 		wants = nil

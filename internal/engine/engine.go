@@ -90,7 +90,7 @@ type Engine struct {
 	// resolving are the pods whose ADD is under way.
 	resolving sync.Map     // adding -> nothing
 	awaited   appear.Files // files that ADDs wait for
-	remains   remains
+	remains   journal.Remains
 	// timelines are those of this process's ADDs, complete: the record's own
 	// was written when its last steps were still under way.
 	timelines sync.Map // core.Key -> []core.Timing

@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/leftover"
 	"github.com/fairlead/fairlead/internal/record"
+	"github.com/fairlead/fairlead/internal/resolve"
 )
 
 // GC removes the attachments of the conf's network that the runtime does not
@@ -130,54 +131,22 @@ func (e *Engine) sweep(ctx context.Context, records []core.Record) error {
 	return nil
 }
 
-// shares are the foreign networks and what remains on each: a plugin's GC is
-// by network.
-type shares map[string]*share
-
-type share struct {
-	call core.Exec
-	live []core.Key
-}
-
-// of is the share of a call's network, nil where that knows no GC.
-func (s shares) of(call core.Exec) *share {
-	if call.DisableGC {
-		return nil
-	}
-	id := call.Network + "\x00" + call.Type
-	if s[id] == nil {
-		s[id] = &share{call: call}
-	}
-	return s[id]
-}
-
-func (s shares) add(specs []core.Spec) {
-	for _, spec := range specs {
-		if spec.Exec == nil {
-			continue
-		}
-		if n := s.of(*spec.Exec); n != nil {
-			n.live = append(n.live, spec.Key)
-		}
-	}
-}
-
 // gcDelegates runs GC of every foreign network: those that live records use,
 // those of containers that Multus left, and those the conf names, each with the
 // attachments that remain on it.
 func (e *Engine) gcDelegates(ctx context.Context, req core.Request, left map[string]*leftover.Left) error {
-	nets := shares{}
+	nets := record.Shares{}
 	for _, rec := range e.Journal.Records() {
-		nets.add(record.AllSpecs(rec))
+		nets.Add(record.AllSpecs(rec))
 	}
 	for _, l := range left {
-		nets.add(l.Specs)
+		nets.Add(l.Specs)
 	}
 	calls, _, err := e.confExecs(ctx, req)
 	for _, call := range calls {
-		nets.of(call)
+		nets.Of(call)
 	}
-	if unknownNetworks(err) {
+	if resolve.Unknown(err) {
 		// The networks in use are those of the records; what nobody uses is
 		// collected once it is heard of.
 		e.Log.Warn("GC knows only the networks in use", "err", err)
@@ -187,18 +156,9 @@ func (e *Engine) gcDelegates(ctx context.Context, req core.Request, left map[str
 	ctx, end := e.inviteNobody(ctx, core.Key{})
 	defer end()
 	for _, n := range nets {
-		errs = append(errs, exec.Of(e.Drivers).GC(ctx, n.call, n.live))
+		errs = append(errs, exec.Of(e.Drivers).GC(ctx, n.Call, n.Live))
 	}
 	return errors.Join(errs...)
-}
-
-// unknownNetworks tells an error that says nothing but that networks are not
-// there, or not known yet.
-func unknownNetworks(err error) bool {
-	if all, ok := err.(interface{ Unwrap() []error }); ok {
-		return !slices.ContainsFunc(all.Unwrap(), func(err error) bool { return !unknownNetworks(err) })
-	}
-	return errors.Is(err, core.ErrUnavailable) || errors.Is(err, core.ErrNotFound)
 }
 
 // Status is nil when the node can serve ADD; code 50 with every reason

@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/internal/fail"
 	"github.com/fairlead/fairlead/internal/guest"
 	"github.com/fairlead/fairlead/internal/plan"
+	"github.com/fairlead/fairlead/internal/record"
 	"github.com/fairlead/fairlead/internal/resolve"
 )
 
@@ -69,7 +70,7 @@ func (e *Engine) join(ctx context.Context, req core.Request) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	link := lentLink(s)
+	link := record.LentLink(s)
 	result, err := cniconf.Addresses(link, req.Conf.CNIVersion)
 	return Answer{Record: core.Record{Links: []core.Link{link}}, Result: result}, err
 }
@@ -112,7 +113,7 @@ func (e *Engine) joinCheck(req core.Request) error {
 	if err != nil {
 		return err
 	}
-	return checkError(about(req.Key.IfName, e.checkLeases(mine)))
+	return checkError(core.About(req.Key.IfName, e.checkLeases(mine)))
 }
 
 // checkLeases proves that the addresses of a record are its own.

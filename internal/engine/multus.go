@@ -108,7 +108,7 @@ func (e *Engine) checkLeft(ctx context.Context, req core.Request, l *leftover.Le
 			continue
 		}
 		s.Driver, s.Netns = exec.Name, netns
-		errs = append(errs, about(s.Key.IfName, e.Drivers[exec.Name].Check(ctx, s, core.Link{IfName: s.Key.IfName})))
+		errs = append(errs, core.About(s.Key.IfName, e.Drivers[exec.Name].Check(ctx, s, core.Link{IfName: s.Key.IfName})))
 	}
 	return errors.Join(errs...)
 }

@@ -2,9 +2,7 @@ package engine
 
 import (
 	"context"
-	"fmt"
 
-	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/record"
 	"github.com/fairlead/fairlead/internal/resolve"
@@ -20,35 +18,6 @@ import (
 // does not say so.
 func forgotten(rec core.Record) bool {
 	return rec.Ask == nil && rec.Phase == core.Added && !adopted(rec) && !lent(rec)
-}
-
-// recall is the Ask that rec's ADD would have written: nil where the runtime has
-// no configuration of that name for all of a pod's networks.
-func (e *Engine) recall(rec core.Record) *core.Ask {
-	for _, c := range e.runtimeChains() {
-		if c.Name != rec.Network {
-			continue
-		}
-		for _, p := range c.Plugins {
-			if !core.MetaType(p.Type) {
-				continue
-			}
-			if conf, err := cniconf.PluginConf(c, p, cniconf.Inject{}); err == nil {
-				return &core.Ask{Conf: conf, Args: podArgs(rec)}
-			}
-		}
-	}
-	return nil
-}
-
-// podArgs are CNI_ARGS as runtimes make them for pods.
-func podArgs(rec core.Record) string {
-	args := fmt.Sprintf("IgnoreUnknown=1;K8S_POD_NAMESPACE=%s;K8S_POD_NAME=%s;K8S_POD_INFRA_CONTAINER_ID=%s",
-		rec.Pod.Namespace, rec.Pod.Name, rec.Key.Container)
-	if rec.Pod.UID != "" {
-		args += ";K8S_POD_UID=" + rec.Pod.UID
-	}
-	return args
 }
 
 // remember writes down what the networks are asked for by, once that is known.

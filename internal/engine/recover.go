@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -50,23 +48,9 @@ func (e *Engine) Recover(ctx context.Context) (swept bool) {
 
 // restore makes IPAM hold what records, which are all of the journal, say.
 func (e *Engine) restore(records []core.Record) {
-	// A lease of a live attachment comes before one that is being removed.
-	records = slices.Clone(records)
-	slices.SortStableFunc(records, func(a, b core.Record) int { return cmp.Compare(rank(a), rank(b)) })
-	var leases []core.Lease
-	for _, r := range records {
-		leases = append(leases, record.AllLeases(r)...)
-	}
-	if err := e.IPAM.Restore(leases, e.Journal.Released()); err != nil {
+	if err := e.IPAM.Restore(record.Held(records), e.Journal.Released()); err != nil {
 		e.Log.Error("two attachments claim one address", "err", err)
 	}
-}
-
-func rank(r core.Record) int {
-	if r.Phase == core.Added {
-		return 0
-	}
-	return 1
 }
 
 // Run finishes in the background what an operation or Recover could not. It
@@ -146,4 +130,20 @@ func (e *Engine) finish(ctx context.Context) int {
 			e.Log.Warn("unfinished attachment not removed yet", "container", r.Key.Container, "ifname", r.Key.IfName, "err", err)
 		}
 	})
+}
+
+// finishRemains discards what is left of such ADDs. A busy container's own
+// operation does.
+func (e *Engine) finishRemains(ctx context.Context) {
+	for _, id := range e.remains.Containers() {
+		unlock, ok := e.queue.TryLock(id)
+		if !ok {
+			continue
+		}
+		err := e.settle(ctx, id)
+		unlock()
+		if err != nil {
+			e.Log.Warn("ADD without a record not undone yet", "container", id, "err", err)
+		}
+	}
 }

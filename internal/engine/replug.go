@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/record"
 	"github.com/fairlead/fairlead/internal/resolve"
@@ -113,9 +112,9 @@ func (e *Engine) replugContainer(ctx context.Context, id string, pod core.Pod) e
 		}
 		r := &replug{e: e, rec: rec, all: all, began: time.Now(), trace: trace.New(e.Observer)}
 		if r.ask = rec.Ask; r.ask == nil {
-			r.ask = e.recall(rec)
+			r.ask = record.Recall(rec, e.runtimeChains())
 		}
-		if r.req, err = asked(rec, r.ask); err == nil {
+		if r.req, err = record.Request(rec, r.ask); err == nil {
 			err = r.run(ctx)
 		}
 		errs = append(errs, err)
@@ -126,26 +125,10 @@ func (e *Engine) replugContainer(ctx context.Context, id string, pod core.Pod) e
 	return errors.Join(errs...)
 }
 
-// asked is the request that a record was made for; without ask, one of which
-// nothing but the pod is known.
-func asked(rec core.Record, ask *core.Ask) (core.Request, error) {
-	req := core.Request{Op: core.Add, Key: rec.Key, Netns: rec.Netns.Path, Pod: rec.Pod}
-	if ask == nil {
-		req.Conf = core.Conf{Name: rec.Network, Type: "fairlead"}
-		return req, nil
-	}
-	req.RawArgs, req.Path = ask.Args, ask.Path
-	var err error
-	if req.Conf, err = cniconf.Parse(ask.Conf); err == nil {
-		req.Args, err = cniconf.ParseArgs(ask.Args)
-	}
-	return req, err
-}
-
 func (r *replug) run(ctx context.Context) error {
 	before := r.rec
 	have := record.Present(r.rec)
-	change, err := resolve.Replug(ctx, heard{r.e.Source}, r.e.input(r.req), have, r.taken(have))
+	change, err := resolve.Replug(ctx, resolve.Heard{Source: r.e.Source}, r.e.input(r.req), have, r.taken(have))
 	if errors.Is(err, core.ErrNotFound) && core.CodeOf(err) == core.CodeUnknown {
 		return nil // it is going, or another one by now, or the source has yet to hear of it
 	}

@@ -24,3 +24,25 @@ func Fixed(r core.Record, have []resolve.Present) []resolve.Present {
 	}
 	return out
 }
+
+// LentLink is the link of an interface that a foreign plugin makes with addresses
+// of ours, as far as we know it.
+func LentLink(s core.Spec) core.Link {
+	return core.Link{
+		IfName: s.Key.IfName, MAC: s.MAC, Addrs: s.Addrs, Gateways: s.Gateways, Routes: s.Routes, DNS: s.DNS,
+	}
+}
+
+// Held are the leases of all records, those of live attachments before those of
+// attachments that come or go.
+func Held(records []core.Record) []core.Lease {
+	var live, others []core.Lease
+	for _, r := range records {
+		if r.Phase == core.Added {
+			live = append(live, AllLeases(r)...)
+		} else {
+			others = append(others, AllLeases(r)...)
+		}
+	}
+	return append(live, others...)
+}

@@ -1,103 +1,47 @@
-// Package enginetest gives tests a Docker Engine of their own, and a registry
-// that it can pull from. It must not know what is tested with them.
+// Package enginetest helps tests with a Docker Engine of the testbed: containers
+// made in one line, and a registry with passwords that the engine can pull from.
+// It must not know what is tested with them.
 package enginetest
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
-	docker "github.com/moby/moby/client"
+	"github.com/moby/moby/client"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/bcrypt"
 
-	"github.com/fairlead/fairlead/internal/testbed/kube/image"
+	"github.com/fairlead/fairlead/internal/testbed"
+	"github.com/fairlead/fairlead/internal/testbed/docker"
 )
 
-// Busybox is the image that every engine begins with.
-const Busybox = image.BusyboxName
-
-// wrapper lets runc work where the machine may not lower an OOM score (no
-// CAP_SYS_RESOURCE).
-const wrapper = `#!/bin/bash
-args=("$@")
-for i in "${!args[@]}"; do
-	if [ "${args[i]}" = --bundle ]; then
-		sed -i -E 's/"oomScoreAdj":-[0-9]+/"oomScoreAdj":0/' "${args[i+1]}/config.json"
-	fi
-done
-exec runc "$@"
-`
-
-// Engine is a private dockerd.
+// Engine is a Docker Engine in a node of its own.
 type Engine struct {
-	*docker.Client
-	t    *testing.T
-	Root string // DockerRootDir
+	*docker.Engine
+	t          *testing.T
+	n          *testbed.Node
+	registries int
 }
 
-// Start runs dockerd until the test's end and loads Busybox.
+// Start runs an engine until the test's end.
 func Start(t *testing.T) *Engine {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "dkr") // short: socket paths end at 108 bytes
-	require.NoError(t, err)
-	own := filepath.Join(dir, "runtime")
-	require.NoError(t, os.WriteFile(own, []byte(wrapper), 0o700))
-	host := "unix://" + dir + "/d.sock"
-	serve(t, dir, exec.Command("dockerd", "--host="+host, "--log-level=error", "--bridge=none", "--iptables=false", "--ip-forward=false",
-		"--storage-driver=vfs", "--data-root="+dir+"/data", "--exec-root="+dir+"/exec", "--pidfile="+dir+"/pid",
-		"--add-runtime=own="+own, "--default-runtime=own"))
-	cli, err := docker.New(docker.WithHost(host))
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = cli.Close() })
-	e := &Engine{Client: cli, t: t, Root: dir + "/data"}
-	require.Eventually(t, func() bool {
-		_, err := cli.Ping(t.Context(), docker.PingOptions{})
-		return err == nil
-	}, time.Minute, 50*time.Millisecond, "dockerd answers")
-	archive, err := image.Busybox()
-	require.NoError(t, err)
-	loaded, err := cli.ImageLoad(t.Context(), bytes.NewReader(archive))
-	require.NoError(t, err)
-	require.NoError(t, loaded.Close())
-	require.Eventually(t, func() bool {
-		_, err := cli.ImageInspect(t.Context(), Busybox)
-		return err == nil
-	}, time.Minute, 50*time.Millisecond, "busybox is loaded")
-	return e
-}
-
-// serve runs a program until the test's end, then removes its folder.
-func serve(t *testing.T, dir string, c *exec.Cmd) {
-	t.Helper()
-	log := &bytes.Buffer{}
-	c.Stdout, c.Stderr = log, log
-	require.NoError(t, c.Start(), "run: scripts/setup test")
-	t.Cleanup(func() {
-		_ = c.Process.Signal(syscall.SIGTERM)
-		_ = c.Wait()
-		if t.Failed() {
-			t.Logf("%s: %s", c.Path, log)
-		}
-		require.NoError(t, os.RemoveAll(dir), "nothing may still be mounted")
-	})
+	n := testbed.Bare(t)
+	return &Engine{Engine: docker.Start(t, n), t: t, n: n}
 }
 
 // Create makes a container of Busybox without a network; edit may change it.
-func (e *Engine) Create(edit func(*docker.ContainerCreateOptions), command ...string) (id string) {
+func (e *Engine) Create(edit func(*client.ContainerCreateOptions), command ...string) (id string) {
 	e.t.Helper()
 	zero := 0
-	o := docker.ContainerCreateOptions{
-		Config:     &container.Config{Image: Busybox, Cmd: command, StopTimeout: &zero},
+	o := client.ContainerCreateOptions{
+		Config:     &container.Config{Image: docker.Busybox, Cmd: command, StopTimeout: &zero},
 		HostConfig: &container.HostConfig{NetworkMode: "none"},
 	}
 	if edit != nil {
@@ -107,45 +51,46 @@ func (e *Engine) Create(edit func(*docker.ContainerCreateOptions), command ...st
 	require.NoError(e.t, err)
 	e.t.Cleanup(func() {
 		ctx := context.WithoutCancel(e.t.Context())
-		_, _ = e.ContainerRemove(ctx, made.ID, docker.ContainerRemoveOptions{Force: true}) // may be gone already
+		_, _ = e.ContainerRemove(ctx, made.ID, client.ContainerRemoveOptions{Force: true}) // may be gone already
 	})
 	return made.ID
 }
 
 // Run is Create and a start.
-func (e *Engine) Run(edit func(*docker.ContainerCreateOptions), command ...string) (id string) {
+func (e *Engine) Run(edit func(*client.ContainerCreateOptions), command ...string) (id string) {
 	e.t.Helper()
 	id = e.Create(edit, command...)
-	_, err := e.ContainerStart(e.t.Context(), id, docker.ContainerStartOptions{})
+	_, err := e.ContainerStart(e.t.Context(), id, client.ContainerStartOptions{})
 	require.NoError(e.t, err)
 	return id
 }
 
-// Registry runs Debian's docker-registry on loopback until the test's end. With
-// a user it wants basic authentication; an empty one lets everybody in.
-func Registry(t *testing.T, user, password string) (address string) {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "reg")
-	require.NoError(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	address = l.Addr().String()
-	require.NoError(t, l.Close())
-	conf := fmt.Sprintf("version: 0.1\nlog: {level: warn}\nstorage: {filesystem: {rootdirectory: %s/data}}\nhttp: {addr: '%s'}\n", dir, address)
+// Registry runs Debian's docker-registry on the node's loopback until the test's
+// end. With a user it wants basic authentication; an empty one lets everybody in.
+func (e *Engine) Registry(user, password string) (address string) {
+	e.t.Helper()
+	e.registries++
+	address = fmt.Sprintf("127.0.0.1:%d", 5000+e.registries)
+	dir := filepath.Join(e.n.Dir, fmt.Sprintf("registry%d", e.registries))
+	require.NoError(e.t, os.MkdirAll(dir, 0o700))
+	conf := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s/data}}\nhttp: {addr: '%s'}\n", dir, address)
 	if user != "" {
 		hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
-		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(dir+"/htpasswd", []byte(user+":"+string(hash)+"\n"), 0o600))
+		require.NoError(e.t, err)
+		require.NoError(e.t, os.WriteFile(dir+"/htpasswd", []byte(user+":"+string(hash)+"\n"), 0o600))
 		conf += fmt.Sprintf("auth: {htpasswd: {realm: test, path: %s/htpasswd}}\n", dir)
 	}
-	require.NoError(t, os.WriteFile(dir+"/config.yml", []byte(conf), 0o600))
-	serve(t, dir, exec.Command("docker-registry", "serve", dir+"/config.yml"))
-	require.Eventually(t, func() bool {
-		res, err := http.Get("http://" + address + "/v2/")
-		if err == nil {
-			_ = res.Body.Close()
-		}
+	require.NoError(e.t, os.WriteFile(dir+"/config.yml", []byte(conf), 0o600))
+	// Ended by the cleanup, which comes after the test's context is done.
+	c := e.n.Cmd(context.WithoutCancel(e.t.Context()), "docker-registry", "serve", dir+"/config.yml")
+	require.NoError(e.t, c.Start())
+	e.t.Cleanup(func() {
+		_ = c.Process.Signal(syscall.SIGTERM)
+		_ = c.Wait()
+	})
+	require.Eventually(e.t, func() bool {
+		_, err := e.n.Try("busybox", "nc", "-w", "1", "127.0.0.1", fmt.Sprint(5000+e.registries), "-e", "true")
 		return err == nil
-	}, 30*time.Second, 20*time.Millisecond, "the registry answers")
+	}, time.Minute, 50*time.Millisecond, "the registry answers")
 	return address
 }

@@ -80,8 +80,8 @@ func (b bed) list(name string) []*runtime.Image {
 }
 
 func TestImages(t *testing.T) {
-	reg := enginetest.Registry(t, "", "")
-	b := newBed(t, reg+"/pause:3")
+	b := newBed(t, "127.0.0.1:5001/pause:3")
+	reg := b.e.Registry("", "")
 	id := b.push(reg+"/one:1", "1002:50", registry.AuthConfig{})
 	b.push(reg+"/pause:3", "daemon", registry.AuthConfig{})
 	require.Nil(t, b.status(reg+"/one:1"), "absent is no error")
@@ -126,7 +126,7 @@ func TestImages(t *testing.T) {
 		require.True(t, pause.Pinned)
 		require.Nil(t, pause.Uid)
 		require.Equal(t, "daemon", pause.Username)
-		require.Len(t, b.list(""), 3, "busybox, one and pause")
+		require.Len(t, b.list(""), 4, "one, pause, and the two that every engine has")
 	})
 
 	t.Run("remove, then pull by digest", func(t *testing.T) {
@@ -166,8 +166,8 @@ func TestImages(t *testing.T) {
 }
 
 func TestPullWithCredentials(t *testing.T) {
-	reg := enginetest.Registry(t, "anna", "se:cret")
 	b := newBed(t, "")
+	reg := b.e.Registry("anna", "se:cret")
 	name := reg + "/private:1"
 	id := b.push(name, "", registry.AuthConfig{Username: "anna", Password: "se:cret"})
 
@@ -194,8 +194,8 @@ func TestPullWithCredentials(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	reg := enginetest.Registry(t, "", "")
 	b := newBed(t, "")
+	reg := b.e.Registry("", "")
 	pull := func(name string) error {
 		_, err := b.pull(name, nil)
 		return err
@@ -231,7 +231,9 @@ func TestImageFsInfo(t *testing.T) {
 		return res.ImageFilesystems[0]
 	}
 	before := measure(b.Service)
-	require.Equal(t, b.e.Root, before.FsId.Mountpoint)
+	info, err := b.e.Info(t.Context(), docker.InfoOptions{})
+	require.NoError(t, err)
+	require.Equal(t, info.Info.DockerRootDir, before.FsId.Mountpoint)
 	require.Positive(t, before.Timestamp)
 	require.Equal(t, before, measure(b.Service), "one walk serves several questions")
 

@@ -33,7 +33,12 @@ func (s *Service) remove(ctx context.Context, d details) error {
 // the digests and the image along, so later ones find nothing.
 func (s *Service) untag(ctx context.Context, name string) error {
 	_, err := s.cli.ImageRemove(ctx, name, docker.ImageRemoveOptions{PruneChildren: true})
-	if errdefs.IsNotFound(err) {
+	if err == nil || errdefs.IsNotFound(err) {
+		return nil
+	}
+	// Somebody else removes it at the same time: the engine then trips over what
+	// it does not find any more, and calls that an error of its own.
+	if _, known, ferr := s.find(ctx, name); ferr == nil && !known {
 		return nil
 	}
 	return err

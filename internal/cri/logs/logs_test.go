@@ -265,6 +265,23 @@ func (b *bed) numbersOf(path string, n int) {
 	require.Equal(b.t, n, got, "lines")
 }
 
+// TestEngineAway: dockerd is killed and comes back, the container lives on.
+func TestEngineAway(t *testing.T) {
+	b := newBed(t)
+	path := filepath.Join(t.TempDir(), "0.log")
+	id := b.create(path, false, `seq 1000 | sed 's/^/n /'; until [ -e /go ]; do sleep 0.05; done; seq 1001 2000 | sed 's/^/n /'`)
+	b.start(id)
+	require.Eventually(t, func() bool { return len(read(t, path)) == 1000 }, 30*time.Second, 20*time.Millisecond)
+	b.e.Kill()
+	b.e.Engine.Run()
+	made, err := b.e.ExecCreate(t.Context(), id, docker.ExecCreateOptions{Cmd: []string{"touch", "/go"}})
+	require.NoError(t, err)
+	_, err = b.e.ExecStart(t.Context(), made.ID, docker.ExecStartOptions{})
+	require.NoError(t, err)
+	b.end(id)
+	numbers(t, 2000, read(t, path))
+}
+
 // TestRotation does as kubelet does: rename, reopen; in between a restart.
 func TestRotation(t *testing.T) {
 	b := newBed(t)

@@ -14,7 +14,7 @@ type job struct {
 
 var jobs = []job{
 	{"./test/e2e", "^TestKernel", "made for this kernel: its datapath, rates that are enforced, ipvlan"},
-	{"./test/e2e", "^(TestVLANsAreSeparate|TestGateway|TestAgentKilledWhilePodsTalk|TestConfDBLost|TestGCRemovesWhatIsNotValid)$",
+	{"./test/e2e", "^(TestVLANsAreSeparate|TestGateway|TestAgentKilledWhilePodsTalk|TestConfDBLost)$",
 		"the product on the kernel's datapath"},
 	{"./internal/driver/ovs", "^(TestSeedVLANQoS|TestRateReachesTheKernel|TestTraffic|TestResyncAfterLostDatabase)$",
 		"the driver on the kernel's datapath"},

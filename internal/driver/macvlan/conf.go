@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
@@ -89,7 +88,7 @@ func (k kind) modeName(number uint32) string {
 
 // upper is the link that a configuration asks for, as far as it says.
 func (p *Plugin) upper(c conf, call driver.PluginCall) (u rtnl.Upper, err error) {
-	u = rtnl.Upper{Kind: p.kind.link, Name: call.Key.IfName, MTU: c.MTU, BCQueueLen: c.BCQueueLen}
+	u = rtnl.Upper{Kind: p.kind.link, Name: call.Key.IfName, MTU: max(c.MTU, 0), BCQueueLen: c.BCQueueLen}
 	if u.Mode, err = p.kind.mode(c.Mode); err != nil || p.kind.link != rtnl.KindMacvlan {
 		return u, err
 	}
@@ -143,13 +142,10 @@ func defaultLink(host *rtnl.Conn) (rtnl.Link, error) {
 	return rtnl.Link{}, errors.New("no default route interface found")
 }
 
-// soundMTU: a macvlan has at most what the device below has.
+// soundMTU: a macvlan has at most what the device below has. An ipvlan's is the
+// kernel's to judge.
 func (p *Plugin) soundMTU(c conf, lower rtnl.Link) error {
-	most := math.MaxInt
-	if p.kind.link == rtnl.KindMacvlan {
-		most = lower.MTU
-	}
-	if c.MTU < 0 || c.MTU > most {
+	if p.kind.link == rtnl.KindMacvlan && (c.MTU < 0 || c.MTU > lower.MTU) {
 		return core.Errorf(inproc.CodeOther, "invalid MTU %d, must be [0, master MTU(%d)]", c.MTU, lower.MTU)
 	}
 	return nil

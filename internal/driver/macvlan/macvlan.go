@@ -237,7 +237,8 @@ func (p *Plugin) Del(ctx context.Context, call driver.PluginCall) error {
 	return err
 }
 
-// unlink deletes the pod's link of that name; none is success.
+// unlink deletes the pod's link of that name, also one that was to get it; none
+// is success.
 func unlink(ctx context.Context, pod *netns.Handle, name string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -247,14 +248,19 @@ func unlink(ctx context.Context, pod *netns.Handle, name string) error {
 		return inproc.Fail("failed to delete "+name, err)
 	}
 	defer func() { _ = conn.Close() }()
-	l, err := conn.LinkByName(name)
-	if errors.Is(err, core.ErrNotFound) {
-		return nil
+	for _, link := range []string{name, rtnl.Draft(name)} {
+		l, err := conn.LinkByName(link)
+		if errors.Is(err, core.ErrNotFound) {
+			continue
+		}
+		if err == nil {
+			err = conn.DelLink(l.Index)
+		}
+		if err != nil {
+			return inproc.Fail("failed to delete "+link, err)
+		}
 	}
-	if err == nil {
-		err = conn.DelLink(l.Index)
-	}
-	return inproc.Fail("failed to delete "+name, err)
+	return nil
 }
 
 // GC does nothing, as the program: links go with the pods' namespaces.

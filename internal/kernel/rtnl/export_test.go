@@ -1,8 +1,8 @@
 package rtnl
 
-// NewUpperFromWithin is what NewUpper does on kernels before 6.15 where the
-// name is taken in the namespace of the device below.
-func (c *Conn) NewUpperFromWithin(u Upper) error { return c.newUpperFromWithin(u) }
+// NewUpperByDraft is what NewUpper does on kernels before 6.15 where the name
+// is taken in the namespace of the device below.
+func (c *Conn) NewUpperByDraft(u Upper) error { return c.newUpperByDraft(u) }
 
 // UpperRequest is the request's attributes.
 func (c *Conn) UpperRequest(u Upper) []byte { return u.message(c).Serialize() }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/fnv"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -46,13 +47,13 @@ type Upper struct {
 // as a rule, renamed. core.ErrExists if the name is taken there.
 //
 // Before Linux 6.15 the kernel looks for the name in the namespace of the
-// request (rtnl_newlink). Where that has such a link the request is made from
-// within u.Netns, which then must know this namespace by a number.
+// request (rtnl_newlink). Where that has such a link the new one is called
+// Draft first.
 func (c *Conn) NewUpper(u Upper) error {
-	err := u.message(c).u32(unix.IFLA_NET_NS_FD, uint32(u.Netns.Fd())).exec()
-	if errors.Is(err, unix.EEXIST) {
+	err := c.create(u)
+	if errors.Is(err, core.ErrExists) {
 		if _, here := c.LinkByName(u.Name); here == nil {
-			err = c.newUpperFromWithin(u)
+			err = c.newUpperByDraft(u)
 		}
 	}
 	if err != nil {
@@ -61,43 +62,46 @@ func (c *Conn) NewUpper(u Upper) error {
 	return nil
 }
 
-// newUpperFromWithin asks in the namespace that gets the link.
-func (c *Conn) newUpperFromWithin(u Upper) error {
+func (c *Conn) create(u Upper) error {
+	return u.message(c).u32(unix.IFLA_NET_NS_FD, uint32(u.Netns.Fd())).exec()
+}
+
+// Draft is the name of a link that is to be called name in a moment: always the
+// same, so that what a crash left is found.
+func Draft(name string) string {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name)) // never fails
+	return fmt.Sprintf("fldraft%08x", h.Sum32())
+}
+
+// newUpperByDraft makes the link under another name and renames it.
+func (c *Conn) newUpperByDraft(u Upper) error {
 	pod, err := Open(u.Netns)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = pod.Close() }()
-	own := c.ns
-	if own == nil {
-		if own, err = netns.Current(); err != nil {
+	if _, err := pod.LinkByName(u.Name); err == nil {
+		return core.ErrExists
+	}
+	draft := u
+	draft.Name = Draft(u.Name)
+	if left, err := pod.LinkByName(draft.Name); err == nil {
+		if err := pod.DelLink(left.Index); err != nil {
 			return err
 		}
-		defer func() { _ = own.Close() }()
 	}
-	id, err := pod.numberOf(own)
+	if err := c.create(draft); err != nil {
+		return err
+	}
+	l, err := pod.LinkByName(draft.Name)
 	if err != nil {
 		return err
 	}
-	return u.message(pod).u32(unix.IFLA_LINK_NETNSID, uint32(id)).exec()
-}
-
-// numberOf is the Conn's namespace's number for ns, given to it now if it has
-// none. The kernel gives one as well when it tells of a link that has its lower
-// device there.
-func (c *Conn) numberOf(ns *netns.Handle) (int, error) {
-	id, err := c.netnsID(ns)
-	if err != nil || id >= 0 {
-		return id, err
+	if err := pod.SetName(l.Index, u.Name); err != nil {
+		return errors.Join(err, pod.DelLink(l.Index))
 	}
-	err = c.message(unix.RTM_NEWNSID, 0, rtgenmsg{}).
-		u32(netnsaFD, uint32(ns.Fd())).
-		u32(netnsaNSID, ^uint32(0)). // whichever is free
-		exec()
-	if err != nil && !errors.Is(err, core.ErrExists) {
-		return 0, fmt.Errorf("give netns %s a number: %w", ns, err)
-	}
-	return c.netnsID(ns)
+	return nil
 }
 
 // message is the request without the namespace.

@@ -29,7 +29,7 @@ func TestNewUpperMakesItInPlace(t *testing.T) {
 		make      func(rtnl.Upper) error
 	}{
 		{"net1", "02:00:00:00:00:0a", b.host.NewUpper},
-		{"net2", "02:00:00:00:00:0b", b.host.NewUpperFromWithin},
+		{"net2", "02:00:00:00:00:0b", b.host.NewUpperByDraft},
 		{"taken", "02:00:00:00:00:0c", b.host.NewUpper},
 	} {
 		u := rtnl.Upper{
@@ -47,6 +47,13 @@ func TestNewUpperMakesItInPlace(t *testing.T) {
 		require.ErrorIs(t, c.make(u), core.ErrExists, c.name)
 	}
 	require.Contains(t, ip(t, b.hostNS, "-d", "link", "show", "taken"), "bridge")
+
+	// what a crash left between the two requests
+	left := rtnl.Upper{Kind: rtnl.KindMacvlan, Name: rtnl.Draft("net3"), Lower: m0.Index, Mode: rtnl.MacvlanVEPA, Netns: b.podNS}
+	require.NoError(t, b.host.NewUpper(left))
+	left.Name = "net3"
+	require.NoError(t, b.host.NewUpperByDraft(left))
+	require.NotContains(t, ip(t, b.podNS, "link"), "fldraft")
 }
 
 func TestNewUpperRefusals(t *testing.T) {

@@ -70,7 +70,7 @@ cluster: setup-cluster root testbin kube ## a Kubernetes cluster of one node wit
 	@FAIRLEAD_BIN=$(FAILPOINT) exec $(CACHE)/cluster
 
 .PHONY: test
-test: setup-test root build testbin floor kube ## set up, then all tests (root: they make network namespaces)
+test: setup-test root build testbin floor kube critest ## set up, then all tests (root: they make network namespaces)
 	@$(GO) -C bench test ./...
 	@$(GO) -C test/chart test ./...
 	@$(MAKE) vm
@@ -82,7 +82,7 @@ vm: setup-vm root testbin ## the tests that need a kernel with Open vSwitch, pol
 	@FAIRLEAD_BIN=$(FAILPOINT) $(GO) test -tags vm -count=1 -timeout $(TEST_TIMEOUT) ./test/vm
 
 .PHONY: soak
-soak: setup-test root build testbin kube ## the tests with full counts, then every fuzz target for FUZZTIME
+soak: setup-test root build testbin kube critest ## the tests with full counts, then every fuzz target for FUZZTIME
 	@FAIRLEAD_SOAK=1 FAIRLEAD_BIN=$(FAILPOINT) $(GO) test $(TEST_FLAGS) -timeout $(SOAK_TIMEOUT) $(TEST_PACKAGES)
 	@scripts/fuzz $(FUZZTIME) $(TEST_PACKAGES)
 
@@ -112,6 +112,20 @@ $(KUBE)/containerd: test/kube/containerd/go.mod test/kube/containerd/go.sum
 	@$(GO) -C test/kube/containerd build -p 2 -trimpath -tags 'no_btrfs no_zfs no_devmapper' -ldflags '-s -w' -o $(KUBE)/ \
 		$(CONTAINERD)/containerd $(CONTAINERD)/containerd-shim-runc-v2 $(CONTAINERD)/ctr
 	@touch $@
+
+# CRI's conformance suite, and the program that stands for those in its images.
+CRITEST := $(CACHE)/cri
+.PHONY: critest
+critest: $(CRITEST)/critest $(CRITEST)/server
+
+$(CRITEST)/critest: test/cri/go.mod test/cri/go.sum
+	@mkdir -p $(CRITEST)
+	@echo "building critest for the tests (once, a minute)"
+	@$(GO) -C test/cri test -c -o $@ sigs.k8s.io/cri-tools/cmd/critest
+
+$(CRITEST)/server: test/cri/server/main.go
+	@mkdir -p $(CRITEST)
+	@$(GO) -C test/cri build -trimpath -ldflags '-s -w' -o $@ ./server
 
 # Peers that must be built, each from a module of its own. Kube-OVN's may be
 # absent from a module proxy: the table then says so.

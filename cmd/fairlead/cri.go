@@ -16,6 +16,8 @@ import (
 	"github.com/fairlead/fairlead/internal/cri"
 	"github.com/fairlead/fairlead/internal/cri/cninet"
 	"github.com/fairlead/fairlead/internal/cri/image"
+	"github.com/fairlead/fairlead/internal/cri/label"
+	"github.com/fairlead/fairlead/internal/cri/logs"
 	"github.com/fairlead/fairlead/internal/cri/podnet"
 )
 
@@ -29,6 +31,7 @@ const (
 type criOptions struct {
 	listen, dockerHost, rootDir, sandboxImage string
 	plugin, confDir, cgroupDriver             string
+	streamAddress                             string
 	binDirs                                   []string
 }
 
@@ -53,6 +56,7 @@ SIGTERM lets running requests finish and leaves every pod as it is.`,
 	f.StringVar(&o.confDir, "cni-conf-dir", "/etc/cni/net.d", "CNI configurations; the first valid one by name is used")
 	f.StringArrayVar(&o.binDirs, "cni-bin-dir", []string{"/opt/cni/bin"}, "where CNI plugins are (repeatable)")
 	f.StringVar(&o.cgroupDriver, "cgroup-driver", "", "cgroupfs or systemd (default: Docker's)")
+	f.StringVar(&o.streamAddress, "stream-address", "", "host:port for exec, attach and port-forward (default: a free port on 127.0.0.1)")
 	return cmd
 }
 
@@ -93,8 +97,10 @@ func runCRI(ctx context.Context, o criOptions) error {
 		return usage.Error{Err: fmt.Errorf("--sandbox-image: %w", err)}
 	}
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	output := logs.New(ctx, engine, label.LogPath, log)
+	defer output.Close()
 	server, err := cri.New(ctx, cri.Config{
-		Docker: engine, Network: o.network(), Images: images, Logs: cri.EngineLogs{}, Streams: cri.NoStreams{},
+		Docker: engine, Network: o.network(), Images: images, Logs: output, StreamAddress: o.streamAddress,
 		Dir: o.rootDir, SandboxImage: o.sandboxImage, CgroupDriver: o.cgroupDriver, Bridged: o.plugin == pluginNoop,
 		Version: version, Log: log,
 	})

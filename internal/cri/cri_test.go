@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/fairlead/fairlead/internal/testbed"
@@ -212,6 +215,231 @@ func TestSurvivesTheEndOfEitherDaemon(t *testing.T) {
 	b.e.Run()
 	require.Equal(t, fmt.Sprint(before), fmt.Sprint(b.status(sandbox)))
 	b.exec(c, "true")
+	b.remove(sandbox)
+	b.clean()
+}
+
+// TestACrashAnywhereLeaksNothing kills the server at each of its crash points,
+// in a run and in a stop. The next process takes back what was begun; the caller
+// tries again as kubelet does.
+func TestACrashAnywhereLeaksNothing(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.remove(b.run(b.pod("first")))
+	points := b.n.CrashTrace()
+	require.Subset(t, points, []string{"cri.created", "cri.recorded", "cri.started", "cri.attached", "cri.detached"})
+	for i, point := range points {
+		if !strings.HasPrefix(point, "cri.") {
+			continue
+		}
+		pod := b.pod(fmt.Sprint("web", i))
+		b.n.Crash(point)
+		r, err := b.RunPodSandbox(t.Context(), &cri.RunPodSandboxRequest{Config: pod})
+		if err == nil { // a point of the way down
+			_, err = b.StopPodSandbox(t.Context(), &cri.StopPodSandboxRequest{PodSandboxId: r.PodSandboxId})
+		}
+		require.Error(t, err, "the crash at %s did not happen", point)
+		<-b.Done()
+		b.n.Crash("")
+		b.Run()
+		list, err := b.ListPodSandbox(t.Context(), &cri.ListPodSandboxRequest{})
+		require.NoError(t, err)
+		if r == nil {
+			require.Empty(t, list.Items, "after a crash at %s", point)
+			r = &cri.RunPodSandboxResponse{PodSandboxId: b.run(pod)}
+		}
+		require.Len(t, b.leases(), b.attached(), "after a crash at %s", point)
+		b.remove(r.PodSandboxId)
+		b.clean()
+	}
+}
+
+// attached counts the sandboxes that are ready.
+func (b *bed) attached() int {
+	b.t.Helper()
+	list, err := b.ListPodSandbox(b.t.Context(), &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
+		State: &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY},
+	}})
+	require.NoError(b.t, err)
+	return len(list.Items)
+}
+
+// TestTeardownIsNeverBlocked: without its record, with a damaged one, without a
+// network configuration, and after Docker has lost the container.
+func TestTeardownIsNeverBlocked(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	record := func(id string) string { return filepath.Join(b.Root, "sandbox", id) }
+	for name, harm := range map[string]func(id string){
+		"no record":      func(id string) { require.NoError(t, os.Remove(record(id))) },
+		"damaged record": func(id string) { require.NoError(t, os.WriteFile(record(id), []byte("{\"version\""), 0o600)) },
+		"no conf":        func(string) { b.n.Run("rm", filepath.Join(b.n.Dir, "disk/etc/cni/net.d/10-test.conflist")) },
+		"other conf": func(string) {
+			b.conf("10-test.conflist", strings.ReplaceAll(bridgeConf, `"name":"test"`, `"name":"other"`))
+		},
+		"no container": func(id string) { b.e.Docker("rm", "-f", id) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			sandbox := b.run(b.pod("web"))
+			require.Len(t, b.leases(), 1)
+			b.Kill()
+			harm(sandbox)
+			b.Run()
+			b.stop(sandbox)
+			b.remove(sandbox)
+			b.conf("10-test.conflist", bridgeConf)
+			b.clean()
+		})
+	}
+}
+
+// TestANameIsGivenOnce: the same pod and attempt twice is a mistake, and the
+// first one stays whole.
+func TestANameIsGivenOnce(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	pod := b.pod("web")
+	sandbox := b.run(pod)
+	_, err := b.RunPodSandbox(t.Context(), &cri.RunPodSandboxRequest{Config: pod})
+	require.Equal(t, codes.AlreadyExists, status.Code(err), "%v", err)
+	require.Equal(t, cri.PodSandboxState_SANDBOX_READY, b.status(sandbox).State)
+	c := sleeper("main")
+	first := b.create(sandbox, pod, c)
+	second := b.create(sandbox, pod, c)
+	require.NotEqual(t, first, second, "the first answer may have been lost")
+	b.start(second)
+	_, err = b.CreateContainer(t.Context(), &cri.CreateContainerRequest{PodSandboxId: sandbox, Config: c, SandboxConfig: pod})
+	require.Equal(t, codes.AlreadyExists, status.Code(err), "%v", err)
+	b.remove(sandbox)
+	b.clean()
+}
+
+// TestNetworkNotReady: the reason names the file and what is wrong with it.
+func TestNetworkNotReady(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	condition := func() *cri.RuntimeCondition {
+		st, err := b.Status(t.Context(), &cri.StatusRequest{})
+		require.NoError(t, err)
+		require.Equal(t, cri.NetworkReady, st.Status.Conditions[1].Type)
+		return st.Status.Conditions[1]
+	}
+	require.True(t, condition().Status)
+	b.conf("00-broken.conflist", "{")
+	require.True(t, condition().Status, "a broken file is passed over")
+	b.Kill()
+	b.conf("10-test.conflist", `{"cniVersion":"1.0.0","name":"x","plugins":[{"type":"missing"}]}`)
+	b.Run()
+	got := condition()
+	require.False(t, got.Status)
+	require.Equal(t, "NetworkPluginNotReady", got.Reason)
+	require.Contains(t, got.Message, "00-broken.conflist")
+	require.Contains(t, got.Message, `"missing"`)
+	_, err := b.RunPodSandbox(t.Context(), &cri.RunPodSandboxRequest{Config: b.pod("web")})
+	require.ErrorContains(t, err, "missing")
+	b.conf("10-test.conflist", bridgeConf)
+	require.True(t, condition().Status)
+	b.clean()
+}
+
+// TestContainersThatFail tell why.
+func TestContainersThatFail(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	pod := b.pod("web")
+	sandbox := b.run(pod)
+	c := sleeper("bad")
+	c.Command = []string{"/nonsense"}
+	id := b.create(sandbox, pod, c)
+	_, err := b.StartContainer(t.Context(), &cri.StartContainerRequest{ContainerId: id})
+	require.ErrorContains(t, err, "/nonsense")
+	st, err := b.ContainerStatus(t.Context(), &cri.ContainerStatusRequest{ContainerId: id})
+	require.NoError(t, err)
+	require.Equal(t, cri.ContainerState_CONTAINER_EXITED, st.Status.State)
+	require.Equal(t, "ContainerCannotRun", st.Status.Reason)
+	require.NotZero(t, st.Status.ExitCode)
+	list, err := b.ListContainers(t.Context(), &cri.ListContainersRequest{Filter: &cri.ContainerFilter{PodSandboxId: sandbox}})
+	require.NoError(t, err)
+	require.Equal(t, cri.ContainerState_CONTAINER_EXITED, list.Containers[0].State)
+	_, err = b.ContainerStatus(t.Context(), &cri.ContainerStatusRequest{ContainerId: sandbox})
+	require.Equal(t, codes.NotFound, status.Code(err), "a sandbox is no container")
+	b.remove(sandbox)
+	b.clean()
+}
+
+// TestMaskedPath: what is masked cannot be read.
+func TestMaskedPath(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	pod := b.pod("web")
+	sandbox := b.run(pod)
+	c := sleeper("main")
+	c.Linux = &cri.LinuxContainerConfig{SecurityContext: &cri.LinuxContainerSecurityContext{MaskedPaths: []string{"/etc/passwd"}, ReadonlyPaths: []string{"/var"}}}
+	id := b.create(sandbox, pod, c)
+	b.start(id)
+	require.Empty(t, b.exec(id, "cat", "/etc/passwd"))
+	r, err := b.ExecSync(t.Context(), &cri.ExecSyncRequest{ContainerId: id, Cmd: []string{"touch", "/var/x"}})
+	require.NoError(t, err)
+	require.Contains(t, string(r.Stderr), "Read-only")
+	b.remove(sandbox)
+	b.clean()
+}
+
+// TestEvents tells of each change of a pod with its state.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	stream, err := b.GetContainerEvents(t.Context(), &cri.GetEventsRequest{})
+	require.NoError(t, err)
+	pod := b.pod("web")
+	sandbox := b.run(pod)
+	id := b.create(sandbox, pod, sleeper("main"))
+	b.start(id)
+	b.remove(sandbox)
+	kinds := map[string][]cri.ContainerEventType{}
+	for len(kinds[sandbox]) < 4 {
+		e, err := stream.Recv()
+		require.NoError(t, err)
+		require.Equal(t, "web", e.PodSandboxStatus.Metadata.Name)
+		kinds[e.ContainerId] = append(kinds[e.ContainerId], e.ContainerEventType)
+	}
+	all := []cri.ContainerEventType{
+		cri.ContainerEventType_CONTAINER_CREATED_EVENT, cri.ContainerEventType_CONTAINER_STARTED_EVENT,
+		cri.ContainerEventType_CONTAINER_STOPPED_EVENT, cri.ContainerEventType_CONTAINER_DELETED_EVENT,
+	}
+	require.Equal(t, all, kinds[sandbox])
+	require.Equal(t, all, kinds[id])
+	b.clean()
+}
+
+// TestLimitsAndStats: limits are those of the cgroup, can be changed, and what a
+// pod uses is told.
+func TestLimitsAndStats(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	pod := b.pod("web")
+	sandbox := b.run(pod)
+	c := sleeper("main")
+	c.Linux = &cri.LinuxContainerConfig{Resources: &cri.LinuxContainerResources{MemoryLimitInBytes: 64 << 20, CpuQuota: 50000, CpuPeriod: 100000, CpuShares: 512}}
+	id := b.create(sandbox, pod, c)
+	b.start(id)
+	_, err := b.UpdateContainerResources(t.Context(), &cri.UpdateContainerResourcesRequest{
+		ContainerId: id, Linux: &cri.LinuxContainerResources{MemoryLimitInBytes: 128 << 20},
+	})
+	require.NoError(t, err)
+	st, err := b.ContainerStatus(t.Context(), &cri.ContainerStatusRequest{ContainerId: id})
+	require.NoError(t, err)
+	limits := st.Status.Resources.Linux
+	require.EqualValues(t, 128<<20, limits.MemoryLimitInBytes)
+	require.EqualValues(t, 50000, limits.CpuQuota)
+	require.EqualValues(t, 512, limits.CpuShares)
+
+	stats, err := b.PodSandboxStats(t.Context(), &cri.PodSandboxStatsRequest{PodSandboxId: sandbox})
+	require.NoError(t, err)
+	require.Len(t, stats.Stats.Linux.Containers, 1)
+	require.NotZero(t, stats.Stats.Linux.Containers[0].Cpu.UsageCoreNanoSeconds.Value)
+	require.NotZero(t, stats.Stats.Linux.Memory.UsageBytes.Value)
+	require.Equal(t, "eth0", stats.Stats.Linux.Network.DefaultInterface.Name)
 	b.remove(sandbox)
 	b.clean()
 }

@@ -56,11 +56,12 @@ func (s *Server) Status(ctx context.Context, req *cri.StatusRequest) (*cri.Statu
 			condition(cri.RuntimeReady, reasonRuntime, err),
 			condition(cri.NetworkReady, reasonNetwork, s.conf.Network.Status(ctx)),
 		}},
-		Features: &cri.RuntimeFeatures{},
+		Features: &cri.RuntimeFeatures{SupplementalGroupsPolicy: true},
 	}
-	resp.RuntimeHandlers = []*cri.RuntimeHandler{{Features: &cri.RuntimeHandlerFeatures{}}} // "" is the default
+	features := &cri.RuntimeHandlerFeatures{RecursiveReadOnlyMounts: true}
+	resp.RuntimeHandlers = []*cri.RuntimeHandler{{Features: features}} // "" is the default
 	for name := range info.Info.Runtimes {
-		resp.RuntimeHandlers = append(resp.RuntimeHandlers, &cri.RuntimeHandler{Name: name, Features: &cri.RuntimeHandlerFeatures{}})
+		resp.RuntimeHandlers = append(resp.RuntimeHandlers, &cri.RuntimeHandler{Name: name, Features: features})
 	}
 	slices.SortFunc(resp.RuntimeHandlers, func(a, b *cri.RuntimeHandler) int { return strings.Compare(a.Name, b.Name) })
 	if !req.Verbose {

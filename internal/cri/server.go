@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -25,10 +26,12 @@ import (
 	"github.com/fairlead/fairlead/internal/cri/checkpoint"
 	"github.com/fairlead/fairlead/internal/cri/container"
 	"github.com/fairlead/fairlead/internal/cri/fault"
+	"github.com/fairlead/fairlead/internal/cri/label"
 	"github.com/fairlead/fairlead/internal/cri/podnet"
 	"github.com/fairlead/fairlead/internal/cri/sandbox"
 	"github.com/fairlead/fairlead/internal/cri/spec"
 	"github.com/fairlead/fairlead/internal/cri/stats"
+	"github.com/fairlead/fairlead/internal/cri/stream"
 )
 
 const (
@@ -39,13 +42,6 @@ const (
 	// endLimit bounds how long the end waits for requests that are under way.
 	endLimit = 10 * time.Second
 )
-
-// Streams answers with the address of a stream to a container or pod.
-type Streams interface {
-	Exec(context.Context, *cri.ExecRequest) (*cri.ExecResponse, error)
-	Attach(context.Context, *cri.AttachRequest) (*cri.AttachResponse, error)
-	PortForward(context.Context, *cri.PortForwardRequest) (*cri.PortForwardResponse, error)
-}
 
 // Logs writes containers' logs.
 type Logs interface {
@@ -59,9 +55,11 @@ type Config struct {
 	Docker  *client.Client
 	Network podnet.Network
 	// Images is the ImageService of the same engine.
-	Images  cri.ImageServiceServer
-	Streams Streams
-	Logs    Logs
+	Images cri.ImageServiceServer
+	Logs   Logs
+	// StreamAddress is host:port where exec, attach and port-forward are served;
+	// "" is a free port on 127.0.0.1.
+	StreamAddress string
 	// Dir holds the checkpoints.
 	Dir string
 	// SandboxImage holds the process that keeps a pod's namespaces.
@@ -79,12 +77,13 @@ type services struct {
 	*sandbox.Service
 	containers
 	statistics
-	Streams
+	streams
 }
 
-// All three types are called Service; a struct embeds one of a name.
+// Their types have the same names; a struct embeds one of a name.
 type (
 	containers struct{ *container.Service }
+	streams    struct{ *stream.Server }
 	statistics struct{ *stats.Service }
 )
 
@@ -100,7 +99,8 @@ type Server struct {
 
 var _ cri.RuntimeServiceServer = (*Server)(nil)
 
-// New asks the engine what must be known of it and reads the checkpoints.
+// New asks the engine what must be known of it, reads the checkpoints and listens
+// for streams. The server ends with ctx.
 func New(ctx context.Context, c Config) (*Server, error) {
 	info, err := c.Docker.Info(ctx, client.InfoOptions{})
 	if err != nil {
@@ -121,14 +121,19 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	}
 	engine := spec.Engine{CgroupDriver: c.CgroupDriver, Bridged: c.Bridged}
 	s := &Server{conf: c, records: records, driver: c.CgroupDriver, log: c.Log}
+	sandboxes := sandbox.New(sandbox.Config{
+		Docker: c.Docker, Network: c.Network, Records: records, Image: c.SandboxImage,
+		Pull: s.pull, Engine: engine, Log: c.Log,
+	})
+	str, err := stream.New(ctx, stream.Config{Docker: c.Docker, Netns: sandboxes.Netns, Address: c.StreamAddress, Log: c.Log})
+	if err != nil {
+		return nil, err
+	}
 	s.services = services{
-		Service: sandbox.New(sandbox.Config{
-			Docker: c.Docker, Network: c.Network, Records: records, Image: c.SandboxImage,
-			Pull: s.pull, Engine: engine, Log: c.Log,
-		}),
+		Service:    sandboxes,
 		containers: containers{container.New(container.Config{Docker: c.Docker, Logs: c.Logs, Engine: engine, Log: c.Log})},
 		statistics: statistics{stats.New(c.Docker, info.Info.DockerRootDir)},
-		Streams:    c.Streams,
+		streams:    streams{str},
 	}
 	return s, nil
 }
@@ -148,24 +153,40 @@ func (s *Server) Run(ctx context.Context, path string) error {
 	if err := s.Recover(ctx); err != nil {
 		s.log.Error("sandboxes not recovered", "err", err)
 	}
+	s.followLogs(ctx)
 	srv := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream))
 	cri.RegisterRuntimeServiceServer(srv, s)
 	cri.RegisterImageServiceServer(srv, s.conf.Images)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	var ended sync.WaitGroup
+	ended.Go(func() {
 		s.collect(ctx)
 		stop(srv)
-	}()
-	s.log.Info("serving CRI", "socket", path, "version", s.conf.Version, "cgroupDriver", s.driver)
+	})
+	ended.Go(func() {
+		if err := s.Serve(ctx); err != nil {
+			s.log.Error("streams not served any more", "err", err)
+		}
+	})
+	s.log.Info("serving CRI", "socket", path, "streams", s.Address(), "version", s.conf.Version, "cgroupDriver", s.driver)
 	err = srv.Serve(l)
-	<-ended
+	ended.Wait()
 	if errors.Is(err, grpc.ErrServerStopped) {
 		return nil
 	}
 	return err
+}
+
+// followLogs goes on writing the logs of containers that run.
+func (s *Server) followLogs(ctx context.Context) {
+	list, err := s.conf.Docker.ContainerList(ctx, client.ContainerListOptions{Filters: label.Containers(nil)})
+	for _, c := range list.Items {
+		err = errors.Join(err, s.conf.Logs.Follow(ctx, c.ID))
+	}
+	if err != nil {
+		s.log.Error("logs not followed", "err", err)
+	}
 }
 
 // stop lets requests finish, but not for ever: streams of events never do.

@@ -26,8 +26,9 @@ type Phase string
 const (
 	Pending Phase = "pending" // begun: whatever was done must be undone
 	Ready   Phase = "ready"
-	Host    Phase = "host" // the node's own: nothing to do or to undo
-	Down    Phase = "down" // undone
+	Host    Phase = "host"    // the node's own: nothing to do or to undo
+	Leaving Phase = "leaving" // what was done is being undone
+	Down    Phase = "down"    // undone
 )
 
 // Record is what is known of a sandbox.

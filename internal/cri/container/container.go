@@ -73,6 +73,15 @@ func (s *Service) create(ctx context.Context, req *cri.CreateContainerRequest) (
 			return "", err
 		}
 	}
+	id, err := s.make(ctx, options)
+	if err != nil || !strict(req.GetConfig()) {
+		return id, err
+	}
+	return s.strictly(ctx, id, options)
+}
+
+// make creates the container.
+func (s *Service) make(ctx context.Context, options client.ContainerCreateOptions) (string, error) {
 	made, err := s.Docker.ContainerCreate(ctx, options)
 	if errdefs.IsConflict(err) || errdefs.IsAlreadyExists(err) {
 		return s.replace(ctx, options, err)
@@ -109,8 +118,13 @@ func (s *Service) place(ctx context.Context, req *cri.CreateContainerRequest) (s
 	if pod.GetMetadata() == nil {
 		pod = &cri.PodSandboxConfig{Metadata: label.SandboxMetadata(c.Name, c.Config.Labels), LogDirectory: pod.GetLogDirectory(), Linux: pod.GetLinux()}
 	}
+	points, err := mountPoints(req.GetConfig().GetMounts())
+	if err != nil {
+		return spec.Place{}, err
+	}
 	return spec.Place{
-		Sandbox: c.ID, HostNetwork: c.HostConfig.NetworkMode.IsHost(), HostIPC: c.HostConfig.IpcMode.IsHost(),
+		MountPoints: points,
+		Sandbox:     c.ID, HostNetwork: c.HostConfig.NetworkMode.IsHost(), HostIPC: c.HostConfig.IpcMode.IsHost(),
 		Runtime: c.Config.Labels[label.Handler], Pod: pod, Engine: s.Engine,
 	}, nil
 }
@@ -135,6 +149,9 @@ func (s *Service) replace(ctx context.Context, o client.ContainerCreateOptions, 
 
 // StartContainer starts a container and the writing of its log.
 func (s *Service) StartContainer(ctx context.Context, req *cri.StartContainerRequest) (*cri.StartContainerResponse, error) {
+	if err := s.covered(ctx, req.ContainerId); err != nil {
+		return nil, fmt.Errorf("start container %s: %w", req.ContainerId, err)
+	}
 	if _, err := s.Docker.ContainerStart(ctx, req.ContainerId, client.ContainerStartOptions{}); err != nil {
 		return nil, fmt.Errorf("start container %s: %w", req.ContainerId, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -137,6 +138,7 @@ func statusOf(c container.InspectResponse) *cri.ContainerStatus {
 		Image: label.ImageSpec(c.Config.Labels, c.Config.Image), ImageRef: c.Image, ImageId: c.Image,
 		Labels: labels, Annotations: annotations, Mounts: mountsOf(c), LogPath: c.Config.Labels[label.LogPath],
 		Resources: &cri.ContainerResources{Linux: spec.Limits(c.HostConfig)}, StopSignal: signal(c.Config.StopSignal),
+		User: userOf(c.State.Pid),
 	}
 	if out.State == cri.ContainerState_CONTAINER_EXITED {
 		out.ExitCode, out.Message, out.Reason = int32(c.State.ExitCode), c.State.Error, reason(c.State)
@@ -173,12 +175,21 @@ func signal(name string) cri.Signal {
 	return cri.Signal(cri.Signal_value[strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(name)])
 }
 
+// mountsOf are the mounts that the caller asked for.
 func mountsOf(c container.InspectResponse) []*cri.Mount {
+	covers, _ := label.Covers(c.Config.Labels) // a label that is damaged hides nothing
+	recursive, hidden := map[string]bool{}, map[string]bool{}
+	for _, cover := range covers {
+		recursive[cover.Target] = true
+		for _, b := range cover.Below {
+			hidden[filepath.Join(cover.Target, b)] = true
+		}
+	}
 	var out []*cri.Mount
 	for _, m := range c.Mounts {
-		if m.Type == mount.TypeBind {
+		if m.Type == mount.TypeBind && !hidden[m.Destination] {
 			out = append(out, &cri.Mount{
-				HostPath: m.Source, ContainerPath: m.Destination, Readonly: !m.RW,
+				HostPath: m.Source, ContainerPath: m.Destination, Readonly: !m.RW, RecursiveReadOnly: recursive[m.Destination],
 				Propagation: spec.Propagation(m.Propagation), SelinuxRelabel: strings.ContainsAny(m.Mode, "zZ"),
 			})
 		}

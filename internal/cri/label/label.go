@@ -33,7 +33,36 @@ const (
 	Metadata = "fairlead.io/metadata" // JSON of the CRI metadata
 	Image    = "fairlead.io/image"    // JSON of the ImageSpec that a container was made from
 	Handler  = "fairlead.io/runtime-handler"
+	Covered  = "fairlead.io/recursive-read-only" // JSON of []Cover
 )
+
+// Cover is a mount that is read-only with all mounts below it: those are mounted
+// once more each, read-only.
+type Cover struct {
+	Source string   `json:"source"`
+	Target string   `json:"target"`
+	Below  []string `json:"below,omitempty"` // paths relative to both
+}
+
+// Covers are those of a container.
+func Covers(labels map[string]string) ([]Cover, error) {
+	text, ok := labels[Covered]
+	if !ok {
+		return nil, nil
+	}
+	var out []Cover
+	if err := json.Unmarshal([]byte(text), &out); err != nil {
+		return nil, fmt.Errorf("label %s: %w", Covered, err)
+	}
+	return out, nil
+}
+
+// SetCovers notes them, if there are any.
+func SetCovers(labels map[string]string, covers []Cover) {
+	if len(covers) > 0 {
+		labels[Covered] = encode(covers)
+	}
+}
 
 // metadata is JSON of PodSandboxMetadata, and of ContainerMetadata with
 // name and attempt alone.
@@ -122,7 +151,7 @@ func Read(labels map[string]string) (own, annotations map[string]string) {
 
 func internal(k, v string) bool {
 	switch k {
-	case Type, Sandbox, LogPath, Metadata, Image, Handler:
+	case Type, Sandbox, LogPath, Metadata, Image, Handler, Covered:
 		return true
 	case Name:
 		return v == podName

@@ -12,9 +12,9 @@ import (
 	"github.com/fairlead/fairlead/internal/cri/label"
 )
 
-// Recover takes back what an earlier process had begun: sandboxes that it made
-// and did not finish. Call it before requests are served; it goes on past
-// failures and tells them all.
+// Recover ends what an earlier process had begun: sandboxes that it did not
+// finish are removed, those that it did not finish to stop are stopped. Call it
+// before requests are served; it goes on past failures and tells them all.
 func (s *Service) Recover(ctx context.Context) error {
 	list, err := s.Docker.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: label.Sandboxes(nil)})
 	if err != nil {
@@ -28,6 +28,10 @@ func (s *Service) Recover(ctx context.Context) error {
 		if begun || neverRecorded {
 			s.Log.Info("unfinished sandbox removed", "sandbox", c.ID)
 			errs = append(errs, s.discard(ctx, c.ID))
+		}
+		if ok && r.Phase == checkpoint.Leaving {
+			_, err := s.stop(ctx, c.ID)
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(append(errs, s.Collect(ctx))...)

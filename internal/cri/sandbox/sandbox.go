@@ -265,6 +265,12 @@ func (s *Service) tearDown(ctx context.Context, id string, c container.InspectRe
 	if record.Phase == checkpoint.Host || record.Phase == checkpoint.Down {
 		return nil
 	}
+	if ok && record.Phase != checkpoint.Leaving { // from now on the sandbox is not ready
+		record.Phase = checkpoint.Leaving
+		if err := s.Records.Put(record); err != nil {
+			return err
+		}
+	}
 	if err := s.Network.TearDown(ctx, record.Pod, netnsOf(c)); err != nil {
 		return fmt.Errorf("network: %w", err)
 	}

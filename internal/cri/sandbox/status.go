@@ -56,6 +56,23 @@ func (s *Service) PodSandboxStatus(ctx context.Context, req *cri.PodSandboxStatu
 	return resp, err
 }
 
+// Netns is the path of the network namespace of a sandbox that is ready; it is
+// the host's for a pod in the host's network. Errors: NotFound,
+// FailedPrecondition.
+func (s *Service) Netns(ctx context.Context, id string) (string, error) {
+	c, err := s.inspect(ctx, id)
+	if err == nil && !label.IsSandbox(c.Config.Labels) {
+		err = errdefs.ErrNotFound
+	}
+	if err == nil && !s.ready(c.ID, c.State.Running) {
+		err = fmt.Errorf("%w: it is not ready", errdefs.ErrFailedPrecondition)
+	}
+	if err != nil {
+		return "", fmt.Errorf("sandbox %s: %w", id, err)
+	}
+	return netnsOf(c), nil
+}
+
 // nanoseconds since 1970; 0 for what is no time.
 func nanoseconds(text string) int64 {
 	t, err := time.Parse(time.RFC3339Nano, text)

@@ -3,6 +3,7 @@ package spec
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -21,8 +22,10 @@ type Place struct {
 	HostIPC     bool   // and IPC namespace
 	Runtime     string // the OCI runtime, the sandbox's
 	Pod         *cri.PodSandboxConfig
-	Log         container.LogConfig
 	Engine      Engine
+	// MountPoints of this machine, where the request has a recursively read-only
+	// mount; absolute.
+	MountPoints []string
 }
 
 // Container is the request for a container of a pod.
@@ -39,16 +42,18 @@ func Container(c *cri.ContainerConfig, p Place) (client.ContainerCreateOptions, 
 		// A pod's health is its caller's business, whatever the image says.
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
 	}
-	host := &container.HostConfig{LogConfig: p.Log, Runtime: p.Runtime, Resources: Resources(c.GetLinux().GetResources())}
+	host := &container.HostConfig{Runtime: p.Runtime, Resources: Resources(c.GetLinux().GetResources())}
 	host.OomScoreAdj = int(c.GetLinux().GetResources().GetOomScoreAdj())
 	host.CgroupParent = cgroupParent(p.Pod.GetLinux().GetCgroupParent(), p.Engine.CgroupDriver)
 	namespaces(c.GetLinux().GetSecurityContext().GetNamespaceOptions(), p, host)
 	if err := containerSecurity(c.GetLinux().GetSecurityContext(), config, host); err != nil {
 		return none, err
 	}
-	if err := mounts(c.Mounts, host); err != nil {
+	covers, err := mounts(c.Mounts, p.MountPoints, host)
+	if err != nil {
 		return none, err
 	}
+	label.SetCovers(config.Labels, covers)
 	devices(c, host)
 	return client.ContainerCreateOptions{Name: label.ContainerName(c.Metadata, p.Pod.GetMetadata()), Config: config, HostConfig: host}, nil
 }
@@ -105,9 +110,6 @@ func containerSecurity(s *cri.LinuxContainerSecurityContext, config *container.C
 	if config.User, err = user(s.GetRunAsUser(), s.GetRunAsGroup(), s.GetRunAsUsername()); err != nil {
 		return err
 	}
-	if err := policy(s.GetSupplementalGroupsPolicy()); err != nil {
-		return err
-	}
 	if len(s.GetCapabilities().GetAddAmbientCapabilities()) > 0 {
 		return fmt.Errorf("%w: ambient capabilities", errdefs.ErrNotImplemented)
 	}
@@ -154,34 +156,65 @@ func Propagation(p mount.Propagation) cri.MountPropagation {
 	return cri.MountPropagation_PROPAGATION_PRIVATE
 }
 
-func mounts(all []*cri.Mount, host *container.HostConfig) error {
+func mounts(all []*cri.Mount, points []string, host *container.HostConfig) ([]label.Cover, error) {
+	var covers []label.Cover
 	for _, m := range all {
 		if err := supported(m); err != nil {
-			return err
+			return nil, err
 		}
 		// Only this form relabels; it cannot say a path with a colon.
 		if m.SelinuxRelabel && !strings.Contains(m.HostPath+m.ContainerPath, ":") {
 			host.Binds = append(host.Binds, bind(m))
-			continue
+		} else {
+			host.Mounts = append(host.Mounts, mount.Mount{
+				Type: mount.TypeBind, Source: m.HostPath, Target: m.ContainerPath, ReadOnly: m.Readonly,
+				BindOptions: &mount.BindOptions{Propagation: propagations[m.Propagation]},
+			})
 		}
-		host.Mounts = append(host.Mounts, mount.Mount{
-			Type: mount.TypeBind, Source: m.HostPath, Target: m.ContainerPath, ReadOnly: m.Readonly,
-			BindOptions: &mount.BindOptions{Propagation: propagations[m.Propagation]},
+		if m.RecursiveReadOnly {
+			c := label.Cover{Source: m.HostPath, Target: m.ContainerPath, Below: Below(m.HostPath, points)}
+			host.Mounts = append(host.Mounts, again(c)...)
+			covers = append(covers, c)
+		}
+	}
+	return covers, nil
+}
+
+// Below are the mount points below a folder, relative to it.
+func Below(folder string, points []string) []string {
+	var out []string
+	for _, p := range points {
+		if rel, err := filepath.Rel(folder, p); err == nil && rel != "." && rel != ".." && !strings.HasPrefix(rel, "../") {
+			out = append(out, rel)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// again mounts what lies below a mount once more, read-only. Engines before 25
+// have no other way to make all of it read-only.
+func again(c label.Cover) []mount.Mount {
+	var out []mount.Mount
+	for _, b := range c.Below {
+		out = append(out, mount.Mount{
+			Type: mount.TypeBind, Source: filepath.Join(c.Source, b), Target: filepath.Join(c.Target, b), ReadOnly: true,
+			BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate},
 		})
 	}
-	return nil
+	return out
 }
 
 func supported(m *cri.Mount) error {
 	switch {
 	case m.GetImage().GetImage() != "":
 		return fmt.Errorf("%w: an image as a volume", errdefs.ErrNotImplemented)
-	case m.RecursiveReadOnly:
-		return fmt.Errorf("%w: a recursively read-only mount", errdefs.ErrNotImplemented)
 	case len(m.UidMappings)+len(m.GidMappings) > 0:
 		return fmt.Errorf("%w: a mount with mapped ids", errdefs.ErrNotImplemented)
 	case !filepath.IsAbs(m.ContainerPath):
 		return fmt.Errorf("%w: mount %s: container_path is not absolute", errdefs.ErrInvalidArgument, m.ContainerPath)
+	case m.RecursiveReadOnly && (!m.Readonly || m.Propagation != cri.MountPropagation_PROPAGATION_PRIVATE):
+		return fmt.Errorf("%w: mount %s: recursive_read_only needs readonly and private propagation", errdefs.ErrInvalidArgument, m.ContainerPath)
 	}
 	return nil
 }

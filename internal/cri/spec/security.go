@@ -46,15 +46,6 @@ func groups(ids []int64) []string {
 	return out
 }
 
-// policy refuses what Docker cannot do: it always adds the groups that the
-// image's /etc/group gives to the user.
-func policy(p cri.SupplementalGroupsPolicy) error {
-	if p == cri.SupplementalGroupsPolicy_Strict {
-		return fmt.Errorf("%w: supplemental_groups_policy Strict: Docker has no such mode", errdefs.ErrNotImplemented)
-	}
-	return nil
-}
-
 // seccomp is the option for a profile. None at all means unconfined (CRI's own
 // rule); path is the older form of the same request.
 func seccomp(p *cri.SecurityProfile, path string) ([]string, error) {

@@ -75,9 +75,6 @@ func sandboxSecurity(s *cri.LinuxSandboxSecurityContext, config *container.Confi
 	if config.User, err = user(s.GetRunAsUser(), s.GetRunAsGroup(), ""); err != nil {
 		return err
 	}
-	if err := policy(s.GetSupplementalGroupsPolicy()); err != nil {
-		return err
-	}
 	// The pause process itself needs no rights; a container of the pod may.
 	profile := s.GetSeccomp()
 	if profile.GetProfileType() == cri.SecurityProfile_Localhost {

@@ -109,16 +109,16 @@ func (e *Engine) startContainerd() {
 	e.t.Helper()
 	config := filepath.Join(e.dir, "containerd.toml")
 	require.NoError(e.t, os.WriteFile(config, []byte(strings.ReplaceAll(containerdConfig, "@DIR@", e.dir)), 0o600))
-	e.containerd = e.start("containerd", "--config="+config)
+	e.containerd = start(e.t, e.n, "containerd", "--config="+config)
 }
 
 // start runs a daemon in the node.
-func (e *Engine) start(argv ...string) *daemon {
-	e.t.Helper()
+func start(t testing.TB, n *testbed.Node, argv ...string) *daemon {
+	t.Helper()
 	// Its life is not that of a context: tests end it on purpose.
-	d := &daemon{cmd: e.n.Cmd(context.Background(), argv...), done: make(chan struct{})}
+	d := &daemon{cmd: n.Cmd(context.Background(), argv...), done: make(chan struct{})}
 	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
-	require.NoError(e.t, d.cmd.Start())
+	require.NoError(t, d.cmd.Start())
 	go func() {
 		_ = d.cmd.Wait() // ProcessState holds the outcome
 		close(d.done)
@@ -141,7 +141,7 @@ func (e *Engine) Run() {
 		"--containerd=" + e.dir + "/c.sock", "--log-level=error", "--live-restore", "--cgroup-parent=" + e.Cgroup,
 		"--add-runtime=noadj=" + e.dir + "/runtime", "--default-runtime=noadj",
 	}, e.flags...)
-	d := e.start(args...)
+	d := start(e.t, e.n, args...)
 	e.daemon = d
 	ctx, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()

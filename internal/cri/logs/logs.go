@@ -102,8 +102,9 @@ func (w *Writers) find(id string) *writer {
 }
 
 // Settle returns when all output of a container that has ended is in its file.
-// It does not wait for a disk that takes nothing, nor longer than ctx. The
-// first call for a container that nobody follows begins to.
+// It does not wait for a disk that takes nothing or an engine that gives nothing,
+// nor longer than ctx. The first call for a container that nobody follows begins
+// to.
 func (w *Writers) Settle(ctx context.Context, id string) {
 	n := w.find(id)
 	if n == nil {

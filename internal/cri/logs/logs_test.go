@@ -278,7 +278,9 @@ func TestEngineAway(t *testing.T) {
 	require.NoError(t, err)
 	_, err = b.e.ExecStart(t.Context(), made.ID, docker.ExecStartOptions{})
 	require.NoError(t, err)
-	b.end(id)
+	b.end(id) // which does not wait for an engine that is away
+	require.Eventually(t, func() bool { return len(read(t, path)) >= 2000 }, 30*time.Second, 20*time.Millisecond)
+	b.settle(id)
 	numbers(t, 2000, read(t, path))
 }
 
@@ -342,6 +344,13 @@ func TestForget(t *testing.T) {
 	require.Equal(t, codes.FailedPrecondition, status.Code(b.w.Reopen(t.Context(), id)))
 	require.Equal(t, codes.NotFound, status.Code(b.w.Follow(t.Context(), "nobody")))
 	b.w.Settle(t.Context(), "nobody")
+
+	// Made by somebody else, with a log that the engine cannot read.
+	odd := b.e.Run(func(o *docker.ContainerCreateOptions) {
+		o.Config.Labels = map[string]string{label: path}
+		o.HostConfig.LogConfig = container.LogConfig{Type: "none"}
+	}, "true")
+	b.end(odd)
 
 	silent := b.create("", false, "echo never seen")
 	b.start(silent)

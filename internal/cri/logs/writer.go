@@ -32,8 +32,9 @@ type writer struct {
 	done chan struct{}
 
 	mu      sync.Mutex
-	blocked chan struct{} // closed while the file takes nothing
-	failing bool
+	blocked chan struct{} // closed while one of both holds
+	failing bool          // the file takes nothing
+	cut     bool          // the engine gives nothing
 }
 
 func newWriter(w *Writers, id, path string, tty bool) *writer {
@@ -54,26 +55,38 @@ func (n *writer) ended() bool {
 	}
 }
 
-// stuck is closed when the file takes nothing.
+// stuck is closed while the file takes nothing or the engine gives nothing.
 func (n *writer) stuck() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.blocked
 }
 
-// tell keeps the state of the file and logs where it changes, not each time.
-func (n *writer) tell(err error) {
+// set keeps one of the two conditions and tells whether it changed, which is
+// what is logged: trying again is not.
+func (n *writer) set(condition *bool, holds bool) (changed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	switch {
-	case err != nil && !n.failing:
-		n.log.Error("container log not written, trying on", "err", err)
+	was := n.failing || n.cut
+	changed = *condition != holds
+	*condition = holds
+	switch is := n.failing || n.cut; {
+	case is && !was:
 		close(n.blocked)
-	case err == nil && n.failing:
-		n.log.Info("container log written again")
+	case was && !is:
 		n.blocked = make(chan struct{})
 	}
-	n.failing = err != nil
+	return changed
+}
+
+// tell is about the file.
+func (n *writer) tell(err error) {
+	switch changed := n.set(&n.failing, err != nil); {
+	case changed && err != nil:
+		n.log.Error("container log not written, trying on", "err", err)
+	case changed:
+		n.log.Info("container log written again")
+	}
 }
 
 // run passes over the engine's log until one pass began after the container's
@@ -88,7 +101,9 @@ func (n *writer) run() {
 		case errdefs.IsNotFound(err) || err == nil && ended:
 			return
 		case err != nil && n.ctx.Err() == nil:
-			n.log.Warn("container log interrupted", "err", err)
+			if n.set(&n.cut, true) {
+				n.log.Warn("container log interrupted, trying on", "err", err)
+			}
 			n.pause()
 		}
 	}
@@ -123,6 +138,7 @@ func (n *writer) pass() (ended bool, err error) {
 		return false, fmt.Errorf("ask for the log: %w", err)
 	}
 	defer log.Close()
+	n.set(&n.cut, false)
 	return !running, n.copy(newDecoder(log, n.tty), had)
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/moby/moby/client"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -291,6 +292,28 @@ func TestTeardownIsNeverBlocked(t *testing.T) {
 			b.clean()
 		})
 	}
+}
+
+// TestAnAddThatFailedIsUndoneByItsOwnConf: the plugin before the one that fails
+// has given an address; then the process is killed and the configuration changed.
+func TestAnAddThatFailedIsUndoneByItsOwnConf(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.n.Crash("cri.started")
+	_, err := b.RunPodSandbox(t.Context(), &cri.RunPodSandboxRequest{Config: b.pod("web")})
+	require.Error(t, err)
+	<-b.Done()
+	b.n.Crash("")
+	list, err := b.e.ContainerList(t.Context(), client.ContainerListOptions{All: true})
+	require.NoError(t, err)
+	require.Len(t, list.Items, 1)
+	// What an ADD that was cut off leaves, and libcni keeps no word of.
+	lease := filepath.Join(b.n.Dir, "disk/var/lib/cni/networks/test/10.88.0.9")
+	require.NoError(t, os.MkdirAll(filepath.Dir(lease), 0o755))
+	require.NoError(t, os.WriteFile(lease, []byte(list.Items[0].ID+"\r\neth0"), 0o600))
+	b.conf("10-test.conflist", strings.ReplaceAll(bridgeConf, `"name":"test"`, `"name":"other"`))
+	b.Run()
+	b.clean()
 }
 
 // TestANameIsGivenOnce: the same pod and attempt twice is a mistake, and the

@@ -18,6 +18,7 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/fairlead/fairlead/internal/cri/podnet"
+	"github.com/fairlead/fairlead/internal/fail"
 )
 
 // ifName of every pod's first interface.
@@ -94,23 +95,33 @@ func (n *Network) Status(ctx context.Context) error {
 	return nil
 }
 
-// SetUp runs ADD.
-func (n *Network) SetUp(ctx context.Context, pod podnet.Pod, netns string) ([]netip.Addr, error) {
+// Prepare gives the bytes of the list in force.
+func (n *Network) Prepare(ctx context.Context) (string, error) {
 	net, err := n.current(ctx)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
-	rt, err := n.runtimeConf(pod, netns, net.caps)
+	return string(net.list.Bytes), nil
+}
+
+// SetUp runs ADD.
+func (n *Network) SetUp(ctx context.Context, pod podnet.Pod, netns string) ([]netip.Addr, error) {
+	list, err := libcni.NetworkConfFromBytes([]byte(pod.Conf))
 	if err != nil {
 		return nil, err
 	}
-	result, err := n.cni.AddNetworkList(ctx, net.list, rt)
+	rt, err := n.runtimeConf(pod, netns, capabilities(list))
 	if err != nil {
-		return nil, fmt.Errorf("network %s: %w", net.list.Name, err)
+		return nil, err
 	}
+	result, err := n.cni.AddNetworkList(ctx, list, rt)
+	if err != nil {
+		return nil, fmt.Errorf("network %s: %w", list.Name, err)
+	}
+	fail.Here("cni.added")
 	r, err := types100.NewResultFromResult(result)
 	if err != nil {
-		return nil, fmt.Errorf("network %s: result: %w", net.list.Name, err)
+		return nil, fmt.Errorf("network %s: result: %w", list.Name, err)
 	}
 	return addresses(r), nil
 }
@@ -130,16 +141,17 @@ func addresses(r *types100.Result) []netip.Addr {
 	return out
 }
 
-// TearDown runs DEL by what libcni kept of the ADD. A pod of which nothing was
-// kept is detached by the configuration of today, if there is one: a plugin may
-// know more than we do.
+// TearDown runs DEL by what libcni kept of the ADD. Where it kept nothing, the ADD
+// failed or was cut off: then by the configuration that it was begun by. A pod of
+// which not even that is known is detached by the configuration of today, if
+// there is one: a plugin may know more than we do.
 func (n *Network) TearDown(ctx context.Context, pod podnet.Pod, netns string) error {
 	kept, err := n.cni.GetCachedAttachments(pod.Sandbox)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if len(kept) == 0 {
-		return n.detachUnknown(ctx, pod, netns)
+		return n.detach(ctx, pod, netns)
 	}
 	var errs []error
 	for _, a := range kept {
@@ -156,20 +168,27 @@ func (n *Network) TearDown(ctx context.Context, pod podnet.Pod, netns string) er
 	return errors.Join(errs...)
 }
 
-func (n *Network) detachUnknown(ctx context.Context, pod podnet.Pod, netns string) error {
+func (n *Network) detach(ctx context.Context, pod podnet.Pod, netns string) error {
 	if pod.Name == "" { // nobody knows this pod: there is nothing to tell a plugin
 		return nil
 	}
-	net, err := n.current(ctx)
-	if err != nil {
-		return nil //nolint:nilerr // without a configuration nothing was attached by one
+	conf := pod.Conf
+	if conf == "" {
+		var err error
+		if conf, err = n.Prepare(ctx); err != nil {
+			return nil //nolint:nilerr // without a configuration nothing was attached by one
+		}
 	}
-	rt, err := n.runtimeConf(pod, netns, net.caps)
+	list, err := libcni.NetworkConfFromBytes([]byte(conf))
 	if err != nil {
 		return err
 	}
-	if err := n.cni.DelNetworkList(ctx, net.list, rt); err != nil {
-		return fmt.Errorf("network %s: %w", net.list.Name, err)
+	rt, err := n.runtimeConf(pod, netns, capabilities(list))
+	if err != nil {
+		return err
+	}
+	if err := n.cni.DelNetworkList(ctx, list, rt); err != nil {
+		return fmt.Errorf("network %s: %w", list.Name, err)
 	}
 	return nil
 }

@@ -9,6 +9,9 @@ import (
 // left to do. Addresses are the engine's to tell.
 type Engine struct{}
 
+// Prepare has nothing to tell.
+func (Engine) Prepare(context.Context) (string, error) { return "", nil }
+
 // SetUp has nothing to do.
 func (Engine) SetUp(context.Context, Pod, string) ([]netip.Addr, error) { return nil, nil }
 

@@ -18,6 +18,9 @@ type Pod struct {
 	DNS         DNS
 	// Cgroup is the pod's cgroup, "" when the caller named none.
 	Cgroup string
+	// Conf is Prepare's answer, kept with the pod: the network is given back as it
+	// was made, whatever the configuration of the day is.
+	Conf string
 }
 
 // Port is one port that the host forwards to the pod. Its JSON is that of CNI's
@@ -39,7 +42,9 @@ type DNS struct {
 
 // Network gives pods their networks.
 type Network interface {
-	// SetUp attaches the pod and tells its addresses, the primary one first. What
+	// Prepare tells by which configuration the next pod will be attached.
+	Prepare(ctx context.Context) (conf string, err error)
+	// SetUp attaches the pod by pod.Conf and tells its addresses, the primary one first. What
 	// it did before an error it leaves to TearDown.
 	SetUp(ctx context.Context, pod Pod, netns string) ([]netip.Addr, error)
 	// TearDown detaches the pod. netns is "" when the namespace is gone. It is

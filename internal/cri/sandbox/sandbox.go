@@ -123,6 +123,8 @@ func (s *Service) bringUp(ctx context.Context, id string, config *cri.PodSandbox
 	record := checkpoint.Record{Pod: spec.Pod(config, id), Attempt: config.Metadata.Attempt, Phase: checkpoint.Pending}
 	if spec.HostNetwork(config) {
 		record.Phase = checkpoint.Host
+	} else if record.Pod.Conf, err = s.Network.Prepare(ctx); err != nil {
+		return fmt.Errorf("network: %w", err)
 	}
 	if err := s.Records.Put(record); err != nil {
 		return err

@@ -31,13 +31,17 @@ type bed struct {
 	e *docker.Engine
 }
 
-func newBed(t *testing.T, args ...string) *bed {
+func newBed(t *testing.T) *bed {
 	t.Helper()
-	n := testbed.Bare(t)
+	return newBedOn(t, testbed.Bare(t), bridgeConf)
+}
+
+func newBedOn(t *testing.T, n *testbed.Node, conf string) *bed {
+	t.Helper()
 	b := &bed{t: t, n: n}
-	b.conf("10-test.conflist", bridgeConf)
+	b.conf("10-test.conflist", conf)
 	b.e = docker.Start(t, n)
-	b.CRI = b.e.StartCRI(args...)
+	b.CRI = b.e.StartCRI()
 	return b
 }
 
@@ -406,6 +410,46 @@ func TestMaskedPath(t *testing.T) {
 	require.Contains(t, string(r.Stderr), "Read-only")
 	b.remove(sandbox)
 	b.clean()
+}
+
+// TestPodsOnOurOwnNetwork: the shim's pods with the agent's network. They reach
+// each other, a fixed address is the one asked for, and after all daemons were
+// killed nothing is lost and everything can be given back.
+func TestPodsOnOurOwnNetwork(t *testing.T) {
+	t.Parallel()
+	n := testbed.New(t)
+	b := newBedOn(t, n, `{"cniVersion":"1.1.0","name":"fairlead","plugins":[{"type":"fairlead",
+		"capabilities":{"io.kubernetes.cri.pod-annotations":true}}]}`)
+	n.WriteObjects("pods.yaml", `
+apiVersion: v1
+kind: Pod
+metadata:
+  name: fixed
+  namespace: default
+  annotations: {ovn.kubernetes.io/ip_address: 10.16.0.77}
+`)
+	agent := n.Agent()
+	agent.WaitReady()
+	before := n.Inventory()
+	fixed, other := b.pod("fixed"), b.pod("other")
+	a, o := b.run(fixed), b.run(other)
+	require.Equal(t, "10.16.0.77", b.status(a).Network.Ip)
+	c := b.create(o, other, sleeper("main"))
+	b.start(c)
+	b.exec(c, "ping", "-c", "1", "-w", "5", "10.16.0.77")
+
+	b.Kill()
+	agent.Kill()
+	b.e.Kill()
+	b.e.Run()
+	agent = n.Agent()
+	b.Run()
+	b.exec(c, "ping", "-c", "1", "-w", "5", "10.16.0.77")
+	require.Equal(t, "10.16.0.77", b.status(a).Network.Ip)
+	b.remove(a)
+	b.remove(o)
+	n.RequireNoLeaks(before)
+	agent.Stop()
 }
 
 // TestEvents tells of each change of a pod with its state.

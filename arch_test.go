@@ -84,6 +84,7 @@ var layers = []layer{
 	{"internal/cri/podnet", 0, "values and an interface"},
 	{"internal/cri/checkpoint", 2, "keeps records; knows no engine"},
 	{"internal/cri/cninet", 2, "a Network; must not know who asks"},
+	{"internal/cri/owngroup", 1, "the process's own cgroup; knows no pod"},
 	{"internal/cri/spec", 3, "pure: CRI's words to Docker's"},
 	{"internal/cri/sandbox", 4, "one group of RPCs knows no other"},
 	{"internal/cri/container", 4, "one group of RPCs knows no other"},

@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/internal/cri/image"
 	"github.com/fairlead/fairlead/internal/cri/label"
 	"github.com/fairlead/fairlead/internal/cri/logs"
+	"github.com/fairlead/fairlead/internal/cri/owngroup"
 	"github.com/fairlead/fairlead/internal/cri/podnet"
 )
 
@@ -31,7 +32,7 @@ const (
 type criOptions struct {
 	listen, dockerHost, rootDir, sandboxImage string
 	plugin, confDir, cgroupDriver             string
-	streamAddress                             string
+	streamAddress, runtimeCgroups             string
 	binDirs                                   []string
 }
 
@@ -56,6 +57,7 @@ SIGTERM lets running requests finish and leaves every pod as it is.`,
 	f.StringVar(&o.confDir, "cni-conf-dir", "/etc/cni/net.d", "CNI configurations; the first valid one by name is used")
 	f.StringArrayVar(&o.binDirs, "cni-bin-dir", []string{"/opt/cni/bin"}, "where CNI plugins are (repeatable)")
 	f.StringVar(&o.cgroupDriver, "cgroup-driver", "", "cgroupfs or systemd (default: Docker's)")
+	f.StringVar(&o.runtimeCgroups, "runtime-cgroups", "", "cgroup for this process, e.g. /runtime.slice (default: where it was started)")
 	f.StringVar(&o.streamAddress, "stream-address", "", "host:port for exec, attach and port-forward (default: a free port on 127.0.0.1)")
 	return cmd
 }
@@ -82,6 +84,11 @@ func (o criOptions) network() podnet.Network {
 func runCRI(ctx context.Context, o criOptions) error {
 	if err := o.validate(); err != nil {
 		return err
+	}
+	if o.runtimeCgroups != "" {
+		if err := owngroup.Join(o.runtimeCgroups); err != nil {
+			return fmt.Errorf("--runtime-cgroups: %w", err)
+		}
 	}
 	opts := []docker.Opt{docker.FromEnv}
 	if o.dockerHost != "" {

@@ -452,6 +452,17 @@ metadata:
 	agent.Stop()
 }
 
+// TestOwnCgroup: the process is accounted where it was told to be.
+func TestOwnCgroup(t *testing.T) {
+	t.Parallel()
+	n := testbed.Bare(t)
+	e := docker.Start(t, n)
+	c := e.StartCRI("--runtime-cgroups=" + e.Cgroup + "/runtime")
+	where, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", c.PID()))
+	require.NoError(t, err)
+	require.Contains(t, string(where), e.Cgroup+"/runtime\n")
+}
+
 // TestEvents tells of each change of a pod with its state.
 func TestEvents(t *testing.T) {
 	t.Parallel()

@@ -86,6 +86,9 @@ func (c *CRI) Run() {
 	}
 }
 
+// PID is the process's.
+func (c *CRI) PID() int { return c.cmd.Process.Pid }
+
 // Done is closed when the process has ended.
 func (c *CRI) Done() <-chan struct{} { return c.done }
 

@@ -89,6 +89,9 @@ var layers = []layer{
 	{"internal/cri/sandbox", 4, "one group of RPCs knows no other"},
 	{"internal/cri/container", 4, "one group of RPCs knows no other"},
 	{"internal/cri/stats", 4, "one group of RPCs knows no other"},
+	{"internal/node/mux", 4, "merges lists of pods; knows no source"},
+	{"internal/node/source", 4, "pods of files and URLs; must not know who listens"},
+	{"internal/node/source/api", 4, "pods of the API server; apart for its client-go"},
 	{"internal/doctor", 5, "looks at the machine and asks the agent; nobody asks it but the command"},
 }
 
@@ -106,7 +109,7 @@ var bans = []ban{
 	{"flag", []string{"cmd"}, "only commands read flags"},
 	{"github.com/spf13", []string{"cmd"}, "only commands read flags"},
 	{"os/exec", []string{"cmd/fairlead", "internal/driver/exec"}, "the hot path starts no process; delegates have their driver"},
-	{"k8s.io/client-go", []string{"internal/cluster"}, "the Kubernetes API has one user; tests ask it through internal/testbed/kube"},
+	{"k8s.io/client-go", []string{"internal/cluster", "internal/node/source/api"}, "the Kubernetes API has one user, and the node's pods another; tests ask it through internal/testbed/kube"},
 	{"github.com/docker/docker", nil, "moby/moby/client is the maintained one"},
 	{"github.com/sirupsen/logrus", nil, "log/slog is the one logger"},
 	{"go.uber.org/zap", nil, "log/slog is the one logger"},

@@ -1,0 +1,1 @@
+// The linker fills in what main.go declares without a body.

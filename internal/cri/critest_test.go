@@ -85,11 +85,31 @@ func TestConformance(t *testing.T) {
 	if focus := os.Getenv("FAIRLEAD_CRITEST_FOCUS"); focus != "" {
 		args = append(args, "-ginkgo.focus="+focus)
 	}
+	before := segments(t)
 	out, _ := n.Cmd(t.Context(), args...).CombinedOutput() // the report tells
 	if log := os.Getenv("FAIRLEAD_CRITEST_LOG"); log != "" {
 		require.NoError(t, os.WriteFile(log, out, 0o600))
 	}
+	for id := range segments(t) { // the suite leaves those that it makes
+		if !before[id] {
+			n.Run("ipcrm", "-m", id)
+		}
+	}
 	judge(t, report)
+}
+
+// segments are the shared memory segments of this machine (sysvipc(7)).
+func segments(t *testing.T) map[string]bool {
+	t.Helper()
+	b, err := os.ReadFile("/proc/sysvipc/shm")
+	require.NoError(t, err)
+	out := map[string]bool{}
+	for i, line := range strings.Split(strings.TrimSpace(string(b)), "\n") {
+		if f := strings.Fields(line); i > 0 && len(f) > 6 && f[3] == "1048576" && f[6] == "0" { // its size, and nobody attached
+			out[f[1]] = true
+		}
+	}
+	return out
 }
 
 func (b *bed) pushImages(server string) {

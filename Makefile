@@ -92,13 +92,19 @@ KUBE_PROGRAMS := kube-apiserver kube-controller-manager kube-scheduler kubelet k
 KUBE_LDFLAGS   = -s -w $(foreach v,gitVersion=$(KUBE_VERSION) gitMajor=$(word 1,$(subst ., ,$(KUBE_VERSION:v%=%))) \
 	gitMinor=$(word 2,$(subst ., ,$(KUBE_VERSION:v%=%))) gitTreeState=clean,-X k8s.io/component-base/version.$(v))
 .PHONY: kube
-kube: $(KUBE)/kube $(KUBE)/containerd $(KUBE)/pause ## Kubernetes' programs and containerd for the tests (once, some minutes)
+kube: $(KUBE)/kube $(KUBE)/oracle $(KUBE)/containerd $(KUBE)/pause ## Kubernetes' programs and containerd for the tests (once, some minutes)
 
 $(KUBE)/kube: test/kube/go.mod test/kube/go.sum test/kube/main.go
 	@mkdir -p $(KUBE)
 	@echo "building Kubernetes $(KUBE_VERSION) for the tests (once, some minutes)"
 	@$(GO) -C test/kube build -p 2 -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $@ .
 	@for p in $(KUBE_PROGRAMS); do ln -sf kube $(KUBE)/$$p; done
+
+# kubelet's pod sources, for the differential test of internal/node/source:
+# packages that the programs above have compiled already.
+$(KUBE)/oracle: test/kube/go.mod test/kube/go.sum $(wildcard test/kube/oracle/*)
+	@mkdir -p $(KUBE)
+	@$(GO) -C test/kube build -trimpath -ldflags '-s -w' -o $@ ./oracle
 
 $(KUBE)/pause: test/kube/pause/main.go
 	@mkdir -p $(KUBE)

@@ -122,7 +122,9 @@ func podResources(pod *v1.Pod) {
 	}
 }
 
-func huge(name v1.ResourceName) bool { return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix) }
+func huge(name v1.ResourceName) bool {
+	return strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
+}
 
 // fill sets what is not there yet.
 func fill(l v1.ResourceList, name v1.ResourceName, q resource.Quantity) v1.ResourceList {

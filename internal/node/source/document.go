@@ -162,7 +162,9 @@ func (d *document) objects(s Static) ([]raw, error) {
 		}
 		return []raw{{json: text}}, nil
 	}
-	var list struct{ Items []json.RawMessage }
+	var list struct {
+		Items []json.RawMessage `json:"items"`
+	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &list); err != nil {
 		return nil, fault{d.line, jsonReason(err)}
 	}

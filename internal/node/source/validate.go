@@ -23,6 +23,7 @@ func validate(pod *v1.Pod) field.ErrorList {
 	v.allVolumes(at.Child("volumes"))
 	v.containers(at)
 	v.settings(at)
+	v.podResources(at.Child("resources"))
 	v.dns(at)
 	v.tolerations(at.Child("tolerations"))
 	for i, a := range pod.Spec.HostAliases {

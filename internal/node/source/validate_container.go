@@ -161,24 +161,59 @@ func (v *validator) mounts(mounts []v1.VolumeMount, at *field.Path) {
 }
 
 func (v *validator) resources(r *v1.ResourceRequirements, at *field.Path) {
+	for _, l := range []struct {
+		name string
+		list v1.ResourceList
+	}{{"requests", r.Requests}, {"limits", r.Limits}} {
+		for name, q := range l.list {
+			at := at.Child(l.name).Key(string(name))
+			if q.Sign() < 0 {
+				v.add(field.Invalid(at, q.String(), "must not be negative"))
+			}
+			if !standard(name) && !strings.Contains(string(name), "/") {
+				v.add(field.Invalid(at, name, "must be a standard resource for containers or qualified"))
+			}
+		}
+	}
 	for name, q := range r.Requests {
-		if q.Sign() < 0 {
-			v.add(field.Invalid(at.Child("requests").Key(string(name)), q.String(), "must not be negative"))
-		}
-		if limit, ok := r.Limits[name]; ok && q.Cmp(limit) > 0 {
-			v.add(field.Invalid(at.Child("requests"), q.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
-		}
-	}
-	for name, q := range r.Limits {
-		if q.Sign() < 0 {
-			v.add(field.Invalid(at.Child("limits").Key(string(name)), q.String(), "must not be negative"))
+		at := at.Child("requests").Key(string(name))
+		limit, limited := r.Limits[name]
+		switch overcommit := standard(name) && !huge(name); {
+		case limited && q.Cmp(limit) > 0:
+			v.add(field.Invalid(at, q.String(), "must be less than or equal to the limit of "+limit.String()))
+		case !overcommit && (!limited || q.Cmp(limit) != 0):
+			v.add(field.Invalid(at, q.String(), "must be equal to the limit, for it cannot be overcommitted"))
 		}
 	}
-	for _, l := range []v1.ResourceList{r.Requests, r.Limits} {
-		for name := range l {
-			if !strings.Contains(string(name), "/") && !huge(name) && name != v1.ResourceCPU &&
-				name != v1.ResourceMemory && name != v1.ResourceEphemeralStorage {
-				v.add(field.Invalid(at, name, "must be a standard resource type or fully qualified"))
+}
+
+// standard tells the resources that every node has.
+func standard(name v1.ResourceName) bool {
+	return huge(name) || name == v1.ResourceCPU || name == v1.ResourceMemory || name == v1.ResourceEphemeralStorage
+}
+
+// podResources checks what the pod as a whole asks for against its containers.
+func (v *validator) podResources(at *field.Path) {
+	r := v.pod.Spec.Resources
+	if r == nil {
+		return
+	}
+	v.resources(r, at)
+	for name, q := range together(v.pod, func(r v1.ResourceRequirements) v1.ResourceList { return r.Requests }) {
+		if whole, ok := r.Requests[name]; ok && q.Cmp(whole) > 0 {
+			v.add(field.Invalid(at.Child("requests").Key(string(name)), whole.String(), "must be at least what the containers ask for, "+q.String()))
+		}
+	}
+	for name, q := range together(v.pod, func(r v1.ResourceRequirements) v1.ResourceList { return r.Limits }) {
+		if whole, ok := r.Limits[name]; ok && huge(name) && q.Cmp(whole) > 0 {
+			v.add(field.Invalid(at.Child("limits").Key(string(name)), whole.String(), "must be at least the containers' limits, "+q.String()))
+		}
+	}
+	for i, c := range v.pod.Spec.Containers {
+		for name, q := range c.Resources.Limits {
+			if whole, ok := r.Limits[name]; ok && q.Cmp(whole) > 0 {
+				v.add(field.Invalid(field.NewPath("spec", "containers").Index(i).Child("resources", "limits").Key(string(name)),
+					q.String(), "must be at most the pod's limit, "+whole.String()))
 			}
 		}
 	}

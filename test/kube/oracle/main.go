@@ -19,11 +19,13 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/go-logr/logr/funcr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/capabilities"
 	"k8s.io/kubernetes/pkg/kubelet/config"
 	kubetypes "k8s.io/kubernetes/pkg/kubelet/types"
 )
@@ -44,6 +46,7 @@ type Step struct {
 type Answer struct {
 	Updates []Update
 	Error   string
+	Log     []string
 	Seen    bool // all sources have spoken
 }
 
@@ -132,6 +135,7 @@ func (k *kubelet) do(ctx context.Context, s Step) Answer {
 		u := <-k.pods.Updates()
 		a.Updates = append(a.Updates, Update{Op: opName(u.Op), Source: u.Source, Pods: u.Pods})
 	}
+	a.Log, said = said, nil
 	a.Seen = k.pods.SeenAllSources(sets.New(kubetypes.FileSource, kubetypes.HTTPSource, kubetypes.ApiserverSource))
 	return a
 }
@@ -163,8 +167,14 @@ func run(ctx context.Context) error {
 	return nil
 }
 
+// said is what kubelet has logged since the last answer: its sources tell
+// nobody else why a file was left out.
+var said []string
+
 func main() {
-	klog.SetOutput(os.NewFile(0, os.DevNull))
+	klog.SetLogger(funcr.New(func(_, args string) { said = append(said, args) }, funcr.Options{}))
+	// As kubelet does at its start.
+	capabilities.Initialize(capabilities.Capabilities{AllowPrivileged: true})
 	if err := run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "oracle:", err)
 		os.Exit(1)

@@ -221,6 +221,17 @@ type QoS struct {
 	LossPercent      int `json:"lossPercent,omitempty"`      // netem
 }
 
+// PortMapping is a port of the node that leads to a port of a pod (CNI
+// conventions, capability portMappings).
+type PortMapping struct {
+	HostPort      uint16 `json:"hostPort"`
+	ContainerPort uint16 `json:"containerPort"`
+	Protocol      string `json:"protocol"` // tcp, udp, sctp
+	// HostIP is the node's address that the port is on; invalid or unspecified
+	// means all of them, of the address's family or of both.
+	HostIP netip.Addr `json:"hostIP,omitzero"`
+}
+
 // Subnet is a pool of addresses and how its pods reach the world.
 type Subnet struct {
 	Name        string         `json:"name"`
@@ -297,6 +308,7 @@ type NIC struct {
 	Type         string // "veth-pair" or "internal-port"
 	IfaceID      string // pod.ns[.provider][.ifname]: name of the logical port
 	DNS          DNS
+	Ports        []PortMapping
 }
 
 // Exec is one call of a foreign CNI plugin. Conf is the complete stdin except
@@ -347,7 +359,7 @@ type Lease struct {
 // one step of one). It is pure data; the journal keeps it and DEL reads it.
 type Spec struct {
 	Key     Key    `json:"key"`
-	Driver  string `json:"driver"`  // name of the driver: ovs, exec, defroute
+	Driver  string `json:"driver"`  // name of the driver: ovs, exec, defroute, hostport
 	Network string `json:"network"` // as in Want
 	Default bool   `json:"default,omitempty"`
 	// NoDefault: the default network is to have no default route, whoever else
@@ -373,6 +385,9 @@ type Spec struct {
 	DNS        DNS            `json:"dns,omitzero"`
 	CNIVersion string         `json:"cniVersion,omitempty"` // of the delegate chain it stands in
 	Quiet      bool           `json:"-"`                    // as in Lease; what comes from the journal is announced
+
+	// hostport, with Addrs
+	Ports []PortMapping `json:"ports,omitempty"`
 
 	// exec
 	Exec *Exec `json:"exec,omitempty"`

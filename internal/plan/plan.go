@@ -17,6 +17,7 @@ const (
 	driverOVS      = "ovs"
 	driverExec     = "exec"
 	driverDefroute = "defroute"
+	driverHostport = "hostport"
 )
 
 // Node is what a plan needs to know of the machine.
@@ -54,7 +55,8 @@ func Leases(wants []core.Want, key core.Key, pod core.Pod) []ipam.Request {
 }
 
 // Plan makes one Spec per step, in order, and after them one "defroute" Spec
-// per network whose requested default gateways the steps alone cannot enforce.
+// per network whose requested default gateways the steps alone cannot enforce,
+// and one "hostport" Spec per NIC of ours with ports of the node.
 // leases are those of Leases, in its order; one that does not fit is an error.
 //
 //nolint:revive // six values that the engine has in a record and two lists; a struct would only rename them
@@ -78,6 +80,8 @@ func Plan(wants []core.Want, leases []core.Lease, pod core.Pod, key core.Key, ne
 		return nil, core.Errorf(core.CodeConfig, "plan %s: %d leases belong to no interface", key, len(b.leases))
 	}
 	b.defaultRoutes(pod, key, netns)
+	// Last, so that a DEL closes the ports before it takes the NIC away.
+	b.specs = append(b.specs, b.ports...)
 	return b.specs, nil
 }
 
@@ -87,6 +91,7 @@ type builder struct {
 	leases []core.Lease
 	node   Node
 	specs  []core.Spec
+	ports  []core.Spec // of host ports
 }
 
 func (b *builder) exec(s core.Spec, x *core.Exec) {
@@ -111,7 +116,7 @@ func (b *builder) nic(s core.Spec, want int, n *core.NIC) error {
 	}
 	s.Routes = b.routes(want, n, s.Gateways)
 	b.specs = append(b.specs, s)
-	return nil
+	return b.hostports(s, n.Ports)
 }
 
 func (b *builder) nicType(n *core.NIC) string {

@@ -16,10 +16,17 @@ import (
 // Defroute is the driver of specs that set default routes and make nothing.
 const Defroute = "defroute"
 
+// Hostport is the driver of specs that open ports of the node.
+const Hostport = "hostport"
+
+// aside tells a step that makes no interface and is no part of its network's
+// chain: no plugin knows it.
+func aside(s core.Spec) bool { return s.Driver == Defroute || s.Driver == Hostport }
+
 // SameChain tells that b goes on where a left off. A default-route step has
-// its network's name too and is no part of the chain: no plugin knows it.
+// its network's name too and is no part of the chain; nor are host ports.
 func SameChain(a, b core.Spec) bool {
-	return a.Network == b.Network && a.Key == b.Key && a.Driver != Defroute && b.Driver != Defroute
+	return a.Network == b.Network && a.Key == b.Key && !aside(a) && !aside(b)
 }
 
 // Prev is the prevResult of Specs[i]: the result of the step before it in the
@@ -104,7 +111,7 @@ func routeLinks(r *core.Record) []core.Link {
 func DefaultLinks(r *core.Record) []core.Link {
 	var out []core.Link
 	for i, s := range r.Specs {
-		if s.Default && s.Driver != Defroute {
+		if s.Default && !aside(s) {
 			out = append(out, r.Links[i])
 		}
 	}

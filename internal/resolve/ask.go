@@ -41,9 +41,13 @@ func (r *resolution) runtimeConfig(n *network) (map[string]json.RawMessage, erro
 }
 
 // can tells whether a plugin of the network has a capability. Our own NIC sets
-// addresses, MAC and rates whatever its entry declares.
+// addresses, MAC and rates whatever its entry declares, and opens ports of the
+// node where it declares that.
 func (n *network) can(capability string) bool {
 	if n.own != nil && slices.Contains([]string{"ips", "mac", "bandwidth"}, capability) {
+		return true
+	}
+	if capability == capPorts && n.opensPorts() {
 		return true
 	}
 	if capability == "ips" && n.lends() {

@@ -262,24 +262,11 @@ func (e *element) deviceFault() (field, value, why string) {
 func (e *element) portFault() (field, value, why string) {
 	for i := range e.ports {
 		m := &e.ports[i]
-		at := fmt.Sprintf("portMappings[%d].", i)
-		m.Protocol = strings.ToLower(m.Protocol)
-		if m.Protocol == "" {
-			m.Protocol = "tcp"
+		p, field, why := m.parse()
+		if why != "" {
+			return fmt.Sprintf("portMappings[%d].%s", i, field), m.text(field), why
 		}
-		switch {
-		case m.HostPort < 1 || m.HostPort > 65535:
-			return at + "hostPort", fmt.Sprint(m.HostPort), "is not a port from 1 to 65535"
-		case m.ContainerPort < 1 || m.ContainerPort > 65535:
-			return at + "containerPort", fmt.Sprint(m.ContainerPort), "is not a port from 1 to 65535"
-		case !slices.Contains([]string{"tcp", "udp", "sctp"}, m.Protocol):
-			return at + "protocol", m.Protocol, "is none of tcp, udp, sctp"
-		}
-		if m.HostIP != "" {
-			if _, err := netip.ParseAddr(m.HostIP); err != nil {
-				return at + "hostIP", m.HostIP, "is not an IP address"
-			}
-		}
+		m.Protocol = p.Protocol
 	}
 	return "", "", ""
 }

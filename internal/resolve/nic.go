@@ -57,6 +57,9 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 	if err := r.rates(n, rc, nic); err != nil {
 		return nil, err
 	}
+	if nic.Ports, err = n.hostPorts(rc); err != nil {
+		return nil, err
+	}
 	return nic, checkGateways(n, nic)
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/fairlead/fairlead/internal/driver/static"
 	"github.com/fairlead/fairlead/internal/engine"
 	"github.com/fairlead/fairlead/internal/follow"
+	"github.com/fairlead/fairlead/internal/gateway/hostport"
 	"github.com/fairlead/fairlead/internal/gateway/standalone"
 	"github.com/fairlead/fairlead/internal/ipam"
 	"github.com/fairlead/fairlead/internal/journal"
@@ -37,6 +38,7 @@ import (
 	"github.com/fairlead/fairlead/internal/metrics"
 	"github.com/fairlead/fairlead/internal/ovs"
 	"github.com/fairlead/fairlead/internal/plan"
+	"github.com/fairlead/fairlead/internal/record"
 	"github.com/fairlead/fairlead/internal/server"
 )
 
@@ -81,6 +83,8 @@ type nodeDaemon struct {
 	ovs      *ovs.Client
 	nics     *ovsdriver.Driver
 	gateway  *standalone.Gateway
+	ports    *hostport.Table
+	forget   *forgetter
 	engine   *engine.Engine
 	metrics  *metrics.Metrics
 	server   *server.Server
@@ -152,19 +156,23 @@ func (d *nodeDaemon) wire(boot string) {
 		InFlight:       func() int { return d.engine.InFlight() },
 		OVSDBConnected: func() bool { return d.ovs.Connected() == nil },
 	})
+	d.ports = hostport.New(hostport.Config{Log: d.log})
 	notices, conditions := d.notices()
+	d.forget = newForgetter(notices, d.log)
 	d.engine = engine.New(engine.Config{
 		Journal: d.journal, IPAM: d.pools, Source: d.objects, Gateway: d.gateway,
-		Devices:  device.New(d.opts.kubeletRoot, published{d.api}),
-		Fabric:   fabric{d.nics, d.ovs},
-		Drivers:  driver.Set{ovsdriver.Name: d.nics, execdriver.Name: execdriver.New(plugins(graves)), defroute.Name: defroute.New()},
+		Devices: device.New(d.opts.kubeletRoot, published{d.api}),
+		Fabric:  fabric{d.nics, d.ovs},
+		Drivers: driver.Set{
+			ovsdriver.Name: d.nics, execdriver.Name: execdriver.New(plugins(graves)), defroute.Name: defroute.New(), hostport.Name: d.ports,
+		},
 		Node:     plan.Node{MTU: d.mtu, BinDirs: d.opts.cniBinDirs, KernelDatapath: d.datapath == "system"},
 		ConfDir:  d.opts.confDir,
 		Daemon:   d.opts.file,
 		BootID:   boot,
 		Socket:   d.opts.socket,
 		Observer: d.metrics,
-		Notices:  notices, Conditions: conditions,
+		Notices:  d.forget, Conditions: conditions,
 		Log: d.log,
 	})
 	d.conf = d.confWriter()
@@ -205,11 +213,12 @@ func (d *nodeDaemon) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
-	for _, part := range []func(context.Context){boundMemory, d.ovs.Run, d.nics.Run, d.objects.Run} {
+	for _, part := range []func(context.Context){boundMemory, d.ovs.Run, d.nics.Run, d.objects.Run, d.forget.Run} {
 		wg.Go(func() { part(parts) })
 	}
 	d.awaitOVS(ctx)
 	d.adopt(ctx)
+	d.restorePorts(ctx)
 	swept := d.engine.Recover(ctx)
 	wg.Go(func() { d.engine.Run(parts) })
 	wg.Go(func() { d.gateways(parts, swept) })
@@ -237,6 +246,18 @@ func (d *nodeDaemon) follow(ctx context.Context) {
 		f.Changed(p)
 	}
 	f.Run(ctx)
+}
+
+// restorePorts makes the node's ports lead to the pods of the journal, before
+// any of these is looked at: what is to be undone is closed by its DEL.
+func (d *nodeDaemon) restorePorts(ctx context.Context) {
+	var specs []core.Spec
+	for _, rec := range d.journal.Records() {
+		specs = append(specs, record.AllSpecs(rec)...)
+	}
+	if err := d.ports.Restore(ctx, specs); err != nil {
+		d.log.Error("host ports not restored yet", "err", err)
+	}
 }
 
 // adopt completes a new journal with what OVSDB and the kernel still know; the
@@ -295,13 +316,14 @@ func (d *nodeDaemon) gateways(ctx context.Context, swept bool) {
 			return
 		case <-d.objects.Changed():
 		case <-retry.C:
+		case <-d.ports.Spoilt():
 		case <-d.reset:
 			swept = false
 		}
 		if !swept {
 			swept = d.resync(ctx)
 		}
-		err := d.setGateways(ctx)
+		err := errors.Join(d.setGateways(ctx), d.ports.Audit(ctx))
 		d.gates.Store(&err)
 		said = d.sayGateways(err, said)
 		if err != nil || !swept {

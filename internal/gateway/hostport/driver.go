@@ -1,0 +1,154 @@
+package hostport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/fail"
+)
+
+// Attach opens the ports of a Spec. A port that another pod has is code 105 and
+// names the pod; an earlier sandbox of the same pod, and a pod whose namespace
+// is gone, give theirs up.
+func (t *Table) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
+	l, settled, err := t.Start(ctx, s)
+	if err == nil {
+		err = settled(ctx)
+	}
+	return l, err
+}
+
+// Start is Attach that does not wait for nft: settled does. That a port is
+// taken is known at once.
+func (t *Table) Start(ctx context.Context, s core.Spec) (core.Link, func(context.Context) error, error) {
+	if err := t.admit(entryOf(s)); err != nil {
+		return core.Link{}, nil, err
+	}
+	done := make(chan error, 1)
+	go func() { done <- t.openPorts(ctx, s) }()
+	settled := func(ctx context.Context) error {
+		select {
+		case err := <-done:
+			return err
+		case <-ctx.Done():
+			return fmt.Errorf("host ports of %s: %w", s.Key, ctx.Err())
+		}
+	}
+	return core.Link{IfName: s.Key.IfName}, settled, nil
+}
+
+func (t *Table) openPorts(ctx context.Context, s core.Spec) error {
+	if err := t.commit(ctx); err != nil {
+		return fmt.Errorf("open host ports of %s: %w", s.Key, err)
+	}
+	fail.Here("hostport.opened")
+	if err := errors.Join(t.openLoopback(s), t.flushStale(s)); err != nil {
+		return fmt.Errorf("open host ports of %s: %w", s.Key, err)
+	}
+	return nil
+}
+
+// Check proves that the ports of a Spec are open.
+func (t *Table) Check(ctx context.Context, s core.Spec, _ core.Link) error {
+	t.mu.Lock()
+	want := elements(t.entries[s.Key].ports, s.Addrs)
+	t.mu.Unlock()
+	asked := elements(s.Ports, s.Addrs)
+	found, err := t.compare(ctx, asked, want)
+	if err == nil {
+		found = append(found, t.checkLoopback(s))
+	}
+	if err := errors.Join(found...); err != nil {
+		t.spoil()
+	}
+	return errors.Join(append(found, err)...)
+}
+
+// compare reads the sets that asked has elements in. What another sandbox of the
+// pod has taken over is no longer wanted, and a difference too.
+func (t *Table) compare(ctx context.Context, asked, want []element) (found []error, err error) {
+	var names []string
+	for _, el := range asked {
+		if !slices.Contains(names, el.set) {
+			names = append(names, el.set)
+		}
+		if !slices.Contains(want, el) {
+			found = append(found, core.Difference("host port "+el.key+" belongs to another pod now"))
+		}
+	}
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	err = t.run(func(nft knftables.Interface) error {
+		have, faults, err := read(ctx, nft, names)
+		if err == nil {
+			found = append(found, differences(want, have, faults)...)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read nft table %s: %w", TableName, err)
+	}
+	if len(found) > 0 {
+		t.have = nil // the next change writes it anew
+	}
+	return found, nil
+}
+
+// Audit compares the whole table with what is desired and writes it anew if it
+// differs. Without host ports there is nothing to look at.
+func (t *Table) Audit(ctx context.Context) error {
+	t.mu.Lock()
+	var want []element
+	for el := range t.want {
+		want = append(want, el)
+	}
+	t.mu.Unlock()
+	if len(want) == 0 {
+		return nil
+	}
+	found, err := t.compare(ctx, want, want)
+	switch {
+	case err != nil:
+	case len(found) > 0:
+		t.cfg.Log.Warn("host ports were not as they should be", "err", errors.Join(found...))
+		err = t.Rewrite(ctx)
+	default:
+		t.writing.Lock()
+		err = t.reopen()
+		t.writing.Unlock()
+	}
+	if err != nil {
+		return fmt.Errorf("audit host ports: %w", err)
+	}
+	return nil
+}
+
+// Detach closes the ports of a Spec and has the kernel forget the connections
+// through them, and all others of the pod's addresses.
+func (t *Table) Detach(ctx context.Context, s core.Spec) error {
+	t.mu.Lock()
+	t.drop(s.Key)
+	t.mu.Unlock()
+	if err := t.commit(ctx); err != nil {
+		return fmt.Errorf("close host ports of %s: %w", s.Key, err)
+	}
+	fail.Here("hostport.closed")
+	if err := Forget(t.cfg.Host, addresses(s)); err != nil {
+		return fmt.Errorf("close host ports of %s: %w", s.Key, err)
+	}
+	return nil
+}
+
+func addresses(s core.Spec) []netip.Addr {
+	out := make([]netip.Addr, 0, len(s.Addrs))
+	for _, a := range s.Addrs {
+		out = append(out, a.Addr())
+	}
+	return out
+}

@@ -1,0 +1,116 @@
+package hostport
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/sysfs"
+)
+
+// localnet is the sysctl that lets packets from 127.0.0.0/8 out by a device,
+// and their answers in. It is set for the devices towards pods only, and the
+// table's guard keeps everybody else out.
+func localnet(device string) string { return "net/ipv4/conf/" + device + "/route_localnet" }
+
+// openLoopback makes a pod's ports reachable at the node's 127.0.0.0/8.
+// The kernel has no such way for ::1.
+func (t *Table) openLoopback(s core.Spec) error {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	if len(t.have) == 0 { // the ports are closed again, and the guard is gone
+		return nil
+	}
+	return t.inHost(func() error {
+		for _, dev := range devices(s.Addrs) {
+			if t.open[dev] {
+				continue
+			}
+			if err := sysfs.WriteSysctl(localnet(dev), "1"); err != nil && !sysfs.SysctlMissing(err) {
+				return err
+			}
+			t.open[dev] = true
+		}
+		return nil
+	})
+}
+
+// reopen does so for all pods: devices may have been made anew. The caller has
+// the turn to write.
+func (t *Table) reopen() error {
+	t.mu.Lock()
+	var addrs []netip.Prefix
+	for _, e := range t.entries {
+		addrs = append(addrs, e.addrs...)
+	}
+	t.mu.Unlock()
+	var errs []error
+	err := t.inHost(func() error {
+		for _, dev := range devices(addrs) {
+			if err := sysfs.WriteSysctl(localnet(dev), "1"); err != nil && !sysfs.SysctlMissing(err) {
+				errs = append(errs, err)
+			}
+			t.open[dev] = true
+		}
+		return errors.Join(errs...)
+	})
+	return err
+}
+
+// shut takes back what openLoopback did, when the guard is gone with the last
+// port. The caller has the turn to write.
+func (t *Table) shut() {
+	err := t.inHost(func() error {
+		var errs []error
+		for dev := range t.open {
+			if err := sysfs.WriteSysctl(localnet(dev), "0"); err != nil && !sysfs.SysctlMissing(err) {
+				errs = append(errs, err)
+			}
+		}
+		return errors.Join(errs...)
+	})
+	if err != nil {
+		t.cfg.Log.Warn("sysctl not taken back", "err", err)
+	}
+	clear(t.open)
+}
+
+func (t *Table) checkLoopback(s core.Spec) error {
+	return t.inHost(func() error {
+		var errs []error
+		for _, dev := range devices(s.Addrs) {
+			v, err := sysfs.ReadSysctl(localnet(dev))
+			if err != nil && !sysfs.SysctlMissing(err) {
+				errs = append(errs, err)
+			} else if v != "1" {
+				errs = append(errs, core.Difference(fmt.Sprintf("sysctl %s is %q, want 1: the node's 127.0.0.1 does not reach host ports", localnet(dev), v)))
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// devices are those by which the node reaches IPv4 addresses. An address that it
+// has no route to has none.
+func devices(addrs []netip.Prefix) []string {
+	var out []string
+	seen := map[int]bool{}
+	for _, a := range addrs {
+		if !a.Addr().Is4() {
+			continue
+		}
+		routes, err := netlink.RouteGet(a.Addr().AsSlice())
+		if err != nil || len(routes) == 0 || routes[0].Type == unix.RTN_LOCAL || seen[routes[0].LinkIndex] {
+			continue
+		}
+		seen[routes[0].LinkIndex] = true
+		if l, err := netlink.LinkByIndex(routes[0].LinkIndex); err == nil {
+			out = append(out, l.Attrs().Name)
+		}
+	}
+	return out
+}

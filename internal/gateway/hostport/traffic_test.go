@@ -1,0 +1,110 @@
+package hostport_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestTrafficFromEverywhere: a host port leads to the pod from outside, from
+// the node at each of its addresses, from another pod and from the pod itself,
+// in both families; the pod sees who asks wherever the answer can find back.
+func TestTrafficFromEverywhere(t *testing.T) {
+	b := newBed(t)
+	web := b.pod("web", tcp(8080, 80), udp(8080, 80))
+	other := b.pod("other")
+	b.attach(web)
+	for _, proto := range []string{"tcp", "udp"} {
+		require.Equal(t, "web sees "+world4, b.ask(b.world, proto, node4, 8080), "outside %s", proto)
+		require.Equal(t, "web sees "+world6, b.ask(b.world, proto, node6, 8080), "outside %s", proto)
+		require.Equal(t, "web sees "+node4, b.ask(b.host, proto, node4, 8080), "node %s", proto)
+		require.Equal(t, "web sees "+node6, b.ask(b.host, proto, node6, 8080), "node %s", proto)
+		require.Equal(t, "web sees 10.9.0.1", b.ask(b.host, proto, "127.0.0.1", 8080), "localhost %s", proto)
+		require.Equal(t, "web sees 10.9.0.1", b.ask(other.ns, proto, node4, 8080), "another pod %s", proto)
+		require.Equal(t, "web sees fd09::1", b.ask(other.ns, proto, node6, 8080), "another pod %s", proto)
+		require.Equal(t, "web sees 10.9.0.1", b.ask(web.ns, proto, node4, 8080), "itself %s", proto)
+		require.Equal(t, "web sees fd09::1", b.ask(web.ns, proto, node6, 8080), "itself %s", proto)
+	}
+	require.Nil(t, b.dial(b.host, "tcp", "::1", 8080), "Linux has no such way")
+	b.detach(web)
+	require.Empty(t, b.ask(b.world, "tcp", node4, 8080))
+	require.Empty(t, b.ruleset())
+}
+
+// TestStaleConnections: a UDP client that never pauses reaches the pod that
+// opens its port, then the next one, though the kernel tracked its connection
+// to whoever was there before.
+func TestStaleConnections(t *testing.T) {
+	b := newBed(t)
+	first, second := b.pod("first", udp(5300, 80)), b.pod("second", udp(5300, 80))
+	b.attach(b.pod("base", tcp(1, 80))) // the kernel tracks where there are rules that need it
+	for _, addr := range []string{node4, node6} {
+		c := b.dial(b.world, "udp", addr, 5300)
+		defer func() { _ = c.Close() }()
+		require.Empty(t, talk(c, patience))
+		require.Contains(t, b.sh(b.host, "conntrack -L -p udp -d "+addr+" 2>/dev/null"), "dport=5300", "nobody is there, and the kernel remembers it")
+		b.attach(first)
+		require.Contains(t, talk(c, patience), "first sees")
+		b.detach(first)
+		require.Empty(t, talk(c, patience))
+		b.attach(second)
+		require.Contains(t, talk(c, patience), "second sees")
+		b.detach(second)
+	}
+}
+
+// TestForeignConnectionsStay: what only has the number of a host port is not
+// forgotten.
+func TestForeignConnectionsStay(t *testing.T) {
+	b := newBed(t)
+	web, client := b.pod("web", udp(5300, 80), tcp(8080, 80)), b.pod("client")
+	remote := pod{ns: b.world}
+	remote.serve(t, "world", 5300)
+	b.sh(b.world, "ip route add 10.9.0.0/24 via "+node4)
+	b.attach(b.pod("base", tcp(1, 80)))
+	c := b.dial(client.ns, "udp", world4, 5300)
+	require.Equal(t, "world sees 10.9.0.11", talk(c, patience))
+	tracked := func() string { return b.sh(b.host, "conntrack -L -p udp -d "+world4+" 2>/dev/null") }
+	before := tracked()
+	require.Contains(t, before, "dport=5300")
+	own := pod{ns: b.host}
+	own.serve(t, "node", 8080)
+	ssh := b.dial(b.world, "tcp", node4, 8080)
+	b.attach(web)
+	require.Contains(t, tracked(), "dport=5300")
+	require.Equal(t, "node sees "+world4, talk(ssh, patience), "a TCP connection to the node itself")
+	require.Equal(t, "web sees "+world4, b.ask(b.world, "tcp", node4, 8080))
+}
+
+// TestBoundPorts: one port of two addresses of the node leads to two pods.
+func TestBoundPorts(t *testing.T) {
+	b := newBed(t)
+	one, two := b.pod("one", on(node4, tcp(8080, 80)), on(node6, tcp(8080, 80))), b.pod("two", on(node4b, tcp(8080, 80)), on("127.0.0.1", tcp(8080, 80)))
+	b.attach(one)
+	b.attach(two)
+	require.Equal(t, "one sees "+world4, b.ask(b.world, "tcp", node4, 8080))
+	require.Equal(t, "two sees "+world4, b.ask(b.world, "tcp", node4b, 8080))
+	require.Equal(t, "one sees "+world6, b.ask(b.world, "tcp", node6, 8080))
+	require.Equal(t, "two sees 10.9.0.1", b.ask(b.host, "tcp", "127.0.0.1", 8080))
+	b.detach(one)
+	require.Nil(t, b.dial(b.world, "tcp", node4, 8080))
+	require.Equal(t, "two sees "+world4, b.ask(b.world, "tcp", node4b, 8080))
+}
+
+// TestLoopbackStaysClosed: what opens 127.0.0.1 towards pods does not let them
+// in; with the last port it is taken back.
+func TestLoopbackStaysClosed(t *testing.T) {
+	b := newBed(t)
+	web := b.pod("web", tcp(8080, 80))
+	b.attach(web)
+	own := pod{ns: b.host}
+	own.serve(t, "node", 7000)
+	localnet := func() string { return b.sh(b.host, "cat /proc/sys/net/ipv4/conf/br0/route_localnet") }
+	require.Equal(t, "1\n", localnet())
+	b.sh(web.ns, "ip route add 127.0.0.2/32 via 10.9.0.1 dev eth0", "sysctl -qw net.ipv4.conf.eth0.route_localnet=1", "ip route del local 127.0.0.0/8 dev lo table local")
+	require.Empty(t, b.ask(web.ns, "tcp", "127.0.0.2", 7000))
+	b.sh(b.host, "nft flush chain inet fairlead-hostports guard")
+	require.Equal(t, "node sees 10.9.0.10", b.ask(web.ns, "tcp", "127.0.0.2", 7000), "the guard is what kept the pod out")
+	b.detach(web)
+	require.Equal(t, "0\n", localnet())
+}

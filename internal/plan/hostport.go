@@ -1,0 +1,37 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// hostports adds the spec that opens ports of the node for the NIC of s.
+func (b *builder) hostports(s core.Spec, ports []core.PortMapping) error {
+	if len(ports) == 0 {
+		return nil
+	}
+	for _, p := range ports {
+		if p.HostIP.Is6() && p.HostIP.IsLoopback() {
+			return core.Errorf(core.CodeValue, "portMappings: hostIP %s: Linux leads nothing from there to a pod", p.HostIP)
+		}
+		if p.HostIP.IsValid() && !p.HostIP.IsUnspecified() && !hasFamily(s, p.HostIP.Is4()) {
+			return core.Errorf(core.CodeValue, "portMappings: hostIP %s: %s has no address of this family", p.HostIP, s.Key.IfName)
+		}
+	}
+	b.ports = append(b.ports, core.Spec{
+		Driver: driverHostport, Key: s.Key, Network: s.Network, Request: s.Request, Default: s.Default,
+		Pod: s.Pod, Netns: s.Netns, CNIVersion: s.CNIVersion,
+		Addrs: slices.Clone(s.Addrs), Ports: slices.Clone(ports),
+	})
+	return nil
+}
+
+func hasFamily(s core.Spec, v4 bool) bool {
+	for _, a := range s.Addrs {
+		if a.Addr().Is4() == v4 {
+			return true
+		}
+	}
+	return false
+}

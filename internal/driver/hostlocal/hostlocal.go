@@ -32,7 +32,10 @@ const Name = "host-local"
 const codeOther uint = 999
 
 // Plugin is host-local; make it with New.
-type Plugin struct{ folders *turn.Queue }
+type Plugin struct {
+	folders *turn.Queue
+	indexes indexes
+}
 
 var _ driver.Plugin = (*Plugin)(nil)
 
@@ -122,9 +125,6 @@ func (s *store) reserve(conf *allocator.IPAMConfig, key core.Key) (ips []*curren
 			wanted = slices.Delete(wanted, at, at+1)
 		}
 		ip, err := allocator.NewIPAllocator(&ranges, s, i).Get(key.Container, key.IfName, asked)
-		if err == nil {
-			err = s.err
-		}
 		if err != nil {
 			return ips, fmt.Errorf("failed to allocate for range %d: %w", i, err)
 		}
@@ -160,7 +160,7 @@ func (p *Plugin) Check(ctx context.Context, c driver.PluginCall) error {
 	s, err := p.open(ctx, folder(conf), false)
 	if err == nil && s != nil {
 		defer s.close()
-		held, err = s.holds(c.Key)
+		held = len(s.GetByID(c.Key.Container, c.Key.IfName)) > 0
 	}
 	if err == nil && !held {
 		err = fmt.Errorf("host-local: Failed to find address added by container %v", c.Key.Container)

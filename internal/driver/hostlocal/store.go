@@ -1,7 +1,6 @@
 package hostlocal
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -16,7 +15,6 @@ import (
 	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend/allocator"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/fail"
 )
 
@@ -47,8 +45,11 @@ type store struct {
 	unlock func()
 	taken  []string // the files that Reserve made
 	buf    []byte   // of read
-	// err is what the allocator had no way to tell.
-	err error
+
+	indexes *indexes
+	index   *index // nil before load
+	changed bool   // the index, since its stamp
+	unsure  bool   // a change of the folder failed, or is under way
 }
 
 var _ backend.Store = (*store)(nil)
@@ -73,13 +74,18 @@ func (p *Plugin) open(ctx context.Context, dir string, create bool) (*store, err
 	if err != nil {
 		return nil, err
 	}
-	s := &store{ctx: ctx, dir: dir, lock: -1, unlock: unlock}
+	s := &store{ctx: ctx, dir: dir, lock: -1, unlock: unlock, indexes: &p.indexes}
 	if s.folder, err = os.Open(dir); err == nil {
 		err = s.lockFile()
+	}
+	if err == nil {
+		err = s.load()
 	}
 	switch {
 	case err == nil:
 		return s, nil
+	case s.index != nil:
+		s.index = nil // read in part
 	case !create && errors.Is(err, fs.ErrNotExist):
 		err = nil
 	}
@@ -108,6 +114,7 @@ func (s *store) lockFile() (err error) {
 }
 
 func (s *store) close() {
+	s.keep()
 	if s.lock >= 0 {
 		_ = unix.Close(s.lock) // which unlocks: nobody else has this descriptor
 	}
@@ -133,20 +140,23 @@ func (s *store) Reserve(id, ifName string, ip net.IP, rangeID string) (bool, err
 	if s.ctx.Err() != nil { // a range may be large, and full
 		return false, s.ctx.Err()
 	}
-	if s.err != nil {
-		return false, s.err
-	}
-	name := filepath.Join(s.dir, ip.String())
-	err := create(s.dir, name, strings.TrimSpace(id)+separator+ifName)
+	name, owner := ip.String(), strings.TrimSpace(id)+separator+ifName
+	sure := s.change()
+	err := create(s.dir, filepath.Join(s.dir, name), owner)
 	if errors.Is(err, fs.ErrExist) {
+		sure()
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	s.taken = append(s.taken, name)
+	s.taken = append(s.taken, filepath.Join(s.dir, name))
+	s.index.owners[owner] = append(s.index.owners[owner], name)
 	fail.Here("hostlocal.reserved")
 	err = overwrite(filepath.Join(s.dir, lastPrefix+rangeID), ip.String())
+	if err == nil {
+		sure()
+	}
 	return err == nil, err
 }
 
@@ -169,8 +179,19 @@ func overwrite(name, content string) error {
 	return os.NewSyscallError("ftruncate", unix.Ftruncate(fd, int64(len(content))))
 }
 
+// change begins a change of the folder: what is not called sure, by the function
+// that it gives, leaves no index behind.
+func (s *store) change() (sure func()) {
+	former := s.unsure
+	s.unsure, s.changed = true, true
+	return func() { s.unsure = former }
+}
+
 // giveBack undoes Reserve.
 func (s *store) giveBack() (err error) {
+	if len(s.taken) > 0 {
+		s.change()
+	}
 	for _, name := range s.taken {
 		if rerr := os.Remove(name); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 			err = errors.Join(err, rerr)
@@ -221,97 +242,43 @@ func (s *store) LastReservedIP(rangeID string) (net.IP, error) {
 // GetByID lists the addresses of an attachment, also those of the time when
 // files named the container alone.
 func (s *store) GetByID(id, ifName string) (ips []net.IP) {
-	s.err = s.each(func(name, content string) error {
-		if content == strings.TrimSpace(id)+separator+ifName || content == strings.TrimSpace(id) {
+	for _, owner := range owners(id, ifName) {
+		for _, name := range s.index.owners[owner] {
 			if ip := net.ParseIP(name); ip != nil {
 				ips = append(ips, ip)
 			}
 		}
-		return nil
-	})
+	}
 	return ips
 }
 
-// holds tells that an attachment has an address.
-func (s *store) holds(key core.Key) (bool, error) {
-	ips := s.GetByID(key.Container, key.IfName)
-	return len(ips) > 0, s.err
+// owners are what the file of an attachment's address may say: what is written
+// today, and what was when files named the container alone.
+func owners(id, ifName string) [2]string {
+	id = strings.TrimSpace(id)
+	return [2]string{id + separator + ifName, id}
 }
 
 // ReleaseByID frees the addresses of an attachment; if it has none, those of
 // the time when files named the container alone.
-func (s *store) ReleaseByID(id, ifName string) error {
-	var own, old []string
-	err := s.each(func(name, content string) error {
-		switch content {
-		case strings.TrimSpace(id) + separator + ifName:
-			own = append(own, name)
-		case strings.TrimSpace(id):
-			old = append(old, name)
-		}
-		return nil
-	})
-	if len(own) == 0 {
-		own = old
-	}
-	for _, name := range own {
-		if rerr := os.Remove(filepath.Join(s.dir, name)); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
-			err = errors.Join(err, rerr)
-		}
-		fail.Here("hostlocal.released")
-	}
-	return err
-}
-
-// each calls fn for every file of an address, with what it says.
-func (s *store) each(fn func(name, content string) error) error {
-	if _, err := s.folder.Seek(0, 0); err != nil {
-		return err
-	}
-	entries, err := s.folder.ReadDir(-1)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if s.ctx.Err() != nil {
-			return s.ctx.Err()
-		}
-		if !e.Type().IsRegular() || !maybeIP(e.Name()) {
+func (s *store) ReleaseByID(id, ifName string) (err error) {
+	for _, owner := range owners(id, ifName) {
+		names := s.index.owners[owner]
+		if len(names) == 0 {
 			continue
 		}
-		data, err := s.read(e.Name())
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
+		sure := s.change()
+		for _, name := range names {
+			if rerr := os.Remove(filepath.Join(s.dir, name)); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
+				err = errors.Join(err, rerr)
+			}
+			fail.Here("hostlocal.released")
 		}
-		if err != nil {
-			return err
+		delete(s.index.owners, owner)
+		if err == nil {
+			sure()
 		}
-		if err := fn(e.Name(), string(bytes.TrimSpace(data))); err != nil {
-			return err
-		}
+		return err
 	}
 	return nil
-}
-
-// maybeIP passes over the lock and the counters.
-func maybeIP(name string) bool {
-	return name[0] >= '0' && name[0] <= '9' || strings.Contains(name, ":")
-}
-
-// read reads a small file of the folder; what it gives is good until the next
-// call. Package os would offer each file to its poller.
-func (s *store) read(name string) ([]byte, error) {
-	fd, err := unix.Openat(int(s.folder.Fd()), name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, &fs.PathError{Op: "open", Path: filepath.Join(s.dir, name), Err: err}
-	}
-	defer func() { _ = unix.Close(fd) }()
-	if s.buf == nil {
-		s.buf = make([]byte, maxAddressFile)
-	}
-	n, err := unix.Read(fd, s.buf)
-	if err != nil {
-		return nil, &fs.PathError{Op: "read", Path: filepath.Join(s.dir, name), Err: err}
-	}
-	return s.buf[:n], nil
 }

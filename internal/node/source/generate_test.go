@@ -133,7 +133,9 @@ func (m *maker) pods(s *v1.PodSpec) {
 }
 
 func (m *maker) volumes(s *v1.PodSpec) {
-	add := func(name string, v v1.VolumeSource) { s.Volumes = append(s.Volumes, v1.Volume{Name: name, VolumeSource: v}) }
+	add := func(name string, v v1.VolumeSource) {
+		s.Volumes = append(s.Volumes, v1.Volume{Name: name, VolumeSource: v})
+	}
 	if m.once(3) {
 		add("tmp", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: pick(m, "", v1.StorageMediumMemory), SizeLimit: pick(m, nil, ptr(resource.MustParse("64Mi")))}})
 	}

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/usage"
+	"github.com/fairlead/fairlead/internal/node"
+	"github.com/fairlead/fairlead/internal/node/mux"
+	"github.com/fairlead/fairlead/internal/node/podruntime"
+	"github.com/fairlead/fairlead/internal/node/source"
+	"github.com/fairlead/fairlead/internal/node/volume"
+)
+
+// nodeOptions are the flags of `fairlead node`.
+type nodeOptions struct {
+	pods, podsURL, runtime, name, ip string
+	rootDir, logDir, cgroupRoot      string
+	listen, resolvConf, domain       string
+	dns                              []string
+}
+
+func nodeCommand() *cobra.Command {
+	o := nodeOptions{}
+	cmd := &cobra.Command{
+		Use:   "node",
+		Short: "Run the pods of a folder or URL over any container runtime, without kubelet",
+		Long: `Run the pods that stand as files in a folder, or behind a URL, over any runtime
+that serves CRI. A pod that is changed or removed there is changed or ended.
+
+SIGTERM leaves every pod as it is; whoever is started next goes on with them.`,
+		Args: usage.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return runNode(cmd.Context(), o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.pods, "pods", "", "folder of pods, YAML or JSON")
+	f.StringVar(&o.podsURL, "pods-url", "", "URL of a Pod or PodList")
+	f.StringVar(&o.runtime, "runtime", "unix:///run/containerd/containerd.sock", "the runtime's CRI endpoint")
+	f.StringVar(&o.name, "node-name", "", "name of this node, a part of its pods' names (default: the host's)")
+	f.StringVar(&o.ip, "node-ip", "", "address of this node, for pods that ask for it")
+	f.StringVar(&o.rootDir, "root-dir", "/var/lib/fairlead/node", "volumes and other files of pods")
+	f.StringVar(&o.logDir, "log-dir", "/var/log/pods", "logs of containers")
+	f.StringVar(&o.cgroupRoot, "cgroup-root", "", "cgroup of all pods, with the cgroupfs driver (default: the runtime's)")
+	f.StringVar(&o.listen, "listen", "unix:///run/fairlead/node.sock", "the socket to serve /pods and /livez on; empty for none")
+	f.StringVar(&o.resolvConf, "resolv-conf", "/etc/resolv.conf", "name servers of pods without a policy of their own")
+	f.StringArrayVar(&o.dns, "cluster-dns", nil, "name server of pods with DNS policy ClusterFirst (repeatable)")
+	f.StringVar(&o.domain, "cluster-domain", "", "search domain of pods with DNS policy ClusterFirst")
+	return cmd
+}
+
+func (o *nodeOptions) complete() error {
+	if o.pods == "" && o.podsURL == "" {
+		return usage.Errorf("neither --pods nor --pods-url says where pods are")
+	}
+	if o.runtime == "" {
+		return usage.Errorf("--runtime is empty")
+	}
+	if o.name != "" {
+		return nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("name of the host: %w", err)
+	}
+	o.name = strings.ToLower(name)
+	return nil
+}
+
+func runNode(ctx context.Context, o nodeOptions) error {
+	if err := o.complete(); err != nil {
+		return err
+	}
+	lock, err := lockDir(o.rootDir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	conn, err := podruntime.Dial(o.runtime)
+	if err != nil {
+		return usage.Error{Err: fmt.Errorf("--runtime: %w", err)}
+	}
+	defer conn.Close()
+	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	pods := filepath.Join(o.rootDir, "pods")
+	merged := mux.New(log)
+	n := node.New(node.Config{
+		Sources: merged,
+		Runtime: podruntime.New(podruntime.Config{
+			Runtime: runtimeapi.NewRuntimeServiceClient(conn), Images: runtimeapi.NewImageServiceClient(conn),
+			LogDir: o.logDir, PodDir: pods, CgroupParent: o.cgroupRoot, NodeName: o.name, NodeIP: o.ip,
+			ClusterDNS: o.dns, ClusterDomain: o.domain, ResolvConf: o.resolvConf, Now: time.Now, Log: log,
+		}),
+		Volumes: volume.New(pods), PodDir: pods, NodeIP: o.ip, Log: log,
+	})
+	return together(ctx, append(o.sources(ctx, merged, log), n.Run, func(ctx context.Context) error {
+		return serveHTTP(ctx, o.listen, n.Handler())
+	})...)
+}
+
+// sources are registered before any of them runs: only then it is known when
+// all have spoken.
+func (o *nodeOptions) sources(ctx context.Context, m *mux.Mux, log *slog.Logger) []func(context.Context) error {
+	var out []func(context.Context) error
+	add := func(name string, run func(context.Context, chan<- []*v1.Pod) error) {
+		to := m.Channel(ctx, name)
+		out = append(out, func(ctx context.Context) error { return run(ctx, to) })
+	}
+	static := source.Static{Node: o.name}
+	if o.pods != "" {
+		add(mux.File, source.NewFile(source.FileConfig{Static: static, Path: o.pods, Log: log}).Run)
+	}
+	if o.podsURL != "" {
+		add(mux.URL, source.NewURL(source.URLConfig{Static: static, URL: o.podsURL, Log: log}).Run)
+	}
+	return out
+}
+
+// together runs all until ctx ends or one of them fails, which ends the others.
+func together(ctx context.Context, all ...func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, len(all))
+	var running sync.WaitGroup
+	for i, run := range all {
+		running.Go(func() {
+			if errs[i] = run(ctx); errs[i] != nil {
+				cancel()
+			}
+			if errors.Is(errs[i], context.Canceled) {
+				errs[i] = nil // told to end by one of us, or by a signal
+			}
+		})
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// lockDir makes a folder and keeps any other process from using it, as long as
+// the file is open: two nodes would end each other's pods.
+func lockDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("--root-dir: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("--root-dir: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("--root-dir: another process uses %s: %w", dir, err)
+	}
+	return f, nil
+}
+
+// serveHTTP serves on a unix socket until ctx ends. A socket that a killed
+// process left is replaced.
+func serveHTTP(ctx context.Context, listen string, h http.Handler) error {
+	path := strings.TrimPrefix(listen, "unix://")
+	if path == "" {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
+	if err != nil {
+		return fmt.Errorf("--listen: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve %s: %w", listen, err)
+	}
+	return nil
+}

@@ -1,0 +1,298 @@
+package node_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/fairlead/fairlead/internal/node/podruntime"
+	"github.com/fairlead/fairlead/internal/testbed"
+	"github.com/fairlead/fairlead/internal/testbed/kube"
+	"github.com/fairlead/fairlead/internal/testbed/kube/cgroup"
+	"github.com/fairlead/fairlead/internal/testbed/kube/image"
+)
+
+// patience bounds every wait. It decides how late a failure is seen, never
+// whether a test passes.
+const patience = 90 * time.Second
+
+// daemon is a process in the node, known by its pid.
+type daemon struct {
+	cmd *exec.Cmd
+	log string
+}
+
+// bed is a machine with Open vSwitch, the agent and containerd, on which
+// `fairlead node` runs the pods of a folder.
+type bed struct {
+	*testbed.Node
+	t       *testing.T
+	cgroups *cgroup.Group
+	// runtime asks containerd; not through the code under test.
+	runtime cri.RuntimeServiceClient
+	base    testbed.Inventory
+
+	containerd, node *daemon
+	starts           int
+}
+
+// newBed tells the agent of the pods' metadata before it starts: of a pod that
+// it does not know yet it knows no network.
+func newBed(t *testing.T, pods ...*v1.Pod) *bed {
+	t.Helper()
+	b := &bed{Node: testbed.New(t), t: t}
+	var err error
+	b.cgroups, err = cgroup.New("fln-" + filepath.Base(b.Dir))
+	require.NoError(t, err)
+	t.Cleanup(b.close)
+	require.NoError(t, os.MkdirAll(b.pods(), 0o755))
+	b.WriteObjects("networks.yaml", `{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, metadata: {name: storage, namespace: default},
+  spec: {config: '{"cniVersion": "1.0.0", "type": "fairlead", "provider": "storage.default.ovn"}'}}
+---
+{apiVersion: kubeovn.io/v1, kind: Subnet, metadata: {name: storage}, spec: {cidrBlock: 10.20.0.0/16, gateway: 10.20.0.1, provider: storage.default.ovn}}
+`)
+	for _, p := range pods {
+		seen := &v1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
+		seen.Name, seen.Namespace, seen.Annotations = p.Name+"-node1", "default", p.Annotations
+		text, err := json.Marshal(seen)
+		require.NoError(t, err)
+		b.WriteObjects("pod-"+p.Name+".yaml", string(text))
+	}
+	b.Agent().WaitReady()
+	for _, d := range []string{"var/lib/containerd", "var/log"} {
+		disk := filepath.Join(b.Dir, "disk", d)
+		b.Run("mkdir", "-p", "/"+d, disk)
+		b.Run("mount", "--bind", disk, "/"+d)
+	}
+	conf := filepath.Join(b.Dir, "disk/etc/cni/net.d/00-fairlead.conflist")
+	require.NoError(t, os.WriteFile(conf, []byte(`{"cniVersion": "1.1.0", "name": "fairlead", "plugins": [{"type": "fairlead"}]}`), 0o600))
+	b.startContainerd()
+	b.base = b.Inventory()
+	return b
+}
+
+// pods is the folder of pods, at one path inside and outside.
+func (b *bed) pods() string { return filepath.Join(b.Dir, "pods") }
+
+func (b *bed) daemon(name string, argv ...string) *daemon {
+	b.t.Helper()
+	b.starts++
+	d := &daemon{log: filepath.Join(b.Dir, "log", fmt.Sprintf("%s-%d", name, b.starts))}
+	out, err := os.Create(d.log)
+	require.NoError(b.t, err)
+	defer out.Close()
+	d.cmd = b.Cmd(context.Background(), argv...) // tests end it on purpose
+	d.cmd.Stdout, d.cmd.Stderr = out, out
+	programs, err := kube.Programs()
+	require.NoError(b.t, err)
+	d.cmd.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH")) // containerd's shim
+	require.NoError(b.t, d.cmd.Start())
+	return d
+}
+
+func (d *daemon) end(s syscall.Signal) {
+	if d != nil && d.cmd.ProcessState == nil {
+		_ = d.cmd.Process.Signal(s)
+		_ = d.cmd.Wait() // killed on purpose
+	}
+}
+
+func (b *bed) startContainerd() {
+	b.t.Helper()
+	root, err := testbed.Repository()
+	require.NoError(b.t, err)
+	text, err := os.ReadFile(filepath.Join(root, "internal/testbed/kube/assets/containerd.toml"))
+	require.NoError(b.t, err)
+	snapshotter := "overlayfs"
+	var st syscall.Statfs_t
+	require.NoError(b.t, syscall.Statfs(b.Dir, &st))
+	if st.Type == 0x794c7630 { // an overlay stacks no other (statfs(2))
+		snapshotter = "native"
+	}
+	file := filepath.Join(b.Dir, "containerd.toml")
+	fill := strings.NewReplacer("@PAUSE@", image.PauseName, "@SNAPSHOTTER@", snapshotter)
+	require.NoError(b.t, os.WriteFile(file, []byte(fill.Replace(string(text))), 0o600))
+	programs, err := kube.Programs()
+	require.NoError(b.t, err)
+	b.containerd = b.daemon("containerd", filepath.Join(programs, "containerd"), "--config="+file)
+	conn, err := podruntime.Dial("unix://" + filepath.Join(b.Dir, "run/containerd/containerd.sock"))
+	require.NoError(b.t, err)
+	b.t.Cleanup(func() { require.NoError(b.t, conn.Close()) })
+	b.runtime = cri.NewRuntimeServiceClient(conn)
+	b.await("containerd", func() error {
+		_, err := b.runtime.Version(b.t.Context(), &cri.VersionRequest{})
+		return err
+	})
+	pause, err := image.Pause(filepath.Join(programs, "pause"))
+	require.NoError(b.t, err)
+	busybox, err := image.Busybox()
+	require.NoError(b.t, err)
+	for _, tar := range [][]byte{pause, busybox} {
+		file := filepath.Join(b.Dir, "image.tar")
+		require.NoError(b.t, os.WriteFile(file, tar, 0o600))
+		b.Run(filepath.Join(programs, "ctr"), "--namespace=k8s.io", "images", "import", file)
+		require.NoError(b.t, os.Remove(file))
+	}
+}
+
+// startNode starts `fairlead node` and does not wait.
+func (b *bed) startNode() {
+	b.t.Helper()
+	b.node = b.daemon("node", testbed.Program(b.t), "node", "--pods", b.pods(), "--node-name", "node1",
+		"--runtime", "unix:///run/containerd/containerd.sock", "--cgroup-root", b.cgroups.Name)
+}
+
+func (b *bed) killNode() { b.node.end(syscall.SIGKILL) }
+
+// await looks until look returns nil.
+func (b *bed) await(what string, look func() error) {
+	b.t.Helper()
+	err := look()
+	for end := time.Now().Add(patience); err != nil && time.Now().Before(end); err = look() {
+		time.Sleep(50 * time.Millisecond)
+	}
+	require.NoError(b.t, err, what)
+}
+
+// write puts a pod into the folder.
+func (b *bed) write(pod *v1.Pod) {
+	b.t.Helper()
+	pod.APIVersion, pod.Kind = "v1", "Pod"
+	text, err := json.Marshal(pod)
+	require.NoError(b.t, err)
+	tmp := filepath.Join(b.Dir, pod.Name+".tmp")
+	require.NoError(b.t, os.WriteFile(tmp, text, 0o600))
+	require.NoError(b.t, os.Rename(tmp, filepath.Join(b.pods(), pod.Name+".json")))
+}
+
+// erase takes a pod out of the folder.
+func (b *bed) erase(name string) {
+	b.t.Helper()
+	require.NoError(b.t, os.Remove(filepath.Join(b.pods(), name+".json")))
+}
+
+// list asks the node for its pods, by name.
+func (b *bed) list() (map[string]v1.Pod, error) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(b.Dir, "run/fairlead/node.sock"))
+	}}}
+	req, err := http.NewRequestWithContext(b.t.Context(), http.MethodGet, "http://node/pods", http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	var list v1.PodList
+	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil {
+		return nil, err
+	}
+	out := map[string]v1.Pod{}
+	for i := range list.Items {
+		out[list.Items[i].Name] = list.Items[i]
+	}
+	return out, nil
+}
+
+// awaitPod waits until a pod is as good says, "" when it is.
+func (b *bed) awaitPod(name string, good func(*v1.Pod) string) v1.Pod {
+	b.t.Helper()
+	var pod v1.Pod
+	b.await("pod "+name, func() error {
+		all, err := b.list()
+		if err != nil {
+			return err
+		}
+		var there bool
+		if pod, there = all[name+"-node1"]; !there {
+			return fmt.Errorf("there is no pod %s", name)
+		}
+		if why := good(&pod); why != "" {
+			return fmt.Errorf("%s: %+v", why, pod.Status)
+		}
+		return nil
+	})
+	return pod
+}
+
+// ready is a condition for awaitPod.
+func ready(p *v1.Pod) string {
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1.PodReady && c.Status == v1.ConditionTrue {
+			return ""
+		}
+	}
+	return "not ready"
+}
+
+// awaitEmpty waits until the runtime has nothing any more.
+func (b *bed) awaitEmpty() {
+	b.t.Helper()
+	b.await("the end of all pods", func() error {
+		boxes, err := b.runtime.ListPodSandbox(b.t.Context(), &cri.ListPodSandboxRequest{})
+		if err != nil {
+			return err
+		}
+		dirs, err := os.ReadDir(b.Path("/var/lib/fairlead/node/pods"))
+		if err == nil && len(boxes.GetItems())+len(dirs) > 0 {
+			err = fmt.Errorf("%d sandboxes, %d folders", len(boxes.GetItems()), len(dirs))
+		}
+		return err
+	})
+}
+
+// requireNoLeaks ends the node and wants the machine as it was before the first
+// pod.
+func (b *bed) requireNoLeaks() {
+	b.t.Helper()
+	b.node.end(syscall.SIGTERM)
+	require.True(b.t, b.node.cmd.ProcessState.Success(), "the node's end: %s", b.node.cmd.ProcessState)
+	b.RequireNoLeaks(b.base)
+	for _, dir := range b.cgroups.Paths {
+		left, err := filepath.Glob(dir + "/pod*")
+		require.NoError(b.t, err)
+		require.Empty(b.t, left)
+	}
+	logs, err := filepath.Glob(filepath.Join(b.Dir, "disk/var/log/pods/*"))
+	require.NoError(b.t, err)
+	require.Empty(b.t, logs)
+}
+
+// close ends the node, then what a failed test left, then containerd.
+func (b *bed) close() {
+	b.node.end(syscall.SIGKILL)
+	if b.runtime != nil {
+		list, err := b.runtime.ListPodSandbox(context.Background(), &cri.ListPodSandboxRequest{})
+		if err == nil {
+			for _, s := range list.GetItems() {
+				_, _ = b.runtime.StopPodSandbox(context.Background(), &cri.StopPodSandboxRequest{PodSandboxId: s.GetId()})
+				_, _ = b.runtime.RemovePodSandbox(context.Background(), &cri.RemovePodSandboxRequest{PodSandboxId: s.GetId()})
+			}
+		}
+	}
+	b.containerd.end(syscall.SIGTERM)
+	if b.t.Failed() {
+		logs, _ := filepath.Glob(filepath.Join(b.Dir, "log/node-*"))
+		for _, f := range logs {
+			text, _ := os.ReadFile(f)
+			b.t.Logf("%s:\n%s", filepath.Base(f), text)
+		}
+	}
+	require.NoError(b.t, b.cgroups.Remove())
+}

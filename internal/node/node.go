@@ -1,0 +1,282 @@
+// Package node runs the pods that sources name: it hears what is to run, gives
+// each pod a worker that brings the runtime there and takes it down again, and
+// says how each pod is. It knows sources only as a stream of updates, and the
+// runtime only through podruntime.
+//
+// Nothing about a pod's life is kept on disk: a new process finds all that runs
+// with the runtime, waits until every source has spoken, and ends what none of
+// them names.
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fairlead/fairlead/internal/node/mux"
+	"github.com/fairlead/fairlead/internal/node/pleg"
+	"github.com/fairlead/fairlead/internal/node/podruntime"
+	"github.com/fairlead/fairlead/internal/node/volume"
+)
+
+// Volumes makes the folders that a pod's volumes are, and removes them. Both may
+// be called again at any time.
+type Volumes interface {
+	SetUp(ctx context.Context, pod *v1.Pod) (map[string]volume.Mount, error)
+	TearDown(uid types.UID) error
+}
+
+// Prober looks at the containers of pods that run and reports to Node.Probed.
+// Add is called on each change of the pod or its address.
+type Prober interface {
+	Add(pod *v1.Pod, ip string)
+	Remove(uid types.UID)
+}
+
+// Sources is who merges what sources say.
+type Sources interface {
+	Updates() <-chan mux.Update
+	SeenAllSources(seen map[string]bool) bool
+}
+
+// Config says what a node is made of.
+type Config struct {
+	Sources Sources
+	Runtime *podruntime.Runtime
+	Volumes Volumes
+	Prober  Prober // nil: all containers that run are well
+	PodDir  string // the same as podruntime's; what no pod owns there is removed
+	NodeIP  string
+	Log     *slog.Logger
+}
+
+// Periods of the loop.
+const (
+	relist       = time.Second
+	housekeeping = 2 * time.Second
+	resync       = time.Minute
+	firstRetry   = time.Second
+	mostRetry    = 10 * time.Second
+)
+
+// Node is made by New and lives in Run; its other methods are safe for
+// concurrent use.
+type Node struct {
+	conf  Config
+	pleg  *pleg.PLEG
+	works sync.WaitGroup
+
+	mu      sync.Mutex
+	workers map[types.UID]*worker
+	seen    map[string]bool // sources of which an update was taken
+	count   int             // of workers ever made: gives them their order
+}
+
+// New starts nothing.
+func New(c Config) *Node {
+	return &Node{
+		conf: c, pleg: pleg.New(c.Runtime, relist, c.Log),
+		workers: map[types.UID]*worker{}, seen: map[string]bool{},
+	}
+}
+
+// Run runs pods until ctx ends. Pods go on running then: who takes over finds
+// them with the runtime.
+func (n *Node) Run(ctx context.Context) error {
+	defer n.works.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := n.adopt(ctx); err != nil {
+		return err
+	}
+	n.works.Go(func() { n.pleg.Run(ctx) })
+	n.works.Go(func() { n.conf.Runtime.Watch(ctx, n.pleg.News) })
+	n.works.Go(func() { n.keepHouse(ctx) })
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case u := <-n.conf.Sources.Updates():
+			n.update(ctx, u)
+		case e := <-n.pleg.Events():
+			n.wake(e.UID)
+		}
+	}
+}
+
+// adopt gives every pod that the runtime has a worker, before any source is
+// heard, so that a pod of the same name does not start beside it. It waits for
+// the runtime.
+func (n *Node) adopt(ctx context.Context) error {
+	told := false
+	for {
+		pods, err := n.conf.Runtime.List(ctx)
+		if err == nil {
+			for _, p := range pods {
+				n.add(ctx, &worker{uid: p.UID, name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, state: adopted, started: true})
+			}
+			return nil
+		}
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // asked to end while it waited
+		}
+		if !told {
+			n.conf.Log.Warn("waiting for the runtime", "err", err)
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(firstRetry):
+		}
+	}
+}
+
+// update takes what a source says into the workers.
+func (n *Node) update(ctx context.Context, u mux.Update) {
+	n.mu.Lock()
+	n.seen[u.Source] = true
+	n.mu.Unlock()
+	for _, pod := range u.Pods {
+		switch u.Op {
+		case mux.ADD, mux.UPDATE, mux.RECONCILE, mux.DELETE:
+			n.want(ctx, pod)
+		case mux.REMOVE:
+			n.drop(pod.UID)
+		}
+	}
+}
+
+// want gives a pod its worker, or the worker its new pod.
+func (n *Node) want(ctx context.Context, pod *v1.Pod) {
+	n.mu.Lock()
+	w := n.workers[pod.UID]
+	switch {
+	case w == nil:
+		n.mu.Unlock()
+		n.add(ctx, newWorker(pod))
+		return
+	case w.gone:
+		w.next = pod // the same pod again, once its end is complete
+	default:
+		w.pod = pod
+		if w.state == adopted {
+			w.state, w.started = syncing, true
+		}
+		if pod.DeletionTimestamp != nil {
+			w.end()
+		}
+	}
+	n.mu.Unlock()
+	w.poke()
+}
+
+// drop ends a pod that its source names no more.
+func (n *Node) drop(uid types.UID) {
+	n.mu.Lock()
+	w := n.workers[uid]
+	if w != nil {
+		w.gone, w.next = true, nil
+		w.end()
+	}
+	n.mu.Unlock()
+	if w != nil {
+		w.poke()
+	}
+}
+
+func (n *Node) wake(uid types.UID) {
+	n.mu.Lock()
+	w := n.workers[uid]
+	n.mu.Unlock()
+	if w != nil {
+		w.poke()
+	}
+}
+
+// add starts a worker, unless there is one of its UID.
+func (n *Node) add(ctx context.Context, w *worker) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.workers[w.uid] != nil {
+		return
+	}
+	n.count++
+	w.turn, w.wake = n.count, make(chan struct{}, 1)
+	n.workers[w.uid] = w
+	n.works.Go(func() { n.work(ctx, w) })
+}
+
+// keepHouse ends, now and then, what no source names. Before all sources have
+// spoken nothing is touched: the pod may be one of a source that is late.
+func (n *Node) keepHouse(ctx context.Context) {
+	tick := time.NewTicker(housekeeping)
+	defer tick.Stop()
+	for {
+		if err := n.clean(ctx); err != nil && ctx.Err() == nil {
+			n.conf.Log.Warn("housekeeping is not complete", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func (n *Node) clean(ctx context.Context) error {
+	if !n.allSeen() {
+		return nil
+	}
+	n.endUnclaimed()
+	pods, err := n.conf.Runtime.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range pods {
+		n.add(ctx, orphan(p.UID, p.Namespace, p.Name))
+	}
+	// Folders of pods of which the runtime knows nothing any more.
+	dirs, err := os.ReadDir(n.conf.PodDir)
+	if err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("list the pods' folders: %w", err)
+	}
+	for _, d := range dirs {
+		n.add(ctx, orphan(types.UID(d.Name()), "", ""))
+	}
+	return nil
+}
+
+func (n *Node) allSeen() bool {
+	n.mu.Lock()
+	seen := make(map[string]bool, len(n.seen))
+	for s := range n.seen {
+		seen[s] = true
+	}
+	n.mu.Unlock()
+	return n.conf.Sources.SeenAllSources(seen)
+}
+
+// endUnclaimed ends the pods that were found at the start and that no source
+// has named.
+func (n *Node) endUnclaimed() {
+	n.mu.Lock()
+	var ended []*worker
+	for _, w := range n.workers {
+		if w.state == adopted {
+			w.gone = true
+			w.end()
+			ended = append(ended, w)
+		}
+	}
+	n.mu.Unlock()
+	for _, w := range ended {
+		n.conf.Log.Info("pod is ended: no source names it", "pod", w.name.String(), "uid", w.uid)
+		w.poke()
+	}
+}

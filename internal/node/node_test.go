@@ -1,0 +1,332 @@
+package node_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/fairlead/fairlead/internal/testbed/kube/image"
+)
+
+// shell is a container that runs a script.
+func shell(name, script string) v1.Container {
+	return v1.Container{Name: name, Image: image.BusyboxName, Command: []string{"sh", "-c", script}}
+}
+
+// forever ends at once when it is told to.
+const forever = "trap 'exit 0' TERM; while :; do sleep 1 & wait $!; done"
+
+// web is a pod with two NICs, whose file says who it is: so it can change.
+func web(i int) *v1.Pod {
+	grace := int64(2)
+	name := fmt.Sprintf("web-%d", i)
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, UID: types.UID("uid-of-" + name), Labels: map[string]string{"app": "web"},
+			Annotations: map[string]string{"k8s.v1.cni.cncf.io/networks": "storage"},
+		},
+		Spec: v1.PodSpec{
+			TerminationGracePeriodSeconds: &grace, Containers: []v1.Container{shell("c", forever)},
+			Volumes: []v1.Volume{{Name: "tmp", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}},
+		},
+	}
+}
+
+func webs(n int) []*v1.Pod {
+	var out []*v1.Pod
+	for i := range n {
+		out = append(out, web(i))
+	}
+	return out
+}
+
+// exec runs a command in a pod's container.
+func (b *bed) exec(pod *v1.Pod, argv ...string) string {
+	b.t.Helper()
+	out, err := b.runtime.ExecSync(b.t.Context(), &cri.ExecSyncRequest{ContainerId: pod.Status.ContainerStatuses[0].ContainerID, Cmd: argv, Timeout: 20})
+	require.NoError(b.t, err)
+	require.Zero(b.t, out.GetExitCode(), "%s", out.GetStderr())
+	return string(out.GetStdout())
+}
+
+// sandboxes are the ids of all ready ones, by pod.
+func (b *bed) sandboxes() map[string]string {
+	b.t.Helper()
+	list, err := b.runtime.ListPodSandbox(b.t.Context(), &cri.ListPodSandboxRequest{})
+	require.NoError(b.t, err)
+	out := map[string]string{}
+	for _, s := range list.GetItems() {
+		if s.GetState() == cri.PodSandboxState_SANDBOX_READY {
+			require.NotContains(b.t, out, s.GetMetadata().GetName(), "two sandboxes of one pod")
+			out[s.GetMetadata().GetName()] = s.GetId()
+		}
+	}
+	return out
+}
+
+func TestPodsOfAFolder(t *testing.T) {
+	t.Parallel()
+	const pods = 6
+	b := newBed(t, webs(pods)...)
+	b.startNode()
+	for i := range pods {
+		b.write(web(i))
+	}
+	up := make([]v1.Pod, pods)
+	for i := range pods {
+		up[i] = b.awaitPod(fmt.Sprintf("web-%d", i), ready)
+		addrs := b.exec(&up[i], "ip", "-o", "-4", "addr")
+		require.Contains(t, addrs, up[i].Status.PodIP+"/")
+		require.Contains(t, addrs, "net1")
+		require.Contains(t, addrs, "10.20.")
+	}
+	_, err := b.Try("ping", "-c1", "-W5", up[1].Status.PodIP)
+	require.NoError(t, err)
+	had := b.sandboxes()
+
+	// A label is no reason to touch a container; its environment is.
+	labelled, changed := web(0), web(1)
+	labelled.Labels["app"] = "other"
+	changed.Spec.Containers[0].Env = []v1.EnvVar{{Name: "COLOUR", Value: "red"}, {
+		Name: "WHO", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}},
+	}}
+	b.write(labelled)
+	b.write(changed)
+	now := b.awaitPod("web-1", func(p *v1.Pod) string {
+		if p.Status.ContainerStatuses[0].ContainerID == up[1].Status.ContainerStatuses[0].ContainerID {
+			return "the old container"
+		}
+		return ready(p)
+	})
+	require.Equal(t, "red web-1-node1\n", b.exec(&now, "sh", "-c", "echo $COLOUR $WHO"))
+	same := b.awaitPod("web-0", func(p *v1.Pod) string {
+		if p.Labels["app"] != "other" {
+			return "the old label"
+		}
+		return ready(p)
+	})
+	require.Equal(t, up[0].Status.ContainerStatuses[0].ContainerID, same.Status.ContainerStatuses[0].ContainerID)
+	require.Equal(t, had, b.sandboxes())
+
+	for i := range pods {
+		b.erase(fmt.Sprintf("web-%d", i))
+	}
+	b.awaitEmpty()
+	b.requireNoLeaks()
+}
+
+// TestKilledAtRandom: whatever the process was doing when it was killed, its
+// successor goes on, with the sandboxes that run.
+func TestKilledAtRandom(t *testing.T) {
+	t.Parallel()
+	const pods, kills = 5, 10
+	b := newBed(t, webs(pods)...)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	there := map[int]bool{}
+	for range kills {
+		b.startNode()
+		i := random.IntN(pods)
+		if there[i] {
+			b.erase(fmt.Sprintf("web-%d", i))
+		} else {
+			b.write(web(i))
+		}
+		there[i] = !there[i]
+		time.Sleep(time.Duration(random.IntN(2500)) * time.Millisecond) // any instant will do
+		b.killNode()
+	}
+	b.startNode()
+	for i := range pods {
+		if !there[i] {
+			b.write(web(i))
+		}
+		b.awaitPod(fmt.Sprintf("web-%d", i), ready)
+	}
+	had := b.sandboxes()
+	require.Len(t, had, pods)
+
+	// Adopted as they are, while one that nobody names any more is ended.
+	b.killNode()
+	b.erase("web-0")
+	b.startNode()
+	delete(had, "web-0-node1")
+	b.await("the end of web-0", func() error {
+		if n := len(b.sandboxes()); n != pods-1 {
+			return fmt.Errorf("%d sandboxes", n)
+		}
+		return nil
+	})
+	for i := 1; i < pods; i++ {
+		p := b.awaitPod(fmt.Sprintf("web-%d", i), ready)
+		require.Zero(t, p.Status.ContainerStatuses[0].RestartCount)
+	}
+	require.Equal(t, had, b.sandboxes())
+	for i := 1; i < pods; i++ {
+		b.erase(fmt.Sprintf("web-%d", i))
+	}
+	b.awaitEmpty()
+	b.requireNoLeaks()
+}
+
+// TestOrderOfContainers: init containers one after the other, the sidecar from
+// its place on, and after all others at the end.
+func TestOrderOfContainers(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	always := v1.ContainerRestartPolicyAlways
+	p := web(0)
+	p.Annotations = nil
+	note := func(c v1.Container) v1.Container {
+		c.VolumeMounts = []v1.VolumeMount{{Name: "order", MountPath: "/order"}}
+		return c
+	}
+	dir := b.Dir + "/order"
+	p.Spec.Volumes = []v1.Volume{{Name: "order", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{
+		Path: dir, Type: new(v1.HostPathDirectoryOrCreate),
+	}}}}
+	lives := func(name string) v1.Container {
+		return note(shell(name, "echo "+name+" begins >>/order/log; trap 'echo "+name+" ends >>/order/log; exit 0' TERM; while :; do sleep 1 & wait $!; done"))
+	}
+	side := lives("side")
+	side.RestartPolicy = &always
+	main := lives("main")
+	main.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "echo hook >>/order/log"}}}}
+	p.Spec.InitContainers = []v1.Container{
+		note(shell("first", "echo first >>/order/log")), side,
+		// Fails once: the next instance finds the mark.
+		note(shell("second", "if [ -e /order/mark ]; then echo second >>/order/log; else touch /order/mark; exit 3; fi")),
+	}
+	p.Spec.Containers = []v1.Container{main}
+	b.startNode()
+	b.write(p)
+	got := b.awaitPod("web-0", ready)
+	require.Equal(t, int32(1), got.Status.InitContainerStatuses[2].RestartCount)
+	b.await("the main container", func() error {
+		if text := b.Run("cat", dir+"/log"); !strings.Contains(text, "main begins") {
+			return fmt.Errorf("%q", text)
+		}
+		return nil
+	})
+	b.erase("web-0")
+	b.awaitEmpty()
+	require.Equal(t, []string{"first", "side", "begins", "second", "main", "begins", "hook", "main", "ends", "side", "ends"},
+		strings.Fields(b.Run("cat", dir+"/log")))
+	b.requireNoLeaks()
+}
+
+// TestPodsThatEnd: the restart policy decides; what has ended is not run again,
+// by no successor either.
+func TestPodsThatEnd(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	made := func(i int, policy v1.RestartPolicy, script string) *v1.Pod {
+		p := web(i)
+		p.Annotations, p.Spec.RestartPolicy = nil, policy
+		p.Spec.Containers = []v1.Container{shell("c", script)}
+		return p
+	}
+	b.startNode()
+	b.write(made(0, v1.RestartPolicyNever, "echo gone >/dev/termination-log; exit 7"))
+	b.write(made(1, v1.RestartPolicyOnFailure, "exit 0"))
+	b.write(made(2, v1.RestartPolicyAlways, "exit 5"))
+	bad := made(3, v1.RestartPolicyAlways, forever)
+	bad.Spec.Containers[0].Image, bad.Spec.Containers[0].ImagePullPolicy = "fairlead.local/none:1", v1.PullIfNotPresent
+	b.write(bad)
+	phase := func(want v1.PodPhase) func(*v1.Pod) string {
+		return func(p *v1.Pod) string {
+			if p.Status.Phase != want {
+				return "not " + string(want)
+			}
+			return ""
+		}
+	}
+	failed := b.awaitPod("web-0", phase(v1.PodFailed))
+	require.Equal(t, int32(7), failed.Status.ContainerStatuses[0].State.Terminated.ExitCode)
+	require.Equal(t, "gone\n", failed.Status.ContainerStatuses[0].State.Terminated.Message)
+	b.awaitPod("web-1", phase(v1.PodSucceeded))
+	b.awaitPod("web-2", func(p *v1.Pod) string {
+		w := p.Status.ContainerStatuses[0].State.Waiting
+		if w == nil || w.Reason != "CrashLoopBackOff" {
+			return "not in back-off"
+		}
+		return ""
+	})
+	b.awaitPod("web-3", func(p *v1.Pod) string {
+		for _, c := range p.Status.Conditions {
+			if c.Type == v1.PodReady && strings.Contains(c.Message, "ErrImagePull") && strings.Contains(c.Message, "fairlead.local/none:1") {
+				return ""
+			}
+		}
+		return "not explained"
+	})
+
+	b.killNode()
+	b.startNode()
+	again := b.awaitPod("web-0", phase(v1.PodFailed))
+	require.Equal(t, failed.Status.ContainerStatuses[0].ContainerID, again.Status.ContainerStatuses[0].ContainerID)
+	for i := range 4 {
+		b.erase(fmt.Sprintf("web-%d", i))
+	}
+	b.awaitEmpty()
+	b.requireNoLeaks()
+}
+
+// TestNameIsHandedOn: a file that changes is another pod of the same name,
+// which has its predecessor's fixed address and so cannot start beside it.
+func TestNameIsHandedOn(t *testing.T) {
+	t.Parallel()
+	p := web(0)
+	p.UID = "" // made from the file's text
+	p.Annotations["ovn.kubernetes.io/ip_address"] = "10.16.7.7"
+	b := newBed(t, p)
+	b.startNode()
+	b.write(p)
+	old := b.awaitPod("web-0", ready)
+	require.Equal(t, "10.16.7.7", old.Status.PodIP)
+	p.Labels["app"] = "other"
+	b.write(p)
+	now := b.awaitPod("web-0", func(n *v1.Pod) string {
+		if n.UID == old.UID {
+			return "the old pod"
+		}
+		return ready(n)
+	})
+	require.Equal(t, old.Status.PodIP, now.Status.PodIP)
+	require.Len(t, b.sandboxes(), 1)
+	b.erase("web-0")
+	b.awaitEmpty()
+	b.requireNoLeaks()
+}
+
+// TestNoNetwork: a pod says why it does not run.
+func TestNoNetwork(t *testing.T) {
+	t.Parallel()
+	p := web(0)
+	p.Annotations["k8s.v1.cni.cncf.io/networks"] = "nowhere"
+	b := newBed(t, p)
+	b.startNode()
+	b.write(p)
+	got := b.awaitPod("web-0", func(p *v1.Pod) string {
+		for _, c := range p.Status.Conditions {
+			if c.Type == v1.PodReadyToStartContainers && c.Status == v1.ConditionFalse && strings.Contains(c.Message, "nowhere") {
+				return ""
+			}
+		}
+		return "not explained"
+	})
+	require.Equal(t, v1.PodPending, got.Status.Phase)
+	require.Equal(t, "FailedCreatePodSandBox", got.Status.Reason)
+	b.erase("web-0")
+	b.awaitEmpty()
+	b.requireNoLeaks()
+}

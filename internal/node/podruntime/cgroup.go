@@ -1,0 +1,62 @@
+package podruntime
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// cgroupRoot is where the hierarchies are mounted, v1 or v2.
+const cgroupRoot = "/sys/fs/cgroup"
+
+// cgroup is the parent of a pod's containers, in each hierarchy.
+func (r *Runtime) cgroup(uid types.UID) string {
+	return path.Join("/", r.conf.CgroupParent, "pod"+string(uid))
+}
+
+// removeCgroup removes the folders that the runtime made for the pod. One that
+// still holds a process is an error, and the next try finds it.
+func (r *Runtime) removeCgroup(uid types.UID) error {
+	if r.conf.CgroupParent == "" {
+		return nil
+	}
+	var errs []error
+	for _, pattern := range []string{cgroupRoot, cgroupRoot + "/*"} {
+		// Of v2 there is one hierarchy, of v1 one below each name.
+		dirs, err := filepath.Glob(pattern + r.cgroup(uid))
+		if err != nil {
+			return fmt.Errorf("remove cgroup of %s: %w", uid, err)
+		}
+		for _, d := range dirs {
+			errs = append(errs, removeTree(d))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removeTree removes a cgroup and those below it; their files go with them.
+func removeTree(dir string) error {
+	var dirs []string
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, name)
+		}
+		return err
+	})
+	slices.Reverse(dirs)
+	for _, d := range dirs {
+		if rm := os.Remove(d); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
+			err = errors.Join(err, rm)
+		}
+	}
+	return err
+}

@@ -1,0 +1,315 @@
+package podruntime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// start makes and starts a new instance of a container.
+func (r *Runtime) start(ctx context.Context, w Want, st *Status, s starting) error {
+	config, err := r.sandboxConfig(w.Pod, st.Sandboxes[0].Attempt)
+	if err != nil {
+		return &Error{ReasonConfig, err}
+	}
+	image, err := r.image(ctx, w.Pod, s.spec, config)
+	if err != nil {
+		return err
+	}
+	attempt, err := r.makeRoom(ctx, st, s.spec.Name)
+	if err != nil {
+		return &Error{ReasonCreate, err}
+	}
+	c, err := r.containerConfig(w, st, s, attempt)
+	if err == nil {
+		err = notRoot(w.Pod, s.spec, c.GetLinux().GetSecurityContext(), image)
+	}
+	if err != nil {
+		return &Error{ReasonConfig, fmt.Errorf("container %s: %w", s.spec.Name, err)}
+	}
+	c.Image.Image = image.GetId()
+	made, err := r.conf.Runtime.CreateContainer(ctx, &cri.CreateContainerRequest{
+		PodSandboxId: st.Sandboxes[0].ID, Config: c, SandboxConfig: config,
+	})
+	if err != nil {
+		return &Error{ReasonCreate, fmt.Errorf("create container %s: %w", s.spec.Name, err)}
+	}
+	if _, err := r.conf.Runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: made.GetContainerId()}); err != nil {
+		return &Error{ReasonStart, fmt.Errorf("start container %s: %w", s.spec.Name, err)}
+	}
+	return r.postStart(ctx, w.Pod, s.spec, made.GetContainerId(), st.IPs())
+}
+
+// makeRoom gives the next instance's number. One that was made and never
+// started, as by a process that was killed between the two, is removed.
+func (r *Runtime) makeRoom(ctx context.Context, st *Status, name string) (uint32, error) {
+	attempt := uint32(0)
+	for i := range st.Containers {
+		c := &st.Containers[i]
+		if c.Name != name {
+			continue
+		}
+		attempt = max(attempt, c.Attempt+1)
+		if c.State != cri.ContainerState_CONTAINER_CREATED {
+			continue
+		}
+		if err := r.removeContainer(ctx, c.ID); err != nil {
+			return 0, err
+		}
+	}
+	return attempt, nil
+}
+
+func (r *Runtime) removeContainer(ctx context.Context, id string) error {
+	_, err := r.conf.Runtime.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: id})
+	if err != nil && !gone(err) {
+		return fmt.Errorf("remove container %s: %w", id, err)
+	}
+	return nil
+}
+
+func (r *Runtime) containerConfig(w Want, st *Status, s starting, attempt uint32) (*cri.ContainerConfig, error) {
+	ips := st.IPs()
+	env, err := r.environment(w.Pod, s.spec, ips)
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := r.mounts(w, s.spec, env.values, ips, attempt)
+	if err != nil {
+		return nil, err
+	}
+	notes, err := containerNotes(w.Pod, s, attempt)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Join(r.logDir(w.Pod), s.spec.Name), 0o755); err != nil {
+		return nil, err
+	}
+	return &cri.ContainerConfig{
+		Metadata:   &cri.ContainerMetadata{Name: s.spec.Name, Attempt: attempt},
+		Image:      &cri.ImageSpec{UserSpecifiedImage: s.spec.Image},
+		Command:    expandAll(s.spec.Command, env.values),
+		Args:       expandAll(s.spec.Args, env.values),
+		WorkingDir: s.spec.WorkingDir,
+		Envs:       env.list(),
+		Mounts:     mounts,
+		Labels: map[string]string{
+			labelName: w.Pod.Name, labelNamespace: w.Pod.Namespace, labelUID: string(w.Pod.UID), labelContainer: s.spec.Name,
+		},
+		Annotations: notes,
+		LogPath:     filepath.Join(s.spec.Name, strconv.FormatUint(uint64(attempt), 10)+".log"),
+		Stdin:       s.spec.Stdin,
+		StdinOnce:   s.spec.StdinOnce,
+		Tty:         s.spec.TTY,
+		Linux: &cri.LinuxContainerConfig{
+			Resources:       resources(w.Pod, s.spec),
+			SecurityContext: containerSecurity(w.Pod, s.spec),
+		},
+	}, nil
+}
+
+// containerNotes are what a later process has to know to end the container
+// when no source names its pod any more.
+func containerNotes(pod *v1.Pod, s starting, attempt uint32) (map[string]string, error) {
+	grace := int64(defaultGrace.Seconds())
+	if g := pod.Spec.TerminationGracePeriodSeconds; g != nil {
+		grace = *g
+	}
+	out := map[string]string{
+		noteHash:          hashOf(s.spec),
+		noteRestarts:      strconv.FormatUint(uint64(attempt), 10),
+		noteMessagePath:   messagePath(s.spec),
+		noteMessagePolicy: string(s.spec.TerminationMessagePolicy),
+		noteGrace:         strconv.FormatInt(grace, 10),
+	}
+	if s.sidecar > 0 {
+		out[noteSidecar] = strconv.Itoa(s.sidecar)
+	}
+	if s.spec.Lifecycle != nil && s.spec.Lifecycle.PreStop != nil {
+		text, err := json.Marshal(withPort(s.spec.Lifecycle.PreStop, s.spec))
+		if err != nil {
+			return nil, err
+		}
+		out[notePreStop] = string(text)
+	}
+	return out, nil
+}
+
+func messagePath(c *v1.Container) string {
+	if c.TerminationMessagePath == "" {
+		return v1.TerminationMessagePathDefault
+	}
+	return c.TerminationMessagePath
+}
+
+// mounts are the container's volumes, its /etc/hosts, and the file for its last
+// words.
+func (r *Runtime) mounts(w Want, c *v1.Container, env map[string]string, ips []string, attempt uint32) ([]*cri.Mount, error) {
+	var out []*cri.Mount
+	taken := map[string]bool{}
+	for i := range c.VolumeMounts {
+		m, err := volumeMount(&c.VolumeMounts[i], w, env)
+		if err != nil {
+			return nil, fmt.Errorf("mount %s: %w", c.VolumeMounts[i].Name, err)
+		}
+		taken[filepath.Clean(m.ContainerPath)] = true
+		out = append(out, m)
+	}
+	if !w.Pod.Spec.HostNetwork && !taken["/etc/hosts"] {
+		file, err := r.writeHosts(w.Pod, ips)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, &cri.Mount{ContainerPath: "/etc/hosts", HostPath: file})
+	}
+	if path := messagePath(c); !taken[filepath.Clean(path)] {
+		file, err := r.messageFile(w.Pod.UID, c.Name, attempt)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, &cri.Mount{ContainerPath: path, HostPath: file})
+	}
+	return out, nil
+}
+
+// messageFile makes the file in which a container leaves its last words.
+func (r *Runtime) messageFile(uid types.UID, name string, attempt uint32) (string, error) {
+	dir := filepath.Join(r.conf.PodDir, string(uid), "containers", name)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, strconv.FormatUint(uint64(attempt), 10))
+	if err := os.WriteFile(file, nil, 0o666); err != nil {
+		return "", err
+	}
+	return file, os.Chmod(file, 0o666) // any user of the container, whatever our umask
+}
+
+func volumeMount(m *v1.VolumeMount, w Want, env map[string]string) (*cri.Mount, error) {
+	v, ok := w.Mounts[m.Name]
+	if !ok {
+		return nil, errors.New("the pod has no volume of this name")
+	}
+	sub := m.SubPath
+	if m.SubPathExpr != "" {
+		sub = expand(m.SubPathExpr, env)
+	}
+	host := v.Path
+	if sub != "" {
+		var err error
+		if host, err = below(v.Path, sub); err != nil {
+			return nil, err
+		}
+	}
+	out := &cri.Mount{ContainerPath: m.MountPath, HostPath: host, Readonly: m.ReadOnly || v.ReadOnly}
+	if m.MountPropagation != nil {
+		switch *m.MountPropagation {
+		case v1.MountPropagationHostToContainer:
+			out.Propagation = cri.MountPropagation_PROPAGATION_HOST_TO_CONTAINER
+		case v1.MountPropagationBidirectional:
+			out.Propagation = cri.MountPropagation_PROPAGATION_BIDIRECTIONAL
+		}
+	}
+	return out, nil
+}
+
+// below finds a subPath, which it makes as a folder where it is missing. No
+// link on the way may lead out of the volume.
+func below(volume, sub string) (string, error) {
+	root, err := os.OpenRoot(volume)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	if _, err := root.Stat(sub); errors.Is(err, os.ErrNotExist) {
+		if err := root.MkdirAll(sub, 0o750); err != nil {
+			return "", err
+		}
+	} else if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(filepath.Join(volume, sub))
+}
+
+// lastWords is a dead container's termination message.
+func (c *Container) lastWords() string {
+	const most = 4096 // bytes, as kubelet's
+	if c.messageFile == "" {
+		return ""
+	}
+	b, err := os.ReadFile(c.messageFile)
+	if err != nil {
+		return ""
+	}
+	return strings.ToValidUTF8(string(b[:min(len(b), most)]), "")
+}
+
+// resources are those of a container in cgroups' values.
+func resources(pod *v1.Pod, c *v1.Container) *cri.LinuxContainerResources {
+	const period = 100_000 // microseconds
+	out := &cri.LinuxContainerResources{CpuPeriod: period, OomScoreAdj: oomScore(pod, c)}
+	cpu := c.Resources.Requests.Cpu().MilliValue()
+	if _, asked := c.Resources.Requests[v1.ResourceCPU]; !asked {
+		cpu = c.Resources.Limits.Cpu().MilliValue()
+	}
+	out.CpuShares = max(2, cpu*1024/1000)
+	if limit := c.Resources.Limits.Cpu().MilliValue(); limit > 0 {
+		out.CpuQuota = max(1000, limit*period/1000)
+	}
+	out.MemoryLimitInBytes = c.Resources.Limits.Memory().Value()
+	return out
+}
+
+// oomScore follows the pod's class: guaranteed ones go last, those that ask for
+// nothing first (kubelet's pkg/kubelet/qos).
+func oomScore(pod *v1.Pod, c *v1.Container) int64 {
+	switch Class(pod) {
+	case v1.PodQOSGuaranteed:
+		return -997
+	case v1.PodQOSBestEffort:
+		return 1000
+	}
+	const middle = 999
+	// Without the machine's size: by steps of a share of 64 GiB.
+	asked := c.Resources.Requests.Memory().Value()
+	return min(max(middle+1-asked*1000/(64<<30), 3), middle)
+}
+
+// Class is a pod's quality of service (core/v1 PodQOSClass).
+func Class(pod *v1.Pod) v1.PodQOSClass {
+	some, all := false, true
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			asks, bounded := demand(&list[i])
+			some, all = some || asks, all && bounded
+		}
+	}
+	switch {
+	case !some:
+		return v1.PodQOSBestEffort
+	case all:
+		return v1.PodQOSGuaranteed
+	}
+	return v1.PodQOSBurstable
+}
+
+// demand tells that a container asks for anything, and that it is bounded to
+// all that it asks for.
+func demand(c *v1.Container) (asks, bounded bool) {
+	bounded = true
+	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
+		limit, request := c.Resources.Limits[name], c.Resources.Requests[name]
+		asks = asks || !limit.IsZero() || !request.IsZero()
+		bounded = bounded && !limit.IsZero() && (request.IsZero() || request.Cmp(limit) == 0)
+	}
+	return asks, bounded
+}

@@ -1,0 +1,64 @@
+package podruntime
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// image makes sure that the runtime has a container's image, as the pull policy
+// says.
+func (r *Runtime) image(ctx context.Context, pod *v1.Pod, c *v1.Container, config *cri.PodSandboxConfig) (*cri.Image, error) {
+	spec := &cri.ImageSpec{Image: c.Image, UserSpecifiedImage: c.Image}
+	if c.Image == "" {
+		return nil, &Error{ReasonInvalidImage, fmt.Errorf("container %s names no image", c.Name)}
+	}
+	has, err := r.conf.Images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: spec})
+	if err != nil {
+		return nil, &Error{ReasonInspectFailed, fmt.Errorf("image %s: %w", c.Image, err)}
+	}
+	present := has.GetImage() != nil
+	switch {
+	case present && c.ImagePullPolicy != v1.PullAlways:
+		return has.GetImage(), nil
+	case c.ImagePullPolicy == v1.PullNever:
+		return nil, &Error{ReasonNeverPull, fmt.Errorf("image %s is not on the node and its pull policy is Never", c.Image)}
+	}
+	if err := r.pull(ctx, pod, spec, config); err != nil {
+		return nil, err
+	}
+	if has, err = r.conf.Images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: spec}); err != nil {
+		return nil, &Error{ReasonInspectFailed, fmt.Errorf("image %s: %w", c.Image, err)}
+	}
+	return has.GetImage(), nil
+}
+
+// pull has a delay of its own for each pod and image: the container's is for
+// what has run.
+func (r *Runtime) pull(ctx context.Context, pod *v1.Pod, spec *cri.ImageSpec, config *cri.PodSandboxConfig) error {
+	key := pullKey(pod.UID, spec.GetImage())
+	if left := r.delay.pending(key); left > 0 {
+		return &Error{ReasonPullBackOff, &later{fmt.Errorf("back-off pulling image %q", spec.GetImage()), left}}
+	}
+	_, err := r.conf.Images.PullImage(ctx, &cri.PullImageRequest{Image: spec, SandboxConfig: config})
+	if err == nil {
+		r.delay.forget(func(k string) bool { return k == key })
+		return nil
+	}
+	if ctx.Err() != nil {
+		return &Error{ReasonPull, fmt.Errorf("pull %s: %w", spec.GetImage(), ctx.Err())}
+	}
+	left := r.delay.failed(key)
+	return &Error{ReasonPull, &later{fmt.Errorf("pull %s: %w", spec.GetImage(), err), left}}
+}
+
+// later is a failure that is worth another try only after a while.
+type later struct {
+	error
+	after time.Duration
+}
+
+func (l *later) Unwrap() error { return l.error }

@@ -1,0 +1,172 @@
+package podruntime
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// plan is what has to happen next so that the runtime has what the pod says.
+type plan struct {
+	// renew says why all that runs of the pod is to end and a new sandbox is to
+	// be made; "" when the sandbox stays.
+	renew   string
+	attempt uint32 // of the new sandbox
+	sandbox string // id of the one that stays
+	stop    []stopping
+	// start is in order. A failure of an init container's start ends the pass.
+	start []starting
+}
+
+type stopping struct {
+	container *Container
+	why       string
+}
+
+type starting struct {
+	spec    *v1.Container
+	sidecar int  // 1-based place among the init containers; 0 for others
+	first   bool // those after it wait for it
+}
+
+// decide is a pure function of the three.
+func decide(pod *v1.Pod, st *Status, health map[string]Health) plan {
+	p := plan{}
+	p.renew, p.attempt = needsSandbox(pod, st)
+	if p.renew != "" {
+		return p
+	}
+	p.sandbox = st.Sandboxes[0].ID
+	has := names(pod)
+	for i := range st.Containers {
+		if c := &st.Containers[i]; !c.Exited() && !slices.Contains(has, c.Name) {
+			p.stop = append(p.stop, stopping{c, "the pod has it no more"})
+		}
+	}
+	if p.initContainers(pod, st, health) {
+		for i := range pod.Spec.Containers {
+			p.container(pod.Spec.RestartPolicy, starting{spec: &pod.Spec.Containers[i]}, st, health)
+		}
+	}
+	return p
+}
+
+// needsSandbox says why a pod needs a new sandbox, and which attempt it is.
+func needsSandbox(pod *v1.Pod, st *Status) (string, uint32) {
+	if len(st.Sandboxes) == 0 {
+		return "the pod has no sandbox", 0
+	}
+	newest, next := st.Sandboxes[0], st.Sandboxes[0].Attempt+1
+	ready := 0
+	for _, b := range st.Sandboxes {
+		if b.Ready {
+			ready++
+		}
+	}
+	switch {
+	case ready > 1:
+		return "several sandboxes are ready", next
+	case !newest.Ready:
+		return "the sandbox is not ready", next
+	case newest.HostNetwork != pod.Spec.HostNetwork:
+		return "the network mode has changed", next
+	case !newest.HostNetwork && len(newest.IPs) == 0:
+		return "the sandbox has no address", next
+	}
+	return "", newest.Attempt
+}
+
+// initContainers plans the init containers and tells that the others may start.
+func (p *plan) initContainers(pod *v1.Pod, st *Status, health map[string]Health) bool {
+	// Once a main container was there, init containers are over for this
+	// sandbox, also those whose record is gone.
+	begun := slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool { return st.in(p.sandbox, c.Name) != nil })
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if sidecar(c) {
+			p.container(v1.RestartPolicyAlways, starting{spec: c, sidecar: i + 1, first: !begun}, st, health)
+			if !begun && (health[c.Name].NotStarted || c.StartupProbe != nil && !running(st.in(p.sandbox, c.Name))) {
+				return false
+			}
+			continue
+		}
+		if !begun && !p.initContainer(pod, c, st) {
+			return false
+		}
+	}
+	return true
+}
+
+// initContainer plans one that has to end well, and tells that it has.
+func (p *plan) initContainer(pod *v1.Pod, c *v1.Container, st *Status) bool {
+	has := st.in(p.sandbox, c.Name)
+	switch {
+	case has == nil || has.State == cri.ContainerState_CONTAINER_CREATED:
+		p.start = append(p.start, starting{spec: c, first: true})
+	case has.Exited() && has.ExitCode == 0:
+		return true
+	case has.Exited() && pod.Spec.RestartPolicy != v1.RestartPolicyNever:
+		p.start = append(p.start, starting{spec: c, first: true})
+	case has.State == cri.ContainerState_CONTAINER_UNKNOWN:
+		p.stop = append(p.stop, stopping{has, "its state is not known"})
+		p.start = append(p.start, starting{spec: c, first: true})
+	}
+	return false
+}
+
+// container plans one that is to run.
+func (p *plan) container(policy v1.RestartPolicy, s starting, st *Status, health map[string]Health) {
+	has := st.in(p.sandbox, s.spec.Name)
+	var why string
+	switch {
+	case has == nil || has.State == cri.ContainerState_CONTAINER_CREATED:
+		p.start = append(p.start, s)
+		return
+	case has.Exited():
+		if restarts(policy, has.ExitCode) {
+			p.start = append(p.start, s)
+		}
+		return
+	case !has.Running():
+		why = "its state is not known"
+	case has.Hash != "" && has.Hash != hashOf(s.spec):
+		why = "its definition has changed"
+	case health[s.spec.Name].Failed:
+		why = "a probe failed"
+	default:
+		return
+	}
+	p.stop = append(p.stop, stopping{has, why})
+	// A definition that changed is started whatever the policy is; after a
+	// failed probe the policy counts (kubelet's rule).
+	if has.Hash != hashOf(s.spec) || policy != v1.RestartPolicyNever {
+		p.start = append(p.start, s)
+	}
+}
+
+func restarts(policy v1.RestartPolicy, exit int32) bool {
+	return policy == v1.RestartPolicyOnFailure && exit != 0 || policy == v1.RestartPolicyAlways || policy == ""
+}
+
+func running(c *Container) bool { return c != nil && c.Running() }
+
+// sidecar tells an init container that goes on beside the others.
+func sidecar(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
+// hashOf is that of a container's part of a pod: any difference in it makes a
+// new instance.
+func hashOf(c *v1.Container) string {
+	text, err := json.Marshal(c)
+	if err != nil { // no value of this type fails
+		return err.Error()
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(text)
+	return fmt.Sprintf("%x", h.Sum64())
+}

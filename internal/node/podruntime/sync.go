@@ -1,0 +1,161 @@
+package podruntime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Sync brings the runtime towards what the pod says and may be called again at
+// any time; st is what was read last. It does not wait for containers: who
+// calls it looks again when one of them changed. The error is an *Error when
+// the pod has no sandbox or network; a container that does not run is in the
+// Result.
+func (r *Runtime) Sync(ctx context.Context, w Want, st *Status) (Result, error) {
+	p := decide(w.Pod, st, w.Health)
+	if p.renew != "" {
+		var err error
+		if st, err = r.renew(ctx, w.Pod, st, p); err != nil {
+			return Result{}, err
+		}
+		if p = decide(w.Pod, st, w.Health); p.renew != "" {
+			return Result{}, &Error{ReasonNetwork, fmt.Errorf("a new sandbox of %s/%s: %s", w.Pod.Namespace, w.Pod.Name, p.renew)}
+		}
+	}
+	for _, s := range p.stop {
+		r.conf.Log.Info("container is stopped", "namespace", w.Pod.Namespace, "pod", w.Pod.Name, "container", s.container.Name, "why", s.why)
+		if err := r.stopContainer(ctx, s.container, st.IPs(), s.container.grace); err != nil {
+			return Result{}, fmt.Errorf("sync %s/%s: %w", w.Pod.Namespace, w.Pod.Name, err)
+		}
+	}
+	out := r.startAll(ctx, w, st, p)
+	return out, r.prune(ctx, w.Pod, st)
+}
+
+// renew ends what is there and makes a new sandbox.
+func (r *Runtime) renew(ctx context.Context, pod *v1.Pod, st *Status, p plan) (*Status, error) {
+	if err := r.networkReady(ctx, pod); err != nil {
+		return nil, err
+	}
+	if len(st.Sandboxes) > 0 {
+		r.conf.Log.Info("pod gets a new sandbox", "namespace", pod.Namespace, "pod", pod.Name, "why", p.renew)
+		if err := r.Kill(ctx, st, Grace(pod)); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.runSandbox(ctx, pod, p.attempt); err != nil {
+		return nil, err
+	}
+	return r.Status(ctx, pod.UID)
+}
+
+// networkReady spares the runtime sandboxes that cannot have a network.
+func (r *Runtime) networkReady(ctx context.Context, pod *v1.Pod) error {
+	if pod.Spec.HostNetwork {
+		return nil
+	}
+	s, err := r.conf.Runtime.Status(ctx, &cri.StatusRequest{})
+	if err != nil {
+		return fmt.Errorf("status of the runtime: %w", err)
+	}
+	for _, c := range s.GetStatus().GetConditions() {
+		if c.GetType() == cri.NetworkReady && !c.GetStatus() {
+			return &Error{ReasonNetwork, fmt.Errorf("network is not ready: %s: %s", c.GetReason(), c.GetMessage())}
+		}
+	}
+	return nil
+}
+
+// startAll starts what the plan says, in order. A failure is told of the
+// container and leaves the others alone, unless they wait for it.
+func (r *Runtime) startAll(ctx context.Context, w Want, st *Status, p plan) Result {
+	out := Result{}
+	for _, s := range p.start {
+		left := r.crashDelay(w.Pod.UID, st, s)
+		var err error
+		if left > 0 {
+			err = &Error{ReasonCrashLoop, &later{fmt.Errorf("back-off %s restarting failed container %s", left.Round(time.Second), s.spec.Name), left}}
+		} else {
+			err = r.start(ctx, w, st, s)
+		}
+		if err == nil {
+			continue
+		}
+		out.failed(s.spec.Name, err)
+		if s.first {
+			break
+		}
+	}
+	return out
+}
+
+// failed notes why a container does not run and when the next try is due.
+func (r *Result) failed(name string, err error) {
+	why := Reason{ReasonCreate, err.Error()}
+	if e := (*Error)(nil); errors.As(err, &e) {
+		why = Reason{e.Reason, e.Err.Error()}
+	}
+	r.wait(name, why)
+	after := firstDelay
+	if l := (*later)(nil); errors.As(err, &l) {
+		after = l.after
+	}
+	r.again(after)
+}
+
+// crashDelay is how long the restart of a container has to wait yet.
+func (r *Runtime) crashDelay(uid types.UID, st *Status, s starting) time.Duration {
+	last := st.Of(s.spec.Name)
+	// One that was changed, or stopped with its sandbox, did not crash.
+	if last == nil || !last.Exited() || last.Hash != hashOf(s.spec) || last.Sandbox != st.Sandboxes[0].ID {
+		return 0
+	}
+	return r.delay.left(crashKey(uid, s.spec.Name, last.Hash), last.Finished)
+}
+
+func crashKey(uid types.UID, name, hash string) string {
+	return string(uid) + " crash " + name + " " + hash
+}
+
+func pullKey(uid types.UID, image string) string { return string(uid) + " pull " + image }
+
+// prune removes what newer instances made superfluous: of each container all
+// but the newest two, and old sandboxes whose containers have successors.
+func (r *Runtime) prune(ctx context.Context, pod *v1.Pod, st *Status) error {
+	count := map[string]int{}
+	kept := map[string]bool{} // sandboxes
+	var errs []error
+	for i := range st.Containers {
+		c := &st.Containers[i]
+		count[c.Name]++
+		if count[c.Name] <= 2 || !c.Exited() {
+			kept[c.Sandbox] = kept[c.Sandbox] || count[c.Name] == 1
+			continue
+		}
+		errs = append(errs, r.removeContainer(ctx, c.ID), r.dropLog(pod, c))
+	}
+	for i, b := range st.Sandboxes {
+		if i > 0 && !b.Ready && !kept[b.ID] {
+			errs = append(errs, r.removeSandbox(ctx, b.ID))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// names are all containers that the pod still has.
+func names(pod *v1.Pod) []string {
+	var out []string
+	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			out = append(out, list[i].Name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,248 @@
+package node
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fairlead/fairlead/internal/node/podruntime"
+)
+
+func compareNames(a, b types.NamespacedName, turnA, turnB int) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(turnA, turnB))
+}
+
+// publish makes known how a pod is.
+func (n *Node) publish(w *worker, pod *v1.Pod, st *podruntime.Status, res podruntime.Result, failed error) {
+	now := metav1.Now()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.statusOf(w, pod, st, res)
+	if s.StartTime == nil {
+		start := now
+		if t := oldest(st); !t.IsZero() {
+			start = metav1.NewTime(t)
+		}
+		s.StartTime = &start
+	}
+	explain(&s, pod, st, failed)
+	for i := range s.Conditions {
+		c := &s.Conditions[i]
+		c.LastTransitionTime = now
+		for _, was := range w.status.Conditions {
+			if was.Type == c.Type && was.Status == c.Status {
+				c.LastTransitionTime = was.LastTransitionTime
+			}
+		}
+	}
+	w.status = s
+}
+
+// statusOf is what the runtime's records make of a pod. Node.mu is held.
+func (n *Node) statusOf(w *worker, pod *v1.Pod, st *podruntime.Status, res podruntime.Result) v1.PodStatus {
+	s := v1.PodStatus{Phase: phaseOf(pod, st), QOSClass: podruntime.Class(pod), HostIP: n.conf.NodeIP, StartTime: w.status.StartTime}
+	ips := st.IPs()
+	if pod.Spec.HostNetwork && n.conf.NodeIP != "" {
+		ips = []string{n.conf.NodeIP}
+	}
+	for _, ip := range ips {
+		s.PodIPs = append(s.PodIPs, v1.PodIP{IP: ip})
+	}
+	if len(ips) > 0 {
+		s.PodIP = ips[0]
+	}
+	initialized := initialized(pod, st)
+	for i := range pod.Spec.InitContainers {
+		c := n.containerStatus(w, &pod.Spec.InitContainers[i], st, res, i == 0)
+		if t := c.State.Terminated; t != nil && t.ExitCode == 0 {
+			c.Ready = true // it is done
+		}
+		s.InitContainerStatuses = append(s.InitContainerStatuses, c)
+	}
+	for i := range pod.Spec.Containers {
+		s.ContainerStatuses = append(s.ContainerStatuses, n.containerStatus(w, &pod.Spec.Containers[i], st, res, initialized))
+	}
+	return s
+}
+
+// containerStatus is the state of a container's newest instance.
+func (n *Node) containerStatus(w *worker, c *v1.Container, st *podruntime.Status, res podruntime.Result, mayRun bool) v1.ContainerStatus {
+	out := v1.ContainerStatus{Name: c.Name, Image: c.Image}
+	has := st.Of(c.Name)
+	why, waits := res.Waiting[c.Name]
+	if has != nil {
+		out.ContainerID, out.ImageID, out.RestartCount = has.ID, has.ImageID, int32(has.Attempt)
+		out.State = stateOf(has)
+		if has.Image != "" && !strings.HasPrefix(has.Image, "sha256:") {
+			out.Image = has.Image
+		}
+	}
+	switch {
+	case has == nil && !waits && !mayRun:
+		why, waits = podruntime.Reason{Reason: podruntime.ReasonInitializing}, true
+	case has == nil && !waits:
+		why, waits = podruntime.Reason{Reason: podruntime.ReasonBeingCreated}, true
+	}
+	if waits {
+		out.LastTerminationState = v1.ContainerState{Terminated: out.State.Terminated}
+		out.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: why.Reason, Message: why.Message}}
+	}
+	runs := out.State.Running != nil
+	up := runs && n.passed(w, out.ContainerID, c.StartupProbe, ProbeStartup)
+	out.Started = &up
+	out.Ready = up && n.passed(w, out.ContainerID, c.ReadinessProbe, ProbeReadiness)
+	return out
+}
+
+func stateOf(c *podruntime.Container) v1.ContainerState {
+	switch {
+	case c.Running():
+		return v1.ContainerState{Running: &v1.ContainerStateRunning{StartedAt: metav1.NewTime(c.Started)}}
+	case c.Exited():
+		reason := cmp.Or(c.Reason, map[bool]string{true: "Completed", false: "Error"}[c.ExitCode == 0])
+		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			ExitCode: c.ExitCode, Reason: reason, Message: c.Message, ContainerID: c.ID,
+			StartedAt: metav1.NewTime(c.Started), FinishedAt: metav1.NewTime(c.Finished),
+		}}
+	}
+	return v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: podruntime.ReasonBeingCreated}}
+}
+
+// alwaysUp tells a sidecar.
+func alwaysUp(c *v1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+}
+
+// initialized tells that all init containers are done, and the sidecars up.
+func initialized(pod *v1.Pod, st *podruntime.Status) bool {
+	for i := range pod.Spec.Containers {
+		if st.Of(pod.Spec.Containers[i].Name) != nil {
+			return true
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		has := st.Of(c.Name)
+		if has == nil || alwaysUp(c) && !has.Running() || !alwaysUp(c) && (!has.Exited() || has.ExitCode != 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// phaseOf is a pod's phase by kubelet's rules (pkg/kubelet getPhase).
+func phaseOf(pod *v1.Pod, st *podruntime.Status) v1.PodPhase {
+	never := pod.Spec.RestartPolicy == v1.RestartPolicyNever
+	if !initialized(pod, st) {
+		if never && initFailed(pod, st) {
+			return v1.PodFailed
+		}
+		return v1.PodPending
+	}
+	running, failed, missing := countContainers(pod, st)
+	restarts := pod.Spec.RestartPolicy == v1.RestartPolicyAlways || pod.Spec.RestartPolicy == ""
+	switch {
+	case missing > 0:
+		return v1.PodPending
+	case running > 0 || restarts:
+		return v1.PodRunning
+	case failed == 0:
+		return v1.PodSucceeded
+	case never:
+		return v1.PodFailed
+	}
+	return v1.PodRunning // OnFailure: it will be tried again
+}
+
+func initFailed(pod *v1.Pod, st *podruntime.Status) bool {
+	return slices.ContainsFunc(pod.Spec.InitContainers, func(c v1.Container) bool {
+		has := st.Of(c.Name)
+		return has != nil && has.Exited() && has.ExitCode != 0 && !alwaysUp(&c)
+	})
+}
+
+// countContainers counts by their newest instances; sidecars do not count.
+func countContainers(pod *v1.Pod, st *podruntime.Status) (running, failed, missing int) {
+	for i := range pod.Spec.Containers {
+		switch has := st.Of(pod.Spec.Containers[i].Name); {
+		case has == nil || !has.Running() && !has.Exited():
+			missing++
+		case has.Running():
+			running++
+		case has.ExitCode != 0:
+			failed++
+		}
+	}
+	return running, failed, missing
+}
+
+// explain adds the conditions, each with the reason why it is not met.
+func explain(s *v1.PodStatus, pod *v1.Pod, st *podruntime.Status, failed error) {
+	why := podruntime.Reason{}
+	if failed != nil {
+		why = reasonOf(failed)
+		s.Reason, s.Message = why.Reason, why.Message
+	}
+	hasSandbox := len(st.Sandboxes) > 0 && st.Sandboxes[0].Ready && (pod.Spec.HostNetwork || len(st.IPs()) > 0)
+	notReady := waitingFor(slices.Concat(s.InitContainerStatuses, s.ContainerStatuses))
+	if s.Phase == v1.PodSucceeded {
+		notReady = podruntime.Reason{Reason: "PodCompleted"}
+	} else if notReady.Reason == "" {
+		notReady = why
+	}
+	ready := s.Phase == v1.PodRunning && allReady(s.ContainerStatuses) && hasSandbox
+	ended := s.Phase == v1.PodSucceeded
+	s.Conditions = []v1.PodCondition{
+		condition(v1.PodScheduled, true, why),
+		condition(v1.PodReadyToStartContainers, hasSandbox, why),
+		condition(v1.PodInitialized, ended || initialized(pod, st), notReady),
+		condition(v1.ContainersReady, ready, notReady),
+		condition(v1.PodReady, ready, notReady),
+	}
+}
+
+func condition(kind v1.PodConditionType, met bool, otherwise podruntime.Reason) v1.PodCondition {
+	if met {
+		return v1.PodCondition{Type: kind, Status: v1.ConditionTrue}
+	}
+	return v1.PodCondition{Type: kind, Status: v1.ConditionFalse, Reason: otherwise.Reason, Message: otherwise.Message}
+}
+
+func allReady(all []v1.ContainerStatus) bool {
+	return !slices.ContainsFunc(all, func(c v1.ContainerStatus) bool { return !c.Ready })
+}
+
+// waitingFor names the containers that are not ready and says why.
+func waitingFor(all []v1.ContainerStatus) podruntime.Reason {
+	var texts []string
+	for _, c := range all {
+		switch w := c.State.Waiting; {
+		case c.Ready:
+		case w != nil:
+			texts = append(texts, strings.TrimSuffix("container "+c.Name+": "+w.Reason+": "+w.Message, ": "))
+		default:
+			texts = append(texts, "container "+c.Name+" is not ready")
+		}
+	}
+	if len(texts) == 0 {
+		return podruntime.Reason{}
+	}
+	return podruntime.Reason{Reason: "ContainersNotReady", Message: strings.Join(texts, "; ")}
+}
+
+// oldest is when the first container of a pod that was found with the runtime
+// had been started.
+func oldest(st *podruntime.Status) time.Time {
+	var out time.Time
+	for i := range st.Containers {
+		if t := st.Containers[i].Created; out.IsZero() || t.Before(out) {
+			out = t
+		}
+	}
+	return out
+}

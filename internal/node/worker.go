@@ -1,0 +1,310 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fairlead/fairlead/internal/node/mux"
+	"github.com/fairlead/fairlead/internal/node/podruntime"
+)
+
+// state of a pod's life. It only ever grows.
+type state int
+
+const (
+	adopted     state = iota // found with the runtime; no source has named it yet
+	syncing                  // is to run
+	terminating              // is to end
+	terminated               // has ended
+)
+
+func (s state) String() string {
+	return [...]string{"adopted", "syncing", "terminating", "terminated"}[s]
+}
+
+// worker does all that happens to one pod, one thing after the other. Its
+// goroutine alone calls the runtime about the pod; all fields but uid, name,
+// turn, wake and retry are guarded by Node.mu.
+type worker struct {
+	uid  types.UID
+	name types.NamespacedName
+	turn int // order among all workers
+	wake chan struct{}
+
+	state   state
+	pod     *v1.Pod // nil for one that no source has named
+	gone    bool    // no source names it any more
+	started bool    // it has, or may have, something with the runtime
+	next    *v1.Pod // the same UID again, after its end
+	cancel  context.CancelFunc
+	status  v1.PodStatus
+	probes  map[probe]bool
+
+	retry time.Duration // the worker's own
+}
+
+func newWorker(pod *v1.Pod) *worker {
+	w := &worker{uid: pod.UID, name: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, pod: pod, state: syncing}
+	if pod.DeletionTimestamp != nil {
+		w.end()
+	}
+	return w
+}
+
+// orphan is a pod that only the runtime, or the disk, knows.
+func orphan(uid types.UID, namespace, name string) *worker {
+	return &worker{uid: uid, name: types.NamespacedName{Namespace: namespace, Name: name}, state: terminating, started: true, gone: true}
+}
+
+// end turns a pod that runs towards its end, and interrupts what is being done
+// for it. Node.mu is held, or nobody else has the worker yet.
+func (w *worker) end() {
+	if w.state < terminating {
+		w.state = terminating
+		if w.cancel != nil {
+			w.cancel()
+		}
+	}
+}
+
+// poke makes the next step due; it never blocks.
+func (w *worker) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default: // one is due already
+	}
+}
+
+// static tells pods that have no object behind them.
+func static(pod *v1.Pod) bool {
+	return pod != nil && pod.Annotations[mux.SourceKey] != mux.API
+}
+
+// work steps until the pod is gone or ctx ends.
+func (n *Node) work(ctx context.Context, w *worker) {
+	for {
+		again, done := n.step(ctx, w)
+		if done {
+			n.finish(ctx, w)
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.wake:
+		case <-time.After(again):
+		}
+	}
+}
+
+// finish forgets a worker, lets those of the same name go on, and begins anew
+// when the same pod is wanted again.
+func (n *Node) finish(ctx context.Context, w *worker) {
+	n.mu.Lock()
+	delete(n.workers, w.uid)
+	next := w.next
+	n.mu.Unlock()
+	if next != nil {
+		n.add(ctx, newWorker(next))
+	}
+	n.wakeNamesakes(w)
+}
+
+func (n *Node) wakeNamesakes(w *worker) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, other := range n.workers {
+		if other != w && other.name == w.name {
+			other.poke()
+		}
+	}
+}
+
+// step does what is due, and says when the next step is, at the latest.
+func (n *Node) step(ctx context.Context, w *worker) (again time.Duration, done bool) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	n.mu.Lock()
+	at, pod, gone := w.state, w.pod, w.gone
+	w.cancel = nil
+	if at == syncing {
+		w.cancel = cancel
+	}
+	n.mu.Unlock()
+	var err error
+	again = jitter(resync)
+	switch at {
+	case syncing:
+		if n.mayStart(w) {
+			again, err = n.sync(ctx, w, pod)
+		}
+	case terminating:
+		if err = n.kill(ctx, w, pod); err == nil {
+			n.ended(w)
+			return 0, false
+		}
+	case terminated:
+		if gone {
+			err = n.remove(ctx, w)
+			done = err == nil
+		}
+	}
+	if err == nil {
+		w.retry = 0
+		return again, done
+	}
+	if ctx.Err() == nil {
+		n.conf.Log.Warn("pod is tried again", "pod", w.name.String(), "uid", w.uid, "state", at.String(), "err", err)
+	}
+	w.retry = min(max(2*w.retry, firstRetry), mostRetry)
+	return jitter(w.retry), false
+}
+
+// jitter spreads pods that began together: up to half as long again.
+func jitter(d time.Duration) time.Duration {
+	return d + time.Duration(rand.Int64N(int64(d)/2+1)) //nolint:gosec // nobody is to be surprised by it
+}
+
+// mayStart lets static pods of one name run one after the other: they would
+// share what the name stands for, fixed addresses above all.
+func (n *Node) mayStart(w *worker) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if w.started || !static(w.pod) {
+		w.started = true
+		return true
+	}
+	for _, other := range n.workers {
+		if other != w && other.name == w.name && (other.pod == nil || static(other.pod)) && other.precedes(w) {
+			return false
+		}
+	}
+	w.started = true
+	return true
+}
+
+// precedes tells that a namesake has to end before w may start: it has
+// something with the runtime, or waited before. Node.mu is held.
+func (w *worker) precedes(later *worker) bool {
+	if w.started {
+		return w.state != terminated
+	}
+	return w.state == syncing && w.turn < later.turn
+}
+
+// sync brings a pod towards running. A pod whose containers have all ended,
+// and are not to be restarted, begins its end.
+func (n *Node) sync(ctx context.Context, w *worker, pod *v1.Pod) (time.Duration, error) {
+	st, err := n.conf.Runtime.Status(ctx, w.uid)
+	if err != nil {
+		return 0, err
+	}
+	if phase := phaseOf(pod, st); phase == v1.PodSucceeded || phase == v1.PodFailed {
+		n.publish(w, pod, st, podruntime.Result{}, nil)
+		n.mu.Lock()
+		w.end()
+		n.mu.Unlock()
+		return 0, nil
+	}
+	res, failed := n.bringUp(ctx, w, pod, st)
+	if st, err = n.conf.Runtime.Status(ctx, w.uid); err != nil {
+		return 0, errors.Join(failed, err)
+	}
+	n.publish(w, pod, st, res, failed)
+	if ips := st.IPs(); n.conf.Prober != nil && len(ips) > 0 {
+		n.conf.Prober.Add(pod, ips[0])
+	}
+	if res.Again > 0 {
+		return res.Again, failed
+	}
+	return jitter(resync), failed
+}
+
+func (n *Node) bringUp(ctx context.Context, w *worker, pod *v1.Pod, st *podruntime.Status) (podruntime.Result, error) {
+	mounts, err := n.conf.Volumes.SetUp(ctx, pod)
+	if err != nil {
+		return podruntime.Result{}, &podruntime.Error{Reason: "FailedMount", Err: err}
+	}
+	return n.conf.Runtime.Sync(ctx, podruntime.Want{Pod: pod, Mounts: mounts, Health: n.health(w, pod, st)}, st)
+}
+
+// kill ends all that runs of a pod.
+func (n *Node) kill(ctx context.Context, w *worker, pod *v1.Pod) error {
+	if n.conf.Prober != nil {
+		n.conf.Prober.Remove(w.uid)
+	}
+	st, err := n.conf.Runtime.Status(ctx, w.uid)
+	if err != nil {
+		return err
+	}
+	grace := st.OwnGrace()
+	if pod != nil {
+		grace = podruntime.Grace(pod)
+	}
+	if err := n.conf.Runtime.Kill(ctx, st, grace); err != nil {
+		return err
+	}
+	if st, err = n.conf.Runtime.Status(ctx, w.uid); err != nil {
+		return err
+	}
+	if !st.Idle() {
+		return errors.New("the runtime still has something of the pod running")
+	}
+	if pod != nil {
+		n.publish(w, pod, st, podruntime.Result{}, nil)
+	}
+	return nil
+}
+
+// ended notes that nothing of the pod runs any more.
+func (n *Node) ended(w *worker) {
+	n.mu.Lock()
+	w.state = terminated
+	n.mu.Unlock()
+	n.wakeNamesakes(w)
+	w.poke()
+}
+
+// remove makes a pod that has ended leave nothing behind. One that a source
+// still names keeps its dead containers: they say that it has run.
+func (n *Node) remove(ctx context.Context, w *worker) error {
+	st, err := n.conf.Runtime.Status(ctx, w.uid)
+	if err != nil {
+		return err
+	}
+	// The folder goes last, with Remove: it is what a later process finds.
+	if err := n.conf.Volumes.TearDown(w.uid); err != nil {
+		return err
+	}
+	return n.conf.Runtime.Remove(ctx, st)
+}
+
+// Pods are all pods that sources name, or named until they have ended, with
+// their status, by namespace and name.
+func (n *Node) Pods() []*v1.Pod {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var all []*worker
+	for _, w := range n.workers {
+		if w.pod != nil {
+			all = append(all, w)
+		}
+	}
+	slices.SortFunc(all, func(a, b *worker) int { return compareNames(a.name, b.name, a.turn, b.turn) })
+	out := make([]*v1.Pod, 0, len(all))
+	for _, w := range all {
+		p := w.pod.DeepCopy()
+		w.status.DeepCopyInto(&p.Status)
+		if p.Status.Phase == "" {
+			p.Status.Phase = v1.PodPending
+		}
+		out = append(out, p)
+	}
+	return out
+}

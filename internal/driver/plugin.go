@@ -20,7 +20,8 @@ type Plugin interface {
 	// is left to the program of the same name.
 	Accepts(conf json.RawMessage) error
 	// Add makes the attachment and returns the result in the configuration's
-	// CNI version. After an error nothing of it is left.
+	// CNI version. After an error nothing of it is left. Where the interface is
+	// there already it does nothing: core.ErrExists.
 	Add(ctx context.Context, c PluginCall) (result json.RawMessage, err error)
 	// Check proves that what the prevResult in c.Conf says is still so.
 	Check(ctx context.Context, c PluginCall) error
@@ -44,4 +45,7 @@ type PluginCall struct {
 	// IPAM calls the plugin that the configuration's ipam.type names, with the
 	// same environment and the given command, and returns its standard output.
 	IPAM func(ctx context.Context, op core.Op) (json.RawMessage, error)
+	// Saw, unless it is nil, may be told by Add which MTU in bytes the pod's
+	// interface has: that spares the caller a look into the pod.
+	Saw func(mtu int)
 }

@@ -280,6 +280,9 @@ func (a *addition) configure(ctx context.Context) error {
 	}
 	fail.Here("bridge.pod")
 	far, err := c.LinkByIndex(a.near.PeerIndex)
+	if err == nil && a.call.Saw != nil {
+		a.call.Saw(far.MTU)
+	}
 	a.result.Interfaces = []inproc.Interface{
 		{Name: a.conf.Bridge}, {Name: a.near.Name},
 		{Name: a.call.Key.IfName, MAC: far.MAC.String(), Sandbox: a.call.Netns.Path},

@@ -34,8 +34,9 @@ const Name = "exec"
 // Driver runs foreign plugins. It remembers nothing of attachments: everything
 // is in the Spec.
 type Driver struct {
-	plugins map[string]driver.Plugin
-	origins origins
+	plugins  map[string]driver.Plugin
+	origins  origins
+	verdicts verdicts
 }
 
 // New makes the driver. plugins are those that can be carried out without a
@@ -62,20 +63,15 @@ func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
 		return core.Link{}, fmt.Errorf("attach %s: %w", s.Key, err)
 	}
 	defer func() { _ = ns.Close() }()
-	pod, err := rtnl.Open(ns)
-	if err != nil {
-		return core.Link{}, fmt.Errorf("attach %s: %w", s.Key, err)
+	pod := &look{ns: ns}
+	defer pod.close()
+	mtu, warning := 0, ""
+	add := invocation{
+		exec: *s.Exec, command: core.Add, key: s.Key, netns: s.Netns, prev: s.Exec.Prev,
+		prepare: func() (err error) { warning, err = provide(s.Exec.DevInfo); return err },
+		saw:     func(seen int) { mtu = seen },
 	}
-	defer func() { _ = pod.Close() }()
-	if len(s.Exec.Prev) == 0 {
-		if err := d.clear(ctx, pod, s); err != nil {
-			return core.Link{}, fmt.Errorf("attach %s: clear a former attempt: %w", s.Key, err)
-		}
-	}
-	add := invocation{exec: *s.Exec, command: core.Add, key: s.Key, netns: s.Netns, prev: s.Exec.Prev}
-	var warning string
-	add.prepare = func() (err error) { warning, err = provide(s.Exec.DevInfo); return err }
-	out, err := d.call(ctx, add)
+	out, err := d.add(ctx, pod, s, add)
 	if err != nil {
 		return core.Link{}, fmt.Errorf("attach %s: %w", s.Key, err)
 	}
@@ -83,12 +79,56 @@ func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
 	if err != nil {
 		return core.Link{}, fmt.Errorf("attach %s: plugin %q: %w", s.Key, s.Exec.Type, err)
 	}
-	return observe(pod, describe(s.Exec.DevInfo, l, warning))
+	return observe(pod, s, describe(s.Exec.DevInfo, l, warning), mtu)
+}
+
+// add carries out v. A program is not trusted to tell what is there already: we
+// look before. A Plugin tells, so that the look is spared where nothing is.
+func (d *Driver) add(ctx context.Context, pod *look, s core.Spec, v invocation) ([]byte, error) {
+	w, err := d.way(v)
+	if err != nil {
+		return nil, err
+	}
+	first := len(v.prev) == 0
+	if first && w.plugin == nil {
+		if err := d.clear(ctx, pod, s); err != nil {
+			return nil, fmt.Errorf("clear a former attempt: %w", err)
+		}
+	}
+	out, err := d.carryOut(ctx, v, w)
+	if first && w.plugin != nil && errors.Is(err, core.ErrExists) {
+		if err := d.clear(ctx, pod, s); err != nil {
+			return nil, fmt.Errorf("clear a former attempt: %w", err)
+		}
+		return d.carryOut(ctx, v, w)
+	}
+	return out, err
+}
+
+// look is a socket in the pod for who needs one.
+type look struct {
+	ns   *netns.Handle
+	conn *rtnl.Conn
+}
+
+func (l *look) link(name string) (_ rtnl.Link, err error) {
+	if l.conn == nil {
+		if l.conn, err = rtnl.Open(l.ns); err != nil {
+			return rtnl.Link{}, err
+		}
+	}
+	return l.conn.LinkByName(name)
+}
+
+func (l *look) close() {
+	if l.conn != nil {
+		_ = l.conn.Close()
+	}
 }
 
 // clear undoes an earlier attempt when its interface is there.
-func (d *Driver) clear(ctx context.Context, pod *rtnl.Conn, s core.Spec) error {
-	_, err := pod.LinkByName(s.Key.IfName)
+func (d *Driver) clear(ctx context.Context, pod *look, s core.Spec) error {
+	_, err := pod.link(s.Key.IfName)
 	if errors.Is(err, core.ErrNotFound) {
 		return nil
 	}
@@ -114,19 +154,27 @@ func linkOf(s core.Spec, out []byte) (core.Link, error) {
 
 // observe adds what the result does not say: before 0.3.0 it has no MAC, before
 // 1.1 no MTU. And it corrects the MTU, because `tuning`, which sets it, hands on
-// what the plugin before it said (containernetworking/plugins v1.9.1).
-func observe(pod *rtnl.Conn, l core.Link) (core.Link, error) {
-	there, err := pod.LinkByName(l.IfName)
-	if errors.Is(err, core.ErrNotFound) {
+// what the plugin before it said (containernetworking/plugins v1.9.1). mtu is
+// what a Plugin saw, 0 where we have to look.
+func observe(pod *look, s core.Spec, l core.Link, mtu int) (core.Link, error) {
+	if mtu == 0 || len(l.MAC) == 0 {
+		there, err := pod.link(l.IfName)
+		if errors.Is(err, core.ErrNotFound) {
+			return l, nil
+		}
+		if err != nil {
+			return core.Link{}, err
+		}
+		if len(l.MAC) == 0 {
+			l.MAC = there.MAC
+		}
+		mtu = there.MTU
+	}
+	l.MTU = mtu
+	if !cniconf.HasGC(s.Exec.CNIVersion) { // the versions with an MTU are those with GC
 		return l, nil
 	}
-	if err != nil {
-		return core.Link{}, err
-	}
-	if len(l.MAC) == 0 {
-		l.MAC = there.MAC
-	}
-	l.MTU = there.MTU
+	var err error
 	l.CNIResult, err = cniconf.WithMTU(l.CNIResult, l.IfName, l.MTU)
 	return l, err
 }

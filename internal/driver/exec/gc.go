@@ -26,7 +26,7 @@ func (d *Driver) GC(ctx context.Context, call core.Exec, live []core.Key) error 
 // STATUS it must at least be there.
 func (d *Driver) Status(ctx context.Context, call core.Exec) error {
 	if !cniconf.HasGC(call.CNIVersion) {
-		if d.inside(call.Type, call.Path, call.Conf) != nil {
+		if d.inside(call.Type, call.Path, call.Conf, false) != nil {
 			return nil
 		}
 		_, err := find(call.Type, call.Path)

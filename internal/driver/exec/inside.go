@@ -17,10 +17,11 @@ import (
 // would, nil where the program is to run: the agent has none of the type, it
 // does not know all of conf, or the file in the directories is not upstream's
 // own, which its owner wants to be used. A file that must not be run is left to
-// the program's way, which tells what is wrong with it.
-func (d *Driver) inside(kind string, dirs []string, conf json.RawMessage) driver.Plugin {
+// the program's way, which tells what is wrong with it. single tells that nobody
+// comes with the same conf again.
+func (d *Driver) inside(kind string, dirs []string, conf json.RawMessage, single bool) driver.Plugin {
 	p := d.plugins[kind]
-	if p == nil || p.Accepts(conf) != nil {
+	if p == nil || !d.verdicts.accepts(p, kind, conf, single) {
 		return nil
 	}
 	path, err := find(kind, dirs)
@@ -33,7 +34,7 @@ func (d *Driver) inside(kind string, dirs []string, conf json.RawMessage) driver
 // Inside tells that a call would need no process, as far as the plugin itself
 // goes; its IPAM plugin may need one.
 func (d *Driver) Inside(call core.Exec) bool {
-	return d.inside(call.Type, call.Path, call.Conf) != nil
+	return d.inside(call.Type, call.Path, call.Conf, false) != nil
 }
 
 // runInside is run without a process. Errors have the same shape; a panic,
@@ -52,7 +53,7 @@ func (d *Driver) runInside(ctx context.Context, v invocation, p driver.Plugin, c
 		return nil, core.WithCode(codeOr(err, core.CodeIO), v.heading(), err)
 	}
 	out, err = v.perform(ctx, p, driver.PluginCall{
-		Conf: conf, Key: v.key, Netns: v.netns, Args: v.exec.Args, IPAM: d.ipam(v, conf),
+		Conf: conf, Key: v.key, Netns: v.netns, Args: v.exec.Args, IPAM: d.ipam(v, conf), Saw: v.saw,
 	})
 	if err != nil {
 		return nil, v.explainInside(ctx, err)
@@ -100,7 +101,8 @@ func (d *Driver) ipam(v invocation, conf json.RawMessage) func(context.Context, 
 		}
 		v := v
 		v.exec.Type, v.exec.Conf = kind, conf
-		v.command, v.prev, v.prepare, v.nested = op, nil, nil, true
+		v.single = v.single || len(v.prev) > 0
+		v.command, v.prev, v.prepare, v.saw, v.nested = op, nil, nil, nil, true
 		return d.call(ctx, v)
 	}
 }

@@ -66,21 +66,44 @@ type invocation struct {
 	// prepare, if any, runs when the plugin is on record and before it has its
 	// configuration.
 	prepare func() error
+	// saw, if any, is told the MTU of the pod's interface by a Plugin that knows.
+	saw func(mtu int)
 	// nested: for another plugin, which adds its own heading to an answer.
 	nested bool
+	// single: the configuration has what only this attachment has.
+	single bool
 }
 
-// call carries the invocation out, inside the agent or by the program, and
-// returns the plugin's standard output.
-func (d *Driver) call(ctx context.Context, v invocation) ([]byte, error) {
+// way is how an invocation goes: inside the agent, or by the program where
+// plugin is nil.
+type way struct {
+	plugin driver.Plugin
+	conf   json.RawMessage // with prevResult
+}
+
+func (d *Driver) way(v invocation) (way, error) {
 	conf, err := cniconf.WithPrev(v.exec.Conf, v.prev)
+	if err != nil {
+		return way{}, err
+	}
+	single := v.single || len(v.prev) > 0 || v.command == core.GC
+	return way{conf: conf, plugin: d.inside(v.exec.Type, v.exec.Path, conf, single)}, nil
+}
+
+// call carries the invocation out and returns the plugin's standard output.
+func (d *Driver) call(ctx context.Context, v invocation) ([]byte, error) {
+	w, err := d.way(v)
 	if err != nil {
 		return nil, err
 	}
-	if p := d.inside(v.exec.Type, v.exec.Path, conf); p != nil {
-		return d.runInside(ctx, v, p, conf)
+	return d.carryOut(ctx, v, w)
+}
+
+func (d *Driver) carryOut(ctx context.Context, v invocation, w way) ([]byte, error) {
+	if w.plugin != nil {
+		return d.runInside(ctx, v, w.plugin, w.conf)
 	}
-	return v.run(ctx, conf)
+	return v.run(ctx, w.conf)
 }
 
 // run executes the plugin and returns its standard output. A CNI error that

@@ -148,6 +148,9 @@ func (p *Plugin) configure(ctx context.Context, c conf, call driver.PluginCall, 
 		return nil, inproc.Fail("failed to configure "+call.Key.IfName, err)
 	}
 	fail.Here("macvlan.configured")
+	if call.Saw != nil {
+		call.Saw(l.MTU)
+	}
 	res.Interfaces = []inproc.Interface{{Name: call.Key.IfName, MAC: l.MAC.String(), Sandbox: call.Netns.Path}}
 	res.DNS = c.DNS
 	if out, err = res.Encode(c.CNIVersion); err != nil {

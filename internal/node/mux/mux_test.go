@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -22,7 +21,7 @@ import (
 // The rules themselves are held against kubelet's in internal/node/source's
 // differential test; here is what it cannot see.
 
-func newMux() *mux.Mux { return mux.New(slog.New(slog.NewTextHandler(io.Discard, nil))) }
+func newMux() *mux.Mux { return mux.New(slog.New(slog.DiscardHandler)) }
 
 func pod(name string, change ...func(*v1.Pod)) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID("uid-" + name)}}

@@ -102,7 +102,7 @@ func podResources(pod *v1.Pod) {
 	if r == nil || len(r.Limits)+len(r.Requests) == 0 {
 		return
 	}
-	for name, q := range together(pod, func(r v1.ResourceRequirements) v1.ResourceList { return r.Limits }) {
+	for name, q := range together(pod, limitsOf) {
 		if _, asked := r.Requests[name]; huge(name) && !asked {
 			r.Limits = fill(r.Limits, name, q)
 		}
@@ -110,16 +110,24 @@ func podResources(pod *v1.Pod) {
 	if len(r.Limits) == 0 {
 		return
 	}
-	for name, q := range together(pod, func(r v1.ResourceRequirements) v1.ResourceList { return r.Requests }) {
-		if name == v1.ResourceCPU || name == v1.ResourceMemory {
+	for name, q := range together(pod, requestsOf) {
+		if ofPods(name) && !huge(name) {
 			r.Requests = fill(r.Requests, name, q)
 		}
 	}
 	for name, q := range r.Limits {
-		if name == v1.ResourceCPU || name == v1.ResourceMemory || huge(name) {
+		if ofPods(name) {
 			r.Requests = fill(r.Requests, name, q)
 		}
 	}
+}
+
+func limitsOf(r v1.ResourceRequirements) v1.ResourceList   { return r.Limits }
+func requestsOf(r v1.ResourceRequirements) v1.ResourceList { return r.Requests }
+
+// ofPods tells what a pod may ask for as a whole.
+func ofPods(name v1.ResourceName) bool {
+	return name == v1.ResourceCPU || name == v1.ResourceMemory || huge(name)
 }
 
 func huge(name v1.ResourceName) bool {

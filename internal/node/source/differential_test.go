@@ -28,7 +28,7 @@ import (
 
 const node = "node-1"
 
-func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // step and answer are the oracle's (test/kube/oracle).
 type step struct {

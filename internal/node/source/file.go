@@ -81,11 +81,12 @@ func (f *File) Run(ctx context.Context, out chan<- []*v1.Pod) error {
 	var sent []*v1.Pod
 	return w.follow(ctx, f.cfg.Period, func() error {
 		pods, err := f.List()
-		if err != nil || (!first && slices.Equal(sent, pods)) {
-			return nil // an error is among the Problems; what was sent stays in force
+		// An error is among the Problems; what was sent stays in force.
+		if known := err == nil; known && (first || !slices.Equal(sent, pods)) {
+			first, sent = false, pods
+			return send(ctx, out, pods)
 		}
-		first, sent = false, pods
-		return send(ctx, out, pods)
+		return nil
 	})
 }
 

@@ -84,7 +84,7 @@ func problems(where string, err error) []Problem {
 	if err == nil {
 		return nil
 	}
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // this is the joined error itself, not one in a chain
+	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return []Problem{problem(where, err)}
 	}

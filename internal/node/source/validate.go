@@ -185,64 +185,90 @@ func (v *validator) volume(vol *v1.Volume, at *field.Path) {
 	if kinds := kindsOf(&vol.VolumeSource); len(kinds) > 1 {
 		v.add(field.Forbidden(at.Child(kinds[1]), "may not specify more than 1 volume type"))
 	}
-	switch {
-	case vol.HostPath != nil:
-		at := at.Child("hostPath")
-		if vol.HostPath.Path == "" {
-			v.add(field.Required(at.Child("path"), ""))
-		}
-		v.noBacksteps(vol.HostPath.Path, at.Child("path"))
-		among(v, at.Child("type"), *vol.HostPath.Type, v1.HostPathUnset, v1.HostPathDirectoryOrCreate, v1.HostPathDirectory,
-			v1.HostPathFileOrCreate, v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev)
-	case vol.EmptyDir != nil && vol.EmptyDir.SizeLimit != nil && vol.EmptyDir.SizeLimit.Sign() < 0:
-		v.add(field.Forbidden(at.Child("emptyDir", "sizeLimit"), "must not be negative"))
-	case vol.ConfigMap != nil && vol.ConfigMap.Name == "":
-		v.add(field.Required(at.Child("configMap", "name"), ""))
-	case vol.Secret != nil && vol.Secret.SecretName == "":
-		v.add(field.Required(at.Child("secret", "secretName"), ""))
-	case vol.NFS != nil && (vol.NFS.Server == "" || vol.NFS.Path == ""):
-		v.add(field.Required(at.Child("nfs"), "server and path"))
+	if vol.HostPath != nil {
+		v.hostPath(vol.HostPath, at.Child("hostPath"))
 	}
-	v.files(vol, at)
+	if e := vol.EmptyDir; e != nil && e.SizeLimit != nil && e.SizeLimit.Sign() < 0 {
+		v.add(field.Forbidden(at.Child("emptyDir", "sizeLimit"), "must not be negative"))
+	}
+	if c := vol.ConfigMap; c != nil {
+		v.required(c.Name, at.Child("configMap", "name"))
+		v.keys(c.Items, at.Child("configMap", "items"))
+	}
+	if s := vol.Secret; s != nil {
+		v.required(s.SecretName, at.Child("secret", "secretName"))
+		v.keys(s.Items, at.Child("secret", "items"))
+	}
+	if d := vol.DownwardAPI; d != nil {
+		v.fields(d.Items, at.Child("downwardAPI", "items"))
+	}
+	if vol.Projected != nil {
+		v.projected(vol.Projected, at.Child("projected", "sources"))
+	}
 }
 
-// files checks where the files of a volume are to be.
-func (v *validator) files(vol *v1.Volume, at *field.Path) {
-	keys := func(items []v1.KeyToPath, at *field.Path) {
-		for i, k := range items {
-			if k.Key == "" {
-				v.add(field.Required(at.Index(i).Child("key"), ""))
-			}
-			v.below(k.Path, at.Index(i).Child("path"))
+func (v *validator) required(value string, at *field.Path) {
+	if value == "" {
+		v.add(field.Required(at, ""))
+	}
+}
+
+func (v *validator) hostPath(h *v1.HostPathVolumeSource, at *field.Path) {
+	v.required(h.Path, at.Child("path"))
+	v.noBacksteps(h.Path, at.Child("path"))
+	among(v, at.Child("type"), *h.Type, v1.HostPathUnset, v1.HostPathDirectoryOrCreate, v1.HostPathDirectory,
+		v1.HostPathFileOrCreate, v1.HostPathFile, v1.HostPathSocket, v1.HostPathCharDev, v1.HostPathBlockDev)
+}
+
+// projected refuses also that two sources write one file.
+func (v *validator) projected(p *v1.ProjectedVolumeSource, at *field.Path) {
+	var files []string
+	keys := func(name string, items []v1.KeyToPath, at *field.Path) {
+		v.required(name, at.Child("name"))
+		v.keys(items, at.Child("items"))
+		for _, k := range items {
+			files = append(files, k.Path)
 		}
 	}
-	fields := func(items []v1.DownwardAPIVolumeFile, at *field.Path) {
-		for i, f := range items {
-			v.below(f.Path, at.Index(i).Child("path"))
-			if (f.FieldRef == nil) == (f.ResourceFieldRef == nil) {
-				v.add(field.Required(at.Index(i), "one of fieldRef and resourceFieldRef is required"))
+	for i, s := range p.Sources {
+		at := at.Index(i)
+		if s.ConfigMap != nil {
+			keys(s.ConfigMap.Name, s.ConfigMap.Items, at.Child("configMap"))
+		}
+		if s.Secret != nil {
+			keys(s.Secret.Name, s.Secret.Items, at.Child("secret"))
+		}
+		if s.DownwardAPI != nil {
+			v.fields(s.DownwardAPI.Items, at.Child("downwardAPI", "items"))
+			for _, f := range s.DownwardAPI.Items {
+				files = append(files, f.Path)
 			}
 		}
+		if n := len(kindsOf(&s)); n != 1 {
+			v.add(field.Required(at, "exactly one source"))
+		}
 	}
-	switch {
-	case vol.ConfigMap != nil:
-		keys(vol.ConfigMap.Items, at.Child("configMap", "items"))
-	case vol.Secret != nil:
-		keys(vol.Secret.Items, at.Child("secret", "items"))
-	case vol.DownwardAPI != nil:
-		fields(vol.DownwardAPI.Items, at.Child("downwardAPI", "items"))
-	case vol.Projected != nil:
-		for i, p := range vol.Projected.Sources {
-			at := at.Child("projected", "sources").Index(i)
-			if p.ConfigMap != nil {
-				keys(p.ConfigMap.Items, at.Child("configMap", "items"))
-			}
-			if p.Secret != nil {
-				keys(p.Secret.Items, at.Child("secret", "items"))
-			}
-			if p.DownwardAPI != nil {
-				fields(p.DownwardAPI.Items, at.Child("downwardAPI", "items"))
-			}
+	slices.Sort(files)
+	for i := 1; i < len(files); i++ {
+		if files[i] == files[i-1] {
+			v.add(field.Duplicate(at, files[i]))
+		}
+	}
+}
+
+// keys checks where the files of a ConfigMap or Secret are to be.
+func (v *validator) keys(items []v1.KeyToPath, at *field.Path) {
+	for i, k := range items {
+		v.required(k.Key, at.Index(i).Child("key"))
+		v.below(k.Path, at.Index(i).Child("path"))
+	}
+}
+
+func (v *validator) fields(items []v1.DownwardAPIVolumeFile, at *field.Path) {
+	for i, f := range items {
+		v.below(f.Path, at.Index(i).Child("path"))
+		if (f.FieldRef == nil) == (f.ResourceFieldRef == nil) {
+			v.add(field.Required(at.Index(i), "one of fieldRef and resourceFieldRef is required"))
 		}
 	}
 }

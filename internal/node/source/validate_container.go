@@ -2,10 +2,12 @@ package source
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -161,20 +163,8 @@ func (v *validator) mounts(mounts []v1.VolumeMount, at *field.Path) {
 }
 
 func (v *validator) resources(r *v1.ResourceRequirements, at *field.Path) {
-	for _, l := range []struct {
-		name string
-		list v1.ResourceList
-	}{{"requests", r.Requests}, {"limits", r.Limits}} {
-		for name, q := range l.list {
-			at := at.Child(l.name).Key(string(name))
-			if q.Sign() < 0 {
-				v.add(field.Invalid(at, q.String(), "must not be negative"))
-			}
-			if !standard(name) && !strings.Contains(string(name), "/") {
-				v.add(field.Invalid(at, name, "must be a standard resource for containers or qualified"))
-			}
-		}
-	}
+	v.quantities(r.Requests, at.Child("requests"))
+	v.quantities(r.Limits, at.Child("limits"))
 	for name, q := range r.Requests {
 		at := at.Child("requests").Key(string(name))
 		limit, limited := r.Limits[name]
@@ -183,6 +173,18 @@ func (v *validator) resources(r *v1.ResourceRequirements, at *field.Path) {
 			v.add(field.Invalid(at, q.String(), "must be less than or equal to the limit of "+limit.String()))
 		case !overcommit && (!limited || q.Cmp(limit) != 0):
 			v.add(field.Invalid(at, q.String(), "must be equal to the limit, for it cannot be overcommitted"))
+		}
+	}
+}
+
+func (v *validator) quantities(l v1.ResourceList, at *field.Path) {
+	for name, q := range l {
+		at := at.Key(string(name))
+		if q.Sign() < 0 {
+			v.add(field.Invalid(at, q.String(), "must not be negative"))
+		}
+		if !standard(name) && !strings.Contains(string(name), "/") {
+			v.add(field.Invalid(at, name, "must be a standard resource for containers or qualified"))
 		}
 	}
 }
@@ -199,22 +201,20 @@ func (v *validator) podResources(at *field.Path) {
 		return
 	}
 	v.resources(r, at)
-	for name, q := range together(v.pod, func(r v1.ResourceRequirements) v1.ResourceList { return r.Requests }) {
-		if whole, ok := r.Requests[name]; ok && q.Cmp(whole) > 0 {
-			v.add(field.Invalid(at.Child("requests").Key(string(name)), whole.String(), "must be at least what the containers ask for, "+q.String()))
-		}
+	v.covers(r.Requests, together(v.pod, requestsOf), at.Child("requests"))
+	pages := together(v.pod, limitsOf)
+	maps.DeleteFunc(pages, func(name v1.ResourceName, _ resource.Quantity) bool { return !huge(name) })
+	v.covers(r.Limits, pages, at.Child("limits"))
+	for _, c := range v.pod.Spec.Containers {
+		v.covers(r.Limits, c.Resources.Limits, at.Child("limits"))
 	}
-	for name, q := range together(v.pod, func(r v1.ResourceRequirements) v1.ResourceList { return r.Limits }) {
-		if whole, ok := r.Limits[name]; ok && huge(name) && q.Cmp(whole) > 0 {
-			v.add(field.Invalid(at.Child("limits").Key(string(name)), whole.String(), "must be at least the containers' limits, "+q.String()))
-		}
-	}
-	for i, c := range v.pod.Spec.Containers {
-		for name, q := range c.Resources.Limits {
-			if whole, ok := r.Limits[name]; ok && q.Cmp(whole) > 0 {
-				v.add(field.Invalid(field.NewPath("spec", "containers").Index(i).Child("resources", "limits").Key(string(name)),
-					q.String(), "must be at most the pod's limit, "+whole.String()))
-			}
+}
+
+// covers refuses what is less for the pod than for its containers.
+func (v *validator) covers(pod, containers v1.ResourceList, at *field.Path) {
+	for name, q := range containers {
+		if whole, ok := pod[name]; ok && q.Cmp(whole) > 0 {
+			v.add(field.Invalid(at.Key(string(name)), whole.String(), "must be at least that of the containers, "+q.String()))
 		}
 	}
 }

@@ -159,6 +159,16 @@ func AllSpecs(r core.Record) []core.Spec {
 	return out
 }
 
+// Begun are those specs of the record and of its parts that may have been
+// started: the others have made nothing, and nobody will undo them.
+func Begun(r core.Record) []core.Spec {
+	out := slices.Clone(r.Specs[:min(r.Begun, len(r.Specs))])
+	for _, p := range r.Parts {
+		out = append(out, p.Specs[:min(p.Begun, len(p.Specs))]...)
+	}
+	return out
+}
+
 // AllLeases are those of the record and of its parts.
 func AllLeases(r core.Record) []core.Lease {
 	out := slices.Clone(r.Leases)
@@ -174,10 +184,7 @@ func Fold(r *core.Record) {
 	if len(r.Parts) == 0 {
 		return
 	}
-	specs := slices.Clone(r.Specs[:min(r.Begun, len(r.Specs))])
-	for _, p := range r.Parts {
-		specs = append(specs, p.Specs[:min(p.Begun, len(p.Specs))]...)
-	}
+	specs := Begun(*r)
 	r.Specs, r.Leases, r.Begun, r.Parts = specs, AllLeases(*r), len(specs), nil
 }
 

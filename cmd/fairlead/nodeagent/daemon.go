@@ -253,7 +253,7 @@ func (d *nodeDaemon) follow(ctx context.Context) {
 func (d *nodeDaemon) restorePorts(ctx context.Context) {
 	var specs []core.Spec
 	for _, rec := range d.journal.Records() {
-		specs = append(specs, record.AllSpecs(rec)...)
+		specs = append(specs, record.Begun(rec)...)
 	}
 	if err := d.ports.Restore(ctx, specs); err != nil {
 		d.log.Error("host ports not restored yet", "err", err)

@@ -51,9 +51,7 @@ type Config struct {
 	Master string
 	// MasterDir is where that file is looked for, "" for Dir.
 	MasterDir string
-	// BinDir is where the runtime finds portmap.
-	BinDir  string
-	Options Options
+	Options   Options
 	// Ready is nil when the agent can serve what the file promises. It is asked
 	// until then, and not any more.
 	Ready func(context.Context) error
@@ -153,9 +151,6 @@ func (w *Writer) watch(notify *fsnotify.Watcher) {
 	if w.File != "" {
 		dirs = []string{w.Dir, filepath.Dir(w.File)}
 	}
-	if w.Master == "" && w.BinDir != "" {
-		dirs = append(dirs, w.BinDir)
-	}
 	for _, dir := range dirs {
 		_ = notify.Add(dir) // repeated for the same folder it does nothing
 	}
@@ -218,9 +213,7 @@ func (w *Writer) wanted() (content []byte, from string, err error) {
 		return b, w.File, err
 	}
 	if w.Master == "" {
-		o := w.Options
-		o.PortMap = w.BinDir != "" && executable(filepath.Join(w.BinDir, "portmap"))
-		content, err = Own(o)
+		content, err = Own(w.Options)
 		return content, "fairlead", err
 	}
 	name, b, err := w.master()
@@ -271,9 +264,4 @@ func (w *Writer) master() (name string, content []byte, err error) {
 // candidate tells what runtimes read.
 func candidate(name string) bool {
 	return slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(name))
-}
-
-func executable(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
 }

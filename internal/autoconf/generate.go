@@ -25,9 +25,8 @@ type Options struct {
 	KeepName bool
 	// Socket is where the agent listens, "" for where the plugin looks anyway.
 	Socket string
-	// PortMap adds the plugin for host ports behind our own default network.
-	PortMap bool
-	// Capabilities are declared beside those of the default network.
+	// Capabilities are declared beside those of the default network; false
+	// takes one of our own away.
 	Capabilities map[string]bool
 }
 
@@ -48,7 +47,6 @@ type plugin struct {
 	Capabilities map[string]bool   `json:"capabilities,omitempty"`
 	Socket       string            `json:"socket,omitempty"`
 	Delegates    []json.RawMessage `json:"delegates,omitempty"`
-	SNAT         bool              `json:"snat,omitempty"`
 }
 
 type list struct {
@@ -57,14 +55,13 @@ type list struct {
 	Plugins    []plugin `json:"plugins"`
 }
 
-// Own is a configuration with our own network as the default one.
+// Own is a configuration with our own network as the default one. It opens host
+// ports and holds to rates itself: no other plugin is needed.
 func Own(o Options) ([]byte, error) {
-	p := plugin{Type: "fairlead", Capabilities: o.Capabilities, Socket: o.Socket}
-	l := list{CNIVersion: version(o), Name: defaultName, Plugins: []plugin{p}}
-	if o.PortMap {
-		l.Plugins = append(l.Plugins, plugin{Type: "portmap", Capabilities: map[string]bool{"portMappings": true}, SNAT: true})
-	}
-	return encode(l)
+	capabilities := map[string]bool{"portMappings": true, "bandwidth": true}
+	maps.Copy(capabilities, o.Capabilities)
+	p := plugin{Type: "fairlead", Capabilities: capabilities, Socket: o.Socket}
+	return encode(list{CNIVersion: version(o), Name: defaultName, Plugins: []plugin{p}})
 }
 
 // Around is a configuration that has the network of another one, master, as its

@@ -93,9 +93,6 @@ func (d *nodeDaemon) confWriter() *autoconf.Writer {
 	if o.socket != cni.DefaultSocket {
 		c.Options.Socket = o.socket
 	}
-	if len(o.cniBinDirs) > 0 && !o.foreign() {
-		c.BinDir = o.cniBinDirs[0]
-	}
 	return autoconf.New(c)
 }
 

@@ -72,10 +72,8 @@ func (i Importer) design(key core.Key) (core.Record, error) {
 	if err != nil {
 		return none, err
 	}
-	for _, r := range i.Journal.Records() {
-		if r.Netns.Cookie == ns.Cookie && r.Netns.BootID == ns.BootID {
-			return none, fmt.Errorf("%w: container %s has its namespace", ErrUnfit, r.Key.Container)
-		}
+	for _, h := range i.Journal.NetnsHeads(ns) {
+		return none, fmt.Errorf("%w: container %s has its namespace", ErrUnfit, h.Key.Container)
 	}
 	for at := range l.Specs {
 		l.Specs[at].Driver = i.Driver

@@ -80,7 +80,7 @@ func (m *Migration) begin(p Plan) (state, error) {
 	}
 	s.Phase, s.Conf, s.Content = phaseApplying, p.multus.file.path, p.multus.file.raw
 	for _, b := range p.Binaries {
-		if b.Type != "fairlead" && !slices.Contains(s.Types, b.Type) {
+		if b.Type != "fairlead" && b.Is != whoseOurs && !slices.Contains(s.Types, b.Type) {
 			s.Types = append(s.Types, b.Type)
 		}
 	}

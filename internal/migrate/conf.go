@@ -24,6 +24,7 @@ type confFile struct {
 	path          string
 	raw           []byte
 	name, version string
+	list          keys // of a list, nil for a plugin alone
 	plugins       []keys
 	types         []string
 	err           error // why no runtime can use it
@@ -60,7 +61,7 @@ func parseConf(path string, raw []byte, err error) confFile {
 	f.name, f.version = text(top["name"]), text(top["cniVersion"])
 	f.plugins = []keys{top}
 	if filepath.Ext(path) == ".conflist" {
-		f.plugins = nil
+		f.list, f.plugins = top, nil
 		f.err = json.Unmarshal(top["plugins"], &f.plugins)
 	}
 	for _, p := range f.plugins {
@@ -164,7 +165,7 @@ func (m multusConf) named(name string) (json.RawMessage, error) {
 const leastVersion = "0.3.1"
 
 // list is our configuration: the same network under the same name and version,
-// with our type in Multus' place.
+// with our type in Multus' place. What else a list says (disableCheck) stays too.
 func (m multusConf) list(socket string) ([]byte, error) {
 	p := maps.Clone(m.keys)
 	for _, key := range append([]string{"name", "cniVersion", "daemonSocketDir"}, idle()...) {
@@ -180,11 +181,14 @@ func (m multusConf) list(socket string) ([]byte, error) {
 	if version == "" || version == "0.1.0" || version == "0.2.0" || version == "0.3.0" {
 		version = leastVersion
 	}
-	b, err := json.MarshalIndent(struct {
-		CNIVersion string `json:"cniVersion"`
-		Name       string `json:"name"`
-		Plugins    []keys `json:"plugins"`
-	}{version, m.file.name, plugins}, "", "  ")
+	raw, err := json.Marshal(plugins)
+	if err != nil {
+		return nil, fmt.Errorf("our configuration: %w", err)
+	}
+	whole := keys{}
+	maps.Copy(whole, m.file.list)
+	whole["cniVersion"], whole["name"], whole["plugins"] = quote(version), quote(m.file.name), raw
+	b, err := json.MarshalIndent(whole, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("our configuration: %w", err)
 	}

@@ -3,10 +3,13 @@ package migrate
 import (
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/client"
 )
 
 // file makes a configuration in a folder of its own.
@@ -36,6 +39,10 @@ func TestOurConfigurationIsMultus(t *testing.T) {
 		"in a list, others behind it": {
 			"00-multus.conflist", `{"cniVersion":"1.1.0","name":"n","plugins":[{"type":"multus","clusterNetwork":"main"},{"type":"tuning","mtu":1400}]}`, "",
 			`{"cniVersion":"1.1.0","name":"n","plugins":[{"type":"fairlead","clusterNetwork":"main"},{"type":"tuning","mtu":1400}]}`,
+		},
+		"in a list that has keys of its own": {
+			"00-multus.conflist", `{"cniVersion":"1.1.0","name":"n","disableCheck":true,"disableGC":true,"plugins":[{"type":"multus","clusterNetwork":"main"}]}`, "",
+			`{"cniVersion":"1.1.0","name":"n","disableCheck":true,"disableGC":true,"plugins":[{"type":"fairlead","clusterNetwork":"main"}]}`,
 		},
 		"of a version without lists": {
 			"00-multus.conf", `{"cniVersion":"0.2.0","name":"n","type":"multus","clusterNetwork":"main"}`, "",
@@ -140,4 +147,45 @@ func TestOneImportAtATime(t *testing.T) {
 	unlock()
 	_, err = m.Rollback(t.Context(), false)
 	require.NoError(t, err)
+}
+
+// TestRollbackLeavesWhatWasOursBefore: Multus' name may have been given to our
+// plugin before the import; then there is no plugin of Multus to bring back, and
+// its configuration would call none.
+func TestRollbackLeavesWhatWasOursBefore(t *testing.T) {
+	dir := t.TempDir()
+	m := New(Config{BinDir: dir, StateDir: filepath.Join(dir, "import")})
+	for _, name := range []string{"multus", "multus-shim"} {
+		out, err := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, name), "../../cmd/fairlead-cni").CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
+	conf := filepath.Join(dir, "00-multus.conf")
+	require.NoError(t, os.WriteFile(conf, nil, 0o600))
+	s, err := m.begin(Plan{
+		Binaries: []Binary{{Type: "multus", Is: whoseOurs, Then: thenKeep}, {Type: "multus-shim", Is: isAbsent, Then: thenInstall}},
+		state:    state{Phase: phaseNone}, multus: multusConf{file: confFile{path: conf}},
+	})
+	require.NoError(t, err)
+	require.NoError(t, m.restoreFiles(s, &Report{}))
+	require.FileExists(t, filepath.Join(dir, "multus"))
+	require.NoFileExists(t, filepath.Join(dir, "multus-shim"))
+}
+
+// TestRollbackWaitsForTheAgent: forced, it brings Multus' files back without the
+// agent; it is not over while nobody told Multus of the pods that came since.
+func TestRollbackWaitsForTheAgent(t *testing.T) {
+	dir := t.TempDir()
+	conf := filepath.Join(dir, "00-multus.conf")
+	content := []byte(`{"cniVersion":"1.0.0","name":"n","type":"multus","clusterNetwork":"x","cniDir":"` + dir + `"}`)
+	m := New(Config{ConfDir: dir, BinDir: dir, StateDir: filepath.Join(dir, "import"), Agent: client.New(filepath.Join(dir, "no.sock"))})
+	require.NoError(t, m.save(state{Phase: phaseApplied, Conf: conf, Content: content}))
+	for range 2 {
+		_, err := m.Rollback(t.Context(), true)
+		require.ErrorAs(t, err, new(BlockedError))
+		require.ErrorContains(t, err, "Multus does not know")
+		require.FileExists(t, conf)
+		s, err := m.load()
+		require.NoError(t, err)
+		require.Equal(t, phaseBack, s.Phase, "it goes on when the agent is there")
+	}
 }

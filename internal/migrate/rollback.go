@@ -158,9 +158,12 @@ func putBack(from, to string, mode fs.FileMode) error {
 // release has the agent forget what Multus can detach now.
 func (m *Migration) release(ctx context.Context, ask agent.Multus, rep *Report) error {
 	got, err := m.Agent.Export(ctx, ask)
-	if err != nil {
-		rep.Todo = append(rep.Todo, "the agent does not answer and still has Multus' containers in its journal: remove its state before it starts again")
-		return nil // it was forced, or was there a moment ago: Multus has the node
+	if err != nil { // it was forced, or the agent was there a moment ago
+		return BlockedError{Block{
+			What: fmt.Sprintf("Multus' plugins and configuration are back, but the agent has its containers still, and Multus does not know those "+
+				"that were attached since the import: %v", err),
+			Next: "start the agent, then `fairlead import multus --rollback`, which goes on; without it remove " + m.StateDir + " and delete these pods",
+		}}
 	}
 	for _, e := range got.Items {
 		if e.Reason == "" {

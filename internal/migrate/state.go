@@ -33,7 +33,7 @@ type state struct {
 	// Writes tells that the runtime's configuration is ours to write and to
 	// remove: none of Fairlead was there.
 	Writes bool `json:"writes"`
-	// Types are the plugins that were taken over.
+	// Types are the plugins that were taken over; not those that were ours before.
 	Types []string `json:"types"`
 }
 

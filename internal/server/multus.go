@@ -78,13 +78,16 @@ func stateOf(err error) string {
 }
 
 func (s *Server) serveExport(w http.ResponseWriter, r *http.Request) {
-	_, i, err := s.importer(r)
+	in, i, err := s.importer(r)
 	if err != nil {
 		refuse(w, err)
 		return
 	}
 	out := agent.ExportResult{Items: []agent.Exported{}}
 	for _, rec := range s.View.Journal.Records() {
+		if len(in.Containers) > 0 && !slices.Contains(in.Containers, rec.Key.Container) {
+			continue
+		}
 		item := agent.Exported{AttachmentRef: ref(rec)}
 		files, err := leftover.Export(rec, i.Dir)
 		if err != nil {

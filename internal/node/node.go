@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -143,6 +144,10 @@ func (n *Node) update(ctx context.Context, u mux.Update) {
 	n.seen[u.Source] = true
 	n.mu.Unlock()
 	for _, pod := range u.Pods {
+		if !usable(pod.UID) {
+			n.conf.Log.Warn("pod left out: its UID is no name of a folder", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "source", u.Source)
+			continue
+		}
 		switch u.Op {
 		case mux.ADD, mux.UPDATE, mux.RECONCILE, mux.DELETE:
 			n.want(ctx, pod)
@@ -150,6 +155,12 @@ func (n *Node) update(ctx context.Context, u mux.Update) {
 			n.drop(pod.UID)
 		}
 	}
+}
+
+// usable tells UIDs that may be the name of a folder, which is removed with the
+// pod: a file may name any.
+func usable(uid types.UID) bool {
+	return uid != "" && uid != "." && uid != ".." && !strings.ContainsAny(string(uid), "/*?[\\\x00") && len(uid) <= 128
 }
 
 // want gives a pod its worker, or the worker its new pod.

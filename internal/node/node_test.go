@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -327,6 +328,59 @@ func TestNoNetwork(t *testing.T) {
 	require.Equal(t, v1.PodPending, got.Status.Phase)
 	require.Equal(t, "FailedCreatePodSandBox", got.Status.Reason)
 	b.erase("web-0")
+	b.awaitEmpty()
+	b.requireNoLeaks()
+}
+
+// TestRuntimeAway: pods are brought up and taken down once the runtime is back.
+func TestRuntimeAway(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, webs(2)...)
+	b.startNode()
+	b.write(web(0))
+	b.awaitPod("web-0", ready)
+	b.containerd.end(syscall.SIGKILL)
+	b.erase("web-0")
+	b.write(web(1))
+	b.awaitPod("web-1", func(*v1.Pod) string { return "" }) // heard of
+	b.startContainerd()
+	b.awaitPod("web-1", ready)
+	b.erase("web-1")
+	b.awaitEmpty()
+	b.requireNoLeaks()
+}
+
+// TestSharedByContainers: the pod's volumes, hosts and network, and the node's
+// own network for a pod that asks for it.
+func TestSharedByContainers(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	p := web(0)
+	p.Annotations = nil
+	p.Spec.HostAliases = []v1.HostAlias{{IP: "192.0.2.7", Hostnames: []string{"alias"}}}
+	p.Spec.Containers = []v1.Container{shell("reader", forever), shell("writer", "echo hello >/tmp/said; "+forever)}
+	for i := range p.Spec.Containers {
+		p.Spec.Containers[i].VolumeMounts = []v1.VolumeMount{{Name: "tmp", MountPath: "/tmp", SubPath: "below"}}
+	}
+	host := web(1)
+	host.Annotations, host.Spec.HostNetwork = nil, true
+	b.startNode()
+	b.write(p)
+	b.write(host)
+	got := b.awaitPod("web-0", ready)
+	b.await("the other container's file", func() error {
+		if out := b.exec(&got, "sh", "-c", "cat /tmp/said || true"); out != "hello\n" {
+			return fmt.Errorf("%q", out)
+		}
+		return nil
+	})
+	require.Contains(t, b.exec(&got, "cat", "/etc/hosts"), "192.0.2.7\talias")
+	require.Contains(t, b.exec(&got, "cat", "/etc/hosts"), got.Status.PodIP+"\tweb-0-node1")
+	require.Equal(t, "web-0-node1\n", b.exec(&got, "hostname"))
+	hosted := b.awaitPod("web-1", ready)
+	require.Equal(t, b.Run("readlink", "/proc/self/ns/net"), b.exec(&hosted, "readlink", "/proc/self/ns/net"))
+	b.erase("web-0")
+	b.erase("web-1")
 	b.awaitEmpty()
 	b.requireNoLeaks()
 }

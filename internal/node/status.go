@@ -137,19 +137,25 @@ func initialized(pod *v1.Pod, st *podruntime.Status) bool {
 
 // phaseOf is a pod's phase by kubelet's rules (pkg/kubelet getPhase).
 func phaseOf(pod *v1.Pod, st *podruntime.Status) v1.PodPhase {
-	never := pod.Spec.RestartPolicy == v1.RestartPolicyNever
-	if !initialized(pod, st) {
-		if never && initFailed(pod, st) {
-			return v1.PodFailed
-		}
-		return v1.PodPending
-	}
-	running, failed, missing := countContainers(pod, st)
-	restarts := pod.Spec.RestartPolicy == v1.RestartPolicyAlways || pod.Spec.RestartPolicy == ""
 	switch {
+	case initialized(pod, st):
+		return phaseOfMain(pod, st)
+	case pod.Spec.RestartPolicy == v1.RestartPolicyNever && initFailed(pod, st):
+		return v1.PodFailed
+	}
+	return v1.PodPending
+}
+
+// phaseOfMain is the phase once the main containers may run.
+func phaseOfMain(pod *v1.Pod, st *podruntime.Status) v1.PodPhase {
+	running, failed, missing := countContainers(pod, st)
+	never := pod.Spec.RestartPolicy == v1.RestartPolicyNever
+	switch {
+	case never && running == 0 && missing > 0 && lost(pod, st, missing):
+		return v1.PodFailed // those that are missing will never be made
 	case missing > 0:
 		return v1.PodPending
-	case running > 0 || restarts:
+	case running > 0 || pod.Spec.RestartPolicy == v1.RestartPolicyAlways || pod.Spec.RestartPolicy == "":
 		return v1.PodRunning
 	case failed == 0:
 		return v1.PodSucceeded
@@ -157,6 +163,12 @@ func phaseOf(pod *v1.Pod, st *podruntime.Status) v1.PodPhase {
 		return v1.PodFailed
 	}
 	return v1.PodRunning // OnFailure: it will be tried again
+}
+
+// lost tells that the pod's sandbox has ended after some of its containers were
+// made.
+func lost(pod *v1.Pod, st *podruntime.Status, missing int) bool {
+	return missing < len(pod.Spec.Containers) && len(st.Sandboxes) > 0 && !st.Sandboxes[0].Ready
 }
 
 func initFailed(pod *v1.Pod, st *podruntime.Status) bool {

@@ -143,6 +143,8 @@ func (n *Node) step(ctx context.Context, w *worker) (again time.Duration, done b
 	case syncing:
 		if n.mayStart(w) {
 			again, err = n.sync(ctx, w, pod)
+		} else {
+			n.publish(w, pod, &podruntime.Status{}, podruntime.Result{}, errPredecessor)
 		}
 	case terminating:
 		if err = n.kill(ctx, w, pod); err == nil {
@@ -170,6 +172,9 @@ func (n *Node) step(ctx context.Context, w *worker) (again time.Duration, done b
 func jitter(d time.Duration) time.Duration {
 	return d + time.Duration(rand.Int64N(int64(d)/2+1)) //nolint:gosec // nobody is to be surprised by it
 }
+
+// errPredecessor is why a pod does not start yet.
+var errPredecessor = &podruntime.Error{Reason: "PredecessorEnding", Err: errors.New("another pod of this name has not ended yet")}
 
 // mayStart lets static pods of one name run one after the other: they would
 // share what the name stands for, fixed addresses above all.

@@ -1,10 +1,12 @@
 package podruntime
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -243,14 +245,34 @@ func below(volume, sub string) (string, error) {
 // lastWords is a dead container's termination message.
 func (c *Container) lastWords() string {
 	const most = 4096 // bytes, as kubelet's
-	if c.messageFile == "" {
-		return ""
-	}
 	b, err := os.ReadFile(c.messageFile)
-	if err != nil {
-		return ""
+	if c.fallsBack && (err != nil || len(b) == 0) {
+		b = tailOf(c.logFile)
 	}
 	return strings.ToValidUTF8(string(b[:min(len(b), most)]), "")
+}
+
+// tailOf is the end of a log in CRI's format, without the time and stream that
+// each line begins with: 80 lines, 2 KiB, as kubelet's.
+func tailOf(file string) []byte {
+	f, err := os.Open(filepath.Clean(file))
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	const most = 2048
+	if end, err := f.Seek(0, io.SeekEnd); err == nil {
+		_, _ = f.Seek(max(0, end-2*most), io.SeekStart) // else from the beginning
+	}
+	b, _ := io.ReadAll(f) // what could be read is better than nothing
+	lines := bytes.SplitAfter(b, []byte("\n"))
+	var out []byte
+	for _, l := range lines[max(0, len(lines)-80):] {
+		if part := bytes.SplitN(l, []byte(" "), 4); len(part) == 4 {
+			out = append(out, part[3]...)
+		}
+	}
+	return out[max(0, len(out)-most):]
 }
 
 // resources are those of a container in cgroups' values.

@@ -62,7 +62,7 @@ func (r *Runtime) killContainers(ctx context.Context, st *Status, end time.Time)
 	var plain, sidecars []*Container
 	for i := range st.Containers {
 		switch c := &st.Containers[i]; {
-		case c.Exited():
+		case !c.alive():
 		case c.sidecar > 0:
 			sidecars = append(sidecars, c)
 		default:
@@ -131,14 +131,27 @@ func (r *Runtime) Remove(ctx context.Context, st *Status) error {
 		return fmt.Errorf("remove %s: %w", st.UID, err)
 	}
 	r.Forget(st.UID)
-	logs, err := filepath.Glob(filepath.Join(r.conf.LogDir, "*_"+string(st.UID)))
-	if err != nil {
+	if err := errors.Join(r.removeCgroup(st.UID), r.removeLogs(st.UID)); err != nil {
 		return fmt.Errorf("remove %s: %w", st.UID, err)
 	}
-	for _, dir := range append(logs, filepath.Join(r.conf.PodDir, string(st.UID))) {
-		errs = append(errs, os.RemoveAll(dir))
+	// Last: it is by this folder that a later process finds what is left.
+	return os.RemoveAll(filepath.Join(r.conf.PodDir, string(st.UID)))
+}
+
+// removeLogs removes the folders <namespace>_<name>_<uid>; neither of the first
+// two has an underscore.
+func (r *Runtime) removeLogs(uid types.UID) error {
+	dirs, err := os.ReadDir(r.conf.LogDir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
 	}
-	return errors.Join(append(errs, r.removeCgroup(st.UID))...)
+	var errs []error
+	for _, d := range dirs {
+		if part := strings.SplitN(d.Name(), "_", 3); len(part) == 3 && part[2] == string(uid) {
+			errs = append(errs, os.RemoveAll(filepath.Join(r.conf.LogDir, d.Name())))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Forget drops the delays of a pod.

@@ -15,6 +15,7 @@ type plan struct {
 	// renew says why all that runs of the pod is to end and a new sandbox is to
 	// be made; "" when the sandbox stays.
 	renew   string
+	over    bool   // what runs is to end, and no new sandbox to be made
 	attempt uint32 // of the new sandbox
 	sandbox string // id of the one that stays
 	stop    []stopping
@@ -38,6 +39,7 @@ func decide(pod *v1.Pod, st *Status, health map[string]Health) plan {
 	p := plan{}
 	p.renew, p.attempt = needsSandbox(pod, st)
 	if p.renew != "" {
+		p.over = pod.Spec.RestartPolicy == v1.RestartPolicyNever && begun(pod, st)
 		return p
 	}
 	p.sandbox = st.Sandboxes[0].ID
@@ -53,6 +55,11 @@ func decide(pod *v1.Pod, st *Status, health map[string]Health) plan {
 		}
 	}
 	return p
+}
+
+// begun tells that a main container has been made, in any sandbox.
+func begun(pod *v1.Pod, st *Status) bool {
+	return slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool { return st.Of(c.Name) != nil })
 }
 
 // needsSandbox says why a pod needs a new sandbox, and which attempt it is.
@@ -121,19 +128,18 @@ func (p *plan) initContainer(pod *v1.Pod, c *v1.Container, st *Status) bool {
 // container plans one that is to run.
 func (p *plan) container(policy v1.RestartPolicy, s starting, st *Status, health map[string]Health) {
 	has := st.in(p.sandbox, s.spec.Name)
-	var why string
-	switch {
-	case has == nil || has.State == cri.ContainerState_CONTAINER_CREATED:
-		p.start = append(p.start, s)
-		return
-	case has.Exited():
-		if restarts(policy, has.ExitCode) {
+	if has == nil || !has.alive() {
+		if due(policy, has, st.Of(s.spec.Name)) {
 			p.start = append(p.start, s)
 		}
 		return
+	}
+	changed := has.Hash != "" && has.Hash != hashOf(s.spec)
+	var why string
+	switch {
 	case !has.Running():
 		why = "its state is not known"
-	case has.Hash != "" && has.Hash != hashOf(s.spec):
+	case changed:
 		why = "its definition has changed"
 	case health[s.spec.Name].Failed:
 		why = "a probe failed"
@@ -143,14 +149,28 @@ func (p *plan) container(policy v1.RestartPolicy, s starting, st *Status, health
 	p.stop = append(p.stop, stopping{has, why})
 	// A definition that changed is started whatever the policy is; after a
 	// failed probe the policy counts (kubelet's rule).
-	if has.Hash != hashOf(s.spec) || policy != v1.RestartPolicyNever {
+	if changed || policy != v1.RestartPolicyNever {
 		p.start = append(p.start, s)
 	}
+}
+
+// due tells that a container that does not run is to be started: has is its
+// newest instance in this sandbox, last the newest of all; either may be nil.
+func due(policy v1.RestartPolicy, has, last *Container) bool {
+	switch {
+	case has != nil && has.Exited():
+		return restarts(policy, has.ExitCode)
+	case has == nil && policy == v1.RestartPolicyOnFailure:
+		return !succeeded(last) // in an earlier sandbox
+	}
+	return true
 }
 
 func restarts(policy v1.RestartPolicy, exit int32) bool {
 	return policy == v1.RestartPolicyOnFailure && exit != 0 || policy == v1.RestartPolicyAlways || policy == ""
 }
+
+func succeeded(c *Container) bool { return c != nil && c.Exited() && c.ExitCode == 0 }
 
 func running(c *Container) bool { return c != nil && c.Running() }
 

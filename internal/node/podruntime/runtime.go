@@ -9,6 +9,7 @@
 package podruntime
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"time"
@@ -92,11 +93,35 @@ func Dial(endpoint string) (*grpc.ClientConn, error) {
 	}
 	const most = 16 << 20 // bytes of an answer, as kubelet's
 	c, err := grpc.NewClient(endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(most)))
+		grpc.WithUnaryInterceptor(bounded), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(most)))
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", endpoint, err)
 	}
 	return c, nil
+}
+
+// Bounds of calls that a runtime does not answer.
+const (
+	usualCall   = 2 * time.Minute
+	sandboxCall = 4 * time.Minute // with all of the network; CNI's own is 220 s
+)
+
+// bounded gives each call an end. A pull has none: nobody knows how large it is.
+func bounded(ctx context.Context, method string, req, reply any, c *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error { //nolint:revive // the signature is grpc's
+	most := usualCall
+	switch r := req.(type) {
+	case *cri.PullImageRequest:
+		return call(ctx, method, req, reply, c, opts...)
+	case *cri.RunPodSandboxRequest, *cri.StopPodSandboxRequest:
+		most = sandboxCall
+	case *cri.StopContainerRequest:
+		most += time.Duration(r.GetTimeout()) * time.Second
+	case *cri.ExecSyncRequest:
+		most += time.Duration(r.GetTimeout()) * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	return call(ctx, method, req, reply, c, opts...)
 }
 
 // gone tells that the runtime does not have what it was asked for.

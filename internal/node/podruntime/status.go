@@ -35,19 +35,19 @@ type Sandbox struct {
 
 // Container is one instance of a container of a pod.
 type Container struct {
-	ID, Name, Sandbox           string
-	Attempt                     uint32
-	State                       cri.ContainerState
-	Hash                        string // of its part of the pod, when it was created
-	Image, ImageID              string
-	ExitCode                    int32
-	Reason, Message             string
-	Created, Started, Finished  time.Time
-	grace                       time.Duration
-	preStop                     *v1.LifecycleHandler
-	sidecar                     int // 1-based place among the init containers; 0 for others
-	terminationPath, messageWay string
-	messageFile                 string
+	ID, Name, Sandbox          string
+	Attempt                    uint32
+	State                      cri.ContainerState
+	Hash                       string // of its part of the pod, when it was created
+	Image, ImageID             string
+	ExitCode                   int32
+	Reason, Message            string
+	Created, Started, Finished time.Time
+	grace                      time.Duration
+	preStop                    *v1.LifecycleHandler
+	sidecar                    int    // 1-based place among the init containers; 0 for others
+	messageFile, logFile       string // its last words, its log
+	fallsBack                  bool   // its log has its last words when it left none
 }
 
 // Running tells that its process runs.
@@ -85,7 +85,13 @@ func (s *Status) IPs() []string {
 // Idle tells that neither a sandbox nor a container runs.
 func (s *Status) Idle() bool {
 	return !slices.ContainsFunc(s.Sandboxes, func(b Sandbox) bool { return b.Ready }) &&
-		!slices.ContainsFunc(s.Containers, func(c Container) bool { return !c.Exited() })
+		!slices.ContainsFunc(s.Containers, func(c Container) bool { return c.alive() })
+}
+
+// alive tells that there is, or may be, a process of it. One that was made and
+// not started has none, and no Stop makes it exit.
+func (c *Container) alive() bool {
+	return c.State == cri.ContainerState_CONTAINER_RUNNING || c.State == cri.ContainerState_CONTAINER_UNKNOWN
 }
 
 // Pod is a pod that the runtime has something of.
@@ -222,12 +228,13 @@ func containerOf(s *cri.ContainerStatus) Container {
 			c.preStop = h
 		}
 	}
-	c.terminationPath, c.messageWay = notes[noteMessagePath], notes[noteMessagePolicy]
 	for _, m := range s.GetMounts() {
-		if m.GetContainerPath() == c.terminationPath {
+		if m.GetContainerPath() == notes[noteMessagePath] {
 			c.messageFile = m.GetHostPath()
 		}
 	}
+	c.logFile = s.GetLogPath()
+	c.fallsBack = notes[noteMessagePolicy] == string(v1.TerminationMessageFallbackToLogsOnError) && c.ExitCode != 0
 	if c.Exited() && c.Message == "" {
 		c.Message = c.lastWords()
 	}

@@ -19,6 +19,9 @@ import (
 // Result.
 func (r *Runtime) Sync(ctx context.Context, w Want, st *Status) (Result, error) {
 	p := decide(w.Pod, st, w.Health)
+	if p.over {
+		return Result{}, r.Kill(ctx, st, Grace(w.Pod))
+	}
 	if p.renew != "" {
 		var err error
 		if st, err = r.renew(ctx, w.Pod, st, p); err != nil {

@@ -222,11 +222,20 @@ func (m *Migration) running(c multusConf) Running {
 	for _, p := range procs {
 		line, _ := os.ReadFile(p) // it may have ended
 		program, _, _ := strings.Cut(string(line), "\x00")
-		if name := filepath.Base(program); name == "multus-daemon" || name == "thin_entrypoint" {
+		if name := filepath.Base(program); (name == "multus-daemon" || name == "thin_entrypoint") && !m.elsewhere(filepath.Dir(p)) {
 			r.Processes = append(r.Processes, filepath.Base(filepath.Dir(p))+" "+name)
 		}
 	}
 	return r
+}
+
+// elsewhere tells that a process has another network namespace than the node:
+// Multus' pods have the node's (hostNetwork), so that this one serves another
+// node, in a container or a test on this machine.
+func (m *Migration) elsewhere(process string) bool {
+	own, err := os.Stat(filepath.Join(m.Proc, "self", "ns", "net"))
+	its, ierr := os.Stat(filepath.Join(process, "ns", "net"))
+	return err == nil && ierr == nil && !os.SameFile(own, its)
 }
 
 // records judges what Multus recorded.

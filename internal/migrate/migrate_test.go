@@ -114,6 +114,14 @@ func TestMultusDaemonIsSeen(t *testing.T) {
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "77"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "77", "cmdline"), []byte("/usr/src/multus-cni/bin/multus-daemon\x00-config\x00x\x00"), 0o600))
 	require.Equal(t, []string{"77 multus-daemon"}, m.running(c).Processes)
+	for _, process := range []string{"self", "77"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, process, "ns"), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, process, "ns", "net"), nil, 0o600))
+	}
+	require.False(t, m.running(c).Here(), "that is another node's")
+	require.NoError(t, os.Remove(filepath.Join(dir, "77", "ns", "net")))
+	require.NoError(t, os.Link(filepath.Join(dir, "self", "ns", "net"), filepath.Join(dir, "77", "ns", "net")))
+	require.Equal(t, []string{"77 multus-daemon"}, m.running(c).Processes)
 	l, err := net.Listen("unix", filepath.Join(dir, "multus.sock"))
 	require.NoError(t, err)
 	defer l.Close()

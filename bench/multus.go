@@ -83,20 +83,38 @@ func (b *bench) oursClustered(pods int, foreign bool) (*clustered, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.path, c.conf, c.after = b.bin("fairlead-cni"), []byte(conf), c.node.barrier
-	err = c.node.startOVS()
+	c.path, c.conf = b.bin("fairlead-cni"), []byte(conf)
+	// The delegates' bridge needs no Open vSwitch, and the peers' node has none.
+	if !foreign {
+		c.after = c.node.barrier
+		err = c.node.startOVS()
+	}
 	if err == nil {
 		var d *daemon
 		d, err = c.node.start(b.bin("fairlead"), "agent", "--node-name", "bench", "--kubeconfig", c.api.kubeconfig(),
 			"--state-dir", "/var/lib/fairlead", "--mtu", "1400", "--cni-bin-dir", b.tool(""), "--conf-dir", c.node.dir, "--http", readyAddr)
+		ready := c.ready // the gateways are interfaces too
+		if foreign {
+			ready = c.serves
+		}
 		if err == nil {
-			err = d.await(c.ready) // the gateways are interfaces too
+			err = d.await(ready)
 		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.node.close())
 	}
 	return c.begun()
+}
+
+// serves asks for the delegates, as a runtime does: without Open vSwitch the
+// agent is not ready for its own networks, and never will be.
+func (c *clustered) serves() error {
+	conf := `{"cniVersion":"1.1.0","name":"fairlead","type":"fairlead","delegates":[` + delegateConf + `]}`
+	probe := plugin{node: c.node, path: c.path, conf: []byte(conf)}
+	return c.node.inside(func() error {
+		return probe.Call(&worker{}, "STATUS", &pod{name: "probe", container: "probe"})
+	})
 }
 
 const readyAddr = "127.0.0.1:10665"

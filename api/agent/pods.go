@@ -118,13 +118,24 @@ type Interface struct {
 	QoS       *QoS           `json:"qos,omitempty"`
 	// EgressUnenforced: the kernel polices nothing, so that the rates from the
 	// pod are stored in OVSDB and no more.
-	EgressUnenforced bool  `json:"egressUnenforced,omitempty"`
-	Mirror           bool  `json:"mirror,omitempty"`
-	Port             *Port `json:"port,omitempty"`
+	EgressUnenforced bool `json:"egressUnenforced,omitempty"`
+	Mirror           bool `json:"mirror,omitempty"`
+	// HostPorts are the node's ports that lead to the pod by this interface.
+	HostPorts []HostPort `json:"hostPorts,omitempty"`
+	Port      *Port      `json:"port,omitempty"`
 	// PortMissing: OVSDB answers and has no such port.
 	PortMissing bool `json:"portMissing,omitempty"`
 	// Warnings: what was asked for and cannot be had, in words.
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// HostPort is a port of the node that leads to a pod; without HostIP it is on
+// all of the node's addresses.
+type HostPort struct {
+	HostPort      uint16     `json:"hostPort"`
+	ContainerPort uint16     `json:"containerPort"`
+	Protocol      string     `json:"protocol"` // tcp, udp, sctp
+	HostIP        netip.Addr `json:"hostIP,omitzero"`
 }
 
 // Route is a route inside the pod; without a gateway it is on-link.

@@ -86,6 +86,9 @@ func interfaces(rec core.Record) []agent.Interface {
 		if spec.Exec != nil {
 			out[n].Plugins = append(out[n].Plugins, spec.Exec.Type)
 		}
+		for _, p := range spec.Ports {
+			out[n].HostPorts = append(out[n].HostPorts, agent.HostPort(p))
+		}
 		if i < len(rec.Links) {
 			made(&out[n], rec.Links[i])
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"math"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -158,6 +159,9 @@ func (p *page) iface(i agent.Interface, addresses string) {
 	if i.Mirror {
 		p.field(4, "Mirror", "yes")
 	}
+	for _, h := range i.HostPorts {
+		p.field(4, "Host port", hostPort(h))
+	}
 	for _, w := range i.Warnings {
 		p.field(4, "Warning", w)
 	}
@@ -170,6 +174,15 @@ func route(r agent.Route) string {
 		return r.Dst.String() + " on-link"
 	}
 	return r.Dst.String() + " via " + r.GW.String()
+}
+
+// hostPort says where from and where to: "198.51.100.2:8080/tcp to port 80".
+func hostPort(h agent.HostPort) string {
+	at := strconv.Itoa(int(h.HostPort))
+	if h.HostIP.IsValid() {
+		at = netip.AddrPortFrom(h.HostIP, h.HostPort).String()
+	}
+	return fmt.Sprintf("%s/%s to port %d", at, h.Protocol, h.ContainerPort)
 }
 
 // qos is a line per direction, with units.

@@ -238,6 +238,27 @@ func TestCallerGoesAway(t *testing.T) {
 	n.bare("cni0")
 }
 
+// TestMACOfTheFirst: of two networks on a bridge that begin at once each gives
+// it an address; the pods of the first know its MAC when the second does.
+func TestMACOfTheFirst(t *testing.T) {
+	n := newNode(t)
+	first := attachment{pod: n.pod("c1"), conf: network("1.0.0", `"isGateway":true,`+v4+`}`)}
+	second := attachment{pod: n.pod("c2"), conf: `{"cniVersion":"1.0.0","name":"six","type":"bridge","isGateway":true,"ipam":{"type":"static","addresses":[{"address":"fd00:6::2/64","gateway":"fd00:6::1"}]}}`}
+	var known json.RawMessage
+	call := n.call(second, second.conf)
+	ask := call.IPAM
+	call.IPAM = func(ctx context.Context, op core.Op) (json.RawMessage, error) {
+		if op == core.Add { // after the second has looked at the bridge
+			known = n.mustAdd(first)
+		}
+		return ask(ctx, op)
+	}
+	got, err := n.plugin.Add(t.Context(), call)
+	require.NoError(t, err)
+	require.NoError(t, n.check(first, known))
+	require.NoError(t, n.check(second, got))
+}
+
 func TestForceAddress(t *testing.T) {
 	n := newNode(t)
 	n.ip(n.host, "link", "add", "cni0", "type", "bridge")

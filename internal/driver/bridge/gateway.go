@@ -90,6 +90,10 @@ func (a *addition) ensureAddr(ctx context.Context, want netip.Prefix) error {
 	if there, before, err = a.inTheWay(want); err != nil {
 		return err
 	}
+	mac, err := a.lastingMAC()
+	if err != nil {
+		return err
+	}
 	for _, other := range before {
 		if !a.conf.ForceAddress {
 			return fmt.Errorf("%q has the address %s and shall have %s; forceAddress would replace it", a.conf.Bridge, other, want)
@@ -103,10 +107,25 @@ func (a *addition) ensureAddr(ctx context.Context, want netip.Prefix) error {
 	}
 	// Without one of its own the bridge has its lowest port's MAC, which changes
 	// as pods come and go: the pods would lose their gateway.
-	if err := a.c.SetMAC(a.bridge.Index, a.bridge.MAC); err != nil {
+	if err := a.c.SetMAC(a.bridge.Index, mac); err != nil {
 		return err
 	}
 	return a.c.AddAddr(a.bridge.Index, want, false)
+}
+
+// lastingMAC is the one that the bridge is to keep: of a bridge with an address
+// the present one, for pods know it by now; it may have been set since we looked.
+// Else that of before our port came.
+func (a *addition) lastingMAC() (core.MAC, error) {
+	have, err := a.c.Addrs(a.bridge.Index)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(have, func(h rtnl.Addr) bool { return !h.Prefix.Addr().IsLinkLocalUnicast() }) {
+		return a.bridge.MAC, nil
+	}
+	br, err := a.c.LinkByIndex(a.bridge.Index)
+	return br.MAC, err
 }
 
 // inTheWay tells whether the bridge has the address, and which others, met

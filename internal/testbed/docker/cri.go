@@ -22,7 +22,8 @@ import (
 type CRI struct {
 	cri.RuntimeServiceClient
 	Images cri.ImageServiceClient
-	// Socket is the same path inside the node and outside.
+	// Socket is the one served by default, at a path that is the same inside the
+	// node and outside.
 	Socket string
 	// Root is its --root-dir.
 	Root string
@@ -39,8 +40,8 @@ type CRI struct {
 // It obeys the node's Crash.
 func (e *Engine) StartCRI(args ...string) *CRI {
 	e.t.Helper()
-	c := &CRI{t: e.t, n: e.n, Socket: filepath.Join(e.dir, "cri.sock"), Root: filepath.Join(e.dir, "cri")}
-	c.args = append([]string{testbed.Program(e.t), "cri", "--listen=unix://" + c.Socket, "--docker-host=" + e.Host, "--root-dir=" + c.Root,
+	c := &CRI{t: e.t, n: e.n, Socket: filepath.Join(e.n.Dir, "run/fairlead/cri.sock"), Root: filepath.Join(e.dir, "cri")}
+	c.args = append([]string{testbed.Program(e.t), "cri", "--docker-host=" + e.Host, "--root-dir=" + c.Root,
 		"--sandbox-image=" + Pause}, args...)
 	conn, err := grpc.NewClient("unix://"+c.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(e.t, err)

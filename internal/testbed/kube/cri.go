@@ -13,11 +13,16 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// engine is a node's containerd through CRI.
+// engine is a node's runtime through CRI.
 type engine struct{ cri.RuntimeServiceClient }
 
 // CRI is the runtime's socket as this process reaches it.
-func (k *Node) CRI() string { return filepath.Join(k.Dir, "run/containerd/containerd.sock") }
+func (k *Node) CRI() string {
+	if k.runtime != "" {
+		return k.runtime
+	}
+	return filepath.Join(k.Dir, "run/containerd/containerd.sock")
+}
 
 // cri calls f with a connection to the runtime.
 func (k *Node) cri(f func(context.Context, engine) error) error {
@@ -92,7 +97,8 @@ func (k *Node) sandbox(uid string) (id, netns string, err error) {
 	return id, netns, err
 }
 
-// netnsOf reads the network namespace from containerd's verbose status.
+// netnsOf reads the network namespace from the verbose status, whose shape is
+// containerd's and ours.
 func netnsOf(info string) (string, error) {
 	var s struct {
 		RuntimeSpec struct {

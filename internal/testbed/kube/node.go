@@ -51,10 +51,14 @@ type NodeOptions struct {
 	// waits until the node is Ready. Without one, whoever writes a conf there
 	// makes it Ready.
 	Conf string
+	// Runtime is the socket of a CRI runtime that the test has started in the
+	// node and ends itself, in place of containerd: its path is the same inside
+	// the node and outside. It has the images already. Such a node cannot Reboot.
+	Runtime string
 }
 
-// Node is a machine of a cluster: containerd and kubelet in a testbed node's
-// namespaces. CNI plugins are the testbed's (/opt/cni/bin: upstream's and, by
+// Node is a machine of a cluster: kubelet, and containerd unless the test brings
+// another runtime, in a testbed node's namespaces. CNI plugins are the testbed's (/opt/cni/bin: upstream's and, by
 // all its types, ours), confs are read from the node's own /etc/cni/net.d.
 type Node struct {
 	*testbed.Node
@@ -70,7 +74,8 @@ type Node struct {
 	c          *Cluster
 	cgroups    *cgroup.Group
 	kubeconfig string
-	containerd *process
+	runtime    string   // NodeOptions.Runtime
+	containerd *process // nil where the runtime is the test's
 	kubelet    *process
 }
 
@@ -79,7 +84,7 @@ type Node struct {
 // is left then (processes, cgroups, network namespaces) fails the test.
 func StartNode(t testing.TB, c *Cluster, n *testbed.Node, o NodeOptions) *Node {
 	t.Helper()
-	k := &Node{Node: n, Name: o.Name, t: t, c: c.With(t)}
+	k := &Node{Node: n, Name: o.Name, runtime: o.Runtime, t: t, c: c.With(t)}
 	number := c.s.nextNode()
 	if k.Name == "" {
 		k.Name = fmt.Sprintf("node-%d", number)
@@ -153,7 +158,9 @@ func (k *Node) boot() {
 	k.Link, err = newLink(k.c.s, k.NetnsPath())
 	require.NoError(k.t, err)
 	k.c.s.egress.route(k.IP, k.NetnsPath())
-	k.StartContainerd()
+	if k.runtime == "" {
+		k.StartContainerd()
+	}
 	k.StartKubelet()
 	k.waitRegistered()
 }
@@ -215,8 +222,20 @@ func (k *Node) KillContainerd() { k.containerd.kill() }
 // StartKubelet starts kubelet and does not wait.
 func (k *Node) StartKubelet() {
 	k.t.Helper()
-	k.kubelet = k.daemon("kubelet", "--config="+k.file("kubelet.yaml"), "--kubeconfig="+k.kubeconfig,
+	endpoint := "/run/containerd/containerd.sock"
+	if k.runtime != "" {
+		endpoint = k.runtime
+	}
+	k.kubelet = k.daemon("kubelet", "--config="+k.file("kubelet.yaml"), "--kubeconfig="+k.kubeconfig, "--container-runtime-endpoint=unix://"+endpoint,
 		"--hostname-override="+k.Name, "--node-ip="+k.IP, "--cert-dir="+k.file("certs"), "--v=1")
+}
+
+// ended tells which daemon of the node has ended by itself.
+func (k *Node) ended() error {
+	if k.containerd == nil {
+		return k.kubelet.ended()
+	}
+	return errors.Join(k.kubelet.ended(), k.containerd.ended())
 }
 
 // KillKubelet kills kubelet; pods go on.
@@ -244,6 +263,7 @@ func (k *Node) RestartKubelet() {
 // network is ready; an agent is the test's to start.
 func (k *Node) Reboot() {
 	k.t.Helper()
+	require.Empty(k.t, k.runtime, "the test's runtime cannot be brought up again from here")
 	k.KillKubelet()
 	k.KillContainerd()
 	k.Link.close()
@@ -300,7 +320,7 @@ func (k *Node) WaitReady() {
 
 // object reads the Node object, and tells of daemons that have ended.
 func (k *Node) object() (*core.Node, error) {
-	if err := errors.Join(k.kubelet.ended(), k.containerd.ended()); err != nil {
+	if err := k.ended(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -319,8 +339,11 @@ func (k *Node) close() {
 	if k.kubelet != nil { // first: it would start again what ends
 		errs = append(errs, k.kubelet.stop())
 	}
+	if k.kubelet != nil {
+		errs = append(errs, k.removeSandboxes())
+	}
 	if k.containerd != nil {
-		errs = append(errs, k.removeSandboxes(), k.containerd.stop())
+		errs = append(errs, k.containerd.stop())
 	}
 	if left := k.cgroups.Residents(); len(left) > 0 {
 		errs = append(errs, fmt.Errorf("left over in the node's cgroups: %s", strings.Join(left, "; ")))

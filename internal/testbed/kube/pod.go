@@ -2,8 +2,9 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"strings"
 
 	"github.com/stretchr/testify/require"
@@ -84,7 +85,7 @@ func (p *Pod) Object() (*core.Pod, error) {
 func (p *Pod) WaitRunning() {
 	p.k.t.Helper()
 	err := until(context.Background(), "pod "+p.Name+" Running", func() error {
-		if err := errors.Join(p.k.kubelet.ended(), p.k.containerd.ended()); err != nil {
+		if err := p.k.ended(); err != nil {
 			return err
 		}
 		o, err := p.Object()
@@ -140,6 +141,38 @@ func (p *Pod) IPs() []string {
 func (p *Pod) Exec(argv ...string) (string, error) {
 	p.k.t.Helper()
 	return p.k.c.TryKubectl("", append([]string{"exec", "--quiet", "-n", p.Namespace, p.Name, "--"}, argv...)...)
+}
+
+// Logs is what the pod's first container has printed, as `kubectl logs` gives it.
+func (p *Pod) Logs() (string, error) {
+	p.k.t.Helper()
+	return p.k.c.TryKubectl("", "logs", "-n", p.Namespace, p.Name)
+}
+
+// Forward leads a free port of loopback to a port of the pod, as `kubectl
+// port-forward` does, until the test ends. It gives the address, host:port.
+func (p *Pod) Forward(port int) string {
+	p.k.t.Helper()
+	bin, err := program("kubectl")
+	require.NoError(p.k.t, err)
+	log := filepath.Join(p.k.Dir, "log", fmt.Sprintf("forward-%s-%d", p.Name, port))
+	cmd := exec.Command(bin, "--kubeconfig="+p.k.c.AdminKubeconfig(), "port-forward", "--address=127.0.0.1", "-n", p.Namespace,
+		"pod/"+p.Name, fmt.Sprintf(":%d", port))
+	f, err := start("kubectl port-forward", log, cmd)
+	require.NoError(p.k.t, err)
+	p.k.t.Cleanup(f.kill)
+	var addr string
+	require.NoError(p.k.t, until(context.Background(), "kubectl port-forward", func() error {
+		if err := f.ended(); err != nil {
+			return err
+		}
+		said := f.tail()
+		if _, err := fmt.Sscanf(said, "Forwarding from %s", &addr); err != nil || !strings.Contains(said, "\n") {
+			return fmt.Errorf("it says %q", said)
+		}
+		return nil
+	}))
+	return addr
 }
 
 // Nsenter runs one of the machine's programs in the pod's network namespace.

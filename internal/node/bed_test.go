@@ -150,10 +150,10 @@ func (b *bed) startContainerd() {
 }
 
 // startNode starts `fairlead node` and does not wait.
-func (b *bed) startNode() {
+func (b *bed) startNode(args ...string) {
 	b.t.Helper()
-	b.node = b.daemon("node", testbed.Program(b.t), "node", "--pods", b.pods(), "--node-name", "node1",
-		"--runtime", "unix:///run/containerd/containerd.sock", "--cgroup-root", b.cgroups.Name)
+	b.node = b.daemon("node", append([]string{testbed.Program(b.t), "node", "--pods", b.pods(), "--node-name", "node1",
+		"--runtime", "unix:///run/containerd/containerd.sock", "--cgroup-root", b.cgroups.Name}, args...)...)
 }
 
 func (b *bed) killNode() { b.node.end(syscall.SIGKILL) }

@@ -1,9 +1,16 @@
 package node_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -14,7 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/fairlead/fairlead/internal/node"
 	"github.com/fairlead/fairlead/internal/testbed/kube/image"
+	"github.com/fairlead/fairlead/internal/testbed/kube/relay"
 )
 
 // shell is a container that runs a script.
@@ -380,6 +389,93 @@ func TestSharedByContainers(t *testing.T) {
 	hosted := b.awaitPod("web-1", ready)
 	require.Equal(t, b.Run("readlink", "/proc/self/ns/net"), b.exec(&hosted, "readlink", "/proc/self/ns/net"))
 	b.erase("web-0")
+	b.erase("web-1")
+	b.awaitEmpty()
+	b.requireNoLeaks()
+}
+
+// TestSamePodAgain: a pod that comes back while it ends is begun anew after its
+// end, not kept.
+func TestSamePodAgain(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, webs(1)...)
+	p := web(0)
+	// Its hook waits until the test lets it end.
+	p.Spec.Volumes = []v1.Volume{{Name: "tmp", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: b.Dir}}}}
+	p.Spec.TerminationGracePeriodSeconds = new(int64(600))
+	c := &p.Spec.Containers[0]
+	c.VolumeMounts = []v1.VolumeMount{{Name: "tmp", MountPath: "/tmp"}}
+	c.Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "until [ -e /tmp/end ]; do sleep 0.1; done"}}}}
+	b.startNode()
+	b.write(p)
+	old := b.awaitPod("web-0", ready)
+	b.erase("web-0")
+	b.awaitPod("web-0", func(p *v1.Pod) string {
+		if p.Status.Reason != node.ReasonTerminating {
+			return "not terminating"
+		}
+		return ""
+	})
+	b.write(p)
+	require.NoError(t, os.WriteFile(filepath.Join(b.Dir, "end"), nil, 0o600))
+	now := b.awaitPod("web-0", func(p *v1.Pod) string {
+		if p.Status.Reason == node.ReasonTerminating {
+			return "the old pod"
+		}
+		return ready(p)
+	})
+	require.Equal(t, old.UID, now.UID)
+	require.NotEqual(t, old.Status.ContainerStatuses[0].ContainerID, now.Status.ContainerStatuses[0].ContainerID)
+	require.Zero(t, now.Status.ContainerStatuses[0].RestartCount)
+	b.erase("web-0")
+	b.awaitEmpty()
+	b.requireNoLeaks()
+}
+
+// TestSourceThatIsLate: as long as one source has not spoken, a pod that no
+// other names may be its.
+func TestSourceThatIsLate(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, webs(2)...)
+	var asked, answers atomic.Int32
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1); answers.Load() == 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte(`{"apiVersion": "v1", "kind": "PodList", "items": []}`))
+	}))
+	require.NoError(t, server.Listener.Close()) // this machine's; the node has its own
+	require.NoError(t, relay.InNetns(b.NetnsPath(), func() (err error) {
+		server.Listener, err = net.Listen("tcp", "127.0.0.1:0")
+		return err
+	}))
+	server.Start()
+	defer server.Close()
+	b.startNode()
+	b.write(web(0))
+	b.awaitPod("web-0", ready)
+	had := b.sandboxes()
+	b.killNode()
+	b.erase("web-0")
+	b.write(web(1))
+
+	b.startNode("--pods-url", server.URL)
+	b.awaitPod("web-1", ready)
+	b.await("the second question", func() error {
+		if asked.Load() < 2 {
+			return errors.New("the source was asked once")
+		}
+		return nil
+	})
+	require.Equal(t, had["web-0-node1"], b.sandboxes()["web-0-node1"])
+	answers.Store(1)
+	b.await("the end of web-0", func() error {
+		if id, has := b.sandboxes()["web-0-node1"]; has {
+			return errors.New(id)
+		}
+		return nil
+	})
 	b.erase("web-1")
 	b.awaitEmpty()
 	b.requireNoLeaks()

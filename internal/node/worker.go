@@ -28,6 +28,9 @@ func (s state) String() string {
 	return [...]string{"adopted", "syncing", "terminating", "terminated"}[s]
 }
 
+// ReasonTerminating is the reason in the status of a pod that is being ended.
+const ReasonTerminating = "Terminating"
+
 // worker does all that happens to one pod, one thing after the other. Its
 // goroutine alone calls the runtime about the pod; all fields but uid, name,
 // turn, wake and retry are guarded by Node.mu.
@@ -308,6 +311,9 @@ func (n *Node) Pods() []*v1.Pod {
 		w.status.DeepCopyInto(&p.Status)
 		if p.Status.Phase == "" {
 			p.Status.Phase = v1.PodPending
+		}
+		if w.state == terminating {
+			p.Status.Reason = ReasonTerminating
 		}
 		out = append(out, p)
 	}

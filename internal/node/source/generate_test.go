@@ -21,7 +21,7 @@ type maker struct {
 	serial int
 }
 
-// often is true once in n times.
+// once is true once in n times.
 func (m *maker) once(n int) bool { return m.IntN(n) == 0 }
 
 func pick[T any](m *maker, all ...T) T { return all[m.IntN(len(all))] }

@@ -79,7 +79,7 @@ func TestSameVerdict(t *testing.T) {
 	m := &maker{Rand: rand.New(rand.NewPCG(7, 7))}
 	count := 3000
 	if os.Getenv("FAIRLEAD_SOAK") != "" {
-		count = 200_000
+		count = 50_000
 	}
 	taken, refused, more := 0, 0, 0
 	for i := range count {

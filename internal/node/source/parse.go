@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -95,8 +96,9 @@ func problems(where string, err error) []Problem {
 	return out
 }
 
-// twice finds names that several pods have. Of these the last one in the order
-// of files is taken, as in kubelet.
+// twice finds names and UIDs that several pods have. Of one name the last pod in
+// the order of files is taken, as in kubelet; a UID is only ever there twice
+// because files say it, and whoever hears of two such pods takes them for one.
 func twice(pods []*v1.Pod, where []string) ([]*v1.Pod, []Problem) {
 	last := map[string]int{}
 	key := func(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
@@ -105,12 +107,18 @@ func twice(pods []*v1.Pod, where []string) ([]*v1.Pod, []Problem) {
 	}
 	var out []*v1.Pod
 	var found []Problem
+	uids := map[types.UID]string{}
 	for i, p := range pods {
 		if l := last[key(p)]; l != i {
 			found = append(found, Problem{Where: where[i],
 				Reason: fmt.Sprintf("pod %s is left out: %s has one of the same name", key(p), where[l])})
 			continue
 		}
+		if other, ok := uids[p.UID]; ok {
+			found = append(found, Problem{Where: where[i], Warning: true,
+				Reason: fmt.Sprintf("pod %s has the same metadata.uid as pod %s", key(p), other)})
+		}
+		uids[p.UID] = key(p)
 		out = append(out, p)
 	}
 	return out, found

@@ -154,6 +154,16 @@ func TestSameNameIsTold(t *testing.T) {
 	require.Empty(t, f.Problems())
 }
 
+func TestSameUIDIsTold(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a", "b"} {
+		write(t, dir, name, strings.Replace(named(name), "name: "+name, "uid: u, name: "+name, 1))
+	}
+	f := newFile(dir)
+	require.Equal(t, []string{"a", "b"}, list(t, f))
+	require.Equal(t, filepath.Join(dir, "b")+": pod default/b-node-1 has the same metadata.uid as pod default/a-node-1", reasons(f))
+}
+
 // Objects of a node without API server stand beside the pods that use them.
 func TestObjectsAreOthers(t *testing.T) {
 	dir := t.TempDir()

@@ -151,7 +151,7 @@ type Attachment struct {
 	IfName  string   `json:"ifName"`
 	Network string   `json:"network"`
 	Plugins []string `json:"plugins"`
-	Missing []string `json:"missing,omitempty"` // without a binary: DEL would fail
+	Missing []string `json:"missing,omitempty"` // without a binary: DEL fails unless the agent needs none
 }
 
 // Block is why Apply refuses, and the next command.

@@ -178,7 +178,8 @@ func (m *Migration) notePlugins(p *Plan) {
 	}
 	for _, n := range p.Networks {
 		if len(n.Missing) > 0 {
-			p.noted("network %s lacks the plugins %s in %s", n.Name, strings.Join(n.Missing, ", "), m.BinDir)
+			p.noted("network %s: %s has no file for the plugins %s; Multus cannot attach it, Fairlead only where its agent needs none (docs/multi-network.md)",
+				n.Name, m.BinDir, strings.Join(n.Missing, ", "))
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // The pods whose life is cut at every crash point: one with an interface of
-// each kind (eth0 and net1 on Open vSwitch, net2 and the default route from a chain of foreign
+// each kind (eth0 and net1 on Open vSwitch, net1 with a port of the node, net2 and the default route from a chain of foreign
 // plugins with a device; net3, where it is asked for, of a foreign plugin with our addresses), and one whose
 // eth0 is an internal port of the switch.
 const (
@@ -34,12 +34,12 @@ func sweepObjects(more ...string) string {
 			"default": true, "cidrBlock": "10.16.0.0/16,fd00:10:16::/112", "natOutgoing": true,
 		}),
 		subnetObject("storage", map[string]any{"cidrBlock": "10.20.0.0/24", "provider": "storage.default.ovn"}),
-		nadObject("default/storage", `{"cniVersion":"1.0.0","type":"fairlead","provider":"storage.default.ovn"}`),
+		nadObject("default/storage", `{"cniVersion":"1.0.0","type":"fairlead","provider":"storage.default.ovn","capabilities":{"portMappings":true}}`),
 		nadOf("default/chain", nicResource, `{"cniVersion":"1.0.0","name":"chain","plugins":[
 			{"type":"bridge","bridge":"br-chain","isGateway":true,"ipam":{"type":"host-local","subnet":"10.30.0.0/24"}},
 			{"type":"portmap","capabilities":{"portMappings":true}}]}`),
 		podObject("default/"+fullPod, map[string]string{
-			networksKey: "[" + strings.Join(append([]string{`{"name":"storage"}`, `{"name":"chain","deviceID":"dev0","default-route":["10.30.0.1"],
+			networksKey: "[" + strings.Join(append([]string{`{"name":"storage","portMappings":[{"hostPort":8443,"containerPort":443,"protocol":"tcp"}]}`, `{"name":"chain","deviceID":"dev0","default-route":["10.30.0.1"],
 				"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}`}, more...), ",") + "]",
 			"ovn.kubernetes.io/ingress_rate": "30",
 			"ovn.kubernetes.io/egress_rate":  "10",

@@ -266,7 +266,12 @@ func (t *Table) Rewrite(ctx context.Context) error {
 
 // write runs one transaction and remembers its outcome.
 func (t *Table) write(ctx context.Context, c change) error {
-	err := t.run(func(nft knftables.Interface) error { return nft.Run(ctx, transaction(nft, c)) })
+	var err error
+	if c.small() {
+		err = t.send(c)
+	} else {
+		err = t.run(func(nft knftables.Interface) error { return nft.Run(ctx, transaction(nft, c)) })
+	}
 	if err != nil {
 		t.have = nil
 		return fmt.Errorf("write nft table %s: %w", TableName, err)

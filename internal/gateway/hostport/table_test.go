@@ -148,3 +148,23 @@ func TestManyAtOnce(t *testing.T) {
 	require.NoError(t, b.table.Audit(t.Context()))
 	require.Equal(t, text, b.ruleset())
 }
+
+// TestASmallChangeIsNoNewTable: a pod more or less changes elements and leaves
+// the table alone, and what is written over netlink reads as what nft writes.
+func TestASmallChangeIsNoNewTable(t *testing.T) {
+	b := newBed(t)
+	b.attach(b.pod("base", tcp(1, 80)))
+	frame := func() string { return b.sh(b.host, "nft -a list table inet fairlead-hostports | grep handle") }
+	before := frame()
+	sctp := core.PortMapping{HostPort: 132, ContainerPort: 65535, Protocol: "sctp"}
+	one := b.pod("one", tcp(8080, 80), udp(53, 5353), on(node6, sctp), on(node4b, tcp(65535, 256)))
+	b.attach(one)
+	require.Equal(t, before, frame())
+	text := b.ruleset()
+	require.Contains(t, text, "default/one")
+	require.NoError(t, b.table.Rewrite(t.Context()))
+	require.Equal(t, text, b.ruleset())
+	before = frame()
+	b.detach(one)
+	require.Equal(t, before, frame())
+}

@@ -138,15 +138,26 @@ func TestKubelet_Docker(t *testing.T) {
 		kill.start()
 		// A pod that comes and goes has all of them do their work anew: after it
 		// they have looked at the others too.
-		n.RunPod(kube.Shell(n.ns, "after", "", "")).Delete()
+		n.RunPod(kube.Shell(n.ns, "after", "", "trap exit TERM; sleep 1000000 & wait")).Delete()
 		eventually(t, func() string { return n.works(web) })
 		require.Equal(t, same, n.pods(web, cli), "after the end of %s", kill.name)
 		require.Len(t, n.running(), 4, "after the end of %s", kill.name)
 		require.Empty(t, n.Leaks(inventory), "after the end of %s", kill.name)
 	}
-	web.Delete()
-	cli.Delete()
+	n.deleteWithoutRuntime()
 	n.nothingLeft(before)
+}
+
+// deleteWithoutRuntime deletes all pods while dockerd and the shim are away.
+// kubelet tries again when it finds right.
+func (n *dockerNode) deleteWithoutRuntime() {
+	n.t.Helper()
+	n.shim.Kill()
+	n.engine.Kill()
+	n.c.Kubectl("delete", "pods", "-n", n.ns, "--all", "--wait=false")
+	n.engine.Run()
+	n.shim.Run()
+	n.c.Kubectl("delete", "pods", "-n", n.ns, "--all", "--timeout=60s")
 }
 
 func (n *dockerNode) killAll() {

@@ -35,18 +35,25 @@ func (s *Server) importer(r *http.Request) (in agent.Multus, i leftover.Importer
 	}, nil
 }
 
-func (s *Server) serveAdopt(w http.ResponseWriter, r *http.Request) {
-	in, i, err := s.importer(r)
-	if err != nil {
-		refuse(w, err)
-		return
+// multus serves a request about Multus.
+func (s *Server) multus(answer func(context.Context, agent.Multus, leftover.Importer) any) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		in, i, err := s.importer(r)
+		if err != nil {
+			refuse(w, err)
+			return
+		}
+		writeJSON(w, http.StatusOK, answer(r.Context(), in, i))
 	}
+}
+
+func (s *Server) adopt(ctx context.Context, in agent.Multus, i leftover.Importer) any {
 	out := agent.AdoptResult{Items: []agent.Adopted{}}
 	for _, id := range in.Containers {
-		rec, err := i.Import(r.Context(), id)
-		out.Items = append(out.Items, s.adopted(r.Context(), rec, err))
+		rec, err := i.Import(ctx, id)
+		out.Items = append(out.Items, s.adopted(ctx, rec, err))
 	}
-	writeJSON(w, http.StatusOK, out)
+	return out
 }
 
 // adopted tells what became of a container, and CHECKs what the journal has now.
@@ -77,12 +84,7 @@ func stateOf(err error) string {
 	return agent.AdoptedFailed
 }
 
-func (s *Server) serveExport(w http.ResponseWriter, r *http.Request) {
-	in, i, err := s.importer(r)
-	if err != nil {
-		refuse(w, err)
-		return
-	}
+func (s *Server) export(_ context.Context, in agent.Multus, i leftover.Importer) any {
 	out := agent.ExportResult{Items: []agent.Exported{}}
 	for _, rec := range s.View.Journal.Records() {
 		if len(in.Containers) > 0 && !slices.Contains(in.Containers, rec.Key.Container) {
@@ -101,24 +103,19 @@ func (s *Server) serveExport(w http.ResponseWriter, r *http.Request) {
 	slices.SortFunc(out.Items, func(a, b agent.Exported) int {
 		return compare(a.Namespace+"/"+a.Pod, b.Namespace+"/"+b.Pod, a.Container+a.IfName, b.Container+b.IfName)
 	})
-	writeJSON(w, http.StatusOK, out)
+	return out
 }
 
-func (s *Server) serveRelease(w http.ResponseWriter, r *http.Request) {
-	in, i, err := s.importer(r)
-	if err != nil {
-		refuse(w, err)
-		return
-	}
+func (s *Server) release(ctx context.Context, in agent.Multus, i leftover.Importer) any {
 	out := agent.AdoptResult{Items: []agent.Adopted{}}
 	for _, id := range in.Containers {
 		for _, rec := range s.View.Journal.Container(id) {
 			item := agent.Adopted{AttachmentRef: ref(rec), State: agent.Released}
-			if err := i.Release(r.Context(), rec.Key); err != nil {
+			if err := i.Release(ctx, rec.Key); err != nil {
 				item.State, item.Reason = agent.AdoptedFailed, err.Error()
 			}
 			out.Items = append(out.Items, item)
 		}
 	}
-	writeJSON(w, http.StatusOK, out)
+	return out
 }

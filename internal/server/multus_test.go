@@ -28,7 +28,7 @@ func TestExportOfSomeContainers(t *testing.T) {
 	for asked, want := range map[string][]string{`[]`: {"a", "b", "c"}, `["c","a","z"]`: {"a", "c"}} {
 		w := httptest.NewRecorder()
 		body := `{"config":{"cniVersion":"1.0.0","name":"n","type":"multus","clusterNetwork":"x"},"containers":` + asked + `}`
-		s.serveExport(w, httptest.NewRequest(http.MethodPost, agent.PathMultusExport, strings.NewReader(body)))
+		s.multus(s.export)(w, httptest.NewRequest(http.MethodPost, agent.PathMultusExport, strings.NewReader(body)))
 		require.Equal(t, http.StatusOK, w.Code, w.Body)
 		var got agent.ExportResult
 		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))

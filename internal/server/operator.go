@@ -49,9 +49,9 @@ func (s *Server) operatorRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+agent.PathStatus, s.serveStatus)
 	mux.HandleFunc("POST "+agent.PathGC, s.serveGC)
 	mux.HandleFunc("POST "+agent.PathCheck+"{namespace}/{name}", s.serveCheck)
-	mux.HandleFunc("POST "+agent.PathMultusAdopt, s.serveAdopt)
-	mux.HandleFunc("POST "+agent.PathMultusExport, s.serveExport)
-	mux.HandleFunc("POST "+agent.PathMultusRelease, s.serveRelease)
+	mux.HandleFunc("POST "+agent.PathMultusAdopt, s.multus(s.adopt))
+	mux.HandleFunc("POST "+agent.PathMultusExport, s.multus(s.export))
+	mux.HandleFunc("POST "+agent.PathMultusRelease, s.multus(s.release))
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

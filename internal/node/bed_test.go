@@ -21,6 +21,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/node/podruntime"
 	"github.com/fairlead/fairlead/internal/testbed"
+	"github.com/fairlead/fairlead/internal/testbed/docker"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
 	"github.com/fairlead/fairlead/internal/testbed/kube/cgroup"
 	"github.com/fairlead/fairlead/internal/testbed/kube/image"
@@ -47,6 +48,7 @@ type bed struct {
 	base    testbed.Inventory
 
 	containerd, node *daemon
+	endpoint         string // the runtime's, for the node
 	starts           int
 }
 
@@ -54,7 +56,27 @@ type bed struct {
 // it does not know yet it knows no network.
 func newBed(t *testing.T, pods ...*v1.Pod) *bed {
 	t.Helper()
-	b := &bed{Node: testbed.New(t), t: t}
+	b := newMachine(t, pods...)
+	b.startContainerd()
+	b.base = b.Inventory()
+	return b
+}
+
+// newDockerBed has `fairlead cri` over Docker in containerd's place.
+func newDockerBed(t *testing.T, pods ...*v1.Pod) *bed {
+	t.Helper()
+	b := newMachine(t, pods...)
+	shim := docker.Start(t, b.Node).StartCRI()
+	b.runtime, b.endpoint = shim.RuntimeServiceClient, "unix://"+shim.Socket
+	t.Cleanup(func() { b.node.end(syscall.SIGKILL) }) // before the engine ends
+	b.base = b.Inventory()
+	return b
+}
+
+// newMachine has no runtime yet.
+func newMachine(t *testing.T, pods ...*v1.Pod) *bed {
+	t.Helper()
+	b := &bed{Node: testbed.New(t), t: t, endpoint: "unix:///run/containerd/containerd.sock"}
 	var err error
 	b.cgroups, err = cgroup.New("fln-" + filepath.Base(b.Dir))
 	require.NoError(t, err)
@@ -80,8 +102,6 @@ func newBed(t *testing.T, pods ...*v1.Pod) *bed {
 	}
 	conf := filepath.Join(b.Dir, "disk/etc/cni/net.d/00-fairlead.conflist")
 	require.NoError(t, os.WriteFile(conf, []byte(`{"cniVersion": "1.1.0", "name": "fairlead", "plugins": [{"type": "fairlead"}]}`), 0o600))
-	b.startContainerd()
-	b.base = b.Inventory()
 	return b
 }
 
@@ -153,7 +173,7 @@ func (b *bed) startContainerd() {
 func (b *bed) startNode(args ...string) {
 	b.t.Helper()
 	b.node = b.daemon("node", append([]string{testbed.Program(b.t), "node", "--pods", b.pods(), "--node-name", "node1",
-		"--runtime", "unix:///run/containerd/containerd.sock", "--cgroup-root", b.cgroups.Name}, args...)...)
+		"--runtime", b.endpoint, "--cgroup-root", b.cgroups.Name}, args...)...)
 }
 
 func (b *bed) killNode() { b.node.end(syscall.SIGKILL) }

@@ -140,9 +140,6 @@ func (n *Node) adopt(ctx context.Context) error {
 
 // update takes what a source says into the workers.
 func (n *Node) update(ctx context.Context, u mux.Update) {
-	n.mu.Lock()
-	n.seen[u.Source] = true
-	n.mu.Unlock()
 	for _, pod := range u.Pods {
 		if !usable(pod.UID) {
 			n.conf.Log.Warn("pod left out: its UID is no name of a folder", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "source", u.Source)
@@ -155,6 +152,11 @@ func (n *Node) update(ctx context.Context, u mux.Update) {
 			n.drop(pod.UID)
 		}
 	}
+	// Not before its pods have their workers: housekeeping would take those that
+	// were adopted for nobody's.
+	n.mu.Lock()
+	n.seen[u.Source] = true
+	n.mu.Unlock()
 }
 
 // usable tells UIDs that may be the name of a folder, which is removed with the
@@ -166,11 +168,11 @@ func usable(uid types.UID) bool {
 // want gives a pod its worker, or the worker its new pod.
 func (n *Node) want(ctx context.Context, pod *v1.Pod) {
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	w := n.workers[pod.UID]
 	switch {
 	case w == nil:
-		n.mu.Unlock()
-		n.add(ctx, newWorker(pod))
+		n.begin(ctx, newWorker(pod))
 		return
 	case w.gone:
 		w.next = pod // the same pod again, once its end is complete
@@ -183,7 +185,6 @@ func (n *Node) want(ctx context.Context, pod *v1.Pod) {
 			w.end()
 		}
 	}
-	n.mu.Unlock()
 	w.poke()
 }
 
@@ -214,9 +215,13 @@ func (n *Node) wake(uid types.UID) {
 func (n *Node) add(ctx context.Context, w *worker) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.workers[w.uid] != nil {
-		return
+	if n.workers[w.uid] == nil {
+		n.begin(ctx, w)
 	}
+}
+
+// begin starts a worker in the place of none. Node.mu is held.
+func (n *Node) begin(ctx context.Context, w *worker) {
 	n.count++
 	w.turn, w.wake = n.count, make(chan struct{}, 1)
 	n.workers[w.uid] = w

@@ -82,10 +82,24 @@ func (b *bed) sandboxes() map[string]string {
 	return out
 }
 
+// folderPods is how many pods TestPodsOfAFolder has.
+const folderPods = 6
+
 func TestPodsOfAFolder(t *testing.T) {
 	t.Parallel()
-	const pods = 6
-	b := newBed(t, webs(pods)...)
+	testFolder(t, newBed(t, webs(folderPods)...))
+}
+
+// TestPodsOfAFolderOverDocker: the same over our own shim.
+func TestPodsOfAFolderOverDocker(t *testing.T) {
+	t.Parallel()
+	testFolder(t, newDockerBed(t, webs(folderPods)...))
+}
+
+// testFolder brings pods up, changes two and takes all down.
+func testFolder(t *testing.T, b *bed) {
+	t.Helper()
+	const pods = folderPods
 	b.startNode()
 	for i := range pods {
 		b.write(web(i))

@@ -111,11 +111,12 @@ func (n *Node) work(ctx context.Context, w *worker) {
 func (n *Node) finish(ctx context.Context, w *worker) {
 	n.mu.Lock()
 	delete(n.workers, w.uid)
-	next := w.next
-	n.mu.Unlock()
-	if next != nil {
-		n.add(ctx, newWorker(next))
+	// In one go: housekeeping may hold a list in which the runtime still has
+	// the pod.
+	if w.next != nil {
+		n.begin(ctx, newWorker(w.next))
 	}
+	n.mu.Unlock()
 	n.wakeNamesakes(w)
 }
 

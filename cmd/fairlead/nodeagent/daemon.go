@@ -158,7 +158,7 @@ func (d *nodeDaemon) wire(boot string) {
 	})
 	d.ports = hostport.New(hostport.Config{Log: d.log})
 	notices, conditions := d.notices()
-	d.forget = newForgetter(notices, d.log)
+	d.forget = newForgetter(notices, d.ports, d.log)
 	d.engine = engine.New(engine.Config{
 		Journal: d.journal, IPAM: d.pools, Source: d.objects, Gateway: d.gateway,
 		Devices: device.New(d.opts.kubeletRoot, published{d.api}),

@@ -15,6 +15,7 @@ import (
 // the kernel's table must be read as a whole.
 type forgetter struct {
 	next core.Notices // may be nil
+	of   *hostport.Table
 	log  *slog.Logger
 
 	mu   sync.Mutex
@@ -22,8 +23,8 @@ type forgetter struct {
 	wake chan struct{}
 }
 
-func newForgetter(next core.Notices, log *slog.Logger) *forgetter {
-	return &forgetter{next: next, log: log, wake: make(chan struct{}, 1)}
+func newForgetter(next core.Notices, of *hostport.Table, log *slog.Logger) *forgetter {
+	return &forgetter{next: next, of: of, log: log, wake: make(chan struct{}, 1)}
 }
 
 // Attached implements core.Notices.
@@ -34,11 +35,15 @@ func (f *forgetter) Attached(r core.Record) {
 }
 
 // Detached implements core.Notices. Only addresses that we gave are ours to
-// tell of.
+// tell of; those with host ports were forgotten with these.
 func (f *forgetter) Detached(r core.Record) {
+	done := map[core.Key]bool{}
+	for _, s := range r.Specs {
+		done[s.Key] = done[s.Key] || s.Driver == hostport.Name
+	}
 	f.mu.Lock()
 	for _, s := range r.Specs {
-		if s.HostIf == "" {
+		if s.HostIf == "" || done[s.Key] {
 			continue
 		}
 		for _, a := range s.Addrs {
@@ -74,7 +79,7 @@ func (f *forgetter) Run(ctx context.Context) {
 		gone := f.gone
 		f.gone = nil
 		f.mu.Unlock()
-		if err := hostport.Forget(nil, gone); err != nil {
+		if err := f.of.Forget(gone); err != nil {
 			f.log.Warn("connections of pods that are gone not forgotten", "err", err)
 		}
 	}

@@ -139,7 +139,7 @@ func (t *Table) Detach(ctx context.Context, s core.Spec) error {
 		return fmt.Errorf("close host ports of %s: %w", s.Key, err)
 	}
 	fail.Here("hostport.closed")
-	if err := Forget(t.cfg.Host, addresses(s)); err != nil {
+	if err := t.Forget(addresses(s)); err != nil {
 		return fmt.Errorf("close host ports of %s: %w", s.Key, err)
 	}
 	return nil

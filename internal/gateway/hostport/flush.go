@@ -10,15 +10,14 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/kernel/conntrack"
-	"github.com/fairlead/fairlead/internal/kernel/netns"
 )
 
 var numbers = map[string]uint8{"tcp": conntrack.TCP, "udp": conntrack.UDP, "sctp": conntrack.SCTP}
 
-// Forget has the kernel of ns (nil: the current namespace) forget every
-// connection of some addresses: the next pod that gets one must not be sent the
-// answers to the last one's questions. It reads the table once for each family.
-func Forget(ns *netns.Handle, addrs []netip.Addr) error {
+// Forget has the kernel forget every connection of some addresses: the next pod
+// that gets one must not be sent the answers to the last one's questions. It
+// reads the kernel's table once for each family.
+func (t *Table) Forget(addrs []netip.Addr) error {
 	var errs []error
 	for _, v4 := range []bool{true, false} {
 		of := slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return a.Is4() != v4 })
@@ -29,7 +28,7 @@ func Forget(ns *netns.Handle, addrs []netip.Addr) error {
 		for _, a := range of {
 			among[a] = true
 		}
-		_, err := conntrack.Flush(ns, v4, func(f conntrack.Flow) bool {
+		_, err := t.tracked.Flush(v4, func(f conntrack.Flow) bool {
 			return among[f.Src] || among[f.Dst] || among[f.ReplySrc] || among[f.ReplyDst]
 		})
 		errs = append(errs, err)
@@ -47,7 +46,7 @@ func (t *Table) flushStale(s core.Spec) error {
 		}
 		own, err := t.ownAddresses(v4)
 		if err == nil {
-			_, err = conntrack.Flush(t.cfg.Host, v4, func(f conntrack.Flow) bool { return stale(f, s, own) })
+			_, err = t.tracked.Flush(v4, func(f conntrack.Flow) bool { return stale(f, s, own) })
 		}
 		errs = append(errs, err)
 	}

@@ -27,13 +27,9 @@ func (c change) small() bool {
 // send does a small change over netlink, in one transaction. It starts no
 // process, which is most of what an ADD would cost.
 func (t *Table) send(c change) error {
-	var opts []nftables.ConnOption
-	if t.cfg.Host != nil {
-		opts = append(opts, nftables.WithNetNSFd(t.cfg.Host.Fd()))
-	}
-	conn, err := nftables.New(opts...)
+	conn, err := t.dial()
 	if err != nil {
-		return fmt.Errorf("open nfnetlink: %w", err)
+		return err
 	}
 	var errs []error
 	for _, el := range c.remove { // first: a port may go from one pod to another
@@ -45,10 +41,32 @@ func (t *Table) send(c change) error {
 		item, err := item(el, mark)
 		errs = append(errs, err, conn.SetAddElements(setOf(el, el.value != ""), []nftables.SetElement{item}))
 	}
-	if err := errors.Join(errs...); err != nil {
-		return err
+	err = errors.Join(errs...)
+	if err == nil {
+		err = conn.Flush()
 	}
-	return conn.Flush()
+	if err != nil { // it may hold the rest of an answer
+		t.conn = nil
+		_ = conn.CloseLasting()
+	}
+	return err
+}
+
+// dial opens the socket, or finds it open.
+func (t *Table) dial() (*nftables.Conn, error) {
+	if t.conn != nil {
+		return t.conn, nil
+	}
+	opts := []nftables.ConnOption{nftables.AsLasting()}
+	if t.cfg.Host != nil {
+		opts = append(opts, nftables.WithNetNSFd(t.cfg.Host.Fd()))
+	}
+	conn, err := nftables.New(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("open nfnetlink: %w", err)
+	}
+	t.conn = conn
+	return conn, nil
 }
 
 func setOf(el element, withValue bool) *nftables.Set {

@@ -10,9 +10,11 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/google/nftables"
 	"sigs.k8s.io/knftables"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/conntrack"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 )
 
@@ -75,11 +77,14 @@ type Table struct {
 	want    map[element]use
 	touched map[element]bool // since the last transaction
 
+	tracked *conntrack.Table
+
 	spoilt chan struct{} // a Check has found a difference
 
 	writing sync.Mutex       // one transaction at a time; the fields below are its
 	have    map[element]bool // in the kernel; nil: not known
 	client  knftables.Interface
+	conn    *nftables.Conn  // for small changes; stays open, as in conntrack
 	open    map[string]bool // devices by which the node's loopback addresses reach pods
 }
 
@@ -89,7 +94,7 @@ func New(cfg Config) *Table {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Table{
-		cfg: cfg, entries: map[core.Key]entry{}, held: map[place][]claim{},
+		cfg: cfg, tracked: conntrack.New(cfg.Host), entries: map[core.Key]entry{}, held: map[place][]claim{},
 		want: map[element]use{}, touched: map[element]bool{}, open: map[string]bool{},
 		spoilt: make(chan struct{}, 1),
 	}

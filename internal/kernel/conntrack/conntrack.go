@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"sync"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -37,20 +38,34 @@ type Flow struct {
 // Translated tells that the destination was changed on the way.
 func (f Flow) Translated() bool { return f.Dst != f.ReplySrc }
 
-// Flush forgets the connections of one family in ns (nil: the current
-// namespace) that match, and tells how many there were. It reads the whole
-// table once. A kernel without connection tracking has nothing to forget.
-func Flush(ns *netns.Handle, v4 bool, match func(Flow) bool) (int, error) {
-	h, err := open(ns)
-	if err != nil {
+// Table is the kernel's table of connections in one namespace. Its socket stays
+// open: to close one of nfnetlink waits until nftables has destroyed what was
+// removed last, which takes a grace period. It is safe for concurrent use.
+type Table struct {
+	ns *netns.Handle
+
+	mu sync.Mutex
+	h  *netlink.Handle
+}
+
+// New names the table of ns (nil: the current namespace); nothing is opened
+// before Flush.
+func New(ns *netns.Handle) *Table { return &Table{ns: ns} }
+
+// Flush forgets the connections of one family that match, and tells how many
+// there were. It reads the whole table once. A kernel without connection
+// tracking has nothing to forget.
+func (t *Table) Flush(v4 bool, match func(Flow) bool) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.open(); err != nil {
 		return 0, fmt.Errorf("flush conntrack: %w", err)
 	}
-	defer h.Close()
 	family := netlink.InetFamily(unix.AF_INET6)
 	if v4 {
 		family = unix.AF_INET
 	}
-	n, err := h.ConntrackDeleteFilters(netlink.ConntrackTable, family, filter(match))
+	n, err := t.h.ConntrackDeleteFilters(netlink.ConntrackTable, family, filter(match))
 	if errors.Is(err, netlink.ErrDumpInterrupted) { // the table changed meanwhile: what came is new
 		err = nil
 	}
@@ -58,23 +73,29 @@ func Flush(ns *netns.Handle, v4 bool, match func(Flow) bool) (int, error) {
 		return 0, nil
 	}
 	if err != nil {
+		t.h.Close() // it may hold the rest of an answer
+		t.h = nil
 		return int(n), fmt.Errorf("flush conntrack: %w", err)
 	}
 	return int(n), nil
 }
 
-// open makes a socket inside ns; it stays there.
-func open(ns *netns.Handle) (h *netlink.Handle, err error) {
+// open makes a socket inside the namespace; it stays there.
+func (t *Table) open() error {
+	if t.h != nil {
+		return nil
+	}
 	dial := func() error {
-		h, err = netlink.NewHandle(unix.NETLINK_NETFILTER)
+		h, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
+		if err == nil {
+			t.h = h
+		}
 		return err
 	}
-	if ns == nil {
-		err = dial()
-	} else {
-		err = ns.Do(dial)
+	if t.ns == nil {
+		return dial()
 	}
-	return h, err
+	return t.ns.Do(dial)
 }
 
 type filter func(Flow) bool

@@ -106,7 +106,9 @@ func TestOwnDefaultNetworkNeedsNoMaster(t *testing.T) {
 	b.run()
 	l := b.await(whatever)
 	require.Equal(t, list{CNIVersion: "1.1.0", Name: "fairlead", Plugins: []plugin{{
-		Type: "fairlead", Capabilities: map[string]bool{"portMappings": true, "bandwidth": false, "ips": true},
+		Type: "fairlead", Capabilities: map[string]bool{
+			"portMappings": true, "bandwidth": false, "ips": true, "io.kubernetes.cri.pod-annotations": true,
+		},
 	}}}, l, "host ports need no plugin behind us")
 	require.Eventually(t, func() bool { return b.w.Status() == nil }, 30*time.Second, time.Millisecond)
 }
@@ -124,7 +126,9 @@ func TestMasterIsAwaitedAndFollowed(t *testing.T) {
 
 	b.put("10-calico.conflist", calico)
 	l = b.await(around("k8s-pod-network"))
-	require.Equal(t, map[string]bool{"portMappings": true, "bandwidth": true}, l.Plugins[0].Capabilities)
+	require.Equal(t, map[string]bool{
+		"portMappings": true, "bandwidth": true, "io.kubernetes.cri.pod-annotations": true,
+	}, l.Plugins[0].Capabilities)
 
 	b.remove("10-calico.conflist")
 	b.await(around("old"))
@@ -167,11 +171,11 @@ func TestNameAndVersion(t *testing.T) {
 	raw, err := Around([]byte(ancient), Options{CNIVersion: "0.4.0", Force: true, KeepName: true, Socket: "/run/x.sock",
 		Capabilities: map[string]bool{"mac": true}})
 	require.NoError(t, err)
-	require.JSONEq(t, `{"cniVersion":"0.4.0","name":"old","plugins":[{"type":"fairlead","socket":"/run/x.sock","capabilities":{"mac":true},
+	require.JSONEq(t, `{"cniVersion":"0.4.0","name":"old","plugins":[{"type":"fairlead","socket":"/run/x.sock","capabilities":{"io.kubernetes.cri.pod-annotations":true,"mac":true},
 		"delegates":[{"cniVersion":"0.4.0","name":"old","type":"bridge","ipam":{"type":"host-local","subnet":"10.9.0.0/24"}}]}]}`, string(raw))
-	raw, err = Around([]byte(ancient), Options{CNIVersion: "1.0.0"})
+	raw, err = Around([]byte(ancient), Options{CNIVersion: "1.0.0", Capabilities: map[string]bool{"io.kubernetes.cri.pod-annotations": false}})
 	require.NoError(t, err)
-	require.JSONEq(t, `{"cniVersion":"1.0.0","name":"fairlead","plugins":[{"type":"fairlead","delegates":[`+ancient+`]}]}`, string(raw))
+	require.JSONEq(t, `{"cniVersion":"1.0.0","name":"fairlead","plugins":[{"type":"fairlead","capabilities":{"io.kubernetes.cri.pod-annotations":false},"delegates":[`+ancient+`]}]}`, string(raw))
 }
 
 func TestNothingBeforeTheAgentIsReady(t *testing.T) {

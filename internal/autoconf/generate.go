@@ -58,7 +58,7 @@ type list struct {
 // Own is a configuration with our own network as the default one. It opens host
 // ports and holds to rates itself: no other plugin is needed.
 func Own(o Options) ([]byte, error) {
-	capabilities := map[string]bool{"portMappings": true, "bandwidth": true}
+	capabilities := map[string]bool{"portMappings": true, "bandwidth": true, cniconf.CapAnnotations: true}
 	maps.Copy(capabilities, o.Capabilities)
 	p := plugin{Type: "fairlead", Capabilities: capabilities, Socket: o.Socket}
 	return encode(list{CNIVersion: version(o), Name: defaultName, Plugins: []plugin{p}})
@@ -72,14 +72,12 @@ func Around(master []byte, o Options) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := plugin{Type: "fairlead", Socket: o.Socket, Capabilities: maps.Clone(o.Capabilities)}
+	p := plugin{Type: "fairlead", Socket: o.Socket, Capabilities: map[string]bool{cniconf.CapAnnotations: true}}
+	maps.Copy(p.Capabilities, o.Capabilities)
 	for _, d := range chain.Plugins {
 		for name, on := range d.Capabilities {
 			if !on {
 				continue
-			}
-			if p.Capabilities == nil {
-				p.Capabilities = map[string]bool{}
 			}
 			p.Capabilities[name] = true
 		}

@@ -26,6 +26,7 @@ func Parse(stdin []byte) (core.Conf, error) {
 		Type:          r.pluginType("type"),
 		Capabilities:  r.flags("capabilities"),
 		RuntimeConfig: r.object("runtimeConfig"),
+		Annotations:   r.podAnnotations(),
 		DNS:           r.dns("dns"),
 		Raw:           append(json.RawMessage(nil), stdin...),
 	}

@@ -334,6 +334,9 @@ func TestSeedConfigurationsParse(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(multusConf))
+	for _, notes := range []string{`null`, `{}`, `{"a/b":"c","":"d"}`, `{"k8s.v1.cni.cncf.io/networks":"a,b@c"}`, `{"a":null}`, `[{"a":"b"}]`} {
+		f.Add([]byte(`{"name":"n","type":"fairlead","runtimeConfig":{"io.kubernetes.cri.pod-annotations":` + notes + `}}`))
+	}
 	f.Add([]byte(`{"name":"n","type":"macvlan","ipam":{"type":"kube-ovn"},"prevResult":{"interfaces":[null]}}`))
 	f.Add([]byte(`{"name":"n","type":"multus","delegates":[{"name":"d","plugins":[null]}]}`))
 	f.Add([]byte(`{"name":"n","type":"fairlead","cniVersion":"0.2.0","prevResult":{"ip4":null}}`))
@@ -342,6 +345,12 @@ func FuzzParse(f *testing.F) {
 		refusedWell(t, err)
 		if err == nil && (c.Name == "" || c.Type == "" || c.CNIVersion == "") {
 			t.Fatalf("accepted without name, type or version: %s", in)
+		}
+		if lasting, lastErr := Lasting(c); err == nil {
+			d, err := Parse(lasting)
+			if lastErr != nil || err != nil || d.Annotations != nil || d.Name != c.Name || len(d.Delegates) != len(c.Delegates) {
+				t.Fatalf("what lasts of %s is %s: %v %v", in, lasting, lastErr, err)
+			}
 		}
 		chain, err := ParseChain(in, "fallback")
 		refusedWell(t, err)

@@ -98,9 +98,12 @@ type Conf struct {
 	Provider      string // Kube-OVN's key; "" means the default network's provider, "ovn"
 	Capabilities  map[string]bool
 	RuntimeConfig map[string]json.RawMessage // only what the runtime sent
-	PrevResult    json.RawMessage
-	Routes        []Route
-	DNS           DNS
+	// Annotations are the pod's, where the runtime tells them
+	// (io.kubernetes.cri.pod-annotations); nil where it does not.
+	Annotations map[string]string
+	PrevResult  json.RawMessage
+	Routes      []Route
+	DNS         DNS
 	// Delegates are the networks of a `multus`-style conf: the first is the
 	// pod's default network. Empty means ClusterNetwork, and without that our
 	// own default network.

@@ -159,7 +159,11 @@ func (a *addition) design(ctx context.Context) error {
 		return err
 	}
 	if resolve.Serves(a.req.Conf) {
-		a.rec.Ask = &core.Ask{Conf: a.req.Conf.Raw, Args: a.req.RawArgs, Path: a.req.Path}
+		conf, err := cniconf.Lasting(a.req.Conf)
+		if err != nil {
+			return err
+		}
+		a.rec.Ask = &core.Ask{Conf: conf, Args: a.req.RawArgs, Path: a.req.Path}
 	}
 	return a.plan()
 }
@@ -338,7 +342,7 @@ func (a *addition) prepareExec(s *core.Spec, i int) error {
 // invite lets the foreign plugin of spec i call back, and has its processes
 // recorded before they are fed.
 func (a *addition) invite(ctx context.Context, i int) (context.Context, func()) {
-	h := &guest.Host{Rec: &a.rec, Save: a.save, Timed: a.trace.Timed}
+	h := &guest.Host{Rec: &a.rec, Save: a.save, Timed: a.trace.Timed, Annotations: a.req.Conf.Annotations}
 	return a.e.invite(ctx, h, func(ctx context.Context, p core.Proc) error {
 		h.Lock()
 		defer h.Unlock()

@@ -45,6 +45,11 @@ func (a silentServer) NAD(ctx context.Context, _, name string) (*resolve.NAD, er
 	return nil, a.wait(ctx)
 }
 
+// KnownPod implements resolve.Prompt.
+func (a silentServer) KnownPod(context.Context, core.Pod) (*resolve.Pod, error) {
+	return nil, fmt.Errorf("not heard: %w", core.ErrUnavailable)
+}
+
 func (a silentServer) KnownNAD(_, name string) (*resolve.NAD, error) {
 	conf, ok := a.nads[name]
 	if !ok {

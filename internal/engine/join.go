@@ -55,7 +55,7 @@ func (e *Engine) join(ctx context.Context, req core.Request) (Answer, error) {
 	if h.Save == nil {
 		return Answer{}, core.Errorf(core.CodeConfig, "ADD for addresses comes out of a DEL or CHECK of container %s", h.Container)
 	}
-	req.Pod = h.Pod
+	req.Pod, req.Conf.Annotations = h.Pod, h.Annotations
 	nic, err := resolve.Addresses(ctx, e.Source, e.input(req))
 	if err != nil {
 		return Answer{}, err

@@ -63,9 +63,13 @@ func newReplugged(t *testing.T) *replugged {
 }
 
 // annotate changes what the pod asks for.
-func (r *replugged) annotate(networks string) {
+func (r *replugged) annotate(networks string) { r.declare("p", networks) }
+
+// declare makes name the only pod that the source knows.
+func (r *replugged) declare(name, networks string) {
 	r.t.Helper()
 	text := strings.Replace(twoNICs, "networks: second", "networks: '"+networks+"'", 1)
+	text = strings.Replace(text, "name: p\n", "name: "+name+"\n", 1)
 	require.NoError(r.t, os.WriteFile(filepath.Join(r.dir, "pod.yaml"), []byte(text), 0o600))
 	objects, err := local.Open(r.dir, r.Log)
 	require.NoError(r.t, err)

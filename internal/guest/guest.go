@@ -26,6 +26,9 @@ type Host struct {
 	Save func(context.Context) error
 	// Timed runs something as a step of the operation; nil with Save.
 	Timed func(step string, fn func() error) error
+	// Annotations are those that the runtime told of the pod, nil for none: it
+	// told them to the host alone.
+	Annotations map[string]string
 	// What does not change while the host works, set by Invite.
 	Container string
 	Pod       core.Pod

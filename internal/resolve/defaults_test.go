@@ -197,10 +197,20 @@ func TestAuxiliaryChain(t *testing.T) {
 	}
 }
 
-// prompt is a world that knows NADs at once and waits for others.
+// prompt is a world that knows objects at once and waits for others.
 type prompt struct {
 	*world
-	waited int
+	waited  int // for NADs
+	awaited int // for pods
+}
+
+func (p *prompt) KnownPod(ctx context.Context, pod core.Pod) (*Pod, error) {
+	return p.world.Pod(ctx, pod)
+}
+
+func (p *prompt) Pod(ctx context.Context, pod core.Pod) (*Pod, error) {
+	p.awaited++
+	return p.world.Pod(ctx, pod)
 }
 
 func (p *prompt) KnownNAD(ns, name string) (*NAD, error) {

@@ -29,6 +29,9 @@ func (m FromMemory) NAD(ctx context.Context, namespace, name string) (*NAD, erro
 	return m.Source.NAD(over(ctx), namespace, name)
 }
 
+// KnownPod implements Prompt.
+func (m FromMemory) KnownPod(ctx context.Context, p core.Pod) (*Pod, error) { return m.Pod(ctx, p) }
+
 // KnownNAD implements Prompt.
 func (m FromMemory) KnownNAD(namespace, name string) (*NAD, error) {
 	if p, ok := m.Source.(Prompt); ok {

@@ -89,7 +89,8 @@ func FuzzNetworksAnnotation(f *testing.F) {
 }
 
 // FuzzPodAnnotations: any value under any field key is either taken or refused
-// with a message that names the key; Resolve and CheckAnnotations agree.
+// with a message that names the key; Resolve and CheckAnnotations agree, and it
+// is all the same whether the source or the runtime tells it.
 func FuzzPodAnnotations(f *testing.F) {
 	for field, value := range map[string]string{
 		"ip_address": "10.16.0.9,fd00:10:16::9", "mac_address": "02:00:00:00:00:01", "cidr": "10.16.0.0/16", "gateway": "10.16.0.1",
@@ -104,6 +105,11 @@ func FuzzPodAnnotations(f *testing.F) {
 		key := "ovn.kubernetes.io/" + field
 		w.note(key, value)
 		wants, err := Resolve(t.Context(), w, Input{Request: request()})
+		req := request()
+		req.Pod.Name, req.Conf.Annotations = "told", w.pods["default/p"].Annotations
+		told, toldErr := Resolve(t.Context(), w, Input{Request: req})
+		require.Equal(t, core.CodeOf(err), core.CodeOf(toldErr))
+		require.Equal(t, len(wants), len(told))
 		early := CheckAnnotations("default", w.pods["default/p"].Annotations)
 		if len(early) > 0 {
 			require.Error(t, err, "refused early: %v", early)

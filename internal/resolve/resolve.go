@@ -2,9 +2,7 @@ package resolve
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -46,10 +44,11 @@ type Input struct {
 // exist: the runtime will ask again, and code 3 would tell it that the container
 // is unknown. 6: a NAD's configuration is not JSON. 4: a bad value in CNI_ARGS.
 // 11: the source or kubelet cannot answer now, or the source knows a pod of that
-// name with another UID.
+// name with another UID, and the runtime tells no annotations.
 //
-// A pod that the source does not know, and a container that is no pod, get the
-// default network without annotations.
+// Annotations that the runtime tells are those of a pod that the source does not
+// know. Without them such a pod gets the default network alone, as does a
+// container that is no pod.
 func Resolve(ctx context.Context, src Source, in Input) ([]core.Want, error) {
 	r := newResolution(src, in)
 	if err := r.readPod(ctx); err != nil {
@@ -96,37 +95,6 @@ func newResolution(src Source, in Input) *resolution {
 		in.Log = slog.New(slog.DiscardHandler)
 	}
 	return &resolution{src: src, in: in, conf: in.Request.Conf, pod: in.Request.Pod}
-}
-
-func (r *resolution) readPod(ctx context.Context) error {
-	if r.pod.IsZero() {
-		return nil
-	}
-	found, err := r.src.Pod(ctx, r.pod)
-	if errors.Is(err, core.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return core.WithCode(core.CodeTryAgain, "pod "+r.pod.String(), err)
-	}
-	if r.pod.UID != "" && found.UID != "" && r.pod.UID != found.UID && !isMirror(r.pod.UID, found) {
-		return core.Errorf(core.CodeTryAgain, "pod %s: K8S_POD_UID is %q but the pod known by that name has UID %q",
-			r.pod, r.pod.UID, found.UID)
-	}
-	if r.pod.UID == "" {
-		r.pod.UID = found.UID
-	}
-	r.notes, r.controller = found.Annotations, found.Controller
-	return nil
-}
-
-// isMirror tells whether a pod is the mirror of the static pod that kubelet
-// knows by uid, a hash of its file: the mirror has a UID of its own, and says
-// the hash in an annotation unless the source leaves that out.
-func isMirror(uid string, found *Pod) bool {
-	hash, said := found.Annotations["kubernetes.io/config.hash"]
-	raw, err := hex.DecodeString(uid)
-	return err == nil && len(raw) == 16 && (hash == uid || !said)
 }
 
 // network is one network on its way to a Want.

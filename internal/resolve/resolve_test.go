@@ -27,10 +27,14 @@ type world struct {
 	nads    map[string]*NAD
 	subnets []core.Subnet
 	down    error // every question fails
+	podDown error // questions about pods fail
 }
 
 func (w *world) Pod(_ context.Context, want core.Pod) (*Pod, error) {
 	ns, name := want.Namespace, want.Name
+	if w.podDown != nil {
+		return nil, w.podDown
+	}
 	return find(w, w.pods, ns+"/"+name)
 }
 

@@ -26,8 +26,12 @@ type Source interface {
 	Subnets(ctx context.Context) ([]core.Subnet, error)
 }
 
-// Prompt is a Source whose NAD may wait for an object that was just made.
+// Prompt is a Source whose Pod and NAD may wait for an object that was just made.
 type Prompt interface {
+	// KnownPod is Pod without waiting for that pod: core.ErrNotFound, or
+	// core.ErrUnavailable while nothing is known at all. It may wait until the
+	// source has read all there is when it starts.
+	KnownPod(ctx context.Context, p core.Pod) (*Pod, error)
 	// KnownNAD is NAD without waiting: core.ErrNotFound, or core.ErrUnavailable
 	// while nothing is known at all.
 	KnownNAD(namespace, name string) (*NAD, error)

@@ -298,6 +298,14 @@ func (l *lateObjects) NAD(ctx context.Context, namespace, name string) (*resolve
 	return l.now.Load().NAD(ctx, namespace, name)
 }
 
+// KnownPod implements resolve.Prompt.
+func (l *lateObjects) KnownPod(ctx context.Context, pod core.Pod) (*resolve.Pod, error) {
+	if p, ok := l.now.Load().objects.(resolve.Prompt); ok {
+		return p.KnownPod(ctx, pod)
+	}
+	return l.Pod(ctx, pod) // a folder has nobody wait
+}
+
 // KnownNAD implements resolve.Prompt.
 func (l *lateObjects) KnownNAD(namespace, name string) (*resolve.NAD, error) {
 	if p, ok := l.now.Load().objects.(resolve.Prompt); ok {

@@ -109,6 +109,27 @@ func TestGateway(t *testing.T) {
 	require.Equal(t, ruleset, n.Run("nft", "list", "ruleset"), "a stop disturbs no pod")
 }
 
+// TestGatewayAnswersAlone: what asks for a gateway's address hears that gateway,
+// not the kernel on the pod's own port nor the gateway of another subnet. Else a
+// pod's traffic would leave the switch out, with its VLAN, rates and mirror.
+func TestGatewayAnswersAlone(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, map[string]string{"nets.yaml": together(
+		subnetObject("ovn-default", map[string]any{"default": true, "cidrBlock": "10.16.0.0/16"}),
+		subnetObject("storage", map[string]any{"cidrBlock": "10.20.0.0/16"}))})
+	awaitGateways(t, n)
+	p, _ := attached(n, "p")
+	device := strings.Fields(n.Run("ip", "-o", "addr", "show", "to", "10.16.0.1"))[1]
+	mac := strings.Fields(n.Run("ip", "-br", "link", "show", "dev", device))[2]
+	out := p.Run("arping", "-c", "3", "-I", "eth0", "10.16.0.1")
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "reply") {
+			require.Contains(t, line, strings.ToUpper(mac), "who answers instead of %s", device)
+		}
+	}
+	require.Contains(t, out, strings.ToUpper(mac))
+}
+
 // TestGatewayFollowsTheFolder adds, changes and removes subnets while the agent
 // runs.
 func TestGatewayFollowsTheFolder(t *testing.T) {

@@ -98,10 +98,11 @@ func (n *dockerNode) works(web *kube.Pod) string {
 	if out, err := web.Logs(); err != nil || out != "serving\n" {
 		return fmt.Sprintf("logs: %q %v", out, err)
 	}
-	// Not 127.0.0.1: this is what others see.
-	out, err := n.Try("timeout", "3", "busybox", "wget", "-q", "-O", "-", "http://"+n.IP+":8080/")
-	if err != nil || out != "hello\n" {
-		return fmt.Sprintf("host port: %q %v", out, err)
+	for _, addr := range []string{n.IP, "127.0.0.1"} {
+		out, err := n.Try("timeout", "3", "busybox", "wget", "-q", "-O", "-", "http://"+addr+":8080/")
+		if err != nil || out != "hello\n" {
+			return fmt.Sprintf("host port at %s: %q %v", addr, out, err)
+		}
 	}
 	return ""
 }

@@ -273,10 +273,13 @@ func (d *Driver) wasDetached(name string) bool {
 	return recent
 }
 
+// wanted is the pair. Where Open vSwitch forwards in user space the kernel sees
+// what a pod sends too, and would answer its ARP requests for every address of
+// the node: the pod's traffic would then leave the switch out.
 func (a attachment) wanted() rtnl.Veth {
 	s := a.spec
 	return rtnl.Veth{
-		Name: s.HostIf, MTU: s.MTU, TxQLen: txQLen, Group: GroupLive,
+		Name: s.HostIf, MTU: s.MTU, TxQLen: txQLen, Group: GroupLive, NoARP: true,
 		Peer: a.pod, PeerName: s.Key.IfName, PeerMAC: s.MAC,
 	}
 }

@@ -173,11 +173,13 @@ func setAddrs(c *rtnl.Conn, index int, w gate) error {
 
 // portSysctls does set for each sysctl that w's device needs. Some machines
 // disable IPv6 or forwarding on every new device; packets of pods that come in
-// by such a one are dropped.
+// by such a one are dropped. A request for another gateway's address, which the
+// switch floods to all of one VLAN, is that gateway's to answer.
 func portSysctls(w gate, set func(name, value string) error) error {
-	err := set("net/ipv4/conf/"+w.port.Name+"/forwarding", "1")
+	conf := "net/ipv4/conf/" + w.port.Name
+	err := errors.Join(set(conf+"/forwarding", "1"), set(conf+"/arp_ignore", "1"))
 	if w.has6() {
-		conf := "net/ipv6/conf/" + w.port.Name
+		conf = "net/ipv6/conf/" + w.port.Name
 		err = errors.Join(err, set(conf+"/disable_ipv6", "0"), set(conf+"/forwarding", "1"))
 	}
 	return err

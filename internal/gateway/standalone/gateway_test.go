@@ -358,6 +358,7 @@ func TestCheckFindsTampering(t *testing.T) {
 		{"sysctl net.ipv4.ip_forward is 0", in("sysctl", "-w", "net.ipv4.ip_forward=0")},
 		{"sysctl net.ipv6.conf.all.forwarding is 0", in("sysctl", "-w", "net.ipv6.conf.all.forwarding=0")},
 		{"/forwarding is 0", in("sysctl", "-w", "net.ipv4.conf."+port+".forwarding=0")},
+		{"/arp_ignore is 0", in("sysctl", "-w", "net.ipv4.conf."+port+".arp_ignore=0")},
 		{"/disable_ipv6 is 1", in("sysctl", "-w", "net.ipv6.conf."+port+".disable_ipv6=1")},
 		{"masquerade of 10.16.0.0/16 is false", in("nft", "delete", "table", "inet", "fairlead")},
 		{"masquerade of 10.16.0.0/16 is false", in("nft", "flush", "set", "inet", "fairlead", "masquerade-ip")},

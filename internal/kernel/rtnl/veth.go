@@ -27,6 +27,7 @@ type Veth struct {
 	Group    uint32
 	Master   int  // index of the bridge that gets the near end as a port, 0 = none
 	Up       bool // the near end
+	NoARP    bool // the kernel answers no ARP request on the near end
 	NoQueue  bool // the near end has a queue of 0 packets, whatever TxQLen says
 	Peer     *netns.Handle
 	PeerName string
@@ -70,8 +71,12 @@ func (c *Conn) NewVeth(v Veth) (Link, error) {
 func (c *Conn) newVeth(v Veth) message {
 	h := linkHeader(0)
 	if v.Up {
-		h.Flags, h.Change = unix.IFF_UP, unix.IFF_UP
+		h.Flags |= unix.IFF_UP
 	}
+	if v.NoARP {
+		h.Flags |= unix.IFF_NOARP
+	}
+	h.Change = h.Flags
 	m := c.message(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, h).
 		name(v.Name).
 		u32(unix.IFLA_GROUP, v.Group)

@@ -52,8 +52,8 @@ type bed struct {
 	starts           int
 }
 
-// newBed tells the agent of the pods' metadata before it starts: of a pod that
-// it does not know yet it knows no network.
+// newBed tells the agent of these pods' metadata before it starts. Of others it
+// hears by the runtime.
 func newBed(t *testing.T, pods ...*v1.Pod) *bed {
 	t.Helper()
 	b := newMachine(t, pods...)
@@ -101,7 +101,8 @@ func newMachine(t *testing.T, pods ...*v1.Pod) *bed {
 		b.Run("mount", "--bind", disk, "/"+d)
 	}
 	conf := filepath.Join(b.Dir, "disk/etc/cni/net.d/00-fairlead.conflist")
-	require.NoError(t, os.WriteFile(conf, []byte(`{"cniVersion": "1.1.0", "name": "fairlead", "plugins": [{"type": "fairlead"}]}`), 0o600))
+	require.NoError(t, os.WriteFile(conf, []byte(`{"cniVersion": "1.1.0", "name": "fairlead", "plugins": [
+		{"type": "fairlead", "capabilities": {"io.kubernetes.cri.pod-annotations": true}}]}`), 0o600))
 	return b
 }
 

@@ -96,6 +96,42 @@ func TestPodsOfAFolderOverDocker(t *testing.T) {
 	testFolder(t, newDockerBed(t, webs(folderPods)...))
 }
 
+// TestPodsThatNobodyDeclares: a pod's own annotations, which the runtime hands
+// over, are all that an agent without its object needs.
+func TestPodsThatNobodyDeclares(t *testing.T) {
+	t.Parallel()
+	testUndeclared(t, newBed(t))
+}
+
+// TestPodsThatNobodyDeclaresOverDocker: the same over our own shim.
+func TestPodsThatNobodyDeclaresOverDocker(t *testing.T) {
+	t.Parallel()
+	testUndeclared(t, newDockerBed(t))
+}
+
+func testUndeclared(t *testing.T, b *bed) {
+	t.Helper()
+	b.startNode()
+	fixed := web(0)
+	fixed.Annotations["ovn.kubernetes.io/ip_address"] = "10.16.9.9"
+	fixed.Annotations["ovn.kubernetes.io/vlan_id"] = "100"
+	b.write(fixed)
+	b.write(web(1))
+	for i := range 2 {
+		up := b.awaitPod(fmt.Sprintf("web-%d", i), ready)
+		addrs := b.exec(&up, "ip", "-o", "-4", "addr")
+		require.Contains(t, addrs, up.Status.PodIP+"/")
+		require.Contains(t, addrs, "net1")
+		require.Contains(t, addrs, "10.20.")
+		require.Equal(t, i == 0, up.Status.PodIP == "10.16.9.9")
+	}
+	require.Len(t, strings.Fields(b.OVS.Vsctl("--bare", "--columns=name", "find", "Port", "tag=100")), 1)
+	b.erase("web-0")
+	b.erase("web-1")
+	b.awaitEmpty()
+	b.requireNoLeaks()
+}
+
 // testFolder brings pods up, changes two and takes all down.
 func testFolder(t *testing.T, b *bed) {
 	t.Helper()

@@ -139,6 +139,10 @@ func (n *away) whileAway() {
 	unknown := &kubePod{n: n.kubeNode, Pod: n.NewPod(n.name + "/unknown"), uid: "8f6c2b1e-0000-4000-8000-000000000001"}
 	unknown.cni("ADD").MustCode(11)
 	require.Empty(n.t, unknown.ips())
+	unknown.tells("ADD", twoNetworks("10.16.9.9")).Must() // NADs and Subnets are known
+	require.Len(n.t, unknown.ips(), 2)
+	require.Equal(n.t, "10.16.9.9", unknown.ips()[0])
+	unknown.cni("CHECK").Must()
 	unknown.end()
 
 	n.gone.end()

@@ -58,6 +58,8 @@ func startEngine(t *testing.T) engine {
 		if t.Failed() {
 			t.Logf("dockerd: %s", log)
 		}
+		// dockerd's own, which it leaves where the machine's mounts are private.
+		_ = syscall.Unmount(dir+"/data", syscall.MNT_DETACH)
 		require.NoError(t, os.RemoveAll(dir), "nothing may still be mounted")
 	})
 	require.Eventually(t, func() bool { return e.command("version").Run() == nil }, 30*time.Second, 50*time.Millisecond)

@@ -159,6 +159,12 @@ func AllSpecs(r core.Record) []core.Spec {
 	return out
 }
 
+// ByAge are the records with the oldest first. Of two sandboxes of one pod the
+// later one counts.
+func ByAge(records []core.Record) []core.Record {
+	return slices.SortedStableFunc(slices.Values(records), func(a, b core.Record) int { return a.Created.Compare(b.Created) })
+}
+
 // Begun are those specs of the record and of its parts that may have been
 // started: the others have made nothing, and nobody will undo them.
 func Begun(r core.Record) []core.Spec {

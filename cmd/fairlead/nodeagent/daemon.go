@@ -252,7 +252,7 @@ func (d *nodeDaemon) follow(ctx context.Context) {
 // any of these is looked at: what is to be undone is closed by its DEL.
 func (d *nodeDaemon) restorePorts(ctx context.Context) {
 	var specs []core.Spec
-	for _, rec := range d.journal.Records() {
+	for _, rec := range record.ByAge(d.journal.Records()) {
 		specs = append(specs, record.Begun(rec)...)
 	}
 	if err := d.ports.Restore(ctx, specs); err != nil {

@@ -217,17 +217,11 @@ func (i *inspection) checkRoutes(far rtnl.Link) error {
 	gw4, gw6 := i.prev.Gateways()
 	for _, r := range i.prev.Routes {
 		want := r.Kernel(far.Index, gw4, gw6)
-		if !slices.ContainsFunc(have, func(h rtnl.Route) bool { return h.Dst == want.Dst && leads(h, want) }) {
+		if !slices.ContainsFunc(have, func(h rtnl.Route) bool { return h.Dst == want.Dst && h.Leads(want.Index, want.GW) }) {
 			i.differ("route %s via %s is missing", want.Dst, want.GW)
 		}
 	}
 	return nil
-}
-
-// leads tells that h, or one of its hops, goes where want does.
-func leads(h, want rtnl.Route) bool {
-	return h.Index == want.Index && h.GW == want.GW ||
-		slices.ContainsFunc(h.Multipath, func(hop rtnl.Hop) bool { return hop.Index == want.Index && hop.GW == want.GW })
 }
 
 // routing tells why the host is no router for the gateways.

@@ -17,13 +17,7 @@ const defaultBridge = "cni0"
 
 // conf is what the plugin reads of its standard input.
 type conf struct {
-	CNIVersion string `json:"cniVersion"`
-	IPAM       struct {
-		Type string `json:"type"`
-	} `json:"ipam"`
-	DNS        core.DNS        `json:"dns"`
-	PrevResult json.RawMessage `json:"prevResult"`
-
+	inproc.Conf
 	Bridge           string `json:"bridge"`
 	IsGateway        bool   `json:"isGateway"`
 	IsDefaultGateway bool   `json:"isDefaultGateway"`
@@ -48,23 +42,16 @@ type conf struct {
 			MAC string `json:"mac"`
 		} `json:"cni"`
 	} `json:"args"`
-	RuntimeConfig struct {
-		MAC string `json:"mac"`
-	} `json:"runtimeConfig"`
 
 	mac core.MAC // that the pod's interface shall have, nil = the kernel's choice
 }
 
-// known are the keys that a configuration may have. What stands below args,
-// runtimeConfig and ipam and is not ours is for other plugins.
-var known = []string{
-	"cniVersion", "name", "type", "capabilities", "ipam", "dns", "prevResult", "args", "runtimeConfig",
-	"cni.dev/valid-attachments", "cni.dev/attachments",
+// known are the keys that a configuration may have.
+var known = inproc.Keys(
 	"bridge", "isGateway", "isDefaultGateway", "forceAddress", "mtu", "hairpinMode", "promiscMode", "enabledad",
 	"disableContainerInterface", "portIsolation", "ipMasq", "ipMasqBackend", "vlan", "vlanTrunk",
 	"preserveDefaultVlan", "macspoofchk",
-	"deviceID", "pciBusID", // of whoever asks with a device: of no effect
-}
+)
 
 // Accepts implements driver.Plugin: not masquerading, VLANs and the MAC check,
 // which need nftables, iptables and the bridge's VLAN tables.

@@ -111,19 +111,11 @@ func inspectRoutes(c *rtnl.Conn, link rtnl.Link, want core.Link) error {
 	}
 	var errs []error
 	for _, r := range want.Routes {
-		if !slices.ContainsFunc(have, func(h rtnl.Route) bool { return h.Dst == r.Dst && on(h, link.Index, r.GW) }) {
+		if !slices.ContainsFunc(have, func(h rtnl.Route) bool { return h.Dst == r.Dst && h.Leads(link.Index, r.GW) }) {
 			errs = append(errs, drift("route %s %s is missing", r.Dst, via(r.GW)))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// on tells that h, or one of its hops, goes through gw on the link.
-func on(h rtnl.Route, index int, gw netip.Addr) bool {
-	if h.Index == index && h.GW == gw {
-		return true
-	}
-	return slices.ContainsFunc(h.Multipath, func(hop rtnl.Hop) bool { return hop.Index == index && hop.GW == gw })
 }
 
 func via(gw netip.Addr) string {

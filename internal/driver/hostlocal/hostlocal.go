@@ -21,15 +21,12 @@ import (
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/driver/inproc"
 	"github.com/fairlead/fairlead/internal/turn"
 )
 
 // Name is the plugin's type.
 const Name = "host-local"
-
-// codeOther is what the program prints for everything without a code of its own
-// (types.ErrInternal).
-const codeOther uint = 999
 
 // Plugin is host-local; make it with New.
 type Plugin struct {
@@ -202,7 +199,7 @@ func failed(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return &core.Error{Code: codeOther, Msg: err.Error(), Err: err}
+	return &core.Error{Code: inproc.CodeOther, Msg: err.Error(), Err: err}
 }
 
 // encode writes the result in the configuration's version.

@@ -14,32 +14,19 @@ import (
 
 // conf is a configuration of either kind.
 type conf struct {
-	CNIVersion string `json:"cniVersion"`
-	IPAM       struct {
-		Type string `json:"type"`
-	} `json:"ipam"`
-	DNS             core.DNS        `json:"dns"`
-	PrevResult      json.RawMessage `json:"prevResult"`
-	Master          string          `json:"master"`
-	Mode            string          `json:"mode"`
-	MTU             int             `json:"mtu"`
-	LinkInContainer bool            `json:"linkInContainer"`
+	inproc.Conf
+	Master          string `json:"master"`
+	Mode            string `json:"mode"`
+	MTU             int    `json:"mtu"`
+	LinkInContainer bool   `json:"linkInContainer"`
 
 	// macvlan's
-	MAC           string `json:"mac"`
-	BCQueueLen    uint32 `json:"bcqueuelen"`
-	RuntimeConfig struct {
-		MAC string `json:"mac"`
-	} `json:"runtimeConfig"`
+	MAC        string `json:"mac"`
+	BCQueueLen uint32 `json:"bcqueuelen"`
 }
 
-// common are the keys of every plugin's configuration, and what the agent adds
-// to it, which these plugins pass over.
-var common = []string{
-	"cniVersion", "name", "type", "capabilities", "ipam", "dns", "prevResult", "runtimeConfig", "args",
-	"cni.dev/valid-attachments", "cni.dev/attachments", "deviceID", "pciBusID",
-	"master", "mode", "mtu", "linkInContainer",
-}
+// common are the keys of both kinds.
+var common = inproc.Keys("master", "mode", "mtu", "linkInContainer")
 
 // Accepts refuses keys that v1.9.1 does not know, and a master in the pod.
 func (p *Plugin) Accepts(raw json.RawMessage) error {

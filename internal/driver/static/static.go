@@ -17,14 +17,11 @@ import (
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/driver/inproc"
 )
 
 // Name is the plugin's type.
 const Name = "static"
-
-// codeOther is what the program prints for everything without a code of its own
-// (types.ErrInternal).
-const codeOther uint = 999
 
 // Plugin is static.
 type Plugin struct{}
@@ -262,5 +259,5 @@ func parse(text, format string) (address, error) {
 
 // failed makes an error with the code that the program would print.
 func failed(format string, args ...any) error {
-	return core.Errorf(codeOther, format, args...)
+	return core.Errorf(inproc.CodeOther, format, args...)
 }

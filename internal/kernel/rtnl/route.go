@@ -28,6 +28,13 @@ type Route struct {
 	Multipath []Hop
 }
 
+// Leads tells that the route, or one of its hops, goes through gw (invalid =
+// on-link) on the link of that index.
+func (r Route) Leads(index int, gw netip.Addr) bool {
+	return r.Index == index && r.GW == gw ||
+		slices.ContainsFunc(r.Multipath, func(h Hop) bool { return h.Index == index && h.GW == gw })
+}
+
 // Hop is one of several next hops.
 type Hop struct {
 	GW     netip.Addr

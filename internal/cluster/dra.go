@@ -119,7 +119,7 @@ func find(all map[id]slice, driver, pool, device string) (attributes map[string]
 			continue
 		}
 		if s.generation > newest {
-			newest, ok = s.generation, false
+			newest, attributes, ok = s.generation, nil, false
 		}
 		if a, has := s.devices[device]; has {
 			attributes, ok = a, true

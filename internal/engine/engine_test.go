@@ -184,7 +184,7 @@ func TestRecoverTakesAllOfAContainer(t *testing.T) {
 	}
 	later := e.Config
 	later.BootID = "later"
-	New(later).Recover(t.Context())
+	New(later).Recover(t.Context(), later.Journal.Records())
 	require.Empty(t, e.Journal.Records())
 }
 

@@ -24,9 +24,9 @@ const (
 // be done now (no OVSDB yet) is left to Run and Sweep; it tells whether the
 // switch holds already what the journal says. Call it before serving.
 //
-// Of a full node's records most are whole: they are decoded once, by Open.
-func (e *Engine) Recover(ctx context.Context) (swept bool) {
-	records := e.Journal.Records()
+// records are all of the journal's. Of a full node's most are whole: they are
+// decoded once, by Open.
+func (e *Engine) Recover(ctx context.Context, records []core.Record) (swept bool) {
 	e.restore(records)
 	for i := range records {
 		e.killDelegates(&records[i])

@@ -193,7 +193,7 @@ func TestRecoverDropsParts(t *testing.T) {
 		r.d.attach, r.d.detach, r.d.detached = nil, nil, nil
 		later := New(r.Config)
 		if whole {
-			later.Recover(t.Context())
+			later.Recover(t.Context(), later.Journal.Records())
 			require.Equal(t, []string{"net2"}, r.d.detached)
 			require.Len(t, r.IPAM.Leases(), 2)
 			require.Equal(t, []string{"eth0", "net1"}, r.interfaces())

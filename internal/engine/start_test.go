@@ -66,7 +66,7 @@ func TestStartDecodesOnce(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, j.Close()) })
 	conf.Journal, conf.IPAM = j, ipam.New()
 	e := New(conf)
-	require.True(t, e.Recover(t.Context()))
+	require.True(t, e.Recover(t.Context(), j.Records()))
 	e.finish(t.Context())
 	require.Len(t, e.Followed(), count)
 	require.Len(t, e.IPAM.Leases(), 2*count)
@@ -91,7 +91,7 @@ func BenchmarkStart(b *testing.B) {
 				t1 := time.Now()
 				conf.Journal, conf.IPAM = j, ipam.New()
 				e := New(conf)
-				swept := e.Recover(b.Context())
+				swept := e.Recover(b.Context(), j.Records())
 				t2 := time.Now()
 				if !swept {
 					require.NoError(b, e.Sweep(b.Context()))

@@ -315,11 +315,12 @@ func TestPodsThatEnd(t *testing.T) {
 	require.Equal(t, "gone\n", failed.Status.ContainerStatuses[0].State.Terminated.Message)
 	b.awaitPod("web-1", phase(v1.PodSucceeded))
 	b.awaitPod("web-2", func(p *v1.Pod) string {
-		w := p.Status.ContainerStatuses[0].State.Waiting
-		if w == nil || w.Reason != "CrashLoopBackOff" {
-			return "not in back-off"
+		for _, c := range p.Status.ContainerStatuses { // none before its first turn
+			if w := c.State.Waiting; w != nil && w.Reason == "CrashLoopBackOff" {
+				return ""
+			}
 		}
-		return ""
+		return "not in back-off"
 	})
 	b.awaitPod("web-3", func(p *v1.Pod) string {
 		for _, c := range p.Status.Conditions {

@@ -218,8 +218,9 @@ func (d *nodeDaemon) run(ctx context.Context) error {
 	}
 	d.awaitOVS(ctx)
 	d.adopt(ctx)
-	d.restorePorts(ctx)
-	swept := d.engine.Recover(ctx)
+	records := d.journal.Records()
+	d.restorePorts(ctx, records)
+	swept := d.engine.Recover(ctx, records)
 	wg.Go(func() { d.engine.Run(parts) })
 	wg.Go(func() { d.gateways(parts, swept) })
 	wg.Go(func() { d.follow(parts) })
@@ -250,9 +251,9 @@ func (d *nodeDaemon) follow(ctx context.Context) {
 
 // restorePorts makes the node's ports lead to the pods of the journal, before
 // any of these is looked at: what is to be undone is closed by its DEL.
-func (d *nodeDaemon) restorePorts(ctx context.Context) {
+func (d *nodeDaemon) restorePorts(ctx context.Context, records []core.Record) {
 	var specs []core.Spec
-	for _, rec := range record.ByAge(d.journal.Records()) {
+	for _, rec := range record.ByAge(records) {
 		specs = append(specs, record.Begun(rec)...)
 	}
 	if err := d.ports.Restore(ctx, specs); err != nil {

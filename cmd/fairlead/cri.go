@@ -46,7 +46,9 @@ socket, for kubelet --container-runtime-endpoint and for crictl.
 
 SIGTERM lets running requests finish and leaves every pod as it is.`,
 		Args: usage.Args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return runCRI(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runCRI(cmd.Context(), o, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.listen, "listen", "unix:///run/fairlead/cri.sock", "the socket to serve")
@@ -81,7 +83,7 @@ func (o criOptions) network() podnet.Network {
 	return cninet.New(cninet.Config{ConfDir: o.confDir, BinDirs: o.binDirs, CacheDir: filepath.Join(o.rootDir, "cni")})
 }
 
-func runCRI(ctx context.Context, o criOptions) error {
+func runCRI(ctx context.Context, o criOptions, log *slog.Logger) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
@@ -103,7 +105,6 @@ func runCRI(ctx context.Context, o criOptions) error {
 	if err != nil {
 		return usage.Error{Err: fmt.Errorf("--sandbox-image: %w", err)}
 	}
-	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	output := logs.New(ctx, engine, label.LogPath, log)
 	defer output.Close()
 	server, err := cri.New(ctx, cri.Config{

@@ -44,7 +44,9 @@ that serves CRI. A pod that is changed or removed there is changed or ended.
 
 SIGTERM leaves every pod as it is; whoever is started next goes on with them.`,
 		Args: usage.Args(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return runNode(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runNode(cmd.Context(), o, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.pods, "pods", "", "folder of pods, YAML or JSON")
@@ -80,7 +82,7 @@ func (o *nodeOptions) complete() error {
 	return nil
 }
 
-func runNode(ctx context.Context, o nodeOptions) error {
+func runNode(ctx context.Context, o nodeOptions, log *slog.Logger) error {
 	if err := o.complete(); err != nil {
 		return err
 	}
@@ -94,7 +96,6 @@ func runNode(ctx context.Context, o nodeOptions) error {
 		return usage.Error{Err: fmt.Errorf("--runtime: %w", err)}
 	}
 	defer conn.Close()
-	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	pods := filepath.Join(o.rootDir, "pods")
 	merged := mux.New(log)
 	n := node.New(node.Config{

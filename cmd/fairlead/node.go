@@ -32,6 +32,7 @@ type nodeOptions struct {
 	rootDir, logDir, cgroupRoot      string
 	listen, resolvConf, domain       string
 	dns                              []string
+	shared                           bool // the folder holds the agent's objects too
 }
 
 func nodeCommand() *cobra.Command {
@@ -120,7 +121,7 @@ func (o *nodeOptions) sources(ctx context.Context, m *mux.Mux, log *slog.Logger)
 		to := m.Channel(ctx, name)
 		out = append(out, func(ctx context.Context) error { return run(ctx, to) })
 	}
-	static := source.Static{Node: o.name}
+	static := source.Static{Node: o.name, Shared: o.shared}
 	if o.pods != "" {
 		add(mux.File, source.NewFile(source.FileConfig{Static: static, Path: o.pods, Log: log}).Run)
 	}

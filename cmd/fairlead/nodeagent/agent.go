@@ -44,6 +44,7 @@ type agentOptions struct {
 	config string
 	file   cniconf.Daemon // what config says
 	build  Build
+	part   bool // of a process that tells systemd itself how it is
 }
 
 // Build is what the program knows of itself.
@@ -68,7 +69,7 @@ SIGTERM lets running operations finish and leaves every pod's network as it is.`
 			if err := o.readConfig(cmd.Flags().Changed); err != nil {
 				return err
 			}
-			return runAgent(cmd.Context(), o)
+			return runAgent(cmd.Context(), o, slog.New(slog.NewJSONHandler(os.Stderr, nil)).With("node", o.nodeName))
 		},
 	}
 	f := cmd.Flags()
@@ -106,7 +107,7 @@ func (o agentOptions) validate() error {
 	return errors.Join(append(errs, o.validateCluster()...)...)
 }
 
-func runAgent(ctx context.Context, o agentOptions) error {
+func runAgent(ctx context.Context, o agentOptions, log *slog.Logger) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
@@ -121,7 +122,6 @@ func runAgent(ctx context.Context, o agentOptions) error {
 		}
 		o.objects = abs
 	}
-	log := slog.New(slog.NewJSONHandler(os.Stderr, nil)).With("node", o.nodeName)
 	if inCluster() {
 		if err := openSysctls(); err != nil {
 			log.Warn("sysctls cannot be set", "err", err)

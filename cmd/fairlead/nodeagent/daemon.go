@@ -277,6 +277,9 @@ func (d *nodeDaemon) adopt(ctx context.Context) {
 }
 
 func (d *nodeDaemon) notify(state string) {
+	if d.opts.part {
+		return
+	}
 	if _, err := daemon.SdNotify(false, state); err != nil {
 		d.log.Warn("systemd not notified", "err", err)
 	}

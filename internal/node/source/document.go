@@ -196,8 +196,22 @@ func (d *document) mine(h metav1.TypeMeta, path string, s Static) (bool, error) 
 		return true, nil
 	case s.Objects && (h.Kind == "ConfigMap" || h.Kind == "Secret") && h.APIVersion == "v1":
 		return false, nil
+	case s.Shared && agents(h):
+		return false, nil
 	}
 	return false, fault{d.lineOf(path), fmt.Sprintf("kind %q of apiVersion %q: want Pod of v1", h.Kind, h.APIVersion)}
+}
+
+// agents tells the kinds of which the agent takes care, which refuses them
+// itself where they are wrong.
+func agents(h metav1.TypeMeta) bool {
+	switch h.Kind {
+	case "NetworkAttachmentDefinition":
+		return h.APIVersion == "k8s.cni.cncf.io/v1"
+	case "Subnet", "Vlan", "ProviderNetwork":
+		return h.APIVersion == "kubeovn.io/v1"
+	}
+	return false
 }
 
 // decode reads a pod; the strings are fields that it does not have.

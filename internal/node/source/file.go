@@ -147,11 +147,16 @@ func (f *File) names() ([]string, error) {
 	}
 	var out []string
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".") {
+		if !strings.HasPrefix(e.Name(), ".") && (!f.cfg.Shared || objectFile(e.Name())) {
 			out = append(out, filepath.Join(f.cfg.Path, e.Name()))
 		}
 	}
 	return out, err
+}
+
+// objectFile tells the names of the files that the agent reads.
+func objectFile(name string) bool {
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name)))
 }
 
 // version reads one file; nil when it is not there any more.

@@ -47,6 +47,10 @@ type Static struct {
 	// pods and are left to others. Without it they are refused, as kubelet
 	// does with everything that an API server would have to serve.
 	Objects bool
+	// Shared tells that the agent reads its objects from the same place:
+	// documents of the kinds that decide networks may stand beside the pods,
+	// and of a folder only those files count that the agent reads.
+	Shared bool
 }
 
 // refusals are the reasons why a file or an answer is not taken.

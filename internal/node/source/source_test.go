@@ -329,3 +329,33 @@ func TestURLThatNeverAnswered(t *testing.T) {
 	_, _, err = u.Ask(ctx)
 	require.True(t, errors.Is(err, context.Canceled))
 }
+
+// TestSharedFolder: what the agent reads from the same folder is left to it.
+func TestSharedFolder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "README.md", "# Not an object")
+	write(t, dir, "all.yaml", `---
+{apiVersion: kubeovn.io/v1, kind: Subnet, metadata: {name: s}, spec: {cidrBlock: 10.1.0.0/16}}
+---
+{apiVersion: kubeovn.io/v1, kind: Vlan, metadata: {name: v}, spec: {id: 7}}
+---
+{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, metadata: {name: n}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: c, image: i}]}}
+`)
+	shared := source.NewFile(source.FileConfig{Static: source.Static{Node: node, Shared: true}, Path: dir, Log: quiet()})
+	got := list(t, shared)
+	require.Empty(t, shared.Problems())
+	require.Equal(t, []string{"web"}, got)
+	require.Empty(t, shared.Problems())
+
+	alone := newFile(dir)
+	require.Empty(t, list(t, alone))
+	require.Contains(t, reasons(alone), "all.yaml:2: kind \"Subnet\" of apiVersion \"kubeovn.io/v1\": want Pod of v1")
+	require.Contains(t, reasons(alone), "README.md")
+
+	write(t, dir, "other.yaml", "apiVersion: v1\nkind: Subnet\nmetadata: {name: s}\n")
+	list(t, shared)
+	require.Contains(t, reasons(shared), "other.yaml:1: kind \"Subnet\"")
+}

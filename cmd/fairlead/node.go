@@ -15,33 +15,46 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
+	"github.com/fairlead/fairlead/internal/cluster"
+	"github.com/fairlead/fairlead/internal/cluster/login"
 	"github.com/fairlead/fairlead/internal/node"
+	"github.com/fairlead/fairlead/internal/node/checkpoint"
 	"github.com/fairlead/fairlead/internal/node/mux"
 	"github.com/fairlead/fairlead/internal/node/podruntime"
+	told "github.com/fairlead/fairlead/internal/node/report" // main has a report of its own
 	"github.com/fairlead/fairlead/internal/node/source"
+	"github.com/fairlead/fairlead/internal/node/source/api"
 	"github.com/fairlead/fairlead/internal/node/volume"
 )
 
 // nodeOptions are the flags of `fairlead node`.
 type nodeOptions struct {
-	pods, podsURL, runtime, name, ip string
-	rootDir, logDir, cgroupRoot      string
-	listen, resolvConf, domain       string
-	dns                              []string
-	shared                           bool // the folder holds the agent's objects too
+	pods, podsURL, kubeconfig   string
+	headers                     []string // for podsURL, "NAME: VALUE"
+	runtime, name, ip           string
+	rootDir, logDir, cgroupRoot string
+	listen, resolvConf, domain  string
+	dns                         []string
+	shared                      bool // the folder holds the agent's objects too
 }
 
 func nodeCommand() *cobra.Command {
 	o := nodeOptions{}
 	cmd := &cobra.Command{
 		Use:   "node",
-		Short: "Run the pods of a folder or URL over any container runtime, without kubelet",
-		Long: `Run the pods that stand as files in a folder, or behind a URL, over any runtime
-that serves CRI. A pod that is changed or removed there is changed or ended.
+		Short: "Run the pods of a folder, a URL or an API server over any container runtime, without kubelet",
+		Long: `Run the pods that stand as files in a folder, behind a URL, or that an API server
+binds to this node, over any runtime that serves CRI. A pod that is changed or
+removed there is changed or ended. The sources may be used together.
+
+With an API server the node registers itself, renews its lease, and writes its
+pods' status; static pods have mirror pods there. It needs a user
+system:node:NAME of the group system:nodes.
 
 SIGTERM leaves every pod as it is; whoever is started next goes on with them.`,
 		Args: usage.Args(cobra.NoArgs),
@@ -50,8 +63,10 @@ SIGTERM leaves every pod as it is; whoever is started next goes on with them.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.pods, "pods", "", "folder of pods, YAML or JSON")
-	f.StringVar(&o.podsURL, "pods-url", "", "URL of a Pod or PodList")
+	f.StringVar(&o.pods, "pod-dir", "", "folder of pods, YAML or JSON")
+	f.StringVar(&o.podsURL, "url", "", "URL of a Pod or PodList")
+	f.StringArrayVar(&o.headers, "url-header", nil, "header that is sent with questions to --url, \"NAME: VALUE\" (repeatable)")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file that leads to the API server whose pods of this node are run")
 	f.StringVar(&o.runtime, "runtime", "unix:///run/containerd/containerd.sock", "the runtime's CRI endpoint")
 	f.StringVar(&o.name, "node-name", "", "name of this node, a part of its pods' names (default: the host's)")
 	f.StringVar(&o.ip, "node-ip", "", "address of this node, for pods that ask for it")
@@ -66,8 +81,11 @@ SIGTERM leaves every pod as it is; whoever is started next goes on with them.`,
 }
 
 func (o *nodeOptions) complete() error {
-	if o.pods == "" && o.podsURL == "" {
-		return usage.Errorf("neither --pods nor --pods-url says where pods are")
+	if o.pods == "" && o.podsURL == "" && o.kubeconfig == "" {
+		return usage.Errorf("none of --pod-dir, --url and --kubeconfig says where pods are")
+	}
+	if _, err := o.header(); err != nil {
+		return err
 	}
 	if o.runtime == "" {
 		return usage.Errorf("--runtime is empty")
@@ -97,20 +115,106 @@ func runNode(ctx context.Context, o nodeOptions, log *slog.Logger) error {
 		return usage.Error{Err: fmt.Errorf("--runtime: %w", err)}
 	}
 	defer conn.Close()
+	return o.run(ctx, conn, log)
+}
+
+// run builds the parts and runs them.
+func (o *nodeOptions) run(ctx context.Context, conn *grpc.ClientConn, log *slog.Logger) error {
 	pods := filepath.Join(o.rootDir, "pods")
 	merged := mux.New(log)
-	n := node.New(node.Config{
+	engine := runtimeapi.NewRuntimeServiceClient(conn)
+	conf := node.Config{
 		Sources: merged,
 		Runtime: podruntime.New(podruntime.Config{
-			Runtime: runtimeapi.NewRuntimeServiceClient(conn), Images: runtimeapi.NewImageServiceClient(conn),
+			Runtime: engine, Images: runtimeapi.NewImageServiceClient(conn),
 			LogDir: o.logDir, PodDir: pods, CgroupParent: o.cgroupRoot, NodeName: o.name, NodeIP: o.ip,
 			ClusterDNS: o.dns, ClusterDomain: o.domain, ResolvConf: o.resolvConf, Now: time.Now, Log: log,
 		}),
-		Volumes: volume.New(pods), PodDir: pods, NodeIP: o.ip, Log: log,
+		Volumes: volume.New(pods), PodDir: pods, NodeIP: o.ip,
+		Checkpoints: checkpoint.New(filepath.Join(o.rootDir, "checkpoints")), Log: log,
+	}
+	var parts []func(context.Context) error
+	if o.kubeconfig == "" {
+		n := node.New(conf)
+		parts = append(parts, n.Run, o.serve(n))
+	} else {
+		reported, err := o.reported(ctx, conf, merged, engine)
+		if err != nil {
+			return err
+		}
+		parts = reported
+	}
+	return together(ctx, append(o.sources(ctx, merged, log), parts...)...)
+}
+
+func (o *nodeOptions) serve(n *node.Node) func(context.Context) error {
+	return func(ctx context.Context) error { return serveHTTP(ctx, o.listen, n.Handler()) }
+}
+
+// reported is a node of which an API server is told, and which runs its pods.
+func (o *nodeOptions) reported(ctx context.Context, conf node.Config, m *mux.Mux, engine runtimeapi.RuntimeServiceClient) ([]func(context.Context) error, error) {
+	server, err := login.New(login.Config{Kubeconfig: o.kubeconfig, Node: o.name, UserAgent: "fairlead-node/" + version, Log: conf.Log}).Current()
+	if err != nil {
+		return nil, usage.Error{Err: fmt.Errorf("--kubeconfig: %w", err)}
+	}
+	cluster.LogTo(conf.Log)
+	var n *node.Node
+	r, err := told.New(told.Config{
+		Server: server.REST, Node: o.name, Addresses: o.addresses(), Disk: o.rootDir, Version: version, Runtime: engine,
+		Pods: func() []told.Pod { return n.Reports() }, Heard: func() bool { return n.Heard() }, Log: conf.Log,
 	})
-	return together(ctx, append(o.sources(ctx, merged, log), n.Run, func(ctx context.Context) error {
-		return serveHTTP(ctx, o.listen, n.Handler())
-	})...)
+	if err != nil {
+		return nil, usage.Error{Err: fmt.Errorf("--kubeconfig: %w", err)}
+	}
+	conf.Changed = r.Changed
+	n = node.New(conf)
+	from, err := api.New(api.Config{Server: server.REST, Node: o.name, After: r.Registered(), Log: conf.Log})
+	if err != nil {
+		return nil, usage.Error{Err: fmt.Errorf("--kubeconfig: %w", err)}
+	}
+	lists, to := make(chan []*v1.Pod), m.Channel(ctx, mux.API)
+	return []func(context.Context) error{
+		n.Run, o.serve(n), r.Run,
+		func(ctx context.Context) error { return from.Run(ctx, lists) },
+		func(ctx context.Context) error { return pass(ctx, lists, to, r.Hear) },
+	}, nil
+}
+
+// pass hands lists on through a filter until ctx ends.
+func pass(ctx context.Context, from <-chan []*v1.Pod, to chan<- []*v1.Pod, through func([]*v1.Pod) []*v1.Pod) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case list := <-from:
+			select {
+			case <-ctx.Done():
+				return nil
+			case to <- through(list):
+			}
+		}
+	}
+}
+
+// addresses of this node, as the API server is told.
+func (o *nodeOptions) addresses() []string {
+	if o.ip == "" {
+		return nil
+	}
+	return []string{o.ip}
+}
+
+// header reads --url-header.
+func (o *nodeOptions) header() (http.Header, error) {
+	out := http.Header{}
+	for _, h := range o.headers {
+		name, value, ok := strings.Cut(h, ":")
+		if !ok || strings.TrimSpace(name) == "" {
+			return nil, usage.Errorf("--url-header %q is not NAME: VALUE", h)
+		}
+		out.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	return out, nil
 }
 
 // sources are registered before any of them runs: only then it is known when
@@ -126,7 +230,8 @@ func (o *nodeOptions) sources(ctx context.Context, m *mux.Mux, log *slog.Logger)
 		add(mux.File, source.NewFile(source.FileConfig{Static: static, Path: o.pods, Log: log}).Run)
 	}
 	if o.podsURL != "" {
-		add(mux.URL, source.NewURL(source.URLConfig{Static: static, URL: o.podsURL, Log: log}).Run)
+		header, _ := o.header() // complete has read it
+		add(mux.URL, source.NewURL(source.URLConfig{Static: static, URL: o.podsURL, Header: header, Log: log}).Run)
 	}
 	return out
 }

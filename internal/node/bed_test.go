@@ -173,7 +173,7 @@ func (b *bed) startContainerd() {
 // startNode starts `fairlead node` and does not wait.
 func (b *bed) startNode(args ...string) {
 	b.t.Helper()
-	b.node = b.daemon("node", append([]string{testbed.Program(b.t), "node", "--pods", b.pods(), "--node-name", "node1",
+	b.node = b.daemon("node", append([]string{testbed.Program(b.t), "node", "--pod-dir", b.pods(), "--node-name", "node1",
 		"--runtime", b.endpoint, "--cgroup-root", b.cgroups.Name}, args...)...)
 }
 

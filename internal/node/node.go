@@ -4,7 +4,8 @@
 // runtime only through podruntime.
 //
 // Nothing about a pod's life is kept on disk: a new process finds all that runs
-// with the runtime, waits until every source has spoken, and ends what none of
+// with the runtime, and with Checkpoints what the pods of remote sources are. It
+// goes on with them, waits until every source has spoken, and ends what none of
 // them names.
 package node
 
@@ -40,6 +41,14 @@ type Prober interface {
 	Remove(uid types.UID)
 }
 
+// Checkpoints keeps the pods of remote sources over restarts. Each call may be
+// made again at any time; pods that Load cannot read are told in its error.
+type Checkpoints interface {
+	Save(pod *v1.Pod) error
+	Drop(uid types.UID) error
+	Load() ([]*v1.Pod, error)
+}
+
 // Sources is who merges what sources say.
 type Sources interface {
 	Updates() <-chan mux.Update
@@ -52,6 +61,11 @@ type Config struct {
 	Runtime *podruntime.Runtime
 	Volumes Volumes
 	Prober  Prober // nil: all containers that run are well
+	// Checkpoints may be nil: then a pod whose source does not answer after a
+	// restart is left as it is.
+	Checkpoints Checkpoints
+	// Changed, if not nil, hears that Reports has changed. It must not block.
+	Changed func()
 	PodDir  string // the same as podruntime's; what no pod owns there is removed
 	NodeIP  string
 	Log     *slog.Logger
@@ -122,6 +136,7 @@ func (n *Node) adopt(ctx context.Context) error {
 			for _, p := range pods {
 				n.add(ctx, &worker{uid: p.UID, name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, state: adopted, started: true})
 			}
+			n.restore(ctx)
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -138,6 +153,51 @@ func (n *Node) adopt(ctx context.Context) error {
 	}
 }
 
+// restore gives the pods that checkpoints name to their workers: they are run
+// on until their source has spoken.
+func (n *Node) restore(ctx context.Context) {
+	if n.conf.Checkpoints == nil {
+		return
+	}
+	pods, err := n.conf.Checkpoints.Load()
+	if err != nil {
+		n.conf.Log.Warn("not all checkpoints can be read", "err", err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range pods {
+		w := n.workers[p.UID]
+		if w == nil {
+			w = newWorker(p)
+			w.restored = true
+			n.begin(ctx, w)
+			continue
+		}
+		w.pod, w.state, w.restored = p, syncing, true
+		if p.DeletionTimestamp != nil {
+			w.end()
+		}
+		w.poke()
+	}
+}
+
+// keep makes checkpoints of what a remote source says. A file needs none: it is
+// on the disk itself.
+func (n *Node) keep(u mux.Update, pod *v1.Pod) {
+	if n.conf.Checkpoints == nil || u.Source == mux.File || u.Op == mux.RECONCILE {
+		return
+	}
+	var err error
+	if u.Op == mux.REMOVE {
+		err = n.conf.Checkpoints.Drop(pod.UID)
+	} else {
+		err = n.conf.Checkpoints.Save(pod)
+	}
+	if err != nil {
+		n.conf.Log.Warn("a restart would not find the pod as it is", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+	}
+}
+
 // update takes what a source says into the workers.
 func (n *Node) update(ctx context.Context, u mux.Update) {
 	for _, pod := range u.Pods {
@@ -145,9 +205,12 @@ func (n *Node) update(ctx context.Context, u mux.Update) {
 			n.conf.Log.Warn("pod left out: its UID is no name of a folder", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "source", u.Source)
 			continue
 		}
+		n.keep(u, pod)
 		switch u.Op {
-		case mux.ADD, mux.UPDATE, mux.RECONCILE, mux.DELETE:
+		case mux.ADD, mux.UPDATE, mux.DELETE:
 			n.want(ctx, pod)
+		case mux.RECONCILE:
+			n.reconciled(pod)
 		case mux.REMOVE:
 			n.drop(pod.UID)
 		}
@@ -157,6 +220,13 @@ func (n *Node) update(ctx context.Context, u mux.Update) {
 	n.mu.Lock()
 	n.seen[u.Source] = true
 	n.mu.Unlock()
+	n.changed()
+}
+
+func (n *Node) changed() {
+	if n.conf.Changed != nil {
+		n.conf.Changed()
+	}
 }
 
 // usable tells UIDs that may be the name of a folder, which is removed with the
@@ -177,7 +247,8 @@ func (n *Node) want(ctx context.Context, pod *v1.Pod) {
 	case w.gone:
 		w.next = pod // the same pod again, once its end is complete
 	default:
-		w.pod = pod
+		w.pod, w.restored = pod, false
+		w.version++
 		if w.state == adopted {
 			w.state, w.started = syncing, true
 		}
@@ -188,12 +259,23 @@ func (n *Node) want(ctx context.Context, pod *v1.Pod) {
 	w.poke()
 }
 
+// reconciled takes what the API server has as a pod's status, mostly what it
+// was told: no reason to look at the pod.
+func (n *Node) reconciled(pod *v1.Pod) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if w := n.workers[pod.UID]; w != nil && w.pod != nil {
+		w.pod = pod
+	}
+}
+
 // drop ends a pod that its source names no more.
 func (n *Node) drop(uid types.UID) {
 	n.mu.Lock()
 	w := n.workers[uid]
 	if w != nil {
 		w.gone, w.next = true, nil
+		w.version++
 		w.end()
 	}
 	n.mu.Unlock()
@@ -205,8 +287,11 @@ func (n *Node) drop(uid types.UID) {
 func (n *Node) wake(uid types.UID) {
 	n.mu.Lock()
 	w := n.workers[uid]
+	// What failed is not tried again because of its own traces: a sandbox that
+	// could not be made comes and goes too.
+	waits := w != nil && w.state == syncing && time.Now().Before(w.failed.again)
 	n.mu.Unlock()
-	if w != nil {
+	if w != nil && !waits {
 		w.poke()
 	}
 }
@@ -246,7 +331,7 @@ func (n *Node) keepHouse(ctx context.Context) {
 }
 
 func (n *Node) clean(ctx context.Context) error {
-	if !n.allSeen() {
+	if !n.Heard() {
 		return nil
 	}
 	n.endUnclaimed()
@@ -268,7 +353,8 @@ func (n *Node) clean(ctx context.Context) error {
 	return nil
 }
 
-func (n *Node) allSeen() bool {
+// Heard tells that every source has spoken, and that its pods have workers.
+func (n *Node) Heard() bool {
 	n.mu.Lock()
 	seen := make(map[string]bool, len(n.seen))
 	for s := range n.seen {
@@ -278,20 +364,30 @@ func (n *Node) allSeen() bool {
 	return n.conf.Sources.SeenAllSources(seen)
 }
 
+func (n *Node) dropCheckpoint(uid types.UID) {
+	if n.conf.Checkpoints == nil {
+		return
+	}
+	if err := n.conf.Checkpoints.Drop(uid); err != nil {
+		n.conf.Log.Warn("a restart would take the pod for one that is to run", "uid", uid, "err", err)
+	}
+}
+
 // endUnclaimed ends the pods that were found at the start and that no source
 // has named.
 func (n *Node) endUnclaimed() {
 	n.mu.Lock()
 	var ended []*worker
 	for _, w := range n.workers {
-		if w.state == adopted {
-			w.gone = true
+		if w.state == adopted || w.restored {
+			w.gone, w.restored = true, false
 			w.end()
 			ended = append(ended, w)
 		}
 	}
 	n.mu.Unlock()
 	for _, w := range ended {
+		n.dropCheckpoint(w.uid)
 		n.conf.Log.Info("pod is ended: no source names it", "pod", w.name.String(), "uid", w.uid)
 		w.poke()
 	}

@@ -511,7 +511,7 @@ func TestSourceThatIsLate(t *testing.T) {
 	b.erase("web-0")
 	b.write(web(1))
 
-	b.startNode("--pods-url", server.URL)
+	b.startNode("--url", server.URL)
 	b.awaitPod("web-1", ready)
 	b.await("the second question", func() error {
 		if asked.Load() < 2 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -19,10 +20,18 @@ func compareNames(a, b types.NamespacedName, turnA, turnB int) int {
 
 // publish makes known how a pod is.
 func (n *Node) publish(w *worker, pod *v1.Pod, st *podruntime.Status, res podruntime.Result, failed error) {
+	defer n.changed()
 	now := metav1.Now()
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	over := w.status.Phase == v1.PodSucceeded || w.status.Phase == v1.PodFailed
+	if over && len(st.Containers) == 0 {
+		return // the runtime has forgotten how it ended
+	}
 	s := n.statusOf(w, pod, st, res)
+	if over {
+		s.Phase = w.status.Phase // for good
+	}
 	if s.StartTime == nil {
 		start := now
 		if t := oldest(st); !t.IsZero() {
@@ -40,7 +49,10 @@ func (n *Node) publish(w *worker, pod *v1.Pod, st *podruntime.Status, res podrun
 			}
 		}
 	}
-	w.status = s
+	if !equality.Semantic.DeepEqual(&w.status, &s) {
+		w.status = s
+		w.version++
+	}
 }
 
 // statusOf is what the runtime's records make of a pod. Node.mu is held.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/node/mux"
 	"github.com/fairlead/fairlead/internal/node/podruntime"
+	"github.com/fairlead/fairlead/internal/node/report"
 )
 
 // state of a pod's life. It only ever grows.
@@ -40,21 +41,37 @@ type worker struct {
 	turn int // order among all workers
 	wake chan struct{}
 
-	state   state
-	pod     *v1.Pod // nil for one that no source has named
-	gone    bool    // no source names it any more
-	started bool    // it has, or may have, something with the runtime
-	next    *v1.Pod // the same UID again, after its end
-	cancel  context.CancelFunc
-	status  v1.PodStatus
-	probes  map[probe]bool
+	state    state
+	pod      *v1.Pod // nil for one that no source has named
+	restored bool    // pod is what a checkpoint says; no source has named it yet
+	gone     bool    // no source names it any more
+	started  bool    // it has, or may have, something with the runtime
+	next     *v1.Pod // the same UID again, after its end
+	cancel   context.CancelFunc
+	status   v1.PodStatus
+	version  uint64 // of all that Reports tells of it
+	failed   failure
+	probes   map[probe]bool
 
 	retry time.Duration // the worker's own
 }
 
+// failure is the last one of a pod's steps; zero when the last one went well.
+type failure struct {
+	err   string
+	at    time.Time
+	again time.Time // when the next try is due
+}
+
 func newWorker(pod *v1.Pod) *worker {
 	w := &worker{uid: pod.UID, name: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, pod: pod, state: syncing}
-	if pod.DeletionTimestamp != nil {
+	// What the API server calls ended is not run again, whatever the runtime
+	// has forgotten.
+	over := !static(pod) && (pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed)
+	if over {
+		w.status = pod.Status
+	}
+	if over || pod.DeletionTimestamp != nil {
 		w.end()
 	}
 	return w
@@ -117,7 +134,9 @@ func (n *Node) finish(ctx context.Context, w *worker) {
 		n.begin(ctx, newWorker(w.next))
 	}
 	n.mu.Unlock()
+	n.dropCheckpoint(w.uid)
 	n.wakeNamesakes(w)
+	n.changed()
 }
 
 func (n *Node) wakeNamesakes(w *worker) {
@@ -163,13 +182,23 @@ func (n *Node) step(ctx context.Context, w *worker) (again time.Duration, done b
 	}
 	if err == nil {
 		w.retry = 0
+		n.note(w, failure{})
 		return again, done
 	}
+	w.retry = min(max(2*w.retry, firstRetry), mostRetry)
+	again = jitter(w.retry)
 	if ctx.Err() == nil {
 		n.conf.Log.Warn("pod is tried again", "pod", w.name.String(), "uid", w.uid, "state", at.String(), "err", err)
+		now := time.Now()
+		n.note(w, failure{err: err.Error(), at: now, again: now.Add(again)})
 	}
-	w.retry = min(max(2*w.retry, firstRetry), mostRetry)
-	return jitter(w.retry), false
+	return again, false
+}
+
+func (n *Node) note(w *worker, f failure) {
+	n.mu.Lock()
+	w.failed = f
+	n.mu.Unlock()
 }
 
 // jitter spreads pods that began together: up to half as long again.
@@ -275,7 +304,9 @@ func (n *Node) kill(ctx context.Context, w *worker, pod *v1.Pod) error {
 func (n *Node) ended(w *worker) {
 	n.mu.Lock()
 	w.state = terminated
+	w.version++
 	n.mu.Unlock()
+	n.changed()
 	n.wakeNamesakes(w)
 	w.poke()
 }
@@ -308,15 +339,37 @@ func (n *Node) Pods() []*v1.Pod {
 	slices.SortFunc(all, func(a, b *worker) int { return compareNames(a.name, b.name, a.turn, b.turn) })
 	out := make([]*v1.Pod, 0, len(all))
 	for _, w := range all {
-		p := w.pod.DeepCopy()
-		w.status.DeepCopyInto(&p.Status)
-		if p.Status.Phase == "" {
-			p.Status.Phase = v1.PodPending
-		}
+		p := w.now()
 		if w.state == terminating {
 			p.Status.Reason = ReasonTerminating
 		}
 		out = append(out, p)
+	}
+	return out
+}
+
+// now is a copy of the pod with its status. Node.mu is held.
+func (w *worker) now() *v1.Pod {
+	p := w.pod.DeepCopy()
+	w.status.DeepCopyInto(&p.Status)
+	if p.Status.Phase == "" {
+		p.Status.Phase = v1.PodPending
+	}
+	return p
+}
+
+// Reports are all pods as an API server is to be told of them.
+func (n *Node) Reports() []report.Pod {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	out := make([]report.Pod, 0, len(n.workers))
+	for _, w := range n.workers {
+		if w.pod == nil || w.status.Phase == "" {
+			continue // nothing is known of it yet
+		}
+		out = append(out, report.Pod{
+			Pod: w.now(), Version: w.version, Static: static(w.pod), Gone: w.gone, Ended: w.state == terminated,
+		})
 	}
 	return out
 }

@@ -8,6 +8,9 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -20,8 +23,9 @@ func (r *Runtime) cgroup(uid types.UID) string {
 	return path.Join("/", r.conf.CgroupParent, "pod"+string(uid))
 }
 
-// removeCgroup removes the folders that the runtime made for the pod. One that
-// still holds a process is an error, and the next try finds it.
+// removeCgroup removes the folders that the runtime made for the pod. A process
+// that is still there is killed: the runtime has forgotten the pod, so it is one
+// of a container whose making was interrupted. It is an error until it is gone.
 func (r *Runtime) removeCgroup(uid types.UID) error {
 	if r.conf.CgroupParent == "" {
 		return nil
@@ -54,9 +58,26 @@ func removeTree(dir string) error {
 	})
 	slices.Reverse(dirs)
 	for _, d := range dirs {
+		killAll(d)
 		if rm := os.Remove(d); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
 			err = errors.Join(err, rm)
 		}
 	}
 	return err
+}
+
+// killAll kills the processes of one cgroup. Whether that was enough shows when
+// the folder is removed.
+func killAll(dir string) {
+	text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return // gone, or not a cgroup
+	}
+	for _, word := range strings.Fields(string(text)) {
+		if pid, err := strconv.Atoi(word); err == nil && pid > 1 {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	// Of v1: one that is frozen dies only when it is thawed.
+	_ = os.WriteFile(filepath.Join(dir, "freezer.state"), []byte("THAWED"), 0o600)
 }

@@ -1,0 +1,170 @@
+package node_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/fairlead/fairlead/internal/testbed/kube"
+)
+
+func TestMain(m *testing.M) { os.Exit(kube.Main(m)) }
+
+// cluster is a bed whose node has an API server too.
+type cluster struct {
+	*bed
+	c    *kube.Cluster
+	link *kube.Link
+	api  kubernetes.Interface
+	conf string // kubeconfig of the node's own user
+	ns   string
+}
+
+func newCluster(t *testing.T, b *bed) *cluster {
+	t.Helper()
+	k := &cluster{bed: b, c: kube.Start(t, kube.Options{})}
+	k.link, k.api, k.ns = k.c.Link(b.NetnsPath()), k.c.Client(), k.c.Namespace()
+	k.conf = k.c.Kubeconfig(k.c.User("system:node:node1", "system:nodes"))
+	t.Cleanup(func() { b.node.end(9) }) // before the server, which it would miss
+	return k
+}
+
+func (k *cluster) start() { k.startNode("--kubeconfig", k.conf, "--node-ip", "192.0.2.1") }
+
+// create makes a pod of the API server, bound to the node.
+func (k *cluster) create(name, script string) {
+	k.t.Helper()
+	p := web(0)
+	p.Name, p.UID, p.Namespace, p.Annotations = name, "", k.ns, nil
+	p.Spec.NodeName, p.Spec.Containers = "node1", []v1.Container{shell("c", script)}
+	p.Spec.AutomountServiceAccountToken = new(bool)
+	_, err := k.api.CoreV1().Pods(k.ns).Create(k.t.Context(), p, metav1.CreateOptions{})
+	require.NoError(k.t, err)
+}
+
+// object waits until a pod's object is as good says, "" when it is.
+func (k *cluster) object(ns, name string, good func(*v1.Pod) string) *v1.Pod {
+	k.t.Helper()
+	var out *v1.Pod
+	k.await("object of pod "+name, func() error {
+		p, err := k.api.CoreV1().Pods(ns).Get(k.t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if why := good(p); why != "" {
+			return fmt.Errorf("%s: %+v", why, p.Status)
+		}
+		out = p
+		return nil
+	})
+	return out
+}
+
+func (k *cluster) absent(ns, name string) {
+	k.t.Helper()
+	k.await("the end of pod "+name, func() error {
+		p, err := k.api.CoreV1().Pods(ns).Get(k.t.Context(), name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err == nil {
+			err = fmt.Errorf("it is there: %+v", p.Status)
+		}
+		return err
+	})
+}
+
+func (k *cluster) delete(name string) {
+	k.t.Helper()
+	require.NoError(k.t, k.api.CoreV1().Pods(k.ns).Delete(k.t.Context(), name, metav1.DeleteOptions{}))
+}
+
+// TestPodsOfAPIServer: the life of a node and of a pod in a real API server.
+func TestPodsOfAPIServer(t *testing.T) {
+	t.Parallel()
+	k := newCluster(t, newBed(t))
+	k.start()
+	k.awaitNodeReady()
+	k.create("api-0", forever)
+	k.create("done", "exit 0")
+	up := k.object(k.ns, "api-0", ready)
+	require.Equal(t, v1.PodRunning, up.Status.Phase)
+	require.Equal(t, "192.0.2.1", up.Status.HostIP)
+	require.NotEmpty(t, up.Status.PodIP)
+	require.Regexp(t, "^containerd://[0-9a-f]{64}$", up.Status.ContainerStatuses[0].ContainerID)
+	had := k.sandboxes()
+	require.Contains(t, had, "api-0")
+
+	// A condition of somebody else stays.
+	_, err := k.c.TryKubectl("", "-n", k.ns, "patch", "pod", "api-0", "--subresource=status", "--type=strategic", "-p",
+		`{"status": {"phase": "Pending", "conditions": [{"type": "example.com/gate", "status": "True"}]}}`)
+	require.NoError(t, err)
+	k.object(k.ns, "api-0", func(p *v1.Pod) string {
+		for _, c := range p.Status.Conditions {
+			if c.Type == "example.com/gate" && p.Status.Phase == v1.PodRunning {
+				return ""
+			}
+		}
+		return "not put right"
+	})
+
+	k.delete("api-0")
+	k.absent(k.ns, "api-0")
+	k.await("the end of the sandbox", func() error {
+		if id, has := k.sandboxes()["api-0"]; has {
+			return errors.New(id)
+		}
+		return nil
+	})
+	k.delete("done")
+	k.absent(k.ns, "done")
+	k.awaitEmpty()
+	k.requireNoLeaks()
+}
+
+// awaitNodeReady waits for the Node object and its lease.
+func (k *cluster) awaitNodeReady() {
+	k.t.Helper()
+	k.await("node", func() error {
+		n, err := k.api.CoreV1().Nodes().Get(k.t.Context(), "node1", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, c := range n.Status.Conditions {
+			if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue {
+				require.Contains(k.t, n.Status.Addresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: "192.0.2.1"})
+				require.Equal(k.t, "node1", n.Labels[v1.LabelHostname])
+				require.False(k.t, n.Status.Capacity.Memory().IsZero())
+				require.Contains(k.t, n.Status.NodeInfo.ContainerRuntimeVersion, "containerd://")
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", n.Status.Conditions)
+	})
+	k.awaitRenewed(time.Time{})
+}
+
+// awaitRenewed waits until the lease was renewed after a time.
+func (k *cluster) awaitRenewed(after time.Time) time.Time {
+	k.t.Helper()
+	var at time.Time
+	k.await("lease", func() error {
+		l, err := k.api.CoordinationV1().Leases("kube-node-lease").Get(k.t.Context(), "node1", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if at = l.Spec.RenewTime.Time; !at.After(after) {
+			return fmt.Errorf("renewed at %s", at)
+		}
+		return nil
+	})
+	return at
+}

@@ -42,6 +42,7 @@ var layers = []layer{
 	{"internal/ovn", 1, "verbs over OVN's databases"},
 	{"internal/journal", 1, "stores what core defines"},
 	{"internal/cniconf", 1, "CNI's formats; resolve parses NADs with it"},
+	{"internal/confexplain", 2, "the runtimes' rules; must not know who asks"},
 	{"internal/hostfile", 1, "files of the node; no formats"},
 	{"internal/manifest", 1, "pure: values to Kubernetes objects"},
 	{"internal/resolve", 2, "pure: inputs to Wants"},

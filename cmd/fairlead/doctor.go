@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/client/view"
 	"github.com/fairlead/fairlead/internal/cniconf"
+	"github.com/fairlead/fairlead/internal/confexplain"
 	"github.com/fairlead/fairlead/internal/doctor"
 	"github.com/fairlead/fairlead/internal/local"
 )
@@ -101,7 +102,7 @@ func loadObjects(_ context.Context, dir string) (problems []agent.Problem, types
 			continue // a NAD without a config, or one that is among the problems
 		}
 		for _, p := range chain.Plugins {
-			types = append(append(types, p.Type), doctor.Named(p.Raw)...)
+			types = append(append(types, p.Type), confexplain.Named(p.Raw)...)
 		}
 	}
 	return problems, types, nil
@@ -209,7 +210,7 @@ func runProgram(ctx context.Context, c doctor.Command) ([]byte, error) {
 	out, err := cmd.Output()
 	if err != nil {
 		line, _, _ := strings.Cut(strings.TrimSpace(stderr.String()), "\n")
-		return nil, fmt.Errorf("%s: %w %s", c.Argv[0], err, line)
+		return out, fmt.Errorf("%s: %w %s", c.Argv[0], err, line)
 	}
 	return out, nil
 }

@@ -53,7 +53,7 @@ func commands() []func() *cobra.Command {
 		getCommand, describeCommand, ipCommand,
 		func() *cobra.Command { return nodeagent.Command(nodeagent.Build{Version: version, Commit: commit()}) },
 		attachCommand, detachCommand, checkCommand,
-		installCommand, uninstallCommand, installCNICommand, importCommand,
+		installCommand, uninstallCommand, installCNICommand, importCommand, confCommand,
 		criCommand, nodeCommand, gcCommand, statusCommand, doctorCommand, bundleCommand, versionCommand,
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,27 +29,25 @@ const (
 	otherList = `{"cniVersion":"0.4.0","name":"other","plugins":[{"type":"bridge"}]}`
 )
 
-// TestConfDir holds the three dialects side by side (runtime.md, section A).
+// TestConfDir holds the findings about what the runtimes take side by side; what
+// they take is confexplain's to know.
 func TestConfDir(t *testing.T) {
 	bin := t.TempDir()
 	plugin(t, bin, "fairlead", allVersions)
 	plugin(t, bin, "bridge", `"0.4.0"`)
-	const none, stopped = "", "!"
 	for _, tc := range []struct {
 		name                         string
 		files                        map[string]string
-		dockershim, containerd, crio string // file that wins
-		skipped                      string // one that is named as unusable by the tolerant
+		dockershim, containerd, crio Verdict
+		says                         string // of dockershim
 	}{
-		{"empty", nil, none, none, none, ""},
-		{"ours", map[string]string{"00-fairlead.conflist": ownList}, "00-fairlead.conflist", "00-fairlead.conflist", "00-fairlead.conflist", ""},
-		{"by name", map[string]string{"10-b.conflist": ownList, "05-a.conflist": otherList}, "05-a.conflist", "05-a.conflist", "05-a.conflist", ""},
-		{"broken first", map[string]string{"00-x.conf": "{", "10-f.conflist": ownList}, "10-f.conflist", stopped, "10-f.conflist", "00-x.conf: not JSON"},
-		{"a list in a .conf", map[string]string{"00-x.conf": ownList, "10-f.conflist": ownList}, "10-f.conflist", stopped, "10-f.conflist", "00-x.conf: no `type`"},
-		{"no plugins", map[string]string{"00-x.conflist": `{"cniVersion":"1.0.0","name":"x","plugins":[]}`, "10-f.conflist": ownList}, "10-f.conflist", stopped, "10-f.conflist", "00-x.conflist: "},
-		{"no binary", map[string]string{"00-x.conf": `{"name":"x","type":"gone"}`, "10-f.conflist": ownList}, "10-f.conflist", "00-x.conf", "10-f.conflist", "00-x.conf: gone is not in"},
-		{"wrong version", map[string]string{"00-x.conf": `{"cniVersion":"1.1.0","name":"x","type":"bridge"}`, "10-f.json": `{"cniVersion":"1.1.0","name":"f","type":"fairlead"}`}, "10-f.json", "00-x.conf", "10-f.json", "00-x.conf: bridge does not speak cniVersion 1.1.0"},
-		{"other endings", map[string]string{"00-x.bak": "{", "10-f.conflist": ownList}, "10-f.conflist", "10-f.conflist", "10-f.conflist", ""},
+		{"empty", nil, Warning, Warning, Warning, "holds no configuration"},
+		{"ours", map[string]string{"00-fairlead.conflist": ownList}, OK, OK, OK, "00-fairlead.conflist wins (fairlead)"},
+		{"another's first", map[string]string{"10-b.conflist": ownList, "05-a.conflist": otherList}, Warning, Warning, Warning, "05-a.conflist wins (bridge): pods do not get"},
+		{"broken first", map[string]string{"00-x.conf": "{", "10-f.conflist": ownList}, OK, Failed, OK, "not usable: 00-x.conf: line 1: not JSON"},
+		{"all broken", map[string]string{"00-x.conf": "{"}, Failed, Failed, Failed, "is usable"},
+		{"no binary", map[string]string{"00-x.conf": `{"name":"x","type":"gone"}`, "10-f.conflist": ownList}, OK, Failed, OK, "not usable: 00-x.conf: gone is not in"},
+		{"wrong version", map[string]string{"00-x.conf": `{"cniVersion":"1.1.0","name":"x","type":"bridge"}`}, Failed, Failed, Failed, "bridge does not speak cniVersion 1.1.0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := bare(t)
@@ -59,42 +58,21 @@ func TestConfDir(t *testing.T) {
 			}
 			m := examine(t.Context(), cfg)
 			defer m.close()
-			require.NoError(t, m.confErr)
-			for rule, want := range map[*choice]string{
-				ptr(m.tolerant(t.Context())): tc.dockershim,
-				ptr(m.strict(t.Context())):   tc.containerd,
-			} {
-				require.Equal(t, want == stopped, rule.stopped)
-				if want == none || want == stopped {
-					require.Nil(t, rule.winner)
-					continue
-				}
-				require.NotNil(t, rule.winner, "%+v", rule)
-				require.Equal(t, want, rule.winner.name)
-			}
-			require.Equal(t, tc.dockershim, tc.crio, "without cni_default_network both choose alike")
-			o := checkConfCRIO(t.Context(), m)
-			if tc.skipped != "" {
-				require.Contains(t, o.details[0], tc.skipped)
-			}
-			strict := checkConfContainerd(t.Context(), m)
-			require.Equal(t, tc.containerd == stopped, strict.verdict == Failed, strict.reason)
+			o := checkConfDockershim(t.Context(), m)
+			require.Equal(t, tc.dockershim, o.verdict, "%+v", o)
+			require.Contains(t, strings.Join(append(o.details, o.reason), "\n"), tc.says)
+			o = checkConfContainerd(t.Context(), m)
+			require.Equal(t, tc.containerd, o.verdict, "%+v", o)
+			o = checkConfCRIO(t.Context(), m)
+			require.Equal(t, tc.crio, o.verdict, "%+v", o)
+			require.Equal(t, o.verdict == OK, o.next == "", "%+v", o)
 		})
 	}
-}
-
-func ptr[T any](v T) *T { return &v }
-
-func TestConfVerdicts(t *testing.T) {
-	m := &machine{cfg: Config{ConfDir: "/c"}}
-	foreign := m.conf(choice{winner: &confFile{name: "05-a.conf", types: []string{"bridge"}}}, "rule")
-	require.Equal(t, Warning, foreign.verdict)
-	require.Contains(t, foreign.next, "/c/05-a.conf")
-	allBroken := m.conf(choice{skipped: []skipped{{"a.conf", "not JSON"}}}, "rule")
-	require.Equal(t, Failed, allBroken.verdict)
-	require.Equal(t, []string{"not usable: a.conf: not JSON"}, allBroken.details)
-	m.confErr = os.ErrPermission
-	require.Equal(t, Failed, m.conf(choice{}, "rule").verdict)
+	cfg := bare(t)
+	require.NoError(t, os.WriteFile(cfg.ConfDir, nil, 0o600))
+	m := examine(t.Context(), cfg)
+	defer m.close()
+	require.Equal(t, Failed, checkConfCRIO(t.Context(), m).verdict, "a file in its place")
 }
 
 // TestPlugin uses the real plugin, and programs that are not it.

@@ -232,7 +232,7 @@ func TestAgentFindings(t *testing.T) {
 		{"not ready", answering{status: agent.Status{Conditions: []agent.Condition{{Name: "ovsdb", Reason: "refused"}}}}, Failed, "ovsdb: refused"},
 		{"orphans", answering{status: agent.Status{Ready: true, Orphans: make([]agent.OrphanedEntry, 2)}}, Warning, "2 orphans"},
 		{"dead", answering{err: fmt.Errorf("nobody listens: %w", core.ErrUnavailable)}, Failed, "nobody listens"},
-		{"broken", answering{err: errors.New("no JSON")}, Failed, "no JSON"},
+		{"broken", answering{err: errors.New("not JSON")}, Failed, "not JSON"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := bare(t)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/internal/confexplain"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 )
@@ -27,9 +28,7 @@ type machine struct {
 	status    agent.Status
 	ovs       ovsFacts
 	ovsErr    error
-	confs     []confFile
-	confErr   error
-	binaryOf  map[string]binary // by type; filled as asked
+	plugins   *confexplain.Plugins
 	datapaths datapaths
 }
 
@@ -39,9 +38,9 @@ var errNoAgent = errors.New("no agent to ask")
 // examine reads the shared facts. It fails at nothing: a fact that cannot be
 // read is a finding of the checks that need it.
 func examine(ctx context.Context, cfg Config) *machine {
-	m := &machine{cfg: cfg, binaryOf: map[string]binary{}}
+	m := &machine{cfg: cfg}
+	m.plugins = confexplain.NewPlugins(cfg.BinDirs, m.askPlugin)
 	m.ns, m.nsErr = throwAway()
-	m.confs, m.confErr = readConfDir(cfg.ConfDir)
 	m.datapaths = kernelDatapaths()
 
 	ctx, cancel := context.WithTimeout(ctx, cfg.patience())

@@ -1,0 +1,169 @@
+package confexplain_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/confexplain"
+	"github.com/fairlead/fairlead/internal/confexplain/foldertest"
+)
+
+// ask starts a plugin; its standard error is not needed.
+func ask(ctx context.Context, path string, env []string, stdin string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Env, cmd.Stdin = env, strings.NewReader(stdin)
+	return cmd.Output()
+}
+
+// TestFolders is the table of seedcases and of all that goes wrong on nodes, for
+// the four dialects side by side.
+func TestFolders(t *testing.T) {
+	plugins := confexplain.NewPlugins([]string{t.TempDir(), foldertest.Plugins(t)}, ask)
+	for _, f := range foldertest.All() {
+		t.Run(f.Name, func(t *testing.T) {
+			s := f.Make(t)
+			for d, winner := range map[confexplain.Dialect]string{
+				confexplain.Dockershim: f.Dockershim, confexplain.Containerd: f.Containerd, confexplain.CRIO: f.CRIO, confexplain.Fairlead: f.Dockershim,
+			} {
+				if d == confexplain.Fairlead && strings.HasPrefix(winner, ".") {
+					winner = "10-fairlead.conflist"
+				}
+				c, err := confexplain.Explain(t.Context(), d, s, plugins)
+				require.NoError(t, err)
+				require.Equal(t, winner != "", c.Ready, "%s: %+v", d, c)
+				if winner != "" {
+					require.NotNil(t, c.Winner(), d)
+					require.Equal(t, winner, c.Winner().File, d)
+				}
+				whole(t, s.Dir, c)
+				if d == confexplain.Dockershim && f.Reason != "" {
+					require.Contains(t, reasons(c), f.Reason)
+				}
+			}
+		})
+	}
+}
+
+// whole proves that a choice speaks of every entry of the folder once, and names
+// the files that it takes networks from.
+func whole(t *testing.T, dir string, c confexplain.Choice) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, c.Files, len(entries), "%s: %+v", c.Runtime, c.Files)
+	taken := 0
+	for i, e := range entries {
+		require.Equal(t, e.Name(), c.Files[i].Name)
+		require.NotEmpty(t, c.Files[i].Why)
+		if f := c.Files[i].Fate; f == confexplain.Wins || f == confexplain.Loaded {
+			taken++
+		}
+	}
+	require.Len(t, c.Networks, taken, "%s: %+v", c.Runtime, c)
+	require.NotEmpty(t, c.Why)
+	require.NotEmpty(t, c.Changes)
+}
+
+func reasons(c confexplain.Choice) string {
+	var out []string
+	for _, f := range c.Files {
+		out = append(out, f.Name+": "+f.Why)
+	}
+	return strings.Join(out, "\n")
+}
+
+func explain(t *testing.T, d confexplain.Dialect, files map[string]string) confexplain.Choice {
+	t.Helper()
+	s := foldertest.Folder{Files: files, MaxConfNum: 1}.Make(t)
+	c, err := confexplain.Explain(t.Context(), d, s, confexplain.NewPlugins([]string{foldertest.Plugins(t)}, ask))
+	require.NoError(t, err)
+	return c
+}
+
+// TestProblems: what containerd takes and pods then fail by.
+func TestProblems(t *testing.T) {
+	for name, tc := range map[string]struct{ conf, problem string }{
+		"no program":       {`{"cniVersion":"0.4.0","name":"x","type":"gone"}`, "gone is not in"},
+		"no name":          {`{"cniVersion":"0.4.0","type":"bridge"}`, "libcni refuses each ADD"},
+		"a bad name":       {`{"cniVersion":"0.4.0","name":"a b","type":"bridge"}`, "libcni refuses each ADD"},
+		"no IPAM":          {`{"cniVersion":"0.4.0","name":"x","type":"bridge","ipam":{"type":"host-local"}}`, "addresses of bridge: host-local is not in"},
+		"refused by us":    {`{"cniVersion":"1.1.0","name":"x","type":"fairlead","delegates":5}`, `Fairlead refuses each ADD`},
+		"a wrong version":  {`{"cniVersion":"1.1.0","name":"x","type":"bridge"}`, "bridge does not speak cniVersion 1.1.0"},
+		"all is as wanted": {`{"cniVersion":"1.1.0","name":"x","type":"fairlead"}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			won := explain(t, confexplain.Containerd, map[string]string{"00-x.conf": tc.conf}).Winner()
+			require.NotNil(t, won)
+			if tc.problem == "" {
+				require.Empty(t, won.Problems)
+				return
+			}
+			require.Contains(t, strings.Join(won.Problems, "\n"), tc.problem)
+		})
+	}
+}
+
+// TestUntrusted: a program that others can replace is not started, and a runtime
+// would start it.
+func TestUntrusted(t *testing.T) {
+	bin := foldertest.Plugins(t)
+	require.NoError(t, os.Chown(filepath.Join(bin, "bridge"), 1000, 0))
+	s := foldertest.Folder{Files: map[string]string{"00-x.conf": `{"cniVersion":"9.0.0","name":"x","type":"bridge"}`}}.Make(t)
+	c, err := confexplain.Explain(t.Context(), confexplain.CRIO, s, confexplain.NewPlugins([]string{bin}, ask))
+	require.NoError(t, err)
+	require.NotNil(t, c.Winner())
+	require.Contains(t, c.Winner().Problems[0], "not asked for its versions")
+}
+
+// TestShadowedTellsItsOwn: what is wrong with the next in line is told before the
+// first one goes.
+func TestShadowedTellsItsOwn(t *testing.T) {
+	c := explain(t, confexplain.Dockershim, map[string]string{"00-x.conf": `{"name":"x","type":"ancient"}`, "10-y.conf": "{"})
+	require.Contains(t, reasons(c), "10-y.conf: 00-x.conf comes first; it could not be used either: line 1: not JSON")
+}
+
+func TestFolderThatCannotBeRead(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	_, err := confexplain.Explain(t.Context(), confexplain.CRIO, confexplain.Settings{Dir: file}, confexplain.NewPlugins(nil, ask))
+	require.ErrorContains(t, err, "read "+file)
+	c, err := confexplain.Explain(t.Context(), confexplain.CRIO, confexplain.Settings{Dir: file + "none"}, confexplain.NewPlugins(nil, ask))
+	require.NoError(t, err)
+	require.False(t, c.Ready)
+	_, err = confexplain.Explain(t.Context(), "rkt", confexplain.Settings{}, confexplain.NewPlugins(nil, ask))
+	require.ErrorContains(t, err, "rkt")
+}
+
+func TestText(t *testing.T) {
+	c := explain(t, confexplain.Containerd, map[string]string{
+		"00-multus.conf": `{"cniVersion":"0.3.1","name":"m","type":"multus","delegates":[{"name":"d","cniVersion":"0.3.1","plugins":[{"type":"kube-ovn"},{"type":"gone"}]}]}`,
+		"10-x.conf":      "{", "notes": "", "old.d/a": "",
+	})
+	var out bytes.Buffer
+	require.NoError(t, confexplain.Text(&out, []confexplain.Choice{c, c}, true))
+	for _, part := range []string{
+		"✓ containerd: 00-multus.conf is the first by name; usable or not, it wins\n",
+		"    00-multus.conf  wins      the first by name; containerd does not look for its plugins\n",
+		"    10-x.conf       not read  max_conf_num is 1; it could not be used either: line 1: not JSON: ",
+		"    notes           ignored   it does not end in ",
+		"    old.d           ignored   a folder: ",
+		"  a pod gets eth0 of network \"m\", CNI 0.3.1: multus (kube-ovn, gone)\n",
+		"moved in from another folder, or linked",
+	} {
+		require.Contains(t, out.String(), part)
+	}
+	out.Reset()
+	require.NoError(t, confexplain.Text(&out, []confexplain.Choice{c}, false))
+	require.Contains(t, out.String(), "  not heard of: a file that is moved in from another folder, or linked; changed in mode or times only\n")
+	raw, err := json.Marshal(c)
+	require.NoError(t, err)
+	require.Contains(t, string(raw), `"ready":true`)
+}

@@ -1,0 +1,240 @@
+package confexplain_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/confexplain"
+	"github.com/fairlead/fairlead/internal/confexplain/foldertest"
+)
+
+// oracle builds the program that has the runtimes' own code (test/conf).
+func oracle(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "conf")
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-C", "../../test/conf", "-o", program, ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return program
+}
+
+// network and loaded are the oracle's.
+type network struct {
+	IfName, Name, File string
+	Types              []string
+}
+
+type loaded struct {
+	Ready    bool
+	Networks []network
+	Why      string
+}
+
+// asks runs the oracle about one folder.
+func asks(t *testing.T, program string, args ...string) (l loaded) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), program, args...).Output()
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(out, &l), "%s", out)
+	return l
+}
+
+// told is a choice in the oracle's words.
+func told(c confexplain.Choice, files bool) loaded {
+	l := loaded{Ready: c.Ready, Networks: []network{}}
+	for _, n := range c.Networks {
+		net := network{IfName: n.IfName, Name: n.Name}
+		if files {
+			net.File = filepath.Join(c.Dir, n.File)
+		}
+		for _, p := range n.Plugins {
+			net.Types = append(net.Types, p.Type)
+		}
+		l.Networks = append(l.Networks, net)
+	}
+	return l
+}
+
+// TestAsTheRuntimesThemselves: go-cni and ocicni load from every folder exactly
+// what is told of containerd and CRI-O: the same networks, plugins, interface
+// names, and readiness.
+func TestAsTheRuntimesThemselves(t *testing.T) {
+	program, bin := oracle(t), foldertest.Plugins(t)
+	folders := foldertest.All()
+	require.GreaterOrEqual(t, len(folders), 20)
+	plugins := confexplain.NewPlugins([]string{bin}, ask)
+	for _, f := range folders {
+		t.Run(f.Name, func(t *testing.T) {
+			s := f.Make(t)
+			c, err := confexplain.Explain(t.Context(), confexplain.Containerd, s, plugins)
+			require.NoError(t, err)
+			theirs := asks(t, program, "containerd", s.Dir, bin, strconv.Itoa(f.MaxConfNum))
+			require.Equal(t, theirs.Ready, theirs.Why == "")
+			theirs.Why = ""
+			require.Equal(t, theirs, told(c, false))
+
+			c, err = confexplain.Explain(t.Context(), confexplain.CRIO, s, plugins)
+			require.NoError(t, err)
+			require.Equal(t, asks(t, program, "cri-o", s.Dir, bin, f.Default), told(c, true))
+		})
+	}
+}
+
+// event is one kind of change, made to a folder with a.conf in it; elsewhere is
+// another folder.
+type event struct {
+	what string
+	make func(dir, elsewhere string) error
+}
+
+func events() []event {
+	conf := func(dir string) string { return filepath.Join(dir, "a.conf") }
+	return []event{
+		{confexplain.Written, func(dir, _ string) error { return os.WriteFile(conf(dir), []byte(one("in place")), 0o600) }},
+		{confexplain.RenamedIn, func(dir, _ string) error {
+			tmp := filepath.Join(dir, ".a.tmp")
+			if err := os.WriteFile(tmp, []byte(one("renamed")), 0o600); err != nil {
+				return err
+			}
+			return os.Rename(tmp, conf(dir))
+		}},
+		{confexplain.Touched, func(dir, _ string) error { return os.Chmod(conf(dir), 0o640) }},
+		{confexplain.MovedAway, func(dir, elsewhere string) error { return os.Rename(conf(dir), conf(elsewhere)) }},
+		{confexplain.MovedIn, func(dir, elsewhere string) error { return os.Rename(conf(elsewhere), conf(dir)) }},
+		{confexplain.Removed, func(dir, _ string) error { return os.Remove(conf(dir)) }},
+	}
+}
+
+// one is a network of a plugin that is there.
+func one(name string) string {
+	return fmt.Sprintf(`{"cniVersion":"0.4.0","name":%q,"type":"bridge"}`, strings.ReplaceAll(name, " ", "-"))
+}
+
+func heard(t *testing.T, d confexplain.Dialect, what string) bool {
+	t.Helper()
+	c := explain(t, d, nil)
+	i := slices.IndexFunc(c.Changes, func(ch confexplain.Change) bool { return ch.What == what })
+	require.GreaterOrEqual(t, i, 0, what)
+	return c.Changes[i].Heard
+}
+
+// TestContainerdHears: containerd's syncer listens to all events but CREATE and
+// CHMOD (cni_conf_syncer.go); these are the events that come. That containerd
+// itself behaves so is in test/e2e, TestKubelet_StockNode.
+func TestContainerdHears(t *testing.T) {
+	dir, elsewhere := t.TempDir(), t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.conf"), nil, 0o600))
+	w, err := fsnotify.NewWatcher()
+	require.NoError(t, err)
+	defer w.Close()
+	require.NoError(t, w.Add(dir))
+	for i, e := range events() {
+		require.NoError(t, e.make(dir, elsewhere))
+		end := filepath.Join(dir, fmt.Sprintf("end-%d", i))
+		require.NoError(t, os.Mkdir(end, 0o700))
+		require.Equal(t, heard(t, confexplain.Containerd, e.what), loads(t, w, end), e.what)
+	}
+}
+
+// loads reads events to that of end, and tells whether containerd would have
+// read the folder again by one of them.
+func loads(t *testing.T, w *fsnotify.Watcher, end string) (load bool) {
+	t.Helper()
+	for {
+		select {
+		case e := <-w.Events:
+			if e.Name == end {
+				return load
+			}
+			load = load || !e.Has(fsnotify.Create) && !e.Has(fsnotify.Chmod)
+		case <-time.After(time.Minute):
+			require.Fail(t, "no event of "+end)
+		}
+	}
+}
+
+// crio is ocicni at work on a folder.
+type crio struct {
+	t   *testing.T
+	in  io.Writer
+	out *bufio.Scanner
+}
+
+func startCRIO(t *testing.T, dir, bin string) *crio {
+	t.Helper()
+	cmd := exec.Command(oracle(t), "watch", dir, bin)
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = in.Close(); require.NoError(t, cmd.Wait()) })
+	return &crio{t, in, bufio.NewScanner(out)}
+}
+
+// network is the default network's name now.
+func (c *crio) network() string {
+	_, err := io.WriteString(c.in, "\n")
+	require.NoError(c.t, err)
+	require.True(c.t, c.out.Scan(), c.out.Err())
+	name, err := strconv.Unquote(c.out.Text())
+	require.NoError(c.t, err)
+	return name
+}
+
+// await waits until the default network has the name.
+func (c *crio) await(name, why string) {
+	c.t.Helper()
+	var now string
+	require.Eventually(c.t, func() bool { now = c.network(); return now == name }, time.Minute, 5*time.Millisecond, "%s: %s", why, now)
+}
+
+// TestCRIOHears: ocicni loads again what its changes say it hears of, and
+// does not load what they say it does not.
+func TestCRIOHears(t *testing.T) {
+	dir, elsewhere, bin := t.TempDir(), t.TempDir(), foldertest.Plugins(t)
+	conf := filepath.Join(dir, "a.conf")
+	require.NoError(t, os.WriteFile(conf, []byte(one("start")), 0o600))
+	c := startCRIO(t, dir, bin)
+	c.await("start", "at the start")
+	last := "start"
+	for _, e := range events() {
+		require.NoError(t, e.make(dir, elsewhere))
+		want := map[string]string{confexplain.Written: "in-place", confexplain.RenamedIn: "renamed", confexplain.MovedIn: "renamed"}[e.what]
+		if e.what == confexplain.Touched {
+			require.False(t, heard(t, confexplain.CRIO, e.what))
+			want = last
+		} else {
+			require.True(t, heard(t, confexplain.CRIO, e.what), e.what)
+		}
+		c.await(want, e.what)
+		last = want
+	}
+
+	require.NoError(t, os.WriteFile(conf, []byte(one("a")), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "b.conf"), []byte(`{"cniVersion":"0.4.0","name":"b","type":"late"}`), 0o600))
+	c.await("a", "two files")
+	// A plugin that comes late is, since plugins' folders are watched.
+	require.True(t, heard(t, confexplain.CRIO, confexplain.Installed))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "0.conf"), []byte(`{"cniVersion":"0.4.0","name":"late","type":"late"}`), 0o600))
+	program, err := os.ReadFile(filepath.Join(bin, "portmap"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(bin, ".late"), program, 0o755))
+	require.NoError(t, os.Rename(filepath.Join(bin, ".late"), filepath.Join(bin, "late")))
+	c.await("late", "a plugin that comes late")
+	// Broken, it is passed over.
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "0.conf"), []byte("{"), 0o600))
+	c.await("a", confexplain.Broken)
+}

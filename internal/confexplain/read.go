@@ -1,0 +1,121 @@
+package confexplain
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/containernetworking/cni/libcni"
+)
+
+// file is one entry of the folder as libcni, which all runtimes use, reads it.
+type file struct {
+	name    string
+	ignored string // why it is no configuration, "" if it is one
+	dir     bool
+	list    *libcni.NetworkConfigList // nil with err
+	folder  bool                      // a list that may have plugins in a folder of its name
+	err     error
+	line    int // of err, 0 if it has none
+}
+
+// extensions are those of configurations, for all runtimes.
+var extensions = []string{".conf", ".conflist", ".json"}
+
+var (
+	errEmpty  = errors.New("the file is empty")
+	errNoType = errors.New("no `type`: a list belongs into a .conflist")
+)
+
+// readDir reads a folder, by name. One that is not there is empty.
+func readDir(dir string) ([]file, error) {
+	entries, err := os.ReadDir(dir) // sorted
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	files := make([]file, 0, len(entries))
+	for _, e := range entries {
+		f := file{name: e.Name(), dir: e.IsDir()}
+		switch {
+		case f.dir:
+			f.ignored = "a folder: no runtime looks into it for configurations"
+		case !slices.Contains(extensions, filepath.Ext(f.name)):
+			f.ignored = "it does not end in .conf, .conflist or .json"
+		default:
+			f.read(filepath.Join(dir, f.name))
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// read parses a configuration as the runtimes do: a .conflist is a list, all
+// else a single plugin, which becomes one.
+func (f *file) read(path string) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		f.err = err
+		return
+	}
+	if len(bytes.TrimSpace(content)) == 0 {
+		f.err, f.line = errEmpty, 1
+		return
+	}
+	var whole any
+	if err := json.Unmarshal(content, &whole); err != nil {
+		f.line = lineOf(content, err)
+		f.err = fmt.Errorf("line %d: not JSON: %w", f.line, err)
+		return
+	}
+	if filepath.Ext(path) == ".conflist" {
+		f.list, f.err = libcni.NetworkConfFromFile(path)
+		f.folder = f.err == nil && !f.list.LoadOnlyInlinedPlugins
+		return
+	}
+	f.list, f.err = single(content)
+	if f.err != nil {
+		if f.line = lineOf(content, f.err); f.line > 0 {
+			f.err = fmt.Errorf("line %d: %w", f.line, f.err)
+		}
+	}
+}
+
+// single reads one plugin's configuration.
+func single(content []byte) (*libcni.NetworkConfigList, error) {
+	var head struct {
+		Type string `json:"type"`
+	}
+	if err := json.Unmarshal(content, &head); err == nil && head.Type == "" {
+		return nil, errNoType
+	}
+	conf, err := libcni.NetworkPluginConfFromBytes(content)
+	if err != nil {
+		return nil, err
+	}
+	return libcni.ConfListFromConf(conf) //nolint:staticcheck // the one way to read what nodes still have
+}
+
+// lineOf is the line at which JSON is wrong, 0 if the error does not tell.
+func lineOf(content []byte, err error) int {
+	offset := int64(-1)
+	if e := (*json.SyntaxError)(nil); errors.As(err, &e) {
+		offset = e.Offset
+	}
+	if e := (*json.UnmarshalTypeError)(nil); errors.As(err, &e) {
+		offset = e.Offset
+	}
+	if offset < 0 {
+		return 0
+	}
+	// A file that ends too early ends on its last line with something on it.
+	content = bytes.TrimSpace(content[:min(offset, int64(len(content)))])
+	return 1 + bytes.Count(content, []byte("\n"))
+}

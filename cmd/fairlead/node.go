@@ -20,15 +20,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
-	"github.com/fairlead/fairlead/internal/cluster"
-	"github.com/fairlead/fairlead/internal/cluster/login"
 	"github.com/fairlead/fairlead/internal/node"
 	"github.com/fairlead/fairlead/internal/node/checkpoint"
 	"github.com/fairlead/fairlead/internal/node/mux"
 	"github.com/fairlead/fairlead/internal/node/podruntime"
-	told "github.com/fairlead/fairlead/internal/node/report" // main has a report of its own
 	"github.com/fairlead/fairlead/internal/node/source"
-	"github.com/fairlead/fairlead/internal/node/source/api"
 	"github.com/fairlead/fairlead/internal/node/volume"
 )
 
@@ -133,75 +129,16 @@ func (o *nodeOptions) run(ctx context.Context, conn *grpc.ClientConn, log *slog.
 		Volumes: volume.New(pods), PodDir: pods, NodeIP: o.ip,
 		Checkpoints: checkpoint.New(filepath.Join(o.rootDir, "checkpoints")), Log: log,
 	}
-	var parts []func(context.Context) error
-	if o.kubeconfig == "" {
-		n := node.New(conf)
-		parts = append(parts, n.Run, o.serve(n))
-	} else {
-		reported, err := o.reported(ctx, conf, merged, engine)
-		if err != nil {
-			return err
-		}
-		parts = reported
-	}
-	return together(ctx, append(o.sources(ctx, merged, log), parts...)...)
-}
-
-func (o *nodeOptions) serve(n *node.Node) func(context.Context) error {
-	return func(ctx context.Context) error { return serveHTTP(ctx, o.listen, n.Handler()) }
-}
-
-// reported is a node of which an API server is told, and which runs its pods.
-func (o *nodeOptions) reported(ctx context.Context, conf node.Config, m *mux.Mux, engine runtimeapi.RuntimeServiceClient) ([]func(context.Context) error, error) {
-	server, err := login.New(login.Config{Kubeconfig: o.kubeconfig, Node: o.name, UserAgent: "fairlead-node/" + version, Log: conf.Log}).Current()
+	server, err := o.apiServer(&conf, engine)
 	if err != nil {
-		return nil, usage.Error{Err: fmt.Errorf("--kubeconfig: %w", err)}
+		return usage.Error{Err: fmt.Errorf("--kubeconfig: %w", err)}
 	}
-	cluster.LogTo(conf.Log)
-	var n *node.Node
-	r, err := told.New(told.Config{
-		Server: server.REST, Node: o.name, Addresses: o.addresses(), Disk: o.rootDir, Version: version, Runtime: engine,
-		Pods: func() []told.Pod { return n.Reports() }, Heard: func() bool { return n.Heard() }, Log: conf.Log,
-	})
-	if err != nil {
-		return nil, usage.Error{Err: fmt.Errorf("--kubeconfig: %w", err)}
+	n := node.New(conf)
+	parts := append(o.sources(ctx, merged, log), n.Run, func(ctx context.Context) error { return serveHTTP(ctx, o.listen, n.Handler()) })
+	if server != nil {
+		parts = append(parts, server.parts(ctx, merged, n)...)
 	}
-	conf.Changed = r.Changed
-	n = node.New(conf)
-	from, err := api.New(api.Config{Server: server.REST, Node: o.name, After: r.Registered(), Log: conf.Log})
-	if err != nil {
-		return nil, usage.Error{Err: fmt.Errorf("--kubeconfig: %w", err)}
-	}
-	lists, to := make(chan []*v1.Pod), m.Channel(ctx, mux.API)
-	return []func(context.Context) error{
-		n.Run, o.serve(n), r.Run,
-		func(ctx context.Context) error { return from.Run(ctx, lists) },
-		func(ctx context.Context) error { return pass(ctx, lists, to, r.Hear) },
-	}, nil
-}
-
-// pass hands lists on through a filter until ctx ends.
-func pass(ctx context.Context, from <-chan []*v1.Pod, to chan<- []*v1.Pod, through func([]*v1.Pod) []*v1.Pod) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case list := <-from:
-			select {
-			case <-ctx.Done():
-				return nil
-			case to <- through(list):
-			}
-		}
-	}
-}
-
-// addresses of this node, as the API server is told.
-func (o *nodeOptions) addresses() []string {
-	if o.ip == "" {
-		return nil
-	}
-	return []string{o.ip}
+	return together(ctx, parts...)
 }
 
 // header reads --url-header.

@@ -51,11 +51,15 @@ type Config struct {
 	Disk    string
 	Version string // ours
 	Runtime cri.RuntimeServiceClient
-	// Pods are all pods of this node.
-	Pods func() []Pod
+	Log     *slog.Logger
+}
+
+// Node is who runs pods.
+type Node interface {
+	// Reports are all pods of the node.
+	Reports() []Pod
 	// Heard tells that every source has spoken.
-	Heard func() bool
-	Log   *slog.Logger
+	Heard() bool
 }
 
 // Reporter is made by New and lives in Run; its other methods are safe for
@@ -123,18 +127,18 @@ func nameOf(p *v1.Pod) types.NamespacedName {
 	return types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 }
 
-// Run reports until ctx ends.
-func (r *Reporter) Run(ctx context.Context) error {
+// Run reports of a node until ctx ends.
+func (r *Reporter) Run(ctx context.Context, of Node) error {
 	var all sync.WaitGroup
 	all.Go(func() { r.keepNode(ctx) })
 	all.Go(func() { r.keepLease(ctx) })
-	all.Go(func() { r.keepPods(ctx) })
+	all.Go(func() { r.keepPods(ctx, of) })
 	all.Wait()
 	return nil
 }
 
 // keepPods looks at all pods when one has changed, and now and then.
-func (r *Reporter) keepPods(ctx context.Context) {
+func (r *Reporter) keepPods(ctx context.Context, of Node) {
 	select {
 	case <-ctx.Done():
 		return
@@ -144,7 +148,7 @@ func (r *Reporter) keepPods(ctx context.Context) {
 	tick := time.NewTicker(podPeriod)
 	defer tick.Stop()
 	for {
-		r.pass(ctx, done)
+		r.pass(ctx, of, done)
 		select {
 		case <-ctx.Done():
 			return
@@ -163,9 +167,9 @@ type look struct {
 
 // pass brings the server to what is. Who made done keeps it: pods that did not
 // change since are left out. The first answer that does not come ends it.
-func (r *Reporter) pass(ctx context.Context, done map[types.UID]look) {
-	heard := r.conf.Heard() // first: what is heard after the pods were read is not among them
-	now := r.conf.Pods()
+func (r *Reporter) pass(ctx context.Context, of Node, done map[types.UID]look) {
+	heard := of.Heard() // first: what is heard after the pods were read is not among them
+	now := of.Reports()
 	for i := range now {
 		p := &now[i]
 		err := r.one(ctx, p, done)

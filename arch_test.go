@@ -74,6 +74,7 @@ var layers = []layer{
 	{"internal/metrics", 5, "hears the engine as an Observer"},
 	{"internal/client", 5, "the other end of the server's socket"},
 	{"internal/autoconf", 5, "writes what makes a runtime call us"},
+	{"internal/up", 5, "folders that are up; the command says of which parts"},
 	{"internal/migrate", 5, "takes over from Multus; the command runs it"},
 	{"internal/cri/fault", 1, "errors of the engine as CRI's; knows no call"},
 	{"internal/cri/image", 2, "the engine's images; knows no pod"},

@@ -54,7 +54,7 @@ func commands() []func() *cobra.Command {
 		func() *cobra.Command { return nodeagent.Command(nodeagent.Build{Version: version, Commit: commit()}) },
 		attachCommand, detachCommand, checkCommand,
 		installCommand, uninstallCommand, installCNICommand, importCommand, confCommand,
-		criCommand, nodeCommand, gcCommand, statusCommand, doctorCommand, bundleCommand, versionCommand,
+		criCommand, nodeCommand, upCommand, downCommand, gcCommand, statusCommand, doctorCommand, bundleCommand, versionCommand,
 	}
 }
 

@@ -71,10 +71,11 @@ func (f fault) Error() string { return fmt.Sprintf("line %d: %s", f.line, f.reas
 // yamlLine finds the line that the parser names only in its text.
 var yamlLine = regexp.MustCompile(`(?:error converting YAML to JSON: )?yaml: (?:line (\d+): )?(?s:(.*))$`)
 
-// json turns the document into JSON.
-func (d *document) json() ([]byte, error) {
+// json turns the document into JSON. What begins with a brace is JSON for
+// kubelet; the agent takes it for YAML of the short form as well.
+func (d *document) json(s Static) ([]byte, error) {
 	raw := bytes.TrimSpace(d.text)
-	if !bytes.HasPrefix(raw, []byte("{")) {
+	if !bytes.HasPrefix(raw, []byte("{")) || s.Shared && !json.Valid(raw) {
 		var err error
 		if raw, err = kyaml.YAMLToJSON(d.text); err != nil {
 			return nil, d.syntax(err)
@@ -147,7 +148,7 @@ type raw struct {
 // objects lists the pods of a document, which is one or a list of them.
 // Objects of other kinds are left out if others take care of them.
 func (d *document) objects(s Static) ([]raw, error) {
-	text, err := d.json()
+	text, err := d.json(s)
 	if err != nil {
 		return nil, err
 	}

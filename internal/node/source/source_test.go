@@ -335,8 +335,7 @@ func TestSharedFolder(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "README.md", "# Not an object")
-	write(t, dir, "all.yaml", `---
-{apiVersion: kubeovn.io/v1, kind: Subnet, metadata: {name: s}, spec: {cidrBlock: 10.1.0.0/16}}
+	write(t, dir, "all.yaml", `{apiVersion: kubeovn.io/v1, kind: Subnet, metadata: {name: s}, spec: {cidrBlock: 10.1.0.0/16}}
 ---
 {apiVersion: kubeovn.io/v1, kind: Vlan, metadata: {name: v}, spec: {id: 7}}
 ---
@@ -351,6 +350,8 @@ func TestSharedFolder(t *testing.T) {
 	require.Empty(t, shared.Problems())
 
 	alone := newFile(dir)
+	require.Empty(t, list(t, alone))
+	write(t, dir, "all.yaml", "---\n{apiVersion: kubeovn.io/v1, kind: Subnet, metadata: {name: s}}\n")
 	require.Empty(t, list(t, alone))
 	require.Contains(t, reasons(alone), "all.yaml:2: kind \"Subnet\" of apiVersion \"kubeovn.io/v1\": want Pod of v1")
 	require.Contains(t, reasons(alone), "README.md")

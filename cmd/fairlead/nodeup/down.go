@@ -1,0 +1,229 @@
+package nodeup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
+	"github.com/fairlead/fairlead/cmd/fairlead/usage"
+	"github.com/fairlead/fairlead/internal/client"
+	"github.com/fairlead/fairlead/internal/hostfile"
+	"github.com/fairlead/fairlead/internal/node/podruntime"
+	"github.com/fairlead/fairlead/internal/up"
+)
+
+// downLimit is how long `down` may take, unless --timeout says otherwise: pods
+// have their grace periods.
+const downLimit = 10 * time.Minute
+
+// downOptions are the flags of `fairlead down`.
+type downOptions struct {
+	dir, stateDir string
+	verbose       bool
+	parts         Parts
+}
+
+// DownCommand is `fairlead down`.
+func DownCommand(p Parts) *cobra.Command {
+	o, uninstall := downOptions{parts: p}, false
+	cmd := &cobra.Command{
+		Use:   "down",
+		Short: "Remove the pods that \"fairlead up\" runs, and their networks",
+		Long: `Remove the pods that "fairlead up" runs, and their networks: its process ends,
+pods end in order, each within its grace period, and what was made for the
+runtime's sake goes. It works whatever has become of the process, also after
+a reboot, and may be repeated.`,
+		Args: usage.Args(cobra.NoArgs),
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.dir, "dir", "", "the folder (default: the one that is up)")
+	f.StringVar(&o.stateDir, "state-dir", nodeagent.DefaultStateDir, "as for \"fairlead up\"")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "the log of the parts on standard error")
+	f.BoolVar(&uninstall, "uninstall", false, "remove the systemd unit of \"fairlead up --install\" too")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		limit, err := cmd.Flags().GetDuration("timeout")
+		if err != nil || !cmd.Flags().Changed("timeout") {
+			limit = downLimit
+		}
+		ctx, cancel := context.WithTimeout(cmd.Context(), limit)
+		defer cancel()
+		if err := stopUnit(cmd, uninstall); err != nil {
+			return err
+		}
+		return o.run(ctx, cmd.OutOrStdout())
+	}
+	return cmd
+}
+
+// stopUnit ends the service, so that systemd does not start what is taken down.
+func stopUnit(cmd *cobra.Command, uninstall bool) error {
+	_, err := os.Stat(unitFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if !uninstall {
+		if _, err := os.Stat("/run/systemd/system"); err != nil {
+			return nil //nolint:nilerr // nobody runs the unit
+		}
+		return systemctl(cmd, []string{"stop", unitName})
+	}
+	if err := systemctl(cmd, []string{"disable", "--now", unitName}); err != nil {
+		return err
+	}
+	if err := os.Remove(unitFile); err != nil {
+		return fmt.Errorf("--uninstall: %w", err)
+	}
+	_, _ = fmt.Fprintln(cmd.OutOrStdout(), "removed", unitFile)
+	return systemctl(cmd, []string{"daemon-reload"})
+}
+
+// run takes down what the record says.
+func (d downOptions) run(ctx context.Context, out io.Writer) error {
+	r, err := up.Load(d.stateDir)
+	if err != nil {
+		return err
+	}
+	if r == nil {
+		_, err := fmt.Fprintln(out, "nothing is up")
+		return err
+	}
+	if d.dir != "" {
+		if abs, err := filepath.Abs(d.dir); err != nil || abs != r.Dir {
+			return usage.Hint(fmt.Errorf("%s is not up: %s is", d.dir, r.Dir), "leave --dir out, or name that folder")
+		}
+	}
+	lock, err := up.Stop(ctx, d.stateDir)
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	o, err := d.parts.recorded(r)
+	if err != nil {
+		return err
+	}
+	rt, err := o.find(ctx, r)
+	if err != nil {
+		return err
+	}
+	if err := d.removePods(ctx, &o, rt, *r, out); err != nil {
+		return err
+	}
+	for _, path := range r.Wrote {
+		if err := removeOurs(path); err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintln(out, "removed", path)
+	}
+	return up.Forget(d.stateDir)
+}
+
+// removeOurs removes a file that was made for the runtime's sake, unless
+// somebody has put another one in its place.
+func removeOurs(path string) error {
+	if strings.HasSuffix(path, "/fairlead") && !hostfile.OwnPlugin(path) {
+		return nil
+	}
+	return hostfile.Remove(path)
+}
+
+// removePods runs all parts with no pods named, until none is left.
+func (d downOptions) removePods(ctx context.Context, o *options, rt up.Runtime, r up.Record, out io.Writer) error {
+	log := slog.New(slog.DiscardHandler)
+	if d.verbose {
+		log = slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	}
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	parts := o.list(rt, r, filepath.Join(o.stateDir, "none"), log)
+	for i := range parts {
+		// Pods end without a network that could be given to new ones.
+		if parts[i].Name == "agent" {
+			parts[i].Ready = func(ctx context.Context) error {
+				_, err := client.New(o.socket).Status(ctx)
+				return err
+			}
+		}
+	}
+	done := make(chan error, 1)
+	group := up.Group{Parts: parts, Log: log.With("part", "down"), Ready: func() {
+		go func() {
+			done <- o.watchEnd(running, o.endpoint(rt), out)
+			stop()
+		}()
+	}}
+	if err := group.Run(running); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return usage.Hint(fmt.Errorf("pods are left: %w", ctx.Err()), "`fairlead down --verbose` says what happens; it may be repeated")
+	}
+	return <-done
+}
+
+// watchEnd tells of each pod that it is gone, and returns when none is left.
+func (o *options) watchEnd(ctx context.Context, endpoint string, out io.Writer) error {
+	conn, err := podruntime.Dial(endpoint)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	pods := podruntime.New(podruntime.Config{Runtime: cri.NewRuntimeServiceClient(conn), Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	told := map[string]bool{}
+	for {
+		left, err := o.left(ctx, pods)
+		if err == nil {
+			for name := range told {
+				if !slices.Contains(left, name) {
+					_, _ = fmt.Fprintln(out, "removed pod", name)
+					delete(told, name)
+				}
+			}
+			for _, name := range left {
+				told[name] = true
+			}
+			if len(left) == 0 {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// left are the pods of which the runtime or the disk still has something.
+func (o *options) left(ctx context.Context, pods *podruntime.Runtime) ([]string, error) {
+	list, err := pods.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names, known := []string{}, map[string]bool{}
+	for _, p := range list {
+		known[string(p.UID)] = true
+		names = append(names, p.Namespace+"/"+p.Name)
+	}
+	dirs, err := os.ReadDir(filepath.Join(o.stateDir, "node", "pods"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	for _, d := range dirs {
+		if !known[d.Name()] {
+			names = append(names, "with UID "+d.Name())
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,282 @@
+package nodeup
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/containernetworking/cni/libcni"
+	v1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
+	"github.com/fairlead/fairlead/cmd/fairlead/usage"
+	"github.com/fairlead/fairlead/internal/autoconf"
+	"github.com/fairlead/fairlead/internal/client"
+	"github.com/fairlead/fairlead/internal/hostfile"
+	"github.com/fairlead/fairlead/internal/node/podruntime"
+	"github.com/fairlead/fairlead/internal/node/source"
+	"github.com/fairlead/fairlead/internal/up"
+)
+
+// besideSocket is a socket in the folder of the agent's.
+func (o *options) besideSocket(name string) string {
+	return filepath.Join(filepath.Dir(o.socket), name)
+}
+
+// endpoint is where the node loop finds its runtime.
+func (o *options) endpoint(rt up.Runtime) string {
+	if rt.Endpoint != "" {
+		return rt.Endpoint
+	}
+	return "unix://" + o.besideSocket("cri.sock")
+}
+
+// prepare writes down what is up, then makes what the runtime needs to call the
+// agent: the plugin, and the folder of its configuration, which the agent writes.
+func (o *options) prepare(r *up.Record, rt up.Runtime) (*up.Record, error) {
+	if r == nil {
+		r = &up.Record{Dir: o.dir, Runtime: rt.Key()}
+		if conf := filepath.Join(o.confDir, autoconf.Name); !callsUs(o.confDir) {
+			r.Wrote = append(r.Wrote, conf)
+		}
+		if plugin := filepath.Join(o.binDirs[0], "fairlead"); !o.hasPlugin() {
+			r.Wrote = append(r.Wrote, plugin)
+		}
+	}
+	r.Flags = o.changed
+	if err := r.Save(o.stateDir); err != nil {
+		return nil, err
+	}
+	if o.hasPlugin() {
+		return r, nil
+	}
+	self, err := os.Executable()
+	from := filepath.Join(filepath.Dir(self), "fairlead-cni")
+	if err == nil {
+		err = os.MkdirAll(o.binDirs[0], 0o755)
+	}
+	if err == nil {
+		_, err = hostfile.PutPlugin(from, filepath.Join(o.binDirs[0], "fairlead"), false)
+	}
+	if err != nil {
+		return nil, usage.Hint(fmt.Errorf("CNI plugin: %w", err), "`make install`, or put fairlead-cni beside this program")
+	}
+	return r, nil
+}
+
+func (o *options) hasPlugin() bool {
+	for _, dir := range o.binDirs {
+		if hostfile.OwnPlugin(filepath.Join(dir, "fairlead")) {
+			return true
+		}
+	}
+	return false
+}
+
+// callsUs tells that the runtime's configuration calls Fairlead already.
+func callsUs(dir string) bool {
+	files, err := libcni.ConfFiles(dir, []string{".conf", ".conflist", ".json"})
+	if err != nil {
+		return false
+	}
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		if err != nil {
+			continue
+		}
+		var c struct {
+			Type    string
+			Plugins []struct{ Type string }
+		}
+		if json.Unmarshal(text, &c) != nil {
+			continue
+		}
+		for _, p := range append(c.Plugins, struct{ Type string }{c.Type}) {
+			if p.Type == "fairlead" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// list are the process's, in the order of their start, on the pods of a folder.
+func (o *options) list(rt up.Runtime, r up.Record, pods string, log *slog.Logger) []up.Part {
+	conf := ""
+	for _, f := range r.Wrote {
+		if f == filepath.Join(o.confDir, autoconf.Name) {
+			conf = "auto"
+		}
+	}
+	network := nodeagent.Part{
+		Socket: o.socket, StateDir: o.stateDir, Objects: o.dir, OVSDB: o.ovsdb, Bridge: o.bridge, NodeName: o.nodeName,
+		Iface: o.iface, ConfDir: o.confDir, CNIBinDirs: o.binDirs, CNIConf: conf,
+		Build: o.parts.Build, Log: log.With("part", "agent"),
+	}
+	all := []up.Part{{Name: "agent", Run: network.Run, Ready: o.agentReady}}
+	if rt.Endpoint == "" {
+		shim := CRI{
+			Listen: o.endpoint(rt), DockerHost: o.dockerHost, RootDir: filepath.Join(o.stateDir, "cri"), SandboxImage: o.sandboxImage,
+			ConfDir: o.confDir, BinDirs: o.binDirs,
+		}
+		all = append(all, up.Part{
+			Name: "cri", Run: func(ctx context.Context) error { return o.parts.CRI(ctx, shim, log.With("part", "cri")) },
+			Ready: func(ctx context.Context) error {
+				_, err := up.Ask(ctx, o.endpoint(rt))
+				return err
+			},
+		})
+	}
+	loop := Node{
+		Pods: pods, Runtime: o.endpoint(rt), Name: o.nodeName, RootDir: filepath.Join(o.stateDir, "node"), LogDir: o.logDir,
+		CgroupRoot: o.cgroupRoot, Listen: "unix://" + o.besideSocket("node.sock"),
+	}
+	return append(all,
+		o.runtimePart(o.endpoint(rt)),
+		up.Part{
+			Name: "node", Run: func(ctx context.Context) error { return o.parts.Node(ctx, loop, log.With("part", "node")) },
+			Ready: func(ctx context.Context) error {
+				_, err := o.askNode(ctx, "/livez")
+				return err
+			},
+		})
+}
+
+// runtimePart is what is another process's: it has no pods but ours, which the
+// node loop would end, and can give pods their network.
+func (o *options) runtimePart(endpoint string) up.Part {
+	var ours atomic.Bool
+	return up.Part{
+		Name: "runtime",
+		Run: func(ctx context.Context) error {
+			if err := o.foreign(ctx, endpoint); err != nil {
+				return err
+			}
+			ours.Store(true)
+			<-ctx.Done()
+			return nil
+		},
+		Ready: func(ctx context.Context) error {
+			if !ours.Load() {
+				return errors.New("its pods are not known yet")
+			}
+			return networkReady(ctx, endpoint)
+		},
+	}
+}
+
+// agentReady wants the agent to be able to serve an ADD.
+func (o *options) agentReady(ctx context.Context) error {
+	st, err := client.New(o.socket).Status(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range st.Conditions {
+		if !c.OK && c.Name != agent.CheckObjects { // a bad file costs no other its network
+			return fmt.Errorf("%s: %s", c.Name, c.Reason)
+		}
+	}
+	return nil
+}
+
+// networkReady wants the runtime to have read the configuration that calls the
+// agent: a pod that is begun before is tried again only after a while.
+func networkReady(ctx context.Context, endpoint string) error {
+	conn, err := podruntime.Dial(endpoint)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	st, err := cri.NewRuntimeServiceClient(conn).Status(ctx, &cri.StatusRequest{})
+	if err != nil {
+		return err
+	}
+	for _, c := range st.GetStatus().GetConditions() {
+		if !c.GetStatus() {
+			return fmt.Errorf("%s: %s", c.GetType(), c.GetMessage())
+		}
+	}
+	return nil
+}
+
+// foreign wants the runtime to have no pods but ours.
+func (o *options) foreign(ctx context.Context, endpoint string) error {
+	conn, err := podruntime.Dial(endpoint)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	err = up.Foreign(ctx, cri.NewRuntimeServiceClient(conn), o.nodeName)
+	if errors.Is(err, up.ErrForeign) {
+		return usage.Hint(err, "a node has one program that runs its pods: end the other one's (kubelet's, crictl's), or use another runtime")
+	}
+	return err
+}
+
+// askNode asks the node loop.
+func (o *options) askNode(ctx context.Context, path string) ([]byte, error) {
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", o.besideSocket("node.sock"))
+	}}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://node"+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask the node loop: %w", err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("ask the node loop: %s", bytes.TrimSpace(body))
+	}
+	return body, err
+}
+
+// looker sees how the pods of the folder are.
+func (o *options) looker() up.Looker {
+	files := source.NewFile(source.FileConfig{
+		Static: source.Static{Node: o.nodeName, Shared: true}, Path: o.dir, Log: slog.New(slog.DiscardHandler),
+	})
+	return up.Looker{
+		Declared: func() ([]*v1.Pod, []string, error) {
+			pods, err := files.List()
+			var problems []string
+			for _, p := range files.Problems() {
+				if !p.Warning {
+					problems = append(problems, p.String())
+				}
+			}
+			return pods, problems, err
+		},
+		Pods: func(ctx context.Context) ([]v1.Pod, error) {
+			body, err := o.askNode(ctx, "/pods")
+			list := v1.PodList{}
+			if err == nil {
+				err = json.Unmarshal(body, &list)
+			}
+			return list.Items, err
+		},
+		Networks: func(ctx context.Context) (agent.PodList, error) { return client.New(o.socket).Pods(ctx, "") },
+	}
+}
+
+func dialUnix(path string) error {
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		return errors.Unwrap(err)
+	}
+	return c.Close()
+}

@@ -1,0 +1,137 @@
+package up
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/hostfile"
+)
+
+// Record is what is kept on disk of a folder that is up, so that `down` finds
+// all of it after any end. It is written before anything is made.
+type Record struct {
+	// Dir is the folder, absolute: it is a part of its pods' UIDs.
+	Dir     string `json:"dir"`
+	Runtime string `json:"runtime"` // docker, or a CRI endpoint
+	// What the flags of `up` said, by their names there.
+	Flags map[string][]string `json:"flags,omitempty"`
+	// Wrote lists the files that were made for the runtime's sake.
+	Wrote []string `json:"wrote,omitempty"`
+}
+
+const recordName, lockName = "up.json", "up.lock"
+
+// Load reads the record of a state folder; nil when nothing is up.
+func Load(state string) (*Record, error) {
+	path := filepath.Join(state, recordName)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // none is no failure
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what is up: %w", err)
+	}
+	r := &Record{}
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("read what is up: %s: %w", path, err)
+	}
+	return r, nil
+}
+
+// Save writes the record.
+func (r Record) Save(state string) error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write what is up: %w", err)
+	}
+	return hostfile.Write(filepath.Join(state, recordName), append(text, '\n'), 0o600)
+}
+
+// Forget removes the record: nothing is up any more.
+func Forget(state string) error { return hostfile.Remove(filepath.Join(state, recordName)) }
+
+// RunningError says that a process has the folder up.
+type RunningError struct{ PID int }
+
+func (e *RunningError) Error() string { return fmt.Sprintf("it is up already (process %d)", e.PID) }
+
+// Lock is held by the one process that may change what is up.
+type Lock struct{ file *os.File }
+
+// TakeLock takes the lock of a state folder, which is made if need be. While
+// another process has it that is a RunningError.
+func TakeLock(state string) (*Lock, error) {
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", state, err)
+	}
+	f, err := os.OpenFile(filepath.Join(state, lockName), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", state, err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		pid := holder(f)
+		return nil, errors.Join(&RunningError{PID: pid}, f.Close())
+	}
+	if err == nil {
+		err = errors.Join(f.Truncate(0), writeAt(f, strconv.Itoa(os.Getpid())))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", state, err), f.Close())
+	}
+	return &Lock{file: f}, nil
+}
+
+func writeAt(f *os.File, text string) error {
+	_, err := f.WriteAt([]byte(text), 0)
+	return err
+}
+
+// holder is the process that wrote its number into the lock; 0 when it has not
+// done so yet.
+func holder(f *os.File) int {
+	b := make([]byte, 20)
+	n, _ := f.ReadAt(b, 0) // what is not there is no number
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b[:n])))
+	if err != nil {
+		return 0
+	}
+	return pid
+}
+
+// Release gives the lock back. The file stays: who waits has it open.
+func (l *Lock) Release() { _ = l.file.Close() }
+
+// Stop asks the process that has the lock to end, waits for that, and takes the
+// lock. Nobody having it is success.
+func Stop(ctx context.Context, state string) (*Lock, error) {
+	asked := 0
+	for {
+		lock, err := TakeLock(state)
+		running := (*RunningError)(nil)
+		if err == nil || !errors.As(err, &running) {
+			return lock, err
+		}
+		if running.PID > 0 && running.PID != asked {
+			if err := unix.Kill(running.PID, unix.SIGTERM); err != nil && !errors.Is(err, unix.ESRCH) {
+				return nil, fmt.Errorf("end process %d: %w", running.PID, err)
+			}
+			asked = running.PID
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("process %d does not end: %w", running.PID, ctx.Err())
+		case <-time.After(lookAgain):
+		}
+	}
+}

@@ -2,38 +2,35 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
-	"slices"
+	"time"
 
 	docker "github.com/moby/moby/client"
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/cri"
-	"github.com/fairlead/fairlead/internal/cri/cninet"
 	"github.com/fairlead/fairlead/internal/cri/image"
 	"github.com/fairlead/fairlead/internal/cri/label"
 	"github.com/fairlead/fairlead/internal/cri/logs"
 	"github.com/fairlead/fairlead/internal/cri/owngroup"
-	"github.com/fairlead/fairlead/internal/cri/podnet"
-)
-
-// Network plugins of `fairlead cri`.
-const (
-	pluginCNI  = "cni"
-	pluginNoop = "noop"
+	"github.com/fairlead/fairlead/internal/netplugin"
 )
 
 // criOptions are the flags of `fairlead cri`.
 type criOptions struct {
 	listen, dockerHost, rootDir, sandboxImage string
-	plugin, confDir, cgroupDriver             string
-	streamAddress, runtimeCgroups             string
-	binDirs                                   []string
+	cgroupDriver, streamAddress               string
+	runtimeCgroups                            string
+
+	// About pods' networks; what is empty has its default, see crinetwork.go.
+	plugin, pluginDir, confDir string
+	binDirs, nonMasquerade     []string
+	syncPeriod                 time.Duration
+	hairpin, podCIDR           string
+	mtu                        int
 }
 
 func criCommand() *cobra.Command {
@@ -55,32 +52,18 @@ SIGTERM lets running requests finish and leaves every pod as it is.`,
 	f.StringVar(&o.dockerHost, "docker-host", "", "Docker's socket (default: DOCKER_HOST, else Docker's own)")
 	f.StringVar(&o.rootDir, "root-dir", "/var/lib/fairlead/cri", "checkpoints of sandboxes and what plugins were called with")
 	f.StringVar(&o.sandboxImage, "sandbox-image", "registry.k8s.io/pause:3.10", "image of the process that keeps a pod's namespaces")
-	f.StringVar(&o.plugin, "network-plugin", pluginCNI, "who gives pods their network: cni, or noop for Docker's own bridge")
-	f.StringVar(&o.confDir, "cni-conf-dir", "/etc/cni/net.d", "CNI configurations; the first valid one by name is used")
-	f.StringArrayVar(&o.binDirs, "cni-bin-dir", []string{"/opt/cni/bin"}, "where CNI plugins are (repeatable)")
 	f.StringVar(&o.cgroupDriver, "cgroup-driver", "", "cgroupfs or systemd (default: Docker's)")
 	f.StringVar(&o.runtimeCgroups, "runtime-cgroups", "", "cgroup for this process, e.g. /runtime.slice (default: where it was started)")
 	f.StringVar(&o.streamAddress, "stream-address", "", "host:port for exec, attach and port-forward (default: a free port on 127.0.0.1)")
+	o.networkFlags(f)
 	return cmd
 }
 
 func (o criOptions) validate() error {
-	var errs []error
-	if !slices.Contains([]string{pluginCNI, pluginNoop}, o.plugin) {
-		errs = append(errs, usage.Errorf("--network-plugin %q is neither cni nor noop", o.plugin))
-	}
 	if o.listen == "" {
-		errs = append(errs, usage.Errorf("--listen is empty"))
+		return usage.Errorf("--listen is empty")
 	}
-	return errors.Join(errs...)
-}
-
-// network is who gives pods theirs.
-func (o criOptions) network() podnet.Network {
-	if o.plugin == pluginNoop {
-		return podnet.Engine{}
-	}
-	return cninet.New(cninet.Config{ConfDir: o.confDir, BinDirs: o.binDirs, CacheDir: filepath.Join(o.rootDir, "cni")})
+	return nil
 }
 
 func runCRI(ctx context.Context, o criOptions, log *slog.Logger) error {
@@ -105,11 +88,16 @@ func runCRI(ctx context.Context, o criOptions, log *slog.Logger) error {
 	if err != nil {
 		return usage.Error{Err: fmt.Errorf("--sandbox-image: %w", err)}
 	}
+	plugin, settings, err := o.network(log)
+	if err != nil {
+		return err
+	}
 	output := logs.New(ctx, engine, label.LogPath, log)
 	defer output.Close()
 	server, err := cri.New(ctx, cri.Config{
-		Docker: engine, Network: o.network(), Images: images, Logs: output, StreamAddress: o.streamAddress,
-		Dir: o.rootDir, SandboxImage: o.sandboxImage, CgroupDriver: o.cgroupDriver, Bridged: o.plugin == pluginNoop,
+		Docker: engine, Network: netplugin.NewManager(plugin, nil), Settings: settings, PodCIDR: o.podCIDR,
+		Images: images, Logs: output, StreamAddress: o.streamAddress,
+		Dir: o.rootDir, SandboxImage: o.sandboxImage, CgroupDriver: o.cgroupDriver, Bridged: plugin.Name() == netplugin.NoOp,
 		Version: version, Log: log,
 	})
 	if err != nil {

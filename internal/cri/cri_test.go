@@ -132,7 +132,7 @@ func (b *bed) clean() {
 	require.NoError(b.t, err)
 	require.Empty(b.t, list.Items)
 	require.Empty(b.t, b.leases(), "addresses are leaked")
-	for _, d := range []string{"sandbox", "cni/results"} {
+	for _, d := range []string{"sandbox", "cni/results", "network/pods"} {
 		entries, err := os.ReadDir(filepath.Join(b.Root, d))
 		if !os.IsNotExist(err) {
 			require.NoError(b.t, err)
@@ -303,7 +303,7 @@ func TestTeardownIsNeverBlocked(t *testing.T) {
 func TestAnAddThatFailedIsUndoneByItsOwnConf(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
-	b.n.Crash("cri.started")
+	b.n.Crash("cni.recorded")
 	_, err := b.RunPodSandbox(t.Context(), &cri.RunPodSandboxRequest{Config: b.pod("web")})
 	require.Error(t, err)
 	<-b.Done()

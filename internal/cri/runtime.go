@@ -97,9 +97,11 @@ func (s *Server) RuntimeConfig(context.Context, *cri.RuntimeConfigRequest) (*cri
 }
 
 // UpdateRuntimeConfig passes the node's pod CIDR on to the network.
-func (s *Server) UpdateRuntimeConfig(_ context.Context, req *cri.UpdateRuntimeConfigRequest) (*cri.UpdateRuntimeConfigResponse, error) {
+func (s *Server) UpdateRuntimeConfig(ctx context.Context, req *cri.UpdateRuntimeConfigRequest) (*cri.UpdateRuntimeConfigResponse, error) {
 	if cidr := req.GetRuntimeConfig().GetNetworkConfig().GetPodCidr(); cidr != "" {
-		s.conf.Network.SetPodCIDR(strings.Split(cidr, ","))
+		if err := s.conf.Network.SetPodCIDR(ctx, cidr); err != nil {
+			return nil, err
+		}
 	}
 	return &cri.UpdateRuntimeConfigResponse{}, nil
 }

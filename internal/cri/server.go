@@ -27,11 +27,11 @@ import (
 	"github.com/fairlead/fairlead/internal/cri/container"
 	"github.com/fairlead/fairlead/internal/cri/fault"
 	"github.com/fairlead/fairlead/internal/cri/label"
-	"github.com/fairlead/fairlead/internal/cri/podnet"
 	"github.com/fairlead/fairlead/internal/cri/sandbox"
 	"github.com/fairlead/fairlead/internal/cri/spec"
 	"github.com/fairlead/fairlead/internal/cri/stats"
 	"github.com/fairlead/fairlead/internal/cri/stream"
+	"github.com/fairlead/fairlead/internal/netplugin"
 )
 
 const (
@@ -52,8 +52,12 @@ type Logs interface {
 
 // Config is what the server is made of.
 type Config struct {
-	Docker  *client.Client
-	Network podnet.Network
+	Docker *client.Client
+	// Network gives pods theirs; New initialises it.
+	Network  *netplugin.Manager
+	Settings netplugin.Settings
+	// PodCIDR is told to Network before kubelet can tell one; "": nobody knows.
+	PodCIDR string
 	// Images is the ImageService of the same engine.
 	Images cri.ImageServiceServer
 	Logs   Logs
@@ -125,6 +129,9 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		Docker: c.Docker, Network: c.Network, Records: records, Image: c.SandboxImage,
 		Pull: s.pull, Engine: engine, Log: c.Log,
 	})
+	if err := startNetwork(ctx, c, sandboxes); err != nil {
+		return nil, err
+	}
 	str, err := stream.New(ctx, stream.Config{Docker: c.Docker, Netns: sandboxes.Netns, Address: c.StreamAddress, Log: c.Log})
 	if err != nil {
 		return nil, err
@@ -136,6 +143,14 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		streams:    streams{str},
 	}
 	return s, nil
+}
+
+func startNetwork(ctx context.Context, c Config, host netplugin.Host) error {
+	err := c.Network.Init(ctx, host, c.Settings)
+	if err == nil && c.PodCIDR != "" {
+		err = c.Network.SetPodCIDR(ctx, c.PodCIDR)
+	}
+	return err
 }
 
 func (s *Server) pull(ctx context.Context, image string) error {
@@ -153,13 +168,15 @@ func (s *Server) Run(ctx context.Context, path string) error {
 	if err := s.Recover(ctx); err != nil {
 		s.log.Error("sandboxes not recovered", "err", err)
 	}
+	var ended sync.WaitGroup
+	ended.Go(func() { s.conf.Network.Run(ctx) })
+	s.collectNetworks(ctx)
 	s.followLogs(ctx)
 	srv := grpc.NewServer(
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.UnaryInterceptor(s.unary), grpc.StreamInterceptor(s.stream))
 	cri.RegisterRuntimeServiceServer(srv, s)
 	cri.RegisterImageServiceServer(srv, s.conf.Images)
-	var ended sync.WaitGroup
 	ended.Go(func() {
 		s.collect(ctx)
 		stop(srv)
@@ -208,7 +225,15 @@ func (s *Server) collect(ctx context.Context) {
 			if err := s.Collect(ctx); err != nil {
 				s.log.Error("lost sandboxes not collected", "err", err)
 			}
+			s.collectNetworks(ctx)
 		}
+	}
+}
+
+// collectNetworks gives back what networks keep for sandboxes that nobody knows.
+func (s *Server) collectNetworks(ctx context.Context) {
+	if err := s.conf.Network.Collect(ctx, s.Known); err != nil {
+		s.log.Error("networks of lost sandboxes not collected", "err", err)
 	}
 }
 

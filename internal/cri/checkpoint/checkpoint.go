@@ -15,8 +15,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/fairlead/fairlead/internal/cri/podnet"
 	"github.com/fairlead/fairlead/internal/hostfile"
+	"github.com/fairlead/fairlead/internal/netplugin"
 )
 
 // Phase says how far a sandbox's network is.
@@ -33,10 +33,10 @@ const (
 
 // Record is what is known of a sandbox.
 type Record struct {
-	Pod     podnet.Pod `json:"pod"`
-	Attempt uint32     `json:"attempt"`
-	Phase   Phase      `json:"phase"`
-	IPs     []string   `json:"ips,omitempty"` // the primary one first
+	Pod     netplugin.Pod           `json:"pod"`
+	Ports   []netplugin.PortMapping `json:"ports,omitempty"`
+	Attempt uint32                  `json:"attempt"`
+	Phase   Phase                   `json:"phase"`
 }
 
 // version of the form on disk.

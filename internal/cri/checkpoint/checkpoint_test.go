@@ -8,13 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/cri/checkpoint"
-	"github.com/fairlead/fairlead/internal/cri/podnet"
+	"github.com/fairlead/fairlead/internal/netplugin"
 )
 
 func record(id string) checkpoint.Record {
 	return checkpoint.Record{
-		Pod:     podnet.Pod{Sandbox: id, Namespace: "ns", Name: "web", UID: "u", Ports: []podnet.Port{{HostPort: 80, ContainerPort: 8080, Protocol: "tcp"}}},
-		Attempt: 3, Phase: checkpoint.Ready, IPs: []string{"10.0.0.2", "fd00::2"},
+		Pod:     netplugin.Pod{Sandbox: id, Namespace: "ns", Name: "web", UID: "u"},
+		Ports:   []netplugin.PortMapping{{HostPort: 80, ContainerPort: 8080, Protocol: "tcp"}},
+		Attempt: 3, Phase: checkpoint.Ready,
 	}
 }
 

@@ -43,13 +43,9 @@ func (s *Service) Collect(ctx context.Context) error {
 	// The records first: a sandbox is created before it is recorded, so one that
 	// has a record here and is not in the list is gone.
 	ids := s.Records.IDs()
-	list, err := s.Docker.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: label.Sandboxes(nil)})
+	known, err := s.made(ctx)
 	if err != nil {
 		return fmt.Errorf("collect sandboxes: %w", err)
-	}
-	known := map[string]bool{}
-	for _, c := range list.Items {
-		known[c.ID] = true
 	}
 	var errs []error
 	for _, id := range ids {
@@ -64,4 +60,30 @@ func (s *Service) Collect(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// made are the sandboxes that the engine has.
+func (s *Service) made(ctx context.Context) (map[string]bool, error) {
+	list, err := s.Docker.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: label.Sandboxes(nil)})
+	if err != nil {
+		return nil, err
+	}
+	ids := map[string]bool{}
+	for _, c := range list.Items {
+		ids[c.ID] = true
+	}
+	return ids, nil
+}
+
+// Known are the sandboxes that the engine has, and those whose end is still to
+// come although it has lost them.
+func (s *Service) Known(ctx context.Context) (map[string]bool, error) {
+	ids, err := s.made(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list sandboxes: %w", err)
+	}
+	for _, id := range s.Records.IDs() {
+		ids[id] = true
+	}
+	return ids, nil
 }

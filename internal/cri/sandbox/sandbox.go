@@ -1,6 +1,6 @@
 // Package sandbox is CRI's RPCs about pods' sandboxes over Docker Engine: one
 // container each, which holds the pod's namespaces. What must be undone later is
-// recorded before it is done. It knows networks only through podnet, and of
+// recorded before it is done. It knows networks only as a plugin to ask, and of
 // containers only that they end before their sandbox.
 package sandbox
 
@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"os"
 	"sync"
 	"time"
@@ -21,9 +20,9 @@ import (
 
 	"github.com/fairlead/fairlead/internal/cri/checkpoint"
 	"github.com/fairlead/fairlead/internal/cri/label"
-	"github.com/fairlead/fairlead/internal/cri/podnet"
 	"github.com/fairlead/fairlead/internal/cri/spec"
 	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/netplugin"
 	"github.com/fairlead/fairlead/internal/turn"
 )
 
@@ -33,10 +32,19 @@ const undoLimit = time.Minute
 // stopGrace is how long a sandbox's process may take to end, in seconds.
 const stopGrace = 10
 
+// Network gives pods theirs; it asks the service back as its Host. What its
+// methods owe is written at netplugin.Plugin.
+type Network interface {
+	SetUpPod(ctx context.Context, pod netplugin.Pod) error
+	TearDownPod(ctx context.Context, pod netplugin.Pod) error
+	GetPodNetworkStatus(ctx context.Context, pod netplugin.Pod) (*netplugin.PodNetworkStatus, error)
+	CheckPod(ctx context.Context, pod netplugin.Pod) error
+}
+
 // Config is what the service works with.
 type Config struct {
 	Docker  *client.Client
-	Network podnet.Network
+	Network Network
 	Records *checkpoint.Store
 	// Image holds the process that keeps the namespaces.
 	Image string
@@ -120,11 +128,11 @@ func (s *Service) bringUp(ctx context.Context, id string, config *cri.PodSandbox
 		return err
 	}
 	defer done()
-	record := checkpoint.Record{Pod: spec.Pod(config, id), Attempt: config.Metadata.Attempt, Phase: checkpoint.Pending}
+	record := checkpoint.Record{
+		Pod: spec.Pod(config, id), Ports: spec.Ports(config), Attempt: config.Metadata.Attempt, Phase: checkpoint.Pending,
+	}
 	if spec.HostNetwork(config) {
 		record.Phase = checkpoint.Host
-	} else if record.Pod.Conf, err = s.Network.Prepare(ctx); err != nil {
-		return fmt.Errorf("network: %w", err)
 	}
 	if err := s.Records.Put(record); err != nil {
 		return err
@@ -144,12 +152,11 @@ func (s *Service) bringUp(ctx context.Context, id string, config *cri.PodSandbox
 	if record.Phase == checkpoint.Host {
 		return nil
 	}
-	ips, err := s.Network.SetUp(ctx, record.Pod, netnsOf(c))
-	if err != nil {
-		return fmt.Errorf("network: %w", err)
+	if err := s.Network.SetUpPod(ctx, record.Pod); err != nil {
+		return err
 	}
 	fail.Here("cri.attached")
-	record.Phase, record.IPs = checkpoint.Ready, texts(ips)
+	record.Phase = checkpoint.Ready
 	return s.Records.Put(record)
 }
 
@@ -168,14 +175,6 @@ func resolvConf(path, text string) error {
 		return fmt.Errorf("resolv.conf: %w", err)
 	}
 	return nil
-}
-
-func texts(ips []netip.Addr) []string {
-	var out []string
-	for _, ip := range ips {
-		out = append(out, ip.String())
-	}
-	return out
 }
 
 // netnsOf is the path of a running container's namespace; "" for one that has
@@ -273,20 +272,20 @@ func (s *Service) tearDown(ctx context.Context, id string, c container.InspectRe
 			return err
 		}
 	}
-	if err := s.Network.TearDown(ctx, record.Pod, netnsOf(c)); err != nil {
-		return fmt.Errorf("network: %w", err)
+	if err := s.Network.TearDownPod(ctx, record.Pod); err != nil {
+		return err
 	}
 	fail.Here("cri.detached")
 	if !ok {
 		return nil
 	}
-	record.Phase, record.IPs = checkpoint.Down, nil
+	record.Phase = checkpoint.Down
 	return s.Records.Put(record)
 }
 
 // fromEngine is a record made of what Docker knows.
 func fromEngine(id string, c container.InspectResponse) checkpoint.Record {
-	r := checkpoint.Record{Pod: podnet.Pod{Sandbox: id}, Phase: checkpoint.Pending}
+	r := checkpoint.Record{Pod: netplugin.Pod{Sandbox: id}, Phase: checkpoint.Pending}
 	if c.Config == nil {
 		return r
 	}

@@ -45,13 +45,13 @@ func (s *Service) PodSandboxStatus(ctx context.Context, req *cri.PodSandboxStatu
 	labels, annotations := label.Read(c.Config.Labels)
 	status := &cri.PodSandboxStatus{
 		Id: c.ID, Metadata: label.SandboxMetadata(c.Name, c.Config.Labels), State: s.state(c.ID, c.State.Running),
-		CreatedAt: nanoseconds(c.Created), Network: s.addresses(c),
+		CreatedAt: nanoseconds(c.Created), Network: s.addresses(ctx, c),
 		Linux:  &cri.LinuxPodSandboxStatus{Namespaces: &cri.Namespace{Options: namespaces(c.HostConfig)}},
 		Labels: labels, Annotations: annotations, RuntimeHandler: c.Config.Labels[label.Handler],
 	}
 	resp := &cri.PodSandboxStatusResponse{Status: status, Timestamp: time.Now().UnixNano()}
 	if req.Verbose {
-		resp.Info, err = s.info(c)
+		resp.Info, err = s.info(ctx, c, status.Network)
 	}
 	return resp, err
 }
@@ -83,28 +83,41 @@ func nanoseconds(text string) int64 {
 }
 
 // addresses of the pod; none in the host's network namespace, where the node's
-// are.
-func (s *Service) addresses(c container.InspectResponse) *cri.PodSandboxNetworkStatus {
-	r, _ := s.Records.Get(c.ID)
-	ips := slices.Clone(r.IPs)
-	if len(ips) == 0 && c.NetworkSettings != nil && c.State.Running { // Docker's own network
+// are. Without a plugin that tells them they are those of Docker's own network.
+func (s *Service) addresses(ctx context.Context, c container.InspectResponse) *cri.PodSandboxNetworkStatus {
+	ips := s.podAddresses(ctx, c)
+	if len(ips) == 0 && c.NetworkSettings != nil && c.State.Running {
 		for _, n := range c.NetworkSettings.Networks {
-			for _, ip := range []netip.Addr{n.IPAddress, n.GlobalIPv6Address} {
-				if ip.IsValid() {
-					ips = append(ips, ip.String())
-				}
-			}
+			ips = append(ips, n.IPAddress, n.GlobalIPv6Address)
 		}
 	}
 	out := &cri.PodSandboxNetworkStatus{}
-	for i, ip := range ips {
-		if i == 0 {
-			out.Ip = ip
-			continue
+	for _, ip := range ips {
+		switch {
+		case !ip.IsValid():
+		case out.Ip == "":
+			out.Ip = ip.String()
+		default:
+			out.AdditionalIps = append(out.AdditionalIps, &cri.PodIP{Ip: ip.String()})
 		}
-		out.AdditionalIps = append(out.AdditionalIps, &cri.PodIP{Ip: ip})
 	}
 	return out
+}
+
+// podAddresses are the plugin's, also of a pod that has ended. One whose namespace
+// cannot be read now is told without addresses rather than not at all.
+func (s *Service) podAddresses(ctx context.Context, c container.InspectResponse) []netip.Addr {
+	if !s.ready(c.ID, true) || c.HostConfig.NetworkMode.IsHost() {
+		return nil
+	}
+	st, err := s.Network.GetPodNetworkStatus(ctx, s.pod(c))
+	if err != nil {
+		s.Log.Warn("addresses not known", "sandbox", c.ID, "err", err)
+	}
+	if st == nil {
+		return nil
+	}
+	return st.IPs
 }
 
 func namespaces(h *container.HostConfig) *cri.NamespaceOption {
@@ -118,7 +131,7 @@ func namespaces(h *container.HostConfig) *cri.NamespaceOption {
 }
 
 // info is the verbose part, in the shape that containerd gave to the field.
-func (s *Service) info(c container.InspectResponse) (map[string]string, error) {
+func (s *Service) info(ctx context.Context, c container.InspectResponse, net *cri.PodSandboxNetworkStatus) (map[string]string, error) {
 	r, _ := s.Records.Get(c.ID)
 	type namespace struct {
 		Type string `json:"type"`
@@ -130,13 +143,35 @@ func (s *Service) info(c container.InspectResponse) (map[string]string, error) {
 	}
 	b, err := json.Marshal(map[string]any{
 		"pid": c.State.Pid, "processStatus": c.State.Status, "image": c.Config.Image,
-		"cgroupParent": c.HostConfig.CgroupParent, "networkPhase": r.Phase, "ips": r.IPs,
+		"cgroupParent": c.HostConfig.CgroupParent, "networkPhase": r.Phase, "ips": texts(net), "networkCheck": s.checked(ctx, c),
 		"runtimeSpec": map[string]any{"linux": map[string]any{"namespaces": spaces}},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("status of sandbox %s: %w", c.ID, err)
 	}
 	return map[string]string{"info": string(b)}, nil
+}
+
+// texts are all addresses, the primary one first.
+func texts(net *cri.PodSandboxNetworkStatus) (out []string) {
+	if net.Ip != "" {
+		out = append(out, net.Ip)
+	}
+	for _, ip := range net.AdditionalIps {
+		out = append(out, ip.Ip)
+	}
+	return out
+}
+
+// checked says whether the pod's network is as it was made.
+func (s *Service) checked(ctx context.Context, c container.InspectResponse) string {
+	if !s.ready(c.ID, c.State.Running) || c.HostConfig.NetworkMode.IsHost() {
+		return ""
+	}
+	if err := s.Network.CheckPod(ctx, s.pod(c)); err != nil {
+		return err.Error()
+	}
+	return "ok"
 }
 
 // ListPodSandbox lists sandboxes, also those that the engine has lost but whose

@@ -15,7 +15,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/fairlead/fairlead/internal/cri/label"
-	"github.com/fairlead/fairlead/internal/cri/podnet"
+	"github.com/fairlead/fairlead/internal/netplugin"
 )
 
 // SystemdDriver is the name of one cgroup driver; the other one is cgroupfs.
@@ -122,7 +122,7 @@ func sandboxNetwork(c *cri.PodSandboxConfig, config *container.Config, host *con
 	}
 }
 
-func publish(ports []podnet.Port) (network.PortSet, network.PortMap) {
+func publish(ports []netplugin.PortMapping) (network.PortSet, network.PortMap) {
 	set, bindings := network.PortSet{}, network.PortMap{}
 	for _, p := range ports {
 		port, ok := network.PortFrom(uint16(p.ContainerPort), network.IPProtocol(p.Protocol))
@@ -138,11 +138,11 @@ func publish(ports []podnet.Port) (network.PortSet, network.PortMap) {
 }
 
 // Ports are the mappings that ask for a port of the host.
-func Ports(c *cri.PodSandboxConfig) []podnet.Port {
-	var out []podnet.Port
+func Ports(c *cri.PodSandboxConfig) []netplugin.PortMapping {
+	var out []netplugin.PortMapping
 	for _, p := range c.GetPortMappings() {
 		if p.HostPort > 0 {
-			out = append(out, podnet.Port{
+			out = append(out, netplugin.PortMapping{
 				HostPort: p.HostPort, ContainerPort: p.ContainerPort,
 				Protocol: strings.ToLower(p.Protocol.String()), HostIP: p.HostIp,
 			})
@@ -152,12 +152,12 @@ func Ports(c *cri.PodSandboxConfig) []podnet.Port {
 }
 
 // Pod is what the network is told of a sandbox.
-func Pod(c *cri.PodSandboxConfig, id string) podnet.Pod {
+func Pod(c *cri.PodSandboxConfig, id string) netplugin.Pod {
 	m, d := c.Metadata, c.GetDnsConfig()
-	return podnet.Pod{
+	return netplugin.Pod{
 		Sandbox: id, Namespace: m.Namespace, Name: m.Name, UID: m.Uid,
-		Annotations: c.Annotations, Ports: Ports(c), Cgroup: c.GetLinux().GetCgroupParent(),
-		DNS: podnet.DNS{Servers: d.GetServers(), Searches: d.GetSearches(), Options: d.GetOptions()},
+		Annotations: c.Annotations, Cgroup: c.GetLinux().GetCgroupParent(),
+		DNS: netplugin.DNS{Servers: d.GetServers(), Searches: d.GetSearches(), Options: d.GetOptions()},
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/fairlead/fairlead/internal/cri/podnet"
 	"github.com/fairlead/fairlead/internal/cri/spec"
+	"github.com/fairlead/fairlead/internal/netplugin"
 )
 
 func pod(s *cri.LinuxSandboxSecurityContext) *cri.PodSandboxConfig {
@@ -58,7 +58,7 @@ func TestSandboxRefuses(t *testing.T) {
 func TestPortsOfTheHostAlone(t *testing.T) {
 	c := pod(nil)
 	c.PortMappings = []*cri.PortMapping{{ContainerPort: 80}, {ContainerPort: 53, HostPort: 5353, Protocol: cri.Protocol_UDP, HostIp: "10.0.0.1"}}
-	require.Equal(t, []podnet.Port{{HostPort: 5353, ContainerPort: 53, Protocol: "udp", HostIP: "10.0.0.1"}}, spec.Ports(c))
+	require.Equal(t, []netplugin.PortMapping{{HostPort: 5353, ContainerPort: 53, Protocol: "udp", HostIP: "10.0.0.1"}}, spec.Ports(c))
 	o, err := spec.Sandbox(c, "pause", "", spec.Engine{Bridged: true})
 	require.NoError(t, err)
 	require.Len(t, o.HostConfig.PortBindings, 1)

@@ -1,4 +1,4 @@
-package cninet
+package cni
 
 import (
 	"context"
@@ -34,34 +34,74 @@ var extensions = []string{".conf", ".conflist", ".json"}
 // errNone is why a folder gives no network.
 var errNone = errors.New("no network configuration")
 
-// choose gives the first valid configuration by name, and an error that says of
-// each file before it what is wrong with it. old is given back for a file that
-// has not changed, so that its plugins are not asked again.
-func (n *Network) choose(ctx context.Context, old *network) (*network, error) {
-	files, err := candidates(n.confDir)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errNone, err)
+// current is the network in force. The folder is looked at each time: that costs
+// less than being late by a watch, which only spares an ADD the first look at a
+// new file.
+func (p *Plugin) current(ctx context.Context) (*network, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	got, passed, err := p.choose(ctx, p.last)
+	p.tell(got, passed, err)
+	if err == nil {
+		p.last = got
+		return got, nil
 	}
-	why := []error{fmt.Errorf("%w in %s", errNone, n.confDir)}
+	if p.last != nil {
+		return p.last, nil
+	}
+	return nil, err
+}
+
+// tell logs what was found, once. The caller has the lock.
+func (p *Plugin) tell(got *network, passed []error, err error) {
+	reasons := errors.Join(passed...)
+	text := fmt.Sprint(got, reasons, err)
+	if got != nil {
+		text = fmt.Sprint(got.file, got.stamp, reasons)
+	}
+	if text == p.said {
+		return
+	}
+	p.said = text
+	switch {
+	case err == nil && reasons == nil:
+		p.conf.Log.Info("network configuration in force", "file", got.file, "network", got.list.Name)
+	case err == nil:
+		p.conf.Log.Warn("network configuration in force, others were passed over", "file", got.file, "network", got.list.Name, "err", reasons)
+	case p.last != nil:
+		p.conf.Log.Warn("no valid network configuration, the last good one stays in force", "file", p.last.file, "network", p.last.list.Name, "err", err)
+	default:
+		p.conf.Log.Warn("no network configuration yet", "err", err)
+	}
+}
+
+// choose gives the first valid configuration by name, and of each file before it
+// what is wrong with it. old is given back for a file that has not changed, so
+// that its plugins are not asked again.
+func (p *Plugin) choose(ctx context.Context, old *network) (got *network, passed []error, err error) {
+	files, err := candidates(p.conf.ConfDir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", errNone, err)
+	}
 	for _, f := range files {
 		st, err := os.Stat(f)
 		if err != nil {
-			why = append(why, err)
+			passed = append(passed, err)
 			continue
 		}
 		s := stamp{st.Size(), st.ModTime()}
 		if old != nil && old.file == f && old.stamp == s {
-			return old, nil
+			return old, passed, nil
 		}
-		got, err := n.load(ctx, f)
+		got, err := p.load(ctx, f)
 		if err != nil {
-			why = append(why, fmt.Errorf("%s: %w", f, err))
+			passed = append(passed, fmt.Errorf("%s: %w", f, err))
 			continue
 		}
 		got.stamp = s
-		return got, nil
+		return got, passed, nil
 	}
-	return nil, errors.Join(why...)
+	return nil, nil, errors.Join(append([]error{fmt.Errorf("%w in %s", errNone, p.conf.ConfDir)}, passed...)...)
 }
 
 // candidates are the folder's configurations in the order of their names' bytes.
@@ -80,7 +120,7 @@ func candidates(dir string) ([]string, error) {
 }
 
 // load reads one file and asks its plugins for the version that it is written in.
-func (n *Network) load(ctx context.Context, file string) (*network, error) {
+func (p *Plugin) load(ctx context.Context, file string) (*network, error) {
 	list, err := parse(file)
 	if err != nil {
 		return nil, err
@@ -88,7 +128,7 @@ func (n *Network) load(ctx context.Context, file string) (*network, error) {
 	if len(list.Plugins) == 0 {
 		return nil, errors.New("no plugins")
 	}
-	if _, err := n.cni.ValidateNetworkList(ctx, list); err != nil {
+	if _, err := p.cni.ValidateNetworkList(ctx, list); err != nil {
 		return nil, err
 	}
 	return &network{file: file, list: list, caps: capabilities(list)}, nil

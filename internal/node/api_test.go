@@ -87,6 +87,15 @@ func (k *cluster) delete(name string) {
 	require.NoError(k.t, k.api.CoreV1().Pods(k.ns).Delete(k.t.Context(), name, metav1.DeleteOptions{}))
 }
 
+// restarts is how often a pod's first container was started again; -1 when it
+// has none yet.
+func restarts(p *v1.Pod) int32 {
+	if len(p.Status.ContainerStatuses) == 0 {
+		return -1
+	}
+	return p.Status.ContainerStatuses[0].RestartCount
+}
+
 // TestPodsOfAPIServer: the life of a node and of a pod in a real API server.
 func TestPodsOfAPIServer(t *testing.T) {
 	t.Parallel()
@@ -167,4 +176,123 @@ func (k *cluster) awaitRenewed(after time.Time) time.Time {
 		return nil
 	})
 	return at
+}
+
+// TestMirrorPods: a static pod has an object that says how it is, and follows
+// it; nobody keeps it away or makes it stay.
+func TestMirrorPods(t *testing.T) {
+	t.Parallel()
+	k := newCluster(t, newBed(t))
+	k.start()
+	p := web(0)
+	p.UID, p.Annotations = "", nil // made from the file's text
+	k.write(p)
+	first := k.object("default", "web-0-node1", ready)
+	static := k.awaitPod("web-0", ready)
+	require.Equal(t, string(static.UID), first.Annotations[v1.MirrorPodAnnotationKey])
+	require.Len(t, first.OwnerReferences, 1)
+	require.Equal(t, "Node", first.OwnerReferences[0].Kind)
+	require.Equal(t, static.Status.PodIP, first.Status.PodIP)
+	had := k.sandboxes()
+
+	// Who deletes the object deletes nothing else.
+	require.NoError(t, k.api.CoreV1().Pods("default").Delete(t.Context(), "web-0-node1", metav1.DeleteOptions{}))
+	second := k.object("default", "web-0-node1", func(p *v1.Pod) string {
+		if p.UID == first.UID {
+			return "the old object"
+		}
+		return ready(p)
+	})
+	require.Equal(t, had, k.sandboxes())
+
+	// Another pod by the same name has another object.
+	p.Labels["app"] = "other"
+	k.write(p)
+	third := k.object("default", "web-0-node1", func(p *v1.Pod) string {
+		if p.UID == second.UID || p.Labels["app"] != "other" {
+			return "the old object"
+		}
+		return ready(p)
+	})
+	require.NotEqual(t, second.Annotations[v1.MirrorPodAnnotationKey], third.Annotations[v1.MirrorPodAnnotationKey])
+
+	// A pod that goes while nobody looks takes its object along.
+	k.killNode()
+	k.erase("web-0")
+	k.start()
+	k.absent("default", "web-0-node1")
+	k.awaitEmpty()
+	k.requireNoLeaks()
+}
+
+// TestAPIServerAway: pods go on, also over a restart of the node; what ends is
+// started again; what was asked meanwhile happens afterwards.
+func TestAPIServerAway(t *testing.T) {
+	t.Parallel()
+	k := newCluster(t, newBed(t))
+	k.start()
+	k.create("stays", forever)
+	k.create("goes", forever)
+	// Ends whenever the test wants it to.
+	k.create("ends", "until [ -e /tmp/end ]; do sleep 0.1; done; exit 1")
+	for _, name := range []string{"stays", "goes", "ends"} {
+		k.object(k.ns, name, ready)
+	}
+	had := k.sandboxes()
+	renewed := k.awaitRenewed(time.Time{})
+	k.link.Cut()
+	k.killNode()
+	k.delete("goes")
+	k.create("comes", forever)
+	k.start()
+	ends := k.local("ends", ready)
+	k.exec(&ends, "touch", "/tmp/end")
+	k.local("ends", func(p *v1.Pod) string {
+		if restarts(p) < 1 {
+			return "not started again"
+		}
+		return ready(p)
+	})
+	require.Equal(t, had, k.sandboxes(), "no source has spoken")
+
+	require.NoError(t, k.link.Heal())
+	k.object(k.ns, "comes", ready)
+	k.absent(k.ns, "goes")
+	k.object(k.ns, "ends", func(p *v1.Pod) string {
+		if restarts(p) < 1 {
+			return "the restart is not told"
+		}
+		return ready(p)
+	})
+	k.awaitRenewed(renewed)
+	require.Equal(t, had["stays"], k.sandboxes()["stays"])
+	require.Zero(t, restarts(k.object(k.ns, "stays", ready)))
+	for _, name := range []string{"stays", "ends", "comes"} {
+		k.delete(name)
+		k.absent(k.ns, name)
+	}
+	k.awaitEmpty()
+	k.requireNoLeaks()
+}
+
+// local waits until the node itself says of a pod of the API server that it is
+// as good says.
+func (k *cluster) local(name string, good func(*v1.Pod) string) v1.Pod {
+	k.t.Helper()
+	var pod v1.Pod
+	k.await("pod "+name+" on the node", func() error {
+		all, err := k.list()
+		if err != nil {
+			return err
+		}
+		var there bool
+		if pod, there = all[name]; !there || len(pod.Status.ContainerStatuses) == 0 {
+			return fmt.Errorf("nothing is known of %s", name)
+		}
+		if why := good(&pod); why != "" {
+			return fmt.Errorf("%s: %+v", why, pod.Status)
+		}
+		return nil
+	})
+	return pod
 }

@@ -61,10 +61,21 @@ func webs(n int) []*v1.Pod {
 // exec runs a command in a pod's container.
 func (b *bed) exec(pod *v1.Pod, argv ...string) string {
 	b.t.Helper()
-	out, err := b.runtime.ExecSync(b.t.Context(), &cri.ExecSyncRequest{ContainerId: pod.Status.ContainerStatuses[0].ContainerID, Cmd: argv, Timeout: 20})
+	out, err := b.tryExec(pod, argv...)
 	require.NoError(b.t, err)
-	require.Zero(b.t, out.GetExitCode(), "%s", out.GetStderr())
-	return string(out.GetStdout())
+	return out
+}
+
+// tryExec is exec for a container that may be about to end.
+func (b *bed) tryExec(pod *v1.Pod, argv ...string) (string, error) {
+	if len(pod.Status.ContainerStatuses) == 0 {
+		return "", errors.New("the pod has no container yet")
+	}
+	out, err := b.runtime.ExecSync(b.t.Context(), &cri.ExecSyncRequest{ContainerId: pod.Status.ContainerStatuses[0].ContainerID, Cmd: argv, Timeout: 20})
+	if err == nil && out.GetExitCode() != 0 {
+		err = fmt.Errorf("exit code %d: %s", out.GetExitCode(), out.GetStderr())
+	}
+	return string(out.GetStdout()), err
 }
 
 // sandboxes are the ids of all ready ones, by pod.
@@ -183,11 +194,26 @@ func testFolder(t *testing.T, b *bed) {
 	b.requireNoLeaks()
 }
 
-// TestKilledAtRandom: whatever the process was doing when it was killed, its
-// successor goes on, with the sandboxes that run.
+// full tells that tests are to run with their full counts (make soak).
+func full() bool { return os.Getenv("FAIRLEAD_SOAK") != "" }
+
+// painted is a pod whose container knows a colour: another one makes another
+// container.
+func painted(i int, colour string) *v1.Pod {
+	p := web(i)
+	p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "COLOUR", Value: colour}}
+	return p
+}
+
+// TestKilledAtRandom: pods come, change and go while the process is killed
+// again and again, whatever it was doing; its successor goes on, with the
+// sandboxes that run, and in the end all is as the folder says.
 func TestKilledAtRandom(t *testing.T) {
 	t.Parallel()
-	const pods, kills = 5, 10
+	pods, kills := 12, 6
+	if full() {
+		pods, kills = 100, 50
+	}
 	b := newBed(t, webs(pods)...)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -195,27 +221,53 @@ func TestKilledAtRandom(t *testing.T) {
 	there := map[int]bool{}
 	for range kills {
 		b.startNode()
-		i := random.IntN(pods)
-		if there[i] {
-			b.erase(fmt.Sprintf("web-%d", i))
-		} else {
-			b.write(web(i))
+		for range 1 + pods/6 {
+			i := random.IntN(pods)
+			if there[i] && random.IntN(2) == 0 {
+				b.erase(fmt.Sprintf("web-%d", i))
+				there[i] = false
+				continue
+			}
+			b.write(painted(i, []string{"red", "green"}[random.IntN(2)]))
+			there[i] = true
 		}
-		there[i] = !there[i]
 		time.Sleep(time.Duration(random.IntN(2500)) * time.Millisecond) // any instant will do
 		b.killNode()
 	}
 	b.startNode()
 	for i := range pods {
-		if !there[i] {
-			b.write(web(i))
-		}
-		b.awaitPod(fmt.Sprintf("web-%d", i), ready)
+		b.write(painted(i, "blue"))
 	}
+	for i := range pods {
+		p := b.awaitPod(fmt.Sprintf("web-%d", i), func(p *v1.Pod) string {
+			if c := p.Spec.Containers[0].Env; len(c) != 1 || c[0].Value != "blue" {
+				return "the old pod"
+			}
+			return ready(p)
+		})
+		b.await("its new container", func() error {
+			got, err := b.tryExec(&p, "sh", "-c", "echo $COLOUR")
+			if err != nil || got != "blue\n" {
+				p = b.awaitPod(fmt.Sprintf("web-%d", i), ready)
+				return fmt.Errorf("the colour is %q: %w", got, err)
+			}
+			return nil
+		})
+	}
+	testAdopted(t, b, pods)
+}
+
+// testAdopted kills the node, under which pods run, and takes one of them away
+// meanwhile: the next one ends that, and leaves the others as they are.
+func testAdopted(t *testing.T, b *bed, pods int) {
+	t.Helper()
 	had := b.sandboxes()
 	require.Len(t, had, pods)
-
-	// Adopted as they are, while one that nobody names any more is ended.
+	ids := map[string]string{}
+	for i := range pods {
+		p := b.awaitPod(fmt.Sprintf("web-%d", i), ready)
+		ids[p.Name] = p.Status.ContainerStatuses[0].ContainerID
+	}
 	b.killNode()
 	b.erase("web-0")
 	b.startNode()
@@ -228,7 +280,7 @@ func TestKilledAtRandom(t *testing.T) {
 	})
 	for i := 1; i < pods; i++ {
 		p := b.awaitPod(fmt.Sprintf("web-%d", i), ready)
-		require.Zero(t, p.Status.ContainerStatuses[0].RestartCount)
+		require.Equal(t, ids[p.Name], p.Status.ContainerStatuses[0].ContainerID)
 	}
 	require.Equal(t, had, b.sandboxes())
 	for i := 1; i < pods; i++ {

@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead/fairlead/internal/node"
 	"github.com/fairlead/fairlead/internal/node/checkpoint"
 	"github.com/fairlead/fairlead/internal/node/mux"
+	"github.com/fairlead/fairlead/internal/node/object"
 	"github.com/fairlead/fairlead/internal/node/podruntime"
 	"github.com/fairlead/fairlead/internal/node/source"
 	"github.com/fairlead/fairlead/internal/node/volume"
@@ -118,6 +119,12 @@ func runNode(ctx context.Context, o nodeOptions, log *slog.Logger) error {
 func (o *nodeOptions) run(ctx context.Context, conn *grpc.ClientConn, log *slog.Logger) error {
 	pods := filepath.Join(o.rootDir, "pods")
 	merged := mux.New(log)
+	capacity, err := podruntime.Capacity(o.rootDir)
+	if err != nil {
+		return err
+	}
+	objects := o.objects(log)
+	volumes := volume.New(volume.Config{Root: pods, Objects: objects, Capacity: capacity, Log: log})
 	engine := runtimeapi.NewRuntimeServiceClient(conn)
 	conf := node.Config{
 		Sources: merged,
@@ -125,8 +132,9 @@ func (o *nodeOptions) run(ctx context.Context, conn *grpc.ClientConn, log *slog.
 			Runtime: engine, Images: runtimeapi.NewImageServiceClient(conn),
 			LogDir: o.logDir, PodDir: pods, CgroupParent: o.cgroupRoot, NodeName: o.name, NodeIP: o.ip,
 			ClusterDNS: o.dns, ClusterDomain: o.domain, ResolvConf: o.resolvConf, Now: time.Now, Log: log,
+			Objects: objects, Volumes: volumes, Capacity: capacity,
 		}),
-		Volumes: volume.New(pods), PodDir: pods, NodeIP: o.ip,
+		Volumes: volumes, Objects: objects, PodDir: pods, NodeIP: o.ip,
 		Checkpoints: checkpoint.New(filepath.Join(o.rootDir, "checkpoints")), Log: log,
 	}
 	server, err := o.apiServer(&conf, engine)
@@ -154,6 +162,14 @@ func (o *nodeOptions) header() (http.Header, error) {
 	return out, nil
 }
 
+// objects are those of the pods' folder.
+func (o *nodeOptions) objects(log *slog.Logger) object.Store {
+	if o.pods == "" {
+		return object.None{}
+	}
+	return object.NewFolder(o.pods, log)
+}
+
 // sources are registered before any of them runs: only then it is known when
 // all have spoken.
 func (o *nodeOptions) sources(ctx context.Context, m *mux.Mux, log *slog.Logger) []func(context.Context) error {
@@ -164,7 +180,7 @@ func (o *nodeOptions) sources(ctx context.Context, m *mux.Mux, log *slog.Logger)
 	}
 	static := source.Static{Node: o.name, Shared: o.shared}
 	if o.pods != "" {
-		add(mux.File, source.NewFile(source.FileConfig{Static: static, Path: o.pods, Log: log}).Run)
+		add(mux.File, source.NewFile(source.FileConfig{Static: source.Static{Node: o.name, Shared: o.shared, Objects: true}, Path: o.pods, Log: log}).Run)
 	}
 	if o.podsURL != "" {
 		header, _ := o.header() // complete has read it

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead/fairlead/internal/node/mux"
+	"github.com/fairlead/fairlead/internal/node/object"
 	"github.com/fairlead/fairlead/internal/node/pleg"
 	"github.com/fairlead/fairlead/internal/node/podruntime"
 	"github.com/fairlead/fairlead/internal/node/volume"
@@ -60,6 +61,7 @@ type Config struct {
 	Sources Sources
 	Runtime *podruntime.Runtime
 	Volumes Volumes
+	Objects object.Store
 	Prober  Prober // nil: all containers that run are well
 	// Checkpoints may be nil: then a pod whose source does not answer after a
 	// restart is left as it is.
@@ -113,6 +115,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.works.Go(func() { n.pleg.Run(ctx) })
 	n.works.Go(func() { n.conf.Runtime.Watch(ctx, n.pleg.News) })
 	n.works.Go(func() { n.keepHouse(ctx) })
+	n.works.Go(func() { n.followObjects(ctx) })
 	for {
 		select {
 		case <-ctx.Done():

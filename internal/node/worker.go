@@ -126,6 +126,7 @@ func (n *Node) work(ctx context.Context, w *worker) {
 // finish forgets a worker, lets those of the same name go on, and begins anew
 // when the same pod is wanted again.
 func (n *Node) finish(ctx context.Context, w *worker) {
+	n.conf.Objects.Hold(w.uid, nil)
 	n.mu.Lock()
 	delete(n.workers, w.uid)
 	// In one go: housekeeping may hold a list in which the runtime still has
@@ -188,7 +189,9 @@ func (n *Node) step(ctx context.Context, w *worker) (again time.Duration, done b
 	w.retry = min(max(2*w.retry, firstRetry), mostRetry)
 	again = jitter(w.retry)
 	if ctx.Err() == nil {
-		n.conf.Log.Warn("pod is tried again", "pod", w.name.String(), "uid", w.uid, "state", at.String(), "err", err)
+		if w.failed.err != err.Error() { // its status goes on saying it
+			n.conf.Log.Warn("pod is tried again", "pod", w.name.String(), "uid", w.uid, "state", at.String(), "err", err)
+		}
 		now := time.Now()
 		n.note(w, failure{err: err.Error(), at: now, again: now.Add(again)})
 	}
@@ -265,6 +268,7 @@ func (n *Node) sync(ctx context.Context, w *worker, pod *v1.Pod) (time.Duration,
 }
 
 func (n *Node) bringUp(ctx context.Context, w *worker, pod *v1.Pod, st *podruntime.Status) (podruntime.Result, error) {
+	n.hold(pod)
 	mounts, err := n.conf.Volumes.SetUp(ctx, pod)
 	if err != nil {
 		return podruntime.Result{}, &podruntime.Error{Reason: "FailedMount", Err: err}

@@ -15,6 +15,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/fairlead/fairlead/internal/node/downward"
+	"github.com/fairlead/fairlead/internal/node/env"
+	"github.com/fairlead/fairlead/internal/node/security"
+	"github.com/fairlead/fairlead/internal/node/volume"
 )
 
 // start makes and starts a new instance of a container.
@@ -33,7 +38,7 @@ func (r *Runtime) start(ctx context.Context, w Want, st *Status, s starting) err
 	}
 	c, err := r.containerConfig(w, st, s, attempt)
 	if err == nil {
-		err = notRoot(w.Pod, s.spec, c.GetLinux().GetSecurityContext(), image)
+		err = security.NotRoot(w.Pod, s.spec, c.GetLinux().GetSecurityContext(), image)
 	}
 	if err != nil {
 		return &Error{ReasonConfig, fmt.Errorf("container %s: %w", s.spec.Name, err)}
@@ -80,12 +85,11 @@ func (r *Runtime) removeContainer(ctx context.Context, id string) error {
 }
 
 func (r *Runtime) containerConfig(w Want, st *Status, s starting, attempt uint32) (*cri.ContainerConfig, error) {
-	ips := st.IPs()
-	env, err := r.environment(w.Pod, s.spec, ips)
+	vars, err := env.Of(r.facts(w.Pod, st.IPs()), s.spec, r.conf.Objects)
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := r.mounts(w, s.spec, env.values, ips, attempt)
+	mounts, err := r.mounts(w, s.spec, vars, st.IPs(), attempt)
 	if err != nil {
 		return nil, err
 	}
@@ -99,10 +103,10 @@ func (r *Runtime) containerConfig(w Want, st *Status, s starting, attempt uint32
 	return &cri.ContainerConfig{
 		Metadata:   &cri.ContainerMetadata{Name: s.spec.Name, Attempt: attempt},
 		Image:      &cri.ImageSpec{UserSpecifiedImage: s.spec.Image},
-		Command:    expandAll(s.spec.Command, env.values),
-		Args:       expandAll(s.spec.Args, env.values),
+		Command:    vars.ExpandAll(s.spec.Command),
+		Args:       vars.ExpandAll(s.spec.Args),
 		WorkingDir: s.spec.WorkingDir,
-		Envs:       env.list(),
+		Envs:       vars.List(),
 		Mounts:     mounts,
 		Labels: map[string]string{
 			labelName: w.Pod.Name, labelNamespace: w.Pod.Namespace, labelUID: string(w.Pod.UID), labelContainer: s.spec.Name,
@@ -114,9 +118,21 @@ func (r *Runtime) containerConfig(w Want, st *Status, s starting, attempt uint32
 		Tty:         s.spec.TTY,
 		Linux: &cri.LinuxContainerConfig{
 			Resources:       resources(w.Pod, s.spec),
-			SecurityContext: containerSecurity(w.Pod, s.spec),
+			SecurityContext: security.Container(w.Pod, s.spec),
 		},
 	}, nil
+}
+
+// facts are what a container may ask about its pod.
+func (r *Runtime) facts(pod *v1.Pod, ips []string) *downward.Facts {
+	f := &downward.Facts{Pod: pod, NodeName: r.conf.NodeName, PodIPs: ips, Capacity: r.conf.Capacity}
+	if r.conf.NodeIP != "" {
+		f.HostIPs = []string{r.conf.NodeIP}
+	}
+	if pod.Spec.HostNetwork {
+		f.PodIPs = f.HostIPs
+	}
+	return f
 }
 
 // containerNotes are what a later process has to know to end the container
@@ -155,13 +171,13 @@ func messagePath(c *v1.Container) string {
 
 // mounts are the container's volumes, its /etc/hosts, and the file for its last
 // words.
-func (r *Runtime) mounts(w Want, c *v1.Container, env map[string]string, ips []string, attempt uint32) ([]*cri.Mount, error) {
+func (r *Runtime) mounts(w Want, c *v1.Container, vars *env.Variables, ips []string, attempt uint32) ([]*cri.Mount, error) {
 	var out []*cri.Mount
 	taken := map[string]bool{}
 	for i := range c.VolumeMounts {
-		m, err := volumeMount(&c.VolumeMounts[i], w, env)
+		m, err := r.volumeMount(w, c, i, vars)
 		if err != nil {
-			return nil, fmt.Errorf("mount %s: %w", c.VolumeMounts[i].Name, err)
+			return nil, fmt.Errorf("mount of volume %s: %w", c.VolumeMounts[i].Name, err)
 		}
 		taken[filepath.Clean(m.ContainerPath)] = true
 		out = append(out, m)
@@ -196,23 +212,28 @@ func (r *Runtime) messageFile(uid types.UID, name string, attempt uint32) (strin
 	return file, os.Chmod(file, 0o666) // any user of the container, whatever our umask
 }
 
-func volumeMount(m *v1.VolumeMount, w Want, env map[string]string) (*cri.Mount, error) {
+// volumeMount is the i-th of a container.
+func (r *Runtime) volumeMount(w Want, c *v1.Container, i int, vars *env.Variables) (*cri.Mount, error) {
+	m := &c.VolumeMounts[i]
 	v, ok := w.Mounts[m.Name]
 	if !ok {
 		return nil, errors.New("the pod has no volume of this name")
 	}
-	sub := m.SubPath
+	sub, host := m.SubPath, v.Path
 	if m.SubPathExpr != "" {
-		sub = expand(m.SubPathExpr, env)
+		var err error
+		if sub, err = vars.MustExpand(m.SubPathExpr); err != nil {
+			return nil, fmt.Errorf("subPathExpr: %w", err)
+		}
 	}
-	host := v.Path
 	if sub != "" {
 		var err error
-		if host, err = below(v.Path, sub); err != nil {
+		if host, err = r.conf.Volumes.Part(v, volume.Part{Pod: w.Pod.UID, Volume: m.Name, Container: c.Name, Index: i, Path: sub}); err != nil {
 			return nil, err
 		}
 	}
 	out := &cri.Mount{ContainerPath: m.MountPath, HostPath: host, Readonly: m.ReadOnly || v.ReadOnly}
+	out.RecursiveReadOnly = m.RecursiveReadOnly != nil && *m.RecursiveReadOnly == v1.RecursiveReadOnlyEnabled
 	if m.MountPropagation != nil {
 		switch *m.MountPropagation {
 		case v1.MountPropagationHostToContainer:
@@ -222,24 +243,6 @@ func volumeMount(m *v1.VolumeMount, w Want, env map[string]string) (*cri.Mount, 
 		}
 	}
 	return out, nil
-}
-
-// below finds a subPath, which it makes as a folder where it is missing. No
-// link on the way may lead out of the volume.
-func below(volume, sub string) (string, error) {
-	root, err := os.OpenRoot(volume)
-	if err != nil {
-		return "", err
-	}
-	defer root.Close()
-	if _, err := root.Stat(sub); errors.Is(err, os.ErrNotExist) {
-		if err := root.MkdirAll(sub, 0o750); err != nil {
-			return "", err
-		}
-	} else if err != nil {
-		return "", err
-	}
-	return filepath.EvalSymlinks(filepath.Join(volume, sub))
 }
 
 // lastWords is a dead container's termination message.

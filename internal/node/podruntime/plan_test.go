@@ -168,12 +168,3 @@ func TestDelays(t *testing.T) {
 	b.forget(func(k string) bool { return k == "pull" })
 	require.Zero(t, b.pending("pull"))
 }
-
-func TestExpand(t *testing.T) {
-	values := map[string]string{"A": "1", "B": "$(A)"}
-	for text, want := range map[string]string{
-		"": "", "$(A)": "1", "x$(A)y": "x1y", "$$(A)": "$(A)", "$(C)": "$(C)", "$(B)": "$(A)", "$": "$", "$(A": "$(A", "a)b": "a)b", "$$": "$",
-	} {
-		require.Equal(t, want, expand(text, values), text)
-	}
-}

@@ -21,6 +21,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/fairlead/fairlead/internal/node/object"
 	"github.com/fairlead/fairlead/internal/node/volume"
 )
 
@@ -47,18 +48,19 @@ const (
 	leastGrace   = 2 * time.Second
 )
 
-// Objects gives what containers' environments refer to.
-type Objects interface {
-	ConfigMap(namespace, name string) (*v1.ConfigMap, error)
-	Secret(namespace, name string) (*v1.Secret, error)
+// Volumes gives places of parts of volumes. It may be asked again at any time.
+type Volumes interface {
+	Part(of volume.Mount, p volume.Part) (string, error)
 }
 
 // Config says what pods are run with.
 type Config struct {
 	Runtime cri.RuntimeServiceClient
 	Images  cri.ImageServiceClient
-	// Objects may be nil: then references to them are errors.
-	Objects Objects
+	Objects object.Objects
+	Volumes Volumes
+	// Capacity is what a container without a limit may use of the node.
+	Capacity v1.ResourceList
 	// LogDir gets <ns>_<name>_<uid>/<container>/<n>.log.
 	LogDir string
 	// PodDir gets <uid>/etc-hosts and <uid>/containers/<name>/<n>.

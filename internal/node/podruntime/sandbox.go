@@ -11,6 +11,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/fairlead/fairlead/internal/node/security"
 )
 
 // runSandbox makes a pod's sandbox, with its network.
@@ -49,7 +51,7 @@ func (r *Runtime) sandboxConfig(pod *v1.Pod, attempt uint32) (*cri.PodSandboxCon
 		Labels:       podLabels(pod),
 		Annotations:  maps.Clone(pod.Annotations),
 		Linux: &cri.LinuxPodSandboxConfig{
-			SecurityContext: sandboxSecurity(pod),
+			SecurityContext: security.Sandbox(pod),
 			Sysctls:         map[string]string{},
 		},
 	}

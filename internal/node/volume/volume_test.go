@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -9,17 +10,19 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/fairlead/fairlead/internal/node/object"
 )
 
 func pod(volumes ...v1.Volume) *v1.Pod {
 	p := &v1.Pod{Spec: v1.PodSpec{Volumes: volumes}}
-	p.UID = "uid"
+	p.UID, p.Namespace, p.Name = "uid", "default", "web"
 	return p
 }
 
 func TestEmptyDir(t *testing.T) {
 	root := t.TempDir()
-	f := New(root)
+	f := New(Config{Root: root, Objects: object.None{}, Log: slog.New(slog.DiscardHandler)})
 	limit := resource.MustParse("1Mi")
 	p := pod(
 		v1.Volume{Name: "disk", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
@@ -77,7 +80,7 @@ func TestHostPath(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := pod(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: c.path, Type: &c.kind}}})
-			m, err := New(t.TempDir()).SetUp(t.Context(), p)
+			m, err := New(Config{Root: t.TempDir()}).SetUp(t.Context(), p)
 			if c.fail != "" {
 				require.ErrorContains(t, err, c.fail)
 				return
@@ -89,6 +92,6 @@ func TestHostPath(t *testing.T) {
 }
 
 func TestUnknownKind(t *testing.T) {
-	_, err := New(t.TempDir()).SetUp(t.Context(), pod(v1.Volume{Name: "nfs", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}}))
-	require.ErrorContains(t, err, "set up volume nfs: this kind of volume is not supported")
+	_, err := New(Config{Root: t.TempDir()}).SetUp(t.Context(), pod(v1.Volume{Name: "nfs", VolumeSource: v1.VolumeSource{NFS: &v1.NFSVolumeSource{}}}))
+	require.ErrorContains(t, err, "volume nfs of default/web: this kind of volume is not supported")
 }

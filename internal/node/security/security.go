@@ -1,4 +1,6 @@
-package podruntime
+// Package security says in CRI's words what the security contexts of a pod and its
+// containers allow. It is pure: it looks at no machine and makes no call.
+package security
 
 import (
 	"errors"
@@ -27,7 +29,8 @@ func namespaces(pod *v1.Pod) *cri.NamespaceOption {
 	return o
 }
 
-func sandboxSecurity(pod *v1.Pod) *cri.LinuxSandboxSecurityContext {
+// Sandbox is the context of a pod's sandbox.
+func Sandbox(pod *v1.Pod) *cri.LinuxSandboxSecurityContext {
 	out := &cri.LinuxSandboxSecurityContext{
 		NamespaceOptions: namespaces(pod), Privileged: anyPrivileged(pod),
 		Seccomp: &cri.SecurityProfile{ProfileType: cri.SecurityProfile_RuntimeDefault},
@@ -37,6 +40,7 @@ func sandboxSecurity(pod *v1.Pod) *cri.LinuxSandboxSecurityContext {
 		return out
 	}
 	out.RunAsUser, out.RunAsGroup = number(s.RunAsUser), number(s.RunAsGroup)
+	out.SupplementalGroupsPolicy = groupsPolicy(s)
 	out.SupplementalGroups = groups(s)
 	out.SelinuxOptions = selinux(s.SELinuxOptions)
 	return out
@@ -60,6 +64,14 @@ func groups(s *v1.PodSecurityContext) []int64 {
 		out = append(out, *s.FSGroup)
 	}
 	return out
+}
+
+// groupsPolicy says whether the image's own groups count too.
+func groupsPolicy(s *v1.PodSecurityContext) cri.SupplementalGroupsPolicy {
+	if p := s.SupplementalGroupsPolicy; p != nil && *p == v1.SupplementalGroupsPolicyStrict {
+		return cri.SupplementalGroupsPolicy_Strict
+	}
+	return cri.SupplementalGroupsPolicy_Merge
 }
 
 func number(n *int64) *cri.Int64Value {
@@ -86,13 +98,14 @@ var (
 	readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 )
 
-// containerSecurity merges the pod's security context into the container's.
-func containerSecurity(pod *v1.Pod, c *v1.Container) *cri.LinuxContainerSecurityContext {
+// Container merges the pod's security context into the container's.
+func Container(pod *v1.Pod, c *v1.Container) *cri.LinuxContainerSecurityContext {
 	out := &cri.LinuxContainerSecurityContext{NamespaceOptions: namespaces(pod), Capabilities: &cri.Capability{}}
 	seccomp := (*v1.SeccompProfile)(nil)
 	apparmor := (*v1.AppArmorProfile)(nil)
 	if s := pod.Spec.SecurityContext; s != nil {
 		out.RunAsUser, out.RunAsGroup, out.SupplementalGroups = number(s.RunAsUser), number(s.RunAsGroup), groups(s)
+		out.SupplementalGroupsPolicy = groupsPolicy(s)
 		out.SelinuxOptions = selinux(s.SELinuxOptions)
 		seccomp, apparmor = s.SeccompProfile, s.AppArmorProfile
 	}
@@ -164,8 +177,8 @@ func apparmorOf(p *v1.AppArmorProfile) *cri.SecurityProfile {
 	return out
 }
 
-// notRoot checks runAsNonRoot against the user that the container would have.
-func notRoot(pod *v1.Pod, c *v1.Container, has *cri.LinuxContainerSecurityContext, image *cri.Image) error {
+// NotRoot checks runAsNonRoot against the user that the container would have.
+func NotRoot(pod *v1.Pod, c *v1.Container, has *cri.LinuxContainerSecurityContext, image *cri.Image) error {
 	want := pod.Spec.SecurityContext != nil && pod.Spec.SecurityContext.RunAsNonRoot != nil && *pod.Spec.SecurityContext.RunAsNonRoot
 	if s := c.SecurityContext; s != nil && s.RunAsNonRoot != nil {
 		want = *s.RunAsNonRoot

@@ -1,0 +1,130 @@
+package volume
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/fail"
+)
+
+// within tells that a path is the folder or lies below it.
+func within(path, folder string) bool {
+	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
+}
+
+// mountsBelow lists the mount points at and below a folder, newest first. Of
+// several on one another each is named.
+func mountsBelow(folder string) ([]string, error) {
+	// Mount points are told by their real paths.
+	real, err := filepath.EvalSymlinks(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	lines := bufio.NewScanner(bytes.NewReader(text))
+	lines.Buffer(nil, len(text)+1)
+	for lines.Scan() {
+		// proc(5): the fifth field is the mount point.
+		if f := strings.Fields(lines.Text()); len(f) > 4 && within(unescape(f[4]), real) {
+			out = append(out, unescape(f[4]))
+		}
+	}
+	slices.Reverse(out)
+	return out, lines.Err()
+}
+
+// unescape reads mountinfo's octal escapes.
+func unescape(text string) string {
+	if !strings.Contains(text, `\`) {
+		return text
+	}
+	var b strings.Builder
+	for i := 0; i < len(text); i++ {
+		if text[i] == '\\' && i+3 < len(text) {
+			if n, err := strconv.ParseUint(text[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(n))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(text[i])
+	}
+	return b.String()
+}
+
+// unmountBelow unmounts all that is mounted below a folder. Afterwards nothing
+// is, or there is an error.
+func unmountBelow(folder string) error {
+	const most = 10 // looks; containers have ended, so that nothing new comes
+	for range most {
+		points, err := mountsBelow(folder)
+		if err != nil || len(points) == 0 {
+			return err
+		}
+		for _, p := range points {
+			if err := unmount(p); err != nil {
+				return err
+			}
+			fail.Here("volume.unmounted")
+		}
+	}
+	return fmt.Errorf("%s is mounted anew again and again", folder)
+}
+
+// unmount detaches, so that a process that still looks at it holds nobody up.
+func unmount(point string) error {
+	err := unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // gone with another
+		return fmt.Errorf("unmount %s: %w", point, err)
+	}
+	return nil
+}
+
+// isMount tells that something is mounted on a folder or file.
+func isMount(path string) (bool, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, 0, &st); err != nil {
+		return false, fmt.Errorf("statx %s: %w", path, err)
+	}
+	if st.Attributes_mask&unix.STATX_ATTR_MOUNT_ROOT == 0 {
+		return false, errors.New("telling mounts needs kernel >= 5.8")
+	}
+	return st.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0, nil
+}
+
+// removeEmpty removes a folder of mount points. These are empty folders and
+// files: one that is not would be what is mounted there, and stays.
+func removeEmpty(folder string) error {
+	var all []string
+	err := filepath.WalkDir(folder, func(name string, _ fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		all = append(all, name)
+		return err
+	})
+	slices.Reverse(all)
+	for _, name := range all {
+		if rm := os.Remove(name); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
+			return errors.Join(err, rm)
+		}
+	}
+	return err
+}

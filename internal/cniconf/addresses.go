@@ -18,5 +18,5 @@ func Addresses(l core.Link, version string) ([]byte, error) {
 	for _, r := range l.Routes {
 		res.Routes = append(res.Routes, routeOut(r))
 	}
-	return marshalAs(res, version)
+	return Marshal(res, version)
 }

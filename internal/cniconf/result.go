@@ -1,6 +1,7 @@
 package cniconf
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,11 +23,28 @@ import (
 // last foreign plugin's result is the base, since a chained plugin answers for
 // all that came before it. Versions 0.1.0 and 0.2.0 need at least one address.
 func Result(links []core.Link, netns, version string) ([]byte, error) {
+	if raw := whole(links, version); raw != nil {
+		return raw, nil
+	}
 	res, err := merged(links, netns)
 	if err != nil {
 		return nil, err
 	}
-	return marshalAs(res, version)
+	return Marshal(res, version)
+}
+
+// whole is the last plugin's answer, which PluginLink has proved, where nothing
+// is to be changed in it, nil elsewhere: to read it and write it again is a good
+// part of an ADD.
+func whole(links []core.Link, version string) json.RawMessage {
+	if len(links) == 0 {
+		return nil
+	}
+	raw := links[len(links)-1].CNIResult
+	if !bytes.HasPrefix(raw, []byte(`{"cniVersion":"`+version+`"`)) {
+		return nil // or it is written in another way
+	}
+	return raw
 }
 
 // Final is the prevResult that the foreign plugins of a network get at CHECK
@@ -35,6 +53,9 @@ func Result(links []core.Link, netns, version string) ([]byte, error) {
 // plugins know no ECMP. The gateways of the addresses stay what the plugin
 // said, because its IPAM compares them.
 func Final(links []core.Link, netns, version string) ([]byte, error) {
+	if raw := whole(links, version); raw != nil {
+		return raw, nil
+	}
 	res, err := joined(links, netns)
 	if err != nil {
 		return nil, err
@@ -44,7 +65,7 @@ func Final(links []core.Link, netns, version string) ([]byte, error) {
 			dropDefaults(res, defaults(l.Routes))
 		}
 	}
-	return marshalAs(res, version)
+	return Marshal(res, version)
 }
 
 // Convert gives a result in another CNI version.
@@ -53,7 +74,7 @@ func Convert(result []byte, version string) ([]byte, error) {
 	if err != nil {
 		return nil, core.Errorf(core.CodeDecode, "result: %w", err)
 	}
-	return marshalAs(res, version)
+	return Marshal(res, version)
 }
 
 // PluginResult proves what a plugin printed and gives it in the version of the
@@ -71,6 +92,38 @@ func PluginResult(out []byte, version string) (json.RawMessage, error) {
 		return fixed, nil
 	}
 	return Convert(fixed, version)
+}
+
+// PluginLink is PluginResult, and what it says of interface ifName of the pod.
+// A plugin that makes no interface of this name (a meta plugin, vhost-user)
+// still has a result. mtu, in bytes, is written into the result where it is not
+// 0 and version knows it; the result must then be of the agent's own making, for
+// what the newest version does not know is lost.
+func PluginLink(out []byte, version, ifName string, mtu int) (core.Link, error) {
+	fixed, has, err := versioned(out, version)
+	if err != nil {
+		return core.Link{}, core.Errorf(core.CodeDecode, "result: %w", err)
+	}
+	if has != version {
+		if fixed, err = Convert(fixed, version); err != nil {
+			return core.Link{}, err
+		}
+	}
+	res, err := decoded(fixed, version)
+	if err != nil {
+		return core.Link{}, core.Errorf(core.CodeDecode, "result: %w", err)
+	}
+	if at := podInterface(res, ifName); at >= 0 && mtu != 0 && version == versionGC && res.Interfaces[at].Mtu != mtu {
+		res.Interfaces[at].Mtu = mtu
+		if fixed, err = marshal(res); err != nil {
+			return core.Link{}, err
+		}
+	}
+	l, err := linkIn(res, ifName, fixed)
+	if errors.Is(err, core.ErrNotFound) {
+		return core.Link{IfName: ifName, CNIResult: fixed}, nil
+	}
+	return l, err
 }
 
 // WithMTU is a result in which the pod's interface ifName has this MTU, in
@@ -106,6 +159,11 @@ func LinkFromResult(result []byte, ifName string) (core.Link, error) {
 	if err != nil {
 		return core.Link{}, core.Errorf(core.CodeDecode, "result: %w", err)
 	}
+	return linkIn(res, ifName, result)
+}
+
+// linkIn is LinkFromResult of a result that was read.
+func linkIn(res *current.Result, ifName string, result []byte) (core.Link, error) {
 	at := podInterface(res, ifName)
 	if at < 0 && (len(res.Interfaces) > 0 || len(res.IPs) == 0) {
 		return core.Link{}, fmt.Errorf("interface %s in the result: %w", ifName, core.ErrNotFound)
@@ -123,6 +181,11 @@ func decodeResult(raw []byte, fallback string) (*current.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	return decoded(raw, version)
+}
+
+// decoded is decodeResult of a result that names its version.
+func decoded(raw []byte, version string) (*current.Result, error) {
 	res, err := create.Create(version, raw)
 	if err != nil {
 		return nil, err
@@ -215,8 +278,8 @@ func sound(res *current.Result) error {
 	return nil
 }
 
-// marshalAs converts res and writes it.
-func marshalAs(res *current.Result, version string) ([]byte, error) {
+// Marshal writes res in a CNI version, "" being 0.1.0.
+func Marshal(res *current.Result, version string) ([]byte, error) {
 	if version == "" {
 		version = versionNone
 	}
@@ -236,7 +299,25 @@ func marshalAs(res *current.Result, version string) ([]byte, error) {
 	if err != nil {
 		return nil, core.Errorf(core.CodeVersion, "result in CNI version %s: %w", version, err)
 	}
+	if r, ok := out.(*current.Result); ok {
+		return marshal(r)
+	}
 	return json.Marshal(out)
+}
+
+// marshal writes a result of 1.0.0 or later as the library does, which writes,
+// reads and writes it to leave an empty "dns" out.
+func marshal(r *current.Result) ([]byte, error) {
+	if r.DNS.IsEmpty() {
+		r.DNS = types.DNS{}
+	}
+	return json.Marshal(struct {
+		CNIVersion string               `json:"cniVersion,omitempty"`
+		Interfaces []*current.Interface `json:"interfaces,omitempty"`
+		IPs        []*current.IPConfig  `json:"ips,omitempty"`
+		Routes     []*types.Route       `json:"routes,omitempty"`
+		DNS        types.DNS            `json:"dns,omitzero"`
+	}(*r))
 }
 
 // merged builds the one result of a network's links.

@@ -97,7 +97,7 @@ func TestResultRefuses(t *testing.T) {
 	l.Addrs = nil // 0.2.0 cannot say "no address"
 	_, err = Result([]core.Link{l}, netns, "0.2.0")
 	require.Equal(t, core.CodeVersion, core.CodeOf(err))
-	_, err = Result([]core.Link{{CNIResult: json.RawMessage(`{"cniVersion":"1.0.0","interfaces":3}`)}}, netns, "1.0.0")
+	_, err = Result([]core.Link{{CNIResult: json.RawMessage(`{"cniVersion":"1.0.0","interfaces":3}`)}}, netns, "1.1.0")
 	require.Equal(t, core.CodeDecode, core.CodeOf(err))
 }
 

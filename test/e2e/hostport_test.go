@@ -181,19 +181,36 @@ func TestCapabilityBandwidth(t *testing.T) {
 	require.Equal(t, struct{ IngressMbps, EgressMbps int }{30, 0}, rates(n.NewPod("noted")))
 }
 
-// TestConnectionsOfAPodThatIsGone: no connection of its address is remembered.
+// TestConnectionsOfAPodThatIsGone: no connection of its address is remembered,
+// not by an agent that was killed behind the DEL either; and the same pod, which
+// gets its address back at once, has a clean one.
 func TestConnectionsOfAPodThatIsGone(t *testing.T) {
 	t.Parallel()
-	n, _, _ := hostPortNode(t)
-	p := n.NewPod("talker")
-	addr := bare(p.CNI("ADD", ownConf).Must().IPs()[0])
-	tracked := func() string {
+	n, _, a := hostPortNode(t)
+	tracked := func(addr string) string {
 		out, err := n.Try("conntrack", "-L", "-s", addr)
 		require.NoError(t, err)
 		return out
 	}
-	require.NoError(t, p.Ping(testbed.WorldIP4))
-	require.Contains(t, tracked(), addr)
+	talk := func() (*testbed.Pod, string) {
+		p := n.NewPod("talker")
+		addr := bare(p.CNI("ADD", ownConf).Must().IPs()[0])
+		require.Empty(t, tracked(addr))
+		require.NoError(t, p.Ping(testbed.WorldIP4))
+		require.Contains(t, tracked(addr), addr)
+		return p, addr
+	}
+	p, addr := talk()
 	p.CNI("DEL", ownConf).Must()
-	eventually(t, tracked)
+	eventually(t, func() string { return tracked(addr) })
+
+	p, addr = talk()
+	p.CNI("DEL", ownConf).Must()
+	p, again := talk()
+	require.Equal(t, addr, again)
+
+	p.CNI("DEL", ownConf).Must()
+	a.Kill()
+	n.Agent().WaitReady()
+	eventually(t, func() string { return tracked(addr) })
 }

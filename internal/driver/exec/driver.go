@@ -75,7 +75,7 @@ func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
 	if err != nil {
 		return core.Link{}, fmt.Errorf("attach %s: %w", s.Key, err)
 	}
-	l, err := linkOf(s, out)
+	l, err := cniconf.PluginLink(out, s.Exec.CNIVersion, s.Key.IfName, mtu)
 	if err != nil {
 		return core.Link{}, fmt.Errorf("attach %s: plugin %q: %w", s.Key, s.Exec.Type, err)
 	}
@@ -138,20 +138,6 @@ func (d *Driver) clear(ctx context.Context, pod *look, s core.Spec) error {
 	return d.del(ctx, s, s.Netns)
 }
 
-// linkOf reads the plugin's answer. A plugin that makes no interface of this
-// name (a meta plugin, vhost-user) still has a result.
-func linkOf(s core.Spec, out []byte) (core.Link, error) {
-	raw, err := cniconf.PluginResult(out, s.Exec.CNIVersion)
-	if err != nil {
-		return core.Link{}, err
-	}
-	l, err := cniconf.LinkFromResult(raw, s.Key.IfName)
-	if errors.Is(err, core.ErrNotFound) {
-		return core.Link{IfName: s.Key.IfName, CNIResult: raw}, nil
-	}
-	return l, err
-}
-
 // observe adds what the result does not say: before 0.3.0 it has no MAC, before
 // 1.1 no MTU. And it corrects the MTU, because `tuning`, which sets it, hands on
 // what the plugin before it said (containernetworking/plugins v1.9.1). mtu is
@@ -169,6 +155,9 @@ func observe(pod *look, s core.Spec, l core.Link, mtu int) (core.Link, error) {
 			l.MAC = there.MAC
 		}
 		mtu = there.MTU
+	}
+	if l.MTU == mtu {
+		return l, nil
 	}
 	l.MTU = mtu
 	if !cniconf.HasGC(s.Exec.CNIVersion) { // the versions with an MTU are those with GC

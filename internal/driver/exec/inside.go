@@ -24,8 +24,11 @@ func (d *Driver) inside(kind string, dirs []string, conf json.RawMessage, single
 	if p == nil || !d.verdicts.accepts(p, kind, conf, single) {
 		return nil
 	}
+	if d.origins.settled(kind, dirs) {
+		return p
+	}
 	path, err := find(kind, dirs)
-	if errors.Is(err, errNowhere) || err == nil && d.origins.upstream(path, kind) {
+	if err == nil && d.origins.upstream(path, kind) {
 		return p
 	}
 	return nil
@@ -100,8 +103,10 @@ func (d *Driver) ipam(v invocation, conf json.RawMessage) func(context.Context, 
 			return nil, err
 		}
 		v := v
+		if v.usual == nil {
+			v.usual = v.exec.Conf
+		}
 		v.exec.Type, v.exec.Conf = kind, conf
-		v.single = v.single || len(v.prev) > 0
 		v.command, v.prev, v.prepare, v.saw, v.nested = op, nil, nil, nil, true
 		return d.call(ctx, v)
 	}

@@ -2,11 +2,15 @@ package exec
 
 import (
 	"debug/buildinfo"
+	"errors"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // upstreamModule is where the well-known plugins have their sources, each in a
@@ -23,6 +27,35 @@ type identity struct {
 	dev, ino      uint64
 	size          int64
 	mtime, change syscall.Timespec
+}
+
+// settled tells, by one look at each directory, that nothing of this kind stands
+// in dirs but, in the first that has it, a file that was found to be upstream's
+// own: who owns it and what is in it need not be looked at again, for it is not
+// going to be run.
+func (o *origins) settled(kind string, dirs []string) bool {
+	for _, dir := range dirs {
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		var st unix.Stat_t
+		err := unix.Stat(filepath.Join(dir, kind), &st)
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+			continue
+		}
+		if err != nil {
+			return false
+		}
+		built, known := o.known.Load(identity{dev: st.Dev, ino: st.Ino, size: st.Size, mtime: syscall.Timespec(st.Mtim), change: syscall.Timespec(st.Ctim)})
+		return known && isUpstream(built, kind)
+	}
+	return true
+}
+
+// isUpstream tells by a program's import path.
+func isUpstream(built any, kind string) bool {
+	group, found := strings.CutPrefix(built.(string), upstreamModule) //nolint:forcetypeassert // the map has nothing else
+	return found && path.Base(group) == kind
 }
 
 // upstream tells that the file at name is upstream's program called kind. It is
@@ -45,6 +78,5 @@ func (o *origins) upstream(name, kind string) bool {
 		}
 		o.known.Store(id, built)
 	}
-	group, found := strings.CutPrefix(built.(string), upstreamModule) //nolint:forcetypeassert // the map has nothing else
-	return found && path.Base(group) == kind
+	return isUpstream(built, kind)
 }

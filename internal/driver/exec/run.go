@@ -70,8 +70,9 @@ type invocation struct {
 	saw func(mtu int)
 	// nested: for another plugin, which adds its own heading to an answer.
 	nested bool
-	// single: the configuration has what only this attachment has.
-	single bool
+	// usual is exec.Conf without what only this attachment has, where that is
+	// not exec.Conf itself.
+	usual json.RawMessage
 }
 
 // way is how an invocation goes: inside the agent, or by the program where
@@ -86,8 +87,11 @@ func (d *Driver) way(v invocation) (way, error) {
 	if err != nil {
 		return way{}, err
 	}
-	single := v.single || len(v.prev) > 0 || v.command == core.GC
-	return way{conf: conf, plugin: d.inside(v.exec.Type, v.exec.Path, conf, single)}, nil
+	usual := v.usual
+	if usual == nil {
+		usual = v.exec.Conf
+	}
+	return way{conf: conf, plugin: d.inside(v.exec.Type, v.exec.Path, usual, v.command == core.GC)}, nil
 }
 
 // call carries the invocation out and returns the plugin's standard output.

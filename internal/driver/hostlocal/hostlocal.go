@@ -14,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend/allocator"
 
@@ -103,7 +102,8 @@ func (p *Plugin) Add(ctx context.Context, c driver.PluginCall) (json.RawMessage,
 	if res.IPs, err = s.reserve(conf, c.Key); err != nil {
 		return nil, failed(err)
 	}
-	return encode(res, version)
+	out, err := cniconf.Marshal(res, version)
+	return out, failed(err)
 }
 
 // reserve takes an address of each set of ranges, or none at all: those asked
@@ -200,17 +200,4 @@ func failed(err error) error {
 		return err
 	}
 	return &core.Error{Code: inproc.CodeOther, Msg: err.Error(), Err: err}
-}
-
-// encode writes the result in the configuration's version.
-func encode(res *current.Result, version string) (json.RawMessage, error) {
-	if version == "" {
-		version = "0.1.0"
-	}
-	var out types.Result = res
-	out, err := out.GetAsVersion(version)
-	if err != nil {
-		return nil, failed(err)
-	}
-	return json.Marshal(out)
 }

@@ -55,7 +55,7 @@ func Enter(ns *netns.Handle, settings []Sysctl) (c *rtnl.Conn, err error) {
 // Set makes the settings in the calling thread's namespace.
 func Set(settings []Sysctl) error {
 	for _, s := range settings {
-		if err := sysfs.WriteSysctl(s.Path, s.Value); err != nil && s.Must {
+		if err := sysfs.SetSysctl(s.Path, s.Value); err != nil && s.Must {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -76,7 +77,11 @@ func sysctls(s core.Spec) []sysctl {
 // /proc/sys are no reason to refuse a pod.
 func (a attachment) tune() error {
 	for _, s := range sysctls(a.spec) {
-		err := sysfs.WriteSysctl(s.path, s.value)
+		set := sysfs.WriteSysctl
+		if strings.HasSuffix(s.path, "/accept_ra") { // a new namespace has 1
+			set = sysfs.SetSysctl
+		}
+		err := set(s.path, s.value)
 		if err != nil && !sysfs.SysctlMissing(err) && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, unix.EROFS) {
 			return err
 		}

@@ -74,6 +74,23 @@ func WriteSysctl(name, value string) error {
 	return nil
 }
 
+// SetSysctl is WriteSysctl for a value that is likely to differ: it writes at
+// once, and looks what is there only where it may not.
+func SetSysctl(name, value string) error {
+	path, err := sysctlPath(name)
+	if err != nil {
+		return err
+	}
+	err = writeFile(path, value)
+	if err == nil || SysctlMissing(err) {
+		return err
+	}
+	if have, rerr := ReadSysctl(name); rerr == nil && have == value {
+		return nil
+	}
+	return fmt.Errorf("set sysctl %s = %s: %w", name, value, err)
+}
+
 // writeFile is readFile's counterpart. A sysctl must not be created and need not
 // be truncated.
 func writeFile(path, value string) error {

@@ -19,10 +19,13 @@ func TestSysctlIsPerNamespace(t *testing.T) {
 	require.NoError(t, err)
 	netnstest.Do(t, ns, func() error {
 		for _, value := range []string{"1", "1", "0"} {
-			require.NoError(t, sysfs.WriteSysctl(name, value))
-			got, err := sysfs.ReadSysctl("net/ipv4/ip_forward")
-			require.NoError(t, err)
-			require.Equal(t, value, got)
+			for _, set := range []func(string, string) error{sysfs.WriteSysctl, sysfs.SetSysctl} {
+				require.NoError(t, set(name, value))
+				got, err := sysfs.ReadSysctl("net/ipv4/ip_forward")
+				require.NoError(t, err)
+				require.Equal(t, value, got)
+				require.NoError(t, sysfs.WriteSysctl(name, "1"))
+			}
 		}
 		return sysfs.WriteSysctl(name, "1")
 	})
@@ -44,6 +47,12 @@ func TestSysctlErrors(t *testing.T) {
 	}
 	ns := netnstest.New(t)
 	require.Error(t, ns.Do(func() error { return sysfs.WriteSysctl("net.ipv4.ip_default_ttl", "lots") }))
+	require.True(t, sysfs.SysctlMissing(sysfs.SetSysctl("net.ipv4.conf.nosuch.arp_notify", "1")))
+	// The kernel refuses every write, as a read-only /proc/sys does: what is
+	// right already is no error.
+	const readOnly = "kernel.ostype"
+	require.NoError(t, sysfs.SetSysctl(readOnly, "Linux"))
+	require.Error(t, sysfs.SetSysctl(readOnly, "Minix"))
 }
 
 func TestTxChecksumOff(t *testing.T) {

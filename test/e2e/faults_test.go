@@ -131,6 +131,14 @@ func (f *faultNode) connected() time.Time {
 	return at
 }
 
+// said are the lines of the agent's log with that message.
+func (f *faultNode) said(msg string) []string {
+	f.t.Helper()
+	log, err := os.ReadFile(f.agent.Log)
+	require.NoError(f.t, err)
+	return regexp.MustCompile(`.*"msg":"`+regexp.QuoteMeta(msg)+`".*`).FindAllString(string(log), -1)
+}
+
 // TestConfDBLost: ports of pods and gateways come back by themselves.
 func TestConfDBLost(t *testing.T) {
 	t.Parallel()
@@ -243,6 +251,15 @@ func TestWithoutOVSDB(t *testing.T) {
 	names(late.CNI("ADD", ownConf).MustCode(11))
 	require.Contains(t, f.status(), gone.ContainerID)
 	gone.CNI("DEL", ownConf).Must()
+	for i := range 3 { // after each change it is tried again at once, and fails
+		f.WriteObjects("again.yaml", podObject(fmt.Sprintf("default/again%d", i), nil))
+		eventually(t, func() string {
+			if len(f.said("objects loaded")) < i+2 {
+				return "the objects are not loaded"
+			}
+			return ""
+		})
+	}
 
 	f.OVS.StartServer()
 	eventually(t, func() string {
@@ -252,6 +269,9 @@ func TestWithoutOVSDB(t *testing.T) {
 		return ""
 	})
 	f.agent.WaitReady()
+	for _, msg := range []string{"node not in order yet", "node in order again"} {
+		require.Len(t, f.said(msg), 2, "%s: once when it goes, once when it is back, for switch and gateways", msg)
+	}
 	late.CNI("ADD", ownConf).Must()
 	require.NoError(t, late.Ping("10.16.0.1"))
 	late.CNI("DEL", ownConf).Must()

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -128,6 +129,66 @@ func TestGatewayAnswersAlone(t *testing.T) {
 		}
 	}
 	require.Contains(t, out, strings.ToUpper(mac))
+}
+
+// notPastTheSwitch: a pod that addresses its port's end on the host by itself is
+// answered by nobody; by its gateway it is.
+func notPastTheSwitch(t *testing.T, n *testbed.Node, p *testbed.Pod, addrs ...string) {
+	t.Helper()
+	mac := strings.Fields(n.Run("ip", "-br", "link", "show", "dev", hostIf(p, "eth0")))[2]
+	for _, addr := range addrs {
+		hop := "192.0.2.1"
+		if strings.Contains(addr, ":") {
+			hop = "2001:db8:99::1"
+		}
+		p.Run("ip", "neigh", "replace", hop, "lladdr", mac, "dev", "eth0", "nud", "permanent")
+		p.Run("ip", "route", "replace", addr, "via", hop, "dev", "eth0", "onlink")
+	}
+	out := p.Run(append([]string{"sh", "-c", `for a; do (ping -n -c 2 -w 3 "$a" && echo "answered: $a") & done; wait`, "sh"}, addrs...)...)
+	require.NotContains(t, out, "answered")
+	for _, addr := range addrs {
+		p.Run("ip", "route", "del", addr)
+	}
+	reaches(t, p, addrs...)
+}
+
+// TestNoWayPastTheSwitch: what a pod sends is the switch's alone, also after
+// somebody flushed the rule set and after the agent's end.
+func TestNoWayPastTheSwitch(t *testing.T) {
+	t.Parallel()
+	n, out, a := hostPortNode(t)
+	before := n.Inventory()
+	p := n.NewPod("p")
+	conf := portsConf(mapping(8080, 80))
+	p.CNI("ADD", conf).Must()
+	serveHello(t, p)
+	served := func() {
+		t.Helper()
+		eventually(t, func() string { return lacks(page(out, testbed.NodeIP4, 8080), "hello") })
+	}
+	served()
+	notPastTheSwitch(t, n, p, testbed.NodeIP4, testbed.NodeIP6, testbed.WorldIP4)
+
+	ruleset := n.Run("nft", "-s", "list", "ruleset")
+	for _, harm := range []string{"flush ruleset", "delete table inet fairlead-guard", "delete table inet fairlead"} {
+		n.Run("nft", harm)
+		eventually(t, func() string { // the order of tables follows from who was repaired first
+			return lacks(sortedLines(n.Run("nft", "-s", "list", "ruleset")), sortedLines(ruleset))
+		})
+	}
+	served()
+	a.Stop()
+	require.Equal(t, sortedLines(ruleset), sortedLines(n.Run("nft", "-s", "list", "ruleset")))
+	notPastTheSwitch(t, n, p, testbed.NodeIP4, testbed.NodeIP6, testbed.WorldIP4)
+
+	n.Agent().WaitReady()
+	p.CNI("DEL", conf).Must()
+	p.Delete()
+	n.RequireNoLeaks(before)
+}
+
+func sortedLines(text string) string {
+	return strings.Join(slices.Sorted(strings.Lines(text)), "")
 }
 
 // TestGatewayFollowsTheFolder adds, changes and removes subnets while the agent

@@ -54,6 +54,7 @@ func TestKernelDatapath(t *testing.T) {
 	reaches(t, p, qa...)
 	require.Contains(t, n.Run("ovs-dpctl", "show"), hostIf(p, "eth0"), "a port of the kernel's datapath")
 	require.Contains(t, n.Run("ovs-dpctl", "dump-flows"), "eth_type(0x0800)", "packets went through it")
+	notPastTheSwitch(t, n, p, "10.16.0.1")
 	for _, pod := range []*testbed.Pod{p, q} {
 		pod.CNI("CHECK", ownConf).Must()
 		pod.CNI("DEL", ownConf).Must()

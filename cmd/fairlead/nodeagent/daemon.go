@@ -33,6 +33,7 @@ import (
 	"github.com/fairlead/fairlead/internal/ipam"
 	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/nft"
 	"github.com/fairlead/fairlead/internal/kernel/sysfs"
 	"github.com/fairlead/fairlead/internal/kernel/tombstone"
 	"github.com/fairlead/fairlead/internal/metrics"
@@ -53,11 +54,6 @@ const ovsGrace = 5 * time.Second
 // apiGrace is how long after the start nobody wonders that the API server's
 // objects are not known.
 const apiGrace = 5 * time.Second
-
-const (
-	gatewayRetry = time.Second      // after a failure the gateways are set again
-	gatewayLimit = 10 * time.Second // for Open vSwitch to take them
-)
 
 // errNoPass is why an agent that has just started is not ready.
 var errNoPass = errors.New("the gateways were not set yet")
@@ -84,6 +80,7 @@ type nodeDaemon struct {
 	nics     *ovsdriver.Driver
 	gateway  *standalone.Gateway
 	ports    *hostport.Table
+	guard    *nft.Guard
 	forget   *forgetter
 	engine   *engine.Engine
 	metrics  *metrics.Metrics
@@ -92,13 +89,14 @@ type nodeDaemon struct {
 	datapath string
 	mtu      int
 	reset    chan struct{}         // OVSDB is new or back
+	spoilt   chan struct{}         // somebody removed a part of our nftables tables
 	gates    atomic.Pointer[error] // outcome of the last pass over the gateways
 }
 
 // newDaemon opens what can fail before anything runs: the journal and the
 // folder of objects.
 func newDaemon(o agentOptions, log *slog.Logger) (*nodeDaemon, error) {
-	d := &nodeDaemon{opts: o, log: log, started: time.Now().UTC(), reset: make(chan struct{}, 1)}
+	d := &nodeDaemon{opts: o, log: log, started: time.Now().UTC(), reset: make(chan struct{}, 1), spoilt: make(chan struct{}, 1)}
 	d.gates.Store(&errNoPass)
 	boot, err := netns.BootID()
 	if err != nil {
@@ -157,6 +155,7 @@ func (d *nodeDaemon) wire(boot string) {
 		OVSDBConnected: func() bool { return d.ovs.Connected() == nil },
 	})
 	d.ports = hostport.New(hostport.Config{Log: d.log})
+	d.guard = nft.NewGuard(nil, guardTable, ovsdriver.GroupLive)
 	notices, conditions := d.notices()
 	d.forget = newForgetter(notices, d.ports, d.log)
 	d.engine = engine.New(engine.Config{
@@ -213,16 +212,18 @@ func (d *nodeDaemon) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
-	for _, part := range []func(context.Context){boundMemory, d.ovs.Run, d.nics.Run, d.objects.Run, d.forget.Run} {
+	for _, part := range []func(context.Context){boundMemory, d.ovs.Run, d.nics.Run, d.objects.Run, d.forget.Run, d.guardTables(ctx)} {
 		wg.Go(func() { part(parts) })
 	}
 	d.awaitOVS(ctx)
-	d.adopt(ctx)
+	if err := d.adopt(ctx); err != nil {
+		d.log.Error("attachments not recovered yet", "err", err)
+	}
 	records := d.journal.Records()
 	d.restorePorts(ctx, records)
 	swept := d.engine.Recover(ctx, records)
 	wg.Go(func() { d.engine.Run(parts) })
-	wg.Go(func() { d.gateways(parts, swept) })
+	wg.Go(func() { newPasses(d, swept).run(parts) })
 	wg.Go(func() { d.follow(parts) })
 	if err := d.serveHTTP(parts, &wg); err != nil {
 		return err
@@ -262,18 +263,19 @@ func (d *nodeDaemon) restorePorts(ctx context.Context, records []core.Record) {
 }
 
 // adopt completes a new journal with what OVSDB and the kernel still know; the
-// gateways' loop tries again when OVSDB comes.
-func (d *nodeDaemon) adopt(ctx context.Context) {
+// passes try again when OVSDB comes.
+func (d *nodeDaemon) adopt(ctx context.Context) error {
 	if d.journal.Whole() {
-		return
+		return nil
 	}
 	specs, err := d.nics.Recover()
 	if err == nil {
 		err = d.engine.Adopt(ctx, specs)
 	}
 	if err != nil {
-		d.log.Error("attachments not recovered yet", "err", err)
+		return fmt.Errorf("recover attachments: %w", err)
 	}
+	return nil
 }
 
 func (d *nodeDaemon) notify(state string) {
@@ -303,77 +305,6 @@ func (d *nodeDaemon) awaitOVS(ctx context.Context) {
 	if _, err := d.ovs.WaitPort(ctx, d.opts.bridge); err != nil {
 		d.log.Error("bridge not ready", "bridge", d.opts.bridge, "err", err)
 	}
-}
-
-// gateways keeps the node's side of every Subnet: after each change of the
-// objects, after each (re)connect to OVSDB, and again while something fails.
-// After each (re)connect pods' ports come back first, and nobody waits for
-// ovs-vswitchd, which takes all that it finds in one pass. swept tells that the
-// start has seen to the first connect.
-func (d *nodeDaemon) gateways(ctx context.Context, swept bool) {
-	retry := time.NewTimer(0)
-	defer retry.Stop()
-	said := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-d.objects.Changed():
-		case <-retry.C:
-		case <-d.ports.Spoilt():
-		case <-d.reset:
-			swept = false
-		}
-		if !swept {
-			swept = d.resync(ctx)
-		}
-		err := errors.Join(d.setGateways(ctx), d.ports.Audit(ctx))
-		d.gates.Store(&err)
-		said = d.sayGateways(err, said)
-		if err != nil || !swept {
-			retry.Reset(gatewayRetry)
-		}
-	}
-}
-
-// sayGateways logs a failure once, however often it is tried again. That the API
-// server was not heard yet is no failure of an agent that has just started.
-func (d *nodeDaemon) sayGateways(err error, said string) string {
-	switch {
-	case err == nil:
-		return ""
-	case d.api() != nil && errors.Is(err, core.ErrUnavailable) && time.Since(d.started) < apiGrace:
-		return said
-	case err.Error() != said:
-		d.log.Error("gateways not set", "err", err)
-	}
-	return err.Error()
-}
-
-// resync has the engine give pods' ports back and remove strays; false when it
-// must be repeated.
-func (d *nodeDaemon) resync(ctx context.Context) bool {
-	if err := d.ovs.EnsureBridge(ctx); err != nil {
-		d.log.Error("bridge not made", "bridge", d.opts.bridge, "err", err)
-		return false
-	}
-	d.adopt(ctx)
-	d.engine.Kick() // not waited for: it may hang on a foreign plugin
-	err := d.engine.Sweep(ctx)
-	if err != nil {
-		d.log.Error("switch and journal do not agree yet", "err", err)
-	}
-	return err == nil && d.journal.Whole()
-}
-
-func (d *nodeDaemon) setGateways(ctx context.Context) error {
-	ctx, stop := context.WithTimeout(ctx, gatewayLimit)
-	defer stop()
-	subnets, err := d.objects.Subnets(ctx)
-	if err != nil {
-		return err
-	}
-	return d.gateway.Set(ctx, subnets)
 }
 
 // serveHTTP serves metrics and probes on --http, if that is set.

@@ -1,8 +1,10 @@
-// Package nft keeps one nftables table that masquerades what leaves a set of
-// source networks. The table is a value (Ruleset), replaced as a whole in one
-// transaction and only when it differs. It needs the nft program, run by
-// sigs.k8s.io/knftables, so it is for changes of configuration and for audits,
-// never for single pods. The package knows prefixes and no subnets or pods.
+// Package nft keeps nftables tables: one that masquerades what leaves a set of
+// source networks, and one that drops what the IP stack receives by a group of
+// links; and it tells when somebody removes a part of such a table. The first is
+// a value (Ruleset), replaced as a whole in one transaction and only when it
+// differs. It needs the nft program, run by sigs.k8s.io/knftables, so it is for
+// changes of configuration and for audits, never for single pods. The package
+// knows prefixes and groups and no subnets or pods.
 package nft
 
 import (

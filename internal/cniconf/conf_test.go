@@ -377,19 +377,6 @@ func FuzzArgs(f *testing.F) {
 	})
 }
 
-func FuzzStrict(f *testing.F) {
-	f.Add([]byte(`{"a":{"a":[{"a":1}]}}`))
-	f.Add([]byte(`{"a":1,"a":2}`))
-	f.Add([]byte(`1e999`))
-	f.Fuzz(func(t *testing.T, in []byte) {
-		err := Strict(in)
-		refusedWell(t, err)
-		if err == nil && !json.Valid(in) {
-			t.Fatalf("accepted what is not JSON: %q", in)
-		}
-	})
-}
-
 // refusedWell: every refusal has a code of its own and says something.
 func refusedWell(t *testing.T, err error) {
 	t.Helper()

@@ -1,8 +1,9 @@
 package cniconf
 
 import (
-	"bytes"
 	"encoding/json"
+	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -23,53 +24,120 @@ func Strict(data []byte) error {
 	if err := json.Unmarshal(data, &one); err != nil {
 		return core.Errorf(core.CodeDecode, "not JSON: %w", err)
 	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber() // 1e999 is a valid number; only its reader may dislike it
-	return strictValue(d, "", 1)
+	w := walk{data: data}
+	return w.value("", 1)
 }
 
-// strictValue walks one value; where is the path of keys that led to it.
-func strictValue(d *json.Decoder, where string, depth int) error {
-	t, err := d.Token()
-	if err != nil {
-		return core.Errorf(core.CodeDecode, "not JSON: %w", err)
-	}
-	open, ok := t.(json.Delim)
-	if !ok {
-		return nil
-	}
-	if depth > maxDepth {
-		return core.Errorf(core.CodeConfig, "%s: nested deeper than %d", place(where), maxDepth)
-	}
-	seen := map[string]bool{}
-	for d.More() {
-		inner := where
-		if open == '{' {
-			if inner, err = strictKey(d, where, seen); err != nil {
-				return err
-			}
+// walk goes through a text that is one JSON value: what encoding/json's own
+// decoder tells of it token by token costs as much as all other reading of a
+// configuration.
+type walk struct {
+	data []byte
+	at   int
+}
+
+// value passes one value; where is the path of keys that led to it.
+func (w *walk) value(where string, depth int) error {
+	switch w.next() {
+	case '{', '[':
+		if depth > maxDepth {
+			return core.Errorf(core.CodeConfig, "%s: nested deeper than %d", place(where), maxDepth)
 		}
-		if err := strictValue(d, inner, depth+1); err != nil {
+		return w.inside(where, depth)
+	case '"':
+		w.text()
+	default: // a number or a word
+		for w.at < len(w.data) && strings.IndexByte(" \t\r\n,]}", w.data[w.at]) < 0 {
+			w.at++
+		}
+	}
+	return nil
+}
+
+// inside passes an object or an array.
+func (w *walk) inside(where string, depth int) error {
+	object := w.data[w.at] == '{'
+	w.at++
+	var seen keys
+	for {
+		switch w.next() {
+		case '}', ']':
+			w.at++
+			return nil
+		case ',':
+			w.at++
+			continue
+		}
+		inner := where
+		if object {
+			key := unquote(w.text())
+			if inner = join(where, key); !seen.add(key) {
+				return core.Errorf(core.CodeConfig, "key %q stands twice", inner)
+			}
+			w.next()
+			w.at++ // the colon
+		}
+		if err := w.value(inner, depth+1); err != nil {
 			return err
 		}
 	}
-	_, err = d.Token() // the closing bracket
-	return err
 }
 
-// strictKey reads a key and refuses one that was seen in the same object.
-func strictKey(d *json.Decoder, where string, seen map[string]bool) (string, error) {
-	t, err := d.Token()
-	if err != nil {
-		return "", core.Errorf(core.CodeDecode, "not JSON: %w", err)
+// next passes white space and tells what follows, 0 for nothing.
+func (w *walk) next() byte {
+	for w.at < len(w.data) {
+		switch c := w.data[w.at]; c {
+		case ' ', '\t', '\r', '\n':
+			w.at++
+		default:
+			return c
+		}
 	}
-	key, _ := t.(string)
-	path := join(where, key)
-	if seen[key] {
-		return "", core.Errorf(core.CodeConfig, "key %q stands twice", path)
+	return 0
+}
+
+// text passes a string and gives it with its quotes.
+func (w *walk) text() []byte {
+	from := w.at
+	for w.at++; w.data[w.at] != '"'; w.at++ {
+		if w.data[w.at] == '\\' {
+			w.at++
+		}
 	}
-	seen[key] = true
-	return path, nil
+	w.at++
+	return w.data[from:w.at]
+}
+
+func unquote(quoted []byte) string {
+	plain := string(quoted[1 : len(quoted)-1])
+	if strings.Contains(plain, `\`) {
+		_ = json.Unmarshal(quoted, &plain) // it is valid
+	}
+	return plain
+}
+
+// keys are those of one object. Few have more than a handful.
+type keys struct {
+	few  []string
+	many map[string]bool
+}
+
+const aFew = 16
+
+// add refuses a key that is there.
+func (k *keys) add(key string) bool {
+	if k.many[key] || slices.Contains(k.few, key) {
+		return false
+	}
+	if len(k.few) < aFew {
+		k.few = append(k.few, key)
+		return true
+	}
+	if k.many == nil {
+		k.many = map[string]bool{}
+	}
+	k.many[key] = true
+	return true
 }
 
 func join(where, key string) string {

@@ -2,28 +2,36 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
 	"os"
 	"time"
 
 	docker "github.com/moby/moby/client"
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/cri"
 	"github.com/fairlead/fairlead/internal/cri/image"
 	"github.com/fairlead/fairlead/internal/cri/label"
 	"github.com/fairlead/fairlead/internal/cri/logs"
 	"github.com/fairlead/fairlead/internal/cri/owngroup"
+	"github.com/fairlead/fairlead/internal/metrics"
 	"github.com/fairlead/fairlead/internal/netplugin"
 )
+
+// headerLimit bounds how long a scraper may take to ask.
+const headerLimit = 5 * time.Second
 
 // criOptions are the flags of `fairlead cri`.
 type criOptions struct {
 	listen, dockerHost, rootDir, sandboxImage string
 	cgroupDriver, streamAddress               string
-	runtimeCgroups                            string
+	runtimeCgroups, http                      string
 
 	// About pods' networks; what is empty has its default, see crinetwork.go.
 	plugin, pluginDir, confDir string
@@ -55,6 +63,7 @@ SIGTERM lets running requests finish and leaves every pod as it is.`,
 	f.StringVar(&o.cgroupDriver, "cgroup-driver", "", "cgroupfs or systemd (default: Docker's)")
 	f.StringVar(&o.runtimeCgroups, "runtime-cgroups", "", "cgroup for this process, e.g. /runtime.slice (default: where it was started)")
 	f.StringVar(&o.streamAddress, "stream-address", "", "host:port for exec, attach and port-forward (default: a free port on 127.0.0.1)")
+	f.StringVar(&o.http, "http", "", "serve /metrics on this address, e.g. 127.0.0.1:10666")
 	o.networkFlags(f)
 	return cmd
 }
@@ -92,10 +101,14 @@ func runCRI(ctx context.Context, o criOptions, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	counted := metrics.NewNetworkPlugin(metrics.Options{Version: version, Revision: commit()})
+	if err := serveMetrics(ctx, o.http, counted.Handler(), log); err != nil {
+		return err
+	}
 	output := logs.New(ctx, engine, label.LogPath, log)
 	defer output.Close()
 	server, err := cri.New(ctx, cri.Config{
-		Docker: engine, Network: netplugin.NewManager(plugin, nil), Settings: settings, PodCIDR: o.podCIDR,
+		Docker: engine, Network: netplugin.NewManager(plugin, counted), Settings: settings, PodCIDR: o.podCIDR,
 		Images: images, Logs: output, StreamAddress: o.streamAddress,
 		Dir: o.rootDir, SandboxImage: o.sandboxImage, CgroupDriver: o.cgroupDriver, Bridged: plugin.Name() == netplugin.NoOp,
 		Version: version, Log: log,
@@ -104,4 +117,25 @@ func runCRI(ctx context.Context, o criOptions, log *slog.Logger) error {
 		return usage.Hint(err, "`docker info` tells whether Docker runs; --docker-host names its socket")
 	}
 	return server.Run(ctx, o.listen)
+}
+
+// serveMetrics serves them on address until ctx ends; on "" nowhere.
+func serveMetrics(ctx context.Context, address string, h http.Handler, log *slog.Logger) error {
+	if address == "" {
+		return nil
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("--http: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET "+agent.PathMetrics, h)
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: headerLimit}
+	go func() {
+		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("metrics not served any more", "err", err)
+		}
+	}()
+	context.AfterFunc(ctx, func() { _ = srv.Close() })
+	return nil
 }

@@ -14,7 +14,9 @@ import (
 
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/netplugin"
+	"github.com/fairlead/fairlead/internal/netplugin/brfilter"
 	"github.com/fairlead/fairlead/internal/netplugin/cni"
+	"github.com/fairlead/fairlead/internal/netplugin/kubenet"
 	"github.com/fairlead/fairlead/internal/netplugin/noop"
 	"github.com/fairlead/fairlead/internal/netplugin/store"
 )
@@ -22,7 +24,8 @@ import (
 // pluginCNI is the default --network-plugin.
 const pluginCNI = cni.Name
 
-const defaultHairpin = netplugin.PromiscuousBridge
+// defaultHairpin is not kubelet's promiscuous-bridge: that needs an older kernel.
+const defaultHairpin = netplugin.HairpinVeth
 
 // Where CNI's files are when no flag says so.
 const (
@@ -31,7 +34,7 @@ const (
 )
 
 func (o *criOptions) networkFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.plugin, "network-plugin", pluginCNI, "who gives pods their network: cni; no-op (or \"\") for Docker's own bridge")
+	f.StringVar(&o.plugin, "network-plugin", pluginCNI, "who gives pods their network: cni; kubenet for a bridge of our own, without other plugins; no-op for Docker's")
 	f.StringVar(&o.pluginDir, "network-plugin-dir", "", "folder for both --cni-conf-dir and --cni-bin-dir where they are not given")
 	f.StringVar(&o.confDir, "cni-conf-dir", "", "CNI configurations; the first valid one by name is used (default --network-plugin-dir, else "+cniConfDir+")")
 	f.StringSliceVar(&o.binDirs, "cni-bin-dir", nil, "where CNI plugins are, in order (default --network-plugin-dir, else "+cniBinDir+")")
@@ -49,7 +52,8 @@ func (o criOptions) network(log *slog.Logger) (netplugin.Plugin, netplugin.Setti
 		return nil, settings, err
 	}
 	plugin, err := netplugin.Choose([]netplugin.Plugin{
-		noop.New(modprobe, log), o.cni(log),
+		noop.New(brfilter.Filter{Load: modprobe, Log: log}), o.cni(log),
+		kubenet.New(kubenet.Config{StateDir: filepath.Join(o.rootDir, "kubenet"), Load: modprobe, Log: log}),
 	}, o.plugin)
 	if plugin == nil {
 		return nil, settings, usage.Error{Err: fmt.Errorf("--network-plugin: %w", err)}

@@ -152,11 +152,18 @@ type Hairpin string
 
 // The modes of --hairpin-mode.
 const (
-	HairpinNone        Hairpin = "none"
-	HairpinVeth        Hairpin = "hairpin-veth"       // frames may leave by the port they came in by
-	PromiscuousBridge  Hairpin = "promiscuous-bridge" // the bridge takes every frame; kubenet only
-	pluginOfPromiscity         = "kubenet"            // the one whose bridge it is
+	HairpinNone Hairpin = "none"
+	// HairpinVeth lets frames leave by the port they came in by.
+	HairpinVeth Hairpin = "hairpin-veth"
+	// PromiscuousBridge has the bridge take every frame, so that the node routes
+	// back what the bridge would not forward; kubenet only. Today's kernels (6.18
+	// was looked at) forget the connection of such a packet on the way, and with
+	// it the translation of its source: there it leads nowhere.
+	PromiscuousBridge Hairpin = "promiscuous-bridge"
 )
+
+// pluginOfPromiscuity is the one whose bridge can be promiscuous.
+const pluginOfPromiscuity = "kubenet"
 
 // EffectiveHairpin is the mode that a plugin gets for the one asked for: nobody
 // but kubenet has a bridge to be promiscuous.
@@ -165,7 +172,7 @@ func EffectiveHairpin(mode, plugin string) (Hairpin, error) {
 	case HairpinNone, HairpinVeth:
 		return m, nil
 	case PromiscuousBridge:
-		if plugin != pluginOfPromiscity {
+		if plugin != pluginOfPromiscuity {
 			return HairpinVeth, nil
 		}
 		return m, nil

@@ -87,12 +87,12 @@ func (t *Table) compare(ctx context.Context, asked, want []element) (found []err
 	err = t.run(func(nft knftables.Interface) error {
 		have, faults, err := read(ctx, nft, names)
 		if err == nil {
-			found = append(found, differences(want, have, faults)...)
+			found = append(found, t.differences(want, have, faults)...)
 		}
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read nft table %s: %w", TableName, err)
+		return nil, fmt.Errorf("read nft table %s: %w", t.cfg.Table, err)
 	}
 	if len(found) > 0 {
 		t.have = nil // the next change writes it anew

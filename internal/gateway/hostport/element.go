@@ -7,7 +7,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 )
 
-// TableName is the nft table, family inet, that holds all host ports. There is
+// TableName is the nft table, family inet, that holds the agent's host ports. There is
 // none while no pod has any.
 const TableName = "fairlead-hostports"
 

@@ -35,11 +35,11 @@ func (t *Table) send(c change) error {
 	for _, el := range c.remove { // first: a port may go from one pod to another
 		item, err := item(el, "")
 		item.Val = nil
-		errs = append(errs, err, conn.SetDeleteElements(setOf(el, false), []nftables.SetElement{item}))
+		errs = append(errs, err, conn.SetDeleteElements(t.setOf(el, false), []nftables.SetElement{item}))
 	}
 	for el, mark := range c.add {
 		item, err := item(el, mark)
-		errs = append(errs, err, conn.SetAddElements(setOf(el, el.value != ""), []nftables.SetElement{item}))
+		errs = append(errs, err, conn.SetAddElements(t.setOf(el, el.value != ""), []nftables.SetElement{item}))
 	}
 	err = errors.Join(errs...)
 	if err == nil {
@@ -69,9 +69,9 @@ func (t *Table) dial() (*nftables.Conn, error) {
 	return conn, nil
 }
 
-func setOf(el element, withValue bool) *nftables.Set {
+func (t *Table) setOf(el element, withValue bool) *nftables.Set {
 	return &nftables.Set{
-		Table: &nftables.Table{Name: TableName, Family: nftables.TableFamilyINet}, Name: el.set, IsMap: withValue, Concatenation: true,
+		Table: &nftables.Table{Name: t.cfg.Table, Family: nftables.TableFamilyINet}, Name: el.set, IsMap: withValue, Concatenation: true,
 	}
 }
 

@@ -208,13 +208,13 @@ func frameFaults(ctx context.Context, nft knftables.Interface, all map[string][]
 }
 
 // differences says in words what of want is not there.
-func differences(want []element, have map[element]bool, faults []string) (out []error) {
+func (t *Table) differences(want []element, have map[element]bool, faults []string) (out []error) {
 	for _, f := range faults {
-		out = append(out, core.Difference("nft table "+TableName+" "+f))
+		out = append(out, core.Difference("nft table "+t.cfg.Table+" "+f))
 	}
 	for _, el := range want {
 		if have != nil && !have[el] {
-			out = append(out, core.Difference("nft table "+TableName+" lacks "+el.String()))
+			out = append(out, core.Difference("nft table "+t.cfg.Table+" lacks "+el.String()))
 		}
 	}
 	return out

@@ -24,7 +24,10 @@ const Name = "hostport"
 // Config says where ports are opened.
 type Config struct {
 	Host *netns.Handle // the node's namespace; nil = current
-	Log  *slog.Logger
+	// Table is the nft table's name, "" = TableName: who opens ports beside the
+	// agent has a table of their own.
+	Table string
+	Log   *slog.Logger
 }
 
 // Spoilt has a value when a Check found the table not to be as it should be:
@@ -92,6 +95,9 @@ type Table struct {
 func New(cfg Config) *Table {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Table == "" {
+		cfg.Table = TableName
 	}
 	return &Table{
 		cfg: cfg, tracked: conntrack.New(cfg.Host), entries: map[core.Key]entry{}, held: map[place][]claim{},
@@ -279,7 +285,7 @@ func (t *Table) write(ctx context.Context, c change) error {
 	}
 	if err != nil {
 		t.have = nil
-		return fmt.Errorf("write nft table %s: %w", TableName, err)
+		return fmt.Errorf("write nft table %s: %w", t.cfg.Table, err)
 	}
 	if c.all {
 		t.have = map[element]bool{}
@@ -302,7 +308,7 @@ func (t *Table) run(fn func(knftables.Interface) error) error {
 	return t.inHost(func() (err error) {
 		if t.client == nil {
 			// New runs nft to learn its version; once is enough.
-			c, err := knftables.New(knftables.InetFamily, TableName)
+			c, err := knftables.New(knftables.InetFamily, t.cfg.Table)
 			if err != nil {
 				return err
 			}

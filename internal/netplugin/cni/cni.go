@@ -21,7 +21,9 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/netplugin"
+	"github.com/fairlead/fairlead/internal/netplugin/inpod"
 	"github.com/fairlead/fairlead/internal/netplugin/store"
 )
 
@@ -114,14 +116,18 @@ func (p *Plugin) SetUpPod(ctx context.Context, pod netplugin.Pod) error {
 	if err != nil {
 		return err
 	}
-	netns, err := p.host.GetNetNS(ctx, pod.Sandbox)
+	path, err := p.host.GetNetNS(ctx, pod.Sandbox)
+	if err != nil {
+		return err
+	}
+	id, err := netns.Identify(path)
 	if err != nil {
 		return err
 	}
 	r := store.Record{
-		Pod: pod, Ports: p.host.GetPodPortMappings(pod.Sandbox), Netns: netns, Conf: net.list.Bytes, CIDRs: p.store.CIDRs(),
+		Pod: pod, Ports: p.host.GetPodPortMappings(pod.Sandbox), Netns: id, Conf: net.list.Bytes, CIDRs: p.store.CIDRs(),
 	}
-	rt, err := runtimeConf(r, netns, net.caps)
+	rt, err := runtimeConf(r, path, net.caps)
 	if err != nil {
 		return err
 	}
@@ -129,7 +135,7 @@ func (p *Plugin) SetUpPod(ctx context.Context, pod netplugin.Pod) error {
 		return err
 	}
 	fail.Here("cni.recorded")
-	if err := loopbackUp(netns); err != nil {
+	if err := inpod.LoopbackUp(path); err != nil {
 		return err
 	}
 	return p.add(ctx, net.list, rt, r)
@@ -243,7 +249,7 @@ func (p *Plugin) GetPodNetworkStatus(ctx context.Context, pod netplugin.Pod) (*n
 	if err != nil {
 		return nil, err
 	}
-	ips, err := globalAddresses(netns)
+	ips, err := inpod.Addresses(netns)
 	return netplugin.StatusOf(ips), err
 }
 
@@ -260,7 +266,7 @@ func (p *Plugin) CheckPod(ctx context.Context, pod netplugin.Pod) error {
 	if list.DisableCheck {
 		return netplugin.ErrUnchecked
 	}
-	rt, err := runtimeConf(r, r.Netns, capabilities(list))
+	rt, err := runtimeConf(r, r.Netns.Path, capabilities(list))
 	if err == nil {
 		err = p.cni.CheckNetworkList(ctx, list, rt)
 	}

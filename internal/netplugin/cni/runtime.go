@@ -1,15 +1,11 @@
 package cni
 
 import (
-	"errors"
 	"math"
 	"net/netip"
-	"slices"
 
 	"github.com/containernetworking/cni/libcni"
 
-	"github.com/fairlead/fairlead/internal/kernel/netns"
-	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/netplugin"
 	"github.com/fairlead/fairlead/internal/netplugin/store"
 )
@@ -69,49 +65,4 @@ func bandwidth(annotations map[string]string) (map[string]int64, error) {
 		}
 	}
 	return out, nil
-}
-
-// visit calls fn with a socket in the namespace at path.
-func visit(path string, fn func(c *rtnl.Conn) error) error {
-	ns, err := netns.Open(path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = ns.Close() }()
-	c, err := rtnl.Open(ns)
-	if err != nil {
-		return err
-	}
-	return errors.Join(fn(c), c.Close())
-}
-
-// loopbackUp is what the plugin loopback does; the kernel gives lo its addresses.
-// There is nothing to undo: lo goes with its namespace.
-func loopbackUp(netns string) error {
-	return visit(netns, func(c *rtnl.Conn) error {
-		lo, err := c.LinkByName("lo")
-		if err != nil || lo.Up {
-			return err
-		}
-		return c.SetUp(lo.Index)
-	})
-}
-
-// globalAddresses are eth0's, IPv4 first.
-func globalAddresses(netns string) (out []netip.Addr, err error) {
-	err = visit(netns, func(c *rtnl.Conn) error {
-		eth0, err := c.LinkByName(netplugin.IfName)
-		if err != nil {
-			return err
-		}
-		addrs, err := c.Addrs(eth0.Index)
-		for _, a := range addrs {
-			if ip := a.Prefix.Addr(); ip.IsGlobalUnicast() {
-				out = append(out, ip)
-			}
-		}
-		return err
-	})
-	slices.SortStableFunc(out, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
-	return out, err
 }

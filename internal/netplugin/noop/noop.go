@@ -5,48 +5,25 @@ package noop
 
 import (
 	"context"
-	"log/slog"
 
-	"github.com/fairlead/fairlead/internal/kernel/sysfs"
 	"github.com/fairlead/fairlead/internal/netplugin"
+	"github.com/fairlead/fairlead/internal/netplugin/brfilter"
 )
 
-// filters are the sysctls of br_netfilter.
-var filters = []string{"net/bridge/bridge-nf-call-iptables", "net/bridge/bridge-nf-call-ip6tables"}
-
 // Plugin is a netplugin.Plugin.
-type Plugin struct {
-	load func(ctx context.Context, module string) error
-	log  *slog.Logger
-}
+type Plugin struct{ filter brfilter.Filter }
 
 var _ netplugin.Plugin = (*Plugin)(nil)
 
-// New makes the plugin. load loads a kernel module; nil: nobody does.
-func New(load func(ctx context.Context, module string) error, log *slog.Logger) *Plugin {
-	return &Plugin{load, log}
-}
+// New makes the plugin.
+func New(f brfilter.Filter) *Plugin { return &Plugin{f} }
 
 // Name implements netplugin.Plugin.
 func (*Plugin) Name() string { return netplugin.NoOp }
 
-// Init never fails: a node without the module has pods too. A kernel without IPv6
-// has one of the sysctls only.
+// Init implements netplugin.Plugin.
 func (p *Plugin) Init(ctx context.Context, _ netplugin.Host, _ netplugin.Settings) error {
-	if p.load != nil {
-		if err := p.load(ctx, "br_netfilter"); err != nil {
-			p.log.Info("br_netfilter not loaded", "err", err)
-		}
-	}
-	for _, f := range filters {
-		v, err := sysfs.ReadSysctl(f)
-		if err == nil && v != "1" {
-			err = sysfs.WriteSysctl(f, "1")
-		}
-		if err != nil && !sysfs.SysctlMissing(err) {
-			p.log.Warn("bridged packets may pass the packet filter by", "err", err)
-		}
-	}
+	p.filter.Enable(ctx)
 	return nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/hostfile"
 	"github.com/fairlead/fairlead/internal/netplugin"
 )
@@ -26,14 +27,16 @@ import (
 type Record struct {
 	Pod   netplugin.Pod           `json:"pod"`
 	Ports []netplugin.PortMapping `json:"ports,omitempty"`
-	// Netns is the path of the pod's network namespace when it was attached.
-	Netns string `json:"netns"`
+	// Netns is the pod's network namespace.
+	Netns core.Netns `json:"netns"`
 	// Conf is the CNI configuration by which it is attached.
 	Conf json.RawMessage `json:"conf,omitempty"`
 	// CIDRs are the node's pod CIDRs of that time.
 	CIDRs []netip.Prefix `json:"cidrs,omitempty"`
 	// Port is the node's end of the pod's interface, where the plugin made one.
 	Port string `json:"port,omitempty"`
+	// Result is the CNI result of the ADD, where libcni does not keep it.
+	Result json.RawMessage `json:"result,omitempty"`
 	// Addrs are eth0's, the primary one first; none before the end of SetUpPod.
 	Addrs []netip.Prefix `json:"addrs,omitempty"`
 }

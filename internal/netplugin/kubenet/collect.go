@@ -1,0 +1,87 @@
+package kubenet
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/fairlead/fairlead/internal/netplugin"
+	"github.com/fairlead/fairlead/internal/netplugin/store"
+)
+
+// Attached implements netplugin.Collector.
+func (p *Plugin) Attached() []netplugin.Pod { return p.store.Pods() }
+
+// Collect frees addresses and devices of sandboxes that nobody knows, also those
+// that kubelet's plugin has left here, and puts right what others did to the
+// bridge and the rules.
+func (p *Plugin) Collect(ctx context.Context, live map[string]bool) error {
+	known := maps.Clone(live)
+	for _, r := range p.store.All() {
+		known[r.Pod.Sandbox] = true
+	}
+	if p.settings.Hairpin == netplugin.PromiscuousBridge { // its rules cannot be read back: they are written anew
+		p.making.Lock()
+		p.rules = nil
+		p.making.Unlock()
+	}
+	return errors.Join(p.freeAddresses(ctx, known), p.shaper.Keep(known), p.apply(ctx), p.ports.Audit(ctx))
+}
+
+// freeAddresses goes by host-local's files, which say whose an address is. The
+// network's folder is this plugin's alone.
+func (p *Plugin) freeAddresses(ctx context.Context, known map[string]bool) error {
+	conf, err := p.network(p.store.CIDRs())
+	if err != nil || len(p.store.CIDRs()) == 0 {
+		return err
+	}
+	owners, err := p.owners()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for id := range owners {
+		if !known[id] {
+			p.conf.Log.Info("address of a lost sandbox is free again", "sandbox", id)
+			errs = append(errs, p.bridge.Del(ctx, p.call(store.Record{Pod: netplugin.Pod{Sandbox: id}, Conf: conf})))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// addressFile bounds what can be the file of an address, in bytes.
+const addressFile = 4 << 10
+
+func (p *Plugin) owners() (map[string]bool, error) {
+	dir := p.conf.DataDir
+	if dir == "" {
+		dir = "/var/lib/cni/networks"
+	}
+	dir = filepath.Join(dir, Name)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	owners := map[string]bool{}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || !e.Type().IsRegular() || !strings.ContainsAny(e.Name(), ".:") || strings.HasPrefix(e.Name(), "last_") || info.Size() > addressFile {
+			continue
+		}
+		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			continue // it was just freed
+		}
+		if id, _, _ := strings.Cut(string(b), "\r\n"); strings.TrimSpace(id) != "" {
+			owners[strings.TrimSpace(id)] = true
+		}
+	}
+	return owners, nil
+}

@@ -1,0 +1,349 @@
+// Package kubenet is the network plugin that needs nothing but this program: a
+// bridge cbr0 of the node with an address of each of the node's pod CIDRs, pods
+// on it with addresses of host-local, masquerading, host ports and rates. It is
+// kubelet's plugin of that name without its processes (the bridge, its ports and
+// the addresses are made by the same code as the CNI plugins of these names
+// inside the agent), and unlike it remembers its pods: what a pod has is recorded
+// first, so that whatever process comes later can take it back. It knows no
+// engine.
+package kubenet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver/bridge"
+	"github.com/fairlead/fairlead/internal/driver/hostlocal"
+	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/gateway/hostport"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/nft"
+	"github.com/fairlead/fairlead/internal/kernel/tombstone"
+	"github.com/fairlead/fairlead/internal/netplugin"
+	"github.com/fairlead/fairlead/internal/netplugin/brfilter"
+	"github.com/fairlead/fairlead/internal/netplugin/inpod"
+	"github.com/fairlead/fairlead/internal/netplugin/shaper"
+	"github.com/fairlead/fairlead/internal/netplugin/store"
+)
+
+// Name is the plugin's, and its network's.
+const Name = "kubenet"
+
+// Bridge is what pods are on.
+const Bridge = "cbr0"
+
+// Names of nftables tables: masquerading (inet) and promiscuous-bridge's filter
+// (bridge) have the first one, host ports the second.
+const (
+	TableName      = "fairlead-kubenet"
+	PortsTableName = "fairlead-kubenet-ports"
+)
+
+// setUpLimit bounds both ways: kubelet gives up after 240 s.
+const setUpLimit = 220 * time.Second
+
+// Config says where things are.
+type Config struct {
+	// StateDir has the records.
+	StateDir string
+	// DataDir is host-local's; "": /var/lib/cni/networks.
+	DataDir string
+	// Host is the node's namespace; nil: the process's own.
+	Host *netns.Handle
+	// Load loads a kernel module; nil: nobody does.
+	Load func(ctx context.Context, module string) error
+	Log  *slog.Logger
+}
+
+// Plugin is a netplugin.Plugin.
+type Plugin struct {
+	conf     Config
+	settings netplugin.Settings
+	host     netplugin.Host
+	store    *store.Store
+
+	graves *tombstone.Reaper
+	bridge *bridge.Plugin
+	ipam   *hostlocal.Plugin
+	ports  *hostport.Table
+	masq   *nft.Table
+	shaper *shaper.Shaper
+
+	making sync.Mutex // of the bridge and what belongs to it
+	rules  []string   // of promiscuous-bridge, as written last; nil: not known
+
+	mu      sync.Mutex
+	applied error // what came of apply
+}
+
+var (
+	_ netplugin.Plugin    = (*Plugin)(nil)
+	_ netplugin.Runner    = (*Plugin)(nil)
+	_ netplugin.Checker   = (*Plugin)(nil)
+	_ netplugin.Collector = (*Plugin)(nil)
+)
+
+// New makes the plugin; nothing is touched before Init.
+func New(c Config) *Plugin {
+	graves := tombstone.New(c.Host, c.Log)
+	return &Plugin{
+		conf: c, graves: graves, bridge: bridge.New(c.Host, graves), ipam: hostlocal.New(),
+		ports: hostport.New(hostport.Config{Host: c.Host, Table: PortsTableName, Log: c.Log}),
+		masq:  nft.New(c.Host, TableName), shaper: shaper.New(c.Host),
+	}
+}
+
+// Name implements netplugin.Plugin.
+func (*Plugin) Name() string { return Name }
+
+// Capabilities implements netplugin.Plugin.
+func (*Plugin) Capabilities() map[netplugin.Capability]bool {
+	return map[netplugin.Capability]bool{netplugin.CapabilityShaping: true}
+}
+
+// Init reads the records and opens the host ports of the pods that an earlier
+// process left; pods themselves are as they were. With the pod CIDR that one was
+// told it goes on until it is told one.
+func (p *Plugin) Init(ctx context.Context, host netplugin.Host, s netplugin.Settings) error {
+	records, err := store.Open(p.conf.StateDir)
+	if records == nil {
+		return err
+	}
+	if err != nil { // what they had is found by its owner's id
+		p.conf.Log.Error("network records set aside", "err", err)
+	}
+	p.host, p.store, p.settings = host, records, s
+	brfilter.Filter{Load: p.conf.Load, Host: p.conf.Host, Log: p.conf.Log}.Enable(ctx)
+	if p.settings.MTU == 0 {
+		if p.settings.MTU, err = leastMTU(p.conf.Host); err != nil {
+			return err
+		}
+	}
+	var specs []core.Spec
+	for _, r := range p.store.All() {
+		if s := portSpec(r); len(s.Ports) > 0 && len(s.Addrs) > 0 {
+			specs = append(specs, s)
+		}
+	}
+	if err := p.ports.Restore(ctx, specs); err != nil {
+		return err
+	}
+	if err := p.apply(ctx); err != nil { // Status and the next Event try again
+		p.conf.Log.Error("kubenet not ready", "err", err)
+	}
+	return nil
+}
+
+// Event takes the node's pod CIDRs.
+func (p *Plugin) Event(ctx context.Context, name string, details map[string]string) error {
+	if name != netplugin.EventPodCIDR {
+		return nil
+	}
+	counts, err := p.store.Tell(details[netplugin.DetailPodCIDR])
+	if err != nil {
+		return err
+	}
+	if !counts {
+		p.conf.Log.Info("pod CIDR ignored: the first one counts", "cidr", details[netplugin.DetailPodCIDR])
+		return nil
+	}
+	return p.apply(ctx)
+}
+
+// errNoCIDR is why a new node has no network yet.
+var errNoCIDR = errors.New("nobody has told the node's pod CIDR yet (kubelet, or --pod-cidr)")
+
+// apply makes the bridge and the rules as the settings and the pod CIDRs say;
+// without these nothing. It may be repeated at any time.
+func (p *Plugin) apply(ctx context.Context) error {
+	cidrs := p.store.CIDRs()
+	if len(cidrs) == 0 {
+		return nil
+	}
+	err := p.ensureBridge(ctx)
+	if err == nil {
+		err = p.masq.Apply(ctx, masquerade(cidrs, p.settings.NonMasquerade))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.applied = err
+	return err
+}
+
+// masquerade hides pods from where their addresses mean nothing. A family of
+// which nobody said where that is keeps its addresses, and one whose addresses
+// mean something everywhere.
+func masquerade(cidrs, exempt []netip.Prefix) nft.Ruleset {
+	r := nft.Ruleset{Internal: append(slices.Clone(cidrs), exempt...)}
+	for _, c := range cidrs {
+		of := slices.DeleteFunc(slices.Clone(exempt), func(e netip.Prefix) bool { return e.Addr().Is4() != c.Addr().Is4() })
+		if len(of) > 0 && !slices.ContainsFunc(of, func(e netip.Prefix) bool { return e.Bits() == 0 }) {
+			r.Masquerade = append(r.Masquerade, c)
+		}
+	}
+	return r
+}
+
+// Status tells what is missing: the pod CIDR, the bridge, or the rules.
+func (p *Plugin) Status(ctx context.Context) error {
+	if len(p.store.CIDRs()) == 0 {
+		return fmt.Errorf("kubenet: %w", errNoCIDR)
+	}
+	p.mu.Lock()
+	failed := p.applied != nil
+	p.mu.Unlock()
+	do := p.ensureBridge
+	if failed {
+		do = p.apply
+	}
+	if err := do(ctx); err != nil {
+		return fmt.Errorf("kubenet: %w", err)
+	}
+	return nil
+}
+
+// SetUpPod gives the pod its interface, then its rates, then its host ports.
+func (p *Plugin) SetUpPod(ctx context.Context, pod netplugin.Pod) error {
+	ctx, stop := context.WithTimeout(ctx, setUpLimit)
+	defer stop()
+	rates, err := netplugin.RatesOf(pod.Annotations)
+	if err != nil {
+		return err
+	}
+	r, err := p.begin(ctx, pod)
+	if err != nil {
+		return err
+	}
+	if err := inpod.LoopbackUp(r.Netns.Path); err != nil {
+		return err
+	}
+	if err := p.attach(ctx, &r); err != nil {
+		return err
+	}
+	if err := p.store.Put(r); err != nil {
+		return err
+	}
+	fail.Here("kubenet.attached")
+	if err := p.shaper.Set(pod.Sandbox, r.Port, rates); err != nil {
+		return err
+	}
+	fail.Here("kubenet.shaped")
+	if spec := portSpec(r); len(spec.Ports) > 0 {
+		_, err = p.ports.Attach(ctx, spec)
+	}
+	return err
+}
+
+// begin records what is going to be done.
+func (p *Plugin) begin(ctx context.Context, pod netplugin.Pod) (store.Record, error) {
+	cidrs := p.store.CIDRs()
+	if len(cidrs) == 0 {
+		return store.Record{}, errNoCIDR
+	}
+	path, err := p.host.GetNetNS(ctx, pod.Sandbox)
+	if err != nil {
+		return store.Record{}, err
+	}
+	id, err := netns.Identify(path)
+	if err != nil {
+		return store.Record{}, err
+	}
+	if err := p.ensureBridge(ctx); err != nil {
+		return store.Record{}, err
+	}
+	r := store.Record{Pod: pod, Ports: p.host.GetPodPortMappings(pod.Sandbox), Netns: id, CIDRs: cidrs}
+	if r.Conf, err = p.network(cidrs); err == nil {
+		err = p.store.Put(r)
+	}
+	fail.Here("kubenet.recorded")
+	return r, err
+}
+
+// TearDownPod takes back what the record says, the ports first: nobody shall be
+// led to an address that is free. Of a pod without record its owner's id says
+// what it had.
+func (p *Plugin) TearDownPod(ctx context.Context, pod netplugin.Pod) error {
+	ctx, stop := context.WithTimeout(ctx, setUpLimit)
+	defer stop()
+	r, ok := p.store.Get(pod.Sandbox)
+	if !ok {
+		var err error
+		if r, err = p.guess(ctx, pod); err != nil {
+			return err
+		}
+	}
+	if len(r.Conf) == 0 { // there never was a network
+		return p.store.Remove(pod.Sandbox)
+	}
+	if err := p.ports.Detach(ctx, portSpec(r)); err != nil {
+		return err
+	}
+	fail.Here("kubenet.closed")
+	if err := p.shaper.Clear(pod.Sandbox); err != nil {
+		return err
+	}
+	if err := p.detach(ctx, r); err != nil {
+		return err
+	}
+	fail.Here("kubenet.detached")
+	return p.store.Remove(pod.Sandbox)
+}
+
+// guess is a record of what a pod may have.
+func (p *Plugin) guess(ctx context.Context, pod netplugin.Pod) (store.Record, error) {
+	r := store.Record{Pod: pod, CIDRs: p.store.CIDRs()}
+	path, err := p.host.GetNetNS(ctx, pod.Sandbox)
+	if err == nil {
+		r.Netns, err = netns.Identify(path)
+	}
+	if err != nil && !errors.Is(err, netplugin.ErrNoNetns) && !errors.Is(err, core.ErrNetnsGone) {
+		return r, err
+	}
+	if len(r.CIDRs) > 0 {
+		r.Conf, err = p.network(r.CIDRs)
+		return r, err
+	}
+	return r, nil
+}
+
+// GetPodNetworkStatus answers from the record; of a pod without one the kernel
+// tells what eth0 has.
+func (p *Plugin) GetPodNetworkStatus(ctx context.Context, pod netplugin.Pod) (*netplugin.PodNetworkStatus, error) {
+	if r, ok := p.store.Get(pod.Sandbox); ok {
+		return netplugin.StatusOf(r.IPs()), nil
+	}
+	path, err := p.host.GetNetNS(ctx, pod.Sandbox)
+	if errors.Is(err, netplugin.ErrNoNetns) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	ips, err := inpod.Addresses(path)
+	return netplugin.StatusOf(ips), err
+}
+
+// Run deletes what was put aside, and writes the host ports anew when a check
+// has found them spoilt, until ctx ends.
+func (p *Plugin) Run(ctx context.Context) {
+	var ended sync.WaitGroup
+	ended.Go(func() { p.graves.Run(ctx) })
+	defer ended.Wait()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.ports.Spoilt():
+			if err := p.ports.Audit(ctx); err != nil {
+				p.conf.Log.Error("host ports not audited", "err", err)
+			}
+		}
+	}
+}

@@ -48,8 +48,11 @@ func Load(state string) (*Record, error) {
 	return r, nil
 }
 
-// Save writes the record.
+// Save writes the record. Who calls has the lock.
 func (r Record) Save(state string) error {
+	if err := removeHalves(state); err != nil {
+		return err
+	}
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write what is up: %w", err)
@@ -57,8 +60,21 @@ func (r Record) Save(state string) error {
 	return hostfile.Write(filepath.Join(state, recordName), append(text, '\n'), 0o600)
 }
 
-// Forget removes the record: nothing is up any more.
-func Forget(state string) error { return hostfile.Remove(filepath.Join(state, recordName)) }
+// Forget removes the record: nothing is up any more. Who calls has the lock.
+func Forget(state string) error {
+	return errors.Join(removeHalves(state), hostfile.Remove(filepath.Join(state, recordName)))
+}
+
+// removeHalves removes the files of writers that were killed.
+func removeHalves(state string) error {
+	entries, err := os.ReadDir(state)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), "."+recordName+".") {
+			err = errors.Join(err, os.Remove(filepath.Join(state, e.Name())))
+		}
+	}
+	return err
+}
 
 // RunningError says that a process has the folder up.
 type RunningError struct{ PID int }

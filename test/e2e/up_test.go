@@ -2,12 +2,20 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -16,6 +24,8 @@ import (
 	"github.com/fairlead/fairlead/internal/testbed"
 	"github.com/fairlead/fairlead/internal/testbed/docker"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
+	"github.com/fairlead/fairlead/internal/testbed/kube/cgroup"
+	"github.com/fairlead/fairlead/internal/testbed/kube/image"
 )
 
 // upBed is a machine with Open vSwitch and a runtime, on which `fairlead up`
@@ -30,8 +40,7 @@ type upBed struct {
 	runtime cri.RuntimeServiceClient
 	base    testbed.Inventory
 
-	proc *exec.Cmd
-	log  string
+	proc, containerd *upDaemon
 }
 
 // upNetworks stand in the folder beside the pods.
@@ -78,6 +87,90 @@ func newUpDocker(t *testing.T) *upBed {
 	return b
 }
 
+// newUpContainerd has containerd with its CRI plugin, where `auto` looks.
+func newUpContainerd(t *testing.T) *upBed {
+	t.Helper()
+	b := newUpBed(t)
+	group, err := cgroup.New("flu-" + filepath.Base(b.Dir))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		b.containerd.end(syscall.SIGTERM)
+		require.NoError(t, group.Remove())
+	})
+	b.args = append(b.args, "--cgroup-root="+group.Name)
+	b.startContainerd()
+	programs, err := kube.Programs()
+	require.NoError(t, err)
+	pause, err := image.Pause(filepath.Join(programs, "pause"))
+	require.NoError(t, err)
+	busybox, err := image.Busybox()
+	require.NoError(t, err)
+	for _, tar := range [][]byte{pause, busybox} {
+		file := filepath.Join(b.Dir, "image.tar")
+		require.NoError(t, os.WriteFile(file, tar, 0o600))
+		b.Run(filepath.Join(programs, "ctr"), "--namespace=k8s.io", "images", "import", file)
+		require.NoError(t, os.Remove(file))
+	}
+	b.begin()
+	return b
+}
+
+// startContainerd starts it, also after a reboot, and waits until it answers.
+func (b *upBed) startContainerd() {
+	b.t.Helper()
+	for _, d := range []string{"var/lib/containerd", "var/log"} {
+		disk := filepath.Join(b.Dir, "disk", d)
+		b.Run("mkdir", "-p", "/"+d, disk)
+		b.Run("mount", "--bind", disk, "/"+d)
+	}
+	root, err := testbed.Repository()
+	require.NoError(b.t, err)
+	text, err := os.ReadFile(filepath.Join(root, "internal/testbed/kube/assets/containerd.toml"))
+	require.NoError(b.t, err)
+	snapshotter := "overlayfs"
+	var st syscall.Statfs_t
+	require.NoError(b.t, syscall.Statfs(b.Dir, &st))
+	if st.Type == 0x794c7630 { // an overlay stacks no other (statfs(2))
+		snapshotter = "native"
+	}
+	file := filepath.Join(b.Dir, "containerd.toml")
+	fill := strings.NewReplacer("@PAUSE@", image.PauseName, "@SNAPSHOTTER@", snapshotter)
+	require.NoError(b.t, os.WriteFile(file, []byte(fill.Replace(string(text))), 0o600))
+	programs, err := kube.Programs()
+	require.NoError(b.t, err)
+	b.containerd = b.daemon("containerd", []string{"PATH=" + programs + ":" + os.Getenv("PATH")}, filepath.Join(programs, "containerd"), "--config="+file)
+	b.connect("run/containerd/containerd.sock")
+	eventually(b.t, func() string {
+		if _, err := b.runtime.Version(b.t.Context(), &cri.VersionRequest{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// upDaemon is a process in the node, known by its pid.
+type upDaemon struct{ cmd *exec.Cmd }
+
+func (b *upBed) daemon(name string, env []string, argv ...string) *upDaemon {
+	b.t.Helper()
+	out, err := os.OpenFile(filepath.Join(b.Dir, "log", name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(b.t, err)
+	defer out.Close()
+	d := &upDaemon{cmd: b.Cmd(context.Background(), argv...)} // tests end it on purpose
+	d.cmd.Env = append(os.Environ(), env...)
+	d.cmd.Stdout, d.cmd.Stderr = out, out
+	require.NoError(b.t, d.cmd.Start())
+	return d
+}
+
+// end is nothing for one that has ended, or was never started.
+func (d *upDaemon) end(s syscall.Signal) {
+	if d != nil && d.cmd.ProcessState == nil {
+		_ = d.cmd.Process.Signal(s)
+		_ = d.cmd.Wait() // killed on purpose
+	}
+}
+
 func (b *upBed) connect(socket string) {
 	b.t.Helper()
 	conn, err := podruntime.Dial("unix://" + filepath.Join(b.Dir, socket))
@@ -101,30 +194,16 @@ func (b *upBed) begin() {
 func (b *upBed) end() {
 	if b.t.Failed() {
 		out, err := b.TryFairlead("down", "--verbose")
-		text, _ := os.ReadFile(b.log)
+		text, _ := os.ReadFile(filepath.Join(b.Dir, "log/up"))
 		b.t.Logf("down: %s %v\nup:\n%s", out, err, text)
 	}
-	b.kill()
+	b.proc.end(syscall.SIGKILL)
 }
 
 // up starts `fairlead up` in the foreground and does not wait.
 func (b *upBed) up(args ...string) {
 	b.t.Helper()
-	b.proc = b.Cmd(context.Background(), append(append([]string{testbed.Program(b.t), "up"}, b.args...), args...)...)
-	b.log = filepath.Join(b.Dir, "log/up")
-	out, err := os.OpenFile(b.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	require.NoError(b.t, err)
-	defer out.Close()
-	b.proc.Stdout, b.proc.Stderr = out, out
-	require.NoError(b.t, b.proc.Start())
-}
-
-// kill ends the process as nothing can answer.
-func (b *upBed) kill() {
-	if b.proc != nil && b.proc.ProcessState == nil {
-		_ = b.proc.Process.Kill()
-		_ = b.proc.Wait()
-	}
+	b.proc = b.daemon("up", nil, append(append([]string{testbed.Program(b.t), "up"}, b.args...), args...)...)
 }
 
 // awaitUp waits until all pods of the folder are up, and gives the table.
@@ -144,8 +223,8 @@ func (b *upBed) awaitUp() string {
 func (b *upBed) down(args ...string) string {
 	b.t.Helper()
 	out := b.Fairlead(append([]string{"down"}, args...)...)
-	if b.proc != nil {
-		_ = b.proc.Wait()
+	if b.proc != nil && b.proc.cmd.ProcessState == nil {
+		require.NoError(b.t, b.proc.cmd.Wait(), "the end of up")
 	}
 	return out
 }
@@ -216,6 +295,12 @@ func TestUp_Docker(t *testing.T) {
 	testUp(t, newUpDocker(t))
 }
 
+// TestUp_Containerd: the same over containerd, which is found.
+func TestUp_Containerd(t *testing.T) {
+	t.Parallel()
+	testUp(t, newUpContainerd(t))
+}
+
 func testUp(t *testing.T, b *upBed) {
 	t.Helper()
 	b.write("a.yaml", upPod("web-0", "", "one"))
@@ -252,5 +337,172 @@ func testUp(t *testing.T, b *upBed) {
 	out := b.down()
 	require.Contains(t, out, "removed pod default/web-0-node1\n")
 	require.Equal(t, "nothing is up\n", b.down())
+	b.requireNothing()
+}
+
+// netns is where a pod's network namespace is found in the node.
+func (b *upBed) netns(pod string) string {
+	b.t.Helper()
+	st, err := b.runtime.PodSandboxStatus(b.t.Context(), &cri.PodSandboxStatusRequest{PodSandboxId: b.sandboxes()[pod], Verbose: true})
+	require.NoError(b.t, err)
+	var info struct {
+		RuntimeSpec struct {
+			Linux struct {
+				Namespaces []struct{ Type, Path string }
+			}
+		}
+	}
+	require.NoError(b.t, json.Unmarshal([]byte(st.GetInfo()["info"]), &info))
+	for _, n := range info.RuntimeSpec.Linux.Namespaces {
+		if n.Type == "network" {
+			return n.Path
+		}
+	}
+	require.Fail(b.t, "no network namespace", "%s", st.GetInfo()["info"])
+	return ""
+}
+
+// upPing is a ping that goes on while the test breaks things.
+type upPing struct {
+	*upDaemon
+	log string
+}
+
+// ping pings addr from a pod every 10 ms and returns once it was answered.
+func (b *upBed) ping(pod, addr string) *upPing {
+	b.t.Helper()
+	p := &upPing{log: filepath.Join(b.Dir, "log/ping-"+pod)}
+	p.upDaemon = b.daemon("ping-"+pod, nil, "nsenter", "--net="+b.netns(pod), "ping", "-n", "-i", "0.01", addr)
+	b.t.Cleanup(func() { p.end(syscall.SIGKILL) })
+	p.answers(b.t, 1)
+	return p
+}
+
+var icmpSeq = regexp.MustCompile(`(?m) bytes from .* icmp_seq=(\d+) .*time=[0-9.]+ ms$`)
+
+// answers waits until so many have come, and tells the number of the last.
+func (p *upPing) answers(t *testing.T, n int) (got, last int) {
+	t.Helper()
+	eventually(t, func() string {
+		text, err := os.ReadFile(p.log)
+		require.NoError(t, err)
+		all := icmpSeq.FindAllStringSubmatch(string(text), -1)
+		if got = len(all); got < n {
+			return fmt.Sprintf("%d of %d answers", got, n)
+		}
+		last, err = strconv.Atoi(all[got-1][1])
+		require.NoError(t, err)
+		return ""
+	})
+	return got, last
+}
+
+// requireNoneLost waits for more answers and wants one for every request.
+func (p *upPing) requireNoneLost(t *testing.T) {
+	t.Helper()
+	got, _ := p.answers(t, 1)
+	got, last := p.answers(t, got+20)
+	require.Equal(t, last, got, "answers are missing")
+}
+
+// TestUpKilled_Docker: the one process is killed at any moment; pods and their
+// networks do not notice, and in the end the machine is as the folder says.
+func TestUpKilled_Docker(t *testing.T) {
+	t.Parallel()
+	testUpKilled(t, newUpDocker(t))
+}
+
+// TestUpKilled_Containerd: the same over containerd.
+func TestUpKilled_Containerd(t *testing.T) {
+	t.Parallel()
+	testUpKilled(t, newUpContainerd(t))
+}
+
+func testUpKilled(t *testing.T, b *upBed) {
+	t.Helper()
+	const others, kills = 3, 8
+	b.write("a.yaml", upPod("web-0", "", "one")+upPod("web-1", "", "one"))
+	b.up()
+	b.awaitUp()
+	had := b.sandboxes()
+	pings := []*upPing{
+		b.ping("web-0-node1", b.ip("web-1-node1", "eth0")),
+		b.ping("web-1-node1", b.ip("web-0-node1", "net1")),
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	there := map[int]bool{}
+	for range kills {
+		i := random.IntN(others)
+		name := fmt.Sprintf("other-%d", i)
+		if there[i] {
+			b.erase(name + ".yaml")
+		} else {
+			b.write(name+".yaml", upPod(name, "", "one"))
+		}
+		there[i] = !there[i]
+		time.Sleep(time.Duration(random.IntN(2000)) * time.Millisecond) // any moment will do
+		b.proc.end(syscall.SIGKILL)
+		b.up()
+	}
+	b.awaitUp()
+	want := []string{"web-0-node1", "web-1-node1"}
+	for i, is := range there {
+		if is {
+			want = append(want, fmt.Sprintf("other-%d-node1", i))
+		}
+	}
+	eventually(t, func() string {
+		now := slices.Collect(maps.Keys(b.sandboxes()))
+		if slices.Sort(now); len(now) != len(want) {
+			return fmt.Sprint(now)
+		}
+		return ""
+	})
+	now := b.sandboxes()
+	require.ElementsMatch(t, want, slices.Collect(maps.Keys(now)))
+	for pod, id := range had {
+		require.Equal(t, id, now[pod], pod)
+	}
+	for _, p := range pings {
+		p.requireNoneLost(t)
+		p.end(syscall.SIGINT)
+	}
+
+	// The end needs no process that runs.
+	b.proc.end(syscall.SIGKILL)
+	out := b.down()
+	for _, pod := range want {
+		require.Contains(t, out, "removed pod default/"+pod+"\n")
+	}
+	b.requireNothing()
+}
+
+// TestUpAfterReboot: pods come back by themselves with their fixed addresses,
+// and `down` right after a reboot leaves nothing.
+func TestUpAfterReboot(t *testing.T) {
+	t.Parallel()
+	b := newUpContainerd(t)
+	b.write("a.yaml", upPod("web-0", `, ovn.kubernetes.io/ip_address: 10.16.0.77`, "one")+upPod("web-1", "", "one"))
+	b.up()
+	b.awaitUp()
+	b.Reboot()
+	b.proc.end(syscall.SIGKILL)
+	b.containerd.end(syscall.SIGKILL)
+	b.startContainerd()
+	b.up()
+	b.awaitUp()
+	require.Equal(t, "10.16.0.77", b.ip("web-0-node1", "eth0"))
+	b.container("web-1-node1", "ping", "-c1", "-W5", "10.16.0.77")
+
+	b.Reboot()
+	b.proc.end(syscall.SIGKILL)
+	b.containerd.end(syscall.SIGKILL)
+	b.startContainerd()
+	b.down()
+	left, err := b.runtime.ListPodSandbox(t.Context(), &cri.ListPodSandboxRequest{})
+	require.NoError(t, err)
+	require.Empty(t, left.GetItems())
 	b.requireNothing()
 }

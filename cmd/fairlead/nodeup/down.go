@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/client"
@@ -99,10 +100,8 @@ func (d downOptions) run(ctx context.Context, out io.Writer) error {
 		_, err := fmt.Fprintln(out, "nothing is up")
 		return err
 	}
-	if d.dir != "" {
-		if abs, err := filepath.Abs(d.dir); err != nil || abs != r.Dir {
-			return usage.Hint(fmt.Errorf("%s is not up: %s is", d.dir, r.Dir), "leave --dir out, or name that folder")
-		}
+	if err := d.matches(r); err != nil {
+		return err
 	}
 	lock, err := up.Stop(ctx, d.stateDir)
 	if err != nil {
@@ -120,22 +119,64 @@ func (d downOptions) run(ctx context.Context, out io.Writer) error {
 	if err := d.removePods(ctx, &o, rt, *r, out); err != nil {
 		return err
 	}
-	for _, path := range r.Wrote {
-		if err := removeOurs(path); err != nil {
-			return err
-		}
-		_, _ = fmt.Fprintln(out, "removed", path)
+	if err := removeOurs(r.Wrote, out); err != nil {
+		return err
+	}
+	if err := o.sweep(); err != nil {
+		return err
 	}
 	return up.Forget(d.stateDir)
 }
 
-// removeOurs removes a file that was made for the runtime's sake, unless
-// somebody has put another one in its place.
-func removeOurs(path string) error {
-	if strings.HasSuffix(path, "/fairlead") && !hostfile.OwnPlugin(path) {
+// sweep removes what only a kill at a bad moment leaves, and nobody can need
+// once no pod is left: logs of pods that the runtime never had, and halves of
+// messages to the agent.
+func (o *options) sweep() error {
+	logs, err := filepath.Glob(filepath.Join(globbed(o.logDir), "*-"+globbed(o.nodeName)+"_"+strings.Repeat("[0-9a-f]", 32)))
+	if err != nil {
+		return fmt.Errorf("--log-dir: %w", err)
+	}
+	halves, err := filepath.Glob(filepath.Join(globbed(o.besideSocket(cni.IntentsDir)), ".[0-9]*"))
+	if err != nil {
+		return fmt.Errorf("--socket: %w", err)
+	}
+	var errs []error
+	for _, path := range append(logs, halves...) {
+		errs = append(errs, os.RemoveAll(path))
+	}
+	return errors.Join(errs...)
+}
+
+// globbed is a path as a pattern that means nothing else.
+func globbed(path string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
+}
+
+// matches wants --dir to name what is up.
+func (d downOptions) matches(r *up.Record) error {
+	if d.dir == "" {
 		return nil
 	}
-	return hostfile.Remove(path)
+	abs, err := filepath.Abs(d.dir)
+	if err == nil && abs != r.Dir {
+		err = usage.Hint(fmt.Errorf("%s is not up: %s is", abs, r.Dir), "leave --dir out, or name that folder")
+	}
+	return err
+}
+
+// removeOurs removes the files that were made for the runtime's sake, but for a
+// program that somebody has put in the place of ours.
+func removeOurs(paths []string, out io.Writer) error {
+	for _, path := range paths {
+		if filepath.Base(path) == "fairlead" && !hostfile.OwnPlugin(path) {
+			continue
+		}
+		if err := hostfile.Remove(path); err != nil {
+			return err
+		}
+		_, _ = fmt.Fprintln(out, "removed", path)
+	}
+	return nil
 }
 
 // removePods runs all parts with no pods named, until none is left.
@@ -147,14 +188,9 @@ func (d downOptions) removePods(ctx context.Context, o *options, rt up.Runtime, 
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	parts := o.list(rt, r, filepath.Join(o.stateDir, "none"), log)
-	for i := range parts {
-		// Pods end without a network that could be given to new ones.
-		if parts[i].Name == "agent" {
-			parts[i].Ready = func(ctx context.Context) error {
-				_, err := client.New(o.socket).Status(ctx)
-				return err
-			}
-		}
+	parts[0].Ready = func(ctx context.Context) error { // pods end though no new one could begin
+		_, err := client.New(o.socket).Status(ctx)
+		return err
 	}
 	done := make(chan error, 1)
 	group := up.Group{Parts: parts, Log: log.With("part", "down"), Ready: func() {

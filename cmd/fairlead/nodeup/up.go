@@ -171,7 +171,8 @@ func (p Parts) recorded(r *up.Record) (options, error) {
 		}
 	}
 	o.dir, o.runtime, o.changed = r.Dir, r.Runtime, r.Flags
-	return o, o.settle()
+	err := o.settle()
+	return o, err
 }
 
 // finder looks for runtimes as the flags say.

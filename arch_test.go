@@ -109,7 +109,7 @@ var layers = []layer{
 	{"internal/node/env", 3, "pure: variables of a container"},
 	{"internal/node/security", 3, "pure: security contexts to CRI's"},
 	{"internal/node/action", 2, "what hooks and probes do; knows no pod"},
-	{"internal/node/probe", 3, "looks at containers; must not know what follows"},
+	{"internal/node/probe", 4, "looks at containers; must not know what follows"},
 	{"internal/node/report", 4, "what the API server is told; runs no pod"},
 	{"internal/node/checkpoint", 3, "pods as files; knows no source"},
 	{"internal/node/mux", 4, "merges lists of pods; knows no source"},

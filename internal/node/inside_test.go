@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // place writes a file into the pods' folder at once.
@@ -125,4 +126,84 @@ func testObjects(t *testing.T, b *bed) {
 	b.erase("web-0")
 	b.awaitEmpty()
 	b.requireNoLeaks()
+}
+
+// every is a probe that looks each second and believes what it sees first.
+func every(h v1.ProbeHandler) *v1.Probe {
+	return &v1.Probe{ProbeHandler: h, PeriodSeconds: 1, TimeoutSeconds: 10, SuccessThreshold: 1, FailureThreshold: 1}
+}
+
+func exists(file string) v1.ProbeHandler {
+	return v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{"test", "-e", file}}}
+}
+
+// TestProbes: a container is restarted, talked to and let on as its probes say,
+// and its pod's status says why.
+func TestProbes(t *testing.T) {
+	t.Parallel()
+	testProbes(t, newBed(t))
+}
+
+// TestProbesOverDocker: the same over our own shim.
+func TestProbesOverDocker(t *testing.T) {
+	t.Parallel()
+	testProbes(t, newDockerBed(t))
+}
+
+func testProbes(t *testing.T, b *bed) {
+	t.Helper()
+	b.startNode()
+	p := plain(0)
+	c := &p.Spec.Containers[0]
+	c.Command[2] = "mkdir -p /www; echo fine >/www/health; touch /alive; httpd -p 8080 -h /www; " + forever
+	c.Ports = []v1.ContainerPort{{Name: "web", ContainerPort: 8080}}
+	c.StartupProbe = every(exists("/started"))
+	c.StartupProbe.FailureThreshold = 1000
+	c.ReadinessProbe = every(v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Path: "/health", Port: intstr.FromString("web")}})
+	c.LivenessProbe = every(exists("/alive"))
+	b.write(p)
+
+	// Until it has started nothing else counts.
+	b.awaitHeld("web-0", "container c is not ready", "startup probe: test -e /started: exit status 1")
+	up := b.awaitPod("web-0", func(p *v1.Pod) string {
+		if len(p.Status.ContainerStatuses) != 1 || p.Status.ContainerStatuses[0].State.Running == nil {
+			return "does not run"
+		}
+		return ""
+	})
+	require.False(t, *up.Status.ContainerStatuses[0].Started)
+	b.exec(&up, "touch", "/started")
+	up = b.awaitPod("web-0", ready)
+	require.True(t, *up.Status.ContainerStatuses[0].Started)
+
+	b.exec(&up, "mv", "/www/health", "/www/ill")
+	b.awaitHeld("web-0", "container c is not ready", "readiness probe: GET http://"+up.Status.PodIP+":8080/health: 404")
+	b.exec(&up, "mv", "/www/ill", "/www/health")
+	now := b.awaitPod("web-0", ready)
+	require.Equal(t, up.Status.ContainerStatuses[0].ContainerID, now.Status.ContainerStatuses[0].ContainerID)
+
+	b.exec(&up, "rm", "/alive")
+	now = b.awaitPod("web-0", func(p *v1.Pod) string {
+		if s := p.Status.ContainerStatuses; len(s) != 1 || s[0].RestartCount != 1 || s[0].State.Running == nil {
+			return "not restarted"
+		}
+		return ""
+	})
+	last := now.Status.ContainerStatuses[0].LastTerminationState.Terminated
+	require.NotNil(t, last)
+	require.Contains(t, last.Message, "liveness probe failed: test -e /alive: exit status 1")
+	require.Contains(t, b.nodeLog(), "liveness probe failed: test -e /alive")
+	b.exec(&now, "touch", "/started")
+	b.awaitPod("web-0", ready)
+	b.erase("web-0")
+	b.awaitEmpty()
+	b.requireNoLeaks()
+}
+
+// nodeLog is what the node that runs has logged.
+func (b *bed) nodeLog() string {
+	b.t.Helper()
+	text, err := os.ReadFile(b.node.log)
+	require.NoError(b.t, err)
+	return string(text)
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/fairlead/fairlead/internal/node/object"
 	"github.com/fairlead/fairlead/internal/node/pleg"
 	"github.com/fairlead/fairlead/internal/node/podruntime"
+	"github.com/fairlead/fairlead/internal/node/probe"
 	"github.com/fairlead/fairlead/internal/node/volume"
 )
 
@@ -33,13 +34,6 @@ import (
 type Volumes interface {
 	SetUp(ctx context.Context, pod *v1.Pod) (map[string]volume.Mount, error)
 	TearDown(uid types.UID) error
-}
-
-// Prober looks at the containers of pods that run and reports to Node.Probed.
-// Add is called on each change of the pod or its address.
-type Prober interface {
-	Add(pod *v1.Pod, ip string)
-	Remove(uid types.UID)
 }
 
 // Checkpoints keeps the pods of remote sources over restarts. Each call may be
@@ -62,7 +56,6 @@ type Config struct {
 	Runtime *podruntime.Runtime
 	Volumes Volumes
 	Objects object.Store
-	Prober  Prober // nil: all containers that run are well
 	// Checkpoints may be nil: then a pod whose source does not answer after a
 	// restart is left as it is.
 	Checkpoints Checkpoints
@@ -85,9 +78,10 @@ const (
 // Node is made by New and lives in Run; its other methods are safe for
 // concurrent use.
 type Node struct {
-	conf  Config
-	pleg  *pleg.PLEG
-	works sync.WaitGroup
+	conf   Config
+	pleg   *pleg.PLEG
+	works  sync.WaitGroup
+	prober Prober
 
 	mu      sync.Mutex
 	workers map[types.UID]*worker
@@ -97,15 +91,18 @@ type Node struct {
 
 // New starts nothing.
 func New(c Config) *Node {
-	return &Node{
+	n := &Node{
 		conf: c, pleg: pleg.New(c.Runtime, relist, c.Log),
 		workers: map[types.UID]*worker{}, seen: map[string]bool{},
 	}
+	n.prober = probe.New(probe.Config{Checker: probe.Checks{Exec: c.Runtime}, Changed: n.wake, Log: c.Log})
+	return n
 }
 
 // Run runs pods until ctx ends. Pods go on running then: who takes over finds
 // them with the runtime.
 func (n *Node) Run(ctx context.Context) error {
+	defer n.prober.Close()
 	defer n.works.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -1,79 +1,72 @@
 package node
 
 import (
+	"cmp"
+	"context"
 	"errors"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead/fairlead/internal/node/podruntime"
+	"github.com/fairlead/fairlead/internal/node/probe"
 )
 
-// ProbeKind is what a probe decides.
-type ProbeKind int
-
-// The kinds of probes.
-const (
-	ProbeStartup   ProbeKind = iota // whether the others begin
-	ProbeReadiness                  // whether the container may be talked to
-	ProbeLiveness                   // whether it is restarted
-)
-
-// probe is one probe of one instance of a container.
-type probe struct {
-	id   string
-	kind ProbeKind
+// Prober looks at the containers that run, and has Node look at their pods when
+// something changed. Both may be called again at any time.
+type Prober interface {
+	Set(ctx context.Context, uid types.UID, running []probe.Instance)
+	Health(uid types.UID, c *v1.Container, id string) probe.Health
+	Close()
 }
 
-// Probed hears the result of a probe for the container's instance with an id,
-// once its thresholds are passed. One of an instance that is gone is harmless.
-func (n *Node) Probed(uid types.UID, id string, kind ProbeKind, ok bool) {
-	n.mu.Lock()
-	w := n.workers[uid]
-	changed := false
-	if w != nil {
-		if w.probes == nil {
-			w.probes = map[probe]bool{}
-		}
-		was, known := w.probes[probe{id, kind}]
-		changed = !known || was != ok
-		w.probes[probe{id, kind}] = ok
+// look has the containers of a pod that run looked at.
+func (n *Node) look(ctx context.Context, pod *v1.Pod, st *podruntime.Status) {
+	ip := ""
+	switch ips := st.IPs(); {
+	case pod.Spec.HostNetwork && n.conf.NodeIP != "":
+		ip = n.conf.NodeIP
+	case pod.Spec.HostNetwork:
+		ip = "127.0.0.1"
+	case len(ips) > 0:
+		ip = ips[0]
 	}
-	n.mu.Unlock()
-	if changed {
-		w.poke()
-	}
-}
-
-// passed tells that an instance, which runs, needs no such probe or has passed
-// it. Node.mu is held.
-func (n *Node) passed(w *worker, id string, defined *v1.Probe, kind ProbeKind) bool {
-	return n.conf.Prober == nil || defined == nil || w.probes[probe{id, kind}]
+	var running []probe.Instance
+	eachRunning(pod, st, func(c *v1.Container, has *podruntime.Container) {
+		running = append(running, probe.Instance{Pod: pod, IP: ip, Spec: c, ID: has.ID, Started: has.Started})
+	})
+	n.prober.Set(ctx, pod.UID, running)
 }
 
 // health is what probes say of the instances that run.
-func (n *Node) health(w *worker, pod *v1.Pod, st *podruntime.Status) map[string]podruntime.Health {
-	if n.conf.Prober == nil {
-		return nil
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
+func (n *Node) health(pod *v1.Pod, st *podruntime.Status) map[string]podruntime.Health {
 	out := map[string]podruntime.Health{}
+	eachRunning(pod, st, func(c *v1.Container, has *podruntime.Container) {
+		h := n.prober.Health(pod.UID, c, has.ID)
+		out[c.Name] = podruntime.Health{Failed: h.Failed, Grace: h.Grace, NotStarted: !h.Started}
+	})
+	return out
+}
+
+// complaints are what probes said last of instances that run and are not ready.
+func (n *Node) complaints(pod *v1.Pod, st *podruntime.Status) map[string]string {
+	out := map[string]string{}
+	eachRunning(pod, st, func(c *v1.Container, has *podruntime.Container) {
+		h := n.prober.Health(pod.UID, c, has.ID)
+		out[c.Name] = cmp.Or(h.Failed, h.Why)
+	})
+	return out
+}
+
+// eachRunning calls do with each container that has an instance that runs.
+func eachRunning(pod *v1.Pod, st *podruntime.Status, do func(*v1.Container, *podruntime.Container)) {
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
-			has := st.Of(list[i].Name)
-			if has == nil || !has.Running() {
-				continue
-			}
-			alive, told := w.probes[probe{has.ID, ProbeLiveness}]
-			up, begun := w.probes[probe{has.ID, ProbeStartup}]
-			out[has.Name] = podruntime.Health{
-				Failed:     told && !alive || begun && !up,
-				NotStarted: list[i].StartupProbe != nil && !up,
+			if has := st.Of(list[i].Name); has != nil && has.Running() {
+				do(&list[i], has)
 			}
 		}
 	}
-	return out
 }
 
 // reasonOf gives a failure its word.

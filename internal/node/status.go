@@ -39,7 +39,7 @@ func (n *Node) publish(w *worker, pod *v1.Pod, st *podruntime.Status, res podrun
 		}
 		s.StartTime = &start
 	}
-	explain(&s, pod, st, failed)
+	explain(&s, pod, st, failed, n.complaints(pod, st))
 	for i := range s.Conditions {
 		c := &s.Conditions[i]
 		c.LastTransitionTime = now
@@ -86,7 +86,6 @@ func (n *Node) statusOf(w *worker, pod *v1.Pod, st *podruntime.Status, res podru
 func (n *Node) containerStatus(w *worker, c *v1.Container, st *podruntime.Status, res podruntime.Result, mayRun bool) v1.ContainerStatus {
 	out := v1.ContainerStatus{Name: c.Name, Image: c.Image}
 	has := st.Of(c.Name)
-	why, waits := res.Waiting[c.Name]
 	if has != nil {
 		out.ContainerID, out.ImageID, out.RestartCount = has.ID, has.ImageID, int32(has.Attempt)
 		out.State = stateOf(has)
@@ -94,21 +93,30 @@ func (n *Node) containerStatus(w *worker, c *v1.Container, st *podruntime.Status
 			out.Image = has.Image
 		}
 	}
-	switch {
-	case has == nil && !waits && !mayRun:
-		why, waits = podruntime.Reason{Reason: podruntime.ReasonInitializing}, true
-	case has == nil && !waits:
-		why, waits = podruntime.Reason{Reason: podruntime.ReasonBeingCreated}, true
-	}
+	why, waits := waiting(c.Name, has, res, mayRun)
 	if waits {
 		out.LastTerminationState = v1.ContainerState{Terminated: out.State.Terminated}
 		out.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: why.Reason, Message: why.Message}}
 	}
-	runs := out.State.Running != nil
-	up := runs && n.passed(w, out.ContainerID, c.StartupProbe, ProbeStartup)
-	out.Started = &up
-	out.Ready = up && n.passed(w, out.ContainerID, c.ReadinessProbe, ProbeReadiness)
+	if before := st.Before(c.Name); !waits && before != nil && before.Exited() {
+		out.LastTerminationState = stateOf(before)
+	}
+	h := n.prober.Health(w.uid, c, out.ContainerID)
+	up := out.State.Running != nil && h.Started
+	out.Started, out.Ready = &up, up && h.Ready
 	return out
+}
+
+// waiting is why a container does not run that is to run.
+func waiting(name string, has *podruntime.Container, res podruntime.Result, mayRun bool) (podruntime.Reason, bool) {
+	why, waits := res.Waiting[name]
+	switch {
+	case waits || has != nil:
+		return why, waits
+	case mayRun:
+		return podruntime.Reason{Reason: podruntime.ReasonBeingCreated}, true
+	}
+	return podruntime.Reason{Reason: podruntime.ReasonInitializing}, true
 }
 
 func stateOf(c *podruntime.Container) v1.ContainerState {
@@ -206,20 +214,20 @@ func countContainers(pod *v1.Pod, st *podruntime.Status) (running, failed, missi
 }
 
 // explain adds the conditions, each with the reason why it is not met.
-func explain(s *v1.PodStatus, pod *v1.Pod, st *podruntime.Status, failed error) {
+func explain(s *v1.PodStatus, pod *v1.Pod, st *podruntime.Status, failed error, complaints map[string]string) {
 	why := podruntime.Reason{}
 	if failed != nil {
 		why = reasonOf(failed)
 		s.Reason, s.Message = why.Reason, why.Message
 	}
 	hasSandbox := len(st.Sandboxes) > 0 && st.Sandboxes[0].Ready && (pod.Spec.HostNetwork || len(st.IPs()) > 0)
-	notReady := waitingFor(slices.Concat(s.InitContainerStatuses, s.ContainerStatuses))
+	notReady := waitingFor(slices.Concat(s.InitContainerStatuses, s.ContainerStatuses), complaints)
 	if s.Phase == v1.PodSucceeded {
 		notReady = podruntime.Reason{Reason: "PodCompleted"}
 	} else if notReady.Reason == "" {
 		notReady = why
 	}
-	ready := s.Phase == v1.PodRunning && allReady(s.ContainerStatuses) && hasSandbox
+	ready := s.Phase == v1.PodRunning && allReady(s.ContainerStatuses) && sidecarsReady(pod, s.InitContainerStatuses) && hasSandbox
 	ended := s.Phase == v1.PodSucceeded
 	s.Conditions = []v1.PodCondition{
 		condition(v1.PodScheduled, true, why),
@@ -241,8 +249,19 @@ func allReady(all []v1.ContainerStatus) bool {
 	return !slices.ContainsFunc(all, func(c v1.ContainerStatus) bool { return !c.Ready })
 }
 
-// waitingFor names the containers that are not ready and says why.
-func waitingFor(all []v1.ContainerStatus) podruntime.Reason {
+// sidecarsReady leaves out the init containers that are done, or long forgotten.
+func sidecarsReady(pod *v1.Pod, all []v1.ContainerStatus) bool {
+	for i := range pod.Spec.InitContainers {
+		if alwaysUp(&pod.Spec.InitContainers[i]) && !all[i].Ready {
+			return false
+		}
+	}
+	return true
+}
+
+// waitingFor names the containers that are not ready and says why; complaints
+// are what probes said of those that run.
+func waitingFor(all []v1.ContainerStatus, complaints map[string]string) podruntime.Reason {
 	var texts []string
 	for _, c := range all {
 		switch w := c.State.Waiting; {
@@ -250,7 +269,7 @@ func waitingFor(all []v1.ContainerStatus) podruntime.Reason {
 		case w != nil:
 			texts = append(texts, strings.TrimSuffix("container "+c.Name+": "+w.Reason+": "+w.Message, ": "))
 		default:
-			texts = append(texts, "container "+c.Name+" is not ready")
+			texts = append(texts, strings.TrimSuffix("container "+c.Name+" is not ready: "+complaints[c.Name], ": "))
 		}
 	}
 	if len(texts) == 0 {

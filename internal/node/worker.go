@@ -51,7 +51,6 @@ type worker struct {
 	status   v1.PodStatus
 	version  uint64 // of all that Reports tells of it
 	failed   failure
-	probes   map[probe]bool
 
 	retry time.Duration // the worker's own
 }
@@ -253,34 +252,30 @@ func (n *Node) sync(ctx context.Context, w *worker, pod *v1.Pod) (time.Duration,
 		n.mu.Unlock()
 		return 0, nil
 	}
-	res, failed := n.bringUp(ctx, w, pod, st)
+	res, failed := n.bringUp(ctx, pod, st)
 	if st, err = n.conf.Runtime.Status(ctx, w.uid); err != nil {
 		return 0, errors.Join(failed, err)
 	}
+	n.look(ctx, pod, st)
 	n.publish(w, pod, st, res, failed)
-	if ips := st.IPs(); n.conf.Prober != nil && len(ips) > 0 {
-		n.conf.Prober.Add(pod, ips[0])
-	}
 	if res.Again > 0 {
 		return res.Again, failed
 	}
 	return jitter(resync), failed
 }
 
-func (n *Node) bringUp(ctx context.Context, w *worker, pod *v1.Pod, st *podruntime.Status) (podruntime.Result, error) {
+func (n *Node) bringUp(ctx context.Context, pod *v1.Pod, st *podruntime.Status) (podruntime.Result, error) {
 	n.hold(pod)
 	mounts, err := n.conf.Volumes.SetUp(ctx, pod)
 	if err != nil {
 		return podruntime.Result{}, &podruntime.Error{Reason: "FailedMount", Err: err}
 	}
-	return n.conf.Runtime.Sync(ctx, podruntime.Want{Pod: pod, Mounts: mounts, Health: n.health(w, pod, st)}, st)
+	return n.conf.Runtime.Sync(ctx, podruntime.Want{Pod: pod, Mounts: mounts, Health: n.health(pod, st)}, st)
 }
 
 // kill ends all that runs of a pod.
 func (n *Node) kill(ctx context.Context, w *worker, pod *v1.Pod) error {
-	if n.conf.Prober != nil {
-		n.conf.Prober.Remove(w.uid)
-	}
+	n.prober.Set(ctx, w.uid, nil)
 	st, err := n.conf.Runtime.Status(ctx, w.uid)
 	if err != nil {
 		return err

@@ -245,6 +245,30 @@ func (r *Runtime) volumeMount(w Want, c *v1.Container, i int, vars *env.Variable
 	return out, nil
 }
 
+// endNote is the file that says why a container was stopped. It goes with the
+// container's last words.
+func (r *Runtime) endNote(uid types.UID, c *Container) string {
+	return filepath.Join(r.conf.PodDir, string(uid), "containers", c.Name, strconv.FormatUint(uint64(c.Attempt), 10)+".why")
+}
+
+func (r *Runtime) noteEnd(uid types.UID, c *Container, why string) error {
+	file := r.endNote(uid, c)
+	if err := os.MkdirAll(filepath.Dir(file), 0o750); err != nil {
+		return err
+	}
+	return os.WriteFile(file, []byte(why), 0o600)
+}
+
+// farewell is all that is known of why a container ended: why it was stopped,
+// and what it said itself.
+func (r *Runtime) farewell(uid types.UID, c *Container) string {
+	why, err := os.ReadFile(r.endNote(uid, c))
+	if err != nil {
+		return c.lastWords() // it ended by itself
+	}
+	return strings.TrimSpace(string(why) + "\n" + c.lastWords())
+}
+
 // lastWords is a dead container's termination message.
 func (c *Container) lastWords() string {
 	const most = 4096 // bytes, as kubelet's

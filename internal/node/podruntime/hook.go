@@ -2,17 +2,21 @@ package podruntime
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
-	"strconv"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/fairlead/fairlead/internal/node/action"
 )
 
 // postStart runs the hook of a container that was just started; when it fails
@@ -45,52 +49,56 @@ func (r *Runtime) hook(ctx context.Context, h *v1.LifecycleHandler, id string, i
 			return ctx.Err()
 		}
 	}
-	return nil
+	return errors.New("the hook says nothing that can be done")
 }
 
 func (r *Runtime) execHook(ctx context.Context, command []string, id string) error {
-	timeout := int64(0) // none
+	most := time.Duration(0) // as long as it takes
 	if end, ok := ctx.Deadline(); ok {
-		timeout = max(1, int64(time.Until(end).Seconds()))
+		most = max(time.Second, time.Until(end))
 	}
-	out, err := r.conf.Runtime.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: id, Cmd: command, Timeout: timeout})
+	out, exit, err := r.Exec(ctx, id, command, most)
+	if err == nil && exit != 0 {
+		err = fmt.Errorf("exit status %d: %s", exit, out)
+	}
 	if err != nil {
-		return err
-	}
-	if out.GetExitCode() != 0 {
-		return fmt.Errorf("%s: exit status %d: %s", strings.Join(command, " "), out.GetExitCode(), out.GetStderr())
+		return fmt.Errorf("%s: %w", strings.Join(command, " "), err)
 	}
 	return nil
 }
 
+// Exec runs a command in a container that runs (action.Execer).
+func (r *Runtime) Exec(ctx context.Context, container string, command []string, most time.Duration) (output string, exit int32, err error) {
+	out, err := r.conf.Runtime.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: container, Cmd: command, Timeout: int64(math.Ceil(most.Seconds()))})
+	if status.Code(err) == codes.DeadlineExceeded {
+		return "", 0, fmt.Errorf("%w: not done within %s", context.DeadlineExceeded, most.Round(time.Second))
+	}
+	if err != nil {
+		return "", 0, err
+	}
+	return strings.TrimSpace(string(out.GetStdout()) + string(out.GetStderr())), out.GetExitCode(), nil
+}
+
+// httpHook asks a container. Any answer is good: the hook tells it something,
+// it does not ask. A server that does not speak TLS is told without it, but not
+// what proves who we are (kubelet's rule).
 func httpHook(ctx context.Context, h *v1.HTTPGetAction, ips []string) error {
-	host := h.Host
-	if host == "" {
-		if len(ips) == 0 {
-			return errors.New("the pod has no address")
-		}
+	host := ""
+	if len(ips) > 0 {
 		host = ips[0]
 	}
-	scheme := strings.ToLower(string(h.Scheme))
-	if scheme == "" {
-		scheme = "http"
-	}
-	port := h.Port.String()
-	url := scheme + "://" + net.JoinHostPort(host, port) + "/" + strings.TrimPrefix(h.Path, "/")
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	port, err := action.Port(h.Port, &v1.Container{}) // withPort has found the name
 	if err != nil {
 		return err
 	}
-	for _, k := range h.HTTPHeaders {
-		req.Header.Add(k.Name, k.Value)
+	_, err = action.Get(ctx, h, host, port)
+	if err != nil && h.Scheme == v1.URISchemeHTTPS && errors.As(err, new(tls.RecordHeaderError)) {
+		clear := h.DeepCopy()
+		clear.Scheme = v1.URISchemeHTTP
+		clear.HTTPHeaders = slices.DeleteFunc(clear.HTTPHeaders, func(k v1.HTTPHeader) bool { return strings.EqualFold(k.Name, "Authorization") })
+		_, err = action.Get(ctx, clear, host, port)
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	// Any answer is good: the hook tells the container, it does not ask.
-	return resp.Body.Close()
+	return err
 }
 
 // withPort replaces a port's name by its number: the hook's container may be
@@ -100,14 +108,8 @@ func withPort(h *v1.LifecycleHandler, c *v1.Container) *v1.LifecycleHandler {
 		return h
 	}
 	out := h.DeepCopy()
-	for _, p := range c.Ports {
-		if p.Name == h.HTTPGet.Port.StrVal {
-			out.HTTPGet.Port = intstr.FromInt32(p.ContainerPort)
-			return out
-		}
-	}
-	if n, err := strconv.ParseInt(h.HTTPGet.Port.StrVal, 10, 32); err == nil {
-		out.HTTPGet.Port = intstr.FromInt32(int32(n))
-	}
+	if n, err := action.Port(h.HTTPGet.Port, c); err == nil {
+		out.HTTPGet.Port = intstr.FromInt32(n)
+	} // else the hook itself says what is wrong
 	return out
 }

@@ -166,6 +166,7 @@ func (r *Runtime) dropLog(pod *v1.Pod, c *Container) error {
 	for _, f := range []string{
 		filepath.Join(r.logDir(pod), c.Name, number+".log"),
 		filepath.Join(r.conf.PodDir, string(pod.UID), "containers", c.Name, number),
+		r.endNote(pod.UID, c),
 	} {
 		if err := os.Remove(f); err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)

@@ -26,6 +26,7 @@ type plan struct {
 type stopping struct {
 	container *Container
 	why       string
+	grace     *int64 // seconds; nil is what the container was made with
 }
 
 type starting struct {
@@ -46,7 +47,7 @@ func decide(pod *v1.Pod, st *Status, health map[string]Health) plan {
 	has := names(pod)
 	for i := range st.Containers {
 		if c := &st.Containers[i]; !c.Exited() && !slices.Contains(has, c.Name) {
-			p.stop = append(p.stop, stopping{c, "the pod has it no more"})
+			p.stop = append(p.stop, stopping{container: c, why: "the pod has it no more"})
 		}
 	}
 	if p.initContainers(pod, st, health) {
@@ -119,7 +120,7 @@ func (p *plan) initContainer(pod *v1.Pod, c *v1.Container, st *Status) bool {
 	case has.Exited() && pod.Spec.RestartPolicy != v1.RestartPolicyNever:
 		p.start = append(p.start, starting{spec: c, first: true})
 	case has.State == cri.ContainerState_CONTAINER_UNKNOWN:
-		p.stop = append(p.stop, stopping{has, "its state is not known"})
+		p.stop = append(p.stop, stopping{container: has, why: "its state is not known"})
 		p.start = append(p.start, starting{spec: c, first: true})
 	}
 	return false
@@ -135,18 +136,18 @@ func (p *plan) container(policy v1.RestartPolicy, s starting, st *Status, health
 		return
 	}
 	changed := has.Hash != "" && has.Hash != hashOf(s.spec)
-	var why string
-	switch {
+	next := stopping{container: has}
+	switch probed := health[s.spec.Name]; {
 	case !has.Running():
-		why = "its state is not known"
+		next.why = "its state is not known"
 	case changed:
-		why = "its definition has changed"
-	case health[s.spec.Name].Failed:
-		why = "a probe failed"
+		next.why = "its definition has changed"
+	case probed.Failed != "":
+		next.why, next.grace = probed.Failed, probed.Grace
 	default:
 		return
 	}
-	p.stop = append(p.stop, stopping{has, why})
+	p.stop = append(p.stop, next)
 	// A definition that changed is started whatever the policy is; after a
 	// failed probe the policy counts (kubelet's rule).
 	if changed || policy != v1.RestartPolicyNever {

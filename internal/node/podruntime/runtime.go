@@ -131,8 +131,9 @@ func gone(err error) bool { return status.Code(err) == codes.NotFound }
 
 // Health is what probes say of the running instance of a container.
 type Health struct {
-	Failed     bool // liveness or startup: it is to be restarted
-	NotStarted bool // the startup probe has not passed yet
+	Failed     string // why it is to be restarted; "" when it is well
+	Grace      *int64 // seconds that it then has to end; nil is the pod's
+	NotStarted bool   // the startup probe has not passed yet
 }
 
 // Want is a pod that is to run.

@@ -65,6 +65,21 @@ func (s *Status) Of(name string) *Container {
 	return &s.Containers[i]
 }
 
+// Before is the instance before the newest; nil when there is none.
+func (s *Status) Before(name string) *Container {
+	found := false
+	for i := range s.Containers {
+		if s.Containers[i].Name != name {
+			continue
+		}
+		if found {
+			return &s.Containers[i]
+		}
+		found = true
+	}
+	return nil
+}
+
 // in is the newest instance in one sandbox.
 func (s *Status) in(sandbox, name string) *Container {
 	i := slices.IndexFunc(s.Containers, func(c Container) bool { return c.Name == name && c.Sandbox == sandbox })
@@ -201,6 +216,9 @@ func (r *Runtime) readContainers(ctx context.Context, st *Status) error {
 		}
 		one := containerOf(answer.GetStatus())
 		one.Sandbox = c.GetPodSandboxId()
+		if one.Exited() && one.Message == "" {
+			one.Message = r.farewell(st.UID, &one)
+		}
 		st.Containers = append(st.Containers, one)
 		st.Namespace, st.Name = c.GetLabels()[labelNamespace], c.GetLabels()[labelName]
 	}
@@ -235,9 +253,6 @@ func containerOf(s *cri.ContainerStatus) Container {
 	}
 	c.logFile = s.GetLogPath()
 	c.fallsBack = notes[noteMessagePolicy] == string(v1.TerminationMessageFallbackToLogsOnError) && c.ExitCode != 0
-	if c.Exited() && c.Message == "" {
-		c.Message = c.lastWords()
-	}
 	return c
 }
 

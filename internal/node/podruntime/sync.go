@@ -32,13 +32,27 @@ func (r *Runtime) Sync(ctx context.Context, w Want, st *Status) (Result, error) 
 		}
 	}
 	for _, s := range p.stop {
-		r.conf.Log.Info("container is stopped", "namespace", w.Pod.Namespace, "pod", w.Pod.Name, "container", s.container.Name, "why", s.why)
-		if err := r.stopContainer(ctx, s.container, st.IPs(), s.container.grace); err != nil {
+		if err := r.stop(ctx, w.Pod, s, st.IPs()); err != nil {
 			return Result{}, fmt.Errorf("sync %s/%s: %w", w.Pod.Namespace, w.Pod.Name, err)
 		}
 	}
 	out := r.startAll(ctx, w, st, p)
 	return out, r.prune(ctx, w.Pod, st)
+}
+
+// stop ends a container that the plan does not want to run on. Why it does is
+// noted before: its next status has it, whoever reads that.
+func (r *Runtime) stop(ctx context.Context, pod *v1.Pod, s stopping, ips []string) error {
+	c := s.container
+	r.conf.Log.Info("container is stopped", "namespace", pod.Namespace, "pod", pod.Name, "container", c.Name, "why", s.why)
+	if err := r.noteEnd(pod.UID, c, s.why); err != nil {
+		return fmt.Errorf("note why container %s is stopped: %w", c.Name, err)
+	}
+	grace := c.grace
+	if s.grace != nil {
+		grace = time.Duration(*s.grace) * time.Second
+	}
+	return r.stopContainer(ctx, c, ips, grace)
 }
 
 // renew ends what is there and makes a new sandbox.

@@ -185,8 +185,8 @@ func (d *nodeDaemon) wire(boot string) {
 func plugins(graves *tombstone.Reaper) map[string]driver.Plugin {
 	return map[string]driver.Plugin{
 		bridge.Type:        bridge.New(nil, graves),
-		macvlan.Name:       macvlan.New(nil),
-		macvlan.NameIpvlan: macvlan.NewIpvlan(nil),
+		macvlan.Name:       macvlan.New(nil, graves),
+		macvlan.NameIpvlan: macvlan.NewIpvlan(nil, graves),
 		hostlocal.Name:     hostlocal.New(),
 		static.Name:        static.Plugin{},
 	}
@@ -222,6 +222,7 @@ func (d *nodeDaemon) run(ctx context.Context) error {
 	records := d.journal.Records()
 	d.restorePorts(ctx, records)
 	swept := d.engine.Recover(ctx, records)
+	d.forget.recall(d.journal.Released(), records)
 	wg.Go(func() { d.engine.Run(parts) })
 	wg.Go(func() { newPasses(d, swept).run(parts) })
 	wg.Go(func() { d.follow(parts) })

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,7 +68,7 @@ func agentHost(t testing.TB) (*netns.Handle, inHost) {
 	go func() { graves.Run(ctx); close(ended) }()
 	t.Cleanup(func() { stop(); <-ended })
 	d.Driver = exec.New(map[string]driver.Plugin{
-		bridge.Type: bridge.New(ns, graves), mv.Name: mv.New(ns), hostlocal.Name: hostlocal.New(), static.Name: static.Plugin{},
+		bridge.Type: bridge.New(ns, graves), mv.Name: mv.New(ns, graves), hostlocal.Name: hostlocal.New(), static.Name: static.Plugin{},
 	})
 	return ns, d
 }
@@ -122,7 +123,7 @@ func everyVersionOfAPlugin(t *testing.T, host func(testing.TB) (*netns.Handle, i
 		require.Contains(t, string(out), "10.1.1.5/24")
 		require.NoError(t, d.Check(t.Context(), s, l), v)
 		require.NoError(t, d.Detach(t.Context(), s), v)
-		require.Equal(t, []string{"lo"}, linkNames(t, ns), v)
+		require.Eventually(t, func() bool { return slices.Equal([]string{"lo"}, linkNames(t, ns)) }, time.Minute, 5*time.Millisecond, v)
 	}
 }
 

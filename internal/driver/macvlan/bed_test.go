@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"os"
 	osexec "os/exec"
 	"path/filepath"
@@ -24,6 +25,7 @@ import (
 	"github.com/fairlead/fairlead/internal/driver/static"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
+	"github.com/fairlead/fairlead/internal/kernel/tombstone"
 )
 
 // node is a host with a device m0 that its default route goes through, and a
@@ -46,10 +48,11 @@ func newNode(t testing.TB, kind string) *node {
 		dir:  drivertest.Programs(t, "main/macvlan", "ipam/host-local", "ipam/static"),
 		ipam: map[string]driver.Plugin{hostlocal.Name: hostlocal.New(), static.Name: static.Plugin{}},
 	}
-	n.p = macvlan.New(n.host)
+	graves := tombstone.New(n.host, slog.New(slog.DiscardHandler))
+	n.p = macvlan.New(n.host, graves)
 	if kind == macvlan.NameIpvlan {
 		drivertest.Programs(t, "main/ipvlan")
-		n.p = macvlan.NewIpvlan(n.host)
+		n.p = macvlan.NewIpvlan(n.host, graves)
 	}
 	n.ip(n.host, "link", "add", "m0", "type", "veth", "peer", "name", "m1")
 	n.ip(n.host, "link", "set", "m1", "up")
@@ -157,7 +160,7 @@ func (n *node) held() map[string]string {
 // requireBare: nothing of the plugin is left.
 func (n *node) requireBare(p pod) {
 	n.Helper()
-	require.Empty(n, n.links(p.ns))
+	require.Eventually(n, func() bool { return len(n.links(p.ns)) == 0 }, time.Minute, 5*time.Millisecond, "links of the pod")
 	require.Empty(n, n.held())
 	require.ElementsMatch(n, []string{"m0", "m1"}, n.links(n.host))
 }

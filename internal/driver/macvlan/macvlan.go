@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/internal/fail"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/kernel/tombstone"
 )
 
 // The plugins' types.
@@ -43,16 +44,17 @@ type mode struct {
 
 // Plugin is macvlan or ipvlan; make it with New or NewIpvlan.
 type Plugin struct {
-	kind kind
-	host *rtnl.Pool
+	kind   kind
+	host   *rtnl.Pool
+	graves *tombstone.Reaper
 }
 
 var _ driver.Plugin = (*Plugin)(nil)
 
 // New makes the plugin macvlan for devices of the namespace host, nil for the
-// agent's own.
-func New(host *netns.Handle) *Plugin {
-	return &Plugin{host: rtnl.NewPool(host), kind: kind{
+// agent's own. graves deletes what Del puts aside.
+func New(host *netns.Handle, graves *tombstone.Reaper) *Plugin {
+	return &Plugin{host: rtnl.NewPool(host), graves: graves, kind: kind{
 		link: rtnl.KindMacvlan, keys: []string{"mac", "bcqueuelen"},
 		modes: []mode{
 			{"bridge", rtnl.MacvlanBridge}, {"private", rtnl.MacvlanPrivate},
@@ -62,8 +64,8 @@ func New(host *netns.Handle) *Plugin {
 }
 
 // NewIpvlan is New for ipvlan.
-func NewIpvlan(host *netns.Handle) *Plugin {
-	return &Plugin{host: rtnl.NewPool(host), kind: kind{
+func NewIpvlan(host *netns.Handle, graves *tombstone.Reaper) *Plugin {
+	return &Plugin{host: rtnl.NewPool(host), graves: graves, kind: kind{
 		link: rtnl.KindIpvlan, chained: true,
 		modes: []mode{{"l2", rtnl.IpvlanL2}, {"l3", rtnl.IpvlanL3}, {"l3s", rtnl.IpvlanL3S}},
 	}}
@@ -212,32 +214,68 @@ func release(ctx context.Context, call driver.PluginCall) error {
 	return err
 }
 
-// Del frees the addresses and removes the link.
+// Del removes the link, then frees the addresses: whoever gets them next must
+// not meet the pod that still has them.
 func (p *Plugin) Del(ctx context.Context, call driver.PluginCall) error {
 	c, err := read(call.Conf)
 	if err != nil {
 		return err
 	}
-	if c.IPAM.Type != "" {
-		if _, err := call.IPAM(ctx, core.Del); err != nil {
+	if call.Netns.Path != "" {
+		if err := p.bury(ctx, call); err != nil {
 			return err
 		}
-		fail.Here("macvlan.released")
+		fail.Here("macvlan.unlinked")
 	}
-	if call.Netns.Path == "" {
+	if c.IPAM.Type == "" {
 		return nil
 	}
+	_, err = call.IPAM(ctx, core.Del)
+	fail.Here("macvlan.released")
+	return err
+}
+
+// bury puts the pod's link aside, also one that was to get its name, and has it
+// deleted meanwhile: an address that is freed, and a record that is written,
+// take about as long as the kernel's grace period.
+func (p *Plugin) bury(ctx context.Context, call driver.PluginCall) error {
 	pod, err := netns.Verify(call.Netns)
 	if errors.Is(err, core.ErrNetnsGone) {
 		return nil
 	}
+	if err == nil {
+		defer func() { _ = pod.Close() }()
+		err = ctx.Err()
+	}
 	if err != nil {
 		return inproc.Fail("failed to open netns", err)
 	}
-	defer func() { _ = pod.Close() }()
-	err = unlink(ctx, pod, call.Key.IfName)
-	fail.Here("macvlan.unlinked")
-	return err
+	conn, err := rtnl.Open(pod)
+	if err != nil {
+		return inproc.Fail("failed to delete "+call.Key.IfName, err)
+	}
+	for _, name := range []string{call.Key.IfName, rtnl.Draft(call.Key.IfName)} {
+		if err := buryLink(conn, name); err != nil {
+			return inproc.Fail("failed to delete "+name, errors.Join(err, conn.Close()))
+		}
+	}
+	p.graves.ReapElsewhere(conn) // also those of an earlier Del that was cut short
+	return nil
+}
+
+// buryLink puts a link aside. A macvlan that has its master for itself is
+// deleted at once: while it is there, no other can be made.
+func buryLink(conn *rtnl.Conn, name string) error {
+	l, mode, err := conn.UpperByName(name)
+	switch {
+	case errors.Is(err, core.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case l.Kind == rtnl.KindMacvlan && mode == rtnl.MacvlanPassthru:
+		return conn.DelLink(l.Index)
+	}
+	return tombstone.Bury(conn, l.Index)
 }
 
 // unlink deletes the pod's link of that name, also one that was to get it; none

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/internal/driver/hostlocal"
 	"github.com/fairlead/fairlead/internal/driver/macvlan"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
+	"github.com/fairlead/fairlead/internal/kernel/tombstone"
 )
 
 const (
@@ -233,6 +234,34 @@ func TestDelWithoutNamespace(t *testing.T) {
 	}
 }
 
+// TestDelFreesLast: an address is free when nobody has it any more, and the name
+// of the link too; what an earlier Del left aside goes with the next.
+func TestDelFreesLast(t *testing.T) {
+	for _, mode := range []string{"bridge", "passthru"} {
+		n := newNode(t, macvlan.Name)
+		a := n.pod("c1")
+		c := n.call(a, conf("1.0.0", `"master":"m0","mode":"`+mode+`",`+four), "", nil)
+		ipam, there := c.IPAM, "the address is not freed"
+		c.IPAM = func(ctx context.Context, op core.Op) (json.RawMessage, error) {
+			if op == core.Del {
+				there = n.ip(a.ns, "-4", "-br", "addr", "show", "up", "scope", "global")
+			}
+			return ipam(ctx, op)
+		}
+		for range 2 {
+			_, err := n.p.Add(t.Context(), c)
+			require.NoError(t, err, "the name is free, and a master that only one can have")
+			require.NoError(t, n.p.Del(t.Context(), c))
+			require.Empty(t, there)
+		}
+		n.requireBare(a)
+		n.ip(n.host, "link", "add", "link", "m0", "name", "fltomb9", "netns", netnstest.Path(a.ns), "group", fmt.Sprint(tombstone.Group), "type", "macvlan")
+		require.Equal(t, []string{"fltomb9"}, n.links(a.ns))
+		require.NoError(t, n.p.Del(t.Context(), c))
+		n.requireBare(a)
+	}
+}
+
 // TestCheckFindsDrift: whatever is changed, ours says it, and upstream's too.
 func TestCheckFindsDrift(t *testing.T) {
 	for _, c := range []struct {
@@ -330,12 +359,12 @@ func TestAccepts(t *testing.T) {
 		`"runtimeConfig":{"portMappings":[{}]}`: true,
 		`"args":{"cni":{}}`:                     true,
 	} {
-		for _, p := range []*macvlan.Plugin{macvlan.New(nil), macvlan.NewIpvlan(nil)} {
+		for _, p := range []*macvlan.Plugin{macvlan.New(nil, nil), macvlan.NewIpvlan(nil, nil)} {
 			err := p.Accepts(json.RawMessage(conf("1.0.0", keys)))
 			require.Equal(t, ok, err == nil, "%s: %v", keys, err)
 		}
 	}
-	require.NoError(t, macvlan.New(nil).Accepts(json.RawMessage(conf("1.0.0", `"mac":"x","bcqueuelen":1`))))
-	require.Error(t, macvlan.NewIpvlan(nil).Accepts(json.RawMessage(conf("1.0.0", `"mac":"x"`))))
-	require.Error(t, macvlan.NewIpvlan(nil).Accepts(json.RawMessage(conf("1.0.0", `"bcqueuelen":1`))))
+	require.NoError(t, macvlan.New(nil, nil).Accepts(json.RawMessage(conf("1.0.0", `"mac":"x","bcqueuelen":1`))))
+	require.Error(t, macvlan.NewIpvlan(nil, nil).Accepts(json.RawMessage(conf("1.0.0", `"mac":"x"`))))
+	require.Error(t, macvlan.NewIpvlan(nil, nil).Accepts(json.RawMessage(conf("1.0.0", `"bcqueuelen":1`))))
 }

@@ -60,6 +60,18 @@ func (r *Reaper) Wake() {
 	}
 }
 
+// ReapElsewhere deletes the tombstones of another namespace than the reaper's,
+// that of c, which is the reaper's from now on. It does not wait. A process that
+// dies meanwhile does not stop what the kernel has begun; those who put links
+// aside where no reaper looks at its start ask again when they are asked again.
+func (r *Reaper) ReapElsewhere(c *rtnl.Conn) {
+	go func() {
+		if err := errors.Join(c.DelGroup(Group), c.Close()); err != nil {
+			r.log.Warn("tombstones of a namespace not deleted", "err", err)
+		}
+	}()
+}
+
 // Run deletes tombstones until ctx ends, all that have gathered in one request;
 // first those of an earlier process.
 func (r *Reaper) Run(ctx context.Context) {

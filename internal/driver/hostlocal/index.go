@@ -29,10 +29,12 @@ type index struct {
 // time of modification. That time is set to a nanosecond of the clock's before
 // the lock is given up, for older kernels take theirs from a clock that stands
 // still for milliseconds: what somebody else does at once would look the same.
-// A file's content is written once, under the lock.
+// Whoever sets that time back, as a copy of the folder from a backup does, cannot
+// do so with the time of the inode's change. A file's content is written once,
+// under the lock.
 type stamp struct {
-	dev, ino uint64
-	mtime    unix.Timespec
+	dev, ino     uint64
+	mtime, ctime unix.Timespec
 }
 
 func stampOf(fd int) (stamp, error) {
@@ -40,7 +42,7 @@ func stampOf(fd int) (stamp, error) {
 	if err := unix.Fstat(fd, &st); err != nil {
 		return stamp{}, os.NewSyscallError("fstat", err)
 	}
-	return stamp{dev: st.Dev, ino: st.Ino, mtime: st.Mtim}, nil
+	return stamp{dev: st.Dev, ino: st.Ino, mtime: st.Mtim, ctime: st.Ctim}, nil
 }
 
 // indexes are those of the folders that nobody has open, by path.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver/hostlocal"
@@ -32,6 +33,29 @@ func TestFilesOfOthersCountAtOnce(t *testing.T) {
 		_, err = s.run(core.Check, s.call(c, name, ""))
 		require.NoError(t, err)
 	}
+}
+
+// Somebody restores a file and the folder's time with it.
+func TestFolderWhoseTimeIsSetBack(t *testing.T) {
+	dir := t.TempDir()
+	s := inside(hostlocal.New(), dir)
+	c := conf("1.0.0", `"subnet":"10.1.0.0/16"`, "")
+	_, err := s.run(core.Add, s.call(c, "a", ""))
+	require.NoError(t, err)
+	folder := filepath.Join(dir, "net")
+	was, err := os.Stat(folder)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "10.1.99.1"), []byte("b\r\nnet1"), 0o600))
+	// The kernel's clock may stand still for some milliseconds.
+	ctime := func() (st unix.Stat_t) {
+		require.NoError(t, unix.Stat(folder, &st))
+		return st
+	}
+	for before := ctime().Ctim; ctime().Ctim == before; {
+		require.NoError(t, os.Chtimes(folder, was.ModTime(), was.ModTime()))
+	}
+	_, err = s.run(core.Check, s.call(c, "b", ""))
+	require.NoError(t, err)
 }
 
 // A folder that is another one by now has nothing of the former's.

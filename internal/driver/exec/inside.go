@@ -21,7 +21,16 @@ import (
 // comes with the same conf again.
 func (d *Driver) inside(kind string, dirs []string, conf json.RawMessage, single bool) driver.Plugin {
 	p := d.plugins[kind]
-	if p == nil || !d.verdicts.accepts(p, kind, conf, single) {
+	if p == nil {
+		return nil
+	}
+	yes, err := d.verdicts.accepts(p, kind, conf, single)
+	if err != nil {
+		if _, none := find(kind, dirs); none != nil { // nor is there a program instead
+			return broken{err}
+		}
+	}
+	if !yes {
 		return nil
 	}
 	if d.origins.settled(kind, dirs) {
@@ -68,7 +77,7 @@ func (d *Driver) runInside(ctx context.Context, v invocation, p driver.Plugin, c
 func (v invocation) perform(ctx context.Context, p driver.Plugin, c driver.PluginCall) (out []byte, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = &core.Error{Code: core.CodeIO, Msg: fmt.Sprintf("panic: %v", r), Details: where(debug.Stack())}
+			err = panicked(r)
 		}
 	}()
 	switch v.command {
@@ -84,6 +93,11 @@ func (v invocation) perform(ctx context.Context, p driver.Plugin, c driver.Plugi
 		return nil, p.Status(ctx, c)
 	}
 	return nil, core.Errorf(core.CodeEnv, "unknown CNI_COMMAND: %s", v.command)
+}
+
+// panicked is the error for a panic; to be called while that is recovered from.
+func panicked(r any) error {
+	return &core.Error{Code: core.CodeIO, Msg: fmt.Sprintf("panic: %v", r), Details: where(debug.Stack())}
 }
 
 // maxStack is how much of a panic's stack is told, in bytes.

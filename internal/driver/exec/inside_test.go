@@ -101,6 +101,28 @@ func TestWhoseProgramItIs(t *testing.T) {
 	}
 }
 
+// A plugin that panics over a configuration leaves it to the program; where
+// there is none, that call fails, and says why.
+func TestPanicOverAConfiguration(t *testing.T) {
+	_, id := pod(t)
+	p := &panicky{}
+	d := with("loopback", p)
+	attach := func(dirs ...string) error {
+		_, err := d.Attach(t.Context(), spec(id, call(t, `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"loopback"}]}`, 0, dirs...)))
+		return err
+	}
+	require.NoError(t, attach(upstreamDir(t)))
+	for range 2 {
+		require.ErrorContains(t, attach(t.TempDir()), "panic: accepts nothing")
+	}
+	require.Empty(t, p.calls)
+}
+
+// panicky is a Plugin that does not even accept.
+type panicky struct{ wired }
+
+func (*panicky) Accepts(json.RawMessage) error { panic("accepts nothing") }
+
 // A file that is written again is looked at again.
 func TestProgramThatIsReplaced(t *testing.T) {
 	_, id := pod(t)

@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"context"
 	"encoding/json"
 	"sync"
 
@@ -24,23 +25,49 @@ type verdicts struct {
 type verdictKey struct{ kind, conf string }
 
 // accepts asks p, unless it has. single is for a conf that will not come again.
-func (v *verdicts) accepts(p driver.Plugin, kind string, conf json.RawMessage, single bool) bool {
+// The error is a panic of p's, of which nothing is remembered.
+func (v *verdicts) accepts(p driver.Plugin, kind string, conf json.RawMessage, single bool) (bool, error) {
 	if single || len(conf) > maxConf {
-		return p.Accepts(conf) == nil
+		return ask(p, conf)
 	}
 	key := verdictKey{kind, string(conf)}
 	v.mu.Lock()
 	yes, asked := v.known[key]
 	v.mu.Unlock()
 	if asked {
-		return yes
+		return yes, nil
 	}
-	yes = p.Accepts(conf) == nil
+	yes, err := ask(p, conf)
+	if err != nil {
+		return false, err
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.known == nil || len(v.known) >= maxVerdicts {
 		v.known = map[verdictKey]bool{}
 	}
 	v.known[key] = yes
-	return yes
+	return yes, nil
 }
+
+// ask is Accepts of which nothing but its outcome comes out.
+func ask(p driver.Plugin, conf json.RawMessage) (yes bool, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			yes, err = false, panicked(r)
+		}
+	}()
+	return p.Accepts(conf) == nil, nil
+}
+
+// broken stands for a plugin that cannot even say what it accepts.
+type broken struct{ err error }
+
+func (b broken) Accepts(json.RawMessage) error { return b.err }
+
+func (b broken) Add(context.Context, driver.PluginCall) (json.RawMessage, error) { return nil, b.err }
+
+func (b broken) Check(context.Context, driver.PluginCall) error  { return b.err }
+func (b broken) Del(context.Context, driver.PluginCall) error    { return b.err }
+func (b broken) GC(context.Context, driver.PluginCall) error     { return b.err }
+func (b broken) Status(context.Context, driver.PluginCall) error { return b.err }

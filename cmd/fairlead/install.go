@@ -51,7 +51,8 @@ func installCommand() *cobra.Command {
 		Short: "Install Fairlead in a Kubernetes cluster",
 		Long: `Install Fairlead in a Kubernetes cluster: the objects of the Helm chart, with
 its values, by server-side apply and with your rights. Run it again to change or
-upgrade. --dry-run prints the objects instead.`,
+upgrade. --dry-run prints the objects instead. For one machine without its agent
+in a pod: fairlead install node.`,
 		Args: usage.Args(cobra.NoArgs),
 	}
 	o.chosen(cmd)
@@ -61,6 +62,7 @@ upgrade. --dry-run prints the objects instead.`,
 	cmd.Flags().BoolVar(&o.force, "force-conflicts", false, "take over fields that another tool, such as Helm, has set")
 	f := outputFlag(cmd, asYAML, asJSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.install(cmd, f) }
+	cmd.AddCommand(stockTools().InstallNode())
 	return cmd
 }
 
@@ -77,6 +79,7 @@ On the nodes plugin, configuration and journal stay.`,
 	o.chosen(cmd)
 	cmd.Flags().BoolVar(&o.crds, "crds", false, "also the CustomResourceDefinitions, and with them every NetworkAttachmentDefinition, Subnet, Vlan and ProviderNetwork")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return o.uninstall(cmd) }
+	cmd.AddCommand(stockTools().UninstallNode())
 	return cmd
 }
 

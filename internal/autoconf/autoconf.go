@@ -178,7 +178,7 @@ func (w *Writer) pass(first bool) error {
 	if err := os.MkdirAll(w.Dir, 0o755); err != nil {
 		return err
 	}
-	want, from, err := w.wanted()
+	want, from, err := w.Wanted()
 	if err != nil {
 		return err
 	}
@@ -199,9 +199,9 @@ func (w *Writer) pass(first bool) error {
 	return nil
 }
 
-// wanted is the content that the file should have, and whose network it makes
+// Wanted is the content that the file should have, and whose network it makes
 // the default one.
-func (w *Writer) wanted() (content []byte, from string, err error) {
+func (w *Writer) Wanted() (content []byte, from string, err error) {
 	if w.File != "" {
 		b, err := os.ReadFile(w.File)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -1,9 +1,8 @@
-package main
+package stock
 
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,12 +11,14 @@ import (
 
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/hostfile"
+	"github.com/fairlead/fairlead/internal/hostruntime"
 )
 
 // types are the plugin types that ours answers to.
 var types = []string{"fairlead", "kube-ovn", "multus", "multus-shim"}
 
-func installCNICommand() *cobra.Command {
+// InstallCNI is `install-cni`.
+func (t Tools) InstallCNI() *cobra.Command {
 	var (
 		to, from string
 		as       []string
@@ -30,14 +31,14 @@ func installCNICommand() *cobra.Command {
 runs is never written to, and no runtime starts half of one.`,
 		Args: usage.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, t := range as {
-				if !slices.Contains(types, t) {
-					return usage.Errorf("--type %s is none of %s", t, strings.Join(types, ", "))
+			for _, name := range as {
+				if !slices.Contains(types, name) {
+					return usage.Errorf("--type %s is none of %s", name, strings.Join(types, ", "))
 				}
 			}
 			if from == "" {
 				var err error
-				if from, err = beside("fairlead-cni"); err != nil {
+				if from, err = t.Beside("fairlead-cni"); err != nil {
 					return err
 				}
 			}
@@ -45,20 +46,11 @@ runs is never written to, and no runtime starts half of one.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&to, "to", defaultBinDir, "folder of the plugins")
+	f.StringVar(&to, "to", hostruntime.DefaultBinDir, "folder of the plugins")
 	f.StringVar(&from, "from", "", "the plugin's binary (default: fairlead-cni beside this program)")
 	f.StringArrayVar(&as, "type", []string{"fairlead"}, "fairlead, multus, multus-shim or kube-ovn, the name under which configurations call it (repeatable)")
 	f.BoolVar(&replace, "replace", false, "replace another project's plugin")
 	return cmd
-}
-
-// beside finds a program in the folder of this one.
-func beside(name string) (string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(filepath.Dir(self), name), nil
 }
 
 // installCNI installs all types or stops at the first that is refused; what is

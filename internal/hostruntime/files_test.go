@@ -1,0 +1,87 @@
+package hostruntime
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/confexplain"
+)
+
+// write makes the files of a machine, by their path below a folder.
+func write(t *testing.T, files map[string]string) Places {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	}
+	return Places{Containerd: filepath.Join(dir, "config.toml"), CRIO: filepath.Join(dir, "crio.conf"), CRIODir: filepath.Join(dir, "crio.conf.d")}
+}
+
+func settings(dir, network string, most int) confexplain.Settings {
+	return confexplain.Settings{Dir: dir, MaxConfNum: most, Default: network}
+}
+
+func TestContainerdFiles(t *testing.T) {
+	for name, tc := range map[string]struct {
+		files map[string]string
+		want  confexplain.Settings
+		bins  []string
+		read  int
+	}{
+		"none":      {nil, settings(DefaultConfDir, "", 1), []string{DefaultBinDir}, 0},
+		"nothing":   {map[string]string{"config.toml": "version = 3\n"}, settings(DefaultConfDir, "", 1), []string{DefaultBinDir}, 1},
+		"version 1": {map[string]string{"config.toml": "[plugins.cri.cni]\nconf_dir = '/a'\nbin_dir = '/b'\n"}, settings("/a", "", 1), []string{"/b"}, 1},
+		"version 2": {map[string]string{"config.toml": "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = '/b'\nmax_conf_num = 0\n"},
+			settings(DefaultConfDir, "", 0), []string{"/b"}, 1},
+		"version 3": {map[string]string{"config.toml": "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nconf_dir = '/a'\nbin_dirs = ['/b', '/c']\n"},
+			settings("/a", "", 1), []string{"/b", "/c"}, 1},
+		"imports": {map[string]string{
+			"config.toml":    "version = 3\nimports = ['more/*.toml', 'config.toml']\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nconf_dir = '/a'\nmax_conf_num = 2\n",
+			"more/10-a.toml": "[plugins.'io.containerd.cri.v1.runtime'.cni]\nconf_dir = '/x'\n",
+			"more/20-a.toml": "[plugins.'io.containerd.cri.v1.runtime'.cni]\nconf_dir = '/y'\n",
+			"more/30-a.conf": "[plugins.'io.containerd.cri.v1.runtime'.cni]\nconf_dir = '/z'\n",
+		}, settings("/y", "", 2), []string{DefaultBinDir}, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, err := write(t, tc.files).Network(confexplain.Containerd)
+			require.NoError(t, err)
+			require.Equal(t, tc.want, n.Settings)
+			require.Equal(t, tc.bins, n.BinDirs)
+			require.Len(t, n.Files, tc.read)
+		})
+	}
+	_, err := write(t, map[string]string{"config.toml": "version = 3\n[plugins\n"}).Network(confexplain.Containerd)
+	require.ErrorContains(t, err, "line 2")
+}
+
+func TestCRIOFiles(t *testing.T) {
+	n, err := write(t, map[string]string{
+		"crio.conf":              "[crio.network]\nnetwork_dir = '/a'\nplugin_dirs = ['/b']\ncni_default_network = 'old'\n",
+		"crio.conf.d/20-net":     "[crio.network]\ncni_default_network = 'new'\n",
+		"crio.conf.d/10-net":     "[crio.network]\ncni_default_network = 'between'\nplugin_dir = '/c'\n",
+		"crio.conf.d/.hidden":    "[crio.network]\ncni_default_network = 'hidden'\n",
+		"crio.conf.d/old/a.conf": "no TOML",
+	}).Network(confexplain.CRIO)
+	require.NoError(t, err)
+	require.Equal(t, settings("/a", "new", 1), n.Settings)
+	require.Equal(t, []string{"/b", "/c"}, n.BinDirs)
+	require.Len(t, n.Files, 3)
+	n, err = write(t, nil).Network(confexplain.CRIO)
+	require.NoError(t, err)
+	require.Equal(t, settings(DefaultConfDir, "", 1), n.Settings)
+	n, err = write(t, nil).Network(confexplain.Dockershim)
+	require.NoError(t, err)
+	require.Equal(t, []string{DefaultBinDir}, n.BinDirs)
+}
+
+func TestFind(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	_, err := Find([]string{file, file + "none"})
+	require.ErrorIs(t, err, ErrNone)
+}

@@ -1,0 +1,175 @@
+package hostruntime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/fairlead/fairlead/internal/confexplain"
+)
+
+// ErrNone says that no runtime's socket is there.
+var ErrNone = errors.New("no container runtime's socket is there")
+
+// Sockets are where runtimes usually serve, the one that kubelet is most often
+// led to first.
+func Sockets() []string {
+	return []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/fairlead/cri.sock", "/run/cri-dockerd.sock"}
+}
+
+// Find gives the first of the sockets that is there; ErrNone.
+func Find(sockets []string) (string, error) {
+	for _, s := range sockets {
+		if info, err := os.Stat(s); err == nil && info.Mode().Type() == os.ModeSocket {
+			return s, nil
+		}
+	}
+	return "", fmt.Errorf("%w: %s", ErrNone, strings.Join(sockets, ", "))
+}
+
+// Live is what a running runtime says.
+type Live struct {
+	Dialect confexplain.Dialect
+	Name    string // and version
+	// Ready is the condition NetworkReady, Reason why it is not met.
+	Ready  bool
+	Reason string
+	// Network is what the process works with, nil where it does not tell.
+	Network *Network
+	// Loaded are the networks that it would attach a pod to by now, with the types
+	// of their plugins; Told is false where it does not tell.
+	Loaded []Loaded
+	Told   bool
+}
+
+// Loaded is a network that a runtime has loaded.
+type Loaded struct {
+	Name  string
+	Types []string
+}
+
+// Ask asks the runtime behind a socket (CRI v1, Version and Status).
+func Ask(ctx context.Context, socket string) (Live, error) {
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return Live{}, fmt.Errorf("ask %s: %w", socket, err)
+	}
+	defer conn.Close()
+	service := cri.NewRuntimeServiceClient(conn)
+	v, err := service.Version(ctx, &cri.VersionRequest{})
+	if err != nil {
+		return Live{}, fmt.Errorf("ask %s for its version: %w", socket, err)
+	}
+	s, err := service.Status(ctx, &cri.StatusRequest{Verbose: true})
+	if err != nil {
+		return Live{}, fmt.Errorf("ask %s for its status: %w", socket, err)
+	}
+	l := Live{Dialect: dialectOf(v.GetRuntimeName(), socket), Name: v.GetRuntimeName() + " " + v.GetRuntimeVersion(), Reason: "it has no condition NetworkReady"}
+	for _, c := range s.GetStatus().GetConditions() {
+		if c.GetType() == cri.NetworkReady {
+			l.Ready = c.GetStatus()
+			l.Reason = strings.TrimSpace(c.GetReason() + ": " + c.GetMessage())
+		}
+	}
+	if l.Ready {
+		l.Reason = ""
+	}
+	if l.Dialect == confexplain.Containerd {
+		l.tellContainerd(s.GetInfo())
+	}
+	return l, nil
+}
+
+// dialectOf goes by the name; docker is what fairlead cri and cri-dockerd say.
+func dialectOf(name, socket string) confexplain.Dialect {
+	switch {
+	case name == "containerd":
+		return confexplain.Containerd
+	case name == "cri-o":
+		return confexplain.CRIO
+	case strings.Contains(socket, "cri-dockerd"):
+		return confexplain.Dockershim
+	}
+	return confexplain.Fairlead
+}
+
+// tellContainerd reads what containerd says in a verbose status. Another version
+// may say it otherwise: then it has told nothing.
+func (l *Live) tellContainerd(info map[string]string) {
+	var config struct {
+		CNI struct {
+			BinDir     string   `json:"binDir"`
+			BinDirs    []string `json:"binDirs"`
+			ConfDir    string   `json:"confDir"`
+			MaxConfNum int      `json:"maxConfNum"`
+		} `json:"cni"`
+	}
+	if err := json.Unmarshal([]byte(info["config"]), &config); err == nil && config.CNI.ConfDir != "" {
+		c := config.CNI
+		if len(c.BinDirs) == 0 {
+			c.BinDirs = []string{c.BinDir}
+		}
+		l.Network = &Network{Settings: confexplain.Settings{Dir: c.ConfDir, MaxConfNum: c.MaxConfNum}, BinDirs: c.BinDirs}
+	}
+	var cni struct {
+		Networks []struct {
+			Config struct {
+				Name    string
+				Plugins []struct{ Network struct{ Type string } }
+			}
+			IFName string
+		}
+	}
+	if err := json.Unmarshal([]byte(info["cniconfig"]), &cni); err != nil {
+		return
+	}
+	l.Told = true
+	for _, n := range cni.Networks {
+		if n.IFName == "lo" {
+			continue
+		}
+		net := Loaded{Name: n.Config.Name}
+		for _, p := range n.Config.Plugins {
+			net.Types = append(net.Types, p.Network.Type)
+		}
+		l.Loaded = append(l.Loaded, net)
+	}
+	// Why it has loaded nothing says more than that it has not.
+	if last := info["lastCNILoadStatus"]; !l.Ready && last != "" && last != "OK" {
+		l.Reason = last
+	}
+}
+
+// Sandboxes are the running pods that have a network namespace of their own, by
+// container id.
+func Sandboxes(ctx context.Context, socket string) (ids []string, err error) {
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", socket, err)
+	}
+	defer conn.Close()
+	service := cri.NewRuntimeServiceClient(conn)
+	list, err := service.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
+		State: &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("ask %s for its pods: %w", socket, err)
+	}
+	for _, s := range list.GetItems() {
+		full, err := service.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: s.GetId()})
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		if full.GetStatus().GetLinux().GetNamespaces().GetOptions().GetNetwork() == cri.NamespaceMode_POD {
+			ids = append(ids, s.GetId())
+		}
+	}
+	return ids, nil
+}

@@ -1,0 +1,294 @@
+package nodeinstall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/hostfile"
+	"github.com/fairlead/fairlead/internal/hostruntime"
+)
+
+// BlockedError says that nothing was done, and why.
+type BlockedError struct{ Block }
+
+func (e BlockedError) Error() string { return e.What }
+
+// Hint is the next step.
+func (e BlockedError) Hint() string { return e.Next }
+
+// again is how long to wait between two questions to the runtime.
+const again = 200 * time.Millisecond
+
+// Install does what Plan says, and waits until the runtime has our network. A
+// BlockedError comes before anything was changed; ctx bounds the wait.
+func (n *Node) Install(ctx context.Context) (Report, error) {
+	r, err := n.Plan(ctx)
+	if err != nil {
+		return r, err
+	}
+	if !r.OK() {
+		return r, BlockedError{r.Blocks[0]}
+	}
+	unlock, err := n.lock()
+	if err != nil {
+		return r, err
+	}
+	defer unlock()
+	if err := n.write(r); err != nil {
+		return r, err
+	}
+	r.Done = true
+	if err := n.await(ctx, &r, ours); err != nil {
+		return r, err
+	}
+	err = n.orphaned(ctx, &r)
+	return r, err
+}
+
+// write puts the plugin in place, then the configuration that calls it. A file
+// that is as it should be is only told to the runtime once more.
+func (n *Node) write(r Report) error {
+	s, err := n.load()
+	if err != nil {
+		return err
+	}
+	for _, f := range r.Files {
+		put := n.putConf
+		if f.Path == n.pluginPath(r) {
+			put = n.putPlugin
+		}
+		if err := put(&s, r, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (n *Node) putPlugin(s *state, _ Report, f File) error {
+	if f.Action == Keep {
+		return nil
+	}
+	want, err := sumOf(n.Plugin)
+	if err != nil {
+		return err
+	}
+	if err := n.remember(s, f.Path, "plugin", want); err != nil {
+		return err
+	}
+	_, err = hostfile.PutPlugin(n.Plugin, f.Path, n.Replace)
+	return err
+}
+
+func (n *Node) putConf(s *state, r Report, f File) error {
+	if f.Action == Keep {
+		return hostfile.Touch(f.Path, r.conf)
+	}
+	if err := os.MkdirAll(filepath.Dir(f.Path), 0o755); err != nil {
+		return err
+	}
+	if err := n.remember(s, f.Path, "conf", sum(r.conf)); err != nil {
+		return err
+	}
+	return hostfile.Announce(f.Path, r.conf, 0o644)
+}
+
+// await asks the runtime until it reports NetworkReady and has loaded what is
+// wanted of it.
+func (n *Node) await(ctx context.Context, r *Report, loaded func(hostruntime.Live) bool) error {
+	tick := time.NewTicker(again)
+	defer tick.Stop()
+	for {
+		live, err := hostruntime.Ask(ctx, n.Socket)
+		if err == nil {
+			r.Runtime.Ready, r.Runtime.Reason = live.Ready, live.Reason
+			switch {
+			case !live.Ready:
+				err = fmt.Errorf("%s reports NetworkReady=false: %s", live.Name, live.Reason)
+			case !loaded(live):
+				err = fmt.Errorf("%s has loaded the network %s", live.Name, named(live))
+			default:
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the files are in place, but %w", err)
+		case <-tick.C:
+		}
+	}
+}
+
+// named is what a runtime has loaded, in words.
+func named(l hostruntime.Live) string {
+	if len(l.Loaded) == 0 {
+		return "of nobody"
+	}
+	return fmt.Sprintf("%q", l.Loaded[0].Name)
+}
+
+// orphaned tells of pods that others attached and whose DEL comes to us now.
+func (n *Node) orphaned(ctx context.Context, r *Report) error {
+	running, err := hostruntime.Sandboxes(ctx, n.Socket)
+	if err != nil {
+		return err
+	}
+	list, err := n.Agent.Pods(ctx, "")
+	if err != nil {
+		return err
+	}
+	for _, p := range list.Items {
+		for _, a := range p.Attachments {
+			running = slices.DeleteFunc(running, func(id string) bool { return id == a.Container })
+		}
+	}
+	if len(running) > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%d pods with a network of their own run without Fairlead's: they keep what they have until they are restarted", len(running)))
+	}
+	return nil
+}
+
+// Uninstall puts back what was there before Install. What somebody else has
+// written since is left alone, and said. With pods on our network it refuses,
+// unless force: their DEL could come to nobody.
+func (n *Node) Uninstall(ctx context.Context, force, dry bool) (Report, error) {
+	if !dry {
+		unlock, err := n.lock()
+		if err != nil {
+			return Report{}, err
+		}
+		defer unlock()
+	}
+	s, err := n.load()
+	if err != nil {
+		return Report{}, err
+	}
+	r, err := n.look(ctx)
+	if err != nil {
+		return r, err
+	}
+	if !force {
+		n.attached(ctx, &r)
+	}
+	if len(s.Files) == 0 {
+		r.Notes = append(r.Notes, "nothing of an installation is recorded in "+n.StateDir)
+	}
+	if !r.OK() && !dry {
+		return r, BlockedError{r.Blocks[0]}
+	}
+	if err := n.putBack(&r, s, dry); err != nil || dry {
+		return r, err
+	}
+	return n.gone(ctx, r)
+}
+
+// putBack takes the configuration first: nobody calls the plugin then.
+func (n *Node) putBack(r *Report, s state, dry bool) error {
+	for _, k := range slices.Backward(s.Files) {
+		f, err := n.undo(k, dry)
+		if err != nil {
+			return err
+		}
+		r.Files = append(r.Files, f)
+	}
+	return nil
+}
+
+// attached blocks while pods have our network by the runtime.
+func (n *Node) attached(ctx context.Context, r *Report) {
+	const next = "move the pods away (kubectl drain), or uninstall with --force"
+	list, err := n.Agent.Pods(ctx, "")
+	if err != nil {
+		r.block("start the agent, or uninstall with --force", "whether pods have Fairlead's network is not known: %s", err)
+		return
+	}
+	running, err := hostruntime.Sandboxes(ctx, n.Socket)
+	if err != nil {
+		r.block(next, "whether pods have Fairlead's network is not known: %s", err)
+		return
+	}
+	count := 0
+	for _, p := range list.Items {
+		for _, a := range p.Attachments {
+			if slices.Contains(running, a.Container) {
+				count++
+			}
+		}
+	}
+	if count > 0 {
+		r.block(next, "%d pods have Fairlead's network", count)
+	}
+}
+
+// undo puts one file back.
+func (n *Node) undo(k kept, dry bool) (File, error) {
+	f := File{Path: k.Path}
+	have, err := sumOf(k.Path)
+	if err != nil {
+		return f, err
+	}
+	before := ""
+	if k.Backup != "" {
+		if before, err = sumOf(filepath.Join(n.StateDir, k.Backup)); err != nil {
+			return f, err
+		}
+	}
+	switch {
+	case have == before:
+		f.Action, f.Note = Keep, "it is as it was"
+		return f, nil
+	case !slices.Contains(k.Wrote, have) && !hostfile.OwnPlugin(k.Path):
+		f.Action, f.Note = Leave, "somebody else has written or removed it since"
+		return f, nil
+	case before == "":
+		f.Action = Remove
+		if !dry {
+			err = hostfile.Remove(k.Path)
+		}
+		return f, err
+	}
+	f.Action = Restore
+	if !dry {
+		err = n.restore(k)
+	}
+	return f, err
+}
+
+func (n *Node) restore(k kept) error {
+	b, err := os.ReadFile(filepath.Join(n.StateDir, k.Backup))
+	if err != nil {
+		return err
+	}
+	if hostfile.OwnPlugin(k.Path) { // a program that may run is not written to
+		return hostfile.Write(k.Path, b, k.Mode)
+	}
+	return hostfile.Announce(k.Path, b, k.Mode)
+}
+
+// gone forgets the installation, and tells what the runtime has by now. That it
+// has no network is no error: so it may have been.
+func (n *Node) gone(ctx context.Context, r Report) (Report, error) {
+	if err := os.RemoveAll(n.StateDir); err != nil {
+		return r, err
+	}
+	r.Done = true
+	after, err := n.explain(ctx, r, r.network.Dir, r.network.BinDirs)
+	if err != nil {
+		return r, err
+	}
+	r.After = after
+	if after.Ready && !after.Winner().Ours {
+		err := n.await(ctx, &r, func(l hostruntime.Live) bool { return !l.Told || !ours(l) })
+		return r, err
+	}
+	live, err := hostruntime.Ask(ctx, n.Socket)
+	if err != nil {
+		return r, errors.Join(errors.New("the files are back"), err)
+	}
+	r.Runtime.Ready, r.Runtime.Reason = live.Ready, live.Reason
+	return r, nil
+}

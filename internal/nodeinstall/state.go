@@ -1,0 +1,123 @@
+package nodeinstall
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/hostfile"
+)
+
+// state is what was done to the node, written durably before each step.
+type state struct {
+	Files []kept `json:"files"`
+}
+
+// kept is one file that was written.
+type kept struct {
+	Path string `json:"path"`
+	// Backup is the name of the former content in the state's folder, "" where
+	// there was no file.
+	Backup string      `json:"backup,omitempty"`
+	Mode   fs.FileMode `json:"mode,omitempty"`
+	// Wrote are the SHA-256 of what we have written there, at any time.
+	Wrote []string `json:"wrote"`
+}
+
+const (
+	stateFile  = "state.json"
+	folderMode = 0o700
+)
+
+func (n *Node) load() (s state, err error) {
+	raw, err := os.ReadFile(filepath.Join(n.StateDir, stateFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return state{}, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &s)
+	}
+	if err != nil {
+		return s, fmt.Errorf("state of the installation in %s: %w", n.StateDir, err)
+	}
+	return s, nil
+}
+
+func (n *Node) save(s state) error {
+	raw, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return fmt.Errorf("state of the installation: %w", err)
+	}
+	return hostfile.Write(filepath.Join(n.StateDir, stateFile), raw, 0o600)
+}
+
+// lock keeps a second installation away until the function is called, or the
+// process ends.
+func (n *Node) lock() (func(), error) {
+	if err := os.MkdirAll(n.StateDir, folderMode); err != nil {
+		return nil, fmt.Errorf("state of the installation: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(n.StateDir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("state of the installation: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, errors.New("another installation is under way on this node")
+	}
+	return func() { _ = f.Close() }, nil
+}
+
+// remember records that content will be written to a path, and backs up what is
+// there unless that is ours.
+func (n *Node) remember(s *state, path, backup, sum string) error {
+	i := slices.IndexFunc(s.Files, func(k kept) bool { return k.Path == path })
+	if i < 0 {
+		s.Files = append(s.Files, kept{Path: path})
+		i = len(s.Files) - 1
+	}
+	k := &s.Files[i]
+	have, err := sumOf(path)
+	if err != nil {
+		return err
+	}
+	if have != "" && !slices.Contains(k.Wrote, have) {
+		info, err := os.Stat(path)
+		if err != nil {
+			return fmt.Errorf("back up: %w", err)
+		}
+		if err := hostfile.Copy(path, filepath.Join(n.StateDir, backup), info.Mode().Perm()); err != nil {
+			return fmt.Errorf("back up: %w", err)
+		}
+		k.Backup, k.Mode = backup, info.Mode().Perm()
+	}
+	if !slices.Contains(k.Wrote, sum) {
+		k.Wrote = append(k.Wrote, sum)
+	}
+	return n.save(*s)
+}
+
+// sumOf is a file's SHA-256, "" without a file.
+func sumOf(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return sum(b), nil
+}
+
+func sum(b []byte) string {
+	h := sha256.Sum256(b)
+	return hex.EncodeToString(h[:])
+}

@@ -57,7 +57,10 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: run
-run: root setup-run build ## set up, then the main job: a node of its own with pods on it (KEEP=1 leaves it, OVSDB=unix:... uses the machine's)
+run: root setup-run build ## set up, then the main job: a node of its own with pods in containers (KEEP=1 leaves it, OVSDB=unix:... uses the machine's)
+	@mkdir -p $(CACHE)/run
+	@$(GO) build -trimpath -o $(CACHE)/run/load ./internal/testbed/docker/load
+	@$(GO) build -trimpath -ldflags '-s -w' -o $(CACHE)/run/pause test/kube/pause/main.go
 	@scripts/run
 
 .PHONY: stop

@@ -148,7 +148,7 @@ func (g *Group) once(ctx context.Context, p Part, ready func()) error {
 }
 
 // awaitReady returns when the part is ready, when it has ended, or with ctx.
-func (g *Group) awaitReady(ctx context.Context, p Part, done <-chan error) (err error, ended bool) { //nolint:staticcheck // whether it ended is what is asked
+func (g *Group) awaitReady(ctx context.Context, p Part, done <-chan error) (err error, ended bool) {
 	tick := time.NewTicker(lookAgain)
 	defer tick.Stop()
 	tell := time.NewTicker(tellEvery)

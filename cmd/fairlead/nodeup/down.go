@@ -1,12 +1,14 @@
 package nodeup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -216,18 +218,18 @@ func (o *options) watchEnd(ctx context.Context, endpoint string, out io.Writer) 
 	}
 	defer conn.Close()
 	pods := podruntime.New(podruntime.Config{Runtime: cri.NewRuntimeServiceClient(conn), Now: time.Now, Log: slog.New(slog.DiscardHandler)})
-	told := map[string]bool{}
+	told := map[string]string{} // names by UID
 	for {
 		left, err := o.left(ctx, pods)
 		if err == nil {
-			for name := range told {
-				if !slices.Contains(left, name) {
-					_, _ = fmt.Fprintln(out, "removed pod", name)
-					delete(told, name)
-				}
+			for uid, name := range left {
+				told[uid] = cmp.Or(name, told[uid], "with UID "+uid)
 			}
-			for _, name := range left {
-				told[name] = true
+			for _, uid := range slices.Sorted(maps.Keys(told)) {
+				if _, is := left[uid]; !is {
+					_, _ = fmt.Fprintln(out, "removed pod", told[uid])
+					delete(told, uid)
+				}
 			}
 			if len(left) == 0 {
 				return nil
@@ -241,25 +243,23 @@ func (o *options) watchEnd(ctx context.Context, endpoint string, out io.Writer) 
 	}
 }
 
-// left are the pods of which the runtime or the disk still has something.
-func (o *options) left(ctx context.Context, pods *podruntime.Runtime) ([]string, error) {
+// left are the pods, by UID, of which the runtime or the disk still has
+// something. The disk knows no names.
+func (o *options) left(ctx context.Context, pods *podruntime.Runtime) (map[string]string, error) {
 	list, err := pods.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	names, known := []string{}, map[string]bool{}
-	for _, p := range list {
-		known[string(p.UID)] = true
-		names = append(names, p.Namespace+"/"+p.Name)
-	}
+	names := map[string]string{}
 	dirs, err := os.ReadDir(filepath.Join(o.stateDir, "node", "pods"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	for _, d := range dirs {
-		if !known[d.Name()] {
-			names = append(names, "with UID "+d.Name())
-		}
+		names[d.Name()] = ""
+	}
+	for _, p := range list {
+		names[string(p.UID)] = p.Namespace + "/" + p.Name
 	}
 	return names, nil
 }

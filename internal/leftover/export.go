@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/internal/cniconf"
@@ -23,9 +24,12 @@ var ErrOnlyOurs = errors.New("only Fairlead can detach it")
 
 // Export are the files from which Multus, with its cniDir at dir, detaches what
 // r holds: the form that Of reads (Multus v4.3, types.DelegateNetConf; libcni
-// v1.3, cachedInfo). An error wraps ErrOnlyOurs.
-func Export(r core.Record, dir string) ([]File, error) {
-	if Inherited(r) && r.Ask == nil { // else its networks may have changed since
+// v1.3, cachedInfo). An error wraps ErrOnlyOurs. beside are the container's other
+// records: Multus has one file for them all.
+func Export(r core.Record, beside []core.Record, dir string) ([]File, error) {
+	kept := func(r core.Record) bool { return Inherited(r) && r.Ask == nil } // else its networks may have changed since
+	beside = slices.DeleteFunc(slices.Clone(beside), func(o core.Record) bool { return o.Key == r.Key || foreignOnly(o) != nil })
+	if kept(r) && !slices.ContainsFunc(beside, func(o core.Record) bool { return !kept(o) }) {
 		var out []File
 		for _, path := range r.Leftovers {
 			out = append(out, File{Path: path})
@@ -35,8 +39,23 @@ func Export(r core.Record, dir string) ([]File, error) {
 	if err := foreignOnly(r); err != nil {
 		return nil, err
 	}
-	var list []delegate
-	var out []File
+	list, out, err := exportRecord(r, dir, len(beside) > 0)
+	for _, o := range beside {
+		more, _, oerr := exportRecord(o, dir, true)
+		list, err = append(list, more...), errors.Join(err, oerr)
+	}
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(list, func(a, b delegate) int { return strings.Compare(a.record, b.record) })
+	data, err := json.Marshal(list)
+	return append(out, File{Path: filepath.Join(dir, r.Key.Container), Data: data}), err
+}
+
+// exportRecord gives the networks of a record as elements of Multus' file and
+// libcni's files about them. named: Multus is to be told each interface's name,
+// for the runtime names only one.
+func exportRecord(r core.Record, dir string, named bool) (list []delegate, out []File, err error) {
 	for from := 0; from < len(r.Specs); {
 		to := from + 1
 		for to < len(r.Specs) && r.Specs[to].Key == r.Specs[from].Key && r.Specs[to].Network == r.Specs[from].Network {
@@ -45,14 +64,17 @@ func Export(r core.Record, dir string) ([]File, error) {
 		if calls := execs(r.Specs[from:to]); len(calls) > 0 {
 			d, f, err := exportChain(r, r.Specs[from], calls, dir)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
+			}
+			d.record = r.Key.IfName
+			if named {
+				d.IfnameRequest = r.Specs[from].Key.IfName
 			}
 			list, out = append(list, d), append(out, f)
 		}
 		from = to
 	}
-	data, err := json.Marshal(list)
-	return append(out, File{Path: filepath.Join(dir, r.Key.Container), Data: data}), err
+	return list, out, nil
 }
 
 // foreignOnly is nil for a record that foreign plugins alone have made.
@@ -89,6 +111,7 @@ type delegate struct {
 	Name           string
 	IfnameRequest  string `json:"ifnameRequest,omitempty"`
 	Bytes          []byte
+	record         string // the interface of the runtime's that it came with
 }
 
 // cached is libcni's file about one network.

@@ -107,7 +107,7 @@ func (i Importer) Release(ctx context.Context, key core.Key) error {
 	if !ok {
 		return nil
 	}
-	if _, err := Export(rec, i.Dir); err != nil {
+	if _, err := Export(rec, nil, i.Dir); err != nil {
 		return err
 	}
 	return i.Journal.Forget(ctx, key, nil)

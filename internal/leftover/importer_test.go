@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -142,28 +143,59 @@ func TestImportLeavesTheOthersAlone(t *testing.T) {
 	require.Len(t, n.Journal.Records(), 1)
 }
 
-// TestExportIsWhatWeRead: what Multus gets of a record leads to the same calls.
+// TestExportIsWhatWeRead: what Multus gets of a record leads to the same calls,
+// also where it gets two records in one file, in whichever order.
 func TestExportIsWhatWeRead(t *testing.T) {
 	n := newNode(t)
 	n.left("c1", "bridge", n.netns, n.link())
 	rec, err := n.Import(t.Context(), "c1")
 	require.NoError(t, err)
+	kept := rec
 	rec.Leftovers = nil // as if we had attached it
-	dir := t.TempDir()
-	files, err := leftover.Export(rec, dir)
-	require.NoError(t, err)
-	require.Len(t, files, 2)
-	for _, f := range files {
-		require.NoError(t, os.MkdirAll(filepath.Dir(f.Path), 0o700))
-		require.NoError(t, os.WriteFile(f.Path, f.Data, 0o600))
+	second := rec
+	second.Key.IfName = "second0"
+	second.Specs = slices.Clone(rec.Specs)
+	for i := range second.Specs {
+		second.Specs[i].Key = second.Key
 	}
-	l, err := leftover.Folder{Dir: dir, BinPath: n.BinPath}.Of(core.Request{Key: rec.Key})
+	exported := func(list ...core.Record) *leftover.Left {
+		t.Helper()
+		dir := t.TempDir()
+		for _, r := range list {
+			files, err := leftover.Export(r, list, dir)
+			require.NoError(t, err)
+			require.Len(t, files, 2)
+			for _, f := range files {
+				require.NoError(t, os.MkdirAll(filepath.Dir(f.Path), 0o700))
+				require.NoError(t, os.WriteFile(f.Path, f.Data, 0o600))
+			}
+		}
+		l, err := leftover.Folder{Dir: dir, BinPath: n.BinPath}.Of(core.Request{Key: list[0].Key})
+		require.NoError(t, err)
+		require.NoError(t, l.Fit())
+		require.Equal(t, rec.Pod, l.Pod())
+		return l
+	}
+	for _, list := range [][]core.Record{{rec}, {rec, second}, {second, kept}} {
+		l := exported(list...)
+		got := l.Record(rec.Key, rec.Network, rec.Netns)
+		require.Len(t, got.Specs, len(list))
+		for i, key := range []core.Key{rec.Key, second.Key}[:len(list)] {
+			want := rec.Specs[0].Exec
+			require.Equal(t, key, got.Specs[i].Key)
+			require.JSONEq(t, string(want.Conf), string(got.Specs[i].Exec.Conf))
+			require.JSONEq(t, string(want.Prev), string(got.Specs[i].Exec.Prev))
+			require.Equal(t, want.Args, got.Specs[i].Exec.Args)
+		}
+	}
+
+	own := second
+	own.Leases = []core.Lease{{Subnet: "s"}}
+	require.Len(t, exported(rec).Specs, 1)
+	files, err := leftover.Export(rec, []core.Record{rec, own}, t.TempDir())
 	require.NoError(t, err)
-	require.NoError(t, l.Fit())
-	require.Equal(t, rec.Pod, l.Pod())
-	got := l.Record(rec.Key, rec.Network, rec.Netns)
-	require.Len(t, got.Specs, 1)
-	require.JSONEq(t, string(rec.Specs[0].Exec.Conf), string(got.Specs[0].Exec.Conf))
-	require.JSONEq(t, string(rec.Specs[0].Exec.Prev), string(got.Specs[0].Exec.Prev))
-	require.Equal(t, rec.Specs[0].Exec.Args, got.Specs[0].Exec.Args)
+	require.Len(t, files, 2, "what is ours alone is none of Multus' business")
+	files, err = leftover.Export(kept, []core.Record{kept, own}, t.TempDir())
+	require.NoError(t, err)
+	require.Nil(t, files[0].Data, "Multus' own is where it was")
 }

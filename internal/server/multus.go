@@ -91,7 +91,7 @@ func (s *Server) export(_ context.Context, in agent.Multus, i leftover.Importer)
 			continue
 		}
 		item := agent.Exported{AttachmentRef: ref(rec)}
-		files, err := leftover.Export(rec, i.Dir)
+		files, err := leftover.Export(rec, s.View.Journal.Container(rec.Key.Container), i.Dir)
 		if err != nil {
 			item.Reason, files = err.Error(), nil
 		}

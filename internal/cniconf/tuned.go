@@ -26,13 +26,23 @@ func TunedMTU(chains []core.Chain, conf core.Conf) (mtu int) {
 	return 0
 }
 
-// tuningMTU is the MTU of a plugin's configuration if that is `tuning`.
+// tuningMTU is the MTU of a plugin's configuration if that is `tuning`. What
+// args.cni says is the last word, and 0 is none (containernetworking/plugins
+// v1.9.1, parseConf).
 func tuningMTU(p core.Plugin) int {
 	var conf struct {
-		MTU int `json:"mtu"`
+		MTU  int `json:"mtu"`
+		Args struct {
+			CNI struct {
+				MTU *int `json:"mtu"`
+			} `json:"cni"`
+		} `json:"args"`
 	}
 	if p.Type != "tuning" || json.Unmarshal(p.Raw, &conf) != nil {
 		return 0
+	}
+	if conf.Args.CNI.MTU != nil {
+		return *conf.Args.CNI.MTU
 	}
 	return conf.MTU
 }

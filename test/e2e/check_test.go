@@ -436,7 +436,7 @@ func TestCheckFollowsTheChain(t *testing.T) {
 	tunedMTU(t, n)
 
 	n.Run("sh", "-c", `echo '{"cniVersion":"1.1.0","name":"theirs","plugins":[{"type":"fairlead"},`+
-		`{"type":"tuning","mac":"02:00:00:00:00:78","mtu":1300}]}' > /etc/cni/net.d/10.conflist`)
+		`{"type":"tuning","mac":"02:00:00:00:00:78","mtu":1200,"args":{"cni":{"mtu":1300}}}]}' > /etc/cni/net.d/10.conflist`)
 	q := n.NewPod("theirs")
 	n.CNITool("/etc/cni/net.d", nil, "add", "theirs", q.Netns()).Must()
 	n.CNITool("/etc/cni/net.d", nil, "check", "theirs", q.Netns()).Must()

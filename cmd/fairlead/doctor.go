@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/confexplain"
 	"github.com/fairlead/fairlead/internal/doctor"
+	"github.com/fairlead/fairlead/internal/hostruntime"
 	"github.com/fairlead/fairlead/internal/local"
 )
 
@@ -57,6 +58,7 @@ func examineFlags(cmd *cobra.Command) *doctor.Config {
 func examined(ctx context.Context, cmd *cobra.Command, c *doctor.Config) doctor.Config {
 	client := agentOf(cmd)
 	c.Agent, c.Socket, c.Run, c.LoadObjects = client, client.Socket(), runProgram, loadObjects
+	c.Runtimes = hostruntime.Usual()
 	s, err := client.Status(ctx)
 	if err != nil {
 		return *c // the check of the agent tells

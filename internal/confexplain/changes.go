@@ -53,8 +53,8 @@ func changes(d Dialect) []Change {
 	poll := "seen within 5 s, which is how often the folder is looked at"
 	detach := "DEL goes by the file that wins on that day, not by the one of ADD"
 	if d == Fairlead {
-		poll = "seen with the next pod, for which the folder is looked at"
-		detach = "DEL goes by the configuration that libcni kept at ADD"
+		poll = "seen at once, and at the latest with the next pod, for which the folder is looked at"
+		detach = "DEL goes by the configuration that was recorded at ADD"
 	}
 	return []Change{
 		{Written, true, poll},

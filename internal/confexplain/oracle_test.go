@@ -2,9 +2,11 @@ package confexplain_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +21,8 @@ import (
 
 	"github.com/fairlead/fairlead/internal/confexplain"
 	"github.com/fairlead/fairlead/internal/confexplain/foldertest"
+	"github.com/fairlead/fairlead/internal/netplugin"
+	"github.com/fairlead/fairlead/internal/netplugin/cni"
 )
 
 // oracle builds the program that has the runtimes' own code (test/conf).
@@ -88,6 +92,43 @@ func TestAsTheRuntimesThemselves(t *testing.T) {
 			c, err = confexplain.Explain(t.Context(), confexplain.CRIO, s, plugins)
 			require.NoError(t, err)
 			require.Equal(t, asks(t, program, "cri-o", s.Dir, bin, f.Default), told(c, true))
+		})
+	}
+}
+
+// chosen hears which file fairlead cri's own code has chosen.
+type chosen struct {
+	slog.Handler
+	file string
+}
+
+func (c *chosen) Enabled(context.Context, slog.Level) bool { return true }
+
+func (c *chosen) Handle(_ context.Context, r slog.Record) error {
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key == "file" {
+			c.file = a.Value.String()
+		}
+		return true
+	})
+	return nil
+}
+
+// TestAsFairleadItself: the same for fairlead cri.
+func TestAsFairleadItself(t *testing.T) {
+	bin := foldertest.Plugins(t)
+	plugins := confexplain.NewPlugins([]string{bin}, ask)
+	for _, f := range foldertest.All() {
+		t.Run(f.Name, func(t *testing.T) {
+			s, heard := f.Make(t), &chosen{Handler: slog.DiscardHandler}
+			p := cni.New(cni.Config{ConfDir: s.Dir, BinDirs: []string{bin}, CacheDir: t.TempDir(), StateDir: t.TempDir(), Log: slog.New(heard)})
+			require.NoError(t, p.Init(t.Context(), nil, netplugin.Settings{}))
+			c, err := confexplain.Explain(t.Context(), confexplain.Fairlead, s, plugins)
+			require.NoError(t, err)
+			require.Equal(t, heard.file != "", c.Ready)
+			if c.Ready {
+				require.Equal(t, heard.file, filepath.Join(s.Dir, c.Winner().File))
+			}
 		})
 	}
 }

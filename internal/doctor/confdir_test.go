@@ -69,10 +69,21 @@ func TestConfDir(t *testing.T) {
 		})
 	}
 	cfg := bare(t)
+	cfg.BinDirs = []string{bin}
 	require.NoError(t, os.WriteFile(cfg.ConfDir, nil, 0o600))
 	m := examine(t.Context(), cfg)
 	defer m.close()
 	require.Equal(t, Failed, checkConfCRIO(t.Context(), m).verdict, "a file in its place")
+
+	// What the runtime's own configuration says counts.
+	require.NoError(t, os.Remove(cfg.ConfDir))
+	require.NoError(t, os.MkdirAll(cfg.ConfDir, 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(cfg.ConfDir, "00-fairlead.conflist"), []byte(ownList), 0o600))
+	m.cfg.Runtimes.CRIO = filepath.Join(t.TempDir(), "crio.conf")
+	require.NoError(t, os.WriteFile(m.cfg.Runtimes.CRIO, []byte("[crio.network]\ncni_default_network = 'other'\n"), 0o600))
+	o := checkConfCRIO(t.Context(), m)
+	require.Equal(t, Failed, o.verdict)
+	require.Contains(t, o.reason, "other")
 }
 
 // TestPlugin uses the real plugin, and programs that are not it.

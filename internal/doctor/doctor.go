@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/internal/hostruntime"
 )
 
 // Agent is what the doctor asks a running agent; the caller's client is one.
@@ -47,6 +48,9 @@ type Config struct {
 	OVSDB    string
 	Bridge   string
 	ConfDir  string
+	// Runtimes are where runtimes' own configurations may be; the zero value is
+	// nowhere.
+	Runtimes hostruntime.Places
 	BinDirs  []string
 	Iface    string // "" = that of the default route
 	MTU      int    // bytes, 0 = Iface's less 100

@@ -137,9 +137,12 @@ type crioFile struct {
 }
 
 func (n *Network) crio(p Places) error {
-	more, err := filepath.Glob(filepath.Join(p.CRIODir, "*")) // sorted
-	if err != nil {
-		return err
+	var more []string
+	if p.CRIODir != "" {
+		var err error
+		if more, err = filepath.Glob(filepath.Join(p.CRIODir, "*")); err != nil { // sorted
+			return err
+		}
 	}
 	for _, path := range append([]string{p.CRIO}, more...) {
 		if info, err := os.Stat(path); err == nil && info.IsDir() || strings.HasPrefix(filepath.Base(path), ".") {
@@ -173,6 +176,9 @@ func (n *Network) takeCRIO(has crioNetwork) {
 
 // read decodes a file, and tells whether it is there.
 func (n *Network) read(path string, into any) (bool, error) {
+	if path == "" {
+		return false, nil
+	}
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil

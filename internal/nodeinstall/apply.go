@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/hostfile"
@@ -46,8 +47,27 @@ func (n *Node) Install(ctx context.Context) (Report, error) {
 	if err := n.await(ctx, &r, ours); err != nil {
 		return r, err
 	}
+	if err := n.prove(ctx, &r); err != nil {
+		return r, err
+	}
 	err = n.orphaned(ctx, &r)
 	return r, err
+}
+
+// prove asks the folders themselves what was foreseen from copies: the plugin
+// may lie where nothing can be executed.
+func (n *Node) prove(ctx context.Context, r *Report) (err error) {
+	r.After, err = n.explain(ctx, *r, r.network.Dir, r.network.BinDirs)
+	if err != nil {
+		return err
+	}
+	switch won := r.After.Winner(); {
+	case won == nil || won.File != n.Name:
+		return fmt.Errorf("the files are in place, but somebody has changed %s meanwhile: %s", r.network.Dir, r.After.Why)
+	case len(won.Problems) > 0:
+		return fmt.Errorf("the files are in place, but pods would fail: %s", strings.Join(won.Problems, "; "))
+	}
+	return nil
 }
 
 // write puts the plugin in place, then the configuration that calls it. A file

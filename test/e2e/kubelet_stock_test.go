@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/internal/hostruntime"
 	"github.com/fairlead/fairlead/internal/nodeinstall"
 	"github.com/fairlead/fairlead/internal/testbed"
+	"github.com/fairlead/fairlead/internal/testbed/docker"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
 )
 
@@ -233,6 +234,36 @@ func TestKubelet_StockNodeHasItsOwn(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{nodeinstall.Leave, nodeinstall.Remove}, actions(r))
 	require.Equal(t, "later", n.loaded())
+}
+
+// TestKubelet_DockerInstalled: the same command where kubelet's runtime is
+// `fairlead cri` over Docker. The plugin is there already; the node becomes Ready
+// by the configuration.
+func TestKubelet_DockerInstalled(t *testing.T) {
+	t.Parallel()
+	c := kube.Start(t, kube.Options{})
+	n := &stockNode{t: t, c: c, ns: c.Namespace()}
+	bed := testbed.New(t)
+	shim := docker.Start(t, bed).StartCRI() // before kubelet, so that it ends after it
+	n.Node = kube.StartNode(t, c, bed, kube.NodeOptions{Runtime: shim.Socket})
+	c.Apply(subnetObject("ovn-default", map[string]any{"default": true, "cidrBlock": "10.16.0.0/16"}))
+	n.startAgent()
+	before := n.Inventory()
+	r, err := n.install("install", "--runtime", shim.Socket)
+	require.NoError(t, err)
+	require.Equal(t, confexplain.Fairlead, r.Runtime.Dialect)
+	require.Equal(t, []string{nodeinstall.Keep, nodeinstall.Add}, actions(r))
+	require.True(t, r.Runtime.Ready)
+	n.WaitReady()
+	p := n.pod("web", "10.16.0.")
+	n.Fairlead("check", n.ns+"/web")
+	_, err = n.install("uninstall", "--runtime", shim.Socket)
+	require.Error(t, err, "a pod has our network")
+	p.Delete()
+	r, err = n.install("uninstall", "--runtime", shim.Socket)
+	require.NoError(t, err)
+	require.Equal(t, []string{nodeinstall.Remove}, actions(r))
+	n.RequireNoLeaks(before)
 }
 
 // TestKubelet_ContainerdHears: containerd itself behaves as is told of it: what is

@@ -1,6 +1,7 @@
 package nodeup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +50,8 @@ func (o *options) detach(cmd *cobra.Command) error {
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 	defer cancel()
-	if _, _, err := o.preflight(ctx); err != nil {
+	_, r, err := o.preflight(ctx)
+	if err != nil {
 		return err
 	}
 	lock, err := up.TakeLock(o.stateDir)
@@ -58,7 +60,11 @@ func (o *options) detach(cmd *cobra.Command) error {
 		return err
 	}
 	ended := make(<-chan error)
-	if running == nil {
+	if running != nil {
+		if r != nil && len(r.Flags["log-file"]) > 0 {
+			o.logFile = r.Flags["log-file"][0]
+		}
+	} else {
 		lock.Release()
 		if o.logFile == "" {
 			o.logFile, o.changed["log-file"] = detachedLog, []string{detachedLog}
@@ -101,17 +107,17 @@ func (o *options) await(ctx context.Context, cmd *cobra.Command, ended <-chan er
 	go func() {
 		select {
 		case err := <-ended:
-			stop(fmt.Errorf("the process ended: %w: %s", err, lastLine(o.logFile)))
+			stop(fmt.Errorf("it ended (%w): %s", cmp.Or(err, errEnded), o.lastLine()))
 		case <-waiting.Done():
 		}
 	}()
 	look := o.looker()
 	sight, err := look.Wait(waiting)
 	if cause := context.Cause(waiting); cause != nil && ctx.Err() == nil {
-		return usage.Hint(cause, "its log is "+o.logFile)
+		return usage.Hint(cause, o.logHint())
 	}
 	if err != nil {
-		return usage.Hint(fmt.Errorf("nothing is known of the pods yet: %w", err), "its log is "+o.logFile)
+		return usage.Hint(fmt.Errorf("nothing is known of the pods yet: %w; the log's last line: %s", err, o.lastLine()), o.logHint())
 	}
 	if err := sight.Print(cmd.OutOrStdout()); err != nil {
 		return err
@@ -126,11 +132,21 @@ func (o *options) await(ctx context.Context, cmd *cobra.Command, ended <-chan er
 	return nil
 }
 
-// lastLine is what the process said last.
-func lastLine(path string) string {
-	text, err := os.ReadFile(path)
+// errEnded is the end of a process that should go on.
+var errEnded = errors.New("without an error")
+
+func (o *options) logHint() string {
+	if o.logFile == "" {
+		return "its log is where `fairlead up` was started"
+	}
+	return "its log is " + o.logFile
+}
+
+// lastLine is what the process said last; its error comes before all others.
+func (o *options) lastLine() string {
+	text, err := os.ReadFile(o.logFile)
 	if err != nil {
-		return err.Error()
+		return "not known"
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	for i, l := range slices.Backward(lines) {

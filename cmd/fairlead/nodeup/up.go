@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -283,7 +284,26 @@ func (o *options) preflight(ctx context.Context) (up.Runtime, *up.Record, error)
 		return up.Runtime{}, r, usage.Hint(fmt.Errorf("%s is up on this machine", r.Dir), "`fairlead down` removes its pods; then another folder can be up")
 	}
 	rt, err := o.find(ctx, r)
+	if err == nil {
+		err = o.alone(ctx, rt)
+	}
 	return rt, r, err
+}
+
+// alone wants nobody else to run pods with the runtime; of Docker only our own
+// CRI can tell, later.
+func (o *options) alone(ctx context.Context, rt up.Runtime) error {
+	pid, err := up.Beside("kubelet")
+	if err != nil {
+		return err
+	}
+	if pid != 0 {
+		return usage.Hint(fmt.Errorf("kubelet runs on this machine (process %d)", pid), "a node has one program that runs its pods: `systemctl stop kubelet`, or leave the pods to it")
+	}
+	if rt.Endpoint == "" {
+		return nil
+	}
+	return o.foreign(ctx, rt.Endpoint)
 }
 
 // foreground runs all parts until a signal comes.
@@ -298,6 +318,7 @@ func (o *options) foreground(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	first := r == nil
 	if r, err = o.prepare(r, rt); err != nil {
 		return err
 	}
@@ -310,20 +331,20 @@ func (o *options) foreground(cmd *cobra.Command) error {
 	look := o.looker()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	shown := make(chan struct{})
 	group := up.Group{
 		Parts: o.list(rt, *r, o.dir, log), Log: log.With("part", "up"),
 		Ready: func() {
+			first = false
 			_, _ = daemon.SdNotify(false, daemon.SdNotifyReady) // without systemd nobody listens
-			go func() {
-				defer close(shown)
-				look.Follow(ctx, cmd.OutOrStdout())
-			}()
+			go look.Follow(ctx, cmd.OutOrStdout())
 		},
 	}
 	err = group.Run(ctx)
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
 	stop()
+	if first && err != nil { // no pod was begun
+		return errors.Join(err, removeOurs(r.Wrote, io.Discard), up.Forget(o.stateDir))
+	}
 	log.Info("stopped; pods go on running")
 	return err
 }

@@ -232,9 +232,10 @@ func TestACrashAnywhereLeaksNothing(t *testing.T) {
 	b := newBed(t)
 	b.remove(b.run(b.pod("first")))
 	points := b.n.CrashTrace()
-	require.Subset(t, points, []string{"cri.created", "cri.recorded", "cri.started", "cri.attached", "cri.detached"})
+	require.Subset(t, points, []string{"cri.created", "cri.recorded", "cri.started",
+		"cni.recorded", "cni.added", "cri.attached", "cni.deleted", "cri.detached"})
 	for i, point := range points {
-		if !strings.HasPrefix(point, "cri.") {
+		if !strings.HasPrefix(point, "cri.") && !strings.HasPrefix(point, "cni.") {
 			continue
 		}
 		pod := b.pod(fmt.Sprint("web", i))

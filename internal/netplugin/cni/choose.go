@@ -1,7 +1,9 @@
 package cni
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/invoke"
 )
 
 // network is a configuration that pods can be attached by.
@@ -90,7 +93,7 @@ func (p *Plugin) choose(ctx context.Context, old *network) (got *network, passed
 			continue
 		}
 		s := stamp{st.Size(), st.ModTime()}
-		if old != nil && old.file == f && old.stamp == s {
+		if old != nil && old.file == f && old.stamp == s && p.installed(old) {
 			return old, passed, nil
 		}
 		got, err := p.load(ctx, f)
@@ -102,6 +105,15 @@ func (p *Plugin) choose(ctx context.Context, old *network) (got *network, passed
 		return got, passed, nil
 	}
 	return nil, nil, errors.Join(append([]error{fmt.Errorf("%w in %s", errNone, p.conf.ConfDir)}, passed...)...)
+}
+
+// installed tells that a network's plugins are where they were: whoever takes one
+// away means it.
+func (p *Plugin) installed(n *network) bool {
+	return !slices.ContainsFunc(n.list.Plugins, func(part *libcni.PluginConfig) bool {
+		_, err := invoke.FindInPath(part.Network.Type, p.conf.BinDirs)
+		return err != nil
+	})
 }
 
 // candidates are the folder's configurations in the order of their names' bytes.
@@ -136,20 +148,49 @@ func (p *Plugin) load(ctx context.Context, file string) (*network, error) {
 
 func parse(file string) (*libcni.NetworkConfigList, error) {
 	if filepath.Ext(file) == ".conflist" {
-		return libcni.NetworkConfFromFile(file)
+		list, err := libcni.NetworkConfFromFile(file)
+		if err == nil {
+			err = inline(list)
+		}
+		return list, err
 	}
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
 	conf, err := libcni.NetworkPluginConfFromBytes(b)
+	if err != nil && bytes.Contains(b, []byte(`"plugins"`)) {
+		return nil, fmt.Errorf("%w; a list of plugins belongs into a .conflist", err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if conf.Network.Type == "" {
-		return nil, errors.New("no type; a list of plugins belongs into a .conflist")
-	}
 	return libcni.ConfListFromConf(conf) //nolint:staticcheck // the one way to read what nodes still have
+}
+
+// inline makes the list's bytes say all its plugins: libcni takes some from a
+// folder beside the file (CNI spec 1.1, loadOnlyInlinedPlugins), and by the bytes
+// pods are detached, whatever is in that folder then.
+func inline(list *libcni.NetworkConfigList) error {
+	var doc map[string]json.RawMessage
+	var inside []json.RawMessage
+	err := json.Unmarshal(list.Bytes, &doc)
+	if err == nil && doc["plugins"] != nil {
+		err = json.Unmarshal(doc["plugins"], &inside)
+	}
+	if err != nil || len(inside) == len(list.Plugins) {
+		return err
+	}
+	inside = nil
+	for _, p := range list.Plugins {
+		inside = append(inside, p.Bytes)
+	}
+	if doc["plugins"], err = json.Marshal(inside); err != nil {
+		return err
+	}
+	doc["loadOnlyInlinedPlugins"] = json.RawMessage("true")
+	list.Bytes, err = json.Marshal(doc)
+	return err
 }
 
 func capabilities(list *libcni.NetworkConfigList) map[string]bool {

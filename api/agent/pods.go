@@ -34,6 +34,9 @@ type Pod struct {
 	Requested  map[string]string `json:"requested,omitempty"`
 	Conditions []PodCondition    `json:"conditions,omitempty"`
 	Events     []PodEvent        `json:"events,omitempty"`
+	// Run is what the node loop knows, where one runs: `fairlead describe pod`
+	// asks it too.
+	Run *PodRun `json:"run,omitempty"`
 }
 
 // Phases of an attachment (internal/core, Phase).

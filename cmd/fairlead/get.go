@@ -153,12 +153,13 @@ func getCommand() *cobra.Command {
 func describeCommand() *cobra.Command {
 	from := &originFlags{}
 	cmd := &cobra.Command{
-		Use: "pod [NAMESPACE/]NAME", Short: "All that is known of a pod: interfaces; events, or timeline and last failure",
+		Use: "pod [NAMESPACE/]NAME", Short: "All that is known of a pod: its containers' states, interfaces; events, or timeline and last failure",
 		Aliases: []string{"pods", "po"}, Args: usage.Args(one("[NAMESPACE/]NAME")), ValidArgsFunction: from.complete,
 	}
 	out := outputFlag(cmd, asTable, asJSON, asYAML)
 	from.add(cmd)
 	cmd.Flags().StringVarP(&from.namespace, "namespace", "n", "", "`namespace` of a NAME without one (default: the context's; of the agent \"default\")")
+	loop := nodeSocketFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o, err := from.open(cmd, nil)
 		if err != nil {
@@ -170,10 +171,19 @@ func describeCommand() *cobra.Command {
 		}
 		ctx, cancel := within(cmd)
 		defer cancel()
-		found, err := o.Pod(ctx, pod)
-		if err != nil {
-			return absent(o, pod, err)
+		run := runOf(ctx, *loop, pod)
+		if run != nil {
+			pod.Name = run.Name // a static pod's in full
 		}
+		found, err := o.Pod(ctx, pod)
+		switch {
+		case err == nil:
+		case run == nil:
+			return absent(o, pod, err)
+		default: // it has no network (yet), or there is nobody who would know
+			found = agent.Pod{Namespace: run.Namespace, Name: run.Name, UID: run.UID}
+		}
+		found.Run = run
 		return out.print(cmd.OutOrStdout(), found, func(w io.Writer, v view.Options) error {
 			v.Cluster = o.API != nil
 			return view.Describe(w, found, v)

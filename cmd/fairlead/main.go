@@ -19,11 +19,13 @@ import (
 
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
+	"github.com/fairlead/fairlead/cmd/fairlead/nodeloop"
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/client"
 	"github.com/fairlead/fairlead/internal/client/view"
 	"github.com/fairlead/fairlead/internal/cluster/query"
 	"github.com/fairlead/fairlead/internal/core"
+	nodeclient "github.com/fairlead/fairlead/internal/node/client"
 )
 
 // Exit codes, as docs/cli.md and `fairlead --help` tell them.
@@ -54,7 +56,7 @@ func commands() []func() *cobra.Command {
 		func() *cobra.Command { return nodeagent.Command(nodeagent.Build{Version: version, Commit: commit()}) },
 		attachCommand, detachCommand, checkCommand,
 		installCommand, uninstallCommand, installCNICommand, importCommand, confCommand,
-		criCommand, nodeCommand, upCommand, downCommand, gcCommand, statusCommand, doctorCommand, bundleCommand, versionCommand,
+		criCommand, func() *cobra.Command { return nodeloop.Command(version) }, logsCommand, execCommand, upCommand, downCommand, gcCommand, statusCommand, doctorCommand, bundleCommand, versionCommand,
 	}
 }
 
@@ -152,7 +154,7 @@ func exitCode(err error) int {
 		return silent.code
 	case errors.As(err, new(usage.Error)):
 		return exitUsage
-	case errors.As(err, &noAgent), errors.As(err, new(*query.UnreachableError)):
+	case errors.As(err, &noAgent), errors.As(err, new(*query.UnreachableError)), errors.As(err, new(*nodeclient.AbsentError)):
 		return exitNoAgent
 	case errors.Is(err, core.ErrNotFound):
 		return exitNotFound

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
+	"github.com/fairlead/fairlead/cmd/fairlead/nodeloop"
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeup"
 )
 
@@ -21,9 +22,9 @@ func upParts() nodeup.Parts {
 			}, log)
 		},
 		Node: func(ctx context.Context, n nodeup.Node, log *slog.Logger) error {
-			return runNode(ctx, nodeOptions{
-				pods: n.Pods, runtime: n.Runtime, name: n.Name, rootDir: n.RootDir, logDir: n.LogDir,
-				cgroupRoot: n.CgroupRoot, listen: n.Listen, resolvConf: "/etc/resolv.conf", shared: true,
+			return nodeloop.Run(ctx, nodeloop.Options{
+				Pods: n.Pods, Runtime: n.Runtime, Name: n.Name, RootDir: n.RootDir, LogDir: n.LogDir,
+				CgroupRoot: n.CgroupRoot, Listen: n.Listen, ResolvConf: "/etc/resolv.conf", Shared: true, Version: version,
 			}, log)
 		},
 	}

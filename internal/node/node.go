@@ -61,9 +61,12 @@ type Config struct {
 	Checkpoints Checkpoints
 	// Changed, if not nil, hears that Reports has changed. It must not block.
 	Changed func()
-	PodDir  string // the same as podruntime's; what no pod owns there is removed
-	NodeIP  string
-	Log     *slog.Logger
+	// Origin, if not nil, is where exactly a source has a pod from: the file, for
+	// people to read.
+	Origin func(source string, uid types.UID) string
+	PodDir string // the same as podruntime's; what no pod owns there is removed
+	NodeIP string
+	Log    *slog.Logger
 }
 
 // Periods of the loop.

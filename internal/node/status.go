@@ -24,6 +24,10 @@ func (n *Node) publish(w *worker, pod *v1.Pod, st *podruntime.Status, res podrun
 	now := metav1.Now()
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	w.due = make(map[string]time.Time, len(res.Due))
+	for name, left := range res.Due {
+		w.due[name] = now.Add(left)
+	}
 	over := w.status.Phase == v1.PodSucceeded || w.status.Phase == v1.PodFailed
 	if over && len(st.Containers) == 0 {
 		return // the runtime has forgotten how it ended
@@ -40,18 +44,23 @@ func (n *Node) publish(w *worker, pod *v1.Pod, st *podruntime.Status, res podrun
 		s.StartTime = &start
 	}
 	explain(&s, pod, st, failed, n.complaints(pod, st))
-	for i := range s.Conditions {
-		c := &s.Conditions[i]
+	stamp(s.Conditions, w.status.Conditions, now)
+	if !equality.Semantic.DeepEqual(&w.status, &s) {
+		w.status = s
+		w.version++
+	}
+}
+
+// stamp gives conditions the time since when they are as they are.
+func stamp(all, before []v1.PodCondition, now metav1.Time) {
+	for i := range all {
+		c := &all[i]
 		c.LastTransitionTime = now
-		for _, was := range w.status.Conditions {
+		for _, was := range before {
 			if was.Type == c.Type && was.Status == c.Status {
 				c.LastTransitionTime = was.LastTransitionTime
 			}
 		}
-	}
-	if !equality.Semantic.DeepEqual(&w.status, &s) {
-		w.status = s
-		w.version++
 	}
 }
 

@@ -51,6 +51,7 @@ type worker struct {
 	status   v1.PodStatus
 	version  uint64 // of all that Reports tells of it
 	failed   failure
+	due      map[string]time.Time // until when containers wait
 
 	retry time.Duration // the worker's own
 }

@@ -52,11 +52,17 @@ func Describe(w io.Writer, pod agent.Pod, o Options) error {
 	p := &page{}
 	p.field(0, "Pod", pod.Namespace+"/"+pod.Name)
 	p.field(0, "UID", pod.UID)
+	if pod.Run != nil {
+		p.run(*pod.Run, o)
+	}
 	if o.Cluster {
 		p.clusterPod(pod, o)
 		return p.end(w)
 	}
 	if len(pod.Attachments) == 0 {
+		if pod.Run != nil {
+			p.heading("Networks")
+		}
 		p.field(0, "Attachments", "none")
 	}
 	for _, a := range pod.Attachments {

@@ -81,3 +81,24 @@ func killAll(dir string) {
 	// Of v1: one that is frozen dies only when it is thawed.
 	_ = os.WriteFile(filepath.Join(dir, "freezer.state"), []byte("THAWED"), 0o600)
 }
+
+// killStrays kills what runs in the cgroups of containers that the runtime calls
+// ended and yet cannot remove: a start that was interrupted leaves a process of
+// which only the kernel knows. With a cgroup of the runtime's choice nothing is
+// known of it.
+func (r *Runtime) killStrays(ids ...string) {
+	if r.conf.CgroupParent == "" {
+		return
+	}
+	for _, id := range ids {
+		for _, pattern := range []string{cgroupRoot, cgroupRoot + "/*"} {
+			dirs, err := filepath.Glob(pattern + path.Join("/", r.conf.CgroupParent, "pod*", id))
+			if err != nil {
+				return // an id that is no name; the runtime has said what is wrong
+			}
+			for _, d := range dirs {
+				killAll(d)
+			}
+		}
+	}
+}

@@ -79,6 +79,7 @@ func (r *Runtime) makeRoom(ctx context.Context, st *Status, name string) (uint32
 func (r *Runtime) removeContainer(ctx context.Context, id string) error {
 	_, err := r.conf.Runtime.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: id})
 	if err != nil && !gone(err) {
+		r.killStrays(id) // the next try finds it ended
 		return fmt.Errorf("remove container %s: %w", id, err)
 	}
 	return nil

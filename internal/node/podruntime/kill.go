@@ -102,13 +102,19 @@ func (r *Runtime) stopContainer(ctx context.Context, c *Container, ips []string,
 	return nil
 }
 
-func (r *Runtime) removeSandbox(ctx context.Context, id string) error {
+// removeSandbox removes a sandbox with all containers that are in it.
+func (r *Runtime) removeSandbox(ctx context.Context, st *Status, id string) error {
 	// Stop first: only then it is certain that the network is gone.
 	_, err := r.conf.Runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: id})
 	if err == nil || gone(err) {
 		_, err = r.conf.Runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: id})
 	}
 	if err != nil && !gone(err) {
+		for i := range st.Containers {
+			if c := &st.Containers[i]; c.Sandbox == id && !c.alive() {
+				r.killStrays(c.ID)
+			}
+		}
 		return fmt.Errorf("remove sandbox %s: %w", id, err)
 	}
 	return nil
@@ -125,7 +131,7 @@ func (r *Runtime) Remove(ctx context.Context, st *Status) error {
 		errs = append(errs, r.removeContainer(ctx, st.Containers[i].ID))
 	}
 	for _, b := range st.Sandboxes {
-		errs = append(errs, r.removeSandbox(ctx, b.ID))
+		errs = append(errs, r.removeSandbox(ctx, st, b.ID))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("remove %s: %w", st.UID, err)

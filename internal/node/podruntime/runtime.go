@@ -179,16 +179,18 @@ func (e *Error) Unwrap() error { return e.Err }
 type Result struct {
 	// Waiting says of each container that should run and does not, why.
 	Waiting map[string]Reason
+	// Due says of each of those when its next try is due, from now.
+	Due map[string]time.Duration
 	// Again is when the next look is due, from now; 0 when only a change
 	// makes one due.
 	Again time.Duration
 }
 
-func (r *Result) wait(name string, why Reason) {
+func (r *Result) wait(name string, why Reason, due time.Duration) {
 	if r.Waiting == nil {
-		r.Waiting = map[string]Reason{}
+		r.Waiting, r.Due = map[string]Reason{}, map[string]time.Duration{}
 	}
-	r.Waiting[name] = why
+	r.Waiting[name], r.Due[name] = why, due
 }
 
 func (r *Result) again(d time.Duration) {

@@ -118,11 +118,11 @@ func (r *Result) failed(name string, err error) {
 	if e := (*Error)(nil); errors.As(err, &e) {
 		why = Reason{e.Reason, e.Err.Error()}
 	}
-	r.wait(name, why)
 	after := firstDelay
 	if l := (*later)(nil); errors.As(err, &l) {
 		after = l.after
 	}
+	r.wait(name, why, after)
 	r.again(after)
 }
 
@@ -159,7 +159,7 @@ func (r *Runtime) prune(ctx context.Context, pod *v1.Pod, st *Status) error {
 	}
 	for i, b := range st.Sandboxes {
 		if i > 0 && !b.Ready && !kept[b.ID] {
-			errs = append(errs, r.removeSandbox(ctx, b.ID))
+			errs = append(errs, r.removeSandbox(ctx, st, b.ID))
 		}
 	}
 	return errors.Join(errs...)

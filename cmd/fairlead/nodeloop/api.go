@@ -1,4 +1,4 @@
-package main
+package nodeloop
 
 import (
 	"context"
@@ -10,34 +10,34 @@ import (
 	"github.com/fairlead/fairlead/internal/cluster/login"
 	"github.com/fairlead/fairlead/internal/node"
 	"github.com/fairlead/fairlead/internal/node/mux"
-	told "github.com/fairlead/fairlead/internal/node/report" // main has a report of its own
+	"github.com/fairlead/fairlead/internal/node/report"
 	"github.com/fairlead/fairlead/internal/node/source/api"
 )
 
 // apiServer is the node's part in a cluster.
 type apiServer struct {
-	reports *told.Reporter
+	reports *report.Reporter
 	pods    *api.Source
 }
 
 // apiServer is nil without --kubeconfig. With it, the node will tell of changes.
-func (o *nodeOptions) apiServer(conf *node.Config, engine runtimeapi.RuntimeServiceClient) (*apiServer, error) {
-	if o.kubeconfig == "" {
+func (o *Options) apiServer(conf *node.Config, engine runtimeapi.RuntimeServiceClient) (*apiServer, error) {
+	if o.Kubeconfig == "" {
 		return nil, nil
 	}
-	to, err := login.New(login.Config{Kubeconfig: o.kubeconfig, Node: o.name, UserAgent: "fairlead-node/" + version, Log: conf.Log}).Current()
+	to, err := login.New(login.Config{Kubeconfig: o.Kubeconfig, Node: o.Name, UserAgent: "fairlead-node/" + o.Version, Log: conf.Log}).Current()
 	if err != nil {
 		return nil, err
 	}
 	cluster.LogTo(conf.Log)
 	out := &apiServer{}
-	if out.reports, err = told.New(told.Config{
-		Server: to.REST, Node: o.name, Addresses: o.addresses(), Disk: o.rootDir, Version: version, Runtime: engine, Log: conf.Log,
+	if out.reports, err = report.New(report.Config{
+		Server: to.REST, Node: o.Name, Addresses: o.addresses(), Disk: o.RootDir, Version: o.Version, Runtime: engine, Log: conf.Log,
 	}); err != nil {
 		return nil, err
 	}
 	conf.Changed = out.reports.Changed
-	out.pods, err = api.New(api.Config{Server: to.REST, Node: o.name, After: out.reports.Registered(), Log: conf.Log})
+	out.pods, err = api.New(api.Config{Server: to.REST, Node: o.Name, After: out.reports.Registered(), Log: conf.Log})
 	return out, err
 }
 
@@ -66,10 +66,10 @@ func pass(ctx context.Context, from <-chan []*v1.Pod, to chan<- []*v1.Pod, throu
 	}
 }
 
-// addresses of this node, as the API server is told.
-func (o *nodeOptions) addresses() []string {
-	if o.ip == "" {
+// addresses of this node, as the API server is report.
+func (o *Options) addresses() []string {
+	if o.IP == "" {
 		return nil
 	}
-	return []string{o.ip}
+	return []string{o.IP}
 }

@@ -1,0 +1,266 @@
+// Package nodeloop is the command `fairlead node`: its flags, and the parts of
+// the node loop put together. `fairlead up` runs the same in its own process.
+package nodeloop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/usage"
+	"github.com/fairlead/fairlead/internal/node"
+	"github.com/fairlead/fairlead/internal/node/checkpoint"
+	"github.com/fairlead/fairlead/internal/node/mux"
+	"github.com/fairlead/fairlead/internal/node/object"
+	"github.com/fairlead/fairlead/internal/node/podruntime"
+	"github.com/fairlead/fairlead/internal/node/source"
+	"github.com/fairlead/fairlead/internal/node/volume"
+)
+
+// Options are the flags of `fairlead node`.
+type Options struct {
+	// Pods is a folder, URL an address, Kubeconfig a file: where pods come from;
+	// "" is nowhere. Headers, "NAME: VALUE", are sent with questions to URL.
+	Pods, URL, Kubeconfig string
+	Headers               []string
+	// Runtime is the runtime's CRI endpoint, Name and IP the node's own.
+	Runtime, Name, IP string
+	// RootDir and LogDir are pods' folders; CgroupRoot is their cgroup, "" the
+	// runtime's choice.
+	RootDir, LogDir, CgroupRoot string
+	// Listen is the socket for people, HTTP an address that serves what may be
+	// read; "" is none.
+	Listen, HTTP       string
+	ResolvConf, Domain string
+	DNS                []string
+	Shared             bool   // Pods holds the agent's objects too
+	Version            string // ours
+}
+
+// Command is `fairlead node`.
+func Command(version string) *cobra.Command {
+	o := Options{Version: version}
+	cmd := &cobra.Command{
+		Use:   "node",
+		Short: "Run the pods of a folder, a URL or an API server over any container runtime, without kubelet",
+		Long: `Run the pods that stand as files in a folder, behind a URL, or that an API server
+binds to this node, over any runtime that serves CRI. A pod that is changed or
+removed there is changed or ended. The sources may be used together.
+
+With an API server the node registers itself, renews its lease, and writes its
+pods' status; static pods have mirror pods there. It needs a user
+system:node:NAME of the group system:nodes.
+
+SIGTERM leaves every pod as it is; whoever is started next goes on with them.`,
+		Args: usage.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return Run(cmd.Context(), o, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Pods, "pod-dir", "", "folder of pods, YAML or JSON")
+	f.StringVar(&o.URL, "url", "", "URL of a Pod or PodList")
+	f.StringArrayVar(&o.Headers, "url-header", nil, "header that is sent with questions to --url, \"NAME: VALUE\" (repeatable)")
+	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "file that leads to the API server whose pods of this node are run")
+	f.StringVar(&o.Runtime, "runtime", "unix:///run/containerd/containerd.sock", "the runtime's CRI endpoint")
+	f.StringVar(&o.Name, "node-name", "", "name of this node, a part of its pods' names (default: the host's)")
+	f.StringVar(&o.IP, "node-ip", "", "address of this node, for pods that ask for it")
+	f.StringVar(&o.RootDir, "root-dir", "/var/lib/fairlead/node", "volumes and other files of pods")
+	f.StringVar(&o.LogDir, "log-dir", "/var/log/pods", "logs of containers")
+	f.StringVar(&o.CgroupRoot, "cgroup-root", "", "cgroup of all pods, with the cgroupfs driver (default: the runtime's)")
+	f.StringVar(&o.Listen, "listen", "unix:///run/fairlead/node.sock", "the socket of `fairlead logs`, `exec` and `describe pod`, for root alone; empty for none")
+	f.StringVar(&o.HTTP, "http", "", "address to serve pods and logs on, for anybody, ADDRESS:PORT (default: none)")
+	f.StringVar(&o.ResolvConf, "resolv-conf", "/etc/resolv.conf", "name servers of pods without a policy of their own")
+	f.StringArrayVar(&o.DNS, "cluster-dns", nil, "name server of pods with DNS policy ClusterFirst (repeatable)")
+	f.StringVar(&o.Domain, "cluster-domain", "", "search domain of pods with DNS policy ClusterFirst")
+	return cmd
+}
+
+func (o *Options) complete() error {
+	if o.Pods == "" && o.URL == "" && o.Kubeconfig == "" {
+		return usage.Errorf("none of --pod-dir, --url and --kubeconfig says where pods are")
+	}
+	if _, err := o.header(); err != nil {
+		return err
+	}
+	if o.Runtime == "" {
+		return usage.Errorf("--runtime is empty")
+	}
+	if o.Name != "" {
+		return nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("name of the host: %w", err)
+	}
+	o.Name = strings.ToLower(name)
+	return nil
+}
+
+// Run runs pods until ctx ends; they go on running.
+func Run(ctx context.Context, o Options, log *slog.Logger) error {
+	if err := o.complete(); err != nil {
+		return err
+	}
+	lock, err := lockDir(o.RootDir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	conn, err := podruntime.Dial(o.Runtime)
+	if err != nil {
+		return usage.Error{Err: fmt.Errorf("--runtime: %w", err)}
+	}
+	defer conn.Close()
+	return o.run(ctx, conn, log)
+}
+
+// run builds the parts and runs them.
+func (o *Options) run(ctx context.Context, conn *grpc.ClientConn, log *slog.Logger) error {
+	pods := filepath.Join(o.RootDir, "pods")
+	merged := mux.New(log)
+	capacity, err := podruntime.Capacity(o.RootDir)
+	if err != nil {
+		return err
+	}
+	objects, files := o.objects(log), o.files(log)
+	volumes := volume.New(volume.Config{Root: pods, Objects: objects, Capacity: capacity, Log: log})
+	engine := runtimeapi.NewRuntimeServiceClient(conn)
+	conf := node.Config{
+		Sources: merged,
+		Runtime: podruntime.New(podruntime.Config{
+			Runtime: engine, Images: runtimeapi.NewImageServiceClient(conn),
+			LogDir: o.LogDir, PodDir: pods, CgroupParent: o.CgroupRoot, NodeName: o.Name, NodeIP: o.IP,
+			ClusterDNS: o.DNS, ClusterDomain: o.Domain, ResolvConf: o.ResolvConf, Now: time.Now, Log: log,
+			Objects: objects, Volumes: volumes, Capacity: capacity,
+		}),
+		Volumes: volumes, Objects: objects, PodDir: pods, NodeIP: o.IP,
+		Checkpoints: checkpoint.New(filepath.Join(o.RootDir, "checkpoints")), Origin: o.origin(files), Log: log,
+	}
+	server, err := o.apiServer(&conf, engine)
+	if err != nil {
+		return usage.Error{Err: fmt.Errorf("--kubeconfig: %w", err)}
+	}
+	n := node.New(conf)
+	parts := append(o.sources(ctx, merged, files, log), n.Run,
+		func(ctx context.Context) error { return serveSocket(ctx, o.Listen, n.Handler()) },
+		func(ctx context.Context) error { return serveHTTP(ctx, o.HTTP, n.Public()) })
+	if server != nil {
+		parts = append(parts, server.parts(ctx, merged, n)...)
+	}
+	return together(ctx, parts...)
+}
+
+// header reads --url-header.
+func (o *Options) header() (http.Header, error) {
+	out := http.Header{}
+	for _, h := range o.Headers {
+		name, value, ok := strings.Cut(h, ":")
+		if !ok || strings.TrimSpace(name) == "" {
+			return nil, usage.Errorf("--url-header %q is not NAME: VALUE", h)
+		}
+		out.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+	}
+	return out, nil
+}
+
+// objects are those of the pods' folder.
+func (o *Options) objects(log *slog.Logger) object.Store {
+	if o.Pods == "" {
+		return object.None{}
+	}
+	return object.NewFolder(o.Pods, log)
+}
+
+// files are the pods of the folder; nil without one.
+func (o *Options) files(log *slog.Logger) *source.File {
+	if o.Pods == "" {
+		return nil
+	}
+	return source.NewFile(source.FileConfig{Static: source.Static{Node: o.Name, Shared: o.Shared, Objects: true}, Path: o.Pods, Log: log})
+}
+
+// origin says where exactly a source has a pod from.
+func (o *Options) origin(files *source.File) func(string, types.UID) string {
+	return func(from string, uid types.UID) string {
+		switch {
+		case from == mux.File && files != nil:
+			return files.Where(uid)
+		case from == mux.URL:
+			return o.URL
+		case from == mux.API:
+			return o.Kubeconfig
+		}
+		return ""
+	}
+}
+
+// sources are registered before any of them runs: only then it is known when
+// all have spoken.
+func (o *Options) sources(ctx context.Context, m *mux.Mux, files *source.File, log *slog.Logger) []func(context.Context) error {
+	var out []func(context.Context) error
+	add := func(name string, run func(context.Context, chan<- []*v1.Pod) error) {
+		to := m.Channel(ctx, name)
+		out = append(out, func(ctx context.Context) error { return run(ctx, to) })
+	}
+	static := source.Static{Node: o.Name, Shared: o.Shared}
+	if files != nil {
+		add(mux.File, files.Run)
+	}
+	if o.URL != "" {
+		header, _ := o.header() // complete has read it
+		add(mux.URL, source.NewURL(source.URLConfig{Static: static, URL: o.URL, Header: header, Log: log}).Run)
+	}
+	return out
+}
+
+// together runs all until ctx ends or one of them fails, which ends the others.
+func together(ctx context.Context, all ...func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, len(all))
+	var running sync.WaitGroup
+	for i, run := range all {
+		running.Go(func() {
+			if errs[i] = run(ctx); errs[i] != nil {
+				cancel()
+			}
+			if errors.Is(errs[i], context.Canceled) {
+				errs[i] = nil // told to end by one of us, or by a signal
+			}
+		})
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// lockDir makes a folder and keeps any other process from using it, as long as
+// the file is open: two nodes would end each other's pods.
+func lockDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("--root-dir: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("--root-dir: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("--root-dir: another process uses %s: %w", dir, err)
+	}
+	return f, nil
+}

@@ -1,0 +1,110 @@
+package logs_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/node/logs"
+)
+
+// at is a time in a log, n seconds after midnight.
+func at(n int) string { return fmt.Sprintf("2026-01-02T00:00:%02d.5Z", n) }
+
+func line(n int, tag, text string) string { return at(n) + " stdout " + tag + " " + text + "\n" }
+
+func write(t *testing.T, file string, lines ...string) {
+	t.Helper()
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	require.NoError(t, err)
+	_, err = f.WriteString(strings.Join(lines, ""))
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+}
+
+func TestRead(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "0.log")
+	write(t, file+".20260101-000000", line(1, "F", "one"), line(2, "F", "two"))
+	write(t, file+".20260101-000001", line(3, "P", "thr"))
+	write(t, file, line(4, "F", "ee"), line(5, "F", ""), line(6, "F", "five"), "no log line\n", at(7)+" stdout F hal")
+	since, err := time.Parse(time.RFC3339Nano, at(5))
+	require.NoError(t, err)
+	for name, c := range map[string]struct {
+		o    logs.Options
+		want string
+	}{
+		"all":   {logs.Options{Tail: -1}, "one\ntwo\nthree\n\nfive\n"},
+		"none":  {logs.Options{Tail: 0}, ""},
+		"one":   {logs.Options{Tail: 2}, "five\n"}, // a line that is none counts
+		"four":  {logs.Options{Tail: 4}, "three\n\nfive\n"},
+		"more":  {logs.Options{Tail: 100}, "one\ntwo\nthree\n\nfive\n"},
+		"since": {logs.Options{Tail: -1, Since: since}, "\nfive\n"},
+		"times": {logs.Options{Tail: 4, Timestamps: true}, at(3) + " three\n" + at(5) + " \n" + at(6) + " five\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			require.NoError(t, logs.Read(t.Context(), file, c.o, &out))
+			require.Equal(t, c.want, out.String())
+		})
+	}
+	require.ErrorIs(t, logs.Read(t.Context(), file+"x", logs.Options{}, &bytes.Buffer{}), os.ErrNotExist)
+}
+
+// heard may be read while it is written.
+type heard struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (h *heard) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.Write(p)
+}
+
+func (h *heard) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text.String()
+}
+
+// TestFollow: nothing is lost over a rotation, nor what is said last.
+func TestFollow(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "0.log")
+	write(t, file, line(1, "F", "0"))
+	var alive atomic.Bool
+	alive.Store(true)
+	out, done := &heard{}, make(chan error, 1)
+	go func() { done <- logs.Read(t.Context(), file, logs.Options{Tail: -1, Follow: alive.Load}, out) }()
+	want := "0\n"
+	for i := 1; i <= 3; i++ {
+		require.Eventually(t, func() bool { return out.String() == want }, time.Minute, time.Millisecond, want)
+		// The runtime writes to the old file until it opens the new one.
+		require.NoError(t, os.Rename(file, fmt.Sprintf("%s.%d", file, i)))
+		write(t, fmt.Sprintf("%s.%d", file, i), line(1, "F", fmt.Sprint("old ", i)))
+		write(t, file, line(1, "F", fmt.Sprint("new ", i)))
+		want += fmt.Sprintf("old %d\nnew %d\n", i, i)
+	}
+	require.Eventually(t, func() bool { return out.String() == want }, time.Minute, time.Millisecond)
+	write(t, file, line(1, "F", "end"))
+	alive.Store(false)
+	require.NoError(t, <-done)
+	require.Equal(t, want+"end\n", out.String())
+}
+
+func TestFollowEndsWithItsContext(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "0.log")
+	write(t, file, line(1, "F", "0"))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, logs.Read(ctx, file, logs.Options{Tail: -1, Follow: func() bool { return true }}, &bytes.Buffer{}))
+}

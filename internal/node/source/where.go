@@ -1,0 +1,20 @@
+package source
+
+import (
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Where is the file that a pod stands in; "" when none names it any more.
+func (f *File) Where(uid types.UID) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, v := range f.known {
+		if slices.ContainsFunc(v.good, func(p *v1.Pod) bool { return p.UID == uid }) {
+			return name
+		}
+	}
+	return ""
+}

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
 	kjson "sigs.k8s.io/json"
+
+	"github.com/fairlead/fairlead/internal/yamldoc"
 )
 
 // Limits of one document: far above any object that Kubernetes would store,
@@ -34,44 +34,13 @@ func faultf(line int, format string, args ...any) *fault {
 	return &fault{line: line, reason: fmt.Sprintf(format, args...)}
 }
 
-// chunk is the text of one YAML document and the line it starts at, from 1.
-type chunk struct {
-	text []byte
-	line int
-}
-
-// split cuts a file at its document markers, so that a syntax error in one
-// document leaves the others readable. A line that starts with "---" ends a
-// document even inside a block scalar (YAML 1.2, section 9.1.2).
-func split(data []byte) []chunk {
-	var out []chunk
-	cur := chunk{line: 1}
-	line := 0
-	for rest := data; len(rest) > 0; {
-		line++
-		end := bytes.IndexByte(rest, '\n') + 1
-		if end == 0 {
-			end = len(rest)
-		}
-		text := rest[:end]
-		rest = rest[end:]
-		if isMarker(text) {
-			out = append(out, cur)
-			cur = chunk{line: line}
-		}
-		cur.text = append(cur.text, text...)
-	}
-	return append(out, cur)
-}
-
-func isMarker(line []byte) bool {
-	return bytes.HasPrefix(line, []byte("---")) && (len(line) == 3 || strings.IndexByte(" \t\r\n", line[3]) >= 0)
-}
+// chunk is the text of one YAML document.
+type chunk struct{ yamldoc.Chunk }
 
 // parseYAML reads the chunk's one document; nil without a fault means that it
 // is empty. Line numbers of the node are those of the chunk.
 func (c chunk) parseYAML() (*yaml.Node, *fault) {
-	d := yaml.NewDecoder(bytes.NewReader(c.text))
+	d := yaml.NewDecoder(bytes.NewReader(c.Text))
 	var doc, next yaml.Node
 	if err := d.Decode(&doc); errors.Is(err, io.EOF) {
 		return nil, nil
@@ -79,7 +48,7 @@ func (c chunk) parseYAML() (*yaml.Node, *fault) {
 		return nil, c.syntax(err)
 	}
 	if err := d.Decode(&next); err == nil { // behind "..."
-		return nil, faultf(c.line+next.Line-1, "a second document without a line \"---\" before it")
+		return nil, faultf(c.Line+next.Line-1, "a second document without a line \"---\" before it")
 	} else if !errors.Is(err, io.EOF) {
 		return nil, c.syntax(err)
 	}
@@ -89,33 +58,21 @@ func (c chunk) parseYAML() (*yaml.Node, *fault) {
 	return doc.Content[0], nil
 }
 
-var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
-
-// syntax turns the parser's error into a fault. The parser tells the line only
-// in its text.
 func (c chunk) syntax(err error) *fault {
-	m := yamlLine.FindStringSubmatch(err.Error())
-	if m == nil {
-		return faultf(c.line, "not YAML: %v", err)
-	}
-	line, convErr := strconv.Atoi(m[1])
-	if convErr != nil {
-		line = 1
-	}
-	return faultf(c.line+line-1, "not YAML: %s", m[2])
+	line, reason := c.Syntax(err)
+	return &fault{line, reason}
 }
 
 // tree is a document as JSON, and where in the file each field stands.
 type tree struct {
-	root *yaml.Node
-	base int // line of the chunk
+	yamldoc.Index
 	json []byte
 }
 
 // newTree checks what YAML allows and JSON does not: a key twice, keys that
 // are no text, tags of other types.
 func newTree(root *yaml.Node, base int) (*tree, *fault) {
-	t := &tree{root: root, base: base}
+	t := &tree{Index: yamldoc.Index{Root: root, Base: base}}
 	c := converter{base: base}
 	v := c.value(root, 0)
 	if c.fault != nil {
@@ -123,7 +80,7 @@ func newTree(root *yaml.Node, base int) (*tree, *fault) {
 	}
 	raw, err := json.Marshal(v)
 	if err != nil {
-		return t, faultf(t.line(), "cannot be written as JSON: %v", err)
+		return t, faultf(t.Line(), "cannot be written as JSON: %v", err)
 	}
 	t.json = raw
 	return t, nil
@@ -202,36 +159,19 @@ func (c *converter) scalar(n *yaml.Node) any {
 	return c.refuse(n, "values of type %s are not supported", n.Tag)
 }
 
-// line is where the document starts.
-func (t *tree) line() int { return t.base + t.root.Line - 1 }
-
-// lineOf is where the field of a path like "spec.excludeIps[1]" stands, or the
-// nearest field above it that is there.
-func (t *tree) lineOf(path string) int {
-	n, line := t.root, t.line()
-	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' }) {
-		next, at := child(n, step)
-		if next == nil {
-			break
-		}
-		n, line = next, t.base+at-1
-	}
-	return line
-}
-
 // lineOfKey is where key stands in the mapping at path; keys may hold dots.
 func (t *tree) lineOfKey(path, key string) int {
-	if n, at := child(t.at(path), key); n != nil {
-		return t.base + at - 1
+	if n, at := yamldoc.Child(t.at(path), key); n != nil {
+		return t.Base + at - 1
 	}
-	return t.lineOf(path)
+	return t.LineOf(path)
 }
 
 // at is the node of a path of plain keys, nil where there is none.
 func (t *tree) at(path string) *yaml.Node {
-	n := t.root
+	n := t.Root
 	for _, step := range strings.Split(path, ".") {
-		if n, _ = child(n, step); n == nil {
+		if n, _ = yamldoc.Child(n, step); n == nil {
 			return nil
 		}
 	}
@@ -246,42 +186,20 @@ func (t *tree) text(path string) string {
 	return ""
 }
 
-// child finds a mapping's value by key, or a sequence's element by number, and
-// the line to name for it.
-func child(n *yaml.Node, step string) (*yaml.Node, int) {
-	for n != nil && n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
-	switch {
-	case n == nil:
-	case n.Kind == yaml.MappingNode:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if n.Content[i].Value == step {
-				return n.Content[i+1], n.Content[i].Line
-			}
-		}
-	case n.Kind == yaml.SequenceNode:
-		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(n.Content) {
-			return n.Content[i], n.Content[i].Line
-		}
-	}
-	return nil, 0
-}
-
 // decode fills to and reports every field that it does not know.
 func (t *tree) decode(to any) []*fault {
 	strict, err := kjson.UnmarshalStrict(t.json, to)
 	if err != nil {
 		if te := (*json.UnmarshalTypeError)(nil); errors.As(err, &te) {
-			return []*fault{faultf(t.lineOf(te.Field), "%s: want %s, got %s", te.Field, te.Type, te.Value)}
+			return []*fault{faultf(t.LineOf(te.Field), "%s: want %s, got %s", te.Field, te.Type, te.Value)}
 		}
-		return []*fault{faultf(t.line(), "%v", err)}
+		return []*fault{faultf(t.Line(), "%v", err)}
 	}
 	var out []*fault
 	for _, e := range strict {
-		line := t.line()
+		line := t.Line()
 		if fe := (kjson.FieldError)(nil); errors.As(e, &fe) {
-			line = t.lineOf(fe.FieldPath())
+			line = t.LineOf(fe.FieldPath())
 		}
 		out = append(out, faultf(line, "%v", e))
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/resolve"
+	"github.com/fairlead/fairlead/internal/yamldoc"
 )
 
 // Kinds that a folder may hold.
@@ -84,13 +85,14 @@ func makers() map[string]maker {
 // parse reads all documents of a file. It is pure.
 func parse(file string, data []byte) []document {
 	var out []document
-	for _, c := range split(data) {
+	for _, text := range yamldoc.Split(data) {
+		c := chunk{text}
 		root, f := c.parseYAML()
 		if f != nil {
 			out = append(out, document{faults: []*fault{f}})
 		}
 		if root != nil {
-			out = append(out, parseObject(file, root, c.line))
+			out = append(out, parseObject(file, root, c.Line))
 		}
 	}
 	return out
@@ -105,7 +107,7 @@ func parseObject(file string, root *yaml.Node, base int) document {
 	if len(d.faults) == 0 {
 		var v any
 		if v, d.faults = m.make(t, d.id); len(d.faults) == 0 {
-			d.object = &object{id: d.id, file: file, line: t.line(), value: v}
+			d.object = &object{id: d.id, file: file, line: t.Line(), value: v}
 		}
 	}
 	d.defends = d.object == nil && d.id.kind == kindSubnet &&
@@ -120,10 +122,10 @@ func identify(t *tree) (document, maker) {
 	kind := t.text("kind")
 	m, known := makers()[kind]
 	refuse := func(path, format string, args ...any) (document, maker) {
-		d.faults = []*fault{faultf(t.lineOf(path), format, args...)}
+		d.faults = []*fault{faultf(t.LineOf(path), format, args...)}
 		return d, m
 	}
-	if t.root.Kind != yaml.MappingNode {
+	if t.Root.Kind != yaml.MappingNode {
 		return refuse("", "not an object")
 	}
 	if !known {
@@ -173,7 +175,7 @@ func makePod(t *tree, i id) (any, []*fault) {
 	}
 	var faults []*fault
 	for _, err := range resolve.CheckAnnotations(i.namespace, p.Annotations) {
-		line := t.lineOf("metadata.annotations")
+		line := t.LineOf("metadata.annotations")
 		if ae := (*resolve.AnnotationError)(nil); errors.As(err, &ae) {
 			// An element's path stands behind the key: "key[0].mac".
 			key, _, _ := strings.Cut(ae.Key, "[")
@@ -202,7 +204,7 @@ func (t *tree) texts(path string) []*fault {
 	var out []*fault
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if v := n.Content[i+1]; v.Kind != yaml.ScalarNode || v.ShortTag() != "!!str" {
-			out = append(out, faultf(t.base+n.Content[i].Line-1, "annotation %s: the value must be text; put it in quotes", n.Content[i].Value))
+			out = append(out, faultf(t.Base+n.Content[i].Line-1, "annotation %s: the value must be text; put it in quotes", n.Content[i].Value))
 		}
 	}
 	return out
@@ -234,7 +236,7 @@ func makeNAD(t *tree, i id) (any, []*fault) {
 	}
 	if strings.TrimSpace(n.Spec.Config) != "" {
 		if _, err := cniconf.ParseChain([]byte(n.Spec.Config), i.name); err != nil {
-			return nil, []*fault{faultf(t.lineOf("spec.config"), "spec.config: %v", err)}
+			return nil, []*fault{faultf(t.LineOf("spec.config"), "spec.config: %v", err)}
 		}
 	}
 	return resolve.NAD{Namespace: i.namespace, Name: i.name, Annotations: n.Annotations, Config: n.Spec.Config}, nil
@@ -248,7 +250,7 @@ func makeProviderNetwork(t *tree, _ id) (any, []*fault) {
 	for n, c := range p.Spec.CustomInterfaces {
 		if c.Interface == "" {
 			path := fmt.Sprintf("spec.customInterfaces[%d]", n)
-			return nil, []*fault{faultf(t.lineOf(path), "%s.interface is missing", path)}
+			return nil, []*fault{faultf(t.LineOf(path), "%s.interface is missing", path)}
 		}
 	}
 	return nil, nil

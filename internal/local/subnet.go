@@ -19,7 +19,7 @@ func makeSubnet(t *tree, i id) (any, []*fault) {
 	}
 	out := subnet{lines: map[string]int{}}
 	for _, path := range []string{"spec.cidrBlock", "spec.default", "spec.vlan"} {
-		out.lines[path] = t.lineOf(path)
+		out.lines[path] = t.LineOf(path)
 	}
 	var faults []declare.Fault
 	out.Subnet, faults = declare.ReadSubnet(i.name, s.Spec)
@@ -39,7 +39,7 @@ func makeVlan(t *tree, _ id) (any, []*fault) {
 func (t *tree) place(faults []declare.Fault) []*fault {
 	var out []*fault
 	for _, f := range faults {
-		out = append(out, faultf(t.lineOf(f.Path), "%s", f))
+		out = append(out, faultf(t.LineOf(f.Path), "%s", f))
 	}
 	return out
 }

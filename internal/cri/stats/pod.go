@@ -25,10 +25,7 @@ const firstInterface = "eth0"
 // PodSandboxStats tells what a pod uses: its containers and its sandbox.
 func (s *Service) PodSandboxStats(ctx context.Context, req *cri.PodSandboxStatsRequest) (*cri.PodSandboxStatsResponse, error) {
 	out, err := s.pods(ctx, &cri.PodSandboxStatsFilter{Id: req.PodSandboxId})
-	if err == nil && len(out) == 0 {
-		err = errdefs.ErrNotFound
-	}
-	if err != nil {
+	if err = found(out, err); err != nil {
 		return nil, fmt.Errorf("stats of sandbox %s: %w", req.PodSandboxId, err)
 	}
 	return &cri.PodSandboxStatsResponse{Stats: out[0]}, nil
@@ -46,15 +43,9 @@ func (s *Service) ListPodSandboxStats(ctx context.Context, req *cri.ListPodSandb
 // StreamPodSandboxStats is ListPodSandboxStats with an answer for each pod.
 func (s *Service) StreamPodSandboxStats(req *cri.StreamPodSandboxStatsRequest, to cri.RuntimeService_StreamPodSandboxStatsServer) error {
 	out, err := s.pods(to.Context(), req.GetFilter())
-	if err != nil {
-		return fmt.Errorf("stats of sandboxes: %w", err)
-	}
-	for _, p := range out {
-		if err := to.Send(&cri.StreamPodSandboxStatsResponse{PodSandboxStats: []*cri.PodSandboxStats{p}}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return each(out, err, func(p *cri.PodSandboxStats) error {
+		return to.Send(&cri.StreamPodSandboxStatsResponse{PodSandboxStats: []*cri.PodSandboxStats{p}})
+	})
 }
 
 func (s *Service) pods(ctx context.Context, f *cri.PodSandboxStatsFilter) ([]*cri.PodSandboxStats, error) {

@@ -33,10 +33,7 @@ func New(docker *client.Client, root string) *Service { return &Service{docker, 
 // ContainerStats tells what one container uses.
 func (s *Service) ContainerStats(ctx context.Context, req *cri.ContainerStatsRequest) (*cri.ContainerStatsResponse, error) {
 	out, err := s.list(ctx, &cri.ContainerStatsFilter{Id: req.ContainerId}, true)
-	if err == nil && len(out) == 0 {
-		err = errdefs.ErrNotFound
-	}
-	if err != nil {
+	if err = found(out, err); err != nil {
 		return nil, fmt.Errorf("stats of container %s: %w", req.ContainerId, err)
 	}
 	return &cri.ContainerStatsResponse{Stats: out[0]}, nil
@@ -54,11 +51,26 @@ func (s *Service) ListContainerStats(ctx context.Context, req *cri.ListContainer
 // StreamContainerStats is ListContainerStats with an answer for each container.
 func (s *Service) StreamContainerStats(req *cri.StreamContainerStatsRequest, to cri.RuntimeService_StreamContainerStatsServer) error {
 	out, err := s.list(to.Context(), req.GetFilter(), false)
-	if err != nil {
-		return fmt.Errorf("stats of containers: %w", err)
+	return each(out, err, func(c *cri.ContainerStats) error {
+		return to.Send(&cri.StreamContainerStatsResponse{ContainerStats: []*cri.ContainerStats{c}})
+	})
+}
+
+// found is the error of a question for one thing: none is not found.
+func found[T any](out []*T, err error) error {
+	if err == nil && len(out) == 0 {
+		return errdefs.ErrNotFound
 	}
-	for _, c := range out {
-		if err := to.Send(&cri.StreamContainerStatsResponse{ContainerStats: []*cri.ContainerStats{c}}); err != nil {
+	return err
+}
+
+// each sends the answers to a question one by one, unless that failed.
+func each[T any](out []*T, err error, send func(*T) error) error {
+	if err != nil {
+		return fmt.Errorf("stats: %w", err)
+	}
+	for _, o := range out {
+		if err := send(o); err != nil {
 			return err
 		}
 	}

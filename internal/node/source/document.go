@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
-	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -14,50 +12,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
 	kyaml "sigs.k8s.io/yaml"
+
+	"github.com/fairlead/fairlead/internal/yamldoc"
 )
 
-// document is one YAML document, or JSON, of a file.
+// document is one YAML document, or JSON, of a file. The values are read as
+// kubelet reads them (YAML 1.1, sigs.k8s.io/yaml); another parser only knows
+// where things stand.
 type document struct {
-	text  []byte
-	line  int        // of its first line in the file, from 1
-	index *yaml.Node // for line numbers; nil where it cannot be had
+	yamldoc.Chunk
+	index yamldoc.Index
 }
 
-// split cuts a file at the lines that separate documents and leaves out empty
-// ones. The values are read as kubelet reads them (YAML 1.1, sigs.k8s.io/yaml);
-// the second parser only knows where things stand.
+// split cuts a file into its documents and leaves out empty ones.
 func split(data []byte) []document {
-	var out []document
-	cur := document{line: 1}
-	line := 0
-	for text := range bytes.Lines(data) {
-		line++
-		if bytes.HasPrefix(text, []byte("---")) && (len(text) == 3 || strings.IndexByte(" \t\r\n", text[3]) >= 0) {
-			out = append(out, cur)
-			// The marker's line stays, with what may stand behind it.
-			cur = document{line: line}
-		}
-		cur.text = append(cur.text, text...)
-	}
-	out = append(out, cur)
-	full := out[:0]
-	for _, d := range out {
-		if !d.empty() {
-			full = append(full, d)
+	var full []document
+	for _, c := range yamldoc.Split(data) {
+		if !c.Empty() {
+			full = append(full, document{Chunk: c, index: yamldoc.Index{Base: c.Line}})
 		}
 	}
 	return full
-}
-
-// empty tells that there is nothing but comments.
-func (d *document) empty() bool {
-	for text := range bytes.Lines(d.text) {
-		text = bytes.TrimSpace(bytes.TrimPrefix(text, []byte("---")))
-		if len(text) > 0 && text[0] != '#' {
-			return false
-		}
-	}
-	return true
 }
 
 // fault is a Problem that does not know its file yet.
@@ -68,76 +43,30 @@ type fault struct {
 
 func (f fault) Error() string { return fmt.Sprintf("line %d: %s", f.line, f.reason) }
 
-// yamlLine finds the line that the parser names only in its text.
-var yamlLine = regexp.MustCompile(`(?:error converting YAML to JSON: )?yaml: (?:line (\d+): )?(?s:(.*))$`)
-
 // json turns the document into JSON. What begins with a brace is JSON for
 // kubelet; the agent takes it for YAML of the short form as well.
 func (d *document) json(s Static) ([]byte, error) {
-	raw := bytes.TrimSpace(d.text)
+	raw := bytes.TrimSpace(d.Text)
 	if !bytes.HasPrefix(raw, []byte("{")) || s.Shared && !json.Valid(raw) {
 		var err error
-		if raw, err = kyaml.YAMLToJSON(d.text); err != nil {
+		if raw, err = kyaml.YAMLToJSON(d.Text); err != nil {
 			return nil, d.syntax(err)
 		}
 	}
 	var node yaml.Node
-	if yaml.Unmarshal(d.text, &node) == nil && len(node.Content) == 1 {
-		d.index = node.Content[0]
+	if yaml.Unmarshal(d.Text, &node) == nil && len(node.Content) == 1 {
+		d.index.Root = node.Content[0]
 	}
 	return raw, nil
 }
 
 func (d *document) syntax(err error) error {
-	m := yamlLine.FindStringSubmatch(err.Error())
-	if m == nil {
-		return fault{d.line, "not YAML: " + err.Error()}
-	}
-	line, convErr := strconv.Atoi(m[1])
-	if convErr != nil {
-		line = 1
-	}
-	return fault{d.line + line - 1, "not YAML: " + m[2]}
+	line, reason := d.Syntax(err)
+	return fault{line, reason}
 }
 
-// lineOf is where the field of a path like "spec.containers[1].image" stands,
-// or the nearest one above it that is there.
-func (d *document) lineOf(path string) int {
-	n, line := d.index, d.line
-	if n != nil {
-		line = d.line + n.Line - 1
-	}
-	for _, step := range strings.FieldsFunc(path, func(r rune) bool { return strings.ContainsRune(".[]", r) }) {
-		next, at := child(n, step)
-		if next == nil {
-			break
-		}
-		n, line = next, d.line+at-1
-	}
-	return line
-}
-
-// child finds a mapping's value by key or a sequence's element by number, and
-// the line to name for it.
-func child(n *yaml.Node, step string) (*yaml.Node, int) {
-	for n != nil && n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
-	switch {
-	case n == nil:
-	case n.Kind == yaml.MappingNode:
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if n.Content[i].Value == step {
-				return n.Content[i+1], n.Content[i].Line
-			}
-		}
-	case n.Kind == yaml.SequenceNode:
-		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(n.Content) {
-			return n.Content[i], n.Content[i].Line
-		}
-	}
-	return nil, 0
-}
+// lineOf is where the field of a path stands, or the nearest one above it.
+func (d *document) lineOf(path string) int { return d.index.LineOf(path) }
 
 // raw is one object of a document and its path there, "" for the whole.
 type raw struct {
@@ -154,7 +83,7 @@ func (d *document) objects(s Static) ([]raw, error) {
 	}
 	var head metav1.TypeMeta
 	if err := json.Unmarshal(text, &head); err != nil {
-		return nil, fault{d.line, "not an object: " + jsonReason(err)}
+		return nil, fault{d.Line, "not an object: " + jsonReason(err)}
 	}
 	if head.Kind != "PodList" && head.Kind != "List" {
 		mine, err := d.mine(head, "", s)
@@ -167,7 +96,7 @@ func (d *document) objects(s Static) ([]raw, error) {
 		Items []json.RawMessage `json:"items"`
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &list); err != nil {
-		return nil, fault{d.line, jsonReason(err)}
+		return nil, fault{d.Line, jsonReason(err)}
 	}
 	if head.APIVersion != "v1" {
 		return nil, fault{d.lineOf("apiVersion"), fmt.Sprintf("apiVersion %q: want v1", head.APIVersion)}

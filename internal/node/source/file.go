@@ -16,6 +16,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/fairlead/fairlead/internal/filewatch"
 )
 
 // FilePeriod is how often the files are read without an event.
@@ -75,11 +77,10 @@ func (f *File) Problems() []Problem {
 // until ctx ends. A path that is not there has no pods. The error is that of
 // ctx.
 func (f *File) Run(ctx context.Context, out chan<- []*v1.Pod) error {
-	w := newWatch(f.cfg.Path, f.cfg.Log)
-	defer w.close()
 	first := true
 	var sent []*v1.Pod
-	return w.follow(ctx, f.cfg.Period, func() error {
+	watched := filewatch.Config{Path: f.cfg.Path, Period: f.cfg.Period, Log: f.cfg.Log.With("of", "pods")}
+	return filewatch.Follow(ctx, watched, func() error {
 		pods, err := f.List()
 		// An error is among the Problems; what was sent stays in force.
 		if known := err == nil; known && (first || !slices.Equal(sent, pods)) {

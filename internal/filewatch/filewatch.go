@@ -1,4 +1,6 @@
-package source
+// Package filewatch does something whenever a folder, or a file, may have
+// changed, whoever reads it. It knows no content.
+package filewatch
 
 import (
 	"context"
@@ -18,37 +20,22 @@ const (
 	patience = 500 * time.Millisecond
 )
 
-// watch tells when a folder or file may have changed. It watches the path and
-// its name in the parent folder: what is replaced (renamed over, or a symbolic
-// link that is switched) sends no events of its own.
-type watch struct {
-	path   string
-	log    *slog.Logger
-	notify *fsnotify.Watcher // nil where there is no inotify
-	at     os.FileInfo       // what is being watched
-	said   string
+// Config says what is followed.
+type Config struct {
+	Path string
+	// Period finds what inotify cannot tell: targets of symbolic links, network
+	// file systems, a folder above that was replaced.
+	Period time.Duration
+	Log    *slog.Logger
 }
 
-func newWatch(path string, log *slog.Logger) *watch {
-	w := &watch{path: filepath.Clean(path), log: log}
-	var err error
-	if w.notify, err = fsnotify.NewWatcher(); err != nil {
-		w.notify = nil
-		log.Warn("pods: files are not watched, changes are seen late", "path", path, "err", err)
-	}
-	return w
-}
-
-func (w *watch) close() {
-	if w.notify != nil {
-		_ = w.notify.Close() // nothing was written
-	}
-}
-
-// follow calls do at once, after each change and every period, until it fails
-// or ctx ends.
-func (w *watch) follow(ctx context.Context, period time.Duration, do func() error) error {
-	audit := time.NewTicker(period)
+// Follow calls do at once, after each change and every period, until it fails
+// or ctx ends; the error is that. Without inotify (a limit is reached) only the
+// period is left, which is said once.
+func Follow(ctx context.Context, cfg Config, do func() error) error {
+	w := newWatch(cfg)
+	defer w.close()
+	audit := time.NewTicker(cfg.Period)
 	defer audit.Stop()
 	soon := time.NewTimer(0)
 	defer soon.Stop()
@@ -60,7 +47,7 @@ func (w *watch) follow(ctx context.Context, period time.Duration, do func() erro
 		case <-audit.C:
 			soon.Reset(0)
 		case err := <-w.errors():
-			w.log.Warn("pods: events of files were lost, they are read anew", "path", w.path, "err", err)
+			w.log.Warn("events of files were lost, they are read anew", "path", w.path, "err", err)
 			soon.Reset(0)
 		case ev := <-w.events():
 			if ev.Name != w.path && filepath.Dir(ev.Name) != w.path {
@@ -77,6 +64,32 @@ func (w *watch) follow(ctx context.Context, period time.Duration, do func() erro
 				return err
 			}
 		}
+	}
+}
+
+// watch watches the path and its name in the parent folder: what is replaced
+// (renamed over, or a symbolic link that is switched) sends no events of its own.
+type watch struct {
+	path   string
+	log    *slog.Logger
+	notify *fsnotify.Watcher // nil where there is no inotify
+	at     os.FileInfo       // what is being watched
+	said   string
+}
+
+func newWatch(cfg Config) *watch {
+	w := &watch{path: filepath.Clean(cfg.Path), log: cfg.Log}
+	var err error
+	if w.notify, err = fsnotify.NewWatcher(); err != nil {
+		w.notify = nil
+		w.log.Warn("files are not watched, changes are seen late", "path", w.path, "every", cfg.Period, "err", err)
+	}
+	return w
+}
+
+func (w *watch) close() {
+	if w.notify != nil {
+		_ = w.notify.Close() // nothing was written
 	}
 }
 
@@ -115,6 +128,6 @@ func (w *watch) aim() {
 	}
 	if failed != nil && failed.Error() != w.said {
 		w.said = failed.Error()
-		w.log.Warn("pods: files cannot be watched, changes are seen late", "path", w.path, "err", failed)
+		w.log.Warn("files cannot be watched, changes are seen late", "path", w.path, "err", failed)
 	}
 }

@@ -296,3 +296,49 @@ func (k *cluster) local(name string, good func(*v1.Pod) string) v1.Pod {
 	})
 	return pod
 }
+
+// TestReboot: pods come up again with their addresses, those of the API server
+// before it can be reached.
+func TestReboot(t *testing.T) {
+	t.Parallel()
+	k := newCluster(t, newBed(t))
+	fixed, plain := web(0), web(1)
+	fixed.Annotations["ovn.kubernetes.io/ip_address"] = "10.16.5.5"
+	k.start()
+	k.write(fixed)
+	k.write(plain)
+	of := web(2)
+	of.Name, of.UID, of.Namespace = "api", "", k.ns
+	of.Annotations = map[string]string{"ovn.kubernetes.io/ip_address": "10.16.6.6"}
+	of.Spec.NodeName, of.Spec.AutomountServiceAccountToken = "node1", new(bool)
+	_, err := k.api.CoreV1().Pods(k.ns).Create(t.Context(), of, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "10.16.6.6", k.object(k.ns, "api", ready).Status.PodIP)
+	require.Equal(t, "10.16.5.5", k.awaitPod("web-0", ready).Status.PodIP)
+	had := k.awaitPod("web-1", ready)
+	boxes := k.sandboxes()
+
+	k.reboot()
+	k.start()
+	up := func(p *v1.Pod) string {
+		if n := restarts(p); n < 1 {
+			return fmt.Sprintf("started %d times before", n)
+		}
+		return ready(p)
+	}
+	require.Equal(t, "10.16.5.5", k.awaitPod("web-0", up).Status.PodIP)
+	require.Equal(t, had.Status.PodIP, k.awaitPod("web-1", up).Status.PodIP)
+	require.Equal(t, "10.16.6.6", k.local("api", up).Status.PodIP)
+	for name, id := range k.sandboxes() {
+		require.NotEqual(t, boxes[name], id)
+	}
+
+	k.link = k.c.Link(k.NetnsPath())
+	k.object(k.ns, "api", up)
+	k.delete("api")
+	k.absent(k.ns, "api")
+	k.erase("web-0")
+	k.erase("web-1")
+	k.awaitEmpty()
+	k.requireNoLeaks()
+}

@@ -27,6 +27,7 @@ const (
 	kindVlan            = "Vlan"
 	kindProviderNetwork = "ProviderNetwork"
 	kindConfigMap       = "ConfigMap"
+	kindSecret          = "Secret"
 )
 
 // id names an object; namespace is empty for the cluster-scoped kinds.
@@ -75,6 +76,7 @@ func makers() map[string]maker {
 	return map[string]maker{
 		kindPod:             {"v1", true, makePod},
 		kindConfigMap:       {"v1", true, makeConfigMap},
+		kindSecret:          {"v1", true, makeSecret},
 		kindNAD:             {nad, true, makeNAD},
 		kindSubnet:          {v1.APIVersion, false, makeSubnet},
 		kindVlan:            {v1.APIVersion, false, makeVlan},
@@ -210,8 +212,8 @@ func (t *tree) texts(path string) []*fault {
 	return out
 }
 
-// configMap is accepted for what later issues read from it; nothing of it is
-// kept here.
+// configMap is accepted for the node loop, which has it in pods; nothing of it
+// is kept here.
 type configMap struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -224,6 +226,22 @@ type configMap struct {
 func makeConfigMap(t *tree, _ id) (any, []*fault) {
 	var c configMap
 	return nil, t.decode(&c)
+}
+
+// secret is accepted as configMap is.
+type secret struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Type       string            `json:"type,omitempty"`
+	Data       map[string][]byte `json:"data,omitempty"`
+	StringData map[string]string `json:"stringData,omitempty"`
+	Immutable  *bool             `json:"immutable,omitempty"`
+}
+
+func makeSecret(t *tree, _ id) (any, []*fault) {
+	var s secret
+	return nil, t.decode(&s)
 }
 
 func makeNAD(t *tree, i id) (any, []*fault) {

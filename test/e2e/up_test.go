@@ -66,6 +66,16 @@ func upPod(name, notes, text string) string {
 `, name, notes, kube.Busybox, text)
 }
 
+// upObjects are of the kinds that only the node loop knows what to do with.
+var upObjects = fmt.Sprintf(`{apiVersion: v1, kind: ConfigMap, metadata: {name: colours, namespace: default}, data: {first: blue}}
+---
+{apiVersion: v1, kind: Secret, metadata: {name: hidden, namespace: default}, stringData: {key: value}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: reader}, spec: {terminationGracePeriodSeconds: 2, containers: [{name: c, image: %q,
+  command: [sh, -c, 'trap exit TERM; while :; do sleep 1 & wait $!; done'],
+  env: [{name: COLOUR, valueFrom: {configMapKeyRef: {name: colours, key: first}}}, {name: KEY, valueFrom: {secretKeyRef: {name: hidden, key: key}}}]}]}}
+`, kube.Busybox)
+
 func newUpBed(t *testing.T) *upBed {
 	t.Helper()
 	b := &upBed{Node: testbed.New(t), t: t}
@@ -304,6 +314,7 @@ func TestUp_Containerd(t *testing.T) {
 func testUp(t *testing.T, b *upBed) {
 	t.Helper()
 	b.write("a.yaml", upPod("web-0", "", "one"))
+	b.write("objects.yaml", upObjects)
 	b.write("b.yaml", upPod("web-1", `, ovn.kubernetes.io/ip_address: 10.16.0.77`, "one"))
 	b.up()
 	table := b.awaitUp()
@@ -313,6 +324,8 @@ func testUp(t *testing.T, b *upBed) {
 		b.container("web-0-node1", "ping", "-c1", "-W5", b.ip("web-1-node1", nic))
 	}
 	require.Contains(t, b.Fairlead("get", "pods"), "web-0-node1")
+	require.Equal(t, "blue\n", b.container("reader-node1", "sh", "-c", "echo $COLOUR"))
+	require.NotContains(t, b.Fairlead("status"), "objects.yaml")
 
 	// What changes in the folder changes on the machine.
 	before := b.sandboxes()

@@ -249,7 +249,7 @@ func (o *options) askNode(ctx context.Context, path string) ([]byte, error) {
 // looker sees how the pods of the folder are.
 func (o *options) looker() up.Looker {
 	files := source.NewFile(source.FileConfig{
-		Static: source.Static{Node: o.nodeName, Shared: true}, Path: o.dir, Log: slog.New(slog.DiscardHandler),
+		Static: source.Static{Node: o.nodeName, Shared: true, Objects: true}, Path: o.dir, Log: slog.New(slog.DiscardHandler),
 	})
 	return up.Looker{
 		Declared: func() ([]*v1.Pod, []string, error) {

@@ -58,7 +58,9 @@ func examineFlags(cmd *cobra.Command) *doctor.Config {
 func examined(ctx context.Context, cmd *cobra.Command, c *doctor.Config) doctor.Config {
 	client := agentOf(cmd)
 	c.Agent, c.Socket, c.Run, c.LoadObjects = client, client.Socket(), runProgram, loadObjects
-	c.Runtimes = hostruntime.Usual()
+	if !cmd.Flags().Changed("conf-dir") && !cmd.Flags().Changed("cni-bin-dir") {
+		c.Runtimes = hostruntime.Usual()
+	}
 	s, err := client.Status(ctx)
 	if err != nil {
 		return *c // the check of the agent tells

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -93,6 +95,38 @@ func TestAsTheRuntimesThemselves(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, asks(t, program, "cri-o", s.Dir, bin, f.Default), told(c, true))
 		})
+	}
+}
+
+// TestAsTheRuntimesOnAnyFolder: the same of folders that are thrown together from
+// all of the table's contents, under any name and with any settings.
+func TestAsTheRuntimesOnAnyFolder(t *testing.T) {
+	program, bin := oracle(t), foldertest.Plugins(t)
+	plugins := confexplain.NewPlugins([]string{bin}, ask)
+	var texts []string
+	for _, f := range foldertest.All() {
+		for _, name := range slices.Sorted(maps.Keys(f.Files)) {
+			texts = append(texts, f.Files[name])
+		}
+	}
+	pick := func(r *rand.Rand, all ...string) string { return all[r.IntN(len(all))] }
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		f := foldertest.Folder{Files: map[string]string{}, MaxConfNum: r.IntN(3), Default: pick(r, "", "", "fairlead", "br", "one", "x")}
+		for range 1 + r.IntN(4) {
+			f.Files[pick(r, "00-", "05-", "10-", "9-", ".", "Z")+pick(r, "a", "b")+pick(r, ".conf", ".conflist", ".json", ".conflist")] = pick(r, texts...)
+		}
+		s := f.Make(t)
+		c, err := confexplain.Explain(t.Context(), confexplain.Containerd, s, plugins)
+		require.NoError(t, err)
+		theirs := asks(t, program, "containerd", s.Dir, bin, strconv.Itoa(f.MaxConfNum))
+		theirs.Why = ""
+		require.Equal(t, theirs, told(c, false), "seed %d: %v", seed, f)
+		whole(t, s.Dir, c)
+		c, err = confexplain.Explain(t.Context(), confexplain.CRIO, s, plugins)
+		require.NoError(t, err)
+		require.Equal(t, asks(t, program, "cri-o", s.Dir, bin, f.Default), told(c, true), "seed %d: %v", seed, f)
+		whole(t, s.Dir, c)
 	}
 }
 

@@ -10,14 +10,19 @@ import (
 )
 
 // choice is what a runtime makes of the folder, with the settings of its own
-// configuration, if it is on this machine.
+// configuration and from its folders of plugins, if it is on this machine.
 func (m *machine) choice(ctx context.Context, d confexplain.Dialect) (confexplain.Choice, error) {
 	n, err := m.cfg.Runtimes.Network(d)
 	if err != nil {
 		return confexplain.Choice{}, err
 	}
-	n.Dir = m.cfg.ConfDir
-	return confexplain.Explain(ctx, d, n.Settings, m.plugins)
+	plugins := m.plugins
+	if len(n.Files) > 0 {
+		plugins = confexplain.NewPlugins(n.BinDirs, m.askPlugin)
+	} else {
+		n.Dir = m.cfg.ConfDir
+	}
+	return confexplain.Explain(ctx, d, n.Settings, plugins)
 }
 
 func checkConfDockershim(ctx context.Context, m *machine) outcome {
@@ -37,10 +42,10 @@ const installNode = "fairlead install node"
 
 // conf judges a choice.
 func (m *machine) conf(c confexplain.Choice, err error) (o outcome) {
-	dir := m.cfg.ConfDir
 	if err != nil {
-		return bad("repair the file, or ls -ld "+dir, "%v", err)
+		return bad("repair the file, or ls -ld "+m.cfg.ConfDir, "%v", err)
 	}
+	dir := c.Dir
 	won, stops, refused := c.Winner(), c.With(confexplain.Stops), c.With(confexplain.Refused)
 	switch {
 	case len(stops) > 0:
@@ -51,8 +56,8 @@ func (m *machine) conf(c confexplain.Choice, err error) (o outcome) {
 		o = bad("repair or remove the files above, or "+installNode, "no file in %s is usable", dir)
 	case won == nil:
 		o = warn(installNode, "%s holds no configuration: pods get no network", dir)
-	case len(won.Problems) > 0:
-		o = bad("repair "+filepath.Join(dir, won.File)+", or what it needs", "%s wins (%s), and pods fail: %s", won.File, chain(won), strings.Join(won.Problems, "; "))
+	case len(won.Problems) > 0: // which a runtime that nobody uses may have
+		o = warn("repair "+filepath.Join(dir, won.File)+", or what it needs", "%s wins (%s), and pods fail: %s", won.File, chain(won), strings.Join(won.Problems, "; "))
 	case !won.Ours:
 		o = warn(installNode,
 			"%s wins (%s): pods do not get Fairlead's networks; %s", won.File, chain(won), c.Why)

@@ -46,8 +46,8 @@ func TestConfDir(t *testing.T) {
 		{"another's first", map[string]string{"10-b.conflist": ownList, "05-a.conflist": otherList}, Warning, Warning, Warning, "05-a.conflist wins (bridge): pods do not get"},
 		{"broken first", map[string]string{"00-x.conf": "{", "10-f.conflist": ownList}, OK, Failed, OK, "not usable: 00-x.conf: line 1: not JSON"},
 		{"all broken", map[string]string{"00-x.conf": "{"}, Failed, Failed, Failed, "is usable"},
-		{"no binary", map[string]string{"00-x.conf": `{"name":"x","type":"gone"}`, "10-f.conflist": ownList}, OK, Failed, OK, "not usable: 00-x.conf: gone is not in"},
-		{"wrong version", map[string]string{"00-x.conf": `{"cniVersion":"1.1.0","name":"x","type":"bridge"}`}, Failed, Failed, Failed, "bridge does not speak cniVersion 1.1.0"},
+		{"no binary", map[string]string{"00-x.conf": `{"name":"x","type":"gone"}`, "10-f.conflist": ownList}, OK, Warning, OK, "not usable: 00-x.conf: gone is not in"},
+		{"wrong version", map[string]string{"00-x.conf": `{"cniVersion":"1.1.0","name":"x","type":"bridge"}`}, Failed, Warning, Failed, "bridge does not speak cniVersion 1.1.0"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := bare(t)
@@ -75,15 +75,18 @@ func TestConfDir(t *testing.T) {
 	defer m.close()
 	require.Equal(t, Failed, checkConfCRIO(t.Context(), m).verdict, "a file in its place")
 
-	// What the runtime's own configuration says counts.
-	require.NoError(t, os.Remove(cfg.ConfDir))
-	require.NoError(t, os.MkdirAll(cfg.ConfDir, 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(cfg.ConfDir, "00-fairlead.conflist"), []byte(ownList), 0o600))
-	m.cfg.Runtimes.CRIO = filepath.Join(t.TempDir(), "crio.conf")
-	require.NoError(t, os.WriteFile(m.cfg.Runtimes.CRIO, []byte("[crio.network]\ncni_default_network = 'other'\n"), 0o600))
+	// What the runtime's own configuration says counts: its folders, its default.
+	elsewhere := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(elsewhere, "00-fairlead.conflist"), []byte(ownList), 0o600))
+	m.cfg.Runtimes.CRIO, m.cfg.Runtimes.Containerd = filepath.Join(t.TempDir(), "crio.conf"), filepath.Join(t.TempDir(), "config.toml")
+	require.NoError(t, os.WriteFile(m.cfg.Runtimes.CRIO, []byte("[crio.network]\nnetwork_dir='"+elsewhere+"'\nplugin_dirs=['"+bin+"']\ncni_default_network='other'\n"), 0o600))
 	o := checkConfCRIO(t.Context(), m)
 	require.Equal(t, Failed, o.verdict)
 	require.Contains(t, o.reason, "other")
+	require.NoError(t, os.WriteFile(m.cfg.Runtimes.Containerd, []byte("[plugins.'io.containerd.cri.v1.runtime'.cni]\nconf_dir='"+elsewhere+"'\nbin_dirs=['/none']\n"), 0o600))
+	o = checkConfContainerd(t.Context(), m)
+	require.Equal(t, Warning, o.verdict)
+	require.Contains(t, o.reason, "fairlead is not in /none")
 }
 
 // TestPlugin uses the real plugin, and programs that are not it.

@@ -48,8 +48,8 @@ type Config struct {
 	OVSDB    string
 	Bridge   string
 	ConfDir  string
-	// Runtimes are where runtimes' own configurations may be; the zero value is
-	// nowhere.
+	// Runtimes are where runtimes' own configurations may be, which count more than
+	// ConfDir and BinDirs; the zero value is nowhere.
 	Runtimes hostruntime.Places
 	BinDirs  []string
 	Iface    string // "" = that of the default route

@@ -1,11 +1,13 @@
 package hostruntime
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 
 	"github.com/fairlead/fairlead/internal/confexplain"
 )
@@ -79,9 +81,29 @@ func TestCRIOFiles(t *testing.T) {
 	require.Equal(t, []string{DefaultBinDir}, n.BinDirs)
 }
 
+// TestFind: what is no socket, what nobody serves, and what serves something else
+// are passed over and named.
 func TestFind(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "f")
+	dir, err := os.MkdirTemp("", "rt") // a socket's path is short
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	file, dead, other := filepath.Join(dir, "file"), filepath.Join(dir, "dead"), filepath.Join(dir, "other")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	_, err := Find([]string{file, file + "none"})
+	_, err = Find(t.Context(), []string{file, file + "none"})
 	require.ErrorIs(t, err, ErrNone)
+	require.ErrorContains(t, err, file)
+
+	l, err := net.Listen("unix", dead)
+	require.NoError(t, err)
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	require.NoError(t, l.Close())
+	l, err = net.Listen("unix", other)
+	require.NoError(t, err)
+	s, done := grpc.NewServer(), make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	t.Cleanup(func() { s.Stop(); require.NoError(t, <-done) })
+	_, err = Find(t.Context(), []string{file, dead, other})
+	require.ErrorIs(t, err, ErrNone)
+	require.ErrorContains(t, err, "ask "+dead)
+	require.ErrorContains(t, err, "unknown service runtime.v1.RuntimeService")
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -15,8 +16,8 @@ import (
 	"github.com/fairlead/fairlead/internal/confexplain"
 )
 
-// ErrNone says that no runtime's socket is there.
-var ErrNone = errors.New("no container runtime's socket is there")
+// ErrNone says that nobody speaks CRI on this machine.
+var ErrNone = errors.New("no container runtime that speaks CRI was found")
 
 // Sockets are where runtimes usually serve, the one that kubelet is most often
 // led to first.
@@ -24,14 +25,49 @@ func Sockets() []string {
 	return []string{"/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/fairlead/cri.sock", "/run/cri-dockerd.sock"}
 }
 
-// Find gives the first of the sockets that is there; ErrNone.
-func Find(sockets []string) (string, error) {
+// patience is how long a socket may take to answer when several are tried.
+const patience = 5 * time.Second
+
+// Find gives the first of the sockets behind which CRI is spoken: Docker's own
+// containerd listens too, and does not. ErrNone.
+func Find(ctx context.Context, sockets []string) (string, error) {
+	errs := []error{ErrNone}
 	for _, s := range sockets {
-		if info, err := os.Stat(s); err == nil && info.Mode().Type() == os.ModeSocket {
+		if info, err := os.Stat(s); err != nil || info.Mode().Type() != os.ModeSocket {
+			continue
+		}
+		err := speaks(ctx, s)
+		if err == nil {
 			return s, nil
 		}
+		errs = append(errs, err)
 	}
-	return "", fmt.Errorf("%w: %s", ErrNone, strings.Join(sockets, ", "))
+	if len(errs) == 1 {
+		return "", fmt.Errorf("%w: %s", ErrNone, strings.Join(sockets, ", "))
+	}
+	return "", errors.Join(errs...)
+}
+
+func speaks(ctx context.Context, socket string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return call(socket, func(service cri.RuntimeServiceClient) error {
+		_, err := service.Version(ctx, &cri.VersionRequest{})
+		return err
+	})
+}
+
+// call connects to a runtime for one function.
+func call(socket string, f func(cri.RuntimeServiceClient) error) error {
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err == nil {
+		defer conn.Close()
+		err = f(cri.NewRuntimeServiceClient(conn))
+	}
+	if err != nil {
+		return fmt.Errorf("ask %s: %w", socket, err)
+	}
+	return nil
 }
 
 // Live is what a running runtime says.
@@ -56,26 +92,29 @@ type Loaded struct {
 }
 
 // Ask asks the runtime behind a socket (CRI v1, Version and Status).
-func Ask(ctx context.Context, socket string) (Live, error) {
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return Live{}, fmt.Errorf("ask %s: %w", socket, err)
-	}
-	defer conn.Close()
-	service := cri.NewRuntimeServiceClient(conn)
-	v, err := service.Version(ctx, &cri.VersionRequest{})
-	if err != nil {
-		return Live{}, fmt.Errorf("ask %s for its version: %w", socket, err)
-	}
-	s, err := service.Status(ctx, &cri.StatusRequest{Verbose: true})
-	if err != nil {
-		return Live{}, fmt.Errorf("ask %s for its status: %w", socket, err)
-	}
-	l := Live{Dialect: dialectOf(v.GetRuntimeName(), socket), Name: v.GetRuntimeName() + " " + v.GetRuntimeVersion(), Reason: "it has no condition NetworkReady"}
+func Ask(ctx context.Context, socket string) (l Live, err error) {
+	err = call(socket, func(service cri.RuntimeServiceClient) error {
+		v, err := service.Version(ctx, &cri.VersionRequest{})
+		if err != nil {
+			return err
+		}
+		s, err := service.Status(ctx, &cri.StatusRequest{Verbose: true})
+		if err != nil {
+			return err
+		}
+		l = Live{Dialect: dialectOf(v.GetRuntimeName(), socket), Name: v.GetRuntimeName() + " " + v.GetRuntimeVersion()}
+		l.tell(s)
+		return nil
+	})
+	return l, err
+}
+
+// tell takes what a verbose status says.
+func (l *Live) tell(s *cri.StatusResponse) {
+	l.Reason = "it has no condition NetworkReady"
 	for _, c := range s.GetStatus().GetConditions() {
 		if c.GetType() == cri.NetworkReady {
-			l.Ready = c.GetStatus()
-			l.Reason = strings.TrimSpace(c.GetReason() + ": " + c.GetMessage())
+			l.Ready, l.Reason = c.GetStatus(), strings.TrimSpace(c.GetReason()+": "+c.GetMessage())
 		}
 	}
 	if l.Ready {
@@ -84,7 +123,6 @@ func Ask(ctx context.Context, socket string) (Live, error) {
 	if l.Dialect == confexplain.Containerd {
 		l.tellContainerd(s.GetInfo())
 	}
-	return l, nil
 }
 
 // dialectOf goes by the name; docker is what fairlead cri and cri-dockerd say.
@@ -150,26 +188,23 @@ func (l *Live) tellContainerd(info map[string]string) {
 // Sandboxes are the running pods that have a network namespace of their own, by
 // container id.
 func Sandboxes(ctx context.Context, socket string) (ids []string, err error) {
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return nil, fmt.Errorf("ask %s: %w", socket, err)
-	}
-	defer conn.Close()
-	service := cri.NewRuntimeServiceClient(conn)
-	list, err := service.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
-		State: &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY},
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("ask %s for its pods: %w", socket, err)
-	}
-	for _, s := range list.GetItems() {
-		full, err := service.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: s.GetId()})
+	err = call(socket, func(service cri.RuntimeServiceClient) error {
+		list, err := service.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
+			State: &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY},
+		}})
 		if err != nil {
-			continue // it has ended meanwhile
+			return err
 		}
-		if full.GetStatus().GetLinux().GetNamespaces().GetOptions().GetNetwork() == cri.NamespaceMode_POD {
-			ids = append(ids, s.GetId())
+		for _, s := range list.GetItems() {
+			full, err := service.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: s.GetId()})
+			if err != nil {
+				continue // it has ended meanwhile
+			}
+			if full.GetStatus().GetLinux().GetNamespaces().GetOptions().GetNetwork() == cri.NamespaceMode_POD {
+				ids = append(ids, s.GetId())
+			}
 		}
-	}
-	return ids, nil
+		return ctx.Err()
+	})
+	return ids, err
 }

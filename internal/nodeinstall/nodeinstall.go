@@ -290,8 +290,12 @@ func (n *Node) judge(r *Report) {
 	}
 }
 
-// copyFolder copies a folder's files, and those of its folders, as their content
-// is: links are followed, and one that leads nowhere stays one.
+// read are the endings of files that a runtime reads.
+var read = []string{".conf", ".conflist", ".json"}
+
+// copyFolder copies a folder's configurations, and those of its folders, as their
+// content is: links are followed, and one that leads nowhere stays one. Of other
+// files, which may be secrets, the names are enough.
 func copyFolder(from, to string) error {
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return err
@@ -305,20 +309,29 @@ func copyFolder(from, to string) error {
 	}
 	for _, e := range entries {
 		a, b := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
-		info, err := os.Stat(a)
-		switch {
-		case err != nil:
-			err = os.Symlink("gone", b)
-		case info.IsDir() && e.IsDir():
+		if e.IsDir() {
 			err = copyFolder(a, b)
-		case info.Mode().IsRegular():
-			err = hostfile.Copy(a, b, 0o600)
+		} else {
+			err = copyFile(a, b)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func copyFile(from, to string) error {
+	info, err := os.Stat(from)
+	switch {
+	case err != nil:
+		return os.Symlink("gone", to)
+	case info.IsDir():
+		return os.Symlink(".", to)
+	case info.Mode().IsRegular() && slices.Contains(read, filepath.Ext(from)):
+		return hostfile.Copy(from, to, 0o600)
+	}
+	return os.WriteFile(to, nil, 0o600)
 }
 
 // ours tells that a runtime has loaded our network, as far as it tells.

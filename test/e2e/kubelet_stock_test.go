@@ -205,13 +205,18 @@ func TestKubelet_StockNodeHasItsOwn(t *testing.T) {
 	// Both files are somebody's, and come back.
 	put("00-fairlead.conflist", stockConf)
 	before := n.folders()
+	old := n.pod("old", "10.88.0.")
 	r, err := n.install("install", "--replace", "--cni-master", "auto")
 	require.NoError(t, err)
 	require.Equal(t, []string{nodeinstall.Replace, nodeinstall.Replace}, actions(r))
 	require.Equal(t, []string{"bridge", "host-local"}, r.After.Winner().Plugins[0].Names)
 	pod := n.pod("around", "10.88.0.")
 	n.Fairlead("check", n.ns+"/around")
-	r, err = n.install("install") // another default network now: the first backup counts
+	addr := old.IPs()[0]
+	n.Run("test", "-e", "/var/lib/cni/networks/stock/"+addr)
+	old.Delete()
+	n.Run("test", "!", "-e", "/var/lib/cni/networks/stock/"+addr) // its DEL was handed on
+	r, err = n.install("install")                                 // another default network now: the first backup counts
 	require.NoError(t, err)
 	require.Equal(t, []string{nodeinstall.Keep, nodeinstall.Replace}, actions(r))
 	pod.Delete()

@@ -1,6 +1,7 @@
 package stock
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -27,7 +28,7 @@ type nodeInstallOptions struct {
 
 func (o *nodeInstallOptions) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.conf.Socket, "runtime", "", "the runtime's CRI socket (default: the one that is there)")
+	f.StringVar(&o.conf.Socket, "runtime", "", "the runtime's CRI socket (default: the one that answers)")
 	f.StringVar(&o.conf.Dir, "conf-dir", "", "the runtime's CNI configurations (default: as it says)")
 	f.StringVar(&o.conf.BinDir, "cni-bin-dir", "", "the runtime's CNI plugins (default: as it says)")
 	f.StringVar(&o.conf.StateDir, "install-dir", o.StateDir+"/install", "backup, and what was done")
@@ -77,7 +78,7 @@ refuses while pods have Fairlead's network. Agent and journal stay.`,
 }
 
 // node completes the configuration by what the machine has.
-func (o *nodeInstallOptions) node(cmd *cobra.Command) (*nodeinstall.Node, error) {
+func (o *nodeInstallOptions) node(ctx context.Context, cmd *cobra.Command) (*nodeinstall.Node, error) {
 	c, client := o.conf, o.Agent(cmd)
 	c.Agent, c.Ask, c.Places, c.Name = client, o.ask, hostruntime.Usual(), autoconf.Name
 	if o.master != filepath.Base(o.master) && o.master != "" {
@@ -90,7 +91,7 @@ func (o *nodeInstallOptions) node(cmd *cobra.Command) (*nodeinstall.Node, error)
 		}
 	}
 	if c.Socket == "" {
-		c.Socket, err = hostruntime.Find(hostruntime.Sockets())
+		c.Socket, err = hostruntime.Find(ctx, hostruntime.Sockets())
 	}
 	if errors.Is(err, hostruntime.ErrNone) {
 		return nil, usage.Hint(err, "start the runtime, or name its socket with --runtime")
@@ -107,12 +108,12 @@ func (o *nodeInstallOptions) node(cmd *cobra.Command) (*nodeinstall.Node, error)
 }
 
 func (o *nodeInstallOptions) install(cmd *cobra.Command, out Print) error {
-	n, err := o.node(cmd)
+	ctx, cancel := o.Within(cmd)
+	defer cancel()
+	n, err := o.node(ctx, cmd)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := o.Within(cmd)
-	defer cancel()
 	do := n.Install
 	if o.dryRun {
 		do = n.Plan
@@ -122,12 +123,12 @@ func (o *nodeInstallOptions) install(cmd *cobra.Command, out Print) error {
 }
 
 func (o *nodeInstallOptions) uninstall(cmd *cobra.Command, out Print) error {
-	n, err := o.node(cmd)
+	ctx, cancel := o.Within(cmd)
+	defer cancel()
+	n, err := o.node(ctx, cmd)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := o.Within(cmd)
-	defer cancel()
 	r, err := n.Uninstall(ctx, o.force, o.dryRun)
 	return o.show(cmd, out, r, err)
 }

@@ -7,10 +7,12 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/moby/moby/client"
 	"github.com/stretchr/testify/require"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/fairlead/fairlead/internal/testbed"
+	"github.com/fairlead/fairlead/internal/testbed/docker"
 )
 
 // TestUpNeedsARuntime: what is missing is said, with what to install or start,
@@ -132,4 +134,35 @@ systemd does not run here; where it does:
 nothing is up
 `, b.Fairlead("down", "--uninstall"))
 	b.requireNothing()
+}
+
+var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
+
+// TestUpDocumented: the folder of docs/standalone.md gives what stands there.
+func TestUpDocumented(t *testing.T) {
+	t.Parallel()
+	root, err := testbed.Repository()
+	require.NoError(t, err)
+	text, err := os.ReadFile(filepath.Join(root, "docs/standalone.md"))
+	require.NoError(t, err)
+	block := yamlBlock.FindSubmatch(text)
+	require.NotNil(t, block)
+	b := newUpDocker(t)
+	_, err = b.engine.ImageTag(t.Context(), client.ImageTagOptions{Source: docker.Busybox, Target: "docker.io/library/busybox:1.36"})
+	require.NoError(t, err)
+	b.erase("networks.yaml")
+	b.write("all.yaml", string(block[1]))
+	b.up()
+	table := b.awaitUp()
+	require.Regexp(t, `(?m)^default/web-0-node1 +Running +10\.16\.0\.77 +eth0=fairlead, net1=default/storage 10\.20\.0\.\d+$`, table)
+	require.Contains(t, b.Fairlead("exec", "default/web-1-node1", "--", "ping", "-c1", "-W5", "10.16.0.77"), "1 packets received")
+	require.Contains(t, b.Fairlead("describe", "pod", "default/web-0-node1"), "10.16.0.77")
+	b.down()
+	require.Empty(t, b.list())
+}
+
+func (b *upBed) list() []string {
+	names, err := filepath.Glob(filepath.Join(b.Dir, "disk/var/lib/fairlead/node/pods/*"))
+	require.NoError(b.t, err)
+	return names
 }

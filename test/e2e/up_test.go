@@ -41,6 +41,7 @@ type upBed struct {
 	base    testbed.Inventory
 
 	proc, containerd *upDaemon
+	engine           *docker.Engine // of newUpDocker
 }
 
 // upNetworks stand in the folder beside the pods.
@@ -91,6 +92,7 @@ func newUpDocker(t *testing.T) *upBed {
 	t.Helper()
 	b := newUpBed(t)
 	e := docker.Start(t, b.Node)
+	b.engine = e
 	b.args = append(b.args, "--runtime=docker", "--docker-host="+e.Host, "--sandbox-image="+docker.Pause, "--cgroup-root="+e.Cgroup)
 	b.connect("run/fairlead/cri.sock")
 	b.begin()

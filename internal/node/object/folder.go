@@ -128,6 +128,7 @@ func (f *Folder) follow(ctx context.Context, notify *fsnotify.Watcher, changed f
 	soon := time.NewTimer(0)
 	defer soon.Stop()
 	known := map[Ref]any{}
+	var at os.FileInfo // what is watched
 	for {
 		select {
 		case <-ctx.Done():
@@ -140,7 +141,7 @@ func (f *Folder) follow(ctx context.Context, notify *fsnotify.Watcher, changed f
 		case <-events:
 			soon.Reset(quiet)
 		case <-soon.C:
-			f.aim(notify)
+			at = f.aim(notify, at)
 			now := f.all()
 			for _, r := range differ(known, now) {
 				changed(r)
@@ -150,17 +151,26 @@ func (f *Folder) follow(ctx context.Context, notify *fsnotify.Watcher, changed f
 	}
 }
 
-// aim puts the watches on what now bears the name: the path may have been
+// aim puts the watches on what now bears the name, at: the path may have been
 // replaced. What cannot be watched is seen with the next audit.
-func (f *Folder) aim(notify *fsnotify.Watcher) {
+func (f *Folder) aim(notify *fsnotify.Watcher, at os.FileInfo) os.FileInfo {
 	if notify == nil {
-		return
+		return nil
 	}
-	for _, path := range []string{filepath.Dir(f.path), f.path} {
-		if err := notify.Add(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			f.log.Debug("objects: a path is not watched", "path", path, "err", err)
-		}
+	info, err := os.Stat(f.path)
+	if err == nil && at != nil && os.SameFile(info, at) {
+		return at
 	}
+	_ = notify.Remove(f.path) // not watched is what is wanted
+	failed := notify.Add(filepath.Dir(f.path))
+	if err == nil {
+		failed = errors.Join(failed, notify.Add(f.path))
+	}
+	if err != nil || failed != nil {
+		f.log.Debug("objects: changes may be seen late", "path", f.path, "err", errors.Join(err, failed))
+		return nil
+	}
+	return info
 }
 
 // all are the objects there are now; those known last when the files cannot be

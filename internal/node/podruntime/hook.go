@@ -2,10 +2,10 @@ package podruntime
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -92,7 +92,7 @@ func httpHook(ctx context.Context, h *v1.HTTPGetAction, ips []string) error {
 		return err
 	}
 	_, err = action.Get(ctx, h, host, port)
-	if err != nil && h.Scheme == v1.URISchemeHTTPS && errors.As(err, new(tls.RecordHeaderError)) {
+	if err != nil && h.Scheme == v1.URISchemeHTTPS && errors.Is(err, http.ErrSchemeMismatch) {
 		clear := h.DeepCopy()
 		clear.Scheme = v1.URISchemeHTTP
 		clear.HTTPHeaders = slices.DeleteFunc(clear.HTTPHeaders, func(k v1.HTTPHeader) bool { return strings.EqualFold(k.Name, "Authorization") })

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -77,7 +78,9 @@ func makeFolder(dir string) error {
 
 // reap starts the process that ends the cgroups when this one ends.
 func (c *Group) reap() error {
-	cmd := exec.Command("sh", append([]string{"-c", reaperScript, "reaper"}, c.Paths...)...)
+	// Beside v1, runc makes folders in the v2 hierarchy too.
+	hybrid := filepath.Join(root, "unified", c.Name)
+	cmd := exec.Command("sh", slices.Concat([]string{"-c", reaperScript, "reaper"}, c.Paths, []string{hybrid})...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is not for it
 	pipe, err := cmd.StdinPipe()
 	if err != nil {

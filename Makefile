@@ -141,8 +141,13 @@ $(CRITEST)/server: test/cri/server/main.go
 PEERS  := $(CACHE)/bench
 MULTUS := gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd
 .PHONY: bench
-bench: setup-bench root build floor kube $(TOOLS)/.cni $(PEERS)/.peers ## measure against the peers (spec: performance; BENCHFLAGS=-quick to try a change)
+bench: setup-bench root build floor kube $(TOOLS)/.cni $(PEERS)/.peers $(PEERS)/kubelet ## measure against the peers (spec: performance; BENCHFLAGS=-quick to try a change)
 	@$(GO) -C bench run . $(BENCHFLAGS)
+
+# Alone, as it is shipped: what other programs are built in with it has memory too.
+$(PEERS)/kubelet: test/kube/go.mod test/kube/go.sum
+	@mkdir -p $(PEERS)
+	@$(GO) -C test/kube build -p 2 -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $@ k8s.io/kubernetes/cmd/kubelet
 
 # The floor that the benchmark compares with; its own tests use it too.
 .PHONY: floor

@@ -203,7 +203,7 @@ func (f *fairlead) idle(window time.Duration) ([]line, error) {
 	}
 	to, err2 := cpuOf(f.agent.pid())
 	found, err3 := events.count(f.node.pids())
-	rss, err4 := residentMB(f.agent.pid())
+	used, err4 := memoryOf(f.agent.pid())
 	if err := errors.Join(err, err2, err3, err4, events.close()); err != nil {
 		return nil, err
 	}
@@ -216,24 +216,34 @@ func (f *fairlead) idle(window time.Duration) ([]line, error) {
 			peer: recorded(float64(peerIdleProcesses) * window.Seconds()), got: started, bound: atMost(0, 0)},
 		{row: "9", what: "idle: CPU of the agent / Kube-OVN daemon", load: load, ours: fmt.Sprintf("%.2f ms/s", cpu),
 			peer: recorded(fmt.Sprintf("%d ms/s", peerIdleCPU)), got: cpu, unit: " ms/s", bound: atMost(5, 5)},
-		{row: "9", what: "idle: RSS of the agent / Kube-OVN daemon", load: load, ours: fmt.Sprintf("%.1f MB", rss),
-			peer: recorded(fmt.Sprintf("%d MB", peerIdleRSS)), got: rss, unit: " MB", bound: atMost(60, 60)},
+		{row: "9", what: "idle: RSS of the agent / Kube-OVN daemon", load: load, ours: fmt.Sprintf("%.1f MB", used.rss),
+			peer: recorded(fmt.Sprintf("%d MB", peerIdleRSS)), got: used.rss, unit: " MB", bound: atMost(60, 60)},
 	}, nil
 }
 
-// residentMB is VmRSS in megabytes (10^6 bytes).
-func residentMB(pid int) (float64, error) {
+// memory is a process's in megabytes (10^6 bytes): all that is resident, and
+// what of it is no file's.
+type memory struct{ rss, own float64 }
+
+// memoryOf reads VmRSS and RssAnon of /proc/PID/status.
+func memoryOf(pid int) (m memory, err error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return 0, err
+		return m, err
 	}
-	for l := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(l, "VmRSS:"); ok {
-			kib, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
-			return kib * 1024 / 1e6, err
+	for name, to := range map[string]*float64{"VmRSS:": &m.rss, "RssAnon:": &m.own} {
+		_, rest, found := strings.Cut(string(b), "\n"+name)
+		fields := strings.Fields(rest)
+		if !found || len(fields) == 0 {
+			return m, fmt.Errorf("process %d has no %s", pid, name)
 		}
+		kib, err := strconv.ParseFloat(fields[0], 64)
+		if err != nil {
+			return m, fmt.Errorf("%s of process %d: %w", name, pid, err)
+		}
+		*to = kib * 1024 / 1e6
 	}
-	return 0, errors.New("no VmRSS")
+	return m, nil
 }
 
 // manySubnets is the default one and others, each with a gateway of its own.

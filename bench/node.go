@@ -18,7 +18,7 @@ import (
 const patience = 60 * time.Second
 
 // node is a machine of its own for one side: a network and a mount namespace
-// with /run in memory and /var/lib on disk. A thread of this process keeps the
+// with /run in memory, /var/lib and /var/log on disk. A thread of this process keeps the
 // namespaces; the daemons die with that thread, so nothing outlives the
 // benchmark, however it ends.
 type node struct {
@@ -43,8 +43,10 @@ type pod struct {
 // newNode makes the namespaces; dir is made and removed with the node.
 func newNode(dir string) (*node, error) {
 	n := &node{dir: dir, calls: make(chan func()), mnt: -1, net: -1}
-	if err := os.MkdirAll(filepath.Join(dir, "lib"), 0o755); err != nil {
-		return nil, err
+	for _, d := range []string{"lib", "log", "cgroup"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			return nil, err
+		}
 	}
 	made := make(chan error, 1)
 	go func() {
@@ -76,7 +78,10 @@ func (n *node) unshare() error {
 		{"", "/", "", unix.MS_REC | unix.MS_PRIVATE},
 		{"bench", "/run", "tmpfs", 0},
 		{filepath.Join(n.dir, "lib"), "/var/lib", "", unix.MS_BIND},
+		{filepath.Join(n.dir, "log"), "/var/log", "", unix.MS_BIND},
+		{"/sys/fs/cgroup", filepath.Join(n.dir, "cgroup"), "", unix.MS_BIND | unix.MS_REC},
 		{"bench", "/sys", "sysfs", 0}, // shows the interfaces of the new namespace
+		{filepath.Join(n.dir, "cgroup"), "/sys/fs/cgroup", "", unix.MS_MOVE},
 	}
 	for _, m := range mounts {
 		if err := unix.Mount(m.source, m.target, m.kind, m.flags, ""); err != nil {
@@ -195,7 +200,12 @@ type daemon struct {
 
 // start runs argv in the node; its output goes to a file of the node.
 func (n *node) start(argv ...string) (*daemon, error) {
-	d := &daemon{name: filepath.Base(argv[0]), ended: make(chan struct{})}
+	return n.startAs(filepath.Base(argv[0]), argv...)
+}
+
+// startAs is start for what is to be known by another name than its program's.
+func (n *node) startAs(name string, argv ...string) (*daemon, error) {
+	d := &daemon{name: name, ended: make(chan struct{})}
 	d.log = filepath.Join(n.dir, fmt.Sprintf("%s-%d.log", d.name, len(n.daemons)))
 	log, err := os.Create(d.log)
 	if err != nil {
@@ -248,8 +258,10 @@ func (d *daemon) kill() {
 
 // await repeats look until it succeeds; an ended daemon is an error with the
 // end of its log.
-func (d *daemon) await(look func() error) error {
-	return until(func() error {
+func (d *daemon) await(look func() error) error { return d.awaitWithin(patience, look) }
+
+func (d *daemon) awaitWithin(limit time.Duration, look func() error) error {
+	return within(limit, func() error {
 		select {
 		case <-d.ended:
 			return &hopeless{fmt.Errorf("%s ended: %s", d.name, tail(d.log))}
@@ -271,8 +283,11 @@ func tail(path string) string {
 type hopeless struct{ error }
 
 // until repeats look every 2 ms until it succeeds, at most for patience.
-func until(look func() error) error {
-	deadline := time.Now().Add(patience)
+func until(look func() error) error { return within(patience, look) }
+
+// within is until with another limit.
+func within(limit time.Duration, look func() error) error {
+	deadline := time.Now().Add(limit)
 	for {
 		err := look()
 		if err == nil {
@@ -282,7 +297,7 @@ func until(look func() error) error {
 			return h.error
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("not within %s: %w", patience, err)
+			return fmt.Errorf("not within %s: %w", limit, err)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}

@@ -31,6 +31,8 @@ type side interface {
 // so make every ratio of rates smaller than it is.
 type worker struct {
 	cpu          time.Duration
+	part         []time.Duration // see phase
+	aside        time.Duration   // what the call in progress spent on measuring
 	in, out, err *os.File
 }
 
@@ -171,16 +173,17 @@ func (b *batching) labour() error {
 	var took []time.Duration
 	var err error
 	for p := range b.work {
+		w.aside = 0
 		begun := time.Now()
 		if err = b.side.Call(w, b.command, p); err != nil {
 			err = fmt.Errorf("%s %s: %w%s", b.command, p.name, err, logs(b.side.Node()))
 			break
 		}
-		took = append(took, time.Since(begun))
+		took = append(took, time.Since(begun)-w.aside)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.sum.join(phase{took: took, cpu: bill{plugin: w.cpu}})
+	b.sum.join(phase{took: took, part: w.part, cpu: bill{plugin: w.cpu}})
 	return err
 }
 

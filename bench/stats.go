@@ -10,6 +10,7 @@ import (
 // phase is what a batch of equal operations cost.
 type phase struct {
 	took []time.Duration // each operation, from exec to exit
+	part []time.Duration // what of each was the network's, where a runtime says it
 	wall time.Duration   // from the first start to the last end
 	done time.Duration   // the same until everything that the calls caused is done
 	cpu  bill
@@ -31,23 +32,24 @@ func (b bill) minus(o bill) bill {
 // join adds another batch of the same kind.
 func (p *phase) join(o phase) {
 	p.took = append(p.took, o.took...)
+	p.part = append(p.part, o.part...)
 	p.wall += o.wall
 	p.done += o.done
 	p.cpu = p.cpu.plus(o.cpu)
 }
 
 // quantile is the nearest-rank quantile in milliseconds; q is from 0 to 1.
-func (p phase) quantile(q float64) float64 {
-	if len(p.took) == 0 {
+func quantile(took []time.Duration, q float64) float64 {
+	if len(took) == 0 {
 		return math.NaN()
 	}
-	s := slices.Sorted(slices.Values(p.took))
+	s := slices.Sorted(slices.Values(took))
 	rank := int(math.Ceil(q*float64(len(s)))) - 1
 	return millis(s[min(max(rank, 0), len(s)-1)])
 }
 
-func (p phase) p50() float64 { return p.quantile(0.50) }
-func (p phase) p99() float64 { return p.quantile(0.99) }
+func (p phase) p50() float64 { return quantile(p.took, 0.50) }
+func (p phase) p99() float64 { return quantile(p.took, 0.99) }
 
 // cpuEach is the processor time of one operation in milliseconds.
 func (p phase) cpuEach() float64 { return p.each(p.cpu.sum()) }

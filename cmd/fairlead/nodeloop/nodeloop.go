@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
@@ -24,6 +25,7 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/node"
 	"github.com/fairlead/fairlead/internal/node/checkpoint"
+	"github.com/fairlead/fairlead/internal/node/gc"
 	"github.com/fairlead/fairlead/internal/node/mux"
 	"github.com/fairlead/fairlead/internal/node/object"
 	"github.com/fairlead/fairlead/internal/node/podruntime"
@@ -47,8 +49,15 @@ type Options struct {
 	Listen, HTTP       string
 	ResolvConf, Domain string
 	DNS                []string
-	Shared             bool   // Pods holds the agent's objects too
-	Version            string // ours
+	// ImageHigh, ImageLow (in % of their file system, 0 is never), ImageMinAge and
+	// ImagePeriod say when unused images are removed; LogSize (bytes) and LogFiles
+	// how long containers' logs may be, 0 is the default.
+	ImageHigh, ImageLow      int
+	ImageMinAge, ImagePeriod time.Duration
+	LogSize                  int64
+	LogFiles                 int
+	Shared                   bool   // Pods holds the agent's objects too
+	Version                  string // ours
 }
 
 // Command is `fairlead node`.
@@ -87,7 +96,17 @@ SIGTERM leaves every pod as it is; whoever is started next goes on with them.`,
 	f.StringVar(&o.ResolvConf, "resolv-conf", "/etc/resolv.conf", "name servers of pods without a policy of their own")
 	f.StringArrayVar(&o.DNS, "cluster-dns", nil, "name server of pods with DNS policy ClusterFirst (repeatable)")
 	f.StringVar(&o.Domain, "cluster-domain", "", "search domain of pods with DNS policy ClusterFirst")
+	o.diskFlags(f)
 	return cmd
+}
+
+func (o *Options) diskFlags(f *pflag.FlagSet) {
+	f.IntVar(&o.ImageHigh, "image-gc-high", gc.ImageHigh, "use of the images' file system, in %, from which on unused images are removed (0: never)")
+	f.IntVar(&o.ImageLow, "image-gc-low", gc.ImageLow, "use of the images' file system, in %, at which that ends")
+	f.DurationVar(&o.ImageMinAge, "image-gc-min-age", gc.ImageMinAge, "how long an image has to have been there")
+	f.DurationVar(&o.ImagePeriod, "image-gc-period", gc.ImagePeriod, "how often that is looked after")
+	f.Int64Var(&o.LogSize, "log-max-size", gc.LogSize, "bytes of a container's log from which on a new file is begun")
+	f.IntVar(&o.LogFiles, "log-max-files", gc.LogFiles, "files that a container's log may have")
 }
 
 func (o *Options) complete() error {
@@ -99,6 +118,9 @@ func (o *Options) complete() error {
 	}
 	if o.Runtime == "" {
 		return usage.Errorf("--runtime is empty")
+	}
+	if o.ImageHigh < 0 || o.ImageHigh > 100 || o.ImageLow < 0 || o.ImageLow > o.ImageHigh {
+		return usage.Errorf("--image-gc-low and --image-gc-high are 0 to 100, and low is not above high")
 	}
 	if o.Name != "" {
 		return nil
@@ -139,11 +161,11 @@ func (o *Options) run(ctx context.Context, conn *grpc.ClientConn, log *slog.Logg
 	}
 	objects, files := o.objects(log), o.files(log)
 	volumes := volume.New(volume.Config{Root: pods, Objects: objects, Capacity: capacity, Log: log})
-	engine := runtimeapi.NewRuntimeServiceClient(conn)
+	engine, images := runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn)
 	conf := node.Config{
 		Sources: merged,
 		Runtime: podruntime.New(podruntime.Config{
-			Runtime: engine, Images: runtimeapi.NewImageServiceClient(conn),
+			Runtime: engine, Images: images,
 			LogDir: o.LogDir, PodDir: pods, CgroupParent: o.CgroupRoot, NodeName: o.Name, NodeIP: o.IP,
 			ClusterDNS: o.DNS, ClusterDomain: o.Domain, ResolvConf: o.ResolvConf, Now: time.Now, Log: log,
 			Objects: objects, Volumes: volumes, Capacity: capacity,
@@ -156,7 +178,11 @@ func (o *Options) run(ctx context.Context, conn *grpc.ClientConn, log *slog.Logg
 		return usage.Error{Err: fmt.Errorf("--kubeconfig: %w", err)}
 	}
 	n := node.New(conf)
-	parts := append(o.sources(ctx, merged, files, log), n.Run,
+	disk := gc.New(gc.Config{
+		Runtime: engine, Images: images, High: o.ImageHigh, Low: o.ImageLow, MinAge: o.ImageMinAge, Period: o.ImagePeriod,
+		LogSize: o.LogSize, LogFiles: o.LogFiles, Now: time.Now, Log: log,
+	})
+	parts := append(o.sources(ctx, merged, files, log), n.Run, disk.Run,
 		func(ctx context.Context) error { return serveSocket(ctx, o.Listen, n.Handler()) },
 		func(ctx context.Context) error { return serveHTTP(ctx, o.HTTP, n.Public()) })
 	if server != nil {

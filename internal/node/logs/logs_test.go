@@ -108,3 +108,38 @@ func TestFollowEndsWithItsContext(t *testing.T) {
 	cancel()
 	require.NoError(t, logs.Read(ctx, file, logs.Options{Tail: -1, Follow: func() bool { return true }}, &bytes.Buffer{}))
 }
+
+func TestRotate(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "0.log")
+	limits := logs.Limits{Size: 40, Files: 3}
+	opened := 0
+	reopen := func() error { opened++; return os.WriteFile(file, nil, 0o600) }
+	require.NoError(t, logs.Rotate(file, limits, time.Now(), reopen), "none yet")
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for i := range 5 {
+		write(t, file, line(i, "F", "x"))
+		require.NoError(t, logs.Rotate(file, limits, now.Add(time.Duration(i)*time.Second), reopen))
+		require.Equal(t, i, opened, "it is short")
+		write(t, file, line(i, "F", fmt.Sprint(i)))
+		require.NoError(t, logs.Rotate(file, limits, now.Add(time.Duration(i)*time.Second), reopen))
+		require.Equal(t, i+1, opened)
+	}
+	parts, err := logs.Parts(file)
+	require.NoError(t, err)
+	require.Len(t, parts, 3)
+	var out bytes.Buffer
+	require.NoError(t, logs.Read(t.Context(), file, logs.Options{Tail: -1}, &out))
+	require.Equal(t, "x\n3\nx\n4\n", out.String())
+
+	// A runtime that does not open a new one goes on with the old.
+	write(t, file, line(1, "F", "a long line"), line(1, "F", "b"))
+	require.Error(t, logs.Rotate(file, limits, now.Add(time.Hour), func() error { return os.ErrInvalid }))
+	out.Reset()
+	require.NoError(t, logs.Read(t.Context(), file, logs.Options{Tail: 1}, &out))
+	require.Equal(t, "b\n", out.String())
+	require.FileExists(t, file)
+	require.NoError(t, logs.Remove(file))
+	parts, err = logs.Parts(file)
+	require.NoError(t, err)
+	require.Empty(t, parts)
+}

@@ -16,6 +16,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/fairlead/fairlead/internal/node/logs"
 )
 
 // Grace is what a pod gives its containers to end by themselves; at least 2 s.
@@ -168,9 +170,8 @@ func (r *Runtime) Forget(uid types.UID) {
 // dropLog removes a dead instance's log and last words.
 func (r *Runtime) dropLog(pod *v1.Pod, c *Container) error {
 	number := strconv.FormatUint(uint64(c.Attempt), 10)
-	var errs []error
+	errs := []error{logs.Remove(filepath.Join(r.logDir(pod), c.Name, number+".log"))}
 	for _, f := range []string{
-		filepath.Join(r.logDir(pod), c.Name, number+".log"),
 		filepath.Join(r.conf.PodDir, string(pod.UID), "containers", c.Name, number),
 		r.endNote(pod.UID, c),
 	} {

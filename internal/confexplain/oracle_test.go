@@ -207,7 +207,7 @@ func heard(t *testing.T, d confexplain.Dialect, what string) bool {
 
 // TestContainerdHears: containerd's syncer listens to all events but CREATE and
 // CHMOD (cni_conf_syncer.go); these are the events that come. That containerd
-// itself behaves so is in test/e2e, TestKubelet_StockNode.
+// itself behaves so is in test/e2e, TestKubelet_ContainerdHears.
 func TestContainerdHears(t *testing.T) {
 	dir, elsewhere := t.TempDir(), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.conf"), nil, 0o600))

@@ -93,11 +93,11 @@ func (n *Node) putPlugin(s *state, _ Report, f File) error {
 	if f.Action == Keep {
 		return nil
 	}
-	want, err := sumOf(n.Plugin)
+	content, err := os.ReadFile(n.Plugin)
 	if err != nil {
 		return err
 	}
-	if err := n.remember(s, f.Path, "plugin", want); err != nil {
+	if err := n.remember(s, f.Path, "plugin", sum(content)); err != nil {
 		return err
 	}
 	_, err = hostfile.PutPlugin(n.Plugin, f.Path, n.Replace)
@@ -247,15 +247,13 @@ func (n *Node) attached(ctx context.Context, r *Report) {
 // undo puts one file back.
 func (n *Node) undo(k kept, dry bool) (File, error) {
 	f := File{Path: k.Path}
-	have, err := sumOf(k.Path)
+	have, err := contentOf(k.Path)
 	if err != nil {
 		return f, err
 	}
-	before := ""
-	if k.Backup != "" {
-		if before, err = sumOf(filepath.Join(n.StateDir, k.Backup)); err != nil {
-			return f, err
-		}
+	before, err := n.before(k)
+	if err != nil {
+		return f, err
 	}
 	switch {
 	case have == before:
@@ -279,6 +277,12 @@ func (n *Node) undo(k kept, dry bool) (File, error) {
 }
 
 func (n *Node) restore(k kept) error {
+	if k.Link != "" {
+		if err := hostfile.Remove(k.Path); err != nil {
+			return err
+		}
+		return os.Symlink(k.Link, k.Path)
+	}
 	b, err := os.ReadFile(filepath.Join(n.StateDir, k.Backup))
 	if err != nil {
 		return err

@@ -28,6 +28,8 @@ type kept struct {
 	// there was no file.
 	Backup string      `json:"backup,omitempty"`
 	Mode   fs.FileMode `json:"mode,omitempty"`
+	// Link is where a symbolic link led that was there.
+	Link string `json:"link,omitempty"`
 	// Wrote are the SHA-256 of what we have written there, at any time.
 	Wrote []string `json:"wrote"`
 }
@@ -85,19 +87,14 @@ func (n *Node) remember(s *state, path, backup, sum string) error {
 		i = len(s.Files) - 1
 	}
 	k := &s.Files[i]
-	have, err := sumOf(path)
+	have, err := contentOf(path)
 	if err != nil {
 		return err
 	}
 	if have != "" && !slices.Contains(k.Wrote, have) {
-		info, err := os.Stat(path)
-		if err != nil {
+		if err := n.keep(k, backup); err != nil {
 			return fmt.Errorf("back up: %w", err)
 		}
-		if err := hostfile.Copy(path, filepath.Join(n.StateDir, backup), info.Mode().Perm()); err != nil {
-			return fmt.Errorf("back up: %w", err)
-		}
-		k.Backup, k.Mode = backup, info.Mode().Perm()
 	}
 	if !slices.Contains(k.Wrote, sum) {
 		k.Wrote = append(k.Wrote, sum)
@@ -105,8 +102,41 @@ func (n *Node) remember(s *state, path, backup, sum string) error {
 	return n.save(*s)
 }
 
-// sumOf is a file's SHA-256, "" without a file.
-func sumOf(path string) (string, error) {
+// keep backs a file up, or remembers where a link leads.
+func (n *Node) keep(k *kept, backup string) error {
+	info, err := os.Lstat(k.Path)
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() == fs.ModeSymlink {
+		k.Backup = ""
+		k.Link, err = os.Readlink(k.Path)
+		return err
+	}
+	k.Backup, k.Mode, k.Link = backup, info.Mode().Perm(), ""
+	return hostfile.Copy(k.Path, filepath.Join(n.StateDir, backup), k.Mode)
+}
+
+// before is what was there, as contentOf gives it.
+func (n *Node) before(k kept) (string, error) {
+	switch {
+	case k.Link != "":
+		return linkTo + k.Link, nil
+	case k.Backup != "":
+		return contentOf(filepath.Join(n.StateDir, k.Backup))
+	}
+	return "", nil
+}
+
+// linkTo marks where a link leads, among checksums.
+const linkTo = "-> "
+
+// contentOf is a file's SHA-256, where a symbolic link leads, or "" without
+// either.
+func contentOf(path string) (string, error) {
+	if to, err := os.Readlink(path); err == nil {
+		return linkTo + to, nil
+	}
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil

@@ -145,7 +145,7 @@ func (b *bed) daemon(name string, argv ...string) *daemon {
 	d.cmd.Stdout, d.cmd.Stderr = out, out
 	programs, err := kube.Programs()
 	require.NoError(b.t, err)
-	d.cmd.Env = append(os.Environ(), "PATH="+programs+":"+os.Getenv("PATH")) // containerd's shim
+	d.cmd.Env = append(os.Environ(), "FAIRLEAD_FAIL_DIR="+filepath.Join(b.Dir, "fail"), "PATH="+programs+":"+os.Getenv("PATH")) // containerd's shim
 	require.NoError(b.t, d.cmd.Start())
 	return d
 }

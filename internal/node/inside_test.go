@@ -1,15 +1,19 @@
 package node_test
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -17,7 +21,7 @@ import (
 func (b *bed) place(name, text string) {
 	b.t.Helper()
 	tmp := filepath.Join(b.Dir, name+".tmp")
-	require.NoError(b.t, os.WriteFile(tmp, []byte(text), 0o600))
+	require.NoError(b.t, os.WriteFile(tmp, []byte("---\n"+text), 0o600)) // as YAML
 	require.NoError(b.t, os.Rename(tmp, filepath.Join(b.pods(), name)))
 }
 
@@ -206,4 +210,161 @@ func (b *bed) nodeLog() string {
 	text, err := os.ReadFile(b.node.log)
 	require.NoError(b.t, err)
 	return string(text)
+}
+
+// shared makes a folder of the machine whose mounts containers may hear of.
+func (b *bed) shared(name string) string {
+	b.t.Helper()
+	dir := filepath.Join(b.Dir, name)
+	b.Run("mkdir", dir)
+	b.Run("mount", "--bind", dir, dir)
+	b.Run("mount", "--make-shared", dir)
+	return dir
+}
+
+func hostDir(name, path string) v1.Volume {
+	return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path, Type: new(v1.HostPathDirectoryOrCreate)}}}
+}
+
+// TestVolumes: who may write where, what of a volume a container sees, and what
+// becomes of mounts that come later.
+func TestVolumes(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.startNode()
+	dir, late := filepath.Join(b.Dir, "data"), b.shared("late")
+	p := plain(0)
+	p.Spec.SecurityContext = &v1.PodSecurityContext{RunAsUser: new(int64(1000)), RunAsGroup: new(int64(1000)), FSGroup: new(int64(2000))}
+	limit := resource.MustParse("1Mi")
+	p.Spec.Volumes = []v1.Volume{
+		{Name: "disk", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+		{Name: "ram", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: &limit}}},
+		hostDir("host", dir), hostDir("late", late),
+		{Name: "all", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{DefaultMode: new(int32(0o400)), Sources: []v1.VolumeProjection{
+			{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "app"}}},
+			{DownwardAPI: &v1.DownwardAPIProjection{Items: []v1.DownwardAPIVolumeFile{{Path: "pod/uid", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.uid"}}}}},
+		}}}},
+	}
+	c := &p.Spec.Containers[0]
+	c.Env = []v1.EnvVar{{Name: "WHO", ValueFrom: &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.name"}}}}
+	c.VolumeMounts = []v1.VolumeMount{
+		{Name: "disk", MountPath: "/disk"}, {Name: "ram", MountPath: "/ram"}, {Name: "all", MountPath: "/all"},
+		{Name: "disk", MountPath: "/part", SubPath: "a/b"}, {Name: "host", MountPath: "/own", SubPathExpr: "of-$(WHO)"},
+		{Name: "host", MountPath: "/read", ReadOnly: true},
+		{Name: "late", MountPath: "/late", MountPropagation: new(v1.MountPropagationHostToContainer)}, {Name: "late", MountPath: "/never"},
+	}
+	b.place("app.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: app}, data: {a: one}}")
+	b.write(p)
+	up := b.awaitPod("web-0", ready)
+	sh := func(script string) string { return strings.TrimSpace(b.exec(&up, "sh", "-c", script)) }
+	require.Equal(t, "1000 2000 2777", sh("touch /disk/f /ram/f /part/f && echo $(stat -c '%u %g' /part/f) $(stat -c %a /disk/a/b)"))
+	require.Equal(t, "f", sh("ls /disk/a/b"))
+	require.Equal(t, "one uid-of-web-0", sh("echo $(cat /all/a) $(cat /all/pod/uid)"))
+	require.Equal(t, "full", sh("dd if=/dev/zero of=/ram/big bs=1024 count=2000 2>/dev/null && echo fits || echo full"))
+	require.Equal(t, "no", sh("touch /read/x 2>/dev/null && echo yes || echo no"))
+	require.Equal(t, "no", sh("touch /all/x 2>/dev/null && echo yes || echo no"))
+	require.Equal(t, "of-web-0-node1", strings.TrimSpace(b.Run("ls", dir)))
+	b.Run("mkdir", late+"/in")
+	b.Run("mount", "-t", "tmpfs", "tmpfs", late+"/in")
+	b.Run("touch", late+"/in/seen")
+	require.Equal(t, "seen", sh("ls /late/in"))
+	require.Empty(t, sh("ls /never/in"))
+	b.erase("web-0")
+	b.awaitEmpty()
+	require.Equal(t, "of-web-0-node1", strings.TrimSpace(b.Run("ls", dir)))
+	b.Run("umount", late+"/in")
+	b.Run("umount", late)
+	b.requireNoLeaks()
+}
+
+// TestPartThatLeadsOut: a container that puts a link into its volume does not
+// get another one to mount what it leads to.
+func TestPartThatLeadsOut(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.startNode()
+	p := plain(0)
+	p.Spec.Volumes = []v1.Volume{{Name: "disk", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+	liar := shell("liar", "ln -s / /disk/evil; ln -s ../../../.. /disk/up")
+	liar.VolumeMounts = []v1.VolumeMount{{Name: "disk", MountPath: "/disk"}}
+	p.Spec.InitContainers = []v1.Container{liar}
+	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "disk", MountPath: "/mnt", SubPath: "evil/etc"}}
+	b.write(p)
+	b.awaitHeld("web-0", "container c", "mount of volume disk: subPath evil/etc", "escapes")
+	p.Spec.Containers[0].VolumeMounts[0].SubPath = "up"
+	b.write(p)
+	b.awaitHeld("web-0", "mount of volume disk: subPath up", "escapes")
+	p.Spec.Containers[0].VolumeMounts[0].SubPath = "good"
+	b.write(p)
+	b.awaitPod("web-0", ready)
+	b.erase("web-0")
+	b.awaitEmpty()
+	b.requireNoLeaks()
+}
+
+// volumePoints are the crash points of package volume. That all are named here
+// shows TestKilledInVolumes itself.
+var volumePoints = []string{
+	"volume.made", "volume.memory", "volume.mounted", "volume.written", "volume.switched", "volume.linked", "volume.place", "volume.held", "volume.unmounted",
+}
+
+// TestKilledInVolumes: killed between any two steps, the next process goes on,
+// and nothing is left in the end.
+func TestKilledInVolumes(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	p := plain(0)
+	p.Spec.Volumes = []v1.Volume{
+		{Name: "disk", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+		{Name: "ram", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory}}},
+		{Name: "conf", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "app"}}}},
+	}
+	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "disk", MountPath: "/part", SubPath: "a"}, {Name: "ram", MountPath: "/ram"}, {Name: "conf", MountPath: "/conf"}}
+	b.place("app.yaml", "{apiVersion: v1, kind: ConfigMap, metadata: {name: app}, data: {a: one}}")
+	crash := func(point string) {
+		b.startNode()
+		b.await("the crash at "+point, func() error {
+			if b.CrashPending() {
+				return errors.New("not there yet")
+			}
+			return nil
+		})
+		b.node.end(syscall.SIGKILL) // dead already
+	}
+	passed := map[string]bool{}
+	for i, point := range volumePoints {
+		b.Crash(point)
+		b.write(p)
+		if point == "volume.unmounted" { // on the way down
+			b.startNode()
+			b.awaitPod("web-0", ready)
+			b.erase("web-0")
+			b.killNode()
+		}
+		crash(point)
+		if i%2 == 0 && point != "volume.unmounted" { // it is still wanted
+			b.startNode()
+			up := b.awaitPod("web-0", ready)
+			require.Equal(t, "one", b.exec(&up, "sh", "-c", "touch /part/x /ram/x && cat /conf/a"), point)
+			b.killNode()
+		}
+		if point != "volume.unmounted" {
+			b.erase("web-0")
+		}
+		b.startNode()
+		b.awaitEmpty()
+		b.killNode()
+		for _, passedNow := range b.CrashTrace() {
+			if strings.HasPrefix(passedNow, "volume.") {
+				passed[passedNow] = true
+			}
+		}
+	}
+	require.ElementsMatch(t, volumePoints, slices.Collect(maps.Keys(passed)))
+	b.startNode()
+	b.write(p)
+	b.awaitPod("web-0", ready)
+	b.erase("web-0")
+	b.awaitEmpty()
+	b.requireNoLeaks()
 }

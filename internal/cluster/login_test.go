@@ -150,8 +150,9 @@ func TestPerNodeCertificate(t *testing.T) {
 	require.Equal(t, "kubernetes.io/kube-apiserver-client", first.Spec.SignerName)
 	require.Equal(t, []certv1.KeyUsage{certv1.UsageDigitalSignature, certv1.UsageClientAuth}, first.Spec.Usages)
 	require.EqualValues(t, 3600, *first.Spec.ExpirationSeconds)
-	// Its life is nearly over, so that the next one is asked for at once.
-	issue(t, c, first, 20*time.Second)
+	// Nine tenths of its life are over, so that the next one is asked for at once,
+	// and the rest is long enough for a machine that is busy.
+	issue(t, c, first, 18*time.Minute, 2*time.Minute)
 	a.synced()
 	file := filepath.Join(dir, "fairlead-client.pem")
 	info, err := os.Stat(file)
@@ -161,7 +162,7 @@ func TestPerNodeCertificate(t *testing.T) {
 	require.NoError(t, err)
 
 	second := pending(t, c, "system:fairlead:"+ns)
-	issue(t, c, second, time.Hour)
+	issue(t, c, second, 0, time.Hour)
 	eventually(t, "the new certificate", func() bool {
 		now, err := os.ReadFile(file)
 		return err == nil && string(now) != string(old)
@@ -198,7 +199,7 @@ func TestCertificateDeniedOrForeign(t *testing.T) {
 	denied.Status.Conditions = []certv1.CertificateSigningRequestCondition{{Type: certv1.CertificateDenied, Status: "True", Reason: "No", Message: "not you"}}
 	_, err := c.Client().CertificatesV1().CertificateSigningRequests().UpdateApproval(t.Context(), denied.Name, denied, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	issue(t, c, pending(t, c, user), time.Hour)
+	issue(t, c, pending(t, c, user), 0, time.Hour)
 	a.synced()
 }
 
@@ -229,13 +230,13 @@ func pending(t *testing.T, c *kube.Cluster, user string) *certv1.CertificateSign
 }
 
 // issue approves and signs a request.
-func issue(t *testing.T, c *kube.Cluster, r *certv1.CertificateSigningRequest, life time.Duration) {
+func issue(t *testing.T, c *kube.Cluster, r *certv1.CertificateSigningRequest, age, left time.Duration) {
 	t.Helper()
 	requests := c.Client().CertificatesV1().CertificateSigningRequests()
 	r.Status.Conditions = []certv1.CertificateSigningRequestCondition{{Type: certv1.CertificateApproved, Status: "True", Reason: "Test"}}
 	r, err := requests.UpdateApproval(t.Context(), r.Name, r, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	r.Status.Certificate = c.Sign(r.Spec.Request, life)
+	r.Status.Certificate = c.SignAged(r.Spec.Request, age, left)
 	_, err = requests.UpdateStatus(t.Context(), r, metav1.UpdateOptions{})
 	require.NoError(t, err)
 }

@@ -155,7 +155,7 @@ func TestAPodsLife(t *testing.T) {
 	require.Equal(t, pod.Labels, status.Labels)
 	require.Equal(t, pod.Annotations, status.Annotations)
 	require.NotEmpty(t, status.Network.Ip)
-	b.n.Run("ping", "-n", "-c", "1", "-w", "3", status.Network.Ip)
+	b.n.Run("ping", "-n", "-c", "1", "-w", "30", status.Network.Ip)
 
 	c := b.create(sandbox, pod, sleeper("main"))
 	b.start(c)
@@ -437,7 +437,7 @@ metadata:
 	require.Equal(t, "10.16.0.77", b.status(a).Network.Ip)
 	c := b.create(o, other, sleeper("main"))
 	b.start(c)
-	b.exec(c, "ping", "-c", "1", "-w", "5", "10.16.0.77")
+	b.exec(c, "ping", "-c", "1", "-w", "30", "10.16.0.77")
 
 	b.Kill()
 	agent.Kill()
@@ -445,7 +445,7 @@ metadata:
 	b.e.Run()
 	agent = n.Agent()
 	b.Run()
-	b.exec(c, "ping", "-c", "1", "-w", "5", "10.16.0.77")
+	b.exec(c, "ping", "-c", "1", "-w", "30", "10.16.0.77")
 	require.Equal(t, "10.16.0.77", b.status(a).Network.Ip)
 	b.remove(a)
 	b.remove(o)

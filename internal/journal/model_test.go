@@ -285,7 +285,7 @@ func TestAsynchronousReachesTheDisk(t *testing.T) {
 	require.Eventually(t, func() bool {
 		rows := onDisk(t, j).rows
 		return rows[records][r.Key.String()].flags == flagDelivered && len(rows[attempts]) == 1
-	}, 5*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 func TestAttemptsAreBounded(t *testing.T) {

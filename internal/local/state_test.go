@@ -153,7 +153,7 @@ func watched(t *testing.T, f *folder) func(what string, cond func() bool) {
 	t.Cleanup(func() { stop(); <-done })
 	return func(what string, cond func() bool) {
 		t.Helper()
-		end := time.After(30 * time.Second)
+		end := time.After(time.Minute)
 		for !cond() {
 			select {
 			case <-f.Changed():

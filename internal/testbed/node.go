@@ -26,7 +26,7 @@ var holderScript string
 
 // patience bounds every wait of the testbed. It is generous: it decides only
 // how late a failure is seen, never whether a test passes.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // Node is one machine under test. Its methods fail the test on errors of the
 // testbed itself; they must be called from the test's goroutine, but for Try,

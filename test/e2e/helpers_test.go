@@ -65,7 +65,7 @@ func awaitGateways(t *testing.T, n *testbed.Node) {
 func eventually(t *testing.T, missing func() string) {
 	t.Helper()
 	why := missing()
-	for end := time.Now().Add(30 * time.Second); why != "" && time.Now().Before(end); why = missing() {
+	for end := time.Now().Add(2 * time.Minute); why != "" && time.Now().Before(end); why = missing() {
 		time.Sleep(20 * time.Millisecond)
 	}
 	require.Empty(t, why)

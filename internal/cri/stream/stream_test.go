@@ -226,7 +226,7 @@ func TestExecSync(t *testing.T) {
 		_, err := b.ExecSync(ctx, &runtime.ExecSyncRequest{ContainerId: id, Cmd: []string{"sleep", "5432"}})
 		ended <- err
 	}()
-	require.Eventually(t, func() bool { return len(b.processes(id, "5432")) > 0 }, 30*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(b.processes(id, "5432")) > 0 }, time.Minute, 20*time.Millisecond)
 	cancel()
 	require.Equal(t, codes.Canceled, status.Code(<-ended))
 	require.Empty(t, b.processes(id, "5432"), "who asked has gone, and so has the command")
@@ -267,7 +267,7 @@ func TestAttach(t *testing.T) {
 				_, err := fmt.Fprintln(typed, word)
 				require.NoError(t, err)
 				require.Eventually(t, func() bool { return out.String() == "out "+word+"\n" && errs.String() == "err "+word+"\n" },
-					30*time.Second, 20*time.Millisecond)
+					time.Minute, 20*time.Millisecond)
 				_ = typed.Close()
 				if protocol == "spdy" || word == "end" {
 					require.NoError(t, <-ended)

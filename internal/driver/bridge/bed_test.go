@@ -228,7 +228,7 @@ func (n *node) links(ns *netns.Handle) (names []string) {
 // holds no address.
 func (n *node) bare(bridge ...string) {
 	n.Helper()
-	require.Eventually(n, func() bool { return fmt.Sprint(n.links(n.host)) == fmt.Sprint(bridge) }, 10*time.Second, time.Millisecond,
+	require.Eventually(n, func() bool { return fmt.Sprint(n.links(n.host)) == fmt.Sprint(bridge) }, time.Minute, time.Millisecond,
 		"links: %v", n.links(n.host))
 	require.Empty(n, n.held())
 }
@@ -309,7 +309,7 @@ func (n *node) state(p *pod) string {
 	n.Helper()
 	var out strings.Builder
 	for _, ns := range []*netns.Handle{n.host, p.Handle} {
-		require.Eventually(n, func() bool { return !strings.Contains(n.ip(ns, "addr"), "tentative") }, 10*time.Second, 5*time.Millisecond)
+		require.Eventually(n, func() bool { return !strings.Contains(n.ip(ns, "addr"), "tentative") }, time.Minute, 5*time.Millisecond)
 		for _, args := range []string{"-d link", "addr", "-4 route show table all", "-6 route show table all"} {
 			raw := n.ip(ns, append([]string{"-j"}, strings.Fields(args)...)...)
 			fmt.Fprintf(&out, "%s\n%s\n", args, list(n, raw))

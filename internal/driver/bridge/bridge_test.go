@@ -162,7 +162,7 @@ func TestManyAtOnce(t *testing.T) {
 	for _, err := range errs {
 		require.NoError(t, err)
 	}
-	n.run(list[0].pod.Handle, "ping", "-c1", "-w5", parse(t, results[many-1]).IPs[0].Address.Addr().String())
+	n.run(list[0].pod.Handle, "ping", "-c1", "-w30", parse(t, results[many-1]).IPs[0].Address.Addr().String())
 	each(func(i int) { errs[i] = n.del(list[i], results[i]) })
 	for i, err := range errs {
 		require.NoError(t, err)

@@ -118,7 +118,7 @@ func TestBothOnOneBridge(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for _, to := range []string{"10.20.0.1", "10.20.0.3", "10.20.0.4", "fd00:20::1", "fd00:20::3"} {
-		n.run(a.pod.Handle, "ping", "-c1", "-w5", to)
+		n.run(a.pod.Handle, "ping", "-c1", "-w30", to)
 	}
 }
 

@@ -199,7 +199,7 @@ func chainIsCheckedAgainstItsFinalResult(t *testing.T, host func(testing.TB) (*n
 		require.Empty(t, leases(t, dataDir))
 		clearCounters(t, dataDir)
 	}
-	require.Eventually(t, func() bool { return !strings.Contains(fmt.Sprint(linkNames(t, hostNS)), "fltomb") }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return !strings.Contains(fmt.Sprint(linkNames(t, hostNS)), "fltomb") }, time.Minute, time.Millisecond)
 	require.ElementsMatch(t, []string{"lo", "m0", "m1", "cni7"}, linkNames(t, hostNS), "no host end is left")
 }
 

@@ -90,7 +90,7 @@ func TestKillGroupWaitsForAnEnvironment(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, known := calledByCNI(p.child)
 		return !known
-	}, 10*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	p.behead(t)
 	require.NoError(t, KillGroup(p.record))
 	require.False(t, alive(p.child))

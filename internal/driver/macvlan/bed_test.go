@@ -183,7 +183,7 @@ func canonical(text string) string {
 // state is all that a plugin can touch in the pod.
 func (n *node) state(p pod) string {
 	n.Helper()
-	require.Eventually(n, func() bool { return !strings.Contains(n.ip(p.ns, "addr"), "tentative") }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(n, func() bool { return !strings.Contains(n.ip(p.ns, "addr"), "tentative") }, time.Minute, 5*time.Millisecond)
 	var out strings.Builder
 	for _, args := range []string{"-d link", "addr", "-4 route show table all", "-6 route show table all"} {
 		var list []any
@@ -230,7 +230,7 @@ func sorted(t testing.TB, raw json.RawMessage) string {
 }
 
 func ping(to string) error {
-	out, err := osexec.Command("ping", "-c1", "-w5", to).CombinedOutput()
+	out, err := osexec.Command("ping", "-c1", "-w30", to).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("ping: %w: %s", err, out)
 	}

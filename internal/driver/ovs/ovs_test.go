@@ -23,7 +23,7 @@ import (
 	"github.com/fairlead/fairlead/internal/ovs/ovstest"
 )
 
-const patient = 20 * time.Second
+const patient = time.Minute
 
 // node is a driver on a private switch.
 type node struct {
@@ -238,7 +238,7 @@ func TestTraffic(t *testing.T) {
 	n.attach(s)
 	n.attach(o)
 	for _, to := range o.Addrs {
-		n.in(a, "ping -c 2 -i 0.2 -W 2 "+to.Addr().String())
+		n.in(a, "ping -c 2 -i 0.2 -W 30 "+to.Addr().String())
 	}
 	b, other := n.pod(3)
 	other.VLAN = 7
@@ -306,7 +306,7 @@ func TestInternalPortTraffic(t *testing.T) {
 	_, o := n.pod(2)
 	n.attach(s)
 	n.attach(o)
-	ping := "ping -c 3 -i 0.2 -W 5 " + o.Addrs[0].Addr().String()
+	ping := "ping -c 3 -i 0.2 -W 30 " + o.Addrs[0].Addr().String()
 	n.in(a, ping)
 	require.NotContains(t, n.sw.In("ip", "-br", "link"), s.HostIf)
 
@@ -349,7 +349,7 @@ func TestResyncAfterLostDatabase(t *testing.T) {
 	}
 	_, found := n.client.PortByName(g.HostIf)
 	require.False(t, found, "its links are buried, a port would be a leak")
-	n.in(a, "ping -c 2 -i 0.2 -W 2 "+o.Addrs[0].Addr().String())
+	n.in(a, "ping -c 2 -i 0.2 -W 30 "+o.Addrs[0].Addr().String())
 	require.NoError(t, n.driver.Detach(t.Context(), g))
 }
 
@@ -539,7 +539,7 @@ func TestCompletesLeftover(t *testing.T) {
 		n.eventually("found", func() bool { return n.driver.Check(t.Context(), s, core.Link{}) != nil })
 		n.attach(s)
 		require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}))
-		n.in(h, "ping -c 3 -i 0.2 -W 5 "+o.Addrs[0].Addr().String())
+		n.in(h, "ping -c 3 -i 0.2 -W 30 "+o.Addrs[0].Addr().String())
 	}
 	require.NoError(t, n.driver.Detach(t.Context(), s))
 }
@@ -555,7 +555,7 @@ func TestTrafficAfterRetry(t *testing.T) {
 		n.attach(s)
 		require.NoError(t, n.driver.Detach(t.Context(), s))
 		n.attach(s)
-		n.in(h, "ping -c 3 -i 0.2 -W 5 "+o.Addrs[0].Addr().String())
+		n.in(h, "ping -c 3 -i 0.2 -W 30 "+o.Addrs[0].Addr().String())
 		require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}))
 		require.NoError(t, n.driver.Detach(t.Context(), s))
 	}

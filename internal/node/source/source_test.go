@@ -220,7 +220,7 @@ func until(t *testing.T, out <-chan []*v1.Pod, want ...string) {
 			if fmt.Sprint(names(pods)) == fmt.Sprint(want) {
 				return
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("never heard %v", want)
 		}
 	}

@@ -14,6 +14,13 @@ import (
 // The certificate began a tenth of life ago and is good for the rest of it.
 func (c *Cluster) Sign(request []byte, life time.Duration) []byte {
 	c.t.Helper()
+	return c.SignAged(request, life/10, life-life/10)
+}
+
+// SignAged is Sign of a certificate that began age ago and is good for the time
+// that is left.
+func (c *Cluster) SignAged(request []byte, age, left time.Duration) []byte {
+	c.t.Helper()
 	b, _ := pem.Decode(request)
 	require.NotNil(c.t, b, "the request is not PEM")
 	csr, err := x509.ParseCertificateRequest(b.Bytes)
@@ -22,8 +29,8 @@ func (c *Cluster) Sign(request []byte, life time.Duration) []byte {
 	tmpl, err := template("")
 	require.NoError(c.t, err)
 	tmpl.Subject = csr.Subject
-	tmpl.NotBefore = time.Now().Add(-life / 10)
-	tmpl.NotAfter = tmpl.NotBefore.Add(life)
+	now := time.Now()
+	tmpl.NotBefore, tmpl.NotAfter = now.Add(-age), now.Add(left)
 	tmpl.KeyUsage, tmpl.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, c.s.ca.cert, csr.PublicKey, c.s.ca.key)
 	require.NoError(c.t, err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"reflect"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -164,8 +165,9 @@ func (s Sight) Print(w io.Writer) error {
 
 // Periods of Follow and Wait.
 const (
-	lookEvery = time.Second
-	showAfter = 30 * time.Second // the table, though some pod is not up
+	lookEvery   = time.Second
+	lookAtLeast = 10 * time.Second // at files and networks, though no pod has changed
+	showAfter   = 30 * time.Second // the table, though some pod is not up
 )
 
 // Wait looks until all pods are up or ctx ends, and returns the last sight. Its
@@ -208,18 +210,24 @@ func (l Looker) Follow(ctx context.Context, w io.Writer) {
 		}
 		before.explain(w)
 	}
+	var seen []v1.Pod
+	var looked time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(lookEvery):
 		}
+		pods, err := l.Pods(ctx)
+		if err != nil || reflect.DeepEqual(pods, seen) && time.Since(looked) < lookAtLeast {
+			continue // with an error: a part is being restarted, and the log says so
+		}
 		now, err := l.Look(ctx)
 		if err != nil {
-			continue // a part is being restarted; the log says so
+			continue
 		}
 		changes(w, before, now)
-		before = now
+		before, seen, looked = now, pods, time.Now()
 	}
 }
 

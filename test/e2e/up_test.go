@@ -191,14 +191,15 @@ func (b *upBed) connect(socket string) {
 	b.runtime = cri.NewRuntimeServiceClient(conn)
 }
 
-// begin has the folder up and down once without pods: what the agent makes of a
-// node stays there.
+// begin has the folder up and down once without pods: the bridge and the
+// agent's files stay.
 func (b *upBed) begin() {
 	b.t.Helper()
 	b.t.Cleanup(b.end)
 	b.up()
 	b.awaitUp()
 	require.Contains(b.t, b.down(), "00-fairlead.conflist")
+	require.NotContains(b.t, b.Run("ip", "address"), "10.16.0.1/", "a gateway is left")
 	b.base = b.Inventory()
 }
 

@@ -2,10 +2,14 @@ package nodeagent
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/device"
+	"github.com/fairlead/fairlead/internal/gateway/standalone"
+	"github.com/fairlead/fairlead/internal/ovs"
 )
 
 // Part is an agent that is one of several parts of its process. Its fields are
@@ -35,6 +39,36 @@ func (p Part) Run(ctx context.Context) error {
 		o.cniConf = p.CNIConf
 	}
 	return runAgent(ctx, o, p.Log)
+}
+
+// Clear removes the node's side of every Subnet: gateways, masquerade. Nobody
+// may run an agent meanwhile. The bridge stays.
+func (p Part) Clear(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, gatewayLimit)
+	connected := make(chan struct{}, 1)
+	switcher := ovs.New(ovs.Config{Endpoint: p.OVSDB, Bridge: p.Bridge, Log: p.Log, OnReset: func() {
+		select {
+		case connected <- struct{}{}:
+		default:
+		}
+	}})
+	var running sync.WaitGroup
+	running.Go(func() { switcher.Run(ctx) })
+	defer running.Wait()
+	defer stop()
+	select {
+	case <-connected:
+	case <-ctx.Done():
+		return fmt.Errorf("remove gateways: %w", switcher.Connected())
+	}
+	err := standalone.New(standalone.Config{Ports: switcher, Node: p.NodeName}).Set(ctx, nil)
+	if err == nil {
+		err = switcher.Settle(ctx) // only then the devices are gone
+	}
+	if err != nil {
+		return fmt.Errorf("remove gateways: %w", err)
+	}
+	return nil
 }
 
 // Defaults of flags that others have too.

@@ -121,6 +121,12 @@ func (d downOptions) run(ctx context.Context, out io.Writer) error {
 	if err := d.removePods(ctx, &o, rt, *r, out); err != nil {
 		return err
 	}
+	// Without Open vSwitch there are none, and it may be gone for good.
+	if err := o.agent(slog.New(slog.DiscardHandler)).Clear(ctx); err != nil {
+		_, _ = fmt.Fprintln(out, "!", err)
+	} else {
+		_, _ = fmt.Fprintln(out, "removed the gateways of all subnets")
+	}
 	if err := removeOurs(r.Wrote, out); err != nil {
 		return err
 	}

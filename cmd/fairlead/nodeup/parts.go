@@ -119,11 +119,8 @@ func (o *options) list(rt up.Runtime, r up.Record, pods string, log *slog.Logger
 			conf = "auto"
 		}
 	}
-	network := nodeagent.Part{
-		Socket: o.socket, StateDir: o.stateDir, Objects: o.dir, OVSDB: o.ovsdb, Bridge: o.bridge, NodeName: o.nodeName,
-		Iface: o.iface, ConfDir: o.confDir, CNIBinDirs: o.binDirs, CNIConf: conf,
-		Build: o.parts.Build, Log: log.With("part", "agent"),
-	}
+	network := o.agent(log)
+	network.CNIConf = conf
 	all := []up.Part{{Name: "agent", Run: network.Run, Ready: o.agentReady}}
 	if rt.Endpoint == "" {
 		shim := CRI{
@@ -151,6 +148,14 @@ func (o *options) list(rt up.Runtime, r up.Record, pods string, log *slog.Logger
 				return err
 			},
 		})
+}
+
+// agent is the part of that name.
+func (o *options) agent(log *slog.Logger) nodeagent.Part {
+	return nodeagent.Part{
+		Socket: o.socket, StateDir: o.stateDir, Objects: o.dir, OVSDB: o.ovsdb, Bridge: o.bridge, NodeName: o.nodeName,
+		Iface: o.iface, ConfDir: o.confDir, CNIBinDirs: o.binDirs, Build: o.parts.Build, Log: log.With("part", "agent"),
+	}
 }
 
 // runtimePart is what is another process's: it has no pods but ours, which the

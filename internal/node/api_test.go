@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/fairlead/fairlead/internal/node"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
 )
 
@@ -135,6 +136,22 @@ func TestPodsOfAPIServer(t *testing.T) {
 	})
 	k.delete("done")
 	k.absent(k.ns, "done")
+
+	// A pod that does not want to end, whose user loses patience.
+	k.create("stubborn", "trap '' TERM; while :; do sleep 1; done")
+	k.object(k.ns, "stubborn", ready)
+	for _, grace := range []int64{10000, 2} {
+		require.NoError(t, k.api.CoreV1().Pods(k.ns).Delete(t.Context(), "stubborn", metav1.DeleteOptions{GracePeriodSeconds: &grace}))
+		if grace > 2 {
+			k.local("stubborn", func(p *v1.Pod) string {
+				if p.Status.Reason != node.ReasonTerminating {
+					return "not terminating"
+				}
+				return ""
+			})
+		}
+	}
+	k.absent(k.ns, "stubborn")
 	k.awaitEmpty()
 	k.requireNoLeaks()
 }

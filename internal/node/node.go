@@ -250,6 +250,9 @@ func (n *Node) want(ctx context.Context, pod *v1.Pod) {
 	case w.gone:
 		w.next = pod // the same pod again, once its end is complete
 	default:
+		if w.state == terminating && w.pod != nil && podruntime.Grace(pod) < podruntime.Grace(w.pod) && w.cancel != nil {
+			w.cancel() // it ends anew, sooner
+		}
 		w.pod, w.restored = pod, false
 		w.version++
 		if w.state == adopted {

@@ -42,12 +42,12 @@ type worker struct {
 	wake chan struct{}
 
 	state    state
-	pod      *v1.Pod // nil for one that no source has named
-	restored bool    // pod is what a checkpoint says; no source has named it yet
-	gone     bool    // no source names it any more
-	started  bool    // it has, or may have, something with the runtime
-	next     *v1.Pod // the same UID again, after its end
-	cancel   context.CancelFunc
+	pod      *v1.Pod            // nil for one that no source has named
+	restored bool               // pod is what a checkpoint says; no source has named it yet
+	gone     bool               // no source names it any more
+	started  bool               // it has, or may have, something with the runtime
+	next     *v1.Pod            // the same UID again, after its end
+	cancel   context.CancelFunc // of the step that is being done; nil: it is not to be interrupted
 	status   v1.PodStatus
 	version  uint64 // of all that Reports tells of it
 	failed   failure
@@ -157,7 +157,7 @@ func (n *Node) step(ctx context.Context, w *worker) (again time.Duration, done b
 	n.mu.Lock()
 	at, pod, gone := w.state, w.pod, w.gone
 	w.cancel = nil
-	if at == syncing {
+	if at == syncing || at == terminating {
 		w.cancel = cancel
 	}
 	n.mu.Unlock()
@@ -186,7 +186,7 @@ func (n *Node) step(ctx context.Context, w *worker) (again time.Duration, done b
 		n.note(w, failure{})
 		return again, done
 	}
-	w.retry = min(max(2*w.retry, firstRetry), mostRetry)
+	w.retry = longer(w.retry)
 	again = jitter(w.retry)
 	if ctx.Err() == nil {
 		if w.failed.err != err.Error() { // its status goes on saying it
@@ -202,6 +202,11 @@ func (n *Node) note(w *worker, f failure) {
 	n.mu.Lock()
 	w.failed = f
 	n.mu.Unlock()
+}
+
+// longer is the pause after one more failure.
+func longer(pause time.Duration) time.Duration {
+	return min(max(2*pause, firstRetry), mostRetry)
 }
 
 // jitter spreads pods that began together: up to half as long again.

@@ -3,6 +3,7 @@ package node
 import (
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/fairlead/fairlead/internal/node/checkpoint"
 	"github.com/fairlead/fairlead/internal/node/mux"
 	"github.com/fairlead/fairlead/internal/node/podruntime"
 )
@@ -71,6 +73,119 @@ func TestNeverBack(t *testing.T) {
 			require.True(t, w.gone)
 			require.Nil(t, w.next, "a pod that its source has dropped again")
 		}
+	}
+}
+
+// TestPauses: 1 s, doubling to 10 s; a minute without reason; each up to half as
+// long again (runtime.md, D).
+func TestPauses(t *testing.T) {
+	var pauses []time.Duration
+	pause := time.Duration(0)
+	for range 6 {
+		pause = longer(pause)
+		pauses = append(pauses, pause/time.Second)
+	}
+	require.Equal(t, []time.Duration{1, 2, 4, 8, 10, 10}, pauses)
+	for range 1000 {
+		d := jitter(resync)
+		require.True(t, d >= time.Minute && d <= 90*time.Second, d)
+	}
+}
+
+func poked(w *worker) bool {
+	select {
+	case <-w.wake:
+		return true
+	default:
+		return false
+	}
+}
+
+// TestWhatIsNoReason: a pod that has just failed is not tried again because its
+// own traces come and go, nor because its status was written.
+func TestWhatIsNoReason(t *testing.T) {
+	w := newWorker(named("u", mux.API))
+	w.wake = make(chan struct{}, 1)
+	n := &Node{workers: map[types.UID]*worker{"u": w}, seen: map[string]bool{}, conf: Config{Log: slog.New(slog.DiscardHandler)}}
+	n.wake("u")
+	require.True(t, poked(w))
+	w.failed = failure{err: "no network", again: time.Now().Add(time.Hour)}
+	n.wake("u")
+	require.False(t, poked(w), "it waits")
+	told := named("u", mux.API)
+	told.Status.Message = "told"
+	n.update(t.Context(), mux.Update{Op: mux.RECONCILE, Pods: []*v1.Pod{told}, Source: mux.API})
+	require.False(t, poked(w))
+	require.Equal(t, "told", w.pod.Status.Message)
+	n.update(t.Context(), mux.Update{Op: mux.UPDATE, Pods: []*v1.Pod{told}, Source: mux.API})
+	require.True(t, poked(w), "its source has changed it")
+	w.state = terminating
+	n.wake("u")
+	require.True(t, poked(w), "what died may have been what it waits for")
+}
+
+// TestSoonerEnd: a shorter grace period than the one that runs interrupts it, a
+// longer one does not.
+func TestSoonerEnd(t *testing.T) {
+	w := newWorker(named("u", mux.API))
+	w.wake, w.state = make(chan struct{}, 1), terminating
+	n := &Node{workers: map[types.UID]*worker{"u": w}, seen: map[string]bool{}, conf: Config{Log: slog.New(slog.DiscardHandler)}}
+	interrupted := 0
+	w.cancel = func() { interrupted++ }
+	for i, c := range []struct {
+		grace int64
+		want  int
+	}{{30, 0}, {60, 0}, {10, 1}, {10, 1}, {3, 2}} {
+		p := named("u", mux.API)
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(metav1.Now()), new(c.grace)
+		n.update(t.Context(), mux.Update{Op: mux.DELETE, Pods: []*v1.Pod{p}, Source: mux.API})
+		require.Equal(t, c.want, interrupted, i)
+	}
+}
+
+// TestRestoredPods: pods of checkpoints run on until every source has spoken;
+// those that were named by then stay.
+func TestRestoredPods(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	dir := checkpoint.New(t.TempDir())
+	m := mux.New(log)
+	at := func(uid string) *worker {
+		return &worker{uid: types.UID(uid), name: types.NamespacedName{Namespace: "default", Name: "web"}, wake: make(chan struct{}, 1), started: true}
+	}
+	w := map[types.UID]*worker{"named": at("named"), "left": at("left"), "unknown": at("unknown")}
+	n := &Node{workers: w, seen: map[string]bool{}, conf: Config{Log: log, Checkpoints: dir, Sources: m}}
+	for _, uid := range []string{"named", "left"} {
+		require.NoError(t, dir.Save(named(uid, mux.API)))
+	}
+	n.restore(t.Context())
+	require.Equal(t, []state{syncing, syncing, adopted}, []state{w["named"].state, w["left"].state, w["unknown"].state})
+	m.Channel(t.Context(), mux.API)
+	require.False(t, n.Heard())
+	require.NoError(t, m.Set(t.Context(), mux.API, []*v1.Pod{named("named", "")}))
+	require.False(t, n.Heard(), "it has not been taken yet")
+	n.update(t.Context(), <-m.Updates())
+	require.True(t, n.Heard())
+	n.endUnclaimed()
+	require.Equal(t, []state{syncing, terminating, terminating}, []state{w["named"].state, w["left"].state, w["unknown"].state})
+	pods, err := dir.Load()
+	require.NoError(t, err)
+	require.Len(t, pods, 1)
+	require.Equal(t, types.UID("named"), pods[0].UID)
+	n.update(t.Context(), mux.Update{Op: mux.REMOVE, Pods: []*v1.Pod{named("named", mux.API)}, Source: mux.API})
+	pods, err = dir.Load()
+	require.NoError(t, err)
+	require.Empty(t, pods, "before it ends: a restart must not bring it back")
+}
+
+// TestEndedForTheServer: what the API server calls ended is not run again; a
+// static pod's status is nobody's word.
+func TestEndedForTheServer(t *testing.T) {
+	for _, phase := range []v1.PodPhase{v1.PodSucceeded, v1.PodFailed} {
+		p := named("u", mux.API)
+		p.Status.Phase = phase
+		require.Equal(t, terminating, newWorker(p).state)
+		p.Annotations[mux.SourceKey] = mux.File
+		require.Equal(t, syncing, newWorker(p).state)
 	}
 }
 

@@ -2,9 +2,11 @@ package e2e
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -13,6 +15,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/testbed"
 	"github.com/fairlead/fairlead/internal/testbed/docker"
+	"github.com/fairlead/fairlead/internal/testbed/kube"
 )
 
 // shimNode is a machine with `fairlead cri` over Docker, and the world outside.
@@ -91,12 +94,10 @@ func (w within) Try(argv ...string) (string, error) {
 	return string(r.GetStdout()), err
 }
 
-// page is what the container gets from a web server. Its busybox is static: wget
-// would look the name of a service up, by libraries that it does not have.
+// page is what the container gets from a web server.
 func (w within) page(addr string, port int) string {
-	got, _ := w.Try("sh", "-c", fmt.Sprintf(`printf 'GET /index.html HTTP/1.0\r\n\r\n' | nc -w 5 %s %d`, addr, port))
-	_, body, _ := strings.Cut(got, "\r\n\r\n")
-	return strings.TrimSpace(body)
+	got, _ := w.Try("wget", "-q", "-O", "-", "http://"+net.JoinHostPort(addr, strconv.Itoa(port))+"/")
+	return strings.TrimSpace(got)
 }
 
 // fetches wants a page, sooner or later: a server takes its time to start.
@@ -280,4 +281,66 @@ func TestNetpluginFlags(t *testing.T) {
 		require.ErrorContains(t, err, "exit status 2", "%s: %s", flags, out)
 		require.Contains(t, err.Error()+out, want, flags)
 	}
+}
+
+// TestNetpluginKubenetUnderKubelet: stock kubelet tells the pod CIDR that its Node
+// was given; until then the node says what it waits for. It tells it once: a
+// restarted shim goes on with it.
+func TestNetpluginKubenetUnderKubelet(t *testing.T) {
+	t.Parallel()
+	c := kube.Start(t, kube.Options{})
+	bed := testbed.Bare(t)
+	s := &shimNode{t: t, n: bed}
+	s.engine = docker.Start(t, bed)
+	s.CRI = s.engine.StartCRI("--network-plugin=kubenet")
+	node := kube.StartNode(t, c, bed, kube.NodeOptions{Runtime: s.Socket})
+	eventually(t, func() string {
+		why := c.Kubectl("get", "node", node.Name, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].message}`)
+		if strings.Contains(why, "nobody has told the node's pod CIDR yet") {
+			return ""
+		}
+		return "the node says: " + why
+	})
+	c.Kubectl("patch", "node", node.Name, "-p", `{"spec":{"podCIDR":"10.244.9.0/24","podCIDRs":["10.244.9.0/24"]}}`)
+	node.WaitReady()
+	ns := c.Namespace()
+	web := node.RunPod(fmt.Sprintf(webPod, ns, "unused", kube.Busybox))
+	cli := node.RunPod(kube.Shell(ns, "cli", "", ""))
+	require.Contains(t, web.IPs()[0], "10.244.9.")
+	works := func() {
+		t.Helper()
+		eventually(t, func() string {
+			out, err := cli.Exec("wget", "-q", "-O", "-", "http://"+web.IPs()[0]+"/")
+			if err != nil || out != "hello\n" {
+				return fmt.Sprintf("the other pod gets %q, %v", out, err)
+			}
+			return ""
+		})
+		fetches(t, "the node by its port", "hello", func() string { return page(bed, node.IP, 8080) })
+	}
+	works()
+	s.Kill()
+	s.Run()
+	works()
+	later := node.RunPod(kube.Shell(ns, "later", "", ""))
+	require.Contains(t, later.IPs()[0], "10.244.9.")
+	c.Kubectl("delete", "pods", "-n", ns, "--all", "--grace-period=1", "--timeout=120s")
+	eventually(t, func() string { return strings.Join(s.records("kubenet"), " ") })
+}
+
+// TestNetpluginNoOp: Docker's own bridge serves, as with `docker run`.
+func TestNetpluginNoOp(t *testing.T) {
+	t.Parallel()
+	n := testbed.Bare(t)
+	n.Run("sh", "-c", "ip link add dk0 type bridge && ip addr add 172.30.0.1/24 dev dk0 && ip link set dk0 up")
+	s := &shimNode{t: t, n: n}
+	s.engine = docker.Start(t, n, "--bridge=dk0")
+	s.CRI = s.engine.StartCRI("--network-plugin=no-op")
+	st, err := s.Status(t.Context(), &cri.StatusRequest{})
+	require.NoError(t, err)
+	require.True(t, st.Status.Conditions[1].Status)
+	sandbox, _, ips := s.run(s.sandbox("web", nil))
+	require.Contains(t, ips[0], "172.30.0.")
+	fetches(t, "the node", "web", func() string { return page(n, ips[0], 80) })
+	s.remove(sandbox)
 }

@@ -152,7 +152,7 @@ func (p *Plugin) add(ctx context.Context, list *libcni.NetworkConfigList, rt *li
 		return fmt.Errorf("network %s: result: %w", list.Name, err)
 	}
 	r.Addrs = addresses(got)
-	return p.store.Put(r)
+	return p.store.Update(r)
 }
 
 // addresses of the pod's first interface, or of all where the result does not

@@ -35,7 +35,7 @@ const (
 
 // bed is a node with the plugin, and the world outside. It is the plugin's host.
 type bed struct {
-	t           *testing.T
+	t           testing.TB
 	host, world *netns.Handle
 	state, data string
 	settings    netplugin.Settings
@@ -51,7 +51,7 @@ var defaults = netplugin.Settings{
 	NonMasquerade: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
 }
 
-func newBed(t *testing.T, s netplugin.Settings) *bed {
+func newBed(t testing.TB, s netplugin.Settings) *bed {
 	t.Helper()
 	b := &bed{
 		t: t, host: netnstest.New(t), world: netnstest.New(t), state: t.TempDir(), data: t.TempDir(), settings: s,
@@ -171,7 +171,7 @@ func (b *bed) sh(ns *netns.Handle, lines ...string) (all string) {
 }
 
 // serve answers on a TCP and a UDP port until the test ends.
-func serve(t *testing.T, ns *netns.Handle, name string, port int) {
+func serve(t testing.TB, ns *netns.Handle, name string, port int) {
 	t.Helper()
 	var l net.Listener
 	var c net.PacketConn

@@ -227,7 +227,7 @@ func (p *Plugin) SetUpPod(ctx context.Context, pod netplugin.Pod) error {
 	if err := p.attach(ctx, &r); err != nil {
 		return err
 	}
-	if err := p.store.Put(r); err != nil {
+	if err := p.store.Update(r); err != nil {
 		return err
 	}
 	fail.Here("kubenet.attached")
@@ -241,7 +241,8 @@ func (p *Plugin) SetUpPod(ctx context.Context, pod netplugin.Pod) error {
 	return err
 }
 
-// begin records what is going to be done.
+// begin records what is going to be done. The record need not outlive the machine:
+// then nothing is left but the address, which is found by its owner (Collect).
 func (p *Plugin) begin(ctx context.Context, pod netplugin.Pod) (store.Record, error) {
 	cidrs := p.store.CIDRs()
 	if len(cidrs) == 0 {
@@ -260,7 +261,7 @@ func (p *Plugin) begin(ctx context.Context, pod netplugin.Pod) (store.Record, er
 	}
 	r := store.Record{Pod: pod, Ports: p.host.GetPodPortMappings(pod.Sandbox), Netns: id, CIDRs: cidrs}
 	if r.Conf, err = p.network(cidrs); err == nil {
-		err = p.store.Put(r)
+		err = p.store.Update(r)
 	}
 	fail.Here("kubenet.recorded")
 	return r, err

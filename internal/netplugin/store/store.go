@@ -54,6 +54,7 @@ const (
 	folderMode = 0o700
 	fileMode   = 0o600
 	damaged    = ".corrupt"
+	unfinished = ".tmp"
 	podCIDRs   = "pod-cidrs"
 )
 
@@ -81,7 +82,7 @@ func Open(dir string) (*Store, error) {
 	errs := []error{s.recall()}
 	for _, e := range entries {
 		switch name := e.Name(); {
-		case strings.HasSuffix(name, ".tmp"): // of a write that was cut off
+		case strings.HasSuffix(name, unfinished): // of a write that was cut off
 			errs = append(errs, os.Remove(filepath.Join(s.pods(), name)))
 		case !strings.Contains(name, "."):
 			errs = append(errs, s.load(name))
@@ -115,13 +116,30 @@ func (s *Store) path(id string) (string, error) {
 
 // Put writes a record durably; Pod.Sandbox names it.
 func (s *Store) Put(r Record) error {
+	return s.write(r, func(path string, b []byte) error { return hostfile.Write(path, b, fileMode) })
+}
+
+// Update writes a record that outlives the process, whole or not at all, and
+// perhaps not the machine: with the machine go the pods, and a sync of the disk
+// takes longer than all else that is done for one.
+func (s *Store) Update(r Record) error {
+	return s.write(r, func(path string, b []byte) error {
+		tmp := filepath.Join(s.pods(), "."+r.Pod.Sandbox+unfinished)
+		if err := os.WriteFile(tmp, b, fileMode); err != nil {
+			return err
+		}
+		return os.Rename(tmp, path)
+	})
+}
+
+func (s *Store) write(r Record, put func(path string, b []byte) error) error {
 	path, err := s.path(r.Pod.Sandbox)
 	if err != nil {
 		return err
 	}
 	b, err := json.Marshal(r)
 	if err == nil {
-		err = hostfile.Write(path, b, fileMode)
+		err = put(path, b)
 	}
 	if err != nil {
 		return fmt.Errorf("network record of %s: %w", r.Pod.Sandbox, err)
@@ -167,11 +185,10 @@ func (s *Store) Remove(id string) error {
 	if err != nil {
 		return nil // no sandbox has such an id: there is nothing to forget
 	}
-	if err := os.Remove(path + damaged); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("network record of %s: %w", id, err)
-	}
-	if err := hostfile.Remove(path); err != nil {
-		return fmt.Errorf("network record of %s: %w", id, err)
+	for _, p := range []string{path + damaged, path} { // one that comes back with a power cut is removed once more
+		if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("network record of %s: %w", id, err)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,7 +25,10 @@ func TestRecordsOutliveTheProcess(t *testing.T) {
 	dir := t.TempDir()
 	s, err := store.Open(dir)
 	require.NoError(t, err)
-	require.NoError(t, s.Put(record("a")))
+	before := record("a")
+	before.Addrs = nil
+	require.NoError(t, s.Put(before))
+	require.NoError(t, s.Update(record("a")))
 	require.NoError(t, s.Put(record("b")))
 	require.NoError(t, s.Remove("b"))
 	require.NoError(t, s.Remove("b"), "once more")

@@ -1,0 +1,4 @@
+package kubenet
+
+// LeastMTU is leastMTU for tests.
+var LeastMTU = leastMTU

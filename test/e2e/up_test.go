@@ -133,7 +133,7 @@ func (b *upBed) startContainerd() {
 	for _, d := range []string{"var/lib/containerd", "var/log"} {
 		disk := filepath.Join(b.Dir, "disk", d)
 		b.Run("mkdir", "-p", "/"+d, disk)
-		b.Run("mount", "--bind", disk, "/"+d)
+		b.Run("sh", "-c", "mountpoint -q /"+d+" || mount --bind "+disk+" /"+d)
 	}
 	root, err := testbed.Repository()
 	require.NoError(b.t, err)
@@ -421,8 +421,9 @@ func (p *upPing) requireNoneLost(t *testing.T) {
 	require.Equal(t, last, got, "answers are missing")
 }
 
-// TestUpKilled_Docker: the one process is killed at any moment; pods and their
-// networks do not notice, and in the end the machine is as the folder says.
+// TestUpKilled_Docker: the one process is killed at any moment, and Docker once;
+// pods and their networks do not notice, and in the end the machine is as the
+// folder says.
 func TestUpKilled_Docker(t *testing.T) {
 	t.Parallel()
 	testUpKilled(t, newUpDocker(t))
@@ -432,6 +433,18 @@ func TestUpKilled_Docker(t *testing.T) {
 func TestUpKilled_Containerd(t *testing.T) {
 	t.Parallel()
 	testUpKilled(t, newUpContainerd(t))
+}
+
+// restartRuntime kills the runtime's daemon, too, and starts it again.
+func (b *upBed) restartRuntime() {
+	b.t.Helper()
+	if b.engine != nil {
+		b.engine.Kill()
+		b.engine.Run()
+		return
+	}
+	b.containerd.end(syscall.SIGKILL)
+	b.startContainerd()
 }
 
 func testUpKilled(t *testing.T, b *upBed) {
@@ -462,6 +475,7 @@ func testUpKilled(t *testing.T, b *upBed) {
 		b.proc.end(syscall.SIGKILL)
 		b.up()
 	}
+	b.restartRuntime()
 	b.awaitUp()
 	want := []string{"web-0-node1", "web-1-node1"}
 	for i, is := range there {

@@ -174,8 +174,8 @@ Description=Fairlead: the pods of ` + strings.ReplaceAll(o.dir, "%", "%%") + `
 Documentation=https://github.com/fairlead/fairlead
 Wants=openvswitch-switch.service network-online.target
 After=openvswitch-switch.service containerd.service docker.service network-online.target
-# One agent, and one program that runs pods.
-Conflicts=fairlead.service kubelet.service
+# One agent; this one is a part of it.
+Conflicts=fairlead.service
 
 [Service]
 Type=notify
@@ -219,12 +219,25 @@ func (o *options) install(cmd *cobra.Command) error {
 		return fmt.Errorf("--install: %w", err)
 	}
 	_, _ = fmt.Fprintln(cmd.OutOrStdout(), "written", unitFile)
+	if booted() { // the service takes over from a process that runs; pods do not notice
+		lock, err := up.Stop(cmd.Context(), o.stateDir)
+		if err != nil {
+			return err
+		}
+		lock.Release()
+	}
 	return systemctl(cmd, []string{"daemon-reload"}, []string{"enable", unitName}, []string{"restart", unitName})
+}
+
+// booted tells that systemd runs this machine (sd_booted(3)).
+func booted() bool {
+	_, err := os.Stat("/run/systemd/system")
+	return err == nil
 }
 
 // systemctl runs the calls, or says them where systemd does not run.
 func systemctl(cmd *cobra.Command, calls ...[]string) error {
-	if _, err := os.Stat("/run/systemd/system"); err != nil { // sd_booted(3)
+	if !booted() {
 		_, _ = fmt.Fprintln(cmd.OutOrStdout(), "systemd does not run here; where it does:")
 		for _, c := range calls {
 			_, _ = fmt.Fprintln(cmd.OutOrStdout(), "  systemctl", strings.Join(c, " "))

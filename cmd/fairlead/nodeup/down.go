@@ -77,8 +77,8 @@ func stopUnit(cmd *cobra.Command, uninstall bool) error {
 		return nil
 	}
 	if !uninstall {
-		if _, err := os.Stat("/run/systemd/system"); err != nil {
-			return nil //nolint:nilerr // nobody runs the unit
+		if !booted() {
+			return nil // nobody runs the unit
 		}
 		return systemctl(cmd, []string{"stop", unitName})
 	}

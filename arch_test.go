@@ -72,6 +72,7 @@ var layers = []layer{
 	{"internal/guest", 1, "who may join an operation; the engine invites"},
 	{"internal/record", 3, "pure: what follows from a record"},
 	{"internal/engine", 4, "puts the layers below together; servers call it"},
+	{"internal/outsider", 4, "pods of Multus; changes nothing, and the engine knows nothing of them"},
 	{"internal/server", 5, "decodes, calls the engine, encodes"},
 	{"internal/metrics", 5, "hears the engine as an Observer"},
 	{"internal/client", 5, "the other end of the server's socket"},

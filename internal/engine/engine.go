@@ -91,7 +91,6 @@ type Engine struct {
 	resolving sync.Map     // adding -> nothing
 	awaited   appear.Files // files that ADDs wait for
 	remains   journal.Remains
-	outsiders outsiders // what was told of pods that Multus attached
 	// timelines are those of this process's ADDs, complete: the record's own
 	// was written when its last steps were still under way.
 	timelines sync.Map // core.Key -> []core.Timing

@@ -41,18 +41,13 @@ type replug struct {
 // is new is attached, each for itself. What is asked for as before, and the
 // default network, is not touched. An error says what is not so yet; it is told
 // as an event and a condition too, and all else is done. Repeat it until it is
-// nil. A pod that this node has not, or that has another UID, is nothing to do;
-// one that Multus has is told of.
+// nil. A pod that this node has not, or that has another UID, is nothing to do.
 func (e *Engine) Replug(ctx context.Context, pod core.Pod) error {
 	e.inflight.Add(1)
 	defer e.inflight.Add(-1)
 	pod.UID = "" // a record may not know it; the annotation is compared with the record's
 	var errs []error
-	containers := e.containersOf(pod)
-	if len(containers) == 0 {
-		e.heed(ctx, pod)
-	}
-	for _, id := range containers {
+	for _, id := range e.containersOf(pod) {
 		errs = append(errs, e.replugContainer(ctx, id, pod))
 	}
 	return errors.Join(errs...)

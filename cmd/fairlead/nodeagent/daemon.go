@@ -37,6 +37,7 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/sysfs"
 	"github.com/fairlead/fairlead/internal/kernel/tombstone"
 	"github.com/fairlead/fairlead/internal/metrics"
+	"github.com/fairlead/fairlead/internal/outsider"
 	"github.com/fairlead/fairlead/internal/ovs"
 	"github.com/fairlead/fairlead/internal/plan"
 	"github.com/fairlead/fairlead/internal/record"
@@ -83,6 +84,7 @@ type nodeDaemon struct {
 	guard    *nft.Guard
 	forget   *forgetter
 	engine   *engine.Engine
+	multus   *outsider.Teller
 	metrics  *metrics.Metrics
 	server   *server.Server
 	conf     *autoconf.Writer // nil where nobody asked for it
@@ -174,6 +176,10 @@ func (d *nodeDaemon) wire(boot string) {
 		Notices:  d.forget, Conditions: conditions,
 		Log: d.log,
 	})
+	d.multus = outsider.New(outsider.Config{
+		Journal: d.journal, Source: d.objects, Multus: d.engine.Multus, Daemon: d.opts.file, Files: os.DirFS("/"), ConfDir: d.opts.confDir,
+		Driver: execdriver.Name, Log: d.log, Notices: d.forget, Conditions: conditions, Condition: engine.NetworksAttached,
+	})
 	d.conf = d.confWriter()
 	d.server = server.New(server.Config{
 		Engine: d.engine, Sockets: append([]string{d.opts.socket}, d.opts.compat...),
@@ -243,7 +249,10 @@ func (d *nodeDaemon) run(ctx context.Context) error {
 // follow makes running pods' networks those that their annotations ask for: at
 // the start and after each change.
 func (d *nodeDaemon) follow(ctx context.Context) {
-	f := follow.New(follow.Config{Do: d.engine.Replug, Log: d.log})
+	f := follow.New(follow.Config{Log: d.log, Do: func(ctx context.Context, pod core.Pod) error {
+		d.multus.Heed(ctx, pod)
+		return d.engine.Replug(ctx, pod)
+	}})
 	d.objects.WatchPods(f.Changed)
 	for _, p := range d.engine.Followed() {
 		f.Changed(p)

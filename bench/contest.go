@@ -35,6 +35,7 @@ type contest struct {
 	load    string
 	pods    int // how many each run attaches
 	par     int // calls at a time
+	delPar  int // the same of DEL, where more: its times then say nothing
 	rounds  int
 	metrics []metric
 }
@@ -48,7 +49,7 @@ type round []sample
 // run measures the contest and gives one line for each metric.
 func (c contest) run() ([]line, error) {
 	for _, s := range c.sides {
-		if _, err := cycle(s, pick(s, warmups), 1); err != nil {
+		if _, err := cycle(s, pick(s, warmups), 1, 1); err != nil {
 			return nil, fmt.Errorf("warm-up: %w", err)
 		}
 	}
@@ -67,7 +68,7 @@ func (c contest) round() (round, error) {
 	r := make(round, len(c.sides))
 	for range 2 {
 		for i, s := range c.sides {
-			got, err := cycle(s, pick(s, c.pods), c.par)
+			got, err := cycle(s, pick(s, c.pods), c.par, max(c.par, c.delPar))
 			if err != nil {
 				return nil, err
 			}

@@ -16,15 +16,20 @@ import (
 )
 
 // docker runs Docker Engine and, over it, `fairlead cri` on a node whose agent
-// runs already, with the configuration of the pods' network.
+// runs already, with the configuration of the pods' network. The node ends with
+// the engine, and when there is an error.
 func (b *bench) docker(n *node, plugins, conf string) (*engine, error) {
 	e, err := newEngine(n)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, n.close())
 	}
 	err = b.startDocker(e)
+	dir := filepath.Join(e.node.dir, "net.d")
 	if err == nil {
-		err = b.startShim(e, plugins, conf)
+		err = errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "10-bench.conflist"), []byte(conf), 0o600))
+	}
+	if err == nil {
+		err = b.startShim(e, shimSocket, "--cni-conf-dir="+dir, "--cni-bin-dir="+plugins)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("docker: %w", err), e.close())
@@ -76,19 +81,21 @@ func load(c *http.Client, tar []byte) error {
 	return err
 }
 
-// startShim runs `fairlead cri` with defaults but for where things are.
-func (b *bench) startShim(e *engine, plugins, conf string) error {
-	dir := filepath.Join(e.node.dir, "net.d")
-	err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "10-bench.conflist"), []byte(conf), 0o600))
+// startShim runs `fairlead cri` and connects the engine with it.
+func (b *bench) startShim(e *engine, socket string, args ...string) error {
+	d, err := e.start("fairlead-cri", append([]string{b.bin("fairlead"), "cri", "--listen=unix://" + socket,
+		"--docker-host=unix://" + dockerSocket, "--sandbox-image=" + image.PauseName}, args...)...)
 	if err != nil {
 		return err
 	}
-	d, err := e.start("fairlead-cri", b.bin("fairlead"), "cri", "--docker-host=unix://"+dockerSocket, "--sandbox-image="+image.PauseName,
-		"--cni-conf-dir="+dir, "--cni-bin-dir="+plugins)
-	if err != nil {
-		return err
-	}
-	return e.connect(shimSocket, d)
+	return e.connect(socket, d)
+}
+
+// unplugged is another shim over the same Docker, which gives pods no network:
+// they have Docker's own, and here that is none but lo.
+func (b *bench) unplugged(e *engine) (*engine, error) {
+	other := &engine{node: e.node, cgroups: e.cgroups, procs: e.procs}
+	return other, b.startShim(other, "/run/fairlead/unplugged.sock", "--root-dir=/var/lib/fairlead/unplugged", "--network-plugin=no-op")
 }
 
 // capable tells whether this process has a capability.

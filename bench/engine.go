@@ -151,7 +151,7 @@ const plainHandler = "plain"
 func (b *bench) containerd(n *node, plugins, conf, plain string) (*engine, error) {
 	e, err := newEngine(n)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, n.close())
 	}
 	if err := b.startContainerd(e, plugins, conf, plain); err != nil {
 		return nil, errors.Join(fmt.Errorf("containerd: %w", err), e.close())

@@ -37,7 +37,7 @@ type row struct {
 
 var rows = []row{
 	{"1", versionRow}, {"2", bridgeRow}, {"3", portsRow}, {"2o,7,11", switchRow}, {"4", multusRow}, {"5", vlanRow}, {"9", idleRow}, {"10", journalRow},
-	{"12,13", containerdRow}, {"13", dockerRow}, {"14", memoryRow},
+	{"12,13", containerdRow}, {"13,13d", dockerRow}, {"14", memoryRow},
 }
 
 func main() {

@@ -205,7 +205,7 @@ func (b *bench) processes(ours, peer side, name string) ([]line, error) {
 		if err != nil {
 			return nil, err
 		}
-		_, err = cycle(s, pick(s, pairs), 2)
+		_, err = cycle(s, pick(s, pairs), 2, 2)
 		if err == nil {
 			each[i], err = f.count(s.Node().pids())
 		}

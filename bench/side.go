@@ -187,10 +187,11 @@ func (b *batching) labour() error {
 	return err
 }
 
-// cycle attaches the pods and detaches them again, and measures both. Work
+// cycle attaches the pods, par at a time, and detaches them again, delPar at a
+// time, and measures both. Work
 // that a call leaves behind (in ovs-vswitchd, in a reaper) is waited for and
 // counted.
-func cycle(s side, pods []*pod, par int) (out sample, err error) {
+func cycle(s side, pods []*pod, par, delPar int) (out sample, err error) {
 	if err := s.Settle(); err != nil { // the barrier before each run
 		return out, err
 	}
@@ -205,7 +206,7 @@ func cycle(s side, pods []*pod, par int) (out sample, err error) {
 		return out, err
 	}
 	begun := time.Now()
-	out.del, err = counted(s, "DEL", pods, par, func() error {
+	out.del, err = counted(s, "DEL", pods, delPar, func() error {
 		err := before.restored(s.Node())
 		out.clean = time.Since(begun)
 		err = errors.Join(err, s.Settle())

@@ -79,8 +79,9 @@ type Plugin struct {
 	making sync.Mutex // of the bridge and what belongs to it
 	rules  []string   // of promiscuous-bridge, as written last; nil: not known
 
-	mu      sync.Mutex
-	applied error // what came of apply
+	applying sync.Mutex
+	applied  error // what came of apply
+	restored bool  // the host ports of an earlier process
 }
 
 var (
@@ -108,9 +109,8 @@ func (*Plugin) Capabilities() map[netplugin.Capability]bool {
 	return map[netplugin.Capability]bool{netplugin.CapabilityShaping: true}
 }
 
-// Init reads the records and opens the host ports of the pods that an earlier
-// process left; pods themselves are as they were. With the pod CIDR that one was
-// told it goes on until it is told one.
+// Init reads the records of the pods that an earlier process left, which are as
+// they were, and goes on with the pod CIDR that it was told until it is told one.
 func (p *Plugin) Init(ctx context.Context, host netplugin.Host, s netplugin.Settings) error {
 	records, err := store.Open(p.conf.StateDir)
 	if records == nil {
@@ -126,16 +126,7 @@ func (p *Plugin) Init(ctx context.Context, host netplugin.Host, s netplugin.Sett
 			return err
 		}
 	}
-	var specs []core.Spec
-	for _, r := range p.store.All() {
-		if s := portSpec(r); len(s.Ports) > 0 && len(s.Addrs) > 0 {
-			specs = append(specs, s)
-		}
-	}
-	if err := p.ports.Restore(ctx, specs); err != nil {
-		return err
-	}
-	if err := p.apply(ctx); err != nil { // Status and the next Event try again
+	if err := p.apply(ctx); err != nil { // Status tells it, and tries again
 		p.conf.Log.Error("kubenet not ready", "err", err)
 	}
 	return nil
@@ -160,21 +151,51 @@ func (p *Plugin) Event(ctx context.Context, name string, details map[string]stri
 // errNoCIDR is why a new node has no network yet.
 var errNoCIDR = errors.New("nobody has told the node's pod CIDR yet (kubelet, or --pod-cidr)")
 
-// apply makes the bridge and the rules as the settings and the pod CIDRs say;
-// without these nothing. It may be repeated at any time.
+// apply opens the ports of the pods that an earlier process left, once, and makes
+// the bridge and the rules as the settings and the pod CIDRs say; without these
+// nothing. It may be repeated at any time.
 func (p *Plugin) apply(ctx context.Context) error {
+	p.applying.Lock()
+	defer p.applying.Unlock()
+	p.applied = p.restore(ctx)
 	cidrs := p.store.CIDRs()
-	if len(cidrs) == 0 {
+	if p.applied == nil && len(cidrs) > 0 {
+		p.applied = p.ensureBridge(ctx)
+		if p.applied == nil {
+			p.applied = p.masq.Apply(ctx, masquerade(cidrs, p.settings.NonMasquerade))
+		}
+	}
+	return p.applied
+}
+
+func (p *Plugin) restore(ctx context.Context) error {
+	if p.restored {
 		return nil
 	}
-	err := p.ensureBridge(ctx)
-	if err == nil {
-		err = p.masq.Apply(ctx, masquerade(cidrs, p.settings.NonMasquerade))
+	var specs []core.Spec
+	for _, r := range p.store.All() {
+		if s := portSpec(r); len(s.Ports) > 0 && len(s.Addrs) > 0 {
+			specs = append(specs, s)
+		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.applied = err
+	err := p.ports.Restore(ctx, specs)
+	p.restored = err == nil
 	return err
+}
+
+// ready tells what is missing before a pod can be attached, and makes what can be
+// made.
+func (p *Plugin) ready(ctx context.Context) error {
+	if len(p.store.CIDRs()) == 0 {
+		return errNoCIDR
+	}
+	p.applying.Lock()
+	failed := p.applied != nil
+	p.applying.Unlock()
+	if failed {
+		return p.apply(ctx)
+	}
+	return p.ensureBridge(ctx)
 }
 
 // masquerade hides pods from where their addresses mean nothing. A family of
@@ -193,17 +214,7 @@ func masquerade(cidrs, exempt []netip.Prefix) nft.Ruleset {
 
 // Status tells what is missing: the pod CIDR, the bridge, or the rules.
 func (p *Plugin) Status(ctx context.Context) error {
-	if len(p.store.CIDRs()) == 0 {
-		return fmt.Errorf("kubenet: %w", errNoCIDR)
-	}
-	p.mu.Lock()
-	failed := p.applied != nil
-	p.mu.Unlock()
-	do := p.ensureBridge
-	if failed {
-		do = p.apply
-	}
-	if err := do(ctx); err != nil {
+	if err := p.ready(ctx); err != nil {
 		return fmt.Errorf("kubenet: %w", err)
 	}
 	return nil
@@ -244,9 +255,8 @@ func (p *Plugin) SetUpPod(ctx context.Context, pod netplugin.Pod) error {
 // begin records what is going to be done. The record need not outlive the machine:
 // then nothing is left but the address, which is found by its owner (Collect).
 func (p *Plugin) begin(ctx context.Context, pod netplugin.Pod) (store.Record, error) {
-	cidrs := p.store.CIDRs()
-	if len(cidrs) == 0 {
-		return store.Record{}, errNoCIDR
+	if err := p.ready(ctx); err != nil {
+		return store.Record{}, err
 	}
 	path, err := p.host.GetNetNS(ctx, pod.Sandbox)
 	if err != nil {
@@ -256,11 +266,8 @@ func (p *Plugin) begin(ctx context.Context, pod netplugin.Pod) (store.Record, er
 	if err != nil {
 		return store.Record{}, err
 	}
-	if err := p.ensureBridge(ctx); err != nil {
-		return store.Record{}, err
-	}
-	r := store.Record{Pod: pod, Ports: p.host.GetPodPortMappings(pod.Sandbox), Netns: id, CIDRs: cidrs}
-	if r.Conf, err = p.network(cidrs); err == nil {
+	r := store.Record{Pod: pod, Ports: p.host.GetPodPortMappings(pod.Sandbox), Netns: id, CIDRs: p.store.CIDRs()}
+	if r.Conf, err = p.network(r.CIDRs); err == nil {
 		err = p.store.Update(r)
 	}
 	fail.Here("kubenet.recorded")

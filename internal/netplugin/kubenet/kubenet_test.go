@@ -80,6 +80,46 @@ func TestPodCIDR(t *testing.T) {
 	b.clean()
 }
 
+// TestOnlyIPv6: a node whose pod CIDR is of that family.
+func TestOnlyIPv6(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, defaults)
+	b.told("fd00:244:7::/64")
+	one, two := b.sandbox("one", tcp(8080, 80)), b.sandbox("two")
+	for _, p := range []pod{one, two} {
+		require.NoError(t, b.m.SetUpPod(t.Context(), p.Pod))
+		serve(t, p.Handle, p.Name, 80)
+	}
+	st, err := b.m.GetPodNetworkStatus(t.Context(), one.Pod)
+	require.NoError(t, err)
+	require.Equal(t, "fd00:244:7::2", st.IP.String())
+	require.Equal(t, "one sees fd00:244:7::3", b.ask(two.Handle, "tcp", st.IP.String(), 80))
+	require.Equal(t, "one sees "+world6, b.ask(b.world, "tcp", node6, 8080))
+	b.tearDown(one)
+	b.tearDown(two)
+	b.clean()
+}
+
+// TestStatusSaysWhatIsInTheWay, and a pod is not begun meanwhile.
+func TestStatusSaysWhatIsInTheWay(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, defaults)
+	b.sh(b.host, "ip link add cbr0 type veth peer name far")
+	require.ErrorContains(t, b.m.SetPodCIDR(t.Context(), cidrs), "no bridge")
+	require.ErrorContains(t, b.m.Status(t.Context()), "there is a link cbr0 already that is no bridge")
+	p := b.sandbox("one")
+	require.ErrorContains(t, b.m.SetUpPod(t.Context(), p.Pod), "cbr0")
+	b.sh(b.host, "ip link del cbr0")
+	require.NoError(t, b.m.Status(t.Context()), "it tries again")
+	require.Contains(t, b.sh(b.host, "nft list tables"), "inet fairlead-kubenet")
+	for range 2 {
+		require.NoError(t, b.m.SetUpPod(t.Context(), p.Pod))
+		b.tearDown(p)
+		b.sh(b.host, "ip link del cbr0") // somebody removes it under a node without pods
+	}
+	b.clean()
+}
+
 // TestMasqueradeOff: with a whole family exempt, packets keep their source; a
 // family that nobody spoke of keeps it too.
 func TestMasqueradeOff(t *testing.T) {

@@ -27,7 +27,7 @@ const prefix = "flifb"
 
 const (
 	leastBurst = 16 << 10 // bytes: a few full packets
-	mostBurst  = 8 << 20
+	mostBurst  = 1 << 30
 	perBurst   = 100 // a burst is what this fraction of a second holds
 	perQueue   = 20  // and a queue this one: 50 ms
 )
@@ -113,7 +113,7 @@ func lead(h *netlink.Handle, link netlink.Link, name string, rate int64) error {
 	in := &netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{
 		LinkIndex: link.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS,
 	}}
-	if err := h.QdiscReplace(in); err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := h.QdiscAdd(in); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("ingress: %w", err)
 	}
 	if err := h.FilterReplace(&netlink.U32{

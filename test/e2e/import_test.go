@@ -364,6 +364,39 @@ func TestImportLeavesAloneWhatItCannotTake(t *testing.T) {
 	require.Equal(t, "1", strings.TrimSpace(o.Run("sh", "-c", "ls /var/lib/cni/networks/main | grep -c ^10.")), "the one that waits for its DEL")
 }
 
+// TestImportTellsOfWhomItLeft: a pod that Multus attached and that was not taken
+// over says that its networks do not follow its annotation.
+func TestImportTellsOfWhomItLeft(t *testing.T) {
+	t.Parallel()
+	o := newTakeover(t, takeoverConf)
+	o.Agent().WaitReady()
+	fine, left := o.NewPod("fine"), o.NewPod("left")
+	o.runtime("add", fine).Must()
+	o.runtime("add", left).Must()
+	record := strings.TrimSpace(o.Run("sh", "-c", "grep -l "+left.Netns()+" /var/lib/cni/multus/results/main-* | sed 's,.*/main-\\(.*\\)-eth0,/var/lib/cni/multus/\\1,'"))
+	o.Run("mv", record, "/run/kept")
+	o.must("--apply")
+	o.Run("mv", "/run/kept", record)
+	require.Equal(t, []string{"default/fine"}, o.pods())
+
+	o.WriteObjects("all.yaml", together(podObject("default/left", map[string]string{"k8s.v1.cni.cncf.io/networks": "storage"}),
+		nadObject("default/storage", `{"cniVersion":"1.0.0","type":"macvlan","master":"bond0"}`)))
+	eventually(t, func() string {
+		said, err := o.TryFairlead("describe", "pod", "default/left")
+		if err != nil {
+			return err.Error()
+		}
+		return lacks(said, "asks for default/storage as net2; `fairlead import multus --apply` takes it over")
+	})
+	require.NotContains(t, linkNames(t, left), "net2")
+	o.must("--apply")
+	require.ElementsMatch(t, []string{"default/fine", "default/left"}, o.pods())
+	for _, p := range []*testbed.Pod{fine, left} {
+		o.runtime("del", p).Must()
+		requireBare(t, p)
+	}
+}
+
 // TestImportIsRefused: what stands in the way is said, with the next command,
 // and nothing is changed.
 func TestImportIsRefused(t *testing.T) {

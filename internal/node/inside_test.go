@@ -12,8 +12,10 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	authentication "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
@@ -367,4 +369,72 @@ func TestKilledInVolumes(t *testing.T) {
 	b.erase("web-0")
 	b.awaitEmpty()
 	b.requireNoLeaks()
+}
+
+// apiAccess is the volume that the API server gives to every pod.
+func apiAccess() v1.Volume {
+	return v1.Volume{Name: "kube-api-access-1", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+		{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: new(int64(3607))}},
+		{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "kube-root-ca.crt"}}},
+		{DownwardAPI: &v1.DownwardAPIProjection{Items: []v1.DownwardAPIVolumeFile{{Path: "namespace", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.namespace"}}}}},
+	}}}}
+}
+
+// TestObjectsOfAPIServer: a pod as any cluster makes it, with the token that its
+// service account has by default; read with the rights of a node, which may see
+// what its pods name and nothing else.
+func TestObjectsOfAPIServer(t *testing.T) {
+	t.Parallel()
+	k := newCluster(t, newBed(t))
+	k.start()
+	k.awaitNodeReady()
+	k.c.Apply(fmt.Sprintf("{apiVersion: v1, kind: ServiceAccount, metadata: {name: robot, namespace: %s}}", k.ns))
+	p := plain(0)
+	p.Name, p.UID, p.Namespace, p.Spec.NodeName, p.Spec.ServiceAccountName = "api-0", "", k.ns, "node1", "robot"
+	const own = "/var/run/secrets/kubernetes.io/serviceaccount/"
+	p.Spec.AutomountServiceAccountToken = new(bool)
+	p.Spec.Volumes = []v1.Volume{
+		{Name: "conf", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "app"}}}},
+		apiAccess(),
+	}
+	c := &p.Spec.Containers[0]
+	c.VolumeMounts = []v1.VolumeMount{{Name: "conf", MountPath: "/conf"}, {Name: "kube-api-access-1", MountPath: own}}
+	c.Env = []v1.EnvVar{{Name: "USER_NAME", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{
+		LocalObjectReference: v1.LocalObjectReference{Name: "login"}, Key: "user",
+	}}}}
+	_, err := k.api.CoreV1().Pods(k.ns).Create(t.Context(), p, metav1.CreateOptions{})
+	require.NoError(t, err)
+	held := func(words ...string) {
+		t.Helper()
+		k.object(k.ns, "api-0", func(p *v1.Pod) string {
+			for _, c := range p.Status.Conditions {
+				if c.Status == v1.ConditionFalse && saysAll(c.Message, words) {
+					return ""
+				}
+			}
+			return "does not say " + strings.Join(words, ", ")
+		})
+	}
+	held("volume conf of "+k.ns+"/api-0", "configmap "+k.ns+"/app is not there", "the API server has none")
+	k.c.Apply(fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: app, namespace: %s}, data: {a: one}}", k.ns))
+	held("volume kube-api-access-", "configmap "+k.ns+"/kube-root-ca.crt is not there")
+	k.c.Apply(fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: kube-root-ca.crt, namespace: %s}, data: {ca.crt: root}}", k.ns))
+	held("container c", "secret "+k.ns+"/login is not there")
+	k.c.Apply(fmt.Sprintf("{apiVersion: v1, kind: Secret, metadata: {name: login, namespace: %s}, stringData: {user: alice}}", k.ns))
+	up := k.object(k.ns, "api-0", ready)
+	up.Status.ContainerStatuses[0].ContainerID = up.Status.ContainerStatuses[0].ContainerID[strings.LastIndex(up.Status.ContainerStatuses[0].ContainerID, "/")+1:]
+	require.Equal(t, "one alice root "+k.ns+"\n", k.exec(up, "sh", "-c", "echo $(cat /conf/a) $USER_NAME $(cat "+own+"ca.crt) $(cat "+own+"namespace)"))
+	review, err := k.api.AuthenticationV1().TokenReviews().Create(t.Context(), &authentication.TokenReview{
+		Spec: authentication.TokenReviewSpec{Token: k.exec(up, "cat", own+"token")},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.True(t, review.Status.Authenticated)
+	require.Equal(t, "system:serviceaccount:"+k.ns+":robot", review.Status.User.Username)
+	require.Equal(t, authentication.ExtraValue{"api-0"}, review.Status.User.Extra["authentication.kubernetes.io/pod-name"])
+	k.c.Apply(fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: app, namespace: %s}, data: {a: two}}", k.ns))
+	k.awaitOutput(up, "two", "cat", "/conf/a")
+	k.delete("api-0")
+	k.absent(k.ns, "api-0")
+	k.awaitEmpty()
+	k.requireNoLeaks()
 }

@@ -2,6 +2,7 @@ package nodeloop
 
 import (
 	"context"
+	"log/slog"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -10,8 +11,11 @@ import (
 	"github.com/fairlead/fairlead/internal/cluster/login"
 	"github.com/fairlead/fairlead/internal/node"
 	"github.com/fairlead/fairlead/internal/node/mux"
+	"github.com/fairlead/fairlead/internal/node/object"
+	objectapi "github.com/fairlead/fairlead/internal/node/object/api"
 	"github.com/fairlead/fairlead/internal/node/report"
 	"github.com/fairlead/fairlead/internal/node/source/api"
+	"github.com/fairlead/fairlead/internal/node/volume"
 )
 
 // apiServer is the node's part in a cluster.
@@ -20,17 +24,26 @@ type apiServer struct {
 	pods    *api.Source
 }
 
-// apiServer is nil without --kubeconfig. With it, the node will tell of changes.
-func (o *Options) apiServer(conf *node.Config, engine runtimeapi.RuntimeServiceClient) (*apiServer, error) {
+// server says how to reach the API server; nil without --kubeconfig.
+func (o *Options) server(log *slog.Logger) (*login.Login, error) {
 	if o.Kubeconfig == "" {
 		return nil, nil
 	}
-	to, err := login.New(login.Config{Kubeconfig: o.Kubeconfig, Node: o.Name, UserAgent: "fairlead-node/" + o.Version, Log: conf.Log}).Current()
+	to, err := login.New(login.Config{Kubeconfig: o.Kubeconfig, Node: o.Name, UserAgent: "fairlead-node/" + o.Version, Log: log}).Current()
 	if err != nil {
 		return nil, err
 	}
-	cluster.LogTo(conf.Log)
+	cluster.LogTo(log)
+	return &to, nil
+}
+
+// apiServer is nil without a server. With one, the node will tell of changes.
+func (o *Options) apiServer(conf *node.Config, engine runtimeapi.RuntimeServiceClient, to *login.Login) (*apiServer, error) {
+	if to == nil {
+		return nil, nil
+	}
 	out := &apiServer{}
+	var err error
 	if out.reports, err = report.New(report.Config{
 		Server: to.REST, Node: o.Name, Addresses: o.addresses(), Disk: o.RootDir, Version: o.Version, Runtime: engine, Log: conf.Log,
 	}); err != nil {
@@ -39,6 +52,23 @@ func (o *Options) apiServer(conf *node.Config, engine runtimeapi.RuntimeServiceC
 	conf.Changed = out.reports.Changed
 	out.pods, err = api.New(api.Config{Server: to.REST, Node: o.Name, After: out.reports.Registered(), Log: conf.Log})
 	return out, err
+}
+
+// objects are those of the pods' folder, and with a server its own, as are the
+// tokens of pods' service accounts.
+func (o *Options) objects(to *login.Login, log *slog.Logger) (object.Store, volume.Tokens, error) {
+	var files object.Store = object.None{}
+	if o.Pods != "" {
+		files = object.NewFolder(o.Pods, log)
+	}
+	if to == nil {
+		return files, nil, nil
+	}
+	store, err := objectapi.New(objectapi.Config{Server: to.REST, Log: log})
+	if err != nil {
+		return nil, nil, err
+	}
+	return object.Both{First: files, Second: store}, store, nil
 }
 
 func (a *apiServer) parts(ctx context.Context, m *mux.Mux, n *node.Node) []func(context.Context) error {

@@ -27,7 +27,6 @@ import (
 	"github.com/fairlead/fairlead/internal/node/checkpoint"
 	"github.com/fairlead/fairlead/internal/node/gc"
 	"github.com/fairlead/fairlead/internal/node/mux"
-	"github.com/fairlead/fairlead/internal/node/object"
 	"github.com/fairlead/fairlead/internal/node/podruntime"
 	"github.com/fairlead/fairlead/internal/node/source"
 	"github.com/fairlead/fairlead/internal/node/volume"
@@ -159,8 +158,16 @@ func (o *Options) run(ctx context.Context, conn *grpc.ClientConn, log *slog.Logg
 	if err != nil {
 		return err
 	}
-	objects, files := o.objects(log), o.files(log)
-	volumes := volume.New(volume.Config{Root: pods, Objects: objects, Capacity: capacity, Log: log})
+	to, err := o.server(log)
+	if err != nil {
+		return usage.Error{Err: fmt.Errorf("--kubeconfig: %w", err)}
+	}
+	objects, tokens, err := o.objects(to, log)
+	if err != nil {
+		return usage.Error{Err: fmt.Errorf("--kubeconfig: %w", err)}
+	}
+	files := o.files(log)
+	volumes := volume.New(volume.Config{Root: pods, Objects: objects, Tokens: tokens, Capacity: capacity, Log: log})
 	engine, images := runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn)
 	conf := node.Config{
 		Sources: merged,
@@ -173,7 +180,7 @@ func (o *Options) run(ctx context.Context, conn *grpc.ClientConn, log *slog.Logg
 		Volumes: volumes, Objects: objects, PodDir: pods, NodeIP: o.IP,
 		Checkpoints: checkpoint.New(filepath.Join(o.RootDir, "checkpoints")), Origin: o.origin(files), Log: log,
 	}
-	server, err := o.apiServer(&conf, engine)
+	server, err := o.apiServer(&conf, engine, to)
 	if err != nil {
 		return usage.Error{Err: fmt.Errorf("--kubeconfig: %w", err)}
 	}
@@ -202,14 +209,6 @@ func (o *Options) header() (http.Header, error) {
 		out.Add(strings.TrimSpace(name), strings.TrimSpace(value))
 	}
 	return out, nil
-}
-
-// objects are those of the pods' folder.
-func (o *Options) objects(log *slog.Logger) object.Store {
-	if o.Pods == "" {
-		return object.None{}
-	}
-	return object.NewFolder(o.Pods, log)
 }
 
 // files are the pods of the folder; nil without one.

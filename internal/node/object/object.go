@@ -41,6 +41,8 @@ type Store interface {
 var (
 	ErrMissing = errors.New("is not there")
 	ErrUnknown = errors.New("is not known yet")
+	// ErrNotHeld is ErrMissing, of a store that nobody has told to ask for it.
+	ErrNotHeld = fmt.Errorf("%w: nobody holds it", ErrMissing)
 )
 
 // Ref is the name of one object.
@@ -83,10 +85,59 @@ func (None) Follow(ctx context.Context, _ func(Ref)) error {
 	return ctx.Err()
 }
 
+// Both asks a first store and, for what that does not have, a second one.
+type Both struct{ First, Second Store }
+
+// ConfigMap tells the first one's error when neither has it: the second one may
+// not have been meant.
+func (b Both) ConfigMap(namespace, name string) (*v1.ConfigMap, error) {
+	return either(namespace, name, b.First.ConfigMap, b.Second.ConfigMap)
+}
+
+// Secret is as ConfigMap.
+func (b Both) Secret(namespace, name string) (*v1.Secret, error) {
+	return either(namespace, name, b.First.Secret, b.Second.Secret)
+}
+
+func either[T any](namespace, name string, first, second func(namespace, name string) (T, error)) (T, error) {
+	o, err := first(namespace, name)
+	if !errors.Is(err, ErrMissing) {
+		return o, err
+	}
+	o, otherwise := second(namespace, name)
+	if errors.Is(otherwise, ErrNotHeld) {
+		return o, err
+	}
+	return o, otherwise
+}
+
+// Hold holds with both.
+func (b Both) Hold(uid types.UID, refs []Ref) {
+	b.First.Hold(uid, refs)
+	b.Second.Hold(uid, refs)
+}
+
+// Follow follows both, until one of them ends.
+func (b Both) Follow(ctx context.Context, changed func(Ref)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		defer cancel()
+		ended <- b.First.Follow(ctx, changed)
+	}()
+	err := b.Second.Follow(ctx, changed)
+	cancel()
+	if first := <-ended; first != nil {
+		return first
+	}
+	return err
+}
+
 // Refs are all objects that a pod's containers and volumes name, each once and
-// in the order of their names.
+// in the order of their names; never nil.
 func Refs(pod *v1.Pod) []Ref {
-	r := refs{namespace: pod.Namespace}
+	r := refs{namespace: pod.Namespace, all: []Ref{}}
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			r.container(&list[i])

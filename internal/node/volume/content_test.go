@@ -252,8 +252,8 @@ func TestGroups(t *testing.T) {
 // tokens issues what names its request.
 type tokens struct{}
 
-func (tokens) Token(_ context.Context, pod *v1.Pod, audience string, lifetime time.Duration) (Token, error) {
-	return Token{Text: pod.Name + " " + audience + " " + lifetime.String()}, nil
+func (tokens) Token(_ context.Context, pod *v1.Pod, audience string, lifetime time.Duration) (string, time.Time, error) {
+	return pod.Name + " " + audience + " " + lifetime.String(), time.Time{}, nil
 }
 
 func TestToken(t *testing.T) {

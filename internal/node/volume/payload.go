@@ -153,7 +153,7 @@ func (f *Folder) token(ctx context.Context, out payload, pod *v1.Pod, s *v1.Serv
 	if s.ExpirationSeconds != nil {
 		lifetime = time.Duration(*s.ExpirationSeconds) * time.Second
 	}
-	t, err := f.conf.Tokens.Token(ctx, pod, s.Audience, lifetime)
+	text, _, err := f.conf.Tokens.Token(ctx, pod, s.Audience, lifetime)
 	if err != nil {
 		return fmt.Errorf("token of service account %s: %w", cmp.Or(pod.Spec.ServiceAccountName, "default"), err)
 	}
@@ -161,7 +161,7 @@ func (f *Folder) token(ctx context.Context, out payload, pod *v1.Pod, s *v1.Serv
 	if user >= 0 || fsGroup(pod) >= 0 {
 		mode = 0o600
 	}
-	out[s.Path] = file{[]byte(t.Text), mode, user}
+	out[s.Path] = file{[]byte(text), mode, user}
 	return nil
 }
 

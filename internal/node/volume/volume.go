@@ -28,17 +28,11 @@ type Mount struct {
 	ReadOnly bool // whatever the container asks for
 }
 
-// Token is what a pod shows to the API server, or to others, as its own.
-type Token struct {
-	Text    string
-	Expires time.Time
-}
-
 // Tokens issues tokens of a pod's service account. An empty audience is the
 // API server itself. It may be asked as often as one likes: one that is fresh
 // enough is given again.
 type Tokens interface {
-	Token(ctx context.Context, pod *v1.Pod, audience string, lifetime time.Duration) (Token, error)
+	Token(ctx context.Context, pod *v1.Pod, audience string, lifetime time.Duration) (text string, expires time.Time, err error)
 }
 
 // Config says what volumes are made from.

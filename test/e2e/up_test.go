@@ -87,13 +87,14 @@ func newUpBed(t *testing.T) *upBed {
 	return b
 }
 
-// newUpDocker has a Docker Engine of its own.
+// newUpDocker has a Docker Engine of its own, which `auto` takes: containerd
+// serves no CRI.
 func newUpDocker(t *testing.T) *upBed {
 	t.Helper()
 	b := newUpBed(t)
 	e := docker.Start(t, b.Node)
 	b.engine = e
-	b.args = append(b.args, "--runtime=docker", "--docker-host="+e.Host, "--sandbox-image="+docker.Pause, "--cgroup-root="+e.Cgroup)
+	b.args = append(b.args, "--docker-host="+e.Host, "--sandbox-image="+docker.Pause, "--cgroup-root="+e.Cgroup)
 	b.connect("run/fairlead/cri.sock")
 	b.begin()
 	return b
@@ -200,6 +201,7 @@ func (b *upBed) begin() {
 	b.awaitUp()
 	require.Contains(b.t, b.down(), "00-fairlead.conflist")
 	require.NotContains(b.t, b.Run("ip", "address"), "10.16.0.1/", "a gateway is left")
+	require.Empty(b.t, b.Run("nft", "list", "ruleset"))
 	b.base = b.Inventory()
 }
 

@@ -50,10 +50,11 @@ func (o *options) detach(cmd *cobra.Command) error {
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), limit)
 	defer cancel()
-	_, r, err := o.preflight(ctx)
+	rt, r, err := o.preflight(ctx)
 	if err != nil {
 		return err
 	}
+	_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "runtime:", rt)
 	lock, err := up.TakeLock(o.stateDir)
 	running := (*up.RunningError)(nil)
 	if err != nil && !errors.As(err, &running) {

@@ -202,6 +202,7 @@ func (b *upBed) begin() {
 	require.Contains(b.t, b.down(), "00-fairlead.conflist")
 	require.NotContains(b.t, b.Run("ip", "address"), "10.16.0.1/", "a gateway is left")
 	require.Empty(b.t, b.Run("nft", "list", "ruleset"))
+	require.Empty(b.t, b.Run("nft", "list", "ruleset"))
 	b.base = b.Inventory()
 }
 

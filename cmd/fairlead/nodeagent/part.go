@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/internal/device"
+	ovsdriver "github.com/fairlead/fairlead/internal/driver/ovs"
 	"github.com/fairlead/fairlead/internal/gateway/standalone"
+	"github.com/fairlead/fairlead/internal/kernel/nft"
 	"github.com/fairlead/fairlead/internal/ovs"
 )
 
@@ -41,9 +43,13 @@ func (p Part) Run(ctx context.Context) error {
 	return runAgent(ctx, o, p.Log)
 }
 
-// Clear removes the node's side of every Subnet: gateways, masquerade. Nobody
-// may run an agent meanwhile. The bridge stays.
+// Clear removes the node's side of every Subnet: gateways, masquerade, and what
+// keeps pods from the node's own stack. Nobody may run an agent meanwhile, and no
+// pod has a port any more. The bridge stays.
 func (p Part) Clear(ctx context.Context) error {
+	if err := nft.NewGuard(nil, guardTable, ovsdriver.GroupLive).Remove(); err != nil {
+		return err
+	}
 	ctx, stop := context.WithTimeout(ctx, gatewayLimit)
 	connected := make(chan struct{}, 1)
 	switcher := ovs.New(ovs.Config{Endpoint: p.OVSDB, Bridge: p.Bridge, Log: p.Log, OnReset: func() {

@@ -70,6 +70,15 @@ func (g *Guard) Check() error {
 	})
 }
 
+// Remove deletes the table; none is success.
+func (g *Guard) Remove() error {
+	return g.do("remove", func(c *nftables.Conn) error {
+		c.AddTable(g.table) // so that there is one to delete
+		c.DelTable(g.table)
+		return c.Flush()
+	})
+}
+
 // chain looks at packets before connections are tracked: what is dropped shall
 // cost nothing and leave no trace.
 func (g *Guard) chain() *nftables.Chain {

@@ -35,6 +35,12 @@ func TestGuardIsOneRule(t *testing.T) {
 	require.NoError(t, g.Apply(t.Context()))
 	require.NoError(t, nft.NewGuard(ns, "flg", guardGroup).Apply(t.Context()))
 	require.Equal(t, before, run(t, ns, "-a", "list", "table", "inet", "flg"))
+	for range 2 {
+		require.NoError(t, g.Remove())
+		require.Empty(t, run(t, ns, "list", "ruleset"))
+	}
+	require.NoError(t, g.Apply(t.Context()))
+	require.NoError(t, g.Check())
 }
 
 func TestGuardIsRepaired(t *testing.T) {

@@ -24,12 +24,8 @@ func (b *bench) docker(n *node, plugins, conf string) (*engine, error) {
 		return nil, errors.Join(err, n.close())
 	}
 	err = b.startDocker(e)
-	dir := filepath.Join(e.node.dir, "net.d")
 	if err == nil {
-		err = errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "10-bench.conflist"), []byte(conf), 0o600))
-	}
-	if err == nil {
-		err = b.startShim(e, shimSocket, "--cni-conf-dir="+dir, "--cni-bin-dir="+plugins)
+		err = b.startShim(e, shimSocket, plugins, conf)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("docker: %w", err), e.close())
@@ -81,21 +77,28 @@ func load(c *http.Client, tar []byte) error {
 	return err
 }
 
-// startShim runs `fairlead cri` and connects the engine with it.
-func (b *bench) startShim(e *engine, socket string, args ...string) error {
-	d, err := e.start("fairlead-cri", append([]string{b.bin("fairlead"), "cri", "--listen=unix://" + socket,
-		"--docker-host=unix://" + dockerSocket, "--sandbox-image=" + image.PauseName}, args...)...)
+// startShim runs `fairlead cri` with a folder of its own and connects the engine
+// with it.
+func (b *bench) startShim(e *engine, socket, plugins, conf string) error {
+	name := strings.TrimSuffix(filepath.Base(socket), ".sock")
+	dir := filepath.Join(e.node.dir, name)
+	err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "10-bench.conflist"), []byte(conf), 0o600))
+	if err != nil {
+		return err
+	}
+	d, err := e.start("fairlead-cri", b.bin("fairlead"), "cri", "--listen=unix://"+socket, "--root-dir=/var/lib/fairlead/"+name,
+		"--docker-host=unix://"+dockerSocket, "--sandbox-image="+image.PauseName, "--cni-conf-dir="+dir, "--cni-bin-dir="+plugins)
 	if err != nil {
 		return err
 	}
 	return e.connect(socket, d)
 }
 
-// unplugged is another shim over the same Docker, which gives pods no network:
-// they have Docker's own, and here that is none but lo.
-func (b *bench) unplugged(e *engine) (*engine, error) {
+// emptied is another shim over the same Docker, whose pods have a network
+// namespace and nothing in it.
+func (b *bench) emptied(e *engine, plugins string) (*engine, error) {
 	other := &engine{node: e.node, cgroups: e.cgroups, procs: e.procs}
-	return other, b.startShim(other, "/run/fairlead/unplugged.sock", "--root-dir=/var/lib/fairlead/unplugged", "--network-plugin=no-op")
+	return other, b.startShim(other, "/run/fairlead/empty.sock", plugins, emptyList)
 }
 
 // capable tells whether this process has a capability.

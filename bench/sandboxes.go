@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,6 +28,17 @@ const (
 	plainList = `{"cniVersion":"1.1.0","name":"plain","plugins":[
 {"type":"bridge","bridge":"cni1","mtu":1400,"isGateway":true,"ipMasq":false,
 "ipam":{"type":"host-local","ranges":[[{"subnet":"10.22.0.0/16"}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}`
+)
+
+// A plugin that does nothing: pods have a network namespace, and only lo in it.
+const (
+	emptyList   = `{"cniVersion":"1.1.0","name":"empty","plugins":[{"type":"empty"}]}`
+	emptyPlugin = `#!/bin/sh
+case $CNI_COMMAND in
+ADD) echo '{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"'"$CNI_NETNS"'"}],"ips":[{"address":"192.0.2.2/24","interface":0}]}' ;;
+VERSION) echo '{"cniVersion":"1.1.0","supportedVersions":["1.1.0"]}' ;;
+esac
+`
 )
 
 // sandboxes is a side whose ADD is RunPodSandbox, and whose DEL is
@@ -136,10 +148,11 @@ func (s *sandboxes) networkTime(w *worker) (sum time.Duration, err error) {
 	return sum, errors.Join(err, lines.Err()) // before the first pod there is none
 }
 
-// plugins is a folder with our plugin by its usual name.
+// plugins is a folder with our plugin by its usual name, and with the empty one.
 func (f *fairlead) plugins() (string, error) {
 	dir := filepath.Join(f.node.dir, "plugins")
-	return dir, errors.Join(os.MkdirAll(dir, 0o755), os.Symlink(f.path, filepath.Join(dir, "fairlead")))
+	return dir, errors.Join(os.MkdirAll(dir, 0o755), os.Symlink(f.path, filepath.Join(dir, "fairlead")),
+		os.WriteFile(filepath.Join(dir, "empty"), []byte(emptyPlugin), 0o700))
 }
 
 // name gives a node pods that a runtime makes.
@@ -175,7 +188,7 @@ func (b *bench) runtimeOurs(start func(n *node, plugins string) (*engine, error)
 
 // containerdRow is row 12, and row 13 for containerd.
 func containerdRow(b *bench) (lines []line, err error) {
-	f, ours, err := b.runtimeOurs(func(n *node, plugins string) (*engine, error) { return b.containerd(n, plugins, oursList, "") })
+	f, ours, err := b.runtimeOurs(func(n *node, plugins string) (*engine, error) { return b.containerd(n, plugins, oursList, emptyList) })
 	if err != nil {
 		return nil, err
 	}
@@ -198,8 +211,10 @@ func containerdRow(b *bench) (lines []line, err error) {
 		}
 		return &s
 	}
-	none := contest{load: "1 par, 0 host ports", metrics: containerdMetricsOf(),
-		sides: []side{of(ours, sandboxes{}), of(peer, sandboxes{}), of(peer, sandboxes{handler: plainHandler}), of(ours, sandboxes{host: true})}}
+	none := contest{load: "1 par, 0 host ports", floor: 4, metrics: zeroPortMetrics(), sides: []side{
+		of(ours, sandboxes{}), of(peer, sandboxes{}), of(peer, sandboxes{handler: plainHandler}),
+		of(ours, sandboxes{host: true}), of(ours, sandboxes{handler: plainHandler}),
+	}}
 	three := contest{load: "1 par, 3 host ports", sides: []side{of(ours, sandboxes{ports: true}), of(peer, sandboxes{ports: true})},
 		metrics: against(1, []metric{networkPart("network part of RunPodSandbox / bridge ipMasq + portmap", atLeast(10, 10))})}
 	for _, c := range []contest{none, three} {
@@ -213,11 +228,12 @@ func containerdRow(b *bench) (lines []line, err error) {
 	return lines, nil
 }
 
-func containerdMetricsOf() []metric {
+// zeroPortMetrics are of the sides ours, bridge and portmap, bridge alone, the
+// node's network, none.
+func zeroPortMetrics() []metric {
 	peer := against(1, []metric{networkPart("network part of RunPodSandbox / bridge ipMasq + portmap", atLeast(4, 4))})
 	plain := against(2, []metric{networkPart("network part of RunPodSandbox / bridge + host-local alone, no masquerade", bound{})})
-	host := against(3, []metric{wholeSandbox("the node's, containerd")})
-	return append(append(peer, plain...), host...)
+	return slices.Concat(peer, plain, wholeSandbox("containerd", 3, 4))
 }
 
 // networkPart is what a runtime waits for CNI ADD.
@@ -229,11 +245,20 @@ func networkPart(what string, b bound) metric {
 		}}
 }
 
-// wholeSandbox compares with pods that have less, or share what the node has.
-func wholeSandbox(with string) metric {
-	m := addTime("13", "whole RunPodSandbox with our network / with "+with, atMost(1.15, 1.15))
-	m.above = true
-	return m
+// wholeSandbox compares with pods of the node's network, which have no network
+// namespace, and with pods that have one and nothing in it. Those are the floor:
+// what is left of an engine's time when plugins take none.
+func wholeSandbox(engine string, host, empty int) []metric {
+	what := "whole RunPodSandbox, " + engine + ": our network / "
+	judged := addTime("13", what+"the node's", atMost(1.15, 1.15))
+	judged.peer, judged.floor = host, true
+	told := addTime("13", what+"an empty namespace", bound{})
+	told.peer = empty
+	both := []metric{judged, told}
+	for i := range both {
+		both[i].above = true
+	}
+	return both
 }
 
 // sandboxContest runs a contest, after the bridges are there, which stay.
@@ -258,21 +283,19 @@ func dockerRow(b *bench) (lines []line, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, ours.close()) }()
-	none, err := b.unplugged(ours)
+	empty, err := b.emptied(ours, filepath.Join(f.node.dir, "plugins"))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, none.conn.Close()) }()
-	b.note("row 13: %s; the floor is Docker alone, with a network namespace of the pod's and nothing in it but lo", dockerVersion(f.node))
+	defer func() { err = errors.Join(err, empty.conn.Close()) }()
+	b.note("row 13: %s", dockerVersion(f.node))
 	ids := &sync.Map{}
-	c := contest{load: "1 par, 0 host ports", pods: b.sandboxPods(4), floor: 1, sides: []side{
-		&sandboxes{engine: ours, settle: f.settle, ids: ids},
-		&sandboxes{engine: none, settle: f.settle, ids: ids},
-		&sandboxes{engine: ours, settle: f.settle, ids: ids, host: true},
-	}}
-	c.metrics = append(against(2, []metric{wholeSandbox("the node's, fairlead cri over Docker")}), against(1, []metric{wholeSandbox("none, fairlead cri over Docker")})...)
-	c.metrics[0].floor = true
-	return b.sandboxContest(c)
+	return b.sandboxContest(contest{load: "1 par, 0 host ports", pods: b.sandboxPods(5), floor: 2,
+		metrics: wholeSandbox("fairlead cri over Docker", 1, 2), sides: []side{
+			&sandboxes{engine: ours, settle: f.settle, ids: ids},
+			&sandboxes{engine: ours, settle: f.settle, ids: ids, host: true},
+			&sandboxes{engine: empty, settle: f.settle, ids: ids},
+		}})
 }
 
 // runcVersion is what the program says of itself.

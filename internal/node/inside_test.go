@@ -438,3 +438,43 @@ func TestObjectsOfAPIServer(t *testing.T) {
 	k.awaitEmpty()
 	k.requireNoLeaks()
 }
+
+// TestHooks: what a container does before it counts as started, and before it
+// ends; one whose first hook fails says so.
+func TestHooks(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.startNode()
+	dir := filepath.Join(b.Dir, "heard")
+	p := plain(0)
+	p.Spec.HostNetwork, p.Spec.Volumes = true, []v1.Volume{hostDir("heard", dir)}
+	c := &p.Spec.Containers[0]
+	c.VolumeMounts = []v1.VolumeMount{{Name: "heard", MountPath: "/heard"}}
+	// It hears of its end by HTTP, at the node's own address.
+	c.Command[2] = "mkdir -p /www/cgi-bin; printf '#!/bin/sh\\necho bye >/heard/bye; echo; echo ok' >/www/cgi-bin/bye; chmod +x /www/cgi-bin/bye; httpd -p 127.0.0.1:8099 -h /www; " + forever
+	c.Lifecycle = &v1.Lifecycle{
+		PostStart: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "echo up >/heard/up"}}},
+		PreStop:   &v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/cgi-bin/bye", Port: intstr.FromInt32(8099)}},
+	}
+	bad := plain(1)
+	bad.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "echo no >&2; exit 4"}}}}
+	b.write(p)
+	b.write(bad)
+	up := b.awaitPod("web-0", ready)
+	require.Equal(t, "up\n", b.exec(&up, "cat", "/heard/up"))
+	b.awaitOutput(&up, "ok\n", "sh", "-c", "wget -qO- http://127.0.0.1:8099/cgi-bin/bye || true")
+	b.exec(&up, "rm", "/heard/bye")
+	b.awaitPod("web-1", func(p *v1.Pod) string {
+		for _, c := range p.Status.ContainerStatuses {
+			if last := c.LastTerminationState.Terminated; last != nil && saysAll(last.Message, []string{"postStart hook of c", "exit status 4: no"}) {
+				return ""
+			}
+		}
+		return "does not say why"
+	})
+	b.erase("web-0")
+	b.erase("web-1")
+	b.awaitEmpty()
+	require.Equal(t, "bye\n", b.Run("cat", dir+"/bye"))
+	b.requireNoLeaks()
+}

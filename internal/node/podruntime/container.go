@@ -53,7 +53,7 @@ func (r *Runtime) start(ctx context.Context, w Want, st *Status, s starting) err
 	if _, err := r.conf.Runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: made.GetContainerId()}); err != nil {
 		return &Error{ReasonStart, fmt.Errorf("start container %s: %w", s.spec.Name, err)}
 	}
-	return r.postStart(ctx, w.Pod, s.spec, made.GetContainerId(), st.IPs())
+	return r.postStart(ctx, w.Pod, s.spec, &Container{ID: made.GetContainerId(), Name: s.spec.Name, Attempt: attempt}, r.reach(st))
 }
 
 // makeRoom gives the next instance's number. One that was made and never

@@ -21,17 +21,27 @@ import (
 
 // postStart runs the hook of a container that was just started; when it fails
 // the container is killed, and its policy decides what follows.
-func (r *Runtime) postStart(ctx context.Context, pod *v1.Pod, c *v1.Container, id string, ips []string) error {
+func (r *Runtime) postStart(ctx context.Context, pod *v1.Pod, c *v1.Container, made *Container, ips []string) error {
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
 	}
-	err := r.hook(ctx, withPort(c.Lifecycle.PostStart, c), id, ips)
+	err := r.hook(ctx, withPort(c.Lifecycle.PostStart, c), made.ID, ips)
 	if err == nil {
 		return nil
 	}
-	one := &Container{ID: id, Name: c.Name}
-	return &Error{ReasonPostStart, errors.Join(fmt.Errorf("postStart hook of %s: %w", c.Name, err),
-		r.stopContainer(ctx, one, ips, Grace(pod)))}
+	err = fmt.Errorf("postStart hook of %s: %w", c.Name, err)
+	return &Error{ReasonPostStart, errors.Join(err, r.noteEnd(pod.UID, made, err.Error()), r.stopContainer(ctx, made, ips, Grace(pod)))}
+}
+
+// reach is where a pod's containers can be asked.
+func (r *Runtime) reach(st *Status) []string {
+	switch {
+	case len(st.Sandboxes) == 0 || !st.Sandboxes[0].HostNetwork:
+		return st.IPs()
+	case r.conf.NodeIP != "":
+		return []string{r.conf.NodeIP}
+	}
+	return []string{"127.0.0.1"}
 }
 
 // hook runs a lifecycle handler for a container that runs.

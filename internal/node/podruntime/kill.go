@@ -74,12 +74,12 @@ func (r *Runtime) killContainers(ctx context.Context, st *Status, end time.Time)
 	errs := make([]error, len(plain))
 	var all sync.WaitGroup
 	for i, c := range plain {
-		all.Go(func() { errs[i] = r.stopContainer(ctx, c, st.IPs(), end.Sub(r.conf.Now())) })
+		all.Go(func() { errs[i] = r.stopContainer(ctx, c, r.reach(st), end.Sub(r.conf.Now())) })
 	}
 	all.Wait()
 	slices.SortFunc(sidecars, func(a, b *Container) int { return cmp.Compare(b.sidecar, a.sidecar) })
 	for _, c := range sidecars {
-		errs = append(errs, r.stopContainer(ctx, c, st.IPs(), end.Sub(r.conf.Now())))
+		errs = append(errs, r.stopContainer(ctx, c, r.reach(st), end.Sub(r.conf.Now())))
 	}
 	return errors.Join(errs...)
 }

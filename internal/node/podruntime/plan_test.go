@@ -1,6 +1,8 @@
 package podruntime
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -121,6 +123,39 @@ func TestWhatIsNext(t *testing.T) {
 			require.False(t, p.over)
 		})
 	}
+}
+
+// TestWhyStopped: what a probe said goes with the container, and so does the
+// probe's own grace.
+func TestWhyStopped(t *testing.T) {
+	grace := int64(3)
+	st := &Status{Sandboxes: []Sandbox{ready}, Containers: []Container{has("s", up, 0), has("m", up, 0), has("n", up, 0)}}
+	p := decide(testPod(v1.RestartPolicyAlways), st, map[string]Health{"n": {Failed: "liveness probe failed: x", Grace: &grace}})
+	require.Len(t, p.stop, 1)
+	require.Equal(t, "liveness probe failed: x", p.stop[0].why)
+	require.Equal(t, &grace, p.stop[0].grace)
+}
+
+// TestFarewell: why a container was stopped stands before its own last words.
+func TestFarewell(t *testing.T) {
+	r := New(Config{PodDir: t.TempDir()})
+	words := filepath.Join(t.TempDir(), "words")
+	require.NoError(t, os.WriteFile(words, []byte("bye"), 0o600))
+	c := &Container{Name: "c", Attempt: 4, messageFile: words}
+	require.Equal(t, "bye", r.farewell("u", c))
+	require.NoError(t, r.noteEnd("u", c, "liveness probe failed: x"))
+	require.Equal(t, "liveness probe failed: x\nbye", r.farewell("u", c))
+	require.Equal(t, "", r.farewell("u", &Container{Name: "c", Attempt: 5}))
+}
+
+// TestReach: a pod with the node's network is asked at the node's address.
+func TestReach(t *testing.T) {
+	own := &Status{Sandboxes: []Sandbox{{Ready: true, IPs: []string{"10.0.0.1"}}}}
+	host := &Status{Sandboxes: []Sandbox{{Ready: true, HostNetwork: true}}}
+	require.Equal(t, []string{"10.0.0.1"}, New(Config{NodeIP: "192.0.2.1"}).reach(own))
+	require.Equal(t, []string{"192.0.2.1"}, New(Config{NodeIP: "192.0.2.1"}).reach(host))
+	require.Equal(t, []string{"127.0.0.1"}, New(Config{}).reach(host))
+	require.Empty(t, New(Config{}).reach(&Status{}))
 }
 
 // TestNeverMeansNever: a pod whose sandbox died is not begun anew, unless its

@@ -32,7 +32,7 @@ func (r *Runtime) Sync(ctx context.Context, w Want, st *Status) (Result, error) 
 		}
 	}
 	for _, s := range p.stop {
-		if err := r.stop(ctx, w.Pod, s, st.IPs()); err != nil {
+		if err := r.stop(ctx, w.Pod, s, r.reach(st)); err != nil {
 			return Result{}, fmt.Errorf("sync %s/%s: %w", w.Pod.Namespace, w.Pod.Name, err)
 		}
 	}

@@ -300,7 +300,15 @@ func (f *Folder) version(name string) *version {
 	}
 	v := &version{stamp: now, hash: hash}
 	if v.good, err = parse(data); err != nil {
-		v.good, v.bad = old.good, err.Error()
+		v.good = old.good
+		if objectFile(name) { // of others the pods' source says what is wrong
+			v.bad = err.Error()
+		}
 	}
 	return v
+}
+
+// objectFile tells names of files that ought to be objects.
+func objectFile(name string) bool {
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name)))
 }

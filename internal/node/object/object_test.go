@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 )
 
@@ -94,7 +95,9 @@ func TestWhatStandsThereNow(t *testing.T) {
 	require.Contains(t, log.String(), "b.yaml has one of the same name")
 	put(t, dir, ".hidden.yaml", of("hidden"))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700))
+	put(t, dir, "README.md", "# Not: an [object")
 	require.Equal(t, "later", now())
+	require.NotContains(t, log.String(), "README")
 	require.NoError(t, os.Remove(filepath.Join(dir, "b.yaml")))
 	require.Equal(t, "x9", now())
 	require.NoError(t, os.Remove(filepath.Join(dir, "a.yaml")))
@@ -146,6 +149,52 @@ func TestFollow(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, <-done, context.Canceled)
 	require.Empty(t, told)
+}
+
+// asked is a store that answers one error, and notes what it is told.
+type asked struct {
+	None
+	err  error
+	held map[types.UID][]Ref
+}
+
+func (a *asked) ConfigMap(string, string) (*v1.ConfigMap, error) {
+	if a.err != nil {
+		return nil, a.err
+	}
+	return &v1.ConfigMap{}, nil
+}
+
+func (a *asked) Hold(uid types.UID, refs []Ref) { a.held[uid] = refs }
+
+// TestBoth: the second one is asked for what the first one does not have, and
+// its error counts if it was meant.
+func TestBoth(t *testing.T) {
+	missing, unknown := Ref{}.Missing("first"), fmt.Errorf("x %w", ErrUnknown)
+	there := Ref{}.Missing("second")
+	for name, c := range map[string]struct{ first, second, want error }{
+		"the first has it":         {nil, missing, nil},
+		"the second has it":        {missing, nil, nil},
+		"neither":                  {missing, there, there},
+		"the first cannot say":     {unknown, nil, unknown},
+		"the second was not meant": {missing, fmt.Errorf("x %w", ErrNotHeld), missing},
+		"the second cannot say":    {missing, unknown, unknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			first, second := &asked{err: c.first, held: map[types.UID][]Ref{}}, &asked{err: c.second, held: map[types.UID][]Ref{}}
+			b := Both{first, second}
+			_, err := b.ConfigMap("ns", "m")
+			require.Equal(t, c.want, err)
+			b.Hold("u", []Ref{{Name: "m"}})
+			require.Equal(t, first.held, second.held)
+			require.Len(t, first.held, 1)
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, Both{None{}, None{}}.Follow(ctx, nil), context.Canceled)
+	_, err := None{}.Secret("ns", "s")
+	require.EqualError(t, err, "secret ns/s is not there: this node has no Secrets")
 }
 
 func TestRefs(t *testing.T) {

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	docker "github.com/moby/moby/client"
@@ -306,9 +307,21 @@ func (o *options) alone(ctx context.Context, rt up.Runtime) error {
 	return o.foreign(ctx, rt.Endpoint)
 }
 
+// lockWait is how long a start waits for one that is just ending, or only looks.
+const lockWait = time.Second
+
+func (o *options) lock() (*up.Lock, error) {
+	for end := time.Now().Add(lockWait); ; time.Sleep(20 * time.Millisecond) {
+		lock, err := up.TakeLock(o.stateDir)
+		if !errors.As(err, new(*up.RunningError)) || time.Now().After(end) {
+			return lock, err
+		}
+	}
+}
+
 // foreground runs all parts until a signal comes.
 func (o *options) foreground(cmd *cobra.Command) error {
-	lock, err := up.TakeLock(o.stateDir)
+	lock, err := o.lock()
 	if err != nil {
 		return usage.Hint(err, "`fairlead get pods` shows what runs; `fairlead down` ends it")
 	}

@@ -171,7 +171,7 @@ func describeCommand() *cobra.Command {
 		}
 		ctx, cancel := within(cmd)
 		defer cancel()
-		run := runOf(ctx, *loop, pod)
+		run := runOf(ctx, loop(), pod)
 		if run != nil {
 			pod.Name = run.Name // a static pod's in full
 		}

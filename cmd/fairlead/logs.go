@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"syscall"
 	"time"
@@ -20,17 +21,20 @@ import (
 	nodeclient "github.com/fairlead/fairlead/internal/node/client"
 )
 
-// nodeSocket is where a node loop serves what people ask of it.
-const nodeSocket = "/run/fairlead/node.sock"
-
-// nodeSocketFlag adds --node-socket.
-func nodeSocketFlag(cmd *cobra.Command) *string {
-	return cmd.Flags().String("node-socket", nodeSocket, "the socket of the node loop (`fairlead up`, `fairlead node`)")
+// nodeSocketFlag adds --node-socket; what it gives is asked once flags are read.
+func nodeSocketFlag(cmd *cobra.Command) func() string {
+	named := cmd.Flags().String("node-socket", "", "the socket of fairlead up or fairlead node (default: node.sock beside --socket)")
+	return func() string {
+		if *named != "" {
+			return *named
+		}
+		return filepath.Join(filepath.Dir(agentOf(cmd).Socket()), "node.sock")
+	}
 }
 
 // podFlags name a container of a pod that this node's loop runs.
 type podFlags struct {
-	socket               *string
+	socket               func() string
 	namespace, container string
 }
 
@@ -46,7 +50,7 @@ func (f *podFlags) open(cmd *cobra.Command, arg string) (*nodeclient.Client, nod
 	if err != nil {
 		return nil, nodeclient.Target{}, err
 	}
-	c := nodeclient.New(*f.socket)
+	c := nodeclient.New(f.socket())
 	ctx, cancel := within(cmd)
 	defer cancel()
 	run, err := c.Run(ctx, pod)

@@ -51,8 +51,8 @@ func TestLogsAndExec(t *testing.T) {
 	p.Annotations = nil
 	p.Spec.InitContainers = []v1.Container{shell("setup", "echo prepared")}
 	p.Spec.Containers = []v1.Container{
-		shell("c", "echo one; echo two; echo three >&2; until [ -e /tmp/end ]; do sleep 0.1; done; rm /tmp/end; echo four; exit 1"),
-		shell("side", "echo other; "+forever),
+		shell("c", "echo one; echo two; echo three; until [ -e /tmp/end ]; do sleep 0.1; done; rm /tmp/end; echo four; exit 1"),
+		shell("side", "echo other >&2; "+forever),
 	}
 	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "tmp", MountPath: "/tmp"}}
 	b.startNode("--http", "127.0.0.1:8099")
@@ -65,6 +65,12 @@ func TestLogsAndExec(t *testing.T) {
 		return nil
 	})
 	require.Equal(t, said{out: "three\n"}, b.fairlead("", "logs", "default/web-0-node1", "-c", "c", "--tail", "1"))
+	b.await("what it says to standard error", func() error {
+		if got := b.fairlead("", "logs", "web-0", "-c", "side"); got != (said{out: "other\n"}) {
+			return fmt.Errorf("%+v", got)
+		}
+		return nil
+	})
 	require.Equal(t, said{out: "prepared\n"}, b.fairlead("", "logs", "web-0", "-n", "default", "-c", "setup"))
 	require.Regexp(t, `^20\d\d-\d\d-\d\dT[0-9:.]+\S* one\n`, b.fairlead("", "logs", "web-0", "-c", "c", "--timestamps").out)
 	require.Equal(t, 3, b.fairlead("", "logs", "nobody").code)

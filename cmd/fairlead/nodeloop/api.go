@@ -1,8 +1,11 @@
 package nodeloop
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"net"
+	"net/url"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -24,7 +27,8 @@ type apiServer struct {
 	pods    *api.Source
 }
 
-// server says how to reach the API server; nil without --kubeconfig.
+// server says how to reach the API server; nil without --kubeconfig. The node's
+// address becomes the one that leads there, unless it has one.
 func (o *Options) server(log *slog.Logger) (*login.Login, error) {
 	if o.Kubeconfig == "" {
 		return nil, nil
@@ -34,7 +38,29 @@ func (o *Options) server(log *slog.Logger) (*login.Login, error) {
 		return nil, err
 	}
 	cluster.LogTo(log)
+	if o.IP == "" {
+		o.IP = towards(to.REST.Host)
+	}
 	return &to, nil
+}
+
+// towards is the address of this machine from which a server is reached; ""
+// where there is none that others could use. Nothing is sent.
+func towards(host string) string {
+	u, err := url.Parse(host)
+	if err != nil || u.Hostname() == "" {
+		return ""
+	}
+	c, err := net.Dial("udp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443")))
+	if err != nil {
+		return ""
+	}
+	defer c.Close()
+	at, ok := c.LocalAddr().(*net.UDPAddr)
+	if !ok || at.IP.IsLoopback() {
+		return ""
+	}
+	return at.IP.String()
 }
 
 // apiServer is nil without a server. With one, the node will tell of changes.
@@ -96,7 +122,7 @@ func pass(ctx context.Context, from <-chan []*v1.Pod, to chan<- []*v1.Pod, throu
 	}
 }
 
-// addresses of this node, as the API server is report.
+// addresses of this node, as the API server is told.
 func (o *Options) addresses() []string {
 	if o.IP == "" {
 		return nil

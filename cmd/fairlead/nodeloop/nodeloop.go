@@ -86,7 +86,7 @@ SIGTERM leaves every pod as it is; whoever is started next goes on with them.`,
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "file that leads to the API server whose pods of this node are run")
 	f.StringVar(&o.Runtime, "runtime", "unix:///run/containerd/containerd.sock", "the runtime's CRI endpoint")
 	f.StringVar(&o.Name, "node-name", "", "name of this node, a part of its pods' names (default: the host's)")
-	f.StringVar(&o.IP, "node-ip", "", "address of this node, for pods that ask for it")
+	f.StringVar(&o.IP, "node-ip", "", "address of this node, for pods that ask for it (default: the one that leads to the API server, if there is one)")
 	f.StringVar(&o.RootDir, "root-dir", "/var/lib/fairlead/node", "volumes and other files of pods")
 	f.StringVar(&o.LogDir, "log-dir", "/var/log/pods", "logs of containers")
 	f.StringVar(&o.CgroupRoot, "cgroup-root", "", "cgroup of all pods, with the cgroupfs driver (default: the runtime's)")

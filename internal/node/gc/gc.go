@@ -198,9 +198,10 @@ func (c *Collector) excess(ctx context.Context) (int64, error) {
 		if err := unix.Statfs(fs.GetFsId().GetMountpoint(), &s); err != nil {
 			return 0, fmt.Errorf("statfs %s: %w", fs.GetFsId().GetMountpoint(), err)
 		}
-		size, free := int64(s.Blocks)*s.Bsize, int64(s.Bavail)*s.Bsize //nolint:gosec // no disk is that large
-		if size > 0 && (size-free)*100 >= size*int64(c.conf.High) {
-			most = max(most, size*int64(100-c.conf.Low)/100-free)
+		// As df counts: what only root may use, or nobody, is no room.
+		used, free := int64(s.Blocks-s.Bfree)*s.Bsize, int64(s.Bavail)*s.Bsize //nolint:gosec // no disk is that large
+		if size := used + free; size > 0 && used*100 >= size*int64(c.conf.High) {
+			most = max(most, used-size/100*int64(c.conf.Low))
 		}
 	}
 	return most, nil

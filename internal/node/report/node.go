@@ -236,7 +236,7 @@ func (r *Reporter) pressure() []v1.NodeCondition {
 		out[0].Status, out[0].Reason = v1.ConditionTrue, "HasInsufficientMemory"
 	}
 	var disk unix.Statfs_t
-	if unix.Statfs(r.conf.Disk, &disk) == nil && disk.Bavail*100 < disk.Blocks*leastDisk {
+	if unix.Statfs(r.conf.Disk, &disk) == nil && disk.Bavail*100 < (disk.Blocks-disk.Bfree+disk.Bavail)*leastDisk {
 		out[1].Status, out[1].Reason = v1.ConditionTrue, "HasDiskPressure"
 	}
 	var now unix.Sysinfo_t

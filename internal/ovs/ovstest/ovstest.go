@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
@@ -140,13 +141,22 @@ func (s *Switch) ExitSwitchd() {
 // Signal sends sig to ovsdb-server: SIGSTOP makes a server that never answers.
 func (s *Switch) Signal(sig syscall.Signal) {
 	s.t.Helper()
-	require.NoError(s.t, s.server.Process.Signal(sig))
+	send(s.t, s.server, sig)
 }
 
 // SignalSwitchd sends sig to ovs-vswitchd.
 func (s *Switch) SignalSwitchd(sig syscall.Signal) {
 	s.t.Helper()
-	require.NoError(s.t, s.vswd.Process.Signal(sig))
+	send(s.t, s.vswd, sig)
+}
+
+// send waits until a SIGSTOP has taken effect on all threads.
+func send(t testing.TB, c *exec.Cmd, sig syscall.Signal) {
+	t.Helper()
+	require.NoError(t, c.Process.Signal(sig))
+	if sig == syscall.SIGSTOP {
+		require.NoError(t, unix.Waitid(unix.P_PID, c.Process.Pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil))
+	}
 }
 
 func kill(c **exec.Cmd) {

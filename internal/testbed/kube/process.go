@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // patience bounds every wait of the harness. It decides how late a failure is
@@ -103,9 +105,14 @@ func (p *process) ended() error {
 	}
 }
 
-// signal sends a signal to this very process.
+// signal sends a signal to this very process. SIGSTOP has taken effect on its
+// return: before that a thread may still answer somebody.
 func (p *process) signal(s syscall.Signal) error {
-	if err := p.cmd.Process.Signal(s); err != nil {
+	err := p.cmd.Process.Signal(s)
+	if err == nil && s == syscall.SIGSTOP {
+		err = unix.Waitid(unix.P_PID, p.cmd.Process.Pid, nil, unix.WSTOPPED|unix.WNOWAIT, nil)
+	}
+	if err != nil {
 		return fmt.Errorf("signal %s: %w", p.name, err)
 	}
 	return nil

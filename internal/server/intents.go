@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 
@@ -67,15 +68,19 @@ func (s *Server) intents() map[string][]intent {
 			continue // no folder, no intents
 		}
 		for _, e := range entries {
-			if strings.HasPrefix(e.Name(), ".") {
-				continue // still being written
-			}
 			path := filepath.Join(dir, e.Name())
+			if strings.HasPrefix(e.Name(), badPrefix) {
+				continue
+			}
+			if strings.HasPrefix(e.Name(), ".") { // still being written
+				s.dropHalf(path, e)
+				continue
+			}
 			req, err := readIntent(path)
 			switch {
 			case errors.Is(err, os.ErrNotExist):
 			case err != nil: // set aside, so that it is seen once and not for ever
-				err = errors.Join(err, os.Rename(path, filepath.Join(dir, ".bad-"+e.Name())))
+				err = errors.Join(err, os.Rename(path, filepath.Join(dir, badPrefix+e.Name())))
 				s.Log.Error("DEL intent not readable", "intent", path, "err", err)
 			default:
 				found[req.Key.Container] = append(found[req.Key.Container], intent{path, req})
@@ -83,6 +88,23 @@ func (s *Server) intents() map[string][]intent {
 		}
 	}
 	return found
+}
+
+// badPrefix begins the name of an intent that nobody can read.
+const badPrefix = ".bad-"
+
+// halfLife is longer than any plugin lives that writes an intent.
+const halfLife = 10 * time.Minute
+
+// dropHalf removes what a plugin that was killed had not finished.
+func (s *Server) dropHalf(path string, e os.DirEntry) {
+	info, err := e.Info()
+	if err != nil || time.Since(info.ModTime()) < halfLife {
+		return
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		s.Log.Error("half a DEL intent not removed", "intent", path, "err", err)
+	}
 }
 
 func readIntent(path string) (core.Request, error) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -128,12 +130,17 @@ func TestDelWithoutAgent(t *testing.T) {
 	old.CNI("CHECK", ownConf).Must()
 	old.CNI("DEL", ownConf).Must()
 
-	// What is no intent is set aside and holds nothing up.
-	require.NoError(t, os.WriteFile(dir+"2.json", []byte("{"), 0o600))
+	// What is no intent is set aside and holds nothing up. What a plugin left
+	// half done long ago goes.
+	for _, name := range []string{"2.json", ".3.json", ".4.json"} {
+		require.NoError(t, os.WriteFile(dir+name, []byte("{"), 0o600))
+	}
+	long := time.Now().Add(-time.Hour)
+	require.NoError(t, os.Chtimes(dir+".3.json", long, long))
 	next.CNI("ADD", ownConf).Must()
 	next.CNI("DEL", ownConf).Must()
-	require.Equal(t, ".bad-2.json\n", n.Run("ls", "-A", "/run/fairlead/intents"))
-	require.NoError(t, os.Remove(dir+".bad-2.json"))
+	require.Equal(t, ".4.json\n.bad-2.json\n", n.Run("ls", "-A", "/run/fairlead/intents"))
+	require.NoError(t, errors.Join(os.Remove(dir+".bad-2.json"), os.Remove(dir+".4.json")))
 	n.RequireNoLeaks(before)
 }
 

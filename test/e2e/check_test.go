@@ -233,8 +233,6 @@ var gatewayTamperings = []tampering{
 	{"ip_forward off", "dual", "node: sysctl -qw net.ipv4.ip_forward=0", "ip_forward is 0", "node: sysctl -qw net.ipv4.ip_forward=1"},
 	{"IPv6 forwarding off", "dual", "node: sysctl -qw net.ipv6.conf.all.forwarding=0", "forwarding is 0", "node: sysctl -qw net.ipv6.conf.all.forwarding=1"},
 	{"masquerade emptied", "dual", "node: nft flush set inet fairlead masquerade-ip", "masquerade of 10.16.0.0/16", "node: nft -f /run/restore.nft"},
-	{"nft rules removed", "dual", "node: nft flush chain inet fairlead postrouting", "rules are", "node: nft -f /run/restore.nft"},
-	{"nft table removed", "dual", "node: nft delete table inet fairlead", "masquerade of 10.16.0.0/16", "node: nft -f /run/restore.nft"},
 	{"gateway port removed", "vlan", "db: del-port {GW-tagged}", "{GW-tagged} is missing", "restart"},
 }
 
@@ -266,8 +264,32 @@ func TestCheckFindsTampering(t *testing.T) {
 		b.repair(c)
 		found++
 	}
+	b.mendsItself("node: nft flush chain inet fairlead postrouting", "masquerade")
+	b.mendsItself("node: nft delete table inet fairlead", "masquerade")
 	t.Logf("%d tamperings found", found)
 	require.GreaterOrEqual(t, found, 24)
+}
+
+// mendsItself: the agent hears of what was removed of its table, and CHECK, which
+// may see it before, is content again.
+func (b *checkBench) mendsItself(tamper, rule string) {
+	b.t.Helper()
+	table := func() string {
+		out, _ := b.n.Try("nft", "-s", "list", "table", "inet", "fairlead")
+		return out
+	}
+	was := table()
+	require.Contains(b.t, was, rule)
+	b.do(tamper)
+	eventually(b.t, func() string {
+		if now := table(); now != was {
+			return "the table is not as it was:\n" + now
+		}
+		if e := b.pods["dual"].check(); e != nil {
+			return e.Msg + e.Details
+		}
+		return ""
+	})
 }
 
 // everyExternalID changes each key that the port carries.

@@ -8,6 +8,9 @@ for d in var/lib/kubelet var/lib/containerd etc/kubernetes/manifests; do
 	mkdir -p "/$d" "$disk/$d"
 	mount --bind "$disk/$d" "/$d"
 done
+# Else kubelet does it, by one more mount over its folder, while it opens sockets
+# there: now and then one of them is lost by that, and kubelet ends.
+mount --make-rshared /var/lib/kubelet
 
 # kubelet writes links to logs into /var/log/containers.
 mkdir -p "$disk/log"

@@ -156,10 +156,10 @@ func (d *nodeDaemon) wire(boot string) {
 		InFlight:       func() int { return d.engine.InFlight() },
 		OVSDBConnected: func() bool { return d.ovs.Connected() == nil },
 	})
-	d.ports = hostport.New(hostport.Config{Log: d.log})
+	d.ports = hostport.New(hostport.Config{Late: true, Log: d.log})
 	d.guard = nft.NewGuard(nil, guardTable, ovsdriver.GroupLive)
 	notices, conditions := d.notices()
-	d.forget = newForgetter(notices, d.ports, d.log)
+	d.forget = &forgetter{next: notices, of: d.ports, log: d.log}
 	d.engine = engine.New(engine.Config{
 		Journal: d.journal, IPAM: d.pools, Source: d.objects, Gateway: d.gateway,
 		Devices: device.New(d.opts.kubeletRoot, published{d.api}),
@@ -218,7 +218,7 @@ func (d *nodeDaemon) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
-	for _, part := range []func(context.Context){boundMemory, d.ovs.Run, d.nics.Run, d.objects.Run, d.forget.Run, d.guardTables(ctx)} {
+	for _, part := range []func(context.Context){boundMemory, d.ovs.Run, d.nics.Run, d.objects.Run, d.ports.Run, d.guardTables(ctx)} {
 		wg.Go(func() { part(parts) })
 	}
 	d.awaitOVS(ctx)

@@ -48,7 +48,7 @@ func (t *Table) openPorts(ctx context.Context, s core.Spec) error {
 		return fmt.Errorf("open host ports of %s: %w", s.Key, err)
 	}
 	fail.Here("hostport.opened")
-	if err := errors.Join(t.openLoopback(s), t.flushStale(s)); err != nil {
+	if err := errors.Join(t.openLoopback(s), t.settle(nil, s.Key)); err != nil {
 		return fmt.Errorf("open host ports of %s: %w", s.Key, err)
 	}
 	return nil
@@ -139,7 +139,7 @@ func (t *Table) Detach(ctx context.Context, s core.Spec) error {
 		return fmt.Errorf("close host ports of %s: %w", s.Key, err)
 	}
 	fail.Here("hostport.closed")
-	if err := t.Forget(addresses(s)); err != nil {
+	if err := t.settle(addresses(s)); err != nil {
 		return fmt.Errorf("close host ports of %s: %w", s.Key, err)
 	}
 	return nil

@@ -27,7 +27,10 @@ type Config struct {
 	// Table is the nft table's name, "" = TableName: who opens ports beside the
 	// agent has a table of their own.
 	Table string
-	Log   *slog.Logger
+	// Late leaves the flush of connections to Run, which does it for many pods at
+	// once; else each Attach and Detach does it.
+	Late bool
+	Log  *slog.Logger
 }
 
 // Spoilt has a value when a Check found the table not to be as it should be:
@@ -81,6 +84,7 @@ type Table struct {
 	touched map[element]bool // since the last transaction
 
 	tracked *conntrack.Table
+	late    *oblivion
 
 	spoilt chan struct{} // a Check has found a difference
 
@@ -100,7 +104,7 @@ func New(cfg Config) *Table {
 		cfg.Table = TableName
 	}
 	return &Table{
-		cfg: cfg, tracked: conntrack.New(cfg.Host), entries: map[core.Key]entry{}, held: map[place][]claim{},
+		cfg: cfg, tracked: conntrack.New(cfg.Host), late: newOblivion(), entries: map[core.Key]entry{}, held: map[place][]claim{},
 		want: map[element]use{}, touched: map[element]bool{}, open: map[string]bool{},
 		spoilt: make(chan struct{}, 1),
 	}
@@ -127,6 +131,12 @@ func (t *Table) Restore(ctx context.Context, specs []core.Spec) error {
 	}
 	t.mu.Unlock()
 	if err := t.Rewrite(ctx); err != nil {
+		return fmt.Errorf("restore host ports: %w", err)
+	}
+	t.mu.Lock()
+	open := slices.Collect(maps.Keys(t.entries))
+	t.mu.Unlock()
+	if err := t.settle(nil, open...); err != nil { // who opened them may have been killed before
 		return fmt.Errorf("restore host ports: %w", err)
 	}
 	return nil

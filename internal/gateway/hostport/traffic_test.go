@@ -1,9 +1,14 @@
 package hostport_test
 
 import (
+	"context"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/gateway/hostport"
 )
 
 // TestTrafficFromEverywhere: a host port leads to the pod from outside, from
@@ -51,6 +56,35 @@ func TestStaleConnections(t *testing.T) {
 		require.Contains(t, talk(c, patience), "second sees")
 		b.detach(second)
 	}
+}
+
+// TestStaleConnectionsLater: the same where Run forgets, and a port that went from
+// one pod to another meanwhile.
+func TestStaleConnectionsLater(t *testing.T) {
+	b := newBed(t)
+	b.table = hostport.New(hostport.Config{Host: b.host, Late: true})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { b.table.Run(ctx); close(ended) }()
+	defer func() { stop(); <-ended }()
+	first, second := b.pod("first", udp(5300, 80)), b.pod("second", udp(5300, 80))
+	b.attach(b.pod("base", tcp(1, 80)))
+	c := b.dial(b.world, "udp", node4, 5300)
+	defer func() { _ = c.Close() }()
+	require.Empty(t, talk(c, patience))
+	sees := func(who string) {
+		t.Helper()
+		require.Eventually(t, func() bool { return strings.Contains(talk(c, 200*time.Millisecond), who+" sees") }, 30*time.Second, time.Millisecond)
+	}
+	b.attach(first)
+	sees("first")
+	b.detach(first)
+	b.attach(second)
+	sees("second")
+	require.NoError(t, b.table.Flush())
+	require.Contains(t, b.sh(b.host, "conntrack -L -p udp -d "+node4+" 2>/dev/null"), "dport=5300", "the living pod's connection")
+	b.detach(second)
+	require.Eventually(t, func() bool { return talk(c, 200*time.Millisecond) == "" }, 30*time.Second, time.Millisecond)
 }
 
 // TestForeignConnectionsStay: what only has the number of a host port is not

@@ -95,6 +95,8 @@ func TestAttributesOfDRADevices(t *testing.T) {
 		return s.Attribute(t.Context(), "nic.example.com", pool, dev, name)
 	}
 	require.Eventually(t, func() bool { _, err := get(ns, "vf0", attrID); return err == nil }, patience, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return len(asked([]string{"watch"}, begin)) > 0 }, patience, 50*time.Millisecond,
+		"the list that answers is followed by a watch")
 	since := c.Mark()
 	v, err := get(ns, "vf0", attrID)
 	require.NoError(t, err)

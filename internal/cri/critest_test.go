@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -53,6 +54,15 @@ var known = map[string]string{
 	"[k8s.io] Security Context bucket runtime should support MaskedPaths":                        "the spec masks /bin/ls, which the shell of Debian's busybox does not need for ls; TestMaskedPath",
 }
 
+// racy are the specs that fail by chance, each with why. They are tried again.
+var racy = map[string]string{
+	"[k8s.io] Container OOM runtime should output OOMKilled reason should terminate with exitCode 137 and reason OOMKilled": "containerd 1.6, " +
+		"by which Docker hears of it, drops the news of an OOM kill when the container's control group is gone before it has read them",
+}
+
+// tries of a racy spec, the first in the whole run included.
+const tries = 4
+
 // spec is one result of the suite.
 type spec struct {
 	ContainerHierarchyTexts []string
@@ -79,10 +89,21 @@ func TestConformance(t *testing.T) {
 	b.pushImages(filepath.Join(tools, "server"))
 	b.CRI = b.e.StartCRI()
 
-	report := filepath.Join(n.Dir, "critest.json")
+	unlucky := judge(t, b.critest(tools, os.Getenv("FAIRLEAD_CRITEST_FOCUS")))
+	for try := 1; len(unlucky) > 0; try++ {
+		require.Less(t, try, tries, "%v", unlucky)
+		unlucky = judge(t, b.critest(tools, regexp.QuoteMeta(unlucky[0])))
+	}
+}
+
+// critest runs the suite, or the specs that match focus, and gives its report.
+func (b *bed) critest(tools, focus string) (report string) {
+	t, n := b.t, b.n
+	t.Helper()
+	report = filepath.Join(n.Dir, "critest.json")
 	args := []string{filepath.Join(tools, "critest"), "-runtime-endpoint=unix://" + b.Socket, "-image-endpoint=unix://" + b.Socket,
 		"-ginkgo.seed=1", "-ginkgo.no-color", "-ginkgo.json-report=" + report}
-	if focus := os.Getenv("FAIRLEAD_CRITEST_FOCUS"); focus != "" {
+	if focus != "" {
 		args = append(args, "-ginkgo.focus="+focus)
 	}
 	before := segments(t)
@@ -95,7 +116,7 @@ func TestConformance(t *testing.T) {
 			n.Run("ipcrm", "-m", id)
 		}
 	}
-	judge(t, report)
+	return report
 }
 
 // segments are the shared memory segments of this machine (sysvipc(7)).
@@ -124,8 +145,9 @@ func (b *bed) pushImages(server string) {
 	}
 }
 
-// judge wants every spec to pass but those that are known, and those to fail.
-func judge(t *testing.T, report string) {
+// judge wants every spec to pass but those that are known, and those to fail. It
+// gives the racy ones that failed.
+func judge(t *testing.T, report string) (unlucky []string) {
 	t.Helper()
 	raw, err := os.ReadFile(report)
 	require.NoError(t, err)
@@ -141,10 +163,16 @@ func judge(t *testing.T, report string) {
 			t.Logf("skipped: %s: %s", s.name(), s.Failure.Message)
 			continue
 		}
+		if why, ok := racy[s.name()]; ok && s.State == "failed" {
+			t.Logf("failed, tried again: %s: %s", s.name(), why)
+			unlucky = append(unlucky, s.name())
+			continue
+		}
 		_, expected := known[s.name()]
 		if passed := s.State == "passed"; passed == expected {
 			t.Errorf("%s: %s: %s", s.State, s.name(), s.Failure.Message)
 		}
 	}
 	t.Logf("%v", count)
+	return unlucky
 }

@@ -16,9 +16,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fairlead/fairlead/internal/filewatch"
 )
 
 const (
@@ -26,8 +27,6 @@ const (
 	maxSize = 10 << 20
 	// period is how often the files are looked at without an event.
 	period = 20 * time.Second
-	// quiet is how long the files must be still before a change is told.
-	quiet = 50 * time.Millisecond
 )
 
 // Folder has the ConfigMaps and Secrets that stand in files: YAML or JSON, one
@@ -108,69 +107,16 @@ func (f *Folder) suspect() string {
 // Follow calls changed with each object that came, went or changed, until ctx
 // ends. The error is that of ctx.
 func (f *Folder) Follow(ctx context.Context, changed func(Ref)) error {
-	notify, err := fsnotify.NewWatcher()
-	if err != nil {
-		f.log.Warn("objects: files are not watched, changes are seen late", "path", f.path, "err", err)
-		return f.follow(ctx, nil, changed)
-	}
-	defer notify.Close()
-	return f.follow(ctx, notify, changed)
-}
-
-func (f *Folder) follow(ctx context.Context, notify *fsnotify.Watcher, changed func(Ref)) error {
-	var events <-chan fsnotify.Event
-	var lost <-chan error
-	if notify != nil {
-		events, lost = notify.Events, notify.Errors
-	}
-	audit := time.NewTicker(period)
-	defer audit.Stop()
-	soon := time.NewTimer(0)
-	defer soon.Stop()
 	known := map[Ref]any{}
-	var at os.FileInfo // what is watched
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-audit.C:
-			soon.Reset(0)
-		case err := <-lost:
-			f.log.Debug("objects: events of files were lost, they are read anew", "path", f.path, "err", err)
-			soon.Reset(0)
-		case <-events:
-			soon.Reset(quiet)
-		case <-soon.C:
-			at = f.aim(notify, at)
-			now := f.all()
-			for _, r := range differ(known, now) {
-				changed(r)
-			}
-			known = now
+	watched := filewatch.Config{Path: f.path, Period: period, Log: f.log.With("of", "objects")}
+	return filewatch.Follow(ctx, watched, func() error {
+		now := f.all()
+		for _, r := range differ(known, now) {
+			changed(r)
 		}
-	}
-}
-
-// aim puts the watches on what now bears the name, at: the path may have been
-// replaced. What cannot be watched is seen with the next audit.
-func (f *Folder) aim(notify *fsnotify.Watcher, at os.FileInfo) os.FileInfo {
-	if notify == nil {
+		known = now
 		return nil
-	}
-	info, err := os.Stat(f.path)
-	if err == nil && at != nil && os.SameFile(info, at) {
-		return at
-	}
-	_ = notify.Remove(f.path) // not watched is what is wanted
-	failed := notify.Add(filepath.Dir(f.path))
-	if err == nil {
-		failed = errors.Join(failed, notify.Add(f.path))
-	}
-	if err != nil || failed != nil {
-		f.log.Debug("objects: changes may be seen late", "path", f.path, "err", errors.Join(err, failed))
-		return nil
-	}
-	return info
+	})
 }
 
 // all are the objects there are now; those known last when the files cannot be

@@ -1,15 +1,12 @@
 package nodeup
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -24,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/internal/autoconf"
 	"github.com/fairlead/fairlead/internal/client"
 	"github.com/fairlead/fairlead/internal/hostfile"
+	nodeclient "github.com/fairlead/fairlead/internal/node/client"
 	"github.com/fairlead/fairlead/internal/node/podruntime"
 	"github.com/fairlead/fairlead/internal/node/source"
 	"github.com/fairlead/fairlead/internal/up"
@@ -137,16 +135,13 @@ func (o *options) list(rt up.Runtime, r up.Record, pods string, log *slog.Logger
 	}
 	loop := Node{
 		Pods: pods, Runtime: o.endpoint(rt), Name: o.nodeName, RootDir: filepath.Join(o.stateDir, "node"), LogDir: o.logDir,
-		CgroupRoot: o.cgroupRoot, Listen: "unix://" + o.besideSocket("node.sock"),
+		CgroupRoot: o.cgroupRoot, Listen: "unix://" + o.nodeSocket(),
 	}
 	return append(all,
 		o.runtimePart(o.endpoint(rt)),
 		up.Part{
 			Name: "node", Run: func(ctx context.Context) error { return o.parts.Node(ctx, loop, log.With("part", "node")) },
-			Ready: func(ctx context.Context) error {
-				_, err := o.askNode(ctx, "/livez")
-				return err
-			},
+			Ready: nodeclient.New(o.nodeSocket()).Live,
 		})
 }
 
@@ -230,26 +225,8 @@ func (o *options) foreign(ctx context.Context, endpoint string) error {
 	return err
 }
 
-// askNode asks the node loop.
-func (o *options) askNode(ctx context.Context, path string) ([]byte, error) {
-	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", o.besideSocket("node.sock"))
-	}}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://node"+path, http.NoBody)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := c.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("ask the node loop: %w", err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("ask the node loop: %s", bytes.TrimSpace(body))
-	}
-	return body, err
-}
+// nodeSocket is where the node loop answers.
+func (o *options) nodeSocket() string { return o.besideSocket("node.sock") }
 
 // looker sees how the pods of the folder are.
 func (o *options) looker() up.Looker {
@@ -267,14 +244,7 @@ func (o *options) looker() up.Looker {
 			}
 			return pods, problems, err
 		},
-		Pods: func(ctx context.Context) ([]v1.Pod, error) {
-			body, err := o.askNode(ctx, "/pods")
-			list := v1.PodList{}
-			if err == nil {
-				err = json.Unmarshal(body, &list)
-			}
-			return list.Items, err
-		},
+		Pods:     nodeclient.New(o.nodeSocket()).Pods,
 		Networks: func(ctx context.Context) (agent.PodList, error) { return client.New(o.socket).Pods(ctx, "") },
 	}
 }

@@ -1,5 +1,5 @@
 // Package client is the other end of a node loop's socket: what the loop knows
-// of a pod, containers' logs, and commands in containers. It knows the requests
+// of its pods, containers' logs, and commands in containers. It knows the requests
 // and their answers, and nothing of how pods are run.
 package client
 
@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/core"
@@ -79,19 +81,41 @@ func (t Target) path(verb string) string {
 	return "/" + strings.Join([]string{verb, url.PathEscape(t.Pod.Namespace), url.PathEscape(t.Pod.Name), url.PathEscape(t.Container)}, "/")
 }
 
+// Live is nil once the loop has heard of its runtime's pods.
+func (c *Client) Live(ctx context.Context) error {
+	body, err := c.get(ctx, "/livez", nil)
+	if err != nil {
+		return err
+	}
+	return body.Close()
+}
+
+// Pods are all pods of the loop, with their status.
+func (c *Client) Pods(ctx context.Context) ([]v1.Pod, error) {
+	list := v1.PodList{}
+	err := c.ask(ctx, "/pods", &list)
+	return list.Items, err
+}
+
 // Run is what the loop knows of a pod; one that it does not run is
 // core.ErrNotFound.
 func (c *Client) Run(ctx context.Context, pod core.Pod) (agent.PodRun, error) {
 	out := agent.PodRun{}
-	body, err := c.get(ctx, "/pods/"+url.PathEscape(pod.Namespace)+"/"+url.PathEscape(pod.Name), nil)
+	err := c.ask(ctx, "/pods/"+url.PathEscape(pod.Namespace)+"/"+url.PathEscape(pod.Name), &out)
+	return out, err
+}
+
+// ask reads an answer in JSON.
+func (c *Client) ask(ctx context.Context, path string, into any) error {
+	body, err := c.get(ctx, path, nil)
 	if err != nil {
-		return out, err
+		return err
 	}
 	defer body.Close()
-	if err := json.NewDecoder(body).Decode(&out); err != nil {
-		return out, fmt.Errorf("answer of the node loop: %w", err)
+	if err := json.NewDecoder(body).Decode(into); err != nil {
+		return fmt.Errorf("answer of the node loop: %w", err)
 	}
-	return out, nil
+	return nil
 }
 
 // LogOptions choose what of a log is read.

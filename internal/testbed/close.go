@@ -5,6 +5,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/fairlead/fairlead/internal/kernel/mountinfo"
 )
 
 // close ends the node: it kills what runs there, by pid, and fails the test on
@@ -105,15 +107,9 @@ func (n *Node) logs() {
 // mountsBelow lists this process's mounts below a folder: the node's must not
 // have come out of its namespace.
 func mountsBelow(dir string) []string {
-	b, err := os.ReadFile("/proc/self/mountinfo")
+	points, err := mountinfo.Points()
 	if err != nil {
 		return []string{err.Error()}
 	}
-	var out []string
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], dir) {
-			out = append(out, f[4])
-		}
-	}
-	return out
+	return slices.DeleteFunc(points, func(p string) bool { return !strings.HasPrefix(p, dir) })
 }

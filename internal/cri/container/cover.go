@@ -1,21 +1,17 @@
 package container
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/containerd/errdefs"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/fairlead/fairlead/internal/cri/label"
 	"github.com/fairlead/fairlead/internal/cri/spec"
+	"github.com/fairlead/fairlead/internal/kernel/mountinfo"
 )
 
 // mountPoints lists this machine's, if one of the mounts needs to know them: it
@@ -35,38 +31,7 @@ func mountPoints(mounts []*cri.Mount) ([]string, error) {
 	if !needed {
 		return nil, nil
 	}
-	return machineMounts()
-}
-
-// machineMounts reads proc(5) mountinfo: the fifth field is the mount point, with
-// spaces and the like in octal.
-func machineMounts() ([]string, error) {
-	b, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	var out []string
-	for lines := bufio.NewScanner(bytes.NewReader(b)); lines.Scan(); {
-		if f := strings.Fields(lines.Text()); len(f) > 4 {
-			out = append(out, unescape(f[4]))
-		}
-	}
-	return out, nil
-}
-
-func unescape(s string) string {
-	var out strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) {
-			if n, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
-				out.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		out.WriteByte(s[i])
-	}
-	return out.String()
+	return mountinfo.Points()
 }
 
 // covered refuses to start a container when something was mounted below a
@@ -80,7 +45,7 @@ func (s *Service) covered(ctx context.Context, id string) error {
 	if err != nil || len(covers) == 0 {
 		return err
 	}
-	points, err := machineMounts()
+	points, err := mountinfo.Points()
 	if err != nil {
 		return err
 	}

@@ -1,20 +1,18 @@
 package volume
 
 import (
-	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/kernel/mountinfo"
 )
 
 // within tells that a path is the folder or lies below it.
@@ -33,40 +31,12 @@ func mountsBelow(folder string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile("/proc/self/mountinfo")
+	points, err := mountinfo.Points()
 	if err != nil {
 		return nil, err
 	}
-	var out []string
-	lines := bufio.NewScanner(bytes.NewReader(text))
-	lines.Buffer(nil, len(text)+1)
-	for lines.Scan() {
-		// proc(5): the fifth field is the mount point.
-		if f := strings.Fields(lines.Text()); len(f) > 4 && within(unescape(f[4]), real) {
-			out = append(out, unescape(f[4]))
-		}
-	}
-	slices.Reverse(out)
-	return out, lines.Err()
-}
-
-// unescape reads mountinfo's octal escapes.
-func unescape(text string) string {
-	if !strings.Contains(text, `\`) {
-		return text
-	}
-	var b strings.Builder
-	for i := 0; i < len(text); i++ {
-		if text[i] == '\\' && i+3 < len(text) {
-			if n, err := strconv.ParseUint(text[i+1:i+4], 8, 8); err == nil {
-				b.WriteByte(byte(n))
-				i += 3
-				continue
-			}
-		}
-		b.WriteByte(text[i])
-	}
-	return b.String()
+	slices.Reverse(points)
+	return slices.DeleteFunc(points, func(p string) bool { return !within(p, real) }), nil
 }
 
 // unmountBelow unmounts all that is mounted below a folder. Afterwards nothing

@@ -21,7 +21,6 @@ import (
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/fairlead/fairlead/internal/fail"
-	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/netplugin"
 	"github.com/fairlead/fairlead/internal/netplugin/inpod"
 	"github.com/fairlead/fairlead/internal/netplugin/store"
@@ -79,14 +78,12 @@ func New(c Config) *Plugin {
 func (*Plugin) Name() string { return Name }
 
 // Init reads the records. That there is no network yet is no error: Status tells
-// it. Hairpins, masquerading and the MTU are the configuration's to say.
+// it. Hairpins, masquerading and the MTU are the configuration's to say. Pods
+// whose records are damaged end by what libcni kept.
 func (p *Plugin) Init(ctx context.Context, host netplugin.Host, _ netplugin.Settings) error {
-	s, err := store.Open(p.conf.StateDir)
-	if s == nil {
+	s, err := store.Start(p.conf.StateDir, p.conf.Log)
+	if err != nil {
 		return err
-	}
-	if err != nil { // their pods end by what libcni kept
-		p.conf.Log.Error("network records set aside", "err", err)
 	}
 	p.host, p.store = host, s
 	_, _ = p.current(ctx) // told in the log and by Status
@@ -95,13 +92,7 @@ func (p *Plugin) Init(ctx context.Context, host netplugin.Host, _ netplugin.Sett
 
 // Event takes the pod CIDRs for CNI plugins with the capability ipRanges.
 func (p *Plugin) Event(_ context.Context, name string, details map[string]string) error {
-	if name != netplugin.EventPodCIDR {
-		return nil
-	}
-	counts, err := p.store.Tell(details[netplugin.DetailPodCIDR])
-	if err == nil && !counts {
-		p.conf.Log.Info("pod CIDR ignored: the first one counts", "cidr", details[netplugin.DetailPodCIDR])
-	}
+	_, err := p.store.Event(name, details, p.conf.Log)
 	return err
 }
 
@@ -116,18 +107,14 @@ func (p *Plugin) SetUpPod(ctx context.Context, pod netplugin.Pod) error {
 	if err != nil {
 		return err
 	}
-	path, err := p.host.GetNetNS(ctx, pod.Sandbox)
-	if err != nil {
-		return err
-	}
-	id, err := netns.Identify(path)
+	id, err := inpod.Identify(ctx, p.host, pod.Sandbox)
 	if err != nil {
 		return err
 	}
 	r := store.Record{
 		Pod: pod, Ports: p.host.GetPodPortMappings(pod.Sandbox), Netns: id, Conf: net.list.Bytes, CIDRs: p.store.CIDRs(),
 	}
-	rt, err := runtimeConf(r, path, net.caps)
+	rt, err := runtimeConf(r, id.Path, net.caps)
 	if err != nil {
 		return err
 	}
@@ -135,7 +122,7 @@ func (p *Plugin) SetUpPod(ctx context.Context, pod netplugin.Pod) error {
 		return err
 	}
 	fail.Here("cni.recorded")
-	if err := inpod.LoopbackUp(path); err != nil {
+	if err := inpod.LoopbackUp(id.Path); err != nil {
 		return err
 	}
 	return p.add(ctx, net.list, rt, r)
@@ -242,15 +229,7 @@ func (p *Plugin) GetPodNetworkStatus(ctx context.Context, pod netplugin.Pod) (*n
 	if r, ok := p.store.Get(pod.Sandbox); ok {
 		return netplugin.StatusOf(r.IPs()), nil
 	}
-	netns, err := p.host.GetNetNS(ctx, pod.Sandbox)
-	if errors.Is(err, netplugin.ErrNoNetns) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	ips, err := inpod.Addresses(netns)
-	return netplugin.StatusOf(ips), err
+	return inpod.Status(ctx, p.host, pod.Sandbox)
 }
 
 // CheckPod runs CHECK by the record.

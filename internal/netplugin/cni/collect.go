@@ -11,7 +11,6 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/fairlead/fairlead/internal/netplugin"
-	"github.com/fairlead/fairlead/internal/netplugin/store"
 )
 
 // Attached implements netplugin.Collector.
@@ -24,17 +23,12 @@ func (p *Plugin) Attached() []netplugin.Pod { return p.store.Pods() }
 func (p *Plugin) Collect(ctx context.Context, live map[string]bool) error {
 	ctx, stop := context.WithTimeout(ctx, addLimit)
 	defer stop()
-	records := p.store.All()
-	ids := maps.Clone(live)
-	for _, r := range records {
-		ids[r.Pod.Sandbox] = true
-	}
 	valid := []types.GCAttachment{} // not null: that would be no list
-	for _, id := range slices.Sorted(maps.Keys(ids)) {
+	for _, id := range slices.Sorted(maps.Keys(p.store.Known(live))) {
 		valid = append(valid, types.GCAttachment{ContainerID: id, IfName: netplugin.IfName})
 	}
 	var errs []error
-	for _, list := range p.networks(ctx, records) {
+	for _, list := range p.networks(ctx) {
 		if err := p.cni.GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: valid}); err != nil {
 			errs = append(errs, fmt.Errorf("network %s: GC: %w", list.Name, err))
 		}
@@ -44,12 +38,12 @@ func (p *Plugin) Collect(ctx context.Context, live map[string]bool) error {
 
 // networks are those of the records and the one in force, each name once: GC
 // goes by it.
-func (p *Plugin) networks(ctx context.Context, records []store.Record) []*libcni.NetworkConfigList {
+func (p *Plugin) networks(ctx context.Context) []*libcni.NetworkConfigList {
 	var out []*libcni.NetworkConfigList
 	if net, err := p.current(ctx); err == nil {
 		out = append(out, net.list)
 	}
-	for _, r := range records {
+	for _, r := range p.store.All() {
 		list, err := libcni.NetworkConfFromBytes(r.Conf)
 		if err == nil && !slices.ContainsFunc(out, func(o *libcni.NetworkConfigList) bool { return o.Name == list.Name }) {
 			out = append(out, list)

@@ -3,14 +3,40 @@
 package inpod
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"slices"
 
+	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/netplugin"
 )
+
+// Identify finds out which namespace a running sandbox has. Its errors are
+// GetNetNS's, netplugin.ErrNoNetns among them, and core.ErrNetnsGone.
+func Identify(ctx context.Context, host netplugin.Host, sandbox string) (core.Netns, error) {
+	path, err := host.GetNetNS(ctx, sandbox)
+	if err != nil {
+		return core.Netns{}, err
+	}
+	return netns.Identify(path)
+}
+
+// Status is what the kernel tells of a pod of which there is no record; nil for
+// one whose sandbox has ended.
+func Status(ctx context.Context, host netplugin.Host, sandbox string) (*netplugin.PodNetworkStatus, error) {
+	path, err := host.GetNetNS(ctx, sandbox)
+	if errors.Is(err, netplugin.ErrNoNetns) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	ips, err := addresses(path)
+	return netplugin.StatusOf(ips), err
+}
 
 // visit calls fn with a socket in the namespace at path.
 func visit(path string, fn func(c *rtnl.Conn) error) error {
@@ -38,8 +64,8 @@ func LoopbackUp(netns string) error {
 	})
 }
 
-// Addresses are eth0's, IPv4 first.
-func Addresses(netns string) (out []netip.Addr, err error) {
+// addresses are eth0's, IPv4 first.
+func addresses(netns string) (out []netip.Addr, err error) {
 	err = visit(netns, func(c *rtnl.Conn) error {
 		eth0, err := c.LinkByName(netplugin.IfName)
 		if err != nil {

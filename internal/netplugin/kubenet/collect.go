@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,10 +19,7 @@ func (p *Plugin) Attached() []netplugin.Pod { return p.store.Pods() }
 // that kubelet's plugin has left here, and puts right what others did to the
 // bridge and the rules.
 func (p *Plugin) Collect(ctx context.Context, live map[string]bool) error {
-	known := maps.Clone(live)
-	for _, r := range p.store.All() {
-		known[r.Pod.Sandbox] = true
-	}
+	known := p.store.Known(live)
 	if p.settings.Hairpin == netplugin.PromiscuousBridge { // its rules cannot be read back: they are written anew
 		p.making.Lock()
 		p.rules = nil

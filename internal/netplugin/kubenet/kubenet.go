@@ -111,13 +111,11 @@ func (*Plugin) Capabilities() map[netplugin.Capability]bool {
 
 // Init reads the records of the pods that an earlier process left, which are as
 // they were, and goes on with the pod CIDR that it was told until it is told one.
+// What pods of damaged records had is found by its owner's id.
 func (p *Plugin) Init(ctx context.Context, host netplugin.Host, s netplugin.Settings) error {
-	records, err := store.Open(p.conf.StateDir)
-	if records == nil {
+	records, err := store.Start(p.conf.StateDir, p.conf.Log)
+	if err != nil {
 		return err
-	}
-	if err != nil { // what they had is found by its owner's id
-		p.conf.Log.Error("network records set aside", "err", err)
 	}
 	p.host, p.store, p.settings = host, records, s
 	brfilter.Filter{Load: p.conf.Load, Host: p.conf.Host, Log: p.conf.Log}.Enable(ctx)
@@ -134,16 +132,9 @@ func (p *Plugin) Init(ctx context.Context, host netplugin.Host, s netplugin.Sett
 
 // Event takes the node's pod CIDRs.
 func (p *Plugin) Event(ctx context.Context, name string, details map[string]string) error {
-	if name != netplugin.EventPodCIDR {
-		return nil
-	}
-	counts, err := p.store.Tell(details[netplugin.DetailPodCIDR])
-	if err != nil {
+	changed, err := p.store.Event(name, details, p.conf.Log)
+	if err != nil || !changed {
 		return err
-	}
-	if !counts {
-		p.conf.Log.Info("pod CIDR ignored: the first one counts", "cidr", details[netplugin.DetailPodCIDR])
-		return nil
 	}
 	return p.apply(ctx)
 }
@@ -258,11 +249,7 @@ func (p *Plugin) begin(ctx context.Context, pod netplugin.Pod) (store.Record, er
 	if err := p.ready(ctx); err != nil {
 		return store.Record{}, err
 	}
-	path, err := p.host.GetNetNS(ctx, pod.Sandbox)
-	if err != nil {
-		return store.Record{}, err
-	}
-	id, err := netns.Identify(path)
+	id, err := inpod.Identify(ctx, p.host, pod.Sandbox)
 	if err != nil {
 		return store.Record{}, err
 	}
@@ -309,10 +296,8 @@ func (p *Plugin) TearDownPod(ctx context.Context, pod netplugin.Pod) error {
 // guess is a record of what a pod may have.
 func (p *Plugin) guess(ctx context.Context, pod netplugin.Pod) (store.Record, error) {
 	r := store.Record{Pod: pod, Ports: p.host.GetPodPortMappings(pod.Sandbox), CIDRs: p.store.CIDRs()}
-	path, err := p.host.GetNetNS(ctx, pod.Sandbox)
-	if err == nil {
-		r.Netns, err = netns.Identify(path)
-	}
+	var err error
+	r.Netns, err = inpod.Identify(ctx, p.host, pod.Sandbox)
 	if err != nil && !errors.Is(err, netplugin.ErrNoNetns) && !errors.Is(err, core.ErrNetnsGone) {
 		return r, err
 	}
@@ -329,15 +314,7 @@ func (p *Plugin) GetPodNetworkStatus(ctx context.Context, pod netplugin.Pod) (*n
 	if r, ok := p.store.Get(pod.Sandbox); ok {
 		return netplugin.StatusOf(r.IPs()), nil
 	}
-	path, err := p.host.GetNetNS(ctx, pod.Sandbox)
-	if errors.Is(err, netplugin.ErrNoNetns) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	ips, err := inpod.Addresses(path)
-	return netplugin.StatusOf(ips), err
+	return inpod.Status(ctx, p.host, pod.Sandbox)
 }
 
 // Run deletes what was put aside, and writes the host ports anew when a check

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"net/netip"
 	"os"
@@ -89,6 +90,19 @@ func Open(dir string) (*Store, error) {
 		}
 	}
 	return s, errors.Join(errs...)
+}
+
+// Start is Open for a plugin's Init: that records were set aside is logged, and
+// no reason not to begin.
+func Start(dir string, log *slog.Logger) (*Store, error) {
+	s, err := Open(dir)
+	if s == nil {
+		return nil, err
+	}
+	if err != nil {
+		log.Error("network records set aside", "err", err)
+	}
+	return s, nil
 }
 
 func (s *Store) pods() string { return filepath.Join(s.dir, "pods") }
@@ -178,6 +192,19 @@ func (s *Store) Pods() []netplugin.Pod {
 	return out
 }
 
+// Known are the live sandboxes and those of the records: one that lives counts
+// although its record was lost.
+func (s *Store) Known(live map[string]bool) map[string]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := map[string]bool{}
+	maps.Copy(known, live)
+	for id := range s.records {
+		known[id] = true
+	}
+	return known
+}
+
 // Remove forgets a record, and a damaged one of the same sandbox. One that is not
 // there is success.
 func (s *Store) Remove(id string) error {
@@ -203,6 +230,19 @@ func (s *Store) CIDRs() []netip.Prefix {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.cidrs)
+}
+
+// Event is a plugin's Event as far as all plugins do the same: the pod CIDRs are
+// kept, and that later ones do not count is logged. It is true when they changed.
+func (s *Store) Event(name string, details map[string]string, log *slog.Logger) (bool, error) {
+	if name != netplugin.EventPodCIDR {
+		return false, nil
+	}
+	counts, err := s.Tell(details[netplugin.DetailPodCIDR])
+	if err == nil && !counts {
+		log.Info("pod CIDR ignored: the first one counts", "cidr", details[netplugin.DetailPodCIDR])
+	}
+	return counts && err == nil, err
 }
 
 // Tell takes the node's pod CIDRs, "a[,b]", and keeps them durably. The first

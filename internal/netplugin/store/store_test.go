@@ -40,6 +40,8 @@ func TestRecordsOutliveTheProcess(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []store.Record{record("a")}, s.All())
 	require.Equal(t, "a", s.Pods()[0].Sandbox)
+	require.Equal(t, map[string]bool{"a": true, "unrecorded": true}, s.Known(map[string]bool{"unrecorded": true}))
+	require.Equal(t, map[string]bool{"a": true}, s.Known(nil))
 	require.NoFileExists(t, filepath.Join(dir, "pods", ".a.1.tmp"))
 	_, ok := s.Get("b")
 	require.False(t, ok)

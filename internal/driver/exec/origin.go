@@ -3,12 +3,10 @@ package exec
 import (
 	"debug/buildinfo"
 	"errors"
-	"os"
 	"path"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,7 +24,16 @@ type origins struct{ known sync.Map } // identity -> import path
 type identity struct {
 	dev, ino      uint64
 	size          int64
-	mtime, change syscall.Timespec
+	mtime, change unix.Timespec
+}
+
+// identityAt looks at a file once.
+func identityAt(name string) (identity, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(name, &st); err != nil {
+		return identity{}, err
+	}
+	return identity{dev: st.Dev, ino: st.Ino, size: st.Size, mtime: st.Mtim, change: st.Ctim}, nil
 }
 
 // settled tells, by one look at each directory, that nothing of this kind stands
@@ -38,15 +45,14 @@ func (o *origins) settled(kind string, dirs []string) bool {
 		if !filepath.IsAbs(dir) {
 			continue
 		}
-		var st unix.Stat_t
-		err := unix.Stat(filepath.Join(dir, kind), &st)
+		id, err := identityAt(filepath.Join(dir, kind))
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
 			continue
 		}
 		if err != nil {
 			return false
 		}
-		built, known := o.known.Load(identity{dev: st.Dev, ino: st.Ino, size: st.Size, mtime: syscall.Timespec(st.Mtim), change: syscall.Timespec(st.Ctim)})
+		built, known := o.known.Load(id)
 		return known && isUpstream(built, kind)
 	}
 	return true
@@ -61,15 +67,10 @@ func isUpstream(built any, kind string) bool {
 // upstream tells that the file at name is upstream's program called kind. It is
 // not where the file cannot be read, or does not say of what it was built.
 func (o *origins) upstream(name, kind string) bool {
-	info, err := os.Stat(name)
+	id, err := identityAt(name)
 	if err != nil {
 		return false
 	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return false
-	}
-	id := identity{dev: st.Dev, ino: st.Ino, size: st.Size, mtime: st.Mtim, change: st.Ctim}
 	built, known := o.known.Load(id)
 	if !known {
 		built = ""

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -53,7 +52,10 @@ func (a attachment) configure(ctx context.Context, index int, fresh bool) (l rtn
 }
 
 // sysctl is a setting that Attach makes and Check proves.
-type sysctl struct{ path, value string }
+type sysctl struct {
+	path, value string
+	set         func(path, value string) error
+}
 
 // sysctls: a pod with an IPv6 address has IPv6, and no pod believes router
 // advertisements of its neighbours. `default` is for interfaces that others add
@@ -62,13 +64,13 @@ type sysctl struct{ path, value string }
 // switch.
 func sysctls(s core.Spec) []sysctl {
 	six := slices.ContainsFunc(s.Addrs, func(p netip.Prefix) bool { return p.Addr().Is6() })
-	var list []sysctl
+	list := make([]sysctl, 0, 6)
 	for _, conf := range []string{"all", "default", s.Key.IfName} {
 		base := "net/ipv6/conf/" + conf + "/"
 		if six {
-			list = append(list, sysctl{base + "disable_ipv6", "0"})
+			list = append(list, sysctl{base + "disable_ipv6", "0", sysfs.WriteSysctl})
 		}
-		list = append(list, sysctl{base + "accept_ra", "0"})
+		list = append(list, sysctl{base + "accept_ra", "0", sysfs.SetSysctl}) // a new namespace has 1
 	}
 	return list
 }
@@ -77,11 +79,7 @@ func sysctls(s core.Spec) []sysctl {
 // /proc/sys are no reason to refuse a pod.
 func (a attachment) tune() error {
 	for _, s := range sysctls(a.spec) {
-		set := sysfs.WriteSysctl
-		if strings.HasSuffix(s.path, "/accept_ra") { // a new namespace has 1
-			set = sysfs.SetSysctl
-		}
-		err := set(s.path, s.value)
+		err := s.set(s.path, s.value)
 		if err != nil && !sysfs.SysctlMissing(err) && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, unix.EROFS) {
 			return err
 		}

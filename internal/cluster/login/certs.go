@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/fairlead/fairlead/internal/hostfile"
 )
 
 // A node's own identity: RBAC is bound to the group, admission policies compare
@@ -166,22 +168,8 @@ func (c *certificates) store(cert []byte, key *ecdsa.PrivateKey) error {
 		return fmt.Errorf("store certificate: %w", err)
 	}
 	text := append(append(bytes.TrimSpace(cert), '\n'), keyPEM...)
-	if err := replace(c.file(), text); err != nil {
+	if err := hostfile.Write(c.file(), text, 0o600); err != nil {
 		return fmt.Errorf("store certificate: %w", err)
 	}
 	return nil
-}
-
-// replace writes a file for its owner alone, all of it or nothing.
-func replace(file string, data []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(file), ".new-*") // 0600
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(tmp.Name()) }() // nothing is left there on success
-	_, err = tmp.Write(data)
-	if err := errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), file)
 }

@@ -15,6 +15,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fairlead/fairlead/internal/hostfile"
 )
 
 // suffix of the files; their names are pods' UIDs.
@@ -52,27 +54,13 @@ func (f *Folder) Save(pod *v1.Pod) error {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return fmt.Errorf("checkpoint %s: %w", pod.UID, err)
 	}
-	if err := replace(f.file(pod.UID), text); err != nil {
+	if err := hostfile.Write(f.file(pod.UID), text, 0o600); err != nil {
 		return fmt.Errorf("checkpoint %s: %w", pod.UID, err)
 	}
 	return nil
 }
 
 func (f *Folder) file(uid types.UID) string { return filepath.Join(f.dir, string(uid)+suffix) }
-
-// replace writes a file, all of it or nothing.
-func replace(file string, data []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(file), ".new-*") // 0600
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(tmp.Name()) }() // nothing is left there on success
-	_, err = tmp.Write(data)
-	if err := errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), file)
-}
 
 // Drop forgets a pod; one that is not known is success.
 func (f *Folder) Drop(uid types.UID) error {
@@ -104,7 +92,7 @@ func (f *Folder) Load() ([]*v1.Pod, error) {
 			pods = append(pods, pod)
 			continue
 		}
-		if !strings.HasPrefix(d.Name(), ".new-") { // what was being written when the process ended
+		if !strings.HasPrefix(d.Name(), ".") { // what was being written when the process ended
 			errs = append(errs, fmt.Errorf("checkpoint %s is removed: %w", d.Name(), err))
 		}
 		errs = append(errs, os.Remove(name))

@@ -36,8 +36,10 @@ func Copy(from, to string, mode fs.FileMode) error {
 }
 
 // Announce is Write for a file that a runtime watches: the same bytes are
-// written once more in place, since containerd (2.3) does not see a file that
-// was only renamed. Neither step leaves a moment without the whole content.
+// written once more in place, which every runtime hears. containerd (2.3) passes
+// over whatever appears in the folder: of a rename inside it, it hears by the
+// old name's event alone, and of one from elsewhere not at all. Neither step
+// leaves a moment without the whole content.
 func Announce(path string, content []byte, mode fs.FileMode) error {
 	if err := Write(path, content, mode); err != nil {
 		return err

@@ -41,11 +41,7 @@ func (f Filter) Enable(ctx context.Context) {
 
 func (f Filter) set() {
 	for _, name := range sysctls {
-		v, err := sysfs.ReadSysctl(name)
-		if err == nil && v != "1" {
-			err = sysfs.WriteSysctl(name, "1")
-		}
-		if err != nil && !sysfs.SysctlMissing(err) {
+		if err := sysfs.WriteSysctl(name, "1"); err != nil && !sysfs.SysctlMissing(err) {
 			f.Log.Warn("bridged packets may pass the packet filter by", "err", err)
 		}
 	}

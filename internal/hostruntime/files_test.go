@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/fairlead/fairlead/internal/confexplain"
 )
@@ -106,4 +107,30 @@ func TestFind(t *testing.T) {
 	require.ErrorIs(t, err, ErrNone)
 	require.ErrorContains(t, err, "ask "+dead)
 	require.ErrorContains(t, err, "unknown service runtime.v1.RuntimeService")
+}
+
+// TestTell: what a verbose status says; a condition that we do not know is no
+// obstacle.
+func TestTell(t *testing.T) {
+	st := &cri.StatusResponse{
+		Status: &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{
+			{Type: cri.RuntimeReady, Status: true},
+			{Type: cri.NetworkReady, Reason: "NetworkPluginNotReady", Message: "no network"},
+			{Type: "ContainerdHasNoDeprecationWarnings", Message: "old words"},
+		}},
+		Info: map[string]string{"config": `{"cni": {"binDir": "/b", "confDir": "/a", "maxConfNum": 2}}`},
+	}
+	l := Live{Dialect: confexplain.Containerd}
+	l.tell(st)
+	require.NoError(t, l.Fault)
+	require.False(t, l.Ready)
+	require.Equal(t, "NetworkPluginNotReady: no network", l.Reason)
+	require.Equal(t, &Network{Settings: settings("/a", "", 2), BinDirs: []string{"/b"}}, l.Network)
+
+	st.Status.Conditions[0] = &cri.RuntimeCondition{Type: cri.RuntimeReady, Reason: "Broken", Message: "no shim"}
+	st.Info["config"] = `{"cni": {"confDir": "/a"}}`
+	l = Live{Dialect: confexplain.Containerd}
+	l.tell(st)
+	require.EqualError(t, l.Fault, "RuntimeReady is false: Broken: no shim")
+	require.Empty(t, l.Network.BinDirs)
 }

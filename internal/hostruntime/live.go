@@ -57,9 +57,13 @@ func speaks(ctx context.Context, socket string) error {
 	})
 }
 
-// call connects to a runtime for one function.
+// call connects to a runtime, a path or an address of gRPC's, for one function.
 func call(socket string, f func(cri.RuntimeServiceClient) error) error {
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	address := socket
+	if strings.HasPrefix(socket, "/") {
+		address = "unix://" + socket
+	}
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err == nil {
 		defer conn.Close()
 		err = f(cri.NewRuntimeServiceClient(conn))
@@ -74,6 +78,9 @@ func call(socket string, f func(cri.RuntimeServiceClient) error) error {
 type Live struct {
 	Dialect confexplain.Dialect
 	Name    string // and version
+	// Fault is why it runs no containers, the condition RuntimeReady; nil when it
+	// does.
+	Fault error
 	// Ready is the condition NetworkReady, Reason why it is not met.
 	Ready  bool
 	Reason string
@@ -91,7 +98,8 @@ type Loaded struct {
 	Types []string
 }
 
-// Ask asks the runtime behind a socket (CRI v1, Version and Status).
+// Ask asks the runtime behind a socket, a path or an endpoint (CRI v1, Version
+// and Status).
 func Ask(ctx context.Context, socket string) (l Live, err error) {
 	err = call(socket, func(service cri.RuntimeServiceClient) error {
 		v, err := service.Version(ctx, &cri.VersionRequest{})
@@ -113,8 +121,11 @@ func Ask(ctx context.Context, socket string) (l Live, err error) {
 func (l *Live) tell(s *cri.StatusResponse) {
 	l.Reason = "it has no condition NetworkReady"
 	for _, c := range s.GetStatus().GetConditions() {
-		if c.GetType() == cri.NetworkReady {
-			l.Ready, l.Reason = c.GetStatus(), strings.TrimSpace(c.GetReason()+": "+c.GetMessage())
+		switch c.GetType() {
+		case cri.NetworkReady:
+			l.Ready, l.Reason = c.GetStatus(), why(c)
+		case cri.RuntimeReady:
+			l.Fault = unmet(c)
 		}
 	}
 	if l.Ready {
@@ -123,6 +134,33 @@ func (l *Live) tell(s *cri.StatusResponse) {
 	if l.Dialect == confexplain.Containerd {
 		l.tellContainerd(s.GetInfo())
 	}
+}
+
+// Ready is nil when a runtime runs containers and gives pods their network, else
+// what it lacks. Other conditions are no obstacle: containerd has one for what it
+// deprecates.
+func Ready(ctx context.Context, service cri.RuntimeServiceClient) error {
+	s, err := service.Status(ctx, &cri.StatusRequest{})
+	if err != nil {
+		return fmt.Errorf("status of the runtime: %w", err)
+	}
+	for _, c := range s.GetStatus().GetConditions() {
+		if err := unmet(c); err != nil && (c.GetType() == cri.RuntimeReady || c.GetType() == cri.NetworkReady) {
+			return err
+		}
+	}
+	return nil
+}
+
+func unmet(c *cri.RuntimeCondition) error {
+	if c.GetStatus() {
+		return nil
+	}
+	return fmt.Errorf("%s is false: %s", c.GetType(), why(c))
+}
+
+func why(c *cri.RuntimeCondition) string {
+	return strings.TrimSpace(c.GetReason() + ": " + c.GetMessage())
 }
 
 // dialectOf goes by the name; docker is what fairlead cri and cri-dockerd say.
@@ -151,7 +189,7 @@ func (l *Live) tellContainerd(info map[string]string) {
 	}
 	if err := json.Unmarshal([]byte(info["config"]), &config); err == nil && config.CNI.ConfDir != "" {
 		c := config.CNI
-		if len(c.BinDirs) == 0 {
+		if len(c.BinDirs) == 0 && c.BinDir != "" {
 			c.BinDirs = []string{c.BinDir}
 		}
 		l.Network = &Network{Settings: confexplain.Settings{Dir: c.ConfDir, MaxConfNum: c.MaxConfNum}, BinDirs: c.BinDirs}

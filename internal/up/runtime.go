@@ -2,7 +2,6 @@ package up
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,7 +10,7 @@ import (
 	docker "github.com/moby/moby/client"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/fairlead/fairlead/internal/node/podruntime"
+	"github.com/fairlead/fairlead/internal/hostruntime"
 )
 
 // Names of runtimes, beside a CRI endpoint.
@@ -30,8 +29,8 @@ const askLimit = 5 * time.Second
 // Runtime is one that answers.
 type Runtime struct {
 	// Endpoint of CRI; "" for Docker, which needs ours before it.
-	Endpoint      string
-	Name, Version string
+	Endpoint string
+	Name     string // and version
 	// ConfDir and BinDirs are where a CRI runtime says that it looks for CNI.
 	ConfDir string
 	BinDirs []string
@@ -45,7 +44,7 @@ func (r Runtime) Key() string {
 	return r.Endpoint
 }
 
-func (r Runtime) String() string { return strings.TrimSpace(r.Name + " " + r.Version) }
+func (r Runtime) String() string { return r.Name }
 
 // Finder looks for a runtime.
 type Finder struct {
@@ -100,54 +99,25 @@ func (f Finder) docker(ctx context.Context) (Runtime, error) {
 	if err != nil {
 		return Runtime{}, err
 	}
-	return Runtime{Name: "Docker", Version: v.Version}, nil
+	return Runtime{Name: "Docker " + v.Version}, nil
 }
 
 // Ask asks a CRI endpoint who it is and whether it is ready to run containers.
 func Ask(ctx context.Context, endpoint string) (Runtime, error) {
 	ctx, stop := context.WithTimeout(ctx, askLimit)
 	defer stop()
-	conn, err := podruntime.Dial(endpoint)
-	if err != nil {
-		return Runtime{}, err
-	}
-	defer conn.Close()
-	client := cri.NewRuntimeServiceClient(conn)
-	v, err := client.Version(ctx, &cri.VersionRequest{})
+	live, err := hostruntime.Ask(ctx, endpoint)
 	if err != nil {
 		return Runtime{}, fmt.Errorf("%s does not answer as a CRI runtime: %w", endpoint, err)
 	}
-	st, err := client.Status(ctx, &cri.StatusRequest{Verbose: true})
-	if err != nil {
-		return Runtime{}, fmt.Errorf("%s: %w", endpoint, err)
+	if live.Fault != nil {
+		return Runtime{}, fmt.Errorf("%s is not ready: %w", endpoint, live.Fault)
 	}
-	for _, c := range st.GetStatus().GetConditions() {
-		if c.GetType() == cri.RuntimeReady && !c.GetStatus() {
-			return Runtime{}, fmt.Errorf("%s is not ready: %s", endpoint, c.GetMessage())
-		}
+	r := Runtime{Endpoint: endpoint, Name: live.Name}
+	if n := live.Network; n != nil {
+		r.ConfDir, r.BinDirs = n.Dir, n.BinDirs
 	}
-	r := Runtime{Endpoint: endpoint, Name: v.GetRuntimeName(), Version: v.GetRuntimeVersion()}
-	r.readConfig(st.GetInfo()["config"])
 	return r, nil
-}
-
-// readConfig takes what containerd says of its configuration; other runtimes
-// say nothing that we would know.
-func (r *Runtime) readConfig(text string) {
-	var c struct {
-		CNI struct {
-			BinDir  string   `json:"binDir"`
-			BinDirs []string `json:"binDirs"`
-			ConfDir string   `json:"confDir"`
-		} `json:"cni"`
-	}
-	if json.Unmarshal([]byte(text), &c) != nil {
-		return
-	}
-	r.ConfDir, r.BinDirs = c.CNI.ConfDir, c.CNI.BinDirs
-	if c.CNI.BinDir != "" {
-		r.BinDirs = append([]string{c.CNI.BinDir}, r.BinDirs...)
-	}
 }
 
 // ErrForeign says that a runtime has pods of another program, which a node loop

@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/internal/autoconf"
 	"github.com/fairlead/fairlead/internal/client"
 	"github.com/fairlead/fairlead/internal/hostfile"
+	"github.com/fairlead/fairlead/internal/hostruntime"
 	nodeclient "github.com/fairlead/fairlead/internal/node/client"
 	"github.com/fairlead/fairlead/internal/node/podruntime"
 	"github.com/fairlead/fairlead/internal/node/source"
@@ -198,17 +199,7 @@ func networkReady(ctx context.Context, endpoint string) error {
 		return err
 	}
 	defer conn.Close()
-	st, err := cri.NewRuntimeServiceClient(conn).Status(ctx, &cri.StatusRequest{})
-	if err != nil {
-		return err
-	}
-	for _, c := range st.GetStatus().GetConditions() {
-		// Others are no obstacle: containerd has one for what it deprecates.
-		if !c.GetStatus() && (c.GetType() == cri.RuntimeReady || c.GetType() == cri.NetworkReady) {
-			return fmt.Errorf("%s: %s", c.GetType(), c.GetMessage())
-		}
-	}
-	return nil
+	return hostruntime.Ready(ctx, cri.NewRuntimeServiceClient(conn))
 }
 
 // foreign wants the runtime to have no pods but ours.

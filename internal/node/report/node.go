@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/fairlead/fairlead/internal/hostruntime"
 )
 
 // maxPods is how many pods a node takes, as kubelet's default.
@@ -157,7 +159,7 @@ func (r *Reporter) nodeNow(ctx context.Context) (*v1.Node, error) {
 		r.mu.Lock()
 		r.prefix = version.GetRuntimeName() + "://"
 		r.mu.Unlock()
-		err = r.runtimeReady(ctx)
+		err = hostruntime.Ready(ctx, r.conf.Runtime)
 	}
 	if err != nil {
 		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, "NodeNotReady", err.Error()
@@ -176,20 +178,6 @@ func (r *Reporter) nodeNow(ctx context.Context) (*v1.Node, error) {
 			Capacity: capacity, Allocatable: maps.Clone(capacity), Conditions: conditions, Addresses: r.addresses(), NodeInfo: info,
 		},
 	}, nil
-}
-
-// runtimeReady is why the runtime runs no pods; nil when it does.
-func (r *Reporter) runtimeReady(ctx context.Context) error {
-	s, err := r.conf.Runtime.Status(ctx, &cri.StatusRequest{})
-	if err != nil {
-		return fmt.Errorf("status of the runtime: %w", err)
-	}
-	for _, c := range s.GetStatus().GetConditions() {
-		if (c.GetType() == cri.RuntimeReady || c.GetType() == cri.NetworkReady) && !c.GetStatus() {
-			return fmt.Errorf("%s is false: %s: %s", c.GetType(), c.GetReason(), c.GetMessage())
-		}
-	}
-	return nil
 }
 
 func (r *Reporter) addresses() []v1.NodeAddress {

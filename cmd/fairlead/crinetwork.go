@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
+	"github.com/fairlead/fairlead/internal/hostruntime"
 	"github.com/fairlead/fairlead/internal/netplugin"
 	"github.com/fairlead/fairlead/internal/netplugin/brfilter"
 	"github.com/fairlead/fairlead/internal/netplugin/cni"
@@ -27,17 +28,11 @@ const pluginCNI = cni.Name
 // defaultHairpin is not kubelet's promiscuous-bridge: that needs an older kernel.
 const defaultHairpin = netplugin.HairpinVeth
 
-// Where CNI's files are when no flag says so.
-const (
-	cniConfDir = "/etc/cni/net.d"
-	cniBinDir  = "/opt/cni/bin"
-)
-
 func (o *criOptions) networkFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.plugin, "network-plugin", pluginCNI, "who gives pods their network: cni; kubenet for a bridge of our own, without other plugins; no-op for Docker's")
 	f.StringVar(&o.pluginDir, "network-plugin-dir", "", "folder for both --cni-conf-dir and --cni-bin-dir where they are not given")
-	f.StringVar(&o.confDir, "cni-conf-dir", "", "CNI configurations; the first valid one by name is used (default --network-plugin-dir, else "+cniConfDir+")")
-	f.StringSliceVar(&o.binDirs, "cni-bin-dir", nil, "where CNI plugins are, in order (default --network-plugin-dir, else "+cniBinDir+")")
+	f.StringVar(&o.confDir, "cni-conf-dir", "", "CNI configurations; the first valid one by name is used (default --network-plugin-dir, else "+hostruntime.DefaultConfDir+")")
+	f.StringSliceVar(&o.binDirs, "cni-bin-dir", nil, "where CNI plugins are, in order (default --network-plugin-dir, else "+hostruntime.DefaultBinDir+")")
 	f.DurationVar(&o.syncPeriod, "cni-sync-period", cni.SyncPeriod, "how often the configurations are read though nothing was seen to change")
 	f.StringVar(&o.hairpin, "hairpin-mode", string(defaultHairpin), "how a pod reaches itself through a service: none, hairpin-veth, promiscuous-bridge (kubenet only; elsewhere hairpin-veth)")
 	f.StringSliceVar(&o.nonMasquerade, "non-masquerade-cidr", []string{"10.0.0.0/8"}, "where pods' packets keep their source, one of each family; 0.0.0.0/0 and ::/0: everywhere (kubenet)")
@@ -67,10 +62,10 @@ func (o criOptions) network(log *slog.Logger) (netplugin.Plugin, netplugin.Setti
 func (o criOptions) cni(log *slog.Logger) netplugin.Plugin {
 	bins := o.binDirs
 	if len(bins) == 0 {
-		bins = []string{cmp.Or(o.pluginDir, cniBinDir)}
+		bins = []string{cmp.Or(o.pluginDir, hostruntime.DefaultBinDir)}
 	}
 	return cni.New(cni.Config{
-		ConfDir: cmp.Or(o.confDir, o.pluginDir, cniConfDir), BinDirs: bins, CacheDir: filepath.Join(o.rootDir, "cni"),
+		ConfDir: cmp.Or(o.confDir, o.pluginDir, hostruntime.DefaultConfDir), BinDirs: bins, CacheDir: filepath.Join(o.rootDir, "cni"),
 		StateDir: filepath.Join(o.rootDir, "network"), SyncPeriod: o.syncPeriod, Log: log,
 	})
 }

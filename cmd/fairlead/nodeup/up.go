@@ -26,6 +26,7 @@ import (
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
+	"github.com/fairlead/fairlead/internal/hostruntime"
 	"github.com/fairlead/fairlead/internal/up"
 )
 
@@ -57,11 +58,6 @@ type CRI struct {
 // Node are flags of `fairlead node`; the folder of pods holds networks too.
 type Node struct{ Pods, Runtime, Name, RootDir, LogDir, CgroupRoot, Listen string }
 
-const (
-	defaultBinDir  = "/opt/cni/bin"
-	defaultConfDir = "/etc/cni/net.d"
-)
-
 func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.dir, "dir", "/etc/fairlead/objects", "folder of Pod, Subnet, NetworkAttachmentDefinition and Vlan YAML")
 	f.StringVar(&o.runtime, "runtime", up.Auto, "auto (containerd if that runs containers, else Docker), docker, containerd, or a CRI endpoint")
@@ -74,8 +70,8 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.stateDir, "state-dir", nodeagent.DefaultStateDir, "journal, checkpoints, volumes, and what is up")
 	f.StringVar(&o.logDir, "log-dir", "/var/log/pods", "logs of containers")
 	f.StringVar(&o.cgroupRoot, "cgroup-root", "", "cgroup of all pods, with the cgroupfs driver (default: the runtime's)")
-	f.StringVar(&o.confDir, "cni-conf-dir", "", "where the runtime reads CNI configurations (default: what it says, else /etc/cni/net.d)")
-	f.StringArrayVar(&o.binDirs, "cni-bin-dir", nil, "where CNI plugins are; the first gets ours if it is missing (repeatable; default: what the runtime says, else /opt/cni/bin)")
+	f.StringVar(&o.confDir, "cni-conf-dir", "", "where the runtime reads CNI configurations (default: what it says, else "+hostruntime.DefaultConfDir+")")
+	f.StringArrayVar(&o.binDirs, "cni-bin-dir", nil, "where CNI plugins are; the first gets ours if it is missing (repeatable; default: what the runtime says, else "+hostruntime.DefaultBinDir+")")
 	f.StringVar(&o.logFile, "log-file", "", "where the log goes (default: standard error; with --detach /var/log/fairlead-up.log)")
 }
 
@@ -206,9 +202,9 @@ func (o *options) find(ctx context.Context, r *up.Record) (up.Runtime, error) {
 		o.binDirs = rt.BinDirs
 	}
 	if len(o.binDirs) == 0 {
-		o.binDirs = []string{defaultBinDir}
+		o.binDirs = []string{hostruntime.DefaultBinDir}
 	}
-	for _, dir := range []string{rt.ConfDir, defaultConfDir} {
+	for _, dir := range []string{rt.ConfDir, hostruntime.DefaultConfDir} {
 		if o.confDir == "" {
 			o.confDir = dir
 		}

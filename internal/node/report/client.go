@@ -2,17 +2,16 @@ package report
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	coordination "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/fairlead/fairlead/internal/node/apiserver"
 )
 
 // Bounds of requests: their number as kubelet's, and how long one may take.
@@ -28,38 +27,18 @@ const leaseNamespace = "kube-node-lease"
 // client asks for the few kinds that a node writes.
 type client struct {
 	core, leases rest.Interface
-	codec        runtime.ParameterCodec
 }
 
 func newClient(base *rest.Config) (*client, error) {
 	cfg := rest.CopyConfig(base)
 	cfg.QPS, cfg.Burst, cfg.Timeout = requestsPerSecond, burst, answerLimit
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, coordination.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("kinds that a node writes: %w", err)
-		}
-	}
-	metav1.AddToGroupVersion(scheme, v1.SchemeGroupVersion) // Status, and the options of requests
 	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	shared, err := rest.HTTPClientFor(cfg)
+	core, err := apiserver.New(cfg, coordination.AddToScheme)
 	if err != nil {
-		return nil, fmt.Errorf("client of %s: %w", cfg.Host, err)
+		return nil, err
 	}
-	of := func(path string, gv schema.GroupVersion) (rest.Interface, error) {
-		c := rest.CopyConfig(cfg)
-		c.APIPath, c.GroupVersion = path, &gv
-		return rest.RESTClientForConfigAndClient(c, shared)
-	}
-	c := &client{codec: runtime.NewParameterCodec(scheme)}
-	if c.core, err = of("/api", v1.SchemeGroupVersion); err != nil {
-		return nil, fmt.Errorf("client of %s: %w", cfg.Host, err)
-	}
-	if c.leases, err = of("/apis", coordination.SchemeGroupVersion); err != nil {
-		return nil, fmt.Errorf("client of %s: %w", cfg.Host, err)
-	}
-	return c, nil
+	leases, err := core.Group(coordination.SchemeGroupVersion)
+	return &client{core: core, leases: leases}, err
 }
 
 func (c *client) pod(ctx context.Context, namespace, name string) (*v1.Pod, error) {

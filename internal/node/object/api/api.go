@@ -8,31 +8,15 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"time"
 
-	"github.com/go-logr/logr"
 	authentication "k8s.io/api/authentication/v1"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/clock"
 
+	"github.com/fairlead/fairlead/internal/node/apiserver"
 	"github.com/fairlead/fairlead/internal/node/object"
-)
-
-// Pauses between two attempts, and after which time of calm they are short
-// again.
-const (
-	firstPause   = 500 * time.Millisecond
-	longestPause = 8 * time.Second
-	calm         = time.Minute
 )
 
 // Config says which server.
@@ -45,8 +29,7 @@ type Config struct {
 // It keeps what the server said last while that cannot be reached.
 type Store struct {
 	cfg    Config
-	client rest.Interface
-	codec  runtime.ParameterCodec
+	client *apiserver.Client
 	wake   chan struct{}
 
 	mu     sync.Mutex
@@ -65,23 +48,12 @@ type entry struct {
 
 // New asks nothing yet.
 func New(cfg Config) (*Store, error) {
-	c := rest.CopyConfig(cfg.Server)
-	c.GroupVersion, c.APIPath = &v1.SchemeGroupVersion, "/api"
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, authentication.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("objects of the API server: %w", err)
-		}
-	}
-	metav1.AddToGroupVersion(scheme, v1.SchemeGroupVersion)
-	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
-	client, err := rest.RESTClientFor(c)
+	client, err := apiserver.New(cfg.Server, authentication.AddToScheme)
 	if err != nil {
-		return nil, fmt.Errorf("client of %s: %w", c.Host, err)
+		return nil, err
 	}
 	return &Store{
-		cfg: cfg, client: client, codec: runtime.NewParameterCodec(scheme), wake: make(chan struct{}, 1),
+		cfg: cfg, client: client, wake: make(chan struct{}, 1),
 		held: map[types.UID][]object.Ref{}, known: map[object.Ref]*entry{}, tokens: map[request]issued{},
 	}, nil
 }
@@ -201,28 +173,16 @@ func (s *Store) idle() map[object.Ref]*entry {
 
 // watch lists and watches one object until ctx ends.
 func (s *Store) watch(ctx context.Context, r object.Ref, e *entry, changed func(object.Ref)) {
-	silent := logr.Discard() // what the reflector would log is told by note
-	ctx = logr.NewContext(ctx, silent)
-	store := cache.NewUndeltaStore(func(all []any) { s.take(ctx, r, e, all, changed) }, cache.MetaNamespaceKeyFunc)
-	pauses := wait.Backoff{Duration: firstPause, Cap: longestPause, Steps: 10, Factor: 2, Jitter: 0.5}
-	var kind runtime.Object = &v1.ConfigMap{}
+	l := apiserver.List{Resource: r.Kind + "s", Kind: &v1.ConfigMap{}, Namespace: r.Namespace, Only: fields.OneTermEqualSelector("metadata.name", r.Name)}
 	if r.Kind == object.Secret {
-		kind = &v1.Secret{}
+		l.Kind = &v1.Secret{}
 	}
-	reflector := cache.NewReflectorWithOptions(s.list(r, e, changed), kind, store, cache.ReflectorOptions{
-		Logger: &silent, Name: r.String(), TypeDescription: r.Kind, Backoff: &pauses})
 	// The error is that of ctx: nothing else ends it.
-	_ = pauses.DelayWithReset(clock.RealClock{}, calm).Until(ctx, true, true, func(ctx context.Context) (bool, error) {
-		_ = reflector.ListAndWatchWithContext(ctx) // note has heard it
-		return false, nil
-	})
+	_ = s.client.Follow(ctx, l, func(all []any) { s.take(r, e, all, changed) }, func(err error) { s.note(r, e, err, changed) })
 }
 
 // take keeps what the server has under the name: one object or none.
-func (s *Store) take(ctx context.Context, r object.Ref, e *entry, all []any, changed func(object.Ref)) {
-	if ctx.Err() != nil {
-		return
-	}
+func (s *Store) take(r object.Ref, e *entry, all []any, changed func(object.Ref)) {
 	s.mu.Lock()
 	e.heard, e.value = true, nil
 	if len(all) > 0 {
@@ -233,10 +193,7 @@ func (s *Store) take(ctx context.Context, r object.Ref, e *entry, all []any, cha
 }
 
 // note keeps the outcome of a request; it is logged when it changes.
-func (s *Store) note(ctx context.Context, r object.Ref, e *entry, err error, changed func(object.Ref)) {
-	if ctx.Err() != nil {
-		return
-	}
+func (s *Store) note(r object.Ref, e *entry, err error, changed func(object.Ref)) {
 	s.mu.Lock()
 	was, heard := e.err, e.heard
 	e.err = err
@@ -249,31 +206,5 @@ func (s *Store) note(ctx context.Context, r object.Ref, e *entry, err error, cha
 		}
 	case err == nil && was != nil:
 		s.cfg.Log.Info("an object is read from the API server again", "object", r.String())
-	}
-}
-
-// list asks for one object by its name.
-func (s *Store) list(r object.Ref, e *entry, changed func(object.Ref)) *cache.ListWatch {
-	only := fields.OneTermEqualSelector("metadata.name", r.Name).String()
-	ask := func(o *metav1.ListOptions) *rest.Request {
-		o.FieldSelector = only
-		return s.client.Get().Namespace(r.Namespace).Resource(r.Kind+"s").VersionedParams(o, s.codec)
-	}
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			var list runtime.Object = &v1.ConfigMapList{}
-			if r.Kind == object.Secret {
-				list = &v1.SecretList{}
-			}
-			err := ask(&o).Do(ctx).Into(list)
-			s.note(ctx, r, e, err, changed)
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.Watch = true
-			w, err := ask(&o).Watch(ctx)
-			s.note(ctx, r, e, err, changed)
-			return w, err
-		},
 	}
 }

@@ -35,6 +35,24 @@ type Plugin interface {
 	Status(ctx context.Context, c PluginCall) error
 }
 
+// Perform calls the method of p that the command names, and gives Add's result.
+// A command that no plugin has is core.CodeEnv.
+func Perform(ctx context.Context, p Plugin, op core.Op, c PluginCall) (json.RawMessage, error) {
+	switch op {
+	case core.Add:
+		return p.Add(ctx, c)
+	case core.Check:
+		return nil, p.Check(ctx, c)
+	case core.Del:
+		return nil, p.Del(ctx, c)
+	case core.GC:
+		return nil, p.GC(ctx, c)
+	case core.Status:
+		return nil, p.Status(ctx, c)
+	}
+	return nil, core.Errorf(core.CodeEnv, "unknown CNI_COMMAND: %s", op)
+}
+
 // PluginCall is one call of a Plugin: what a process would get as standard
 // input and environment.
 type PluginCall struct {

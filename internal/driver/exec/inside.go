@@ -73,26 +73,14 @@ func (d *Driver) runInside(ctx context.Context, v invocation, p driver.Plugin, c
 	return out, nil
 }
 
-// perform calls the method of p that the command names.
+// perform is driver.Perform; a panic is an error.
 func (v invocation) perform(ctx context.Context, p driver.Plugin, c driver.PluginCall) (out []byte, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = panicked(r)
 		}
 	}()
-	switch v.command {
-	case core.Add:
-		return p.Add(ctx, c)
-	case core.Check:
-		return nil, p.Check(ctx, c)
-	case core.Del:
-		return nil, p.Del(ctx, c)
-	case core.GC:
-		return nil, p.GC(ctx, c)
-	case core.Status:
-		return nil, p.Status(ctx, c)
-	}
-	return nil, core.Errorf(core.CodeEnv, "unknown CNI_COMMAND: %s", v.command)
+	return driver.Perform(ctx, p, v.command, c)
 }
 
 // panicked is the error for a panic; to be called while that is recovered from.

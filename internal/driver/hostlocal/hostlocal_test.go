@@ -30,17 +30,7 @@ type side struct {
 
 func inside(p *hostlocal.Plugin, dir string) side {
 	return side{dir, func(op core.Op, c driver.PluginCall) (json.RawMessage, error) {
-		switch op {
-		case core.Add:
-			return p.Add(context.Background(), c)
-		case core.Check:
-			return nil, p.Check(context.Background(), c)
-		case core.GC:
-			return nil, p.GC(context.Background(), c)
-		case core.Status:
-			return nil, p.Status(context.Background(), c)
-		}
-		return nil, p.Del(context.Background(), c)
+		return driver.Perform(context.Background(), p, op, c)
 	}}
 }
 

@@ -96,15 +96,7 @@ func (n *node) call(p pod, conf, args string, prev json.RawMessage) driver.Plugi
 		if plugin == nil {
 			return nil, core.Errorf(core.CodeConfig, "no plugin %q", of.IPAM.Type)
 		}
-		switch op {
-		case core.Add:
-			return plugin.Add(ctx, c)
-		case core.Check:
-			return nil, plugin.Check(ctx, c)
-		case core.Status:
-			return nil, plugin.Status(ctx, c)
-		}
-		return nil, plugin.Del(ctx, c)
+		return driver.Perform(ctx, plugin, op, c)
 	}
 	return c
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/netip"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -45,15 +44,7 @@ func (p *Plugin) call(r store.Record) driver.PluginCall {
 	}
 	ask := c
 	c.IPAM = func(ctx context.Context, op core.Op) (json.RawMessage, error) {
-		switch op {
-		case core.Add:
-			return p.ipam.Add(ctx, ask)
-		case core.Del:
-			return nil, p.ipam.Del(ctx, ask)
-		case core.Check:
-			return nil, p.ipam.Check(ctx, ask)
-		}
-		return nil, fmt.Errorf("host-local: %s is never asked for", op)
+		return driver.Perform(ctx, p.ipam, op, ask)
 	}
 	return c
 }

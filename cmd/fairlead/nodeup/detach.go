@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -24,20 +25,11 @@ const detachedLog = "/var/log/fairlead-up.log"
 // args are the flags for another process that does the same.
 func (o *options) args() []string {
 	out := []string{"up"}
-	for _, name := range sortedKeys(o.changed) {
+	for _, name := range slices.Sorted(maps.Keys(o.changed)) {
 		for _, v := range o.changed[name] {
 			out = append(out, "--"+name+"="+v)
 		}
 	}
-	return out
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	var out []string
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
 	return out
 }
 

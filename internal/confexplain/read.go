@@ -57,6 +57,21 @@ func readDir(dir string) ([]file, error) {
 	return files, nil
 }
 
+// Types are the plugins that the configurations of a folder run, by their types.
+// One that cannot be read runs none, whichever the runtime.
+func Types(dir string) (types []string, err error) {
+	files, err := readDir(dir)
+	for _, f := range files {
+		if f.list == nil {
+			continue
+		}
+		for _, p := range f.list.Plugins {
+			types = append(types, p.Network.Type)
+		}
+	}
+	return types, err
+}
+
 // read parses a configuration as the runtimes do: a .conflist is a list, all
 // else a single plugin, which becomes one.
 func (f *file) read(path string) {

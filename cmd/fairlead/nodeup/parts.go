@@ -2,16 +2,15 @@ package nodeup
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 
-	"github.com/containernetworking/cni/libcni"
 	v1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
@@ -20,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/autoconf"
 	"github.com/fairlead/fairlead/internal/client"
+	"github.com/fairlead/fairlead/internal/confexplain"
 	"github.com/fairlead/fairlead/internal/hostfile"
 	"github.com/fairlead/fairlead/internal/hostruntime"
 	nodeclient "github.com/fairlead/fairlead/internal/node/client"
@@ -83,31 +83,11 @@ func (o *options) hasPlugin() bool {
 	return false
 }
 
-// callsUs tells that the runtime's configuration calls Fairlead already.
+// callsUs tells that the runtime's configuration calls Fairlead already. The
+// other names that our plugin answers to (core.OwnType) may be their owners'.
 func callsUs(dir string) bool {
-	files, err := libcni.ConfFiles(dir, []string{".conf", ".conflist", ".json"})
-	if err != nil {
-		return false
-	}
-	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			continue
-		}
-		var c struct {
-			Type    string
-			Plugins []struct{ Type string }
-		}
-		if json.Unmarshal(text, &c) != nil {
-			continue
-		}
-		for _, p := range append(c.Plugins, struct{ Type string }{c.Type}) {
-			if p.Type == "fairlead" {
-				return true
-			}
-		}
-	}
-	return false
+	types, err := confexplain.Types(dir)
+	return err == nil && slices.Contains(types, "fairlead")
 }
 
 // list are the process's, in the order of their start, on the pods of a folder.

@@ -7,11 +7,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
-	"github.com/fairlead/fairlead/cmd/fairlead/nodeloop"
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeup"
 )
 
-// upParts are how `fairlead up` runs the commands cri and node.
+// upParts are how `fairlead up` runs the command cri.
 func upParts() nodeup.Parts {
 	return nodeup.Parts{
 		Build: nodeagent.Build{Version: version, Commit: commit()},
@@ -19,12 +18,6 @@ func upParts() nodeup.Parts {
 			return runCRI(ctx, criOptions{
 				listen: c.Listen, dockerHost: c.DockerHost, rootDir: c.RootDir, sandboxImage: c.SandboxImage,
 				plugin: pluginCNI, confDir: c.ConfDir, binDirs: c.BinDirs,
-			}, log)
-		},
-		Node: func(ctx context.Context, n nodeup.Node, log *slog.Logger) error {
-			return nodeloop.Run(ctx, nodeloop.Options{
-				Pods: n.Pods, Runtime: n.Runtime, Name: n.Name, RootDir: n.RootDir, LogDir: n.LogDir,
-				CgroupRoot: n.CgroupRoot, Listen: n.Listen, ResolvConf: "/etc/resolv.conf", Shared: true, Version: version,
 			}, log)
 		},
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
+	"github.com/fairlead/fairlead/cmd/fairlead/nodeloop"
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/autoconf"
 	"github.com/fairlead/fairlead/internal/client"
@@ -114,14 +115,14 @@ func (o *options) list(rt up.Runtime, r up.Record, pods string, log *slog.Logger
 			},
 		})
 	}
-	loop := Node{
+	loop := nodeloop.Options{
 		Pods: pods, Runtime: o.endpoint(rt), Name: o.nodeName, RootDir: filepath.Join(o.stateDir, "node"), LogDir: o.logDir,
-		CgroupRoot: o.cgroupRoot, Listen: "unix://" + o.nodeSocket(),
+		CgroupRoot: o.cgroupRoot, Listen: "unix://" + o.nodeSocket(), ResolvConf: "/etc/resolv.conf", Shared: true, Version: o.parts.Build.Version,
 	}
 	return append(all,
 		o.runtimePart(o.endpoint(rt)),
 		up.Part{
-			Name: "node", Run: func(ctx context.Context) error { return o.parts.Node(ctx, loop, log.With("part", "node")) },
+			Name: "node", Run: func(ctx context.Context) error { return nodeloop.Run(ctx, loop, log.With("part", "node")) },
 			Ready: nodeclient.New(o.nodeSocket()).Live,
 		})
 }

@@ -42,11 +42,10 @@ type options struct {
 	parts   Parts
 }
 
-// Parts tells how to run what are commands of their own too.
+// Parts tells how to run what is a command of its own too.
 type Parts struct {
 	Build nodeagent.Build
 	CRI   func(context.Context, CRI, *slog.Logger) error
-	Node  func(context.Context, Node, *slog.Logger) error
 }
 
 // CRI are flags of `fairlead cri`.
@@ -54,9 +53,6 @@ type CRI struct {
 	Listen, DockerHost, RootDir, SandboxImage, ConfDir string
 	BinDirs                                            []string
 }
-
-// Node are flags of `fairlead node`; the folder of pods holds networks too.
-type Node struct{ Pods, Runtime, Name, RootDir, LogDir, CgroupRoot, Listen string }
 
 func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.dir, "dir", "/etc/fairlead/objects", "folder of Pod, Subnet, NetworkAttachmentDefinition and Vlan YAML")

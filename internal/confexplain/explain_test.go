@@ -123,6 +123,17 @@ func TestUntrusted(t *testing.T) {
 	require.Contains(t, c.Winner().Problems[0], "not asked for its versions")
 }
 
+// TestUntrustedBehindLink: the folder that a link leads to counts too.
+func TestUntrustedBehindLink(t *testing.T) {
+	bin, open := foldertest.Plugins(t), foldertest.Plugins(t)
+	require.NoError(t, os.Chmod(open, 0o777))
+	require.NoError(t, os.Remove(filepath.Join(bin, "bridge")))
+	require.NoError(t, os.Symlink(filepath.Join(open, "bridge"), filepath.Join(bin, "bridge")))
+	found := confexplain.NewPlugins([]string{bin}, ask).Find(t.Context(), "bridge")
+	require.ErrorContains(t, found.Untrusted, open+" can be written by others")
+	require.Empty(t, found.Versions)
+}
+
 // TestShadowedTellsItsOwn: what is wrong with the next in line is told before the
 // first one goes.
 func TestShadowedTellsItsOwn(t *testing.T) {

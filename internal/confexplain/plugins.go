@@ -10,11 +10,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/fairlead/fairlead/internal/hostfile"
 )
 
 // Ask starts a plugin with exactly this environment and standard input, and
@@ -79,20 +80,14 @@ func (p *Plugins) find(ctx context.Context, kind string) Program {
 	return Program{Err: fmt.Errorf("%s is not in %s: %w", kind, strings.Join(p.dirs, ", "), fs.ErrNotExist)}
 }
 
-// trusted proves that only root can have written the program and its folder:
-// we are about to start it (spec/reliability.md, Security).
+// trusted proves that only root can have written the program and its folder,
+// also behind a link: we are about to start it (spec/reliability.md, Security).
 func trusted(path string) error {
-	for _, p := range []string{path, filepath.Dir(path)} {
-		info, err := os.Stat(p)
-		if err != nil {
-			return err
-		}
-		st, ok := info.Sys().(*syscall.Stat_t)
-		if !ok || st.Uid != 0 || info.Mode().Perm()&0o022 != 0 {
-			return fmt.Errorf("%s must be owned by root and writable by nobody else (mode %v)", p, info.Mode())
-		}
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return err
 	}
-	return nil
+	return hostfile.OnlyRoot(filepath.Dir(path), filepath.Dir(target), target)
 }
 
 // dummies are what libcni gives a plugin beside the verb VERSION, which touches

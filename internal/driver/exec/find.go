@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/hostfile"
 )
 
 // errNowhere marks a plugin that has a file in none of the directories.
@@ -47,15 +48,6 @@ func find(name string, dirs []string) (string, error) {
 // safe checks the directory that was searched, the one the file really is in,
 // and the file.
 func safe(dir, path string) error {
-	for _, d := range []string{dir, filepath.Dir(path)} {
-		info, err := os.Stat(d)
-		if err != nil {
-			return err
-		}
-		if err := ownedByRoot(d, info); err != nil {
-			return err
-		}
-	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
@@ -63,16 +55,5 @@ func safe(dir, path string) error {
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0 {
 		return fmt.Errorf("%s is not an executable file", path)
 	}
-	return ownedByRoot(path, info)
-}
-
-func ownedByRoot(path string, info fs.FileInfo) error {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	switch {
-	case !ok || st.Uid != 0:
-		return fmt.Errorf("%s does not belong to root", path)
-	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("%s can be written by others than its owner (%s)", path, info.Mode().Perm())
-	}
-	return nil
+	return hostfile.OnlyRoot(dir, filepath.Dir(path), path)
 }

@@ -1,12 +1,9 @@
 package hostport_test
 
 import (
-	"bufio"
 	"fmt"
 	"net"
 	"net/netip"
-	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
@@ -16,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/internal/gateway/hostport"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
+	"github.com/fairlead/fairlead/internal/testbed/inside"
 )
 
 // patience ends a connection that hangs; it decides nothing.
@@ -63,18 +61,9 @@ func (b *bed) link(name string, peer *netns.Handle) {
 }
 
 // sh runs commands in ns: independent witnesses.
-func (b *bed) sh(ns *netns.Handle, lines ...string) (all string) {
+func (b *bed) sh(ns *netns.Handle, lines ...string) string {
 	b.t.Helper()
-	for _, line := range lines {
-		var out []byte
-		err := ns.Do(func() (err error) {
-			out, err = exec.Command("sh", "-c", line).CombinedOutput()
-			return err
-		})
-		require.NoError(b.t, err, "%s: %s", line, out)
-		all += string(out)
-	}
-	return all
+	return inside.Sh(b.t, ns, lines...)
 }
 
 // pod is a namespace with a server that tells its name and whom it sees.
@@ -100,77 +89,21 @@ func (b *bed) pod(name string, ports ...core.PortMapping) pod {
 		Pod: core.Pod{Namespace: "default", Name: name}, Addrs: []netip.Prefix{netip.MustParsePrefix(a4), netip.MustParsePrefix(a6)},
 		Ports: ports,
 	}
-	p.serve(t, name, 80)
+	inside.Serve(t, p.ns, name, 80)
 	return p
-}
-
-// serve answers on a TCP and a UDP port until the test ends.
-func (p pod) serve(t *testing.T, name string, port int) {
-	t.Helper()
-	var l net.Listener
-	var c net.PacketConn
-	at := fmt.Sprintf(":%d", port)
-	netnstest.Do(t, p.ns, func() (err error) {
-		if l, err = net.Listen("tcp", at); err == nil {
-			c, err = net.ListenPacket("udp", at)
-		}
-		return err
-	})
-	t.Cleanup(func() { _, _ = l.Close(), c.Close() })
-	words := func(from net.Addr) []byte {
-		host, _, _ := net.SplitHostPort(from.String())
-		return []byte(name + " sees " + host + "\n")
-	}
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = conn.Write(words(conn.RemoteAddr()))
-			_ = conn.Close()
-		}
-	}()
-	go func() {
-		buf := make([]byte, 64)
-		for {
-			_, from, err := c.ReadFrom(buf)
-			if err != nil {
-				return
-			}
-			_, _ = c.WriteTo(words(from), from)
-		}
-	}()
 }
 
 // ask is what a server says to ns; "" for no answer.
 func (b *bed) ask(ns *netns.Handle, network, host string, port int) string {
-	b.t.Helper()
-	c := b.dial(ns, network, host, port)
-	if c == nil {
-		return ""
-	}
-	defer func() { _ = c.Close() }()
-	return talk(c, patience)
+	return inside.Ask(ns, peer(network, host, port))
 }
 
-func (b *bed) dial(ns *netns.Handle, network, host string, port int) (c net.Conn) {
-	b.t.Helper()
-	_ = ns.Do(func() (err error) {
-		c, err = net.DialTimeout(network, net.JoinHostPort(host, fmt.Sprint(port)), patience)
-		return err
-	})
-	return c
+func (b *bed) dial(ns *netns.Handle, network, host string, port int) net.Conn {
+	return inside.Dial(ns, peer(network, host, port))
 }
 
-// talk says something and hears the answer.
-func talk(c net.Conn, limit time.Duration) string {
-	_ = c.SetDeadline(time.Now().Add(limit))
-	if _, err := c.Write([]byte("?")); err != nil {
-		return ""
-	}
-	line, _ := bufio.NewReader(c).ReadString('\n')
-	return strings.TrimSpace(line)
+func peer(network, host string, port int) inside.Peer {
+	return inside.Peer{Network: network, Host: host, Port: port, Limit: patience}
 }
 
 func tcp(host, container uint16) core.PortMapping {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/gateway/hostport"
+	"github.com/fairlead/fairlead/internal/testbed/inside"
 )
 
 // TestTrafficFromEverywhere: a host port leads to the pod from outside, from
@@ -46,14 +47,14 @@ func TestStaleConnections(t *testing.T) {
 	for _, addr := range []string{node4, node6} {
 		c := b.dial(b.world, "udp", addr, 5300)
 		defer func() { _ = c.Close() }()
-		require.Empty(t, talk(c, patience))
+		require.Empty(t, inside.Talk(c, patience))
 		require.Contains(t, b.sh(b.host, "conntrack -L -p udp -d "+addr+" 2>/dev/null"), "dport=5300", "nobody is there, and the kernel remembers it")
 		b.attach(first)
-		require.Contains(t, talk(c, patience), "first sees")
+		require.Contains(t, inside.Talk(c, patience), "first sees")
 		b.detach(first)
-		require.Empty(t, talk(c, patience))
+		require.Empty(t, inside.Talk(c, patience))
 		b.attach(second)
-		require.Contains(t, talk(c, patience), "second sees")
+		require.Contains(t, inside.Talk(c, patience), "second sees")
 		b.detach(second)
 	}
 }
@@ -71,10 +72,10 @@ func TestStaleConnectionsLater(t *testing.T) {
 	b.attach(b.pod("base", tcp(1, 80)))
 	c := b.dial(b.world, "udp", node4, 5300)
 	defer func() { _ = c.Close() }()
-	require.Empty(t, talk(c, patience))
+	require.Empty(t, inside.Talk(c, patience))
 	sees := func(who string) {
 		t.Helper()
-		require.Eventually(t, func() bool { return strings.Contains(talk(c, 200*time.Millisecond), who+" sees") }, 30*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return strings.Contains(inside.Talk(c, 200*time.Millisecond), who+" sees") }, 30*time.Second, time.Millisecond)
 	}
 	b.attach(first)
 	sees("first")
@@ -84,7 +85,7 @@ func TestStaleConnectionsLater(t *testing.T) {
 	require.NoError(t, b.table.Flush())
 	require.Contains(t, b.sh(b.host, "conntrack -L -p udp -d "+node4+" 2>/dev/null"), "dport=5300", "the living pod's connection")
 	b.detach(second)
-	require.Eventually(t, func() bool { return talk(c, 200*time.Millisecond) == "" }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return inside.Talk(c, 200*time.Millisecond) == "" }, 30*time.Second, time.Millisecond)
 }
 
 // TestForeignConnectionsStay: what only has the number of a host port is not
@@ -92,21 +93,19 @@ func TestStaleConnectionsLater(t *testing.T) {
 func TestForeignConnectionsStay(t *testing.T) {
 	b := newBed(t)
 	web, client := b.pod("web", udp(5300, 80), tcp(8080, 80)), b.pod("client")
-	remote := pod{ns: b.world}
-	remote.serve(t, "world", 5300)
+	inside.Serve(t, b.world, "world", 5300)
 	b.sh(b.world, "ip route add 10.9.0.0/24 via "+node4)
 	b.attach(b.pod("base", tcp(1, 80)))
 	c := b.dial(client.ns, "udp", world4, 5300)
-	require.Equal(t, "world sees 10.9.0.11", talk(c, patience))
+	require.Equal(t, "world sees 10.9.0.11", inside.Talk(c, patience))
 	tracked := func() string { return b.sh(b.host, "conntrack -L -p udp -d "+world4+" 2>/dev/null") }
 	before := tracked()
 	require.Contains(t, before, "dport=5300")
-	own := pod{ns: b.host}
-	own.serve(t, "node", 8080)
+	inside.Serve(t, b.host, "node", 8080)
 	ssh := b.dial(b.world, "tcp", node4, 8080)
 	b.attach(web)
 	require.Contains(t, tracked(), "dport=5300")
-	require.Equal(t, "node sees "+world4, talk(ssh, patience), "a TCP connection to the node itself")
+	require.Equal(t, "node sees "+world4, inside.Talk(ssh, patience), "a TCP connection to the node itself")
 	require.Equal(t, "web sees "+world4, b.ask(b.world, "tcp", node4, 8080))
 }
 
@@ -131,8 +130,7 @@ func TestLoopbackStaysClosed(t *testing.T) {
 	b := newBed(t)
 	web := b.pod("web", tcp(8080, 80))
 	b.attach(web)
-	own := pod{ns: b.host}
-	own.serve(t, "node", 7000)
+	inside.Serve(t, b.host, "node", 7000)
 	localnet := func() string { return b.sh(b.host, "cat /proc/sys/net/ipv4/conf/br0/route_localnet") }
 	require.Equal(t, "1\n", localnet())
 	b.sh(web.ns, "ip route add 127.0.0.2/32 via 10.9.0.1 dev eth0", "sysctl -qw net.ipv4.conf.eth0.route_localnet=1", "ip route del local 127.0.0.0/8 dev lo table local")

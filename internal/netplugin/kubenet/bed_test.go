@@ -1,14 +1,11 @@
 package kubenet_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
 	"github.com/fairlead/fairlead/internal/netplugin"
 	"github.com/fairlead/fairlead/internal/netplugin/kubenet"
+	"github.com/fairlead/fairlead/internal/testbed/inside"
 )
 
 // patience ends what hangs; it decides nothing.
@@ -136,97 +134,49 @@ func (b *bed) setUp(p pod) pod {
 	b.t.Helper()
 	require.NoError(b.t, b.m.SetUpPod(b.t.Context(), p.Pod))
 	p.v4, p.v6 = b.addresses(p)
-	serve(b.t, p.Handle, p.Name, 80)
+	inside.Serve(b.t, p.Handle, p.Name, 80)
 	return p
 }
 
 func (b *bed) addresses(p pod) (v4, v6 string) {
 	b.t.Helper()
-	st, err := b.m.GetPodNetworkStatus(b.t.Context(), p.Pod)
-	require.NoError(b.t, err)
-	require.NotNil(b.t, st)
+	st := b.status(p)
 	require.Len(b.t, st.IPs, 2)
 	require.Equal(b.t, st.IPs[0], st.IP)
 	return st.IPs[0].String(), st.IPs[1].String()
 }
 
-func (b *bed) tearDown(p pod) {
+// up sets a pod up and gives its first address.
+func (b *bed) up(p pod) string {
 	b.t.Helper()
-	require.NoError(b.t, b.m.TearDownPod(b.t.Context(), p.Pod))
+	require.NoError(b.t, b.m.SetUpPod(b.t.Context(), p.Pod))
+	return b.status(p).IP.String()
+}
+
+func (b *bed) status(p pod) *netplugin.PodNetworkStatus {
+	b.t.Helper()
+	st, err := b.m.GetPodNetworkStatus(b.t.Context(), p.Pod)
+	require.NoError(b.t, err)
+	require.NotNil(b.t, st)
+	return st
+}
+
+func (b *bed) tearDown(pods ...pod) {
+	b.t.Helper()
+	for _, p := range pods {
+		require.NoError(b.t, b.m.TearDownPod(b.t.Context(), p.Pod))
+	}
 }
 
 // sh runs commands in ns: independent witnesses.
-func (b *bed) sh(ns *netns.Handle, lines ...string) (all string) {
+func (b *bed) sh(ns *netns.Handle, lines ...string) string {
 	b.t.Helper()
-	for _, line := range lines {
-		var out []byte
-		err := ns.Do(func() (err error) {
-			out, err = exec.Command("sh", "-c", line).CombinedOutput()
-			return err
-		})
-		require.NoError(b.t, err, "%s: %s", line, out)
-		all += string(out)
-	}
-	return all
-}
-
-// serve answers on a TCP and a UDP port until the test ends.
-func serve(t testing.TB, ns *netns.Handle, name string, port int) {
-	t.Helper()
-	var l net.Listener
-	var c net.PacketConn
-	at := fmt.Sprintf(":%d", port)
-	netnstest.Do(t, ns, func() (err error) {
-		if l, err = net.Listen("tcp", at); err == nil {
-			c, err = net.ListenPacket("udp", at)
-		}
-		return err
-	})
-	t.Cleanup(func() { _, _ = l.Close(), c.Close() })
-	words := func(from net.Addr) []byte {
-		host, _, _ := net.SplitHostPort(from.String())
-		return []byte(name + " sees " + host + "\n")
-	}
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = conn.Write(words(conn.RemoteAddr()))
-			_ = conn.Close()
-		}
-	}()
-	go func() {
-		buf := make([]byte, 64)
-		for {
-			_, from, err := c.ReadFrom(buf)
-			if err != nil {
-				return
-			}
-			_, _ = c.WriteTo(words(from), from)
-		}
-	}()
+	return inside.Sh(b.t, ns, lines...)
 }
 
 // ask is what a server says to ns; "" for no answer.
 func (b *bed) ask(ns *netns.Handle, network, host string, port int) string {
-	b.t.Helper()
-	var c net.Conn
-	err := ns.Do(func() (err error) {
-		c, err = net.DialTimeout(network, net.JoinHostPort(host, fmt.Sprint(port)), patience)
-		return err
-	})
-	if err != nil {
-		return ""
-	}
-	defer func() { _ = c.Close() }()
-	_ = c.SetDeadline(time.Now().Add(patience))
-	if _, err := c.Write([]byte("?")); err != nil {
-		return ""
-	}
-	line, _ := bufio.NewReader(c).ReadString('\n')
-	return strings.TrimSpace(line)
+	return inside.Ask(ns, inside.Peer{Network: network, Host: host, Port: port, Limit: patience})
 }
 
 // clean wants nothing left of any pod: a link, an address, a rule, a record.

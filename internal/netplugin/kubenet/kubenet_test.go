@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/netplugin"
+	"github.com/fairlead/fairlead/internal/testbed/inside"
 )
 
 // TestPodsOfANode: two families, pods reach each other and the gateway, and are
@@ -33,7 +34,7 @@ func TestPodsOfANode(t *testing.T) {
 	require.Equal(t, "early sees fd00:244:7::3", b.ask(two.Handle, "tcp", one.v6, 80))
 	require.Equal(t, "two sees 10.244.7.1", b.ask(b.host, "tcp", two.v4, 80))
 
-	serve(t, b.world, "world", 90)
+	inside.Serve(t, b.world, "world", 90)
 	require.Equal(t, "world sees "+node4, b.ask(one.Handle, "tcp", world4, 90))
 	require.Equal(t, "world sees "+node6, b.ask(one.Handle, "tcp", world6, 90))
 	require.Equal(t, "world sees "+node4, b.ask(one.Handle, "udp", world4, 90))
@@ -44,9 +45,7 @@ func TestPodsOfANode(t *testing.T) {
 	require.NoError(t, b.m.CheckPod(t.Context(), one.Pod))
 	b.sh(one.Handle, "ip addr del 10.244.7.2/24 dev eth0")
 	require.ErrorContains(t, b.m.CheckPod(t.Context(), one.Pod), "10.244.7.2")
-	for _, p := range []pod{one, two, one} {
-		b.tearDown(p)
-	}
+	b.tearDown(one, two, one)
 	b.clean()
 }
 
@@ -58,25 +57,15 @@ func TestPodCIDR(t *testing.T) {
 	b.told("10.244.7.0/24")
 	b.told("10.99.0.0/16")
 	require.Error(t, b.m.SetPodCIDR(t.Context(), "10.1.0.0/16,10.2.0.0/16"), "two of a family")
-	one := b.sandbox("one")
-	require.NoError(t, b.m.SetUpPod(t.Context(), one.Pod))
-	st, err := b.m.GetPodNetworkStatus(t.Context(), one.Pod)
-	require.NoError(t, err)
-	require.Equal(t, "10.244.7.2", st.IP.String())
+	one, two, three := b.sandbox("one"), b.sandbox("two"), b.sandbox("three")
+	require.Equal(t, "10.244.7.2", b.up(one))
 
 	b.restart()
 	require.NoError(t, b.m.Status(t.Context()), "kubelet tells it only once")
-	two := b.sandbox("two")
-	require.NoError(t, b.m.SetUpPod(t.Context(), two.Pod))
+	require.Equal(t, "10.244.7.3", b.up(two))
 	b.told("10.99.0.0/16")
-	three := b.sandbox("three")
-	require.NoError(t, b.m.SetUpPod(t.Context(), three.Pod))
-	st, err = b.m.GetPodNetworkStatus(t.Context(), three.Pod)
-	require.NoError(t, err)
-	require.Equal(t, "10.99.0.2", st.IP.String())
-	for _, p := range []pod{one, two, three} {
-		b.tearDown(p)
-	}
+	require.Equal(t, "10.99.0.2", b.up(three))
+	b.tearDown(one, two, three)
 	b.clean()
 }
 
@@ -86,17 +75,12 @@ func TestOnlyIPv6(t *testing.T) {
 	b := newBed(t, defaults)
 	b.told("fd00:244:7::/64")
 	one, two := b.sandbox("one", tcp(8080, 80)), b.sandbox("two")
-	for _, p := range []pod{one, two} {
-		require.NoError(t, b.m.SetUpPod(t.Context(), p.Pod))
-		serve(t, p.Handle, p.Name, 80)
-	}
-	st, err := b.m.GetPodNetworkStatus(t.Context(), one.Pod)
-	require.NoError(t, err)
-	require.Equal(t, "fd00:244:7::2", st.IP.String())
-	require.Equal(t, "one sees fd00:244:7::3", b.ask(two.Handle, "tcp", st.IP.String(), 80))
+	require.Equal(t, "fd00:244:7::2", b.up(one))
+	require.Equal(t, "fd00:244:7::3", b.up(two))
+	inside.Serve(t, one.Handle, "one", 80)
+	require.Equal(t, "one sees fd00:244:7::3", b.ask(two.Handle, "tcp", "fd00:244:7::2", 80))
 	require.Equal(t, "one sees "+world6, b.ask(b.world, "tcp", node6, 8080))
-	b.tearDown(one)
-	b.tearDown(two)
+	b.tearDown(one, two)
 	b.clean()
 }
 
@@ -129,7 +113,7 @@ func TestMasqueradeOff(t *testing.T) {
 	b := newBed(t, s)
 	b.told(cidrs)
 	one := b.run("one")
-	serve(t, b.world, "world", 90)
+	inside.Serve(t, b.world, "world", 90)
 	b.sh(b.world, "ip route add 10.244.7.0/24 via "+node4, "ip route add fd00:244:7::/64 via "+node6)
 	require.Equal(t, "world sees "+one.v4, b.ask(one.Handle, "tcp", world4, 90))
 	require.Equal(t, "world sees "+one.v6, b.ask(one.Handle, "tcp", world6, 90))
@@ -233,9 +217,7 @@ func TestRates(t *testing.T) {
 	require.Greater(t, b.transfer(p, free, 2_000_000), 2500*time.Millisecond, "from the pod")
 	b.restart()
 	require.Contains(t, b.sh(b.host, "tc qdisc show"), "rate 10Mbit")
-	for _, p := range []pod{p, bad, free} {
-		b.tearDown(p)
-	}
+	b.tearDown(p, bad, free)
 	b.clean()
 }
 

@@ -1,13 +1,13 @@
 package kubenet_test
 
 import (
-	"os/exec"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
 	"github.com/fairlead/fairlead/internal/netplugin/kubenet"
+	"github.com/fairlead/fairlead/internal/testbed/inside"
 )
 
 // TestMTU: the least of the links that are up, apart from loopback,
@@ -30,11 +30,7 @@ func TestMTU(t *testing.T) {
 		{"ip link set nic1 mtu 576 up", 576},
 		{"ip link set nic1 mtu 575", 1460},
 	} {
-		netnstest.Do(t, ns, func() error {
-			out, err := exec.Command("sh", "-c", c.change).CombinedOutput()
-			require.NoError(t, err, "%s: %s", c.change, out)
-			return nil
-		})
+		inside.Sh(t, ns, c.change)
 		got, err := kubenet.LeastMTU(ns)
 		require.NoError(t, err)
 		require.Equal(t, c.want, got, c.change)

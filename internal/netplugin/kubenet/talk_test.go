@@ -1,7 +1,6 @@
 package kubenet_test
 
 import (
-	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -11,16 +10,14 @@ import (
 
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
+	"github.com/fairlead/fairlead/internal/testbed/inside"
 )
 
 // socket is one UDP socket of ns that asks again and again, as a resolver's.
 func (b *bed) socket(ns *netns.Handle, host string, port int) net.Conn {
 	b.t.Helper()
-	var c net.Conn
-	netnstest.Do(b.t, ns, func() (err error) {
-		c, err = net.Dial("udp", net.JoinHostPort(host, fmt.Sprint(port)))
-		return err
-	})
+	c := inside.Dial(ns, inside.Peer{Network: "udp", Host: host, Port: port, Limit: patience})
+	require.NotNil(b.t, c)
 	b.t.Cleanup(func() { _ = c.Close() })
 	return c
 }

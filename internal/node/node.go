@@ -3,10 +3,10 @@
 // says how each pod is. It knows sources only as a stream of updates, and the
 // runtime only through podruntime.
 //
-// Nothing about a pod's life is kept on disk: a new process finds all that runs
-// with the runtime, and with Checkpoints what the pods of remote sources are. It
-// goes on with them, waits until every source has spoken, and ends what none of
-// them names.
+// Of a pod's life only its start is kept on disk, and that the node has ended it
+// for good: a new process finds all that runs with the runtime, and with
+// Checkpoints what the pods of remote sources are. It goes on with them, waits
+// until every source has spoken, and ends what none of them names.
 package node
 
 import (
@@ -250,8 +250,8 @@ func (n *Node) want(ctx context.Context, pod *v1.Pod) {
 	case w.gone:
 		w.next = pod // the same pod again, once its end is complete
 	default:
-		if w.state == terminating && w.pod != nil && podruntime.Grace(pod) < podruntime.Grace(w.pod) && w.cancel != nil {
-			w.cancel() // it ends anew, sooner
+		if w.pod != nil && w.cancel != nil && w.hastens(pod) {
+			w.cancel()
 		}
 		w.pod, w.restored = pod, false
 		w.version++
@@ -263,6 +263,18 @@ func (n *Node) want(ctx context.Context, pod *v1.Pod) {
 		}
 	}
 	w.poke()
+}
+
+// hastens tells that a newer pod has to end sooner than what is being done for
+// it would let it. Node.mu is held.
+func (w *worker) hastens(newer *v1.Pod) bool {
+	switch w.state {
+	case terminating:
+		return podruntime.Grace(newer) < podruntime.Grace(w.pod)
+	case syncing:
+		return activeFor(newer) < activeFor(w.pod)
+	}
+	return false
 }
 
 // reconciled takes what the API server has as a pod's status, mostly what it

@@ -37,13 +37,15 @@ func (n *Node) publish(w *worker, pod *v1.Pod, st *podruntime.Status, res podrun
 		s.Phase = w.status.Phase // for good
 	}
 	if s.StartTime == nil {
-		start := now
-		if t := oldest(st); !t.IsZero() {
-			start = metav1.NewTime(t)
-		}
-		s.StartTime = &start
+		s.StartTime = startOf(st)
+	}
+	if w.verdict.Reason != "" && st.Idle() {
+		s.Phase = v1.PodFailed // not before: a Job would start the next one
 	}
 	explain(&s, pod, st, failed, n.complaints(pod, st))
+	if w.verdict.Reason != "" {
+		s.Reason, s.Message = w.verdict.Reason, w.verdict.Message
+	}
 	stamp(s.Conditions, w.status.Conditions, now)
 	if !equality.Semantic.DeepEqual(&w.status, &s) {
 		w.status = s

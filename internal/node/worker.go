@@ -34,7 +34,7 @@ const ReasonTerminating = "Terminating"
 
 // worker does all that happens to one pod, one thing after the other. Its
 // goroutine alone calls the runtime about the pod; all fields but uid, name,
-// turn, wake and retry are guarded by Node.mu.
+// turn, wake and those at its end are guarded by Node.mu.
 type worker struct {
 	uid  types.UID
 	name types.NamespacedName
@@ -52,8 +52,12 @@ type worker struct {
 	version  uint64 // of all that Reports tells of it
 	failed   failure
 	due      map[string]time.Time // until when containers wait
+	kept     bool                 // the pod's start is on the disk
+	verdict  verdict              // of the node itself
 
-	retry time.Duration // the worker's own
+	// The worker's own.
+	retry    time.Duration
+	recalled bool // what an earlier process has kept is known
 }
 
 // failure is the last one of a pod's steps; zero when the last one went well.
@@ -154,6 +158,7 @@ func (n *Node) wakeNamesakes(w *worker) {
 func (n *Node) step(ctx context.Context, w *worker) (again time.Duration, done bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	n.recall(w, n.podOf(w))
 	n.mu.Lock()
 	at, pod, gone := w.state, w.pod, w.gone
 	w.cancel = nil
@@ -165,11 +170,7 @@ func (n *Node) step(ctx context.Context, w *worker) (again time.Duration, done b
 	again = jitter(resync)
 	switch at {
 	case syncing:
-		if n.mayStart(w) {
-			again, err = n.sync(ctx, w, pod)
-		} else {
-			n.publish(w, pod, &podruntime.Status{}, podruntime.Result{}, errPredecessor)
-		}
+		again, err = n.sync(ctx, w, pod)
 	case terminating:
 		if err = n.kill(ctx, w, pod); err == nil {
 			n.ended(w)
@@ -184,10 +185,10 @@ func (n *Node) step(ctx context.Context, w *worker) (again time.Duration, done b
 	if err == nil {
 		w.retry = 0
 		n.note(w, failure{})
-		return again, done
+		return n.within(w, again), done
 	}
 	w.retry = longer(w.retry)
-	again = jitter(w.retry)
+	again = n.within(w, jitter(w.retry))
 	if ctx.Err() == nil {
 		if w.failed.err != err.Error() { // its status goes on saying it
 			n.conf.Log.Warn("pod is tried again", "pod", w.name.String(), "uid", w.uid, "state", at.String(), "err", err)
@@ -196,6 +197,12 @@ func (n *Node) step(ctx context.Context, w *worker) (again time.Duration, done b
 		n.note(w, failure{err: err.Error(), at: now, again: now.Add(again)})
 	}
 	return again, false
+}
+
+func (n *Node) podOf(w *worker) *v1.Pod {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return w.pod
 }
 
 func (n *Node) note(w *worker, f failure) {
@@ -247,6 +254,12 @@ func (w *worker) precedes(later *worker) bool {
 // sync brings a pod towards running. A pod whose containers have all ended,
 // and are not to be restarted, begins its end.
 func (n *Node) sync(ctx context.Context, w *worker, pod *v1.Pod) (time.Duration, error) {
+	if !n.mayStart(w) {
+		if none := (&podruntime.Status{}); !n.overdue(w, pod, none) {
+			n.publish(w, pod, none, podruntime.Result{}, errPredecessor)
+		}
+		return jitter(resync), nil
+	}
 	st, err := n.conf.Runtime.Status(ctx, w.uid)
 	if err != nil {
 		return 0, err
@@ -258,9 +271,16 @@ func (n *Node) sync(ctx context.Context, w *worker, pod *v1.Pod) (time.Duration,
 		n.mu.Unlock()
 		return 0, nil
 	}
-	res, failed := n.bringUp(ctx, pod, st)
+	n.begun(w, st)
+	if n.overdue(w, pod, st) {
+		return 0, nil
+	}
+	res, failed := n.bringUp(ctx, w, pod, st)
 	if st, err = n.conf.Runtime.Status(ctx, w.uid); err != nil {
 		return 0, errors.Join(failed, err)
+	}
+	if n.overdue(w, pod, st) {
+		return 0, nil
 	}
 	n.look(ctx, pod, st)
 	n.publish(w, pod, st, res, failed)
@@ -270,7 +290,17 @@ func (n *Node) sync(ctx context.Context, w *worker, pod *v1.Pod) (time.Duration,
 	return jitter(resync), failed
 }
 
-func (n *Node) bringUp(ctx context.Context, pod *v1.Pod, st *podruntime.Status) (podruntime.Result, error) {
+// bringUp takes no longer than to the pod's deadline, as when an image does not
+// come.
+func (n *Node) bringUp(ctx context.Context, w *worker, pod *v1.Pod, st *podruntime.Status) (podruntime.Result, error) {
+	n.mu.Lock()
+	end := w.deadline()
+	n.mu.Unlock()
+	if !end.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, end)
+		defer cancel()
+	}
 	n.hold(pod)
 	mounts, err := n.conf.Volumes.SetUp(ctx, pod)
 	if err != nil {
@@ -290,6 +320,11 @@ func (n *Node) kill(ctx context.Context, w *worker, pod *v1.Pod) error {
 	if pod != nil {
 		grace = podruntime.Grace(pod)
 	}
+	n.mu.Lock()
+	if w.verdict.Hurry {
+		grace = 0
+	}
+	n.mu.Unlock()
 	if err := n.conf.Runtime.Kill(ctx, st, grace); err != nil {
 		return err
 	}

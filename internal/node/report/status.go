@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -141,7 +142,7 @@ func lastPhase(all []v1.ContainerStatus) v1.PodPhase {
 // prefixIDs writes containers' ids as the API has them, "containerd://ID".
 func prefixIDs(c *v1.ContainerStatus, prefix string) {
 	for _, id := range []*string{&c.ContainerID, terminatedID(&c.State), terminatedID(&c.LastTerminationState)} {
-		if id != nil && *id != "" {
+		if id != nil && *id != "" && !strings.Contains(*id, "://") { // of a pod that had ended before, it is the server's own
 			*id = prefix + *id
 		}
 	}

@@ -1,15 +1,19 @@
 // Package yamldoc knows where things stand in a file of YAML documents: where
-// each begins, where a parser gave up, in which line a field is. What the
-// documents say, and by which rules, is its callers'.
+// each begins, where a parser gave up, in which line a field is; and which text
+// is YAML, which JSON. What the documents say is its callers'.
 package yamldoc
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
 	"regexp"
 	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	kyaml "sigs.k8s.io/yaml"
 )
 
 // Chunk is the text of one document, its marker's line included, and the line
@@ -50,6 +54,37 @@ func (c Chunk) Empty() bool {
 		}
 	}
 	return true
+}
+
+// JSON is the chunk's value. Text that is JSON stays as it is: no YAML parser
+// reads all of its escapes. Other text is YAML 1.1, as Kubernetes reads it, and
+// so is the short form {a: b}, which kubelet takes for bad JSON. The error is a
+// parser's, for Syntax.
+func (c Chunk) JSON() ([]byte, error) {
+	text := bytes.TrimSpace(bytes.TrimPrefix(c.Text, []byte("---")))
+	if json.Valid(text) {
+		return text, nil
+	}
+	if bytes.HasPrefix(text, []byte("{")) {
+		if err := c.ends(); err != nil {
+			return nil, err
+		}
+	}
+	return kyaml.YAMLToJSON(c.Text)
+}
+
+// ends refuses what stands behind the first value, such as one more JSON object:
+// the parser would leave it out without a word.
+func (c Chunk) ends() error {
+	values := yaml.NewDecoder(bytes.NewReader(c.Text))
+	var value yaml.Node
+	if err := values.Decode(&value); err != nil {
+		return err
+	}
+	if err := values.Decode(&value); !errors.Is(err, io.EOF) {
+		return errors.New("yaml: something stands behind the end of the object")
+	}
+	return nil
 }
 
 // yamlLine finds the line that the parsers name only in their text.

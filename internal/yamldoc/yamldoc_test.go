@@ -1,6 +1,7 @@
 package yamldoc_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -45,5 +46,29 @@ func TestWhereThingsStand(t *testing.T) {
 		line, reason := chunks[3].Syntax(err)
 		require.Contains(t, []int{8, 9, 10}, line, "the parsers do not agree where it is")
 		require.Regexp(t, "^not YAML: did not find expected", reason)
+	}
+}
+
+// TestJSON: what is JSON is read as such, all else as YAML, and nothing that
+// stands behind an object is lost.
+func TestJSON(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"a": "x\/y \ud83d\ude00"}`:      `{"a": "x\/y \ud83d\ude00"}`,
+		"---\n{\n\t\"a\": \"\\/\"\n}\n":   "{\n\t\"a\": \"\\/\"\n}",
+		"{a: b, c: [d, 1]}":               `{"a":"b","c":["d",1]}`,
+		"--- {a: b} # said\n...\n":        `{"a":"b"}`,
+		"# said\n{a: yes}":                `{"a":true}`,
+		"a: b\n":                          `{"a":"b"}`,
+		"a: [\n":                          "yaml: line 1",
+		"{a: b":                           "yaml: line 1",
+		"{a: b}\n{c: d}":                  "yaml: something stands behind",
+		`{"a": 1}{"b": 2}`:                "yaml: something stands behind",
+		"{\"a\": 1}\n# said\n...\nc: d\n": "yaml: something stands behind",
+	} {
+		got, err := yamldoc.Split([]byte(text))[strings.Count(text, "---")].JSON()
+		if err != nil {
+			got = []byte(err.Error())
+		}
+		require.Contains(t, string(got), want, text)
 	}
 }

@@ -1,21 +1,18 @@
 package object
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"syscall"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	kyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
+
+	"github.com/fairlead/fairlead/internal/yamldoc"
 )
 
 func stampOf(info fs.FileInfo) stamp {
@@ -30,16 +27,13 @@ func stampOf(info fs.FileInfo) stamp {
 // else's. It is all or nothing, as with pods.
 func parse(data []byte) ([]any, error) {
 	var out []any
-	docs := kyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for n := 1; ; n++ {
-		doc, err := docs.Read()
-		if errors.Is(err, io.EOF) {
-			return out, nil
+	n := 0
+	for _, doc := range yamldoc.Split(data) {
+		if doc.Empty() {
+			continue
 		}
-		var text []byte
-		if err == nil {
-			text, err = yaml.YAMLToJSON(doc)
-		}
+		n++
+		text, err := doc.JSON()
 		if err == nil {
 			err = objects(text, &out)
 		}
@@ -47,6 +41,7 @@ func parse(data []byte) ([]any, error) {
 			return nil, fmt.Errorf("document %d: %w", n, err)
 		}
 	}
+	return out, nil
 }
 
 // objects adds those of one document.

@@ -392,6 +392,14 @@ func TestDifferences(t *testing.T) {
 			p.write("a.json", string(raw))
 			return p.both(mux.File)
 		}, "ADD", "ADD a"},
+		{"a file may be YAML of the short form", func(p *pair) (answer, answer) {
+			p.write("a.yaml", "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}")
+			return p.both(mux.File)
+		}, "ADD", "ADD a"},
+		{"of two objects behind each other none is taken", func(p *pair) (answer, answer) {
+			p.write("a.json", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}}{"kind":"Pod"}`)
+			return p.both(mux.File)
+		}, "ADD", "ADD"},
 		{"an empty answer removes nothing", func(p *pair) (answer, answer) {
 			p.body = named("a")
 			p.same(mux.URL)

@@ -1,7 +1,6 @@
 package source
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
-	kyaml "sigs.k8s.io/yaml"
 
 	"github.com/fairlead/fairlead/internal/yamldoc"
 )
@@ -43,15 +41,11 @@ type fault struct {
 
 func (f fault) Error() string { return fmt.Sprintf("line %d: %s", f.line, f.reason) }
 
-// json turns the document into JSON. What begins with a brace is JSON for
-// kubelet; the agent takes it for YAML of the short form as well.
-func (d *document) json(s Static) ([]byte, error) {
-	raw := bytes.TrimSpace(d.Text)
-	if !bytes.HasPrefix(raw, []byte("{")) || s.Shared && !json.Valid(raw) {
-		var err error
-		if raw, err = kyaml.YAMLToJSON(d.Text); err != nil {
-			return nil, d.syntax(err)
-		}
+// json turns the document into JSON.
+func (d *document) json() ([]byte, error) {
+	raw, err := d.JSON()
+	if err != nil {
+		return nil, d.syntax(err)
 	}
 	var node yaml.Node
 	if yaml.Unmarshal(d.Text, &node) == nil && len(node.Content) == 1 {
@@ -77,7 +71,7 @@ type raw struct {
 // objects lists the pods of a document, which is one or a list of them.
 // Objects of other kinds are left out if others take care of them.
 func (d *document) objects(s Static) ([]raw, error) {
-	text, err := d.json(s)
+	text, err := d.json()
 	if err != nil {
 		return nil, err
 	}

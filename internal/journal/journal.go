@@ -16,7 +16,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,6 +26,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/filelock"
 )
 
 const (
@@ -61,7 +61,7 @@ type Options struct {
 // Journal is an open agent.db. Its methods may be called from any goroutine.
 type Journal struct {
 	db      *bbolt.DB
-	lock    *os.File
+	lock    *filelock.Lock
 	ballast *ballast
 	log     *slog.Logger
 
@@ -92,7 +92,8 @@ func Open(dir string, opt Options) (*Journal, error) {
 	}
 	db, mem, err := openDB(filepath.Join(dir, dbName), opt)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open journal in %s: %w", dir, err), lock.Close())
+		lock.Release()
+		return nil, fmt.Errorf("open journal in %s: %w", dir, err)
 	}
 	j := &Journal{
 		db: db, lock: lock, log: opt.Log, mem: mem,
@@ -120,7 +121,8 @@ func (j *Journal) Close() error {
 		if e := j.failed.Load(); e != nil {
 			err = *e
 		}
-		err = errors.Join(err, j.db.Close(), j.lock.Close())
+		err = errors.Join(err, j.db.Close())
+		j.lock.Release()
 	})
 	return err
 }

@@ -3,7 +3,6 @@ package journal
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,7 +14,8 @@ import (
 
 	"go.etcd.io/bbolt"
 	bberrors "go.etcd.io/bbolt/errors"
-	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/filelock"
 )
 
 const (
@@ -43,40 +43,22 @@ var ErrBusy = errors.New("another agent holds the journal")
 // lockDir makes dir and takes its lock. The lock is a file of its own because
 // agent.db is made under another name and renamed: a lock on it would let two
 // agents make one each.
-func lockDir(dir string) (*os.File, error) {
+func lockDir(dir string) (*filelock.Lock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := filelock.Take(filepath.Join(dir, lockName), lockWait)
+	if errors.As(err, new(*filelock.HeldError)) {
+		return nil, fmt.Errorf("%w: %w", ErrBusy, err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if err := flock(f); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	// Only for the next one's error message: a full disk does not matter.
-	_ = f.Truncate(0)
-	_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())), 0)
-	return f, nil
-}
-
-// flock waits for the lock by asking again: a blocking flock has no timeout.
-func flock(f *os.File) error {
-	for end := time.Now().Add(lockWait); ; time.Sleep(50 * time.Millisecond) {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		switch {
-		case err == nil:
-			return nil
-		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
-			return fmt.Errorf("lock %s: %w", f.Name(), err)
-		case time.Now().After(end):
-			pid, _ := io.ReadAll(io.LimitReader(f, 16))
-			return fmt.Errorf("lock %s: %w: process %s", f.Name(), ErrBusy, pid)
-		}
-	}
+	_ = lock.Sign() // only for the next one's error message: a full disk does not matter
+	return lock, nil
 }
 
 // openDB opens path, which must be good, or makes a new one: at the first start,

@@ -8,12 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/internal/filelock"
 	"github.com/fairlead/fairlead/internal/hostfile"
 )
 
@@ -82,51 +82,24 @@ type RunningError struct{ PID int }
 func (e *RunningError) Error() string { return fmt.Sprintf("it is up already (process %d)", e.PID) }
 
 // Lock is held by the one process that may change what is up.
-type Lock struct{ file *os.File }
+type Lock = filelock.Lock
 
 // TakeLock takes the lock of a state folder, which is made if need be. While
 // another process has it that is a RunningError.
 func TakeLock(state string) (*Lock, error) {
-	if err := os.MkdirAll(state, 0o700); err != nil {
-		return nil, fmt.Errorf("lock %s: %w", state, err)
-	}
-	f, err := os.OpenFile(filepath.Join(state, lockName), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock %s: %w", state, err)
-	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		pid := holder(f)
-		return nil, errors.Join(&RunningError{PID: pid}, f.Close())
-	}
-	if err == nil {
-		err = errors.Join(f.Truncate(0), writeAt(f, strconv.Itoa(os.Getpid())))
+	lock, err := filelock.Take(filepath.Join(state, lockName), 0)
+	if held, ok := errors.AsType[*filelock.HeldError](err); ok {
+		return nil, &RunningError{PID: held.PID}
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lock %s: %w", state, err), f.Close())
+		return nil, err
 	}
-	return &Lock{file: f}, nil
-}
-
-func writeAt(f *os.File, text string) error {
-	_, err := f.WriteAt([]byte(text), 0)
-	return err
-}
-
-// holder is the process that wrote its number into the lock; 0 when it has not
-// done so yet.
-func holder(f *os.File) int {
-	b := make([]byte, 20)
-	n, _ := f.ReadAt(b, 0) // what is not there is no number
-	pid, err := strconv.Atoi(strings.TrimSpace(string(b[:n])))
-	if err != nil {
-		return 0
+	if err := lock.Sign(); err != nil { // Stop asks the one that signed
+		lock.Release()
+		return nil, err
 	}
-	return pid
+	return lock, nil
 }
-
-// Release gives the lock back. The file stays: who waits has it open.
-func (l *Lock) Release() { _ = l.file.Close() }
 
 // Stop asks the process that has the lock to end, waits for that, and takes the
 // lock. Nobody having it is success.

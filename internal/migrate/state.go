@@ -9,8 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/fairlead/fairlead/internal/filelock"
 	"github.com/fairlead/fairlead/internal/hostfile"
 )
 
@@ -67,18 +66,14 @@ func (m *Migration) load() (state, error) {
 // lock keeps a second import away until the function is called, or the process
 // ends.
 func (m *Migration) lock() (func(), error) {
-	if err := os.MkdirAll(m.StateDir, folderMode); err != nil {
-		return nil, fmt.Errorf("state of the import: %w", err)
+	l, err := filelock.Take(filepath.Join(m.StateDir, "lock"), 0)
+	if errors.As(err, new(*filelock.HeldError)) {
+		return nil, BlockedError{Block{What: "another import is under way on this node", Next: "wait for it"}}
 	}
-	f, err := os.OpenFile(filepath.Join(m.StateDir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("state of the import: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close()
-		return nil, BlockedError{Block{What: "another import is under way on this node", Next: "wait for it"}}
-	}
-	return func() { _ = f.Close() }, nil
+	return l.Release, nil
 }
 
 func (m *Migration) save(s state) error {

@@ -11,8 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/fairlead/fairlead/internal/filelock"
 	"github.com/fairlead/fairlead/internal/hostfile"
 )
 
@@ -64,18 +63,14 @@ func (n *Node) save(s state) error {
 // lock keeps a second installation away until the function is called, or the
 // process ends.
 func (n *Node) lock() (func(), error) {
-	if err := os.MkdirAll(n.StateDir, folderMode); err != nil {
-		return nil, fmt.Errorf("state of the installation: %w", err)
+	l, err := filelock.Take(filepath.Join(n.StateDir, "lock"), 0)
+	if errors.As(err, new(*filelock.HeldError)) {
+		return nil, errors.New("another installation is under way on this node")
 	}
-	f, err := os.OpenFile(filepath.Join(n.StateDir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("state of the installation: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close()
-		return nil, errors.New("another installation is under way on this node")
-	}
-	return func() { _ = f.Close() }, nil
+	return l.Release, nil
 }
 
 // remember records that content will be written to a path, and backs up what is

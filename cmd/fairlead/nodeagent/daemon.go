@@ -27,6 +27,7 @@ import (
 	ovsdriver "github.com/fairlead/fairlead/internal/driver/ovs"
 	"github.com/fairlead/fairlead/internal/driver/static"
 	"github.com/fairlead/fairlead/internal/engine"
+	"github.com/fairlead/fairlead/internal/filelock"
 	"github.com/fairlead/fairlead/internal/follow"
 	"github.com/fairlead/fairlead/internal/gateway/hostport"
 	"github.com/fairlead/fairlead/internal/gateway/standalone"
@@ -71,7 +72,7 @@ type nodeDaemon struct {
 	log     *slog.Logger
 	started time.Time
 
-	bridge   *os.File // lock
+	bridge   *filelock.Lock // nil: of a database elsewhere
 	journal  *journal.Journal
 	pools    *ipam.Allocator
 	objects  objects
@@ -207,7 +208,7 @@ func (d *nodeDaemon) onReset() {
 
 // run serves until ctx ends. Pods keep their networks: nothing is undone.
 func (d *nodeDaemon) run(ctx context.Context) error {
-	defer func() { _ = d.bridge.Close() }()
+	defer d.bridge.Release()
 	defer func() { _ = d.journal.Close() }()
 	// The sockets come first: an agent that may not have them touches nothing.
 	// Until they are served a plugin takes the agent for down, which it is.

@@ -1,7 +1,6 @@
 package bridge_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,35 +21,12 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/bridge"
+	"github.com/fairlead/fairlead/internal/driver/drivertest"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
 	"github.com/fairlead/fairlead/internal/kernel/tombstone"
+	"github.com/fairlead/fairlead/internal/testbed/inside"
 )
-
-// upstream builds the plugins of containernetworking/plugins that the tests
-// compare with, as pinned in tools/go.mod, unless `make` has.
-var upstream = sync.OnceValues(func() (string, error) {
-	root, err := filepath.Abs("../../..")
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(root, ".cache", "bin")
-	args := []string{"-C", filepath.Join(root, "tools"), "build", "-trimpath", "-ldflags", "-s -w", "-o", dir + "/"}
-	for _, p := range []string{"main/bridge", "ipam/host-local", "ipam/static"} {
-		if _, err := os.Stat(filepath.Join(dir, filepath.Base(p))); err != nil {
-			args = append(args, "github.com/containernetworking/plugins/plugins/"+p)
-		}
-	}
-	if len(args) == 8 {
-		return dir, nil
-	}
-	cmd := osexec.Command("go", args...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return dir, nil
-})
 
 // node is a host's namespace and the plugin that works there.
 type node struct {
@@ -68,8 +44,7 @@ type node struct {
 
 func newNode(t testing.TB) *node {
 	t.Helper()
-	dir, err := upstream()
-	require.NoError(t, err)
+	dir := drivertest.Programs(t, "main/bridge", "ipam/host-local", "ipam/static")
 	n := &node{TB: t, host: netnstest.New(t), data: t.TempDir(), dir: dir}
 	n.graves = tombstone.New(n.host, slog.New(slog.DiscardHandler))
 	n.plugin = bridge.New(n.host, n.graves)
@@ -156,25 +131,10 @@ func (n *node) program(op core.Op, a attachment, prev json.RawMessage) (json.Raw
 }
 
 // exec runs a program of upstream's on the host.
-func (n *node) exec(kind string, op core.Op, a attachment, conf string) (out json.RawMessage, err error) {
-	err = n.host.Do(func() error {
-		cmd := osexec.Command(filepath.Join(n.dir, kind))
-		cmd.Stdin = strings.NewReader(conf)
-		cmd.Env = []string{
-			"CNI_COMMAND=" + string(op), "CNI_CONTAINERID=" + a.pod.key.Container, "CNI_NETNS=" + a.pod.id.Path,
-			"CNI_IFNAME=" + a.pod.key.IfName, "CNI_ARGS=" + a.args, "CNI_PATH=" + n.dir,
-		}
-		out, err = cmd.Output()
-		return err
+func (n *node) exec(kind string, op core.Op, a attachment, conf string) (json.RawMessage, error) {
+	return drivertest.Program{Dir: n.dir, Type: kind, Host: n.host}.Run(op, driver.PluginCall{
+		Conf: json.RawMessage(conf), Key: a.pod.key, Netns: a.pod.id, Args: a.args,
 	})
-	if err == nil {
-		return out, nil
-	}
-	said := core.Error{}
-	if json.Unmarshal(out, &said) != nil {
-		return nil, fmt.Errorf("%s %s: %w: %s", kind, op, err, out)
-	}
-	return nil, &said
 }
 
 func withPrev(t testing.TB, conf string, prev json.RawMessage) string {
@@ -190,38 +150,15 @@ func withPrev(t testing.TB, conf string, prev json.RawMessage) string {
 	return string(out)
 }
 
-// run executes a command inside ns: the tests look with other eyes than the
-// plugin.
-func (n *node) run(ns *netns.Handle, name string, args ...string) string {
+func (n *node) ip(ns *netns.Handle, args ...string) string {
 	n.Helper()
-	var out []byte
-	netnstest.Do(n, ns, func() error {
-		var stderr bytes.Buffer
-		cmd := osexec.Command(name, args...)
-		cmd.Stderr = &stderr
-		b, err := cmd.Output()
-		if err != nil {
-			return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, stderr.Bytes())
-		}
-		out = b
-		return nil
-	})
-	return string(out)
+	return inside.Run(n, ns, "ip", args...)
 }
 
-func (n *node) ip(ns *netns.Handle, args ...string) string { return n.run(ns, "ip", args...) }
-
 // links are the names of the host's or a pod's links but lo.
-func (n *node) links(ns *netns.Handle) (names []string) {
+func (n *node) links(ns *netns.Handle) []string {
 	n.Helper()
-	var list []struct{ Ifname string }
-	require.NoError(n, json.Unmarshal([]byte(n.ip(ns, "-j", "link")), &list))
-	for _, l := range list {
-		if l.Ifname != "lo" {
-			names = append(names, l.Ifname)
-		}
-	}
-	return names
+	return inside.Links(n, ns)
 }
 
 // bare waits until the host has the bridge and nothing else, and host-local
@@ -234,16 +171,9 @@ func (n *node) bare(bridge ...string) {
 }
 
 // held are the addresses that host-local has given.
-func (n *node) held() (out []string) {
+func (n *node) held() map[string]string {
 	n.Helper()
-	found, err := filepath.Glob(filepath.Join(n.data, "*", "*"))
-	require.NoError(n, err)
-	for _, f := range found {
-		if base := filepath.Base(f); base != "lock" && !strings.HasPrefix(base, "last_reserved_ip") {
-			out = append(out, base)
-		}
-	}
-	return out
+	return drivertest.Leases(n, n.data)
 }
 
 // What differs from run to run: names and MACs by chance, addresses made of
@@ -316,7 +246,7 @@ func (n *node) state(p *pod) string {
 		}
 		out.WriteString(n.settings(ns, n.links(ns)))
 	}
-	fmt.Fprintf(&out, "bridge link\n%s\n", list(n, n.run(n.host, "bridge", "-j", "-d", "link")))
+	fmt.Fprintf(&out, "bridge link\n%s\n", list(n, inside.Run(n, n.host, "bridge", "-j", "-d", "link")))
 	return canonical(out.String())
 }
 

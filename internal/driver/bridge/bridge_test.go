@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
+	"github.com/fairlead/fairlead/internal/testbed/inside"
 )
 
 const usual = `{"cniVersion":"1.1.0","name":"net","type":"bridge","isGateway":true,"mtu":1400,` + both + `,"routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}]}}`
@@ -64,15 +65,15 @@ func TestCheckFindsEveryDifference(t *testing.T) {
 		{"port's MAC", usual, func(n *node, _ *pod, port string) { n.ip(n.host, "link", "set", port, "address", "02:00:00:00:00:98") }, "is 02:00:00:00:00:98"},
 		{"port's MTU", usual, func(n *node, _ *pod, port string) { n.ip(n.host, "link", "set", port, "mtu", "1399") }, "has MTU 1399, was 1400"},
 		{"hairpin on", usual, func(n *node, _ *pod, port string) {
-			n.run(n.host, "bridge", "link", "set", "dev", port, "hairpin", "on")
+			inside.Run(n, n.host, "bridge", "link", "set", "dev", port, "hairpin", "on")
 		}, "has hairpin mode true, was false"},
 		{"hairpin off", `{"cniVersion":"1.1.0","name":"net","type":"bridge","hairpinMode":true,` + v4 + `}}`,
 			func(n *node, _ *pod, port string) {
-				n.run(n.host, "bridge", "link", "set", "dev", port, "hairpin", "off")
+				inside.Run(n, n.host, "bridge", "link", "set", "dev", port, "hairpin", "off")
 			}, "has hairpin mode false, was true"},
 		{"isolation off", `{"cniVersion":"1.1.0","name":"net","type":"bridge","portIsolation":true,` + v4 + `}}`,
 			func(n *node, _ *pod, port string) {
-				n.run(n.host, "bridge", "link", "set", "dev", port, "isolated", "off")
+				inside.Run(n, n.host, "bridge", "link", "set", "dev", port, "isolated", "off")
 			}, "has isolation false, was true"},
 		{"pod's interface gone", usual, func(n *node, p *pod, _ string) { n.ip(p.Handle, "link", "del", "eth0") }, "interface eth0 is missing in the pod"},
 		{"pod's interface down", usual, func(n *node, p *pod, _ string) { n.ip(p.Handle, "link", "set", "eth0", "down") }, "interface eth0 is down"},
@@ -162,7 +163,7 @@ func TestManyAtOnce(t *testing.T) {
 	for _, err := range errs {
 		require.NoError(t, err)
 	}
-	n.run(list[0].pod.Handle, "ping", "-c1", "-w30", parse(t, results[many-1]).IPs[0].Address.Addr().String())
+	inside.Run(n, list[0].pod.Handle, "ping", "-c1", "-w30", parse(t, results[many-1]).IPs[0].Address.Addr().String())
 	each(func(i int) { errs[i] = n.del(list[i], results[i]) })
 	for i, err := range errs {
 		require.NoError(t, err)

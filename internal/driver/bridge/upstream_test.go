@@ -2,14 +2,13 @@ package bridge_test
 
 import (
 	"encoding/json"
-	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/testbed/inside"
 )
 
 const (
@@ -118,7 +117,7 @@ func TestBothOnOneBridge(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for _, to := range []string{"10.20.0.1", "10.20.0.3", "10.20.0.4", "fd00:20::1", "fd00:20::3"} {
-		n.run(a.pod.Handle, "ping", "-c1", "-w30", to)
+		inside.Run(n, a.pod.Handle, "ping", "-c1", "-w30", to)
 	}
 }
 
@@ -179,12 +178,4 @@ func TestAccepts(t *testing.T) {
 	}
 	require.Error(t, n.plugin.Accepts(json.RawMessage(network("9.0.0", `"mtu":1`))))
 	require.Error(t, n.plugin.Accepts(json.RawMessage(`[]`)))
-}
-
-func TestMain(m *testing.M) {
-	if _, err := upstream(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os/exec"
 	"strings"
 	"testing"
 
@@ -17,19 +16,12 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/testbed/inside"
 )
 
 func ip(t testing.TB, ns *netns.Handle, line string) string {
 	t.Helper()
-	var out []byte
-	netnstest.Do(t, ns, func() (err error) {
-		out, err = exec.Command("ip", strings.Fields(line)...).CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("ip %s: %w: %s", line, err, out)
-		}
-		return err
-	})
-	return string(out)
+	return inside.Run(t, ns, "ip", strings.Fields(line)...)
 }
 
 func gateways(list ...string) (out []netip.Addr) {

@@ -21,7 +21,8 @@ import (
 var programs sync.Mutex
 
 // Programs gives a directory with these of upstream's plugins (group/name, as
-// main/macvlan), as pinned in tools/go.mod; what `make` has not built is built.
+// main/macvlan), as pinned in tools/go.mod; what `make` has not built is built,
+// and is there as a whole or not at all: other packages' tests look too.
 func Programs(t testing.TB, names ...string) string {
 	t.Helper()
 	root, err := filepath.Abs("../../..")
@@ -34,13 +35,31 @@ func Programs(t testing.TB, names ...string) string {
 		if _, err := os.Stat(file); err == nil {
 			continue
 		}
-		cmd := exec.Command("go", "-C", filepath.Join(root, "tools"), "build", "-trimpath", "-ldflags", "-s -w", "-o", file,
+		unfinished := fmt.Sprintf("%s.%d", file, os.Getpid())
+		cmd := exec.Command("go", "-C", filepath.Join(root, "tools"), "build", "-trimpath", "-ldflags", "-s -w", "-o", unfinished,
 			"github.com/containernetworking/plugins/plugins/"+name)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, string(out))
+		require.NoError(t, os.Rename(unfinished, file))
 	}
 	return dir
+}
+
+// Leases are the files of host-local's addresses below dir, with what they say.
+func Leases(t testing.TB, dir string) map[string]string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+	require.NoError(t, err)
+	out := map[string]string{}
+	for _, name := range names {
+		if base := filepath.Base(name); base != "lock" && !strings.HasPrefix(base, "last") {
+			raw, err := os.ReadFile(name)
+			require.NoError(t, err)
+			out[base] = string(raw)
+		}
+	}
+	return out
 }
 
 // Program is upstream's program of a plugin, which is called as driver.Plugin is.

@@ -2,48 +2,25 @@ package exec_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
-	osexec "os/exec"
 	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver/drivertest"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/testbed/inside"
 )
 
-// upstream builds the plugins of containernetworking/plugins that the tests
-// call, as pinned in tools/go.mod, where `make` keeps them too.
-var upstream = sync.OnceValues(func() (string, error) {
-	root, err := filepath.Abs("../../..")
-	if err != nil {
-		return "", err
-	}
-	dir := filepath.Join(root, ".cache", "bin")
-	args := []string{"-C", filepath.Join(root, "tools"), "build", "-trimpath", "-ldflags", "-s -w", "-o", dir + "/"}
-	for _, p := range []string{"main/bridge", "main/macvlan", "main/loopback", "ipam/host-local", "ipam/static", "meta/portmap", "meta/tuning"} {
-		args = append(args, "github.com/containernetworking/plugins/plugins/"+p)
-	}
-	cmd := osexec.Command("go", args...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w: %s", err, out)
-	}
-	return dir, nil
-})
-
+// upstreamDir has the plugins of containernetworking/plugins that the tests call.
 func upstreamDir(t testing.TB) string {
 	t.Helper()
-	dir, err := upstream()
-	require.NoError(t, err)
-	return dir
+	return drivertest.Programs(t, "main/bridge", "main/macvlan", "main/loopback", "ipam/host-local", "ipam/static", "meta/portmap", "meta/tuning")
 }
 
 // script installs a shell script as a plugin and gives its directory.
@@ -85,15 +62,7 @@ func spec(ns core.Netns, x *core.Exec) core.Spec {
 // ip runs iproute2 inside ns: the tests look with other eyes than the driver.
 func ip(t testing.TB, ns *netns.Handle, args ...string) string {
 	t.Helper()
-	var out []byte
-	netnstest.Do(t, ns, func() (err error) {
-		out, err = osexec.Command("ip", args...).CombinedOutput()
-		if err != nil {
-			err = fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
-		}
-		return err
-	})
-	return string(out)
+	return inside.Run(t, ns, "ip", args...)
 }
 
 func linkNames(t testing.TB, ns *netns.Handle) (names []string) {

@@ -221,8 +221,7 @@ func TestProcessIsRecordedBeforeItActs(t *testing.T) {
 // An agent that dies between start and record leaves a plugin that reads an
 // empty configuration and ends.
 func TestUnfedPluginEnds(t *testing.T) {
-	dir, err := upstream()
-	require.NoError(t, err)
+	dir := upstreamDir(t)
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	ns, id := pod(t)

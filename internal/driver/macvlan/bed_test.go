@@ -1,14 +1,12 @@
 package macvlan_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
 	osexec "os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,6 +24,7 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
 	"github.com/fairlead/fairlead/internal/kernel/tombstone"
+	"github.com/fairlead/fairlead/internal/testbed/inside"
 )
 
 // node is a host with a device m0 that its default route goes through, and a
@@ -108,45 +107,19 @@ func (n *node) program(op core.Op, c driver.PluginCall) (json.RawMessage, error)
 
 func (n *node) ip(ns *netns.Handle, args ...string) string {
 	n.Helper()
-	var out bytes.Buffer
-	netnstest.Do(n, ns, func() error {
-		cmd := osexec.Command("ip", args...)
-		cmd.Stdout, cmd.Stderr = &out, &out
-		if err := cmd.Run(); err != nil {
-			return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out.String())
-		}
-		return nil
-	})
-	return out.String()
+	return inside.Run(n, ns, "ip", args...)
 }
 
 // links are the names of a namespace's links but lo.
-func (n *node) links(ns *netns.Handle) (names []string) {
+func (n *node) links(ns *netns.Handle) []string {
 	n.Helper()
-	var list []struct{ Ifname string }
-	require.NoError(n, json.Unmarshal([]byte(n.ip(ns, "-j", "link")), &list))
-	for _, l := range list {
-		if l.Ifname != "lo" {
-			names = append(names, l.Ifname)
-		}
-	}
-	return names
+	return inside.Links(n, ns)
 }
 
 // held are the files of host-local but its counters, with content.
 func (n *node) held() map[string]string {
 	n.Helper()
-	names, err := filepath.Glob(filepath.Join(n.data, "*", "*"))
-	require.NoError(n, err)
-	out := map[string]string{}
-	for _, name := range names {
-		raw, err := os.ReadFile(name)
-		require.NoError(n, err)
-		if base := filepath.Base(name); base != "lock" && !strings.HasPrefix(base, "last") {
-			out[base] = string(raw)
-		}
-	}
-	return out
+	return drivertest.Leases(n, n.data)
 }
 
 // requireBare: nothing of the plugin is left.

@@ -1,7 +1,7 @@
 // Package up is what `fairlead up` is made of beside the parts that it runs: a
 // group of parts that start and end in order, the choice of a runtime, what is
-// kept on disk about a folder that is up, and the table of its pods. It does not
-// know what the parts are.
+// kept on disk about a folder that is up, its log, and the table of its pods. It
+// does not know what the parts are.
 package up
 
 import (

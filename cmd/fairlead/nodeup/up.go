@@ -1,6 +1,6 @@
 // Package nodeup is the commands `fairlead up` and `fairlead down`: their flags,
-// and the agent, the CRI shim and the node loop as parts of one process. How a
-// part is run is told by whoever makes the commands; what it does is its own.
+// and the agent, the CRI shim and the node loop as parts of one process. How the
+// shim is run is told by whoever makes the commands; what a part does is its own.
 package nodeup
 
 import (
@@ -356,16 +356,16 @@ func (o *options) foreground(cmd *cobra.Command) error {
 
 // openLog opens the one log of all parts.
 func (o *options) openLog() (log *slog.Logger, done func(), err error) {
-	out, done := os.Stderr, func() {}
 	if o.logFile != "" {
-		if out, err = os.OpenFile(o.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640); err != nil {
+		out, err := up.OpenLog(o.logFile, up.LogSize, os.Stderr)
+		if err != nil {
 			return nil, nil, fmt.Errorf("--log-file: %w", err)
 		}
-		done = func() { _ = out.Close() }
+		return slog.New(slog.NewJSONHandler(out, nil)), func() { _ = out.Close() }, nil
 	}
 	// A terminal shows the table: there only what goes wrong is worth a line.
-	if _, err := unix.IoctlGetTermios(int(out.Fd()), unix.TCGETS); err == nil {
-		return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: slog.LevelWarn})), done, nil
+	if _, err := unix.IoctlGetTermios(int(os.Stderr.Fd()), unix.TCGETS); err == nil {
+		return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})), func() {}, nil
 	}
-	return slog.New(slog.NewJSONHandler(out, nil)), done, nil
+	return slog.New(slog.NewJSONHandler(os.Stderr, nil)), func() {}, nil
 }

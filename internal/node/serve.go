@@ -1,16 +1,19 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -29,7 +32,25 @@ import (
 // which becomes a stream to the runtime (SPDY or WebSocket), as kubelet's does.
 func (n *Node) Handler() http.Handler {
 	m := n.public()
-	m.HandleFunc("/exec/{namespace}/{pod}/{container}", n.serveExec)
+	m.HandleFunc("/exec/{namespace}/{pod}/{container}", front{n, true}.serveExec)
+	return m
+}
+
+// Kubelet serves what an API server asks of a node, with kubelet's paths and
+// parameters; it does not ask who asks. Pods have their full names here: an API
+// server has decided on a right by that name.
+//
+//	GET /pods, GET /healthz
+//	GET /containerLogs/NAMESPACE/POD/CONTAINER
+//	/exec/NAMESPACE/POD/CONTAINER, /attach/NAMESPACE/POD/CONTAINER, /portForward/NAMESPACE/POD
+func (n *Node) Kubelet() http.Handler {
+	f, m := front{n, false}, http.NewServeMux()
+	m.HandleFunc("GET /pods", n.servePods)
+	m.HandleFunc("GET /healthz", n.serveHealth)
+	m.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", f.serveLogs)
+	m.HandleFunc("/exec/{namespace}/{pod}/{container}", f.serveExec)
+	m.HandleFunc("/attach/{namespace}/{pod}/{container}", f.serveAttach)
+	m.HandleFunc("/portForward/{namespace}/{pod}", f.servePortForward)
 	return m
 }
 
@@ -46,15 +67,17 @@ func (n *Node) public() *http.ServeMux {
 	m := http.NewServeMux()
 	m.HandleFunc("GET /pods", n.servePods)
 	m.HandleFunc("GET /pods/{namespace}/{pod}", n.serveRun)
-	m.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", n.serveLogs)
-	m.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
-		if n.pleg.Listed().IsZero() {
-			http.Error(w, "the runtime has not answered yet", http.StatusServiceUnavailable)
-			return
-		}
-		w.WriteHeader(http.StatusOK)
-	})
+	m.HandleFunc("GET /containerLogs/{namespace}/{pod}/{container}", front{n, true}.serveLogs)
+	m.HandleFunc("GET /livez", n.serveHealth)
 	return m
+}
+
+func (n *Node) serveHealth(w http.ResponseWriter, _ *http.Request) {
+	if n.pleg.Listed().IsZero() {
+		http.Error(w, "the runtime has not answered yet", http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = io.WriteString(w, "ok") // who asked may have gone
 }
 
 func (n *Node) servePods(w http.ResponseWriter, _ *http.Request) {
@@ -72,81 +95,107 @@ func (n *Node) answer(w http.ResponseWriter, what any) {
 	}
 }
 
+// named finds the worker of a pod that a request names, maybe without the
+// node's name at the end of a static pod's. Node.mu is held.
+func (n *Node) named(r *http.Request) *worker { return front{n, true}.named(r) }
+
+// front is one of the ways in.
+type front struct {
+	*Node
+	short bool // a static pod's name may leave out the node's
+}
+
 // named finds the worker of a pod that a request names; of several it is the
-// youngest. Static pods are found without the node's name at the end of theirs
-// too. Node.mu is held.
-func (n *Node) named(r *http.Request) *worker {
+// youngest, and one whose name it is goes before one of which it is the short
+// name. Node.mu is held.
+func (f front) named(r *http.Request) *worker {
 	namespace, name := r.PathValue("namespace"), r.PathValue("pod")
-	var out *worker
-	for _, w := range n.workers {
+	var exact, short *worker
+	for _, w := range f.workers {
 		if w.pod == nil || w.name.Namespace != namespace {
 			continue
 		}
-		is := w.name.Name == name || static(w.pod) && w.name.Name == name+"-"+w.pod.Spec.NodeName
-		if is && (out == nil || out.turn < w.turn) {
-			out = w
+		switch {
+		case w.name.Name == name && (exact == nil || exact.turn < w.turn):
+			exact = w
+		case f.short && static(w.pod) && w.name.Name == name+"-"+w.pod.Spec.NodeName && (short == nil || short.turn < w.turn):
+			short = w
 		}
 	}
-	return out
+	return cmp.Or(exact, short)
 }
 
-// containerOf finds the container that a request names, with the runtime. It
+// podOf finds the pod that a request names, with what the runtime has of it. It
 // has answered the request when there is none.
-func (n *Node) containerOf(w http.ResponseWriter, r *http.Request, previous bool) *podruntime.Container {
-	name := r.PathValue("container")
-	n.mu.Lock()
-	found := n.named(r)
+func (f front) podOf(w http.ResponseWriter, r *http.Request) (*v1.Pod, *podruntime.Status) {
+	f.mu.Lock()
 	var pod *v1.Pod
-	if found != nil {
+	if found := f.named(r); found != nil {
 		pod = found.pod
 	}
-	n.mu.Unlock()
+	f.mu.Unlock()
 	if pod == nil {
 		http.Error(w, "there is no pod "+r.PathValue("namespace")+"/"+r.PathValue("pod")+" on this node", http.StatusNotFound)
-		return nil
+		return nil, nil
 	}
-	all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
-	if !slices.ContainsFunc(all, func(c v1.Container) bool { return c.Name == name }) {
-		http.Error(w, "pod "+pod.Name+" has no container "+name, http.StatusNotFound)
-		return nil
-	}
-	st, err := n.conf.Runtime.Status(r.Context(), pod.UID)
+	st, err := f.conf.Runtime.Status(r.Context(), pod.UID)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadGateway)
-		return nil
+		return nil, nil
 	}
-	c := st.Instance(name, previous)
-	switch {
-	case c == nil && previous:
-		http.Error(w, "container "+name+" of pod "+pod.Name+" was not started before", http.StatusConflict)
-	case c == nil:
-		http.Error(w, "container "+name+" of pod "+pod.Name+" has not been started yet", http.StatusConflict)
-	}
-	return c
+	return pod, st
 }
 
-func (n *Node) serveLogs(w http.ResponseWriter, r *http.Request) {
+// containerOf finds the container that a request names, as its pod wants it and
+// as the runtime has it. It has answered the request when there is none.
+func (f front) containerOf(w http.ResponseWriter, r *http.Request, previous bool) (*v1.Container, *podruntime.Container) {
+	pod, st := f.podOf(w, r)
+	if pod == nil {
+		return nil, nil
+	}
+	name := r.PathValue("container")
+	all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+	i := slices.IndexFunc(all, func(c v1.Container) bool { return c.Name == name })
+	if i < 0 {
+		http.Error(w, "pod "+pod.Name+" has no container "+name, http.StatusNotFound)
+		return nil, nil
+	}
+	c := st.Instance(name, previous)
+	if c == nil {
+		why := " has not been started yet"
+		if previous {
+			why = " was not started before"
+		}
+		// An API server passes on only this status with its text.
+		http.Error(w, "container "+name+" of pod "+pod.Name+why, http.StatusBadRequest)
+		return nil, nil
+	}
+	return &all[i], c
+}
+
+func (f front) serveLogs(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	o, err := logOptions(q)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	c := n.containerOf(w, r, truth(q.Get("previous")))
+	_, c := f.containerOf(w, r, truth(q.Get("previous")))
 	if c == nil {
 		return
 	}
 	if truth(q.Get("follow")) {
-		o.Follow = func() bool { return n.runs(r.Context(), c) }
+		o.Follow = func() bool { return f.runs(r.Context(), c) }
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	out := &flushed{w: w, to: http.NewResponseController(w)}
-	err = logs.Read(r.Context(), c.LogFile(), o, out)
+	out := &flushed{w: w, to: http.NewResponseController(w), left: o.limit}
+	err = logs.Read(r.Context(), c.LogFile(), o.Options, out)
 	switch {
+	case errors.Is(err, errLimit):
 	case errors.Is(err, os.ErrNotExist) && !out.begun:
-		http.Error(w, "container "+c.Name+" has no log: it was not started, or its log is gone", http.StatusConflict)
+		http.Error(w, "container "+c.Name+" has no log: it was not started, or its log is gone", http.StatusBadRequest)
 	case err != nil && r.Context().Err() == nil:
-		n.conf.Log.Warn("a log was not read to its end", "container", c.ID, "err", err)
+		f.conf.Log.Warn("a log was not read to its end", "container", c.ID, "err", err)
 	}
 }
 
@@ -157,61 +206,143 @@ func (n *Node) runs(ctx context.Context, c *podruntime.Container) bool {
 	return err != nil || alive
 }
 
+// errLimit ends a log that has as many bytes as were wanted.
+var errLimit = errors.New("as much as was asked for")
+
 // flushed sends each line at once.
 type flushed struct {
 	w     io.Writer
 	to    *http.ResponseController
+	left  *int64 // bytes that are still wanted; nil is any number
 	begun bool
 }
 
 func (f *flushed) Write(p []byte) (int, error) {
 	f.begun = true
+	if f.left != nil {
+		p = p[:min(int64(len(p)), *f.left)]
+		*f.left -= int64(len(p))
+	}
 	out, err := f.w.Write(p)
 	if err == nil {
 		err = f.to.Flush()
 	}
+	if err == nil && f.left != nil && *f.left == 0 {
+		err = errLimit
+	}
 	return out, err
 }
 
+// wanted is what a request wants of a log.
+type wanted struct {
+	logs.Options
+	limit *int64 // bytes; nil is all
+}
+
 // logOptions reads kubelet's parameters.
-func logOptions(q url.Values) (logs.Options, error) {
-	o := logs.Options{Tail: -1, Timestamps: truth(q.Get("timestamps"))}
+func logOptions(q url.Values) (wanted, error) {
+	o := wanted{Options: logs.Options{Tail: -1, Timestamps: truth(q.Get("timestamps"))}}
 	var err error
 	if s := q.Get("tailLines"); s != "" {
 		if o.Tail, err = strconv.Atoi(s); err != nil || o.Tail < 0 {
 			return o, errors.New("tailLines is no number of lines")
 		}
 	}
+	if s := q.Get("limitBytes"); s != "" {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil || n < 1 {
+			return o, errors.New("limitBytes is no number of bytes")
+		}
+		o.limit = &n
+	}
+	if s := q.Get("stream"); s != "" && s != v1.LogStreamAll {
+		return o, errors.New("stream " + s + ": the streams of a log are not told apart here")
+	}
+	o.Since, err = since(q)
+	return o, err
+}
+
+// since is the time from which on a log is wanted; zero is all of it.
+func since(q url.Values) (time.Time, error) {
 	if s := q.Get("sinceSeconds"); s != "" {
 		seconds, err := strconv.ParseInt(s, 10, 32)
 		if err != nil || seconds < 0 {
-			return o, errors.New("sinceSeconds is no number of seconds")
+			return time.Time{}, errors.New("sinceSeconds is no number of seconds")
 		}
-		o.Since = time.Now().Add(-time.Duration(seconds) * time.Second)
+		return time.Now().Add(-time.Duration(seconds) * time.Second), nil
 	}
-	if s := q.Get("sinceTime"); s != "" {
-		if o.Since, err = time.Parse(time.RFC3339Nano, s); err != nil {
-			return o, errors.New("sinceTime is no time of RFC 3339")
-		}
+	s := q.Get("sinceTime")
+	if s == "" {
+		return time.Time{}, nil
 	}
-	return o, nil
+	at, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		return at, errors.New("sinceTime is no time of RFC 3339")
+	}
+	return at, nil
 }
 
 // truth reads a parameter as kubelet and its clients write them.
 func truth(s string) bool { return s == "1" || s == "true" }
 
-// serveExec hands the connection to the runtime's own server.
-func (n *Node) serveExec(w http.ResponseWriter, r *http.Request) {
+func (f front) serveExec(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	c := n.containerOf(w, r, false)
+	_, c := f.containerOf(w, r, false)
 	if c == nil {
 		return
 	}
 	tty := truth(q.Get("tty"))
-	at, err := n.conf.Runtime.Stream(r.Context(), &cri.ExecRequest{
+	at, err := f.conf.Runtime.Stream(r.Context(), &cri.ExecRequest{
 		ContainerId: c.ID, Cmd: q["command"], Tty: tty,
 		Stdin: truth(q.Get("input")), Stdout: truth(q.Get("output")), Stderr: truth(q.Get("error")) && !tty,
 	})
+	f.handOver(w, r, at, err)
+}
+
+// serveAttach hands over a container's own streams. Whether they are a terminal
+// was decided when it was made.
+func (f front) serveAttach(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	spec, c := f.containerOf(w, r, false)
+	if c == nil {
+		return
+	}
+	at, err := f.conf.Runtime.Attach(r.Context(), &cri.AttachRequest{
+		ContainerId: c.ID, Tty: spec.TTY,
+		Stdin: truth(q.Get("input")), Stdout: truth(q.Get("output")), Stderr: truth(q.Get("error")) && !spec.TTY,
+	})
+	f.handOver(w, r, at, err)
+}
+
+// servePortForward hands over connections into a pod. SPDY names the ports in
+// its streams, WebSocket in the request.
+func (f front) servePortForward(w http.ResponseWriter, r *http.Request) {
+	pod, st := f.podOf(w, r)
+	if pod == nil {
+		return
+	}
+	if len(st.Sandboxes) == 0 || !st.Sandboxes[0].Ready {
+		http.Error(w, "pod "+pod.Name+" does not run", http.StatusBadRequest)
+		return
+	}
+	var ports []int32
+	for _, s := range strings.Split(strings.Join(r.URL.Query()["port"], ","), ",") {
+		n, err := strconv.ParseUint(s, 10, 16)
+		if err != nil && s != "" {
+			http.Error(w, "port "+strconv.Quote(s)+" is none", http.StatusBadRequest)
+			return
+		}
+		if n > 0 {
+			ports = append(ports, int32(n))
+		}
+	}
+	at, err := f.conf.Runtime.PortForward(r.Context(), &cri.PortForwardRequest{PodSandboxId: st.Sandboxes[0].ID, Port: ports})
+	f.handOver(w, r, at, err)
+}
+
+// handOver hands the connection to the runtime's own server, which has a URL for
+// this request alone.
+func (n *Node) handOver(w http.ResponseWriter, r *http.Request, at string, err error) {
 	var target *url.URL
 	if err == nil {
 		target, err = url.Parse(at)
@@ -223,10 +354,12 @@ func (n *Node) serveExec(w http.ResponseWriter, r *http.Request) {
 	proxy := httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL, p.Out.Host = target, target.Host
+			p.Out.Header.Del("Authorization") // was for us, not for the runtime
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, "the runtime's streaming server: "+err.Error(), http.StatusBadGateway)
 		},
+		ErrorLog: slog.NewLogLogger(n.conf.Log.Handler(), slog.LevelDebug),
 	}
 	proxy.ServeHTTP(w, r)
 }

@@ -71,7 +71,8 @@ func (o *Options) apiServer(conf *node.Config, engine runtimeapi.RuntimeServiceC
 	out := &apiServer{}
 	var err error
 	if out.reports, err = report.New(report.Config{
-		Server: to.REST, Node: o.Name, Addresses: o.addresses(), Disk: o.RootDir, Version: o.Version, Runtime: engine, Log: conf.Log,
+		Server: to.REST, Node: o.Name, Addresses: o.addresses(), Disk: o.RootDir, Version: o.Version, Runtime: engine,
+		Port: o.Kubelet.port, Log: conf.Log,
 	}); err != nil {
 		return nil, err
 	}

@@ -46,6 +46,7 @@ type Options struct {
 	// Listen is the socket for people, HTTP an address that serves what may be
 	// read; "" is none.
 	Listen, HTTP       string
+	Kubelet            Kubelet
 	ResolvConf, Domain string
 	DNS                []string
 	// ImageHigh, ImageLow (in % of their file system, 0 is never), ImageMinAge and
@@ -71,7 +72,8 @@ removed there is changed or ended. The sources may be used together.
 
 With an API server the node registers itself, renews its lease, and writes its
 pods' status; static pods have mirror pods there. It needs a user
-system:node:NAME of the group system:nodes.
+system:node:NAME of the group system:nodes. With --client-ca-file, kubectl's logs,
+exec, attach, cp and port-forward work as with kubelet.
 
 SIGTERM leaves every pod as it is; whoever is started next goes on with them.`,
 		Args: usage.Args(cobra.NoArgs),
@@ -92,6 +94,7 @@ SIGTERM leaves every pod as it is; whoever is started next goes on with them.`,
 	f.StringVar(&o.CgroupRoot, "cgroup-root", "", "cgroup of all pods, with the cgroupfs driver (default: the runtime's)")
 	f.StringVar(&o.Listen, "listen", "unix:///run/fairlead/node.sock", "the socket of `fairlead logs`, `exec` and `describe pod`, for root alone; empty for none")
 	f.StringVar(&o.HTTP, "http", "", "address to serve pods and logs on, for anybody, ADDRESS:PORT (default: none)")
+	o.Kubelet.flags(f)
 	f.StringVar(&o.ResolvConf, "resolv-conf", "/etc/resolv.conf", "name servers of pods without a policy of their own")
 	f.StringArrayVar(&o.DNS, "cluster-dns", nil, "name server of pods with DNS policy ClusterFirst (repeatable)")
 	f.StringVar(&o.Domain, "cluster-domain", "", "search domain of pods with DNS policy ClusterFirst")
@@ -135,6 +138,9 @@ func (o *Options) complete() error {
 // Run runs pods until ctx ends; they go on running.
 func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	if err := o.complete(); err != nil {
+		return err
+	}
+	if err := o.Kubelet.complete(); err != nil {
 		return err
 	}
 	lock, err := lockDir(o.RootDir)
@@ -194,6 +200,7 @@ func (o *Options) run(ctx context.Context, conn *grpc.ClientConn, log *slog.Logg
 		func(ctx context.Context) error { return serveHTTP(ctx, o.HTTP, n.Public()) })
 	if server != nil {
 		parts = append(parts, server.parts(ctx, merged, n)...)
+		parts = append(parts, func(ctx context.Context) error { return o.serveKubelet(ctx, to, n.Kubelet(), log) })
 	}
 	return together(ctx, parts...)
 }

@@ -34,6 +34,24 @@ func (r *Runtime) Stream(ctx context.Context, req *cri.ExecRequest) (string, err
 	return out.GetUrl(), nil
 }
 
+// Attach prepares a container's own streams, as Stream those of a command.
+func (r *Runtime) Attach(ctx context.Context, req *cri.AttachRequest) (string, error) {
+	out, err := r.conf.Runtime.Attach(ctx, req)
+	if err != nil {
+		return "", fmt.Errorf("attach to container %s: %w", req.GetContainerId(), err)
+	}
+	return out.GetUrl(), nil
+}
+
+// PortForward prepares connections into a sandbox, as Stream a command.
+func (r *Runtime) PortForward(ctx context.Context, req *cri.PortForwardRequest) (string, error) {
+	out, err := r.conf.Runtime.PortForward(ctx, req)
+	if err != nil {
+		return "", fmt.Errorf("forward ports of sandbox %s: %w", req.GetPodSandboxId(), err)
+	}
+	return out.GetUrl(), nil
+}
+
 // Runs tells that a container, known by its id, runs or is about to.
 func (r *Runtime) Runs(ctx context.Context, id string) (bool, error) {
 	out, err := r.conf.Runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})

@@ -126,7 +126,7 @@ func mergedNode(had, want *v1.NodeStatus) v1.NodeStatus {
 		}
 	}
 	out.VolumesAttached, out.VolumesInUse, out.Config, out.Images = had.VolumesAttached, had.VolumesInUse, had.Config, had.Images
-	out.DaemonEndpoints, out.RuntimeHandlers, out.Features, out.Phase = had.DaemonEndpoints, had.RuntimeHandlers, had.Features, had.Phase
+	out.RuntimeHandlers, out.Features, out.Phase = had.RuntimeHandlers, had.Features, had.Phase
 	for _, was := range had.Conditions {
 		i := slices.IndexFunc(out.Conditions, func(c v1.NodeCondition) bool { return c.Type == was.Type })
 		switch {
@@ -176,6 +176,7 @@ func (r *Reporter) nodeNow(ctx context.Context) (*v1.Node, error) {
 		}},
 		Status: v1.NodeStatus{
 			Capacity: capacity, Allocatable: maps.Clone(capacity), Conditions: conditions, Addresses: r.addresses(), NodeInfo: info,
+			DaemonEndpoints: v1.NodeDaemonEndpoints{KubeletEndpoint: v1.DaemonEndpoint{Port: r.conf.Port}},
 		},
 	}, nil
 }

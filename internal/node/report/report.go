@@ -47,6 +47,8 @@ type Config struct {
 	Node   string // its name
 	// Addresses of the node; the first is its own.
 	Addresses []string
+	// Port at which the node answers the API server; 0 is that it does not.
+	Port int32
 	// Disk is a folder on the file system that pods write to.
 	Disk    string
 	Version string // ours

@@ -16,13 +16,13 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
+	"github.com/fairlead/fairlead/internal/filelock"
 	"github.com/fairlead/fairlead/internal/node"
 	"github.com/fairlead/fairlead/internal/node/checkpoint"
 	"github.com/fairlead/fairlead/internal/node/gc"
@@ -147,7 +147,7 @@ func Run(ctx context.Context, o Options, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer lock.Release()
 	conn, err := podruntime.Dial(o.Runtime)
 	if err != nil {
 		return usage.Error{Err: fmt.Errorf("--runtime: %w", err)}
@@ -281,18 +281,17 @@ func together(ctx context.Context, all ...func(context.Context) error) error {
 }
 
 // lockDir makes a folder and keeps any other process from using it, as long as
-// the file is open: two nodes would end each other's pods.
-func lockDir(dir string) (*os.File, error) {
+// the lock is held: two nodes would end each other's pods.
+func lockDir(dir string) (*filelock.Lock, error) {
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("--root-dir: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := filelock.Take(filepath.Join(dir, "lock"), 0)
+	if errors.As(err, new(*filelock.HeldError)) {
+		return nil, fmt.Errorf("--root-dir: another process uses %s", dir)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("--root-dir: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		_ = f.Close()
-		return nil, fmt.Errorf("--root-dir: another process uses %s: %w", dir, err)
-	}
-	return f, nil
+	return lock, nil
 }

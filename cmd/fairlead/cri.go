@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/cmd/fairlead/httpserve"
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/cri"
 	"github.com/fairlead/fairlead/internal/cri/image"
@@ -23,9 +22,6 @@ import (
 	"github.com/fairlead/fairlead/internal/metrics"
 	"github.com/fairlead/fairlead/internal/netplugin"
 )
-
-// headerLimit bounds how long a scraper may take to ask.
-const headerLimit = 5 * time.Second
 
 // criOptions are the flags of `fairlead cri`.
 type criOptions struct {
@@ -121,21 +117,16 @@ func runCRI(ctx context.Context, o criOptions, log *slog.Logger) error {
 
 // serveMetrics serves them on address until ctx ends; on "" nowhere.
 func serveMetrics(ctx context.Context, address string, h http.Handler, log *slog.Logger) error {
-	if address == "" {
-		return nil
-	}
-	l, err := net.Listen("tcp", address)
+	mux := http.NewServeMux()
+	mux.Handle("GET "+agent.PathMetrics, h)
+	serve, err := httpserve.Open(ctx, address, mux)
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}
-	mux := http.NewServeMux()
-	mux.Handle("GET "+agent.PathMetrics, h)
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: headerLimit}
 	go func() {
-		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(); err != nil {
 			log.Error("metrics not served any more", "err", err)
 		}
 	}()
-	context.AfterFunc(ctx, func() { _ = srv.Close() })
 	return nil
 }

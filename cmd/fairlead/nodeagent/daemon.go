@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/cmd/fairlead/httpserve"
 	"github.com/fairlead/fairlead/internal/autoconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/device"
@@ -320,28 +320,20 @@ func (d *nodeDaemon) awaitOVS(ctx context.Context) {
 
 // serveHTTP serves metrics and probes on --http, if that is set.
 func (d *nodeDaemon) serveHTTP(ctx context.Context, wg *sync.WaitGroup) error {
-	if d.opts.http == "" {
-		return nil
-	}
 	mux := http.NewServeMux()
 	mux.Handle("GET "+agent.PathMetrics, d.metrics.Handler())
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { probe(w, d.server.Live()) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
 		probe(w, d.readyz(r.Context()))
 	})
-	srv := &http.Server{Addr: d.opts.http, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	l, err := net.Listen("tcp", d.opts.http)
+	serve, err := httpserve.Open(ctx, d.opts.http, mux)
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}
 	wg.Go(func() {
-		if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(); err != nil {
 			d.log.Error("http not served any more", "err", err)
 		}
-	})
-	wg.Go(func() {
-		<-ctx.Done()
-		_ = srv.Close()
 	})
 	return nil
 }

@@ -9,7 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
+
+	"github.com/fairlead/fairlead/cmd/fairlead/httpserve"
 )
 
 // serveSocket serves on a unix socket, for root alone, until ctx ends. A socket
@@ -27,7 +28,7 @@ func serveSocket(ctx context.Context, listen string, h http.Handler) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("--listen %s: %w", path, err), l.Close())
 	}
-	err = serve(ctx, l, h)
+	err = httpserve.Serve(ctx, l, h)
 	if now, gone := os.Stat(path); gone == nil && os.SameFile(made, now) { // not a successor's
 		err = errors.Join(err, os.Remove(path))
 	}
@@ -61,25 +62,9 @@ func private(ctx context.Context, path string) (net.Listener, error) {
 
 // serveHTTP serves on an address until ctx ends; "" is none.
 func serveHTTP(ctx context.Context, address string, h http.Handler) error {
-	if address == "" {
-		return nil
-	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	serve, err := httpserve.Open(ctx, address, h)
 	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}
-	return serve(ctx, l, h)
-}
-
-func serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	server := &http.Server{
-		Handler: h, ReadHeaderTimeout: 10 * time.Second,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-	}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve %s: %w", l.Addr(), err)
-	}
-	return nil
+	return serve()
 }

@@ -185,9 +185,6 @@ func noRA(name string) inproc.Sysctl {
 
 // set makes settings of the host.
 func (p *Plugin) set(settings ...inproc.Sysctl) error {
-	if p.ns == nil {
-		return inproc.Set(settings)
-	}
 	return p.ns.Do(func() error { return inproc.Set(settings) })
 }
 

@@ -226,7 +226,7 @@ func (i *inspection) checkRoutes(far rtnl.Link) error {
 
 // routing tells why the host is no router for the gateways.
 func (p *Plugin) routing(prev inproc.Result) error {
-	look := func() error {
+	return p.ns.Do(func() error {
 		var errs []error
 		for _, s := range forwarding(gatewaysOf(prev.IPs)) {
 			have, err := sysfs.ReadSysctl(s.Path)
@@ -236,9 +236,5 @@ func (p *Plugin) routing(prev inproc.Result) error {
 			errs = append(errs, err)
 		}
 		return errors.Join(errs...)
-	}
-	if p.ns == nil {
-		return look()
-	}
-	return p.ns.Do(look)
+	})
 }

@@ -71,7 +71,7 @@ type Program struct {
 
 // Run calls it and gives its standard output, or the *core.Error that it prints.
 func (p Program) Run(op core.Op, c driver.PluginCall) (out json.RawMessage, err error) {
-	run := func() (err error) {
+	err = p.Host.Do(func() (err error) {
 		cmd := exec.Command(filepath.Join(p.Dir, p.Type))
 		cmd.Dir = "/"
 		cmd.Stdin = strings.NewReader(string(c.Conf))
@@ -81,12 +81,7 @@ func (p Program) Run(op core.Op, c driver.PluginCall) (out json.RawMessage, err 
 		}
 		out, err = cmd.Output()
 		return err
-	}
-	if p.Host == nil {
-		err = run()
-	} else {
-		err = p.Host.Do(run)
-	}
+	})
 	if err == nil {
 		return out, nil
 	}

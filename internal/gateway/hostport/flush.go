@@ -162,7 +162,7 @@ func (t *Table) ownAddresses(v4 bool) (own map[netip.Addr]bool, err error) {
 		family = unix.AF_INET
 	}
 	own = map[netip.Addr]bool{}
-	err = t.inHost(func() error {
+	err = t.cfg.Host.Do(func() error {
 		list, err := netlink.AddrList(nil, family)
 		for _, a := range list {
 			ip, _ := netip.AddrFromSlice(a.IP)

@@ -25,7 +25,7 @@ func (t *Table) openLoopback(s core.Spec) error {
 	if len(t.have) == 0 { // the ports are closed again, and the guard is gone
 		return nil
 	}
-	return t.inHost(func() error {
+	return t.cfg.Host.Do(func() error {
 		for _, dev := range devices(s.Addrs) {
 			if t.open[dev] {
 				continue
@@ -49,7 +49,7 @@ func (t *Table) reopen() error {
 	}
 	t.mu.Unlock()
 	var errs []error
-	err := t.inHost(func() error {
+	err := t.cfg.Host.Do(func() error {
 		for _, dev := range devices(addrs) {
 			if err := sysfs.WriteSysctl(localnet(dev), "1"); err != nil && !sysfs.SysctlMissing(err) {
 				errs = append(errs, err)
@@ -64,7 +64,7 @@ func (t *Table) reopen() error {
 // shut takes back what openLoopback did, when the guard is gone with the last
 // port. The caller has the turn to write.
 func (t *Table) shut() {
-	err := t.inHost(func() error {
+	err := t.cfg.Host.Do(func() error {
 		var errs []error
 		for dev := range t.open {
 			if err := sysfs.WriteSysctl(localnet(dev), "0"); err != nil && !sysfs.SysctlMissing(err) {
@@ -80,7 +80,7 @@ func (t *Table) shut() {
 }
 
 func (t *Table) checkLoopback(s core.Spec) error {
-	return t.inHost(func() error {
+	return t.cfg.Host.Do(func() error {
 		var errs []error
 		for _, dev := range devices(s.Addrs) {
 			v, err := sysfs.ReadSysctl(localnet(dev))

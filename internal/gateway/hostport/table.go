@@ -315,7 +315,7 @@ func (t *Table) write(ctx context.Context, c change) error {
 // run calls fn where the node's tables are: nft inherits the namespace from the
 // thread. The caller has the turn to write.
 func (t *Table) run(fn func(knftables.Interface) error) error {
-	return t.inHost(func() (err error) {
+	return t.cfg.Host.Do(func() (err error) {
 		if t.client == nil {
 			// New runs nft to learn its version; once is enough.
 			c, err := knftables.New(knftables.InetFamily, t.cfg.Table)
@@ -326,11 +326,4 @@ func (t *Table) run(fn func(knftables.Interface) error) error {
 		}
 		return fn(t.client)
 	})
-}
-
-func (t *Table) inHost(fn func() error) error {
-	if t.cfg.Host == nil {
-		return fn()
-	}
-	return t.cfg.Host.Do(fn)
 }

@@ -25,7 +25,7 @@ func (g *Gateway) Check(ctx context.Context, s core.Subnet) error {
 	return errors.Join(
 		g.checkPort(ctx, w),
 		g.checkLink(w),
-		g.inHost(func() error { return checkForwarding(w) }),
+		g.cfg.Host.Do(func() error { return checkForwarding(w) }),
 		g.checkNAT(ctx, s),
 	)
 }

@@ -139,7 +139,7 @@ func (g *Gateway) setLink(ctx context.Context, c *rtnl.Conn, w gate) error {
 	if w.port.MTU != 0 && l.MTU != w.port.MTU {
 		err = errors.Join(err, c.SetMTU(l.Index, w.port.MTU))
 	}
-	err = errors.Join(err, g.inHost(func() error { return portSysctls(w, sysfs.WriteSysctl) }))
+	err = errors.Join(err, g.cfg.Host.Do(func() error { return portSysctls(w, sysfs.WriteSysctl) }))
 	if !l.Up {
 		err = errors.Join(err, c.SetUp(l.Index))
 	}
@@ -190,7 +190,7 @@ func (g *Gateway) forward(want []gate) error {
 	if len(want) == 0 {
 		return nil
 	}
-	return g.inHost(func() error {
+	return g.cfg.Host.Do(func() error {
 		err := sysfs.WriteSysctl(forward4, "1")
 		if slices.ContainsFunc(want, gate.has6) {
 			err = errors.Join(err, forwardIPv6())
@@ -245,12 +245,4 @@ func (g *Gateway) prune(ctx context.Context, want []gate) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// inHost runs fn where the node's sysctls and devices are.
-func (g *Gateway) inHost(fn func() error) error {
-	if g.cfg.Host == nil {
-		return fn()
-	}
-	return g.cfg.Host.Do(fn)
 }

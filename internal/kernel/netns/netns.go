@@ -243,12 +243,16 @@ func Verify(n core.Netns) (*Handle, error) {
 // Do runs fn on a thread that is inside the namespace and returns fn's error.
 // fn may open sockets and files and start processes there (a child inherits
 // the thread's namespace); a goroutine that fn starts is not inside. A panic of
-// fn continues in the caller.
+// fn continues in the caller. A nil Handle is the process's own namespace: fn
+// runs where it is.
 //
 // fn gets a goroutine of its own: should the way back fail, that goroutine ends
 // with its thread still locked, and the runtime destroys the thread. The
 // caller's thread was never anywhere else.
 func (h *Handle) Do(fn func() error) error {
+	if h == nil {
+		return fn()
+	}
 	v := visit{ns: h, fn: fn, done: make(chan struct{})}
 	go v.run()
 	<-v.done

@@ -95,6 +95,16 @@ func TestDoInParallelKeepsNamespacesApart(t *testing.T) {
 	require.NoError(t, cur.Close())
 }
 
+func TestDoWithoutAHandleStays(t *testing.T) {
+	before := threadNS(t)
+	var ns *netns.Handle
+	require.NoError(t, ns.Do(func() error {
+		require.Equal(t, before, threadNS(t))
+		return nil
+	}))
+	require.ErrorIs(t, ns.Do(func() error { return os.ErrClosed }), os.ErrClosed)
+}
+
 func TestDoOnAClosedHandleFails(t *testing.T) {
 	h := netnstest.New(t)
 	require.NoError(t, h.Close())

@@ -27,7 +27,7 @@ func (p *Plugin) ensureDedup(ctx context.Context, mac core.MAC) error {
 	if slices.Equal(rules, p.rules) && p.rules != nil {
 		return nil
 	}
-	err := p.inHost(func() error {
+	err := p.conf.Host.Do(func() error {
 		c, err := knftables.New(knftables.BridgeFamily, TableName)
 		if err != nil {
 			return err
@@ -39,13 +39,6 @@ func (p *Plugin) ensureDedup(ctx context.Context, mac core.MAC) error {
 	}
 	p.rules = rules
 	return nil
-}
-
-func (p *Plugin) inHost(do func() error) error {
-	if p.conf.Host == nil {
-		return do()
-	}
-	return p.conf.Host.Do(do)
 }
 
 func dedupRules(mac core.MAC, cidrs []netip.Prefix) []string {

@@ -65,23 +65,15 @@ func (p *Plugin) newBridge(c *rtnl.Conn) (rtnl.Link, error) {
 		return br, err
 	}
 	settings := []inproc.Sysctl{{Path: "net/ipv6/conf/" + Bridge + "/accept_dad", Value: "0"}}
-	if p.conf.Host == nil {
-		return br, inproc.Set(settings)
-	}
 	return br, p.conf.Host.Do(func() error { return inproc.Set(settings) })
 }
 
 // leastMTU is the least of the links that pods' packets may leave by.
 func leastMTU(host *netns.Handle) (mtu int, err error) {
-	look := func() (err error) {
+	err = host.Do(func() (err error) {
 		mtu, err = lookForMTU()
 		return err
-	}
-	if host == nil {
-		err = look()
-	} else {
-		err = host.Do(look)
-	}
+	})
 	if err != nil {
 		return 0, fmt.Errorf("MTU of the node's links: %w", err)
 	}

@@ -36,7 +36,6 @@ func newReached(t *testing.T, b *bed) *cluster {
 	b.base = b.Inventory()
 	k.startNode("--kubeconfig", k.conf, "--node-ip", nodeIP,
 		"--client-ca-file", files.CA, "--tls-cert-file", files.Cert, "--tls-private-key-file", files.Key)
-	k.awaitNodeReady()
 	return k
 }
 
@@ -76,22 +75,11 @@ func (k *cluster) createTalker() {
 func TestKubectl(t *testing.T) {
 	t.Parallel()
 	k := newReached(t, newBed(t))
+	k.createTalker()
 	n, err := k.api.CoreV1().Nodes().Get(t.Context(), "node1", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, int32(10250), n.Status.DaemonEndpoints.KubeletEndpoint.Port)
-	k.createTalker()
-	k.await("what it says", func() error {
-		if out := k.kubectl("", "logs", "talks", "-c", "c"); out != "one\ntwo\nthree\n" {
-			return errors.New(out)
-		}
-		return nil
-	})
-	require.Equal(t, "three\n", k.kubectl("", "logs", "talks", "-c", "c", "--tail=1"))
-	require.Equal(t, "one\ntw", k.kubectl("", "logs", "talks", "-c", "c", "--limit-bytes=6"))
-	require.Regexp(t, `^20\d\d-\d\d-\d\dT[0-9:.]+\S* one\n`, k.kubectl("", "logs", "talks", "-c", "c", "--timestamps", "--since=1h"))
-	_, err = k.c.TryKubectl("", "-n", k.ns, "logs", "talks", "-c", "c", "-p")
-	require.ErrorContains(t, err, "was not started before")
-
+	k.testLogs(t)
 	k.testExecs(t)
 	k.testForward(t)
 	require.Contains(t, k.kubectl("hello\n", "attach", "-i", "asks"), "heard hello")
@@ -116,12 +104,45 @@ func TestKubectl(t *testing.T) {
 	require.Equal(t, "404", k.curl(admin, "/containerLogs/default/web-1/c"))
 
 	k.erase("web-1")
+	k.endTalker()
+}
+
+// TestKubectlOverDocker: the streams are those of our own CRI.
+func TestKubectlOverDocker(t *testing.T) {
+	t.Parallel()
+	k := newReached(t, newDockerBed(t))
+	k.createTalker()
+	k.testLogs(t)
+	k.testExecs(t)
+	k.testForward(t)
+	require.Contains(t, k.kubectl("hello\n", "attach", "-i", "asks"), "heard hello")
+	k.testFollowed(t)
+	k.endTalker()
+}
+
+func (k *cluster) endTalker() {
+	k.t.Helper()
 	for _, name := range []string{"talks", "asks"} {
 		k.delete(name)
 		k.absent(k.ns, name)
 	}
 	k.awaitEmpty()
 	k.requireNoLeaks()
+}
+
+func (k *cluster) testLogs(t *testing.T) {
+	t.Helper()
+	k.await("what it says", func() error {
+		if out := k.kubectl("", "logs", "talks", "-c", "c"); out != "one\ntwo\nthree\n" {
+			return errors.New(out)
+		}
+		return nil
+	})
+	require.Equal(t, "three\n", k.kubectl("", "logs", "talks", "-c", "c", "--tail=1"))
+	require.Equal(t, "one\ntw", k.kubectl("", "logs", "talks", "-c", "c", "--limit-bytes=6"))
+	require.Regexp(t, `^20\d\d-\d\d-\d\dT[0-9:.]+\S* one\n`, k.kubectl("", "logs", "talks", "-c", "c", "--timestamps", "--since=1h"))
+	_, err := k.c.TryKubectl("", "-n", k.ns, "logs", "talks", "-c", "c", "-p")
+	require.ErrorContains(t, err, "was not started before")
 }
 
 // testExecs: commands over WebSockets, which are kubectl's way, and over SPDY.
@@ -163,6 +184,10 @@ func (k *cluster) pod(name string) *rest.Request {
 // testForward: connections into a pod, over both protocols.
 func (k *cluster) testForward(t *testing.T) {
 	t.Helper()
+	k.await("the page", func() error {
+		_, err := k.c.TryKubectl("", "-n", k.ns, "exec", "talks", "-c", "side", "--", "wget", "-q", "-O", "-", "http://127.0.0.1:8080/")
+		return err
+	})
 	at := k.pod("talks").SubResource("portforward").URL()
 	transport, upgrader, err := spdy.RoundTripperFor(k.c.Admin())
 	require.NoError(t, err)
@@ -297,4 +322,12 @@ func (k *cluster) testRights(t *testing.T) {
 	require.Equal(t, "403", k.curl(bearer(account), run, upgrade...), "a right to read is none to run commands")
 	allowed(jane, "/pods")
 	require.Equal(t, "403", k.curl(jane, log))
+
+	// Whoever cannot be asked about is not let in, and not called unknown.
+	k.link.Cut()
+	require.Equal(t, "500", k.curl(bearer("another"), log))
+	require.Equal(t, "500", k.curl(k.certificate("joe", k.c.User("joe", "system:masters")), log))
+	require.Equal(t, "401", k.curl(nil, log))
+	require.NoError(t, k.link.Heal())
+	allowed(k.certificate("joe", k.c.User("joe", "system:masters")), log)
 }

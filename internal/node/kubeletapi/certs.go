@@ -112,8 +112,21 @@ func (s *serving) own() error {
 
 // fits tells that our own certificate is young enough, and for all our names.
 func (s *serving) fits(c *tls.Certificate) bool {
+	ips, names := split(s.conf.Names)
 	return c.Leaf != nil && time.Until(c.Leaf.NotAfter) > ownLeast &&
-		!slices.ContainsFunc(s.conf.Names, func(name string) bool { return c.Leaf.VerifyHostname(name) != nil })
+		slices.Equal(names, c.Leaf.DNSNames) && slices.EqualFunc(ips, c.Leaf.IPAddresses, net.IP.Equal)
+}
+
+// split tells addresses from names.
+func split(all []string) (ips []net.IP, names []string) {
+	for _, name := range all {
+		if ip := net.ParseIP(name); ip != nil {
+			ips = append(ips, ip)
+		} else {
+			names = append(names, name)
+		}
+	}
+	return ips, names
 }
 
 // selfSigned makes a key and a certificate of a node, PEM.
@@ -132,13 +145,7 @@ func selfSigned(node string, names []string) ([]byte, error) {
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(ownLife),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
-	for _, name := range names {
-		if ip := net.ParseIP(name); ip != nil {
-			c.IPAddresses = append(c.IPAddresses, ip)
-		} else {
-			c.DNSNames = append(c.DNSNames, name)
-		}
-	}
+	c.IPAddresses, c.DNSNames = split(names)
 	cert, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
 	if err != nil {
 		return nil, err

@@ -38,6 +38,11 @@ type guard struct {
 func (g *guard) before(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, err := g.who(r)
+		if err != nil && !errors.Is(err, errUnknown) {
+			g.log.Warn("a token was not asked about", "from", r.RemoteAddr, "err", err)
+			http.Error(w, "Authentication error", http.StatusInternalServerError)
+			return
+		}
 		if err != nil {
 			g.log.Debug("a request of nobody that is known", "from", r.RemoteAddr, "path", r.URL.Path, "err", err)
 			w.Header().Set("WWW-Authenticate", "Bearer")

@@ -13,6 +13,7 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend/allocator"
@@ -182,6 +183,24 @@ func (p *Plugin) Del(ctx context.Context, c driver.PluginCall) error {
 // GC does nothing, as the program: the folder may be used by networks and
 // runtimes that the list of attachments does not have.
 func (p *Plugin) GC(context.Context, driver.PluginCall) error { return nil }
+
+// Holders are the containers that hold an address of a network, whoever gave it:
+// the files below dataDir ("" for the plugin's own) say so. A network without
+// files has none.
+func (p *Plugin) Holders(ctx context.Context, dataDir, network string) (map[string]bool, error) {
+	s, err := p.open(ctx, folder(&allocator.IPAMConfig{DataDir: dataDir, Name: network}), false)
+	if s == nil {
+		return nil, err
+	}
+	defer s.close()
+	ids := map[string]bool{}
+	for owner := range s.index.owners {
+		if id, _, _ := strings.Cut(owner, separator); id != "" {
+			ids[id] = true
+		}
+	}
+	return ids, nil
+}
 
 // Status is always well, as the program's.
 func (p *Plugin) Status(context.Context, driver.PluginCall) error { return nil }

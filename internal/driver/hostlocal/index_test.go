@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/hostlocal"
 )
 
@@ -58,42 +59,61 @@ func TestFolderWhoseTimeIsSetBack(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A folder that is another one by now has nothing of the former's.
-func TestFolderIsReplaced(t *testing.T) {
-	dir := t.TempDir()
-	s := inside(hostlocal.New(), dir)
+// one is a folder in which container a has 10.1.2.2, by the call.
+func one(t *testing.T) (side, driver.PluginCall) {
+	t.Helper()
+	s := inside(hostlocal.New(), t.TempDir())
 	c := s.call(conf("1.0.0", `"subnet":"10.1.2.0/24"`, ""), "a", "")
 	_, err := s.run(core.Add, c)
 	require.NoError(t, err)
-	require.NoError(t, os.RemoveAll(filepath.Join(dir, "net")))
-	require.NoError(t, os.Mkdir(filepath.Join(dir, "net"), 0o755))
-	_, err = s.run(core.Check, c)
+	return s, c
+}
+
+// TestHolders: also those of files that others have written, and of the time
+// when they named the container alone.
+func TestHolders(t *testing.T) {
+	s, _ := one(t)
+	p := hostlocal.New()
+	for name, text := range map[string]string{"10.1.2.9": "b\r\neth0", "fd00::9": "c", "10.1.2.10": "", "notes": "d"} {
+		require.NoError(t, os.WriteFile(filepath.Join(s.dir, "net", name), []byte(text), 0o600))
+	}
+	ids, err := p.Holders(t.Context(), s.dir, "net")
+	require.NoError(t, err)
+	require.Equal(t, map[string]bool{"a": true, "b": true, "c": true}, ids)
+	ids, err = p.Holders(t.Context(), s.dir, "other")
+	require.NoError(t, err)
+	require.Empty(t, ids)
+	require.NoDirExists(t, filepath.Join(s.dir, "other"))
+}
+
+// A folder that is another one by now has nothing of the former's.
+func TestFolderIsReplaced(t *testing.T) {
+	s, c := one(t)
+	require.NoError(t, os.RemoveAll(filepath.Join(s.dir, "net")))
+	require.NoError(t, os.Mkdir(filepath.Join(s.dir, "net"), 0o755))
+	_, err := s.run(core.Check, c)
 	require.Error(t, err)
 	_, err = s.run(core.Add, c)
 	require.NoError(t, err)
-	require.Equal(t, 1, held(t, dir))
+	require.Equal(t, 1, held(t, s.dir))
 }
 
 // An address whose file was taken away, and what stands in its place is none,
 // is not the attachment's any more; it gets another.
 func TestFileIsReplaced(t *testing.T) {
-	dir := t.TempDir()
-	s := inside(hostlocal.New(), dir)
-	c := s.call(conf("1.0.0", `"subnet":"10.1.2.0/24"`, ""), "a", "")
-	_, err := s.run(core.Add, c)
-	require.NoError(t, err)
-	file := filepath.Join(dir, "net", "10.1.2.2")
+	s, c := one(t)
+	file := filepath.Join(s.dir, "net", "10.1.2.2")
 	require.NoError(t, os.Remove(file))
 	require.NoError(t, os.Mkdir(file, 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(file, "x"), nil, 0o600))
-	_, err = s.run(core.Del, c)
+	_, err := s.run(core.Del, c)
 	require.NoError(t, err, "a folder is nobody's address")
 	require.NoError(t, os.RemoveAll(file))
 	_, err = s.run(core.Add, c)
 	require.NoError(t, err)
 	_, err = s.run(core.Check, c)
 	require.NoError(t, err)
-	require.Equal(t, 1, held(t, dir))
+	require.Equal(t, 1, held(t, s.dir))
 }
 
 // BenchmarkAddDel is with a hundred addresses held.

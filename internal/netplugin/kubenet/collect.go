@@ -3,10 +3,6 @@ package kubenet
 import (
 	"context"
 	"errors"
-	"io/fs"
-	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/fairlead/fairlead/internal/netplugin"
 	"github.com/fairlead/fairlead/internal/netplugin/store"
@@ -35,49 +31,16 @@ func (p *Plugin) freeAddresses(ctx context.Context, known map[string]bool) error
 	if err != nil || len(p.store.CIDRs()) == 0 {
 		return err
 	}
-	owners, err := p.owners()
+	holders, err := p.ipam.Holders(ctx, p.conf.DataDir, Name)
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for id := range owners {
+	for id := range holders {
 		if !known[id] {
 			p.conf.Log.Info("address of a lost sandbox is free again", "sandbox", id)
 			errs = append(errs, p.bridge.Del(ctx, p.call(store.Record{Pod: netplugin.Pod{Sandbox: id}, Conf: conf})))
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// addressFile bounds what can be the file of an address, in bytes.
-const addressFile = 4 << 10
-
-func (p *Plugin) owners() (map[string]bool, error) {
-	dir := p.conf.DataDir
-	if dir == "" {
-		dir = "/var/lib/cni/networks"
-	}
-	dir = filepath.Join(dir, Name)
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	owners := map[string]bool{}
-	for _, e := range entries {
-		info, err := e.Info()
-		if err != nil || !e.Type().IsRegular() || !strings.ContainsAny(e.Name(), ".:") || strings.HasPrefix(e.Name(), "last_") || info.Size() > addressFile {
-			continue
-		}
-		b, err := os.ReadFile(filepath.Join(dir, e.Name()))
-		if err != nil {
-			continue // it was just freed
-		}
-		if id, _, _ := strings.Cut(string(b), "\r\n"); strings.TrimSpace(id) != "" {
-			owners[strings.TrimSpace(id)] = true
-		}
-	}
-	return owners, nil
 }

@@ -3,7 +3,6 @@ package confexplain
 import (
 	"context"
 	"fmt"
-	"strings"
 )
 
 // dockershim's rule, and cri-dockerd's: what cannot be parsed, or names a plugin
@@ -13,12 +12,11 @@ func (e *explanation) dockershim(ctx context.Context) {
 	e.firstUsable(ctx, e.candidates())
 }
 
-// fairlead's rule is dockershim's, but that hidden files are none: they are
-// what editors and half-written copies leave.
+// fairlead's rule is dockershim's, but that hidden files are none.
 func (e *explanation) fairlead(ctx context.Context) {
 	var seen []file
 	for _, f := range e.candidates() {
-		if strings.HasPrefix(f.name, ".") {
+		if hidden(f.name) {
 			e.say(f, Ignored, "hidden")
 			continue
 		}

@@ -5,7 +5,8 @@
 //
 // It reads files and looks plugins up; it changes nothing, knows no agent, and
 // starts no program but by the function that it is given. The dialects are held
-// against the runtimes' own code in test/conf.
+// against the runtimes' own code in test/conf; Fairlead's own code reads its
+// files by this package.
 //
 // Sources: go-cni 1.1 and containerd 2.3 (cni_conf_syncer), ocicni 0.4, kubelet
 // 1.23 and cri-dockerd 0.3 (dockershim), libcni 1.3; spec/runtime.md sections 0, A.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/containernetworking/cni/libcni"
 )
@@ -29,7 +30,7 @@ var extensions = []string{".conf", ".conflist", ".json"}
 
 var (
 	errEmpty  = errors.New("the file is empty")
-	errNoType = errors.New("no `type`: a list belongs into a .conflist")
+	errNoType = errors.New("no `type`: a list of plugins belongs into a .conflist")
 )
 
 // readDir reads a folder, by name. One that is not there is empty.
@@ -43,18 +44,52 @@ func readDir(dir string) ([]file, error) {
 	}
 	files := make([]file, 0, len(entries))
 	for _, e := range entries {
-		f := file{name: e.Name(), dir: e.IsDir()}
-		switch {
-		case f.dir:
-			f.ignored = "a folder: no runtime looks into it for configurations"
-		case !slices.Contains(extensions, filepath.Ext(f.name)):
-			f.ignored = "it does not end in .conf, .conflist or .json"
-		default:
+		f := file{name: e.Name(), dir: e.IsDir(), ignored: ignored(e)}
+		if f.ignored == "" {
 			f.read(filepath.Join(dir, f.name))
 		}
 		files = append(files, f)
 	}
 	return files, nil
+}
+
+// ignored is why no runtime takes an entry for a configuration, "" if all do.
+func ignored(e fs.DirEntry) string {
+	switch {
+	case e.IsDir():
+		return "a folder: no runtime looks into it for configurations"
+	case !slices.Contains(extensions, filepath.Ext(e.Name())):
+		return "it does not end in .conf, .conflist or .json"
+	}
+	return ""
+}
+
+// hidden tells the files that Fairlead takes for none, unlike the others: they
+// are what editors and half-written copies leave.
+func hidden(name string) bool { return strings.HasPrefix(name, ".") }
+
+// Candidates are the files of a folder that Fairlead takes for configurations,
+// by their names' bytes, unread.
+func Candidates(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir) // sorted
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		if ignored(e) == "" && !hidden(e.Name()) {
+			out = append(out, filepath.Join(dir, e.Name()))
+		}
+	}
+	return out, nil
+}
+
+// Read is a configuration as all runtimes read it, with a plugin at least; the
+// error is why none can.
+func Read(path string) (*libcni.NetworkConfigList, error) {
+	var f file
+	f.read(path)
+	return f.list, f.err
 }
 
 // Types are the plugins that the configurations of a folder run, by their types.

@@ -1,19 +1,18 @@
 package cni
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
+
+	"github.com/fairlead/fairlead/internal/confexplain"
 )
 
 // network is a configuration that pods can be attached by.
@@ -30,9 +29,6 @@ type stamp struct {
 	size     int64
 	modified time.Time
 }
-
-// extensions of configurations; other files of the folder are none.
-var extensions = []string{".conf", ".conflist", ".json"}
 
 // errNone is why a folder gives no network.
 var errNone = errors.New("no network configuration")
@@ -82,7 +78,7 @@ func (p *Plugin) tell(got *network, passed []error, err error) {
 // what is wrong with it. old is given back for a file that has not changed, so
 // that its plugins are not asked again.
 func (p *Plugin) choose(ctx context.Context, old *network) (got *network, passed []error, err error) {
-	files, err := candidates(p.conf.ConfDir)
+	files, err := confexplain.Candidates(p.conf.ConfDir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", errNone, err)
 	}
@@ -116,56 +112,19 @@ func (p *Plugin) installed(n *network) bool {
 	})
 }
 
-// candidates are the folder's configurations in the order of their names' bytes.
-func candidates(dir string) ([]string, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	var out []string
-	for _, e := range entries { // sorted
-		if slices.Contains(extensions, filepath.Ext(e.Name())) && !strings.HasPrefix(e.Name(), ".") && !e.IsDir() {
-			out = append(out, filepath.Join(dir, e.Name()))
-		}
-	}
-	return out, nil
-}
-
 // load reads one file and asks its plugins for the version that it is written in.
 func (p *Plugin) load(ctx context.Context, file string) (*network, error) {
-	list, err := parse(file)
+	list, err := confexplain.Read(file)
+	if err == nil {
+		err = inline(list)
+	}
 	if err != nil {
 		return nil, err
-	}
-	if len(list.Plugins) == 0 {
-		return nil, errors.New("no plugins")
 	}
 	if _, err := p.cni.ValidateNetworkList(ctx, list); err != nil {
 		return nil, err
 	}
 	return &network{file: file, list: list, caps: capabilities(list)}, nil
-}
-
-func parse(file string) (*libcni.NetworkConfigList, error) {
-	if filepath.Ext(file) == ".conflist" {
-		list, err := libcni.NetworkConfFromFile(file)
-		if err == nil {
-			err = inline(list)
-		}
-		return list, err
-	}
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	conf, err := libcni.NetworkPluginConfFromBytes(b)
-	if err != nil && bytes.Contains(b, []byte(`"plugins"`)) {
-		return nil, fmt.Errorf("%w; a list of plugins belongs into a .conflist", err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return libcni.ConfListFromConf(conf) //nolint:staticcheck // the one way to read what nodes still have
 }
 
 // inline makes the list's bytes say all its plugins: libcni takes some from a

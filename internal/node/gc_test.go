@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -129,4 +130,47 @@ func testGapless(t *testing.T, b *bed) {
 		require.True(t, i == 0 || n == before+1, "%s after %d", l, before)
 		before = n
 	}
+}
+
+// TestLogFolders: those that were made for pods of which nothing else is left go;
+// a folder of a pod that waits, one with a log, and another node's stay.
+func TestLogFolders(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	dir := filepath.Join(b.Dir, "disk/var/log/pods")
+	folder := func(name string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.MkdirAll(path, 0o755))
+		return path
+	}
+	swept := func(path string) {
+		b.await("the end of "+path, func() error {
+			_, err := os.Stat(path)
+			if errors.Is(err, os.ErrNotExist) {
+				return nil
+			}
+			return errors.Join(errors.New("it is still there"), err)
+		})
+	}
+	log, other := folder("default_log-node1_a"), folder("default_other-node2_b")
+	require.NoError(t, os.WriteFile(filepath.Join(log, "0.log"), nil, 0o600))
+	late := folder("default_late-node1_c")
+	waits := web(1)
+	waits.Annotations = map[string]string{"k8s.v1.cni.cncf.io/networks": "nowhere"}
+	b.write(waits)
+	b.startNode()
+	swept(late)
+	has := filepath.Join(dir, "default_web-1-node1_"+string(waits.UID))
+	b.await("the folder of the pod that waits", func() error {
+		_, err := os.Stat(has)
+		return err
+	})
+	swept(folder("default_later-node1_d"))
+	for _, path := range []string{has, log, other} {
+		require.DirExists(t, path)
+	}
+	require.NoError(t, errors.Join(os.RemoveAll(log), os.RemoveAll(other)))
+	b.erase("web-1")
+	b.awaitEmpty()
+	b.requireNoLeaks()
 }

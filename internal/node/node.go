@@ -368,7 +368,16 @@ func (n *Node) clean(ctx context.Context) error {
 	for _, d := range dirs {
 		n.add(ctx, orphan(types.UID(d.Name()), "", ""))
 	}
+	if err := n.conf.Runtime.SweepLogs(n.knows); err != nil {
+		return fmt.Errorf("log folders: %w", err)
+	}
 	return nil
+}
+
+func (n *Node) knows(uid types.UID) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.workers[uid] != nil
 }
 
 // Heard tells that every source has spoken, and that its pods have workers.

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -146,17 +147,43 @@ func (r *Runtime) Remove(ctx context.Context, st *Status) error {
 	return os.RemoveAll(filepath.Join(r.conf.PodDir, string(st.UID)))
 }
 
-// removeLogs removes the folders <namespace>_<name>_<uid>; neither of the first
-// two has an underscore.
+// removeLogs removes a pod's log folders.
 func (r *Runtime) removeLogs(uid types.UID) error {
+	return r.logDirs(func(path, _ string, of types.UID) error {
+		if of != uid {
+			return nil
+		}
+		return os.RemoveAll(path)
+	})
+}
+
+// SweepLogs removes empty log folders of this node's static pods that are not
+// known. A process leaves one that ends before the runtime has heard of the pod,
+// on a machine that then loses the pod's own folder. Others may keep logs there
+// too: theirs are never empty for long, and made again before they are needed.
+func (r *Runtime) SweepLogs(known func(types.UID) bool) error {
+	return r.logDirs(func(path, name string, uid types.UID) error {
+		if !strings.HasSuffix(name, "-"+strings.ToLower(r.conf.NodeName)) || known(uid) {
+			return nil
+		}
+		if err := unix.Rmdir(path); err != nil && err != unix.ENOTEMPTY && err != unix.ENOENT {
+			return fmt.Errorf("remove %s: %w", path, err)
+		}
+		return nil
+	})
+}
+
+// logDirs visits all folders <namespace>_<name>_<uid> of logs; neither of the
+// first two has an underscore.
+func (r *Runtime) logDirs(visit func(path, name string, uid types.UID) error) error {
 	dirs, err := os.ReadDir(r.conf.LogDir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	var errs []error
 	for _, d := range dirs {
-		if part := strings.SplitN(d.Name(), "_", 3); len(part) == 3 && part[2] == string(uid) {
-			errs = append(errs, os.RemoveAll(filepath.Join(r.conf.LogDir, d.Name())))
+		if part := strings.SplitN(d.Name(), "_", 3); len(part) == 3 && d.IsDir() {
+			errs = append(errs, visit(filepath.Join(r.conf.LogDir, d.Name()), part[1], types.UID(part[2])))
 		}
 	}
 	return errors.Join(errs...)

@@ -29,9 +29,9 @@ type cluster struct {
 	ns   string
 }
 
-func newCluster(t *testing.T, b *bed) *cluster {
+func newCluster(t *testing.T, b *bed, flags ...string) *cluster {
 	t.Helper()
-	k := &cluster{bed: b, c: kube.Start(t, kube.Options{})}
+	k := &cluster{bed: b, c: kube.Start(t, kube.Options{Flags: flags})}
 	k.link, k.api, k.ns = k.c.Link(b.NetnsPath()), k.c.Client(), k.c.Namespace()
 	k.conf = k.c.Kubeconfig(k.c.User("system:node:node1", "system:nodes"))
 	t.Cleanup(func() { b.node.end(9) }) // before the server, which it would miss

@@ -22,21 +22,20 @@ import (
 	"k8s.io/client-go/transport/spdy"
 	"k8s.io/client-go/util/exec"
 	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/fairlead/fairlead/internal/testbed/kube"
 )
 
 // nodeIP is the node's address in the cluster.
 const nodeIP = "192.0.2.1"
 
-// newReached is a cluster whose API server reaches the node.
-func newReached(t *testing.T, b *bed) *cluster {
-	t.Helper()
-	k := newCluster(t, b)
-	files := k.c.Reach(nodeIP, "node1", b.NetnsPath())
-	b.Run("ip", "addr", "add", nodeIP+"/32", "dev", "lo")
-	b.base = b.Inventory()
-	k.startNode("--kubeconfig", k.conf, "--node-ip", nodeIP,
-		"--client-ca-file", files.CA, "--tls-cert-file", files.Cert, "--tls-private-key-file", files.Key)
-	return k
+// reach makes the node one that the API server goes to.
+func (k *cluster) reach() kube.Serving {
+	k.t.Helper()
+	files := k.c.Reach(nodeIP, "node1", k.NetnsPath())
+	k.Run("ip", "addr", "add", nodeIP+"/32", "dev", "lo")
+	k.base = k.Inventory()
+	return files
 }
 
 // kubectl runs it in the test's namespace; it must succeed.
@@ -74,7 +73,10 @@ func (k *cluster) createTalker() {
 // TestKubectl: an API server reaches the node as it reaches kubelet, for who may.
 func TestKubectl(t *testing.T) {
 	t.Parallel()
-	k := newReached(t, newBed(t))
+	k := newCluster(t, newBed(t))
+	files := k.reach()
+	k.startNode("--kubeconfig", k.conf, "--node-ip", nodeIP,
+		"--client-ca-file", files.CA, "--tls-cert-file", files.Cert, "--tls-private-key-file", files.Key)
 	k.createTalker()
 	n, err := k.api.CoreV1().Nodes().Get(t.Context(), "node1", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -107,10 +109,12 @@ func TestKubectl(t *testing.T) {
 	k.endTalker()
 }
 
-// TestKubectlOverDocker: the streams are those of our own CRI.
+// TestKubectlOverDocker: the streams are those of our own CRI, the certificate
+// is the node's own, and the API server one that takes any, as kubeadm's are.
 func TestKubectlOverDocker(t *testing.T) {
 	t.Parallel()
-	k := newReached(t, newDockerBed(t))
+	k := newCluster(t, newDockerBed(t), "--kubelet-certificate-authority=")
+	k.startNode("--kubeconfig", k.conf, "--node-ip", nodeIP, "--client-ca-file", k.reach().CA)
 	k.createTalker()
 	k.testLogs(t)
 	k.testExecs(t)

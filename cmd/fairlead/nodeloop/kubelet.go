@@ -62,7 +62,7 @@ func (o *Options) serveKubelet(ctx context.Context, to *login.Login, h http.Hand
 		return nil
 	}
 	s, err := kubeletapi.New(kubeletapi.Config{
-		Address: k.Address, Node: o.Name, Names: append(o.addresses(), o.Name), CertFile: k.CertFile, KeyFile: k.KeyFile, Dir: o.RootDir,
+		Address: k.Address, Node: o.Name, Names: append(o.addresses(), o.Name), CertFile: k.CertFile, KeyFile: k.KeyFile,
 		ClientCA: k.ClientCA, Server: to.REST, Log: log,
 	})
 	if err != nil {

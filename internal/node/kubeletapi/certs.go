@@ -8,21 +8,17 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"math/big"
 	"net"
 	"os"
-	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 )
 
-// A certificate of our own: its file (with the key), its life, and how much of
-// that is left when the next is made.
+// A certificate of our own: its life, and how much of that is left when the next
+// is made.
 const (
-	ownFile  = "kubelet-serving.pem"
 	ownLife  = 365 * 24 * time.Hour
 	ownLeast = 30 * 24 * time.Hour
 )
@@ -84,14 +80,10 @@ func (s *serving) given() error {
 	return err
 }
 
-// own reads or makes a certificate that we sign ourselves.
+// own makes a certificate that we sign ourselves. It is not kept: nobody can
+// verify it anyway, and a key that is nowhere is in nobody's backup.
 func (s *serving) own() error {
-	if s.cert != nil && s.fits(s.cert) {
-		return nil
-	}
-	file := filepath.Join(s.conf.Dir, ownFile)
-	if pair, err := tls.LoadX509KeyPair(file, file); err == nil && s.fits(&pair) {
-		s.cert = &pair
+	if s.cert != nil && time.Until(s.cert.Leaf.NotAfter) > ownLeast {
 		return nil
 	}
 	text, err := selfSigned(s.conf.Node, s.conf.Names)
@@ -99,22 +91,10 @@ func (s *serving) own() error {
 		return err
 	}
 	pair, err := tls.X509KeyPair(text, text)
-	if err != nil {
-		return err
+	if err == nil {
+		s.cert = &pair
 	}
-	next := file + ".new"
-	if err := errors.Join(os.WriteFile(next, text, 0o600), os.Rename(next, file)); err != nil {
-		return err
-	}
-	s.cert = &pair
-	return nil
-}
-
-// fits tells that our own certificate is young enough, and for all our names.
-func (s *serving) fits(c *tls.Certificate) bool {
-	ips, names := split(s.conf.Names)
-	return c.Leaf != nil && time.Until(c.Leaf.NotAfter) > ownLeast &&
-		slices.Equal(names, c.Leaf.DNSNames) && slices.EqualFunc(ips, c.Leaf.IPAddresses, net.IP.Equal)
+	return err
 }
 
 // split tells addresses from names.

@@ -32,9 +32,8 @@ type Config struct {
 	// Names are what a certificate of the server's own is for: addresses, names.
 	Names []string
 	// CertFile and KeyFile are the server's certificate, PEM; both "" is one that
-	// it makes and signs itself, in Dir. They are read again when they change.
+	// it makes and signs itself. They are read again when they change.
 	CertFile, KeyFile string
-	Dir               string
 	// ClientCA is a file of the authorities of clients' certificates, PEM, read
 	// again when it changes; "" is that none are believed.
 	ClientCA string

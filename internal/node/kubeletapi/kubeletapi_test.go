@@ -25,7 +25,7 @@ func config(t *testing.T) Config {
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 	return Config{
-		Address: l.Addr().String(), Node: "node1", Names: []string{"127.0.0.1", "node1"}, Dir: t.TempDir(),
+		Address: l.Addr().String(), Node: "node1", Names: []string{"127.0.0.1", "node1"},
 		Server: &rest.Config{Host: "https://127.0.0.1:1"}, Log: slog.New(slog.DiscardHandler),
 	}
 }
@@ -55,29 +55,23 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// TestOwnCertificate: it outlives a restart, not its names.
+// TestOwnCertificate: it is for the node's names, and made in time.
 func TestOwnCertificate(t *testing.T) {
-	c := config(t)
-	made := func() []byte {
-		s, err := New(c)
-		require.NoError(t, err)
+	s, err := New(config(t))
+	require.NoError(t, err)
+	shows := func() *x509.Certificate {
 		cert, err := s.certs.get(nil)
 		require.NoError(t, err)
-		require.NoError(t, cert.Leaf.VerifyHostname("127.0.0.1"))
-		require.Greater(t, time.Until(cert.Leaf.NotAfter), ownLeast)
-		return cert.Certificate[0]
+		return cert.Leaf
 	}
-	first := made()
-	require.Equal(t, first, made())
-	st, err := os.Stat(filepath.Join(c.Dir, ownFile))
-	require.NoError(t, err)
-	require.Equal(t, os.FileMode(0o600), st.Mode().Perm())
-	c.Names = append(c.Names, "192.0.2.7")
-	second := made()
-	require.NotEqual(t, first, second)
-	require.Equal(t, second, made())
-	require.NoError(t, os.WriteFile(filepath.Join(c.Dir, ownFile), []byte("half"), 0o600))
-	require.NotEqual(t, second, made())
+	first := shows()
+	require.NoError(t, first.VerifyHostname("127.0.0.1"))
+	require.NoError(t, first.VerifyHostname("node1"))
+	require.Equal(t, first.Raw, shows().Raw)
+	first.NotAfter = time.Now().Add(ownLeast - time.Minute)
+	second := shows()
+	require.NotEqual(t, first.Raw, second.Raw)
+	require.Greater(t, time.Until(second.NotAfter), ownLeast)
 }
 
 // pair writes a certificate that signs itself, and gives it back.
@@ -95,8 +89,8 @@ func pair(t *testing.T, cert, key string) tls.Certificate {
 
 // TestFilesChange: certificates and authorities are those of now.
 func TestFilesChange(t *testing.T) {
-	c := config(t)
-	c.CertFile, c.KeyFile, c.ClientCA = filepath.Join(c.Dir, "crt"), filepath.Join(c.Dir, "key"), filepath.Join(c.Dir, "ca")
+	c, dir := config(t), t.TempDir()
+	c.CertFile, c.KeyFile, c.ClientCA = filepath.Join(dir, "crt"), filepath.Join(dir, "key"), filepath.Join(dir, "ca")
 	_, err := New(c)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	first := pair(t, c.CertFile, c.KeyFile)

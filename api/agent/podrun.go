@@ -26,6 +26,7 @@ type PodRun struct {
 	Started    time.Time      `json:"started,omitzero"`
 	Containers []ContainerRun `json:"containers"` // init containers first
 	Conditions []PodCondition `json:"conditions,omitempty"`
+	Events     []PodEvent     `json:"events,omitempty"` // the newest, at the end the last one
 	// LastError is why the last step for the pod failed, RetryAt when the next is
 	// due; nothing when it went well.
 	LastError   string    `json:"lastError,omitempty"`

@@ -170,6 +170,7 @@ func (n *Node) condemn(w *worker, pod *v1.Pod, st *podruntime.Status, v verdict)
 	n.mu.Unlock()
 	n.remember(w) // before anything ends: what has ended would be started again
 	n.publish(w, pod, st, podruntime.Result{}, nil)
+	n.tell(pod, podruntime.Event{Warning: true, Reason: v.Reason, Message: v.Message})
 	n.conf.Log.Info("pod is ended", "pod", w.name.String(), "uid", w.uid, "reason", v.Reason, "why", v.Message)
 	n.mu.Lock()
 	w.end()

@@ -26,6 +26,7 @@ import (
 	"github.com/fairlead/fairlead/internal/node/pleg"
 	"github.com/fairlead/fairlead/internal/node/podruntime"
 	"github.com/fairlead/fairlead/internal/node/probe"
+	"github.com/fairlead/fairlead/internal/node/report"
 	"github.com/fairlead/fairlead/internal/node/volume"
 )
 
@@ -61,6 +62,8 @@ type Config struct {
 	Checkpoints Checkpoints
 	// Changed, if not nil, hears that Reports has changed. It must not block.
 	Changed func()
+	// Tell, if not nil, hears what happens to pods. It must not block.
+	Tell func(report.Event)
 	// Origin, if not nil, is where exactly a source has a pod from: the file, for
 	// people to read.
 	Origin func(source string, uid types.UID) string
@@ -98,7 +101,7 @@ func New(c Config) *Node {
 		conf: c, pleg: pleg.New(c.Runtime, relist, c.Log),
 		workers: map[types.UID]*worker{}, seen: map[string]bool{},
 	}
-	n.prober = probe.New(probe.Config{Checker: probe.Checks{Exec: c.Runtime}, Changed: n.wake, Log: c.Log})
+	n.prober = probe.New(probe.Config{Checker: probe.Checks{Exec: c.Runtime}, Changed: n.wake, Failed: n.unhealthy, Log: c.Log})
 	return n
 }
 

@@ -2,6 +2,7 @@ package node
 
 import (
 	"net/http"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -34,7 +35,7 @@ func (w *worker) run() agent.PodRun {
 		Life: w.state.String(), Gone: w.gone, Unclaimed: w.restored,
 		Phase: string(p.Status.Phase), Reason: p.Status.Reason, Message: p.Status.Message,
 		LastError: w.failed.err, LastErrorAt: w.failed.at, RetryAt: w.failed.again,
-		Containers: []agent.ContainerRun{},
+		Containers: []agent.ContainerRun{}, Events: slices.Clone(w.events),
 	}
 	if p.Status.StartTime != nil {
 		out.Started = p.Status.StartTime.Time

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/node/mux"
 	"github.com/fairlead/fairlead/internal/node/podruntime"
 	"github.com/fairlead/fairlead/internal/node/report"
@@ -52,6 +53,7 @@ type worker struct {
 	version  uint64 // of all that Reports tells of it
 	failed   failure
 	due      map[string]time.Time // until when containers wait
+	events   []agent.PodEvent     // that were told, oldest first
 	kept     bool                 // the pod's start is on the disk
 	verdict  verdict              // of the node itself
 
@@ -256,6 +258,7 @@ func (w *worker) precedes(later *worker) bool {
 func (n *Node) sync(ctx context.Context, w *worker, pod *v1.Pod) (time.Duration, error) {
 	if !n.mayStart(w) {
 		if none := (&podruntime.Status{}); !n.overdue(w, pod, none) {
+			n.complain(ctx, pod, podruntime.Result{}, errPredecessor)
 			n.publish(w, pod, none, podruntime.Result{}, errPredecessor)
 		}
 		return jitter(resync), nil
@@ -282,6 +285,7 @@ func (n *Node) sync(ctx context.Context, w *worker, pod *v1.Pod) (time.Duration,
 	if n.overdue(w, pod, st) {
 		return 0, nil
 	}
+	n.complain(ctx, pod, res, failed)
 	n.look(ctx, pod, st)
 	n.publish(w, pod, st, res, failed)
 	if res.Again > 0 {
@@ -306,7 +310,9 @@ func (n *Node) bringUp(ctx context.Context, w *worker, pod *v1.Pod, st *podrunti
 	if err != nil {
 		return podruntime.Result{}, &podruntime.Error{Reason: "FailedMount", Err: err}
 	}
-	return n.conf.Runtime.Sync(ctx, podruntime.Want{Pod: pod, Mounts: mounts, Health: n.health(pod, st)}, st)
+	return n.conf.Runtime.Sync(ctx, podruntime.Want{
+		Pod: pod, Mounts: mounts, Health: n.health(pod, st), Tell: func(e podruntime.Event) { n.tell(pod, e) },
+	}, st)
 }
 
 // kill ends all that runs of a pod.
@@ -325,6 +331,7 @@ func (n *Node) kill(ctx context.Context, w *worker, pod *v1.Pod) error {
 		grace = 0
 	}
 	n.mu.Unlock()
+	n.farewell(pod, st)
 	if err := n.conf.Runtime.Kill(ctx, st, grace); err != nil {
 		return err
 	}

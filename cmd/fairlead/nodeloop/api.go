@@ -76,7 +76,7 @@ func (o *Options) apiServer(conf *node.Config, engine runtimeapi.RuntimeServiceC
 	}); err != nil {
 		return nil, err
 	}
-	conf.Changed = out.reports.Changed
+	conf.Changed, conf.Tell = out.reports.Changed, out.reports.Tell
 	out.pods, err = api.New(api.Config{Server: to.REST, Node: o.Name, After: out.reports.Registered(), Log: conf.Log})
 	return out, err
 }

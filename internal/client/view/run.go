@@ -38,6 +38,7 @@ func (p *page) run(r agent.PodRun, o Options) {
 	for _, c := range unmet {
 		p.line("  %-27s %s", c.Type, strings.Join(slices.DeleteFunc([]string{c.Reason, c.Message}, empty), ": "))
 	}
+	p.events(r.Events, o)
 }
 
 // life says what the loop does with the pod: "Running", "Pending, is ended".

@@ -28,7 +28,7 @@ func (r *Runtime) start(ctx context.Context, w Want, st *Status, s starting) err
 	if err != nil {
 		return &Error{ReasonConfig, err}
 	}
-	image, err := r.image(ctx, w.Pod, s.spec, config)
+	image, err := r.image(ctx, w, s.spec, config)
 	if err != nil {
 		return err
 	}
@@ -50,9 +50,11 @@ func (r *Runtime) start(ctx context.Context, w Want, st *Status, s starting) err
 	if err != nil {
 		return &Error{ReasonCreate, fmt.Errorf("create container %s: %w", s.spec.Name, err)}
 	}
+	w.tell(s.spec.Name, EventCreated, "created")
 	if _, err := r.conf.Runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: made.GetContainerId()}); err != nil {
 		return &Error{ReasonStart, fmt.Errorf("start container %s: %w", s.spec.Name, err)}
 	}
+	w.tell(s.spec.Name, EventStarted, "started")
 	return r.postStart(ctx, w.Pod, s.spec, &Container{ID: made.GetContainerId(), Name: s.spec.Name, Attempt: attempt}, r.reach(st))
 }
 

@@ -11,7 +11,7 @@ import (
 
 // image makes sure that the runtime has a container's image, as the pull policy
 // says.
-func (r *Runtime) image(ctx context.Context, pod *v1.Pod, c *v1.Container, config *cri.PodSandboxConfig) (*cri.Image, error) {
+func (r *Runtime) image(ctx context.Context, w Want, c *v1.Container, config *cri.PodSandboxConfig) (*cri.Image, error) {
 	spec := &cri.ImageSpec{Image: c.Image, UserSpecifiedImage: c.Image}
 	if c.Image == "" {
 		return nil, &Error{ReasonInvalidImage, fmt.Errorf("container %s names no image", c.Name)}
@@ -23,11 +23,12 @@ func (r *Runtime) image(ctx context.Context, pod *v1.Pod, c *v1.Container, confi
 	present := has.GetImage() != nil
 	switch {
 	case present && c.ImagePullPolicy != v1.PullAlways:
+		w.tell(c.Name, EventPulled, fmt.Sprintf("image %q is already on the node", c.Image))
 		return has.GetImage(), nil
 	case c.ImagePullPolicy == v1.PullNever:
 		return nil, &Error{ReasonNeverPull, fmt.Errorf("image %s is not on the node and its pull policy is Never", c.Image)}
 	}
-	if err := r.pull(ctx, pod, spec, config); err != nil {
+	if err := r.pull(ctx, w, c.Name, &cri.PullImageRequest{Image: spec, SandboxConfig: config}); err != nil {
 		return nil, err
 	}
 	if has, err = r.conf.Images.ImageStatus(ctx, &cri.ImageStatusRequest{Image: spec}); err != nil {
@@ -38,21 +39,24 @@ func (r *Runtime) image(ctx context.Context, pod *v1.Pod, c *v1.Container, confi
 
 // pull has a delay of its own for each pod and image: the container's is for
 // what has run.
-func (r *Runtime) pull(ctx context.Context, pod *v1.Pod, spec *cri.ImageSpec, config *cri.PodSandboxConfig) error {
-	key := pullKey(pod.UID, spec.GetImage())
+func (r *Runtime) pull(ctx context.Context, w Want, container string, req *cri.PullImageRequest) error {
+	image := req.GetImage().GetImage()
+	key := pullKey(w.Pod.UID, image)
 	if left := r.delay.pending(key); left > 0 {
-		return &Error{ReasonPullBackOff, &later{fmt.Errorf("back-off pulling image %q", spec.GetImage()), left}}
+		return &Error{ReasonPullBackOff, &later{fmt.Errorf("back-off pulling image %q", image), left}}
 	}
-	_, err := r.conf.Images.PullImage(ctx, &cri.PullImageRequest{Image: spec, SandboxConfig: config})
+	w.tell(container, EventPulling, fmt.Sprintf("pulling image %q", image))
+	_, err := r.conf.Images.PullImage(ctx, req)
 	if err == nil {
+		w.tell(container, EventPulled, fmt.Sprintf("pulled image %q", image))
 		r.delay.forget(func(k string) bool { return k == key })
 		return nil
 	}
 	if ctx.Err() != nil {
-		return &Error{ReasonPull, fmt.Errorf("pull %s: %w", spec.GetImage(), ctx.Err())}
+		return &Error{ReasonPull, fmt.Errorf("pull %s: %w", image, ctx.Err())}
 	}
 	left := r.delay.failed(key)
-	return &Error{ReasonPull, &later{fmt.Errorf("pull %s: %w", spec.GetImage(), err), left}}
+	return &Error{ReasonPull, &later{fmt.Errorf("pull %s: %w", image, err), left}}
 }
 
 // later is a failure that is worth another try only after a while.

@@ -141,6 +141,32 @@ type Want struct {
 	Pod    *v1.Pod
 	Mounts map[string]volume.Mount // by volume
 	Health map[string]Health       // by container; none means well
+	// Tell, if not nil, hears at once what happens. It must not block.
+	Tell func(Event)
+}
+
+// Event is something that people want to know of a pod, in kubelet's words.
+type Event struct {
+	Container string // its name; "" when it is about the pod
+	Warning   bool
+	Reason    string
+	Message   string // the same again for the same thing: who counts compares it
+}
+
+// Reasons of events (kubelet's pkg/kubelet/events).
+const (
+	EventPulling = "Pulling"
+	EventPulled  = "Pulled"
+	EventCreated = "Created"
+	EventStarted = "Started"
+	EventKilling = "Killing"
+	EventSandbox = "SandboxChanged"
+)
+
+func (w *Want) tell(container, reason, message string) {
+	if w.Tell != nil {
+		w.Tell(Event{Container: container, Reason: reason, Message: message})
+	}
 }
 
 // Reason is why something does not run, in kubelet's words.

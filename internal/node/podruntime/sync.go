@@ -24,7 +24,7 @@ func (r *Runtime) Sync(ctx context.Context, w Want, st *Status) (Result, error) 
 	}
 	if p.renew != "" {
 		var err error
-		if st, err = r.renew(ctx, w.Pod, st, p); err != nil {
+		if st, err = r.renew(ctx, w, st, p); err != nil {
 			return Result{}, err
 		}
 		if p = decide(w.Pod, st, w.Health); p.renew != "" {
@@ -32,6 +32,7 @@ func (r *Runtime) Sync(ctx context.Context, w Want, st *Status) (Result, error) 
 		}
 	}
 	for _, s := range p.stop {
+		w.tell(s.container.Name, EventKilling, "is stopped: "+s.why)
 		if err := r.stop(ctx, w.Pod, s, r.reach(st)); err != nil {
 			return Result{}, fmt.Errorf("sync %s/%s: %w", w.Pod.Namespace, w.Pod.Name, err)
 		}
@@ -56,12 +57,14 @@ func (r *Runtime) stop(ctx context.Context, pod *v1.Pod, s stopping, ips []strin
 }
 
 // renew ends what is there and makes a new sandbox.
-func (r *Runtime) renew(ctx context.Context, pod *v1.Pod, st *Status, p plan) (*Status, error) {
+func (r *Runtime) renew(ctx context.Context, w Want, st *Status, p plan) (*Status, error) {
+	pod := w.Pod
 	if err := r.networkReady(ctx, pod); err != nil {
 		return nil, err
 	}
 	if len(st.Sandboxes) > 0 {
 		r.conf.Log.Info("pod gets a new sandbox", "namespace", pod.Namespace, "pod", pod.Name, "why", p.renew)
+		w.tell("", EventSandbox, "the pod gets a new sandbox: "+p.renew)
 		if err := r.Kill(ctx, st, Grace(pod)); err != nil {
 			return nil, err
 		}

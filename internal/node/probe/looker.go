@@ -50,10 +50,10 @@ func (l *looker) follow(ctx context.Context, kind Kind, p *v1.Probe) bool {
 		case ctx.Err() != nil:
 			return false
 		case err != nil:
-			l.note(kind, said) // nothing was learnt: neither good nor bad counts
+			l.missed(kind, said) // nothing was learnt: neither good nor bad counts
 		default:
 			if !ok {
-				l.note(kind, said)
+				l.missed(kind, said)
 			}
 			if t.add(ok) && l.reached(kind, p, ok, said) {
 				return ok
@@ -100,6 +100,14 @@ func (t *tally) add(ok bool) bool {
 	}
 	t.run++
 	return ok && t.run >= t.success || !ok && t.run >= t.failure
+}
+
+// missed tells of a look that did not pass.
+func (l *looker) missed(kind Kind, said string) {
+	l.note(kind, said)
+	if tell := l.prober.conf.Failed; tell != nil {
+		tell(l.instance, kind, said)
+	}
 }
 
 // note keeps what a probe said while it holds something up.

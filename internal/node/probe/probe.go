@@ -55,7 +55,9 @@ type Config struct {
 	// Changed hears that Health has changed of a container of a pod. It must not
 	// block.
 	Changed func(uid types.UID)
-	Log     *slog.Logger
+	// Failed, if not nil, hears of each look that did not pass. It must not block.
+	Failed func(i Instance, kind Kind, said string)
+	Log    *slog.Logger
 }
 
 // Prober is safe for concurrent use.

@@ -64,6 +64,16 @@ func (c *client) deletePod(ctx context.Context, namespace, name string, uid type
 	return c.core.Delete().Namespace(namespace).Resource("pods").Name(name).Body(o).Do(ctx).Error()
 }
 
+func (c *client) createEvent(ctx context.Context, e *v1.Event) (*v1.Event, error) {
+	out := &v1.Event{}
+	return out, c.core.Post().Namespace(e.Namespace).Resource("events").Body(e).Do(ctx).Into(out)
+}
+
+func (c *client) patchEvent(ctx context.Context, e *v1.Event, patch []byte) (*v1.Event, error) {
+	out := &v1.Event{}
+	return out, c.core.Patch(types.StrategicMergePatchType).Namespace(e.Namespace).Resource("events").Name(e.Name).Body(patch).Do(ctx).Into(out)
+}
+
 func (c *client) node(ctx context.Context, name string) (*v1.Node, error) {
 	out := &v1.Node{}
 	return out, c.core.Get().Resource("nodes").Name(name).Do(ctx).Into(out)

@@ -71,6 +71,7 @@ type Reporter struct {
 	client *client
 	poke   chan struct{}
 	known  chan struct{} // closed once the node is registered
+	events chan Event
 	note   teller
 
 	mu      sync.Mutex
@@ -88,7 +89,7 @@ func New(c Config) (*Reporter, error) {
 		return nil, err
 	}
 	return &Reporter{
-		conf: c, client: api, poke: make(chan struct{}, 1), known: make(chan struct{}), note: teller{log: c.Log, told: map[string]string{}},
+		conf: c, client: api, poke: make(chan struct{}, 1), known: make(chan struct{}), events: make(chan Event, eventRoom), note: teller{log: c.Log, told: map[string]string{}},
 		pods: map[types.UID]*v1.Pod{}, mirrors: map[types.NamespacedName]*v1.Pod{},
 	}, nil
 }
@@ -135,6 +136,7 @@ func (r *Reporter) Run(ctx context.Context, of Node) error {
 	all.Go(func() { r.keepNode(ctx) })
 	all.Go(func() { r.keepLease(ctx) })
 	all.Go(func() { r.keepPods(ctx, of) })
+	all.Go(func() { r.keepEvents(ctx) })
 	all.Wait()
 	return nil
 }

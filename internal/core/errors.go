@@ -102,6 +102,9 @@ var (
 // words; it is ErrDrift. Several are joined.
 type Difference string
 
+// Differ makes a Difference of what fmt.Sprintf gives.
+func Differ(format string, args ...any) Difference { return Difference(fmt.Sprintf(format, args...)) }
+
 func (d Difference) Error() string { return string(d) }
 
 // Is tells what kind of failure a difference is.

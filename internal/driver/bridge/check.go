@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -76,7 +75,7 @@ func (p *Plugin) inspect(call driver.PluginCall, c conf, prev inproc.Result) err
 }
 
 func (i *inspection) differ(format string, args ...any) {
-	i.errs = append(i.errs, core.Difference(fmt.Sprintf(format, args...)))
+	i.errs = append(i.errs, core.Differ(format, args...))
 }
 
 // said is the result's interface of that name; of the host, or of the pod.
@@ -115,15 +114,11 @@ func (i *inspection) checkBridge() (err error) {
 	i.checkMAC(name, false, i.bridge.Link)
 	have, err := i.host.Addrs(i.bridge.Index)
 	for _, gw := range gatewaysOf(i.prev.IPs) {
-		if !has(have, gw) {
+		if !rtnl.HasAddr(have, gw) {
 			i.differ("bridge %s has not the address %s", name, gw)
 		}
 	}
 	return err
-}
-
-func has(have []rtnl.Addr, want netip.Prefix) bool {
-	return slices.ContainsFunc(have, func(a rtnl.Addr) bool { return a.Prefix == want })
 }
 
 func (i *inspection) checkMAC(name string, inPod bool, have rtnl.Link) {
@@ -198,7 +193,7 @@ func (i *inspection) checkAddrs(far rtnl.Link) error {
 		return err
 	}
 	for _, ip := range i.prev.IPs {
-		if !has(have, ip.Address) {
+		if !rtnl.HasAddr(have, ip.Address) {
 			i.differ("address %s is missing", ip.Address)
 		}
 	}
@@ -231,7 +226,7 @@ func (p *Plugin) routing(prev inproc.Result) error {
 		for _, s := range forwarding(gatewaysOf(prev.IPs)) {
 			have, err := sysfs.ReadSysctl(s.Path)
 			if err == nil && have != s.Value {
-				err = core.Difference(fmt.Sprintf("sysctl %s is %s, was %s", s.Path, have, s.Value))
+				err = core.Differ("sysctl %s is %s, was %s", s.Path, have, s.Value)
 			}
 			errs = append(errs, err)
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -64,7 +63,7 @@ func inspect(ns *netns.Handle, ifName string, result json.RawMessage) error {
 	defer func() { _ = c.Close() }()
 	have, err := c.LinkByName(ifName)
 	if errors.Is(err, core.ErrNotFound) {
-		return drift("interface is missing")
+		return core.Differ("interface is missing")
 	}
 	if err != nil {
 		return err
@@ -72,17 +71,13 @@ func inspect(ns *netns.Handle, ifName string, result json.RawMessage) error {
 	return errors.Join(inspectLink(have, want), inspectAddrs(c, have, want), inspectRoutes(c, have, want))
 }
 
-func drift(format string, args ...any) error {
-	return core.Difference(fmt.Sprintf(format, args...))
-}
-
 func inspectLink(have rtnl.Link, want core.Link) error {
 	var errs []error
 	if len(want.MAC) > 0 && !bytes.Equal(have.MAC, want.MAC) {
-		errs = append(errs, drift("MAC is %s, was %s", have.MAC, want.MAC))
+		errs = append(errs, core.Differ("MAC is %s, was %s", have.MAC, want.MAC))
 	}
 	if len(want.Addrs) > 0 && !have.Up {
-		errs = append(errs, drift("interface is down"))
+		errs = append(errs, core.Differ("interface is down"))
 	}
 	return errors.Join(errs...)
 }
@@ -94,8 +89,8 @@ func inspectAddrs(c *rtnl.Conn, link rtnl.Link, want core.Link) error {
 	}
 	var errs []error
 	for _, p := range want.Addrs {
-		if !slices.ContainsFunc(have, func(a rtnl.Addr) bool { return a.Prefix == p }) {
-			errs = append(errs, drift("address %s is missing", p))
+		if !rtnl.HasAddr(have, p) {
+			errs = append(errs, core.Differ("address %s is missing", p))
 		}
 	}
 	return errors.Join(errs...)
@@ -112,7 +107,7 @@ func inspectRoutes(c *rtnl.Conn, link rtnl.Link, want core.Link) error {
 	var errs []error
 	for _, r := range want.Routes {
 		if !slices.ContainsFunc(have, func(h rtnl.Route) bool { return h.Dst == r.Dst && h.Leads(link.Index, r.GW) }) {
-			errs = append(errs, drift("route %s %s is missing", r.Dst, via(r.GW)))
+			errs = append(errs, core.Differ("route %s %s is missing", r.Dst, via(r.GW)))
 		}
 	}
 	return errors.Join(errs...)

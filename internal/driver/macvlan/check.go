@@ -90,7 +90,7 @@ func inspectAddrs(conn *rtnl.Conn, l rtnl.Link, ips []inproc.IP) error {
 	}
 	var errs []error
 	for _, ip := range ips {
-		if !slices.ContainsFunc(have, func(a rtnl.Addr) bool { return a.Prefix == ip.Address }) {
+		if !rtnl.HasAddr(have, ip.Address) {
 			errs = append(errs, fmt.Errorf("it has not the address %s", ip.Address))
 		}
 	}

@@ -64,7 +64,7 @@ func (d *Driver) differences(ctx context.Context, s core.Spec, l core.Link) (dri
 type drift []error
 
 func (d *drift) add(format string, args ...any) {
-	*d = append(*d, core.Difference(fmt.Sprintf(format, args...)))
+	*d = append(*d, core.Differ(format, args...))
 }
 
 // equal adds a difference unless have is want.
@@ -157,7 +157,7 @@ func (d *drift) addresses(c *rtnl.Conn, s core.Spec, index int) error {
 		return err
 	}
 	for _, want := range s.Addrs {
-		if !slices.ContainsFunc(have, func(a rtnl.Addr) bool { return a.Prefix == want }) {
+		if !rtnl.HasAddr(have, want) {
 			d.add("address %s is missing", want)
 		}
 	}

@@ -2,7 +2,6 @@ package hostport
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
@@ -87,7 +86,7 @@ func (t *Table) checkLoopback(s core.Spec) error {
 			if err != nil && !sysfs.SysctlMissing(err) {
 				errs = append(errs, err)
 			} else if v != "1" {
-				errs = append(errs, core.Difference(fmt.Sprintf("sysctl %s is %q, want 1: the node's 127.0.0.1 does not reach host ports", localnet(dev), v)))
+				errs = append(errs, core.Differ("sysctl %s is %q, want 1: the node's 127.0.0.1 does not reach host ports", localnet(dev), v))
 			}
 		}
 		return errors.Join(errs...)

@@ -3,7 +3,6 @@ package standalone
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -35,7 +34,7 @@ type findings []error
 
 // add notes a difference; the text says what is and what should be.
 func (f *findings) add(format string, args ...any) {
-	*f = append(*f, core.Difference(fmt.Sprintf(format, args...)))
+	*f = append(*f, core.Differ(format, args...))
 }
 
 // differ adds a finding unless have is want.
@@ -118,7 +117,7 @@ func (g *Gateway) checkLink(w gate) error {
 // addrDifference compares addresses; IPv6 link-local ones are the kernel's.
 func addrDifference(want []netip.Prefix, has []rtnl.Addr) (missing, extra []netip.Prefix) {
 	for _, p := range want {
-		if !slices.ContainsFunc(has, func(a rtnl.Addr) bool { return a.Prefix == p }) {
+		if !rtnl.HasAddr(has, p) {
 			missing = append(missing, p)
 		}
 	}

@@ -65,6 +65,11 @@ func parseAddr(b []byte) (Addr, error) {
 	return a, err
 }
 
+// HasAddr tells that p is among a link's addresses, with its length.
+func HasAddr(list []Addr, p netip.Prefix) bool {
+	return slices.ContainsFunc(list, func(a Addr) bool { return a.Prefix == p })
+}
+
 // AddAddr puts p on the link. With nodad an IPv6 address is usable at once,
 // without duplicate address detection (RFC 4862, 5.4): for addresses whose
 // uniqueness is known otherwise. The same address there already is success;
@@ -80,7 +85,7 @@ func (c *Conn) AddAddr(index int, p netip.Prefix, nodad bool) error {
 	err := m.exec()
 	if errors.Is(err, core.ErrExists) {
 		has, lerr := c.Addrs(index)
-		if slices.ContainsFunc(has, func(a Addr) bool { return a.Prefix == p }) {
+		if HasAddr(has, p) {
 			return nil
 		}
 		err = errors.Join(err, lerr)

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -116,12 +117,7 @@ func forAdd(raw json.RawMessage, args string) (conf, error) {
 	if err != nil {
 		return conf{}, err
 	}
-	for _, m := range []string{c.Args.CNI.MAC, c.RuntimeConfig.MAC} {
-		if m != "" {
-			mac = m
-		}
-	}
-	c.mac, err = inproc.ParseMAC(mac)
+	c.mac, err = inproc.ParseMAC(cmp.Or(c.RuntimeConfig.MAC, c.Args.CNI.MAC, mac))
 	return c, err
 }
 

@@ -1,6 +1,7 @@
 package macvlan
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -83,13 +84,7 @@ func (p *Plugin) upper(c conf, call driver.PluginCall) (u rtnl.Upper, err error)
 	if err != nil {
 		return u, err
 	}
-	if mac == "" {
-		mac = c.MAC
-	}
-	if c.RuntimeConfig.MAC != "" {
-		mac = c.RuntimeConfig.MAC
-	}
-	u.MAC, err = inproc.ParseMAC(mac)
+	u.MAC, err = inproc.ParseMAC(cmp.Or(c.RuntimeConfig.MAC, mac, c.MAC))
 	return u, err
 }
 

@@ -70,58 +70,67 @@ func (b *bed) set(subnets ...core.Subnet) {
 	}
 }
 
+// wired is a namespace whose eth0 is the far end of a link of the node, with a
+// connection to each side.
+type wired struct {
+	ns        *netns.Handle
+	host, in  *rtnl.Conn
+	near, far int // indexes
+}
+
+func (b *bed) wire(v rtnl.Veth) wired {
+	t := b.t
+	t.Helper()
+	w := wired{ns: netnstest.New(t)}
+	open := func(ns *netns.Handle) *rtnl.Conn {
+		c, err := rtnl.Open(ns)
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	w.host, w.in = open(b.sw.NS), open(w.ns)
+	v.Peer, v.PeerName = w.ns, "eth0"
+	l, err := w.host.EnsureVeth(v)
+	require.NoError(t, err)
+	w.near, w.far = l.Index, l.PeerIndex
+	require.NoError(t, w.host.SetUp(w.near))
+	return w
+}
+
 // pod puts a namespace with the addresses on the bridge, its default routes
 // towards the subnet's gateways.
 func (b *bed) pod(name string, s core.Subnet, addrs ...string) *netns.Handle {
 	t := b.t
 	t.Helper()
-	ns := netnstest.New(t)
-	host, err := rtnl.Open(b.sw.NS)
-	require.NoError(t, err)
-	defer func() { _ = host.Close() }()
-	near, err := host.EnsureVeth(rtnl.Veth{Name: name, MTU: 1400, Peer: ns, PeerName: "eth0"})
-	require.NoError(t, err)
-	require.NoError(t, host.SetUp(near.Index))
-	pod, err := rtnl.Open(ns)
-	require.NoError(t, err)
-	defer func() { _ = pod.Close() }()
-	netnstest.Do(t, ns, func() error { return sysfs.TxChecksumOff("eth0") })
-	require.NoError(t, pod.SetUp(near.PeerIndex))
+	w := b.wire(rtnl.Veth{Name: name, MTU: 1400})
+	netnstest.Do(t, w.ns, func() error { return sysfs.TxChecksumOff("eth0") })
+	require.NoError(t, w.in.SetUp(w.far))
 	for i, a := range addrs {
-		require.NoError(t, pod.AddAddr(near.PeerIndex, netip.MustParsePrefix(a), true))
+		require.NoError(t, w.in.AddAddr(w.far, netip.MustParsePrefix(a), true))
 		dst := netip.PrefixFrom(s.Gateways[i], 0).Masked()
-		require.NoError(t, pod.ReplaceRoute(rtnl.Route{Dst: dst, GW: s.Gateways[i], Index: near.PeerIndex}))
+		require.NoError(t, w.in.ReplaceRoute(rtnl.Route{Dst: dst, GW: s.Gateways[i], Index: w.far}))
 	}
 	require.NoError(t, b.ovs.AddPort(t.Context(), ovs.Port{
 		Name: name, VLAN: s.VLAN, ExternalIDs: map[string]string{ovs.KeyContainer: name},
 	}))
-	_, err = b.ovs.WaitPort(t.Context(), name)
+	_, err := b.ovs.WaitPort(t.Context(), name)
 	require.NoError(t, err)
-	return ns
+	return w.ns
 }
 
 // outside is a machine beyond the node that knows no pod network.
 func (b *bed) outside() *netns.Handle {
 	t := b.t
 	t.Helper()
-	ns := netnstest.New(t)
-	host, err := rtnl.Open(b.sw.NS)
-	require.NoError(t, err)
-	defer func() { _ = host.Close() }()
-	near, err := host.EnsureVeth(rtnl.Veth{Name: "uplink", Peer: ns, PeerName: "eth0"})
-	require.NoError(t, err)
-	require.NoError(t, host.SetUp(near.Index))
-	out, err := rtnl.Open(ns)
-	require.NoError(t, err)
-	defer func() { _ = out.Close() }()
-	require.NoError(t, out.SetUp(near.PeerIndex))
+	w := b.wire(rtnl.Veth{Name: "uplink"})
+	require.NoError(t, w.in.SetUp(w.far))
 	for _, a := range []string{"192.0.2.1/24", "2001:db8::1/64"} {
-		require.NoError(t, host.AddAddr(near.Index, netip.MustParsePrefix(a), true))
+		require.NoError(t, w.host.AddAddr(w.near, netip.MustParsePrefix(a), true))
 	}
 	for _, a := range []string{"192.0.2.2/24", "2001:db8::2/64"} {
-		require.NoError(t, out.AddAddr(near.PeerIndex, netip.MustParsePrefix(a), true))
+		require.NoError(t, w.in.AddAddr(w.far, netip.MustParsePrefix(a), true))
 	}
-	return ns
+	return w.ns
 }
 
 // reaches pings from ns; the first packets may fall to address resolution and

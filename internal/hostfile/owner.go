@@ -21,7 +21,7 @@ func OnlyRoot(paths ...string) error {
 		case !ok || st.Uid != 0:
 			return fmt.Errorf("%s does not belong to root", p)
 		case info.Mode().Perm()&0o022 != 0:
-			return fmt.Errorf("%s can be written by others than its owner (%s)", p, info.Mode().Perm())
+			return fmt.Errorf("%s can be written by others than its owner (%s); it must be writable by nobody else", p, info.Mode().Perm())
 		}
 	}
 	return nil

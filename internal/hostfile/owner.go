@@ -19,9 +19,9 @@ func OnlyRoot(paths ...string) error {
 		st, ok := info.Sys().(*syscall.Stat_t)
 		switch {
 		case !ok || st.Uid != 0:
-			return fmt.Errorf("%s does not belong to root", p)
+			return fmt.Errorf("%s does not belong to root; what root starts must be owned by root", p)
 		case info.Mode().Perm()&0o022 != 0:
-			return fmt.Errorf("%s can be written by others than its owner (%s); it must be writable by nobody else", p, info.Mode().Perm())
+			return fmt.Errorf("%s can be written by others than its owner (%s); what root starts must be writable by nobody else", p, info.Mode().Perm())
 		}
 	}
 	return nil

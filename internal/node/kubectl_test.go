@@ -88,25 +88,34 @@ func TestKubectl(t *testing.T) {
 	k.testFollowed(t)
 	k.testRights(t)
 
-	// A static pod goes by the name of its mirror pod, and by no other.
+	// A static pod goes by the name of its mirror pod. By its short one it is
+	// known to the operator, unless that is another's; to an API server never.
 	static := web(1)
-	static.UID, static.Annotations = "", nil
+	static.Name, static.Namespace, static.UID, static.Annotations = "talks", k.ns, "", nil
 	static.Spec.Containers = []v1.Container{shell("c", "echo static; "+forever)}
 	k.write(static)
-	k.object("default", "web-1-node1", ready)
+	k.object(k.ns, "talks-node1", ready)
 	k.await("what a static pod says", func() error {
-		out, err := k.c.TryKubectl("", "logs", "web-1-node1")
-		if err == nil && out != "static\n" {
-			err = errors.New(out)
+		if out := k.kubectl("", "logs", "talks-node1"); out != "static\n" {
+			return errors.New(out)
 		}
-		return err
+		return nil
+	})
+	require.Equal(t, said{}, k.fairlead("", "exec", "-n", k.ns, "talks", "-c", "side", "--", "true"))
+	k.delete("talks")
+	k.absent(k.ns, "talks")
+	k.await("the short name", func() error {
+		if got := k.fairlead("", "logs", "-n", k.ns, "talks", "-c", "c"); got != (said{out: "static\n"}) {
+			return fmt.Errorf("%+v", got)
+		}
+		return nil
 	})
 	admin := k.certificate("admin", k.c.Admin())
-	require.Equal(t, "200", k.curl(admin, "/containerLogs/default/web-1-node1/c"))
-	require.Equal(t, "404", k.curl(admin, "/containerLogs/default/web-1/c"))
+	require.Equal(t, "200", k.curl(admin, "/containerLogs/"+k.ns+"/talks-node1/c"))
+	require.Equal(t, "404", k.curl(admin, "/containerLogs/"+k.ns+"/talks/c"))
 
-	k.erase("web-1")
-	k.endTalker()
+	k.erase("talks")
+	k.end("asks")
 }
 
 // TestKubectlOverDocker: the streams are those of our own CRI, the certificate
@@ -121,12 +130,13 @@ func TestKubectlOverDocker(t *testing.T) {
 	k.testForward(t)
 	require.Contains(t, k.kubectl("hello\n", "attach", "-i", "asks"), "heard hello")
 	k.testFollowed(t)
-	k.endTalker()
+	k.end("talks", "asks")
 }
 
-func (k *cluster) endTalker() {
+// end ends pods of the API server, and the node.
+func (k *cluster) end(names ...string) {
 	k.t.Helper()
-	for _, name := range []string{"talks", "asks"} {
+	for _, name := range names {
 		k.delete(name)
 		k.absent(k.ns, name)
 	}
@@ -153,6 +163,8 @@ func (k *cluster) testLogs(t *testing.T) {
 func (k *cluster) testExecs(t *testing.T) {
 	t.Helper()
 	require.Equal(t, "read this", k.kubectl("read this", "exec", "-i", "talks", "-c", "side", "--", "cat"))
+	long := ": " + strings.Repeat("x", 100_000) + "; echo done" // a command goes in the request's line
+	require.Equal(t, "done\n", k.kubectl("", "exec", "talks", "-c", "side", "--", "sh", "-c", long))
 	_, err := k.c.TryKubectl("", "-n", k.ns, "exec", "talks", "-c", "side", "--", "sh", "-c", "echo why >&2; exit 7")
 	require.ErrorContains(t, err, "exit code 7")
 	require.ErrorContains(t, err, "why")

@@ -18,11 +18,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Bounds of connections that nobody uses, and of what a request may begin with.
+// Bounds of connections that nobody uses.
 const (
 	headerLimit = 10 * time.Second
 	idleLimit   = 2 * time.Minute
-	headerBytes = 64 << 10
 )
 
 // Config says where a server listens, and whom it believes.
@@ -77,7 +76,7 @@ func (s *Server) Run(ctx context.Context, h http.Handler) error {
 		return fmt.Errorf("serve the API server: %w", err)
 	}
 	server := &http.Server{
-		Handler: s.guard.before(h), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit, MaxHeaderBytes: headerBytes,
+		Handler: s.guard.before(h), ReadHeaderTimeout: headerLimit, IdleTimeout: idleLimit,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		// Handshakes that fail are others' mistakes, and anybody can make them.
 		ErrorLog: slog.NewLogLogger(s.conf.Log.Handler(), slog.LevelDebug),

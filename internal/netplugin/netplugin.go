@@ -12,7 +12,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 )
+
+// CallLimit is what a plugin gives a call that attaches or detaches: kubelet
+// gives up after 240 s.
+const CallLimit = 220 * time.Second
 
 // IfName is every pod's first interface.
 const IfName = "eth0"

@@ -29,9 +29,6 @@ import (
 // Name is the plugin's.
 const Name = "cni"
 
-// addLimit bounds ADD and DEL: kubelet gives up after 240 s.
-const addLimit = 220 * time.Second
-
 // SyncPeriod is kubelet's.
 const SyncPeriod = 5 * time.Second
 
@@ -101,7 +98,7 @@ func (*Plugin) Capabilities() map[netplugin.Capability]bool { return nil }
 
 // SetUpPod brings lo up and runs ADD by the network in force.
 func (p *Plugin) SetUpPod(ctx context.Context, pod netplugin.Pod) error {
-	ctx, stop := context.WithTimeout(ctx, addLimit)
+	ctx, stop := context.WithTimeout(ctx, netplugin.CallLimit)
 	defer stop()
 	net, err := p.current(ctx)
 	if err != nil {
@@ -162,7 +159,7 @@ func addresses(r *types100.Result) []netip.Prefix {
 // the ADD, and without that by the configuration of today, if there is one: a
 // CNI plugin may know more than we do.
 func (p *Plugin) TearDownPod(ctx context.Context, pod netplugin.Pod) error {
-	ctx, stop := context.WithTimeout(ctx, addLimit)
+	ctx, stop := context.WithTimeout(ctx, netplugin.CallLimit)
 	defer stop()
 	netns, err := p.host.GetNetNS(ctx, pod.Sandbox)
 	if err != nil && !errors.Is(err, netplugin.ErrNoNetns) {

@@ -21,7 +21,7 @@ func (p *Plugin) Attached() []netplugin.Pod { return p.store.Pods() }
 // live sandbox counts also without a record: that may have been lost. Networks
 // before CNI 1.1 have no GC; of them libcni's own attachments are looked after.
 func (p *Plugin) Collect(ctx context.Context, live map[string]bool) error {
-	ctx, stop := context.WithTimeout(ctx, addLimit)
+	ctx, stop := context.WithTimeout(ctx, netplugin.CallLimit)
 	defer stop()
 	valid := []types.GCAttachment{} // not null: that would be no list
 	for _, id := range slices.Sorted(maps.Keys(p.store.Known(live))) {

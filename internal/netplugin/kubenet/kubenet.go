@@ -16,7 +16,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver/bridge"
@@ -45,9 +44,6 @@ const (
 	TableName      = "fairlead-kubenet"
 	PortsTableName = "fairlead-kubenet-ports"
 )
-
-// setUpLimit bounds both ways: kubelet gives up after 240 s.
-const setUpLimit = 220 * time.Second
 
 // Config says where things are.
 type Config struct {
@@ -213,7 +209,7 @@ func (p *Plugin) Status(ctx context.Context) error {
 
 // SetUpPod gives the pod its interface, then its rates, then its host ports.
 func (p *Plugin) SetUpPod(ctx context.Context, pod netplugin.Pod) error {
-	ctx, stop := context.WithTimeout(ctx, setUpLimit)
+	ctx, stop := context.WithTimeout(ctx, netplugin.CallLimit)
 	defer stop()
 	rates, err := netplugin.RatesOf(pod.Annotations)
 	if err != nil {
@@ -265,7 +261,7 @@ func (p *Plugin) begin(ctx context.Context, pod netplugin.Pod) (store.Record, er
 // led to an address that is free. Of a pod without record its owner's id says
 // what it had.
 func (p *Plugin) TearDownPod(ctx context.Context, pod netplugin.Pod) error {
-	ctx, stop := context.WithTimeout(ctx, setUpLimit)
+	ctx, stop := context.WithTimeout(ctx, netplugin.CallLimit)
 	defer stop()
 	r, ok := p.store.Get(pod.Sandbox)
 	if !ok {

@@ -84,7 +84,7 @@ func TestKubectl(t *testing.T) {
 	k.testLogs(t)
 	k.testExecs(t)
 	k.testForward(t)
-	require.Contains(t, k.kubectl("hello\n", "attach", "-i", "asks"), "heard hello")
+	k.testAttach(t)
 	k.testFollowed(t)
 	k.testRights(t)
 
@@ -128,9 +128,22 @@ func TestKubectlOverDocker(t *testing.T) {
 	k.testLogs(t)
 	k.testExecs(t)
 	k.testForward(t)
-	require.Contains(t, k.kubectl("hello\n", "attach", "-i", "asks"), "heard hello")
+	k.testAttach(t)
 	k.testFollowed(t)
 	k.end("talks", "asks")
+}
+
+// testAttach talks to a container, whose log is there also after its end.
+func (k *cluster) testAttach(t *testing.T) {
+	t.Helper()
+	require.Contains(t, k.kubectl("hello\n", "attach", "-i", "asks"), "heard hello")
+	k.object(k.ns, "asks", func(p *v1.Pod) string {
+		if p.Status.Phase != v1.PodSucceeded {
+			return "not ended"
+		}
+		return ""
+	})
+	require.Equal(t, "heard hello\n", k.kubectl("", "logs", "asks"))
 }
 
 // end ends pods of the API server, and the node.

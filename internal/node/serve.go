@@ -352,6 +352,8 @@ func (n *Node) handOver(w http.ResponseWriter, r *http.Request, at string, err e
 		return
 	}
 	proxy := httputil.ReverseProxy{
+		// One connection for one request, and by no proxy of the environment's.
+		Transport: &http.Transport{DisableKeepAlives: true},
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL, p.Out.Host = target, target.Host
 			p.Out.Header.Del("Authorization") // was for us, not for the runtime

@@ -24,7 +24,7 @@ type PodRun struct {
 	// Addresses are the runtime's word.
 	Addresses  []string       `json:"addresses,omitempty"`
 	Started    time.Time      `json:"started,omitzero"`
-	Containers []ContainerRun `json:"containers"` // init containers first
+	Containers []ContainerRun `json:"containers"` // init containers first, ephemeral ones last
 	Conditions []PodCondition `json:"conditions,omitempty"`
 	Events     []PodEvent     `json:"events,omitempty"` // the newest, at the end the last one
 	// LastError is why the last step for the pod failed, RetryAt when the next is
@@ -43,11 +43,13 @@ const (
 
 // ContainerRun is one container of a PodRun.
 type ContainerRun struct {
-	Name  string `json:"name"`
-	Init  bool   `json:"init,omitempty"`
-	Image string `json:"image,omitempty"`
-	ID    string `json:"id,omitempty"`    // of the newest instance
-	State string `json:"state,omitempty"` // "running", "waiting" or "terminated"
+	Name string `json:"name"`
+	Init bool   `json:"init,omitempty"`
+	// Ephemeral tells one that somebody added to look into the pod.
+	Ephemeral bool   `json:"ephemeral,omitempty"`
+	Image     string `json:"image,omitempty"`
+	ID        string `json:"id,omitempty"`    // of the newest instance
+	State     string `json:"state,omitempty"` // "running", "waiting" or "terminated"
 	// Reason and Message are the state's; ExitCode is that of the newest instance
 	// that has ended, nil when none has.
 	Reason   string    `json:"reason,omitempty"`

@@ -51,6 +51,11 @@ func (w *worker) run() agent.PodRun {
 	for i := range p.Status.ContainerStatuses {
 		out.Containers = append(out.Containers, w.container(&p.Status.ContainerStatuses[i]))
 	}
+	for i := range p.Status.EphemeralContainerStatuses {
+		c := w.container(&p.Status.EphemeralContainerStatuses[i])
+		c.Ephemeral = true
+		out.Containers = append(out.Containers, c)
+	}
 	for _, c := range p.Status.Conditions {
 		out.Conditions = append(out.Conditions, agent.PodCondition{
 			Type: string(c.Type), Status: string(c.Status), Reason: c.Reason, Message: c.Message,

@@ -11,7 +11,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -154,9 +153,8 @@ func (f front) containerOf(w http.ResponseWriter, r *http.Request, previous bool
 		return nil, nil
 	}
 	name := r.PathValue("container")
-	all := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
-	i := slices.IndexFunc(all, func(c v1.Container) bool { return c.Name == name })
-	if i < 0 {
+	spec := podruntime.Named(pod, name)
+	if spec == nil {
 		http.Error(w, "pod "+pod.Name+" has no container "+name, http.StatusNotFound)
 		return nil, nil
 	}
@@ -170,7 +168,7 @@ func (f front) containerOf(w http.ResponseWriter, r *http.Request, previous bool
 		http.Error(w, "container "+name+" of pod "+pod.Name+why, http.StatusBadRequest)
 		return nil, nil
 	}
-	return &all[i], c
+	return spec, c
 }
 
 func (f front) serveLogs(w http.ResponseWriter, r *http.Request) {

@@ -90,6 +90,11 @@ func (n *Node) statusOf(w *worker, pod *v1.Pod, st *podruntime.Status, res podru
 	for i := range pod.Spec.Containers {
 		s.ContainerStatuses = append(s.ContainerStatuses, n.containerStatus(w, &pod.Spec.Containers[i], st, res, initialized))
 	}
+	for i := range pod.Spec.EphemeralContainers {
+		c := n.containerStatus(w, podruntime.Ephemeral(&pod.Spec.EphemeralContainers[i]), st, res, true)
+		c.Ready, c.Started = false, nil // nothing waits for it (as kubelet)
+		s.EphemeralContainerStatuses = append(s.EphemeralContainerStatuses, c)
+	}
 	return s
 }
 

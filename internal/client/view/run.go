@@ -63,6 +63,9 @@ func (p *page) container(c agent.ContainerRun, o Options) {
 	if c.Init {
 		kind = "Init container"
 	}
+	if c.Ephemeral {
+		kind = "Ephemeral container"
+	}
 	p.heading("%s %s", kind, c.Name)
 	p.field(2, "State", strings.Join(slices.DeleteFunc([]string{c.State, c.Reason}, empty), ", ")+since(c.Since, o.Now)+due(", next try ", c.RetryAt, o.Now))
 	p.field(2, "Message", strings.TrimSpace(c.Message))

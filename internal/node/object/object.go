@@ -143,6 +143,9 @@ func Refs(pod *v1.Pod) []Ref {
 			r.container(&list[i])
 		}
 	}
+	for i := range pod.Spec.EphemeralContainers {
+		r.container((*v1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
 	for i := range pod.Spec.Volumes {
 		r.volume(&pod.Spec.Volumes[i])
 	}

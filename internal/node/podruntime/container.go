@@ -38,6 +38,9 @@ func (r *Runtime) start(ctx context.Context, w Want, st *Status, s starting) err
 	}
 	c, err := r.containerConfig(w, st, s, attempt)
 	if err == nil {
+		err = join(c.GetLinux().GetSecurityContext().GetNamespaceOptions(), st, s.target)
+	}
+	if err == nil {
 		err = security.NotRoot(w.Pod, s.spec, c.GetLinux().GetSecurityContext(), image)
 	}
 	if err != nil {
@@ -56,6 +59,19 @@ func (r *Runtime) start(ctx context.Context, w Want, st *Status, s starting) err
 	}
 	w.tell(s.spec.Name, EventStarted, "started")
 	return r.postStart(ctx, w.Pod, s.spec, &Container{ID: made.GetContainerId(), Name: s.spec.Name, Attempt: attempt}, r.reach(st))
+}
+
+// join has a container see the processes of another one, which has to run.
+func join(o *cri.NamespaceOption, st *Status, target string) error {
+	if target == "" {
+		return nil
+	}
+	c := st.in(st.Sandboxes[0].ID, target)
+	if !running(c) {
+		return fmt.Errorf("its target, container %s, does not run", target)
+	}
+	o.Pid, o.TargetId = cri.NamespaceMode_TARGET, c.ID
+	return nil
 }
 
 // makeRoom gives the next instance's number. One that was made and never

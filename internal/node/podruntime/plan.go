@@ -31,8 +31,9 @@ type stopping struct {
 
 type starting struct {
 	spec    *v1.Container
-	sidecar int  // 1-based place among the init containers; 0 for others
-	first   bool // those after it wait for it
+	sidecar int    // 1-based place among the init containers; 0 for others
+	first   bool   // those after it wait for it
+	target  string // the container whose processes it sees; "" is none
 }
 
 // decide is a pure function of the three.
@@ -44,12 +45,12 @@ func decide(pod *v1.Pod, st *Status, health map[string]Health) plan {
 		return p
 	}
 	p.sandbox = st.Sandboxes[0].ID
-	has := names(pod)
 	for i := range st.Containers {
-		if c := &st.Containers[i]; !c.Exited() && !slices.Contains(has, c.Name) {
+		if c := &st.Containers[i]; !c.Exited() && Named(pod, c.Name) == nil {
 			p.stop = append(p.stop, stopping{container: c, why: "the pod has it no more"})
 		}
 	}
+	p.ephemeral(pod, st)
 	if p.initContainers(pod, st, health) {
 		for i := range pod.Spec.Containers {
 			p.container(pod.Spec.RestartPolicy, starting{spec: &pod.Spec.Containers[i]}, st, health)
@@ -86,6 +87,24 @@ func needsSandbox(pod *v1.Pod, st *Status) (string, uint32) {
 		return "the sandbox has no address", next
 	}
 	return "", newest.Attempt
+}
+
+// ephemeral plans those that people add to look into the pod. They come before
+// all others, which may be what does not start, and each is started once in the
+// pod's life: also a new sandbox does not bring it back.
+func (p *plan) ephemeral(pod *v1.Pod, st *Status) {
+	for i := range pod.Spec.EphemeralContainers {
+		e := &pod.Spec.EphemeralContainers[i]
+		// One that is made and not started was so when a process was killed.
+		if has := st.Of(e.Name); has == nil || has.State == cri.ContainerState_CONTAINER_CREATED {
+			p.start = append(p.start, starting{spec: Ephemeral(e), target: e.TargetContainerName})
+		}
+	}
+}
+
+// Ephemeral is an ephemeral container as any other.
+func Ephemeral(e *v1.EphemeralContainer) *v1.Container {
+	return (*v1.Container)(&e.EphemeralContainerCommon)
 }
 
 // initContainers plans the init containers and tells that the others may start.

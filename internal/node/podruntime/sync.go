@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -168,14 +167,20 @@ func (r *Runtime) prune(ctx context.Context, pod *v1.Pod, st *Status) error {
 	return errors.Join(errs...)
 }
 
-// names are all containers that the pod still has.
-func names(pod *v1.Pod) []string {
-	var out []string
+// Named is a pod's container of that name, of whatever kind; nil when it has
+// none.
+func Named(pod *v1.Pod, name string) *v1.Container {
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
-			out = append(out, list[i].Name)
+			if list[i].Name == name {
+				return &list[i]
+			}
 		}
 	}
-	slices.Sort(out)
-	return out
+	for i := range pod.Spec.EphemeralContainers {
+		if e := &pod.Spec.EphemeralContainers[i]; e.Name == name {
+			return Ephemeral(e)
+		}
+	}
+	return nil
 }

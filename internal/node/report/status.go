@@ -85,7 +85,7 @@ func merged(had *v1.PodStatus, p *Pod, deleted bool, prefix string) v1.PodStatus
 		out.HostIPs = []v1.HostIP{{IP: out.HostIP}}
 	}
 	out.Conditions = mergedConditions(had.Conditions, out.Conditions)
-	for _, list := range [][]v1.ContainerStatus{out.InitContainerStatuses, out.ContainerStatuses} {
+	for _, list := range [][]v1.ContainerStatus{out.InitContainerStatuses, out.ContainerStatuses, out.EphemeralContainerStatuses} {
 		for i := range list {
 			prefixIDs(&list[i], prefix)
 		}

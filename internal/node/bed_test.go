@@ -21,12 +21,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/fairlead/fairlead/internal/node/podruntime"
 	"github.com/fairlead/fairlead/internal/testbed"
 	"github.com/fairlead/fairlead/internal/testbed/docker"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
 	"github.com/fairlead/fairlead/internal/testbed/kube/cgroup"
-	"github.com/fairlead/fairlead/internal/testbed/kube/image"
 )
 
 // patience bounds every wait. It decides how late a failure is seen, never
@@ -49,10 +47,11 @@ type bed struct {
 	runtime cri.RuntimeServiceClient
 	base    testbed.Inventory
 
-	containerd, node *daemon
-	endpoint         string // the runtime's, for the node
-	starts           int
-	killed           bool // the node was
+	containerd *kube.Containerd // nil over Docker
+	node       *daemon
+	endpoint   string // the runtime's, for the node
+	starts     int
+	killed     bool // the node was
 }
 
 // newBed tells the agent of these pods' metadata before it starts. Of others it
@@ -60,7 +59,10 @@ type bed struct {
 func newBed(t *testing.T, pods ...*v1.Pod) *bed {
 	t.Helper()
 	b := newMachine(t, pods...)
-	b.startContainerd()
+	b.containerd = kube.NewContainerd(t, b.Node)
+	b.runtime = b.containerd
+	b.containerd.Start()
+	t.Cleanup(b.end)
 	b.base = b.Inventory()
 	return b
 }
@@ -69,9 +71,12 @@ func newBed(t *testing.T, pods ...*v1.Pod) *bed {
 func newDockerBed(t *testing.T, pods ...*v1.Pod) *bed {
 	t.Helper()
 	b := newMachine(t, pods...)
+	logs := filepath.Join(b.Dir, "disk/var/log")
+	b.Run("mkdir", "-p", logs)
+	b.Run("mount", "--bind", logs, "/var/log")
 	shim := docker.Start(t, b.Node).StartCRI()
 	b.runtime, b.endpoint = shim.RuntimeServiceClient, "unix://"+shim.Socket
-	t.Cleanup(func() { b.node.end(syscall.SIGKILL) }) // before the engine ends
+	t.Cleanup(b.end)
 	b.base = b.Inventory()
 	return b
 }
@@ -98,37 +103,25 @@ func newMachine(t *testing.T, pods ...*v1.Pod) *bed {
 		b.WriteObjects("pod-"+p.Name+".yaml", string(text))
 	}
 	b.Agent().WaitReady()
-	b.mountDisk()
 	conf := filepath.Join(b.Dir, "disk/etc/cni/net.d/00-fairlead.conflist")
 	require.NoError(t, os.WriteFile(conf, []byte(`{"cniVersion": "1.1.0", "name": "fairlead", "plugins": [
 		{"type": "fairlead", "capabilities": {"io.kubernetes.cri.pod-annotations": true}}]}`), 0o600))
 	return b
 }
 
-// mountDisk gives the machine's processes what a reboot keeps.
-func (b *bed) mountDisk() {
-	b.t.Helper()
-	for _, d := range []string{"var/lib/containerd", "var/log"} {
-		disk := filepath.Join(b.Dir, "disk", d)
-		b.Run("mkdir", "-p", "/"+d, disk)
-		b.Run("mount", "--bind", disk, "/"+d)
-	}
-}
-
 // reboot ends all that runs, at once, and brings agent and containerd up again.
 func (b *bed) reboot() {
 	b.t.Helper()
 	b.killNode()
-	b.containerd.end(syscall.SIGKILL)
+	b.containerd.Kill()
 	require.NoError(b.t, b.cgroups.Remove())
 	b.endStrayShims()
 	b.Reboot()
 	var err error
 	b.cgroups, err = cgroup.New(strings.TrimPrefix(b.cgroups.Name, "/"))
 	require.NoError(b.t, err)
-	b.mountDisk()
 	b.Agent().WaitReady()
-	b.startContainerd()
+	b.containerd.Start()
 }
 
 // pods is the folder of pods, at one path inside and outside.
@@ -143,9 +136,7 @@ func (b *bed) daemon(name string, argv ...string) *daemon {
 	defer out.Close()
 	d.cmd = b.Cmd(context.Background(), argv...) // tests end it on purpose
 	d.cmd.Stdout, d.cmd.Stderr = out, out
-	programs, err := kube.Programs()
-	require.NoError(b.t, err)
-	d.cmd.Env = append(os.Environ(), "FAIRLEAD_FAIL_DIR="+filepath.Join(b.Dir, "fail"), "PATH="+programs+":"+os.Getenv("PATH")) // containerd's shim
+	d.cmd.Env = append(os.Environ(), "FAIRLEAD_FAIL_DIR="+filepath.Join(b.Dir, "fail"))
 	require.NoError(b.t, d.cmd.Start())
 	return d
 }
@@ -154,44 +145,6 @@ func (d *daemon) end(s syscall.Signal) {
 	if d != nil && d.cmd.ProcessState == nil {
 		_ = d.cmd.Process.Signal(s)
 		_ = d.cmd.Wait() // killed on purpose
-	}
-}
-
-func (b *bed) startContainerd() {
-	b.t.Helper()
-	root, err := testbed.Repository()
-	require.NoError(b.t, err)
-	text, err := os.ReadFile(filepath.Join(root, "internal/testbed/kube/assets/containerd.toml"))
-	require.NoError(b.t, err)
-	snapshotter := "overlayfs"
-	var st syscall.Statfs_t
-	require.NoError(b.t, syscall.Statfs(b.Dir, &st))
-	if st.Type == 0x794c7630 { // an overlay stacks no other (statfs(2))
-		snapshotter = "native"
-	}
-	file := filepath.Join(b.Dir, "containerd.toml")
-	fill := strings.NewReplacer("@PAUSE@", image.PauseName, "@SNAPSHOTTER@", snapshotter)
-	require.NoError(b.t, os.WriteFile(file, []byte(fill.Replace(string(text))), 0o600))
-	programs, err := kube.Programs()
-	require.NoError(b.t, err)
-	b.containerd = b.daemon("containerd", filepath.Join(programs, "containerd"), "--config="+file)
-	conn, err := podruntime.Dial("unix://" + filepath.Join(b.Dir, "run/containerd/containerd.sock"))
-	require.NoError(b.t, err)
-	b.t.Cleanup(func() { require.NoError(b.t, conn.Close()) })
-	b.runtime = cri.NewRuntimeServiceClient(conn)
-	b.await("containerd", func() error {
-		_, err := b.runtime.Version(b.t.Context(), &cri.VersionRequest{})
-		return err
-	})
-	pause, err := image.Pause(filepath.Join(programs, "pause"))
-	require.NoError(b.t, err)
-	busybox, err := image.Busybox()
-	require.NoError(b.t, err)
-	for _, tar := range [][]byte{pause, busybox} {
-		file := filepath.Join(b.Dir, "image.tar")
-		require.NoError(b.t, os.WriteFile(file, tar, 0o600))
-		b.Run(filepath.Join(programs, "ctr"), "--namespace=k8s.io", "images", "import", file)
-		require.NoError(b.t, os.Remove(file))
 	}
 }
 
@@ -301,8 +254,8 @@ func (b *bed) awaitEmpty() {
 			// its own next start does.
 			b.t.Log("containerd is started anew")
 			healed = true
-			b.containerd.end(syscall.SIGTERM)
-			b.startContainerd()
+			require.NoError(b.t, b.containerd.Stop())
+			b.containerd.Start()
 		}
 		boxes, err := b.runtime.ListPodSandbox(b.t.Context(), &cri.ListPodSandboxRequest{})
 		if err != nil {
@@ -363,19 +316,21 @@ func (b *bed) endStrayShims() {
 	}
 }
 
-// close ends the node, then what a failed test left, then containerd.
-func (b *bed) close() {
+// end ends the node, then what a failed test left, before the runtime ends.
+func (b *bed) end() {
 	b.node.end(syscall.SIGKILL)
-	if b.runtime != nil {
-		list, err := b.runtime.ListPodSandbox(context.Background(), &cri.ListPodSandboxRequest{})
-		if err == nil {
-			for _, s := range list.GetItems() {
-				_, _ = b.runtime.StopPodSandbox(context.Background(), &cri.StopPodSandboxRequest{PodSandboxId: s.GetId()})
-				_, _ = b.runtime.RemovePodSandbox(context.Background(), &cri.RemovePodSandboxRequest{PodSandboxId: s.GetId()})
-			}
-		}
+	list, err := b.runtime.ListPodSandbox(context.Background(), &cri.ListPodSandboxRequest{})
+	if err != nil {
+		return
 	}
-	b.containerd.end(syscall.SIGTERM)
+	for _, s := range list.GetItems() {
+		_, _ = b.runtime.StopPodSandbox(context.Background(), &cri.StopPodSandboxRequest{PodSandboxId: s.GetId()})
+		_, _ = b.runtime.RemovePodSandbox(context.Background(), &cri.RemovePodSandboxRequest{PodSandboxId: s.GetId()})
+	}
+}
+
+// close removes the cgroups, with all that is left in them.
+func (b *bed) close() {
 	if b.t.Failed() {
 		logs, _ := filepath.Glob(filepath.Join(b.Dir, "log/node-*"))
 		for _, f := range logs {

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -451,11 +450,11 @@ func TestRuntimeAway(t *testing.T) {
 	b.startNode()
 	b.write(web(0))
 	b.awaitPod("web-0", ready)
-	b.containerd.end(syscall.SIGKILL)
+	b.containerd.Kill()
 	b.erase("web-0")
 	b.write(web(1))
 	b.awaitPod("web-1", func(*v1.Pod) string { return "" }) // heard of
-	b.startContainerd()
+	b.containerd.Start()
 	b.awaitPod("web-1", ready)
 	b.erase("web-1")
 	b.awaitEmpty()

@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -25,7 +24,6 @@ import (
 	"github.com/fairlead/fairlead/internal/testbed/docker"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
 	"github.com/fairlead/fairlead/internal/testbed/kube/cgroup"
-	"github.com/fairlead/fairlead/internal/testbed/kube/image"
 )
 
 // upBed is a machine with Open vSwitch and a runtime, on which `fairlead up`
@@ -40,8 +38,9 @@ type upBed struct {
 	runtime cri.RuntimeServiceClient
 	base    testbed.Inventory
 
-	proc, containerd *upDaemon
-	engine           *docker.Engine // of newUpDocker
+	proc       *upDaemon
+	containerd *kube.Containerd // of newUpContainerd
+	engine     *docker.Engine   // of newUpDocker
 }
 
 // upNetworks stand in the folder beside the pods.
@@ -95,7 +94,10 @@ func newUpDocker(t *testing.T) *upBed {
 	e := docker.Start(t, b.Node)
 	b.engine = e
 	b.args = append(b.args, "--docker-host="+e.Host, "--sandbox-image="+docker.Pause, "--cgroup-root="+e.Cgroup)
-	b.connect("run/fairlead/cri.sock")
+	conn, err := podruntime.Dial("unix://" + filepath.Join(b.Dir, "run/fairlead/cri.sock"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	b.runtime = cri.NewRuntimeServiceClient(conn)
 	b.begin()
 	return b
 }
@@ -106,59 +108,13 @@ func newUpContainerd(t *testing.T) *upBed {
 	b := newUpBed(t)
 	group, err := cgroup.New("flu-" + filepath.Base(b.Dir))
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		b.containerd.end(syscall.SIGTERM)
-		require.NoError(t, group.Remove())
-	})
+	t.Cleanup(func() { require.NoError(t, group.Remove()) })
 	b.args = append(b.args, "--cgroup-root="+group.Name)
-	b.startContainerd()
-	programs, err := kube.Programs()
-	require.NoError(t, err)
-	pause, err := image.Pause(filepath.Join(programs, "pause"))
-	require.NoError(t, err)
-	busybox, err := image.Busybox()
-	require.NoError(t, err)
-	for _, tar := range [][]byte{pause, busybox} {
-		file := filepath.Join(b.Dir, "image.tar")
-		require.NoError(t, os.WriteFile(file, tar, 0o600))
-		b.Run(filepath.Join(programs, "ctr"), "--namespace=k8s.io", "images", "import", file)
-		require.NoError(t, os.Remove(file))
-	}
+	b.containerd = kube.NewContainerd(t, b.Node)
+	b.runtime = b.containerd
+	b.containerd.Start()
 	b.begin()
 	return b
-}
-
-// startContainerd starts it, also after a reboot, and waits until it answers.
-func (b *upBed) startContainerd() {
-	b.t.Helper()
-	for _, d := range []string{"var/lib/containerd", "var/log"} {
-		disk := filepath.Join(b.Dir, "disk", d)
-		b.Run("mkdir", "-p", "/"+d, disk)
-		b.Run("sh", "-c", "mountpoint -q /"+d+" || mount --bind "+disk+" /"+d)
-	}
-	root, err := testbed.Repository()
-	require.NoError(b.t, err)
-	text, err := os.ReadFile(filepath.Join(root, "internal/testbed/kube/assets/containerd.toml"))
-	require.NoError(b.t, err)
-	snapshotter := "overlayfs"
-	var st syscall.Statfs_t
-	require.NoError(b.t, syscall.Statfs(b.Dir, &st))
-	if st.Type == 0x794c7630 { // an overlay stacks no other (statfs(2))
-		snapshotter = "native"
-	}
-	file := filepath.Join(b.Dir, "containerd.toml")
-	fill := strings.NewReplacer("@PAUSE@", image.PauseName, "@SNAPSHOTTER@", snapshotter)
-	require.NoError(b.t, os.WriteFile(file, []byte(fill.Replace(string(text))), 0o600))
-	programs, err := kube.Programs()
-	require.NoError(b.t, err)
-	b.containerd = b.daemon("containerd", []string{"PATH=" + programs + ":" + os.Getenv("PATH")}, filepath.Join(programs, "containerd"), "--config="+file)
-	b.connect("run/containerd/containerd.sock")
-	eventually(b.t, func() string {
-		if _, err := b.runtime.Version(b.t.Context(), &cri.VersionRequest{}); err != nil {
-			return err.Error()
-		}
-		return ""
-	})
 }
 
 // upDaemon is a process in the node, known by its pid.
@@ -182,14 +138,6 @@ func (d *upDaemon) end(s syscall.Signal) {
 		_ = d.cmd.Process.Signal(s)
 		_ = d.cmd.Wait() // killed on purpose
 	}
-}
-
-func (b *upBed) connect(socket string) {
-	b.t.Helper()
-	conn, err := podruntime.Dial("unix://" + filepath.Join(b.Dir, socket))
-	require.NoError(b.t, err)
-	b.t.Cleanup(func() { require.NoError(b.t, conn.Close()) })
-	b.runtime = cri.NewRuntimeServiceClient(conn)
 }
 
 // begin has the folder up and down once without pods: the bridge and the
@@ -452,8 +400,8 @@ func (b *upBed) restartRuntime() {
 		b.engine.Run()
 		return
 	}
-	b.containerd.end(syscall.SIGKILL)
-	b.startContainerd()
+	b.containerd.Kill()
+	b.containerd.Start()
 }
 
 func testUpKilled(t *testing.T, b *upBed) {
@@ -531,8 +479,8 @@ func TestUpAfterReboot(t *testing.T) {
 	b.awaitUp()
 	b.Reboot()
 	b.proc.end(syscall.SIGKILL)
-	b.containerd.end(syscall.SIGKILL)
-	b.startContainerd()
+	b.containerd.Kill()
+	b.containerd.Start()
 	b.up()
 	b.awaitUp()
 	require.Equal(t, "10.16.0.77", b.ip("web-0-node1", "eth0"))
@@ -540,8 +488,8 @@ func TestUpAfterReboot(t *testing.T) {
 
 	b.Reboot()
 	b.proc.end(syscall.SIGKILL)
-	b.containerd.end(syscall.SIGKILL)
-	b.startContainerd()
+	b.containerd.Kill()
+	b.containerd.Start()
 	b.down()
 	left, err := b.runtime.ListPodSandbox(t.Context(), &cri.ListPodSandboxRequest{})
 	require.NoError(t, err)

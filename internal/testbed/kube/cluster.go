@@ -115,7 +115,7 @@ func (c *Cluster) AdminKubeconfig() string { return c.s.path("admin.kubeconfig")
 // group system:nodes, the node authorizer.
 func (c *Cluster) User(name string, groups ...string) *rest.Config {
 	c.t.Helper()
-	p, err := c.s.ca.client(name, groups...)
+	p, err := c.s.ca.Client(name, groups...)
 	require.NoError(c.t, err)
 	return c.s.config(p)
 }

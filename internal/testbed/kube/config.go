@@ -13,14 +13,16 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/fairlead/fairlead/internal/testbed/kube/pki"
 )
 
 // config is a client's configuration without limits of its own.
-func (s *server) config(p pair) *rest.Config {
+func (s *server) config(p pki.Pair) *rest.Config {
 	return &rest.Config{
 		Host:            s.url(),
 		QPS:             -1,
-		TLSClientConfig: rest.TLSClientConfig{CAData: s.ca.pem, CertData: p.cert, KeyData: p.key},
+		TLSClientConfig: rest.TLSClientConfig{CAData: s.ca.PEM, CertData: p.Cert, KeyData: p.Key},
 	}
 }
 
@@ -39,7 +41,7 @@ func (s *server) serviceAccount(ctx context.Context, namespace, name string) (*r
 	if err != nil {
 		return nil, fmt.Errorf("create token %s/%s: %w", namespace, name, err)
 	}
-	c := s.config(pair{})
+	c := s.config(pki.Pair{})
 	c.BearerToken = token.Status.Token
 	return c, nil
 }

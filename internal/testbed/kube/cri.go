@@ -21,7 +21,7 @@ func (k *Node) CRI() string {
 	if k.runtime != "" {
 		return k.runtime
 	}
-	return filepath.Join(k.Dir, "run/containerd/containerd.sock")
+	return filepath.Join(k.Dir, containerdSocket)
 }
 
 // cri calls f with a connection to the runtime.

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -74,8 +73,8 @@ type Node struct {
 	c          *Cluster
 	cgroups    *cgroup.Group
 	kubeconfig string
-	runtime    string   // NodeOptions.Runtime
-	containerd *process // nil where the runtime is the test's
+	runtime    string      // NodeOptions.Runtime
+	containerd *Containerd // nil where the runtime is the test's
 	kubelet    *process
 }
 
@@ -94,6 +93,9 @@ func StartNode(t testing.TB, c *Cluster, n *testbed.Node, o NodeOptions) *Node {
 	var err error
 	k.cgroups, err = cgroup.New("flk-" + filepath.Base(n.Dir))
 	require.NoError(t, err)
+	if k.runtime == "" {
+		k.containerd = NewContainerd(t, n)
+	}
 	t.Cleanup(k.close)
 	require.NoError(t, k.files())
 	k.boot()
@@ -120,33 +122,14 @@ func (k *Node) files() error {
 	if err := os.MkdirAll(k.file(""), 0o755); err != nil {
 		return err
 	}
-	serving, err := k.c.s.ca.server([]net.IP{net.ParseIP(k.IP)}, k.Name)
+	serving, err := k.c.s.ca.Server([]net.IP{net.ParseIP(k.IP)}, k.Name)
 	if err != nil {
 		return err
 	}
-	snapshotter, err := k.snapshotter()
-	if err != nil {
-		return err
-	}
-	fill := strings.NewReplacer("@DIR@", k.file(""), "@CGROUP@", k.cgroups.Name, "@PAUSE@", Pause, "@SNAPSHOTTER@", snapshotter)
-	return errors.Join(serving.write(k.file(""), "kubelet"),
-		os.WriteFile(k.file("ca.crt"), k.c.s.ca.pem, 0o600),
-		os.WriteFile(k.file("kubelet.yaml"), []byte(fill.Replace(kubeletConfig)), 0o600),
-		os.WriteFile(k.file("containerd.toml"), []byte(fill.Replace(containerdConfig)), 0o600))
-}
-
-// snapshotter is overlayfs, unless the node's folder lies on one itself, on
-// which the kernel stacks no other for writing.
-func (k *Node) snapshotter() (string, error) {
-	const overlayMagic = 0x794c7630 // statfs(2)
-	var st syscall.Statfs_t
-	if err := syscall.Statfs(k.Dir, &st); err != nil {
-		return "", fmt.Errorf("statfs %s: %w", k.Dir, err)
-	}
-	if st.Type == overlayMagic {
-		return "native", nil
-	}
-	return "overlayfs", nil
+	fill := strings.NewReplacer("@DIR@", k.file(""), "@CGROUP@", k.cgroups.Name)
+	return errors.Join(serving.Write(k.file(""), "kubelet"),
+		os.WriteFile(k.file("ca.crt"), k.c.s.ca.PEM, 0o600),
+		os.WriteFile(k.file("kubelet.yaml"), []byte(fill.Replace(kubeletConfig)), 0o600))
 }
 
 // boot brings everything up that is not on the disk.
@@ -158,75 +141,41 @@ func (k *Node) boot() {
 	k.Link, err = newLink(k.c.s, k.NetnsPath())
 	require.NoError(k.t, err)
 	k.c.s.egress.route(k.IP, k.NetnsPath())
-	if k.runtime == "" {
-		k.StartContainerd()
+	if k.containerd != nil {
+		k.containerd.Start()
 	}
 	k.StartKubelet()
 	k.waitRegistered()
 }
 
-// daemon starts a program of `make kube` in the node.
-func (k *Node) daemon(name string, args ...string) *process {
-	k.t.Helper()
+// daemon starts a program of `make kube` in a node.
+func daemon(t testing.TB, n *testbed.Node, name string, args ...string) *process {
+	t.Helper()
 	bin, err := program(name)
-	require.NoError(k.t, err)
+	require.NoError(t, err)
 	// Its life is not that of a context: tests end it on purpose.
-	cmd := k.Cmd(context.Background(), append([]string{bin}, args...)...)
+	cmd := n.Cmd(context.Background(), append([]string{bin}, args...)...)
 	// The shim is found beside containerd.
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(bin)+":"+os.Getenv("PATH"))
-	p, err := start(name, filepath.Join(k.Dir, "log", name), cmd)
-	require.NoError(k.t, err)
+	p, err := start(name, filepath.Join(n.Dir, "log", name), cmd)
+	require.NoError(t, err)
 	return p
 }
 
-// StartContainerd starts containerd, waits until it answers and gives it the
-// images, unless it has them.
-func (k *Node) StartContainerd() {
-	k.t.Helper()
-	k.containerd = k.daemon("containerd", "--config="+k.file("containerd.toml"))
-	require.NoError(k.t, until(context.Background(), "containerd", func() error {
-		if err := k.containerd.ended(); err != nil {
-			return err
-		}
-		return k.cri(func(ctx context.Context, c engine) error { return c.ready(ctx) })
-	}))
-	if have := k.ctr("images", "ls", "-q"); strings.Contains(have, Pause) && strings.Contains(have, Busybox) {
-		return
-	}
-	pause, err := program("pause")
-	require.NoError(k.t, err)
-	for name, build := range map[string]func() ([]byte, error){
-		"pause":   func() ([]byte, error) { return image.Pause(pause) },
-		"busybox": image.Busybox,
-	} {
-		tar, err := build()
-		require.NoError(k.t, err)
-		file := k.file(name + ".tar")
-		require.NoError(k.t, os.WriteFile(file, tar, 0o600))
-		k.ctr("images", "import", file)
-		require.NoError(k.t, os.Remove(file))
-	}
-}
-
-// ctr runs containerd's own client in the namespace of CRI's images.
-func (k *Node) ctr(args ...string) string {
-	k.t.Helper()
-	bin, err := program("ctr")
-	require.NoError(k.t, err)
-	return k.Run(append([]string{bin, "--namespace=k8s.io"}, args...)...)
-}
+// StartContainerd starts containerd again and waits until it answers.
+func (k *Node) StartContainerd() { k.containerd.Start() }
 
 // KillContainerd kills containerd; the pods' processes go on.
-func (k *Node) KillContainerd() { k.containerd.kill() }
+func (k *Node) KillContainerd() { k.containerd.Kill() }
 
 // StartKubelet starts kubelet and does not wait.
 func (k *Node) StartKubelet() {
 	k.t.Helper()
-	endpoint := "/run/containerd/containerd.sock"
+	endpoint := containerdSocket
 	if k.runtime != "" {
 		endpoint = k.runtime
 	}
-	k.kubelet = k.daemon("kubelet", "--config="+k.file("kubelet.yaml"), "--kubeconfig="+k.kubeconfig, "--container-runtime-endpoint=unix://"+endpoint,
+	k.kubelet = daemon(k.t, k.Node, "kubelet", "--config="+k.file("kubelet.yaml"), "--kubeconfig="+k.kubeconfig, "--container-runtime-endpoint=unix://"+endpoint,
 		"--hostname-override="+k.Name, "--node-ip="+k.IP, "--cert-dir="+k.file("certs"), "--v=1")
 }
 
@@ -235,7 +184,7 @@ func (k *Node) ended() error {
 	if k.containerd == nil {
 		return k.kubelet.ended()
 	}
-	return errors.Join(k.kubelet.ended(), k.containerd.ended())
+	return errors.Join(k.kubelet.ended(), k.containerd.proc.ended())
 }
 
 // KillKubelet kills kubelet; pods go on.
@@ -343,7 +292,7 @@ func (k *Node) close() {
 		errs = append(errs, k.removeSandboxes())
 	}
 	if k.containerd != nil {
-		errs = append(errs, k.containerd.stop())
+		errs = append(errs, k.containerd.Stop())
 	}
 	if left := k.cgroups.Residents(); len(left) > 0 {
 		errs = append(errs, fmt.Errorf("left over in the node's cgroups: %s", strings.Join(left, "; ")))
@@ -383,10 +332,8 @@ func (k *Node) forget() error {
 
 // logs shows what tells most about a failure.
 func (k *Node) logs() {
-	for _, p := range []*process{k.containerd, k.kubelet} {
-		if p != nil {
-			k.t.Logf("%s:\n%s", p.name, p.tail())
-		}
+	if k.kubelet != nil {
+		k.t.Logf("%s:\n%s", k.kubelet.name, k.kubelet.tail())
 	}
 	if k.c.s.running() {
 		out, err := k.c.TryKubectl("", "get", "events", "-A", "--field-selector=source=kubelet", "-o",

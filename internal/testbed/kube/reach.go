@@ -16,10 +16,10 @@ type Serving struct {
 // address in a network namespace, until the test ends.
 func (c *Cluster) Reach(ip, node, netns string) Serving {
 	c.t.Helper()
-	p, err := c.s.ca.server([]net.IP{net.ParseIP(ip)}, node)
+	p, err := c.s.ca.Server([]net.IP{net.ParseIP(ip)}, node)
 	require.NoError(c.t, err)
 	name := "serving-" + ip
-	require.NoError(c.t, p.write(c.s.dir, name))
+	require.NoError(c.t, p.Write(c.s.dir, name))
 	c.s.egress.route(ip, netns)
 	c.t.Cleanup(func() { c.s.egress.route(ip, "") })
 	return Serving{CA: c.s.path("ca.crt"), Cert: c.s.path(name + ".crt"), Key: c.s.path(name + ".key")}

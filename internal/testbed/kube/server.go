@@ -2,9 +2,6 @@ package kube
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -19,14 +16,16 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
+
+	"github.com/fairlead/fairlead/internal/testbed/kube/pki"
 )
 
 // server is one cluster's processes and files; Cluster is a test's handle.
 type server struct {
 	dir    string
 	o      Options
-	ca     *authority
-	admin  pair
+	ca     *pki.Authority
+	admin  pki.Pair
 	port   int
 	hold   int // file descriptor of the socket that reserves the port
 	etcd   *process
@@ -87,25 +86,25 @@ func (s *server) boot() error {
 
 // prepare makes keys, certificates and files, and reserves the port.
 func (s *server) prepare() (err error) {
-	if s.ca, err = newAuthority(); err != nil {
+	if s.ca, err = pki.New(); err != nil {
 		return err
 	}
-	if err := s.ca.write(s.dir); err != nil {
+	if err := s.ca.Write(s.dir); err != nil {
 		return err
 	}
-	serving, err := s.ca.server([]net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)},
+	serving, err := s.ca.Server([]net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)},
 		"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
 	if err != nil {
 		return err
 	}
-	kubelet, err := s.ca.client("kube-apiserver-kubelet-client", "system:masters")
+	kubelet, err := s.ca.Client("kube-apiserver-kubelet-client", "system:masters")
 	if err != nil {
 		return err
 	}
-	if s.admin, err = s.ca.client("kubernetes-admin", "system:masters"); err != nil {
+	if s.admin, err = s.ca.Client("kubernetes-admin", "system:masters"); err != nil {
 		return err
 	}
-	if err := errors.Join(serving.write(s.dir, "apiserver"), kubelet.write(s.dir, "kubelet-client"), s.writeTokenKey(),
+	if err := errors.Join(serving.Write(s.dir, "apiserver"), kubelet.Write(s.dir, "kubelet-client"), s.writeTokenKey(),
 		os.WriteFile(s.path("audit.yaml"), []byte(auditPolicy), 0o600)); err != nil {
 		return err
 	}
@@ -120,15 +119,11 @@ func (s *server) prepare() (err error) {
 
 // writeTokenKey makes the key that signs service accounts' tokens.
 func (s *server) writeTokenKey() error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := pki.Key()
 	if err != nil {
 		return err
 	}
-	b, err := keyPEM(key)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(s.path("service-account.key"), b, 0o600)
+	return os.WriteFile(s.path("service-account.key"), key, 0o600)
 }
 
 func (s *server) path(name string) string { return filepath.Join(s.dir, name) }

@@ -1,9 +1,6 @@
 package kube
 
 import (
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -21,18 +18,8 @@ func (c *Cluster) Sign(request []byte, life time.Duration) []byte {
 // that is left.
 func (c *Cluster) SignAged(request []byte, age, left time.Duration) []byte {
 	c.t.Helper()
-	b, _ := pem.Decode(request)
-	require.NotNil(c.t, b, "the request is not PEM")
-	csr, err := x509.ParseCertificateRequest(b.Bytes)
-	require.NoError(c.t, err)
-	require.NoError(c.t, csr.CheckSignature())
-	tmpl, err := template("")
-	require.NoError(c.t, err)
-	tmpl.Subject = csr.Subject
 	now := time.Now()
-	tmpl.NotBefore, tmpl.NotAfter = now.Add(-age), now.Add(left)
-	tmpl.KeyUsage, tmpl.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, c.s.ca.cert, csr.PublicKey, c.s.ca.key)
+	cert, err := c.s.ca.Sign(request, now.Add(-age), now.Add(left))
 	require.NoError(c.t, err)
-	return block("CERTIFICATE", der)
+	return cert
 }

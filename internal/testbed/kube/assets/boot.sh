@@ -1,10 +1,10 @@
-# Runs in a node's mount namespace after each boot: gives kubelet and containerd
-# folders that the machine does not see. Arguments: the node's folder.
+# Runs in a node's mount namespace after each boot: gives kubelet folders that
+# the machine does not see. Arguments: the node's folder.
 set -eu
 disk=$1/disk
 
-# What a reboot keeps. Not below the node's overlays: containerd stacks its own.
-for d in var/lib/kubelet var/lib/containerd etc/kubernetes/manifests; do
+# What a reboot keeps.
+for d in var/lib/kubelet etc/kubernetes/manifests; do
 	mkdir -p "/$d" "$disk/$d"
 	mount --bind "$disk/$d" "/$d"
 done

@@ -1,0 +1,147 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/fairlead/fairlead/internal/testbed"
+	"github.com/fairlead/fairlead/internal/testbed/kube/image"
+)
+
+// containerdSocket is where containerd serves CRI in a node.
+const containerdSocket = "/run/containerd/containerd.sock"
+
+// Containerd is one in a testbed node, with its CRI plugin and the images that
+// every node has. It is asked as CRI; not through the code under test.
+type Containerd struct {
+	cri.RuntimeServiceClient
+
+	t    testing.TB
+	n    *testbed.Node
+	conn *grpc.ClientConn
+	proc *process // nil before the first Start
+}
+
+// NewContainerd starts nothing yet. It is stopped when the test ends.
+func NewContainerd(t testing.TB, n *testbed.Node) *Containerd {
+	t.Helper()
+	snapshotter, err := snapshotterOf(n.Dir)
+	require.NoError(t, err)
+	c := &Containerd{t: t, n: n}
+	fill := strings.NewReplacer("@PAUSE@", Pause, "@SNAPSHOTTER@", snapshotter)
+	require.NoError(t, os.WriteFile(c.config(), []byte(fill.Replace(containerdConfig)), 0o600))
+	t.Cleanup(c.close)
+	return c
+}
+
+func (c *Containerd) config() string { return filepath.Join(c.n.Dir, "containerd.toml") }
+
+// snapshotterOf is overlayfs, unless the folder lies on one itself, on which the
+// kernel stacks no other for writing.
+func snapshotterOf(dir string) (string, error) {
+	const overlayMagic = 0x794c7630 // statfs(2)
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		return "", fmt.Errorf("statfs %s: %w", dir, err)
+	}
+	if st.Type == overlayMagic {
+		return "native", nil
+	}
+	return "overlayfs", nil
+}
+
+// Start starts containerd, for the first time, after Kill or Stop, or after a
+// reboot of the node; waits until it answers; and gives it the images, unless it
+// has them.
+func (c *Containerd) Start() {
+	c.t.Helper()
+	// What a reboot keeps. Not below the node's overlays: containerd stacks its own.
+	for _, d := range []string{"/var/lib/containerd", "/var/log"} {
+		c.n.Run("sh", "-c", `mkdir -p "$1" "$2"; mountpoint -q "$1" || mount --bind "$2" "$1"`, "disk", d, filepath.Join(c.n.Dir, "disk", d))
+	}
+	c.proc = daemon(c.t, c.n, "containerd", "--config="+c.config())
+	c.disconnect()
+	var err error
+	// A connection of its own: that of an earlier start may be in the middle of a pause.
+	c.conn, err = grpc.NewClient("unix://"+filepath.Join(c.n.Dir, containerdSocket), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(c.t, err)
+	c.RuntimeServiceClient = cri.NewRuntimeServiceClient(c.conn)
+	require.NoError(c.t, until(context.Background(), "containerd", func() error {
+		if err := c.proc.ended(); err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		return engine{c}.ready(ctx)
+	}))
+	c.load()
+}
+
+// load gives it the images.
+func (c *Containerd) load() {
+	c.t.Helper()
+	if have := c.ctr("images", "ls", "-q"); strings.Contains(have, Pause) && strings.Contains(have, Busybox) {
+		return
+	}
+	program, err := program("pause")
+	require.NoError(c.t, err)
+	pause, err := image.Pause(program)
+	require.NoError(c.t, err)
+	busybox, err := image.Busybox()
+	require.NoError(c.t, err)
+	for _, tar := range [][]byte{pause, busybox} {
+		file := filepath.Join(c.n.Dir, "image.tar")
+		require.NoError(c.t, os.WriteFile(file, tar, 0o600))
+		c.ctr("images", "import", file)
+		require.NoError(c.t, os.Remove(file))
+	}
+}
+
+// ctr runs containerd's own client in the namespace of CRI's images.
+func (c *Containerd) ctr(args ...string) string {
+	c.t.Helper()
+	bin, err := program("ctr")
+	require.NoError(c.t, err)
+	return c.n.Run(append([]string{bin, "--namespace=k8s.io"}, args...)...)
+}
+
+// Kill kills it by SIGKILL; the pods' processes go on.
+func (c *Containerd) Kill() {
+	if c.proc != nil {
+		c.proc.kill()
+	}
+}
+
+// Stop ends it in order; one that has ended, or was never started, is nothing.
+func (c *Containerd) Stop() error {
+	c.disconnect()
+	if c.proc == nil {
+		return nil
+	}
+	return c.proc.stop()
+}
+
+func (c *Containerd) close() {
+	c.t.Helper()
+	require.NoError(c.t, c.Stop())
+	if c.t.Failed() && c.proc != nil {
+		c.t.Logf("containerd:\n%s", c.proc.tail())
+	}
+}
+
+func (c *Containerd) disconnect() {
+	if c.conn != nil {
+		_ = c.conn.Close() // an error: it is closed
+		c.conn = nil
+	}
+}

@@ -21,6 +21,7 @@ import (
 // Reasons in the status of a pod that the node itself has ended (kubelet's).
 const (
 	ReasonDeadline = "DeadlineExceeded"
+	ReasonEvicted  = "Evicted"
 )
 
 // verdict is why the node ends a pod for good, whatever its source says; none
@@ -28,7 +29,6 @@ const (
 type verdict struct {
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
-	Hurry   bool   `json:"hurry,omitempty"` // with the least grace instead of the pod's own
 }
 
 // life is what has to be known of a pod after a restart of this process and
@@ -150,16 +150,20 @@ func activeFor(pod *v1.Pod) time.Duration {
 	return math.MaxInt32 * time.Second
 }
 
-// overdue tells a pod whose time is over to end, and tells that it has.
-func (n *Node) overdue(w *worker, pod *v1.Pod, st *podruntime.Status) bool {
+// doomed begins the end of a pod that the node does not let run on, and tells
+// that it has.
+func (n *Node) doomed(w *worker, pod *v1.Pod, st *podruntime.Status) bool {
 	n.mu.Lock()
-	at := w.deadline()
+	v := w.sentence
+	if at := w.deadline(); v.Reason == "" && !at.IsZero() && !time.Now().Before(at) {
+		v = verdict{Reason: ReasonDeadline, Message: fmt.Sprintf(
+			"the pod was there for longer than its activeDeadlineSeconds, %d, allow", *w.pod.Spec.ActiveDeadlineSeconds)}
+	}
 	n.mu.Unlock()
-	if at.IsZero() || time.Now().Before(at) {
+	if v.Reason == "" {
 		return false
 	}
-	n.condemn(w, pod, st, verdict{Reason: ReasonDeadline, Message: fmt.Sprintf(
-		"the pod was there for longer than its activeDeadlineSeconds, %d, allow", *pod.Spec.ActiveDeadlineSeconds)})
+	n.condemn(w, pod, st, v)
 	return true
 }
 

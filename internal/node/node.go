@@ -30,10 +30,11 @@ import (
 	"github.com/fairlead/fairlead/internal/node/volume"
 )
 
-// Volumes makes the folders that a pod's volumes are, and removes them. Both may
-// be called again at any time.
+// Volumes makes the folders that a pod's volumes are, says which of them holds
+// more than it may, and removes them. Each may be called again at any time.
 type Volumes interface {
 	SetUp(ctx context.Context, pod *v1.Pod) (map[string]volume.Mount, error)
+	Over(ctx context.Context, pod *v1.Pod) (*volume.Excess, error)
 	TearDown(uid types.UID) error
 }
 
@@ -118,6 +119,7 @@ func (n *Node) Run(ctx context.Context) error {
 	n.works.Go(func() { n.pleg.Run(ctx) })
 	n.works.Go(func() { n.conf.Runtime.Watch(ctx, n.pleg.News) })
 	n.works.Go(func() { n.keepHouse(ctx) })
+	n.works.Go(func() { n.keepLimits(ctx) })
 	n.works.Go(func() { n.followObjects(ctx) })
 	for {
 		select {

@@ -56,6 +56,7 @@ type worker struct {
 	events   []agent.PodEvent     // that were told, oldest first
 	kept     bool                 // the pod's start is on the disk
 	verdict  verdict              // of the node itself
+	sentence verdict              // becomes it with the next step
 
 	// The worker's own.
 	retry    time.Duration
@@ -257,7 +258,7 @@ func (w *worker) precedes(later *worker) bool {
 // and are not to be restarted, begins its end.
 func (n *Node) sync(ctx context.Context, w *worker, pod *v1.Pod) (time.Duration, error) {
 	if !n.mayStart(w) {
-		if none := (&podruntime.Status{}); !n.overdue(w, pod, none) {
+		if none := (&podruntime.Status{}); !n.doomed(w, pod, none) {
 			n.complain(ctx, pod, podruntime.Result{}, errPredecessor)
 			n.publish(w, pod, none, podruntime.Result{}, errPredecessor)
 		}
@@ -275,14 +276,14 @@ func (n *Node) sync(ctx context.Context, w *worker, pod *v1.Pod) (time.Duration,
 		return 0, nil
 	}
 	n.begun(w, st)
-	if n.overdue(w, pod, st) {
+	if n.doomed(w, pod, st) {
 		return 0, nil
 	}
 	res, failed := n.bringUp(ctx, w, pod, st)
 	if st, err = n.conf.Runtime.Status(ctx, w.uid); err != nil {
 		return 0, errors.Join(failed, err)
 	}
-	if n.overdue(w, pod, st) {
+	if n.doomed(w, pod, st) {
 		return 0, nil
 	}
 	n.complain(ctx, pod, res, failed)
@@ -326,11 +327,10 @@ func (n *Node) kill(ctx context.Context, w *worker, pod *v1.Pod) error {
 	if pod != nil {
 		grace = podruntime.Grace(pod)
 	}
-	n.mu.Lock()
-	if w.verdict.Hurry {
+	evicted := n.evicted(w)
+	if evicted {
 		grace = 0
 	}
-	n.mu.Unlock()
 	n.farewell(pod, st)
 	if err := n.conf.Runtime.Kill(ctx, st, grace); err != nil {
 		return err
@@ -343,6 +343,9 @@ func (n *Node) kill(ctx context.Context, w *worker, pod *v1.Pod) error {
 	}
 	if pod != nil {
 		n.publish(w, pod, st, podruntime.Result{}, nil)
+	}
+	if evicted { // it is about the disk
+		return n.conf.Volumes.TearDown(w.uid)
 	}
 	return nil
 }

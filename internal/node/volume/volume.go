@@ -96,7 +96,7 @@ func (f *Folder) SetUp(ctx context.Context, pod *v1.Pod) (map[string]Mount, erro
 }
 
 func (f *Folder) one(ctx context.Context, pod *v1.Pod, v *v1.Volume) (Mount, error) {
-	if !filepath.IsLocal(v.Name) || filepath.Base(v.Name) != v.Name {
+	if !isName(v.Name) {
 		return Mount{}, errors.New("its name is no name of a folder")
 	}
 	switch {
@@ -115,6 +115,9 @@ func (f *Folder) one(ctx context.Context, pod *v1.Pod, v *v1.Volume) (Mount, err
 	}
 	return Mount{}, errors.New("this kind of volume is not supported on a node without a cluster")
 }
+
+// isName tells what may be the name of a folder.
+func isName(name string) bool { return filepath.IsLocal(name) && filepath.Base(name) == name }
 
 // content is a volume whose files we write. Those that may be secret are in
 // memory. A volume that has been filled once keeps what it has while an object

@@ -2,6 +2,7 @@ package node
 
 import (
 	"log/slog"
+	"strconv"
 	"testing"
 	"time"
 
@@ -234,4 +235,51 @@ func statusWith(exits []int32) *podruntime.Status {
 		}
 	}
 	return st
+}
+
+// TestEventsAreCounted: the newest are kept, each once, in the order in which
+// they were last.
+func TestEventsAreCounted(t *testing.T) {
+	n := &Node{workers: map[types.UID]*worker{}}
+	w := newWorker(named("mine", mux.File))
+	n.workers[w.uid] = w
+	for i := range mostEvents + 5 {
+		n.tell(w.pod, podruntime.Event{Container: "c", Warning: true, Reason: "BackOff", Message: "again\n"})
+		n.tell(w.pod, podruntime.Event{Reason: "Pulled", Message: strconv.Itoa(i)})
+	}
+	n.tell(named("stranger", mux.File), podruntime.Event{Reason: "Pulled"})
+	require.Len(t, w.events, mostEvents)
+	last := w.events[mostEvents-2]
+	require.Equal(t, "Warning BackOff container c: again", last.Type+" "+last.Reason+" "+last.Note)
+	require.Equal(t, mostEvents+5, last.Count)
+	require.Equal(t, strconv.Itoa(mostEvents+4), w.events[mostEvents-1].Note)
+	require.Zero(t, w.events[0].Count)
+}
+
+// TestShorterTime: what is being done for a pod is interrupted by one that has
+// to end sooner, and by nothing else.
+func TestShorterTime(t *testing.T) {
+	pod := func(deadline, grace *int64) *v1.Pod {
+		p := named("mine", mux.API)
+		p.Spec.ActiveDeadlineSeconds, p.DeletionGracePeriodSeconds = deadline, grace
+		return p
+	}
+	few, many, beyond := new(int64(5)), new(int64(50)), new(int64(1)<<62)
+	w := newWorker(pod(many, nil))
+	require.True(t, w.hastens(pod(few, nil)))
+	require.False(t, w.hastens(pod(many, few)))
+	require.False(t, w.hastens(pod(beyond, nil)))
+	require.False(t, w.hastens(pod(nil, nil)))
+	w.state = terminating
+	require.True(t, w.hastens(pod(nil, few)))
+	require.False(t, w.hastens(pod(few, many)))
+	w.state = terminated
+	require.False(t, w.hastens(pod(few, few)))
+
+	w.status.StartTime = new(metav1.Now())
+	require.Equal(t, w.status.StartTime.Add(50*time.Second), w.deadline())
+	w.pod = pod(beyond, nil)
+	require.True(t, w.deadline().After(time.Now()), "no overflow")
+	w.pod = pod(nil, nil)
+	require.Zero(t, w.deadline())
 }

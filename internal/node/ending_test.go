@@ -61,7 +61,9 @@ func TestDeadline(t *testing.T) {
 	require.Contains(t, ended.Status.Message, "activeDeadlineSeconds, 1,")
 	told := k.object(k.ns, "api-0", failedBy(node.ReasonDeadline))
 	require.Equal(t, object.Status.StartTime.UTC(), told.Status.StartTime.UTC())
+	require.Len(t, told.Status.ContainerStatuses, 1)
 	require.NotNil(t, told.Status.ContainerStatuses[0].State.Terminated)
+	require.Len(t, ended.Status.ContainerStatuses, 1)
 
 	// More time is too late, and a new process knows that it was over.
 	k.killNode()

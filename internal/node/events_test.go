@@ -68,7 +68,9 @@ func TestEvents(t *testing.T) {
 
 	had := k.awaitEvents(k.ns, "good", "Pulled", "Created", "Started")
 	up := k.object(k.ns, "good", ready)
-	for reason, all := range had {
+	// Others may be there: a machine that is busy fails to make a sandbox at times.
+	for _, reason := range []string{"Pulled", "Created", "Started"} {
+		all := had[reason]
 		require.Len(t, all, 1, reason)
 		require.Equal(t, up.UID, all[0].InvolvedObject.UID)
 		require.Equal(t, "spec.containers{c}", all[0].InvolvedObject.FieldPath)
@@ -85,7 +87,9 @@ func TestEvents(t *testing.T) {
 	require.Equal(t, mirror.Annotations[v1.MirrorPodAnnotationKey], string(mounts[0].InvolvedObject.UID), "kubectl describe asks for it")
 	sickly := k.awaitEvents("default", "web-1-node1", "Pulling", "Failed", "BackOff", "Unhealthy")
 	require.Contains(t, sickly["Unhealthy"][0].Message, "container c: readiness probe failed: sh -c echo not well")
-	require.Contains(t, sickly["Failed"][0].Message, "container d: ErrImagePull: ")
+	require.True(t, slices.ContainsFunc(sickly["Failed"], func(e v1.Event) bool {
+		return strings.HasPrefix(e.Message, "container d: ErrImagePull: ")
+	}), "%v", sickly["Failed"])
 	require.Equal(t, "spec.containers{d}", sickly["Pulling"][0].InvolvedObject.FieldPath)
 	for _, said := range []string{"Unhealthy: container c: readiness probe failed: sh -c echo not well", "BackOff: container d: "} {
 		require.Contains(t, k.describe("default/web-1"), said)
@@ -99,11 +103,11 @@ func TestEvents(t *testing.T) {
 		}
 		return nil
 	})
-	for reason, all := range k.events(k.ns, "crashes") {
-		require.Len(t, all, 1, reason)
+	crashes := k.events(k.ns, "crashes")
+	for _, reason := range []string{"Pulled", "Created", "Started", "BackOff"} {
+		require.Len(t, crashes[reason], 1, reason)
+		require.Greater(t, crashes[reason][0].Count, int32(1), reason)
 	}
-	started := k.events(k.ns, "crashes")["Started"][0]
-	require.Greater(t, started.Count, int32(1))
 	require.Contains(t, k.describe(k.ns+"/crashes"), "Started: container c: started (")
 	require.Equal(t, 1, strings.Count(k.describe(k.ns+"/crashes"), "Started: "))
 

@@ -90,7 +90,7 @@ func newAgent(t *testing.T, cfg cluster.Config) *agent {
 
 // start connects what is made; records survive in the journal.
 func (a *agent) start() {
-	a.Publisher = cluster.NewPublisher(a.Source, a.records)
+	a.Publisher = cluster.NewPublisher(a.Source, a.held)
 	ctx, cancel := context.WithCancel(a.t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { a.Source.Run(ctx) })
@@ -106,6 +106,17 @@ func (a *agent) records(p core.Pod) []core.Record {
 	for _, r := range a.journal {
 		if r.Pod.Namespace == p.Namespace && r.Pod.Name == p.Name {
 			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// held is as the node agent makes it.
+func (a *agent) held(p core.Pod) []cluster.Held {
+	var out []cluster.Held
+	for _, r := range a.records(p) {
+		if r.Phase == core.Added && !r.Orphan {
+			out = append(out, cluster.Held{Container: r.Key.Container, UID: r.Pod.UID, Created: r.Created, Nets: r.Statuses})
 		}
 	}
 	return out

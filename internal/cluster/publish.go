@@ -49,12 +49,12 @@ const (
 // and writes the difference, until it is none or the pod is gone. Nothing has to
 // be remembered over a restart, because the journal is.
 type Publisher struct {
-	src     *Source
-	records func(core.Pod) []core.Record
-	log     *slog.Logger
-	queue   workqueue.TypedRateLimitingInterface[id]
-	bucket  flowcontrol.RateLimiter
-	events  *events
+	src    *Source
+	held   func(core.Pod) []Held
+	log    *slog.Logger
+	queue  workqueue.TypedRateLimitingInterface[id]
+	bucket flowcontrol.RateLimiter
+	events *events
 
 	mu         sync.Mutex // guards the rest
 	written    map[id]written
@@ -71,12 +71,20 @@ type written struct {
 	rv   string // resourceVersion that the write made
 }
 
-// NewPublisher makes the publisher of a source's pods. records gives what the
+// Held is what a pod's sandbox has of networks, complete and not about to go.
+type Held struct {
+	Container, UID string    // of the sandbox, and of its pod where the runtime said it
+	Created        time.Time // the record
+	Nets           []core.Net
+}
+
+// NewPublisher makes the publisher of a source's pods. held gives what the
 // journal has of a pod, by namespace and name; it is called from several
-// goroutines. Call it before the source runs, and Run once.
-func NewPublisher(src *Source, records func(core.Pod) []core.Record) *Publisher {
+// goroutines, for each change of a pod. Call it before the source runs, and Run
+// once.
+func NewPublisher(src *Source, held func(core.Pod) []Held) *Publisher {
 	p := &Publisher{
-		src: src, records: records, log: src.Log, events: newEvents(src),
+		src: src, held: held, log: src.Log, events: newEvents(src),
 		bucket: flowcontrol.NewTokenBucketRateLimiter(writeQPS, writeBurst),
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[id](firstWritePause, longestWritePause)),
@@ -198,14 +206,12 @@ func (p *Publisher) forget(i id) {
 // wanted is the annotation's text; "" while there is nothing to say. It is about
 // the pod's newest sandbox: an older one may still wait for its DEL.
 func (p *Publisher) wanted(i id, have pod) string {
-	records := slices.DeleteFunc(p.records(core.Pod{Namespace: i.Namespace, Name: i.Name}), func(r core.Record) bool {
-		return r.Phase != core.Added || r.Orphan || !have.is(r.Pod.UID)
-	})
-	slices.SortStableFunc(records, func(a, b core.Record) int { return a.Created.Compare(b.Created) })
+	held := slices.DeleteFunc(p.held(core.Pod{Namespace: i.Namespace, Name: i.Name}), func(h Held) bool { return !have.is(h.UID) })
+	slices.SortStableFunc(held, func(a, b Held) int { return a.Created.Compare(b.Created) })
 	var nets []core.Net
-	for _, r := range records {
-		if r.Key.Container == records[len(records)-1].Key.Container {
-			nets = append(nets, r.Statuses...)
+	for _, h := range held {
+		if h.Container == held[len(held)-1].Container {
+			nets = append(nets, h.Nets...)
 		}
 	}
 	if len(nets) == 0 {

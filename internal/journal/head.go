@@ -3,6 +3,7 @@ package journal
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/internal/core"
 )
@@ -16,16 +17,20 @@ type Head struct {
 	Pod       core.Pod
 	Netns     core.Netns
 	Phase     core.Phase
+	Created   time.Time
 	Delivered bool
 	Orphan    bool
 	Parts     int  // networks that come or go
 	Asked     bool // it has an Ask
+	// Statuses are the journal's own: not to be written to.
+	Statuses []core.Net
 }
 
 func headOf(r *core.Record) *Head {
 	return &Head{
-		Key: r.Key, Network: r.Network, Pod: r.Pod, Netns: r.Netns, Phase: r.Phase,
+		Key: r.Key, Network: r.Network, Pod: r.Pod, Netns: r.Netns, Phase: r.Phase, Created: r.Created,
 		Orphan: r.Orphan, Parts: len(r.Parts), Asked: r.Ask != nil,
+		Statuses: slices.Clone(r.Statuses),
 	}
 }
 

@@ -301,15 +301,6 @@ func (j *Journal) Container(id string) []core.Record {
 	return j.decodeRecords(rows)
 }
 
-// OfPod are the records of a pod, by key; its UID does not count. A bare
-// container's are no pod's.
-func (j *Journal) OfPod(p core.Pod) []core.Record {
-	j.mu.RLock()
-	rows := j.mem.some(j.mem.indexes.pods[p.String()])
-	j.mu.RUnlock()
-	return j.decodeRecords(rows)
-}
-
 // Decoded is how many records were decoded since Open began: what reads cost, at
 // about 50 us each. Heads cost none.
 func (j *Journal) Decoded() int { return int(j.mem.decoded.Load()) }

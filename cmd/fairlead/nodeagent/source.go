@@ -104,7 +104,19 @@ func (d *nodeDaemon) newRemote(kubeconfig string) *remote {
 		Requested: func(method string, status int) { d.metrics.APIRequest(method, status) },
 		Log:       d.log,
 	})
-	return &remote{Source: src, Publisher: cluster.NewPublisher(src, func(p core.Pod) []core.Record { return d.journal.OfPod(p) })}
+	return &remote{Source: src, Publisher: cluster.NewPublisher(src, d.held)}
+}
+
+// held is what is told of a pod, by the journal. It decodes no record: a pod is
+// asked for several times in its ADD, and at each change of its status later.
+func (d *nodeDaemon) held(p core.Pod) []cluster.Held {
+	var out []cluster.Held
+	for _, h := range d.journal.PodHeads(p) {
+		if h.Phase == core.Added && !h.Orphan {
+			out = append(out, cluster.Held{Container: h.Key.Container, UID: h.Pod.UID, Created: h.Created, Nets: h.Statuses})
+		}
+	}
+	return out
 }
 
 // api is the API server that is in use, nil for none.

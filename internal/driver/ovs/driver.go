@@ -275,11 +275,13 @@ func (d *Driver) wasDetached(name string) bool {
 
 // wanted is the pair. Where Open vSwitch forwards in user space the kernel sees
 // what a pod sends too, and would answer its ARP requests for every address of
-// the node: the pod's traffic would then leave the switch out.
+// the node: the pod's traffic would then leave the switch out. The switch would
+// make the near end promiscuous itself, and then hear of the change as of any
+// other's, which makes it look at all its ports once more.
 func (a attachment) wanted() rtnl.Veth {
 	s := a.spec
 	return rtnl.Veth{
-		Name: s.HostIf, MTU: s.MTU, TxQLen: txQLen, Group: GroupLive, NoARP: true,
+		Name: s.HostIf, MTU: s.MTU, TxQLen: txQLen, Group: GroupLive, NoARP: true, Promisc: true,
 		Peer: a.pod, PeerName: s.Key.IfName, PeerMAC: s.MAC,
 	}
 }

@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink"
+	vishnetns "github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver/drivertest"
@@ -212,6 +215,27 @@ func TestSeedVLANQoS(t *testing.T) {
 	// Only a userspace datapath needs finished checksums; the kernel's is faster without.
 	offload := map[bool]string{true: "off", false: "on"}[n.datapath == ovstest.Userspace]
 	require.Contains(t, n.in(h, "ethtool -k eth0"), "tx-checksumming: "+offload)
+}
+
+// The switch looks at all its ports whenever a link of the node changes: it has
+// to change nothing at a port itself.
+func TestNothingIsLeftToTheSwitch(t *testing.T) {
+	n := newNode(t)
+	_, s := n.pod(1)
+	updates, done := make(chan netlink.LinkUpdate, 64), make(chan struct{})
+	ns := vishnetns.NsHandle(n.sw.NS.Fd())
+	require.NoError(t, netlink.LinkSubscribeWithOptions(updates, done, netlink.LinkSubscribeOptions{Namespace: &ns}))
+	n.attach(s)
+	n.eventually("the switch's port", func() bool { return n.sw.Get("Interface", s.HostIf, "link_state") == "up" })
+	close(done)
+	seen := 0
+	for u := range updates {
+		if u.Attrs().Name == s.HostIf {
+			seen++
+			require.NotZero(t, u.Attrs().RawFlags&unix.IFF_PROMISC, "told of %s: %+v", s.HostIf, u.Attrs())
+		}
+	}
+	require.NotZero(t, seen)
 }
 
 // 2.4 Mbit of burst and 3 Mbit/s must reach the kernel as such: OVS takes the

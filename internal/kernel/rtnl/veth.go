@@ -28,6 +28,7 @@ type Veth struct {
 	Master   int  // index of the bridge that gets the near end as a port, 0 = none
 	Up       bool // the near end
 	NoARP    bool // the kernel answers no ARP request on the near end
+	Promisc  bool // the near end takes all frames
 	NoQueue  bool // the near end has a queue of 0 packets, whatever TxQLen says
 	Peer     *netns.Handle
 	PeerName string
@@ -75,6 +76,9 @@ func (c *Conn) newVeth(v Veth) message {
 	}
 	if v.NoARP {
 		h.Flags |= unix.IFF_NOARP
+	}
+	if v.Promisc {
+		h.Flags |= unix.IFF_PROMISC
 	}
 	h.Change = h.Flags
 	m := c.message(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, h).

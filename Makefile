@@ -26,6 +26,9 @@ FORCE       ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 GOBUILD  = $(GO) build -trimpath -ldflags '$(LDFLAGS)'
+# What the compiler knows of a working agent (profile-guided optimization: some
+# 5 % less CPU). `make PGO=off build` is twice as fast where nothing is cached.
+PGO     ?= cmd/fairlead/agent.pgo
 
 CACHE := $(CURDIR)/.cache
 TOOLS := $(CACHE)/bin
@@ -73,6 +76,7 @@ cluster: setup-cluster root testbin kube ## a Kubernetes cluster of one node wit
 	@FAIRLEAD_BIN=$(FAILPOINT) exec $(CACHE)/cluster
 
 .PHONY: test
+test: PGO = off
 test: setup-test root build testbin floor kube critest ## set up, then all tests (root: they make network namespaces)
 	@$(GO) -C bench test ./...
 	@$(GO) -C test/chart test ./...
@@ -144,6 +148,14 @@ MULTUS := gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd
 bench: setup-bench root build floor kube $(TOOLS)/.cni $(PEERS)/.peers $(PEERS)/kubelet ## measure against the peers (spec: performance; BENCHFLAGS=-quick to try a change)
 	@$(GO) -C bench run . $(BENCHFLAGS)
 
+.PHONY: profile
+profile: PGO = off
+profile: setup-bench root build floor kube $(TOOLS)/.cni $(PEERS)/.peers ## make cmd/fairlead/agent.pgo anew, of the benchmark's load
+	@rm -rf $(CACHE)/profiles && mkdir -p $(CACHE)/profiles
+	@$(GOBUILD) -pgo=off -tags profile -o bin/ ./cmd/fairlead
+	@FAIRLEAD_PROFILES=$(CACHE)/profiles $(GO) -C bench run . -quick -rows 2,3,2o,4,5
+	@$(GO) -C bench run ./pgo $(CURDIR)/cmd/fairlead/agent.pgo $$(find $(CACHE)/profiles -name '*.pprof')
+
 # Alone, as it is shipped: what other programs are built in with it has memory too.
 $(PEERS)/kubelet: test/kube/go.mod test/kube/go.sum
 	@mkdir -p $(PEERS)
@@ -173,7 +185,7 @@ lint: setup-lint $(TOOLS)/.lint ## golangci-lint, shellcheck
 .PHONY: build
 build: ## bin/fairlead and bin/fairlead-cni
 	@mkdir -p bin
-	@$(GOBUILD) -o bin/ ./cmd/fairlead ./cmd/fairlead-cni
+	@$(GOBUILD) -pgo=$(PGO) -o bin/ ./cmd/fairlead ./cmd/fairlead-cni
 
 # Every file is renamed into place, so that a running agent keeps its binary and
 # a runtime never executes half a plugin.

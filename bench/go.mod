@@ -17,6 +17,7 @@ require (
 
 require (
 	github.com/fairlead/fairlead v0.0.0
+	github.com/google/pprof v0.0.0-20250820193118-f64d9cf942d6
 	github.com/stretchr/testify v1.12.1
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	google.golang.org/grpc v1.85.0

@@ -51,7 +51,7 @@ func TestDockerfileBuilds(t *testing.T) {
 		out := t.TempDir()
 		cmd := exec.CommandContext(t.Context(), "sh", "-ec", strings.ReplaceAll(build, "/out/", out+"/"))
 		cmd.Dir = src
-		cmd.Env = append(os.Environ(), "TARGETARCH="+arch, "VERSION=v9")
+		cmd.Env = append(os.Environ(), "TARGETARCH="+arch, "VERSION=v9", "PGO=off")
 		text, err := cmd.CombinedOutput()
 		require.NoError(t, err, string(text))
 		for _, name := range []string{"fairlead", "fairlead-cni"} {
@@ -80,6 +80,7 @@ func TestDockerfileCopiesWhatItBuilds(t *testing.T) {
 	require.Contains(t, text, "ARG GO="+version, "the Go version of go.mod")
 	ignore, err := os.ReadFile("../.dockerignore")
 	require.NoError(t, err)
+	require.FileExists(t, "../"+regexp.MustCompile(`(?m)^ARG PGO=(\S+)$`).FindStringSubmatch(text)[1])
 	for _, name := range regexp.MustCompile(`(?m)^COPY (\S+) \S+$`).FindAllStringSubmatch(text, -1) {
 		require.Contains(t, string(ignore), "\n!"+name[1]+"\n")
 	}

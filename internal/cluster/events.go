@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/flowcontrol"
@@ -130,7 +129,7 @@ func (e *events) tell(p core.Pod, kind, reason, note string) {
 	}
 	v := event{
 		TypeMeta: metav1.TypeMeta{APIVersion: eventResource.GroupVersion().String(), Kind: "Event"},
-		Action:   "Add", Reason: reason, Type: kind, Note: clip(note, noteLimit),
+		Action:   "Add", Reason: reason, Type: kind, Note: core.Clip(note, noteLimit),
 		ReportingController: reporter, ReportingInstance: e.src.Node,
 	}
 	v.EventTime = metav1.NewMicroTime(e.stamp())
@@ -156,19 +155,6 @@ func (e *events) stamp() time.Time {
 	}
 	e.last = now
 	return now
-}
-
-// clip cuts text at a character.
-func clip(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	const more = "..."
-	limit -= len(more)
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return text[:limit] + more
 }
 
 // run sends until ctx ends.

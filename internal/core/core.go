@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Op is a CNI verb (CNI spec 1.1, section 2).
@@ -566,4 +567,18 @@ type Observer interface {
 	StepDone(step string, took time.Duration)
 	// OpDone reports a finished operation; driver is that of the main NIC.
 	OpDone(op Op, driver string, took time.Duration, err error)
+}
+
+// Clip cuts text that is longer than limit, in bytes, at a character, and shows
+// that it did.
+func Clip(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	const more = "..."
+	limit -= len(more)
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit] + more
 }

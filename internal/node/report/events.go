@@ -3,13 +3,14 @@ package report
 import (
 	"context"
 	"fmt"
-	"unicode/utf8"
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+
+	"github.com/fairlead/fairlead/internal/core"
 )
 
 // component is who events are from; their host is the node.
@@ -62,7 +63,7 @@ func (r *Reporter) keepEvents(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case e := <-r.events:
-			recorder.Event(reference(&e), e.Type, e.Reason, clip(e.Message, eventLength))
+			recorder.Event(reference(&e), e.Type, e.Reason, core.Clip(e.Message, eventLength))
 		}
 	}
 }
@@ -95,19 +96,6 @@ func fieldOf(s *v1.PodSpec, container string) string {
 		}
 	}
 	return "containers"
-}
-
-// clip cuts text at a character.
-func clip(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	const more = "..."
-	limit -= len(more)
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return text[:limit] + more
 }
 
 // sink is a record.EventSink, whose calls have no context of their own.

@@ -47,14 +47,19 @@ func (r *Runtime) start(ctx context.Context, w Want, st *Status, s starting) err
 		return &Error{ReasonConfig, fmt.Errorf("container %s: %w", s.spec.Name, err)}
 	}
 	c.Image.Image = image.GetId()
-	made, err := r.conf.Runtime.CreateContainer(ctx, &cri.CreateContainerRequest{
-		PodSandboxId: st.Sandboxes[0].ID, Config: c, SandboxConfig: config,
+	made, err := through(ctx, startGrace, func(ctx context.Context) (*cri.CreateContainerResponse, error) {
+		return r.conf.Runtime.CreateContainer(ctx, &cri.CreateContainerRequest{
+			PodSandboxId: st.Sandboxes[0].ID, Config: c, SandboxConfig: config,
+		})
 	})
 	if err != nil {
 		return &Error{ReasonCreate, fmt.Errorf("create container %s: %w", s.spec.Name, err)}
 	}
 	w.tell(s.spec.Name, EventCreated, "created")
-	if _, err := r.conf.Runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: made.GetContainerId()}); err != nil {
+	_, err = through(ctx, startGrace, func(ctx context.Context) (*cri.StartContainerResponse, error) {
+		return r.conf.Runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: made.GetContainerId()})
+	})
+	if err != nil {
 		return &Error{ReasonStart, fmt.Errorf("start container %s: %w", s.spec.Name, err)}
 	}
 	w.tell(s.spec.Name, EventStarted, "started")

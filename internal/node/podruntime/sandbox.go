@@ -28,7 +28,9 @@ func (r *Runtime) runSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) e
 	if pod.Spec.RuntimeClassName != nil {
 		handler = *pod.Spec.RuntimeClassName
 	}
-	_, err = r.conf.Runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
+	_, err = through(ctx, startGrace, func(ctx context.Context) (*cri.RunPodSandboxResponse, error) {
+		return r.conf.Runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config, RuntimeHandler: handler})
+	})
 	if err != nil {
 		return &Error{ReasonSandbox, fmt.Errorf("run sandbox of %s/%s: %w", pod.Namespace, pod.Name, err)}
 	}

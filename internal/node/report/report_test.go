@@ -61,13 +61,14 @@ func newBed(t *testing.T) *bed {
 	return &bed{c: c, ns: ns, name: ns, user: "system:node:" + ns}
 }
 
-// start runs a reporter over a runtime that does not answer.
+// start runs a reporter over a runtime that does not answer. Its disk is memory:
+// the machine's may be full.
 func (b *bed) start(t *testing.T, of report.Node) *report.Reporter {
 	t.Helper()
 	conn, err := podruntime.Dial("unix:///nowhere")
 	require.NoError(t, err)
 	r, err := report.New(report.Config{
-		Server: b.c.User(b.user, "system:nodes"), Node: b.name, Addresses: []string{"192.0.2.9"}, Disk: t.TempDir(), Version: "test",
+		Server: b.c.User(b.user, "system:nodes"), Node: b.name, Addresses: []string{"192.0.2.9"}, Disk: "/dev/shm", Version: "test",
 		Runtime: cri.NewRuntimeServiceClient(conn), Log: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)

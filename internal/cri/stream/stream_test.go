@@ -278,10 +278,14 @@ func TestAttach(t *testing.T) {
 			id := b.e.Run(func(o *docker.ContainerCreateOptions) { o.Config.OpenStdin, o.Config.Tty = true, true }, "sh")
 			var out buffer
 			end := make(chan struct{})
+			// Nobody's terminal ends while the shell runs: Docker would take that for
+			// the end of the attachment, which may come before the size.
+			still, keys := io.Pipe()
 			err := b.attach(protocol, id, remotecommand.StreamOptions{
-				Stdin:  strings.NewReader("until [ \"$(stty size)\" = '44 102' ]; do sleep 0.05; done; echo got $((40+2)); exit\n"),
+				Stdin:  io.MultiReader(strings.NewReader("until [ \"$(stty size)\" = '44 102' ]; do sleep 0.05; done; echo got $((40+2)); exit\n"), still),
 				Stdout: &out, Tty: true, TerminalSizeQueue: &sizes{&remotecommand.TerminalSize{Width: 102, Height: 44}, end},
 			})
+			require.NoError(t, keys.Close())
 			close(end)
 			require.NoError(t, err)
 			wait := b.e.ContainerWait(t.Context(), id, docker.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})

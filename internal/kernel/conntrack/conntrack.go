@@ -85,17 +85,13 @@ func (t *Table) open() error {
 	if t.h != nil {
 		return nil
 	}
-	dial := func() error {
+	return t.ns.Do(func() error {
 		h, err := netlink.NewHandle(unix.NETLINK_NETFILTER)
 		if err == nil {
 			t.h = h
 		}
 		return err
-	}
-	if t.ns == nil {
-		return dial()
-	}
-	return t.ns.Do(dial)
+	})
 }
 
 type filter func(Flow) bool

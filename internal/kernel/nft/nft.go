@@ -163,7 +163,8 @@ func (t *Table) read(ctx context.Context) (have state, err error) {
 func (t *Table) run(fn func(knftables.Interface) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	inside := func() (err error) {
+	// Do's thread starts nft itself, so the child is born in the namespace.
+	return t.ns.Do(func() (err error) {
 		if t.client == nil {
 			// New runs nft to learn its version; once is enough.
 			if t.client, err = knftables.New(knftables.InetFamily, t.name); err != nil {
@@ -172,12 +173,7 @@ func (t *Table) run(fn func(knftables.Interface) error) error {
 			}
 		}
 		return fn(t.client)
-	}
-	// Do's thread starts nft itself, so the child is born in the namespace.
-	if t.ns == nil {
-		return inside()
-	}
-	return t.ns.Do(inside)
+	})
 }
 
 // form is a table with empty sets: what is the same for all Rulesets.

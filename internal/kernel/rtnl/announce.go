@@ -25,14 +25,7 @@ const arpRequest = 1
 // all links and addresses per client, and ndp needs a link-local address that
 // has passed duplicate detection, which takes a second on a new link.
 func Announce(ns *netns.Handle, ifname string, mac core.MAC, addrs []netip.Prefix) error {
-	send := func() error { return announce(ifname, mac, addrs) }
-	var err error
-	if ns == nil {
-		err = send()
-	} else {
-		err = ns.Do(send)
-	}
-	if err != nil {
+	if err := ns.Do(func() error { return announce(ifname, mac, addrs) }); err != nil {
 		return fmt.Errorf("announce %s: %w", ifname, err)
 	}
 	return nil

@@ -38,16 +38,10 @@ type Conn struct {
 // nil. The Conn does not own ns, which must stay open as long as it is used.
 func Open(ns *netns.Handle) (*Conn, error) {
 	c := &Conn{ns: ns}
-	open := func() (err error) {
+	err := ns.Do(func() (err error) {
 		c.fd, err = dial()
 		return err
-	}
-	var err error
-	if ns == nil {
-		err = open()
-	} else {
-		err = ns.Do(open)
-	}
+	})
 	if err != nil {
 		return nil, fmt.Errorf("open rtnetlink: %w", err)
 	}

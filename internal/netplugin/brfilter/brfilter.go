@@ -30,10 +30,6 @@ func (f Filter) Enable(ctx context.Context) {
 			f.Log.Info("br_netfilter not loaded", "err", err)
 		}
 	}
-	if f.Host == nil {
-		f.set()
-		return
-	}
 	if err := f.Host.Do(func() error { f.set(); return nil }); err != nil {
 		f.Log.Warn("bridged packets may pass the packet filter by", "err", err)
 	}

@@ -81,8 +81,6 @@ var layers = []layer{
 	{"internal/up", 5, "folders that are up; the command says of which parts"},
 	{"internal/hostruntime", 3, "the machine's container runtimes; must not know who asks"},
 	{"internal/nodeinstall", 5, "puts plugin and configuration in place; the command runs it"},
-	{"internal/hostruntime", 3, "the machine's container runtimes; must not know who asks"},
-	{"internal/nodeinstall", 5, "puts plugin and configuration in place; the command runs it"},
 	{"internal/migrate", 5, "takes over from Multus; the command runs it"},
 	{"internal/cri/fault", 1, "errors of the engine as CRI's; knows no call"},
 	{"internal/cri/image", 2, "the engine's images; knows no pod"},

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/fairlead/fairlead/internal/cniconf"
@@ -122,7 +121,7 @@ func (e *Engine) checkLeases(leases []core.Lease) error {
 		for _, ip := range l.IPs {
 			holds := func(held core.Lease) bool { return held.Subnet == l.Subnet && held.Owner.Key == l.Owner.Key }
 			if !slices.ContainsFunc(e.IPAM.Who(ip), holds) {
-				return core.Difference(fmt.Sprintf("address %s of subnet %s is not leased to it", ip, l.Subnet))
+				return core.Differ("address %s of subnet %s is not leased to it", ip, l.Subnet)
 			}
 		}
 	}

@@ -18,12 +18,12 @@ import (
 	"github.com/fairlead/fairlead/internal/client"
 	"github.com/fairlead/fairlead/internal/client/view"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/hostruntime"
 )
 
 // Defaults of the commands that call the agent as a plugin does.
 const (
 	defaultIfName = "eth0"
-	defaultBinDir = "/opt/cni/bin"
 	namedNetns    = "/run/netns" // of `ip netns`
 )
 
@@ -43,7 +43,7 @@ func handFlags(cmd *cobra.Command) *byHand {
 	f.StringVar(&h.conf, "conf", "", "CNI configuration, a .conf or .conflist (default: our own default network)")
 	f.StringVar(&h.container, "container", "", "name or id of a Docker container started with --network none")
 	f.StringVar(&h.dockerHost, "docker-host", "", "Docker's socket (default: DOCKER_HOST, else Docker's own)")
-	f.StringSliceVar(&h.binDirs, "cni-bin-dir", []string{defaultBinDir}, "where delegates' binaries are; repeatable")
+	f.StringSliceVar(&h.binDirs, "cni-bin-dir", []string{hostruntime.DefaultBinDir}, "where delegates' binaries are; repeatable")
 	_ = cmd.MarkFlagFilename("conf", "conf", "conflist", "json") // fails only for an unknown flag
 	return h
 }

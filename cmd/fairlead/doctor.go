@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/client/view"
 	"github.com/fairlead/fairlead/internal/cniconf"
@@ -25,14 +26,6 @@ import (
 	"github.com/fairlead/fairlead/internal/doctor"
 	"github.com/fairlead/fairlead/internal/hostruntime"
 	"github.com/fairlead/fairlead/internal/local"
-)
-
-// Defaults of the agent's flags (DESIGN.md, fixed facts).
-const (
-	defaultState   = "/var/lib/fairlead"
-	defaultOVSDB   = "unix:/run/openvswitch/db.sock"
-	defaultBridge  = "br-int"
-	defaultConfDir = "/etc/cni/net.d"
 )
 
 // safePath is the PATH of the programs that doctor and support-bundle start:
@@ -43,12 +36,12 @@ const safePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 func examineFlags(cmd *cobra.Command) *doctor.Config {
 	c := &doctor.Config{}
 	f := cmd.Flags()
-	f.StringVar(&c.StateDir, "state-dir", defaultState, "the agent's state")
+	f.StringVar(&c.StateDir, "state-dir", nodeagent.DefaultStateDir, "the agent's state")
 	f.StringVar(&c.Objects, "objects", "", "folder of the standalone objects")
-	f.StringVar(&c.OVSDB, "ovsdb", defaultOVSDB, "Open vSwitch's database")
-	f.StringVar(&c.Bridge, "bridge", defaultBridge, "our bridge")
-	f.StringVar(&c.ConfDir, "conf-dir", defaultConfDir, "CNI configurations")
-	f.StringSliceVar(&c.BinDirs, "cni-bin-dir", []string{defaultBinDir}, "CNI plugins; repeatable")
+	f.StringVar(&c.OVSDB, "ovsdb", nodeagent.DefaultOVSDB, "Open vSwitch's database")
+	f.StringVar(&c.Bridge, "bridge", nodeagent.DefaultBridge, "our bridge")
+	f.StringVar(&c.ConfDir, "conf-dir", hostruntime.DefaultConfDir, "CNI configurations")
+	f.StringSliceVar(&c.BinDirs, "cni-bin-dir", []string{hostruntime.DefaultBinDir}, "CNI plugins; repeatable")
 	f.StringVar(&c.Iface, "iface", "", "the node's interface (default: that of the default route)")
 	f.IntVar(&c.MTU, "mtu", 0, "bytes a pod gets (default: --iface's less 100)")
 	return c

@@ -8,8 +8,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/cni"
+	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/client/view"
+	"github.com/fairlead/fairlead/internal/hostruntime"
 	"github.com/fairlead/fairlead/internal/migrate"
 )
 
@@ -41,9 +43,9 @@ also for pods that came since, but for those with interfaces of Fairlead's own.`
 	f.BoolVar(&o.apply, "apply", false, "take the node over")
 	f.BoolVar(&o.rollback, "rollback", false, "give it back")
 	f.BoolVar(&o.force, "force", false, "with --rollback: also while pods live that Multus cannot detach")
-	f.StringVar(&o.conf.ConfDir, "conf-dir", defaultConfDir, "the runtime's CNI configurations")
-	f.StringVar(&o.conf.BinDir, "cni-bin-dir", defaultBinDir, "the runtime's CNI plugins")
-	f.StringVar(&o.conf.StateDir, "import-dir", defaultState+"/import", "backup, and how far an import is")
+	f.StringVar(&o.conf.ConfDir, "conf-dir", hostruntime.DefaultConfDir, "the runtime's CNI configurations")
+	f.StringVar(&o.conf.BinDir, "cni-bin-dir", hostruntime.DefaultBinDir, "the runtime's CNI plugins")
+	f.StringVar(&o.conf.StateDir, "import-dir", nodeagent.DefaultStateDir+"/import", "backup, and how far an import is")
 	f.StringVar(&o.conf.Plugin, "from", "", "Fairlead's plugin (default: fairlead-cni beside this program)")
 	out := outputFlag(cmd, asTable, asJSON, asYAML)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -6,12 +6,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
 	"github.com/fairlead/fairlead/cmd/fairlead/stock"
 )
 
 func stockTools() stock.Tools {
 	return stock.Tools{
-		StateDir: defaultState, Within: within, Agent: agentOf, Beside: beside, Run: runProgram, Failed: silentError{exitFailed},
+		StateDir: nodeagent.DefaultStateDir, Within: within, Agent: agentOf, Beside: beside, Run: runProgram, Failed: silentError{exitFailed},
 		Output: func(cmd *cobra.Command, formats ...string) stock.Print { return outputFlag(cmd, formats...).print },
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/device"
 	"github.com/fairlead/fairlead/internal/doctor"
+	"github.com/fairlead/fairlead/internal/hostruntime"
 	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/server"
 )
@@ -74,15 +75,15 @@ SIGTERM lets running operations finish and leaves every pod's network as it is.`
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&o.compat, "compat-socket", nil, "serve this socket too, e.g. Kube-OVN's /run/openvswitch/kube-ovn-daemon.sock (repeatable)")
-	f.StringVar(&o.stateDir, "state-dir", "/var/lib/fairlead", "journal and ballast")
+	f.StringVar(&o.stateDir, "state-dir", DefaultStateDir, "journal and ballast")
 	f.StringVar(&o.objects, "objects", "", "folder of Pod, NetworkAttachmentDefinition, Subnet and Vlan YAML (none: every pod gets the built-in default network)")
-	f.StringVar(&o.ovsdb, "ovsdb", "unix:/run/openvswitch/db.sock", "Open vSwitch database")
-	f.StringVar(&o.bridge, "bridge", "br-int", "integration bridge")
+	f.StringVar(&o.ovsdb, "ovsdb", DefaultOVSDB, "Open vSwitch database")
+	f.StringVar(&o.bridge, "bridge", DefaultBridge, "integration bridge")
 	f.StringVar(&o.nodeName, "node-name", hostname(), "name of this node")
 	f.StringVar(&o.iface, "iface", "", "underlay interface, for the pods' MTU (default: that of the default route)")
 	f.IntVar(&o.mtu, "mtu", 0, "MTU of pods in bytes (default: the underlay interface's less 100)")
-	f.StringArrayVar(&o.cniBinDirs, "cni-bin-dir", []string{"/opt/cni/bin"}, "where foreign CNI plugins are (repeatable)")
-	f.StringVar(&o.confDir, "conf-dir", "/etc/cni/net.d", "the runtime's CNI configurations, for NADs without spec.config")
+	f.StringArrayVar(&o.cniBinDirs, "cni-bin-dir", []string{hostruntime.DefaultBinDir}, "where foreign CNI plugins are (repeatable)")
+	f.StringVar(&o.confDir, "conf-dir", hostruntime.DefaultConfDir, "the runtime's CNI configurations, for NADs without spec.config")
 	f.StringVar(&o.kubeletRoot, "kubelet-root", device.DefaultRoot, "kubelet's folder: it tells the devices of pods, for NADs with a resourceName")
 	f.StringVar(&o.config, "config", "", "configuration in the form of Multus' daemon-config.json; flags count more")
 	o.clusterOptions.flags(f)

@@ -84,10 +84,10 @@ func (e *RunningError) Error() string { return fmt.Sprintf("it is up already (pr
 // Lock is held by the one process that may change what is up.
 type Lock = filelock.Lock
 
-// TakeLock takes the lock of a state folder, which is made if need be. While
-// another process has it that is a RunningError.
-func TakeLock(state string) (*Lock, error) {
-	lock, err := filelock.Take(filepath.Join(state, lockName), 0)
+// TakeLock takes the lock of a state folder, which is made if need be. Another
+// process that has it is waited for that long; a RunningError follows.
+func TakeLock(state string, wait time.Duration) (*Lock, error) {
+	lock, err := filelock.Take(filepath.Join(state, lockName), wait)
 	if held, ok := errors.AsType[*filelock.HeldError](err); ok {
 		return nil, &RunningError{PID: held.PID}
 	}
@@ -106,7 +106,7 @@ func TakeLock(state string) (*Lock, error) {
 func Stop(ctx context.Context, state string) (*Lock, error) {
 	asked := 0
 	for {
-		lock, err := TakeLock(state)
+		lock, err := TakeLock(state, 0)
 		running := (*RunningError)(nil)
 		if err == nil || !errors.As(err, &running) {
 			return lock, err

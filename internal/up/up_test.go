@@ -122,9 +122,9 @@ func TestRecord(t *testing.T) {
 func TestLock(t *testing.T) {
 	t.Parallel()
 	state := filepath.Join(t.TempDir(), "made")
-	l, err := up.TakeLock(state)
+	l, err := up.TakeLock(state, 0)
 	require.NoError(t, err)
-	_, err = up.TakeLock(state)
+	_, err = up.TakeLock(state, 0)
 	running := (*up.RunningError)(nil)
 	require.ErrorAs(t, err, &running)
 	require.Equal(t, os.Getpid(), running.PID)

@@ -47,7 +47,7 @@ func (o *options) detach(cmd *cobra.Command) error {
 		return err
 	}
 	_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "runtime:", rt)
-	lock, err := up.TakeLock(o.stateDir)
+	lock, err := up.TakeLock(o.stateDir, 0)
 	running := (*up.RunningError)(nil)
 	if err != nil && !errors.As(err, &running) {
 		return err

@@ -302,18 +302,9 @@ func (o *options) alone(ctx context.Context, rt up.Runtime) error {
 // lockWait is how long a start waits for one that is just ending, or only looks.
 const lockWait = time.Second
 
-func (o *options) lock() (*up.Lock, error) {
-	for end := time.Now().Add(lockWait); ; time.Sleep(20 * time.Millisecond) {
-		lock, err := up.TakeLock(o.stateDir)
-		if !errors.As(err, new(*up.RunningError)) || time.Now().After(end) {
-			return lock, err
-		}
-	}
-}
-
 // foreground runs all parts until a signal comes.
 func (o *options) foreground(cmd *cobra.Command) error {
-	lock, err := o.lock()
+	lock, err := up.TakeLock(o.stateDir, lockWait)
 	if err != nil {
 		return usage.Hint(err, "`fairlead get pods` shows what runs; `fairlead down` ends it")
 	}

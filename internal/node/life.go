@@ -46,8 +46,14 @@ func (n *Node) lifeFile(uid types.UID) string {
 
 // recall takes in what is known of a pod since an earlier process, once. Only
 // the worker's goroutine calls it.
-func (n *Node) recall(w *worker, pod *v1.Pod) {
-	if w.recalled || pod == nil {
+func (n *Node) recall(w *worker) {
+	if w.recalled {
+		return
+	}
+	n.mu.Lock()
+	pod := w.pod
+	n.mu.Unlock()
+	if pod == nil {
 		return
 	}
 	w.recalled = true

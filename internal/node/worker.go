@@ -161,7 +161,7 @@ func (n *Node) wakeNamesakes(w *worker) {
 func (n *Node) step(ctx context.Context, w *worker) (again time.Duration, done bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	n.recall(w, n.podOf(w))
+	n.recall(w)
 	n.mu.Lock()
 	at, pod, gone := w.state, w.pod, w.gone
 	w.cancel = nil
@@ -200,12 +200,6 @@ func (n *Node) step(ctx context.Context, w *worker) (again time.Duration, done b
 		n.note(w, failure{err: err.Error(), at: now, again: now.Add(again)})
 	}
 	return again, false
-}
-
-func (n *Node) podOf(w *worker) *v1.Pod {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return w.pod
 }
 
 func (n *Node) note(w *worker, f failure) {

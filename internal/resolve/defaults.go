@@ -91,7 +91,7 @@ func (r *resolution) alwaysAlso() []func(context.Context) (network, error) {
 // it, so that isolation does not apply.
 func (r *resolution) named(ctx context.Context, key, value string) (network, error) {
 	if strings.HasPrefix(value, "/") {
-		c, err := r.confs().ByPath(value)
+		c, err := r.byPath(value)
 		if err != nil {
 			return network{}, core.WithCode(core.CodeConfig, key, err)
 		}
@@ -116,6 +116,22 @@ func (r *resolution) named(ctx context.Context, key, value string) (network, err
 		}
 	}
 	return r.ofNAD(e, nad, err)
+}
+
+// byPath reads a file or directory of the node. Multus' daemon writes paths as it
+// sees them in its pod, which has the node's folders below these two.
+func (r *resolution) byPath(place string) (core.Chain, error) {
+	c, err := r.confs().ByPath(place)
+	for _, root := range []string{"/hostroot/", "/host/"} {
+		onNode, ok := strings.CutPrefix(place, root)
+		if ok && errors.Is(err, core.ErrNotFound) {
+			c, nerr := r.confs().ByPath("/" + onNode)
+			if !errors.Is(nerr, core.ErrNotFound) {
+				return c, nerr
+			}
+		}
+	}
+	return c, err
 }
 
 // promptNAD is the NAD that e names, if it is known already: where there may be

@@ -60,6 +60,8 @@ func TestClusterNetworkInItsFourForms(t *testing.T) {
 		{value: "/etc/cni/net.d/10-kindnet.conflist", network: "kindnet", plugins: "ptp,portmap,tuning"},
 		{value: "/etc/cni/net.d/20-later.conf", network: "later", plugins: "bridge"},
 		{value: "/srv/list.conflist", network: "folderonly", plugins: "one"},
+		{value: "/host/etc/cni/net.d/20-later.conf", network: "later", plugins: "bridge"}, // as Multus' daemon sees it
+		{value: "/hostroot/etc/cni/net.d/20-later.conf", network: "later", plugins: "bridge"},
 
 		{value: "nobody", code: 11, says: "kube-system/nobody"},
 		{value: "junk", code: 7, says: "spec.config"},
@@ -68,6 +70,8 @@ func TestClusterNetworkInItsFourForms(t *testing.T) {
 		{value: "/srv/empty", code: 11, says: "/srv/empty"},
 		{value: "/srv/ours", code: 11, says: "/srv/ours"},
 		{value: "/srv/ours/00-fairlead.conflist", code: 7, says: "delegates of its own"},
+		{value: "/host/srv/ours/00-fairlead.conflist", code: 7, says: "delegates of its own"},
+		{value: "/host/srv/none", code: 11, says: "/host/srv/none"},
 		{value: "/srv/broken", code: 6, says: "/srv/broken/10-a.conf"},
 		{value: "/srv/nothing.conflist", code: 7, says: "/srv/nothing"},
 		{value: "/srv/badfolder.conflist", code: 7, says: "/srv/bad/a.conf"},

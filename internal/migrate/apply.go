@@ -90,14 +90,14 @@ func (m *Migration) begin(p Plan) (state, error) {
 }
 
 // backUp keeps the runtime's configurations and every plugin that goes. What is
-// ours is never kept in place of what it replaced.
+// ours, or of Multus about us, is never kept in place of what was there before.
 func (m *Migration) backUp(p Plan, rep *Report) error {
 	files, err := readConfs(m.ConfDir)
 	if err != nil {
 		return err
 	}
 	for _, f := range files {
-		if f.path == m.ours() && p.Runtime.Writes != "" {
+		if f.path == m.ours() && p.Runtime.Writes != "" || f.nests() {
 			continue
 		}
 		if err := m.keep(f.path, m.kept(keptConfs, filepath.Base(f.path)), rep); err != nil {

@@ -83,6 +83,13 @@ func (f confFile) calls(types ...string) int {
 	return slices.IndexFunc(f.types, func(t string) bool { return slices.Contains(types, t) })
 }
 
+// given are the keys that a runtime gives to a plugin of the file.
+func (f confFile) given(i int) keys {
+	k := maps.Clone(f.plugins[i])
+	k["name"], k["cniVersion"] = quote(f.name), quote(f.version)
+	return k
+}
+
 // multusTypes are the names by which configurations call Multus: thin, thick.
 var multusTypes = []string{"multus", "multus-shim"}
 
@@ -99,9 +106,12 @@ type multusConf struct {
 var errNoMultus = errors.New("no configuration calls Multus")
 
 // findMultus picks Multus' configuration: the first that calls it, else the one
-// that a take-over began with (Multus' daemon removes its own when it ends).
+// that a take-over began with: Multus' daemon removes its own when it ends, and
+// what it writes when it starts is about us.
 func findMultus(files []confFile, s state) (multusConf, error) {
-	i := slices.IndexFunc(files, func(f confFile) bool { return f.err == nil && f.calls(multusTypes...) >= 0 })
+	i := slices.IndexFunc(files, func(f confFile) bool {
+		return f.err == nil && f.calls(multusTypes...) >= 0 && (len(s.Content) == 0 || !f.nests())
+	})
 	var f confFile
 	switch {
 	case i >= 0:
@@ -115,14 +125,36 @@ func findMultus(files []confFile, s state) (multusConf, error) {
 	if m.at < 0 {
 		return m, errNoMultus
 	}
-	m.keys = maps.Clone(f.plugins[m.at])
-	m.keys["name"], m.keys["cniVersion"] = quote(f.name), quote(f.version)
+	m.keys = f.given(m.at)
 	m.toHost()
 	var err error
 	if m.raw, err = json.Marshal(m.keys); err == nil {
 		m.conf, err = cniconf.Parse(m.raw)
 	}
 	return m, err
+}
+
+// nests tells that Multus' default network is our own file: the daemon when it
+// starts, the thin one within a second, take the first file but those called
+// 00-multus, unless they are told which (v4.3.0, findMasterPlugin, thin_entrypoint).
+// By such a configuration Multus calls us, and both attach every network.
+func (f confFile) nests() bool {
+	i := f.calls(multusTypes...)
+	if i < 0 {
+		return false
+	}
+	if network := text(f.plugins[i]["clusterNetwork"]); strings.HasPrefix(network, "/") && filepath.Base(network) == ours {
+		raw, err := os.ReadFile(filepath.Join(filepath.Dir(f.path), ours))
+		if err == nil {
+			_, err = cniconf.ParseFile(ours, raw)
+		}
+		return err != nil // it is gone, or for all networks of a pod; else it is one like others
+	}
+	raw, err := json.Marshal(f.given(i))
+	if err == nil {
+		_, err = cniconf.Parse(raw)
+	}
+	return errors.Is(err, cniconf.ErrNested)
 }
 
 func quote(s string) json.RawMessage {

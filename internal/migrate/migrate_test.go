@@ -1,14 +1,17 @@
 package migrate
 
 import (
+	"context"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/client"
 )
 
@@ -71,6 +74,177 @@ func TestMultusIsFound(t *testing.T) {
 	require.ErrorContains(t, err, "delegates")
 	files := file(t, "00-a.conf", `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"multus"}]}`)
 	require.ErrorContains(t, files[0].err, "it has no `type`", "runtimes read a list in a .conflist only")
+}
+
+// besideOurs is what Multus' daemon (v4.3.0, with the configuration of its
+// DaemonSet) writes when it is started while our configuration is there.
+const besideOurs = `{"binDir":"/opt/cni/bin","capabilities":{"portMappings":true},"cniVersion":"1.0.0","name":"multus-cni-network","clusterNetwork":"/host/etc/cni/net.d/00-fairlead.conflist","type":"multus-shim"}`
+
+// thinBesideOurs is what the thin one's (thin_entrypoint, with
+// --cleanup-config-on-exit) writes within a second, started anew or not.
+const thinBesideOurs = `{"cniVersion": "1.0.0", "name": "multus-cni-network", "plugins": [ {
+	"type": "multus", "cniConf": "/host/etc/cni/multus/net.d", "kubeconfig": "/etc/cni/net.d/multus.d/multus.kubeconfig", "delegates": [
+		{"cniVersion":"1.0.0","name":"multus-cni-network","plugins":[{"cniConf":"/host/etc/cni/multus/net.d","delegates":[{"bridge":"br1","cniVersion":"1.0.0","name":"main","type":"bridge"}],"type":"fairlead"}]}
+	] }] }`
+
+// before is what it writes without ours.
+const before = `{"binDir":"/opt/cni/bin","capabilities":{"portMappings":true},"cniVersion":"1.0.0","name":"multus-cni-network","clusterNetwork":"/host/etc/cni/net.d/10-main.conflist","type":"multus-shim"}`
+
+// TestMultusDaemonStartedBesideOurs: what it wrote is about us, and is neither
+// what new pods get, nor what the rollback brings back, nor worth a backup.
+func TestMultusDaemonStartedBesideOurs(t *testing.T) {
+	files := file(t, "00-multus.conf", besideOurs)
+	dir := filepath.Dir(files[0].path)
+	began := state{Phase: phaseApplied, Conf: files[0].path, Content: []byte(before), Writes: true}
+	c, err := findMultus(files, began)
+	require.NoError(t, err)
+	require.Equal(t, before, string(c.file.raw))
+	m := New(Config{ConfDir: dir, StateDir: filepath.Join(dir, "import"), Proc: dir})
+	s, err := m.begin(Plan{state: began, multus: c})
+	require.NoError(t, err)
+	require.Equal(t, before, string(s.Content))
+	require.NoError(t, m.backUp(Plan{}, &Report{}))
+	require.NoFileExists(t, m.kept(keptConfs, "00-multus.conf"))
+
+	// Without a state nobody knows what was there before.
+	m.Agent = client.New(filepath.Join(dir, "no.sock"))
+	require.NoError(t, os.Remove(filepath.Join(m.StateDir, stateName)))
+	require.NoError(t, os.WriteFile(m.ours(), []byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"fairlead","delegates":[{"name":"b","type":"bridge"}]}]}`), 0o600))
+	p, err := m.Plan(t.Context())
+	require.NoError(t, err)
+	blocks := []string{}
+	for _, b := range p.Blocks {
+		blocks = append(blocks, b.What+"; "+b.Next)
+	}
+	require.Contains(t, strings.Join(blocks, "\n"), "is 00-fairlead.conflist, which calls Fairlead; name the cluster's own network")
+}
+
+// TestFairleadAsMultusDefaultNetwork: a network of ours is one like others.
+func TestFairleadAsMultusDefaultNetwork(t *testing.T) {
+	files := file(t, "00-multus.conf", besideOurs)
+	require.True(t, files[0].nests(), "what it names is gone")
+	own := filepath.Join(filepath.Dir(files[0].path), ours)
+	require.NoError(t, os.WriteFile(own, []byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"fairlead","clusterNetwork":"main"}]}`), 0o600))
+	require.True(t, files[0].nests())
+	require.NoError(t, os.WriteFile(own, []byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"fairlead"}]}`), 0o600))
+	require.False(t, files[0].nests())
+	require.True(t, file(t, "00-multus.conflist", thinBesideOurs)[0].nests())
+	own = strings.Replace(thinBesideOurs, `"delegates":[{"bridge":"br1","cniVersion":"1.0.0","name":"main","type":"bridge"}],`, "", 1)
+	require.False(t, file(t, "00-multus.conflist", own)[0].nests())
+	require.False(t, file(t, "00-multus.conf", before)[0].nests())
+}
+
+// TestRollbackLeavesAUsableConfiguration: Multus' daemon removes its file when it
+// ends, writes ours into it when it starts beside ours, and empties it when ours
+// goes while it starts.
+func TestRollbackLeavesAUsableConfiguration(t *testing.T) {
+	newer := strings.Replace(before, "10-main", "10-other", 1)
+	for name, c := range map[string]struct{ have, want string }{
+		"gone": {"", before}, "ours in it": {besideOurs, before}, "empty": {" ", before}, "torn": {before[:20], before},
+		"written anew": {newer, newer}, "as it was": {before, before},
+	} {
+		dir := t.TempDir()
+		conf := filepath.Join(dir, "00-multus.conf")
+		if c.have != "" {
+			require.NoError(t, os.WriteFile(conf, []byte(c.have), 0o600), name)
+		}
+		m := New(Config{ConfDir: dir, BinDir: dir, StateDir: filepath.Join(dir, "import"), Proc: dir})
+		daemon := multusConf{keys: keys{"daemonSocketDir": quote(dir)}}
+		require.NoError(t, os.WriteFile(m.ours(), nil, 0o600), name)
+		var rep Report
+		require.NoError(t, m.restoreFiles(daemon, state{Conf: conf, Content: []byte(before), Writes: true}, &rep), name)
+		got, err := os.ReadFile(conf)
+		require.NoError(t, err, name)
+		require.Equal(t, c.want, string(got), name)
+		require.NoFileExists(t, m.ours(), name)
+		require.Empty(t, rep.Todo, name)
+	}
+}
+
+// lateDaemon is an agent without containers. While it is asked for the last time
+// Multus' daemon, which has just started beside ours, writes its file.
+type lateDaemon struct {
+	Agent
+	conf  string
+	asked int
+}
+
+func (a *lateDaemon) Export(context.Context, agent.Multus) (agent.ExportResult, error) {
+	a.asked++
+	if a.asked < 3 {
+		return agent.ExportResult{}, nil
+	}
+	return agent.ExportResult{}, os.WriteFile(a.conf, []byte(besideOurs), 0o600)
+}
+
+// TestRollbackWaitsForADaemonThatStarts: it has chosen ours by then, and writes an
+// empty file without it.
+func TestRollbackWaitsForADaemonThatStarts(t *testing.T) {
+	dir := t.TempDir()
+	a := &lateDaemon{conf: filepath.Join(dir, "00-multus.conf")}
+	m := New(Config{ConfDir: dir, BinDir: dir, StateDir: filepath.Join(dir, "import"), Proc: dir, Agent: a})
+	content := strings.Replace(before, "{", `{"cniDir":"`+dir+`",`, 1)
+	require.NoError(t, m.save(state{Phase: phaseApplied, Conf: a.conf, Content: []byte(content), Writes: true}))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "77"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "77", "cmdline"), []byte("/usr/src/multus-cni/bin/multus-daemon\x00"), 0o600))
+	_, err := m.Rollback(t.Context(), false)
+	require.ErrorAs(t, err, new(BlockedError))
+	require.Zero(t, a.asked, "nothing was done")
+	require.NoError(t, os.WriteFile(a.conf, []byte(besideOurs), 0o600))
+	rep, err := m.Rollback(t.Context(), false)
+	require.NoError(t, err)
+	require.Len(t, rep.Todo, 1)
+	require.Contains(t, rep.Todo[0], "restart Multus' DaemonSet")
+}
+
+// TestRollbackAfterTheThinOneSawOurs: it has all of ours in its file.
+func TestRollbackAfterTheThinOneSawOurs(t *testing.T) {
+	dir := t.TempDir()
+	conf := filepath.Join(dir, "00-multus.conflist")
+	content := `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"multus","delegates":[{"bridge":"br1","name":"main","type":"bridge"}]}]}`
+	require.NoError(t, os.WriteFile(conf, []byte(thinBesideOurs), 0o600))
+	m := New(Config{ConfDir: dir, BinDir: dir, StateDir: filepath.Join(dir, "import"), Proc: dir})
+	s := state{Phase: phaseApplied, Conf: conf, Content: []byte(content), Writes: true}
+	files, err := readConfs(dir)
+	require.NoError(t, err)
+	c, err := findMultus(files, s)
+	require.NoError(t, err)
+	require.Equal(t, content, string(c.file.raw))
+	require.NoError(t, m.restoreFiles(c, s, &Report{}))
+	got, err := os.ReadFile(conf)
+	require.NoError(t, err)
+	require.Equal(t, content, string(got))
+}
+
+func TestRollbackLooksTwice(t *testing.T) {
+	dir := t.TempDir()
+	a := &lateDaemon{conf: filepath.Join(dir, "00-multus.conf")}
+	m := New(Config{ConfDir: dir, BinDir: dir, StateDir: filepath.Join(dir, "import"), Proc: dir, Agent: a})
+	content := strings.Replace(before, "{", `{"cniDir":"`+dir+`",`, 1)
+	require.NoError(t, m.save(state{Phase: phaseApplied, Conf: a.conf, Content: []byte(content), Writes: true}))
+	_, err := m.Rollback(t.Context(), false)
+	require.NoError(t, err)
+	require.Equal(t, 3, a.asked)
+	got, err := os.ReadFile(a.conf)
+	require.NoError(t, err)
+	require.Equal(t, content, string(got))
+}
+
+// TestRollbackSaysWhoHasTheNode: a file of ours that was there before the import
+// is the agent's, and still the runtime's first.
+func TestRollbackSaysWhoHasTheNode(t *testing.T) {
+	dir := t.TempDir()
+	m := New(Config{ConfDir: dir, StateDir: filepath.Join(dir, "import")})
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "00-multus.conf"), []byte(before), 0o600))
+	var rep Report
+	require.NoError(t, m.forget(&rep))
+	require.Contains(t, rep.Done[0], "Multus has the node")
+	require.Empty(t, rep.Todo)
+	require.NoError(t, os.WriteFile(m.ours(), []byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"fairlead"}]}`), 0o600))
+	rep = Report{}
+	require.NoError(t, m.forget(&rep))
+	require.NotContains(t, rep.Done[0], "has the node")
+	require.Contains(t, rep.Todo[0], "--cni-conf")
 }
 
 func TestKeysWithoutEffectHaveAReason(t *testing.T) {
@@ -174,7 +348,7 @@ func TestRollbackLeavesWhatWasOursBefore(t *testing.T) {
 		state:    state{Phase: phaseNone}, multus: multusConf{file: confFile{path: conf}},
 	})
 	require.NoError(t, err)
-	require.NoError(t, m.restoreFiles(s, &Report{}))
+	require.NoError(t, m.restoreFiles(multusConf{}, s, &Report{}))
 	require.FileExists(t, filepath.Join(dir, "multus"))
 	require.NoFileExists(t, filepath.Join(dir, "multus-shim"))
 }

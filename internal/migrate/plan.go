@@ -76,6 +76,9 @@ func (m *Migration) runtime(p *Plan, files []confFile, broken error) {
 		p.block("mv "+files[0].path+" /root/", "%s comes first and cannot be used: %v", files[0].path, files[0].err)
 	case errors.Is(broken, errNoMultus):
 		p.block("name the folder with --conf-dir, or `fairlead install-cni` where there is no Multus", "no file in %s calls Multus", m.ConfDir)
+	case p.multus.file.nests():
+		p.block("name the cluster's own network to Multus (multusMasterCNI in its daemon-config.json, --multus-master-cni-file-name), and restart it",
+			"Multus' default network in %s is %s, which calls Fairlead", r.Multus, ours)
 	case broken != nil:
 		p.block("correct "+p.multus.file.path, "Multus' configuration cannot be used: %v", broken)
 	case r.Whose == whoseOther:
@@ -160,7 +163,7 @@ func (m *Migration) note(p *Plan) {
 			p.Runtime.Multus, dir, filepath.Join(dir, "agent.sock"))
 	}
 	if slices.Contains(p.multus.file.types, "multus-shim") {
-		p.noted("settings that stand in Multus' daemon-config.json alone are not in %s: give that file to the agent by --config", p.Runtime.Multus)
+		p.noted("settings that stand in Multus' daemon-config.json alone are not in %s: give that file to the agent by --config, with --cni-conf off", p.Runtime.Multus)
 	}
 	if p.Multus.Here() {
 		p.noted("Multus runs: remove its DaemonSet after the import, else it puts its plugin back when it restarts (`kubectl get daemonsets -A` names it)")

@@ -33,33 +33,61 @@ func (m *Migration) Rollback(ctx context.Context, force bool) (Report, error) {
 		return rep, fmt.Errorf("state of the import: %w", err)
 	}
 	ask := agent.Multus{Config: c.raw, BinDirs: m.binDirs(c)}
-	if err := m.restoreRecords(ctx, c, ask, &rep, force); err != nil {
-		return rep, err
+	for _, step := range []func() error{
+		func() error { return m.starts(c, s, force) },
+		func() error { return m.restoreRecords(ctx, c, ask, &rep, force) },
+		func() error {
+			s.Phase = phaseBack
+			return m.save(s)
+		},
+		func() error { return m.restoreFiles(c, s, &rep) },
+		// What our plugin attached until now Multus does not know yet.
+		func() error { return m.restoreRecords(ctx, c, ask, &rep, true) },
+		func() error { return m.release(ctx, ask, &rep) },
+		// Multus' daemon may have started, and seen ours, a moment before it went.
+		func() error { return m.restoreConf(c, s, &rep) },
+		func() error { return m.forget(&rep) },
+	} {
+		if err := step(); err != nil {
+			return rep, err
+		}
 	}
-	s.Phase = phaseBack
-	if err := m.save(s); err != nil {
-		return rep, err
+	return rep, nil
+}
+
+// starts refuses while Multus' daemon has not written its file: it has chosen
+// ours as the default network by then, and without it writes an empty one.
+func (m *Migration) starts(c multusConf, s state, force bool) error {
+	if force || exists(s.Conf) || len(m.running(c).Processes) == 0 {
+		return nil
 	}
-	fail.Here("rollback.begun")
-	if err := m.restoreFiles(s, &rep); err != nil {
-		return rep, err
-	}
-	// What our plugin attached until now Multus does not know yet.
-	if err := m.restoreRecords(ctx, c, ask, &rep, true); err != nil {
-		return rep, err
-	}
-	if err := m.release(ctx, ask, &rep); err != nil {
-		return rep, err
-	}
+	return BlockedError{Block{
+		What: "Multus is about to write " + s.Conf + ", which would stay empty if " + ours + " went meanwhile",
+		Next: "wait until the file is there; --force does not",
+	}}
+}
+
+// forget ends the rollback, and says who has the node: a file of ours that was
+// there before the import is the agent's to remove.
+func (m *Migration) forget(rep *Report) error {
 	fail.Here("rollback.released")
 	if err := hostfile.Remove(filepath.Join(m.StateDir, stateName)); err != nil {
-		return rep, err
+		return err
 	}
-	rep.did("Multus has the node; the backup stays in %s", m.StateDir)
+	files, err := readConfs(m.ConfDir)
+	if err != nil {
+		return err
+	}
+	if winner(files).Whose == whoseOurs {
+		rep.did("Multus' plugins and containers are its own again; the backup stays in %s", m.StateDir)
+		rep.Todo = append(rep.Todo, fmt.Sprintf("the runtime takes %s still, which the import found there: end the agent's --cni-conf and remove it", files[0].path))
+	} else {
+		rep.did("Multus has the node; the backup stays in %s", m.StateDir)
+	}
 	if len(rep.Left) > 0 {
 		rep.Todo = append(rep.Todo, "keep the agent until the pods above are deleted, then `fairlead gc`")
 	}
-	return rep, nil
+	return nil
 }
 
 // restoreRecords puts where they belong the files by which Multus detaches the
@@ -107,18 +135,16 @@ func (m *Migration) restoreRecord(f agent.ExportedFile) error {
 
 // restoreFiles brings plugins and configuration back: Multus' configuration is
 // there, and its plugin behind it, before ours goes.
-func (m *Migration) restoreFiles(s state, rep *Report) error {
+func (m *Migration) restoreFiles(c multusConf, s state, rep *Report) error {
+	fail.Here("rollback.begun")
 	for _, t := range s.Types {
 		if err := m.restorePlugin(t, rep); err != nil {
 			return err
 		}
 		fail.Here("rollback.plugin")
 	}
-	if !exists(s.Conf) {
-		if err := hostfile.Announce(s.Conf, s.Content, 0o600); err != nil {
-			return err
-		}
-		rep.did("%s is back", s.Conf)
+	if err := m.restoreConf(c, s, rep); err != nil {
+		return err
 	}
 	fail.Here("rollback.conf")
 	if s.Writes && exists(m.ours()) {
@@ -128,6 +154,27 @@ func (m *Migration) restoreFiles(s state, rep *Report) error {
 		rep.did("%s is removed", m.ours())
 	}
 	fail.Here("rollback.files")
+	return nil
+}
+
+// restoreConf puts Multus' configuration back where none can be used: its daemon
+// removes it when it ends, has ours as the default network in it when it was
+// started beside ours, and leaves it empty when ours went while it started. What
+// it wrote otherwise stays. It follows ours until it is started again.
+func (m *Migration) restoreConf(c multusConf, s state, rep *Report) error {
+	raw, err := os.ReadFile(s.Conf)
+	have := parseConf(s.Conf, raw, err)
+	if have.err == nil && !have.nests() || err == nil && slices.Equal(raw, s.Content) {
+		return nil
+	}
+	if err := hostfile.Announce(s.Conf, s.Content, 0o600); err != nil {
+		return err
+	}
+	rep.did("%s is as it was before the import", s.Conf)
+	todo := "restart Multus' DaemonSet, which took " + ours + " for its default network: `kubectl get daemonsets -A | grep -i multus` names it"
+	if m.running(c).Here() && !slices.Contains(rep.Todo, todo) {
+		rep.Todo = append(rep.Todo, todo)
+	}
 	return nil
 }
 

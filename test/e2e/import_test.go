@@ -521,6 +521,52 @@ func TestImportThick(t *testing.T) {
 	require.Empty(t, o.held(a))
 }
 
+// TestImportThickRestarts: Multus' daemon started anew beside our configuration
+// takes that for its default network, since it is the first file not called
+// 00-multus. The test writes what multus-daemon v4.3.0 was seen to write then.
+func TestImportThickRestarts(t *testing.T) {
+	t.Parallel()
+	conf := func(master string) string {
+		return `{"binDir":"/opt/cni/bin","capabilities":{"portMappings":true},"cniVersion":"1.0.0","name":"multus-cni-network","logToStderr":true,` +
+			`"clusterNetwork":"/host/etc/cni/net.d/` + master + `","type":"multus-shim"}`
+	}
+	o := newTakeover(t, conf("10-main.conf"))
+	o.Run("cp", "/opt/cni/bin/multus", "/opt/cni/bin/multus-shim")
+	writeConf(o.Node, "10-main.conf", `{"cniVersion":"1.0.0","name":"main","type":"bridge","bridge":"br1","ipam":{"type":"host-local","subnet":"10.61.0.0/24"}}`)
+	require.NoError(t, os.Mkdir(o.Path("/run/multus"), 0o700))
+	daemon, err := net.Listen("unix", o.Path("/run/multus/multus.sock"))
+	require.NoError(t, err)
+	defer daemon.Close()
+	o.Agent().WaitReady()
+	o.must("--apply")
+	wins := o.Run("cat", "/etc/cni/net.d/00-fairlead.conflist")
+	o.Run("sh", "-c", "mkdir /run/former && mv /etc/cni/net.d/00-multus.conf /run/former/") // its end, and a runtime that did not hear yet
+	p := o.NewPod("p")
+	former := func(op string) testbed.Answer {
+		return o.CNITool("/run/former", []string{"CNI_ARGS=" + p.Args()}, op, "multus-cni-network", p.Netns())
+	}
+	former("add").Must()
+	require.Equal(t, []string{"eth0", "lo"}, linkNames(t, p))
+	former("del").Must()
+	require.Equal(t, []string{"lo"}, linkNames(t, p))
+
+	writeConf(o.Node, "00-multus.conf", conf("00-fairlead.conflist"))
+	require.Equal(t, "Fairlead has the node; Multus still runs", o.plan(0).Verdict)
+	o.Run("sh", "-c", "rm /opt/cni/bin/multus-shim && cp "+o.Dir+"/import/bin/multus-shim /opt/cni/bin/") // its init container
+	require.Equal(t, "something of Multus came back after the import", o.plan(0).Verdict)
+	o.must("--apply")
+	require.Equal(t, wins, o.Run("cat", "/etc/cni/net.d/00-fairlead.conflist"))
+	require.Contains(t, o.Run("cat", o.Dir+"/import/conf/00-multus.conf"), "10-main.conf", "the backup is of what was there before")
+	o.runtime("add", p).Must()
+	require.Equal(t, []string{"eth0", "lo"}, linkNames(t, p))
+	o.runtime("check", p).Must()
+
+	require.Contains(t, o.must("--rollback"), "next: restart Multus' DaemonSet")
+	require.JSONEq(t, conf("10-main.conf"), o.Run("cat", "/etc/cni/net.d/00-multus.conf"))
+	require.NoFileExists(t, o.Path("/etc/cni/net.d/00-fairlead.conflist"))
+	require.Equal(t, "it can be done: 1 of 1 containers become Fairlead's", o.plan(0).Verdict)
+}
+
 // TestImportRollbackAfterHotPlug: what a pod that came from Multus got since,
 // Multus removes.
 func TestImportRollbackAfterHotPlug(t *testing.T) {

@@ -117,6 +117,7 @@ func TestMultusDaemonStartedBesideOurs(t *testing.T) {
 		blocks = append(blocks, b.What+"; "+b.Next)
 	}
 	require.Contains(t, strings.Join(blocks, "\n"), "is 00-fairlead.conflist, which calls Fairlead; name the cluster's own network")
+	require.NotContains(t, strings.Join(blocks, "\n"), "a network is not there", "once is enough")
 }
 
 // TestFairleadAsMultusDefaultNetwork: a network of ours is one like others.

@@ -40,6 +40,9 @@ func (m *Migration) Plan(ctx context.Context) (Plan, error) {
 	p.Kubeconfig = kubeconfig(p.multus.conf.Kubeconfig)
 	p.Multus = m.running(p.multus)
 	p.Records = m.records(p.multus)
+	if p.multus.file.nests() {
+		broken = nil // was told already
+	}
 	for _, why := range broken {
 		p.block("`fairlead agent --conf-dir`, or the path in "+p.multus.file.path+", is to be corrected", "a network is not there: %s", why)
 	}
@@ -159,11 +162,11 @@ func (m *Migration) note(p *Plan) {
 			p.Runtime.Winner, filepath.Base(p.Runtime.Multus))
 	}
 	if dir := text(p.multus.keys["daemonSocketDir"]); dir != "" {
-		p.noted("%s sends plugins to %s: where a runtime must go on with that file, give the agent --compat-socket %s",
+		p.noted("%s sends plugins to %s: where a runtime must go on with that file, give the agent --compat-socket %s once Multus, which empties that folder, runs no more",
 			p.Runtime.Multus, dir, filepath.Join(dir, "agent.sock"))
 	}
 	if slices.Contains(p.multus.file.types, "multus-shim") {
-		p.noted("settings that stand in Multus' daemon-config.json alone are not in %s: give that file to the agent by --config, with --cni-conf off", p.Runtime.Multus)
+		p.noted("settings that stand in Multus' daemon-config.json alone are not in %s: give them to the agent by --config, in a file of their own", p.Runtime.Multus)
 	}
 	if p.Multus.Here() {
 		p.noted("Multus runs: remove its DaemonSet after the import, else it puts its plugin back when it restarts (`kubectl get daemonsets -A` names it)")

@@ -13,7 +13,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,7 +34,7 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		binary = filepath.Join(dir, "kube-ovn") // any name will do
-		build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, ".")
+		build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -E start", "-o", binary, ".")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
@@ -256,6 +258,34 @@ func TestAnswerNobodyReadIsNotAcknowledged(t *testing.T) {
 	cmd.Env, cmd.Stdin, cmd.Stdout = env("ADD"), strings.NewReader(confFor(socket)), w
 	require.Error(t, cmd.Run())
 	require.Zero(t, <-acks)
+}
+
+// TestEntry: what the entry asks for is so while the plugin waits. Arguments,
+// which no runtime gives, leave it the runtime's own number of processors.
+func TestEntry(t *testing.T) {
+	for procs, args := range map[int][]string{1: nil, runtime.GOMAXPROCS(0): {"of", "no", "use"}} {
+		accepted, seen := make(chan struct{}), make(chan struct{})
+		socket := listen(t, func(net.Conn) {
+			close(accepted)
+			<-seen
+		})
+		look := sync.OnceFunc(func() { close(seen) })
+		t.Cleanup(look)
+		cmd := exec.Command(binary, args...)
+		cmd.Env, cmd.Stdin = append(env("ADD"), "GODEBUG=schedtrace=1"), strings.NewReader(confFor(socket))
+		told, err := cmd.StderrPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		<-accepted
+		line, err := bufio.NewReader(told).ReadString('\n')
+		require.NoError(t, err)
+		require.Contains(t, line, fmt.Sprintf(" gomaxprocs=%d ", procs))
+		slack, err := os.ReadFile(fmt.Sprintf("/proc/%d/timerslack_ns", cmd.Process.Pid))
+		require.NoError(t, err)
+		require.Equal(t, "10000000\n", string(slack))
+		look()
+		require.Error(t, cmd.Wait(), "nobody has answered")
+	}
 }
 
 // TestWithoutAnAgent: every way in which no agent answers has one outcome.

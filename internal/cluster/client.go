@@ -168,7 +168,7 @@ func (c *clients) create(ctx context.Context, r schema.GroupVersionResource, nam
 		return err
 	}
 	return c.objects.Post().AbsPath(path(r, namespace)...).
-		SetHeader("Content-Type", runtime.ContentTypeJSON).Body(raw).Do(ctx).Error()
+		Param("fieldValidation", unchecked).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(raw).Do(ctx).Error()
 }
 
 // object is one object of a kind as the server has it now.

@@ -39,6 +39,9 @@ const (
 const (
 	writers    = 4                // pods that are written at the same time
 	writeLimit = 10 * time.Second // one write
+	// unchecked: the server need not parse a body once more to warn of fields
+	// that it does not know. Bodies are made from types of this package.
+	unchecked = metav1.FieldValidationIgnore
 	// Pauses between two attempts for one pod.
 	firstWritePause, longestWritePause = 500 * time.Millisecond, 15 * time.Second
 )
@@ -292,7 +295,7 @@ func (p *Publisher) apply(ctx context.Context, i id, body patch, manager string)
 	defer stop()
 	force := true
 	out, err := c.meta.Resource(podResource).Namespace(i.Namespace).Patch(ctx, i.Name, types.ApplyPatchType, raw,
-		metav1.PatchOptions{FieldManager: manager, Force: &force}, "status")
+		metav1.PatchOptions{FieldManager: manager, Force: &force, FieldValidation: unchecked}, "status")
 	p.src.health.note(err)
 	switch {
 	case err == nil:

@@ -1,6 +1,6 @@
 #include "textflag.h"
 
-// start is the program's entry (Makefile, PLUGIN_LDFLAGS): the kernel comes
+// start is the program's entry (Makefile, GOBUILD): the kernel comes
 // here, and it goes on to Go's runtime, which begins as it would have. A build
 // without that flag lacks nothing but speed. A call lasts a millisecond, and
 // the runtime is made for programs that last:

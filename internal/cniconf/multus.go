@@ -220,3 +220,14 @@ func (d MultusDelegate) Execs(cached LibcniCache, args string) ([]core.Exec, err
 	}
 	return out, nil
 }
+
+// OnNode is the node's path for one that Multus' daemon writes as it sees it: its
+// pod has the node's folders below /host or /hostroot. False for other paths.
+func OnNode(path string) (string, bool) {
+	for _, root := range []string{"/hostroot", "/host"} {
+		if p, ok := strings.CutPrefix(path, root); ok && strings.HasPrefix(p, "/") {
+			return p, true
+		}
+	}
+	return "", false
+}

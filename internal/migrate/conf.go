@@ -162,17 +162,11 @@ func quote(s string) json.RawMessage {
 	return raw
 }
 
-// toHost gives paths as the node has them: Multus' daemon writes them as it sees
-// them, in a pod that has the node's folders below /host.
+// toHost gives paths as the node has them.
 func (m *multusConf) toHost() {
 	path := text(m.keys["clusterNetwork"])
-	if !strings.HasPrefix(path, "/") || exists(path) {
-		return
-	}
-	for _, root := range []string{"/hostroot", "/host"} {
-		if onHost, ok := strings.CutPrefix(path, root); ok && exists(onHost) {
-			m.keys["clusterNetwork"] = quote(onHost)
-		}
+	if onNode, ok := cniconf.OnNode(path); ok && !exists(path) && exists(onNode) {
+		m.keys["clusterNetwork"] = quote(onNode)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/resolve/annotation"
 	"github.com/fairlead/fairlead/internal/resolve/confdir"
@@ -118,17 +119,13 @@ func (r *resolution) named(ctx context.Context, key, value string) (network, err
 	return r.ofNAD(e, nad, err)
 }
 
-// byPath reads a file or directory of the node. Multus' daemon writes paths as it
-// sees them in its pod, which has the node's folders below these two.
+// byPath reads a file or directory of the node, be it under the path that
+// Multus' daemon has for it.
 func (r *resolution) byPath(place string) (core.Chain, error) {
 	c, err := r.confs().ByPath(place)
-	for _, root := range []string{"/hostroot/", "/host/"} {
-		onNode, ok := strings.CutPrefix(place, root)
-		if ok && errors.Is(err, core.ErrNotFound) {
-			c, nerr := r.confs().ByPath("/" + onNode)
-			if !errors.Is(nerr, core.ErrNotFound) {
-				return c, nerr
-			}
+	if onNode, ok := cniconf.OnNode(place); ok && errors.Is(err, core.ErrNotFound) {
+		if c, nerr := r.confs().ByPath(onNode); !errors.Is(nerr, core.ErrNotFound) {
+			return c, nerr
 		}
 	}
 	return c, err

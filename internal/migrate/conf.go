@@ -100,6 +100,8 @@ type multusConf struct {
 	keys keys   // of the plugin, as it gets them
 	raw  []byte // likewise
 	conf core.Conf
+	// nested: the file nests, as it was when it was read.
+	nested bool
 }
 
 // errNoMultus says that no file calls Multus.
@@ -121,17 +123,22 @@ func findMultus(files []confFile, s state) (multusConf, error) {
 	default:
 		return multusConf{}, errNoMultus
 	}
-	m := multusConf{file: f, at: f.calls(multusTypes...)}
+	m := multusConf{file: f, at: f.calls(multusTypes...), nested: f.nests()}
 	if m.at < 0 {
 		return m, errNoMultus
 	}
 	m.keys = f.given(m.at)
 	m.toHost()
 	var err error
-	if m.raw, err = json.Marshal(m.keys); err == nil {
-		m.conf, err = cniconf.Parse(m.raw)
-	}
+	m.raw, m.conf, err = parsed(m.keys)
 	return m, err
+}
+
+func parsed(k keys) (raw []byte, conf core.Conf, err error) {
+	if raw, err = json.Marshal(k); err == nil {
+		conf, err = cniconf.Parse(raw)
+	}
+	return raw, conf, err
 }
 
 // nests tells that Multus' default network is our own file: the daemon when it
@@ -150,10 +157,7 @@ func (f confFile) nests() bool {
 		}
 		return err != nil // it is gone, or for all networks of a pod; else it is one like others
 	}
-	raw, err := json.Marshal(f.given(i))
-	if err == nil {
-		_, err = cniconf.Parse(raw)
-	}
+	_, _, err := parsed(f.given(i))
 	return errors.Is(err, cniconf.ErrNested)
 }
 

@@ -178,16 +178,23 @@ func (a *lateDaemon) Export(context.Context, agent.Multus) (agent.ExportResult, 
 	return agent.ExportResult{}, os.WriteFile(a.conf, []byte(besideOurs), 0o600)
 }
 
+// applied is an import that came to its end, of a node whose agent is a
+// lateDaemon, and the configuration that Multus had.
+func applied(t *testing.T) (m *Migration, a *lateDaemon, content string) {
+	dir := t.TempDir()
+	a = &lateDaemon{conf: filepath.Join(dir, "00-multus.conf")}
+	m = New(Config{ConfDir: dir, BinDir: dir, StateDir: filepath.Join(dir, "import"), Proc: dir, Agent: a})
+	content = strings.Replace(before, "{", `{"cniDir":"`+dir+`",`, 1)
+	require.NoError(t, m.save(state{Phase: phaseApplied, Conf: a.conf, Content: []byte(content), Writes: true}))
+	return m, a, content
+}
+
 // TestRollbackWaitsForADaemonThatStarts: it has chosen ours by then, and writes an
 // empty file without it.
 func TestRollbackWaitsForADaemonThatStarts(t *testing.T) {
-	dir := t.TempDir()
-	a := &lateDaemon{conf: filepath.Join(dir, "00-multus.conf")}
-	m := New(Config{ConfDir: dir, BinDir: dir, StateDir: filepath.Join(dir, "import"), Proc: dir, Agent: a})
-	content := strings.Replace(before, "{", `{"cniDir":"`+dir+`",`, 1)
-	require.NoError(t, m.save(state{Phase: phaseApplied, Conf: a.conf, Content: []byte(content), Writes: true}))
-	require.NoError(t, os.MkdirAll(filepath.Join(dir, "77"), 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "77", "cmdline"), []byte("/usr/src/multus-cni/bin/multus-daemon\x00"), 0o600))
+	m, a, _ := applied(t)
+	require.NoError(t, os.MkdirAll(filepath.Join(m.Proc, "77"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(m.Proc, "77", "cmdline"), []byte("/usr/src/multus-cni/bin/multus-daemon\x00"), 0o600))
 	_, err := m.Rollback(t.Context(), false)
 	require.ErrorAs(t, err, new(BlockedError))
 	require.Zero(t, a.asked, "nothing was done")
@@ -218,11 +225,7 @@ func TestRollbackAfterTheThinOneSawOurs(t *testing.T) {
 }
 
 func TestRollbackLooksTwice(t *testing.T) {
-	dir := t.TempDir()
-	a := &lateDaemon{conf: filepath.Join(dir, "00-multus.conf")}
-	m := New(Config{ConfDir: dir, BinDir: dir, StateDir: filepath.Join(dir, "import"), Proc: dir, Agent: a})
-	content := strings.Replace(before, "{", `{"cniDir":"`+dir+`",`, 1)
-	require.NoError(t, m.save(state{Phase: phaseApplied, Conf: a.conf, Content: []byte(content), Writes: true}))
+	m, a, content := applied(t)
 	_, err := m.Rollback(t.Context(), false)
 	require.NoError(t, err)
 	require.Equal(t, 3, a.asked)

@@ -40,7 +40,7 @@ func (m *Migration) Plan(ctx context.Context) (Plan, error) {
 	p.Kubeconfig = kubeconfig(p.multus.conf.Kubeconfig)
 	p.Multus = m.running(p.multus)
 	p.Records = m.records(p.multus)
-	if p.multus.file.nests() {
+	if p.multus.nested {
 		broken = nil // was told already
 	}
 	for _, why := range broken {
@@ -79,7 +79,7 @@ func (m *Migration) runtime(p *Plan, files []confFile, broken error) {
 		p.block("mv "+files[0].path+" /root/", "%s comes first and cannot be used: %v", files[0].path, files[0].err)
 	case errors.Is(broken, errNoMultus):
 		p.block("name the folder with --conf-dir, or `fairlead install-cni` where there is no Multus", "no file in %s calls Multus", m.ConfDir)
-	case p.multus.file.nests():
+	case p.multus.nested:
 		p.block("name the cluster's own network to Multus (multusMasterCNI in its daemon-config.json, --multus-master-cni-file-name), and restart it",
 			"Multus' default network in %s is %s, which calls Fairlead", r.Multus, ours)
 	case broken != nil:

@@ -19,6 +19,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/api/cni"
 )
@@ -286,9 +287,29 @@ func TestEntry(t *testing.T) {
 		slack, err := os.ReadFile(fmt.Sprintf("/proc/%d/timerslack_ns", cmd.Process.Pid))
 		require.NoError(t, err)
 		require.Equal(t, "10000000\n", string(slack))
+		for _, file := range opened(t, cmd.Process.Pid) {
+			require.NotContains(t, file, "cpu.", "the runtime keeps the files of a limit on processors")
+		}
+		var limit unix.Rlimit
+		require.NoError(t, unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &limit))
+		require.GreaterOrEqual(t, limit.Cur, limit.Max-1)
 		look()
 		require.Error(t, cmd.Wait(), "nobody has answered")
 	}
+}
+
+// opened are the files that a process has open.
+func opened(t *testing.T, pid int) (files []string) {
+	t.Helper()
+	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	require.NoError(t, err)
+	require.NotEmpty(t, links)
+	for _, l := range links {
+		file, err := os.Readlink(l)
+		require.NoError(t, err)
+		files = append(files, file)
+	}
+	return files
 }
 
 // TestWithoutAnAgent: every way in which no agent answers has one outcome.

@@ -10,6 +10,10 @@
 //     else here waits for less.
 //   - It starts a thread for each processor that might help. GOMAXPROCS=1 goes
 //     without, and is read before any Go code could say it.
+//   - It looks for a limit on processors in its cgroup, whatever GOMAXPROCS is:
+//     it reads all mounts of the node, of which every pod has several. Where no
+//     file can be opened it goes without. Package syscall raises the limit of
+//     open files to all that is allowed, as in any Go program, before main.
 //
 // The kernel's stack is: argc, argv, 0, environment, 0, more. The program does
 // not use its arguments. With its name alone, argv's two words become the end
@@ -19,6 +23,23 @@ TEXT start(SB), NOSPLIT|NOFRAME, $0
 	MOVQ $29, DI       // PR_SET_TIMERSLACK
 	MOVQ $10000000, SI // ns
 	SYSCALL
+	SUBQ $16, SP       // struct rlimit: soft, hard
+	MOVQ $302, AX      // prlimit64
+	MOVQ $0, DI        // of this process
+	MOVQ $7, SI        // RLIMIT_NOFILE
+	MOVQ $0, DX        // nothing new
+	MOVQ SP, R10
+	SYSCALL
+	TESTQ AX, AX
+	JNZ  same
+	MOVQ $3, 0(SP)     // standard input, output and error
+	MOVQ $302, AX
+	MOVQ SP, DX
+	MOVQ $0, R10
+	SYSCALL
+
+same:
+	ADDQ $16, SP
 	CMPQ 0(SP), $1
 	JNE  run
 	MOVQ $0, 0(SP)

@@ -6,6 +6,22 @@ TEXT start(SB), NOSPLIT|NOFRAME, $0
 	MOVD $29, R0       // PR_SET_TIMERSLACK
 	MOVD $10000000, R1 // ns
 	SVC
+	SUB  $16, RSP      // struct rlimit
+	MOVD $261, R8      // prlimit64
+	MOVD ZR, R0
+	MOVD $7, R1        // RLIMIT_NOFILE
+	MOVD ZR, R2
+	MOVD RSP, R3
+	SVC
+	CBNZ R0, same
+	MOVD $3, R4
+	MOVD R4, 0(RSP)
+	MOVD RSP, R2
+	MOVD ZR, R3
+	SVC
+
+same:
+	ADD  $16, RSP
 	MOVD 0(RSP), R0
 	CMP  $1, R0
 	BNE  run

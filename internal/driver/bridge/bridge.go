@@ -165,8 +165,10 @@ func (a *addition) ensureBridge(context.Context) error {
 			return err
 		}
 	}
-	if err := a.set(noRA(br.Name)); err != nil {
-		return err
+	if !br.NoRA {
+		if err := a.set(noRA(br.Name)); err != nil {
+			return err
+		}
 	}
 	if !br.Up {
 		if err := a.c.SetUp(br.Index); err != nil {
@@ -268,6 +270,7 @@ func (a *addition) configure(ctx context.Context) error {
 	fail.Here("bridge.sysctl")
 	switch {
 	case a.conf.layer3():
+		_ = c.AnnounceIPv4(a.near.PeerIndex) // the program passes a failure over, too
 		err = a.result.Configure(ctx, c, a.near.PeerIndex)
 	case !a.conf.NoPodInterface:
 		err = c.SetUp(a.near.PeerIndex)
@@ -287,16 +290,15 @@ func (a *addition) configure(ctx context.Context) error {
 	return err
 }
 
-// manners: whether the pod proves that its IPv6 addresses are its alone, and
-// that it announces IPv4 ones when it comes up.
+// manners: whether the pod proves that its IPv6 addresses are its alone.
 func (a *addition) manners() []inproc.Sysctl {
-	of := func(family, key, value string) inproc.Sysctl {
-		return inproc.Sysctl{Path: "net/" + family + "/conf/" + a.call.Key.IfName + "/" + key, Value: value}
+	of := func(key, value string) inproc.Sysctl {
+		return inproc.Sysctl{Path: "net/ipv6/conf/" + a.call.Key.IfName + "/" + key, Value: value}
 	}
 	if a.conf.EnableDAD {
-		return []inproc.Sysctl{of("ipv6", "enhanced_dad", "1"), of("ipv6", "accept_dad", "1"), of("ipv4", "arp_notify", "1")}
+		return []inproc.Sysctl{of("enhanced_dad", "1"), of("accept_dad", "1")}
 	}
-	return []inproc.Sysctl{of("ipv6", "accept_dad", "0"), of("ipv4", "arp_notify", "1")}
+	return []inproc.Sysctl{of("accept_dad", "0")}
 }
 
 // forwards waits until the bridge forwards for the port, and completes the

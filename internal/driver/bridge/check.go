@@ -223,7 +223,7 @@ func (i *inspection) checkRoutes(far rtnl.Link) error {
 func (p *Plugin) routing(prev inproc.Result) error {
 	return p.ns.Do(func() error {
 		var errs []error
-		for _, s := range forwarding(gatewaysOf(prev.IPs)) {
+		for _, s := range forwardings(gatewaysOf(prev.IPs)) {
 			have, err := sysfs.ReadSysctl(s.Path)
 			if err == nil && have != s.Value {
 				err = core.Differ("sysctl %s is %s, was %s", s.Path, have, s.Value)

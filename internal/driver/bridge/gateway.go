@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver/inproc"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
@@ -50,13 +52,19 @@ func gatewaysOf(ips []inproc.IP) (out []netip.Prefix) {
 	return out
 }
 
-// forwarding is what makes the host a router for these gateways.
-func forwarding(gws []netip.Prefix) (out []inproc.Sysctl) {
+// forwarding is a setting that makes the host a router for one family.
+type forwarding struct {
+	inproc.Sysctl
+	family int
+}
+
+// forwardings are what these gateways need.
+func forwardings(gws []netip.Prefix) (out []forwarding) {
 	if slices.ContainsFunc(gws, func(g netip.Prefix) bool { return g.Addr().Is4() }) {
-		out = append(out, inproc.Sysctl{Path: "net/ipv4/ip_forward", Value: "1", Must: true})
+		out = append(out, forwarding{inproc.Sysctl{Path: "net/ipv4/ip_forward", Value: "1", Must: true}, unix.AF_INET})
 	}
 	if slices.ContainsFunc(gws, func(g netip.Prefix) bool { return g.Addr().Is6() }) {
-		out = append(out, inproc.Sysctl{Path: "net/ipv6/conf/all/forwarding", Value: "1", Must: true})
+		out = append(out, forwarding{inproc.Sysctl{Path: "net/ipv6/conf/all/forwarding", Value: "1", Must: true}, unix.AF_INET6})
 	}
 	return out
 }
@@ -72,7 +80,15 @@ func (a *addition) gateways(ctx context.Context) error {
 			return err
 		}
 	}
-	return a.set(forwarding(gws)...)
+	for _, f := range forwardings(gws) {
+		if on, err := a.c.Forwards(f.family); err == nil && on {
+			continue
+		}
+		if err := a.set(f.Sysctl); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ensureAddr gives the bridge an address. That it is there is the usual case and

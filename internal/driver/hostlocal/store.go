@@ -75,7 +75,7 @@ func (p *Plugin) open(ctx context.Context, dir string, create bool) (*store, err
 		return nil, err
 	}
 	s := &store{ctx: ctx, dir: dir, lock: -1, unlock: unlock, indexes: &p.indexes}
-	if s.folder, err = os.Open(dir); err == nil {
+	if s.folder, err = openFolder(dir); err == nil {
 		err = s.lockFile()
 	}
 	if err == nil {
@@ -91,6 +91,16 @@ func (p *Plugin) open(ctx context.Context, dir string, create bool) (*store, err
 	}
 	s.close()
 	return nil, err
+}
+
+// openFolder opens a directory without offering it to the poller, which takes
+// package os five calls.
+func openFolder(dir string) (*os.File, error) {
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
+	}
+	return os.NewFile(uintptr(fd), dir), nil
 }
 
 // lockFile takes the lock that the programs take, for all that is done with the

@@ -143,6 +143,9 @@ func (p *Plugin) configure(ctx context.Context, c conf, call driver.PluginCall, 
 	}
 	defer func() { _ = conn.Close() }()
 	l, err := conn.LinkByName(call.Key.IfName)
+	if err == nil && p.layer3(c) {
+		_ = conn.AnnounceIPv4(l.Index) // the program passes a failure over, too
+	}
 	if err == nil {
 		err = res.Configure(ctx, conn, l.Index)
 	}
@@ -161,13 +164,13 @@ func (p *Plugin) configure(ctx context.Context, c conf, call driver.PluginCall, 
 	return out, nil
 }
 
-// settings are the sysctls of the link: it tells its neighbours of itself.
+// settings are the sysctls of the link: it tells its neighbours of itself, of
+// its IPv4 addresses too (rtnl.Conn.AnnounceIPv4).
 func (p *Plugin) settings(c conf, res inproc.Result, name string) []inproc.Sysctl {
 	if !p.layer3(c) {
 		return nil
 	}
 	return append([]inproc.Sysctl{
-		{Path: "net/ipv4/conf/" + name + "/arp_notify", Value: "1"},
 		{Path: "net/ipv6/conf/" + name + "/ndisc_notify", Value: "1"},
 	}, res.Sysctls(name)...)
 }

@@ -25,6 +25,7 @@ type Port struct {
 	Promisc  bool // asked for by an administrator, not by a packet socket
 	Hairpin  bool // frames may leave by the port they came in by
 	Isolated bool // no frames between isolated ports
+	NoRA     bool // it takes no IPv6 routes from neighbours (accept_ra is 0)
 }
 
 // NewBridge makes a Linux bridge with the kernel's default settings, up; mtu is
@@ -109,6 +110,9 @@ func (p *Port) set(kind uint16, v []byte) {
 	switch {
 	case kind == unix.IFLA_OPERSTATE && len(v) > 0:
 		p.State = int(v[0])
+	case kind == unix.IFLA_AF_SPEC:
+		value, ok := acceptRA(v)
+		p.NoRA = ok && value == 0
 	case kind == unix.IFLA_LINKINFO:
 		// What cannot be parsed has no flags; the caller checks the outer message.
 		_ = attrs(v, func(kind uint16, v []byte) {

@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/kernel/sysfs"
 )
 
 func TestBridgeAndPort(t *testing.T) {
@@ -110,4 +111,46 @@ func TestAddRouteReplacesNothing(t *testing.T) {
 		}
 	}
 	require.Equal(t, 2, hops)
+}
+
+// What is set here and what /proc/sys says are the same.
+func TestSettingsBesideSysctls(t *testing.T) {
+	ns := netnstest.New(t)
+	c, err := rtnl.Open(ns)
+	require.NoError(t, err)
+	defer c.Close()
+	br, err := c.NewBridge("br0", 0)
+	require.NoError(t, err)
+
+	sysctl := func(name, value string) (before string) {
+		t.Helper()
+		require.NoError(t, ns.Do(func() (err error) {
+			if before, err = sysfs.ReadSysctl(name); err == nil && value != "" {
+				err = sysfs.WriteSysctl(name, value)
+			}
+			return err
+		}))
+		return before
+	}
+	require.Equal(t, "0", sysctl("net/ipv4/conf/br0/arp_notify", ""))
+	require.NoError(t, c.AnnounceIPv4(br.Index))
+	require.Equal(t, "1", sysctl("net/ipv4/conf/br0/arp_notify", ""))
+	require.ErrorIs(t, c.AnnounceIPv4(99), core.ErrNotFound)
+
+	for _, value := range []string{"1", "0", "2"} {
+		sysctl("net/ipv6/conf/br0/accept_ra", value)
+		got, err := c.PortByName("br0")
+		require.NoError(t, err)
+		require.Equal(t, value == "0", got.NoRA, value)
+	}
+	for family, name := range map[int]string{unix.AF_INET: "net/ipv4/ip_forward", unix.AF_INET6: "net/ipv6/conf/all/forwarding"} {
+		for _, value := range []string{"0", "1"} {
+			sysctl(name, value)
+			got, err := c.Forwards(family)
+			require.NoError(t, err)
+			require.Equal(t, value == "1", got, name)
+		}
+	}
+	_, err = c.Forwards(unix.AF_UNIX)
+	require.Error(t, err)
 }

@@ -1,7 +1,6 @@
 package rtnl
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -200,7 +199,7 @@ const (
 
 // netnsID is the Conn's namespace's number for ns.
 func (c *Conn) netnsID(ns *netns.Handle) (int, error) {
-	b, err := c.message(unix.RTM_GETNSID, 0, rtgenmsg{}).
+	b, err := c.message(unix.RTM_GETNSID, 0, rtgenmsg(unix.AF_UNSPEC)).
 		u32(netnsaFD, uint32(ns.Fd())).one(unix.RTM_NEWNSID)
 	if err != nil {
 		return 0, fmt.Errorf("number of netns %s: %w", ns, err)
@@ -234,11 +233,12 @@ func (c *Conn) netnsID(ns *netns.Handle) (int, error) {
 // sizeofRtgenmsg includes the padding that attributes need.
 const sizeofRtgenmsg = 4
 
-// rtgenmsg is struct rtgenmsg of linux/rtnetlink.h.
-type rtgenmsg struct{}
+// rtgenmsg is struct rtgenmsg of linux/rtnetlink.h, which names a family;
+// struct netconfmsg has the same form.
+type rtgenmsg uint8
 
 // Len is the message's length in bytes.
 func (rtgenmsg) Len() int { return sizeofRtgenmsg }
 
-// Serialize gives the family AF_UNSPEC.
-func (rtgenmsg) Serialize() []byte { return binary.NativeEndian.AppendUint32(nil, 0) }
+// Serialize gives the family and the padding.
+func (r rtgenmsg) Serialize() []byte { return []byte{byte(r), 0, 0, 0} }

@@ -1,0 +1,77 @@
+package rtnl
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// The settings of an interface that /proc/sys has too. There the kernel looks
+// through the names of every namespace of the node to find one: among the
+// first things that become slow when a node has many pods.
+
+// Numbers of linux/ip.h, linux/ipv6.h, linux/if_link.h and linux/netconf.h.
+const (
+	ipv4ARPNotify  = 22 // IPV4_DEVCONF_ARP_NOTIFY
+	inetConf       = 1  // IFLA_INET_CONF
+	inet6Conf      = 2  // IFLA_INET6_CONF
+	ipv6AcceptRA   = 3  // DEVCONF_ACCEPT_RA
+	netconfIfindex = 1
+	netconfForward = 2
+	netconfAll     = math.MaxUint32 // NETCONFA_IFINDEX_ALL, -1
+)
+
+// AnnounceIPv4 has the link announce its IPv4 addresses whenever it comes up
+// (sysctl net.ipv4.conf.NAME.arp_notify = 1). core.ErrNotFound if it is gone.
+func (c *Conn) AnnounceIPv4(index int) error {
+	spec := nl.NewRtAttr(unix.IFLA_AF_SPEC, nil)
+	conf := spec.AddRtAttr(unix.AF_INET, nil).AddRtAttr(inetConf, nil)
+	conf.AddRtAttr(ipv4ARPNotify, nl.Uint32Attr(1))
+	m := c.setLink(index)
+	m.AddData(spec)
+	return wrapLink("set arp_notify of", index, m.exec())
+}
+
+// Forwards tells whether the namespace forwards packets of a family, AF_INET or
+// AF_INET6, for all of its links (sysctls net.ipv4.ip_forward and
+// net.ipv6.conf.all.forwarding).
+func (c *Conn) Forwards(family int) (bool, error) {
+	b, err := c.message(unix.RTM_GETNETCONF, 0, rtgenmsg(family)).
+		u32(netconfIfindex, netconfAll).one(unix.RTM_NEWNETCONF)
+	if err == nil && len(b) < sizeofRtgenmsg {
+		err = errors.New("short netconf message")
+	}
+	on := false
+	if err == nil {
+		err = attrs(b[sizeofRtgenmsg:], func(kind uint16, v []byte) {
+			if kind == netconfForward {
+				on = u32(v) != 0
+			}
+		})
+	}
+	if err != nil {
+		return false, fmt.Errorf("get forwarding of family %d: %w", family, err)
+	}
+	return on, nil
+}
+
+// acceptRA finds the setting of that name inside IFLA_AF_SPEC; ok is false for
+// a link without IPv6.
+func acceptRA(spec []byte) (value int, ok bool) {
+	// What cannot be parsed has none; the caller checks the outer message.
+	_ = attrs(spec, func(family uint16, v []byte) {
+		if family != unix.AF_INET6 {
+			return
+		}
+		_ = attrs(v, func(kind uint16, v []byte) {
+			if at := 4 * ipv6AcceptRA; kind == inet6Conf && len(v) >= at+4 {
+				value, ok = int(int32(binary.NativeEndian.Uint32(v[at:]))), true
+			}
+		})
+	})
+	return value, ok
+}

@@ -28,6 +28,7 @@ import (
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/engine"
+	"github.com/fairlead/fairlead/internal/sysmon"
 )
 
 // Bounds on what is accepted (reliability.md, Security).
@@ -55,6 +56,7 @@ type Config struct {
 	// Complete lays what the agent knows over a runtime's configuration; nil
 	// leaves it as it came.
 	Complete func(core.Conf) core.Conf
+	Pace     *sysmon.Pace // is told of every operation; may be nil
 	Log      *slog.Logger
 }
 
@@ -291,7 +293,8 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) (func(), error) {
 	}
 	select {
 	case s.running <- struct{}{}:
-		return func() { <-s.running }, nil
+		s.Pace.Begin()
+		return func() { s.Pace.End(); <-s.running }, nil
 	case <-r.Context().Done():
 		return nil, core.Errorf(core.CodeTryAgain, "the caller went away: %w", r.Context().Err())
 	}

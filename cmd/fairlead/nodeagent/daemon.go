@@ -43,6 +43,7 @@ import (
 	"github.com/fairlead/fairlead/internal/plan"
 	"github.com/fairlead/fairlead/internal/record"
 	"github.com/fairlead/fairlead/internal/server"
+	"github.com/fairlead/fairlead/internal/sysmon"
 )
 
 // ovsGrace is how long a start waits for OVSDB before it serves without. On a
@@ -182,9 +183,13 @@ func (d *nodeDaemon) wire(boot string) {
 		Driver: execdriver.Name, Log: d.log, Notices: d.forget, Conditions: conditions, Condition: engine.NetworksAttached,
 	})
 	d.conf = d.confWriter()
+	pace, err := sysmon.New()
+	if err != nil {
+		d.log.Debug("calls take a little more processor time", "err", err)
+	}
 	d.server = server.New(server.Config{
 		Engine: d.engine, Sockets: append([]string{d.opts.socket}, d.opts.compat...),
-		Complete: d.complete, View: d.view(), Metrics: d.metrics.Handler(), Limit: d.opts.file.ConnectionLimit, Log: d.log,
+		Complete: d.complete, View: d.view(), Metrics: d.metrics.Handler(), Limit: d.opts.file.ConnectionLimit, Pace: pace, Log: d.log,
 	})
 }
 

@@ -28,7 +28,7 @@ import (
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/engine"
-	"github.com/fairlead/fairlead/internal/sysmon"
+	"github.com/fairlead/fairlead/internal/sched"
 )
 
 // Bounds on what is accepted (reliability.md, Security).
@@ -56,7 +56,7 @@ type Config struct {
 	// Complete lays what the agent knows over a runtime's configuration; nil
 	// leaves it as it came.
 	Complete func(core.Conf) core.Conf
-	Pace     *sysmon.Pace // is told of every operation; may be nil
+	Pace     *sched.Pace // is told of every operation; may be nil
 	Log      *slog.Logger
 }
 

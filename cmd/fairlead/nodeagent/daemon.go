@@ -42,8 +42,8 @@ import (
 	"github.com/fairlead/fairlead/internal/ovs"
 	"github.com/fairlead/fairlead/internal/plan"
 	"github.com/fairlead/fairlead/internal/record"
+	"github.com/fairlead/fairlead/internal/sched"
 	"github.com/fairlead/fairlead/internal/server"
-	"github.com/fairlead/fairlead/internal/sysmon"
 )
 
 // ovsGrace is how long a start waits for OVSDB before it serves without. On a
@@ -183,7 +183,7 @@ func (d *nodeDaemon) wire(boot string) {
 		Driver: execdriver.Name, Log: d.log, Notices: d.forget, Conditions: conditions, Condition: engine.NetworksAttached,
 	})
 	d.conf = d.confWriter()
-	pace, err := sysmon.New()
+	pace, err := sched.NewPace()
 	if err != nil {
 		d.log.Debug("calls take a little more processor time", "err", err)
 	}

@@ -1,16 +1,9 @@
-// Package sysmon has the Go runtime's monitor thread of that name rest while the
-// process serves one call at a time. The thread wakes every 20 us as long as
-// anything runs, 40 times in a call of 3 ms, to see whether a thread that is
-// blocked in the kernel keeps others from a processor. With one call there are
-// hardly others; its waking is a twentieth of the call's processor time. With
-// several it is needed: their rate falls by as much when it comes late.
-//
-// The thread's timer slack (timerslack_ns of proc(5)) says by how much the
-// kernel may wake it later. Nothing in a program depends on that but its speed.
-package sysmon
+// Package sched is how the kernel schedules this process: before others (First),
+// and with a Go runtime whose monitor thread rests while there is little to do
+// (Pace). Nothing in a program depends on either but its speed.
+package sched
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -27,8 +20,15 @@ const (
 	busy = 50 * time.Microsecond
 )
 
-// Pace knows how many calls are served. Its methods may be called from many
-// goroutines; those of nil do nothing.
+// Pace has the runtime's monitor (sysmon) rest while the process serves one call
+// at a time. The thread wakes every 20 us as long as anything runs, 40 times in a
+// call of 3 ms, to see whether a thread that is blocked in the kernel keeps others
+// from a processor. With one call there are hardly others; its waking is a
+// twentieth of the call's processor time. With several it is needed: their rate
+// falls by as much when it comes late. The thread's timer slack (timerslack_ns of
+// proc(5)) says by how much the kernel may wake it later.
+//
+// Its methods may be called from many goroutines; those of nil do nothing.
 type Pace struct {
 	thread *os.File // timerslack_ns of the monitor
 	calls  atomic.Int64
@@ -37,9 +37,9 @@ type Pace struct {
 	slack time.Duration
 }
 
-// New finds the monitor. It is an error where /proc or the right to set another
+// NewPace finds the monitor. It is an error where /proc or the right to set another
 // thread's slack (CAP_SYS_NICE) is missing.
-func New() (*Pace, error) {
+func NewPace() (*Pace, error) {
 	tid, err := monitor()
 	if err != nil {
 		return nil, fmt.Errorf("find the runtime's monitor thread: %w", err)
@@ -57,20 +57,16 @@ func New() (*Pace, error) {
 }
 
 // monitor is the first thread that the process started: the runtime does
-// nothing before (runtime.main). The kernel lists threads in their order.
+// nothing before (runtime.main).
 func monitor() (tid int, err error) {
-	tasks, err := os.Open("/proc/self/task")
+	tids, err := threads()
 	if err != nil {
 		return 0, err
 	}
-	names, err := tasks.Readdirnames(-1)
-	if err = errors.Join(err, tasks.Close()); err != nil {
-		return 0, err
+	if len(tids) < 2 || tids[0] != os.Getpid() {
+		return 0, fmt.Errorf("/proc/self/task lists %v", tids)
 	}
-	if len(names) < 2 || names[0] != strconv.Itoa(os.Getpid()) {
-		return 0, fmt.Errorf("/proc/self/task lists %v", names)
-	}
-	return strconv.Atoi(names[1])
+	return tids[1], nil
 }
 
 // Begin is the start of a call.

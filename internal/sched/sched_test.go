@@ -1,7 +1,8 @@
-package sysmon
+package sched
 
 import (
 	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"syscall"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func slackOf(t *testing.T, p *Pace) time.Duration {
@@ -21,7 +23,7 @@ func slackOf(t *testing.T, p *Pace) time.Duration {
 }
 
 func TestPaceFollowsTheCalls(t *testing.T) {
-	p, err := New()
+	p, err := NewPace()
 	require.NoError(t, err)
 	require.Equal(t, alone, slackOf(t, p))
 	for _, step := range []struct {
@@ -49,7 +51,7 @@ func TestPaceFollowsTheCalls(t *testing.T) {
 // The thread is the monitor: while anything runs it is found asleep. Others wait
 // on a futex or for events.
 func TestThreadIsTheMonitor(t *testing.T) {
-	p, err := New()
+	p, err := NewPace()
 	require.NoError(t, err)
 	call := strings.Replace(p.thread.Name(), "timerslack_ns", "syscall", 1)
 	found := map[string]int{}
@@ -62,4 +64,24 @@ func TestThreadIsTheMonitor(t *testing.T) {
 		}
 	}
 	require.Greater(t, found[strconv.Itoa(syscall.SYS_NANOSLEEP)], 40, "system calls by number: %v", found)
+}
+
+func TestFirst(t *testing.T) {
+	if os.Getenv("FAIRLEAD_TEST_NICE") != "" { // below
+		require.NoError(t, First())
+		tids, err := threads()
+		require.NoError(t, err)
+		for _, tid := range tids {
+			have, err := unix.Getpriority(unix.PRIO_PROCESS, tid)
+			require.NoError(t, err)
+			require.Equal(t, os.Getenv("FAIRLEAD_TEST_NICE"), strconv.Itoa(20-have))
+		}
+		return
+	}
+	for given, want := range map[string]string{"0": "-10", "5": "5", "-3": "-3"} {
+		cmd := exec.Command("nice", "-n", given, os.Args[0], "-test.run=^TestFirst$")
+		cmd.Env = append(os.Environ(), "FAIRLEAD_TEST_NICE="+want)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
 }

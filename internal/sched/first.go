@@ -44,8 +44,9 @@ func threads() (tids []int, err error) {
 	if err != nil {
 		return nil, err
 	}
+	defer func() { _ = tasks.Close() }()
 	names, err := tasks.Readdirnames(-1)
-	if err = errors.Join(err, tasks.Close()); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {

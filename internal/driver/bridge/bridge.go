@@ -165,10 +165,8 @@ func (a *addition) ensureBridge(context.Context) error {
 			return err
 		}
 	}
-	if !br.NoRA {
-		if err := a.set(noRA(br.Name)); err != nil {
-			return err
-		}
+	if err := a.refuseRA(br); err != nil {
+		return err
 	}
 	if !br.Up {
 		if err := a.c.SetUp(br.Index); err != nil {
@@ -183,6 +181,14 @@ func (a *addition) ensureBridge(context.Context) error {
 // kernel without IPv6 has none.
 func noRA(name string) inproc.Sysctl {
 	return inproc.Sysctl{Path: "net/ipv6/conf/" + name + "/accept_ra", Value: "0"}
+}
+
+// refuseRA is noRA for a bridge, which most often has it.
+func (a *addition) refuseRA(br rtnl.Port) error {
+	if br.NoRA {
+		return nil
+	}
+	return a.set(noRA(br.Name))
 }
 
 // set makes settings of the host.

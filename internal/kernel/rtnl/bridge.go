@@ -111,8 +111,7 @@ func (p *Port) set(kind uint16, v []byte) {
 	case kind == unix.IFLA_OPERSTATE && len(v) > 0:
 		p.State = int(v[0])
 	case kind == unix.IFLA_AF_SPEC:
-		value, ok := acceptRA(v)
-		p.NoRA = ok && value == 0
+		p.NoRA = noRA(v)
 	case kind == unix.IFLA_LINKINFO:
 		// What cannot be parsed has no flags; the caller checks the outer message.
 		_ = attrs(v, func(kind uint16, v []byte) {

@@ -1,7 +1,6 @@
 package rtnl
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -59,9 +58,9 @@ func (c *Conn) Forwards(family int) (bool, error) {
 	return on, nil
 }
 
-// acceptRA finds the setting of that name inside IFLA_AF_SPEC; ok is false for
-// a link without IPv6.
-func acceptRA(spec []byte) (value int, ok bool) {
+// noRA tells that accept_ra is 0, inside IFLA_AF_SPEC; a link without IPv6 has
+// no such setting.
+func noRA(spec []byte) (none bool) {
 	// What cannot be parsed has none; the caller checks the outer message.
 	_ = attrs(spec, func(family uint16, v []byte) {
 		if family != unix.AF_INET6 {
@@ -69,9 +68,9 @@ func acceptRA(spec []byte) (value int, ok bool) {
 		}
 		_ = attrs(v, func(kind uint16, v []byte) {
 			if at := 4 * ipv6AcceptRA; kind == inet6Conf && len(v) >= at+4 {
-				value, ok = int(int32(binary.NativeEndian.Uint32(v[at:]))), true
+				none = u32(v[at:]) == 0
 			}
 		})
 	})
-	return value, ok
+	return none
 }

@@ -12,8 +12,9 @@
 //     without, and is read before any Go code could say it.
 //   - It looks for a limit on processors in its cgroup, whatever GOMAXPROCS is:
 //     it reads all mounts of the node, of which every pod has several. Where no
-//     file can be opened it goes without. Package syscall raises the limit of
-//     open files to all that is allowed, as in any Go program, before main.
+//     file can be opened it goes without, and without the size of huge pages.
+//     Package syscall raises the limit of open files to all that is allowed, as
+//     in any Go program, before main.
 //
 // The kernel's stack is: argc, argv, 0, environment, 0, more. The program does
 // not use its arguments. With its name alone, argv's two words become the end

@@ -14,8 +14,10 @@ import (
 const nice = -10
 
 // First has the process's threads run before others where processors are
-// scarce (nice -10), and the processes that it starts. A nice value that
-// somebody has chosen stays. Without the right to (CAP_SYS_NICE) it is an error.
+// scarce (nice -10), and the processes that it starts. It counts among what
+// shares a cgroup of processors, or without those a session; between cgroups
+// their weights do. A nice value other than 0, which somebody has chosen, stays.
+// Without the right to (CAP_SYS_NICE) it is an error.
 func First() error {
 	for again := true; again; {
 		again = false
@@ -40,12 +42,12 @@ func First() error {
 
 // threads are the process's, in the order in which they were started.
 func threads() (tids []int, err error) {
-	tasks, err := os.Open("/proc/self/task")
+	dir, err := os.Open(tasks)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = tasks.Close() }()
-	names, err := tasks.Readdirnames(-1)
+	defer func() { _ = dir.Close() }()
+	names, err := dir.Readdirnames(-1)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -13,39 +14,61 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func slackOf(t *testing.T, p *Pace) time.Duration {
+// slacks are those of all threads, in their order.
+func slacks(t *testing.T) (all []time.Duration) {
 	t.Helper()
-	b, err := os.ReadFile(p.thread.Name())
+	tids, err := threads()
 	require.NoError(t, err)
-	n, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	require.NoError(t, err)
-	return time.Duration(n)
+	for _, tid := range tids {
+		b, err := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/timerslack_ns")
+		require.NoError(t, err)
+		n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+		require.NoError(t, err)
+		all = append(all, time.Duration(n))
+	}
+	return all
 }
 
 func TestPaceFollowsTheCalls(t *testing.T) {
 	p, err := NewPace()
 	require.NoError(t, err)
-	require.Equal(t, alone, slackOf(t, p))
+	require.Equal(t, usual, slacks(t)[1])
 	for _, step := range []struct {
 		do   func()
 		want time.Duration
 	}{
 		{p.Begin, alone},
-		{p.Begin, busy},
-		{p.Begin, busy},
-		{p.End, busy},
-		{p.End, busy}, // the next one may come at once
-		{p.Begin, busy},
-		{p.End, busy},
-		{p.End, alone},
+		{p.Begin, usual},
+		{p.Begin, usual},
+		{p.End, usual},
+		{p.End, usual}, // the next one may come at once
+		{p.Begin, usual},
+		{p.End, usual},
+		{p.End, usual},
 		{p.Begin, alone},
-		{p.End, alone},
+		{p.End, usual},
 	} {
 		step.do()
-		require.Equal(t, step.want, slackOf(t, p))
+		require.Equal(t, step.want, slacks(t)[1])
 	}
 	(*Pace)(nil).Begin()
 	(*Pace)(nil).End()
+}
+
+// Threads that the monitor starts while it rests do not keep its slack.
+func TestOnlyTheMonitorRests(t *testing.T) {
+	p, err := NewPace()
+	require.NoError(t, err)
+	p.Begin()
+	var sleepers sync.WaitGroup
+	for range 20 { // each keeps a processor until the monitor gives it to another thread
+		sleepers.Go(func() { _ = syscall.Nanosleep(&syscall.Timespec{Nsec: 5e7}, nil) })
+	}
+	sleepers.Wait()
+	p.End()
+	for _, slack := range slacks(t) {
+		require.Equal(t, usual, slack)
+	}
 }
 
 // The thread is the monitor: while anything runs it is found asleep. Others wait
@@ -53,7 +76,7 @@ func TestPaceFollowsTheCalls(t *testing.T) {
 func TestThreadIsTheMonitor(t *testing.T) {
 	p, err := NewPace()
 	require.NoError(t, err)
-	call := strings.Replace(p.thread.Name(), "timerslack_ns", "syscall", 1)
+	call := strings.Replace(p.monitor.Name(), "timerslack_ns", "syscall", 1)
 	found := map[string]int{}
 	for n := 0; n < 50; {
 		b, err := os.ReadFile(call)
@@ -72,16 +95,22 @@ func TestFirst(t *testing.T) {
 		tids, err := threads()
 		require.NoError(t, err)
 		for _, tid := range tids {
-			have, err := unix.Getpriority(unix.PRIO_PROCESS, tid)
-			require.NoError(t, err)
-			require.Equal(t, os.Getenv("FAIRLEAD_TEST_NICE"), strconv.Itoa(20-have))
+			require.Equal(t, os.Getenv("FAIRLEAD_TEST_NICE"), strconv.Itoa(niceOf(t, tid)))
 		}
 		return
 	}
-	for given, want := range map[string]string{"0": "-10", "5": "5", "-3": "-3"} {
-		cmd := exec.Command("nice", "-n", given, os.Args[0], "-test.run=^TestFirst$")
-		cmd.Env = append(os.Environ(), "FAIRLEAD_TEST_NICE="+want)
+	for given, want := range map[int]int{0: -10, 5: 5, -3: -3} {
+		more := strconv.Itoa(given - niceOf(t, os.Getpid())) // nice(1) adds
+		cmd := exec.Command("nice", "-n", more, os.Args[0], "-test.run=^TestFirst$")
+		cmd.Env = append(os.Environ(), "FAIRLEAD_TEST_NICE="+strconv.Itoa(want))
 		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
+}
+
+func niceOf(t *testing.T, tid int) int {
+	t.Helper()
+	have, err := unix.Getpriority(unix.PRIO_PROCESS, tid)
+	require.NoError(t, err)
+	return 20 - have
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/api/cni"
+	"github.com/fairlead/fairlead/internal/sched"
 )
 
 // newServer has no engine: a call of the plugin panics in it.
@@ -30,6 +32,12 @@ func newServer(t *testing.T, sockets ...string) *Server {
 func started(t *testing.T, path string) *Server {
 	t.Helper()
 	s := newServer(t, path)
+	serve(t, s)
+	return s
+}
+
+func serve(t *testing.T, s *Server) {
+	t.Helper()
 	require.NoError(t, s.Listen())
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -38,7 +46,6 @@ func started(t *testing.T, path string) *Server {
 		stop()
 		require.NoError(t, <-done)
 	})
-	return s
 }
 
 // ask sends one request and gives the answer's status and body.
@@ -167,6 +174,52 @@ func TestLimit(t *testing.T) {
 	require.Equal(t, maxRunning, cap(New(c).running))
 	c.Limit = 2
 	require.Equal(t, 2, cap(New(c).running))
+}
+
+// TestPace: the pace is told of every request, its begin and its end.
+func TestPace(t *testing.T) {
+	pace, err := sched.NewPace()
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "agent.sock")
+	c := newServer(t, path).Config
+	entered, leave := make(chan struct{}), make(chan struct{})
+	c.Pace, c.Metrics = pace, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		entered <- struct{}{}
+		<-leave
+	})
+	s := New(c)
+	serve(t, s)
+	get := func(done *sync.WaitGroup) {
+		done.Go(func() { ask(t, path, http.MethodGet, agent.PathMetrics, "") })
+		<-entered
+	}
+	for range 2 {
+		var first, second sync.WaitGroup
+		get(&first)
+		require.Positive(t, resting(t)) // the monitor, and what it may have started since
+		get(&second)
+		require.Zero(t, resting(t))
+		leave <- struct{}{}
+		leave <- struct{}{}
+		first.Wait()
+		second.Wait()
+		require.Eventually(t, func() bool { return len(s.running) == 0 }, time.Minute, time.Millisecond)
+	}
+}
+
+// resting is how many threads the kernel may wake later than usual.
+func resting(t *testing.T) (n int) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/self/task/*")
+	require.NoError(t, err)
+	for _, f := range files {
+		slack, err := os.ReadFile(filepath.Join("/proc", filepath.Base(f), "timerslack_ns"))
+		require.NoError(t, err)
+		if string(slack) != "50000\n" {
+			n++
+		}
+	}
+	return n
 }
 
 // TestJoiningCallsWaitForNoPlace: they are part of requests that have theirs; if

@@ -165,7 +165,7 @@ func TestDaemonSetIsNoMoreThanItMust(t *testing.T) {
 		}
 	}
 	agent := spec["containers"].([]any)[0].(map[string]any)
-	require.Equal(t, []any{"NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_NICE"}, at(agent, "securityContext", "capabilities")["add"])
+	require.Equal(t, []any{"NET_ADMIN", "NET_RAW", "SYS_ADMIN"}, at(agent, "securityContext", "capabilities")["add"])
 	for _, m := range agent["volumeMounts"].([]any) {
 		if m := m.(map[string]any); m["name"] == "netns" {
 			require.Equal(t, "HostToContainer", m["mountPropagation"])

@@ -183,14 +183,22 @@ func (d *nodeDaemon) wire(boot string) {
 		Driver: execdriver.Name, Log: d.log, Notices: d.forget, Conditions: conditions, Condition: engine.NetworksAttached,
 	})
 	d.conf = d.confWriter()
-	pace, err := sched.NewPace()
-	if err != nil {
-		d.log.Debug("calls take a little more processor time", "err", err)
-	}
 	d.server = server.New(server.Config{
 		Engine: d.engine, Sockets: append([]string{d.opts.socket}, d.opts.compat...),
-		Complete: d.complete, View: d.view(), Metrics: d.metrics.Handler(), Limit: d.opts.file.ConnectionLimit, Pace: pace, Log: d.log,
+		Complete: d.complete, View: d.view(), Metrics: d.metrics.Handler(), Limit: d.opts.file.ConnectionLimit, Pace: d.pace(), Log: d.log,
 	})
+}
+
+// pace is nil where it cannot be, and in a process that does other things too.
+func (d *nodeDaemon) pace() *sched.Pace {
+	if d.opts.part {
+		return nil
+	}
+	p, err := sched.NewPace()
+	if err != nil {
+		d.log.Info("a call that is alone takes a little more processor time", "err", err)
+	}
+	return p
 }
 
 // plugins are the well-known CNI plugins that need no process, by their type.

@@ -144,7 +144,7 @@ func TestSettingsBesideSysctls(t *testing.T) {
 		require.Equal(t, value == "0", got.NoRA, value)
 	}
 	for family, name := range map[int]string{unix.AF_INET: "net/ipv4/ip_forward", unix.AF_INET6: "net/ipv6/conf/all/forwarding"} {
-		for _, value := range []string{"0", "1"} {
+		for _, value := range []string{"0", "1", "2"} {
 			sysctl(name, value)
 			got, err := c.Forwards(family)
 			require.NoError(t, err)

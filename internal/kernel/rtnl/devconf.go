@@ -36,8 +36,8 @@ func (c *Conn) AnnounceIPv4(index int) error {
 }
 
 // Forwards tells whether the namespace forwards packets of a family, AF_INET or
-// AF_INET6, for all of its links (sysctls net.ipv4.ip_forward and
-// net.ipv6.conf.all.forwarding).
+// AF_INET6, for all of its links: sysctl net.ipv4.ip_forward or
+// net.ipv6.conf.all.forwarding is 1.
 func (c *Conn) Forwards(family int) (bool, error) {
 	b, err := c.message(unix.RTM_GETNETCONF, 0, rtgenmsg(family)).
 		u32(netconfIfindex, netconfAll).one(unix.RTM_NEWNETCONF)
@@ -48,7 +48,7 @@ func (c *Conn) Forwards(family int) (bool, error) {
 	if err == nil {
 		err = attrs(b[sizeofRtgenmsg:], func(kind uint16, v []byte) {
 			if kind == netconfForward {
-				on = u32(v) != 0
+				on = u32(v) == 1 // the kernel takes any number
 			}
 		})
 	}

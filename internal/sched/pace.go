@@ -97,14 +97,14 @@ func (p *Pace) End() {
 func (p *Pace) set() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	want := usual
-	if p.calls.Load() == 1 {
+	want, calls := usual, p.calls.Load()
+	if calls == 1 {
 		want = alone
 	}
 	if want != p.slack && write(p.monitor, want) == nil {
 		p.slack = want
 	}
-	if want == usual {
+	if calls == 0 {
 		p.mend()
 	}
 }

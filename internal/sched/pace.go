@@ -39,7 +39,7 @@ type Pace struct {
 
 	mu      sync.Mutex
 	slack   time.Duration
-	threads uint64 // how many there were when all of them had the usual slack
+	threads int // how many there were when all of them had the usual slack
 }
 
 // NewPace finds the monitor. It is an error where /proc or the right to set
@@ -113,7 +113,7 @@ func (p *Pace) set() {
 // thread begins with the slack of the one that starts it.
 func (p *Pace) mend() {
 	var st syscall.Stat_t
-	if syscall.Stat(tasks, &st) != nil || st.Nlink == p.threads {
+	if syscall.Stat(tasks, &st) != nil || int(st.Nlink) == p.threads {
 		return
 	}
 	tids, err := threads()
@@ -126,5 +126,5 @@ func (p *Pace) mend() {
 			_ = f.Close()
 		}
 	}
-	p.threads = st.Nlink
+	p.threads = int(st.Nlink)
 }

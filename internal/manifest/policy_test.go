@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -223,7 +222,7 @@ func TestWhoMayAsk(t *testing.T) {
 		{"backend", with(nil, "ovn.kubernetes.io/logical_switch", "frontend"), "of frontend"},
 		{"backend", with(backend, "storage.prod.ovn.kubernetes.io/ip_address", "10.0.0.1"), "does not name its own"},
 		{"backend", with(backend, "ovn.kubernetes.io/ip_address", "10.0.0.1",
-			"storage.prod.ovn.net1.kubernetes.io/logical_switch", "frontend"), "of backend, frontend|of frontend, backend"}, // a map has no order
+			"storage.prod.ovn.net1.kubernetes.io/logical_switch", "frontend"), "of backend, frontend"},
 		{"all", with(backend, "ovn.kubernetes.io/ip_address", "10.0.0.1", "ovn.kubernetes.io/vlan_id", "5",
 			"ovn.kubernetes.io/egress_rate", "5", "ovn.kubernetes.io/mac_address", "02:00:00:00:00:01"), ""},
 		// Elements of networks.
@@ -255,8 +254,7 @@ func TestWhoMayAsk(t *testing.T) {
 	}
 }
 
-// judge compares an outcome with what must be refused, by whom: one of the texts
-// with | between them.
+// judge compares an outcome with what must be refused, by whom.
 func judge(t *testing.T, err error, refused string) {
 	t.Helper()
 	if refused == "" {
@@ -265,8 +263,7 @@ func judge(t *testing.T, err error, refused string) {
 	}
 	require.True(t, apierrors.IsForbidden(err) || apierrors.IsInvalid(err), "%v", err)
 	require.ErrorContains(t, err, "ValidatingAdmissionPolicy 'fairlead-")
-	says := func(text string) bool { return strings.Contains(err.Error(), text) }
-	require.True(t, slices.ContainsFunc(strings.Split(refused, "|"), says), "%v does not say %s", err, refused)
+	require.ErrorContains(t, err, refused)
 }
 
 // TestManagersAskForOthers: a controller, and whoever may do all.

@@ -69,9 +69,9 @@ func NewPace() (*Pace, error) {
 	return &Pace{monitor: f, slack: usual}, nil
 }
 
-func openSlack(tid int) (*os.File, error) {
-	return os.OpenFile("/proc/"+strconv.Itoa(tid)+"/timerslack_ns", os.O_WRONLY, 0)
-}
+func openSlack(tid int) (*os.File, error) { return os.OpenFile(slackFile(tid), os.O_WRONLY, 0) }
+
+func slackFile(tid int) string { return "/proc/" + strconv.Itoa(tid) + "/timerslack_ns" }
 
 func write(f *os.File, slack time.Duration) error {
 	_, err := f.Write(strconv.AppendInt(nil, int64(slack), 10))

@@ -20,7 +20,7 @@ func slacks(t *testing.T) (all []time.Duration) {
 	tids, err := threads()
 	require.NoError(t, err)
 	for _, tid := range tids {
-		b, err := os.ReadFile("/proc/" + strconv.Itoa(tid) + "/timerslack_ns")
+		b, err := os.ReadFile(slackFile(tid))
 		require.NoError(t, err)
 		n, err := strconv.Atoi(strings.TrimSpace(string(b)))
 		require.NoError(t, err)

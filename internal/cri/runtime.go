@@ -21,14 +21,13 @@ const apiVersion = "v1"
 // since.
 const kubeVersion = "0.1.0"
 
-// Version tells who serves. The name is the engine's: tools know it.
-func (s *Server) Version(ctx context.Context, _ *cri.VersionRequest) (*cri.VersionResponse, error) {
-	v, err := s.conf.Docker.ServerVersion(ctx, client.ServerVersionOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("version: %w", err)
-	}
+// Version tells who serves. The name is the engine's: tools know it. So is the
+// version, as the engine told it when it was last asked for its status: a client
+// that begins while the engine is down waits for Status, not for this.
+func (s *Server) Version(context.Context, *cri.VersionRequest) (*cri.VersionResponse, error) {
+	engine, _ := s.engine.Load().(string)
 	return &cri.VersionResponse{
-		Version: kubeVersion, RuntimeName: "docker", RuntimeVersion: semantic(v.Version), RuntimeApiVersion: apiVersion,
+		Version: kubeVersion, RuntimeName: "docker", RuntimeVersion: semantic(engine), RuntimeApiVersion: apiVersion,
 	}, nil
 }
 
@@ -51,6 +50,9 @@ const (
 // not.
 func (s *Server) Status(ctx context.Context, req *cri.StatusRequest) (*cri.StatusResponse, error) {
 	info, err := s.conf.Docker.Info(ctx, client.InfoOptions{})
+	if err == nil {
+		s.engine.Store(info.Info.ServerVersion)
+	}
 	resp := &cri.StatusResponse{
 		Status: &cri.RuntimeStatus{Conditions: []*cri.RuntimeCondition{
 			condition(cri.RuntimeReady, reasonRuntime, err),

@@ -14,6 +14,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -97,7 +98,8 @@ type Server struct {
 	services
 	conf    Config
 	records *checkpoint.Store
-	driver  string // cgroup driver
+	driver  string       // cgroup driver
+	engine  atomic.Value // string: the engine's version, as it last told
 	log     *slog.Logger
 }
 
@@ -125,6 +127,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	}
 	engine := spec.Engine{CgroupDriver: c.CgroupDriver, Bridged: c.Bridged}
 	s := &Server{conf: c, records: records, driver: c.CgroupDriver, log: c.Log}
+	s.engine.Store(info.Info.ServerVersion)
 	sandboxes := sandbox.New(sandbox.Config{
 		Docker: c.Docker, Network: c.Network, Records: records, Image: c.SandboxImage,
 		Pull: s.pull, Engine: engine, Log: c.Log,
@@ -260,8 +263,8 @@ func listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// unary gives errors their codes, and makes of a panic an error of its request
-// alone.
+// unary gives errors their codes and a line in the log, and makes of a panic an
+// error of its request alone.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
 	defer func() { err = s.settle(info.FullMethod, recover(), err) }()
 	return next(ctx, req)
@@ -280,8 +283,9 @@ func (s *Server) settle(method string, panicked any, err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, ok := err.(interface{ GRPCStatus() *status.Status }); ok { // a wrapped one has more to say
-		return err
+	if _, ok := err.(interface{ GRPCStatus() *status.Status }); !ok { // a wrapped one has more to say
+		err = status.Error(fault.Code(err), err.Error())
 	}
-	return status.Error(fault.Code(err), err.Error())
+	s.log.Warn("request failed", "method", method, "code", status.Code(err).String(), "err", status.Convert(err).Message())
+	return err
 }

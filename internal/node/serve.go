@@ -59,7 +59,8 @@ func (n *Node) Kubelet() http.Handler {
 //	GET /pods/NAMESPACE/POD       what the loop knows of one pod, an agent.PodRun
 //	GET /containerLogs/NAMESPACE/POD/CONTAINER   its output, as kubelet's: follow, tailLines,
 //	                              sinceSeconds, sinceTime, timestamps, previous
-//	GET /livez                    200 once the runtime has answered
+//	GET /livez                    200 while the runtime lists its containers; 503, with the reason,
+//	                              before it first has and when it has not for 3 minutes
 func (n *Node) Public() http.Handler { return n.public() }
 
 func (n *Node) public() *http.ServeMux {
@@ -72,8 +73,8 @@ func (n *Node) public() *http.ServeMux {
 }
 
 func (n *Node) serveHealth(w http.ResponseWriter, _ *http.Request) {
-	if n.pleg.Listed().IsZero() {
-		http.Error(w, "the runtime has not answered yet", http.StatusServiceUnavailable)
+	if err := n.pleg.Stale(); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	_, _ = io.WriteString(w, "ok") // who asked may have gone

@@ -109,7 +109,7 @@ func (s *Service) place(ctx context.Context, req *cri.CreateContainerRequest) (s
 	}
 	c := r.Container
 	if !label.IsSandbox(c.Config.Labels) {
-		return spec.Place{}, fmt.Errorf("%w: it is no sandbox", errdefs.ErrInvalidArgument)
+		return spec.Place{}, fmt.Errorf("%w: the container is no sandbox of a pod", errdefs.ErrNotFound)
 	}
 	if !c.State.Running {
 		return spec.Place{}, fmt.Errorf("%w: the sandbox does not run", errdefs.ErrFailedPrecondition)
@@ -149,34 +149,38 @@ func (s *Service) replace(ctx context.Context, o client.ContainerCreateOptions, 
 
 // StartContainer starts a container and the writing of its log.
 func (s *Service) StartContainer(ctx context.Context, req *cri.StartContainerRequest) (*cri.StartContainerResponse, error) {
-	if err := s.covered(ctx, req.ContainerId); err != nil {
+	id, err := s.covered(ctx, req.ContainerId)
+	if err != nil {
 		return nil, fmt.Errorf("start container %s: %w", req.ContainerId, err)
 	}
-	if _, err := s.Docker.ContainerStart(ctx, req.ContainerId, client.ContainerStartOptions{}); err != nil {
+	if _, err := s.Docker.ContainerStart(ctx, id, client.ContainerStartOptions{}); err != nil {
 		return nil, fmt.Errorf("start container %s: %w", req.ContainerId, err)
 	}
-	if err := s.Logs.Follow(ctx, req.ContainerId); err != nil {
+	if err := s.Logs.Follow(ctx, id); err != nil {
 		return nil, fmt.Errorf("start container %s: log: %w", req.ContainerId, err)
 	}
 	return &cri.StartContainerResponse{}, nil
 }
 
 // StopContainer ends a container, after its time of grace by force. One that has
-// ended or is unknown is success.
+// ended or is unknown to the engine is success; one of no pod is NotFound.
 func (s *Service) StopContainer(ctx context.Context, req *cri.StopContainerRequest) (*cri.StopContainerResponse, error) {
 	grace := int(max(req.Timeout, 0)) // seconds
-	_, err := s.Docker.ContainerStop(ctx, req.ContainerId, client.ContainerStopOptions{Timeout: &grace})
-	if err != nil && !errdefs.IsNotFound(err) {
+	c, err := s.inspect(ctx, req.ContainerId)
+	if err == nil {
+		_, err = s.Docker.ContainerStop(ctx, c.ID, client.ContainerStopOptions{Timeout: &grace})
+	}
+	if err != nil && !gone(err) {
 		return nil, fmt.Errorf("stop container %s: %w", req.ContainerId, err)
 	}
 	return &cri.StopContainerResponse{}, nil
 }
 
-// RemoveContainer removes a container, ending it first. One that is unknown is
-// success.
+// RemoveContainer removes a container, ending it first. One that is unknown to
+// the engine is success; one of no pod is NotFound.
 func (s *Service) RemoveContainer(ctx context.Context, req *cri.RemoveContainerRequest) (*cri.RemoveContainerResponse, error) {
 	id := req.ContainerId
-	if err := s.remove(ctx, id); err != nil && !errdefs.IsNotFound(err) {
+	if err := s.remove(ctx, id); err != nil && !gone(err) {
 		return nil, fmt.Errorf("remove container %s: %w", id, err)
 	}
 	s.Logs.Forget(id)
@@ -184,15 +188,16 @@ func (s *Service) RemoveContainer(ctx context.Context, req *cri.RemoveContainerR
 }
 
 func (s *Service) remove(ctx context.Context, id string) error {
-	if _, err := s.inspect(ctx, id); err != nil {
+	c, err := s.inspect(ctx, id)
+	if err != nil {
 		return err
 	}
-	_, err := s.Docker.ContainerRemove(ctx, id, client.ContainerRemoveOptions{RemoveVolumes: true, Force: true})
+	_, err = s.Docker.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{RemoveVolumes: true, Force: true})
 	if !errdefs.IsConflict(err) {
 		return err
 	}
 	// Somebody else removes it; wait for the end of that.
-	w := s.Docker.ContainerWait(ctx, id, client.ContainerWaitOptions{Condition: container.WaitConditionRemoved})
+	w := s.Docker.ContainerWait(ctx, c.ID, client.ContainerWaitOptions{Condition: container.WaitConditionRemoved})
 	select {
 	case <-w.Result:
 		return nil
@@ -201,6 +206,14 @@ func (s *Service) remove(ctx context.Context, id string) error {
 	}
 }
 
+// errForeign is a container that the engine runs for somebody else: no request
+// may look at it or touch it.
+var errForeign = fmt.Errorf("%w: the container is Docker's, not a pod's", errdefs.ErrNotFound)
+
+// gone tells that the engine does not have the container, which is not said of a
+// foreign one.
+func gone(err error) bool { return errdefs.IsNotFound(err) && !errors.Is(err, errForeign) }
+
 // inspect finds a container of a pod, and nothing else.
 func (s *Service) inspect(ctx context.Context, id string) (container.InspectResponse, error) {
 	r, err := s.Docker.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
@@ -208,15 +221,19 @@ func (s *Service) inspect(ctx context.Context, id string) (container.InspectResp
 		return r.Container, err
 	}
 	if !label.IsContainer(r.Container.Config.Labels) {
-		return r.Container, fmt.Errorf("%w: no pod's container", errdefs.ErrNotFound)
+		return r.Container, errForeign
 	}
 	return r.Container, nil
 }
 
 // UpdateContainerResources changes limits; what is 0 or empty stays.
 func (s *Service) UpdateContainerResources(ctx context.Context, req *cri.UpdateContainerResourcesRequest) (*cri.UpdateContainerResourcesResponse, error) {
-	limits := spec.Resources(req.GetLinux())
-	if _, err := s.Docker.ContainerUpdate(ctx, req.ContainerId, client.ContainerUpdateOptions{Resources: &limits}); err != nil {
+	c, err := s.inspect(ctx, req.ContainerId)
+	if err == nil {
+		limits := spec.Resources(req.GetLinux())
+		_, err = s.Docker.ContainerUpdate(ctx, c.ID, client.ContainerUpdateOptions{Resources: &limits})
+	}
+	if err != nil {
 		return nil, fmt.Errorf("update container %s: %w", req.ContainerId, err)
 	}
 	return &cri.UpdateContainerResourcesResponse{}, nil

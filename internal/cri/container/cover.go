@@ -34,25 +34,26 @@ func mountPoints(mounts []*cri.Mount) ([]string, error) {
 	return mountinfo.Points()
 }
 
-// covered refuses to start a container when something was mounted below a
-// recursively read-only mount after it was created: that would be writable.
-func (s *Service) covered(ctx context.Context, id string) error {
+// covered gives the id of a pod's container that may be started. It may not when
+// something was mounted below a recursively read-only mount after the container
+// was created: that would be writable.
+func (s *Service) covered(ctx context.Context, id string) (string, error) {
 	c, err := s.inspect(ctx, id)
 	if err != nil {
-		return err
+		return "", err
 	}
 	covers, err := label.Covers(c.Config.Labels)
 	if err != nil || len(covers) == 0 {
-		return err
+		return c.ID, err
 	}
 	points, err := mountinfo.Points()
 	if err != nil {
-		return err
+		return "", err
 	}
 	for _, cover := range covers {
 		if now := spec.Below(cover.Source, points); !slices.Equal(now, cover.Below) {
-			return fmt.Errorf("%w: what is mounted below %s is not what it was when the container was created: %v", errdefs.ErrFailedPrecondition, cover.Source, now)
+			return "", fmt.Errorf("%w: what is mounted below %s is not what it was when the container was created: %v", errdefs.ErrFailedPrecondition, cover.Source, now)
 		}
 	}
-	return nil
+	return c.ID, nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
+	"github.com/distribution/reference"
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
@@ -120,6 +121,9 @@ func (s *Service) ContainerStatus(ctx context.Context, req *cri.ContainerStatusR
 		return nil, fmt.Errorf("status of container %s: %w", req.ContainerId, err)
 	}
 	status := statusOf(c)
+	if status.ImageRef, err = s.imageRef(ctx, c); err != nil {
+		return nil, fmt.Errorf("status of container %s: %w", req.ContainerId, err)
+	}
 	if status.State == cri.ContainerState_CONTAINER_EXITED {
 		s.Logs.Settle(ctx, c.ID)
 	}
@@ -128,6 +132,34 @@ func (s *Service) ContainerStatus(ctx context.Context, req *cri.ContainerStatusR
 		resp.Info, err = info(c)
 	}
 	return resp, err
+}
+
+// imageRef is NAME@DIGEST of a container's image, by which every registry and node
+// knows it, best under the name that the container was made from. An image that
+// was never in a registry, or has been removed, has its ID alone.
+func (s *Service) imageRef(ctx context.Context, c container.InspectResponse) (string, error) {
+	i, err := s.Docker.ImageInspect(ctx, c.Image)
+	if errdefs.IsNotFound(err) {
+		return c.Image, nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("image %s: %w", c.Image, err)
+	}
+	repository := ""
+	if named, err := reference.ParseNormalizedNamed(label.ImageSpec(c.Config.Labels, c.Config.Image).Image); err == nil {
+		repository = named.Name()
+	}
+	ref := c.Image
+	for _, digest := range i.RepoDigests {
+		named, err := reference.ParseNormalizedNamed(digest)
+		if err != nil { // <none>@<none>
+			continue
+		}
+		if ref == c.Image || named.Name() == repository {
+			ref = named.String()
+		}
+	}
+	return ref, nil
 }
 
 func statusOf(c container.InspectResponse) *cri.ContainerStatus {

@@ -5,17 +5,11 @@ package enginetest
 
 import (
 	"context"
-	"fmt"
-	"os"
-	"path/filepath"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/crypto/bcrypt"
 
 	"github.com/fairlead/fairlead/internal/testbed"
 	"github.com/fairlead/fairlead/internal/testbed/docker"
@@ -70,27 +64,5 @@ func (e *Engine) Run(edit func(*client.ContainerCreateOptions), command ...strin
 func (e *Engine) Registry(user, password string) (address string) {
 	e.t.Helper()
 	e.registries++
-	address = fmt.Sprintf("127.0.0.1:%d", 5000+e.registries)
-	dir := filepath.Join(e.n.Dir, fmt.Sprintf("registry%d", e.registries))
-	require.NoError(e.t, os.MkdirAll(dir, 0o700))
-	conf := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s/data}}\nhttp: {addr: '%s'}\n", dir, address)
-	if user != "" {
-		hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
-		require.NoError(e.t, err)
-		require.NoError(e.t, os.WriteFile(dir+"/htpasswd", []byte(user+":"+string(hash)+"\n"), 0o600))
-		conf += fmt.Sprintf("auth: {htpasswd: {realm: test, path: %s/htpasswd}}\n", dir)
-	}
-	require.NoError(e.t, os.WriteFile(dir+"/config.yml", []byte(conf), 0o600))
-	// Ended by the cleanup, which comes after the test's context is done.
-	c := e.n.Cmd(context.WithoutCancel(e.t.Context()), "docker-registry", "serve", dir+"/config.yml")
-	require.NoError(e.t, c.Start())
-	e.t.Cleanup(func() {
-		_ = c.Process.Signal(syscall.SIGTERM)
-		_ = c.Wait()
-	})
-	require.Eventually(e.t, func() bool {
-		_, err := e.n.Try("busybox", "nc", "-w", "1", "127.0.0.1", fmt.Sprint(5000+e.registries), "-e", "true")
-		return err == nil
-	}, time.Minute, 50*time.Millisecond, "the registry answers")
-	return address
+	return docker.Registry(e.t, e.n, 5000+e.registries, user, password)
 }

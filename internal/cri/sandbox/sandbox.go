@@ -230,6 +230,9 @@ func (s *Service) RemovePodSandbox(ctx context.Context, req *cri.RemovePodSandbo
 	return &cri.RemovePodSandboxResponse{}, nil
 }
 
+// errForeign is a container of the engine that is no sandbox of a pod.
+var errForeign = fmt.Errorf("%w: the container is no sandbox of a pod", errdefs.ErrNotFound)
+
 // stop tells whether the engine knows the sandbox.
 func (s *Service) stop(ctx context.Context, id string) (bool, error) {
 	c, err := s.inspect(ctx, id)
@@ -238,7 +241,7 @@ func (s *Service) stop(ctx context.Context, id string) (bool, error) {
 		return known, err
 	}
 	if known && !label.IsSandbox(c.Config.Labels) {
-		return false, fmt.Errorf("%w: a container, not a sandbox", errdefs.ErrInvalidArgument)
+		return false, errForeign
 	}
 	if err := s.killContainers(ctx, id); err != nil {
 		return known, err

@@ -17,7 +17,7 @@ import (
 //
 //nolint:revive // the arguments are those of streaming.Runtime
 func (s served) Attach(ctx context.Context, id string, in io.Reader, out, errs io.WriteCloser, _ bool, resize <-chan remotecommand.TerminalSize) error {
-	return fault.Of(s.attach(ctx, id, wanted(in, out, errs, false, resize)), "attach to container %s", id)
+	return s.failed(fault.Of(s.attach(ctx, id, wanted(in, out, errs, false, resize)), "attach to container %s", id))
 }
 
 func (s *Server) attach(ctx context.Context, id string, p pipes) error {
@@ -26,14 +26,14 @@ func (s *Server) attach(ctx context.Context, id string, p pipes) error {
 		return err
 	}
 	p.tty = c.Config.Tty
-	conn, err := s.conf.Docker.ContainerAttach(ctx, id, docker.ContainerAttachOptions{
+	conn, err := s.conf.Docker.ContainerAttach(ctx, c.ID, docker.ContainerAttachOptions{
 		Stream: true, Stdin: p.in != nil, Stdout: p.out != nil, Stderr: p.err != nil && !p.tty,
 	})
 	if err != nil {
 		return err
 	}
 	return s.join(ctx, connection{conn.HijackedResponse, func(ctx context.Context, size remotecommand.TerminalSize) error {
-		_, err := s.conf.Docker.ContainerResize(ctx, id, docker.ContainerResizeOptions{Height: uint(size.Height), Width: uint(size.Width)})
+		_, err := s.conf.Docker.ContainerResize(ctx, c.ID, docker.ContainerResizeOptions{Height: uint(size.Height), Width: uint(size.Width)})
 		return err
 	}}, p)
 }

@@ -49,12 +49,20 @@ func (s *Server) runtime() streaming.Runtime { return served{s} }
 func (s served) Exec(ctx context.Context, id string, cmd []string, in io.Reader, out, errs io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize) error {
 	code, err := s.exec(ctx, id, cmd, wanted(in, out, errs, tty, resize))
 	if err != nil {
-		return fault.Of(err, "exec in container %s", id)
+		return s.failed(fault.Of(err, "exec in container %s", id))
 	}
 	if code != 0 {
 		return exec.CodeExitError{Err: fmt.Errorf("exit code %d", code), Code: code}
 	}
 	return nil
+}
+
+// failed notes what else only the client of a stream would hear of.
+func (s *Server) failed(err error) error {
+	if err != nil {
+		s.conf.Log.Warn("stream failed", "err", err)
+	}
+	return err
 }
 
 // wanted keeps interfaces that hold nothing from looking like streams.
@@ -108,10 +116,11 @@ func (l *limited) Write(p []byte) (int, error) {
 
 // exec runs a command until it ends or ctx does; in the latter case it is killed.
 func (s *Server) exec(ctx context.Context, id string, cmd []string, p pipes) (code int, err error) {
-	if _, err := s.running(ctx, id); err != nil {
+	c, err := s.running(ctx, id)
+	if err != nil {
 		return 0, err
 	}
-	made, err := s.conf.Docker.ExecCreate(ctx, id, docker.ExecCreateOptions{
+	made, err := s.conf.Docker.ExecCreate(ctx, c.ID, docker.ExecCreateOptions{
 		Cmd: cmd, TTY: p.tty, AttachStdin: p.in != nil, AttachStdout: p.out != nil, AttachStderr: p.err != nil,
 	})
 	if err != nil {
@@ -121,11 +130,11 @@ func (s *Server) exec(ctx context.Context, id string, cmd []string, p pipes) (co
 	if err != nil {
 		return 0, err
 	}
-	c := connection{conn.HijackedResponse, func(ctx context.Context, size remotecommand.TerminalSize) error {
+	joined := connection{conn.HijackedResponse, func(ctx context.Context, size remotecommand.TerminalSize) error {
 		_, err := s.conf.Docker.ExecResize(ctx, made.ID, docker.ExecResizeOptions{Height: uint(size.Height), Width: uint(size.Width)})
 		return err
 	}}
-	if err = s.join(ctx, c, p); err == nil {
+	if err = s.join(ctx, joined, p); err == nil {
 		code, err = s.exitCode(ctx, made.ID)
 	}
 	if ctx.Err() != nil && s.ctx.Err() == nil {

@@ -22,6 +22,7 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming"
 
 	"github.com/fairlead/fairlead/internal/cri/fault"
+	"github.com/fairlead/fairlead/internal/cri/label"
 )
 
 // Config says what the server works with.
@@ -98,7 +99,8 @@ func (s *Server) Close() {
 	_ = s.http.Close()
 }
 
-// Exec gives the URL of a command. Errors: NotFound, FailedPrecondition for a
+// Exec gives the URL of a command. Errors: NotFound, also for a container of no
+// pod, FailedPrecondition for a
 // container that does not run, InvalidArgument for streams that do not fit.
 func (s *Server) Exec(ctx context.Context, req *runtime.ExecRequest) (*runtime.ExecResponse, error) {
 	res, err := s.streams.GetExec(req)
@@ -136,11 +138,15 @@ func (s *Server) PortForward(ctx context.Context, req *runtime.PortForwardReques
 	return res, nil
 }
 
-// running describes a container that runs.
+// running describes a pod's container that runs; whatever else the engine has is
+// not found.
 func (s *Server) running(ctx context.Context, id string) (container.InspectResponse, error) {
 	res, err := s.conf.Docker.ContainerInspect(ctx, id, docker.ContainerInspectOptions{})
 	if err != nil {
 		return res.Container, err
+	}
+	if !label.IsContainer(res.Container.Config.Labels) {
+		return res.Container, fmt.Errorf("%w: the container is Docker's, not a pod's", errdefs.ErrNotFound)
 	}
 	if st := res.Container.State; st == nil || !st.Running {
 		return res.Container, fmt.Errorf("%w: it does not run", errdefs.ErrFailedPrecondition)

@@ -81,7 +81,7 @@ func (t Target) path(verb string) string {
 	return "/" + strings.Join([]string{verb, url.PathEscape(t.Pod.Namespace), url.PathEscape(t.Pod.Name), url.PathEscape(t.Container)}, "/")
 }
 
-// Live is nil once the loop has heard of its runtime's pods.
+// Live is nil while the loop hears of its runtime's containers.
 func (c *Client) Live(ctx context.Context) error {
 	body, err := c.get(ctx, "/livez", nil)
 	if err != nil {

@@ -5,8 +5,10 @@ package pleg
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -66,7 +68,10 @@ type PLEG struct {
 	events chan Event
 	news   chan struct{}
 	last   map[Key]State
-	listed atomic.Int64 // ns since 1970
+
+	mu     sync.Mutex
+	listed time.Time // zero: never
+	failed error     // of the last look
 }
 
 // New lists each period, once Run runs.
@@ -86,12 +91,26 @@ func (p *PLEG) News() {
 	}
 }
 
-// Listed is when the runtime last answered; zero when it never did.
-func (p *PLEG) Listed() time.Time {
-	if ns := p.listed.Load(); ns != 0 {
-		return time.Unix(0, ns)
+// threshold is for how long the runtime need not be listed (kubelet's).
+const threshold = 3 * time.Minute
+
+// Stale says why nothing is known of the runtime's containers, or only what was
+// so too long ago: it never answered, does not answer any more, or its news are
+// not taken. It is nil while they are known.
+func (p *PLEG) Stale() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	why := ""
+	if p.failed != nil {
+		why = ": " + p.failed.Error()
 	}
-	return time.Time{}
+	if p.listed.IsZero() {
+		return errors.New("the runtime has not answered yet" + why)
+	}
+	if age := time.Since(p.listed); age >= threshold {
+		return fmt.Errorf("the runtime's containers were last listed %s ago, and %s are allowed%s", age.Round(time.Second), threshold, why)
+	}
+	return nil
 }
 
 // Run looks until ctx ends.
@@ -117,10 +136,14 @@ func (p *PLEG) Run(ctx context.Context) {
 // look lists once and sends what differs.
 func (p *PLEG) look(ctx context.Context) error {
 	now, err := p.lister.States(ctx)
+	p.mu.Lock()
+	if p.failed = err; err == nil {
+		p.listed = time.Now()
+	}
+	p.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	p.listed.Store(time.Now().UnixNano())
 	for _, e := range differ(p.last, now) {
 		select {
 		case p.events <- e:

@@ -90,6 +90,9 @@ func (c *CRI) Run() {
 // PID is the process's.
 func (c *CRI) PID() int { return c.cmd.Process.Pid }
 
+// Log is what the process has said; it is complete after Kill or Stop.
+func (c *CRI) Log() string { return c.log.String() }
+
 // Done is closed when the process has ended.
 func (c *CRI) Done() <-chan struct{} { return c.done }
 

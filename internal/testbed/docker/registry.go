@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/crypto/bcrypt"
 
 	"github.com/fairlead/fairlead/internal/testbed"
 )
@@ -43,6 +44,31 @@ func Registries(t testing.TB, n *testbed.Node, names ...string) []string {
 		flags = append(flags, "--insecure-registry="+name)
 	}
 	return flags
+}
+
+// Registry runs Debian's docker-registry on the port of the node's loopback until
+// the test's end. With a user it wants basic authentication; an empty one lets
+// everybody in.
+func Registry(t testing.TB, n *testbed.Node, port int, user, password string) (address string) {
+	t.Helper()
+	address = fmt.Sprintf("127.0.0.1:%d", port)
+	dir := filepath.Join(n.Dir, fmt.Sprintf("registry%d", port))
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	conf := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage: {filesystem: {rootdirectory: %s/data}}\nhttp: {addr: '%s'}\n", dir, address)
+	if user != "" {
+		hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(dir+"/htpasswd", []byte(user+":"+string(hash)+"\n"), 0o600))
+		conf += fmt.Sprintf("auth: {htpasswd: {realm: test, path: %s/htpasswd}}\n", dir)
+	}
+	require.NoError(t, os.WriteFile(dir+"/config.yml", []byte(conf), 0o600))
+	d := start(t, n, "docker-registry", "serve", dir+"/config.yml")
+	t.Cleanup(d.end)
+	require.Eventually(t, func() bool {
+		_, err := n.Try("busybox", "nc", "-w", "1", "127.0.0.1", fmt.Sprint(port), "-e", "true")
+		return err == nil
+	}, patience, 50*time.Millisecond, "the registry answers: %s", &d.log)
+	return address
 }
 
 // Docker runs the command line client.

@@ -57,7 +57,7 @@ func TestStale(t *testing.T) {
 				require.NoError(t, p.Stale())
 				time.Sleep(4*time.Second + threshold - 1)
 				require.NoError(t, p.Stale())
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				synctest.Wait()
 				require.ErrorContains(t, p.Stale(), "last listed 3m0s ago")
 				if r.errors > 0 {

@@ -135,7 +135,9 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if err := startNetwork(ctx, c, sandboxes); err != nil {
 		return nil, err
 	}
-	str, err := stream.New(ctx, stream.Config{Docker: c.Docker, Netns: sandboxes.Netns, Address: c.StreamAddress, Log: c.Log})
+	str, err := stream.New(ctx, stream.Config{
+		Docker: c.Docker, Ours: label.IsContainer, Netns: sandboxes.Netns, Address: c.StreamAddress, Log: c.Log,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -22,12 +22,13 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming"
 
 	"github.com/fairlead/fairlead/internal/cri/fault"
-	"github.com/fairlead/fairlead/internal/cri/label"
 )
 
 // Config says what the server works with.
 type Config struct {
 	Docker *docker.Client
+	// Ours tells a pod's container by its labels: no other one is entered.
+	Ours func(labels map[string]string) bool
 	// Netns gives the path of the network namespace of a sandbox that is ready. Its
 	// errors are for the caller of PortForward, best as gRPC statuses.
 	Netns func(ctx context.Context, sandbox string) (string, error)
@@ -145,7 +146,7 @@ func (s *Server) running(ctx context.Context, id string) (container.InspectRespo
 	if err != nil {
 		return res.Container, err
 	}
-	if !label.IsContainer(res.Container.Config.Labels) {
+	if !s.conf.Ours(res.Container.Config.Labels) {
 		return res.Container, fmt.Errorf("%w: the container is Docker's, not a pod's", errdefs.ErrNotFound)
 	}
 	if st := res.Container.State; st == nil || !st.Running {

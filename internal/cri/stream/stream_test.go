@@ -26,7 +26,6 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/fairlead/fairlead/internal/cri/enginetest"
-	"github.com/fairlead/fairlead/internal/cri/label"
 	"github.com/fairlead/fairlead/internal/cri/stream"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 )
@@ -41,7 +40,7 @@ func newBed(t *testing.T) *bed {
 	b := &bed{t: t, e: enginetest.Start(t)}
 	var err error
 	b.Server, err = stream.New(t.Context(), stream.Config{
-		Docker: b.e.Client, Netns: b.netns, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Docker: b.e.Client, Ours: func(map[string]string) bool { return true }, Netns: b.netns, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	require.NoError(t, err)
 	served := make(chan error, 1)
@@ -51,18 +50,6 @@ func newBed(t *testing.T) *bed {
 		require.NoError(t, <-served)
 	})
 	return b
-}
-
-// pods makes a container one of a pod's, before edit changes it.
-func pods(edit func(*docker.ContainerCreateOptions)) func(*docker.ContainerCreateOptions) {
-	return func(o *docker.ContainerCreateOptions) {
-		o.Config.Labels = label.ForContainer(&runtime.ContainerConfig{
-			Metadata: &runtime.ContainerMetadata{Name: "c"}, Image: &runtime.ImageSpec{Image: o.Config.Image},
-		}, "sandbox", "")
-		if edit != nil {
-			edit(o)
-		}
-	}
 }
 
 // netns is what the sandboxes' service would know.
@@ -133,7 +120,7 @@ func (s *sizes) Next() *remotecommand.TerminalSize {
 
 func TestExec(t *testing.T) {
 	b := newBed(t)
-	id := b.e.Run(pods(nil), "sleep", "3600")
+	id := b.e.Run(nil, "sleep", "3600")
 	for protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
 			var out, errs bytes.Buffer
@@ -187,7 +174,7 @@ func TestExec(t *testing.T) {
 
 func TestExecRefuses(t *testing.T) {
 	b := newBed(t)
-	stopped := b.e.Create(pods(nil), "true")
+	stopped := b.e.Create(nil, "true")
 	for code, req := range map[codes.Code]*runtime.ExecRequest{
 		codes.NotFound:           {ContainerId: "nobody", Cmd: []string{"true"}, Stdout: true},
 		codes.FailedPrecondition: {ContainerId: stopped, Cmd: []string{"true"}, Stdout: true},
@@ -209,7 +196,7 @@ func TestExecRefuses(t *testing.T) {
 
 func TestExecSync(t *testing.T) {
 	b := newBed(t)
-	id := b.e.Run(pods(nil), "sleep", "3600")
+	id := b.e.Run(nil, "sleep", "3600")
 	run := func(timeout int64, cmd ...string) (*runtime.ExecSyncResponse, error) {
 		return b.ExecSync(t.Context(), &runtime.ExecSyncRequest{ContainerId: id, Cmd: cmd, Timeout: timeout})
 	}
@@ -267,7 +254,7 @@ func TestAttach(t *testing.T) {
 	b := newBed(t)
 	for protocol := range protocols {
 		t.Run(protocol, func(t *testing.T) {
-			id := b.e.Run(pods(func(o *docker.ContainerCreateOptions) { o.Config.OpenStdin = true }),
+			id := b.e.Run(func(o *docker.ContainerCreateOptions) { o.Config.OpenStdin = true },
 				"sh", "-c", `while read l; do echo "out $l"; echo "err $l" >&2; [ "$l" = end ] && exit; done`)
 			for i := range 2 { // the second client finds the input still open
 				var out, errs buffer
@@ -288,7 +275,7 @@ func TestAttach(t *testing.T) {
 			}
 		})
 		t.Run(protocol+" terminal", func(t *testing.T) {
-			id := b.e.Run(pods(func(o *docker.ContainerCreateOptions) { o.Config.OpenStdin, o.Config.Tty = true, true }), "sh")
+			id := b.e.Run(func(o *docker.ContainerCreateOptions) { o.Config.OpenStdin, o.Config.Tty = true, true }, "sh")
 			var out buffer
 			end := make(chan struct{})
 			// Nobody's terminal ends while the shell runs: Docker would take that for
@@ -306,7 +293,7 @@ func TestAttach(t *testing.T) {
 		})
 	}
 	t.Run("once", func(t *testing.T) {
-		id := b.e.Run(pods(func(o *docker.ContainerCreateOptions) { o.Config.OpenStdin, o.Config.StdinOnce = true, true }), "wc", "-l")
+		id := b.e.Run(func(o *docker.ContainerCreateOptions) { o.Config.OpenStdin, o.Config.StdinOnce = true, true }, "wc", "-l")
 		var out buffer
 		require.NoError(t, b.attach("spdy", id, remotecommand.StreamOptions{Stdin: strings.NewReader("a\nb\nc\n"), Stdout: &out}))
 		require.Equal(t, "3\n", out.String())

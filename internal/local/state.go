@@ -68,8 +68,10 @@ func (a *assembly) problem(i id, p resolve.Problem) {
 	}
 }
 
-// choose takes the good declarations. Of two of one object the one in the file
-// that is in force already stays, else the first by file and line.
+// choose takes the good declarations. Of two of one pod the first by file and line
+// counts, as with who runs pods: both must mean the same one, also after a restart
+// of either. Of two of another object the one in the file that is in force already
+// stays, else the first.
 func (a *assembly) choose(files []file) {
 	twins := map[id][]*object{}
 	for _, f := range files {
@@ -88,7 +90,7 @@ func (a *assembly) choose(files []file) {
 	}
 	for i, list := range twins {
 		pick := list[0]
-		if old, ok := a.before.objects[i]; ok {
+		if old, ok := a.before.objects[i]; ok && i.kind != kindPod {
 			if at := slices.IndexFunc(list, func(o *object) bool { return o.file == old.file }); at >= 0 {
 				pick = list[at]
 			}

@@ -68,49 +68,74 @@ type raw struct {
 	json []byte
 }
 
-// objects lists the pods of a document, which is one or a list of them.
-// Objects of other kinds are left out if others take care of them.
-func (d *document) objects(s Static) ([]raw, error) {
+// wrong is an object of a document that is no pod of ours, and why.
+type wrong struct {
+	raw
+	err error
+}
+
+// name is the one that the object's pod has on the node, as far as the object
+// tells; "" when it does not.
+func (r raw) name(at origin) string {
+	var o struct {
+		metav1.ObjectMeta `json:"metadata"`
+	}
+	if err := json.Unmarshal(r.json, &o); err != nil || o.Name == "" {
+		return ""
+	}
+	pod := &v1.Pod{ObjectMeta: o.ObjectMeta}
+	makeStatic(pod, at)
+	return nameOf(pod)
+}
+
+// objects lists the pods of a document, which is one or a list of them, and what
+// is wrong there. Objects of other kinds are left out if others take care of them.
+func (d *document) objects(s Static) ([]raw, []wrong) {
 	text, err := d.json()
 	if err != nil {
-		return nil, err
+		return nil, []wrong{{err: err}}
 	}
+	whole := raw{json: text}
 	var head metav1.TypeMeta
 	if err := json.Unmarshal(text, &head); err != nil {
-		return nil, fault{d.Line, "not an object: " + jsonReason(err)}
+		return nil, []wrong{{whole, fault{d.Line, "not an object: " + jsonReason(err)}}}
 	}
 	if head.Kind != "PodList" && head.Kind != "List" {
-		mine, err := d.mine(head, "", s)
-		if !mine {
-			return nil, err
-		}
-		return []raw{{json: text}}, nil
+		return d.sort([]raw{whole}, head, s)
 	}
 	var list struct {
 		Items []json.RawMessage `json:"items"`
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &list); err != nil {
-		return nil, fault{d.Line, jsonReason(err)}
+		return nil, []wrong{{err: fault{d.Line, jsonReason(err)}}}
 	}
 	if head.APIVersion != "v1" {
-		return nil, fault{d.lineOf("apiVersion"), fmt.Sprintf("apiVersion %q: want v1", head.APIVersion)}
+		return nil, []wrong{{err: fault{d.lineOf("apiVersion"), fmt.Sprintf("apiVersion %q: want v1", head.APIVersion)}}}
 	}
-	var out []raw
+	var items []raw
 	for i, item := range list.Items {
-		r := raw{path: fmt.Sprintf("items[%d]", i), json: item}
-		h := metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"} // a PodList's items need not say it
-		if err := json.Unmarshal(item, &h); err != nil {
-			return nil, fault{d.lineOf(r.path), "not an object: " + jsonReason(err)}
+		items = append(items, raw{path: fmt.Sprintf("items[%d]", i), json: item})
+	}
+	return d.sort(items, metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, s) // a PodList's items need not say it
+}
+
+// sort takes pods out of objects, and says which of the others are nobody's. head
+// is of an object that does not tell its kind.
+func (d *document) sort(all []raw, head metav1.TypeMeta, s Static) (pods []raw, bad []wrong) {
+	for _, r := range all {
+		h := head
+		if err := json.Unmarshal(r.json, &h); err != nil {
+			bad = append(bad, wrong{r, fault{d.lineOf(r.path), "not an object: " + jsonReason(err)}})
+			continue
 		}
-		mine, err := d.mine(h, r.path, s)
-		if err != nil {
-			return nil, err
-		}
-		if mine {
-			out = append(out, r)
+		switch mine, err := d.mine(h, r.path, s); {
+		case err != nil:
+			bad = append(bad, wrong{r, err})
+		case mine:
+			pods = append(pods, r)
 		}
 	}
-	return out, nil
+	return pods, bad
 }
 
 // mine tells a pod from an object that is somebody else's.

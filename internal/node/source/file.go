@@ -35,9 +35,11 @@ type FileConfig struct {
 }
 
 // File reads pods from files: YAML or JSON, each a Pod, a PodList or List, or
-// several such documents. A file that cannot be read or understood is told as a
-// Problem, and what it said before stays in force until the file is mended or
-// removed.
+// several such documents. What cannot be read or understood is told as a Problem,
+// and leaves the rest of the file alone: of a document that is refused, what it
+// said before stays in force until it is mended or removed. Where it does not tell
+// which pod it declares, and where nothing of the file is right, that is all that
+// the file said before and does not say now.
 type File struct {
 	cfg  FileConfig
 	tell *teller
@@ -177,12 +179,8 @@ func (f *File) version(name string) *version {
 	if old.read && old.hash == hash {
 		return old
 	}
-	p, err := parse(data, f.cfg.Static, name, true)
-	v := &version{hash: hash, read: true, good: p.pods, problems: p.warnings}
-	if bad := (refusals)(nil); errors.As(err, &bad) {
-		v.good, v.problems = old.good, append(v.problems, bad...)
-	}
-	return v
+	p := parse(data, f.cfg.Static, name, true)
+	return &version{hash: hash, read: true, good: p.over(old.good), problems: p.problems}
 }
 
 // read returns a file's text. Links are followed; what is no file then is an

@@ -3,6 +3,7 @@ package source
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -12,43 +13,84 @@ import (
 // parsed is what a file or an answer holds.
 type parsed struct {
 	pods     []*v1.Pod
-	warnings []Problem
+	problems []Problem
+	refused  bool // some of the problems are no warnings
+	// held are the names of pods whose document is refused; with opaque set, a
+	// document does not even tell which pod it declares.
+	held   map[string]bool
+	opaque bool
 }
 
-// parse reads all pods of a text. It is all or nothing: with one bad pod none
-// is taken, so that what runs is what was written as a whole at some time.
-func parse(data []byte, s Static, path string, file bool) (parsed, error) {
-	var out parsed
-	var bad refusals
+// parse reads all pods of a text. A document that is refused leaves the others
+// alone.
+func parse(data []byte, s Static, path string, file bool) parsed {
+	out := parsed{held: map[string]bool{}}
 	at := origin{node: s.Node, path: path, file: file}
 	docs := split(data)
 	for i := range docs {
 		d := &docs[i]
-		objects, err := d.objects(s)
-		if err != nil {
-			bad = append(bad, problem(path, err))
-			continue
+		objects, refused := d.objects(s)
+		for _, r := range refused {
+			out.refuse(path, r.name(at), r.err)
 		}
 		for _, r := range objects {
 			pod, unknown, err := d.pod(r, s, at)
 			for _, u := range unknown {
-				out.warnings = append(out.warnings, Problem{Where: path, Line: u.line, Reason: u.reason, Warning: true})
+				out.problems = append(out.problems, Problem{Where: path, Line: u.line, Reason: u.reason, Warning: true})
 			}
-			bad = append(bad, problems(path, err)...)
-			if err == nil {
-				out.pods = append(out.pods, pod)
+			if err != nil {
+				out.refuse(path, r.name(at), err)
+				continue
 			}
+			out.pods = append(out.pods, pod)
 		}
 	}
 	if len(docs) == 0 {
-		bad = append(bad, Problem{Where: path, Reason: "is empty"})
+		out.refuse(path, "", errors.New("is empty"))
 	}
-	if len(bad) > 0 {
-		sortProblems(bad)
-		return parsed{warnings: out.warnings}, bad
-	}
-	return out, nil
+	sortProblems(out.problems)
+	return out
 }
+
+// refuse notes what is wrong with the pod of a name; "" is any.
+func (p *parsed) refuse(where, name string, err error) {
+	p.problems, p.refused = append(p.problems, problems(where, err)...), true
+	if name == "" {
+		p.opaque = true
+		return
+	}
+	p.held[name] = true
+}
+
+// over is what is in force: what is right now, and of what was before whatever is
+// declared still and wrong now, or may be. A text in which nothing is right changes
+// nothing, as with kubelet.
+func (p *parsed) over(before []*v1.Pod) []*v1.Pod {
+	if p.refused && len(p.pods) == 0 {
+		return before
+	}
+	now := map[string]bool{}
+	for _, pod := range p.pods {
+		now[nameOf(pod)] = true
+	}
+	out := slices.Clone(p.pods)
+	for _, pod := range before {
+		if name := nameOf(pod); !now[name] && (p.opaque || p.held[name]) {
+			out = append(out, pod)
+		}
+	}
+	return out
+}
+
+// refusal is an error of the problems that are no warnings; nil without any.
+func (p *parsed) refusal() error {
+	if !p.refused {
+		return nil
+	}
+	return refusals(slices.DeleteFunc(slices.Clone(p.problems), func(p Problem) bool { return p.Warning }))
+}
+
+func nameOf(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
 // pod makes one static pod.
 func (d *document) pod(r raw, s Static, at origin) (*v1.Pod, []fault, error) {
@@ -96,29 +138,27 @@ func problems(where string, err error) []Problem {
 	return out
 }
 
-// twice finds names and UIDs that several pods have. Of one name the last pod in
-// the order of files is taken, as in kubelet; a UID is only ever there twice
-// because files say it, and whoever hears of two such pods takes them for one.
+// twice finds names and UIDs that several pods have. Of one name the first pod by
+// file, and by its place there, is taken, as the agent does; a UID is only ever
+// there twice because files say it, and whoever hears of two such pods takes them
+// for one.
 func twice(pods []*v1.Pod, where []string) ([]*v1.Pod, []Problem) {
-	last := map[string]int{}
-	key := func(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
-	for i, p := range pods {
-		last[key(p)] = i
-	}
+	first := map[string]string{} // its file
 	var out []*v1.Pod
 	var found []Problem
 	uids := map[types.UID]string{}
 	for i, p := range pods {
-		if l := last[key(p)]; l != i {
+		if f, ok := first[nameOf(p)]; ok {
 			found = append(found, Problem{Where: where[i],
-				Reason: fmt.Sprintf("pod %s is left out: %s has one of the same name", key(p), where[l])})
+				Reason: fmt.Sprintf("pod %s is left out: %s has one of the same name, which comes first", nameOf(p), f)})
 			continue
 		}
+		first[nameOf(p)] = where[i]
 		if other, ok := uids[p.UID]; ok {
 			found = append(found, Problem{Where: where[i], Warning: true,
-				Reason: fmt.Sprintf("pod %s has the same metadata.uid as pod %s", key(p), other)})
+				Reason: fmt.Sprintf("pod %s has the same metadata.uid as pod %s", nameOf(p), other)})
 		}
-		uids[p.UID] = key(p)
+		uids[p.UID] = nameOf(p)
 		out = append(out, p)
 	}
 	return out, found

@@ -77,7 +77,11 @@ func TestProblemsNameFileAndLine(t *testing.T) {
 			dir := t.TempDir()
 			file := write(t, dir, "p.yaml", c.text)
 			f := newFile(dir)
-			require.Empty(t, list(t, f))
+			left := []string{}
+			if c.name == "second document" {
+				left = append(left, "a") // only what is wrong is left out
+			}
+			require.Equal(t, left, append([]string{}, list(t, f)...))
 			require.NotEmpty(t, f.Problems())
 			p := f.Problems()[0]
 			require.Equal(t, file, p.Where)
@@ -124,6 +128,37 @@ func TestLastGoodVersionStays(t *testing.T) {
 	require.Equal(t, []string{"b"}, list(t, f))
 }
 
+// TestOneBadDocument: what is wrong with one document of a file, or one item of a
+// list, is about that one alone: the others are taken, and change, come and go. Of
+// the bad one the last good version stays, as long as it may be declared still.
+func TestOneBadDocument(t *testing.T) {
+	bad := strings.Replace(named("b"), "image: i", "image: ''", 1)
+	all := func(docs ...string) string { return strings.Join(docs, "---\n") }
+	steps := []struct {
+		text string
+		want []string
+	}{
+		{all(named("a"), bad, named("c")), []string{"a", "c"}}, // it was never right
+		{all(named("a"), named("b"), named("c")), []string{"a", "b", "c"}},
+		{all(named("a"), bad, named("d")), []string{"a", "d", "b"}}, // b as it was, c is gone, d is new
+		{all(named("d")), []string{"d"}},
+		{all(named("a"), named("b")), []string{"a", "b"}},
+		{all(named("a"), "kind: Pod\nmetadata: ["), []string{"a", "b"}},            // it may be b
+		{all(named("a"), "kind: Pood\nmetadata: {name: b}\n"), []string{"a", "b"}}, // it is b
+		{all(named("a"), "apiVersion: v2\n"+named("b")[12:]), []string{"a", "b"}},  // b of another version
+		{all(named("a"), "kind: Service\nmetadata: {name: web}\n"), []string{"a"}}, // nobody's
+		{"apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: c, image: i}]}}\n" +
+			"- {apiVersion: v1, kind: Service, metadata: {name: s}}\n- 7\n" +
+			"- {apiVersion: v1, kind: Pod, metadata: {name: b}, spec: {containers: [{name: c, image: i}]}}\n", []string{"a", "b"}},
+	}
+	dir := t.TempDir()
+	f := newFile(dir)
+	for _, step := range steps {
+		write(t, dir, "all.yaml", step.text)
+		require.Equal(t, step.want, list(t, f), step.text)
+	}
+}
+
 func TestUnreadableFolderKeepsWhatIsKnown(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pods")
 	f := newFile(dir)
@@ -147,9 +182,9 @@ func TestSameNameIsTold(t *testing.T) {
 	pods, err := f.List()
 	require.NoError(t, err)
 	require.Len(t, pods, 1)
-	require.Equal(t, "j", pods[0].Spec.Containers[0].Image)
-	require.Equal(t, a+": pod default/x-node-1 is left out: "+b+" has one of the same name", reasons(f))
-	require.NoError(t, os.Remove(b))
+	require.Equal(t, "i", pods[0].Spec.Containers[0].Image)
+	require.Equal(t, b+": pod default/x-node-1 is left out: "+a+" has one of the same name, which comes first", reasons(f))
+	require.NoError(t, os.Remove(a))
 	require.Equal(t, []string{"x"}, list(t, f))
 	require.Empty(t, f.Problems())
 }
@@ -350,9 +385,10 @@ func TestSharedFolder(t *testing.T) {
 	require.Empty(t, shared.Problems())
 
 	alone := newFile(dir)
-	require.Empty(t, list(t, alone))
+	require.Equal(t, []string{"web"}, list(t, alone), "what is refused is told, and the pod beside it runs")
+	require.Contains(t, reasons(alone), "all.yaml:1: kind \"Subnet\"")
 	write(t, dir, "all.yaml", "---\n{apiVersion: kubeovn.io/v1, kind: Subnet, metadata: {name: s}}\n")
-	require.Empty(t, list(t, alone))
+	list(t, alone)
 	require.Contains(t, reasons(alone), "all.yaml:2: kind \"Subnet\" of apiVersion \"kubeovn.io/v1\": want Pod of v1")
 	require.Contains(t, reasons(alone), "README.md")
 

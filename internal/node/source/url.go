@@ -8,6 +8,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -118,17 +120,20 @@ func (u *URL) take(data []byte) ([]*v1.Pod, bool, error) {
 		return u.good, false, nil
 	}
 	u.data = data
-	p, err := parse(data, u.cfg.Static, u.cfg.URL, false)
-	u.refused = p.warnings
-	if bad := (refusals)(nil); errors.As(err, &bad) {
-		u.refused = append(u.refused, bad...)
-	}
+	p := parse(data, u.cfg.Static, u.cfg.URL, false)
+	u.refused = p.problems
 	u.settle(u.refused)
+	err := p.refusal()
 	if err != nil {
-		return u.good, false, fmt.Errorf("read %s: %w", u.cfg.URL, err)
+		err = fmt.Errorf("read %s: %w", u.cfg.URL, err)
 	}
-	u.good, u.known = p.pods, true
-	return u.good, true, nil
+	now := p.over(u.good)
+	same := func(a, b *v1.Pod) bool { return reflect.DeepEqual(a, b) }
+	if err != nil && slices.EqualFunc(now, u.good, same) { // it tells of nothing new
+		return u.good, false, err
+	}
+	u.good, u.known = now, true
+	return u.good, true, err
 }
 
 func (u *URL) settle(problems []Problem) {

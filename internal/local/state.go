@@ -68,10 +68,7 @@ func (a *assembly) problem(i id, p resolve.Problem) {
 	}
 }
 
-// choose takes the good declarations. Of two of one pod the first by file and line
-// counts, as with who runs pods: both must mean the same one, also after a restart
-// of either. Of two of another object the one in the file that is in force already
-// stays, else the first.
+// choose takes the good declarations, of two of one object one.
 func (a *assembly) choose(files []file) {
 	twins := map[id][]*object{}
 	for _, f := range files {
@@ -89,12 +86,7 @@ func (a *assembly) choose(files []file) {
 		}
 	}
 	for i, list := range twins {
-		pick := list[0]
-		if old, ok := a.before.objects[i]; ok && i.kind != kindPod {
-			if at := slices.IndexFunc(list, func(o *object) bool { return o.file == old.file }); at >= 0 {
-				pick = list[at]
-			}
-		}
+		pick := a.pick(i, list)
 		a.next.objects[i] = pick
 		for _, o := range list {
 			if o != pick {
@@ -103,6 +95,21 @@ func (a *assembly) choose(files []file) {
 			}
 		}
 	}
+}
+
+// pick is the one of several declarations that counts. Of a pod it is the first by
+// file and line, as with who runs pods: both must mean the same one, also after a
+// restart of either. Of another object the one in the file that is in force already
+// stays, else it is the first.
+func (a *assembly) pick(i id, list []*object) *object {
+	old, ok := a.before.objects[i]
+	if !ok || i.kind == kindPod {
+		return list[0]
+	}
+	if at := slices.IndexFunc(list, func(o *object) bool { return o.file == old.file }); at >= 0 {
+		return list[at]
+	}
+	return list[0]
 }
 
 func label(i id) string {

@@ -105,7 +105,7 @@ func TestOwnDefaultNetworkNeedsNoMaster(t *testing.T) {
 	b := newBed(t, Config{Options: Options{Capabilities: map[string]bool{"bandwidth": false, "ips": true}}})
 	b.run()
 	l := b.await(whatever)
-	require.Equal(t, list{CNIVersion: "1.1.0", Name: "fairlead", Plugins: []plugin{{
+	require.Equal(t, list{CNIVersion: "1.0.0", CNIVersions: []string{"1.0.0", "1.1.0"}, Name: "fairlead", Plugins: []plugin{{
 		Type: "fairlead", Capabilities: map[string]bool{
 			"portMappings": true, "bandwidth": false, "ips": true, "io.kubernetes.cri.pod-annotations": true,
 		},
@@ -121,7 +121,7 @@ func TestMasterIsAwaitedAndFollowed(t *testing.T) {
 
 	b.put("20-old.conf", ancient)
 	l := b.await(around("old"))
-	require.Equal(t, "1.1.0", l.CNIVersion, "of the list: the runtime's; results are converted")
+	require.Equal(t, "1.0.0", l.CNIVersion, "of the list: the runtime's; results are converted")
 	require.JSONEq(t, ancient, string(l.Plugins[0].Delegates[0]))
 
 	b.put("10-calico.conflist", calico)

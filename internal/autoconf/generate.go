@@ -16,8 +16,9 @@ import (
 // Options are what a generated configuration depends on beside the default
 // network's own.
 type Options struct {
-	// CNIVersion of the list; "" is the newest. The default network keeps its
-	// own, since its results are converted, unless Force gives it this one.
+	// CNIVersion of the list; "" offers all that a runtime may take. The default
+	// network keeps its own, since its results are converted, unless Force gives it
+	// this one.
 	CNIVersion string
 	Force      bool
 	// KeepName names the list after the default network: what hangs on that
@@ -30,11 +31,13 @@ type Options struct {
 	Capabilities map[string]bool
 }
 
-const (
-	defaultName = "fairlead"
-	// defaultVersion is the first with GC and STATUS.
-	defaultVersion = "1.1.0"
-)
+const defaultName = "fairlead"
+
+// A runtime refuses the result of each ADD if its libcni is older than the
+// version of the configuration: containerd 1.6 and 1.7 take 1.0.0 at the most.
+// CNI 1.1, the first with GC and STATUS, stands in `cniVersions`: whoever speaks
+// it takes the newest of these, and whoever does not knows no such key.
+const oldest, newest = "1.0.0", "1.1.0"
 
 // ErrNested says that a configuration calls us itself: as the default network
 // it would never end.
@@ -50,9 +53,10 @@ type plugin struct {
 }
 
 type list struct {
-	CNIVersion string   `json:"cniVersion"`
-	Name       string   `json:"name"`
-	Plugins    []plugin `json:"plugins"`
+	CNIVersion  string   `json:"cniVersion"`
+	CNIVersions []string `json:"cniVersions,omitempty"`
+	Name        string   `json:"name"`
+	Plugins     []plugin `json:"plugins"`
 }
 
 // Own is a configuration with our own network as the default one. It opens host
@@ -61,7 +65,7 @@ func Own(o Options) ([]byte, error) {
 	capabilities := map[string]bool{"portMappings": true, "bandwidth": true, cniconf.CapAnnotations: true}
 	maps.Copy(capabilities, o.Capabilities)
 	p := plugin{Type: "fairlead", Capabilities: capabilities, Socket: o.Socket}
-	return encode(list{CNIVersion: version(o), Name: defaultName, Plugins: []plugin{p}})
+	return encode(o.list(p))
 }
 
 // Around is a configuration that has the network of another one, master, as its
@@ -89,7 +93,7 @@ func Around(master []byte, o Options) ([]byte, error) {
 		}
 	}
 	p.Delegates = []json.RawMessage{inner}
-	l := list{CNIVersion: version(o), Name: defaultName, Plugins: []plugin{p}}
+	l := o.list(p)
 	if o.KeepName {
 		l.Name = chain.Name
 	}
@@ -131,11 +135,12 @@ func withVersion(conf []byte, v string) (json.RawMessage, error) {
 	return json.Marshal(keys)
 }
 
-func version(o Options) string {
-	if o.CNIVersion != "" {
-		return o.CNIVersion
+func (o Options) list(p plugin) list {
+	l := list{CNIVersion: o.CNIVersion, Name: defaultName, Plugins: []plugin{p}}
+	if l.CNIVersion == "" {
+		l.CNIVersion, l.CNIVersions = oldest, []string{oldest, newest}
 	}
-	return defaultVersion
+	return l
 }
 
 func encode(l list) ([]byte, error) {

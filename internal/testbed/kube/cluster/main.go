@@ -19,7 +19,7 @@ import (
 	"github.com/fairlead/fairlead/internal/testbed/kube"
 )
 
-const conf = `{"cniVersion": "1.1.0", "name": "fairlead", "plugins": [
+const conf = `{"cniVersion": "1.0.0", "cniVersions": ["1.0.0", "1.1.0"], "name": "fairlead", "plugins": [
   {"type": "fairlead"}, {"type": "portmap", "capabilities": {"portMappings": true}}]}`
 
 func main() {

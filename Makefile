@@ -100,7 +100,7 @@ KUBE_PROGRAMS := kube-apiserver kube-controller-manager kube-scheduler kubelet k
 KUBE_LDFLAGS   = -s -w $(foreach v,gitVersion=$(KUBE_VERSION) gitMajor=$(word 1,$(subst ., ,$(KUBE_VERSION:v%=%))) \
 	gitMinor=$(word 2,$(subst ., ,$(KUBE_VERSION:v%=%))) gitTreeState=clean,-X k8s.io/component-base/version.$(v))
 .PHONY: kube
-kube: $(KUBE)/kube $(KUBE)/oracle $(KUBE)/containerd $(KUBE)/pause ## Kubernetes' programs and containerd for the tests (once, some minutes)
+kube: $(KUBE)/kube $(KUBE)/oracle $(KUBE)/containerd $(KUBE)/containerd17/containerd $(KUBE)/pause ## Kubernetes' programs and containerd for the tests (once, some minutes)
 
 $(KUBE)/kube: test/kube/go.mod test/kube/go.sum test/kube/main.go
 	@mkdir -p $(KUBE)
@@ -125,6 +125,16 @@ $(KUBE)/containerd: test/kube/containerd/go.mod test/kube/containerd/go.sum
 	@echo "building containerd for the tests (once, some minutes)"
 	@$(GO) -C test/kube/containerd build -p 2 -trimpath -tags 'no_btrfs no_zfs no_devmapper' -ldflags '-s -w' -o $(KUBE)/ \
 		$(CONTAINERD)/containerd $(CONTAINERD)/containerd-shim-runc-v2 $(CONTAINERD)/ctr
+	@touch $@
+
+# The version before, which many nodes have: it takes CNI 1.0 at the most. (1.6
+# is Debian's package.)
+CONTAINERD17 := github.com/containerd/containerd/cmd
+$(KUBE)/containerd17/containerd: test/kube/containerd17/go.mod test/kube/containerd17/go.sum
+	@mkdir -p $(@D)
+	@echo "building containerd 1.7 for the tests (once, a minute)"
+	@$(GO) -C test/kube/containerd17 build -p 2 -trimpath -tags 'no_aufs no_btrfs no_zfs no_devmapper' -ldflags '-s -w' -o $(@D)/ \
+		$(CONTAINERD17)/containerd $(CONTAINERD17)/containerd-shim-runc-v2 $(CONTAINERD17)/ctr
 	@touch $@
 
 # CRI's conformance suite, and the program that stands for those in its images.

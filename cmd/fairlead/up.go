@@ -20,6 +20,7 @@ func upParts() nodeup.Parts {
 				plugin: pluginCNI, confDir: c.ConfDir, binDirs: c.BinDirs,
 			}, log)
 		},
+		Ask: stockTools().Ask,
 	}
 }
 

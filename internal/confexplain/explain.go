@@ -86,6 +86,11 @@ type Network struct {
 	Problems []string `json:"problems,omitempty"`
 }
 
+// Runs tells that one of the network's plugins is of this type.
+func (n Network) Runs(kind string) bool {
+	return slices.ContainsFunc(n.Plugins, func(p Plugin) bool { return p.Type == kind })
+}
+
 // Choice is what one runtime makes of the folder.
 type Choice struct {
 	Runtime Dialect  `json:"runtime"`

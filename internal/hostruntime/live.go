@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,6 +97,26 @@ type Live struct {
 type Loaded struct {
 	Name  string
 	Types []string
+}
+
+// Gives tells that pods get a network which runs this plugin, as far as the
+// runtime tells: its first one is eth0's.
+func (l Live) Gives(plugin string) bool {
+	return l.Ready && (!l.Told || len(l.Loaded) > 0 && slices.Contains(l.Loaded[0].Types, plugin))
+}
+
+// Why is what keeps pods from a network which runs the plugin; nil when they get
+// it.
+func (l Live) Why(plugin string) error {
+	switch {
+	case !l.Ready:
+		return fmt.Errorf("%s reports NetworkReady=false: %s", l.Name, l.Reason)
+	case l.Gives(plugin):
+		return nil
+	case len(l.Loaded) == 0:
+		return fmt.Errorf("%s has loaded no network", l.Name)
+	}
+	return fmt.Errorf("%s has loaded the network %q of %s", l.Name, l.Loaded[0].Name, strings.Join(l.Loaded[0].Types, ", "))
 }
 
 // Ask asks the runtime behind a socket, a path or an endpoint (CRI v1, Version

@@ -44,7 +44,7 @@ func (n *Node) Install(ctx context.Context) (Report, error) {
 		return r, err
 	}
 	r.Done = true
-	if err := n.await(ctx, &r, ours); err != nil {
+	if err := n.await(ctx, &r, func(l hostruntime.Live) error { return l.Why(pluginType) }); err != nil {
 		return r, err
 	}
 	if err := n.prove(ctx, &r); err != nil {
@@ -117,21 +117,15 @@ func (n *Node) putConf(s *state, r Report, f File) error {
 	return hostfile.Announce(f.Path, r.conf, 0o644)
 }
 
-// await asks the runtime until it reports NetworkReady and has loaded what is
-// wanted of it.
-func (n *Node) await(ctx context.Context, r *Report, loaded func(hostruntime.Live) bool) error {
+// await asks the runtime until nothing of it is wanted any more.
+func (n *Node) await(ctx context.Context, r *Report, lacks func(hostruntime.Live) error) error {
 	tick := time.NewTicker(again)
 	defer tick.Stop()
 	for {
 		live, err := hostruntime.Ask(ctx, n.Socket)
 		if err == nil {
 			r.Runtime.Ready, r.Runtime.Reason = live.Ready, live.Reason
-			switch {
-			case !live.Ready:
-				err = fmt.Errorf("%s reports NetworkReady=false: %s", live.Name, live.Reason)
-			case !loaded(live):
-				err = fmt.Errorf("%s has loaded the network %s", live.Name, named(live))
-			default:
+			if err = lacks(live); err == nil {
 				return nil
 			}
 		}
@@ -141,14 +135,6 @@ func (n *Node) await(ctx context.Context, r *Report, loaded func(hostruntime.Liv
 		case <-tick.C:
 		}
 	}
-}
-
-// named is what a runtime has loaded, in words.
-func named(l hostruntime.Live) string {
-	if len(l.Loaded) == 0 {
-		return "of nobody"
-	}
-	return fmt.Sprintf("%q", l.Loaded[0].Name)
 }
 
 // orphaned tells of pods that others attached and whose DEL comes to us now.
@@ -306,7 +292,7 @@ func (n *Node) gone(ctx context.Context, r Report) (Report, error) {
 	}
 	r.After = after
 	if after.Ready && !after.Winner().Ours {
-		err := n.await(ctx, &r, func(l hostruntime.Live) bool { return !l.Told || !ours(l) })
+		err := n.await(ctx, &r, others)
 		return r, err
 	}
 	live, err := hostruntime.Ask(ctx, n.Socket)
@@ -315,4 +301,16 @@ func (n *Node) gone(ctx context.Context, r Report) (Report, error) {
 	}
 	r.Runtime.Ready, r.Runtime.Reason = live.Ready, live.Reason
 	return r, nil
+}
+
+// others wants a runtime to be ready, and by another network than ours as far as
+// it tells.
+func others(l hostruntime.Live) error {
+	if !l.Ready {
+		return l.Why(pluginType)
+	}
+	if l.Told && l.Gives(pluginType) {
+		return fmt.Errorf("%s has loaded our network still", l.Name)
+	}
+	return nil
 }

@@ -22,7 +22,6 @@ import (
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/confexplain"
-	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/hostfile"
 	"github.com/fairlead/fairlead/internal/hostruntime"
 )
@@ -332,12 +331,4 @@ func copyFile(from, to string) error {
 		return hostfile.Copy(from, to, 0o600)
 	}
 	return os.WriteFile(to, nil, 0o600)
-}
-
-// ours tells that a runtime has loaded our network, as far as it tells.
-func ours(l hostruntime.Live) bool {
-	if !l.Told {
-		return true
-	}
-	return len(l.Loaded) > 0 && slices.ContainsFunc(l.Loaded[0].Types, core.OwnType)
 }

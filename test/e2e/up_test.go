@@ -105,12 +105,18 @@ func newUpDocker(t *testing.T) *upBed {
 // newUpContainerd has containerd with its CRI plugin, where `auto` looks.
 func newUpContainerd(t *testing.T) *upBed {
 	t.Helper()
+	return newUpContainerdOf(t, kube.Containerd2)
+}
+
+// newUpContainerdOf is newUpContainerd with a version.
+func newUpContainerdOf(t *testing.T, v kube.ContainerdVersion) *upBed {
+	t.Helper()
 	b := newUpBed(t)
 	group, err := cgroup.New("flu-" + filepath.Base(b.Dir))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, group.Remove()) })
 	b.args = append(b.args, "--cgroup-root="+group.Name)
-	b.containerd = kube.NewContainerd(t, b.Node)
+	b.containerd = kube.NewContainerdOf(t, b.Node, v)
 	b.runtime = b.containerd
 	b.containerd.Start()
 	b.begin()

@@ -195,6 +195,7 @@ func (d downOptions) removePods(ctx context.Context, o *options, rt up.Runtime, 
 	}
 	running, stop := context.WithCancel(ctx)
 	defer stop()
+	o.ending = true
 	parts := o.list(rt, r, filepath.Join(o.stateDir, "none"), log)
 	parts[0].Ready = func(ctx context.Context) error { // pods end though no new one could begin
 		_, err := client.New(o.socket).Status(ctx)

@@ -9,10 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
@@ -22,9 +20,7 @@ import (
 	"github.com/fairlead/fairlead/internal/client"
 	"github.com/fairlead/fairlead/internal/confexplain"
 	"github.com/fairlead/fairlead/internal/hostfile"
-	"github.com/fairlead/fairlead/internal/hostruntime"
 	nodeclient "github.com/fairlead/fairlead/internal/node/client"
-	"github.com/fairlead/fairlead/internal/node/podruntime"
 	"github.com/fairlead/fairlead/internal/node/source"
 	"github.com/fairlead/fairlead/internal/up"
 )
@@ -88,7 +84,7 @@ func (o *options) hasPlugin() bool {
 // other names that our plugin answers to (core.OwnType) may be their owners'.
 func callsUs(dir string) bool {
 	types, err := confexplain.Types(dir)
-	return err == nil && slices.Contains(types, "fairlead")
+	return err == nil && slices.Contains(types, pluginType)
 }
 
 // list are the process's, in the order of their start, on the pods of a folder.
@@ -135,29 +131,6 @@ func (o *options) agent(log *slog.Logger) nodeagent.Part {
 	}
 }
 
-// runtimePart is what is another process's: it has no pods but ours, which the
-// node loop would end, and can give pods their network.
-func (o *options) runtimePart(endpoint string) up.Part {
-	var ours atomic.Bool
-	return up.Part{
-		Name: "runtime",
-		Run: func(ctx context.Context) error {
-			if err := o.foreign(ctx, endpoint); err != nil {
-				return err
-			}
-			ours.Store(true)
-			<-ctx.Done()
-			return nil
-		},
-		Ready: func(ctx context.Context) error {
-			if !ours.Load() {
-				return errors.New("its pods are not known yet")
-			}
-			return networkReady(ctx, endpoint)
-		},
-	}
-}
-
 // agentReady wants the agent to be able to serve an ADD.
 func (o *options) agentReady(ctx context.Context) error {
 	st, err := client.New(o.socket).Status(ctx)
@@ -170,31 +143,6 @@ func (o *options) agentReady(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// networkReady wants the runtime to have read the configuration that calls the
-// agent: a pod that is begun before is tried again only after a while.
-func networkReady(ctx context.Context, endpoint string) error {
-	conn, err := podruntime.Dial(endpoint)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	return hostruntime.Ready(ctx, cri.NewRuntimeServiceClient(conn))
-}
-
-// foreign wants the runtime to have no pods but ours.
-func (o *options) foreign(ctx context.Context, endpoint string) error {
-	conn, err := podruntime.Dial(endpoint)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	err = up.Foreign(ctx, cri.NewRuntimeServiceClient(conn), o.nodeName)
-	if errors.Is(err, up.ErrForeign) {
-		return usage.Hint(err, "a node has one program that runs its pods: end the other one's (kubelet's, crictl's), or use another runtime")
-	}
-	return err
 }
 
 // nodeSocket is where the node loop answers.

@@ -26,6 +26,7 @@ import (
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
+	"github.com/fairlead/fairlead/internal/confexplain"
 	"github.com/fairlead/fairlead/internal/hostruntime"
 	"github.com/fairlead/fairlead/internal/up"
 )
@@ -40,12 +41,14 @@ type options struct {
 
 	changed map[string][]string // flags that were given, for whoever does the rest
 	parts   Parts
+	ending  bool // pods are removed, and none begins
 }
 
 // Parts tells how to run what is a command of its own too.
 type Parts struct {
 	Build nodeagent.Build
 	CRI   func(context.Context, CRI, *slog.Logger) error
+	Ask   confexplain.Ask
 }
 
 // CRI are flags of `fairlead cri`.

@@ -85,7 +85,7 @@ func (o explainOptions) explain(ctx context.Context, given func(flag string) boo
 		if len(dir) == 1 {
 			n.Dir = dir[0]
 		}
-		c, err := confexplain.Explain(ctx, confexplain.Dialect(name), n.Settings, confexplain.NewPlugins(n.BinDirs, o.ask))
+		c, err := confexplain.Explain(ctx, confexplain.Dialect(name), n.Settings, confexplain.NewPlugins(n.BinDirs, o.Ask))
 		if err != nil {
 			return nil, err
 		}

@@ -80,7 +80,7 @@ refuses while pods have Fairlead's network. Agent and journal stay.`,
 // node completes the configuration by what the machine has.
 func (o *nodeInstallOptions) node(ctx context.Context, cmd *cobra.Command) (*nodeinstall.Node, error) {
 	c, client := o.conf, o.Agent(cmd)
-	c.Agent, c.Ask, c.Places, c.Name = client, o.ask, hostruntime.Usual(), autoconf.Name
+	c.Agent, c.Ask, c.Places, c.Name = client, o.Ask, hostruntime.Usual(), autoconf.Name
 	if o.master != filepath.Base(o.master) && o.master != "" {
 		return nil, usage.Errorf("--cni-master %q is a file's name, without its folder", o.master)
 	}

@@ -32,7 +32,7 @@ type Tools struct {
 	Failed error
 }
 
-// ask is confexplain's Ask.
-func (t Tools) ask(ctx context.Context, path string, env []string, stdin string) ([]byte, error) {
+// Ask is confexplain's.
+func (t Tools) Ask(ctx context.Context, path string, env []string, stdin string) ([]byte, error) {
 	return t.Run(ctx, doctor.Command{Argv: []string{path}, Env: env, Stdin: stdin})
 }

@@ -21,12 +21,42 @@ import (
 // containerdSocket is where containerd serves CRI in a node.
 const containerdSocket = "/run/containerd/containerd.sock"
 
+// ContainerdVersion is one of the versions that tests run with.
+type ContainerdVersion string
+
+// The versions. What nodes have at the least is Debian 12's.
+const (
+	Containerd16 ContainerdVersion = "1.6" // Debian's package
+	Containerd17 ContainerdVersion = "1.7"
+	Containerd2  ContainerdVersion = "2"
+)
+
+// program finds one of containerd's, which lie in a folder of their own.
+func (v ContainerdVersion) program(name string) (string, error) {
+	switch v {
+	case Containerd16:
+		return filepath.Join("/usr/bin", name), nil
+	case Containerd17:
+		return program(filepath.Join("containerd17", name))
+	}
+	return program(name)
+}
+
+// config is the text of its configuration, which 2.0 has changed.
+func (v ContainerdVersion) config() string {
+	if v == Containerd2 {
+		return containerdConfig
+	}
+	return containerd1Config
+}
+
 // Containerd is one in a testbed node, with its CRI plugin and the images that
 // every node has. It is asked as CRI; not through the code under test.
 type Containerd struct {
 	cri.RuntimeServiceClient
 
 	t    testing.TB
+	v    ContainerdVersion
 	n    *testbed.Node
 	conn *grpc.ClientConn
 	proc *process // nil before the first Start
@@ -35,11 +65,17 @@ type Containerd struct {
 // NewContainerd starts nothing yet. It is stopped when the test ends.
 func NewContainerd(t testing.TB, n *testbed.Node) *Containerd {
 	t.Helper()
+	return NewContainerdOf(t, n, Containerd2)
+}
+
+// NewContainerdOf is NewContainerd of a version.
+func NewContainerdOf(t testing.TB, n *testbed.Node, v ContainerdVersion) *Containerd {
+	t.Helper()
 	snapshotter, err := snapshotterOf(n.Dir)
 	require.NoError(t, err)
-	c := &Containerd{t: t, n: n}
+	c := &Containerd{t: t, n: n, v: v}
 	fill := strings.NewReplacer("@PAUSE@", Pause, "@SNAPSHOTTER@", snapshotter)
-	require.NoError(t, os.WriteFile(c.config(), []byte(fill.Replace(containerdConfig)), 0o600))
+	require.NoError(t, os.WriteFile(c.config(), []byte(fill.Replace(v.config())), 0o600))
 	t.Cleanup(c.close)
 	return c
 }
@@ -69,9 +105,10 @@ func (c *Containerd) Start() {
 	for _, d := range []string{"/var/lib/containerd", "/var/log"} {
 		c.n.Run("sh", "-c", `mkdir -p "$1" "$2"; mountpoint -q "$1" || mount --bind "$2" "$1"`, "disk", d, filepath.Join(c.n.Dir, "disk", d))
 	}
-	c.proc = daemon(c.t, c.n, "containerd", "--config="+c.config())
+	bin, err := c.v.program("containerd")
+	require.NoError(c.t, err)
+	c.proc = daemon(c.t, c.n, bin, "--config="+c.config())
 	c.disconnect()
-	var err error
 	// A connection of its own: that of an earlier start may be in the middle of a pause.
 	c.conn, err = grpc.NewClient("unix://"+filepath.Join(c.n.Dir, containerdSocket), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(c.t, err)
@@ -110,7 +147,7 @@ func (c *Containerd) load() {
 // ctr runs containerd's own client in the namespace of CRI's images.
 func (c *Containerd) ctr(args ...string) string {
 	c.t.Helper()
-	bin, err := program("ctr")
+	bin, err := c.v.program("ctr")
 	require.NoError(c.t, err)
 	return c.n.Run(append([]string{bin, "--namespace=k8s.io"}, args...)...)
 }

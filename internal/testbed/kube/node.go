@@ -38,6 +38,9 @@ var bootScript string
 //go:embed assets/containerd.toml
 var containerdConfig string
 
+//go:embed assets/containerd1.toml
+var containerd1Config string
+
 //go:embed assets/kubelet.yaml
 var kubeletConfig string
 
@@ -148,11 +151,10 @@ func (k *Node) boot() {
 	k.waitRegistered()
 }
 
-// daemon starts a program of `make kube` in a node.
-func daemon(t testing.TB, n *testbed.Node, name string, args ...string) *process {
+// daemon starts a program in a node.
+func daemon(t testing.TB, n *testbed.Node, bin string, args ...string) *process {
 	t.Helper()
-	bin, err := program(name)
-	require.NoError(t, err)
+	name := filepath.Base(bin)
 	// Its life is not that of a context: tests end it on purpose.
 	cmd := n.Cmd(context.Background(), append([]string{bin}, args...)...)
 	// The shim is found beside containerd.
@@ -175,7 +177,9 @@ func (k *Node) StartKubelet() {
 	if k.runtime != "" {
 		endpoint = k.runtime
 	}
-	k.kubelet = daemon(k.t, k.Node, "kubelet", "--config="+k.file("kubelet.yaml"), "--kubeconfig="+k.kubeconfig, "--container-runtime-endpoint=unix://"+endpoint,
+	bin, err := program("kubelet")
+	require.NoError(k.t, err)
+	k.kubelet = daemon(k.t, k.Node, bin, "--config="+k.file("kubelet.yaml"), "--kubeconfig="+k.kubeconfig, "--container-runtime-endpoint=unix://"+endpoint,
 		"--hostname-override="+k.Name, "--node-ip="+k.IP, "--cert-dir="+k.file("certs"), "--v=1")
 }
 

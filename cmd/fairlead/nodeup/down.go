@@ -122,7 +122,7 @@ func (d downOptions) run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	// Without Open vSwitch there are none, and it may be gone for good.
-	if err := o.agent(slog.New(slog.DiscardHandler)).Clear(ctx); err != nil {
+	if err := o.clear(ctx); err != nil {
 		_, _ = fmt.Fprintln(out, "!", err)
 	} else {
 		_, _ = fmt.Fprintln(out, "removed the gateways of all subnets")
@@ -134,6 +134,11 @@ func (d downOptions) run(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	return up.Forget(d.stateDir)
+}
+
+// clear removes the gateways of all subnets.
+func (o *options) clear(ctx context.Context) error {
+	return o.agent(slog.New(slog.DiscardHandler)).Clear(ctx)
 }
 
 // sweep removes what only a kill at a bad moment leaves, and nobody can need

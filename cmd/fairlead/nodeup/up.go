@@ -342,7 +342,7 @@ func (o *options) foreground(cmd *cobra.Command) error {
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
 	stop()
 	if first && err != nil { // no pod was begun
-		return errors.Join(err, removeOurs(r.Wrote, io.Discard), up.Forget(o.stateDir))
+		return errors.Join(err, o.clear(cmd.Context()), removeOurs(r.Wrote, io.Discard), up.Forget(o.stateDir))
 	}
 	log.Info("stopped; pods go on running")
 	return err

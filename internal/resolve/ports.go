@@ -14,6 +14,9 @@ import (
 const (
 	capPorts = "portMappings"
 	maxPort  = 65535
+	// maxPorts bounds the host ports of one interface: each is compared with all
+	// others of the node, and stands in the record.
+	maxPorts = 1024
 )
 
 // opensPorts tells that our own entry declares host ports, and that no plugin
@@ -33,6 +36,9 @@ func (n *network) hostPorts(rc map[string]json.RawMessage) ([]core.PortMapping, 
 	var list []portMapping
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return nil, annotation.Refused(core.CodeValue, n.place(capPorts), string(raw), "is not a list of {hostPort, containerPort, protocol, hostIP}")
+	}
+	if len(list) > maxPorts {
+		return nil, annotation.Refused(core.CodeValue, n.place(capPorts), fmt.Sprintf("[%d mappings]", len(list)), "has more than %d", maxPorts)
 	}
 	var out []core.PortMapping
 	for i, m := range list {

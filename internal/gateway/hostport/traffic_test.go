@@ -2,7 +2,9 @@ package hostport_test
 
 import (
 	"context"
+	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -139,4 +141,34 @@ func TestLoopbackStaysClosed(t *testing.T) {
 	require.Equal(t, "node sees 10.9.0.10", b.ask(web.ns, "tcp", "127.0.0.2", 7000), "the guard is what kept the pod out")
 	b.detach(web)
 	require.Equal(t, "0\n", localnet())
+}
+
+// TestForgetsLater: what could not be forgotten, here for want of descriptors, is
+// forgotten as soon as it can be, though nobody asks again.
+func TestForgetsLater(t *testing.T) {
+	b := newBed(t)
+	b.table = hostport.New(hostport.Config{Host: b.host, Late: true})
+	b.attach(b.pod("base", tcp(1, 80))) // the kernel tracks where there are rules that need it
+	c := b.dial(b.world, "udp", node4, 5300)
+	defer func() { _ = c.Close() }()
+	require.Empty(t, inside.Talk(c, patience))
+	tracked := func() bool {
+		return strings.Contains(b.sh(b.host, "conntrack -L -p udp -d "+node4+" 2>/dev/null"), "dport=5300")
+	}
+	require.True(t, tracked())
+
+	var limit syscall.Rlimit
+	require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: 0, Max: limit.Max}))
+	b.table.Forget([]netip.Addr{netip.MustParseAddr(world4)})
+	err := b.table.Flush()
+	require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit))
+	require.ErrorIs(t, err, syscall.EMFILE)
+	require.True(t, tracked())
+
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { b.table.Run(ctx); close(ended) }()
+	defer func() { stop(); <-ended }()
+	require.Eventually(t, func() bool { return !tracked() }, time.Minute, 10*time.Millisecond)
 }

@@ -48,7 +48,12 @@ type Request struct {
 	Args        string `json:"args,omitempty"`
 	Path        string `json:"path,omitempty"`
 	Token       string `json:"token,omitempty"` // of EnvToken
-	Config      []byte `json:"config"`          // standard input, byte for byte (base64 in JSON)
+	// Boottime is CLOCK_BOOTTIME when the plugin began, in ns: it orders calls
+	// that reach the agent late, and nobody can set it. BootID says of which
+	// boot; only a DEL that is left for the agent has it.
+	Boottime int64  `json:"boottime,omitempty"`
+	BootID   string `json:"bootID,omitempty"`
+	Config   []byte `json:"config"` // standard input, byte for byte (base64 in JSON)
 }
 
 // Response is the agent's answer: the exact bytes for standard output and

@@ -220,10 +220,14 @@ func encodeRequest(r cni.Request) []byte {
 		{"args", r.Args},
 		{"path", r.Path},
 		{"token", r.Token},
+		{"bootID", r.BootID},
 	} {
 		if f.value != "" {
 			out = append(appendString(append(appendString(out, f.key), ':'), f.value), ',')
 		}
+	}
+	if r.Boottime != 0 {
+		out = append(strconv.AppendInt(append(out, `"boottime":`...), r.Boottime, 10), ',')
 	}
 	out = append(out, `"config":"`...)
 	out = base64.StdEncoding.AppendEncode(out, r.Config)

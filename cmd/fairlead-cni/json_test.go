@@ -35,6 +35,7 @@ func TestEncodeRequestIsWhatTheAgentDecodes(t *testing.T) {
 	for _, want := range []cni.Request{
 		{Command: "ADD", ContainerID: "c", Netns: "/n", IfName: "eth0", Args: "A=\"\\\x01\t;B=ü", Path: "/a:/b", Config: []byte("{\"x\":\n1}\x00\xff")},
 		{Command: "GC", Config: []byte{}},
+		{Command: "DEL", Token: "t", Boottime: 17, BootID: "b", Config: []byte{}},
 	} {
 		var got cni.Request
 		require.NoError(t, json.Unmarshal(encodeRequest(want), &got))

@@ -46,6 +46,7 @@ func main() {
 		Args:        os.Getenv("CNI_ARGS"),
 		Path:        os.Getenv("CNI_PATH"),
 		Token:       os.Getenv(cni.EnvToken),
+		Boottime:    boottime(),
 	}}
 	os.Exit(c.run())
 }
@@ -81,14 +82,14 @@ func (c *call) run() int {
 	socket, path := c.target()
 	agent, err := dial(socket, c.start.Add(continueLimit))
 	if err != nil {
-		return c.absent(socket, body, err)
+		return c.absent(socket, err)
 	}
 	answer, err := agent.exchange(path, body, c.start.Add(totalLimit))
 	if no, ok := errors.AsType[*refusal](err); ok {
 		return c.report(no.failure())
 	}
 	if err != nil {
-		return c.absent(socket, body, err)
+		return c.absent(socket, err)
 	}
 	if !c.print(answer.Output) {
 		return 1 // nobody read it: without the acknowledgement an ADD is undone
@@ -184,10 +185,10 @@ func (c *call) version() int {
 
 // absent ends a call that no agent has answered. A DEL is left for the agent
 // as an intent and succeeds; nothing else may claim success.
-func (c *call) absent(socket string, body []byte, cause error) int {
+func (c *call) absent(socket string, cause error) int {
 	switch c.req.Command {
 	case "DEL":
-		if err := leaveIntent(socket, body, c.start); err != nil {
+		if err := leaveIntent(socket, c.req, c.start); err != nil {
 			return c.report(&failure{codeIO, "no answer from an agent at " + socket + ", and the DEL cannot be left for it", err.Error()})
 		}
 		return 0

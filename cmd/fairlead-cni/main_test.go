@@ -186,6 +186,8 @@ func TestCallReachesTheAgentAndIsAcknowledged(t *testing.T) {
 	s := <-calls
 	require.NoError(t, s.err)
 	require.Equal(t, []byte{cni.Ack}, s.ack)
+	require.Positive(t, s.req.Boottime)
+	s.req.Boottime = 0
 	require.Equal(t, cni.Request{
 		Command: "ADD", ContainerID: "c1", Netns: "/run/netns/x", IfName: "eth0",
 		Args: "K8S_POD_NAME=p;K8S_POD_NAMESPACE=ns", Path: "/opt/cni/bin", Config: []byte(conf),
@@ -360,6 +362,11 @@ func TestWithoutAnAgent(t *testing.T) {
 			require.Equal(t, "DEL", left[0].Command)
 			require.Equal(t, "c1", left[0].ContainerID)
 			require.Equal(t, confFor(socket), string(left[1].Config))
+			boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+			require.NoError(t, err)
+			require.Equal(t, strings.TrimSpace(string(boot)), left[0].BootID)
+			require.Positive(t, left[0].Boottime)
+			require.Greater(t, left[1].Boottime, left[0].Boottime)
 		})
 	}
 }

@@ -140,7 +140,7 @@ func (a *addition) design(ctx context.Context) error {
 	e := a.e
 	a.rec = core.Record{
 		Key: a.req.Key, Network: a.req.Conf.Name, Pod: a.req.Pod,
-		Phase: core.Adding, Created: time.Now().UTC(),
+		Phase: core.Adding, Created: time.Now().UTC(), Boottime: a.req.Called.Boottime,
 	}
 	if a.req.Conf.AddressesOnly() {
 		return a.designLent(ctx)

@@ -36,7 +36,9 @@ func (e *Engine) Del(ctx context.Context, req core.Request) (err error) {
 			e.noteFailure(core.Del, req, t, err)
 		}
 	}()
-	e.queue.Supersede(req.Key.Container, errSuperseded)
+	if !req.Waited { // what waited is about earlier ADDs than one that runs now
+		e.queue.Supersede(req.Key.Container, errSuperseded)
+	}
 	unlock, err := e.Lock(ctx, req.Key.Container)
 	if err != nil {
 		return err
@@ -53,6 +55,9 @@ func (e *Engine) remove(ctx context.Context, req core.Request) (core.Record, err
 	}
 	var err error
 	rec, ok := e.Journal.Get(req.Key)
+	if ok && e.outdated(req, &rec) {
+		return rec, nil
+	}
 	if !req.Conf.AddressesOnly() {
 		rec, ok, err = e.inherit(ctx, req, rec, ok)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
 )
 
 // serveCNI answers one call of the plugin. The answer goes out on the raw
@@ -28,10 +29,11 @@ func (s *Server) serveCNI(w http.ResponseWriter, r *http.Request) {
 	if in.Token == "" {
 		in.Token = s.tokenOf(r.Context())
 	}
-	if core.Op(in.Command) == core.Add && in.Token == "" {
-		s.drainIntents(r.Context())
-	}
 	req, err := Decode(in)
+	if err == nil && req.Op == core.Add && req.Token == "" {
+		req.Called = s.called(in.Boottime)
+		err = s.awaitIntents(r.Context(), req.Key.Container)
+	}
 	var out []byte
 	if err == nil {
 		out, err = s.dispatch(r, req)
@@ -45,6 +47,15 @@ func (s *Server) serveCNI(w http.ResponseWriter, r *http.Request) {
 	if acknowledged && req.Op == core.Add && req.Token == "" && err == nil {
 		s.Engine.Delivered(req.Key)
 	}
+}
+
+// called is when the caller says that it began, unless that cannot be.
+func (s *Server) called(boottime int64) core.Moment {
+	now := netns.Boottime()
+	if at := time.Duration(boottime); at > 0 && at < now {
+		now = at
+	}
+	return core.Moment{BootID: s.Engine.BootID, Boottime: now, Wall: time.Now()}
 }
 
 // tokenOf is the token of a plugin that the agent runs, and that did not hand on

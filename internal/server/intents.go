@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,7 +16,46 @@ import (
 
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/hostfile"
+	"github.com/fairlead/fairlead/internal/turn"
 )
+
+const (
+	// drainers bounds the containers whose intents are carried out at once in
+	// the background.
+	drainers = 16
+	// retryIntents is when one that failed is tried again.
+	retryIntents = 10 * time.Second
+	// awaitLimit is how long an ADD waits for the intents of its own container:
+	// its answer is to reach the plugin.
+	awaitLimit = 40 * time.Second
+	// maxIntent bounds an intent, in bytes.
+	maxIntent = cni.MaxBody + 4096
+)
+
+// intents are the DELs that plugins left while no agent answered. Containers do
+// not wait for each other: one whose DEL hangs holds up nobody else, neither an
+// ADD nor, but for its place among the drainers, another DEL.
+type intents struct {
+	turns *turn.Queue   // by container: one drain of it at a time
+	slots chan struct{} // of the drainers
+
+	mu   sync.Mutex
+	read map[string]intent // by path: a file is read once
+	busy map[string]bool   // containers that a goroutine of drain sees to
+}
+
+func newIntents() *intents {
+	return &intents{
+		turns: turn.New(), slots: make(chan struct{}, drainers), read: map[string]intent{}, busy: map[string]bool{},
+	}
+}
+
+// intent is a DEL that a plugin left.
+type intent struct {
+	path string
+	req  core.Request
+}
 
 // intentDirs are the folders in which plugins leave DELs that found no agent,
 // one beside each socket.
@@ -27,41 +67,99 @@ func (s *Server) intentDirs() []string {
 	return out
 }
 
-// drainers bounds the intents that are carried out at once.
-const drainers = 16
-
-// intent is a DEL that a plugin left.
-type intent struct {
-	path string
-	req  core.Request
-}
-
-// drainIntents carries out every DEL that was left while no agent answered. It
-// comes before any ADD, and whenever a file appears. One drain runs at a time;
-// who finds one under way waits for it and looks again. Containers do not wait
-// for each other: after a long absence there are hundreds.
-func (s *Server) drainIntents(ctx context.Context) {
+// awaitIntents carries out the intents of one container, before its ADD. Code 11
+// says that a DEL of it has not come to an end: what it removes could be what the
+// ADD makes.
+func (s *Server) awaitIntents(ctx context.Context, container string) error {
+	if len(s.intentsOf(container)) == 0 {
+		return nil
+	}
+	ctx, stop := context.WithTimeout(ctx, awaitLimit)
+	defer stop()
+	unlock, err := s.left.turns.Lock(ctx, container)
+	if err != nil {
+		return unfinished(container, err)
+	}
+	done := make(chan struct{})
+	s.handlers.Go(func() { // a Detach that hangs does not end with ctx
+		defer close(done)
+		defer unlock()
+		s.carryOut(ctx, container)
+	})
 	select {
-	case s.draining <- struct{}{}:
+	case <-done:
+		return nil
 	case <-ctx.Done():
-		return
+		return unfinished(container, context.Cause(ctx))
 	}
-	defer func() { <-s.draining }()
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, drainers)
-	for _, list := range s.intents() {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			s.carryOut(ctx, list)
-		})
-	}
-	wg.Wait()
 }
 
-// intents are the DELs that wait, of each container the oldest first.
-func (s *Server) intents() map[string][]intent {
-	found := map[string][]intent{}
+func unfinished(container string, err error) error {
+	return core.WithCode(core.CodeTryAgain, "a DEL of container "+container+", which was left while no agent answered, is still under way", err)
+}
+
+// drain sees to every container that has intents, beside whatever else the agent
+// does, until they are carried out or ctx ends.
+func (s *Server) drain(ctx context.Context) {
+	s.left.mu.Lock()
+	defer s.left.mu.Unlock()
+	for id := range s.list() {
+		if s.left.busy[id] {
+			continue
+		}
+		s.left.busy[id] = true
+		s.handlers.Go(func() { s.drainOf(ctx, id) })
+	}
+}
+
+// drainOf carries out the intents of one container until none is left. One that
+// failed is tried again later.
+func (s *Server) drainOf(ctx context.Context, id string) {
+	for s.more(id) {
+		select {
+		case s.left.slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		unlock, err := s.left.turns.Lock(ctx, id)
+		failed := false
+		if err == nil {
+			failed = !s.carryOut(ctx, id)
+			unlock()
+		}
+		<-s.left.slots
+		if !failed {
+			continue
+		}
+		select {
+		case <-time.After(retryIntents):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// more tells whether a container has intents; when it has none its goroutine ends.
+func (s *Server) more(id string) bool {
+	s.left.mu.Lock()
+	defer s.left.mu.Unlock()
+	if len(s.list()[id]) > 0 {
+		return true
+	}
+	delete(s.left.busy, id)
+	return false
+}
+
+func (s *Server) intentsOf(container string) []intent {
+	s.left.mu.Lock()
+	defer s.left.mu.Unlock()
+	return s.list()[container]
+}
+
+// list gives the DELs that wait, by container, the latest first. The caller holds
+// the lock.
+func (s *Server) list() map[string][]intent {
+	found, seen := map[string][]intent{}, map[string]intent{}
 	for _, dir := range s.intentDirs() {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
@@ -69,25 +167,40 @@ func (s *Server) intents() map[string][]intent {
 		}
 		for _, e := range entries {
 			path := filepath.Join(dir, e.Name())
-			if strings.HasPrefix(e.Name(), badPrefix) {
-				continue
-			}
-			if strings.HasPrefix(e.Name(), ".") { // still being written
-				s.dropHalf(path, e)
-				continue
-			}
-			req, err := readIntent(path)
-			switch {
-			case errors.Is(err, os.ErrNotExist):
-			case err != nil: // set aside, so that it is seen once and not for ever
-				err = errors.Join(err, os.Rename(path, filepath.Join(dir, badPrefix+e.Name())))
-				s.Log.Error("DEL intent not readable", "intent", path, "err", err)
-			default:
-				found[req.Key.Container] = append(found[req.Key.Container], intent{path, req})
+			if in, ok := s.intentAt(path, e); ok {
+				seen[path] = in
+				found[in.req.Key.Container] = append(found[in.req.Key.Container], in)
 			}
 		}
 	}
+	s.left.read = seen
+	for _, list := range found {
+		slices.SortStableFunc(list, func(a, b intent) int { return b.req.Called.Compare(a.req.Called) })
+	}
 	return found
+}
+
+// intentAt is the intent of a file, false for what is none or not yet one.
+func (s *Server) intentAt(path string, e os.DirEntry) (intent, bool) {
+	if in, ok := s.left.read[path]; ok {
+		return in, true
+	}
+	if strings.HasPrefix(e.Name(), badPrefix) {
+		return intent{}, false
+	}
+	if strings.HasPrefix(e.Name(), ".") { // still being written
+		s.dropHalf(path, e)
+		return intent{}, false
+	}
+	req, err := readIntent(path)
+	if err == nil {
+		return intent{path, req}, true
+	}
+	if !errors.Is(err, os.ErrNotExist) { // set aside, so that it is seen once and not for ever
+		err = errors.Join(err, os.Rename(path, filepath.Join(filepath.Dir(path), badPrefix+e.Name())))
+		s.Log.Error("DEL intent not readable", "intent", path, "err", err)
+	}
+	return intent{}, false
 }
 
 // badPrefix begins the name of an intent that nobody can read.
@@ -107,8 +220,14 @@ func (s *Server) dropHalf(path string, e os.DirEntry) {
 	}
 }
 
+// readIntent reads a file. An older plugin does not say when it was called: then
+// it is the file's time.
 func readIntent(path string) (core.Request, error) {
-	data, err := os.ReadFile(path)
+	data, err := hostfile.Read(path, maxIntent)
+	if err != nil {
+		return core.Request{}, err
+	}
+	info, err := os.Stat(path)
 	if err != nil {
 		return core.Request{}, err
 	}
@@ -119,14 +238,20 @@ func readIntent(path string) (core.Request, error) {
 	if core.Op(in.Command) != core.Del {
 		return core.Request{}, fmt.Errorf("command %q is not DEL", in.Command)
 	}
-	return Decode(in)
+	req, err := Decode(in)
+	req.Waited, req.Called = true, core.Moment{Wall: info.ModTime()}
+	if in.BootID != "" && in.Boottime > 0 {
+		req.Called.BootID, req.Called.Boottime = in.BootID, time.Duration(in.Boottime)
+	}
+	return req, err
 }
 
-// carryOut does the intents of one container; of those for one attachment the
-// first that succeeds does for all. The file goes only when the DEL succeeded.
-func (s *Server) carryOut(ctx context.Context, list []intent) {
-	done := map[core.Key]bool{}
-	for _, in := range list {
+// carryOut does the intents of one container, whose turn the caller has, and
+// tells whether all succeeded. Of those for one attachment the latest that
+// succeeds does for all. The file goes only when the DEL succeeded.
+func (s *Server) carryOut(ctx context.Context, container string) bool {
+	done, whole := map[core.Key]bool{}, true
+	for _, in := range s.intentsOf(container) {
 		var err error
 		if !done[in.req.Key] {
 			err = s.Engine.Del(ctx, in.req)
@@ -135,15 +260,15 @@ func (s *Server) carryOut(ctx context.Context, list []intent) {
 			done[in.req.Key] = true
 			err = os.Remove(in.path)
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			whole = false
 			s.Log.Error("DEL intent not carried out", "container", in.req.Key.Container, "intent", in.path, "err", err)
 		}
 	}
+	return whole
 }
 
-// watch waits for intents and for sockets that vanish. Without inotify the
-// agent still works: intents are drained before each ADD and Live repairs
-// sockets.
+// watch waits for intents and for sockets that vanish.
 func (s *Server) watch(ctx context.Context) error {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -163,19 +288,38 @@ func (s *Server) watch(ctx context.Context) error {
 			return fmt.Errorf("watch intents: %w", err)
 		}
 	}
-	// What happened before there was a watch.
-	if err := s.Live(); err != nil {
-		s.Log.Error("socket not made again", "err", err)
-	}
-	s.drainIntents(ctx)
+	s.look(ctx) // what happened before there was a watch
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case err := <-w.Errors:
+		case err := <-w.Errors: // events may be lost
 			s.Log.Error("watch of the socket folder", "err", err)
+			s.look(ctx)
 		case ev := <-w.Events:
 			s.fileEvent(ctx, ev)
+		}
+	}
+}
+
+// look is what a watch does at an event, whatever the event.
+func (s *Server) look(ctx context.Context) {
+	if err := s.Live(); err != nil {
+		s.Log.Error("socket not made again", "err", err)
+	}
+	s.drain(ctx)
+}
+
+// poll does without a watch.
+func (s *Server) poll(ctx context.Context) {
+	tick := time.NewTicker(retryIntents)
+	defer tick.Stop()
+	for {
+		s.look(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
 		}
 	}
 }
@@ -183,8 +327,8 @@ func (s *Server) watch(ctx context.Context) error {
 func (s *Server) fileEvent(ctx context.Context, ev fsnotify.Event) {
 	switch {
 	case filepath.Base(filepath.Dir(ev.Name)) == cni.IntentsDir:
-		if ev.Has(fsnotify.Create) {
-			s.drainIntents(ctx)
+		if ev.Has(fsnotify.Create) && !strings.HasPrefix(filepath.Base(ev.Name), ".") {
+			s.drain(ctx)
 		}
 	case ev.Has(fsnotify.Remove) || ev.Has(fsnotify.Rename):
 		if err := s.Live(); err != nil {

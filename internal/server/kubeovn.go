@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/engine"
 )
 
 // kubeOVNVersion is the version Kube-OVN's conf list carries; its plugin makes
@@ -21,13 +22,18 @@ const kubeOVNVersion = "0.3.1"
 // response, 400 for a bad request, 500 for a failure (sdn.md, section 1). That
 // plugin sends no acknowledgement: an answer that was written is delivered.
 func (s *Server) serveKubeOVNAdd(w http.ResponseWriter, r *http.Request) {
-	s.drainIntents(r.Context())
+	called := s.called(0)
 	req, err := s.decodeKubeOVN(r, core.Add)
 	if err != nil {
 		s.refuseKubeOVN(w, req, http.StatusBadRequest, err)
 		return
 	}
-	a, err := s.Engine.Add(r.Context(), req)
+	req.Called = called
+	err = s.awaitIntents(r.Context(), req.Key.Container)
+	var a engine.Answer
+	if err == nil {
+		a, err = s.Engine.Add(r.Context(), req)
+	}
 	if err != nil {
 		s.refuseKubeOVN(w, req, http.StatusInternalServerError, err)
 		return

@@ -63,13 +63,11 @@ type Config struct {
 // Server serves all sockets with one handler.
 type Server struct {
 	Config
-	http    *http.Server
-	running chan struct{}
-	waiting chan struct{}
-	// handlers are the requests under way, draining holds a token while the
-	// intents are drained.
-	handlers sync.WaitGroup
-	draining chan struct{}
+	http     *http.Server
+	running  chan struct{}
+	waiting  chan struct{}
+	handlers sync.WaitGroup // requests under way, and drains of intents
+	left     *intents
 
 	mu        sync.Mutex // guards listeners and closed
 	listeners map[string]net.Listener
@@ -83,7 +81,7 @@ func New(c Config) *Server {
 		Config:    c,
 		running:   make(chan struct{}, cmp.Or(c.Limit, maxRunning)),
 		waiting:   make(chan struct{}, maxWaiting),
-		draining:  make(chan struct{}, 1),
+		left:      newIntents(),
 		listeners: map[string]net.Listener{},
 	}
 	s.http = &http.Server{
@@ -181,8 +179,8 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	if err := s.watch(ctx); err != nil {
-		s.Log.Error("sockets and intents are not watched: intents wait for the next ADD", "err", err)
-		<-ctx.Done()
+		s.Log.Error("sockets and intents are not watched, but looked at now and then", "err", err)
+		s.poll(ctx)
 	}
 	s.mu.Lock()
 	s.closed = true

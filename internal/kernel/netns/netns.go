@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -197,6 +198,14 @@ var bootID = sync.OnceValues(func() (string, error) {
 // BootID is this boot's random id. It is read once: it cannot change under a
 // running process.
 func BootID() (string, error) { return bootID() }
+
+// Boottime is CLOCK_BOOTTIME: the time since the boot, sleep included, which
+// nobody can set.
+func Boottime() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) // fails for unknown clocks only
+	return time.Duration(ts.Nano())
+}
 
 // Identify says which namespace path names now, in a form that Verify can
 // hold against it later. Errors are those of Open and Cookie.

@@ -29,12 +29,18 @@ type oblivion struct {
 	mu    sync.Mutex
 	seq   uint64 // of what came last
 	addrs map[netip.Addr]uint64
-	stale map[core.Key]uint64
+	stale map[opening]uint64
 	wake  chan struct{}
 }
 
+// opening is one family of an interface whose ports have just been opened.
+type opening struct {
+	key core.Key
+	v4  bool
+}
+
 func newOblivion() *oblivion {
-	return &oblivion{addrs: map[netip.Addr]uint64{}, stale: map[core.Key]uint64{}, wake: make(chan struct{}, 1)}
+	return &oblivion{addrs: map[netip.Addr]uint64{}, stale: map[opening]uint64{}, wake: make(chan struct{}, 1)}
 }
 
 // add remembers addresses, and whose ports have just been opened.
@@ -49,7 +55,7 @@ func (o *oblivion) add(addrs []netip.Addr, opened ...core.Key) {
 		o.addrs[a] = o.seq
 	}
 	for _, k := range opened {
-		o.stale[k] = o.seq
+		o.stale[opening{k, true}], o.stale[opening{k, false}] = o.seq, o.seq
 	}
 	select {
 	case o.wake <- struct{}{}:
@@ -68,63 +74,80 @@ func (t *Table) Forgetting(addrs []netip.Prefix) bool {
 	return slices.ContainsFunc(addrs, func(p netip.Prefix) bool { _, waits := t.late.addrs[p.Addr()]; return waits })
 }
 
-// Run forgets until ctx ends, and then what is left. A Table with Config.Late
-// needs it.
+// Pauses of Run before it tries again what failed.
+const (
+	firstRetry = time.Second
+	lastRetry  = time.Minute
+)
+
+// Run forgets until ctx ends, and then what is left. What fails is tried again.
+// A Table with Config.Late needs it.
 func (t *Table) Run(ctx context.Context) {
+	var pause time.Duration
+	var again <-chan time.Time
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
+		case <-again:
 		case <-t.late.wake:
 			select {
 			case <-ctx.Done():
 			case <-time.After(together):
 			}
 		}
-		if err := t.Flush(); err != nil {
-			t.cfg.Log.Warn("connections of pods that are gone not forgotten", "err", err)
+		err := t.Flush()
+		if pause, again = min(max(2*pause, firstRetry), lastRetry), nil; err == nil {
+			pause = 0
+			continue
 		}
+		t.cfg.Log.Warn("connections of pods that are gone not forgotten yet", "again", pause, "err", err)
+		again = time.After(pause)
 	}
 }
 
 // Flush has the kernel forget now what it is yet to forget. It reads the
-// kernel's table once for each family.
+// kernel's table once for each family; a family that fails is yet to be forgotten.
 func (t *Table) Flush() error {
-	t.late.mu.Lock()
-	addrs, opened := maps.Clone(t.late.addrs), maps.Clone(t.late.stale)
-	t.late.mu.Unlock()
-	err := t.flush(addrs, t.serving(opened))
+	return errors.Join(t.flush(true), t.flush(false))
+}
+
+// flush is Flush for one family. What has come meanwhile stays.
+func (t *Table) flush(v4 bool) error {
+	addrs, opened := t.late.of(v4)
+	serving := t.serving(opened, v4)
+	if len(addrs)+len(serving) > 0 {
+		if err := t.flushFamily(v4, addrs, serving); err != nil {
+			return err
+		}
+	}
 	t.late.mu.Lock()
 	defer t.late.mu.Unlock()
 	maps.DeleteFunc(t.late.addrs, func(a netip.Addr, seq uint64) bool { return addrs[a] == seq })
-	maps.DeleteFunc(t.late.stale, func(k core.Key, seq uint64) bool { return opened[k] == seq })
-	return err
+	maps.DeleteFunc(t.late.stale, func(o opening, seq uint64) bool { return opened[o] == seq })
+	return nil
 }
 
-// serving are the entries that have their ports still.
-func (t *Table) serving(opened map[core.Key]uint64) (out []entry) {
+// of is what is to be forgotten of one family.
+func (o *oblivion) of(v4 bool) (map[netip.Addr]uint64, map[opening]uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	addrs, opened := maps.Clone(o.addrs), maps.Clone(o.stale)
+	maps.DeleteFunc(addrs, func(a netip.Addr, _ uint64) bool { return a.Is4() != v4 })
+	maps.DeleteFunc(opened, func(o opening, _ uint64) bool { return o.v4 != v4 })
+	return addrs, opened
+}
+
+// serving are the entries that have their ports still, and addresses of the family.
+func (t *Table) serving(opened map[opening]uint64, v4 bool) (out []entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for k := range opened {
-		if e, ok := t.entries[k]; ok {
+	for o := range opened {
+		e, ok := t.entries[o.key]
+		if ok && slices.ContainsFunc(e.addrs, func(a netip.Prefix) bool { return a.Addr().Is4() == v4 }) {
 			out = append(out, e)
 		}
 	}
 	return out
-}
-
-func (t *Table) flush(addrs map[netip.Addr]uint64, opened []entry) error {
-	var errs []error
-	for _, v4 := range []bool{true, false} {
-		among := maps.Clone(addrs)
-		maps.DeleteFunc(among, func(a netip.Addr, _ uint64) bool { return a.Is4() != v4 })
-		serving := slices.DeleteFunc(slices.Clone(opened), func(e entry) bool {
-			return !slices.ContainsFunc(e.addrs, func(a netip.Prefix) bool { return a.Addr().Is4() == v4 })
-		})
-		if len(among)+len(serving) > 0 {
-			errs = append(errs, t.flushFamily(v4, among, serving))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 func (t *Table) flushFamily(v4 bool, among map[netip.Addr]uint64, serving []entry) error {

@@ -148,7 +148,8 @@ func TestLoopbackStaysClosed(t *testing.T) {
 func TestForgetsLater(t *testing.T) {
 	b := newBed(t)
 	b.table = hostport.New(hostport.Config{Host: b.host, Late: true})
-	b.attach(b.pod("base", tcp(1, 80))) // the kernel tracks where there are rules that need it
+	b.attach(b.pod("base", tcp(1, 80)))                                    // the kernel tracks where there are rules that need it
+	b.sh(b.host, "sysctl -qw net.netfilter.nf_conntrack_udp_timeout=3600") // it does not forget by itself
 	c := b.dial(b.world, "udp", node4, 5300)
 	defer func() { _ = c.Close() }()
 	require.Empty(t, inside.Talk(c, patience))

@@ -116,7 +116,7 @@ func (a *agent) held(p core.Pod) []cluster.Held {
 	var out []cluster.Held
 	for _, r := range a.records(p) {
 		if r.Phase == core.Added && !r.Orphan {
-			out = append(out, cluster.Held{Container: r.Key.Container, UID: r.Pod.UID, Created: r.Created, Nets: r.Statuses})
+			out = append(out, cluster.Held{Container: r.Key.Container, UID: r.Pod.UID, Called: r.Called(), Nets: r.Statuses})
 		}
 	}
 	return out
@@ -143,6 +143,7 @@ func (a *agent) synced() {
 func record(p core.Pod, container, ip string) core.Record {
 	return core.Record{
 		Key: core.Key{Container: container, IfName: "eth0"}, Pod: p, Phase: core.Added, Created: time.Now(),
+		Netns: core.Netns{BootID: "boot"}, Boottime: time.Duration(time.Now().UnixNano()),
 		Statuses: []core.Net{{Name: "fairlead", Interface: "eth0", IPs: []string{ip}, MAC: "0a:00:00:00:00:01", Default: true}},
 	}
 }

@@ -76,8 +76,8 @@ type written struct {
 
 // Held is what a pod's sandbox has of networks, complete and not about to go.
 type Held struct {
-	Container, UID string    // of the sandbox, and of its pod where the runtime said it
-	Created        time.Time // the record
+	Container, UID string      // of the sandbox, and of its pod where the runtime said it
+	Called         core.Moment // its ADD
 	Nets           []core.Net
 }
 
@@ -210,7 +210,7 @@ func (p *Publisher) forget(i id) {
 // the pod's newest sandbox: an older one may still wait for its DEL.
 func (p *Publisher) wanted(i id, have pod) string {
 	held := slices.DeleteFunc(p.held(core.Pod{Namespace: i.Namespace, Name: i.Name}), func(h Held) bool { return !have.is(h.UID) })
-	slices.SortStableFunc(held, func(a, b Held) int { return a.Created.Compare(b.Created) })
+	slices.SortStableFunc(held, func(a, b Held) int { return a.Called.Compare(b.Called) })
 	var nets []core.Net
 	for _, h := range held {
 		if h.Container == held[len(held)-1].Container {

@@ -44,6 +44,9 @@ func (e *Engine) Del(ctx context.Context, req core.Request) (err error) {
 		return err
 	}
 	defer unlock()
+	if e.outdated(req) {
+		return nil
+	}
 	rec, err = e.remove(driver.WithTimer(ctx, t.Step), req)
 	return err
 }
@@ -55,9 +58,6 @@ func (e *Engine) remove(ctx context.Context, req core.Request) (core.Record, err
 	}
 	var err error
 	rec, ok := e.Journal.Get(req.Key)
-	if ok && e.outdated(req, &rec) {
-		return rec, nil
-	}
 	if !req.Conf.AddressesOnly() {
 		rec, ok, err = e.inherit(ctx, req, rec, ok)
 	}

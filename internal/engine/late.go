@@ -5,12 +5,17 @@ import "github.com/fairlead/fairlead/internal/core"
 // outdated tells that a DEL which waited for an agent was called before the
 // attachment that its key names now was made: it is about an earlier one, and
 // dropped. A DEL of another boot is older than what this boot made. Of an adopted
-// record nobody knows the age: its DEL may be what was missed.
-func (e *Engine) outdated(req core.Request, rec *core.Record) bool {
-	if !req.Waited || adopted(*rec) {
+// record nobody knows the age: its DEL may be what was missed. The caller has the
+// container's turn.
+func (e *Engine) outdated(req core.Request) bool {
+	if !req.Waited {
 		return false
 	}
-	called, made := req.Called, rec.Called()
+	h, ok := e.Journal.Head(req.Key)
+	if !ok || h.Network == "" {
+		return false
+	}
+	called, made := req.Called, h.Called
 	old := called.Compare(made) < 0
 	if called.BootID != "" && called.BootID != made.BootID {
 		old = made.BootID == e.BootID

@@ -3,7 +3,6 @@ package journal
 import (
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/fairlead/fairlead/internal/core"
 )
@@ -17,7 +16,7 @@ type Head struct {
 	Pod       core.Pod
 	Netns     core.Netns
 	Phase     core.Phase
-	Created   time.Time
+	Called    core.Moment // of the ADD
 	Delivered bool
 	Orphan    bool
 	Parts     int  // networks that come or go
@@ -28,7 +27,7 @@ type Head struct {
 
 func headOf(r *core.Record) *Head {
 	return &Head{
-		Key: r.Key, Network: r.Network, Pod: r.Pod, Netns: r.Netns, Phase: r.Phase, Created: r.Created,
+		Key: r.Key, Network: r.Network, Pod: r.Pod, Netns: r.Netns, Phase: r.Phase, Called: r.Called(),
 		Orphan: r.Orphan, Parts: len(r.Parts), Asked: r.Ask != nil,
 		Statuses: slices.Clone(r.Statuses),
 	}

@@ -19,4 +19,9 @@ func TestByAge(t *testing.T) {
 	in := []core.Record{at("a", 3), at("b", 1), at("c", 2)}
 	require.Equal(t, []core.Record{at("b", 1), at("c", 2), at("a", 3)}, record.ByAge(in))
 	require.Equal(t, "a", in[0].Key.Container, "the journal's own order stays")
+
+	// The clock on the wall is set back now and then, that of the boot is not.
+	early, late := at("early", 9), at("late", 1)
+	early.Boottime, late.Boottime = time.Second, 2*time.Second
+	require.Equal(t, []core.Record{early, late}, record.ByAge([]core.Record{late, early}))
 }

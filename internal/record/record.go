@@ -162,7 +162,7 @@ func AllSpecs(r core.Record) []core.Spec {
 // ByAge are the records with the oldest first. Of two sandboxes of one pod the
 // later one counts.
 func ByAge(records []core.Record) []core.Record {
-	return slices.SortedStableFunc(slices.Values(records), func(a, b core.Record) int { return a.Created.Compare(b.Created) })
+	return slices.SortedStableFunc(slices.Values(records), func(a, b core.Record) int { return a.Called().Compare(b.Called()) })
 }
 
 // Begun are those specs of the record and of its parts that may have been

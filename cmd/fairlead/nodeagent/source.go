@@ -113,7 +113,7 @@ func (d *nodeDaemon) held(p core.Pod) []cluster.Held {
 	var out []cluster.Held
 	for _, h := range d.journal.PodHeads(p) {
 		if h.Phase == core.Added && !h.Orphan {
-			out = append(out, cluster.Held{Container: h.Key.Container, UID: h.Pod.UID, Created: h.Created, Nets: h.Statuses})
+			out = append(out, cluster.Held{Container: h.Key.Container, UID: h.Pod.UID, Called: h.Called, Nets: h.Statuses})
 		}
 	}
 	return out

@@ -5,7 +5,6 @@
 package core
 
 import (
-	"cmp"
 	"encoding/json"
 	"log/slog"
 	"net"
@@ -94,24 +93,6 @@ type Request struct {
 	// no agent answered: it is about what was attached before it was called.
 	Called Moment
 	Waited bool
-}
-
-// Moment is a point in time of this machine.
-type Moment struct {
-	BootID string
-	// Boottime is CLOCK_BOOTTIME of that boot, which nobody can set; 0: not
-	// known. Wall serves where it is not, and is set back now and then.
-	Boottime time.Duration
-	Wall     time.Time
-}
-
-// Compare is negative when m was before o: by the clock of their boot where they
-// have one in common, by the wall clock otherwise.
-func (m Moment) Compare(o Moment) int {
-	if m.BootID == o.BootID && m.Boottime > 0 && o.Boottime > 0 {
-		return cmp.Compare(m.Boottime, o.Boottime)
-	}
-	return m.Wall.Compare(o.Wall)
 }
 
 // Conf is a network configuration, parsed and validated by package cniconf.
@@ -488,11 +469,6 @@ type Record struct {
 	// fails; Error says why.
 	Orphan bool   `json:"orphan,omitempty"`
 	Error  string `json:"error,omitempty"`
-}
-
-// Called is when the ADD was called, by Created where nobody noted it.
-func (r *Record) Called() Moment {
-	return Moment{BootID: r.Netns.BootID, Boottime: r.Boottime, Wall: r.Created}
 }
 
 // Ask is what is needed of an ADD to resolve the pod's networks again.

@@ -36,17 +36,12 @@ func (e *Engine) Del(ctx context.Context, req core.Request) (err error) {
 			e.noteFailure(core.Del, req, t, err)
 		}
 	}()
-	if !req.Waited { // what waited is about earlier ADDs than one that runs now
-		e.queue.Supersede(req.Key.Container, errSuperseded)
-	}
+	e.queue.Supersede(req.Key.Container, errSuperseded)
 	unlock, err := e.Lock(ctx, req.Key.Container)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if e.outdated(req) {
-		return nil
-	}
 	rec, err = e.remove(driver.WithTimer(ctx, t.Step), req)
 	return err
 }

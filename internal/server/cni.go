@@ -29,13 +29,11 @@ func (s *Server) serveCNI(w http.ResponseWriter, r *http.Request) {
 	if in.Token == "" {
 		in.Token = s.tokenOf(r.Context())
 	}
+	called := s.called(in.Boottime)
 	req, err := Decode(in)
-	if err == nil && req.Op == core.Add && req.Token == "" {
-		req.Called = s.called(in.Boottime)
-		err = s.awaitIntents(r.Context(), req.Key.Container)
-	}
 	var out []byte
 	if err == nil {
+		req.Called = called
 		out, err = s.dispatch(r, req)
 	}
 	answer := cni.Response{Output: out}
@@ -75,7 +73,7 @@ func (s *Server) dispatch(r *http.Request, req core.Request) ([]byte, error) {
 	}
 	switch req.Op {
 	case core.Add:
-		a, err := s.Engine.Add(ctx, req)
+		a, err := s.add(ctx, req)
 		return a.Result, err
 	case core.Del:
 		return nil, s.Engine.Del(ctx, req)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/engine"
 	"github.com/fairlead/fairlead/internal/hostfile"
 	"github.com/fairlead/fairlead/internal/turn"
 )
@@ -37,7 +38,7 @@ const (
 // not wait for each other: one whose DEL hangs holds up nobody else, neither an
 // ADD nor, but for its place among the drainers, another DEL.
 type intents struct {
-	turns *turn.Queue   // by container: one drain of it at a time
+	turns *turn.Queue   // by container: one drain or ADD of it at a time
 	slots chan struct{} // of the drainers
 
 	mu   sync.Mutex
@@ -67,35 +68,45 @@ func (s *Server) intentDirs() []string {
 	return out
 }
 
-// awaitIntents carries out the intents of one container, before its ADD. Code 11
-// says that a DEL of it has not come to an end: what it removes could be what the
-// ADD makes.
-func (s *Server) awaitIntents(ctx context.Context, container string) error {
-	if len(s.intentsOf(container)) == 0 {
-		return nil
+// add is the engine's ADD, behind the intents of its own container: an intent is
+// never carried out beside an ADD that may make what its key names.
+func (s *Server) add(ctx context.Context, req core.Request) (engine.Answer, error) {
+	if req.Token != "" { // part of an ADD that is under way
+		return s.Engine.Add(ctx, req)
 	}
+	unlock, err := s.awaitIntents(ctx, req.Key.Container)
+	if err != nil {
+		return engine.Answer{}, err
+	}
+	defer unlock()
+	return s.Engine.Add(ctx, req)
+}
+
+// awaitIntents takes a container's turn and carries out its intents. Code 11 says
+// that one of them has not come to an end.
+func (s *Server) awaitIntents(ctx context.Context, container string) (unlock func(), err error) {
 	ctx, stop := context.WithTimeout(ctx, awaitLimit)
 	defer stop()
-	unlock, err := s.left.turns.Lock(ctx, container)
+	unlock, err = s.left.turns.Lock(ctx, container)
 	if err != nil {
-		return unfinished(container, err)
+		return nil, core.WithCode(core.CodeTryAgain, "container "+container, err)
+	}
+	if len(s.intentsOf(container)) == 0 {
+		return unlock, nil
 	}
 	done := make(chan struct{})
 	s.handlers.Go(func() { // a Detach that hangs does not end with ctx
 		defer close(done)
-		defer unlock()
 		s.carryOut(ctx, container)
 	})
 	select {
 	case <-done:
-		return nil
+		return unlock, nil
 	case <-ctx.Done():
-		return unfinished(container, context.Cause(ctx))
+		s.handlers.Go(func() { <-done; unlock() })
+		return nil, core.WithCode(core.CodeTryAgain,
+			"container "+container+": a DEL that was left while no agent answered is still under way", context.Cause(ctx))
 	}
-}
-
-func unfinished(container string, err error) error {
-	return core.WithCode(core.CodeTryAgain, "a DEL of container "+container+", which was left while no agent answered, is still under way", err)
 }
 
 // drain sees to every container that has intents, beside whatever else the agent
@@ -121,14 +132,13 @@ func (s *Server) drainOf(ctx context.Context, id string) {
 		case <-ctx.Done():
 			return
 		}
-		unlock, err := s.left.turns.Lock(ctx, id)
-		failed := false
-		if err == nil {
-			failed = !s.carryOut(ctx, id)
+		unlock, done := s.left.turns.TryLock(id) // an ADD that has it has carried them out
+		if done {
+			done = s.carryOut(ctx, id)
 			unlock()
 		}
 		<-s.left.slots
-		if !failed {
+		if done {
 			continue
 		}
 		select {
@@ -239,7 +249,7 @@ func readIntent(path string) (core.Request, error) {
 		return core.Request{}, fmt.Errorf("command %q is not DEL", in.Command)
 	}
 	req, err := Decode(in)
-	req.Waited, req.Called = true, core.Moment{Wall: info.ModTime()}
+	req.Called = core.Moment{Wall: info.ModTime()}
 	if in.BootID != "" && in.Boottime > 0 {
 		req.Called.BootID, req.Called.Boottime = in.BootID, time.Duration(in.Boottime)
 	}
@@ -253,7 +263,7 @@ func (s *Server) carryOut(ctx context.Context, container string) bool {
 	done, whole := map[core.Key]bool{}, true
 	for _, in := range s.intentsOf(container) {
 		var err error
-		if !done[in.req.Key] {
+		if !done[in.req.Key] && !s.outdated(in.req) {
 			err = s.Engine.Del(ctx, in.req)
 		}
 		if err == nil {
@@ -266,6 +276,27 @@ func (s *Server) carryOut(ctx context.Context, container string) bool {
 		}
 	}
 	return whole
+}
+
+// outdated tells that a DEL which was left was called before the attachment that
+// its key names now was made: it is about an earlier one, and dropped. A DEL of
+// another boot is older than what this boot made. Of an adopted record, which has
+// no network's name, nobody knows the age: its DEL may be what was missed.
+func (s *Server) outdated(req core.Request) bool {
+	h, ok := s.View.Journal.Head(req.Key)
+	if !ok || h.Network == "" {
+		return false
+	}
+	called, made := req.Called, h.Called
+	old := called.Compare(made) < 0
+	if called.BootID != "" && called.BootID != made.BootID {
+		old = made.BootID == s.Engine.BootID
+	}
+	if old {
+		s.Log.Warn("late DEL dropped: the attachment that is there was made after it was called",
+			"container", req.Key.Container, "ifname", req.Key.IfName, "called", called.Wall, "attached", made.Wall)
+	}
+	return old
 }
 
 // watch waits for intents and for sockets that vanish.

@@ -11,7 +11,6 @@ import (
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/engine"
 )
 
 // kubeOVNVersion is the version Kube-OVN's conf list carries; its plugin makes
@@ -29,11 +28,7 @@ func (s *Server) serveKubeOVNAdd(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	req.Called = called
-	err = s.awaitIntents(r.Context(), req.Key.Container)
-	var a engine.Answer
-	if err == nil {
-		a, err = s.Engine.Add(r.Context(), req)
-	}
+	a, err := s.add(r.Context(), req)
 	if err != nil {
 		s.refuseKubeOVN(w, req, http.StatusInternalServerError, err)
 		return

@@ -183,7 +183,7 @@ func (w *Writer) pass(first bool) error {
 		return err
 	}
 	path := filepath.Join(w.Dir, Name)
-	have, err := os.ReadFile(path)
+	have, err := hostfile.Read(path, hostfile.Limit)
 	switch {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
@@ -203,7 +203,7 @@ func (w *Writer) pass(first bool) error {
 // the default one.
 func (w *Writer) Wanted() (content []byte, from string, err error) {
 	if w.File != "" {
-		b, err := os.ReadFile(w.File)
+		b, err := hostfile.Read(w.File, hostfile.Limit)
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: %w", errWaiting, err)
 		}
@@ -231,7 +231,7 @@ func (w *Writer) Wanted() (content []byte, from string, err error) {
 func (w *Writer) master() (name string, content []byte, err error) {
 	if w.Master != Auto {
 		path := filepath.Join(w.MasterDir, w.Master)
-		b, err := os.ReadFile(path)
+		b, err := hostfile.Read(path, hostfile.Limit)
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%w: %s is not there", errWaiting, path)
 		}
@@ -246,7 +246,7 @@ func (w *Writer) master() (name string, content []byte, err error) {
 		if e.Name() == Name || !candidate(e.Name()) {
 			continue
 		}
-		b, err := os.ReadFile(filepath.Join(w.MasterDir, e.Name()))
+		b, err := hostfile.Read(filepath.Join(w.MasterDir, e.Name()), hostfile.Limit)
 		if err == nil {
 			_, err = readMaster(b)
 		}

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/libcni"
+
+	"github.com/fairlead/fairlead/internal/hostfile"
 )
 
 // file is one entry of the folder as libcni, which all runtimes use, reads it.
@@ -110,7 +112,7 @@ func Types(dir string) (types []string, err error) {
 // read parses a configuration as the runtimes do: a .conflist is a list, all
 // else a single plugin, which becomes one.
 func (f *file) read(path string) {
-	content, err := os.ReadFile(path)
+	content, err := hostfile.Read(path, hostfile.Limit)
 	if err != nil {
 		f.err = err
 		return

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
 	"slices"
 
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/hostfile"
 	"github.com/fairlead/fairlead/internal/resolve"
 	"github.com/fairlead/fairlead/internal/resolve/confdir"
 )
@@ -17,7 +17,7 @@ import (
 // network configurations, and only those that a NAD or the conf asks for.
 func (e *Engine) input(req core.Request) resolve.Input {
 	req.Conf = e.conf(req)
-	return resolve.Input{Request: req, Files: os.DirFS("/"), ConfDir: e.ConfDir, Devices: e.Devices, Log: e.Log}
+	return resolve.Input{Request: req, Files: hostfile.Machine(), ConfDir: e.ConfDir, Devices: e.Devices, Log: e.Log}
 }
 
 // conf is a request's configuration with what the agent's file lays over it.
@@ -29,7 +29,7 @@ func (e *Engine) conf(req core.Request) core.Conf {
 
 // runtimeChains are the networks of the runtime's configuration directory.
 func (e *Engine) runtimeChains() []core.Chain {
-	return confdir.Reader{Files: os.DirFS("/")}.All(e.ConfDir)
+	return confdir.Reader{Files: hostfile.Machine()}.All(e.ConfDir)
 }
 
 // confExecs are the foreign plugins of the networks that the conf gives to

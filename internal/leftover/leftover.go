@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/hostfile"
 )
 
 // Left is what Multus knew of a container that it attached, and is not there any
@@ -42,7 +43,7 @@ func (f Folder) Of(req core.Request) (*Left, error) {
 	if info, err := os.Lstat(file); err != nil || !info.Mode().IsRegular() {
 		return nil, nil //nolint:nilerr // nothing that Multus wrote
 	}
-	data, err := os.ReadFile(file)
+	data, err := hostfile.Read(file, hostfile.Limit)
 	if err != nil {
 		return nil, core.WithCode(core.CodeIO, "Multus' record", err)
 	}
@@ -65,7 +66,7 @@ func (f Folder) network(l *Left, req core.Request, d cniconf.MultusDelegate) err
 	key := core.Key{Container: req.Key.Container, IfName: d.IfName}
 	file := filepath.Join(f.Dir, "results", cniconf.LibcniCacheName(d.Chain.Name, key))
 	var cached cniconf.LibcniCache
-	data, err := os.ReadFile(file)
+	data, err := hostfile.Read(file, hostfile.Limit)
 	if err == nil {
 		l.Files = append(l.Files, file)
 		cached, err = cniconf.ParseLibcniCache(data)

@@ -92,7 +92,7 @@ func (m *Migration) networks(c multusConf) (out []Network, broken []string) {
 	if dir == "" {
 		dir = multusConfDir
 	}
-	files := confdir.Reader{Files: os.DirFS("/"), Dirs: []string{dir, m.ConfDir}, Log: slog.New(slog.DiscardHandler)}
+	files := confdir.Reader{Files: hostfile.Machine(), Dirs: []string{dir, m.ConfDir}, Log: slog.New(slog.DiscardHandler)}
 	for _, name := range names {
 		n := Network{Role: role, Name: name}
 		role = "further"

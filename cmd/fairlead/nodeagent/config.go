@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 
 	"github.com/fairlead/fairlead/internal/cniconf"
+	"github.com/fairlead/fairlead/internal/hostfile"
 )
 
 // agentSocket is the socket's name in a directory that a configuration names.
@@ -20,7 +20,7 @@ func (o *agentOptions) readConfig(changed func(flag string) bool) error {
 	if o.config == "" {
 		return nil
 	}
-	data, err := os.ReadFile(o.config)
+	data, err := hostfile.Read(o.config, hostfile.Limit)
 	if err != nil {
 		return fmt.Errorf("--config: %w", err)
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/fairlead/fairlead/internal/follow"
 	"github.com/fairlead/fairlead/internal/gateway/hostport"
 	"github.com/fairlead/fairlead/internal/gateway/standalone"
+	"github.com/fairlead/fairlead/internal/hostfile"
 	"github.com/fairlead/fairlead/internal/ipam"
 	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
@@ -179,7 +180,7 @@ func (d *nodeDaemon) wire(boot string) {
 		Log: d.log,
 	})
 	d.multus = outsider.New(outsider.Config{
-		Journal: d.journal, Source: d.objects, Multus: d.engine.Multus, Daemon: d.opts.file, Files: os.DirFS("/"), ConfDir: d.opts.confDir,
+		Journal: d.journal, Source: d.objects, Multus: d.engine.Multus, Daemon: d.opts.file, Files: hostfile.Machine(), ConfDir: d.opts.confDir,
 		Driver: execdriver.Name, Log: d.log, Notices: d.forget, Conditions: conditions, Condition: engine.NetworksAttached,
 	})
 	d.conf = d.confWriter()

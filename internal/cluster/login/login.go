@@ -12,12 +12,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"os"
 	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/transport"
+
+	"github.com/fairlead/fairlead/internal/hostfile"
 )
 
 // Config says which API server is meant, as whom, and for which node.
@@ -75,7 +76,7 @@ func (l Login) Changed() bool {
 	if l.File == "" {
 		return false
 	}
-	data, err := os.ReadFile(l.File)
+	data, err := hostfile.Read(l.File, hostfile.Limit)
 	return err == nil && sha256.Sum256(data) != l.sum
 }
 
@@ -105,7 +106,7 @@ func (l *Logins) bootstrap(identified bool) (Login, error) {
 
 // read reads a kubeconfig; as replaces its credentials, nil keeps them.
 func (l *Logins) read(file string, as func(*rest.Config) (*rest.Config, error)) (Login, error) {
-	data, err := os.ReadFile(file)
+	data, err := hostfile.Read(file, hostfile.Limit)
 	if err != nil {
 		return Login{}, fmt.Errorf("kubeconfig: %w", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -12,6 +11,8 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/api/types/container"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/fairlead/fairlead/internal/hostfile"
 )
 
 const (
@@ -59,7 +60,7 @@ func seccomp(p *cri.SecurityProfile, path string) ([]string, error) {
 	case p.ProfileType == cri.SecurityProfile_RuntimeDefault:
 		return nil, nil
 	}
-	raw, err := os.ReadFile(p.LocalhostRef)
+	raw, err := hostfile.Read(p.LocalhostRef, hostfile.Limit)
 	if err != nil {
 		return nil, fmt.Errorf("%w: seccomp profile: %w", errdefs.ErrInvalidArgument, err)
 	}

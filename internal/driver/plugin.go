@@ -35,6 +35,15 @@ type Plugin interface {
 	Status(ctx context.Context, c PluginCall) error
 }
 
+// Prover is a Plugin that can tell beforehand what Add would refuse.
+type Prover interface {
+	Plugin
+	// Prove tells why Add of the configuration in c cannot succeed, whatever is
+	// there on the machine: code 7 with key and value. Of c it has Conf, without
+	// prevResult, Key and Args.
+	Prove(c PluginCall) error
+}
+
 // Perform calls the method of p that the command names, and gives Add's result.
 // A command that no plugin has is core.CodeEnv.
 func Perform(ctx context.Context, p Plugin, op core.Op, c PluginCall) (json.RawMessage, error) {

@@ -22,7 +22,7 @@ func (r *replug) plug(ctx context.Context, w core.Want) error {
 	w.TakesDefault, w.Gateways = false, nil // another network has the default route: it is taken over at the end
 	a := &addition{e: r.e, req: r.req, trace: r.trace, into: &r.rec, wants: []core.Want{w}}
 	a.rec = core.Record{Key: r.rec.Key, Network: r.rec.Network, Pod: r.rec.Pod, Netns: r.rec.Netns, Phase: core.Adding}
-	if err := a.plan(); err != nil {
+	if err := a.plan(ctx); err != nil {
 		return err
 	}
 	if takes {

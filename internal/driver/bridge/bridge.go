@@ -43,7 +43,7 @@ type Plugin struct {
 	turns  *turn.Queue // by bridge: who gives it an address
 }
 
-var _ driver.Plugin = (*Plugin)(nil)
+var _ driver.Prover = (*Plugin)(nil)
 
 // New makes the plugin; its bridges are in ns, nil = the process's own
 // namespace. graves deletes what was removed, in the same namespace; somebody

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/inproc"
 )
 
@@ -103,6 +104,12 @@ func read(raw json.RawMessage) (conf, error) {
 	return c, nil
 }
 
+// Prove implements driver.Prover.
+func (p *Plugin) Prove(call driver.PluginCall) error {
+	_, err := forAdd(call.Conf, call.Args)
+	return err
+}
+
 // forAdd reads a configuration with the MAC of CNI_ARGS, of args or of
 // runtimeConfig, the last of which counts, and refuses contradictions.
 func forAdd(raw json.RawMessage, args string) (conf, error) {
@@ -111,7 +118,7 @@ func forAdd(raw json.RawMessage, args string) (conf, error) {
 		return conf{}, err
 	}
 	if err := c.sound(); err != nil {
-		return conf{}, inproc.Fail("configuration", err)
+		return conf{}, inproc.Refused(err)
 	}
 	mac, err := inproc.ArgsMAC(args)
 	if err != nil {
@@ -127,11 +134,11 @@ func (c conf) layer3() bool { return c.IPAM.Type != "" }
 func (c conf) sound() error {
 	switch {
 	case c.layer3() && c.NoPodInterface:
-		return errors.New("disableContainerInterface and ipam exclude each other")
+		return errors.New("keys \"disableContainerInterface\" and \"ipam\" exclude each other")
 	case c.HairpinMode && c.PromiscMode:
-		return errors.New("hairpinMode and promiscMode exclude each other")
+		return errors.New("keys \"hairpinMode\" and \"promiscMode\" exclude each other")
 	case c.MTU < 0:
-		return fmt.Errorf("mtu %d is negative", c.MTU)
+		return fmt.Errorf("key \"mtu\": %d is negative", c.MTU)
 	}
 	return nil
 }

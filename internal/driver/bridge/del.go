@@ -99,7 +99,7 @@ func (p *Plugin) Status(ctx context.Context, call driver.PluginCall) error {
 func (p *Plugin) ask(ctx context.Context, call driver.PluginCall, op core.Op) error {
 	c, err := read(call.Conf)
 	if err == nil {
-		err = inproc.Fail("configuration", c.sound())
+		err = inproc.Refused(c.sound())
 	}
 	if err != nil || !c.layer3() {
 		return err

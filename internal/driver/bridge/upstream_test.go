@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver/drivertest"
 	"github.com/fairlead/fairlead/internal/testbed/inside"
 )
 
@@ -144,7 +145,7 @@ func TestRefusedAsUpstreamDoes(t *testing.T) {
 			require.Error(t, err)
 			t.Logf("theirs: %v", want)
 			t.Logf("ours:   %v", err)
-			require.Equal(t, core.CodeOf(want), core.CodeOf(err))
+			drivertest.RequireCode(t, want, err)
 			require.Empty(t, ours.links(a.pod.Handle))
 			require.Empty(t, ours.held())
 			for _, l := range ours.links(ours.host) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/driver/inproc"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 )
 
@@ -90,4 +91,16 @@ func (p Program) Run(op core.Op, c driver.PluginCall) (out json.RawMessage, err 
 		return nil, fmt.Errorf("%s %s: %w: %s", p.Type, op, err, out)
 	}
 	return nil, &said
+}
+
+// RequireCode: err has the code that the program answered with or, where that is
+// the one for everything (999), may have one that says more: of the environment
+// or of the configuration.
+func RequireCode(t testing.TB, program, err error) {
+	t.Helper()
+	codes := []uint{core.CodeOf(program)}
+	if codes[0] == inproc.CodeOther {
+		codes = append(codes, core.CodeEnv, core.CodeConfig)
+	}
+	require.Contains(t, codes, core.CodeOf(err), "%v, %v", program, err)
 }

@@ -37,6 +37,8 @@ type Driver struct {
 	plugins  map[string]driver.Plugin
 	origins  origins
 	verdicts verdicts
+	programs programs
+	proofs   proofs
 }
 
 // New makes the driver. plugins are those that can be carried out without a

@@ -34,7 +34,7 @@ type Plugin struct {
 	indexes indexes
 }
 
-var _ driver.Plugin = (*Plugin)(nil)
+var _ driver.Prover = (*Plugin)(nil)
 
 // New makes the plugin.
 func New() *Plugin { return &Plugin{folders: turn.New()} }
@@ -81,6 +81,12 @@ func acceptRanges(raw json.RawMessage) error {
 		}
 	}
 	return nil
+}
+
+// Prove implements driver.Prover.
+func (p *Plugin) Prove(c driver.PluginCall) error {
+	_, _, err := load(c)
+	return err
 }
 
 // Add reserves an address of each set of ranges.
@@ -208,7 +214,7 @@ func (p *Plugin) Status(context.Context, driver.PluginCall) error { return nil }
 func load(c driver.PluginCall) (*allocator.IPAMConfig, string, error) {
 	conf, version, err := allocator.LoadIPAMConfig(c.Conf, c.Args)
 	if err != nil {
-		return nil, "", failed(err)
+		return nil, "", inproc.Refused(err)
 	}
 	return conf, version, nil
 }

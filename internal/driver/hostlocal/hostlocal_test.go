@@ -135,7 +135,7 @@ func TestLikeTheProgram(t *testing.T) {
 				want, werr := theirs.run(st.op, theirs.call(c.conf, st.container, st.args))
 				if werr != nil {
 					require.Error(t, err, "step %d", i)
-					require.Equal(t, core.CodeOf(werr), core.CodeOf(err))
+					drivertest.RequireCode(t, werr, err)
 					require.Equal(t, strings.ReplaceAll(werr.Error(), theirs.dir, ours.dir), err.Error(), "step %d", i)
 				} else {
 					require.NoError(t, err, "step %d", i)

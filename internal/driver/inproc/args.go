@@ -19,21 +19,21 @@ func ArgsMAC(args string) (mac string, err error) {
 	for _, pair := range strings.Split(args, ";") {
 		k, v, ok := strings.Cut(pair, "=")
 		if !ok || strings.Contains(v, "=") {
-			return "", core.Errorf(CodeOther, "CNI_ARGS: %q is not KEY=VALUE", pair)
+			return "", core.Errorf(core.CodeEnv, "CNI_ARGS: %q is not KEY=VALUE", pair)
 		}
 		switch k {
 		case "MAC":
 			mac = v
 		case "IgnoreUnknown":
 			if ignore, ok = truth(v); !ok {
-				return "", core.Errorf(CodeOther, "CNI_ARGS: %q is neither true nor false", pair)
+				return "", core.Errorf(core.CodeEnv, "CNI_ARGS: %q is neither true nor false", pair)
 			}
 		default:
 			unknown = append(unknown, k)
 		}
 	}
 	if len(unknown) > 0 && !ignore {
-		return "", core.Errorf(CodeOther, "CNI_ARGS: unknown: %s; IgnoreUnknown=1 would pass over them", strings.Join(unknown, ", "))
+		return "", core.Errorf(core.CodeEnv, "CNI_ARGS: unknown: %s; IgnoreUnknown=1 would pass over them", strings.Join(unknown, ", "))
 	}
 	return mac, nil
 }
@@ -55,10 +55,10 @@ func ParseMAC(s string) (core.MAC, error) {
 	}
 	hw, err := net.ParseMAC(s)
 	if err != nil {
-		return nil, core.Errorf(CodeOther, "mac: %w", err)
+		return nil, core.Errorf(core.CodeConfig, "key \"mac\": %w", err)
 	}
 	if len(hw) != 6 {
-		return nil, core.Errorf(CodeOther, "mac: %s has %d bytes, an Ethernet address has 6", s, len(hw))
+		return nil, core.Errorf(core.CodeConfig, "key \"mac\": %s has %d bytes, an Ethernet address has 6", s, len(hw))
 	}
 	return core.MAC(hw), nil
 }

@@ -47,7 +47,7 @@ func (p *Plugin) Accepts(raw json.RawMessage) error {
 
 func read(raw json.RawMessage) (c conf, err error) {
 	if err := json.Unmarshal(raw, &c); err != nil {
-		return c, core.Errorf(inproc.CodeOther, "failed to load netconf: %w", err)
+		return c, core.Errorf(core.CodeConfig, "failed to load netconf: %w", err)
 	}
 	return c, nil
 }
@@ -62,7 +62,7 @@ func (k kind) mode(name string) (uint32, error) {
 			return m.number, nil
 		}
 	}
-	return 0, core.Errorf(inproc.CodeOther, "unknown %s mode: %q", k.link, name)
+	return 0, core.Errorf(core.CodeConfig, "key \"mode\": unknown %s mode: %q", k.link, name)
 }
 
 func (k kind) modeName(number uint32) string {
@@ -86,6 +86,18 @@ func (p *Plugin) upper(c conf, call driver.PluginCall) (u rtnl.Upper, err error)
 	}
 	u.MAC, err = inproc.ParseMAC(cmp.Or(c.RuntimeConfig.MAC, mac, c.MAC))
 	return u, err
+}
+
+// Prove implements driver.Prover: the master is looked for when it is needed.
+func (p *Plugin) Prove(call driver.PluginCall) error {
+	c, err := read(call.Conf)
+	if err == nil {
+		_, err = p.upper(c, call)
+	}
+	if err == nil && c.MTU < 0 && p.kind.link == rtnl.KindMacvlan {
+		err = core.Errorf(core.CodeConfig, "key \"mtu\": %d is negative", c.MTU)
+	}
+	return err
 }
 
 // lower finds the device below: the one that is named, that of a chain's
@@ -128,7 +140,7 @@ func defaultLink(host *rtnl.Conn) (rtnl.Link, error) {
 // kernel's to judge.
 func (p *Plugin) soundMTU(c conf, lower rtnl.Link) error {
 	if p.kind.link == rtnl.KindMacvlan && (c.MTU < 0 || c.MTU > lower.MTU) {
-		return core.Errorf(inproc.CodeOther, "invalid MTU %d, must be [0, master MTU(%d)]", c.MTU, lower.MTU)
+		return core.Errorf(core.CodeConfig, "key \"mtu\": invalid MTU %d, must be [0, master MTU(%d)]", c.MTU, lower.MTU)
 	}
 	return nil
 }

@@ -49,7 +49,7 @@ type Plugin struct {
 	graves *tombstone.Reaper
 }
 
-var _ driver.Plugin = (*Plugin)(nil)
+var _ driver.Prover = (*Plugin)(nil)
 
 // New makes the plugin macvlan for devices of the namespace host, nil for the
 // agent's own. graves deletes what Del puts aside.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/driver/drivertest"
 	"github.com/fairlead/fairlead/internal/driver/hostlocal"
 	"github.com/fairlead/fairlead/internal/driver/macvlan"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
@@ -137,7 +138,7 @@ func TestRefusedAsTheProgram(t *testing.T) {
 			_, err := ours.p.Add(t.Context(), ours.call(a, c.conf, c.args, nil))
 			require.Error(t, err)
 			t.Logf("theirs: %v\nours: %v", want, err)
-			require.Equal(t, core.CodeOf(want), core.CodeOf(err))
+			drivertest.RequireCode(t, want, err)
 			ours.requireBare(a)
 		})
 	}

@@ -6,6 +6,7 @@ package static
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -26,7 +27,7 @@ const Name = "static"
 // Plugin is static.
 type Plugin struct{}
 
-var _ driver.Plugin = Plugin{}
+var _ driver.Prover = Plugin{}
 
 // network is the part of a configuration that concerns addresses.
 type network struct {
@@ -74,6 +75,12 @@ func (Plugin) Accepts(conf json.RawMessage) error {
 		}
 	}
 	return nil
+}
+
+// Prove implements driver.Prover.
+func (Plugin) Prove(c driver.PluginCall) error {
+	_, err := load(c)
+	return err
 }
 
 // Add answers the addresses, routes and DNS settings.
@@ -150,12 +157,17 @@ func (Plugin) Status(context.Context, driver.PluginCall) error { return nil }
 // load reads the configuration. Addresses of CNI_ARGS join its own; those of
 // args, and those of runtimeConfig over them, take their place.
 func load(c driver.PluginCall) (*network, error) {
+	n, err := decode(c)
+	return n, inproc.Refused(err)
+}
+
+func decode(c driver.PluginCall) (*network, error) {
 	n := &network{}
 	if err := json.Unmarshal(c.Conf, n); err != nil {
-		return nil, failed("%w", err)
+		return nil, err
 	}
 	if n.IPAM == nil {
-		return nil, failed("IPAM config missing 'ipam' key")
+		return nil, errors.New("IPAM config missing 'ipam' key")
 	}
 	if err := n.fromArgs(c.Args); err != nil {
 		return nil, err
@@ -186,7 +198,7 @@ func (n *network) fromArgs(args string) error {
 		return nil
 	}
 	if err := types.LoadArgs(args, &env); err != nil {
-		return failed("%w", err)
+		return err
 	}
 	for text := range fields(env.IP) {
 		a, err := parse(text, "the 'ip' field is expected to be in CIDR notation, got: '%s'")
@@ -198,7 +210,7 @@ func (n *network) fromArgs(args string) error {
 	for text := range fields(env.GATEWAY) {
 		gw := net.ParseIP(text)
 		if gw == nil {
-			return failed("invalid gateway address: %s", text)
+			return fmt.Errorf("invalid gateway address: %s", text)
 		}
 		for i := range n.IPAM.Addresses {
 			if n.IPAM.Addresses[i].net.Contains(gw) {
@@ -242,7 +254,7 @@ func (n *network) complete() error {
 	}
 	if families[net.IPv4len] > 1 || families[net.IPv6len] > 1 {
 		if ok, _ := version.GreaterThanOrEqualTo(n.CNIVersion, "0.3.0"); !ok {
-			return failed("CNI version %v does not support more than 1 address per family", n.CNIVersion)
+			return fmt.Errorf("CNI version %v does not support more than 1 address per family", n.CNIVersion)
 		}
 	}
 	return nil
@@ -252,7 +264,7 @@ func (n *network) complete() error {
 func parse(text, format string) (address, error) {
 	ip, subnet, err := net.ParseCIDR(text)
 	if err != nil {
-		return address{}, failed(format, text)
+		return address{}, fmt.Errorf(format, text)
 	}
 	return address{Text: text, net: net.IPNet{IP: ip, Mask: subnet.Mask}}, nil
 }

@@ -55,7 +55,7 @@ func TestLikeTheProgram(t *testing.T) {
 			if werr != nil {
 				require.Error(t, err)
 				require.Equal(t, werr.Error(), err.Error())
-				require.Equal(t, core.CodeOf(werr), core.CodeOf(err))
+				drivertest.RequireCode(t, werr, err)
 				return
 			}
 			require.NoError(t, err)

@@ -1,6 +1,7 @@
 // The recorder is a CNI plugin for tests: it appends every call to calls.jsonl
 // beside itself and then does what the file <type>.<COMMAND> there says, or
-// succeeds: with prevResult where it gets one, else with an empty result.
+// succeeds: with prevResult where it gets one, else with an empty result. VERSION
+// is no call: it is answered, and not written down.
 package main
 
 import (
@@ -33,6 +34,10 @@ func main() {
 func run() error {
 	stdin, err := io.ReadAll(os.Stdin)
 	if err != nil {
+		return err
+	}
+	if os.Getenv("CNI_COMMAND") == "VERSION" {
+		_, err := fmt.Println(`{"cniVersion":"1.1.0","supportedVersions":["0.1.0","0.2.0","0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}`)
 		return err
 	}
 	dir, name := filepath.Split(os.Args[0])

@@ -168,8 +168,7 @@ func (a *addition) design(ctx context.Context) error {
 	return a.plan(ctx)
 }
 
-// plan leases the addresses of the wants, makes their specs and has those of
-// foreign plugins proven.
+// plan leases the wants' addresses, makes their specs and has those proven.
 func (a *addition) plan(ctx context.Context) error {
 	if err := a.e.fabricReady(); err != nil && needsFabric(a.wants) {
 		return core.WithCode(core.CodeTryAgain, "the switch is not ready", err)
@@ -180,10 +179,7 @@ func (a *addition) plan(ctx context.Context) error {
 	}
 	a.rec.Specs, err = plan.Plan(a.wants, a.rec.Leases, a.rec.Pod, a.rec.Key, a.rec.Netns, a.e.Node)
 	if err == nil {
-		err = a.besideOthers()
-	}
-	if err == nil {
-		err = a.prove(ctx)
+		err = errors.Join(a.besideOthers(), exec.Of(a.e.Drivers).Prove(ctx, a.rec.Specs))
 	}
 	if err != nil {
 		a.e.cancel(&a.rec)
@@ -219,21 +215,6 @@ func (a *addition) lease() error {
 func (a *addition) besideOthers() error {
 	for _, other := range a.e.Journal.Container(a.req.Key.Container) {
 		if err := record.Beside(a.rec.Specs, record.AllSpecs(other)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// prove refuses what a foreign plugin would refuse after it has begun, and
-// perhaps refuse to undo.
-func (a *addition) prove(ctx context.Context) error {
-	d := exec.Of(a.e.Drivers)
-	for _, s := range a.rec.Specs {
-		if s.Exec == nil {
-			continue
-		}
-		if err := d.Prove(ctx, s); err != nil {
 			return err
 		}
 	}

@@ -28,7 +28,7 @@ const (
 	dhcpType   = "dhcp"
 )
 
-// Prove tells why ADD of s cannot succeed, as far as that is known before
+// Prove tells why ADD of one of the specs cannot succeed, as far as that is known before
 // anything is made: the plugin and its IPAM plugin are there, they speak the
 // configuration's CNI version, and of those whose configuration is known
 // (upstream's) every value is one that they can read. What a plugin refuses in
@@ -36,10 +36,19 @@ const (
 //
 // The error is a *core.Error that names network, plugin, key and value: 7, 1 for
 // a version, 11 where no DHCP daemon answers.
-func (d *Driver) Prove(ctx context.Context, s core.Spec) error {
-	if s.Exec == nil {
-		return core.Errorf(core.CodeConfig, "attach %s: the spec names no plugin", s.Key)
+func (d *Driver) Prove(ctx context.Context, specs []core.Spec) error {
+	for _, s := range specs {
+		if s.Exec == nil {
+			continue // another driver's
+		}
+		if err := d.proveSpec(ctx, s); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+func (d *Driver) proveSpec(ctx context.Context, s core.Spec) error {
 	v := invocation{exec: *s.Exec, command: core.Add, key: s.Key}
 	kind, known, err := d.prove(ctx, v)
 	if err == nil && known && shapes[kind]["ipam"].fits != nil {

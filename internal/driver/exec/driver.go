@@ -204,12 +204,12 @@ func (d *Driver) Detach(ctx context.Context, s core.Spec) error {
 func insideOnly(plugin string) bool { return plugin == "sbr" }
 
 func (d *Driver) del(ctx context.Context, s core.Spec, ns core.Netns) error {
-	if ns.Path == "" && insideOnly(s.Exec.Type) {
-		return nil
-	}
 	c := invocation{exec: *s.Exec, command: core.Del, key: s.Key, netns: ns}
 	if cniconf.HasCheck(s.Exec.CNIVersion) {
 		c.prev = s.Exec.Prev
+	}
+	if ns.Path == "" {
+		return d.delWithoutNetns(ctx, c)
 	}
 	_, err := d.call(ctx, c)
 	return err

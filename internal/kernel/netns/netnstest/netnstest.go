@@ -3,10 +3,8 @@
 package netnstest
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,24 +16,14 @@ import (
 // New makes an empty network namespace that ends with the test.
 func New(t testing.TB) *netns.Handle {
 	t.Helper()
-	var h *netns.Handle
-	made := make(chan error)
-	go func() {
-		// Never unlocked: the thread, which has left its namespace, dies here.
-		runtime.LockOSThread()
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err == nil {
-			h, err = netns.Current()
-		}
-		made <- err
-	}()
-	require.NoError(t, <-made)
+	h, err := netns.New()
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = h.Close() })
 	return h
 }
 
 // Path is a path by which other processes can open h while this one lives.
-func Path(h *netns.Handle) string { return fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), h.Fd()) }
+func Path(h *netns.Handle) string { return h.ProcPath() }
 
 // Bind puts h at a path of its own, as a container runtime does, until the
 // test ends or Unbind is called.

@@ -1,0 +1,65 @@
+package exec_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver/drivertest"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
+	"github.com/fairlead/fairlead/internal/testbed/inside"
+)
+
+// rules are all that filter and translate, without counters.
+func rules(t *testing.T, ns *netns.Handle) string {
+	t.Helper()
+	return inside.Run(t, ns, "nft", "--stateless", "list", "ruleset")
+}
+
+// TestRulesGoWithoutTheNamespace: what upstream's plugins make outside of a pod
+// goes also when the pod's namespace went first, by the recorded result and,
+// where the ADD never got so far, by the rules themselves.
+func TestRulesGoWithoutTheNamespace(t *testing.T) {
+	dir := drivertest.Programs(t, "main/bridge", "main/ptp", "ipam/host-local", "meta/tuning")
+	for name, plugin := range map[string]string{
+		"bridge":             `{"type":"bridge","bridge":"cni7","isGateway":true,"ipMasq":true,IPAM}`,
+		"bridge by nftables": `{"type":"bridge","bridge":"cni7","isGateway":true,"ipMasq":true,"ipMasqBackend":"nftables",IPAM}`,
+		"bridge, MAC check":  `{"type":"bridge","bridge":"cni7","macspoofchk":true,IPAM}`,
+		"ptp":                `{"type":"ptp","ipMasq":true,IPAM}`,
+		"ptp by nftables":    `{"type":"ptp","ipMasq":true,"ipMasqBackend":"nftables",IPAM}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			hostNS, d := host(t)
+			dataDir := t.TempDir()
+			conf := strings.Replace(`{"cniVersion":"1.0.0","name":"br","plugins":[`+plugin+`]}`, "IPAM",
+				`"ipam":{"type":"host-local","dataDir":"`+dataDir+`","ranges":[[{"subnet":"10.88.0.0/24"}],[{"subnet":"fd00:88::/64"}]]}`, 1)
+			attach := func() (core.Spec, func()) {
+				ns, id := pod(t)
+				s := spec(id, call(t, conf, 0, dir))
+				l, err := d.Attach(t.Context(), s)
+				require.NoError(t, err)
+				s.Exec.Prev = l.CNIResult
+				return s, func() { netnstest.Unbind(t, id.Path); require.NoError(t, ns.Close()) }
+			}
+			first, _ := attach() // tables and chains for all pods stay
+			require.NoError(t, d.Detach(t.Context(), first))
+			before := rules(t, hostNS)
+			for what, result := range map[string]bool{"by the result": true, "by the rules": false} {
+				s, end := attach()
+				require.NotEqual(t, before, rules(t, hostNS), what)
+				end()
+				if !result {
+					s.Exec.Prev = nil
+				}
+				require.NoError(t, d.Detach(t.Context(), s), what)
+				require.Equal(t, before, rules(t, hostNS), what)
+				require.NoError(t, d.Detach(t.Context(), s), what)
+				require.Equal(t, before, rules(t, hostNS), what)
+				require.Empty(t, leasesOf(t, dataDir+"/br"))
+			}
+		})
+	}
+}

@@ -93,7 +93,7 @@ func (p Program) Run(op core.Op, c driver.PluginCall) (out json.RawMessage, err 
 	return nil, &said
 }
 
-// RequireCode: err has the code that the program answered with or, where that is
+// RequireCode requires err to have the code that the program answered with or, where that is
 // the one for everything (999), may have one that says more: of the environment
 // or of the configuration.
 func RequireCode(t testing.TB, program, err error) {

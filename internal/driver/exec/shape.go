@@ -130,23 +130,27 @@ func (k kind) amiss(v any, at string, path []string) (place string, value any) {
 			if path[0] != "*" && !strings.EqualFold(path[0], key) { // as encoding/json matches them
 				continue
 			}
-			if place, value := k.amiss(below, strings.TrimPrefix(at+"."+key, "."), path[1:]); place != "" {
-				return place, value
+			if place, value = k.amiss(below, strings.TrimPrefix(at+"."+key, "."), path[1:]); place != "" {
+				break
 			}
 		}
+		return place, value
 	case []any:
-		if path[0] != "[]" {
-			return at, v
+		if path[0] == "[]" {
+			return k.amissIn(v, at, path[1:])
 		}
-		for i, below := range v {
-			if place, value := k.amiss(below, fmt.Sprintf("%s[%d]", at, i), path[1:]); place != "" {
-				return place, value
-			}
-		}
-	default:
-		return at, v
 	}
-	return "", nil
+	return at, v
+}
+
+// amissIn is amiss for the elements of a list.
+func (k kind) amissIn(list []any, at string, path []string) (place string, value any) {
+	for i, below := range list {
+		if place, value = k.amiss(below, fmt.Sprintf("%s[%d]", at, i), path); place != "" {
+			break
+		}
+	}
+	return place, value
 }
 
 // maxShown is how much of a value stands in a message, in bytes.

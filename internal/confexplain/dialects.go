@@ -12,7 +12,8 @@ func (e *explanation) dockershim(ctx context.Context) {
 	e.firstUsable(ctx, e.candidates())
 }
 
-// fairlead's rule is dockershim's, but that hidden files are none.
+// fairlead's rule is dockershim's, but that hidden files are none, and that a
+// network needs a name.
 func (e *explanation) fairlead(ctx context.Context) {
 	var seen []file
 	for _, f := range e.candidates() {
@@ -50,10 +51,15 @@ func (e *explanation) firstUsable(ctx context.Context, files []file) {
 	}
 }
 
-// usable is what dockershim and CRI-O ask of a file.
+// usable is what dockershim and CRI-O ask of a file, and Fairlead.
 func (e *explanation) usable(ctx context.Context, f file) error {
 	if f.err != nil {
 		return f.err
+	}
+	if e.Runtime == Fairlead {
+		if err := ValidName(f.list); err != nil {
+			return err
+		}
 	}
 	return e.plugins.check(ctx, f.list)
 }

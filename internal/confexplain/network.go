@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/containernetworking/cni/libcni"
-	"github.com/containernetworking/cni/pkg/utils"
 
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
@@ -36,7 +35,7 @@ func (e *explanation) problems(ctx context.Context, list *libcni.NetworkConfigLi
 		out = append(out, err.Error())
 	}
 	// CRI-O names a network without a name after its file.
-	if err := utils.ValidateNetworkName(list.Name); err != nil && (list.Name != "" || e.Runtime != CRIO) {
+	if err := ValidName(list); err != nil && (list.Name != "" || e.Runtime != CRIO) {
 		out = append(out, "libcni refuses each ADD: "+err.Error())
 	}
 	for _, c := range list.Plugins {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/utils"
 
 	"github.com/fairlead/fairlead/internal/hostfile"
 )
@@ -92,6 +93,15 @@ func Read(path string) (*libcni.NetworkConfigList, error) {
 	var f file
 	f.read(path)
 	return f.list, f.err
+}
+
+// ValidName is libcni's rule of names, which it applies at each ADD and DEL: by a
+// network without a valid one no pod is attached, nor detached.
+func ValidName(list *libcni.NetworkConfigList) error {
+	if err := utils.ValidateNetworkName(list.Name); err != nil {
+		return err
+	}
+	return nil
 }
 
 // Types are the plugins that the configurations of a folder run, by their types.

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/types"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/kernel/netns"
@@ -31,6 +32,11 @@ dir=$(dirname "$0")/../calls
 conf=$(cat)
 if [ -e "$dir/refuse-$CNI_COMMAND" ]; then
 	echo '{"code": 50, "msg": "refused", "details": "'"$(cat "$dir/refuse-$CNI_COMMAND")"'"}'
+	exit 1
+fi
+own="$dir/refuse-$(basename "$0")-$CNI_COMMAND"
+if [ -e "$own" ]; then
+	cat "$own"
 	exit 1
 fi
 case $CNI_COMMAND in
@@ -134,6 +140,14 @@ func (b *bed) drop(names ...string) {
 func (b *bed) refuse(command, why string) {
 	b.t.Helper()
 	require.NoError(b.t, os.WriteFile(filepath.Join(b.dir, "calls", "refuse-"+command), []byte(why), 0o600))
+}
+
+// refuseOf has one plugin refuse a command.
+func (b *bed) refuseOf(plugin, command string, code uint, why string) {
+	b.t.Helper()
+	text, err := json.Marshal(types.Error{Code: code, Msg: why})
+	require.NoError(b.t, err)
+	require.NoError(b.t, os.WriteFile(filepath.Join(b.dir, "calls", "refuse-"+plugin+"-"+command), text, 0o600))
 }
 
 // calls are those since the last time, without VERSION and STATUS.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
@@ -89,7 +88,7 @@ func (p *Plugin) choose(ctx context.Context, old *network) (got *network, passed
 			continue
 		}
 		s := stamp{st.Size(), st.ModTime()}
-		if old != nil && old.file == f && old.stamp == s && p.installed(old) {
+		if old != nil && old.file == f && old.stamp == s && p.missing(old) == nil {
 			return old, passed, nil
 		}
 		got, err := p.load(ctx, f)
@@ -103,18 +102,23 @@ func (p *Plugin) choose(ctx context.Context, old *network) (got *network, passed
 	return nil, nil, errors.Join(append([]error{fmt.Errorf("%w in %s", errNone, p.conf.ConfDir)}, passed...)...)
 }
 
-// installed tells that a network's plugins are where they were: whoever takes one
-// away means it.
-func (p *Plugin) installed(n *network) bool {
-	return !slices.ContainsFunc(n.list.Plugins, func(part *libcni.PluginConfig) bool {
-		_, err := invoke.FindInPath(part.Network.Type, p.conf.BinDirs)
-		return err != nil
-	})
+// missing says which of a network's plugins is no more where it was: whoever takes
+// one away means it.
+func (p *Plugin) missing(n *network) error {
+	for _, part := range n.list.Plugins {
+		if _, err := invoke.FindInPath(part.Network.Type, p.conf.BinDirs); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // load reads one file and asks its plugins for the version that it is written in.
 func (p *Plugin) load(ctx context.Context, file string) (*network, error) {
 	list, err := confexplain.Read(file)
+	if err == nil {
+		err = confexplain.ValidName(list)
+	}
 	if err == nil {
 		err = inline(list)
 	}

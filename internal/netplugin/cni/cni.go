@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/fairlead/fairlead/internal/fail"
@@ -112,8 +113,11 @@ func (p *Plugin) SetUpPod(ctx context.Context, pod netplugin.Pod) error {
 		Pod: pod, Ports: p.host.GetPodPortMappings(pod.Sandbox), Netns: id, Conf: net.list.Bytes, CIDRs: p.store.CIDRs(),
 	}
 	rt, err := runtimeConf(r, id.Path, net.caps)
+	if err == nil {
+		err = p.missing(net)
+	}
 	if err != nil {
-		return err
+		return err // no plugin ran, and there is no record: nothing is to be detached
 	}
 	if err := p.store.Put(r); err != nil {
 		return err
@@ -128,7 +132,12 @@ func (p *Plugin) SetUpPod(ctx context.Context, pod netplugin.Pod) error {
 func (p *Plugin) add(ctx context.Context, list *libcni.NetworkConfigList, rt *libcni.RuntimeConf, r store.Record) error {
 	result, err := p.cni.AddNetworkList(ctx, list, rt)
 	if err != nil {
-		return fmt.Errorf("network %s: %w", list.Name, err)
+		err = fmt.Errorf("network %s: %w", list.Name, err)
+		if ctx.Err() != nil {
+			return err // nobody knows what it would have answered
+		}
+		r.Refused = refusal(err)
+		return errors.Join(err, p.store.Update(r))
 	}
 	fail.Here("cni.added")
 	got, err := types100.NewResultFromResult(result)
@@ -177,22 +186,6 @@ func (p *Plugin) TearDownPod(ctx context.Context, pod netplugin.Pod) error {
 	return p.store.Remove(pod.Sandbox)
 }
 
-// detach runs DEL by a record.
-func (p *Plugin) detach(ctx context.Context, r store.Record, netns string) error {
-	list, err := libcni.NetworkConfFromBytes(r.Conf)
-	if err != nil {
-		return err
-	}
-	rt, err := runtimeConf(r, netns, capabilities(list))
-	if err != nil {
-		return err
-	}
-	if err := p.cni.DelNetworkList(ctx, list, rt); err != nil {
-		return fmt.Errorf("network %s: %w", list.Name, err)
-	}
-	return nil
-}
-
 func (p *Plugin) detachUnrecorded(ctx context.Context, pod netplugin.Pod, netns string) error {
 	kept, err := p.cni.GetCachedAttachments(pod.Sandbox)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -214,10 +207,12 @@ func (p *Plugin) detachUnrecorded(ctx context.Context, pod netplugin.Pod, netns 
 		return errors.Join(errs...)
 	}
 	net, err := p.current(ctx)
-	if err != nil {
-		return nil //nolint:nilerr // without a configuration nothing was attached by one
+	if err != nil || p.missing(net) != nil {
+		return nil //nolint:nilerr // what cannot attach a pod has not attached it
 	}
-	return p.detach(ctx, store.Record{Pod: pod, Ports: p.host.GetPodPortMappings(pod.Sandbox), Conf: net.list.Bytes, CIDRs: p.store.CIDRs()}, netns)
+	return p.detach(ctx, store.Record{
+		Pod: pod, Ports: p.host.GetPodPortMappings(pod.Sandbox), Conf: net.list.Bytes, CIDRs: p.store.CIDRs(), Refused: &types.Error{}, // as far as anybody knows
+	}, netns)
 }
 
 // GetPodNetworkStatus answers from the record; of a pod without one the kernel
@@ -261,6 +256,9 @@ func (p *Plugin) Status(ctx context.Context) error {
 	net, err := p.current(ctx)
 	if err != nil {
 		return err
+	}
+	if err := p.missing(net); err != nil {
+		return fmt.Errorf("%s: %w", net.file, err)
 	}
 	if net.caps[capRanges] && len(p.store.CIDRs()) == 0 {
 		return fmt.Errorf("%s: its plugins want the node's pod CIDR, which nobody has told yet (kubelet, or --pod-cidr)", net.file)

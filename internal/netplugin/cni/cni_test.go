@@ -2,6 +2,7 @@ package cni_test
 
 import (
 	"context"
+	"encoding/json"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
 	"github.com/fairlead/fairlead/internal/netplugin"
+	"github.com/fairlead/fairlead/internal/netplugin/store"
 )
 
 // TestChoice: the first valid file by its name's bytes; each of the others has
@@ -32,7 +34,9 @@ func TestChoice(t *testing.T) {
 		"02-none.conflist":    {`{"cniVersion":"1.0.0","name":"n","plugins":[]}`, "no plugin"},
 		"03-missing.conflist": {list("1.0.0", "n", "missing", ""), `failed to find plugin "missing"`},
 		"04-version.conflist": {list("9.9.9", "n", "good", ""), "9.9.9"},
-		"05-nameless.json":    {`{"cniVersion":"1.0.0"}`, "type"},
+		"05-typeless.json":    {`{"cniVersion":"1.0.0"}`, "type"},
+		"05-nameless.json":    {`{"cniVersion":"1.0.0","type":"good"}`, "missing network name"},
+		"05-path.conflist":    {list("1.0.0", "../n", "good", ""), "invalid characters found in network name"},
 	} {
 		b.conf(name, c.text)
 		require.Contains(t, reason(), name)
@@ -207,6 +211,62 @@ func TestADelThatFailsIsTriedAgain(t *testing.T) {
 	require.Equal(t, []string{"good DEL 1 " + b.path["1"]}, b.calls(), "nobody else will")
 	require.NoError(t, b.m.Collect(t.Context(), func(context.Context) (map[string]bool, error) { return map[string]bool{}, nil }))
 	require.Empty(t, b.calls())
+}
+
+// TestNothingToDetach: what no plugin was run for needs no DEL. The record of a
+// pod whose configuration has no name is one of an earlier version.
+func TestNothingToDetach(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "good")
+	b.conf("10.conflist", list("1.0.0", "n", "good", ""))
+	require.NoError(t, b.m.Status(t.Context()))
+	b.drop("bin/good")
+	require.ErrorContains(t, b.m.Status(t.Context()), `10.conflist: failed to find plugin "good"`, "the program is gone")
+	pod := b.pod("1")
+	require.ErrorContains(t, b.m.SetUpPod(t.Context(), pod), `failed to find plugin "good"`)
+	b.drop("conf/10.conflist")
+	b.down(pod)
+	for _, conf := range []string{`{"name":"","plugins":[{"type":"good"}]}`, `{"plugins":[{"type":"good"}]}`} {
+		pod := b.pod("2")
+		text, err := json.Marshal(store.Record{Pod: pod, Conf: json.RawMessage(conf)})
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(b.dir, "state/pods/2"), text, 0o600))
+		b.start()
+		b.down(pod)
+		require.NoFileExists(t, filepath.Join(b.dir, "state/pods/2"))
+	}
+	require.Empty(t, b.calls())
+}
+
+// TestRefusedTwice: a plugin that refuses ADD and DEL alike is done with, and the
+// others of its list have their DEL; as long as the refusals differ it is tried on.
+func TestRefusedTwice(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "good", "other")
+	b.conf("10.conflist", `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"good"},{"type":"other"}]}`)
+	pod := b.pod("1")
+	b.refuseOf("other", "ADD", 11, "no such bridge")
+	require.ErrorContains(t, b.m.SetUpPod(t.Context(), pod), "no such bridge")
+	require.Equal(t, []string{"good ADD 1 " + b.path["1"]}, b.calls())
+	b.refuseOf("other", "DEL", 11, "busy")
+	require.ErrorContains(t, b.m.TearDownPod(t.Context(), pod), "busy")
+	b.start()
+	require.ErrorContains(t, b.m.TearDownPod(t.Context(), pod), "busy", "the record stays")
+	require.Empty(t, b.calls())
+	b.refuseOf("other", "DEL", 11, "no such bridge")
+	b.down(pod)
+	require.Equal(t, []string{"good DEL 1 " + b.path["1"]}, b.calls())
+
+	b.refuseOf("other", "ADD", 7, "bad key")
+	require.Error(t, b.m.SetUpPod(t.Context(), pod))
+	b.refuseOf("other", "DEL", 1, "bad version")
+	b.calls()
+	b.down(pod)
+	require.Equal(t, []string{"good DEL 1 " + b.path["1"]}, b.calls())
+
+	b.drop("calls/refuse-other-ADD")
+	b.up(pod)
+	require.ErrorContains(t, b.m.TearDownPod(t.Context(), pod), "bad version", "what was attached is detached")
 }
 
 // TestPluginsFromTheFolderBeside the list are part of what a pod is detached by.

@@ -19,6 +19,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/containernetworking/cni/pkg/types"
+
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/hostfile"
 	"github.com/fairlead/fairlead/internal/netplugin"
@@ -38,6 +40,8 @@ type Record struct {
 	Port string `json:"port,omitempty"`
 	// Result is the CNI result of the ADD, where libcni does not keep it.
 	Result json.RawMessage `json:"result,omitempty"`
+	// Refused is what the ADD was answered with instead of a result.
+	Refused *types.Error `json:"refused,omitempty"`
 	// Addrs are eth0's, the primary one first; none before the end of SetUpPod.
 	Addrs []netip.Prefix `json:"addrs,omitempty"`
 }

@@ -234,11 +234,17 @@ func encodeRequest(r cni.Request) []byte {
 	return append(out, `"}`...)
 }
 
+// whole tells that data is one object and nothing else, as far as its brackets say.
+func whole(data []byte) bool {
+	s := scanner{data: data}
+	object, ok := s.value()
+	s.space()
+	return ok && len(object) > 0 && object[0] == '{' && s.pos == len(data)
+}
+
 // decodeResponse reads the agent's answer.
 func decodeResponse(body []byte) (cni.Response, bool) {
-	s := scanner{data: body}
-	whole, ok := s.value()
-	if s.space(); !ok || len(whole) == 0 || whole[0] != '{' || s.pos != len(body) {
+	if !whole(body) {
 		return cni.Response{}, false
 	}
 	keys := scanObject(body)

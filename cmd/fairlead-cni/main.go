@@ -12,6 +12,7 @@ package main
 import (
 	"errors"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/api/cni"
@@ -19,6 +20,7 @@ import (
 
 // What the plugin says itself; the table is in package api/cni.
 const (
+	codeVersion  = 1
 	codeEnv      = 4
 	codeIO       = 5
 	codeDecode   = 6
@@ -145,6 +147,28 @@ func (c *call) prepare() *failure {
 	return nil
 }
 
+// floors are the first CNI versions that know a command.
+var floors = map[string]string{"CHECK": "0.4.0", "GC": "1.1.0"}
+
+// unfit refuses what an agent would refuse, with its code: a runtime must not try
+// again what can never succeed. A DEL is never unfit.
+func (c *call) unfit() *failure {
+	if c.req.Command == "DEL" {
+		return nil
+	}
+	if !whole(c.req.Config) {
+		return &failure{codeDecode, "standard input is not one whole JSON object", "it has " + number(len(c.req.Config)) + " bytes; the runtime's configuration, or the way from it, is damaged"}
+	}
+	floor, said := floors[c.req.Command], c.conf.cniVersion
+	if said == "" {
+		said = versions[0] // what an absent one means
+	}
+	if at := slices.Index(versions[:], said); at >= 0 && at < slices.Index(versions[:], floor) {
+		return &failure{codeVersion, "incompatible CNI version", "cniVersion " + said + " has no " + c.req.Command + ": that came with " + floor}
+	}
+	return nil
+}
+
 type variable struct{ name, value string }
 
 // needs lists the variables that a command cannot do without (CNI spec 1.1,
@@ -186,6 +210,9 @@ func (c *call) version() int {
 // absent ends a call that no agent has answered. A DEL is left for the agent
 // as an intent and succeeds; nothing else may claim success.
 func (c *call) absent(socket string, cause error) int {
+	if f := c.unfit(); f != nil {
+		return c.report(f)
+	}
 	switch c.req.Command {
 	case "DEL":
 		if err := leaveIntent(socket, c.req, c.start); err != nil {

@@ -343,11 +343,11 @@ func TestWithoutAnAgent(t *testing.T) {
 			t.Parallel()
 			socket := way(t)
 			for command, code := range map[string]uint{"ADD": 11, "CHECK": 11, "GC": 11, "STATUS": 50} {
-				out, status := run(t, confFor(socket), env(command)...)
+				out, status := run(t, strings.Replace(confFor(socket), "1.0.0", "1.1.0", 1), env(command)...)
 				e := cniError(t, out)
 				require.Equal(t, 1, status, command)
 				require.Equal(t, code, e.Code, out)
-				require.Equal(t, "1.0.0", e.CNIVersion)
+				require.Equal(t, "1.1.0", e.CNIVersion)
 				require.Contains(t, e.Msg, socket)
 				require.NotEmpty(t, e.Details)
 				require.Empty(t, intents(t, socket))
@@ -452,6 +452,12 @@ func TestBadCallsAreRefusedHere(t *testing.T) {
 		{without("CHECK", "CNI_NETNS"), 4, "CNI_NETNS", confFor(socket)},
 		{without("DEL", "CNI_CONTAINERID"), 4, "CNI_CONTAINERID", confFor(socket)},
 		{[]string{"CNI_COMMAND=ADD"}, 4, "CNI_CONTAINERID, CNI_IFNAME, CNI_NETNS", confFor(socket)},
+		{env("CHECK"), 1, "incompatible CNI version", strings.Replace(confFor(socket), "1.0.0", "0.3.1", 1)},
+		{env("GC"), 1, "incompatible CNI version", confFor(socket)},
+		{env("ADD"), 6, "standard input", confFor(socket)[:20]},
+		{env("CHECK"), 6, "standard input", confFor(socket) + "}"},
+		{env("GC"), 6, "standard input", ""},
+		{env("STATUS"), 6, "standard input", "[]"},
 		{env("ADD"), 6, "too large", confFor(socket) + strings.Repeat(" ", 900<<10)},
 		{env("ADD"), 6, "too large", confFor(socket) + strings.Repeat(" ", 2<<20)},
 	} {

@@ -71,13 +71,14 @@ func (r *reader) prevResult(c *core.Conf) {
 
 // valid reads the list of live attachments. The spec's name of the key and the
 // one that libcni sent first (containernetworking/cni#1101) are both known.
-// null is how libcni writes an empty list.
+// null is no list: libcni writes it where its caller gave none, and every
+// attachment of the node lies between that and an empty one.
 func (r *reader) valid(c *core.Conf) {
 	key := "cni.dev/valid-attachments"
 	if _, ok := r.keys[key]; !ok {
 		key = "cni.dev/attachments"
 	}
-	if _, c.HasValid = r.keys[key]; !c.HasValid {
+	if c.HasValid = r.has(key); !c.HasValid {
 		return
 	}
 	r.each(key, func(path string, raw json.RawMessage) {
@@ -88,6 +89,13 @@ func (r *reader) valid(c *core.Conf) {
 		}
 		c.Valid = append(c.Valid, k)
 	})
+}
+
+// ErrNoValid refuses a GC that does not say what lives.
+var ErrNoValid = &core.Error{
+	Code: core.CodeConfig, Msg: "cni.dev/valid-attachments is missing or null: nothing is removed",
+	Details: "without the list every attachment of the node would be garbage, and a runtime that means that sends []; " +
+		"`fairlead gc` removes what belongs to namespaces that are gone",
 }
 
 // checkAccepted checks the types of keys that the plugin reads (socket) or

@@ -72,7 +72,7 @@ func TestParseServesAsIPAMOfAnotherType(t *testing.T) {
 func TestParseTellsAnEmptyListFromAMissingOne(t *testing.T) {
 	for text, want := range map[string]bool{
 		`"cni.dev/valid-attachments":[]`:   true,
-		`"cni.dev/valid-attachments":null`: true,
+		`"cni.dev/valid-attachments":null`: false, // as cnitool gc has it
 		`"cni.dev/attachments":[]`:         true,
 		`"x":1`:                            false,
 	} {

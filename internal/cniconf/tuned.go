@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
+	"strconv"
 
 	"github.com/fairlead/fairlead/internal/core"
 )
@@ -45,4 +46,30 @@ func tuningMTU(p core.Plugin) int {
 		return *conf.Args.CNI.MTU
 	}
 	return conf.MTU
+}
+
+// WithMAC gives a result in which the pod's interface ifName has another MAC; a
+// result without that interface stays as it is.
+func WithMAC(result json.RawMessage, ifName string, mac core.MAC) json.RawMessage {
+	var keys map[string]json.RawMessage
+	var interfaces []map[string]json.RawMessage
+	if json.Unmarshal(result, &keys) != nil || json.Unmarshal(keys["interfaces"], &interfaces) != nil {
+		return result
+	}
+	for _, i := range interfaces {
+		var name, sandbox string
+		if json.Unmarshal(i["name"], &name) == nil && json.Unmarshal(i["sandbox"], &sandbox) == nil && name == ifName && sandbox != "" {
+			i["mac"] = json.RawMessage(strconv.Quote(mac.String()))
+		}
+	}
+	raw, err := json.Marshal(interfaces)
+	if err != nil {
+		return result
+	}
+	keys["interfaces"] = raw
+	out, err := json.Marshal(keys)
+	if err != nil {
+		return result
+	}
+	return out
 }

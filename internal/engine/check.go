@@ -74,7 +74,7 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 	}
 	ctx, end := e.invite(ctx, &guest.Host{Rec: &rec}, nil)
 	defer end()
-	for i, s := range rec.Specs {
+	for i, s := range record.Retuned(rec, req.Conf) {
 		d, err := e.driver(s)
 		if err == nil {
 			err = d.Check(ctx, s, e.finalLink(rec, i, req.Conf))

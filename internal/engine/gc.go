@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver/exec"
 	"github.com/fairlead/fairlead/internal/journal"
@@ -30,7 +31,7 @@ func (e *Engine) GC(ctx context.Context, req core.Request) (err error) {
 	start := time.Now()
 	defer func() { e.Observer.OpDone(core.GC, "none", time.Since(start), err) }()
 	if !req.Conf.HasValid {
-		return core.Errorf(core.CodeConfig, "cni.dev/valid-attachments is missing: GC removes nothing without the list of live attachments")
+		return cniconf.ErrNoValid
 	}
 	valid, living := map[core.Key]bool{}, map[string]bool{}
 	for _, k := range req.Conf.Valid {

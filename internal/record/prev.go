@@ -3,6 +3,7 @@ package record
 import (
 	"errors"
 	"net/netip"
+	"slices"
 
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
@@ -29,4 +30,30 @@ func CheckPrev(conf core.Conf, rec core.Record) error {
 		}
 	}
 	return nil
+}
+
+// Retuned are the specs of a record for a CHECK: plugins behind us in the runtime's
+// list may have given the first interface another MAC, which their result says,
+// and which our own delegates are to find.
+func Retuned(rec core.Record, conf core.Conf) []core.Spec {
+	if conf.PrevResult == nil {
+		return rec.Specs
+	}
+	later, err := cniconf.LinkFromResult(conf.PrevResult, rec.Key.IfName)
+	if err != nil || len(later.MAC) == 0 {
+		return rec.Specs
+	}
+	out := slices.Clone(rec.Specs)
+	for i, s := range out {
+		if s.Exec == nil || s.Key != rec.Key {
+			continue
+		}
+		call := *s.Exec
+		if len(call.Prev) == 0 && i < len(rec.Links) {
+			call.Prev = rec.Links[i].CNIResult
+		}
+		call.Prev = cniconf.WithMAC(call.Prev, s.Key.IfName, later.MAC)
+		out[i].Exec = &call
+	}
+	return out
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -140,8 +141,14 @@ func Decode(in cni.Request) (core.Request, error) {
 	var conf, args, key, pod, ns error
 	req.Conf, conf = cniconf.Parse(in.Config)
 	req.Args, args = cniconf.ParseArgs(in.Args)
+	if conf == nil {
+		conf = versionHas(req)
+	}
 	if req.Op == core.GC || req.Op == core.Status {
 		return req, first(conf, args)
+	}
+	if args == nil {
+		args = knownArgs(req.Args)
 	}
 	key = validateKey(req.Key)
 	req.Pod = core.Pod{Namespace: req.Args["K8S_POD_NAMESPACE"], Name: req.Args["K8S_POD_NAME"], UID: req.Args["K8S_POD_UID"]}
@@ -155,6 +162,42 @@ func Decode(in cni.Request) (core.Request, error) {
 		return req, key
 	}
 	return req, first(conf, args, key, pod, ns)
+}
+
+// versionHas refuses a command that the configuration's CNI version has not.
+func versionHas(req core.Request) error {
+	v := req.Conf.CNIVersion
+	if req.Op == core.Check && !cniconf.HasCheck(v) || req.Op == core.GC && !cniconf.HasGC(v) {
+		return &core.Error{Code: core.CodeVersion, Msg: "incompatible CNI version", Details: fmt.Sprintf("cniVersion %s has no %s", v, req.Op)}
+	}
+	return nil
+}
+
+// argKeys are the keys of CNI_ARGS that we or the plugins inside the agent carry
+// out; Kubernetes' runtimes tell the sandbox's id too.
+var argKeys = []string{"K8S_POD_NAMESPACE", "K8S_POD_NAME", "K8S_POD_UID", "K8S_POD_INFRA_CONTAINER_ID", "IP", "MAC", "GATEWAY"}
+
+// knownArgs refuses what nobody would carry out, unless IgnoreUnknown allows it
+// (CNI conventions).
+func knownArgs(args map[string]string) error {
+	switch v := strings.ToLower(args["IgnoreUnknown"]); v {
+	case "1", "true":
+		return nil
+	case "", "0", "false":
+	default:
+		return core.Errorf(core.CodeEnv, "CNI_ARGS: IgnoreUnknown %q is neither true nor false", v)
+	}
+	var unknown []string
+	for key := range args {
+		if key != "IgnoreUnknown" && !slices.Contains(argKeys, key) {
+			unknown = append(unknown, key)
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	slices.Sort(unknown)
+	return core.Errorf(core.CodeEnv, "CNI_ARGS: %s: not known; IgnoreUnknown=1 would pass over them", strings.Join(unknown, ", "))
 }
 
 // first is the first error of several.
@@ -178,8 +221,11 @@ func validateKey(k core.Key) error {
 	if err := utils.ValidateInterfaceName(k.IfName); err != nil {
 		return &core.Error{Code: core.CodeEnv, Msg: "CNI_IFNAME " + err.Msg, Details: err.Details}
 	}
-	if k.IfName == "lo" {
+	switch k.IfName {
+	case "lo":
 		return core.Errorf(core.CodeEnv, "CNI_IFNAME %q is the loopback interface", k.IfName)
+	case "all", "default":
+		return core.Errorf(core.CodeEnv, "CNI_IFNAME %q means every interface to sysctl", k.IfName)
 	}
 	return nil
 }

@@ -167,3 +167,38 @@ func FuzzKubeOVNRequest(f *testing.F) {
 		}
 	})
 }
+
+// TestDecodeRefusals: what can never succeed is refused with the code of its kind
+// and the name of what is wrong; a DEL is not.
+func TestDecodeRefusals(t *testing.T) {
+	good := cni.Request{Command: "ADD", ContainerID: "c1", IfName: "eth0", Netns: "/run/netns/a", Config: []byte(plain)}
+	for says, c := range map[string]struct {
+		code   uint
+		change func(*cni.Request)
+	}{
+		"CNI_ARGS: FOO, WEB: not known": {4, func(r *cni.Request) { r.Args = "WEB=1;FOO=2;MAC=02:00:00:00:00:01" }},
+		"CNI_ARGS: FOO: not known":      {4, func(r *cni.Request) { r.Args = "FOO=2;IgnoreUnknown=0" }},
+		"IgnoreUnknown":                 {4, func(r *cni.Request) { r.Args = "IgnoreUnknown=perhaps" }},
+		`CNI_IFNAME "all"`:              {4, func(r *cni.Request) { r.IfName = "all" }},
+		`CNI_IFNAME "default"`:          {4, func(r *cni.Request) { r.IfName = "default" }},
+		"not JSON":                      {6, func(r *cni.Request) { r.Config = r.Config[:20] }},
+		"cniVersion 0.3.1 has no CHECK": {1, func(r *cni.Request) {
+			r.Command, r.Config = "CHECK", []byte(strings.Replace(plain, "1.1.0", "0.3.1", 1))
+		}},
+		"cniVersion 1.0.0 has no GC": {1, func(r *cni.Request) { r.Command, r.Config = "GC", []byte(strings.Replace(plain, "1.1.0", "1.0.0", 1)) }},
+	} {
+		r := good
+		c.change(&r)
+		_, err := Decode(r)
+		require.ErrorContains(t, err, says)
+		require.Equal(t, c.code, core.CodeOf(err), says)
+		if r.IfName == good.IfName {
+			r.Command = "DEL"
+			_, err = Decode(r)
+			require.NoError(t, err, says)
+		}
+	}
+	good.Args = "IgnoreUnknown=true;FOO=2"
+	_, err := Decode(good)
+	require.NoError(t, err)
+}

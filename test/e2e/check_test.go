@@ -471,6 +471,28 @@ func TestCheckFollowsTheChain(t *testing.T) {
 	n.CNITool("/etc/cni/net.d", nil, "del", "theirs", q.Netns()).Must()
 }
 
+// TestCheckFollowsTheRuntimesList: what a plugin behind us in the runtime's list
+// changed of a delegate's interface is as it should be; a change of that is drift.
+func TestCheckFollowsTheRuntimesList(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, nil)
+	n.Run("sh", "-c", `echo '{"cniVersion":"1.0.0","name":"mixed","plugins":[{"type":"fairlead","delegates":[`+
+		`{"cniVersion":"1.0.0","name":"lan","type":"bridge","bridge":"lan0","ipam":{"type":"host-local","subnet":"10.88.0.0/24"}}]},`+
+		`{"type":"tuning","mac":"02:00:00:00:00:78"}]}' > /etc/cni/net.d/10.conflist`)
+	p := n.NewPod("mixed")
+	check := func() testbed.Answer { return n.CNITool("/etc/cni/net.d", nil, "check", "mixed", p.Netns()) }
+	n.CNITool("/etc/cni/net.d", nil, "add", "mixed", p.Netns()).Must()
+	require.Contains(t, p.Run("ip", "link", "show", "eth0"), "02:00:00:00:00:78")
+	check().Must()
+	p.Run("ip", "link", "set", "eth0", "address", "02:00:00:00:00:79")
+	wrong := check()
+	require.NotZero(t, wrong.ExitCode)
+	require.Contains(t, string(wrong.Stdout)+wrong.Stderr, "02:00:00:00:00:79")
+	p.Run("ip", "link", "set", "eth0", "address", "02:00:00:00:00:78")
+	check().Must()
+	n.CNITool("/etc/cni/net.d", nil, "del", "mixed", p.Netns()).Must()
+}
+
 // tunedMTU: the MTU that `tuning` set is the right one, in both versions of the
 // result, of which only 1.1 has an MTU.
 func tunedMTU(t *testing.T, n *testbed.Node) {

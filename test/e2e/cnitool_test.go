@@ -59,6 +59,8 @@ func TestCNITool(t *testing.T) {
 	other.CNI("ADD", `{"cniVersion":"1.1.0","name":"tool","type":"fairlead"}`).Must()
 	tool("add").Must()
 	require.Contains(t, tool("gc").Stderr, "cni.dev/valid-attachments is missing")
+	null := n.CNI(cni.Request{Command: "GC", Config: []byte(`{"cniVersion":"1.1.0","name":"tool","type":"fairlead","cni.dev/valid-attachments":null,"cni.dev/attachments":null}`)})
+	require.Contains(t, null.MustCode(7).Details, "fairlead gc")
 	require.Equal(t, []string{"lo"}, linkNames(t, p))
 	require.Equal(t, []string{"eth0", "lo"}, linkNames(t, other))
 	other.CNI("DEL", ownConf).Must()

@@ -208,9 +208,11 @@ func (d *Driver) del(ctx context.Context, s core.Spec, ns core.Netns) error {
 	if cniconf.HasCheck(s.Exec.CNIVersion) {
 		c.prev = s.Exec.Prev
 	}
+	var err error
 	if ns.Path == "" {
-		return d.delWithoutNetns(ctx, c)
+		err = d.delWithoutNetns(ctx, c)
+	} else {
+		_, err = d.call(ctx, c)
 	}
-	_, err := d.call(ctx, c)
-	return err
+	return errors.Join(err, d.tidy(ctx, c))
 }

@@ -2,9 +2,11 @@ package exec
 
 import (
 	"context"
+	"errors"
 
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
 )
 
 // GC has a plugin free what belongs to none of the live attachments of its
@@ -18,8 +20,9 @@ func (d *Driver) GC(ctx context.Context, call core.Exec, live []core.Key) error 
 		return err
 	}
 	call.Conf = conf
-	_, err = d.call(ctx, invocation{exec: call, command: core.GC})
-	return err
+	c := invocation{exec: call, command: core.GC}
+	_, err = d.call(ctx, c)
+	return errors.Join(err, d.tidy(ctx, c))
 }
 
 // Status asks a plugin whether it can serve ADD. Where its CNI version has no
@@ -33,5 +36,22 @@ func (d *Driver) Status(ctx context.Context, call core.Exec) error {
 		return err
 	}
 	_, err := d.call(ctx, invocation{exec: call, command: core.Status})
+	return err
+}
+
+// hostLocal is the IPAM plugin whose folder both ways have in common.
+const hostLocal = "host-local"
+
+// tidy has our own host-local look at the folder that a program's used for DEL or
+// GC: the program passes over files that say nothing, and never frees them.
+func (d *Driver) tidy(ctx context.Context, c invocation) error {
+	if kind, err := cniconf.IPAMType(c.exec.Conf); err != nil || kind != hostLocal || d.inside(c.exec.Type, c.exec.Path, c.exec.Conf, c.command == core.GC) != nil {
+		return nil //nolint:nilerr // who reads the configuration otherwise has other files
+	}
+	p := d.inside(hostLocal, c.exec.Path, c.exec.Conf, true)
+	if p == nil {
+		return nil
+	}
+	_, err := c.perform(ctx, p, driver.PluginCall{Conf: c.exec.Conf, Key: c.key, Args: c.exec.Args})
 	return err
 }

@@ -186,9 +186,20 @@ func (p *Plugin) Del(ctx context.Context, c driver.PluginCall) error {
 	return failed(s.ReleaseByID(c.Key.Container, c.Key.IfName))
 }
 
-// GC does nothing, as the program: the folder may be used by networks and
-// runtimes that the list of attachments does not have.
-func (p *Plugin) GC(context.Context, driver.PluginCall) error { return nil }
+// GC frees the addresses whose files say nothing (each), and no others, as the
+// program frees none: the folder may be used by networks and runtimes that the
+// list of attachments does not have.
+func (p *Plugin) GC(ctx context.Context, c driver.PluginCall) error {
+	conf, _, err := load(c)
+	if err != nil {
+		return nil //nolint:nilerr // such a network never had an address
+	}
+	s, err := p.open(ctx, folder(conf), false)
+	if s != nil {
+		s.close()
+	}
+	return failed(err)
+}
 
 // Holders are the containers that hold an address of a network, whoever gave it:
 // the files below dataDir ("" for the plugin's own) say so. A network without

@@ -107,7 +107,10 @@ func (s *store) keep() {
 	s.indexes.put(s.dir, s.index)
 }
 
-// each calls fn for every file of an address, with what it says.
+// each calls fn for every file of an address, with what it says. One that says
+// nothing is removed: who writes a file has the lock, so that this one's writer
+// died before its ADD had an answer, or the machine lost its power before what it
+// wrote was on the disk, and its pod with it. Nobody else would ever free it.
 func (s *store) each(fn func(name, content string)) error {
 	entries, err := s.folder.ReadDir(-1)
 	if err != nil {
@@ -127,7 +130,14 @@ func (s *store) each(fn func(name, content string)) error {
 		if err != nil {
 			return err
 		}
-		fn(e.Name(), string(bytes.TrimSpace(data)))
+		owner := string(bytes.TrimSpace(bytes.Trim(data, "\x00")))
+		if owner == "" {
+			if err := os.Remove(filepath.Join(s.dir, e.Name())); err != nil {
+				s.unsure = true // the next one tries again
+			}
+			continue
+		}
+		fn(e.Name(), owner)
 	}
 	return nil
 }

@@ -12,16 +12,67 @@ import (
 	"strings"
 	"syscall"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fairlead/fairlead/internal/node/cgroups"
+	"github.com/fairlead/fairlead/internal/node/demand"
 )
 
 // cgroupRoot is where the hierarchies are mounted, v1 or v2.
 const cgroupRoot = "/sys/fs/cgroup"
 
+// Cgroups of pods by their class, below ours; guaranteed ones stand there directly
+// (kubelet's pkg/kubelet/cm).
+var classGroups = map[v1.PodQOSClass]string{v1.PodQOSGuaranteed: "", v1.PodQOSBurstable: "burstable", v1.PodQOSBestEffort: "besteffort"}
+
 // cgroup is the parent of a pod's containers, in each hierarchy.
-func (r *Runtime) cgroup(uid types.UID) string {
-	return path.Join("/", r.conf.CgroupParent, "pod"+string(uid))
+func (r *Runtime) cgroup(pod *v1.Pod) string {
+	return path.Join("/", r.conf.CgroupParent, classGroups[Class(pod)], "pod"+string(pod.UID))
 }
+
+// cgroupDirs finds the folders of a pod, of whatever class, or what a pattern says
+// below them.
+func (r *Runtime) cgroupDirs(uid, below string) ([]string, error) {
+	var out []string
+	for _, root := range []string{cgroupRoot, cgroupRoot + "/*"} { // of v2 there is one hierarchy, of v1 one below each name
+		for _, class := range classGroups {
+			dirs, err := filepath.Glob(root + path.Join("/", r.conf.CgroupParent, class, "pod"+uid, below))
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, dirs...)
+		}
+	}
+	return out, nil
+}
+
+// makeCgroup makes a pod's cgroup before the runtime puts containers below it. It
+// bounds the pod as a whole, sandbox included, and weighs it among the others: a
+// container's own share counts within its pod alone.
+func (r *Runtime) makeCgroup(pod *v1.Pod) error {
+	if r.conf.CgroupParent == "" {
+		return nil
+	}
+	at := r.cgroup(pod)
+	limits, want := demand.Limits(pod), demand.Requests(pod)
+	err := cgroups.Make(at, cgroups.Limits{
+		Shares: shares(want.Cpu().MilliValue()), CPU: limits.Cpu().MilliValue(), Memory: limits.Memory().Value(),
+	})
+	if err != nil {
+		return err
+	}
+	switch Class(pod) {
+	case v1.PodQOSBestEffort: // they get what the others leave
+		return cgroups.Make(path.Dir(at), cgroups.Limits{Shares: cgroups.LeastShares})
+	case v1.PodQOSBurstable:
+		return cgroups.Weigh(path.Dir(at))
+	}
+	return nil
+}
+
+// shares are those of cpu.shares for a request in thousandths of a processor.
+func shares(milli int64) int64 { return max(cgroups.LeastShares, milli*1024/1000) }
 
 // removeCgroup removes the folders that the runtime made for the pod. A process
 // that is still there is killed: the runtime has forgotten the pod, so it is one
@@ -30,16 +81,16 @@ func (r *Runtime) removeCgroup(uid types.UID) error {
 	if r.conf.CgroupParent == "" {
 		return nil
 	}
+	dirs, err := r.cgroupDirs(string(uid), "")
+	if err != nil {
+		return fmt.Errorf("remove cgroup of %s: %w", uid, err)
+	}
 	var errs []error
-	for _, pattern := range []string{cgroupRoot, cgroupRoot + "/*"} {
-		// Of v2 there is one hierarchy, of v1 one below each name.
-		dirs, err := filepath.Glob(pattern + r.cgroup(uid))
-		if err != nil {
-			return fmt.Errorf("remove cgroup of %s: %w", uid, err)
-		}
-		for _, d := range dirs {
-			errs = append(errs, removeTree(d))
-		}
+	for _, d := range dirs {
+		errs = append(errs, removeTree(d))
+	}
+	if len(dirs) > 0 {
+		errs = append(errs, cgroups.Weigh(path.Join("/", r.conf.CgroupParent, classGroups[v1.PodQOSBurstable])))
 	}
 	return errors.Join(errs...)
 }
@@ -91,14 +142,12 @@ func (r *Runtime) killStrays(ids ...string) {
 		return
 	}
 	for _, id := range ids {
-		for _, pattern := range []string{cgroupRoot, cgroupRoot + "/*"} {
-			dirs, err := filepath.Glob(pattern + path.Join("/", r.conf.CgroupParent, "pod*", id))
-			if err != nil {
-				return // an id that is no name; the runtime has said what is wrong
-			}
-			for _, d := range dirs {
-				killAll(d)
-			}
+		dirs, err := r.cgroupDirs("*", id)
+		if err != nil {
+			return // an id that is no name; the runtime has said what is wrong
+		}
+		for _, d := range dirs {
+			killAll(d)
 		}
 	}
 }

@@ -141,7 +141,7 @@ func (r *Runtime) containerConfig(w Want, st *Status, s starting, attempt uint32
 		StdinOnce:   s.spec.StdinOnce,
 		Tty:         s.spec.TTY,
 		Linux: &cri.LinuxContainerConfig{
-			Resources:       resources(w.Pod, s.spec),
+			Resources:       resources(w.Pod, s.spec, r.conf.Capacity.Memory().Value()),
 			SecurityContext: security.Container(w.Pod, s.spec),
 		},
 	}, nil
@@ -326,15 +326,16 @@ func tailOf(file string) []byte {
 	return out[max(0, len(out)-most):]
 }
 
-// resources are those of a container in cgroups' values.
-func resources(pod *v1.Pod, c *v1.Container) *cri.LinuxContainerResources {
+// resources are those of a container in cgroups' values; memory is that of the node,
+// in bytes.
+func resources(pod *v1.Pod, c *v1.Container, memory int64) *cri.LinuxContainerResources {
 	const period = 100_000 // microseconds
-	out := &cri.LinuxContainerResources{CpuPeriod: period, OomScoreAdj: oomScore(pod, c)}
+	out := &cri.LinuxContainerResources{CpuPeriod: period, OomScoreAdj: oomScore(pod, c, memory)}
 	cpu := c.Resources.Requests.Cpu().MilliValue()
 	if _, asked := c.Resources.Requests[v1.ResourceCPU]; !asked {
 		cpu = c.Resources.Limits.Cpu().MilliValue()
 	}
-	out.CpuShares = max(2, cpu*1024/1000)
+	out.CpuShares = shares(cpu)
 	if limit := c.Resources.Limits.Cpu().MilliValue(); limit > 0 {
 		out.CpuQuota = max(1000, limit*period/1000)
 	}
@@ -343,8 +344,9 @@ func resources(pod *v1.Pod, c *v1.Container) *cri.LinuxContainerResources {
 }
 
 // oomScore follows the pod's class: guaranteed ones go last, those that ask for
-// nothing first (kubelet's pkg/kubelet/qos).
-func oomScore(pod *v1.Pod, c *v1.Container) int64 {
+// nothing first, and between them who asks for more of the node's memory, in bytes,
+// goes later (kubelet's pkg/kubelet/qos).
+func oomScore(pod *v1.Pod, c *v1.Container, memory int64) int64 {
 	switch Class(pod) {
 	case v1.PodQOSGuaranteed:
 		return -997
@@ -352,9 +354,8 @@ func oomScore(pod *v1.Pod, c *v1.Container) int64 {
 		return 1000
 	}
 	const middle = 999
-	// Without the machine's size: by steps of a share of 64 GiB.
 	asked := c.Resources.Requests.Memory().Value()
-	return min(max(middle+1-asked*1000/(64<<30), 3), middle)
+	return min(max(middle+1-asked*1000/max(memory, 1), 3), middle)
 }
 
 // Class is a pod's quality of service (core/v1 PodQOSClass).
@@ -362,7 +363,7 @@ func Class(pod *v1.Pod) v1.PodQOSClass {
 	some, all := false, true
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
-			asks, bounded := demand(&list[i])
+			asks, bounded := asksOf(&list[i])
 			some, all = some || asks, all && bounded
 		}
 	}
@@ -375,9 +376,9 @@ func Class(pod *v1.Pod) v1.PodQOSClass {
 	return v1.PodQOSBurstable
 }
 
-// demand tells that a container asks for anything, and that it is bounded to
+// asksOf tells that a container asks for anything, and that it is bounded to
 // all that it asks for.
-func demand(c *v1.Container) (asks, bounded bool) {
+func asksOf(c *v1.Container) (asks, bounded bool) {
 	bounded = true
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
 		limit, request := c.Resources.Limits[name], c.Resources.Requests[name]

@@ -65,8 +65,9 @@ type Config struct {
 	LogDir string
 	// PodDir gets <uid>/etc-hosts and <uid>/containers/<name>/<n>.
 	PodDir string
-	// CgroupParent gets pod<uid>, the parent of the pod's containers
-	// (cgroupfs); "" leaves the place to the runtime.
+	// CgroupParent gets [burstable/|besteffort/]pod<uid>, the parent of the pod's
+	// containers (cgroupfs), with the pod's weight and limits; "" leaves the place to
+	// the runtime.
 	CgroupParent string
 	NodeName     string
 	NodeIP       string // status.hostIP; "" when the node has no address of its own

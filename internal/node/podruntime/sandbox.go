@@ -24,6 +24,9 @@ func (r *Runtime) runSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) e
 	if err := os.MkdirAll(config.LogDirectory, 0o755); err != nil {
 		return &Error{ReasonSandbox, err}
 	}
+	if err := r.makeCgroup(pod); err != nil {
+		return &Error{ReasonSandbox, err}
+	}
 	handler := ""
 	if pod.Spec.RuntimeClassName != nil {
 		handler = *pod.Spec.RuntimeClassName
@@ -58,7 +61,7 @@ func (r *Runtime) sandboxConfig(pod *v1.Pod, attempt uint32) (*cri.PodSandboxCon
 		},
 	}
 	if r.conf.CgroupParent != "" {
-		c.Linux.CgroupParent = r.cgroup(pod.UID)
+		c.Linux.CgroupParent = r.cgroup(pod)
 	}
 	if s := pod.Spec.SecurityContext; s != nil {
 		for _, ctl := range s.Sysctls {

@@ -6,6 +6,8 @@ import (
 	"github.com/distribution/reference"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/fairlead/fairlead/internal/node/demand"
 )
 
 // setDefaults fills in what the API server would fill in, in the order in which
@@ -102,7 +104,7 @@ func podResources(pod *v1.Pod) {
 	if r == nil || len(r.Limits)+len(r.Requests) == 0 {
 		return
 	}
-	for name, q := range together(pod, limitsOf) {
+	for name, q := range demand.Together(pod, limitsOf) {
 		if _, asked := r.Requests[name]; huge(name) && !asked {
 			r.Limits = fill(r.Limits, name, q)
 		}
@@ -110,7 +112,7 @@ func podResources(pod *v1.Pod) {
 	if len(r.Limits) == 0 {
 		return
 	}
-	for name, q := range together(pod, requestsOf) {
+	for name, q := range demand.Together(pod, requestsOf) {
 		if ofPods(name) && !huge(name) {
 			r.Requests = fill(r.Requests, name, q)
 		}
@@ -146,51 +148,8 @@ func fill(l v1.ResourceList, name v1.ResourceName, q resource.Quantity) v1.Resou
 	return l
 }
 
-// together is what the containers need at one time: all that run beside each
-// other, or one init container with the sidecars before it, whatever is more.
-func together(pod *v1.Pod, of func(v1.ResourceRequirements) v1.ResourceList) v1.ResourceList {
-	sum, sidecars, most := v1.ResourceList{}, v1.ResourceList{}, v1.ResourceList{}
-	for _, c := range pod.Spec.Containers {
-		addTo(sum, of(c.Resources))
-	}
-	for _, c := range pod.Spec.InitContainers {
-		now := v1.ResourceList{}
-		addTo(now, of(c.Resources))
-		if sidecar(c) {
-			addTo(sum, of(c.Resources))
-			addTo(sidecars, of(c.Resources))
-			now = sidecars
-		} else {
-			addTo(now, sidecars)
-		}
-		maxOf(most, now)
-	}
-	maxOf(sum, most)
-	return sum
-}
-
 func sidecar(c v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
-}
-
-func addTo(sum, more v1.ResourceList) {
-	for name, q := range more {
-		s, ok := sum[name]
-		if !ok {
-			sum[name] = q.DeepCopy()
-			continue
-		}
-		s.Add(q)
-		sum[name] = s
-	}
-}
-
-func maxOf(a, b v1.ResourceList) {
-	for name, q := range b {
-		if has, ok := a[name]; !ok || q.Cmp(has) > 0 {
-			a[name] = q.DeepCopy()
-		}
-	}
 }
 
 // round rounds up to thousandths, the finest that the API keeps.

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/fairlead/fairlead/internal/node/demand"
 )
 
 // kindsOf names the fields of a union that are set, as the file spells them.
@@ -201,8 +203,8 @@ func (v *validator) podResources(at *field.Path) {
 		return
 	}
 	v.resources(r, at)
-	v.covers(r.Requests, together(v.pod, requestsOf), at.Child("requests"))
-	pages := together(v.pod, limitsOf)
+	v.covers(r.Requests, demand.Together(v.pod, requestsOf), at.Child("requests"))
+	pages := demand.Together(v.pod, limitsOf)
 	maps.DeleteFunc(pages, func(name v1.ResourceName, _ resource.Quantity) bool { return !huge(name) })
 	v.covers(r.Limits, pages, at.Child("limits"))
 	for _, c := range v.pod.Spec.Containers {

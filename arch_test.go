@@ -116,6 +116,7 @@ var layers = []layer{
 	{"internal/node/object", 2, "ConfigMaps and Secrets; must not know who asks"},
 	{"internal/node/object/api", 3, "those of the API server; apart for its client-go"},
 	{"internal/node/env", 3, "pure: variables of a container"},
+	{"internal/node/pullsecret", 3, "credentials for images; asks no registry"},
 	{"internal/node/security", 3, "pure: security contexts to CRI's"},
 	{"internal/node/action", 2, "what hooks and probes do; knows no pod"},
 	{"internal/node/probe", 4, "looks at containers; must not know what follows"},

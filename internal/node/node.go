@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +22,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fairlead/fairlead/internal/node/carried"
 	"github.com/fairlead/fairlead/internal/node/mux"
 	"github.com/fairlead/fairlead/internal/node/object"
 	"github.com/fairlead/fairlead/internal/node/pleg"
@@ -68,9 +70,17 @@ type Config struct {
 	// Origin, if not nil, is where exactly a source has a pod from: the file, for
 	// people to read.
 	Origin func(source string, uid types.UID) string
-	PodDir string // the same as podruntime's; what no pod owns there is removed
-	NodeIP string
-	Log    *slog.Logger
+	// Warnings, if not nil, says what a source does not understand of a pod.
+	Warnings func(uid types.UID) []string
+	// Capacity is what the node has for all pods; Labels are its own, false while
+	// they are not known.
+	Capacity v1.ResourceList
+	Labels   func() (map[string]string, bool)
+	// Machine decides which fields of a pod are carried out.
+	Machine carried.Machine
+	PodDir  string // the same as podruntime's; what no pod owns there is removed
+	NodeIP  string
+	Log     *slog.Logger
 }
 
 // Periods of the loop.
@@ -283,12 +293,16 @@ func (w *worker) hastens(newer *v1.Pod) bool {
 }
 
 // reconciled takes what the API server has as a pod's status, mostly what it
-// was told: no reason to look at the pod.
+// was told: no reason to look at the pod, unless somebody has opened a readiness gate.
 func (n *Node) reconciled(pod *v1.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if w := n.workers[pod.UID]; w != nil && w.pod != nil {
+		gates := closedGates(w.pod)
 		w.pod = pod
+		if !slices.Equal(gates, closedGates(pod)) {
+			w.poke()
+		}
 	}
 }
 

@@ -43,6 +43,11 @@ func (n *Node) publish(w *worker, pod *v1.Pod, st *podruntime.Status, res podrun
 		s.Phase = v1.PodFailed // not before: a Job would start the next one
 	}
 	explain(&s, pod, st, failed, n.complaints(pod, st))
+	if len(w.untold) > 0 {
+		s.Conditions = append(s.Conditions, condition(conditionCarried, false, podruntime.Reason{
+			Reason: reasonNotCarried, Message: strings.Join(w.untold, "; "),
+		}))
+	}
 	if w.verdict.Reason != "" {
 		s.Reason, s.Message = w.verdict.Reason, w.verdict.Message
 	}
@@ -176,7 +181,7 @@ func phaseOf(pod *v1.Pod, st *podruntime.Status) v1.PodPhase {
 	switch {
 	case initialized(pod, st):
 		return phaseOfMain(pod, st)
-	case pod.Spec.RestartPolicy == v1.RestartPolicyNever && initFailed(pod, st):
+	case initFailed(pod, st):
 		return v1.PodFailed
 	}
 	return v1.PodPending
@@ -185,20 +190,17 @@ func phaseOf(pod *v1.Pod, st *podruntime.Status) v1.PodPhase {
 // phaseOfMain is the phase once the main containers may run.
 func phaseOfMain(pod *v1.Pod, st *podruntime.Status) v1.PodPhase {
 	running, failed, missing := countContainers(pod, st)
-	never := pod.Spec.RestartPolicy == v1.RestartPolicyNever
 	switch {
-	case never && running == 0 && missing > 0 && lost(pod, st, missing):
+	case pod.Spec.RestartPolicy == v1.RestartPolicyNever && running == 0 && missing > 0 && lost(pod, st, missing):
 		return v1.PodFailed // those that are missing will never be made
 	case missing > 0:
 		return v1.PodPending
-	case running > 0 || pod.Spec.RestartPolicy == v1.RestartPolicyAlways || pod.Spec.RestartPolicy == "":
+	case running > 0:
 		return v1.PodRunning
 	case failed == 0:
 		return v1.PodSucceeded
-	case never:
-		return v1.PodFailed
 	}
-	return v1.PodRunning // OnFailure: it will be tried again
+	return v1.PodFailed
 }
 
 // lost tells that the pod's sandbox has ended after some of its containers were
@@ -207,20 +209,23 @@ func lost(pod *v1.Pod, st *podruntime.Status, missing int) bool {
 	return missing < len(pod.Spec.Containers) && len(st.Sandboxes) > 0 && !st.Sandboxes[0].Ready
 }
 
+// initFailed tells that an init container has failed for good.
 func initFailed(pod *v1.Pod, st *podruntime.Status) bool {
 	return slices.ContainsFunc(pod.Spec.InitContainers, func(c v1.Container) bool {
 		has := st.Of(c.Name)
-		return has != nil && has.Exited() && has.ExitCode != 0 && !alwaysUp(&c)
+		return has != nil && has.Exited() && has.ExitCode != 0 && !alwaysUp(&c) && !podruntime.Restarts(pod, &c, has.ExitCode)
 	})
 }
 
-// countContainers counts by their newest instances; sidecars do not count.
+// countContainers counts by their newest instances; one that will be started again
+// counts as running, sidecars do not count.
 func countContainers(pod *v1.Pod, st *podruntime.Status) (running, failed, missing int) {
 	for i := range pod.Spec.Containers {
-		switch has := st.Of(pod.Spec.Containers[i].Name); {
+		c := &pod.Spec.Containers[i]
+		switch has := st.Of(c.Name); {
 		case has == nil || !has.Running() && !has.Exited():
 			missing++
-		case has.Running():
+		case has.Running(), podruntime.Restarts(pod, c, has.ExitCode):
 			running++
 		case has.ExitCode != 0:
 			failed++
@@ -244,14 +249,32 @@ func explain(s *v1.PodStatus, pod *v1.Pod, st *podruntime.Status, failed error, 
 		notReady = why
 	}
 	ready := s.Phase == v1.PodRunning && allReady(s.ContainerStatuses) && sidecarsReady(pod, s.InitContainerStatuses) && hasSandbox
+	gates := closedGates(pod)
+	notServing := notReady
+	if ready && len(gates) > 0 {
+		notServing = podruntime.Reason{Reason: "ReadinessGatesNotReady", Message: "these conditions of the pod are not True: " + strings.Join(gates, ", ")}
+	}
 	ended := s.Phase == v1.PodSucceeded
 	s.Conditions = []v1.PodCondition{
 		condition(v1.PodScheduled, true, why),
 		condition(v1.PodReadyToStartContainers, hasSandbox, why),
 		condition(v1.PodInitialized, ended || initialized(pod, st), notReady),
 		condition(v1.ContainersReady, ready, notReady),
-		condition(v1.PodReady, ready, notReady),
+		condition(v1.PodReady, ready && len(gates) == 0, notServing),
 	}
+}
+
+// closedGates are the readiness gates of a pod whose conditions, which others set,
+// are not true.
+func closedGates(pod *v1.Pod) []string {
+	var out []string
+	for _, g := range pod.Spec.ReadinessGates {
+		open := func(c v1.PodCondition) bool { return c.Type == g.ConditionType && c.Status == v1.ConditionTrue }
+		if !slices.ContainsFunc(pod.Status.Conditions, open) {
+			out = append(out, string(g.ConditionType))
+		}
+	}
+	return out
 }
 
 func condition(kind v1.PodConditionType, met bool, otherwise podruntime.Reason) v1.PodCondition {

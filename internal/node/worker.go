@@ -55,6 +55,8 @@ type worker struct {
 	due      map[string]time.Time // until when containers wait
 	events   []agent.PodEvent     // that were told, oldest first
 	kept     bool                 // the pod's start is on the disk
+	admitted bool                 // the node has let it in
+	untold   []string             // what of it has no effect on this node
 	verdict  verdict              // of the node itself
 	sentence verdict              // becomes it with the next step
 
@@ -269,6 +271,15 @@ func (n *Node) sync(ctx context.Context, w *worker, pod *v1.Pod) (time.Duration,
 		n.mu.Unlock()
 		return 0, nil
 	}
+	switch v, err := n.admit(w, pod, st); {
+	case err != nil:
+		n.publish(w, pod, st, podruntime.Result{}, err)
+		return 0, err
+	case v.Reason != "":
+		n.reject(w, pod, v)
+		return 0, nil
+	}
+	n.warn(w, pod)
 	n.begun(w, st)
 	if n.doomed(w, pod, st) {
 		return 0, nil

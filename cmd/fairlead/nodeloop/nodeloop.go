@@ -88,7 +88,7 @@ SIGTERM leaves every pod as it is; whoever is started next goes on with them.`,
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "file that leads to the API server whose pods of this node are run")
 	f.StringVar(&o.Runtime, "runtime", "unix:///run/containerd/containerd.sock", "the runtime's CRI endpoint")
 	f.StringVar(&o.Name, "node-name", "", "name of this node, a part of its pods' names (default: the host's)")
-	f.StringVar(&o.IP, "node-ip", "", "address of this node, for pods that ask for it (default: the one that leads to the API server, if there is one)")
+	f.StringVar(&o.IP, "node-ip", "", "address of this node, for pods that ask for it (default: the one that leads to the API server, else the machine's own)")
 	f.StringVar(&o.RootDir, "root-dir", "/var/lib/fairlead/node", "volumes and other files of pods")
 	f.StringVar(&o.LogDir, "log-dir", "/var/log/pods", "logs of containers")
 	f.StringVar(&o.CgroupRoot, "cgroup-root", "", "cgroup of all pods, with the cgroupfs driver (default: the runtime's)")
@@ -172,30 +172,33 @@ func (o *Options) run(ctx context.Context, conn *grpc.ClientConn, log *slog.Logg
 	if err != nil {
 		return usage.Error{Err: fmt.Errorf("--kubeconfig: %w", err)}
 	}
-	files := o.files(log)
+	files, url := o.files(log), o.url(log)
+	ip := o.hostIP()
 	volumes := volume.New(volume.Config{Root: pods, Objects: objects, Tokens: tokens, Capacity: capacity, Log: log})
 	engine, images := runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn)
 	conf := node.Config{
 		Sources: merged,
 		Runtime: podruntime.New(podruntime.Config{
 			Runtime: engine, Images: images,
-			LogDir: o.LogDir, PodDir: pods, CgroupParent: o.CgroupRoot, NodeName: o.Name, NodeIP: o.IP,
-			ClusterDNS: o.DNS, ClusterDomain: o.Domain, ResolvConf: o.ResolvConf, Now: time.Now, Log: log,
-			Objects: objects, Volumes: volumes, Capacity: capacity,
+			LogDir: o.LogDir, PodDir: pods, CgroupParent: o.CgroupRoot, NodeName: o.Name, NodeIP: ip,
+			ClusterDNS: o.DNS, ClusterDomain: o.Domain, ResolvConf: o.ResolvConf, Hosts: "/etc/hosts", Now: time.Now, Log: log,
+			Objects: objects, Volumes: volumes, Capacity: capacity, Credentials: o.credentials(),
 		}),
-		Volumes: volumes, Objects: objects, PodDir: pods, NodeIP: o.IP,
+		Volumes: volumes, Objects: objects, PodDir: pods, NodeIP: ip,
 		Checkpoints: checkpoint.New(filepath.Join(o.RootDir, "checkpoints")), Origin: o.origin(files), Log: log,
+		Warnings: warnings(files, url), Capacity: capacity, Machine: o.machine(),
 	}
 	server, err := o.apiServer(&conf, engine, to)
 	if err != nil {
 		return usage.Error{Err: fmt.Errorf("--kubeconfig: %w", err)}
 	}
+	conf.Labels = o.labels(server)
 	n := node.New(conf)
 	disk := gc.New(gc.Config{
 		Runtime: engine, Images: images, High: o.ImageHigh, Low: o.ImageLow, MinAge: o.ImageMinAge, Period: o.ImagePeriod,
 		LogSize: o.LogSize, LogFiles: o.LogFiles, Now: time.Now, Log: log,
 	})
-	parts := append(o.sources(ctx, merged, files, log), n.Run, disk.Run,
+	parts := append(o.sources(ctx, merged, files, url), n.Run, disk.Run,
 		func(ctx context.Context) error { return serveSocket(ctx, o.Listen, n.Handler()) },
 		func(ctx context.Context) error { return serveHTTP(ctx, o.HTTP, n.Public()) })
 	if server != nil {
@@ -243,19 +246,17 @@ func (o *Options) origin(files *source.File) func(string, types.UID) string {
 
 // sources are registered before any of them runs: only then it is known when
 // all have spoken.
-func (o *Options) sources(ctx context.Context, m *mux.Mux, files *source.File, log *slog.Logger) []func(context.Context) error {
+func (o *Options) sources(ctx context.Context, m *mux.Mux, files *source.File, url *source.URL) []func(context.Context) error {
 	var out []func(context.Context) error
 	add := func(name string, run func(context.Context, chan<- []*v1.Pod) error) {
 		to := m.Channel(ctx, name)
 		out = append(out, func(ctx context.Context) error { return run(ctx, to) })
 	}
-	static := source.Static{Node: o.Name, Shared: o.Shared}
 	if files != nil {
 		add(mux.File, files.Run)
 	}
-	if o.URL != "" {
-		header, _ := o.header() // complete has read it
-		add(mux.URL, source.NewURL(source.URLConfig{Static: static, URL: o.URL, Header: header, Log: log}).Run)
+	if url != nil {
+		add(mux.URL, url.Run)
 	}
 	return out
 }

@@ -134,7 +134,7 @@ func (b Both) Follow(ctx context.Context, changed func(Ref)) error {
 	return err
 }
 
-// Refs are all objects that a pod's containers and volumes name, each once and
+// Refs are all objects that a pod, its containers and volumes name, each once and
 // in the order of their names; never nil.
 func Refs(pod *v1.Pod) []Ref {
 	r := refs{namespace: pod.Namespace, all: []Ref{}}
@@ -145,6 +145,9 @@ func Refs(pod *v1.Pod) []Ref {
 	}
 	for i := range pod.Spec.EphemeralContainers {
 		r.container((*v1.Container)(&pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	for _, s := range pod.Spec.ImagePullSecrets {
+		r.add(Secret, s.Name)
 	}
 	for i := range pod.Spec.Volumes {
 		r.volume(&pod.Spec.Volumes[i])

@@ -56,6 +56,7 @@ func (r *Runtime) start(ctx context.Context, w Want, st *Status, s starting) err
 		return &Error{ReasonCreate, fmt.Errorf("create container %s: %w", s.spec.Name, err)}
 	}
 	w.tell(s.spec.Name, EventCreated, "created")
+	r.proveSignal(ctx, w, s.spec.Name, made.GetContainerId(), c.GetStopSignal())
 	_, err = through(ctx, startGrace, func(ctx context.Context) (*cri.StartContainerResponse, error) {
 		return r.conf.Runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: made.GetContainerId()})
 	})
@@ -64,6 +65,18 @@ func (r *Runtime) start(ctx context.Context, w Want, st *Status, s starting) err
 	}
 	w.tell(s.spec.Name, EventStarted, "started")
 	return r.postStart(ctx, w.Pod, s.spec, &Container{ID: made.GetContainerId(), Name: s.spec.Name, Attempt: attempt}, r.reach(st))
+}
+
+// proveSignal tells of a runtime that knows nothing of stop signals: it takes the
+// request and leaves them out.
+func (r *Runtime) proveSignal(ctx context.Context, w Want, name, id string, want cri.Signal) {
+	if want == cri.Signal_RUNTIME_DEFAULT {
+		return
+	}
+	st, err := r.conf.Runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
+	if err == nil && st.GetStatus().GetStopSignal() != want {
+		w.warn(name, EventSignal, fmt.Sprintf("the runtime does not carry out lifecycle.stopSignal: it will send the image's signal, not %s", want))
+	}
 }
 
 // join has a container see the processes of another one, which has to run.
@@ -125,6 +138,7 @@ func (r *Runtime) containerConfig(w Want, st *Status, s starting, attempt uint32
 		return nil, err
 	}
 	return &cri.ContainerConfig{
+		StopSignal: stopSignal(s.spec),
 		Metadata:   &cri.ContainerMetadata{Name: s.spec.Name, Attempt: attempt},
 		Image:      &cri.ImageSpec{UserSpecifiedImage: s.spec.Image},
 		Command:    vars.ExpandAll(s.spec.Command),
@@ -145,6 +159,15 @@ func (r *Runtime) containerConfig(w Want, st *Status, s starting, attempt uint32
 			SecurityContext: security.Container(w.Pod, s.spec),
 		},
 	}, nil
+}
+
+// stopSignal is the one that a container is to end by; none is its image's.
+func stopSignal(c *v1.Container) cri.Signal {
+	if c.Lifecycle == nil || c.Lifecycle.StopSignal == nil {
+		return cri.Signal_RUNTIME_DEFAULT
+	}
+	name := strings.NewReplacer("+", "PLUS", "-", "MINUS").Replace(string(*c.Lifecycle.StopSignal))
+	return cri.Signal(cri.Signal_value[name])
 }
 
 // facts are what a container may ask about its pod.
@@ -206,7 +229,8 @@ func (r *Runtime) mounts(w Want, c *v1.Container, vars *env.Variables, ips []str
 		taken[filepath.Clean(m.ContainerPath)] = true
 		out = append(out, m)
 	}
-	if !w.Pod.Spec.HostNetwork && !taken["/etc/hosts"] {
+	// In the node's network the runtime gives the node's own, which changes with it.
+	if own := !w.Pod.Spec.HostNetwork || len(w.Pod.Spec.HostAliases) > 0; own && !taken["/etc/hosts"] {
 		file, err := r.writeHosts(w.Pod, ips)
 		if err != nil {
 			return nil, err

@@ -2,11 +2,15 @@ package podruntime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/fairlead/fairlead/internal/node/object"
+	"github.com/fairlead/fairlead/internal/node/pullsecret"
 )
 
 // image makes sure that the runtime has a container's image, as the pull policy
@@ -45,8 +49,15 @@ func (r *Runtime) pull(ctx context.Context, w Want, container string, req *cri.P
 	if left := r.delay.pending(key); left > 0 {
 		return &Error{ReasonPullBackOff, &later{fmt.Errorf("back-off pulling image %q", image), left}}
 	}
+	keys, errs := pullsecret.Of(w.Pod, r.conf.Objects, r.conf.Credentials...)
+	for _, err := range errs {
+		if errors.Is(err, object.ErrUnknown) {
+			return &Error{ReasonPull, err}
+		}
+		w.warn(container, EventPullSecret, err.Error())
+	}
 	w.tell(container, EventPulling, fmt.Sprintf("pulling image %q", image))
-	_, err := r.conf.Images.PullImage(ctx, req)
+	err := r.pullWith(ctx, req, keys.For(image))
 	if err == nil {
 		w.tell(container, EventPulled, fmt.Sprintf("pulled image %q", image))
 		r.delay.forget(func(k string) bool { return k == key })
@@ -57,6 +68,21 @@ func (r *Runtime) pull(ctx context.Context, w Want, container string, req *cri.P
 	}
 	left := r.delay.failed(key)
 	return &Error{ReasonPull, &later{fmt.Errorf("pull %s: %w", image, err), left}}
+}
+
+// pullWith shows the registry one after the other, until it gives the image. Without
+// any it is shown nothing. The error is that of the last try.
+func (r *Runtime) pullWith(ctx context.Context, req *cri.PullImageRequest, keys []*cri.AuthConfig) error {
+	if len(keys) == 0 {
+		keys = []*cri.AuthConfig{nil}
+	}
+	var err error
+	for _, req.Auth = range keys {
+		if _, err = r.conf.Images.PullImage(ctx, req); err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // later is a failure that is worth another try only after a while.

@@ -41,7 +41,7 @@ func decide(pod *v1.Pod, st *Status, health map[string]Health) plan {
 	p := plan{}
 	p.renew, p.attempt = needsSandbox(pod, st)
 	if p.renew != "" {
-		p.over = pod.Spec.RestartPolicy == v1.RestartPolicyNever && begun(pod, st)
+		p.over = begun(pod, st) && !slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool { return mayRestart(pod, &c) })
 		return p
 	}
 	p.sandbox = st.Sandboxes[0].ID
@@ -53,7 +53,7 @@ func decide(pod *v1.Pod, st *Status, health map[string]Health) plan {
 	p.ephemeral(pod, st)
 	if p.initContainers(pod, st, health) {
 		for i := range pod.Spec.Containers {
-			p.container(pod.Spec.RestartPolicy, starting{spec: &pod.Spec.Containers[i]}, st, health)
+			p.container(pod, starting{spec: &pod.Spec.Containers[i]}, st, health)
 		}
 	}
 	return p
@@ -115,7 +115,7 @@ func (p *plan) initContainers(pod *v1.Pod, st *Status, health map[string]Health)
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]
 		if sidecar(c) {
-			p.container(v1.RestartPolicyAlways, starting{spec: c, sidecar: i + 1, first: !begun}, st, health)
+			p.container(pod, starting{spec: c, sidecar: i + 1, first: !begun}, st, health)
 			if !begun && (health[c.Name].NotStarted || c.StartupProbe != nil && !running(st.in(p.sandbox, c.Name))) {
 				return false
 			}
@@ -136,7 +136,7 @@ func (p *plan) initContainer(pod *v1.Pod, c *v1.Container, st *Status) bool {
 		p.start = append(p.start, starting{spec: c, first: true})
 	case has.Exited() && has.ExitCode == 0:
 		return true
-	case has.Exited() && pod.Spec.RestartPolicy != v1.RestartPolicyNever:
+	case has.Exited() && Restarts(pod, c, has.ExitCode):
 		p.start = append(p.start, starting{spec: c, first: true})
 	case has.State == cri.ContainerState_CONTAINER_UNKNOWN:
 		p.stop = append(p.stop, stopping{container: has, why: "its state is not known"})
@@ -146,10 +146,10 @@ func (p *plan) initContainer(pod *v1.Pod, c *v1.Container, st *Status) bool {
 }
 
 // container plans one that is to run.
-func (p *plan) container(policy v1.RestartPolicy, s starting, st *Status, health map[string]Health) {
+func (p *plan) container(pod *v1.Pod, s starting, st *Status, health map[string]Health) {
 	has := st.in(p.sandbox, s.spec.Name)
 	if has == nil || !has.alive() {
-		if due(policy, has, st.Of(s.spec.Name)) {
+		if due(pod, s.spec, has, st.Of(s.spec.Name)) {
 			p.start = append(p.start, s)
 		}
 		return
@@ -169,25 +169,51 @@ func (p *plan) container(policy v1.RestartPolicy, s starting, st *Status, health
 	p.stop = append(p.stop, next)
 	// A definition that changed is started whatever the policy is; after a
 	// failed probe the policy counts (kubelet's rule).
-	if changed || policy != v1.RestartPolicyNever {
+	if changed || mayRestart(pod, s.spec) {
 		p.start = append(p.start, s)
 	}
 }
 
 // due tells that a container that does not run is to be started: has is its
 // newest instance in this sandbox, last the newest of all; either may be nil.
-func due(policy v1.RestartPolicy, has, last *Container) bool {
+func due(pod *v1.Pod, c *v1.Container, has, last *Container) bool {
 	switch {
 	case has != nil && has.Exited():
-		return restarts(policy, has.ExitCode)
-	case has == nil && policy == v1.RestartPolicyOnFailure:
+		return Restarts(pod, c, has.ExitCode)
+	case has == nil && policyOf(pod, c) == v1.RestartPolicyOnFailure:
 		return !succeeded(last) // in an earlier sandbox
 	}
 	return true
 }
 
-func restarts(policy v1.RestartPolicy, exit int32) bool {
+// Restarts tells whether a container is started again that has ended with a code: by
+// the first of its own rules that is about the code, else by its policy, else by the
+// pod's (KEP-5307).
+func Restarts(pod *v1.Pod, c *v1.Container, exit int32) bool {
+	for _, r := range c.RestartPolicyRules {
+		if r.ExitCodes == nil || r.Action != v1.ContainerRestartRuleActionRestart {
+			continue
+		}
+		listed := slices.Contains(r.ExitCodes.Values, exit)
+		if listed == (r.ExitCodes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn) {
+			return true
+		}
+	}
+	policy := policyOf(pod, c)
 	return policy == v1.RestartPolicyOnFailure && exit != 0 || policy == v1.RestartPolicyAlways || policy == ""
+}
+
+// mayRestart tells that a container may be started again after some end.
+func mayRestart(pod *v1.Pod, c *v1.Container) bool {
+	return policyOf(pod, c) != v1.RestartPolicyNever || len(c.RestartPolicyRules) > 0
+}
+
+// policyOf is a container's own policy, or the pod's.
+func policyOf(pod *v1.Pod, c *v1.Container) v1.RestartPolicy {
+	if c.RestartPolicy != nil {
+		return v1.RestartPolicy(*c.RestartPolicy)
+	}
+	return pod.Spec.RestartPolicy
 }
 
 func succeeded(c *Container) bool { return c != nil && c.Exited() && c.ExitCode == 0 }

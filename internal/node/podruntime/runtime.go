@@ -59,6 +59,9 @@ type Config struct {
 	Images  cri.ImageServiceClient
 	Objects object.Objects
 	Volumes Volumes
+	// Credentials are files like Docker's config.json with what registries are shown
+	// beside pods' pull secrets; the first that is there counts.
+	Credentials []string
 	// Capacity is what a container without a limit may use of the node.
 	Capacity v1.ResourceList
 	// LogDir gets <ns>_<name>_<uid>/<container>/<n>.log.
@@ -76,6 +79,7 @@ type Config struct {
 	ClusterDNS    []string
 	ClusterDomain string
 	ResolvConf    string // the node's own resolv.conf
+	Hosts         string // the node's own hosts(5)
 	Now           func() time.Time
 	Log           *slog.Logger
 }
@@ -162,7 +166,17 @@ const (
 	EventStarted = "Started"
 	EventKilling = "Killing"
 	EventSandbox = "SandboxChanged"
+	// The node's own: of a secret without which the pull was tried, and of a runtime
+	// that ends a container by another signal than it was told.
+	EventPullSecret = "FailedToRetrieveImagePullSecret"
+	EventSignal     = "StopSignalNotCarriedOut"
 )
+
+func (w *Want) warn(container, reason, message string) {
+	if w.Tell != nil {
+		w.Tell(Event{Container: container, Warning: true, Reason: reason, Message: message})
+	}
+}
 
 func (w *Want) tell(container, reason, message string) {
 	if w.Tell != nil {

@@ -47,9 +47,13 @@ func (r *Runtime) sandboxConfig(pod *v1.Pod, attempt uint32) (*cri.PodSandboxCon
 	if err != nil {
 		return nil, fmt.Errorf("dns of %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
+	name, err := r.ownName(pod)
+	if err != nil {
+		return nil, fmt.Errorf("host name of %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
 	c := &cri.PodSandboxConfig{
 		Metadata:     &cri.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: attempt},
-		Hostname:     hostname(pod),
+		Hostname:     name,
 		LogDirectory: r.logDir(pod),
 		DnsConfig:    dns,
 		PortMappings: ports(pod),
@@ -86,8 +90,12 @@ func podLabels(pod *v1.Pod) map[string]string {
 	return out
 }
 
-// hostname is at most 63 characters long, as the kernel's.
+// hostname is at most 63 characters long, as the kernel's, unless the pod overrides
+// it.
 func hostname(pod *v1.Pod) string {
+	if o := pod.Spec.HostnameOverride; o != nil {
+		return *o
+	}
 	name := pod.Name
 	if pod.Spec.Hostname != "" {
 		name = pod.Spec.Hostname
@@ -96,6 +104,27 @@ func hostname(pod *v1.Pod) string {
 		name = strings.TrimRight(name[:63], "-.")
 	}
 	return name
+}
+
+// domainName is a pod's name in the cluster's domain; "" when it has none.
+func (r *Runtime) domainName(pod *v1.Pod) string {
+	if pod.Spec.Subdomain == "" || r.conf.ClusterDomain == "" || pod.Spec.HostnameOverride != nil {
+		return ""
+	}
+	return strings.Join([]string{hostname(pod), pod.Spec.Subdomain, pod.Namespace, "svc", r.conf.ClusterDomain}, ".")
+}
+
+// ownName is what hostname(1) says in the pod.
+func (r *Runtime) ownName(pod *v1.Pod) (string, error) {
+	const most = 64 // of the kernel (sethostname(2))
+	full := r.domainName(pod)
+	if asked := pod.Spec.SetHostnameAsFQDN; asked == nil || !*asked || full == "" {
+		return hostname(pod), nil
+	}
+	if len(full) > most {
+		return "", fmt.Errorf("setHostnameAsFQDN: the name %s is longer than %d characters", full, most)
+	}
+	return full, nil
 }
 
 // ports are all that containers, and sidecars, want of the host.
@@ -196,20 +225,29 @@ func readResolvConf(file string, into *cri.DNSConfig) error {
 	return nil
 }
 
-// writeHosts makes the /etc/hosts that all containers of the pod see.
+// writeHosts makes the /etc/hosts that all containers of the pod see: in the node's
+// network it is the node's own, and what the pod adds.
 func (r *Runtime) writeHosts(pod *v1.Pod, ips []string) (string, error) {
 	dir := filepath.Join(r.conf.PodDir, string(pod.UID))
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return "", err
 	}
 	var b strings.Builder
-	b.WriteString("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
-	name := hostname(pod)
-	if pod.Spec.Subdomain != "" && r.conf.ClusterDomain != "" {
-		name = strings.Join([]string{name, pod.Spec.Subdomain, pod.Namespace, "svc", r.conf.ClusterDomain}, ".") + "\t" + name
-	}
-	for _, ip := range ips {
-		b.WriteString(ip + "\t" + name + "\n")
+	if pod.Spec.HostNetwork {
+		own, err := os.ReadFile(r.conf.Hosts)
+		if err != nil && !os.IsNotExist(err) {
+			return "", err
+		}
+		b.WriteString(strings.TrimRight(string(own), "\n") + "\n")
+	} else {
+		b.WriteString("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
+		name := hostname(pod)
+		if full := r.domainName(pod); full != "" {
+			name = full + "\t" + name
+		}
+		for _, ip := range ips {
+			b.WriteString(ip + "\t" + name + "\n")
+		}
 	}
 	for _, a := range pod.Spec.HostAliases {
 		b.WriteString(a.IP + "\t" + strings.Join(a.Hostnames, "\t") + "\n")

@@ -72,7 +72,7 @@ func (r *Reporter) register(ctx context.Context) error {
 		return fmt.Errorf("register node %s: %w", r.conf.Node, err)
 	}
 	r.mu.Lock()
-	r.node = has.UID
+	r.node, r.labels = has.UID, maps.Clone(has.Labels)
 	r.mu.Unlock()
 	close(r.known)
 	return nil
@@ -93,7 +93,7 @@ func (r *Reporter) writeNode(ctx context.Context, must bool) (wrote bool, err er
 		return false, fmt.Errorf("status of node %s: %w", r.conf.Node, err)
 	}
 	r.mu.Lock()
-	r.node = has.UID
+	r.node, r.labels = has.UID, maps.Clone(has.Labels)
 	r.mu.Unlock()
 	status := mergedNode(&has.Status, &want.Status)
 	patch, err := statusPatch(has.UID, v1.Node{Status: has.Status}, v1.Node{Status: status}, v1.Node{})

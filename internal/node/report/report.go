@@ -76,7 +76,8 @@ type Reporter struct {
 
 	mu      sync.Mutex
 	node    types.UID
-	prefix  string // of containers' ids, "containerd://"
+	labels  map[string]string // of the Node object; nil before it was read
+	prefix  string            // of containers' ids, "containerd://"
 	pods    map[types.UID]*v1.Pod
 	mirrors map[types.NamespacedName]*v1.Pod
 	heard   bool
@@ -96,6 +97,13 @@ func New(c Config) (*Reporter, error) {
 
 // Registered is closed once the API server knows the node.
 func (r *Reporter) Registered() <-chan struct{} { return r.known }
+
+// Labels are those of the Node object, as last read; false before that.
+func (r *Reporter) Labels() (map[string]string, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.labels, r.labels != nil
+}
 
 // Changed makes a look at all pods due now; it never blocks.
 func (r *Reporter) Changed() {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -37,6 +38,7 @@ func split(data []byte) []document {
 type fault struct {
 	line   int
 	reason string
+	unsafe bool // an unknown field without which a pod must not run
 }
 
 func (f fault) Error() string { return fmt.Sprintf("line %d: %s", f.line, f.reason) }
@@ -56,7 +58,7 @@ func (d *document) json() ([]byte, error) {
 
 func (d *document) syntax(err error) error {
 	line, reason := d.Syntax(err)
-	return fault{line, reason}
+	return fault{line: line, reason: reason}
 }
 
 // lineOf is where the field of a path stands, or the nearest one above it.
@@ -98,7 +100,7 @@ func (d *document) objects(s Static) ([]raw, []wrong) {
 	whole := raw{json: text}
 	var head metav1.TypeMeta
 	if err := json.Unmarshal(text, &head); err != nil {
-		return nil, []wrong{{whole, fault{d.Line, "not an object: " + jsonReason(err)}}}
+		return nil, []wrong{{whole, fault{line: d.Line, reason: "not an object: " + jsonReason(err)}}}
 	}
 	if head.Kind != "PodList" && head.Kind != "List" {
 		return d.sort([]raw{whole}, head, s)
@@ -107,10 +109,10 @@ func (d *document) objects(s Static) ([]raw, []wrong) {
 		Items []json.RawMessage `json:"items"`
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &list); err != nil {
-		return nil, []wrong{{err: fault{d.Line, jsonReason(err)}}}
+		return nil, []wrong{{err: fault{line: d.Line, reason: jsonReason(err)}}}
 	}
 	if head.APIVersion != "v1" {
-		return nil, []wrong{{err: fault{d.lineOf("apiVersion"), fmt.Sprintf("apiVersion %q: want v1", head.APIVersion)}}}
+		return nil, []wrong{{err: fault{line: d.lineOf("apiVersion"), reason: fmt.Sprintf("apiVersion %q: want v1", head.APIVersion)}}}
 	}
 	var items []raw
 	for i, item := range list.Items {
@@ -125,7 +127,7 @@ func (d *document) sort(all []raw, head metav1.TypeMeta, s Static) (pods []raw, 
 	for _, r := range all {
 		h := head
 		if err := json.Unmarshal(r.json, &h); err != nil {
-			bad = append(bad, wrong{r, fault{d.lineOf(r.path), "not an object: " + jsonReason(err)}})
+			bad = append(bad, wrong{r, fault{line: d.lineOf(r.path), reason: "not an object: " + jsonReason(err)}})
 			continue
 		}
 		switch mine, err := d.mine(h, r.path, s); {
@@ -148,7 +150,7 @@ func (d *document) mine(h metav1.TypeMeta, path string, s Static) (bool, error) 
 	case s.Shared && agents(h):
 		return false, nil
 	}
-	return false, fault{d.lineOf(path), fmt.Sprintf("kind %q of apiVersion %q: want Pod of v1", h.Kind, h.APIVersion)}
+	return false, fault{line: d.lineOf(path), reason: fmt.Sprintf("kind %q of apiVersion %q: want Pod of v1", h.Kind, h.APIVersion)}
 }
 
 // agents tells the kinds of which the agent takes care, which refuses them
@@ -172,7 +174,7 @@ func (d *document) decode(r raw) (*v1.Pod, []fault, error) {
 		if te := (*json.UnmarshalTypeError)(nil); errors.As(err, &te) {
 			path = te.Field
 		}
-		return nil, nil, fault{d.lineOf(r.path + "." + path), jsonReason(err)}
+		return nil, nil, fault{line: d.lineOf(r.path + "." + path), reason: jsonReason(err)}
 	}
 	pod.TypeMeta = metav1.TypeMeta{}
 	var unknown []fault
@@ -181,9 +183,18 @@ func (d *document) decode(r raw) (*v1.Pod, []fault, error) {
 		if fe := (kjson.FieldError)(nil); errors.As(e, &fe) {
 			path = fe.FieldPath()
 		}
-		unknown = append(unknown, fault{d.lineOf(r.path + "." + path), e.Error()})
+		unknown = append(unknown, fault{line: d.lineOf(r.path + "." + path), reason: e.Error(), unsafe: guards(path)})
 	}
 	return pod, unknown, nil
+}
+
+// guards tells an unknown field that looks like one by which a container gets less
+// rights, misspelt or newer than this version: it is refused, others are told.
+func guards(path string) bool {
+	path = strings.ToLower(path)
+	return slices.ContainsFunc([]string{"secur", "hostuser", "seccomp", "apparmor", "privilegeescal"}, func(word string) bool {
+		return strings.Contains(path, word)
+	})
 }
 
 // jsonReason says a decoding error without the words of the library.

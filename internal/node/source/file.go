@@ -16,6 +16,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead/fairlead/internal/filewatch"
 )
@@ -55,6 +56,7 @@ type version struct {
 	read     bool // hash is of something
 	good     []*v1.Pod
 	problems []Problem // of the newest text
+	unknown  map[types.UID][]string
 }
 
 // NewFile reads nothing yet.
@@ -73,6 +75,18 @@ func (f *File) Problems() []Problem {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]Problem(nil), f.problems...)
+}
+
+// Warnings name the fields of a pod that no pod has, with file and line.
+func (f *File) Warnings(uid types.UID) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, v := range f.known {
+		if w := v.unknown[uid]; len(w) > 0 {
+			return w
+		}
+	}
+	return nil
 }
 
 // Run sends all pods to out whenever they changed, and once in the beginning,
@@ -173,14 +187,14 @@ func (f *File) version(name string) *version {
 		return nil
 	}
 	if err != nil {
-		return &version{good: old.good, problems: []Problem{{Where: name, Reason: err.Error()}}}
+		return &version{good: old.good, unknown: old.unknown, problems: []Problem{{Where: name, Reason: err.Error()}}}
 	}
 	hash := sha256.Sum256(data)
 	if old.read && old.hash == hash {
 		return old
 	}
 	p := parse(data, f.cfg.Static, name, true)
-	return &version{hash: hash, read: true, good: p.over(old.good), problems: p.problems}
+	return &version{hash: hash, read: true, good: p.over(old.good), problems: p.problems, unknown: p.unknown}
 }
 
 // read returns a file's text. Links are followed; what is no file then is an

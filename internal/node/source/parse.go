@@ -14,7 +14,8 @@ import (
 type parsed struct {
 	pods     []*v1.Pod
 	problems []Problem
-	refused  bool // some of the problems are no warnings
+	refused  bool                   // some of the problems are no warnings
+	unknown  map[types.UID][]string // of each pod: fields that it does not have, with their lines
 	// held are the names of pods whose document is refused; with opaque set, a
 	// document does not even tell which pod it declares.
 	held   map[string]bool
@@ -24,7 +25,7 @@ type parsed struct {
 // parse reads all pods of a text. A document that is refused leaves the others
 // alone.
 func parse(data []byte, s Static, path string, file bool) parsed {
-	out := parsed{held: map[string]bool{}}
+	out := parsed{held: map[string]bool{}, unknown: map[types.UID][]string{}}
 	at := origin{node: s.Node, path: path, file: file}
 	docs := split(data)
 	for i := range docs {
@@ -36,6 +37,9 @@ func parse(data []byte, s Static, path string, file bool) parsed {
 		for _, r := range objects {
 			pod, unknown, err := d.pod(r, s, at)
 			for _, u := range unknown {
+				if u.unsafe {
+					continue // it is refused
+				}
 				out.problems = append(out.problems, Problem{Where: path, Line: u.line, Reason: u.reason, Warning: true})
 			}
 			if err != nil {
@@ -43,6 +47,9 @@ func parse(data []byte, s Static, path string, file bool) parsed {
 				continue
 			}
 			out.pods = append(out.pods, pod)
+			for _, u := range unknown {
+				out.unknown[pod.UID] = append(out.unknown[pod.UID], Problem{Where: path, Line: u.line, Reason: u.reason}.String())
+			}
 		}
 	}
 	if len(docs) == 0 {
@@ -99,12 +106,17 @@ func (d *document) pod(r raw, s Static, at origin) (*v1.Pod, []fault, error) {
 		return nil, nil, err
 	}
 	if pod.Name == "" {
-		return nil, unknown, fault{d.lineOf(r.path + ".metadata"), "metadata.name is required"}
+		return nil, unknown, fault{line: d.lineOf(r.path + ".metadata"), reason: "metadata.name is required"}
 	}
 	setDefaults(pod)
 	makeStatic(pod, at)
 	errs := append(validate(pod), references(pod, s.Objects)...)
 	var faults []error
+	for _, u := range unknown {
+		if u.unsafe {
+			faults = append(faults, u)
+		}
+	}
 	for _, e := range errs {
 		faults = append(faults, d.fault(r, e))
 	}
@@ -112,7 +124,7 @@ func (d *document) pod(r raw, s Static, at origin) (*v1.Pod, []fault, error) {
 }
 
 func (d *document) fault(r raw, e *field.Error) fault {
-	return fault{d.lineOf(r.path + "." + e.Field), e.Error()}
+	return fault{line: d.lineOf(r.path + "." + e.Field), reason: e.Error()}
 }
 
 func problem(where string, err error) Problem {

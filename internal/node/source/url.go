@@ -14,6 +14,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
@@ -46,6 +47,7 @@ type URL struct {
 	good     []*v1.Pod
 	known    bool // there was a good answer, or an empty one
 	refused  []Problem
+	unknown  map[types.UID][]string
 	problems []Problem
 }
 
@@ -67,6 +69,13 @@ func (u *URL) Problems() []Problem {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return append([]Problem(nil), u.problems...)
+}
+
+// Warnings name the fields of a pod that no pod has, with URL and line.
+func (u *URL) Warnings(uid types.UID) []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.unknown[uid]
 }
 
 // Run asks until ctx ends and sends all pods to out when they changed, and for
@@ -121,7 +130,7 @@ func (u *URL) take(data []byte) ([]*v1.Pod, bool, error) {
 	}
 	u.data = data
 	p := parse(data, u.cfg.Static, u.cfg.URL, false)
-	u.refused = p.problems
+	u.refused, u.unknown = p.problems, p.unknown
 	u.settle(u.refused)
 	err := p.refusal()
 	if err != nil {

@@ -67,6 +67,7 @@ func (v *validator) container(c *v1.Container, names sets.Set[string], at *field
 	if p := c.RestartPolicy; p != nil {
 		among(v, at.Child("restartPolicy"), *p, v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyOnFailure, v1.ContainerRestartPolicyNever)
 	}
+	v.restartRules(c, at)
 	v.ports(c.Ports, at.Child("ports"))
 	v.env(c, at)
 	v.mounts(c.VolumeMounts, at.Child("volumeMounts"))
@@ -74,6 +75,20 @@ func (v *validator) container(c *v1.Container, names sets.Set[string], at *field
 	if sc := c.SecurityContext; sc != nil && sc.Privileged != nil && *sc.Privileged &&
 		sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation {
 		v.add(field.Invalid(at.Child("securityContext"), "", "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))
+	}
+}
+
+func (v *validator) restartRules(c *v1.Container, at *field.Path) {
+	if len(c.RestartPolicyRules) > 0 && c.RestartPolicy == nil {
+		v.add(field.Required(at.Child("restartPolicy"), "must be set when `restartPolicyRules` is"))
+	}
+	for i, r := range c.RestartPolicyRules {
+		at := at.Child("restartPolicyRules").Index(i)
+		if r.ExitCodes == nil {
+			v.add(field.Required(at.Child("exitCodes"), ""))
+			continue
+		}
+		among(v, at.Child("exitCodes", "operator"), r.ExitCodes.Operator, v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn)
 	}
 }
 

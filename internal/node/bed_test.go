@@ -48,6 +48,7 @@ type bed struct {
 	base    testbed.Inventory
 
 	containerd *kube.Containerd // nil over Docker
+	docker     *docker.Engine   // nil over containerd
 	node       *daemon
 	endpoint   string // the runtime's, for the node
 	starts     int
@@ -74,7 +75,8 @@ func newDockerBed(t *testing.T, pods ...*v1.Pod) *bed {
 	logs := filepath.Join(b.Dir, "disk/var/log")
 	b.Run("mkdir", "-p", logs)
 	b.Run("mount", "--bind", logs, "/var/log")
-	shim := docker.Start(t, b.Node).StartCRI()
+	b.docker = docker.Start(t, b.Node)
+	shim := b.docker.StartCRI()
 	b.runtime, b.endpoint = shim.RuntimeServiceClient, "unix://"+shim.Socket
 	t.Cleanup(b.end)
 	b.base = b.Inventory()
@@ -277,9 +279,11 @@ func (b *bed) requireNoLeaks() {
 	require.True(b.t, b.node.cmd.ProcessState.Success(), "the node's end: %s", b.node.cmd.ProcessState)
 	b.RequireNoLeaks(b.base)
 	for _, dir := range b.cgroups.Paths {
-		left, err := filepath.Glob(dir + "/pod*")
-		require.NoError(b.t, err)
-		require.Empty(b.t, left)
+		for _, class := range []string{"", "/burstable", "/besteffort"} {
+			left, err := filepath.Glob(dir + class + "/pod*")
+			require.NoError(b.t, err)
+			require.Empty(b.t, left)
+		}
 	}
 	logs, err := filepath.Glob(filepath.Join(b.Dir, "disk/var/log/pods/*"))
 	require.NoError(b.t, err)

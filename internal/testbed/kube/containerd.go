@@ -152,6 +152,15 @@ func (c *Containerd) ctr(args ...string) string {
 	return c.n.Run(append([]string{bin, "--namespace=k8s.io"}, args...)...)
 }
 
+// Push gives an image to a registry without TLS by another name, which containerd
+// does not keep.
+func (c *Containerd) Push(image, name, user, password string) {
+	c.t.Helper()
+	c.ctr("images", "tag", image, name)
+	c.ctr("images", "push", "--plain-http", "--user", user+":"+password, name)
+	c.ctr("images", "rm", name)
+}
+
 // Kill kills it by SIGKILL; the pods' processes go on.
 func (c *Containerd) Kill() {
 	if c.proc != nil {

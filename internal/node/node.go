@@ -79,8 +79,10 @@ type Config struct {
 	// Machine decides which fields of a pod are carried out.
 	Machine carried.Machine
 	PodDir  string // the same as podruntime's; what no pod owns there is removed
-	NodeIP  string
-	Log     *slog.Logger
+	// NodeIP is where a pod in the node's network is asked; "" is the loopback. HostIP
+	// is the node's address in pods' status.
+	NodeIP, HostIP string
+	Log            *slog.Logger
 }
 
 // Periods of the loop.

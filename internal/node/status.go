@@ -73,10 +73,10 @@ func stamp(all, before []v1.PodCondition, now metav1.Time) {
 
 // statusOf is what the runtime's records make of a pod. Node.mu is held.
 func (n *Node) statusOf(w *worker, pod *v1.Pod, st *podruntime.Status, res podruntime.Result) v1.PodStatus {
-	s := v1.PodStatus{Phase: phaseOf(pod, st), QOSClass: podruntime.Class(pod), HostIP: n.conf.NodeIP, StartTime: w.status.StartTime}
+	s := v1.PodStatus{Phase: phaseOf(pod, st), QOSClass: podruntime.Class(pod), HostIP: n.conf.HostIP, StartTime: w.status.StartTime}
 	ips := st.IPs()
-	if pod.Spec.HostNetwork && n.conf.NodeIP != "" {
-		ips = []string{n.conf.NodeIP}
+	if pod.Spec.HostNetwork && n.conf.HostIP != "" {
+		ips = []string{n.conf.HostIP}
 	}
 	for _, ip := range ips {
 		s.PodIPs = append(s.PodIPs, v1.PodIP{IP: ip})
@@ -249,19 +249,24 @@ func explain(s *v1.PodStatus, pod *v1.Pod, st *podruntime.Status, failed error, 
 		notReady = why
 	}
 	ready := s.Phase == v1.PodRunning && allReady(s.ContainerStatuses) && sidecarsReady(pod, s.InitContainerStatuses) && hasSandbox
-	gates := closedGates(pod)
-	notServing := notReady
-	if ready && len(gates) > 0 {
-		notServing = podruntime.Reason{Reason: "ReadinessGatesNotReady", Message: "these conditions of the pod are not True: " + strings.Join(gates, ", ")}
-	}
 	ended := s.Phase == v1.PodSucceeded
 	s.Conditions = []v1.PodCondition{
 		condition(v1.PodScheduled, true, why),
 		condition(v1.PodReadyToStartContainers, hasSandbox, why),
 		condition(v1.PodInitialized, ended || initialized(pod, st), notReady),
 		condition(v1.ContainersReady, ready, notReady),
-		condition(v1.PodReady, ready && len(gates) == 0, notServing),
+		serving(pod, ready, notReady),
 	}
+}
+
+// serving is the condition that a pod is ready: its containers are, and its gates are
+// open.
+func serving(pod *v1.Pod, ready bool, otherwise podruntime.Reason) v1.PodCondition {
+	gates := closedGates(pod)
+	if ready && len(gates) > 0 {
+		otherwise = podruntime.Reason{Reason: "ReadinessGatesNotReady", Message: "these conditions of the pod are not True: " + strings.Join(gates, ", ")}
+	}
+	return condition(v1.PodReady, ready && len(gates) == 0, otherwise)
 }
 
 // closedGates are the readiness gates of a pod whose conditions, which others set,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -282,4 +283,93 @@ func TestShorterTime(t *testing.T) {
 	require.True(t, w.deadline().After(time.Now()), "no overflow")
 	w.pod = pod(nil, nil)
 	require.Zero(t, w.deadline())
+}
+
+// TestReadinessGates: a pod whose containers are ready is so once others have set
+// what it waits for, and says what that is.
+func TestReadinessGates(t *testing.T) {
+	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "m"}}, ReadinessGates: []v1.PodReadinessGate{{ConditionType: "x.y/lb"}}}}
+	at := func() v1.PodCondition { return serving(pod, true, podruntime.Reason{}) }
+	require.Equal(t, v1.ConditionFalse, at().Status)
+	require.Equal(t, "ReadinessGatesNotReady", at().Reason)
+	require.Contains(t, at().Message, "x.y/lb")
+	pod.Status.Conditions = []v1.PodCondition{{Type: "x.y/lb", Status: v1.ConditionFalse}}
+	require.Equal(t, v1.ConditionFalse, at().Status)
+	pod.Status.Conditions[0].Status = v1.ConditionTrue
+	require.Equal(t, v1.ConditionTrue, at().Status)
+	require.Equal(t, v1.ConditionFalse, serving(pod, false, podruntime.Reason{}).Status)
+
+	w := newWorker(pod)
+	w.wake = make(chan struct{}, 1)
+	n := &Node{workers: map[types.UID]*worker{"": w}}
+	n.reconciled(pod)
+	require.Empty(t, w.wake, "its status alone is no reason")
+	closed := pod.DeepCopy()
+	closed.Status.Conditions = nil
+	n.reconciled(closed)
+	require.Len(t, w.wake, 1)
+}
+
+// TestRestartOfOneContainer: rules come before the container's policy, and that
+// before the pod's.
+func TestRestartOfOneContainer(t *testing.T) {
+	always, never := v1.ContainerRestartPolicyAlways, v1.ContainerRestartPolicyNever
+	rules := func(op v1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) []v1.ContainerRestartRule {
+		return []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestart, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: op, Values: codes}}}
+	}
+	in, notIn := v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn
+	for name, c := range map[string]struct {
+		pod  v1.RestartPolicy
+		c    v1.Container
+		exit int32
+		want bool
+	}{
+		"the pod's":       {v1.RestartPolicyOnFailure, v1.Container{}, 1, true},
+		"its own":         {v1.RestartPolicyNever, v1.Container{RestartPolicy: &always}, 0, true},
+		"its own, never":  {v1.RestartPolicyAlways, v1.Container{RestartPolicy: &never}, 1, false},
+		"a rule":          {v1.RestartPolicyNever, v1.Container{RestartPolicy: &never, RestartPolicyRules: rules(in, 3, 42)}, 42, true},
+		"another code":    {v1.RestartPolicyNever, v1.Container{RestartPolicy: &never, RestartPolicyRules: rules(in, 3, 42)}, 4, false},
+		"none of these":   {v1.RestartPolicyNever, v1.Container{RestartPolicy: &never, RestartPolicyRules: rules(notIn, 0, 1)}, 2, true},
+		"one of these":    {v1.RestartPolicyNever, v1.Container{RestartPolicy: &never, RestartPolicyRules: rules(notIn, 0, 1)}, 1, false},
+		"before a policy": {v1.RestartPolicyAlways, v1.Container{RestartPolicy: &always, RestartPolicyRules: rules(in, 1)}, 2, true},
+	} {
+		pod := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: c.pod}}
+		require.Equal(t, c.want, podruntime.Restarts(pod, &c.c, c.exit), name)
+	}
+}
+
+// TestAdmission: pods are let in as long as there is room, in turn, and one that has
+// begun is not judged again.
+func TestAdmission(t *testing.T) {
+	asks := func(uid, cpu string) *worker {
+		w := newWorker(named(uid, mux.File))
+		w.pod.Spec.Containers = []v1.Container{{Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}}}
+		return w
+	}
+	n := &Node{workers: map[types.UID]*worker{}, conf: Config{Capacity: v1.ResourceList{v1.ResourceCPU: resource.MustParse("2")}}}
+	admit := func(w *worker, st *podruntime.Status) string {
+		n.workers[w.uid] = w
+		v, err := n.admit(w, w.pod, st)
+		require.NoError(t, err)
+		return v.Reason
+	}
+	none := &podruntime.Status{}
+	first := asks("1", "1500m")
+	require.Empty(t, admit(first, none))
+	second := asks("2", "600m")
+	require.Equal(t, "OutOfcpu", admit(second, none))
+	require.Empty(t, admit(asks("3", "500m"), none))
+	require.Empty(t, admit(asks("4", "1"), &podruntime.Status{Sandboxes: []podruntime.Sandbox{{ID: "box"}}}), "it runs already")
+	require.Empty(t, admit(first, none), "once let in")
+	first.state, n.workers["4"].state = terminated, terminated
+	require.Empty(t, admit(second, none), "there is room again")
+
+	// What cannot be known yet is waited for.
+	n.conf.Labels = func() (map[string]string, bool) { return nil, false }
+	far := asks("5", "0")
+	far.pod.Spec.NodeSelector = map[string]string{"zone": "a"}
+	_, err := n.admit(far, far.pod, none)
+	require.ErrorIs(t, err, errLabels)
+	n.conf.Labels = func() (map[string]string, bool) { return map[string]string{"zone": "a"}, true }
+	require.Empty(t, admit(far, none))
 }

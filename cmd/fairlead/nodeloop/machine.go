@@ -46,7 +46,7 @@ func (o *Options) hostIP() string {
 func (o *Options) credentials() []string {
 	out := []string{filepath.Join(o.RootDir, "config.json")}
 	if home, err := os.UserHomeDir(); err == nil {
-		out = append(out, filepath.Join(home, ".docker/config.json"))
+		out = append(out, filepath.Join(home, ".docker", "config.json"))
 	}
 	return out
 }

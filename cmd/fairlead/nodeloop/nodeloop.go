@@ -180,11 +180,11 @@ func (o *Options) run(ctx context.Context, conn *grpc.ClientConn, log *slog.Logg
 		Sources: merged,
 		Runtime: podruntime.New(podruntime.Config{
 			Runtime: engine, Images: images,
-			LogDir: o.LogDir, PodDir: pods, CgroupParent: o.CgroupRoot, NodeName: o.Name, NodeIP: ip,
+			LogDir: o.LogDir, PodDir: pods, CgroupParent: o.CgroupRoot, NodeName: o.Name, NodeIP: o.IP, HostIP: ip,
 			ClusterDNS: o.DNS, ClusterDomain: o.Domain, ResolvConf: o.ResolvConf, Hosts: "/etc/hosts", Now: time.Now, Log: log,
 			Objects: objects, Volumes: volumes, Capacity: capacity, Credentials: o.credentials(),
 		}),
-		Volumes: volumes, Objects: objects, PodDir: pods, NodeIP: ip,
+		Volumes: volumes, Objects: objects, PodDir: pods, NodeIP: o.IP, HostIP: ip,
 		Checkpoints: checkpoint.New(filepath.Join(o.RootDir, "checkpoints")), Origin: o.origin(files), Log: log,
 		Warnings: warnings(files, url), Capacity: capacity, Machine: o.machine(),
 	}

@@ -173,8 +173,8 @@ func stopSignal(c *v1.Container) cri.Signal {
 // facts are what a container may ask about its pod.
 func (r *Runtime) facts(pod *v1.Pod, ips []string) *downward.Facts {
 	f := &downward.Facts{Pod: pod, NodeName: r.conf.NodeName, PodIPs: ips, Capacity: r.conf.Capacity}
-	if r.conf.NodeIP != "" {
-		f.HostIPs = []string{r.conf.NodeIP}
+	if r.conf.HostIP != "" {
+		f.HostIPs = []string{r.conf.HostIP}
 	}
 	if pod.Spec.HostNetwork {
 		f.PodIPs = f.HostIPs

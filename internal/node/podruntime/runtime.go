@@ -73,7 +73,9 @@ type Config struct {
 	// the runtime.
 	CgroupParent string
 	NodeName     string
-	NodeIP       string // status.hostIP; "" when the node has no address of its own
+	// NodeIP is where a pod in the node's network is asked; "" is the loopback. HostIP
+	// is what pods are told as status.hostIP.
+	NodeIP, HostIP string
 	// ClusterDNS and ClusterDomain are for pods of DNS policy ClusterFirst;
 	// without servers these get what the node itself has.
 	ClusterDNS    []string

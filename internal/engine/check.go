@@ -92,7 +92,7 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 // the interface count too.
 func (e *Engine) finalLink(rec core.Record, i int, conf core.Conf) core.Link {
 	s, l := rec.Specs[i], record.FinalLink(rec, i)
-	if conf.PrevResult != nil && s.Key == rec.Key && s.Exec == nil {
+	if conf.PrevResult != nil && s.Key == rec.Key {
 		if later, err := cniconf.LinkFromResult(conf.PrevResult, s.Key.IfName); err == nil {
 			l = record.Overlay(l, later)
 		}

@@ -5,6 +5,7 @@
 package record
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -124,7 +125,10 @@ func DefaultLinks(r *core.Record) []core.Link {
 // plugin's interface it is what the plugin said.
 func FinalLink(r core.Record, i int) core.Link {
 	s, l := r.Specs[i], r.Links[i]
-	if s.Exec != nil {
+	if s.Exec != nil { // its result is final in Exec.Prev, but for the MTU, which old versions do not tell
+		for j := i + 1; j < len(r.Specs) && SameChain(r.Specs[j], s); j++ {
+			l.MTU = cmp.Or(r.Links[j].MTU, l.MTU)
+		}
 		return l
 	}
 	for j := i + 1; j < len(r.Specs) && SameChain(r.Specs[j], s); j++ {

@@ -102,7 +102,7 @@ func parseCSV(key, value string) ([]element, error) {
 		if !hasNS {
 			ns, name = "", rest
 		}
-		if (hasNS && ns == "") || (hasIf && ifName == "") || name == "" {
+		if (hasNS && ns == "") || (hasIf && ifName == "") || name == "" || strings.Contains(ifName, "@") {
 			return nil, annotation.Refused(core.CodeValue, e.field, item, "is not [namespace/]name[@interface]")
 		}
 		e.namespace, e.name, e.ifName = ns, name, ifName
@@ -209,6 +209,9 @@ func (e *element) nameFault() (field, value, why string) {
 }
 
 func (e *element) addressFault() (field, value, why string) {
+	if e.ips != nil && len(e.ips) == 0 {
+		return "ips", "[]", "names no address: leave the key out to be given one"
+	}
 	if len(e.ips) > 0 && e.ipamClaim != "" {
 		return "ips", strings.Join(e.ips, ","), "cannot be combined with ipam-claim-reference"
 	}

@@ -87,6 +87,8 @@ func TestCheckFindsEveryDifference(t *testing.T) {
 		{"route gone", usual, func(n *node, p *pod, _ string) { n.ip(p.Handle, "route", "del", "default") }, "route 0.0.0.0/0 via 10.20.0.1 is missing"},
 		{"route elsewhere", usual, func(n *node, p *pod, _ string) { n.ip(p.Handle, "route", "replace", "default", "via", "10.20.0.77") }, "route 0.0.0.0/0 via 10.20.0.1 is missing"},
 		{"IPv6 route gone", usual, func(n *node, p *pod, _ string) { n.ip(p.Handle, "-6", "route", "del", "default") }, "route ::/0 via fd00:20::1 is missing"},
+		{"foreign address", usual, func(n *node, p *pod, _ string) { n.ip(p.Handle, "addr", "add", "10.20.0.77/24", "dev", "eth0") }, "address 10.20.0.77/24 is there, and nobody gave it"},
+		{"foreign IPv6 address", usual, func(n *node, p *pod, _ string) { n.ip(p.Handle, "addr", "add", "fd00:20::77/64", "dev", "eth0") }, "address fd00:20::77/64 is there"},
 		{"address given back", usual, func(n *node, _ *pod, _ string) {
 			require.NoError(n, os.Remove(n.data+"/net/10.20.0.2"))
 			require.NoError(n, os.Remove(n.data+"/net/fd00:20::2"))

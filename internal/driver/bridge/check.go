@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/inproc"
@@ -195,6 +197,15 @@ func (i *inspection) checkAddrs(far rtnl.Link) error {
 	for _, ip := range i.prev.IPs {
 		if !rtnl.HasAddr(have, ip.Address) {
 			i.differ("address %s is missing", ip.Address)
+		}
+	}
+	if len(i.prev.IPs) == 0 {
+		return nil // who has no IPAM plugin finds addresses for itself
+	}
+	for _, h := range have {
+		was := slices.ContainsFunc(i.prev.IPs, func(ip inproc.IP) bool { return ip.Address == h.Prefix })
+		if !was && !h.Prefix.Addr().IsLinkLocalUnicast() && h.Flags&unix.IFA_F_PERMANENT != 0 { // others come and go by router advertisements
+			i.differ("address %s is there, and nobody gave it", h.Prefix)
 		}
 	}
 	return nil

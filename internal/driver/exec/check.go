@@ -33,7 +33,7 @@ func (d *Driver) Check(ctx context.Context, s core.Spec, l core.Link) error {
 	if len(final) == 0 {
 		final = l.CNIResult
 	}
-	return errors.Join(inspect(ns, s.Key.IfName, final), d.askPlugin(ctx, s, final))
+	return errors.Join(inspect(ns, s.Key.IfName, final, l.MTU), d.askPlugin(ctx, s, final))
 }
 
 func (d *Driver) askPlugin(ctx context.Context, s core.Spec, final json.RawMessage) error {
@@ -47,8 +47,9 @@ func (d *Driver) askPlugin(ctx context.Context, s core.Spec, final json.RawMessa
 	return err
 }
 
-// inspect compares the namespace with the result.
-func inspect(ns *netns.Handle, ifName string, result json.RawMessage) error {
+// inspect compares the namespace with the result, and with the MTU that was seen
+// after ADD (0 where it was not): results before CNI 1.1 have none.
+func inspect(ns *netns.Handle, ifName string, result json.RawMessage, mtu int) error {
 	want, err := cniconf.LinkFromResult(result, ifName)
 	if errors.Is(err, core.ErrNotFound) {
 		return nil // it made no interface of this name
@@ -61,6 +62,7 @@ func inspect(ns *netns.Handle, ifName string, result json.RawMessage) error {
 		return err
 	}
 	defer func() { _ = c.Close() }()
+	want.MTU = mtu
 	have, err := c.LinkByName(ifName)
 	if errors.Is(err, core.ErrNotFound) {
 		return core.Differ("interface is missing")
@@ -75,6 +77,9 @@ func inspectLink(have rtnl.Link, want core.Link) error {
 	var errs []error
 	if len(want.MAC) > 0 && !bytes.Equal(have.MAC, want.MAC) {
 		errs = append(errs, core.Differ("MAC is %s, was %s", have.MAC, want.MAC))
+	}
+	if want.MTU != 0 && have.MTU != want.MTU {
+		errs = append(errs, core.Differ("MTU is %d, was %d", have.MTU, want.MTU))
 	}
 	if len(want.Addrs) > 0 && !have.Up {
 		errs = append(errs, core.Differ("interface is down"))

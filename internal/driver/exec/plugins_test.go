@@ -144,6 +144,7 @@ func attachChain(t *testing.T, d driver.Driver, id core.Netns, conf, dir string)
 	specs[1].Exec.Prev = first.CNIResult
 	second, err := d.Attach(t.Context(), specs[1])
 	require.NoError(t, err)
+	first.MTU = second.MTU // as of the record's final links
 	for i := range specs {
 		specs[i].Exec.Prev = second.CNIResult
 	}
@@ -175,6 +176,7 @@ func chainIsCheckedAgainstItsFinalResult(t *testing.T, host func(testing.TB) (*n
 		{"gone", []string{"link", "del", "net1"}},
 		{"renamed", []string{"link", "set", "net1", "down", "name", "other"}},
 		{"MAC", []string{"link", "set", "net1", "address", "02:00:00:00:00:55"}},
+		{"MTU", []string{"link", "set", "net1", "mtu", "1300"}},
 		{"default route", []string{"route", "del", "default"}},
 		{"default route via another", []string{"route", "replace", "default", "via", "10.88.0.77"}},
 		{"default route 6", []string{"-6", "route", "del", "default"}},

@@ -154,22 +154,60 @@ func distinct(all []net.IP) (out []net.IP) {
 	return out
 }
 
-// Check proves that the attachment holds an address, whichever.
+// Check proves that the attachment holds an address, and of those of prevResult
+// that are of the ranges every one.
 func (p *Plugin) Check(ctx context.Context, c driver.PluginCall) error {
 	conf, _, err := load(c)
 	if err != nil {
 		return err
 	}
-	held := false
+	var held []net.IP
 	s, err := p.open(ctx, folder(conf), false)
 	if err == nil && s != nil {
 		defer s.close()
-		held = len(s.GetByID(c.Key.Container, c.Key.IfName)) > 0
+		held = s.GetByID(c.Key.Container, c.Key.IfName)
 	}
-	if err == nil && !held {
+	if err == nil && len(held) == 0 {
 		err = fmt.Errorf("host-local: Failed to find address added by container %v", c.Key.Container)
 	}
+	if err == nil {
+		err = s.mine(c, conf, held)
+	}
 	return failed(err)
+}
+
+// mine proves that the addresses of prevResult are among those held.
+func (s *store) mine(c driver.PluginCall, conf *allocator.IPAMConfig, held []net.IP) error {
+	var prev inproc.Conf
+	if err := json.Unmarshal(c.Conf, &prev); err != nil {
+		return err
+	}
+	if len(prev.PrevResult) == 0 {
+		return nil
+	}
+	res, err := inproc.Parse(prev.PrevResult, prev.CNIVersion)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, got := range res.IPs {
+		ip := net.IP(got.Address.Addr().AsSlice())
+		ours := slices.ContainsFunc(conf.Ranges, func(set allocator.RangeSet) bool { return set.Contains(ip) })
+		if ours && !slices.ContainsFunc(held, ip.Equal) {
+			errs = append(errs, core.Differ("address %s is leased to %s", ip, s.holder(ip.String())))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// holder says who has an address.
+func (s *store) holder(name string) string {
+	for owner, names := range s.index.owners {
+		if slices.Contains(names, name) {
+			return "container " + strings.ReplaceAll(owner, separator, ", ")
+		}
+	}
+	return "nobody"
 }
 
 // Del frees what the attachment holds.

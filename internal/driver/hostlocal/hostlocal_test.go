@@ -295,3 +295,23 @@ func TestAccepts(t *testing.T) {
 	}
 	require.Error(t, p.Accepts(json.RawMessage(`{"ipam":[]}`)))
 }
+
+// TestCheckSeesALeaseOfSomebodyElse: every address of the result that is of the
+// ranges is to be held by the attachment itself.
+func TestCheckSeesALeaseOfSomebodyElse(t *testing.T) {
+	s := inside(hostlocal.New(), t.TempDir())
+	both := `"ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00:1::/64"}]]`
+	out, err := s.run(core.Add, s.call(conf("1.0.0", both, ""), "c1", ""))
+	require.NoError(t, err)
+	check := func() error {
+		_, err := s.run(core.Check, s.call(conf("1.0.0", both, `,"prevResult":`+string(out)), "c1", ""))
+		return err
+	}
+	require.NoError(t, check())
+	stolen := filepath.Join(s.dir, "net", "10.1.0.2")
+	require.NoError(t, os.Remove(stolen))
+	require.ErrorIs(t, check(), core.ErrDrift)
+	require.ErrorContains(t, check(), "address 10.1.0.2 is leased to nobody")
+	require.NoError(t, os.WriteFile(stolen, []byte("c2\r\nnet1"), 0o600))
+	require.ErrorContains(t, check(), "address 10.1.0.2 is leased to container c2, net1")
+}

@@ -20,6 +20,7 @@ const (
 	MaxMbit   = 1_000_000 // Mbit/s: 1 Tbit/s
 	maxMillis = 3_600_000 // one hour
 	maxLimit  = 10_000_000
+	maxValue  = 8 << 10 // bytes (reliability.md, Security)
 )
 
 // Notes reads the annotations of one NIC. The first refusal stays in err and
@@ -56,6 +57,10 @@ func (n *Notes) get(field string) (key, value string, ok bool) {
 	}
 	for _, key := range n.places(field) {
 		if v := strings.TrimSpace(n.All[key]); v != "" {
+			if len(v) > maxValue {
+				n.refuse(key, v, "has %d bytes, the limit is %d", len(v), maxValue)
+				return "", "", false
+			}
 			return key, v, true
 		}
 	}

@@ -16,6 +16,11 @@ func (n *Notes) candidates(field string) [][]netip.Addr {
 		return nil
 	}
 	items, pairs := elements(value)
+	if len(items) == 0 {
+		n.refuse(key, value, "names no address")
+		return nil
+	}
+	seen := map[netip.Addr]bool{}
 	var out [][]netip.Addr
 	for _, item := range items {
 		element, err := parsePair(item)
@@ -26,6 +31,13 @@ func (n *Notes) candidates(field string) [][]netip.Addr {
 		case err != nil:
 			n.refuse(key, value, "has the element %q, which %v", Clip(item), err)
 			return nil
+		}
+		for _, a := range element {
+			if seen[a] {
+				n.refuse(key, value, "names %s twice", a)
+				return nil
+			}
+			seen[a] = true
 		}
 		out = append(out, element)
 	}

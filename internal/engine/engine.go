@@ -64,7 +64,8 @@ type Config struct {
 	Journal    *journal.Journal
 	IPAM       *ipam.Allocator
 	Source     resolve.Source
-	Devices    resolve.Devices // nil: nobody gives pods devices
+	Devices    resolve.Devices   // nil: nobody gives pods devices
+	NodePorts  resolve.NodePorts // which of the node's ports annotations may ask for; none: all
 	Drivers    driver.Set
 	Fabric     Fabric
 	Gateway    GatewayChecker

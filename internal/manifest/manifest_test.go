@@ -30,8 +30,8 @@ func TestObjectsComeInOrder(t *testing.T) {
 	}
 	require.Equal(t, []string{
 		"ServiceAccount", "ConfigMap", "ClusterRole", "ClusterRoleBinding",
-		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy",
-		"ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding",
+		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy",
+		"ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding",
 		"DaemonSet",
 	}, kinds)
 	crds, err := CRDs()
@@ -92,14 +92,14 @@ func TestRequestFieldsAreTheAnnotations(t *testing.T) {
 		asked = strings.Split(list[1], "|")
 	}
 	harmless := []string{"mirror", "pod_nic_type", "default_route"}
-	for _, field := range fields(t) {
+	for _, field := range Fields(t) {
 		require.True(t, slices.Contains(asked, field) || slices.Contains(harmless, field),
 			"annotation %s: is it a tenant's request (_helpers.tpl, requestFields), or harmless (here)?", field)
 	}
 }
 
-// fields are the values of api/v1's constants Field….
-func fields(t *testing.T) (out []string) {
+// Fields are the values of api/v1's constants Field….
+func Fields(t *testing.T) (out []string) {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), "../../api/v1/annotations.go", nil, 0)
 	require.NoError(t, err)

@@ -38,7 +38,7 @@ const rights = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: pods}
-rules: [{apiGroups: [""], resources: [pods, pods/status, pods/binding, pods/ephemeralcontainers], verbs: ["*"]}]
+rules: [{apiGroups: [""], resources: [pods, pods/status, pods/binding, bindings, pods/ephemeralcontainers, pods/resize], verbs: ["*"]}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -201,7 +201,10 @@ func TestWhoMayAsk(t *testing.T) {
 	}{
 		{"default", nil, ""},
 		{"default", with(nil, "kubernetes.io/ingress-bandwidth", "10M"), ""},
-		{"default", with(nil, nets, "storage,other/b@net7"), ""},
+		{"default", with(nil, nets, "storage,default/b@net7"), ""},
+		{"default", with(nil, nets, "storage,other/b@net7"), "verb use on network-attachment-definitions (k8s.cni.cncf.io) of other/b"},
+		{"default", with(nil, "v1.multus-cni.io/default-network", "b"), "of kube-system/b"},
+		{"all", with(nil, nets, "storage,other/b@net7"), ""},
 		{"default", with(nil, nets, `[{"name":"storage","interface":"net5"}]`), ""},
 		{"default", with(nil, "example.com/ip_address", "10.0.0.1"), ""},
 		{"", with(nil, "ovn.kubernetes.io/ip_address", "10.0.0.1"), s.ns + "/default"},
@@ -234,7 +237,10 @@ func TestWhoMayAsk(t *testing.T) {
 		{"default", with(nil, nets, `[{"name":"storage","cni-args":{"ips":["10.0.0.1"]}}]`), "network-attachment-definitions/address"},
 		{"default", with(nil, "v1.multus-cni.io/default-network", `[{"name":"storage","ips":["10.0.0.1"]}]`), "network-attachment-definitions/address"},
 		{"storage", with(nil, nets, `[{"name":"storage","ips":["10.0.0.1"]}]`), ""},
-		{"storage", with(nil, nets, `[ {"name" : "storage", "ips":["10.0.0.1"], "portMappings":[{"hostPort":1}]}, {"name":"other"} ]`), ""},
+		{"storage", with(nil, nets, `[ {"name" : "storage", "ips":["10.0.0.1"], "default-route":["10.0.0.1"]}, {"name":"other"} ]`), ""},
+		{"storage", with(nil, nets, `[{"name":"storage","ips":["10.0.0.1"],"portMappings":[{"hostPort":8080}]}]`), "network-attachment-definitions/port"},
+		{"storage", with(nil, nets, `[{"name":"storage","deviceID":"0000:03:02.0"}]`), "network-attachment-definitions/device"},
+		{"storage", with(nil, nets, `[{"name":"storage","cni-args":{"ips":["10.0.0.1"],"sysctl":{}}}]`), "network-attachment-definitions/args"},
 		{"storage", with(nil, nets, `[{"name":"storage","namespace":"`+s.ns+`","ips":["10.0.0.1"]}]`), ""},
 		{"storage", with(nil, nets, `[{"name":"other","ips":["10.0.0.1"]}]`), "network-attachment-definitions/address"},
 		{"storage", with(nil, nets, `[{"name":"storage","namespace":"elsewhere","ips":["10.0.0.1"]}]`), "network-attachment-definitions/address"},
@@ -307,6 +313,8 @@ func TestWhatWasAskedStays(t *testing.T) {
 		return s.tenant.CoreV1().Pods(s.ns).Bind(t.Context(), b, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	}
 	judge(t, bind(map[string]string{ip: "10.0.0.2"}), ip+" cannot be changed")
+	judge(t, bind(map[string]string{networksKey: `[{"name":"storage","ips":["10.1.0.9"]}]`}), networksKey+" cannot be changed")
+	judge(t, bind(map[string]string{insteadKey: "storage"}), insteadKey+" cannot be changed")
 	judge(t, bind(map[string]string{"other": "z"}), "")
 }
 

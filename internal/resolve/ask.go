@@ -25,6 +25,9 @@ func (r *resolution) runtimeConfig(n *network) (map[string]json.RawMessage, erro
 			return nil, core.Errorf(core.CodeConfig, "runtimeConfig.portMappings: network %s has no plugin with capability portMappings", n.label)
 		}
 	}
+	if err := r.bounded(&n.elem); err != nil {
+		return nil, err
+	}
 	asked := n.elem.runtimeConfig()
 	for _, capability := range slices.Sorted(maps.Keys(asked)) {
 		raw, err := json.Marshal(asked[capability])

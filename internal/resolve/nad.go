@@ -2,6 +2,7 @@ package resolve
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -24,7 +25,11 @@ func (r *resolution) fromNAD(ctx context.Context, e element) (network, error) {
 			Details: "create it or correct the annotation; `fairlead get nets` lists what exists", Err: core.ErrNotFound,
 		}
 	}
-	return r.ofNAD(e, nad, err)
+	n, err := r.ofNAD(e, nad, err)
+	if err != nil {
+		return n, err
+	}
+	return n, r.reaches(&n)
 }
 
 // label is the network's name as Want.Network has it.
@@ -48,15 +53,52 @@ func (r *resolution) ofNAD(e element, nad *NAD, err error) (network, error) {
 // allowed holds a pod to NADs of its own and of the global namespaces when the
 // configuration isolates namespaces. "default" is global unless a list is given.
 func (r *resolution) allowed(e *element) error {
-	global := r.conf.GlobalNamespaces
-	if global == nil {
-		global = []string{"default"}
-	}
-	if !r.conf.NamespaceIsolation || e.namespace == r.pod.Namespace || slices.Contains(global, e.namespace) {
+	if r.open(e.namespace) {
 		return nil
 	}
 	return annotation.Refused(core.CodeDenied, e.field+".namespace", e.namespace,
 		"is neither the pod's namespace nor global, and namespaceIsolation is on")
+}
+
+// open tells whether isolation lets the pod use networks of a namespace.
+func (r *resolution) open(namespace string) bool {
+	global := r.conf.GlobalNamespaces
+	if global == nil {
+		global = []string{"default"}
+	}
+	return !r.conf.NamespaceIsolation || namespace == r.pod.Namespace || slices.Contains(global, namespace)
+}
+
+// reaches holds a network to Subnets of these namespaces too: the provider of a
+// NAD may be that of another one, whose Subnet then gives the addresses.
+func (r *resolution) reaches(n *network) error {
+	providers := []string{n.provider}
+	for _, p := range n.chain.Plugins {
+		var provider string
+		if ipam, err := cniconf.Keys(p.Raw, "ipam"); err == nil && json.Unmarshal(ipam["provider"], &provider) == nil {
+			providers = append(providers, provider)
+		}
+	}
+	for _, p := range providers {
+		_, namespace, ok := cutLast(strings.TrimSuffix(p, "."+v1.DefaultProvider))
+		if ok && !r.open(namespace) {
+			return &core.Error{
+				Code:    core.CodeDenied,
+				Msg:     n.field() + ": NetworkAttachmentDefinition " + n.nad + " has provider " + p + ", a network of namespace " + namespace,
+				Details: "it is neither the pod's namespace nor global, and namespaceIsolation is on: name that namespace in globalNamespaces, or leave provider out",
+			}
+		}
+	}
+	return nil
+}
+
+// cutLast cuts NAME.NAMESPACE, where NAME may have dots.
+func cutLast(s string) (name, namespace string, ok bool) {
+	at := strings.LastIndexByte(s, '.')
+	if at < 0 {
+		return s, "", false
+	}
+	return s[:at], s[at+1:], true
 }
 
 // nadChain reads spec.config, or finds the file of the configuration directory

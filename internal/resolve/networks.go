@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -112,7 +113,8 @@ func parseCSV(key, value string) ([]element, error) {
 }
 
 // parseJSON reads a list of elements. Keys that nobody knows are ignored, as
-// the standard's other readers do; known keys in another case are not known.
+// the standard's other readers do; known keys in another case are refused, for
+// some readers take them and others do not.
 func parseJSON(key, value string) ([]element, error) {
 	if err := cniconf.Strict([]byte(value)); err != nil {
 		return nil, annotation.Refused(core.CodeValue, key, value, "cannot be read: %v", err)
@@ -128,6 +130,7 @@ func parseJSON(key, value string) ([]element, error) {
 			return nil, annotation.Refused(core.CodeValue, p.key, "null", "is not an object")
 		}
 		e := p.parse()
+		p.cased(p.key, keys, p.known)
 		if p.err != nil {
 			return nil, p.err
 		}
@@ -139,9 +142,10 @@ func parseJSON(key, value string) ([]element, error) {
 // elementParser takes typed values out of one JSON element; the first refusal
 // stays.
 type elementParser struct {
-	key  string
-	keys map[string]json.RawMessage
-	err  error
+	key   string
+	keys  map[string]json.RawMessage
+	known []string // keys that were asked for
+	err   error
 }
 
 func (p *elementParser) parse() element {
@@ -160,6 +164,8 @@ func (p *elementParser) parse() element {
 	p.take("ipam-claim-reference", "a string", &e.ipamClaim)
 	var gws []string
 	p.take("default-route", "a list of strings", &gws)
+	p.within("portMappings", "hostPort", "containerPort", "protocol", "hostIP")
+	p.within("bandwidth", "ingressRate", "ingressBurst", "egressRate", "egressBurst")
 	e.takesDefault = gws != nil && len(gws) == 0
 	for _, s := range gws {
 		gw, err := annotation.ParseAddr(s)
@@ -173,12 +179,35 @@ func (p *elementParser) parse() element {
 
 // take decodes one key; null is the same as absent.
 func (p *elementParser) take(key, want string, to any) {
+	p.known = append(p.known, key)
 	raw, ok := p.keys[key]
 	if !ok || string(raw) == "null" || p.err != nil {
 		return
 	}
 	if err := json.Unmarshal(raw, to); err != nil {
 		p.err = annotation.Refused(core.CodeValue, p.key+"."+key, string(raw), "is not %s", want)
+	}
+}
+
+// within refuses keys of the objects in a value that are known in another case.
+func (p *elementParser) within(key string, known ...string) {
+	raw := p.keys[key]
+	objects := []map[string]json.RawMessage{nil}
+	if json.Unmarshal(raw, &objects[0]) != nil && json.Unmarshal(raw, &objects) != nil {
+		return // it is absent, or refused already
+	}
+	for _, keys := range objects {
+		p.cased(p.key+"."+key, keys, known)
+	}
+}
+
+// cased refuses keys that are known in another case.
+func (p *elementParser) cased(where string, keys map[string]json.RawMessage, known []string) {
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		at := slices.IndexFunc(known, func(k string) bool { return strings.EqualFold(k, key) })
+		if p.err == nil && at >= 0 && known[at] != key {
+			p.err = annotation.Refused(core.CodeValue, where, key, "is no key: it is written %s", known[at])
+		}
 	}
 }
 

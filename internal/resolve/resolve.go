@@ -27,6 +27,8 @@ type Input struct {
 	// Devices tells which devices the pod was given; nil means that this node
 	// gives none. Only NADs that name a resource need it.
 	Devices Devices
+	// NodePorts bounds the ports of the node that annotations ask for.
+	NodePorts NodePorts
 	// Log hears of files that were skipped; nil means nobody wants to know.
 	Log *slog.Logger
 }
@@ -39,7 +41,8 @@ type Input struct {
 // Errors are *core.Error. 102: a bad value in an annotation, which the message
 // names. 103: an address that its subnet cannot give. 104: a device that the
 // network cannot use, or that kubelet did not give the pod. 105: declarations
-// that contradict each other. 101: a NAD of a namespace that isolation forbids.
+// that contradict each other. 101: a NAD of a namespace that isolation forbids, a
+// port of the node that annotations may not ask for.
 // 7: the configuration or a NAD is wrong, which includes a NAD that does not
 // exist: the runtime will ask again, and code 3 would tell it that the container
 // is unknown. 6: a NAD's configuration is not JSON. 4: a bad value in CNI_ARGS.

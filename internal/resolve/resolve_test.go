@@ -480,6 +480,42 @@ func TestIsolation(t *testing.T) {
 	require.Equal(t, core.CodeDenied, core.CodeOf(err))
 }
 
+// TestIsolationOfProviders: a NAD of the pod's own namespace reaches no Subnet
+// of another one's NAD.
+func TestIsolationOfProviders(t *testing.T) {
+	for config, refused := range map[string]bool{
+		`{"type":"fairlead"}`:                                                                                           false,
+		`{"type":"fairlead","provider":"mine.team.ovn"}`:                                                                false,
+		`{"type":"fairlead","provider":"other.team.ovn"}`:                                                               false,
+		`{"type":"fairlead","provider":"ovn"}`:                                                                          false,
+		`{"type":"fairlead","provider":"backbone"}`:                                                                     false,
+		`{"type":"fairlead","provider":"shared.default.ovn"}`:                                                           false,
+		`{"type":"fairlead","provider":"storage.prod.ovn"}`:                                                             true,
+		`{"type":"kube-ovn","provider":"a.storage.prod"}`:                                                               true,
+		`{"type":"macvlan","ipam":{"type":"kube-ovn","provider":"storage.prod"}}`:                                       true,
+		`{"plugins":[{"type":"macvlan","ipam":{"type":"host-local","Type":"fairlead","provider":"storage.prod.ovn"}}]}`: true,
+	} {
+		w := standard()
+		for _, p := range []string{"mine.team.ovn", "other.team.ovn", "backbone", "shared.default.ovn", "storage.prod.ovn", "a.storage.prod", "storage.prod"} {
+			w.subnets = append(w.subnets, pool("of-"+p, p, "10.30.0.0/24"))
+		}
+		w.nad("team/mine", `{"cniVersion":"1.0.0",`+config[1:])
+		w.pods["team/p"] = &Pod{Pod: core.Pod{Namespace: "team", Name: "p"}, Annotations: map[string]string{networks: "mine"}}
+		req := request()
+		req.Pod.Namespace, req.Conf.NamespaceIsolation = "team", true
+		_, err := Resolve(t.Context(), w, Input{Request: req})
+		if !refused {
+			require.NoError(t, err, config)
+			continue
+		}
+		require.Equal(t, core.CodeDenied, core.CodeOf(err), config)
+		require.ErrorContains(t, err, "a network of namespace prod")
+		req.Conf.NamespaceIsolation = false
+		_, err = Resolve(t.Context(), w, Input{Request: req})
+		require.NotEqual(t, core.CodeDenied, core.CodeOf(err), config)
+	}
+}
+
 func TestConfigFiles(t *testing.T) {
 	w := standard()
 	w.note(networks, "empty")

@@ -41,7 +41,8 @@ type agentOptions struct {
 	cniBinDirs  []string
 	confDir     string
 	kubeletRoot string
-	http        string
+	portOptions
+	http string
 
 	config string
 	file   cniconf.Daemon // what config says
@@ -89,6 +90,7 @@ SIGTERM lets running operations finish and leaves every pod's network as it is.`
 	f.StringVar(&o.config, "config", "", "configuration in the form of Multus' daemon-config.json; flags count more")
 	o.clusterOptions.flags(f)
 	o.confOptions.flags(f)
+	o.portOptions.flags(f)
 	f.StringVar(&o.http, "http", "", "serve /metrics, /livez and /readyz on this address, e.g. 127.0.0.1:10665")
 	return cmd
 }

@@ -165,8 +165,9 @@ func (d *nodeDaemon) wire(boot string) {
 	d.forget = &forgetter{next: notices, of: d.ports, log: d.log}
 	d.engine = engine.New(engine.Config{
 		Journal: d.journal, IPAM: d.pools, Source: d.objects, Gateway: d.gateway,
-		Devices: device.New(d.opts.kubeletRoot, published{d.api}),
-		Fabric:  fabric{d.nics, d.ovs},
+		Devices:   device.New(d.opts.kubeletRoot, published{d.api}),
+		NodePorts: d.opts.ports,
+		Fabric:    fabric{d.nics, d.ovs},
 		Drivers: driver.Set{
 			ovsdriver.Name: d.nics, execdriver.Name: execdriver.New(plugins(graves)), defroute.Name: defroute.New(), hostport.Name: d.ports,
 		},

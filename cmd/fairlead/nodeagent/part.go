@@ -36,6 +36,7 @@ func (p Part) Run(ctx context.Context) error {
 		confDir: p.ConfDir, cniBinDirs: p.CNIBinDirs, kubeletRoot: device.DefaultRoot,
 		clusterOptions: clusterOptions{certDuration: 24 * time.Hour},
 		confOptions:    confOptions{cniConf: confOff},
+		portOptions:    defaultPorts(),
 	}
 	if p.CNIConf != "" {
 		o.cniConf = p.CNIConf

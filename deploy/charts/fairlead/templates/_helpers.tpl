@@ -35,23 +35,74 @@ vlan: vlan_id|provider_network|network_type
 r'\.kubernetes\.io/({{ range $kind, $fields := include "fairlead.requestFields" . | fromYaml }}{{ $fields }}|{{ end }}allocated|routed)(\..+)?$'
 {{- end }}
 
-{{/* The same in an element of the multi-network standard. */}}
+{{/*
+The same in an element of the multi-network standard, at whatever depth: plugins
+read cni-args too. What else stands in cni-args is of kind args.
+*/}}
 {{- define "fairlead.elementFields" -}}
-address: ips
-mac: mac|infiniband-guid
-rate: bandwidth
+address: ips?|ip_addresses|addresses|gateways?|routes
+device: deviceID|pciBusID
+mac: mac|infiniband-guid|infinibandGUID|guid
+port: portMappings
+rate: bandwidth|(in|e)gress(Rate|Burst)|m(in|ax)_tx_rate
 vlan: vlan[a-z_-]*
 {{- end }}
 
 {{/*
-An element of a JSON list, and a whole list: objects that hold objects that hold
-objects. No text of an element holds braces (the policy looks first).
+Where the agent looks for networks, and the namespace (CEL) of one that names
+none: the pod's own, or Multus' for the default network.
 */}}
+{{- define "fairlead.networkKeys" -}}
+networks: {key: k8s.v1.cni.cncf.io/networks, home: request.namespace}
+instead: {key: v1.multus-cni.io/default-network, home: "'{{ .Values.config.multusNamespace | default "kube-system" }}'"}
+{{- end }}
+{{- define "fairlead.networkKeyList" -}}
+['k8s.v1.cni.cncf.io/networks', 'v1.multus-cni.io/default-network']
+{{- end }}
+{{- define "fairlead.globalNamespaces" -}}
+{{ .Values.config.globalNamespaces | default "default" | toJson }}.split(',').map(n, n.trim())
+{{- end }}
+
+{{/*
+A list of objects, an object of it, and a key with its value. CEL has no reader
+of JSON, so the policy reads a part of JSON that regular expressions can: no
+escapes, so that each text ends at the next quotation mark, and values of at
+most three levels. Brackets and commas may be wrong in what they match: the
+agent refuses what is no JSON, and in JSON they can stand nowhere else. What is
+not of this part counts as one object that asks for all (*).
+*/}}
+{{- define "fairlead.jsonFlat" -}}[^{}\[\]"\\]|"[^"\\]*"{{- end }}
+{{- define "fairlead.json1" -}}[{\[](?:{{ include "fairlead.jsonFlat" . }})*[}\]]{{- end }}
+{{- define "fairlead.json2" -}}[{\[](?:{{ include "fairlead.jsonFlat" . }}|{{ include "fairlead.json1" . }})*[}\]]{{- end }}
+{{- define "fairlead.json3" -}}[{\[](?:{{ include "fairlead.jsonFlat" . }}|{{ include "fairlead.json2" . }})*[}\]]{{- end }}
+{{- define "fairlead.member" -}}
+"[^"\\]*"\s*:\s*(?:"[^"\\]*"|[^\s"{}\[\],:\\]+|{{ include "fairlead.json3" . }})
+{{- end }}
 {{- define "fairlead.element" -}}
-r'\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}'
+\{(?:\s*{{ include "fairlead.member" . }}\s*,?)*\s*\}
 {{- end }}
 {{- define "fairlead.elements" -}}
-r'^\s*\[(?:\s*\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}\s*,?)*\s*\]\s*$'
+^\s*\[(?:\s*{{ include "fairlead.element" . }}\s*,?)*\s*\]\s*$
+{{- end }}
+
+{{/* Who may ask networks for one kind of thing. */}}
+{{- define "fairlead.elementRule" -}}
+- expression: |-
+    variables.{{ .kind }}Elements.all(e, e.names.all(n, e.namespaces.all(ns,
+      variables.rights.group('k8s.cni.cncf.io').resource('network-attachment-definitions').subresource('{{ .kind }}').namespace(ns).name(n).check('use').allowed())))
+  reason: Forbidden
+  messageExpression: |-
+    'service account ' + request.namespace + '/' + variables.account +
+    ' may not ask networks for {{ .kind }}: it needs verb use on network-attachment-definitions/{{ .kind }} (k8s.cni.cncf.io) of each network that it asks'
+{{- with .subnets }}
+- expression: |-
+    variables.{{ $.kind }}Elements.size() == 0 || variables.elsewhere.all(s,
+      variables.rights.group('kubeovn.io').resource('subnets').subresource('{{ $.kind }}').name(s).check('use').allowed())
+  reason: Forbidden
+  messageExpression: |-
+    'service account ' + request.namespace + '/' + variables.account +
+    ' may not ask networks for {{ $.kind }} in the subnets that it names: it needs verb use on subnets/{{ $.kind }} (kubeovn.io) of ' + variables.elsewhere.join(', ')
+{{- end }}
 {{- end }}
 
 {{- define "fairlead.requestsBinding" -}}

@@ -1,0 +1,30 @@
+package nodeagent
+
+import (
+	"testing"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/resolve"
+)
+
+func TestReservedPorts(t *testing.T) {
+	o := defaultPorts()
+	for _, port := range []int{22, 53, 2379, 2380, 6081, 6443, 6641, 10250, 10257, 10259, 10665, 30000, 32767} {
+		require.True(t, o.ports.Reserved.Has(port), port)
+	}
+	for _, port := range []int{1, 80, 443, 8080, 8443, 29999, 32768, 65535} {
+		require.False(t, o.ports.Reserved.Has(port), port)
+		require.True(t, o.ports.Allowed.Has(port), port)
+	}
+}
+
+func TestPortFlags(t *testing.T) {
+	var o portOptions
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.flags(f)
+	require.NoError(t, f.Parse([]string{"--host-ports=1024-2047,8443", "--reserved-host-ports="}))
+	require.Equal(t, resolve.NodePorts{Allowed: resolve.Ports{{First: 1024, Last: 2047}, {First: 8443, Last: 8443}}, Reserved: resolve.Ports{}}, o.ports)
+	require.ErrorContains(t, f.Parse([]string{"--host-ports=80-"}), `"80-" is neither a port`)
+}

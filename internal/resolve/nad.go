@@ -26,10 +26,10 @@ func (r *resolution) fromNAD(ctx context.Context, e element) (network, error) {
 		}
 	}
 	n, err := r.ofNAD(e, nad, err)
-	if err != nil {
-		return n, err
+	if err == nil {
+		err = r.reaches(&n)
 	}
-	return n, r.reaches(&n)
+	return n, err
 }
 
 // label is the network's name as Want.Network has it.

@@ -69,7 +69,7 @@ func (r *resolution) bounded(e *element) error {
 	}
 	allowed := r.in.NodePorts
 	for i, m := range e.ports {
-		why := ""
+		var why string
 		switch {
 		case allowed.Reserved.Has(m.HostPort):
 			why = "is reserved on this node (--reserved-host-ports " + allowed.Reserved.String() + ")"

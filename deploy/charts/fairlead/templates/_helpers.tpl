@@ -54,13 +54,13 @@ none: the pod's own, or Multus' for the default network.
 */}}
 {{- define "fairlead.networkKeys" -}}
 networks: {key: k8s.v1.cni.cncf.io/networks, home: request.namespace}
-instead: {key: v1.multus-cni.io/default-network, home: "'{{ .Values.config.multusNamespace | default "kube-system" }}'"}
+instead: {key: v1.multus-cni.io/default-network, home: "'{{ index .Values.config "multusNamespace" | default "kube-system" }}'"}
 {{- end }}
 {{- define "fairlead.networkKeyList" -}}
 ['k8s.v1.cni.cncf.io/networks', 'v1.multus-cni.io/default-network']
 {{- end }}
 {{- define "fairlead.globalNamespaces" -}}
-{{ .Values.config.globalNamespaces | default "default" | toJson }}.split(',').map(n, n.trim())
+{{ index .Values.config "globalNamespaces" | default "default" | toJson }}.split(',').map(n, n.trim())
 {{- end }}
 
 {{/*

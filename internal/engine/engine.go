@@ -92,8 +92,7 @@ type Engine struct {
 	resolving sync.Map     // adding -> nothing
 	awaited   appear.Files // files that ADDs wait for
 	remains   journal.Remains
-	// timelines are those of this process's ADDs, complete: the record's own
-	// was written when its last steps were still under way.
+	// timelines are those of this process's ADDs with their last steps, which the record lacks.
 	timelines sync.Map // core.Key -> []core.Timing
 }
 

@@ -31,8 +31,8 @@ type element struct {
 	ips       []string // as written, with or without prefix length
 	mac       string
 	guid      string
-	ports     []portMapping
-	bandwidth *bandwidth
+	ports     []annotation.PortMapping
+	bandwidth *annotation.Bandwidth
 	cniArgs   map[string]json.RawMessage
 	gateways  []netip.Addr
 	// takesDefault: `default-route` is an empty list, which asks for the default
@@ -41,22 +41,6 @@ type element struct {
 	deviceID     string
 	ipamClaim    string
 	request      string // all of this in one form
-}
-
-type portMapping struct {
-	HostPort      int    `json:"hostPort"`
-	ContainerPort int    `json:"containerPort"`
-	Protocol      string `json:"protocol"`
-	HostIP        string `json:"hostIP,omitempty"`
-}
-
-// bandwidth is CNI's own form: rates in bit/s, bursts in bit, ingress towards
-// the pod (CNI conventions, "bandwidth").
-type bandwidth struct {
-	IngressRate  uint64 `json:"ingressRate,omitempty"`
-	IngressBurst uint64 `json:"ingressBurst,omitempty"`
-	EgressRate   uint64 `json:"egressRate,omitempty"`
-	EgressBurst  uint64 `json:"egressBurst,omitempty"`
 }
 
 // parseNetworks reads a networks annotation in either form; key names it in
@@ -294,9 +278,9 @@ func (e *element) deviceFault() (field, value, why string) {
 func (e *element) portFault() (field, value, why string) {
 	for i := range e.ports {
 		m := &e.ports[i]
-		p, field, why := m.parse()
+		p, field, why := m.Parse()
 		if why != "" {
-			return fmt.Sprintf("portMappings[%d].%s", i, field), m.text(field), why
+			return fmt.Sprintf("portMappings[%d].%s", i, field), m.Text(field), why
 		}
 		m.Protocol = p.Protocol
 	}
@@ -304,17 +288,10 @@ func (e *element) portFault() (field, value, why string) {
 }
 
 func (e *element) bandwidthFault() (field, value, why string) {
-	b := e.bandwidth
-	switch {
-	case b == nil:
-	case b.IngressBurst > 0 && b.IngressRate == 0:
-		return "bandwidth.ingressBurst", fmt.Sprint(b.IngressBurst), "is set without ingressRate"
-	case b.EgressBurst > 0 && b.EgressRate == 0:
-		return "bandwidth.egressBurst", fmt.Sprint(b.EgressBurst), "is set without egressRate"
-	case max(b.IngressRate, b.EgressRate, b.IngressBurst, b.EgressBurst) > annotation.MaxMbit*mbit:
-		return "bandwidth", fmt.Sprint(*b), "exceeds 1 Tbit/s"
+	if field, value, why = e.bandwidth.Fault(); field != "" {
+		field = "." + field
 	}
-	return "", "", ""
+	return "bandwidth" + field, value, why
 }
 
 func (e *element) gatewayFault() (field, value, why string) {

@@ -5,19 +5,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math"
 	"net/netip"
 	"slices"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/resolve/annotation"
 )
-
-const mbit = 1_000_000 // bits
 
 // nic resolves our own interface of network nets[at].
 func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[string]json.RawMessage) (*core.NIC, error) {
@@ -244,54 +239,22 @@ func (r *resolution) rates(n *network, rc map[string]json.RawMessage, nic *core.
 	if q.IngressMbps != 0 || q.EgressMbps != 0 || shaped {
 		return nil
 	}
-	var b bandwidth
+	var b annotation.Bandwidth
 	if err := capability(rc, "bandwidth", &b); err != nil {
 		return annotation.Refused(core.CodeValue, n.place("bandwidth"), string(rc["bandwidth"]), "is not CNI bandwidth: %v", err)
 	}
 	// The runtime reads these annotations itself when our configuration
 	// declares the capability; then a runtime that does not is helped out.
-	if n.first && b == (bandwidth{}) && r.conf.Capabilities["bandwidth"] {
+	if n.first && b == (annotation.Bandwidth{}) && r.conf.Capabilities["bandwidth"] {
 		var err error
-		if b, err = kubeRates(r.notes); err != nil {
+		if b, err = annotation.KubeRates(r.notes); err != nil {
 			return err
 		}
 	}
-	q.IngressMbps, q.IngressBurstMbit = toMbit(b.IngressRate), burstMbit(b.IngressBurst)
-	q.EgressMbps, q.EgressBurstMbit = toMbit(b.EgressRate), burstMbit(b.EgressBurst)
+	to := b.QoS()
+	q.IngressMbps, q.IngressBurstMbit, q.EgressMbps, q.EgressBurstMbit = to.IngressMbps, to.IngressBurstMbit, to.EgressMbps, to.EgressBurstMbit
 	if max(q.IngressMbps, q.EgressMbps) > annotation.MaxMbit {
 		return annotation.Refused(core.CodeValue, n.place("bandwidth"), string(rc["bandwidth"]), "exceeds 1 Tbit/s")
 	}
 	return nil
-}
-
-// toMbit rounds up: a rate below 1 Mbit/s must not become "no limit".
-func toMbit(bits uint64) int { return int(min((bits+mbit-1)/mbit, math.MaxInt32)) } //nolint:gosec // bounded by MaxInt32
-
-// burstMbit knows that runtimes write MaxInt32 for "no burst given".
-func burstMbit(bits uint64) int {
-	if bits >= math.MaxInt32 {
-		return 0
-	}
-	return toMbit(bits)
-}
-
-// kubeRates reads kubernetes.io/{ingress,egress}-bandwidth, 1k to 1P as
-// Kubernetes bounds them.
-func kubeRates(all map[string]string) (bandwidth, error) {
-	var b bandwidth
-	for _, f := range []struct {
-		key string
-		to  *uint64
-	}{{v1.AnnIngressBandwidth, &b.IngressRate}, {v1.AnnEgressBandwidth, &b.EgressRate}} {
-		text := all[f.key]
-		if text == "" {
-			continue
-		}
-		q, err := resource.ParseQuantity(text)
-		if err != nil || q.Value() < 1000 || q.Value() > 1e15 {
-			return b, annotation.Refused(core.CodeValue, f.key, text, "is not a quantity of bit/s from 1k to 1P")
-		}
-		*f.to = uint64(q.Value()) //nolint:gosec // at least 1000
-	}
-	return b, nil
 }

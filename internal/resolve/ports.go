@@ -3,9 +3,8 @@ package resolve
 import (
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"slices"
-	"strings"
+	"strconv"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/resolve/annotation"
@@ -13,7 +12,6 @@ import (
 
 const (
 	capPorts = "portMappings"
-	maxPort  = 65535
 	// maxPorts bounds the host ports of one interface: each is compared with all
 	// others of the node, and stands in the record.
 	maxPorts = 1024
@@ -33,7 +31,7 @@ func (n *network) hostPorts(rc map[string]json.RawMessage) ([]core.PortMapping, 
 	if len(raw) == 0 || !n.opensPorts() {
 		return nil, nil
 	}
-	var list []portMapping
+	var list []annotation.PortMapping
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return nil, annotation.Refused(core.CodeValue, n.place(capPorts), string(raw), "is not a list of {hostPort, containerPort, protocol, hostIP}")
 	}
@@ -45,10 +43,10 @@ func (n *network) hostPorts(rc map[string]json.RawMessage) ([]core.PortMapping, 
 		if m.HostPort == 0 {
 			continue
 		}
-		p, field, why := m.parse()
+		p, field, why := m.Parse()
 		if why != "" {
 			at := fmt.Sprintf("%s[%d].%s", n.place(capPorts), i, field)
-			return nil, annotation.Refused(core.CodeValue, at, m.text(field), "%s", why)
+			return nil, annotation.Refused(core.CodeValue, at, m.Text(field), "%s", why)
 		}
 		if !slices.Contains(out, p) {
 			out = append(out, p)
@@ -57,35 +55,25 @@ func (n *network) hostPorts(rc map[string]json.RawMessage) ([]core.PortMapping, 
 	return out, nil
 }
 
-// parse checks one mapping; why is empty when it is good.
-func (m *portMapping) parse() (p core.PortMapping, field, why string) {
-	p.Protocol = strings.ToLower(m.Protocol)
-	if p.Protocol == "" {
-		p.Protocol = "tcp"
-	}
-	switch {
-	case m.HostPort < 1 || m.HostPort > maxPort:
-		return p, "hostPort", "is not a port from 1 to 65535"
-	case m.ContainerPort < 1 || m.ContainerPort > maxPort:
-		return p, "containerPort", "is not a port from 1 to 65535"
-	case !slices.Contains([]string{"tcp", "udp", "sctp"}, p.Protocol):
-		return p, "protocol", "is none of tcp, udp, sctp"
-	}
-	if m.HostIP != "" {
-		a, err := netip.ParseAddr(m.HostIP)
-		if err != nil || a.Zone() != "" {
-			return p, "hostIP", "is not an IP address"
-		}
-		p.HostIP = a.Unmap()
-	}
-	p.HostPort, p.ContainerPort = uint16(m.HostPort), uint16(m.ContainerPort) //nolint:gosec // bounded above
-	return p, "", ""
-}
+// NodePorts are the ports of the node that annotations may ask for.
+type NodePorts = annotation.NodePorts
 
-// text is a field's value for messages.
-func (m *portMapping) text(field string) string {
-	return map[string]string{
-		"hostPort": fmt.Sprint(m.HostPort), "containerPort": fmt.Sprint(m.ContainerPort),
-		"protocol": m.Protocol, "hostIP": m.HostIP,
-	}[field]
+// bounded refuses a host port that an annotation may not ask for. What was given
+// already is given back whatever the lists say by now.
+func (r *resolution) bounded(e *element) error {
+	if r.in.Request.Op == core.Del {
+		return nil
+	}
+	for i, m := range e.ports {
+		why := r.in.NodePorts.Fault(m.HostPort)
+		if why == "" {
+			continue
+		}
+		cause := &annotation.Error{Key: fmt.Sprintf("%s.%s[%d].hostPort", e.field, capPorts, i), Value: strconv.Itoa(m.HostPort), Reason: why}
+		return &core.Error{
+			Code: core.CodeDenied, Msg: cause.Error(), Err: cause,
+			Details: "ask for another port, or have the node's administrator change the agent's lists; a hostPort in the pod's spec is not bound by them",
+		}
+	}
+	return nil
 }

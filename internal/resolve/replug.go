@@ -207,8 +207,8 @@ func (e *element) canonical() string {
 		IPs       []string                   `json:"ips,omitempty"`
 		MAC       string                     `json:"mac,omitempty"`
 		GUID      string                     `json:"infiniband-guid,omitempty"`
-		Ports     []portMapping              `json:"portMappings,omitempty"`
-		Bandwidth *bandwidth                 `json:"bandwidth,omitempty"`
+		Ports     []annotation.PortMapping   `json:"portMappings,omitempty"`
+		Bandwidth *annotation.Bandwidth      `json:"bandwidth,omitempty"`
 		CNIArgs   map[string]json.RawMessage `json:"cni-args,omitempty"`
 		Gateways  *[]string                  `json:"default-route,omitempty"`
 		DeviceID  string                     `json:"deviceID,omitempty"`

@@ -3,7 +3,7 @@ package nodeagent
 import (
 	"github.com/spf13/pflag"
 
-	"github.com/fairlead/fairlead/internal/resolve"
+	"github.com/fairlead/fairlead/internal/resolve/annotation"
 )
 
 // reservedPorts are those that a node's own services usually have: sshd, DNS,
@@ -14,7 +14,7 @@ const reservedPorts = "22,53,67-68,111,123,179,2379-2381,4789,6081,6443,6640-664
 
 // portOptions are the flags about ports of the node that annotations ask for.
 type portOptions struct {
-	ports resolve.NodePorts
+	ports annotation.NodePorts
 }
 
 func defaultPorts() portOptions {
@@ -24,21 +24,21 @@ func defaultPorts() portOptions {
 }
 
 func (o *portOptions) flags(f *pflag.FlagSet) {
-	o.ports.Allowed = resolve.Ports{{First: 1, Last: 65535}}
-	o.ports.Reserved, _ = resolve.ParsePorts(reservedPorts) // a test reads it
+	o.ports.Allowed = annotation.Ports{{First: 1, Last: 65535}}
+	o.ports.Reserved, _ = annotation.ParsePorts(reservedPorts) // a test reads it
 	f.Var((*portsFlag)(&o.ports.Allowed), "host-ports", "ports of this node that pods may ask for by portMappings in an annotation, as 1024-9999,20000")
 	f.Var((*portsFlag)(&o.ports.Reserved), "reserved-host-ports", "those of them that nobody gets so; \"\" for none. A hostPort in a pod's spec is bound by neither list")
 }
 
 // portsFlag is a list of ports on the command line.
-type portsFlag resolve.Ports
+type portsFlag annotation.Ports
 
 // String implements pflag.Value.
-func (p *portsFlag) String() string { return resolve.Ports(*p).String() }
+func (p *portsFlag) String() string { return annotation.Ports(*p).String() }
 
 // Set implements pflag.Value.
 func (p *portsFlag) Set(text string) error {
-	list, err := resolve.ParsePorts(text)
+	list, err := annotation.ParsePorts(text)
 	*p = portsFlag(list)
 	return err
 }

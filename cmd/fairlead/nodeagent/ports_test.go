@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlead/fairlead/internal/resolve"
+	"github.com/fairlead/fairlead/internal/resolve/annotation"
 )
 
 func TestReservedPorts(t *testing.T) {
@@ -25,6 +25,6 @@ func TestPortFlags(t *testing.T) {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	o.flags(f)
 	require.NoError(t, f.Parse([]string{"--host-ports=1024-2047,8443", "--reserved-host-ports="}))
-	require.Equal(t, resolve.NodePorts{Allowed: resolve.Ports{{First: 1024, Last: 2047}, {First: 8443, Last: 8443}}, Reserved: resolve.Ports{}}, o.ports)
+	require.Equal(t, annotation.NodePorts{Allowed: annotation.Ports{{First: 1024, Last: 2047}, {First: 8443, Last: 8443}}, Reserved: annotation.Ports{}}, o.ports)
 	require.ErrorContains(t, f.Parse([]string{"--host-ports=80-"}), `"80-" is neither a port`)
 }

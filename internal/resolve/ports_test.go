@@ -7,17 +7,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/resolve/annotation"
 )
 
 func TestPortLists(t *testing.T) {
 	for text, want := range map[string]string{"": "", "22": "22", " 22, 30000-32767 ": "22,30000-32767", "5-5,1-65535": "5,1-65535"} {
-		p, err := ParsePorts(text)
+		p, err := annotation.ParsePorts(text)
 		require.NoError(t, err, text)
 		require.NotNil(t, p)
 		require.Equal(t, want, p.String())
 	}
 	for _, text := range []string{"0", "65536", "9-8", "ssh", "1-", "-1", "1-2-3", "22;23"} {
-		_, err := ParsePorts(text)
+		_, err := annotation.ParsePorts(text)
 		require.ErrorContains(t, err, "is neither a port", text)
 	}
 }
@@ -26,9 +27,9 @@ func TestPortLists(t *testing.T) {
 // NIC and of a foreign plugin, as default network and beside it. The runtime's
 // are Kubernetes' own, and are not bound.
 func TestNodePorts(t *testing.T) {
-	allowed, err := ParsePorts("1024-65535")
+	allowed, err := annotation.ParsePorts("1024-65535")
 	require.NoError(t, err)
-	reserved, err := ParsePorts("6443,30000-32767")
+	reserved, err := annotation.ParsePorts("6443,30000-32767")
 	require.NoError(t, err)
 	w := standard()
 	const caps = `"capabilities":{"portMappings":true}`
@@ -69,6 +70,6 @@ func TestNodePorts(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, uint16(22), wants[0].Steps[0].NIC.Ports[0].HostPort)
 	require.NoError(t, ask(core.Add, networks, "second", "8443"))
-	_, err = Resolve(t.Context(), w, Input{Request: request(), NodePorts: NodePorts{Allowed: Ports{}}})
+	_, err = Resolve(t.Context(), w, Input{Request: request(), NodePorts: NodePorts{Allowed: annotation.Ports{}}})
 	require.ErrorContains(t, err, "is not among", "an empty list allows none")
 }

@@ -66,6 +66,7 @@ var layers = []layer{
 	{"internal/follow", 1, "names of pods and a clock"},
 	{"internal/appear", 0, "waits for files; knows no purpose of theirs"},
 	{"internal/filelock", 0, "one process at a time; knows no purpose"},
+	{"internal/reap", 0, "children of the process; knows no purpose of theirs"},
 	{"internal/sched", 0, "how the kernel schedules the process; knows no calls"},
 	{"internal/filewatch", 1, "waits for changes of files; knows no content"},
 	{"internal/yamldoc", 1, "where things stand in YAML; knows no kind"},

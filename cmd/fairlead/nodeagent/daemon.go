@@ -42,6 +42,7 @@ import (
 	"github.com/fairlead/fairlead/internal/outsider"
 	"github.com/fairlead/fairlead/internal/ovs"
 	"github.com/fairlead/fairlead/internal/plan"
+	"github.com/fairlead/fairlead/internal/reap"
 	"github.com/fairlead/fairlead/internal/record"
 	"github.com/fairlead/fairlead/internal/sched"
 	"github.com/fairlead/fairlead/internal/server"
@@ -221,6 +222,13 @@ func (d *nodeDaemon) onReset() {
 	}
 }
 
+// reap ends what plugins leave behind where the agent is a container's first process.
+func (d *nodeDaemon) reap(ctx context.Context) {
+	if err := reap.Orphans(ctx); err != nil {
+		d.log.Warn("orphans of plugins stay as zombies", "err", err)
+	}
+}
+
 // run serves until ctx ends. Pods keep their networks: nothing is undone.
 func (d *nodeDaemon) run(ctx context.Context) error {
 	defer d.bridge.Release()
@@ -234,7 +242,7 @@ func (d *nodeDaemon) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
-	for _, part := range []func(context.Context){boundMemory, d.ovs.Run, d.nics.Run, d.objects.Run, d.ports.Run, d.guardTables(ctx)} {
+	for _, part := range []func(context.Context){boundMemory, d.ovs.Run, d.nics.Run, d.objects.Run, d.ports.Run, d.guardTables(ctx), d.reap} {
 		wg.Go(func() { part(parts) })
 	}
 	d.awaitOVS(ctx)

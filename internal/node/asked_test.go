@@ -41,6 +41,7 @@ func testAskedFor(t *testing.T, b *bed) {
 	b.named()
 	b.restarted()
 	b.signalled()
+	b.bounded()
 	b.awaitEmpty()
 	b.requireNoLeaks()
 }
@@ -216,6 +217,40 @@ func (b *bed) signalled() {
 	said, err := os.ReadFile(filepath.Join(dir, "end"))
 	require.NoError(b.t, err)
 	require.Equal(b.t, "usr1\n", string(said))
+}
+
+// bounded is a pod whose cgroup, with all of its containers in it, has its weight and
+// limits.
+func (b *bed) bounded() {
+	b.t.Helper()
+	p := plain(6)
+	p.Spec.Containers[0].Resources = v1.ResourceRequirements{
+		Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("250m"), v1.ResourceMemory: resource.MustParse("16Mi")},
+		Limits:   v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"), v1.ResourceMemory: resource.MustParse("64Mi")},
+	}
+	b.write(p)
+	b.awaitPod("web-6", ready)
+	dirs, files := map[string]string{}, map[string]string{"cpu.weight": "10", "cpu.max": "50000 100000", "memory.max": "67108864"}
+	for _, dir := range b.cgroups.Paths {
+		dirs[filepath.Base(filepath.Dir(dir))] = dir
+	}
+	if dirs["cpu"] != "" { // v1
+		files = map[string]string{"cpu.shares": "256", "cpu.cfs_quota_us": "50000", "memory.limit_in_bytes": "67108864"}
+	}
+	for file, want := range files {
+		dir := b.cgroups.Paths[0]
+		if dirs["cpu"] != "" {
+			dir = dirs[strings.Split(file, ".")[0]]
+		}
+		pod := filepath.Join(dir, "burstable", "poduid-of-web-6")
+		got, err := os.ReadFile(filepath.Join(pod, file))
+		require.NoError(b.t, err)
+		require.Equal(b.t, want, strings.TrimSpace(string(got)), file)
+		inside, err := filepath.Glob(pod + "/*/cgroup.procs")
+		require.NoError(b.t, err)
+		require.Len(b.t, inside, 2, "the sandbox and the container are in it")
+	}
+	b.erase("web-6")
 }
 
 // TestPullSecrets: a registry that wants to know who asks is shown a pod's pull

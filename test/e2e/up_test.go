@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -502,3 +503,59 @@ func TestUpAfterReboot(t *testing.T) {
 	require.Empty(t, left.GetItems())
 	b.requireNothing()
 }
+
+// TestUpEndsStrayShims: containerd forgets the shim that it is just starting when
+// its client goes, and removes the folder in which that one works. `up` and `down`
+// end such shims, and no others.
+func TestUpEndsStrayShims(t *testing.T) {
+	t.Parallel()
+	b := newUpContainerd(t)
+	b.write("a.yaml", upPod("web-0", "", "one"))
+	known := b.shim("known", "k8s.io")
+	foreign := b.shim("foreign", "moby")
+	b.Run("rm", "-r", b.shimDir("foreign"))
+	b.shim("early", "k8s.io")
+	b.Run("rm", "-r", b.shimDir("early"))
+	b.up()
+	b.awaitUp()
+	require.Equal(t, []string{"foreign", "known"}, b.shims())
+
+	b.shim("late", "k8s.io")
+	b.Run("rm", "-r", b.shimDir("late"))
+	b.proc.end(syscall.SIGKILL)
+	require.Contains(t, b.down(), "ended 1 shims that containerd had forgotten\n")
+	require.Equal(t, []string{"foreign", "known"}, b.shims())
+	b.Run("kill", "-9", known, foreign)
+	eventually(t, func() string { return strings.Join(b.shims(), " ") })
+	b.Run("rm", "-r", "/run/shims")
+	b.requireNothing()
+}
+
+// shim starts a shim as containerd does, in a folder of its own, and gives its pid.
+func (b *upBed) shim(id, namespace string) string {
+	b.t.Helper()
+	programs, err := kube.Programs()
+	require.NoError(b.t, err)
+	dir := b.shimDir(id)
+	b.Run("sh", "-c", `mkdir -p "$1"; cd "$1"; echo {} >config.json; mkfifo log; exec env GRPC_ADDRESS=/run/containerd/containerd.sock "$2" -namespace "$3" -id "$4" -address /run/containerd/containerd.sock start </dev/null >/dev/null`,
+		"shim", dir, filepath.Join(programs, "containerd-shim-runc-v2"), namespace, filepath.Base(dir))
+	return b.running()[id]
+}
+
+// shimDir is the folder of one, whose name is its id, and no other node's.
+func (b *upBed) shimDir(id string) string { return "/run/shims/" + id + "-" + filepath.Base(b.Dir) }
+
+// running are the pids of shim's shims, by their ids.
+func (b *upBed) running() map[string]string {
+	b.t.Helper()
+	out := map[string]string{}
+	for _, id := range []string{"known", "foreign", "early", "late"} {
+		if pid, err := b.Try("pgrep", "-f", "--", " -id "+filepath.Base(b.shimDir(id))+" -address /run/containerd/containerd.sock"); err == nil {
+			out[id] = strings.TrimSpace(pid)
+		}
+	}
+	return out
+}
+
+// shims are the ids of those that run.
+func (b *upBed) shims() []string { return slices.Sorted(maps.Keys(b.running())) }

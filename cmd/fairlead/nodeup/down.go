@@ -121,6 +121,11 @@ func (d downOptions) run(ctx context.Context, out io.Writer) error {
 	if err := d.removePods(ctx, &o, rt, *r, out); err != nil {
 		return err
 	}
+	if ended, err := endStrayShims(o.endpoint(rt)); err != nil {
+		_, _ = fmt.Fprintln(out, "!", err)
+	} else if ended > 0 {
+		_, _ = fmt.Fprintln(out, "ended", ended, "shims that containerd had forgotten")
+	}
 	// Without Open vSwitch there are none, and it may be gone for good.
 	if err := o.clear(ctx); err != nil {
 		_, _ = fmt.Fprintln(out, "!", err)

@@ -116,7 +116,7 @@ func (o *options) list(rt up.Runtime, r up.Record, pods string, log *slog.Logger
 		CgroupRoot: o.cgroupRoot, Listen: "unix://" + o.nodeSocket(), ResolvConf: "/etc/resolv.conf", Shared: true, Version: o.parts.Build.Version,
 	}
 	return append(all,
-		o.runtimePart(o.endpoint(rt)),
+		o.runtimePart(o.endpoint(rt), log.With("part", "runtime")),
 		up.Part{
 			Name: "node", Run: func(ctx context.Context) error { return nodeloop.Run(ctx, loop, log.With("part", "node")) },
 			Ready: nodeclient.New(o.nodeSocket()).Live,

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -20,13 +22,28 @@ import (
 // pluginType is the type by which our configuration calls the plugin.
 const pluginType = "fairlead"
 
+// endStrayShims ends what containerd has forgotten of the pods that a former
+// process had it begin when it was killed.
+func endStrayShims(endpoint string) (int, error) {
+	return up.EndStrayShims(strings.TrimPrefix(endpoint, "unix://"))
+}
+
+func tellStrayShims(endpoint string, log *slog.Logger) {
+	if ended, err := endStrayShims(endpoint); ended > 0 || err != nil {
+		log.Warn("shims that containerd had forgotten were ended", "count", ended, "err", err)
+	}
+}
+
 // runtimePart is what is another process's: it has no pods but ours, which the
 // node loop would end, and gives pods our network. To end pods it need not.
-func (o *options) runtimePart(endpoint string) up.Part {
+func (o *options) runtimePart(endpoint string, log *slog.Logger) up.Part {
 	var ours atomic.Bool
 	return up.Part{
 		Name: "runtime",
 		Run: func(ctx context.Context) error {
+			if !o.ending { // else the end looks once no pod is left
+				tellStrayShims(endpoint, log)
+			}
 			err := o.foreign(ctx, endpoint)
 			if err == nil && !o.ending {
 				err = o.chosen(ctx, endpoint)

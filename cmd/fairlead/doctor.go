@@ -52,7 +52,7 @@ func examined(ctx context.Context, cmd *cobra.Command, c *doctor.Config) doctor.
 	client := agentOf(cmd)
 	c.Agent, c.Socket, c.Run, c.LoadObjects = client, client.Socket(), runProgram, loadObjects
 	if !cmd.Flags().Changed("conf-dir") && !cmd.Flags().Changed("cni-bin-dir") {
-		c.Runtimes = hostruntime.Usual()
+		c.Runtimes, c.Sockets = hostruntime.Usual(), hostruntime.Sockets()
 	}
 	s, err := client.Status(ctx)
 	if err != nil {

@@ -41,6 +41,8 @@ type Settings struct {
 	MaxConfNum int
 	// Default is CRI-O's cni_default_network, "" for the first.
 	Default string
+	// CNI is the newest version of CNI that the runtime takes, "" is not known.
+	CNI string
 }
 
 // Fate is what becomes of a file.
@@ -133,6 +135,9 @@ func Explain(ctx context.Context, d Dialect, s Settings, plugins *Plugins) (Choi
 	files, err := readDir(s.Dir)
 	if err != nil {
 		return Choice{}, fmt.Errorf("read %s: %w", s.Dir, err)
+	}
+	for _, f := range files {
+		f.asReadBy(s.CNI)
 	}
 	e := &explanation{
 		Choice: Choice{Runtime: d, Dir: s.Dir, BinDirs: plugins.dirs, Networks: []Network{}, Files: []File{}, Changes: changes(d)},

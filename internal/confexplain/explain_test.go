@@ -178,3 +178,31 @@ func TestText(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, string(raw), `"ready":true`)
 }
+
+// TestNewestVersion: a runtime that takes CNI 1.0.0 at the most knows no
+// cniVersions, and refuses the result of each ADD of a newer version.
+func TestNewestVersion(t *testing.T) {
+	const both = `{"cniVersion":"1.0.0","cniVersions":["1.0.0","1.1.0"],"name":"x","plugins":[{"type":"fairlead"}]}`
+	plugins := confexplain.NewPlugins([]string{foldertest.Plugins(t)}, ask)
+	for _, c := range []struct{ text, newest, version, problem string }{
+		{both, "1.1.0", "1.1.0", ""},
+		{both, "1.0.0", "1.0.0", ""},
+		{both, "", "1.1.0", ""},
+		{strings.ReplaceAll(both, "1.0.0", "1.1.0"), "1.0.0", "1.1.0", "takes CNI 1.0.0 at the most"},
+		{strings.ReplaceAll(both, "1.0.0", "1.1.0"), "1.1.0", "1.1.0", ""},
+		{both, "0.4.0", "1.0.0", "write cniVersion 0.4.0"},
+	} {
+		f := foldertest.Folder{Files: map[string]string{"00-x.conflist": c.text}, MaxConfNum: 1}
+		s := f.Make(t)
+		s.CNI = c.newest
+		got, err := confexplain.Explain(t.Context(), confexplain.Containerd, s, plugins)
+		require.NoError(t, err)
+		require.Equal(t, c.version, got.Winner().CNIVersion)
+		if c.problem == "" {
+			require.Empty(t, got.Winner().Problems)
+			continue
+		}
+		require.Len(t, got.Winner().Problems, 1)
+		require.Contains(t, got.Winner().Problems[0], c.problem)
+	}
+}

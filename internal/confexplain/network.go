@@ -3,6 +3,7 @@ package confexplain
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -33,6 +34,9 @@ func (e *explanation) network(ctx context.Context, f file, ifName string) Networ
 func (e *explanation) problems(ctx context.Context, list *libcni.NetworkConfigList) (out []string) {
 	if err := e.plugins.check(ctx, list); err != nil {
 		out = append(out, err.Error())
+	}
+	if beyond(list.CNIVersion, e.s.CNI) {
+		out = append(out, fmt.Sprintf("the runtime takes CNI %s at the most, and refuses the result of each ADD: write cniVersion %s, and newer ones into cniVersions", e.s.CNI, e.s.CNI))
 	}
 	// CRI-O names a network without a name after its file.
 	if err := ValidName(list); err != nil && (list.Name != "" || e.Runtime != CRIO) {

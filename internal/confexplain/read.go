@@ -13,6 +13,7 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/utils"
+	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/fairlead/fairlead/internal/hostfile"
 )
@@ -23,6 +24,7 @@ type file struct {
 	ignored string // why it is no configuration, "" if it is one
 	dir     bool
 	list    *libcni.NetworkConfigList // nil with err
+	version string                    // cniVersion as it stands there; the list's is the newest of cniVersions
 	folder  bool                      // a list that may have plugins in a folder of its name
 	err     error
 	line    int // of err, 0 if it has none
@@ -54,6 +56,23 @@ func readDir(dir string) ([]file, error) {
 		files = append(files, f)
 	}
 	return files, nil
+}
+
+// asReadBy gives the list the version that a runtime sees which takes no newer one
+// than this: it does not know the key cniVersions, which came with CNI 1.1.
+func (f file) asReadBy(newest string) {
+	if f.list != nil && beyond(f.list.CNIVersion, newest) {
+		f.list.CNIVersion = f.version
+	}
+}
+
+// beyond tells that a version is newer than the newest that a runtime takes.
+func beyond(v, newest string) bool {
+	if newest == "" {
+		return false
+	}
+	newer, err := version.GreaterThan(v, newest)
+	return err == nil && newer
 }
 
 // ignored is why no runtime takes an entry for a configuration, "" if all do.
@@ -136,6 +155,9 @@ func (f *file) read(path string) {
 		f.line = lineOf(content, err)
 		f.err = fmt.Errorf("line %d: not JSON: %w", f.line, err)
 		return
+	}
+	if top, ok := whole.(map[string]any); ok {
+		f.version, _ = top["cniVersion"].(string)
 	}
 	if filepath.Ext(path) == ".conflist" {
 		f.list, f.err = libcni.NetworkConfFromFile(path)

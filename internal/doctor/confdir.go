@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/internal/confexplain"
+	"github.com/fairlead/fairlead/internal/hostruntime"
 )
 
 // choice is what a runtime makes of the folder, with the settings of its own
@@ -22,6 +23,7 @@ func (m *machine) choice(ctx context.Context, d confexplain.Dialect) (confexplai
 	} else {
 		n.Dir = m.cfg.ConfDir
 	}
+	n.CNI = hostruntime.Newest(ctx, d, m.cfg.Sockets)
 	return confexplain.Explain(ctx, d, n.Settings, plugins)
 }
 

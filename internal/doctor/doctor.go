@@ -51,6 +51,8 @@ type Config struct {
 	// Runtimes are where runtimes' own configurations may be, which count more than
 	// ConfDir and BinDirs; the zero value is nowhere.
 	Runtimes hostruntime.Places
+	// Sockets are where runtimes may serve CRI, which tells their versions.
+	Sockets []string
 	BinDirs  []string
 	Iface    string // "" = that of the default route
 	MTU      int    // bytes, 0 = Iface's less 100

@@ -134,3 +134,26 @@ func TestTell(t *testing.T) {
 	require.EqualError(t, l.Fault, "RuntimeReady is false: Broken: no shim")
 	require.Empty(t, l.Network.BinDirs)
 }
+
+// TestNewestCNI: what the versions that nodes have take.
+func TestNewestCNI(t *testing.T) {
+	for _, c := range []struct {
+		d             confexplain.Dialect
+		version, want string
+	}{
+		{confexplain.Containerd, "1.5.18", "0.4.0"},
+		{confexplain.Containerd, "1.6.20~ds1", "1.0.0"},
+		{confexplain.Containerd, "v1.7.35+unknown", "1.0.0"},
+		{confexplain.Containerd, "2.0.0-rc.1", "1.1.0"},
+		{confexplain.Containerd, "v2.3.7", "1.1.0"},
+		{confexplain.Containerd, "unknown", ""},
+		{confexplain.CRIO, "1.23.5", "0.4.0"},
+		{confexplain.CRIO, "1.29.1", "1.0.0"},
+		{confexplain.CRIO, "1.31.0", ""},
+		{confexplain.CRIO, "1.33.0", "1.1.0"},
+		{confexplain.Fairlead, "dev", "1.1.0"},
+		{confexplain.Dockershim, "24.0.7", ""},
+	} {
+		require.Equal(t, c.want, newestCNI(c.d, c.version), "%s %s", c.d, c.version)
+	}
+}

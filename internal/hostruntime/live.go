@@ -79,6 +79,8 @@ func call(socket string, f func(cri.RuntimeServiceClient) error) error {
 type Live struct {
 	Dialect confexplain.Dialect
 	Name    string // and version
+	// CNI is the newest version of CNI that it takes, "" where that is not known.
+	CNI string
 	// Fault is why it runs no containers, the condition RuntimeReady; nil when it
 	// does.
 	Fault error
@@ -131,7 +133,8 @@ func Ask(ctx context.Context, socket string) (l Live, err error) {
 		if err != nil {
 			return err
 		}
-		l = Live{Dialect: dialectOf(v.GetRuntimeName(), socket), Name: v.GetRuntimeName() + " " + v.GetRuntimeVersion()}
+		d := dialectOf(v.GetRuntimeName(), socket)
+		l = Live{Dialect: d, Name: v.GetRuntimeName() + " " + v.GetRuntimeVersion(), CNI: newestCNI(d, v.GetRuntimeVersion())}
 		l.tell(s)
 		return nil
 	})
@@ -213,7 +216,7 @@ func (l *Live) tellContainerd(info map[string]string) {
 		if len(c.BinDirs) == 0 && c.BinDir != "" {
 			c.BinDirs = []string{c.BinDir}
 		}
-		l.Network = &Network{Settings: confexplain.Settings{Dir: c.ConfDir, MaxConfNum: c.MaxConfNum}, BinDirs: c.BinDirs}
+		l.Network = &Network{Settings: confexplain.Settings{Dir: c.ConfDir, MaxConfNum: c.MaxConfNum, CNI: l.CNI}, BinDirs: c.BinDirs}
 	}
 	var cni struct {
 		Networks []struct {

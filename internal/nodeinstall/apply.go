@@ -50,8 +50,26 @@ func (n *Node) Install(ctx context.Context) (Report, error) {
 	if err := n.prove(ctx, &r); err != nil {
 		return r, err
 	}
+	if err := n.tryPod(ctx, &r); err != nil {
+		return r, err
+	}
 	err = n.orphaned(ctx, &r)
 	return r, err
+}
+
+// tryPod has the runtime attach a pod and detach it: that it has loaded our
+// configuration does not tell that it takes our plugin's answers.
+func (n *Node) tryPod(ctx context.Context, r *Report) error {
+	err := hostruntime.Prove(ctx, n.Socket)
+	switch {
+	case errors.Is(err, hostruntime.ErrNoPods):
+		r.Notes = append(r.Notes, "that a pod gets its network is not proven: "+err.Error())
+	case err != nil:
+		return fmt.Errorf("the files are in place, but a pod gets no network (fairlead uninstall node puts back what was there): %w", err)
+	default:
+		r.Proven = true
+	}
+	return nil
 }
 
 // prove asks the folders themselves what was foreseen from copies: the plugin

@@ -103,6 +103,8 @@ type Report struct {
 	// After is what the runtime makes of the folder with the files in place.
 	After confexplain.Choice `json:"after"`
 	Done  bool               `json:"done"`
+	// Proven tells that the runtime has attached a pod by it, and detached it.
+	Proven bool `json:"proven"`
 
 	network hostruntime.Network
 	conf    []byte
@@ -145,6 +147,7 @@ func (n *Node) look(ctx context.Context) (Report, error) {
 	} else if network, err = n.Places.Network(live.Dialect); err != nil {
 		return Report{}, err
 	}
+	network.CNI = live.CNI
 	if n.Dir != "" {
 		network.Dir = n.Dir
 	}

@@ -37,6 +37,9 @@ func (r Report) Text(w io.Writer) error {
 	if r.Done {
 		p("%s", r.condition())
 	}
+	if r.Proven {
+		p("✓ a pod was attached, and detached again")
+	}
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("write report: %w", err)
 	}

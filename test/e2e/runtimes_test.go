@@ -93,7 +93,7 @@ func TestRuntimes_InstallNode(t *testing.T) {
 		n, c := runtimeNode(t, v)
 		n.Agent().WaitReady()
 		inventory := n.Inventory()
-		require.Contains(t, n.Fairlead("install", "node"), "✓ the runtime reports NetworkReady")
+		require.Contains(t, n.Fairlead("install", "node"), "✓ a pod was attached, and detached again")
 		requireServed(t, c)
 		n.Fairlead("uninstall", "node")
 		n.RequireNoLeaks(inventory)

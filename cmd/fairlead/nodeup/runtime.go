@@ -122,7 +122,7 @@ func (o *options) outdone(ctx context.Context, endpoint string) error {
 		network = &n
 	}
 	s := network.Settings
-	s.Dir = o.confDir
+	s.Dir, s.CNI = o.confDir, live.CNI
 	c, err := confexplain.Explain(ctx, live.Dialect, s, confexplain.NewPlugins(o.binDirs, o.parts.Ask))
 	if err != nil {
 		return err

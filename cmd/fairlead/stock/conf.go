@@ -82,6 +82,7 @@ func (o explainOptions) explain(ctx context.Context, given func(flag string) boo
 		if err != nil {
 			return nil, err
 		}
+		n.CNI = hostruntime.Newest(ctx, confexplain.Dialect(name), hostruntime.Sockets())
 		if len(dir) == 1 {
 			n.Dir = dir[0]
 		}

@@ -20,7 +20,6 @@ func (n *Notes) candidates(field string) [][]netip.Addr {
 		n.refuse(key, value, "names no address")
 		return nil
 	}
-	seen := map[netip.Addr]bool{}
 	var out [][]netip.Addr
 	for _, item := range items {
 		element, err := parsePair(item)
@@ -32,19 +31,28 @@ func (n *Notes) candidates(field string) [][]netip.Addr {
 			n.refuse(key, value, "has the element %q, which %v", Clip(item), err)
 			return nil
 		}
-		for _, a := range element {
-			if seen[a] {
-				n.refuse(key, value, "names %s twice", a)
-				return nil
-			}
-			seen[a] = true
-		}
 		out = append(out, element)
+	}
+	if again, ok := repeated(out); ok {
+		n.refuse(key, value, "names %s twice", again)
+		return nil
 	}
 	if !pairs && len(out) == 2 && out[0][0].Is4() != out[1][0].Is4() {
 		out = [][]netip.Addr{slices.Concat(out[0], out[1])}
 	}
 	return out
+}
+
+// repeated finds an address that is named twice.
+func repeated(list [][]netip.Addr) (netip.Addr, bool) {
+	seen := map[netip.Addr]bool{}
+	for _, a := range slices.Concat(list...) {
+		if seen[a] {
+			return a, true
+		}
+		seen[a] = true
+	}
+	return netip.Addr{}, false
 }
 
 // elements splits a list; pairs tells that each element may be a pair.

@@ -72,17 +72,26 @@ func (g *Gateway) Set(ctx context.Context, subnets []core.Subnet) error {
 			want = append(want, g.gate(s))
 		}
 	}
-	made, err := g.addPorts(ctx, want)
-	return errors.Join(
-		err,
+	errs := []error{
 		g.table.Apply(ctx, ruleset(subnets)), // before forwarding, which would let packets out untranslated
 		g.forward(want),
-		g.setLinks(ctx, made),
-		g.prune(ctx, want),
-	)
+	}
+	for some := range slices.Chunk(want, atOnce) {
+		made, err := g.addPorts(ctx, some)
+		errs = append(errs, err, g.setLinks(ctx, made))
+		if errors.Is(err, core.ErrUnavailable) || ctx.Err() != nil {
+			break // for the others too; once is enough to say it
+		}
+	}
+	return errors.Join(append(errs, g.prune(ctx, want))...)
 }
 
-// addPorts writes all ports before anybody waits for one: ovs-vswitchd takes
+// atOnce is how many ports are written before the switch is waited for: a pod's
+// port that comes meanwhile is behind these in the passes of ovs-vswitchd, and not
+// behind those of hundreds of Subnets.
+const atOnce = 16
+
+// addPorts writes some ports before anybody waits for one: ovs-vswitchd takes
 // what has gathered in one pass. It returns the gates whose port is written.
 func (g *Gateway) addPorts(ctx context.Context, want []gate) (made []gate, err error) {
 	var errs []error

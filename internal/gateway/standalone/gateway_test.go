@@ -2,6 +2,7 @@ package standalone_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"regexp"
@@ -405,4 +406,43 @@ func TestPortNames(t *testing.T) {
 	}
 	require.Equal(t, standalone.PortName("ovn-default"), standalone.PortName("ovn-default"))
 	require.True(t, strings.HasPrefix(standalone.PortName("ovn-default"), "ovn-defa-"))
+}
+
+// paced counts the ports that are written and not waited for.
+type paced struct {
+	standalone.PortMaker
+	ahead, most int
+}
+
+func (p *paced) AddPort(ctx context.Context, port ovs.Port) error {
+	p.ahead++
+	p.most = max(p.most, p.ahead)
+	return p.PortMaker.AddPort(ctx, port)
+}
+
+func (p *paced) WaitPort(ctx context.Context, name string) (int, error) {
+	p.ahead--
+	return p.PortMaker.WaitPort(ctx, name)
+}
+
+// TestManySubnetsAtOnce: of many Subnets that appear together only a few ports
+// stand before that of a pod in the switch's queue.
+func TestManySubnetsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	ports := &paced{PortMaker: b.ovs}
+	b.gw = standalone.New(standalone.Config{Ports: ports, Host: b.sw.NS, Node: "n1", MTU: 1400})
+	var many []core.Subnet
+	for i := range 40 {
+		many = append(many, core.Subnet{
+			Name: fmt.Sprintf("many%d", i), CIDRs: []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.77.%d.0/24", i))},
+			Gateways: []netip.Addr{netip.MustParseAddr(fmt.Sprintf("10.77.%d.1", i))},
+		})
+	}
+	require.NoError(t, b.gw.Set(t.Context(), many))
+	require.LessOrEqual(t, ports.most, 16)
+	require.Zero(t, ports.ahead)
+	for _, s := range many {
+		require.NoError(t, b.gw.Check(t.Context(), s), s.Name)
+	}
 }

@@ -228,7 +228,7 @@ type CheckAttachment struct {
 // an attachment whose namespace lives.
 type GCResult struct {
 	Removed []AttachmentRef `json:"removed"`
-	Failed  []GCFailure     `json:"failed,omitempty"` // kept as orphans, retried by the agent
+	Failed  []GCFailure     `json:"failed,omitempty"` // not removed: orphans, retried by the agent, and what could not be looked at
 	Kept    int             `json:"kept"`             // attachments with a living namespace, or in flight
 }
 

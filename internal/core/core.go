@@ -399,6 +399,15 @@ type Spec struct {
 
 	// exec
 	Exec *Exec `json:"exec,omitempty"`
+	// Failed is there when the plugin's ADD did not succeed, nil when it did.
+	Failed *Failure `json:"failed,omitempty"`
+}
+
+// Failure is how a plugin's ADD failed: with the code and the message of its
+// answer, or without an answer (Code 0): it hung, died, or was never asked.
+type Failure struct {
+	Code uint   `json:"code,omitempty"`
+	Msg  string `json:"msg,omitempty"`
 }
 
 // Link is what a driver made.

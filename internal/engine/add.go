@@ -127,11 +127,25 @@ func (a *addition) clearFormer(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	if former.Phase == core.Added && former.Delivered && alive(former.Netns) && !unused(former) {
-		return core.Errorf(core.CodeConflict, "container %s already has %s (attached %s); DEL it first",
-			a.req.Key.Container, a.req.Key.IfName, former.Created.Format(time.RFC3339))
+	if former.Phase == core.Added && former.Delivered && !unused(former) {
+		isGone, err := gone(former.Netns)
+		if err != nil {
+			return core.WithCode(core.CodeTryAgain, fmt.Sprintf("container %s has %s already", a.req.Key.Container, a.req.Key.IfName), err)
+		}
+		if !isGone {
+			return core.Errorf(core.CodeConflict, "container %s already has %s (attached %s); DEL it first",
+				a.req.Key.Container, a.req.Key.IfName, former.Created.Format(time.RFC3339))
+		}
 	}
-	return a.trace.Timed("undo-former", func() error { return a.e.undo(ctx, &former) })
+	if err := a.trace.Timed("undo-former", func() error { return a.e.undo(ctx, &former) }); err != nil {
+		return &core.Error{
+			Code: core.CodeTryAgain, Err: err,
+			Msg: fmt.Sprintf("an earlier attachment of container %s, %s, is not removed yet", a.req.Key.Container, a.req.Key.IfName),
+			Details: fmt.Sprintf("%v; `fairlead detach --force --container-id %s --ifname %s` drops it",
+				err, a.req.Key.Container, a.req.Key.IfName),
+		}
+	}
+	return nil
 }
 
 // design makes the record: everything is resolved, leased, planned and
@@ -303,6 +317,7 @@ func (a *addition) attach(ctx context.Context, i int) error {
 	end()
 	done(err)
 	if err != nil {
+		s.Failed = exec.Failed(*s, err)
 		return err
 	}
 	a.rec.Links = append(a.rec.Links, link)

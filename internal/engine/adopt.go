@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -62,7 +63,9 @@ func (e *Engine) adoptContainer(ctx context.Context, specs []core.Spec) error {
 		if len(rec.Specs) == 0 {
 			rec = core.Record{Key: s.Key, Pod: s.Pod, Created: time.Now().UTC()}
 		}
-		e.adoptSpec(&rec, s)
+		if err := e.adoptSpec(&rec, s); err != nil {
+			return fmt.Errorf("adopt %s: %w", s.Key, err)
+		}
 	}
 	if len(rec.Specs) == 0 {
 		return nil
@@ -101,11 +104,19 @@ func (e *Engine) fabricKnown() error {
 	return nil
 }
 
-func (e *Engine) adoptSpec(rec *core.Record, s core.Spec) {
-	rec.Phase = core.Deleting
-	if now, err := netns.Identify(s.Netns.Path); err == nil {
+// adoptSpec adds an interface to a record: a living one's, or one that is to go
+// because its namespace is gone.
+func (e *Engine) adoptSpec(rec *core.Record, s core.Spec) error {
+	now, err := netns.Identify(s.Netns.Path)
+	switch {
+	case err == nil:
 		now.BootID = e.BootID
 		s.Netns, rec.Phase, rec.Delivered = now, core.Added, true
+	case errors.Is(err, core.ErrNetnsGone):
+		rec.Phase = core.Deleting
+	default:
+		return err
 	}
 	record.Adopt(rec, s)
+	return nil
 }

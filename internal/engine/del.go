@@ -10,8 +10,6 @@ import (
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/exec"
 	"github.com/fairlead/fairlead/internal/driver/ovs"
-	"github.com/fairlead/fairlead/internal/fail"
-	"github.com/fairlead/fairlead/internal/guest"
 	"github.com/fairlead/fairlead/internal/plan"
 	"github.com/fairlead/fairlead/internal/record"
 	"github.com/fairlead/fairlead/internal/resolve"
@@ -56,19 +54,33 @@ func (e *Engine) remove(ctx context.Context, req core.Request) (core.Record, err
 	if !req.Conf.AddressesOnly() {
 		rec, ok, err = e.inherit(ctx, req, rec, ok)
 	}
-	if ok {
-		err = e.undo(ctx, &rec)
-		if err != nil && !alive(rec.Netns) {
-			err = e.orphan(ctx, &rec, err)
-		}
+	if ok && err == nil {
+		err = e.delRecord(ctx, &rec)
 	}
 	if (!ok || adopted(rec)) && !req.Conf.AddressesOnly() {
-		if !ok && !e.Journal.Whole() {
-			err = e.delLost(ctx, req)
+		ns, look := e.unknownNetns(req)
+		if look != nil {
+			return rec, errors.Join(err, look)
 		}
-		e.delUnknown(ctx, req)
+		if !ok && !e.Journal.Whole() {
+			err = e.delLost(ctx, req, ns)
+		}
+		e.delUnknown(ctx, req, ns)
 	}
 	return rec, err
+}
+
+// delRecord is the DEL of what the journal has. An orphan's was answered before;
+// what is left of it goes on beside whoever asks.
+func (e *Engine) delRecord(ctx context.Context, rec *core.Record) error {
+	if rec.Orphan {
+		if !record.OnlyForeign(*rec) {
+			e.finished(ctx, rec, e.undoOwn(ctx, rec))
+		}
+		e.Kick()
+		return nil
+	}
+	return e.answerDel(ctx, rec, e.undo(ctx, rec))
 }
 
 // delLost is the DEL of a container that a lost journal has known: its device is
@@ -76,9 +88,9 @@ func (e *Engine) remove(ctx context.Context, req core.Request) (core.Record, err
 // that Adopt does not take the port for a living one's, and is finished by
 // whoever can. A node that has no switch never learns that its journal is whole:
 // without a device there is nothing to record.
-func (e *Engine) delLost(ctx context.Context, req core.Request) error {
+func (e *Engine) delLost(ctx context.Context, req core.Request, ns core.Netns) error {
 	rec := core.Record{
-		Key: req.Key, Network: req.Conf.Name, Pod: req.Pod, Netns: e.unknownNetns(req), Phase: core.Deleting,
+		Key: req.Key, Network: req.Conf.Name, Pod: req.Pod, Netns: ns, Phase: core.Deleting,
 		Created: time.Now().UTC(), Begun: 1,
 	}
 	rec.Specs = []core.Spec{{Key: req.Key, Driver: ovs.Name, HostIf: plan.HostIf(req.Key), Netns: rec.Netns}}
@@ -90,52 +102,7 @@ func (e *Engine) delLost(ctx context.Context, req core.Request) error {
 	if err := e.Journal.Begin(ctx, rec); err != nil {
 		return err
 	}
-	err := e.undo(ctx, &rec)
-	if err != nil && !alive(rec.Netns) {
-		err = e.orphan(ctx, &rec, err)
-	}
-	return err
-}
-
-// undo detaches whatever a record's specs may have made, in reverse, and
-// forgets the record. A failing Detach does not stop the others; then the
-// record stays, Deleting, and undo may be called again. It has a deadline of
-// its own: the context that began the work may be over.
-func (e *Engine) undo(ctx context.Context, rec *core.Record) error {
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), rollbackDeadline)
-	defer stop()
-	done := driver.Time(ctx, "journal.delete")
-	err := e.markDeleting(ctx, rec)
-	done(err)
-	if err != nil && rec.Delivered {
-		return err
-	}
-	// An undelivered ADD is undone also when the disk is full: what stands in
-	// the journal leads to the same end.
-	fail.Here("undo.recorded")
-	if err := e.detachAll(ctx, rec); err != nil {
-		rec.Error = err.Error()
-		return errors.Join(err, e.Journal.Save(ctx, *rec))
-	}
-	fail.Here("undo.detached")
-	done = driver.Time(ctx, "journal.forget")
-	err = e.forget(ctx, rec)
-	done(err)
-	fail.Here("undo.forgotten")
-	return err
-}
-
-// discard is undo for a record that the journal refused: nothing of it is
-// durable, so its addresses are as if never given.
-func (e *Engine) discard(ctx context.Context, rec *core.Record) error {
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), rollbackDeadline)
-	defer stop()
-	if err := e.detachAll(ctx, rec); err != nil {
-		e.remains.Add(*rec) // what is left may still use the addresses
-		return err
-	}
-	e.cancel(rec)
-	return nil
+	return e.answerDel(ctx, &rec, e.undo(ctx, &rec))
 }
 
 // settle discards again what is left of a container's ADDs that the journal never
@@ -156,105 +123,12 @@ func (e *Engine) cancel(rec *core.Record) {
 	rec.Leases = nil
 }
 
-func (e *Engine) markDeleting(ctx context.Context, rec *core.Record) error {
-	e.killDelegates(rec)
-	record.Fold(rec)
-	if rec.Phase != core.Added && len(rec.Procs) == 0 {
-		return nil // Adding already means: roll back
-	}
-	rec.Phase, rec.Procs = core.Deleting, nil
-	return e.Journal.Save(ctx, *rec)
-}
-
-// killDelegates ends the plugins that a dead agent left running: a roll-back
-// beside a running ADD would lose the race. Those of an earlier boot are gone,
-// and their numbers mean other processes now.
-func (e *Engine) killDelegates(rec *core.Record) {
-	if rec.Netns.BootID != e.BootID {
-		return
-	}
-	for _, p := range rec.Procs {
-		if err := exec.KillGroup(p); err != nil {
-			e.Log.Error("delegate's process group not killed", "container", rec.Key.Container, "pgid", p.PGID, "err", err)
-		}
-	}
-}
-
-func (e *Engine) detachAll(ctx context.Context, rec *core.Record) error {
-	return e.detach(ctx, rec, rec.Specs[:min(rec.Begun, len(rec.Specs))])
-}
-
-// detach removes what some specs of a record may have made, the last one first.
-func (e *Engine) detach(ctx context.Context, rec *core.Record, specs []core.Spec) error {
-	var errs []error
-	ctx, end := e.invite(ctx, &guest.Host{Rec: rec}, func(ctx context.Context, p core.Proc) error {
-		if p == (core.Proc{}) {
-			return nil // it ends with the agent
-		}
-		rec.Procs = append(rec.Procs, p)
-		return e.Journal.Save(ctx, *rec)
-	})
-	defer end()
-	for _, s := range slices.Backward(specs) {
-		d, err := e.driver(s)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		done := driver.Time(ctx, "detach."+s.Driver)
-		err = d.Detach(ctx, s)
-		done(err)
-		if err != nil {
-			errs = append(errs, err)
-		}
-		fail.Here("undo.one")
-	}
-	return errors.Join(errs...)
-}
-
-// forget drops the record and frees its leases: first in the journal, then in
-// memory, so that nobody can be given an address that a crash would give back.
-func (e *Engine) forget(ctx context.Context, rec *core.Record) error {
-	var released []core.Released
-	for _, l := range rec.Leases {
-		released = append(released, e.IPAM.Retire(l))
-	}
-	if err := e.Journal.Forget(ctx, rec.Key, released); err != nil {
-		return err
-	}
-	for _, l := range rec.Leases {
-		e.IPAM.Release(l)
-	}
-	rec.Leases = nil
-	e.dropLeftovers(rec.Leftovers)
-	e.timelines.Delete(rec.Key)
-	if !lent(*rec) {
-		e.Notices.Detached(*rec)
-	}
-	return nil
-}
-
-// orphan keeps a record whose namespace is gone for the background worker and
-// lets the DEL succeed.
-func (e *Engine) orphan(ctx context.Context, rec *core.Record, cause error) error {
-	rec.Orphan, rec.Error = true, cause.Error()
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), rollbackDeadline)
-	defer stop()
-	if err := e.Journal.Save(ctx, *rec); err != nil {
-		return errors.Join(cause, err)
-	}
-	e.Log.Warn("attachment orphaned: removal goes on in the background",
-		"container", rec.Key.Container, "ifname", rec.Key.IfName, "err", cause)
-	e.Kick()
-	return nil
-}
-
 // delUnknown does what can be done for a container that the journal never saw
 // (attached before a migration), or knows from OVSDB alone (Adopt): our own
 // port of that name, and a DEL for the foreign plugins that the configuration
 // and the pod's annotations name. What another attachment of the container has
 // stays. It is best effort and always succeeds.
-func (e *Engine) delUnknown(ctx context.Context, req core.Request) {
+func (e *Engine) delUnknown(ctx context.Context, req core.Request, ns core.Netns) {
 	wants, err := resolve.Resolve(ctx, resolve.FromMemory{Source: e.Source}, e.input(req))
 	if err != nil {
 		e.Log.Info("DEL of an unknown container: networks cannot be told", "container", req.Key.Container, "err", err)
@@ -263,7 +137,6 @@ func (e *Engine) delUnknown(ctx context.Context, req core.Request) {
 	if req.Key.Container == "" || req.Key.IfName == "" {
 		return
 	}
-	ns := e.unknownNetns(req)
 	specs := []core.Spec{{Key: req.Key, Driver: ovs.Name, HostIf: plan.HostIf(req.Key), Netns: ns}}
 	for _, w := range wants {
 		key := core.Key{Container: req.Key.Container, IfName: w.IfName}
@@ -303,16 +176,20 @@ func (e *Engine) holder(key core.Key) (core.Key, bool) {
 
 // unknownNetns is the namespace a DEL names, unless it is the host's or one
 // that a recorded container lives in: a path can be reused, and without a
-// record there is no cookie to prove whose it is.
-func (e *Engine) unknownNetns(req core.Request) core.Netns {
+// record there is no cookie to prove whose it is. The error says that it could
+// not be looked at.
+func (e *Engine) unknownNetns(req core.Request) (core.Netns, error) {
 	ns, err := e.identify(req.Netns)
+	if errors.Is(err, core.ErrNetnsGone) || errors.Is(err, errHostNetns) {
+		return core.Netns{}, nil
+	}
 	if err != nil {
-		return core.Netns{}
+		return core.Netns{}, err
 	}
 	for _, h := range e.Journal.NetnsHeads(ns) {
 		if h.Key.Container != req.Key.Container {
-			return core.Netns{}
+			return core.Netns{}, nil
 		}
 	}
-	return ns
+	return ns, nil
 }

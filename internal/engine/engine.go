@@ -26,12 +26,12 @@ import (
 )
 
 // Deadlines of one operation. ADD's leaves room below the shortest runtime
-// time-out; a roll-back has its own, because the ADD's context may be over.
+// time-out; a roll-back has its own (undo.go), because the ADD's context may be
+// over.
 const (
-	addDeadline      = 50 * time.Second
-	delDeadline      = 50 * time.Second // and GC's
-	statusDeadline   = 20 * time.Second // runtimes ask often
-	rollbackDeadline = 20 * time.Second
+	addDeadline    = 50 * time.Second
+	delDeadline    = 50 * time.Second // and GC's
+	statusDeadline = 20 * time.Second // runtimes ask often
 )
 
 // Fabric is the switch that carries our own NICs: what the engine asks of it
@@ -151,6 +151,8 @@ func mainDriver(rec core.Record) string {
 	return rec.Specs[0].Driver
 }
 
+var errHostNetns = errors.New("the host's own network namespace")
+
 // identify opens the pod's namespace and refuses the host's own.
 func (e *Engine) identify(path string) (core.Netns, error) {
 	ns, err := netns.Open(path)
@@ -159,7 +161,7 @@ func (e *Engine) identify(path string) (core.Netns, error) {
 	}
 	defer func() { _ = ns.Close() }()
 	if netns.IsHost(ns) {
-		return core.Netns{}, core.Errorf(core.CodeNetns, "CNI_NETNS %q is the host's own network namespace", path)
+		return core.Netns{}, core.Errorf(core.CodeNetns, "CNI_NETNS %q is %w", path, errHostNetns)
 	}
 	cookie, err := ns.Cookie()
 	if err != nil {
@@ -168,14 +170,20 @@ func (e *Engine) identify(path string) (core.Netns, error) {
 	return core.Netns{Path: path, Cookie: cookie, BootID: e.BootID}, nil
 }
 
-// alive tells whether the namespace of a record still exists and is the same.
-func alive(n core.Netns) bool {
+// gone tells that the namespace of a record is proven not to be there any more:
+// its path is, or names another one, or it is of an earlier boot. The error says
+// that this could not be looked at (too many open files, for example), which
+// proves nothing.
+func gone(n core.Netns) (bool, error) {
 	ns, err := netns.Verify(n)
+	if errors.Is(err, core.ErrNetnsGone) {
+		return true, nil
+	}
 	if err != nil {
-		return false
+		return false, core.WithCode(core.CodeIO, "whether its namespace is gone cannot be told", err)
 	}
 	_ = ns.Close()
-	return true
+	return false, nil
 }
 
 // Lock waits for the container's turn; call the returned function to give it

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -41,15 +42,16 @@ func (e *Engine) GC(ctx context.Context, req core.Request) (err error) {
 		return nil // of joined addresses their records know whether they are needed
 	}
 	only := req.Conf.AddressesOnly()
-	_, err = e.collect(ctx, collection{
-		pick: func(h journal.Head) bool {
-			if h.Network == "" && core.OwnType(req.Conf.Type) { // its name was lost with a journal (Adopt)
-				return !living[h.Key.Container] && !alive(h.Netns)
+	done, err := e.collect(ctx, collection{
+		pick: func(h journal.Head) (bool, error) {
+			if h.Network == "" && core.OwnType(req.Conf.Type) && !living[h.Key.Container] { // its name was lost with a journal (Adopt)
+				return gone(h.Netns)
 			}
-			return h.Network == req.Conf.Name && !valid[h.Key]
+			return h.Network != "" && h.Network == req.Conf.Name && !valid[h.Key], nil
 		},
 		keep: func(r core.Record) bool { return only && !lent(r) },
 	})
+	err = errors.Join(done.err(), err)
 	if only {
 		return err
 	}
@@ -58,46 +60,83 @@ func (e *Engine) GC(ctx context.Context, req core.Request) (err error) {
 }
 
 // Collect is GC without a runtime: it removes the attachments whose namespace
-// is gone, and strays, and returns the keys it removed.
-func (e *Engine) Collect(ctx context.Context) ([]core.Key, error) {
-	return e.collect(ctx, collection{pick: func(h journal.Head) bool { return !alive(h.Netns) }})
+// is gone, and strays. An attachment whose namespace cannot be looked at stays.
+func (e *Engine) Collect(ctx context.Context) (Collected, error) {
+	return e.collect(ctx, collection{pick: func(h journal.Head) (bool, error) {
+		if h.Orphan {
+			return true, nil
+		}
+		return gone(h.Netns)
+	}})
+}
+
+// Collected is what became of attachments that were to be collected, by key.
+type Collected struct {
+	Removed []core.Key
+	// Failed are those that stay, and why. An orphan, whose removal goes on in
+	// the background, is in neither.
+	Failed map[core.Key]error
+}
+
+// err are the failures in one, in order.
+func (c Collected) err() error {
+	var errs []error
+	for _, k := range sortedKeys(slices.Collect(maps.Keys(c.Failed))) {
+		errs = append(errs, fmt.Errorf("gc %s: %w", k, c.Failed[k]))
+	}
+	return errors.Join(errs...)
+}
+
+func sortedKeys(keys []core.Key) []core.Key {
+	slices.SortFunc(keys, func(a, b core.Key) int { return strings.Compare(a.String(), b.String()) })
+	return keys
 }
 
 // collection says which attachments are to be collected: those that pick
-// chooses, but for those that keep spares; nil spares none.
+// chooses, but for those that keep spares; nil spares none. One about which pick
+// cannot tell stays.
 type collection struct {
-	pick func(journal.Head) bool
+	pick func(journal.Head) (bool, error)
 	keep func(core.Record) bool
 }
 
-// collect undoes attachments, but for those of busy containers, sweeps, and
-// returns the keys of those that are gone, in order.
-func (e *Engine) collect(ctx context.Context, c collection) ([]core.Key, error) {
-	var (
-		mu      sync.Mutex
-		removed []core.Key
-		errs    []error
-	)
-	e.each(c.pick, func(rec core.Record) {
+// collect undoes attachments, but for those of busy containers, and sweeps.
+func (e *Engine) collect(ctx context.Context, c collection) (Collected, error) {
+	var mu sync.Mutex
+	out := Collected{Failed: map[core.Key]error{}}
+	note := func(k core.Key, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		out.Failed[k] = err
+	}
+	pick := func(h journal.Head) bool {
+		yes, err := c.pick(h)
+		if err != nil {
+			note(h.Key, err)
+		}
+		return yes && err == nil
+	}
+	e.each(pick, func(rec core.Record) {
 		if c.keep != nil && c.keep(rec) {
 			return
 		}
-		err := e.undo(ctx, &rec)
-		gone := err == nil
-		if err != nil && !alive(rec.Netns) {
-			err = e.orphan(ctx, &rec, err)
+		if ctx.Err() != nil {
+			note(rec.Key, fmt.Errorf("not reached in time: %w", ctx.Err()))
+			return
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		if gone {
-			removed = append(removed, rec.Key)
+		key, err := rec.Key, e.undo(ctx, &rec)
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			out.Removed = append(out.Removed, key)
+			return
 		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("gc %s: %w", rec.Key, err))
+		if err := e.answerDel(ctx, &rec, err); err != nil {
+			note(key, err)
 		}
 	})
-	slices.SortFunc(removed, func(a, b core.Key) int { return strings.Compare(a.String(), b.String()) })
-	return removed, errors.Join(append(errs, e.Sweep(ctx))...)
+	sortedKeys(out.Removed)
+	return out, e.Sweep(ctx)
 }
 
 // Sweep makes the switch hold what the journal says: ports that OVSDB lost come
@@ -138,7 +177,9 @@ func (e *Engine) sweep(ctx context.Context, records []core.Record) error {
 func (e *Engine) gcDelegates(ctx context.Context, req core.Request, left map[string]*leftover.Left) error {
 	nets := record.Shares{}
 	for _, rec := range e.Journal.Records() {
-		nets.Add(record.AllSpecs(rec))
+		if !rec.Orphan { // for the runtime it is gone, whatever its plugins say
+			nets.Add(record.AllSpecs(rec))
+		}
 	}
 	for _, l := range left {
 		nets.Add(l.Specs)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -61,8 +60,12 @@ func (e *Engine) inherit(ctx context.Context, req core.Request, rec core.Record,
 	}
 	write := e.Journal.Save
 	if !known {
+		ns, err := e.unknownNetns(req)
+		if err != nil {
+			return rec, false, err
+		}
 		write = e.Journal.Begin
-		rec = core.Record{Key: req.Key, Network: req.Conf.Name, Pod: req.Pod, Netns: e.unknownNetns(req), Created: time.Now().UTC()}
+		rec = core.Record{Key: req.Key, Network: req.Conf.Name, Pod: req.Pod, Netns: ns, Created: time.Now().UTC()}
 		for _, s := range l.Own {
 			s.Exec, s.Netns = nil, rec.Netns
 			if err := e.Drivers[s.Driver].Detach(ctx, s); err != nil {
@@ -145,19 +148,24 @@ func (e *Engine) collectLeft(ctx context.Context, req core.Request) (map[string]
 	}
 	var errs []error
 	for id, l := range all {
-		_, err := os.Stat(l.Netns)
-		if valid[id] || l.Netns != "" && err == nil {
+		if valid[id] {
+			continue
+		}
+		if isGone, err := gone(core.Netns{Path: l.Netns}); !isGone {
+			if err != nil {
+				errs = append(errs, fmt.Errorf("gc %s: %w", id, err))
+			}
 			continue
 		}
 		unlock, ok := e.queue.TryLock(id)
 		if !ok {
 			continue
 		}
-		gone, err := e.collectLeftOf(ctx, req, id)
+		removed, err := e.collectLeftOf(ctx, req, id)
 		unlock()
 		if err != nil {
 			errs = append(errs, fmt.Errorf("gc %s: %w", id, err))
-		} else if gone {
+		} else if removed {
 			delete(all, id)
 		}
 	}
@@ -165,11 +173,13 @@ func (e *Engine) collectLeft(ctx context.Context, req core.Request) (map[string]
 }
 
 // collectLeftOf removes one container's attachments, Multus' and ours. The caller
-// has its turn. One of which an attachment lives is left alone.
-func (e *Engine) collectLeftOf(ctx context.Context, req core.Request, id string) (gone bool, err error) {
+// has its turn. One of which an attachment lives, or may live, is left alone.
+func (e *Engine) collectLeftOf(ctx context.Context, req core.Request, id string) (removed bool, err error) {
 	records := e.Journal.Container(id)
-	if slices.ContainsFunc(records, func(r core.Record) bool { return alive(r.Netns) }) {
-		return false, nil
+	for _, r := range records {
+		if isGone, err := gone(r.Netns); !isGone {
+			return false, err
+		}
 	}
 	var rec core.Record
 	known := len(records) > 0
@@ -179,11 +189,11 @@ func (e *Engine) collectLeftOf(ctx context.Context, req core.Request, id string)
 	req.Key, req.Netns, req.Pod = core.Key{Container: id, IfName: defaultIfName}, "", core.Pod{}
 	rec, ok, err := e.inherit(ctx, req, rec, known)
 	if ok && err == nil {
-		err = e.undo(ctx, &rec)
+		err = e.answerDel(ctx, &rec, e.undo(ctx, &rec))
 	}
 	errs := []error{err}
 	for i := range records {
-		errs = append(errs, e.undo(ctx, &records[i]))
+		errs = append(errs, e.answerDel(ctx, &records[i], e.undo(ctx, &records[i])))
 	}
 	err = errors.Join(errs...)
 	return err == nil, err

@@ -112,10 +112,11 @@ func (e *Engine) dropParts(ctx context.Context, rec *core.Record) error {
 
 // dropPart removes one part of a record. The default route that it took, or
 // takes with it, is set first: there always is a way out. What fails stays a
-// part; dropPart may be called again. It has a deadline of its own: the context
-// that began the work may be over.
+// part; dropPart may be called again, also when the context that began the work
+// is over.
 func (e *Engine) dropPart(ctx context.Context, rec *core.Record, at int) error {
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), rollbackDeadline)
+	patient := foreignPatience(ctx)
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoDeadline)
 	defer stop()
 	p := rec.Parts[at]
 	for _, s := range p.Restore {
@@ -123,26 +124,33 @@ func (e *Engine) dropPart(ctx context.Context, rec *core.Record, at int) error {
 			return err
 		}
 	}
-	if err := e.detach(ctx, rec, p.Specs[:min(p.Begun, len(p.Specs))]); err != nil {
-		return err
-	}
+	r := e.removal(rec, p.Specs[:min(p.Begun, len(p.Specs))])
+	r.detach(ctx, anySpec, patient)
 	fail.Here("plug.detached")
-	rest := *rec
-	rest.Parts, rest.Procs = slices.Delete(slices.Clone(rec.Parts), at, at+1), nil
-	var released []core.Released
-	for _, l := range p.Leases {
-		released = append(released, e.IPAM.Retire(l))
+	left := r.left()
+	rest, free := *rec, p.Leases
+	rest.Procs = nil
+	if len(left) == 0 {
+		rest.Parts = slices.Delete(slices.Clone(rec.Parts), at, at+1)
+	} else {
+		rest.Parts = slices.Clone(rec.Parts)
+		part := &rest.Parts[at]
+		part.Leases, free = record.Keep(p.Specs, left, p.Leases)
+		part.Specs, part.Begun = left, len(left)
 	}
-	if err := e.Journal.Shed(ctx, rest, released); err != nil {
-		return err
+	if len(left) == len(p.Specs) && len(free)+len(rec.Procs) == 0 {
+		return r.err() // nothing has changed
 	}
-	for _, l := range p.Leases {
-		e.IPAM.Release(l)
+	if err := e.shed(ctx, rec, rest, free); err != nil {
+		return errors.Join(r.err(), err)
 	}
-	*rec = rest
 	fail.Here("plug.dropped")
-	return nil
+	return r.err()
 }
+
+// anySpec picks all: the pod lives, so that its plugins are to find the chain's
+// interface when they leave it.
+func anySpec(core.Spec) bool { return true }
 
 // reroute sets a default route again. Where the namespace is gone there is no
 // route to set.

@@ -20,9 +20,10 @@ const (
 
 // Recover brings the journal and the world together after a start: delegates
 // of the dead agent are killed, begun ADDs rolled back, begun DELs rolled
-// forward, records of an older boot removed in full, strays swept. What cannot
-// be done now (no OVSDB yet) is left to Run and Sweep; it tells whether the
-// switch holds already what the journal says. Call it before serving.
+// forward, records of an older boot removed in full, strays swept. It waits for
+// nobody: the DELs of foreign plugins, and what cannot be done now (no OVSDB
+// yet), are left to Run and Sweep; it tells whether the switch holds already
+// what the journal says. Call it before serving.
 //
 // records are all of the journal's. Of a full node's most are whole: they are
 // decoded once, by Open.
@@ -32,8 +33,9 @@ func (e *Engine) Recover(ctx context.Context, records []core.Record) (swept bool
 		e.killDelegates(&records[i])
 	}
 	fail.Here("recover.killed")
-	if e.finish(ctx) > 0 {
+	if e.finishOwn(ctx) > 0 {
 		records = e.Journal.Records()
+		e.Kick()
 	}
 	fail.Here("recover.finished")
 	if e.fabricKnown() != nil {
@@ -54,18 +56,34 @@ func (e *Engine) restore(records []core.Record) {
 }
 
 // Run finishes in the background what an operation or Recover could not. It
-// returns when ctx ends.
+// returns when ctx ends. What is our own waits for no foreign plugin.
 func (e *Engine) Run(ctx context.Context) {
 	tick := time.NewTicker(auditEvery)
 	defer tick.Stop()
+	foreign := make(chan struct{}, 1)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-foreign:
+				e.finish(ctx)
+			}
+		}
+	})
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			e.finish(ctx)
 		case <-e.retry:
-			e.finish(ctx)
+		}
+		e.finishOwn(ctx)
+		select {
+		case foreign <- struct{}{}:
+		default:
 		}
 	}
 }
@@ -106,30 +124,66 @@ func (e *Engine) each(pick func(journal.Head) bool, fn func(core.Record)) int {
 	return count
 }
 
-// finish undoes every record that is not whole, and every part of one that is,
-// and tells how many it found.
-func (e *Engine) finish(ctx context.Context) int {
-	unwanted := func(phase core.Phase, n core.Netns) bool { return phase != core.Added || n.BootID != e.BootID }
-	unfinished := func(h journal.Head) bool { return unwanted(h.Phase, h.Netns) || h.Parts > 0 }
-	e.finishRemains(ctx)
-	return e.each(unfinished, func(r core.Record) {
-		if e.fabricKnown() != nil && record.UsesFabric(r) {
-			return
-		}
-		if !unwanted(r.Phase, r.Netns) {
-			if err := e.dropParts(ctx, &r); err != nil {
-				e.Log.Warn("network of a running pod not removed yet", "container", r.Key.Container, "err", err)
-			}
-			return
-		}
-		err := e.undo(ctx, &r)
-		if err != nil && !r.Orphan && !alive(r.Netns) {
-			err = e.orphan(ctx, &r, err)
-		}
-		if err != nil {
-			e.Log.Warn("unfinished attachment not removed yet", "container", r.Key.Container, "ifname", r.Key.IfName, "err", err)
+// unwanted tells a record that is to be undone.
+func (e *Engine) unwanted(phase core.Phase, n core.Netns) bool {
+	return phase != core.Added || n.BootID != e.BootID
+}
+
+// unfinished tells a record that is not whole, or has parts that are not.
+func (e *Engine) unfinished(h journal.Head) bool { return e.unwanted(h.Phase, h.Netns) || h.Parts > 0 }
+
+// finishOwn undoes of every unfinished record what is our own, and tells how many
+// it found.
+func (e *Engine) finishOwn(ctx context.Context) int {
+	return e.each(e.unfinished, func(r core.Record) {
+		switch {
+		case e.unreachable(r) || record.OnlyForeign(r):
+		case e.unwanted(r.Phase, r.Netns):
+			e.finished(ctx, &r, e.undoOwn(ctx, &r))
+		case record.OwnParts(r):
+			e.finishParts(ctx, &r)
 		}
 	})
+}
+
+// finish undoes every unfinished record.
+func (e *Engine) finish(ctx context.Context) {
+	e.finishRemains(ctx)
+	e.each(e.unfinished, func(r core.Record) {
+		if ctx.Err() != nil || e.unreachable(r) {
+			return
+		}
+		if e.unwanted(r.Phase, r.Netns) {
+			e.finished(ctx, &r, e.undo(ctx, &r))
+		} else {
+			e.finishParts(ctx, &r)
+		}
+	})
+}
+
+func (e *Engine) finishParts(ctx context.Context, r *core.Record) {
+	if err := e.dropParts(ctx, r); err != nil {
+		e.Log.Warn("network of a running pod not removed yet", "container", r.Key.Container, "err", err)
+	}
+}
+
+// unreachable tells a record whose ports cannot be removed now.
+func (e *Engine) unreachable(r core.Record) bool {
+	return e.fabricKnown() != nil && record.UsesFabric(r)
+}
+
+// finished says what could not be undone. Where nobody will send a DEL any more,
+// because the namespace is gone, that is an orphan.
+func (e *Engine) finished(ctx context.Context, r *core.Record, err error) {
+	if err == nil {
+		return
+	}
+	if isGone, _ := gone(r.Netns); isGone && !r.Orphan {
+		err = e.orphan(ctx, r, err)
+	}
+	if err != nil {
+		e.Log.Warn("unfinished attachment not removed yet", "container", r.Key.Container, "ifname", r.Key.IfName, "err", err)
+	}
 }
 
 // finishRemains discards what is left of such ADDs. A busy container's own

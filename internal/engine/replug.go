@@ -107,7 +107,11 @@ func (e *Engine) replugContainer(ctx context.Context, id string, pod core.Pod) e
 	var errs []error
 	all := e.Journal.Container(id)
 	for _, rec := range all {
-		if rec.Ask == nil && !forgotten(rec) || rec.Phase != core.Added || named(rec.Pod) != pod || rec.Netns.BootID != e.BootID || !alive(rec.Netns) {
+		if rec.Ask == nil && !forgotten(rec) || rec.Phase != core.Added || named(rec.Pod) != pod || rec.Netns.BootID != e.BootID {
+			continue
+		}
+		if isGone, err := gone(rec.Netns); isGone || err != nil {
+			errs = append(errs, err)
 			continue
 		}
 		r := &replug{e: e, rec: rec, all: all, began: time.Now(), trace: trace.New(e.Observer)}

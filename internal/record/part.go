@@ -150,6 +150,7 @@ func complete(r core.Record) (core.Record, error) {
 
 // WithPart is r with an addition that is on its way to it.
 func WithPart(r core.Record, rec core.Record) core.Record {
+	Unmade(&rec)
 	p := core.Part{Specs: rec.Specs, Begun: rec.Begun, Leases: rec.Leases}
 	for _, s := range rec.Specs {
 		if s.Driver == Defroute {

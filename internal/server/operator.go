@@ -314,18 +314,25 @@ func (s *Server) serveGC(w http.ResponseWriter, r *http.Request) {
 	for _, rec := range s.View.Journal.Records() {
 		before[rec.Key] = rec
 	}
-	removed, err := s.Engine.Collect(r.Context())
-	if err != nil {
+	done, err := s.Engine.Collect(r.Context())
+	if err != nil && len(done.Removed)+len(done.Failed) == 0 {
 		refuse(w, core.WithCode(core.CodeIO, "gc", err))
 		return
 	}
 	out := agent.GCResult{Removed: []agent.AttachmentRef{}}
-	for _, k := range removed {
+	for _, k := range done.Removed {
 		out.Removed = append(out.Removed, ref(before[k]))
 	}
+	if err != nil {
+		out.Failed = append(out.Failed, agent.GCFailure{Error: err.Error()})
+	}
 	for _, rec := range s.View.Journal.Records() {
-		if rec.Orphan {
-			out.Failed = append(out.Failed, agent.GCFailure{AttachmentRef: ref(rec), Error: rec.Error})
+		why := done.Failed[rec.Key]
+		if why == nil && rec.Orphan {
+			why = errors.New(rec.Error)
+		}
+		if why != nil {
+			out.Failed = append(out.Failed, agent.GCFailure{AttachmentRef: ref(rec), Error: why.Error()})
 			continue
 		}
 		out.Kept++

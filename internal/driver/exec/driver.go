@@ -172,7 +172,8 @@ func observe(pod *look, s core.Spec, l core.Link, mtu int) (core.Link, error) {
 
 // Detach calls DEL with what ADD got. Where the namespace is gone, or its path
 // names another one by now, the plugin gets none: it frees what it holds
-// outside and cannot touch a pod that is not its own.
+// outside and cannot touch a pod that is not its own. A DEL that fails as the
+// ADD did, or on the configuration where the ADD failed too, is done.
 func (d *Driver) Detach(ctx context.Context, s core.Spec) error {
 	if s.Exec == nil {
 		return core.Errorf(core.CodeConfig, "detach %s: the spec names no plugin", s.Key)
@@ -188,6 +189,9 @@ func (d *Driver) Detach(ctx context.Context, s core.Spec) error {
 		defer func() { _ = ns.Close() }()
 	}
 	err = d.del(ctx, s, there)
+	if nothingMade(s.Failed, err) {
+		err = nil
+	}
 	if err == nil {
 		err = withdraw(s.Exec.DevInfo)
 	}

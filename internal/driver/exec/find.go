@@ -33,10 +33,13 @@ func find(name string, dirs []string) (string, error) {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			continue
 		}
-		if err != nil {
-			return "", core.Errorf(core.CodeConfig, "plugin %q: %w", name, err)
+		if err == nil {
+			err = safe(dir, path)
 		}
-		if err := safe(dir, path); err != nil {
+		if passing(err) { // it cannot be looked at now
+			return "", core.Errorf(core.CodeIO, "plugin %q: %w", name, err)
+		}
+		if err != nil {
 			return "", core.Errorf(core.CodeConfig, "plugin %q: %w", name, err)
 		}
 		return path, nil

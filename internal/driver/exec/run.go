@@ -118,7 +118,7 @@ func (v invocation) run(ctx context.Context, conf json.RawMessage) (out []byte, 
 	defer func() { done(err) }()
 	path, err := find(v.exec.Type, v.exec.Path)
 	if err != nil {
-		return nil, err
+		return nil, refusal(err)
 	}
 	p := process{path: path, env: append(v.env(), callBack(ctx)...), prepare: v.prepare}
 	if err := p.run(ctx, conf); err != nil {
@@ -174,11 +174,15 @@ func (v invocation) explain(err error, p *process) error {
 }
 
 func (v invocation) heading() string {
+	if v.nested { // the other plugin's heading names the verb
+		return fmt.Sprintf("plugin %q (network %q)", v.exec.Type, v.exec.Network)
+	}
 	return fmt.Sprintf("plugin %q (%s, network %q)", v.exec.Type, v.command, v.exec.Network)
 }
 
 // answered puts the heading on what a plugin answered.
 func (v invocation) answered(e *core.Error) error {
+	e.Err = &answer{core.Failure{Code: e.Code, Msg: e.Msg}, e.Err}
 	if !v.nested {
 		e.Msg = v.heading() + ": " + e.Msg
 	}

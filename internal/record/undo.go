@@ -1,0 +1,81 @@
+package record
+
+import (
+	"slices"
+
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// Unmade marks the foreign plugins of a record under way whose ADD did not
+// succeed: those without a link. After a crash that may be one too many, of
+// which no runtime was told. Specs are replaced, not changed: others may be
+// reading them.
+func Unmade(r *core.Record) {
+	if r.Phase != core.Adding || len(r.Links) >= len(r.Specs) {
+		return
+	}
+	r.Specs = slices.Clone(r.Specs)
+	for i := len(r.Links); i < len(r.Specs); i++ {
+		if s := &r.Specs[i]; s.Exec != nil && s.Failed == nil {
+			s.Failed = &core.Failure{}
+		}
+	}
+}
+
+// NeverMade tells that nothing is left of a record but foreign plugins whose ADD
+// did not succeed: no runtime was ever told of them.
+func NeverMade(r core.Record) bool {
+	return len(r.Parts) == 0 && !slices.ContainsFunc(Begun(r), func(s core.Spec) bool { return s.Failed == nil })
+}
+
+// OnlyForeign tells a record of which nothing is left but foreign plugins.
+func OnlyForeign(r core.Record) bool {
+	return len(r.Parts) == 0 && !slices.ContainsFunc(Begun(r), Own)
+}
+
+// OwnParts tells a record whose parts need no foreign plugin to be removed.
+func OwnParts(r core.Record) bool {
+	return !slices.ContainsFunc(r.Parts, func(p core.Part) bool { return slices.ContainsFunc(p.Specs, Foreign) })
+}
+
+// Own tells a spec that the agent carries out itself, without a foreign plugin.
+func Own(s core.Spec) bool { return s.Exec == nil }
+
+// Foreign is the contrary of Own.
+func Foreign(s core.Spec) bool { return s.Exec != nil }
+
+// Keep divides the leases of some specs by those of the specs that are left: the
+// leases that these need, and the free ones. An interface of our own has its
+// lease to itself, whatever plugins stand behind it in its chain; a lease of no
+// interface that is known is a plugin's.
+func Keep(specs, left []core.Spec, leases []core.Lease) (kept, free []core.Lease) {
+	for _, l := range leases {
+		if holds(specs, left, l.Owner.Key) {
+			kept = append(kept, l)
+		} else {
+			free = append(free, l)
+		}
+	}
+	return kept, free
+}
+
+// holds tells that one of the specs that are left needs the lease of key.
+func holds(specs, left []core.Spec, key core.Key) bool {
+	at := func(s core.Spec) bool { return s.Key == key }
+	own := func(s core.Spec) bool { return at(s) && s.HostIf != "" }
+	switch {
+	case slices.ContainsFunc(specs, own):
+		return slices.ContainsFunc(left, own)
+	case slices.ContainsFunc(specs, at):
+		return slices.ContainsFunc(left, at)
+	}
+	return slices.ContainsFunc(left, Foreign)
+}
+
+// Remain is a folded record of which left is still to be removed, and the leases
+// that it does not need any more.
+func Remain(r core.Record, left []core.Spec) (core.Record, []core.Lease) {
+	kept, free := Keep(r.Specs, left, r.Leases)
+	r.Specs, r.Leases, r.Begun, r.Links, r.Procs = left, kept, len(left), nil, nil
+	return r, free
+}

@@ -136,14 +136,41 @@ func detachCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "detach (--netns PATH | --container ID | --container-id ID)",
 		Short: "Take the networks away again; also for a container or namespace that is gone",
-		Args:  usage.Args(cobra.NoArgs),
+		Long: `Take the networks away again; also for a container or namespace that is gone.
+With --force what cannot be undone, because a plugin refuses or hangs, is
+dropped from the agent's records: its addresses are free, nobody tries again,
+and each thing that is left is said. "fairlead status" lists the orphans.`,
+		Args: usage.Args(cobra.NoArgs),
 	}
-	h := handFlags(cmd)
+	h, force := handFlags(cmd), cmd.Flags().Bool("force", false, "drop what cannot be undone, and say what is left")
+	out := outputFlag(cmd, asTable, asJSON)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *force {
+			return h.force(cmd, out)
+		}
 		_, err := h.run(cmd, core.Del, nothing)
 		return err
 	}
 	return cmd
+}
+
+// force detaches a target and says what is left of it.
+func (h *byHand) force(cmd *cobra.Command, out *format) error {
+	if err := h.validate(core.Del); err != nil {
+		return err
+	}
+	ctx, cancel := within(cmd)
+	defer cancel()
+	c := agentOf(cmd)
+	target, err := h.target(ctx, c, core.Del)
+	if err != nil {
+		return err
+	}
+	result, err := c.Detach(ctx, target.Container, h.ifName)
+	if err != nil {
+		return err
+	}
+	return out.print(cmd.OutOrStdout(), result, func(w io.Writer, _ view.Options) error { return view.Detach(w, result) })
 }
 
 func checkCommand() *cobra.Command {

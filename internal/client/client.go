@@ -88,6 +88,15 @@ func (c *Client) GC(ctx context.Context) (agent.GCResult, error) {
 	return ask[agent.GCResult](ctx, c, http.MethodPost, agent.PathGC)
 }
 
+// Detach has the agent forget an attachment whatever its plugins say.
+func (c *Client) Detach(ctx context.Context, container, ifName string) (agent.DetachResult, error) {
+	in, err := json.Marshal(agent.Detach{Container: container, IfName: ifName})
+	if err != nil {
+		return agent.DetachResult{}, err
+	}
+	return send[agent.DetachResult](ctx, c, http.MethodPost, agent.PathDetach, in)
+}
+
 // Check has the agent prove every attachment of a pod.
 func (c *Client) Check(ctx context.Context, pod core.Pod) (agent.CheckResult, error) {
 	return ask[agent.CheckResult](ctx, c, http.MethodPost, agent.CheckPath(pod.Namespace, pod.Name))

@@ -264,3 +264,25 @@ func TestHangingDelegatesShareTheTime(t *testing.T) {
 	require.NoError(t, e.Del(t.Context(), req))
 	require.Empty(t, e.Journal.Records())
 }
+
+// TestForce: an operator drops what no DEL can undo, and is told of it.
+func TestForce(t *testing.T) {
+	t.Parallel()
+	e, d := newDelegated(t, &nics{}, "bad", "good")
+	req := add(t)
+	_, _, err := e.Force(t.Context(), req.Key)
+	require.ErrorIs(t, err, core.ErrNotFound)
+	_, err = e.Add(t.Context(), req)
+	require.NoError(t, err)
+	d.fails("bad", "DEL", 5, "never")
+	rec, left, err := e.Force(t.Context(), req.Key)
+	require.NoError(t, err)
+	require.Equal(t, req.Pod, rec.Pod)
+	require.Len(t, left, 1)
+	require.Equal(t, "net1", left[0].Spec.Key.IfName)
+	require.ErrorContains(t, left[0].Err, "never")
+	require.Empty(t, e.Journal.Records())
+	require.Empty(t, e.IPAM.Leases())
+	_, err = e.Add(t.Context(), req)
+	require.NoError(t, err)
+}

@@ -48,6 +48,7 @@ func (s *Server) operatorRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+agent.PathIP+"{address}", s.serveWho)
 	mux.HandleFunc("GET "+agent.PathStatus, s.serveStatus)
 	mux.HandleFunc("POST "+agent.PathGC, s.serveGC)
+	mux.HandleFunc("POST "+agent.PathDetach, s.serveDetach)
 	mux.HandleFunc("POST "+agent.PathCheck+"{namespace}/{name}", s.serveCheck)
 	mux.HandleFunc("POST "+agent.PathMultusAdopt, s.multus(s.adopt))
 	mux.HandleFunc("POST "+agent.PathMultusExport, s.multus(s.export))
@@ -336,6 +337,30 @@ func (s *Server) serveGC(w http.ResponseWriter, r *http.Request) {
 			continue
 		}
 		out.Kept++
+	}
+	writeJSON(w, http.StatusOK, out)
+}
+
+func (s *Server) serveDetach(w http.ResponseWriter, r *http.Request) {
+	var in agent.Detach
+	if err := readJSON(r, &in); err != nil {
+		refuse(w, core.Errorf(core.CodeValue, "%w", err))
+		return
+	}
+	rec, left, err := s.Engine.Force(r.Context(), core.Key{Container: in.Container, IfName: in.IfName})
+	if err != nil {
+		refuse(w, err)
+		return
+	}
+	out := agent.DetachResult{AttachmentRef: ref(rec), Left: []agent.Undone{}}
+	for _, u := range left {
+		item := agent.Undone{
+			IfName: u.Spec.Key.IfName, Network: u.Spec.Network, Driver: u.Spec.Driver, HostIf: u.Spec.HostIf, Error: u.Err.Error(),
+		}
+		if u.Spec.Exec != nil {
+			item.Plugin = u.Spec.Exec.Type
+		}
+		out.Left = append(out.Left, item)
 	}
 	writeJSON(w, http.StatusOK, out)
 }

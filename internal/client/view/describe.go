@@ -365,6 +365,21 @@ func GC(w io.Writer, r agent.GCResult) error {
 	return p.end(w)
 }
 
+// Detach writes what a detach by force has left.
+func Detach(w io.Writer, r agent.DetachResult) error {
+	p := &page{}
+	for _, u := range r.Left {
+		what := "what plugin " + u.Plugin + " made, on the node and in the namespace"
+		if u.Plugin == "" {
+			what = "of " + strings.TrimSpace(u.Driver+" "+u.HostIf) + "; `fairlead gc` sweeps ports and links that belong to nobody"
+		}
+		p.line("left %s of network %s: %s", u.IfName, u.Network, what)
+		p.line("     %s", u.Error)
+	}
+	p.line("%s forgotten, its addresses are free, %s left", ref(r.AttachmentRef), some(len(r.Left), "part"))
+	return p.end(w)
+}
+
 // Check writes the proof of a pod's attachments.
 func Check(w io.Writer, r agent.CheckResult) error {
 	p := &page{}

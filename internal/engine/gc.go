@@ -56,6 +56,9 @@ func (e *Engine) GC(ctx context.Context, req core.Request) (err error) {
 		return err
 	}
 	left, errLeft := e.collectLeft(ctx, req)
+	if left == nil { // plugins would free what these hold
+		return errors.Join(err, errLeft)
+	}
 	return errors.Join(err, errLeft, e.gcDelegates(ctx, req, left))
 }
 

@@ -45,15 +45,16 @@ func (e *Engine) Multus(req core.Request) leftover.Folder {
 
 // inherit makes a record of what Multus left of a container, to be undone: from
 // then on nothing but the journal is needed. Its files go with the record. What
-// cannot be read is as good as nothing. Where Multus had us as a delegate, there
+// nobody can make anything of is as good as nothing. Where Multus had us as a delegate, there
 // is a record of our own interface already (known): the others join it.
 func (e *Engine) inherit(ctx context.Context, req core.Request, rec core.Record, known bool) (core.Record, bool, error) {
 	l, err := e.leftOf(req)
 	if err != nil {
-		e.Log.Warn("Multus' record of a container cannot be used", "container", req.Key.Container, "err", err)
-		if core.CodeOf(err) != core.CodeIO {
-			e.dropLeftovers([]string{filepath.Join(e.conf(req).CNIDir, req.Key.Container)})
+		if core.CodeOf(err) == core.CodeIO {
+			return rec, false, err
 		}
+		e.Log.Warn("Multus' record of a container cannot be used", "container", req.Key.Container, "err", err)
+		e.dropLeftovers([]string{filepath.Join(e.conf(req).CNIDir, req.Key.Container)})
 	}
 	if l == nil || len(rec.Leftovers) > 0 {
 		return rec, known, nil
@@ -117,11 +118,19 @@ func (e *Engine) checkLeft(ctx context.Context, req core.Request, l *leftover.Le
 }
 
 // leftovers are the containers that Multus attached, but for those in the journal.
-func (e *Engine) leftovers(req core.Request) map[string]*leftover.Left {
+// The error says that they cannot all be told.
+func (e *Engine) leftovers(req core.Request) (map[string]*leftover.Left, error) {
 	out := map[string]*leftover.Left{}
-	for _, id := range e.Multus(req).Containers() {
+	ids, err := e.Multus(req).Containers()
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range ids {
 		req.Key = core.Key{Container: id, IfName: defaultIfName}
 		l, err := e.leftOf(req)
+		if err != nil && core.CodeOf(err) == core.CodeIO {
+			return nil, err
+		}
 		if err != nil {
 			e.Log.Warn("Multus' record of a container cannot be used", "container", id, "err", err)
 		}
@@ -129,7 +138,7 @@ func (e *Engine) leftovers(req core.Request) map[string]*leftover.Left {
 			out[id] = l
 		}
 	}
-	return out
+	return out, nil
 }
 
 // defaultIfName is what runtimes call the first interface.
@@ -139,9 +148,13 @@ const defaultIfName = "eth0"
 // list and whose namespace is gone, and returns the others: plugins must not
 // free what they hold. A runtime that began with us may list only its own.
 // Records of ours that stand beside Multus' go with it: what Multus called them
-// by is no network of the runtime's, so that no other GC would find them.
+// by is no network of the runtime's, so that no other GC would find them. nil
+// says that the others are not known.
 func (e *Engine) collectLeft(ctx context.Context, req core.Request) (map[string]*leftover.Left, error) {
-	all := e.leftovers(req)
+	all, err := e.leftovers(req)
+	if err != nil {
+		return nil, err
+	}
 	valid := map[string]bool{}
 	for _, k := range req.Conf.Valid {
 		valid[k.Container] = true

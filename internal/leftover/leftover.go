@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/hostfile"
@@ -40,8 +42,12 @@ func (f Folder) Of(req core.Request) (*Left, error) {
 		return nil, nil
 	}
 	file := filepath.Join(f.Dir, id)
-	if info, err := os.Lstat(file); err != nil || !info.Mode().IsRegular() {
-		return nil, nil //nolint:nilerr // nothing that Multus wrote
+	info, err := os.Lstat(file)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || err == nil && !info.Mode().IsRegular() {
+		return nil, nil // nothing that Multus wrote
+	}
+	if err != nil {
+		return nil, core.WithCode(core.CodeIO, "Multus' record", err)
 	}
 	data, err := hostfile.Read(file, hostfile.Limit)
 	if err != nil {
@@ -114,10 +120,13 @@ func Remove(files []string) error {
 }
 
 // Containers are those of which there is a record.
-func (f Folder) Containers() []string {
+func (f Folder) Containers() ([]string, error) {
 	entries, err := os.ReadDir(f.Dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return nil, nil // Multus never was here
+	}
 	if err != nil {
-		return nil // Multus never was here
+		return nil, core.WithCode(core.CodeIO, "records of Multus", err)
 	}
 	var out []string
 	for _, entry := range entries {
@@ -125,5 +134,5 @@ func (f Folder) Containers() []string {
 			out = append(out, entry.Name())
 		}
 	}
-	return out
+	return out, nil
 }

@@ -204,7 +204,10 @@ func (m *Migration) recordFiles(c multusConf, id string) []keptFile {
 // adopt has the agent take the containers into its journal, those too that
 // Multus attached while we were at it.
 func (m *Migration) adopt(ctx context.Context, p Plan, rep *Report) error {
-	ids := leftover.Folder{Dir: p.multus.dir()}.Containers()
+	ids, err := leftover.Folder{Dir: p.multus.dir()}.Containers()
+	if err != nil {
+		return err
+	}
 	slices.Sort(ids)
 	conf, err := p.multus.named(p.network)
 	if err != nil {

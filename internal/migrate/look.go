@@ -242,7 +242,11 @@ func (m *Migration) elsewhere(process string) bool {
 func (m *Migration) records(c multusConf) []Record {
 	folder := leftover.Folder{Dir: c.dir(), BinPath: m.binDirs(c)}
 	out := []Record{}
-	for _, id := range folder.Containers() {
+	ids, err := folder.Containers()
+	if err != nil {
+		out = append(out, Record{Why: err.Error()})
+	}
+	for _, id := range ids {
 		r := Record{Container: id}
 		key := core.Key{Container: id, IfName: "eth0"}
 		l, err := folder.Of(core.Request{Key: key})
@@ -268,7 +272,7 @@ func (m *Migration) judge(r *Record, l *leftover.Left, key core.Key, c multusCon
 	r.Attachments = m.attachments(l, c)
 	err := l.Fit()
 	ns, gone := netns.Identify(l.Netns)
-	r.Alive = gone == nil
+	r.Alive = !errors.Is(gone, core.ErrNetnsGone) // or cannot be looked at
 	if err == nil {
 		err = gone
 	}

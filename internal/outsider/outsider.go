@@ -78,7 +78,10 @@ func (t *Teller) Heed(ctx context.Context, pod core.Pod) {
 		return
 	}
 	folder := t.Multus(core.Request{Conf: conf})
-	containers := folder.Containers()
+	containers, err := folder.Containers()
+	if err != nil {
+		return // asked again with the next change
+	}
 	t.keep(containers)
 	for _, id := range containers {
 		if len(t.Journal.Container(id)) > 0 {

@@ -76,7 +76,7 @@ func killOnce(p core.Proc, patient bool) (int, error) {
 // killLeaderless is killOnce for a group that may be another's by now.
 func killLeaderless(p core.Proc, members []int, patient bool) (left int, err error) {
 	for _, pid := range members {
-		yes, known := calledByCNI(pid)
+		yes, known, err := calledByCNI(pid)
 		if yes {
 			err = signal(pid, func(st stat) bool { return st.memberOf(p) }, 0)
 		}
@@ -101,8 +101,12 @@ func signal(pid int, ours func(stat) bool, flags int) error {
 		return os.NewSyscallError("pidfd_open", err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if st, err := readStat(pid); err != nil || !ours(st) {
+	st, err := readStat(pid)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !ours(st) {
 		return nil // gone in the meantime
+	}
+	if err != nil {
+		return err
 	}
 	err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, flags)
 	if errors.Is(err, unix.EINVAL) && flags != 0 { // groups need Linux >= 6.9
@@ -127,7 +131,13 @@ func group(p core.Proc) ([]int, error) {
 			continue
 		}
 		st, err := readStat(pid)
-		if err == nil && st.memberOf(p) {
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if st.memberOf(p) {
 			pids = append(pids, pid)
 		}
 	}
@@ -135,13 +145,16 @@ func group(p core.Proc) ([]int, error) {
 }
 
 // calledByCNI tells whether a process has the environment of a CNI call; known
-// is false while it has none at all.
-func calledByCNI(pid int) (yes, known bool) {
+// is false while it has none at all. One that is gone has not.
+func calledByCNI(pid int) (yes, known bool, err error) {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	if err != nil {
-		return false, true // gone
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
+		return false, true, nil
 	}
-	return bytes.Contains(append([]byte{0}, env...), []byte("\x00CNI_COMMAND=")), len(env) > 0
+	if err != nil {
+		return false, false, err
+	}
+	return bytes.Contains(append([]byte{0}, env...), []byte("\x00CNI_COMMAND=")), len(env) > 0, nil
 }
 
 // stat is what we need of /proc/PID/stat (proc_pid_stat(5)).

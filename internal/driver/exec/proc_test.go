@@ -88,8 +88,8 @@ func TestKillGroupFindsTheRestOfADeadLeader(t *testing.T) {
 func TestKillGroupWaitsForAnEnvironment(t *testing.T) {
 	p := spawnChild(t, "exec env -i sh -c 'sleep 0.1; CNI_COMMAND=ADD exec sleep 1000'", "CNI_COMMAND=ADD")
 	require.Eventually(t, func() bool {
-		_, known := calledByCNI(p.child)
-		return !known
+		_, known, err := calledByCNI(p.child)
+		return err == nil && !known
 	}, time.Minute, time.Millisecond)
 	p.behead(t)
 	require.NoError(t, KillGroup(p.record))

@@ -162,7 +162,11 @@ func (d *Driver) Recover() ([]core.Spec, error) {
 	var specs []core.Spec
 	for _, st := range d.cfg.OVS.PortsWith(ovs.KeyContainer, "") {
 		if ours(st) {
-			specs = append(specs, recoverPort(st, byName[st.Name]))
+			s, err := recoverPort(st, byName[st.Name])
+			if err != nil {
+				return nil, fmt.Errorf("recover %s: %w", s.Key, err)
+			}
+			specs = append(specs, s)
 			delete(byName, st.Name)
 		}
 	}
@@ -174,7 +178,7 @@ func (d *Driver) Recover() ([]core.Spec, error) {
 	return specs, nil
 }
 
-func recoverPort(st ovs.PortState, near rtnl.Link) core.Spec {
+func recoverPort(st ovs.PortState, near rtnl.Link) (core.Spec, error) {
 	id := st.ExternalIDs
 	s := core.Spec{
 		Key:    core.Key{Container: id[ovs.KeyContainer], IfName: id[keyIfName]},
@@ -192,30 +196,36 @@ func recoverPort(st ovs.PortState, near rtnl.Link) core.Spec {
 	if st.Type == "internal" {
 		s.NICType, s.MTU = InternalPort, st.MTU
 	}
-	recoverPod(&s, id[keyPodNetns], near)
-	return s
+	return s, recoverPod(&s, id[keyPodNetns], near)
 }
 
 // recoverPod fills what only the pod's namespace knows, if the path still
-// leads to the pod that the port was made for.
-func recoverPod(s *core.Spec, path string, near rtnl.Link) {
+// leads to the pod that the port was made for. An error says that this could
+// not be looked at.
+func recoverPod(s *core.Spec, path string, near rtnl.Link) error {
 	id, err := netns.Identify(path)
-	if err != nil {
-		return
+	var pod *netns.Handle
+	if err == nil {
+		pod, err = netns.Verify(id)
 	}
-	pod, err := netns.Verify(id)
+	if errors.Is(err, core.ErrNetnsGone) {
+		return nil
+	}
 	if err != nil {
-		return
+		return err
 	}
 	defer func() { _ = pod.Close() }()
 	c, err := rtnl.Open(pod)
 	if err != nil {
-		return
+		return err
 	}
 	defer func() { _ = c.Close() }()
 	far, err := c.LinkByName(s.Key.IfName)
+	if err != nil && !errors.Is(err, core.ErrNotFound) {
+		return err
+	}
 	if err != nil || s.NICType != InternalPort && !paired(near, far) || s.NICType == InternalPort && far.MAC.String() != s.MAC.String() {
-		return
+		return nil
 	}
 	s.Netns, s.MAC, s.MTU = id, far.MAC, far.MTU
 	if addrs, err := c.Addrs(far.Index); err == nil {
@@ -224,6 +234,7 @@ func recoverPod(s *core.Spec, path string, near rtnl.Link) {
 	if rs, err := c.Routes(far.Index); err == nil {
 		s.Routes, s.Gateways = routesOf(rs)
 	}
+	return nil
 }
 
 // lengths gives each address the prefix length that the kernel has, in the

@@ -1,6 +1,7 @@
 package hostport
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -75,17 +76,17 @@ func (t *Table) rivals(e entry) map[core.Key]place {
 }
 
 // yields tells that a pod's ports may go to another: that is a later sandbox of
-// the same pod, or the pod's namespace is gone and only its DEL is still to come.
+// the same pod, or the pod's namespace is proven gone and only its DEL is still
+// to come.
 func (e entry) yields(to entry) bool {
 	if !to.pod.IsZero() && e.pod.String() == to.pod.String() && e.key.Container != to.key.Container {
 		return true
 	}
 	ns, err := netns.Verify(e.netns)
-	if err != nil {
-		return true
+	if err == nil {
+		_ = ns.Close()
 	}
-	_ = ns.Close()
-	return false
+	return errors.Is(err, core.ErrNetnsGone)
 }
 
 // refuses is the error for whoever wants a port that e has.

@@ -79,9 +79,12 @@ func (p *Plugin) attach(ctx context.Context, r *store.Record) error {
 func (p *Plugin) detach(ctx context.Context, r store.Record) error {
 	c := p.call(r)
 	ns, err := netns.Verify(r.Netns)
-	if err != nil { // gone, and the interface with it
+	switch {
+	case errors.Is(err, core.ErrNetnsGone): // and the interface with it
 		c.Netns = core.Netns{}
-	} else {
+	case err != nil:
+		return err
+	default:
 		defer func() { _ = ns.Close() }()
 	}
 	return p.bridge.Del(ctx, c)

@@ -225,6 +225,9 @@ func (f *Folder) version(name string) *version {
 		old = &version{}
 	}
 	info, err := os.Stat(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return &version{good: old.good, bad: err.Error()}
+	}
 	if err != nil || !info.Mode().IsRegular() {
 		return nil // the pods' source says so
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/internal/driver/exec"
 	"github.com/fairlead/fairlead/internal/fail"
 	"github.com/fairlead/fairlead/internal/guest"
+	"github.com/fairlead/fairlead/internal/ipam"
 	"github.com/fairlead/fairlead/internal/plan"
 	"github.com/fairlead/fairlead/internal/record"
 	"github.com/fairlead/fairlead/internal/resolve"
@@ -187,7 +188,7 @@ func (a *addition) plan(ctx context.Context) error {
 	if err := a.e.fabricReady(); err != nil && needsFabric(a.wants) {
 		return core.WithCode(core.CodeTryAgain, "the switch is not ready", err)
 	}
-	err := a.trace.Timed("ipam", a.lease)
+	err := a.trace.Timed("ipam", func() error { return a.lease(ctx) })
 	if err != nil {
 		return err
 	}
@@ -213,9 +214,9 @@ func needsFabric(wants []core.Want) bool {
 }
 
 // lease reserves every address before anything durable exists.
-func (a *addition) lease() error {
+func (a *addition) lease(ctx context.Context) error {
 	for _, r := range plan.Leases(a.wants, a.req.Key, a.req.Pod) {
-		l, err := a.e.IPAM.Acquire(r)
+		l, err := a.e.acquire(ctx, r)
 		if err != nil {
 			a.e.cancel(&a.rec)
 			return core.WithCode(core.CodeAddress, "address for "+r.Owner.Key.IfName+" in subnet "+r.Subnet.Name, err)
@@ -223,6 +224,33 @@ func (a *addition) lease() error {
 		a.rec.Leases = append(a.rec.Leases, l)
 	}
 	return nil
+}
+
+// acquire leases addresses; a fixed one that an earlier sandbox of the same pod
+// holds, which only waits for a plugin to be undone, is taken from it.
+func (e *Engine) acquire(ctx context.Context, r ipam.Request) (core.Lease, error) {
+	l, err := e.IPAM.Acquire(r)
+	if !errors.Is(err, core.ErrHeld) || r.Owner.Pod.IsZero() {
+		return l, err
+	}
+	for _, h := range e.Journal.PodHeads(r.Owner.Pod) {
+		if h.Phase != core.Deleting || h.Key.Container == r.Owner.Key.Container {
+			continue
+		}
+		unlock, ok := e.queue.TryLock(h.Key.Container)
+		if !ok {
+			continue
+		}
+		if rec, known := e.Journal.Get(h.Key); known && rec.Phase == core.Deleting {
+			rest, free := record.WithoutForeignLeases(rec)
+			err = errors.Join(err, e.shed(ctx, &rec, rest, free))
+		}
+		unlock()
+	}
+	if l, again := e.IPAM.Acquire(r); again == nil {
+		return l, nil
+	}
+	return l, err
 }
 
 // besideOthers fits the specs in beside the container's other attachments.

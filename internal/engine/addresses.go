@@ -44,7 +44,7 @@ func (a *addition) designLent(ctx context.Context) error {
 		return err
 	}
 	return a.trace.Timed("ipam", func() error {
-		l, err := a.e.loan(nic, core.Owner{Key: a.req.Key, Pod: a.req.Pod})
+		l, err := a.e.loan(ctx, nic, core.Owner{Key: a.req.Key, Pod: a.req.Pod})
 		if err != nil {
 			return err
 		}
@@ -62,11 +62,11 @@ func (a *addition) designLent(ctx context.Context) error {
 }
 
 // loan leases addresses for an interface that a foreign plugin makes.
-func (e *Engine) loan(nic *core.NIC, owner core.Owner) (core.Lease, error) {
+func (e *Engine) loan(ctx context.Context, nic *core.NIC, owner core.Owner) (core.Lease, error) {
 	if !e.Journal.Whole() {
 		return core.Lease{}, core.WithCode(core.CodeTryAgain, "addresses", errNotWhole)
 	}
-	l, err := e.IPAM.Acquire(plan.Loan(nic, owner))
+	l, err := e.acquire(ctx, plan.Loan(nic, owner))
 	return l, core.WithCode(core.CodeAddress, "address for "+owner.Key.IfName+" in subnet "+nic.Subnet.Name, err)
 }
 

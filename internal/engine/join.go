@@ -84,7 +84,7 @@ func (e *Engine) enter(ctx context.Context, h *guest.Host, req core.Request, nic
 		return core.Spec{}, err
 	}
 	if !known {
-		if l, err = e.loan(nic, core.Owner{Key: req.Key, Pod: h.Pod}); err != nil {
+		if l, err = e.loan(ctx, nic, core.Owner{Key: req.Key, Pod: h.Pod}); err != nil {
 			return core.Spec{}, err
 		}
 		fail.Here("join.leased")

@@ -313,11 +313,8 @@ func (e *Engine) answerDel(ctx context.Context, rec *core.Record, err error) err
 func (e *Engine) orphan(ctx context.Context, rec *core.Record, cause error) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), ownDeadline)
 	defer stop()
-	rest := *rec
+	rest, free := record.WithoutForeignLeases(*rec)
 	rest.Orphan, rest.Error = true, cause.Error()
-	own := slices.DeleteFunc(slices.Clone(rec.Specs), record.Foreign)
-	var free []core.Lease
-	rest.Leases, free = record.Keep(rec.Specs, own, rec.Leases)
 	if err := e.shed(ctx, rec, rest, free); err != nil {
 		return errors.Join(cause, err)
 	}

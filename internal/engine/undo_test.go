@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -285,4 +286,40 @@ func TestForce(t *testing.T) {
 	require.Empty(t, e.IPAM.Leases())
 	_, err = e.Add(t.Context(), req)
 	require.NoError(t, err)
+}
+
+// TestOwnAddressFromAnEarlierSandbox: a fixed address that waits in an earlier
+// sandbox of the same pod, for a plugin to be undone, is the pod's; another
+// pod's is not, nor is that of one that lives.
+func TestOwnAddressFromAnEarlierSandbox(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t, &nics{})
+	subnets, err := e.Source.Subnets(t.Context())
+	require.NoError(t, err)
+	ip := netip.MustParseAddr("10.16.0.9")
+	ask := func(container, pod string) ipam.Request {
+		return ipam.Request{Subnet: subnets[0], IPs: []netip.Addr{ip}, Owner: core.Owner{
+			Key: core.Key{Container: container, IfName: "net1"}, Pod: core.Pod{Namespace: "default", Name: pod},
+		}}
+	}
+	l, err := e.acquire(t.Context(), ask("old", "p"))
+	require.NoError(t, err)
+	rec := core.Record{
+		Key: core.Key{Container: "old", IfName: "eth0"}, Network: "net", Pod: l.Owner.Pod, Phase: core.Added,
+		Specs:  []core.Spec{{Key: l.Owner.Key, Driver: exec.Name, Exec: &core.Exec{Type: "bad"}}},
+		Leases: []core.Lease{l}, Begun: 1,
+	}
+	require.NoError(t, e.Journal.Begin(t.Context(), rec))
+	_, err = e.acquire(t.Context(), ask("new", "p"))
+	require.ErrorIs(t, err, core.ErrHeld, "it lives")
+	rec.Phase = core.Deleting
+	require.NoError(t, e.Journal.Save(t.Context(), rec))
+	_, err = e.acquire(t.Context(), ask("new", "q"))
+	require.ErrorIs(t, err, core.ErrHeld, "another pod")
+	got, err := e.acquire(t.Context(), ask("new", "p"))
+	require.NoError(t, err)
+	require.Equal(t, []netip.Addr{ip}, got.IPs)
+	rec, _ = e.Journal.Get(rec.Key)
+	require.Empty(t, rec.Leases)
+	require.Len(t, rec.Specs, 1)
 }

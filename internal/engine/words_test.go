@@ -45,7 +45,7 @@ func TestConflictNamesTheHolder(t *testing.T) {
 	require.NoError(t, err)
 	wants := []core.Want{{IfName: "net1", Steps: []core.Step{{NIC: &core.NIC{Subnet: subnets[0], IPs: l.IPs}}}}}
 	a := &addition{e: e, req: add(t), wants: wants}
-	err = a.lease()
+	err = a.lease(t.Context())
 	require.Equal(t, core.CodeAddress, core.CodeOf(err))
 	require.EqualError(t, err, "address for net1 in subnet "+l.Subnet+": "+l.IPs[0].String()+" is held by pod default/dns-0 (eth0)")
 }

@@ -72,6 +72,14 @@ func holds(specs, left []core.Spec, key core.Key) bool {
 	return slices.ContainsFunc(left, Foreign)
 }
 
+// WithoutForeignLeases is r without the leases that foreign plugins have.
+func WithoutForeignLeases(r core.Record) (core.Record, []core.Lease) {
+	own := slices.DeleteFunc(slices.Clone(r.Specs), Foreign)
+	var free []core.Lease
+	r.Leases, free = Keep(r.Specs, own, r.Leases)
+	return r, free
+}
+
 // Remain is a folded record of which left is still to be removed, and the leases
 // that it does not need any more.
 func Remain(r core.Record, left []core.Spec) (core.Record, []core.Lease) {

@@ -26,7 +26,7 @@ func TestDelegateThatNoDELEnds(t *testing.T) {
 	for range 3 {
 		p.CNI("ADD", ownConf).MustCode(142)
 		require.Equal(t, []string{"lo"}, linkNames(t, p))
-		require.NotContains(t, n.Fairlead("ip", "list"), "eth0")
+		require.NotContains(t, n.Fairlead("get", "ips", "-o", "json"), p.ContainerID)
 		p.CNI("DEL", ownConf).Must()
 		require.Contains(t, n.Fairlead("status"), "nor that", "an orphan is shown")
 		out := n.Fairlead("detach", "--force", "--container-id", p.ContainerID)
@@ -37,20 +37,24 @@ func TestDelegateThatNoDELEnds(t *testing.T) {
 	n.RequireNoLeaks(before)
 }
 
-// descriptors are how many files a process has open.
-func descriptors(t *testing.T, pid int) uint64 {
-	t.Helper()
-	open, err := os.ReadDir("/proc/" + strconv.Itoa(pid) + "/fd")
-	require.NoError(t, err)
-	return uint64(len(open))
-}
-
 // limit leaves a process so many free descriptors.
-func limit(t *testing.T, a *testbed.Agent, free uint64) (restore func()) {
+func limit(t *testing.T, a *testbed.Agent, free int) (restore func()) {
 	t.Helper()
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", a.PID()))
+	require.NoError(t, err)
+	used := map[string]bool{}
+	for _, e := range entries {
+		used[e.Name()] = true
+	}
+	low := unix.Rlimit{} // the limit is on the number, not on how many there are
+	for ; free > 0; low.Cur++ {
+		if !used[strconv.FormatUint(low.Cur, 10)] {
+			free--
+		}
+	}
 	var old unix.Rlimit
 	require.NoError(t, unix.Prlimit(a.PID(), unix.RLIMIT_NOFILE, nil, &old))
-	low := unix.Rlimit{Cur: descriptors(t, a.PID()) + free, Max: old.Max}
+	low.Max = old.Max
 	require.NoError(t, unix.Prlimit(a.PID(), unix.RLIMIT_NOFILE, &low, nil))
 	return func() { require.NoError(t, unix.Prlimit(a.PID(), unix.RLIMIT_NOFILE, &old, nil)) }
 }
@@ -70,7 +74,7 @@ func TestTooManyOpenFiles(t *testing.T) {
 		pods = append(pods, p)
 	}
 	before := n.Inventory()
-	for free := uint64(1); free < 7; free++ {
+	for free := 1; free < 7; free++ {
 		restore := limit(t, a, free)
 		_, err := n.TryFairlead("gc")
 		again := pods[0].CNI("ADD", ownConf)

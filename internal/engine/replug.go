@@ -107,10 +107,7 @@ func (e *Engine) replugContainer(ctx context.Context, id string, pod core.Pod) e
 	var errs []error
 	all := e.Journal.Container(id)
 	for _, rec := range all {
-		if rec.Ask == nil && !forgotten(rec) || rec.Phase != core.Added || named(rec.Pod) != pod || rec.Netns.BootID != e.BootID {
-			continue
-		}
-		if isGone, err := gone(rec.Netns); isGone || err != nil {
+		if follows, err := e.follows(rec, pod); !follows {
 			errs = append(errs, err)
 			continue
 		}
@@ -127,6 +124,16 @@ func (e *Engine) replugContainer(ctx context.Context, id string, pod core.Pod) e
 		return nil // nothing is asked for any more
 	}
 	return errors.Join(errs...)
+}
+
+// follows tells a record of a pod that runs and whose networks follow its
+// annotation. The error says that this could not be looked at.
+func (e *Engine) follows(rec core.Record, pod core.Pod) (bool, error) {
+	if rec.Ask == nil && !forgotten(rec) || rec.Phase != core.Added || named(rec.Pod) != pod || rec.Netns.BootID != e.BootID {
+		return false, nil
+	}
+	isGone, err := gone(rec.Netns)
+	return !isGone && err == nil, err
 }
 
 func (r *replug) run(ctx context.Context) error {

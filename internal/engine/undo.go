@@ -67,7 +67,8 @@ func (e *Engine) undoWhole(ctx context.Context, rec *core.Record) (*removal, err
 	}
 	r.detach(ctx, record.Own, patience{time.Now().Add(ownDeadline)})
 	r.detach(ctx, record.Foreign, foreign)
-	return r, r.close(ctx)
+	err = r.close(ctx)
+	return r, err
 }
 
 // undoOwn is undo without the foreign plugins.

@@ -196,7 +196,8 @@ func recoverPort(st ovs.PortState, near rtnl.Link) (core.Spec, error) {
 	if st.Type == "internal" {
 		s.NICType, s.MTU = InternalPort, st.MTU
 	}
-	return s, recoverPod(&s, id[keyPodNetns], near)
+	err := recoverPod(&s, id[keyPodNetns], near)
+	return s, err
 }
 
 // recoverPod fills what only the pod's namespace knows, if the path still
@@ -204,37 +205,38 @@ func recoverPort(st ovs.PortState, near rtnl.Link) (core.Spec, error) {
 // not be looked at.
 func recoverPod(s *core.Spec, path string, near rtnl.Link) error {
 	id, err := netns.Identify(path)
-	var pod *netns.Handle
-	if err == nil {
-		pod, err = netns.Verify(id)
-	}
 	if errors.Is(err, core.ErrNetnsGone) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	defer func() { _ = pod.Close() }()
-	c, err := rtnl.Open(pod)
-	if err != nil {
+	return inPod(id, func(c *rtnl.Conn) error {
+		far, err := c.LinkByName(s.Key.IfName)
+		if errors.Is(err, core.ErrNotFound) {
+			return nil
+		}
+		if err == nil && recoverFrom(s, near, far, c) {
+			s.Netns = id
+		}
 		return err
+	})
+}
+
+// recoverFrom is recoverPod with a link of the name in the namespace; it tells
+// whether that is the pod's end of ours.
+func recoverFrom(s *core.Spec, near, far rtnl.Link, c *rtnl.Conn) bool {
+	if s.NICType != InternalPort && !paired(near, far) || s.NICType == InternalPort && far.MAC.String() != s.MAC.String() {
+		return false
 	}
-	defer func() { _ = c.Close() }()
-	far, err := c.LinkByName(s.Key.IfName)
-	if err != nil && !errors.Is(err, core.ErrNotFound) {
-		return err
-	}
-	if err != nil || s.NICType != InternalPort && !paired(near, far) || s.NICType == InternalPort && far.MAC.String() != s.MAC.String() {
-		return nil
-	}
-	s.Netns, s.MAC, s.MTU = id, far.MAC, far.MTU
+	s.MAC, s.MTU = far.MAC, far.MTU
 	if addrs, err := c.Addrs(far.Index); err == nil {
 		s.Addrs = lengths(s.Addrs, addrs)
 	}
 	if rs, err := c.Routes(far.Index); err == nil {
 		s.Routes, s.Gateways = routesOf(rs)
 	}
-	return nil
+	return true
 }
 
 // lengths gives each address the prefix length that the kernel has, in the

@@ -225,11 +225,11 @@ func (f *Folder) version(name string) *version {
 		old = &version{}
 	}
 	info, err := os.Stat(name)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return &version{good: old.good, bad: err.Error()}
-	}
-	if err != nil || !info.Mode().IsRegular() {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && !info.Mode().IsRegular():
 		return nil // the pods' source says so
+	case err != nil:
+		return &version{good: old.good, bad: err.Error()}
 	}
 	now := stampOf(info)
 	if old.stamp == now && time.Since(now.modified) > time.Second {

@@ -403,13 +403,6 @@ type Spec struct {
 	Failed *Failure `json:"failed,omitempty"`
 }
 
-// Failure is how a plugin's ADD failed: with the code and the message of its
-// answer, or without an answer (Code 0): it hung, died, or was never asked.
-type Failure struct {
-	Code uint   `json:"code,omitempty"`
-	Msg  string `json:"msg,omitempty"`
-}
-
 // Link is what a driver made.
 type Link struct {
 	HostIf    string          `json:"hostIf,omitempty"`

@@ -144,3 +144,10 @@ var sentinelCodes = []struct {
 	{context.DeadlineExceeded, CodeTryAgain},
 	{context.Canceled, CodeTryAgain},
 }
+
+// Failure is how a plugin's ADD failed: with the code and the message of its
+// answer, or without an answer (Code 0): it hung, died, or was never asked.
+type Failure struct {
+	Code uint   `json:"code,omitempty"`
+	Msg  string `json:"msg,omitempty"`
+}

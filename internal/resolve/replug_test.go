@@ -57,7 +57,7 @@ func TestReplugMatchesByRequest(t *testing.T) {
 	w := standard()
 	have := present(t, w, "second,plain,plain@x0,second")
 	require.Equal(t, []string{"net1", "net2", "x0", "net3"}, []string{have[0].IfName, have[1].IfName, have[2].IfName, have[3].IfName})
-	c := change(t, w, `[{"name":"plain","interface":"x0"},{"name":"second","namespace":"default"},{"name":"plain","ips":[]},{"name":"second"}]`, have)
+	c := change(t, w, `[{"name":"plain","interface":"x0"},{"name":"second","namespace":"default"},{"name":"plain","ips":null},{"name":"second"}]`, have)
 	require.Empty(t, c.Gone)
 	require.Empty(t, c.Come)
 

@@ -1,10 +1,13 @@
 package annotation
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
 )
+
+var errIPPool = errors.New("names an IPPool, which is not served: write its addresses here, as 10.0.0.5,10.0.0.6")
 
 // candidates reads a list of addresses (spec/sdn.md, section 12): elements
 // separated by ';', each an address or a pair of both families, or single
@@ -16,25 +19,20 @@ func (n *Notes) candidates(field string) [][]netip.Addr {
 		return nil
 	}
 	items, pairs := elements(value)
-	if len(items) == 0 {
-		n.refuse(key, value, "names no address")
-		return nil
-	}
 	var out [][]netip.Addr
 	for _, item := range items {
 		element, err := parsePair(item)
-		switch {
-		case err != nil && len(items) == 1 && IsName(item) && !isAddr(item):
-			n.refuse(key, value, "names an IPPool, which is not served: write its addresses here, as 10.0.0.5,10.0.0.6")
-			return nil
-		case err != nil:
+		if err != nil && len(items) == 1 && IsName(item) && !isAddr(item) {
+			err = errIPPool
+		}
+		if err != nil {
 			n.refuse(key, value, "has the element %q, which %v", Clip(item), err)
 			return nil
 		}
 		out = append(out, element)
 	}
-	if again, ok := repeated(out); ok {
-		n.refuse(key, value, "names %s twice", again)
+	if why := listFault(out); why != "" {
+		n.refuse(key, value, "%s", why)
 		return nil
 	}
 	if !pairs && len(out) == 2 && out[0][0].Is4() != out[1][0].Is4() {
@@ -43,16 +41,20 @@ func (n *Notes) candidates(field string) [][]netip.Addr {
 	return out
 }
 
-// repeated finds an address that is named twice.
-func repeated(list [][]netip.Addr) (netip.Addr, bool) {
+// listFault says why a list was not meant so: it is empty, or has an address
+// twice.
+func listFault(list [][]netip.Addr) string {
 	seen := map[netip.Addr]bool{}
 	for _, a := range slices.Concat(list...) {
 		if seen[a] {
-			return a, true
+			return "names " + a.String() + " twice"
 		}
 		seen[a] = true
 	}
-	return netip.Addr{}, false
+	if len(list) == 0 {
+		return "names no address"
+	}
+	return ""
 }
 
 // elements splits a list; pairs tells that each element may be a pair.

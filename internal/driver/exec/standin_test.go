@@ -1,6 +1,7 @@
 package exec_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -62,4 +63,25 @@ func TestRulesGoWithoutTheNamespace(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTuningOfAnInterfaceThatHasGone: our own interface at the head of its chain
+// waits for no plugin; tuning's file goes all the same.
+func TestTuningOfAnInterfaceThatHasGone(t *testing.T) {
+	dir, files := drivertest.Programs(t, "meta/tuning"), t.TempDir()
+	_, d := host(t)
+	ns, id := pod(t)
+	s := spec(id, call(t, `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"tuning","mtu":1300,"dataDir":"`+files+`"}]}`, 0, dir))
+	s.Exec.Prev = []byte(`{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"` + id.Path + `"}]}`)
+	ip(t, ns, "link", "add", "net1", "type", "veth", "peer", "name", "far")
+	_, err := d.Attach(t.Context(), s)
+	require.NoError(t, err)
+	kept, err := os.ReadDir(files)
+	require.NoError(t, err)
+	require.Len(t, kept, 1)
+	ip(t, ns, "link", "del", "net1")
+	require.NoError(t, d.Detach(t.Context(), s))
+	kept, err = os.ReadDir(files)
+	require.NoError(t, err)
+	require.Empty(t, kept)
 }

@@ -32,12 +32,15 @@ type Conn struct {
 	ns  *netns.Handle // nil: where the socket was opened
 	fd  int
 	seq uint32 // of the last request
+	// kernel is where requests go. Each Conn has its own: package unix writes
+	// the raw address into the value with each use.
+	kernel unix.SockaddrNetlink
 }
 
 // Open opens a socket in ns, or in the calling thread's namespace when ns is
 // nil. The Conn does not own ns, which must stay open as long as it is used.
 func Open(ns *netns.Handle) (*Conn, error) {
-	c := &Conn{ns: ns}
+	c := &Conn{ns: ns, kernel: unix.SockaddrNetlink{Family: unix.AF_NETLINK}}
 	err := ns.Do(func() (err error) {
 		c.fd, err = dial()
 		return err

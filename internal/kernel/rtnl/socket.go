@@ -60,9 +60,6 @@ func setup(fd int) error {
 	return os.NewSyscallError("bind", unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}))
 }
 
-// kernel is where requests go.
-var kernel = &unix.SockaddrNetlink{Family: unix.AF_NETLINK}
-
 // roundTrip sends a request and gives the replies of type reply. Every request
 // has its own number, so what an earlier one left unread is passed over.
 func (c *Conn) roundTrip(r *nl.NetlinkRequest, reply uint16) ([][]byte, error) {
@@ -110,7 +107,7 @@ func (c *Conn) send(r *nl.NetlinkRequest) error {
 		turns <- struct{}{}
 		defer func() { <-turns }()
 	}
-	return unix.Sendto(c.fd, data, 0, kernel)
+	return unix.Sendto(c.fd, data, 0, &c.kernel)
 }
 
 // exchange collects the answer to one request.

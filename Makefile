@@ -49,7 +49,7 @@ SOAK_TIMEOUT  ?= 180m
 # Time for each fuzz target of `make soak`.
 FUZZTIME      ?= 2m
 
-# No target needs a C compiler; one setting for all shares the build cache.
+# Only `race` needs a C compiler; one setting for all others shares the build cache.
 export CGO_ENABLED = 0
 # Arguments of `make run`: KEEP=1 leaves it running, OVSDB=... uses the machine's own Open vSwitch.
 export KEEP OVSDB
@@ -78,11 +78,19 @@ cluster: setup-cluster root testbin kube ## a Kubernetes cluster of one node wit
 
 .PHONY: test
 test: PGO = off
-test: setup-test root build testbin floor kube critest ## set up, then all tests (root: they make network namespaces)
-	@$(GO) -C bench test ./...
-	@$(GO) -C test/chart test ./...
-	@$(MAKE) vm
-	@FAIRLEAD_BIN=$(FAILPOINT) $(GO) test $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(TEST_PACKAGES)
+test: setup-test root build testbin floor kube critest ## set up, then all tests in four parts (root: they make network namespaces)
+	@scripts/parts \
+		bench '$(GO) -C bench test ./...' \
+		chart '$(GO) -C test/chart test ./...' \
+		vm '$(MAKE) vm' \
+		main 'FAIRLEAD_BIN=$(FAILPOINT) $(GO) test $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(TEST_PACKAGES)'
+
+# Neither the testbed nor what runs programs as processes: there the detector
+# would see the tests' own code alone.
+RACE_PACKAGES ?= $(shell $(GO) list ./internal/... ./cmd/... | grep -v /internal/testbed)
+.PHONY: race
+race: setup-race root testbin ## the packages' own tests with the race detector (the one target that needs a C compiler)
+	@FAIRLEAD_BIN=$(FAILPOINT) CGO_ENABLED=1 $(GO) test -race $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(RACE_PACKAGES)
 
 # Before the other tests, not beside them: the VM computes what it runs.
 .PHONY: vm
@@ -258,8 +266,8 @@ $(TOOLS)/.lint: tools/go.mod tools/go.sum
 	@$(GO) -C tools build -trimpath -ldflags '-s -w' -o $(TOOLS)/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@touch $@
 
-.PHONY: setup-run setup-test setup-bench setup-lint setup-cluster setup-vm
-setup-run setup-test setup-bench setup-lint setup-cluster setup-vm: setup-%:
+.PHONY: setup-run setup-test setup-race setup-bench setup-lint setup-cluster setup-vm
+setup-run setup-test setup-race setup-bench setup-lint setup-cluster setup-vm: setup-%:
 	@scripts/setup $*
 
 .PHONY: root

@@ -1,0 +1,50 @@
+package fairlead_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestPartsGoOn: `make test` runs each of its parts, whatever fails, and lists
+// the failures at the end.
+func TestPartsGoOn(t *testing.T) {
+	parts := func(args ...string) (string, error) {
+		out, err := exec.Command("scripts/parts", args...).CombinedOutput()
+		return string(out), err
+	}
+	out, err := parts("one", "echo '--- FAIL: TestX (0.1s)'; exit 3", "two", "echo second; kill -9 $$", "three", "echo third")
+	require.Error(t, err)
+	_, summary, found := strings.Cut(out, "third\n")
+	require.True(t, found, "%s", out)
+	require.Equal(t, "\nfailed: one\n  --- FAIL: TestX (0.1s)\nfailed: two\n", summary)
+
+	out, err = parts("one", "echo first", "two", "echo second")
+	require.NoError(t, err)
+	require.Equal(t, "first\nsecond\n", out)
+
+	_, err = parts("one")
+	require.Error(t, err)
+}
+
+// TestPartsSayHowFarTheyAre: a part that is long, and silent, is told of.
+func TestPartsSayHowFarTheyAre(t *testing.T) {
+	cmd := exec.Command("scripts/parts", "quiet", "echo 'ok  	some/package	0.1s'; "+
+		// It ends when it was told of.
+		"until grep -q ^progress: \"$SEEN\"; do sleep 0.05; done")
+	seen := t.TempDir() + "/seen"
+	cmd.Env = append(cmd.Environ(), "FAIRLEAD_PROGRESS=0.1", "SEEN="+seen)
+	out, err := exec.Command("touch", seen).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	tee := exec.Command("tee", seen)
+	pipe, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	tee.Stdin = pipe
+	require.NoError(t, cmd.Start())
+	out, err = tee.Output()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Wait())
+	require.Contains(t, string(out), "progress: quiet, 0 min: 1 packages ok, 0 failures, running: ")
+}

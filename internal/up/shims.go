@@ -70,7 +70,8 @@ func endStray(dir, socket string) (bool, error) {
 }
 
 // forgotten tells that a shim serves a pod of this containerd, and that the
-// folder in which it works, named like its pod, was removed.
+// folder in which it works, named like its pod, was removed: containerd first
+// renames it by a dot, so that it goes at once.
 func forgotten(dir, socket string) bool {
 	text, err := os.ReadFile(filepath.Join(dir, "cmdline"))
 	if err != nil {
@@ -84,8 +85,12 @@ func forgotten(dir, socket string) bool {
 		return ""
 	}
 	cwd, err := os.Readlink(filepath.Join(dir, "cwd"))
+	folder, deleted := strings.CutSuffix(filepath.Base(cwd), " (deleted)")
+	if err != nil || !deleted || flag("-namespace") != "k8s.io" || flag("-address") != socket {
+		return false
+	}
 	id := flag("-id")
-	return err == nil && id != "" && flag("-namespace") == "k8s.io" && flag("-address") == socket && strings.HasSuffix(cwd, "/"+id+" (deleted)")
+	return id != "" && (folder == id || folder == "."+id)
 }
 
 // childless tells that nothing runs below a process.

@@ -513,15 +513,15 @@ func TestUpEndsStrayShims(t *testing.T) {
 	b.write("a.yaml", upPod("web-0", "", "one"))
 	known := b.shim("known", "k8s.io")
 	foreign := b.shim("foreign", "moby")
-	b.Run("rm", "-r", b.shimDir("foreign"))
+	b.forget("foreign")
 	b.shim("early", "k8s.io")
-	b.Run("rm", "-r", b.shimDir("early"))
+	b.forget("early")
 	b.up()
 	b.awaitUp()
 	require.Equal(t, []string{"foreign", "known"}, b.shims())
 
 	b.shim("late", "k8s.io")
-	b.Run("rm", "-r", b.shimDir("late"))
+	b.forget("late")
 	b.proc.end(syscall.SIGKILL)
 	require.Contains(t, b.down(), "ended 1 shims that containerd had forgotten\n")
 	require.Equal(t, []string{"foreign", "known"}, b.shims())
@@ -540,6 +540,14 @@ func (b *upBed) shim(id, namespace string) string {
 	b.Run("sh", "-c", `mkdir -p "$1"; cd "$1"; echo {} >config.json; mkfifo log; exec env GRPC_ADDRESS=/run/containerd/containerd.sock "$2" -namespace "$3" -id "$4" -address /run/containerd/containerd.sock start </dev/null >/dev/null`,
 		"shim", dir, filepath.Join(programs, "containerd-shim-runc-v2"), namespace, filepath.Base(dir))
 	return b.running()[id]
+}
+
+// forget removes a shim's folder as containerd does, which renames it first.
+func (b *upBed) forget(id string) {
+	b.t.Helper()
+	hidden := filepath.Join("/run/shims", "."+filepath.Base(b.shimDir(id)))
+	b.Run("mv", b.shimDir(id), hidden)
+	b.Run("rm", "-r", hidden)
 }
 
 // shimDir is the folder of one, whose name is its id, and no other node's.

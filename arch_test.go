@@ -55,6 +55,7 @@ var layers = []layer{
 	{"internal/local", 3, "a Source; must not know who asks"},
 	{"internal/device", 3, "resolve's Devices; must not know who asks"},
 	{"internal/cluster", 3, "a Source; the only user of client-go"},
+	{"internal/cluster/share", 2, "what Nodes say to what one may give; the API is its Site"},
 	{"internal/cluster/login", 2, "credentials; knows no object"},
 	{"internal/driver/ovs", 3, "an implementation knows no other implementation"},
 	{"internal/driver/exec", 3, "an implementation knows no other implementation"},

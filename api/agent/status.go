@@ -4,12 +4,13 @@ import "time"
 
 // Names of the readiness checks, in the order Status lists them.
 const (
-	CheckOVSDB    = "ovsdb"    // connected, cache in sync
-	CheckBridge   = "bridge"   // our bridge is there and ovs-vswitchd answers
-	CheckGateways = "gateways" // the node's side of every Subnet is set
-	CheckJournal  = "journal"  // writable, not quarantined
-	CheckAPI      = "api"      // the API server's objects are known; only where there is one
-	CheckObjects  = "objects"  // no file of --objects has a problem; never makes the agent unready
+	CheckOVSDB     = "ovsdb"     // connected, cache in sync
+	CheckBridge    = "bridge"    // our bridge is there and ovs-vswitchd answers
+	CheckGateways  = "gateways"  // the node's side of every Subnet is set
+	CheckJournal   = "journal"   // writable, not quarantined
+	CheckAPI       = "api"       // the API server's objects are known, and it takes what we write; only where there is one
+	CheckAddresses = "addresses" // this node gives addresses of the default Subnet, or has given some; only in a cluster
+	CheckObjects   = "objects"   // no file of --objects has a problem; never makes the agent unready
 )
 
 // Status answers PathStatus.

@@ -10,6 +10,14 @@ const (
 // AnnDefaultNetwork replaces a pod's default network by a NAD (Multus).
 const AnnDefaultNetwork = "v1.multus-cni.io/default-network"
 
+// AnnAllocate is on a Subnet and says who gives its addresses where no controller
+// does: "" leaves it to one node alone, AllocateNodeBlock has each node give those
+// of its own node.spec.podCIDRs inside cidrBlock.
+const (
+	AnnAllocate       = "fairlead.io/allocate"
+	AllocateNodeBlock = "node-block"
+)
+
 // Rates that Kubernetes itself defines, as resource quantities in bit/s;
 // ingress is towards the pod.
 const (

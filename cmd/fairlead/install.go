@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/cluster/apply"
 	"github.com/fairlead/fairlead/internal/manifest"
@@ -107,12 +109,36 @@ func (o *installOptions) objects() ([]manifest.Object, error) {
 			return nil, usage.Errorf("--set: %w", err)
 		}
 	}
+	if err := checkValues(v); err != nil {
+		return nil, err
+	}
 	all, err := manifest.Render(v)
 	if err != nil || !o.crds {
 		return all, err
 	}
 	crds, err := manifest.CRDs()
 	return append(crds, all...), err
+}
+
+// checkValues refuses values that the API server takes and with which no agent
+// would start, or no policy do what it says.
+func checkValues(v manifest.Values) error {
+	flags := nodeagent.Command(nodeagent.Build{}).Flags()
+	flags.String("socket", "", "") // the root command's
+	given, _ := v["flags"].(map[string]any)
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		switch {
+		case flags.Lookup(name) == nil:
+			errs = append(errs, usage.Errorf("flags.%s: the agent has no flag --%s (`fairlead agent --help` lists them)", name, name))
+		case flags.Set(name, fmt.Sprint(given[name])) != nil:
+			errs = append(errs, usage.Errorf("flags.%s: the agent's flag takes no %v", name, given[name]))
+		}
+	}
+	if err := v.CheckActions(); err != nil {
+		errs = append(errs, usage.Errorf("%w", err))
+	}
+	return errors.Join(errs...)
 }
 
 func (o *installOptions) install(cmd *cobra.Command, f *format) error {

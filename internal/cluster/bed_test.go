@@ -43,7 +43,8 @@ type agent struct {
 // rights are what the chart gives an agent.
 const rights = `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: agent}, rules: [
   {apiGroups: [""], resources: [pods], verbs: [get, list, watch]},
-  {apiGroups: [""], resources: [pods/status], verbs: [patch]},
+  {apiGroups: [""], resources: [nodes], verbs: [list, watch]},
+  {apiGroups: [""], resources: [pods/status, nodes/status], verbs: [patch]},
   {apiGroups: [k8s.cni.cncf.io], resources: [network-attachment-definitions], verbs: [get, list, watch]},
   {apiGroups: [kubeovn.io], resources: [subnets, vlans], verbs: [list, watch]},
   {apiGroups: [events.k8s.io], resources: [events], verbs: [create]}]}`

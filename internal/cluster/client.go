@@ -17,6 +17,7 @@ import (
 
 // Resources of which this package speaks.
 var (
+	nodeResource   = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 	podResource    = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	nadResource    = schema.GroupVersionResource{Group: "k8s.cni.cncf.io", Version: "v1", Resource: "network-attachment-definitions"}
 	subnetResource = schema.GroupVersionResource{Group: "kubeovn.io", Version: "v1", Resource: "subnets"}
@@ -66,6 +67,7 @@ func kinds() map[schema.GroupVersion][]string {
 		nadResource.GroupVersion():    {"NetworkAttachmentDefinition"},
 		subnetResource.GroupVersion(): {"Subnet", "Vlan"},
 		sliceResource.GroupVersion():  {"ResourceSlice"},
+		nodeResource.GroupVersion():   {"Node"},
 	}
 }
 
@@ -116,6 +118,9 @@ func objectScheme() *runtime.Scheme {
 // path is where the objects of a resource are, of one namespace or of all.
 func path(r schema.GroupVersionResource, namespace string, more ...string) []string {
 	p := []string{"/apis", r.Group, r.Version}
+	if r.Group == "" {
+		p = []string{"/api", r.Version}
+	}
 	if namespace != "" {
 		p = append(p, "namespaces", namespace)
 	}
@@ -138,6 +143,30 @@ func (c *clients) listWatch(r schema.GroupVersionResource) *cache.ListWatch {
 			o.Watch = true
 			return c.read(r, o).Watch(ctx)
 		},
+	}
+}
+
+// chosen asks for the objects of a kind that a field selector chooses.
+func (c *clients) chosen(r schema.GroupVersionResource, selector string) *cache.ListWatch {
+	all := c.listWatch(r)
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = selector
+			return all.ListWithContextFunc(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = selector
+			return all.WatchFuncWithContext(ctx, o)
+		},
+	}
+}
+
+// nodes asks for the metadata of all nodes.
+func (c *clients) nodes() *cache.ListWatch {
+	all := c.meta.Resource(nodeResource)
+	return &cache.ListWatch{
+		ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return all.List(ctx, o) },
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return all.Watch(ctx, o) },
 	}
 }
 

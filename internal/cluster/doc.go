@@ -11,8 +11,9 @@
 // The node's ResourceSlices are followed too, from the first pod on whose network
 // wants a device that a DRA driver allocated.
 //
-// Rights it needs: get, list, watch of pods, network-attachment-definitions,
-// subnets, vlans and resourceslices (resource.k8s.io); patch of pods/status;
+// Rights it needs: get, list, watch of pods and network-attachment-definitions;
+// list, watch of nodes, subnets, vlans and resourceslices (resource.k8s.io);
+// patch of pods/status and nodes/status;
 // create of events (events.k8s.io); with a per-node certificate also create, get,
 // list, watch of certificatesigningrequests.
 //

@@ -11,8 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/fairlead/fairlead/internal/core"
 )
@@ -90,23 +88,8 @@ func newNodeSlices() *nodeSlices {
 func (s *nodeSlices) run(ctx context.Context, c *clients, node string, h *health) {
 	select {
 	case <-s.wanted:
-		follow(ctx, s.mirror, c.slices("spec.nodeName="+node), &object{}, h)
+		follow(ctx, s.mirror, c.chosen(sliceResource, "spec.nodeName="+node), &object{}, h)
 	case <-ctx.Done():
-	}
-}
-
-// slices asks for the ResourceSlices that a field selector chooses.
-func (c *clients) slices(selector string) *cache.ListWatch {
-	all := c.listWatch(sliceResource)
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = selector
-			return all.ListWithContextFunc(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = selector
-			return all.WatchFuncWithContext(ctx, o)
-		},
 	}
 }
 
@@ -162,7 +145,7 @@ func (s *Source) askSlices(ctx context.Context, driver string) (map[id]slice, er
 	out := map[id]slice{}
 	for _, node := range []string{s.Node, ""} {
 		list, err := ask(ctx, s, func(ctx context.Context, c *clients) (runtime.Object, error) {
-			return c.slices("spec.driver="+driver+",spec.nodeName="+node).ListWithContextFunc(ctx, metav1.ListOptions{})
+			return c.chosen(sliceResource, "spec.driver="+driver+",spec.nodeName="+node).ListWithContextFunc(ctx, metav1.ListOptions{})
 		})
 		if apierrors.IsNotFound(err) {
 			return nil, nil // the API server does not serve the kind

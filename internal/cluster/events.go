@@ -16,6 +16,7 @@ import (
 // Reasons of events (spec/multinet.md, rule 10).
 const (
 	reasonAdded   = "AddedInterface"
+	reasonRemoved = "RemovedInterface" // from a pod that runs on
 	reasonMissing = "NoNetworkFound"   // a network that does not exist was asked for
 	reasonFailed  = "FailedAttachment" // any other failure
 )
@@ -81,17 +82,29 @@ func newEvents(src *Source) *events {
 
 // attached tells of one ADD: all its interfaces in one event.
 func (e *events) attached(r core.Record) {
-	parts := make([]string, 0, len(r.Statuses))
-	for _, n := range r.Statuses {
+	if text := interfaces(r.Statuses); text != "" {
+		e.tell(r.Pod, "Normal", reasonAdded, "Added "+text)
+	}
+}
+
+// detached tells of networks that were taken from a running pod.
+func (e *events) detached(r core.Record) {
+	if text := interfaces(r.Statuses); text != "" {
+		e.tell(r.Pod, "Normal", reasonRemoved, "Removed "+text)
+	}
+}
+
+// interfaces are names, addresses and networks, in order.
+func interfaces(nets []core.Net) string {
+	parts := make([]string, 0, len(nets))
+	for _, n := range nets {
 		part := n.Interface
 		if len(n.IPs) > 0 {
 			part += " [" + strings.Join(n.IPs, " ") + "]"
 		}
 		parts = append(parts, part+" from "+n.Name)
 	}
-	if len(parts) > 0 {
-		e.tell(r.Pod, "Normal", reasonAdded, "Added "+strings.Join(parts, ", "))
-	}
+	return strings.Join(parts, ", ")
 }
 
 // failed tells of an ADD that failed, once per failure.
@@ -196,5 +209,7 @@ func (e *events) post(ctx context.Context, v event) error {
 	}
 	ctx, stop := context.WithTimeout(ctx, writeLimit)
 	defer stop()
-	return c.create(ctx, eventResource, v.Metadata.Namespace, v)
+	err := c.create(ctx, eventResource, v.Metadata.Namespace, v)
+	e.src.denied.note("events", err)
+	return err
 }

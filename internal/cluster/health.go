@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -81,4 +84,46 @@ func (h *health) down() error {
 		return nil
 	}
 	return fmt.Errorf("%w: the API server is not reached since %s: %w", core.ErrUnavailable, h.since.Format(time.RFC3339), h.err)
+}
+
+// denials are the kinds of writes that the server refuses for want of the right,
+// or of credentials, and when it did so last.
+type denials struct {
+	mu   sync.Mutex
+	last map[string]denial
+}
+
+type denial struct {
+	err error
+	at  time.Time
+}
+
+// note takes the outcome of one write. What is refused because of the object that
+// it is about is not meant: a namespace that is going takes no event.
+func (d *denials) note(kind string, err error) {
+	if err != nil && !refused(err) {
+		return // no answer: health tells it
+	}
+	denied := (apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err)) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if denied {
+		d.last[kind] = denial{err, time.Now()}
+	} else {
+		delete(d.last, kind)
+	}
+}
+
+// err tells all that are refused. A refusal of what is not tried again, an event
+// for one, counts for a while.
+func (d *denials) err() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for _, kind := range slices.Sorted(maps.Keys(d.last)) {
+		if one := d.last[kind]; time.Since(one.at) < quietFor {
+			errs = append(errs, fmt.Errorf("the API server refuses to let the agent write %s: %w", kind, one.err))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -46,6 +47,13 @@ func readSubnet(o metav1.Object) subnet {
 		s.Subnet, s.faults = declare.ReadSubnet(o.GetName(), spec)
 	}
 	s.Name = o.GetName()
+	switch how := o.GetAnnotations()[v1.AnnAllocate]; how {
+	case "":
+	case v1.AllocateNodeBlock:
+		s.NodeBlock = true
+	default:
+		s.faults = append(s.faults, declare.Fault{Path: "metadata.annotations[" + v1.AnnAllocate + "]", Reason: strconv.Quote(how) + " is not " + v1.AllocateNodeBlock})
+	}
 	return s
 }
 

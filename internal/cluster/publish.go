@@ -126,8 +126,12 @@ func (p *Publisher) Attached(r core.Record) {
 // Detached implements core.Notices: what remains of the pod's networks is told,
 // if anything does.
 func (p *Publisher) Detached(r core.Record) {
-	if !r.Pod.IsZero() {
-		p.queue.Add(idOf(r.Pod))
+	if r.Pod.IsZero() {
+		return
+	}
+	p.queue.Add(idOf(r.Pod))
+	if r.Phase == core.Added { // the pod runs on, without these networks
+		p.events.detached(r)
 	}
 }
 
@@ -297,6 +301,7 @@ func (p *Publisher) apply(ctx context.Context, i id, body patch, manager string)
 	out, err := c.meta.Resource(podResource).Namespace(i.Namespace).Patch(ctx, i.Name, types.ApplyPatchType, raw,
 		metav1.PatchOptions{FieldManager: manager, Force: &force, FieldValidation: unchecked}, "status")
 	p.src.health.note(err)
+	p.src.denied.note("pods/status", err)
 	switch {
 	case err == nil:
 		return out.ResourceVersion, nil

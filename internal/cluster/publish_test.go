@@ -198,15 +198,20 @@ func TestRule10_Events(t *testing.T) {
 	a.Failed(core.Attempt{Op: core.Add, Pod: unnamed, Code: 103, Error: strings.Repeat("\u00fcber", 400)})
 	a.Failed(core.Attempt{Op: core.Del, Pod: p, Code: 5, Error: "a DEL is not an attachment"})
 	a.Failed(core.Attempt{Op: core.Add, Code: 7, Error: "a container without a pod"})
+	went := r
+	went.Statuses = r.Statuses[1:]
+	a.Detached(went) // hot-unplugged
+	went.Phase = core.Deleting
+	a.Detached(went) // its pod's end
 
 	var events []eventsv1.Event
-	eventually(t, "three events", func() bool {
+	eventually(t, "four events", func() bool {
 		list, err := c.Client().EventsV1().Events(ns).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		events = list.Items
-		return len(events) >= 3
+		return len(events) >= 4
 	})
-	require.Len(t, events, 3)
+	require.Len(t, events, 4)
 	notes := map[string]eventsv1.Event{}
 	for _, e := range events {
 		require.Equal(t, p.UID, string(e.Regarding.UID))
@@ -215,8 +220,40 @@ func TestRule10_Events(t *testing.T) {
 	}
 	require.Equal(t, "Added eth0 [10.16.0.2] from fairlead, net1 [10.20.0.5 fd00::5] from "+ns+"/storage", notes["AddedInterface"].Note)
 	require.Equal(t, "Normal", notes["AddedInterface"].Type)
+	require.Equal(t, "Removed net1 [10.20.0.5 fd00::5] from "+ns+"/storage", notes["RemovedInterface"].Note)
 	require.Equal(t, missing.Error+" (code 7)", notes["NoNetworkFound"].Note)
 	require.Equal(t, "Warning", notes["FailedAttachment"].Type)
 	require.LessOrEqual(t, len(notes["FailedAttachment"].Note), 1024)
 	require.True(t, utf8.ValidString(notes["FailedAttachment"].Note))
+}
+
+// TestWritesRefused: what the API server refuses for want of rights is known,
+// until it takes it; what it refuses because of one object is not meant.
+func TestWritesRefused(t *testing.T) {
+	t.Parallel()
+	c := kube.Shared(t)
+	ns := c.Namespace()
+	cfg := c.ServiceAccountConfig(ns, "reader")
+	role := func(more string) {
+		c.Apply(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: reader-` + ns + `}, rules: [` + more + `
+  {apiGroups: ["", k8s.cni.cncf.io, kubeovn.io], resources: [pods, nodes, network-attachment-definitions, subnets, vlans], verbs: [get, list, watch]}]}`)
+	}
+	role("")
+	c.Apply(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: reader-` + ns + `},
+  roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: reader-` + ns + `}, subjects: [{kind: ServiceAccount, name: reader, namespace: ` + ns + `}]}`)
+	awaitRights(c, "system:serviceaccount:"+ns+":reader")
+	a := newAgent(t, cluster.Config{Kubeconfig: c.Kubeconfig(cfg), Node: ns})
+	a.synced()
+	require.NoError(t, a.Writable())
+	p := makePod(c, ns, "web", ns)
+	require.NoError(t, (<-a.askPod(p)).err)
+	a.attach(record(p, "c1", "10.16.0.2"))
+	eventually(t, "both are told", func() bool {
+		err := a.Writable()
+		return err != nil && strings.Contains(err.Error(), "write events") && strings.Contains(err.Error(), "write pods/status")
+	})
+	role(`{apiGroups: ["", events.k8s.io], resources: [pods/status, events], verbs: [patch, create]},`)
+	eventually(t, "the status is written", func() bool { return status(t, c, p) != "" })
+	a.attach(record(p, "c1", "10.16.0.2")) // another event
+	eventually(t, "all is well", func() bool { return a.Writable() == nil })
 }

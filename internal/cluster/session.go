@@ -62,6 +62,8 @@ func (s *Source) session(ctx context.Context, c *clients, l login.Login) {
 	wg.Go(func() { follow(ctx, s.nads, c.listWatch(nadResource), &object{}, s.health) })
 	wg.Go(func() { follow(ctx, s.pools.subnets, c.listWatch(subnetResource), &object{}, s.health) })
 	wg.Go(func() { follow(ctx, s.pools.vlans, c.listWatch(vlanResource), &object{}, s.health) })
+	wg.Go(func() { follow(ctx, s.nodes, c.nodes(), &metav1.PartialObjectMetadata{}, s.health) })
+	wg.Go(func() { follow(ctx, s.self, c.chosen(nodeResource, "metadata.name="+s.Node), &object{}, s.health) })
 	wg.Go(func() { s.dra.run(ctx, c, s.Node, s.health) })
 	for pause(ctx, loginAudit) {
 		if l.Changed() {

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fairlead/fairlead/internal/cluster/login"
+	"github.com/fairlead/fairlead/internal/cluster/share"
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/resolve"
@@ -30,11 +31,14 @@ const nadPatience = 1500 * time.Millisecond
 type Source struct {
 	Config
 	health  *health
+	denied  denials
 	clients atomic.Pointer[clients]
 	pods    *mirror[pod]
 	nads    *mirror[nad]
 	pools   *pools
 	dra     *nodeSlices
+	nodes   *mirror[share.Node]
+	self    *mirror[self]
 	logins  *login.Logins
 
 	complete chan struct{} // closed when every kind is known
@@ -50,13 +54,15 @@ func New(c Config) *Source {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Source{Config: c, health: newHealth(c.Log), pools: newPools(c.Log), dra: newNodeSlices(), complete: make(chan struct{}), logins: login.New(c)}
+	s := &Source{Config: c, health: newHealth(c.Log), denied: denials{last: map[string]denial{}}, pools: newPools(c.Log), dra: newNodeSlices(), complete: make(chan struct{}), logins: login.New(c)}
+	s.nodes = newMirror("nodes", readNode, s.nodeHeard)
+	s.self = newMirror("nodes", readSelf, func(id, *self, *self) {})
 	s.pods = newMirror("pods", readPod, s.podHeard)
 	s.nads = newMirror("network-attachment-definitions", readNAD, s.nadHeard)
 	s.pods.passed, s.nads.passed, s.pools.passed = s.check, s.check, s.check
 	alive := func() { s.health.note(nil) }
 	s.pods.alive, s.nads.alive, s.pools.subnets.alive, s.pools.vlans.alive = alive, alive, alive, alive
-	s.dra.alive = alive
+	s.dra.alive, s.nodes.alive, s.self.alive = alive, alive, alive
 	return s
 }
 
@@ -165,6 +171,10 @@ func (s *Source) check() {
 // says what is missing and why.
 func (s *Source) Synced() error { return s.unsynced() }
 
+// Writable is nil unless the API server refuses what the agent writes: pods'
+// status, its Node's, events.
+func (s *Source) Writable() error { return s.denied.err() }
+
 // unsynced is nil once every kind is known.
 func (s *Source) unsynced() error {
 	err := errors.Join(s.pods.unsynced(), s.nads.unsynced(), s.pools.subnets.unsynced(), s.pools.vlans.unsynced())
@@ -190,7 +200,7 @@ func (s *Source) Problems() []resolve.Problem {
 	kinds := map[string]error{
 		s.pods.kind: s.pods.trouble(), s.nads.kind: s.nads.trouble(),
 		s.pools.subnets.kind: s.pools.subnets.trouble(), s.pools.vlans.kind: s.pools.vlans.trouble(),
-		s.dra.kind: s.dra.trouble(),
+		s.dra.kind: s.dra.trouble(), s.nodes.kind: errors.Join(s.nodes.trouble(), s.self.trouble()),
 	}
 	for kind, err := range kinds {
 		if refused(err) {

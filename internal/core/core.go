@@ -252,6 +252,9 @@ type Subnet struct {
 	NATOutgoing bool           `json:"natOutgoing,omitempty"`
 	Default     bool           `json:"default,omitempty"`
 	Namespaces  []string       `json:"namespaces,omitempty"` // whose pods come here unasked
+	// NodeBlock: each node of a cluster gives the addresses of its own
+	// node.spec.podCIDRs, and no others.
+	NodeBlock bool `json:"nodeBlock,omitempty"`
 	// Implied marks a subnet that no object declares: it follows from the
 	// annotations a controller left on a pod. It has no gateway of ours.
 	Implied bool `json:"implied,omitempty"`
@@ -304,7 +307,9 @@ type NIC struct {
 	Subnet   Subnet       // resolved
 	IPs      []netip.Addr // requested fixed addresses, at most one per family
 	// Pool are candidates, each as IPs: the first that is free is taken.
-	Pool   [][]netip.Addr
+	Pool [][]netip.Addr
+	// Given: IPs are all its addresses, and a controller has allocated them.
+	Given  bool
 	MAC    MAC // requested, or nil
 	VLAN   int
 	QoS    QoS

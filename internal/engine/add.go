@@ -219,7 +219,7 @@ func (a *addition) lease(ctx context.Context) error {
 		l, err := a.e.acquire(ctx, r)
 		if err != nil {
 			a.e.cancel(&a.rec)
-			return core.WithCode(core.CodeAddress, "address for "+r.Owner.Key.IfName+" in subnet "+r.Subnet.Name, err)
+			return err
 		}
 		a.rec.Leases = append(a.rec.Leases, l)
 	}
@@ -229,7 +229,7 @@ func (a *addition) lease(ctx context.Context) error {
 // acquire leases addresses; a fixed one that an earlier sandbox of the same pod
 // holds, which only waits for a plugin to be undone, is taken from it.
 func (e *Engine) acquire(ctx context.Context, r ipam.Request) (core.Lease, error) {
-	l, err := e.IPAM.Acquire(r)
+	l, err := e.IPAM.Lease(ctx, r)
 	if !errors.Is(err, core.ErrHeld) || r.Owner.Pod.IsZero() {
 		return l, err
 	}
@@ -247,7 +247,7 @@ func (e *Engine) acquire(ctx context.Context, r ipam.Request) (core.Lease, error
 		}
 		unlock()
 	}
-	if l, again := e.IPAM.Acquire(r); again == nil {
+	if l, again := e.IPAM.Lease(ctx, r); again == nil {
 		return l, nil
 	}
 	return l, err

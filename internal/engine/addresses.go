@@ -66,8 +66,7 @@ func (e *Engine) loan(ctx context.Context, nic *core.NIC, owner core.Owner) (cor
 	if !e.Journal.Whole() {
 		return core.Lease{}, core.WithCode(core.CodeTryAgain, "addresses", errNotWhole)
 	}
-	l, err := e.acquire(ctx, plan.Loan(nic, owner))
-	return l, core.WithCode(core.CodeAddress, "address for "+owner.Key.IfName+" in subnet "+nic.Subnet.Name, err)
+	return e.acquire(ctx, plan.Loan(nic, owner))
 }
 
 // unused tells a record of addresses that its plugin did not get to use: it

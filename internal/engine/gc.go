@@ -236,9 +236,10 @@ func (e *Engine) ReadyWithoutSwitch(ctx context.Context) error { return e.ready(
 // ready leaves the switch out where no pod needs it unasked: a node whose
 // default network is somebody else's may have none.
 func (e *Engine) ready(ctx context.Context, withFabric bool) error {
-	_, err := e.Source.Subnets(ctx)
+	subnets, err := e.Source.Subnets(ctx)
 	errs := []error{e.Journal.Healthy(), err}
 	if withFabric {
+		errs = append(errs, e.IPAM.Barred(subnets))
 		fabric := e.fabricReady()
 		if fabric == nil {
 			fabric = e.Fabric.Running(ctx)

@@ -3,6 +3,7 @@ package ipam
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/fairlead/fairlead/internal/core"
 )
@@ -25,9 +26,22 @@ func (w *wish) candidates(list [][]netip.Addr) error {
 				return err
 			}
 		}
-		w.pool = append(w.pool, one.fixed)
+		if w.mayGive(element) {
+			w.pool = append(w.pool, one.fixed)
+		}
+	}
+	if len(w.pool) == 0 {
+		return core.Errorf(core.CodeAddress, "none of the addresses that may be chosen is in this node's block %v of the subnet", w.within)
 	}
 	return nil
+}
+
+// mayGive tells that no address belongs to another node's part of the subnet.
+func (w *wish) mayGive(ips []netip.Addr) bool {
+	return !slices.ContainsFunc(ips, func(ip netip.Addr) bool {
+		part := w.within[familyOf(ip.Unmap())]
+		return part.IsValid() && !part.Contains(ip.Unmap())
+	})
 }
 
 // pooled tells whether every candidate has an address of family f.

@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -26,7 +27,12 @@ type Request struct {
 	IPs    []netip.Addr // fixed, at most one per family; the others are chosen
 	// Pool are candidates, each as IPs: the first whose addresses are all free
 	// is taken. It excludes IPs.
-	Pool  [][]netip.Addr
+	Pool [][]netip.Addr
+	// Within are the only parts of the subnet whose addresses may be given, at
+	// most one a family; a family without one has all of them.
+	Within []netip.Prefix
+	// Given: somebody who serves all nodes has chosen IPs already.
+	Given bool
 	MAC   core.MAC // fixed, or nil
 	NoMAC bool     // none is to be chosen: the interface is not ours
 }
@@ -34,7 +40,8 @@ type Request struct {
 // Allocator holds all pools. Its methods may be called from any goroutine;
 // requests for different subnets do not wait for each other.
 type Allocator struct {
-	seq atomic.Uint64 // of the last release
+	seq    atomic.Uint64 // of the last release
+	shares Shares        // nil: all addresses of all Subnets are this node's
 
 	mu    sync.RWMutex
 	pools map[string]*pool // by Subnet.Name; made at need, never removed
@@ -123,6 +130,19 @@ func (a *Allocator) Who(addr netip.Addr) []core.Lease {
 		}
 	}
 	return out
+}
+
+// Held are the addresses of a subnet that somebody holds, in no order.
+func (a *Allocator) Held(subnet string) []netip.Addr {
+	a.mu.RLock()
+	p := a.pools[subnet]
+	a.mu.RUnlock()
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Collect(maps.Keys(p.holders))
 }
 
 // Leases are all leases, by subnet, then by first address.

@@ -23,7 +23,8 @@ type pool struct {
 	name string
 
 	mu      sync.Mutex
-	subnet  core.Subnet // what spaces follow from
+	subnet  core.Subnet // what spaces follow from, and so do within
+	within  [families]netip.Prefix
 	spaces  [families]*space
 	holders map[netip.Addr]*holding
 	macs    map[[6]byte]*holding
@@ -89,7 +90,7 @@ func (p *pool) acquire(w wish) (core.Lease, error) {
 		if !ip.IsValid() {
 			var ok bool
 			if ip, ok = p.choose(f, w.owner); !ok {
-				return core.Lease{}, fmt.Errorf("%s: %w", w.cidrs[f], core.ErrExhausted)
+				return core.Lease{}, fmt.Errorf("%s: %w", w.part(int(f)), core.ErrExhausted)
 			}
 		}
 		l.IPs = append(l.IPs, ip)
@@ -333,17 +334,19 @@ func (p *pool) restore(l core.Lease) error {
 // configure makes the spaces follow the Subnet; usually it is as it was.
 func (p *pool) configure(w wish) {
 	s := w.subnet
-	if p.subnet.Name != "" && slices.Equal(s.CIDRs, p.subnet.CIDRs) &&
+	if p.subnet.Name != "" && p.within == w.within && slices.Equal(s.CIDRs, p.subnet.CIDRs) &&
 		slices.Equal(s.Gateways, p.subnet.Gateways) && slices.Equal(s.Exclude, p.subnet.Exclude) {
 		return
 	}
-	p.subnet = s
+	p.subnet, p.within = s, w.within
 	for f, cidr := range w.cidrs {
 		p.spaces[f] = nil
 		if !cidr.IsValid() {
 			continue
 		}
-		sp := newSpace(cidr, s)
+		// A block has no gateway and no network address of its own; leaving out its
+		// ends costs two addresses.
+		sp := newSpace(w.part(f), s)
 		p.spaces[f] = sp
 		for ip := range p.holders {
 			sp.take(ip)

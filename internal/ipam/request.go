@@ -32,6 +32,7 @@ type wish struct {
 	subnet core.Subnet
 	owner  core.Owner
 	cidrs  [families]netip.Prefix // masked; invalid = the subnet lacks it
+	within [families]netip.Prefix // invalid = all of cidrs
 	fixed  [families]netip.Addr   // invalid = to be chosen
 	pool   [][families]netip.Addr // fixed becomes the first that is free
 	mac    core.MAC
@@ -44,6 +45,9 @@ func parse(r Request) (wish, error) {
 	var err error
 	if w.cidrs, err = cidrsOf(r.Subnet); err != nil {
 		return w, err
+	}
+	for _, p := range r.Within {
+		w.within[familyOf(p.Addr())] = p.Masked()
 	}
 	if r.MAC != nil {
 		if err := checkMAC(r.MAC); err != nil {
@@ -65,6 +69,14 @@ func parse(r Request) (wish, error) {
 		}
 	}
 	return w, nil
+}
+
+// part is what of the subnet's CIDR may be given.
+func (w *wish) part(f int) netip.Prefix {
+	if w.within[f].IsValid() {
+		return w.within[f]
+	}
+	return w.cidrs[f]
 }
 
 // cidrsOf sorts a subnet's CIDRs by family.
@@ -101,6 +113,9 @@ func (w *wish) fix(ip netip.Addr) error {
 	}
 	if why := taboo(w.cidrs[f], w.subnet.Gateways, ip); why != "" {
 		return core.Errorf(core.CodeAddress, "requested address %s is the subnet's %s", ip, why)
+	}
+	if part := w.within[f]; part.IsValid() && !part.Contains(ip) {
+		return core.Errorf(core.CodeAddress, "requested address %s is outside of this node's block %s of the subnet", ip, part)
 	}
 	w.fixed[f] = ip
 	return nil

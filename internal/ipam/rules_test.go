@@ -390,3 +390,36 @@ func TestNoMAC(t *testing.T) {
 	_, err = a.Acquire(Request{Subnet: s, Owner: owner("c"), MAC: m})
 	require.ErrorIs(t, err, core.ErrHeld)
 }
+
+// TestWithin: of a part of a subnet nothing outside is given, whoever asks and
+// whatever was given before; the part may lie anywhere in a large network.
+func TestWithin(t *testing.T) {
+	s := subnet("s", "10.0.0.0/16", "fd00::/48")
+	a := New()
+	before := take(t, a, s, 0)
+	require.Equal(t, ips("10.0.0.2", "fd00::2"), before.IPs)
+	part := []netip.Prefix{netip.MustParsePrefix("10.0.7.0/30"), netip.MustParsePrefix("fd00:0:0:8000::/64")}
+	within := func(n int, fixed ...string) (core.Lease, error) {
+		return a.Acquire(Request{Subnet: s, Owner: owner(n), IPs: ips(fixed...), Within: part})
+	}
+	for n, v4 := range []string{"10.0.7.1", "10.0.7.2"} {
+		l, err := within(n + 1)
+		require.NoError(t, err)
+		require.Equal(t, v4, l.IPs[0].String())
+		require.True(t, part[1].Contains(l.IPs[1]), "%s", l.IPs[1])
+	}
+	_, err := within(3)
+	require.ErrorIs(t, err, core.ErrExhausted)
+	_, err = within(3, "10.0.8.1")
+	require.ErrorContains(t, err, "outside of this node's block 10.0.7.0/30")
+	require.Equal(t, core.CodeAddress, core.CodeOf(err))
+	pool := Request{Subnet: s, Owner: owner(3), Within: part[:1], Pool: [][]netip.Addr{ips("10.0.8.1"), ips("10.0.7.3")}}
+	l, err := a.Acquire(pool)
+	require.NoError(t, err)
+	require.Equal(t, "10.0.7.3", l.IPs[0].String())
+	pool.Owner, pool.Pool = owner(4), pool.Pool[:1]
+	_, err = a.Acquire(pool)
+	require.ErrorContains(t, err, "none of the addresses")
+	require.Equal(t, before.IPs, take(t, a, s, 0).IPs, "what was given before stays")
+	require.Len(t, a.Held("s"), 8)
+}

@@ -67,6 +67,36 @@ func keys(s string) []string {
 	return parts
 }
 
+// CheckActions refuses actions of the policies about requests that the API server
+// refuses (admissionregistration/v1, ValidationAction): that would be said of a
+// binding, after the other objects are there.
+func (v Values) CheckActions() error {
+	policies, _ := v["policies"].(map[string]any)
+	requests, _ := policies["requests"].(map[string]any)
+	list, _ := requests["actions"].([]any)
+	const at = "policies.requests.actions"
+	if on, _ := requests["enabled"].(bool); !on {
+		return nil
+	}
+	seen := map[any]bool{}
+	for _, a := range list {
+		switch {
+		case a != "Deny" && a != "Warn" && a != "Audit":
+			return fmt.Errorf("%s: %v is none of Deny, Warn and Audit", at, a)
+		case seen[a]:
+			return fmt.Errorf("%s: %v stands twice", at, a)
+		}
+		seen[a] = true
+	}
+	switch {
+	case len(list) == 0:
+		return fmt.Errorf("%s: no action is given; policies.requests.enabled=false leaves the policies out", at)
+	case seen["Deny"] && seen["Warn"]:
+		return fmt.Errorf("%s: Deny and Warn exclude each other: who is refused is told why", at)
+	}
+	return nil
+}
+
 // free are the values whose keys are the user's own.
 var free = []string{
 	"flags", "config", "serviceAccount.annotations", "resources", "updateStrategy",

@@ -35,6 +35,7 @@ type Options struct {
 	Orphans        func() int  // records whose DEL was answered and is not finished
 	InFlight       func() int  // operations now
 	OVSDBConnected func() bool // connected, cache in sync
+	WritesRefused  func() bool // by the API server, for want of rights
 }
 
 // Metrics implements core.Observer.
@@ -102,15 +103,21 @@ func (m *Metrics) registerStates(o Options) {
 		m.gauge("fairlead_cni_operations_in_flight", "CNI operations that run now.",
 			func() float64 { return float64(o.InFlight()) })
 	}
-	if o.OVSDBConnected != nil {
-		m.gauge("fairlead_ovsdb_connected", "1 while the agent is connected to OVSDB and in sync with it.",
-			func() float64 {
-				if o.OVSDBConnected() {
-					return 1
-				}
-				return 0
-			})
+	m.flag("fairlead_ovsdb_connected", "1 while the agent is connected to OVSDB and in sync with it.", o.OVSDBConnected)
+	m.flag("fairlead_api_writes_refused", "1 while the API server refuses what the agent writes (401, 403).", o.WritesRefused)
+}
+
+// flag is a gauge of 0 or 1; nil leaves it out.
+func (m *Metrics) flag(name, help string, is func() bool) {
+	if is == nil {
+		return
 	}
+	m.gauge(name, help, func() float64 {
+		if is() {
+			return 1
+		}
+		return 0
+	})
 }
 
 func (m *Metrics) gauge(name, help string, read func() float64) {

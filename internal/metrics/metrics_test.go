@@ -73,6 +73,7 @@ func TestStates(t *testing.T) {
 		Orphans:        func() int { return 2 },
 		InFlight:       func() int { return 7 },
 		OVSDBConnected: func() bool { return connected },
+		WritesRefused:  func() bool { return connected },
 	})
 	hasLines(t, scrape(t, m),
 		`fairlead_ipam_addresses{state="used",subnet="dual"} 3`,
@@ -82,9 +83,10 @@ func TestStates(t *testing.T) {
 		`fairlead_orphans 2`,
 		`fairlead_cni_operations_in_flight 7`,
 		`fairlead_ovsdb_connected 1`,
+		`fairlead_api_writes_refused 1`,
 	)
 	connected = false
-	hasLines(t, scrape(t, m), `fairlead_ovsdb_connected 0`)
+	hasLines(t, scrape(t, m), `fairlead_ovsdb_connected 0`, `fairlead_api_writes_refused 0`)
 }
 
 // TestLabels holds the labels of our metrics to a fixed list: none of them may
@@ -93,6 +95,7 @@ func TestLabels(t *testing.T) {
 	m := NewMetrics(Options{
 		Addresses: func() []ipam.SubnetStats { return []ipam.SubnetStats{{Subnet: "s"}} },
 		Orphans:   func() int { return 0 }, InFlight: func() int { return 0 }, OVSDBConnected: func() bool { return false },
+		WritesRefused: func() bool { return false },
 	})
 	m.OpDone(core.Add, "ovs", 0, nil)
 	m.StepDone("s", 0)
@@ -107,6 +110,7 @@ func TestLabels(t *testing.T) {
 		"fairlead_orphans":                        nil,
 		"fairlead_cni_operations_in_flight":       nil,
 		"fairlead_ovsdb_connected":                nil,
+		"fairlead_api_writes_refused":             nil,
 	}
 	families, err := m.registry.Gather()
 	require.NoError(t, err)

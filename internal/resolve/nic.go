@@ -55,6 +55,7 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 	if nic.Ports, err = n.hostPorts(rc); err != nil {
 		return nil, err
 	}
+	nic.Given = a.Allocated && len(nic.IPs) == len(s.CIDRs)
 	return nic, checkGateways(n, nic)
 }
 

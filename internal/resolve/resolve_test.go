@@ -161,7 +161,7 @@ func TestAnnotationsOfTheDefaultNIC(t *testing.T) {
 	})[0].Steps[0].NIC
 	mac, _ := annotation.ParseMAC("02:00:00:00:00:07")
 	require.Equal(t, &core.NIC{
-		Provider: "ovn", Subnet: w.subnets[0], IPs: []netip.Addr{netip.MustParseAddr("10.100.0.7")}, MAC: mac, VLAN: 0,
+		Provider: "ovn", Subnet: w.subnets[0], IPs: []netip.Addr{netip.MustParseAddr("10.100.0.7")}, Given: true, MAC: mac, VLAN: 0,
 		QoS:    core.QoS{IngressMbps: 3, IngressBurstMbit: 2, EgressMbps: 1, EgressBurstMbit: 4, LatencyMs: 10, JitterMs: 2, LimitPackets: 1000, LossPercent: 5},
 		Mirror: true, Type: "internal-port", IfaceID: "p.default", DNS: core.DNS{Domain: "x"},
 		Routes: []core.Route{

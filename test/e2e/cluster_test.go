@@ -31,7 +31,15 @@ type clusterNode struct {
 
 func startClusterNode(t *testing.T, c *kube.Cluster) *clusterNode {
 	t.Helper()
+	c.Alone()
+	return joinCluster(t, c)
+}
+
+// joinCluster is startClusterNode beside the cluster's other nodes.
+func joinCluster(t *testing.T, c *kube.Cluster, podCIDRs ...string) *clusterNode {
+	t.Helper()
 	n := &clusterNode{Node: testbed.New(t), t: t, c: c, name: c.Namespace()}
+	c.RegisterNode(n.name, podCIDRs...)
 	n.link = c.Link(n.NetnsPath())
 	n.args = []string{"--kubeconfig", c.Kubeconfig(c.Admin()), "--node-name", n.name}
 	return n

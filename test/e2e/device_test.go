@@ -57,6 +57,7 @@ type deviceNode struct {
 func startDeviceNode(t *testing.T) *deviceNode {
 	t.Helper()
 	c := kube.Shared(t)
+	c.Alone()
 	n := &deviceNode{Node: kube.StartNode(t, c, testbed.New(t), kube.NodeOptions{}), t: t, c: c, ns: c.Namespace()}
 	n.Agent("--kubeconfig", c.Kubeconfig(c.Admin()), "--node-name", n.Name, "--cni-bin-dir", nicPlugins(t, n.Node.Node)).WaitReady()
 	n.WriteConf("00-fairlead.conflist", `{"cniVersion":"1.0.0","name":"fairlead","plugins":[{"type":"fairlead"}]}`)

@@ -53,8 +53,6 @@ func TestKubeInstalled(t *testing.T) {
 func (n *kubeNode) boundToken() *rest.Config {
 	n.t.Helper()
 	api := n.c.Client().CoreV1()
-	_, err := api.Nodes().Create(n.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name}}, metav1.CreateOptions{})
-	require.NoError(n.t, err)
 	pod, err := api.Pods("kube-system").Create(n.t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "fairlead-agent-x"},
 		Spec:       corev1.PodSpec{NodeName: n.name, ServiceAccountName: "fairlead-agent", Containers: []corev1.Container{{Name: "c", Image: "none"}}},

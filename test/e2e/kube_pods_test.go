@@ -181,6 +181,9 @@ func (n *kubeNode) deafen() (release func()) {
 func testCounts(n *kubeNode) {
 	const count = 20
 	before := n.Inventory()
+	warm := n.makePod("warm", twoNetworks()) // for the first one the node claims the Subnets
+	warm.cni("ADD").Must()
+	warm.end()
 	pods := n.makePods(count, stormNotes)
 	since := n.c.Mark()
 	n.all("ADD", pods)

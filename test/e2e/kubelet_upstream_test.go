@@ -23,6 +23,7 @@ type upstreamKubelet struct {
 func startUpstreamKubelet(t *testing.T) *upstreamKubelet {
 	t.Helper()
 	c := kube.Shared(t)
+	c.Alone()
 	n := &upstreamKubelet{Node: kube.StartNode(t, c, testbed.New(t), kube.NodeOptions{}), t: t, c: c, ns: c.Namespace()}
 	bond(n.Node.Node)
 	for name, config := range map[string]string{

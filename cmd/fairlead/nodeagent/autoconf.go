@@ -105,11 +105,15 @@ func (d *nodeDaemon) ready(ctx context.Context) error {
 	return errors.Join(d.engine.Ready(ctx), *d.gates.Load())
 }
 
-// readyz is ready, and that runtimes know of us.
+// readyz is ready, that runtimes know of us, and that the API server takes what
+// we write of pods: they are served without, and nobody else learns of it.
 func (d *nodeDaemon) readyz(ctx context.Context) error {
 	err := d.ready(ctx)
 	if d.conf != nil {
 		err = errors.Join(err, d.conf.Status())
+	}
+	if api := d.api(); api != nil {
+		err = errors.Join(err, api.Writable())
 	}
 	return err
 }

@@ -95,6 +95,7 @@ type nodeDaemon struct {
 	datapath string
 	mtu      int
 	reset    chan struct{}         // OVSDB is new or back
+	restored chan struct{}         // closed when IPAM knows the journal
 	spoilt   chan struct{}         // somebody removed a part of our nftables tables
 	gates    atomic.Pointer[error] // outcome of the last pass over the gateways
 }
@@ -102,7 +103,7 @@ type nodeDaemon struct {
 // newDaemon opens what can fail before anything runs: the journal and the
 // folder of objects.
 func newDaemon(o agentOptions, log *slog.Logger) (*nodeDaemon, error) {
-	d := &nodeDaemon{opts: o, log: log, started: time.Now().UTC(), reset: make(chan struct{}, 1), spoilt: make(chan struct{}, 1)}
+	d := &nodeDaemon{opts: o, log: log, started: time.Now().UTC(), reset: make(chan struct{}, 1), restored: make(chan struct{}), spoilt: make(chan struct{}, 1)}
 	d.gates.Store(&errNoPass)
 	boot, err := netns.BootID()
 	if err != nil {
@@ -114,10 +115,10 @@ func newDaemon(o agentOptions, log *slog.Logger) (*nodeDaemon, error) {
 	if d.datapath, err = datapath(); err != nil {
 		return nil, err
 	}
+	d.pools = ipam.New()
 	if d.objects, err = d.openObjects(); err != nil {
 		return nil, err // it says what could not be read
 	}
-	d.pools = ipam.New()
 	corrupt := ""
 	if d.journal, err = journal.Open(o.stateDir, journal.Options{Log: log, OnCorrupt: func(path string) { corrupt = path }}); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
@@ -159,10 +160,14 @@ func (d *nodeDaemon) wire(boot string) {
 		Orphans:        d.orphans,
 		InFlight:       func() int { return d.engine.InFlight() },
 		OVSDBConnected: func() bool { return d.ovs.Connected() == nil },
+		WritesRefused:  func() bool { api := d.api(); return api != nil && api.Writable() != nil },
 	})
 	d.ports = hostport.New(hostport.Config{Late: true, Log: d.log})
 	d.guard = nft.NewGuard(nil, guardTable, ovsdriver.GroupLive)
 	notices, conditions := d.notices()
+	if s := d.shares(); s != nil {
+		d.pools.ShareWith(s)
+	}
 	d.forget = &forgetter{next: notices, of: d.ports, log: d.log}
 	d.engine = engine.New(engine.Config{
 		Journal: d.journal, IPAM: d.pools, Source: d.objects, Gateway: d.gateway,
@@ -252,6 +257,7 @@ func (d *nodeDaemon) run(ctx context.Context) error {
 	records := d.journal.Records()
 	d.restorePorts(ctx, records)
 	swept := d.engine.Recover(ctx, records)
+	close(d.restored)
 	d.forget.recall(d.journal.Released(), records)
 	wg.Go(func() { d.engine.Run(parts) })
 	wg.Go(func() { newPasses(d, swept).run(parts) })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -121,7 +122,20 @@ func (d *nodeDaemon) setGateways(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return d.gateway.Set(ctx, subnets)
+	return d.gateway.Set(ctx, d.served(subnets))
+}
+
+// served are the Subnets that need the node's side: not those of which this node
+// may give no address and no pod here has one.
+func (d *nodeDaemon) served(subnets []core.Subnet) []core.Subnet {
+	api := d.api()
+	if api == nil {
+		return subnets
+	}
+	refused := api.Refusals()
+	return slices.DeleteFunc(slices.Clone(subnets), func(s core.Subnet) bool {
+		return refused[s.Name] != "" && len(d.pools.Held(s.Name)) == 0
+	})
 }
 
 // guardTables keeps pods from the node's own stack, before any is served, and

@@ -3,6 +3,7 @@ package nodeagent
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/cluster"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/ipam"
 	"github.com/fairlead/fairlead/internal/local"
 	"github.com/fairlead/fairlead/internal/resolve"
 )
@@ -104,7 +106,7 @@ func (d *nodeDaemon) newRemote(kubeconfig string) *remote {
 		Requested: func(method string, status int) { d.metrics.APIRequest(method, status) },
 		Log:       d.log,
 	})
-	return &remote{Source: src, Publisher: cluster.NewPublisher(src, d.held)}
+	return &remote{Source: src, Publisher: cluster.NewPublisher(src, d.held), Shares: cluster.NewShares(src, d.pools.Held), recovered: d.restored}
 }
 
 // held is what is told of a pod, by the journal. It decodes no record: a pod is
@@ -181,22 +183,62 @@ var _, _ resolve.Prompt = (*remote)(nil), (*lateObjects)(nil)
 type remote struct {
 	*cluster.Source
 	*cluster.Publisher
+	cluster.Shares
+	recovered <-chan struct{} // closed when IPAM knows the journal
 }
 
 // Run implements objects.
 func (r *remote) Run(ctx context.Context) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r.Publisher.Run(ctx)
-	}()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { r.Publisher.Run(ctx) })
+	wg.Go(func() {
+		select {
+		case <-r.recovered:
+			r.Shares.Run(ctx)
+		case <-ctx.Done():
+		}
+	})
 	r.Source.Run(ctx)
-	<-done
+}
+
+// Detached implements core.Notices.
+func (r *remote) Detached(rec core.Record) {
+	r.Publisher.Detached(rec)
+	r.Released()
 }
 
 // Problems implements objects.
 func (r *remote) Problems() []resolve.Problem {
 	return append(r.Source.Problems(), r.Publisher.Problems()...)
+}
+
+// shares are the node's part in the Subnets of its cluster, nil where there is
+// none.
+func (d *nodeDaemon) shares() ipam.Shares {
+	switch {
+	case d.late != nil:
+		return d.late
+	case d.remote != nil:
+		return d.remote
+	}
+	return nil
+}
+
+// Share implements ipam.Shares.
+func (l *lateObjects) Share(ctx context.Context, s core.Subnet) ([]netip.Prefix, func(), error) {
+	if r := l.remote.Load(); r != nil {
+		return r.Share(ctx, s)
+	}
+	return nil, func() {}, nil
+}
+
+// Barred implements ipam.Shares.
+func (l *lateObjects) Barred(s core.Subnet) error {
+	if r := l.remote.Load(); r != nil {
+		return r.Barred(s)
+	}
+	return nil
 }
 
 // serving is a source that may be replaced.

@@ -1,9 +1,11 @@
 package nodeagent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/catalog"
@@ -112,7 +114,11 @@ func (d *nodeDaemon) conditions(ctx context.Context) []agent.Condition {
 		condition(agent.CheckObjects, objects),
 	}
 	if api := d.api(); api != nil {
-		list = append(list, condition(agent.CheckAPI, api.Synced()))
+		list = append(list, condition(agent.CheckAPI, errors.Join(api.Synced(), api.Writable())))
+		if !d.opts.foreign() {
+			subnets, _ := d.objects.Subnets(ctx) // the line above tells why there are none
+			list = append(list, condition(agent.CheckAddresses, d.pools.Barred(subnets)))
+		}
 	}
 	return list
 }
@@ -130,6 +136,12 @@ func (d *nodeDaemon) problems() []agent.Problem {
 	for _, p := range d.objects.Problems() {
 		out = append(out, agent.Problem{File: p.File, Line: p.Line, Reason: p.Reason})
 	}
+	if api := d.api(); api != nil {
+		for subnet, reason := range api.Refusals() {
+			out = append(out, agent.Problem{File: "Subnet " + subnet, Reason: reason})
+		}
+	}
+	slices.SortFunc(out, func(a, b agent.Problem) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
 	return out
 }
 

@@ -321,7 +321,7 @@ func Status(w io.Writer, s agent.Status, o Options) error {
 		p.heading("Orphan %s of %s/%s: %s", e.Container+"/"+e.IfName, e.Namespace, e.Pod, e.Error)
 	}
 	if len(s.Problems) > 0 {
-		p.heading("Objects that are not in force as written; an earlier good version, if any, stays:")
+		p.heading("Objects that are not in force as written (an earlier good version, if any, stays), or not served:")
 	}
 	for _, pr := range s.Problems {
 		p.line("  %s%s: %s", pr.File, labelled(":", pr.Line), pr.Reason)

@@ -276,6 +276,7 @@ type Asked struct {
 	HasVLAN      bool
 	Mirror       bool
 	NICType      string
+	Allocated    bool // a controller did
 	DefaultRoute bool
 	HasDefault   bool
 }
@@ -292,7 +293,7 @@ func (n *Notes) Read() (Asked, error) {
 	a.VLAN, a.HasVLAN = n.number(v1.FieldVLAN, 0, 4094, "an 802.1Q id")
 	a.Mirror, _ = n.flag(v1.FieldMirror)
 	a.DefaultRoute, a.HasDefault = n.flag(v1.FieldDefaultRoute)
-	n.flag(v1.FieldAllocated)
+	a.Allocated, _ = n.flag(v1.FieldAllocated)
 	n.flag(v1.FieldRouted)
 	n.name(v1.FieldProviderNetwork)
 	n.oneOf(v1.FieldNetworkType, "geneve", "vxlan", "stt", "vlan")

@@ -158,6 +158,32 @@ func (c *Cluster) Dynamic() dynamic.Interface {
 	return d
 }
 
+// Alone has the cluster to one test's machine at a time: a Subnet's addresses are
+// one node's where no controller gives them. It waits for the tests that have it;
+// call it before the machine's Node is made.
+func (c *Cluster) Alone() {
+	c.s.alone.Lock()
+	c.t.Cleanup(c.s.alone.Unlock)
+}
+
+// RegisterNode makes a Node as kubelet and the node-ipam controller do; it goes
+// with the test.
+func (c *Cluster) RegisterNode(name string, podCIDRs ...string) {
+	c.t.Helper()
+	nodes := c.Client().CoreV1().Nodes()
+	n := &core.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: core.NodeSpec{PodCIDRs: podCIDRs}}
+	if len(podCIDRs) > 0 {
+		n.Spec.PodCIDR = podCIDRs[0]
+	}
+	_, err := nodes.Create(context.Background(), n, metav1.CreateOptions{})
+	require.NoError(c.t, err)
+	c.t.Cleanup(func() {
+		if c.s.running() {
+			_ = nodes.Delete(context.Background(), name, metav1.DeleteOptions{}) // the test may have
+		}
+	})
+}
+
 // Namespace makes a namespace with a new name.
 func (c *Cluster) Namespace() string {
 	c.t.Helper()

@@ -33,6 +33,8 @@ type server struct {
 	// control are the scheduler and the controllers, if there are any.
 	control []*process
 
+	alone sync.Mutex // Cluster.Alone
+
 	mu        sync.Mutex
 	api       *process
 	links     map[*Link]struct{}

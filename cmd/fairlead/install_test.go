@@ -1,0 +1,28 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestInstallRefuses: values that no agent starts with, or that no policy can
+// have, are refused before anything is asked of a cluster.
+func TestInstallRefuses(t *testing.T) {
+	for args, why := range map[string]string{
+		"--set flags.no-such-flag=1":                            "the agent has no flag --no-such-flag",
+		"--set flags.mtu=many":                                  "takes no many",
+		"--set policies.requests.actions=[Deny,Warn]":           "Deny and Warn exclude each other",
+		"--set policies.requests.actions=[Deny,Deny]":           "Deny stands twice",
+		"--set policies.requests.actions=[Refuse]":              "Refuse is none of Deny, Warn and Audit",
+		"--set policies.requests.actions=[]":                    "no action is given",
+		"--set flags.no-such-flag=1 --set flags.neither=true":   "--neither",
+		"--set policies.requests.actions=[Deny,Warn] --dry-run": "exclude each other",
+	} {
+		s := say(t, "install "+args)
+		require.Equal(t, exitUsage, s.code, args)
+		require.Contains(t, s.err, why, args)
+	}
+	tell(t, "install --dry-run --set flags.mtu=1400 --set flags.socket=/run/x/agent.sock --set policies.requests.actions=[Deny,Audit]")
+	tell(t, "install --dry-run --set policies.requests.enabled=false --set policies.requests.actions=[]")
+}

@@ -53,9 +53,9 @@ type Config struct {
 	Runtimes hostruntime.Places
 	// Sockets are where runtimes may serve CRI, which tells their versions.
 	Sockets []string
-	BinDirs  []string
-	Iface    string // "" = that of the default route
-	MTU      int    // bytes, 0 = Iface's less 100
+	BinDirs []string
+	Iface   string // "" = that of the default route
+	MTU     int    // bytes, 0 = Iface's less 100
 	// Patience bounds each check, so that a dead server does not hide what the
 	// others find; 0 = 10 s.
 	Patience time.Duration

@@ -120,7 +120,7 @@ func (x *trial) meanwhile(op func() error, hanging func()) error {
 		// Nobody reads the pipe before a plugin hangs (fifo(7): ENXIO).
 		fd, err := unix.Open(fifo, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if err != nil {
-			unix.Nanosleep(&unix.Timespec{Nsec: 2e6}, nil) //nolint:errcheck // a shorter pause does as well
+			unix.Nanosleep(&unix.Timespec{Nsec: 2e6}, nil) // a shorter pause does as well
 			continue
 		}
 		hanging()

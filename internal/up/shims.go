@@ -36,7 +36,7 @@ func EndStrayShims(socket string) (ended int, err error) {
 			continue // or it has ended
 		}
 		dir := filepath.Dir(name)
-		if ns, err := os.Readlink(filepath.Join(dir, "ns/mnt")); err != nil || ns != mine {
+		if ns, err := os.Readlink(filepath.Join(dir, "ns", "mnt")); err != nil || ns != mine {
 			continue // of another machine, as far as we see
 		}
 		did, err := endStray(dir, socket)
@@ -57,7 +57,7 @@ func endStray(dir, socket string) (bool, error) {
 	}
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return false, nil //nolint:nilerr // it has ended
+		return false, nil // it has ended
 	}
 	defer func() { _ = unix.Close(fd) }()
 	if !forgotten(dir, socket) || !childless(dir) {
@@ -95,7 +95,7 @@ func forgotten(dir, socket string) bool {
 
 // childless tells that nothing runs below a process.
 func childless(dir string) bool {
-	lists, err := filepath.Glob(filepath.Join(dir, "task/*/children"))
+	lists, err := filepath.Glob(filepath.Join(dir, "task", "*", "children"))
 	if err != nil || len(lists) == 0 {
 		return false
 	}

@@ -92,6 +92,15 @@ func stopUnit(cmd *cobra.Command, uninstall bool) error {
 	return systemctl(cmd, []string{"daemon-reload"})
 }
 
+// sayStrayShims ends the shims that containerd has forgotten, and says so.
+func sayStrayShims(endpoint string, out io.Writer) {
+	if ended, err := endStrayShims(endpoint); err != nil {
+		_, _ = fmt.Fprintln(out, "!", err)
+	} else if ended > 0 {
+		_, _ = fmt.Fprintln(out, "ended", ended, "shims that containerd had forgotten")
+	}
+}
+
 // run takes down what the record says.
 func (d downOptions) run(ctx context.Context, out io.Writer) error {
 	r, err := up.Load(d.stateDir)
@@ -121,11 +130,7 @@ func (d downOptions) run(ctx context.Context, out io.Writer) error {
 	if err := d.removePods(ctx, &o, rt, *r, out); err != nil {
 		return err
 	}
-	if ended, err := endStrayShims(o.endpoint(rt)); err != nil {
-		_, _ = fmt.Fprintln(out, "!", err)
-	} else if ended > 0 {
-		_, _ = fmt.Fprintln(out, "ended", ended, "shims that containerd had forgotten")
-	}
+	sayStrayShims(o.endpoint(rt), out)
 	// Without Open vSwitch there are none, and it may be gone for good.
 	if err := o.clear(ctx); err != nil {
 		_, _ = fmt.Fprintln(out, "!", err)

@@ -178,11 +178,10 @@ func (d *Driver) Detach(ctx context.Context, s core.Spec) error {
 	if s.Exec == nil {
 		return core.Errorf(core.CodeConfig, "detach %s: the spec names no plugin", s.Key)
 	}
-	there := s.Netns
+	var there core.Netns
 	ns, err := netns.Verify(s.Netns)
 	switch {
-	case errors.Is(err, core.ErrNetnsGone):
-		there = core.Netns{}
+	case errors.Is(err, core.ErrNetnsGone): // nowhere
 	case err != nil:
 		return fmt.Errorf("detach %s: %w", s.Key, err)
 	default:

@@ -85,3 +85,23 @@ func TestTuningOfAnInterfaceThatHasGone(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, kept)
 }
+
+// TestHostDevicesLeaseGoesWithoutTheNamespace: host-device does not call its IPAM
+// plugin for DEL without a namespace.
+func TestHostDevicesLeaseGoesWithoutTheNamespace(t *testing.T) {
+	_, d := host(t)
+	dataDir := t.TempDir()
+	ns, id := pod(t)
+	s := spec(id, call(t, `{"cniVersion":"1.0.0","name":"br","plugins":[{"type":"host-device","device":"m1",
+		"ipam":{"type":"host-local","dataDir":"`+dataDir+`","subnet":"10.88.0.0/24"}}]}`, 0,
+		drivertest.Programs(t, "main/host-device", "ipam/host-local")))
+	l, err := d.Attach(t.Context(), s)
+	require.NoError(t, err)
+	s.Exec.Prev = l.CNIResult
+	require.Len(t, leases(t, dataDir), 1)
+	netnstest.Unbind(t, id.Path)
+	require.NoError(t, ns.Close())
+	require.NoError(t, d.Detach(t.Context(), s))
+	require.Empty(t, leases(t, dataDir))
+	require.NoError(t, d.Detach(t.Context(), s))
+}

@@ -73,3 +73,25 @@ func TestNodePorts(t *testing.T) {
 	_, err = Resolve(t.Context(), w, Input{Request: request(), NodePorts: NodePorts{Allowed: annotation.Ports{}}})
 	require.ErrorContains(t, err, "is not among", "an empty list allows none")
 }
+
+// TestThousandsOfPorts: they are refused before each is compared with all others.
+func TestThousandsOfPorts(t *testing.T) {
+	req := request()
+	req.Conf.Capabilities = map[string]bool{"portMappings": true}
+	ask := func(count int) error {
+		var list []map[string]int
+		for i := range count {
+			list = append(list, map[string]int{"hostPort": 1 + i, "containerPort": 80})
+		}
+		raw, err := json.Marshal(list)
+		require.NoError(t, err)
+		req.Conf.RuntimeConfig = map[string]json.RawMessage{"portMappings": raw}
+		_, err = Resolve(t.Context(), standard(), Input{Request: req})
+		return err
+	}
+	require.NoError(t, ask(1024))
+	err := ask(12000)
+	require.Equal(t, core.CodeValue, core.CodeOf(err))
+	require.ErrorContains(t, err, "runtimeConfig.portMappings")
+	require.ErrorContains(t, err, "more than 1024")
+}

@@ -65,6 +65,12 @@ const formerConf = `{"cniVersion":"1.0.0","name":"multus-cni-network","type":"mu
 	{"cniVersion":"0.3.1","name":"mac","type":"macvlan","master":"bond0","ipam":{"type":"host-local","subnet":"10.62.0.0/24"}},
 	{"cniVersion":"1.1.0","name":"rec","type":"rec"}]}`
 
+// withGC is a configuration in the version that has GC: the runtime's own is
+// what it says of all verbs.
+func withGC(conf string) string {
+	return strings.Replace(conf, `"cniVersion":"1.0.0"`, `"cniVersion":"1.1.0"`, 1)
+}
+
 // attach has the real Multus add a pod.
 func (f *formerly) attach(p *testbed.Pod, port int) []byte {
 	f.t.Helper()
@@ -136,7 +142,7 @@ func TestRule4_MultusRecordsAreAdopted(t *testing.T) {
 	f.rec.take()
 
 	b.Delete() // its DEL never came; c's namespace lives, and the runtime has forgotten it
-	f.CNI(cni.Request{Command: "GC", Config: []byte(strings.TrimSuffix(formerConf, "}") +
+	f.CNI(cni.Request{Command: "GC", Config: []byte(strings.TrimSuffix(withGC(formerConf), "}") +
 		fmt.Sprintf(`,"cni.dev/valid-attachments":[{"containerID":%q,"ifname":"eth0"}]}`, a.ContainerID))}).Must()
 	calls := f.rec.take()
 	require.Equal(t, []string{"DEL rec", "GC rec"}, verbs(calls))
@@ -204,7 +210,7 @@ func TestRule4_MultusHadUsAsDelegate(t *testing.T) {
 	p.Run("ip", "addr", "flush", "dev", "net1")
 	p.CNI("CHECK", withPrev(conf, result)).MustCode(106)
 	f.rec.take()
-	f.CNI(cni.Request{Command: "GC", Config: []byte(strings.TrimSuffix(conf, "}") + `,"cni.dev/valid-attachments":[]}`)}).Must()
+	f.CNI(cni.Request{Command: "GC", Config: []byte(strings.TrimSuffix(withGC(conf), "}") + `,"cni.dev/valid-attachments":[]}`)}).Must()
 	require.Equal(t, []string{"eth0", "lo", "net1"}, linkNames(t, p), "its namespace lives")
 	f.rec.take()
 	p.CNI("DEL", conf).Must()

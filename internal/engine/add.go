@@ -185,8 +185,10 @@ func (a *addition) design(ctx context.Context) error {
 
 // plan leases the wants' addresses, makes their specs and has those proven.
 func (a *addition) plan(ctx context.Context) error {
-	if err := a.e.fabricReady(); err != nil && needsFabric(a.wants) {
-		return core.WithCode(core.CodeTryAgain, "the switch is not ready", err)
+	if needsFabric(a.wants) {
+		if err := a.e.awaitFabric(ctx); err != nil {
+			return core.WithCode(core.CodeTryAgain, "the switch is not ready", err)
+		}
 	}
 	err := a.trace.Timed("ipam", func() error { return a.lease(ctx) })
 	if err != nil {

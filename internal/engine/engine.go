@@ -37,10 +37,11 @@ const (
 // Fabric is the switch that carries our own NICs: what the engine asks of it
 // beyond single attachments. Implemented by the OVS driver.
 type Fabric interface {
-	// Ready is nil when NICs can be attached; otherwise it says why not.
-	Ready() error
-	// Running is nil when the switch's own process answers. It asks, which
-	// takes up to two seconds if it does not.
+	// Ready returns nil as soon as NICs can be attached; when ctx ends before,
+	// or has ended, it says why they cannot.
+	Ready(ctx context.Context) error
+	// Running is nil when NICs can be attached now and the switch's own process
+	// answers. It asks, which takes up to two seconds if it does not.
 	Running(ctx context.Context) error
 	// Connected is nil when ports can be written and removed, be it that
 	// nothing forwards for them yet.
@@ -84,6 +85,7 @@ type Config struct {
 // the same time.
 type Engine struct {
 	Config
+	began    time.Time
 	queue    *turn.Queue // by container
 	inflight atomic.Int64
 	retry    chan struct{} // wakes the background worker
@@ -101,7 +103,7 @@ func New(c Config) *Engine {
 	if c.Notices == nil {
 		c.Notices = unheard{}
 	}
-	return &Engine{Config: c, queue: turn.New(), retry: make(chan struct{}, 1)}
+	return &Engine{Config: c, began: time.Now(), queue: turn.New(), retry: make(chan struct{}, 1)}
 }
 
 // unheard is a Notices that nobody listens to.

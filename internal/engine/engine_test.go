@@ -45,7 +45,7 @@ func (d *nics) Detach(_ context.Context, s core.Spec) error {
 // fabric is a switch that is always there.
 type fabric struct{}
 
-func (fabric) Ready() error                                 { return nil }
+func (fabric) Ready(context.Context) error                  { return nil }
 func (fabric) Running(context.Context) error                { return nil }
 func (fabric) Connected() error                             { return nil }
 func (fabric) Resync(context.Context, []core.Spec) error    { return nil }

@@ -240,7 +240,7 @@ func (e *Engine) ready(ctx context.Context, withFabric bool) error {
 	errs := []error{e.Journal.Healthy(), err}
 	if withFabric {
 		errs = append(errs, e.IPAM.Barred(subnets))
-		fabric := e.fabricReady()
+		fabric := e.fabricKnown()
 		if fabric == nil {
 			fabric = e.Fabric.Running(ctx)
 		}

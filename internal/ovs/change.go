@@ -12,7 +12,7 @@ import (
 
 // EnsureBridge makes the bridge what Config says, and the database's root row
 // if `ovs-vsctl init` never ran: datapath type, fail_mode standalone, our
-// vendor mark. A bridge that is so already costs no transaction.
+// vendor mark, a MAC that stays. A bridge that is so already costs no transaction.
 func (c *Client) EnsureBridge(ctx context.Context) error {
 	err := c.change(ctx, func(v view, t *txn) error {
 		if b := v.bridge(c.cfg.Bridge); b != nil {
@@ -39,9 +39,22 @@ func (c *Client) repairBridge(t *txn, b *bridgeRow) {
 	if b.ExternalIDs[KeyVendor] != Vendor {
 		row["external_ids"] = ovsMap(merged(b.ExternalIDs, map[string]string{KeyVendor: Vendor}))
 	}
+	if _, has := b.OtherConfig[keyHWAddr]; !has && len(c.cfg.MAC) > 0 {
+		row["other_config"] = ovsMap(merged(b.OtherConfig, c.otherConfig()))
+	}
 	if len(row) > 0 {
 		t.update(tBridge, b.UUID, row)
 	}
+}
+
+// keyHWAddr of a bridge's other_config is its own device's MAC.
+const keyHWAddr = "hwaddr"
+
+func (c *Client) otherConfig() map[string]string {
+	if len(c.cfg.MAC) == 0 {
+		return nil
+	}
+	return map[string]string{keyHWAddr: c.cfg.MAC.String()}
 }
 
 // datapath makes the two names of the kernel's datapath one.
@@ -58,6 +71,7 @@ func (c *Client) insertBridge(v view, t *txn) {
 	bridge := t.insert(tBridge, ovsdb.Row{
 		"name": c.cfg.Bridge, "ports": ovsSet(port), "datapath_type": c.cfg.Datapath,
 		"fail_mode": "standalone", "external_ids": ovsMap(map[string]string{KeyVendor: Vendor}),
+		"other_config": ovsMap(c.otherConfig()),
 	})
 	if root := rows[rootRow](v, tRoot); len(root) > 0 {
 		t.add(tRoot, root[0].UUID, "bridges", bridge)

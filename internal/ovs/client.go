@@ -18,6 +18,12 @@ type Config struct {
 	// Datapath is the bridge's datapath_type: "system", "netdev", or "" to
 	// leave it as it is.
 	Datapath string
+	// MAC is that of the bridge's own device, unless somebody gave it another
+	// (other_config:hwaddr). Open vSwitch would take the lowest of its ports', so
+	// that it changes with the pods, and a new one whenever it makes the bridge:
+	// to neighbours of an address on the bridge, and to controllers, which know
+	// the bridge by it, that is another machine. nil: Open vSwitch chooses.
+	MAC core.MAC
 	Log      *slog.Logger
 	// OnReset is called, never twice at once, after each (re)connect when the
 	// cache is in sync, when the bridge vanished, and when OVS made the
@@ -41,9 +47,11 @@ const (
 // ovs-vswitchd takes what has gathered in one pass. While the database is away
 // every method fails at once with core.ErrUnavailable.
 type Client struct {
-	cfg   Config
-	log   *slog.Logger
-	reset chan struct{} // one pending OnReset is enough
+	cfg    Config
+	log    *slog.Logger
+	reset  chan struct{} // one pending OnReset is enough
+	once   sync.Once     // closes absent
+	absent chan struct{}
 
 	mu      sync.Mutex
 	sess    *session                          // nil while not in sync
@@ -63,6 +71,7 @@ func New(cfg Config) *Client {
 	return &Client{
 		cfg: cfg, log: cfg.Log.With("ovsdb", cfg.Endpoint),
 		reset:   make(chan struct{}, 1),
+		absent:  make(chan struct{}),
 		why:     errors.New("not connected yet"),
 		waiters: map[string]map[chan struct{}]bool{},
 	}
@@ -119,6 +128,7 @@ func (c *Client) up(s *session) {
 	c.mu.Lock()
 	c.sess, c.why = s, nil
 	c.mu.Unlock()
+	c.wake(c.cfg.Bridge)
 	c.log.Info("OVSDB connected, cache in sync")
 	c.wantReset()
 }
@@ -132,7 +142,12 @@ func (c *Client) down(ctx context.Context, err error) {
 		c.log.Warn("OVSDB connection lost", "err", err)
 	}
 	c.sess, c.why = nil, err
+	c.once.Do(func() { close(c.absent) })
 }
+
+// Absent is closed when the database could not be reached for the first time,
+// or was lost.
+func (c *Client) Absent() <-chan struct{} { return c.absent }
 
 func (c *Client) session() (*session, error) {
 	c.mu.Lock()

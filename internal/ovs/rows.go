@@ -36,6 +36,7 @@ type (
 		Mirrors      []string          `ovsdb:"mirrors"`
 		DatapathType string            `ovsdb:"datapath_type"`
 		FailMode     *string           `ovsdb:"fail_mode"`
+		OtherConfig  map[string]string `ovsdb:"other_config"`
 		ExternalIDs  map[string]string `ovsdb:"external_ids"`
 	}
 	portRow struct {
@@ -90,7 +91,7 @@ func (r *rootRow) CloneModel() model.Model {
 func (r *bridgeRow) CloneModel() model.Model {
 	c := *r
 	c.Ports, c.Mirrors = slices.Clone(r.Ports), slices.Clone(r.Mirrors)
-	c.FailMode, c.ExternalIDs = clonePtr(r.FailMode), maps.Clone(r.ExternalIDs)
+	c.FailMode, c.OtherConfig, c.ExternalIDs = clonePtr(r.FailMode), maps.Clone(r.OtherConfig), maps.Clone(r.ExternalIDs)
 	return &c
 }
 
@@ -191,7 +192,7 @@ func monitorOptions() []client.MonitorOption {
 	)
 	return []client.MonitorOption{
 		client.WithTable(&root, &root.Bridges, &root.NextCfg, &root.CurCfg),
-		client.WithTable(&br, &br.Name, &br.Ports, &br.Mirrors, &br.DatapathType, &br.FailMode, &br.ExternalIDs),
+		client.WithTable(&br, &br.Name, &br.Ports, &br.Mirrors, &br.DatapathType, &br.FailMode, &br.OtherConfig, &br.ExternalIDs),
 		client.WithTable(&port, &port.Name, &port.Interfaces, &port.Tag, &port.Trunks, &port.VLANMode, &port.QoS),
 		client.WithTable(&ifc, &ifc.Name, &ifc.Type, &ifc.OFPort, &ifc.Error, &ifc.LinkState, &ifc.IfIndex,
 			&ifc.MAC, &ifc.MTURequest, &ifc.PolicingRate, &ifc.PolicingBurst, &ifc.ExternalIDs),

@@ -179,6 +179,8 @@ func (c *Client) events() cache.EventHandler {
 		switch r := m.(type) {
 		case *ifaceRow:
 			c.interfaceChanged(r)
+		case *bridgeRow:
+			c.wake(r.Name)
 		case *rootRow:
 			c.wake(rootKey)
 		}

@@ -40,6 +40,23 @@ func verdict(i *ifaceRow, name string) (ofport int, done bool, err error) {
 	return value(i.OFPort), value(i.OFPort) > 0, nil
 }
 
+// WaitReady returns nil as soon as Ready is, else what it says when ctx ends.
+func (c *Client) WaitReady(ctx context.Context) error {
+	changed, cancel := c.subscribe(c.cfg.Bridge)
+	defer cancel()
+	for {
+		err := c.Ready()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
 // Settle returns when ovs-vswitchd has acted on all that was committed before.
 // A device whose port was deleted must not be made again under the same name
 // before that: OVS would keep its socket on the old device, or restore the old

@@ -113,8 +113,11 @@ func ipJSON(from tryer, args string) ([]map[string]any, error) {
 	return slices.DeleteFunc(objects, func(o map[string]any) bool { return len(o) == 0 }), nil
 }
 
-// flatten lifts what `ip -d link` nests. The addresses of tap devices are left
-// out: Open vSwitch derives that of a bridge from its ports.
+// unnamed are devices whose MAC is by chance each time that Open vSwitch makes
+// them: the datapaths' own, which are never up, and the mirror's output.
+var unnamed = []string{"ovs-system", "ovs-netdev", "mirror0"}
+
+// flatten lifts what `ip -d link` nests, and leaves such MACs out.
 func flatten(o map[string]any) {
 	if flags, ok := o["flags"].([]any); ok {
 		o["up"] = slices.Contains(flags, any("UP"))
@@ -122,7 +125,7 @@ func flatten(o map[string]any) {
 	if info, ok := o["linkinfo"].(map[string]any); ok {
 		o["kind"] = info["info_kind"]
 	}
-	if o["kind"] == "tun" {
+	if name, _ := o["ifname"].(string); slices.Contains(unnamed, name) {
 		delete(o, "address")
 	}
 }

@@ -286,6 +286,32 @@ func TestWithoutOVSDB(t *testing.T) {
 	f.end()
 }
 
+// TestSwitchComesLater: on a node that boots, an agent that is there before Open
+// vSwitch serves, and an ADD that needs the switch waits for it.
+func TestSwitchComesLater(t *testing.T) {
+	t.Parallel()
+	n := testbed.New(t)
+	n.OVS.KillVswitchd()
+	n.OVS.KillServer()
+	a := n.Agent()
+	p := n.NewPod("p")
+	p.CNI("DEL", ownConf).Must()
+	added := make(chan testbed.Answer, 1)
+	go func() { added <- p.CNI("ADD", ownConf) }()
+	eventually(t, func() string {
+		if _, body, err := a.Get("/metrics"); err != nil || !strings.Contains(body, "fairlead_cni_operations_in_flight 1") {
+			return "no ADD is under way"
+		}
+		return ""
+	})
+	n.OVS.StartServer()
+	n.OVS.StartVswitchd()
+	answer := <-added
+	answer.Must()
+	require.NoError(t, p.Ping("10.16.0.1"))
+	p.CNI("DEL", ownConf).Must()
+}
+
 // TestJournalLost: whatever happens to the journal's file, live pods are not
 // disturbed and known again, dead ones are removed, and addresses stay unique.
 func TestJournalLost(t *testing.T) {

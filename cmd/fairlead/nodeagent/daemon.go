@@ -2,6 +2,7 @@ package nodeagent
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,13 +49,10 @@ import (
 	"github.com/fairlead/fairlead/internal/server"
 )
 
-// ovsGrace is how long a start waits for OVSDB before it serves without. On a
-// node that boots, Open vSwitch may come later than the agent: serving at once
-// would have each ADD of that time refused with "try again later", and the
-// runtime wait far longer before it does. A plugin that finds no answer within a
-// second says the same of ADD and leaves a DEL to be carried out, so that nothing
-// is lost while we wait; from then on DEL, CHECK and STATUS answer truthfully.
-const ovsGrace = 5 * time.Second
+// ovsAnswers is how long a start waits for an OVSDB that is there, so that
+// recovery ends before the first request. Without one it serves at once: a node
+// may need no switch, and an ADD that does waits for it (package engine).
+const ovsAnswers = 500 * time.Millisecond
 
 // apiGrace is how long after the start nobody wonders that the API server's
 // objects are not known.
@@ -67,6 +65,17 @@ var errNoPass = errors.New("the gateways were not set yet")
 type fabric struct {
 	*ovsdriver.Driver
 	*ovs.Client
+}
+
+// Ready implements engine.Fabric.
+func (f fabric) Ready(ctx context.Context) error { return f.Client.WaitReady(ctx) }
+
+// Running implements engine.Fabric.
+func (f fabric) Running(ctx context.Context) error {
+	if err := f.Client.Ready(); err != nil {
+		return err
+	}
+	return f.Client.Running(ctx)
 }
 
 // nodeDaemon is the agent's parts, wired.
@@ -146,10 +155,18 @@ func datapath() (string, error) {
 	return "netdev", nil
 }
 
+// bridgeMAC follows from names, so that it is the same after a loss of OVSDB. It
+// is locally administered.
+func bridgeMAC(node, bridge string) core.MAC {
+	sum := sha256.Sum256([]byte("bridge " + bridge + " of node " + node))
+	return core.MAC{0x0a, sum[0], sum[1], sum[2], sum[3], sum[4]}
+}
+
 // wire makes the parts; nothing here touches the machine.
 func (d *nodeDaemon) wire(boot string) {
 	d.ovs = ovs.New(ovs.Config{
-		Endpoint: d.opts.ovsdb, Bridge: d.opts.bridge, Datapath: d.datapath, Log: d.log, OnReset: d.onReset,
+		Endpoint: d.opts.ovsdb, Bridge: d.opts.bridge, Datapath: d.datapath, MAC: bridgeMAC(d.opts.nodeName, d.opts.bridge),
+		Log: d.log, OnReset: d.onReset,
 	})
 	graves := tombstone.New(nil, d.log)
 	d.nics = ovsdriver.New(ovsdriver.Config{OVS: d.ovs, UserspaceDatapath: d.datapath == "netdev", Graves: graves, Log: d.log})
@@ -250,7 +267,7 @@ func (d *nodeDaemon) run(ctx context.Context) error {
 	for _, part := range []func(context.Context){boundMemory, d.ovs.Run, d.nics.Run, d.objects.Run, d.ports.Run, d.guardTables(ctx), d.reap} {
 		wg.Go(func() { part(parts) })
 	}
-	d.awaitOVS(ctx)
+	d.meetOVS(ctx)
 	if err := d.adopt(ctx); err != nil {
 		d.log.Error("attachments not recovered yet", "err", err)
 	}
@@ -327,23 +344,23 @@ func (d *nodeDaemon) notify(state string) {
 	}
 }
 
-// awaitOVS gives OVSDB a moment, so that recovery can finish before the first
-// request; it makes the bridge if that is missing.
-func (d *nodeDaemon) awaitOVS(ctx context.Context) {
-	ctx, stop := context.WithTimeout(ctx, ovsGrace)
+// meetOVS makes the bridge if it is missing and OVSDB answers; what it cannot do
+// now the passes do when OVSDB comes.
+func (d *nodeDaemon) meetOVS(ctx context.Context) {
+	ctx, stop := context.WithTimeout(ctx, ovsAnswers)
 	defer stop()
 	select {
 	case <-d.reset: // Recover does what is to be done after it
+	case <-d.ovs.Absent():
+		d.log.Warn("OVSDB is not there yet", "ovsdb", d.opts.ovsdb, "err", d.ovs.Connected())
+		return
 	case <-ctx.Done():
 		d.log.Warn("OVSDB does not answer yet", "ovsdb", d.opts.ovsdb, "err", d.ovs.Connected())
 		return
 	}
 	if err := d.ovs.EnsureBridge(ctx); err != nil {
 		d.log.Error("bridge not made", "bridge", d.opts.bridge, "err", err)
-		return
-	}
-	if _, err := d.ovs.WaitPort(ctx, d.opts.bridge); err != nil {
-		d.log.Error("bridge not ready", "bridge", d.opts.bridge, "err", err)
+		d.onReset() // which has the passes make it
 	}
 }
 

@@ -5,13 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/ovs"
 )
 
 // TestRetriesBackOff: while only time passes, longer and longer; something that
@@ -23,6 +26,20 @@ func TestRetriesBackOff(t *testing.T) {
 	require.Equal(t, []int{1, 2}, []int{seconds(false), seconds(true)})
 	require.Zero(t, p.next(true, true))
 	require.Equal(t, 1, seconds(true))
+}
+
+// TestStartWithoutOVSDB: an agent of a node that has no switch does not wait for
+// one before it serves.
+func TestStartWithoutOVSDB(t *testing.T) {
+	endpoint := "unix:" + filepath.Join(t.TempDir(), "db.sock")
+	synctest.Test(t, func(t *testing.T) {
+		log := slog.New(slog.DiscardHandler)
+		d := &nodeDaemon{log: log, opts: agentOptions{bridge: "br-int"}, ovs: ovs.New(ovs.Config{Endpoint: endpoint, Bridge: "br-int", Log: log})}
+		go d.ovs.Run(t.Context())
+		begun := time.Now()
+		d.meetOVS(t.Context())
+		require.Zero(t, time.Since(begun), "by the clock of this test, which goes on when all wait")
+	})
 }
 
 // TestVoiceSaysItOnce: a database that is away is so in many words, and once.

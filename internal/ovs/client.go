@@ -24,7 +24,7 @@ type Config struct {
 	// to neighbours of an address on the bridge, and to controllers, which know
 	// the bridge by it, that is another machine. nil: Open vSwitch chooses.
 	MAC core.MAC
-	Log      *slog.Logger
+	Log *slog.Logger
 	// OnReset is called, never twice at once, after each (re)connect when the
 	// cache is in sync, when the bridge vanished, and when OVS made the
 	// bridge's own device anew (internal ports have lost their addresses

@@ -7,6 +7,7 @@ const (
 	CheckOVSDB     = "ovsdb"     // connected, cache in sync
 	CheckBridge    = "bridge"    // our bridge is there and ovs-vswitchd answers
 	CheckGateways  = "gateways"  // the node's side of every Subnet is set
+	CheckPorts     = "ports"     // what Open vSwitch has of running pods' ports is as it was made
 	CheckJournal   = "journal"   // writable, not quarantined
 	CheckAPI       = "api"       // the API server's objects are known, and it takes what we write; only where there is one
 	CheckAddresses = "addresses" // this node gives addresses of the default Subnet, or has given some; only in a cluster
@@ -27,6 +28,10 @@ type Status struct {
 	// good version of each, if any, stays.
 	Problems []Problem `json:"problems,omitempty"`
 
+	// Repairs are what somebody else changed and the agent put right, or tried
+	// to: the last time each, the newest first.
+	Repairs []Repair `json:"repairs,omitempty"`
+
 	Pods        int             `json:"pods"`
 	Attachments int             `json:"attachments"`
 	Orphans     []OrphanedEntry `json:"orphans,omitempty"`
@@ -34,6 +39,18 @@ type Status struct {
 	InFlight    int             `json:"inFlight"`   // operations that run now
 
 	Settings Settings `json:"settings"`
+}
+
+// Repair is a gateway or a port that was not as it was made.
+type Repair struct {
+	What  string    `json:"what"`  // "gateway of subnet S", "port P of pod N/P"
+	Found string    `json:"found"` // what was not so
+	When  time.Time `json:"when"`  // last
+	Times int       `json:"times"` // since the agent started
+	Error string    `json:"error,omitempty"`
+	// Next is when it is put right again at the earliest: somebody goes on
+	// changing it.
+	Next time.Time `json:"next,omitzero"`
 }
 
 // Condition is one readiness check.

@@ -41,6 +41,16 @@ type Finder interface {
 	Left(s core.Spec) bool
 }
 
+// Repairer is a Driver that can put right what stands outside of a pod while
+// the pod runs, also after the Spec was changed in what stands there.
+type Repairer interface {
+	Driver
+	// Repair makes it as the Spec says and leaves what is so already as it is.
+	// found joins a core.Difference for each thing that was not, nil where
+	// nothing was to be done.
+	Repair(ctx context.Context, s core.Spec) (found, err error)
+}
+
 // Set maps a Spec's Driver name to its implementation.
 type Set map[string]Driver
 

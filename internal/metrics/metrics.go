@@ -36,6 +36,7 @@ type Options struct {
 	InFlight       func() int  // operations now
 	OVSDBConnected func() bool // connected, cache in sync
 	WritesRefused  func() bool // by the API server, for want of rights
+	Amiss          func() int  // gateways and ports that somebody changed and that are not put right
 }
 
 // Metrics implements core.Observer.
@@ -45,6 +46,7 @@ type Metrics struct {
 	steps       *prometheus.HistogramVec
 	corruptions prometheus.Counter
 	requests    *prometheus.CounterVec
+	repairs     *prometheus.CounterVec
 }
 
 var _ core.Observer = (*Metrics)(nil)
@@ -72,7 +74,11 @@ func NewMetrics(o Options) *Metrics {
 			Help: "Requests to the Kubernetes API server, by method and HTTP status; 0: there was no answer.",
 		}, []string{"method", "code"}),
 	}
-	m.registry.MustRegister(m.operations, m.steps, m.corruptions, m.requests, buildInfo(o),
+	m.repairs = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "fairlead_drift_repairs_total",
+		Help: "Times that a gateway or a pod's port was not as it was made, by what it is and whether it was put right.",
+	}, []string{"part", "result"})
+	m.registry.MustRegister(m.operations, m.steps, m.corruptions, m.requests, m.repairs, buildInfo(o),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.registerStates(o)
 	return m
@@ -102,6 +108,10 @@ func (m *Metrics) registerStates(o Options) {
 	if o.InFlight != nil {
 		m.gauge("fairlead_cni_operations_in_flight", "CNI operations that run now.",
 			func() float64 { return float64(o.InFlight()) })
+	}
+	if o.Amiss != nil {
+		m.gauge("fairlead_drift_unrepaired", "Gateways and pods' ports that are not as they were made and are not put right yet.",
+			func() float64 { return float64(o.Amiss()) })
 	}
 	m.flag("fairlead_ovsdb_connected", "1 while the agent is connected to OVSDB and in sync with it.", o.OVSDBConnected)
 	m.flag("fairlead_api_writes_refused", "1 while the API server refuses what the agent writes (401, 403).", o.WritesRefused)
@@ -151,6 +161,16 @@ func (m *Metrics) OpDone(op core.Op, driver string, took time.Duration, err erro
 // there was no answer.
 func (m *Metrics) APIRequest(method string, code int) {
 	m.requests.WithLabelValues(method, strconv.Itoa(code)).Inc()
+}
+
+// DriftRepaired counts one gateway or port that was not as it was made; err is
+// why it is not put right.
+func (m *Metrics) DriftRepaired(part string, err error) {
+	result := "success"
+	if err != nil {
+		result = "error"
+	}
+	m.repairs.WithLabelValues(part, result).Inc()
 }
 
 // JournalCorrupt counts one quarantined journal; journal.Options.OnCorrupt

@@ -30,6 +30,10 @@ type Config struct {
 	// bridge's own device anew (internal ports have lost their addresses
 	// then): the caller puts back what should be there.
 	OnReset func()
+	// OnTouch is called when somebody, which may be us, removed a port or
+	// changed what Port says of it, external ids aside: OVN writes there all the
+	// time. It must not block. nil: nobody wants to know.
+	OnTouch func(Touched)
 	// Probe is how often a silent connection is tested and how long an answer
 	// may take; 0 = 5 s.
 	Probe time.Duration

@@ -189,12 +189,14 @@ func (c *Client) events() cache.EventHandler {
 		AddFunc: func(_ string, m model.Model) { changed(m) },
 		UpdateFunc: func(_ string, old, m model.Model) {
 			changed(m)
+			c.touch(old, m)
 			if remade(old, m) {
 				c.wantReset()
 			}
 		},
 		DeleteFunc: func(_ string, m model.Model) {
 			changed(m)
+			c.touch(m, nil)
 			if b, ok := m.(*bridgeRow); ok && b.Name == c.cfg.Bridge {
 				c.wantReset()
 			}

@@ -32,6 +32,7 @@ type View struct {
 	// PortMissing: the switch can be asked and has no such port.
 	PortMissing func(hostIf string) bool
 	Tombstones  func() int
+	Repairs     func() []agent.Repair
 	// Unpoliced: the kernel does not enforce rates from pods.
 	Unpoliced bool
 	// Base is the part of the status that does not change: version, node,
@@ -296,7 +297,7 @@ func (s *Server) serveStatus(w http.ResponseWriter, r *http.Request) {
 			st.Ready = false
 		}
 	}
-	st.Problems = s.View.Problems()
+	st.Problems, st.Repairs = s.View.Problems(), s.View.Repairs()
 	st.Tombstones, st.InFlight = s.View.Tombstones(), s.Engine.InFlight()
 	pods := map[string]bool{}
 	for _, rec := range s.View.Journal.Records() {

@@ -107,6 +107,9 @@ type nodeDaemon struct {
 	restored chan struct{}         // closed when IPAM knows the journal
 	spoilt   chan struct{}         // somebody removed a part of our nftables tables
 	gates    atomic.Pointer[error] // outcome of the last pass over the gateways
+
+	repairs     *repairs
+	portRepairs *portRepairs
 }
 
 // newDaemon opens what can fail before anything runs: the journal and the
@@ -166,7 +169,7 @@ func bridgeMAC(node, bridge string) core.MAC {
 func (d *nodeDaemon) wire(boot string) {
 	d.ovs = ovs.New(ovs.Config{
 		Endpoint: d.opts.ovsdb, Bridge: d.opts.bridge, Datapath: d.datapath, MAC: bridgeMAC(d.opts.nodeName, d.opts.bridge),
-		Log: d.log, OnReset: d.onReset,
+		Log: d.log, OnReset: d.onReset, OnTouch: d.onTouch,
 	})
 	graves := tombstone.New(nil, d.log)
 	d.nics = ovsdriver.New(ovsdriver.Config{OVS: d.ovs, UserspaceDatapath: d.datapath == "netdev", Graves: graves, Log: d.log})
@@ -178,7 +181,10 @@ func (d *nodeDaemon) wire(boot string) {
 		InFlight:       func() int { return d.engine.InFlight() },
 		OVSDBConnected: func() bool { return d.ovs.Connected() == nil },
 		WritesRefused:  func() bool { api := d.api(); return api != nil && api.Writable() != nil },
+		Amiss:          func() int { return len(d.repairs.amiss("")) },
 	})
+	d.repairs = newRepairs(d.log, d.metrics.DriftRepaired)
+	d.portRepairs = newPortRepairs(d)
 	d.ports = hostport.New(hostport.Config{Late: true, Log: d.log})
 	d.guard = nft.NewGuard(nil, guardTable, ovsdriver.GroupLive)
 	notices, conditions := d.notices()
@@ -278,6 +284,7 @@ func (d *nodeDaemon) run(ctx context.Context) error {
 	d.forget.recall(d.journal.Released(), records)
 	wg.Go(func() { d.engine.Run(parts) })
 	wg.Go(func() { newPasses(d, swept).run(parts) })
+	wg.Go(func() { d.portRepairs.run(parts) })
 	wg.Go(func() { d.follow(parts) })
 	if err := d.serveHTTP(parts, &wg); err != nil {
 		return err

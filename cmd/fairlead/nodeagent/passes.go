@@ -3,13 +3,16 @@ package nodeagent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/gateway/standalone"
 	"github.com/fairlead/fairlead/internal/kernel/nft"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 )
 
 const (
@@ -35,8 +38,13 @@ type passes struct {
 	*nodeDaemon
 	swept bool // since the last (re)connect; the start has seen to the first
 	retry time.Duration
-	sync  voice // of the switch and the journal
-	gate  voice // of the gateways and tables
+	links *rtnl.Watch
+	aimed []int            // the links that it watches
+	found map[string]error // what the next pass is to put right, by what it is
+	// fought: somebody undoes what a pass did, and the next one waits.
+	fought bool
+	sync   voice // of the switch and the journal
+	gate   voice // of the gateways and tables
 }
 
 func newPasses(d *nodeDaemon, swept bool) *passes {
@@ -48,10 +56,15 @@ func newPasses(d *nodeDaemon, swept bool) *passes {
 }
 
 func (p *passes) run(ctx context.Context) {
+	p.watchLinks(ctx)
+	audit := time.NewTicker(auditEvery)
+	defer audit.Stop()
+	look := time.NewTimer(0) // once more, because somebody goes on changing things
+	look.Stop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		again := false
+		again, doubt := false, false
 		select {
 		case <-ctx.Done():
 			return
@@ -60,8 +73,22 @@ func (p *passes) run(ctx context.Context) {
 			again = true
 		case <-p.ports.Spoilt():
 		case <-p.spoilt:
+			doubt = true
+		case <-look.C:
+			doubt = true
+		case <-audit.C:
+			doubt = true
 		case <-p.reset:
 			p.swept = false
+		}
+		if doubt {
+			wait, amiss := p.amiss(ctx)
+			if wait > 0 {
+				look.Reset(wait)
+			}
+			if !amiss {
+				continue
+			}
 		}
 		if wait := p.next(p.pass(ctx), again); wait > 0 {
 			timer.Reset(wait)
@@ -85,21 +112,115 @@ func (p *passes) next(good, again bool) time.Duration {
 
 // pass does all once and tells whether it was good.
 func (p *passes) pass(ctx context.Context) bool {
-	select {
-	case <-p.spoilt: // seen to now
-	default:
-	}
 	if !p.swept {
 		p.swept = p.resync(ctx)
 	}
 	err := errors.Join(p.guard.Apply(ctx), p.setGateways(ctx), p.ports.Audit(ctx))
 	p.gates.Store(&err)
+	p.repaired(err)
+	p.aim(ctx)
 	// That the API server was not heard yet is no failure of an agent that has
 	// just started.
 	if p.api() == nil || !errors.Is(err, core.ErrUnavailable) || time.Since(p.started) >= apiGrace {
 		p.gate.hear(err)
 	}
 	return err == nil && p.swept
+}
+
+// amiss tells whether a pass is due because the gateways or the tables are not
+// as they were set, and in which time to ask again, 0 for never. What it finds is
+// noted with the outcome of that pass.
+func (p *passes) amiss(ctx context.Context) (again time.Duration, due bool) {
+	ctx, stop := context.WithTimeout(ctx, gatewayLimit)
+	defer stop()
+	found := p.drift(ctx)
+	p.found = map[string]error{}
+	for what, err := range found {
+		wait := p.repairs.wait(what, time.Now())
+		switch {
+		case wait == 0:
+			p.found[what] = err
+		case again == 0 || wait < again:
+			again = wait
+		}
+	}
+	if len(found) == 0 && p.fought {
+		p.fought = false
+		return 0, true // which says that all is well
+	}
+	if len(p.found) == 0 && again > 0 {
+		p.fought = true
+		err := fmt.Errorf("somebody goes on changing them: %w", errors.Join(slices.Collect(maps.Values(found))...))
+		p.gates.Store(&err)
+	}
+	return again, len(p.found) > 0
+}
+
+// drift is what is not as it was set.
+func (p *passes) drift(ctx context.Context) map[string]error {
+	found := map[string]error{}
+	if err := p.guard.Check(); errors.Is(err, core.ErrDrift) {
+		found["table "+guardTable] = err
+	}
+	subnets, err := p.objects.Subnets(ctx)
+	if err != nil {
+		return found
+	}
+	for subnet, err := range p.gateway.Drift(ctx, subnets) {
+		if errors.Is(err, core.ErrDrift) && !errors.Is(err, core.ErrUnavailable) {
+			found["gateway of subnet "+subnet] = err
+		}
+	}
+	return found
+}
+
+// repaired notes what became of what was amiss.
+func (p *passes) repaired(err error) {
+	for what, found := range p.found {
+		p.repairs.done(partGateway, what, found, err)
+	}
+	p.found = nil
+	if err == nil {
+		p.fought = false
+		p.repairs.settledAll(partGateway)
+	}
+}
+
+// watchLinks has changes of the gateways' devices, and of forwarding, heard.
+func (p *passes) watchLinks(ctx context.Context) {
+	w, err := rtnl.NewWatch(nil)
+	if err != nil {
+		p.log.Warn("changes of gateways' links are seen late", "every", auditEvery, "err", err)
+		return
+	}
+	p.links = w
+	go func() {
+		if err := w.Run(ctx, p.onLoss); err != nil {
+			p.log.Warn("changes of gateways' links are seen late", "every", auditEvery, "err", err)
+		}
+	}()
+}
+
+// aim has the watch follow the devices that are there now. What happened to a
+// new one before is seen by another look.
+func (p *passes) aim(ctx context.Context) {
+	if p.links == nil {
+		return
+	}
+	subnets, err := p.objects.Subnets(ctx)
+	var links []int
+	if err == nil {
+		links, err = p.gateway.Links(subnets)
+	}
+	if err != nil || slices.Equal(links, p.aimed) {
+		return
+	}
+	if err := p.links.Aim(links); err != nil {
+		p.log.Warn("changes of gateways' links are seen late", "every", auditEvery, "err", err)
+		return
+	}
+	p.aimed = links
+	p.onLoss()
 }
 
 // resync has the engine give pods' ports back and remove strays; false when it

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/api/cni"
@@ -300,6 +301,25 @@ func cells(s agent.Step, total float64) (from, to int) {
 
 func millis(ms float64) string { return strconv.FormatFloat(ms, 'f', 2, 64) }
 
+// repairText is one line about what somebody changed.
+func repairText(r agent.Repair, now time.Time) string {
+	text := fmt.Sprintf("Changed by somebody else, put right %s ago", span(now.Sub(r.When)))
+	if r.Error != "" {
+		text = fmt.Sprintf("Changed by somebody else, NOT put right %s ago", span(now.Sub(r.When)))
+	}
+	if r.Times > 1 {
+		text += fmt.Sprintf(" (%d times)", r.Times)
+	}
+	text += ": " + r.What + ": " + r.Found
+	if r.Error != "" {
+		text += ": " + r.Error
+	}
+	if r.Next.After(now) {
+		text += "; it goes on, so the next time is in " + span(r.Next.Sub(now))
+	}
+	return text
+}
+
 // Status writes how the agent is.
 func Status(w io.Writer, s agent.Status, o Options) error {
 	p := &page{}
@@ -319,6 +339,9 @@ func Status(w io.Writer, s agent.Status, o Options) error {
 	p.settings(s.Settings)
 	for _, e := range s.Orphans {
 		p.heading("Orphan %s of %s/%s: %s", e.Container+"/"+e.IfName, e.Namespace, e.Pod, e.Error)
+	}
+	for _, r := range s.Repairs {
+		p.heading("%s", repairText(r, o.Now))
 	}
 	if len(s.Problems) > 0 {
 		p.heading("Objects that are not in force as written (an earlier good version, if any, stays), or not served:")

@@ -43,37 +43,42 @@ func (d *Driver) Resync(ctx context.Context, specs []core.Spec) error {
 		slot <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slot }()
-			errs[i] = d.readd(ctx, s)
+			errs[i] = d.restore(ctx, s)
 		})
 	}
 	wg.Wait()
 	return errors.Join(append(errs, d.dropPorts(ctx, keep))...)
 }
 
-// readd adds the port again while its device lives; without device there is
-// nothing to forward for, and a port would only be a leak.
-func (d *Driver) readd(ctx context.Context, s core.Spec) error {
+func (d *Driver) restore(ctx context.Context, s core.Spec) error {
 	defer d.locks.lock(s.HostIf)()
+	p, _ := Port(s)
+	_, err := d.readd(ctx, s, p)
+	return err
+}
+
+// readd makes the port p of a Spec while its device lives; without device there
+// is nothing to forward for, and a port would only be a leak.
+func (d *Driver) readd(ctx context.Context, s core.Spec, p ovs.Port) (made bool, err error) {
 	if s.NICType == InternalPort {
 		if d.isDetached(s.HostIf) { // its device cannot tell: it went with the port
-			return nil
+			return false, nil
 		}
-		return d.reattach(ctx, s)
+		return true, d.reattach(ctx, s)
 	}
 	c, err := d.host.Get()
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer d.host.Put(c)
 	l, err := c.LinkByName(s.HostIf)
 	if errors.Is(err, core.ErrNotFound) || err == nil && (l.Group != GroupLive || !ownLink(l, s.Key)) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
-	p, _ := Port(s)
-	return d.cfg.OVS.AddPort(ctx, p)
+	return true, d.cfg.OVS.AddPort(ctx, p)
 }
 
 // reattach makes an internal port anew if its device went with the database

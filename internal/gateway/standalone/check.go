@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/nft"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/kernel/sysfs"
 	"github.com/fairlead/fairlead/internal/ovs"
@@ -20,12 +21,66 @@ func (g *Gateway) Check(ctx context.Context, s core.Subnet) error {
 	if !Serves(s) {
 		return nil
 	}
-	w := g.gate(s)
+	r, err := g.table.Read(ctx)
+	if err == nil {
+		err = checkNAT(r, s)
+	}
+	return errors.Join(g.checkGate(ctx, g.gate(s)), err)
+}
+
+// Drift compares the node with what Set makes of these subnets: what is not so,
+// by subnet. An error that is no core.ErrDrift says that the truth could not be
+// learnt. A port too much is not looked for.
+func (g *Gateway) Drift(ctx context.Context, subnets []core.Subnet) map[string]error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	table, tableErr := g.table.Read(ctx)
+	found := map[string]error{}
+	for _, s := range subnets {
+		if !Serves(s) {
+			continue
+		}
+		nat := tableErr
+		if nat == nil {
+			nat = checkNAT(table, s)
+		}
+		if err := errors.Join(g.checkGate(ctx, g.gate(s)), nat); err != nil {
+			found[s.Name] = err
+		}
+	}
+	return found
+}
+
+// Links are the indexes of the devices that hold the gateways of these subnets,
+// as far as they are there.
+func (g *Gateway) Links(subnets []core.Subnet) ([]int, error) {
+	c, err := rtnl.Open(g.cfg.Host)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close() }()
+	var out []int
+	for _, s := range subnets {
+		if !Serves(s) {
+			continue
+		}
+		l, err := c.LinkByName(PortName(s.Name))
+		if errors.Is(err, core.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, l.Index)
+	}
+	return out, nil
+}
+
+func (g *Gateway) checkGate(ctx context.Context, w gate) error {
 	return errors.Join(
 		g.checkPort(ctx, w),
 		g.checkLink(w),
 		g.cfg.Host.Do(func() error { return checkForwarding(w) }),
-		g.checkNAT(ctx, s),
 	)
 }
 
@@ -151,11 +206,7 @@ func checkForwarding(w gate) error {
 
 // checkNAT looks for one subnet in the common table. A table of another form
 // than ours is a difference for every subnet, served by NAT or not.
-func (g *Gateway) checkNAT(ctx context.Context, s core.Subnet) error {
-	r, err := g.table.Read(ctx)
-	if err != nil {
-		return err
-	}
+func checkNAT(r nft.Ruleset, s core.Subnet) error {
 	var f findings
 	for _, cidr := range s.CIDRs {
 		differ(&f, "masquerade of "+cidr.String(), covers(r.Masquerade, cidr), s.NATOutgoing)

@@ -22,6 +22,8 @@ var losses = []netlink.HeaderType{
 	unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELTABLE,
 	unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELCHAIN,
 	unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELRULE,
+	unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELSET,
+	unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELSETELEM,
 }
 
 // Watch hears of the losses of some tables from the moment that it is made.
@@ -67,7 +69,7 @@ func (w *Watch) Run(ctx context.Context, lost func()) error {
 }
 
 // concerns tells a loss of one of the tables. A table's name is the first
-// attribute's type in messages about tables, chains and rules alike.
+// attribute's type in messages about tables, chains, rules and sets alike.
 func concerns(m netlink.Message, names []string) bool {
 	if !slices.Contains(losses, m.Header.Type) || len(m.Data) < nfgenmsg || m.Data[0] != unix.NFPROTO_INET {
 		return false

@@ -1,0 +1,77 @@
+package rtnl_test
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+)
+
+// TestWatch: a change of a link that is aimed at, of its addresses or of
+// forwarding is heard; what happens to other links is not.
+func TestWatch(t *testing.T) {
+	ns := netnstest.New(t)
+	ip := func(args ...string) {
+		t.Helper()
+		netnstest.Do(t, ns, func() error {
+			out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+			if err != nil {
+				return fmt.Errorf("%v: %w: %s", args, err, out)
+			}
+			return nil
+		})
+	}
+	ip("ip", "link", "add", "gw0", "type", "veth", "peer", "gw0p")
+	ip("sysctl", "-qw", "net.ipv4.ip_forward=1")
+	conn, err := rtnl.Open(ns)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	gw, err := conn.LinkByName("gw0")
+	require.NoError(t, err)
+	w, err := rtnl.NewWatch(ns)
+	require.NoError(t, err)
+	require.NoError(t, w.Aim([]int{gw.Index}))
+	heard := make(chan struct{}, 1000)
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { require.NoError(t, w.Run(ctx, func() { heard <- struct{}{} })) })
+	defer wg.Wait()
+	defer stop()
+	expect := func(args ...string) {
+		t.Helper()
+		ip(args...)
+		select {
+		case <-heard:
+		case <-time.After(20 * time.Second):
+			require.Fail(t, "not heard", "%v", args)
+		}
+		for settled := false; !settled; { // one command makes several news
+			select {
+			case <-heard:
+			case <-time.After(50 * time.Millisecond):
+				settled = true
+			}
+		}
+	}
+	ip("ip", "link", "add", "pod0", "type", "veth", "peer", "pod0p")
+	ip("ip", "addr", "add", "192.0.2.1/24", "dev", "pod0")
+	ip("ip", "link", "set", "pod0", "up")
+	ip("ip", "link", "del", "pod0")
+	expect("ip", "link", "set", "gw0", "up")
+	expect("ip", "addr", "add", "192.0.2.1/24", "dev", "gw0")
+	expect("ip", "addr", "del", "192.0.2.1/24", "dev", "gw0")
+	expect("sysctl", "-qw", "net.ipv4.conf.gw0.forwarding=0")
+	expect("sysctl", "-qw", "net.ipv4.ip_forward=0")
+	expect("sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
+	expect("ip", "link", "set", "gw0", "mtu", "1300")
+	ip("ip", "link", "add", "pod1", "type", "veth", "peer", "pod1p")
+	require.Empty(t, heard, "what pods' links do")
+	expect("ip", "link", "del", "gw0")
+}

@@ -1,0 +1,129 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/testbed"
+)
+
+// driftNode has a pod on a subnet that masquerades.
+func driftNode(t *testing.T) (*testbed.Node, *testbed.Agent, *testbed.Pod, string) {
+	t.Helper()
+	n := testbed.New(t)
+	n.WriteObjects("all.yaml", together(
+		subnetObject("ovn-default", map[string]any{"default": true, "natOutgoing": true, "cidrBlock": "10.16.0.0/16"}),
+		podObject("default/p", map[string]string{"ovn.kubernetes.io/ingress_rate": "30"}),
+	))
+	a := n.Agent()
+	a.WaitReady()
+	p := n.NewPod("p")
+	p.CNI("ADD", ownConf).Must()
+	gw := n.OVS.Vsctl("--bare", "--columns=name", "find", "Interface", "external_ids:fairlead-gateway=ovn-default")
+	require.NotEmpty(t, gw)
+	return n, a, p, gw
+}
+
+// TestDriftComesBack: whatever somebody does to the node's side of a subnet or
+// to a pod's port is undone, by events, and told.
+func TestDriftComesBack(t *testing.T) {
+	t.Parallel()
+	n, a, p, gw := driftNode(t)
+	host := hostIf(p, "eth0")
+	for _, c := range []struct{ do, ask, was string }{
+		{"nft flush set inet fairlead masquerade-ip", "nft list set inet fairlead masquerade-ip", "10.16.0.0/16"},
+		{"nft delete table inet fairlead", "nft list set inet fairlead masquerade-ip", "10.16.0.0/16"},
+		{"ip addr flush dev " + gw, "ip -4 addr show " + gw, "inet 10.16.0.1/16"},
+		{"ip link set " + gw + " down", "ip link show up dev " + gw, "state"},
+		{"ip link set " + gw + " mtu 1200", "ip link show " + gw, "mtu 1400"},
+		{"sysctl -qw net.ipv4.ip_forward=0", "sysctl net.ipv4.ip_forward", "= 1"},
+		{"sysctl -qw net.ipv4.conf." + gw + ".forwarding=0", "sysctl net.ipv4.conf." + gw + ".forwarding", "= 1"},
+		{"ovs-vsctl --no-wait del-port br-int " + gw, "ip -4 addr show " + gw, "inet 10.16.0.1/16"},
+		{"ovs-vsctl --no-wait del-port br-int " + host, "ovs-vsctl get Interface " + host + " external_ids:container_id", p.ContainerID},
+		{"ovs-vsctl --no-wait set Port " + host + " tag=77", "ovs-vsctl get Port " + host + " tag", "[]"},
+		{"ovs-vsctl --no-wait clear Port " + host + " qos", "ovs-vsctl --bare --columns=other_config find QoS external_ids:port=" + host, "max-rate=30000000"},
+	} {
+		n.Run(strings.Fields(c.do)...)
+		eventually(t, func() string {
+			out, err := n.Try(strings.Fields(c.ask)...)
+			if err != nil || !strings.Contains(out, c.was) {
+				return fmt.Sprintf("after %q: %v %s", c.do, err, out)
+			}
+			return ""
+		})
+	}
+	eventually(t, func() string {
+		if err := p.Ping("10.16.0.1"); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	p.CNI("CHECK", ownConf).Must()
+	a.WaitReady()
+	status := n.Fairlead("status")
+	require.Contains(t, status, "Changed by somebody else, put right")
+	require.Contains(t, status, "gateway of subnet ovn-default")
+	require.Contains(t, status, "port "+host+" of pod default/p")
+	_, metrics, err := a.Get("/metrics")
+	require.NoError(t, err)
+	require.Contains(t, metrics, `fairlead_drift_repairs_total{part="gateway",result="success"}`)
+	require.Contains(t, metrics, `fairlead_drift_repairs_total{part="port",result="success"}`)
+	require.Contains(t, metrics, "fairlead_drift_unrepaired 0")
+}
+
+// TestDriftOfNobody: the port of a pod that is gone does not come back, nor does
+// a stranger's.
+func TestDriftOfNobody(t *testing.T) {
+	t.Parallel()
+	n, a, p, gw := driftNode(t)
+	host := hostIf(p, "eth0")
+	n.OVS.Vsctl("add-port", "br-int", "theirs", "--", "set", "Interface", "theirs", "type=internal")
+	n.OVS.Vsctl("del-port", "br-int", "theirs")
+	p.CNI("DEL", ownConf).Must()
+	// What the agent hears is in order: when this one is back, it has heard of all.
+	n.Run("ip", "addr", "flush", "dev", gw)
+	eventually(t, func() string {
+		if out := n.Run("ip", "addr", "show", gw); !strings.Contains(out, "10.16.0.1/16") {
+			return out
+		}
+		return ""
+	})
+	ports := n.Run("ovs-vsctl", "list-ports", "br-int")
+	require.NotContains(t, ports, host)
+	require.NotContains(t, ports, "theirs")
+	_, metrics, err := a.Get("/metrics")
+	require.NoError(t, err)
+	require.NotContains(t, metrics, `fairlead_drift_repairs_total{part="port"`)
+}
+
+// TestDriftFight: a program that undoes every repair is not raced against: the
+// repairs become rare, and the status says who is fought.
+func TestDriftFight(t *testing.T) {
+	t.Parallel()
+	n, a, _, gw := driftNode(t)
+	fight := n.Cmd(t.Context(), "sh", "-c",
+		"while :; do ip addr flush dev "+gw+"; sleep 0.05; done")
+	require.NoError(t, fight.Start())
+	t.Cleanup(func() {
+		_ = fight.Process.Kill()
+		_ = fight.Wait() // killed
+	})
+	eventually(t, func() string {
+		if out, err := n.TryFairlead("status"); !strings.Contains(out, "it goes on") {
+			return fmt.Sprint(out, err)
+		}
+		return ""
+	})
+	require.NoError(t, fight.Process.Kill())
+	_ = fight.Wait()
+	eventually(t, func() string {
+		if out := n.Run("ip", "addr", "show", gw); !strings.Contains(out, "10.16.0.1/16") {
+			return out
+		}
+		return ""
+	})
+	a.WaitReady()
+}

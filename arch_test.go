@@ -75,6 +75,7 @@ var layers = []layer{
 	{"internal/leftover", 3, "reads what another program wrote"},
 	{"internal/guest", 1, "who may join an operation; the engine invites"},
 	{"internal/record", 3, "pure: what follows from a record"},
+	{"internal/upkeep", 3, "what stands outside of running pods; the engine calls it, and it knows no operation"},
 	{"internal/engine", 4, "puts the layers below together; servers call it"},
 	{"internal/outsider", 4, "pods of Multus; changes nothing, and the engine knows nothing of them"},
 	{"internal/server", 5, "decodes, calls the engine, encodes"},

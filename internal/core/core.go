@@ -216,19 +216,6 @@ func (m *MAC) UnmarshalText(b []byte) error {
 	return err
 }
 
-// QoS are the rates of one interface, seen from the pod as Kube-OVN names
-// them: ingress is towards the pod. Zero means unlimited.
-type QoS struct {
-	IngressMbps      int `json:"ingressMbps,omitempty"`      // Mbit/s towards the pod
-	IngressBurstMbit int `json:"ingressBurstMbit,omitempty"` // Mbit
-	EgressMbps       int `json:"egressMbps,omitempty"`       // Mbit/s from the pod
-	EgressBurstMbit  int `json:"egressBurstMbit,omitempty"`  // Mbit
-	LatencyMs        int `json:"latencyMs,omitempty"`        // netem
-	JitterMs         int `json:"jitterMs,omitempty"`         // netem
-	LimitPackets     int `json:"limitPackets,omitempty"`     // netem
-	LossPercent      int `json:"lossPercent,omitempty"`      // netem
-}
-
 // PortMapping is a port of the node that leads to a port of a pod (CNI
 // conventions, capability portMappings).
 type PortMapping struct {
@@ -309,12 +296,15 @@ type NIC struct {
 	// Pool are candidates, each as IPs: the first that is free is taken.
 	Pool [][]netip.Addr
 	// Given: IPs are all its addresses, and a controller has allocated them.
-	Given  bool
-	MAC    MAC // requested, or nil
-	VLAN   int
-	QoS    QoS
-	MTU    int // bytes, 0 = subnet's, else node's
-	Routes []Route
+	Given bool
+	MAC   MAC // requested, or nil
+	VLAN  int
+	QoS   QoS
+	// Bandwidth is what CNI's or Kubernetes' own way asks for: in force where the
+	// NIC's annotations set no rate, also when they set none any more.
+	Bandwidth QoS
+	MTU       int // bytes, 0 = subnet's, else node's
+	Routes    []Route
 	// DefaultRoute: this NIC carries the pod's default route.
 	DefaultRoute bool
 	Mirror       bool
@@ -394,6 +384,7 @@ type Spec struct {
 	Routes     []Route        `json:"routes,omitempty"`   // default route included
 	VLAN       int            `json:"vlan,omitempty"`
 	QoS        QoS            `json:"qos,omitzero"`
+	Bandwidth  *QoS           `json:"bandwidth,omitempty"` // as in NIC; nil in records that do not say
 	Mirror     bool           `json:"mirror,omitempty"`
 	DNS        DNS            `json:"dns,omitzero"`
 	CNIVersion string         `json:"cniVersion,omitempty"` // of the delegate chain it stands in

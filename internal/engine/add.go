@@ -185,7 +185,7 @@ func (a *addition) design(ctx context.Context) error {
 
 // plan leases the wants' addresses, makes their specs and has those proven.
 func (a *addition) plan(ctx context.Context) error {
-	if needsFabric(a.wants) {
+	if plan.NeedsSwitch(a.wants) {
 		if err := a.e.awaitFabric(ctx); err != nil {
 			return core.WithCode(core.CodeTryAgain, "the switch is not ready", err)
 		}
@@ -202,17 +202,6 @@ func (a *addition) plan(ctx context.Context) error {
 		a.e.cancel(&a.rec)
 	}
 	return err
-}
-
-func needsFabric(wants []core.Want) bool {
-	for _, w := range wants {
-		for _, s := range w.Steps {
-			if s.NIC != nil {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // lease reserves every address before anything durable exists.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,19 +86,9 @@ func adopted(rec core.Record) bool { return rec.Network == "" }
 // errNotWhole: until Adopt nobody knows which addresses are in use.
 var errNotWhole = fmt.Errorf("%w: the journal is new, and what Open vSwitch knows of earlier attachments is not read yet", core.ErrUnavailable)
 
-// fabricGrace is how long after its start the engine has an ADD wait for the
-// switch. On a node that boots, Open vSwitch may come later than the agent: "try
-// again later" at once would have the runtime wait far longer before it does.
-const fabricGrace = 10 * time.Second
-
 // awaitFabric returns nil when the switch takes new attachments.
 func (e *Engine) awaitFabric(ctx context.Context) error {
-	ctx, stop := context.WithDeadline(ctx, e.began.Add(fabricGrace))
-	defer stop()
-	if err := e.Fabric.Ready(ctx); err != nil {
-		return err
-	}
-	return e.fabricKnown()
+	return cmp.Or(e.Fabric.Ready(ctx), e.fabricKnown())
 }
 
 // fabricKnown is nil when the switch can be made to hold what the journal says.

@@ -37,8 +37,7 @@ const (
 // Fabric is the switch that carries our own NICs: what the engine asks of it
 // beyond single attachments. Implemented by the OVS driver.
 type Fabric interface {
-	// Ready returns nil as soon as NICs can be attached; when ctx ends before,
-	// or has ended, it says why they cannot.
+	// Ready is nil when NICs can be attached, else it says why not. It may wait.
 	Ready(ctx context.Context) error
 	// Running is nil when NICs can be attached now and the switch's own process
 	// answers. It asks, which takes up to two seconds if it does not.
@@ -76,8 +75,9 @@ type Config struct {
 	BootID     string
 	Socket     string // of this agent, for foreign plugins that call back; may be empty
 	Observer   core.Observer
-	Notices    core.Notices    // nil: nobody wants to know
-	Conditions core.Conditions // nil: likewise
+	Notices    core.Notices                              // nil: nobody wants to know
+	Conditions core.Conditions                           // nil: likewise
+	Tune       func(context.Context, *core.Record) error // a running pod's rates follow its annotations; nil: they do not
 	Log        *slog.Logger
 }
 
@@ -85,7 +85,6 @@ type Config struct {
 // the same time.
 type Engine struct {
 	Config
-	began    time.Time
 	queue    *turn.Queue // by container
 	inflight atomic.Int64
 	retry    chan struct{} // wakes the background worker
@@ -103,7 +102,7 @@ func New(c Config) *Engine {
 	if c.Notices == nil {
 		c.Notices = unheard{}
 	}
-	return &Engine{Config: c, began: time.Now(), queue: turn.New(), retry: make(chan struct{}, 1)}
+	return &Engine{Config: c, queue: turn.New(), retry: make(chan struct{}, 1)}
 }
 
 // unheard is a Notices that nobody listens to.
@@ -194,5 +193,8 @@ func (e *Engine) Lock(ctx context.Context, id string) (func(), error) {
 	unlock, err := e.queue.Lock(ctx, id)
 	return unlock, core.WithCode(core.CodeTryAgain, "container "+id, err)
 }
+
+// TryLock is Lock that does not wait.
+func (e *Engine) TryLock(id string) (func(), bool) { return e.queue.TryLock(id) }
 
 var errSuperseded = errors.New("a DEL of the same container arrived")

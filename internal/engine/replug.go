@@ -84,7 +84,7 @@ func named(p core.Pod) core.Pod { return core.Pod{Namespace: p.Namespace, Name: 
 func (e *Engine) Followed() []core.Pod {
 	var out []core.Pod
 	for _, h := range e.Journal.Heads() {
-		if h.Asked && !h.Pod.IsZero() {
+		if (h.Asked || h.Phase == core.Added && h.Network != "") && !h.Pod.IsZero() {
 			out = append(out, h.Pod)
 		}
 	}
@@ -107,8 +107,12 @@ func (e *Engine) replugContainer(ctx context.Context, id string, pod core.Pod) e
 	var errs []error
 	all := e.Journal.Container(id)
 	for _, rec := range all {
-		if follows, err := e.follows(rec, pod); !follows {
-			errs = append(errs, err)
+		follows, err := e.follows(rec, pod)
+		if follows && e.Tune != nil {
+			err = e.Tune(ctx, &rec)
+		}
+		errs = append(errs, err)
+		if !follows || rec.Ask == nil && !forgotten(rec) {
 			continue
 		}
 		r := &replug{e: e, rec: rec, all: all, began: time.Now(), trace: trace.New(e.Observer)}
@@ -126,10 +130,10 @@ func (e *Engine) replugContainer(ctx context.Context, id string, pod core.Pod) e
 	return errors.Join(errs...)
 }
 
-// follows tells a record of a pod that runs and whose networks follow its
-// annotation. The error says that this could not be looked at.
+// follows tells a record of a pod that runs. The error says that this could not
+// be looked at.
 func (e *Engine) follows(rec core.Record, pod core.Pod) (bool, error) {
-	if rec.Ask == nil && !forgotten(rec) || rec.Phase != core.Added || named(rec.Pod) != pod || rec.Netns.BootID != e.BootID {
+	if rec.Phase != core.Added || named(rec.Pod) != pod || rec.Netns.BootID != e.BootID {
 		return false, nil
 	}
 	isGone, err := gone(rec.Netns)

@@ -31,6 +31,16 @@ type Node struct {
 	KernelDatapath bool
 }
 
+// NeedsSwitch tells that one of the wants is a NIC of ours.
+func NeedsSwitch(wants []core.Want) bool {
+	for _, w := range wants {
+		if slices.ContainsFunc(w.Steps, func(s core.Step) bool { return s.NIC != nil }) {
+			return true
+		}
+	}
+	return false
+}
+
 // NIC types of NICs of ours.
 const (
 	nicVeth     = "veth-pair"
@@ -110,6 +120,7 @@ func (b *builder) nic(s core.Spec, want int, n *core.NIC) error {
 	s.Driver, s.CNIVersion = driverOVS, w.CNIVersion
 	s.Subnet, s.HostIf, s.IfaceID, s.NICType = n.Subnet.Name, HostIf(s.Key), n.IfaceID, b.nicType(n)
 	s.MAC, s.MTU, s.VLAN, s.QoS, s.Mirror, s.DNS = l.MAC, b.mtu(n), n.VLAN, n.QoS, n.Mirror, n.DNS
+	s.Bandwidth = &n.Bandwidth
 	s.Quiet, s.NoDefault = l.Quiet, w.Default && !n.DefaultRoute && len(w.Gateways) == 0
 	if err := address(&s, n, l); err != nil {
 		return err

@@ -88,7 +88,7 @@ func TestOneNIC(t *testing.T) {
 		Key: testKey, Driver: "ovs", Network: "n-eth0", Default: true, Pod: testPod, Netns: testNS,
 		Subnet: "dual", HostIf: "532bed4f476d_h", IfaceID: "p.default", NICType: "veth-pair", MAC: testMAC, MTU: 1400,
 		Addrs:    []netip.Prefix{netip.MustParsePrefix("10.16.0.5/16"), netip.MustParsePrefix("fd00::5/64")},
-		Gateways: addrs("10.16.0.1", "fd00::1"), VLAN: 7, QoS: core.QoS{IngressMbps: 3}, Mirror: true, DNS: core.DNS{Domain: "d"}, CNIVersion: "0.3.1",
+		Gateways: addrs("10.16.0.1", "fd00::1"), VLAN: 7, QoS: core.QoS{IngressMbps: 3}, Bandwidth: &core.QoS{}, Mirror: true, DNS: core.DNS{Domain: "d"}, CNIVersion: "0.3.1",
 		Routes: []core.Route{
 			{Dst: netip.MustParsePrefix("10.0.0.0/8"), GW: netip.MustParseAddr("10.16.0.9")}, {Dst: netip.MustParsePrefix("172.16.0.0/12")},
 			{Dst: netip.MustParsePrefix("0.0.0.0/0"), GW: netip.MustParseAddr("10.16.0.1")},

@@ -234,28 +234,34 @@ func capability(rc map[string]json.RawMessage, name string, to any) error {
 // rates falls back to CNI's and Kubernetes' own way to ask for bandwidth where
 // the NIC's annotations set no rate. A bandwidth plugin behind us in the chain
 // shapes already; shaping twice would halve the bursts.
-func (r *resolution) rates(n *network, rc map[string]json.RawMessage, nic *core.NIC) error {
-	q := &nic.QoS
-	shaped := n.anyPlugin(func(p core.Plugin) bool { return p.Capabilities["bandwidth"] })
-	if q.IngressMbps != 0 || q.EgressMbps != 0 || shaped {
+func (r *resolution) rates(n *network, rc map[string]json.RawMessage, nic *core.NIC) (err error) {
+	if n.anyPlugin(func(p core.Plugin) bool { return p.Capabilities["bandwidth"] }) {
 		return nil
 	}
+	nic.Bandwidth, err = r.bandwidth(n, rc)
+	if nic.QoS.Rated() {
+		return nil // it is not in force: what is wrong with it does not matter
+	}
+	nic.QoS = nic.QoS.WithRates(nic.Bandwidth)
+	return err
+}
+
+func (r *resolution) bandwidth(n *network, rc map[string]json.RawMessage) (core.QoS, error) {
 	var b annotation.Bandwidth
 	if err := capability(rc, "bandwidth", &b); err != nil {
-		return annotation.Refused(core.CodeValue, n.place("bandwidth"), string(rc["bandwidth"]), "is not CNI bandwidth: %v", err)
+		return core.QoS{}, annotation.Refused(core.CodeValue, n.place("bandwidth"), string(rc["bandwidth"]), "is not CNI bandwidth: %v", err)
 	}
 	// The runtime reads these annotations itself when our configuration
 	// declares the capability; then a runtime that does not is helped out.
 	if n.first && b == (annotation.Bandwidth{}) && r.conf.Capabilities["bandwidth"] {
 		var err error
 		if b, err = annotation.KubeRates(r.notes); err != nil {
-			return err
+			return core.QoS{}, err
 		}
 	}
-	to := b.QoS()
-	q.IngressMbps, q.IngressBurstMbit, q.EgressMbps, q.EgressBurstMbit = to.IngressMbps, to.IngressBurstMbit, to.EgressMbps, to.EgressBurstMbit
+	q := b.QoS()
 	if max(q.IngressMbps, q.EgressMbps) > annotation.MaxMbit {
-		return annotation.Refused(core.CodeValue, n.place("bandwidth"), string(rc["bandwidth"]), "exceeds 1 Tbit/s")
+		return core.QoS{}, annotation.Refused(core.CodeValue, n.place("bandwidth"), string(rc["bandwidth"]), "exceeds 1 Tbit/s")
 	}
-	return nil
+	return q, nil
 }

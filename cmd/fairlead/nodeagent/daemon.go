@@ -47,6 +47,7 @@ import (
 	"github.com/fairlead/fairlead/internal/record"
 	"github.com/fairlead/fairlead/internal/sched"
 	"github.com/fairlead/fairlead/internal/server"
+	"github.com/fairlead/fairlead/internal/upkeep"
 )
 
 // ovsAnswers is how long a start waits for an OVSDB that is there, so that
@@ -65,10 +66,20 @@ var errNoPass = errors.New("the gateways were not set yet")
 type fabric struct {
 	*ovsdriver.Driver
 	*ovs.Client
+	began time.Time
 }
 
+// switchGrace is how long after the agent's start an ADD waits for the switch. On
+// a node that boots, Open vSwitch may come later than the agent: "try again
+// later" at once would have the runtime wait far longer before it does.
+const switchGrace = 10 * time.Second
+
 // Ready implements engine.Fabric.
-func (f fabric) Ready(ctx context.Context) error { return f.Client.WaitReady(ctx) }
+func (f fabric) Ready(ctx context.Context) error {
+	ctx, stop := context.WithDeadline(ctx, f.began.Add(switchGrace))
+	defer stop()
+	return f.Client.WaitReady(ctx)
+}
 
 // Running implements engine.Fabric.
 func (f fabric) Running(ctx context.Context) error {
@@ -110,6 +121,7 @@ type nodeDaemon struct {
 
 	repairs     *repairs
 	portRepairs *portRepairs
+	upkeep      *upkeep.Keeper
 }
 
 // newDaemon opens what can fail before anything runs: the journal and the
@@ -192,14 +204,18 @@ func (d *nodeDaemon) wire(boot string) {
 		d.pools.ShareWith(s)
 	}
 	d.forget = &forgetter{next: notices, of: d.ports, log: d.log}
+	drivers := driver.Set{
+		ovsdriver.Name: d.nics, execdriver.Name: execdriver.New(plugins(graves)), defroute.Name: defroute.New(), hostport.Name: d.ports,
+	}
+	d.upkeep = upkeep.New(upkeep.Config{
+		Journal: d.journal, Source: d.objects, Drivers: drivers, BootID: boot, Notices: d.forget, Log: d.log,
+		TryLock: func(id string) (func(), bool) { return d.engine.TryLock(id) },
+	})
 	d.engine = engine.New(engine.Config{
 		Journal: d.journal, IPAM: d.pools, Source: d.objects, Gateway: d.gateway,
-		Devices:   device.New(d.opts.kubeletRoot, published{d.api}),
-		NodePorts: d.opts.ports,
-		Fabric:    fabric{d.nics, d.ovs},
-		Drivers: driver.Set{
-			ovsdriver.Name: d.nics, execdriver.Name: execdriver.New(plugins(graves)), defroute.Name: defroute.New(), hostport.Name: d.ports,
-		},
+		Devices: device.New(d.opts.kubeletRoot, published{d.api}), NodePorts: d.opts.ports,
+		Fabric:  fabric{d.nics, d.ovs, d.started},
+		Drivers: drivers, Tune: d.upkeep.Tune,
 		Node:     plan.Node{MTU: d.mtu, BinDirs: d.opts.cniBinDirs, KernelDatapath: d.datapath == "system"},
 		ConfDir:  d.opts.confDir,
 		Daemon:   d.opts.file,

@@ -14,8 +14,8 @@ import (
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/engine"
 	"github.com/fairlead/fairlead/internal/ovs"
+	"github.com/fairlead/fairlead/internal/upkeep"
 )
 
 // What is put right again and again is somebody else's wish, and two programs
@@ -234,7 +234,10 @@ func portOf(rec core.Record, s core.Spec) string {
 func (p *portRepairs) repair(ctx context.Context, containers []string) {
 	ctx, stop := context.WithTimeout(ctx, gatewayLimit)
 	defer stop()
-	busy := p.engine.Repair(ctx, containers, engine.Repairs{
+	if p.ovs.Connected() != nil {
+		return // all is looked at when it comes back
+	}
+	busy := p.upkeep.Repair(ctx, containers, upkeep.Repairs{
 		May: func(rec core.Record, s core.Spec) bool {
 			wait := p.repairs.wait(portOf(rec, s), time.Now())
 			if wait > 0 && containers != nil {

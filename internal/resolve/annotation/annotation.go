@@ -262,6 +262,14 @@ func (n *Notes) needs(v int, field string, base int, baseField string) {
 	}
 }
 
+// Tuning is what may change while the NIC is in use: rates and delays, and
+// whether it is mirrored.
+func (n *Notes) Tuning() (core.QoS, bool, error) {
+	q := n.qos()
+	mirror, _ := n.flag(v1.FieldMirror)
+	return q, mirror, n.err
+}
+
 // Asked is what the annotations of one NIC ask for.
 type Asked struct {
 	IPs          []netip.Addr

@@ -1,12 +1,42 @@
-package engine
+// Package upkeep keeps what stands outside of running pods as their records say:
+// it puts right what somebody else changed, and has rates and mirrors follow the
+// pods' annotations. It makes and removes nothing; the engine does.
+package upkeep
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/journal"
+	"github.com/fairlead/fairlead/internal/resolve"
 )
+
+// workers is how many containers are looked at at once.
+const workers = 8
+
+// Config is what a Keeper works on.
+type Config struct {
+	Journal *journal.Journal
+	Source  resolve.Source
+	Drivers driver.Set
+	BootID  string
+	// TryLock takes a container's turn, false while an operation has it.
+	TryLock func(container string) (unlock func(), ok bool)
+	Notices core.Notices // nil: nobody wants to know
+	Log     *slog.Logger
+}
+
+// Keeper does both. Its methods may be called at the same time.
+type Keeper struct {
+	Config
+	untuned sync.Map // core.Key -> string: why its rates are not as asked for
+}
+
+// New makes a Keeper.
+func New(c Config) *Keeper { return &Keeper{Config: c} }
 
 // Repairs says what Repair looks at.
 type Repairs struct {
@@ -24,13 +54,10 @@ type Repairs struct {
 // have an operation under way: what they have now is that one's affair, and is
 // to be looked at again. The functions of how are called from several
 // goroutines.
-func (e *Engine) Repair(ctx context.Context, containers []string, how Repairs) (busy []string) {
-	if e.fabricKnown() != nil {
-		return nil // all is looked at when it comes
-	}
+func (k *Keeper) Repair(ctx context.Context, containers []string, how Repairs) (busy []string) {
 	if containers == nil {
 		seen := map[string]bool{}
-		for _, h := range e.Journal.Heads() {
+		for _, h := range k.Journal.Heads() {
 			if h.Phase == core.Added && !seen[h.Key.Container] {
 				seen[h.Key.Container] = true
 				containers = append(containers, h.Key.Container)
@@ -40,13 +67,13 @@ func (e *Engine) Repair(ctx context.Context, containers []string, how Repairs) (
 	var (
 		wg    sync.WaitGroup
 		mu    sync.Mutex
-		slots = make(chan struct{}, recoverWorkers)
+		slots = make(chan struct{}, workers)
 	)
 	for _, id := range containers {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			if e.repairContainer(ctx, id, how) {
+			if k.repairContainer(ctx, id, how) {
 				return
 			}
 			mu.Lock()
@@ -59,18 +86,18 @@ func (e *Engine) Repair(ctx context.Context, containers []string, how Repairs) (
 }
 
 // repairContainer is false for a container that is busy.
-func (e *Engine) repairContainer(ctx context.Context, id string, how Repairs) bool {
-	unlock, ok := e.queue.TryLock(id)
+func (k *Keeper) repairContainer(ctx context.Context, id string, how Repairs) bool {
+	unlock, ok := k.TryLock(id)
 	if !ok {
 		return false
 	}
 	defer unlock()
-	for _, rec := range e.Journal.Container(id) {
-		if rec.Phase != core.Added || rec.Orphan || rec.Netns.BootID != e.BootID {
+	for _, rec := range k.Journal.Container(id) {
+		if rec.Phase != core.Added || rec.Orphan || rec.Netns.BootID != k.BootID {
 			continue
 		}
 		for _, s := range rec.Specs {
-			d, ok := e.Drivers[s.Driver].(driver.Repairer)
+			d, ok := k.Drivers[s.Driver].(driver.Repairer)
 			if !ok || ctx.Err() != nil || !how.May(rec, s) {
 				continue
 			}

@@ -20,29 +20,52 @@ type Touched struct {
 func touched(old, now model.Model) *Touched {
 	switch o := old.(type) {
 	case *ifaceRow:
-		n, _ := now.(*ifaceRow)
-		if n == nil || n.Type != o.Type || value(n.MAC) != value(o.MAC) || value(n.MTURequest) != value(o.MTURequest) ||
-			n.PolicingRate != o.PolicingRate || n.PolicingBurst != o.PolicingBurst {
+		if n, _ := now.(*ifaceRow); n == nil || n.asked() != o.asked() {
 			return &Touched{Port: o.Name, Container: o.ExternalIDs[KeyContainer], Gateway: o.ExternalIDs[KeyGateway]}
 		}
 	case *portRow:
-		n, _ := now.(*portRow)
-		if n != nil && (value(n.Tag) != value(o.Tag) || value(n.VLANMode) != value(o.VLANMode) || value(n.QoS) != value(o.QoS) ||
-			!slices.Equal(n.Trunks, o.Trunks)) {
+		if n, _ := now.(*portRow); n != nil && !n.same(o) {
 			return &Touched{Port: o.Name}
 		}
 	case *qosRow:
-		n, _ := now.(*qosRow)
-		if n != nil && (n.Type != o.Type || !maps.Equal(n.OtherConfig, o.OtherConfig) || !maps.Equal(n.Queues, o.Queues)) {
+		if n, _ := now.(*qosRow); n != nil && !n.same(o) {
 			return &Touched{Port: o.ExternalIDs[KeyPort]}
 		}
 	case *queueRow:
-		n, _ := now.(*queueRow)
-		if n != nil && !maps.Equal(n.OtherConfig, o.OtherConfig) {
+		if n, _ := now.(*queueRow); n != nil && !maps.Equal(n.OtherConfig, o.OtherConfig) {
 			return &Touched{Port: o.ExternalIDs[KeyPort]}
 		}
 	}
 	return nil
+}
+
+func (r *qosRow) same(o *qosRow) bool {
+	return r.Type == o.Type && maps.Equal(r.OtherConfig, o.OtherConfig) && maps.Equal(r.Queues, o.Queues)
+}
+
+func (r *portRow) same(o *portRow) bool {
+	return r.asked() == o.asked() && slices.Equal(r.Trunks, o.Trunks)
+}
+
+// ifaceAsked and portAsked are what AddPort writes of such rows, in a form that
+// can be compared.
+type (
+	ifaceAsked struct {
+		kind, mac        string
+		mtu, rate, burst int
+	}
+	portAsked struct {
+		tag       int
+		mode, qos string
+	}
+)
+
+func (r *ifaceRow) asked() ifaceAsked {
+	return ifaceAsked{r.Type, value(r.MAC), value(r.MTURequest), r.PolicingRate, r.PolicingBurst}
+}
+
+func (r *portRow) asked() portAsked {
+	return portAsked{value(r.Tag), value(r.VLANMode), value(r.QoS)}
 }
 
 // touch tells what happened to a port, with the owner that it still has.

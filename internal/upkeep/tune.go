@@ -27,17 +27,7 @@ func (k *Keeper) Tune(ctx context.Context, rec *core.Record) error {
 	if err != nil {
 		return err
 	}
-	changed := map[int]core.Spec{}
-	var wrong error
-	for i, s := range rec.Specs {
-		if _, ok := k.Drivers[s.Driver].(driver.Repairer); !ok {
-			continue
-		}
-		now, err := tuned(s, pod.Annotations)
-		if wrong = errors.Join(wrong, err); err == nil && (now.QoS != s.QoS || now.Mirror != s.Mirror) {
-			changed[i] = now
-		}
-	}
+	changed, wrong := k.changes(rec.Specs, pod.Annotations)
 	k.mistuned(*rec, wrong)
 	if len(changed) == 0 {
 		return nil
@@ -61,6 +51,22 @@ func (k *Keeper) Tune(ctx context.Context, rec *core.Record) error {
 			"ingress_mbps", s.QoS.IngressMbps, "egress_mbps", s.QoS.EgressMbps, "mirror", s.Mirror)
 	}
 	return errors.Join(errs...)
+}
+
+// changes are the Specs that the annotations change, by their place, and why
+// others stay as they are.
+func (k *Keeper) changes(specs []core.Spec, notes map[string]string) (changed map[int]core.Spec, wrong error) {
+	changed = map[int]core.Spec{}
+	for i, s := range specs {
+		if _, ok := k.Drivers[s.Driver].(driver.Repairer); !ok {
+			continue
+		}
+		now, err := tuned(s, notes)
+		if wrong = errors.Join(wrong, err); err == nil && (now.QoS != s.QoS || now.Mirror != s.Mirror) {
+			changed[i] = now
+		}
+	}
+	return changed, wrong
 }
 
 // mistuned tells why rates are not as asked for, each reason once.

@@ -81,18 +81,16 @@ func (p *passes) run(ctx context.Context) {
 		case <-p.reset:
 			p.swept = false
 		}
-		if doubt {
-			wait, amiss := p.amiss(ctx)
-			if wait > 0 {
-				look.Reset(wait)
-			}
-			if !amiss {
-				continue
-			}
+		if !doubt || p.due(ctx, look) {
+			reset(timer, p.next(p.pass(ctx), again))
 		}
-		if wait := p.next(p.pass(ctx), again); wait > 0 {
-			timer.Reset(wait)
-		}
+	}
+}
+
+// reset has a timer wake us after a while, 0 for never.
+func reset(t *time.Timer, wait time.Duration) {
+	if wait > 0 {
+		t.Reset(wait)
 	}
 }
 
@@ -125,6 +123,13 @@ func (p *passes) pass(ctx context.Context) bool {
 		p.gate.hear(err)
 	}
 	return err == nil && p.swept
+}
+
+// due is amiss that has look wake us for what must wait.
+func (p *passes) due(ctx context.Context, look *time.Timer) bool {
+	wait, due := p.amiss(ctx)
+	reset(look, wait)
+	return due
 }
 
 // amiss tells whether a pass is due because the gateways or the tables are not

@@ -27,16 +27,26 @@ func touched(old, now model.Model) *Touched {
 		if n, _ := now.(*portRow); n != nil && !n.same(o) {
 			return &Touched{Port: o.Name}
 		}
+	}
+	if port := retuned(old, now); port != "" {
+		return &Touched{Port: port}
+	}
+	return nil
+}
+
+// retuned is the port whose rates were changed in place, "" for none.
+func retuned(old, now model.Model) string {
+	switch o := old.(type) {
 	case *qosRow:
 		if n, _ := now.(*qosRow); n != nil && !n.same(o) {
-			return &Touched{Port: o.ExternalIDs[KeyPort]}
+			return o.ExternalIDs[KeyPort]
 		}
 	case *queueRow:
 		if n, _ := now.(*queueRow); n != nil && !maps.Equal(n.OtherConfig, o.OtherConfig) {
-			return &Touched{Port: o.ExternalIDs[KeyPort]}
+			return o.ExternalIDs[KeyPort]
 		}
 	}
-	return nil
+	return ""
 }
 
 func (r *qosRow) same(o *qosRow) bool {

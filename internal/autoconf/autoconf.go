@@ -24,6 +24,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/containernetworking/cni/libcni"
 	"github.com/fsnotify/fsnotify"
 
 	"github.com/fairlead/fairlead/internal/hostfile"
@@ -148,6 +149,9 @@ func (w *Writer) watch(notify *fsnotify.Watcher) {
 		return
 	}
 	dirs := []string{w.Dir, w.MasterDir}
+	if l, err := libcni.NetworkConfFromFile(filepath.Join(w.Dir, Name)); err == nil {
+		dirs = append(dirs, filepath.Join(w.Dir, l.Name)) // Add fails where there is no such folder
+	}
 	if w.File != "" {
 		dirs = []string{w.Dir, filepath.Dir(w.File)}
 	}
@@ -214,14 +218,23 @@ func (w *Writer) Wanted() (content []byte, from string, err error) {
 	}
 	if w.Master == "" {
 		content, err = Own(w.Options)
-		return content, "fairlead", err
+		from = defaultName
+	} else {
+		content, from, err = w.around()
 	}
+	if err == nil {
+		content, err = withFolder(content, w.Dir)
+	}
+	return content, from, err
+}
+
+// around is the configuration with the master's network.
+func (w *Writer) around() (content []byte, name string, err error) {
 	name, b, err := w.master()
 	if err != nil {
 		return nil, "", err
 	}
-	content, err = Around(b, w.Options)
-	if err != nil {
+	if content, err = Around(b, w.Options); err != nil {
 		err = fmt.Errorf("%s: %w", name, err)
 	}
 	return content, name, err

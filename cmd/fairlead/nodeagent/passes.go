@@ -171,7 +171,7 @@ func (p *passes) drift(ctx context.Context) map[string]error {
 	if err != nil {
 		return found
 	}
-	for subnet, err := range p.gateway.Drift(ctx, subnets) {
+	for subnet, err := range p.gateway.Drift(ctx, p.served(subnets)) {
 		if errors.Is(err, core.ErrDrift) && !errors.Is(err, core.ErrUnavailable) {
 			found["gateway of subnet "+subnet] = err
 		}
@@ -215,7 +215,7 @@ func (p *passes) aim(ctx context.Context) {
 	subnets, err := p.objects.Subnets(ctx)
 	var links []int
 	if err == nil {
-		links, err = p.gateway.Links(subnets)
+		links, err = p.gateway.Links(p.served(subnets))
 	}
 	if err != nil || slices.Equal(links, p.aimed) {
 		return

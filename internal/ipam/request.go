@@ -46,9 +46,7 @@ func parse(r Request) (wish, error) {
 	if w.cidrs, err = cidrsOf(r.Subnet); err != nil {
 		return w, err
 	}
-	for _, p := range r.Within {
-		w.within[familyOf(p.Addr())] = p.Masked()
-	}
+	w.confine(r.Within)
 	if r.MAC != nil {
 		if err := checkMAC(r.MAC); err != nil {
 			return w, err
@@ -69,6 +67,13 @@ func parse(r Request) (wish, error) {
 		}
 	}
 	return w, nil
+}
+
+// confine keeps what is chosen to these parts, at most one of each family.
+func (w *wish) confine(within []netip.Prefix) {
+	for _, p := range within {
+		w.within[familyOf(p.Addr())] = p.Masked()
+	}
 }
 
 // part is what of the subnet's CIDR may be given.

@@ -253,7 +253,7 @@ func (k *Keeper) reconcile(ctx context.Context) error {
 	v := k.view()
 	self, registered := v.Nodes[v.Self]
 	if v.Unknown != nil || !registered {
-		return nil // whoever makes it known stirs
+		return nil //nolint:nilerr // whoever makes it known calls again
 	}
 	k.giving.Lock()
 	answers := k.answers()

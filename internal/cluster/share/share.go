@@ -103,14 +103,11 @@ type Answer struct {
 // Of answers for one Subnet, of which Self holds addresses. asked tells that a
 // pod wants an address of it.
 func (v View) Of(s core.Subnet, held []netip.Addr, asked bool) Answer {
-	if v.Unknown != nil {
-		return Answer{Refused: refusal(core.CodeTryAgain, v.Self, s, "whether this cluster has other nodes is not known: "+v.Unknown.Error()+rightsHint)}
+	if err := v.blind(s); err != nil {
+		return Answer{Refused: err}
 	}
-	self, registered := v.Nodes[v.Self]
-	if !registered {
-		return Answer{Refused: refusal(core.CodeTryAgain, v.Self, s, "the cluster has no Node of this name, so that other nodes cannot know of its addresses; "+
-			"it comes when kubelet registers it, or --node-name is another than kubelet's")}
-	}
+	self := v.Nodes[v.Self]
+	claimed := len(self.Claims[s.Name]) > 0
 	parts, err := v.parts(s)
 	claim := widened(s, parts, held)
 	others := v.claimants(s.Name, parts)
@@ -118,21 +115,41 @@ func (v View) Of(s core.Subnet, held []netip.Addr, asked bool) Answer {
 	if s.NodeBlock {
 		a.Within = parts
 	}
-	mine := s.NodeBlock && err == nil || len(v.Nodes) == 1 || len(held) > 0 || len(self.Claims[s.Name]) > 0
-	if len(held) > 0 || len(others) == 0 && mine && (asked || len(self.Claims[s.Name]) > 0) {
+	mine := s.NodeBlock && err == nil || len(v.Nodes) == 1 || len(held) > 0 || claimed
+	if len(held) > 0 || len(others) == 0 && mine && (asked || claimed) {
 		a.Want = claim
 	}
-	switch {
-	case err != nil:
-		a.Refused = err
-	case len(others) > 0:
-		a.Refused = v.taken(s, others, a.Conflict)
-	case !mine:
-		a.Refused = refusal(core.CodeAddress, v.Self, s, fmt.Sprintf("the cluster has %d nodes, and nothing tells them apart yet which addresses each may give; %s", len(v.Nodes), blockHint(s)))
-	default:
-		a.Unclaimed = !self.Claims.covers(s.Name, claim)
+	a.Refused = err
+	if err == nil {
+		a.Refused = v.refused(s, others, a.Conflict, mine)
 	}
+	a.Unclaimed = a.Refused == nil && !self.Claims.covers(s.Name, claim)
 	return a
+}
+
+// blind is why nothing can be told of a Subnet; nil when it can.
+func (v View) blind(s core.Subnet) error {
+	if v.Unknown != nil {
+		return refusal(core.CodeTryAgain, v.Self, s, "whether this cluster has other nodes is not known: "+v.Unknown.Error()+rightsHint)
+	}
+	if _, registered := v.Nodes[v.Self]; !registered {
+		return refusal(core.CodeTryAgain, v.Self, s, "the cluster has no Node of this name, so that other nodes cannot know of its addresses; "+
+			"it comes when kubelet registers it, or --node-name is another than kubelet's")
+	}
+	return nil
+}
+
+// refused is why Self may give no address of a Subnet that others claim, or that
+// is not its own.
+func (v View) refused(s core.Subnet, others []string, conflict, mine bool) error {
+	switch {
+	case len(others) > 0:
+		return v.taken(s, others, conflict)
+	case !mine:
+		return refusal(core.CodeAddress, v.Self, s,
+			fmt.Sprintf("the cluster has %d nodes, and nothing tells them apart yet which addresses each may give; %s", len(v.Nodes), blockHint(s)))
+	}
+	return nil
 }
 
 // parts are what Self would give addresses of.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -120,7 +121,10 @@ func (s *sharer) told() string {
 // awaitTold waits until the Node says so.
 func (s *sharer) awaitTold(want string) {
 	s.t.Helper()
-	eventually(s.t, s.name+": "+want, func() bool { return s.told() == want })
+	var told string
+	if !assert.Eventually(s.t, func() bool { told = s.told(); return told == want }, patience, 50*time.Millisecond) {
+		require.FailNow(s.t, s.name+" does not say "+want, "%q: %+v", told, s.node())
+	}
 }
 
 // refused waits until the agent gives no address, and gives the reason. What

@@ -79,7 +79,9 @@ func TestKernelSeedMultusIPVLAN(t *testing.T) {
 	reaches(t, bound{p, "192.168.133.190"}, "192.168.133.191", "192.168.133.1")
 	reaches(t, p, "10.16.0.1")
 	reaches(t, world, "192.168.133.190", "192.168.133.191")
-	p.CNI("CHECK", withPrev(conf, answer.Stdout)).Must()
+	checked := strings.Replace(conf, `"cniVersion": "0.3.1"`, `"cniVersion": "0.4.0"`, 1) // the oldest that has CHECK
+	require.NotEqual(t, conf, checked)
+	p.CNI("CHECK", withPrev(checked, answer.Stdout)).Must()
 
 	for _, pod := range []*testbed.Pod{p, q} {
 		pod.CNI("DEL", conf).Must()

@@ -30,8 +30,9 @@ func TestObjectsComeInOrder(t *testing.T) {
 	}
 	require.Equal(t, []string{
 		"ServiceAccount", "ConfigMap", "ClusterRole", "ClusterRoleBinding",
-		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy",
+		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy",
 		"ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding",
+		"ValidatingAdmissionPolicyBinding",
 		"DaemonSet",
 	}, kinds)
 	crds, err := CRDs()

@@ -10,7 +10,6 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
-	"github.com/fairlead/fairlead/internal/fail"
 	"github.com/fairlead/fairlead/internal/resolve"
 	"github.com/fairlead/fairlead/internal/resolve/annotation"
 )
@@ -41,7 +40,6 @@ func (k *Keeper) Tune(ctx context.Context, rec *core.Record) error {
 		return err
 	}
 	*rec = next
-	fail.Here("tune.recorded")
 	var errs []error
 	for _, s := range changed {
 		d, _ := k.Drivers[s.Driver].(driver.Repairer)

@@ -11,11 +11,11 @@ import (
 	"github.com/fairlead/fairlead/internal/testbed"
 )
 
-// TestRulesGoWhereTheNamespaceWentFirst: bridge and ptp run as programs and
+// TestForeignRulesWhereTheNamespaceWentFirst: bridge and ptp run as programs and
 // masquerade, by iptables and by nftables. Whether the namespace goes before DEL,
 // while no agent runs, or while an ADD is killed: afterwards rules, chains, links
 // and leases are those of before.
-func TestRulesGoWhereTheNamespaceWentFirst(t *testing.T) {
+func TestForeignRulesWhereTheNamespaceWentFirst(t *testing.T) {
 	t.Parallel()
 	rounds := 9
 	if soak() {

@@ -85,7 +85,8 @@ func TestSeedMultus(t *testing.T) {
 	require.Equal(t, []string{"192.168.133.190"}, status[1].IPs)
 	require.False(t, status[1].Default)
 
-	p.CNI("CHECK", withPrev(conf, answer.Stdout)).Must()
+	p.CNI("CHECK", withPrev(conf, answer.Stdout)).MustCode(1) // 0.3.1 has none
+	p.CNI("CHECK", withPrev(strings.ReplaceAll(conf, "0.3.1", "0.4.0"), answer.Stdout)).Must()
 
 	p.CNI("DEL", conf).Must()
 	require.Equal(t, []string{"lo"}, linkNames(t, p))

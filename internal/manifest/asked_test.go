@@ -92,8 +92,8 @@ func usual(network string) string {
 // allowed to ask for. A new field is classified here, or the test fails.
 var (
 	nicKinds = map[string]string{
-		"IPs": "address", "Pool": "address", "Routes": "address", "MAC": "mac", "QoS": "rate", "Ports": "port", "VLAN": "vlan",
-		"Provider": "", "Subnet": "", "MTU": "", "DefaultRoute": "", "Mirror": "", "Type": "", "IfaceID": "", "DNS": "", // Subnet by name, below
+		"IPs": "address", "Pool": "address", "Routes": "address", "MAC": "mac", "QoS": "rate", "Bandwidth": "rate", "Ports": "port", "VLAN": "vlan",
+		"Provider": "", "Subnet": "", "Given": "", "MTU": "", "DefaultRoute": "", "Mirror": "", "Type": "", "IfaceID": "", "DNS": "", // Subnet by name, below
 	}
 	execKinds = map[string]string{
 		"Conf": "", "Args": "", // both below
@@ -273,6 +273,9 @@ func TestNothingIsGivenUnasked(t *testing.T) {
 	s.pod("runs", "", map[string]string{networksKey: `[{"name":"own"}]`})
 	rows := texts(t, s.ns)
 	require.Greater(t, len(rows), 300)
+	classified(t, core.Want{}, wantKinds) // here, where a failure ends the test: a worker's would leave it waiting
+	classified(t, core.NIC{}, nicKinds)
+	classified(t, core.Exec{}, execKinds)
 	var given, refused int
 	work, done := make(chan text), make(chan outcome)
 	var workers sync.WaitGroup

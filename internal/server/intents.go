@@ -68,11 +68,19 @@ func (s *Server) intentDirs() []string {
 	return out
 }
 
-// add is the engine's ADD, behind the intents of its own container: an intent is
-// never carried out beside an ADD that may make what its key names.
+// add is the engine's ADD, behind the intents of its own container, and of other
+// containers of its namespace: an intent is never carried out beside an ADD that
+// may make what it names.
 func (s *Server) add(ctx context.Context, req core.Request) (engine.Answer, error) {
 	if req.Token != "" { // part of an ADD that is under way
 		return s.Engine.Add(ctx, req)
+	}
+	for _, id := range s.formerOf(req) {
+		unlock, err := s.awaitIntents(ctx, id)
+		if err != nil {
+			return engine.Answer{}, err
+		}
+		unlock()
 	}
 	unlock, err := s.awaitIntents(ctx, req.Key.Container)
 	if err != nil {
@@ -80,6 +88,20 @@ func (s *Server) add(ctx context.Context, req core.Request) (engine.Answer, erro
 	}
 	defer unlock()
 	return s.Engine.Add(ctx, req)
+}
+
+// formerOf are the other containers with intents for the namespace that a request
+// names: whoever calls us has a new name for the same sandbox.
+func (s *Server) formerOf(req core.Request) (out []string) {
+	s.left.mu.Lock()
+	defer s.left.mu.Unlock()
+	for id, list := range s.list() {
+		same := func(in intent) bool { return in.req.Netns != "" && in.req.Netns == req.Netns }
+		if id != req.Key.Container && slices.ContainsFunc(list, same) {
+			out = append(out, id)
+		}
+	}
+	return out
 }
 
 // awaitIntents takes a container's turn and carries out its intents. Code 11 says

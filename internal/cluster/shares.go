@@ -83,6 +83,7 @@ func NewShares(src *Source, held func(subnet string) []netip.Addr) Shares {
 		before := *passed
 		*passed = func() { before(); k.Stir() }
 	}
+	src.whole = k.Stir // whichever kind is known last: no Subnet is in force before
 	return Shares{k}
 }
 

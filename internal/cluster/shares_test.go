@@ -38,7 +38,9 @@ type sharer struct {
 func newSharer(t *testing.T, c *kube.Cluster, name string, given ...string) *sharer {
 	t.Helper()
 	file, _ := account(c, c.Namespace())
-	return shareAs(t, c, name, file, given...)
+	s := shareAs(t, c, name, file, given...)
+	s.synced()
+	return s
 }
 
 func shareAs(t *testing.T, c *kube.Cluster, name, kubeconfig string, given ...string) *sharer {
@@ -54,7 +56,6 @@ func shareAs(t *testing.T, c *kube.Cluster, name, kubeconfig string, given ...st
 	done := make(chan struct{})
 	go func() { defer close(done); s.Shares.Run(t.Context()) }()
 	t.Cleanup(func() { <-done })
-	s.synced()
 	return s
 }
 
@@ -128,18 +129,22 @@ func (s *sharer) awaitTold(want string) {
 	}
 }
 
-// refused waits until the agent gives no address, and gives the reason. What
-// it gave before it heard of the other node is one node's still.
-func (s *sharer) awaitRefused(n core.Subnet) error {
+// awaitRefused waits until the agent gives no address for this reason, and
+// gives all it says. What it gave before it heard of the other node is one
+// node's still.
+func (s *sharer) awaitRefused(n core.Subnet, why string) error {
 	s.t.Helper()
 	var err error
-	eventually(s.t, s.name+" refuses", func() bool {
+	told := func() bool {
 		var done func()
 		if _, done, err = s.Share(s.t.Context(), n); err == nil {
 			done()
 		}
-		return err != nil && !strings.Contains(err.Error(), "nodes is not known") // its watches have begun by then
-	})
+		return err != nil && strings.Contains(err.Error(), why)
+	}
+	if !assert.Eventually(s.t, told, patience, 50*time.Millisecond) {
+		require.FailNow(s.t, s.name+" does not refuse: "+why, "%v: %+v", err, s.node())
+	}
 	return err
 }
 
@@ -161,8 +166,7 @@ func TestSharesOfOneSubnet(t *testing.T) {
 
 	c.RegisterNode("b")
 	b := newSharer(t, c, "b")
-	err := b.awaitRefused(def)
-	require.ErrorContains(t, err, "node a gives them")
+	err := b.awaitRefused(def, "node a gives them")
 	require.ErrorContains(t, err, "fairlead.io/allocate=node-block")
 	require.Equal(t, core.CodeAddress, core.CodeOf(err))
 	require.Equal(t, err, b.Barred(def), "STATUS")
@@ -180,7 +184,7 @@ func TestSharesOfOneSubnet(t *testing.T) {
 	dropNode(t, c, "a")
 	eventually(t, "b is the only node", func() bool { return b.Barred(def) == nil })
 	b.give(t, def, "")
-	require.ErrorContains(t, a.awaitRefused(def), "no Node of this name", "a was taken out of the cluster")
+	a.awaitRefused(def, "no Node of this name")
 }
 
 // TestSharesInConflict: two nodes hold addresses when they hear of each other.
@@ -195,8 +199,7 @@ func TestSharesInConflict(t *testing.T) {
 	a.awaitTold("False Conflict")
 	b.awaitTold("False Conflict")
 	for _, s := range []*sharer{a, b} {
-		err := s.awaitRefused(def)
-		require.ErrorContains(t, err, "either could give one that a pod of the other has")
+		err := s.awaitRefused(def, "either could give one that a pod of the other has")
 		require.ErrorContains(t, err, "kubectl drain")
 		require.NoError(t, s.Barred(def), "STATUS: it holds addresses")
 	}
@@ -204,7 +207,7 @@ func TestSharesInConflict(t *testing.T) {
 	b.Released()
 	a.awaitTold("True Given")
 	require.Equal(t, "10.16.0.3", a.give(t, def, "").IPs[0].String())
-	require.ErrorContains(t, b.awaitRefused(def), "node a gives them")
+	b.awaitRefused(def, "node a gives them")
 	require.Error(t, b.Barred(def))
 }
 
@@ -225,12 +228,12 @@ func TestSharesByBlock(t *testing.T) {
 
 	c.RegisterNode("b", "10.20.0.0/24", "fd20::/64")
 	b := newSharer(t, c, "b")
-	require.ErrorContains(t, b.awaitRefused(b.subnet("web")), "node a gives them")
+	b.awaitRefused(b.subnet("web"), "node a gives them")
 	subnet(`fairlead.io/allocate: node-block`)
 	for _, s := range []*sharer{a, b} {
 		eventually(t, "the annotation is known", func() bool { return s.subnet("web").NodeBlock })
 	}
-	require.ErrorContains(t, b.awaitRefused(b.subnet("web")), "node a gives them", "a pod of a has an address of b's block")
+	b.awaitRefused(b.subnet("web"), "node a gives them")
 	require.Equal(t, "10.20.1.1", a.give(t, a.subnet("web"), "").IPs[0].String())
 	a.pools.Release(old)
 	a.Released()
@@ -243,7 +246,7 @@ func TestSharesByBlock(t *testing.T) {
 
 	c.RegisterNode("c", "10.244.0.0/24")
 	d := newSharer(t, c, "c")
-	require.ErrorContains(t, d.awaitRefused(d.subnet("web")), "has no block inside cidrBlock 10.20.0.0/16")
+	d.awaitRefused(d.subnet("web"), "has no block inside cidrBlock 10.20.0.0/16")
 
 	subnet(`fairlead.io/allocate: null`)
 	a.awaitTold("False Conflict")
@@ -254,6 +257,20 @@ func TestSharesByBlock(t *testing.T) {
 	})
 }
 
+const readPods = `{apiGroups: [""], resources: [pods], verbs: [get, list, watch]},`
+
+// bare is an account with the right to read networks, and to do more, as a
+// kubeconfig.
+func bare(c *kube.Cluster, ns, more string) string {
+	cfg := c.ServiceAccountConfig(ns, "bare")
+	c.Apply(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: bare-` + ns + `}, rules: [` + more + `
+  {apiGroups: [k8s.cni.cncf.io, kubeovn.io], resources: [network-attachment-definitions, subnets, vlans], verbs: [get, list, watch]}]}`)
+	c.Apply(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: bare-` + ns + `},
+  roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: bare-` + ns + `}, subjects: [{kind: ServiceAccount, name: bare, namespace: ` + ns + `}]}`)
+	awaitRights(c, "system:serviceaccount:"+ns+":bare")
+	return c.Kubeconfig(cfg)
+}
+
 // TestSharesUnknown: an agent that may not read nodes, or not write its own, or
 // whose Node does not exist, gives none, and says what it lacks.
 func TestSharesUnknown(t *testing.T) {
@@ -262,26 +279,17 @@ func TestSharesUnknown(t *testing.T) {
 	c.RegisterNode("a")
 	ghost := newSharer(t, c, "ghost")
 	def := ghost.subnet("ovn-default")
-	require.ErrorContains(t, ghost.awaitRefused(def), "no Node of this name")
+	ghost.awaitRefused(def, "no Node of this name")
 
-	bare := func(ns, more string) string {
-		cfg := c.ServiceAccountConfig(ns, "bare")
-		c.Apply(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: bare-` + ns + `}, rules: [` + more + `
-  {apiGroups: ["", k8s.cni.cncf.io, kubeovn.io], resources: [pods, network-attachment-definitions, subnets, vlans], verbs: [get, list, watch]}]}`)
-		c.Apply(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: bare-` + ns + `},
-  roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: bare-` + ns + `}, subjects: [{kind: ServiceAccount, name: bare, namespace: ` + ns + `}]}`)
-		awaitRights(c, "system:serviceaccount:"+ns+":bare")
-		return c.Kubeconfig(cfg)
-	}
-	blind := shareAs(t, c, "a", bare(c.Namespace(), ""), "10.16.0.2")
-	err := blind.awaitRefused(def)
-	require.ErrorContains(t, err, "whether this cluster has other nodes is not known")
+	blind := shareAs(t, c, "a", bare(c, c.Namespace(), readPods), "10.16.0.2")
+	blind.synced()
+	err := blind.awaitRefused(def, "whether this cluster has other nodes is not known")
 	require.Equal(t, core.CodeTryAgain, core.CodeOf(err))
 
 	ns := c.Namespace()
-	mute := shareAs(t, c, "a", bare(ns, `{apiGroups: [""], resources: [nodes], verbs: [list, watch]},`))
-	err = mute.awaitRefused(def)
-	require.ErrorContains(t, err, "patch of nodes/status")
+	mute := shareAs(t, c, "a", bare(c, ns, readPods+`{apiGroups: [""], resources: [nodes], verbs: [list, watch]},`))
+	mute.synced()
+	err = mute.awaitRefused(def, "patch of nodes/status")
 	require.Equal(t, core.CodeTryAgain, core.CodeOf(err))
 	c.Apply(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: bare-` + ns + `}, rules: [
   {apiGroups: ["", k8s.cni.cncf.io, kubeovn.io], resources: [pods, nodes, nodes/status, network-attachment-definitions, subnets, vlans], verbs: [get, list, watch, patch]}]}`)
@@ -292,6 +300,25 @@ func TestSharesUnknown(t *testing.T) {
 		}
 		return err == nil
 	})
+}
+
+// TestSharesPodsComeLast: what a node has given it claims by itself, also where
+// the pods, not the nodes or the Subnets, are what it hears of last.
+func TestSharesPodsComeLast(t *testing.T) {
+	t.Parallel()
+	c := kube.Start(t, kube.Options{})
+	c.RegisterNode("a")
+	ns := c.Namespace()
+	const nodes = `{apiGroups: [""], resources: [nodes, nodes/status], verbs: [list, watch, patch]},`
+	a := shareAs(t, c, "a", bare(c, ns, nodes), "10.16.0.2")
+	eventually(t, "all but the pods are known", func() bool {
+		err := a.Synced()
+		return err != nil && strings.Contains(err.Error(), "pods") && !strings.Contains(err.Error(), "subnets") && a.Barred(core.Subnet{Name: "other"}) == nil
+	})
+	require.Empty(t, a.told())
+	c.Apply(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: bare-` + ns + `}, rules: [` + nodes + readPods + `
+  {apiGroups: [k8s.cni.cncf.io, kubeovn.io], resources: [network-attachment-definitions, subnets, vlans], verbs: [get, list, watch]}]}`)
+	a.awaitTold("True Given")
 }
 
 // TestSharesRace: of two nodes that are registered again and again, and each

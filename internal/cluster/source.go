@@ -42,6 +42,7 @@ type Source struct {
 	logins  *login.Logins
 
 	complete chan struct{} // closed when every kind is known
+	whole    func()        // called then
 	once     sync.Once     // closes it
 
 	mu        sync.Mutex // guards the two below
@@ -54,7 +55,7 @@ func New(c Config) *Source {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Source{Config: c, health: newHealth(c.Log), denied: denials{last: map[string]denial{}}, pools: newPools(c.Log), dra: newNodeSlices(), complete: make(chan struct{}), logins: login.New(c)}
+	s := &Source{Config: c, health: newHealth(c.Log), denied: denials{last: map[string]denial{}}, pools: newPools(c.Log), dra: newNodeSlices(), complete: make(chan struct{}), whole: func() {}, logins: login.New(c)}
 	s.nodes = newMirror("nodes", readNode, s.nodeHeard)
 	s.self = newMirror("nodes", readSelf, func(id, *self, *self) {})
 	s.pods = newMirror("pods", readPod, s.podHeard)
@@ -162,7 +163,7 @@ func (s *Source) Subnets(context.Context) ([]core.Subnet, error) {
 // check sees whether every kind is known by now.
 func (s *Source) check() {
 	if !s.isComplete() && s.unsynced() == nil {
-		s.once.Do(func() { close(s.complete) })
+		s.once.Do(func() { close(s.complete); s.whole() })
 		s.pools.poke() // Subnets has another answer now
 	}
 }

@@ -111,17 +111,15 @@ func (v View) Of(s core.Subnet, held []netip.Addr, asked bool) Answer {
 	parts, err := v.parts(s)
 	claim := widened(s, parts, held)
 	others := v.claimants(s.Name, parts)
-	a := Answer{Conflict: len(others) > 0 && (len(held) > 0 || self.Claims.overlaps(s.Name, parts))}
+	a := Answer{Conflict: len(others) > 0 && (len(held) > 0 || self.Claims.overlaps(s.Name, parts)), Refused: err}
+	if err == nil {
+		a.Refused = v.refused(s, others, a.Conflict, claimed || len(held) > 0)
+	}
 	if s.NodeBlock {
 		a.Within = parts
 	}
-	mine := s.NodeBlock && err == nil || len(v.Nodes) == 1 || len(held) > 0 || claimed
-	if len(held) > 0 || len(others) == 0 && mine && (asked || claimed) {
+	if len(held) > 0 || a.Refused == nil && (asked || claimed) {
 		a.Want = claim
-	}
-	a.Refused = err
-	if err == nil {
-		a.Refused = v.refused(s, others, a.Conflict, mine)
 	}
 	a.Unclaimed = a.Refused == nil && !self.Claims.covers(s.Name, claim)
 	return a
@@ -140,12 +138,12 @@ func (v View) blind(s core.Subnet) error {
 }
 
 // refused is why Self may give no address of a Subnet that others claim, or that
-// is not its own.
+// neither its claim or leases (mine) nor its block makes its own.
 func (v View) refused(s core.Subnet, others []string, conflict, mine bool) error {
 	switch {
 	case len(others) > 0:
 		return v.taken(s, others, conflict)
-	case !mine:
+	case !mine && !s.NodeBlock && len(v.Nodes) > 1:
 		return refusal(core.CodeAddress, v.Self, s,
 			fmt.Sprintf("the cluster has %d nodes, and nothing tells them apart yet which addresses each may give; %s", len(v.Nodes), blockHint(s)))
 	}

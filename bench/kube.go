@@ -30,10 +30,11 @@ type api struct {
 }
 
 const (
-	apiHost  = "127.0.0.1"
-	apiPort  = "6443"
-	apiToken = "bench"
-	benchNS  = "bench"
+	apiHost   = "127.0.0.1"
+	apiPort   = "6443"
+	apiToken  = "bench"
+	benchNS   = "bench"
+	benchNode = "bench"
 )
 
 // startAPI runs etcd and kube-apiserver in the node and waits until it answers.

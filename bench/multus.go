@@ -49,7 +49,8 @@ func (b *bench) cluster(pods int, nad string) (*clustered, error) {
 	return c, nil
 }
 
-// declare makes the namespace, the NAD and our side's Subnets; peers ignore these.
+// declare makes the namespace, the NAD, and for our side the Subnets and the Node
+// that claims them; peers ignore these.
 func (c *clustered) declare(nad string) error {
 	subnet := func(name, provider, cidr, gateway string, first bool) map[string]any {
 		return map[string]any{"apiVersion": "kubeovn.io/v1", "kind": "Subnet", "metadata": map[string]any{"name": name},
@@ -60,6 +61,7 @@ func (c *clustered) declare(nad string) error {
 		body map[string]any
 	}{
 		{"/api/v1/namespaces", map[string]any{"metadata": map[string]any{"name": benchNS}}},
+		{"/api/v1/nodes", map[string]any{"metadata": map[string]any{"name": benchNode}}},
 		{nadPath, map[string]any{"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
 			"metadata": map[string]any{"name": "net1"}, "spec": map[string]any{"config": nad}}},
 		{"/apis/kubeovn.io/v1/subnets", subnet("bench", "ovn", "10.16.0.0/16", "10.16.0.1", true)},
@@ -92,7 +94,7 @@ func (b *bench) oursClustered(pods int, foreign bool) (*clustered, error) {
 	}
 	if err == nil {
 		var d *daemon
-		d, err = c.node.start(b.bin("fairlead"), "agent", "--node-name", "bench", "--kubeconfig", c.api.kubeconfig(),
+		d, err = c.node.start(b.bin("fairlead"), "agent", "--node-name", benchNode, "--kubeconfig", c.api.kubeconfig(),
 			"--state-dir", "/var/lib/fairlead", "--mtu", "1400", "--cni-bin-dir", b.tool(""), "--conf-dir", c.node.dir, "--http", readyAddr)
 		ready := c.ready // the gateways are interfaces too
 		if foreign {

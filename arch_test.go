@@ -36,6 +36,7 @@ type layer struct {
 var layers = []layer{
 	{"internal/core", 0, "the values that all others speak in"},
 	{"internal/fail", 0, "crash points stand in every layer"},
+	{"internal/hint", 0, "words of hints; knows no cluster"},
 	{"internal/turn", 0, "one at a time for each name; knows no container"},
 	{"internal/kernel", 1, "verbs over netlink; no Fairlead words"},
 	{"internal/ovs", 1, "verbs over OVSDB"},

@@ -29,7 +29,8 @@ const (
 	PathIPs     = "/v1/ips"     // GET: IPList
 	PathIP      = "/v1/ips/"    // GET {address}: Who
 	PathStatus  = "/v1/status"  // GET: Status
-	PathGC      = "/v1/gc"      // POST: GCResult
+	PathGC      = "/v1/gc"      // POST: GCResult; GET: the same of what a POST would do
+	PathLeaks   = "/v1/leaks"   // GET: LeakList
 	PathCheck   = "/v1/check/"  // POST {namespace}/{name}: CheckResult
 	PathMetrics = "/metrics"    // GET: Prometheus text format, the same as on --http
 

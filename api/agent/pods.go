@@ -227,9 +227,31 @@ type CheckAttachment struct {
 // whose network namespace is gone and everything they hold; it never touches
 // an attachment whose namespace lives.
 type GCResult struct {
-	Removed []AttachmentRef `json:"removed"`
-	Failed  []GCFailure     `json:"failed,omitempty"` // not removed: orphans, retried by the agent, and what could not be looked at
-	Kept    int             `json:"kept"`             // attachments with a living namespace, or in flight
+	// DryRun: nothing was done. Removed and Strays are what would be tried.
+	DryRun  bool        `json:"dryRun,omitempty"`
+	Removed []GCRemoved `json:"removed"`
+	// Strays are ports and links that carry the agent's mark and belong to no
+	// attachment; Unswept is why these were not looked for.
+	Strays  []GCStray   `json:"strays,omitempty"`
+	Unswept string      `json:"unswept,omitempty"`
+	Failed  []GCFailure `json:"failed,omitempty"` // not removed: orphans, retried by the agent, and what could not be looked at
+	Kept    int         `json:"kept"`             // attachments with a living namespace, or in flight
+}
+
+// GCRemoved is an attachment, why it is collected, and what goes with it: ports,
+// addresses, host ports, what plugins made.
+type GCRemoved struct {
+	AttachmentRef
+	Reason     string      `json:"reason"`
+	Interfaces []Interface `json:"interfaces,omitempty"`
+}
+
+// GCStray is a port or a link of no attachment.
+type GCStray struct {
+	Kind      string `json:"kind"` // port, link
+	Name      string `json:"name"` // on the node
+	Container string `json:"container,omitempty"`
+	IfName    string `json:"ifName,omitempty"`
 }
 
 // GCFailure is a record whose removal failed.

@@ -122,11 +122,42 @@ func values(work string) http.Handler {
 	mux.HandleFunc("GET "+agent.PathStatus, serveJSON(200, status()))
 	mux.HandleFunc("GET "+agent.PathMetrics, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("fairlead_build_info 1\n")) })
 	mux.HandleFunc("POST "+agent.PathGC, serveJSON(200, agent.GCResult{
-		Removed: []agent.AttachmentRef{{Namespace: "ns1", Pod: "old", Container: "dddddddddddddddd", IfName: "eth0"}}, Kept: 3,
+		Removed: []agent.GCRemoved{removed()}, Kept: 3,
 	}))
+	mux.HandleFunc("GET "+agent.PathGC, serveJSON(200, agent.GCResult{
+		DryRun: true, Removed: []agent.GCRemoved{removed()}, Kept: 3,
+		Strays: []agent.GCStray{{Kind: "port", Name: "eeeeeeeeeeee_h", Container: "eeeeeeeeeeeeeeee", IfName: "eth0"}},
+	}))
+	mux.HandleFunc("GET "+agent.PathLeaks, serveJSON(200, leaks()))
 	mux.HandleFunc("POST "+agent.PathCheck+"ns1/{name}", check)
 	mux.HandleFunc("POST "+cni.PathCNI, func(w http.ResponseWriter, r *http.Request) { serveCNI(w, r, work) })
 	return mux
+}
+
+func removed() agent.GCRemoved {
+	return agent.GCRemoved{
+		AttachmentRef: agent.AttachmentRef{Namespace: "ns1", Pod: "old", Container: "dddddddddddddddd", IfName: "eth0"},
+		Reason:        "its network namespace /run/netns/old is gone",
+		Interfaces: []agent.Interface{
+			{
+				Name: "eth0", Network: "fairlead", HostIf: "dddddddddddd_h", Addresses: []netip.Prefix{netip.MustParsePrefix("10.16.0.9/16")},
+				HostPorts: []agent.HostPort{{HostPort: 8080, ContainerPort: 80, Protocol: "tcp"}},
+			},
+			{Name: "net1", Network: "ns1/lan", Plugins: []string{"bridge", "tuning"}, Addresses: []netip.Prefix{netip.MustParsePrefix("10.61.0.3/24")}},
+		},
+	}
+}
+
+func leaks() agent.LeakList {
+	old := removed()
+	return agent.LeakList{Items: []agent.Leak{
+		{AttachmentRef: old.AttachmentRef, Address: netip.MustParseAddr("10.16.0.9"), Subnet: "ovn-default", Reason: old.Reason, Free: "fairlead gc"},
+		{
+			AttachmentRef: agent.AttachmentRef{Container: "eeeeeeeeeeeeeeee", IfName: "eth0"}, Address: netip.MustParseAddr("10.61.0.7"),
+			Network: "lan", File: "/var/lib/cni/networks/lan/10.61.0.7", Reason: "no attachment of this agent has it", Unproven: true,
+			Free: "rm /var/lib/cni/networks/lan/10.61.0.7",
+		},
+	}}
 }
 
 func serveJSON(status int, v any) http.HandlerFunc {

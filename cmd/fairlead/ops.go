@@ -17,13 +17,19 @@ func gcCommand() *cobra.Command {
 		Long: `Remove what belongs to network namespaces that are gone. By itself the agent
 removes what a DEL left unfinished; an attachment whose namespace is gone waits
 for the runtime's DEL, or for this command. One whose namespace lives is never
-touched.`,
+touched. --dry-run lists what would go, by the same choice: attachments with
+their ports, addresses, host ports and plugins, and ports and links of none.`,
 	}
+	dry := cmd.Flags().Bool("dry-run", false, "list what would be removed, and remove nothing")
 	out := outputFlag(cmd, asTable, asJSON, asYAML)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, cancel := within(cmd)
 		defer cancel()
-		result, err := agentOf(cmd).GC(ctx)
+		collect := agentOf(cmd).GC
+		if *dry {
+			collect = agentOf(cmd).GCPreview
+		}
+		result, err := collect(ctx)
 		if err != nil {
 			return err
 		}

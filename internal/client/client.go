@@ -88,6 +88,16 @@ func (c *Client) GC(ctx context.Context) (agent.GCResult, error) {
 	return ask[agent.GCResult](ctx, c, http.MethodPost, agent.PathGC)
 }
 
+// GCPreview tells what GC would do. Nothing is changed.
+func (c *Client) GCPreview(ctx context.Context) (agent.GCResult, error) {
+	return ask[agent.GCResult](ctx, c, http.MethodGet, agent.PathGC)
+}
+
+// Leaks lists the addresses that no living attachment holds.
+func (c *Client) Leaks(ctx context.Context) (agent.LeakList, error) {
+	return ask[agent.LeakList](ctx, c, http.MethodGet, agent.PathLeaks)
+}
+
 // Detach has the agent forget an attachment whatever its plugins say.
 func (c *Client) Detach(ctx context.Context, container, ifName string) (agent.DetachResult, error) {
 	in, err := json.Marshal(agent.Detach{Container: container, IfName: ifName})

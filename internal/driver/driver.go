@@ -51,6 +51,21 @@ type Repairer interface {
 	Repair(ctx context.Context, s core.Spec) (found, err error)
 }
 
+// Kinds of a Stray.
+const (
+	StrayPort = "port"
+	StrayLink = "link"
+)
+
+// Stray is a port or a link that carries our mark and belongs to no attachment.
+type Stray struct {
+	Kind string
+	Name string   // on the node
+	Key  core.Key // of the attachment that made it, as its mark says; zero where it says nothing
+	// Remove removes it, unless an attachment has come to it meanwhile.
+	Remove func(context.Context) error
+}
+
 // Set maps a Spec's Driver name to its implementation.
 type Set map[string]Driver
 

@@ -45,12 +45,13 @@ type Fabric interface {
 	// Connected is nil when ports can be written and removed, be it that
 	// nothing forwards for them yet.
 	Connected() error
-	// Resync makes OVSDB hold the ports of these Specs and none of ours
-	// beyond. Attachments made or removed meanwhile are left as they are.
+	// Resync makes OVSDB hold the ports of these Specs. Attachments made or
+	// removed meanwhile are left as they are.
 	Resync(ctx context.Context, specs []core.Spec) error
-	// Sweep removes the links that carry our mark and whose host names are
-	// not kept, under the same condition.
-	Sweep(ctx context.Context, keep map[string]bool) error
+	// Strays are the ports and links that carry our mark and whose host names
+	// are not kept, under the same condition. An error comes with those that
+	// could be told.
+	Strays(keep map[string]bool) ([]driver.Stray, error)
 }
 
 // GatewayChecker proves a subnet's node-side gateway (CHECK).

@@ -45,13 +45,13 @@ func (d *nics) Detach(_ context.Context, s core.Spec) error {
 // fabric is a switch that is always there.
 type fabric struct{}
 
-func (fabric) Ready(context.Context) error                  { return nil }
-func (fabric) Running(context.Context) error                { return nil }
-func (fabric) Connected() error                             { return nil }
-func (fabric) Resync(context.Context, []core.Spec) error    { return nil }
-func (fabric) Sweep(context.Context, map[string]bool) error { return nil }
-func (fabric) StepDone(string, time.Duration)               {}
-func (fabric) OpDone(core.Op, string, time.Duration, error) {}
+func (fabric) Ready(context.Context) error                    { return nil }
+func (fabric) Running(context.Context) error                  { return nil }
+func (fabric) Connected() error                               { return nil }
+func (fabric) Resync(context.Context, []core.Spec) error      { return nil }
+func (fabric) Strays(map[string]bool) ([]driver.Stray, error) { return nil, nil }
+func (fabric) StepDone(string, time.Duration)                 {}
+func (fabric) OpDone(core.Op, string, time.Duration, error)   {}
 
 // twoNICs is a pod whose second network is one of ours.
 const twoNICs = `apiVersion: v1

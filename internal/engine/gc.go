@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/exec"
 	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/leftover"
@@ -65,20 +66,35 @@ func (e *Engine) GC(ctx context.Context, req core.Request) (err error) {
 // Collect is GC without a runtime: it removes the attachments whose namespace
 // is gone, and strays. An attachment whose namespace cannot be looked at stays.
 func (e *Engine) Collect(ctx context.Context) (Collected, error) {
-	return e.collect(ctx, collection{pick: func(h journal.Head) (bool, error) {
-		if h.Orphan {
-			return true, nil
-		}
-		return gone(h.Netns)
-	}})
+	return e.collect(ctx, collection{pick: pickGone})
 }
 
-// Collected is what became of attachments that were to be collected, by key.
+// Preview is a Collect that removes nothing: Removed and Strays are what a
+// Collect would try to remove.
+func (e *Engine) Preview(ctx context.Context) (Collected, error) {
+	return e.collect(ctx, collection{pick: pickGone, dry: true})
+}
+
+func pickGone(h journal.Head) (bool, error) { return Collectable(h.Orphan, h.Netns) }
+
+// Collectable tells an attachment that a Collect removes: an orphan, or one whose
+// namespace is proven gone. The error says that this could not be looked at.
+func Collectable(orphan bool, n core.Netns) (bool, error) {
+	if orphan {
+		return true, nil
+	}
+	return gone(n)
+}
+
+// Collected is what became of what was to be collected.
 type Collected struct {
-	Removed []core.Key
+	Removed []core.Record // as they were before
 	// Failed are those that stay, and why. An orphan, whose removal goes on in
 	// the background, is in neither.
 	Failed map[core.Key]error
+	Strays []driver.Stray
+	// Unswept is why ports and links were not looked at; nil where they were.
+	Unswept error
 }
 
 // err are the failures in one, in order.
@@ -97,10 +113,11 @@ func sortedKeys(keys []core.Key) []core.Key {
 
 // collection says which attachments are to be collected: those that pick
 // chooses, but for those that keep spares; nil spares none. One about which pick
-// cannot tell stays.
+// cannot tell stays. dry only tells, and removes nothing.
 type collection struct {
 	pick func(journal.Head) (bool, error)
 	keep func(core.Record) bool
+	dry  bool
 }
 
 // collect undoes attachments, but for those of busy containers, and sweeps.
@@ -119,6 +136,9 @@ func (e *Engine) collect(ctx context.Context, c collection) (Collected, error) {
 		}
 		return yes && err == nil
 	}
+	if !c.dry {
+		e.finishRemains(ctx)
+	}
 	e.each(pick, func(rec core.Record) {
 		if c.keep != nil && c.keep(rec) {
 			return
@@ -127,19 +147,31 @@ func (e *Engine) collect(ctx context.Context, c collection) (Collected, error) {
 			note(rec.Key, fmt.Errorf("not reached in time: %w", ctx.Err()))
 			return
 		}
-		key, err := rec.Key, e.undo(ctx, &rec)
-		if err == nil {
-			mu.Lock()
-			defer mu.Unlock()
-			out.Removed = append(out.Removed, key)
-			return
+		before := rec
+		if !c.dry {
+			if err := e.undo(ctx, &rec); err != nil {
+				if err := e.answerDel(ctx, &rec, err); err != nil {
+					note(before.Key, err)
+				}
+				return
+			}
 		}
-		if err := e.answerDel(ctx, &rec, err); err != nil {
-			note(key, err)
-		}
+		mu.Lock()
+		defer mu.Unlock()
+		out.Removed = append(out.Removed, before)
 	})
-	sortedKeys(out.Removed)
-	return out, e.Sweep(ctx)
+	slices.SortFunc(out.Removed, func(a, b core.Record) int { return strings.Compare(a.Key.String(), b.Key.String()) })
+	if out.Unswept = e.fabricKnown(); out.Unswept != nil {
+		return out, nil // whoever makes it known kicks the worker
+	}
+	var err error
+	records := e.Journal.Records()
+	if c.dry {
+		out.Strays, err = e.Fabric.Strays(hostIfs(records))
+	} else {
+		out.Strays, err = e.sweep(ctx, records)
+	}
+	return out, err
 }
 
 // Sweep makes the switch hold what the journal says: ports that OVSDB lost come
@@ -148,30 +180,46 @@ func (e *Engine) Sweep(ctx context.Context) error {
 	if e.fabricKnown() != nil {
 		return nil //nolint:nilerr // whoever makes it known kicks the worker
 	}
-	return e.sweep(ctx, e.Journal.Records())
+	_, err := e.sweep(ctx, e.Journal.Records())
+	return err
 }
 
-// sweep is Sweep with the journal's records.
-func (e *Engine) sweep(ctx context.Context, records []core.Record) error {
+// sweep is Sweep with the journal's records. It returns what it removed.
+func (e *Engine) sweep(ctx context.Context, records []core.Record) (removed []driver.Stray, err error) {
 	var specs []core.Spec
-	keep := map[string]bool{}
 	for _, rec := range records {
 		for _, s := range rec.Specs {
 			if s.HostIf != "" {
 				specs = append(specs, s)
-				keep[s.HostIf] = true
-			}
-		}
-		for _, p := range rec.Parts { // they come or go: not to be made, nor swept
-			for _, s := range p.Specs {
-				keep[s.HostIf] = true
 			}
 		}
 	}
-	if err := errors.Join(e.Fabric.Resync(ctx, specs), e.Fabric.Sweep(ctx, keep)); err != nil {
-		return fmt.Errorf("sweep: %w", err)
+	errs := []error{e.Fabric.Resync(ctx, specs)}
+	strays, err := e.Fabric.Strays(hostIfs(records))
+	errs = append(errs, err)
+	for _, s := range strays {
+		if err := s.Remove(ctx); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		removed = append(removed, s)
 	}
-	return nil
+	if err := errors.Join(errs...); err != nil {
+		return removed, fmt.Errorf("sweep: %w", err)
+	}
+	return removed, nil
+}
+
+// hostIfs are the host's ends of all interfaces in records, also of those that
+// come or go.
+func hostIfs(records []core.Record) map[string]bool {
+	keep := map[string]bool{}
+	for _, rec := range records {
+		for _, s := range record.AllSpecs(rec) {
+			keep[s.HostIf] = true
+		}
+	}
+	return keep
 }
 
 // gcDelegates runs GC of every foreign network: those that live records use,

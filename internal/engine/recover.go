@@ -41,7 +41,7 @@ func (e *Engine) Recover(ctx context.Context, records []core.Record) (swept bool
 	if e.fabricKnown() != nil {
 		return false
 	}
-	if err := e.sweep(ctx, records); err != nil {
+	if _, err := e.sweep(ctx, records); err != nil {
 		e.Log.Error("switch and journal do not agree yet", "err", err)
 		return false
 	}

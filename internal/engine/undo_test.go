@@ -177,6 +177,11 @@ func TestDelegateWhoseDELFails(t *testing.T) {
 	require.NoError(t, e.Del(t.Context(), req))
 	rec, _ := e.Journal.Get(req.Key)
 	require.True(t, rec.Orphan)
+	calls := d.calls()
+	would, err := e.Preview(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []core.Record{rec}, would.Removed, "an orphan is tried")
+	require.Equal(t, calls, d.calls(), "a preview runs nothing")
 	done, err = e.Collect(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, done.Removed)
@@ -187,7 +192,8 @@ func TestDelegateWhoseDELFails(t *testing.T) {
 	d.told("two", "DEL", "")
 	done, err = e.Collect(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, []core.Key{req.Key}, done.Removed)
+	require.Len(t, done.Removed, 1)
+	require.Equal(t, req.Key, done.Removed[0].Key)
 	require.Empty(t, e.Journal.Records())
 }
 

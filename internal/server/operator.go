@@ -14,6 +14,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/hint"
 	"github.com/fairlead/fairlead/internal/ipam"
 	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/resolve"
@@ -25,7 +26,8 @@ type View struct {
 	Journal    *journal.Journal
 	IPAM       *ipam.Allocator
 	Source     resolve.Source
-	Nets       func(context.Context) []agent.Net       // without the count of interfaces
+	Nets       func(context.Context) []agent.Net // without the count of interfaces
+	NADs       func() []resolve.NAD
 	Problems   func() []agent.Problem                  // objects that could not be read
 	Conditions func(context.Context) []agent.Condition // readiness, in the API's order
 	Port       func(hostIf string) (agent.Port, bool)
@@ -35,6 +37,8 @@ type View struct {
 	Repairs     func() []agent.Repair
 	// Unpoliced: the kernel does not enforce rates from pods.
 	Unpoliced bool
+	// Shell is how `fairlead` is called by those who read hints.
+	Shell hint.Shell
 	// Base is the part of the status that does not change: version, node,
 	// start and settings.
 	Base agent.Status
@@ -49,6 +53,8 @@ func (s *Server) operatorRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+agent.PathIP+"{address}", s.serveWho)
 	mux.HandleFunc("GET "+agent.PathStatus, s.serveStatus)
 	mux.HandleFunc("POST "+agent.PathGC, s.serveGC)
+	mux.HandleFunc("GET "+agent.PathGC, s.servePreview)
+	mux.HandleFunc("GET "+agent.PathLeaks, s.serveLeaks)
 	mux.HandleFunc("POST "+agent.PathDetach, s.serveDetach)
 	mux.HandleFunc("POST "+agent.PathCheck+"{namespace}/{name}", s.serveCheck)
 	mux.HandleFunc("POST "+agent.PathMultusAdopt, s.multus(s.adopt))
@@ -309,37 +315,6 @@ func (s *Server) serveStatus(w http.ResponseWriter, r *http.Request) {
 	}
 	st.Pods = len(pods)
 	writeJSON(w, http.StatusOK, st)
-}
-
-func (s *Server) serveGC(w http.ResponseWriter, r *http.Request) {
-	before := map[core.Key]core.Record{}
-	for _, rec := range s.View.Journal.Records() {
-		before[rec.Key] = rec
-	}
-	done, err := s.Engine.Collect(r.Context())
-	if err != nil && len(done.Removed)+len(done.Failed) == 0 {
-		refuse(w, core.WithCode(core.CodeIO, "gc", err))
-		return
-	}
-	out := agent.GCResult{Removed: []agent.AttachmentRef{}}
-	for _, k := range done.Removed {
-		out.Removed = append(out.Removed, ref(before[k]))
-	}
-	if err != nil {
-		out.Failed = append(out.Failed, agent.GCFailure{Error: err.Error()})
-	}
-	for _, rec := range s.View.Journal.Records() {
-		why := done.Failed[rec.Key]
-		if why == nil && rec.Orphan {
-			why = errors.New(rec.Error)
-		}
-		if why != nil {
-			out.Failed = append(out.Failed, agent.GCFailure{AttachmentRef: ref(rec), Error: why.Error()})
-			continue
-		}
-		out.Kept++
-	}
-	writeJSON(w, http.StatusOK, out)
 }
 
 func (s *Server) serveDetach(w http.ResponseWriter, r *http.Request) {

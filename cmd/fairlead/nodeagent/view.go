@@ -55,7 +55,7 @@ func podMTU(o agentOptions) (int, error) {
 func (d *nodeDaemon) view() server.View {
 	return server.View{
 		Journal: d.journal, IPAM: d.pools, Source: glance{d.objects, d.api},
-		Nets: d.nets, Problems: d.problems, Conditions: d.conditions, Port: d.port, PortMissing: d.portMissing, Tombstones: d.nics.Tombstones, Repairs: d.repairs.list,
+		Nets: d.nets, NADs: d.objects.NADs, Problems: d.problems, Conditions: d.conditions, Port: d.port, PortMissing: d.portMissing, Tombstones: d.nics.Tombstones, Repairs: d.repairs.list,
 		Base: agent.Status{
 			Version: d.opts.build.Version, Commit: d.opts.build.Commit, Node: d.opts.nodeName, Started: d.started,
 			Settings: agent.Settings{

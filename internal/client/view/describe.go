@@ -375,19 +375,6 @@ func mark(ok bool) string {
 	return "✗"
 }
 
-// GC writes what a collection removed.
-func GC(w io.Writer, r agent.GCResult) error {
-	p := &page{}
-	for _, a := range r.Removed {
-		p.line("removed %s", ref(a))
-	}
-	for _, f := range r.Failed {
-		p.line("failed  %s: %s", ref(f.AttachmentRef), f.Error)
-	}
-	p.line("%d removed, %d failed, %d kept", len(r.Removed), len(r.Failed), r.Kept)
-	return p.end(w)
-}
-
 // Detach writes what a detach by force has left.
 func Detach(w io.Writer, r agent.DetachResult) error {
 	p := &page{}

@@ -79,7 +79,13 @@ func TestNamesCannotSteerTheTerminal(t *testing.T) {
 			return view.Check(b, agent.CheckResult{Attachments: []agent.CheckAttachment{{Differences: []string{evil}}}})
 		},
 		func(b *bytes.Buffer) error {
-			return view.GC(b, agent.GCResult{Failed: []agent.GCFailure{{Error: evil}}})
+			return view.GC(b, agent.GCResult{
+				Removed: []agent.GCRemoved{{Reason: evil, Interfaces: []agent.Interface{{Name: evil}}}},
+				Strays:  []agent.GCStray{{Name: evil}}, Unswept: evil, Failed: []agent.GCFailure{{Error: evil}},
+			})
+		},
+		func(b *bytes.Buffer) error {
+			return view.Leaks(b, agent.LeakList{Items: []agent.Leak{{File: evil, Reason: evil, Free: evil}}, Failed: []string{evil}})
 		},
 		func(b *bytes.Buffer) error {
 			return view.Status(b, agent.Status{

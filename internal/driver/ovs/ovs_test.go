@@ -410,7 +410,7 @@ func TestFailedDetachLeavesAStray(t *testing.T) {
 	n.eventually("connected", func() bool { return n.client.Connected() == nil })
 	require.Contains(t, n.sw.Vsctl("list-ports", "br-int"), s.HostIf)
 	require.NoError(t, n.driver.Resync(t.Context(), nil))
-	require.NoError(t, n.driver.Sweep(t.Context(), nil))
+	sweep(t, n.driver)
 	require.Equal(t, before, n.inventory())
 }
 
@@ -431,6 +431,20 @@ func TestServerRestart(t *testing.T) {
 	n.attach(o)
 }
 
+// sweep removes the strays that are not kept.
+func sweep(t *testing.T, d *ovsdriver.Driver, keep ...string) {
+	t.Helper()
+	kept := map[string]bool{}
+	for _, name := range keep {
+		kept[name] = true
+	}
+	strays, err := d.Strays(kept)
+	require.NoError(t, err)
+	for _, s := range strays {
+		require.NoError(t, s.Remove(t.Context()))
+	}
+}
+
 // A new process knows nothing but what is in the kernel and the database.
 func TestResyncAndSweepStrays(t *testing.T) {
 	n := newNode(t)
@@ -441,12 +455,21 @@ func TestResyncAndSweepStrays(t *testing.T) {
 	n.attach(o)
 	n.sw.Vsctl("add-port", "br-int", "foreign")
 	require.NoError(t, n.driver.Resync(t.Context(), nil), "both were attached by this process: in flight, not lost")
-	require.NoError(t, n.driver.Sweep(t.Context(), nil))
+	sweep(t, n.driver)
 	require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}))
 
 	again := n.newDriver()
+	full := n.inventory()
+	strays, err := again.Strays(map[string]bool{s.HostIf: true})
+	require.NoError(t, err)
+	var told []string
+	for _, x := range strays {
+		told = append(told, x.Kind+" "+x.Name+" "+x.Key.String())
+	}
+	require.Equal(t, []string{"port " + o.HostIf + " " + o.Key.String(), "link " + o.HostIf + " " + o.Key.String()}, told)
+	require.Equal(t, full, n.inventory(), "to tell removes nothing")
 	require.NoError(t, again.Resync(t.Context(), []core.Spec{s}))
-	require.NoError(t, again.Sweep(t.Context(), map[string]bool{s.HostIf: true}))
+	sweep(t, again, s.HostIf)
 	require.NoError(t, again.Check(t.Context(), s, core.Link{}))
 	require.ErrorIs(t, again.Check(t.Context(), o, core.Link{}), core.ErrDrift)
 	require.NoError(t, again.Detach(t.Context(), s))

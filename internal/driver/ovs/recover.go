@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/kernel/tombstone"
@@ -21,10 +22,9 @@ import (
 // inFlight bounds the transactions of a Resync under way at once.
 const inFlight = 64
 
-// Resync makes the database hold what these Specs say: the bridge, ports that
-// are missing or differ (conf.db lost), and no ports of ours beyond. A Spec
-// whose interface was detached meanwhile, and one attached since, are left as
-// they are. It goes on past failures and returns them all.
+// Resync makes the database hold what these Specs say: the bridge, and ports that
+// are missing or differ (conf.db lost). A Spec whose interface was detached
+// meanwhile is left as it is. It goes on past failures and returns them all.
 func (d *Driver) Resync(ctx context.Context, specs []core.Spec) error {
 	if err := d.cfg.OVS.EnsureBridge(ctx); err != nil {
 		return fmt.Errorf("resync: %w", err)
@@ -33,13 +33,11 @@ func (d *Driver) Resync(ctx context.Context, specs []core.Spec) error {
 		wg   sync.WaitGroup
 		slot = make(chan struct{}, inFlight)
 		errs = make([]error, len(specs))
-		keep = map[string]bool{}
 	)
 	for i, s := range specs {
 		if s.Driver != Name {
 			continue
 		}
-		keep[s.HostIf] = true
 		slot <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slot }()
@@ -47,7 +45,7 @@ func (d *Driver) Resync(ctx context.Context, specs []core.Spec) error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(append(errs, d.dropPorts(ctx, keep))...)
+	return errors.Join(errs...)
 }
 
 func (d *Driver) restore(ctx context.Context, s core.Spec) error {
@@ -99,53 +97,53 @@ func ours(st ovs.PortState) bool {
 	return st.ExternalIDs[ovs.KeyVendor] == ovs.Vendor && st.ExternalIDs[keyIfName] != ""
 }
 
-// dropPorts deletes our ports that belong to no attachment.
-func (d *Driver) dropPorts(ctx context.Context, keep map[string]bool) error {
-	var errs []error
+// Strays are the ports and the links of GroupLive that belong to no attachment:
+// keep has the host interfaces that do, and what this process attached counts as
+// one too. A port comes before its link. Of the links it cannot tell with an
+// error; the ports are then there all the same.
+func (d *Driver) Strays(keep map[string]bool) ([]driver.Stray, error) {
+	var out []driver.Stray
+	stray := func(kind, name string, key core.Key, remove func(context.Context, string) error) {
+		if keep[name] || d.isAttached(name) {
+			return
+		}
+		out = append(out, driver.Stray{Kind: kind, Name: name, Key: key, Remove: func(ctx context.Context) error {
+			defer d.locks.lock(name)()
+			if d.isAttached(name) {
+				return nil
+			}
+			return remove(ctx, name)
+		}})
+	}
 	for _, st := range d.cfg.OVS.PortsWith(ovs.KeyContainer, "") {
-		if ours(st) && !keep[st.Name] {
-			errs = append(errs, d.dropPort(ctx, st.Name))
+		if ours(st) {
+			key := core.Key{Container: st.ExternalIDs[ovs.KeyContainer], IfName: st.ExternalIDs[keyIfName]}
+			stray(driver.StrayPort, st.Name, key, d.cfg.OVS.DelPort)
 		}
 	}
-	return errors.Join(errs...)
-}
-
-func (d *Driver) dropPort(ctx context.Context, name string) error {
-	defer d.locks.lock(name)()
-	if d.isAttached(name) {
-		return nil
-	}
-	return d.cfg.OVS.DelPort(ctx, name)
-}
-
-// Sweep puts aside the links of GroupLive that belong to no attachment: keep
-// has the host interfaces that do.
-func (d *Driver) Sweep(ctx context.Context, keep map[string]bool) error {
 	links, err := d.links(GroupLive)
 	if err != nil {
-		return fmt.Errorf("sweep: %w", err)
+		return out, fmt.Errorf("strays: %w", err)
 	}
-	errs := []error{ctx.Err()}
 	for _, l := range links {
-		if !keep[l.Name] {
-			errs = append(errs, d.sweepLink(l))
-		}
+		key, _ := core.ParseKey(l.Alias)
+		stray(driver.StrayLink, l.Name, key, func(ctx context.Context, _ string) error { return d.bury(ctx, l.Index) })
 	}
-	d.cfg.Graves.Wake()
-	return errors.Join(errs...)
+	return out, nil
 }
 
-func (d *Driver) sweepLink(l rtnl.Link) error {
-	defer d.locks.lock(l.Name)()
-	if d.isAttached(l.Name) {
-		return nil
+// bury puts a link of ours aside.
+func (d *Driver) bury(ctx context.Context, index int) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	c, err := d.host.Get()
 	if err != nil {
 		return err
 	}
 	defer d.host.Put(c)
-	return tombstone.Bury(c, l.Index)
+	defer d.cfg.Graves.Wake()
+	return tombstone.Bury(c, index)
 }
 
 // Recover rebuilds the Specs of what is attached from the database and the

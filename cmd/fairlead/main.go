@@ -134,7 +134,8 @@ type hinter interface{ Hint() string }
 
 // report writes one line with what failed and one with what to do.
 func report(w io.Writer, cmd *cobra.Command, err error) {
-	_, _ = fmt.Fprintf(w, "fairlead: %s\n", view.Printable(err.Error()))
+	shell := usage.Shell()
+	_, _ = fmt.Fprintf(w, "fairlead: %s\n", shell.In(view.Printable(err.Error())))
 	hint := ""
 	if h := hinter(nil); errors.As(err, &h) {
 		hint = h.Hint()
@@ -143,7 +144,7 @@ func report(w io.Writer, cmd *cobra.Command, err error) {
 		hint = "`" + cmd.CommandPath() + " --help` shows the command"
 	}
 	if hint != "" {
-		_, _ = fmt.Fprintf(w, "  next: %s\n", view.Printable(hint))
+		_, _ = fmt.Fprintln(w, shell.In("  next: "+view.Printable(hint)))
 	}
 }
 

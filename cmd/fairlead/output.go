@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
+	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/client/view"
 )
 
@@ -60,7 +62,10 @@ func (f *format) print(w io.Writer, v any, text func(io.Writer, view.Options) er
 	case asYAML:
 		return writeYAML(w, v)
 	}
-	return text(w, view.Options{Wide: f.value == asWide, Now: time.Now()})
+	var b bytes.Buffer
+	err := text(&b, view.Options{Wide: f.value == asWide, Now: time.Now()})
+	_, written := io.WriteString(w, usage.Shell().In(b.String()))
+	return errors.Join(err, written)
 }
 
 func writeJSON(w io.Writer, v any) error {

@@ -47,7 +47,7 @@ func (p *Publisher) Condition(pod core.Pod, kind, status, reason, message string
 	if c.want == nil {
 		c.want = map[string]condition{}
 	}
-	next := condition{Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(time.Now().Truncate(time.Second))}
+	next := condition{Type: kind, Status: status, Reason: reason, Message: p.src.Shell.In(message), LastTransitionTime: metav1.NewTime(time.Now().Truncate(time.Second))}
 	if old, was := c.want[kind]; was && old.Status == status {
 		next.LastTransitionTime = old.LastTransitionTime
 	}

@@ -142,7 +142,7 @@ func (e *events) tell(p core.Pod, kind, reason, note string) {
 	}
 	v := event{
 		TypeMeta: metav1.TypeMeta{APIVersion: eventResource.GroupVersion().String(), Kind: "Event"},
-		Action:   "Add", Reason: reason, Type: kind, Note: core.Clip(note, noteLimit),
+		Action:   "Add", Reason: reason, Type: kind, Note: core.Clip(e.src.Shell.In(note), noteLimit),
 		ReportingController: reporter, ReportingInstance: e.src.Node,
 	}
 	v.EventTime = metav1.NewMicroTime(e.stamp())

@@ -142,7 +142,7 @@ func (h sharing) Write(ctx context.Context, claims share.Claims, told *share.Sum
 	next := condition{}
 	if told != nil {
 		next = condition{
-			Type: share.Condition, Status: told.Status, Reason: told.Reason, Message: core.Clip(told.Message, messageLimit),
+			Type: share.Condition, Status: told.Status, Reason: told.Reason, Message: core.Clip(h.src.Shell.In(told.Message), messageLimit),
 			LastTransitionTime: own.told.LastTransitionTime,
 		}
 		if own.told.Status != next.Status {

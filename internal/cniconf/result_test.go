@@ -243,11 +243,13 @@ func TestStatusHasAnEntryPerNetwork(t *testing.T) {
 
 func TestErrorJSON(t *testing.T) {
 	inner := &core.Error{Code: 102, Msg: "bad ip", Details: "why"}
-	require.JSONEq(t, `{"cniVersion":"0.3.1","code":102,"msg":"bad ip","details":"why"}`, string(ErrorJSON("0.3.1", inner)))
+	require.JSONEq(t, `{"cniVersion":"0.3.1","code":102,"msg":"bad ip","details":"why"}`, string(ErrorJSON("0.3.1", inner, "")))
 	require.JSONEq(t, `{"code":102,"msg":"bad ip","details":"net1: bad ip: why"}`,
-		string(ErrorJSON("", fmt.Errorf("net1: %w", inner))))
+		string(ErrorJSON("", fmt.Errorf("net1: %w", inner), "")))
 	require.JSONEq(t, `{"code":103,"msg":"pool p: no free address"}`,
-		string(ErrorJSON("", fmt.Errorf("pool p: %w", core.ErrExhausted))))
+		string(ErrorJSON("", fmt.Errorf("pool p: %w", core.ErrExhausted), "")))
+	inner.Details = "`fairlead doctor` says"
+	require.Contains(t, string(ErrorJSON("", inner, "kubectl exec p -- fairlead")), "`kubectl exec p -- fairlead doctor` says")
 }
 
 func TestKubeOVNResponse(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/hint"
 
 	current "github.com/containernetworking/cni/pkg/types/100"
 )
@@ -159,8 +160,8 @@ func texts(addrs []netip.Addr) []string {
 
 // ErrorJSON is the CNI error object for err, with the code and words of a
 // core.Error inside it. version is the configuration's, "" where it is not
-// known.
-func ErrorJSON(version string, err error) []byte {
+// known, shell how its reader calls `fairlead`.
+func ErrorJSON(version string, err error, shell hint.Shell) []byte {
 	out := cni.Error{CNIVersion: version, Code: core.CodeOf(err), Msg: err.Error()}
 	if e := (*core.Error)(nil); errors.As(err, &e) {
 		out.Msg, out.Details = e.Msg, e.Details
@@ -168,6 +169,7 @@ func ErrorJSON(version string, err error) []byte {
 			out.Details = whole
 		}
 	}
+	out.Msg, out.Details = shell.In(out.Msg), shell.In(out.Details)
 	raw, _ := json.Marshal(out) // strings and numbers always encode
 	return raw
 }

@@ -4,26 +4,23 @@
 // It knows no cluster and reads no environment.
 package hint
 
-import "strings"
-
-const program = "fairlead "
+import (
+	"regexp"
+	"strings"
+)
 
 // Shell is what stands for `fairlead` in a command, "" for the name itself.
 type Shell string
 
-// In is a text whose commands, between backquotes, can be typed by its reader.
-// What went through it before stays as it is.
+// command finds those of our commands that ask the agent or look at its machine.
+// The others, as install, are run where kubectl is.
+var command = regexp.MustCompile("(`|next: )(?:sudo )?fairlead ((?:check|conf|describe|detach|doctor|gc|get|ip|status|support-bundle|version)\\b)")
+
+// In is a text whose commands its reader can type: those in backquotes, and those
+// that are said to be next. What went through it before stays as it is.
 func (s Shell) In(text string) string {
 	if s == "" {
 		return text
 	}
-	return strings.ReplaceAll(text, "`"+program, "`"+string(s)+" ")
-}
-
-// Command is the command line with these arguments.
-func (s Shell) Command(args string) string {
-	if s == "" {
-		return program + args
-	}
-	return string(s) + " " + args
+	return command.ReplaceAllString(text, "${1}"+strings.ReplaceAll(string(s), "$", "$$")+" ${2}")
 }

@@ -8,14 +8,20 @@ import (
 	"github.com/fairlead/fairlead/internal/hint"
 )
 
+// TestShell: commands that ask the agent are called as their reader can, names
+// and commands that are run elsewhere stay.
 func TestShell(t *testing.T) {
-	const text = "see `fairlead status`, then `fairlead doctor`; Subnet fairlead is `fairlead`'s"
-	require.Equal(t, text, hint.Shell("").In(text))
-	pod := hint.Shell("kubectl -n kube-system exec fairlead-agent-x -- fairlead")
-	want := "see `kubectl -n kube-system exec fairlead-agent-x -- fairlead status`, then " +
-		"`kubectl -n kube-system exec fairlead-agent-x -- fairlead doctor`; Subnet fairlead is `fairlead`'s"
-	require.Equal(t, want, pod.In(text))
-	require.Equal(t, want, pod.In(pod.In(text)), "once is enough")
-	require.Equal(t, "fairlead gc", hint.Shell("").Command("gc"))
-	require.Equal(t, "kubectl -n kube-system exec fairlead-agent-x -- fairlead gc", pod.Command("gc"))
+	const pod = hint.Shell("kubectl -n kube-system exec fairlead-agent-x -- fairlead")
+	for _, c := range []struct{ text, want string }{
+		{"see `fairlead status`, then `fairlead doctor`", "see `" + string(pod) + " status`, then `" + string(pod) + " doctor`"},
+		{"    next: sudo fairlead doctor", "    next: " + string(pod) + " doctor"},
+		{"`fairlead ip who 10.0.0.1`", "`" + string(pod) + " ip who 10.0.0.1`"},
+		{"`fairlead install` gives it; `fairlead gcc`", "`fairlead install` gives it; `fairlead gcc`"},
+		{"Subnet fairlead is `fairlead`'s; fairlead status", "Subnet fairlead is `fairlead`'s; fairlead status"},
+	} {
+		require.Equal(t, c.text, hint.Shell("").In(c.text))
+		require.Equal(t, c.want, pod.In(c.text))
+		require.Equal(t, c.want, pod.In(c.want), "once is enough")
+	}
+	require.Equal(t, "`$1 $(x) gc`", hint.Shell("$1 $(x)").In("`fairlead gc`"), "taken as it stands")
 }

@@ -40,7 +40,7 @@ func (s *Server) serveCNI(w http.ResponseWriter, r *http.Request) {
 	answer := cni.Response{Output: out}
 	if err != nil {
 		s.logFailure(req, err)
-		answer = cni.Response{Output: cniconf.ErrorJSON(errorVersion(in, req), err), Failed: true}
+		answer = cni.Response{Output: cniconf.ErrorJSON(errorVersion(in, req), err, s.Shell), Failed: true}
 	}
 	acknowledged := s.reply(w, answer)
 	if acknowledged && req.Op == core.Add && req.Token == "" && err == nil {

@@ -119,7 +119,7 @@ func labelled(t *testing.T, in cni.Request, req core.Request, err error) {
 		t.Fatalf("no code: %v", err)
 	}
 	var e cni.Error
-	if bad := json.Unmarshal(cniconf.ErrorJSON(errorVersion(in, req), err), &e); bad != nil || e.Code == 0 || e.Msg == "" {
+	if bad := json.Unmarshal(cniconf.ErrorJSON(errorVersion(in, req), err, ""), &e); bad != nil || e.Code == 0 || e.Msg == "" {
 		t.Fatalf("no CNI error: %v, %+v", bad, e)
 	}
 }

@@ -67,7 +67,7 @@ func (s *Server) serveKubeOVNDel(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) refuseKubeOVN(w http.ResponseWriter, req core.Request, status int, err error) {
 	s.logFailure(req, err)
-	writeJSON(w, status, cni.KubeOVNResponse{Err: err.Error()})
+	writeJSON(w, status, cni.KubeOVNResponse{Err: s.Shell.In(err.Error())})
 }
 
 // decodeKubeOVN reads either call. As with our own plugin a DEL needs its key

@@ -89,12 +89,12 @@ func (s *Server) judge(h *held) (bool, error) {
 		case err != nil:
 			return false, err
 		case collected && !rec.Orphan:
-			h.leak.Reason, h.leak.Free = collectedFor(rec), s.View.Shell.Command("gc")
+			h.leak.Reason, h.leak.Free = collectedFor(rec), "fairlead gc"
 		case collected:
-			h.leak.Reason, h.leak.Free = collectedFor(rec), s.force(rec)
+			h.leak.Reason, h.leak.Free = collectedFor(rec), force(rec)
 		case rec.Phase != core.Added:
 			h.leak.Reason = fmt.Sprintf("%s and not finished; the agent goes on: %s", rec.Phase, rec.Error)
-			h.leak.Free = s.force(rec)
+			h.leak.Free = force(rec)
 		default:
 			return false, nil
 		}
@@ -102,7 +102,7 @@ func (s *Server) judge(h *held) (bool, error) {
 	}
 	switch {
 	case h.leak.File == "":
-		h.leak.Reason, h.leak.Free = "an ADD that could not be recorded, and is not undone yet", s.View.Shell.Command("gc")
+		h.leak.Reason, h.leak.Free = "an ADD that could not be recorded, and is not undone yet", "fairlead gc"
 	case h.owner.Container == "":
 		h.leak.Reason = "its file names nobody: it was cut off; the network's next ADD, DEL or GC frees it"
 		h.leak.Free, h.leak.Unproven = "rm "+h.leak.File, true
@@ -114,12 +114,12 @@ func (s *Server) judge(h *held) (bool, error) {
 }
 
 // force is the command that ends an attachment whatever its plugins say.
-func (s *Server) force(rec core.Record) string {
-	args := "detach --force --container-id " + rec.Key.Container
+func force(rec core.Record) string {
+	command := "fairlead detach --force --container-id " + rec.Key.Container
 	if rec.Key.IfName != defaultIfName {
-		args += " --ifname " + rec.Key.IfName
+		command += " --ifname " + rec.Key.IfName
 	}
-	return s.View.Shell.Command(args)
+	return command
 }
 
 // defaultIfName is what `detach` takes where no interface is named.

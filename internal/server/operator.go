@@ -14,7 +14,6 @@ import (
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/hint"
 	"github.com/fairlead/fairlead/internal/ipam"
 	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/resolve"
@@ -37,8 +36,6 @@ type View struct {
 	Repairs     func() []agent.Repair
 	// Unpoliced: the kernel does not enforce rates from pods.
 	Unpoliced bool
-	// Shell is how `fairlead` is called by those who read hints.
-	Shell hint.Shell
 	// Base is the part of the status that does not change: version, node,
 	// start and settings.
 	Base agent.Status

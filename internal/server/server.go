@@ -28,6 +28,7 @@ import (
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/engine"
+	"github.com/fairlead/fairlead/internal/hint"
 	"github.com/fairlead/fairlead/internal/sched"
 )
 
@@ -57,6 +58,7 @@ type Config struct {
 	// leaves it as it came.
 	Complete func(core.Conf) core.Conf
 	Pace     *sched.Pace // is told of every operation; may be nil
+	Shell    hint.Shell  // how those who read a runtime's errors call `fairlead`
 	Log      *slog.Logger
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/device"
 	"github.com/fairlead/fairlead/internal/doctor"
+	"github.com/fairlead/fairlead/internal/hint"
 	"github.com/fairlead/fairlead/internal/hostruntime"
 	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/sched"
@@ -47,7 +48,8 @@ type agentOptions struct {
 	config string
 	file   cniconf.Daemon // what config says
 	build  Build
-	part   bool // of a process that tells systemd itself how it is
+	shell  hint.Shell // how those who read its hints call `fairlead`
+	part   bool       // of a process that tells systemd itself how it is
 }
 
 // Build is what the program knows of itself.
@@ -58,7 +60,7 @@ type Build struct {
 
 // Command is `fairlead agent`; the root command has its flag --socket.
 func Command(b Build) *cobra.Command {
-	o := agentOptions{build: b}
+	o := agentOptions{build: b, shell: usage.Shell()}
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run the node agent",

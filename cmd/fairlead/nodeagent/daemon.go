@@ -232,7 +232,7 @@ func (d *nodeDaemon) wire(boot string) {
 	d.conf = d.confWriter()
 	d.server = server.New(server.Config{
 		Engine: d.engine, Sockets: append([]string{d.opts.socket}, d.opts.compat...),
-		Complete: d.complete, View: d.view(), Metrics: d.metrics.Handler(), Limit: d.opts.file.ConnectionLimit, Pace: d.pace(), Log: d.log,
+		Complete: d.complete, View: d.view(), Metrics: d.metrics.Handler(), Limit: d.opts.file.ConnectionLimit, Pace: d.pace(), Shell: d.opts.shell, Log: d.log,
 	})
 }
 

@@ -104,6 +104,7 @@ func (d *nodeDaemon) newRemote(kubeconfig string) *remote {
 		Kubeconfig: kubeconfig, Node: d.opts.nodeName, UserAgent: "fairlead/" + d.opts.build.Version,
 		Bootstrap: d.opts.bootstrap, CertDir: d.opts.certDir, CertDuration: d.opts.certDuration,
 		Requested: func(method string, status int) { d.metrics.APIRequest(method, status) },
+		Shell:     d.opts.shell,
 		Log:       d.log,
 	})
 	return &remote{Source: src, Publisher: cluster.NewPublisher(src, d.held), Shares: cluster.NewShares(src, d.pools.Held), recovered: d.restored}

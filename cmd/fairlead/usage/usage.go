@@ -4,9 +4,20 @@ package usage
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/internal/hint"
 )
+
+// EnvCommand is what stands for `fairlead` in the hints of a process whose
+// readers cannot call it by its name. The chart sets it for the agent's container,
+// and so for what is run there by kubectl.
+const EnvCommand = "FAIRLEAD_COMMAND"
+
+// Shell is how those who read this process's hints call `fairlead`.
+func Shell() hint.Shell { return hint.Shell(os.Getenv(EnvCommand)) }
 
 // Error marks a wrong command line: nothing was done.
 type Error struct{ Err error }

@@ -102,6 +102,8 @@ func (p *page) clusterPod(pod agent.Pod, o Options) {
 	if pod.Node != "" {
 		p.heading("What took how long, and why an ADD failed, knows node %s:", pod.Node)
 		p.line("  fairlead describe pod %s/%s --node-local", pod.Namespace, pod.Name)
+		p.line("where its agent is a pod, by `kubectl -n NAMESPACE exec POD -- fairlead ...` with the NAMESPACE and POD that this gives:")
+		p.line("  kubectl get pods -A -l app.kubernetes.io/name=fairlead --field-selector spec.nodeName=%s", pod.Node)
 	}
 }
 

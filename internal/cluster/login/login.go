@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/transport"
 
+	"github.com/fairlead/fairlead/internal/hint"
 	"github.com/fairlead/fairlead/internal/hostfile"
 )
 
@@ -37,7 +38,9 @@ type Config struct {
 	// Requested hears of each request's end, for metrics: the HTTP status, 0
 	// where there was no answer. nil: nobody wants to know.
 	Requested func(method string, status int)
-	Log       *slog.Logger
+	// Shell is how those who read events and conditions call `fairlead`.
+	Shell hint.Shell
+	Log   *slog.Logger
 }
 
 // Logins gives out what is in force.

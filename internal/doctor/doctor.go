@@ -48,14 +48,14 @@ type Config struct {
 	OVSDB    string
 	Bridge   string
 	ConfDir  string
-	// Runtimes are where runtimes' own configurations may be, which count more than
-	// ConfDir and BinDirs; the zero value is nowhere.
-	Runtimes hostruntime.Places
-	// Sockets are where runtimes may serve CRI, which tells their versions.
+	// Sockets are where runtimes may serve CRI: what one that runs says counts most.
 	Sockets []string
-	BinDirs []string
-	Iface   string // "" = that of the default route
-	MTU     int    // bytes, 0 = Iface's less 100
+	// Runtimes are where the configurations of those may be that do not run, or do
+	// not say; they count more than ConfDir and BinDirs. The zero value is nowhere.
+	Runtimes hostruntime.Places
+	BinDirs  []string
+	Iface    string // "" = that of the default route
+	MTU      int    // bytes, 0 = Iface's less 100
 	// Patience bounds each check, so that a dead server does not hide what the
 	// others find; 0 = 10 s.
 	Patience time.Duration

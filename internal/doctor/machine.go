@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/confexplain"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/hostruntime"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 )
 
@@ -22,14 +23,18 @@ type machine struct {
 	ns    *netns.Handle // throw-away; nil with nsErr
 	nsErr error
 
-	place     place // of the agent
-	agentUp   bool
-	agentErr  error
-	status    agent.Status
-	ovs       ovsFacts
-	ovsErr    error
-	plugins   *confexplain.Plugins
-	datapaths datapaths
+	place    place // of the agent
+	agentUp  bool
+	agentErr error
+	status   agent.Status
+	ovs      ovsFacts
+	ovsErr   error
+	plugins  *confexplain.Plugins
+	// runtimes are those that answer; runtimesErr is why others do not whose
+	// sockets are there.
+	runtimes    []hostruntime.Live
+	runtimesErr error
+	datapaths   datapaths
 }
 
 // errNoAgent: the caller gave no client.
@@ -46,6 +51,7 @@ func examine(ctx context.Context, cfg Config) *machine {
 	ctx, cancel := context.WithTimeout(ctx, cfg.patience())
 	defer cancel()
 	m.ovs, m.ovsErr = readOVS(ctx, cfg.OVSDB, cfg.Bridge)
+	m.runtimes, m.runtimesErr = hostruntime.Running(ctx, cfg.Sockets)
 	m.place = placeOf(ctx, cfg.Socket)
 	m.agentErr = errNoAgent
 	if cfg.Agent != nil {

@@ -2,6 +2,7 @@ package hostruntime
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -42,6 +43,19 @@ func newestCNI(d confexplain.Dialect, version string) string {
 // Newest asks the running runtime of a kind for the newest version of CNI that it
 // takes; "" where none runs, or it is not known.
 func Newest(ctx context.Context, d confexplain.Dialect, sockets []string) string {
+	all, _ := Running(ctx, sockets)
+	for _, l := range all {
+		if l.Dialect == d {
+			return l.CNI
+		}
+	}
+	return ""
+}
+
+// Running asks the runtimes behind the sockets that are there. The error says
+// which of them did not answer; it comes with those that did.
+func Running(ctx context.Context, sockets []string) (all []Live, err error) {
+	var errs []error
 	for _, s := range sockets {
 		if info, err := os.Stat(s); err != nil || info.Mode().Type() != os.ModeSocket {
 			continue
@@ -49,9 +63,11 @@ func Newest(ctx context.Context, d confexplain.Dialect, sockets []string) string
 		within, cancel := context.WithTimeout(ctx, patience)
 		l, err := Ask(within, s)
 		cancel()
-		if err == nil && l.Dialect == d {
-			return l.CNI
+		if err != nil {
+			errs = append(errs, err)
+			continue
 		}
+		all = append(all, l)
 	}
-	return ""
+	return all, errors.Join(errs...)
 }

@@ -79,6 +79,7 @@ func call(socket string, f func(cri.RuntimeServiceClient) error) error {
 type Live struct {
 	Dialect confexplain.Dialect
 	Name    string // and version
+	Socket  string
 	// CNI is the newest version of CNI that it takes, "" where that is not known.
 	CNI string
 	// Fault is why it runs no containers, the condition RuntimeReady; nil when it
@@ -134,7 +135,7 @@ func Ask(ctx context.Context, socket string) (l Live, err error) {
 			return err
 		}
 		d := dialectOf(v.GetRuntimeName(), socket)
-		l = Live{Dialect: d, Name: v.GetRuntimeName() + " " + v.GetRuntimeVersion(), CNI: newestCNI(d, v.GetRuntimeVersion())}
+		l = Live{Dialect: d, Socket: socket, Name: v.GetRuntimeName() + " " + v.GetRuntimeVersion(), CNI: newestCNI(d, v.GetRuntimeVersion())}
 		l.tell(s)
 		return nil
 	})

@@ -290,7 +290,10 @@ func TestGCCommand(t *testing.T) {
 }
 
 // finding is one line of doctor's report.
-type finding struct{ Group, Name, Verdict, Reason, Next string }
+type finding struct {
+	Group, Name, Verdict, Reason, Next string
+	Details                            []string
+}
 
 func examine(t *testing.T, n *testbed.Node, status int) map[string]finding {
 	t.Helper()

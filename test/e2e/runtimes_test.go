@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -98,6 +99,60 @@ func TestRuntimes_InstallNode(t *testing.T) {
 		n.Fairlead("uninstall", "node")
 		n.RequireNoLeaks(inventory)
 	})
+}
+
+// TestRuntimes_Doctor: doctor asks the runtime that runs, whatever the machine's
+// files say; they count when it does not run any more, and doctor says so.
+func TestRuntimes_Doctor(t *testing.T) {
+	t.Parallel()
+	eachContainerd(t, func(t *testing.T, v kube.ContainerdVersion) {
+		n, c := runtimeNode(t, v)
+		n.Outside()
+		a := n.Agent("--cni-conf=auto")
+		a.WaitReady()
+		awaitGateways(t, n)
+		awaitNetwork(t, c, true)
+		n.Run("sh", "-c", `mkdir -p /etc/containerd && printf '[plugins.cri.cni]\nconf_dir = "/none"\n' > /etc/containerd/config.toml`)
+		const name, socket = "conf for containerd", "/run/containerd/containerd.sock"
+		f := found(t, n, name)
+		require.Equal(t, "ok", f.Verdict, "%+v", f)
+		require.Contains(t, f.Reason, "00-fairlead.conflist wins")
+		require.Contains(t, strings.Join(f.Details, "\n"), "on "+socket+" says")
+
+		// What it has loaded is told too.
+		a.Kill()
+		n.Run("sh", "-c", "rm /etc/cni/net.d/*")
+		awaitNetwork(t, c, false)
+		n.Run("sh", "-c", "cat > /etc/cni/net.d/10-other.conflist << 'END'\n"+otherConf+"\nEND")
+		awaitNetwork(t, c, true)
+		f = found(t, n, name)
+		require.Equal(t, "warning", f.Verdict, "%+v", f)
+		require.Contains(t, strings.Join(f.Details, "\n"), `has loaded the network "other"`)
+
+		c.Kill()
+		f = found(t, n, name)
+		require.Equal(t, "warning", f.Verdict, "%+v", f)
+		require.Contains(t, f.Reason, "/none holds no configuration")
+		require.Contains(t, strings.Join(f.Details, "\n"), "none of it answers: by /etc/containerd/config.toml")
+	})
+}
+
+// found is one of doctor's findings, whatever the others are.
+func found(t *testing.T, n *testbed.Node, name string) finding {
+	t.Helper()
+	out, err := n.TryFairlead("doctor", "-o", "json")
+	if err != nil {
+		out = err.Error()[strings.Index(err.Error(), "{"):]
+	}
+	var report struct{ Findings []finding }
+	require.NoError(t, json.NewDecoder(strings.NewReader(out)).Decode(&report), out)
+	for _, f := range report.Findings {
+		if f.Name == name {
+			return f
+		}
+	}
+	require.FailNow(t, "no finding "+name, out)
+	return finding{}
 }
 
 // runtimeNode is a machine with a containerd and a subnet.

@@ -245,6 +245,9 @@ type Subnet struct {
 	// Implied marks a subnet that no object declares: it follows from the
 	// annotations a controller left on a pod. It has no gateway of ours.
 	Implied bool `json:"implied,omitempty"`
+	// Builtin marks the one that no object declares and that serves where no other
+	// is the default.
+	Builtin bool `json:"builtin,omitempty"`
 }
 
 // AddrRange is an inclusive range of addresses of one family.

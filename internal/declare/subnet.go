@@ -30,7 +30,7 @@ type Subnet struct {
 // section 11).
 func Builtin() core.Subnet {
 	return core.Subnet{
-		Name: v1.DefaultSubnet, Provider: v1.DefaultProvider, Default: true, NATOutgoing: true,
+		Name: v1.DefaultSubnet, Provider: v1.DefaultProvider, Default: true, NATOutgoing: true, Builtin: true,
 		CIDRs:    []netip.Prefix{netip.MustParsePrefix("10.16.0.0/16")},
 		Gateways: []netip.Addr{netip.MustParseAddr("10.16.0.1")},
 	}

@@ -282,3 +282,40 @@ func holds(text, unwanted string) string {
 	}
 	return "still " + unwanted + " in: " + text
 }
+
+// TestBuiltinSubnetThatNobodyUses: behind a default network that is somebody
+// else's the built-in Subnet has neither gateway nor masquerade, until a pod has
+// an address of it, and again when the last one has gone.
+func TestBuiltinSubnetThatNobodyUses(t *testing.T) {
+	t.Parallel()
+	n := testbed.New(t)
+	n.Outside()
+	n.Run("sh", "-c", "cat > /etc/cni/net.d/10-other.conflist << 'END'\n"+otherConf+"\nEND")
+	n.WriteObjects("objects.yaml", together(
+		nadObject("own", `{"cniVersion":"1.0.0","type":"fairlead"}`),
+		podObject("p", map[string]string{"v1.multus-cni.io/default-network": "default/own"})))
+	n.Agent("--cni-conf=auto", "--cni-master=auto").WaitReady()
+	served := func() []bool { // table, gateway
+		return []bool{
+			strings.Contains(n.Run("nft", "list", "tables")+"\n", "table inet fairlead\n"),
+			strings.Contains(n.Run("ip", "-o", "addr", "show", "up"), " 10.16.0.1/16 "),
+		}
+	}
+	eventually(t, func() string { return lacks(n.Fairlead("status"), "✓ gateways") })
+	require.Equal(t, []bool{false, false}, served())
+	before := n.Inventory()
+	p := n.NewPod("p")
+	ip := p.CNI("ADD", ownConf).Must().IPs()
+	require.True(t, strings.HasPrefix(bare(ip[0]), "10.16."), ip)
+	reaches(t, p, testbed.WorldIP4)
+	require.Equal(t, []bool{true, true}, served())
+	p.CNI("DEL", ownConf).Must()
+	p.Delete()
+	eventually(t, func() string {
+		if strings.Contains(n.Run("nft", "list", "tables")+"\n", "table inet fairlead\n") {
+			return "still masquerades"
+		}
+		return ""
+	})
+	n.RequireNoLeaks(before)
+}

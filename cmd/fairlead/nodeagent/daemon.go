@@ -118,6 +118,8 @@ type nodeDaemon struct {
 	restored chan struct{}         // closed when IPAM knows the journal
 	spoilt   chan struct{}         // somebody removed a part of our nftables tables
 	gates    atomic.Pointer[error] // outcome of the last pass over the gateways
+	idle     atomic.Bool           // the built-in Subnet is not served, for nobody is on it
+	moved    chan struct{}         // somebody came to it, or went
 
 	repairs     *repairs
 	portRepairs *portRepairs
@@ -127,7 +129,7 @@ type nodeDaemon struct {
 // newDaemon opens what can fail before anything runs: the journal and the
 // folder of objects.
 func newDaemon(o agentOptions, log *slog.Logger) (*nodeDaemon, error) {
-	d := &nodeDaemon{opts: o, log: log, started: time.Now().UTC(), reset: make(chan struct{}, 1), restored: make(chan struct{}), spoilt: make(chan struct{}, 1)}
+	d := &nodeDaemon{opts: o, log: log, started: time.Now().UTC(), reset: make(chan struct{}, 1), restored: make(chan struct{}), spoilt: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
 	d.gates.Store(&errNoPass)
 	boot, err := netns.BootID()
 	if err != nil {
@@ -222,7 +224,7 @@ func (d *nodeDaemon) wire(boot string) {
 		BootID:   boot,
 		Socket:   d.opts.socket,
 		Observer: d.metrics,
-		Notices:  d.forget, Conditions: conditions,
+		Notices:  arrivals{d.forget, d}, Conditions: conditions,
 		Log: d.log,
 	})
 	d.multus = outsider.New(outsider.Config{

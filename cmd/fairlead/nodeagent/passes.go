@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/gateway/standalone"
 	"github.com/fairlead/fairlead/internal/kernel/nft"
@@ -71,6 +72,7 @@ func (p *passes) run(ctx context.Context) {
 		case <-p.objects.Changed():
 		case <-timer.C:
 			again = true
+		case <-p.moved:
 		case <-p.ports.Spoilt():
 		case <-p.spoilt:
 			doubt = true
@@ -251,17 +253,60 @@ func (d *nodeDaemon) setGateways(ctx context.Context) error {
 	return d.gateway.Set(ctx, d.served(subnets))
 }
 
-// served are the Subnets that need the node's side: not those of which this node
-// may give no address and no pod here has one.
+// served are the Subnets that need the node's side: where no pod here has an
+// address of one, not those of which this node may give none, nor the built-in
+// one behind a default network that is somebody else's.
 func (d *nodeDaemon) served(subnets []core.Subnet) []core.Subnet {
-	api := d.api()
-	if api == nil {
-		return subnets
+	var refused map[string]string
+	if api := d.api(); api != nil {
+		refused = api.Refusals()
 	}
-	refused := api.Refusals()
+	idle := d.opts.foreign()
+	d.idle.Store(idle) // before the pools are asked: who comes meanwhile sees it
 	return slices.DeleteFunc(slices.Clone(subnets), func(s core.Subnet) bool {
-		return refused[s.Name] != "" && len(d.pools.Held(s.Name)) == 0
+		if refused[s.Name] == "" && !(idle && s.Builtin) {
+			return false
+		}
+		empty := len(d.pools.Held(s.Name)) == 0
+		if s.Builtin && !empty {
+			d.idle.Store(false)
+		}
+		return empty
 	})
+}
+
+// arrivals is a core.Notices before another: the first pod that comes to the
+// built-in Subnet where that was not served has a pass made, and so has one that
+// goes.
+type arrivals struct {
+	core.Notices
+	*nodeDaemon
+}
+
+// Attached implements core.Notices.
+func (a arrivals) Attached(r core.Record) {
+	if a.idle.Load() {
+		a.changed(r)
+	}
+	a.Notices.Attached(r)
+}
+
+// Detached implements core.Notices.
+func (a arrivals) Detached(r core.Record) {
+	if a.opts.foreign() && len(a.pools.Held(v1.DefaultSubnet)) == 0 {
+		a.changed(r)
+	}
+	a.Notices.Detached(r)
+}
+
+// changed has a pass made if the attachment was on what may be the built-in Subnet.
+func (a arrivals) changed(r core.Record) {
+	if slices.ContainsFunc(r.Leases, func(l core.Lease) bool { return l.Subnet == v1.DefaultSubnet }) {
+		select {
+		case a.moved <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // guardTables keeps pods from the node's own stack, before any is served, and

@@ -1,0 +1,57 @@
+package ovs_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/core"
+	ovsdriver "github.com/fairlead/fairlead/internal/driver/ovs"
+)
+
+// sweep removes the strays that are not kept.
+func sweep(t *testing.T, d *ovsdriver.Driver, keep ...string) {
+	t.Helper()
+	kept := map[string]bool{}
+	for _, name := range keep {
+		kept[name] = true
+	}
+	strays, err := d.Strays(kept)
+	require.NoError(t, err)
+	for _, s := range strays {
+		require.NoError(t, s.Remove(t.Context()))
+	}
+}
+
+// A new process knows nothing but what is in the kernel and the database.
+func TestResyncAndSweepStrays(t *testing.T) {
+	n := newNode(t)
+	before := n.inventory()
+	_, s := n.pod(1)
+	_, o := n.pod(2)
+	n.attach(s)
+	n.attach(o)
+	n.sw.Vsctl("add-port", "br-int", "foreign")
+	require.NoError(t, n.driver.Resync(t.Context(), nil), "both were attached by this process: in flight, not lost")
+	sweep(t, n.driver)
+	require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}))
+
+	again := n.newDriver()
+	full := n.inventory()
+	strays, err := again.Strays(map[string]bool{s.HostIf: true})
+	require.NoError(t, err)
+	var told []string
+	for _, x := range strays {
+		told = append(told, x.Kind+" "+x.Name+" "+x.Key.String())
+	}
+	require.Equal(t, []string{"port " + o.HostIf + " " + o.Key.String(), "link " + o.HostIf + " " + o.Key.String()}, told)
+	require.Equal(t, full, n.inventory(), "to tell removes nothing")
+	require.NoError(t, again.Resync(t.Context(), []core.Spec{s}))
+	sweep(t, again, s.HostIf)
+	require.NoError(t, again.Check(t.Context(), s, core.Link{}))
+	require.ErrorIs(t, again.Check(t.Context(), o, core.Link{}), core.ErrDrift)
+	require.NoError(t, again.Detach(t.Context(), s))
+	require.Contains(t, n.sw.Vsctl("list-ports", "br-int"), "foreign")
+	n.sw.Vsctl("del-port", "foreign")
+	require.Equal(t, before, n.inventory())
+}

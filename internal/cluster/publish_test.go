@@ -183,13 +183,13 @@ func TestRule10_Events(t *testing.T) {
 	c := kube.Shared(t)
 	ns := c.Namespace()
 	config, _ := account(c, ns)
-	a := newAgent(t, cluster.Config{Kubeconfig: config, Node: ns})
+	a := newAgent(t, cluster.Config{Kubeconfig: config, Node: ns, Shell: "kubectl exec pod -- fairlead"})
 	p := makePod(c, ns, "web", ns)
 	require.NoError(t, (<-a.askPod(p)).err)
 	r := record(p, "c1", "10.16.0.2")
 	r.Statuses = append(r.Statuses, core.Net{Name: ns + "/storage", Interface: "net1", IPs: []string{"10.20.0.5", "fd00::5"}})
 	a.attach(r)
-	missing := core.Attempt{Op: core.Add, Pod: p, Code: 7, Error: "networks[0]: NetworkAttachmentDefinition " + ns + "/x does not exist", NoNetwork: true}
+	missing := core.Attempt{Op: core.Add, Pod: p, Code: 7, Error: "networks[0]: NetworkAttachmentDefinition " + ns + "/x does not exist; see `fairlead get nets`", NoNetwork: true}
 	for range 20 {
 		a.Failed(missing)
 	}
@@ -221,7 +221,8 @@ func TestRule10_Events(t *testing.T) {
 	require.Equal(t, "Added eth0 [10.16.0.2] from fairlead, net1 [10.20.0.5 fd00::5] from "+ns+"/storage", notes["AddedInterface"].Note)
 	require.Equal(t, "Normal", notes["AddedInterface"].Type)
 	require.Equal(t, "Removed net1 [10.20.0.5 fd00::5] from "+ns+"/storage", notes["RemovedInterface"].Note)
-	require.Equal(t, missing.Error+" (code 7)", notes["NoNetworkFound"].Note)
+	require.Equal(t, strings.Replace(missing.Error, "fairlead get", "kubectl exec pod -- fairlead get", 1)+" (code 7)",
+		notes["NoNetworkFound"].Note, "it names the command that its reader can call")
 	require.Equal(t, "Warning", notes["FailedAttachment"].Type)
 	require.LessOrEqual(t, len(notes["FailedAttachment"].Note), 1024)
 	require.True(t, utf8.ValidString(notes["FailedAttachment"].Note))

@@ -48,6 +48,7 @@ func TestWhatIsLeftOver(t *testing.T) {
 	require.Empty(t, asked[agent.GCResult](t, n, "gc", "--dry-run").Removed)
 
 	gone, addrs := attached(n, "gone")
+	lan := bare(addresses(t, gone, "net1")[0])
 	gone.Delete()
 	orphan := n.NewPod("orphan")
 	orphan.CNI("ADD", ownConf).Must()
@@ -75,8 +76,8 @@ func TestWhatIsLeftOver(t *testing.T) {
 	require.Len(t, found, 3, "%v", found)
 	require.Equal(t, "gone", found[addrs[0]].Pod)
 	require.Equal(t, "fairlead gc", found[addrs[0]].Free)
-	file := found["10.61.0.3"]
-	require.Equal(t, folder+"10.61.0.3", file.File)
+	file := found[lan]
+	require.Equal(t, folder+lan, file.File)
 	require.Equal(t, []string{gone.ContainerID, "gone", "fairlead gc"}, []string{file.Container, file.Pod, file.Free})
 	strange := found["10.61.0.200"]
 	require.True(t, strange.Unproven, "who does not know an owner does not say that it is gone")

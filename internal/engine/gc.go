@@ -162,7 +162,7 @@ func (e *Engine) collect(ctx context.Context, c collection) (Collected, error) {
 	})
 	slices.SortFunc(out.Removed, func(a, b core.Record) int { return strings.Compare(a.Key.String(), b.Key.String()) })
 	if out.Unswept = e.fabricKnown(); out.Unswept != nil {
-		return out, nil // whoever makes it known kicks the worker
+		return out, nil //nolint:nilerr // whoever makes it known kicks the worker
 	}
 	var err error
 	records := e.Journal.Records()

@@ -42,18 +42,24 @@ func (s *Server) answerGC(w http.ResponseWriter, done engine.Collected, err erro
 		out.Failed = append(out.Failed, agent.GCFailure{Error: err.Error()})
 	}
 	for _, rec := range s.View.Journal.Records() {
-		why := done.Failed[rec.Key]
-		if why == nil && rec.Orphan && !would[rec.Key] {
-			why = errors.New(rec.Error)
+		if would[rec.Key] {
+			continue
 		}
-		switch {
-		case why != nil:
+		if why := stays(rec, done); why != nil {
 			out.Failed = append(out.Failed, agent.GCFailure{AttachmentRef: ref(rec), Error: why.Error()})
-		case !would[rec.Key]:
+		} else {
 			out.Kept++
 		}
 	}
 	writeJSON(w, http.StatusOK, out)
+}
+
+// stays is why a record is there that was to be collected, nil for any other.
+func stays(rec core.Record, done engine.Collected) error {
+	if why := done.Failed[rec.Key]; why != nil || !rec.Orphan {
+		return why
+	}
+	return errors.New(rec.Error)
 }
 
 // collectedFor is why a record is collected.

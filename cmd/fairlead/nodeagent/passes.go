@@ -65,28 +65,46 @@ func (p *passes) run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		again, doubt := false, false
-		select {
-		case <-ctx.Done():
+		why := p.wait(ctx, timer.C, look.C, audit.C)
+		if why == ended {
 			return
-		case <-p.objects.Changed():
-		case <-timer.C:
-			again = true
-		case <-p.moved:
-		case <-p.ports.Spoilt():
-		case <-p.spoilt:
-			doubt = true
-		case <-look.C:
-			doubt = true
-		case <-audit.C:
-			doubt = true
-		case <-p.reset:
-			p.swept = false
 		}
-		if !doubt || p.due(ctx, look) {
-			reset(timer, p.next(p.pass(ctx), again))
+		if why != doubted || p.due(ctx, look) {
+			reset(timer, p.next(p.pass(ctx), why == again))
 		}
 	}
+}
+
+// Reasons for a pass.
+type reason int
+
+const (
+	ended   reason = iota // none: the agent ends
+	changed               // something else is wanted, or was lost
+	again                 // the last one failed
+	doubted               // it may be needed
+)
+
+// wait waits for a reason.
+func (p *passes) wait(ctx context.Context, retry, look, audit <-chan time.Time) reason {
+	select {
+	case <-ctx.Done():
+		return ended
+	case <-p.objects.Changed():
+	case <-p.moved:
+	case <-p.ports.Spoilt():
+	case <-p.reset:
+		p.swept = false
+	case <-retry:
+		return again
+	case <-p.spoilt:
+		return doubted
+	case <-look:
+		return doubted
+	case <-audit:
+		return doubted
+	}
+	return changed
 }
 
 // reset has a timer wake us after a while, 0 for never.
@@ -264,7 +282,7 @@ func (d *nodeDaemon) served(subnets []core.Subnet) []core.Subnet {
 	idle := d.opts.foreign()
 	d.idle.Store(idle) // before the pools are asked: who comes meanwhile sees it
 	return slices.DeleteFunc(slices.Clone(subnets), func(s core.Subnet) bool {
-		if refused[s.Name] == "" && !(idle && s.Builtin) {
+		if refused[s.Name] == "" && (!idle || !s.Builtin) {
 			return false
 		}
 		empty := len(d.pools.Held(s.Name)) == 0

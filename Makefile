@@ -51,6 +51,8 @@ FUZZTIME      ?= 2m
 
 # Only `race` needs a C compiler; one setting for all others shares the build cache.
 export CGO_ENABLED = 0
+# Machines of `make cluster`.
+NODES ?= 1
 # Arguments of `make run`: KEEP=1 leaves it running, OVSDB=... uses the machine's own Open vSwitch.
 export KEEP OVSDB
 
@@ -72,9 +74,9 @@ stop: root ## end what `make run KEEP=1` left
 	@scripts/stop
 
 .PHONY: cluster
-cluster: setup-cluster root testbin kube ## a Kubernetes cluster of one node with Fairlead, in the foreground; Ctrl-C removes it
+cluster: setup-cluster root $(KUBE)/kube $(KUBE)/containerd $(KUBE)/pause testbin ## a Kubernetes cluster with Fairlead, in the foreground; Ctrl-C removes it (NODES=2)
 	@$(GO) build -trimpath -o $(CACHE)/cluster ./internal/testbed/kube/cluster
-	@FAIRLEAD_BIN=$(FAILPOINT) exec $(CACHE)/cluster
+	@FAIRLEAD_BIN=$(FAILPOINT) exec $(CACHE)/cluster -nodes $(NODES)
 
 .PHONY: test
 test: PGO = off
@@ -107,13 +109,15 @@ soak: setup-test root build testbin kube critest ## the tests with full counts, 
 KUBE_PROGRAMS := kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl
 KUBE_LDFLAGS   = -s -w $(foreach v,gitVersion=$(KUBE_VERSION) gitMajor=$(word 1,$(subst ., ,$(KUBE_VERSION:v%=%))) \
 	gitMinor=$(word 2,$(subst ., ,$(KUBE_VERSION:v%=%))) gitTreeState=clean,-X k8s.io/component-base/version.$(v))
+# Packages that are compiled, a line for every 200 of them, and what else is said.
+COUNTED := 2>&1 | awk '/^[a-z][^ :]*$$/ { if (++n % 200 == 0) { print "  " n " packages"; fflush() }; next } { print }'
 .PHONY: kube
 kube: $(KUBE)/kube $(KUBE)/oracle $(KUBE)/containerd $(KUBE)/containerd17/containerd $(KUBE)/pause ## Kubernetes' programs and containerd for the tests (once, some minutes)
 
 $(KUBE)/kube: test/kube/go.mod test/kube/go.sum test/kube/main.go
 	@mkdir -p $(KUBE)
 	@echo "building Kubernetes $(KUBE_VERSION) for the tests (once, some minutes)"
-	@$(GO) -C test/kube build -p 2 -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $@ .
+	@$(GO) -C test/kube build -v -p 2 -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $@ . $(COUNTED)
 	@for p in $(KUBE_PROGRAMS); do ln -sf kube $(KUBE)/$$p; done
 
 # kubelet's pod sources, for the differential test of internal/node/source:
@@ -131,8 +135,8 @@ CONTAINERD := github.com/containerd/containerd/v2/cmd
 $(KUBE)/containerd: test/kube/containerd/go.mod test/kube/containerd/go.sum
 	@mkdir -p $(KUBE)
 	@echo "building containerd for the tests (once, some minutes)"
-	@$(GO) -C test/kube/containerd build -p 2 -trimpath -tags 'no_btrfs no_zfs no_devmapper' -ldflags '-s -w' -o $(KUBE)/ \
-		$(CONTAINERD)/containerd $(CONTAINERD)/containerd-shim-runc-v2 $(CONTAINERD)/ctr
+	@$(GO) -C test/kube/containerd build -v -p 2 -trimpath -tags 'no_btrfs no_zfs no_devmapper' -ldflags '-s -w' -o $(KUBE)/ \
+		$(CONTAINERD)/containerd $(CONTAINERD)/containerd-shim-runc-v2 $(CONTAINERD)/ctr $(COUNTED)
 	@touch $@
 
 # The version before, which many nodes have: it takes CNI 1.0 at the most. (1.6
@@ -251,6 +255,7 @@ clean: ## remove everything that make built
 # directory in which the thin plugin has all its types beside the upstream ones.
 .PHONY: testbin
 testbin: $(TOOLS)/.cni
+	@echo "building fairlead and fairlead-cni, with crash points"
 	@mkdir -p $(FAILPOINT) $(TESTCNI)
 	@$(GOBUILD) -tags failpoint -o $(FAILPOINT)/ ./cmd/fairlead ./cmd/fairlead-cni
 	@for p in $(notdir $(CNI_PLUGINS)); do ln -f $(TOOLS)/$$p $(TESTCNI)/$$p; done
@@ -258,6 +263,7 @@ testbin: $(TOOLS)/.cni
 
 $(TOOLS)/.cni: tools/go.mod tools/go.sum
 	@mkdir -p $(TOOLS)
+	@echo "building upstream's CNI plugins (once, a minute)"
 	@$(GO) -C tools build -trimpath -ldflags '-s -w' -o $(TOOLS)/ $(CNI_PLUGINS) github.com/containernetworking/cni/cnitool
 	@touch $@
 

@@ -28,6 +28,11 @@ type Options struct {
 	// Control starts kube-scheduler and kube-controller-manager too, and turns
 	// ServiceAccounts on: Deployments make pods, namespaces can be deleted.
 	Control bool
+	// PodCIDR is divided among the nodes, a /24 for each (spec.podCIDR). It takes
+	// Control.
+	PodCIDR string
+	// NoCRDs leaves deploy/crds out: the test installs them.
+	NoCRDs bool
 	// Flags are further flags of the API server.
 	Flags []string
 }

@@ -55,11 +55,12 @@ func (v ContainerdVersion) config() string {
 type Containerd struct {
 	cri.RuntimeServiceClient
 
-	t    testing.TB
-	v    ContainerdVersion
-	n    *testbed.Node
-	conn *grpc.ClientConn
-	proc *process // nil before the first Start
+	t      testing.TB
+	v      ContainerdVersion
+	n      *testbed.Node
+	images []string // NodeOptions.Images
+	conn   *grpc.ClientConn
+	proc   *process // nil before the first Start
 }
 
 // NewContainerd starts nothing yet. It is stopped when the test ends.
@@ -141,6 +142,9 @@ func (c *Containerd) load() {
 		require.NoError(c.t, os.WriteFile(file, tar, 0o600))
 		c.ctr("images", "import", file)
 		require.NoError(c.t, os.Remove(file))
+	}
+	for _, file := range c.images {
+		c.ctr("images", "import", file)
 	}
 }
 

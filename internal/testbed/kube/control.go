@@ -11,29 +11,44 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// startControl starts the scheduler and the controllers, as administrators of
-// the cluster: what each of them may do is Kubernetes' own matter.
+// startControl starts the scheduler and the controllers, each as the user that
+// Kubernetes has for it; the controllers have an account each besides.
 func (s *server) startControl(ctx context.Context) error {
-	programs := map[string][]string{
-		"kube-scheduler": nil,
-		"kube-controller-manager": {
-			"--service-account-private-key-file=" + s.path("service-account.key"), "--root-ca-file=" + s.path("ca.crt"),
-			"--cluster-signing-cert-file=" + s.path("ca.crt"), "--cluster-signing-key-file=" + s.path("ca.key"),
-		},
+	controllers := []string{
+		"--use-service-account-credentials",
+		"--service-account-private-key-file=" + s.path("service-account.key"), "--root-ca-file=" + s.path("ca.crt"),
+		"--cluster-signing-cert-file=" + s.path("ca.crt"), "--cluster-signing-key-file=" + s.path("ca.key"),
 	}
-	for name, flags := range programs {
-		bin, err := program(name)
-		if err != nil {
+	if s.o.PodCIDR != "" {
+		controllers = append(controllers, "--allocate-node-cidrs", "--cluster-cidr="+s.o.PodCIDR)
+	}
+	for name, flags := range map[string][]string{"kube-scheduler": nil, "kube-controller-manager": controllers} {
+		if err := s.startController(name, flags); err != nil {
 			return err
 		}
-		flags = append(flags, "--kubeconfig="+s.path("admin.kubeconfig"), "--leader-elect=false", "--secure-port=0")
-		p, err := start(name, s.path(name+".log"), exec.Command(bin, flags...))
-		if err != nil {
-			return err
-		}
-		s.control = append(s.control, p)
 	}
 	return s.controlled(ctx)
+}
+
+func (s *server) startController(name string, flags []string) error {
+	bin, err := program(name)
+	if err != nil {
+		return err
+	}
+	user, err := s.ca.Client("system:" + name)
+	if err != nil {
+		return err
+	}
+	kubeconfig := s.path(name + ".kubeconfig")
+	if err := writeKubeconfig(kubeconfig, s.config(user)); err != nil {
+		return err
+	}
+	flags = append(flags, "--kubeconfig="+kubeconfig, "--leader-elect=false", "--secure-port=0")
+	p, err := start(name, s.path(name+".log"), exec.Command(bin, flags...))
+	if err == nil {
+		s.control = append(s.control, p)
+	}
+	return err
 }
 
 // controlled waits for the account that the controllers give each namespace,

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,13 +52,15 @@ func (r engine) ready(ctx context.Context) error {
 }
 
 // removeSandboxes ends all pods of the node through the runtime: plugins get
-// their DEL, processes and namespaces go.
+// their DEL, processes and namespaces go. The newest end first: an agent that is
+// a pod itself has come before the pods that it serves.
 func (k *Node) removeSandboxes() error {
 	return k.cri(func(ctx context.Context, c engine) error {
 		list, err := c.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 		if err != nil {
 			return fmt.Errorf("list sandboxes: %w", err)
 		}
+		slices.SortFunc(list.Items, func(a, b *cri.PodSandbox) int { return cmp.Compare(b.CreatedAt, a.CreatedAt) })
 		var errs []error
 		for _, s := range list.Items {
 			_, err := c.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: s.Id})

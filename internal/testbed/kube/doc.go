@@ -46,5 +46,9 @@
 // Everything dies with the test process, even when that is killed; at the end
 // of the test or of Main all of it is proven gone.
 //
+// With Options.Control there are kube-scheduler and kube-controller-manager too;
+// as everybody in a cluster, each has its own user: nothing but a test is the
+// administrator.
+//
 // The package knows nothing of Fairlead but where its CRDs lie.
 package kube

@@ -57,6 +57,8 @@ type NodeOptions struct {
 	// node and ends itself, in place of containerd: its path is the same inside
 	// the node and outside. It has the images already. Such a node cannot Reboot.
 	Runtime string
+	// Images are further images that containerd gets: archives, as files.
+	Images []string
 }
 
 // Node is a machine of a cluster: kubelet, and containerd unless the test brings
@@ -94,10 +96,11 @@ func StartNode(t testing.TB, c *Cluster, n *testbed.Node, o NodeOptions) *Node {
 	k.IP = fmt.Sprintf("192.0.2.%d", number) // RFC 5737
 	k.kubeconfig = c.Kubeconfig(c.User("system:node:"+k.Name, "system:nodes"))
 	var err error
-	k.cgroups, err = cgroup.New("flk-" + filepath.Base(n.Dir))
+	k.cgroups, err = cgroup.New(cgroupOf(n.Dir))
 	require.NoError(t, err)
 	if k.runtime == "" {
 		k.containerd = NewContainerd(t, n)
+		k.containerd.images = o.Images
 	}
 	t.Cleanup(k.close)
 	require.NoError(t, k.files())

@@ -80,8 +80,13 @@ func (s *server) boot() error {
 	if err := s.startAPI(ctx); err != nil {
 		return err
 	}
-	if err := s.installCRDs(ctx); err != nil || !s.o.Control {
-		return err
+	if !s.o.NoCRDs {
+		if err := s.installCRDs(ctx); err != nil {
+			return err
+		}
+	}
+	if !s.o.Control {
+		return nil
 	}
 	return s.startControl(ctx)
 }

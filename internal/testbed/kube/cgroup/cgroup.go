@@ -33,19 +33,9 @@ type Group struct {
 
 // New makes the folders; kubelet wants them in every hierarchy.
 func New(name string) (*Group, error) {
-	c := &Group{Name: "/" + name}
-	entries, err := os.ReadDir(root)
+	c, err := named(name)
 	if err != nil {
 		return nil, err
-	}
-	if _, err := os.Stat(root + "/cgroup.controllers"); err == nil {
-		c.Paths = []string{filepath.Join(root, name)} // v2: one hierarchy
-	} else {
-		for _, e := range entries {
-			if e.IsDir() && e.Name() != "unified" { // the v2 hierarchy beside v1 has no controllers
-				c.Paths = append(c.Paths, filepath.Join(root, e.Name(), name))
-			}
-		}
 	}
 	if err := c.reap(); err != nil {
 		return nil, err
@@ -56,6 +46,34 @@ func New(name string) (*Group, error) {
 		}
 	}
 	return c, nil
+}
+
+// Clear ends and removes the group that a killed process has left, if any.
+func Clear(name string) error {
+	c, err := named(name)
+	if err != nil {
+		return err
+	}
+	if err := c.reap(); err != nil {
+		return err
+	}
+	return c.Remove()
+}
+
+// named is a group whose folders may not be there.
+func named(name string) (*Group, error) {
+	c := &Group{Name: "/" + name}
+	if _, err := os.Stat(root + "/cgroup.controllers"); err == nil {
+		c.Paths = []string{filepath.Join(root, name)} // v2: one hierarchy
+		return c, nil
+	}
+	entries, err := os.ReadDir(root)
+	for _, e := range entries {
+		if e.IsDir() && e.Name() != "unified" { // the v2 hierarchy beside v1 has no controllers
+			c.Paths = append(c.Paths, filepath.Join(root, e.Name(), name))
+		}
+	}
+	return c, err
 }
 
 // makeFolder makes one folder. A new one of cpuset (v1) admits no process

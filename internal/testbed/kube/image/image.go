@@ -92,16 +92,24 @@ func Pause(program string) ([]byte, error) {
 // Busybox is a shell and its applets (ip, ping, nc, httpd, wget, ...), from
 // Debian's busybox-static.
 func Busybox() ([]byte, error) {
+	i := newImage(BusyboxName, "sh")
+	if err := i.addBusybox(); err != nil {
+		return nil, err
+	}
+	return i.archive()
+}
+
+// addBusybox puts busybox, its applets and the folders that it needs into an image.
+func (i *image) addBusybox() error {
 	const busybox = "/bin/busybox"
 	b, err := os.ReadFile(busybox)
 	if err != nil {
-		return nil, fmt.Errorf("%w (run: scripts/setup test)", err)
+		return fmt.Errorf("%w (run: scripts/setup test)", err)
 	}
 	applets, err := exec.Command(busybox, "--list").Output()
 	if err != nil {
-		return nil, fmt.Errorf("list busybox's applets: %w", err)
+		return fmt.Errorf("list busybox's applets: %w", err)
 	}
-	i := newImage(BusyboxName, "sh")
 	for _, d := range []string{"bin", "etc", "root", "tmp", "var"} {
 		i.add(tar.Header{Typeflag: tar.TypeDir, Name: d + "/", Mode: 0o755}, nil)
 	}
@@ -110,8 +118,12 @@ func Busybox() ([]byte, error) {
 	i.add(tar.Header{Name: "bin/busybox", Mode: 0o755}, b)
 	for _, a := range strings.Fields(string(applets)) {
 		if a != "busybox" {
-			i.add(tar.Header{Typeflag: tar.TypeSymlink, Name: "bin/" + a, Linkname: "busybox", Mode: 0o777}, nil)
+			i.link("bin/"+a, "busybox")
 		}
 	}
-	return i.archive()
+	return nil
+}
+
+func (i *image) link(name, to string) {
+	i.add(tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: to, Mode: 0o777}, nil)
 }

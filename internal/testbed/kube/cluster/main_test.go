@@ -1,0 +1,191 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// asProgram makes this binary the program itself.
+const asProgram = "CLUSTER_TEST_NODES"
+
+func TestMain(m *testing.M) {
+	if nodes, err := strconv.Atoi(os.Getenv(asProgram)); err == nil {
+		os.Exit(run(nodes))
+	}
+	os.Exit(m.Run())
+}
+
+// shell runs lines of shell with a cluster's env file, as the guide says.
+type shell struct {
+	t   *testing.T
+	env string
+}
+
+func (s shell) try(line string) (string, error) {
+	out, err := exec.CommandContext(s.t.Context(), "bash", "-ec", ". "+s.env+"\n"+line).CombinedOutput()
+	return string(out), err
+}
+
+func (s shell) run(line string) string {
+	s.t.Helper()
+	out, err := s.try(line)
+	require.NoError(s.t, err, "%s: %s", line, out)
+	return out
+}
+
+// begin starts the program and waits until the cluster is there; the function
+// ends it as Ctrl-C does.
+func begin(t *testing.T, tmp, nodes string) (s shell, interrupt func() string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), asProgram+"="+nodes, "TMPDIR="+tmp)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	ended := false
+	interrupt = func() string {
+		ended = true
+		require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+		rest, err := io.ReadAll(out)
+		require.NoError(t, err)
+		require.NoError(t, cmd.Wait())
+		return string(rest)
+	}
+	t.Cleanup(func() {
+		if !ended {
+			interrupt()
+		}
+	})
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if env, ok := strings.CutPrefix(lines.Text(), "  . "); ok {
+			return shell{t, env}, interrupt
+		}
+	}
+	ended = true
+	require.FailNow(t, "no cluster", "%v", cmd.Wait())
+	return shell{}, nil
+}
+
+// TestCluster: what `make cluster` starts has Fairlead as users install it, with
+// its account and policies; nothing in it works as the administrator; and it
+// goes as it came. (Two nodes in `make soak`.)
+func TestCluster(t *testing.T) {
+	t.Parallel()
+	tmp, err := os.MkdirTemp("", "flc") // not t.TempDir: sockets have short names
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.Remove(tmp) }) // an error: it is gone, or there is what the failure was about
+	nodes := "1"
+	if os.Getenv("FAIRLEAD_SOAK") != "" {
+		nodes = "2"
+	}
+	s, interrupt := begin(t, tmp, nodes)
+	require.Equal(t, strings.TrimSpace(strings.Repeat("fairlead-agent true ", len(strings.Fields(s.run("kubectl get nodes -o name"))))),
+		s.run(`kubectl -n kube-system get pods -l app.kubernetes.io/name=fairlead -o jsonpath='{range .items[*]}{.spec.serviceAccountName} {.status.containerStatuses[0].ready} {end}' | sed 's/ $//'`))
+	s.run("kubectl -n kube-system exec ds/fairlead-agent -- fairlead status")
+	s.run("in_node fairlead status")
+
+	tenant := "kubectl -n tenant --as=tenant run --image=fairlead.local/busybox:1 "
+	out, err := s.try(tenant + "fixed --annotations=ovn.kubernetes.io/ip_address=10.16.0.99 -- sleep 1000")
+	require.Error(t, err)
+	require.Contains(t, out, "ValidatingAdmissionPolicy 'fairlead-requests' with binding 'fairlead-requests' denied request: service account tenant/default may not set ovn.kubernetes.io/ip_address")
+	s.run(tenant + "free -- sleep 1000")
+	s.run("kubectl -n tenant wait --for=condition=Ready pod/free --timeout=80s")
+	s.run("kubectl create deployment web --image=fairlead.local/busybox:1 --replicas=4 -- sleep 1000")
+	s.run("kubectl wait --for=condition=Available deployment/web --timeout=80s")
+	requireOwnBlocks(s, nodes)
+	requireOwnUsers(t, filepath.Dir(s.env))
+
+	require.Contains(t, interrupt(), "Removing everything")
+	require.NoError(t, os.Remove(tmp), "all of it is gone")
+}
+
+// requireOwnBlocks wants pods on every node, with addresses of its podCIDR.
+func requireOwnBlocks(s shell, nodes string) {
+	s.t.Helper()
+	blocks := map[string]netip.Prefix{}
+	for line := range strings.Lines(s.run(`kubectl get nodes -o custom-columns=N:.metadata.name,C:.spec.podCIDR --no-headers`)) {
+		f := strings.Fields(line)
+		blocks[f[0]] = netip.MustParsePrefix(f[1])
+	}
+	require.Len(s.t, blocks, int(nodes[0]-'0'))
+	seen := map[string]bool{}
+	for line := range strings.Lines(s.run(`kubectl get pods -A -o custom-columns=N:.spec.nodeName,I:.status.podIP,H:.spec.hostNetwork --no-headers`)) {
+		f := strings.Fields(line)
+		if f[2] != "true" {
+			require.True(s.t, blocks[f[0]].Contains(netip.MustParseAddr(f[1])), "%s: %v", line, blocks)
+			seen[f[0]] = true
+		}
+	}
+	require.Len(s.t, seen, len(blocks))
+}
+
+// requireOwnUsers wants everybody under a name of his own in the audit log: who
+// watches does his daily work.
+func requireOwnUsers(t *testing.T, dir string) {
+	t.Helper()
+	log, err := os.Open(filepath.Join(dir, "audit.log"))
+	require.NoError(t, err)
+	defer log.Close()
+	watchers, creators := map[string]bool{}, map[string]bool{}
+	for lines := json.NewDecoder(log); lines.More(); {
+		var e struct {
+			Verb, UserAgent string
+			User            struct{ Username string }
+			ObjectRef       struct{ Resource string }
+		}
+		if lines.Decode(&e) != nil {
+			break // a line that is being written
+		}
+		if e.Verb == "watch" && !strings.HasPrefix(e.UserAgent, "kubectl/") {
+			watchers[e.User.Username] = true
+		}
+		if e.Verb == "create" && e.ObjectRef.Resource == "pods" {
+			creators[e.User.Username] = true
+		}
+	}
+	require.NotContains(t, watchers, "kubernetes-admin")
+	require.Contains(t, creators, "system:serviceaccount:kube-system:replicaset-controller")
+	require.Contains(t, creators, "system:serviceaccount:kube-system:daemon-set-controller")
+	for _, name := range []string{
+		"system:serviceaccount:kube-system:fairlead-agent", "system:node:demo", "system:kube-scheduler",
+		"system:kube-controller-manager",
+	} {
+		require.Contains(t, watchers, name)
+	}
+}
+
+// TestHomes: a folder is removed once its run has ended without doing so.
+func TestHomes(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	tmp := os.Getenv("TMPDIR")
+	var said int
+	again := func() *home {
+		require.NoError(t, os.Setenv("TMPDIR", tmp))
+		h, err := newHome(func(string, ...any) { said++ })
+		require.NoError(t, err)
+		require.Equal(t, h.dir, os.TempDir())
+		return h
+	}
+	killed, running := again(), again()
+	require.NoError(t, os.MkdirAll(filepath.Join(killed.dir, "fl1/disk"), 0o755))
+	require.NoError(t, killed.lock.Close())
+	last := again()
+	require.NoDirExists(t, killed.dir)
+	require.DirExists(t, running.dir)
+	require.Equal(t, 1, said)
+	require.NoError(t, running.remove())
+	require.NoError(t, last.remove())
+}

@@ -75,7 +75,7 @@ stop: root ## end what `make run KEEP=1` left
 
 .PHONY: cluster
 cluster: setup-cluster root $(KUBE)/kube $(KUBE)/containerd $(KUBE)/pause testbin ## a Kubernetes cluster with Fairlead, in the foreground; Ctrl-C removes it (NODES=2)
-	@$(GO) build -trimpath -o $(CACHE)/cluster ./internal/testbed/kube/cluster
+	@$(GO) build -trimpath -ldflags '-s -w' -o $(CACHE)/cluster ./internal/testbed/kube/cluster
 	@FAIRLEAD_BIN=$(FAILPOINT) exec $(CACHE)/cluster -nodes $(NODES)
 
 .PHONY: test

@@ -81,16 +81,24 @@ func begin(t *testing.T, tmp, nodes string) (s shell, interrupt func() string) {
 
 // TestCluster: what `make cluster` starts has Fairlead as users install it, with
 // its account and policies; nothing in it works as the administrator; and it
-// goes as it came. (Two nodes in `make soak`.)
+// goes as it came.
 func TestCluster(t *testing.T) {
 	t.Parallel()
+	for _, nodes := range []string{"2", "1"} {
+		t.Run(nodes, func(t *testing.T) {
+			t.Parallel()
+			if nodes == "2" || os.Getenv("FAIRLEAD_SOAK") != "" {
+				testCluster(t, nodes)
+			}
+		})
+	}
+}
+
+func testCluster(t *testing.T, nodes string) {
+	t.Helper()
 	tmp, err := os.MkdirTemp("", "flc") // not t.TempDir: sockets have short names
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.Remove(tmp) }) // an error: it is gone, or there is what the failure was about
-	nodes := "1"
-	if os.Getenv("FAIRLEAD_SOAK") != "" {
-		nodes = "2"
-	}
 	s, interrupt := begin(t, tmp, nodes)
 	require.Equal(t, strings.TrimSpace(strings.Repeat("fairlead-agent true ", len(strings.Fields(s.run("kubectl get nodes -o name"))))),
 		s.run(`kubectl -n kube-system get pods -l app.kubernetes.io/name=fairlead -o jsonpath='{range .items[*]}{.spec.serviceAccountName} {.status.containerStatuses[0].ready} {end}' | sed 's/ $//'`))

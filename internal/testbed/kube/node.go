@@ -96,7 +96,7 @@ func StartNode(t testing.TB, c *Cluster, n *testbed.Node, o NodeOptions) *Node {
 	k.IP = fmt.Sprintf("192.0.2.%d", number) // RFC 5737
 	k.kubeconfig = c.Kubeconfig(c.User("system:node:"+k.Name, "system:nodes"))
 	var err error
-	k.cgroups, err = cgroup.New(cgroupOf(n.Dir))
+	k.cgroups, err = cgroup.New(cgroup.Of(n.Dir))
 	require.NoError(t, err)
 	if k.runtime == "" {
 		k.containerd = NewContainerd(t, n)

@@ -31,6 +31,9 @@ type Group struct {
 	pipe   io.Closer
 }
 
+// Of is the name of the group of a node with a folder.
+func Of(dir string) string { return "flk-" + filepath.Base(dir) }
+
 // New makes the folders; kubelet wants them in every hierarchy.
 func New(name string) (*Group, error) {
 	c, err := named(name)

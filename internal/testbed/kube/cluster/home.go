@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/fairlead/fairlead/internal/testbed/kube"
+	"github.com/fairlead/fairlead/internal/testbed/kube/remains"
 )
 
 // homes is the name of all runs' folders, for os.MkdirTemp and for Glob.
@@ -59,7 +59,7 @@ func clearOld(dir string, say func(string, ...any)) error {
 	}
 	say("Removing what a killed run has left: %s", dir)
 	defer h.lock.Close()
-	return kube.Clear(context.Background(), dir)
+	return remains.Clear(context.Background(), dir)
 }
 
 // lockHome locks a folder: EWOULDBLOCK where its run lives, ErrNotExist where it

@@ -1,4 +1,6 @@
-package kube
+// Package remains removes what a process that was killed has left of clusters
+// and nodes. It knows them by their folders alone.
+package remains
 
 import (
 	"bytes"
@@ -9,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
 	"github.com/fairlead/fairlead/internal/testbed/kube/cgroup"
 )
@@ -24,17 +27,31 @@ func Clear(ctx context.Context, dir string) error {
 	}
 	var errs []error
 	for _, n := range nodes {
-		errs = append(errs, cgroup.Clear(cgroupOf(n)))
+		errs = append(errs, cgroup.Clear(cgroup.Of(n)))
 	}
-	errs = append(errs, until(ctx, "the end of what runs in "+dir, func() error { return killMounted(dir) }))
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(append(errs, end(ctx, dir))...); err != nil {
 		return err
 	}
 	return os.RemoveAll(dir)
 }
 
-// cgroupOf names the cgroups of the node with a folder.
-func cgroupOf(dir string) string { return "flk-" + filepath.Base(dir) }
+// end kills what runs in a folder until nothing does: a process may fork while
+// it is hunted.
+func end(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		err := killMounted(dir)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("still runs in %s: %w", dir, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
 
 // killMounted kills the processes whose mounts lie in a folder, by pid; an error
 // tells that there were some.

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -125,7 +126,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 	if err != nil { // the sandboxes of damaged records end by what Docker knows
 		c.Log.Error("checkpoints set aside", "err", err)
 	}
-	engine := spec.Engine{CgroupDriver: c.CgroupDriver, Bridged: c.Bridged}
+	engine := spec.Engine{CgroupDriver: c.CgroupDriver, Bridged: c.Bridged, SELinux: slices.Contains(info.Info.SecurityOptions, "name=selinux")}
 	s := &Server{conf: c, records: records, driver: c.CgroupDriver, log: c.Log}
 	s.engine.Store(info.Info.ServerVersion)
 	sandboxes := sandbox.New(sandbox.Config{

@@ -80,6 +80,10 @@ func (s *Service) create(ctx context.Context, req *cri.CreateContainerRequest) (
 	return s.strictly(ctx, id, options)
 }
 
+// forwarding is an engine's warning about networks of its own, for every container
+// that shares another's namespace.
+const forwarding = "IPv4 forwarding is disabled. Networking will not work."
+
 // make creates the container.
 func (s *Service) make(ctx context.Context, options client.ContainerCreateOptions) (string, error) {
 	made, err := s.Docker.ContainerCreate(ctx, options)
@@ -87,6 +91,9 @@ func (s *Service) make(ctx context.Context, options client.ContainerCreateOption
 		return s.replace(ctx, options, err)
 	}
 	for _, w := range made.Warnings {
+		if w == forwarding {
+			continue
+		}
 		s.Log.Warn("Docker's warning about a container", "container", made.ID, "warning", w)
 	}
 	return made.ID, err

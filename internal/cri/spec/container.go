@@ -49,7 +49,7 @@ func Container(c *cri.ContainerConfig, p Place) (client.ContainerCreateOptions, 
 	if err := containerSecurity(c.GetLinux().GetSecurityContext(), config, host); err != nil {
 		return none, err
 	}
-	covers, err := mounts(c.Mounts, p.MountPoints, host)
+	covers, err := mounts(c.Mounts, p, host)
 	if err != nil {
 		return none, err
 	}
@@ -156,23 +156,25 @@ func Propagation(p mount.Propagation) cri.MountPropagation {
 	return cri.MountPropagation_PROPAGATION_PRIVATE
 }
 
-func mounts(all []*cri.Mount, points []string, host *container.HostConfig) ([]label.Cover, error) {
+func mounts(all []*cri.Mount, p Place, host *container.HostConfig) ([]label.Cover, error) {
 	var covers []label.Cover
 	for _, m := range all {
 		if err := supported(m); err != nil {
 			return nil, err
 		}
-		// Only this form relabels; it cannot say a path with a colon.
-		if m.SelinuxRelabel && !strings.Contains(m.HostPath+m.ContainerPath, ":") {
+		// Only this form relabels; it cannot say a path with a colon, nor that what
+		// lies below a read-only mount stays as it is.
+		if p.Engine.SELinux && m.SelinuxRelabel && !strings.Contains(m.HostPath+m.ContainerPath, ":") {
 			host.Binds = append(host.Binds, bind(m))
 		} else {
 			host.Mounts = append(host.Mounts, mount.Mount{
 				Type: mount.TypeBind, Source: m.HostPath, Target: m.ContainerPath, ReadOnly: m.Readonly,
-				BindOptions: &mount.BindOptions{Propagation: propagations[m.Propagation]},
+				// Since 25 an engine makes all below read-only too, where nothing is said.
+				BindOptions: &mount.BindOptions{Propagation: propagations[m.Propagation], ReadOnlyNonRecursive: m.Readonly && !m.RecursiveReadOnly},
 			})
 		}
 		if m.RecursiveReadOnly {
-			c := label.Cover{Source: m.HostPath, Target: m.ContainerPath, Below: Below(m.HostPath, points)}
+			c := label.Cover{Source: m.HostPath, Target: m.ContainerPath, Below: Below(m.HostPath, p.MountPoints)}
 			host.Mounts = append(host.Mounts, again(c)...)
 			covers = append(covers, c)
 		}

@@ -31,6 +31,7 @@ type Engine struct {
 	CgroupDriver string // cgroupfs or systemd
 	// Bridged: the engine's own network serves pods, and publishes their ports.
 	Bridged bool
+	SELinux bool // it labels what it mounts
 }
 
 // Sandbox is the request for a sandbox's container. image is the pause image.

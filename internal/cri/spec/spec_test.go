@@ -162,8 +162,10 @@ func TestMounts(t *testing.T) {
 		{HostPath: "/a", ContainerPath: "/b", Readonly: true, SelinuxRelabel: true, Propagation: cri.MountPropagation_PROPAGATION_HOST_TO_CONTAINER},
 		{HostPath: "/a:b", ContainerPath: "/c", SelinuxRelabel: true, Propagation: cri.MountPropagation_PROPAGATION_BIDIRECTIONAL},
 		{HostPath: "/d", ContainerPath: "/e", Readonly: true, RecursiveReadOnly: true},
+		{HostPath: "/f", ContainerPath: "/g", Readonly: true},
 	}
 	p := place
+	p.Engine.SELinux = true
 	p.MountPoints = []string{"/", "/d", "/d/x", "/d/x/y", "/dx", "/d/x"}
 	o, err := spec.Container(c, p)
 	require.NoError(t, err)
@@ -171,9 +173,15 @@ func TestMounts(t *testing.T) {
 	var got [][2]string
 	for _, m := range o.HostConfig.Mounts {
 		got = append(got, [2]string{m.Source, m.Target})
+		require.Equal(t, m.Target == "/g", m.BindOptions.ReadOnlyNonRecursive, m.Target)
 	}
-	require.Equal(t, [][2]string{{"/a:b", "/c"}, {"/d", "/e"}, {"/d/x", "/e/x"}, {"/d/x/y", "/e/x/y"}}, got)
+	require.Equal(t, [][2]string{{"/a:b", "/c"}, {"/d", "/e"}, {"/d/x", "/e/x"}, {"/d/x/y", "/e/x/y"}, {"/f", "/g"}}, got)
 	require.True(t, o.HostConfig.Mounts[3].ReadOnly)
+	p.Engine.SELinux = false
+	o, err = spec.Container(c, p)
+	require.NoError(t, err)
+	require.Empty(t, o.HostConfig.Binds, "an engine without labels")
+	require.True(t, o.HostConfig.Mounts[0].BindOptions.ReadOnlyNonRecursive)
 
 	for _, m := range []*cri.Mount{
 		{HostPath: "/a", ContainerPath: "b"},

@@ -37,6 +37,7 @@ var layers = []layer{
 	{"internal/core", 0, "the values that all others speak in"},
 	{"internal/fail", 0, "crash points stand in every layer"},
 	{"internal/hint", 0, "words of hints; knows no cluster"},
+	{"internal/pause", 0, "when to try again; knows no purpose"},
 	{"internal/turn", 0, "one at a time for each name; knows no container"},
 	{"internal/kernel", 1, "verbs over netlink; no Fairlead words"},
 	{"internal/ovs", 1, "verbs over OVSDB"},

@@ -77,7 +77,8 @@ func (e *Engine) delRecord(ctx context.Context, rec *core.Record) error {
 		if !record.OnlyForeign(*rec) {
 			e.finished(ctx, rec, e.undoOwn(ctx, rec))
 		}
-		e.Kick()
+		e.pauses.Forget(rec.Key) // somebody asks
+		e.wake()
 		return nil
 	}
 	return e.answerDel(ctx, rec, e.undo(ctx, rec))

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/internal/ipam"
 	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/pause"
 	"github.com/fairlead/fairlead/internal/plan"
 	"github.com/fairlead/fairlead/internal/resolve"
 	"github.com/fairlead/fairlead/internal/turn"
@@ -89,7 +90,10 @@ type Engine struct {
 	queue    *turn.Queue // by container
 	inflight atomic.Int64
 	retry    chan struct{} // wakes the background worker
-	hosts    guest.Hosts   // foreign plugins that run
+	// pauses are of records that it could not finish; of a container that has
+	// none the interface is empty.
+	pauses *pause.Pauses[core.Key]
+	hosts  guest.Hosts // foreign plugins that run
 	// resolving are the pods whose ADD is under way.
 	resolving sync.Map     // adding -> nothing
 	awaited   appear.Files // files that ADDs wait for
@@ -103,7 +107,7 @@ func New(c Config) *Engine {
 	if c.Notices == nil {
 		c.Notices = unheard{}
 	}
-	return &Engine{Config: c, queue: turn.New(), retry: make(chan struct{}, 1)}
+	return &Engine{Config: c, queue: turn.New(), retry: make(chan struct{}, 1), pauses: pause.New[core.Key](auditEvery, longestPause)}
 }
 
 // unheard is a Notices that nobody listens to.
@@ -124,9 +128,15 @@ func (e *Engine) Timeline(rec core.Record) []core.Timing {
 	return rec.Timeline
 }
 
-// Kick makes the background worker look at once for unfinished work, e.g.
-// after OVSDB came back.
+// Kick makes the background worker try all unfinished work at once, however often
+// it has failed: after OVSDB came back, for example.
 func (e *Engine) Kick() {
+	e.pauses.Reset()
+	e.wake()
+}
+
+// wake makes the background worker look at once for work that is due.
+func (e *Engine) wake() {
 	select {
 	case e.retry <- struct{}{}:
 	default:

@@ -137,7 +137,7 @@ func (e *Engine) collect(ctx context.Context, c collection) (Collected, error) {
 		return yes && err == nil
 	}
 	if !c.dry {
-		e.finishRemains(ctx)
+		e.finishRemains(ctx, func(core.Key) bool { return true })
 	}
 	e.each(pick, func(rec core.Record) {
 		if c.keep != nil && c.keep(rec) {

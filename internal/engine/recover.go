@@ -12,9 +12,12 @@ import (
 )
 
 // Pace of the background worker. It sleeps while there is nothing to do; the
-// audit only reads memory unless something is unfinished.
+// audit only reads memory unless something unfinished is due. What fails is tried
+// again after pauses that grow from auditEvery to longestPause: a plugin that
+// refuses today rarely obeys ten seconds later, and each try is a process.
 const (
 	auditEvery     = 10 * time.Second
+	longestPause   = 5 * time.Minute
 	recoverWorkers = 8
 )
 
@@ -35,7 +38,7 @@ func (e *Engine) Recover(ctx context.Context, records []core.Record) (swept bool
 	fail.Here("recover.killed")
 	if e.finishOwn(ctx) > 0 {
 		records = e.Journal.Records()
-		e.Kick()
+		e.wake()
 	}
 	fail.Here("recover.finished")
 	if e.fabricKnown() != nil {
@@ -129,8 +132,11 @@ func (e *Engine) unwanted(phase core.Phase, n core.Netns) bool {
 	return phase != core.Added || n.BootID != e.BootID
 }
 
-// unfinished tells a record that is not whole, or has parts that are not.
-func (e *Engine) unfinished(h journal.Head) bool { return e.unwanted(h.Phase, h.Netns) || h.Parts > 0 }
+// unfinished tells a record that is not whole, or has parts that are not, and
+// that does not rest from a failure.
+func (e *Engine) unfinished(h journal.Head) bool {
+	return (e.unwanted(h.Phase, h.Netns) || h.Parts > 0) && e.pauses.Due(h.Key, time.Now())
+}
 
 // finishOwn undoes of every unfinished record what is our own, and tells how many
 // it found.
@@ -148,7 +154,7 @@ func (e *Engine) finishOwn(ctx context.Context) int {
 
 // finish undoes every unfinished record.
 func (e *Engine) finish(ctx context.Context) {
-	e.finishRemains(ctx)
+	e.finishRemains(ctx, func(k core.Key) bool { return e.pauses.Due(k, time.Now()) })
 	e.each(e.unfinished, func(r core.Record) {
 		if ctx.Err() != nil || e.unreachable(r) {
 			return
@@ -163,8 +169,11 @@ func (e *Engine) finish(ctx context.Context) {
 
 func (e *Engine) finishParts(ctx context.Context, r *core.Record) {
 	if err := e.dropParts(ctx, r); err != nil {
-		e.Log.Warn("network of a running pod not removed yet", "container", r.Key.Container, "err", err)
+		e.Log.Warn("network of a running pod not removed yet", "container", r.Key.Container,
+			"again_in", e.pauses.Failed(r.Key, time.Now()), "err", err)
+		return
 	}
+	e.pauses.Forget(r.Key)
 }
 
 // unreachable tells a record whose ports cannot be removed now.
@@ -182,14 +191,20 @@ func (e *Engine) finished(ctx context.Context, r *core.Record, err error) {
 		err = e.orphan(ctx, r, err)
 	}
 	if err != nil {
-		e.Log.Warn("unfinished attachment not removed yet", "container", r.Key.Container, "ifname", r.Key.IfName, "err", err)
+		e.Log.Warn("unfinished attachment not removed yet", "container", r.Key.Container, "ifname", r.Key.IfName,
+			"again_in", e.pauses.Failed(r.Key, time.Now()), "err", err)
 	}
 }
 
-// finishRemains discards what is left of such ADDs. A busy container's own
+// finishRemains discards what is left of those ADDs without a record whose
+// container, in a key without interface, pick chooses. A busy container's own
 // operation does.
-func (e *Engine) finishRemains(ctx context.Context) {
+func (e *Engine) finishRemains(ctx context.Context, pick func(core.Key) bool) {
 	for _, id := range e.remains.Containers() {
+		key := core.Key{Container: id}
+		if !pick(key) {
+			continue
+		}
 		unlock, ok := e.queue.TryLock(id)
 		if !ok {
 			continue
@@ -197,7 +212,9 @@ func (e *Engine) finishRemains(ctx context.Context) {
 		err := e.settle(ctx, id)
 		unlock()
 		if err != nil {
-			e.Log.Warn("ADD without a record not undone yet", "container", id, "err", err)
+			e.Log.Warn("ADD without a record not undone yet", "container", id, "again_in", e.pauses.Failed(key, time.Now()), "err", err)
+			continue
 		}
+		e.pauses.Forget(key)
 	}
 }

@@ -285,6 +285,7 @@ func (e *Engine) forget(ctx context.Context, rec *core.Record) error {
 	rec.Leases = nil
 	e.dropLeftovers(rec.Leftovers)
 	e.timelines.Delete(rec.Key)
+	e.pauses.Forget(rec.Key)
 	if !lent(*rec) {
 		e.Notices.Detached(*rec)
 	}
@@ -321,6 +322,6 @@ func (e *Engine) orphan(ctx context.Context, rec *core.Record, cause error) erro
 	}
 	e.Log.Warn("attachment orphaned: removal goes on in the background",
 		"container", rec.Key.Container, "ifname", rec.Key.IfName, "err", cause)
-	e.Kick()
+	e.wake()
 	return nil
 }

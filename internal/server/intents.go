@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/engine"
 	"github.com/fairlead/fairlead/internal/hostfile"
+	"github.com/fairlead/fairlead/internal/pause"
 	"github.com/fairlead/fairlead/internal/turn"
 )
 
@@ -25,8 +26,9 @@ const (
 	// drainers bounds the containers whose intents are carried out at once in
 	// the background.
 	drainers = 16
-	// retryIntents is when one that failed is tried again.
-	retryIntents = 10 * time.Second
+	// retryIntents is when one that failed is tried again, at first; longestRetry
+	// where it goes on failing.
+	retryIntents, longestRetry = 10 * time.Second, 5 * time.Minute
 	// awaitLimit is how long an ADD waits for the intents of its own container:
 	// its answer is to reach the plugin.
 	awaitLimit = 40 * time.Second
@@ -41,14 +43,23 @@ type intents struct {
 	turns *turn.Queue   // by container: one drain or ADD of it at a time
 	slots chan struct{} // of the drainers
 
+	pauses *pause.Pauses[string] // by container
+
 	mu   sync.Mutex
 	read map[string]intent // by path: a file is read once
-	busy map[string]bool   // containers that a goroutine of drain sees to
+	busy map[string]*drainer
+}
+
+// drainer is the goroutine of drain that sees to a container.
+type drainer struct {
+	news chan struct{} // there are more intents
+	seen int           // how many it knows of
 }
 
 func newIntents() *intents {
 	return &intents{
-		turns: turn.New(), slots: make(chan struct{}, drainers), read: map[string]intent{}, busy: map[string]bool{},
+		turns: turn.New(), slots: make(chan struct{}, drainers), pauses: pause.New[string](retryIntents, longestRetry),
+		read: map[string]intent{}, busy: map[string]*drainer{},
 	}
 }
 
@@ -136,18 +147,27 @@ func (s *Server) awaitIntents(ctx context.Context, container string) (unlock fun
 func (s *Server) drain(ctx context.Context) {
 	s.left.mu.Lock()
 	defer s.left.mu.Unlock()
-	for id := range s.list() {
-		if s.left.busy[id] {
+	for id, list := range s.list() {
+		d := s.left.busy[id]
+		if d == nil {
+			d = &drainer{news: make(chan struct{}, 1), seen: len(list)}
+			s.left.busy[id] = d
+			s.handlers.Go(func() { s.drainOf(ctx, id, d.news) })
 			continue
 		}
-		s.left.busy[id] = true
-		s.handlers.Go(func() { s.drainOf(ctx, id) })
+		if len(list) > d.seen {
+			select {
+			case d.news <- struct{}{}:
+			default:
+			}
+		}
 	}
 }
 
-// drainOf carries out the intents of one container until none is left. One that
-// failed is tried again later.
-func (s *Server) drainOf(ctx context.Context, id string) {
+// drainOf carries out the intents of one container until none is left. After a
+// failure it rests, longer and longer, unless there is news of another intent.
+func (s *Server) drainOf(ctx context.Context, id string, news <-chan struct{}) {
+	defer s.left.pauses.Forget(id)
 	for s.more(id) {
 		select {
 		case s.left.slots <- struct{}{}:
@@ -164,7 +184,9 @@ func (s *Server) drainOf(ctx context.Context, id string) {
 			continue
 		}
 		select {
-		case <-time.After(retryIntents):
+		case <-time.After(s.left.pauses.Failed(id, time.Now())):
+		case <-news:
+			s.left.pauses.Forget(id)
 		case <-ctx.Done():
 			return
 		}
@@ -175,7 +197,8 @@ func (s *Server) drainOf(ctx context.Context, id string) {
 func (s *Server) more(id string) bool {
 	s.left.mu.Lock()
 	defer s.left.mu.Unlock()
-	if len(s.list()[id]) > 0 {
+	if n := len(s.list()[id]); n > 0 {
+		s.left.busy[id].seen = n
 		return true
 	}
 	delete(s.left.busy, id)

@@ -137,13 +137,13 @@ func holds(rec core.Record, h held) bool {
 	})
 }
 
-// local is a network of host-local: its folder.
-type local struct{ dataDir, name string }
+// lan is a network of host-local: its folder.
+type lan struct{ dataDir, name string }
 
 // folders are the networks of host-local that attachments of the journal are on,
 // and those that pods can name.
-func (s *Server) folders() []local {
-	var out []local
+func (s *Server) folders() []lan {
+	var out []lan
 	note := func(network string, conf json.RawMessage) {
 		var c struct {
 			IPAM struct{ Type, DataDir string }
@@ -151,7 +151,7 @@ func (s *Server) folders() []local {
 		if json.Unmarshal(conf, &c) != nil || c.IPAM.Type != hostlocal.Name {
 			return // who reads it otherwise has other files
 		}
-		if l := (local{c.IPAM.DataDir, network}); !slices.Contains(out, l) {
+		if l := (lan{c.IPAM.DataDir, network}); !slices.Contains(out, l) {
 			out = append(out, l)
 		}
 	}
@@ -171,6 +171,6 @@ func (s *Server) folders() []local {
 			note(chain.Name, p.Raw)
 		}
 	}
-	slices.SortFunc(out, func(a, b local) int { return strings.Compare(a.name+a.dataDir, b.name+b.dataDir) })
+	slices.SortFunc(out, func(a, b lan) int { return strings.Compare(a.name+a.dataDir, b.name+b.dataDir) })
 	return out
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/engine"
+	"github.com/fairlead/fairlead/internal/record"
 )
 
 func (s *Server) serveGC(w http.ResponseWriter, r *http.Request) {
@@ -30,6 +31,7 @@ func (s *Server) answerGC(w http.ResponseWriter, done engine.Collected, err erro
 	would := map[core.Key]bool{}
 	for _, rec := range done.Removed {
 		would[rec.Key] = dry
+		rec.Specs = record.AllSpecs(rec)
 		out.Removed = append(out.Removed, agent.GCRemoved{AttachmentRef: ref(rec), Reason: collectedFor(rec), Interfaces: interfaces(rec)})
 	}
 	for _, x := range done.Strays {

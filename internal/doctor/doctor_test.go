@@ -189,6 +189,24 @@ func TestOpenVSwitch(t *testing.T) {
 	require.Equal(t, Failed, find(t, r, "ovs-vswitchd").Verdict, "%+v", find(t, r, "ovs-vswitchd"))
 }
 
+// TestInAContainer: what a container cannot see of the machine is no finding where
+// the switch and the agent know better.
+func TestInAContainer(t *testing.T) {
+	blind := datapaths{kernel: fs.ErrNotExist, tun: fs.ErrNotExist}
+	made := ovsFacts{bridge: &bridgeFacts{datapath: "netdev", ports: []portFacts{{name: "br-int", ofport: 65534}}}}
+	failed := ovsFacts{bridge: &bridgeFacts{datapath: "netdev", ports: []portFacts{{name: "br-int", ofport: -1}}}}
+	for _, tc := range []struct {
+		ovs  ovsFacts
+		want Verdict
+	}{{made, Warning}, {failed, Failed}, {ovsFacts{}, Failed}} {
+		m := &machine{cfg: Config{Bridge: "br-int"}, datapaths: blind, ovs: tc.ovs}
+		require.Equal(t, tc.want, checkDatapath(t.Context(), m).verdict, "%+v", tc.ovs.bridge)
+	}
+	status := agent.Status{Conditions: []agent.Condition{{Name: agent.CheckAPI, OK: true}}}
+	require.Equal(t, "of the Kubernetes API", checkObjects(t.Context(), &machine{agentUp: true, status: status}).reason)
+	require.Contains(t, checkObjects(t.Context(), &machine{agentUp: true}).reason, "no --objects")
+}
+
 // TestSilentDatabase: a socket that accepts and says nothing must not hang the
 // examination.
 func TestSilentDatabase(t *testing.T) {

@@ -183,7 +183,7 @@ func checkNFT(ctx context.Context, m *machine) outcome {
 // datapaths are the ways in which Open vSwitch can forward on this kernel.
 type datapaths struct {
 	kernel error // nil: openvswitch is there
-	tun    error // nil: /dev/net/tun is there, which the userspace datapath needs
+	tun    error // nil: /dev/net/tun is there, which the userspace datapath needs; a container's /dev lacks it
 }
 
 func kernelDatapaths() (d datapaths) {
@@ -198,7 +198,7 @@ func checkDatapath(_ context.Context, m *machine) outcome {
 	switch {
 	case m.datapaths.kernel == nil:
 		return good("kernel module openvswitch (system)")
-	case m.datapaths.tun == nil:
+	case m.datapaths.tun == nil || m.ovs.forwards(m.cfg.Bridge, "netdev"):
 		return warn(next, "no kernel module openvswitch: the userspace datapath (netdev) is used, which is slower")
 	}
 	return bad(next+", or modprobe tun", "neither the module openvswitch nor /dev/net/tun is there: %v", m.datapaths.tun)

@@ -8,10 +8,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 )
 
@@ -171,6 +173,8 @@ func checkObjects(ctx context.Context, m *machine) outcome {
 	problems := m.status.Problems
 	switch {
 	case m.agentUp && len(problems) > 0:
+	case m.cfg.Objects == "" && slices.ContainsFunc(m.status.Conditions, func(c agent.Condition) bool { return c.Name == agent.CheckAPI && c.OK }):
+		return good("of the Kubernetes API")
 	case m.cfg.Objects == "":
 		return good("no --objects: pods get the default network")
 	case m.agentUp:

@@ -33,6 +33,14 @@ type ovsFacts struct {
 	bridge    *bridgeFacts
 }
 
+// forwards tells that a bridge works with a datapath: the switch has made its
+// own port.
+func (f ovsFacts) forwards(bridge, datapath string) bool {
+	return f.bridge != nil && f.bridge.datapath == datapath && slices.ContainsFunc(f.bridge.ports, func(p portFacts) bool {
+		return p.name == bridge && p.ofport > 0
+	})
+}
+
 // bridgeFacts is our bridge with its ports.
 type bridgeFacts struct {
 	name, datapath, failMode string

@@ -108,8 +108,8 @@ func (s *Server) routes() http.Handler {
 	return mux
 }
 
-// Listen opens every socket. Directories that do not exist are made 0700;
-// sockets are 0600 from the first instant.
+// Listen opens every socket. Directories that do not exist are made 0700, and so
+// is our own (/run/fairlead); sockets are 0600 from the first instant.
 func (s *Server) Listen() error {
 	for _, path := range s.Sockets {
 		if err := s.listen(path); err != nil {
@@ -120,7 +120,7 @@ func (s *Server) Listen() error {
 }
 
 func (s *Server) listen(path string) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	if err := makeFolder(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("listen %s: %w", path, err)
 	}
 	if dial(path) == nil {
@@ -144,6 +144,19 @@ func (s *Server) listen(path string) error {
 		_ = former.Close()
 	}
 	s.listeners[path] = l
+	return nil
+}
+
+// makeFolder makes a socket's folder for root alone. One that is ours by its name
+// is made so where it is there already: kubelet makes those of a chart's volumes,
+// for all to enter.
+func makeFolder(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if filepath.Base(dir) == filepath.Base(filepath.Dir(cni.DefaultSocket)) {
+		_ = os.Chmod(dir, 0o700) // another owner's stays as it is, and doctor says so
+	}
 	return nil
 }
 

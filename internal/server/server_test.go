@@ -82,6 +82,20 @@ func TestSocketIsForRootOnly(t *testing.T) {
 	require.Equal(t, mask, now, "the mask is as it was")
 }
 
+// TestFolderOfTheSocket: our own folder is root's alone, whoever has made it; what
+// has another name is left as it is.
+func TestFolderOfTheSocket(t *testing.T) {
+	for name, want := range map[string]os.FileMode{"fairlead": 0o700, "run": 0o755} {
+		dir := filepath.Join(t.TempDir(), name)
+		require.NoError(t, os.Mkdir(dir, 0o700))
+		require.NoError(t, os.Chmod(dir, 0o755))
+		started(t, filepath.Join(dir, "agent.sock"))
+		info, err := os.Stat(dir)
+		require.NoError(t, err)
+		require.Equal(t, want, info.Mode().Perm(), name)
+	}
+}
+
 func TestStaleSocketIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.sock")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})

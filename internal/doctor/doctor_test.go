@@ -205,6 +205,8 @@ func TestInAContainer(t *testing.T) {
 	status := agent.Status{Conditions: []agent.Condition{{Name: agent.CheckAPI, OK: true}}}
 	require.Equal(t, "of the Kubernetes API", checkObjects(t.Context(), &machine{agentUp: true, status: status}).reason)
 	require.Contains(t, checkObjects(t.Context(), &machine{agentUp: true}).reason, "no --objects")
+	status.Problems = make([]agent.Problem, 1)
+	require.Contains(t, checkObjects(t.Context(), &machine{agentUp: true, status: status}).reason, "not all of what the Kubernetes API has is in force")
 }
 
 // TestSilentDatabase: a socket that accepts and says nothing must not hang the

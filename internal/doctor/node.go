@@ -189,7 +189,8 @@ func checkObjects(ctx context.Context, m *machine) outcome {
 	if len(problems) == 0 {
 		return good("%s: all readable", m.cfg.Objects)
 	}
-	o := bad("correct the lines above; the agent reads them again at once", "not all of %s is in force; the last good version of each object is", m.cfg.Objects)
+	o := bad("correct the lines above; the agent reads them again at once", "not all of %s is in force; the last good version of each object is",
+		cmp.Or(m.cfg.Objects, "what the Kubernetes API has"))
 	for _, p := range problems {
 		where := p.File
 		if p.Line > 0 {

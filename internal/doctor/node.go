@@ -168,15 +168,21 @@ func checkState(_ context.Context, m *machine) outcome {
 	return good("%s, %d MiB free", m.cfg.StateDir, free>>20)
 }
 
+// noObjects is said where there is no folder of objects.
+func noObjects(s agent.Status) outcome {
+	if slices.ContainsFunc(s.Conditions, func(c agent.Condition) bool { return c.Name == agent.CheckAPI }) {
+		return good("of the Kubernetes API") // whether they are known is the agent's condition
+	}
+	return good("no --objects: pods get the default network")
+}
+
 // checkObjects tells which files of the desired state cannot be read.
 func checkObjects(ctx context.Context, m *machine) outcome {
 	problems := m.status.Problems
 	switch {
 	case m.agentUp && len(problems) > 0:
-	case m.cfg.Objects == "" && slices.ContainsFunc(m.status.Conditions, func(c agent.Condition) bool { return c.Name == agent.CheckAPI && c.OK }):
-		return good("of the Kubernetes API")
 	case m.cfg.Objects == "":
-		return good("no --objects: pods get the default network")
+		return noObjects(m.status)
 	case m.agentUp:
 	case m.cfg.LoadObjects == nil:
 		return warn(startAgent, "%s is read by the agent only", m.cfg.Objects)

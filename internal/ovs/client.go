@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -54,7 +55,8 @@ type Client struct {
 	cfg    Config
 	log    *slog.Logger
 	reset  chan struct{} // one pending OnReset is enough
-	once   sync.Once     // closes absent
+	resets atomic.Uint64
+	once   sync.Once // closes absent
 	absent chan struct{}
 
 	mu      sync.Mutex
@@ -122,6 +124,16 @@ func (c *Client) runResets(ctx context.Context) {
 }
 
 func (c *Client) wantReset() {
+	c.resets.Add(1)
+	c.callReset()
+}
+
+// Resets counts the occasions for OnReset; it has counted one before anything of
+// it can be seen, Connected included. Who puts things back compares it with what
+// it was when that began.
+func (c *Client) Resets() uint64 { return c.resets.Load() }
+
+func (c *Client) callReset() {
 	select {
 	case c.reset <- struct{}{}:
 	default: // one is pending and will see this change too
@@ -129,12 +141,13 @@ func (c *Client) wantReset() {
 }
 
 func (c *Client) up(s *session) {
+	c.resets.Add(1)
 	c.mu.Lock()
 	c.sess, c.why = s, nil
 	c.mu.Unlock()
 	c.wake(c.cfg.Bridge)
 	c.log.Info("OVSDB connected, cache in sync")
-	c.wantReset()
+	c.callReset()
 }
 
 // down forgets the session. Only the first of a row of failures is logged; an

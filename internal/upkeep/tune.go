@@ -10,6 +10,7 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/fail"
 	"github.com/fairlead/fairlead/internal/resolve"
 	"github.com/fairlead/fairlead/internal/resolve/annotation"
 )
@@ -39,6 +40,7 @@ func (k *Keeper) Tune(ctx context.Context, rec *core.Record) error {
 	if err := k.Journal.Save(ctx, next); err != nil {
 		return err
 	}
+	fail.Here("tune.recorded")
 	*rec = next
 	var errs []error
 	for _, s := range changed {

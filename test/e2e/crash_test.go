@@ -204,10 +204,10 @@ func discover(t *testing.T) map[trace][]string {
 func requireAllPassed(t *testing.T, passed map[trace][]string) {
 	t.Helper()
 	here := regexp.MustCompile(`fail\.Here\("([^"]+)"\)`)
-	// TestHotPlugCrashSweep, the kills of TestImport; `fairlead cri`, what it
-	// gives pods their networks with, and the node's loop over pods are no agent
-	// and have their own.
-	elsewhere := regexp.MustCompile(`^(plug|import|rollback)\.`)
+	// TestHotPlugCrashSweep, TestRateChangeSurvivesACrash, the kills of TestImport;
+	// `fairlead cri`, what it gives pods their networks with, and the node's loop
+	// over pods are no agent and have their own.
+	elsewhere := regexp.MustCompile(`^(plug|tune|import|rollback)\.`)
 	journal := regexp.MustCompile(`"(journal\.[a-z]+)", "(journal\.[a-z]+)"`)
 	var named []string
 	err := filepath.WalkDir("../../internal", func(name string, d fs.DirEntry, err error) error {

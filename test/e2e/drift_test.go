@@ -2,6 +2,9 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -126,4 +129,60 @@ func TestDriftFight(t *testing.T) {
 		return ""
 	})
 	a.WaitReady()
+}
+
+// TestReadyOnceHostPortsAreBack: after the loss of conf.db the gateways' devices
+// are others. While the agent has yet to lead host ports over them, it is not
+// ready; and what somebody changes there later is put right.
+func TestReadyOnceHostPortsAreBack(t *testing.T) {
+	t.Parallel()
+	f := newFaultNode(t)
+	// Where the gateway is back and its sysctl is not, nft waits for the test.
+	hold, held, program := filepath.Join(f.Dir, "hold"), filepath.Join(f.Dir, "held"), filepath.Join(f.Dir, "nft")
+	nft := strings.TrimSpace(f.Run("sh", "-c", "readlink -f $(command -v nft)"))
+	f.Run("cp", nft, program)
+	script := filepath.Join(f.Dir, "nft.sh")
+	require.NoError(t, os.WriteFile(script, []byte(`#!/bin/sh
+localnet() { cat /proc/sys/net/ipv4/conf/$(ip -o -4 addr show to 10.20.0.1 | awk '{print $2}')/route_localnet; }
+case "$*" in *fairlead-hostports*)
+	if [ -e `+hold+` ] && [ "$(localnet)" = 0 ]; then
+		touch `+held+`
+		while [ -e `+hold+` ]; do sleep 0.05; done
+	fi ;;
+esac
+exec `+program+` "$@"
+`), 0o755)) //nolint:gosec // a program
+	f.Run("mount", "--bind", script, nft)
+	f.Run("touch", hold)
+
+	f.OVS.KillServer()
+	require.NoError(t, os.Remove(filepath.Join(f.Dir, "disk/ovs/conf.db")))
+	f.OVS.StartServer()
+	eventually(t, func() string {
+		if _, err := os.Stat(held); err != nil {
+			return "nobody looks at host ports"
+		}
+		return ""
+	})
+	status, body, err := f.agent.Get("/readyz")
+	require.NoError(t, err)
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Contains(t, body, "Open vSwitch is back")
+	require.NoError(t, os.Remove(hold))
+	f.agent.WaitReady()
+	f.requireWhole()
+
+	gw := f.OVS.Vsctl("--bare", "--columns=name", "find", "Interface", "external_ids:fairlead-gateway=storage")
+	localnet := "net.ipv4.conf." + gw + ".route_localnet"
+	require.Equal(t, "1", strings.TrimSpace(f.Run("sysctl", "-n", localnet)))
+	f.Run("sysctl", "-qw", localnet+"=0")
+	f.Run("ip", "link", "set", gw, "txqueuelen", "999") // of a sysctl no event tells; whatever does has all looked at
+	eventually(t, func() string {
+		if out := strings.TrimSpace(f.Run("sysctl", "-n", localnet)); out != "1" {
+			return out
+		}
+		return ""
+	})
+	f.Run("umount", nft)
+	f.end()
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/testbed"
 )
 
 // TestRatesFollowTheAnnotation: rates and mirror of running pods, of both their
@@ -84,4 +86,56 @@ func TestRatesFollowTheAnnotation(t *testing.T) {
 	require.Empty(t, n.OVS.Vsctl("--bare", "--columns=_uuid", "list", "Queue"))
 	p.CNI("DEL", ownConf).Must()
 	q.CNI("DEL", ownConf).Must()
+}
+
+// TestRateChangeSurvivesACrash: an agent that dies between the record and the
+// port leaves a record that no annotation differs from any more. The next start
+// gives the port what the record says: rates and mirror that came, that changed,
+// and that went.
+func TestRateChangeSurvivesACrash(t *testing.T) {
+	t.Parallel()
+	objects := func(notes map[string]string) string {
+		return together(subnetObject("ovn-default", map[string]any{"default": true, "cidrBlock": "10.16.0.0/16"}), podObject("default/p", notes))
+	}
+	n := testbed.New(t)
+	n.WriteObjects("all.yaml", objects(nil))
+	a := n.Agent()
+	a.WaitReady()
+	p := n.NewPod("p")
+	p.CNI("ADD", ownConf).Must()
+	host := hostIf(p, "eth0")
+	state := func() string {
+		rate := n.OVS.Vsctl("get", "Interface", host, "ingress_policing_rate")
+		qos := n.OVS.Vsctl("--bare", "--columns=other_config", "find", "QoS", "external_ids:port="+host)
+		mirrored := strings.Contains(n.OVS.Vsctl("--bare", "--columns=select_dst_port", "list", "Mirror"), n.OVS.Vsctl("get", "Port", host, "_uuid"))
+		return fmt.Sprintf("%s|%s|%v", rate, qos, mirrored)
+	}
+	const none = "0||false"
+	former := none
+	for _, c := range []struct {
+		notes map[string]string
+		want  string
+	}{
+		{map[string]string{"ovn.kubernetes.io/ingress_rate": "30", "ovn.kubernetes.io/egress_rate": "20", "ovn.kubernetes.io/mirror": "true"}, "20000|max-rate=30000000|true"},
+		{map[string]string{"ovn.kubernetes.io/ingress_rate": "40"}, "0|max-rate=40000000|false"},
+		{nil, none},
+	} {
+		require.Equal(t, former, state())
+		n.Crash("tune.recorded")
+		n.WriteObjects("all.yaml", objects(c.notes))
+		require.Error(t, a.Wait())
+		require.True(t, a.Killed())
+		require.Equal(t, former, state(), "the port had its turn yet")
+		a = n.Agent()
+		a.WaitReady()
+		eventually(t, func() string {
+			if got := state(); got != c.want {
+				return got + ", not " + c.want
+			}
+			return ""
+		})
+		p.CNI("CHECK", ownConf).Must()
+		former = c.want
+	}
+	p.CNI("DEL", ownConf).Must()
 }

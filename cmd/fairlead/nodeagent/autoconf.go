@@ -102,7 +102,7 @@ func (d *nodeDaemon) ready(ctx context.Context) error {
 	if d.opts.foreign() {
 		return d.engine.ReadyWithoutSwitch(ctx)
 	}
-	return errors.Join(d.engine.Ready(ctx), *d.gates.Load())
+	return errors.Join(d.engine.Ready(ctx), d.inOrder())
 }
 
 // readyz is ready, that runtimes know of us, and that the API server takes what

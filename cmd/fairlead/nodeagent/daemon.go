@@ -62,6 +62,9 @@ const apiGrace = 5 * time.Second
 // errNoPass is why an agent that has just started is not ready.
 var errNoPass = errors.New("the gateways were not set yet")
 
+// errAnew is why one is not whose switch came back, or was made anew.
+var errAnew = errors.New("gateways and host ports are set again: Open vSwitch is back, or made its devices anew")
+
 // fabric is the switch as the engine sees it.
 type fabric struct {
 	*ovsdriver.Driver
@@ -114,12 +117,12 @@ type nodeDaemon struct {
 	conf     *autoconf.Writer // nil where nobody asked for it
 	datapath string
 	mtu      int
-	reset    chan struct{}         // OVSDB is new or back
-	restored chan struct{}         // closed when IPAM knows the journal
-	spoilt   chan struct{}         // somebody removed a part of our nftables tables
-	gates    atomic.Pointer[error] // outcome of the last pass over the gateways
-	idle     atomic.Bool           // the built-in Subnet is not served, for nobody is on it
-	moved    chan struct{}         // somebody came to it, or went
+	reset    chan struct{}           // OVSDB is new or back
+	restored chan struct{}           // closed when IPAM knows the journal
+	spoilt   chan struct{}           // somebody removed a part of our nftables tables
+	gates    atomic.Pointer[outcome] // of the last pass over the gateways
+	idle     atomic.Bool             // the built-in Subnet is not served, for nobody is on it
+	moved    chan struct{}           // somebody came to it, or went
 
 	repairs     *repairs
 	portRepairs *portRepairs
@@ -130,7 +133,7 @@ type nodeDaemon struct {
 // folder of objects.
 func newDaemon(o agentOptions, log *slog.Logger) (*nodeDaemon, error) {
 	d := &nodeDaemon{opts: o, log: log, started: time.Now().UTC(), reset: make(chan struct{}, 1), restored: make(chan struct{}), spoilt: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
-	d.gates.Store(&errNoPass)
+	d.gates.Store(&outcome{err: errNoPass})
 	boot, err := netns.BootID()
 	if err != nil {
 		return nil, fmt.Errorf("boot id: %w", err)

@@ -128,13 +128,30 @@ func (p *passes) next(good, again bool) time.Duration {
 	return wait
 }
 
+// outcome is what became of a pass.
+type outcome struct {
+	resets uint64 // of the switch, before the pass began
+	err    error
+}
+
+// inOrder is why the node's side of the Subnets is not as it should be: what the
+// last pass said, unless what it put in order has gone with the switch since.
+func (d *nodeDaemon) inOrder() error {
+	last := d.gates.Load()
+	if last.err == nil && last.resets != d.ovs.Resets() {
+		return errAnew
+	}
+	return last.err
+}
+
 // pass does all once and tells whether it was good.
 func (p *passes) pass(ctx context.Context) bool {
+	begun := p.ovs.Resets()
 	if !p.swept {
 		p.swept = p.resync(ctx)
 	}
 	err := errors.Join(p.guard.Apply(ctx), p.setGateways(ctx), p.ports.Audit(ctx))
-	p.gates.Store(&err)
+	p.gates.Store(&outcome{begun, err})
 	p.repaired(err)
 	p.aim(ctx)
 	// That the API server was not heard yet is no failure of an agent that has
@@ -176,7 +193,7 @@ func (p *passes) amiss(ctx context.Context) (again time.Duration, due bool) {
 	if len(p.found) == 0 && again > 0 {
 		p.fought = true
 		err := fmt.Errorf("somebody goes on changing them: %w", errors.Join(slices.Collect(maps.Values(found))...))
-		p.gates.Store(&err)
+		p.gates.Store(&outcome{err: err})
 	}
 	return again, len(p.found) > 0
 }
@@ -186,6 +203,9 @@ func (p *passes) drift(ctx context.Context) map[string]error {
 	found := map[string]error{}
 	if err := p.guard.Check(); errors.Is(err, core.ErrDrift) {
 		found["table "+guardTable] = err
+	}
+	if err := p.ports.Drift(ctx); errors.Is(err, core.ErrDrift) {
+		found["host ports"] = err
 	}
 	subnets, err := p.objects.Subnets(ctx)
 	if err != nil {

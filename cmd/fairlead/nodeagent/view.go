@@ -109,7 +109,7 @@ func (d *nodeDaemon) conditions(ctx context.Context) []agent.Condition {
 	list := []agent.Condition{
 		condition(agent.CheckOVSDB, d.ovs.Connected()),
 		condition(agent.CheckBridge, bridge),
-		condition(agent.CheckGateways, *d.gates.Load()),
+		condition(agent.CheckGateways, d.inOrder()),
 		condition(agent.CheckPorts, errors.Join(d.repairs.amiss(partPort)...)),
 		condition(agent.CheckJournal, d.journal.Healthy()),
 		condition(agent.CheckObjects, objects),

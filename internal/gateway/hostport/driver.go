@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -62,7 +63,7 @@ func (t *Table) Check(ctx context.Context, s core.Spec, _ core.Link) error {
 	asked := elements(s.Ports, s.Addrs)
 	found, err := t.compare(ctx, asked, want)
 	if err == nil {
-		found = append(found, t.checkLoopback(s))
+		found = append(found, t.checkLoopback(s.Addrs))
 	}
 	if err := errors.Join(found...); err != nil {
 		t.spoil()
@@ -100,15 +101,28 @@ func (t *Table) compare(ctx context.Context, asked, want []element) (found []err
 	return found, nil
 }
 
+// Drift is what is not as it should be, of the table and of the node's loopback
+// addresses. An error that is no core.ErrDrift says that the truth could not be
+// learnt. Without host ports there is nothing to look at.
+func (t *Table) Drift(ctx context.Context) error {
+	want := t.desired()
+	if len(want) == 0 {
+		return nil
+	}
+	found, err := t.compare(ctx, want, want)
+	return errors.Join(append(found, err, t.checkLoopback(t.reached()))...)
+}
+
+func (t *Table) desired() []element {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Keys(t.want))
+}
+
 // Audit compares the whole table with what is desired and writes it anew if it
 // differs. Without host ports there is nothing to look at.
 func (t *Table) Audit(ctx context.Context) error {
-	t.mu.Lock()
-	var want []element
-	for el := range t.want {
-		want = append(want, el)
-	}
-	t.mu.Unlock()
+	want := t.desired()
 	if len(want) == 0 {
 		return nil
 	}

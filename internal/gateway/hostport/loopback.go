@@ -25,14 +25,14 @@ func (t *Table) openLoopback(s core.Spec) error {
 		return nil
 	}
 	return t.cfg.Host.Do(func() error {
-		for _, dev := range devices(s.Addrs) {
-			if t.open[dev] {
+		for dev, index := range devices(s.Addrs) {
+			if t.open[dev] == index {
 				continue
 			}
 			if err := sysfs.WriteSysctl(localnet(dev), "1"); err != nil && !sysfs.SysctlMissing(err) {
 				return err
 			}
-			t.open[dev] = true
+			t.open[dev] = index
 		}
 		return nil
 	})
@@ -41,23 +41,28 @@ func (t *Table) openLoopback(s core.Spec) error {
 // reopen does so for all pods: devices may have been made anew. The caller has
 // the turn to write.
 func (t *Table) reopen() error {
-	t.mu.Lock()
-	var addrs []netip.Prefix
-	for _, e := range t.entries {
-		addrs = append(addrs, e.addrs...)
-	}
-	t.mu.Unlock()
+	addrs := t.reached()
 	var errs []error
 	err := t.cfg.Host.Do(func() error {
-		for _, dev := range devices(addrs) {
+		for dev, index := range devices(addrs) {
 			if err := sysfs.WriteSysctl(localnet(dev), "1"); err != nil && !sysfs.SysctlMissing(err) {
 				errs = append(errs, err)
 			}
-			t.open[dev] = true
+			t.open[dev] = index
 		}
 		return errors.Join(errs...)
 	})
 	return err
+}
+
+// reached are the addresses of all pods that have ports.
+func (t *Table) reached() (addrs []netip.Prefix) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range t.entries {
+		addrs = append(addrs, e.addrs...)
+	}
+	return addrs
 }
 
 // shut takes back what openLoopback did, when the guard is gone with the last
@@ -78,10 +83,10 @@ func (t *Table) shut() {
 	clear(t.open)
 }
 
-func (t *Table) checkLoopback(s core.Spec) error {
+func (t *Table) checkLoopback(addrs []netip.Prefix) error {
 	return t.cfg.Host.Do(func() error {
 		var errs []error
-		for _, dev := range devices(s.Addrs) {
+		for dev := range devices(addrs) {
 			v, err := sysfs.ReadSysctl(localnet(dev))
 			if err != nil && !sysfs.SysctlMissing(err) {
 				errs = append(errs, err)
@@ -93,10 +98,11 @@ func (t *Table) checkLoopback(s core.Spec) error {
 	})
 }
 
-// devices are those by which the node reaches IPv4 addresses. An address that it
-// has no route to has none.
-func devices(addrs []netip.Prefix) []string {
-	var out []string
+// devices are those by which the node reaches IPv4 addresses, with their indexes:
+// one that is made anew has its name and not its sysctls. An address that the
+// node has no route to has none.
+func devices(addrs []netip.Prefix) map[string]int {
+	out := map[string]int{}
 	seen := map[int]bool{}
 	for _, a := range addrs {
 		if !a.Addr().Is4() {
@@ -108,7 +114,7 @@ func devices(addrs []netip.Prefix) []string {
 		}
 		seen[routes[0].LinkIndex] = true
 		if l, err := netlink.LinkByIndex(routes[0].LinkIndex); err == nil {
-			out = append(out, l.Attrs().Name)
+			out[l.Attrs().Name] = l.Attrs().Index
 		}
 	}
 	return out

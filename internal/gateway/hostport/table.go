@@ -91,8 +91,8 @@ type Table struct {
 	writing sync.Mutex       // one transaction at a time; the fields below are its
 	have    map[element]bool // in the kernel; nil: not known
 	client  knftables.Interface
-	conn    *nftables.Conn  // for small changes; stays open, as in conntrack
-	open    map[string]bool // devices by which the node's loopback addresses reach pods
+	conn    *nftables.Conn // for small changes; stays open, as in conntrack
+	open    map[string]int // devices by which the node's loopback addresses reach pods, and their indexes
 }
 
 // New makes a Table; nothing is touched before Restore or Attach.
@@ -105,7 +105,7 @@ func New(cfg Config) *Table {
 	}
 	return &Table{
 		cfg: cfg, tracked: conntrack.New(cfg.Host), late: newOblivion(), entries: map[core.Key]entry{}, held: map[place][]claim{},
-		want: map[element]use{}, touched: map[element]bool{}, open: map[string]bool{},
+		want: map[element]use{}, touched: map[element]bool{}, open: map[string]int{},
 		spoilt: make(chan struct{}, 1),
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/gateway/hostport"
 	"github.com/fairlead/fairlead/internal/testbed/inside"
 )
@@ -141,6 +142,29 @@ func TestLoopbackStaysClosed(t *testing.T) {
 	require.Equal(t, "node sees 10.9.0.10", b.ask(web.ns, "tcp", "127.0.0.2", 7000), "the guard is what kept the pod out")
 	b.detach(web)
 	require.Equal(t, "0\n", localnet())
+}
+
+// TestDeviceMadeAnew: a device of the same name is not the one that was opened:
+// the next pod's ports lead there from the node's loopback addresses too, and
+// Drift tells of a device that nobody has opened.
+func TestDeviceMadeAnew(t *testing.T) {
+	b := newBed(t)
+	web, next := b.pod("web", tcp(8080, 80)), b.pod("next", tcp(8081, 80))
+	b.attach(web)
+	require.NoError(t, b.table.Drift(t.Context()))
+	b.sh(b.host, "ip link del br0", "ip link add br0 type bridge", "ip addr add 10.9.0.1/24 dev br0", "ip addr add fd09::1/64 dev br0 nodad",
+		"ip link set br0 up", "ip link set p1 master br0", "ip link set p2 master br0")
+	err := b.table.Drift(t.Context())
+	require.ErrorIs(t, err, core.ErrDrift)
+	require.ErrorContains(t, err, "br0/route_localnet")
+	b.attach(next)
+	require.NoError(t, b.table.Drift(t.Context()))
+	require.Equal(t, "next sees 10.9.0.1", b.ask(b.host, "tcp", "127.0.0.1", 8081))
+	require.Equal(t, "web sees 10.9.0.1", b.ask(b.host, "tcp", "127.0.0.1", 8080))
+	b.sh(b.host, "nft flush ruleset")
+	require.ErrorContains(t, b.table.Drift(t.Context()), "is missing")
+	require.NoError(t, b.table.Audit(t.Context()))
+	require.NoError(t, b.table.Drift(t.Context()))
 }
 
 // TestForgetsLater: what could not be forgotten, here for want of descriptors, is

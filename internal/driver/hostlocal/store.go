@@ -210,7 +210,12 @@ func (s *store) giveBack() (err error) {
 	return err
 }
 
-// create makes a file with its content at once, where the file system can.
+// create makes a file with its content at once, where the file system can. It is
+// not synced: that would take longer than all the rest of an ADD, so that a power
+// cut may leave the name alone. Nobody needs to know the owner then. No sandbox
+// outlives the power; its record, which was durable before the plugin was called,
+// has a DEL at the next start; and whoever opens the folder first, be it that DEL
+// or the ADD of a new pod, frees what says nothing (each).
 func create(dir, name, content string) error {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, addressMode)
 	if err != nil {

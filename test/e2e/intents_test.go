@@ -211,3 +211,48 @@ func leave(t *testing.T, n *testbed.Node, r cni.Request, when time.Time) {
 	require.NoError(t, os.Chtimes(filepath.Join(dir, ".left.json"), when, when))
 	require.NoError(t, os.Rename(filepath.Join(dir, ".left.json"), filepath.Join(dir, "left.json")))
 }
+
+// TestStartWaitsForNoDelegate: a node that boots has the records of 120 pods whose
+// plugin hangs. What is our own of them is gone before the agent serves; it serves
+// at once, and no other pod waits for a plugin, of which only a few run at a time.
+func TestStartWaitsForNoDelegate(t *testing.T) {
+	t.Parallel()
+	const count = 120
+	n, s, _ := sinkNode(t, count)
+	slots := make(chan struct{}, 4)
+	answers := make([]testbed.Answer, count)
+	var added sync.WaitGroup
+	for i := range count {
+		p := n.NewPod(fmt.Sprintf("sunk-%d", i))
+		slots <- struct{}{}
+		added.Go(func() {
+			defer func() { <-slots }()
+			answers[i] = p.CNI("ADD", ownConf)
+		})
+	}
+	added.Wait()
+	for _, answer := range answers {
+		answer.Must()
+	}
+	s.set("hang")
+	n.Reboot()
+	s.agent(n)
+	s.awaitEntered(1)
+	ours := n.OVS.Vsctl("--bare", "--columns=name", "find", "Interface", "external_ids:vendor=kube-ovn", "external_ids:container_id!=''")
+	require.Empty(t, ours, "ports of the pods of before")
+	other := n.NewPod("other")
+	n.CNI(cni.Request{Command: "STATUS", Config: []byte(ownConf)}).Must()
+	other.CNI("ADD", ownConf).Must()
+	other.CNI("CHECK", ownConf).Must()
+	other.CNI("DEL", ownConf).Must()
+	require.Less(t, s.entered(), count, "the recovery of plugins has not been waited for")
+	require.Contains(t, n.Fairlead("get", "pods", "--node-local", "-o", "json"), "sunk-")
+
+	s.unset("hang")
+	eventually(t, func() string {
+		if out := n.Fairlead("get", "pods", "--node-local", "-o", "json"); strings.Contains(out, "sunk-") {
+			return fmt.Sprintf("%d records are left", strings.Count(out, `"container"`))
+		}
+		return ""
+	})
+}

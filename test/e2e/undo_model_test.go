@@ -73,7 +73,9 @@ type diced struct {
 
 func (d *diced) pick(from ...string) string { return from[d.r.IntN(len(from))] }
 
-func (d *diced) say(format string, args ...any) { d.tried = append(d.tried, fmt.Sprintf(format, args...)) }
+func (d *diced) say(format string, args ...any) {
+	d.tried = append(d.tried, fmt.Sprintf(format, args...))
+}
 
 func newDiced(t *testing.T, seed uint64, lives int) *diced {
 	t.Helper()

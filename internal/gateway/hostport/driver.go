@@ -63,7 +63,7 @@ func (t *Table) Check(ctx context.Context, s core.Spec, _ core.Link) error {
 	asked := elements(s.Ports, s.Addrs)
 	found, err := t.compare(ctx, asked, want)
 	if err == nil {
-		found = append(found, t.checkLoopback(s.Addrs))
+		found = append(found, t.checkLoopback(s))
 	}
 	if err := errors.Join(found...); err != nil {
 		t.spoil()
@@ -72,7 +72,8 @@ func (t *Table) Check(ctx context.Context, s core.Spec, _ core.Link) error {
 }
 
 // compare reads the sets that asked has elements in. What another sandbox of the
-// pod has taken over is no longer wanted, and a difference too.
+// pod has taken over is no longer wanted, and a difference too; what is written
+// only now is none.
 func (t *Table) compare(ctx context.Context, asked, want []element) (found []error, err error) {
 	var names []string
 	for _, el := range asked {
@@ -85,6 +86,9 @@ func (t *Table) compare(ctx context.Context, asked, want []element) (found []err
 	}
 	t.writing.Lock()
 	defer t.writing.Unlock()
+	if want = t.written(want); len(want) == 0 {
+		return found, nil
+	}
 	err = t.run(func(nft knftables.Interface) error {
 		have, faults, err := read(ctx, nft, names)
 		if err == nil {
@@ -110,7 +114,18 @@ func (t *Table) Drift(ctx context.Context) error {
 		return nil
 	}
 	found, err := t.compare(ctx, want, want)
-	return errors.Join(append(found, err, t.checkLoopback(t.reached()))...)
+	return errors.Join(append(found, err, t.lostLoopback())...)
+}
+
+// written leaves out what no transaction had yet, and what nobody wants any more.
+// The caller has the turn to write.
+func (t *Table) written(want []element) []element {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(want), func(el element) bool {
+		_, wanted := t.want[el]
+		return !wanted || t.touched[el]
+	})
 }
 
 func (t *Table) desired() []element {

@@ -83,19 +83,43 @@ func (t *Table) shut() {
 	clear(t.open)
 }
 
-func (t *Table) checkLoopback(addrs []netip.Prefix) error {
+func (t *Table) checkLoopback(s core.Spec) error {
+	return t.cfg.Host.Do(func() error {
+		var errs []error
+		for dev := range devices(s.Addrs) {
+			errs = append(errs, isOpen(dev))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// lostLoopback tells of devices that were opened and are not any more. One that is
+// not opened yet is an Attach under way.
+func (t *Table) lostLoopback() error {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	addrs := t.reached()
 	return t.cfg.Host.Do(func() error {
 		var errs []error
 		for dev := range devices(addrs) {
-			v, err := sysfs.ReadSysctl(localnet(dev))
-			if err != nil && !sysfs.SysctlMissing(err) {
-				errs = append(errs, err)
-			} else if v != "1" {
-				errs = append(errs, core.Differ("sysctl %s is %q, want 1: the node's 127.0.0.1 does not reach host ports", localnet(dev), v))
+			if t.open[dev] != 0 {
+				errs = append(errs, isOpen(dev))
 			}
 		}
 		return errors.Join(errs...)
 	})
+}
+
+// isOpen is nil where packets from 127.0.0.0/8 go out by a device.
+func isOpen(dev string) error {
+	v, err := sysfs.ReadSysctl(localnet(dev))
+	if err != nil && !sysfs.SysctlMissing(err) {
+		return err
+	}
+	if v != "1" {
+		return core.Differ("sysctl %s is %q, want 1: the node's 127.0.0.1 does not reach host ports", localnet(dev), v)
+	}
+	return nil
 }
 
 // devices are those by which the node reaches IPv4 addresses, with their indexes:

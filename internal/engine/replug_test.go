@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -16,24 +17,33 @@ import (
 )
 
 // teller notes what it is told.
-type teller struct{ told []string }
+type teller struct {
+	mu   sync.Mutex
+	told []string
+}
 
-func (n *teller) note(what string, r core.Record) {
+func (n *teller) note(what string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.told = append(n.told, what)
+}
+
+func with(what string, r core.Record) string {
 	for _, s := range r.Statuses {
 		what += " " + s.Interface
 	}
-	n.told = append(n.told, what)
+	return what
 }
-func (n *teller) Attached(r core.Record) { n.note("attached", r) }
-func (n *teller) Detached(r core.Record) { n.note("detached", r) }
-func (n *teller) Failed(a core.Attempt) {
-	n.told = append(n.told, "failed "+string(a.Op)+" "+a.Key.IfName)
-}
+func (n *teller) Attached(r core.Record) { n.note(with("attached", r)) }
+func (n *teller) Detached(r core.Record) { n.note(with("detached", r)) }
+func (n *teller) Failed(a core.Attempt)  { n.note("failed " + string(a.Op) + " " + a.Key.IfName) }
 func (n *teller) Condition(_ core.Pod, _, status, reason, _ string) {
-	n.told = append(n.told, "condition "+status+" "+reason)
+	n.note("condition " + status + " " + reason)
 }
 
 func (n *teller) take() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	out := n.told
 	n.told = nil
 	return out

@@ -45,6 +45,7 @@ func TestFailuresAreRepeated(t *testing.T) {
 		stop := running(t, f)
 		f.Changed(core.Pod{Namespace: "a", Name: "b", UID: "1"})
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		require.Equal(t, []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second, 15 * time.Second}, at)
 		require.Empty(t, f.pods)
 		stop()
@@ -73,6 +74,7 @@ func TestChangeWhileRunning(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 1, runs)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Equal(t, 2, runs, "at once, for it changed")
 		time.Sleep(59500 * time.Millisecond) // between its failure and the next attempt
 		f.Changed(p)
@@ -104,6 +106,7 @@ func TestManyPods(t *testing.T) {
 			f.Changed(core.Pod{Namespace: "a", Name: fmt.Sprint(i)})
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.Len(t, seen, 50)
 		require.Equal(t, workers, most)
 		stop()

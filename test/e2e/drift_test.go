@@ -27,6 +27,7 @@ func driftNode(t *testing.T) (*testbed.Node, *testbed.Agent, *testbed.Pod, strin
 	p.CNI("ADD", ownConf).Must()
 	gw := n.OVS.Vsctl("--bare", "--columns=name", "find", "Interface", "external_ids:fairlead-gateway=ovn-default")
 	require.NotEmpty(t, gw)
+	require.NotContains(t, n.Fairlead("status"), "somebody else", "what a start finds is nobody's doing")
 	return n, a, p, gw
 }
 
@@ -131,50 +132,43 @@ func TestDriftFight(t *testing.T) {
 	a.WaitReady()
 }
 
-// TestReadyOnceHostPortsAreBack: after the loss of conf.db the gateways' devices
-// are others. While the agent has yet to lead host ports over them, it is not
-// ready; and what somebody changes there later is put right.
+// TestReadyOnceHostPortsAreBack: when conf.db was lost, or somebody deleted a
+// gateway's port, the gateway is back before host ports lead over it. Until they
+// do the agent is not ready; and what somebody changes there later is put right.
 func TestReadyOnceHostPortsAreBack(t *testing.T) {
 	t.Parallel()
 	f := newFaultNode(t)
-	// Where the gateway is back and its sysctl is not, nft waits for the test.
-	hold, held, program := filepath.Join(f.Dir, "hold"), filepath.Join(f.Dir, "held"), filepath.Join(f.Dir, "nft")
-	nft := strings.TrimSpace(f.Run("sh", "-c", "readlink -f $(command -v nft)"))
-	f.Run("cp", nft, program)
-	script := filepath.Join(f.Dir, "nft.sh")
-	require.NoError(t, os.WriteFile(script, []byte(`#!/bin/sh
-localnet() { cat /proc/sys/net/ipv4/conf/$(ip -o -4 addr show to 10.20.0.1 | awk '{print $2}')/route_localnet; }
-case "$*" in *fairlead-hostports*)
-	if [ -e `+hold+` ] && [ "$(localnet)" = 0 ]; then
-		touch `+held+`
-		while [ -e `+hold+` ]; do sleep 0.05; done
-	fi ;;
-esac
-exec `+program+` "$@"
-`), 0o755)) //nolint:gosec // a program
-	f.Run("mount", "--bind", script, nft)
-	f.Run("touch", hold)
-
-	f.OVS.KillServer()
-	require.NoError(t, os.Remove(filepath.Join(f.Dir, "disk/ovs/conf.db")))
-	f.OVS.StartServer()
-	eventually(t, func() string {
-		if _, err := os.Stat(held); err != nil {
-			return "nobody looks at host ports"
-		}
-		return ""
-	})
-	status, body, err := f.agent.Get("/readyz")
-	require.NoError(t, err)
-	require.Equal(t, http.StatusServiceUnavailable, status)
-	require.Contains(t, body, "Open vSwitch is back")
-	require.NoError(t, os.Remove(hold))
-	f.agent.WaitReady()
-	f.requireWhole()
-
 	gw := f.OVS.Vsctl("--bare", "--columns=name", "find", "Interface", "external_ids:fairlead-gateway=storage")
 	localnet := "net.ipv4.conf." + gw + ".route_localnet"
-	require.Equal(t, "1", strings.TrimSpace(f.Run("sysctl", "-n", localnet)))
+	h := holdNft(f, `case $(cat `+filepath.Join(f.Dir, "hold")+`) in
+		port) ovs-vsctl --no-wait --timeout=5 port-to-br `+gw+` ;;
+		device) [ "$(sysctl -n `+localnet+`)" = 0 ] && ip -o -4 addr show to 10.20.0.1 | grep -q . ;;
+	esac`)
+	for _, c := range []struct {
+		until string
+		lose  func()
+	}{
+		{"port", func() {
+			f.OVS.KillServer()
+			require.NoError(t, os.Remove(filepath.Join(f.Dir, "disk/ovs/conf.db")))
+			h.until("port")
+			f.OVS.StartServer()
+		}},
+		{"device", func() {
+			h.until("device")
+			f.OVS.Vsctl("--no-wait", "del-port", "br-int", gw)
+		}},
+	} {
+		c.lose()
+		h.await()
+		status, body, err := f.agent.Get("/readyz")
+		require.NoError(t, err)
+		require.Equal(t, http.StatusServiceUnavailable, status, "%s: %s", c.until, body)
+		h.release()
+		f.agent.WaitReady()
+		f.requireWhole()
+		require.Equal(t, "1", strings.TrimSpace(f.Run("sysctl", "-n", localnet)))
+	}
 	f.Run("sysctl", "-qw", localnet+"=0")
 	f.Run("ip", "link", "set", gw, "txqueuelen", "999") // of a sysctl no event tells; whatever does has all looked at
 	eventually(t, func() string {
@@ -183,6 +177,55 @@ exec `+program+` "$@"
 		}
 		return ""
 	})
-	f.Run("umount", nft)
+	f.Run("ip", "link", "set", gw, "txqueuelen", "1000")
 	f.end()
+}
+
+// held is a node whose nft waits for the test.
+type held struct {
+	*faultNode
+	order, waits string // files
+}
+
+// holdNft has the agent's questions about host ports wait where a shell command
+// succeeds.
+func holdNft(f *faultNode, where string) held {
+	f.t.Helper()
+	h := held{f, filepath.Join(f.Dir, "hold"), filepath.Join(f.Dir, "waits")}
+	nft := strings.TrimSpace(f.Run("sh", "-c", "readlink -f $(command -v nft)"))
+	program, script := filepath.Join(f.Dir, "nft"), filepath.Join(f.Dir, "nft.sh")
+	f.Run("cp", nft, program)
+	require.NoError(f.t, os.WriteFile(script, []byte(`#!/bin/sh
+ask() { `+where+`; }
+case "$*" in *fairlead-hostports*)
+	if [ -e `+h.order+` ] && ask >/dev/null 2>&1; then
+		touch `+h.waits+`
+		while [ -e `+h.order+` ]; do sleep 0.05; done
+	fi ;;
+esac
+exec `+program+` "$@"
+`), 0o755)) //nolint:gosec // a program
+	f.Run("mount", "--bind", script, nft)
+	return h
+}
+
+func (h held) until(what string) {
+	h.t.Helper()
+	require.NoError(h.t, os.WriteFile(h.order, []byte(what), 0o600))
+}
+
+func (h held) await() {
+	h.t.Helper()
+	eventually(h.t, func() string {
+		if _, err := os.Stat(h.waits); err != nil {
+			return "nobody asks about host ports"
+		}
+		return ""
+	})
+}
+
+func (h held) release() {
+	h.t.Helper()
+	require.NoError(h.t, os.Remove(h.waits))
+	require.NoError(h.t, os.Remove(h.order))
 }

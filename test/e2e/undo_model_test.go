@@ -196,7 +196,7 @@ func (d *diced) leave(p *testbed.Pod) (fate string) {
 	case "reused":
 		d.Run("ip", "netns", "del", path.Base(p.Netns()))
 		d.Run("ip", "netns", "add", path.Base(p.Netns()))
-		p.Run("ip", "link", "add", "eth0", "type", "dummy")
+		p.Run("ip", "link", "add", "eth0", "type", "bridge")
 	}
 	return fate
 }

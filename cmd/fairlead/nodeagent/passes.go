@@ -38,6 +38,7 @@ const guardTable = "fairlead-guard"
 type passes struct {
 	*nodeDaemon
 	swept bool // since the last (re)connect; the start has seen to the first
+	made  bool // a pass has been; before it nothing is set, and nobody has changed it
 	retry time.Duration
 	links *rtnl.Watch
 	aimed []int            // the links that it watches
@@ -69,7 +70,7 @@ func (p *passes) run(ctx context.Context) {
 		if why == ended {
 			return
 		}
-		if why != doubted || p.due(ctx, look) {
+		if why != doubted || !p.made || p.due(ctx, look) {
 			reset(timer, p.next(p.pass(ctx), why == again))
 		}
 	}
@@ -146,6 +147,7 @@ func (d *nodeDaemon) inOrder() error {
 
 // pass does all once and tells whether it was good.
 func (p *passes) pass(ctx context.Context) bool {
+	p.made = true
 	begun := p.ovs.Resets()
 	if !p.swept {
 		p.swept = p.resync(ctx)
@@ -195,7 +197,11 @@ func (p *passes) amiss(ctx context.Context) (again time.Duration, due bool) {
 		err := fmt.Errorf("somebody goes on changing them: %w", errors.Join(slices.Collect(maps.Values(found))...))
 		p.gates.Store(&outcome{err: err})
 	}
-	return again, len(p.found) > 0
+	if len(p.found) == 0 {
+		return again, false
+	}
+	p.gates.Store(&outcome{err: fmt.Errorf("put right now: %w", errors.Join(slices.Collect(maps.Values(p.found))...))})
+	return again, true
 }
 
 // drift is what is not as it was set.

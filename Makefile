@@ -91,7 +91,7 @@ test: setup-test root build testbin floor kube critest ## set up, then all tests
 # would see the tests' own code alone.
 RACE_PACKAGES ?= $(shell $(GO) list ./internal/... ./cmd/... | grep -v /internal/testbed)
 .PHONY: race
-race: setup-race root testbin ## the packages' own tests with the race detector (the one target that needs a C compiler)
+race: setup-race root testbin kube critest ## the packages' own tests with the race detector (the one target that needs a C compiler)
 	@FAIRLEAD_BIN=$(FAILPOINT) CGO_ENABLED=1 $(GO) test -race $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(RACE_PACKAGES)
 
 # Before the other tests, not beside them: the VM computes what it runs.

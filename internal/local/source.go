@@ -206,10 +206,16 @@ func (s *Source) report(before, next *state) {
 
 // read gives every object file of the folder, parsing those that changed.
 func (s *Source) read() ([]file, error) {
-	entries, err := os.ReadDir(s.dir)
+	folder, err := os.Open(s.dir)
 	if err != nil {
 		return nil, err
 	}
+	defer folder.Close()
+	entries, err := folder.ReadDir(-1)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	fresh := make(map[string]cached, len(s.cache))
 	var files []file
 	for _, e := range entries {
@@ -219,6 +225,9 @@ func (s *Source) read() ([]file, error) {
 		path := filepath.Join(s.dir, e.Name())
 		st, isFile, err := stampOf(path)
 		gone := errors.Is(err, fs.ErrNotExist) && e.Type()&fs.ModeSymlink == 0 // since ReadDir
+		if gone && !s.is(folder) {
+			return nil, err
+		}
 		if gone || (err == nil && !isFile) {
 			continue
 		}
@@ -231,6 +240,17 @@ func (s *Source) read() ([]file, error) {
 	}
 	s.cache = fresh
 	return files, nil
+}
+
+// is tells whether the folder is still the one that was opened: one that is moved
+// away while it is read takes its files along, and no object was deleted.
+func (s *Source) is(opened *os.File) bool {
+	a, err := opened.Stat()
+	if err != nil {
+		return false
+	}
+	b, err := os.Stat(s.dir)
+	return err == nil && os.SameFile(a, b)
 }
 
 // wanted tells object files by name; hidden ones are editors' and kubelet's.

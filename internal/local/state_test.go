@@ -221,6 +221,34 @@ func TestRunFollowsAReplacedFolder(t *testing.T) {
 	wait("a change in the new folder", has(f, "r"))
 }
 
+// TestFolderMovedWhileItIsRead: its files are not there any more, and nobody has
+// deleted them.
+func TestFolderMovedWhileItIsRead(t *testing.T) {
+	const count = 200
+	var files []string
+	for i := range count {
+		files = append(files, fmt.Sprintf("%d.yaml", i), podYAML(fmt.Sprintf("p%d", i), `a: "1"`))
+	}
+	f := newFolder(t, files...)
+	for range 40 {
+		reading, gone := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(gone)
+			close(reading)
+			for f.reload() == nil {
+			}
+		}()
+		<-reading
+		require.NoError(t, os.Rename(f.dir, f.dir+".old"))
+		<-gone
+		for i := range count {
+			require.True(t, has(f, fmt.Sprintf("p%d", i))(), i)
+		}
+		require.NoError(t, os.Rename(f.dir+".old", f.dir))
+		require.NoError(t, f.reload())
+	}
+}
+
 func TestRunFollowsASwitchedSymlink(t *testing.T) {
 	base := t.TempDir()
 	for _, v := range []string{"v1", "v2"} {

@@ -27,7 +27,8 @@ import (
 // dicePlugin does what the file <type>.<COMMAND> beside it says. Where its answer
 // is good an ADD leaves a file, which a DEL removes.
 const dicePlugin = `#!/bin/sh
-dir=${0%/*}; me=${0##*/}; conf=$(cat)
+dir=${0%/*}; me=${0##*/}
+[ -n "$(cat)" ] || exit 1 # an agent that died has not fed it
 if [ "$CNI_COMMAND" = VERSION ]; then echo '{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}'; exit; fi
 fail() { echo '{"cniVersion":"1.0.0","code":'$1',"msg":"as the dice say"}'; exit 1; }
 good() {

@@ -218,28 +218,36 @@ func (s *Source) read() ([]file, error) {
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	fresh := make(map[string]cached, len(s.cache))
 	var files []file
+	missing := false
 	for _, e := range entries {
 		if !wanted(e.Name()) {
 			continue
 		}
 		path := filepath.Join(s.dir, e.Name())
 		st, isFile, err := stampOf(path)
-		gone := errors.Is(err, fs.ErrNotExist) && e.Type()&fs.ModeSymlink == 0 // since ReadDir
-		if gone && !s.is(folder) {
-			return nil, err
-		}
-		if gone || (err == nil && !isFile) {
+		if errors.Is(err, fs.ErrNotExist) && e.Type()&fs.ModeSymlink == 0 { // since ReadDir
+			missing = true
 			continue
 		}
-		c, known := s.cache[path]
-		if err != nil || !known || !st.settled || c.stamp != st {
-			c = cached{stamp: st, file: load(path, st.size, err)}
+		if err != nil || isFile {
+			fresh[path] = s.reuse(path, st, err)
+			files = append(files, fresh[path].file)
 		}
-		fresh[path] = c
-		files = append(files, c.file)
+	}
+	if missing && !s.is(folder) {
+		return nil, fmt.Errorf("%s: %w", s.dir, fs.ErrNotExist)
 	}
 	s.cache = fresh
 	return files, nil
+}
+
+// reuse gives a file as it was parsed already, if it is surely the same.
+func (s *Source) reuse(path string, st stamp, statErr error) cached {
+	c, known := s.cache[path]
+	if statErr == nil && known && st.settled && c.stamp == st {
+		return c
+	}
+	return cached{stamp: st, file: load(path, st.size, statErr)}
 }
 
 // is tells whether the folder is still the one that was opened: one that is moved

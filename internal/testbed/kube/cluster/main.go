@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// mostNodes is bounded by this machine's memory alone; each node is some 500 MB.
+// mostNodes keeps a slip of the finger from filling the machine.
 const mostNodes = 9
 
 func main() {

@@ -177,7 +177,7 @@ func TestEmptySourceHasTheBuiltinSubnet(t *testing.T) {
 	all, err := s.Subnets(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []core.Subnet{{
-		Name: "ovn-default", Provider: "ovn", Default: true, NATOutgoing: true,
+		Name: "ovn-default", Provider: "ovn", Default: true, NATOutgoing: true, Builtin: true,
 		CIDRs: []netip.Prefix{netip.MustParsePrefix("10.16.0.0/16")}, Gateways: []netip.Addr{netip.MustParseAddr("10.16.0.1")},
 	}}, all)
 	_, err = s.Pod(t.Context(), core.Pod{Namespace: "default", Name: "x"})

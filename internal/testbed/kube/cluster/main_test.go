@@ -21,6 +21,10 @@ const asProgram = "CLUSTER_TEST_NODES"
 
 func TestMain(m *testing.M) {
 	if nodes, err := strconv.Atoi(os.Getenv(asProgram)); err == nil {
+		go func() { // its standard input is the test's: it ends with a test that was killed
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			_ = syscall.Kill(os.Getpid(), syscall.SIGTERM)
+		}()
 		os.Exit(run(nodes))
 	}
 	os.Exit(m.Run())
@@ -51,6 +55,8 @@ func begin(t *testing.T, tmp, nodes string) (s shell, interrupt func() string) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), asProgram+"="+nodes, "TMPDIR="+tmp)
 	cmd.Stderr = os.Stderr
+	_, err := cmd.StdinPipe()
+	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
@@ -115,7 +121,7 @@ func testCluster(t *testing.T, nodes string) {
 	s.run(tenant + "free -- sleep 1000")
 	s.run("kubectl -n tenant wait --for=condition=Ready pod/free --timeout=80s")
 	s.run("kubectl create deployment web --image=fairlead.local/busybox:1 --replicas=4 -- sleep 1000")
-	s.run("kubectl wait --for=condition=Available deployment/web --timeout=80s")
+	s.run("kubectl rollout status deployment/web --timeout=80s") // all of them: Available is true of three
 	requireOwnBlocks(s, nodes)
 	requireOwnUsers(t, filepath.Dir(s.env))
 
@@ -129,14 +135,18 @@ func requireOwnBlocks(s shell, nodes string) {
 	blocks := map[string]netip.Prefix{}
 	for line := range strings.Lines(s.run(`kubectl get nodes -o custom-columns=N:.metadata.name,C:.spec.podCIDR --no-headers`)) {
 		f := strings.Fields(line)
-		blocks[f[0]] = netip.MustParsePrefix(f[1])
+		block, err := netip.ParsePrefix(f[1])
+		require.NoError(s.t, err, line)
+		blocks[f[0]] = block
 	}
 	require.Len(s.t, blocks, int(nodes[0]-'0'))
 	seen := map[string]bool{}
 	for line := range strings.Lines(s.run(`kubectl get pods -A -o custom-columns=N:.spec.nodeName,I:.status.podIP,H:.spec.hostNetwork --no-headers`)) {
 		f := strings.Fields(line)
 		if f[2] != "true" {
-			require.True(s.t, blocks[f[0]].Contains(netip.MustParseAddr(f[1])), "%s: %v", line, blocks)
+			ip, err := netip.ParseAddr(f[1])
+			require.NoError(s.t, err, line)
+			require.True(s.t, blocks[f[0]].Contains(ip), "%s: %v", line, blocks)
 			seen[f[0]] = true
 		}
 	}

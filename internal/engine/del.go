@@ -151,15 +151,27 @@ func (e *Engine) delUnknown(ctx context.Context, req core.Request, ns core.Netns
 			}
 		}
 	}
+	specs = slices.DeleteFunc(specs, func(s core.Spec) bool {
+		held, ok := e.holder(s.Key)
+		return ok && held != req.Key
+	})
+	foreign := foreignPatience(ctx)
 	ctx, end := e.inviteNobody(ctx, req.Key)
 	defer end()
-	for _, s := range slices.Backward(specs) {
-		if held, ok := e.holder(s.Key); ok && held != req.Key {
-			continue
+	e.detachUnknown(ctx, specs, record.Own, patience{time.Now().Add(ownDeadline)})
+	e.detachUnknown(ctx, specs, record.Foreign, foreign)
+}
+
+// detachUnknown does so for the specs that pick chooses, the last one first. As in
+// an undoing, each has a deadline of its own.
+func (e *Engine) detachUnknown(ctx context.Context, specs []core.Spec, pick func(core.Spec) bool, p patience) {
+	specs = slices.DeleteFunc(slices.Clone(specs), func(s core.Spec) bool { return !pick(s) })
+	for i, s := range slices.Backward(specs) {
+		one, stop := context.WithTimeout(ctx, p.share(i+1))
+		if err := e.detachOne(one, s); err != nil {
+			e.Log.Info("DEL of an unknown container: best effort failed", "container", s.Key.Container, "err", err)
 		}
-		if err := e.Drivers[s.Driver].Detach(ctx, s); err != nil {
-			e.Log.Info("DEL of an unknown container: best effort failed", "container", req.Key.Container, "err", err)
-		}
+		stop()
 	}
 }
 

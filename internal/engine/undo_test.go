@@ -273,6 +273,31 @@ func TestHangingDelegatesShareTheTime(t *testing.T) {
 	require.Empty(t, e.Journal.Records())
 }
 
+// firstly is a driver of our own NICs that notes which plugins were called before.
+type firstly struct {
+	nics
+	d      delegates
+	before []string
+}
+
+func (f *firstly) Detach(ctx context.Context, s core.Spec) error {
+	f.before = append([]string{s.Key.IfName}, f.d.calls()...)
+	return f.nics.Detach(ctx, s)
+}
+
+// TestUnknownContainerWaitsForNoDelegate: nor has a plugin that hangs more than
+// its own deadline where no record says what there is to remove.
+func TestUnknownContainerWaitsForNoDelegate(t *testing.T) {
+	t.Parallel()
+	e, d := newDelegated(t, &nics{}, "one", "two")
+	f := &firstly{d: d}
+	e.Drivers["ovs"] = f
+	d.told("two", "DEL", "exec sleep 1000")
+	require.NoError(t, e.Del(t.Context(), add(t)))
+	require.Equal(t, []string{"eth0"}, f.before)
+	require.Equal(t, []string{"DEL:two", "DEL:one"}, d.calls())
+}
+
 // TestForce: an operator drops what no DEL can undo, and is told of it.
 func TestForce(t *testing.T) {
 	t.Parallel()

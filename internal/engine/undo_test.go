@@ -142,6 +142,9 @@ func TestDelegateThatNeverSucceededBlocksNobody(t *testing.T) {
 		require.Len(t, next.Journal.Records(), 1)
 		d.told("bad", "DEL", "")
 		next.finish(t.Context())
+		require.Len(t, next.Journal.Records(), 1, "it rests from the failure")
+		next.Kick()
+		next.finish(t.Context())
 		require.Empty(t, next.Journal.Records())
 	}
 }

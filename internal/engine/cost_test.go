@@ -40,4 +40,4 @@ func BenchmarkAdd(b *testing.B) {
 // silent is a driver that makes nothing and remembers nothing.
 type silent struct{ nics }
 
-func (silent) Detach(context.Context, core.Spec) error { return nil }
+func (*silent) Detach(context.Context, core.Spec) error { return nil }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ import (
 // nics is a driver that makes nothing, notes what it removes and fails as told.
 type nics struct {
 	attach, detach error
+	mu             sync.Mutex
 	detached       []string
 	gone           bool // no device is left
 }
@@ -38,8 +40,17 @@ func (d *nics) Check(context.Context, core.Spec, core.Link) error { return nil }
 func (d *nics) Left(core.Spec) bool { return !d.gone }
 
 func (d *nics) Detach(_ context.Context, s core.Spec) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.detached = append(d.detached, s.Key.IfName)
 	return d.detach
+}
+
+// tries is how often something was removed, or tried to be.
+func (d *nics) tries() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.detached)
 }
 
 // fabric is a switch that is always there.

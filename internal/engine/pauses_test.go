@@ -33,10 +33,10 @@ func TestUndoneWorkRestsLongerAndLonger(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { e.Run(ctx) })
 		tries := func(d0 time.Duration) int {
-			before := len(d.detached)
+			before := d.tries()
 			time.Sleep(d0)
 			synctest.Wait()
-			return len(d.detached) - before
+			return d.tries() - before
 		}
 		first := tries(time.Minute)
 		require.Positive(t, first)
@@ -45,10 +45,10 @@ func TestUndoneWorkRestsLongerAndLonger(t *testing.T) {
 		require.Positive(t, each, "it is never given up")
 		require.Less(t, each, 12*first, "an hour has no more than it takes at the longest pause")
 
-		before := len(d.detached)
+		before := d.tries()
 		e.Kick()
 		synctest.Wait()
-		require.Greater(t, len(d.detached), before, "news: at once")
+		require.Greater(t, d.tries(), before, "news: at once")
 		again := tries(time.Minute)
 		require.Positive(t, again, "and from the shortest pause again")
 

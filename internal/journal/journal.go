@@ -135,7 +135,8 @@ func (j *Journal) Healthy() error {
 		return errClosed
 	default:
 	}
-	if e := j.failed.Load(); e != nil {
+	// While the writer tries once more on a full disk, that is what is wrong.
+	if e := j.failed.Load(); e != nil && (j.ballast.held.Load() || !isFull(*e)) {
 		return *e
 	}
 	if !j.ballast.held.Load() {

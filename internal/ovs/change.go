@@ -37,9 +37,11 @@ func (c *Client) repairBridge(t *txn, b *bridgeRow) {
 		row["fail_mode"] = "standalone"
 	}
 	if b.ExternalIDs[KeyVendor] != Vendor {
+		t.expect(tBridge, b.UUID, "external_ids", ovsMap(b.ExternalIDs))
 		row["external_ids"] = ovsMap(merged(b.ExternalIDs, map[string]string{KeyVendor: Vendor}))
 	}
 	if _, has := b.OtherConfig[keyHWAddr]; !has && len(c.cfg.MAC) > 0 {
+		t.expect(tBridge, b.UUID, "other_config", ovsMap(b.OtherConfig))
 		row["other_config"] = ovsMap(merged(b.OtherConfig, c.otherConfig()))
 	}
 	if len(row) > 0 {
@@ -174,7 +176,9 @@ func (c *Client) updatePort(v view, t *txn, p Port, b *bridgeRow, have PortState
 		return errMoved
 	}
 	t.expect(tPort, port.UUID, "name", p.Name)
-	t.update(tInterface, iface.UUID, interfaceRow(p, have.ExternalIDs))
+	// It is written whole: what others wrote since is not to be lost.
+	t.expect(tInterface, iface.UUID, "external_ids", ovsMap(iface.ExternalIDs))
+	t.update(tInterface, iface.UUID, interfaceRow(p, iface.ExternalIDs))
 	row := ovsdb.Row{"tag": optional(p.VLAN), "trunks": ovsSet(), "vlan_mode": ovsSet()}
 	if !have.QoS.satisfies(p.QoS) {
 		c.removeQoS(v, t, p.Name)

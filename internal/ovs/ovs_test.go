@@ -180,6 +180,24 @@ func TestPortChanges(t *testing.T) {
 	require.Equal(t, "", sw.Vsctl("list-ports", "br-x"))
 }
 
+// What others write into a row while a port is changed stays: the replica may not
+// have it yet.
+func TestPortChangesBesideOthers(t *testing.T) {
+	sw := ovstest.New(t)
+	c := run(t, sw, nil)
+	bridge(t, c)
+	veth(t, sw, "aaa_h")
+	p := pod("aaa_h", "aaa")
+	for i := range 30 {
+		p.VLAN = 100 + i
+		require.NoError(t, c.AddPort(t.Context(), p))
+		sw.Vsctl("--no-wait", "set", "Interface", "aaa_h", fmt.Sprintf("external_ids:other%d=true", i))
+	}
+	for i := range 30 {
+		require.Equal(t, "true", sw.Get("Interface", "aaa_h", fmt.Sprintf("external_ids:other%d", i)))
+	}
+}
+
 // The runtime makes a pod's new sandbox before it removes the old one.
 func TestIfaceIDHasOneOwner(t *testing.T) {
 	sw := ovstest.New(t)

@@ -87,11 +87,11 @@ test: setup-test root build testbin floor kube critest ## set up, then all tests
 		vm '$(MAKE) vm' \
 		main 'FAIRLEAD_BIN=$(FAILPOINT) $(GO) test $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(TEST_PACKAGES)'
 
-# Neither the testbed nor what runs programs as processes: there the detector
-# would see the tests' own code alone.
-RACE_PACKAGES ?= $(shell $(GO) list ./internal/... ./cmd/... | grep -v /internal/testbed)
+# Neither the testbed nor internal/cri itself, whose tests run the program as a
+# process: there the detector would see the tests' own code alone.
+RACE_PACKAGES ?= $(shell $(GO) list ./internal/... ./cmd/... | grep -v -e /internal/testbed -e '/internal/cri$$')
 .PHONY: race
-race: setup-race root testbin kube critest ## the packages' own tests with the race detector (the one target that needs a C compiler)
+race: setup-race root testbin kube ## the packages' own tests with the race detector (the one target that needs a C compiler)
 	@FAIRLEAD_BIN=$(FAILPOINT) CGO_ENABLED=1 $(GO) test -race $(TEST_FLAGS) -timeout $(TEST_TIMEOUT) $(RACE_PACKAGES)
 
 # Before the other tests, not beside them: the VM computes what it runs.

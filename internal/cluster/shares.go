@@ -93,6 +93,7 @@ type sharing struct{ src *Source }
 // View implements share.Site.
 func (h sharing) View() share.View {
 	v := share.View{Self: h.src.Node, Unknown: errors.Join(h.src.nodes.unsynced(), h.src.self.unsynced()), Nodes: map[string]share.Node{}}
+	v.Soon = v.Unknown != nil && h.src.nodes.trouble() == nil && h.src.self.trouble() == nil
 	for i, n := range h.src.nodes.all() {
 		v.Nodes[i.Name] = n
 	}

@@ -302,6 +302,19 @@ func TestSharesUnknown(t *testing.T) {
 	})
 }
 
+// TestSharesSoonKnown: a pod that comes before the API server's first answer
+// waits for it.
+func TestSharesSoonKnown(t *testing.T) {
+	t.Parallel()
+	c := kube.Start(t, kube.Options{})
+	c.RegisterNode("a")
+	file, _ := account(c, c.Namespace())
+	c.Pause()
+	a := shareAs(t, c, "a", file)
+	time.AfterFunc(200*time.Millisecond, c.Resume)
+	a.give(t, core.Subnet{Name: "ovn-default", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.16.0.0/16")}}, "")
+}
+
 // TestSharesPodsComeLast: what a node has given it claims by itself, also where
 // the pods, not the nodes or the Subnets, are what it hears of last.
 func TestSharesPodsComeLast(t *testing.T) {

@@ -23,6 +23,9 @@ mkdir -p /opt/cni/bin
 mount --bind "$plugins" /opt/cni/bin
 mount -o remount,bind,ro /opt/cni/bin
 
+# A mount of the machine that is covered is still one in the list, which is where
+# containerd looks how /run/netns is mounted.
+while mountpoint -q /run/netns; do umount -l /run/netns; done
 mount --bind "$dir/run" /run
 mkdir -p -m 0755 /run/netns /run/lock
 

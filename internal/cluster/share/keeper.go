@@ -129,16 +129,19 @@ func (k *Keeper) Share(ctx context.Context, s core.Subnet) (within []netip.Prefi
 		changed, fault, started := k.ask(s.Name)
 		a, v := k.answer(s, true)
 		switch {
-		case started && a.Refused != nil:
+		case started && a.Refused != nil && !v.Soon:
 			k.giving.RUnlock()
 			return nil, nil, a.Refused
-		case started && !a.Unclaimed:
+		case started && a.Refused == nil && !a.Unclaimed:
 			return a.Within, k.giving.RUnlock, nil
 		}
 		k.giving.RUnlock()
 		select {
 		case <-changed:
 		case <-ctx.Done():
+			if a.Refused != nil {
+				return nil, nil, a.Refused
+			}
 			return nil, nil, k.unclaimed(v.Self, s, fault)
 		}
 	}

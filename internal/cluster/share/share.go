@@ -81,6 +81,7 @@ type Node struct {
 // View is the cluster as one node sees it.
 type View struct {
 	Unknown error // why nothing is known, nil when it is
+	Soon    bool  // nothing is known, for the first answer is still to come
 	Self    string
 	Nodes   map[string]Node
 	Blocks  []netip.Prefix // node.spec.podCIDRs of Self

@@ -86,14 +86,19 @@ func (s *Server) add(ctx context.Context, req core.Request) (engine.Answer, erro
 	if req.Token != "" { // part of an ADD that is under way
 		return s.Engine.Add(ctx, req)
 	}
-	for _, id := range s.formerOf(req) {
+	own, former := s.ahead(req)
+	for _, id := range former {
 		unlock, err := s.awaitIntents(ctx, id)
 		if err != nil {
 			return engine.Answer{}, err
 		}
 		unlock()
 	}
-	unlock, err := s.awaitIntents(ctx, req.Key.Container)
+	take := s.takeTurn
+	if own {
+		take = s.awaitIntents
+	}
+	unlock, err := take(ctx, req.Key.Container)
 	if err != nil {
 		return engine.Answer{}, err
 	}
@@ -101,18 +106,29 @@ func (s *Server) add(ctx context.Context, req core.Request) (engine.Answer, erro
 	return s.Engine.Add(ctx, req)
 }
 
-// formerOf are the other containers with intents for the namespace that a request
-// names: whoever calls us has a new name for the same sandbox.
-func (s *Server) formerOf(req core.Request) (out []string) {
+// ahead tells whether the container of a request has intents, and which others
+// have some for the namespace that it names: whoever calls us has a new name for
+// the same sandbox. The folders are read once for both.
+func (s *Server) ahead(req core.Request) (own bool, former []string) {
 	s.left.mu.Lock()
 	defer s.left.mu.Unlock()
 	for id, list := range s.list() {
 		same := func(in intent) bool { return in.req.Netns != "" && in.req.Netns == req.Netns }
-		if id != req.Key.Container && slices.ContainsFunc(list, same) {
-			out = append(out, id)
+		if id == req.Key.Container {
+			own = true
+		} else if slices.ContainsFunc(list, same) {
+			former = append(former, id)
 		}
 	}
-	return out
+	return own, former
+}
+
+// takeTurn takes a container's turn among drains and ADDs.
+func (s *Server) takeTurn(ctx context.Context, container string) (unlock func(), err error) {
+	ctx, stop := context.WithTimeout(ctx, awaitLimit)
+	defer stop()
+	unlock, err = s.left.turns.Lock(ctx, container)
+	return unlock, core.WithCode(core.CodeTryAgain, "container "+container, err)
 }
 
 // awaitIntents takes a container's turn and carries out its intents. Code 11 says
@@ -120,9 +136,9 @@ func (s *Server) formerOf(req core.Request) (out []string) {
 func (s *Server) awaitIntents(ctx context.Context, container string) (unlock func(), err error) {
 	ctx, stop := context.WithTimeout(ctx, awaitLimit)
 	defer stop()
-	unlock, err = s.left.turns.Lock(ctx, container)
+	unlock, err = s.takeTurn(ctx, container)
 	if err != nil {
-		return nil, core.WithCode(core.CodeTryAgain, "container "+container, err)
+		return nil, err
 	}
 	if len(s.intentsOf(container)) == 0 {
 		return unlock, nil

@@ -175,10 +175,11 @@ func (s *Switch) Vsctl(args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// Get is one column of one row, bare.
+// Get is one column of one row, bare: empty without the row or the key, which
+// a condition that is asked until it holds may find.
 func (s *Switch) Get(table, record, column string) string {
 	s.t.Helper()
-	return strings.Trim(s.Vsctl("get", table, record, column), `"`)
+	return strings.Trim(s.Vsctl("--if-exists", "get", table, record, column), `"`)
 }
 
 // Count is the number of rows of a table.

@@ -13,8 +13,8 @@ import (
 // it lacks the image of its sandboxes, say.
 var ErrNoPods = errors.New("the runtime starts no pod, with or without a network of its own")
 
-// proofLabel marks the sandboxes of Prove.
-const proofLabel = "fairlead.io/proof"
+// ProofLabel marks the sandboxes of Prove.
+const ProofLabel = "fairlead.io/proof"
 
 // proofEnd is how long the end of a sandbox may take, whatever has become of its
 // begin.
@@ -41,21 +41,30 @@ func proveWith(ctx context.Context, service cri.RuntimeServiceClient, mode cri.N
 	if err := removeProofs(ctx, service); err != nil {
 		return err
 	}
-	_, err := service.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: &cri.PodSandboxConfig{
+	parent, err := CgroupParent(ctx, service)
+	if err != nil {
+		return err
+	}
+	_, err = service.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: &cri.PodSandboxConfig{
 		Metadata: &cri.PodSandboxMetadata{Name: "fairlead-proof", Namespace: "kube-system", Uid: "fairlead-proof"},
-		Labels:   map[string]string{proofLabel: "true"},
-		Linux: &cri.LinuxPodSandboxConfig{SecurityContext: &cri.LinuxSandboxSecurityContext{
+		Labels:   map[string]string{ProofLabel: "true"},
+		Linux: &cri.LinuxPodSandboxConfig{CgroupParent: parent, SecurityContext: &cri.LinuxSandboxSecurityContext{
 			NamespaceOptions: &cri.NamespaceOption{Network: mode},
 		}},
 	}})
 	return errors.Join(err, removeProofs(ctx, service))
 }
 
+// EndProofs removes what a Prove left that was killed.
+func EndProofs(ctx context.Context, socket string) error {
+	return call(socket, func(service cri.RuntimeServiceClient) error { return removeProofs(ctx, service) })
+}
+
 // removeProofs removes what Prove makes, whatever has become of ctx.
 func removeProofs(ctx context.Context, service cri.RuntimeServiceClient) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), proofEnd)
 	defer cancel()
-	list, err := service.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{LabelSelector: map[string]string{proofLabel: "true"}}})
+	list, err := service.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{LabelSelector: map[string]string{ProofLabel: "true"}}})
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,8 @@ type Record struct {
 	Flags map[string][]string `json:"flags,omitempty"`
 	// Wrote lists the files that were made for the runtime's sake.
 	Wrote []string `json:"wrote,omitempty"`
+	// Untried: no pod has been begun, nor is it proven that one gets its network.
+	Untried bool `json:"untried,omitempty"`
 }
 
 const recordName, lockName = "up.json", "up.lock"

@@ -125,7 +125,8 @@ func Ask(ctx context.Context, endpoint string) (Runtime, error) {
 var ErrForeign = errors.New("the runtime has pods of another program")
 
 // Foreign is an ErrForeign when the runtime has pods that no node loop of this
-// name has made. Those made from files carry the node's name and a mark.
+// name has made. Those made from files carry the node's name and a mark; what a
+// proof left that was killed goes before any pod begins (hostruntime.EndProofs).
 func Foreign(ctx context.Context, conn cri.RuntimeServiceClient, node string) error {
 	list, err := conn.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
@@ -133,6 +134,9 @@ func Foreign(ctx context.Context, conn cri.RuntimeServiceClient, node string) er
 	}
 	for _, s := range list.GetItems() {
 		name := s.GetMetadata().GetName()
+		if s.GetLabels()[hostruntime.ProofLabel] != "" {
+			continue
+		}
 		if s.GetAnnotations()[fileSource] != "file" || !strings.HasSuffix(name, "-"+strings.ToLower(node)) {
 			return fmt.Errorf("%w: %s/%s is one", ErrForeign, s.GetMetadata().GetNamespace(), name)
 		}

@@ -97,10 +97,7 @@ func TestUpSays(t *testing.T) {
 	b.down()
 	b.requireNothing()
 
-	other, err := b.runtime.RunPodSandbox(t.Context(), &cri.RunPodSandboxRequest{Config: &cri.PodSandboxConfig{
-		Metadata: &cri.PodSandboxMetadata{Name: "other", Namespace: "default", Uid: "other"}, LogDirectory: "/tmp",
-		Linux: &cri.LinuxPodSandboxConfig{SecurityContext: &cri.LinuxSandboxSecurityContext{NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceMode_NODE}}},
-	}})
+	other, err := b.runtime.RunPodSandbox(t.Context(), inNodesNetwork("other", nil, ""))
 	require.NoError(t, err)
 	_, err = b.TryFairlead(up...)
 	require.ErrorContains(t, err, "the runtime has pods of another program: default/other is one")

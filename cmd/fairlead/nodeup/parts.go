@@ -42,7 +42,7 @@ func (o *options) endpoint(rt up.Runtime) string {
 // agent: the plugin, and the folder of its configuration, which the agent writes.
 func (o *options) prepare(r *up.Record, rt up.Runtime) (*up.Record, error) {
 	if r == nil {
-		r = &up.Record{Dir: o.dir, Runtime: rt.Key()}
+		r = &up.Record{Dir: o.dir, Runtime: rt.Key(), Untried: true}
 		if conf := filepath.Join(o.confDir, autoconf.Name); !callsUs(o.confDir) {
 			r.Wrote = append(r.Wrote, conf)
 		}
@@ -116,7 +116,7 @@ func (o *options) list(rt up.Runtime, r up.Record, pods string, log *slog.Logger
 		CgroupRoot: o.cgroupRoot, Listen: "unix://" + o.nodeSocket(), ResolvConf: "/etc/resolv.conf", Shared: true, Version: o.parts.Build.Version,
 	}
 	return append(all,
-		o.runtimePart(o.endpoint(rt), log.With("part", "runtime")),
+		(&host{options: o, endpoint: o.endpoint(rt), record: r, log: log.With("part", "runtime")}).part(),
 		up.Part{
 			Name: "node", Run: func(ctx context.Context) error { return nodeloop.Run(ctx, loop, log.With("part", "node")) },
 			Ready: nodeclient.New(o.nodeSocket()).Live,

@@ -6,13 +6,16 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
+	"github.com/fairlead/fairlead/internal/client"
 	"github.com/fairlead/fairlead/internal/confexplain"
 	"github.com/fairlead/fairlead/internal/hostruntime"
 	"github.com/fairlead/fairlead/internal/node/podruntime"
@@ -34,37 +37,113 @@ func tellStrayShims(endpoint string, log *slog.Logger) {
 	}
 }
 
-// runtimePart is what is another process's: it has no pods but ours, which the
-// node loop would end, and gives pods our network. To end pods it need not.
-func (o *options) runtimePart(endpoint string, log *slog.Logger) up.Part {
-	var ours atomic.Bool
-	return up.Part{
-		Name: "runtime",
-		Run: func(ctx context.Context) error {
-			if !o.ending { // else the end looks once no pod is left
-				tellStrayShims(endpoint, log)
-			}
-			err := o.foreign(ctx, endpoint)
-			if err == nil && !o.ending {
-				err = o.chosen(ctx, endpoint)
-			}
-			if err != nil {
-				return err
-			}
-			ours.Store(true)
-			<-ctx.Done()
-			return nil
-		},
-		Ready: func(ctx context.Context) error {
-			if !ours.Load() {
-				return errors.New("its pods and its network are not known yet")
-			}
-			if o.ending {
-				return nil
-			}
-			return gives(ctx, endpoint)
-		},
+// host is the runtime, which is another process's: it has no pods but ours, which
+// the node loop would end, and gives pods our network. To end pods it need not.
+type host struct {
+	*options
+	endpoint string
+	record   up.Record
+	log      *slog.Logger
+
+	ours, tried atomic.Bool
+}
+
+func (h *host) part() up.Part { return up.Part{Name: "runtime", Run: h.run, Ready: h.ready} }
+
+func (h *host) run(ctx context.Context) error {
+	if !h.ending { // else the end looks once no pod is left
+		tellStrayShims(h.endpoint, h.log)
 	}
+	err := hostruntime.EndProofs(ctx, h.endpoint)
+	if err == nil {
+		err = h.foreign(ctx, h.endpoint)
+	}
+	if err == nil && !h.ending {
+		err = h.chosen(ctx, h.endpoint)
+	}
+	if err != nil {
+		return err
+	}
+	h.ours.Store(true)
+	if !h.ending {
+		err = h.try(ctx)
+	}
+	if err == nil {
+		<-ctx.Done()
+	}
+	return err
+}
+
+func (h *host) ready(ctx context.Context) error {
+	if !h.ours.Load() {
+		return errors.New("its pods and its network are not known yet")
+	}
+	if h.ending {
+		return nil
+	}
+	if err := gives(ctx, h.endpoint); err != nil {
+		return err
+	}
+	if !h.tried.Load() {
+		return errors.New("it has not attached a first pod yet")
+	}
+	return nil
+}
+
+// try is for a folder of which no pod was begun.
+func (h *host) try(ctx context.Context) error {
+	if h.record.Untried {
+		if err := h.tryPod(ctx, h.endpoint, h.log); err != nil || ctx.Err() != nil {
+			return err
+		}
+		h.record.Untried = false
+		if err := h.record.Save(h.stateDir); err != nil {
+			return err
+		}
+	}
+	h.tried.Store(true)
+	return nil
+}
+
+// tryPod has the runtime attach a pod and detach it, before the first of the
+// folder: that it has loaded our configuration does not tell that it takes our
+// plugin's answers. Without a free address that cannot be found out.
+func (o *options) tryPod(ctx context.Context, endpoint string, log *slog.Logger) error {
+	for gives(ctx, endpoint) != nil {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(lookAgain):
+		}
+	}
+	full, err := o.fullSubnet(ctx)
+	if err != nil {
+		return err
+	}
+	if full != "" {
+		log.Warn("that a pod gets its network is not proven: there is no free address", "subnet", full)
+		return nil
+	}
+	err = hostruntime.Prove(ctx, endpoint)
+	if errors.Is(err, hostruntime.ErrNoPods) {
+		log.Warn("that a pod gets its network is not proven", "err", err)
+		return nil
+	}
+	if err != nil {
+		return usage.Hint(fmt.Errorf("a pod got no network: %w", err), "`fairlead doctor` looks at the machine; then start again")
+	}
+	return nil
+}
+
+// fullSubnet names the default one if it has no address left.
+func (o *options) fullSubnet(ctx context.Context) (string, error) {
+	list, err := client.New(o.socket).Subnets(ctx)
+	for _, s := range list.Items {
+		if s.Default && slices.ContainsFunc(s.Usage, func(u agent.Usage) bool { return u.Free == 0 }) {
+			return s.Name, nil
+		}
+	}
+	return "", err
 }
 
 // gives wants the runtime to have read the configuration that calls the agent. A
@@ -79,6 +158,10 @@ func gives(ctx context.Context, endpoint string) error {
 	}
 	return live.Why(pluginType)
 }
+
+// lookAgain is the pause between two questions whether a runtime has loaded our
+// configuration.
+const lookAgain = 50 * time.Millisecond
 
 // twice is the pause between two looks at a folder in which somebody may be
 // writing.

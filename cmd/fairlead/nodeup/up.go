@@ -317,10 +317,10 @@ func (o *options) foreground(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	first := r == nil
 	if r, err = o.prepare(r, rt); err != nil {
 		return err
 	}
+	first := r.Untried
 	log, closeLog, err := o.openLog()
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ import (
 
 // start makes and starts a new instance of a container.
 func (r *Runtime) start(ctx context.Context, w Want, st *Status, s starting) error {
-	config, err := r.sandboxConfig(w.Pod, st.Sandboxes[0].Attempt)
+	config, err := r.sandboxConfig(ctx, w.Pod, st.Sandboxes[0].Attempt)
 	if err != nil {
 		return &Error{ReasonConfig, err}
 	}

@@ -12,12 +12,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/fairlead/fairlead/internal/hostruntime"
 	"github.com/fairlead/fairlead/internal/node/security"
 )
 
 // runSandbox makes a pod's sandbox, with its network.
 func (r *Runtime) runSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) error {
-	config, err := r.sandboxConfig(pod, attempt)
+	config, err := r.sandboxConfig(ctx, pod, attempt)
 	if err != nil {
 		return &Error{ReasonSandbox, err}
 	}
@@ -42,7 +43,7 @@ func (r *Runtime) runSandbox(ctx context.Context, pod *v1.Pod, attempt uint32) e
 
 // sandboxConfig is the same each time for the same pod: CreateContainer wants
 // it again.
-func (r *Runtime) sandboxConfig(pod *v1.Pod, attempt uint32) (*cri.PodSandboxConfig, error) {
+func (r *Runtime) sandboxConfig(ctx context.Context, pod *v1.Pod, attempt uint32) (*cri.PodSandboxConfig, error) {
 	dns, err := r.dns(pod)
 	if err != nil {
 		return nil, fmt.Errorf("dns of %s/%s: %w", pod.Namespace, pod.Name, err)
@@ -66,6 +67,8 @@ func (r *Runtime) sandboxConfig(pod *v1.Pod, attempt uint32) (*cri.PodSandboxCon
 	}
 	if r.conf.CgroupParent != "" {
 		c.Linux.CgroupParent = r.cgroup(pod)
+	} else if c.Linux.CgroupParent, err = hostruntime.CgroupParent(ctx, r.conf.Runtime); err != nil {
+		return nil, err
 	}
 	if s := pod.Spec.SecurityContext; s != nil {
 		for _, ctl := range s.Sysctls {

@@ -83,6 +83,17 @@ func NewContainerdOf(t testing.TB, n *testbed.Node, v ContainerdVersion) *Contai
 
 func (c *Containerd) config() string { return filepath.Join(c.n.Dir, "containerd.toml") }
 
+// UnderSystemd has it leave cgroups to systemd from its next Start on, as nodes
+// made by kubeadm do.
+func (c *Containerd) UnderSystemd() {
+	c.t.Helper()
+	text, err := os.ReadFile(c.config())
+	require.NoError(c.t, err)
+	const is, will = "SystemdCgroup = false", "SystemdCgroup = true"
+	require.Contains(c.t, string(text), is)
+	require.NoError(c.t, os.WriteFile(c.config(), []byte(strings.Replace(string(text), is, will, 1)), 0o600))
+}
+
 // snapshotterOf is overlayfs, unless the folder lies on one itself, on which the
 // kernel stacks no other for writing.
 func snapshotterOf(dir string) (string, error) {

@@ -29,7 +29,7 @@ const (
 	// retryIntents is when one that failed is tried again, at first; longestRetry
 	// where it goes on failing.
 	retryIntents, longestRetry = 10 * time.Second, 5 * time.Minute
-	// awaitLimit is how long an ADD waits for the intents of its own container:
+	// awaitLimit is how long an ADD waits for intents, of however many containers:
 	// its answer is to reach the plugin.
 	awaitLimit = 40 * time.Second
 	// maxIntent bounds an intent, in bytes.
@@ -86,9 +86,11 @@ func (s *Server) add(ctx context.Context, req core.Request) (engine.Answer, erro
 	if req.Token != "" { // part of an ADD that is under way
 		return s.Engine.Add(ctx, req)
 	}
+	waiting, stop := context.WithTimeout(ctx, awaitLimit)
+	defer stop()
 	own, former := s.ahead(req)
 	for _, id := range former {
-		unlock, err := s.awaitIntents(ctx, id)
+		unlock, err := s.awaitIntents(waiting, id)
 		if err != nil {
 			return engine.Answer{}, err
 		}
@@ -98,7 +100,7 @@ func (s *Server) add(ctx context.Context, req core.Request) (engine.Answer, erro
 	if own {
 		take = s.awaitIntents
 	}
-	unlock, err := take(ctx, req.Key.Container)
+	unlock, err := take(waiting, req.Key.Container)
 	if err != nil {
 		return engine.Answer{}, err
 	}
@@ -120,13 +122,12 @@ func (s *Server) ahead(req core.Request) (own bool, former []string) {
 			former = append(former, id)
 		}
 	}
+	slices.Sort(former)
 	return own, former
 }
 
 // takeTurn takes a container's turn among drains and ADDs.
 func (s *Server) takeTurn(ctx context.Context, container string) (unlock func(), err error) {
-	ctx, stop := context.WithTimeout(ctx, awaitLimit)
-	defer stop()
 	unlock, err = s.left.turns.Lock(ctx, container)
 	return unlock, core.WithCode(core.CodeTryAgain, "container "+container, err)
 }
@@ -134,8 +135,6 @@ func (s *Server) takeTurn(ctx context.Context, container string) (unlock func(),
 // awaitIntents takes a container's turn and carries out its intents. Code 11 says
 // that one of them has not come to an end.
 func (s *Server) awaitIntents(ctx context.Context, container string) (unlock func(), err error) {
-	ctx, stop := context.WithTimeout(ctx, awaitLimit)
-	defer stop()
 	unlock, err = s.takeTurn(ctx, container)
 	if err != nil {
 		return nil, err

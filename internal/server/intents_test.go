@@ -76,6 +76,40 @@ func withIntents(t *testing.T, r *refusing, ns string) (s *Server, dir string) {
 	return s, dir
 }
 
+// leaveDEL writes what a plugin leaves that finds no agent.
+func leaveDEL(t *testing.T, path, container, ns string) {
+	t.Helper()
+	in, err := json.Marshal(cni.Request{
+		Command: "DEL", ContainerID: container, IfName: "eth0", Netns: ns, Config: []byte(`{"cniVersion":"1.0.0","name":"n","type":"fairlead"}`),
+	})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, in, 0o600))
+}
+
+// TestOneWaitForAllIntents: however many former containers of a namespace have a
+// DEL under way, an ADD waits as long as for one; by a clock of the test's own.
+func TestOneWaitForAllIntents(t *testing.T) {
+	ns := netnstest.Path(netnstest.New(t))
+	synctest.Test(t, func(t *testing.T) {
+		s, dir := withIntents(t, &refusing{}, ns)
+		const sandbox = "/run/netns/sandbox"
+		busy := func(id string, d time.Duration) {
+			leaveDEL(t, filepath.Join(dir, id), id, sandbox)
+			unlock, err := s.left.turns.Lock(t.Context(), id)
+			require.NoError(t, err)
+			time.AfterFunc(d, unlock)
+		}
+		busy("former1", awaitLimit-time.Second)
+		busy("former2", time.Hour)
+		begun := time.Now()
+		_, err := s.add(t.Context(), core.Request{Key: core.Key{Container: "new", IfName: "eth0"}, Netns: sandbox})
+		require.ErrorContains(t, err, "container former2: ")
+		require.Equal(t, awaitLimit, time.Since(begun))
+		s.handlers.Wait()
+		time.Sleep(time.Hour)
+	})
+}
+
 // TestIntentRestsLongerAndLonger: a DEL that goes on failing is tried more and
 // more rarely, by a clock of the test's own, and at once when there is another.
 func TestIntentRestsLongerAndLonger(t *testing.T) {
@@ -83,13 +117,7 @@ func TestIntentRestsLongerAndLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &refusing{}
 		s, dir := withIntents(t, r, ns)
-		leave := func(name string) {
-			in, err := json.Marshal(cni.Request{
-				Command: "DEL", ContainerID: "c1", IfName: "eth0", Netns: ns, Config: []byte(`{"cniVersion":"1.0.0","name":"n","type":"fairlead"}`),
-			})
-			require.NoError(t, err)
-			require.NoError(t, os.WriteFile(filepath.Join(dir, name), in, 0o600))
-		}
+		leave := func(name string) { leaveDEL(t, filepath.Join(dir, name), "c1", ns) }
 		ctx, stop := context.WithCancel(t.Context())
 		tries := func(d time.Duration) int64 {
 			before := r.tried.Load()

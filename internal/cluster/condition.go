@@ -12,13 +12,15 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 )
 
-// condition is one condition of a pod (core/v1 PodCondition).
+// condition is one condition of a pod or a Node (core/v1 PodCondition and
+// NodeCondition).
 type condition struct {
 	Type               string      `json:"type"`
 	Status             string      `json:"status"` // True, False or Unknown
 	Reason             string      `json:"reason,omitempty"`
 	Message            string      `json:"message,omitempty"`
 	LastTransitionTime metav1.Time `json:"lastTransitionTime"`
+	LastHeartbeatTime  metav1.Time `json:"lastHeartbeatTime,omitzero"` // of a Node: when it was written
 }
 
 // conditions are those of one pod: as they should be, and as they were written

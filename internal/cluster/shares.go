@@ -144,7 +144,7 @@ func (h sharing) Write(ctx context.Context, claims share.Claims, told *share.Sum
 	if told != nil {
 		next = condition{
 			Type: share.Condition, Status: told.Status, Reason: told.Reason, Message: core.Clip(h.src.Shell.In(told.Message), messageLimit),
-			LastTransitionTime: own.told.LastTransitionTime,
+			LastTransitionTime: own.told.LastTransitionTime, LastHeartbeatTime: own.told.LastHeartbeatTime,
 		}
 		if own.told.Status != next.Status {
 			next.LastTransitionTime = metav1.NewTime(time.Now().Truncate(time.Second))
@@ -159,6 +159,7 @@ func (h sharing) Write(ctx context.Context, claims share.Claims, told *share.Sum
 		body.Metadata.Annotations = map[string]string{share.Annotation: text}
 	}
 	if told != nil {
+		next.LastHeartbeatTime = metav1.NewTime(time.Now().Truncate(time.Second))
 		body.Status = &patchStatus{Conditions: []condition{next}}
 	}
 	return h.apply(ctx, body)

@@ -114,6 +114,7 @@ func (s *sharer) node() *corev1.Node {
 func (s *sharer) told() string {
 	for _, c := range s.node().Status.Conditions {
 		if string(c.Type) == share.Condition {
+			assert.False(s.t, c.LastHeartbeatTime.IsZero() || c.LastTransitionTime.IsZero(), "kubectl shows both: %+v", c)
 			return string(c.Status) + " " + c.Reason
 		}
 	}

@@ -47,6 +47,8 @@ func TestWhatIsLeftOver(t *testing.T) {
 	require.Empty(t, leaks(t, n, 0), "living pods' addresses are no leaks")
 	require.Empty(t, asked[agent.GCResult](t, n, "gc", "--dry-run").Removed)
 
+	veths := func() string { return n.Run("sh", "-c", "ip -o link show type veth | cut -d: -f2 | sort") }
+	living := veths()
 	gone, addrs := attached(n, "gone")
 	lan := bare(addresses(t, gone, "net1")[0])
 	gone.Delete()
@@ -58,6 +60,12 @@ func TestWhatIsLeftOver(t *testing.T) {
 	folder := "/var/lib/cni/networks/br/"
 	n.Run("sh", "-c", "printf 'stranger\\r\\neth0' > "+folder+"10.61.0.200")
 
+	eventually(t, func() string { // the kernel takes a namespace's links down after its name
+		if now := veths(); now != living {
+			return now
+		}
+		return ""
+	})
 	full := n.Inventory()
 	would := asked[agent.GCResult](t, n, "gc", "--dry-run")
 	require.True(t, would.DryRun)

@@ -25,8 +25,7 @@ FORCE       ?=
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X main.version=$(VERSION)
-# The plugin's entry is its own, see cmd/fairlead-cni/start_amd64.s.
-GOBUILD  = $(GO) build -trimpath -ldflags '$(LDFLAGS)' -ldflags './cmd/fairlead-cni=-s -w -E start'
+GOBUILD  = $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 # What the compiler knows of a working agent (profile-guided optimization: some
 # 5 % less CPU). `make PGO=off build` is twice as fast where nothing is cached.
 PGO     ?= cmd/fairlead/agent.pgo

@@ -70,7 +70,6 @@ var layers = []layer{
 	{"internal/appear", 0, "waits for files; knows no purpose of theirs"},
 	{"internal/filelock", 0, "one process at a time; knows no purpose"},
 	{"internal/reap", 0, "children of the process; knows no purpose of theirs"},
-	{"internal/sched", 0, "how the kernel schedules the process; knows no calls"},
 	{"internal/filewatch", 1, "waits for changes of files; knows no content"},
 	{"internal/yamldoc", 1, "where things stand in YAML; knows no kind"},
 	{"internal/trace", 1, "times steps; core's Observer hears them"},
@@ -159,6 +158,7 @@ var bans = []ban{
 	{"github.com/pkg/errors", nil, "the standard library wraps errors"},
 	{"github.com/coreos/go-iptables", nil, "it starts processes; knftables batches"},
 	{"io/ioutil", nil, "os and io have it all"},
+	{"unsafe", []string{"cmd/fairlead-cni", "internal/kernel"}, "only system calls need it; go:linkname reaches below Go's public surface"},
 	{"testing", nil, "a test library in the product"},
 	{"github.com/stretchr/testify", nil, "a test library in the product"},
 	{module + "/cmd", []string{"cmd/fairlead"}, "commands are not libraries"},
@@ -478,6 +478,14 @@ func TestEveryLayerHasAReason(t *testing.T) {
 	for _, o := range onlys {
 		require.NotEmpty(t, o.why, o.folder)
 	}
+}
+
+// TestNoAssembly: what is fast only below Go's public surface stays slow, and
+// every program builds wherever Go does.
+func TestNoAssembly(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{range .SFiles}}{{$.ImportPath}}/{{.}} {{end}}", "./...").CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Empty(t, strings.Fields(string(out)))
 }
 
 // TestPluginStaysThin looks at all that the plugin links, also through others:

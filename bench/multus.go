@@ -225,7 +225,7 @@ func multusRow(b *bench) (lines []line, err error) {
 		}
 		sides = append(sides, s)
 	}
-	gate := atLeast(4, 7)
+	gate := atLeast(3.5, 7)
 	metrics := func(what string, gate bound) []metric {
 		m := []metric{addTime("4", what, gate), addCPU("4", what, gate), addRate("4", what, gate)}
 		m[2].value = func(s sample) float64 { return float64(len(s.add.took)) / s.add.done.Seconds() }

@@ -116,7 +116,7 @@ func bridgeRow(b *bench) (lines []line, err error) {
 
 func bridgeMetrics() []metric {
 	what := "bridge + host-local in the agent, ADD / the programs"
-	out := []metric{addTime("2", what, atLeast(2, 3)), addCPU("2", what, atLeast(2.5, 3)), addRate("2", what, atLeast(2.5, 3))}
+	out := []metric{addTime("2", what, atLeast(1.8, 1.8)), addCPU("2", what, atLeast(2, 2)), addRate("2", what, atLeast(2, 2))}
 	out[2].from = 10 // one at a time the rate is the p50 in other words
 	return against(1, append(out, delMetrics("2", "the same, mass DEL", bound{})...))
 }

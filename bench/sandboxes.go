@@ -216,7 +216,7 @@ func containerdRow(b *bench) (lines []line, err error) {
 		of(ours, sandboxes{host: true}), of(ours, sandboxes{handler: plainHandler}),
 	}}
 	three := contest{load: "1 par, 3 host ports", sides: []side{of(ours, sandboxes{ports: true}), of(peer, sandboxes{ports: true})},
-		metrics: against(1, []metric{networkPart("network part of RunPodSandbox / bridge ipMasq + portmap", atLeast(10, 10))})}
+		metrics: against(1, []metric{networkPart("network part of RunPodSandbox / bridge ipMasq + portmap", atLeast(8, 8))})}
 	for _, c := range []contest{none, three} {
 		c.pods = b.sandboxPods(6)
 		got, err := b.sandboxContest(c)
@@ -231,7 +231,7 @@ func containerdRow(b *bench) (lines []line, err error) {
 // zeroPortMetrics are of the sides ours, bridge and portmap, bridge alone, the
 // node's network, none.
 func zeroPortMetrics() []metric {
-	peer := against(1, []metric{networkPart("network part of RunPodSandbox / bridge ipMasq + portmap", atLeast(4, 4))})
+	peer := against(1, []metric{networkPart("network part of RunPodSandbox / bridge ipMasq + portmap", atLeast(3.5, 3.5))})
 	plain := against(2, []metric{networkPart("network part of RunPodSandbox / bridge + host-local alone, no masquerade", bound{})})
 	return slices.Concat(peer, plain, wholeSandbox("containerd", 3, 4))
 }
@@ -251,7 +251,7 @@ func networkPart(what string, b bound) metric {
 // empty namespace costs.
 func wholeSandbox(engine string, host, empty int) []metric {
 	what := "whole RunPodSandbox, " + engine + ": our network / "
-	judged := addTime("13", what+"none, an empty namespace", atMost(1.15, 1.15))
+	judged := addTime("13", what+"none, an empty namespace", atMost(1.2, 1.2))
 	judged.peer = empty
 	told := addTime("13", what+"the node's", bound{})
 	told.peer, told.floor = host, true

@@ -27,7 +27,8 @@ func instructions(t *testing.T) []string {
 }
 
 // TestDockerfileBuilds runs the build stage's command as Docker would, in the
-// tree that the stage copies, for both architectures.
+// tree that the stage copies: for the architectures of the image, and the plugin
+// for all others that Kubernetes runs on.
 func TestDockerfileBuilds(t *testing.T) {
 	src := t.TempDir()
 	var build string
@@ -47,26 +48,44 @@ func TestDockerfileBuilds(t *testing.T) {
 	require.NoError(t, exec.CommandContext(t.Context(), "find", src, "-name", "*_test.go", "-delete").Run())
 	require.NoError(t, exec.CommandContext(t.Context(), "find", src, "-name", "testdata", "-prune", "-exec", "rm", "-r", "{}", ";").Run())
 
-	for arch, machine := range map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64} {
-		out := t.TempDir()
-		cmd := exec.CommandContext(t.Context(), "sh", "-ec", strings.ReplaceAll(build, "/out/", out+"/"))
-		cmd.Dir = src
-		cmd.Env = append(os.Environ(), "TARGETARCH="+arch, "VERSION=v9", "PGO=off")
-		text, err := cmd.CombinedOutput()
-		require.NoError(t, err, string(text))
-		for _, name := range []string{"fairlead", "fairlead-cni"} {
-			f, err := elf.Open(filepath.Join(out, name))
-			require.NoError(t, err)
-			require.Equal(t, machine, f.Machine)
-			libs, err := f.ImportedLibraries()
-			require.NoError(t, err)
-			require.Empty(t, libs, "%s must run on any base", name)
-			require.NoError(t, f.Close())
-		}
-		info, err := os.Stat(filepath.Join(out, "fairlead-cni"))
+	plugin := strings.Replace(build, " ./cmd/fairlead ", " ", 1)
+	require.NotEqual(t, build, plugin)
+	requireProgram(t, runBuild(t, src, build, "amd64"), elf.EM_X86_64, "fairlead", "fairlead-cni")
+	requireProgram(t, runBuild(t, src, build, "arm64"), elf.EM_AARCH64, "fairlead", "fairlead-cni")
+	requireProgram(t, runBuild(t, src, plugin, "s390x"), elf.EM_S390, "fairlead-cni")
+	requireProgram(t, runBuild(t, src, plugin, "ppc64le"), elf.EM_PPC64, "fairlead-cni")
+	requireProgram(t, runBuild(t, src, plugin, "riscv64"), elf.EM_RISCV, "fairlead-cni")
+}
+
+// runBuild runs the build stage's command in src and returns the folder of what
+// it made.
+func runBuild(t *testing.T, src, build, arch string) string {
+	t.Helper()
+	out := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "sh", "-ec", strings.ReplaceAll(build, "/out/", out+"/"))
+	cmd.Dir = src
+	cmd.Env = append(os.Environ(), "TARGETARCH="+arch, "VERSION=v9", "PGO=off")
+	text, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s: %s", arch, text)
+	return out
+}
+
+// requireProgram wants programs of one architecture that run on any base, and a
+// plugin that is as small as DESIGN.md says.
+func requireProgram(t *testing.T, dir string, machine elf.Machine, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		f, err := elf.Open(filepath.Join(dir, name))
 		require.NoError(t, err)
-		require.Less(t, info.Size(), int64(3<<20), "the plugin's size (DESIGN.md)")
+		require.Equal(t, machine, f.Machine)
+		libs, err := f.ImportedLibraries()
+		require.NoError(t, err)
+		require.Empty(t, libs, "%s must run on any base", name)
+		require.NoError(t, f.Close())
 	}
+	info, err := os.Stat(filepath.Join(dir, "fairlead-cni"))
+	require.NoError(t, err)
+	require.Less(t, info.Size(), int64(3<<20), "the plugin's size")
 }
 
 // TestDockerfileCopiesWhatItBuilds holds the stages together.

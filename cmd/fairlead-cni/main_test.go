@@ -13,13 +13,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/api/cni"
 )
@@ -35,7 +32,7 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		binary = filepath.Join(dir, "kube-ovn") // any name will do
-		build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -E start", "-o", binary, ".")
+		build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", binary, ".")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "%v\n%s", err, out)
@@ -261,60 +258,6 @@ func TestAnswerNobodyReadIsNotAcknowledged(t *testing.T) {
 	cmd.Env, cmd.Stdin, cmd.Stdout = env("ADD"), strings.NewReader(confFor(socket)), w
 	require.Error(t, cmd.Run())
 	require.Zero(t, <-acks)
-}
-
-// TestEntry: what the entry asks for is so while the plugin waits. Arguments,
-// which no runtime gives, leave it all processors.
-func TestEntry(t *testing.T) {
-	if len(cpuLimits(t, os.Getpid())) == 0 {
-		t.Log("this test's cgroup limits no processors: what the runtime reads of one is not looked at")
-	}
-	for procs, args := range map[int][]string{1: nil, runtime.NumCPU(): {"of", "no", "use"}} {
-		accepted, seen := make(chan struct{}), make(chan struct{})
-		socket := listen(t, func(c net.Conn) {
-			if _, err := accept(c); err != nil { // else it waits for longer than a second now
-				t.Error(err)
-			}
-			close(accepted)
-			<-seen
-		})
-		look := sync.OnceFunc(func() { close(seen) })
-		t.Cleanup(look)
-		cmd := exec.Command(binary, args...)
-		cmd.Env, cmd.Stdin = append(env("ADD"), "GODEBUG=schedtrace=1"), strings.NewReader(confFor(socket))
-		told, err := cmd.StderrPipe()
-		require.NoError(t, err)
-		require.NoError(t, cmd.Start())
-		<-accepted
-		line, err := bufio.NewReader(told).ReadString('\n')
-		require.NoError(t, err)
-		require.Contains(t, line, fmt.Sprintf(" gomaxprocs=%d ", procs))
-		slack, err := os.ReadFile(fmt.Sprintf("/proc/%d/timerslack_ns", cmd.Process.Pid))
-		require.NoError(t, err)
-		require.Equal(t, "10000000\n", string(slack))
-		require.Empty(t, cpuLimits(t, cmd.Process.Pid))
-		var limit unix.Rlimit
-		require.NoError(t, unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &limit))
-		require.GreaterOrEqual(t, limit.Cur, limit.Max-1)
-		look()
-		require.Error(t, cmd.Wait(), "nobody has answered")
-	}
-}
-
-// cpuLimits are the files about a limit on processors that a process has open, as
-// every other Go program has, this one among them, where its cgroup has any.
-func cpuLimits(t *testing.T, pid int) (files []string) {
-	t.Helper()
-	links, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
-	require.NoError(t, err)
-	require.NotEmpty(t, links)
-	for _, l := range links {
-		file, err := os.Readlink(l)
-		if err == nil && strings.HasPrefix(filepath.Base(file), "cpu.") { // else it is closed by now
-			files = append(files, file)
-		}
-	}
-	return files
 }
 
 // TestWithoutAnAgent: every way in which no agent answers has one outcome.

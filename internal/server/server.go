@@ -29,7 +29,6 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/engine"
 	"github.com/fairlead/fairlead/internal/hint"
-	"github.com/fairlead/fairlead/internal/sched"
 )
 
 // Bounds on what is accepted (reliability.md, Security).
@@ -57,8 +56,7 @@ type Config struct {
 	// Complete lays what the agent knows over a runtime's configuration; nil
 	// leaves it as it came.
 	Complete func(core.Conf) core.Conf
-	Pace     *sched.Pace // is told of every operation; may be nil
-	Shell    hint.Shell  // how those who read a runtime's errors call `fairlead`
+	Shell    hint.Shell // how those who read a runtime's errors call `fairlead`
 	Log      *slog.Logger
 }
 
@@ -306,8 +304,7 @@ func (s *Server) admit(w http.ResponseWriter, r *http.Request) (func(), error) {
 	}
 	select {
 	case s.running <- struct{}{}:
-		s.Pace.Begin()
-		return func() { s.Pace.End(); <-s.running }, nil
+		return func() { <-s.running }, nil
 	case <-r.Context().Done():
 		return nil, core.Errorf(core.CodeTryAgain, "the caller went away: %w", r.Context().Err())
 	}

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/api/cni"
-	"github.com/fairlead/fairlead/internal/sched"
 )
 
 // newServer has no engine: a call of the plugin panics in it.
@@ -188,51 +186,6 @@ func TestLimit(t *testing.T) {
 	require.Equal(t, maxRunning, cap(New(c).running))
 	c.Limit = 2
 	require.Equal(t, 2, cap(New(c).running))
-}
-
-// TestPace: the pace is told of every request, its begin and its end.
-func TestPace(t *testing.T) {
-	pace, err := sched.NewPace()
-	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "agent.sock")
-	c := newServer(t, path).Config
-	entered, leave := make(chan struct{}), make(chan struct{})
-	c.Pace, c.Metrics = pace, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		entered <- struct{}{}
-		<-leave
-	})
-	s := New(c)
-	serve(t, s)
-	get := func(done *sync.WaitGroup) {
-		done.Go(func() { ask(t, path, http.MethodGet, agent.PathMetrics, "") })
-		<-entered
-	}
-	for range 2 {
-		var first, second sync.WaitGroup
-		get(&first)
-		require.True(t, rests(t))
-		get(&second)
-		require.False(t, rests(t))
-		leave <- struct{}{}
-		leave <- struct{}{}
-		first.Wait()
-		second.Wait()
-		require.Eventually(t, func() bool { return len(s.running) == 0 }, time.Minute, time.Millisecond)
-	}
-}
-
-// rests tells whether the kernel may wake the runtime's monitor, the process's
-// second thread, later than others.
-func rests(t *testing.T) bool {
-	t.Helper()
-	dir, err := os.Open("/proc/self/task")
-	require.NoError(t, err)
-	defer func() { _ = dir.Close() }()
-	tids, err := dir.Readdirnames(2) // in the order of their start
-	require.NoError(t, err)
-	slack, err := os.ReadFile(filepath.Join("/proc", tids[1], "timerslack_ns"))
-	require.NoError(t, err)
-	return string(slack) != "50000\n"
 }
 
 // TestJoiningCallsWaitForNoPlace: they are part of requests that have theirs; if

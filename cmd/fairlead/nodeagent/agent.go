@@ -22,7 +22,6 @@ import (
 	"github.com/fairlead/fairlead/internal/hint"
 	"github.com/fairlead/fairlead/internal/hostruntime"
 	"github.com/fairlead/fairlead/internal/journal"
-	"github.com/fairlead/fairlead/internal/sched"
 	"github.com/fairlead/fairlead/internal/server"
 )
 
@@ -118,9 +117,6 @@ func runAgent(ctx context.Context, o agentOptions, log *slog.Logger) error {
 		return err
 	}
 	debug.SetGCPercent(gcPercent)
-	if err := sched.First(); err != nil {
-		log.Info("the agent has no precedence where processors are scarce", "err", err)
-	}
 	if o.certDir == "" {
 		o.certDir = filepath.Join(o.stateDir, "pki")
 	}

@@ -45,7 +45,6 @@ import (
 	"github.com/fairlead/fairlead/internal/plan"
 	"github.com/fairlead/fairlead/internal/reap"
 	"github.com/fairlead/fairlead/internal/record"
-	"github.com/fairlead/fairlead/internal/sched"
 	"github.com/fairlead/fairlead/internal/server"
 	"github.com/fairlead/fairlead/internal/upkeep"
 )
@@ -237,20 +236,8 @@ func (d *nodeDaemon) wire(boot string) {
 	d.conf = d.confWriter()
 	d.server = server.New(server.Config{
 		Engine: d.engine, Sockets: append([]string{d.opts.socket}, d.opts.compat...),
-		Complete: d.complete, View: d.view(), Metrics: d.metrics.Handler(), Limit: d.opts.file.ConnectionLimit, Pace: d.pace(), Shell: d.opts.shell, Log: d.log,
+		Complete: d.complete, View: d.view(), Metrics: d.metrics.Handler(), Limit: d.opts.file.ConnectionLimit, Shell: d.opts.shell, Log: d.log,
 	})
-}
-
-// pace is nil where it cannot be, and in a process that does other things too.
-func (d *nodeDaemon) pace() *sched.Pace {
-	if d.opts.part {
-		return nil
-	}
-	p, err := sched.NewPace()
-	if err != nil {
-		d.log.Info("a call that is alone takes a little more processor time", "err", err)
-	}
-	return p
 }
 
 // plugins are the well-known CNI plugins that need no process, by their type.

@@ -184,6 +184,10 @@ RuntimeDirectoryMode=0700
 RuntimeDirectoryPreserve=yes
 LimitNOFILE=65536
 OOMScoreAdjust=-999
+# Every pod that starts waits for it. Between services their weights count, and
+# nice values on a kernel without groups of processes.
+CPUWeight=500
+Nice=-10
 
 [Install]
 WantedBy=multi-user.target

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -52,6 +53,18 @@ func TestSameFlags(t *testing.T) {
 	require.Equal(t, o, back)
 	require.Equal(t, "blue", back.nodeName)
 	require.Equal(t, "unix:///s/cri.sock", back.endpoint(up.Runtime{}))
+}
+
+// TestUnitHasTheAgentsPriority: `up` is an agent too, and only its unit says what
+// comes first where processors are scarce.
+func TestUnitHasTheAgentsPriority(t *testing.T) {
+	agents, err := os.ReadFile("../../../deploy/systemd/fairlead.service")
+	require.NoError(t, err)
+	priority := regexp.MustCompile(`(?m)^(CPUWeight|Nice)=.*\n`)
+	want := priority.FindAllString(string(agents), -1)
+	require.Len(t, want, 2)
+	o := parse(t, "--dir=pods")
+	require.Equal(t, want, priority.FindAllString(o.unit("/bin/fairlead"), -1))
 }
 
 // TestSystemdWord: systemd.service(5), "Command lines".

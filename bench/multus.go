@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -128,10 +131,11 @@ func (c *clustered) ready() error {
 		return err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return errors.New("the agent is not ready")
+	if resp.StatusCode == http.StatusOK {
+		return nil
 	}
-	return nil
+	why, err := io.ReadAll(resp.Body)
+	return errors.Join(fmt.Errorf("the agent is not ready: %s", bytes.TrimSpace(why)), err)
 }
 
 // multusThin is Multus' plugin, which asks the API server itself.

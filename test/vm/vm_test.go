@@ -42,12 +42,21 @@ func TestInVM(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(b.dir, "jobs"), []byte(lines.String()), 0o600))
 	said, vmErr := b.vmrun(t.Context(), "--share", b.dir, "--env", "FAIRLEAD_BIN",
-		"--timeout", "900", "--", b.script("run_in_guest"), b.dir).CombinedOutput()
+		"--timeout", patience(t), "--", b.script("run_in_guest"), b.dir).CombinedOutput()
 	t.Logf("vmrun:\n%s", said)
 	for i, j := range jobs {
 		t.Run(name(i)+" "+strings.TrimPrefix(j.pkg, "./"), func(t *testing.T) { b.judge(t, name(i), j, wanted[i]) })
 	}
 	require.NoError(t, vmErr)
+}
+
+// patience is what is left of TEST_TIMEOUT, in seconds, but for the time in which
+// to tell what the jobs did.
+func patience(t *testing.T) string {
+	t.Helper()
+	end, bounded := t.Deadline()
+	require.True(t, bounded, "go test has a -timeout")
+	return strconv.Itoa(int(time.Until(end.Add(-time.Minute)).Seconds()))
 }
 
 func name(i int) string { return "job" + strconv.Itoa(i) }

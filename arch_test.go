@@ -71,7 +71,7 @@ var layers = []layer{
 	{"internal/filelock", 0, "one process at a time; knows no purpose"},
 	{"internal/reap", 0, "children of the process; knows no purpose of theirs"},
 	{"internal/filewatch", 1, "waits for changes of files; knows no content"},
-	{"internal/yamldoc", 1, "where things stand in YAML; knows no kind"},
+	{"internal/source/folder", 1, "reads files of objects; must not know what they mean, nor who subscribes"},
 	{"internal/trace", 1, "times steps; core's Observer hears them"},
 	{"internal/leftover", 3, "reads what another program wrote"},
 	{"internal/guest", 1, "who may join an operation; the engine invites"},

@@ -1,7 +1,6 @@
 // Package local is a resolve.Source over a folder of YAML: the desired state of
 // a machine without a cluster. It holds Pods, NetworkAttachmentDefinitions,
-// Subnets, Vlans, ProviderNetworks and ConfigMaps, each checked strictly; what
-// is wrong is a Problem with file, line and reason, and the last good version
+// Subnets, Vlans and ProviderNetworks, each checked strictly; what is wrong is a Problem with file, line and reason, and the last good version
 // stays in force. It knows no kernel and decides nothing about a pod: that is
 // resolve's work.
 package local
@@ -9,75 +8,62 @@ package local
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
-	"time"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/resolve"
+	"github.com/fairlead/fairlead/internal/source/folder"
 )
 
 // Source serves what a folder declares. All methods may be called at the same
 // time.
 type Source struct {
-	dir     string
+	folder  *folder.Subscription // nil: nothing is declared
 	log     *slog.Logger
 	current atomic.Pointer[state]
 	changed chan struct{}
 
 	mu       sync.Mutex // guards what follows, and the order of reloads
-	cache    map[string]cached
+	cache    map[*folder.File]file
 	watchers []func(core.Pod)
 }
-
-// cached is a parsed file and the sign by which a change is seen.
-type cached struct {
-	stamp stamp
-	file  file
-}
-
-// stamp tells two versions of a file apart without reading it. One that was
-// taken right after the write is not trusted: a second write within the clock's
-// tick would leave it the same.
-type stamp struct {
-	dev, inode uint64
-	size       int64
-	mtime      time.Time
-	settled    bool
-}
-
-const settleTime = 2 * time.Second
 
 // Open reads dir once. An empty dir is an empty source, which has the built-in
 // subnet only; a dir that cannot be read is an error, so that a misspelt flag
 // does not pass for an empty folder. Files that are wrong are Problems.
 func Open(dir string, log *slog.Logger) (*Source, error) {
-	s := &Source{log: log, changed: make(chan struct{}, 1), cache: map[string]cached{}}
-	s.current.Store(assemble(nil, newState()))
 	if dir == "" {
+		s := newSource(nil, log)
+		s.current.Store(assemble(nil, newState()))
 		return s, nil
 	}
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open objects %s: %w", dir, err)
 	}
-	s.dir = abs
-	s.current.Store(newState())
+	return Over(folder.New(folder.Config{Path: abs, Kinds: folder.Kinds(), Log: log}), log)
+}
+
+// Over is Open of a folder that others read too.
+func Over(f *folder.Folder, log *slog.Logger) (*Source, error) {
+	s := newSource(f.Subscribe(slices.Collect(maps.Keys(makers()))...), log)
 	if err := s.reload(); err != nil {
 		return nil, fmt.Errorf("read objects: %w", err)
 	}
 	return s, nil
+}
+
+func newSource(f *folder.Subscription, log *slog.Logger) *Source {
+	s := &Source{folder: f, log: log, changed: make(chan struct{}, 1)}
+	s.current.Store(newState())
+	return s
 }
 
 // Changed gets a value after the objects or the Problems changed; changes that
@@ -90,7 +76,7 @@ func (s *Source) Problems() []resolve.Problem { return slices.Clone(s.current.Lo
 // Pod gives a pod of the folder. A pod that is declared but was never good is
 // an error that says where; one that is not declared is core.ErrNotFound.
 func (s *Source) Pod(_ context.Context, want core.Pod) (*resolve.Pod, error) {
-	v, err := s.lookup(id{kindPod, want.Namespace, want.Name}, core.CodeValue)
+	v, err := s.lookup(folder.ID{Kind: folder.Pod, Namespace: want.Namespace, Name: want.Name}, core.CodeValue)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +86,7 @@ func (s *Source) Pod(_ context.Context, want core.Pod) (*resolve.Pod, error) {
 
 // NAD gives a NetworkAttachmentDefinition of the folder; errors are as for Pod.
 func (s *Source) NAD(_ context.Context, namespace, name string) (*resolve.NAD, error) {
-	v, err := s.lookup(id{kindNAD, namespace, name}, core.CodeConfig)
+	v, err := s.lookup(folder.ID{Kind: folder.NetworkAttachmentDefinition, Namespace: namespace, Name: name}, core.CodeConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +94,7 @@ func (s *Source) NAD(_ context.Context, namespace, name string) (*resolve.NAD, e
 	return &n, nil
 }
 
-func (s *Source) lookup(i id, code uint) (any, error) {
+func (s *Source) lookup(i folder.ID, code uint) (any, error) {
 	st := s.current.Load()
 	if o, ok := st.objects[i]; ok {
 		return o.value, nil
@@ -151,7 +137,7 @@ func (s *Source) reload() error {
 	var next *state
 	if err != nil {
 		kept := *before
-		kept.problems = []resolve.Problem{{File: s.dir, Reason: "the folder cannot be read: " + err.Error()}}
+		kept.problems = []resolve.Problem{{File: s.folder.Path(), Reason: "the folder cannot be read: " + err.Error()}}
 		next = &kept
 	} else {
 		next = assemble(files, before)
@@ -160,7 +146,7 @@ func (s *Source) reload() error {
 		return err
 	}
 	s.current.Store(next)
-	s.report(before, next)
+	s.report(next)
 	s.tellPods(before, next)
 	select {
 	case s.changed <- struct{}{}:
@@ -194,111 +180,31 @@ func (s *Source) tellPods(before, next *state) {
 	}
 }
 
-// report logs the problems that are new.
-func (s *Source) report(before, next *state) {
-	s.log.Info("objects loaded", "dir", s.dir, "objects", len(next.objects), "problems", len(next.problems))
+// report logs what is in force, and has the folder tell the problems.
+func (s *Source) report(next *state) {
+	s.log.Info("objects loaded", "dir", s.folder.Path(), "objects", len(next.objects), "problems", len(next.problems))
+	var all []folder.Problem
 	for _, p := range next.problems {
-		if !slices.Contains(before.problems, p) {
-			s.log.Warn("object refused", "file", p.File, "line", p.Line, "reason", p.Reason)
-		}
+		all = append(all, folder.Problem{Where: p.File, Line: p.Line, Reason: p.Reason})
 	}
+	s.folder.Tell(all)
 }
 
-// read gives every object file of the folder, parsing those that changed.
+// read gives what the files declare, understanding anew those that changed.
 func (s *Source) read() ([]file, error) {
-	folder, err := os.Open(s.dir)
+	all, err := s.folder.Read()
 	if err != nil {
 		return nil, err
 	}
-	defer folder.Close()
-	entries, err := folder.ReadDir(-1)
-	if err != nil {
-		return nil, err
-	}
-	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
-	fresh := make(map[string]cached, len(s.cache))
+	fresh := make(map[*folder.File]file, len(all))
 	var files []file
-	missing := false
-	for _, e := range entries {
-		if !wanted(e.Name()) {
-			continue
+	for _, f := range all {
+		known, ok := s.cache[f]
+		if !ok {
+			known = understand(f, s.folder.Of(f))
 		}
-		path := filepath.Join(s.dir, e.Name())
-		st, isFile, err := stampOf(path)
-		if errors.Is(err, fs.ErrNotExist) && e.Type()&fs.ModeSymlink == 0 { // since ReadDir
-			missing = true
-			continue
-		}
-		if err != nil || isFile {
-			fresh[path] = s.reuse(path, st, err)
-			files = append(files, fresh[path].file)
-		}
-	}
-	if missing && !s.is(folder) {
-		return nil, fmt.Errorf("%s: %w", s.dir, fs.ErrNotExist)
+		fresh[f], files = known, append(files, known)
 	}
 	s.cache = fresh
 	return files, nil
-}
-
-// reuse gives a file as it was parsed already, if it is surely the same.
-func (s *Source) reuse(path string, st stamp, statErr error) cached {
-	c, known := s.cache[path]
-	if statErr == nil && known && st.settled && c.stamp == st {
-		return c
-	}
-	return cached{stamp: st, file: load(path, st.size, statErr)}
-}
-
-// is tells whether the folder is still the one that was opened: one that is moved
-// away while it is read takes its files along, and no object was deleted.
-func (s *Source) is(opened *os.File) bool {
-	a, err := opened.Stat()
-	if err != nil {
-		return false
-	}
-	b, err := os.Stat(s.dir)
-	return err == nil && os.SameFile(a, b)
-}
-
-// wanted tells object files by name; hidden ones are editors' and kubelet's.
-func wanted(name string) bool {
-	switch strings.ToLower(filepath.Ext(name)) {
-	case ".yaml", ".yml", ".json":
-		return !strings.HasPrefix(name, ".")
-	}
-	return false
-}
-
-func stampOf(path string) (st stamp, isFile bool, err error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return stamp{}, false, err
-	}
-	st = stamp{size: info.Size(), mtime: info.ModTime(), settled: time.Since(info.ModTime()) > settleTime}
-	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
-		st.dev, st.inode = sys.Dev, sys.Ino
-	}
-	return st, info.Mode().IsRegular(), nil
-}
-
-// load reads one file; statErr is why even its size is unknown.
-func load(path string, size int64, statErr error) file {
-	f := file{name: path}
-	data, err := []byte(nil), statErr
-	switch {
-	case err != nil:
-	case size > maxFile:
-		err = fmt.Errorf("has %d bytes, the limit is %d", size, maxFile)
-	default:
-		data, err = os.ReadFile(path)
-	}
-	if err != nil {
-		f.opaque = true
-		f.docs = []document{{faults: []*fault{faultf(0, "cannot be read: %v", err)}}}
-		return f
-	}
-	f.docs = parse(path, data)
-	f.opaque = slices.ContainsFunc(f.docs, func(d document) bool { return d.opaque() })
-	return f
 }

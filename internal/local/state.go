@@ -2,34 +2,31 @@ package local
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/declare"
 	"github.com/fairlead/fairlead/internal/resolve"
+	"github.com/fairlead/fairlead/internal/source/folder"
 )
 
-// file is what one file of the folder gave. A file that cannot be read, or in
-// which a document cannot be told, is opaque: nobody knows which of its former
-// objects it still means to declare.
+// file is what one file of the folder gave.
 type file struct {
-	name   string
-	docs   []document
-	opaque bool
+	*folder.File
+	docs []document
 }
 
 // state is everything in force at one time. It is never changed.
 type state struct {
-	objects  map[id]*object
-	book     declare.Book           // the Subnets in force
-	all      []core.Subnet          // the same, with the default one, by name
-	broken   map[id]resolve.Problem // declared, refused, and never good
+	objects  map[folder.ID]*object
+	book     declare.Book                  // the Subnets in force
+	all      []core.Subnet                 // the same, with the default one, by name
+	broken   map[folder.ID]resolve.Problem // declared, refused, and never good
 	problems []resolve.Problem
 }
 
 func newState() *state {
-	return &state{objects: map[id]*object{}, broken: map[id]resolve.Problem{}}
+	return &state{objects: map[folder.ID]*object{}, broken: map[folder.ID]resolve.Problem{}}
 }
 
 // assembly makes the next state from the files and the state before. It is
@@ -38,13 +35,13 @@ func newState() *state {
 type assembly struct {
 	before *state
 	next   *state
-	faults map[id]resolve.Problem // the first fault of each refused object
+	faults map[folder.ID]resolve.Problem // the first fault of each refused object
 	// defended: a Subnet that was never good claims to be the default
 	defended bool
 }
 
 func assemble(files []file, before *state) *state {
-	a := &assembly{before: before, next: newState(), faults: map[id]resolve.Problem{}}
+	a := &assembly{before: before, next: newState(), faults: map[folder.ID]resolve.Problem{}}
 	a.choose(files)
 	a.hold(files)
 	a.admitSubnets()
@@ -61,27 +58,28 @@ func assemble(files []file, before *state) *state {
 	return a.next
 }
 
-func (a *assembly) problem(i id, p resolve.Problem) {
+func (a *assembly) problem(i folder.ID, told folder.Problem) {
+	p := resolve.Problem{File: told.Where, Line: told.Line, Reason: told.Reason}
 	a.next.problems = append(a.next.problems, p)
-	if _, ok := a.faults[i]; !ok && i != (id{}) {
+	if _, ok := a.faults[i]; !ok && i != (folder.ID{}) {
 		a.faults[i] = p
 	}
 }
 
 // choose takes the good declarations, of two of one object one.
 func (a *assembly) choose(files []file) {
-	twins := map[id][]*object{}
+	twins := map[folder.ID][]*object{}
 	for _, f := range files {
+		a.refused(f)
 		for _, d := range f.docs {
 			for _, fault := range d.faults {
-				a.problem(d.id, resolve.Problem{File: f.name, Line: fault.line, Reason: label(d.id) + fault.reason})
+				a.problem(d.ID, d.Problem(f.Name, fault))
 			}
 			if d.object != nil {
-				twins[d.id] = append(twins[d.id], d.object)
+				twins[d.ID] = append(twins[d.ID], d.object)
 			}
 			if d.defends {
-				_, was := a.before.objects[d.id]
-				a.defended = a.defended || !was
+				a.defend(d.ID)
 			}
 		}
 	}
@@ -90,20 +88,39 @@ func (a *assembly) choose(files []file) {
 		a.next.objects[i] = pick
 		for _, o := range list {
 			if o != pick {
-				a.next.problems = append(a.next.problems, resolve.Problem{File: o.file, Line: o.line,
-					Reason: fmt.Sprintf("%s is declared twice; %s:%d is in force", i, pick.file, pick.line)})
+				a.problem(folder.ID{}, folder.Twice(i, o.file, o.line, pick.file, pick.line))
 			}
 		}
 	}
+}
+
+// refused takes over what the folder says of documents that are no objects.
+func (a *assembly) refused(f file) {
+	for _, r := range f.Refused {
+		i := folder.ID{}
+		if r.Object != nil {
+			i = r.Object.ID
+			if claimsDefault(r.Object) {
+				a.defend(i)
+			}
+		}
+		a.problem(i, r.Problem)
+	}
+}
+
+// defend keeps the built-in Subnet from taking the place of one that is refused.
+func (a *assembly) defend(i folder.ID) {
+	_, was := a.before.objects[i]
+	a.defended = a.defended || !was
 }
 
 // pick is the one of several declarations that counts. Of a pod it is the first by
 // file and line, as with who runs pods: both must mean the same one, also after a
 // restart of either. Of another object the one in the file that is in force already
 // stays, else it is the first.
-func (a *assembly) pick(i id, list []*object) *object {
+func (a *assembly) pick(i folder.ID, list []*object) *object {
 	old, ok := a.before.objects[i]
-	if !ok || i.kind == kindPod {
+	if !ok || i.Kind == folder.Pod {
 		return list[0]
 	}
 	if at := slices.IndexFunc(list, func(o *object) bool { return o.file == old.file }); at >= 0 {
@@ -112,29 +129,19 @@ func (a *assembly) pick(i id, list []*object) *object {
 	return list[0]
 }
 
-func label(i id) string {
-	if i == (id{}) {
-		return ""
-	}
-	return i.String() + ": "
-}
-
 // hold keeps the last good version of objects whose declaration is refused, or
 // may stand in a part of their file that cannot be read.
 func (a *assembly) hold(files []file) {
-	type named struct{ file, name string }
-	opaque, misspelt := map[string]bool{}, map[named]bool{}
+	byName := map[string]file{}
 	for _, f := range files {
-		opaque[f.name] = f.opaque
-		for _, d := range f.docs {
-			misspelt[named{f.name, d.name}] = true
-		}
+		byName[f.Name] = f
 	}
 	for i, old := range a.before.objects {
 		if _, ok := a.next.objects[i]; ok {
 			continue
 		}
-		if _, refused := a.faults[i]; refused || opaque[old.file] || misspelt[named{old.file, i.name}] {
+		_, refused := a.faults[i]
+		if f, there := byName[old.file]; refused || there && f.MayDeclare(i) {
 			a.next.objects[i] = old
 		}
 	}
@@ -145,7 +152,7 @@ func (a *assembly) hold(files []file) {
 func (a *assembly) admitSubnets() {
 	var objects []*object
 	for i, o := range a.next.objects {
-		if i.kind == kindSubnet {
+		if i.Kind == folder.Subnet {
 			objects = append(objects, o)
 		}
 	}
@@ -158,7 +165,7 @@ func (a *assembly) admitSubnets() {
 	book, refused := a.before.book.Next(decls, a.vlans())
 	a.next.book = book
 	for name, f := range refused {
-		i := id{kind: kindSubnet, name: name}
+		i := folder.ID{Kind: folder.Subnet, Name: name}
 		a.problem(i, a.next.objects[i].blame(f))
 		delete(a.next.objects, i)
 		if book.Has(name) {
@@ -171,17 +178,17 @@ func (a *assembly) admitSubnets() {
 func (a *assembly) vlans() map[string]int {
 	out := map[string]int{}
 	for i, o := range a.next.objects {
-		if vid, ok := o.value.(int); ok && i.kind == kindVlan {
-			out[i.name] = vid
+		if vid, ok := o.value.(int); ok && i.Kind == folder.Vlan {
+			out[i.Name] = vid
 		}
 	}
 	return out
 }
 
 // blame says where an object contradicts another one.
-func (o *object) blame(f declare.Fault) resolve.Problem {
+func (o *object) blame(f declare.Fault) folder.Problem {
 	s, _ := o.value.(subnet)
-	return resolve.Problem{File: o.file, Line: s.lines[f.Path], Reason: label(o.id) + f.String()}
+	return folder.Problem{Where: o.file, Line: s.lines[f.Path], Reason: o.id.String() + ": " + f.String()}
 }
 
 // addDefault sees to it that one subnet is the default one.
@@ -191,6 +198,6 @@ func (a *assembly) addDefault() {
 	if blamed == "" {
 		return
 	}
-	o := a.next.objects[id{kind: kindSubnet, name: blamed}]
-	a.next.problems = append(a.next.problems, resolve.Problem{File: o.file, Line: o.line, Reason: label(o.id) + declare.BlamedReason})
+	o := a.next.objects[folder.ID{Kind: folder.Subnet, Name: blamed}]
+	a.problem(folder.ID{}, folder.Problem{Where: o.file, Line: o.line, Reason: o.id.String() + ": " + declare.BlamedReason})
 }

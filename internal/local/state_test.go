@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/source/folder"
 )
 
 func TestLastGoodVersionStays(t *testing.T) {
@@ -39,7 +40,7 @@ func TestLastGoodVersionStays(t *testing.T) {
 }
 
 // podOf is a pod in force, nil if it is none.
-func podOf(f *folder, name string) *podInForce {
+func podOf(f *testDir, name string) *podInForce {
 	f.t.Helper()
 	p, err := f.Pod(context.Background(), core.Pod{Namespace: "default", Name: name})
 	if err != nil {
@@ -154,7 +155,7 @@ func TestVlanChanges(t *testing.T) {
 
 // watched runs the source and gives a function that waits until cond holds,
 // looking again after each change that is told.
-func watched(t *testing.T, f *folder) func(what string, cond func() bool) {
+func watched(t *testing.T, f *testDir) func(what string, cond func() bool) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -173,11 +174,11 @@ func watched(t *testing.T, f *folder) func(what string, cond func() bool) {
 	}
 }
 
-func has(f *folder, name string) func() bool {
+func has(f *testDir, name string) func() bool {
 	return func() bool { return podOf(f, name).there }
 }
 
-func lacks(f *folder, name string) func() bool {
+func lacks(f *testDir, name string) func() bool {
 	return func() bool { return !podOf(f, name).there }
 }
 
@@ -259,7 +260,7 @@ func TestRunFollowsASwitchedSymlink(t *testing.T) {
 	require.NoError(t, os.Symlink("v1", link))
 	s, err := Open(link, quietLog())
 	require.NoError(t, err)
-	f := &folder{t: t, dir: link, Source: s}
+	f := &testDir{t: t, dir: link, Source: s}
 	wait := watched(t, f)
 	wait("the first version", has(f, "v1"))
 	require.NoError(t, os.Symlink("v2", link+".new"))
@@ -324,12 +325,21 @@ func FuzzParse(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		docs := parse("x", data)
-		for _, d := range docs {
+		read := func() file {
+			f := folder.Parse("x", data, folder.Kinds())
+			var ours []*folder.Object
+			for _, o := range f.Objects {
+				if makers()[o.ID.Kind] != nil {
+					ours = append(ours, o)
+				}
+			}
+			return understand(f, ours)
+		}
+		for _, d := range read().docs {
 			require.True(t, (d.object == nil) == (len(d.faults) > 0), "%+v", d)
 		}
-		st := assemble([]file{{name: "x", docs: docs}}, newState())
-		again := assemble([]file{{name: "x", docs: parse("x", data)}}, st)
+		st := assemble([]file{read()}, newState())
+		again := assemble([]file{read()}, st)
 		require.Equal(t, st.problems, again.problems, "loading the same text twice is stable")
 		require.Equal(t, st.all, again.all)
 	})
@@ -343,11 +353,9 @@ func BenchmarkReload(b *testing.B) {
 	}
 	dir := b.TempDir()
 	require.NoError(b, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(text.String()), 0o600))
-	s, err := Open(dir, quietLog())
-	require.NoError(b, err)
 	for b.Loop() {
-		s.cache = map[string]cached{}
-		require.NoError(b, s.reload())
+		_, err := Open(dir, quietLog())
+		require.NoError(b, err)
 	}
 }
 

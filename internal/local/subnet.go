@@ -3,6 +3,7 @@ package local
 import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/declare"
+	"github.com/fairlead/fairlead/internal/source/folder"
 )
 
 // subnet is a Subnet before its Vlan is looked up.
@@ -12,34 +13,34 @@ type subnet struct {
 	lines map[string]int
 }
 
-func makeSubnet(t *tree, i id) (any, []*fault) {
+func makeSubnet(o *folder.Object) (any, []*folder.Fault) {
 	var s v1.Subnet
-	if faults := t.decode(&s); faults != nil {
+	if faults := decode(o, &s); faults != nil {
 		return nil, faults
 	}
 	out := subnet{lines: map[string]int{}}
 	for _, path := range []string{"spec.cidrBlock", "spec.default", "spec.vlan"} {
-		out.lines[path] = t.LineOf(path)
+		out.lines[path] = o.LineOf(path)
 	}
 	var faults []declare.Fault
-	out.Subnet, faults = declare.ReadSubnet(i.name, s.Spec)
-	return out, t.place(faults)
+	out.Subnet, faults = declare.ReadSubnet(o.ID.Name, s.Spec)
+	return out, place(o, faults)
 }
 
-func makeVlan(t *tree, _ id) (any, []*fault) {
+func makeVlan(o *folder.Object) (any, []*folder.Fault) {
 	var v v1.Vlan
-	if faults := t.decode(&v); faults != nil {
+	if faults := decode(o, &v); faults != nil {
 		return nil, faults
 	}
 	vid, faults := declare.ReadVlan(v.Spec)
-	return vid, t.place(faults)
+	return vid, place(o, faults)
 }
 
 // place finds the lines of faults.
-func (t *tree) place(faults []declare.Fault) []*fault {
-	var out []*fault
+func place(o *folder.Object, faults []declare.Fault) []*folder.Fault {
+	var out []*folder.Fault
 	for _, f := range faults {
-		out = append(out, faultf(t.LineOf(f.Path), "%s", f))
+		out = append(out, o.Faultf(f.Path, "%s", f))
 	}
 	return out
 }

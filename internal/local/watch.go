@@ -13,11 +13,11 @@ const audit = 20 * time.Second
 
 // Run follows the folder until ctx ends.
 func (s *Source) Run(ctx context.Context) {
-	if s.dir == "" {
+	if s.folder == nil {
 		<-ctx.Done()
 		return
 	}
-	cfg := filewatch.Config{Path: s.dir, Period: audit, Log: s.log.With("of", "objects")}
+	cfg := filewatch.Config{Path: s.folder.Path(), Period: audit, Log: s.log.With("of", "objects")}
 	_ = filewatch.Follow(ctx, cfg, func() error { // it ends with ctx
 		_ = s.reload() // a folder that cannot be read is among the Problems already
 		return nil

@@ -23,6 +23,7 @@ import (
 	"github.com/fairlead/fairlead/internal/hostruntime"
 	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/server"
+	"github.com/fairlead/fairlead/internal/source/folder"
 )
 
 // agentOptions are the agent's flags.
@@ -33,6 +34,7 @@ type agentOptions struct {
 	compat      []string
 	stateDir    string
 	objects     string
+	folder      *folder.Folder // of objects, if other parts of the process read it too
 	ovsdb       string
 	bridge      string
 	nodeName    string

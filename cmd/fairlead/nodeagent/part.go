@@ -12,12 +12,14 @@ import (
 	"github.com/fairlead/fairlead/internal/gateway/standalone"
 	"github.com/fairlead/fairlead/internal/kernel/nft"
 	"github.com/fairlead/fairlead/internal/ovs"
+	"github.com/fairlead/fairlead/internal/source/folder"
 )
 
 // Part is an agent that is one of several parts of its process. Its fields are
 // the flags of `fairlead agent`; the API server is never asked.
 type Part struct {
 	Socket, StateDir, Objects string
+	Folder                    *folder.Folder // of Objects, if other parts read it too
 	OVSDB, Bridge             string
 	NodeName, Iface, HTTP     string
 	ConfDir                   string
@@ -31,7 +33,7 @@ type Part struct {
 // systemd.
 func (p Part) Run(ctx context.Context) error {
 	o := agentOptions{
-		part: true, build: p.Build, socket: p.Socket, stateDir: p.StateDir, objects: p.Objects,
+		part: true, build: p.Build, socket: p.Socket, stateDir: p.StateDir, objects: p.Objects, folder: p.Folder,
 		ovsdb: p.OVSDB, bridge: p.Bridge, nodeName: p.NodeName, iface: p.Iface, http: p.HTTP,
 		confDir: p.ConfDir, cniBinDirs: p.CNIBinDirs, kubeletRoot: device.DefaultRoot,
 		clusterOptions: clusterOptions{certDuration: 24 * time.Hour},

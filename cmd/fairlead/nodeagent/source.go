@@ -85,6 +85,8 @@ func (d *nodeDaemon) openObjects() (objects, error) {
 	case d.opts.clustered():
 		d.remote = d.newRemote(d.opts.kubeconfig)
 		return d.remote, nil
+	case d.opts.folder != nil:
+		return local.Over(d.opts.folder, d.log)
 	case d.opts.objects != "":
 		return local.Open(d.opts.objects, d.log)
 	}

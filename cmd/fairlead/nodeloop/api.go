@@ -86,7 +86,7 @@ func (o *Options) apiServer(conf *node.Config, engine runtimeapi.RuntimeServiceC
 func (o *Options) objects(to *login.Login, log *slog.Logger) (object.Store, volume.Tokens, error) {
 	var files object.Store = object.None{}
 	if o.Pods != "" {
-		files = object.NewFolder(o.Pods, log)
+		files = object.Over(o.Folder, log)
 	}
 	if to == nil {
 		return files, nil, nil

@@ -30,6 +30,7 @@ import (
 	"github.com/fairlead/fairlead/internal/node/podruntime"
 	"github.com/fairlead/fairlead/internal/node/source"
 	"github.com/fairlead/fairlead/internal/node/volume"
+	"github.com/fairlead/fairlead/internal/source/folder"
 )
 
 // Options are the flags of `fairlead node`.
@@ -37,6 +38,7 @@ type Options struct {
 	// Pods is a folder, URL an address, Kubeconfig a file: where pods come from;
 	// "" is nowhere. Headers, "NAME: VALUE", are sent with questions to URL.
 	Pods, URL, Kubeconfig string
+	Folder                *folder.Folder // of Pods, if other parts read it too
 	Headers               []string
 	// Runtime is the runtime's CRI endpoint, Name and IP the node's own.
 	Runtime, Name, IP string
@@ -168,6 +170,7 @@ func (o *Options) run(ctx context.Context, conn *grpc.ClientConn, log *slog.Logg
 	if err != nil {
 		return usage.Error{Err: fmt.Errorf("--kubeconfig: %w", err)}
 	}
+	o.open(log)
 	objects, tokens, err := o.objects(to, log)
 	if err != nil {
 		return usage.Error{Err: fmt.Errorf("--kubeconfig: %w", err)}
@@ -221,12 +224,23 @@ func (o *Options) header() (http.Header, error) {
 	return out, nil
 }
 
+func (o *Options) static() source.Static {
+	return source.Static{Node: o.Name, Shared: o.Shared, Objects: true}
+}
+
+// open makes pods, ConfigMaps and Secrets come out of one reader of the folder.
+func (o *Options) open(log *slog.Logger) {
+	if o.Folder == nil && o.Pods != "" {
+		o.Folder = folder.New(folder.Config{Path: o.Pods, All: !o.Shared, Kinds: o.static().Kinds(), Log: log})
+	}
+}
+
 // files are the pods of the folder; nil without one.
 func (o *Options) files(log *slog.Logger) *source.File {
 	if o.Pods == "" {
 		return nil
 	}
-	return source.NewFile(source.FileConfig{Static: source.Static{Node: o.Name, Shared: o.Shared, Objects: true}, Path: o.Pods, Log: log})
+	return source.NewFile(source.FileConfig{Static: o.static(), Path: o.Pods, Folder: o.Folder, Log: log})
 }
 
 // origin says where exactly a source has a pod from.

@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/internal/hostfile"
 	nodeclient "github.com/fairlead/fairlead/internal/node/client"
 	"github.com/fairlead/fairlead/internal/node/source"
+	"github.com/fairlead/fairlead/internal/source/folder"
 	"github.com/fairlead/fairlead/internal/up"
 )
 
@@ -113,7 +114,7 @@ func (o *options) list(rt up.Runtime, r up.Record, pods string, log *slog.Logger
 	}
 	loop := nodeloop.Options{
 		Pods: pods, Runtime: o.endpoint(rt), Name: o.nodeName, RootDir: filepath.Join(o.stateDir, "node"), LogDir: o.logDir,
-		CgroupRoot: o.cgroupRoot, Listen: "unix://" + o.nodeSocket(), ResolvConf: "/etc/resolv.conf", Shared: true, Version: o.parts.Build.Version,
+		Folder: o.reads(pods), CgroupRoot: o.cgroupRoot, Listen: "unix://" + o.nodeSocket(), ResolvConf: "/etc/resolv.conf", Shared: true, Version: o.parts.Build.Version,
 	}
 	return append(all,
 		(&host{options: o, endpoint: o.endpoint(rt), record: r, log: log.With("part", "runtime")}).part(),
@@ -126,7 +127,7 @@ func (o *options) list(rt up.Runtime, r up.Record, pods string, log *slog.Logger
 // agent is the part of that name.
 func (o *options) agent(log *slog.Logger) nodeagent.Part {
 	return nodeagent.Part{
-		Socket: o.socket, StateDir: o.stateDir, Objects: o.dir, OVSDB: o.ovsdb, Bridge: o.bridge, NodeName: o.nodeName,
+		Socket: o.socket, StateDir: o.stateDir, Objects: o.dir, Folder: o.folder, OVSDB: o.ovsdb, Bridge: o.bridge, NodeName: o.nodeName,
 		Iface: o.iface, ConfDir: o.confDir, CNIBinDirs: o.binDirs, Build: o.parts.Build, Log: log.With("part", "agent"),
 	}
 }
@@ -148,10 +149,24 @@ func (o *options) agentReady(ctx context.Context) error {
 // nodeSocket is where the node loop answers.
 func (o *options) nodeSocket() string { return o.besideSocket("node.sock") }
 
+// openFolder makes all parts read the folder through one reader, which tells what
+// is wrong with the files.
+func (o *options) openFolder(log *slog.Logger) {
+	o.folder = folder.New(folder.Config{Path: o.dir, Kinds: folder.Kinds(), Log: log})
+}
+
+// reads is the reader of a folder of pods, if it is the one that is up.
+func (o *options) reads(pods string) *folder.Folder {
+	if pods == o.dir {
+		return o.folder
+	}
+	return nil
+}
+
 // looker sees how the pods of the folder are.
 func (o *options) looker() up.Looker {
 	files := source.NewFile(source.FileConfig{
-		Static: source.Static{Node: o.nodeName, Shared: true, Objects: true}, Path: o.dir, Log: slog.New(slog.DiscardHandler),
+		Static: source.Static{Node: o.nodeName, Shared: true, Objects: true}, Path: o.dir, Folder: o.folder, Log: slog.New(slog.DiscardHandler),
 	})
 	return up.Looker{
 		Declared: func() ([]*v1.Pod, []string, error) {

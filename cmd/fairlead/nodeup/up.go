@@ -28,6 +28,7 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/confexplain"
 	"github.com/fairlead/fairlead/internal/hostruntime"
+	"github.com/fairlead/fairlead/internal/source/folder"
 	"github.com/fairlead/fairlead/internal/up"
 )
 
@@ -41,7 +42,8 @@ type options struct {
 
 	changed map[string][]string // flags that were given, for whoever does the rest
 	parts   Parts
-	ending  bool // pods are removed, and none begins
+	ending  bool           // pods are removed, and none begins
+	folder  *folder.Folder // of dir, where this process runs its parts
 }
 
 // Parts tells how to run what is a command of its own too.
@@ -327,6 +329,7 @@ func (o *options) foreground(cmd *cobra.Command) error {
 	}
 	defer closeLog()
 	log.Info("starting", "dir", o.dir, "runtime", rt.String(), "version", o.parts.Build.Version)
+	o.openFolder(log.With("part", "folder"))
 	look := o.looker()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

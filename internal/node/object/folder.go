@@ -2,17 +2,14 @@ package object
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"maps"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,49 +17,48 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead/fairlead/internal/filewatch"
+	"github.com/fairlead/fairlead/internal/source/folder"
 )
 
-const (
-	// maxSize bounds a file, exclusive, in bytes; as of pods.
-	maxSize = 10 << 20
-	// period is how often the files are looked at without an event.
-	period = 20 * time.Second
-)
+// period is how often the files are looked at without an event.
+const period = 20 * time.Second
 
-// Folder has the ConfigMaps and Secrets that stand in files: YAML or JSON, one
-// or several documents, lists too, beside documents of other kinds. What counts
-// is what stands there when somebody asks. A file that cannot be understood is
-// told, and what it said before stays in force until it is mended or removed.
+// Folder has the ConfigMaps and Secrets that stand in files. What counts is what
+// stands there when somebody asks; of two of one name the first by file, and by
+// its place there. One that cannot be understood is told, and what it was before
+// stays in force until it is mended or removed.
 type Folder struct {
-	path string
-	log  *slog.Logger
+	files *folder.Subscription
+	log   *slog.Logger
 
 	mu    sync.Mutex
-	files map[string]*version
+	known map[string]*version
 	has   map[Ref]any // *v1.ConfigMap or *v1.Secret
-	told  map[string]bool
+	wrong string      // the first problem of a file; "" is none
 }
 
 // version is the last state of one file.
 type version struct {
-	stamp stamp
-	hash  [sha256.Size]byte
-	good  []any
-	bad   string // why the newest text is not taken
+	from *folder.File
+	good []declared
+	bad  []folder.Problem // beside those of from
 }
 
-// stamp changes when a file is written, or another takes its place.
-type stamp struct {
-	size     int64
-	modified time.Time
-	inode    uint64
-	changed  int64 // ns since 1970
+type declared struct {
+	id     folder.ID
+	object any
+	file   string
+	line   int
 }
 
-// NewFolder reads nothing yet. path is a folder, of which the files count that
-// stand directly in it and whose names do not begin with a dot; or one file.
+// NewFolder reads nothing yet. path is a folder, or one file.
 func NewFolder(path string, log *slog.Logger) *Folder {
-	return &Folder{path: filepath.Clean(path), log: log, files: map[string]*version{}, told: map[string]bool{}}
+	return Over(folder.New(folder.Config{Path: filepath.Clean(path), Kinds: folder.Kinds(), Log: log}), log)
+}
+
+// Over is NewFolder of files that others read too.
+func Over(files *folder.Folder, log *slog.Logger) *Folder {
+	return &Folder{files: files.Subscribe(folder.ConfigMap, folder.Secret), log: log, known: map[string]*version{}}
 }
 
 // ConfigMap reads the files anew where they changed.
@@ -91,24 +87,18 @@ func (f *Folder) object(r Ref) (any, error) {
 	if o, has := f.has[r]; has {
 		return o, nil
 	}
-	return nil, r.Missing("no file in " + f.path + " has it" + f.suspect())
-}
-
-// suspect names a file that could not be understood: the object may be there.
-func (f *Folder) suspect() string {
-	for _, name := range slices.Sorted(maps.Keys(f.files)) {
-		if v := f.files[name]; v.bad != "" {
-			return " (" + name + ": " + v.bad + ")"
-		}
+	where := "no file in " + f.files.Path() + " has it"
+	if f.wrong != "" { // the object may be there
+		where += " (" + f.wrong + ")"
 	}
-	return ""
+	return nil, r.Missing(where)
 }
 
 // Follow calls changed with each object that came, went or changed, until ctx
 // ends. The error is that of ctx.
 func (f *Folder) Follow(ctx context.Context, changed func(Ref)) error {
 	known := map[Ref]any{}
-	watched := filewatch.Config{Path: f.path, Period: period, Log: f.log.With("of", "objects")}
+	watched := filewatch.Config{Path: f.files.Path(), Period: period, Log: f.log.With("of", "objects")}
 	return filewatch.Follow(ctx, watched, func() error {
 		now := f.all()
 		for _, r := range differ(known, now) {
@@ -125,7 +115,7 @@ func (f *Folder) all() map[Ref]any {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.read(); err != nil {
-		f.log.Debug("objects: files cannot be read", "path", f.path, "err", err)
+		f.log.Debug("objects: files cannot be read", "path", f.files.Path(), "err", err)
 	}
 	return f.has
 }
@@ -147,117 +137,44 @@ func differ(was, now map[Ref]any) []Ref {
 
 // read takes in what changed. f.mu is held.
 func (f *Folder) read() error {
-	names, err := f.names()
-	if err != nil {
+	files, err := f.files.Read()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	changed := f.has == nil
-	now := make(map[string]*version, len(names))
-	for _, name := range names {
-		v := f.version(name)
-		if v == nil {
-			continue // removed in between
+	changed := f.has == nil || len(files) != len(f.known)
+	now := make(map[string]*version, len(files))
+	for _, file := range files {
+		v := f.known[file.Name]
+		if v == nil || v.from != file {
+			v, changed = understand(file, f.files.Of(file), v), true
 		}
-		now[name] = v
-		changed = changed || v != f.files[name]
+		now[file.Name] = v
 	}
-	if changed || len(now) != len(f.files) {
-		f.files = now
+	if changed {
+		f.known = now
 		f.collect()
 	}
 	return nil
 }
 
-// collect builds the index. Of one name the last in the order of files counts,
-// as of pods. f.mu is held.
+// collect builds the index. f.mu is held.
 func (f *Folder) collect() {
-	has, where, now := map[Ref]any{}, map[Ref]string{}, map[string]bool{}
-	for _, name := range slices.Sorted(maps.Keys(f.files)) {
-		v := f.files[name]
-		if v.bad != "" {
-			now[name+": "+v.bad] = true
-		}
-		for _, o := range v.good {
-			r := refOf(o)
-			if first, twice := where[r]; twice {
-				now[fmt.Sprintf("%s: %s is left out: %s has one of the same name", first, r, name)] = true
+	f.has, f.wrong = map[Ref]any{}, ""
+	taken := map[folder.ID]declared{}
+	var all, ours []folder.Problem
+	for _, name := range slices.Sorted(maps.Keys(f.known)) {
+		v := f.known[name]
+		all, ours = append(append(all, v.from.Problems()...), v.bad...), append(ours, v.bad...)
+		for _, d := range v.good {
+			if first, twice := taken[d.id]; twice {
+				ours = append(ours, folder.Twice(d.id, d.file, d.line, first.file, first.line))
+				continue
 			}
-			has[r], where[r] = o, name
+			f.has[refOf(d.object)], taken[d.id] = d.object, d
 		}
 	}
-	for text := range now {
-		if !f.told[text] {
-			f.log.Warn("objects: a problem in a file", "reason", text)
-		}
+	if at := slices.IndexFunc(all, func(p folder.Problem) bool { return !p.Warning }); at >= 0 {
+		f.wrong = all[at].String()
 	}
-	f.has, f.told = has, now
-}
-
-// names lists the files to read; none where nothing is.
-func (f *Folder) names() ([]string, error) {
-	info, err := os.Stat(f.path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	case !info.IsDir():
-		return []string{f.path}, nil
-	}
-	entries, err := os.ReadDir(f.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	var out []string
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".") {
-			out = append(out, filepath.Join(f.path, e.Name()))
-		}
-	}
-	return out, err
-}
-
-// version is the state of a file, the one known if it has not changed; nil when
-// it is not there or no file.
-func (f *Folder) version(name string) *version {
-	old := f.files[name]
-	if old == nil {
-		old = &version{}
-	}
-	info, err := os.Stat(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), err == nil && !info.Mode().IsRegular():
-		return nil // the pods' source says so
-	case err != nil:
-		return &version{good: old.good, bad: err.Error()}
-	}
-	now := stampOf(info)
-	if old.stamp == now && time.Since(now.modified) > time.Second {
-		return old // older than the clock of files is coarse
-	}
-	if info.Size() >= maxSize {
-		return &version{stamp: now, good: old.good, bad: fmt.Sprintf("has %d bytes or more", maxSize)}
-	}
-	data, err := os.ReadFile(filepath.Clean(name))
-	if err != nil {
-		return &version{good: old.good, bad: err.Error()}
-	}
-	hash := sha256.Sum256(data)
-	if old.hash == hash {
-		old.stamp = now
-		return old
-	}
-	v := &version{stamp: now, hash: hash}
-	if v.good, err = parse(data); err != nil {
-		v.good = old.good
-		if objectFile(name) { // of others the pods' source says what is wrong
-			v.bad = err.Error()
-		}
-	}
-	return v
-}
-
-// objectFile tells names of files that ought to be objects.
-func objectFile(name string) bool {
-	return slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name)))
+	f.files.Tell(ours)
 }

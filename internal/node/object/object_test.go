@@ -34,14 +34,18 @@ func TestFiles(t *testing.T) {
 		"among others":   {"---\n# nothing\n---\n{apiVersion: v1, kind: Pod, metadata: {name: m}}\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: one}}\n--- \n{apiVersion: x/v1, kind: ConfigMap}", "one", ""},
 		"JSON's escapes": {`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "\ud83d\ude00\/"}}`, "😀/", ""},
 		"at a marker":    {"{apiVersion: v1, kind: Pod, metadata: {name: m}}\n--- {apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: one}}", "one", ""},
-		"behind another": {`{"apiVersion": "v1", "kind": "Pod"} {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}}`, "", "document 1: yaml: something stands behind"},
+		"behind another": {`{"apiVersion": "v1", "kind": "Pod"} {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "one"}}`, "one", ""},
+		"behind YAML":    {"{apiVersion: v1, kind: Pod, metadata: {name: p}} {apiVersion: v1, kind: ConfigMap, metadata: {name: m}}", "", "DIR/f.yaml:1: not YAML: something stands behind"},
+		"beside a bad":   {"{apiVersion: v1, kind: ConfigMap, metadata: {name: n}, data: {a: 7}}\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: one}}", "one", ""},
+		"no base64":      {"{apiVersion: v1, kind: Secret, metadata: {name: m}, data: {a: '!'}}", "", "DIR/f.yaml:1: Secret default/m: illegal base64"},
+		"number as key":  {"{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {1: x, a: one}}", "one", ""},
 		"in a list":      {"{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pod}, {apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: one}}]}", "one", ""},
 		"elsewhere":      {"{apiVersion: v1, kind: ConfigMap, metadata: {name: m, namespace: other}, data: {a: one}}", "", "configmap default/m is not there: no file in DIR has it"},
-		"bad data":       {"{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: 7}}", "", "is not there: no file in DIR has it (DIR/f.yaml: document 1: json: cannot unmarshal"},
-		"bad key":        {"{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a/b: x}}", "", `configmap default/m: key "a/b": a valid config key`},
+		"bad data":       {"{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: 7}}", "", "is not there: no file in DIR has it (DIR/f.yaml:1: ConfigMap default/m: data: want string, got number)"},
+		"bad key":        {"{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a/b: x}}", "", `ConfigMap default/m: key "a/b": a valid config key`},
 		"twice a key":    {"{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: x}, binaryData: {a: eA==}}", "", "key a stands in data and in binaryData"},
 		"bad name":       {"{apiVersion: v1, kind: ConfigMap, metadata: {name: M_}}", "", `metadata.name "M_"`},
-		"bad YAML":       {"a: [\n", "", "document 1: yaml: line 1"},
+		"bad YAML":       {"a: [\n", "", "DIR/f.yaml:1: not YAML"},
 		"nothing at all": {"", "", "no file in DIR has it"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,12 +98,12 @@ func TestWhatStandsThereNow(t *testing.T) {
 	require.Equal(t, "x9", now())
 	require.Equal(t, 1, strings.Count(log.String(), "a problem in a file"), log.String())
 	put(t, dir, "b.yaml", of("later"))
-	require.Equal(t, "later", now())
-	require.Contains(t, log.String(), "b.yaml has one of the same name")
+	require.Equal(t, "x9", now(), "the first by file counts, as of pods")
+	require.Contains(t, log.String(), "ConfigMap default/m is declared twice")
 	put(t, dir, ".hidden.yaml", of("hidden"))
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "folder"), 0o700))
 	put(t, dir, "README.md", "# Not: an [object")
-	require.Equal(t, "later", now())
+	require.Equal(t, "x9", now())
 	require.NotContains(t, log.String(), "README")
 	require.NoError(t, os.Remove(filepath.Join(dir, "b.yaml")))
 	require.Equal(t, "x9", now())

@@ -1,91 +1,55 @@
 package object
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"io/fs"
-	"syscall"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	kjson "sigs.k8s.io/json"
 
-	"github.com/fairlead/fairlead/internal/yamldoc"
+	"github.com/fairlead/fairlead/internal/source/folder"
 )
 
-func stampOf(info fs.FileInfo) stamp {
-	s := stamp{size: info.Size(), modified: info.ModTime()}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		s.inode, s.changed = st.Ino, st.Ctim.Nano()
-	}
-	return s
-}
-
-// parse reads the ConfigMaps and Secrets of a file; other kinds are somebody
-// else's. It is all or nothing, as with pods.
-func parse(data []byte) ([]any, error) {
-	var out []any
-	n := 0
-	for _, doc := range yamldoc.Split(data) {
-		if doc.Empty() {
+// understand reads the ConfigMaps and Secrets of a file; other kinds are somebody
+// else's. One that is wrong leaves the others alone, and is as it was before.
+func understand(file *folder.File, objects []*folder.Object, before *version) *version {
+	out := &version{from: file}
+	now, refused := map[folder.ID]bool{}, map[folder.ID]bool{}
+	for _, o := range objects {
+		object, err := read(o)
+		if err != nil {
+			refused[o.ID] = true
+			out.bad = append(out.bad, o.Problem(file.Name, err))
 			continue
 		}
-		n++
-		text, err := doc.JSON()
-		if err == nil {
-			err = objects(text, &out)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("document %d: %w", n, err)
+		now[o.ID] = true
+		out.good = append(out.good, declared{o.ID, object, file.Name, o.Line})
+	}
+	if before == nil {
+		return out
+	}
+	for _, d := range before.good {
+		if !now[d.id] && (refused[d.id] || file.MayDeclare(d.id)) {
+			out.good = append(out.good, d)
 		}
 	}
-	return out, nil
+	return out
 }
 
-// objects adds those of one document.
-func objects(text []byte, out *[]any) error {
-	var head struct {
-		metav1.TypeMeta `json:",inline"`
-		Items           []json.RawMessage `json:"items"`
+// read makes the object. Fields that it does not have are left out, as with pods.
+func read(o *folder.Object) (metav1.Object, *folder.Fault) {
+	var into metav1.Object = &v1.ConfigMap{}
+	if o.ID.Kind == folder.Secret {
+		into = &v1.Secret{}
 	}
-	if bytes.Equal(bytes.TrimSpace(text), []byte("null")) {
-		return nil
+	if _, wrong := o.Decode(into); wrong != nil {
+		return nil, wrong
 	}
-	if err := json.Unmarshal(text, &head); err != nil || head.APIVersion != "v1" {
-		return nil //nolint:nilerr // no object of ours; the pods' source says what is wrong with it
-	}
-	switch head.Kind {
-	case "ConfigMap":
-		return one(text, &v1.ConfigMap{}, out)
-	case "Secret":
-		return one(text, &v1.Secret{}, out)
-	case "List", "ConfigMapList", "SecretList":
-		for i, item := range head.Items {
-			if err := objects(item, out); err != nil {
-				return fmt.Errorf("items[%d]: %w", i, err)
-			}
-		}
-	}
-	return nil
-}
-
-func one(text []byte, into metav1.Object, out *[]any) error {
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, into); err != nil {
-		return err
-	}
-	if into.GetNamespace() == "" {
-		into.SetNamespace(v1.NamespaceDefault)
-	}
-	if problems := validation.IsDNS1123Subdomain(into.GetName()); len(problems) > 0 {
-		return fmt.Errorf("metadata.name %q: %s", into.GetName(), problems[0])
-	}
+	into.SetNamespace(o.ID.Namespace)
 	if err := checkKeys(into); err != nil {
-		return fmt.Errorf("%s: %w", refOf(into), err)
+		return nil, o.Faultf("", "%v", err)
 	}
-	*out = append(*out, into)
-	return nil
+	return into, nil
 }
 
 // checkKeys also puts a Secret's plain text where the API server would.

@@ -2,14 +2,10 @@ package source
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead/fairlead/internal/filewatch"
+	"github.com/fairlead/fairlead/internal/source/folder"
 )
 
 // FilePeriod is how often the files are read without an event.
@@ -31,7 +28,8 @@ type FileConfig struct {
 	// whose names do not begin with a dot; or one file. It is part of the pods'
 	// UIDs as it is written here.
 	Path   string
-	Period time.Duration // 0 is FilePeriod
+	Folder *folder.Folder // of Path, if others read it too
+	Period time.Duration  // 0 is FilePeriod
 	Log    *slog.Logger
 }
 
@@ -43,7 +41,7 @@ type FileConfig struct {
 // the file said before and does not say now.
 type File struct {
 	cfg  FileConfig
-	tell *teller
+	from *folder.Subscription
 
 	mu       sync.Mutex
 	known    map[string]*version
@@ -52,11 +50,8 @@ type File struct {
 
 // version is the last state of one file.
 type version struct {
-	hash     [sha256.Size]byte
-	read     bool // hash is of something
-	good     []*v1.Pod
-	problems []Problem // of the newest text
-	unknown  map[types.UID][]string
+	parsed
+	good []declared
 }
 
 // NewFile reads nothing yet.
@@ -67,7 +62,10 @@ func NewFile(cfg FileConfig) *File {
 	if cfg.Period == 0 {
 		cfg.Period = FilePeriod
 	}
-	return &File{cfg: cfg, tell: &teller{log: cfg.Log}, known: map[string]*version{}}
+	if cfg.Folder == nil {
+		cfg.Folder = folder.New(folder.Config{Path: cfg.Path, All: !cfg.Shared, Kinds: cfg.Kinds(), Log: cfg.Log})
+	}
+	return &File{cfg: cfg, from: cfg.Folder.Subscribe(folder.Pod), known: map[string]*version{}}
 }
 
 // Problems are those of the last time the files were read, by file and line.
@@ -113,119 +111,53 @@ func (f *File) Run(ctx context.Context, out chan<- []*v1.Pod) error {
 func (f *File) List() ([]*v1.Pod, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	names, err := f.names()
-	if err != nil {
-		f.settle([]Problem{{Where: f.cfg.Path, Reason: err.Error()}})
+	files, err := f.from.Read()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		f.settle(nil, []Problem{{Where: f.cfg.Path, Reason: err.Error()}})
 		return nil, fmt.Errorf("list %s: %w", f.cfg.Path, err)
 	}
-	var problems []Problem
-	var pods []*v1.Pod
-	var where []string
+	var theirs, ours []Problem
+	var all []declared
 	now := map[string]*version{}
-	for _, name := range names {
-		v := f.version(name)
-		if v == nil {
-			continue
-		}
-		now[name] = v
-		problems = append(problems, v.problems...)
-		for _, p := range v.good {
-			pods, where = append(pods, p), append(where, name)
-		}
+	for _, file := range files {
+		v := f.version(file)
+		now[file.Name] = v
+		theirs, ours = append(theirs, file.Problems()...), append(ours, v.problems...)
+		all = append(all, v.good...)
 	}
-	pods, doubles := twice(pods, where)
+	pods, doubles := twice(all)
 	f.known = now
-	f.settle(append(problems, doubles...))
+	f.settle(theirs, append(ours, doubles...))
 	return pods, nil
 }
 
-func (f *File) settle(problems []Problem) {
-	sortProblems(problems)
-	f.problems = problems
-	f.tell.tell(problems)
+// settle keeps the problems of the files, which the folder tells, and tells ours.
+func (f *File) settle(theirs, ours []Problem) {
+	f.from.Tell(ours)
+	f.problems = append(theirs, ours...)
+	folder.SortProblems(f.problems)
 }
 
-// names lists the files to read; none where nothing is.
-func (f *File) names() ([]string, error) {
-	info, err := os.Stat(f.cfg.Path)
+// version is what a file says now.
+func (f *File) version(file *folder.File) *version {
+	old := f.known[file.Name]
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil
-	case err != nil:
-		return nil, err
-	case info.Mode().IsRegular():
-		return []string{f.cfg.Path}, nil
-	case !info.IsDir():
-		return nil, errors.New("is neither a folder nor a file")
-	}
-	entries, err := os.ReadDir(f.cfg.Path) // sorted
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // removed in between
-	}
-	var out []string
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), ".") && (!f.cfg.Shared || objectFile(e.Name())) {
-			out = append(out, filepath.Join(f.cfg.Path, e.Name()))
-		}
-	}
-	return out, err
-}
-
-// objectFile tells the names of the files that the agent reads.
-func objectFile(name string) bool {
-	return slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name)))
-}
-
-// version reads one file; nil when it is not there any more.
-func (f *File) version(name string) *version {
-	old := f.known[name]
-	if old == nil {
+	case old == nil:
 		old = &version{}
-	}
-	data, err := read(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return &version{good: old.good, unknown: old.unknown, problems: []Problem{{Where: name, Reason: err.Error()}}}
-	}
-	hash := sha256.Sum256(data)
-	if old.read && old.hash == hash {
+	case old.from == file:
 		return old
 	}
-	p := parse(data, f.cfg.Static, name, true)
-	return &version{hash: hash, read: true, good: p.over(old.good), problems: p.problems, unknown: p.unknown}
+	p := parse(file, f.from.Of(file), f.cfg.Static, true)
+	v := &version{parsed: p, good: p.over(old.good)}
+	for _, d := range v.good { // of one that is held, too
+		if u := old.unknown[d.pod.UID]; u != nil && v.unknown[d.pod.UID] == nil && v.held(d) {
+			v.unknown[d.pod.UID] = u
+		}
+	}
+	return v
 }
 
-// read returns a file's text. Links are followed; what is no file then is an
-// error, for a pipe would be waited for.
-func read(name string) ([]byte, error) {
-	info, err := os.Stat(name)
-	if err != nil {
-		return nil, plain(err)
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("is not a file; folders in the folder are not read")
-	}
-	file, err := os.Open(name)
-	if err != nil {
-		return nil, plain(err)
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxSize))
-	if err != nil {
-		return nil, plain(err)
-	}
-	if len(data) >= maxSize {
-		return nil, fmt.Errorf("has %d bytes or more", maxSize)
-	}
-	return data, nil
-}
-
-// plain leaves the path out: a Problem names it anyhow.
-func plain(err error) error {
-	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
-		return fmt.Errorf("%s: %w", pe.Op, pe.Err)
-	}
-	return err
+// held tells a pod that is in force as it was written before.
+func (v *version) held(d declared) bool {
+	return !slices.ContainsFunc(v.pods, func(now declared) bool { return now.id == d.id })
 }

@@ -1,89 +1,83 @@
 package source
 
 import (
-	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/fairlead/fairlead/internal/source/folder"
 )
+
+// declared is a pod and its name in the file, which lacks the node's.
+type declared struct {
+	id   folder.ID
+	pod  *v1.Pod
+	file string
+	line int
+}
 
 // parsed is what a file or an answer holds.
 type parsed struct {
-	pods     []*v1.Pod
-	problems []Problem
-	refused  bool                   // some of the problems are no warnings
+	from     *folder.File
+	pods     []declared
+	problems []Problem              // of pods, beside those of from
+	refused  map[folder.ID]bool     // pods that are not taken
 	unknown  map[types.UID][]string // of each pod: fields that it does not have, with their lines
-	// held are the names of pods whose document is refused; with opaque set, a
-	// document does not even tell which pod it declares.
-	held   map[string]bool
-	opaque bool
 }
 
-// parse reads all pods of a text. A document that is refused leaves the others
-// alone.
-func parse(data []byte, s Static, path string, file bool) parsed {
-	out := parsed{held: map[string]bool{}, unknown: map[types.UID][]string{}}
-	at := origin{node: s.Node, path: path, file: file}
-	docs := split(data)
-	for i := range docs {
-		d := &docs[i]
-		objects, refused := d.objects(s)
-		for _, r := range refused {
-			out.refuse(path, r.name(at), r.err)
+// parse makes pods of objects of a file or an answer. One that is refused leaves
+// the others alone.
+func parse(from *folder.File, objects []*folder.Object, s Static, file bool) parsed {
+	out := parsed{from: from, refused: map[folder.ID]bool{}, unknown: map[types.UID][]string{}}
+	for _, o := range objects {
+		pod, unknown, faults := makePod(o, s, origin{node: s.Node, path: from.Name, file: file})
+		for _, u := range unknown {
+			p := o.Problem(from.Name, u)
+			p.Warning = true
+			out.problems = append(out.problems, p)
 		}
-		for _, r := range objects {
-			pod, unknown, err := d.pod(r, s, at)
-			for _, u := range unknown {
-				if u.unsafe {
-					continue // it is refused
-				}
-				out.problems = append(out.problems, Problem{Where: path, Line: u.line, Reason: u.reason, Warning: true})
-			}
-			if err != nil {
-				out.refuse(path, r.name(at), err)
-				continue
-			}
-			out.pods = append(out.pods, pod)
-			for _, u := range unknown {
-				out.unknown[pod.UID] = append(out.unknown[pod.UID], Problem{Where: path, Line: u.line, Reason: u.reason}.String())
-			}
+		for _, f := range faults {
+			out.refused[o.ID] = true
+			out.problems = append(out.problems, o.Problem(from.Name, f))
+		}
+		if len(faults) > 0 {
+			continue
+		}
+		out.pods = append(out.pods, declared{o.ID, pod, from.Name, o.Line})
+		for _, u := range unknown {
+			out.unknown[pod.UID] = append(out.unknown[pod.UID], Problem{Where: from.Name, Line: u.Line, Reason: u.Reason}.String())
 		}
 	}
-	if len(docs) == 0 {
-		out.refuse(path, "", errors.New("is empty"))
-	}
-	sortProblems(out.problems)
+	folder.SortProblems(out.problems)
 	return out
 }
 
-// refuse notes what is wrong with the pod of a name; "" is any.
-func (p *parsed) refuse(where, name string, err error) {
-	p.problems, p.refused = append(p.problems, problems(where, err)...), true
-	if name == "" {
-		p.opaque = true
-		return
-	}
-	p.held[name] = true
+// all are the problems of the file and of its pods, by line.
+func (p *parsed) all() []Problem {
+	out := append(p.from.Problems(), p.problems...)
+	folder.SortProblems(out)
+	return out
 }
 
 // over is what is in force: what is right now, and of what was before whatever is
 // declared still and wrong now, or may be. A text in which nothing is right changes
 // nothing, as with kubelet.
-func (p *parsed) over(before []*v1.Pod) []*v1.Pod {
-	if p.refused && len(p.pods) == 0 {
+func (p *parsed) over(before []declared) []declared {
+	if len(p.pods) == 0 && len(p.from.Refused)+len(p.refused) > 0 {
 		return before
 	}
-	now := map[string]bool{}
-	for _, pod := range p.pods {
-		now[nameOf(pod)] = true
+	now := map[folder.ID]bool{}
+	for _, d := range p.pods {
+		now[d.id] = true
 	}
-	out := slices.Clone(p.pods)
-	for _, pod := range before {
-		if name := nameOf(pod); !now[name] && (p.opaque || p.held[name]) {
-			out = append(out, pod)
+	out := append([]declared(nil), p.pods...)
+	for _, d := range before {
+		if !now[d.id] && (p.refused[d.id] || p.from.MayDeclare(d.id)) {
+			out = append(out, d)
 		}
 	}
 	return out
@@ -91,87 +85,74 @@ func (p *parsed) over(before []*v1.Pod) []*v1.Pod {
 
 // refusal is an error of the problems that are no warnings; nil without any.
 func (p *parsed) refusal() error {
-	if !p.refused {
+	var out refusals
+	for _, problem := range p.all() {
+		if !problem.Warning {
+			out = append(out, problem)
+		}
+	}
+	if len(out) == 0 {
 		return nil
 	}
-	return refusals(slices.DeleteFunc(slices.Clone(p.problems), func(p Problem) bool { return p.Warning }))
+	return out
 }
 
 func nameOf(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
-// pod makes one static pod.
-func (d *document) pod(r raw, s Static, at origin) (*v1.Pod, []fault, error) {
-	pod, unknown, err := d.decode(r)
-	if err != nil {
-		return nil, nil, err
+// makePod makes one static pod. unknown are fields that a pod does not have, and
+// that it may be run without.
+func makePod(o *folder.Object, s Static, at origin) (pod *v1.Pod, unknown, faults []*folder.Fault) {
+	pod = &v1.Pod{}
+	strange, wrong := o.Decode(pod)
+	if wrong != nil {
+		return nil, nil, []*folder.Fault{wrong}
 	}
-	if pod.Name == "" {
-		return nil, unknown, fault{line: d.lineOf(r.path + ".metadata"), reason: "metadata.name is required"}
+	pod.TypeMeta = metav1.TypeMeta{}
+	for _, f := range strange {
+		if guards(f.Path) {
+			faults = append(faults, f)
+		} else {
+			unknown = append(unknown, f)
+		}
 	}
 	setDefaults(pod)
 	makeStatic(pod, at)
-	errs := append(validate(pod), references(pod, s.Objects)...)
-	var faults []error
-	for _, u := range unknown {
-		if u.unsafe {
-			faults = append(faults, u)
-		}
+	for _, e := range append(validate(pod), references(pod, s.Objects)...) {
+		faults = append(faults, o.Faultf(e.Field, "%v", e))
 	}
-	for _, e := range errs {
-		faults = append(faults, d.fault(r, e))
-	}
-	return pod, unknown, errors.Join(faults...)
+	return pod, unknown, faults
 }
 
-func (d *document) fault(r raw, e *field.Error) fault {
-	return fault{line: d.lineOf(r.path + "." + e.Field), reason: e.Error()}
-}
-
-func problem(where string, err error) Problem {
-	if f := (fault{}); errors.As(err, &f) {
-		return Problem{Where: where, Line: f.line, Reason: f.reason}
-	}
-	return Problem{Where: where, Reason: err.Error()}
-}
-
-// problems takes joined errors apart.
-func problems(where string, err error) []Problem {
-	if err == nil {
-		return nil
-	}
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return []Problem{problem(where, err)}
-	}
-	var out []Problem
-	for _, e := range joined.Unwrap() {
-		out = append(out, problem(where, e))
-	}
-	return out
+// guards tells an unknown field that looks like one by which a container gets less
+// rights, misspelt or newer than this version: it is refused, others are told.
+func guards(path string) bool {
+	path = strings.ToLower(path)
+	return slices.ContainsFunc([]string{"secur", "hostuser", "seccomp", "apparmor", "privilegeescal"}, func(word string) bool {
+		return strings.Contains(path, word)
+	})
 }
 
 // twice finds names and UIDs that several pods have. Of one name the first pod by
 // file, and by its place there, is taken, as the agent does; a UID is only ever
 // there twice because files say it, and whoever hears of two such pods takes them
 // for one.
-func twice(pods []*v1.Pod, where []string) ([]*v1.Pod, []Problem) {
-	first := map[string]string{} // its file
+func twice(all []declared) ([]*v1.Pod, []Problem) {
+	first := map[folder.ID]declared{}
 	var out []*v1.Pod
 	var found []Problem
 	uids := map[types.UID]string{}
-	for i, p := range pods {
-		if f, ok := first[nameOf(p)]; ok {
-			found = append(found, Problem{Where: where[i],
-				Reason: fmt.Sprintf("pod %s is left out: %s has one of the same name, which comes first", nameOf(p), f)})
+	for _, d := range all {
+		if f, ok := first[d.id]; ok {
+			found = append(found, folder.Twice(d.id, d.file, d.line, f.file, f.line))
 			continue
 		}
-		first[nameOf(p)] = where[i]
-		if other, ok := uids[p.UID]; ok {
-			found = append(found, Problem{Where: where[i], Warning: true,
-				Reason: fmt.Sprintf("pod %s has the same metadata.uid as pod %s", nameOf(p), other)})
+		first[d.id] = d
+		if other, ok := uids[d.pod.UID]; ok {
+			found = append(found, Problem{Where: d.file, Warning: true,
+				Reason: fmt.Sprintf("pod %s has the same metadata.uid as pod %s", nameOf(d.pod), other)})
 		}
-		uids[p.UID] = nameOf(p)
-		out = append(out, p)
+		uids[d.pod.UID] = nameOf(d.pod)
+		out = append(out, d.pod)
 	}
 	return out, found
 }

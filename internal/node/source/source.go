@@ -10,33 +10,17 @@
 package source
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"log/slog"
-	"slices"
 
 	v1 "k8s.io/api/core/v1"
-)
 
-// maxSize bounds a file or an answer, exclusive, in bytes (kubelet's limit).
-const maxSize = 10 << 20
+	"github.com/fairlead/fairlead/internal/source/folder"
+)
 
 // Problem is something that a source does not understand, or understands but
 // advises against.
-type Problem struct {
-	Where   string // file or URL
-	Line    int    // 1-based; 0 when it is about the whole
-	Reason  string
-	Warning bool // the pods are taken nevertheless
-}
-
-func (p Problem) String() string {
-	if p.Line == 0 {
-		return p.Where + ": " + p.Reason
-	}
-	return fmt.Sprintf("%s:%d: %s", p.Where, p.Line, p.Reason)
-}
+type Problem = folder.Problem
 
 // Static says what static pods are to be.
 type Static struct {
@@ -53,6 +37,19 @@ type Static struct {
 	Shared bool
 }
 
+// Kinds are those that may stand in a file or an answer; all but pods are others'.
+func (s Static) Kinds() []folder.Kind {
+	switch {
+	case s.Shared && s.Objects:
+		return folder.Kinds()
+	case s.Shared:
+		return folder.Kinds(folder.Pod, folder.NetworkAttachmentDefinition, folder.Subnet, folder.Vlan, folder.ProviderNetwork)
+	case s.Objects:
+		return folder.Kinds(folder.Pod, folder.ConfigMap, folder.Secret)
+	}
+	return folder.Kinds(folder.Pod)
+}
+
 // refusals are the reasons why a file or an answer is not taken.
 type refusals []Problem
 
@@ -61,28 +58,6 @@ func (r refusals) Error() string {
 		return r[0].String()
 	}
 	return fmt.Sprintf("%s (and %d more)", r[0], len(r)-1)
-}
-
-// teller tells each problem once, as long as it lasts.
-type teller struct {
-	log  *slog.Logger
-	told map[Problem]bool
-}
-
-func (t *teller) tell(all []Problem) {
-	now := make(map[Problem]bool, len(all))
-	for _, p := range all {
-		now[p] = true
-		if !t.told[p] {
-			t.log.Warn("pods: a problem in their source", "where", p.Where, "line", p.Line, "reason", p.Reason, "taken", p.Warning)
-		}
-	}
-	for p := range t.told {
-		if !now[p] {
-			t.log.Info("pods: a problem in their source is gone", "where", p.Where, "line", p.Line, "reason", p.Reason)
-		}
-	}
-	t.told = now
 }
 
 // send gives copies to out: what the source keeps stays its own.
@@ -97,10 +72,4 @@ func send(ctx context.Context, out chan<- []*v1.Pod, pods []*v1.Pod) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-func sortProblems(all []Problem) {
-	slices.SortStableFunc(all, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.Where, b.Where), cmp.Compare(a.Line, b.Line))
-	})
 }

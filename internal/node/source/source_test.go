@@ -61,15 +61,15 @@ func TestProblemsNameFileAndLine(t *testing.T) {
 		reason     string
 	}{
 		{"syntax", "apiVersion: v1\nkind: Pod\nmetadata: [\n", 3, "not YAML"},
-		{"kind", "apiVersion: v1\nkind: Service\n", 1, `kind "Service"`},
-		{"no name", "apiVersion: v1\nkind: Pod\nmetadata:\n  labels: {}\n", 3, "metadata.name is required"},
+		{"kind", "apiVersion: v1\nkind: Service\n", 2, `kind "Service"`},
+		{"no name", "apiVersion: v1\nkind: Pod\nmetadata:\n  labels: {}\n", 3, "metadata.name is missing"},
 		{"no container", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  hostNetwork: true\n", 4, "spec.containers: Required"},
 		{"image", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - name: c\n    image: i\n  - name: d\n", 8, "spec.containers[1].image: Required"},
 		{"type", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  containers:\n  - name: c\n    image: i\n    ports:\n    - containerPort: web\n", 5, "want int32, got string"},
 		{"secret", named("a") + "    envFrom:\n    - secretRef:\n        name: s\n", 6, "not YAML"},
 		{"second document", named("a") + "---\n# b\n" + strings.Replace(named("b"), "image: i", "image: ''", 1), 14, "spec.containers[0].image"},
 		{"in a list", "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Pod\n  metadata: {name: a}\n  spec:\n    restartPolicy: Maybe\n    containers: [{name: c, image: i}]\n", 8, "restartPolicy: Unsupported"},
-		{"foreign in a list", "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n", 4, `kind "Service"`},
+		{"foreign in a list", "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n", 5, `kind "Service"`},
 		{"JSON", "{\n \"apiVersion\": \"v1\",\n \"kind\": \"Pod\",\n \"metadata\": {\"name\": \"a\"},\n \"spec\": {\n  \"containers\": []\n }\n}", 6, "spec.containers: Required"},
 		{"empty", "# only words\n", 0, "is empty"},
 	} {
@@ -97,7 +97,7 @@ func TestUnknownFieldIsAWarning(t *testing.T) {
 	write(t, dir, "p.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  hostnetwork: true\n  containers:\n  - {name: c, image: i}\n")
 	f := newFile(dir)
 	require.Equal(t, []string{"a"}, list(t, f))
-	require.Equal(t, []source.Problem{{Where: filepath.Join(dir, "p.yaml"), Line: 5, Reason: `unknown field "spec.hostnetwork"`, Warning: true}}, f.Problems())
+	require.Equal(t, []source.Problem{{Where: filepath.Join(dir, "p.yaml"), Line: 5, Reason: `Pod default/a: unknown field "spec.hostnetwork"`, Warning: true}}, f.Problems())
 }
 
 // The last good version of a file stays whatever becomes of it but its removal.
@@ -183,7 +183,7 @@ func TestSameNameIsTold(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, pods, 1)
 	require.Equal(t, "i", pods[0].Spec.Containers[0].Image)
-	require.Equal(t, b+": pod default/x-node-1 is left out: "+a+" has one of the same name, which comes first", reasons(f))
+	require.Equal(t, b+":1: Pod default/x is declared twice; "+a+":1 is in force", reasons(f))
 	require.NoError(t, os.Remove(a))
 	require.Equal(t, []string{"x"}, list(t, f))
 	require.Empty(t, f.Problems())
@@ -385,10 +385,10 @@ func TestSharedFolder(t *testing.T) {
 	require.Contains(t, reasons(alone), "all.yaml:1: kind \"Subnet\"")
 	write(t, dir, "all.yaml", "---\n{apiVersion: kubeovn.io/v1, kind: Subnet, metadata: {name: s}}\n")
 	list(t, alone)
-	require.Contains(t, reasons(alone), "all.yaml:2: kind \"Subnet\" of apiVersion \"kubeovn.io/v1\": want Pod of v1")
+	require.Contains(t, reasons(alone), "all.yaml:2: kind \"Subnet\" is not known here")
 	require.Contains(t, reasons(alone), "README.md")
 
 	write(t, dir, "other.yaml", "apiVersion: v1\nkind: Subnet\nmetadata: {name: s}\n")
 	list(t, shared)
-	require.Contains(t, reasons(shared), "other.yaml:1: kind \"Subnet\"")
+	require.Contains(t, reasons(shared), "other.yaml:1: Subnet s: apiVersion: a Subnet is of \"kubeovn.io/v1\", not of \"v1\"")
 }

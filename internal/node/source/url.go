@@ -15,6 +15,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fairlead/fairlead/internal/source/folder"
 )
 
 const (
@@ -40,11 +42,11 @@ type URLConfig struct {
 type URL struct {
 	cfg    URLConfig
 	client http.Client
-	tell   *teller
+	tell   folder.Teller
 
 	mu       sync.Mutex
 	data     []byte // the last answer
-	good     []*v1.Pod
+	good     []declared
 	known    bool // there was a good answer, or an empty one
 	refused  []Problem
 	unknown  map[types.UID][]string
@@ -56,7 +58,7 @@ func NewURL(cfg URLConfig) *URL {
 	if cfg.Period == 0 {
 		cfg.Period = URLPeriod
 	}
-	u := &URL{cfg: cfg, tell: &teller{log: cfg.Log}}
+	u := &URL{cfg: cfg, tell: folder.Teller{Log: cfg.Log, Of: "an answer"}}
 	if cfg.Client != nil {
 		u.client = *cfg.Client
 	}
@@ -107,17 +109,17 @@ func (u *URL) Ask(ctx context.Context) ([]*v1.Pod, bool, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if ctx.Err() != nil {
-		return u.good, false, ctx.Err()
+		return u.pods(), false, ctx.Err()
 	}
 	if err != nil {
 		u.settle([]Problem{{Where: u.cfg.URL, Reason: err.Error()}})
-		return u.good, false, fmt.Errorf("ask %s: %w", u.cfg.URL, err)
+		return u.pods(), false, fmt.Errorf("ask %s: %w", u.cfg.URL, err)
 	}
 	if len(data) == 0 {
 		changed := !u.known
 		u.known = true
 		u.settle([]Problem{{Where: u.cfg.URL, Reason: "the answer is empty"}})
-		return u.good, changed, fmt.Errorf("ask %s: the answer is empty", u.cfg.URL)
+		return u.pods(), changed, fmt.Errorf("ask %s: the answer is empty", u.cfg.URL)
 	}
 	return u.take(data)
 }
@@ -126,28 +128,38 @@ func (u *URL) Ask(ctx context.Context) ([]*v1.Pod, bool, error) {
 func (u *URL) take(data []byte) ([]*v1.Pod, bool, error) {
 	if u.data != nil && bytes.Equal(u.data, data) {
 		u.settle(u.refused)
-		return u.good, false, nil
+		return u.pods(), false, nil
 	}
 	u.data = data
-	p := parse(data, u.cfg.Static, u.cfg.URL, false)
-	u.refused, u.unknown = p.problems, p.unknown
+	from := folder.Parse(u.cfg.URL, data, u.cfg.Kinds())
+	p := parse(from, from.Of(folder.Pod), u.cfg.Static, false)
+	u.refused, u.unknown = p.all(), p.unknown
 	u.settle(u.refused)
 	err := p.refusal()
 	if err != nil {
 		err = fmt.Errorf("read %s: %w", u.cfg.URL, err)
 	}
 	now := p.over(u.good)
-	same := func(a, b *v1.Pod) bool { return reflect.DeepEqual(a, b) }
+	same := func(a, b declared) bool { return reflect.DeepEqual(a.pod, b.pod) }
 	if err != nil && slices.EqualFunc(now, u.good, same) { // it tells of nothing new
-		return u.good, false, err
+		return u.pods(), false, err
 	}
 	u.good, u.known = now, true
-	return u.good, true, err
+	return u.pods(), true, err
+}
+
+// pods are those in force.
+func (u *URL) pods() []*v1.Pod {
+	var out []*v1.Pod
+	for _, d := range u.good {
+		out = append(out, d.pod)
+	}
+	return out
 }
 
 func (u *URL) settle(problems []Problem) {
 	u.problems = problems
-	u.tell.tell(problems)
+	u.tell.Tell(u, problems)
 }
 
 func (u *URL) get(ctx context.Context) ([]byte, error) {
@@ -164,14 +176,14 @@ func (u *URL) get(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxSize))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, folder.MaxFile))
 	switch {
 	case err != nil:
 		return nil, err
 	case resp.StatusCode != http.StatusOK:
 		return nil, errors.New(resp.Status)
-	case len(data) >= maxSize:
-		return nil, fmt.Errorf("the answer has %d bytes or more", maxSize)
+	case len(data) >= folder.MaxFile:
+		return nil, fmt.Errorf("the answer has %d bytes or more", folder.MaxFile)
 	}
 	return data, nil
 }

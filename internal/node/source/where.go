@@ -3,7 +3,6 @@ package source
 import (
 	"slices"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -12,7 +11,7 @@ func (f *File) Where(uid types.UID) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for name, v := range f.known {
-		if slices.ContainsFunc(v.good, func(p *v1.Pod) bool { return p.UID == uid }) {
+		if slices.ContainsFunc(v.good, func(d declared) bool { return d.pod.UID == uid }) {
 			return name
 		}
 	}

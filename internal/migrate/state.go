@@ -1,7 +1,6 @@
 package migrate
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/filelock"
 	"github.com/fairlead/fairlead/internal/hostfile"
+	"github.com/fairlead/fairlead/internal/recordfile"
 )
 
 // Phases of a take-over.
@@ -49,16 +49,9 @@ func (m *Migration) kept(folder, name string) string { return filepath.Join(m.St
 
 // load reads the state; none is a state of its own.
 func (m *Migration) load() (state, error) {
-	raw, err := os.ReadFile(filepath.Join(m.StateDir, stateName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return state{Phase: phaseNone}, nil
-	}
-	var s state
-	if err == nil {
-		err = json.Unmarshal(raw, &s)
-	}
-	if err != nil {
-		return s, fmt.Errorf("state of the import in %s: %w", m.StateDir, err)
+	s := state{Phase: phaseNone}
+	if _, err := recordfile.Load(filepath.Join(m.StateDir, stateName), &s); err != nil {
+		return s, fmt.Errorf("state of the import: %w", err)
 	}
 	return s, nil
 }
@@ -77,16 +70,12 @@ func (m *Migration) lock() (func(), error) {
 }
 
 func (m *Migration) save(s state) error {
-	raw, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return fmt.Errorf("state of the import: %w", err)
-	}
 	for _, folder := range []string{keptConfs, keptBins, filepath.Join(keptFiles, "results")} {
 		if err := os.MkdirAll(filepath.Join(m.StateDir, folder), folderMode); err != nil {
 			return fmt.Errorf("state of the import: %w", err)
 		}
 	}
-	return hostfile.Write(filepath.Join(m.StateDir, stateName), raw, 0o600)
+	return recordfile.Save(filepath.Join(m.StateDir, stateName), s)
 }
 
 // keep copies a file into the backup unless it is there as it is. It reports

@@ -2,19 +2,15 @@ package up
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/filelock"
-	"github.com/fairlead/fairlead/internal/hostfile"
+	"github.com/fairlead/fairlead/internal/recordfile"
 )
 
 // Record is what is kept on disk of a folder that is up, so that `down` finds
@@ -35,48 +31,22 @@ const recordName, lockName = "up.json", "up.lock"
 
 // Load reads the record of a state folder; nil when nothing is up.
 func Load(state string) (*Record, error) {
-	path := filepath.Join(state, recordName)
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil //nolint:nilnil // none is no failure
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read what is up: %w", err)
-	}
 	r := &Record{}
-	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("read what is up: %s: %w", path, err)
+	there, err := recordfile.Load(filepath.Join(state, recordName), r)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read what is up: %w", err)
+	case !there:
+		return nil, nil //nolint:nilnil // none is no failure
 	}
 	return r, nil
 }
 
 // Save writes the record. Who calls has the lock.
-func (r Record) Save(state string) error {
-	if err := removeHalves(state); err != nil {
-		return err
-	}
-	text, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return fmt.Errorf("write what is up: %w", err)
-	}
-	return hostfile.Write(filepath.Join(state, recordName), append(text, '\n'), 0o600)
-}
+func (r Record) Save(state string) error { return recordfile.Save(filepath.Join(state, recordName), r) }
 
 // Forget removes the record: nothing is up any more. Who calls has the lock.
-func Forget(state string) error {
-	return errors.Join(removeHalves(state), hostfile.Remove(filepath.Join(state, recordName)))
-}
-
-// removeHalves removes the files of writers that were killed.
-func removeHalves(state string) error {
-	entries, err := os.ReadDir(state)
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), "."+recordName+".") {
-			err = errors.Join(err, os.Remove(filepath.Join(state, e.Name())))
-		}
-	}
-	return err
-}
+func Forget(state string) error { return recordfile.Remove(filepath.Join(state, recordName)) }
 
 // RunningError says that a process has the folder up.
 type RunningError struct{ PID int }

@@ -183,7 +183,7 @@ func (p *Plugin) TearDownPod(ctx context.Context, pod netplugin.Pod) error {
 		return err
 	}
 	fail.Here("cni.deleted")
-	return p.store.Remove(pod.Sandbox)
+	return p.store.Forget(pod.Sandbox)
 }
 
 func (p *Plugin) detachUnrecorded(ctx context.Context, pod netplugin.Pod, netns string) error {

@@ -271,7 +271,7 @@ func (p *Plugin) TearDownPod(ctx context.Context, pod netplugin.Pod) error {
 		}
 	}
 	if len(r.Conf) == 0 { // there never was a network
-		return p.store.Remove(pod.Sandbox)
+		return p.store.Forget(pod.Sandbox)
 	}
 	if len(r.Ports) > 0 || !ok { // closing them reads all connections of the kernel: 10 ms
 		if err := p.ports.Detach(ctx, portSpec(r)); err != nil {
@@ -286,7 +286,7 @@ func (p *Plugin) TearDownPod(ctx context.Context, pod netplugin.Pod) error {
 		return err
 	}
 	fail.Here("kubenet.detached")
-	return p.store.Remove(pod.Sandbox)
+	return p.store.Forget(pod.Sandbox)
 }
 
 // guess is a record of what a pod may have.

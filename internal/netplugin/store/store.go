@@ -24,6 +24,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/hostfile"
 	"github.com/fairlead/fairlead/internal/netplugin"
+	"github.com/fairlead/fairlead/internal/recordfile"
 )
 
 // Record is what is known of one pod's attachment.
@@ -55,45 +56,32 @@ func (r Record) IPs() []netip.Addr {
 	return out
 }
 
-const (
-	folderMode = 0o700
-	fileMode   = 0o600
-	damaged    = ".corrupt"
-	unfinished = ".tmp"
-	podCIDRs   = "pod-cidrs"
-)
+const podCIDRs = "pod-cidrs"
 
-// Store is a folder of records, all of them in memory too. Its methods may be
-// called from any goroutine.
+// Store is a folder of records, all of them in memory too, and the node's pod
+// CIDRs. Its methods may be called from any goroutine.
 type Store struct {
-	dir     string
-	mu      sync.Mutex
-	records map[string]Record
-	cidrs   []netip.Prefix
-	told    bool // by this process's callers
+	*recordfile.Store[Record]
+
+	dir   string
+	mu    sync.Mutex
+	cidrs []netip.Prefix
+	told  bool // by this process's callers
 }
 
 // Open reads the folder, making it first. Damaged records are set aside and told
 // in the error; the store is usable unless it is nil.
 func Open(dir string) (*Store, error) {
-	s := &Store{dir: dir, records: map[string]Record{}}
-	if err := os.MkdirAll(s.pods(), folderMode); err != nil {
-		return nil, fmt.Errorf("network records: %w", err)
+	records, err := recordfile.Open(filepath.Join(dir, "pods"), recordfile.Form[Record]{
+		What: "network record", ID: func(r Record) string { return r.Pod.Sandbox },
+		Encode: func(r Record) ([]byte, error) { return json.Marshal(r) },
+		Decode: func(b []byte) (r Record, err error) { return r, json.Unmarshal(b, &r) },
+	})
+	if records == nil {
+		return nil, err
 	}
-	entries, err := os.ReadDir(s.pods())
-	if err != nil {
-		return nil, fmt.Errorf("network records: %w", err)
-	}
-	errs := []error{s.recall()}
-	for _, e := range entries {
-		switch name := e.Name(); {
-		case strings.HasSuffix(name, unfinished): // of a write that was cut off
-			errs = append(errs, os.Remove(filepath.Join(s.pods(), name)))
-		case !strings.Contains(name, "."):
-			errs = append(errs, s.load(name))
-		}
-	}
-	return s, errors.Join(errs...)
+	s := &Store{Store: records, dir: dir}
+	return s, errors.Join(s.recall(), err)
 }
 
 // Start is Open for a plugin's Init: that records were set aside is logged, and
@@ -109,84 +97,6 @@ func Start(dir string, log *slog.Logger) (*Store, error) {
 	return s, nil
 }
 
-func (s *Store) pods() string { return filepath.Join(s.dir, "pods") }
-
-func (s *Store) load(id string) error {
-	path := filepath.Join(s.pods(), id)
-	b, err := os.ReadFile(path)
-	if err == nil {
-		var r Record
-		if err = json.Unmarshal(b, &r); err == nil && r.Pod.Sandbox == id {
-			s.records[id] = r
-			return nil
-		}
-	}
-	return fmt.Errorf("network record of %s set aside: %w", id, errors.Join(err, os.Rename(path, path+damaged)))
-}
-
-// path refuses ids that would leave the folder.
-func (s *Store) path(id string) (string, error) {
-	if id == "" || strings.ContainsAny(id, "/.") {
-		return "", fmt.Errorf("network record: %q is no sandbox's id", id)
-	}
-	return filepath.Join(s.pods(), id), nil
-}
-
-// Put writes a record durably; Pod.Sandbox names it.
-func (s *Store) Put(r Record) error {
-	return s.write(r, func(path string, b []byte) error { return hostfile.Write(path, b, fileMode) })
-}
-
-// Update writes a record that outlives the process, whole or not at all, and
-// perhaps not the machine: with the machine go the pods, and a sync of the disk
-// takes longer than all else that is done for one.
-func (s *Store) Update(r Record) error {
-	return s.write(r, func(path string, b []byte) error {
-		tmp := filepath.Join(s.pods(), "."+r.Pod.Sandbox+unfinished)
-		if err := os.WriteFile(tmp, b, fileMode); err != nil {
-			return err
-		}
-		return os.Rename(tmp, path)
-	})
-}
-
-func (s *Store) write(r Record, put func(path string, b []byte) error) error {
-	path, err := s.path(r.Pod.Sandbox)
-	if err != nil {
-		return err
-	}
-	b, err := json.Marshal(r)
-	if err == nil {
-		err = put(path, b)
-	}
-	if err != nil {
-		return fmt.Errorf("network record of %s: %w", r.Pod.Sandbox, err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.records[r.Pod.Sandbox] = r
-	return nil
-}
-
-// Get finds a record.
-func (s *Store) Get(id string) (Record, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r, ok := s.records[id]
-	return r, ok
-}
-
-// All are the records, by id.
-func (s *Store) All() []Record {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out []Record
-	for _, id := range slices.Sorted(maps.Keys(s.records)) {
-		out = append(out, s.records[id])
-	}
-	return out
-}
-
 // Pods are those of the records.
 func (s *Store) Pods() []netplugin.Pod {
 	var out []netplugin.Pod
@@ -199,32 +109,12 @@ func (s *Store) Pods() []netplugin.Pod {
 // Known are the live sandboxes and those of the records: one that lives counts
 // although its record was lost.
 func (s *Store) Known(live map[string]bool) map[string]bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	known := map[string]bool{}
 	maps.Copy(known, live)
-	for id := range s.records {
+	for _, id := range s.IDs() {
 		known[id] = true
 	}
 	return known
-}
-
-// Remove forgets a record, and a damaged one of the same sandbox. One that is not
-// there is success.
-func (s *Store) Remove(id string) error {
-	path, err := s.path(id)
-	if err != nil {
-		return nil // no sandbox has such an id: there is nothing to forget
-	}
-	for _, p := range []string{path + damaged, path} { // one that comes back with a power cut is removed once more
-		if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("network record of %s: %w", id, err)
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.records, id)
-	return nil
 }
 
 // CIDRs are the node's pod CIDRs: those of Tell, and before it those that an
@@ -262,7 +152,7 @@ func (s *Store) Tell(text string) (bool, error) {
 		return false, nil
 	}
 	s.cidrs, s.told = list, true
-	if err := hostfile.Write(filepath.Join(s.dir, podCIDRs), []byte(text), fileMode); err != nil {
+	if err := hostfile.Write(filepath.Join(s.dir, podCIDRs), []byte(text), 0o600); err != nil {
 		return true, fmt.Errorf("pod CIDRs: %w", err)
 	}
 	return true, nil

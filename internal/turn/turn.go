@@ -9,7 +9,8 @@ import (
 	"sync"
 )
 
-// Queue gives turns. Its methods may be called from any goroutine.
+// Queue gives turns. Its methods may be called from any goroutine. The zero value
+// is one in which nobody waits.
 type Queue struct {
 	mu    sync.Mutex
 	slots map[string]*slot
@@ -22,11 +23,14 @@ type slot struct {
 }
 
 // New is a queue in which nobody waits.
-func New() *Queue { return &Queue{slots: map[string]*slot{}} }
+func New() *Queue { return &Queue{} }
 
 func (q *Queue) enter(name string) *slot {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.slots == nil {
+		q.slots = map[string]*slot{}
+	}
 	s := q.slots[name]
 	if s == nil {
 		s = &slot{turn: make(chan struct{}, 1)}
@@ -45,13 +49,26 @@ func (q *Queue) leave(name string, s *slot) {
 	}
 }
 
+// giver gives the turn back.
+func (q *Queue) giver(name string, s *slot) func() {
+	return func() { s.turn <- struct{}{}; q.leave(name, s) }
+}
+
+// Hold waits for the turn however long that takes, for work that ends soon; call
+// the returned function to give it back.
+func (q *Queue) Hold(name string) func() {
+	s := q.enter(name)
+	<-s.turn
+	return q.giver(name, s)
+}
+
 // Lock waits for the turn; call the returned function to give it back. When ctx
 // ends first, the error wraps its cause.
 func (q *Queue) Lock(ctx context.Context, name string) (func(), error) {
 	s := q.enter(name)
 	select {
 	case <-s.turn:
-		return func() { s.turn <- struct{}{}; q.leave(name, s) }, nil
+		return q.giver(name, s), nil
 	case <-ctx.Done():
 		q.leave(name, s)
 		return nil, fmt.Errorf("busy with an earlier operation: %w", context.Cause(ctx))
@@ -63,7 +80,7 @@ func (q *Queue) TryLock(name string) (func(), bool) {
 	s := q.enter(name)
 	select {
 	case <-s.turn:
-		return func() { s.turn <- struct{}{}; q.leave(name, s) }, true
+		return q.giver(name, s), true
 	default:
 		q.leave(name, s)
 		return nil, false

@@ -29,6 +29,26 @@ func TestOneTurnPerName(t *testing.T) {
 	require.Empty(t, q.slots, "nothing is kept of who is not there")
 }
 
+// TestHold: whoever holds comes after the one that has the turn, and before the
+// next one.
+func TestHold(t *testing.T) {
+	var q Queue
+	first := q.Hold("a")
+	q.Hold("b")()
+	order, done := make(chan string, 2), make(chan struct{})
+	go func() {
+		defer close(done)
+		defer q.Hold("a")()
+		order <- "second"
+	}()
+	order <- "first"
+	first()
+	<-done
+	require.Equal(t, "first", <-order)
+	require.Equal(t, "second", <-order)
+	require.Empty(t, q.slots)
+}
+
 func TestSupersede(t *testing.T) {
 	q := New()
 	cause := errors.New("somebody more important")

@@ -26,7 +26,7 @@ import (
 func (d *Driver) Check(ctx context.Context, s core.Spec, l core.Link) (err error) {
 	done := driver.Time(ctx, "ovs.check")
 	defer func() { done(err) }()
-	defer d.locks.lock(s.HostIf)()
+	defer d.locks.Hold(s.HostIf)()
 	diff, err := d.differences(ctx, s, l)
 	if err != nil {
 		return err

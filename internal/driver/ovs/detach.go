@@ -20,7 +20,7 @@ import (
 // grace period of 10-20 ms. It needs the Spec and nothing else; what is gone,
 // or belongs to somebody else by now, it leaves alone.
 func (d *Driver) Detach(ctx context.Context, s core.Spec) error {
-	defer d.locks.lock(s.HostIf)()
+	defer d.locks.Hold(s.HostIf)()
 	if err := errors.Join(ctx.Err(), validate(s)); err != nil {
 		return fmt.Errorf("detach %s: %w", s.Key, err)
 	}

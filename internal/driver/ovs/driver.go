@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/kernel/tombstone"
 	"github.com/fairlead/fairlead/internal/ovs"
+	"github.com/fairlead/fairlead/internal/turn"
 )
 
 // Name is the driver's name in a Spec.
@@ -66,7 +67,7 @@ type Driver struct {
 	cfg   Config
 	log   *slog.Logger
 	host  *rtnl.Pool
-	locks keyLock
+	locks turn.Queue
 
 	mu       sync.Mutex
 	attached map[string]bool      // by host interface: attached by this process and not detached since
@@ -106,7 +107,7 @@ func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
 // Start implements driver.Starter: what it leaves to settled is the wait for
 // the OpenFlow port, which grows with the number of ports of the bridge.
 func (d *Driver) Start(ctx context.Context, s core.Spec) (core.Link, func(context.Context) error, error) {
-	defer d.locks.lock(s.HostIf)()
+	defer d.locks.Hold(s.HostIf)()
 	l, err := d.attach(ctx, s)
 	if err != nil {
 		return core.Link{}, nil, fmt.Errorf("attach %s: %w", s.Key, err)

@@ -49,7 +49,7 @@ func (d *Driver) Resync(ctx context.Context, specs []core.Spec) error {
 }
 
 func (d *Driver) restore(ctx context.Context, s core.Spec) error {
-	defer d.locks.lock(s.HostIf)()
+	defer d.locks.Hold(s.HostIf)()
 	p, _ := Port(s)
 	_, err := d.readd(ctx, s, p)
 	return err
@@ -108,7 +108,7 @@ func (d *Driver) Strays(keep map[string]bool) ([]driver.Stray, error) {
 			return
 		}
 		out = append(out, driver.Stray{Kind: kind, Name: name, Key: key, Remove: func(ctx context.Context) error {
-			defer d.locks.lock(name)()
+			defer d.locks.Hold(name)()
 			if d.isAttached(name) {
 				return nil
 			}

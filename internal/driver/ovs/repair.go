@@ -15,7 +15,7 @@ var _ driver.Repairer = (*Driver)(nil)
 // Repair implements driver.Repairer: the port in OVSDB, with its tag, rates and
 // mirror. A port whose device is gone has nothing to forward for and is left.
 func (d *Driver) Repair(ctx context.Context, s core.Spec) (found, err error) {
-	defer d.locks.lock(s.HostIf)()
+	defer d.locks.Hold(s.HostIf)()
 	if err := errors.Join(ctx.Err(), validate(s), d.cfg.OVS.Connected()); err != nil {
 		return nil, fmt.Errorf("repair %s: %w", s.Key, err)
 	}

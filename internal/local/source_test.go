@@ -116,7 +116,7 @@ func podYAML(name string, annotations ...string) string {
 }
 
 func nadYAML(name, config string) string {
-	return "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: " + name + "}\nspec:\n  config: '" + config + "'\n"
+	return "apiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: \"" + name + "\"}\nspec:\n  config: '" + config + "'\n"
 }
 
 func vlanYAML(name string, vid int) string {

@@ -84,7 +84,7 @@ func TestOneReader(t *testing.T) {
 		"plain":           {"POD\nmetadata: {name: a, annotations: {note: x}}\nSPEC\n", []string{"a=x"}},
 		"a merge key":     {"POD\nmetadata: {<<: {name: b, annotations: {note: x}}, name: a}\nSPEC\n", []string{"a=x"}},
 		"anchors":         {"POD\nmetadata: {name: &n a, annotations: {note: *n}}\nSPEC\n", []string{"a=a"}},
-		"keys twice":      {"POD\nmetadata: {name: b, name: a, annotations: {note: x, note: y}}\nSPEC\n", []string{"a=y"}},
+		"keys twice":      {"POD\nmetadata: {name: b, name: a, annotations: {note: x, note: z}}\nSPEC\n", []string{"a=z"}},
 		"yes is no text":  {"POD\nmetadata: {name: a, annotations: {note: yes}}\nSPEC\n", nil},
 		"nor is a number": {"POD\nmetadata: {name: a, annotations: {note: 7}}\nSPEC\n", nil},
 		"null is none":    {"POD\nmetadata: {name: a, annotations: {note: }}\nSPEC\n", []string{"a="}},

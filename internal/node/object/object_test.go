@@ -44,7 +44,7 @@ func TestFiles(t *testing.T) {
 		"bad data":       {"{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: 7}}", "", "is not there: no file in DIR has it (DIR/f.yaml:1: ConfigMap default/m: data: want string, got number)"},
 		"bad key":        {"{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a/b: x}}", "", `ConfigMap default/m: key "a/b": a valid config key`},
 		"twice a key":    {"{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: x}, binaryData: {a: eA==}}", "", "key a stands in data and in binaryData"},
-		"bad name":       {"{apiVersion: v1, kind: ConfigMap, metadata: {name: M_}}", "", `metadata.name "M_"`},
+		"bad name":       {"{apiVersion: v1, kind: ConfigMap, metadata: {name: M_}}", "", `metadata.name: "M_" is not a DNS-1123 name`},
 		"bad YAML":       {"a: [\n", "", "DIR/f.yaml:1: not YAML"},
 		"nothing at all": {"", "", "no file in DIR has it"},
 	} {

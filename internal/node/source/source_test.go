@@ -370,7 +370,7 @@ func TestSharedFolder(t *testing.T) {
 ---
 {apiVersion: kubeovn.io/v1, kind: Vlan, metadata: {name: v}, spec: {id: 7}}
 ---
-{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, metadata: {name: n}}
+{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, metadata: {name: "n"}}
 ---
 {apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: c, image: i}]}}
 `)

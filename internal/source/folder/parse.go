@@ -24,7 +24,8 @@ import (
 // read as YAML has it.
 func Parse(where string, data []byte, kinds []Kind) *File {
 	p := parser{file: &File{Name: where}, kinds: kinds}
-	for _, c := range split(bytes.TrimPrefix(data, []byte("\ufeff"))) {
+	for _, c := range split(bytes.TrimPrefix(data, bom)) {
+		c.text = bytes.TrimPrefix(c.text, bom) // of a file that was put behind another
 		p.chunk(c)
 	}
 	if !p.found && len(p.file.Refused) == 0 {
@@ -32,6 +33,9 @@ func Parse(where string, data []byte, kinds []Kind) *File {
 	}
 	return p.file
 }
+
+// bom may begin a text (Unicode 16.0, section 23.8).
+var bom = []byte("\ufeff")
 
 type parser struct {
 	file  *File
@@ -55,8 +59,8 @@ func (p *parser) warn(line int, key string) {
 		Where: p.file.Name, Line: line, Warning: true, Reason: fmt.Sprintf("key %q stands twice; the last one counts", key)})
 }
 
-// chunk is the text of one document, its marker's line included, and the line of
-// the file that it begins at, from 1.
+// chunk is the text of one document, and the line of the file that it begins at,
+// from 1. A marker belongs to it only where something stands behind it.
 type chunk struct {
 	text []byte
 	line int
@@ -73,7 +77,11 @@ func split(data []byte) []chunk {
 		line++
 		if isMarker(text) {
 			out = append(out, cur)
-			cur = chunk{line: line} // what stands behind the marker belongs to it
+			cur = chunk{line: line}
+			if rest := bytes.TrimSpace(text[3:]); len(rest) == 0 || rest[0] == '#' {
+				cur.line++
+				continue
+			}
 		}
 		cur.text = append(cur.text, text...)
 	}
@@ -174,8 +182,6 @@ func (p *parser) yamlValue(c chunk) (*Object, *Fault) {
 	}
 	raw, err := kyaml.YAMLToJSON(c.text)
 	switch {
-	case err != nil && badNode != nil:
-		return nil, syntax(c.line, badNode) // which knows the line better
 	case err != nil && strings.HasPrefix(err.Error(), "yaml: "):
 		return nil, syntax(c.line, err)
 	case err != nil:

@@ -84,6 +84,12 @@ type Form[R any] struct {
 	Drop bool
 }
 
+// JSON decodes a record that is written as it stands.
+func JSON[R any](b []byte) (r R, err error) {
+	err = json.Unmarshal(b, &r)
+	return r, err
+}
+
 // Dir is a folder of records.
 type Dir[R any] struct {
 	path string

@@ -17,7 +17,7 @@ func form(drop bool) recordfile.Form[record] {
 	return recordfile.Form[record]{
 		What: "record", Suffix: map[bool]string{true: ".json"}[drop], ID: func(r record) string { return r.ID }, Drop: drop,
 		Encode: func(r record) ([]byte, error) { return json.Marshal(r) },
-		Decode: func(b []byte) (r record, err error) { return r, json.Unmarshal(b, &r) },
+		Decode: recordfile.JSON[record],
 	}
 }
 

@@ -75,7 +75,7 @@ func Open(dir string) (*Store, error) {
 	records, err := recordfile.Open(filepath.Join(dir, "pods"), recordfile.Form[Record]{
 		What: "network record", ID: func(r Record) string { return r.Pod.Sandbox },
 		Encode: func(r Record) ([]byte, error) { return json.Marshal(r) },
-		Decode: func(b []byte) (r Record, err error) { return r, json.Unmarshal(b, &r) },
+		Decode: recordfile.JSON[Record],
 	})
 	if records == nil {
 		return nil, err

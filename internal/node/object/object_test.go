@@ -96,7 +96,7 @@ func TestWhatStandsThereNow(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte("{apiVersion: v1"), 0o600))
 	require.Equal(t, "x9", now())
 	require.Equal(t, "x9", now())
-	require.Equal(t, 1, strings.Count(log.String(), "a problem in a file"), log.String())
+	require.Equal(t, 1, strings.Count(log.String(), "problem in declared objects"), log.String())
 	put(t, dir, "b.yaml", of("later"))
 	require.Equal(t, "x9", now(), "the first by file counts, as of pods")
 	require.Contains(t, log.String(), "ConfigMap default/m is declared twice")

@@ -134,7 +134,7 @@ func (f *File) List() ([]*v1.Pod, error) {
 // settle keeps the problems of the files, which the folder tells, and tells ours.
 func (f *File) settle(theirs, ours []Problem) {
 	f.from.Tell(ours)
-	f.problems = append(theirs, ours...)
+	f.problems = slices.Concat(theirs, ours)
 	folder.SortProblems(f.problems)
 }
 

@@ -58,7 +58,7 @@ func NewURL(cfg URLConfig) *URL {
 	if cfg.Period == 0 {
 		cfg.Period = URLPeriod
 	}
-	u := &URL{cfg: cfg, tell: folder.Teller{Log: cfg.Log, Of: "an answer"}}
+	u := &URL{cfg: cfg, tell: folder.Teller{Log: cfg.Log}}
 	if cfg.Client != nil {
 		u.client = *cfg.Client
 	}

@@ -70,7 +70,7 @@ const settleTime = 2 * time.Second
 
 // New reads nothing yet.
 func New(cfg Config) *Folder {
-	return &Folder{cfg: cfg, tell: &Teller{Log: cfg.Log, Of: "a file"}, files: map[string]*version{}}
+	return &Folder{cfg: cfg, tell: &Teller{Log: cfg.Log}, files: map[string]*version{}}
 }
 
 // Subscription is one reader's view of a Folder.

@@ -77,11 +77,11 @@ func kubectl(t *testing.T, file string) (objects []any, stopped string) {
 	}
 	for d := json.NewDecoder(&stdout); ; {
 		var v map[string]any
-		if err := d.Decode(&v); errors.Is(err, io.EOF) {
+		err := d.Decode(&v)
+		if errors.Is(err, io.EOF) {
 			return objects, stopped
-		} else {
-			require.NoError(t, err)
 		}
+		require.NoError(t, err)
 		unmark(v)
 		objects = append(objects, v)
 	}

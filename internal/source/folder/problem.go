@@ -40,7 +40,6 @@ func SortProblems(all []Problem) {
 // for concurrent use.
 type Teller struct {
 	Log *slog.Logger
-	Of  string // what has the Problems: "a file"
 
 	mu   sync.Mutex
 	said map[any][]Problem
@@ -64,12 +63,12 @@ func (t *Teller) Tell(who any, all []Problem) {
 	}
 	for p := range now {
 		if !t.told[p] {
-			t.Log.Warn("objects: a problem in "+t.Of, "where", p.Where, "line", p.Line, "reason", p.Reason)
+			t.Log.Warn("problem in declared objects", "where", p.Where, "line", p.Line, "reason", p.Reason)
 		}
 	}
 	for p := range t.told {
 		if !now[p] {
-			t.Log.Info("objects: a problem in "+t.Of+" is gone", "where", p.Where, "line", p.Line, "reason", p.Reason)
+			t.Log.Info("problem in declared objects is gone", "where", p.Where, "line", p.Line, "reason", p.Reason)
 		}
 	}
 	t.told = now

@@ -25,7 +25,6 @@ import (
 func Parse(where string, data []byte, kinds []Kind) *File {
 	p := parser{file: &File{Name: where}, kinds: kinds}
 	for _, c := range split(bytes.TrimPrefix(data, bom)) {
-		c.text = bytes.TrimPrefix(c.text, bom) // of a file that was put behind another
 		p.chunk(c)
 	}
 	if !p.found && len(p.file.Refused) == 0 {

@@ -351,7 +351,7 @@ func TestLoadObjects(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(`apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
-metadata: {name: n, namespace: default}
+metadata: {name: "n", namespace: default}
 spec: {config: '{"cniVersion":"0.3.1","type":"macvlan","ipam":{"type":"host-local"}}'}
 ---
 kind: Podd

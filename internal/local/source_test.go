@@ -273,7 +273,7 @@ func TestOneProblem(t *testing.T) {
 		{"unknown field at the top", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: x\nspecs: {}\n", 5, `unknown field "specs"`},
 		{"wrong type", subnetYAML("x", "10.2.0.0/24", "mtu: big"), 7, "spec.mtu: want int, got string"},
 		{"infinite number", "apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {a: .inf}\n", 1, "JSON"},
-		{"name that is no text", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: yes\n", 4, "metadata.name is not text"},
+		{"name that is no text", "apiVersion: v1\nkind: Pod\nmetadata:\n  name: n\n", 4, "metadata.name is not text (YAML reads y, n,"},
 		{"a document that is empty", "# nothing\n", 0, "is empty"},
 
 		{"no cidrBlock", "apiVersion: kubeovn.io/v1\nkind: Subnet\nmetadata: {name: x}\nspec:\n  mtu: 1400\n", 4, "spec.cidrBlock: is missing"},

@@ -36,7 +36,7 @@ func TestFiles(t *testing.T) {
 		"at a marker":    {"{apiVersion: v1, kind: Pod, metadata: {name: m}}\n--- {apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: one}}", "one", ""},
 		"behind another": {`{"apiVersion": "v1", "kind": "Pod"} {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": {"a": "one"}}`, "one", ""},
 		"behind YAML":    {"{apiVersion: v1, kind: Pod, metadata: {name: p}} {apiVersion: v1, kind: ConfigMap, metadata: {name: m}}", "", "DIR/f.yaml:1: not YAML: something stands behind"},
-		"beside a bad":   {"{apiVersion: v1, kind: ConfigMap, metadata: {name: n}, data: {a: 7}}\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: one}}", "one", ""},
+		"beside a bad":   {"{apiVersion: v1, kind: ConfigMap, metadata: {name: o}, data: {a: 7}}\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: one}}", "one", ""},
 		"no base64":      {"{apiVersion: v1, kind: Secret, metadata: {name: m}, data: {a: '!'}}", "", "DIR/f.yaml:1: Secret default/m: illegal base64"},
 		"number as key":  {"{apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {1: x, a: one}}", "one", ""},
 		"in a list":      {"{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pod}, {apiVersion: v1, kind: ConfigMap, metadata: {name: m}, data: {a: one}}]}", "one", ""},

@@ -183,8 +183,11 @@ func (o *Object) text(path ...string) (string, *Fault) {
 	}
 	var out string
 	if json.Unmarshal(raw, &out) != nil {
-		at := strings.Join(path, ".")
-		return "", o.Faultf(at, "%s is not text; put it in quotes", at)
+		at, why := strings.Join(path, "."), ""
+		if raw[0] == 't' || raw[0] == 'f' {
+			why = " (YAML reads y, n, yes, no, on and off as true and false)"
+		}
+		return "", o.Faultf(at, "%s is not text%s; put it in quotes", at, why)
 	}
 	return out, nil
 }

@@ -291,6 +291,14 @@ type Step struct {
 	Exec *Exec
 }
 
+// Kind is that of the Spec which the step becomes.
+func (s Step) Kind() Kind {
+	if s.NIC != nil {
+		return KindNIC
+	}
+	return KindDelegate
+}
+
 // NIC is an interface of our own that a pod should get.
 type NIC struct {
 	Provider string       // "ovn", or the NAD's provider
@@ -331,6 +339,8 @@ type Exec struct {
 	NoCheck    bool            `json:"noCheck,omitempty"`
 	// DevInfo is the device's information file, nil without a device.
 	DevInfo *DevInfo `json:"devInfo,omitempty"`
+	// Failed is there when the plugin's ADD did not succeed, nil when it did.
+	Failed *Failure `json:"failed,omitempty"`
 }
 
 // DevInfo names the device information files of one attachment (NPWG device
@@ -359,47 +369,6 @@ type Lease struct {
 	// Quiet: no neighbour can remember one of the addresses with another MAC,
 	// so that there is nothing to announce. It is known only to who acquires.
 	Quiet bool `json:"-"`
-}
-
-// Spec is all that a driver needs to make, prove and remove one interface (or
-// one step of one). It is pure data; the journal keeps it and DEL reads it.
-type Spec struct {
-	Key     Key    `json:"key"`
-	Driver  string `json:"driver"`  // name of the driver: ovs, exec, defroute, hostport
-	Network string `json:"network"` // as in Want
-	Default bool   `json:"default,omitempty"`
-	// NoDefault: the default network is to have no default route, whoever else
-	// has one.
-	NoDefault bool   `json:"noDefault,omitempty"`
-	Request   string `json:"request,omitempty"` // as in Want
-	Pod       Pod    `json:"pod"`
-	Netns     Netns  `json:"netns"`
-
-	// ovs
-	Subnet     string         `json:"subnet,omitempty"`
-	HostIf     string         `json:"hostIf,omitempty"`
-	IfaceID    string         `json:"ifaceID,omitempty"`
-	NICType    string         `json:"nicType,omitempty"`
-	MAC        MAC            `json:"mac,omitempty"`
-	MTU        int            `json:"mtu,omitempty"`
-	Addrs      []netip.Prefix `json:"addrs,omitempty"`    // address with its subnet's length
-	Gateways   []netip.Addr   `json:"gateways,omitempty"` // subnet gateways, one per address
-	Routes     []Route        `json:"routes,omitempty"`   // default route included
-	VLAN       int            `json:"vlan,omitempty"`
-	QoS        QoS            `json:"qos,omitzero"`
-	Bandwidth  *QoS           `json:"bandwidth,omitempty"` // as in NIC; nil in records that do not say
-	Mirror     bool           `json:"mirror,omitempty"`
-	DNS        DNS            `json:"dns,omitzero"`
-	CNIVersion string         `json:"cniVersion,omitempty"` // of the delegate chain it stands in
-	Quiet      bool           `json:"-"`                    // as in Lease; what comes from the journal is announced
-
-	// hostport, with Addrs
-	Ports []PortMapping `json:"ports,omitempty"`
-
-	// exec
-	Exec *Exec `json:"exec,omitempty"`
-	// Failed is there when the plugin's ADD did not succeed, nil when it did.
-	Failed *Failure `json:"failed,omitempty"`
 }
 
 // Link is what a driver made.

@@ -323,7 +323,7 @@ func (a *addition) attach(ctx context.Context, i int) error {
 		return err
 	}
 	end := func() {}
-	if s.Exec != nil {
+	if s.Kind() == core.KindDelegate {
 		if err := a.prepareExec(s, i); err != nil {
 			return err
 		}
@@ -336,7 +336,9 @@ func (a *addition) attach(ctx context.Context, i int) error {
 	end()
 	done(err)
 	if err != nil {
-		s.Failed = exec.Failed(*s, err)
+		if failed := exec.Failed(*s, err); failed != nil {
+			s.ChangeExec().Failed = failed
+		}
 		return err
 	}
 	a.rec.Links = append(a.rec.Links, link)
@@ -367,9 +369,7 @@ func (a *addition) prepareExec(s *core.Spec, i int) error {
 	if err != nil {
 		return err
 	}
-	call := *s.Exec // the journal's copy is being read
-	call.Prev = prev
-	s.Exec = &call
+	s.ChangeExec().Prev = prev // the journal's copy is being read
 	return nil
 }
 

@@ -27,7 +27,7 @@ func (lentDriver) Check(context.Context, core.Spec, core.Link) error { return ni
 func (lentDriver) Detach(context.Context, core.Spec) error           { return nil }
 
 // lent tells a record that holds addresses for a plugin of the runtime's.
-func lent(rec core.Record) bool { return len(rec.Specs) == 1 && rec.Specs[0].Driver == plan.Addresses }
+func lent(rec core.Record) bool { return len(rec.Specs) == 1 && rec.Specs[0].Kind() == core.KindLent }
 
 // designLent makes the record of an interface that a plugin of the runtime's
 // makes: its addresses.
@@ -92,6 +92,6 @@ func unused(rec core.Record) bool {
 	}
 	have, err := c.Addrs(link.Index)
 	return err == nil && !slices.ContainsFunc(have, func(a rtnl.Addr) bool {
-		return slices.Contains(rec.Specs[0].Addrs, a.Prefix)
+		return slices.Contains(rec.Specs[0].Lent.Addrs, a.Prefix)
 	})
 }

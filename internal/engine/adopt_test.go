@@ -24,7 +24,10 @@ func newNode(t *testing.T, d *nics) *Engine {
 
 // readBack is a Spec as the fabric finds it: of a namespace that is gone.
 func readBack(container string) core.Spec {
-	return core.Spec{Key: core.Key{Container: container, IfName: "eth0"}, Driver: "ovs", HostIf: container + "_h"}
+	return core.Spec{
+		Key: core.Key{Container: container, IfName: "eth0"}, Driver: "ovs",
+		NIC: &core.NICSpec{OVS: &core.OVSPort{HostIf: container + "_h"}},
+	}
 }
 
 // TestAdoptedBareContainer: an attachment without a pod has none in the log.

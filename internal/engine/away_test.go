@@ -130,7 +130,7 @@ func TestGCOfMultusFileBesideARecord(t *testing.T) {
 	require.NoError(t, err)
 	rec := core.Record{
 		Key: key, Network: "ours", Phase: core.Added, Netns: living,
-		Specs: []core.Spec{{Key: key, Driver: "ovs", HostIf: "c1_h"}}, Links: []core.Link{{}}, Begun: 1,
+		Specs: []core.Spec{plan.Guess(key, core.Netns{})}, Links: []core.Link{{}}, Begun: 1,
 	}
 	require.NoError(t, e.Journal.Begin(t.Context(), rec))
 	require.NoError(t, e.GC(t.Context(), req))

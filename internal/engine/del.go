@@ -9,7 +9,6 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/exec"
-	"github.com/fairlead/fairlead/internal/driver/ovs"
 	"github.com/fairlead/fairlead/internal/plan"
 	"github.com/fairlead/fairlead/internal/record"
 	"github.com/fairlead/fairlead/internal/resolve"
@@ -94,9 +93,9 @@ func (e *Engine) delLost(ctx context.Context, req core.Request, ns core.Netns) e
 		Key: req.Key, Network: req.Conf.Name, Pod: req.Pod, Netns: ns, Phase: core.Deleting,
 		Created: time.Now().UTC(), Begun: 1,
 	}
-	rec.Specs = []core.Spec{{Key: req.Key, Driver: ovs.Name, HostIf: plan.HostIf(req.Key), Netns: rec.Netns}}
+	rec.Specs = []core.Spec{plan.Guess(req.Key, rec.Netns)}
 	_, held := e.holder(req.Key)
-	d, ok := e.Drivers[ovs.Name].(driver.Finder)
+	d, ok := e.Drivers[rec.Specs[0].Driver].(driver.Finder)
 	if held || !ok || !d.Left(rec.Specs[0]) {
 		return nil
 	}
@@ -138,16 +137,16 @@ func (e *Engine) delUnknown(ctx context.Context, req core.Request, ns core.Netns
 	if req.Key.Container == "" || req.Key.IfName == "" {
 		return
 	}
-	specs := []core.Spec{{Key: req.Key, Driver: ovs.Name, HostIf: plan.HostIf(req.Key), Netns: ns}}
+	specs := []core.Spec{plan.Guess(req.Key, ns)}
 	for _, w := range wants {
 		key := core.Key{Container: req.Key.Container, IfName: w.IfName}
 		for _, s := range w.Steps {
-			if s.Exec != nil {
+			if s.Kind() == core.KindDelegate {
 				call := *s.Exec
 				call.Path = slices.Concat(e.Node.BinDirs, call.Path) // as plan does
 				specs = append(specs, core.Spec{Key: key, Driver: exec.Name, Exec: &call, Pod: req.Pod, Netns: ns})
 			} else if key != req.Key {
-				specs = append(specs, core.Spec{Key: key, Driver: ovs.Name, HostIf: plan.HostIf(key), Netns: ns})
+				specs = append(specs, plan.Guess(key, ns))
 			}
 		}
 	}

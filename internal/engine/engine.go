@@ -149,7 +149,7 @@ func (e *Engine) driver(s core.Spec) (driver.Driver, error) {
 	if d, ok := e.Drivers[s.Driver]; ok {
 		return d, nil
 	}
-	if s.Driver == plan.Addresses {
+	if s.Kind() == core.KindLent {
 		return lentDriver{}, nil
 	}
 	return nil, core.Errorf(core.CodeConfig, "no driver %q for %s", s.Driver, s.Key)

@@ -32,7 +32,11 @@ type nics struct {
 }
 
 func (d *nics) Attach(_ context.Context, s core.Spec) (core.Link, error) {
-	return core.Link{HostIf: s.HostIf, IfName: s.Key.IfName, MAC: s.MAC, MTU: s.MTU, Addrs: s.Addrs}, d.attach
+	l := core.Link{IfName: s.Key.IfName}
+	if n := s.NIC; n != nil {
+		l.HostIf, l.MAC, l.MTU, l.Addrs = n.OVS.HostIf, n.MAC, n.MTU, n.Addrs
+	}
+	return l, d.attach
 }
 
 func (d *nics) Check(context.Context, core.Spec, core.Link) error { return nil }

@@ -189,7 +189,7 @@ func (e *Engine) sweep(ctx context.Context, records []core.Record) (removed []dr
 	var specs []core.Spec
 	for _, rec := range records {
 		for _, s := range rec.Specs {
-			if s.HostIf != "" {
+			if s.OVS() != nil {
 				specs = append(specs, s)
 			}
 		}
@@ -216,7 +216,9 @@ func hostIfs(records []core.Record) map[string]bool {
 	keep := map[string]bool{}
 	for _, rec := range records {
 		for _, s := range record.AllSpecs(rec) {
-			keep[s.HostIf] = true
+			if port := s.OVS(); port != nil {
+				keep[port.HostIf] = true
+			}
 		}
 	}
 	return keep

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
+	"github.com/fairlead/fairlead/internal/plan"
 )
 
 var errAway = errors.New("OVSDB is away")
@@ -26,7 +27,7 @@ func TestDelWithLostJournal(t *testing.T) {
 	require.ErrorIs(t, e.Del(t.Context(), req), errAway, "the runtime repeats it")
 
 	d.detach = nil
-	found := core.Spec{Key: req.Key, Driver: "ovs", HostIf: rec.Specs[0].HostIf, Netns: core.Netns{Path: req.Netns}}
+	found := plan.Guess(req.Key, core.Netns{Path: req.Netns})
 	require.NoError(t, e.Adopt(t.Context(), []core.Spec{found}))
 	e.finish(t.Context())
 	require.Empty(t, e.Journal.Records())

@@ -10,7 +10,6 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver/exec"
-	"github.com/fairlead/fairlead/internal/driver/ovs"
 	"github.com/fairlead/fairlead/internal/leftover"
 	"github.com/fairlead/fairlead/internal/plan"
 	"github.com/fairlead/fairlead/internal/resolve"
@@ -28,9 +27,6 @@ func (e *Engine) leftOf(req core.Request) (*leftover.Left, error) {
 	l, err := e.Multus(req).Of(req)
 	if l == nil || err != nil || l.Delegates(req.Conf.Name) {
 		return nil, err
-	}
-	for i := range l.Own {
-		l.Own[i].Driver, l.Own[i].HostIf = ovs.Name, plan.HostIf(l.Own[i].Key)
 	}
 	for i := range l.Specs {
 		l.Specs[i].Driver = exec.Name
@@ -68,8 +64,8 @@ func (e *Engine) inherit(ctx context.Context, req core.Request, rec core.Record,
 		write = e.Journal.Begin
 		rec = core.Record{Key: req.Key, Network: req.Conf.Name, Pod: req.Pod, Netns: ns, Created: time.Now().UTC()}
 		for _, s := range l.Own {
-			s.Exec, s.Netns = nil, rec.Netns
-			if err := e.Drivers[s.Driver].Detach(ctx, s); err != nil {
+			guess := plan.Guess(s.Key, rec.Netns)
+			if err := e.Drivers[guess.Driver].Detach(ctx, guess); err != nil {
 				return rec, false, err
 			}
 		}

@@ -51,7 +51,7 @@ func (a *addition) steer(w core.Want, gateways []netip.Addr) {
 	first := a.rec.Specs[0]
 	a.rec.Specs = append(a.rec.Specs, core.Spec{
 		Driver: record.Defroute, Key: first.Key, Network: first.Network, Request: first.Request,
-		Pod: first.Pod, Netns: first.Netns, Gateways: gateways, CNIVersion: w.CNIVersion,
+		Pod: first.Pod, Netns: first.Netns, DefaultRoute: &core.DefaultRoute{Gateways: gateways}, CNIVersion: w.CNIVersion,
 	})
 }
 

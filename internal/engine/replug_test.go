@@ -353,6 +353,6 @@ func TestUnplugLeavesNoDefaultRoute(t *testing.T) {
 	require.NoError(t, r.Replug(t.Context(), r.pod))
 	rec, _ := r.Journal.Get(r.req.Key)
 	require.Equal(t, []string{"eth0", "net1"}, r.interfaces())
-	require.Empty(t, rec.Specs[0].Routes)
+	require.Empty(t, rec.Specs[0].NIC.Routes)
 	require.Empty(t, rec.Statuses[0].Gateway)
 }

@@ -45,7 +45,10 @@ func another(made core.Record, i int) core.Record {
 	rec.Specs, rec.Leases = append([]core.Spec(nil), made.Specs...), append([]core.Lease(nil), made.Leases...)
 	for n := range rec.Specs {
 		s := &rec.Specs[n]
-		s.Key.Container, s.Pod, s.Netns, s.HostIf = id, rec.Pod, rec.Netns, fmt.Sprintf("%s_%d", id, n)
+		s.Key.Container, s.Pod, s.Netns = id, rec.Pod, rec.Netns
+		if s.Kind() == core.KindNIC {
+			s.ChangeNIC().OVS = &core.OVSPort{HostIf: fmt.Sprintf("%s_%d", id, n)}
+		}
 	}
 	for n := range rec.Leases {
 		l := &rec.Leases[n]

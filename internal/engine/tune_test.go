@@ -54,7 +54,7 @@ func TestUnreadableRateKeepsTheFormer(t *testing.T) {
 	rates := func() (out []int) {
 		rec, _ := e.Journal.Get(req.Key)
 		for _, s := range rec.Specs {
-			out = append(out, s.QoS.IngressMbps)
+			out = append(out, s.NIC.QoS.IngressMbps)
 		}
 		return out
 	}

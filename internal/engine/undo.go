@@ -247,7 +247,7 @@ func (e *Engine) markDeleting(ctx context.Context, rec *core.Record) error {
 	e.killDelegates(rec)
 	record.Unmade(rec)
 	record.Fold(rec)
-	refused := slices.ContainsFunc(rec.Specs, func(s core.Spec) bool { return s.Failed != nil && s.Failed.Code != 0 })
+	refused := slices.ContainsFunc(rec.Specs, func(s core.Spec) bool { return record.Foreign(s) && s.Exec.Failed != nil && s.Exec.Failed.Code != 0 })
 	if rec.Phase != core.Added && len(rec.Procs) == 0 && (rec.Phase == core.Deleting || !refused) {
 		return nil // Adding already means: roll back
 	}

@@ -124,7 +124,7 @@ func (h *Host) Leased(key core.Key, subnet string) (l core.Lease, ok bool, err e
 		return l, false, ErrOver
 	}
 	for _, s := range h.Rec.Specs {
-		if s.Key == key && s.HostIf != "" {
+		if s.Key == key && s.Kind() == core.KindNIC {
 			return l, false, core.Errorf(core.CodeConflict, "interface %s has its addresses from network %s already", key.IfName, s.Network)
 		}
 	}

@@ -70,7 +70,7 @@ func TestEndWaitsForTheCallUnderWay(t *testing.T) {
 func TestLeased(t *testing.T) {
 	k := func(ifName string) core.Key { return core.Key{Container: "c", IfName: ifName} }
 	mine := core.Lease{Subnet: "s", Owner: core.Owner{Key: k("net1")}, IPs: []netip.Addr{netip.MustParseAddr("10.0.0.2")}}
-	h := &Host{Rec: &core.Record{Leases: []core.Lease{mine}, Specs: []core.Spec{{Key: k("net2"), HostIf: "h"}}}}
+	h := &Host{Rec: &core.Record{Leases: []core.Lease{mine}, Specs: []core.Spec{{Key: k("net2"), NIC: &core.NICSpec{}}}}}
 	l, known, err := h.Leased(k("net1"), "s")
 	require.NoError(t, err)
 	require.True(t, known)

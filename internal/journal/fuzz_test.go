@@ -15,7 +15,7 @@ func FuzzRecord(f *testing.F) {
 		f.Fatal(err)
 	}
 	key := record(1).Key.String()
-	for _, data := range []string{string(good), `{}`, `{} {}`, `{"specs":[{"mac":"02:00:00:00:00:01"}]}`, `{"created":"x"}`, `[`, ``} {
+	for _, data := range []string{string(good), `{}`, `{} {}`, `{"specs":[{"nic":{"mac":"02:00:00:00:00:01"}}]}`, `{"created":"x"}`, `[`, ``} {
 		f.Add(row{data: []byte(data)}.seal(key))
 	}
 	f.Add([]byte{})

@@ -18,8 +18,12 @@ func record(n int) core.Record {
 	ip := netip.AddrFrom4([4]byte{10, 16, byte(n >> 8), byte(n)})
 	return core.Record{
 		Key: k, Network: "net", Pod: pod, Phase: core.Adding, Created: time.Unix(1700000000, 0).UTC(),
-		Netns:  core.Netns{Path: "/run/netns/x", Cookie: 17, BootID: "b"},
-		Specs:  []core.Spec{{Key: k, Driver: "ovs", Pod: pod, MAC: core.MAC{2, 0, 0, 0, byte(n >> 8), byte(n)}, Addrs: []netip.Prefix{netip.PrefixFrom(ip, 16)}}},
+		Netns: core.Netns{Path: "/run/netns/x", Cookie: 17, BootID: "b"},
+		Specs: []core.Spec{{Key: k, Driver: "ovs", Pod: pod, NIC: &core.NICSpec{
+			Addrs:    []netip.Prefix{netip.PrefixFrom(ip, 16)},
+			Settings: core.Settings{MAC: core.MAC{2, 0, 0, 0, byte(n >> 8), byte(n)}},
+			OVS:      &core.OVSPort{HostIf: "h"},
+		}}},
 		Leases: []core.Lease{{Subnet: "s", Owner: core.Owner{Key: k, Pod: pod}, IPs: []netip.Addr{ip}, MAC: core.MAC{2, 0, 0, 0, byte(n >> 8), byte(n)}}},
 	}
 }

@@ -239,7 +239,7 @@ func TestReadersOwnWhatTheyGet(t *testing.T) {
 	require.NoError(t, j.Begin(t.Context(), r))
 	got, _ := j.Get(r.Key)
 	got.Specs[0].Driver, got.Leases[0].IPs[0] = "other", netip.Addr{}
-	r.Specs[0].MAC[5]++
+	r.Specs[0].NIC.MAC[5]++
 	again, _ := j.Get(r.Key)
 	require.Equal(t, record(1), again)
 }
@@ -356,7 +356,7 @@ func TestRecordsThatCannotBeReadAreRefused(t *testing.T) {
 	for _, change := range []func(*core.Record){
 		func(r *core.Record) { r.Key.IfName = "" },
 		func(r *core.Record) { r.Key.Container = "a/b" },
-		func(r *core.Record) { r.Specs[0].MAC = core.MAC{1, 2, 3} },
+		func(r *core.Record) { r.Specs[0].NIC.MAC = core.MAC{1, 2, 3} },
 		func(r *core.Record) { r.Links = []core.Link{{CNIResult: []byte("{")}} },
 		func(r *core.Record) { r.Created = time.Unix(1<<40, 0) },
 	} {

@@ -126,7 +126,9 @@ func encodeRecord(r core.Record) ([]byte, error) {
 func macs(r core.Record) []core.MAC {
 	out := make([]core.MAC, 0, len(r.Specs)+len(r.Links)+len(r.Leases))
 	for i := range r.Specs {
-		out = append(out, r.Specs[i].MAC)
+		if n := r.Specs[i].Given(); n != nil {
+			out = append(out, n.MAC)
+		}
 	}
 	for i := range r.Links {
 		out = append(out, r.Links[i].MAC)

@@ -17,7 +17,7 @@ type schema struct {
 	steps map[uint64]func(*bbolt.Tx) error
 }
 
-var current = schema{version: 1}
+var current = schema{version: 2, steps: map[uint64]func(*bbolt.Tx) error{1: splitKinds}}
 
 var (
 	metaBucket = []byte("meta")

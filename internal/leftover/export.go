@@ -86,10 +86,10 @@ func foreignOnly(r core.Record) error {
 		return fmt.Errorf("%w: addresses of subnet %s are Fairlead's", ErrOnlyOurs, l.Subnet)
 	}
 	for _, s := range r.Specs {
-		switch {
-		case s.Exec == nil && s.HostIf != "":
+		switch kind := s.Kind(); {
+		case kind == core.KindNIC:
 			return fmt.Errorf("%w: %s is an interface of its own", ErrOnlyOurs, s.Key.IfName)
-		case s.Exec != nil && s.Exec.DevInfo != nil:
+		case kind == core.KindDelegate && s.Exec.DevInfo != nil:
 			return fmt.Errorf("%w: %s has a device", ErrOnlyOurs, s.Key.IfName)
 		}
 	}
@@ -98,7 +98,7 @@ func foreignOnly(r core.Record) error {
 
 func execs(specs []core.Spec) (out []core.Exec) {
 	for _, s := range specs {
-		if s.Exec != nil {
+		if s.Kind() == core.KindDelegate {
 			out = append(out, *s.Exec)
 		}
 	}

@@ -134,7 +134,7 @@ func TestImportLeavesTheOthersAlone(t *testing.T) {
 
 	mine := core.Record{
 		Key: core.Key{Container: "own", IfName: "eth0"}, Phase: core.Added, Begun: 1,
-		Specs: []core.Spec{{Key: core.Key{Container: "own", IfName: "eth0"}, Driver: "ovs", HostIf: "x_h"}},
+		Specs: []core.Spec{{Key: core.Key{Container: "own", IfName: "eth0"}, Driver: "ovs", NIC: &core.NICSpec{OVS: &core.OVSPort{HostIf: "x_h"}}}},
 	}
 	require.NoError(t, n.Journal.Begin(t.Context(), mine))
 	_, err = n.Import(t.Context(), "own")

@@ -97,7 +97,7 @@ var (
 	}
 	execKinds = map[string]string{
 		"Conf": "", "Args": "", // both below
-		"Type": "", "CNIVersion": "", "Path": "", "Prev": "", "Network": "", "DisableGC": "", "NoCheck": "", "DevInfo": "",
+		"Type": "", "CNIVersion": "", "Path": "", "Prev": "", "Network": "", "DisableGC": "", "NoCheck": "", "DevInfo": "", "Failed": "",
 	}
 	wantKinds = map[string]string{
 		"Network": "", "Steps": "", // both below

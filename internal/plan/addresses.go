@@ -21,30 +21,31 @@ func Loan(n *core.NIC, owner core.Owner) ipam.Request {
 // Lent completes base, which names key, pod and namespace, with what Loan got.
 func Lent(base core.Spec, n *core.NIC, l core.Lease) (core.Spec, error) {
 	s := base
-	s.Driver, s.Subnet, s.MAC, s.DNS = Addresses, n.Subnet.Name, l.MAC, n.DNS
-	if err := address(&s, n, l); err != nil {
+	to := &core.NICSpec{Subnet: n.Subnet.Name, Settings: core.Settings{MAC: l.MAC, DNS: n.DNS}}
+	s.Driver, s.Lent = Addresses, to
+	if err := address(s.Key, to, n, l); err != nil {
 		return s, err
 	}
-	s.Routes = slices.Clone(n.Routes)
-	for _, gw := range s.Gateways {
+	to.Routes = slices.Clone(n.Routes)
+	for _, gw := range to.Gateways {
 		written := slices.ContainsFunc(n.Routes, func(r core.Route) bool { return r.Dst == core.Anywhere(gw) })
 		if n.DefaultRoute && !written {
-			s.Routes = append(s.Routes, core.Route{Dst: core.Anywhere(gw), GW: gw})
+			to.Routes = append(to.Routes, core.Route{Dst: core.Anywhere(gw), GW: gw})
 		}
 	}
 	return s, nil
 }
 
-// address gives s the addresses of a lease with their networks' lengths, and
-// the gateways that go with them.
-func address(s *core.Spec, n *core.NIC, l core.Lease) error {
+// address gives the NIC of key the addresses of a lease with their networks'
+// lengths, and the gateways that go with them.
+func address(key core.Key, to *core.NICSpec, n *core.NIC, l core.Lease) error {
 	for _, ip := range l.IPs {
 		i := slices.IndexFunc(n.Subnet.CIDRs, func(p netip.Prefix) bool { return p.Contains(ip) })
 		if i < 0 || i >= len(n.Subnet.Gateways) {
-			return core.Errorf(core.CodeAddress, "plan %s: address %s has no network in subnet %s", s.Key, ip, n.Subnet.Name)
+			return core.Errorf(core.CodeAddress, "plan %s: address %s has no network in subnet %s", key, ip, n.Subnet.Name)
 		}
-		s.Addrs = append(s.Addrs, netip.PrefixFrom(ip, n.Subnet.CIDRs[i].Bits()))
-		s.Gateways = append(s.Gateways, n.Subnet.Gateways[i])
+		to.Addrs = append(to.Addrs, netip.PrefixFrom(ip, n.Subnet.CIDRs[i].Bits()))
+		to.Gateways = append(to.Gateways, n.Subnet.Gateways[i])
 	}
 	return nil
 }

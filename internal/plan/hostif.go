@@ -38,6 +38,12 @@ func HostIf(key core.Key) string {
 	return id + middle + "_h"
 }
 
+// Guess is the Spec of the NIC that an interface of ours has where no record says
+// so: enough to detach it.
+func Guess(key core.Key, ns core.Netns) core.Spec {
+	return core.Spec{Key: key, Driver: driverOVS, Netns: ns, NIC: &core.NICSpec{OVS: &core.OVSPort{HostIf: HostIf(key)}}}
+}
+
 func hashed(key core.Key) string {
 	sum := sha256.Sum256([]byte(key.String()))
 	text := base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:])

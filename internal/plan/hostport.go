@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -15,20 +16,20 @@ func (b *builder) hostports(s core.Spec, ports []core.PortMapping) error {
 		if p.HostIP.Is6() && p.HostIP.IsLoopback() {
 			return core.Errorf(core.CodeValue, "portMappings: hostIP %s: Linux leads nothing from there to a pod", p.HostIP)
 		}
-		if p.HostIP.IsValid() && !p.HostIP.IsUnspecified() && !hasFamily(s, p.HostIP.Is4()) {
+		if p.HostIP.IsValid() && !p.HostIP.IsUnspecified() && !hasFamily(s.NIC.Addrs, p.HostIP.Is4()) {
 			return core.Errorf(core.CodeValue, "portMappings: hostIP %s: %s has no address of this family", p.HostIP, s.Key.IfName)
 		}
 	}
 	b.ports = append(b.ports, core.Spec{
 		Driver: driverHostport, Key: s.Key, Network: s.Network, Request: s.Request, Default: s.Default,
 		Pod: s.Pod, Netns: s.Netns, CNIVersion: s.CNIVersion,
-		Addrs: slices.Clone(s.Addrs), Ports: slices.Clone(ports),
+		HostPorts: &core.HostPorts{Addrs: slices.Clone(s.NIC.Addrs), Ports: slices.Clone(ports)},
 	})
 	return nil
 }
 
-func hasFamily(s core.Spec, v4 bool) bool {
-	for _, a := range s.Addrs {
+func hasFamily(addrs []netip.Prefix, v4 bool) bool {
+	for _, a := range addrs {
 		if a.Addr().Is4() == v4 {
 			return true
 		}

@@ -34,7 +34,7 @@ type Node struct {
 // NeedsSwitch tells that one of the wants is a NIC of ours.
 func NeedsSwitch(wants []core.Want) bool {
 	for _, w := range wants {
-		if slices.ContainsFunc(w.Steps, func(s core.Step) bool { return s.NIC != nil }) {
+		if slices.ContainsFunc(w.Steps, func(s core.Step) bool { return s.Kind() == core.KindNIC }) {
 			return true
 		}
 	}
@@ -53,7 +53,7 @@ func Leases(wants []core.Want, key core.Key, pod core.Pod) []ipam.Request {
 	var out []ipam.Request
 	for _, w := range wants {
 		for _, s := range w.Steps {
-			if s.NIC != nil {
+			if s.Kind() == core.KindNIC {
 				out = append(out, ipam.Request{
 					Subnet: s.NIC.Subnet, IPs: s.NIC.IPs, Pool: s.NIC.Pool, MAC: s.NIC.MAC, Given: s.NIC.Given,
 					Owner: core.Owner{Key: core.Key{Container: key.Container, IfName: w.IfName}, Pod: pod},
@@ -79,7 +79,7 @@ func Plan(wants []core.Want, leases []core.Lease, pod core.Pod, key core.Key, ne
 			Network: w.Network, Request: w.Request, Default: w.Default, Pod: pod, Netns: netns,
 		}
 		for _, s := range w.Steps {
-			if s.Exec != nil {
+			if s.Kind() == core.KindDelegate {
 				b.exec(base, s.Exec)
 			} else if err := b.nic(base, i, s.NIC); err != nil {
 				return nil, err
@@ -118,14 +118,16 @@ func (b *builder) nic(s core.Spec, want int, n *core.NIC) error {
 	}
 	w := &b.wants[want]
 	s.Driver, s.CNIVersion = driverOVS, w.CNIVersion
-	s.Subnet, s.HostIf, s.IfaceID, s.NICType = n.Subnet.Name, HostIf(s.Key), n.IfaceID, b.nicType(n)
-	s.MAC, s.MTU, s.VLAN, s.QoS, s.Mirror, s.DNS = l.MAC, b.mtu(n), n.VLAN, n.QoS, n.Mirror, n.DNS
-	s.Bandwidth = &n.Bandwidth
-	s.Quiet, s.NoDefault = l.Quiet, w.Default && !n.DefaultRoute && len(w.Gateways) == 0
-	if err := address(&s, n, l); err != nil {
+	s.NIC = &core.NICSpec{
+		Subnet: n.Subnet.Name, IfaceID: n.IfaceID,
+		Settings:  core.Settings{MAC: l.MAC, MTU: b.mtu(n), VLAN: n.VLAN, QoS: n.QoS, Mirror: n.Mirror, DNS: n.DNS},
+		Bandwidth: &n.Bandwidth, Quiet: l.Quiet, NoDefault: w.Default && !n.DefaultRoute && len(w.Gateways) == 0,
+		OVS: &core.OVSPort{HostIf: HostIf(s.Key), Type: b.nicType(n)},
+	}
+	if err := address(s.Key, s.NIC, n, l); err != nil {
 		return err
 	}
-	s.Routes = b.routes(want, n, s.Gateways)
+	s.NIC.Routes = b.routes(want, n, s.NIC.Gateways)
 	b.specs = append(b.specs, s)
 	return b.hostports(s, n.Ports)
 }
@@ -205,7 +207,7 @@ func zero(a netip.Addr) netip.Addr {
 // has its gateways filled in when its plugins have told them.
 func (b *builder) defaultRoutes(pod core.Pod, key core.Key, netns core.Netns) {
 	foreign := slices.ContainsFunc(b.wants, func(w core.Want) bool {
-		return slices.ContainsFunc(w.Steps, func(s core.Step) bool { return s.Exec != nil })
+		return slices.ContainsFunc(w.Steps, func(s core.Step) bool { return s.Kind() == core.KindDelegate })
 	})
 	for _, w := range b.wants {
 		if len(w.Gateways) == 0 && !w.TakesDefault || !foreign && !ecmp(w.Gateways) {
@@ -214,7 +216,7 @@ func (b *builder) defaultRoutes(pod core.Pod, key core.Key, netns core.Netns) {
 		b.specs = append(b.specs, core.Spec{
 			Driver: driverDefroute, Key: core.Key{Container: key.Container, IfName: w.IfName},
 			Network: w.Network, Request: w.Request, Default: w.Default, Pod: pod, Netns: netns,
-			Gateways: slices.Clone(w.Gateways), CNIVersion: w.CNIVersion,
+			DefaultRoute: &core.DefaultRoute{Gateways: slices.Clone(w.Gateways)}, CNIVersion: w.CNIVersion,
 		})
 	}
 }

@@ -70,7 +70,7 @@ func planned(t *testing.T, wants []core.Want, leases []core.Lease) []core.Spec {
 
 func routes(s core.Spec) string {
 	out := []string{}
-	for _, r := range s.Routes {
+	for _, r := range s.NIC.Routes {
 		out = append(out, strings.TrimSuffix(fmt.Sprintf("%s>%s", r.Dst, r.GW), ">invalid IP"))
 	}
 	return strings.Join(out, " ")
@@ -86,13 +86,20 @@ func TestOneNIC(t *testing.T) {
 	specs := planned(t, wants, lease(wants, addrs("10.16.0.5", "fd00::5")))
 	require.Equal(t, []core.Spec{{
 		Key: testKey, Driver: "ovs", Network: "n-eth0", Default: true, Pod: testPod, Netns: testNS,
-		Subnet: "dual", HostIf: "532bed4f476d_h", IfaceID: "p.default", NICType: "veth-pair", MAC: testMAC, MTU: 1400,
-		Addrs:    []netip.Prefix{netip.MustParsePrefix("10.16.0.5/16"), netip.MustParsePrefix("fd00::5/64")},
-		Gateways: addrs("10.16.0.1", "fd00::1"), VLAN: 7, QoS: core.QoS{IngressMbps: 3}, Bandwidth: &core.QoS{}, Mirror: true, DNS: core.DNS{Domain: "d"}, CNIVersion: "0.3.1",
-		Routes: []core.Route{
-			{Dst: netip.MustParsePrefix("10.0.0.0/8"), GW: netip.MustParseAddr("10.16.0.9")}, {Dst: netip.MustParsePrefix("172.16.0.0/12")},
-			{Dst: netip.MustParsePrefix("0.0.0.0/0"), GW: netip.MustParseAddr("10.16.0.1")},
-			{Dst: netip.MustParsePrefix("::/0"), GW: netip.MustParseAddr("fd00::1")},
+		CNIVersion: "0.3.1",
+		NIC: &core.NICSpec{
+			Subnet: "dual", IfaceID: "p.default", Bandwidth: &core.QoS{},
+			Addrs:    []netip.Prefix{netip.MustParsePrefix("10.16.0.5/16"), netip.MustParsePrefix("fd00::5/64")},
+			Gateways: addrs("10.16.0.1", "fd00::1"),
+			Settings: core.Settings{
+				MAC: testMAC, MTU: 1400, VLAN: 7, QoS: core.QoS{IngressMbps: 3}, Mirror: true, DNS: core.DNS{Domain: "d"},
+				Routes: []core.Route{
+					{Dst: netip.MustParsePrefix("10.0.0.0/8"), GW: netip.MustParseAddr("10.16.0.9")}, {Dst: netip.MustParsePrefix("172.16.0.0/12")},
+					{Dst: netip.MustParsePrefix("0.0.0.0/0"), GW: netip.MustParseAddr("10.16.0.1")},
+					{Dst: netip.MustParsePrefix("::/0"), GW: netip.MustParseAddr("fd00::1")},
+				},
+			},
+			OVS: &core.OVSPort{HostIf: "532bed4f476d_h", Type: "veth-pair"},
 		},
 	}}, specs)
 }
@@ -103,7 +110,7 @@ func TestInternalPort(t *testing.T) {
 		wants := []core.Want{nicWant("eth0", &core.NIC{Subnet: dualSubnet(), Type: "internal-port"})}
 		specs, err := Plan(wants, lease(wants, addrs("10.16.0.5")), testPod, testKey, testNS, Node{MTU: 1400, KernelDatapath: kernel})
 		require.NoError(t, err)
-		require.Equal(t, want, specs[0].NICType)
+		require.Equal(t, want, specs[0].OVS().Type)
 	}
 }
 
@@ -112,7 +119,7 @@ func TestMTUOrder(t *testing.T) {
 		s := dualSubnet()
 		s.MTU = c.subnet
 		wants := []core.Want{nicWant("eth0", &core.NIC{Subnet: s, MTU: c.nic})}
-		require.Equal(t, c.want, planned(t, wants, lease(wants, addrs("10.16.0.5")))[0].MTU)
+		require.Equal(t, c.want, planned(t, wants, lease(wants, addrs("10.16.0.5")))[0].NIC.MTU)
 	}
 }
 
@@ -130,7 +137,7 @@ func TestDefaultRoutes(t *testing.T) {
 		s := planned(t, w, lease(w, addrs("10.16.0.5", "fd00::5"), addrs("10.20.0.5")))
 		require.Equal(t, "0.0.0.0/0>10.16.0.1 ::/0>fd00::1", routes(s[0]))
 		require.Empty(t, routes(s[1]))
-		require.Equal(t, addrs("10.20.0.1"), s[1].Gateways)
+		require.Equal(t, addrs("10.20.0.1"), s[1].NIC.Gateways)
 	})
 	t.Run("one that asks takes its family only", func(t *testing.T) {
 		w := both("10.20.0.254")
@@ -146,7 +153,7 @@ func TestDefaultRoutes(t *testing.T) {
 		require.Empty(t, routes(s[1]))
 		require.Equal(t, "defroute", s[2].Driver)
 		require.Equal(t, "net1", s[2].Key.IfName)
-		require.Equal(t, addrs("10.20.0.254", "10.20.0.253"), s[2].Gateways)
+		require.Equal(t, addrs("10.20.0.254", "10.20.0.253"), s[2].DefaultRoute.Gateways)
 	})
 	t.Run("a written default route wins", func(t *testing.T) {
 		w := both()
@@ -190,7 +197,7 @@ func TestExecSpec(t *testing.T) {
 	s := planned(t, w, nil)[0]
 	require.Equal(t, []string{"/mine", "/opt/cni/bin"}, s.Exec.Path)
 	require.Equal(t, []string{"/opt/cni/bin"}, w[0].Steps[0].Exec.Path, "the Want is left as it was")
-	require.Empty(t, s.HostIf)
+	require.Equal(t, core.KindDelegate, s.Kind())
 }
 
 func TestLeasesStandInStepOrder(t *testing.T) {

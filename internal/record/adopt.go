@@ -6,7 +6,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 )
 
-// Adopt adds to a record an interface that was read back from the switch and the
+// Adopt adds to a record a NIC that was read back from the switch and the
 // kernel; the runtime's own, and the default network's, is eth0.
 func Adopt(rec *core.Record, s core.Spec) {
 	if s.Key.IfName == "eth0" {
@@ -14,17 +14,20 @@ func Adopt(rec *core.Record, s core.Spec) {
 	}
 	rec.Netns = s.Netns
 	rec.Specs = append(rec.Specs, s)
-	rec.Links = append(rec.Links, core.Link{
-		HostIf: s.HostIf, IfName: s.Key.IfName, MAC: s.MAC, MTU: s.MTU, Addrs: s.Addrs, Gateways: s.Gateways, Routes: s.Routes,
-	})
-	if s.Subnet == "" {
+	n := s.NIC
+	l := core.Link{IfName: s.Key.IfName, MAC: n.MAC, MTU: n.MTU, Addrs: n.Addrs, Gateways: n.Gateways, Routes: n.Routes}
+	if port := s.OVS(); port != nil {
+		l.HostIf = port.HostIf
+	}
+	rec.Links = append(rec.Links, l)
+	if n.Subnet == "" {
 		return
 	}
 	var ips []netip.Addr
-	for _, a := range s.Addrs {
+	for _, a := range n.Addrs {
 		ips = append(ips, a.Addr())
 	}
 	rec.Leases = append(rec.Leases, core.Lease{
-		Subnet: s.Subnet, Owner: core.Owner{Key: s.Key, Pod: s.Pod}, IPs: ips, MAC: s.MAC,
+		Subnet: n.Subnet, Owner: core.Owner{Key: s.Key, Pod: s.Pod}, IPs: ips, MAC: n.MAC,
 	})
 }

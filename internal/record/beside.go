@@ -14,7 +14,7 @@ func Beside(specs, there []core.Spec) error {
 		for i := range specs {
 			if mine := &specs[i]; s.Key == mine.Key {
 				return core.Errorf(core.CodeConflict, "interface %s is already attached to network %s", s.Key.IfName, s.Network)
-			} else if s.HostIf != "" && mine.HostIf != "" {
+			} else if s.Kind() == core.KindNIC && mine.Kind() == core.KindNIC {
 				yield(mine, s)
 			}
 		}
@@ -24,10 +24,11 @@ func Beside(specs, there []core.Spec) error {
 
 // yield leaves a NIC that is there what two NICs of a pod cannot both have.
 func yield(mine *core.Spec, there core.Spec) {
-	if mine.IfaceID == there.IfaceID {
-		mine.IfaceID += "." + mine.Key.IfName
+	n := mine.ChangeNIC()
+	if n.IfaceID == there.NIC.IfaceID {
+		n.IfaceID += "." + mine.Key.IfName
 	}
-	mine.Routes = slices.DeleteFunc(slices.Clone(mine.Routes), func(r core.Route) bool {
-		return r.Dst.Bits() == 0 && slices.ContainsFunc(there.Routes, func(t core.Route) bool { return t.Dst == r.Dst })
+	n.Routes = slices.DeleteFunc(slices.Clone(n.Routes), func(r core.Route) bool {
+		return r.Dst.Bits() == 0 && slices.ContainsFunc(there.NIC.Routes, func(t core.Route) bool { return t.Dst == r.Dst })
 	})
 }

@@ -28,9 +28,8 @@ func Fixed(r core.Record, have []resolve.Present) []resolve.Present {
 // LentLink is the link of an interface that a foreign plugin makes with addresses
 // of ours, as far as we know it.
 func LentLink(s core.Spec) core.Link {
-	return core.Link{
-		IfName: s.Key.IfName, MAC: s.MAC, Addrs: s.Addrs, Gateways: s.Gateways, Routes: s.Routes, DNS: s.DNS,
-	}
+	n := s.Lent
+	return core.Link{IfName: s.Key.IfName, MAC: n.MAC, Addrs: n.Addrs, Gateways: n.Gateways, Routes: n.Routes, DNS: n.DNS}
 }
 
 // Held are the leases of all records, those of live attachments before those of

@@ -11,7 +11,7 @@ import (
 // network's plugins have told: those of its default routes, else of its
 // addresses.
 func TellGateways(s *core.Spec, rec *core.Record) error {
-	if s.Driver != Defroute || len(s.Gateways) > 0 {
+	if s.Kind() != core.KindDefaultRoute || len(s.DefaultRoute.Gateways) > 0 {
 		return nil
 	}
 	for i, l := range slices.Backward(rec.Links) {
@@ -28,7 +28,7 @@ func TellGateways(s *core.Spec, rec *core.Record) error {
 			gws = slices.Clone(l.Gateways)
 		}
 		if len(gws) > 0 {
-			s.Gateways = gws
+			s.DefaultRoute = &core.DefaultRoute{Gateways: gws}
 			return nil
 		}
 	}

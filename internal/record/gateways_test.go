@@ -25,10 +25,10 @@ func TestGatewaysThatPluginsTold(t *testing.T) {
 		},
 	}
 	for key, want := range map[core.Key]string{net1: "[10.0.0.1 fd00::1]", net2: "[10.2.0.1]"} {
-		s := core.Spec{Driver: "defroute", Key: key, Network: map[core.Key]string{net1: "a", net2: "b"}[key]}
+		s := core.Spec{Driver: "defroute", Key: key, Network: map[core.Key]string{net1: "a", net2: "b"}[key], DefaultRoute: &core.DefaultRoute{}}
 		require.NoError(t, TellGateways(&s, &rec))
-		require.Equal(t, want, fmt.Sprint(s.Gateways))
+		require.Equal(t, want, fmt.Sprint(s.DefaultRoute.Gateways))
 	}
-	none := core.Spec{Driver: "defroute", Key: net1, Network: "b"}
+	none := core.Spec{Driver: "defroute", Key: net1, Network: "b", DefaultRoute: &core.DefaultRoute{}}
 	require.Equal(t, core.CodeValue, core.CodeOf(TellGateways(&none, &rec)))
 }

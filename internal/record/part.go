@@ -16,7 +16,7 @@ import (
 func Present(r core.Record) []resolve.Present {
 	var out []resolve.Present
 	for _, s := range r.Specs {
-		if s.Request == "" && (r.Ask != nil || s.Default || s.Driver == Defroute) {
+		if s.Request == "" && (r.Ask != nil || s.Default || s.Kind() == core.KindDefaultRoute) {
 			continue
 		}
 		at := slices.IndexFunc(out, func(p resolve.Present) bool { return p.IfName == s.Key.IfName })
@@ -50,7 +50,7 @@ func device(s core.Spec) string {
 	var conf struct {
 		DeviceID string `json:"deviceID"`
 	}
-	if s.Exec == nil || json.Unmarshal(s.Exec.Conf, &conf) != nil {
+	if s.Kind() != core.KindDelegate || json.Unmarshal(s.Exec.Conf, &conf) != nil {
 		return ""
 	}
 	return conf.DeviceID
@@ -61,9 +61,9 @@ func device(s core.Spec) string {
 func Join(r core.Record, p core.Part, links []core.Link) (core.Record, error) {
 	r.Specs, r.Links = slices.Clone(r.Specs), slices.Clone(r.Links)
 	for _, s := range p.Specs {
-		if s.Driver == Defroute {
+		if s.Kind() == core.KindDefaultRoute {
 			for _, v4 := range []bool{true, false} {
-				if hasFamily(s.Gateways, v4) {
+				if hasFamily(s.DefaultRoute.Gateways, v4) {
 					r.Yielded = slices.Concat(r.Yielded, holders(r, v4))
 					disclaim(&r, v4)
 				}
@@ -81,13 +81,14 @@ func Join(r core.Record, p core.Part, links []core.Link) (core.Record, error) {
 func claimed(specs []core.Spec) []core.Spec {
 	out := slices.Clone(specs)
 	for _, s := range specs {
-		if s.Driver != Defroute {
+		if s.Kind() != core.KindDefaultRoute {
 			continue
 		}
-		for _, gw := range s.Gateways {
-			at := slices.IndexFunc(out, func(o core.Spec) bool { return o.Key == s.Key && o.HostIf != "" })
-			if at >= 0 && len(family(s.Gateways, gw.Is4())) == 1 {
-				out[at].Routes = append(slices.Clone(out[at].Routes), core.Route{Dst: core.Anywhere(gw), GW: gw})
+		for _, gw := range s.DefaultRoute.Gateways {
+			at := slices.IndexFunc(out, func(o core.Spec) bool { return o.Key == s.Key && o.Kind() == core.KindNIC })
+			if at >= 0 && len(family(s.DefaultRoute.Gateways, gw.Is4())) == 1 {
+				n := out[at].ChangeNIC()
+				n.Routes = append(slices.Clone(n.Routes), core.Route{Dst: core.Anywhere(gw), GW: gw})
 			}
 		}
 	}
@@ -153,8 +154,8 @@ func WithPart(r core.Record, rec core.Record) core.Record {
 	Unmade(&rec)
 	p := core.Part{Specs: rec.Specs, Begun: rec.Begun, Leases: rec.Leases}
 	for _, s := range rec.Specs {
-		if s.Driver == Defroute {
-			p.Restore = Restores(r, s.Gateways)
+		if s.Kind() == core.KindDefaultRoute {
+			p.Restore = Restores(r, s.DefaultRoute.Gateways)
 		}
 	}
 	r.Parts, r.Procs = append(slices.Clone(r.Parts), p), rec.Procs
@@ -187,8 +188,8 @@ func holders(r core.Record, v4 bool) []core.Spec {
 	var out []core.Spec
 	for i, s := range r.Specs {
 		var gws []netip.Addr
-		if s.Driver == Defroute {
-			gws = family(s.Gateways, v4)
+		if s.Kind() == core.KindDefaultRoute {
+			gws = family(s.DefaultRoute.Gateways, v4)
 		} else if i < len(r.Links) {
 			gws = defaultGateways(r.Links[i].Routes, v4)
 		}
@@ -206,7 +207,7 @@ func holders(r core.Record, v4 bool) []core.Spec {
 func steer(s core.Spec, gws []netip.Addr) core.Spec {
 	return core.Spec{
 		Driver: Defroute, Key: s.Key, Network: s.Network, Request: s.Request, Default: s.Default,
-		Pod: s.Pod, Netns: s.Netns, Gateways: gws, CNIVersion: s.CNIVersion,
+		Pod: s.Pod, Netns: s.Netns, DefaultRoute: &core.DefaultRoute{Gateways: gws}, CNIVersion: s.CNIVersion,
 	}
 }
 
@@ -214,12 +215,18 @@ func steer(s core.Spec, gws []netip.Addr) core.Spec {
 func disclaim(r *core.Record, v4 bool) {
 	for i := len(r.Specs) - 1; i >= 0; i-- {
 		s, l := &r.Specs[i], &r.Links[i]
-		s.Routes, l.Routes = withoutDefault(s.Routes, v4), withoutDefault(l.Routes, v4)
-		if s.Driver != Defroute || !hasFamily(s.Gateways, v4) {
+		l.Routes = withoutDefault(l.Routes, v4)
+		switch {
+		case s.Kind() == core.KindNIC:
+			n := s.ChangeNIC()
+			n.Routes = withoutDefault(n.Routes, v4)
+			continue
+		case s.Kind() != core.KindDefaultRoute || !hasFamily(s.DefaultRoute.Gateways, v4):
 			continue
 		}
-		s.Gateways, l.Gateways = family(s.Gateways, !v4), family(l.Gateways, !v4)
-		if len(s.Gateways) == 0 {
+		s.DefaultRoute = &core.DefaultRoute{Gateways: family(s.DefaultRoute.Gateways, !v4)}
+		l.Gateways = family(l.Gateways, !v4)
+		if len(s.DefaultRoute.Gateways) == 0 {
 			r.Specs, r.Links = slices.Delete(r.Specs, i, i+1), slices.Delete(r.Links, i, i+1)
 		}
 	}
@@ -230,16 +237,17 @@ func disclaim(r *core.Record, v4 bool) {
 // is still there.
 func regain(r *core.Record, v4 bool) []core.Spec {
 	for at, s := range slices.Backward(r.Yielded) {
-		if !hasFamily(s.Gateways, v4) {
+		gws := s.DefaultRoute.Gateways
+		if !hasFamily(gws, v4) {
 			continue
 		}
 		r.Yielded = slices.Delete(r.Yielded, at, at+1)
 		for i, of := range r.Specs {
-			if of.Key == s.Key && of.Driver != Defroute && slices.Equal(ownGateways(of, r.Links[i], v4), s.Gateways) {
-				return []core.Spec{give(r, i, s.Gateways)}
+			if of.Key == s.Key && slices.Equal(ownGateways(of, r.Links[i], v4), gws) {
+				return []core.Spec{give(r, i, gws)}
 			}
 		}
-		l := core.Link{IfName: s.Key.IfName, Gateways: s.Gateways, Routes: defaults(s.Gateways)}
+		l := core.Link{IfName: s.Key.IfName, Gateways: gws, Routes: defaults(gws)}
 		r.Specs, r.Links = append(r.Specs, s), append(r.Links, l)
 		return []core.Spec{s}
 	}
@@ -250,7 +258,7 @@ func regain(r *core.Record, v4 bool) []core.Spec {
 // that sets it; none where the network knows no gateway, or is to have none.
 func reclaim(r *core.Record, v4 bool) []core.Spec {
 	for i, s := range r.Specs {
-		if !s.Default || s.Driver == Defroute || i >= len(r.Links) || s.NoDefault {
+		if !s.Default || i >= len(r.Links) || s.Kind() == core.KindNIC && s.NIC.NoDefault {
 			continue
 		}
 		if gws := ownGateways(s, r.Links[i], v4); len(gws) > 0 {
@@ -264,8 +272,8 @@ func reclaim(r *core.Record, v4 bool) []core.Spec {
 // spec that sets it.
 func give(r *core.Record, i int, gws []netip.Addr) core.Spec {
 	s := r.Specs[i]
-	if s.Exec == nil {
-		r.Specs[i].Routes = slices.Concat(s.Routes, defaults(gws))
+	if s.Kind() == core.KindNIC {
+		r.Specs[i].ChangeNIC().Routes = slices.Concat(s.NIC.Routes, defaults(gws))
 	}
 	r.Links[i].Routes = slices.Concat(r.Links[i].Routes, defaults(gws))
 	return steer(s, gws)
@@ -281,10 +289,15 @@ func defaults(gws []netip.Addr) []core.Route {
 }
 
 // ownGateways are the default gateways that an interface would have if no other
-// had taken them: the subnet's, or those that its plugin set.
+// had taken them: the subnet's, or those that its plugin set. A step that makes no
+// interface has none.
 func ownGateways(s core.Spec, l core.Link, v4 bool) []netip.Addr {
-	if s.Exec == nil {
-		return family(s.Gateways, v4)
+	switch s.Kind() {
+	case core.KindNIC:
+		return family(s.NIC.Gateways, v4)
+	case core.KindDelegate:
+	default:
+		return nil
 	}
 	made, err := cniconf.LinkFromResult(l.CNIResult, s.Key.IfName)
 	if err != nil {

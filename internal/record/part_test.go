@@ -29,13 +29,17 @@ func key(ifName string) core.Key { return core.Key{Container: "c", IfName: ifNam
 // nic is one of ours: its spec and link.
 func nic(ifName, addr, gw string, routes ...core.Route) (core.Spec, core.Link) {
 	s := core.Spec{
-		Key: key(ifName), Driver: "ovs", Network: "n-" + ifName, HostIf: "h-" + ifName, Request: ifName,
-		Addrs: []netip.Prefix{netip.MustParsePrefix(addr)}, Gateways: addrs(gw), Routes: routes,
+		Key: key(ifName), Driver: "ovs", Network: "n-" + ifName, Request: ifName,
+		NIC: &core.NICSpec{
+			Addrs: []netip.Prefix{netip.MustParsePrefix(addr)}, Gateways: addrs(gw), Settings: core.Settings{Routes: routes},
+			OVS: &core.OVSPort{HostIf: "h-" + ifName},
+		},
 	}
 	if ifName == "eth0" {
 		s.Default, s.Request = true, ""
 	}
-	return s, core.Link{HostIf: s.HostIf, IfName: ifName, MAC: core.MAC{2, 0, 0, 0, 0, 1}, Addrs: s.Addrs, Gateways: s.Gateways, Routes: routes}
+	n := s.NIC
+	return s, core.Link{HostIf: n.OVS.HostIf, IfName: ifName, MAC: core.MAC{2, 0, 0, 0, 0, 1}, Addrs: n.Addrs, Gateways: n.Gateways, Routes: routes}
 }
 
 // foreign is one of a plugin's, with a default route through gw.
@@ -54,7 +58,7 @@ func step(ifName string, gws ...string) (core.Spec, core.Link) {
 	for _, gw := range gws {
 		l.Routes = append(l.Routes, via(gw))
 	}
-	return core.Spec{Key: key(ifName), Driver: Defroute, Network: "n-" + ifName, Request: ifName, Gateways: addrs(gws...)}, l
+	return core.Spec{Key: key(ifName), Driver: Defroute, Network: "n-" + ifName, Request: ifName, DefaultRoute: &core.DefaultRoute{Gateways: addrs(gws...)}}, l
 }
 
 type pair func() (core.Spec, core.Link)
@@ -67,8 +71,8 @@ func build(t *testing.T, pairs ...pair) core.Record {
 	for _, p := range pairs {
 		s, l := p()
 		r.Specs, r.Links = append(r.Specs, s), append(r.Links, l)
-		if s.HostIf != "" {
-			r.Leases = append(r.Leases, core.Lease{Subnet: "s", Owner: core.Owner{Key: s.Key}, IPs: []netip.Addr{s.Addrs[0].Addr()}})
+		if s.Kind() == core.KindNIC {
+			r.Leases = append(r.Leases, core.Lease{Subnet: "s", Owner: core.Owner{Key: s.Key}, IPs: []netip.Addr{s.NIC.Addrs[0].Addr()}})
 		}
 	}
 	whole, err := complete(r)
@@ -112,15 +116,15 @@ func toldDefault(t *testing.T, s core.Spec) bool {
 func TestDefaultRouteGoesAndComesBack(t *testing.T) {
 	before := build(t, of(nic("eth0", "10.16.0.2/16", "10.16.0.1", via("10.16.0.1"))))
 	require.Equal(t, []string{"eth0 10.16.0.1"}, ways(before))
-	require.Equal(t, addrs("10.16.0.1"), Restores(before, addrs("10.20.0.1"))[0].Gateways)
+	require.Equal(t, addrs("10.16.0.1"), Restores(before, addrs("10.20.0.1"))[0].DefaultRoute.Gateways)
 	require.Empty(t, Restores(before, addrs("fd00::1")), "another family")
 	require.Len(t, Restores(before, nil), 1, "not known yet which")
 
 	with := joined(t, before, of(nic("net1", "10.20.0.2/24", "10.20.0.1")), of(step("net1", "10.20.0.1")))
 	require.Equal(t, []string{"net1 10.20.0.1"}, ways(with))
-	require.Empty(t, with.Specs[0].Routes, "not eth0's any more")
-	require.Equal(t, []core.Route{via("10.20.0.1")}, with.Specs[1].Routes)
-	require.Equal(t, []core.Route{via("10.16.0.1")}, before.Specs[0].Routes, "what was is not changed")
+	require.Empty(t, with.Specs[0].NIC.Routes, "not eth0's any more")
+	require.Equal(t, []core.Route{via("10.20.0.1")}, with.Specs[1].NIC.Routes)
+	require.Equal(t, []core.Route{via("10.16.0.1")}, before.Specs[0].NIC.Routes, "what was is not changed")
 
 	again := joined(t, with, of(nic("net2", "10.30.0.2/24", "10.30.0.1")), of(step("net2", "10.30.0.1")))
 	require.Equal(t, []string{"net2 10.30.0.1"}, ways(again))
@@ -133,7 +137,7 @@ func TestDefaultRouteGoesAndComesBack(t *testing.T) {
 	require.Equal(t, []string{"net2", "net2"}, []string{part.Specs[0].Key.IfName, part.Specs[1].Key.IfName})
 	require.Equal(t, 2, part.Begun)
 	require.Equal(t, "net1", part.Restore[0].Key.IfName)
-	require.Equal(t, addrs("10.20.0.1"), part.Restore[0].Gateways)
+	require.Equal(t, addrs("10.20.0.1"), part.Restore[0].DefaultRoute.Gateways)
 	back, err = Leave(back, "net1")
 	require.NoError(t, err)
 	require.Equal(t, []string{"eth0 10.16.0.1"}, ways(back))
@@ -153,8 +157,9 @@ func TestDefaultRouteGoesAndComesBack(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"eth0 10.1.0.1"}, ways(back))
 	require.True(t, toldDefault(t, back.Specs[0]))
-	require.Equal(t, addrs("10.1.0.1"), back.Parts[0].Restore[0].Gateways)
-	require.Empty(t, back.Specs[0].Routes)
+	require.Equal(t, addrs("10.1.0.1"), back.Parts[0].Restore[0].DefaultRoute.Gateways)
+	require.Equal(t, core.KindDelegate, back.Specs[0].Kind())
+	require.Nil(t, back.Specs[0].NIC)
 
 	// The ADD gave it away: the plugin's own result still says that it has one.
 	given := build(t, of(foreign("eth0", "10.1.0.2/16", "10.1.0.1")), of(foreign("net1", "10.2.0.2/16", "10.2.0.1")), of(step("net1", "10.2.0.1")))
@@ -168,7 +173,7 @@ func TestDefaultRouteGoesAndComesBack(t *testing.T) {
 // TestFamiliesAreApart: a network that takes IPv4 leaves IPv6 where it is.
 func TestFamiliesAreApart(t *testing.T) {
 	s, l := nic("eth0", "10.16.0.2/16", "10.16.0.1", via("10.16.0.1"), via("fd00::1"))
-	s.Gateways = addrs("10.16.0.1", "fd00::1")
+	s.NIC.Gateways = addrs("10.16.0.1", "fd00::1")
 	r := joined(t, build(t, of(s, l)), of(nic("net1", "10.20.0.2/24", "10.20.0.1")), of(step("net1", "10.20.0.1")))
 	require.Equal(t, []string{"eth0 fd00::1", "net1 10.20.0.1"}, ways(r))
 	r = joined(t, r, of(nic("net2", "fd01::2/64", "fd01::1")), of(step("net2", "fd01::1")))
@@ -234,10 +239,10 @@ func TestDefaultRouteThatWasAskedFor(t *testing.T) {
 	back, err := Leave(joined(t, asked, taker, stepped), "net1")
 	require.NoError(t, err)
 	require.Equal(t, []string{"eth0 10.16.0.77"}, ways(back), "not its subnet's gateway")
-	require.Equal(t, addrs("10.16.0.77"), back.Parts[0].Restore[0].Gateways)
+	require.Equal(t, addrs("10.16.0.77"), back.Parts[0].Restore[0].DefaultRoute.Gateways)
 
 	none := build(t, of(nic("eth0", "10.16.0.2/16", "10.16.0.1")))
-	none.Specs[0].NoDefault = true
+	none.Specs[0].NIC.NoDefault = true
 	back, err = Leave(joined(t, none, taker, stepped), "net1")
 	require.NoError(t, err)
 	require.Empty(t, ways(back))

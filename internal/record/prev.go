@@ -45,15 +45,14 @@ func Retuned(rec core.Record, conf core.Conf) []core.Spec {
 	}
 	out := slices.Clone(rec.Specs)
 	for i, s := range out {
-		if s.Exec == nil || s.Key != rec.Key {
+		if s.Kind() != core.KindDelegate || s.Key != rec.Key {
 			continue
 		}
-		call := *s.Exec
+		call := out[i].ChangeExec()
 		if len(call.Prev) == 0 && i < len(rec.Links) {
 			call.Prev = rec.Links[i].CNIResult
 		}
 		call.Prev = cniconf.WithMAC(call.Prev, s.Key.IfName, later.MAC)
-		out[i].Exec = &call
 	}
 	return out
 }

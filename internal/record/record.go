@@ -17,12 +17,11 @@ import (
 // Defroute is the driver of specs that set default routes and make nothing.
 const Defroute = "defroute"
 
-// Hostport is the driver of specs that open ports of the node.
-const Hostport = "hostport"
-
 // aside tells a step that makes no interface and is no part of its network's
 // chain: no plugin knows it.
-func aside(s core.Spec) bool { return s.Driver == Defroute || s.Driver == Hostport }
+func aside(s core.Spec) bool {
+	return s.Kind() == core.KindDefaultRoute || s.Kind() == core.KindHostPorts
+}
 
 // SameChain tells that b goes on where a left off. A default-route step has
 // its network's name too and is no part of the chain; nor are host ports.
@@ -48,7 +47,7 @@ func Prev(r *core.Record, i int) (json.RawMessage, error) {
 // just before it runs. inside tells those that are not.
 func Startable(specs []core.Spec, from int, inside func(core.Exec) bool) int {
 	for i := from; i < len(specs); i++ {
-		if specs[i].Exec != nil && !inside(*specs[i].Exec) {
+		if specs[i].Kind() == core.KindDelegate && !inside(*specs[i].Exec) {
 			return i
 		}
 	}
@@ -81,16 +80,14 @@ func sealChain(r *core.Record, from, to int) error {
 	links := append(slices.Clone(r.Links[from:to]), routeLinks(r)...)
 	for i := from; i < to; i++ {
 		s := &r.Specs[i]
-		if s.Exec == nil {
+		if s.Kind() != core.KindDelegate {
 			continue
 		}
 		final, err := cniconf.Final(links, r.Netns.Path, s.Exec.CNIVersion)
 		if err != nil {
 			return err
 		}
-		call := *s.Exec
-		call.Prev = final
-		s.Exec = &call
+		s.ChangeExec().Prev = final
 	}
 	return nil
 }
@@ -100,7 +97,7 @@ func sealChain(r *core.Record, from, to int) error {
 func routeLinks(r *core.Record) []core.Link {
 	var out []core.Link
 	for i, s := range r.Specs {
-		if s.Driver == Defroute {
+		if s.Kind() == core.KindDefaultRoute {
 			out = append(out, r.Links[i])
 		}
 	}
@@ -125,7 +122,7 @@ func DefaultLinks(r *core.Record) []core.Link {
 // plugin's interface it is what the plugin said.
 func FinalLink(r core.Record, i int) core.Link {
 	s, l := r.Specs[i], r.Links[i]
-	if s.Exec != nil { // its result is final in Exec.Prev, but for the MTU, which old versions do not tell
+	if s.Kind() == core.KindDelegate { // its result is final in Exec.Prev, but for the MTU, which old versions do not tell
 		for j := i + 1; j < len(r.Specs) && SameChain(r.Specs[j], s); j++ {
 			l.MTU = cmp.Or(r.Links[j].MTU, l.MTU)
 		}
@@ -135,7 +132,7 @@ func FinalLink(r core.Record, i int) core.Link {
 		l = Overlay(l, r.Links[j])
 	}
 	for j, other := range r.Specs {
-		if other.Driver == Defroute && other.Key == s.Key {
+		if other.Kind() == core.KindDefaultRoute && other.Key == s.Key {
 			l = Overlay(l, r.Links[j])
 		}
 	}
@@ -201,7 +198,7 @@ func Fold(r *core.Record) {
 // UsesFabric tells a record with interfaces on our switch.
 func UsesFabric(r core.Record) bool {
 	for _, s := range AllSpecs(r) {
-		if s.HostIf != "" {
+		if s.OVS() != nil {
 			return true
 		}
 	}

@@ -27,7 +27,7 @@ func (s Shares) Of(call core.Exec) *Share {
 // Add adds the attachments of specs to theirs.
 func (s Shares) Add(specs []core.Spec) {
 	for _, spec := range specs {
-		if spec.Exec == nil {
+		if spec.Kind() != core.KindDelegate {
 			continue
 		}
 		if n := s.Of(*spec.Exec); n != nil {

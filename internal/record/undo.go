@@ -16,8 +16,8 @@ func Unmade(r *core.Record) {
 	}
 	r.Specs = slices.Clone(r.Specs)
 	for i := len(r.Links); i < len(r.Specs); i++ {
-		if s := &r.Specs[i]; s.Exec != nil && s.Failed == nil {
-			s.Failed = &core.Failure{}
+		if s := &r.Specs[i]; s.Kind() == core.KindDelegate && s.Exec.Failed == nil {
+			s.ChangeExec().Failed = &core.Failure{}
 		}
 	}
 }
@@ -25,7 +25,7 @@ func Unmade(r *core.Record) {
 // NeverMade tells that nothing is left of a record but foreign plugins whose ADD
 // did not succeed: no runtime was ever told of them.
 func NeverMade(r core.Record) bool {
-	return len(r.Parts) == 0 && !slices.ContainsFunc(Begun(r), func(s core.Spec) bool { return s.Failed == nil })
+	return len(r.Parts) == 0 && !slices.ContainsFunc(Begun(r), func(s core.Spec) bool { return Own(s) || s.Exec.Failed == nil })
 }
 
 // OnlyForeign tells a record of which nothing is left but foreign plugins.
@@ -39,10 +39,10 @@ func OwnParts(r core.Record) bool {
 }
 
 // Own tells a spec that the agent carries out itself, without a foreign plugin.
-func Own(s core.Spec) bool { return s.Exec == nil }
+func Own(s core.Spec) bool { return !Foreign(s) }
 
 // Foreign is the contrary of Own.
-func Foreign(s core.Spec) bool { return s.Exec != nil }
+func Foreign(s core.Spec) bool { return s.Kind() == core.KindDelegate }
 
 // Keep divides the leases of some specs by those of the specs that are left: the
 // leases that these need, and the free ones. An interface of our own has its
@@ -62,7 +62,7 @@ func Keep(specs, left []core.Spec, leases []core.Lease) (kept, free []core.Lease
 // holds tells that one of the specs that are left needs the lease of key.
 func holds(specs, left []core.Spec, key core.Key) bool {
 	at := func(s core.Spec) bool { return s.Key == key }
-	own := func(s core.Spec) bool { return at(s) && s.HostIf != "" }
+	own := func(s core.Spec) bool { return at(s) && s.Kind() == core.KindNIC }
 	switch {
 	case slices.ContainsFunc(specs, own):
 		return slices.ContainsFunc(left, own)

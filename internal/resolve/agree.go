@@ -59,7 +59,7 @@ func twice(wants []core.Want) error {
 	seen := map[string]string{}
 	for _, w := range wants {
 		for _, s := range w.Steps {
-			if s.NIC == nil {
+			if s.Kind() != core.KindNIC {
 				continue
 			}
 			for _, what := range identities(s.NIC) {

@@ -64,7 +64,7 @@ func withIntents(t *testing.T, r *refusing, ns string) (s *Server, dir string) {
 	key := core.Key{Container: "c1", IfName: "eth0"}
 	require.NoError(t, j.Begin(t.Context(), core.Record{
 		Key: key, Netns: core.Netns{Path: ns, Cookie: cookie, BootID: boot}, Phase: core.Added, Begun: 1,
-		Specs: []core.Spec{{Key: key, Driver: "ovs", HostIf: "c1_h"}},
+		Specs: []core.Spec{{Key: key, Driver: "ovs", NIC: &core.NICSpec{OVS: &core.OVSPort{HostIf: "c1_h"}}}},
 	}))
 	e := engine.New(engine.Config{
 		Journal: j, IPAM: ipam.New(), Source: objects, Drivers: driver.Set{"ovs": r}, Fabric: r, BootID: boot, Observer: r, Log: log,

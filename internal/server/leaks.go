@@ -133,7 +133,7 @@ func holds(rec core.Record, h held) bool {
 		})
 	}
 	return slices.ContainsFunc(record.AllSpecs(rec), func(spec core.Spec) bool {
-		return spec.Exec != nil && spec.Key.Container == h.owner.Container && (h.owner.IfName == "" || spec.Key.IfName == h.owner.IfName)
+		return spec.Kind() == core.KindDelegate && spec.Key.Container == h.owner.Container && (h.owner.IfName == "" || spec.Key.IfName == h.owner.IfName)
 	})
 }
 
@@ -157,7 +157,7 @@ func (s *Server) folders() []lan {
 	}
 	for _, rec := range s.View.Journal.Records() {
 		for _, spec := range record.AllSpecs(rec) {
-			if spec.Exec != nil {
+			if spec.Kind() == core.KindDelegate {
 				note(spec.Exec.Network, spec.Exec.Conf)
 			}
 		}

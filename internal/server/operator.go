@@ -233,9 +233,13 @@ func (s *Server) heldIP(l core.Lease, ip netip.Addr) agent.IP {
 	}
 	for _, rec := range s.View.Journal.Container(l.Owner.Key.Container) {
 		for _, spec := range rec.Specs {
-			if spec.Key == l.Owner.Key && spec.HostIf != "" {
-				out.HostIf, out.VLAN = spec.HostIf, spec.VLAN
-				if port, ok := s.View.Port(spec.HostIf); ok {
+			if spec.Key != l.Owner.Key || spec.Kind() != core.KindNIC {
+				continue
+			}
+			out.VLAN = spec.NIC.VLAN
+			if carrier := spec.OVS(); carrier != nil {
+				out.HostIf = carrier.HostIf
+				if port, ok := s.View.Port(carrier.HostIf); ok {
 					out.OFPort = port.OFPort
 				}
 			}
@@ -328,9 +332,12 @@ func (s *Server) serveDetach(w http.ResponseWriter, r *http.Request) {
 	out := agent.DetachResult{AttachmentRef: ref(rec), Left: []agent.Undone{}}
 	for _, u := range left {
 		item := agent.Undone{
-			IfName: u.Spec.Key.IfName, Network: u.Spec.Network, Driver: u.Spec.Driver, HostIf: u.Spec.HostIf, Error: u.Err.Error(),
+			IfName: u.Spec.Key.IfName, Network: u.Spec.Network, Driver: u.Spec.Driver, Error: u.Err.Error(),
 		}
-		if u.Spec.Exec != nil {
+		if carrier := u.Spec.OVS(); carrier != nil {
+			item.HostIf = carrier.HostIf
+		}
+		if u.Spec.Kind() == core.KindDelegate {
 			item.Plugin = u.Spec.Exec.Type
 		}
 		out.Left = append(out.Left, item)

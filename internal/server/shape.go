@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,9 +53,14 @@ func (s *Server) attachment(rec core.Record) agent.Attachment {
 		if ok {
 			i.Port = &p
 		}
-		i.PortMissing = !ok && rec.Phase == core.Added && i.Driver == "ovs" && s.View.PortMissing(i.HostIf)
+		i.PortMissing = !ok && rec.Phase == core.Added && onSwitch(rec, i.Name) && s.View.PortMissing(i.HostIf)
 	}
 	return a
+}
+
+// onSwitch tells that an interface of the record is a port of ours.
+func onSwitch(rec core.Record, ifName string) bool {
+	return slices.ContainsFunc(rec.Specs, func(s core.Spec) bool { return s.Key.IfName == ifName && s.OVS() != nil })
 }
 
 func networkStatus(in []core.Net) []agent.NetworkStatus {
@@ -83,11 +89,13 @@ func interfaces(rec core.Record) []agent.Interface {
 				out[n].Network = agent.DefaultNet
 			}
 		}
-		if spec.Exec != nil {
+		switch spec.Kind() {
+		case core.KindDelegate:
 			out[n].Plugins = append(out[n].Plugins, spec.Exec.Type)
-		}
-		for _, p := range spec.Ports {
-			out[n].HostPorts = append(out[n].HostPorts, agent.HostPort(p))
+		case core.KindHostPorts:
+			for _, p := range spec.HostPorts.Ports {
+				out[n].HostPorts = append(out[n].HostPorts, agent.HostPort(p))
+			}
 		}
 		if i < len(rec.Links) {
 			made(&out[n], rec.Links[i])
@@ -99,19 +107,29 @@ func interfaces(rec core.Record) []agent.Interface {
 // ownDefault tells our own default network, which a spec has under the name of
 // the runtime's configuration, from one that the configuration delegates to.
 func ownDefault(rec core.Record, s core.Spec) bool {
-	return s.Default && s.Exec == nil && s.Network == rec.Network && s.CNIVersion == ""
+	return s.Default && s.Kind() != core.KindDelegate && s.Network == rec.Network && s.CNIVersion == ""
 }
 
 // planned shows a spec's own values.
 func planned(s core.Spec) agent.Interface {
 	out := agent.Interface{
-		Name: s.Key.IfName, Network: s.Network, Default: s.Default, Driver: s.Driver, Subnet: s.Subnet,
-		Addresses: s.Addrs, Gateways: s.Gateways, Routes: routes(s.Routes), MAC: s.MAC.String(), MTU: s.MTU,
-		HostIf: s.HostIf, NICType: s.NICType, VLAN: s.VLAN, Mirror: s.Mirror,
+		Name: s.Key.IfName, Network: s.Network, Default: s.Default, Driver: s.Driver, Addresses: s.Addresses(),
 	}
-	if s.QoS != (core.QoS{}) {
-		q := agent.QoS(s.QoS)
+	if s.Kind() == core.KindDefaultRoute {
+		out.Gateways = s.DefaultRoute.Gateways
+	}
+	n := s.Given()
+	if n == nil {
+		return out
+	}
+	out.Subnet, out.Gateways, out.Routes, out.MAC, out.MTU = n.Subnet, n.Gateways, routes(n.Routes), n.MAC.String(), n.MTU
+	out.VLAN, out.Mirror = n.VLAN, n.Mirror
+	if n.QoS != (core.QoS{}) {
+		q := agent.QoS(n.QoS)
 		out.QoS = &q
+	}
+	if n.OVS != nil {
+		out.HostIf, out.NICType = n.OVS.HostIf, n.OVS.Type
 	}
 	return out
 }

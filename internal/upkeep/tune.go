@@ -48,7 +48,7 @@ func (k *Keeper) Tune(ctx context.Context, rec *core.Record) error {
 		_, err := d.Repair(ctx, s)
 		errs = append(errs, err)
 		k.Log.Info("rates and mirror of a running pod changed", "pod", rec.Pod, "ifname", s.Key.IfName,
-			"ingress_mbps", s.QoS.IngressMbps, "egress_mbps", s.QoS.EgressMbps, "mirror", s.Mirror)
+			"ingress_mbps", s.NIC.QoS.IngressMbps, "egress_mbps", s.NIC.QoS.EgressMbps, "mirror", s.NIC.Mirror)
 	}
 	return errors.Join(errs...)
 }
@@ -58,12 +58,14 @@ func (k *Keeper) Tune(ctx context.Context, rec *core.Record) error {
 func (k *Keeper) changes(specs []core.Spec, notes map[string]string) (changed map[int]core.Spec, wrong error) {
 	changed = map[int]core.Spec{}
 	for i, s := range specs {
-		if _, ok := k.Drivers[s.Driver].(driver.Repairer); !ok {
+		if _, ok := k.Drivers[s.Driver].(driver.Repairer); !ok || s.Kind() != core.KindNIC {
 			continue
 		}
-		now, err := tuned(s, notes)
-		if wrong = errors.Join(wrong, err); err == nil && (now.QoS != s.QoS || now.Mirror != s.Mirror) {
-			changed[i] = now
+		q, mirror, err := tuned(s, notes)
+		if wrong = errors.Join(wrong, err); err == nil && (q != s.NIC.QoS || mirror != s.NIC.Mirror) {
+			n := s.ChangeNIC()
+			n.QoS, n.Mirror = q, mirror
+			changed[i] = s
 		}
 	}
 	return changed, wrong
@@ -86,29 +88,26 @@ func (k *Keeper) mistuned(rec core.Record, err error) {
 	}
 }
 
-// tuned is the Spec of a running pod's NIC with the rates and the mirror that
-// the pod's annotations ask for now. Of a record that does not say what else
+// tuned are the rates and the mirror that the pod's annotations ask for now, of
+// a running pod's NIC. Of a record that does not say what else
 // asked for bandwidth, rates stay unless annotations set some. An error
 // names the annotation; then nothing may change.
-func tuned(s core.Spec, notes map[string]string) (core.Spec, error) {
+func tuned(s core.Spec, notes map[string]string) (core.QoS, bool, error) {
 	a := annotation.Notes{All: notes, Provider: providerOf(s), IfName: s.Key.IfName}
 	q, mirror, err := a.Tuning()
 	switch {
-	case err != nil:
-		return s, err
-	case q.Rated():
-	case s.Bandwidth != nil:
-		q = q.WithRates(*s.Bandwidth)
+	case err != nil || q.Rated():
+	case s.NIC.Bandwidth != nil:
+		q = q.WithRates(*s.NIC.Bandwidth)
 	default:
-		q = q.WithRates(s.QoS)
+		q = q.WithRates(s.NIC.QoS)
 	}
-	s.QoS, s.Mirror = q, mirror
-	return s, nil
+	return q, mirror, err
 }
 
 // providerOf reads the name of a NIC's logical port (ifaceID).
 func providerOf(s core.Spec) string {
-	id, _ := strings.CutPrefix(s.IfaceID, s.Pod.Name+"."+s.Pod.Namespace)
+	id, _ := strings.CutPrefix(s.NIC.IfaceID, s.Pod.Name+"."+s.Pod.Namespace)
 	id = strings.TrimSuffix(strings.TrimPrefix(id, "."), "."+s.Key.IfName)
 	if id == "" || id == s.Key.IfName {
 		return v1.DefaultProvider

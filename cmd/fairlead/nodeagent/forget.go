@@ -24,7 +24,7 @@ type forgetter struct {
 
 // Attached implements core.Notices.
 func (f *forgetter) Attached(r core.Record) {
-	if slices.ContainsFunc(r.Specs, func(s core.Spec) bool { return f.of.Forgetting(s.Addrs) }) {
+	if slices.ContainsFunc(r.Specs, func(s core.Spec) bool { return f.of.Forgetting(s.Addresses()) }) {
 		if err := f.of.Flush(); err != nil {
 			f.log.Warn("connections of the last pod with an address not forgotten", "container", r.Key.Container, "err", err)
 		}
@@ -39,10 +39,11 @@ func (f *forgetter) Attached(r core.Record) {
 func (f *forgetter) Detached(r core.Record) {
 	var gone []netip.Addr
 	for _, s := range r.Specs {
-		for _, a := range s.Addrs {
-			if s.HostIf != "" {
-				gone = append(gone, a.Addr())
-			}
+		if s.Kind() != core.KindNIC {
+			continue
+		}
+		for _, a := range s.NIC.Addrs {
+			gone = append(gone, a.Addr())
 		}
 	}
 	f.of.Forget(gone)

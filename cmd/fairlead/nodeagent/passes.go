@@ -345,7 +345,10 @@ func (a arrivals) Detached(r core.Record) {
 
 // changed has a pass made if the attachment was on what may be the built-in Subnet.
 func (a arrivals) changed(r core.Record) {
-	if slices.ContainsFunc(r.Specs, func(s core.Spec) bool { return s.Subnet == v1.DefaultSubnet }) {
+	if slices.ContainsFunc(r.Specs, func(s core.Spec) bool {
+		n := s.Given()
+		return n != nil && n.Subnet == v1.DefaultSubnet
+	}) {
 		select {
 		case a.moved <- struct{}{}:
 		default:

@@ -228,7 +228,11 @@ func (p *portRepairs) run(ctx context.Context) {
 }
 
 func portOf(rec core.Record, s core.Spec) string {
-	return fmt.Sprintf("port %s of pod %s", s.HostIf, rec.Pod)
+	port := s.Key.IfName
+	if carrier := s.OVS(); carrier != nil {
+		port = carrier.HostIf
+	}
+	return fmt.Sprintf("port %s of pod %s", port, rec.Pod)
 }
 
 func (p *portRepairs) repair(ctx context.Context, containers []string) {

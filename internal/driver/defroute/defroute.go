@@ -45,7 +45,7 @@ func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
 	if err := ctx.Err(); err != nil {
 		return core.Link{}, fmt.Errorf("attach %s: %w", s.Key, err)
 	}
-	if len(s.Gateways) == 0 {
+	if s.Kind() == core.KindDefaultRoute && len(s.DefaultRoute.Gateways) == 0 {
 		return core.Link{}, core.Errorf(core.CodeConfig, "attach %s: default-route names no gateway", s.Key)
 	}
 	p, err := enter(s)
@@ -53,13 +53,13 @@ func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
 		return core.Link{}, fmt.Errorf("attach %s: %w", s.Key, err)
 	}
 	defer p.close()
-	for _, gws := range families(s.Gateways) {
+	for _, gws := range families(s.DefaultRoute.Gateways) {
 		if err := p.set(gws); err != nil {
 			return core.Link{}, fmt.Errorf("attach %s: %w", s.Key, err)
 		}
 	}
-	l := core.Link{IfName: s.Key.IfName, Gateways: slices.Clone(s.Gateways)}
-	for _, gw := range s.Gateways {
+	l := core.Link{IfName: s.Key.IfName, Gateways: slices.Clone(s.DefaultRoute.Gateways)}
+	for _, gw := range s.DefaultRoute.Gateways {
 		l.Routes = append(l.Routes, core.Route{Dst: core.Anywhere(gw), GW: gw})
 	}
 	return l, nil
@@ -76,7 +76,7 @@ func (d *Driver) Check(_ context.Context, s core.Spec, _ core.Link) error {
 	}
 	defer p.close()
 	var errs []error
-	for _, gws := range families(s.Gateways) {
+	for _, gws := range families(s.DefaultRoute.Gateways) {
 		ours, others, err := p.defaults(gws)
 		if err != nil {
 			return err
@@ -102,7 +102,7 @@ func (d *Driver) Detach(_ context.Context, s core.Spec) error {
 		return fmt.Errorf("detach %s: %w", s.Key, err)
 	}
 	defer p.close()
-	for _, gws := range families(s.Gateways) {
+	for _, gws := range families(s.DefaultRoute.Gateways) {
 		ours, _, err := p.defaults(gws)
 		for _, r := range ours {
 			err = errors.Join(err, p.remove(r))
@@ -125,6 +125,9 @@ type pod struct {
 // enter opens the namespace and finds the interface: core.ErrNetnsGone,
 // core.ErrNotFound.
 func enter(s core.Spec) (_ *pod, err error) {
+	if s.Kind() != core.KindDefaultRoute {
+		return nil, core.Errorf(core.CodeConfig, "the spec names no default route")
+	}
 	p := &pod{}
 	defer func() {
 		if err != nil {

@@ -51,7 +51,7 @@ func pod(t testing.TB) (*netns.Handle, core.Netns) {
 }
 
 func spec(id core.Netns, gws ...string) core.Spec {
-	return core.Spec{Driver: "defroute", Key: core.Key{Container: "c", IfName: "net1"}, Netns: id, Gateways: gateways(gws...)}
+	return core.Spec{Driver: "defroute", Key: core.Key{Container: "c", IfName: "net1"}, Netns: id, DefaultRoute: &core.DefaultRoute{Gateways: gateways(gws...)}}
 }
 
 // defaults is what iproute2 shows, one line per route or hop.
@@ -103,7 +103,7 @@ func TestAttachMovesTheDefaultRoute(t *testing.T) {
 				l, err := d.Attach(t.Context(), s)
 				require.NoError(t, err)
 				require.Equal(t, "net1", l.IfName)
-				require.Equal(t, s.Gateways, l.Gateways)
+				require.Equal(t, s.DefaultRoute.Gateways, l.Gateways)
 				require.Len(t, l.Routes, len(c.gws))
 				require.ElementsMatch(t, c.v4, defaults(t, ns, "-4"))
 				require.ElementsMatch(t, c.v6, defaults(t, ns, "-6"))
@@ -167,7 +167,7 @@ func TestAttachRefuses(t *testing.T) {
 type withNIC struct{ *defroute.Driver }
 
 func (w withNIC) addr(s core.Spec) netip.Prefix {
-	gw := s.Gateways[0]
+	gw := s.DefaultRoute.Gateways[0]
 	return netip.PrefixFrom(gw.Next(), gw.BitLen()-8)
 }
 

@@ -233,7 +233,7 @@ func (d *Driver) del(ctx context.Context, s core.Spec, ns core.Netns) error {
 	} else {
 		_, err = d.call(ctx, c)
 	}
-	if nothingMade(s.Failed, err) {
+	if nothingMade(s.Exec.Failed, err) {
 		err = nil
 	}
 	return errors.Join(err, d.tidy(ctx, c))

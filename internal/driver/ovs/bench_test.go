@@ -32,7 +32,7 @@ func benchmark(b *testing.B, parallel int) {
 		b.StopTimer()
 		for i := range specs { // a new sandbox each time
 			fresh := spec(serial+i+1, specs[i].Netns)
-			fresh.Addrs, fresh.MAC = specs[i].Addrs, specs[i].MAC
+			fresh.NIC.Addrs, fresh.NIC.MAC = specs[i].NIC.Addrs, specs[i].NIC.MAC
 			specs[i] = fresh
 		}
 		b.StartTimer()

@@ -23,9 +23,13 @@ import (
 // core.Difference, joined, without the interface's name; any other error means that it
 // could not be told. In the pod, what the link says of MAC, MTU and further
 // routes goes before the Spec: later plugins of the chain may change these.
-func (d *Driver) Check(ctx context.Context, s core.Spec, l core.Link) (err error) {
+func (d *Driver) Check(ctx context.Context, spec core.Spec, l core.Link) (err error) {
 	done := driver.Time(ctx, "ovs.check")
 	defer func() { done(err) }()
+	s, err := nicOf(spec)
+	if err != nil {
+		return err
+	}
 	defer d.locks.Hold(s.HostIf)()
 	diff, err := d.differences(ctx, s, l)
 	if err != nil {
@@ -34,8 +38,8 @@ func (d *Driver) Check(ctx context.Context, s core.Spec, l core.Link) (err error
 	return errors.Join(diff...)
 }
 
-func (d *Driver) differences(ctx context.Context, s core.Spec, l core.Link) (drift, error) {
-	if err := errors.Join(ctx.Err(), validate(s), d.cfg.OVS.Connected()); err != nil {
+func (d *Driver) differences(ctx context.Context, s nic, l core.Link) (drift, error) {
+	if err := errors.Join(ctx.Err(), d.cfg.OVS.Connected()); err != nil {
 		return nil, err
 	}
 	pod, err := netns.Verify(s.Netns)
@@ -48,12 +52,12 @@ func (d *Driver) differences(ctx context.Context, s core.Spec, l core.Link) (dri
 	if err != nil {
 		return nil, err
 	}
-	inPod := s
+	now := *s.NICSpec
 	if len(l.MAC) > 0 {
-		inPod.MAC = l.MAC
+		now.MAC = l.MAC
 	}
-	inPod.MTU = cmp.Or(l.MTU, s.MTU)
-	if err := diff.pod(inPod, pod, near, l.Routes); err != nil {
+	now.MTU = cmp.Or(l.MTU, s.MTU)
+	if err := diff.pod(nic{s.Spec, &now, s.OVSPort}, pod, near, l.Routes); err != nil {
 		return nil, err
 	}
 	d.checkPort(s, &diff)
@@ -75,8 +79,8 @@ func equal[T comparable](d *drift, what string, have, want T) {
 }
 
 // checkHost proves the host's end; an internal port has none.
-func (d *Driver) checkHost(s core.Spec, diff *drift) (near rtnl.Link, err error) {
-	if s.NICType == InternalPort {
+func (d *Driver) checkHost(s nic, diff *drift) (near rtnl.Link, err error) {
+	if s.Type == InternalPort {
 		return near, nil
 	}
 	c, err := d.host.Get()
@@ -107,7 +111,7 @@ func (d *Driver) checkHost(s core.Spec, diff *drift) (near rtnl.Link, err error)
 
 // pod proves the pod's end and what it carries; more are routes that may be
 // there beside those of the Spec.
-func (d *drift) pod(s core.Spec, pod *netns.Handle, near rtnl.Link, more []core.Route) error {
+func (d *drift) pod(s nic, pod *netns.Handle, near rtnl.Link, more []core.Route) error {
 	c, err := rtnl.Open(pod)
 	if err != nil {
 		return err
@@ -121,7 +125,7 @@ func (d *drift) pod(s core.Spec, pod *netns.Handle, near rtnl.Link, more []core.
 	if err != nil {
 		return err
 	}
-	if s.NICType != InternalPort && near.Index != 0 && !paired(near, far) {
+	if s.Type != InternalPort && near.Index != 0 && !paired(near, far) {
 		d.add("link in the pod is not the far end of %s", s.HostIf)
 	}
 	if !far.Up {
@@ -151,7 +155,7 @@ func (d *drift) missing(c *rtnl.Conn, near rtnl.Link) {
 	d.add("link is missing in the pod")
 }
 
-func (d *drift) addresses(c *rtnl.Conn, s core.Spec, index int) error {
+func (d *drift) addresses(c *rtnl.Conn, s nic, index int) error {
 	have, err := c.Addrs(index)
 	if err != nil {
 		return err
@@ -173,7 +177,7 @@ func (d *drift) addresses(c *rtnl.Conn, s core.Spec, index int) error {
 // that nobody added another through this interface: one more specific route is
 // enough to take a pod's traffic elsewhere. Through other interfaces a pod may
 // have what it likes.
-func (d *drift) routes(c *rtnl.Conn, s core.Spec, index int, more []core.Route) error {
+func (d *drift) routes(c *rtnl.Conn, s nic, index int, more []core.Route) error {
 	have, err := c.Routes(index)
 	if err != nil {
 		return err
@@ -255,7 +259,7 @@ func sameRoute(have, want rtnl.Route) bool {
 }
 
 // sysctls runs inside the pod's namespace.
-func (d *drift) sysctls(s core.Spec) error {
+func (d *drift) sysctls(s nic) error {
 	for _, s := range sysctls(s) {
 		have, err := sysfs.ReadSysctl(s.path)
 		if sysfs.SysctlMissing(err) {
@@ -270,8 +274,8 @@ func (d *drift) sysctls(s core.Spec) error {
 }
 
 // checkPort proves what the switch's database has.
-func (d *Driver) checkPort(s core.Spec, diff *drift) {
-	want, _ := Port(s)
+func (d *Driver) checkPort(s nic, diff *drift) {
+	want, _ := portFor(s)
 	have, ok := d.cfg.OVS.PortByName(s.HostIf)
 	if !ok {
 		diff.add("port %s is missing in Open vSwitch", s.HostIf)

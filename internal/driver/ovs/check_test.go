@@ -69,10 +69,10 @@ func TestCheckFindsTampering(t *testing.T) {
 	before := n.inventory()
 	for i, tamper := range tamperings {
 		h, s := n.pod(1)
-		s.Mirror = true
+		s.NIC.Mirror = true
 		n.attach(s)
-		qos := n.sw.Get("Port", s.HostIf, "qos")
-		expand := strings.NewReplacer("HOST", s.HostIf, "QOS", qos, "QUEUE", n.sw.Get("QoS", qos, "queues:0")).Replace
+		qos := n.sw.Get("Port", s.NIC.OVS.HostIf, "qos")
+		expand := strings.NewReplacer("HOST", s.NIC.OVS.HostIf, "QOS", qos, "QUEUE", n.sw.Get("QoS", qos, "queues:0")).Replace
 		require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}), "before %q", tamper.line)
 		n.tamper(tamper.where, h, expand(tamper.line))
 		var err error
@@ -80,7 +80,7 @@ func TestCheckFindsTampering(t *testing.T) {
 		require.ErrorIs(t, err, core.ErrDrift)
 		require.Contains(t, err.Error(), expand(tamper.says), "case %d: %s", i, tamper.line)
 		if strings.Contains(tamper.line, "container_id=") {
-			n.sw.Vsctl("set", "Interface", s.HostIf, "external_ids:container_id="+s.Key.Container)
+			n.sw.Vsctl("set", "Interface", s.NIC.OVS.HostIf, "external_ids:container_id="+s.Key.Container)
 			n.eventually("mended", func() bool { return n.driver.Check(t.Context(), s, core.Link{}) == nil })
 		}
 		require.NoError(t, n.driver.Detach(t.Context(), s), "after %q", tamper.line)
@@ -123,8 +123,8 @@ func TestCheckNoFalseAlarm(t *testing.T) {
 		{where: "pod", line: "ip route add 192.168.0.0/24 dev br0"},
 		{where: "pod", line: "ethtool -K eth0 tx off"},
 		{where: "pod", line: "sysctl -w net.ipv4.ip_forward=1"},
-		{where: "db", line: "set Interface " + s.HostIf + " external_ids:ovn-installed=true"},
-		{where: "db", line: "set Interface " + s.HostIf + " other_config:x=y"},
+		{where: "db", line: "set Interface " + s.NIC.OVS.HostIf + " external_ids:ovn-installed=true"},
+		{where: "db", line: "set Interface " + s.NIC.OVS.HostIf + " other_config:x=y"},
 		{where: "db", line: "add-port br-int another"},
 	} {
 		n.tamper(fine.where, h, fine.line)

@@ -19,9 +19,13 @@ import (
 // links themselves go in batches (Run), because each deletion waits for an RCU
 // grace period of 10-20 ms. It needs the Spec and nothing else; what is gone,
 // or belongs to somebody else by now, it leaves alone.
-func (d *Driver) Detach(ctx context.Context, s core.Spec) error {
+func (d *Driver) Detach(ctx context.Context, spec core.Spec) error {
+	s, err := nicOf(spec)
+	if err != nil {
+		return fmt.Errorf("detach %s: %w", spec.Key, err)
+	}
 	defer d.locks.Hold(s.HostIf)()
-	if err := errors.Join(ctx.Err(), validate(s)); err != nil {
+	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("detach %s: %w", s.Key, err)
 	}
 	// Also when it fails: what is left is nobody's, and Resync and Sweep may have it.
@@ -39,7 +43,7 @@ func (d *Driver) Detach(ctx context.Context, s core.Spec) error {
 	// A database that is away must not keep the pod's addresses on the wire.
 	err = errors.Join(err, d.removePort(ctx, s, own))
 	switch {
-	case s.NICType == InternalPort:
+	case s.Type == InternalPort:
 		err = errors.Join(err, buryDevice(s))
 	case own:
 		err = errors.Join(err, d.removePair(ctx, c, s, near))
@@ -51,7 +55,11 @@ func (d *Driver) Detach(ctx context.Context, s core.Spec) error {
 }
 
 // Left implements driver.Finder. What cannot be looked at counts as there.
-func (d *Driver) Left(s core.Spec) bool {
+func (d *Driver) Left(spec core.Spec) bool {
+	s, err := nicOf(spec)
+	if err != nil {
+		return false // it never had one
+	}
 	c, err := d.host.Get()
 	if err != nil {
 		return true
@@ -66,14 +74,14 @@ func (d *Driver) Left(s core.Spec) bool {
 
 // portOf tells that the port of the Spec's name is its container's, which
 // proves the link's owner where its alias was changed.
-func (d *Driver) portOf(s core.Spec) bool {
+func (d *Driver) portOf(s nic) bool {
 	st, ok := d.cfg.OVS.PortByName(s.HostIf)
 	return ok && st.ExternalIDs[ovs.KeyContainer] == s.Key.Container
 }
 
 // removePort commits the port's end. A port without any mark is ours if its
 // device is.
-func (d *Driver) removePort(ctx context.Context, s core.Spec, ownDevice bool) (err error) {
+func (d *Driver) removePort(ctx context.Context, s nic, ownDevice bool) (err error) {
 	done := driver.Time(ctx, "ovs.del.txn")
 	defer func() { done(err) }()
 	if err := d.cfg.OVS.Connected(); err != nil {
@@ -88,7 +96,7 @@ func (d *Driver) removePort(ctx context.Context, s core.Spec, ownDevice bool) (e
 	return err
 }
 
-func (d *Driver) removePair(ctx context.Context, c *rtnl.Conn, s core.Spec, near rtnl.Link) (err error) {
+func (d *Driver) removePair(ctx context.Context, c *rtnl.Conn, s nic, near rtnl.Link) (err error) {
 	done := driver.Time(ctx, "ovs.del.link")
 	defer func() { done(err) }()
 	err = tombstone.Bury(c, near.Index)
@@ -116,7 +124,7 @@ func buryFar(n core.Netns, near rtnl.Link) error {
 
 // buryDevice frees the name of an internal port in the pod at once; OVS deletes
 // the device itself in its own time.
-func buryDevice(s core.Spec) error {
+func buryDevice(s nic) error {
 	return inPod(s.Netns, func(c *rtnl.Conn) error {
 		for _, name := range []string{s.Key.IfName, s.HostIf} {
 			l, err := c.LinkByName(name)

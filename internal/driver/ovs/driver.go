@@ -107,17 +107,21 @@ func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
 // Start implements driver.Starter: what it leaves to settled is the wait for
 // the OpenFlow port, which grows with the number of ports of the bridge.
 func (d *Driver) Start(ctx context.Context, s core.Spec) (core.Link, func(context.Context) error, error) {
-	defer d.locks.Hold(s.HostIf)()
-	l, err := d.attach(ctx, s)
+	n, err := nicOf(s)
 	if err != nil {
 		return core.Link{}, nil, fmt.Errorf("attach %s: %w", s.Key, err)
 	}
-	return l, func(ctx context.Context) error { return d.settled(ctx, s, l.MAC) }, nil
+	defer d.locks.Hold(n.HostIf)()
+	l, err := d.attach(ctx, n)
+	if err != nil {
+		return core.Link{}, nil, fmt.Errorf("attach %s: %w", s.Key, err)
+	}
+	return l, func(ctx context.Context) error { return d.settled(ctx, n, l.MAC) }, nil
 }
 
 // settled waits until the switch forwards for the interface and tells the
 // neighbours.
-func (d *Driver) settled(ctx context.Context, s core.Spec, mac core.MAC) error {
+func (d *Driver) settled(ctx context.Context, s nic, mac core.MAC) error {
 	if err := d.forwards(ctx, s.HostIf); err != nil {
 		return fmt.Errorf("attach %s: %w", s.Key, err)
 	}
@@ -137,8 +141,8 @@ func (d *Driver) forwards(ctx context.Context, name string) error {
 	return err
 }
 
-func (d *Driver) attach(ctx context.Context, s core.Spec) (core.Link, error) {
-	if err := errors.Join(ctx.Err(), validate(s), d.cfg.OVS.Connected()); err != nil {
+func (d *Driver) attach(ctx context.Context, s nic) (core.Link, error) {
+	if err := errors.Join(ctx.Err(), d.cfg.OVS.Connected()); err != nil {
 		return core.Link{}, err
 	}
 	pod, err := netns.Verify(s.Netns)
@@ -151,24 +155,37 @@ func (d *Driver) attach(ctx context.Context, s core.Spec) (core.Link, error) {
 	}
 	d.setAttached(s.HostIf)
 	a := attachment{driver: d, spec: s, pod: pod}
-	a.port, a.warnings = Port(s)
-	if s.NICType == InternalPort {
+	a.port, a.warnings = portFor(s)
+	if s.Type == InternalPort {
 		return a.internal(ctx)
 	}
 	return a.veth(ctx)
 }
 
-func validate(s core.Spec) error {
-	if s.HostIf == "" || s.Key.IfName == "" || s.Key.Container == "" {
-		return core.Errorf(core.CodeConfig, "incomplete spec: host interface %q, key %q", s.HostIf, s.Key)
+// nic is a Spec with the parts of a port of the switch. They are shared with
+// other copies of the Spec and never changed.
+type nic struct {
+	core.Spec
+	*core.NICSpec
+	*core.OVSPort
+}
+
+// nicOf refuses a Spec that is not one of ours, or not complete.
+func nicOf(s core.Spec) (nic, error) {
+	port := s.OVS()
+	if port == nil {
+		return nic{}, core.Errorf(core.CodeConfig, "incomplete spec: %s is no port of Open vSwitch", s.Key)
 	}
-	return nil
+	if port.HostIf == "" || s.Key.IfName == "" || s.Key.Container == "" {
+		return nic{}, core.Errorf(core.CodeConfig, "incomplete spec: host interface %q, key %q", port.HostIf, s.Key)
+	}
+	return nic{s, s.NIC, port}, nil
 }
 
 // attachment is one Attach under way.
 type attachment struct {
 	driver   *Driver
-	spec     core.Spec
+	spec     nic
 	pod      *netns.Handle
 	port     ovs.Port // of the Spec
 	warnings []string // what the port cannot do of it
@@ -303,7 +320,7 @@ func (a attachment) addPort(ctx context.Context) error {
 
 // announce is a courtesy to neighbours that knew the address elsewhere; the
 // interface works without, so a failure is only logged.
-func (d *Driver) announce(s core.Spec, mac core.MAC) {
+func (d *Driver) announce(s nic, mac core.MAC) {
 	pod, err := netns.Verify(s.Netns)
 	if errors.Is(err, core.ErrNetnsGone) {
 		return // and so is the interface
@@ -374,7 +391,7 @@ func ownLink(l rtnl.Link, k core.Key) bool {
 // ownPort tells that a port is the attachment's. One without container id is
 // so if it is the same logical port: Kube-OVN's daemon, which this agent
 // replaces, writes none.
-func ownPort(st ovs.PortState, s core.Spec) bool {
+func ownPort(st ovs.PortState, s nic) bool {
 	if c := st.ExternalIDs[ovs.KeyContainer]; c != "" {
 		return c == s.Key.Container
 	}

@@ -4,6 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/ovs"
 )
 
 // Flush returns when no tombstone is left.
@@ -17,4 +23,12 @@ func (d *Driver) Flush(ctx context.Context) error {
 			return fmt.Errorf("flush: %w", err)
 		}
 	}
+}
+
+// Port is the port of a Spec, and what it cannot do of it.
+func Port(t *testing.T, s core.Spec) (ovs.Port, []string) {
+	t.Helper()
+	n, err := nicOf(s)
+	require.NoError(t, err)
+	return portFor(n)
 }

@@ -66,7 +66,7 @@ func (a attachment) inside(c *rtnl.Conn) (rtnl.Link, error) {
 
 // ownDevice tells that a pod's link is the Spec's internal port: a tap or a
 // vport with its MAC.
-func ownDevice(l rtnl.Link, s core.Spec) bool {
+func ownDevice(l rtnl.Link, s nic) bool {
 	return (l.Kind == "tun" || l.Kind == "openvswitch") && l.MAC.String() == s.MAC.String()
 }
 

@@ -99,18 +99,23 @@ func spec(i int, ns core.Netns) core.Spec {
 	return core.Spec{
 		Key: core.Key{Container: c, IfName: "eth0"}, Driver: "ovs", Network: "ovn-default", Default: true,
 		Pod: core.Pod{Namespace: "ns1", Name: fmt.Sprintf("web-%d", i)}, Netns: ns,
-		Subnet: "s1", HostIf: c[:12] + "_h", IfaceID: fmt.Sprintf("web-%d.ns1", i), MAC: mac, MTU: 1400,
-		Addrs: []netip.Prefix{
-			netip.MustParsePrefix(fmt.Sprintf("100.100.%d.%d/16", 1+i/256, i%256)),
-			netip.MustParsePrefix(fmt.Sprintf("fd00:100::%x/64", 0x100+i)),
+		NIC: &core.NICSpec{
+			Subnet: "s1", IfaceID: fmt.Sprintf("web-%d.ns1", i),
+			Addrs: []netip.Prefix{
+				netip.MustParsePrefix(fmt.Sprintf("100.100.%d.%d/16", 1+i/256, i%256)),
+				netip.MustParsePrefix(fmt.Sprintf("fd00:100::%x/64", 0x100+i)),
+			},
+			Gateways: []netip.Addr{netip.MustParseAddr("100.100.0.1"), netip.MustParseAddr("fd00:100::1")},
+			Settings: core.Settings{
+				MAC: mac, MTU: 1400, VLAN: 1000, QoS: core.QoS{IngressMbps: 3, EgressMbps: 1},
+				Routes: []core.Route{
+					{Dst: netip.MustParsePrefix("0.0.0.0/0"), GW: netip.MustParseAddr("100.100.0.1")},
+					{Dst: netip.MustParsePrefix("::/0"), GW: netip.MustParseAddr("fd00:100::1")},
+					{Dst: netip.MustParsePrefix("10.9.0.0/16"), GW: netip.MustParseAddr("100.100.0.7")},
+				},
+			},
+			OVS: &core.OVSPort{HostIf: c[:12] + "_h"},
 		},
-		Gateways: []netip.Addr{netip.MustParseAddr("100.100.0.1"), netip.MustParseAddr("fd00:100::1")},
-		Routes: []core.Route{
-			{Dst: netip.MustParsePrefix("0.0.0.0/0"), GW: netip.MustParseAddr("100.100.0.1")},
-			{Dst: netip.MustParsePrefix("::/0"), GW: netip.MustParseAddr("fd00:100::1")},
-			{Dst: netip.MustParsePrefix("10.9.0.0/16"), GW: netip.MustParseAddr("100.100.0.7")},
-		},
-		VLAN: 1000, QoS: core.QoS{IngressMbps: 3, EgressMbps: 1},
 	}
 }
 
@@ -147,10 +152,10 @@ func conformance(t *testing.T, nicType, datapath string) {
 		n := newNodeOn(t, datapath)
 		return &drivertest.Machine{Driver: n.driver, Spec: func(i int, ns core.Netns) core.Spec {
 			s := spec(i, ns)
-			s.NICType = nicType
+			s.NIC.OVS.Type = nicType
 			if i == 2 { // the second interface of a pod brings no default route
-				s.Routes = nil
-				s.Addrs = []netip.Prefix{netip.MustParsePrefix("100.101.0.2/16")}
+				s.NIC.Routes = nil
+				s.NIC.Addrs = []netip.Prefix{netip.MustParsePrefix("100.101.0.2/16")}
 			}
 			return s
 		}, Inventory: n.inventory}
@@ -186,30 +191,30 @@ func TestSeedVLANQoS(t *testing.T) {
 	n := newNode(t)
 	h, s := n.pod(1)
 	s.Pod = core.Pod{Namespace: "ns1", Name: "starter-backend-69459d76f5-ktrwn"}
-	s.IfaceID = "starter-backend-69459d76f5-ktrwn.ns1"
-	s.Addrs = []netip.Prefix{netip.MustParsePrefix("100.100.0.3/16")}
-	s.Routes = s.Routes[:1]
+	s.NIC.IfaceID = "starter-backend-69459d76f5-ktrwn.ns1"
+	s.NIC.Addrs = []netip.Prefix{netip.MustParsePrefix("100.100.0.3/16")}
+	s.NIC.Routes = s.NIC.Routes[:1]
 	n.attach(s)
 	for column, want := range map[string]string{
-		"external_ids:iface-id": s.IfaceID, "external_ids:pod_name": s.Pod.Name, "external_ids:pod_namespace": "ns1",
+		"external_ids:iface-id": s.NIC.IfaceID, "external_ids:pod_name": s.Pod.Name, "external_ids:pod_namespace": "ns1",
 		"external_ids:pod_netns": s.Netns.Path, "external_ids:ip": "100.100.0.3", "external_ids:vendor": "kube-ovn",
 		"ingress_policing_rate": "1000", "ingress_policing_burst": "800",
 	} {
-		require.Equal(t, want, n.sw.Get("Interface", s.HostIf, column), column)
+		require.Equal(t, want, n.sw.Get("Interface", s.NIC.OVS.HostIf, column), column)
 	}
-	require.Equal(t, "1000", n.sw.Get("Port", s.HostIf, "tag"))
-	qos := n.sw.Get("Port", s.HostIf, "qos")
+	require.Equal(t, "1000", n.sw.Get("Port", s.NIC.OVS.HostIf, "tag"))
+	qos := n.sw.Get("Port", s.NIC.OVS.HostIf, "qos")
 	queue := n.sw.Get("QoS", qos, "queues:0")
 	require.Equal(t, "linux-htb", n.sw.Get("QoS", qos, "type"))
 	require.Equal(t, "3000000", n.sw.Get("QoS", qos, "other_config:max-rate"))
 	require.Equal(t, "3000000", n.sw.Get("Queue", queue, "other_config:max-rate"))
 	for table, row := range map[string]string{"QoS": qos, "Queue": queue} {
-		require.Equal(t, s.IfaceID, n.sw.Get(table, row, "external_ids:iface-id"))
+		require.Equal(t, s.NIC.IfaceID, n.sw.Get(table, row, "external_ids:iface-id"))
 		require.Equal(t, s.Pod.String(), n.sw.Get(table, row, "external_ids:pod"))
 	}
 	link := n.in(h, "ip -d addr show eth0")
 	require.Contains(t, link, "100.100.0.3/16")
-	require.Contains(t, link, s.MAC.String())
+	require.Contains(t, link, s.NIC.MAC.String())
 	require.Contains(t, link, "mtu 1400")
 	require.Contains(t, n.in(h, "ip route show default"), "via 100.100.0.1 dev eth0")
 	// Only a userspace datapath needs finished checksums; the kernel's is faster without.
@@ -226,13 +231,13 @@ func TestNothingIsLeftToTheSwitch(t *testing.T) {
 	ns := vishnetns.NsHandle(n.sw.NS.Fd())
 	require.NoError(t, netlink.LinkSubscribeWithOptions(updates, done, netlink.LinkSubscribeOptions{Namespace: &ns}))
 	n.attach(s)
-	n.eventually("the switch's port", func() bool { return n.sw.Get("Interface", s.HostIf, "link_state") == "up" })
+	n.eventually("the switch's port", func() bool { return n.sw.Get("Interface", s.NIC.OVS.HostIf, "link_state") == "up" })
 	close(done)
 	seen := 0
 	for u := range updates {
-		if u.Attrs().Name == s.HostIf {
+		if u.Attrs().Name == s.NIC.OVS.HostIf {
 			seen++
-			require.NotZero(t, u.Attrs().RawFlags&unix.IFF_PROMISC, "told of %s: %+v", s.HostIf, u.Attrs())
+			require.NotZero(t, u.Attrs().RawFlags&unix.IFF_PROMISC, "told of %s: %+v", s.NIC.OVS.HostIf, u.Attrs())
 		}
 	}
 	require.NotZero(t, seen)
@@ -243,16 +248,16 @@ func TestNothingIsLeftToTheSwitch(t *testing.T) {
 func TestRateReachesTheKernel(t *testing.T) {
 	n := newNode(t)
 	_, s := n.pod(1)
-	s.QoS = core.QoS{IngressMbps: 300, IngressBurstMbit: 240}
+	s.NIC.QoS = core.QoS{IngressMbps: 300, IngressBurstMbit: 240}
 	n.attach(s)
 	n.eventually("class made", func() bool {
-		out := n.sw.In("tc", "class", "show", "dev", s.HostIf)
+		out := n.sw.In("tc", "class", "show", "dev", s.NIC.OVS.HostIf)
 		return strings.Contains(out, "ceil 300Mbit") && strings.Contains(out, "burst 30000000b")
 	})
 	_, d := n.pod(2)
-	d.QoS = core.QoS{LatencyMs: 20, JitterMs: 3, LossPercent: 1, LimitPackets: 100}
+	d.NIC.QoS = core.QoS{LatencyMs: 20, JitterMs: 3, LossPercent: 1, LimitPackets: 100}
 	n.attach(d)
-	require.Equal(t, "linux-netem", n.sw.Get("QoS", n.sw.Get("Port", d.HostIf, "qos"), "type"))
+	require.Equal(t, "linux-netem", n.sw.Get("QoS", n.sw.Get("Port", d.NIC.OVS.HostIf, "qos"), "type"))
 }
 
 func TestTraffic(t *testing.T) {
@@ -261,13 +266,13 @@ func TestTraffic(t *testing.T) {
 	_, o := n.pod(2)
 	n.attach(s)
 	n.attach(o)
-	for _, to := range o.Addrs {
+	for _, to := range o.NIC.Addrs {
 		n.in(a, "ping -c 2 -i 0.2 -W 30 "+to.Addr().String())
 	}
 	b, other := n.pod(3)
-	other.VLAN = 7
+	other.NIC.VLAN = 7
 	n.attach(other)
-	out, err := ovstest.Run(b, "ping", "-c", "1", "-W", "1", o.Addrs[0].Addr().String())
+	out, err := ovstest.Run(b, "ping", "-c", "1", "-W", "1", o.NIC.Addrs[0].Addr().String())
 	require.Error(t, err, "another VLAN: %s", out)
 }
 
@@ -278,21 +283,21 @@ func TestAnnouncement(t *testing.T) {
 	a, s := n.pod(1)
 	n.attach(s)
 	_, quiet := n.pod(2)
-	quiet.Quiet = true
+	quiet.NIC.Quiet = true
 	_, loud := n.pod(3)
 	for _, s := range []core.Spec{quiet, loud} {
-		for _, p := range s.Addrs {
+		for _, p := range s.NIC.Addrs {
 			n.in(a, "ip neigh add "+p.Addr().String()+" lladdr 02:99:00:00:00:01 dev eth0 nud stale")
 		}
 	}
 	knows := func(s core.Spec, mac string) bool {
-		return !slices.ContainsFunc(s.Addrs, func(p netip.Prefix) bool {
+		return !slices.ContainsFunc(s.NIC.Addrs, func(p netip.Prefix) bool {
 			return !strings.Contains(n.in(a, "ip neigh show "+p.Addr().String()), mac)
 		})
 	}
 	n.attach(quiet)
 	n.attach(loud)
-	n.eventually("the neighbour was told", func() bool { return knows(loud, loud.MAC.String()) })
+	n.eventually("the neighbour was told", func() bool { return knows(loud, loud.NIC.MAC.String()) })
 	require.True(t, knows(quiet, "02:99:00:00:00:01"))
 }
 
@@ -326,18 +331,18 @@ func (n *node) all(specs []core.Spec, do func(core.Spec) error) {
 func TestInternalPortTraffic(t *testing.T) {
 	n := newNodeOn(t, ovstest.Userspace)
 	a, s := n.pod(1)
-	s.NICType, s.QoS = ovsdriver.InternalPort, core.QoS{}
+	s.NIC.OVS.Type, s.NIC.QoS = ovsdriver.InternalPort, core.QoS{}
 	_, o := n.pod(2)
 	n.attach(s)
 	n.attach(o)
-	ping := "ping -c 3 -i 0.2 -W 30 " + o.Addrs[0].Addr().String()
+	ping := "ping -c 3 -i 0.2 -W 30 " + o.NIC.Addrs[0].Addr().String()
 	n.in(a, ping)
-	require.NotContains(t, n.sw.In("ip", "-br", "link"), s.HostIf)
+	require.NotContains(t, n.sw.In("ip", "-br", "link"), s.NIC.OVS.HostIf)
 
 	// A new ovs-vswitchd makes a new device; the old one is dead.
 	n.sw.KillSwitchd()
 	n.sw.StartSwitchd()
-	n.eventually("made again", func() bool { return strings.Contains(n.sw.In("ip", "-br", "link"), s.HostIf) })
+	n.eventually("made again", func() bool { return strings.Contains(n.sw.In("ip", "-br", "link"), s.NIC.OVS.HostIf) })
 	require.NoError(t, n.driver.Resync(t.Context(), []core.Spec{s, o}))
 	require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}))
 	n.in(a, ping)
@@ -367,13 +372,13 @@ func TestResyncAfterLostDatabase(t *testing.T) {
 	<-n.reset
 	require.NoError(t, n.driver.Resync(t.Context(), []core.Spec{s, o, g}))
 	for _, s := range []core.Spec{s, o} {
-		_, err := n.client.WaitPort(t.Context(), s.HostIf)
+		_, err := n.client.WaitPort(t.Context(), s.NIC.OVS.HostIf)
 		require.NoError(t, err)
 		require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}))
 	}
-	_, found := n.client.PortByName(g.HostIf)
+	_, found := n.client.PortByName(g.NIC.OVS.HostIf)
 	require.False(t, found, "its links are buried, a port would be a leak")
-	n.in(a, "ping -c 2 -i 0.2 -W 30 "+o.Addrs[0].Addr().String())
+	n.in(a, "ping -c 2 -i 0.2 -W 30 "+o.NIC.Addrs[0].Addr().String())
 	require.NoError(t, n.driver.Detach(t.Context(), g))
 }
 
@@ -383,7 +388,7 @@ func TestResyncAfterDetach(t *testing.T) {
 	n := newNodeOn(t, ovstest.Userspace)
 	_, veth := n.pod(1)
 	_, internal := n.pod(2)
-	internal.NICType = ovsdriver.InternalPort
+	internal.NIC.OVS.Type = ovsdriver.InternalPort
 	before := n.inventory()
 	for _, s := range []core.Spec{veth, internal} {
 		n.attach(s)
@@ -408,7 +413,7 @@ func TestFailedDetachLeavesAStray(t *testing.T) {
 	require.False(t, n.driver.Left(s), "a port without a device")
 	n.sw.StartServer()
 	n.eventually("connected", func() bool { return n.client.Connected() == nil })
-	require.Contains(t, n.sw.Vsctl("list-ports", "br-int"), s.HostIf)
+	require.Contains(t, n.sw.Vsctl("list-ports", "br-int"), s.NIC.OVS.HostIf)
 	require.NoError(t, n.driver.Resync(t.Context(), nil))
 	sweep(t, n.driver)
 	require.Equal(t, before, n.inventory())
@@ -434,31 +439,31 @@ func TestServerRestart(t *testing.T) {
 func TestRecover(t *testing.T) {
 	n := newNode(t)
 	_, s := n.pod(1)
-	s.QoS.IngressBurstMbit, s.Mirror = 5, true
+	s.NIC.QoS.IngressBurstMbit, s.NIC.Mirror = 5, true
 	n.attach(s)
 	lost, o := n.pod(2)
 	n.attach(o)
 	found, err := n.newDriver().Recover()
 	require.NoError(t, err)
 	require.Len(t, found, 2)
-	slices.SortFunc(found, func(a, b core.Spec) int { return strings.Compare(a.HostIf, b.HostIf) })
+	slices.SortFunc(found, func(a, b core.Spec) int { return strings.Compare(a.OVS().HostIf, b.OVS().HostIf) })
 	got := found[0]
-	require.ElementsMatch(t, s.Routes, got.Routes)
-	require.ElementsMatch(t, s.Gateways, got.Gateways)
-	got.Routes, got.Gateways = s.Routes, s.Gateways
+	require.ElementsMatch(t, s.NIC.Routes, got.NIC.Routes)
+	require.ElementsMatch(t, s.NIC.Gateways, got.NIC.Gateways)
+	got.NIC.Routes, got.NIC.Gateways = s.NIC.Routes, s.NIC.Gateways
 	require.Equal(t, s, got)
 
 	// A path that leads to another pod now is no proof.
 	require.NoError(t, lost.Close())
-	n.sw.Vsctl("set", "Interface", o.HostIf, "external_ids:pod_netns="+s.Netns.Path)
+	n.sw.Vsctl("set", "Interface", o.NIC.OVS.HostIf, "external_ids:pod_netns="+s.Netns.Path)
 	n.eventually("seen", func() bool {
-		st, _ := n.client.PortByName(o.HostIf)
+		st, _ := n.client.PortByName(o.NIC.OVS.HostIf)
 		return st.ExternalIDs["pod_netns"] == s.Netns.Path
 	})
 	found, err = n.newDriver().Recover()
 	require.NoError(t, err)
 	for _, f := range found {
-		if f.HostIf == o.HostIf {
+		if f.NIC.OVS.HostIf == o.NIC.OVS.HostIf {
 			require.Zero(t, f.Netns)
 		}
 		require.NoError(t, n.driver.Detach(t.Context(), f))
@@ -470,11 +475,11 @@ func TestForeignNames(t *testing.T) {
 	n := newNode(t)
 	cases := map[string]func(h *netns.Handle, s core.Spec){
 		"link in the pod":  func(h *netns.Handle, _ core.Spec) { n.in(h, "ip link add eth0 type veth peer name x0") },
-		"link on the host": func(_ *netns.Handle, s core.Spec) { n.sw.In("ip", "link", "add", s.HostIf, "type", "bridge") },
+		"link on the host": func(_ *netns.Handle, s core.Spec) { n.sw.In("ip", "link", "add", s.NIC.OVS.HostIf, "type", "bridge") },
 		"port of another container": func(_ *netns.Handle, s core.Spec) {
-			n.sw.Vsctl("add-port", "br-int", s.HostIf, "--", "set", "Interface", s.HostIf, "external_ids:container_id=other")
+			n.sw.Vsctl("add-port", "br-int", s.NIC.OVS.HostIf, "--", "set", "Interface", s.NIC.OVS.HostIf, "external_ids:container_id=other")
 		},
-		"port of nobody": func(_ *netns.Handle, s core.Spec) { n.sw.Vsctl("add-port", "br-int", s.HostIf) },
+		"port of nobody": func(_ *netns.Handle, s core.Spec) { n.sw.Vsctl("add-port", "br-int", s.NIC.OVS.HostIf) },
 	}
 	i := 0
 	for name, block := range cases {
@@ -483,7 +488,7 @@ func TestForeignNames(t *testing.T) {
 			h, s := n.pod(i)
 			block(h, s)
 			n.eventually("seen", func() bool {
-				_, ok := n.client.PortByName(s.HostIf)
+				_, ok := n.client.PortByName(s.NIC.OVS.HostIf)
 				return ok == strings.HasPrefix(name, "port")
 			})
 			before, pod := n.inventory(), n.in(h, "ip -br link")
@@ -503,8 +508,8 @@ func TestHalfBuried(t *testing.T) {
 	h, s := n.pod(1)
 	n.attach(s)
 	idle := n.newDriver() // nobody reaps for it
-	n.sw.In("ip", "link", "set", s.HostIf, "group", fmt.Sprint(ovsdriver.GroupTombstone), "down")
-	n.sw.In("ip", "link", "set", s.HostIf, "name", "fltombx")
+	n.sw.In("ip", "link", "set", s.NIC.OVS.HostIf, "group", fmt.Sprint(ovsdriver.GroupTombstone), "down")
+	n.sw.In("ip", "link", "set", s.NIC.OVS.HostIf, "name", "fltombx")
 	_, err := idle.Attach(t.Context(), s)
 	require.NoError(t, err)
 	require.NoError(t, idle.Check(t.Context(), s, core.Link{}))
@@ -525,13 +530,13 @@ func TestCompletesLeftover(t *testing.T) {
 		func() { n.in(h, "ip addr flush dev eth0") },
 		func() { n.in(h, "ip link set eth0 down mtu 1300 address 02:00:00:00:ff:ff") },
 		func() { n.in(h, "ip addr add 192.0.2.9/24 dev eth0") },
-		func() { n.sw.In("ip", "link", "set", s.HostIf, "down", "mtu", "1300", "alias", "") },
+		func() { n.sw.In("ip", "link", "set", s.NIC.OVS.HostIf, "down", "mtu", "1300", "alias", "") },
 		func() { n.in(h, "ip route del default"); n.in(h, "ip -6 route del default") },
-		func() { n.sw.Vsctl("del-port", s.HostIf) },
-		func() { n.sw.In("ip", "link", "del", s.HostIf) },
-		func() { n.sw.Vsctl("clear", "Port", s.HostIf, "qos", "tag") },
-		func() { n.sw.Vsctl("set", "Port", s.HostIf, "trunks=3", "vlan_mode=trunk") },
-		func() { n.sw.Vsctl("remove", "Interface", s.HostIf, "external_ids", "iface-id", "web-1.ns1") },
+		func() { n.sw.Vsctl("del-port", s.NIC.OVS.HostIf) },
+		func() { n.sw.In("ip", "link", "del", s.NIC.OVS.HostIf) },
+		func() { n.sw.Vsctl("clear", "Port", s.NIC.OVS.HostIf, "qos", "tag") },
+		func() { n.sw.Vsctl("set", "Port", s.NIC.OVS.HostIf, "trunks=3", "vlan_mode=trunk") },
+		func() { n.sw.Vsctl("remove", "Interface", s.NIC.OVS.HostIf, "external_ids", "iface-id", "web-1.ns1") },
 		func() { n.in(h, "sysctl -w net.ipv6.conf.eth0.disable_ipv6=1") },
 	} {
 		n.attach(s)
@@ -539,7 +544,7 @@ func TestCompletesLeftover(t *testing.T) {
 		n.eventually("found", func() bool { return n.driver.Check(t.Context(), s, core.Link{}) != nil })
 		n.attach(s)
 		require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}))
-		n.in(h, "ping -c 3 -i 0.2 -W 30 "+o.Addrs[0].Addr().String())
+		n.in(h, "ping -c 3 -i 0.2 -W 30 "+o.NIC.Addrs[0].Addr().String())
 	}
 	require.NoError(t, n.driver.Detach(t.Context(), s))
 }
@@ -555,7 +560,7 @@ func TestTrafficAfterRetry(t *testing.T) {
 		n.attach(s)
 		require.NoError(t, n.driver.Detach(t.Context(), s))
 		n.attach(s)
-		n.in(h, "ping -c 3 -i 0.2 -W 30 "+o.Addrs[0].Addr().String())
+		n.in(h, "ping -c 3 -i 0.2 -W 30 "+o.NIC.Addrs[0].Addr().String())
 		require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}))
 		require.NoError(t, n.driver.Detach(t.Context(), s))
 	}

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/fail"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
@@ -62,7 +61,7 @@ type sysctl struct {
 // later. Whether a pod without IPv6 address has IPv6 is left to the runtime:
 // turned on for nothing, its neighbour discovery goes to every port of the
 // switch.
-func sysctls(s core.Spec) []sysctl {
+func sysctls(s nic) []sysctl {
 	six := slices.ContainsFunc(s.Addrs, func(p netip.Prefix) bool { return p.Addr().Is6() })
 	list := make([]sysctl, 0, 6)
 	for _, conf := range []string{"all", "default", s.Key.IfName} {
@@ -135,7 +134,7 @@ func isGlobal(a rtnl.Addr) bool {
 // routes are the Spec's routes in the order in which the kernel takes them:
 // on-link ones first, for gateways may lie in them. A gateway that nothing
 // covers is reached directly.
-func routes(s core.Spec, index int) []rtnl.Route {
+func routes(s nic, index int) []rtnl.Route {
 	near := slices.Clone(s.Addrs)
 	var onLink, via []rtnl.Route
 	for _, r := range s.Routes {

@@ -30,16 +30,16 @@ const (
 	kilo = 1_000     // kbit in a Mbit
 )
 
-// Port is what the switch's database holds of a Spec, and what of the request
+// portFor is what the switch's database holds of a Spec, and what of the request
 // it cannot hold, in words.
-func Port(s core.Spec) (ovs.Port, []string) {
+func portFor(s nic) (ovs.Port, []string) {
 	rate, burst := policing(s.QoS)
 	q, warnings := queueing(s)
 	p := ovs.Port{
 		Name: s.HostIf, VLAN: s.VLAN, ExternalIDs: externalIDs(s), Mirror: s.Mirror,
 		PolicingRate: rate, PolicingBurst: burst, QoS: q,
 	}
-	if s.NICType == InternalPort {
+	if s.Type == InternalPort {
 		p.Type, p.MAC, p.MTU = "internal", s.MAC, s.MTU
 		if rate > 0 || q != nil {
 			warnings = append(warnings, "rates and delays are not applied: Open vSwitch sets them by a device's name, and an internal port leaves its namespace")
@@ -48,7 +48,7 @@ func Port(s core.Spec) (ovs.Port, []string) {
 	return p, warnings
 }
 
-func externalIDs(s core.Spec) map[string]string {
+func externalIDs(s nic) map[string]string {
 	var ips []string
 	for _, a := range s.Addrs {
 		ips = append(ips, a.Addr().String())
@@ -83,7 +83,7 @@ func policing(q core.QoS) (rate, burst int) {
 // queueing limits or delays what the pod gets. A port of the switch has one
 // QoS row, so a rate and a delay exclude each other: the rate is kept, because
 // a limit may protect others and a delay is an experiment.
-func queueing(s core.Spec) (*ovs.QoS, []string) {
+func queueing(s nic) (*ovs.QoS, []string) {
 	ids := map[string]string{ovs.KeyIfaceID: s.IfaceID, keyPod: s.Pod.String()}
 	delay := netem(s.QoS)
 	switch {

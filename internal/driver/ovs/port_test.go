@@ -30,8 +30,9 @@ func TestPortOfQoS(t *testing.T) {
 		{name: "rate and delay", qos: core.QoS{IngressMbps: 3, LatencyMs: 10}, row: htb("3000000", "2400000"), warned: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := core.Spec{QoS: c.qos, IfaceID: "web.ns1", Pod: core.Pod{Namespace: "ns1", Name: "web"}}
-			p, warnings := ovsdriver.Port(s)
+			s := core.Spec{Key: core.Key{Container: "c", IfName: "eth0"}, Pod: core.Pod{Namespace: "ns1", Name: "web"}}
+			s.NIC = &core.NICSpec{IfaceID: "web.ns1", Settings: core.Settings{QoS: c.qos}, OVS: &core.OVSPort{HostIf: "h"}}
+			p, warnings := ovsdriver.Port(t, s)
 			require.Equal(t, []int{c.rate, c.burst}, []int{p.PolicingRate, p.PolicingBurst})
 			require.Equal(t, c.warned, len(warnings) > 0)
 			if c.row != nil {

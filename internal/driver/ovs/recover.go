@@ -48,17 +48,21 @@ func (d *Driver) Resync(ctx context.Context, specs []core.Spec) error {
 	return errors.Join(errs...)
 }
 
-func (d *Driver) restore(ctx context.Context, s core.Spec) error {
+func (d *Driver) restore(ctx context.Context, spec core.Spec) error {
+	s, err := nicOf(spec)
+	if err != nil {
+		return fmt.Errorf("resync %s: %w", spec.Key, err)
+	}
 	defer d.locks.Hold(s.HostIf)()
-	p, _ := Port(s)
-	_, err := d.readd(ctx, s, p)
+	p, _ := portFor(s)
+	_, err = d.readd(ctx, s, p)
 	return err
 }
 
 // readd makes the port p of a Spec while its device lives; without device there
 // is nothing to forward for, and a port would only be a leak.
-func (d *Driver) readd(ctx context.Context, s core.Spec, p ovs.Port) (made bool, err error) {
-	if s.NICType == InternalPort {
+func (d *Driver) readd(ctx context.Context, s nic, p ovs.Port) (made bool, err error) {
+	if s.Type == InternalPort {
 		if d.isDetached(s.HostIf) { // its device cannot tell: it went with the port
 			return false, nil
 		}
@@ -81,7 +85,7 @@ func (d *Driver) readd(ctx context.Context, s core.Spec, p ovs.Port) (made bool,
 
 // reattach makes an internal port anew if its device went with the database
 // row or with ovs-vswitchd.
-func (d *Driver) reattach(ctx context.Context, s core.Spec) error {
+func (d *Driver) reattach(ctx context.Context, s nic) error {
 	l, err := d.attach(ctx, s)
 	if err == nil {
 		err = d.settled(ctx, s, l.MAC)
@@ -175,7 +179,10 @@ func (d *Driver) Recover() ([]core.Spec, error) {
 	}
 	for _, l := range byName { // made by an Attach that died before its transaction
 		if k, ok := core.ParseKey(l.Alias); ok {
-			specs = append(specs, core.Spec{Key: k, Driver: Name, HostIf: l.Name, MTU: l.MTU})
+			specs = append(specs, core.Spec{
+				Key: k, Driver: Name,
+				NIC: &core.NICSpec{Settings: core.Settings{MTU: l.MTU}, OVS: &core.OVSPort{HostIf: l.Name}},
+			})
 		}
 	}
 	return specs, nil
@@ -183,21 +190,24 @@ func (d *Driver) Recover() ([]core.Spec, error) {
 
 func recoverPort(st ovs.PortState, near rtnl.Link) (core.Spec, error) {
 	id := st.ExternalIDs
+	n := &core.NICSpec{
+		Subnet: id[keySubnet], IfaceID: id[ovs.KeyIfaceID],
+		Settings: core.Settings{MTU: near.MTU, VLAN: st.VLAN, QoS: qosOf(st), Mirror: st.Mirror},
+		OVS:      &core.OVSPort{HostIf: st.Name},
+	}
 	s := core.Spec{
 		Key:    core.Key{Container: id[ovs.KeyContainer], IfName: id[keyIfName]},
 		Driver: Name, Network: id[keyNetwork], Default: id[keyDefault] == "true",
-		Pod:    core.Pod{Namespace: id[keyPodNamespace], Name: id[keyPodName]},
-		Subnet: id[keySubnet], HostIf: st.Name, IfaceID: id[ovs.KeyIfaceID],
-		MTU: near.MTU, VLAN: st.VLAN, QoS: qosOf(st), Mirror: st.Mirror,
+		Pod: core.Pod{Namespace: id[keyPodNamespace], Name: id[keyPodName]}, NIC: n,
 	}
-	_ = s.MAC.UnmarshalText([]byte(id[keyMAC])) // the kernel tells it as well
+	_ = n.MAC.UnmarshalText([]byte(id[keyMAC])) // the kernel tells it as well
 	for ip := range strings.SplitSeq(id[keyIP], ",") {
 		if a, err := netip.ParseAddr(ip); err == nil {
-			s.Addrs = append(s.Addrs, netip.PrefixFrom(a, a.BitLen()))
+			n.Addrs = append(n.Addrs, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}
 	if st.Type == "internal" {
-		s.NICType, s.MTU = InternalPort, st.MTU
+		n.OVS.Type, n.MTU = InternalPort, st.MTU
 	}
 	err := recoverPod(&s, id[keyPodNetns], near)
 	return s, err
@@ -219,7 +229,7 @@ func recoverPod(s *core.Spec, path string, near rtnl.Link) error {
 		if errors.Is(err, core.ErrNotFound) {
 			return nil
 		}
-		if err == nil && recoverFrom(s, near, far, c) {
+		if err == nil && recoverFrom(s.NIC, near, far, c) {
 			s.Netns = id
 		}
 		return err
@@ -228,16 +238,16 @@ func recoverPod(s *core.Spec, path string, near rtnl.Link) error {
 
 // recoverFrom is recoverPod with a link of the name in the namespace; it tells
 // whether that is the pod's end of ours.
-func recoverFrom(s *core.Spec, near, far rtnl.Link, c *rtnl.Conn) bool {
-	if s.NICType != InternalPort && !paired(near, far) || s.NICType == InternalPort && far.MAC.String() != s.MAC.String() {
+func recoverFrom(n *core.NICSpec, near, far rtnl.Link, c *rtnl.Conn) bool {
+	if n.OVS.Type != InternalPort && !paired(near, far) || n.OVS.Type == InternalPort && far.MAC.String() != n.MAC.String() {
 		return false
 	}
-	s.MAC, s.MTU = far.MAC, far.MTU
+	n.MAC, n.MTU = far.MAC, far.MTU
 	if addrs, err := c.Addrs(far.Index); err == nil {
-		s.Addrs = lengths(s.Addrs, addrs)
+		n.Addrs = lengths(n.Addrs, addrs)
 	}
 	if rs, err := c.Routes(far.Index); err == nil {
-		s.Routes, s.Gateways = routesOf(rs)
+		n.Routes, n.Gateways = routesOf(rs)
 	}
 	return true
 }

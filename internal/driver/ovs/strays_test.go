@@ -38,16 +38,16 @@ func TestResyncAndSweepStrays(t *testing.T) {
 
 	again := n.newDriver()
 	full := n.inventory()
-	strays, err := again.Strays(map[string]bool{s.HostIf: true})
+	strays, err := again.Strays(map[string]bool{s.NIC.OVS.HostIf: true})
 	require.NoError(t, err)
 	var told []string
 	for _, x := range strays {
 		told = append(told, x.Kind+" "+x.Name+" "+x.Key.String())
 	}
-	require.Equal(t, []string{"port " + o.HostIf + " " + o.Key.String(), "link " + o.HostIf + " " + o.Key.String()}, told)
+	require.Equal(t, []string{"port " + o.NIC.OVS.HostIf + " " + o.Key.String(), "link " + o.NIC.OVS.HostIf + " " + o.Key.String()}, told)
 	require.Equal(t, full, n.inventory(), "to tell removes nothing")
 	require.NoError(t, again.Resync(t.Context(), []core.Spec{s}))
-	sweep(t, again, s.HostIf)
+	sweep(t, again, s.NIC.OVS.HostIf)
 	require.NoError(t, again.Check(t.Context(), s, core.Link{}))
 	require.ErrorIs(t, again.Check(t.Context(), o, core.Link{}), core.ErrDrift)
 	require.NoError(t, again.Detach(t.Context(), s))

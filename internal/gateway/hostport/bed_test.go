@@ -86,8 +86,8 @@ func (b *bed) pod(name string, ports ...core.PortMapping) pod {
 	require.NoError(t, err)
 	p.spec = core.Spec{
 		Driver: hostport.Name, Key: core.Key{Container: fmt.Sprintf("c%d", b.pods), IfName: "eth0"}, Netns: id,
-		Pod: core.Pod{Namespace: "default", Name: name}, Addrs: []netip.Prefix{netip.MustParsePrefix(a4), netip.MustParsePrefix(a6)},
-		Ports: ports,
+		Pod:       core.Pod{Namespace: "default", Name: name},
+		HostPorts: &core.HostPorts{Addrs: []netip.Prefix{netip.MustParsePrefix(a4), netip.MustParsePrefix(a6)}, Ports: ports},
 	}
 	inside.Serve(t, p.ns, name, 80)
 	return p

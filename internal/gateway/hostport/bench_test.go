@@ -18,9 +18,11 @@ func crowd(from, n int) (specs []core.Spec) {
 		port := uint16(1000 + 3*i) //nolint:gosec // bounded by the callers
 		specs = append(specs, core.Spec{
 			Driver: hostport.Name, Key: core.Key{Container: fmt.Sprintf("c%d", i), IfName: "eth0"},
-			Pod:   core.Pod{Namespace: "default", Name: fmt.Sprintf("pod%d", i)},
-			Addrs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}), 16)}, //nolint:gosec // low bytes
-			Ports: []core.PortMapping{tcp(port, 80), udp(port+1, 81), tcp(port+2, 82)},
+			Pod: core.Pod{Namespace: "default", Name: fmt.Sprintf("pod%d", i)},
+			HostPorts: &core.HostPorts{
+				Addrs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}), 16)}, //nolint:gosec // low bytes
+				Ports: []core.PortMapping{tcp(port, 80), udp(port+1, 81), tcp(port+2, 82)},
+			},
 		})
 	}
 	return specs

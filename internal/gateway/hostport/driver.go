@@ -28,7 +28,11 @@ func (t *Table) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
 // Start is Attach that does not wait for nft: settled does. That a port is
 // taken is known at once.
 func (t *Table) Start(ctx context.Context, s core.Spec) (core.Link, func(context.Context) error, error) {
-	if err := t.admit(entryOf(s)); err != nil {
+	e, err := entryOf(s)
+	if err == nil {
+		err = t.admit(e)
+	}
+	if err != nil {
 		return core.Link{}, nil, err
 	}
 	done := make(chan error, 1)
@@ -57,10 +61,13 @@ func (t *Table) openPorts(ctx context.Context, s core.Spec) error {
 
 // Check proves that the ports of a Spec are open.
 func (t *Table) Check(ctx context.Context, s core.Spec, _ core.Link) error {
+	if _, err := entryOf(s); err != nil {
+		return err
+	}
 	t.mu.Lock()
-	want := elements(t.entries[s.Key].ports, s.Addrs)
+	want := elements(t.entries[s.Key].ports, s.HostPorts.Addrs)
 	t.mu.Unlock()
-	asked := elements(s.Ports, s.Addrs)
+	asked := elements(s.HostPorts.Ports, s.HostPorts.Addrs)
 	found, err := t.compare(ctx, asked, want)
 	if err == nil {
 		found = append(found, t.checkLoopback(s))
@@ -161,6 +168,10 @@ func (t *Table) Audit(ctx context.Context) error {
 // Detach closes the ports of a Spec and has the kernel forget the connections
 // through them, and all others of the pod's addresses.
 func (t *Table) Detach(ctx context.Context, s core.Spec) error {
+	e, err := entryOf(s)
+	if err != nil {
+		return err
+	}
 	t.mu.Lock()
 	t.drop(s.Key)
 	t.mu.Unlock()
@@ -168,15 +179,15 @@ func (t *Table) Detach(ctx context.Context, s core.Spec) error {
 		return fmt.Errorf("close host ports of %s: %w", s.Key, err)
 	}
 	fail.Here("hostport.closed")
-	if err := t.settle(addresses(s)); err != nil {
+	if err := t.settle(addresses(e)); err != nil {
 		return fmt.Errorf("close host ports of %s: %w", s.Key, err)
 	}
 	return nil
 }
 
-func addresses(s core.Spec) []netip.Addr {
-	out := make([]netip.Addr, 0, len(s.Addrs))
-	for _, a := range s.Addrs {
+func addresses(e entry) []netip.Addr {
+	out := make([]netip.Addr, 0, len(e.addrs))
+	for _, a := range e.addrs {
 		out = append(out, a.Addr())
 	}
 	return out

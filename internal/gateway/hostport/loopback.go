@@ -25,7 +25,7 @@ func (t *Table) openLoopback(s core.Spec) error {
 		return nil
 	}
 	return t.cfg.Host.Do(func() error {
-		for dev, index := range devices(s.Addrs) {
+		for dev, index := range devices(s.HostPorts.Addrs) {
 			if t.open[dev] == index {
 				continue
 			}
@@ -86,7 +86,7 @@ func (t *Table) shut() {
 func (t *Table) checkLoopback(s core.Spec) error {
 	return t.cfg.Host.Do(func() error {
 		var errs []error
-		for dev := range devices(s.Addrs) {
+		for dev := range devices(s.HostPorts.Addrs) {
 			errs = append(errs, isOpen(dev))
 		}
 		return errors.Join(errs...)

@@ -53,8 +53,12 @@ type entry struct {
 	addrs []netip.Prefix
 }
 
-func entryOf(s core.Spec) entry {
-	return entry{key: s.Key, pod: s.Pod, netns: s.Netns, ports: slices.Clone(s.Ports), addrs: s.Addrs}
+// entryOf refuses a Spec that is about something else.
+func entryOf(s core.Spec) (entry, error) {
+	if s.Kind() != core.KindHostPorts {
+		return entry{}, core.Errorf(core.CodeConfig, "host ports of %s: the spec names none", s.Key)
+	}
+	return entry{key: s.Key, pod: s.Pod, netns: s.Netns, ports: slices.Clone(s.HostPorts.Ports), addrs: s.HostPorts.Addrs}, nil
 }
 
 // mark is a comment for whoever reads the table.
@@ -119,10 +123,10 @@ func (t *Table) Restore(ctx context.Context, specs []core.Spec) error {
 		t.drop(key)
 	}
 	for _, s := range specs {
-		if s.Driver != Name {
+		e, err := entryOf(s)
+		if err != nil {
 			continue
 		}
-		e := entryOf(s)
 		for key := range t.rivals(e) {
 			t.cfg.Log.Warn("two pods claim one host port", "pod", e.pod, "container", e.key.Container, "other", t.entries[key].pod)
 			t.cede(key, e)

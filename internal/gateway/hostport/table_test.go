@@ -130,7 +130,7 @@ func TestManyAtOnce(t *testing.T) {
 		wg.Go(func() {
 			s := base.spec
 			s.Key.Container, s.Pod.Name = fmt.Sprintf("many%d", i), fmt.Sprintf("many%d", i)
-			s.Ports = []core.PortMapping{tcp(uint16(2000+i), 80), udp(uint16(2000+i), 80)}
+			s.HostPorts = &core.HostPorts{Addrs: s.HostPorts.Addrs, Ports: []core.PortMapping{tcp(uint16(2000+i), 80), udp(uint16(2000+i), 80)}}
 			_, err := b.table.Attach(t.Context(), s)
 			if err == nil && i%2 == 0 {
 				err = b.table.Detach(t.Context(), s)

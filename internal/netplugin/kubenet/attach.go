@@ -107,7 +107,7 @@ func (p *Plugin) CheckPod(ctx context.Context, pod netplugin.Pod) error {
 		return err
 	}
 	err = p.bridge.Check(ctx, c)
-	if spec := portSpec(r); len(spec.Ports) > 0 {
+	if spec := portSpec(r); len(spec.HostPorts.Ports) > 0 {
 		err = errors.Join(err, p.ports.Check(ctx, spec, core.Link{}))
 	}
 	return err
@@ -117,14 +117,14 @@ func (p *Plugin) CheckPod(ctx context.Context, pod netplugin.Pod) error {
 func portSpec(r store.Record) core.Spec {
 	s := core.Spec{
 		Key: core.Key{Container: r.Pod.Sandbox, IfName: netplugin.IfName}, Driver: hostport.Name, Network: Name,
-		Pod: core.Pod{Namespace: r.Pod.Namespace, Name: r.Pod.Name, UID: r.Pod.UID}, Netns: r.Netns, Addrs: r.Addrs,
+		Pod: core.Pod{Namespace: r.Pod.Namespace, Name: r.Pod.Name, UID: r.Pod.UID}, Netns: r.Netns, HostPorts: &core.HostPorts{Addrs: r.Addrs},
 	}
 	for _, m := range r.Ports {
 		if m.HostPort <= 0 {
 			continue
 		}
 		host, _ := netip.ParseAddr(m.HostIP) // none: all addresses
-		s.Ports = append(s.Ports, core.PortMapping{
+		s.HostPorts.Ports = append(s.HostPorts.Ports, core.PortMapping{
 			HostPort: uint16(m.HostPort), ContainerPort: uint16(m.ContainerPort), Protocol: m.Protocol, HostIP: host.Unmap(),
 		})
 	}

@@ -161,7 +161,7 @@ func (p *Plugin) restore(ctx context.Context) error {
 	}
 	var specs []core.Spec
 	for _, r := range p.store.All() {
-		if s := portSpec(r); len(s.Ports) > 0 && len(s.Addrs) > 0 {
+		if s := portSpec(r); len(s.HostPorts.Ports) > 0 && len(s.HostPorts.Addrs) > 0 {
 			specs = append(specs, s)
 		}
 	}
@@ -233,7 +233,7 @@ func (p *Plugin) SetUpPod(ctx context.Context, pod netplugin.Pod) error {
 		return err
 	}
 	fail.Here("kubenet.shaped")
-	if spec := portSpec(r); len(spec.Ports) > 0 {
+	if spec := portSpec(r); len(spec.HostPorts.Ports) > 0 {
 		_, err = p.ports.Attach(ctx, spec)
 	}
 	return err

@@ -1,0 +1,149 @@
+package core
+
+import "net/netip"
+
+// Spec is all that a driver needs to make, prove and remove one interface (or
+// one step of one): what all kinds of steps have, and the part of its own kind.
+// It is pure data; the journal keeps it and DEL reads it. Copies of a Spec share
+// its part: whoever changes one puts a new part in its place (ChangeNIC,
+// ChangeExec), because the journal may be writing the other.
+type Spec struct {
+	Key        Key    `json:"key"`
+	Driver     string `json:"driver"`  // name of the driver: ovs, exec, defroute, hostport
+	Network    string `json:"network"` // as in Want
+	Default    bool   `json:"default,omitempty"`
+	Request    string `json:"request,omitempty"` // as in Want
+	Pod        Pod    `json:"pod"`
+	Netns      Netns  `json:"netns"`
+	CNIVersion string `json:"cniVersion,omitempty"` // of the delegate chain that it stands in, but for a delegate's own
+
+	// Exactly one of the following is set; Kind tells which.
+	NIC          *NICSpec      `json:"nic,omitempty"`
+	Lent         *NICSpec      `json:"lent,omitempty"` // of an interface that the runtime's own plugin makes
+	Exec         *Exec         `json:"exec,omitempty"`
+	DefaultRoute *DefaultRoute `json:"defaultRoute,omitempty"`
+	HostPorts    *HostPorts    `json:"hostPorts,omitempty"`
+}
+
+// Kind is what a Spec is about.
+type Kind uint8
+
+// The kinds of Specs. One without a part is KindNone: no driver takes it.
+const (
+	KindNone         Kind = iota
+	KindNIC               // an interface of our own
+	KindLent              // addresses of ours on an interface that the runtime's own plugin makes
+	KindDelegate          // a call of a foreign plugin
+	KindDefaultRoute      // who of the pod's networks has the default route
+	KindHostPorts         // ports of the node that lead to the pod
+)
+
+// Kind tells which part the Spec has.
+func (s *Spec) Kind() Kind {
+	switch {
+	case s.NIC != nil:
+		return KindNIC
+	case s.Exec != nil:
+		return KindDelegate
+	case s.DefaultRoute != nil:
+		return KindDefaultRoute
+	case s.HostPorts != nil:
+		return KindHostPorts
+	case s.Lent != nil:
+		return KindLent
+	}
+	return KindNone
+}
+
+// Settings are what is set on a NIC on layers 2 and 3, whatever carries it. They
+// go as one value from what the pod asks for to what was made.
+type Settings struct {
+	MAC    MAC     `json:"mac,omitempty"`
+	MTU    int     `json:"mtu,omitempty"`    // bytes
+	Routes []Route `json:"routes,omitempty"` // of what is made: the default route included
+	DNS    DNS     `json:"dns,omitzero"`
+	VLAN   int     `json:"vlan,omitempty"` // 802.1Q id, 0 = untagged
+	QoS    QoS     `json:"qos,omitzero"`
+	Mirror bool    `json:"mirror,omitempty"`
+}
+
+// NICSpec is what every kind of NIC has, on layers 2 and 3, and the part of what
+// carries it: one for each kind of carrier, of which exactly one is set. A lent
+// one has none.
+type NICSpec struct {
+	Subnet   string         `json:"subnet,omitempty"`
+	IfaceID  string         `json:"ifaceID,omitempty"`  // as in NIC
+	Addrs    []netip.Prefix `json:"addrs,omitempty"`    // address with its subnet's length
+	Gateways []netip.Addr   `json:"gateways,omitempty"` // subnet gateways, one per address
+	Settings
+	// Bandwidth as in NIC; nil in records that do not say.
+	Bandwidth *QoS `json:"bandwidth,omitempty"`
+	// NoDefault: the default network is to have no default route, whoever else
+	// has one.
+	NoDefault bool `json:"noDefault,omitempty"`
+	Quiet     bool `json:"-"` // as in Lease; what comes from the journal is announced
+
+	OVS *OVSPort `json:"ovs,omitempty"`
+}
+
+// OVSPort is the carrier of a NIC that is a port of an Open vSwitch bridge.
+type OVSPort struct {
+	HostIf string `json:"hostIf"`         // the port and its device on the node
+	Type   string `json:"type,omitempty"` // "veth-pair" or "internal-port"
+}
+
+// DefaultRoute makes the pod's default route go through the Spec's interface.
+type DefaultRoute struct {
+	// Gateways may be of both families, and several of one; empty: those that
+	// the network's plugins tell.
+	Gateways []netip.Addr `json:"gateways,omitempty"`
+}
+
+// HostPorts are ports of the node that lead to the addresses of the Spec's
+// interface.
+type HostPorts struct {
+	Addrs []netip.Prefix `json:"addrs,omitempty"`
+	Ports []PortMapping  `json:"ports"`
+}
+
+// OVS is the carrier of a NIC on our switch, nil for any other Spec.
+func (s *Spec) OVS() *OVSPort {
+	if s.NIC == nil {
+		return nil
+	}
+	return s.NIC.OVS
+}
+
+// Given is what the agent gave to the Spec's interface, whoever makes that; nil
+// where it gave nothing.
+func (s *Spec) Given() *NICSpec {
+	if s.NIC != nil {
+		return s.NIC
+	}
+	return s.Lent
+}
+
+// Addresses are those that the agent gave to the Spec's interface.
+func (s *Spec) Addresses() []netip.Prefix {
+	switch {
+	case s.Given() != nil:
+		return s.Given().Addrs
+	case s.HostPorts != nil:
+		return s.HostPorts.Addrs
+	}
+	return nil
+}
+
+// ChangeNIC gives the Spec a NIC part of its own, to be changed.
+func (s *Spec) ChangeNIC() *NICSpec {
+	n := *s.NIC
+	s.NIC = &n
+	return s.NIC
+}
+
+// ChangeExec gives the Spec a delegate part of its own, to be changed.
+func (s *Spec) ChangeExec() *Exec {
+	call := *s.Exec
+	s.Exec = &call
+	return s.Exec
+}

@@ -62,6 +62,13 @@ func (b *ballast) release() bool {
 	return true
 }
 
+// drop is release of what an agent before this one has left.
+func (b *ballast) drop() bool {
+	_, err := os.Lstat(b.path)
+	b.held.Store(err == nil)
+	return b.release()
+}
+
 // allocate reserves n bytes of f from off, by writing zeros where the
 // filesystem knows no fallocate(2).
 func allocate(f *os.File, off, n int64) error {

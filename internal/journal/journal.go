@@ -90,14 +90,18 @@ func Open(dir string, opt Options) (*Journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open journal in %s: %w", dir, err)
 	}
+	held := &ballast{path: filepath.Join(dir, ballastName), size: ballastSize}
 	db, mem, err := openDB(filepath.Join(dir, dbName), opt)
+	if isFull(err) && held.drop() { // an older file is written anew: DELs need it
+		db, mem, err = openDB(filepath.Join(dir, dbName), opt)
+	}
 	if err != nil {
 		lock.Release()
 		return nil, fmt.Errorf("open journal in %s: %w", dir, err)
 	}
 	j := &Journal{
 		db: db, lock: lock, log: opt.Log, mem: mem,
-		ballast: &ballast{path: filepath.Join(dir, ballastName), size: ballastSize},
+		ballast: held,
 		queue:   make(chan *op, queueLen),
 		poke:    make(chan struct{}, 1),
 		closing: make(chan struct{}),

@@ -12,11 +12,14 @@ import (
 // TestAddressesOfAnIPAMPlugin: no interfaces and no index, in every version.
 func TestAddressesOfAnIPAMPlugin(t *testing.T) {
 	l := core.Link{
-		IfName: "net1", MAC: core.MAC{2, 0, 0, 0, 0, 1},
+		IfName:   "net1",
 		Addrs:    []netip.Prefix{netip.MustParsePrefix("10.0.0.9/24"), netip.MustParsePrefix("fd00::9/64")},
 		Gateways: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")},
-		Routes:   []core.Route{{Dst: netip.MustParsePrefix("10.9.0.0/16")}},
-		DNS:      core.DNS{Nameservers: []string{"10.96.0.10"}},
+		PodSide: core.PodSide{
+			MAC:    core.MAC{2, 0, 0, 0, 0, 1},
+			Routes: []core.Route{{Dst: netip.MustParsePrefix("10.9.0.0/16")}},
+			DNS:    core.DNS{Nameservers: []string{"10.96.0.10"}},
+		},
 	}
 	out, err := Addresses(l, "1.1.0")
 	require.NoError(t, err)

@@ -20,15 +20,17 @@ func ip(s string) netip.Addr    { return netip.MustParseAddr(s) }
 // eth0 is a dual-stack NIC of our own with both default routes.
 func eth0() core.Link {
 	return core.Link{
-		HostIf: "0123_h", IfName: "eth0", MAC: core.MAC{2, 0, 0, 0, 0, 1}, MTU: 1400,
+		HostIf: "0123_h", IfName: "eth0",
 		Addrs:    []netip.Prefix{pfx("10.16.0.2/16"), pfx("fd00:10::2/64")},
 		Gateways: []netip.Addr{ip("10.16.0.1"), ip("fd00:10::1")},
-		Routes: []core.Route{
-			{Dst: pfx("0.0.0.0/0"), GW: ip("10.16.0.1")},
-			{Dst: pfx("::/0"), GW: ip("fd00:10::1")},
-			{Dst: pfx("192.168.0.0/24")},
+		PodSide: core.PodSide{
+			MAC: core.MAC{2, 0, 0, 0, 0, 1}, MTU: 1400, DNS: core.DNS{Nameservers: []string{"10.96.0.10"}},
+			Routes: []core.Route{
+				{Dst: pfx("0.0.0.0/0"), GW: ip("10.16.0.1")},
+				{Dst: pfx("::/0"), GW: ip("fd00:10::1")},
+				{Dst: pfx("192.168.0.0/24")},
+			},
 		},
-		DNS: core.DNS{Nameservers: []string{"10.96.0.10"}},
 	}
 }
 
@@ -112,7 +114,7 @@ func TestResultOfAChainIsTheLastPluginsAnswer(t *testing.T) {
 }
 
 func TestResultIsSettledByADefaultRouteElsewhere(t *testing.T) {
-	moved := core.Link{IfName: "net1", Routes: []core.Route{{Dst: pfx("0.0.0.0/0"), GW: ip("10.88.0.9")}}}
+	moved := core.Link{IfName: "net1", PodSide: core.PodSide{Routes: []core.Route{{Dst: pfx("0.0.0.0/0"), GW: ip("10.88.0.9")}}}}
 	got, err := Result([]core.Link{eth0(), moved}, netns, "1.0.0")
 	require.NoError(t, err)
 	require.NotContains(t, string(got), `"10.16.0.1"`)
@@ -127,10 +129,10 @@ func TestResultIsSettledByADefaultRouteElsewhere(t *testing.T) {
 }
 
 func TestFinalResultHasNoMovedDefaultRoute(t *testing.T) {
-	elsewhere := core.Link{IfName: "net2", Routes: []core.Route{{Dst: pfx("0.0.0.0/0"), GW: ip("10.20.0.1")}}}
-	here := core.Link{IfName: "net1", Routes: []core.Route{
+	elsewhere := core.Link{IfName: "net2", PodSide: core.PodSide{Routes: []core.Route{{Dst: pfx("0.0.0.0/0"), GW: ip("10.20.0.1")}}}}
+	here := core.Link{IfName: "net1", PodSide: core.PodSide{Routes: []core.Route{
 		{Dst: pfx("0.0.0.0/0"), GW: ip("10.88.0.8")}, {Dst: pfx("0.0.0.0/0"), GW: ip("10.88.0.9")},
-	}}
+	}}}
 	for _, moved := range []core.Link{elsewhere, here} {
 		got, err := Final([]core.Link{{IfName: "net1", CNIResult: json.RawMessage(bridgeResult)}, moved}, netns, "1.0.0")
 		require.NoError(t, err)
@@ -145,11 +147,12 @@ func TestLinkFromResult(t *testing.T) {
 	l, err := LinkFromResult([]byte(bridgeResult), "net1")
 	require.NoError(t, err)
 	require.Equal(t, core.Link{
-		IfName: "net1", MAC: core.MAC{2, 0, 0, 0, 0, 2},
+		IfName:   "net1",
 		Addrs:    []netip.Prefix{pfx("10.88.0.5/16")},
 		Gateways: []netip.Addr{ip("10.88.0.1")},
-		Routes: []core.Route{
-			{Dst: pfx("0.0.0.0/0"), GW: ip("10.88.0.1")}, {Dst: pfx("10.9.0.0/16"), GW: ip("10.88.0.7")},
+		PodSide: core.PodSide{
+			MAC:    core.MAC{2, 0, 0, 0, 0, 2},
+			Routes: []core.Route{{Dst: pfx("0.0.0.0/0"), GW: ip("10.88.0.1")}, {Dst: pfx("10.9.0.0/16"), GW: ip("10.88.0.7")}},
 		},
 		CNIResult: json.RawMessage(bridgeResult),
 	}, l)
@@ -220,7 +223,7 @@ func TestStatusHasAnEntryPerNetwork(t *testing.T) {
 	links := []core.Link{
 		eth0(), {IfName: "eth0", CNIResult: prev},
 		{IfName: "net1", CNIResult: json.RawMessage(bridgeResult)},
-		{IfName: "net1", Routes: []core.Route{{Dst: pfx("0.0.0.0/0"), GW: ip("10.88.0.9")}}},
+		{IfName: "net1", PodSide: core.PodSide{Routes: []core.Route{{Dst: pfx("0.0.0.0/0"), GW: ip("10.88.0.9")}}}},
 		{IfName: "net2", CNIResult: json.RawMessage(`{"cniVersion":"1.0.0"}`)},
 	}
 	require.Equal(t, []core.Net{

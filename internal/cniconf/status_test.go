@@ -13,7 +13,7 @@ import (
 func statusOf(t *testing.T, isDefault bool, result string) []core.Net {
 	t.Helper()
 	s := core.Spec{Driver: "exec", Network: "default/n", Key: core.Key{Container: "c", IfName: "net1"}, Default: isDefault, Netns: core.Netns{Path: netns}}
-	return Status([]core.Spec{s}, []core.Link{{IfName: "net1", MTU: 9000, CNIResult: json.RawMessage(result)}})
+	return Status([]core.Spec{s}, []core.Link{{IfName: "net1", PodSide: core.PodSide{MTU: 9000}, CNIResult: json.RawMessage(result)}})
 }
 
 // TestRule7_StatusIsExact: one entry per interface of the sandbox and one for a

@@ -308,20 +308,14 @@ type NIC struct {
 	Pool [][]netip.Addr
 	// Given: IPs are all its addresses, and a controller has allocated them.
 	Given bool
-	MAC   MAC // requested, or nil
-	VLAN  int
-	QoS   QoS
+	Settings
 	// Bandwidth is what CNI's or Kubernetes' own way asks for: in force where the
 	// NIC's annotations set no rate, also when they set none any more.
 	Bandwidth QoS
-	MTU       int // bytes, 0 = subnet's, else node's
-	Routes    []Route
 	// DefaultRoute: this NIC carries the pod's default route.
 	DefaultRoute bool
-	Mirror       bool
 	Type         string // "veth-pair" or "internal-port"
 	IfaceID      string // pod.ns[.provider][.ifname]: name of the logical port
-	DNS          DNS
 	Ports        []PortMapping
 }
 
@@ -373,14 +367,11 @@ type Lease struct {
 
 // Link is what a driver made.
 type Link struct {
-	HostIf    string          `json:"hostIf,omitempty"`
-	IfName    string          `json:"ifName"`
-	MAC       MAC             `json:"mac,omitempty"`
-	MTU       int             `json:"mtu,omitempty"`
-	Addrs     []netip.Prefix  `json:"addrs,omitempty"`
-	Gateways  []netip.Addr    `json:"gateways,omitempty"`
-	Routes    []Route         `json:"routes,omitempty"`
-	DNS       DNS             `json:"dns,omitzero"`
+	HostIf   string         `json:"hostIf,omitempty"`
+	IfName   string         `json:"ifName"`
+	Addrs    []netip.Prefix `json:"addrs,omitempty"`
+	Gateways []netip.Addr   `json:"gateways,omitempty"`
+	PodSide
 	CNIResult json.RawMessage `json:"result,omitempty"` // exec: the plugin's answer, in the plugin's version
 	// DeviceInfo is what the device information file said after Attach.
 	DeviceInfo json.RawMessage `json:"deviceInfo,omitempty"`

@@ -58,13 +58,23 @@ func (s *Spec) Kind() Kind {
 // Settings are what is set on a NIC on layers 2 and 3, whatever carries it. They
 // go as one value from what the pod asks for to what was made.
 type Settings struct {
-	MAC    MAC     `json:"mac,omitempty"`
-	MTU    int     `json:"mtu,omitempty"`    // bytes
+	PodSide
+	VLAN int `json:"vlan,omitempty"` // 802.1Q id, 0 = untagged
+	Tuning
+}
+
+// Tuning are those settings that may change while the NIC is in use.
+type Tuning struct {
+	QoS    QoS  `json:"qos,omitzero"`
+	Mirror bool `json:"mirror,omitempty"`
+}
+
+// PodSide are those settings that the pod sees, whoever makes its interface.
+type PodSide struct {
+	MAC    MAC     `json:"mac,omitempty"`    // of what is asked for: nil = any
+	MTU    int     `json:"mtu,omitempty"`    // bytes; of what is asked for: 0 = the subnet's, else the node's
 	Routes []Route `json:"routes,omitempty"` // of what is made: the default route included
 	DNS    DNS     `json:"dns,omitzero"`
-	VLAN   int     `json:"vlan,omitempty"` // 802.1Q id, 0 = untagged
-	QoS    QoS     `json:"qos,omitzero"`
-	Mirror bool    `json:"mirror,omitempty"`
 }
 
 // NICSpec is what every kind of NIC has, on layers 2 and 3, and the part of what

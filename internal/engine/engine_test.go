@@ -34,7 +34,7 @@ type nics struct {
 func (d *nics) Attach(_ context.Context, s core.Spec) (core.Link, error) {
 	l := core.Link{IfName: s.Key.IfName}
 	if n := s.NIC; n != nil {
-		l.HostIf, l.MAC, l.MTU, l.Addrs = n.OVS.HostIf, n.MAC, n.MTU, n.Addrs
+		l.HostIf, l.Addrs, l.PodSide = n.OVS.HostIf, n.Addrs, n.PodSide
 	}
 	return l, d.attach
 }

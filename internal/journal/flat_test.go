@@ -55,7 +55,9 @@ func (f flatSpec) spec() core.Spec {
 	}
 	nic := &core.NICSpec{
 		Subnet: f.Subnet, IfaceID: f.IfaceID, Addrs: f.Addrs, Gateways: f.Gateways, Bandwidth: f.Bandwidth, NoDefault: f.NoDefault,
-		Settings: core.Settings{MAC: f.MAC, MTU: f.MTU, Routes: f.Routes, DNS: f.DNS, VLAN: f.VLAN, QoS: f.QoS, Mirror: f.Mirror},
+		Settings: core.Settings{
+			PodSide: core.PodSide{MAC: f.MAC, MTU: f.MTU, Routes: f.Routes, DNS: f.DNS}, VLAN: f.VLAN, Tuning: core.Tuning{QoS: f.QoS, Mirror: f.Mirror},
+		},
 	}
 	switch f.Driver {
 	case "ovs":

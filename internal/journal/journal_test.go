@@ -21,7 +21,7 @@ func record(n int) core.Record {
 		Netns: core.Netns{Path: "/run/netns/x", Cookie: 17, BootID: "b"},
 		Specs: []core.Spec{{Key: k, Driver: "ovs", Pod: pod, NIC: &core.NICSpec{
 			Addrs:    []netip.Prefix{netip.PrefixFrom(ip, 16)},
-			Settings: core.Settings{MAC: core.MAC{2, 0, 0, 0, byte(n >> 8), byte(n)}},
+			Settings: core.Settings{PodSide: core.PodSide{MAC: core.MAC{2, 0, 0, 0, byte(n >> 8), byte(n)}}},
 			OVS:      &core.OVSPort{HostIf: "h"},
 		}}},
 		Leases: []core.Lease{{Subnet: "s", Owner: core.Owner{Key: k, Pod: pod}, IPs: []netip.Addr{ip}, MAC: core.MAC{2, 0, 0, 0, byte(n >> 8), byte(n)}}},

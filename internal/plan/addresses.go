@@ -21,7 +21,7 @@ func Loan(n *core.NIC, owner core.Owner) ipam.Request {
 // Lent completes base, which names key, pod and namespace, with what Loan got.
 func Lent(base core.Spec, n *core.NIC, l core.Lease) (core.Spec, error) {
 	s := base
-	to := &core.NICSpec{Subnet: n.Subnet.Name, Settings: core.Settings{MAC: l.MAC, DNS: n.DNS}}
+	to := &core.NICSpec{Subnet: n.Subnet.Name, Settings: core.Settings{PodSide: core.PodSide{MAC: l.MAC, DNS: n.DNS}}}
 	s.Driver, s.Lent = Addresses, to
 	if err := address(s.Key, to, n, l); err != nil {
 		return s, err

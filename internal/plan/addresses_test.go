@@ -11,7 +11,7 @@ import (
 // TestLent: addresses with their network's length, its gateways, and a default
 // route only where the interface is to carry it and nobody wrote one.
 func TestLent(t *testing.T) {
-	n := &core.NIC{Subnet: dualSubnet(), MAC: testMAC}
+	n := &core.NIC{Subnet: dualSubnet(), Settings: core.Settings{PodSide: core.PodSide{MAC: testMAC}}}
 	r := Loan(n, core.Owner{Key: testKey})
 	require.False(t, r.NoMAC)
 	require.True(t, Loan(&core.NIC{Subnet: dualSubnet()}, r.Owner).NoMAC)

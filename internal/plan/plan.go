@@ -120,13 +120,14 @@ func (b *builder) nic(s core.Spec, want int, n *core.NIC) error {
 	s.Driver, s.CNIVersion = driverOVS, w.CNIVersion
 	s.NIC = &core.NICSpec{
 		Subnet: n.Subnet.Name, IfaceID: n.IfaceID,
-		Settings:  core.Settings{MAC: l.MAC, MTU: b.mtu(n), VLAN: n.VLAN, QoS: n.QoS, Mirror: n.Mirror, DNS: n.DNS},
+		Settings:  n.Settings,
 		Bandwidth: &n.Bandwidth, Quiet: l.Quiet, NoDefault: w.Default && !n.DefaultRoute && len(w.Gateways) == 0,
 		OVS: &core.OVSPort{HostIf: HostIf(s.Key), Type: b.nicType(n)},
 	}
 	if err := address(s.Key, s.NIC, n, l); err != nil {
 		return err
 	}
+	s.NIC.MAC, s.NIC.MTU = l.MAC, b.mtu(n)
 	s.NIC.Routes = b.routes(want, n, s.NIC.Gateways)
 	b.specs = append(b.specs, s)
 	return b.hostports(s, n.Ports)

@@ -78,9 +78,14 @@ func routes(s core.Spec) string {
 
 func TestOneNIC(t *testing.T) {
 	wants := []core.Want{nicWant("eth0", &core.NIC{
-		Provider: "ovn", Subnet: dualSubnet(), VLAN: 7, QoS: core.QoS{IngressMbps: 3}, Mirror: true, Type: "veth-pair",
-		IfaceID: "p.default", DefaultRoute: true, DNS: core.DNS{Domain: "d"},
-		Routes: []core.Route{{Dst: netip.MustParsePrefix("10.0.0.0/8"), GW: netip.MustParseAddr("10.16.0.9")}, {Dst: netip.MustParsePrefix("172.16.0.0/12")}},
+		Provider: "ovn", Subnet: dualSubnet(), Type: "veth-pair", IfaceID: "p.default", DefaultRoute: true,
+		Settings: core.Settings{
+			VLAN: 7, Tuning: core.Tuning{QoS: core.QoS{IngressMbps: 3}, Mirror: true},
+			PodSide: core.PodSide{
+				DNS:    core.DNS{Domain: "d"},
+				Routes: []core.Route{{Dst: netip.MustParsePrefix("10.0.0.0/8"), GW: netip.MustParseAddr("10.16.0.9")}, {Dst: netip.MustParsePrefix("172.16.0.0/12")}},
+			},
+		},
 	})}
 	wants[0].CNIVersion = "0.3.1"
 	specs := planned(t, wants, lease(wants, addrs("10.16.0.5", "fd00::5")))
@@ -92,11 +97,14 @@ func TestOneNIC(t *testing.T) {
 			Addrs:    []netip.Prefix{netip.MustParsePrefix("10.16.0.5/16"), netip.MustParsePrefix("fd00::5/64")},
 			Gateways: addrs("10.16.0.1", "fd00::1"),
 			Settings: core.Settings{
-				MAC: testMAC, MTU: 1400, VLAN: 7, QoS: core.QoS{IngressMbps: 3}, Mirror: true, DNS: core.DNS{Domain: "d"},
-				Routes: []core.Route{
-					{Dst: netip.MustParsePrefix("10.0.0.0/8"), GW: netip.MustParseAddr("10.16.0.9")}, {Dst: netip.MustParsePrefix("172.16.0.0/12")},
-					{Dst: netip.MustParsePrefix("0.0.0.0/0"), GW: netip.MustParseAddr("10.16.0.1")},
-					{Dst: netip.MustParsePrefix("::/0"), GW: netip.MustParseAddr("fd00::1")},
+				VLAN: 7, Tuning: core.Tuning{QoS: core.QoS{IngressMbps: 3}, Mirror: true},
+				PodSide: core.PodSide{
+					MAC: testMAC, MTU: 1400, DNS: core.DNS{Domain: "d"},
+					Routes: []core.Route{
+						{Dst: netip.MustParsePrefix("10.0.0.0/8"), GW: netip.MustParseAddr("10.16.0.9")}, {Dst: netip.MustParsePrefix("172.16.0.0/12")},
+						{Dst: netip.MustParsePrefix("0.0.0.0/0"), GW: netip.MustParseAddr("10.16.0.1")},
+						{Dst: netip.MustParsePrefix("::/0"), GW: netip.MustParseAddr("fd00::1")},
+					},
 				},
 			},
 			OVS: &core.OVSPort{HostIf: "532bed4f476d_h", Type: "veth-pair"},
@@ -118,7 +126,7 @@ func TestMTUOrder(t *testing.T) {
 	for _, c := range []struct{ nic, subnet, want int }{{0, 0, 1400}, {0, 1300, 1300}, {1200, 1300, 1200}} {
 		s := dualSubnet()
 		s.MTU = c.subnet
-		wants := []core.Want{nicWant("eth0", &core.NIC{Subnet: s, MTU: c.nic})}
+		wants := []core.Want{nicWant("eth0", &core.NIC{Subnet: s, Settings: core.Settings{PodSide: core.PodSide{MTU: c.nic}}})}
 		require.Equal(t, c.want, planned(t, wants, lease(wants, addrs("10.16.0.5")))[0].NIC.MTU)
 	}
 }
@@ -202,7 +210,7 @@ func TestExecSpec(t *testing.T) {
 
 func TestLeasesStandInStepOrder(t *testing.T) {
 	wants := []core.Want{
-		nicWant("eth0", &core.NIC{Subnet: dualSubnet(), IPs: addrs("10.16.0.5"), MAC: testMAC}), execWant("net1", "bridge"),
+		nicWant("eth0", &core.NIC{Subnet: dualSubnet(), IPs: addrs("10.16.0.5"), Settings: core.Settings{PodSide: core.PodSide{MAC: testMAC}}}), execWant("net1", "bridge"),
 		nicWant("net2", &core.NIC{Subnet: smallSubnet()}),
 	}
 	owner := func(ifName string) core.Owner {

@@ -15,7 +15,7 @@ func Adopt(rec *core.Record, s core.Spec) {
 	rec.Netns = s.Netns
 	rec.Specs = append(rec.Specs, s)
 	n := s.NIC
-	l := core.Link{IfName: s.Key.IfName, MAC: n.MAC, MTU: n.MTU, Addrs: n.Addrs, Gateways: n.Gateways, Routes: n.Routes}
+	l := core.Link{IfName: s.Key.IfName, Addrs: n.Addrs, Gateways: n.Gateways, PodSide: n.PodSide}
 	if port := s.OVS(); port != nil {
 		l.HostIf = port.HostIf
 	}

@@ -29,7 +29,7 @@ func Fixed(r core.Record, have []resolve.Present) []resolve.Present {
 // of ours, as far as we know it.
 func LentLink(s core.Spec) core.Link {
 	n := s.Lent
-	return core.Link{IfName: s.Key.IfName, MAC: n.MAC, Addrs: n.Addrs, Gateways: n.Gateways, Routes: n.Routes, DNS: n.DNS}
+	return core.Link{IfName: s.Key.IfName, Addrs: n.Addrs, Gateways: n.Gateways, PodSide: n.PodSide}
 }
 
 // Held are the leases of all records, those of live attachments before those of

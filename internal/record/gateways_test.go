@@ -19,7 +19,7 @@ func TestGatewaysThatPluginsTold(t *testing.T) {
 	rec := core.Record{
 		Specs: []core.Spec{{Key: net1, Network: "a"}, {Key: net1, Network: "a"}, {Key: net2, Network: "b"}},
 		Links: []core.Link{
-			{Gateways: []netip.Addr{gw("10.0.0.9")}, Routes: []core.Route{route("0.0.0.0/0", "10.0.0.1"), route("10.9.0.0/16", "10.0.0.7"), route("::/0", "fd00::1")}},
+			{Gateways: []netip.Addr{gw("10.0.0.9")}, PodSide: core.PodSide{Routes: []core.Route{route("0.0.0.0/0", "10.0.0.1"), route("10.9.0.0/16", "10.0.0.7"), route("::/0", "fd00::1")}}},
 			{},
 			{Gateways: []netip.Addr{gw("10.2.0.1")}},
 		},

@@ -247,7 +247,7 @@ func regain(r *core.Record, v4 bool) []core.Spec {
 				return []core.Spec{give(r, i, gws)}
 			}
 		}
-		l := core.Link{IfName: s.Key.IfName, Gateways: gws, Routes: defaults(gws)}
+		l := core.Link{IfName: s.Key.IfName, Gateways: gws, PodSide: core.PodSide{Routes: defaults(gws)}}
 		r.Specs, r.Links = append(r.Specs, s), append(r.Links, l)
 		return []core.Spec{s}
 	}

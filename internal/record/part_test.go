@@ -31,7 +31,7 @@ func nic(ifName, addr, gw string, routes ...core.Route) (core.Spec, core.Link) {
 	s := core.Spec{
 		Key: key(ifName), Driver: "ovs", Network: "n-" + ifName, Request: ifName,
 		NIC: &core.NICSpec{
-			Addrs: []netip.Prefix{netip.MustParsePrefix(addr)}, Gateways: addrs(gw), Settings: core.Settings{Routes: routes},
+			Addrs: []netip.Prefix{netip.MustParsePrefix(addr)}, Gateways: addrs(gw), Settings: core.Settings{PodSide: core.PodSide{Routes: routes}},
 			OVS: &core.OVSPort{HostIf: "h-" + ifName},
 		},
 	}
@@ -39,7 +39,7 @@ func nic(ifName, addr, gw string, routes ...core.Route) (core.Spec, core.Link) {
 		s.Default, s.Request = true, ""
 	}
 	n := s.NIC
-	return s, core.Link{HostIf: n.OVS.HostIf, IfName: ifName, MAC: core.MAC{2, 0, 0, 0, 0, 1}, Addrs: n.Addrs, Gateways: n.Gateways, Routes: routes}
+	return s, core.Link{HostIf: n.OVS.HostIf, IfName: ifName, Addrs: n.Addrs, Gateways: n.Gateways, PodSide: core.PodSide{MAC: core.MAC{2, 0, 0, 0, 0, 1}, Routes: routes}}
 }
 
 // foreign is one of a plugin's, with a default route through gw.
@@ -50,7 +50,7 @@ func foreign(ifName, addr, gw string) (core.Spec, core.Link) {
 	}
 	result := fmt.Sprintf(`{"cniVersion":"1.0.0","interfaces":[{"name":%q,"sandbox":"/x"}],
 		"ips":[{"address":%q,"gateway":%q,"interface":0}],"routes":[{"dst":"0.0.0.0/0","gw":%q}]}`, ifName, addr, gw, gw)
-	return s, core.Link{IfName: ifName, CNIResult: []byte(result), Addrs: []netip.Prefix{netip.MustParsePrefix(addr)}, Routes: []core.Route{via(gw)}}
+	return s, core.Link{IfName: ifName, CNIResult: []byte(result), Addrs: []netip.Prefix{netip.MustParsePrefix(addr)}, PodSide: core.PodSide{Routes: []core.Route{via(gw)}}}
 }
 
 func step(ifName string, gws ...string) (core.Spec, core.Link) {

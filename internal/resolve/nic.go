@@ -33,12 +33,12 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 		return nil, err
 	}
 	nic := &core.NIC{
-		Provider: n.provider, Subnet: s, VLAN: s.VLAN, QoS: a.QoS, Mirror: a.Mirror, Type: a.NICType,
-		Routes: slices.Concat(n.own.Routes, a.Routes), DNS: n.own.DNS, IfaceID: r.ifaceID(nets, at),
+		Provider: n.provider, Subnet: s, Settings: a.Settings, Type: a.NICType, IfaceID: r.ifaceID(nets, at),
 		DefaultRoute: n.carriesDefault(),
 	}
-	if a.HasVLAN {
-		nic.VLAN = a.VLAN
+	nic.Routes, nic.DNS = slices.Concat(n.own.Routes, a.Routes), n.own.DNS
+	if !a.HasVLAN {
+		nic.VLAN = s.VLAN
 	}
 	if a.HasDefault {
 		nic.DefaultRoute = a.DefaultRoute

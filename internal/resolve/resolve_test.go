@@ -161,13 +161,22 @@ func TestAnnotationsOfTheDefaultNIC(t *testing.T) {
 	})[0].Steps[0].NIC
 	mac, _ := annotation.ParseMAC("02:00:00:00:00:07")
 	require.Equal(t, &core.NIC{
-		Provider: "ovn", Subnet: w.subnets[0], IPs: []netip.Addr{netip.MustParseAddr("10.100.0.7")}, Given: true, MAC: mac, VLAN: 0,
-		QoS:    core.QoS{IngressMbps: 3, IngressBurstMbit: 2, EgressMbps: 1, EgressBurstMbit: 4, LatencyMs: 10, JitterMs: 2, LimitPackets: 1000, LossPercent: 5},
-		Mirror: true, Type: "internal-port", IfaceID: "p.default", DNS: core.DNS{Domain: "x"},
-		Routes: []core.Route{
-			{Dst: netip.MustParsePrefix("10.0.0.0/8")},
-			{Dst: netip.MustParsePrefix("192.168.0.0/16"), GW: netip.MustParseAddr("10.100.0.9")},
-			{Dst: netip.MustParsePrefix("172.16.0.0/12")},
+		Provider: "ovn", Subnet: w.subnets[0], IPs: []netip.Addr{netip.MustParseAddr("10.100.0.7")}, Given: true,
+		Type: "internal-port", IfaceID: "p.default",
+		Settings: core.Settings{
+			VLAN: 0,
+			Tuning: core.Tuning{
+				Mirror: true,
+				QoS:    core.QoS{IngressMbps: 3, IngressBurstMbit: 2, EgressMbps: 1, EgressBurstMbit: 4, LatencyMs: 10, JitterMs: 2, LimitPackets: 1000, LossPercent: 5},
+			},
+			PodSide: core.PodSide{
+				MAC: mac, DNS: core.DNS{Domain: "x"},
+				Routes: []core.Route{
+					{Dst: netip.MustParsePrefix("10.0.0.0/8")},
+					{Dst: netip.MustParsePrefix("192.168.0.0/16"), GW: netip.MustParseAddr("10.100.0.9")},
+					{Dst: netip.MustParsePrefix("172.16.0.0/12")},
+				},
+			},
 		},
 	}, n)
 }

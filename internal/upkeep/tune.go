@@ -61,10 +61,9 @@ func (k *Keeper) changes(specs []core.Spec, notes map[string]string) (changed ma
 		if _, ok := k.Drivers[s.Driver].(driver.Repairer); !ok || s.Kind() != core.KindNIC {
 			continue
 		}
-		q, mirror, err := tuned(s, notes)
-		if wrong = errors.Join(wrong, err); err == nil && (q != s.NIC.QoS || mirror != s.NIC.Mirror) {
-			n := s.ChangeNIC()
-			n.QoS, n.Mirror = q, mirror
+		now, err := tuned(s, notes)
+		if wrong = errors.Join(wrong, err); err == nil && now != s.NIC.Tuning {
+			s.ChangeNIC().Tuning = now
 			changed[i] = s
 		}
 	}
@@ -88,21 +87,20 @@ func (k *Keeper) mistuned(rec core.Record, err error) {
 	}
 }
 
-// tuned are the rates and the mirror that the pod's annotations ask for now, of
-// a running pod's NIC. Of a record that does not say what else
+// tuned is what the pod's annotations ask for now, of a running pod's NIC. Of a record that does not say what else
 // asked for bandwidth, rates stay unless annotations set some. An error
 // names the annotation; then nothing may change.
-func tuned(s core.Spec, notes map[string]string) (core.QoS, bool, error) {
+func tuned(s core.Spec, notes map[string]string) (core.Tuning, error) {
 	a := annotation.Notes{All: notes, Provider: providerOf(s), IfName: s.Key.IfName}
-	q, mirror, err := a.Tuning()
+	now, err := a.Tuning()
 	switch {
-	case err != nil || q.Rated():
+	case err != nil || now.QoS.Rated():
 	case s.NIC.Bandwidth != nil:
-		q = q.WithRates(*s.NIC.Bandwidth)
+		now.QoS = now.QoS.WithRates(*s.NIC.Bandwidth)
 	default:
-		q = q.WithRates(s.NIC.QoS)
+		now.QoS = now.QoS.WithRates(s.NIC.QoS)
 	}
-	return q, mirror, err
+	return now, err
 }
 
 // providerOf reads the name of a NIC's logical port (ifaceID).

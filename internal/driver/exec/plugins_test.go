@@ -240,7 +240,7 @@ func TestCheckKnowsAMovedDefaultRoute(t *testing.T) {
 		ip(t, ns, moved.line...)
 		require.ErrorIs(t, checkBoth(t, d, specs, links), core.ErrDrift)
 		settled, err := cniconf.Result(append(links, core.Link{
-			IfName: moved.link, Routes: []core.Route{{Dst: netip.MustParsePrefix("0.0.0.0/0"), GW: moved.gw}},
+			IfName: moved.link, PodSide: core.PodSide{Routes: []core.Route{{Dst: netip.MustParsePrefix("0.0.0.0/0"), GW: moved.gw}}},
 		}), id.Path, "1.0.0")
 		require.NoError(t, err)
 		for i := range specs {

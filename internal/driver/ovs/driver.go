@@ -340,10 +340,11 @@ func (a attachment) link(far rtnl.Link) core.Link {
 	for _, w := range a.warnings {
 		a.driver.log.Warn("request not met in full", "container", s.Key.Container, "ifname", s.Key.IfName, "reason", w)
 	}
-	return core.Link{
-		HostIf: s.HostIf, IfName: s.Key.IfName, MAC: far.MAC, MTU: far.MTU,
-		Addrs: s.Addrs, Gateways: s.Gateways, Routes: s.Routes, DNS: s.DNS, Warnings: a.warnings,
+	l := core.Link{
+		HostIf: s.HostIf, IfName: s.Key.IfName, Addrs: s.Addrs, Gateways: s.Gateways, PodSide: s.PodSide, Warnings: a.warnings,
 	}
+	l.MAC, l.MTU = far.MAC, far.MTU
+	return l
 }
 
 func (d *Driver) setAttached(name string) {

@@ -107,11 +107,14 @@ func spec(i int, ns core.Netns) core.Spec {
 			},
 			Gateways: []netip.Addr{netip.MustParseAddr("100.100.0.1"), netip.MustParseAddr("fd00:100::1")},
 			Settings: core.Settings{
-				MAC: mac, MTU: 1400, VLAN: 1000, QoS: core.QoS{IngressMbps: 3, EgressMbps: 1},
-				Routes: []core.Route{
-					{Dst: netip.MustParsePrefix("0.0.0.0/0"), GW: netip.MustParseAddr("100.100.0.1")},
-					{Dst: netip.MustParsePrefix("::/0"), GW: netip.MustParseAddr("fd00:100::1")},
-					{Dst: netip.MustParsePrefix("10.9.0.0/16"), GW: netip.MustParseAddr("100.100.0.7")},
+				VLAN: 1000, Tuning: core.Tuning{QoS: core.QoS{IngressMbps: 3, EgressMbps: 1}},
+				PodSide: core.PodSide{
+					MAC: mac, MTU: 1400,
+					Routes: []core.Route{
+						{Dst: netip.MustParsePrefix("0.0.0.0/0"), GW: netip.MustParseAddr("100.100.0.1")},
+						{Dst: netip.MustParsePrefix("::/0"), GW: netip.MustParseAddr("fd00:100::1")},
+						{Dst: netip.MustParsePrefix("10.9.0.0/16"), GW: netip.MustParseAddr("100.100.0.7")},
+					},
 				},
 			},
 			OVS: &core.OVSPort{HostIf: c[:12] + "_h"},

@@ -31,7 +31,7 @@ func TestPortOfQoS(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := core.Spec{Key: core.Key{Container: "c", IfName: "eth0"}, Pod: core.Pod{Namespace: "ns1", Name: "web"}}
-			s.NIC = &core.NICSpec{IfaceID: "web.ns1", Settings: core.Settings{QoS: c.qos}, OVS: &core.OVSPort{HostIf: "h"}}
+			s.NIC = &core.NICSpec{IfaceID: "web.ns1", Settings: core.Settings{Tuning: core.Tuning{QoS: c.qos}}, OVS: &core.OVSPort{HostIf: "h"}}
 			p, warnings := ovsdriver.Port(t, s)
 			require.Equal(t, []int{c.rate, c.burst}, []int{p.PolicingRate, p.PolicingBurst})
 			require.Equal(t, c.warned, len(warnings) > 0)

@@ -181,7 +181,7 @@ func (d *Driver) Recover() ([]core.Spec, error) {
 		if k, ok := core.ParseKey(l.Alias); ok {
 			specs = append(specs, core.Spec{
 				Key: k, Driver: Name,
-				NIC: &core.NICSpec{Settings: core.Settings{MTU: l.MTU}, OVS: &core.OVSPort{HostIf: l.Name}},
+				NIC: &core.NICSpec{Settings: core.Settings{PodSide: core.PodSide{MTU: l.MTU}}, OVS: &core.OVSPort{HostIf: l.Name}},
 			})
 		}
 	}
@@ -192,7 +192,7 @@ func recoverPort(st ovs.PortState, near rtnl.Link) (core.Spec, error) {
 	id := st.ExternalIDs
 	n := &core.NICSpec{
 		Subnet: id[keySubnet], IfaceID: id[ovs.KeyIfaceID],
-		Settings: core.Settings{MTU: near.MTU, VLAN: st.VLAN, QoS: qosOf(st), Mirror: st.Mirror},
+		Settings: core.Settings{PodSide: core.PodSide{MTU: near.MTU}, VLAN: st.VLAN, Tuning: core.Tuning{QoS: qosOf(st), Mirror: st.Mirror}},
 		OVS:      &core.OVSPort{HostIf: st.Name},
 	}
 	s := core.Spec{

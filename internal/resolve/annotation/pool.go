@@ -2,6 +2,7 @@ package annotation
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -9,36 +10,29 @@ import (
 
 var errIPPool = errors.New("names an IPPool, which is not served: write its addresses here, as 10.0.0.5,10.0.0.6")
 
-// candidates reads a list of addresses (spec/sdn.md, section 12): elements
+// parseCandidates reads a list of addresses (spec/sdn.md, section 12): elements
 // separated by ';', each an address or a pair of both families, or single
 // addresses separated by ','. Two addresses of different families with a ','
 // between them are one pair, as Kube-OVN reads it.
-func (n *Notes) candidates(field string) [][]netip.Addr {
-	key, value, ok := n.get(field)
-	if !ok {
-		return nil
-	}
+func parseCandidates(value string) (out [][]netip.Addr, err error) {
 	items, pairs := elements(value)
-	var out [][]netip.Addr
 	for _, item := range items {
-		element, err := parsePair(item)
+		element, err := parseAddrs(item)
 		if err != nil && len(items) == 1 && IsName(item) && !isAddr(item) {
 			err = errIPPool
 		}
 		if err != nil {
-			n.refuse(key, value, "has the element %q, which %v", Clip(item), err)
-			return nil
+			return nil, fmt.Errorf("has the element %q, which %w", Clip(item), err)
 		}
 		out = append(out, element)
 	}
 	if why := listFault(out); why != "" {
-		n.refuse(key, value, "%s", why)
-		return nil
+		return nil, errors.New(why)
 	}
 	if !pairs && len(out) == 2 && out[0][0].Is4() != out[1][0].Is4() {
 		out = [][]netip.Addr{slices.Concat(out[0], out[1])}
 	}
-	return out
+	return out, nil
 }
 
 // listFault says why a list was not meant so: it is empty, or has an address
@@ -69,17 +63,4 @@ func elements(value string) (items []string, pairs bool) {
 func isAddr(s string) bool {
 	_, err := netip.ParseAddr(s)
 	return err == nil
-}
-
-// parsePair reads one address per family.
-func parsePair(text string) ([]netip.Addr, error) {
-	var out []netip.Addr
-	for _, s := range strings.Split(text, ",") {
-		a, err := ParseAddr(s)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, a)
-	}
-	return out, OnePerFamily(out)
 }

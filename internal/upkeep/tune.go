@@ -87,9 +87,9 @@ func (k *Keeper) mistuned(rec core.Record, err error) {
 	}
 }
 
-// tuned is what the pod's annotations ask for now, of a running pod's NIC. Of a record that does not say what else
-// asked for bandwidth, rates stay unless annotations set some. An error
-// names the annotation; then nothing may change.
+// tuned is what the pod's annotations ask for now, of a running pod's NIC. Where a
+// record does not say what else asked for bandwidth, rates stay unless annotations
+// set some. An error names the annotation; then nothing may change.
 func tuned(s core.Spec, notes map[string]string) (core.Tuning, error) {
 	a := annotation.Notes{All: notes, Provider: providerOf(s), IfName: s.Key.IfName}
 	now, err := a.Tuning()

@@ -163,8 +163,7 @@ func TestAnnotationsOfTheDefaultNIC(t *testing.T) {
 	require.Equal(t, &core.NIC{
 		Provider: "ovn", Subnet: w.subnets[0], IPs: []netip.Addr{netip.MustParseAddr("10.100.0.7")}, Given: true,
 		Type: "internal-port", IfaceID: "p.default",
-		Settings: core.Settings{
-			VLAN: 0,
+		Settings: core.Settings{ // no VLAN
 			Tuning: core.Tuning{
 				Mirror: true,
 				QoS:    core.QoS{IngressMbps: 3, IngressBurstMbit: 2, EgressMbps: 1, EgressBurstMbit: 4, LatencyMs: 10, JitterMs: 2, LimitPackets: 1000, LossPercent: 5},

@@ -29,6 +29,9 @@ func Prove(ctx context.Context, socket string) error {
 		if err == nil {
 			return nil
 		}
+		if removeProofs(ctx, service) != nil { // err says why; it would keep the other from its begin
+			return err
+		}
 		if other := proveWith(ctx, service, cri.NamespaceMode_NODE); other != nil {
 			return fmt.Errorf("%w: %w", ErrNoPods, other)
 		}

@@ -38,6 +38,36 @@ func TestUpTriesAPod(t *testing.T) {
 	b.requireNothing()
 }
 
+// TestUpTriesAPodThatNothingEnds: a network that can neither be made nor removed
+// is told as what it is, and the next start mends it once the plugin works.
+func TestUpTriesAPodThatNothingEnds(t *testing.T) {
+	t.Parallel()
+	b := newUpContainerd(t)
+	conf := filepath.Join(b.Dir, "disk/etc/cni/net.d/10-mine.conflist")
+	b.Run("sh", "-c", "mkdir /run/bin && cp /opt/cni/bin/* /run/bin && mount --bind /run/bin /opt/cni/bin") // it is read-only
+	const never = `#!/bin/sh
+[ "$CNI_COMMAND" != VERSION ] || exec /opt/cni/bin/tuning
+echo '{"cniVersion": "1.0.0", "code": 100, "msg": "never again"}'
+exit 1`
+	b.Run("sh", "-c", `echo "$0" > /run/bin/never && chmod +x /run/bin/never`, never)
+	require.NoError(t, os.WriteFile(conf, []byte(strings.Replace(chainedConf, `"tuning"`, `"never"`, 1)), 0o600))
+	awaitNetwork(t, b.containerd, true)
+	b.write("a.yaml", upPod("web-0", "", "one"))
+	_, err := b.TryFairlead(append([]string{"up"}, b.args...)...)
+	require.ErrorContains(t, err, "runtime: a pod got no network: ")
+	require.ErrorContains(t, err, "never again")
+
+	require.NoError(t, os.WriteFile(conf, []byte(strings.Replace(chainedConf, `, {"type": "tuning", "sysctl": {"net.ipv4.conf.eth0.none": "1"}}`, "", 1)), 0o600))
+	b.up()
+	b.awaitUp()
+	require.Len(t, b.sandboxes(), 1)
+	b.Fairlead("gc") // the chain's DEL never came to our plugin
+	b.down()
+	require.NoError(t, os.Remove(conf))
+	b.Run("sh", "-c", "umount /opt/cni/bin && rm -r /run/bin")
+	b.requireNothing()
+}
+
 // TestUpAfterATrial: what a trial left whose process was killed is no pod of
 // another program, and goes.
 func TestUpAfterATrial(t *testing.T) {

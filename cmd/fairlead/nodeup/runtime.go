@@ -54,7 +54,10 @@ func (h *host) run(ctx context.Context) error {
 	if !h.ending { // else the end looks once no pod is left
 		tellStrayShims(h.endpoint, h.log)
 	}
-	err := hostruntime.EndProofs(ctx, h.endpoint)
+	var err error
+	if h.ending { // a start removes it once the runtime can: tryPod
+		err = hostruntime.EndProofs(ctx, h.endpoint)
+	}
 	if err == nil {
 		err = h.foreign(ctx, h.endpoint)
 	}

@@ -43,7 +43,7 @@ KUBE         := $(CACHE)/kube/$(KUBE_VERSION)
 # daemons, and the machines that this must suit have two cores.
 TEST_PACKAGES ?= ./...
 TEST_FLAGS    ?= -count=1 -p 2 -parallel 4
-TEST_TIMEOUT  ?= 20m
+TEST_TIMEOUT  ?= 30m
 SOAK_TIMEOUT  ?= 180m
 # Time for each fuzz target of `make soak`.
 FUZZTIME      ?= 2m

@@ -1,5 +1,5 @@
 // Package deploy carries the Helm chart, so that `fairlead install` renders the
-// very files that Helm does. It holds files only; internal/manifest reads them.
+// very files that Helm does. It holds files only; internal/install/manifest reads them.
 package deploy
 
 import "embed"

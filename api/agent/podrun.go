@@ -13,8 +13,9 @@ type PodRun struct {
 	// file, URL or server.
 	Source string `json:"source"`
 	Origin string `json:"origin,omitempty"`
-	// Life is RunSyncing ... RunTerminated; Gone tells that the source names the
-	// pod no more, Unclaimed that it has not spoken since this process began.
+	// Life is RunSyncing ... RunTerminated. Gone tells that the source names the
+	// pod no more, Unclaimed that the source has not spoken since
+	// this process began.
 	Life      string `json:"life"`
 	Gone      bool   `json:"gone,omitempty"`
 	Unclaimed bool   `json:"unclaimed,omitempty"`

@@ -68,10 +68,10 @@ type Attachment struct {
 	// annotation, in order.
 	NetworkStatus []NetworkStatus `json:"networkStatus,omitempty"`
 	Timeline      []Step          `json:"timeline,omitempty"` // of the ADD
-	// HotPlugged are the networks that came while the pod ran; Amiss is why its
+	// HotPlugged are the networks that came while the pod ran; Problem is why its
 	// networks are not as its annotation asks.
 	HotPlugged []HotPlugged `json:"hotPlugged,omitempty"`
-	Amiss      string       `json:"amiss,omitempty"`
+	Problem    string       `json:"amiss,omitempty"`
 }
 
 // HotPlugged is how one interface came to a running pod.

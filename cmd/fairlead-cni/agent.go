@@ -16,7 +16,7 @@ var (
 	errTooLarge = errors.New("too large")
 	errTimeout  = errors.New("no answer in time")
 	errClosed   = errors.New("the connection was closed before the answer")
-	errGarbage  = errors.New("the answer is not one of an agent")
+	errGarbage  = errors.New("what answers on the socket is no Fairlead agent")
 )
 
 const (

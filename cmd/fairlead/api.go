@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/cmd/fairlead/usage"
-	"github.com/fairlead/fairlead/internal/client"
-	"github.com/fairlead/fairlead/internal/client/view"
-	"github.com/fairlead/fairlead/internal/cluster/query"
+	"github.com/fairlead/fairlead/internal/lib/hint"
+	"github.com/fairlead/fairlead/internal/ops/client"
+	"github.com/fairlead/fairlead/internal/ops/client/view"
+	"github.com/fairlead/fairlead/internal/source/cluster/query"
 )
 
 // originHelp is the rule by which a command chooses whom it asks.
@@ -67,7 +67,7 @@ func (f *originFlags) files() []string {
 func (f *originFlags) open(cmd *cobra.Command, names []string) (client.Origin, error) {
 	local := f.local || cmd.Flags().Changed("socket")
 	if local && (f.kubeconfig != "" || f.context != "") {
-		return client.Origin{}, usage.Errorf("--node-local and --socket ask the agent: leave out --kubeconfig and --context")
+		return client.Origin{}, hint.Usagef("--node-local and --socket ask the agent: leave out --kubeconfig and --context")
 	}
 	o, err := client.Choose(client.Choice{
 		Options: query.Options{
@@ -77,7 +77,7 @@ func (f *originFlags) open(cmd *cobra.Command, names []string) (client.Origin, e
 		Socket: agentOf(cmd).Socket(), Local: local, Namespace: f.namespace, All: f.all, Names: names,
 	})
 	if err != nil {
-		return o, usage.Hint(err, "`kubectl config get-contexts` shows what there is; --node-local asks the agent of this node instead")
+		return o, hint.On(err, "`kubectl config get-contexts` shows what there is; --node-local asks the agent of this node instead")
 	}
 	return o, nil
 }

@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/fairlead/fairlead/api/agent"
-	"github.com/fairlead/fairlead/internal/client"
+	"github.com/fairlead/fairlead/internal/ops/client"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
 )
 

@@ -19,8 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/api/cni"
-	"github.com/fairlead/fairlead/internal/client"
-	"github.com/fairlead/fairlead/internal/doctor"
+	"github.com/fairlead/fairlead/internal/ops/doctor"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
 )
 
@@ -341,50 +340,4 @@ func TestRunProgram(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	_, err = runProgram(t.Context(), doctor.Command{Argv: []string{"ls", "/no/such/file"}})
 	require.ErrorContains(t, err, "No such file or directory")
-}
-
-func TestSecretEnv(t *testing.T) {
-	require.Equal(t, []string{"abc", "d=e"}, secretEnv([]string{"HOME=/root", "DB_PASSWORD=abc", "API_TOKEN=d=e", "EMPTY_KEY="}))
-}
-
-func TestLoadObjects(t *testing.T) {
-	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(`apiVersion: k8s.cni.cncf.io/v1
-kind: NetworkAttachmentDefinition
-metadata: {name: "n", namespace: default}
-spec: {config: '{"cniVersion":"0.3.1","type":"macvlan","ipam":{"type":"host-local"}}'}
----
-kind: Podd
-`), 0o600))
-	problems, types, err := loadObjects(t.Context(), dir)
-	require.NoError(t, err)
-	require.Len(t, problems, 1)
-	require.Equal(t, filepath.Join(dir, "a.yaml"), problems[0].File)
-	require.Equal(t, []string{"macvlan", "host-local"}, types)
-	_, _, err = loadObjects(t.Context(), dir+"/none")
-	require.Error(t, err)
-}
-
-func TestUsableContainers(t *testing.T) {
-	for _, tc := range []struct {
-		ifName string
-		c      client.Container
-		want   string
-	}{
-		{"eth0", client.Container{Mode: "none", Running: true}, ""},
-		{"net1", client.Container{Mode: "bridge", Running: true}, ""},
-		{"eth0", client.Container{Mode: "none"}, "not running"},
-		{"eth0", client.Container{Mode: "host", Running: true}, "host's network"},
-		{"eth0", client.Container{Mode: "bridge", Running: true}, `Docker's network "bridge"`},
-	} {
-		err := (&byHand{container: "web", ifName: tc.ifName}).usable(tc.c)
-		if tc.want == "" {
-			require.NoError(t, err)
-			continue
-		}
-		require.ErrorContains(t, err, tc.want)
-		h := hinter(nil)
-		require.ErrorAs(t, err, &h)
-		require.NotEmpty(t, h.Hint())
-	}
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/agent"
-	"github.com/fairlead/fairlead/cmd/fairlead/httpserve"
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
+	"github.com/fairlead/fairlead/internal/agent/metrics"
 	"github.com/fairlead/fairlead/internal/cri"
 	"github.com/fairlead/fairlead/internal/cri/image"
 	"github.com/fairlead/fairlead/internal/cri/label"
 	"github.com/fairlead/fairlead/internal/cri/logs"
-	"github.com/fairlead/fairlead/internal/cri/owngroup"
-	"github.com/fairlead/fairlead/internal/metrics"
+	"github.com/fairlead/fairlead/internal/lib/hint"
+	"github.com/fairlead/fairlead/internal/lib/httpserve"
 	"github.com/fairlead/fairlead/internal/netplugin"
 )
 
@@ -66,7 +66,7 @@ SIGTERM lets running requests finish and leaves every pod as it is.`,
 
 func (o criOptions) validate() error {
 	if o.listen == "" {
-		return usage.Errorf("--listen is empty")
+		return hint.Usagef("--listen is empty")
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func runCRI(ctx context.Context, o criOptions, log *slog.Logger) error {
 		return err
 	}
 	if o.runtimeCgroups != "" {
-		if err := owngroup.Join(o.runtimeCgroups); err != nil {
+		if err := cri.JoinCgroup(o.runtimeCgroups); err != nil {
 			return fmt.Errorf("--runtime-cgroups: %w", err)
 		}
 	}
@@ -91,7 +91,7 @@ func runCRI(ctx context.Context, o criOptions, log *slog.Logger) error {
 	defer func() { _ = engine.Close() }()
 	images, err := image.New(engine, o.sandboxImage)
 	if err != nil {
-		return usage.Error{Err: fmt.Errorf("--sandbox-image: %w", err)}
+		return hint.UsageError{Err: fmt.Errorf("--sandbox-image: %w", err)}
 	}
 	plugin, settings, err := o.network(log)
 	if err != nil {
@@ -110,7 +110,7 @@ func runCRI(ctx context.Context, o criOptions, log *slog.Logger) error {
 		Version: version, Log: log,
 	})
 	if err != nil {
-		return usage.Hint(err, "`docker info` tells whether Docker runs; --docker-host names its socket")
+		return hint.On(err, "`docker info` tells whether Docker runs; --docker-host names its socket")
 	}
 	return server.Run(ctx, o.listen)
 }
@@ -125,7 +125,7 @@ func serveMetrics(ctx context.Context, address string, h http.Handler, log *slog
 	}
 	go func() {
 		if err := serve(); err != nil {
-			log.Error("metrics not served any more", "err", err)
+			log.Error("metrics not served any more; pods are", "err", err)
 		}
 	}()
 	return nil

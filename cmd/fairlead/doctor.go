@@ -8,24 +8,19 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"os"
 	"os/exec"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
-	"github.com/fairlead/fairlead/internal/client/view"
-	"github.com/fairlead/fairlead/internal/cniconf"
-	"github.com/fairlead/fairlead/internal/confexplain"
-	"github.com/fairlead/fairlead/internal/doctor"
-	"github.com/fairlead/fairlead/internal/hostruntime"
-	"github.com/fairlead/fairlead/internal/local"
+	"github.com/fairlead/fairlead/internal/install/runtimes"
+	"github.com/fairlead/fairlead/internal/lib/hint"
+	"github.com/fairlead/fairlead/internal/ops/client/view"
+	"github.com/fairlead/fairlead/internal/ops/doctor"
 )
 
 // safePath is the PATH of the programs that doctor and support-bundle start:
@@ -40,8 +35,8 @@ func examineFlags(cmd *cobra.Command) *doctor.Config {
 	f.StringVar(&c.Objects, "objects", "", "folder of the standalone objects")
 	f.StringVar(&c.OVSDB, "ovsdb", nodeagent.DefaultOVSDB, "Open vSwitch's database")
 	f.StringVar(&c.Bridge, "bridge", nodeagent.DefaultBridge, "our bridge")
-	f.StringVar(&c.ConfDir, "conf-dir", hostruntime.DefaultConfDir, "CNI configurations")
-	f.StringSliceVar(&c.BinDirs, "cni-bin-dir", []string{hostruntime.DefaultBinDir}, "CNI plugins; repeatable")
+	f.StringVar(&c.ConfDir, "conf-dir", runtimes.DefaultConfDir, "CNI configurations")
+	f.StringSliceVar(&c.BinDirs, "cni-bin-dir", []string{runtimes.DefaultBinDir}, "CNI plugins; repeatable")
 	f.StringVar(&c.Iface, "iface", "", "the node's interface (default: that of the default route)")
 	f.IntVar(&c.MTU, "mtu", 0, "bytes a pod gets (default: --iface's less 100)")
 	return c
@@ -50,59 +45,16 @@ func examineFlags(cmd *cobra.Command) *doctor.Config {
 // examined completes the flags: what was not given is as the running agent has it.
 func examined(ctx context.Context, cmd *cobra.Command, c *doctor.Config) doctor.Config {
 	client := agentOf(cmd)
-	c.Agent, c.Socket, c.Run, c.LoadObjects = client, client.Socket(), runProgram, loadObjects
+	c.Agent, c.Socket, c.Run, c.LoadObjects = client, client.Socket(), runProgram, doctor.LoadObjects
 	if !cmd.Flags().Changed("conf-dir") && !cmd.Flags().Changed("cni-bin-dir") {
-		c.Runtimes, c.Sockets = hostruntime.Usual(), hostruntime.Sockets()
+		c.Runtimes, c.Sockets = runtimes.Usual(), runtimes.Sockets()
 	}
 	s, err := client.Status(ctx)
 	if err != nil {
 		return *c // the check of the agent tells
 	}
-	has := s.Settings
-	for _, f := range []struct {
-		flag   string
-		target *string
-		value  string
-	}{
-		{"state-dir", &c.StateDir, has.StateDir},
-		{"objects", &c.Objects, has.Objects},
-		{"ovsdb", &c.OVSDB, has.OVSDB},
-		{"bridge", &c.Bridge, has.Bridge},
-		{"conf-dir", &c.ConfDir, has.ConfDir},
-		{"iface", &c.Iface, has.Iface},
-	} {
-		if !cmd.Flags().Changed(f.flag) {
-			*f.target = cmp.Or(f.value, *f.target)
-		}
-	}
-	if !cmd.Flags().Changed("cni-bin-dir") && len(has.CNIBinDirs) > 0 {
-		c.BinDirs = has.CNIBinDirs
-	}
-	if !cmd.Flags().Changed("mtu") {
-		c.MTU = has.MTU
-	}
+	c.Adopt(s.Settings, cmd.Flags().Changed)
 	return *c
-}
-
-// loadObjects reads a folder of objects as the agent would.
-func loadObjects(_ context.Context, dir string) (problems []agent.Problem, types []string, err error) {
-	src, err := local.Open(dir, slog.New(slog.DiscardHandler))
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, p := range src.Problems() {
-		problems = append(problems, agent.Problem{File: p.File, Line: p.Line, Reason: p.Reason})
-	}
-	for _, nad := range src.NADs() {
-		chain, err := cniconf.ParseChain([]byte(nad.Config), nad.Name)
-		if err != nil {
-			continue // a NAD without a config, or one that is among the problems
-		}
-		for _, p := range chain.Plugins {
-			types = append(append(types, p.Type), confexplain.Named(p.Raw)...)
-		}
-	}
-	return problems, types, nil
 }
 
 func doctorCommand() *cobra.Command {
@@ -148,10 +100,13 @@ is taken out. Names and addresses of pods stay: look before you give it away.`,
 		now := time.Now()
 		name := cmp.Or(*file, "fairlead-support-"+now.UTC().Format("20060102-150405")+".tar.gz")
 		cfg := examined(ctx, cmd, flags)
-		err := writeBundle(ctx, name, doctor.BundleConfig{
+		err := doctor.BundleFile(ctx, name, doctor.BundleConfig{
 			Config: cfg, Raw: agentOf(cmd).Raw,
-			Version: strings.TrimSpace(version + " " + commit()), Now: now, Secrets: secretEnv(os.Environ()),
+			Version: strings.TrimSpace(version + " " + commit()), Now: now, Secrets: doctor.SecretEnv(os.Environ()),
 		})
+		if errors.Is(err, fs.ErrExist) {
+			return hint.On(fmt.Errorf("%s exists already", name), "name another file with -o")
+		}
 		if err != nil {
 			return err
 		}
@@ -162,34 +117,6 @@ is taken out. Names and addresses of pods stay: look before you give it away.`,
 		return err
 	}
 	return cmd
-}
-
-// writeBundle leaves no half-written file behind.
-func writeBundle(ctx context.Context, name string, cfg doctor.BundleConfig) error {
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return usage.Hint(fmt.Errorf("%s exists already", name), "name another file with -o")
-	}
-	if err != nil {
-		return err
-	}
-	err = errors.Join(doctor.Bundle(ctx, cfg, f), f.Close())
-	if err != nil {
-		_ = os.Remove(name)
-	}
-	return err
-}
-
-// secretNames are environment variables whose value must not get out.
-var secretNames = regexp.MustCompile(`(?i)pass|secret|token|key|credential|auth`)
-
-func secretEnv(environ []string) (values []string) {
-	for _, kv := range environ {
-		if k, v, _ := strings.Cut(kv, "="); secretNames.MatchString(k) && v != "" {
-			values = append(values, v)
-		}
-	}
-	return values
 }
 
 // runProgram is the doctor's Runner.

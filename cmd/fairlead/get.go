@@ -8,15 +8,15 @@ import (
 	"net/netip"
 	"path"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
-	"github.com/fairlead/fairlead/internal/client"
-	"github.com/fairlead/fairlead/internal/client/view"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/lib/hint"
+	"github.com/fairlead/fairlead/internal/ops/client"
+	"github.com/fairlead/fairlead/internal/ops/client/view"
 )
 
 // tabled is what all `get` commands share: ask, then print.
@@ -89,7 +89,7 @@ func (t tabled[T]) only(list *T, args []string, o client.Origin) error {
 	})
 	for _, arg := range args {
 		if !found[arg] {
-			return usage.Hint(unknown(fmt.Sprintf("%s: none%s is named %q", t.use, o.Place(), arg)), "`fairlead get "+t.use+"` lists all")
+			return hint.On(unknown(fmt.Sprintf("%s: none%s is named %q", t.use, o.Place(), arg)), "`fairlead get "+t.use+"` lists all")
 		}
 	}
 	return nil
@@ -165,7 +165,7 @@ func describeCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		pod, err := parsePod(args[0], o.Usual())
+		pod, err := client.ParsePod(args[0], o.Usual())
 		if err != nil {
 			return err
 		}
@@ -201,14 +201,14 @@ func ipCommand() *cobra.Command {
 		from.all = from.namespace == ""
 		addr, err := netip.ParseAddr(args[0])
 		if err != nil {
-			return usage.Errorf("%q is not an IP address", args[0])
+			return hint.Usagef("%q is not an IP address", args[0])
 		}
 		o, err := from.open(cmd, nil)
 		if err != nil {
 			return err
 		}
 		if o.API == nil && o.Namespace != "" {
-			return usage.Errorf("the agent is asked about all namespaces: leave out -n")
+			return hint.Usagef("the agent is asked about all namespaces: leave out -n")
 		}
 		ctx, cancel := within(cmd)
 		defer cancel()
@@ -254,22 +254,10 @@ frees it. Nothing is changed. Unproven is one whose owner the agent does not kno
 	return cmd
 }
 
-// parsePod reads "namespace/name", or a name in the namespace given.
-func parsePod(arg, namespace string) (core.Pod, error) {
-	pod := core.Pod{Namespace: namespace, Name: arg}
-	if ns, name, ok := strings.Cut(arg, "/"); ok {
-		pod = core.Pod{Namespace: ns, Name: name}
-	}
-	if pod.Namespace == "" || pod.Name == "" || strings.Contains(pod.Name, "/") {
-		return core.Pod{}, usage.Errorf("%q is not a pod: write NAMESPACE/NAME", arg)
-	}
-	return pod, nil
-}
-
 // absent says of a pod that is not found where else it may be.
 func absent(o client.Origin, pod core.Pod, err error) error {
 	if errors.Is(err, core.ErrNotFound) && o.API != nil {
-		return usage.Hint(
+		return hint.On(
 			unknown("there is no pod "+pod.String()),
 			"`fairlead get pods -A` lists all; what a node still holds for it shows --node-local there")
 	}
@@ -280,7 +268,7 @@ func podError(pod core.Pod, err error) error {
 	if !errors.Is(err, core.ErrNotFound) {
 		return err
 	}
-	return usage.Hint(
+	return hint.On(
 		unknown("pod "+pod.String()+" is not known on this node"),
 		"`fairlead get pods` lists what is attached here")
 }

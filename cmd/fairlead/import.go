@@ -10,9 +10,10 @@ import (
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
-	"github.com/fairlead/fairlead/internal/client/view"
-	"github.com/fairlead/fairlead/internal/hostruntime"
-	"github.com/fairlead/fairlead/internal/migrate"
+	"github.com/fairlead/fairlead/internal/install/runtimes"
+	"github.com/fairlead/fairlead/internal/lib/hint"
+	"github.com/fairlead/fairlead/internal/multus/migrate"
+	"github.com/fairlead/fairlead/internal/ops/client/view"
 )
 
 // importTimeout bounds an import unless --timeout says otherwise: a CHECK of
@@ -43,17 +44,17 @@ also for pods that came since, but for those with interfaces of Fairlead's own.`
 	f.BoolVar(&o.apply, "apply", false, "take the node over")
 	f.BoolVar(&o.rollback, "rollback", false, "give it back")
 	f.BoolVar(&o.force, "force", false, "with --rollback: also while pods live that Multus cannot detach")
-	f.StringVar(&o.conf.ConfDir, "conf-dir", hostruntime.DefaultConfDir, "the runtime's CNI configurations")
-	f.StringVar(&o.conf.BinDir, "cni-bin-dir", hostruntime.DefaultBinDir, "the runtime's CNI plugins")
+	f.StringVar(&o.conf.ConfDir, "conf-dir", runtimes.DefaultConfDir, "the runtime's CNI configurations")
+	f.StringVar(&o.conf.BinDir, "cni-bin-dir", runtimes.DefaultBinDir, "the runtime's CNI plugins")
 	f.StringVar(&o.conf.StateDir, "import-dir", nodeagent.DefaultStateDir+"/import", "backup, and how far an import is")
 	f.StringVar(&o.conf.Plugin, "from", "", "Fairlead's plugin (default: fairlead-cni beside this program)")
 	out := outputFlag(cmd, asTable, asJSON, asYAML)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.plan && o.apply || o.plan && o.rollback || o.apply && o.rollback {
-			return usage.Errorf("give one of --plan, --apply and --rollback")
+			return hint.Usagef("give one of --plan, --apply and --rollback")
 		}
 		if o.force && !o.rollback {
-			return usage.Errorf("--force goes with --rollback")
+			return hint.Usagef("--force goes with --rollback")
 		}
 		return o.run(cmd, out)
 	}

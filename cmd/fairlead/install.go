@@ -13,8 +13,10 @@ import (
 
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
-	"github.com/fairlead/fairlead/internal/cluster/apply"
-	"github.com/fairlead/fairlead/internal/manifest"
+	"github.com/fairlead/fairlead/internal/agent"
+	"github.com/fairlead/fairlead/internal/install/manifest"
+	"github.com/fairlead/fairlead/internal/lib/hint"
+	"github.com/fairlead/fairlead/internal/source/cluster/apply"
 )
 
 // Values of --dry-run.
@@ -97,7 +99,7 @@ func (o *installOptions) objects() ([]manifest.Object, error) {
 			return nil, err
 		}
 		if err := v.Merge(b); err != nil {
-			return nil, usage.Errorf("%s: %w", name, err)
+			return nil, hint.Usagef("%s: %w", name, err)
 		}
 	}
 	sets := slices.Clone(o.sets)
@@ -106,7 +108,7 @@ func (o *installOptions) objects() ([]manifest.Object, error) {
 	}
 	for _, s := range sets {
 		if err := v.Set(s); err != nil {
-			return nil, usage.Errorf("--set: %w", err)
+			return nil, hint.Usagef("--set: %w", err)
 		}
 	}
 	if err := checkValues(v); err != nil {
@@ -123,30 +125,30 @@ func (o *installOptions) objects() ([]manifest.Object, error) {
 // checkValues refuses values that the API server takes and with which no agent
 // would start, or no policy do what it says.
 func checkValues(v manifest.Values) error {
-	flags := nodeagent.Command(nodeagent.Build{}).Flags()
+	flags := nodeagent.Command(agent.Build{}).Flags()
 	flags.String("socket", "", "") // the root command's
 	given, _ := v["flags"].(map[string]any)
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		switch {
 		case flags.Lookup(name) == nil:
-			errs = append(errs, usage.Errorf("flags.%s: the agent has no flag --%s (`fairlead agent --help` lists them)", name, name))
+			errs = append(errs, hint.Usagef("flags.%s: the agent has no flag --%s (`fairlead agent --help` lists them)", name, name))
 		case flags.Set(name, fmt.Sprint(given[name])) != nil:
-			errs = append(errs, usage.Errorf("flags.%s: the agent's flag takes no %v", name, given[name]))
+			errs = append(errs, hint.Usagef("flags.%s: the agent's flag takes no %v", name, given[name]))
 		}
 	}
 	if err := v.CheckActions(); err != nil {
-		errs = append(errs, usage.Errorf("%w", err))
+		errs = append(errs, hint.Usagef("%w", err))
 	}
 	return errors.Join(errs...)
 }
 
 func (o *installOptions) install(cmd *cobra.Command, f *format) error {
 	if !slices.Contains([]string{dryNone, dryClient, dryServer}, o.dryRun) {
-		return usage.Errorf("--dry-run must be none, client or server")
+		return hint.Usagef("--dry-run must be none, client or server")
 	}
 	if cmd.Flags().Changed("output") && o.dryRun != dryClient {
-		return usage.Errorf("-o says how --dry-run prints the objects")
+		return hint.Usagef("-o says how --dry-run prints the objects")
 	}
 	objects, err := o.objects()
 	if err != nil {
@@ -178,7 +180,7 @@ func applyAll(ctx context.Context, w io.Writer, c *apply.Client, objects []manif
 	}
 	err := errors.Join(errs...)
 	if slices.ContainsFunc(errs, apply.IsConflict) {
-		return usage.Hint(err, "another tool manages these fields: install with that one, or with --force-conflicts")
+		return hint.On(err, "another tool manages these fields: install with that one, or with --force-conflicts")
 	}
 	return err
 }
@@ -212,7 +214,7 @@ func (o *installOptions) client() (*apply.Client, error) {
 		Kubeconfig: o.kubeconfig, Context: o.context, DryRun: o.dryRun == dryServer, Force: o.force,
 	})
 	if errors.Is(err, apply.ErrNoCluster) {
-		return nil, usage.Hint(err, "give --kubeconfig, set KUBECONFIG, or print the objects with `fairlead install --dry-run`")
+		return nil, hint.On(err, "give --kubeconfig, set KUBECONFIG, or print the objects with `fairlead install --dry-run`")
 	}
 	return c, err
 }

@@ -5,20 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/lib/hint"
 	nodeclient "github.com/fairlead/fairlead/internal/node/client"
+	"github.com/fairlead/fairlead/internal/ops/client"
 )
 
 // nodeSocketFlag adds --node-socket; what it gives is asked once flags are read.
@@ -46,7 +44,7 @@ func (f *podFlags) add(cmd *cobra.Command) {
 
 // open finds the pod, and the container if none is named.
 func (f *podFlags) open(cmd *cobra.Command, arg string) (*nodeclient.Client, nodeclient.Target, error) {
-	pod, err := parsePod(arg, f.namespace)
+	pod, err := client.ParsePod(arg, f.namespace)
 	if err != nil {
 		return nil, nodeclient.Target{}, err
 	}
@@ -75,7 +73,7 @@ func unknownHere(pod core.Pod, err error) error {
 	if !errors.Is(err, core.ErrNotFound) {
 		return err
 	}
-	return usage.Hint(unknown("this node's loop runs no pod "+pod.String()), "`fairlead get pods` lists what is attached here")
+	return hint.On(unknown("this node's loop runs no pod "+pod.String()), "`fairlead get pods` lists what is attached here")
 }
 
 func logsCommand() *cobra.Command {
@@ -87,7 +85,7 @@ part at the end of a static pod's name may be left out.`,
 		Args: usage.Args(one("[NAMESPACE/]POD")),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.Tail < -1 || o.Since < 0 {
-				return usage.Errorf("--tail and --since are not negative")
+				return hint.Usagef("--tail and --since are not negative")
 			}
 			c, t, err := f.open(cmd, args[0])
 			if err != nil {
@@ -136,7 +134,7 @@ the command's; 1 also says that it could not be run.`,
 			if stdin {
 				run.Stdin = cmd.InOrStdin()
 			}
-			code, err := inTerminal(cmd.Context(), &run, func(ctx context.Context) (int, error) { return c.Exec(ctx, t, run) })
+			code, err := c.ExecInTerminal(cmd.Context(), t, run)
 			if err == nil && code != 0 {
 				err = silentError{code}
 			}
@@ -147,49 +145,6 @@ the command's; 1 also says that it could not be run.`,
 	cmd.Flags().BoolVarP(&stdin, "stdin", "i", false, "the command reads standard input")
 	cmd.Flags().BoolVarP(&tty, "tty", "t", false, "the command has a terminal")
 	return cmd
-}
-
-// inTerminal lends the command our terminal, if it is to have one and we do.
-func inTerminal(ctx context.Context, run *nodeclient.Command, do func(context.Context) (int, error)) (int, error) {
-	fd := int(os.Stdin.Fd())
-	if !run.TTY || run.Stdin == nil || !term.IsTerminal(fd) {
-		return do(ctx)
-	}
-	was, err := term.MakeRaw(fd)
-	if err != nil {
-		return 0, fmt.Errorf("terminal: %w", err)
-	}
-	defer func() { _ = term.Restore(fd, was) }() // there is nobody to tell
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	run.Sizes = sizes(ctx, fd)
-	return do(ctx)
-}
-
-// sizes tells the terminal's size, first as it is, then whenever it changes.
-func sizes(ctx context.Context, fd int) <-chan nodeclient.Size {
-	changed := make(chan os.Signal, 1)
-	signal.Notify(changed, syscall.SIGWINCH)
-	out := make(chan nodeclient.Size)
-	go func() {
-		defer close(out)
-		defer signal.Stop(changed)
-		for {
-			if width, height, err := term.GetSize(fd); err == nil {
-				select {
-				case out <- nodeclient.Size{Width: uint16(width), Height: uint16(height)}: //nolint:gosec // a terminal's
-				case <-ctx.Done():
-					return
-				}
-			}
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return out
 }
 
 // joinTimeout is how long describe waits for a loop that may not be there.

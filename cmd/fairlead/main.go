@@ -21,11 +21,13 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeloop"
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
-	"github.com/fairlead/fairlead/internal/client"
-	"github.com/fairlead/fairlead/internal/client/view"
-	"github.com/fairlead/fairlead/internal/cluster/query"
+	"github.com/fairlead/fairlead/internal/agent"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/lib/hint"
 	nodeclient "github.com/fairlead/fairlead/internal/node/client"
+	"github.com/fairlead/fairlead/internal/ops/client"
+	"github.com/fairlead/fairlead/internal/ops/client/view"
+	"github.com/fairlead/fairlead/internal/source/cluster/query"
 )
 
 // Exit codes, as docs/cli.md and `fairlead --help` tell them.
@@ -53,7 +55,7 @@ func main() {
 func commands() []func() *cobra.Command {
 	return []func() *cobra.Command{
 		getCommand, describeCommand, ipCommand,
-		func() *cobra.Command { return nodeagent.Command(nodeagent.Build{Version: version, Commit: commit()}) },
+		func() *cobra.Command { return nodeagent.Command(agent.Build{Version: version, Commit: commit()}) },
 		attachCommand, detachCommand, checkCommand,
 		installCommand, uninstallCommand, installCNICommand, importCommand, confCommand,
 		criCommand, func() *cobra.Command { return nodeloop.Command(version) }, logsCommand, execCommand, upCommand, downCommand, gcCommand, statusCommand, doctorCommand, bundleCommand, versionCommand,
@@ -91,7 +93,7 @@ Exit codes: 0 done; 1 failed, or a check found something; 2 wrong command line;
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("fairlead {{.Version}}\n")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage.Error{Err: err} })
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return hint.UsageError{Err: err} })
 	root.PersistentFlags().String("socket", cni.DefaultSocket, "the agent's unix socket")
 	root.PersistentFlags().Duration("timeout", defaultTimeout, "how long a command may take")
 	for _, command := range commands() {
@@ -123,7 +125,7 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 		for i, s := range subs {
 			names[i] = s.Name()
 		}
-		return usage.Errorf("%s needs one of: %s", cmd.CommandPath(), strings.Join(names, ", "))
+		return hint.Usagef("%s needs one of: %s", cmd.CommandPath(), strings.Join(names, ", "))
 	}
 	cmd.AddCommand(subs...)
 	return cmd
@@ -136,15 +138,15 @@ type hinter interface{ Hint() string }
 func report(w io.Writer, cmd *cobra.Command, err error) {
 	shell := usage.Shell()
 	_, _ = fmt.Fprintf(w, "fairlead: %s\n", shell.In(view.Printable(err.Error())))
-	hint := ""
+	step := ""
 	if h := hinter(nil); errors.As(err, &h) {
-		hint = h.Hint()
+		step = h.Hint()
 	}
-	if errors.As(err, new(usage.Error)) {
-		hint = "`" + cmd.CommandPath() + " --help` shows the command"
+	if errors.As(err, new(hint.UsageError)) {
+		step = "`" + cmd.CommandPath() + " --help` shows the command"
 	}
-	if hint != "" {
-		_, _ = fmt.Fprintln(w, shell.In("  next: "+view.Printable(hint)))
+	if step != "" {
+		_, _ = fmt.Fprintln(w, shell.In("  next: "+view.Printable(step)))
 	}
 }
 
@@ -153,7 +155,7 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &silent):
 		return silent.code
-	case errors.As(err, new(usage.Error)):
+	case errors.As(err, new(hint.UsageError)):
 		return exitUsage
 	case errors.As(err, &noAgent), errors.As(err, new(*query.UnreachableError)), errors.As(err, new(*nodeclient.AbsentError)):
 		return exitNoAgent

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
-	"github.com/fairlead/fairlead/internal/client/view"
+	"github.com/fairlead/fairlead/internal/ops/client/view"
 )
 
 func gcCommand() *cobra.Command {

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
-	"github.com/fairlead/fairlead/internal/client/view"
+	"github.com/fairlead/fairlead/internal/ops/client/view"
 )
 
 // Output formats.

@@ -8,19 +8,21 @@ import (
 
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeup"
+	"github.com/fairlead/fairlead/internal/agent"
+	"github.com/fairlead/fairlead/internal/up"
 )
 
-// upParts are how `fairlead up` runs the command cri.
-func upParts() nodeup.Parts {
-	return nodeup.Parts{
-		Build: nodeagent.Build{Version: version, Commit: commit()},
-		CRI: func(ctx context.Context, c nodeup.CRI, log *slog.Logger) error {
+// upParts are how `fairlead up` runs the commands agent and cri.
+func upParts() up.Parts {
+	return up.Parts{
+		Agent: nodeagent.Defaults(agent.Build{Version: version, Commit: commit()}), RunAgent: nodeagent.Run,
+		CRI: func(ctx context.Context, c up.CRI, log *slog.Logger) error {
 			return runCRI(ctx, criOptions{
 				listen: c.Listen, dockerHost: c.DockerHost, rootDir: c.RootDir, sandboxImage: c.SandboxImage,
 				plugin: pluginCNI, confDir: c.ConfDir, binDirs: c.BinDirs,
 			}, log)
 		},
-		Ask: stockTools().Ask,
+		RunPlugin: stockTools().RunPlugin,
 	}
 }
 

@@ -167,9 +167,6 @@ type Plugin struct {
 // Own tells that the plugin type is served in process by the agent.
 func (p Plugin) Own() bool { return OwnType(p.Type) }
 
-// OwnType tells the plugin types that this agent serves itself.
-func OwnType(t string) bool { return MetaType(t) || t == "kube-ovn" }
-
 // MetaType tells those whose configuration is for all networks of a pod. Under
 // the last of them Multus' daemon writes its configurations.
 func MetaType(t string) bool { return t == "fairlead" || t == "multus" || t == "multus-shim" }
@@ -272,11 +269,9 @@ type Want struct {
 	// CNIVersion is the delegate chain's own version, "" for our own network.
 	CNIVersion string
 	// Gateways are the requested default gateways (`default-route`);
-	// TakesDefault asks for those that the network itself has. NoDefault
-	// says that another network of the pod took the default route.
+	// TakesDefault asks for those that the network itself has.
 	Gateways     []netip.Addr
 	TakesDefault bool
-	NoDefault    bool
 	// Args is the CNI_ARGS string this network's plugins get.
 	Args string
 	// Request is the element of the pod's annotation that asks for the network,
@@ -301,6 +296,7 @@ func (s Step) Kind() Kind {
 
 // NIC is an interface of our own that a pod should get.
 type NIC struct {
+	Driver   string       // that carries it, as in Spec
 	Provider string       // "ovn", or the NAD's provider
 	Subnet   Subnet       // resolved
 	IPs      []netip.Addr // requested fixed addresses, at most one per family
@@ -411,29 +407,29 @@ type Record struct {
 	Links  []Link  `json:"links,omitempty"` // one per finished spec, same order
 	Leases []Lease `json:"leases,omitempty"`
 	Procs  []Proc  `json:"procs,omitempty"` // delegates that may be running
-	// Leftovers are files of whoever attached the container before us: they go
+	// FormerFiles are files of whoever attached the container before us: they go
 	// with the record.
-	Leftovers []string `json:"leftovers,omitempty"`
-	Statuses  []Net    `json:"statuses,omitempty"` // network-status, once Added
-	Timeline  []Timing `json:"timeline,omitempty"`
-	// Ask is there when the pod's annotation decides about its networks: they
-	// follow it while the pod runs. Amiss is why they do not.
-	Ask   *Ask   `json:"ask,omitempty"`
-	Parts []Part `json:"parts,omitempty"`
-	Plugs []Plug `json:"plugs,omitempty"` // of networks that are not from the ADD
-	// Yielded are the default routes that networks which came to the running pod
+	FormerFiles []string `json:"leftovers,omitempty"`
+	Statuses    []Net    `json:"statuses,omitempty"` // network-status, once Added
+	Timeline    []Timing `json:"timeline,omitempty"`
+	// AddCall is there when the pod's annotation decides about its networks: they
+	// follow it while the pod runs. Problem is why they do not.
+	AddCall *AddCall `json:"ask,omitempty"`
+	Parts   []Part   `json:"parts,omitempty"`
+	Plugs   []Plug   `json:"plugs,omitempty"` // of networks that are not from the ADD
+	// Displaced are the default routes that networks which came to the running pod
 	// have taken from others, as the specs that would set them; the last one
 	// comes back first.
-	Yielded []Spec `json:"yielded,omitempty"`
-	Amiss   string `json:"amiss,omitempty"`
+	Displaced []Spec `json:"yielded,omitempty"`
+	Problem   string `json:"amiss,omitempty"`
 	// Orphan: DEL was answered, its namespace is gone, and some Detach still
 	// fails; Error says why.
 	Orphan bool   `json:"orphan,omitempty"`
 	Error  string `json:"error,omitempty"`
 }
 
-// Ask is what is needed of an ADD to resolve the pod's networks again.
-type Ask struct {
+// AddCall is what is needed of an ADD to resolve the pod's networks again.
+type AddCall struct {
 	Conf json.RawMessage `json:"conf"` // the runtime's
 	Args string          `json:"args,omitempty"`
 	Path []string        `json:"path,omitempty"`

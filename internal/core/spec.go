@@ -9,7 +9,7 @@ import "net/netip"
 // ChangeExec), because the journal may be writing the other.
 type Spec struct {
 	Key        Key    `json:"key"`
-	Driver     string `json:"driver"`  // name of the driver: ovs, exec, defroute, hostport
+	Driver     string `json:"driver"`  // name of the driver (names.go)
 	Network    string `json:"network"` // as in Want
 	Default    bool   `json:"default,omitempty"`
 	Request    string `json:"request,omitempty"` // as in Want
@@ -78,8 +78,8 @@ type PodSide struct {
 }
 
 // NICSpec is what every kind of NIC has, on layers 2 and 3, and the part of what
-// carries it: one for each kind of carrier, of which exactly one is set. A lent
-// one has none.
+// carries it: one for each kind of carrier that needs one, of which at most one is
+// set. A lent one has none.
 type NICSpec struct {
 	Subnet   string         `json:"subnet,omitempty"`
 	IfaceID  string         `json:"ifaceID,omitempty"`  // as in NIC

@@ -124,7 +124,7 @@ func New(ctx context.Context, c Config) (*Server, error) {
 		return nil, err
 	}
 	if err != nil { // the sandboxes of damaged records end by what Docker knows
-		c.Log.Error("checkpoints set aside", "err", err)
+		c.Log.Error("damaged checkpoints set aside: their sandboxes end by what Docker knows", "err", err)
 	}
 	engine := spec.Engine{CgroupDriver: c.CgroupDriver, Bridged: c.Bridged, SELinux: slices.Contains(info.Info.SecurityOptions, "name=selinux")}
 	s := &Server{conf: c, records: records, driver: c.CgroupDriver, log: c.Log}
@@ -172,7 +172,7 @@ func (s *Server) Run(ctx context.Context, path string) error {
 		return err
 	}
 	if err := s.Recover(ctx); err != nil {
-		s.log.Error("sandboxes not recovered", "err", err)
+		s.log.Error("sandboxes of an earlier process not recovered: unfinished ones stay", "err", err)
 	}
 	var ended sync.WaitGroup
 	ended.Go(func() { s.conf.Network.Run(ctx) })
@@ -189,7 +189,7 @@ func (s *Server) Run(ctx context.Context, path string) error {
 	})
 	ended.Go(func() {
 		if err := s.Serve(ctx); err != nil {
-			s.log.Error("streams not served any more", "err", err)
+			s.log.Error("stream server ended: exec, attach and port-forward fail", "err", err)
 		}
 	})
 	s.log.Info("serving CRI", "socket", path, "streams", s.Address(), "version", s.conf.Version, "cgroupDriver", s.driver)
@@ -208,7 +208,7 @@ func (s *Server) followLogs(ctx context.Context) {
 		err = errors.Join(err, s.conf.Logs.Follow(ctx, c.ID))
 	}
 	if err != nil {
-		s.log.Error("logs not followed", "err", err)
+		s.log.Error("logs of running containers not followed: they lack what is written now", "err", err)
 	}
 }
 
@@ -229,7 +229,7 @@ func (s *Server) collect(ctx context.Context) {
 			return
 		case <-tick.C:
 			if err := s.Collect(ctx); err != nil {
-				s.log.Error("lost sandboxes not collected", "err", err)
+				s.log.Error("lost sandboxes not removed: the next round tries again", "err", err)
 			}
 			s.collectNetworks(ctx)
 		}
@@ -239,7 +239,7 @@ func (s *Server) collect(ctx context.Context) {
 // collectNetworks gives back what networks keep for sandboxes that nobody knows.
 func (s *Server) collectNetworks(ctx context.Context) {
 	if err := s.conf.Network.Collect(ctx, s.Known); err != nil {
-		s.log.Error("networks of lost sandboxes not collected", "err", err)
+		s.log.Error("networks of lost sandboxes not released: the next round tries again", "err", err)
 	}
 }
 

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"encoding/json"
+	"net/netip"
 
 	"github.com/fairlead/fairlead/internal/core"
 )
@@ -35,13 +36,33 @@ type Plugin interface {
 	Status(ctx context.Context, c PluginCall) error
 }
 
-// Prover is a Plugin that can tell beforehand what Add would refuse.
-type Prover interface {
+// PluginProver is a Plugin that can tell beforehand what Add would refuse. The
+// driver of foreign plugins asks it in its own Prove.
+type PluginProver interface {
 	Plugin
 	// Prove tells why Add of the configuration in c cannot succeed, whatever is
 	// there on the machine: code 7 with key and value. Of c it has Conf, without
 	// prevResult, Key and Args.
 	Prove(c PluginCall) error
+}
+
+// Keeper is an IPAM Plugin that keeps each address as a file. The driver of foreign
+// plugins asks it in its own Kept.
+type Keeper interface {
+	Plugin
+	// Kept are the addresses that the networks of these calls have, each once. Nothing
+	// is changed, and what it tells may be over.
+	Kept(calls []core.Exec) (kept []Kept, failed []error)
+}
+
+// Kept is an address that is kept on the node, and for whom: an interface, a
+// container without one, or nobody.
+type Kept struct {
+	Network string
+	Address netip.Addr
+	File    string
+	Owner   core.Key
+	Still   func() bool // tells whether it is kept for the same one
 }
 
 // Perform calls the method of p that the command names, and gives Add's result.
@@ -75,4 +96,6 @@ type PluginCall struct {
 	// Saw, unless it is nil, may be told by Add which MTU in bytes the pod's
 	// interface has: that spares the caller a look into the pod.
 	Saw func(mtu int)
+	// Time is how the Plugin reports its inner steps.
+	Time Timer
 }

@@ -32,18 +32,18 @@ func (b *ballast) fill() (err error) {
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(filepath.Dir(b.path), &st); err != nil {
-		return fmt.Errorf("make ballast: %w", err)
+		return fmt.Errorf("reserve disk space for DELs: %w", err)
 	}
 	if st.Bavail*uint64(st.Frsize) < uint64(2*b.size) {
 		return fmt.Errorf("make ballast: %w", unix.ENOSPC)
 	}
 	f, err := os.OpenFile(b.path, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("make ballast: %w", err)
+		return fmt.Errorf("reserve disk space for DELs: %w", err)
 	}
 	err = errors.Join(allocate(f, 0, b.size), f.Close())
 	if err != nil {
-		return errors.Join(fmt.Errorf("make ballast: %w", err), os.Remove(b.path))
+		return errors.Join(fmt.Errorf("reserve disk space for DELs: %w", err), os.Remove(b.path))
 	}
 	b.held.Store(true)
 	return nil
@@ -62,7 +62,8 @@ func (b *ballast) release() bool {
 	return true
 }
 
-// drop is release of what an agent before this one has left.
+// drop releases the file of an earlier agent, if it left one, and tells whether it
+// did.
 func (b *ballast) drop() bool {
 	_, err := os.Lstat(b.path)
 	b.held.Store(err == nil)

@@ -92,12 +92,12 @@ type flatRecord struct {
 		Specs   []flatSpec `json:"specs"`
 		Restore []flatSpec `json:"restore"`
 	} `json:"parts"`
-	Yielded []flatSpec `json:"yielded"`
+	Displaced []flatSpec `json:"yielded"`
 }
 
 func (f flatRecord) record() core.Record {
 	r := f.Record
-	r.Specs, r.Yielded = specs(f.Specs), specs(f.Yielded)
+	r.Specs, r.Displaced = specs(f.Specs), specs(f.Displaced)
 	for _, p := range f.Parts {
 		p.Part.Specs, p.Part.Restore = specs(p.Specs), specs(p.Restore)
 		r.Parts = append(r.Parts, p.Part)
@@ -147,7 +147,7 @@ func TestFlatSpecsGetTheirKind(t *testing.T) {
 	dir := t.TempDir()
 	want := flatRows(t, unpack(t, dir))
 	seen := map[core.Kind]int{}
-	failed, parts, yielded := 0, 0, 0
+	failed, parts, displaced := 0, 0, 0
 	for _, r := range want {
 		for i := range r.Specs {
 			s := &r.Specs[i]
@@ -156,13 +156,13 @@ func TestFlatSpecsGetTheirKind(t *testing.T) {
 				failed++
 			}
 		}
-		parts, yielded = parts+len(r.Parts), yielded+len(r.Yielded)
+		parts, displaced = parts+len(r.Parts), displaced+len(r.Displaced)
 	}
 	require.Len(t, seen, 5, "every kind")
 	require.NotContains(t, seen, core.KindNone)
 	require.NotZero(t, failed)
 	require.NotZero(t, parts)
-	require.NotZero(t, yielded)
+	require.NotZero(t, displaced)
 	for range 2 {
 		j, err := Open(dir, Options{OnCorrupt: func(string) { t.Error("quarantined") }})
 		require.NoError(t, err)

@@ -20,7 +20,7 @@ type Head struct {
 	Delivered bool
 	Orphan    bool
 	Parts     int  // networks that come or go
-	Asked     bool // it has an Ask
+	HasCall   bool // it has an AddCall
 	// Statuses are the journal's own: not to be written to.
 	Statuses []core.Net
 }
@@ -28,7 +28,7 @@ type Head struct {
 func headOf(r *core.Record) *Head {
 	return &Head{
 		Key: r.Key, Network: r.Network, Pod: r.Pod, Netns: r.Netns, Phase: r.Phase, Called: r.Called(),
-		Orphan: r.Orphan, Parts: len(r.Parts), Asked: r.Ask != nil,
+		Orphan: r.Orphan, Parts: len(r.Parts), HasCall: r.AddCall != nil,
 		Statuses: slices.Clone(r.Statuses),
 	}
 }

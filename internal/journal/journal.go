@@ -26,7 +26,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/filelock"
+	"github.com/fairlead/fairlead/internal/lib/filelock"
 )
 
 const (
@@ -252,7 +252,7 @@ func (j *Journal) Delivered(k core.Key) {
 func (j *Journal) Fail(a core.Attempt) {
 	data, err := encode(a)
 	if err != nil {
-		j.log.Error("journal dropped a failed attempt", "container", a.Key.Container, "err", err)
+		j.log.Error("failed operation not kept for describe: it cannot be encoded", "container", a.Key.Container, "err", err)
 		return
 	}
 	j.mu.Lock()

@@ -15,7 +15,7 @@ import (
 	"go.etcd.io/bbolt"
 	bberrors "go.etcd.io/bbolt/errors"
 
-	"github.com/fairlead/fairlead/internal/filelock"
+	"github.com/fairlead/fairlead/internal/lib/filelock"
 )
 
 const (

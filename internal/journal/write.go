@@ -14,7 +14,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/lib/fail"
 )
 
 // kind is what an op does; it names the crash points before and after the
@@ -173,7 +173,7 @@ func (j *Journal) write(batch []*op) {
 		err = j.transact(batch)
 	}
 	if err != nil && len(batch) == 0 {
-		j.log.Error("journal flush failed and will be repeated", "err", err)
+		j.log.Error("journal not flushed to the disk: it is tried again", "err", err)
 	}
 	for _, o := range batch {
 		o.answer(asIO(err))

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlead/fairlead/internal/turn"
+	"github.com/fairlead/fairlead/internal/lib/keylock"
 )
 
 // Operations as an Observer hears of them; kubelet's metrics have these names.
@@ -26,7 +26,7 @@ type Observer interface {
 type Manager struct {
 	plugin   Plugin
 	observer Observer
-	turns    *turn.Queue
+	turns    *keylock.Queue
 	// busy is held by all who change a pod, and alone by who collects: a plugin
 	// must not see pods come and go while it looks for what is left (CNI spec
 	// 1.1, "GC").
@@ -35,7 +35,7 @@ type Manager struct {
 
 // NewManager asks p, and tells o, which may be nil.
 func NewManager(p Plugin, o Observer) *Manager {
-	return &Manager{plugin: p, observer: o, turns: turn.New()}
+	return &Manager{plugin: p, observer: o, turns: keylock.New()}
 }
 
 // Name is the plugin's.

@@ -32,13 +32,13 @@ const conditionCarried v1.PodConditionType = "fairlead.io/CarriedOut"
 var errLabels = &podruntime.Error{Reason: ReasonAffinity, Err: errors.New("the labels of this node are not known yet: its API server has not answered")}
 
 // admit decides once whether a pod is run here at all, before anything is made for
-// it. One that has begun goes on, whatever the node has become since. The verdict is
+// it. One that has begun goes on, whatever the node has become since. The termination is
 // none for a pod that is let in.
-func (n *Node) admit(w *worker, pod *v1.Pod, st *podruntime.Status) (verdict, error) {
+func (n *Node) admit(w *worker, pod *v1.Pod, st *podruntime.Status) (termination, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if w.admitted {
-		return verdict{}, nil
+		return termination{}, nil
 	}
 	began := w.status.StartTime != nil || len(st.Sandboxes)+len(st.Containers) > 0
 	if !began {
@@ -53,11 +53,11 @@ func (n *Node) admit(w *worker, pod *v1.Pod, st *podruntime.Status) (verdict, er
 		}
 	}
 	w.admitted = true
-	return verdict{}, nil
+	return termination{}, nil
 }
 
 // unsupported refuses what must not run without a field that is not carried out.
-func (n *Node) unsupported(pod *v1.Pod) verdict {
+func (n *Node) unsupported(pod *v1.Pod) termination {
 	var texts []string
 	for _, f := range carried.Check(pod, static(pod), n.conf.Machine) {
 		if f.Refused {
@@ -65,35 +65,35 @@ func (n *Node) unsupported(pod *v1.Pod) verdict {
 		}
 	}
 	if len(texts) == 0 {
-		return verdict{}
+		return termination{}
 	}
-	return verdict{Reason: ReasonUnsupported, Message: strings.Join(texts, "; ")}
+	return termination{Reason: ReasonUnsupported, Message: strings.Join(texts, "; ")}
 }
 
 // misplaced refuses a pod that wants another node.
-func (n *Node) misplaced(pod *v1.Pod) (verdict, error) {
+func (n *Node) misplaced(pod *v1.Pod) (termination, error) {
 	if len(pod.Spec.NodeSelector) == 0 && required(pod) == nil {
-		return verdict{}, nil
+		return termination{}, nil
 	}
 	has, known := n.conf.Labels()
 	if !known {
-		return verdict{}, errLabels
+		return termination{}, errLabels
 	}
 	for key, value := range pod.Spec.NodeSelector {
 		if got, ok := has[key]; !ok || got != value {
-			return verdict{Reason: ReasonAffinity, Message: fmt.Sprintf("spec.nodeSelector: this node has not the label %s=%s", key, value)}, nil
+			return termination{Reason: ReasonAffinity, Message: fmt.Sprintf("spec.nodeSelector: this node has not the label %s=%s", key, value)}, nil
 		}
 	}
 	terms := required(pod)
 	if terms == nil {
-		return verdict{}, nil
+		return termination{}, nil
 	}
 	for _, term := range terms.NodeSelectorTerms {
 		if meets(term, has, pod.Spec.NodeName) {
-			return verdict{}, nil
+			return termination{}, nil
 		}
 	}
-	return verdict{Reason: ReasonAffinity, Message: "spec.affinity.nodeAffinity: this node meets none of the required terms"}, nil
+	return termination{Reason: ReasonAffinity, Message: "spec.affinity.nodeAffinity: this node meets none of the required terms"}, nil
 }
 
 func required(pod *v1.Pod) *v1.NodeSelector {
@@ -126,7 +126,7 @@ func all(wants []v1.NodeSelectorRequirement, has map[string]string) bool {
 
 // outOf refuses a pod that asks for more than the pods before it leave. Of resources
 // that no machine has by itself, a scheduler knows better. Node.mu is held.
-func (n *Node) outOf(w *worker, pod *v1.Pod) verdict {
+func (n *Node) outOf(w *worker, pod *v1.Pod) termination {
 	used := v1.ResourceList{}
 	for _, other := range n.workers {
 		if other != w && other.admitted && other.state != terminated && other.pod != nil {
@@ -143,11 +143,11 @@ func (n *Node) outOf(w *worker, pod *v1.Pod) verdict {
 		total := busy.DeepCopy()
 		total.Add(q)
 		if total.Cmp(has) > 0 {
-			return verdict{Reason: ReasonOutOf + string(name), Message: fmt.Sprintf(
+			return termination{Reason: ReasonOutOf + string(name), Message: fmt.Sprintf(
 				"the node has not enough %s: the pod requests %s, other pods have %s of %s", name, q.String(), busy.String(), has.String())}
 		}
 	}
-	return verdict{}
+	return termination{}
 }
 
 func sortedNames(l v1.ResourceList) []v1.ResourceName {
@@ -161,9 +161,9 @@ func sortedNames(l v1.ResourceList) []v1.ResourceName {
 
 // reject ends a pod that is not let in. It is judged anew by a later process: what
 // the node has may have changed.
-func (n *Node) reject(w *worker, pod *v1.Pod, v verdict) {
+func (n *Node) reject(w *worker, pod *v1.Pod, v termination) {
 	n.mu.Lock()
-	w.verdict = v
+	w.termination = v
 	n.mu.Unlock()
 	n.publish(w, pod, &podruntime.Status{}, podruntime.Result{}, nil)
 	n.tell(pod, podruntime.Event{Warning: true, Reason: v.Reason, Message: v.Message})

@@ -87,8 +87,8 @@ func eventOf(container string, why podruntime.Reason) podruntime.Event {
 	return e
 }
 
-// farewell tells which containers are stopped now.
-func (n *Node) farewell(pod *v1.Pod, st *podruntime.Status) {
+// tellStopped tells which containers are stopped now.
+func (n *Node) tellStopped(pod *v1.Pod, st *podruntime.Status) {
 	if pod == nil {
 		return
 	}

@@ -40,7 +40,7 @@ func (n *Node) checkLimits(ctx context.Context, told map[string]bool) {
 		}
 		if err != nil && ctx.Err() == nil {
 			if failed[err.Error()] = true; !told[err.Error()] {
-				n.conf.Log.Warn("a volume's limit is not kept", "err", err)
+				n.conf.Log.Warn("size of a volume not measured: its limit is not enforced", "err", err)
 			}
 		}
 	}
@@ -67,10 +67,10 @@ func (n *Node) limited() map[*worker]*v1.Pod {
 func (n *Node) evict(w *worker, e *volume.Excess) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if w.state != syncing || w.sentence.Reason != "" {
+	if w.state != syncing || w.ending.Reason != "" {
 		return
 	}
-	w.sentence = verdict{Reason: ReasonEvicted, Message: fmt.Sprintf(
+	w.ending = termination{Reason: ReasonEvicted, Message: fmt.Sprintf(
 		"emptyDir volume %s holds more than its sizeLimit, %s, allows", e.Volume, &e.Limit)}
 	if w.cancel != nil {
 		w.cancel()
@@ -83,5 +83,5 @@ func (n *Node) evict(w *worker, e *volume.Excess) {
 func (n *Node) evicted(w *worker) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return w.verdict.Reason == ReasonEvicted
+	return w.termination.Reason == ReasonEvicted
 }

@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fairlead/fairlead/internal/hostfile"
+	"github.com/fairlead/fairlead/internal/lib/hostfile"
 	"github.com/fairlead/fairlead/internal/node/podruntime"
 )
 
@@ -24,9 +24,9 @@ const (
 	ReasonEvicted  = "Evicted"
 )
 
-// verdict is why the node ends a pod for good, whatever its source says; none
+// termination is why the node ends a pod for good, whatever its source says; none
 // has no reason.
-type verdict struct {
+type termination struct {
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 }
@@ -35,8 +35,8 @@ type verdict struct {
 // neither the source nor the runtime tells: a static pod has no object, and of
 // each container the runtime keeps two instances.
 type life struct {
-	Started metav1.Time `json:"started"` // status.startTime
-	Verdict *verdict    `json:"verdict,omitempty"`
+	Started     metav1.Time  `json:"started"` // status.startTime
+	Termination *termination `json:"verdict,omitempty"`
 }
 
 // lifeFile is in the pod's folder, so that it goes with the pod.
@@ -59,7 +59,7 @@ func (n *Node) recall(w *worker) {
 	w.recalled = true
 	l, err := readLife(n.lifeFile(w.uid))
 	if err != nil {
-		n.conf.Log.Warn("it is not known since when the pod runs", "pod", w.name.String(), "err", err)
+		n.conf.Log.Warn("record of the pod's start and end not read: what the runtime has counts", "pod", w.name.String(), "err", err)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -69,8 +69,8 @@ func (n *Node) recall(w *worker) {
 	if w.status.StartTime == nil && !l.Started.IsZero() {
 		w.status.StartTime = &l.Started
 	}
-	if l.Verdict != nil {
-		w.verdict = *l.Verdict
+	if l.Termination != nil {
+		w.termination = *l.Termination
 		w.end()
 	}
 }
@@ -122,8 +122,8 @@ func (n *Node) remember(w *worker) {
 	if w.status.StartTime != nil {
 		l.Started = *w.status.StartTime
 	}
-	if w.verdict.Reason != "" {
-		l.Verdict = &w.verdict
+	if w.termination.Reason != "" {
+		l.Termination = &w.termination
 	}
 	text, err := json.Marshal(l)
 	n.mu.Unlock()
@@ -135,7 +135,7 @@ func (n *Node) remember(w *worker) {
 		err = hostfile.Write(file, text, 0o600)
 	}
 	if err != nil {
-		n.conf.Log.Warn("a restart would not know the pod's start or end", "pod", w.name.String(), "err", err)
+		n.conf.Log.Warn("start or end of the pod not kept: after a restart it is unknown", "pod", w.name.String(), "err", err)
 	}
 }
 
@@ -156,27 +156,27 @@ func activeFor(pod *v1.Pod) time.Duration {
 	return math.MaxInt32 * time.Second
 }
 
-// doomed begins the end of a pod that the node does not let run on, and tells
+// terminating begins the end of a pod that the node does not let run on, and tells
 // that it has.
-func (n *Node) doomed(w *worker, pod *v1.Pod, st *podruntime.Status) bool {
+func (n *Node) terminating(w *worker, pod *v1.Pod, st *podruntime.Status) bool {
 	n.mu.Lock()
-	v := w.sentence
+	v := w.ending
 	if at := w.deadline(); v.Reason == "" && !at.IsZero() && !time.Now().Before(at) {
-		v = verdict{Reason: ReasonDeadline, Message: fmt.Sprintf(
+		v = termination{Reason: ReasonDeadline, Message: fmt.Sprintf(
 			"the pod was there for longer than its activeDeadlineSeconds, %d, allow", *w.pod.Spec.ActiveDeadlineSeconds)}
 	}
 	n.mu.Unlock()
 	if v.Reason == "" {
 		return false
 	}
-	n.condemn(w, pod, st, v)
+	n.terminate(w, pod, st, v)
 	return true
 }
 
-// condemn begins the end of a pod for good. Only the worker's goroutine calls it.
-func (n *Node) condemn(w *worker, pod *v1.Pod, st *podruntime.Status, v verdict) {
+// terminate begins the end of a pod for good. Only the worker's goroutine calls it.
+func (n *Node) terminate(w *worker, pod *v1.Pod, st *podruntime.Status, v termination) {
 	n.mu.Lock()
-	w.verdict = v
+	w.termination = v
 	n.mu.Unlock()
 	n.remember(w) // before anything ends: what has ended would be started again
 	n.publish(w, pod, st, podruntime.Result{}, nil)

@@ -181,7 +181,7 @@ func (n *Node) restore(ctx context.Context) {
 	}
 	pods, err := n.conf.Checkpoints.Load()
 	if err != nil {
-		n.conf.Log.Warn("not all checkpoints can be read", "err", err)
+		n.conf.Log.Warn("some checkpoints not read: their pods wait for their sources", "err", err)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -214,7 +214,7 @@ func (n *Node) keep(u mux.Update, pod *v1.Pod) {
 		err = n.conf.Checkpoints.Save(pod)
 	}
 	if err != nil {
-		n.conf.Log.Warn("a restart would not find the pod as it is", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+		n.conf.Log.Warn("checkpoint of the pod not written: a restart finds the former one", "pod", pod.Namespace+"/"+pod.Name, "err", err)
 	}
 }
 
@@ -359,7 +359,7 @@ func (n *Node) keepHouse(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		if err := n.clean(ctx); err != nil && ctx.Err() == nil {
-			n.conf.Log.Warn("housekeeping is not complete", "err", err)
+			n.conf.Log.Warn("housekeeping not complete: what no source names is removed at the next try", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -417,7 +417,7 @@ func (n *Node) dropCheckpoint(uid types.UID) {
 		return
 	}
 	if err := n.conf.Checkpoints.Drop(uid); err != nil {
-		n.conf.Log.Warn("a restart would take the pod for one that is to run", "uid", uid, "err", err)
+		n.conf.Log.Warn("checkpoint of an ended pod not removed: a restart takes it for one that is to run", "uid", uid, "err", err)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 func (n *Node) followObjects(ctx context.Context) {
 	err := n.conf.Objects.Follow(ctx, n.objectChanged)
 	if err != nil && ctx.Err() == nil {
-		n.conf.Log.Warn("objects are not followed any more", "err", err)
+		n.conf.Log.Warn("ConfigMaps and Secrets not followed any more: volumes keep the content that they have", "err", err)
 	}
 }
 

@@ -39,7 +39,7 @@ func (n *Node) publish(w *worker, pod *v1.Pod, st *podruntime.Status, res podrun
 	if s.StartTime == nil {
 		s.StartTime = startOf(st)
 	}
-	if w.verdict.Reason != "" && st.Idle() {
+	if w.termination.Reason != "" && st.Idle() {
 		s.Phase = v1.PodFailed // not before: a Job would start the next one
 	}
 	explain(&s, pod, st, failed, n.complaints(pod, st))
@@ -48,8 +48,8 @@ func (n *Node) publish(w *worker, pod *v1.Pod, st *podruntime.Status, res podrun
 			Reason: reasonNotCarried, Message: strings.Join(w.untold, "; "),
 		}))
 	}
-	if w.verdict.Reason != "" {
-		s.Reason, s.Message = w.verdict.Reason, w.verdict.Message
+	if w.termination.Reason != "" {
+		s.Reason, s.Message = w.termination.Reason, w.termination.Message
 	}
 	stamp(s.Conditions, w.status.Conditions, now)
 	if !equality.Semantic.DeepEqual(&w.status, &s) {

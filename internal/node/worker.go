@@ -42,25 +42,25 @@ type worker struct {
 	turn int // order among all workers
 	wake chan struct{}
 
-	state    state
-	pod      *v1.Pod            // nil for one that no source has named
-	restored bool               // pod is what a checkpoint says; no source has named it yet
-	gone     bool               // no source names it any more
-	started  bool               // it has, or may have, something with the runtime
-	next     *v1.Pod            // the same UID again, after its end
-	cancel   context.CancelFunc // of the step that is being done; nil: it is not to be interrupted
-	status   v1.PodStatus
-	version  uint64 // of all that Reports tells of it
-	failed   failure
-	due      map[string]time.Time // until when containers wait
-	events   []agent.PodEvent     // that were told, oldest first
-	kept     bool                 // the pod's start is on the disk
-	admitted bool                 // the node has let it in
-	untold   []string             // what of it has no effect on this node
-	verdict  verdict              // of the node itself
-	sentence verdict              // becomes it with the next step
+	state       state
+	pod         *v1.Pod            // nil for one that no source has named
+	restored    bool               // pod is what a checkpoint says; no source has named it yet
+	gone        bool               // no source names it any more
+	started     bool               // it has, or may have, something with the runtime
+	next        *v1.Pod            // the same UID again, after its end
+	cancel      context.CancelFunc // of the step that is being done; nil: it is not to be interrupted
+	status      v1.PodStatus
+	version     uint64 // of all that Reports tells of it
+	failed      failure
+	due         map[string]time.Time // until when containers wait
+	events      []agent.PodEvent     // that were told, oldest first
+	kept        bool                 // the pod's start is on the disk
+	admitted    bool                 // the node has let it in
+	untold      []string             // what of it has no effect on this node
+	termination termination          // of the node itself
+	ending      termination          // becomes it with the next step
 
-	// The worker's own.
+	// Used by the worker's goroutine alone.
 	retry    time.Duration
 	recalled bool // what an earlier process has kept is known
 }
@@ -254,7 +254,7 @@ func (w *worker) precedes(later *worker) bool {
 // and are not to be restarted, begins its end.
 func (n *Node) sync(ctx context.Context, w *worker, pod *v1.Pod) (time.Duration, error) {
 	if !n.mayStart(w) {
-		if none := (&podruntime.Status{}); !n.doomed(w, pod, none) {
+		if none := (&podruntime.Status{}); !n.terminating(w, pod, none) {
 			n.complain(ctx, pod, podruntime.Result{}, errPredecessor)
 			n.publish(w, pod, none, podruntime.Result{}, errPredecessor)
 		}
@@ -281,14 +281,14 @@ func (n *Node) sync(ctx context.Context, w *worker, pod *v1.Pod) (time.Duration,
 	}
 	n.warn(w, pod)
 	n.begun(w, st)
-	if n.doomed(w, pod, st) {
+	if n.terminating(w, pod, st) {
 		return 0, nil
 	}
 	res, failed := n.bringUp(ctx, w, pod, st)
 	if st, err = n.conf.Runtime.Status(ctx, w.uid); err != nil {
 		return 0, errors.Join(failed, err)
 	}
-	if n.doomed(w, pod, st) {
+	if n.terminating(w, pod, st) {
 		return 0, nil
 	}
 	n.complain(ctx, pod, res, failed)
@@ -336,7 +336,7 @@ func (n *Node) kill(ctx context.Context, w *worker, pod *v1.Pod) error {
 	if evicted {
 		grace = 0
 	}
-	n.farewell(pod, st)
+	n.tellStopped(pod, st)
 	if err := n.conf.Runtime.Kill(ctx, st, grace); err != nil {
 		return err
 	}

@@ -8,13 +8,14 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/ovs/session"
 )
 
 // EnsureBridge makes the bridge what Config says, and the database's root row
-// if `ovs-vsctl init` never ran: datapath type, fail_mode standalone, our
+// if `ovs-vsctl init` never ran: datapath type, fail_mode, our
 // vendor mark, a MAC that stays. A bridge that is so already costs no transaction.
 func (c *Client) EnsureBridge(ctx context.Context) error {
-	err := c.change(ctx, func(v view, t *txn) error {
+	err := c.change(ctx, func(v view, t *session.Txn) error {
 		if b := v.bridge(c.cfg.Bridge); b != nil {
 			c.repairBridge(t, b)
 			return nil
@@ -28,25 +29,34 @@ func (c *Client) EnsureBridge(ctx context.Context) error {
 	return nil
 }
 
-func (c *Client) repairBridge(t *txn, b *bridgeRow) {
+func (c *Client) repairBridge(t *session.Txn, b *bridgeRow) {
 	row := ovsdb.Row{}
 	if c.cfg.Datapath != "" && datapath(b.DatapathType) != datapath(c.cfg.Datapath) {
 		row["datapath_type"] = c.cfg.Datapath
 	}
-	if value(b.FailMode) != "standalone" {
-		row["fail_mode"] = "standalone"
+	if value(b.FailMode) != c.failMode() {
+		row["fail_mode"] = c.failMode()
 	}
 	if b.ExternalIDs[KeyVendor] != Vendor {
-		t.expect(tBridge, b.UUID, "external_ids", ovsMap(b.ExternalIDs))
-		row["external_ids"] = ovsMap(merged(b.ExternalIDs, map[string]string{KeyVendor: Vendor}))
+		t.Expect(tBridge, b.UUID, "external_ids", session.Map(b.ExternalIDs))
+		row["external_ids"] = session.Map(merged(b.ExternalIDs, map[string]string{KeyVendor: Vendor}))
 	}
 	if _, has := b.OtherConfig[keyHWAddr]; !has && len(c.cfg.MAC) > 0 {
-		t.expect(tBridge, b.UUID, "other_config", ovsMap(b.OtherConfig))
-		row["other_config"] = ovsMap(merged(b.OtherConfig, c.otherConfig()))
+		t.Expect(tBridge, b.UUID, "other_config", session.Map(b.OtherConfig))
+		row["other_config"] = session.Map(merged(b.OtherConfig, c.otherConfig()))
 	}
 	if len(row) > 0 {
-		t.update(tBridge, b.UUID, row)
+		t.Update(tBridge, b.UUID, row)
 	}
+}
+
+// failMode is what a bridge without flows does: it forwards as a learning switch,
+// or not at all.
+func (c *Client) failMode() string {
+	if c.cfg.OVN {
+		return "secure"
+	}
+	return "standalone"
 }
 
 // keyHWAddr of a bridge's other_config is its own device's MAC.
@@ -67,18 +77,18 @@ func datapath(t string) string {
 	return t
 }
 
-func (c *Client) insertBridge(v view, t *txn) {
-	iface := t.insert(tInterface, ovsdb.Row{"name": c.cfg.Bridge, "type": "internal"})
-	port := t.insert(tPort, ovsdb.Row{"name": c.cfg.Bridge, "interfaces": ovsSet(iface)})
-	bridge := t.insert(tBridge, ovsdb.Row{
-		"name": c.cfg.Bridge, "ports": ovsSet(port), "datapath_type": c.cfg.Datapath,
-		"fail_mode": "standalone", "external_ids": ovsMap(map[string]string{KeyVendor: Vendor}),
-		"other_config": ovsMap(c.otherConfig()),
+func (c *Client) insertBridge(v view, t *session.Txn) {
+	iface := t.Insert(tInterface, ovsdb.Row{"name": c.cfg.Bridge, "type": "internal"})
+	port := t.Insert(tPort, ovsdb.Row{"name": c.cfg.Bridge, "interfaces": session.Set(iface)})
+	bridge := t.Insert(tBridge, ovsdb.Row{
+		"name": c.cfg.Bridge, "ports": session.Set(port), "datapath_type": c.cfg.Datapath,
+		"fail_mode": c.failMode(), "external_ids": session.Map(map[string]string{KeyVendor: Vendor}),
+		"other_config": session.Map(c.otherConfig()),
 	})
-	if root := rows[rootRow](v, tRoot); len(root) > 0 {
-		t.add(tRoot, root[0].UUID, "bridges", bridge)
+	if root := session.Rows[rootRow](v.View, tRoot); len(root) > 0 {
+		t.Add(tRoot, root[0].UUID, "bridges", bridge)
 	} else {
-		t.insert(tRoot, ovsdb.Row{"bridges": ovsSet(bridge)})
+		t.Insert(tRoot, ovsdb.Row{"bridges": session.Set(bridge)})
 	}
 }
 
@@ -88,14 +98,14 @@ func (c *Client) insertBridge(v view, t *txn) {
 // owner is changed; another owner's is core.ErrExists. OVS has not acted yet
 // when AddPort returns: see WaitPort.
 func (c *Client) AddPort(ctx context.Context, p Port) error {
-	err := c.change(ctx, func(v view, t *txn) error { return c.buildAdd(v, t, p) })
+	err := c.change(ctx, func(v view, t *session.Txn) error { return c.buildAdd(v, t, p) })
 	if err != nil {
 		return fmt.Errorf("add port %s: %w", p.Name, err)
 	}
 	return nil
 }
 
-func (c *Client) buildAdd(v view, t *txn, p Port) error {
+func (c *Client) buildAdd(v view, t *session.Txn, p Port) error {
 	b := v.bridge(c.cfg.Bridge)
 	if b == nil {
 		return c.noBridge()
@@ -104,21 +114,21 @@ func (c *Client) buildAdd(v view, t *txn, p Port) error {
 	if found && have.Owner() != p.Owner() {
 		return fmt.Errorf("%w: it belongs to %s", core.ErrExists, orNobody(have.Owner()))
 	}
-	t.expect(tBridge, b.UUID, "name", b.Name)
-	before := len(t.ops)
+	t.Expect(tBridge, b.UUID, "name", b.Name)
+	before := len(t.Ops)
 	c.dropIfaceID(v, t, p)
 	if !found {
 		c.insertPort(v, t, p, b)
 	} else if err := c.changePort(v, t, p, b, have); err != nil {
 		return err
 	}
-	if len(t.ops) == before {
-		t.ops = nil // nothing but the expectation
+	if len(t.Ops) == before {
+		t.Ops = nil // nothing but the expectation
 	}
 	return nil
 }
 
-func (c *Client) changePort(v view, t *txn, p Port, b *bridgeRow, have PortState) error {
+func (c *Client) changePort(v view, t *session.Txn, p Port, b *bridgeRow, have PortState) error {
 	switch {
 	case have.healthy() && have.satisfies(p, b.Name):
 		return nil
@@ -141,21 +151,21 @@ func orNobody(owner string) string {
 
 // dropIfaceID takes the logical port away from any other Interface, for
 // example from the sandbox that the runtime is replacing.
-func (c *Client) dropIfaceID(v view, t *txn, p Port) {
+func (c *Client) dropIfaceID(v view, t *session.Txn, p Port) {
 	id := p.ExternalIDs[KeyIfaceID]
 	if id == "" {
 		return
 	}
-	for _, i := range byID[ifaceRow](v, tInterface, KeyIfaceID, id) {
+	for _, i := range session.ByID[ifaceRow](v.View, tInterface, KeyIfaceID, id) {
 		if i.Name != p.Name {
-			t.drop(tInterface, i.UUID, "external_ids", KeyIfaceID)
+			t.Drop(tInterface, i.UUID, "external_ids", KeyIfaceID)
 		}
 	}
 }
 
-func (c *Client) insertPort(v view, t *txn, p Port, b *bridgeRow) {
-	iface := t.insert(tInterface, newInterface(p))
-	row := ovsdb.Row{"name": p.Name, "interfaces": ovsSet(iface)}
+func (c *Client) insertPort(v view, t *session.Txn, p Port, b *bridgeRow) {
+	iface := t.Insert(tInterface, newInterface(p))
+	row := ovsdb.Row{"name": p.Name, "interfaces": session.Set(iface)}
 	if p.VLAN != 0 {
 		row["tag"] = p.VLAN
 	}
@@ -163,38 +173,38 @@ func (c *Client) insertPort(v view, t *txn, p Port, b *bridgeRow) {
 	if p.QoS != nil {
 		row["qos"] = insertQoS(t, p.Name, p.QoS)
 	}
-	port := t.insert(tPort, row)
-	t.add(tBridge, b.UUID, "ports", port)
+	port := t.Insert(tPort, row)
+	t.Add(tBridge, b.UUID, "ports", port)
 	if p.Mirror {
 		c.mirror(v, t, b, port)
 	}
 }
 
-func (c *Client) updatePort(v view, t *txn, p Port, b *bridgeRow, have PortState) error {
+func (c *Client) updatePort(v view, t *session.Txn, p Port, b *bridgeRow, have PortState) error {
 	port, iface := v.port(p.Name), v.iface(p.Name)
 	if port == nil || iface == nil {
-		return errMoved
+		return session.ErrMoved
 	}
-	t.expect(tPort, port.UUID, "name", p.Name)
+	t.Expect(tPort, port.UUID, "name", p.Name)
 	// It is written whole: what others wrote since is not to be lost.
-	t.expect(tInterface, iface.UUID, "external_ids", ovsMap(iface.ExternalIDs))
-	t.update(tInterface, iface.UUID, interfaceRow(p, iface.ExternalIDs))
-	row := ovsdb.Row{"tag": optional(p.VLAN), "trunks": ovsSet(), "vlan_mode": ovsSet()}
+	t.Expect(tInterface, iface.UUID, "external_ids", session.Map(iface.ExternalIDs))
+	t.Update(tInterface, iface.UUID, interfaceRow(p, iface.ExternalIDs))
+	row := ovsdb.Row{"tag": session.Optional(p.VLAN), "trunks": session.Set(), "vlan_mode": session.Set()}
 	if !have.QoS.satisfies(p.QoS) {
 		c.removeQoS(v, t, p.Name)
-		row["qos"] = ovsSet()
+		row["qos"] = session.Set()
 		if p.QoS != nil {
 			row["qos"] = insertQoS(t, p.Name, p.QoS)
 		}
 	}
-	t.update(tPort, port.UUID, row)
+	t.Update(tPort, port.UUID, row)
 	ref := ovsdb.UUID{GoUUID: port.UUID}
 	switch {
 	case p.Mirror && !have.Mirror:
 		c.mirror(v, t, b, ref)
 	case !p.Mirror && have.Mirror:
 		if m := v.mirror(b); m != nil {
-			t.drop(tMirror, m.UUID, "select_dst_port", ref)
+			t.Drop(tMirror, m.UUID, "select_dst_port", ref)
 		}
 	}
 	return nil
@@ -203,7 +213,7 @@ func (c *Client) updatePort(v view, t *txn, p Port, b *bridgeRow, have PortState
 // newInterface leaves out what a new row has by itself: encoded here and decoded
 // by the server, each column costs both.
 func newInterface(p Port) ovsdb.Row {
-	row := ovsdb.Row{"name": p.Name, "external_ids": ovsMap(p.ExternalIDs)}
+	row := ovsdb.Row{"name": p.Name, "external_ids": session.Map(p.ExternalIDs)}
 	if p.Type != "" {
 		row["type"] = p.Type
 	}
@@ -225,45 +235,45 @@ func newInterface(p Port) ovsdb.Row {
 // interfaceRow holds the columns that an update may change.
 func interfaceRow(p Port, haveIDs map[string]string) ovsdb.Row {
 	return ovsdb.Row{
-		"external_ids":           ovsMap(merged(haveIDs, p.ExternalIDs)),
+		"external_ids":           session.Map(merged(haveIDs, p.ExternalIDs)),
 		"ingress_policing_rate":  p.PolicingRate,
 		"ingress_policing_burst": p.PolicingBurst,
 		"mac":                    macString(p.MAC),
-		"mtu_request":            optional(p.MTU),
+		"mtu_request":            session.Optional(p.MTU),
 	}
 }
 
-func insertQoS(t *txn, port string, q *QoS) ovsdb.UUID {
-	ids := ovsMap(merged(q.ExternalIDs, map[string]string{KeyPort: port}))
-	row := ovsdb.Row{"type": q.Type, "other_config": ovsMap(q.Other), "external_ids": ids}
+func insertQoS(t *session.Txn, port string, q *QoS) ovsdb.UUID {
+	ids := session.Map(merged(q.ExternalIDs, map[string]string{KeyPort: port}))
+	row := ovsdb.Row{"type": q.Type, "other_config": session.Map(q.Other), "external_ids": ids}
 	if q.QueueOther != nil {
-		queue := t.insert(tQueue, ovsdb.Row{"other_config": ovsMap(q.QueueOther), "external_ids": ids})
+		queue := t.Insert(tQueue, ovsdb.Row{"other_config": session.Map(q.QueueOther), "external_ids": ids})
 		row["queues"] = ovsdb.OvsMap{GoMap: map[any]any{0: queue}}
 	}
-	return t.insert(tQoS, row)
+	return t.Insert(tQoS, row)
 }
 
 // mirror selects a port for the bridge's mirror, which is made on first use
 // and stays: somebody may be watching its output. The selection itself is a
 // weak reference and goes with the port.
-func (c *Client) mirror(v view, t *txn, b *bridgeRow, port ovsdb.UUID) {
+func (c *Client) mirror(v view, t *session.Txn, b *bridgeRow, port ovsdb.UUID) {
 	m := v.mirror(b)
-	t.expect(tBridge, b.UUID, "mirrors", refs(b.Mirrors)) // as m was found, or not
+	t.Expect(tBridge, b.UUID, "mirrors", session.Refs(b.Mirrors)) // as m was found, or not
 	if m != nil {
-		t.add(tMirror, m.UUID, "select_dst_port", port)
+		t.Add(tMirror, m.UUID, "select_dst_port", port)
 		return
 	}
 	var out ovsdb.UUID
 	if p := v.port(MirrorPort); p != nil {
 		out = ovsdb.UUID{GoUUID: p.UUID}
 	} else {
-		ids := ovsMap(map[string]string{KeyVendor: Vendor})
-		iface := t.insert(tInterface, ovsdb.Row{"name": MirrorPort, "type": "internal", "external_ids": ids})
-		out = t.insert(tPort, ovsdb.Row{"name": MirrorPort, "interfaces": ovsSet(iface)})
-		t.add(tBridge, b.UUID, "ports", out)
+		ids := session.Map(map[string]string{KeyVendor: Vendor})
+		iface := t.Insert(tInterface, ovsdb.Row{"name": MirrorPort, "type": "internal", "external_ids": ids})
+		out = t.Insert(tPort, ovsdb.Row{"name": MirrorPort, "interfaces": session.Set(iface)})
+		t.Add(tBridge, b.UUID, "ports", out)
 	}
-	made := t.insert(tMirror, ovsdb.Row{"name": MirrorName, "output_port": out, "select_dst_port": ovsSet(port)})
-	t.add(tBridge, b.UUID, "mirrors", made)
+	made := t.Insert(tMirror, ovsdb.Row{"name": MirrorName, "output_port": out, "select_dst_port": session.Set(port)})
+	t.Add(tBridge, b.UUID, "mirrors", made)
 }
 
 func merged(base, over map[string]string) map[string]string {

@@ -2,7 +2,6 @@ package ovs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/ovs/session"
 )
 
 // Config says which database and which bridge a Client works on.
@@ -25,6 +25,9 @@ type Config struct {
 	// to neighbours of an address on the bridge, and to controllers, which know
 	// the bridge by it, that is another machine. nil: Open vSwitch chooses.
 	MAC core.MAC
+	// OVN: ovn-controller makes the bridge's flows. Without them nothing is
+	// forwarded (fail_mode secure), and a port forwards once it says so.
+	OVN bool
 	Log *slog.Logger
 	// OnReset is called, never twice at once, after each (re)connect when the
 	// cache is in sync, when the bridge vanished, and when OVS made the
@@ -40,12 +43,7 @@ type Config struct {
 	Probe time.Duration
 }
 
-const (
-	defaultProbe = 5 * time.Second
-	minBackoff   = 20 * time.Millisecond
-	maxBackoff   = 500 * time.Millisecond // a lost conf.db must be refilled within 1 s of its return
-	maxWait      = 30 * time.Second       // for an ofport, when the caller set no deadline
-)
+const maxWait = 30 * time.Second // for an ofport, when the caller set no deadline
 
 // Client keeps ports on one bridge. All methods may be called at once from
 // many goroutines; transactions are never queued behind each other, because
@@ -54,14 +52,11 @@ const (
 type Client struct {
 	cfg    Config
 	log    *slog.Logger
+	db     *session.Client
 	reset  chan struct{} // one pending OnReset is enough
-	resets atomic.Uint64
-	once   sync.Once // closes absent
-	absent chan struct{}
+	resets atomic.Uint64 // but for those of new connections
 
 	mu      sync.Mutex
-	sess    *session                          // nil while not in sync
-	why     error                             // the reason, then
 	waiters map[string]map[chan struct{}]bool // by Interface name, or rootKey
 	ifindex int                               // of the bridge's own device, last seen
 }
@@ -71,16 +66,19 @@ func New(cfg Config) *Client {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	if cfg.Probe == 0 {
-		cfg.Probe = defaultProbe
-	}
-	return &Client{
+	c := &Client{
 		cfg: cfg, log: cfg.Log.With("ovsdb", cfg.Endpoint),
 		reset:   make(chan struct{}, 1),
-		absent:  make(chan struct{}),
-		why:     errors.New("not connected yet"),
 		waiters: map[string]map[chan struct{}]bool{},
 	}
+	c.db = session.New(session.Config{
+		Endpoint: cfg.Endpoint, Replica: replica, Events: c.events(), Probe: cfg.Probe, Log: cfg.Log,
+		OnUp: func() {
+			c.wake(c.cfg.Bridge)
+			c.callReset()
+		},
+	})
+	return c
 }
 
 // Run connects and reconnects for ever; it returns when ctx ends and the
@@ -89,24 +87,7 @@ func (c *Client) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	wg.Go(func() { c.runResets(ctx) })
 	defer wg.Wait()
-	pause := minBackoff
-	for ctx.Err() == nil {
-		begun := time.Now()
-		s, err := c.connect(ctx)
-		if err == nil {
-			c.up(s)
-			err = s.serve(ctx, c.cfg.Probe)
-		}
-		c.down(ctx, err)
-		if time.Since(begun) > c.cfg.Probe {
-			pause = minBackoff
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-		pause = min(2*pause, maxBackoff)
-	}
+	c.db.Run(ctx)
 }
 
 // runResets calls OnReset, one call at a time.
@@ -131,7 +112,7 @@ func (c *Client) wantReset() {
 // Resets counts the occasions for OnReset; it has counted one before anything of
 // it can be seen, Connected included. Who puts things back compares it with what
 // it was when that began.
-func (c *Client) Resets() uint64 { return c.resets.Load() }
+func (c *Client) Resets() uint64 { return c.db.Ups() + c.resets.Load() }
 
 func (c *Client) callReset() {
 	select {
@@ -140,59 +121,43 @@ func (c *Client) callReset() {
 	}
 }
 
-func (c *Client) up(s *session) {
-	c.resets.Add(1)
-	c.mu.Lock()
-	c.sess, c.why = s, nil
-	c.mu.Unlock()
-	c.wake(c.cfg.Bridge)
-	c.log.Info("OVSDB connected, cache in sync")
-	c.callReset()
-}
-
-// down forgets the session. Only the first of a row of failures is logged; an
-// end that was asked for is none.
-func (c *Client) down(ctx context.Context, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.sess != nil && ctx.Err() == nil {
-		c.log.Warn("OVSDB connection lost", "err", err)
-	}
-	c.sess, c.why = nil, err
-	c.once.Do(func() { close(c.absent) })
+// change makes a change of the database as one transaction (session.Change).
+func (c *Client) change(ctx context.Context, build func(view, *session.Txn) error) error {
+	return c.db.Change(ctx, func(v session.View, t *session.Txn) error { return build(view{v}, t) })
 }
 
 // Absent is closed when the database could not be reached for the first time,
 // or was lost.
-func (c *Client) Absent() <-chan struct{} { return c.absent }
+func (c *Client) Absent() <-chan struct{} { return c.db.Absent() }
 
-func (c *Client) session() (*session, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.sess == nil {
-		return nil, fmt.Errorf("OVSDB %s: %w: %w", c.cfg.Endpoint, core.ErrUnavailable, c.why)
+// view reads the replica. It fails with core.ErrUnavailable while there is no
+// connection.
+func (c *Client) view() (view, error) {
+	s, err := c.db.Conn()
+	if err != nil {
+		return view{}, err
 	}
-	return c.sess, nil
+	return view{s.View}, nil
 }
 
 // Connected is nil while the replica is in sync; else it wraps
 // core.ErrUnavailable and tells why.
 func (c *Client) Connected() error {
-	_, err := c.session()
+	_, err := c.db.Conn()
 	return err
 }
 
 // Ready is nil when the replica is in sync and OVS runs the bridge; else it
 // wraps core.ErrUnavailable and tells why.
 func (c *Client) Ready() error {
-	s, err := c.session()
+	v, err := c.view()
 	if err != nil {
 		return err
 	}
-	if s.view.bridge(c.cfg.Bridge) == nil {
+	if v.bridge(c.cfg.Bridge) == nil {
 		return c.noBridge()
 	}
-	st, _ := s.view.state(c.cfg.Bridge)
+	st, _ := v.state(c.cfg.Bridge)
 	switch {
 	case st.Error != "":
 		return fmt.Errorf("bridge %s: %w: %s", c.cfg.Bridge, core.ErrUnavailable, st.Error)
@@ -210,21 +175,21 @@ func (c *Client) noBridge() error {
 // PortByName is the port as the database has it; false when there is none or
 // the database is away.
 func (c *Client) PortByName(name string) (PortState, bool) {
-	s, err := c.session()
+	v, err := c.view()
 	if err != nil {
 		return PortState{}, false
 	}
-	return s.view.state(name)
+	return v.state(name)
 }
 
 // PortsWith are the ports whose Interface has the external id key, with that
 // value unless it is "", sorted by name; none while the database is away.
 func (c *Client) PortsWith(key, value string) []PortState {
-	s, err := c.session()
+	v, err := c.view()
 	if err != nil {
 		return nil
 	}
-	return s.view.ports(key, value)
+	return v.ports(key, value)
 }
 
 // Bridge is the bridge's name.

@@ -502,3 +502,31 @@ func TestStopIsNoFailure(t *testing.T) {
 	<-done
 	require.NotContains(t, log.String(), "WARN")
 }
+
+// TestFlows: with OVN a port forwards when ovn-controller says that its flows
+// are there, and without them the bridge forwards nothing.
+func TestFlows(t *testing.T) {
+	t.Parallel()
+	sw := ovstest.New(t)
+	c := runConfig(t, ovs.Config{
+		Endpoint: sw.Endpoint(), Bridge: "br-int", Datapath: ovstest.Datapath(t), OVN: true, Log: slog.New(slog.DiscardHandler),
+	})
+	bridge(t, c)
+	require.Equal(t, "secure", sw.Vsctl("get", "bridge", "br-int", "fail_mode"))
+	sw.Vsctl("set-fail-mode", "br-int", "standalone")
+	eventually(t, "put back", func() bool {
+		return c.EnsureBridge(t.Context()) == nil && sw.Vsctl("get", "bridge", "br-int", "fail_mode") == "secure"
+	})
+
+	veth(t, sw, "web_h")
+	require.NoError(t, c.AddPort(t.Context(), pod("web_h", "c1")))
+	short, stop := context.WithTimeout(t.Context(), time.Second)
+	defer stop()
+	_, err := c.WaitPort(short, "web_h")
+	require.ErrorIs(t, err, core.ErrUnavailable)
+	require.ErrorContains(t, err, "ovn-controller")
+	waited := make(chan error, 1)
+	go func() { _, err := c.WaitPort(t.Context(), "web_h"); waited <- err }()
+	sw.Vsctl("set", "interface", "web_h", "external_ids:ovn-installed=true")
+	require.NoError(t, <-waited)
+}

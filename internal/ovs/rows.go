@@ -6,6 +6,9 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/fairlead/fairlead/internal/ovs/session"
 )
 
 // Tables of the Open_vSwitch schema that are monitored, and only these.
@@ -158,15 +161,15 @@ func value[T any](p *T) T {
 	return *p
 }
 
-// databaseModel pairs tables and rows, with an index for each external id
-// that is looked up while a pod waits.
-func databaseModel() (model.ClientDBModel, error) {
+// replica pairs tables and rows, with an index for each external id that is
+// looked up while a pod waits.
+func replica(ovsdb.DatabaseSchema) (session.Replica, error) {
 	m, err := model.NewClientDBModel(tRoot, map[string]model.Model{
 		tRoot: &rootRow{}, tBridge: &bridgeRow{}, tPort: &portRow{}, tInterface: &ifaceRow{},
 		tQoS: &qosRow{}, tQueue: &queueRow{}, tMirror: &mirrorRow{},
 	})
 	if err != nil {
-		return m, err
+		return session.Replica{}, err
 	}
 	byKey := func(key string) model.ClientIndex {
 		return model.ClientIndex{Columns: []model.ColumnKey{{Column: "external_ids", Key: key}}}
@@ -176,7 +179,7 @@ func databaseModel() (model.ClientDBModel, error) {
 		tQoS:       {byKey(KeyPort)},
 		tQueue:     {byKey(KeyPort)},
 	})
-	return m, nil
+	return session.Replica{Model: m, Monitor: monitorOptions()}, nil
 }
 
 // monitorOptions lists the columns of each table: all of its row but the uuid.

@@ -5,73 +5,27 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/ovn-kubernetes/libovsdb/cache"
-	"github.com/ovn-kubernetes/libovsdb/model"
-	"github.com/ovn-kubernetes/libovsdb/ovsdb"
-
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/ovs/session"
 )
 
 // view reads the replica of one connection. All lookups go through an index;
 // only what looks at every port by its contract (ports) walks a table.
-type view struct{ tables *cache.TableCache }
-
-// byName finds the row of a table whose schema index is its name.
-func byName[T any](v view, table string, like *T) *T {
-	_, row, err := v.tables.Table(table).RowByModel(like)
-	if err != nil {
-		return nil
-	}
-	r, _ := row.(*T)
-	return r
-}
-
-func byUUID[T any](v view, table, uuid string) *T {
-	r, _ := v.tables.Table(table).Row(uuid).(*T)
-	return r
-}
-
-// byID gives the rows of a table with that external id, by index.
-func byID[T any](v view, table, key, val string) []*T {
-	cache := v.tables.Table(table)
-	if cache.Len() == 0 { // QoS and Queue are, on most nodes
-		return nil
-	}
-	rows, err := cache.RowsByCondition([]ovsdb.Condition{
-		ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, ovsMap(map[string]string{key: val})),
-	})
-	if err != nil {
-		return nil
-	}
-	return typed[T](rows)
-}
-
-func typed[T any](rows map[string]model.Model) []*T {
-	out := make([]*T, 0, len(rows))
-	for _, r := range rows {
-		if t, ok := r.(*T); ok {
-			out = append(out, t)
-		}
-	}
-	return out
-}
-
-// rows gives a small table (bridges, mirrors, the root) whole; read only.
-func rows[T any](v view, table string) []*T {
-	return typed[T](v.tables.Table(table).RowsShallow())
-}
+type view struct{ session.View }
 
 func (v view) bridge(name string) *bridgeRow {
-	return byName(v, tBridge, &bridgeRow{Name: name})
+	return session.ByName(v.View, tBridge, &bridgeRow{Name: name})
 }
 
-func (v view) port(name string) *portRow   { return byName(v, tPort, &portRow{Name: name}) }
-func (v view) iface(name string) *ifaceRow { return byName(v, tInterface, &ifaceRow{Name: name}) }
+func (v view) port(name string) *portRow { return session.ByName(v.View, tPort, &portRow{Name: name}) }
+func (v view) iface(name string) *ifaceRow {
+	return session.ByName(v.View, tInterface, &ifaceRow{Name: name})
+}
 
 // bridgeOf is the bridge that holds a port. The database has few bridges, and
 // comparing 36 bytes per port costs less than one lookup elsewhere.
 func (v view) bridgeOf(portUUID string) *bridgeRow {
-	for _, b := range rows[bridgeRow](v, tBridge) {
+	for _, b := range session.Rows[bridgeRow](v.View, tBridge) {
 		if slices.Contains(b.Ports, portUUID) {
 			return b
 		}
@@ -82,7 +36,7 @@ func (v view) bridgeOf(portUUID string) *bridgeRow {
 // mirror is the bridge's mirror MirrorName, nil if there is none.
 func (v view) mirror(b *bridgeRow) *mirrorRow {
 	for _, uuid := range b.Mirrors {
-		if m := byUUID[mirrorRow](v, tMirror, uuid); m != nil && m.Name == MirrorName {
+		if m := session.ByUUID[mirrorRow](v.View, tMirror, uuid); m != nil && m.Name == MirrorName {
 			return m
 		}
 	}
@@ -118,12 +72,12 @@ func (v view) qos(uuid *string) *QoS {
 	if uuid == nil {
 		return nil
 	}
-	r := byUUID[qosRow](v, tQoS, *uuid)
+	r := session.ByUUID[qosRow](v.View, tQoS, *uuid)
 	if r == nil {
 		return nil
 	}
 	q := &QoS{Type: r.Type, Other: r.OtherConfig, ExternalIDs: r.ExternalIDs}
-	if queue := byUUID[queueRow](v, tQueue, r.Queues[0]); queue != nil {
+	if queue := session.ByUUID[queueRow](v.View, tQueue, r.Queues[0]); queue != nil {
 		q.QueueOther = queue.OtherConfig
 		if q.QueueOther == nil {
 			q.QueueOther = map[string]string{}
@@ -137,9 +91,9 @@ func (v view) qos(uuid *string) *QoS {
 func (v view) ports(key, val string) []PortState {
 	var found []*ifaceRow
 	if val != "" {
-		found = byID[ifaceRow](v, tInterface, key, val)
+		found = session.ByID[ifaceRow](v.View, tInterface, key, val)
 	} else {
-		found = rows[ifaceRow](v, tInterface)
+		found = session.Rows[ifaceRow](v.View, tInterface)
 	}
 	var out []PortState
 	for _, i := range found {
@@ -187,7 +141,7 @@ func includes(have, want map[string]string) bool {
 
 func macString(m core.MAC) any {
 	if len(m) == 0 {
-		return ovsSet()
+		return session.Set()
 	}
 	return m.String()
 }

@@ -8,27 +8,42 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/ovs/session"
 )
 
 // rootKey is the waiters' key for the root row; no device can be called so.
 const rootKey = "/"
 
-// WaitPort waits until OVS forwards for the port and gives its OpenFlow
-// number. What OVS says against the device comes back as an error with its
+// keyInstalled is what ovn-controller writes to an Interface whose logical port's
+// flows are all there.
+const keyInstalled = "ovn-installed"
+
+// WaitPort waits until OVS forwards for the port, with OVN until its logical
+// port's flows are there too, and gives its OpenFlow number. What OVS says against the device comes back as an error with its
 // own words; core.ErrNotFound when the port was removed meanwhile. Without a
 // deadline in ctx it waits 30 s.
 func (c *Client) WaitPort(ctx context.Context, name string) (ofport int, err error) {
+	flowless := false
 	err = c.await(ctx, name, func(v view) (done bool, err error) {
-		ofport, done, err = verdict(v.iface(name), name)
+		ofport, done, err = stateOf(v.iface(name), name)
+		if done && err == nil && c.cfg.OVN {
+			done = v.iface(name).ExternalIDs[keyInstalled] == "true"
+			flowless = !done
+		}
 		return done, err
 	})
+	if flowless && errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("%w: ovn-controller has not made its flows: does it run, does it reach the southbound database, and is the logical port there?", core.ErrUnavailable)
+	}
 	if err != nil {
 		return 0, fmt.Errorf("wait for port %s: %w", name, err)
 	}
 	return ofport, nil
 }
 
-func verdict(i *ifaceRow, name string) (ofport int, done bool, err error) {
+// stateOf is the OpenFlow number of a port, whether OVS has decided about it, and
+// why it cannot use it.
+func stateOf(i *ifaceRow, name string) (ofport int, done bool, err error) {
 	switch {
 	case i == nil:
 		return 0, true, core.ErrNotFound
@@ -62,12 +77,12 @@ func (c *Client) WaitReady(ctx context.Context) error {
 // before that: OVS would keep its socket on the old device, or restore the old
 // one's flags on the new one.
 func (c *Client) Settle(ctx context.Context) error {
-	err := c.change(ctx, func(v view, t *txn) error {
-		root := rows[rootRow](v, tRoot)
+	err := c.change(ctx, func(v view, t *session.Txn) error {
+		root := session.Rows[rootRow](v.View, tRoot)
 		if len(root) == 0 {
 			return c.noBridge()
 		}
-		t.mutate(tRoot, root[0].UUID, ovsdb.NewMutation("next_cfg", ovsdb.MutateOperationAdd, 1))
+		t.Mutate(tRoot, root[0].UUID, ovsdb.NewMutation("next_cfg", ovsdb.MutateOperationAdd, 1))
 		return nil
 	})
 	if err != nil {
@@ -75,7 +90,7 @@ func (c *Client) Settle(ctx context.Context) error {
 	}
 	goal := -1
 	err = c.await(ctx, rootKey, func(v view) (bool, error) {
-		root := rows[rootRow](v, tRoot)
+		root := session.Rows[rootRow](v.View, tRoot)
 		if len(root) == 0 {
 			return true, c.noBridge()
 		}
@@ -102,17 +117,17 @@ func (c *Client) await(ctx context.Context, key string, look func(view) (bool, e
 	changed, cancel := c.subscribe(key)
 	defer cancel()
 	for {
-		s, err := c.session()
+		s, err := c.db.Conn()
 		if err != nil {
 			return err
 		}
-		if done, err := look(s.view); done || err != nil {
+		if done, err := look(view{s.View}); done || err != nil {
 			return err
 		}
 		select {
 		case <-changed:
-		case <-s.ctx.Done():
-			return context.Cause(s.ctx)
+		case <-s.Done():
+			return s.Cause()
 		case <-ctx.Done():
 			if errors.Is(ctx.Err(), context.Canceled) {
 				return ctx.Err()

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fairlead/fairlead/internal/kernel/mountinfo"
+	"github.com/fairlead/fairlead/internal/kernel/sysfs"
 )
 
 // close ends the node: it kills what runs there, by pid, and fails the test on
@@ -107,7 +107,7 @@ func (n *Node) logs() {
 // mountsBelow lists this process's mounts below a folder: the node's must not
 // have come out of its namespace.
 func mountsBelow(dir string) []string {
-	points, err := mountinfo.Points()
+	points, err := sysfs.MountPoints()
 	if err != nil {
 		return []string{err.Error()}
 	}

@@ -5,6 +5,8 @@
 // outside. Nodes share nothing, so tests may run beside each other, and paths
 // such as /run/fairlead or /var/lib/cni mean the node's own.
 //
+// Nodes that are to reach each other join an Underlay.
+//
 // A node can lose parts (the agent, ovsdb-server, ovs-vswitchd, conf.db) and
 // can be rebooted: the disk stays, all else is new, the boot id too. What it
 // holds is read with ip, tc, nft and ovs-vsctl only and compared as an

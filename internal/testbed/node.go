@@ -44,6 +44,7 @@ type Node struct {
 	started []*Process
 	pods    map[string]*Pod
 	outside *Outside
+	site    *Site
 	agents  int
 }
 
@@ -196,8 +197,9 @@ func output(netns string, n *Node, argv []string) (string, error) {
 
 // Reboot makes the node lose all that a machine loses: processes, namespaces,
 // links, /run. The disk stays (/var/lib/fairlead, /var/lib/cni, /etc/cni,
-// conf.db). The boot id is new, Open vSwitch and the world outside are up
-// again, the agent and the pods are not: old Pods must not be used any more.
+// conf.db). The boot id is new, Open vSwitch, the world outside and the underlay
+// are up again, the agent and the pods are not: old Pods must not be used any
+// more.
 func (n *Node) Reboot() {
 	n.t.Helper()
 	n.killAll()
@@ -214,5 +216,8 @@ func (n *Node) Reboot() {
 	}
 	if n.outside != nil {
 		n.outside.join()
+	}
+	if n.site != nil {
+		n.site.join()
 	}
 }

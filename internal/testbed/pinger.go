@@ -58,16 +58,32 @@ func (g *Pinger) answers() int {
 	return strings.Count(string(b), " bytes from ")
 }
 
+// overtaken bounds how long Stop waits for an answer that later ones came
+// before.
+const overtaken = 5 * time.Second
+
 // Stop ends the ping and returns how many requests were answered and how many
-// were lost before the last answer. Call Answers before, so that an outage at
-// the end is seen.
+// were lost before the last answer. An answer that is merely late is waited
+// for. Call Answers before, so that an outage at the end is seen.
 func (g *Pinger) Stop() (answered, lost int) {
 	g.n.t.Helper()
+	for end := time.Now().Add(overtaken); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if _, lost := g.count(); lost == 0 {
+			break
+		}
+	}
 	require.NoError(g.n.t, g.cmd.Process.Signal(syscall.SIGINT))
 	_ = g.cmd.Wait() // status 1 = some were lost
+	require.NoError(g.n.t, g.log.Close())
+	return g.count()
+}
+
+// count reads how many requests have been answered, and how many before the
+// last of them have not.
+func (g *Pinger) count() (answered, lost int) {
+	g.n.t.Helper()
 	b, err := os.ReadFile(g.log.Name())
 	require.NoError(g.n.t, err)
-	require.NoError(g.n.t, g.log.Close())
 	last := 0
 	for s := bufio.NewScanner(strings.NewReader(string(b))); s.Scan(); {
 		var seq int

@@ -49,6 +49,13 @@ func (n *Node) start(name string, env []string, argv ...string) *Process {
 	return p
 }
 
+// Start runs a daemon of the test's own in the node. Its name is that of its
+// log; what outlives the test is killed with the node.
+func (n *Node) Start(name string, argv ...string) *Process {
+	n.t.Helper()
+	return n.start(name, nil, argv...)
+}
+
 // PID is the process id, also after its end.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 

@@ -21,9 +21,9 @@ type quiet struct {
 func (q *quiet) Errorf(format string, args ...any) { q.errors = append(q.errors, format) }
 func (q *quiet) Cleanup(func())                    {}
 
-// doomed makes a node whose cleanup is the test's affair; it ends with the
+// failing makes a node whose cleanup is the test's affair; it ends with the
 // test in any case.
-func doomed(t *testing.T) *Node {
+func failing(t *testing.T) *Node {
 	t.Helper()
 	n := Bare(&quiet{TB: t})
 	t.Cleanup(func() { n.shut() })
@@ -165,7 +165,7 @@ func TestLeaksAreFound(t *testing.T) {
 
 func TestCleanNodeLeavesNothing(t *testing.T) {
 	t.Parallel()
-	n := doomed(t)
+	n := failing(t)
 	n.NewPod("p")
 	n.Outside()
 	require.Empty(t, n.shut())
@@ -174,7 +174,7 @@ func TestCleanNodeLeavesNothing(t *testing.T) {
 
 func TestLeftOverProcessIsFound(t *testing.T) {
 	t.Parallel()
-	n := doomed(t)
+	n := failing(t)
 	// Detached from this process, as a daemon is.
 	pid := strings.TrimSpace(n.Run("sh", "-c", "setsid sleep 3600 >/dev/null 2>&1 & echo $!"))
 	p := n.NewPod("p")
@@ -190,7 +190,7 @@ func TestLeftOverProcessIsFound(t *testing.T) {
 
 func TestLeftOverNetnsIsFound(t *testing.T) {
 	t.Parallel()
-	n := doomed(t)
+	n := failing(t)
 	n.NewPod("p").Delete()
 	n.Run("ip", "netns", "add", "mine")
 	require.Equal(t, []string{"network namespace mine"}, n.shut())
@@ -200,7 +200,7 @@ func TestLeftOverNetnsIsFound(t *testing.T) {
 // when the test process dies.
 func TestDeadTestLeavesNothing(t *testing.T) {
 	t.Parallel()
-	n := doomed(t)
+	n := failing(t)
 	pid := strings.TrimSpace(n.Run("sh", "-c", "setsid sleep 3602 >/dev/null 2>&1 & echo $!"))
 	require.NoError(t, n.holder.pipe.Close())
 	require.NoError(t, until("the node's end", func() error {

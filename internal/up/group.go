@@ -1,7 +1,8 @@
-// Package up is what `fairlead up` is made of beside the parts that it runs: a
-// group of parts that start and end in order, the choice of a runtime, what is
-// kept on disk about a folder that is up, its log, and the table of its pods. It
-// does not know what the parts are.
+// Package up runs a folder of pods on one machine: the agent, the CRI shim and the
+// node loop as parts of one process that start and end in order, over a runtime
+// that it chooses and proves; what is kept on disk about a folder that is up, its
+// log, the table of its pods, and its taking down. It knows no flag, and what a
+// part does is the part's own.
 package up
 
 import (

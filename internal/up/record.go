@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/internal/filelock"
-	"github.com/fairlead/fairlead/internal/recordfile"
+	"github.com/fairlead/fairlead/internal/lib/filelock"
+	"github.com/fairlead/fairlead/internal/lib/recordfile"
 )
 
 // Record is what is kept on disk of a folder that is up, so that `down` finds

@@ -10,7 +10,7 @@ import (
 	docker "github.com/moby/moby/client"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/fairlead/fairlead/internal/hostruntime"
+	"github.com/fairlead/fairlead/internal/install/runtimes"
 )
 
 // Names of runtimes, beside a CRI endpoint.
@@ -68,12 +68,12 @@ func (f Finder) Find(ctx context.Context, wish string) (Runtime, error) {
 	case Docker:
 		return f.docker(ctx)
 	case Containerd:
-		return Ask(ctx, ContainerdEndpoint)
+		return Query(ctx, ContainerdEndpoint)
 	case Auto:
 	default:
-		return Ask(ctx, wish)
+		return Query(ctx, wish)
 	}
-	r, none := Ask(ctx, ContainerdEndpoint)
+	r, none := Query(ctx, ContainerdEndpoint)
 	if none == nil {
 		none = f.Runc(ctx)
 	}
@@ -102,11 +102,11 @@ func (f Finder) docker(ctx context.Context) (Runtime, error) {
 	return Runtime{Name: "Docker " + v.Version}, nil
 }
 
-// Ask asks a CRI endpoint who it is and whether it is ready to run containers.
-func Ask(ctx context.Context, endpoint string) (Runtime, error) {
+// Query asks a CRI endpoint who it is and whether it is ready to run containers.
+func Query(ctx context.Context, endpoint string) (Runtime, error) {
 	ctx, stop := context.WithTimeout(ctx, askLimit)
 	defer stop()
-	live, err := hostruntime.Ask(ctx, endpoint)
+	live, err := runtimes.Query(ctx, endpoint)
 	if err != nil {
 		return Runtime{}, fmt.Errorf("%s does not answer as a CRI runtime: %w", endpoint, err)
 	}
@@ -125,8 +125,9 @@ func Ask(ctx context.Context, endpoint string) (Runtime, error) {
 var ErrForeign = errors.New("the runtime has pods of another program")
 
 // Foreign is an ErrForeign when the runtime has pods that no node loop of this
-// name has made. Those made from files carry the node's name and a mark; what a
-// proof left that was killed goes before any pod begins (hostruntime.EndProofs).
+// name has made. A node loop's pods come from files, which an annotation says,
+// and end with the node's name. Test pods of a proof that was killed do not count:
+// they are removed before any pod begins (runtimes.EndProofs).
 func Foreign(ctx context.Context, conn cri.RuntimeServiceClient, node string) error {
 	list, err := conn.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
@@ -134,7 +135,7 @@ func Foreign(ctx context.Context, conn cri.RuntimeServiceClient, node string) er
 	}
 	for _, s := range list.GetItems() {
 		name := s.GetMetadata().GetName()
-		if s.GetLabels()[hostruntime.ProofLabel] != "" {
+		if s.GetLabels()[runtimes.ProofLabel] != "" {
 			continue
 		}
 		if s.GetAnnotations()[fileSource] != "file" || !strings.HasSuffix(name, "-"+strings.ToLower(node)) {

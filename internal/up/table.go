@@ -38,7 +38,7 @@ type Row struct {
 // Sight is what was seen at one time.
 type Sight struct {
 	Rows []Row
-	// Problems of files; what they say is not what runs.
+	// Problems of the folder's files. What such a file declares now is not in force.
 	Problems []string
 }
 

@@ -137,7 +137,7 @@ func TestLock(t *testing.T) {
 // TestNoRuntime says of both why.
 func TestNoRuntime(t *testing.T) {
 	t.Parallel()
-	_, err := up.Ask(t.Context(), "unix://"+filepath.Join(t.TempDir(), "none.sock"))
+	_, err := up.Query(t.Context(), "unix://"+filepath.Join(t.TempDir(), "none.sock"))
 	require.ErrorContains(t, err, "does not answer as a CRI runtime")
 }
 

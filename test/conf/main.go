@@ -1,6 +1,6 @@
 // Command conf tells what the runtimes' own code makes of a folder of CNI
 // configurations: go-cni, which containerd has, and ocicni, which CRI-O has. The
-// tests of internal/confexplain compare. It is a module of its own, so that
+// tests of internal/install/explain compare. It is a module of its own, so that
 // nothing of theirs is in the product's go.mod.
 //
 //	conf containerd DIR BINDIR MAX_CONF_NUM

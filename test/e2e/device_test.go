@@ -15,7 +15,7 @@ import (
 	dra "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/device"
+	"github.com/fairlead/fairlead/internal/source/device"
 	"github.com/fairlead/fairlead/internal/testbed"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
 )

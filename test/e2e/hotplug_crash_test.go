@@ -107,7 +107,7 @@ func (h *plugged) awaitSweepTo() {
 // plugPoints are the crash points that the source names for hot plug.
 func plugPoints(t *testing.T) []string {
 	t.Helper()
-	files, err := filepath.Glob("../../internal/engine/*.go")
+	files, err := filepath.Glob("../../internal/agent/engine/*.go")
 	require.NoError(t, err)
 	var out []string
 	for _, f := range files {

@@ -313,6 +313,8 @@ func TestHotPlugAfterRestart(t *testing.T) {
 func TestHotPlugDefaultRoute(t *testing.T) {
 	t.Parallel()
 	h, _ := hotNode(t, "own")
+	h.n.WriteObjects("routed.yaml", nadObject("routed",
+		`{"cniVersion":"1.0.0","type":"fairlead","provider":"own.default.ovn","routes":[{"dst":"0.0.0.0/0","gw":"10.20.0.9"}]}`))
 	before := h.n.Inventory()
 	added := h.p.CNI("ADD", ownConf).Must()
 	check := func() { h.t.Helper(); h.p.CNI("CHECK", withPrev(ownConf, added.Stdout)).Must() }
@@ -344,6 +346,29 @@ func TestHotPlugDefaultRoute(t *testing.T) {
 	via("default via 10.20.0.1 dev net1")
 	h.annotate("")
 	via("default via 10.16.0.1 dev eth0")
+
+	// A NAD of ours writes one; far gets back one with a gateway that it asked for.
+	h.annotate(`[{"name":"routed"}]`)
+	via("default via 10.20.0.9 dev net1")
+	h.annotate(`[{"name":"own","interface":"far","default-route":["10.20.0.8"]}]`)
+	via("default via 10.20.0.8 dev far")
+	h.annotate(`[{"name":"own","interface":"far","default-route":["10.20.0.8"]},{"name":"routed"}]`)
+	via("default via 10.20.0.9 dev net1")
+	h.annotate(`[{"name":"own","interface":"far","default-route":["10.20.0.8"]}]`)
+	via("default via 10.20.0.8 dev far")
 	h.p.CNI("DEL", ownConf).Must()
+	awaitReaper(t, h.n)
+
+	// At the ADD too; and a plugin's empty list takes it from a NIC of ours.
+	for networks, want := range map[string]string{
+		"own,routed": "default via 10.20.0.9 dev net2", `[{"name":"lan","default-route":[]}]`: "default via 10.62.0.254 dev net1",
+	} {
+		h.annotateKnown(networks)
+		added = h.p.CNI("ADD", ownConf).Must()
+		via(want)
+		require.False(t, hasDefault(t, added), "eth0 has lost it: %s", added.Stdout)
+		h.p.CNI("DEL", ownConf).Must()
+		awaitReaper(t, h.n)
+	}
 	h.n.RequireNoLeaks(before)
 }

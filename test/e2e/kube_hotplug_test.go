@@ -62,7 +62,7 @@ func testHotPlug(n *kubeNode) {
 	p.add()
 	p.ask("default/storage,default/foreign")
 	p.awaitNICs(3)
-	require.Empty(n.t, p.condition(), "nothing ever was amiss")
+	require.Empty(n.t, p.condition(), "nothing was ever wrong")
 	p.ask("default/foreign,default/nowhere,default/storage")
 	p.awaitCondition("False NoNetworkFound")
 	require.Contains(n.t, p.condition(), "default/nowhere")

@@ -11,9 +11,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlead/fairlead/internal/confexplain"
-	"github.com/fairlead/fairlead/internal/hostruntime"
-	"github.com/fairlead/fairlead/internal/nodeinstall"
+	"github.com/fairlead/fairlead/internal/install/explain"
+	"github.com/fairlead/fairlead/internal/install/node"
+	"github.com/fairlead/fairlead/internal/install/runtimes"
 	"github.com/fairlead/fairlead/internal/testbed"
 	"github.com/fairlead/fairlead/internal/testbed/docker"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
@@ -69,13 +69,13 @@ func (n *stockNode) loaded() string {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), time.Minute)
 	defer cancel()
-	l, err := hostruntime.Ask(ctx, n.CRI())
+	l, err := runtimes.Query(ctx, n.CRI())
 	require.NoError(n.t, err)
-	require.Equal(n.t, confexplain.Containerd, l.Dialect)
+	require.Equal(n.t, explain.Containerd, l.Dialect)
 	require.True(n.t, l.Told)
 	require.NotNil(n.t, l.Network)
-	require.Equal(n.t, hostruntime.DefaultConfDir, l.Network.Dir)
-	require.Equal(n.t, []string{hostruntime.DefaultBinDir}, l.Network.BinDirs)
+	require.Equal(n.t, runtimes.DefaultConfDir, l.Network.Dir)
+	require.Equal(n.t, []string{runtimes.DefaultBinDir}, l.Network.BinDirs)
 	if len(l.Loaded) == 0 {
 		require.False(n.t, l.Ready)
 		return "none: " + l.Reason
@@ -95,7 +95,7 @@ func (n *stockNode) awaitLoaded(name string) {
 }
 
 // install runs `install node` or `uninstall node` and reads its report.
-func (n *stockNode) install(verb string, args ...string) (r nodeinstall.Report, err error) {
+func (n *stockNode) install(verb string, args ...string) (r node.Report, err error) {
 	n.t.Helper()
 	out, err := n.TryFairlead(append([]string{verb, "node", "-o", "json"}, args...)...)
 	if strings.HasPrefix(out, "{") {
@@ -104,7 +104,7 @@ func (n *stockNode) install(verb string, args ...string) (r nodeinstall.Report, 
 	return r, err
 }
 
-func actions(r nodeinstall.Report) (out []string) {
+func actions(r node.Report) (out []string) {
 	for _, f := range r.Files {
 		out = append(out, f.Action)
 	}
@@ -131,7 +131,7 @@ func TestKubelet_StockNode(t *testing.T) {
 	r, err = n.install("install", "--dry-run")
 	require.NoError(t, err)
 	require.False(t, r.Done)
-	require.Equal(t, []string{nodeinstall.Add, nodeinstall.Add}, actions(r))
+	require.Equal(t, []string{node.Add, node.Add}, actions(r))
 	require.Equal(t, `"stock" by 10-test.conflist`, r.Before)
 	require.Equal(t, "00-fairlead.conflist", r.After.Winner().File)
 	require.Equal(t, before, n.folders())
@@ -148,7 +148,7 @@ func TestKubelet_StockNode(t *testing.T) {
 	installed := n.folders()
 	r, err = n.install("install")
 	require.NoError(t, err)
-	require.Equal(t, []string{nodeinstall.Keep, nodeinstall.Keep}, actions(r))
+	require.Equal(t, []string{node.Keep, node.Keep}, actions(r))
 	require.Equal(t, installed, n.folders())
 	n.Fairlead("conf", "explain", "--runtime", "containerd")
 
@@ -160,7 +160,7 @@ func TestKubelet_StockNode(t *testing.T) {
 	fresh.Delete()
 	r, err = n.install("uninstall")
 	require.NoError(t, err)
-	require.Equal(t, []string{nodeinstall.Remove, nodeinstall.Remove}, actions(r))
+	require.Equal(t, []string{node.Remove, node.Remove}, actions(r))
 	require.Equal(t, before, n.folders())
 	require.Equal(t, "stock", n.loaded())
 	r, err = n.install("uninstall")
@@ -209,7 +209,7 @@ func TestKubelet_StockNodeHasItsOwn(t *testing.T) {
 	old := n.pod("old", "10.88.0.")
 	r, err := n.install("install", "--replace", "--cni-master", "auto")
 	require.NoError(t, err)
-	require.Equal(t, []string{nodeinstall.Replace, nodeinstall.Replace}, actions(r))
+	require.Equal(t, []string{node.Replace, node.Replace}, actions(r))
 	require.Equal(t, []string{"bridge", "host-local"}, r.After.Winner().Plugins[0].Names)
 	pod := n.pod("around", "10.88.0.")
 	n.Fairlead("check", n.ns+"/around")
@@ -219,7 +219,7 @@ func TestKubelet_StockNodeHasItsOwn(t *testing.T) {
 	n.Run("test", "!", "-e", "/var/lib/cni/networks/stock/"+addr) // its DEL was handed on
 	r, err = n.install("install")                                 // another default network now: the first backup counts
 	require.NoError(t, err)
-	require.Equal(t, []string{nodeinstall.Keep, nodeinstall.Replace}, actions(r))
+	require.Equal(t, []string{node.Keep, node.Replace}, actions(r))
 	pod.Delete()
 	r, err = n.install("uninstall", "--dry-run")
 	require.NoError(t, err)
@@ -227,7 +227,7 @@ func TestKubelet_StockNodeHasItsOwn(t *testing.T) {
 	require.NotEqual(t, before, n.folders())
 	r, err = n.install("uninstall")
 	require.NoError(t, err)
-	require.Equal(t, []string{nodeinstall.Restore, nodeinstall.Restore}, actions(r))
+	require.Equal(t, []string{node.Restore, node.Restore}, actions(r))
 	require.Equal(t, before, n.folders())
 
 	// Nothing of ours is left but what somebody else wrote since.
@@ -238,7 +238,7 @@ func TestKubelet_StockNodeHasItsOwn(t *testing.T) {
 	put("00-fairlead.conflist", strings.Replace(stockConf, `"stock"`, `"later"`, 1))
 	r, err = n.install("uninstall")
 	require.NoError(t, err)
-	require.Equal(t, []string{nodeinstall.Leave, nodeinstall.Remove}, actions(r))
+	require.Equal(t, []string{node.Leave, node.Remove}, actions(r))
 	require.Equal(t, "later", n.loaded())
 }
 
@@ -257,8 +257,8 @@ func TestKubelet_DockerInstalled(t *testing.T) {
 	before := n.Inventory()
 	r, err := n.install("install", "--runtime", shim.Socket)
 	require.NoError(t, err)
-	require.Equal(t, confexplain.Fairlead, r.Runtime.Dialect)
-	require.Equal(t, []string{nodeinstall.Keep, nodeinstall.Add}, actions(r))
+	require.Equal(t, explain.Fairlead, r.Runtime.Dialect)
+	require.Equal(t, []string{node.Keep, node.Add}, actions(r))
 	require.True(t, r.Runtime.Ready)
 	require.True(t, r.Proven, r.Notes)
 	n.WaitReady()
@@ -269,7 +269,7 @@ func TestKubelet_DockerInstalled(t *testing.T) {
 	p.Delete()
 	r, err = n.install("uninstall", "--runtime", shim.Socket)
 	require.NoError(t, err)
-	require.Equal(t, []string{nodeinstall.Remove}, actions(r))
+	require.Equal(t, []string{node.Remove}, actions(r))
 	n.RequireNoLeaks(before)
 }
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/api/cni"
-	"github.com/fairlead/fairlead/internal/doctor"
+	"github.com/fairlead/fairlead/internal/ops/doctor"
 	"github.com/fairlead/fairlead/internal/testbed"
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/fairlead/fairlead/internal/hostruntime"
+	"github.com/fairlead/fairlead/internal/install/runtimes"
 	"github.com/fairlead/fairlead/internal/testbed"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
 )
@@ -74,7 +74,7 @@ func TestUpAfterATrial(t *testing.T) {
 	t.Parallel()
 	b := newUpContainerd(t)
 	trial := func() {
-		_, err := b.runtime.RunPodSandbox(t.Context(), inNodesNetwork("trial", map[string]string{hostruntime.ProofLabel: "true"}, ""))
+		_, err := b.runtime.RunPodSandbox(t.Context(), inNodesNetwork("trial", map[string]string{runtimes.ProofLabel: "true"}, ""))
 		require.NoError(t, err)
 	}
 	trial()
@@ -112,14 +112,14 @@ func TestCgroupParent(t *testing.T) {
 		n := testbed.New(t)
 		c := kube.NewContainerdOf(t, n, v)
 		c.Start()
-		parent, err := hostruntime.CgroupParent(t.Context(), c)
+		parent, err := runtimes.CgroupParent(t.Context(), c)
 		require.NoError(t, err)
 		require.Empty(t, parent)
 
 		c.Kill()
 		c.UnderSystemd()
 		c.Start()
-		parent, err = hostruntime.CgroupParent(t.Context(), c)
+		parent, err = runtimes.CgroupParent(t.Context(), c)
 		require.NoError(t, err)
 		require.Equal(t, "system.slice", parent)
 		_, err = c.RunPodSandbox(t.Context(), inNodesNetwork("web", nil, parent))

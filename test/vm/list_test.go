@@ -20,7 +20,7 @@ var jobs = []job{
 		"the driver on the kernel's datapath"},
 	{"./internal/driver/ovs", "^TestConformance$/^(attach_again|two_interfaces_of_one_pod|namespace_gone)$",
 		"the driver on the kernel's datapath"},
-	{"./internal/driver/macvlan", "^TestIpvlan", "ipvlan as a part of the agent, beside upstream's program"},
+	{"./internal/driver/builtin/macvlan", "^TestIpvlan", "ipvlan as a part of the agent, beside upstream's program"},
 	{"./internal/node/podruntime", "^(TestCgroupOfAPod|TestStrayProcess)$", "cgroup v2, which this VM has mounted alone"},
 	{"./internal/kernel/rtnl", ".", "netlink of an older kernel"},
 	{"./internal/kernel/sysfs", ".", "ethtool and generic netlink of an older kernel"},

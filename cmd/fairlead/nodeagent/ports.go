@@ -3,7 +3,7 @@ package nodeagent
 import (
 	"github.com/spf13/pflag"
 
-	"github.com/fairlead/fairlead/internal/resolve/annotation"
+	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 )
 
 // reservedPorts are those that a node's own services usually have: sshd, DNS,
@@ -12,22 +12,12 @@ import (
 // gets one of them by an annotation would take the service's place.
 const reservedPorts = "22,53,67-68,111,123,179,2379-2381,4789,6081,6443,6640-6648,8472,9345,10248-10260,10660-10665,30000-32767"
 
-// portOptions are the flags about ports of the node that annotations ask for.
-type portOptions struct {
-	ports annotation.NodePorts
-}
-
-func defaultPorts() portOptions {
-	var o portOptions
-	o.flags(pflag.NewFlagSet("", pflag.ContinueOnError))
-	return o
-}
-
-func (o *portOptions) flags(f *pflag.FlagSet) {
-	o.ports.Allowed = annotation.Ports{{First: 1, Last: 65535}}
-	o.ports.Reserved, _ = annotation.ParsePorts(reservedPorts) // a test reads it
-	f.Var((*portsFlag)(&o.ports.Allowed), "host-ports", "ports of this node that pods may ask for by portMappings in an annotation, as 1024-9999,20000")
-	f.Var((*portsFlag)(&o.ports.Reserved), "reserved-host-ports", "those of them that nobody gets so; \"\" for none. A hostPort in a pod's spec is bound by neither list")
+// portFlags are about ports of the node that annotations ask for.
+func portFlags(f *pflag.FlagSet, ports *annotation.NodePorts) {
+	ports.Allowed = annotation.Ports{{First: 1, Last: 65535}}
+	ports.Reserved, _ = annotation.ParsePorts(reservedPorts) // a test reads it
+	f.Var((*portsFlag)(&ports.Allowed), "host-ports", "ports of this node that pods may ask for by portMappings in an annotation, as 1024-9999,20000")
+	f.Var((*portsFlag)(&ports.Reserved), "reserved-host-ports", "those of them that nobody gets so; \"\" for none. A hostPort in a pod's spec is bound by neither list")
 }
 
 // portsFlag is a list of ports on the command line.

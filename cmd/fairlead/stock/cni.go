@@ -10,8 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
-	"github.com/fairlead/fairlead/internal/hostfile"
-	"github.com/fairlead/fairlead/internal/hostruntime"
+	"github.com/fairlead/fairlead/internal/install/runtimes"
+	"github.com/fairlead/fairlead/internal/lib/hint"
+	"github.com/fairlead/fairlead/internal/lib/hostfile"
 )
 
 // types are the plugin types that ours answers to.
@@ -33,7 +34,7 @@ runs is never written to, and no runtime starts half of one.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range as {
 				if !slices.Contains(types, name) {
-					return usage.Errorf("--type %s is none of %s", name, strings.Join(types, ", "))
+					return hint.Usagef("--type %s is none of %s", name, strings.Join(types, ", "))
 				}
 			}
 			if from == "" {
@@ -46,7 +47,7 @@ runs is never written to, and no runtime starts half of one.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&to, "to", hostruntime.DefaultBinDir, "folder of the plugins")
+	f.StringVar(&to, "to", runtimes.DefaultBinDir, "folder of the plugins")
 	f.StringVar(&from, "from", "", "the plugin's binary (default: fairlead-cni beside this program)")
 	f.StringArrayVar(&as, "type", []string{"fairlead"}, "fairlead, multus, multus-shim or kube-ovn, the name under which configurations call it (repeatable)")
 	f.BoolVar(&replace, "replace", false, "replace another project's plugin")
@@ -60,7 +61,7 @@ func installCNI(cmd *cobra.Command, from, to string, as []string, replace bool) 
 		path := filepath.Join(to, t)
 		changed, err := hostfile.PutPlugin(from, path, replace)
 		if errors.Is(err, hostfile.ErrForeign) {
-			return usage.Hint(err, "move it away, leave that type out, or replace it with --replace")
+			return hint.On(err, "move it away, leave that type out, or replace it with --replace")
 		}
 		if err != nil {
 			return err

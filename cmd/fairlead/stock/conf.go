@@ -8,9 +8,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
-	"github.com/fairlead/fairlead/internal/client/view"
-	"github.com/fairlead/fairlead/internal/confexplain"
-	"github.com/fairlead/fairlead/internal/hostruntime"
+	"github.com/fairlead/fairlead/internal/install/explain"
+	"github.com/fairlead/fairlead/internal/install/runtimes"
+	"github.com/fairlead/fairlead/internal/lib/hint"
+	"github.com/fairlead/fairlead/internal/ops/client/view"
 )
 
 // explainOptions are the flags of `conf explain`.
@@ -24,7 +25,7 @@ type explainOptions struct {
 
 // explained is what -o json and -o yaml print.
 type explained struct {
-	Items []confexplain.Choice `json:"items"`
+	Items []explain.Choice `json:"items"`
 }
 
 // Explain is `conf explain`.
@@ -44,11 +45,11 @@ which is ` + "`fairlead cri`" + `, with kubelet or without.`,
 		Args: usage.Args(cobra.MaximumNArgs(1)),
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&o.runtimes, "runtime", names(confexplain.Dialects()), "whose rules; repeatable")
+	f.StringSliceVar(&o.runtimes, "runtime", names(explain.Dialects()), "whose rules; repeatable")
 	f.StringSliceVar(&o.binDirs, "cni-bin-dir", nil, "CNI plugins; repeatable (default: as the runtime's files say)")
 	f.IntVar(&o.maxConfNum, "max-conf-num", 1, "containerd's max_conf_num; 0 is all files (default: as its config.toml says)")
 	f.StringVar(&o.defaultNetwork, "default-network", "", "CRI-O's cni_default_network (default: as its crio.conf says)")
-	_ = cmd.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions(names(confexplain.Dialects()), cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
+	_ = cmd.RegisterFlagCompletionFunc("runtime", cobra.FixedCompletions(names(explain.Dialects()), cobra.ShellCompDirectiveNoFileComp)) // fails only for an unknown flag
 	out := o.Output(cmd, "table", "wide", "json", "yaml")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, cancel := o.Within(cmd)
@@ -57,8 +58,8 @@ which is ` + "`fairlead cri`" + `, with kubelet or without.`,
 		if err != nil {
 			return err
 		}
-		err = out(cmd.OutOrStdout(), explained{all}, func(w io.Writer, v view.Options) error { return confexplain.Text(w, all, v.Wide) })
-		if err == nil && slices.ContainsFunc(all, func(c confexplain.Choice) bool { return !c.Ready }) {
+		err = out(cmd.OutOrStdout(), explained{all}, func(w io.Writer, v view.Options) error { return explain.Text(w, all, v.Wide) })
+		if err == nil && slices.ContainsFunc(all, func(c explain.Choice) bool { return !c.Ready }) {
 			return o.Failed
 		}
 		return err
@@ -66,27 +67,27 @@ which is ` + "`fairlead cri`" + `, with kubelet or without.`,
 	return cmd
 }
 
-func names(all []confexplain.Dialect) (out []string) {
+func names(all []explain.Dialect) (out []string) {
 	for _, d := range all {
 		out = append(out, string(d))
 	}
 	return out
 }
 
-func (o explainOptions) explain(ctx context.Context, given func(flag string) bool, dir []string) (all []confexplain.Choice, err error) {
+func (o explainOptions) explain(ctx context.Context, given func(flag string) bool, dir []string) (all []explain.Choice, err error) {
 	for _, name := range o.runtimes {
-		if !slices.Contains(names(confexplain.Dialects()), name) {
-			return nil, usage.Errorf("--runtime %s is none of %v", name, confexplain.Dialects())
+		if !slices.Contains(names(explain.Dialects()), name) {
+			return nil, hint.Usagef("--runtime %s is none of %v", name, explain.Dialects())
 		}
-		n, err := o.network(confexplain.Dialect(name), given)
+		n, err := o.network(explain.Dialect(name), given)
 		if err != nil {
 			return nil, err
 		}
-		n.CNI = hostruntime.Newest(ctx, confexplain.Dialect(name), hostruntime.Sockets())
+		n.CNI = runtimes.Newest(ctx, explain.Dialect(name), runtimes.Sockets())
 		if len(dir) == 1 {
 			n.Dir = dir[0]
 		}
-		c, err := confexplain.Explain(ctx, confexplain.Dialect(name), n.Settings, confexplain.NewPlugins(n.BinDirs, o.Ask))
+		c, err := explain.Explain(ctx, explain.Dialect(name), n.Settings, explain.NewPlugins(n.BinDirs, o.RunPlugin))
 		if err != nil {
 			return nil, err
 		}
@@ -96,8 +97,8 @@ func (o explainOptions) explain(ctx context.Context, given func(flag string) boo
 }
 
 // network is what the runtime's files say, but for the flags that are given.
-func (o explainOptions) network(d confexplain.Dialect, given func(flag string) bool) (hostruntime.Network, error) {
-	n, err := hostruntime.Usual().Network(d)
+func (o explainOptions) network(d explain.Dialect, given func(flag string) bool) (runtimes.Network, error) {
+	n, err := runtimes.Usual().Network(d)
 	if given("cni-bin-dir") {
 		n.BinDirs = o.binDirs
 	}

@@ -11,16 +11,17 @@ import (
 
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/cmd/fairlead/usage"
-	"github.com/fairlead/fairlead/internal/autoconf"
-	"github.com/fairlead/fairlead/internal/client/view"
-	"github.com/fairlead/fairlead/internal/hostruntime"
-	"github.com/fairlead/fairlead/internal/nodeinstall"
+	"github.com/fairlead/fairlead/internal/install/conf"
+	"github.com/fairlead/fairlead/internal/install/node"
+	"github.com/fairlead/fairlead/internal/install/runtimes"
+	"github.com/fairlead/fairlead/internal/lib/hint"
+	"github.com/fairlead/fairlead/internal/ops/client/view"
 )
 
 // nodeInstallOptions are the flags of `install node` and `uninstall node`.
 type nodeInstallOptions struct {
 	Tools
-	conf   nodeinstall.Config
+	conf   node.Config
 	master string
 	dryRun bool
 	force  bool
@@ -42,7 +43,7 @@ func (t Tools) InstallNode() *cobra.Command {
 		Use:   "node",
 		Short: "Have this machine's container runtime use Fairlead",
 		Long: `Have the container runtime of this machine, containerd or CRI-O, use Fairlead:
-the plugin by rename, then the configuration ` + autoconf.Name + ` in the way that
+the plugin by rename, then the configuration ` + conf.Name + ` in the way that
 every runtime notices, in the folders that the runtime names. Nothing is changed
 unless an agent is ready and our configuration would win by the runtime's rules
 (fairlead conf explain). It ends when the runtime reports the network ready.
@@ -78,11 +79,11 @@ refuses while pods have Fairlead's network. Agent and journal stay.`,
 }
 
 // node completes the configuration by what the machine has.
-func (o *nodeInstallOptions) node(ctx context.Context, cmd *cobra.Command) (*nodeinstall.Node, error) {
+func (o *nodeInstallOptions) node(ctx context.Context, cmd *cobra.Command) (*node.Node, error) {
 	c, client := o.conf, o.Agent(cmd)
-	c.Agent, c.Ask, c.Places, c.Name = client, o.Ask, hostruntime.Usual(), autoconf.Name
+	c.Agent, c.RunPlugin, c.Places, c.Name = client, o.RunPlugin, runtimes.Usual(), conf.Name
 	if o.master != filepath.Base(o.master) && o.master != "" {
-		return nil, usage.Errorf("--cni-master %q is a file's name, without its folder", o.master)
+		return nil, hint.Usagef("--cni-master %q is a file's name, without its folder", o.master)
 	}
 	var err error
 	if c.Plugin == "" {
@@ -91,20 +92,20 @@ func (o *nodeInstallOptions) node(ctx context.Context, cmd *cobra.Command) (*nod
 		}
 	}
 	if c.Socket == "" {
-		c.Socket, err = hostruntime.Find(ctx, hostruntime.Sockets())
+		c.Socket, err = runtimes.Find(ctx, runtimes.Sockets())
 	}
-	if errors.Is(err, hostruntime.ErrNone) {
-		return nil, usage.Hint(err, "start the runtime, or name its socket with --runtime")
+	if errors.Is(err, runtimes.ErrNone) {
+		return nil, hint.On(err, "start the runtime, or name its socket with --runtime")
 	}
-	options := autoconf.Options{}
+	options := conf.Options{}
 	if client.Socket() != cni.DefaultSocket {
 		options.Socket = client.Socket()
 	}
 	c.Conf = func(dir string) ([]byte, error) {
-		b, _, err := autoconf.New(autoconf.Config{Dir: dir, Master: o.master, Options: options, Log: slog.New(slog.DiscardHandler)}).Wanted()
+		b, _, err := conf.New(conf.Config{Dir: dir, Master: o.master, Options: options, Log: slog.New(slog.DiscardHandler)}).Wanted()
 		return b, err
 	}
-	return nodeinstall.New(c), err
+	return node.New(c), err
 }
 
 func (o *nodeInstallOptions) install(cmd *cobra.Command, out Print) error {
@@ -134,11 +135,11 @@ func (o *nodeInstallOptions) uninstall(cmd *cobra.Command, out Print) error {
 }
 
 // show prints a report that says something, and then what ended it.
-func (o *nodeInstallOptions) show(cmd *cobra.Command, out Print, r nodeinstall.Report, err error) error {
+func (o *nodeInstallOptions) show(cmd *cobra.Command, out Print, r node.Report, err error) error {
 	if r.Runtime.Name == "" {
 		return err
 	}
-	blocked := errors.As(err, new(nodeinstall.BlockedError)) || !r.OK()
+	blocked := errors.As(err, new(node.BlockedError)) || !r.OK()
 	printed := out(cmd.OutOrStdout(), r, func(w io.Writer, _ view.Options) error { return r.Text(w) })
 	switch {
 	case printed != nil:

@@ -1,7 +1,7 @@
 // Package stock has the commands that make a stock node's container runtime use
 // Fairlead, and that tell which configuration a runtime takes: `install node`,
 // `uninstall node`, `install-cni`, `conf explain`. It parses their flags; the work
-// is internal/nodeinstall's and internal/confexplain's.
+// is internal/install/node's and internal/install/explain's.
 package stock
 
 import (
@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/internal/client"
-	"github.com/fairlead/fairlead/internal/client/view"
-	"github.com/fairlead/fairlead/internal/doctor"
+	"github.com/fairlead/fairlead/internal/ops/client"
+	"github.com/fairlead/fairlead/internal/ops/client/view"
+	"github.com/fairlead/fairlead/internal/ops/doctor"
 )
 
 // Print writes a value in the format of -o; text writes it for people.
@@ -32,7 +32,7 @@ type Tools struct {
 	Failed error
 }
 
-// Ask is confexplain's.
-func (t Tools) Ask(ctx context.Context, path string, env []string, stdin string) ([]byte, error) {
+// RunPlugin is package explain's.
+func (t Tools) RunPlugin(ctx context.Context, path string, env []string, stdin string) ([]byte, error) {
 	return t.Run(ctx, doctor.Command{Argv: []string{path}, Env: env, Stdin: stdin})
 }

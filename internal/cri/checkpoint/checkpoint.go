@@ -10,8 +10,8 @@ import (
 	"fmt"
 	"hash/crc32"
 
+	"github.com/fairlead/fairlead/internal/lib/recordfile"
 	"github.com/fairlead/fairlead/internal/netplugin"
-	"github.com/fairlead/fairlead/internal/recordfile"
 )
 
 // Phase says how far a sandbox's network is.

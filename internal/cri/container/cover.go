@@ -11,7 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/cri/label"
 	"github.com/fairlead/fairlead/internal/cri/spec"
-	"github.com/fairlead/fairlead/internal/kernel/mountinfo"
+	"github.com/fairlead/fairlead/internal/kernel/sysfs"
 )
 
 // mountPoints lists this machine's, if one of the mounts needs to know them: it
@@ -31,7 +31,7 @@ func mountPoints(mounts []*cri.Mount) ([]string, error) {
 	if !needed {
 		return nil, nil
 	}
-	return mountinfo.Points()
+	return sysfs.MountPoints()
 }
 
 // covered gives the id of a pod's container that may be started. It may not when
@@ -46,7 +46,7 @@ func (s *Service) covered(ctx context.Context, id string) (string, error) {
 	if err != nil || len(covers) == 0 {
 		return c.ID, err
 	}
-	points, err := mountinfo.Points()
+	points, err := sysfs.MountPoints()
 	if err != nil {
 		return "", err
 	}

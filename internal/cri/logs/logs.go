@@ -90,7 +90,7 @@ func (w *Writers) begin(id, path string, tty bool) {
 	w.byID[id] = n
 	// At once, so that who sees the container run also finds its log.
 	if err := n.file.open(); err != nil {
-		n.log.Error("container log not opened", "err", err)
+		n.log.Error("container log not opened: it is tried again", "err", err)
 	}
 	w.all.Go(n.run)
 }
@@ -109,7 +109,7 @@ func (w *Writers) Settle(ctx context.Context, id string) {
 	n := w.find(id)
 	if n == nil {
 		if err := w.Follow(ctx, id); err != nil {
-			w.log.Warn("container log not settled", "container", id, "err", err)
+			w.log.Warn("container log may lack the last lines of a container that ended", "container", id, "err", err)
 			return
 		}
 		if n = w.find(id); n == nil {

@@ -21,9 +21,9 @@ import (
 	"github.com/fairlead/fairlead/internal/cri/checkpoint"
 	"github.com/fairlead/fairlead/internal/cri/label"
 	"github.com/fairlead/fairlead/internal/cri/spec"
-	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/lib/fail"
+	"github.com/fairlead/fairlead/internal/lib/keylock"
 	"github.com/fairlead/fairlead/internal/netplugin"
-	"github.com/fairlead/fairlead/internal/turn"
 )
 
 // undoLimit bounds what must be undone although the caller has gone.
@@ -57,11 +57,11 @@ type Config struct {
 // Service implements the RPCs.
 type Service struct {
 	Config
-	turns *turn.Queue // by name while one is made, by id after that
+	turns *keylock.Queue // by name while one is made, by id after that
 }
 
 // New makes the service; nothing is touched.
-func New(c Config) *Service { return &Service{Config: c, turns: turn.New()} }
+func New(c Config) *Service { return &Service{Config: c, turns: keylock.New()} }
 
 // RunPodSandbox makes a sandbox in five steps: image, create, checkpoint, start,
 // network. An error leaves nothing behind; what could not be undone stays

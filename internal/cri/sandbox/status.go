@@ -112,7 +112,7 @@ func (s *Service) podAddresses(ctx context.Context, c container.InspectResponse)
 	}
 	st, err := s.Network.GetPodNetworkStatus(ctx, s.pod(c))
 	if err != nil {
-		s.Log.Warn("addresses not known", "sandbox", c.ID, "err", err)
+		s.Log.Warn("sandbox told without addresses: the network plugin gave no status of it", "sandbox", c.ID, "err", err)
 	}
 	if st == nil {
 		return nil

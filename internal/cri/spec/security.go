@@ -12,7 +12,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/fairlead/fairlead/internal/hostfile"
+	"github.com/fairlead/fairlead/internal/lib/hostfile"
 )
 
 const (

@@ -60,7 +60,7 @@ func (s served) Exec(ctx context.Context, id string, cmd []string, in io.Reader,
 // failed notes what else only the client of a stream would hear of.
 func (s *Server) failed(err error) error {
 	if err != nil {
-		s.conf.Log.Warn("stream failed", "err", err)
+		s.conf.Log.Warn("exec, attach or port-forward failed", "err", err)
 	}
 	return err
 }

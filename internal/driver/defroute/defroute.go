@@ -17,13 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/lib/fail"
+	"github.com/fairlead/fairlead/internal/network/defaultroute"
 )
-
-// Name is the driver's name in a Spec.
-const Name = "defroute"
 
 // tries bounds the passes that remove foreign default routes: something in the
 // pod may put them back all the time.
@@ -41,7 +40,7 @@ func New() *Driver { return &Driver{} }
 // routes of that family from table main and reads back what is there. The
 // other family is left alone. A gateway that the interface cannot reach is
 // code 102.
-func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
+func (d *Driver) Attach(ctx context.Context, _ driver.Run, s core.Spec) (core.Link, error) {
 	if err := ctx.Err(); err != nil {
 		return core.Link{}, fmt.Errorf("attach %s: %w", s.Key, err)
 	}
@@ -58,15 +57,11 @@ func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
 			return core.Link{}, fmt.Errorf("attach %s: %w", s.Key, err)
 		}
 	}
-	l := core.Link{IfName: s.Key.IfName, Gateways: slices.Clone(s.DefaultRoute.Gateways)}
-	for _, gw := range s.DefaultRoute.Gateways {
-		l.Routes = append(l.Routes, core.Route{Dst: core.Anywhere(gw), GW: gw})
-	}
-	return l, nil
+	return defaultroute.Link(s), nil
 }
 
 // Check proves that the default routes are ours and that there is no other.
-func (d *Driver) Check(_ context.Context, s core.Spec, _ core.Link) error {
+func (d *Driver) Check(_ context.Context, _ driver.Run, s core.Spec, _ core.Link) error {
 	p, err := enter(s)
 	if errors.Is(err, core.ErrNotFound) {
 		return core.Difference("interface is missing")
@@ -93,7 +88,7 @@ func (d *Driver) Check(_ context.Context, s core.Spec, _ core.Link) error {
 
 // Detach removes the default routes that are still as Attach made them. Those
 // that Attach replaced do not come back: their interfaces go next.
-func (d *Driver) Detach(_ context.Context, s core.Spec) error {
+func (d *Driver) Detach(_ context.Context, _ driver.Run, s core.Spec) error {
 	p, err := enter(s)
 	if errors.Is(err, core.ErrNetnsGone) || errors.Is(err, core.ErrNotFound) {
 		return nil // with the interface its routes are gone

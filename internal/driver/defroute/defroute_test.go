@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/defroute"
 	"github.com/fairlead/fairlead/internal/driver/drivertest"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
-	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/testbed/inside"
 )
 
@@ -100,18 +100,18 @@ func TestAttachMovesTheDefaultRoute(t *testing.T) {
 			}
 			s, d := spec(id, c.gws...), defroute.New()
 			for range 2 {
-				l, err := d.Attach(t.Context(), s)
+				l, err := d.Attach(t.Context(), driver.Run{}, s)
 				require.NoError(t, err)
 				require.Equal(t, "net1", l.IfName)
 				require.Equal(t, s.DefaultRoute.Gateways, l.Gateways)
 				require.Len(t, l.Routes, len(c.gws))
 				require.ElementsMatch(t, c.v4, defaults(t, ns, "-4"))
 				require.ElementsMatch(t, c.v6, defaults(t, ns, "-6"))
-				require.NoError(t, d.Check(t.Context(), s, l))
+				require.NoError(t, d.Check(t.Context(), driver.Run{}, s, l))
 			}
 			require.NotContains(t, ip(t, ns, "route show table main"), "blackhole")
 			for range 2 {
-				require.NoError(t, d.Detach(t.Context(), s))
+				require.NoError(t, d.Detach(t.Context(), driver.Run{}, s))
 				require.NotContains(t, strings.Join(defaults(t, ns, "-4"), ","), "net1")
 				require.NotContains(t, strings.Join(defaults(t, ns, "-6"), ","), "net1")
 			}
@@ -127,39 +127,39 @@ func TestCheckFindsEveryTampering(t *testing.T) {
 	} {
 		ns, id := pod(t)
 		s, d := spec(id, "10.1.0.1", "fd00:1::1"), defroute.New()
-		l, err := d.Attach(t.Context(), s)
+		l, err := d.Attach(t.Context(), driver.Run{}, s)
 		require.NoError(t, err)
 		ip(t, ns, line)
-		require.ErrorIs(t, d.Check(t.Context(), s, l), core.ErrDrift, line)
-		require.NoError(t, d.Detach(t.Context(), s), line)
+		require.ErrorIs(t, d.Check(t.Context(), driver.Run{}, s, l), core.ErrDrift, line)
+		require.NoError(t, d.Detach(t.Context(), driver.Run{}, s), line)
 	}
 }
 
 func TestDetachLeavesForeignRoutes(t *testing.T) {
 	ns, id := pod(t)
 	s, d := spec(id, "10.1.0.1"), defroute.New()
-	_, err := d.Attach(t.Context(), s)
+	_, err := d.Attach(t.Context(), driver.Run{}, s)
 	require.NoError(t, err)
 	ip(t, ns, "route replace default via 10.0.0.1 dev eth0")
-	require.NoError(t, d.Detach(t.Context(), s))
+	require.NoError(t, d.Detach(t.Context(), driver.Run{}, s))
 	require.Equal(t, []string{"10.0.0.1 eth0"}, defaults(t, ns, "-4"))
 }
 
 func TestAttachRefuses(t *testing.T) {
 	ns, id := pod(t)
 	for _, gw := range []string{"192.0.2.1", "2001:db8::1"} { // not on net1's networks
-		_, err := defroute.New().Attach(t.Context(), spec(id, gw))
+		_, err := defroute.New().Attach(t.Context(), driver.Run{}, spec(id, gw))
 		require.ErrorContains(t, err, gw)
 		require.Equal(t, core.CodeValue, core.CodeOf(err), "%v", err)
 	}
 	require.Equal(t, []string{"10.0.0.1 eth0"}, defaults(t, ns, "-4"), "a refusal changes nothing")
-	_, err := defroute.New().Attach(t.Context(), spec(id))
+	_, err := defroute.New().Attach(t.Context(), driver.Run{}, spec(id))
 	require.Equal(t, core.CodeConfig, core.CodeOf(err))
 	s := spec(id, "10.1.0.1")
 	s.Key.IfName = "net9"
-	_, err = defroute.New().Attach(t.Context(), s)
+	_, err = defroute.New().Attach(t.Context(), driver.Run{}, s)
 	require.ErrorIs(t, err, core.ErrNotFound)
-	require.NoError(t, defroute.New().Detach(t.Context(), s))
+	require.NoError(t, defroute.New().Detach(t.Context(), driver.Run{}, s))
 }
 
 // withNIC makes the interface that the routes need, as the steps before do, so
@@ -171,51 +171,17 @@ func (w withNIC) addr(s core.Spec) netip.Prefix {
 	return netip.PrefixFrom(gw.Next(), gw.BitLen()-8)
 }
 
-func (w withNIC) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
-	if err := w.inside(s, func(ns *netns.Handle, c *rtnl.Conn) error {
-		l, err := c.EnsureVeth(rtnl.Veth{Name: s.Key.IfName, MTU: 1500, Peer: ns, PeerName: "p" + s.Key.IfName})
-		if err == nil && ctx.Err() == nil {
-			err = errors.Join(c.SetUp(l.Index), c.SetUp(l.PeerIndex), c.AddAddr(l.Index, w.addr(s), true))
-		}
-		return err
-	}); err != nil {
+func (w withNIC) Attach(ctx context.Context, r driver.Run, s core.Spec) (core.Link, error) {
+	if err := drivertest.MakeNIC(ctx, s, w.addr(s)); err != nil {
 		return core.Link{}, err
 	}
-	l, err := w.Driver.Attach(ctx, s)
+	l, err := w.Driver.Attach(ctx, r, s)
 	l.Addrs = []netip.Prefix{w.addr(s)}
 	return l, err
 }
 
-func (w withNIC) Detach(ctx context.Context, s core.Spec) error {
-	err := w.Driver.Detach(ctx, s)
-	gone := w.inside(s, func(_ *netns.Handle, c *rtnl.Conn) error {
-		l, err := c.LinkByName(s.Key.IfName)
-		if err == nil {
-			err = c.DelLink(l.Index)
-		}
-		if errors.Is(err, core.ErrNotFound) {
-			return nil
-		}
-		return err
-	})
-	if errors.Is(gone, core.ErrNetnsGone) {
-		gone = nil
-	}
-	return errors.Join(err, gone)
-}
-
-func (w withNIC) inside(s core.Spec, fn func(*netns.Handle, *rtnl.Conn) error) error {
-	ns, err := netns.Verify(s.Netns)
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
-	c, err := rtnl.Open(ns)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return fn(ns, c)
+func (w withNIC) Detach(ctx context.Context, r driver.Run, s core.Spec) error {
+	return errors.Join(w.Driver.Detach(ctx, r, s), drivertest.RemoveNIC(s))
 }
 
 func TestConformance(t *testing.T) {

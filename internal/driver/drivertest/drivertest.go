@@ -1,5 +1,6 @@
 // Package drivertest is the one suite that every driver passes: attach, prove,
-// detach, in good order and in bad, in real network namespaces. What a driver
+// detach, in good order and in bad, in real network namespaces, and each capability
+// that the driver has (driver/capability.go). What a driver
 // needs around it, and what it may leave behind where, its own test tells the
 // suite; the suite knows no implementation.
 package drivertest
@@ -30,6 +31,18 @@ type Machine struct {
 	// Inventory lists all that the driver may leave outside of pods: links,
 	// ports, files. It first waits for what the driver does in the background.
 	Inventory func() []string
+
+	// What some capabilities need; nil where the driver has none of these.
+
+	// Again is the driver as a new process has it; nil for one that keeps nothing in
+	// memory.
+	Again func() driver.Driver
+	// Bad makes of a Spec one that Attach refuses, and Prove.
+	Bad func(core.Spec) core.Spec
+	// Away takes away what a Dependent needs, until the function is called.
+	Away func() (back func())
+	// Lose removes what Attach made outside of the pod, behind the driver's back.
+	Lose func(core.Spec)
 }
 
 // Factory makes a Machine that ends with the test.
@@ -55,12 +68,17 @@ func Run(t *testing.T, f Factory) {
 		{"context cancelled", cancelled},
 		{"attach where there is no namespace", noNamespace},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			b := &bed{T: t, Machine: f(t)}
-			b.before = b.Inventory()
-			c.run(t, b)
-		})
+		t.Run(c.name, func(t *testing.T) { c.run(t, newBed(t, f)) })
 	}
+	for _, c := range held(f(t).Driver) {
+		t.Run(c.name, func(t *testing.T) { c.run(t, newBed(t, f)) })
+	}
+}
+
+func newBed(t *testing.T, f Factory) *bed {
+	b := &bed{T: t, Machine: f(t)}
+	b.before = b.Inventory()
+	return b
 }
 
 // bed is a Machine in use.
@@ -89,16 +107,16 @@ func (b *bed) spec(n int, p pod) core.Spec {
 
 func (b *bed) attach(s core.Spec) core.Link {
 	b.Helper()
-	l, err := b.Driver.Attach(b.Context(), s)
+	l, err := b.Driver.Attach(b.Context(), driver.Run{}, s)
 	require.NoError(b, err)
 	require.Equal(b, s.Key.IfName, l.IfName)
-	require.NoError(b, b.Driver.Check(b.Context(), s, l), "what was just made")
+	require.NoError(b, b.Driver.Check(b.Context(), driver.Run{}, s, l), "what was just made")
 	return l
 }
 
 func (b *bed) detach(s core.Spec) {
 	b.Helper()
-	require.NoError(b, b.Driver.Detach(b.Context(), s))
+	require.NoError(b, b.Driver.Detach(b.Context(), driver.Run{}, s))
 }
 
 // clean proves that nothing is left on the machine.
@@ -153,11 +171,11 @@ func attachDetach(t *testing.T, b *bed) {
 	require.Contains(t, b.links(p), l.IfName)
 	require.ElementsMatch(t, l.Addrs, b.addrs(p, l.IfName), "the answer is the truth")
 	for range 3 {
-		require.NoError(t, b.Driver.Check(t.Context(), s, l), "looking changes nothing")
+		require.NoError(t, b.Driver.Check(t.Context(), driver.Run{}, s, l), "looking changes nothing")
 	}
 	b.detach(s)
 	require.NotContains(t, b.links(p), l.IfName, "the name is free at once")
-	require.Error(t, b.Driver.Check(t.Context(), s, l), "it is gone")
+	require.Error(t, b.Driver.Check(t.Context(), driver.Run{}, s, l), "it is gone")
 	b.detach(s)
 	b.clean()
 	b.detach(s)
@@ -198,7 +216,7 @@ func twoPods(t *testing.T, b *bed) {
 	s, o := b.spec(1, p), b.spec(2, q)
 	ls, lo := b.attach(s), b.attach(o)
 	b.detach(s)
-	require.NoError(t, b.Driver.Check(t.Context(), o, lo), "the neighbour")
+	require.NoError(t, b.Driver.Check(t.Context(), driver.Run{}, o, lo), "the neighbour")
 	require.NotContains(t, b.links(p), ls.IfName)
 	require.Contains(t, b.links(q), lo.IfName)
 	b.detach(o)
@@ -212,7 +230,7 @@ func twoInterfaces(t *testing.T, b *bed) {
 	b.attach(s)
 	l := b.attach(o)
 	b.detach(s)
-	require.NoError(t, b.Driver.Check(t.Context(), o, l))
+	require.NoError(t, b.Driver.Check(t.Context(), driver.Run{}, o, l))
 	b.detach(o)
 	b.clean()
 }
@@ -223,7 +241,7 @@ func namespaceGone(t *testing.T, b *bed) {
 	l := b.attach(s)
 	netnstest.Unbind(t, p.path)
 	require.NoError(t, p.ns.Close())
-	require.ErrorIs(t, b.Driver.Check(t.Context(), s, l), core.ErrNetnsGone)
+	require.ErrorIs(t, b.Driver.Check(t.Context(), driver.Run{}, s, l), core.ErrNetnsGone)
 	b.detach(s)
 	b.detach(s)
 	b.clean()
@@ -239,10 +257,10 @@ func pathReused(t *testing.T, b *bed) {
 	netnstest.Rebind(t, q.ns, q.path)
 	fresh := b.spec(2, q)
 	l := b.attach(fresh)
-	_, err := b.Driver.Attach(t.Context(), old)
+	_, err := b.Driver.Attach(t.Context(), driver.Run{}, old)
 	require.ErrorIs(t, err, core.ErrNetnsGone)
 	b.detach(old)
-	require.NoError(t, b.Driver.Check(t.Context(), fresh, l), "the new pod is untouched")
+	require.NoError(t, b.Driver.Check(t.Context(), driver.Run{}, fresh, l), "the new pod is untouched")
 	b.detach(fresh)
 	require.NoError(t, p.ns.Close())
 	b.clean()
@@ -254,9 +272,9 @@ func anotherBoot(t *testing.T, b *bed) {
 	l := b.attach(s)
 	old := s
 	old.Netns.BootID = "00000000-0000-0000-0000-000000000000"
-	_, err := b.Driver.Attach(t.Context(), old)
+	_, err := b.Driver.Attach(t.Context(), driver.Run{}, old)
 	require.ErrorIs(t, err, core.ErrNetnsGone)
-	require.ErrorIs(t, b.Driver.Check(t.Context(), old, l), core.ErrNetnsGone)
+	require.ErrorIs(t, b.Driver.Check(t.Context(), driver.Run{}, old, l), core.ErrNetnsGone)
 	b.detach(s)
 	b.clean()
 }
@@ -266,7 +284,7 @@ func cancelled(t *testing.T, b *bed) {
 	s := b.spec(1, p)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := b.Driver.Attach(ctx, s)
+	_, err := b.Driver.Attach(ctx, driver.Run{}, s)
 	require.ErrorIs(t, err, context.Canceled)
 	b.detach(s)
 	b.clean()
@@ -280,7 +298,7 @@ func noNamespace(t *testing.T, b *bed) {
 	p := b.pod()
 	s := b.spec(1, p)
 	netnstest.Unbind(t, p.path)
-	_, err := b.Driver.Attach(t.Context(), s)
+	_, err := b.Driver.Attach(t.Context(), driver.Run{}, s)
 	require.ErrorIs(t, err, core.ErrNetnsGone)
 	b.detach(s)
 	b.clean()

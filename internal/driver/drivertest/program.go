@@ -14,8 +14,9 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
-	"github.com/fairlead/fairlead/internal/driver/inproc"
+	"github.com/fairlead/fairlead/internal/driver/builtin/inproc"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/testbed"
 )
 
 // programs are built one after the other: packages are tested side by side.
@@ -26,7 +27,7 @@ var programs sync.Mutex
 // and is there as a whole or not at all: other packages' tests look too.
 func Programs(t testing.TB, names ...string) string {
 	t.Helper()
-	root, err := filepath.Abs("../../..")
+	root, err := testbed.Repository()
 	require.NoError(t, err)
 	dir := filepath.Join(root, ".cache", "bin")
 	programs.Lock()

@@ -8,12 +8,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver/drivertest"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/network/cniconf"
 	"github.com/fairlead/fairlead/internal/testbed/inside"
 )
 

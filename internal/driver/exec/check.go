@@ -8,10 +8,11 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/network/cniconf"
 )
 
 // Check asks the plugin, where its version knows CHECK and the network allows
@@ -20,7 +21,7 @@ import (
 // there is the final result of the chain, which the engine keeps in Exec.Prev;
 // a later plugin may have changed what this one made, and a `default-route`
 // of another network may have taken the default route.
-func (d *Driver) Check(ctx context.Context, s core.Spec, l core.Link) error {
+func (d *Driver) Check(ctx context.Context, r driver.Run, s core.Spec, l core.Link) error {
 	if s.Exec == nil {
 		return core.Errorf(core.CodeConfig, "check %s: the spec names no plugin", s.Key)
 	}
@@ -33,14 +34,14 @@ func (d *Driver) Check(ctx context.Context, s core.Spec, l core.Link) error {
 	if len(final) == 0 {
 		final = l.CNIResult
 	}
-	return errors.Join(inspect(ns, s.Key.IfName, final, l.MTU), d.askPlugin(ctx, s, final))
+	return errors.Join(inspect(ns, s.Key.IfName, final, l.MTU), d.askPlugin(ctx, r, s, final))
 }
 
-func (d *Driver) askPlugin(ctx context.Context, s core.Spec, final json.RawMessage) error {
+func (d *Driver) askPlugin(ctx context.Context, r driver.Run, s core.Spec, final json.RawMessage) error {
 	if s.Exec.NoCheck || !cniconf.HasCheck(s.Exec.CNIVersion) {
 		return nil
 	}
-	_, err := d.call(ctx, invocation{exec: *s.Exec, command: core.Check, key: s.Key, netns: s.Netns, prev: final})
+	_, err := d.call(ctx, invocation{run: r, exec: *s.Exec, command: core.Check, key: s.Key, netns: s.Netns, prev: final})
 	if errors.Is(err, errPlugin) {
 		return core.Difference(err.Error())
 	}

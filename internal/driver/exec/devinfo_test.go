@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/exec"
 )
 
@@ -36,7 +37,7 @@ func TestDeviceInformationReachesPluginAndStatus(t *testing.T) {
 	seen := filepath.Join(t.TempDir(), "seen")
 	s := informed(t, pci, `f=`+seen+`; [ "$CNI_COMMAND" = DEL ] && f=$f.del; cat >/dev/null; cat $(dirname $0)/where | xargs cat >$f`+answer)
 	require.NoError(t, os.WriteFile(filepath.Join(s.Exec.Path[0], "where"), []byte(s.Exec.DevInfo.CNI), 0o600))
-	l, err := exec.New(nil).Attach(t.Context(), s)
+	l, err := exec.New(nil).Attach(t.Context(), driver.Run{}, s)
 	require.NoError(t, err)
 	const compact = `{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:03:02.1"}}`
 	require.Equal(t, compact, string(l.DeviceInfo))
@@ -48,28 +49,28 @@ func TestDeviceInformationReachesPluginAndStatus(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o444), st.Mode().Perm())
 	// a second Attach finds its own work
-	_, err = exec.New(nil).Attach(t.Context(), s)
+	_, err = exec.New(nil).Attach(t.Context(), driver.Run{}, s)
 	require.NoError(t, err)
 
-	require.NoError(t, exec.New(nil).Detach(t.Context(), s))
+	require.NoError(t, exec.New(nil).Detach(t.Context(), driver.Run{}, s))
 	text, err = os.ReadFile(seen + ".del")
 	require.NoError(t, err)
 	require.Equal(t, compact, string(text), "the plugin's DEL could still read it")
 	require.NoFileExists(t, s.Exec.DevInfo.CNI)
 	require.FileExists(t, s.Exec.DevInfo.DP, "the device plugin's own")
-	require.NoError(t, exec.New(nil).Detach(t.Context(), s))
+	require.NoError(t, exec.New(nil).Detach(t.Context(), driver.Run{}, s))
 }
 
 func TestPluginWritesTheFileWhereThereIsNone(t *testing.T) {
 	s := informed(t, "", `cat >/dev/null; [ $CNI_COMMAND = DEL ] && exit 0; f=$(cat $(dirname $0)/where); [ ! -e "$f" ] || exit 9; mkdir -p $(dirname "$f"); echo '{"type":"memif"}' >"$f"`+answer)
 	require.NoError(t, os.WriteFile(filepath.Join(s.Exec.Path[0], "where"), []byte(s.Exec.DevInfo.CNI), 0o600))
-	l, err := exec.New(nil).Attach(t.Context(), s)
+	l, err := exec.New(nil).Attach(t.Context(), driver.Run{}, s)
 	require.NoError(t, err)
 	require.Equal(t, `{"type":"memif"}`, string(l.DeviceInfo))
 	// what an earlier attempt left tells of another device
-	_, err = exec.New(nil).Attach(t.Context(), s)
+	_, err = exec.New(nil).Attach(t.Context(), driver.Run{}, s)
 	require.NoError(t, err)
-	require.NoError(t, exec.New(nil).Detach(t.Context(), s))
+	require.NoError(t, exec.New(nil).Detach(t.Context(), driver.Run{}, s))
 	require.NoFileExists(t, s.Exec.DevInfo.CNI)
 }
 
@@ -79,16 +80,16 @@ func TestOnlyTheChainsFirstPluginMakesAndRemovesTheFile(t *testing.T) {
 	call := *s.Exec
 	call.DevInfo = &core.DevInfo{DP: s.Exec.DevInfo.DP, CNI: s.Exec.DevInfo.CNI, Shared: true}
 	later.Exec = &call
-	_, err := exec.New(nil).Attach(t.Context(), s)
+	_, err := exec.New(nil).Attach(t.Context(), driver.Run{}, s)
 	require.NoError(t, err)
 	require.NoError(t, os.Remove(s.Exec.DevInfo.CNI))
 	require.NoError(t, os.WriteFile(s.Exec.DevInfo.CNI, []byte(`{"type":"vdpa"}`), 0o444))
-	l, err := exec.New(nil).Attach(t.Context(), later)
+	l, err := exec.New(nil).Attach(t.Context(), driver.Run{}, later)
 	require.NoError(t, err)
 	require.Equal(t, `{"type":"vdpa"}`, string(l.DeviceInfo), "a plugin before it had changed the file")
-	require.NoError(t, exec.New(nil).Detach(t.Context(), later))
+	require.NoError(t, exec.New(nil).Detach(t.Context(), driver.Run{}, later))
 	require.FileExists(t, s.Exec.DevInfo.CNI)
-	require.NoError(t, exec.New(nil).Detach(t.Context(), s))
+	require.NoError(t, exec.New(nil).Detach(t.Context(), driver.Run{}, s))
 	require.NoFileExists(t, s.Exec.DevInfo.CNI)
 }
 
@@ -107,7 +108,7 @@ func TestDeviceInformationThatCannotBeUsedIsAWarning(t *testing.T) {
 		"two values": {`{} {}`, "not JSON"},
 	} {
 		s := informed(t, c.text, `cat >/dev/null`+answer)
-		l, err := exec.New(nil).Attach(t.Context(), s)
+		l, err := exec.New(nil).Attach(t.Context(), driver.Run{}, s)
 		require.NoError(t, err, name)
 		require.Empty(t, l.DeviceInfo, name)
 		require.Len(t, l.Warnings, 1, name)
@@ -121,12 +122,12 @@ func TestDeviceInformationThatCannotBeUsedIsAWarning(t *testing.T) {
 		body := "#!/bin/sh\ncat >/dev/null; [ $CNI_COMMAND = ADD ] && cp $(dirname $0)/text " + s.Exec.DevInfo.CNI + answer + "\n"
 		require.NoError(t, os.WriteFile(filepath.Join(s.Exec.Path[0], "text"), []byte(c.text), 0o600))
 		require.NoError(t, os.WriteFile(filepath.Join(s.Exec.Path[0], "p"), []byte(body), 0o755))
-		l, err = exec.New(nil).Attach(t.Context(), s)
+		l, err = exec.New(nil).Attach(t.Context(), driver.Run{}, s)
 		require.NoError(t, err, name)
 		require.Empty(t, l.DeviceInfo, name)
 		require.Len(t, l.Warnings, 1, name)
 		require.Contains(t, l.Warnings[0], c.words, name)
-		require.NoError(t, exec.New(nil).Detach(t.Context(), s), name)
+		require.NoError(t, exec.New(nil).Detach(t.Context(), driver.Run{}, s), name)
 		require.NoFileExists(t, s.Exec.DevInfo.CNI, name)
 	}
 }
@@ -143,11 +144,11 @@ func TestDeviceInformationIsARegularFile(t *testing.T) {
 	} {
 		s := informed(t, "", `cat >/dev/null`+answer)
 		require.NoError(t, lay(s.Exec.DevInfo.DP), name)
-		l, err := exec.New(nil).Attach(t.Context(), s)
+		l, err := exec.New(nil).Attach(t.Context(), driver.Run{}, s)
 		require.NoError(t, err, name)
 		require.Empty(t, l.DeviceInfo, name)
 		require.Len(t, l.Warnings, 1, name)
-		require.NoError(t, exec.New(nil).Detach(t.Context(), s), name)
+		require.NoError(t, exec.New(nil).Detach(t.Context(), driver.Run{}, s), name)
 	}
 }
 
@@ -156,23 +157,23 @@ func TestDeviceInformationIsARegularFile(t *testing.T) {
 func TestDeviceInformationIsWrittenOnceThePluginIsOnRecord(t *testing.T) {
 	s := informed(t, pci, `cat >/dev/null; exit 3`)
 	no := errors.New("disk full")
-	ctx := exec.WithProcs(t.Context(), func(context.Context, core.Proc) error {
+	run := driver.Run{Report: func(context.Context, core.Proc) error {
 		require.NoFileExists(t, s.Exec.DevInfo.CNI)
 		return no
-	})
-	_, err := exec.New(nil).Attach(ctx, s)
+	}}
+	_, err := exec.New(nil).Attach(t.Context(), run, s)
 	require.ErrorIs(t, err, no)
 	require.NoFileExists(t, s.Exec.DevInfo.CNI)
 
 	no = nil
-	_, err = exec.New(nil).Attach(ctx, s)
+	_, err = exec.New(nil).Attach(t.Context(), run, s)
 	require.Error(t, err)
 	require.FileExists(t, s.Exec.DevInfo.CNI, "the roll-back removes it")
-	require.Error(t, exec.New(nil).Detach(t.Context(), s))
+	require.Error(t, exec.New(nil).Detach(t.Context(), driver.Run{}, s))
 	require.FileExists(t, s.Exec.DevInfo.CNI, "a DEL that failed is called again")
 	require.NoError(t, os.WriteFile(s.Exec.DevInfo.CNI+".tmp", nil, 0o600), "an agent that died while it wrote")
 	require.NoError(t, os.WriteFile(filepath.Join(s.Exec.Path[0], "p"), []byte("#!/bin/sh\ncat >/dev/null\n"), 0o755))
-	require.NoError(t, exec.New(nil).Detach(t.Context(), s))
+	require.NoError(t, exec.New(nil).Detach(t.Context(), driver.Run{}, s))
 	left, err := os.ReadDir(filepath.Dir(s.Exec.DevInfo.CNI))
 	require.NoError(t, err)
 	require.Empty(t, left)
@@ -181,7 +182,7 @@ func TestDeviceInformationIsWrittenOnceThePluginIsOnRecord(t *testing.T) {
 func TestAFolderThatCannotBeWrittenIsAnError(t *testing.T) {
 	s := informed(t, pci, `cat >/dev/null`+answer)
 	s.Exec.DevInfo.CNI = filepath.Join(s.Exec.DevInfo.DP, "cni", "x") // below a file
-	_, err := exec.New(nil).Attach(t.Context(), s)
+	_, err := exec.New(nil).Attach(t.Context(), driver.Run{}, s)
 	require.Equal(t, core.CodeIO, core.CodeOf(err))
 	require.ErrorContains(t, err, "device information file")
 }

@@ -8,9 +8,9 @@
 // or none is there, the call is carried out inside the agent (inside.go).
 //
 // A plugin's process is recorded before it can do anything: it is started with
-// an open pipe as standard input, its process group goes to the function of
-// WithProcs, and only then is the configuration written. A plugin whose agent
-// died before sees the end of an empty input and fails.
+// an open pipe as standard input, its process group goes to the Run's Report,
+// and only then is the configuration written. A plugin whose agent died before
+// sees the end of an empty input and fails.
 //
 // Sources: CNI spec 1.1; spec/multinet.md rules 4, 6 and 9;
 // spec/reliability.md "Security".
@@ -21,42 +21,40 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/network/cniconf"
 )
-
-// Name is the driver's name in a Spec.
-const Name = "exec"
 
 // Driver runs foreign plugins. It remembers nothing of attachments: everything
 // is in the Spec.
 type Driver struct {
-	plugins  map[string]driver.Plugin
-	origins  origins
-	verdicts verdicts
-	programs programs
-	proofs   proofs
+	plugins     map[string]driver.Plugin
+	origins     origins
+	acceptances acceptances
+	programs    programs
+	proofs      proofs
 }
 
 // New makes the driver. plugins are those that can be carried out without a
 // process, by their type; IPAM plugins are among them.
 func New(plugins map[string]driver.Plugin) *Driver { return &Driver{plugins: plugins} }
 
-// Of is the Driver in a set; where that has none, one that knows programs only.
-func Of(set driver.Set) *Driver {
-	if d, ok := set[Name].(*Driver); ok {
-		return d
-	}
-	return New(nil)
-}
+var (
+	_ driver.Prover    = (*Driver)(nil)
+	_ driver.Insider   = (*Driver)(nil)
+	_ driver.Refuser   = (*Driver)(nil)
+	_ driver.Killer    = (*Driver)(nil)
+	_ driver.Delegator = (*Driver)(nil)
+	_ driver.Lister    = (*Driver)(nil)
+)
 
 // Attach calls ADD. The first plugin of a chain that finds its interface there
 // already is called with DEL before: what an earlier, broken attempt left must
 // not make the retry fail.
-func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
+func (d *Driver) Attach(ctx context.Context, r driver.Run, s core.Spec) (core.Link, error) {
 	if s.Exec == nil {
 		return core.Link{}, core.Errorf(core.CodeConfig, "attach %s: the spec names no plugin", s.Key)
 	}
@@ -69,7 +67,7 @@ func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
 	defer pod.close()
 	mtu, warning := 0, ""
 	add := invocation{
-		exec: *s.Exec, command: core.Add, key: s.Key, netns: s.Netns, prev: s.Exec.Prev,
+		run: r, exec: *s.Exec, command: core.Add, key: s.Key, netns: s.Netns, prev: s.Exec.Prev,
 		prepare: func() (err error) { warning, err = provide(s.Exec.DevInfo); return err },
 		saw:     func(seen int) { mtu = seen },
 	}
@@ -93,13 +91,13 @@ func (d *Driver) add(ctx context.Context, pod *look, s core.Spec, v invocation) 
 	}
 	first := len(v.prev) == 0
 	if first && w.plugin == nil {
-		if err := d.clear(ctx, pod, s); err != nil {
+		if err := d.clear(ctx, v.run, pod, s); err != nil {
 			return nil, fmt.Errorf("clear a former attempt: %w", err)
 		}
 	}
 	out, err := d.carryOut(ctx, v, w)
 	if first && w.plugin != nil && errors.Is(err, core.ErrExists) {
-		if err := d.clear(ctx, pod, s); err != nil {
+		if err := d.clear(ctx, v.run, pod, s); err != nil {
 			return nil, fmt.Errorf("clear a former attempt: %w", err)
 		}
 		return d.carryOut(ctx, v, w)
@@ -129,7 +127,7 @@ func (l *look) close() {
 }
 
 // clear undoes an earlier attempt when its interface is there.
-func (d *Driver) clear(ctx context.Context, pod *look, s core.Spec) error {
+func (d *Driver) clear(ctx context.Context, r driver.Run, pod *look, s core.Spec) error {
 	_, err := pod.link(s.Key.IfName)
 	if errors.Is(err, core.ErrNotFound) {
 		return nil
@@ -137,7 +135,7 @@ func (d *Driver) clear(ctx context.Context, pod *look, s core.Spec) error {
 	if err != nil {
 		return err
 	}
-	return d.del(ctx, s, s.Netns)
+	return d.del(ctx, r, s, s.Netns)
 }
 
 // observe adds what the result does not say: before 0.3.0 it has no MAC, before
@@ -174,7 +172,7 @@ func observe(pod *look, s core.Spec, l core.Link, mtu int) (core.Link, error) {
 // names another one by now, the plugin gets none: it frees what it holds
 // outside and cannot touch a pod that is not its own. A DEL that fails as the
 // ADD did, or on the configuration where the ADD failed too, is done.
-func (d *Driver) Detach(ctx context.Context, s core.Spec) error {
+func (d *Driver) Detach(ctx context.Context, r driver.Run, s core.Spec) error {
 	if s.Exec == nil {
 		return core.Errorf(core.CodeConfig, "detach %s: the spec names no plugin", s.Key)
 	}
@@ -190,7 +188,7 @@ func (d *Driver) Detach(ctx context.Context, s core.Spec) error {
 			return fmt.Errorf("detach %s: %w", s.Key, err)
 		}
 	}
-	err = d.del(ctx, s, there)
+	err = d.del(ctx, r, s, there)
 	if err == nil {
 		err = withdraw(s.Exec.DevInfo)
 	}
@@ -222,8 +220,8 @@ func placeOf(s core.Spec, ns *netns.Handle) (core.Netns, error) {
 // record of every pod that outlives its namespace would stay for ever.
 func insideOnly(plugin string) bool { return plugin == "sbr" }
 
-func (d *Driver) del(ctx context.Context, s core.Spec, ns core.Netns) error {
-	c := invocation{exec: *s.Exec, command: core.Del, key: s.Key, netns: ns}
+func (d *Driver) del(ctx context.Context, r driver.Run, s core.Spec, ns core.Netns) error {
+	c := invocation{run: r, exec: *s.Exec, command: core.Del, key: s.Key, netns: ns}
 	if cniconf.HasCheck(s.Exec.CNIVersion) {
 		c.prev = s.Exec.Prev
 	}

@@ -10,7 +10,7 @@ import (
 	"syscall"
 
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/hostfile"
+	"github.com/fairlead/fairlead/internal/lib/hostfile"
 )
 
 // errNowhere marks a plugin that has a file in none of the directories.

@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 
-	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/network/cniconf"
 )
 
 // GC has a plugin free what belongs to none of the live attachments of its
 // network. Plugins before CNI 1.1 know no GC, and a network may refuse it.
-func (d *Driver) GC(ctx context.Context, call core.Exec, live []core.Key) error {
+func (d *Driver) GC(ctx context.Context, r driver.Run, call core.Exec, live []core.Key) error {
 	if !cniconf.HasGC(call.CNIVersion) || call.DisableGC {
 		return nil
 	}
@@ -20,14 +20,14 @@ func (d *Driver) GC(ctx context.Context, call core.Exec, live []core.Key) error 
 		return err
 	}
 	call.Conf = conf
-	c := invocation{exec: call, command: core.GC}
+	c := invocation{run: r, exec: call, command: core.GC}
 	_, err = d.call(ctx, c)
 	return errors.Join(err, d.tidy(ctx, c))
 }
 
 // Status asks a plugin whether it can serve ADD. Where its CNI version has no
 // STATUS it must at least be there.
-func (d *Driver) Status(ctx context.Context, call core.Exec) error {
+func (d *Driver) Status(ctx context.Context, r driver.Run, call core.Exec) error {
 	if !cniconf.HasGC(call.CNIVersion) {
 		if d.inside(call.Type, call.Path, call.Conf, false) != nil {
 			return nil
@@ -35,8 +35,25 @@ func (d *Driver) Status(ctx context.Context, call core.Exec) error {
 		_, err := find(call.Type, call.Path)
 		return err
 	}
-	_, err := d.call(ctx, invocation{exec: call, command: core.Status})
+	_, err := d.call(ctx, invocation{run: r, exec: call, command: core.Status})
 	return err
+}
+
+// Kept implements driver.Lister, of the IPAM plugins that the agent has itself.
+func (d *Driver) Kept(calls []core.Exec) (kept []driver.Kept, failed []error) {
+	of := map[string][]core.Exec{}
+	for _, call := range calls {
+		if kind, err := cniconf.IPAMType(call.Conf); err == nil {
+			of[kind] = append(of[kind], call)
+		}
+	}
+	for kind, calls := range of {
+		if p, ok := d.plugins[kind].(driver.Keeper); ok {
+			k, f := p.Kept(calls)
+			kept, failed = append(kept, k...), append(failed, f...)
+		}
+	}
+	return kept, failed
 }
 
 // hostLocal is the IPAM plugin whose folder both ways have in common.
@@ -52,6 +69,6 @@ func (d *Driver) tidy(ctx context.Context, c invocation) error {
 	if p == nil {
 		return nil
 	}
-	_, err := c.perform(ctx, p, driver.PluginCall{Conf: c.exec.Conf, Key: c.key, Args: c.exec.Args})
+	_, err := c.perform(ctx, p, driver.PluginCall{Conf: c.exec.Conf, Key: c.key, Args: c.exec.Args, Time: c.run.Time})
 	return err
 }

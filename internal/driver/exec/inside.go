@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"runtime/debug"
 
-	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/network/cniconf"
 )
 
 // inside gives the Plugin that makes of conf what the program of that type
@@ -24,7 +24,7 @@ func (d *Driver) inside(kind string, dirs []string, conf json.RawMessage, single
 	if p == nil {
 		return nil
 	}
-	yes, err := d.verdicts.accepts(p, kind, conf, single)
+	yes, err := d.acceptances.accepts(p, kind, conf, single)
 	if err != nil {
 		if _, none := find(kind, dirs); none != nil { // nor is there a program instead
 			return broken{err}
@@ -43,21 +43,21 @@ func (d *Driver) inside(kind string, dirs []string, conf json.RawMessage, single
 	return nil
 }
 
-// Inside tells that a call would need no process, as far as the plugin itself
-// goes; its IPAM plugin may need one.
-func (d *Driver) Inside(call core.Exec) bool {
-	return d.inside(call.Type, call.Path, call.Conf, false) != nil
+// Inside implements driver.Insider, as far as the plugin itself goes; its IPAM
+// plugin may need a process.
+func (d *Driver) Inside(s core.Spec) bool {
+	return s.Exec != nil && d.inside(s.Exec.Type, s.Exec.Path, s.Exec.Conf, false) != nil
 }
 
 // runInside is run without a process. Errors have the same shape; a panic,
 // which would be the end of a process and nothing else, is an error too.
 func (d *Driver) runInside(ctx context.Context, v invocation, p driver.Plugin, conf json.RawMessage) (out []byte, err error) {
-	done := driver.Time(ctx, "inproc."+v.exec.Type+"."+string(v.command))
+	done := v.run.Time.Step("inproc." + v.exec.Type + "." + string(v.command))
 	defer func() { done(err) }()
 	if ctx.Err() != nil {
 		return nil, v.explainInside(ctx, ended(ctx))
 	}
-	err = report(ctx, 0)
+	err = v.report(ctx, 0)
 	if err == nil && v.prepare != nil {
 		err = v.prepare()
 	}
@@ -66,6 +66,7 @@ func (d *Driver) runInside(ctx context.Context, v invocation, p driver.Plugin, c
 	}
 	out, err = v.perform(ctx, p, driver.PluginCall{
 		Conf: conf, Key: v.key, Netns: v.netns, Args: v.exec.Args, IPAM: d.ipam(v, conf), Saw: v.saw,
+		Time: v.run.Time,
 	})
 	if err != nil {
 		return nil, v.explainInside(ctx, err)

@@ -95,8 +95,8 @@ func TestWhoseProgramItIs(t *testing.T) {
 	} {
 		d := with("loopback", c.p)
 		x := call(t, `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"loopback"}]}`, 0, c.dirs...)
-		require.Equal(t, c.inside, d.Inside(*x), c.name)
-		_, _ = d.Attach(t.Context(), spec(id, x))
+		require.Equal(t, c.inside, d.Inside(core.Spec{Exec: x}), c.name)
+		_, _ = d.Attach(t.Context(), driver.Run{}, spec(id, x))
 		require.Equal(t, c.inside, len(c.p.calls) > 0, c.name)
 	}
 }
@@ -108,7 +108,7 @@ func TestPanicOverAConfiguration(t *testing.T) {
 	p := &panicky{}
 	d := with("loopback", p)
 	attach := func(dirs ...string) error {
-		_, err := d.Attach(t.Context(), spec(id, call(t, `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"loopback"}]}`, 0, dirs...)))
+		_, err := d.Attach(t.Context(), driver.Run{}, spec(id, call(t, `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"loopback"}]}`, 0, dirs...)))
 		return err
 	}
 	require.NoError(t, attach(upstreamDir(t)))
@@ -132,13 +132,13 @@ func TestProgramThatIsReplaced(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "loopback"), raw, 0o755))
 	d := with("loopback", p)
 	s := spec(id, call(t, `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"loopback"}]}`, 0, dir))
-	_, err = d.Attach(t.Context(), s)
+	_, err = d.Attach(t.Context(), driver.Run{}, s)
 	require.NoError(t, err)
 	require.Len(t, p.calls, 1)
 	fork := filepath.Join(script(t, "loopback", `cat >/dev/null; echo '{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.1/8"}]}'`), "loopback")
 	out, err := osexec.Command("cp", "-p", fork, dir).CombinedOutput()
 	require.NoError(t, err, string(out))
-	l, err := d.Attach(t.Context(), s)
+	l, err := d.Attach(t.Context(), driver.Run{}, s)
 	require.NoError(t, err)
 	require.Len(t, p.calls, 1)
 	require.Contains(t, string(l.CNIResult), "10.0.0.1/8")
@@ -149,7 +149,7 @@ func TestUnsafeProgramIsRefused(t *testing.T) {
 	_, id := pod(t)
 	dir, p := script(t, "loopback", ""), &wired{}
 	require.NoError(t, os.Chmod(filepath.Join(dir, "loopback"), 0o777))
-	_, err := with("loopback", p).Attach(t.Context(), spec(id, call(t, `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"loopback"}]}`, 0, dir)))
+	_, err := with("loopback", p).Attach(t.Context(), driver.Run{}, spec(id, call(t, `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"loopback"}]}`, 0, dir)))
 	require.ErrorContains(t, err, "can be written by others")
 	require.Empty(t, p.calls)
 }
@@ -162,18 +162,18 @@ func TestPluginGetsWhatAProcessWouldGet(t *testing.T) {
 	s.Exec.Prev = []byte(`{"cniVersion":"1.0.0"}`)
 	var procs []core.Proc
 	var begun []int
-	ctx := exec.WithProcs(t.Context(), func(_ context.Context, p core.Proc) error {
+	run := driver.Run{Report: func(_ context.Context, p core.Proc) error {
 		procs = append(procs, p)
 		return nil
-	})
+	}}
 	p.do = func(context.Context, core.Op, driver.PluginCall) (json.RawMessage, error) {
 		begun = append(begun, len(procs))
 		return json.RawMessage(`{"cniVersion":"1.0.0"}`), nil
 	}
-	l, err := d.Attach(ctx, s)
+	l, err := d.Attach(t.Context(), run, s)
 	require.NoError(t, err)
-	require.NoError(t, d.Check(ctx, s, l))
-	require.NoError(t, d.Detach(ctx, s))
+	require.NoError(t, d.Check(t.Context(), run, s, l))
+	require.NoError(t, d.Detach(t.Context(), run, s))
 	require.Equal(t, []core.Op{core.Add, core.Check, core.Del}, p.ops)
 	require.Equal(t, make([]core.Proc, 3), procs, "it is on record that it begins, and there is no process")
 	require.Equal(t, []int{1, 2, 3}, begun, "before it does anything")
@@ -185,12 +185,12 @@ func TestPluginGetsWhatAProcessWouldGet(t *testing.T) {
 	}
 	gone := s
 	gone.Netns.Cookie++
-	require.NoError(t, d.Detach(ctx, gone))
+	require.NoError(t, d.Detach(t.Context(), run, gone))
 	require.Empty(t, p.calls[3].Netns, "a namespace that is another one by now")
 
 	s.Exec.CNIVersion = "1.1.0"
-	require.NoError(t, d.Status(ctx, *s.Exec))
-	require.NoError(t, d.GC(ctx, *s.Exec, []core.Key{s.Key}))
+	require.NoError(t, d.Status(t.Context(), run, *s.Exec))
+	require.NoError(t, d.GC(t.Context(), run, *s.Exec, []core.Key{s.Key}))
 	require.Equal(t, []core.Op{core.Status, core.GC}, p.ops[4:])
 	require.Contains(t, string(p.calls[5].Conf), `"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"net1"}]`)
 }
@@ -199,8 +199,8 @@ func TestPluginGetsWhatAProcessWouldGet(t *testing.T) {
 func TestPluginThatIsNotOnRecordDoesNothing(t *testing.T) {
 	_, id := pod(t)
 	p := &wired{}
-	ctx := exec.WithProcs(t.Context(), func(context.Context, core.Proc) error { return errors.New("disk full") })
-	_, err := with("p", p).Attach(ctx, spec(id, call(t, testConf, 0, t.TempDir())))
+	run := driver.Run{Report: func(context.Context, core.Proc) error { return errors.New("disk full") }}
+	_, err := with("p", p).Attach(t.Context(), run, spec(id, call(t, testConf, 0, t.TempDir())))
 	require.ErrorContains(t, err, `plugin "p" (ADD, network "net"): record the plugin's process: disk full`)
 	require.Empty(t, p.calls)
 }
@@ -218,26 +218,26 @@ func TestErrorsInsideHaveTheShapeOfAProgram(t *testing.T) {
 		{context.DeadlineExceeded, core.CodeTryAgain, `plugin "p" (ADD, network "net"): context deadline exceeded`},
 	} {
 		p := &wired{do: func(context.Context, core.Op, driver.PluginCall) (json.RawMessage, error) { return nil, c.err }}
-		_, err := with("p", p).Attach(t.Context(), s)
+		_, err := with("p", p).Attach(t.Context(), driver.Run{}, s)
 		require.ErrorContains(t, err, c.text)
 		require.ErrorIs(t, err, c.err)
 		require.Equal(t, c.code, core.CodeOf(err))
 	}
 	p := &wired{do: func(context.Context, core.Op, driver.PluginCall) (json.RawMessage, error) { panic("at the disco") }}
-	_, err := with("p", p).Attach(t.Context(), s)
+	_, err := with("p", p).Attach(t.Context(), driver.Run{}, s)
 	require.ErrorContains(t, err, `plugin "p" (ADD, network "net"): panic: at the disco`)
 	require.Equal(t, core.CodeIO, core.CodeOf(err))
 
 	p = &wired{do: func(context.Context, core.Op, driver.PluginCall) (json.RawMessage, error) {
 		return nil, errors.New("gone")
 	}}
-	err = with("p", p).Check(t.Context(), s, core.Link{CNIResult: json.RawMessage(`{"cniVersion":"1.0.0"}`)})
+	err = with("p", p).Check(t.Context(), driver.Run{}, s, core.Link{CNIResult: json.RawMessage(`{"cniVersion":"1.0.0"}`)})
 	require.ErrorIs(t, err, core.ErrDrift)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	p = &wired{}
-	_, err = with("p", p).Attach(ctx, s)
+	_, err = with("p", p).Attach(ctx, driver.Run{}, s)
 	require.ErrorIs(t, err, context.Canceled)
 	require.Equal(t, core.CodeTryAgain, core.CodeOf(err))
 	require.Empty(t, p.calls)
@@ -257,32 +257,32 @@ func TestOneMakesWhatTheOtherRemoves(t *testing.T) {
 		for i, pair := range [][2]driver.Driver{{inside, programs}, {programs, inside}, {inside, inside}} {
 			ns, id := pod(t)
 			s := spec(id, call(t, fmt.Sprintf(conf, kind, keys, data), 0, dir))
-			require.Equal(t, i != 1, pair[0].(inHost).Driver.(*exec.Driver).Inside(*s.Exec))
-			l, err := pair[0].Attach(t.Context(), s)
+			require.Equal(t, i != 1, pair[0].(inHost).Inside(s))
+			l, err := pair[0].Attach(t.Context(), driver.Run{}, s)
 			require.NoError(t, err)
 			require.Len(t, held(), 2)
 			s.Exec.Prev = l.CNIResult
 			for _, d := range pair {
-				require.NoError(t, d.Check(t.Context(), s, l))
+				require.NoError(t, d.Check(t.Context(), driver.Run{}, s, l))
 			}
-			require.NoError(t, pair[1].Detach(t.Context(), s))
-			require.NoError(t, pair[0].Detach(t.Context(), s))
+			require.NoError(t, pair[1].Detach(t.Context(), driver.Run{}, s))
+			require.NoError(t, pair[0].Detach(t.Context(), driver.Run{}, s))
 			require.NotContains(t, linkNames(t, ns), "net1")
 			require.Empty(t, held())
 
 			// what an agent leaves that dies in the middle: the address, or the link
 			s.Exec.Prev = nil
-			_, err = pair[0].Attach(t.Context(), s)
+			_, err = pair[0].Attach(t.Context(), driver.Run{}, s)
 			require.NoError(t, err)
 			ip(t, ns, "link", "del", "net1")
-			require.NoError(t, pair[1].Detach(t.Context(), s))
+			require.NoError(t, pair[1].Detach(t.Context(), driver.Run{}, s))
 			require.Empty(t, held())
-			_, err = pair[0].Attach(t.Context(), s)
+			_, err = pair[0].Attach(t.Context(), driver.Run{}, s)
 			require.NoError(t, err)
 			require.NoError(t, os.RemoveAll(data))
-			_, err = pair[1].Attach(t.Context(), s)
+			_, err = pair[1].Attach(t.Context(), driver.Run{}, s)
 			require.NoError(t, err, "a former attempt is cleared")
-			require.NoError(t, pair[0].Detach(t.Context(), s))
+			require.NoError(t, pair[0].Detach(t.Context(), driver.Run{}, s))
 			require.NotContains(t, linkNames(t, ns), "net1")
 			require.Empty(t, held())
 		}
@@ -300,11 +300,11 @@ func TestIPAMOfAPluginInside(t *testing.T) {
 	}}
 	inner := &wired{}
 	const conf = `{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"p","ipam":{"type":"addr"}}]}`
-	ctx := exec.WithCaller(t.Context(), exec.Caller{Token: "t0ken", Socket: "/run/s"})
+	run := driver.Run{Caller: driver.Caller{Token: "t0ken", Socket: "/run/s"}}
 	var pids []int
-	ctx = exec.WithProcs(ctx, func(_ context.Context, p core.Proc) error { pids = append(pids, p.PGID); return nil })
+	run.Report = func(_ context.Context, p core.Proc) error { pids = append(pids, p.PGID); return nil }
 	s := spec(id, call(t, conf, 0, dir))
-	l, err := with("p", ask).Attach(ctx, s)
+	l, err := with("p", ask).Attach(t.Context(), run, s)
 	require.NoError(t, err)
 	require.Contains(t, string(l.CNIResult), "10.0.0.1/8")
 	stdin, err := os.ReadFile(out + ".stdin")
@@ -323,13 +323,13 @@ func TestIPAMOfAPluginInside(t *testing.T) {
 	require.NotZero(t, pids[1], "the program's process is on record")
 
 	s.Exec.Path = []string{t.TempDir()}
-	_, err = exec.New(map[string]driver.Plugin{"p": ask, "addr": inner}).Attach(ctx, s)
+	_, err = exec.New(map[string]driver.Plugin{"p": ask, "addr": inner}).Attach(t.Context(), run, s)
 	require.NoError(t, err)
 	require.Equal(t, []core.Op{core.Add}, inner.ops)
 	require.JSONEq(t, string(stdin), string(inner.calls[0].Conf))
 
 	s.Exec.Path = []string{script(t, "addr", `echo '{"code":103,"msg":"none left"}'; exit 1`)}
-	_, err = with("p", ask).Attach(ctx, s)
+	_, err = with("p", ask).Attach(t.Context(), run, s)
 	require.ErrorContains(t, err, `plugin "p" (ADD, network "net"): none left`, "as the program of p would hand it on")
 	require.Equal(t, uint(103), core.CodeOf(err))
 }

@@ -16,37 +16,45 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
-	"github.com/fairlead/fairlead/internal/driver/bridge"
+	"github.com/fairlead/fairlead/internal/driver/builtin/bridge"
+	"github.com/fairlead/fairlead/internal/driver/builtin/hostlocal"
+	mv "github.com/fairlead/fairlead/internal/driver/builtin/macvlan"
+	"github.com/fairlead/fairlead/internal/driver/builtin/static"
 	"github.com/fairlead/fairlead/internal/driver/drivertest"
 	"github.com/fairlead/fairlead/internal/driver/exec"
-	"github.com/fairlead/fairlead/internal/driver/hostlocal"
-	mv "github.com/fairlead/fairlead/internal/driver/macvlan"
-	"github.com/fairlead/fairlead/internal/driver/static"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
 	"github.com/fairlead/fairlead/internal/kernel/tombstone"
+	"github.com/fairlead/fairlead/internal/network/cniconf"
 )
 
 // inHost runs a driver as an agent does whose own namespace is ns: plugins are
 // started there.
 type inHost struct {
-	driver.Driver
+	*exec.Driver
 	ns *netns.Handle
 }
 
-func (h inHost) Attach(ctx context.Context, s core.Spec) (l core.Link, err error) {
-	return l, h.ns.Do(func() error { l, err = h.Driver.Attach(ctx, s); return err })
+func (h inHost) Attach(ctx context.Context, r driver.Run, s core.Spec) (l core.Link, err error) {
+	return l, h.ns.Do(func() error { l, err = h.Driver.Attach(ctx, r, s); return err })
 }
 
-func (h inHost) Check(ctx context.Context, s core.Spec, l core.Link) error {
-	return h.ns.Do(func() error { return h.Driver.Check(ctx, s, l) })
+func (h inHost) Check(ctx context.Context, r driver.Run, s core.Spec, l core.Link) error {
+	return h.ns.Do(func() error { return h.Driver.Check(ctx, r, s, l) })
 }
 
-func (h inHost) Detach(ctx context.Context, s core.Spec) error {
-	return h.ns.Do(func() error { return h.Driver.Detach(ctx, s) })
+func (h inHost) Detach(ctx context.Context, r driver.Run, s core.Spec) error {
+	return h.ns.Do(func() error { return h.Driver.Detach(ctx, r, s) })
+}
+
+func (h inHost) GC(ctx context.Context, r driver.Run, call core.Exec, live []core.Key) error {
+	return h.ns.Do(func() error { return h.Driver.GC(ctx, r, call, live) })
+}
+
+func (h inHost) Status(ctx context.Context, r driver.Run, call core.Exec) error {
+	return h.ns.Do(func() error { return h.Driver.Status(ctx, r, call) })
 }
 
 // host is a machine's own namespace with a link m0 that macvlan can sit on, and
@@ -62,13 +70,13 @@ func host(t testing.TB) (*netns.Handle, inHost) {
 // agentHost is host with the plugins that the agent carries out itself.
 func agentHost(t testing.TB) (*netns.Handle, inHost) {
 	ns, d := host(t)
-	graves := tombstone.New(ns, slog.New(slog.DiscardHandler))
+	reaper := tombstone.New(ns, slog.New(slog.DiscardHandler))
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
-	go func() { graves.Run(ctx); close(ended) }()
+	go func() { reaper.Run(ctx); close(ended) }()
 	t.Cleanup(func() { stop(); <-ended })
 	d.Driver = exec.New(map[string]driver.Plugin{
-		bridge.Type: bridge.New(ns, graves), mv.Name: mv.New(ns, graves), hostlocal.Name: hostlocal.New(), static.Name: static.Plugin{},
+		bridge.Type: bridge.New(ns, reaper), mv.Name: mv.New(ns, reaper), hostlocal.Name: hostlocal.New(), static.Name: static.Plugin{},
 	})
 	return ns, d
 }
@@ -94,13 +102,17 @@ func conformance(t *testing.T, host func(testing.TB) (*netns.Handle, inHost)) {
 		return &drivertest.Machine{
 			Driver: d,
 			Spec: func(n int, pod core.Netns) core.Spec {
-				x := call(t, macvlan(n, "1.0.0"), 0, dir)
+				x := call(t, macvlan(n, "1.1.0"), 0, dir)
 				x.Conf = bytes.ReplaceAll(x.Conf, []byte("00:07"), []byte(fmt.Sprintf("00:%02d", n)))
 				s := spec(pod, x)
 				s.Key = core.Key{Container: fmt.Sprintf("c%d", n), IfName: "eth0"}
 				return s
 			},
 			Inventory: func() []string { return linkNames(t, ns) },
+			Bad: func(s core.Spec) core.Spec {
+				s.ChangeExec().Type = "absent"
+				return s
+			},
 		}
 	})
 }
@@ -113,7 +125,7 @@ func everyVersionOfAPlugin(t *testing.T, host func(testing.TB) (*netns.Handle, i
 		_, d := host(t)
 		ns, id := pod(t)
 		s := spec(id, call(t, macvlan(1, v), 0, dir))
-		l, err := d.Attach(t.Context(), s)
+		l, err := d.Attach(t.Context(), driver.Run{}, s)
 		require.NoError(t, err, v)
 		require.Equal(t, "02:00:00:00:00:07", l.MAC.String(), v)
 		require.Equal(t, 1500, l.MTU, v)
@@ -121,8 +133,8 @@ func everyVersionOfAPlugin(t *testing.T, host func(testing.TB) (*netns.Handle, i
 		out, err := cniconf.Result([]core.Link{l}, id.Path, "0.3.1")
 		require.NoError(t, err)
 		require.Contains(t, string(out), "10.1.1.5/24")
-		require.NoError(t, d.Check(t.Context(), s, l), v)
-		require.NoError(t, d.Detach(t.Context(), s), v)
+		require.NoError(t, d.Check(t.Context(), driver.Run{}, s, l), v)
+		require.NoError(t, d.Detach(t.Context(), driver.Run{}, s), v)
 		require.Eventually(t, func() bool { return slices.Equal([]string{"lo"}, linkNames(t, ns)) }, time.Minute, 5*time.Millisecond, v)
 	}
 }
@@ -139,10 +151,10 @@ func bridgeNet(dataDir string) string {
 func attachChain(t *testing.T, d driver.Driver, id core.Netns, conf, dir string) ([]core.Spec, []core.Link) {
 	t.Helper()
 	specs := []core.Spec{spec(id, call(t, conf, 0, dir)), spec(id, call(t, conf, 1, dir))}
-	first, err := d.Attach(t.Context(), specs[0])
+	first, err := d.Attach(t.Context(), driver.Run{}, specs[0])
 	require.NoError(t, err)
 	specs[1].Exec.Prev = first.CNIResult
-	second, err := d.Attach(t.Context(), specs[1])
+	second, err := d.Attach(t.Context(), driver.Run{}, specs[1])
 	require.NoError(t, err)
 	first.MTU = second.MTU // as of the record's final links
 	for i := range specs {
@@ -153,7 +165,7 @@ func attachChain(t *testing.T, d driver.Driver, id core.Netns, conf, dir string)
 
 func checkBoth(t *testing.T, d driver.Driver, specs []core.Spec, links []core.Link) error {
 	t.Helper()
-	return errors.Join(d.Check(t.Context(), specs[0], links[0]), d.Check(t.Context(), specs[1], links[1]))
+	return errors.Join(d.Check(t.Context(), driver.Run{}, specs[0], links[0]), d.Check(t.Context(), driver.Run{}, specs[1], links[1]))
 }
 
 func TestChainIsCheckedAgainstItsFinalResult(t *testing.T) {
@@ -195,8 +207,8 @@ func chainIsCheckedAgainstItsFinalResult(t *testing.T, host func(testing.TB) (*n
 		if tamper.name == "renamed" { // no plugin finds it now; the kernel ends it with the pod
 			ip(t, ns, "link", "del", "other")
 		}
-		require.NoError(t, d.Detach(t.Context(), specs[1]), tamper.name)
-		require.NoError(t, d.Detach(t.Context(), specs[0]), tamper.name)
+		require.NoError(t, d.Detach(t.Context(), driver.Run{}, specs[1]), tamper.name)
+		require.NoError(t, d.Detach(t.Context(), driver.Run{}, specs[0]), tamper.name)
 		require.NotContains(t, linkNames(t, ns), "net1")
 		require.Empty(t, leases(t, dataDir))
 		clearCounters(t, dataDir)
@@ -248,8 +260,8 @@ func TestCheckKnowsAMovedDefaultRoute(t *testing.T) {
 		}
 		require.NoError(t, checkBoth(t, d, specs, links))
 	}
-	require.NoError(t, d.Detach(t.Context(), specs[1]))
-	require.NoError(t, d.Detach(t.Context(), specs[0]))
+	require.NoError(t, d.Detach(t.Context(), driver.Run{}, specs[1]))
+	require.NoError(t, d.Detach(t.Context(), driver.Run{}, specs[0]))
 }
 
 // A namespace that died with its pod: everything outside is freed.
@@ -265,8 +277,8 @@ func detachWithoutNamespaceFreesTheLease(t *testing.T, host func(testing.TB) (*n
 	require.NotEmpty(t, leases(t, dataDir))
 	netnstest.Unbind(t, id.Path)
 	require.NoError(t, ns.Close())
-	require.NoError(t, d.Detach(t.Context(), specs[1]))
-	require.NoError(t, d.Detach(t.Context(), specs[0]))
+	require.NoError(t, d.Detach(t.Context(), driver.Run{}, specs[1]))
+	require.NoError(t, d.Detach(t.Context(), driver.Run{}, specs[0]))
 	require.Empty(t, leases(t, dataDir))
 }
 
@@ -275,13 +287,13 @@ func TestPluginsErrorIsPassedOn(t *testing.T) {
 	_, d := host(t)
 	ns, id := pod(t)
 	conf := `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"macvlan","master":"nope","ipam":{"type":"static"}}]}`
-	_, err := d.Attach(t.Context(), spec(id, call(t, conf, 0, upstreamDir(t))))
+	_, err := d.Attach(t.Context(), driver.Run{}, spec(id, call(t, conf, 0, upstreamDir(t))))
 	require.ErrorContains(t, err, "Link not found")
 	require.ErrorContains(t, err, `plugin "macvlan" (ADD, network "n")`)
 	require.Equal(t, []string{"lo"}, linkNames(t, ns))
 
 	conf = `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"macvlan","master":"m0","ipam":{"type":"missing-ipam"}}]}`
-	_, err = d.Attach(t.Context(), spec(id, call(t, conf, 0, upstreamDir(t))))
+	_, err = d.Attach(t.Context(), driver.Run{}, spec(id, call(t, conf, 0, upstreamDir(t))))
 	require.ErrorContains(t, err, "missing-ipam")
 }
 
@@ -289,26 +301,26 @@ func TestGCAndStatusReachThePlugin(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "stdin")
 	dir := script(t, "p", `echo $CNI_COMMAND; cat >`+out)
 	x := call(t, `{"cniVersion":"1.1.0","name":"n","plugins":[{"type":"p"}]}`, 0, dir)
-	require.NoError(t, exec.New(nil).GC(t.Context(), *x, []core.Key{{Container: "c1", IfName: "net1"}}))
+	require.NoError(t, exec.New(nil).GC(t.Context(), driver.Run{}, *x, []core.Key{{Container: "c1", IfName: "net1"}}))
 	stdin, err := os.ReadFile(out)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"cniVersion":"1.1.0","name":"n","type":"p",
 	 "cni.dev/valid-attachments":[{"containerID":"c1","ifname":"net1"}],
 	 "cni.dev/attachments":[{"containerID":"c1","ifname":"net1"}]}`, string(stdin))
-	require.NoError(t, exec.New(nil).Status(t.Context(), *x))
+	require.NoError(t, exec.New(nil).Status(t.Context(), driver.Run{}, *x))
 
 	x.Path = []string{script(t, "p", `echo '{"code":50,"msg":"no '$CNI_COMMAND'"}'; exit 1`)}
-	require.Equal(t, core.CodeNotReady, core.CodeOf(exec.New(nil).Status(t.Context(), *x)))
-	require.ErrorContains(t, exec.New(nil).GC(t.Context(), *x, nil), "no GC")
+	require.Equal(t, core.CodeNotReady, core.CodeOf(exec.New(nil).Status(t.Context(), driver.Run{}, *x)))
+	require.ErrorContains(t, exec.New(nil).GC(t.Context(), driver.Run{}, *x, nil), "no GC")
 
 	old := *x
 	old.CNIVersion = "1.0.0"
-	require.NoError(t, exec.New(nil).GC(t.Context(), old, nil), "both came with 1.1.0")
-	require.NoError(t, exec.New(nil).Status(t.Context(), old))
+	require.NoError(t, exec.New(nil).GC(t.Context(), driver.Run{}, old, nil), "both came with 1.1.0")
+	require.NoError(t, exec.New(nil).Status(t.Context(), driver.Run{}, old))
 	x.DisableGC = true
-	require.NoError(t, exec.New(nil).GC(t.Context(), *x, nil))
+	require.NoError(t, exec.New(nil).GC(t.Context(), driver.Run{}, *x, nil))
 
 	// the upstream plugins of 1.9.1 take the call and have nothing to free
 	shipped := call(t, `{"cniVersion":"1.1.0","name":"n","plugins":[{"type":"macvlan","master":"m0","ipam":{"type":"static"}}]}`, 0, upstreamDir(t))
-	require.NoError(t, exec.New(nil).GC(t.Context(), *shipped, nil))
+	require.NoError(t, exec.New(nil).GC(t.Context(), driver.Run{}, *shipped, nil))
 }

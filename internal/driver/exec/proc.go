@@ -23,9 +23,9 @@ const (
 	execTime = time.Second
 )
 
-// KillGroup ends a plugin that a former agent left running, its children
-// included, and returns when none of them can act any more. A process group
-// that is not the one of p is never touched.
+// Kill implements driver.Killer: it ends a plugin that a former agent left
+// running, its children included, and returns when none of them can act any more.
+// A process group that is not the one of p is never touched.
 //
 // The kernel gives a number out again only when no process and no group has it
 // (pid_namespaces(7)). So a leader with another start time proves that the
@@ -33,7 +33,7 @@ const (
 // without a leader may be the rest of p's or of a later one: there only
 // processes are killed that are not older than p and carry the environment of
 // a CNI call.
-func KillGroup(p core.Proc) error {
+func (d *Driver) Kill(p core.Proc) error {
 	if p.PGID <= 1 {
 		return fmt.Errorf("kill process group %d: not a plugin's", p.PGID)
 	}
@@ -52,8 +52,8 @@ func KillGroup(p core.Proc) error {
 	}
 }
 
-// killOnce signals what lives of the group and tells how many that were. With
-// patient they include those of whom it cannot be told yet.
+// killOnce signals the group's processes that live and counts them. With patient
+// it counts also those of which cannot be told yet whether they live.
 func killOnce(p core.Proc, patient bool) (int, error) {
 	leader, err := readStat(p.PGID)
 	switch {

@@ -66,20 +66,20 @@ func (p *plugin) behead(t *testing.T) {
 	require.True(t, alive(p.child))
 }
 
-func TestKillGroup(t *testing.T) {
+func TestKill(t *testing.T) {
 	p := spawn(t, "CNI_COMMAND=ADD")
-	require.NoError(t, KillGroup(p.record))
+	require.NoError(t, New(nil).Kill(p.record))
 	require.False(t, alive(p.child))
 	require.False(t, alive(p.record.PGID))
-	require.NoError(t, KillGroup(p.record), "gone is success")
+	require.NoError(t, New(nil).Kill(p.record), "gone is success")
 	_ = p.cmd.Wait()
-	require.NoError(t, KillGroup(p.record))
+	require.NoError(t, New(nil).Kill(p.record))
 }
 
 func TestKillGroupFindsTheRestOfADeadLeader(t *testing.T) {
 	p := spawn(t, "CNI_COMMAND=ADD")
 	p.behead(t)
-	require.NoError(t, KillGroup(p.record))
+	require.NoError(t, New(nil).Kill(p.record))
 	require.False(t, alive(p.child))
 }
 
@@ -92,7 +92,7 @@ func TestKillGroupWaitsForAnEnvironment(t *testing.T) {
 		return err == nil && !known
 	}, time.Minute, time.Millisecond)
 	p.behead(t)
-	require.NoError(t, KillGroup(p.record))
+	require.NoError(t, New(nil).Kill(p.record))
 	require.False(t, alive(p.child))
 }
 
@@ -100,24 +100,24 @@ func TestKillGroupSparesStrangers(t *testing.T) {
 	later := spawn(t, "CNI_COMMAND=ADD")
 	record := later.record
 	record.StartTime-- // a leader of that number that started before
-	require.NoError(t, KillGroup(record))
+	require.NoError(t, New(nil).Kill(record))
 	require.True(t, alive(later.child))
 	require.True(t, alive(later.record.PGID))
 
 	leaderless := spawn(t) // no CNI call
 	leaderless.behead(t)
-	require.NoError(t, KillGroup(leaderless.record))
+	require.NoError(t, New(nil).Kill(leaderless.record))
 	require.True(t, alive(leaderless.child))
 
 	old := spawn(t, "CNI_COMMAND=ADD")
 	old.behead(t)
 	record = old.record
 	record.StartTime += 1 << 40 // recorded after they began
-	require.NoError(t, KillGroup(record))
+	require.NoError(t, New(nil).Kill(record))
 	require.True(t, alive(old.child))
 
 	for _, pgid := range []int{-1, 0, 1} {
-		require.Error(t, KillGroup(core.Proc{PGID: pgid}))
+		require.Error(t, New(nil).Kill(core.Proc{PGID: pgid}))
 	}
 }
 

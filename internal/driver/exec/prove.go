@@ -12,9 +12,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/network/cniconf"
 )
 
 const (
@@ -28,27 +28,18 @@ const (
 	dhcpType   = "dhcp"
 )
 
-// Prove tells why ADD of one of the specs cannot succeed, as far as that is known before
-// anything is made: the plugin and its IPAM plugin are there, they speak the
+// Prove implements driver.Prover, as far as it is known before anything is made
+// why an ADD cannot succeed: the plugin and its IPAM plugin are there, they speak the
 // configuration's CNI version, and of those whose configuration is known
 // (upstream's) every value is one that they can read. What a plugin refuses in
 // ADD it mostly refuses in DEL too, and would never be undone.
 //
 // The error is a *core.Error that names network, plugin, key and value: 7, 1 for
 // a version, 11 where no DHCP daemon answers.
-func (d *Driver) Prove(ctx context.Context, specs []core.Spec) error {
-	for _, s := range specs {
-		if s.Exec == nil {
-			continue // another driver's
-		}
-		if err := d.proveSpec(ctx, s); err != nil {
-			return err
-		}
+func (d *Driver) Prove(ctx context.Context, s core.Spec) error {
+	if s.Exec == nil {
+		return core.Errorf(core.CodeConfig, "prove %s: the spec names no plugin", s.Key)
 	}
-	return nil
-}
-
-func (d *Driver) proveSpec(ctx context.Context, s core.Spec) error {
 	v := invocation{exec: *s.Exec, command: core.Add, key: s.Key}
 	kind, known, err := d.prove(ctx, v)
 	if err == nil && known && shapes[kind]["ipam"].fits != nil {
@@ -96,7 +87,7 @@ func (d *Driver) proveConf(v invocation) (err error) {
 	if err := shapes[v.exec.Type].refuse(v.exec.Conf); err != nil {
 		return err
 	}
-	if p, ok := d.plugins[v.exec.Type].(driver.Prover); ok {
+	if p, ok := d.plugins[v.exec.Type].(driver.PluginProver); ok {
 		if err := p.Prove(driver.PluginCall{Conf: v.exec.Conf, Key: v.key, Args: v.exec.Args}); err != nil {
 			return err
 		}
@@ -127,7 +118,7 @@ func (p *proofs) add(key proof) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.good == nil || len(p.good) >= maxVerdicts {
+	if p.good == nil || len(p.good) >= maxAnswers {
 		p.good = map[proof]bool{}
 	}
 	p.good[key] = true

@@ -100,7 +100,7 @@ func TestProveRefusesWhatThePluginWould(t *testing.T) {
 				continue // more than the type of a value: who reads it inside knows
 			}
 			conf := strings.ReplaceAll(`{"cniVersion":"1.1.0","name":"n","plugins":[`+r.plugin+`]}`, "SOCKET", socket)
-			err := d.Prove(t.Context(), []core.Spec{spec(core.Netns{}, call(t, conf, 0, dirs...))})
+			err := d.Prove(t.Context(), spec(core.Netns{}, call(t, conf, 0, dirs...)))
 			require.Error(t, err, "%s: %s", way, conf)
 			require.Equal(t, r.code, core.CodeOf(err), "%s: %s: %v", way, conf, err)
 			require.ErrorContains(t, err, "network default/n: ")
@@ -129,7 +129,7 @@ func TestProveLetsThrough(t *testing.T) {
 		`{"type":"own","mtu":"1500","bridge":5,"ipam":{"type":"within"}}`, // no upstream's: nobody knows its keys
 	} {
 		conf := `{"cniVersion":"1.1.0","name":"n","plugins":[` + plugin + `]}`
-		require.NoError(t, d.Prove(t.Context(), []core.Spec{spec(core.Netns{}, call(t, conf, 0, append(dirs, own)...))}), plugin)
+		require.NoError(t, d.Prove(t.Context(), spec(core.Netns{}, call(t, conf, 0, append(dirs, own)...))), plugin)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestVersionIsAskedOnce(t *testing.T) {
 	d := exec.New(nil)
 	x := call(t, `{"cniVersion":"1.1.0","name":"n","plugins":[{"type":"p"}]}`, 0, dir)
 	for range 3 {
-		require.NoError(t, d.Prove(t.Context(), []core.Spec{spec(core.Netns{}, x)}))
+		require.NoError(t, d.Prove(t.Context(), spec(core.Netns{}, x)))
 	}
 	said := func() string {
 		raw, err := os.ReadFile(calls)
@@ -152,6 +152,6 @@ func TestVersionIsAskedOnce(t *testing.T) {
 	next := filepath.Join(dir, "next")
 	require.NoError(t, os.WriteFile(next, []byte("#!/bin/sh\n"+strings.Replace(body, `,"1.1.0"`, "", 1)+"\n"), 0o755))
 	require.NoError(t, os.Rename(next, filepath.Join(dir, "p")))
-	require.Equal(t, core.CodeVersion, core.CodeOf(d.Prove(t.Context(), []core.Spec{spec(core.Netns{}, x)})))
+	require.Equal(t, core.CodeVersion, core.CodeOf(d.Prove(t.Context(), spec(core.Netns{}, x))))
 	require.Equal(t, "VERSION\nVERSION\n", said())
 }

@@ -23,16 +23,18 @@ func refusal(err error) error {
 	return &answer{core.Failure{Code: core.CodeOf(err), Msg: err.Error()}, err}
 }
 
-// Failed is how the ADD of s failed; nil for what is no plugin's. A plugin that
-// hung or died gave no answer.
-func Failed(s core.Spec, err error) *core.Failure {
+// Refused implements driver.Refuser: the plugin's answer goes into the record. One
+// that hung or died gave none.
+func (d *Driver) Refused(s core.Spec, err error) core.Spec {
 	if s.Exec == nil {
-		return nil
+		return s
 	}
+	failed := &core.Failure{}
 	if a, ok := errors.AsType[*answer](err); ok && !passing(err) {
-		return &a.said
+		failed = &a.said
 	}
-	return &core.Failure{}
+	s.ChangeExec().Failed = failed
+	return s
 }
 
 // nothingMade tells of a DEL that failed that there is nothing to be removed:

@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/api/cni"
-	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
-	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/lib/fail"
+	"github.com/fairlead/fairlead/internal/network/cniconf"
 )
 
 const (
@@ -34,30 +34,9 @@ const (
 
 var errTooMuch = errors.New("more than 1 MiB of output")
 
-type procsKey struct{}
-
-// WithProcs has every plugin started under ctx reported to fn before it gets
-// its configuration, one that needs no process with the zero Proc. An error of
-// fn ends the plugin, which has done nothing.
-func WithProcs(ctx context.Context, fn func(context.Context, core.Proc) error) context.Context {
-	return context.WithValue(ctx, procsKey{}, fn)
-}
-
-// Caller is how a plugin that has us as its IPAM plugin calls back.
-type Caller struct {
-	Token  string // names the operation that runs it
-	Socket string // of this agent
-}
-
-type callerKey struct{}
-
-// WithCaller puts c into the environment of every plugin started under ctx.
-func WithCaller(ctx context.Context, c Caller) context.Context {
-	return context.WithValue(ctx, callerKey{}, c)
-}
-
 // invocation is one execution of a plugin.
 type invocation struct {
+	run     driver.Run // of the operation
 	exec    core.Exec
 	command core.Op
 	key     core.Key
@@ -107,20 +86,20 @@ func (d *Driver) carryOut(ctx context.Context, v invocation, w way) ([]byte, err
 	if w.plugin != nil {
 		return d.runInside(ctx, v, w.plugin, w.conf)
 	}
-	return v.run(ctx, w.conf)
+	return v.runProgram(ctx, w.conf)
 }
 
-// run executes the plugin and returns its standard output. A CNI error that
+// runProgram executes the plugin and returns its standard output. A CNI error that
 // the plugin printed comes back with its own code, a death without words as
 // code 5 with the last of its standard error.
-func (v invocation) run(ctx context.Context, conf json.RawMessage) (out []byte, err error) {
-	done := driver.Time(ctx, "exec."+v.exec.Type+"."+string(v.command))
+func (v invocation) runProgram(ctx context.Context, conf json.RawMessage) (out []byte, err error) {
+	done := v.run.Time.Step("exec." + v.exec.Type + "." + string(v.command))
 	defer func() { done(err) }()
 	path, err := find(v.exec.Type, v.exec.Path)
 	if err != nil {
 		return nil, refusal(err)
 	}
-	p := process{path: path, env: append(v.env(), callBack(ctx)...), prepare: v.prepare}
+	p := process{path: path, env: append(v.env(), callBack(v.run.Caller)...), report: v.report, prepare: v.prepare}
 	if err := p.run(ctx, conf); err != nil {
 		return nil, v.explain(err, &p)
 	}
@@ -142,9 +121,8 @@ func (v invocation) env() []string {
 
 // callBack is the part of the environment by which a plugin joins the operation
 // that runs it (package api/cni).
-func callBack(ctx context.Context) []string {
-	c, ok := ctx.Value(callerKey{}).(Caller)
-	if !ok {
+func callBack(c driver.Caller) []string {
+	if c == (driver.Caller{}) {
 		return nil
 	}
 	env := []string{cni.EnvToken + "=" + c.Token}
@@ -204,6 +182,7 @@ func codeOr(err error, code uint) uint {
 type process struct {
 	path    string
 	env     []string
+	report  func(ctx context.Context, pid int) error // nil: nobody keeps a record
 	prepare func() error
 	stdout  capped
 	stderr  tail
@@ -223,11 +202,7 @@ func (p *process) run(caller context.Context, stdin []byte) error {
 		return err
 	}
 	fail.Here("exec.started")
-	err = report(ctx, cmd.Process.Pid)
-	if err == nil && p.prepare != nil {
-		err = p.prepare()
-	}
-	if err != nil {
+	if err = p.recorded(ctx, cmd.Process.Pid); err != nil {
 		stop(err)
 		_ = in.Close()
 		_ = cmd.Wait() // it was killed unfed
@@ -253,7 +228,20 @@ func (p *process) run(caller context.Context, stdin []byte) error {
 	return err
 }
 
-// ended is why ctx ended, recognisable as its Err too.
+// recorded does what comes before the program has its configuration.
+func (p *process) recorded(ctx context.Context, pid int) error {
+	if p.report != nil {
+		if err := p.report(ctx, pid); err != nil {
+			return err
+		}
+	}
+	if p.prepare != nil {
+		return p.prepare()
+	}
+	return nil
+}
+
+// ended is the cause for which ctx ended. errors.Is finds ctx.Err in it too.
 func ended(ctx context.Context) error {
 	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
 		return fmt.Errorf("%w: %w", ctx.Err(), cause)
@@ -299,9 +287,8 @@ func expendable(pid int) {
 
 // report hands the process group on to whoever keeps the record; pid is 0 where
 // no process is needed.
-func report(ctx context.Context, pid int) error {
-	fn, ok := ctx.Value(procsKey{}).(func(context.Context, core.Proc) error)
-	if !ok {
+func (v invocation) report(ctx context.Context, pid int) error {
+	if v.run.Report == nil {
 		return nil
 	}
 	proc := core.Proc{PGID: pid}
@@ -312,7 +299,7 @@ func report(ctx context.Context, pid int) error {
 		}
 		proc.StartTime = st.start
 	}
-	if err := fn(ctx, proc); err != nil {
+	if err := v.run.Report(ctx, proc); err != nil {
 		return fmt.Errorf("record the plugin's process: %w", err)
 	}
 	return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/exec"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
 )
@@ -32,7 +33,7 @@ func TestPluginGetsItsCallAndNothingElse(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "seen")
 	s := scripted(t, `cat >`+out+`.stdin; env | sort >`+out+`.env; echo '{"cniVersion":"1.0.0"}'`)
 	s.Exec.Prev = []byte(`{"cniVersion":"1.0.0"}`)
-	l, err := exec.New(nil).Attach(t.Context(), s)
+	l, err := exec.New(nil).Attach(t.Context(), driver.Run{}, s)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"cniVersion":"1.0.0"}`, string(l.CNIResult))
 
@@ -52,13 +53,13 @@ func TestPluginGetsItsCallAndNothingElse(t *testing.T) {
 	require.Contains(t, string(env), "CNI_NETNS="+s.Netns.Path+"\n")
 	require.Contains(t, string(env), "CNI_ARGS=K8S_POD_NAME=p;IgnoreUnknown=1\n")
 
-	require.NoError(t, exec.New(nil).Detach(t.Context(), s))
+	require.NoError(t, exec.New(nil).Detach(t.Context(), driver.Run{}, s))
 	del, err := os.ReadFile(out + ".stdin")
 	require.NoError(t, err)
 	require.Equal(t, string(stdin), string(del), "DEL gets what ADD got")
 
 	netnstest.Unbind(t, s.Netns.Path)
-	require.NoError(t, exec.New(nil).Detach(t.Context(), s))
+	require.NoError(t, exec.New(nil).Detach(t.Context(), driver.Run{}, s))
 	env, err = os.ReadFile(out + ".env")
 	require.NoError(t, err)
 	require.Contains(t, string(env), "CNI_NETNS=\n")
@@ -69,11 +70,11 @@ func TestPluginGetsItsCallAndNothingElse(t *testing.T) {
 func TestPluginMayCallBack(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "env")
 	s := scripted(t, `cat >/dev/null; env >>`+out+`; echo '{"cniVersion":"1.0.0"}'`)
-	ctx := exec.WithCaller(t.Context(), exec.Caller{Token: "t1", Socket: "/run/a.sock"})
-	l, err := exec.New(nil).Attach(ctx, s)
+	run := driver.Run{Caller: driver.Caller{Token: "t1", Socket: "/run/a.sock"}}
+	l, err := exec.New(nil).Attach(t.Context(), run, s)
 	require.NoError(t, err)
-	require.NoError(t, exec.New(nil).Check(ctx, s, l))
-	require.NoError(t, exec.New(nil).Detach(ctx, s))
+	require.NoError(t, exec.New(nil).Check(t.Context(), run, s, l))
+	require.NoError(t, exec.New(nil).Detach(t.Context(), run, s))
 	env, err := os.ReadFile(out)
 	require.NoError(t, err)
 	require.Equal(t, 3, strings.Count(string(env), "FAIRLEAD_TOKEN=t1\n"))
@@ -85,9 +86,9 @@ func TestOldVersionsGetNoMoreThanTheyKnow(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "stdin")
 	s := scripted(t, `cat >`+out)
 	s.Exec.CNIVersion, s.Exec.Prev = "0.3.1", []byte(`{"cniVersion":"0.3.1"}`)
-	require.NoError(t, exec.New(nil).Check(t.Context(), s, core.Link{}))
+	require.NoError(t, exec.New(nil).Check(t.Context(), driver.Run{}, s, core.Link{}))
 	require.NoFileExists(t, out)
-	require.NoError(t, exec.New(nil).Detach(t.Context(), s))
+	require.NoError(t, exec.New(nil).Detach(t.Context(), driver.Run{}, s))
 	stdin, err := os.ReadFile(out)
 	require.NoError(t, err)
 	require.NotContains(t, string(stdin), "prevResult")
@@ -96,11 +97,11 @@ func TestOldVersionsGetNoMoreThanTheyKnow(t *testing.T) {
 func TestCheckAsksThePluginUnlessTheNetworkForbidsIt(t *testing.T) {
 	s := scripted(t, `echo '{"code":42,"msg":"rules differ"}'; exit 1`)
 	s.Exec.Prev = []byte(`{"cniVersion":"1.0.0"}`)
-	err := exec.New(nil).Check(t.Context(), s, core.Link{})
+	err := exec.New(nil).Check(t.Context(), driver.Run{}, s, core.Link{})
 	require.ErrorIs(t, err, core.ErrDrift)
 	require.ErrorContains(t, err, "rules differ")
 	s.Exec.NoCheck = true
-	require.NoError(t, exec.New(nil).Check(t.Context(), s, core.Link{}))
+	require.NoError(t, exec.New(nil).Check(t.Context(), driver.Run{}, s, core.Link{}))
 }
 
 func TestFailuresHaveCodesAndWords(t *testing.T) {
@@ -122,7 +123,7 @@ func TestFailuresHaveCodesAndWords(t *testing.T) {
 		{"other version", `echo '{"cniVersion":"6.0.0"}'`, 6, "6.0.0"},
 		{"too much", `yes`, 5, "1 MiB"},
 	} {
-		_, err := exec.New(nil).Attach(t.Context(), scripted(t, c.body))
+		_, err := exec.New(nil).Attach(t.Context(), driver.Run{}, scripted(t, c.body))
 		require.Error(t, err, c.name)
 		require.Equal(t, c.code, core.CodeOf(err), "%s: %v", c.name, err)
 		require.ErrorContains(t, err, c.words, c.name)
@@ -133,7 +134,7 @@ func TestFailuresHaveCodesAndWords(t *testing.T) {
 func TestBigConfigurationAndNoReader(t *testing.T) {
 	s := scripted(t, `exec 0<&-; echo '{"cniVersion":"1.0.0"}'`)
 	s.Exec.Conf = []byte(`{"name":"net","type":"p","pad":"` + strings.Repeat("x", 900<<10) + `"}`)
-	_, err := exec.New(nil).Attach(t.Context(), s)
+	_, err := exec.New(nil).Attach(t.Context(), driver.Run{}, s)
 	require.NoError(t, err, "a plugin need not read")
 }
 
@@ -144,7 +145,7 @@ func TestOnlyWhatRootControlsIsRun(t *testing.T) {
 	try := func(typ string, dirs ...string) error {
 		s := spec(id, call(t, testConf, 0, dirs...))
 		s.Exec.Type = typ
-		_, err := exec.New(nil).Attach(t.Context(), s)
+		_, err := exec.New(nil).Attach(t.Context(), driver.Run{}, s)
 		return err
 	}
 	require.NoError(t, try("p", empty, "/nonexistent", "relative", good))
@@ -186,7 +187,7 @@ func TestOnlyWhatRootControlsIsRun(t *testing.T) {
 		}
 	}
 	s := spec(id, call(t, testConf, 0, empty))
-	require.ErrorContains(t, exec.New(nil).Detach(t.Context(), s), `"p"`, "DEL names the missing plugin")
+	require.ErrorContains(t, exec.New(nil).Detach(t.Context(), driver.Run{}, s), `"p"`, "DEL names the missing plugin")
 }
 
 // The process is on record before it gets its configuration; a plugin whose
@@ -197,14 +198,14 @@ func TestProcessIsRecordedBeforeItActs(t *testing.T) {
 	s := scripted(t, body)
 	var got []core.Proc
 	no := errors.New("disk full")
-	ctx := exec.WithProcs(t.Context(), func(_ context.Context, p core.Proc) error {
+	run := driver.Run{Report: func(_ context.Context, p core.Proc) error {
 		require.NoFileExists(t, out)
 		require.NoError(t, syscall.Kill(p.PGID, 0))
 		require.NotZero(t, p.StartTime)
 		got = append(got, p)
 		return no
-	})
-	_, err := exec.New(nil).Attach(ctx, s)
+	}}
+	_, err := exec.New(nil).Attach(t.Context(), run, s)
 	require.ErrorIs(t, err, no)
 	require.Len(t, got, 1)
 	// The script's own child is a zombie until init has reaped it.
@@ -213,7 +214,7 @@ func TestProcessIsRecordedBeforeItActs(t *testing.T) {
 	require.NoFileExists(t, out)
 
 	no = nil
-	_, err = exec.New(nil).Attach(ctx, s)
+	_, err = exec.New(nil).Attach(t.Context(), run, s)
 	require.NoError(t, err)
 	require.FileExists(t, out)
 }
@@ -249,7 +250,7 @@ func TestCancelKillsTheWholeGroup(t *testing.T) {
 			time.Sleep(5 * time.Millisecond)
 		}
 	}()
-	_, err := exec.New(nil).Attach(ctx, s)
+	_, err := exec.New(nil).Attach(ctx, driver.Run{}, s)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, err, why)
 	require.Equal(t, core.CodeTryAgain, core.CodeOf(err))
@@ -272,7 +273,7 @@ func gone(t *testing.T, pid string) {
 // A plugin may leave a daemon that holds its output; the answer counts.
 func TestLingeringHelperDoesNotBlock(t *testing.T) {
 	s := scripted(t, `sleep 300 & echo $! >$CNI_PATH/pid; echo '{"cniVersion":"1.0.0"}'`)
-	_, err := exec.New(nil).Attach(t.Context(), s)
+	_, err := exec.New(nil).Attach(t.Context(), driver.Run{}, s)
 	require.NoError(t, err)
 	raw, err := os.ReadFile(filepath.Join(s.Exec.Path[0], "pid"))
 	require.NoError(t, err)
@@ -285,11 +286,11 @@ func TestAttachWithoutPluginOrNamespace(t *testing.T) {
 	s := scripted(t, `exit 0`)
 	none := s
 	none.Exec = nil
-	_, err := exec.New(nil).Attach(t.Context(), none)
+	_, err := exec.New(nil).Attach(t.Context(), driver.Run{}, none)
 	require.Equal(t, core.CodeConfig, core.CodeOf(err))
-	require.Error(t, exec.New(nil).Check(t.Context(), none, core.Link{}))
-	require.Error(t, exec.New(nil).Detach(t.Context(), none))
+	require.Error(t, exec.New(nil).Check(t.Context(), driver.Run{}, none, core.Link{}))
+	require.Error(t, exec.New(nil).Detach(t.Context(), driver.Run{}, none))
 	netnstest.Unbind(t, s.Netns.Path)
-	_, err = exec.New(nil).Attach(t.Context(), s)
+	_, err = exec.New(nil).Attach(t.Context(), driver.Run{}, s)
 	require.ErrorIs(t, err, core.ErrNetnsGone)
 }

@@ -104,7 +104,7 @@ func (s shape) refuse(conf json.RawMessage) error {
 	}
 	first, why := "", error(nil)
 	for place, k := range s {
-		at, value := k.amiss(all, "", strings.Split(place, "."))
+		at, value := k.mismatch(all, "", strings.Split(place, "."))
 		if at != "" && (first == "" || at < first) {
 			first, why = at, core.Errorf(core.CodeConfig, "key %q: %s is not %s", at, shown(value), k.is)
 		}
@@ -112,9 +112,9 @@ func (s shape) refuse(conf json.RawMessage) error {
 	return why
 }
 
-// amiss finds a value at the end of the path that k does not fit, or on the way
+// mismatch finds a value at the end of the path that k does not fit, or on the way
 // there one that has nothing below it. Null is as absent.
-func (k kind) amiss(v any, at string, path []string) (place string, value any) {
+func (k kind) mismatch(v any, at string, path []string) (place string, value any) {
 	if v == nil {
 		return "", nil
 	}
@@ -130,23 +130,23 @@ func (k kind) amiss(v any, at string, path []string) (place string, value any) {
 			if path[0] != "*" && !strings.EqualFold(path[0], key) { // as encoding/json matches them
 				continue
 			}
-			if place, value = k.amiss(below, strings.TrimPrefix(at+"."+key, "."), path[1:]); place != "" {
+			if place, value = k.mismatch(below, strings.TrimPrefix(at+"."+key, "."), path[1:]); place != "" {
 				break
 			}
 		}
 		return place, value
 	case []any:
 		if path[0] == "[]" {
-			return k.amissIn(v, at, path[1:])
+			return k.mismatchIn(v, at, path[1:])
 		}
 	}
 	return at, v
 }
 
-// amissIn is amiss for the elements of a list.
-func (k kind) amissIn(list []any, at string, path []string) (place string, value any) {
+// mismatchIn is mismatch for the elements of a list.
+func (k kind) mismatchIn(list []any, at string, path []string) (place string, value any) {
 	for i, below := range list {
-		if place, value = k.amiss(below, fmt.Sprintf("%s[%d]", at, i), path); place != "" {
+		if place, value = k.mismatch(below, fmt.Sprintf("%s[%d]", at, i), path); place != "" {
 			break
 		}
 	}

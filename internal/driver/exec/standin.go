@@ -11,11 +11,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fairlead/fairlead/internal/cniconf"
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/driver/inproc"
+	"github.com/fairlead/fairlead/internal/driver/builtin/inproc"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/network/cniconf"
 )
 
 // Upstream's plugins free less when they are called without a namespace than

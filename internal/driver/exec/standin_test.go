@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/drivertest"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
@@ -40,13 +41,13 @@ func TestRulesGoWithoutTheNamespace(t *testing.T) {
 			attach := func() (core.Spec, func()) {
 				ns, id := pod(t)
 				s := spec(id, call(t, conf, 0, dir))
-				l, err := d.Attach(t.Context(), s)
+				l, err := d.Attach(t.Context(), driver.Run{}, s)
 				require.NoError(t, err)
 				s.Exec.Prev = l.CNIResult
 				return s, func() { netnstest.Unbind(t, id.Path); require.NoError(t, ns.Close()) }
 			}
 			first, _ := attach() // tables and chains for all pods stay
-			require.NoError(t, d.Detach(t.Context(), first))
+			require.NoError(t, d.Detach(t.Context(), driver.Run{}, first))
 			before := rules(t, hostNS)
 			for what, result := range map[string]bool{"by the result": true, "by the rules": false} {
 				s, end := attach()
@@ -55,9 +56,9 @@ func TestRulesGoWithoutTheNamespace(t *testing.T) {
 				if !result {
 					s.Exec.Prev = nil
 				}
-				require.NoError(t, d.Detach(t.Context(), s), what)
+				require.NoError(t, d.Detach(t.Context(), driver.Run{}, s), what)
 				require.Equal(t, before, rules(t, hostNS), what)
-				require.NoError(t, d.Detach(t.Context(), s), what)
+				require.NoError(t, d.Detach(t.Context(), driver.Run{}, s), what)
 				require.Equal(t, before, rules(t, hostNS), what)
 				require.Empty(t, leasesOf(t, dataDir+"/br"))
 			}
@@ -74,13 +75,13 @@ func TestTuningOfAnInterfaceThatHasGone(t *testing.T) {
 	s := spec(id, call(t, `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"tuning","mtu":1300,"dataDir":"`+files+`"}]}`, 0, dir))
 	s.Exec.Prev = []byte(`{"cniVersion":"1.0.0","interfaces":[{"name":"net1","sandbox":"` + id.Path + `"}]}`)
 	ip(t, ns, "link", "add", "net1", "type", "veth", "peer", "name", "far")
-	_, err := d.Attach(t.Context(), s)
+	_, err := d.Attach(t.Context(), driver.Run{}, s)
 	require.NoError(t, err)
 	kept, err := os.ReadDir(files)
 	require.NoError(t, err)
 	require.Len(t, kept, 1)
 	ip(t, ns, "link", "del", "net1")
-	require.NoError(t, d.Detach(t.Context(), s))
+	require.NoError(t, d.Detach(t.Context(), driver.Run{}, s))
 	kept, err = os.ReadDir(files)
 	require.NoError(t, err)
 	require.Empty(t, kept)
@@ -95,13 +96,13 @@ func TestHostDevicesLeaseGoesWithoutTheNamespace(t *testing.T) {
 	s := spec(id, call(t, `{"cniVersion":"1.0.0","name":"br","plugins":[{"type":"host-device","device":"m1",
 		"ipam":{"type":"host-local","dataDir":"`+dataDir+`","subnet":"10.88.0.0/24"}}]}`, 0,
 		drivertest.Programs(t, "main/host-device", "ipam/host-local")))
-	l, err := d.Attach(t.Context(), s)
+	l, err := d.Attach(t.Context(), driver.Run{}, s)
 	require.NoError(t, err)
 	s.Exec.Prev = l.CNIResult
 	require.Len(t, leases(t, dataDir), 1)
 	netnstest.Unbind(t, id.Path)
 	require.NoError(t, ns.Close())
-	require.NoError(t, d.Detach(t.Context(), s))
+	require.NoError(t, d.Detach(t.Context(), driver.Run{}, s))
 	require.Empty(t, leases(t, dataDir))
-	require.NoError(t, d.Detach(t.Context(), s))
+	require.NoError(t, d.Detach(t.Context(), driver.Run{}, s))
 }

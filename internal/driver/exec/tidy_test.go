@@ -10,7 +10,6 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/drivertest"
-	"github.com/fairlead/fairlead/internal/driver/exec"
 )
 
 // TestEmptyLeasesOfProgramsAreFreed: host-local as a program of a program passes
@@ -25,18 +24,18 @@ func TestEmptyLeasesOfProgramsAreFreed(t *testing.T) {
 	s := spec(id, x)
 	hollow := filepath.Join(dataDir, "br", "10.88.0.77")
 	for _, op := range []func() error{
-		func() error { return d.Detach(t.Context(), s) },
+		func() error { return d.Detach(t.Context(), driver.Run{}, s) },
 		func() error {
-			return exec.Of(map[string]driver.Driver{exec.Name: d.Driver}).GC(t.Context(), *x, []core.Key{s.Key})
+			return d.Driver.GC(t.Context(), driver.Run{}, *x, []core.Key{s.Key})
 		},
 	} {
-		_, err := d.Attach(t.Context(), s)
+		_, err := d.Attach(t.Context(), driver.Run{}, s)
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(hollow, nil, 0o600))
 		require.NoError(t, op())
 		require.NoFileExists(t, hollow)
 	}
 	require.Equal(t, []string{"10.88.0.3"}, leases(t, dataDir), "GC leaves what is in use")
-	require.NoError(t, d.Detach(t.Context(), s))
+	require.NoError(t, d.Detach(t.Context(), driver.Run{}, s))
 	require.Empty(t, leases(t, dataDir))
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
 )
@@ -36,10 +37,10 @@ func benchmark(b *testing.B, parallel int) {
 			specs[i] = fresh
 		}
 		b.StartTimer()
-		burst(b, specs, func(s core.Spec) error { _, err := n.driver.Attach(b.Context(), s); return err })
+		burst(b, specs, func(s core.Spec) error { _, err := n.driver.Attach(b.Context(), driver.Run{}, s); return err })
 		b.StopTimer()
 		begun := time.Now()
-		burst(b, specs, func(s core.Spec) error { return n.driver.Detach(b.Context(), s) })
+		burst(b, specs, func(s core.Spec) error { return n.driver.Detach(b.Context(), driver.Run{}, s) })
 		detaching += time.Since(begun)
 		// spec/performance.md: the switch is busy with a mass DEL for a while.
 		if err := errors.Join(n.driver.Flush(b.Context()), n.client.Settle(b.Context())); err != nil {

@@ -23,8 +23,8 @@ import (
 // core.Difference, joined, without the interface's name; any other error means that it
 // could not be told. In the pod, what the link says of MAC, MTU and further
 // routes goes before the Spec: later plugins of the chain may change these.
-func (d *Driver) Check(ctx context.Context, spec core.Spec, l core.Link) (err error) {
-	done := driver.Time(ctx, "ovs.check")
+func (d *Driver) Check(ctx context.Context, r driver.Run, spec core.Spec, l core.Link) (err error) {
+	done := r.Time.Step("ovs.check")
 	defer func() { done(err) }()
 	s, err := nicOf(spec)
 	if err != nil {

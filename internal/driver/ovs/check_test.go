@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 )
 
@@ -73,17 +74,17 @@ func TestCheckFindsTampering(t *testing.T) {
 		n.attach(s)
 		qos := n.sw.Get("Port", s.NIC.OVS.HostIf, "qos")
 		expand := strings.NewReplacer("HOST", s.NIC.OVS.HostIf, "QOS", qos, "QUEUE", n.sw.Get("QoS", qos, "queues:0")).Replace
-		require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}), "before %q", tamper.line)
+		require.NoError(t, n.driver.Check(t.Context(), driver.Run{}, s, core.Link{}), "before %q", tamper.line)
 		n.tamper(tamper.where, h, expand(tamper.line))
 		var err error
-		n.eventually(tamper.line, func() bool { err = n.driver.Check(t.Context(), s, core.Link{}); return err != nil })
+		n.eventually(tamper.line, func() bool { err = n.driver.Check(t.Context(), driver.Run{}, s, core.Link{}); return err != nil })
 		require.ErrorIs(t, err, core.ErrDrift)
 		require.Contains(t, err.Error(), expand(tamper.says), "case %d: %s", i, tamper.line)
 		if strings.Contains(tamper.line, "container_id=") {
 			n.sw.Vsctl("set", "Interface", s.NIC.OVS.HostIf, "external_ids:container_id="+s.Key.Container)
-			n.eventually("mended", func() bool { return n.driver.Check(t.Context(), s, core.Link{}) == nil })
+			n.eventually("mended", func() bool { return n.driver.Check(t.Context(), driver.Run{}, s, core.Link{}) == nil })
 		}
-		require.NoError(t, n.driver.Detach(t.Context(), s), "after %q", tamper.line)
+		require.NoError(t, n.driver.Detach(t.Context(), driver.Run{}, s), "after %q", tamper.line)
 	}
 	n.sw.Vsctl("--if-exists", "del-br", "br-x", "--", "clear", "bridge", "br-int", "mirrors", "--", "del-port", "mirror0")
 	after := n.inventory()
@@ -130,6 +131,6 @@ func TestCheckNoFalseAlarm(t *testing.T) {
 		n.tamper(fine.where, h, fine.line)
 	}
 	for range 200 {
-		require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}))
+		require.NoError(t, n.driver.Check(t.Context(), driver.Run{}, s, core.Link{}))
 	}
 }

@@ -7,10 +7,10 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
-	"github.com/fairlead/fairlead/internal/fail"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/kernel/tombstone"
+	"github.com/fairlead/fairlead/internal/lib/fail"
 	"github.com/fairlead/fairlead/internal/ovs"
 )
 
@@ -19,7 +19,7 @@ import (
 // links themselves go in batches (Run), because each deletion waits for an RCU
 // grace period of 10-20 ms. It needs the Spec and nothing else; what is gone,
 // or belongs to somebody else by now, it leaves alone.
-func (d *Driver) Detach(ctx context.Context, spec core.Spec) error {
+func (d *Driver) Detach(ctx context.Context, r driver.Run, spec core.Spec) error {
 	s, err := nicOf(spec)
 	if err != nil {
 		return fmt.Errorf("detach %s: %w", spec.Key, err)
@@ -41,12 +41,12 @@ func (d *Driver) Detach(ctx context.Context, spec core.Spec) error {
 		err = nil
 	}
 	// A database that is away must not keep the pod's addresses on the wire.
-	err = errors.Join(err, d.removePort(ctx, s, own))
+	err = errors.Join(err, d.removePort(ctx, r.Time, s, own))
 	switch {
 	case s.Type == InternalPort:
 		err = errors.Join(err, buryDevice(s))
 	case own:
-		err = errors.Join(err, d.removePair(ctx, c, s, near))
+		err = errors.Join(err, d.removePair(r.Time, c, s, near))
 	}
 	if err != nil {
 		return fmt.Errorf("detach %s: %w", s.Key, err)
@@ -60,6 +60,9 @@ func (d *Driver) Left(spec core.Spec) bool {
 	if err != nil {
 		return false // it never had one
 	}
+	if s.Type == InternalPort {
+		return leftInPod(s)
+	}
 	c, err := d.host.Get()
 	if err != nil {
 		return true
@@ -72,6 +75,16 @@ func (d *Driver) Left(spec core.Spec) bool {
 	return ownLink(near, s.Key)
 }
 
+// leftInPod is Left of an internal port, whose only device is the pod's.
+func leftInPod(s nic) (left bool) {
+	err := inPod(s.Netns, func(c *rtnl.Conn) error {
+		l, err := c.LinkByName(s.Key.IfName)
+		left = err == nil && ownDevice(l, s)
+		return err
+	})
+	return left || err != nil && !errors.Is(err, core.ErrNotFound)
+}
+
 // portOf tells that the port of the Spec's name is its container's, which
 // proves the link's owner where its alias was changed.
 func (d *Driver) portOf(s nic) bool {
@@ -81,8 +94,8 @@ func (d *Driver) portOf(s nic) bool {
 
 // removePort commits the port's end. A port without any mark is ours if its
 // device is.
-func (d *Driver) removePort(ctx context.Context, s nic, ownDevice bool) (err error) {
-	done := driver.Time(ctx, "ovs.del.txn")
+func (d *Driver) removePort(ctx context.Context, t driver.Timer, s nic, ownDevice bool) (err error) {
+	done := t.Step("ovs.del.txn")
 	defer func() { done(err) }()
 	if err := d.cfg.OVS.Connected(); err != nil {
 		return err
@@ -96,14 +109,14 @@ func (d *Driver) removePort(ctx context.Context, s nic, ownDevice bool) (err err
 	return err
 }
 
-func (d *Driver) removePair(ctx context.Context, c *rtnl.Conn, s nic, near rtnl.Link) (err error) {
-	done := driver.Time(ctx, "ovs.del.link")
+func (d *Driver) removePair(t driver.Timer, c *rtnl.Conn, s nic, near rtnl.Link) (err error) {
+	done := t.Step("ovs.del.link")
 	defer func() { done(err) }()
 	err = tombstone.Bury(c, near.Index)
 	fail.Here("ovs.del.link")
 	err = errors.Join(err, buryFar(s.Netns, near))
 	fail.Here("ovs.del.pod")
-	d.cfg.Graves.Wake()
+	d.cfg.Reaper.Wake()
 	return err
 }
 
@@ -185,7 +198,7 @@ func (a attachment) clearTombstone(host *rtnl.Conn) bool {
 // Run deletes tombstones until ctx ends; first those of an earlier process.
 func (d *Driver) Run(ctx context.Context) {
 	defer d.host.Close()
-	d.cfg.Graves.Run(ctx)
+	d.cfg.Reaper.Run(ctx)
 }
 
 // Tombstones is the number of host links that wait for the reaper; 0 when they

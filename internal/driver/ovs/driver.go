@@ -16,16 +16,13 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
-	"github.com/fairlead/fairlead/internal/fail"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/kernel/tombstone"
+	"github.com/fairlead/fairlead/internal/lib/fail"
+	"github.com/fairlead/fairlead/internal/lib/keylock"
 	"github.com/fairlead/fairlead/internal/ovs"
-	"github.com/fairlead/fairlead/internal/turn"
 )
-
-// Name is the driver's name in a Spec.
-const Name = "ovs"
 
 // Groups of the links we make (`ip link set group`). A link in GroupLive
 // belongs to an attachment; one in GroupTombstone is as good as deleted. Both
@@ -55,10 +52,14 @@ type Config struct {
 	// UserspaceDatapath: the bridge is of type netdev, which reads frames as
 	// they are, so pods must not leave checksums to hardware.
 	UserspaceDatapath bool
-	// Graves deletes what was detached, other drivers' links too; nil = one of
+	// Reaper deletes what was detached, other drivers' links too; nil = one of
 	// the driver's own. The driver runs it.
-	Graves *tombstone.Reaper
-	Log    *slog.Logger
+	Reaper *tombstone.Reaper
+	// Patience ends the time in which Ready waits for the switch: on a node that
+	// boots it may come later than the agent, and "try again later" at once would
+	// have the runtime wait far longer before it does.
+	Patience time.Time
+	Log      *slog.Logger
 }
 
 // Driver is a driver.Driver for Open vSwitch ports. All methods may be called
@@ -67,22 +68,31 @@ type Driver struct {
 	cfg   Config
 	log   *slog.Logger
 	host  *rtnl.Pool
-	locks turn.Queue
+	locks keylock.Queue
 
 	mu       sync.Mutex
 	attached map[string]bool      // by host interface: attached by this process and not detached since
 	detached map[string]time.Time // by host interface: its port was deleted then, and OVS may not have acted yet
 }
 
-var _ driver.Starter = (*Driver)(nil)
+var (
+	_ driver.Starter   = (*Driver)(nil)
+	_ driver.Carrier   = (*Driver)(nil)
+	_ driver.Dependent = (*Driver)(nil)
+	_ driver.Sweeper   = (*Driver)(nil)
+	_ driver.Guesser   = (*Driver)(nil)
+	_ driver.Recoverer = (*Driver)(nil)
+	_ driver.Finder    = (*Driver)(nil)
+	_ driver.Repairer  = (*Driver)(nil)
+)
 
 // New makes the driver. Run must run for what was detached to disappear.
 func New(cfg Config) *Driver {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	if cfg.Graves == nil {
-		cfg.Graves = tombstone.New(cfg.Host, cfg.Log)
+	if cfg.Reaper == nil {
+		cfg.Reaper = tombstone.New(cfg.Host, cfg.Log)
 	}
 	return &Driver{
 		cfg: cfg, log: cfg.Log, host: rtnl.NewPool(cfg.Host),
@@ -90,11 +100,32 @@ func New(cfg Config) *Driver {
 	}
 }
 
+// Ready implements driver.Dependent.
+func (d *Driver) Ready(ctx context.Context) error {
+	ctx, stop := context.WithDeadline(ctx, d.cfg.Patience)
+	defer stop()
+	if err := d.cfg.OVS.WaitReady(ctx); err != nil {
+		return fmt.Errorf("the switch is not ready: %w", err)
+	}
+	return nil
+}
+
+// Running implements driver.Dependent.
+func (d *Driver) Running(ctx context.Context) error {
+	if err := d.cfg.OVS.Ready(); err != nil {
+		return err
+	}
+	return d.cfg.OVS.Running(ctx)
+}
+
+// Connected implements driver.Dependent.
+func (d *Driver) Connected() error { return d.cfg.OVS.Connected() }
+
 // Attach makes the interface and returns when Open vSwitch forwards for it.
 // core.ErrExists if a name is taken by somebody else, who is left alone;
 // core.ErrNetnsGone, core.ErrUnavailable as their names say.
-func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
-	l, settled, err := d.Start(ctx, s)
+func (d *Driver) Attach(ctx context.Context, r driver.Run, s core.Spec) (core.Link, error) {
+	l, settled, err := d.Start(ctx, r, s)
 	if err == nil {
 		err = settled(ctx)
 	}
@@ -106,23 +137,23 @@ func (d *Driver) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
 
 // Start implements driver.Starter: what it leaves to settled is the wait for
 // the OpenFlow port, which grows with the number of ports of the bridge.
-func (d *Driver) Start(ctx context.Context, s core.Spec) (core.Link, func(context.Context) error, error) {
+func (d *Driver) Start(ctx context.Context, r driver.Run, s core.Spec) (core.Link, func(context.Context) error, error) {
 	n, err := nicOf(s)
 	if err != nil {
 		return core.Link{}, nil, fmt.Errorf("attach %s: %w", s.Key, err)
 	}
 	defer d.locks.Hold(n.HostIf)()
-	l, err := d.attach(ctx, n)
+	l, err := d.attach(ctx, r.Time, n)
 	if err != nil {
 		return core.Link{}, nil, fmt.Errorf("attach %s: %w", s.Key, err)
 	}
-	return l, func(ctx context.Context) error { return d.settled(ctx, n, l.MAC) }, nil
+	return l, func(ctx context.Context) error { return d.settled(ctx, r.Time, n, l.MAC) }, nil
 }
 
 // settled waits until the switch forwards for the interface and tells the
 // neighbours.
-func (d *Driver) settled(ctx context.Context, s nic, mac core.MAC) error {
-	if err := d.forwards(ctx, s.HostIf); err != nil {
+func (d *Driver) settled(ctx context.Context, t driver.Timer, s nic, mac core.MAC) error {
+	if err := d.forwards(ctx, t, s.HostIf); err != nil {
 		return fmt.Errorf("attach %s: %w", s.Key, err)
 	}
 	// The answer need not wait for it. It costs the switch a frame to each of
@@ -133,15 +164,15 @@ func (d *Driver) settled(ctx context.Context, s nic, mac core.MAC) error {
 	return nil
 }
 
-func (d *Driver) forwards(ctx context.Context, name string) error {
-	done := driver.Time(ctx, "ovs.ofport")
+func (d *Driver) forwards(ctx context.Context, t driver.Timer, name string) error {
+	done := t.Step("ovs.ofport")
 	_, err := d.cfg.OVS.WaitPort(ctx, name)
 	done(err)
 	fail.Here("ovs.ofport")
 	return err
 }
 
-func (d *Driver) attach(ctx context.Context, s nic) (core.Link, error) {
+func (d *Driver) attach(ctx context.Context, t driver.Timer, s nic) (core.Link, error) {
 	if err := errors.Join(ctx.Err(), d.cfg.OVS.Connected()); err != nil {
 		return core.Link{}, err
 	}
@@ -154,7 +185,7 @@ func (d *Driver) attach(ctx context.Context, s nic) (core.Link, error) {
 		return core.Link{}, fmt.Errorf("port %s: %w: it belongs to %q", s.HostIf, core.ErrExists, st.Owner())
 	}
 	d.setAttached(s.HostIf)
-	a := attachment{driver: d, spec: s, pod: pod}
+	a := attachment{driver: d, time: t, spec: s, pod: pod}
 	a.port, a.warnings = portFor(s)
 	if s.Type == InternalPort {
 		return a.internal(ctx)
@@ -185,6 +216,7 @@ func nicOf(s core.Spec) (nic, error) {
 // attachment is one Attach under way.
 type attachment struct {
 	driver   *Driver
+	time     driver.Timer
 	spec     nic
 	pod      *netns.Handle
 	port     ovs.Port // of the Spec
@@ -200,7 +232,7 @@ func (a attachment) veth(ctx context.Context) (core.Link, error) {
 	var wg sync.WaitGroup
 	var swErr error
 	wg.Go(func() { swErr = a.addPort(ctx) })
-	far, podErr := a.configure(ctx, near.PeerIndex, fresh)
+	far, podErr := a.configure(near.PeerIndex, fresh)
 	wg.Wait()
 	if err := errors.Join(swErr, podErr); err != nil {
 		return core.Link{}, err
@@ -210,7 +242,7 @@ func (a attachment) veth(ctx context.Context) (core.Link, error) {
 
 // pair makes the veth, or finds it made; a fresh one has nothing on it yet.
 func (a attachment) pair(ctx context.Context) (l rtnl.Link, fresh bool, err error) {
-	done := driver.Time(ctx, "ovs.veth")
+	done := a.time.Step("ovs.veth")
 	defer func() { done(err) }()
 	c, err := a.driver.host.Get()
 	if err != nil {
@@ -308,7 +340,7 @@ func (a attachment) wanted() rtnl.Veth {
 // it numbers it. Nothing tells when it has acted on a changed one, but Settle.
 func (a attachment) addPort(ctx context.Context) error {
 	_, existed := a.driver.cfg.OVS.PortByName(a.port.Name)
-	done := driver.Time(ctx, "ovs.txn")
+	done := a.time.Step("ovs.txn")
 	err := a.driver.cfg.OVS.AddPort(ctx, a.port)
 	fail.Here("ovs.txn")
 	if err == nil && existed {
@@ -330,7 +362,8 @@ func (d *Driver) announce(s nic, mac core.MAC) {
 		_ = pod.Close()
 	}
 	if err != nil && !errors.Is(err, core.ErrNotFound) {
-		d.log.Warn("announcement failed", "container", s.Key.Container, "ifname", s.Key.IfName, "err", err)
+		d.log.Warn("addresses not announced: neighbours may send to the former MAC until they ask again",
+			"container", s.Key.Container, "ifname", s.Key.IfName, "err", err)
 	}
 }
 

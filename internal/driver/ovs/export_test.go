@@ -19,7 +19,7 @@ func (d *Driver) Flush(ctx context.Context) error {
 		if err != nil || n == 0 {
 			return err
 		}
-		if err := errors.Join(ctx.Err(), d.cfg.Graves.Reap()); err != nil {
+		if err := errors.Join(ctx.Err(), d.cfg.Reaper.Reap()); err != nil {
 			return fmt.Errorf("flush: %w", err)
 		}
 	}

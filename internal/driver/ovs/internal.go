@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/driver"
-	"github.com/fairlead/fairlead/internal/fail"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/lib/fail"
 )
 
 // internal attaches an internal port: OVS makes the device on the host, and it
-// is moved into the pod, which costs a grace period (17 ms) that a veth does
-// not. The userspace datapath forwards for it there by its open tap; what works
-// by name (rate limits) does not reach it. The kernel's datapath loses it with
-// its name, so nobody asks for one there (plan.Node).
+// is moved into the pod. The move costs a grace period of RCU (17 ms), which a
+// veth does not. The userspace datapath keeps the device's tap open, and goes on
+// forwarding; it finds no device by name any more, so that rate limits do not
+// work. The kernel's datapath loses a device that is renamed, so that plan asks
+// for none there (plan.Node).
 func (a attachment) internal(ctx context.Context) (core.Link, error) {
 	c, err := rtnl.Open(a.pod)
 	if err != nil {
@@ -35,11 +35,11 @@ func (a attachment) internal(ctx context.Context) (core.Link, error) {
 		return core.Link{}, err
 	}
 	if outside.Index != 0 {
-		if inside, err = a.move(ctx, c, outside, inside); err != nil {
+		if inside, err = a.move(c, outside, inside); err != nil {
 			return core.Link{}, err
 		}
 	}
-	far, err := a.configure(ctx, inside.Index, false)
+	far, err := a.configure(inside.Index, false)
 	if err != nil {
 		return core.Link{}, err
 	}
@@ -89,7 +89,7 @@ func (a attachment) outside(ctx context.Context, moved bool) (l rtnl.Link, err e
 	if err := a.addPort(ctx); err != nil {
 		return l, err
 	}
-	if err := a.driver.forwards(ctx, a.spec.HostIf); err != nil {
+	if err := a.driver.forwards(ctx, a.time, a.spec.HostIf); err != nil {
 		return l, err
 	}
 	l, err = c.LinkByName(a.spec.HostIf)
@@ -104,7 +104,8 @@ func (a attachment) outside(ctx context.Context, moved bool) (l rtnl.Link, err e
 	return l, err
 }
 
-// roomForDevice: OVS would take a link of that name for its own.
+// roomForDevice is core.ErrExists for a link on the host that bears the port's
+// name and is no port of ours: OVS would take it for the port's device.
 func (a attachment) roomForDevice(ctx context.Context, c *rtnl.Conn) error {
 	_, err := c.LinkByName(a.spec.HostIf)
 	_, port := a.driver.cfg.OVS.PortByName(a.spec.HostIf)
@@ -119,8 +120,8 @@ func (a attachment) roomForDevice(ctx context.Context, c *rtnl.Conn) error {
 
 // move puts the device into the pod under its final name. stale is what an
 // earlier ovs-vswitchd left there: a tap that nobody serves.
-func (a attachment) move(ctx context.Context, c *rtnl.Conn, l, stale rtnl.Link) (in rtnl.Link, err error) {
-	done := driver.Time(ctx, "ovs.move")
+func (a attachment) move(c *rtnl.Conn, l, stale rtnl.Link) (in rtnl.Link, err error) {
+	done := a.time.Step("ovs.move")
 	defer func() { done(err) }()
 	if stale.Index != 0 {
 		if err := c.DelLink(stale.Index); err != nil {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/drivertest"
 	ovsdriver "github.com/fairlead/fairlead/internal/driver/ovs"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
@@ -161,7 +162,14 @@ func conformance(t *testing.T, nicType, datapath string) {
 				s.NIC.Addrs = []netip.Prefix{netip.MustParsePrefix("100.101.0.2/16")}
 			}
 			return s
-		}, Inventory: n.inventory}
+		}, Inventory: n.inventory,
+			Again: func() driver.Driver { return n.newDriver() },
+			Away: func() func() {
+				n.sw.KillServer()
+				return n.sw.StartServer
+			},
+			Lose: func(s core.Spec) { n.sw.Vsctl("del-port", s.NIC.OVS.HostIf) },
+		}
 	})
 }
 
@@ -176,7 +184,7 @@ func (n *node) pod(i int) (*netns.Handle, core.Spec) {
 
 func (n *node) attach(s core.Spec) core.Link {
 	n.Helper()
-	l, err := n.driver.Attach(n.Context(), s)
+	l, err := n.driver.Attach(n.Context(), driver.Run{}, s)
 	require.NoError(n, err)
 	return l
 }
@@ -312,9 +320,9 @@ func TestParallel(t *testing.T) {
 	for i := range specs {
 		_, specs[i] = n.pod(i + 1)
 	}
-	n.all(specs, func(s core.Spec) error { _, err := n.driver.Attach(t.Context(), s); return err })
-	n.all(specs, func(s core.Spec) error { return n.driver.Check(t.Context(), s, core.Link{}) })
-	n.all(specs, func(s core.Spec) error { return n.driver.Detach(t.Context(), s) })
+	n.all(specs, func(s core.Spec) error { _, err := n.driver.Attach(t.Context(), driver.Run{}, s); return err })
+	n.all(specs, func(s core.Spec) error { return n.driver.Check(t.Context(), driver.Run{}, s, core.Link{}) })
+	n.all(specs, func(s core.Spec) error { return n.driver.Detach(t.Context(), driver.Run{}, s) })
 	require.Equal(t, before, n.inventory())
 }
 
@@ -347,9 +355,9 @@ func TestInternalPortTraffic(t *testing.T) {
 	n.sw.StartSwitchd()
 	n.eventually("made again", func() bool { return strings.Contains(n.sw.In("ip", "-br", "link"), s.NIC.OVS.HostIf) })
 	require.NoError(t, n.driver.Resync(t.Context(), []core.Spec{s, o}))
-	require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}))
+	require.NoError(t, n.driver.Check(t.Context(), driver.Run{}, s, core.Link{}))
 	n.in(a, ping)
-	require.NoError(t, n.driver.Detach(t.Context(), s))
+	require.NoError(t, n.driver.Detach(t.Context(), driver.Run{}, s))
 }
 
 // The switch's database is lost with all ports; the pods' links live.
@@ -364,7 +372,7 @@ func TestResyncAfterLostDatabase(t *testing.T) {
 	n.sw.KillSwitchd()
 	n.sw.KillServer()
 	n.eventually("noticed", func() bool { return n.client.Connected() != nil })
-	require.ErrorIs(t, n.driver.Detach(t.Context(), g), core.ErrUnavailable)
+	require.ErrorIs(t, n.driver.Detach(t.Context(), driver.Run{}, g), core.ErrUnavailable)
 	require.NoError(t, gone.Close())
 	for len(n.reset) > 0 {
 		<-n.reset
@@ -377,12 +385,12 @@ func TestResyncAfterLostDatabase(t *testing.T) {
 	for _, s := range []core.Spec{s, o} {
 		_, err := n.client.WaitPort(t.Context(), s.NIC.OVS.HostIf)
 		require.NoError(t, err)
-		require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}))
+		require.NoError(t, n.driver.Check(t.Context(), driver.Run{}, s, core.Link{}))
 	}
 	_, found := n.client.PortByName(g.NIC.OVS.HostIf)
 	require.False(t, found, "its links are buried, a port would be a leak")
 	n.in(a, "ping -c 2 -i 0.2 -W 30 "+o.NIC.Addrs[0].Addr().String())
-	require.NoError(t, n.driver.Detach(t.Context(), g))
+	require.NoError(t, n.driver.Detach(t.Context(), driver.Run{}, g))
 }
 
 // TestResyncAfterDetach: the list of a Resync is older than a Detach that ends
@@ -395,7 +403,7 @@ func TestResyncAfterDetach(t *testing.T) {
 	before := n.inventory()
 	for _, s := range []core.Spec{veth, internal} {
 		n.attach(s)
-		require.NoError(t, n.driver.Detach(t.Context(), s))
+		require.NoError(t, n.driver.Detach(t.Context(), driver.Run{}, s))
 	}
 	require.NoError(t, n.driver.Resync(t.Context(), []core.Spec{veth, internal}))
 	require.NoError(t, n.driver.Flush(t.Context()))
@@ -412,7 +420,7 @@ func TestFailedDetachLeavesAStray(t *testing.T) {
 	n.sw.KillServer()
 	n.eventually("noticed", func() bool { return n.client.Connected() != nil })
 	require.True(t, n.driver.Left(s))
-	require.ErrorIs(t, n.driver.Detach(t.Context(), s), core.ErrUnavailable)
+	require.ErrorIs(t, n.driver.Detach(t.Context(), driver.Run{}, s), core.ErrUnavailable)
 	require.False(t, n.driver.Left(s), "a port without a device")
 	n.sw.StartServer()
 	n.eventually("connected", func() bool { return n.client.Connected() == nil })
@@ -429,13 +437,13 @@ func TestServerRestart(t *testing.T) {
 	n.sw.KillServer()
 	n.eventually("noticed", func() bool { return n.client.Connected() != nil })
 	_, o := n.pod(2)
-	_, err := n.driver.Attach(t.Context(), o)
+	_, err := n.driver.Attach(t.Context(), driver.Run{}, o)
 	require.ErrorIs(t, err, core.ErrUnavailable)
 	require.Equal(t, core.CodeTryAgain, core.CodeOf(err))
-	require.ErrorIs(t, n.driver.Check(t.Context(), s, core.Link{}), core.ErrUnavailable)
+	require.ErrorIs(t, n.driver.Check(t.Context(), driver.Run{}, s, core.Link{}), core.ErrUnavailable)
 	n.sw.StartServer()
 	n.eventually("connected", func() bool { return n.client.Connected() == nil })
-	require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}))
+	require.NoError(t, n.driver.Check(t.Context(), driver.Run{}, s, core.Link{}))
 	n.attach(o)
 }
 
@@ -469,7 +477,7 @@ func TestRecover(t *testing.T) {
 		if f.NIC.OVS.HostIf == o.NIC.OVS.HostIf {
 			require.Zero(t, f.Netns)
 		}
-		require.NoError(t, n.driver.Detach(t.Context(), f))
+		require.NoError(t, n.driver.Detach(t.Context(), driver.Run{}, f))
 	}
 }
 
@@ -495,9 +503,9 @@ func TestForeignNames(t *testing.T) {
 				return ok == strings.HasPrefix(name, "port")
 			})
 			before, pod := n.inventory(), n.in(h, "ip -br link")
-			_, err := n.driver.Attach(t.Context(), s)
+			_, err := n.driver.Attach(t.Context(), driver.Run{}, s)
 			require.ErrorIs(t, err, core.ErrExists)
-			require.NoError(t, n.driver.Detach(t.Context(), s))
+			require.NoError(t, n.driver.Detach(t.Context(), driver.Run{}, s))
 			require.Equal(t, before, n.inventory())
 			require.Equal(t, pod, n.in(h, "ip -br link"))
 		})
@@ -513,10 +521,10 @@ func TestHalfBuried(t *testing.T) {
 	idle := n.newDriver() // nobody reaps for it
 	n.sw.In("ip", "link", "set", s.NIC.OVS.HostIf, "group", fmt.Sprint(ovsdriver.GroupTombstone), "down")
 	n.sw.In("ip", "link", "set", s.NIC.OVS.HostIf, "name", "fltombx")
-	_, err := idle.Attach(t.Context(), s)
+	_, err := idle.Attach(t.Context(), driver.Run{}, s)
 	require.NoError(t, err)
-	require.NoError(t, idle.Check(t.Context(), s, core.Link{}))
-	require.NoError(t, idle.Detach(t.Context(), s))
+	require.NoError(t, idle.Check(t.Context(), driver.Run{}, s, core.Link{}))
+	require.NoError(t, idle.Detach(t.Context(), driver.Run{}, s))
 	require.NotContains(t, n.in(h, "ip -br link"), "eth0")
 	require.Contains(t, n.sw.In("ip", "-br", "link"), "fltomb")
 	n.background(n.newDriver().Run) // the next process
@@ -544,12 +552,12 @@ func TestCompletesLeftover(t *testing.T) {
 	} {
 		n.attach(s)
 		damage()
-		n.eventually("found", func() bool { return n.driver.Check(t.Context(), s, core.Link{}) != nil })
+		n.eventually("found", func() bool { return n.driver.Check(t.Context(), driver.Run{}, s, core.Link{}) != nil })
 		n.attach(s)
-		require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}))
+		require.NoError(t, n.driver.Check(t.Context(), driver.Run{}, s, core.Link{}))
 		n.in(h, "ping -c 3 -i 0.2 -W 30 "+o.NIC.Addrs[0].Addr().String())
 	}
-	require.NoError(t, n.driver.Detach(t.Context(), s))
+	require.NoError(t, n.driver.Detach(t.Context(), driver.Run{}, s))
 }
 
 // A runtime that tries again comes at once, with the same names: OVS must not
@@ -561,10 +569,10 @@ func TestTrafficAfterRetry(t *testing.T) {
 	n.attach(o)
 	for range 10 {
 		n.attach(s)
-		require.NoError(t, n.driver.Detach(t.Context(), s))
+		require.NoError(t, n.driver.Detach(t.Context(), driver.Run{}, s))
 		n.attach(s)
 		n.in(h, "ping -c 3 -i 0.2 -W 30 "+o.NIC.Addrs[0].Addr().String())
-		require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}))
-		require.NoError(t, n.driver.Detach(t.Context(), s))
+		require.NoError(t, n.driver.Check(t.Context(), driver.Run{}, s, core.Link{}))
+		require.NoError(t, n.driver.Detach(t.Context(), driver.Run{}, s))
 	}
 }

@@ -1,7 +1,6 @@
 package ovs
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -10,16 +9,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/internal/driver"
-	"github.com/fairlead/fairlead/internal/fail"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/kernel/sysfs"
+	"github.com/fairlead/fairlead/internal/lib/fail"
 )
 
 // configure makes the pod's end, the link of that index, what the Spec says. Of
 // a fresh one it is known what is there.
-func (a attachment) configure(ctx context.Context, index int, fresh bool) (l rtnl.Link, err error) {
-	done := driver.Time(ctx, "ovs.pod")
+func (a attachment) configure(index int, fresh bool) (l rtnl.Link, err error) {
+	done := a.time.Step("ovs.pod")
 	defer func() { done(err) }()
 	var c *rtnl.Conn
 	err = a.pod.Do(func() (err error) {

@@ -35,9 +35,6 @@ func (d *Driver) Resync(ctx context.Context, specs []core.Spec) error {
 		errs = make([]error, len(specs))
 	)
 	for i, s := range specs {
-		if s.Driver != Name {
-			continue
-		}
 		slot <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slot }()
@@ -86,9 +83,9 @@ func (d *Driver) readd(ctx context.Context, s nic, p ovs.Port) (made bool, err e
 // reattach makes an internal port anew if its device went with the database
 // row or with ovs-vswitchd.
 func (d *Driver) reattach(ctx context.Context, s nic) error {
-	l, err := d.attach(ctx, s)
+	l, err := d.attach(ctx, nil, s)
 	if err == nil {
-		err = d.settled(ctx, s, l.MAC)
+		err = d.settled(ctx, nil, s, l.MAC)
 	}
 	if errors.Is(err, core.ErrNetnsGone) {
 		return nil
@@ -101,14 +98,19 @@ func ours(st ovs.PortState) bool {
 	return st.ExternalIDs[ovs.KeyVendor] == ovs.Vendor && st.ExternalIDs[keyIfName] != ""
 }
 
-// Strays are the ports and the links of GroupLive that belong to no attachment:
-// keep has the host interfaces that do, and what this process attached counts as
-// one too. A port comes before its link. Of the links it cannot tell with an
+// Strays implements driver.Sweeper: ports, and links of GroupLive. What this process
+// attached is kept too. A port comes before its link. Of the links it cannot tell with an
 // error; the ports are then there all the same.
-func (d *Driver) Strays(keep map[string]bool) ([]driver.Stray, error) {
+func (d *Driver) Strays(keep []core.Spec) ([]driver.Stray, error) {
 	var out []driver.Stray
+	kept := map[string]bool{}
+	for _, s := range keep {
+		if port := s.OVS(); port != nil {
+			kept[port.HostIf] = true
+		}
+	}
 	stray := func(kind, name string, key core.Key, remove func(context.Context, string) error) {
-		if keep[name] || d.isAttached(name) {
+		if kept[name] || d.isAttached(name) {
 			return
 		}
 		out = append(out, driver.Stray{Kind: kind, Name: name, Key: key, Remove: func(ctx context.Context) error {
@@ -146,7 +148,7 @@ func (d *Driver) bury(ctx context.Context, index int) error {
 		return err
 	}
 	defer d.host.Put(c)
-	defer d.cfg.Graves.Wake()
+	defer d.cfg.Reaper.Wake()
 	return tombstone.Bury(c, index)
 }
 
@@ -180,7 +182,7 @@ func (d *Driver) Recover() ([]core.Spec, error) {
 	for _, l := range byName { // made by an Attach that died before its transaction
 		if k, ok := core.ParseKey(l.Alias); ok {
 			specs = append(specs, core.Spec{
-				Key: k, Driver: Name,
+				Key: k, Driver: core.DriverOVS,
 				NIC: &core.NICSpec{Settings: core.Settings{PodSide: core.PodSide{MTU: l.MTU}}, OVS: &core.OVSPort{HostIf: l.Name}},
 			})
 		}
@@ -197,7 +199,7 @@ func recoverPort(st ovs.PortState, near rtnl.Link) (core.Spec, error) {
 	}
 	s := core.Spec{
 		Key:    core.Key{Container: id[ovs.KeyContainer], IfName: id[keyIfName]},
-		Driver: Name, Network: id[keyNetwork], Default: id[keyDefault] == "true",
+		Driver: core.DriverOVS, Network: id[keyNetwork], Default: id[keyDefault] == "true",
 		Pod: core.Pod{Namespace: id[keyPodNamespace], Name: id[keyPodName]}, NIC: n,
 	}
 	_ = n.MAC.UnmarshalText([]byte(id[keyMAC])) // the kernel tells it as well

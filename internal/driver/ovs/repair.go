@@ -14,7 +14,7 @@ var _ driver.Repairer = (*Driver)(nil)
 
 // Repair implements driver.Repairer: the port in OVSDB, with its tag, rates and
 // mirror. A port whose device is gone has nothing to forward for and is left.
-func (d *Driver) Repair(ctx context.Context, spec core.Spec) (found, err error) {
+func (d *Driver) Repair(ctx context.Context, _ driver.Run, spec core.Spec) (found, err error) {
 	s, err := nicOf(spec)
 	if err != nil {
 		return nil, fmt.Errorf("repair %s: %w", spec.Key, err)

@@ -6,17 +6,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
 	ovsdriver "github.com/fairlead/fairlead/internal/driver/ovs"
 )
 
 // sweep removes the strays that are not kept.
-func sweep(t *testing.T, d *ovsdriver.Driver, keep ...string) {
+func sweep(t *testing.T, d *ovsdriver.Driver, keep ...core.Spec) {
 	t.Helper()
-	kept := map[string]bool{}
-	for _, name := range keep {
-		kept[name] = true
-	}
-	strays, err := d.Strays(kept)
+	strays, err := d.Strays(keep)
 	require.NoError(t, err)
 	for _, s := range strays {
 		require.NoError(t, s.Remove(t.Context()))
@@ -34,11 +31,11 @@ func TestResyncAndSweepStrays(t *testing.T) {
 	n.sw.Vsctl("add-port", "br-int", "foreign")
 	require.NoError(t, n.driver.Resync(t.Context(), nil), "both were attached by this process: in flight, not lost")
 	sweep(t, n.driver)
-	require.NoError(t, n.driver.Check(t.Context(), s, core.Link{}))
+	require.NoError(t, n.driver.Check(t.Context(), driver.Run{}, s, core.Link{}))
 
 	again := n.newDriver()
 	full := n.inventory()
-	strays, err := again.Strays(map[string]bool{s.NIC.OVS.HostIf: true})
+	strays, err := again.Strays([]core.Spec{s})
 	require.NoError(t, err)
 	var told []string
 	for _, x := range strays {
@@ -47,10 +44,10 @@ func TestResyncAndSweepStrays(t *testing.T) {
 	require.Equal(t, []string{"port " + o.NIC.OVS.HostIf + " " + o.Key.String(), "link " + o.NIC.OVS.HostIf + " " + o.Key.String()}, told)
 	require.Equal(t, full, n.inventory(), "to tell removes nothing")
 	require.NoError(t, again.Resync(t.Context(), []core.Spec{s}))
-	sweep(t, again, s.NIC.OVS.HostIf)
-	require.NoError(t, again.Check(t.Context(), s, core.Link{}))
-	require.ErrorIs(t, again.Check(t.Context(), o, core.Link{}), core.ErrDrift)
-	require.NoError(t, again.Detach(t.Context(), s))
+	sweep(t, again, s)
+	require.NoError(t, again.Check(t.Context(), driver.Run{}, s, core.Link{}))
+	require.ErrorIs(t, again.Check(t.Context(), driver.Run{}, o, core.Link{}), core.ErrDrift)
+	require.NoError(t, again.Detach(t.Context(), driver.Run{}, s))
 	require.Contains(t, n.sw.Vsctl("list-ports", "br-int"), "foreign")
 	n.sw.Vsctl("del-port", "foreign")
 	require.Equal(t, before, n.inventory())

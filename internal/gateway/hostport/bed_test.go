@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/gateway/hostport"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
@@ -85,7 +86,7 @@ func (b *bed) pod(name string, ports ...core.PortMapping) pod {
 	id, err := netns.Identify(netnstest.Bind(t, p.ns))
 	require.NoError(t, err)
 	p.spec = core.Spec{
-		Driver: hostport.Name, Key: core.Key{Container: fmt.Sprintf("c%d", b.pods), IfName: "eth0"}, Netns: id,
+		Driver: core.DriverHostport, Key: core.Key{Container: fmt.Sprintf("c%d", b.pods), IfName: "eth0"}, Netns: id,
 		Pod:       core.Pod{Namespace: "default", Name: name},
 		HostPorts: &core.HostPorts{Addrs: []netip.Prefix{netip.MustParsePrefix(a4), netip.MustParsePrefix(a6)}, Ports: ports},
 	}
@@ -95,7 +96,7 @@ func (b *bed) pod(name string, ports ...core.PortMapping) pod {
 
 // ask is what a server says to ns; "" for no answer.
 func (b *bed) ask(ns *netns.Handle, network, host string, port int) string {
-	return inside.Ask(ns, peer(network, host, port))
+	return inside.Query(ns, peer(network, host, port))
 }
 
 func (b *bed) dial(ns *netns.Handle, network, host string, port int) net.Conn {
@@ -121,14 +122,14 @@ func on(addr string, p core.PortMapping) core.PortMapping {
 
 func (b *bed) attach(p pod) {
 	b.t.Helper()
-	_, err := b.table.Attach(b.t.Context(), p.spec)
+	_, err := b.table.Attach(b.t.Context(), driver.Run{}, p.spec)
 	require.NoError(b.t, err)
-	require.NoError(b.t, b.table.Check(b.t.Context(), p.spec, core.Link{}))
+	require.NoError(b.t, b.table.Check(b.t.Context(), driver.Run{}, p.spec, core.Link{}))
 }
 
 func (b *bed) detach(p pod) {
 	b.t.Helper()
-	require.NoError(b.t, b.table.Detach(b.t.Context(), p.spec))
+	require.NoError(b.t, b.table.Detach(b.t.Context(), driver.Run{}, p.spec))
 }
 
 func (b *bed) ruleset() string { return b.sh(b.host, "nft -s list ruleset") }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/gateway/hostport"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
 )
@@ -17,7 +18,7 @@ func crowd(from, n int) (specs []core.Spec) {
 	for i := from; i < from+n; i++ {
 		port := uint16(1000 + 3*i) //nolint:gosec // bounded by the callers
 		specs = append(specs, core.Spec{
-			Driver: hostport.Name, Key: core.Key{Container: fmt.Sprintf("c%d", i), IfName: "eth0"},
+			Driver: core.DriverHostport, Key: core.Key{Container: fmt.Sprintf("c%d", i), IfName: "eth0"},
 			Pod: core.Pod{Namespace: "default", Name: fmt.Sprintf("pod%d", i)},
 			HostPorts: &core.HostPorts{
 				Addrs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)}), 16)}, //nolint:gosec // low bytes
@@ -37,9 +38,9 @@ func BenchmarkAttachDetach(b *testing.B) {
 			require.NoError(b, t.Restore(b.Context(), crowd(0, there)))
 			one := crowd(there, 1)[0]
 			for b.Loop() {
-				_, err := t.Attach(b.Context(), one)
+				_, err := t.Attach(b.Context(), driver.Run{}, one)
 				require.NoError(b, err)
-				require.NoError(b, t.Detach(b.Context(), one))
+				require.NoError(b, t.Detach(b.Context(), driver.Run{}, one))
 			}
 		})
 	}

@@ -11,14 +11,15 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/lib/fail"
 )
 
 // Attach opens the ports of a Spec. A port that another pod has is code 105 and
 // names the pod; an earlier sandbox of the same pod, and a pod whose namespace
 // is gone, give theirs up.
-func (t *Table) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
-	l, settled, err := t.Start(ctx, s)
+func (t *Table) Attach(ctx context.Context, r driver.Run, s core.Spec) (core.Link, error) {
+	l, settled, err := t.Start(ctx, r, s)
 	if err == nil {
 		err = settled(ctx)
 	}
@@ -27,7 +28,7 @@ func (t *Table) Attach(ctx context.Context, s core.Spec) (core.Link, error) {
 
 // Start is Attach that does not wait for nft: settled does. That a port is
 // taken is known at once.
-func (t *Table) Start(ctx context.Context, s core.Spec) (core.Link, func(context.Context) error, error) {
+func (t *Table) Start(ctx context.Context, _ driver.Run, s core.Spec) (core.Link, func(context.Context) error, error) {
 	e, err := entryOf(s)
 	if err == nil {
 		err = t.admit(e)
@@ -60,7 +61,7 @@ func (t *Table) openPorts(ctx context.Context, s core.Spec) error {
 }
 
 // Check proves that the ports of a Spec are open.
-func (t *Table) Check(ctx context.Context, s core.Spec, _ core.Link) error {
+func (t *Table) Check(ctx context.Context, _ driver.Run, s core.Spec, _ core.Link) error {
 	if _, err := entryOf(s); err != nil {
 		return err
 	}
@@ -167,7 +168,7 @@ func (t *Table) Audit(ctx context.Context) error {
 
 // Detach closes the ports of a Spec and has the kernel forget the connections
 // through them, and all others of the pod's addresses.
-func (t *Table) Detach(ctx context.Context, s core.Spec) error {
+func (t *Table) Detach(ctx context.Context, _ driver.Run, s core.Spec) error {
 	e, err := entryOf(s)
 	if err != nil {
 		return err

@@ -23,9 +23,9 @@ var numbers = map[string]uint8{"tcp": conntrack.TCP, "udp": conntrack.UDP, "sctp
 // pod.
 const together = 200 * time.Millisecond
 
-// oblivion is what the kernel is yet to forget: all connections of addresses,
+// forgetting is what the kernel is yet to forget: all connections of addresses,
 // and those that ports do not serve though they should.
-type oblivion struct {
+type forgetting struct {
 	mu    sync.Mutex
 	seq   uint64 // of what came last
 	addrs map[netip.Addr]uint64
@@ -39,12 +39,12 @@ type opening struct {
 	v4  bool
 }
 
-func newOblivion() *oblivion {
-	return &oblivion{addrs: map[netip.Addr]uint64{}, stale: map[opening]uint64{}, wake: make(chan struct{}, 1)}
+func newForgetting() *forgetting {
+	return &forgetting{addrs: map[netip.Addr]uint64{}, stale: map[opening]uint64{}, wake: make(chan struct{}, 1)}
 }
 
 // add remembers addresses, and whose ports have just been opened.
-func (o *oblivion) add(addrs []netip.Addr, opened ...core.Key) {
+func (o *forgetting) add(addrs []netip.Addr, opened ...core.Key) {
 	if len(addrs)+len(opened) == 0 {
 		return
 	}
@@ -100,7 +100,8 @@ func (t *Table) Run(ctx context.Context) {
 			pause = 0
 			continue
 		}
-		t.cfg.Log.Warn("connections of pods that are gone not forgotten yet", "again", pause, "err", err)
+		t.cfg.Log.Warn("conntrack entries of pods that are gone not deleted: they may lead to whoever has the address next",
+			"again", pause, "err", err)
 		again = time.After(pause)
 	}
 }
@@ -128,7 +129,7 @@ func (t *Table) flush(v4 bool) error {
 }
 
 // of is what is to be forgotten of one family.
-func (o *oblivion) of(v4 bool) (map[netip.Addr]uint64, map[opening]uint64) {
+func (o *forgetting) of(v4 bool) (map[netip.Addr]uint64, map[opening]uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	addrs, opened := maps.Clone(o.addrs), maps.Clone(o.stale)

@@ -78,7 +78,7 @@ func (t *Table) shut() {
 		return errors.Join(errs...)
 	})
 	if err != nil {
-		t.cfg.Log.Warn("sysctl not taken back", "err", err)
+		t.cfg.Log.Warn("sysctl route_localnet left on: no host port needs it any more", "err", err)
 	}
 	clear(t.open)
 }

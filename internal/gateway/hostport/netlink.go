@@ -14,9 +14,9 @@ import (
 )
 
 // small tells a change that needs no program: elements of hash maps and sets of
-// a table that is there. Intervals, which come with the first pod of a network
-// and go with the last, are written by nft, whose notion of them it takes to
-// read them back.
+// a table that is there. Intervals come with the first pod of a network and go
+// with the last. The program nft writes them, because it reads back only the form
+// that it writes.
 func (c change) small() bool {
 	interval := func(el element) bool {
 		return slices.ContainsFunc(halves, func(h half) bool { return el.set == h.networks() })

@@ -18,9 +18,6 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 )
 
-// Name is the driver's name in a Spec.
-const Name = "hostport"
-
 // Config says where ports are opened.
 type Config struct {
 	Host *netns.Handle // the node's namespace; nil = current
@@ -88,7 +85,7 @@ type Table struct {
 	touched map[element]bool // since the last transaction
 
 	tracked *conntrack.Table
-	late    *oblivion
+	late    *forgetting
 
 	spoilt chan struct{} // a Check has found a difference
 
@@ -108,7 +105,7 @@ func New(cfg Config) *Table {
 		cfg.Table = TableName
 	}
 	return &Table{
-		cfg: cfg, tracked: conntrack.New(cfg.Host), late: newOblivion(), entries: map[core.Key]entry{}, held: map[place][]claim{},
+		cfg: cfg, tracked: conntrack.New(cfg.Host), late: newForgetting(), entries: map[core.Key]entry{}, held: map[place][]claim{},
 		want: map[element]use{}, touched: map[element]bool{}, open: map[string]int{},
 		spoilt: make(chan struct{}, 1),
 	}
@@ -116,7 +113,8 @@ func New(cfg Config) *Table {
 
 // Restore makes the table hold the ports of exactly these Specs, in one
 // transaction; what an agent left that died is gone with it. Of two Specs that
-// claim one port the later one has it. Specs of other drivers are passed over.
+// claim one port the later one has it. It implements driver.Restorer; a Spec
+// without ports is passed over.
 func (t *Table) Restore(ctx context.Context, specs []core.Spec) error {
 	t.mu.Lock()
 	for _, key := range slices.Collect(maps.Keys(t.entries)) {
@@ -274,7 +272,7 @@ func (t *Table) commit(ctx context.Context) error {
 	}
 	err := t.write(ctx, c)
 	if err != nil && !c.all && ctx.Err() == nil {
-		t.cfg.Log.Warn("host ports are written anew", "err", err)
+		t.cfg.Log.Warn("change of host ports failed: writing all of them anew", "err", err)
 		err = t.write(ctx, t.take(true))
 	}
 	return err

@@ -9,12 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
 )
 
 func (b *bed) refused(p pod, words ...string) {
 	b.t.Helper()
-	_, err := b.table.Attach(b.t.Context(), p.spec)
+	_, err := b.table.Attach(b.t.Context(), driver.Run{}, p.spec)
 	require.Error(b.t, err)
 	require.Equal(b.t, core.CodeConflict, core.CodeOf(err))
 	for _, w := range words {
@@ -49,11 +50,11 @@ func TestTakenOver(t *testing.T) {
 	b.attach(late)
 	require.Equal(t, "web sees "+world4, b.ask(b.world, "tcp", node4, 8080))
 	require.Equal(t, "web sees "+world4, b.ask(b.world, "tcp", node4, 8081))
-	require.ErrorIs(t, b.table.Check(t.Context(), old.spec, core.Link{}), core.ErrDrift)
+	require.ErrorIs(t, b.table.Check(t.Context(), driver.Run{}, old.spec, core.Link{}), core.ErrDrift)
 	require.Contains(t, b.ruleset(), "10.9.0.11 . 80")
 	b.detach(old)
 	require.Equal(t, "web sees "+world4, b.ask(b.world, "tcp", node4, 8080))
-	require.NoError(t, b.table.Check(t.Context(), late.spec, core.Link{}))
+	require.NoError(t, b.table.Check(t.Context(), driver.Run{}, late.spec, core.Link{}))
 
 	netnstest.Unbind(t, late.spec.Netns.Path)
 	other := b.pod("other", tcp(8080, 80))
@@ -70,7 +71,7 @@ func TestRestart(t *testing.T) {
 	b.attach(leaked)
 	b.restart()
 	require.NoError(t, b.table.Restore(t.Context(), []core.Spec{kept.spec, {Driver: "ovs", Key: leaked.spec.Key}}))
-	require.NoError(t, b.table.Check(t.Context(), kept.spec, core.Link{}))
+	require.NoError(t, b.table.Check(t.Context(), driver.Run{}, kept.spec, core.Link{}))
 	require.Equal(t, "kept sees "+world4, b.ask(b.world, "tcp", node4, 8080))
 	require.NotContains(t, b.ruleset(), "8081")
 	b.refused(b.pod("x", tcp(8080, 80)), "default/kept")
@@ -103,13 +104,13 @@ func TestTamperingIsSeenAndRepaired(t *testing.T) {
 		"sysctl -qw net.ipv4.conf.br0.route_localnet=0":                                                                                                          "route_localnet",
 	} {
 		b.sh(b.host, cut)
-		err := b.table.Check(t.Context(), web.spec, core.Link{})
+		err := b.table.Check(t.Context(), driver.Run{}, web.spec, core.Link{})
 		require.ErrorIs(t, err, core.ErrDrift, cut)
 		require.ErrorContains(t, err, says)
 		<-b.table.Spoilt()
 		require.NoError(t, b.table.Audit(t.Context()))
 		require.Equal(t, whole, b.ruleset(), cut)
-		require.NoError(t, b.table.Check(t.Context(), web.spec, core.Link{}), cut)
+		require.NoError(t, b.table.Check(t.Context(), driver.Run{}, web.spec, core.Link{}), cut)
 	}
 	b.sh(b.host, "nft flush ruleset")
 	b.attach(next)
@@ -131,9 +132,9 @@ func TestManyAtOnce(t *testing.T) {
 			s := base.spec
 			s.Key.Container, s.Pod.Name = fmt.Sprintf("many%d", i), fmt.Sprintf("many%d", i)
 			s.HostPorts = &core.HostPorts{Addrs: s.HostPorts.Addrs, Ports: []core.PortMapping{tcp(uint16(2000+i), 80), udp(uint16(2000+i), 80)}}
-			_, err := b.table.Attach(t.Context(), s)
+			_, err := b.table.Attach(t.Context(), driver.Run{}, s)
 			if err == nil && i%2 == 0 {
-				err = b.table.Detach(t.Context(), s)
+				err = b.table.Detach(t.Context(), driver.Run{}, s)
 			}
 			if err != nil {
 				t.Error(err)

@@ -24,17 +24,9 @@ type Addr struct {
 func (c *Conn) Addrs(index int) ([]Addr, error) {
 	h := nl.NewIfAddrmsg(unix.AF_UNSPEC)
 	h.Index = uint32(index)
-	msgs, err := c.message(unix.RTM_GETADDR, 0, h).dump(unix.RTM_NEWADDR)
+	list, err := dumped(c.message(unix.RTM_GETADDR, 0, h), unix.RTM_NEWADDR, parseAddr)
 	if err != nil {
 		return nil, fmt.Errorf("list addresses of link %d: %w", index, err)
-	}
-	list := make([]Addr, 0, len(msgs))
-	for _, b := range msgs {
-		a, err := parseAddr(b)
-		if err != nil {
-			return nil, fmt.Errorf("list addresses of link %d: %w", index, err)
-		}
-		list = append(list, a)
 	}
 	return list, nil
 }

@@ -63,18 +63,10 @@ func (c *Conn) getLink(m message) (Link, error) {
 
 // Links gives all links of the namespace.
 func (c *Conn) Links() ([]Link, error) {
-	msgs, err := c.message(unix.RTM_GETLINK, 0, nl.NewIfInfomsg(unix.AF_UNSPEC)).
-		u32(unix.IFLA_EXT_MASK, skipStats).dump(unix.RTM_NEWLINK)
+	m := c.message(unix.RTM_GETLINK, 0, nl.NewIfInfomsg(unix.AF_UNSPEC)).u32(unix.IFLA_EXT_MASK, skipStats)
+	links, err := dumped(m, unix.RTM_NEWLINK, parseLink)
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
-	}
-	links := make([]Link, 0, len(msgs))
-	for _, b := range msgs {
-		l, err := parseLink(b)
-		if err != nil {
-			return nil, fmt.Errorf("list links: %w", err)
-		}
-		links = append(links, l)
 	}
 	return links, nil
 }

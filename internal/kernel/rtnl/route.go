@@ -65,7 +65,7 @@ func (c *Conn) routes(index int, table uint32) ([]Route, error) {
 		if index != 0 {
 			m.u32(unix.RTA_OIF, uint32(index))
 		}
-		msgs, err := m.dump(unix.RTM_NEWROUTE)
+		found, err := dumped(m, unix.RTM_NEWROUTE, parseRoute)
 		// ENOENT is not sentinel's: for other requests it means other things.
 		if errors.Is(err, unix.ENOENT) { // the table was never used
 			continue
@@ -73,13 +73,7 @@ func (c *Conn) routes(index int, table uint32) ([]Route, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list routes of link %d: %w", index, err)
 		}
-		for _, b := range msgs {
-			r, err := parseRoute(b)
-			if err != nil {
-				return nil, fmt.Errorf("list routes of link %d: %w", index, err)
-			}
-			list = append(list, r)
-		}
+		list = append(list, found...)
 	}
 	return list, nil
 }

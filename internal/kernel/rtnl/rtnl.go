@@ -181,6 +181,23 @@ func (m message) dump(reply uint16) ([][]byte, error) {
 	}
 }
 
+// dumped is dump with every entry read by parse.
+func dumped[T any](m message, reply uint16, parse func([]byte) (T, error)) ([]T, error) {
+	msgs, err := m.dump(reply)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]T, 0, len(msgs))
+	for _, b := range msgs {
+		v, err := parse(b)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	return list, nil
+}
+
 // sentinel names the error numbers that callers decide by. The number itself
 // and the kernel's text stay in the chain.
 func sentinel(err error) error {

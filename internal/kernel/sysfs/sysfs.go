@@ -1,5 +1,5 @@
 // Package sysfs reads and writes what the kernel offers beside netlink's
-// routing family: sysctls under /proc/sys, ethtool's checksum offload, and
+// routing family: sysctls under /proc/sys, mount points, ethtool's checksum offload, and
 // which generic netlink families (kernel features) are there. Network sysctls
 // and devices are those of the calling thread's namespace: call from inside
 // netns.Handle.Do for another one. The package knows no pods and no drivers.

@@ -67,7 +67,7 @@ func (r *Reaper) Wake() {
 func (r *Reaper) ReapElsewhere(c *rtnl.Conn) {
 	go func() {
 		if err := errors.Join(c.DelGroup(Group), c.Close()); err != nil {
-			r.log.Warn("tombstones of a namespace not deleted", "err", err)
+			r.log.Warn("deleted links of another namespace still there: they go with it", "group", Group, "err", err)
 		}
 	}()
 }

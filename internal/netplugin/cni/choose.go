@@ -11,7 +11,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/invoke"
 
-	"github.com/fairlead/fairlead/internal/confexplain"
+	"github.com/fairlead/fairlead/internal/install/explain"
 )
 
 // network is a configuration that pods can be attached by.
@@ -77,7 +77,7 @@ func (p *Plugin) tell(got *network, passed []error, err error) {
 // what is wrong with it. old is given back for a file that has not changed, so
 // that its plugins are not asked again.
 func (p *Plugin) choose(ctx context.Context, old *network) (got *network, passed []error, err error) {
-	files, err := confexplain.Candidates(p.conf.ConfDir)
+	files, err := explain.Candidates(p.conf.ConfDir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", errNone, err)
 	}
@@ -115,9 +115,9 @@ func (p *Plugin) missing(n *network) error {
 
 // load reads one file and asks its plugins for the version that it is written in.
 func (p *Plugin) load(ctx context.Context, file string) (*network, error) {
-	list, err := confexplain.Read(file)
+	list, err := explain.Read(file)
 	if err == nil {
-		err = confexplain.ValidName(list)
+		err = explain.ValidName(list)
 	}
 	if err == nil {
 		err = inline(list)

@@ -21,7 +21,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
-	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/lib/fail"
 	"github.com/fairlead/fairlead/internal/netplugin"
 	"github.com/fairlead/fairlead/internal/netplugin/inpod"
 	"github.com/fairlead/fairlead/internal/netplugin/store"

@@ -9,7 +9,7 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
 
-	"github.com/fairlead/fairlead/internal/confexplain"
+	"github.com/fairlead/fairlead/internal/install/explain"
 	"github.com/fairlead/fairlead/internal/netplugin/store"
 )
 
@@ -18,7 +18,7 @@ import (
 func (p *Plugin) detach(ctx context.Context, r store.Record, netns string) error {
 	list, err := libcni.NetworkConfFromBytes(r.Conf)
 	if err == nil {
-		err = confexplain.ValidName(list)
+		err = explain.ValidName(list)
 	}
 	if err != nil {
 		p.conf.Log.Warn("nothing is detached: no pod is attached by such a configuration", "sandbox", r.Pod.Sandbox, "err", err)

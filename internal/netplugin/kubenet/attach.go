@@ -8,8 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
-	"github.com/fairlead/fairlead/internal/driver/inproc"
-	"github.com/fairlead/fairlead/internal/gateway/hostport"
+	"github.com/fairlead/fairlead/internal/driver/builtin/inproc"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/netplugin"
 	"github.com/fairlead/fairlead/internal/netplugin/store"
@@ -108,7 +107,7 @@ func (p *Plugin) CheckPod(ctx context.Context, pod netplugin.Pod) error {
 	}
 	err = p.bridge.Check(ctx, c)
 	if spec := portSpec(r); len(spec.HostPorts.Ports) > 0 {
-		err = errors.Join(err, p.ports.Check(ctx, spec, core.Link{}))
+		err = errors.Join(err, p.ports.Check(ctx, driver.Run{}, spec, core.Link{}))
 	}
 	return err
 }
@@ -116,7 +115,7 @@ func (p *Plugin) CheckPod(ctx context.Context, pod netplugin.Pod) error {
 // portSpec is what the driver of host ports is told of r.
 func portSpec(r store.Record) core.Spec {
 	s := core.Spec{
-		Key: core.Key{Container: r.Pod.Sandbox, IfName: netplugin.IfName}, Driver: hostport.Name, Network: Name,
+		Key: core.Key{Container: r.Pod.Sandbox, IfName: netplugin.IfName}, Driver: core.DriverHostport, Network: Name,
 		Pod: core.Pod{Namespace: r.Pod.Namespace, Name: r.Pod.Name, UID: r.Pod.UID}, Netns: r.Netns, HostPorts: &core.HostPorts{Addrs: r.Addrs},
 	}
 	for _, m := range r.Ports {

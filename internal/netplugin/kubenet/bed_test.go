@@ -176,7 +176,7 @@ func (b *bed) sh(ns *netns.Handle, lines ...string) string {
 
 // ask is what a server says to ns; "" for no answer.
 func (b *bed) ask(ns *netns.Handle, network, host string, port int) string {
-	return inside.Ask(ns, inside.Peer{Network: network, Host: host, Port: port, Limit: patience})
+	return inside.Query(ns, inside.Peer{Network: network, Host: host, Port: port, Limit: patience})
 }
 
 // clean wants nothing left of any pod: a link, an address, a rule, a record.

@@ -18,15 +18,15 @@ import (
 	"sync"
 
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/driver/bridge"
-	"github.com/fairlead/fairlead/internal/driver/hostlocal"
-	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/driver/builtin/bridge"
+	"github.com/fairlead/fairlead/internal/driver/builtin/hostlocal"
 	"github.com/fairlead/fairlead/internal/gateway/hostport"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/nft"
 	"github.com/fairlead/fairlead/internal/kernel/tombstone"
+	"github.com/fairlead/fairlead/internal/lib/fail"
 	"github.com/fairlead/fairlead/internal/netplugin"
-	"github.com/fairlead/fairlead/internal/netplugin/brfilter"
 	"github.com/fairlead/fairlead/internal/netplugin/inpod"
 	"github.com/fairlead/fairlead/internal/netplugin/shaper"
 	"github.com/fairlead/fairlead/internal/netplugin/store"
@@ -65,7 +65,7 @@ type Plugin struct {
 	host     netplugin.Host
 	store    *store.Store
 
-	graves *tombstone.Reaper
+	reaper *tombstone.Reaper
 	bridge *bridge.Plugin
 	ipam   *hostlocal.Plugin
 	ports  *hostport.Table
@@ -89,9 +89,9 @@ var (
 
 // New makes the plugin; nothing is touched before Init.
 func New(c Config) *Plugin {
-	graves := tombstone.New(c.Host, c.Log)
+	reaper := tombstone.New(c.Host, c.Log)
 	return &Plugin{
-		conf: c, graves: graves, bridge: bridge.New(c.Host, graves), ipam: hostlocal.New(),
+		conf: c, reaper: reaper, bridge: bridge.New(c.Host, reaper), ipam: hostlocal.New(),
 		ports: hostport.New(hostport.Config{Host: c.Host, Table: PortsTableName, Log: c.Log}),
 		masq:  nft.New(c.Host, TableName), shaper: shaper.New(c.Host),
 	}
@@ -114,14 +114,14 @@ func (p *Plugin) Init(ctx context.Context, host netplugin.Host, s netplugin.Sett
 		return err
 	}
 	p.host, p.store, p.settings = host, records, s
-	brfilter.Filter{Load: p.conf.Load, Host: p.conf.Host, Log: p.conf.Log}.Enable(ctx)
+	netplugin.BridgeFilter{Load: p.conf.Load, Host: p.conf.Host, Log: p.conf.Log}.Enable(ctx)
 	if p.settings.MTU == 0 {
 		if p.settings.MTU, err = leastMTU(p.conf.Host); err != nil {
 			return err
 		}
 	}
 	if err := p.apply(ctx); err != nil { // Status tells it, and tries again
-		p.conf.Log.Error("kubenet not ready", "err", err)
+		p.conf.Log.Error("kubenet not ready: pods are refused until it is", "err", err)
 	}
 	return nil
 }
@@ -234,7 +234,7 @@ func (p *Plugin) SetUpPod(ctx context.Context, pod netplugin.Pod) error {
 	}
 	fail.Here("kubenet.shaped")
 	if spec := portSpec(r); len(spec.HostPorts.Ports) > 0 {
-		_, err = p.ports.Attach(ctx, spec)
+		_, err = p.ports.Attach(ctx, driver.Run{}, spec)
 	}
 	return err
 }
@@ -274,7 +274,7 @@ func (p *Plugin) TearDownPod(ctx context.Context, pod netplugin.Pod) error {
 		return p.store.Forget(pod.Sandbox)
 	}
 	if len(r.Ports) > 0 || !ok { // closing them reads all connections of the kernel: 10 ms
-		if err := p.ports.Detach(ctx, portSpec(r)); err != nil {
+		if err := p.ports.Detach(ctx, driver.Run{}, portSpec(r)); err != nil {
 			return err
 		}
 	}
@@ -317,7 +317,7 @@ func (p *Plugin) GetPodNetworkStatus(ctx context.Context, pod netplugin.Pod) (*n
 // has found them spoilt, until ctx ends.
 func (p *Plugin) Run(ctx context.Context) {
 	var ended sync.WaitGroup
-	ended.Go(func() { p.graves.Run(ctx) })
+	ended.Go(func() { p.reaper.Run(ctx) })
 	defer ended.Wait()
 	for {
 		select {
@@ -325,7 +325,7 @@ func (p *Plugin) Run(ctx context.Context) {
 			return
 		case <-p.ports.Spoilt():
 			if err := p.ports.Audit(ctx); err != nil {
-				p.conf.Log.Error("host ports not audited", "err", err)
+				p.conf.Log.Error("host ports not compared with what they should be: what somebody changed stays", "err", err)
 			}
 		}
 	}

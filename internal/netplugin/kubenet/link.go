@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/driver/inproc"
+	"github.com/fairlead/fairlead/internal/driver/builtin/inproc"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/netplugin"

@@ -17,8 +17,8 @@ import (
 	vnetns "github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/internal/fail"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/lib/fail"
 	"github.com/fairlead/fairlead/internal/netplugin"
 )
 

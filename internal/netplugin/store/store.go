@@ -22,9 +22,9 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/hostfile"
+	"github.com/fairlead/fairlead/internal/lib/hostfile"
+	"github.com/fairlead/fairlead/internal/lib/recordfile"
 	"github.com/fairlead/fairlead/internal/netplugin"
-	"github.com/fairlead/fairlead/internal/recordfile"
 )
 
 // Record is what is known of one pod's attachment.
@@ -92,7 +92,7 @@ func Start(dir string, log *slog.Logger) (*Store, error) {
 		return nil, err
 	}
 	if err != nil {
-		log.Error("network records set aside", "err", err)
+		log.Error("damaged network records set aside: nothing is known of their pods' networks", "err", err)
 	}
 	return s, nil
 }

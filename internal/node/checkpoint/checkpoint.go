@@ -15,7 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fairlead/fairlead/internal/recordfile"
+	"github.com/fairlead/fairlead/internal/lib/recordfile"
 )
 
 // Folder holds a file per pod, for its owner alone: pods may name secrets.

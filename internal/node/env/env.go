@@ -34,7 +34,7 @@ func (v *Variables) set(name, value string) {
 	v.values[name] = value
 }
 
-// List is what CRI is told.
+// List are the variables as CRI's calls have them.
 func (v *Variables) List() []*cri.KeyValue {
 	out := make([]*cri.KeyValue, 0, len(v.names))
 	for _, n := range v.names {

@@ -80,7 +80,7 @@ func (c *Collector) Run(ctx context.Context) error {
 			}
 		}
 		if err != nil && ctx.Err() == nil {
-			c.conf.Log.Warn("the disk is not kept as it should be", "err", err)
+			c.conf.Log.Warn("disk not cleaned: dead containers, logs or images stay until the next try", "err", err)
 		}
 	}
 }

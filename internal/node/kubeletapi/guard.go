@@ -39,19 +39,19 @@ func (g *guard) before(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, err := g.who(r)
 		if err != nil && !errors.Is(err, errUnknown) {
-			g.log.Warn("a token was not asked about", "from", r.RemoteAddr, "err", err)
+			g.log.Warn("request refused: the API server did not review its token", "from", r.RemoteAddr, "err", err)
 			http.Error(w, "Authentication error", http.StatusInternalServerError)
 			return
 		}
 		if err != nil {
-			g.log.Debug("a request of nobody that is known", "from", r.RemoteAddr, "path", r.URL.Path, "err", err)
+			g.log.Debug("request refused: it proves no user that the API server knows", "from", r.RemoteAddr, "path", r.URL.Path, "err", err)
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "Unauthorized", http.StatusUnauthorized)
 			return
 		}
 		switch allowed, right, err := g.may(r, &user); {
 		case err != nil:
-			g.log.Warn("rights were not asked for", "user", user.Username, "err", err)
+			g.log.Warn("request refused: the API server did not review the user's rights", "user", user.Username, "err", err)
 			http.Error(w, "Authorization error: "+right, http.StatusInternalServerError)
 		case !allowed:
 			http.Error(w, "Forbidden "+right, http.StatusForbidden)

@@ -24,14 +24,14 @@ func Rotate(file string, l Limits, now time.Time, reopen func() error) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("rotate: %w", err)
+		return fmt.Errorf("rotate log: %w", err)
 	}
 	if st.Size() < l.Size {
 		return nil
 	}
 	aside := file + "." + now.UTC().Format(stamp)
 	if err := os.Rename(file, aside); err != nil {
-		return fmt.Errorf("rotate: %w", err)
+		return fmt.Errorf("rotate log: %w", err)
 	}
 	if err := reopen(); err != nil {
 		// The runtime goes on writing to the old file: it gets its name back,
@@ -39,7 +39,7 @@ func Rotate(file string, l Limits, now time.Time, reopen func() error) error {
 		if _, gone := os.Stat(file); errors.Is(gone, os.ErrNotExist) {
 			err = errors.Join(err, os.Rename(aside, file))
 		}
-		return fmt.Errorf("rotate %s: %w", file, err)
+		return fmt.Errorf("rotate log %s: %w", file, err)
 	}
 	return trim(file, max(l.Files, 1))
 }
@@ -48,12 +48,12 @@ func Rotate(file string, l Limits, now time.Time, reopen func() error) error {
 func trim(file string, keep int) error {
 	parts, err := Parts(file)
 	if err != nil {
-		return fmt.Errorf("rotate: %w", err)
+		return fmt.Errorf("rotate log: %w", err)
 	}
 	var errs []error
 	for _, old := range parts[:max(0, len(parts)-keep)] {
 		if err := os.Remove(old); err != nil && !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, fmt.Errorf("rotate: %w", err))
+			errs = append(errs, fmt.Errorf("rotate log: %w", err))
 		}
 	}
 	return errors.Join(errs...)

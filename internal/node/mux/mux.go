@@ -84,7 +84,7 @@ type Mux struct {
 	answered map[string]bool
 }
 
-// New has no sources yet. What a source says amiss is told to log.
+// New has no sources yet. What is wrong with a source is told to log.
 func New(log *slog.Logger) *Mux {
 	return &Mux{
 		log:      log,

@@ -16,7 +16,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fairlead/fairlead/internal/filewatch"
+	"github.com/fairlead/fairlead/internal/lib/filewatch"
 	"github.com/fairlead/fairlead/internal/source/folder"
 )
 
@@ -98,7 +98,7 @@ func (f *Folder) object(r Ref) (any, error) {
 // ends. The error is that of ctx.
 func (f *Folder) Follow(ctx context.Context, changed func(Ref)) error {
 	known := map[Ref]any{}
-	watched := filewatch.Config{Path: f.files.Path(), Period: period, Log: f.log.With("of", "objects")}
+	watched := filewatch.Config{Paths: filewatch.Path(f.files.Path()), Period: period, Log: f.log.With("of", "objects")}
 	return filewatch.Follow(ctx, watched, func() error {
 		now := f.all()
 		for _, r := range differ(known, now) {

@@ -76,7 +76,7 @@ func (None) Secret(namespace, name string) (*v1.Secret, error) {
 	return nil, Ref{Secret, namespace, name}.Missing("this node has no Secrets")
 }
 
-// Hold asks for nothing.
+// Hold does nothing: there are no objects to keep.
 func (None) Hold(types.UID, []Ref) {}
 
 // Follow waits.

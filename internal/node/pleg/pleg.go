@@ -121,7 +121,7 @@ func (p *PLEG) Run(ctx context.Context) {
 	for {
 		err := p.look(ctx)
 		if err != nil && !failing && ctx.Err() == nil {
-			p.log.Warn("the runtime does not list its containers", "err", err)
+			p.log.Warn("the runtime does not list its containers: deaths of containers go unnoticed until it does", "err", err)
 		}
 		failing = err != nil
 		select {

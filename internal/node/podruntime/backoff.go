@@ -71,7 +71,8 @@ func (b *backoff) failed(key string) time.Duration {
 	return w.delay
 }
 
-// pending is how long to wait yet after what failed noted.
+// pending is how long a key still has to wait after its last failure (failed), 0
+// when it may be tried.
 func (b *backoff) pending(key string) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()

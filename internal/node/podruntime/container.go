@@ -307,9 +307,9 @@ func (r *Runtime) noteEnd(uid types.UID, c *Container, why string) error {
 	return os.WriteFile(file, []byte(why), 0o600)
 }
 
-// farewell is all that is known of why a container ended: why it was stopped,
+// terminationReason is all that is known of why a container ended: why it was stopped,
 // and what it said itself.
-func (r *Runtime) farewell(uid types.UID, c *Container) string {
+func (r *Runtime) terminationReason(uid types.UID, c *Container) string {
 	why, err := os.ReadFile(r.endNote(uid, c))
 	if err != nil {
 		return c.lastWords() // it ended by itself

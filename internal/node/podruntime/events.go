@@ -50,7 +50,7 @@ func (r *Runtime) Watch(ctx context.Context, news func()) {
 	const again = 5 * time.Second
 	for ctx.Err() == nil {
 		if err := r.watch(ctx, news); err != nil && ctx.Err() == nil {
-			r.conf.Log.Debug("no events from the runtime", "err", err)
+			r.conf.Log.Debug("no events from the runtime: changes are seen at the next look", "err", err)
 		}
 		select {
 		case <-ctx.Done():

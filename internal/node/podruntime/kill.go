@@ -94,7 +94,7 @@ func (r *Runtime) stopContainer(ctx context.Context, c *Container, ips []string,
 		err := r.hook(hook, c.preStop, c.ID, ips)
 		cancel()
 		if err != nil { // the container ends all the same
-			r.conf.Log.Warn("preStop hook failed", "container", c.Name, "id", c.ID, "err", err)
+			r.conf.Log.Warn("preStop hook failed: the container is stopped all the same", "container", c.Name, "id", c.ID, "err", err)
 		}
 	}
 	left := max(end.Sub(r.conf.Now()), leastGrace)

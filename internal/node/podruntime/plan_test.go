@@ -136,16 +136,16 @@ func TestWhyStopped(t *testing.T) {
 	require.Equal(t, &grace, p.stop[0].grace)
 }
 
-// TestFarewell: why a container was stopped stands before its own last words.
-func TestFarewell(t *testing.T) {
+// TestTerminationReason: why a container was stopped stands before its own last words.
+func TestTerminationReason(t *testing.T) {
 	r := New(Config{PodDir: t.TempDir()})
 	words := filepath.Join(t.TempDir(), "words")
 	require.NoError(t, os.WriteFile(words, []byte("bye"), 0o600))
 	c := &Container{Name: "c", Attempt: 4, messageFile: words}
-	require.Equal(t, "bye", r.farewell("u", c))
+	require.Equal(t, "bye", r.terminationReason("u", c))
 	require.NoError(t, r.noteEnd("u", c, "liveness probe failed: x"))
-	require.Equal(t, "liveness probe failed: x\nbye", r.farewell("u", c))
-	require.Equal(t, "", r.farewell("u", &Container{Name: "c", Attempt: 5}))
+	require.Equal(t, "liveness probe failed: x\nbye", r.terminationReason("u", c))
+	require.Equal(t, "", r.terminationReason("u", &Container{Name: "c", Attempt: 5}))
 }
 
 // TestReach: a pod with the node's network is asked at the node's address.

@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/fairlead/fairlead/internal/hostruntime"
+	"github.com/fairlead/fairlead/internal/install/runtimes"
 	"github.com/fairlead/fairlead/internal/node/security"
 )
 
@@ -67,7 +67,7 @@ func (r *Runtime) sandboxConfig(ctx context.Context, pod *v1.Pod, attempt uint32
 	}
 	if r.conf.CgroupParent != "" {
 		c.Linux.CgroupParent = r.cgroup(pod)
-	} else if c.Linux.CgroupParent, err = hostruntime.CgroupParent(ctx, r.conf.Runtime); err != nil {
+	} else if c.Linux.CgroupParent, err = runtimes.CgroupParent(ctx, r.conf.Runtime); err != nil {
 		return nil, err
 	}
 	if s := pod.Spec.SecurityContext; s != nil {

@@ -217,7 +217,7 @@ func (r *Runtime) readContainers(ctx context.Context, st *Status) error {
 		one := containerOf(answer.GetStatus())
 		one.Sandbox = c.GetPodSandboxId()
 		if one.Exited() && one.Message == "" {
-			one.Message = r.farewell(st.UID, &one)
+			one.Message = r.terminationReason(st.UID, &one)
 		}
 		st.Containers = append(st.Containers, one)
 		st.Namespace, st.Name = c.GetLabels()[labelNamespace], c.GetLabels()[labelName]

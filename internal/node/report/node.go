@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/fairlead/fairlead/internal/hostruntime"
+	"github.com/fairlead/fairlead/internal/install/runtimes"
 )
 
 // maxPods is how many pods a node takes, as kubelet's default.
@@ -159,7 +159,7 @@ func (r *Reporter) nodeNow(ctx context.Context) (*v1.Node, error) {
 		r.mu.Lock()
 		r.prefix = version.GetRuntimeName() + "://"
 		r.mu.Unlock()
-		err = hostruntime.Ready(ctx, r.conf.Runtime)
+		err = runtimes.Ready(ctx, r.conf.Runtime)
 	}
 	if err != nil {
 		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, "NodeNotReady", err.Error()

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/local"
+	"github.com/fairlead/fairlead/internal/source/local"
 )
 
 // TestAgentMeansTheSamePod: who runs the pods of a folder and who makes their

@@ -14,7 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fairlead/fairlead/internal/filewatch"
+	"github.com/fairlead/fairlead/internal/lib/filewatch"
 	"github.com/fairlead/fairlead/internal/source/folder"
 )
 
@@ -75,7 +75,8 @@ func (f *File) Problems() []Problem {
 	return append([]Problem(nil), f.problems...)
 }
 
-// Warnings name the fields of a pod that no pod has, with file and line.
+// Warnings name the fields in a pod's file that the Pod API does not know, with
+// file and line.
 func (f *File) Warnings(uid types.UID) []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -93,7 +94,7 @@ func (f *File) Warnings(uid types.UID) []string {
 func (f *File) Run(ctx context.Context, out chan<- []*v1.Pod) error {
 	first := true
 	var sent []*v1.Pod
-	watched := filewatch.Config{Path: f.cfg.Path, Period: f.cfg.Period, Log: f.cfg.Log.With("of", "pods")}
+	watched := filewatch.Config{Paths: filewatch.Path(f.cfg.Path), Period: f.cfg.Period, Log: f.cfg.Log.With("of", "pods")}
 	return filewatch.Follow(ctx, watched, func() error {
 		pods, err := f.List()
 		// An error is among the Problems; what was sent stays in force.

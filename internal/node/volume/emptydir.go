@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/lib/fail"
 )
 
 // Bits of folders that belong to all of a pod; with a group of its own, what is

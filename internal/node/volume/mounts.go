@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/fairlead/fairlead/internal/fail"
-	"github.com/fairlead/fairlead/internal/kernel/mountinfo"
+	"github.com/fairlead/fairlead/internal/kernel/sysfs"
+	"github.com/fairlead/fairlead/internal/lib/fail"
 )
 
 // within tells that a path is the folder or lies below it.
@@ -31,7 +31,7 @@ func mountsBelow(folder string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	points, err := mountinfo.Points()
+	points, err := sysfs.MountPoints()
 	if err != nil {
 		return nil, err
 	}

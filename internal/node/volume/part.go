@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/lib/fail"
 )
 
 // Part is what one container mounts of a volume: subPath.
@@ -59,8 +59,9 @@ func (f *Folder) part(of Mount, p Part) (string, error) {
 	return at, hold(found, at)
 }
 
-// complete makes a part's folders where they are missing, with the volume's own
-// mode. A volume that we fill has what its objects have.
+// complete makes the folders of a subPath where they are missing, with the
+// volume's own mode. In a read-only mount a missing one is an error: a volume of
+// a ConfigMap or Secret has the files of that object and no others.
 func complete(root *os.Root, of Mount, path string) error {
 	if _, err := root.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err

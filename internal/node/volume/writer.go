@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fairlead/fairlead/internal/fail"
+	"github.com/fairlead/fairlead/internal/lib/fail"
 )
 
 // Names that a volume's own folder has beside those of its files. No path of a

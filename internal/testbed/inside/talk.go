@@ -74,8 +74,8 @@ func Dial(ns *netns.Handle, p Peer) (c net.Conn) {
 	return c
 }
 
-// Ask is what a peer says to ns, "" for no answer.
-func Ask(ns *netns.Handle, p Peer) string {
+// Query is what a peer says to ns, "" for no answer.
+func Query(ns *netns.Handle, p Peer) string {
 	c := Dial(ns, p)
 	if c == nil {
 		return ""

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -33,8 +34,13 @@ func TestNodeRunsPods(t *testing.T) {
 	cli := n.RunPod(Shell(ns, "cli", "", ""))
 	require.Len(t, web.IPs(), 1)
 
-	out, err := cli.Exec("wget", "-q", "-O", "-", "http://"+web.IPs()[0]+"/")
-	require.NoError(t, err)
+	// On a loaded machine the stream of an exec may be cut, and httpd be late.
+	var out string
+	var err error
+	require.Eventually(t, func() bool {
+		out, err = cli.Exec("wget", "-q", "-O", "-", "http://"+web.IPs()[0]+"/")
+		return err == nil
+	}, time.Minute, 100*time.Millisecond, "wget: %v", err)
 	require.Equal(t, "hello from web\n", out)
 	_, err = cli.Exec("false")
 	require.Error(t, err)

@@ -1,5 +1,5 @@
 {{/*
-The templates use only what `fairlead install` knows too (internal/manifest):
+The templates use only what `fairlead install` knows too (internal/install/manifest):
 include, toYaml, fromYaml, toJson, nindent, quote, default, dict, sha256sum, and
 text/template itself.
 */}}

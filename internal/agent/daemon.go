@@ -1,0 +1,387 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/internal/agent/engine"
+	"github.com/fairlead/fairlead/internal/agent/follow"
+	"github.com/fairlead/fairlead/internal/agent/metrics"
+	"github.com/fairlead/fairlead/internal/agent/server"
+	"github.com/fairlead/fairlead/internal/agent/upkeep"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/driver/builtin/bridge"
+	"github.com/fairlead/fairlead/internal/driver/builtin/hostlocal"
+	"github.com/fairlead/fairlead/internal/driver/builtin/macvlan"
+	"github.com/fairlead/fairlead/internal/driver/builtin/static"
+	"github.com/fairlead/fairlead/internal/driver/defroute"
+	execdriver "github.com/fairlead/fairlead/internal/driver/exec"
+	ovsdriver "github.com/fairlead/fairlead/internal/driver/ovs"
+	"github.com/fairlead/fairlead/internal/gateway/hostport"
+	"github.com/fairlead/fairlead/internal/gateway/standalone"
+	"github.com/fairlead/fairlead/internal/install/conf"
+	"github.com/fairlead/fairlead/internal/journal"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/nft"
+	"github.com/fairlead/fairlead/internal/kernel/sysfs"
+	"github.com/fairlead/fairlead/internal/kernel/tombstone"
+	"github.com/fairlead/fairlead/internal/lib/filelock"
+	"github.com/fairlead/fairlead/internal/lib/hostfile"
+	"github.com/fairlead/fairlead/internal/lib/httpserve"
+	"github.com/fairlead/fairlead/internal/lib/reap"
+	"github.com/fairlead/fairlead/internal/multus/watch"
+	"github.com/fairlead/fairlead/internal/network/ipam"
+	"github.com/fairlead/fairlead/internal/network/plan"
+	"github.com/fairlead/fairlead/internal/ovs"
+	"github.com/fairlead/fairlead/internal/source/device"
+)
+
+// ovsAnswers is how long a start waits for an OVSDB that is there, so that
+// recovery ends before the first request. Without one it serves at once: a node
+// may need no switch, and an ADD that does waits for it (package engine).
+const ovsAnswers = 500 * time.Millisecond
+
+// apiGrace is how long after the start nobody wonders that the API server's
+// objects are not known.
+const apiGrace = 5 * time.Second
+
+// errNoPass is why an agent that has just started is not ready.
+var errNoPass = errors.New("the gateways were not set yet")
+
+// errAnew is why one is not whose switch came back, or was made anew.
+var errAnew = errors.New("gateways and host ports are set again: Open vSwitch is back, or made its devices anew")
+
+// switchGrace is how long after the agent's start an ADD waits for the switch. On
+// a node that boots, Open vSwitch may come later than the agent: "try again
+// later" at once would have the runtime wait far longer before it does.
+const switchGrace = 10 * time.Second
+
+// Daemon is the agent's parts, wired.
+type Daemon struct {
+	opts    Config
+	log     *slog.Logger
+	started time.Time
+
+	bridge   *filelock.Lock // nil: of a database elsewhere
+	journal  *journal.Journal
+	pools    *ipam.Allocator
+	objects  objects
+	remote   *remote      // the API server that the flags name, or nil
+	late     *lateObjects // instead: until a runtime's configuration names one
+	ovs      *ovs.Client
+	nics     *ovsdriver.Driver
+	gateway  *standalone.Gateway
+	ports    *hostport.Table
+	guard    *nft.Guard
+	forget   *forgetter
+	engine   *engine.Engine
+	multus   *watch.Teller
+	metrics  *metrics.Metrics
+	server   *server.Server
+	conf     *conf.Writer // nil where nobody asked for it
+	datapath string
+	mtu      int
+	reset    chan struct{}           // OVSDB is new or back
+	restored chan struct{}           // closed when IPAM knows the journal
+	spoilt   chan struct{}           // somebody removed a part of our nftables tables
+	gates    atomic.Pointer[outcome] // of the last pass over the gateways
+	idle     atomic.Bool             // the built-in Subnet is not served, for nobody is on it
+	moved    chan struct{}           // somebody came to it, or went
+
+	repairs     *repairs
+	portRepairs *portRepairs
+	upkeep      *upkeep.Keeper
+}
+
+// New opens what can fail before anything runs: the journal and the folder of
+// objects. Errors are those of package journal, or say what could not be read.
+func New(o Config) (*Daemon, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	log := o.Log
+	d := &Daemon{opts: o, log: log, started: time.Now().UTC(), reset: make(chan struct{}, 1), restored: make(chan struct{}), spoilt: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
+	d.gates.Store(&outcome{err: errNoPass})
+	boot, err := netns.BootID()
+	if err != nil {
+		return nil, fmt.Errorf("boot id: %w", err)
+	}
+	if d.mtu, err = podMTU(o); err != nil {
+		return nil, err
+	}
+	if d.datapath, err = datapath(); err != nil {
+		return nil, err
+	}
+	d.pools = ipam.New()
+	if d.objects, err = d.openObjects(); err != nil {
+		return nil, err // it says what could not be read
+	}
+	corrupt := ""
+	if d.journal, err = journal.Open(o.StateDir, journal.Options{Log: log, OnCorrupt: func(path string) { corrupt = path }}); err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	if d.bridge, err = lockBridge(o.OVSDB, o.Bridge); err != nil {
+		return nil, errors.Join(err, d.journal.Close())
+	}
+	d.wire(boot)
+	if corrupt != "" {
+		d.metrics.JournalCorrupt()
+	}
+	return d, nil
+}
+
+// datapath is what the kernel has; loading the module is the kernel's own
+// business when the family is asked for.
+func datapath() (string, error) {
+	has, err := sysfs.HasOpenvswitch()
+	if err != nil {
+		return "", fmt.Errorf("openvswitch datapath: %w", err)
+	}
+	if has {
+		return "system", nil
+	}
+	return "netdev", nil
+}
+
+// bridgeMAC follows from names, so that it is the same after a loss of OVSDB. It
+// is locally administered.
+func bridgeMAC(node, bridge string) core.MAC {
+	sum := sha256.Sum256([]byte("bridge " + bridge + " of node " + node))
+	return core.MAC{0x0a, sum[0], sum[1], sum[2], sum[3], sum[4]}
+}
+
+// wire makes the parts; nothing here touches the machine.
+func (d *Daemon) wire(boot string) {
+	d.ovs = ovs.New(ovs.Config{
+		Endpoint: d.opts.OVSDB, Bridge: d.opts.Bridge, Datapath: d.datapath, MAC: bridgeMAC(d.opts.NodeName, d.opts.Bridge),
+		OVN: d.opts.OVN, Log: d.log, OnReset: d.onReset, OnTouch: d.onTouch,
+	})
+	reaper := tombstone.New(nil, d.log)
+	d.nics = ovsdriver.New(ovsdriver.Config{OVS: d.ovs, UserspaceDatapath: d.datapath == "netdev", Reaper: reaper, Patience: d.started.Add(switchGrace), Log: d.log})
+	d.gateway = standalone.New(standalone.Config{Ports: d.ovs, Node: d.opts.NodeName, MTU: d.mtu})
+	d.metrics = metrics.NewMetrics(metrics.Options{
+		Version: d.opts.Build.Version, Revision: d.opts.Build.Commit,
+		Addresses:      d.addresses,
+		Orphans:        d.orphans,
+		InFlight:       func() int { return d.engine.InFlight() },
+		OVSDBConnected: func() bool { return d.ovs.Connected() == nil },
+		WritesRefused:  func() bool { api := d.api(); return api != nil && api.Writable() != nil },
+		Unrepaired:     func() int { return len(d.repairs.unrepaired("")) },
+	})
+	d.repairs = newRepairs(d.log, d.metrics.DriftRepaired)
+	d.portRepairs = newPortRepairs(d)
+	d.ports = hostport.New(hostport.Config{Late: true, Log: d.log})
+	d.guard = nft.NewGuard(nil, guardTable, ovsdriver.GroupLive)
+	notices, conditions := d.notices()
+	if s := d.shares(); s != nil {
+		d.pools.ShareWith(s)
+	}
+	d.forget = &forgetter{next: notices, of: d.ports, log: d.log}
+	drivers := driver.Set{
+		core.DriverOVS: d.nics, core.DriverExec: execdriver.New(plugins(reaper)), core.DriverDefroute: defroute.New(), core.DriverHostport: d.ports,
+	}
+	d.upkeep = upkeep.New(upkeep.Config{
+		Journal: d.journal, Source: d.objects, Drivers: drivers, BootID: boot, Notices: d.forget, Log: d.log,
+		TryLock: func(id string) (func(), bool) { return d.engine.TryLock(id) },
+	})
+	d.engine = engine.New(engine.Config{
+		Journal: d.journal, IPAM: d.pools, Source: d.objects, Gateway: d.gateway,
+		Devices: device.New(d.opts.KubeletRoot, published{d.api}), NodePorts: d.opts.HostPorts, OVN: d.opts.OVN,
+		Drivers: drivers, Tune: d.upkeep.Tune,
+		Node:     plan.Node{MTU: d.mtu, BinDirs: d.opts.CNIBinDirs},
+		ConfDir:  d.opts.ConfDir,
+		Daemon:   d.opts.File,
+		BootID:   boot,
+		Socket:   d.opts.Socket,
+		Observer: d.metrics,
+		Notices:  arrivals{d.forget, d}, Conditions: conditions,
+		Log: d.log,
+	})
+	d.multus = watch.New(watch.Config{
+		Journal: d.journal, Source: d.objects, Multus: d.engine.Multus, Daemon: d.opts.File, Files: hostfile.Machine(), ConfDir: d.opts.ConfDir,
+		Log: d.log, Notices: d.forget, Conditions: conditions, Condition: engine.NetworksAttached,
+	})
+	d.conf = d.confWriter()
+	d.server = server.New(server.Config{
+		Engine: d.engine, Sockets: append([]string{d.opts.Socket}, d.opts.CompatSockets...),
+		Complete: d.complete, View: d.view(), Metrics: d.metrics.Handler(), Limit: d.opts.File.ConnectionLimit, Shell: d.opts.Shell, Log: d.log,
+	})
+}
+
+// plugins are the well-known CNI plugins that need no process, by their type.
+func plugins(reaper *tombstone.Reaper) map[string]driver.Plugin {
+	return map[string]driver.Plugin{
+		bridge.Type:        bridge.New(nil, reaper),
+		macvlan.Name:       macvlan.New(nil, reaper),
+		macvlan.NameIpvlan: macvlan.NewIpvlan(nil, reaper),
+		hostlocal.Name:     hostlocal.New(),
+		static.Name:        static.Plugin{},
+	}
+}
+
+func (d *Daemon) onReset() {
+	select {
+	case d.reset <- struct{}{}:
+	default:
+	}
+}
+
+// reap ends what plugins leave behind where the agent is a container's first process.
+func (d *Daemon) reap(ctx context.Context) {
+	if err := reap.Orphans(ctx); err != nil {
+		d.log.Warn("orphans of plugins stay as zombies", "err", err)
+	}
+}
+
+// Run serves until ctx ends. Pods keep their networks: nothing is undone. It sets
+// how the Go runtime of this process collects garbage.
+func (d *Daemon) Run(ctx context.Context) error {
+	defer d.bridge.Release()
+	defer func() { _ = d.journal.Close() }()
+	d.settle()
+	// The sockets come first: an agent that may not have them touches nothing.
+	// Until they are served a plugin takes the agent for down, which it is.
+	if err := d.server.Listen(); err != nil {
+		return err
+	}
+	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	for _, part := range []func(context.Context){boundMemory, d.ovs.Run, d.nics.Run, d.objects.Run, d.ports.Run, d.guardTables(ctx), d.reap} {
+		wg.Go(func() { part(parts) })
+	}
+	d.meetOVS(ctx)
+	if err := d.engine.Adopt(ctx); err != nil {
+		d.log.Error("attachments not read back from the drivers: the agent knows those of its journal only", "err", err)
+	}
+	records := d.journal.Records()
+	swept := d.engine.Recover(ctx, records)
+	close(d.restored)
+	d.forget.recall(d.journal.Released(), records)
+	wg.Go(func() { d.engine.Run(parts) })
+	wg.Go(func() { newPasses(d, swept).run(parts) })
+	wg.Go(func() { d.portRepairs.run(parts) })
+	wg.Go(func() { d.follow(parts) })
+	if err := d.serveHTTP(parts, &wg); err != nil {
+		return err
+	}
+	if d.conf != nil {
+		wg.Go(func() { d.conf.Run(parts) })
+	}
+	d.log.Info("serving", "version", d.opts.Build.Version, "socket", d.opts.Socket, "datapath", d.datapath, "mtu", d.mtu)
+	d.notify(daemon.SdNotifyReady)
+	err := d.server.Run(ctx)
+	d.notify(daemon.SdNotifyStopping)
+	d.log.Info("stopped; pods keep their networks")
+	return err
+}
+
+// settle prepares the process and says what of the configuration has no effect.
+func (d *Daemon) settle() {
+	debug.SetGCPercent(gcPercent)
+	if d.opts.InCluster {
+		if err := openSysctls(); err != nil {
+			d.log.Warn("/proc/sys not writable: sysctls of the node stay as they are", "err", err)
+		}
+	}
+	for _, key := range d.opts.File.Unknown {
+		d.log.Warn("key of the configuration file means nothing here", "file", d.opts.ConfigFile, "key", key)
+	}
+	if d.opts.Police != nil {
+		d.policed(d.opts.Police())
+	}
+}
+
+// follow makes running pods' networks those that their annotations ask for: at
+// the start and after each change.
+func (d *Daemon) follow(ctx context.Context) {
+	f := follow.New(follow.Config{Log: d.log, Do: func(ctx context.Context, pod core.Pod) error {
+		d.multus.PodChanged(ctx, pod)
+		return d.engine.Replug(ctx, pod)
+	}})
+	d.objects.WatchPods(f.Changed)
+	for _, p := range d.engine.Followed() {
+		f.Changed(p)
+	}
+	f.Run(ctx)
+}
+
+func (d *Daemon) notify(state string) {
+	if d.opts.Part {
+		return
+	}
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		d.log.Warn("systemd not notified", "err", err)
+	}
+}
+
+// meetOVS makes the bridge if it is missing and OVSDB answers; what it cannot do
+// now the passes do when OVSDB comes.
+func (d *Daemon) meetOVS(ctx context.Context) {
+	ctx, stop := context.WithTimeout(ctx, ovsAnswers)
+	defer stop()
+	select {
+	case <-d.reset: // Recover does what is to be done after it
+	case <-d.ovs.Absent():
+		d.log.Warn("OVSDB is not there yet", "ovsdb", d.opts.OVSDB, "err", d.ovs.Connected())
+		return
+	case <-ctx.Done():
+		d.log.Warn("OVSDB does not answer yet", "ovsdb", d.opts.OVSDB, "err", d.ovs.Connected())
+		return
+	}
+	if err := d.ovs.EnsureBridge(ctx); err != nil {
+		d.log.Error("bridge not made yet: pods wait for it", "bridge", d.opts.Bridge, "err", err)
+		d.onReset() // which has the passes make it
+	}
+}
+
+// serveHTTP serves metrics and probes on --http, if that is set.
+func (d *Daemon) serveHTTP(ctx context.Context, wg *sync.WaitGroup) error {
+	mux := http.NewServeMux()
+	mux.Handle("GET "+agent.PathMetrics, d.metrics.Handler())
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { httpserve.Probe(w, d.server.Live()) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		httpserve.Probe(w, d.readyz(r.Context()))
+	})
+	serve, err := httpserve.Open(ctx, d.opts.HTTP, mux)
+	if err != nil {
+		return fmt.Errorf("--http: %w", err)
+	}
+	wg.Go(func() {
+		if err := serve(); err != nil {
+			d.log.Error("metrics and probes not served any more; pods are", "http", d.opts.HTTP, "err", err)
+		}
+	})
+	return nil
+}
+
+func (d *Daemon) addresses() []ipam.SubnetStats {
+	subnets, err := d.objects.Subnets(context.Background()) //nolint:forbidigo // a collector is given none, and sources answer from memory
+	if err != nil {
+		return nil
+	}
+	return d.pools.Stats(subnets)
+}
+
+func (d *Daemon) orphans() int {
+	n := 0
+	for _, h := range d.journal.Heads() {
+		if h.Orphan {
+			n++
+		}
+	}
+	return n
+}

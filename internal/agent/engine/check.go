@@ -1,0 +1,126 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/agent/callback"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/multus/records"
+	"github.com/fairlead/fairlead/internal/network/cniconf"
+	"github.com/fairlead/fairlead/internal/network/record"
+)
+
+// Check proves that everything an ADD made is still so. The error wraps
+// core.ErrDrift and names every difference.
+func (e *Engine) Check(ctx context.Context, req core.Request) (err error) {
+	e.inflight.Add(1)
+	defer e.inflight.Add(-1)
+	if req.Token != "" {
+		return e.joinCheck(req)
+	}
+	start, rec := time.Now(), core.Record{}
+	defer func() { e.Observer.OpDone(core.Check, mainDriver(rec), time.Since(start), err) }()
+	unlock, err := e.Lock(ctx, req.Key.Container)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	rec, ok := e.Journal.Get(req.Key)
+	if err := indicated(e.conf(req)); err != nil {
+		return core.WithCode(core.CodeNotReady, "CHECK", err)
+	}
+	var left error
+	if l, _ := e.leftOf(req); l != nil && !records.Inherited(rec) { // what cannot be read is no attachment
+		if left = e.checkLeft(ctx, req, l); !ok {
+			return checkError(left)
+		}
+	}
+	if !ok || rec.Phase != core.Added {
+		return core.Errorf(core.CodeUnknown, "container %s has no attachment %s", req.Key.Container, req.Key.IfName)
+	}
+	return checkError(errors.Join(left, e.checkRecord(ctx, rec, req)))
+}
+
+// checkError says drift only where a difference was seen: what could not be
+// looked at (OVSDB away) has the code of its own cause.
+func checkError(err error) error {
+	if err == nil {
+		return nil
+	}
+	code := core.CodeOf(err)
+	if errors.Is(err, core.ErrDrift) {
+		code = core.CodeDrift
+	}
+	return &core.Error{Code: code, Msg: "CHECK", Details: strings.ReplaceAll(err.Error(), "\n", "; "), Err: err}
+}
+
+func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Request) error {
+	var errs []error
+	if req.Netns != "" {
+		now, err := e.identify(req.Netns)
+		if err != nil {
+			return err
+		}
+		if now.Cookie != rec.Netns.Cookie {
+			return core.Difference("CNI_NETNS " + req.Netns + " is another namespace than at ADD")
+		}
+	}
+	if req.Conf.PrevResult != nil {
+		errs = append(errs, record.CheckPrev(req.Conf, rec))
+	}
+	run, end := e.invite(nil, &callback.Host{Rec: &rec}, nil)
+	defer end()
+	for i, s := range record.Retuned(rec, req.Conf) {
+		d, err := e.driver(s)
+		if err == nil {
+			err = d.Check(ctx, run, s, e.finalLink(rec, i, req.Conf))
+		}
+		errs = append(errs, core.About(s.Key.IfName, err))
+	}
+	errs = append(errs, e.checkLeases(rec.Leases), e.checkGateways(ctx, rec))
+	return errors.Join(errs...)
+}
+
+// finalLink is what our own interface became after the plugins behind it in its
+// chain had their turn: `tuning` changes MAC and MTU, others add routes. Those
+// of our own list are in the record, those of the runtime's in its prevResult,
+// or, where that is silent, in its list. Default routes that were asked for on
+// the interface count too.
+func (e *Engine) finalLink(rec core.Record, i int, conf core.Conf) core.Link {
+	s, l := rec.Specs[i], record.FinalLink(rec, i)
+	if conf.PrevResult != nil && s.Key == rec.Key {
+		if later, err := cniconf.LinkFromResult(conf.PrevResult, s.Key.IfName); err == nil {
+			l = record.Overlay(l, later)
+		}
+		l.MTU = cmp.Or(cniconf.TunedMTU(e.runtimeChains(), conf), l.MTU)
+	}
+	return l
+}
+
+// checkGateways proves the node's side of the subnets a record uses.
+func (e *Engine) checkGateways(ctx context.Context, rec core.Record) error {
+	if e.Gateway == nil {
+		return nil
+	}
+	subnets, err := e.Source.Subnets(ctx)
+	if errors.Is(err, core.ErrUnavailable) {
+		return nil // CHECK needs no API server (reliability.md): the gateways are as the last agent left them
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, l := range rec.Leases {
+		for _, s := range subnets {
+			if s.Name == l.Subnet && !s.Implied && (!e.OVN || !v1.Routed(s.Provider)) {
+				errs = append(errs, core.About("gateway of subnet "+s.Name, e.Gateway.Check(ctx, s)))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

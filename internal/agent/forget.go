@@ -1,0 +1,81 @@
+package agent
+
+import (
+	"log/slog"
+	"net/netip"
+	"slices"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/gateway/hostport"
+	"github.com/fairlead/fairlead/internal/network/record"
+)
+
+// lastGone bounds what may have gone a moment before an agent was killed.
+const lastGone = 1 << 10
+
+// forgetter is a core.Notices before another: it has the kernel forget the
+// connections of pods that are gone. An address that is given again before they
+// are forgotten waits for that.
+type forgetter struct {
+	next core.Notices // may be nil
+	of   *hostport.Table
+	log  *slog.Logger
+}
+
+// Attached implements core.Notices.
+func (f *forgetter) Attached(r core.Record) {
+	if slices.ContainsFunc(r.Specs, func(s core.Spec) bool { return f.of.Forgetting(s.Addresses()) }) {
+		if err := f.of.Flush(); err != nil {
+			f.log.Warn("conntrack entries of the pod that had the address before not deleted: they may lead to this one",
+				"container", r.Key.Container, "err", err)
+		}
+	}
+	if f.next != nil {
+		f.next.Attached(r)
+	}
+}
+
+// Detached implements core.Notices. Only addresses that we gave are ours to
+// tell of.
+func (f *forgetter) Detached(r core.Record) {
+	var gone []netip.Addr
+	for _, s := range r.Specs {
+		if s.Kind() != core.KindNIC {
+			continue
+		}
+		for _, a := range s.NIC.Addrs {
+			gone = append(gone, a.Addr())
+		}
+	}
+	f.of.Forget(gone)
+	if f.next != nil {
+		f.next.Detached(r)
+	}
+}
+
+// recall adds what an agent before this one may not have come to: the last
+// addresses that were released, but for those that are in use.
+func (f *forgetter) recall(released []core.Released, records []core.Record) {
+	held := map[netip.Addr]bool{}
+	for _, l := range record.Held(records) {
+		for _, a := range l.IPs {
+			held[a] = true
+		}
+	}
+	var gone []netip.Addr
+	for _, r := range released[max(0, len(released)-lastGone):] {
+		for _, a := range r.IPs {
+			if !held[a] {
+				gone = append(gone, a)
+			}
+		}
+	}
+	f.of.Forget(gone)
+}
+
+// Failed implements core.Notices.
+func (f *forgetter) Failed(a core.Attempt) {
+	if f.next != nil {
+		f.next.Failed(a)
+	}
+}

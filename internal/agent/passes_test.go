@@ -1,0 +1,64 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/ovs"
+)
+
+// TestRetriesBackOff: while only time passes, longer and longer; something that
+// happened begins anew.
+func TestRetriesBackOff(t *testing.T) {
+	p := newPasses(&Daemon{log: slog.New(slog.DiscardHandler)}, false)
+	seconds := func(again bool) int { return int(p.next(false, again) / time.Second) }
+	require.Equal(t, []int{1, 2, 4, 8, 16, 16}, []int{seconds(true), seconds(true), seconds(true), seconds(true), seconds(true), seconds(true)})
+	require.Equal(t, []int{1, 2}, []int{seconds(false), seconds(true)})
+	require.Zero(t, p.next(true, true))
+	require.Equal(t, 1, seconds(true))
+}
+
+// TestStartWithoutOVSDB: an agent of a node that has no switch does not wait for
+// one before it serves.
+func TestStartWithoutOVSDB(t *testing.T) {
+	endpoint := "unix:" + filepath.Join(t.TempDir(), "db.sock")
+	synctest.Test(t, func(t *testing.T) {
+		log := slog.New(slog.DiscardHandler)
+		d := &Daemon{log: log, opts: Config{Bridge: "br-int"}, ovs: ovs.New(ovs.Config{Endpoint: endpoint, Bridge: "br-int", Log: log})}
+		go d.ovs.Run(t.Context())
+		begun := time.Now()
+		d.meetOVS(t.Context())
+		require.Zero(t, time.Since(begun), "by the clock of this test, which goes on when all wait")
+	})
+}
+
+// TestVoiceSaysItOnce: a database that is away is so in many words, and once.
+func TestVoiceSaysItOnce(t *testing.T) {
+	var log bytes.Buffer
+	v := voice{log: slog.New(slog.NewTextHandler(&log, nil))}
+	for _, err := range []error{
+		nil, fmt.Errorf("no socket: %w", core.ErrUnavailable), fmt.Errorf("nobody there: %w", core.ErrUnavailable),
+		nil, nil, errors.New("a"), errors.New("a"), errors.New("b"), nil,
+	} {
+		v.hear(err)
+	}
+	var said []string
+	for line := range strings.Lines(log.String()) {
+		_, line, _ = strings.Cut(strings.TrimSpace(line), "msg=")
+		said = append(said, line)
+	}
+	require.Equal(t, []string{
+		`"node not in order yet" err="no socket: unavailable"`, `"node in order again"`,
+		`"node not in order yet" err=a`, `"node not in order yet" err=b`, `"node in order again"`,
+	}, said)
+}

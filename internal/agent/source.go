@@ -1,0 +1,333 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/allocated"
+	"github.com/fairlead/fairlead/internal/network/ipam"
+	"github.com/fairlead/fairlead/internal/network/resolve"
+	"github.com/fairlead/fairlead/internal/source/cluster"
+	"github.com/fairlead/fairlead/internal/source/local"
+)
+
+// objects is where the desired state comes from: a folder or a cluster.
+type objects interface {
+	resolve.Source
+	NADs() []resolve.NAD
+	Changed() <-chan struct{}
+	Problems() []resolve.Problem
+	WatchPods(fn func(core.Pod))
+	Run(ctx context.Context)
+}
+
+// openObjects chooses the source. --objects is exclusive; then come --kubeconfig
+// or --bootstrap-kubeconfig, then the cluster that the agent runs in; then the
+// `kubeconfig` of the first configuration that a runtime sends.
+func (d *Daemon) openObjects() (objects, error) {
+	switch {
+	case d.opts.clustered():
+		d.remote = d.newRemote(d.opts.Kubeconfig)
+		return d.remote, nil
+	case d.opts.Folder != nil:
+		return local.Over(d.opts.Folder, d.log)
+	case d.opts.Objects != "":
+		return local.Open(d.opts.Objects, d.log)
+	}
+	builtin, err := local.Open("", d.log)
+	if err != nil {
+		return nil, err
+	}
+	d.late = &lateObjects{open: d.newRemote, log: d.log, changed: make(chan struct{}, 1), named: make(chan struct{})}
+	d.late.now.Store(&serving{objects: builtin})
+	return d.late, nil
+}
+
+// newRemote makes a source of an API server and what is written there.
+func (d *Daemon) newRemote(kubeconfig string) *remote {
+	cluster.LogTo(d.log)
+	src := cluster.New(cluster.Config{
+		Kubeconfig: kubeconfig, Node: d.opts.NodeName, UserAgent: "fairlead/" + d.opts.Build.Version,
+		Bootstrap: d.opts.Bootstrap, CertDir: d.opts.CertDir, CertDuration: d.opts.CertDuration,
+		Requested: func(method string, status int) { d.metrics.APIRequest(method, status) },
+		Shell:     d.opts.Shell,
+		Log:       d.log,
+	})
+	return &remote{Source: src, Publisher: cluster.NewPublisher(src, d.held), Shares: cluster.NewShares(src, d.pools.Held, d.opts.OVN), recovered: d.restored}
+}
+
+// held is what is told of a pod, by the journal. It decodes no record: a pod is
+// asked for several times in its ADD, and at each change of its status later.
+func (d *Daemon) held(p core.Pod) []cluster.Held {
+	var out []cluster.Held
+	for _, h := range d.journal.PodHeads(p) {
+		if h.Phase == core.Added && !h.Orphan {
+			out = append(out, cluster.Held{Container: h.Key.Container, UID: h.Pod.UID, Called: h.Called, Nets: h.Statuses})
+		}
+	}
+	return out
+}
+
+// api is the API server that is in use, nil for none.
+func (d *Daemon) api() *remote {
+	if d.late != nil {
+		return d.late.remote.Load()
+	}
+	return d.remote
+}
+
+// notices hears what is told to the cluster, nil where there is none.
+func (d *Daemon) notices() (core.Notices, core.Conditions) {
+	switch {
+	case d.late != nil:
+		return d.late, d.late
+	case d.remote != nil:
+		return d.remote, d.remote
+	}
+	return nil, nil
+}
+
+// complete sees each configuration that a runtime sends before it is used.
+func (d *Daemon) complete(c core.Conf) core.Conf {
+	if d.late != nil {
+		d.late.use(c.Kubeconfig)
+	}
+	return c
+}
+
+// glance is the source for an operator's questions, which are answered from
+// memory: nobody waits for a pod that may come.
+type glance struct {
+	resolve.Source
+	api func() *remote
+}
+
+// Pod implements resolve.Source.
+func (g glance) Pod(ctx context.Context, p core.Pod) (*resolve.Pod, error) {
+	if r := g.api(); r != nil {
+		return r.Known(p)
+	}
+	return g.Source.Pod(ctx, p)
+}
+
+// published asks the API server that is in use what DRA drivers say of devices;
+// without one nobody says anything.
+type published struct{ api func() *remote }
+
+// Attribute implements device.Slices.
+func (p published) Attribute(ctx context.Context, driver, pool, device, name string) (string, error) {
+	if r := p.api(); r != nil {
+		return r.Attribute(ctx, driver, pool, device, name)
+	}
+	return "", core.ErrNotFound
+}
+
+// Both must be able to say at once which NADs they know: a default network that
+// a file describes would wait for one at every ADD otherwise.
+var _, _ resolve.Prompt = (*remote)(nil), (*lateObjects)(nil)
+
+// remote is an API server: what it says and what it is told.
+type remote struct {
+	*cluster.Source
+	*cluster.Publisher
+	cluster.Shares
+	recovered <-chan struct{} // closed when IPAM knows the journal
+}
+
+// Run implements objects.
+func (r *remote) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { r.Publisher.Run(ctx) })
+	wg.Go(func() {
+		select {
+		case <-r.recovered:
+			r.Shares.Run(ctx)
+		case <-ctx.Done():
+		}
+	})
+	r.Source.Run(ctx)
+}
+
+// Detached implements core.Notices.
+func (r *remote) Detached(rec core.Record) {
+	r.Publisher.Detached(rec)
+	r.Released()
+}
+
+// Problems implements objects.
+func (r *remote) Problems() []resolve.Problem {
+	return append(r.Source.Problems(), r.Publisher.Problems()...)
+}
+
+// shares are the node's part in the Subnets of its cluster, nil where there is
+// none.
+func (d *Daemon) shares() ipam.Shares {
+	switch {
+	case d.late != nil:
+		return d.late
+	case d.remote != nil:
+		return d.remote
+	}
+	return nil
+}
+
+// Share implements ipam.Shares.
+func (l *lateObjects) Share(ctx context.Context, s core.Subnet) ([]netip.Prefix, func(), error) {
+	if r := l.remote.Load(); r != nil {
+		return r.Share(ctx, s)
+	}
+	return nil, func() {}, nil
+}
+
+// Barred implements ipam.Shares.
+func (l *lateObjects) Barred(s core.Subnet) error {
+	if r := l.remote.Load(); r != nil {
+		return r.Barred(s)
+	}
+	return nil
+}
+
+// serving is a source that may be replaced.
+type serving struct{ objects }
+
+// lateObjects is the built-in default network until a runtime's configuration
+// names an API server, which serves from then on.
+type lateObjects struct {
+	open    func(kubeconfig string) *remote
+	log     *slog.Logger
+	now     atomic.Pointer[serving]
+	remote  atomic.Pointer[remote]
+	changed chan struct{}
+	named   chan struct{} // closed when remote is set
+
+	mu       sync.Mutex // guards watchers, and that remote hears of all of them
+	watchers []func(core.Pod)
+}
+
+// use takes the first kubeconfig that is named.
+func (l *lateObjects) use(kubeconfig string) {
+	if kubeconfig == "" || l.remote.Load() != nil {
+		return
+	}
+	r := l.open(kubeconfig)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.remote.CompareAndSwap(nil, r) {
+		return
+	}
+	for _, fn := range l.watchers {
+		r.WatchPods(fn)
+	}
+	l.log.Info("API server found in the runtime's configuration: pods and networks are read from it", "kubeconfig", kubeconfig)
+	l.now.Store(&serving{r})
+	close(l.named)
+}
+
+// Attached implements core.Notices.
+func (l *lateObjects) Attached(rec core.Record) {
+	if r := l.remote.Load(); r != nil {
+		r.Attached(rec)
+	}
+}
+
+// Detached implements core.Notices.
+func (l *lateObjects) Detached(rec core.Record) {
+	if r := l.remote.Load(); r != nil {
+		r.Detached(rec)
+	}
+}
+
+// Failed implements core.Notices.
+func (l *lateObjects) Failed(a core.Attempt) {
+	if r := l.remote.Load(); r != nil {
+		r.Failed(a)
+	}
+}
+
+// Condition implements core.Conditions.
+func (l *lateObjects) Condition(pod core.Pod, kind, status, reason, message string) {
+	if r := l.remote.Load(); r != nil {
+		r.Condition(pod, kind, status, reason, message)
+	}
+}
+
+// WatchPods implements objects.
+func (l *lateObjects) WatchPods(fn func(core.Pod)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.watchers = append(l.watchers, fn)
+	if r := l.remote.Load(); r != nil {
+		r.WatchPods(fn)
+	}
+}
+
+// Run implements objects.
+func (l *lateObjects) Run(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-l.named:
+	}
+	r := l.remote.Load()
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-r.Changed():
+				select {
+				case l.changed <- struct{}{}:
+				default:
+				}
+			}
+		}
+	}()
+	r.Run(ctx)
+}
+
+// Changed implements objects.
+func (l *lateObjects) Changed() <-chan struct{} { return l.changed }
+
+// Pod implements resolve.Source.
+func (l *lateObjects) Pod(ctx context.Context, p core.Pod) (*resolve.Pod, error) {
+	return l.now.Load().Pod(ctx, p)
+}
+
+// NAD implements resolve.Source.
+func (l *lateObjects) NAD(ctx context.Context, namespace, name string) (*resolve.NAD, error) {
+	return l.now.Load().NAD(ctx, namespace, name)
+}
+
+// KnownPod implements resolve.Prompt.
+func (l *lateObjects) KnownPod(ctx context.Context, pod core.Pod) (*resolve.Pod, error) {
+	if p, ok := l.now.Load().objects.(resolve.Prompt); ok {
+		return p.KnownPod(ctx, pod)
+	}
+	return l.Pod(ctx, pod) // a folder has nobody wait
+}
+
+// KnownNAD implements resolve.Prompt.
+func (l *lateObjects) KnownNAD(namespace, name string) (*resolve.NAD, error) {
+	if p, ok := l.now.Load().objects.(resolve.Prompt); ok {
+		return p.KnownNAD(namespace, name)
+	}
+	return nil, core.ErrNotFound // a folder has nobody wait: NAD says the rest
+}
+
+// Subnets implements resolve.Source.
+func (l *lateObjects) Subnets(ctx context.Context) ([]core.Subnet, error) {
+	return l.now.Load().Subnets(ctx)
+}
+
+// NADs implements objects.
+func (l *lateObjects) NADs() []resolve.NAD { return l.now.Load().NADs() }
+
+// Problems implements objects.
+func (l *lateObjects) Problems() []resolve.Problem { return l.now.Load().Problems() }
+
+var _ allocated.Follower = (*remote)(nil)

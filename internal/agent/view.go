@@ -1,0 +1,165 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/internal/agent/server"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/ovs"
+	"github.com/fairlead/fairlead/internal/source/catalog"
+)
+
+// encapsulation is what is left for headers between the underlay's MTU and the
+// pods', in bytes.
+const encapsulation = 100
+
+// podMTU is --mtu, else the underlay interface's MTU less what encapsulation
+// may need; without an underlay Ethernet's 1500 are assumed.
+func podMTU(o Config) (int, error) {
+	if o.MTU != 0 {
+		return o.MTU, nil
+	}
+	conn, err := rtnl.Open(nil)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = conn.Close() }()
+	if o.Iface != "" {
+		link, err := conn.LinkByName(o.Iface)
+		if err != nil {
+			return 0, fmt.Errorf("--iface %s: %w", o.Iface, err)
+		}
+		return link.MTU - encapsulation, nil
+	}
+	routes, err := conn.Routes(0)
+	if err != nil {
+		return 0, fmt.Errorf("underlay interface: %w", err)
+	}
+	for _, r := range routes {
+		if r.Dst.Bits() > 0 || r.Index == 0 {
+			continue
+		}
+		if link, err := conn.LinkByIndex(r.Index); err == nil {
+			return link.MTU - encapsulation, nil
+		}
+	}
+	return 1500 - encapsulation, nil
+}
+
+// view is where the operator's queries read.
+func (d *Daemon) view() server.View {
+	return server.View{
+		Journal: d.journal, IPAM: d.pools, Source: glance{d.objects, d.api},
+		Nets: d.nets, NADs: d.objects.NADs, Problems: d.problems, Conditions: d.conditions, Port: d.port, PortMissing: d.portMissing, Tombstones: d.nics.Tombstones, Repairs: d.repairs.list,
+		Base: agent.Status{
+			Version: d.opts.Build.Version, Commit: d.opts.Build.Commit, Node: d.opts.NodeName, Started: d.started,
+			Settings: agent.Settings{
+				Socket: d.opts.Socket, CompatSockets: d.opts.CompatSockets, StateDir: d.opts.StateDir, Objects: d.opts.Objects,
+				OVSDB: d.opts.OVSDB, Bridge: d.opts.Bridge, Datapath: d.datapath, Iface: d.opts.Iface, MTU: d.mtu,
+				Kubeconfig: d.opts.Kubeconfig, CNIBinDirs: d.opts.CNIBinDirs, ConfDir: d.opts.ConfDir, HTTP: d.opts.HTTP,
+			},
+		},
+	}
+}
+
+// policed takes the outcome of the kernel's probe: what it does not enforce is
+// said once here, and beside every interface that asks for it.
+func (d *Daemon) policed(err error) {
+	if err == nil {
+		return
+	}
+	d.server.View.Unpoliced = true
+	d.log.Warn("rates from pods (egress_rate) are stored, not enforced: the kernel refuses a policing filter", "err", err)
+}
+
+func (d *Daemon) port(hostIf string) (agent.Port, bool) {
+	p, ok := d.ovs.PortByName(hostIf)
+	if !ok {
+		return agent.Port{}, false
+	}
+	return agent.Port{
+		Name: p.Name, IfaceID: p.ExternalIDs[ovs.KeyIfaceID], OFPort: p.OFPort, LinkState: p.LinkState, Error: p.Error,
+	}, true
+}
+
+// portMissing is false while nobody can tell.
+func (d *Daemon) portMissing(hostIf string) bool {
+	_, ok := d.ovs.PortByName(hostIf)
+	return !ok && d.ovs.Connected() == nil
+}
+
+// conditions are the readiness checks, in the API's order.
+func (d *Daemon) conditions(ctx context.Context) []agent.Condition {
+	objects := error(nil)
+	switch n := len(d.objects.Problems()); {
+	case n == 1:
+		objects = errors.New("1 object is not in force as written; an earlier good version of it, if any, stays")
+	case n > 1:
+		objects = fmt.Errorf("%d objects are not in force as written; an earlier good version of each, if any, stays", n)
+	}
+	bridge := d.ovs.Ready()
+	if bridge == nil {
+		bridge = d.ovs.Running(ctx)
+	}
+	list := []agent.Condition{
+		condition(agent.CheckOVSDB, d.ovs.Connected()),
+		condition(agent.CheckBridge, bridge),
+		condition(agent.CheckGateways, d.inOrder()),
+		condition(agent.CheckPorts, errors.Join(d.repairs.unrepaired(partPort)...)),
+		condition(agent.CheckJournal, d.journal.Healthy()),
+		condition(agent.CheckObjects, objects),
+	}
+	if api := d.api(); api != nil {
+		list = append(list, condition(agent.CheckAPI, errors.Join(api.Synced(), api.Writable())))
+		if !d.opts.foreign() {
+			subnets, _ := d.objects.Subnets(ctx) // the line above tells why there are none
+			list = append(list, condition(agent.CheckAddresses, d.pools.Barred(subnets)))
+		}
+	}
+	return list
+}
+
+func condition(name string, err error) agent.Condition {
+	c := agent.Condition{Name: name, OK: err == nil}
+	if err != nil {
+		c.Reason = err.Error()
+	}
+	return c
+}
+
+func (d *Daemon) problems() []agent.Problem {
+	var out []agent.Problem
+	for _, p := range d.objects.Problems() {
+		out = append(out, agent.Problem{File: p.File, Line: p.Line, Reason: p.Reason})
+	}
+	if api := d.api(); api != nil {
+		for subnet, reason := range api.Refusals() {
+			out = append(out, agent.Problem{File: "Subnet " + subnet, Reason: reason})
+		}
+	}
+	slices.SortFunc(out, func(a, b agent.Problem) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
+	return out
+}
+
+// nets are the default network and the NADs of the folder or the cluster.
+func (d *Daemon) nets(ctx context.Context) []agent.Net {
+	subnets, err := d.objects.Subnets(ctx) // without them the networks are still worth a list
+	from := d.opts.Objects
+	if d.api() != nil {
+		from = "API server"
+	}
+	out := []agent.Net{catalog.Default(subnets)}
+	for _, nad := range d.objects.NADs() {
+		n := catalog.NAD{Namespace: nad.Namespace, Name: nad.Name, Config: nad.Config, Source: from}
+		if nad.Config == "" {
+			n.Source = d.opts.ConfDir
+		}
+		out = append(out, catalog.Net(n, subnets, err == nil))
+	}
+	return out
+}

@@ -1,0 +1,145 @@
+package controller
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/ipam"
+)
+
+// book says who has which address: leases by logical port and UID. It is made
+// of the database and the objects when a controller begins to lead.
+type book struct {
+	ipam *ipam.Allocator
+
+	mu     sync.Mutex
+	pods   map[string]map[core.Key]core.Lease // by namespace/name of the pod
+	counts map[string]int                     // leases by Subnet, a node's too
+	closed map[string]bool                    // Subnets whose rows are being removed
+}
+
+func newBook() *book {
+	return &book{ipam: ipam.New(), pods: map[string]map[core.Key]core.Lease{}, counts: map[string]int{}, closed: map[string]bool{}}
+}
+
+// owner is who has the address of a logical port. uid is that of a pod or node.
+func owner(pod core.Pod, uid, port string) core.Owner {
+	return core.Owner{Key: core.Key{Container: uid, IfName: port}, Pod: pod}
+}
+
+// restore fills an empty book. Of two leases that claim one address the first
+// counts, and the error names the other.
+func (b *book) restore(leases []core.Lease) error {
+	err := b.ipam.Restore(leases, nil)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, l := range b.ipam.Leases() {
+		b.enter(l)
+	}
+	return err
+}
+
+// enter notes a lease. The caller holds mu.
+func (b *book) enter(l core.Lease) {
+	name := l.Owner.Pod.String()
+	if b.pods[name] == nil {
+		b.pods[name] = map[core.Key]core.Lease{}
+	}
+	if _, has := b.pods[name][l.Owner.Key]; !has {
+		b.counts[l.Subnet]++
+	}
+	b.pods[name][l.Owner.Key] = l
+}
+
+// of are the leases of all pods that had a name, by port.
+func (b *book) of(pod core.Pod) []core.Lease {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.SortedFunc(maps.Values(b.pods[pod.String()]), func(x, y core.Lease) int {
+		return cmp.Or(cmp.Compare(x.Owner.Key.IfName, y.Owner.Key.IfName), cmp.Compare(x.Owner.Key.Container, y.Owner.Key.Container))
+	})
+}
+
+// acquire gives the lease that an owner has, or a fresh one.
+func (b *book) acquire(r ipam.Request) (l core.Lease, fresh bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if l, has := b.pods[r.Owner.Pod.String()][r.Owner.Key]; has && l.Subnet == r.Subnet.Name {
+		return l, false, nil
+	}
+	if b.closed[r.Subnet.Name] {
+		return core.Lease{}, false, fmt.Errorf("its rows are being removed: %w", core.ErrUnavailable)
+	}
+	if l, err = b.ipam.Acquire(r); err != nil {
+		return l, false, err
+	}
+	b.enter(l)
+	return l, true, nil
+}
+
+// forget frees a lease whose row is gone; cancelled tells that it never had one.
+func (b *book) forget(l core.Lease, cancelled bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	name := l.Owner.Pod.String()
+	if have, has := b.pods[name][l.Owner.Key]; !has || have.Subnet != l.Subnet {
+		return
+	}
+	delete(b.pods[name], l.Owner.Key)
+	if len(b.pods[name]) == 0 {
+		delete(b.pods, name)
+	}
+	if b.counts[l.Subnet]--; b.counts[l.Subnet] == 0 {
+		delete(b.counts, l.Subnet)
+	}
+	if cancelled {
+		b.ipam.Cancel(l)
+	} else {
+		b.ipam.Release(l)
+	}
+}
+
+// shut keeps a Subnet from giving addresses, unless somebody has one of it.
+func (b *book) shut(subnet string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.counts[subnet] > 0 {
+		return false
+	}
+	b.closed[subnet] = true
+	return true
+}
+
+// empty tells that nobody has an address of a Subnet.
+func (b *book) empty(subnet string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.counts[subnet] == 0
+}
+
+// open undoes shut.
+func (b *book) open(subnet string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.closed, subnet)
+}
+
+// portOf is the prefix of a logical port's annotations: what follows the pod in
+// its name, "ovn" for nothing (sdn.md, 2).
+func portOf(pod core.Pod, port string) string {
+	rest, ok := strings.CutPrefix(port, pod.Name+"."+pod.Namespace)
+	if rest = strings.TrimPrefix(rest, "."); !ok || rest == "" {
+		return v1.DefaultProvider
+	}
+	return rest
+}
+
+// nodeOwner has the address of a node.
+func nodeOwner(name string) core.Owner { return owner(core.Pod{}, "", logical.NodePort(name)) }

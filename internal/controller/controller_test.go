@@ -1,0 +1,103 @@
+package controller_test
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/ovn"
+	"github.com/fairlead/fairlead/internal/testbed"
+	bed "github.com/fairlead/fairlead/internal/testbed/ovn"
+)
+
+const (
+	patience = time.Minute // it decides how late a failure is seen
+	tick     = 5 * time.Millisecond
+)
+
+// database starts a northbound database.
+func database(t *testing.T) *bed.Central {
+	t.Helper()
+	return bed.NewNB(t, testbed.Bare(t))
+}
+
+// leader is a controller that leads until the test ends, or stop.
+type leader struct {
+	stop func()
+	end  chan error // what Lead gave
+}
+
+// lead starts a controller with a client of its own.
+func lead(t *testing.T, name string, w *world, db *bed.Central) *leader {
+	t.Helper()
+	var ctl *controller.Controller
+	log := slog.New(slog.DiscardHandler)
+	client := ovn.New(ovn.Config{Endpoint: db.NB(), Log: log,
+		OnTouch: func(owner string) { ctl.Touched(owner) }, OnUp: func() { ctl.Resync() }})
+	ctl = controller.New(controller.Config{
+		World: w.seenBy(name), DB: client, Log: log, Workers: 8,
+		Join: core.Subnet{Name: "join", Provider: v1.DefaultProvider,
+			CIDRs: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")}, Gateways: []netip.Addr{netip.MustParseAddr("100.64.0.1")}},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &leader{end: make(chan error, 1)}
+	var wg sync.WaitGroup
+	wg.Go(func() { client.Run(ctx) })
+	require.Eventually(t, func() bool { return client.Connected() == nil }, patience, tick)
+	wg.Go(func() { l.end <- ctl.Lead(ctx, name) })
+	l.stop = func() { cancel(); wg.Wait() }
+	t.Cleanup(l.stop)
+	return l
+}
+
+// TestPodHasItsAddress: a pod is told what its row in the database says, in one
+// write.
+func TestPodHasItsAddress(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24,fd20::/112", Default: true})
+	w.pod("a", "1")
+	lead(t, "one", w, db)
+	require.Equal(t, "10.20.0.2,fd20::2", w.ip(t, "a"))
+	notes := w.notes("a")
+	mac := notes["ovn.kubernetes.io/mac_address"]
+	require.Equal(t, map[string]string{
+		"ovn.kubernetes.io/ip_address": "10.20.0.2,fd20::2", "ovn.kubernetes.io/mac_address": mac,
+		"ovn.kubernetes.io/cidr": "10.20.0.0/24,fd20::/112", "ovn.kubernetes.io/gateway": "10.20.0.1,fd20::1",
+		"ovn.kubernetes.io/logical_switch": "web", "ovn.kubernetes.io/logical_router": "ovn-cluster",
+		"ovn.kubernetes.io/pod_nic_type": "veth-pair", "ovn.kubernetes.io/allocated": "true", "ovn.kubernetes.io/routed": "true",
+		writers: "one ",
+	}, notes)
+	require.Equal(t, `["`+mac+` 10.20.0.2 fd20::2"]`, db.Get("Logical_Switch_Port", "a.ns", "addresses"))
+}
+
+// TestFullSubnet: a pod without an address gets an event, and the address of
+// the pod that goes; counts and ranges follow.
+func TestFullSubnet(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("tiny", v1.SubnetSpec{CIDRBlock: "10.21.0.0/29", Default: true, ExcludeIps: []string{"10.21.0.4..10.21.0.6"}})
+	w.pod("a", "1")
+	w.pod("b", "2")
+	lead(t, "one", w, db)
+	w.ip(t, "a")
+	w.ip(t, "b")
+	w.pod("c", "3")
+	require.Eventually(t, func() bool { return len(w.warned(podKey("c"))) == 1 }, patience, tick)
+	require.Contains(t, w.warned(podKey("c"))[0], "AcquireAddressFailed: pod left without an address: Subnet tiny is full (IPv4: 2 in use of 2)")
+	w.counts(t, "tiny", "2", "10.21.0.2-10.21.0.3", "0", "")
+	freed := w.ip(t, "a")
+	w.set(podKey("a"), nil)
+	require.Equal(t, freed, w.ip(t, "c"))
+	w.set(podKey("b"), nil)
+	w.counts(t, "tiny", "1", freed, "1", map[string]string{"10.21.0.2": "10.21.0.3", "10.21.0.3": "10.21.0.2"}[freed])
+	require.Len(t, w.warned(podKey("c")), 1, "an event is told once")
+}

@@ -1,0 +1,262 @@
+package controller_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/ovn"
+	bed "github.com/fairlead/fairlead/internal/testbed/ovn"
+)
+
+// ports are the addresses of the pods' and nodes' rows, by name of the port.
+func ports(db *bed.Central) map[string]string {
+	out := map[string]string{}
+	for line := range strings.Lines(db.Nbctl("--format=csv", "--data=bare", "--no-headings", "--columns=name,type,addresses", "list", "Logical_Switch_Port")) {
+		f := strings.SplitN(strings.TrimSpace(line), ",", 3)
+		if len(f) == 3 && f[1] == "" {
+			out[f[0]] = strings.Trim(f[2], `"`)
+		}
+	}
+	return out
+}
+
+// TestTwoLeaders: of two controllers that both believe they lead only the one
+// that took the database last gives addresses; the other ends, and tells no pod
+// anything.
+func TestTwoLeaders(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.22.0.0/24", Default: true})
+	for i := range 20 {
+		w.pod(fmt.Sprintf("a%d", i), fmt.Sprintf("a%d", i))
+	}
+	one := lead(t, "one", w, db)
+	w.ip(t, "a0")
+	two := lead(t, "two", w, db)
+	for i := range 20 {
+		w.pod(fmt.Sprintf("b%d", i), fmt.Sprintf("b%d", i))
+	}
+	require.ErrorIs(t, <-one.end, ovn.ErrFenced)
+	for i := range 20 {
+		w.pod(fmt.Sprintf("c%d", i), fmt.Sprintf("c%d", i))
+	}
+	seen := map[string]string{}
+	for _, group := range []string{"a", "b", "c"} {
+		for i := range 20 {
+			name := fmt.Sprintf("%s%d", group, i)
+			ip := w.ip(t, name)
+			require.Empty(t, seen[ip], "%s and %s have %s", name, seen[ip], ip)
+			seen[ip] = name
+			require.Equal(t, w.notes(name)["ovn.kubernetes.io/mac_address"]+" "+ip, ports(db)[name+".ns"], name)
+			if group == "c" {
+				require.Equal(t, "two ", w.notes(name)[writers], name)
+			}
+		}
+	}
+	require.Empty(t, two.end)
+}
+
+// TestRestart: the next leader knows who has which address, changes nothing of
+// it, and takes back what went meanwhile.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.23.0.0/24,fd23::/112", Default: true})
+	w.set(controller.Key{Kind: controller.KindNode, Name: "n1"}, controller.Node{Name: "n1", UID: "n"})
+	for _, name := range []string{"a", "b", "c"} {
+		w.pod(name, name)
+	}
+	one := lead(t, "one", w, db)
+	var before []string
+	for _, name := range []string{"a", "b", "c"} {
+		before = append(before, w.ip(t, name))
+	}
+	require.Eventually(t, func() bool { return len(ports(db)) == 4 }, patience, tick)
+	rows := ports(db)
+	one.stop()
+	w.set(podKey("b"), nil)
+	w.pod("d", "d", "ovn.kubernetes.io/ip_address", before[0]) // which a has
+	w.pod("e", "e")
+	lead(t, "two", w, db)
+	w.ip(t, "e")
+	require.Eventually(t, func() bool { return ports(db)["b.ns"] == "" }, patience, tick)
+	require.Eventually(t, func() bool { return len(w.warned(podKey("d"))) > 0 }, patience, tick)
+	require.Contains(t, w.warned(podKey("d"))[0], "AcquireAddressFailed: address in Subnet web: "+strings.Split(before[0], ",")[0]+" is held by pod ns/a")
+	now := ports(db)
+	for _, name := range []string{"a.ns", "c.ns", "node-n1"} {
+		require.Equal(t, rows[name], now[name], name)
+	}
+	require.Equal(t, "one ", w.notes("a")[writers], "a pod that has all is not written again")
+
+	// The one that waits is served when the holder goes.
+	w.set(podKey("a"), nil)
+	require.Equal(t, before[0], w.ip(t, "d"))
+}
+
+// TestLostRows: pods keep the addresses that they were told when the database
+// is lost as a whole.
+func TestLostRows(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.24.0.0/24", Default: true})
+	for i := range 5 {
+		w.pod(fmt.Sprintf("a%d", i), fmt.Sprint(i))
+	}
+	one := lead(t, "one", w, db)
+	told := map[string]string{}
+	for i := range 5 {
+		name := fmt.Sprintf("a%d", i)
+		told[name+".ns"] = w.ip(t, name)
+		told[name+".ns"] = w.notes(name)["ovn.kubernetes.io/mac_address"] + " " + told[name+".ns"]
+	}
+	one.stop()
+	fresh := database(t)
+	w.pod("A-first", "9") // in order before the others
+	lead(t, "two", w, fresh)
+	w.ip(t, "A-first")
+	require.Eventually(t, func() bool { return len(ports(fresh)) == 6 }, patience, tick)
+	now := ports(fresh)
+	delete(now, "A-first.ns")
+	require.Equal(t, told, now)
+}
+
+// TestFixed: fixed addresses and MACs, lists, and what cannot be given.
+func TestFixed(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.25.0.0/24,fd25::/112", Default: true})
+	w.pod("a", "1", "ovn.kubernetes.io/ip_address", "10.25.0.9,fd25::9", "ovn.kubernetes.io/mac_address", "0a:00:00:00:00:09")
+	w.pod("b", "2", "ovn.kubernetes.io/ip_pool", "10.25.0.9,fd25::9;10.25.0.10,fd25::10")
+	w.pod("gw", "3", "ovn.kubernetes.io/ip_address", "10.25.0.1")
+	lead(t, "one", w, db)
+	require.Equal(t, "10.25.0.9,fd25::9", w.ip(t, "a"))
+	require.Equal(t, "0a:00:00:00:00:09 10.25.0.9 fd25::9", ports(db)["a.ns"])
+	require.Eventually(t, func() bool { return len(w.warned(podKey("gw"))) > 0 }, patience, tick)
+	require.Contains(t, w.warned(podKey("gw"))[0], "is the gateway of subnet web")
+	w.ip(t, "b")
+
+	w.pod("mac", "4", "ovn.kubernetes.io/mac_address", "0a:00:00:00:00:09")
+	require.Eventually(t, func() bool { return len(w.warned(podKey("mac"))) > 0 }, patience, tick)
+	require.Contains(t, w.warned(podKey("mac"))[0], "MAC 0a:00:00:00:00:09 is held by pod ns/a")
+
+	// What a tenant writes over what was told is put right.
+	p := w.notes("a")
+	w.pod("a", "1", "ovn.kubernetes.io/ip_address", "10.25.0.77", "ovn.kubernetes.io/mac_address", "0a:00:00:00:00:77")
+	require.Eventually(t, func() bool {
+		now := w.notes("a")
+		return now["ovn.kubernetes.io/ip_address"] == p["ovn.kubernetes.io/ip_address"] && now["ovn.kubernetes.io/mac_address"] == p["ovn.kubernetes.io/mac_address"]
+	}, patience, tick)
+	require.Equal(t, "0a:00:00:00:00:09 10.25.0.9 fd25::9", ports(db)["a.ns"])
+}
+
+// TestSameNameAgain: a pod of the same name and another UID has nothing of the
+// earlier one's row, and may have its fixed address.
+func TestSameNameAgain(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.26.0.0/24", Default: true})
+	w.pod("a", "1", "ovn.kubernetes.io/ip_address", "10.26.0.9")
+	lead(t, "one", w, db)
+	w.ip(t, "a")
+	w.pod("a", "2", "ovn.kubernetes.io/ip_address", "10.26.0.9")
+	require.Equal(t, "10.26.0.9", w.ip(t, "a"))
+	require.Equal(t, "2", db.Get("Logical_Switch_Port", "a.ns", "external_ids:fairlead-pod-uid"))
+	w.pod("a", "3", "ovn.kubernetes.io/ip_address", "10.26.0.10")
+	require.Equal(t, "10.26.0.10", w.ip(t, "a"))
+	w.pod("b", "4", "ovn.kubernetes.io/ip_address", "10.26.0.9")
+	require.Equal(t, "10.26.0.9", w.ip(t, "b"), "a changed fixed address frees the old one")
+	w.counts(t, "web", "2", "10.26.0.9-10.26.0.10", "251", "10.26.0.2-10.26.0.8,10.26.0.11-10.26.0.254")
+}
+
+// TestDeletedInEveryOrder: pod, Subnet and Vpc go in any order, also while
+// nobody leads, and leave no row; a pod keeps its row as long as it is there.
+func TestDeletedInEveryOrder(t *testing.T) {
+	t.Parallel()
+	vpc := controller.Key{Kind: controller.KindVpc, Name: "red"}
+	all := []controller.Key{podKey("a"), subnetKey("web"), vpc}
+	w, db := newWorld(), database(t)
+	led := lead(t, "one", w, db)
+	for n, order := range [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
+		for _, asleep := range []bool{false, true} {
+			w.pod("a", fmt.Sprint(n, asleep), "ovn.kubernetes.io/logical_switch", "web")
+			w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.27.0.0/24", Vpc: "red"})
+			w.set(vpc, &v1.Vpc{})
+			w.named(vpc)
+			w.ip(t, "a")
+			if asleep {
+				led.stop()
+			}
+			for i, at := range order {
+				w.set(all[at], nil)
+				if asleep && i == 1 { // a leader comes between
+					led = lead(t, "next", w, db)
+				}
+				if !slices.Contains(order[:i+1], 0) && !asleep {
+					require.NotEmpty(t, ports(db)["a.ns"], "order %v", order)
+				}
+			}
+			require.Eventually(t, func() bool {
+				return ports(db)["a.ns"] == "" && db.Count("Logical_Switch") == 2 && db.Count("Logical_Router") == 1 && db.Count("Logical_Router_Port") == 2
+			}, patience, tick, "order %v asleep %v: %s", order, asleep, db.Nbctl("show"))
+		}
+	}
+}
+
+// TestRefusedWrites: a pod that could not be told is told later, with the same
+// address.
+func TestRefusedWrites(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.refuse = errors.New("the server is away")
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.28.0.0/24", Default: true})
+	w.pod("a", "1")
+	lead(t, "one", w, db)
+	require.Eventually(t, func() bool { return ports(db)["a.ns"] != "" }, patience, tick)
+	row := ports(db)["a.ns"]
+	w.mu.Lock()
+	w.refuse = nil
+	w.mu.Unlock()
+	ip := w.ip(t, "a")
+	require.Equal(t, row, w.notes("a")["ovn.kubernetes.io/mac_address"]+" "+ip)
+	require.Equal(t, row, ports(db)["a.ns"])
+	w.counts(t, "web", "1", ip, "252", "10.28.0.3-10.28.0.254")
+}
+
+// TestRunningPodKeepsItsRow: a Subnet whose object goes keeps its rows and
+// addresses while a pod has one of them, also through a change of leaders, and
+// gives no more.
+func TestRunningPodKeepsItsRow(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.29.0.0/24", Vpc: "red"})
+	w.set(controller.Key{Kind: controller.KindVpc, Name: "red"}, &v1.Vpc{})
+	w.named(controller.Key{Kind: controller.KindVpc, Name: "red"})
+	w.pod("a", "1", "ovn.kubernetes.io/logical_switch", "web")
+	one := lead(t, "one", w, db)
+	w.ip(t, "a")
+	row := ports(db)["a.ns"]
+	w.set(subnetKey("web"), nil)
+	w.set(controller.Key{Kind: controller.KindVpc, Name: "red"}, nil)
+	for i := range 3 { // each is looked at after the Subnet was
+		name := fmt.Sprintf("late%d", i)
+		w.pod(name, name, "ovn.kubernetes.io/logical_switch", "web")
+		require.Eventually(t, func() bool { return len(w.warned(podKey(name))) > 0 }, patience, tick)
+		require.Contains(t, w.warned(podKey(name))[0], "ValidatePodNetworkFailed")
+		require.Equal(t, row, ports(db)["a.ns"])
+		if i == 1 {
+			one.stop()
+			lead(t, "two", w, db)
+		}
+	}
+	w.set(podKey("a"), nil)
+	require.Eventually(t, func() bool {
+		return len(ports(db)) == 0 && db.Get("Logical_Switch", "web", "name") == "" && db.Get("Logical_Router", "red", "name") == ""
+	}, patience, tick)
+}

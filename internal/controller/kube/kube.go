@@ -1,0 +1,209 @@
+// Package kube is the controller's World over the Kubernetes API: informers
+// read the objects, and patches and events carry what came of them. It must not
+// know what the controller does with either.
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/resolve"
+)
+
+// Resources of the kinds that are read or written.
+var (
+	vpcs       = v1.GroupVersion.WithResource("vpcs")
+	subnets    = v1.GroupVersion.WithResource("subnets")
+	nodes      = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
+	pods       = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+	events     = schema.GroupVersionResource{Version: "v1", Resource: "events"}
+	nads       = schema.GroupVersionResource{Group: "k8s.cni.cncf.io", Version: "v1", Resource: "network-attachment-definitions"}
+)
+
+// Cluster is the objects of one API server.
+type Cluster struct {
+	client dynamic.Interface
+	log    *slog.Logger
+	all    map[controller.Kind]cache.SharedIndexInformer
+	begin  dynamicinformer.DynamicSharedInformerFactory
+	unseen unseen
+
+	mu    sync.Mutex
+	fails map[controller.Kind]error // why a kind cannot be listed or watched
+}
+
+// New makes a Cluster that knows no object yet: Run reads them.
+func New(config *rest.Config, log *slog.Logger) (*Cluster, error) {
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of the API server: %w", err)
+	}
+	c := &Cluster{
+		client: client, log: log, all: map[controller.Kind]cache.SharedIndexInformer{}, fails: map[controller.Kind]error{},
+		begin: dynamicinformer.NewDynamicSharedInformerFactory(client, 0),
+	}
+	for kind, k := range map[controller.Kind]struct {
+		resource schema.GroupVersionResource
+		keep     cache.TransformFunc
+	}{
+		controller.KindVpc:       {vpcs, keep(readVpc)},
+		controller.KindSubnet:    {subnets, keep(readSubnet)},
+		controller.KindNode:      {nodes, keep(readNode)},
+		controller.KindPod:       {pods, keep(readPod)},
+		controller.KindNamespace: {namespaces, keep(readNamespace)},
+		controller.KindNAD:       {nads, keep(readNAD)},
+	} {
+		informer := c.begin.ForResource(k.resource).Informer()
+		if err := informer.SetTransform(k.keep); err != nil {
+			return nil, fmt.Errorf("read %s: %w", k.resource.Resource, err)
+		}
+		if err := informer.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { c.failed(kind, err) }); err != nil {
+			return nil, fmt.Errorf("watch %s: %w", k.resource.Resource, err)
+		}
+		c.all[kind] = informer
+	}
+	for kind := range c.all {
+		if err := c.clean(kind); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// Run reads the objects and their changes until ctx ends. It is called once.
+func (c *Cluster) Run(ctx context.Context) {
+	c.begin.Start(ctx.Done())
+	<-ctx.Done()
+	c.begin.Shutdown()
+}
+
+// failed notes, and logs once, why a kind cannot be listed or watched. That a
+// watch ended is no news: the next one begins.
+func (c *Cluster) failed(kind controller.Kind, err error) {
+	if errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return
+	}
+	c.mu.Lock()
+	before := c.fails[kind]
+	c.fails[kind] = err
+	c.mu.Unlock()
+	if before == nil || before.Error() != err.Error() {
+		c.log.Warn("objects of a kind cannot be read; it is tried again", "kind", kind, "err", err)
+	}
+}
+
+// Listed is nil once all objects of all kinds are known; else it wraps
+// core.ErrUnavailable and tells which kinds are missing, and why.
+func (c *Cluster) Listed() error {
+	var missing []string
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for kind, informer := range c.all {
+		if informer.HasSynced() {
+			continue
+		}
+		text := string(kind)
+		if err := c.fails[kind]; err != nil {
+			text += " (" + err.Error() + ")"
+		}
+		missing = append(missing, text)
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	slices.Sort(missing)
+	return fmt.Errorf("not listed yet: %s: %w", strings.Join(missing, ", "), core.ErrUnavailable)
+}
+
+// World is the cluster as the controller has it.
+func (c *Cluster) World() controller.World {
+	return controller.World{
+		Readers: controller.Readers{
+			Vpcs:       lister[*v1.Vpc]{c.all[controller.KindVpc]},
+			Subnets:    lister[*v1.Subnet]{c.all[controller.KindSubnet]},
+			Nodes:      lister[controller.Node]{c.all[controller.KindNode]},
+			Pods:       lister[controller.Pod]{c.all[controller.KindPod]},
+			Namespaces: lister[controller.Namespace]{c.all[controller.KindNamespace]},
+			NADs:       lister[resolve.NAD]{c.all[controller.KindNAD]},
+			Follow:     c.follow,
+		},
+		Outcomes: c,
+	}
+}
+
+// follow implements controller.Readers.Follow.
+func (c *Cluster) follow(ctx context.Context, changed func(controller.Key)) error {
+	var synced []cache.InformerSynced
+	for kind, informer := range c.all {
+		tell := func(o any) {
+			if name, err := cache.DeletionHandlingObjectToName(o); err == nil {
+				changed(controller.Key{Kind: kind, Namespace: name.Namespace, Name: name.Name})
+			}
+		}
+		handle, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: tell, UpdateFunc: func(_, now any) { tell(now) }, DeleteFunc: tell,
+		})
+		if err != nil {
+			return fmt.Errorf("follow %s objects: %w", kind, err)
+		}
+		context.AfterFunc(ctx, func() { _ = informer.RemoveEventHandler(handle) }) // it fails when the informer has ended
+		synced = append(synced, handle.HasSynced)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return fmt.Errorf("the API server has not told all objects: %w", core.ErrUnavailable)
+	}
+	return nil
+}
+
+// item is an object as an informer keeps it: what names it, and what the
+// controller needs of it.
+type item[T any] struct {
+	metav1.ObjectMeta
+	value T
+}
+
+// lister gives what an informer keeps.
+type lister[T any] struct{ from cache.SharedIndexInformer }
+
+// Get implements controller.Lister.
+func (l lister[T]) Get(namespace, name string) (out T, ok bool) {
+	found, exists, err := l.from.GetStore().GetByKey(cache.NewObjectName(namespace, name).String())
+	if err != nil || !exists {
+		return out, false
+	}
+	i, ok := found.(*item[T])
+	if !ok {
+		return out, false
+	}
+	return i.value, true
+}
+
+// List implements controller.Lister.
+func (l lister[T]) List() []T {
+	all := l.from.GetStore().List()
+	out := make([]T, 0, len(all))
+	for _, o := range all {
+		if i, ok := o.(*item[T]); ok {
+			out = append(out, i.value)
+		}
+	}
+	return out
+}

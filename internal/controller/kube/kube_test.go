@@ -1,0 +1,146 @@
+package kube_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/kube"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/ovn"
+	"github.com/fairlead/fairlead/internal/testbed"
+	kubebed "github.com/fairlead/fairlead/internal/testbed/kube"
+	"github.com/fairlead/fairlead/internal/testbed/kube/kinds"
+	bed "github.com/fairlead/fairlead/internal/testbed/ovn"
+)
+
+func TestMain(m *testing.M) { os.Exit(kubebed.Main(m)) }
+
+const (
+	patience = time.Minute // it decides how late a failure is seen
+	tick     = 50 * time.Millisecond
+	agent    = "fairlead-controller/test"
+)
+
+const podYAML = `
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME, namespace: NS, annotations: {ovn.kubernetes.io/logical_switch: NS}}
+spec: {nodeName: NS, containers: [{name: c, image: none}]}
+`
+
+const subnetYAML = `
+apiVersion: kubeovn.io/v1
+kind: Vpc
+metadata: {name: NS}
+spec: {enableBfd: true}
+---
+apiVersion: kubeovn.io/v1
+kind: Subnet
+metadata: {name: NS}
+spec: {cidrBlock: "10.30.0.0/29,fd30::/125", vpc: NS, excludeIps: [10.30.0.4..10.30.0.6]}
+`
+
+// serve starts a controller over an API server and a northbound database.
+func serve(t *testing.T, c *kubebed.Cluster, db *bed.Central) *kube.Cluster {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	as := c.Admin()
+	as.UserAgent = agent
+	objects, err := kube.New(as, log)
+	require.NoError(t, err)
+	var ctl *controller.Controller
+	client := ovn.New(ovn.Config{Endpoint: db.NB(), Log: log,
+		OnTouch: func(owner string) { ctl.Touched(owner) }, OnUp: func() { ctl.Resync() }})
+	ctl = controller.New(controller.Config{World: objects.World(), DB: client, Log: log, Join: core.Subnet{
+		Name: "join", Provider: v1.DefaultProvider,
+		CIDRs: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")}, Gateways: []netip.Addr{netip.MustParseAddr("100.64.0.1")},
+	}})
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { client.Run(ctx) })
+	wg.Go(func() { objects.Run(ctx) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	require.Eventually(t, func() bool { return client.Connected() == nil }, patience, tick)
+	wg.Go(func() { _ = ctl.Lead(ctx, "test") })
+	return objects
+}
+
+// TestPodsAreAnnotated: on a real API server pods, nodes and Subnets are told
+// what the database says, a pod in one write.
+func TestPodsAreAnnotated(t *testing.T) {
+	t.Parallel()
+	c := kubebed.Shared(t)
+	kinds.Install(t, c)
+	ns, db := c.Namespace(), bed.NewNB(t, testbed.Bare(t))
+	c.RegisterNode(ns)
+	in := func(text, name string) string { return strings.NewReplacer("NS", ns, "NAME", name).Replace(text) }
+	c.Apply(in(subnetYAML, ""))
+	first := c.Apply(in(podYAML, "a"))[0]
+	mark := c.Mark()
+	objects := serve(t, c, db)
+
+	get := func(args ...string) string {
+		return strings.TrimSpace(c.Kubectl(append([]string{"get", "-n", ns}, args...)...))
+	}
+	note := func(what, name, key string) string {
+		return get(what, name, "-o", "jsonpath={.metadata.annotations."+strings.ReplaceAll(key, ".", `\.`)+"}")
+	}
+	told := func(name string) func() bool {
+		return func() bool {
+			p, err := c.Client().CoreV1().Pods(ns).Get(t.Context(), name, metav1.GetOptions{})
+			return err == nil && p.Annotations["ovn.kubernetes.io/routed"] == "true"
+		}
+	}
+	require.Eventually(t, told("a"), patience, tick)
+	require.Equal(t, "10.30.0.2,fd30::2", note("pod", "a", "ovn.kubernetes.io/ip_address"))
+	require.Equal(t, ns, note("pod", "a", "ovn.kubernetes.io/logical_router"))
+	require.Equal(t, `["`+note("pod", "a", "ovn.kubernetes.io/mac_address")+` 10.30.0.2 fd30::2"]`, db.Get("Logical_Switch_Port", "a."+ns, "addresses"))
+	require.Eventually(t, func() bool { return note("node", ns, "ovn.kubernetes.io/port_name") == "node-"+ns }, patience, tick)
+
+	// What the objects say of themselves.
+	is := func(want string, args ...string) {
+		t.Helper()
+		require.Eventually(t, func() bool { return get(args...) == want }, patience, tick, "%v: %s", args, want)
+	}
+	is("1 10.30.0.2 1 10.30.0.3 fd30::2", "subnet", ns, "-o",
+		"jsonpath={.status.v4usingIPs} {.status.v4usingIPrange} {.status.v4availableIPs} {.status.v4availableIPrange} {.status.v6usingIPrange}")
+	is("True 1", "subnet", ns, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")]['status','observedGeneration']}`)
+	is("spec.enableBfd", "vpc", ns, "-o", `jsonpath={.status.conditions[?(@.type=="NotImplemented")].message}`)
+
+	// A full Subnet is told by an event, and the next pod has the address of the
+	// one that goes.
+	c.Apply(in(podYAML, "b"))
+	require.Eventually(t, told("b"), patience, tick)
+	c.Apply(in(podYAML, "c"))
+	is("AcquireAddressFailed Warning", "events", "--field-selector", "involvedObject.name=c", "-o", "jsonpath={range .items[*]}{.reason} {.type}{end}")
+	c.Kubectl("delete", "pod", "a", "-n", ns, "--force", "--grace-period=0")
+	require.Eventually(t, told("c"), patience, tick)
+	require.Equal(t, "10.30.0.2", strings.Split(note("pod", "c", "ovn.kubernetes.io/ip_address"), ",")[0])
+
+	// An earlier pod of the name is not told what is another's.
+	gone := controller.Object{Key: controller.Key{Kind: controller.KindPod, Namespace: ns, Name: "c"}, UID: string(first.GetUID())}
+	require.ErrorIs(t, objects.Annotate(t.Context(), gone, map[string]string{"test/never": "x"}), core.ErrNotFound)
+	require.Empty(t, note("pod", "c", "test/never"))
+	for _, name := range []string{"a", "b"} {
+		patches := c.Requests(kubebed.Filter{Since: mark, UserAgent: agent, Verbs: []string{"patch"}, Resource: "pods", Namespace: ns, Name: name})
+		require.Len(t, patches, 1, fmt.Sprint(patches))
+	}
+	c.Kubectl("delete", "pod", "b", "c", "-n", ns, "--force", "--grace-period=0")
+	is("0 ''", "subnet", ns, "-o", "jsonpath={.status.v4usingIPs} '{.status.v4usingIPrange}'")
+	c.Delete(in(subnetYAML, ""))
+	require.Eventually(t, func() bool {
+		return db.Get("Logical_Switch", ns, "name") == "" && db.Get("Logical_Router", ns, "name") == ""
+	}, patience, tick)
+}

@@ -1,0 +1,93 @@
+package kube
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+	kjson "sigs.k8s.io/json"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/resolve"
+)
+
+// keep has an informer keep what read makes of an object.
+func keep[T any](read func(*unstructured.Unstructured) T) cache.TransformFunc {
+	return func(o any) (any, error) {
+		u, ok := o.(*unstructured.Unstructured)
+		if !ok {
+			return o, nil // it was read already
+		}
+		return &item[T]{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
+			},
+			value: read(u),
+		}, nil
+	}
+}
+
+// decode fills to with an object. Fields that it does not know are those of
+// another version of the kind.
+func decode(u *unstructured.Unstructured, to any) error {
+	text, err := u.MarshalJSON()
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", u.GetKind(), u.GetName(), err)
+	}
+	return kjson.UnmarshalCaseSensitivePreserveInts(text, to)
+}
+
+func meta(u *unstructured.Unstructured) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: u.GetName(), UID: u.GetUID(), Generation: u.GetGeneration(), CreationTimestamp: u.GetCreationTimestamp()}
+}
+
+// readVpc keeps a Vpc that cannot be read as one without a spec.
+func readVpc(u *unstructured.Unstructured) *v1.Vpc {
+	out := &v1.Vpc{}
+	if decode(u, out) != nil {
+		out = &v1.Vpc{}
+	}
+	out.ObjectMeta = meta(u)
+	return out
+}
+
+// readSubnet keeps a Subnet that cannot be read as one without a spec, which is
+// refused.
+func readSubnet(u *unstructured.Unstructured) *v1.Subnet {
+	out := &v1.Subnet{}
+	if decode(u, out) != nil {
+		out = &v1.Subnet{}
+	}
+	out.ObjectMeta = meta(u)
+	return out
+}
+
+func readNode(u *unstructured.Unstructured) controller.Node {
+	return controller.Node{Name: u.GetName(), UID: string(u.GetUID()), Annotations: u.GetAnnotations()}
+}
+
+func readNamespace(u *unstructured.Unstructured) controller.Namespace {
+	return controller.Namespace{Name: u.GetName(), Labels: u.GetLabels()}
+}
+
+func readNAD(u *unstructured.Unstructured) resolve.NAD {
+	config, _, _ := unstructured.NestedString(u.Object, "spec", "config")
+	return resolve.NAD{Namespace: u.GetNamespace(), Name: u.GetName(), Annotations: u.GetAnnotations(), Config: config}
+}
+
+func readPod(u *unstructured.Unstructured) controller.Pod {
+	p := controller.Pod{
+		Pod:         core.Pod{Namespace: u.GetNamespace(), Name: u.GetName(), UID: string(u.GetUID())},
+		Annotations: u.GetAnnotations(), Ending: u.GetDeletionTimestamp() != nil,
+	}
+	if by := metav1.GetControllerOfNoCopy(u); by != nil {
+		p.Controller = by.Kind
+	}
+	p.Host, _, _ = unstructured.NestedBool(u.Object, "spec", "hostNetwork")
+	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
+	p.Done = phase == "Succeeded" || phase == "Failed"
+	return p
+}

@@ -1,0 +1,97 @@
+package kube
+
+import (
+	"fmt"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/fairlead/fairlead/internal/controller"
+)
+
+// write is the last write of an object.
+type write struct {
+	uid     string
+	version string // resourceVersion that the API server answered with
+}
+
+// unseen are the writes that the watches have not told of yet.
+type unseen struct {
+	mu     sync.Mutex
+	writes map[controller.Key]write
+}
+
+func (u *unseen) of(k controller.Key) (w write, ok bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	w, ok = u.writes[k]
+	return w, ok
+}
+
+func (u *unseen) put(k controller.Key, w write) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.writes == nil {
+		u.writes = map[controller.Key]write{}
+	}
+	u.writes[k] = w
+}
+
+func (u *unseen) drop(k controller.Key) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.writes, k)
+}
+
+// known is what the watch has told of an object.
+func (c *Cluster) known(k controller.Key) (found any, exists bool, err error) {
+	return c.all[k.Kind].GetStore().GetByKey(cache.NewObjectName(k.Namespace, k.Name).String())
+}
+
+// awaits tells that the watch has yet to tell of the last write of an object.
+func (c *Cluster) awaits(o controller.Object) bool {
+	last, ok := c.unseen.of(o.Key)
+	return ok && last.uid == o.UID && !c.knows(o.Key, last.version)
+}
+
+// wrote notes a write, unless the watch has told of it already.
+func (c *Cluster) wrote(o controller.Object, version string) {
+	c.unseen.put(o.Key, write{o.UID, version})
+	if c.knows(o.Key, version) { // looked at last: the watch tells meanwhile
+		c.unseen.drop(o.Key)
+	}
+}
+
+// knows tells that the watch has told of a version of an object or of a later
+// one, or that the object is gone. A version that cannot be compared is known.
+func (c *Cluster) knows(k controller.Key, version string) bool {
+	found, exists, err := c.known(k)
+	now, ok := found.(metav1.Object)
+	if err != nil || !exists || !ok {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(now.GetResourceVersion(), version)
+	return err != nil || order >= 0
+}
+
+// clean has writes forgotten that the watch of a kind tells of.
+func (c *Cluster) clean(kind controller.Kind) error {
+	told := func(o any) {
+		name, err := cache.DeletionHandlingObjectToName(o)
+		if err != nil {
+			return
+		}
+		k := controller.Key{Kind: kind, Namespace: name.Namespace, Name: name.Name}
+		if last, ok := c.unseen.of(k); ok && c.knows(k, last.version) {
+			c.unseen.drop(k)
+		}
+	}
+	if _, err := c.all[kind].AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: told, UpdateFunc: func(_, now any) { told(now) }, DeleteFunc: told,
+	}); err != nil {
+		return fmt.Errorf("follow own writes: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,128 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// manager is the name under which the API server notes the controller's fields.
+const manager = "fairlead-controller"
+
+// patch merges a body into one incarnation of an object. While the watch has
+// not told of the last write yet, nothing is written: what the body was made
+// from is older, and the controller comes again when the watch tells.
+func (c *Cluster) patch(ctx context.Context, what schema.GroupVersionResource, o controller.Object, body map[string]any, parts ...string) error {
+	if c.awaits(o) {
+		return nil
+	}
+	about, _ := body["metadata"].(map[string]any)
+	if about == nil {
+		about = map[string]any{}
+		body["metadata"] = about
+	}
+	about["uid"] = o.UID
+	text, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("patch %s: %w", o.Key, err)
+	}
+	now, err := c.client.Resource(what).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, text, metav1.PatchOptions{FieldManager: manager}, parts...)
+	switch {
+	case err == nil:
+		c.wrote(o, now.GetResourceVersion())
+		return nil
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err), c.replaced(o):
+		return fmt.Errorf("patch %s with UID %s: %w", o.Key, o.UID, core.ErrNotFound)
+	}
+	return fmt.Errorf("patch %s: %w", o.Key, err)
+}
+
+// replaced tells that another incarnation of an object is known.
+func (c *Cluster) replaced(o controller.Object) bool {
+	found, exists, err := c.known(o.Key)
+	if err != nil || !exists {
+		return err == nil
+	}
+	now, ok := found.(metav1.Object)
+	return ok && string(now.GetUID()) != o.UID
+}
+
+// Annotate implements controller.Outcomes.
+func (c *Cluster) Annotate(ctx context.Context, o controller.Object, set map[string]string) error {
+	what := pods
+	if o.Kind == controller.KindNode {
+		what = nodes
+	}
+	return c.patch(ctx, what, o, map[string]any{"metadata": map[string]any{"annotations": set}})
+}
+
+// SubnetStatus implements controller.Outcomes.
+func (c *Cluster) SubnetStatus(ctx context.Context, o controller.Object, s v1.SubnetStatus) error {
+	now, ok := c.World().Subnets.Get("", o.Name)
+	if !ok {
+		return core.ErrNotFound
+	}
+	status := map[string]any{
+		"conditions":     merged(now.Status.Conditions, s.Conditions),
+		"v4usingIPrange": s.V4UsingIPRange, "v4availableIPrange": s.V4AvailableIPRange,
+		"v6usingIPrange": s.V6UsingIPRange, "v6availableIPrange": s.V6AvailableIPRange,
+	}
+	for field, count := range map[string]json.RawMessage{
+		"v4usingIPs": s.V4UsingIPs, "v4availableIPs": s.V4AvailableIPs, "v6usingIPs": s.V6UsingIPs, "v6availableIPs": s.V6AvailableIPs,
+	} {
+		if status[field] = nil; count != nil { // null removes the field
+			status[field] = count
+		}
+	}
+	return c.patch(ctx, subnets, o, map[string]any{"status": status}, "status")
+}
+
+// VpcConditions implements controller.Outcomes.
+func (c *Cluster) VpcConditions(ctx context.Context, o controller.Object, conditions []v1.Condition) error {
+	now, ok := c.World().Vpcs.Get("", o.Name)
+	if !ok {
+		return core.ErrNotFound
+	}
+	return c.patch(ctx, vpcs, o, map[string]any{"status": map[string]any{"conditions": merged(now.Status.Conditions, conditions)}}, "status")
+}
+
+// merged are conditions with those of other types that an object has.
+func merged(have, want []v1.Condition) []v1.Condition {
+	others := slices.DeleteFunc(slices.Clone(have), func(h v1.Condition) bool {
+		return slices.ContainsFunc(want, func(w v1.Condition) bool { return w.Type == h.Type })
+	})
+	return append(others, want...)
+}
+
+// Warn implements controller.Outcomes. An event that cannot be written is
+// logged.
+func (c *Cluster) Warn(ctx context.Context, o controller.Object, e controller.Event) {
+	now, in := time.Now().UTC().Format(time.RFC3339), cmp.Or(o.Namespace, metav1.NamespaceDefault)
+	about := map[string]any{"kind": string(o.Kind), "namespace": o.Namespace, "name": o.Name, "uid": o.UID, "apiVersion": "v1"}
+	if o.Kind == controller.KindVpc || o.Kind == controller.KindSubnet {
+		about["apiVersion"] = v1.APIVersion
+	}
+	_, err := c.client.Resource(events).Namespace(in).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Event",
+		"metadata":       map[string]any{"generateName": "fairlead-", "namespace": in},
+		"involvedObject": about, "type": "Warning", "reason": e.Reason, "message": e.Message,
+		"firstTimestamp": now, "lastTimestamp": now, "count": int64(1),
+		"source": map[string]any{"component": manager}, "reportingComponent": manager,
+	}}, metav1.CreateOptions{FieldManager: manager})
+	if err != nil && ctx.Err() == nil {
+		c.log.Warn("an event is not recorded", "object", o.Key, "reason", e.Reason, "message", e.Message, "err", err)
+	}
+}

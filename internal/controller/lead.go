@@ -1,0 +1,302 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/ovn"
+)
+
+// Config is what a Controller is made of.
+type Config struct {
+	World
+	DB Database
+	// Join is the nodes' Subnet where no object of that name declares it.
+	Join core.Subnet
+	// Workers is how many objects are worked on at once; 0 is 32. Their rows
+	// share transactions.
+	Workers int
+	// Done, unless it is nil, hears of each object that was worked on: its kind,
+	// how long that took, and what came of it.
+	Done func(kind Kind, took time.Duration, err error)
+	Log  *slog.Logger
+}
+
+// Controller leads, one time after another. Its methods may be called at once
+// from many goroutines.
+type Controller struct {
+	Config
+	mu  sync.Mutex
+	now *term // nil while this controller does not lead
+}
+
+// New makes a Controller that does not lead yet.
+func New(c Config) *Controller {
+	c.Workers = cmp.Or(c.Workers, 32)
+	return &Controller{Config: c}
+}
+
+// Kinds of keys of the queue that no object has: networks compares all Subnets
+// in force with those before, status writes a Subnet's counts, everything has
+// all objects looked at.
+const (
+	kindAll      Kind = "everything"
+	kindNetworks Kind = "networks"
+	kindStatus   Kind = "status"
+)
+
+// fenceLook is how often the leader looks whether another took the database: a
+// write would tell it, and an idle one writes nothing.
+const fenceLook = time.Second
+
+// term is one time of leading.
+type term struct {
+	Config
+	book  *book
+	nets  *networks
+	queue *queue
+
+	mu       sync.Mutex
+	told     map[string]logical.Subnet // Subnets that were in force when they were compared last
+	switches map[string]string         // Vpc by Subnet that has rows; anyVpc where that is not known
+	waiting  map[Key]string            // what failed, and the Subnet or Vpc that it needs; "" for none
+	warned   map[Key]Event             // the last event about an object that is not well
+}
+
+// anyVpc stands for the Vpc of rows that an earlier leader wrote.
+const anyVpc = "*"
+
+// Lead takes the database, restores who has which address from its rows and
+// from the pods' annotations, and then makes everything what it should be until
+// ctx ends or another takes the database: the error wraps ovn.ErrFenced then.
+// It serves each object as soon as what that needs is there, and waits for no
+// others. It may be called again.
+func (c *Controller) Lead(ctx context.Context, holder string) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	t := &term{
+		Config: c.Config, book: newBook(), nets: newNetworks(c.Readers, c.Join), queue: newQueue(),
+		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[Key]string{}, warned: map[Key]Event{},
+	}
+	if err := c.Follow(ctx, t.changed); err != nil {
+		return fmt.Errorf("read the objects: %w", err)
+	}
+	if _, err := c.DB.Take(ctx, holder); err != nil {
+		return err
+	}
+	if err := t.settle(ctx); err != nil {
+		return err
+	}
+	if err := t.restore(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.now = t
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		c.now = nil
+		c.mu.Unlock()
+	}()
+	if err := t.everything(); err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { t.guard(ctx, end) })
+	t.queue.Run(ctx, c.Workers, func(ctx context.Context, k Key) error { return t.do(ctx, k, end) })
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// Touched has the rows of an owner looked at: they are not what was written
+// (ovn.Config.OnTouch).
+func (c *Controller) Touched(owner string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if k, ok := keyOf(owner); ok && c.now != nil {
+		c.now.queue.Add(k)
+	}
+}
+
+// Resync has every object looked at again. It is for a database that was away:
+// nobody told what changed in it meanwhile (ovn.Config.OnUp).
+func (c *Controller) Resync() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.now != nil {
+		c.now.queue.Add(Key{Kind: kindAll})
+	}
+}
+
+// Pending is how many objects wait to be worked on or are worked on now, those
+// that wait out a pause after a failure not counted; false while this controller
+// does not lead.
+func (c *Controller) Pending() (n int, leads bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.now == nil {
+		return 0, false
+	}
+	return c.now.queue.Len(), true
+}
+
+// keyOf is the object of an owner of rows.
+func keyOf(owner string) (Key, bool) {
+	kind, rest, _ := strings.Cut(owner, "/")
+	switch kind {
+	case "vpc":
+		return Key{Kind: KindVpc, Name: rest}, true
+	case "subnet":
+		return Key{Kind: KindSubnet, Name: rest}, true
+	case "node":
+		return Key{Kind: KindNode, Name: rest}, true
+	case "pod":
+		namespace, name, ok := strings.Cut(rest, "/")
+		return Key{KindPod, namespace, name}, ok
+	}
+	return Key{}, false
+}
+
+// changed takes news of an object.
+func (t *term) changed(k Key) {
+	switch k.Kind {
+	case KindSubnet:
+		t.nets.Changed()
+		t.queue.Add(Key{Kind: kindNetworks}, k)
+	case KindNamespace:
+		t.nets.Changed()
+		t.queue.Add(Key{Kind: kindNetworks})
+	case KindNAD:
+		t.rouse("")
+	default:
+		t.queue.Add(k)
+	}
+}
+
+// settle waits until the replica of the database shows that it was taken, and
+// with that all that was written before.
+func (t *term) settle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		err := t.DB.Leads()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// guard ends the term when another took the database.
+func (t *term) guard(ctx context.Context, end context.CancelCauseFunc) {
+	tick := time.NewTicker(fenceLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if err := t.DB.Leads(); errors.Is(err, ovn.ErrFenced) {
+				end(err)
+			}
+		}
+	}
+}
+
+// everything has all objects looked at, and all that have rows.
+func (t *term) everything() error {
+	owners, err := t.DB.Owners()
+	if err != nil {
+		return err
+	}
+	keys := []Key{{Kind: KindVpc, Name: v1.DefaultVpc}, {Kind: kindNetworks}}
+	for _, v := range t.Vpcs.List() {
+		keys = append(keys, Key{Kind: KindVpc, Name: v.Name})
+	}
+	for name := range t.nets.All() {
+		keys = append(keys, Key{Kind: KindSubnet, Name: name})
+	}
+	for _, s := range t.Subnets.List() {
+		keys = append(keys, Key{Kind: KindSubnet, Name: s.Name})
+	}
+	for _, n := range t.Nodes.List() {
+		keys = append(keys, Key{Kind: KindNode, Name: n.Name})
+	}
+	for _, p := range t.Pods.List() {
+		keys = append(keys, Key{KindPod, p.Namespace, p.Name})
+	}
+	for _, o := range owners {
+		if k, ok := keyOf(o); ok {
+			keys = append(keys, k)
+		}
+	}
+	t.queue.Add(keys...)
+	return nil
+}
+
+// do works on one key. An error of the fence ends the term.
+func (t *term) do(ctx context.Context, k Key, end context.CancelCauseFunc) error {
+	began := time.Now()
+	var err error
+	switch k.Kind {
+	case KindVpc:
+		err = t.vpc(ctx, k)
+	case KindSubnet:
+		err = t.subnet(ctx, k)
+	case KindNode:
+		err = t.node(ctx, k)
+	case KindPod:
+		err = t.pod(ctx, k)
+	case kindAll:
+		err = t.everything()
+	case kindNetworks:
+		t.compare()
+	case kindStatus:
+		err = t.status(ctx, k)
+	}
+	if t.Done != nil {
+		t.Done(k.Kind, time.Since(began), err)
+	}
+	switch {
+	case errors.Is(err, ovn.ErrFenced):
+		end(err)
+	case err != nil && ctx.Err() == nil:
+		t.Log.Warn("an object is not as it should be yet; it is tried again", "object", k, "err", err)
+	}
+	return err
+}
+
+// compare has Subnets looked at that are in force otherwise than before, and
+// all that waits for something.
+func (t *term) compare() {
+	now := t.nets.All()
+	t.mu.Lock()
+	names := differ(t.told, now)
+	t.told = now
+	t.mu.Unlock()
+	for _, name := range names {
+		t.queue.Add(Key{Kind: KindSubnet, Name: name})
+		if name == logical.JoinSubnet {
+			t.queue.Add(Key{Kind: KindVpc, Name: v1.DefaultVpc})
+			for _, n := range t.Nodes.List() {
+				t.queue.Add(Key{Kind: KindNode, Name: n.Name})
+			}
+		}
+	}
+	if len(names) > 0 {
+		t.rouse("")
+	}
+}

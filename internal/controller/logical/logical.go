@@ -1,0 +1,136 @@
+package logical
+
+import (
+	"crypto/sha256"
+	"net/netip"
+	"strings"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/ovn"
+)
+
+// JoinSubnet is the Subnet of the nodes (sdn.md, 11).
+const JoinSubnet = "join"
+
+// External ids of rows, as the reference writes them.
+const (
+	keySwitch = "ls"
+	keyPod    = "pod"
+	keyNode   = "node"
+	keyVpc    = "vpc"
+)
+
+// KeyUID is the external id of a pod's ports with the pod's UID: a later pod of
+// the same name is told apart by it.
+const KeyUID = "fairlead-pod-uid"
+
+// Subnet is a switch with a port to its Vpc's router.
+type Subnet struct {
+	core.Subnet
+	Vpc string
+}
+
+// Node is a port of the join Subnet, by which a node and pods reach each other.
+type Node struct {
+	Name string
+	MAC  core.MAC
+	IPs  []netip.Addr // in the join Subnet, one for each family
+}
+
+// Pod is the ports of a pod.
+type Pod struct {
+	core.Pod
+	Ports []Port
+}
+
+// Port is a NIC of a pod.
+type Port struct {
+	Name   string // iface-id: pod.namespace[.provider[.interface]]
+	Subnet string
+	MAC    core.MAC
+	IPs    []netip.Addr // one for each family at most
+	// Open switches port security off: the pod may send from any address.
+	Open   bool
+	Groups []string // names of port groups
+}
+
+// Switch is a Subnet's rows: its switch and both ends of the link to its Vpc's
+// router, where the gateways are. The router's Set must be there before.
+func Switch(n Subnet) *ovn.Set {
+	s := &ovn.Set{Owner: "subnet/" + n.Name}
+	s.Put(&ovn.LogicalSwitch{Name: n.Name, ExternalIDs: map[string]string{keyVpc: n.Vpc}})
+	here, there := n.Name+"-"+n.Vpc, n.Vpc+"-"+n.Name
+	s.Put(&ovn.LogicalRouterPort{Name: there, MAC: GatewayMAC(n).String(), Networks: gateways(n.Subnet)}, ovn.InRouter(n.Vpc))
+	s.Put(&ovn.LogicalSwitchPort{
+		Name: here, Type: "router", Addresses: []string{"router"},
+		Options:     map[string]string{"router-port": there},
+		ExternalIDs: map[string]string{keySwitch: n.Name},
+	}, ovn.InSwitch(n.Name))
+	return s
+}
+
+// gateways are the addresses of a Subnet's router port, with prefix lengths.
+func gateways(n core.Subnet) (out []string) {
+	for i, g := range n.Gateways {
+		out = append(out, netip.PrefixFrom(g, n.CIDRs[i].Bits()).String())
+	}
+	return out
+}
+
+// GatewayMAC is the MAC of a Subnet's gateway: it follows from the names, so
+// that pods' neighbour tables stay right when the rows are made anew. No pod
+// may have it.
+func GatewayMAC(n Subnet) core.MAC { return namedMAC(n.Vpc, n.Name) }
+
+// namedMAC is a MAC that follows from two names.
+func namedMAC(a, b string) core.MAC {
+	sum := sha256.Sum256([]byte(a + "\x00" + b))
+	mac := core.MAC(sum[:6])
+	mac[0] = mac[0]&^1 | 2 // of one station, given locally
+	return mac
+}
+
+// NodePort names a node's port of the join Subnet: the iface-id of its ovn0.
+func NodePort(node string) string { return "node-" + node }
+
+// Host is a node's rows. The join Subnet's Set must be there before.
+func Host(n Node) *ovn.Set {
+	s := &ovn.Set{Owner: "node/" + n.Name}
+	s.Put(&ovn.LogicalSwitchPort{
+		Name: NodePort(n.Name), Addresses: []string{address(n.MAC, n.IPs)},
+		ExternalIDs: map[string]string{keySwitch: JoinSubnet, keyNode: n.Name},
+	}, ovn.InSwitch(JoinSubnet))
+	return s
+}
+
+// Ports is a pod's rows. The Sets of its Subnets must be there before.
+func Ports(p Pod) *ovn.Set {
+	s := &ovn.Set{Owner: "pod/" + p.Pod.String()}
+	for _, port := range p.Ports {
+		row := &ovn.LogicalSwitchPort{
+			Name: port.Name, Addresses: []string{address(port.MAC, port.IPs)},
+			ExternalIDs: map[string]string{keyPod: p.Pod.String(), keySwitch: port.Subnet},
+		}
+		if p.UID != "" {
+			row.ExternalIDs[KeyUID] = p.UID
+		}
+		if !port.Open {
+			row.PortSecurity = row.Addresses
+		}
+		links := []ovn.Link{ovn.InSwitch(port.Subnet)}
+		for _, g := range port.Groups {
+			links = append(links, ovn.InGroup(g))
+		}
+		s.Put(row, links...)
+	}
+	return s
+}
+
+// address is a port's address as OVN writes it (ovn-nb(5), addresses).
+func address(mac core.MAC, ips []netip.Addr) string {
+	words := []string{mac.String()}
+	for _, ip := range ips {
+		words = append(words, ip.String())
+	}
+	return strings.Join(words, " ")
+}

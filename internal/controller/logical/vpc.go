@@ -1,0 +1,209 @@
+package logical
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/ovn"
+)
+
+// Vpc is a router with its routes and its links to other routers.
+type Vpc struct {
+	Name     string
+	Routes   []Route
+	Policies []Policy
+	Peers    []Peer
+}
+
+// Route is a static route of a Vpc.
+type Route struct {
+	Prefix    netip.Prefix
+	Nexthop   netip.Addr
+	Source    bool   // Prefix is compared with the sender
+	Table     string // "" is the main one
+	Symmetric bool   // replies go back by the way that a connection came
+}
+
+// Policy is a policy route of a Vpc, in OVN's match language.
+type Policy struct {
+	Priority int
+	Match    string
+	Action   string   // allow, drop, reroute
+	Nexthops []string // addresses, for reroute
+}
+
+// Peer is this side of a link to another Vpc's router, which has one too.
+type Peer struct {
+	Vpc       string
+	Addresses []string // with prefix lengths
+}
+
+// DefaultRoutes lead what no Subnet has to the nodes: by the gateways of the
+// join Subnet, which policies then direct to one node.
+func DefaultRoutes(join core.Subnet) (out []Route) {
+	for _, g := range join.Gateways {
+		all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		if g.Is6() {
+			all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		}
+		out = append(out, Route{Prefix: all, Nexthop: g})
+	}
+	return out
+}
+
+// Router is a Vpc's rows: its router, routes and links.
+func Router(v Vpc) *ovn.Set {
+	s := &ovn.Set{Owner: "vpc/" + v.Name}
+	s.Put(&ovn.LogicalRouter{Name: v.Name, Options: map[string]string{
+		// Neighbours are learnt when they are asked for, and forgotten after 300 s.
+		"dynamic_neigh_routers": "true", "mac_binding_age_threshold": "300",
+	}})
+	for _, r := range v.Routes {
+		row := &ovn.StaticRoute{IPPrefix: r.Prefix.String(), Nexthop: r.Nexthop.String(), RouteTable: r.Table}
+		if r.Source {
+			row.Policy = new("src-ip")
+		}
+		if r.Symmetric {
+			row.Options = map[string]string{"ecmp_symmetric_reply": "true"}
+		}
+		s.PutKeyed(fmt.Sprintf("%s/%s/%s/%t/%s", v.Name, r.Prefix, r.Nexthop, r.Source, r.Table), row, ovn.RouteOf(v.Name))
+	}
+	for _, p := range v.Policies {
+		s.PutKeyed(fmt.Sprintf("%s/%d/%s", v.Name, p.Priority, p.Match),
+			&ovn.Policy{Priority: p.Priority, Match: p.Match, Action: p.Action, Nexthops: p.Nexthops}, ovn.PolicyOf(v.Name))
+	}
+	for _, p := range v.Peers {
+		s.Put(&ovn.LogicalRouterPort{
+			Name: v.Name + "-" + p.Vpc, Peer: new(p.Vpc + "-" + v.Name),
+			MAC: namedMAC(v.Name, "peer\x00"+p.Vpc).String(), Networks: p.Addresses,
+		}, ovn.InRouter(v.Name))
+	}
+	return s
+}
+
+// ReadVpc reads what a user wrote. The error joins everything that is wrong,
+// with the field's path; the Vpc is not to be used then. undone are the paths of
+// fields that are set and that nobody carries out.
+func ReadVpc(name string, spec v1.VpcSpec) (v Vpc, undone []string, err error) {
+	r := vpcReader{out: Vpc{Name: name}}
+	for i, s := range spec.StaticRoutes {
+		r.route(fmt.Sprintf("spec.staticRoutes[%d]", i), s)
+	}
+	for i, p := range spec.PolicyRoutes {
+		r.policy(fmt.Sprintf("spec.policyRoutes[%d]", i), p)
+	}
+	for i, p := range spec.VpcPeerings {
+		r.peer(fmt.Sprintf("spec.vpcPeerings[%d]", i), p)
+	}
+	r.leave("spec.enableExternal", spec.EnableExternal)
+	r.leave("spec.extraExternalSubnets", len(spec.ExtraExternalSubnets) > 0)
+	r.leave("spec.enableBfd", spec.EnableBfd)
+	r.leave("spec.bfdPort", spec.BFDPort != nil && spec.BFDPort.Enabled)
+	r.leave("spec.dynamicRouting", len(spec.DynamicRouting) > 0)
+	return r.out, r.undone, errors.Join(r.faults...)
+}
+
+type vpcReader struct {
+	out    Vpc
+	undone []string
+	faults []error
+}
+
+func (r *vpcReader) refuse(path, format string, args ...any) {
+	r.faults = append(r.faults, fmt.Errorf("%s: %s", path, fmt.Sprintf(format, args...)))
+}
+
+func (r *vpcReader) leave(path string, set bool) {
+	if set {
+		r.undone = append(r.undone, path)
+	}
+}
+
+func (r *vpcReader) route(path string, s v1.StaticRoute) {
+	r.leave(path+".bfdId", s.BfdID != "")
+	symmetric := s.ECMPMode == "ecmp_symmetric_reply"
+	r.leave(path+".ecmpMode", !symmetric && s.ECMPMode != "" && s.ECMPMode != "ecmp")
+	out := Route{Source: s.Policy == v1.PolicySrc, Table: s.RouteTable, Symmetric: symmetric}
+	var err error
+	if out.Prefix, err = network(s.CIDR); err != nil {
+		r.refuse(path+".cidr", "%q is neither an address nor a network in CIDR form", s.CIDR)
+		return
+	}
+	out.Nexthop, err = netip.ParseAddr(s.NextHopIP)
+	switch {
+	case err != nil || out.Nexthop.Is4() != out.Prefix.Addr().Is4():
+		r.refuse(path+".nextHopIP", "%q is not an address of the family of %s", s.NextHopIP, out.Prefix)
+	case s.Policy != "" && s.Policy != v1.PolicySrc && s.Policy != v1.PolicyDst:
+		r.refuse(path+".policy", "%q is neither %s nor %s", s.Policy, v1.PolicySrc, v1.PolicyDst)
+	case !slices.Contains(r.out.Routes, out): // else it says the same again
+		r.out.Routes = append(r.out.Routes, out)
+	}
+}
+
+// network reads "10.0.0.0/8", or one address.
+func network(s string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return a.Prefix(a.BitLen())
+	}
+	p, err := netip.ParsePrefix(s)
+	return p.Masked(), err
+}
+
+func (r *vpcReader) policy(path string, p v1.PolicyRoute) {
+	out := Policy{Priority: p.Priority, Match: p.Match, Action: p.Action}
+	switch {
+	case p.Priority < 0 || p.Priority > 32767:
+		r.refuse(path+".priority", "%d is not from 0 to 32767", p.Priority)
+		return
+	case p.Action != v1.RouteAllow && p.Action != v1.RouteDrop && p.Action != v1.RouteReroute:
+		r.refuse(path+".action", "%q is none of %s, %s, %s", p.Action, v1.RouteAllow, v1.RouteDrop, v1.RouteReroute)
+		return
+	case p.Action == v1.RouteReroute:
+		var wrong string
+		if out.Nexthops, wrong = addresses(p.NextHopIP); wrong != "" {
+			r.refuse(path+".nextHopIP", "%s is not an address", wrong)
+			return
+		}
+	}
+	same := func(o Policy) bool {
+		return o.Priority == out.Priority && o.Match == out.Match && o.Action == out.Action && slices.Equal(o.Nexthops, out.Nexthops)
+	}
+	if !slices.ContainsFunc(r.out.Policies, same) {
+		r.out.Policies = append(r.out.Policies, out)
+	}
+}
+
+// addresses reads a list with commas, and quotes what is none of it.
+func addresses(list string) (out []string, wrong string) {
+	for text := range strings.SplitSeq(list, ",") {
+		a, err := netip.ParseAddr(strings.TrimSpace(text))
+		if err != nil {
+			return nil, strconv.Quote(text)
+		}
+		out = append(out, a.String())
+	}
+	return out, ""
+}
+
+func (r *vpcReader) peer(path string, p v1.VpcPeering) {
+	if p.RemoteVpc == "" || p.RemoteVpc == r.out.Name {
+		r.refuse(path+".remoteVpc", "%q is not another Vpc", p.RemoteVpc)
+		return
+	}
+	out := Peer{Vpc: p.RemoteVpc}
+	for text := range strings.SplitSeq(p.LocalConnectIP, ",") {
+		a, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			r.refuse(path+".localConnectIP", "%q is not an address with a prefix length", text)
+			return
+		}
+		out.Addresses = append(out.Addresses, a.String())
+	}
+	r.out.Peers = append(r.out.Peers, out)
+}

@@ -1,0 +1,175 @@
+// Package loop is the controller's life: a Config in, and Run until its context
+// ends. It puts the parts together: objects, database, election, reconcilers and
+// what is served over HTTP. It knows no flag and no environment.
+package loop
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/api/agent"
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/kube"
+	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/lib/hint"
+	"github.com/fairlead/fairlead/internal/lib/httpserve"
+	"github.com/fairlead/fairlead/internal/lib/parts"
+	"github.com/fairlead/fairlead/internal/ovn"
+	"github.com/fairlead/fairlead/internal/source/cluster"
+	"github.com/fairlead/fairlead/internal/source/cluster/login"
+	"github.com/fairlead/fairlead/internal/source/declare"
+)
+
+// Config is what a controller is told. Its fields are the flags of `fairlead
+// controller`.
+type Config struct {
+	// Kubeconfig leads to the API server; "" is the service account of the pod that
+	// this runs in.
+	Kubeconfig string
+	// NB is the northbound database's endpoint (ovn.Config).
+	NB string
+	// JoinCIDR is one prefix or two, with a comma, for the nodes' Subnet where no
+	// object declares it.
+	JoinCIDR string
+	// Namespace and LeaseName are those of the Lease that decides who leads, Lease
+	// how long a leader that renews no more is waited for, ID this candidate's name;
+	// "" is one made of the host's.
+	Namespace, LeaseName string
+	Lease                time.Duration
+	ID                   string
+	// Workers is how many objects are worked on at once.
+	Workers int
+	// HTTP is an address for metrics and probes, "" for none.
+	HTTP string
+
+	Version, Revision string
+	Log               *slog.Logger
+}
+
+// leadAgain is the pause of a leader after an error that another may not have.
+const leadAgain = time.Second
+
+// join is the nodes' Subnet.
+func (c *Config) join() (core.Subnet, error) {
+	s, faults := declare.ReadSubnet(logical.JoinSubnet, v1.SubnetSpec{CIDRBlock: c.JoinCIDR})
+	if len(faults) > 0 {
+		return core.Subnet{}, hint.Usagef("--join-cidr: %s", faults[0])
+	}
+	return s.Subnet, nil
+}
+
+// complete says what is wrong with the flags, and fills in the name.
+func (c *Config) complete() error {
+	switch {
+	case c.Workers < 1:
+		return hint.Usagef("--workers is at least 1")
+	case c.Lease < 2*time.Second || c.Lease%time.Second != 0:
+		return hint.Usagef("--lease-duration is at least 2s, in whole seconds")
+	case c.NB == "":
+		return hint.Usagef("--nb is empty")
+	case c.ID != "":
+		return nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("name of the host: %w", err)
+	}
+	c.ID = strings.ToLower(host) + "_" + strings.ToLower(rand.Text())
+	return nil
+}
+
+// Run gives addresses and makes networks until ctx ends, whenever this controller
+// leads. A wrong Config is a hint.UsageError.
+func Run(ctx context.Context, c Config) error {
+	log := c.Log
+	if err := c.complete(); err != nil {
+		return err
+	}
+	join, err := c.join()
+	if err != nil {
+		return err
+	}
+	var count *metrics
+	cluster.LogTo(log)
+	to, err := login.New(login.Config{
+		Kubeconfig: c.Kubeconfig, UserAgent: "fairlead-controller/" + c.Version, Log: log,
+		Requested: func(method string, status int) { count.requested(method, status) },
+	}).Current()
+	if err != nil {
+		return hint.UsageError{Err: fmt.Errorf("--kubeconfig: %w", err)}
+	}
+	to.REST.QPS = -1 // the workers bound it
+	objects, err := kube.New(to.REST, log)
+	if err != nil {
+		return err
+	}
+	var ctl *controller.Controller
+	db := ovn.New(ovn.Config{
+		Endpoint: c.NB, Log: log,
+		OnUp: func() { ctl.Resync() }, OnTouch: func(owner string) { ctl.Touched(owner) },
+	})
+	count = newMetrics(states{
+		version: c.Version, revision: c.Revision,
+		pending:   func() (int, bool) { return ctl.Pending() },
+		connected: func() bool { return db.Connected() == nil },
+		listed:    func() bool { return objects.Listed() == nil },
+	})
+	ctl = controller.New(controller.Config{
+		World: objects.World(), DB: db, Join: join, Workers: c.Workers, Done: count.done, Log: log,
+	})
+	serve, err := httpserve.Open(ctx, c.HTTP, pages(count, db, objects))
+	if err != nil {
+		return hint.UsageError{Err: fmt.Errorf("--http: %w", err)}
+	}
+	return parts.Run(ctx,
+		func(context.Context) error { return serve() },
+		func(ctx context.Context) error { db.Run(ctx); return nil },
+		func(ctx context.Context) error { objects.Run(ctx); return nil },
+		func(ctx context.Context) error {
+			return kube.Elect(ctx, to.REST, kube.Election{
+				Namespace: c.Namespace, Name: c.LeaseName, ID: c.ID, Lease: c.Lease, Reach: db.Ping, Log: log,
+				Lead: func(ctx context.Context) { lead(ctx, ctl, c.ID, log) },
+			})
+		})
+}
+
+// lead leads until ctx ends or another controller has taken the database. While
+// the database is away the leader stays.
+func lead(ctx context.Context, ctl *controller.Controller, id string, log *slog.Logger) {
+	for ctx.Err() == nil {
+		err := ctl.Lead(ctx, id)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, ovn.ErrFenced):
+			log.Warn("another controller has taken the northbound database: this one gives the Lease back", "err", err)
+			return
+		}
+		log.Warn("leading ended; it begins again", "err", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(leadAgain):
+		}
+	}
+}
+
+// pages are what is served over HTTP. A controller that does not lead
+// is ready when it could.
+func pages(m *metrics, db *ovn.Client, objects *kube.Cluster) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET "+agent.PathMetrics, m.handler())
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { httpserve.Probe(w, nil) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		httpserve.Probe(w, errors.Join(objects.Listed(), db.Ping(r.Context())))
+	})
+	return mux
+}

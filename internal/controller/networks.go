@@ -1,0 +1,225 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/resolve"
+	"github.com/fairlead/fairlead/internal/source/declare"
+)
+
+// networks are the Subnets in force. What was good stays in force until
+// something good replaces it.
+type networks struct {
+	from Readers
+	join core.Subnet // serves where no Subnet object has its name
+
+	mu     sync.Mutex
+	stale  bool                    // objects changed since the last look
+	books  map[string]declare.Book // by Vpc
+	force  map[string]logical.Subnet
+	faults map[string]string // why an object's Subnet is not in force as written
+}
+
+func newNetworks(from Readers, join core.Subnet) *networks {
+	return &networks{from: from, join: join, stale: true, books: map[string]declare.Book{}}
+}
+
+// Changed says that Subnets or namespaces are not what they were.
+func (n *networks) Changed() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.stale = true
+}
+
+// look brings what is in force up to date. The caller holds mu.
+func (n *networks) look() {
+	if !n.stale {
+		return
+	}
+	n.stale = false
+	decls := n.declared()
+	books, force := map[string]declare.Book{}, map[string]logical.Subnet{}
+	for vpc, list := range decls {
+		next, refused := n.books[vpc].Next(list, nil)
+		books[vpc] = next
+		for name, f := range refused {
+			n.faults[name] = f.String()
+		}
+		// Only the default Vpc has pods that come without a choice.
+		serving, blamed := next.Serving(vpc != v1.DefaultVpc || n.withheld())
+		if blamed != "" {
+			n.faults[blamed] = declare.BlamedReason
+		}
+		for _, s := range serving {
+			s.Default = s.Default && vpc == v1.DefaultVpc
+			force[s.Name] = logical.Subnet{Subnet: s, Vpc: vpc}
+		}
+	}
+	n.books, n.force = books, force
+}
+
+// withheld tells that a Subnet object of the default one's name is there, which
+// keeps the built-in one away although the object is wrong.
+func (n *networks) withheld() bool {
+	_, there := n.from.Subnets.Get("", v1.DefaultSubnet)
+	return there
+}
+
+// declared are the good Subnet objects by Vpc, the oldest first. A bad one of
+// which a good version is in force counts as that version.
+func (n *networks) declared() map[string][]declare.Subnet {
+	n.faults = map[string]string{}
+	out := map[string][]declare.Subnet{v1.DefaultVpc: nil}
+	all := slices.SortedFunc(slices.Values(n.from.Subnets.List()), func(a, b *v1.Subnet) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	spaces := n.from.Namespaces.List()
+	joined := false
+	for _, o := range all {
+		joined = joined || o.Name == logical.JoinSubnet
+		vpc := cmp.Or(o.Spec.Vpc, v1.DefaultVpc)
+		d, faults := readSubnet(o)
+		if len(faults) > 0 {
+			n.faults[o.Name] = faults[0].String()
+			was, good := n.force[o.Name]
+			if !good || was.Vpc != vpc {
+				continue
+			}
+			d = declare.Subnet{Subnet: was.Subnet}
+		}
+		d.Namespaces = selected(d.Namespaces, o.Spec.NamespaceSelectors, spaces)
+		out[vpc] = append(out[vpc], d)
+	}
+	if !joined && n.join.Name != "" {
+		out[v1.DefaultVpc] = slices.Insert(out[v1.DefaultVpc], 0, declare.Subnet{Subnet: n.join})
+	}
+	return out
+}
+
+// readSubnet reads an object, and refuses what would be a promise that nobody
+// keeps.
+func readSubnet(o *v1.Subnet) (declare.Subnet, []declare.Fault) {
+	spec := o.Spec
+	spec.Private, spec.Acls = false, nil // refused below, in other words
+	d, faults := declare.ReadSubnet(o.Name, spec)
+	for path, set := range map[string]bool{
+		"spec.private": o.Spec.Private, "spec.acls": len(o.Spec.Acls) > 0, "spec.vlan": o.Spec.Vlan != "",
+	} {
+		if set {
+			faults = append(faults, declare.Fault{Path: path, Reason: "the controller does not carry it out yet: leave it out"})
+		}
+	}
+	slices.SortFunc(faults, func(a, b declare.Fault) int { return cmp.Compare(a.Path, b.Path) })
+	return d, faults
+}
+
+// selected adds to a list of namespaces those that one of the selectors fits.
+func selected(list []string, by []metav1.LabelSelector, spaces []Namespace) []string {
+	out := slices.Clone(list)
+	for _, s := range by {
+		fits, err := metav1.LabelSelectorAsSelector(&s)
+		if err != nil || fits.Empty() {
+			continue
+		}
+		for _, ns := range spaces {
+			if fits.Matches(labels.Set(ns.Labels)) {
+				out = append(out, ns.Name)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// Get is a Subnet in force, and otherwise why it is not.
+func (n *networks) Get(name string) (s logical.Subnet, fault string, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.look()
+	s, ok = n.force[name]
+	return s, n.faults[name], ok
+}
+
+// All are the Subnets in force by name.
+func (n *networks) All() map[string]logical.Subnet {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.look()
+	return maps.Clone(n.force)
+}
+
+// differ are the names whose Subnets are not the same in both.
+func differ(a, b map[string]logical.Subnet) (out []string) {
+	for name := range a {
+		if _, both := b[name]; !both || !reflect.DeepEqual(a[name], b[name]) {
+			out = append(out, name)
+		}
+	}
+	for name := range b {
+		if _, both := a[name]; !both {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// desired is the Source of one pod, with the annotations that count.
+type desired struct {
+	*networks
+	pod resolve.Pod
+}
+
+// Pod implements resolve.Source.
+func (d desired) Pod(context.Context, core.Pod) (*resolve.Pod, error) { return &d.pod, nil }
+
+// NAD implements resolve.Source.
+func (d desired) NAD(_ context.Context, namespace, name string) (*resolve.NAD, error) {
+	nad, ok := d.from.NADs.Get(namespace, name)
+	if !ok {
+		return nil, fmt.Errorf("NetworkAttachmentDefinition %s/%s: %w", namespace, name, core.ErrNotFound)
+	}
+	return &nad, nil
+}
+
+// Subnets implements resolve.Source. The nodes' Subnet is not for pods.
+func (d desired) Subnets(context.Context) ([]core.Subnet, error) {
+	all := d.All()
+	delete(all, logical.JoinSubnet)
+	out := make([]core.Subnet, 0, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		out = append(out, all[name].Subnet)
+	}
+	return out, nil
+}
+
+// maxDevices is how many devices of a resource Allocated names: more than a pod
+// may have networks.
+const maxDevices = 32
+
+// Allocated implements resolve.Devices: which devices a pod has its node knows,
+// and no address depends on it.
+func (d desired) Allocated(context.Context, core.Pod) (map[string][]string, error) {
+	out := map[string][]string{}
+	for _, nad := range d.from.NADs.List() {
+		name := nad.Annotations[v1.AnnResourceName]
+		if name == "" || out[name] != nil {
+			continue
+		}
+		for i := range maxDevices {
+			out[name] = append(out[name], fmt.Sprint(i))
+		}
+	}
+	return out, core.ErrNotFound // a device that the pod names is its node's to judge
+}

@@ -1,0 +1,52 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/ipam"
+	"github.com/fairlead/fairlead/internal/ovn"
+)
+
+// node gives a node its address in the join Subnet, or takes it back.
+func (t *term) node(ctx context.Context, k Key) error {
+	n, ok := t.Nodes.Get("", k.Name)
+	who := nodeOwner(k.Name)
+	if !ok {
+		t.calm(k)
+		if err := t.DB.Apply(ctx, &ovn.Set{Owner: "node/" + k.Name}); err != nil {
+			return err
+		}
+		leases := t.book.of(who.Pod)
+		t.release(slices.DeleteFunc(leases, func(l core.Lease) bool { return l.Owner.Key != who.Key }), false)
+		return nil
+	}
+	o := Object{Key: k, UID: n.UID}
+	net, fault, ok := t.nets.Get(logical.JoinSubnet)
+	if !ok {
+		return t.failed(ctx, o, logical.JoinSubnet, ReasonAcquire, fmt.Errorf("there is no Subnet %s: %s", logical.JoinSubnet, fault))
+	}
+	l, isFresh, err := t.book.acquire(ipam.Request{Subnet: net.Subnet, Owner: who})
+	if err != nil {
+		return t.failed(ctx, o, net.Name, ReasonAcquire, err)
+	}
+	err = t.DB.Apply(ctx, logical.Host(logical.Node{Name: k.Name, MAC: l.MAC, IPs: l.IPs}))
+	switch {
+	case err == nil:
+	case isFresh && errors.As(err, new(*ovn.MissingError)):
+		t.release([]core.Lease{l}, true)
+		return t.failed(ctx, o, net.Name, ReasonPort, err)
+	default:
+		return err
+	}
+	t.counted(net.Name)
+	at := v1.DefaultProvider + v1.ProviderSuffix
+	want := leaseNotes(at, net, l)
+	want[at+fieldPortName] = logical.NodePort(k.Name)
+	return t.tell(ctx, o, n.Annotations, want)
+}

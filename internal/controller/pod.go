@@ -1,0 +1,260 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/ipam"
+	"github.com/fairlead/fairlead/internal/network/resolve"
+	"github.com/fairlead/fairlead/internal/ovn"
+)
+
+// Reasons of events about pods and nodes, as the reference has them.
+const (
+	ReasonValidate = "ValidatePodNetworkFailed"
+	ReasonAcquire  = "AcquireAddressFailed"
+	ReasonPort     = "CreateOVNPortFailed"
+)
+
+// given is an interface of a pod with its addresses.
+type given struct {
+	nic   *core.NIC
+	net   logical.Subnet
+	lease core.Lease
+	fresh bool // it has no row yet
+}
+
+// pod makes a pod's addresses, rows and annotations what they should be.
+func (t *term) pod(ctx context.Context, k Key) error {
+	p, ok := t.Pods.Get(k.Namespace, k.Name)
+	name := core.Pod{Namespace: k.Namespace, Name: k.Name}
+	held := t.book.of(name)
+	other := slices.ContainsFunc(held, func(l core.Lease) bool { return l.Owner.Key.Container != p.UID })
+	gone := !ok || p.Done || p.Host || p.Ending && len(held) == 0
+	if gone || other {
+		if err := t.clear(ctx, name, held); err != nil || gone {
+			return err
+		}
+		held = nil
+	}
+	o := Object{Key: k, UID: p.UID}
+	nics, err := t.nics(ctx, p, held)
+	if err != nil {
+		return t.failed(ctx, o, "", ReasonValidate, err)
+	}
+	all, err := t.acquire(ctx, o, p, nics)
+	if err != nil {
+		return err
+	}
+	if err := t.commit(ctx, o, p, all, held); err != nil {
+		return err
+	}
+	return t.tell(ctx, o, p.Annotations, podNotes(p, all))
+}
+
+// clear removes a pod's rows, and then gives its addresses back.
+func (t *term) clear(ctx context.Context, name core.Pod, held []core.Lease) error {
+	t.calm(Key{KindPod, name.Namespace, name.Name})
+	if err := t.DB.Apply(ctx, logical.Ports(logical.Pod{Pod: name})); err != nil {
+		return err
+	}
+	t.release(held, false)
+	return nil
+}
+
+// release gives addresses back, and wakes who waits for some.
+func (t *term) release(leases []core.Lease, cancelled bool) {
+	for _, l := range leases {
+		t.book.forget(l, cancelled)
+		t.counted(l.Subnet)
+		t.rouse(l.Subnet)
+	}
+}
+
+// nics are the interfaces of a pod whose addresses the controller gives: those
+// of provider ovn, or of one that ends so. Leases that the pod has already
+// stand in the place of what its annotations say.
+func (t *term) nics(ctx context.Context, p Pod, held []core.Lease) ([]*core.NIC, error) {
+	notes := map[string]string{}
+	maps.Copy(notes, p.Annotations)
+	for _, l := range held {
+		pin(notes, portOf(p.Pod, l.Owner.Key.IfName), l)
+	}
+	src := desired{networks: t.nets, pod: resolve.Pod{Pod: p.Pod, Annotations: notes, Controller: p.Controller}}
+	wants, err := resolve.Resolve(ctx, src, resolve.Input{
+		Request: core.Request{
+			Op: core.Add, Key: core.Key{Container: p.UID, IfName: "eth0"}, Pod: p.Pod,
+			Conf: core.Conf{CNIVersion: "1.0.0", Name: "fairlead", Type: "fairlead"},
+		},
+		Devices: src, Log: t.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	var out []*core.NIC
+	for _, w := range wants {
+		for _, s := range w.Steps {
+			if s.NIC != nil && v1.Routed(s.NIC.Provider) {
+				out = append(out, s.NIC)
+			}
+		}
+	}
+	return out, nil
+}
+
+// pin makes annotations say what a lease does.
+func pin(notes map[string]string, prefix string, l core.Lease) {
+	at := prefix + v1.ProviderSuffix
+	notes[at+v1.FieldIP], notes[at+v1.FieldMAC], notes[at+v1.FieldSubnet] = join(l.IPs), l.MAC.String(), l.Subnet
+	delete(notes, at+v1.FieldCIDR)
+	delete(notes, at+v1.FieldGateway)
+}
+
+// acquire gets addresses for all interfaces of a pod, or for none.
+func (t *term) acquire(ctx context.Context, o Object, p Pod, nics []*core.NIC) (all []given, err error) {
+	for _, nic := range nics {
+		g := given{nic: nic}
+		subnet := nic.Subnet.Name
+		if g.net, _, _ = t.nets.Get(subnet); g.net.Name == "" {
+			err = fmt.Errorf("it is not in force: %w", core.ErrNotFound)
+		} else if bytes.Equal(nic.MAC, logical.GatewayMAC(g.net)) {
+			err = fmt.Errorf("MAC %s is that of its gateway", nic.MAC)
+		} else {
+			g.lease, g.fresh, err = t.book.acquire(ipam.Request{
+				Subnet: nic.Subnet, Owner: owner(p.Pod, p.UID, nic.IfaceID), IPs: nic.IPs, Pool: nic.Pool, MAC: nic.MAC,
+			})
+		}
+		if err != nil {
+			t.release(fresh(all), true)
+			return nil, t.failed(ctx, o, subnet, ReasonAcquire, t.full(subnet, err))
+		}
+		all = append(all, g)
+	}
+	return all, nil
+}
+
+// full adds to an error of a full Subnet how many addresses are taken.
+func (t *term) full(subnet string, err error) error {
+	if !errors.Is(err, core.ErrExhausted) {
+		return fmt.Errorf("address in Subnet %s: %w", subnet, err)
+	}
+	net, _, _ := t.nets.Get(subnet)
+	var parts []string
+	for _, s := range t.book.ipam.Stats([]core.Subnet{net.Subnet}) {
+		parts = append(parts, fmt.Sprintf("%s: %d in use of %d", s.Family, s.Used, s.Used+s.Free))
+	}
+	return fmt.Errorf("pod left without an address: Subnet %s is full (%s): %w", subnet, strings.Join(parts, ", "), err)
+}
+
+// fresh are the leases that have no row yet.
+func fresh(all []given) (out []core.Lease) {
+	for _, g := range all {
+		if g.fresh {
+			out = append(out, g.lease)
+		}
+	}
+	return out
+}
+
+// commit writes a pod's rows, and gives back the addresses of interfaces that
+// it has no more.
+func (t *term) commit(ctx context.Context, o Object, p Pod, all []given, held []core.Lease) error {
+	rows := logical.Pod{Pod: p.Pod}
+	for _, g := range all {
+		port := g.lease.Owner.Key.IfName
+		open := p.Annotations[portOf(p.Pod, port)+v1.ProviderSuffix+fieldPortSecurity] == "false"
+		rows.Ports = append(rows.Ports, logical.Port{Name: port, Subnet: g.net.Name, MAC: g.lease.MAC, IPs: g.lease.IPs, Open: open})
+	}
+	err := t.DB.Apply(ctx, logical.Ports(rows))
+	switch {
+	case err == nil:
+	case errors.Is(err, core.ErrUnavailable), errors.Is(err, ovn.ErrFenced), ctx.Err() != nil:
+		return err // the rows may be there: what was acquired is kept
+	default:
+		t.release(fresh(all), true)
+		subnet := ""
+		if missing := (*ovn.MissingError)(nil); errors.As(err, &missing) {
+			subnet = missing.Key
+		}
+		return t.failed(ctx, o, subnet, ReasonPort, err)
+	}
+	var gone []core.Lease
+	for _, l := range held {
+		if !slices.ContainsFunc(all, func(g given) bool { return g.lease.Owner.Key == l.Owner.Key }) {
+			gone = append(gone, l)
+		}
+	}
+	t.release(gone, false)
+	for _, l := range fresh(all) {
+		t.counted(l.Subnet)
+	}
+	return nil
+}
+
+// tell brings an object's annotations to what they should be, in one write.
+func (t *term) tell(ctx context.Context, o Object, have, want map[string]string) error {
+	t.calm(o.Key)
+	maps.DeleteFunc(want, func(k, v string) bool { now, has := have[k]; return has && now == v })
+	if len(want) == 0 {
+		return nil
+	}
+	err := t.Annotate(ctx, o, want)
+	if errors.Is(err, core.ErrNotFound) {
+		return nil // whoever has the name now comes by itself
+	}
+	return err
+}
+
+// join writes addresses as annotations have them.
+func join[T fmt.Stringer](list []T) string {
+	text := make([]string, len(list))
+	for i, v := range list {
+		text[i] = v.String()
+	}
+	return strings.Join(text, ",")
+}
+
+// Annotations that only a controller writes or reads.
+const (
+	fieldRouter       = "logical_router"
+	fieldPortName     = "port_name"
+	fieldPortSecurity = "port_security"
+)
+
+// podNotes are the annotations of a pod with these interfaces.
+func podNotes(p Pod, all []given) map[string]string {
+	out := map[string]string{}
+	for _, g := range all {
+		at := portOf(p.Pod, g.lease.Owner.Key.IfName) + v1.ProviderSuffix
+		maps.Copy(out, leaseNotes(at, g.net, g.lease))
+		out[at+fieldRouter] = g.net.Vpc
+		out[at+v1.FieldNICType] = g.nic.Type
+		out[at+v1.FieldRouted] = "true"
+	}
+	return out
+}
+
+// leaseNotes are the annotations that pods and nodes have alike. Of a Subnet of
+// both families they name only those of the lease.
+func leaseNotes(at string, net logical.Subnet, l core.Lease) map[string]string {
+	var cidrs []netip.Prefix
+	var gateways []netip.Addr
+	for i, c := range net.CIDRs {
+		if slices.ContainsFunc(l.IPs, func(ip netip.Addr) bool { return ip.Is4() == c.Addr().Is4() }) {
+			cidrs, gateways = append(cidrs, c), append(gateways, net.Gateways[i])
+		}
+	}
+	return map[string]string{
+		at + v1.FieldIP: join(l.IPs), at + v1.FieldMAC: l.MAC.String(), at + v1.FieldCIDR: join(cidrs),
+		at + v1.FieldGateway: join(gateways), at + v1.FieldSubnet: net.Name, at + v1.FieldAllocated: "true",
+	}
+}

@@ -1,0 +1,146 @@
+package controller
+
+import (
+	"net/netip"
+	"strings"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+	"github.com/fairlead/fairlead/internal/ovn"
+)
+
+// restoring collects leases of which no two have an address or a port.
+type restoring struct {
+	leases []core.Lease
+	taken  map[string]core.Owner // by Subnet and address or MAC, and by port
+}
+
+// add takes a lease in; of one that claims what another has it gives that
+// other.
+func (r *restoring) add(l core.Lease) (by core.Owner, ok bool) {
+	keys := []string{"port " + l.Owner.Key.IfName}
+	for _, ip := range l.IPs {
+		keys = append(keys, l.Subnet+" "+ip.String())
+	}
+	if len(l.MAC) > 0 {
+		keys = append(keys, l.Subnet+" "+l.MAC.String())
+	}
+	for _, k := range keys {
+		if by, has := r.taken[k]; has {
+			return by, false
+		}
+	}
+	for _, k := range keys {
+		r.taken[k] = l.Owner
+	}
+	r.leases = append(r.leases, l)
+	return core.Owner{}, true
+}
+
+// restore makes the book of what the database gives away, and of what pods were
+// told whose rows were lost.
+func (t *term) restore() error {
+	ports, err := t.DB.Ports()
+	if err != nil {
+		return err
+	}
+	if err := t.restoreSwitches(); err != nil {
+		return err
+	}
+	r := restoring{taken: map[string]core.Owner{}}
+	for _, p := range ports {
+		l := t.fromPort(p)
+		if len(l.IPs) == 0 {
+			continue
+		}
+		if by, ok := r.add(l); !ok {
+			t.Log.Error("two logical ports have one address; the first keeps it", "port", p.Name, "keeps", by.Key.IfName)
+		}
+	}
+	for _, p := range t.Pods.List() {
+		for _, l := range t.fromNotes(p) {
+			if by, ok := r.add(l); !ok && by.Key != l.Owner.Key {
+				t.Log.Error("a pod was told an address that another has", "pod", p.Pod, "ips", join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
+			}
+		}
+	}
+	return t.book.restore(r.leases)
+}
+
+// restoreSwitches notes which Subnets have rows.
+func (t *term) restoreSwitches() error {
+	owners, err := t.DB.Owners()
+	for _, o := range owners {
+		if k, ok := keyOf(o); ok && k.Kind == KindSubnet {
+			t.switches[k.Name] = anyVpc
+		}
+	}
+	return err
+}
+
+// fromPort is the lease that a logical port shows.
+func (t *term) fromPort(p ovn.Port) core.Lease {
+	l := core.Lease{Subnet: p.Switch, MAC: p.MAC, IPs: p.IPs}
+	k, _ := keyOf(p.Owner)
+	switch k.Kind {
+	case KindPod:
+		pod := core.Pod{Namespace: k.Namespace, Name: k.Name, UID: p.ExternalIDs[logical.KeyUID]}
+		if live, ok := t.Pods.Get(k.Namespace, k.Name); ok && pod.UID == "" {
+			pod.UID = live.UID // the row does not say
+		}
+		l.Owner = owner(pod, pod.UID, p.Name)
+	case KindNode:
+		l.Owner = nodeOwner(k.Name)
+	default: // somebody else's, which nobody else may have
+		l.Owner = owner(core.Pod{Name: p.Name}, p.Owner, p.Name)
+	}
+	return l
+}
+
+// fromNotes are the leases that a pod's annotations show.
+func (t *term) fromNotes(p Pod) (out []core.Lease) {
+	if p.Done || p.Host {
+		return nil
+	}
+	for _, prefix := range annotation.Providers(p.Annotations) {
+		at := prefix + v1.ProviderSuffix
+		net, _, ok := t.nets.Get(p.Annotations[at+v1.FieldSubnet])
+		if !ok || p.Annotations[at+v1.FieldAllocated] != "true" {
+			continue
+		}
+		l := core.Lease{Subnet: net.Name, IPs: inside(net.Subnet, p.Annotations[at+v1.FieldIP])}
+		if err := l.MAC.UnmarshalText([]byte(p.Annotations[at+v1.FieldMAC])); err != nil || len(l.MAC) != 6 || len(l.IPs) == 0 {
+			continue
+		}
+		port := p.Name + "." + p.Namespace
+		if prefix != v1.DefaultProvider {
+			port += "." + prefix
+		}
+		l.Owner = owner(p.Pod, p.UID, port)
+		out = append(out, l)
+	}
+	return out
+}
+
+// inside reads addresses of which each is one that a Subnet gives; nil for any
+// that is not.
+func inside(net core.Subnet, value string) (out []netip.Addr) {
+	for text := range strings.SplitSeq(value, ",") {
+		ip, err := netip.ParseAddr(strings.TrimSpace(text))
+		if err != nil || !annotation.Within(ip, net.CIDRs) {
+			return nil
+		}
+		for _, g := range net.Gateways {
+			if g == ip {
+				return nil
+			}
+		}
+		out = append(out, ip)
+	}
+	if annotation.OnePerFamily(out) != nil {
+		return nil
+	}
+	return out
+}

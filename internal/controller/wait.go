@@ -1,0 +1,102 @@
+package controller
+
+import (
+	"context"
+)
+
+// failed tells why an object is not served, and has it looked at again when
+// what it needs changes: a Subnet or Vpc by name, "" for nothing that has one.
+func (t *term) failed(ctx context.Context, o Object, needs, reason string, err error) error {
+	e := Event{Reason: reason, Message: err.Error()}
+	t.mu.Lock()
+	t.waiting[o.Key] = needs
+	said := t.warned[o.Key] == e
+	t.warned[o.Key] = e
+	t.mu.Unlock()
+	if !said {
+		t.Warn(ctx, o, e)
+	}
+	return err
+}
+
+// awaits has an object looked at again when a Subnet or Vpc has rows.
+func (t *term) awaits(k Key, needs string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waiting[k] = needs
+}
+
+// calm has an object wait for nothing any more; the same failure is told as an
+// event again.
+func (t *term) calm(k Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.waiting, k)
+	delete(t.warned, k)
+}
+
+// rouse has objects looked at that wait for a Subnet or Vpc; "" is all.
+func (t *term) rouse(name string) {
+	var keys []Key
+	t.mu.Lock()
+	for k, needs := range t.waiting {
+		if name == "" || needs == name {
+			keys = append(keys, k)
+		}
+	}
+	t.mu.Unlock()
+	t.queue.Add(keys...)
+}
+
+// counted has a Subnet's counts told, and its rows looked at when nobody has an
+// address of it any more.
+func (t *term) counted(subnet string) {
+	t.queue.Add(Key{Kind: kindStatus, Name: subnet})
+	if _, _, inForce := t.nets.Get(subnet); !inForce && t.book.empty(subnet) {
+		t.queue.Add(Key{Kind: KindSubnet, Name: subnet})
+	}
+}
+
+// switchOf notes the Vpc of a Subnet that has rows now, "" for none, and gives
+// the one before.
+func (t *term) switchOf(subnet, vpc string) (before string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before = t.switches[subnet]
+	if vpc == "" {
+		delete(t.switches, subnet)
+	} else {
+		t.switches[subnet] = vpc
+	}
+	return before
+}
+
+// switched tells that a Subnet of a Vpc has rows, or may have.
+func (t *term) switched(vpc string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, v := range t.switches {
+		if v == vpc || v == anyVpc {
+			return true
+		}
+	}
+	return false
+}
+
+// vpcsOf are the keys of a Vpc; of all that have rows where it is not known.
+func (t *term) vpcsOf(vpc string) []Key {
+	if vpc != anyVpc {
+		return []Key{{Kind: KindVpc, Name: vpc}}
+	}
+	var out []Key
+	owners, err := t.DB.Owners()
+	if err != nil {
+		return nil // it comes back with everything else
+	}
+	for _, o := range owners {
+		if k, ok := keyOf(o); ok && k.Kind == KindVpc {
+			out = append(out, k)
+		}
+	}
+	return out
+}

@@ -1,0 +1,125 @@
+package controller
+
+import (
+	"context"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/resolve"
+	"github.com/fairlead/fairlead/internal/ovn"
+)
+
+// Kind is a kind of objects.
+type Kind string
+
+// The kinds whose changes Readers tell.
+const (
+	KindVpc       Kind = "Vpc"
+	KindSubnet    Kind = "Subnet"
+	KindNode      Kind = "Node"
+	KindPod       Kind = "Pod"
+	KindNamespace Kind = "Namespace"
+	KindNAD       Kind = "NetworkAttachmentDefinition"
+)
+
+// Key names an object. Namespace is "" where the kind has none.
+type Key struct {
+	Kind      Kind
+	Namespace string
+	Name      string
+}
+
+// String is "Kind namespace/name".
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return string(k.Kind) + " " + k.Name
+	}
+	return string(k.Kind) + " " + k.Namespace + "/" + k.Name
+}
+
+// Object is one incarnation of what has a Key.
+type Object struct {
+	Key
+	UID string
+}
+
+// Pod is what the controller needs of a pod.
+type Pod struct {
+	core.Pod
+	Annotations map[string]string
+	Controller  string // kind of the owner that made it, "" for none
+	Host        bool   // it has its node's network
+	Done        bool   // all its containers have ended for good
+	Ending      bool   // it is being deleted
+}
+
+// Node is what the controller needs of a node.
+type Node struct {
+	Name        string
+	UID         string
+	Annotations map[string]string
+}
+
+// Namespace is what the controller needs of a namespace.
+type Namespace struct {
+	Name   string
+	Labels map[string]string
+}
+
+// Lister gives the objects of one kind as they are known now. What it gives is
+// not to be changed.
+type Lister[T any] interface {
+	// Get gives one object; false is proof that it does not exist.
+	Get(namespace, name string) (T, bool)
+	List() []T
+}
+
+// Readers tell what should be.
+type Readers struct {
+	Vpcs       Lister[*v1.Vpc]
+	Subnets    Lister[*v1.Subnet]
+	Nodes      Lister[Node]
+	Pods       Lister[Pod]
+	Namespaces Lister[Namespace]
+	NADs       Lister[resolve.NAD]
+	// Follow returns when all Listers know all objects, and calls changed for
+	// each object that comes, changes or goes after that, until ctx ends. changed
+	// does not block.
+	Follow func(ctx context.Context, changed func(Key)) error
+}
+
+// Event is what an operator should know about an object.
+type Event struct {
+	Reason  string // the reference's
+	Message string
+}
+
+// Outcomes carry to the objects what the controller did. Each method may be
+// repeated, and says core.ErrNotFound where the incarnation is gone.
+type Outcomes interface {
+	// Annotate sets these annotations of a pod or node, in one write, and leaves
+	// the others.
+	Annotate(ctx context.Context, o Object, set map[string]string) error
+	// SubnetStatus replaces the conditions of these types, and all counts.
+	SubnetStatus(ctx context.Context, o Object, status v1.SubnetStatus) error
+	// VpcConditions replaces the conditions of these types.
+	VpcConditions(ctx context.Context, o Object, conditions []v1.Condition) error
+	// Warn records an event of type Warning.
+	Warn(ctx context.Context, o Object, e Event)
+}
+
+// World is the objects that the controller serves.
+type World struct {
+	Readers
+	Outcomes
+}
+
+// Database is what the controller needs of the northbound database;
+// ovn.Client documents the methods.
+type Database interface {
+	Take(ctx context.Context, holder string) (epoch uint64, err error)
+	Leads() error
+	Apply(ctx context.Context, set *ovn.Set) error
+	Ports() ([]ovn.Port, error)
+	Owners() ([]string, error)
+}

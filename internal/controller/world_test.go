@@ -1,0 +1,260 @@
+package controller_test
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/resolve"
+)
+
+// world is a cluster's objects in memory, which several controllers may serve.
+type world struct {
+	mu      sync.Mutex
+	objects map[controller.Key]any
+	follow  map[*follower]bool
+	events  []told
+	refuse  error // of every write
+}
+
+type follower struct{ changed func(controller.Key) }
+
+// told is an event as it was recorded.
+type told struct {
+	by string
+	on controller.Key
+	controller.Event
+}
+
+func newWorld() *world {
+	return &world{objects: map[controller.Key]any{}, follow: map[*follower]bool{}}
+}
+
+// set puts an object in the place of the one that has its key; nil deletes.
+func (w *world) set(k controller.Key, o any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.put(k, o)
+}
+
+func (w *world) put(k controller.Key, o any) {
+	if o == nil {
+		delete(w.objects, k)
+	} else {
+		w.objects[k] = o
+	}
+	for f := range w.follow {
+		f.changed(k)
+	}
+}
+
+// lister lists what is of a type.
+type lister[T any] struct {
+	*world
+	kind controller.Kind
+}
+
+func (l lister[T]) Get(namespace, name string) (T, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o, ok := l.objects[controller.Key{Kind: l.kind, Namespace: namespace, Name: name}].(T)
+	return o, ok
+}
+
+func (l lister[T]) List() (out []T) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	keys := slices.SortedFunc(maps.Keys(l.objects), func(a, b controller.Key) int {
+		return cmp.Compare(a.String(), b.String())
+	})
+	for _, k := range keys {
+		if o, ok := l.objects[k].(T); ok && k.Kind == l.kind {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// seenBy is the world as one controller has it.
+func (w *world) seenBy(name string) controller.World {
+	return controller.World{
+		Readers: controller.Readers{
+			Vpcs:       lister[*v1.Vpc]{w, controller.KindVpc},
+			Subnets:    lister[*v1.Subnet]{w, controller.KindSubnet},
+			Nodes:      lister[controller.Node]{w, controller.KindNode},
+			Pods:       lister[controller.Pod]{w, controller.KindPod},
+			Namespaces: lister[controller.Namespace]{w, controller.KindNamespace},
+			NADs:       lister[resolve.NAD]{w, controller.KindNAD},
+			Follow: func(ctx context.Context, changed func(controller.Key)) error {
+				f := &follower{changed}
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.follow[f] = true
+				context.AfterFunc(ctx, func() {
+					w.mu.Lock()
+					defer w.mu.Unlock()
+					delete(w.follow, f)
+				})
+				return nil
+			},
+		},
+		Outcomes: outcomes{w, name},
+	}
+}
+
+// writers is the annotation by which a test tells who wrote an object, and how
+// often.
+const writers = "test/writers"
+
+// outcomes are one controller's.
+type outcomes struct {
+	*world
+	by string
+}
+
+func (o outcomes) Annotate(_ context.Context, at controller.Object, set map[string]string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.refuse != nil {
+		return o.refuse
+	}
+	with := func(uid string, have map[string]string) map[string]string {
+		if uid != at.UID {
+			return nil
+		}
+		out := map[string]string{}
+		maps.Copy(out, have)
+		maps.Copy(out, set)
+		out[writers] += o.by + " "
+		return out
+	}
+	switch was := o.objects[at.Key].(type) {
+	case controller.Pod:
+		if was.Annotations = with(was.UID, was.Annotations); was.Annotations != nil {
+			o.put(at.Key, was)
+			return nil
+		}
+	case controller.Node:
+		if was.Annotations = with(was.UID, was.Annotations); was.Annotations != nil {
+			o.put(at.Key, was)
+			return nil
+		}
+	}
+	return core.ErrNotFound
+}
+
+func (o outcomes) SubnetStatus(_ context.Context, at controller.Object, status v1.SubnetStatus) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	was, ok := o.objects[at.Key].(*v1.Subnet)
+	if !ok || string(was.UID) != at.UID {
+		return core.ErrNotFound
+	}
+	now := was.DeepCopy()
+	now.Status = status
+	o.put(at.Key, now)
+	return nil
+}
+
+func (o outcomes) VpcConditions(_ context.Context, at controller.Object, conditions []v1.Condition) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	was, ok := o.objects[at.Key].(*v1.Vpc)
+	if !ok || string(was.UID) != at.UID {
+		return core.ErrNotFound
+	}
+	now := was.DeepCopy()
+	now.Status.Conditions = conditions
+	o.put(at.Key, now)
+	return nil
+}
+
+func (o outcomes) Warn(_ context.Context, at controller.Object, e controller.Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.events = append(o.events, told{o.by, at.Key, e})
+}
+
+// warned are the reasons of the events about an object.
+func (w *world) warned(k controller.Key) (out []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, e := range w.events {
+		if e.on == k {
+			out = append(out, e.Reason+": "+e.Message)
+		}
+	}
+	return out
+}
+
+func podKey(name string) controller.Key {
+	return controller.Key{Kind: controller.KindPod, Namespace: "ns", Name: name}
+}
+
+func subnetKey(name string) controller.Key {
+	return controller.Key{Kind: controller.KindSubnet, Name: name}
+}
+
+// subnet declares a Subnet.
+func (w *world) subnet(name string, spec v1.SubnetSpec) {
+	o := &v1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Generation: 1}, Spec: spec}
+	w.set(subnetKey(name), o)
+}
+
+// pod declares a pod of namespace ns; notes are pairs of key and value.
+func (w *world) pod(name, uid string, notes ...string) {
+	p := controller.Pod{Pod: core.Pod{Namespace: "ns", Name: name, UID: uid}, Annotations: map[string]string{}}
+	for i := 0; i < len(notes); i += 2 {
+		p.Annotations[notes[i]] = notes[i+1]
+	}
+	w.set(podKey(name), p)
+}
+
+// notes are a pod's annotations now.
+func (w *world) notes(name string) map[string]string {
+	p, _ := lister[controller.Pod]{w, controller.KindPod}.Get("ns", name)
+	return p.Annotations
+}
+
+// ip waits until a pod was told its addresses.
+func (w *world) ip(t testing.TB, name string) string {
+	t.Helper()
+	require.Eventually(t, func() bool { return w.notes(name)["ovn.kubernetes.io/routed"] == "true" }, patience, tick,
+		"pod %s has no address", name)
+	return w.notes(name)["ovn.kubernetes.io/ip_address"]
+}
+
+// counts waits until a Subnet's status says this of its IPv4 addresses.
+func (w *world) counts(t testing.TB, name, used, usedRange, free, freeRange string) {
+	t.Helper()
+	want, got := [4]string{used, usedRange, free, freeRange}, [4]string{}
+	require.Eventually(t, func() bool {
+		o, ok := lister[*v1.Subnet]{w, controller.KindSubnet}.Get("", name)
+		if ok {
+			s := o.Status
+			got = [4]string{string(s.V4UsingIPs), s.V4UsingIPRange, string(s.V4AvailableIPs), s.V4AvailableIPRange}
+		}
+		return got == want
+	}, patience, tick, "Subnet %s: wanted %v", name, want)
+}
+
+// named gives a Vpc the metadata that its key says.
+func (w *world) named(k controller.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if o, ok := w.objects[k].(*v1.Vpc); ok {
+		now := o.DeepCopy()
+		now.Name, now.UID = k.Name, types.UID("uid-"+k.Name)
+		w.put(k, now)
+	}
+}

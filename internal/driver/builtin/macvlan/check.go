@@ -1,0 +1,120 @@
+package macvlan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/driver/builtin/inproc"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+)
+
+// Check proves that the link is as prevResult and configuration say.
+func (p *Plugin) Check(ctx context.Context, call driver.PluginCall) error {
+	c, err := read(call.Conf)
+	if err != nil {
+		return err
+	}
+	if c.IPAM.Type != "" {
+		if _, err := call.IPAM(ctx, core.Check); err != nil {
+			return err
+		}
+	}
+	if len(c.PrevResult) == 0 {
+		return core.Errorf(inproc.CodeOther, "required prevResult missing")
+	}
+	prev, err := inproc.Parse(c.PrevResult, c.CNIVersion)
+	if err != nil {
+		return err
+	}
+	host, err := p.host.Get()
+	if err != nil {
+		return inproc.Fail("host", err)
+	}
+	defer p.host.Put(host)
+	if c.Master != "" || !p.kind.chained { // a chain's first link may be gone by now
+		if _, err := p.lower(host, c); err != nil {
+			return err
+		}
+	}
+	pod, err := netns.Verify(call.Netns)
+	if err != nil {
+		return inproc.Fail("failed to open netns", err)
+	}
+	defer func() { _ = pod.Close() }()
+	conn, err := rtnl.Open(pod)
+	if err != nil {
+		return inproc.Fail("failed to open netns", err)
+	}
+	defer func() { _ = conn.Close() }()
+	return inproc.Fail("check "+call.Key.IfName, p.inspect(conn, c, call, prev))
+}
+
+// inspect compares the pod with the result.
+func (p *Plugin) inspect(conn *rtnl.Conn, c conf, call driver.PluginCall, prev inproc.Result) error {
+	at := slices.IndexFunc(prev.Interfaces, func(in inproc.Interface) bool {
+		return in.Name == call.Key.IfName && in.Sandbox == call.Netns.Path
+	})
+	if at < 0 {
+		return fmt.Errorf("prevResult has no interface in sandbox %s", call.Netns.Path)
+	}
+	l, number, err := conn.UpperByName(call.Key.IfName)
+	if err != nil {
+		return err
+	}
+	if l.Kind != p.kind.link {
+		return fmt.Errorf("it is no %s but of kind %q", p.kind.link, l.Kind)
+	}
+	want, err := p.kind.mode(c.Mode)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	if number != want {
+		errs = append(errs, fmt.Errorf("its mode is %s, not %s", p.kind.modeName(number), p.kind.modeName(want)))
+	}
+	if mac := prev.Interfaces[at].MAC; mac != "" && mac != l.MAC.String() {
+		errs = append(errs, fmt.Errorf("its MAC is %s, not %s", l.MAC, mac))
+	}
+	return errors.Join(append(errs, inspectAddrs(conn, l, prev.IPs), inspectRoutes(conn, prev))...)
+}
+
+func inspectAddrs(conn *rtnl.Conn, l rtnl.Link, ips []inproc.IP) error {
+	have, err := conn.Addrs(l.Index)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, ip := range ips {
+		if !rtnl.HasAddr(have, ip.Address) {
+			errs = append(errs, fmt.Errorf("it has not the address %s", ip.Address))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// inspectRoutes looks in all tables: `sbr` moves routes there. Of a default
+// route the gateway is not compared; it may be another network's by now.
+func inspectRoutes(conn *rtnl.Conn, prev inproc.Result) error {
+	if len(prev.Routes) == 0 {
+		return nil
+	}
+	have, err := conn.PolicyRoutes(0)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, r := range prev.Routes {
+		there := slices.ContainsFunc(have, func(h rtnl.Route) bool {
+			return h.Dst == r.Dst.Masked() && (h.GW == r.GW || !r.GW.IsValid() || r.Dst.Bits() == 0 || len(h.Multipath) > 0)
+		})
+		if !there {
+			errs = append(errs, fmt.Errorf("route %s is missing", r.Dst))
+		}
+	}
+	return errors.Join(errs...)
+}

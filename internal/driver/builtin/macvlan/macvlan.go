@@ -1,0 +1,321 @@
+// Package macvlan is CNI's plugins macvlan and ipvlan inside the agent: a link
+// of the pod's own on a device of the host, with the addresses that an IPAM
+// plugin gives. What it makes and answers is what containernetworking/plugins
+// v1.9.1 make, so that each may check and remove what the other made. It knows
+// no other plugin and keeps nothing.
+package macvlan
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/driver/builtin/inproc"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/kernel/tombstone"
+	"github.com/fairlead/fairlead/internal/lib/fail"
+)
+
+// The plugins' types.
+const (
+	Name       = "macvlan"
+	NameIpvlan = "ipvlan"
+)
+
+// undoLimit is how long a failed Add may take to clear up.
+const undoLimit = 10 * time.Second
+
+// kind is what tells the two from each other.
+type kind struct {
+	link    string
+	keys    []string // beside those that both have
+	modes   []mode   // the first one is the default
+	chained bool     // addresses and master may be those of an earlier plugin
+}
+
+type mode struct {
+	name   string
+	number uint32
+}
+
+// Plugin is macvlan or ipvlan; make it with New or NewIpvlan.
+type Plugin struct {
+	kind   kind
+	host   *rtnl.Pool
+	reaper *tombstone.Reaper
+}
+
+var _ driver.PluginProver = (*Plugin)(nil)
+
+// New makes the plugin macvlan for devices of the namespace host, nil for the
+// agent's own. reaper deletes what Del puts aside.
+func New(host *netns.Handle, reaper *tombstone.Reaper) *Plugin {
+	return &Plugin{host: rtnl.NewPool(host), reaper: reaper, kind: kind{
+		link: rtnl.KindMacvlan, keys: []string{"mac", "bcqueuelen"},
+		modes: []mode{
+			{"bridge", rtnl.MacvlanBridge}, {"private", rtnl.MacvlanPrivate},
+			{"vepa", rtnl.MacvlanVEPA}, {"passthru", rtnl.MacvlanPassthru},
+		},
+	}}
+}
+
+// NewIpvlan is New for ipvlan.
+func NewIpvlan(host *netns.Handle, reaper *tombstone.Reaper) *Plugin {
+	return &Plugin{host: rtnl.NewPool(host), reaper: reaper, kind: kind{
+		link: rtnl.KindIpvlan, chained: true,
+		modes: []mode{{"l2", rtnl.IpvlanL2}, {"l3", rtnl.IpvlanL3}, {"l3s", rtnl.IpvlanL3S}},
+	}}
+}
+
+// Add makes the link, asks for addresses and configures it.
+func (p *Plugin) Add(ctx context.Context, call driver.PluginCall) (json.RawMessage, error) {
+	c, err := read(call.Conf)
+	if err != nil {
+		return nil, err
+	}
+	pod, err := netns.Verify(call.Netns)
+	if err != nil {
+		return nil, inproc.Fail("failed to open netns", err)
+	}
+	defer func() { _ = pod.Close() }()
+	if err := p.make(c, call, pod); err != nil {
+		return nil, err
+	}
+	fail.Here("macvlan.linked")
+	out, err := p.configure(ctx, c, call, pod)
+	if err != nil {
+		return nil, errors.Join(err, undo(ctx, pod, call.Key.IfName))
+	}
+	return out, nil
+}
+
+// make makes the link in the pod.
+func (p *Plugin) make(c conf, call driver.PluginCall, pod *netns.Handle) error {
+	u, err := p.upper(c, call)
+	if err != nil {
+		return err
+	}
+	host, err := p.host.Get()
+	if err != nil {
+		return inproc.Fail("host", err)
+	}
+	defer p.host.Put(host)
+	lower, err := p.lower(host, c)
+	if err == nil {
+		err = p.soundMTU(c, lower)
+	}
+	if err != nil {
+		return err
+	}
+	u.Lower, u.Netns = lower.Index, pod
+	return inproc.Fail("failed to create "+p.kind.link, host.NewUpper(u))
+}
+
+// undo removes the link of a failed Add, whose caller may have given up.
+func undo(ctx context.Context, pod *netns.Handle, name string) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+	defer stop()
+	return unlink(ctx, pod, name)
+}
+
+// configure gives the link its addresses and answers. After an error the IPAM
+// plugin holds nothing.
+func (p *Plugin) configure(ctx context.Context, c conf, call driver.PluginCall, pod *netns.Handle) (out json.RawMessage, err error) {
+	res, leased, err := p.addresses(ctx, c, call)
+	if leased {
+		defer func() {
+			if err != nil {
+				err = errors.Join(err, release(ctx, call))
+			}
+		}()
+	}
+	if err != nil {
+		return nil, err
+	}
+	fail.Here("macvlan.leased")
+	conn, err := inproc.Enter(pod, p.settings(c, res, call.Key.IfName))
+	if err != nil {
+		return nil, inproc.Fail("failed to configure "+call.Key.IfName, err)
+	}
+	defer func() { _ = conn.Close() }()
+	l, err := conn.LinkByName(call.Key.IfName)
+	if err == nil && p.layer3(c) {
+		_ = conn.AnnounceIPv4(l.Index) // the program passes a failure over, too
+	}
+	if err == nil {
+		err = res.Configure(ctx, conn, l.Index)
+	}
+	if err != nil {
+		return nil, inproc.Fail("failed to configure "+call.Key.IfName, err)
+	}
+	fail.Here("macvlan.configured")
+	if call.Saw != nil {
+		call.Saw(l.MTU)
+	}
+	res.Interfaces = []inproc.Interface{{Name: call.Key.IfName, MAC: l.MAC.String(), Sandbox: call.Netns.Path}}
+	res.DNS = c.DNS
+	if out, err = res.Encode(c.CNIVersion); err != nil {
+		return nil, core.Errorf(inproc.CodeOther, "%w", err) // versions before 0.3.0 need an address
+	}
+	return out, nil
+}
+
+// settings are the sysctls of the link: it tells its neighbours of itself, of
+// its IPv4 addresses too (rtnl.Conn.AnnounceIPv4).
+func (p *Plugin) settings(c conf, res inproc.Result, name string) []inproc.Sysctl {
+	if !p.layer3(c) {
+		return nil
+	}
+	return append([]inproc.Sysctl{
+		{Path: "net/ipv6/conf/" + name + "/ndisc_notify", Value: "1"},
+	}, res.Sysctls(name)...)
+}
+
+// layer3 tells that the link must have an address.
+func (p *Plugin) layer3(c conf) bool { return c.IPAM.Type != "" || p.kind.chained }
+
+// addresses asks the IPAM plugin, or takes those of an earlier plugin (ipvlan).
+// leased tells that the IPAM plugin was asked with success.
+func (p *Plugin) addresses(ctx context.Context, c conf, call driver.PluginCall) (res inproc.Result, leased bool, err error) {
+	if !p.layer3(c) {
+		return inproc.Result{}, false, nil
+	}
+	if c.IPAM.Type == "" && len(c.PrevResult) > 0 {
+		if res, err = inproc.Parse(c.PrevResult, c.CNIVersion); err != nil {
+			return res, false, err
+		}
+	}
+	if len(res.IPs) == 0 {
+		out, err := call.IPAM(ctx, core.Add)
+		if err != nil {
+			return res, false, err
+		}
+		if res, err = inproc.Parse(out, c.CNIVersion); err != nil {
+			return res, true, err
+		}
+		leased = true
+	}
+	if len(res.IPs) == 0 {
+		return res, leased, core.Errorf(inproc.CodeOther, "IPAM plugin returned missing IP config")
+	}
+	first := 0
+	for i := range res.IPs {
+		res.IPs[i].Interface = &first
+	}
+	return res, leased, nil
+}
+
+// release gives back what a failed Add was given.
+func release(ctx context.Context, call driver.PluginCall) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+	defer stop()
+	_, err := call.IPAM(ctx, core.Del)
+	return err
+}
+
+// Del removes the link, then frees the addresses: whoever gets them next must
+// not meet the pod that still has them.
+func (p *Plugin) Del(ctx context.Context, call driver.PluginCall) error {
+	c, err := read(call.Conf)
+	if err != nil {
+		return err
+	}
+	if call.Netns.Path != "" {
+		if err := p.bury(ctx, call); err != nil {
+			return err
+		}
+		fail.Here("macvlan.unlinked")
+	}
+	if c.IPAM.Type == "" {
+		return nil
+	}
+	_, err = call.IPAM(ctx, core.Del)
+	fail.Here("macvlan.released")
+	return err
+}
+
+// bury puts the pod's link aside, also one that was to get its name, and has it
+// deleted meanwhile: an address that is freed, and a record that is written,
+// take about as long as the kernel's grace period.
+func (p *Plugin) bury(ctx context.Context, call driver.PluginCall) error {
+	pod, err := netns.Verify(call.Netns)
+	if errors.Is(err, core.ErrNetnsGone) {
+		return nil
+	}
+	if err == nil {
+		defer func() { _ = pod.Close() }()
+		err = ctx.Err()
+	}
+	if err != nil {
+		return inproc.Fail("failed to open netns", err)
+	}
+	conn, err := rtnl.Open(pod)
+	if err != nil {
+		return inproc.Fail("failed to delete "+call.Key.IfName, err)
+	}
+	for _, name := range []string{call.Key.IfName, rtnl.Draft(call.Key.IfName)} {
+		if err := buryLink(conn, name); err != nil {
+			return inproc.Fail("failed to delete "+name, errors.Join(err, conn.Close()))
+		}
+	}
+	p.reaper.ReapElsewhere(conn) // also those of an earlier Del that was cut short
+	return nil
+}
+
+// buryLink puts a link aside. A macvlan that has its master for itself is
+// deleted at once: while it is there, no other can be made.
+func buryLink(conn *rtnl.Conn, name string) error {
+	l, mode, err := conn.UpperByName(name)
+	switch {
+	case errors.Is(err, core.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case l.Kind == rtnl.KindMacvlan && mode == rtnl.MacvlanPassthru:
+		return conn.DelLink(l.Index)
+	}
+	return tombstone.Bury(conn, l.Index)
+}
+
+// unlink deletes the pod's link of that name, also one that was to get it; none
+// is success.
+func unlink(ctx context.Context, pod *netns.Handle, name string) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	conn, err := rtnl.Open(pod)
+	if err != nil {
+		return inproc.Fail("failed to delete "+name, err)
+	}
+	defer func() { _ = conn.Close() }()
+	for _, link := range []string{name, rtnl.Draft(name)} {
+		l, err := conn.LinkByName(link)
+		if errors.Is(err, core.ErrNotFound) {
+			continue
+		}
+		if err == nil {
+			err = conn.DelLink(l.Index)
+		}
+		if err != nil {
+			return inproc.Fail("failed to delete "+link, err)
+		}
+	}
+	return nil
+}
+
+// GC does nothing, as the program: links go with the pods' namespaces.
+func (p *Plugin) GC(context.Context, driver.PluginCall) error { return nil }
+
+// Status asks the IPAM plugin.
+func (p *Plugin) Status(ctx context.Context, call driver.PluginCall) error {
+	c, err := read(call.Conf)
+	if err != nil || c.IPAM.Type == "" {
+		return err
+	}
+	_, err = call.IPAM(ctx, core.Status)
+	return err
+}

@@ -1,0 +1,24 @@
+package ovs
+
+import (
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// Carry implements driver.Carrier: the name of the port and its type. Where Open
+// vSwitch forwards in the kernel it knows its own devices by their names: one that
+// was renamed for the pod is missed, and made again on the host, when the next port
+// comes (OVS 3.1). There every NIC is a veth pair.
+func (d *Driver) Carry(s *core.Spec, n *core.NIC) error {
+	port := core.OVSPort{HostIf: HostIf(s.Key), Type: n.Type}
+	if port.Type == InternalPort && !d.cfg.UserspaceDatapath {
+		port.Type = v1.NICVeth
+	}
+	s.NIC.OVS = &port
+	return nil
+}
+
+// Guess implements driver.Guesser: the name of the port follows from the key.
+func (d *Driver) Guess(key core.Key, ns core.Netns) core.Spec {
+	return core.Spec{Key: key, Driver: core.DriverOVS, Netns: ns, NIC: &core.NICSpec{OVS: &core.OVSPort{HostIf: HostIf(key)}}}
+}

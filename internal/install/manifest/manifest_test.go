@@ -1,0 +1,119 @@
+package manifest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func render(t *testing.T, values string) []Object {
+	t.Helper()
+	v, err := Defaults()
+	require.NoError(t, err)
+	require.NoError(t, v.Merge([]byte(values)))
+	out, err := Render(v)
+	require.NoError(t, err)
+	return out
+}
+
+func TestObjectsComeInOrder(t *testing.T) {
+	var kinds []string
+	for _, o := range render(t, "") {
+		kinds = append(kinds, o.Kind())
+	}
+	require.Equal(t, []string{
+		"ServiceAccount", "ConfigMap", "ClusterRole", "ClusterRoleBinding",
+		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy",
+		"ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding",
+		"ValidatingAdmissionPolicyBinding",
+		"DaemonSet",
+	}, kinds)
+	crds, err := CRDs()
+	require.NoError(t, err)
+	require.Len(t, crds, 4)
+}
+
+func TestNamespaceOfAllObjects(t *testing.T) {
+	for _, o := range render(t, "namespace: elsewhere") {
+		if ns := o.Namespace(); ns != "" {
+			require.Equal(t, "elsewhere", ns, o)
+		}
+	}
+}
+
+func TestValuesThatAreNone(t *testing.T) {
+	for expr, want := range map[string]string{
+		"image":              `value "image" is not KEY=VALUE`,
+		"=3":                 `value "=3" is not KEY=VALUE`,
+		"image.tg=3":         "there is no value image.tg",
+		"nonsense=3":         "there is no value nonsense",
+		"image=3":            "value image has keys, it cannot be 3",
+		"image=null":         "value image has keys, it cannot be <nil>",
+		"image.tag={":        "value of image.tag:",
+		"policies.agent.x=1": "there is no value policies.agent.x",
+	} {
+		v, err := Defaults()
+		require.NoError(t, err)
+		require.ErrorContains(t, v.Set(expr), want)
+	}
+}
+
+func TestValuesOfTheUsersOwnKeys(t *testing.T) {
+	v, err := Defaults()
+	require.NoError(t, err)
+	require.NoError(t, v.Set("flags.mtu=9000"))
+	require.NoError(t, v.Set(`nodeSelector.kubernetes\.io/os=null`))
+	require.NoError(t, v.Set("resources.limits.cpu=2"))
+	require.NoError(t, v.Set("tolerations=[]"))
+	require.Equal(t, map[string]any{}, v["nodeSelector"])
+	require.Empty(t, v["tolerations"])
+	require.Contains(t, v["flags"], "mtu")
+	require.Error(t, v.Merge([]byte("image: {tag: a}\nimage: {tag: b}")), "a key twice")
+}
+
+// TestRequestFieldsAreTheAnnotations proves that the policies know every field
+// that api/v1 has: a new annotation is classified here, or it fails.
+func TestRequestFieldsAreTheAnnotations(t *testing.T) {
+	var asked []string
+	for _, o := range render(t, "") {
+		if o.Name() != "fairlead-requests-fixed" || o.Kind() != "ValidatingAdmissionPolicy" {
+			continue
+		}
+		b, err := YAML([]Object{o})
+		require.NoError(t, err)
+		list := regexp.MustCompile(`kubernetes\\.io/\(([a-z_|]+)\)`).FindStringSubmatch(string(b))
+		require.NotNil(t, list)
+		asked = strings.Split(list[1], "|")
+	}
+	harmless := []string{"mirror", "pod_nic_type", "default_route"}
+	for _, field := range Fields(t) {
+		require.True(t, slices.Contains(asked, field) || slices.Contains(harmless, field),
+			"annotation %s: is it a tenant's request (_helpers.tpl, requestFields), or harmless (here)?", field)
+	}
+}
+
+// Fields are the values of api/v1's constants Field….
+func Fields(t *testing.T) (out []string) {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), "../../../api/v1/annotations.go", nil, 0)
+	require.NoError(t, err)
+	ast.Inspect(f, func(n ast.Node) bool {
+		v, ok := n.(*ast.ValueSpec)
+		if !ok || !strings.HasPrefix(v.Names[0].Name, "Field") {
+			return true
+		}
+		s, err := strconv.Unquote(v.Values[0].(*ast.BasicLit).Value)
+		require.NoError(t, err)
+		out = append(out, s)
+		return true
+	})
+	require.NotEmpty(t, out)
+	return out
+}

@@ -1,0 +1,65 @@
+// Package retry says when what failed is to be tried again: a first pause that
+// doubles with each further failure up to a limit, for each thing by its name,
+// until there is news of it. Pauses are not alike, so that what failed together
+// is not tried together for ever. It knows no purpose, and asks no clock.
+package retry
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// spread is by how much of a pause it may be longer.
+const spread = 0.25
+
+// Pauses are those of many things. It is safe for concurrent use.
+type Pauses[K comparable] struct {
+	first, most time.Duration
+
+	mu  sync.Mutex
+	all map[K]wait
+}
+
+type wait struct {
+	last  time.Duration // without its spread
+	until time.Time
+}
+
+// New makes Pauses that begin with first and grow to most, and a quarter.
+func New[K comparable](first, most time.Duration) *Pauses[K] {
+	return &Pauses[K]{first: first, most: most, all: map[K]wait{}}
+}
+
+// Failed notes that k failed, and tells how long it is to rest.
+func (p *Pauses[K]) Failed(k K, now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.all[k]
+	w.last = min(max(2*w.last, p.first), p.most)
+	rest := w.last + time.Duration(spread*rand.Float64()*float64(w.last))
+	w.until = now.Add(rest)
+	p.all[k] = w
+	return rest
+}
+
+// Due tells that k need not rest any more, or never had to.
+func (p *Pauses[K]) Due(k K, now time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !now.Before(p.all[k].until)
+}
+
+// Forget ends the pause of k: it is done, or there is news of it.
+func (p *Pauses[K]) Forget(k K) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.all, k)
+}
+
+// Reset ends all pauses.
+func (p *Pauses[K]) Reset() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.all)
+}

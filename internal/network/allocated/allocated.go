@@ -1,0 +1,58 @@
+// Package allocated resolves what a pod should get where a controller gives the
+// addresses: it waits until the pod's annotations tell them.
+package allocated
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/resolve"
+	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+)
+
+// limit bounds how long an ADD waits for the controller: the runtime comes again,
+// and an ADD that waits holds its pod's DEL up.
+const limit = 30 * time.Second
+
+// Follower is a Source that hears of changes of pods.
+type Follower interface {
+	resolve.Source
+	// Differs returns nil as soon as the annotations of the pod with p's UID are
+	// others than seen; core.ErrNotFound when another pod has its name.
+	Differs(ctx context.Context, p core.Pod, seen map[string]string) error
+}
+
+// Resolve is resolve.Resolve as soon as it gives no *annotation.UnallocatedError
+// any more. After 30 s without the addresses, or when the pod is gone, it is code
+// 11 and says what is missing.
+func Resolve(ctx context.Context, src resolve.Source, in resolve.Input) ([]core.Want, error) {
+	waiting, stop := context.WithTimeout(ctx, limit)
+	defer stop()
+	for {
+		wants, err := resolve.Resolve(ctx, src, in)
+		missing := (*annotation.UnallocatedError)(nil)
+		if !errors.As(err, &missing) {
+			return wants, err
+		}
+		f, ok := src.(Follower)
+		if !ok {
+			return nil, core.WithCode(core.CodeTryAgain, "addresses", err)
+		}
+		pod := in.Request.Pod
+		switch changed := f.Differs(waiting, pod, missing.Seen); {
+		case changed == nil:
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.Is(changed, core.ErrNotFound):
+			return nil, core.WithCode(core.CodeTryAgain, "pod "+pod.String()+" is gone", err)
+		default:
+			return nil, &core.Error{
+				Code: core.CodeTryAgain, Err: err, Msg: fmt.Sprintf("pod %s has no address after %s", pod, limit),
+				Details: err.Error() + "; the pod's events say why, or no controller runs (`kubectl describe pod`)",
+			}
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package resolve
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+)
+
+// carried resolves a pod where OVN carries networks and a controller gives the
+// addresses.
+func carried(t *testing.T, w *world, pod string, notes, told map[string]string) ([]core.Want, error) {
+	t.Helper()
+	w.pods["default/"+pod] = &Pod{Pod: core.Pod{Namespace: "default", Name: pod, UID: "u"}, Annotations: notes}
+	return Resolve(t.Context(), w, Input{OVN: true, Request: core.Request{
+		Key: core.Key{Container: "c", IfName: "eth0"}, Pod: core.Pod{Namespace: "default", Name: pod, UID: "u"},
+		Conf: core.Conf{CNIVersion: "1.0.0", Name: "fairlead", Type: "fairlead", Annotations: told},
+	}})
+}
+
+// allocatedNotes are the annotations of a pod whose eth0 a controller has given addresses.
+func allocatedNotes() map[string]string {
+	const at = "ovn.kubernetes.io/"
+	return map[string]string{
+		at + "allocated": "true", at + "routed": "true", at + "ip_address": "10.16.0.9,fd00:10:16::9", at + "mac_address": "0a:00:00:00:00:09",
+		at + "cidr": "10.16.0.0/16,fd00:10:16::/112", at + "gateway": "10.16.0.1,fd00:10:16::1", at + "logical_switch": "ovn-default",
+	}
+}
+
+// TestAllocated: where a controller gives addresses nobody else does, and what
+// is missing is named until it is there.
+func TestAllocated(t *testing.T) {
+	wants, err := carried(t, standard(), "q", allocatedNotes(), nil)
+	require.NoError(t, err)
+	nic := wants[0].Steps[0].NIC
+	require.True(t, nic.Given)
+	require.Equal(t, "10.16.0.9", nic.IPs[0].String())
+
+	for key, missing := range map[string]string{
+		"allocated": "ovn.kubernetes.io/allocated", "routed": "ovn.kubernetes.io/routed", "mac_address": "ovn.kubernetes.io/mac_address",
+		"ip_address": "ovn.kubernetes.io/ip_address", "logical_switch": "ovn.kubernetes.io/logical_switch",
+	} {
+		notes := allocatedNotes()
+		delete(notes, "ovn.kubernetes.io/"+key)
+		_, err := carried(t, standard(), "q", notes, allocatedNotes())
+		unallocated := (*annotation.UnallocatedError)(nil)
+		require.ErrorAs(t, err, &unallocated, key)
+		require.Equal(t, []string{missing}, unallocated.Missing)
+		require.Equal(t, notes, unallocated.Seen, "what the runtime tells is older than what the controller wrote")
+		require.ErrorIs(t, err, core.ErrUnavailable)
+		require.ErrorContains(t, err, missing)
+	}
+
+	// What OVN would not carry is refused, not made.
+	w := standard()
+	w.nad("default/apart", `{"cniVersion":"1.0.0","type":"fairlead","provider":"apart.default"}`)
+	w.subnets = append(w.subnets, pool("apart", "apart.default", "10.77.0.0/24"))
+	notes := allocatedNotes()
+	notes["k8s.v1.cni.cncf.io/networks"] = "apart"
+	_, err = carried(t, w, "q", notes, nil)
+	require.Equal(t, core.CodeConfig, core.CodeOf(err))
+	require.ErrorContains(t, err, `"apart.default"`)
+	_, err = Resolve(t.Context(), w, Input{OVN: true, Request: core.Request{
+		Key: core.Key{Container: "c", IfName: "eth0"}, Conf: core.Conf{CNIVersion: "1.0.0", Name: "fairlead", Type: "fairlead"},
+	}})
+	require.Equal(t, core.CodeConfig, core.CodeOf(err))
+	require.ErrorContains(t, err, "no pod")
+}

@@ -1,0 +1,116 @@
+package resolve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/cniconf"
+	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+)
+
+// fromNAD finds the network that an element names.
+func (r *resolution) fromNAD(ctx context.Context, e element) (network, error) {
+	if err := r.allowed(&e); err != nil {
+		return network{}, err
+	}
+	nad, err := r.src.NAD(ctx, e.namespace, e.name)
+	if errors.Is(err, core.ErrNotFound) {
+		return network{}, &core.Error{
+			Code: core.CodeConfig, Msg: e.field + ": NetworkAttachmentDefinition " + e.label() + " does not exist",
+			Details: "create it or correct the annotation; `fairlead get nets` lists what exists", Err: core.ErrNotFound,
+		}
+	}
+	n, err := r.ofNAD(e, nad, err)
+	if err == nil {
+		err = r.reaches(&n)
+	}
+	return n, err
+}
+
+// label is the network's name as Want.Network has it.
+func (e *element) label() string { return e.namespace + "/" + e.name }
+
+// ofNAD makes the network of what a source answered.
+func (r *resolution) ofNAD(e element, nad *NAD, err error) (network, error) {
+	what := e.field + ": NetworkAttachmentDefinition " + e.label()
+	if err != nil {
+		return network{}, core.WithCode(core.CodeTryAgain, what, err)
+	}
+	chain, err := r.nadChain(nad)
+	if err != nil {
+		return network{}, core.WithCode(core.CodeConfig, what, err)
+	}
+	n, err := fromChain(chain, e.name+"."+e.namespace+"."+v1.DefaultProvider)
+	n.label, n.nad, n.elem, n.resource = e.label(), e.label(), e, nad.Annotations[v1.AnnResourceName]
+	return n, err
+}
+
+// allowed holds a pod to NADs of its own and of the global namespaces when the
+// configuration isolates namespaces. "default" is global unless a list is given.
+func (r *resolution) allowed(e *element) error {
+	if r.open(e.namespace) {
+		return nil
+	}
+	return annotation.Refused(core.CodeDenied, e.field+".namespace", e.namespace,
+		"is neither the pod's namespace nor global, and namespaceIsolation is on")
+}
+
+// open tells whether isolation lets the pod use networks of a namespace.
+func (r *resolution) open(namespace string) bool {
+	global := r.conf.GlobalNamespaces
+	if global == nil {
+		global = []string{"default"}
+	}
+	return !r.conf.NamespaceIsolation || namespace == r.pod.Namespace || slices.Contains(global, namespace)
+}
+
+// reaches holds a network to Subnets of these namespaces too: the provider of a
+// NAD may be that of another one, whose Subnet then gives the addresses.
+func (r *resolution) reaches(n *network) error {
+	providers := []string{n.provider}
+	for _, p := range n.chain.Plugins {
+		var provider string
+		if ipam, err := cniconf.Keys(p.Raw, "ipam"); err == nil && json.Unmarshal(ipam["provider"], &provider) == nil {
+			providers = append(providers, provider)
+		}
+	}
+	for _, p := range providers {
+		_, namespace, ok := cutLast(strings.TrimSuffix(p, "."+v1.DefaultProvider))
+		if ok && !r.open(namespace) {
+			return &core.Error{
+				Code:    core.CodeDenied,
+				Msg:     n.field() + ": NetworkAttachmentDefinition " + n.nad + " has provider " + p + ", a network of namespace " + namespace,
+				Details: "it is neither the pod's namespace nor global, and namespaceIsolation is on: name that namespace in globalNamespaces, or leave provider out",
+			}
+		}
+	}
+	return nil
+}
+
+// cutLast cuts NAME.NAMESPACE, where NAME may have dots.
+func cutLast(s string) (name, namespace string, ok bool) {
+	at := strings.LastIndexByte(s, '.')
+	if at < 0 {
+		return s, "", false
+	}
+	return s[:at], s[at+1:], true
+}
+
+// nadChain reads spec.config, or finds the file of the configuration directory
+// whose network has the NAD's name.
+func (r *resolution) nadChain(nad *NAD) (core.Chain, error) {
+	if strings.TrimSpace(nad.Config) != "" {
+		c, err := cniconf.ParseChain([]byte(nad.Config), nad.Name)
+		return c, core.WithCode(core.CodeConfig, "spec.config", err)
+	}
+	c, err := r.confs().ByName(nad.Name)
+	if errors.Is(err, core.ErrNotFound) { // the NAD is there
+		return c, core.Errorf(core.CodeConfig, "spec.config is empty and %v", err)
+	}
+	return c, core.WithCode(core.CodeConfig, "spec.config is empty", err)
+}

@@ -1,0 +1,223 @@
+package resolve
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+)
+
+// Present is a network that a running pod has because its annotation asked.
+type Present struct {
+	// Request is that of the Want that it came from; "" where nobody wrote it
+	// down. Such a network is what the annotation asks for under its name and
+	// on its interface, else the annotation has no say in it.
+	Request string
+	Network string // "namespace/name"
+	IfName  string
+	Devices []string // ids that its plugins were given
+}
+
+// Change is what the annotation of a running pod asks for, compared with what
+// the pod has. What is in neither list stays as it is, whatever became of its
+// NAD.
+type Change struct {
+	Gone  []Present
+	Come  []Coming  // in the annotation's order
+	Known []Present // those that had no Request, with it
+}
+
+// Coming is a network that the pod is to get; Err says why it cannot.
+type Coming struct {
+	Network string // "namespace/name"
+	Want    core.Want
+	Err     error
+}
+
+// Serves tells whether a configuration is for all of a pod's networks, so that
+// they follow the pod's annotation while it runs.
+func Serves(c core.Conf) bool {
+	r := resolution{conf: c}
+	return r.serves()
+}
+
+// Replug compares the networks annotation of a running pod with what the pod
+// has. Networks are the same by what the annotation says of them; of several
+// that are alike the first ones stay. A new one gets the interface that it asks
+// for, else the first free netN: names of interfaces that stay do not move.
+// fixed are the interfaces of the pod that the annotation has no say in, with
+// their devices.
+//
+// The default network is not looked at. core.ErrNotFound: the pod is not known,
+// or another one bears its name by now. Other errors are as those of Resolve and
+// are about the whole annotation: then nothing may change.
+func Replug(ctx context.Context, src Source, in Input, have, fixed []Present) (Change, error) {
+	r := newResolution(src, in)
+	if err := r.readRunning(ctx); err != nil {
+		return Change{}, err
+	}
+	elems, err := parseNetworks(v1.AnnNetworks, r.notes[v1.AnnNetworks], r.pod.Namespace)
+	if err != nil {
+		return Change{}, err
+	}
+	fresh, gone, known := compare(elems, have)
+	stay := slices.DeleteFunc(slices.Clone(have), func(p Present) bool { return slices.ContainsFunc(gone, p.same) })
+	stay = append(stay, fixed...)
+	nets, err := r.nameFresh(fresh, stay)
+	if err != nil {
+		return Change{}, err
+	}
+	c := Change{Gone: gone, Known: known}
+	given := devicesOf(stay)
+	for i := range nets {
+		w, err := r.coming(ctx, nets, i, &given)
+		w.Network, w.IfName = elementLabel(nets[i].elem), nets[i].ifName // also of one that cannot be
+		c.Come = append(c.Come, Coming{Network: w.Network, Want: w, Err: err})
+	}
+	return c, nil
+}
+
+// readRunning is readPod for a pod that must be there, and be the same.
+func (r *resolution) readRunning(ctx context.Context) error {
+	found, err := r.src.Pod(ctx, r.pod)
+	if errors.Is(err, core.ErrNotFound) {
+		return fmt.Errorf("pod %s: %w", r.pod, core.ErrNotFound)
+	}
+	if err != nil {
+		return core.WithCode(core.CodeTryAgain, "pod "+r.pod.String(), err)
+	}
+	if r.pod.UID != "" && found.UID != "" && r.pod.UID != found.UID {
+		return fmt.Errorf("pod %s of UID %s: %w", r.pod, r.pod.UID, core.ErrNotFound)
+	}
+	r.notes = found.Annotations
+	return nil
+}
+
+// compare finds the elements that the pod has no network for, the networks that
+// no element asks for any more, and what had no Request with the one it has by
+// now.
+func compare(elems []element, have []Present) (fresh []element, gone, known []Present) {
+	gone = slices.Clone(have)
+	for _, e := range elems {
+		at := slices.IndexFunc(gone, func(p Present) bool { return p.Request == e.request })
+		if at < 0 {
+			at = slices.IndexFunc(gone, func(p Present) bool { return p.Request == "" && p.fits(e) })
+		}
+		if at < 0 {
+			fresh = append(fresh, e)
+			continue
+		}
+		if p := gone[at]; p.Request == "" {
+			p.Request = e.request
+			known = append(known, p)
+		}
+		gone = slices.Delete(gone, at, at+1)
+	}
+	gone = slices.DeleteFunc(gone, func(p Present) bool { return p.Request == "" })
+	return fresh, gone, known
+}
+
+// fits tells that a network whose request nobody wrote down may be the one that
+// e asks for.
+func (p Present) fits(e element) bool {
+	return p.Network == elementLabel(e) && (e.ifName == "" || e.ifName == p.IfName)
+}
+
+func (p Present) same(q Present) bool { return p.IfName == q.IfName }
+
+// nameFresh gives the new networks their interface names.
+func (r *resolution) nameFresh(fresh []element, stay []Present) ([]network, error) {
+	var used []string
+	for _, p := range stay {
+		used = append(used, p.IfName)
+	}
+	var asked []string
+	nets := make([]network, 0, len(fresh))
+	for _, e := range fresh {
+		if slices.Contains(asked, e.ifName) {
+			return nil, annotation.Refused(core.CodeConflict, e.field+".interface", e.ifName, "is asked for twice")
+		}
+		if e.ifName != "" {
+			asked = append(asked, e.ifName)
+		}
+		nets = append(nets, network{elem: e, ifName: e.ifName})
+	}
+	free := slices.Concat(used, asked)
+	for i := range nets {
+		for at := 1; nets[i].ifName == ""; at++ {
+			if name := fmt.Sprintf("net%d", at); !slices.Contains(free, name) {
+				nets[i].ifName = name
+				free = append(free, name)
+			}
+		}
+	}
+	return nets, nil
+}
+
+// coming resolves one new network. given are networks that hold devices; one
+// that gets a device joins them.
+func (r *resolution) coming(ctx context.Context, nets []network, at int, given *[]network) (core.Want, error) {
+	e, ifName := nets[at].elem, nets[at].ifName
+	n, err := r.fromNAD(ctx, e)
+	if err != nil {
+		return core.Want{}, err
+	}
+	n.ifName = ifName
+	all := append(slices.Clone(*given), n)
+	if err := r.handOut(ctx, all); err != nil {
+		return core.Want{}, err
+	}
+	nets[at] = all[len(all)-1]
+	*given = append(*given, network{elem: element{deviceID: nets[at].elem.deviceID, field: e.field}})
+	return r.want(ctx, nets, at)
+}
+
+// devicesOf are networks that stand for the devices which the pod's interfaces
+// have: nobody is given them again.
+func devicesOf(have []Present) []network {
+	var out []network
+	for _, p := range have {
+		for _, id := range p.Devices {
+			out = append(out, network{elem: element{deviceID: id, field: "interface " + p.IfName}})
+		}
+	}
+	return out
+}
+
+func elementLabel(e element) string { return e.namespace + "/" + e.name }
+
+// canonical is an element in one form: equal requests are equal strings.
+func (e *element) canonical() string {
+	var gateways *[]string // an empty list is a request too
+	if len(e.gateways) > 0 || e.takesDefault {
+		gateways = &[]string{}
+	}
+	for _, gw := range e.gateways {
+		*gateways = append(*gateways, gw.String())
+	}
+	raw, err := json.Marshal(struct {
+		Name      string                     `json:"name"`
+		Namespace string                     `json:"namespace"`
+		Interface string                     `json:"interface,omitempty"`
+		IPs       []string                   `json:"ips,omitempty"`
+		MAC       string                     `json:"mac,omitempty"`
+		GUID      string                     `json:"infiniband-guid,omitempty"`
+		Ports     []annotation.PortMapping   `json:"portMappings,omitempty"`
+		Bandwidth *annotation.Bandwidth      `json:"bandwidth,omitempty"`
+		CNIArgs   map[string]json.RawMessage `json:"cni-args,omitempty"`
+		Gateways  *[]string                  `json:"default-route,omitempty"`
+		DeviceID  string                     `json:"deviceID,omitempty"`
+		IPAMClaim string                     `json:"ipam-claim-reference,omitempty"`
+	}{
+		e.name, e.namespace, e.ifName, e.ips, e.mac, e.guid, e.ports, e.bandwidth, e.cniArgs, gateways, e.deviceID, e.ipamClaim,
+	})
+	if err != nil {
+		return "" // everything in it was read from JSON
+	}
+	return string(raw)
+}

@@ -1,0 +1,324 @@
+package resolve
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"slices"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/cniconf"
+	"github.com/fairlead/fairlead/internal/network/defaultroute"
+	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+)
+
+// Input is one call of Resolve.
+type Input struct {
+	Request core.Request
+	// Files is the machine's root, from which network configurations are read
+	// that a NAD or the runtime's configuration names; nil means that there are
+	// none.
+	Files fs.FS
+	// ConfDir is the runtime's configuration directory. Where the configuration
+	// names none, networks are looked up by name in Multus' own and in this.
+	ConfDir string
+	// Devices tells which devices the pod was given; nil means that this node
+	// gives none. Only NADs that name a resource need it.
+	Devices Devices
+	// NodePorts bounds the ports of the node that annotations ask for.
+	NodePorts NodePorts
+	// OVN tells that a controller gives the addresses of networks that OVN carries
+	// (v1.Routed): nothing else does.
+	OVN bool
+	// Log hears of files that were skipped; nil means nobody wants to know.
+	Log *slog.Logger
+}
+
+// Resolve decides what the pod of a request should get: its default network
+// first, then the others in the order asked for. Everything is validated here,
+// before anything runs; what Resolve returns can fail only on addresses that
+// others hold and on the machine itself.
+//
+// Errors are *core.Error. 102: a bad value in an annotation, which the message
+// names. 103: an address that its subnet cannot give. 104: a device that the
+// network cannot use, or that kubelet did not give the pod. 105: declarations
+// that contradict each other. 101: a NAD of a namespace that isolation forbids, a
+// port of the node that annotations may not ask for.
+// 7: the configuration or a NAD is wrong, which includes a NAD that does not
+// exist: the runtime will ask again, and code 3 would tell it that the container
+// is unknown. 6: a NAD's configuration is not JSON. 4: a bad value in CNI_ARGS.
+// 11: the source or kubelet cannot answer now, or the source knows a pod of that
+// name with another UID, and the runtime tells no annotations.
+// An *annotation.UnallocatedError, with Input.OVN: the controller has yet to give an address.
+//
+// Annotations that the runtime tells are those of a pod that the source does not
+// know. Without them such a pod gets the default network alone, as does a
+// container that is no pod.
+func Resolve(ctx context.Context, src Source, in Input) ([]core.Want, error) {
+	r := newResolution(src, in)
+	if err := r.readPod(ctx); err != nil {
+		return nil, err
+	}
+	nets, err := r.networks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.nameInterfaces(nets); err != nil {
+		return nil, err
+	}
+	if err := r.handOut(ctx, nets); err != nil {
+		return nil, err
+	}
+	wants := make([]core.Want, 0, len(nets))
+	for i := range nets {
+		w, err := r.want(ctx, nets, i)
+		if err != nil {
+			return nil, err
+		}
+		wants = append(wants, w)
+	}
+	if err := agree(wants, nets); err != nil {
+		return nil, err
+	}
+	return wants, nil
+}
+
+// resolution is one run of Resolve.
+type resolution struct {
+	src        Source
+	in         Input
+	conf       core.Conf
+	pod        core.Pod
+	notes      map[string]string // the pod's annotations
+	controller string            // kind of what controls the pod, "" where that is not known
+	subnets    []core.Subnet
+	loaded     bool // subnets were read
+}
+
+func newResolution(src Source, in Input) *resolution {
+	if in.Log == nil {
+		in.Log = slog.New(slog.DiscardHandler)
+	}
+	return &resolution{src: src, in: in, conf: in.Request.Conf, pod: in.Request.Pod}
+}
+
+// network is one network on its way to a Want.
+type network struct {
+	label    string // Want.Network
+	nad      string // "namespace/name", "" for a network of the configuration
+	chain    core.Chain
+	behind   core.Chain // another chain's plugins that go on where chain ends
+	elem     element
+	own      *core.Conf // configuration of our own plugin, the chain's first
+	provider string     // of own
+	ifName   string
+	first    bool   // the pod's default network
+	direct   bool   // the runtime's own configuration, not a delegate
+	resource string // that the NAD takes its devices from
+	informed bool   // a plugin has the device information files already
+	lent     bool   // only addresses: a foreign plugin makes the interface
+}
+
+// driver is that of our own NIC in the network: the network's type decides.
+func (n *network) driver() string { return core.NICDriver(n.own.Type) }
+
+// field says in messages what asked for the network.
+func (n *network) field() string {
+	if n.elem.field != "" {
+		return n.elem.field
+	}
+	return "network " + n.label
+}
+
+// networks lists what the pod is to be attached to, the default network first.
+func (r *resolution) networks(ctx context.Context) ([]network, error) {
+	first, err := r.defaultNetwork(ctx)
+	if err != nil {
+		return nil, err
+	}
+	first.first, first.ifName = true, r.in.Request.Key.IfName
+	if !r.serves() {
+		return []network{first}, nil
+	}
+	if first.behind, err = r.auxiliary(); err != nil {
+		return nil, err
+	}
+	nets := []network{first}
+	for _, also := range r.alwaysAlso() {
+		n, err := also(ctx)
+		if err != nil {
+			return nil, err
+		}
+		nets = append(nets, n)
+	}
+	elems, err := parseNetworks(v1.AnnNetworks, r.notes[v1.AnnNetworks], r.pod.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range elems {
+		n, err := r.fromNAD(ctx, e)
+		if err != nil {
+			return nil, err
+		}
+		nets = append(nets, n)
+	}
+	return nets, nil
+}
+
+// serves tells whether this call is for all of the pod's networks. It is for
+// one only when we are called as Kube-OVN's plugin, or for the provider of a
+// NAD: then a meta-plugin above us reads the networks annotation.
+func (r *resolution) serves() bool {
+	return core.MetaType(r.conf.Type) && (r.conf.Provider == "" || r.conf.Provider == v1.DefaultProvider)
+}
+
+func (r *resolution) defaultNetwork(ctx context.Context) (network, error) {
+	if r.serves() {
+		e, err := defaultElement(r.notes, r.multusNamespace())
+		if err != nil {
+			return network{}, err
+		}
+		if e != nil {
+			return r.fromNAD(ctx, *e)
+		}
+	}
+	return r.configured(ctx)
+}
+
+// fromChain takes a chain as it is; provider serves where our own plugin in it
+// names none. Our plugin makes an interface, so it can only stand first: a
+// later one would make the same interface again.
+func fromChain(c core.Chain, provider string) (network, error) {
+	n := network{label: c.Name, chain: c}
+	for i, p := range c.Plugins {
+		if !p.Own() {
+			continue
+		}
+		if i > 0 {
+			return n, core.Errorf(core.CodeConfig, "network %s: plugins[%d] of type %q must stand first", c.Name, i, p.Type)
+		}
+		raw, err := cniconf.PluginConf(c, p, cniconf.Inject{})
+		if err != nil {
+			return n, err
+		}
+		own, err := cniconf.Parse(raw)
+		if err != nil {
+			return n, core.WithCode(core.CodeConfig, fmt.Sprintf("network %s: plugin %q", c.Name, p.Type), err)
+		}
+		n.own, n.provider = &own, own.Provider
+		if n.provider == "" {
+			n.provider = provider
+		}
+	}
+	return n, nil
+}
+
+// nameInterfaces gives every network its interface name: what was asked for,
+// else net1, net2, ... leaving out the names that were asked for.
+func (r *resolution) nameInterfaces(nets []network) error {
+	taken := map[string]string{nets[0].ifName: "the default network"}
+	for i := range nets[1:] {
+		n := &nets[i+1]
+		if n.elem.ifName == "" {
+			continue
+		}
+		if by, ok := taken[n.elem.ifName]; ok {
+			return annotation.Refused(core.CodeConflict, n.elem.field+".interface", n.elem.ifName, "is already the interface of %s", by)
+		}
+		n.ifName = n.elem.ifName
+		taken[n.ifName] = n.elem.field
+	}
+	next := 1
+	for i := range nets[1:] {
+		n := &nets[i+1]
+		for n.ifName == "" {
+			name := fmt.Sprintf("net%d", next)
+			if _, ok := taken[name]; !ok {
+				n.ifName = name
+			}
+			next++
+		}
+	}
+	return nil
+}
+
+// want turns one network into a Want.
+func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Want, error) {
+	n := &nets[at]
+	rc, err := r.runtimeConfig(n)
+	if err != nil {
+		return core.Want{}, err
+	}
+	w := core.Want{
+		Network: n.label, IfName: n.ifName, Default: n.first,
+		Gateways: n.elem.gateways, TakesDefault: n.elem.takesDefault, Args: r.args(n),
+	}
+	if !n.direct {
+		w.CNIVersion = n.chain.CNIVersion
+	}
+	if !n.first {
+		w.Request = n.elem.request
+	}
+	for _, c := range n.calls() {
+		p := c.plugin
+		if p.Own() {
+			nic, err := r.nic(ctx, nets, at, rc)
+			if err != nil {
+				return w, err
+			}
+			w.Steps = append(w.Steps, core.Step{NIC: nic})
+			defaultroute.Own(&w, nic, n.first)
+			continue
+		}
+		x, err := r.exec(n, c, rc)
+		if err != nil {
+			return w, err
+		}
+		x.Args = w.Args
+		if core.OwnType(ipamType(p)) {
+			if err := r.provenAddresses(ctx, n, x); err != nil {
+				return w, core.WithCode(core.CodeConfig, fmt.Sprintf("%s: addresses for plugin %q", n.field(), p.Type), err)
+			}
+		}
+		w.Steps = append(w.Steps, core.Step{Exec: x})
+	}
+	return w, nil
+}
+
+// call is one plugin with the chain whose name and version it gets.
+type call struct {
+	chain  *core.Chain
+	plugin core.Plugin
+}
+
+// calls are n's plugins in order, those behind its own chain included.
+func (n *network) calls() []call {
+	var out []call
+	for _, c := range []*core.Chain{&n.chain, &n.behind} {
+		for _, p := range c.Plugins {
+			out = append(out, call{c, p})
+		}
+	}
+	return out
+}
+
+// anyPlugin tells whether one of n's foreign plugins is such.
+func (n *network) anyPlugin(is func(core.Plugin) bool) bool {
+	return slices.ContainsFunc(n.calls(), func(c call) bool { return !c.plugin.Own() && is(c.plugin) })
+}
+
+// ipamType is the plugin that p calls for addresses, "" for none.
+func ipamType(p core.Plugin) string {
+	var conf struct {
+		IPAM struct {
+			Type string `json:"type"`
+		} `json:"ipam"`
+	}
+	if json.Unmarshal(p.Raw, &conf) != nil {
+		return "" // an ipam of another form is the plugin's own affair
+	}
+	return conf.IPAM.Type
+}

@@ -1,0 +1,186 @@
+package ovn
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/ovs/session"
+)
+
+// External ids of NB_Global: who may write, and since when.
+const (
+	KeyEpoch  = "fairlead-epoch"
+	KeyHolder = "fairlead-holder"
+)
+
+// Config says which northbound database a Client works on.
+type Config struct {
+	// Endpoint is tcp:ADDRESS:6641 or unix:PATH; the members of a cluster have
+	// commas between, and the one that leads is used.
+	Endpoint string
+	// OnUp is called after each (re)connect when the replica is in sync. It must
+	// not block. nil: nobody wants to know.
+	OnUp func()
+	// OnTouch is called when rows of an owner were changed, removed or taken out
+	// of a place, by whomever, this client included: applying the owner's Set
+	// again puts right what was not meant. It must not block. nil: nobody wants
+	// to know.
+	OnTouch func(owner string)
+	// Probe is how often a silent connection is tested and how long an answer
+	// may take; 0 = 5 s.
+	Probe time.Duration
+	Log   *slog.Logger
+}
+
+// Client writes one northbound database. All methods may be called at once
+// from many goroutines. While the database is away they fail at once with
+// core.ErrUnavailable.
+type Client struct {
+	db    *session.Client
+	queue chan *request
+	ended chan struct{} // closed when Run returns
+
+	mu     sync.Mutex
+	epoch  uint64 // 0: not taken
+	holder string
+}
+
+// New makes a Client that is not connected; Run connects it.
+func New(cfg Config) *Client {
+	c := &Client{queue: make(chan *request), ended: make(chan struct{})}
+	c.db = session.New(session.Config{
+		Endpoint: cfg.Endpoint, Database: database, AskSchema: true, LeaderOnly: true, Replica: replica,
+		Events: c.events(cfg.OnTouch), OnUp: cfg.OnUp, Probe: cfg.Probe, Log: cfg.Log,
+	})
+	return c
+}
+
+// Run connects and reconnects, and carries out what Apply asks, until ctx ends.
+// It is called once.
+func (c *Client) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	wg.Go(func() { c.write(ctx) })
+	c.db.Run(ctx)
+	wg.Wait()
+	close(c.ended)
+}
+
+// Connected is nil while the replica is in sync; else it wraps
+// core.ErrUnavailable and tells why.
+func (c *Client) Connected() error {
+	_, err := c.db.Conn()
+	return err
+}
+
+// Ping returns when the server has answered a question of now; of a cluster, the
+// member that leads.
+func (c *Client) Ping(ctx context.Context) error {
+	conn, err := c.db.Conn()
+	if err != nil {
+		return err
+	}
+	if err := conn.Echo(ctx); err != nil {
+		return fmt.Errorf("the northbound database does not answer (%w): %w", err, core.ErrUnavailable)
+	}
+	return nil
+}
+
+// Has tells that the server has a table of ours, and a column in it unless that
+// is "". It fails while the database is away.
+func (c *Client) Has(table, column string) (bool, error) {
+	conn, err := c.db.Conn()
+	if err != nil {
+		return false, err
+	}
+	return conn.View.Has(table, column), nil
+}
+
+// Take makes this client the one that may write: it raises the epoch in the
+// database and writes holder, a name for people, beside it. The transactions of
+// whoever had it before fail from then on. It gives the new epoch.
+func (c *Client) Take(ctx context.Context, holder string) (epoch uint64, err error) {
+	err = c.db.Change(ctx, func(v session.View, t *session.Txn) error {
+		g := global(v)
+		if g == nil {
+			epoch = 1
+			t.Insert(tGlobal, ovsdb.Row{"external_ids": session.Map(stamp(epoch, holder))})
+			return nil
+		}
+		epoch = epochOf(g) + 1
+		now := maps.Clone(g.ExternalIDs)
+		if now == nil {
+			now = map[string]string{}
+		}
+		maps.Copy(now, stamp(epoch, holder))
+		t.Expect(tGlobal, g.UUID, "external_ids", session.Map(g.ExternalIDs))
+		t.Update(tGlobal, g.UUID, ovsdb.Row{"external_ids": session.Map(now)})
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("take the northbound database: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.epoch, c.holder = epoch, holder
+	return epoch, nil
+}
+
+// Leads is nil while the database says that this client may write; else it
+// wraps ErrFenced or core.ErrUnavailable.
+func (c *Client) Leads() error {
+	conn, err := c.db.Conn()
+	if err != nil {
+		return err
+	}
+	_, err = c.fence(conn.View)
+	return err
+}
+
+// fence is the root row with our epoch in it.
+func (c *Client) fence(v session.View) (*nbGlobal, error) {
+	c.mu.Lock()
+	epoch, holder := c.epoch, c.holder
+	c.mu.Unlock()
+	g := global(v)
+	switch {
+	case epoch == 0:
+		return nil, fmt.Errorf("%w: this one has not taken it", ErrFenced)
+	case g == nil:
+		return nil, fmt.Errorf("%w: it has none", ErrFenced)
+	case epochOf(g) != epoch || g.ExternalIDs[KeyHolder] != holder:
+		return nil, fmt.Errorf("%w: epoch %d of %s, ours is %d", ErrFenced, epochOf(g), g.ExternalIDs[KeyHolder], epoch)
+	}
+	return g, nil
+}
+
+// global is the root row, nil for none.
+func global(v session.View) *nbGlobal {
+	for _, g := range session.Rows[nbGlobal](v, tGlobal) {
+		return g
+	}
+	return nil
+}
+
+// epochOf is 0 for a root row without one.
+func epochOf(g *nbGlobal) uint64 {
+	n, err := strconv.ParseUint(g.ExternalIDs[KeyEpoch], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func stamp(epoch uint64, holder string) map[string]string {
+	return map[string]string{KeyEpoch: strconv.FormatUint(epoch, 10), KeyHolder: holder}
+}
+
+// errEnded tells that nobody carries anything out any more.
+func errEnded() error { return fmt.Errorf("northbound client ended: %w", core.ErrUnavailable) }

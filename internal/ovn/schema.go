@@ -1,0 +1,193 @@
+package ovn
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/fairlead/fairlead/internal/ovs/session"
+)
+
+const (
+	database = "OVN_Northbound"
+	tGlobal  = "NB_Global"
+)
+
+// Tables that Places and Refs name.
+const (
+	TableSwitch            = "Logical_Switch"
+	TableSwitchPort        = "Logical_Switch_Port"
+	TableRouter            = "Logical_Router"
+	TableRouterPort        = "Logical_Router_Port"
+	TablePortGroup         = "Port_Group"
+	TableAddressSet        = "Address_Set"
+	TableLoadBalancer      = "Load_Balancer"
+	TableLoadBalancerGroup = "Load_Balancer_Group"
+	TableDHCPOptions       = "DHCP_Options"
+	TableHAChassisGroup    = "HA_Chassis_Group"
+)
+
+// kind is a table whose rows a Set may hold.
+type kind struct {
+	table string
+	row   Row
+	// root rows stay without a reference; the others go with their last one.
+	root bool
+	// unique names are so by the schema, foreign rows included.
+	unique bool
+}
+
+// kinds are in an order in which a row comes after those that its own columns
+// may refer to.
+var kinds = []*kind{
+	{TableDHCPOptions, &DHCPOptions{}, true, false},
+	{TableHAChassisGroup, &HAChassisGroup{}, true, true},
+	{"HA_Chassis", &HAChassis{}, false, false},
+	{TableSwitch, &LogicalSwitch{}, true, false},
+	{TableSwitchPort, &LogicalSwitchPort{}, false, true},
+	{TableRouter, &LogicalRouter{}, true, false},
+	{TableRouterPort, &LogicalRouterPort{}, false, true},
+	{"Gateway_Chassis", &GatewayChassis{}, false, true},
+	{"Logical_Router_Static_Route", &StaticRoute{}, false, false},
+	{"Logical_Router_Policy", &Policy{}, false, false},
+	{"NAT", &NAT{}, false, false},
+	{TablePortGroup, &PortGroup{}, true, true},
+	{"ACL", &ACL{}, false, false},
+	{TableAddressSet, &AddressSet{}, true, true},
+	{TableLoadBalancer, &LoadBalancer{}, true, false},
+	{TableLoadBalancerGroup, &LoadBalancerGroup{}, true, true},
+}
+
+// kindOf finds the kind of a row, nil for a type that is none.
+func kindOf(row Row) *kind {
+	for _, k := range kinds {
+		if reflect.TypeOf(k.row) == reflect.TypeOf(row) {
+			return k
+		}
+	}
+	return nil
+}
+
+func kindNamed(table string) *kind {
+	for _, k := range kinds {
+		if k.table == table {
+			return k
+		}
+	}
+	return nil
+}
+
+// column is a field of a row.
+type column struct {
+	name string
+	ref  string // table that it refers to
+	read bool
+	at   int
+}
+
+// columnsOf lists the columns of a row type but _uuid.
+func columnsOf(t reflect.Type) (out []column) {
+	for i := range t.NumField() {
+		tag := t.Field(i).Tag
+		if name := tag.Get("ovsdb"); name != "_uuid" {
+			out = append(out, column{name: name, ref: tag.Get("ref"), read: tag.Get("read") != "", at: i})
+		}
+	}
+	return out
+}
+
+// field gives a row's value in a column; false for a row without it.
+func field(row model.Model, name string) (reflect.Value, bool) {
+	v := reflect.ValueOf(row).Elem()
+	for i := range v.NumField() {
+		if v.Type().Field(i).Tag.Get("ovsdb") == name {
+			return v.Field(i), true
+		}
+	}
+	return reflect.Value{}, false
+}
+
+// text is a row's column of strings, "" for none.
+func text(row model.Model, name string) string {
+	v, ok := field(row, name)
+	if !ok || v.Kind() != reflect.String {
+		return ""
+	}
+	return v.String()
+}
+
+func uuidOf(row model.Model) string { return text(row, "_uuid") }
+
+// ids are a row's external ids; they must not be changed.
+func ids(row model.Model) map[string]string {
+	v, ok := field(row, "external_ids")
+	if !ok {
+		return nil
+	}
+	m, _ := v.Interface().(map[string]string)
+	return m
+}
+
+// strs is a row's set of strings or references; it must not be changed.
+func strs(row model.Model, name string) []string {
+	v, ok := field(row, name)
+	if !ok {
+		return nil
+	}
+	s, _ := v.Interface().([]string)
+	return s
+}
+
+// fitted is a row type without the columns that a server does not have. Rows
+// of such a type copy themselves through JSON.
+func fitted(row model.Model, table *ovsdb.TableSchema) model.Model {
+	t := reflect.TypeOf(row).Elem()
+	var fields []reflect.StructField
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if c := f.Tag.Get("ovsdb"); c == "_uuid" || table.Column(c) != nil {
+			fields = append(fields, f)
+		}
+	}
+	if len(fields) == t.NumField() {
+		return row
+	}
+	return reflect.New(reflect.StructOf(fields)).Interface()
+}
+
+// replica follows those of our tables and columns that the server has, with
+// indexes of our mark.
+func replica(schema ovsdb.DatabaseSchema) (session.Replica, error) {
+	rows := map[string]model.Model{tGlobal: &nbGlobal{}}
+	for _, k := range kinds {
+		rows[k.table] = k.row
+	}
+	indexes := map[string][]model.ClientIndex{}
+	var monitor []client.MonitorOption
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		table := schema.Table(name)
+		if table == nil {
+			delete(rows, name)
+			continue
+		}
+		rows[name] = fitted(rows[name], table)
+		monitor = append(monitor, client.WithTable(rows[name]))
+		if name != tGlobal && table.Column("external_ids") != nil {
+			indexes[name] = []model.ClientIndex{byID(KeyOwner), byID(KeyKey)}
+		}
+	}
+	m, err := model.NewClientDBModel(database, rows)
+	if err != nil {
+		return session.Replica{}, err
+	}
+	m.SetIndexes(indexes)
+	return session.Replica{Model: m, Monitor: monitor}, nil
+}
+
+func byID(key string) model.ClientIndex {
+	return model.ClientIndex{Columns: []model.ColumnKey{{Column: "external_ids", Key: key}}}
+}

@@ -1,0 +1,90 @@
+package ovn
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/ovn-kubernetes/libovsdb/cache"
+	"github.com/ovn-kubernetes/libovsdb/model"
+)
+
+// events tells OnTouch whose rows are not what they were. The handlers run on
+// libovsdb's event goroutine.
+func (c *Client) events(touch func(owner string)) cache.EventHandler {
+	if touch == nil {
+		return nil
+	}
+	return &cache.EventHandlerFuncs{
+		UpdateFunc: func(table string, old, now model.Model) {
+			m, ours := marked(old)
+			if !ours {
+				return
+			}
+			if n, _ := marked(now); n.owner != m.owner || rewritten(old, now) {
+				touch(m.owner)
+			}
+			for _, owner := range c.displaced(table, old, now) {
+				touch(owner)
+			}
+		},
+		DeleteFunc: func(_ string, old model.Model) {
+			if m, ours := marked(old); ours {
+				touch(m.owner)
+			}
+		},
+	}
+}
+
+// rewritten tells that a column of a row changed that a Set says.
+func rewritten(old, now model.Model) bool {
+	for _, col := range columnsOf(reflect.TypeOf(old).Elem()) {
+		a, _ := field(old, col.name)
+		b, has := field(now, col.name)
+		if set := col.ref != "" && a.Kind() == reflect.Slice; !set && !col.read && has && !equal(a, b) {
+			return true
+		}
+	}
+	return false
+}
+
+// displaced are the owners of rows that are there and have lost a place.
+func (c *Client) displaced(table string, old, now model.Model) (owners []string) {
+	k := kindNamed(table)
+	conn, err := c.db.Conn()
+	if k == nil || err != nil {
+		return nil // who connects again looks at everything
+	}
+	for _, col := range columnsOf(reflect.TypeOf(old).Elem()) {
+		if col.ref == "" {
+			continue
+		}
+		for _, uuid := range without(strs(old, col.name), strs(now, col.name)) {
+			if row := conn.View.ByUUID(col.ref, uuid.(string)); row != nil { //nolint:forcetypeassert // of strings
+				if m, ours := marked(row); ours {
+					owners = append(owners, m.owner)
+				}
+			}
+		}
+	}
+	return owners
+}
+
+// Owners lists who has rows in the database, sorted. It fails with
+// core.ErrUnavailable while the database is away, since no owners would read as
+// nothing there.
+func (c *Client) Owners() ([]string, error) {
+	conn, err := c.db.Conn()
+	if err != nil {
+		return nil, err
+	}
+	owners := map[string]bool{}
+	for _, k := range kinds {
+		for _, row := range conn.View.All(k.table) {
+			if m, ours := marked(row); ours {
+				owners[m.owner] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(owners)), nil
+}

@@ -1,0 +1,210 @@
+// Package apply writes the objects of an installation to a Kubernetes API, with
+// the rights of the user who installs: server-side apply, and deletion. It
+// knows which kinds an installation has, not what they mean.
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/fairlead/fairlead/internal/install/manifest"
+)
+
+// manager owns the fields that we apply.
+const manager = "fairlead-install"
+
+// partOf is the label by which a CRD is known as ours: others install the same
+// CRDs, and theirs stay as they are.
+const partOf = "app.kubernetes.io/part-of"
+
+// plurals are the kinds of an installation as they stand in paths.
+var plurals = map[string]string{
+	"CustomResourceDefinition":         "customresourcedefinitions",
+	"ServiceAccount":                   "serviceaccounts",
+	"ConfigMap":                        "configmaps",
+	"ClusterRole":                      "clusterroles",
+	"ClusterRoleBinding":               "clusterrolebindings",
+	"ValidatingAdmissionPolicy":        "validatingadmissionpolicies",
+	"ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+	"DaemonSet":                        "daemonsets",
+}
+
+// Outcome says what became of an object.
+type Outcome string
+
+// What becomes of an object.
+const (
+	Created   Outcome = "created"
+	Changed   Outcome = "changed"
+	Unchanged Outcome = "unchanged"
+	Deleted   Outcome = "deleted"
+	Absent    Outcome = "not there"
+	Foreign   Outcome = "left alone, another installation's"
+)
+
+// Options are about all requests of a Client.
+type Options struct {
+	Kubeconfig string // file; "" is what kubectl would take
+	Context    string // "" is the file's current one
+
+	DryRun bool // the server checks everything and keeps nothing
+	Force  bool // take over fields that others own
+}
+
+// Client writes to one API server.
+type Client struct {
+	rest rest.Interface
+	opts Options
+}
+
+// ErrNoCluster says that nothing names a cluster.
+var ErrNoCluster = errors.New("no cluster is named")
+
+// New makes a client with the credentials of a kubeconfig.
+func New(o Options) (*Client, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.Kubeconfig
+	over := &clientcmd.ConfigOverrides{CurrentContext: o.Context}
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, over).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, ErrNoCluster
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	cfg.GroupVersion = &schema.GroupVersion{}
+	cfg.APIPath = "/"
+	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	c, err := rest.RESTClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("client of %s: %w", cfg.Host, err)
+	}
+	return &Client{rest: c, opts: o}, nil
+}
+
+// Apply makes the object on the server as it is here. A CRD that another
+// installation made is left alone.
+func (c *Client) Apply(ctx context.Context, o manifest.Object) (Outcome, error) {
+	before, err := c.get(ctx, o)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("look at %s: %w", o, err)
+	}
+	if err == nil && foreign(o, before) {
+		return Foreign, nil
+	}
+	body, err := json.Marshal(o)
+	if err != nil {
+		return "", fmt.Errorf("apply %s: %w", o, err)
+	}
+	r := c.request(c.rest.Patch(types.ApplyPatchType), o).Param("fieldManager", manager).Body(body)
+	if c.opts.Force {
+		r = r.Param("force", "true")
+	}
+	after, err := meta(r.Do(ctx).Raw())
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("apply %s: %w", o, err)
+	case before == nil:
+		return Created, nil
+	case before.Metadata.ResourceVersion == after.Metadata.ResourceVersion:
+		return Unchanged, nil
+	}
+	return Changed, nil
+}
+
+// Delete removes the object; what depends on it goes with it. A CRD that
+// another installation made is left alone.
+func (c *Client) Delete(ctx context.Context, o manifest.Object) (Outcome, error) {
+	before, err := c.get(ctx, o)
+	switch {
+	case apierrors.IsNotFound(err):
+		return Absent, nil
+	case err != nil:
+		return "", fmt.Errorf("look at %s: %w", o, err)
+	case foreign(o, before):
+		return Foreign, nil
+	}
+	background := metav1.DeletePropagationBackground
+	body, err := json.Marshal(metav1.DeleteOptions{
+		TypeMeta:          metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
+		PropagationPolicy: &background,
+		Preconditions:     &metav1.Preconditions{UID: &before.Metadata.UID},
+	})
+	if err != nil {
+		return "", fmt.Errorf("delete %s: %w", o, err)
+	}
+	err = c.request(c.rest.Delete(), o).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Error()
+	if err != nil && !apierrors.IsNotFound(err) {
+		return "", fmt.Errorf("delete %s: %w", o, err)
+	}
+	return Deleted, nil
+}
+
+// IsConflict tells that another manager owns fields of the object.
+func IsConflict(err error) bool { return apierrors.IsConflict(err) }
+
+// kept is what is looked at of an object on the server.
+type kept struct {
+	Metadata metav1.ObjectMeta `json:"metadata"`
+}
+
+func meta(raw []byte, err error) (*kept, error) {
+	if err != nil {
+		return nil, err
+	}
+	k := &kept{}
+	return k, json.Unmarshal(raw, k)
+}
+
+// get is the object on the server; a read is never a dry run.
+func (c *Client) get(ctx context.Context, o manifest.Object) (*kept, error) {
+	p, err := path(o)
+	if err != nil {
+		return nil, err
+	}
+	return meta(c.rest.Get().AbsPath(p...).Do(ctx).Raw())
+}
+
+func (c *Client) request(r *rest.Request, o manifest.Object) *rest.Request {
+	p, _ := path(o) // get has found it
+	r = r.AbsPath(p...)
+	if c.opts.DryRun {
+		r = r.Param("dryRun", metav1.DryRunAll)
+	}
+	return r
+}
+
+func foreign(o manifest.Object, before *kept) bool {
+	return o.Kind() == "CustomResourceDefinition" && before.Metadata.Labels[partOf] != "fairlead"
+}
+
+var errKind = errors.New("a kind that installations do not have")
+
+// path is where the object stands.
+func path(o manifest.Object) ([]string, error) {
+	plural, ok := plurals[o.Kind()]
+	if !ok {
+		return nil, fmt.Errorf("%s: %w", o, errKind)
+	}
+	root := []string{"/apis", o.APIVersion()}
+	if o.APIVersion() == "v1" {
+		root = []string{"/api", "v1"}
+	}
+	if ns := o.Namespace(); ns != "" {
+		root = append(root, "namespaces", ns)
+	}
+	return append(root, plural, o.Name()), nil
+}

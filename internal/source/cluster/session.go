@@ -1,0 +1,74 @@
+package cluster
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead/fairlead/internal/source/cluster/login"
+)
+
+const (
+	// loginRetry is the pause after credentials that cannot be used.
+	loginRetry = 2 * time.Second
+	// loginAudit is how often the credentials are compared with those in use.
+	loginAudit = 10 * time.Second
+)
+
+// Config says which API server a Source reads, as whom, and for which node.
+type Config = login.Config
+
+// Run follows the API server until ctx ends.
+func (s *Source) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { s.logins.Run(ctx) })
+	for ctx.Err() == nil {
+		l, err := s.logins.Current()
+		var c *clients
+		if err == nil {
+			c, err = newClients(l.REST)
+		}
+		if err != nil {
+			s.health.note(err)
+			pause(ctx, loginRetry)
+			continue
+		}
+		s.session(ctx, c, l)
+	}
+}
+
+// pause sleeps; false when ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// session follows all kinds with one set of clients, until the login is
+// another or ctx ends.
+func (s *Source) session(ctx context.Context, c *clients, l login.Login) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	s.clients.Store(c)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { follow(ctx, s.pods, c.podsOf(s.Node), &metav1.PartialObjectMetadata{}, s.health) })
+	wg.Go(func() { follow(ctx, s.nads, c.listWatch(nadResource), &object{}, s.health) })
+	wg.Go(func() { follow(ctx, s.pools.subnets, c.listWatch(subnetResource), &object{}, s.health) })
+	wg.Go(func() { follow(ctx, s.pools.vlans, c.listWatch(vlanResource), &object{}, s.health) })
+	wg.Go(func() { follow(ctx, s.nodes, c.nodes(), &metav1.PartialObjectMetadata{}, s.health) })
+	wg.Go(func() { follow(ctx, s.self, c.chosen(nodeResource, "metadata.name="+s.Node), &object{}, s.health) })
+	wg.Go(func() { s.dra.run(ctx, c, s.Node, s.health) })
+	for pause(ctx, loginAudit) {
+		if l.Changed() {
+			s.Log.Info("credentials changed; connecting anew", "kubeconfig", l.File)
+			stop()
+		}
+	}
+}

@@ -1,0 +1,261 @@
+// Package share decides of which addresses of a Subnet one node of a cluster may
+// give new ones, while no controller coordinates the nodes. The decision is pure
+// (View): what the Node objects say and which addresses this node holds goes in.
+// Keeper has it made when that changes, and has what follows written.
+//
+// Each node says on its own Node object which parts of which Subnets it gives
+// addresses of (Claims). It gives none before it has read its own claim back,
+// and none of what another node claims too. All nodes read the changes of Node
+// objects in one order, so that of two claims on one part the first alone is
+// followed by addresses. A claim on a whole Subnet is made only by the cluster's
+// single node, or by one that holds addresses of it from then; it stays over
+// reboots, and goes when the node holds no address any more and another claims
+// the same. It knows no API server.
+package share
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// Annotation of a Node that holds its Claims, and the type of the Node's
+// condition that tells people of them.
+const (
+	Annotation = "fairlead.io/subnets"
+	Condition  = "fairlead.io/Addresses"
+)
+
+// Claims are the parts of Subnets, by name, that one node gives addresses of.
+type Claims map[string][]netip.Prefix
+
+// ParseClaims reads an annotation; none is no claims.
+func ParseClaims(text string) (Claims, error) {
+	c := Claims{}
+	if text == "" {
+		return c, nil
+	}
+	if err := json.Unmarshal([]byte(text), &c); err != nil {
+		return nil, fmt.Errorf("%s: %w", Annotation, err)
+	}
+	return c, nil
+}
+
+// String is the annotation, "" without claims.
+func (c Claims) String() string {
+	if len(c) == 0 {
+		return ""
+	}
+	text, _ := json.Marshal(c) // of texts only: it cannot fail
+	return string(text)
+}
+
+// covers tells that all of parts are claimed.
+func (c Claims) covers(subnet string, parts []netip.Prefix) bool {
+	for _, p := range parts {
+		if !slices.ContainsFunc(c[subnet], func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// overlaps tells that some of parts is claimed.
+func (c Claims) overlaps(subnet string, parts []netip.Prefix) bool {
+	return slices.ContainsFunc(c[subnet], func(q netip.Prefix) bool { return slices.ContainsFunc(parts, q.Overlaps) })
+}
+
+// Node is what counts of a Node object.
+type Node struct {
+	Claims Claims
+	// Fault is why its claims cannot be read: it may claim anything.
+	Fault error
+}
+
+// View is the cluster as one node sees it.
+type View struct {
+	Unknown error // why nothing is known, nil when it is
+	Soon    bool  // nothing is known, for the first answer is still to come
+	Self    string
+	Nodes   map[string]Node
+	Blocks  []netip.Prefix // node.spec.podCIDRs of Self
+	OVN     bool           // a controller gives the addresses of Subnets that OVN carries
+}
+
+// Answer is what Self may do with one Subnet.
+type Answer struct {
+	// Within are the parts whose addresses may be given: none for all of it.
+	Within []netip.Prefix
+	// Unclaimed: it may, once the claim Want is on its Node object.
+	Unclaimed bool
+	// Want is the claim that should be there, be addresses given or not.
+	Want []netip.Prefix
+	// Refused is why no address may be given.
+	Refused error
+	// Conflict: another node claims addresses that Self holds, or may.
+	Conflict bool
+}
+
+// Of answers for one Subnet, of which Self holds addresses. asked tells that a
+// pod wants an address of it.
+func (v View) Of(s core.Subnet, held []netip.Addr, asked bool) Answer {
+	if v.OVN && v1.Routed(s.Provider) {
+		return Answer{}
+	}
+	return v.of(s, held, asked)
+}
+
+func (v View) of(s core.Subnet, held []netip.Addr, asked bool) Answer {
+	if err := v.blind(s); err != nil {
+		return Answer{Refused: err}
+	}
+	self := v.Nodes[v.Self]
+	claimed := len(self.Claims[s.Name]) > 0
+	parts, err := v.parts(s)
+	claim := widened(s, parts, held)
+	others := v.claimants(s.Name, parts)
+	a := Answer{Conflict: len(others) > 0 && (len(held) > 0 || self.Claims.overlaps(s.Name, parts)), Refused: err}
+	if err == nil {
+		a.Refused = v.refused(s, others, a.Conflict, claimed || len(held) > 0)
+	}
+	if s.NodeBlock {
+		a.Within = parts
+	}
+	if len(held) > 0 || a.Refused == nil && (asked || claimed) {
+		a.Want = claim
+	}
+	a.Unclaimed = a.Refused == nil && !self.Claims.covers(s.Name, claim)
+	return a
+}
+
+// blind is why nothing can be told of a Subnet; nil when it can.
+func (v View) blind(s core.Subnet) error {
+	if v.Unknown != nil {
+		return refusal(core.CodeTryAgain, v.Self, s, "whether this cluster has other nodes is not known: "+v.Unknown.Error()+rightsHint)
+	}
+	if _, registered := v.Nodes[v.Self]; !registered {
+		return refusal(core.CodeTryAgain, v.Self, s, "the cluster has no Node of this name, so that other nodes cannot know of its addresses; "+
+			"it comes when kubelet registers it, or --node-name is another than kubelet's")
+	}
+	return nil
+}
+
+// refused is why Self may give no address of a Subnet that others claim, or that
+// neither its claim or leases (mine) nor its block makes its own.
+func (v View) refused(s core.Subnet, others []string, conflict, mine bool) error {
+	switch {
+	case len(others) > 0:
+		return v.taken(s, others, conflict)
+	case !mine && !s.NodeBlock && len(v.Nodes) > 1:
+		return refusal(core.CodeAddress, v.Self, s,
+			fmt.Sprintf("the cluster has %d nodes, and nothing tells them apart yet which addresses each may give; %s", len(v.Nodes), blockHint(s)))
+	}
+	return nil
+}
+
+// parts are what Self would give addresses of.
+func (v View) parts(s core.Subnet) ([]netip.Prefix, error) {
+	if !s.NodeBlock {
+		return s.CIDRs, nil
+	}
+	var out []netip.Prefix
+	for _, cidr := range s.CIDRs {
+		at := slices.IndexFunc(v.Blocks, func(b netip.Prefix) bool { return cidr.Bits() <= b.Bits() && cidr.Contains(b.Addr()) })
+		if at < 0 {
+			return nil, refusal(core.CodeAddress, v.Self, s, fmt.Sprintf("fairlead.io/allocate is node-block, and node.spec.podCIDRs %v has no block inside cidrBlock %s; "+
+				"set the cluster's pod CIDR (kube-controller-manager --cluster-cidr) and cidrBlock to the same network", v.Blocks, cidr))
+		}
+		out = append(out, v.Blocks[at].Masked())
+	}
+	return out, nil
+}
+
+// widened adds to parts the whole network of each family of which addresses
+// outside of them are held.
+func widened(s core.Subnet, parts []netip.Prefix, held []netip.Addr) []netip.Prefix {
+	out := slices.Clone(parts)
+	for _, cidr := range s.CIDRs {
+		stray := slices.ContainsFunc(held, func(a netip.Addr) bool {
+			return cidr.Contains(a) && !slices.ContainsFunc(parts, func(p netip.Prefix) bool { return p.Contains(a) })
+		})
+		if stray {
+			out = append(out, cidr)
+		}
+	}
+	return out
+}
+
+// claimants are the other nodes that claim some of parts, by name.
+func (v View) claimants(subnet string, parts []netip.Prefix) []string {
+	var out []string
+	for name, n := range v.Nodes {
+		if name != v.Self && (n.Fault != nil || n.Claims.overlaps(subnet, parts)) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// taken tells that others give, or hold, what Self would give.
+func (v View) taken(s core.Subnet, others []string, conflict bool) error {
+	who := strings.Join(others[:min(len(others), 3)], ", ")
+	if more := len(others) - 3; more > 0 {
+		who += fmt.Sprintf(" and %d more", more)
+	}
+	if !conflict {
+		return refusal(core.CodeAddress, v.Self, s, "node "+who+" gives them, and nothing coordinates the nodes yet; run the pod there, or "+blockHint(s))
+	}
+	next := "`kubectl drain` all of them but one"
+	if s.NodeBlock {
+		next = "restart the pods whose addresses are outside of their node's block"
+	}
+	return refusal(core.CodeAddress, v.Self, s, "node "+who+" holds addresses of it too, and either could give one that a pod of the other has; "+next)
+}
+
+// rightsHint is the next step where Nodes cannot be read.
+const rightsHint = "; the agent needs get, list and watch of nodes and patch of nodes/status (`fairlead install` gives them)"
+
+// blockHint is the way to have every node give addresses.
+func blockHint(s core.Subnet) string {
+	if s.NodeBlock {
+		return "restart the pods there whose addresses are outside of that node's block"
+	}
+	return "give each node its own part of it, where the nodes' podCIDRs lie in its cidrBlock: `kubectl annotate subnet " + s.Name + " fairlead.io/allocate=node-block`"
+}
+
+func refusal(code uint, node string, s core.Subnet, why string) error {
+	return &core.Error{Code: code, Msg: "node " + node + " gives no new addresses of Subnet " + s.Name, Details: why}
+}
+
+// Summary is the Node's condition: what Self gives addresses of, and what not.
+type Summary struct {
+	Status, Reason, Message string
+}
+
+// Summarize makes the condition of answers by Subnet; none has no condition.
+func Summarize(answers map[string]Answer) (Summary, bool) {
+	out := Summary{Status: "True", Reason: "Given"}
+	var good, bad []string
+	for _, name := range slices.Sorted(maps.Keys(answers)) {
+		a := answers[name]
+		if a.Refused == nil {
+			good = append(good, name)
+			continue
+		}
+		bad = append(bad, a.Refused.Error())
+		out.Status, out.Reason = "False", cmp.Or(map[bool]string{true: "Conflict"}[a.Conflict || out.Reason == "Conflict"], "Refused")
+	}
+	out.Message = strings.Join(bad, "; ")
+	if len(bad) == 0 {
+		out.Message = "addresses of Subnet " + strings.Join(good, ", ")
+	}
+	return out, len(answers) > 0
+}

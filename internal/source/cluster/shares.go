@@ -1,0 +1,194 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/source/cluster/share"
+)
+
+const (
+	// shareManager owns what is applied to the node's own Node object.
+	shareManager = "fairlead-subnets"
+	messageLimit = 1024 // of its condition
+)
+
+// self is what is kept of the node's own Node object.
+type self struct {
+	uid    string
+	blocks []netip.Prefix
+	told   condition // share.Condition, as the object has it
+}
+
+func readNode(o metav1.Object) share.Node {
+	claims, err := share.ParseClaims(o.GetAnnotations()[share.Annotation])
+	return share.Node{Claims: claims, Fault: err}
+}
+
+// nodeHeard has the Subnets looked at again: which of them this node serves
+// depends on what the others claim.
+func (s *Source) nodeHeard(_ id, before, now *share.Node) {
+	if before == nil || now == nil || before.Claims.String() != now.Claims.String() {
+		s.pools.poke()
+	}
+}
+
+func readSelf(o metav1.Object) self {
+	out := self{uid: string(o.GetUID())}
+	raw, ok := o.(*object)
+	if !ok {
+		return out
+	}
+	var spec struct {
+		PodCIDR  string   `json:"podCIDR"`
+		PodCIDRs []string `json:"podCIDRs"`
+	}
+	var status struct {
+		Conditions []condition `json:"conditions"`
+	}
+	_, _ = decode(raw.Spec, &spec), decode(raw.Status, &status) // the server has checked them
+	if len(spec.PodCIDRs) == 0 && spec.PodCIDR != "" {
+		spec.PodCIDRs = []string{spec.PodCIDR}
+	}
+	for _, text := range spec.PodCIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			out.blocks = append(out.blocks, p)
+		}
+	}
+	for _, c := range status.Conditions {
+		if c.Type == share.Condition {
+			out.told = c
+		}
+	}
+	return out
+}
+
+// Shares is the node's part in the Subnets of its cluster.
+type Shares struct{ *share.Keeper }
+
+// NewShares makes it; held are the addresses of a Subnet that this node has given
+// and not taken back. ovn: those of Subnets that OVN carries a controller gives.
+func NewShares(src *Source, held func(subnet string) []netip.Addr, ovn bool) Shares {
+	k := share.NewKeeper(sharing{src, ovn}, held, src.Log)
+	for _, passed := range []*func(){&src.nodes.passed, &src.self.passed, &src.pools.passed} {
+		before := *passed
+		*passed = func() { before(); k.Stir() }
+	}
+	src.whole = k.Stir // whichever kind is known last: no Subnet is in force before
+	return Shares{k}
+}
+
+// sharing is a share.Site over the Kubernetes API.
+type sharing struct {
+	src *Source
+	ovn bool
+}
+
+// View implements share.Site.
+func (h sharing) View() share.View {
+	v := share.View{Self: h.src.Node, OVN: h.ovn, Unknown: errors.Join(h.src.nodes.unsynced(), h.src.self.unsynced()), Nodes: map[string]share.Node{}}
+	v.Soon = v.Unknown != nil && h.src.nodes.trouble() == nil && h.src.self.trouble() == nil
+	for i, n := range h.src.nodes.all() {
+		v.Nodes[i.Name] = n
+	}
+	own, _ := h.src.self.get(id{Name: h.src.Node})
+	v.Blocks = own.blocks
+	return v
+}
+
+// Subnets implements share.Site.
+func (h sharing) Subnets() (all []core.Subnet, declared map[string]bool, err error) {
+	if err := h.src.unsynced(); err != nil {
+		return nil, nil, err
+	}
+	declared = map[string]bool{}
+	for i := range h.src.pools.subnets.all() {
+		declared[i.Name] = true
+	}
+	return h.src.pools.inForce(), declared, nil
+}
+
+// Patient implements share.Site.
+func (h sharing) Patient(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	return h.src.health.patient(ctx, limit)
+}
+
+// Down implements share.Site.
+func (h sharing) Down() error { return h.src.health.down() }
+
+// nodePatch is the part of a Node that is applied.
+type nodePatch struct {
+	metav1.TypeMeta
+	Metadata struct {
+		Name        string            `json:"name"`
+		UID         string            `json:"uid"` // the server refuses it for a successor
+		Annotations map[string]string `json:"annotations,omitempty"`
+	} `json:"metadata"`
+	Status *patchStatus `json:"status,omitempty"`
+}
+
+// Write implements share.Site.
+func (h sharing) Write(ctx context.Context, claims share.Claims, told *share.Summary) error {
+	own, there := h.src.self.get(id{Name: h.src.Node})
+	node, registered := h.src.nodes.get(id{Name: h.src.Node})
+	if !there || !registered {
+		return nil // the watches will tell of it
+	}
+	next := condition{}
+	if told != nil {
+		next = condition{
+			Type: share.Condition, Status: told.Status, Reason: told.Reason, Message: core.Clip(h.src.Shell.In(told.Message), messageLimit),
+			LastTransitionTime: own.told.LastTransitionTime, LastHeartbeatTime: own.told.LastHeartbeatTime,
+		}
+		if own.told.Status != next.Status {
+			next.LastTransitionTime = metav1.NewTime(time.Now().Truncate(time.Second))
+		}
+	}
+	if node.Fault == nil && claims.String() == node.Claims.String() && next == own.told {
+		return nil
+	}
+	body := nodePatch{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
+	body.Metadata.Name, body.Metadata.UID = h.src.Node, own.uid
+	if text := claims.String(); text != "" {
+		body.Metadata.Annotations = map[string]string{share.Annotation: text}
+	}
+	if told != nil {
+		next.LastHeartbeatTime = metav1.NewTime(time.Now().Truncate(time.Second))
+		body.Status = &patchStatus{Conditions: []condition{next}}
+	}
+	return h.apply(ctx, body)
+}
+
+func (h sharing) apply(ctx context.Context, body nodePatch) error {
+	c := h.src.clients.Load()
+	if c == nil {
+		return h.src.unreachable(nil)
+	}
+	raw, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("apply node %s: %w", h.src.Node, err)
+	}
+	ctx, stop := context.WithTimeout(ctx, writeLimit)
+	defer stop()
+	force := true
+	_, err = c.meta.Resource(nodeResource).Patch(ctx, h.src.Node, types.ApplyPatchType, raw,
+		metav1.PatchOptions{FieldManager: shareManager, Force: &force, FieldValidation: unchecked}, "status")
+	h.src.health.note(err)
+	h.src.denied.note("nodes/status", err)
+	switch {
+	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return nil // gone or replaced, which the watch will tell
+	case !refused(err):
+		return h.src.unreachable(err)
+	}
+	return fmt.Errorf("apply node %s: %w", h.src.Node, err)
+}

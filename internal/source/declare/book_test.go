@@ -1,0 +1,84 @@
+package declare_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/source/declare"
+)
+
+func subnet(t *testing.T, name, cidr string, change func(*v1.SubnetSpec)) declare.Subnet {
+	t.Helper()
+	spec := v1.SubnetSpec{CIDRBlock: cidr}
+	if change != nil {
+		change(&spec)
+	}
+	s, faults := declare.ReadSubnet(name, spec)
+	require.Empty(t, faults)
+	return s
+}
+
+func names(all []core.Subnet) (out []string) {
+	for _, s := range all {
+		if s.Default {
+			s.Name += "+"
+		}
+		out = append(out, s.Name)
+	}
+	return out
+}
+
+// A changed Subnet that contradicts another keeps its last good version, and is
+// then as much in force as those that did not change.
+func TestTheLastGoodVersionStays(t *testing.T) {
+	a, b := subnet(t, "a", "10.1.0.0/16", nil), subnet(t, "b", "10.2.0.0/16", nil)
+	first, refused := declare.Book{}.Next([]declare.Subnet{a, b}, nil)
+	require.Empty(t, refused)
+
+	moved := subnet(t, "a", "10.2.0.0/24", nil)
+	intruder := subnet(t, "c", "10.1.1.0/24", nil)
+	next, refused := first.Next([]declare.Subnet{moved, b, intruder}, nil)
+	require.Equal(t, "spec.cidrBlock: 10.2.0.0/24 overlaps 10.2.0.0/16 of Subnet b", refused["a"].String())
+	require.Contains(t, refused["c"].Reason, "overlaps 10.1.0.0/16 of Subnet a", "what a falls back to counts")
+	require.True(t, next.Has("a") && next.Has("b") && !next.Has("c"))
+}
+
+// A Subnet keeps its VLAN when the Vlan object goes, and takes another id.
+func TestVlans(t *testing.T) {
+	s := subnet(t, "s", "10.1.0.0/16", func(spec *v1.SubnetSpec) { spec.Vlan = "v" })
+	_, refused := declare.Book{}.Next([]declare.Subnet{s}, nil)
+	require.Equal(t, `spec.vlan: there is no Vlan "v"`, refused["s"].String())
+	book, _ := declare.Book{}.Next([]declare.Subnet{s}, map[string]int{"v": 7})
+	kept, refused := book.Next([]declare.Subnet{s}, nil)
+	require.Contains(t, refused, "s")
+	all, _ := kept.Serving(true)
+	require.Equal(t, 7, all[0].VLAN)
+	changed, refused := kept.Next([]declare.Subnet{s}, map[string]int{"v": 8})
+	require.Empty(t, refused)
+	all, _ = changed.Serving(true)
+	require.Equal(t, 8, all[0].VLAN)
+}
+
+func TestOneDefault(t *testing.T) {
+	serving := func(withheld bool, list ...declare.Subnet) ([]string, string) {
+		book, _ := declare.Book{}.Next(list, nil)
+		all, blamed := book.Serving(withheld)
+		return names(all), blamed
+	}
+	got, blamed := serving(false)
+	require.Equal(t, []string{"ovn-default+"}, got)
+	require.Empty(t, blamed)
+	got, _ = serving(true)
+	require.Empty(t, got, "a Subnet that is wrong is meant to be the default")
+	got, blamed = serving(false, subnet(t, "a", "10.16.1.0/24", nil))
+	require.Equal(t, []string{"a"}, got)
+	require.Equal(t, "a", blamed)
+	first := func(spec *v1.SubnetSpec) { spec.Default = true }
+	got, _ = serving(false, subnet(t, "a", "10.1.0.0/16", first), subnet(t, "b", "10.2.0.0/16", first))
+	require.Equal(t, []string{"a+"}, got, "the second default is refused")
+	got, _ = serving(false, subnet(t, "ovn-default", "10.1.0.0/16", nil))
+	require.Equal(t, []string{"ovn-default+"}, got)
+}

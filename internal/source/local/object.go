@@ -1,0 +1,139 @@
+package local
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	nadv1 "github.com/k8snetworkplumbingwg/network-attachment-definition-client/pkg/apis/k8s.cni.cncf.io/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/cniconf"
+	"github.com/fairlead/fairlead/internal/network/resolve"
+	"github.com/fairlead/fairlead/internal/source/folder"
+)
+
+// object is one declaration that is right by itself. Its value holds only what
+// decides networks: a resolve.Pod, a resolve.NAD, a subnet, the id of a Vlan,
+// or nil.
+type object struct {
+	id    folder.ID
+	file  string
+	line  int
+	value any
+}
+
+// document is what one object of a file gave: a declaration, or why not.
+type document struct {
+	*folder.Object
+	object  *object
+	faults  []*folder.Fault
+	defends bool // a refused Subnet that was to be the default one
+}
+
+// makers read and check the objects of each kind that the agent subscribes to.
+// ConfigMaps and Secrets are the node loop's.
+func makers() map[string]func(*folder.Object) (any, []*folder.Fault) {
+	return map[string]func(*folder.Object) (any, []*folder.Fault){
+		folder.Pod:                         makePod,
+		folder.NetworkAttachmentDefinition: makeNAD,
+		folder.Subnet:                      makeSubnet,
+		folder.Vlan:                        makeVlan,
+		folder.ProviderNetwork:             makeProviderNetwork,
+	}
+}
+
+// understand checks the objects of a file. It is pure.
+func understand(f *folder.File, objects []*folder.Object) file {
+	out, all := file{File: f}, makers()
+	for _, o := range objects {
+		d := document{Object: o}
+		var v any
+		if v, d.faults = all[o.ID.Kind](o); len(d.faults) == 0 {
+			d.object = &object{id: o.ID, file: f.Name, line: o.Line, value: v}
+		} else {
+			d.defends = claimsDefault(o)
+		}
+		out.docs = append(out.docs, d)
+	}
+	return out
+}
+
+// claimsDefault tells a Subnet that says it is the default one.
+func claimsDefault(o *folder.Object) bool {
+	return o.ID.Kind == folder.Subnet && (o.ID.Name == v1.DefaultSubnet || o.Is("spec", "default"))
+}
+
+// decode fills to and reports every field that it does not know.
+func decode(o *folder.Object, to any) []*folder.Fault {
+	unknown, wrong := o.Decode(to)
+	if wrong != nil {
+		return []*folder.Fault{wrong}
+	}
+	return unknown
+}
+
+// pod is strict where networks are decided; what a container runs is not ours
+// to judge, and its API grows with every release.
+type pod struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec   json.RawMessage `json:"spec,omitempty"`
+	Status json.RawMessage `json:"status,omitempty"`
+}
+
+func makePod(o *folder.Object) (any, []*folder.Fault) {
+	var p pod
+	if faults := decode(o, &p); faults != nil {
+		return nil, faults
+	}
+	var faults []*folder.Fault
+	for _, err := range resolve.CheckAnnotations(o.ID.Namespace, p.Annotations) {
+		f := o.Faultf("metadata.annotations", "%v", err)
+		if ae := (*resolve.AnnotationError)(nil); errors.As(err, &ae) {
+			// An element's path stands behind the key: "key[0].mac".
+			key, _, _ := strings.Cut(ae.Key, "[")
+			f.Line = o.LineOfKey("metadata.annotations", key)
+		}
+		faults = append(faults, f)
+	}
+	out := resolve.Pod{
+		Pod:         core.Pod{Namespace: o.ID.Namespace, Name: o.ID.Name, UID: string(p.UID)},
+		Annotations: p.Annotations,
+	}
+	if owner := metav1.GetControllerOfNoCopy(&p.ObjectMeta); owner != nil {
+		out.Controller = owner.Kind
+	}
+	return out, faults
+}
+
+func makeNAD(o *folder.Object) (any, []*folder.Fault) {
+	var n nadv1.NetworkAttachmentDefinition
+	if faults := decode(o, &n); faults != nil {
+		return nil, faults
+	}
+	if strings.TrimSpace(n.Spec.Config) != "" {
+		if _, err := cniconf.ParseChain([]byte(n.Spec.Config), o.ID.Name); err != nil {
+			return nil, []*folder.Fault{o.Faultf("spec.config", "spec.config: %v", err)}
+		}
+	}
+	return resolve.NAD{Namespace: o.ID.Namespace, Name: o.ID.Name, Annotations: n.Annotations, Config: n.Spec.Config}, nil
+}
+
+func makeProviderNetwork(o *folder.Object) (any, []*folder.Fault) {
+	var p v1.ProviderNetwork
+	if faults := decode(o, &p); faults != nil {
+		return nil, faults
+	}
+	for n, c := range p.Spec.CustomInterfaces {
+		if c.Interface == "" {
+			path := fmt.Sprintf("spec.customInterfaces[%d]", n)
+			return nil, []*folder.Fault{o.Faultf(path, "%s.interface is missing", path)}
+		}
+	}
+	return nil, nil
+}

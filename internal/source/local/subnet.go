@@ -1,0 +1,46 @@
+package local
+
+import (
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/source/declare"
+	"github.com/fairlead/fairlead/internal/source/folder"
+)
+
+// subnet is a Subnet before its Vlan is looked up.
+type subnet struct {
+	declare.Subnet
+	// lines of the fields that other objects can contradict
+	lines map[string]int
+}
+
+func makeSubnet(o *folder.Object) (any, []*folder.Fault) {
+	var s v1.Subnet
+	if faults := decode(o, &s); faults != nil {
+		return nil, faults
+	}
+	out := subnet{lines: map[string]int{}}
+	for _, path := range []string{"spec.cidrBlock", "spec.default", "spec.vlan"} {
+		out.lines[path] = o.LineOf(path)
+	}
+	var faults []declare.Fault
+	out.Subnet, faults = declare.ReadSubnet(o.ID.Name, s.Spec)
+	return out, place(o, faults)
+}
+
+func makeVlan(o *folder.Object) (any, []*folder.Fault) {
+	var v v1.Vlan
+	if faults := decode(o, &v); faults != nil {
+		return nil, faults
+	}
+	vid, faults := declare.ReadVlan(v.Spec)
+	return vid, place(o, faults)
+}
+
+// place finds the lines of faults.
+func place(o *folder.Object, faults []declare.Fault) []*folder.Fault {
+	var out []*folder.Fault
+	for _, f := range faults {
+		out = append(out, o.Faultf(f.Path, "%s", f))
+	}
+	return out
+}

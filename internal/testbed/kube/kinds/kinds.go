@@ -1,0 +1,69 @@
+// Package kinds puts the CRDs of a cluster with a controller (deploy/cluster)
+// into a test's cluster, which has those of deploy/crds already. It must not know
+// what is done with their objects.
+package kinds
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/fairlead/fairlead/internal/testbed"
+	"github.com/fairlead/fairlead/internal/testbed/kube"
+)
+
+// patience bounds the wait for kinds to be served.
+const patience = time.Minute
+
+// Install installs the CRDs and waits until their objects can be written. It may
+// be repeated, and several tests of a shared cluster may call it at once.
+func Install(t testing.TB, c *kube.Cluster) {
+	t.Helper()
+	root, err := testbed.Repository()
+	require.NoError(t, err)
+	files, err := filepath.Glob(filepath.Join(root, "deploy/cluster/*.yaml"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	var crds []*unstructured.Unstructured
+	for _, f := range files {
+		text, err := os.ReadFile(f)
+		require.NoError(t, err)
+		crds = append(crds, c.With(t).Apply(string(text))...)
+	}
+	for _, crd := range crds {
+		require.Eventually(t, func() bool { return served(c, crd) }, patience, 20*time.Millisecond, "CRD %s is not established", crd.GetName())
+	}
+}
+
+// served tells that the kind's objects can be listed: the server begins to
+// answer a moment after the CRD says Established.
+func served(c *kube.Cluster, crd *unstructured.Unstructured) bool {
+	ctx, client := context.Background(), c.Dynamic()
+	now, err := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).
+		Get(ctx, crd.GetName(), metav1.GetOptions{})
+	if err != nil || !established(now) {
+		return false
+	}
+	group, _, _ := unstructured.NestedString(now.Object, "spec", "group")
+	plural, _, _ := unstructured.NestedString(now.Object, "spec", "names", "plural")
+	_, err = client.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}).List(ctx, metav1.ListOptions{Limit: 1})
+	return err == nil
+}
+
+// established reads the CRD's condition of that name.
+func established(crd *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
+	for _, c := range conditions {
+		if m, ok := c.(map[string]any); ok && m["type"] == "Established" && m["status"] == "True" {
+			return true
+		}
+	}
+	return false
+}

@@ -4,8 +4,8 @@
 //
 // The plugin sends HTTP/1.1 by hand:
 //
-//	POST /v1/cni with `Expect: 100-continue`. No `100 Continue` within one
-//	second means that no agent is there. The body is a Request as JSON.
+//	POST /v1/cni with `Expect: 100-continue`. No `100 Continue` within
+//	AcceptLimit means that no agent is there. The body is a Request as JSON.
 //	The answer is 200 with a Response; the plugin prints it and then sends
 //	one more byte (Ack) on the same connection: the answer is delivered.
 //
@@ -17,6 +17,8 @@
 // The same listener serves Kube-OVN's plugin: POST /api/v1/add and
 // /api/v1/del with a KubeOVNRequest.
 package cni
+
+import "time"
 
 // Paths and marks of the wire.
 const (
@@ -35,6 +37,9 @@ const (
 	EnvSocket = "FAIRLEAD_SOCKET"
 	// Ack is the plugin's last byte: it has printed the answer.
 	Ack byte = '\n'
+	// AcceptLimit is how long a caller waits for `100 Continue`. Where CPU or
+	// memory is short, an agent that lives gets no turn for seconds.
+	AcceptLimit = 5 * time.Second
 	// MaxBody bounds a request and an answer, in bytes.
 	MaxBody = 1 << 20
 )

@@ -81,7 +81,7 @@ func (r *refusal) failure() *failure {
 // exchange sends the request in two halves and reads the answer: without a
 // prompt `100 Continue` no agent has the call.
 func (c *conn) exchange(path string, body []byte, deadline time.Time) (cni.Response, error) {
-	prompt := time.Now().Add(continueLimit)
+	prompt := time.Now().Add(cni.AcceptLimit)
 	head := "POST " + path + " HTTP/1.1\r\nHost: agent\r\nContent-Type: application/json\r\nContent-Length: " +
 		number(len(body)) + "\r\nExpect: 100-continue\r\n\r\n"
 	if err := c.write([]byte(head)); err != nil {

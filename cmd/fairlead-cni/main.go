@@ -28,13 +28,9 @@ const (
 	codeNotReady = 50
 )
 
-const (
-	// totalLimit bounds one call; the agent gives up an ADD after 50 s, so
-	// that its own words arrive before this ends.
-	totalLimit = 55 * time.Second
-	// continueLimit is how long an agent has to accept the call.
-	continueLimit = time.Second
-)
+// totalLimit bounds one call; the agent gives up an ADD after 50 s, so that its
+// own words arrive before this ends.
+const totalLimit = 55 * time.Second
 
 // versions are the CNI versions that the agent serves, newest last.
 var versions = [...]string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
@@ -82,7 +78,7 @@ func (c *call) run() int {
 		return c.report(&failure{codeDecode, "standard input is too large", "a request may have " + number(cni.MaxBody) + " bytes, this one has " + number(len(body))})
 	}
 	socket, path := c.target()
-	agent, err := dial(socket, c.start.Add(continueLimit))
+	agent, err := dial(socket, c.start.Add(cni.AcceptLimit))
 	if err != nil {
 		return c.absent(socket, err)
 	}

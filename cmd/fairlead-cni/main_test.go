@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -285,16 +286,21 @@ func TestWithoutAnAgent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			socket := way(t)
-			for command, code := range map[string]uint{"ADD": 11, "CHECK": 11, "GC": 11, "STATUS": 50} {
-				out, status := run(t, strings.Replace(confFor(socket), "1.0.0", "1.1.0", 1), env(command)...)
-				e := cniError(t, out)
-				require.Equal(t, 1, status, command)
-				require.Equal(t, code, e.Code, out)
-				require.Equal(t, "1.1.0", e.CNIVersion)
-				require.Contains(t, e.Msg, socket)
-				require.NotEmpty(t, e.Details)
-				require.Empty(t, intents(t, socket))
-			}
+			t.Run("commands", func(t *testing.T) {
+				for command, code := range map[string]uint{"ADD": 11, "CHECK": 11, "GC": 11, "STATUS": 50} {
+					t.Run(command, func(t *testing.T) {
+						t.Parallel()
+						out, status := run(t, strings.Replace(confFor(socket), "1.0.0", "1.1.0", 1), env(command)...)
+						e := cniError(t, out)
+						require.Equal(t, 1, status)
+						require.Equal(t, code, e.Code, out)
+						require.Equal(t, "1.1.0", e.CNIVersion)
+						require.Contains(t, e.Msg, socket)
+						require.NotEmpty(t, e.Details)
+					})
+				}
+			})
+			require.Empty(t, intents(t, socket))
 			for range 2 {
 				out, status := run(t, confFor(socket), env("DEL")...)
 				require.Empty(t, out)
@@ -312,6 +318,20 @@ func TestWithoutAnAgent(t *testing.T) {
 			require.Greater(t, left[1].Boottime, left[0].Boottime)
 		})
 	}
+}
+
+// TestSlowAgent: an agent that gets no turn for a while has the call all the same.
+func TestSlowAgent(t *testing.T) {
+	t.Parallel()
+	socket := listen(t, func(c net.Conn) {
+		time.Sleep(2 * time.Second)
+		if _, err := accept(c); err == nil {
+			answer(c, cni.Response{Output: []byte("{}")})
+		}
+	})
+	out, status := run(t, confFor(socket), env("ADD")...)
+	require.Equal(t, "{}", out)
+	require.Zero(t, status)
 }
 
 // dead is a socket file that nobody listens on any more.

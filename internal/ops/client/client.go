@@ -19,6 +19,7 @@ import (
 	"syscall"
 
 	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/core"
 )
 
@@ -177,7 +178,7 @@ func (e *NoAgentError) Error() string {
 	case errors.Is(e.Err, fs.ErrPermission):
 		return "no access to the agent: only root may open " + e.Socket
 	case errors.Is(e.Err, os.ErrDeadlineExceeded):
-		return "the agent does not answer: no `100 Continue` on " + e.Socket + " within 1 s"
+		return "the agent does not answer: no `100 Continue` on " + e.Socket + " within " + cni.AcceptLimit.String()
 	}
 	return fmt.Sprintf("no agent: %s: %v", e.Socket, e.Err)
 }

@@ -14,16 +14,12 @@ import (
 	"github.com/fairlead/fairlead/api/cni"
 )
 
-// continueWait is how long an agent has to say `100 Continue`; the plugin's
-// own limit (DESIGN.md, fixed facts).
-const continueWait = time.Second
-
 // CNI makes one CNI call as the plugin does. deliver gets the bytes that the
 // plugin would print; only when it succeeds is the answer acknowledged, so
 // that an answer nobody saw is undone by the next ADD. A call that failed is a
 // *CNIError, and deliver is not called.
 func (c *Client) CNI(ctx context.Context, req cni.Request, deliver func(output []byte) error) error {
-	conn, err := (&net.Dialer{Timeout: continueWait}).DialContext(ctx, "unix", c.socket)
+	conn, err := (&net.Dialer{Timeout: cni.AcceptLimit}).DialContext(ctx, "unix", c.socket)
 	if err != nil {
 		return &NoAgentError{Socket: c.socket, Err: err}
 	}
@@ -79,11 +75,11 @@ func exchange(conn net.Conn, socket string, req cni.Request) (cni.Response, erro
 	return readAnswer(resp)
 }
 
-// openRequest sends the head and reads the first answer within continueWait:
+// openRequest sends the head and reads the first answer within cni.AcceptLimit:
 // `100 Continue`, or a final one.
 func openRequest(conn net.Conn, in *bufio.Reader, length int) (*http.Response, error) {
 	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: agent\r\nContent-Type: application/json\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", cni.PathCNI, length)
-	if err := conn.SetDeadline(time.Now().Add(continueWait)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(cni.AcceptLimit)); err != nil {
 		return nil, err
 	}
 	if _, err := io.WriteString(conn, head); err != nil {

@@ -87,7 +87,8 @@ var bans = []ban{
 	{"flag", []string{"cmd"}, "only commands read flags"},
 	{"github.com/spf13", []string{"cmd"}, "only commands read flags"},
 	{"os/exec", []string{"cmd/fairlead", "internal/driver/exec", "internal/up"}, "the hot path starts no process; delegates have their driver, and `up` starts itself and its unit"},
-	{"k8s.io/client-go", []string{"internal/source/cluster", "internal/node/apiserver", "internal/node/source/api", "internal/node/object/api", "internal/node/report", "internal/node/kubeletapi", "internal/node/client", "internal/controller/kube"}, "the Kubernetes API has one user, and the node's pods others; tests ask it through internal/testbed/kube"},
+	{"k8s.io/client-go", []string{"internal/source/cluster", "internal/node/apiserver", "internal/node/source/api", "internal/node/object/api", "internal/node/report", "internal/node/kubeletapi", "internal/node/client", "internal/controller/kube", "internal/lib/retry"}, "the Kubernetes API has one user, and the node's pods others; tests ask it through internal/testbed/kube"},
+	{"k8s.io/client-go/util/workqueue", []string{"internal/lib/retry"}, "one queue of work, over this one, which asks no server: retry.Queue"},
 	{"github.com/docker/docker", nil, "moby/moby/client is the maintained one"},
 	{"github.com/sirupsen/logrus", nil, "log/slog is the one logger"},
 	{"go.uber.org/zap", nil, "log/slog is the one logger"},
@@ -112,6 +113,7 @@ type only struct {
 var onlys = []only{
 	{"internal/core", nil, "values must be readable anywhere"},
 	{"internal/lib/fail", nil, "it stands below everything"},
+	{"internal/lib/retry", []string{"k8s.io/client-go/util/workqueue"}, "of client-go only the queue, which asks no server"},
 	{"api/cni", nil, "the plugin carries it"},
 	{"cmd/fairlead-cni", []string{module + "/api/cni"}, "start-up time: package initialisation is what costs"},
 	{"api", []string{module + "/api", "k8s.io/apimachinery"}, "types only; anybody may import them"},
@@ -162,7 +164,6 @@ var smaller = map[string]string{
 	"internal/lib/httpserve":     "agent, node loop and the CRI command serve by it, and know no common wing",
 	"internal/lib/metric":        "agent, CRI command and controller have a registry each, and know no common wing",
 	"internal/lib/parts":         "node loop and controller run their parts by it, and know no common wing",
-	"internal/lib/retry":         "server, engine and controller wait by it, and know no common wing",
 	"internal/cri/fault":         "below the groups of RPCs, of which none knows another",
 }
 

@@ -16,7 +16,6 @@ import (
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/agent/engine"
-	"github.com/fairlead/fairlead/internal/agent/follow"
 	"github.com/fairlead/fairlead/internal/agent/metrics"
 	"github.com/fairlead/fairlead/internal/agent/server"
 	"github.com/fairlead/fairlead/internal/agent/upkeep"
@@ -41,6 +40,7 @@ import (
 	"github.com/fairlead/fairlead/internal/lib/hostfile"
 	"github.com/fairlead/fairlead/internal/lib/httpserve"
 	"github.com/fairlead/fairlead/internal/lib/reap"
+	"github.com/fairlead/fairlead/internal/lib/retry"
 	"github.com/fairlead/fairlead/internal/multus/watch"
 	"github.com/fairlead/fairlead/internal/network/ipam"
 	"github.com/fairlead/fairlead/internal/network/plan"
@@ -56,6 +56,14 @@ const ovsAnswers = 500 * time.Millisecond
 // apiGrace is how long after the start nobody wonders that the API server's
 // objects are not known.
 const apiGrace = 5 * time.Second
+
+// Running pods whose networks are changed: how many at a time, and the pauses
+// after failures, the longest but for a quarter.
+const (
+	replugs     = 4
+	firstReplug = time.Second
+	mostReplug  = 2 * time.Minute
+)
 
 // errNoPass is why an agent that has just started is not ready.
 var errNoPass = errors.New("the gateways were not set yet")
@@ -308,15 +316,23 @@ func (d *Daemon) settle() {
 // follow makes running pods' networks those that their annotations ask for: at
 // the start and after each change.
 func (d *Daemon) follow(ctx context.Context) {
-	f := follow.New(follow.Config{Log: d.log, Do: func(ctx context.Context, pod core.Pod) error {
-		d.multus.PodChanged(ctx, pod)
-		return d.engine.Replug(ctx, pod)
-	}})
-	d.objects.WatchPods(f.Changed)
-	for _, p := range d.engine.Followed() {
-		f.Changed(p)
+	pods := retry.NewQueue[core.Pod](firstReplug, mostReplug)
+	changed := func(p core.Pod) {
+		p.UID = "" // what is done is done for whoever has the name
+		pods.Add(p)
 	}
-	f.Run(ctx)
+	d.objects.WatchPods(changed)
+	for _, p := range d.engine.Followed() {
+		changed(p)
+	}
+	pods.Run(ctx, replugs, func(ctx context.Context, p core.Pod) error {
+		d.multus.PodChanged(ctx, p)
+		err := d.engine.Replug(ctx, p)
+		if err != nil {
+			d.log.Warn("networks of a running pod are not as asked for yet; tried again", "pod", p, "err", err)
+		}
+		return err
+	})
 }
 
 func (d *Daemon) notify(state string) {

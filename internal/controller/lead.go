@@ -13,6 +13,7 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/lib/retry"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
 
@@ -54,6 +55,12 @@ const (
 	kindStatus   Kind = "status"
 )
 
+// Pauses after failures: the first, and the longest but for a quarter.
+const (
+	firstPause = 50 * time.Millisecond
+	mostPause  = 30 * time.Second
+)
+
 // fenceLook is how often the leader looks whether another took the database: a
 // write would tell it, and an idle one writes nothing.
 const fenceLook = time.Second
@@ -63,7 +70,7 @@ type term struct {
 	Config
 	book  *book
 	nets  *networks
-	queue *queue
+	queue *retry.Queue[Key]
 
 	mu       sync.Mutex
 	told     map[string]logical.Subnet // Subnets that were in force when they were compared last
@@ -84,7 +91,7 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	t := &term{
-		Config: c.Config, book: newBook(), nets: newNetworks(c.Readers, c.Join), queue: newQueue(),
+		Config: c.Config, book: newBook(), nets: newNetworks(c.Readers, c.Join), queue: retry.NewQueue[Key](firstPause, mostPause),
 		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[Key]string{}, warned: map[Key]Event{},
 	}
 	if err := c.Follow(ctx, t.changed); err != nil {

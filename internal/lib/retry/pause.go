@@ -1,7 +1,8 @@
 // Package retry says when what failed is to be tried again: a first pause that
 // doubles with each further failure up to a limit, for each thing by its name,
 // until there is news of it. Pauses are not alike, so that what failed together
-// is not tried together for ever. It knows no purpose, and asks no clock.
+// is not tried together for ever. Queue works things off in that way, Pauses are
+// for those who do it in their own. It knows no purpose.
 package retry
 
 import (

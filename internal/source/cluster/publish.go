@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/client-go/util/workqueue"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/lib/retry"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 )
 
@@ -42,7 +42,7 @@ const (
 	// unchecked: the server need not parse a body once more to warn of fields
 	// that it does not know. Bodies are made from types of this package.
 	unchecked = metav1.FieldValidationIgnore
-	// Pauses between two attempts for one pod.
+	// Pauses between two attempts for one pod, the longest but for a quarter.
 	firstWritePause, longestWritePause = 500 * time.Millisecond, 15 * time.Second
 )
 
@@ -55,7 +55,7 @@ type Publisher struct {
 	src    *Source
 	held   func(core.Pod) []Held
 	log    *slog.Logger
-	queue  workqueue.TypedRateLimitingInterface[id]
+	queue  *retry.Queue[id]
 	bucket flowcontrol.RateLimiter
 	events *events
 
@@ -88,14 +88,13 @@ type Held struct {
 func NewPublisher(src *Source, held func(core.Pod) []Held) *Publisher {
 	p := &Publisher{
 		src: src, held: held, log: src.Log, events: newEvents(src),
-		bucket: flowcontrol.NewTokenBucketRateLimiter(writeQPS, writeBurst),
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[id](firstWritePause, longestWritePause)),
+		bucket:  flowcontrol.NewTokenBucketRateLimiter(writeQPS, writeBurst),
+		queue:   retry.NewQueue[id](firstWritePause, longestWritePause),
 		written: map[id]written{}, conditions: map[id]conditions{}, failing: map[id]error{},
 	}
 	src.mu.Lock()
 	defer src.mu.Unlock()
-	src.publisher = p.queue.Add
+	src.publisher = func(i id) { p.queue.Add(i) }
 	return p
 }
 
@@ -104,14 +103,7 @@ func (p *Publisher) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { p.events.run(ctx) })
-	for range writers {
-		wg.Go(func() {
-			for p.next(ctx) {
-			}
-		})
-	}
-	<-ctx.Done()
-	p.queue.ShutDown()
+	p.queue.Run(ctx, writers, p.update)
 }
 
 // Attached implements core.Notices.
@@ -155,22 +147,14 @@ func (p *Publisher) Problems() []resolve.Problem {
 	return out
 }
 
-// next brings one pod up to date; false when the queue is shut.
-func (p *Publisher) next(ctx context.Context) bool {
-	i, shut := p.queue.Get()
-	if shut {
-		return false
-	}
-	defer p.queue.Done(i)
+// update brings one pod up to date.
+func (p *Publisher) update(ctx context.Context, i id) error {
 	err := p.reconcile(ctx, i)
-	if err == nil || ctx.Err() != nil {
-		p.queue.Forget(i)
-		p.settle(i, nil)
-		return true
+	if ctx.Err() != nil {
+		err = nil // the end, which is no failure
 	}
 	p.settle(i, err)
-	p.queue.AddRateLimited(i)
-	return true
+	return err
 }
 
 // settle notes the outcome, and logs a failure when it begins.

@@ -33,7 +33,8 @@ const ProviderSuffix = ".kubernetes.io/"
 // are dual stack.
 const (
 	FieldIP              = "ip_address"
-	FieldIPPool          = "ip_pool" // "a;b" or "a,b"; elements of "a;b" may be pairs
+	FieldIPPool          = "ip_pool"   // "a;b" or "a,b"; elements of "a;b" may be pairs
+	FieldFamily          = "ip_family" // of a Subnet of both: FamilyIPv4 or FamilyIPv6
 	FieldMAC             = "mac_address"
 	FieldCIDR            = "cidr"
 	FieldGateway         = "gateway"
@@ -55,6 +56,12 @@ const (
 	FieldDefaultRoute    = "default_route"
 	FieldProviderNetwork = "provider_network"
 	FieldNetworkType     = "network_type"
+)
+
+// Values of FieldFamily.
+const (
+	FamilyIPv4 = "ipv4"
+	FamilyIPv6 = "ipv6"
 )
 
 // Values of FieldNICType that Fairlead makes.

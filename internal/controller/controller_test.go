@@ -101,3 +101,22 @@ func TestFullSubnet(t *testing.T) {
 	w.counts(t, "tiny", "1", freed, "1", map[string]string{"10.21.0.2": "10.21.0.3", "10.21.0.3": "10.21.0.2"}[freed])
 	require.Len(t, w.warned(podKey("c")), 1, "an event is told once")
 }
+
+// TestFamily: a pod of a Subnet of both families has one where it asks for one,
+// also under the next leader, and keeps it whatever its annotation says later.
+func TestFamily(t *testing.T) {
+	t.Parallel()
+	const family = "ovn.kubernetes.io/ip_family"
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24,fd20::/112", Default: true})
+	w.pod("a", "1", family, "ipv6")
+	first := lead(t, "one", w, db)
+	require.Equal(t, "fd20::2", w.ip(t, "a"))
+	require.Equal(t, "fd20::/112", w.notes("a")["ovn.kubernetes.io/cidr"])
+	first.stop()
+	lead(t, "two", w, db)
+	w.pod("a", "1", family, "ipv4")
+	w.pod("b", "2", family, "ipv4")
+	require.Equal(t, "10.20.0.2", w.ip(t, "b"))
+	require.Equal(t, "fd20::2", w.ip(t, "a"))
+}

@@ -115,6 +115,7 @@ func (t *term) nics(ctx context.Context, p Pod, held []core.Lease) ([]*core.NIC,
 func pin(notes map[string]string, prefix string, l core.Lease) {
 	at := prefix + v1.ProviderSuffix
 	notes[at+v1.FieldIP], notes[at+v1.FieldMAC], notes[at+v1.FieldSubnet] = join(l.IPs), l.MAC.String(), l.Subnet
+	delete(notes, at+v1.FieldFamily)
 	delete(notes, at+v1.FieldCIDR)
 	delete(notes, at+v1.FieldGateway)
 }
@@ -130,7 +131,7 @@ func (t *term) acquire(ctx context.Context, o Object, p Pod, nics []*core.NIC) (
 			err = fmt.Errorf("MAC %s is that of its gateway", nic.MAC)
 		} else {
 			g.lease, g.fresh, err = t.book.acquire(ipam.Request{
-				Subnet: nic.Subnet, Owner: owner(p.Pod, p.UID, nic.IfaceID), IPs: nic.IPs, Pool: nic.Pool, MAC: nic.MAC,
+				Subnet: nic.Subnet, Owner: owner(p.Pod, p.UID, nic.IfaceID), IPs: nic.IPs, Pool: nic.Pool, Family: nic.Family, MAC: nic.MAC,
 			})
 		}
 		if err != nil {

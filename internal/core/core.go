@@ -302,6 +302,8 @@ type NIC struct {
 	IPs      []netip.Addr // requested fixed addresses, at most one per family
 	// Pool are candidates, each as IPs: the first that is free is taken.
 	Pool [][]netip.Addr
+	// Family is the one of which it has an address where its Subnet has both.
+	Family Family
 	// Given: IPs are all its addresses, and a controller has allocated them.
 	Given bool
 	Settings
@@ -314,6 +316,40 @@ type NIC struct {
 	IfaceID      string // pod.ns[.provider][.ifname]: name of the logical port
 	Ports        []PortMapping
 }
+
+// Families are the address families of which the NIC has an address.
+func (n *NIC) Families() (out []Family) {
+	for _, c := range n.Subnet.CIDRs {
+		if n.Family.Has(c.Addr()) {
+			out = append(out, FamilyOf(c.Addr()))
+		}
+	}
+	return out
+}
+
+// Family is an address family, or any.
+type Family int
+
+// The families.
+const (
+	AnyFamily Family = iota
+	IPv4
+	IPv6
+)
+
+// FamilyOf is that of an address.
+func FamilyOf(a netip.Addr) Family {
+	if a.Unmap().Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// Has tells that an address is of the family.
+func (f Family) Has(a netip.Addr) bool { return f == AnyFamily || f == FamilyOf(a) }
+
+// String is the form used in errors.
+func (f Family) String() string { return [...]string{"IPv4 or IPv6", "IPv4", "IPv6"}[f] }
 
 // Exec is one call of a foreign CNI plugin. Conf is the complete stdin except
 // prevResult, which Prev holds once it is known; it is never rebuilt later.

@@ -20,7 +20,7 @@ func (w *wish) candidates(list [][]netip.Addr) error {
 		}
 	}
 	for _, element := range list {
-		one := wish{subnet: w.subnet, cidrs: w.cidrs}
+		one := wish{subnet: w.subnet, cidrs: w.cidrs, only: w.only}
 		for _, ip := range element {
 			if err := one.fix(ip); err != nil {
 				return err

@@ -28,6 +28,8 @@ type Request struct {
 	// Pool are candidates, each as IPs: the first whose addresses are all free
 	// is taken. It excludes IPs.
 	Pool [][]netip.Addr
+	// Family is the only one of which an address is given.
+	Family core.Family
 	// Within are the only parts of the subnet whose addresses may be given, at
 	// most one a family; a family without one has all of them.
 	Within []netip.Prefix
@@ -83,7 +85,7 @@ func (a *Allocator) Restore(leases []core.Lease, released []core.Released) error
 	return errors.Join(errs...)
 }
 
-// Acquire reserves one address per family of the subnet, and a MAC. Without a
+// Acquire reserves one address per family that the subnet and the request have, and a MAC. Without a
 // fixed request the pod's interface gets its former addresses while they are
 // free, else the lowest never used, else the one released longest ago. An
 // owner that holds a lease of this subnet gets the same lease again.

@@ -83,7 +83,7 @@ func (p *pool) acquire(w wish) (core.Lease, error) {
 	}
 	l := core.Lease{Subnet: p.name, Owner: w.owner}
 	for f := range families {
-		if !w.cidrs[f].IsValid() {
+		if !w.wants(f) {
 			continue
 		}
 		ip := w.fixed[f]

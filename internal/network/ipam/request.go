@@ -3,6 +3,7 @@ package ipam
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 
 	"github.com/fairlead/fairlead/internal/core"
 )
@@ -32,6 +33,7 @@ type wish struct {
 	subnet core.Subnet
 	owner  core.Owner
 	cidrs  [families]netip.Prefix // masked; invalid = the subnet lacks it
+	only   core.Family            // of which an address is given
 	within [families]netip.Prefix // invalid = all of cidrs
 	fixed  [families]netip.Addr   // invalid = to be chosen
 	pool   [][families]netip.Addr // fixed becomes the first that is free
@@ -41,10 +43,13 @@ type wish struct {
 
 // parse checks all that depends on the request alone.
 func parse(r Request) (wish, error) {
-	w := wish{subnet: r.Subnet, owner: r.Owner, mac: r.MAC, noMAC: r.NoMAC}
+	w := wish{subnet: r.Subnet, owner: r.Owner, only: r.Family, mac: r.MAC, noMAC: r.NoMAC}
 	var err error
 	if w.cidrs, err = cidrsOf(r.Subnet); err != nil {
 		return w, err
+	}
+	if !slices.ContainsFunc([]family{v4, v6}, w.wants) {
+		return w, core.Errorf(core.CodeAddress, "an %s address is requested, and the subnet has none (%v)", w.only, r.Subnet.CIDRs)
 	}
 	w.confine(r.Within)
 	if r.MAC != nil {
@@ -60,13 +65,18 @@ func parse(r Request) (wish, error) {
 	if err := w.candidates(r.Pool); err != nil {
 		return w, err
 	}
-	for f, c := range w.cidrs {
-		if r.Subnet.Implied && c.IsValid() && !w.fixed[f].IsValid() && !w.pooled(family(f)) {
+	for f := range families {
+		if r.Subnet.Implied && w.wants(f) && !w.fixed[f].IsValid() && !w.pooled(f) {
 			return w, core.Errorf(core.CodeAddress,
-				"no object declares the subnet, so that an %s address cannot be chosen: request one, or declare a Subnet", family(f))
+				"no object declares the subnet, so that an %s address cannot be chosen: request one, or declare a Subnet", f)
 		}
 	}
 	return w, nil
+}
+
+// wants tells that the lease has an address of family f.
+func (w *wish) wants(f family) bool {
+	return w.cidrs[f].IsValid() && w.only.Has(w.cidrs[f].Addr())
 }
 
 // confine keeps what is chosen to these parts, at most one of each family.
@@ -112,6 +122,9 @@ func (w *wish) fix(ip netip.Addr) error {
 	f := familyOf(ip)
 	if w.fixed[f].IsValid() {
 		return core.Errorf(core.CodeValue, "two %s addresses are requested, %s and %s", f, w.fixed[f], ip)
+	}
+	if !w.only.Has(ip) {
+		return core.Errorf(core.CodeConflict, "the address %s is requested, and only an %s address", ip, w.only)
 	}
 	if !w.cidrs[f].Contains(ip) {
 		return core.Errorf(core.CodeAddress, "requested address %s is outside of the subnet's CIDR %v", ip, w.subnet.CIDRs)

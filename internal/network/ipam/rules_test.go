@@ -423,3 +423,37 @@ func TestWithin(t *testing.T) {
 	require.Equal(t, before.IPs, take(t, a, s, 0).IPs, "what was given before stays")
 	require.Len(t, a.Held("s"), 8)
 }
+
+// TestFamily: of a Subnet of both families one may be asked for; the other one's
+// addresses stay for those who want them.
+func TestFamily(t *testing.T) {
+	dual := subnet("d", "10.0.0.0/24", "fd00::/64")
+	a := New()
+	want := func(n int, f core.Family, fixed ...string) (core.Lease, error) {
+		return a.Acquire(Request{Subnet: dual, Owner: owner(n), IPs: ips(fixed...), Family: f})
+	}
+	for n, c := range []struct {
+		family core.Family
+		fixed  []string
+		ips    []netip.Addr
+	}{
+		{core.IPv4, nil, ips("10.0.0.2")},
+		{core.IPv6, nil, ips("fd00::2")},
+		{core.AnyFamily, nil, ips("10.0.0.3", "fd00::3")},
+		{core.IPv4, []string{"10.0.0.9"}, ips("10.0.0.9")},
+	} {
+		l, err := want(n, c.family, c.fixed...)
+		require.NoError(t, err)
+		require.Equal(t, c.ips, l.IPs)
+		require.NotEmpty(t, l.MAC)
+	}
+	_, err := want(9, core.IPv6, "10.0.0.7")
+	require.Equal(t, uint(core.CodeConflict), core.CodeOf(err))
+	require.ErrorContains(t, err, "the address 10.0.0.7 is requested, and only an IPv6 address")
+	_, err = a.Acquire(Request{Subnet: dual, Owner: owner(9), Family: core.IPv4, Pool: [][]netip.Addr{ips("fd00::7")}})
+	require.Equal(t, uint(core.CodeConflict), core.CodeOf(err))
+	_, err = a.Acquire(Request{Subnet: subnet("s", "10.1.0.0/24"), Owner: owner(9), Family: core.IPv6})
+	require.Equal(t, uint(core.CodeAddress), core.CodeOf(err))
+	require.ErrorContains(t, err, "an IPv6 address is requested, and the subnet has none ([10.1.0.0/24])")
+	require.Len(t, a.Leases(), 4)
+}

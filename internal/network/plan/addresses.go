@@ -12,7 +12,7 @@ import (
 // LentRequest is the request for the addresses of a foreign plugin's interface, whose
 // MAC is that plugin's matter unless the pod asks for one.
 func LentRequest(n *core.NIC, owner core.Owner) ipam.Request {
-	return ipam.Request{Subnet: n.Subnet, IPs: n.IPs, Pool: n.Pool, Given: n.Given, MAC: n.MAC, NoMAC: n.MAC == nil, Owner: owner}
+	return ipam.Request{Subnet: n.Subnet, IPs: n.IPs, Pool: n.Pool, Family: n.Family, Given: n.Given, MAC: n.MAC, NoMAC: n.MAC == nil, Owner: owner}
 }
 
 // Lent completes base, which names key, pod and namespace, with what LentRequest got.

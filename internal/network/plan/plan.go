@@ -50,7 +50,7 @@ func Leases(wants []core.Want, key core.Key, pod core.Pod) []ipam.Request {
 		for _, s := range w.Steps {
 			if s.Kind() == core.KindNIC {
 				out = append(out, ipam.Request{
-					Subnet: s.NIC.Subnet, IPs: s.NIC.IPs, Pool: s.NIC.Pool, MAC: s.NIC.MAC, Given: s.NIC.Given,
+					Subnet: s.NIC.Subnet, IPs: s.NIC.IPs, Pool: s.NIC.Pool, Family: s.NIC.Family, MAC: s.NIC.MAC, Given: s.NIC.Given,
 					Owner: core.Owner{Key: core.Key{Container: key.Container, IfName: w.IfName}, Pod: pod},
 				})
 			}

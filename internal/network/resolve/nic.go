@@ -35,7 +35,7 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 	}
 	nic := &core.NIC{
 		Driver: n.driver(), Provider: n.provider, Subnet: s, Settings: a.Settings, Type: a.NICType, IfaceID: r.ifaceID(nets, at),
-		DefaultRoute: n.carriesDefault(),
+		Family: a.Family, DefaultRoute: n.carriesDefault(),
 	}
 	nic.Routes, nic.DNS = slices.Concat(n.own.Routes, a.Routes), n.own.DNS
 	if !a.HasVLAN {
@@ -56,7 +56,7 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 	if nic.Ports, err = n.hostPorts(rc); err != nil {
 		return nil, err
 	}
-	nic.Given = a.Allocated && len(nic.IPs) == len(s.CIDRs)
+	nic.Given = a.Allocated && len(nic.IPs) == len(nic.Families())
 	return nic, errors.Join(r.awaited(n, ann, a), checkGateways(n, nic))
 }
 

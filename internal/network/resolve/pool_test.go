@@ -123,3 +123,35 @@ func TestStaticPodIsItsMirror(t *testing.T) {
 		require.Equal(t, c.ok, err == nil, "%s %v: %v", c.uid, c.notes, err)
 	}
 }
+
+// TestFamily: a NIC of a Subnet of both families has the one that its annotation
+// names; a value that names none is refused.
+func TestFamily(t *testing.T) {
+	const family = "ovn.kubernetes.io/ip_family"
+	resolved := func(notes map[string]string) (*core.NIC, error) {
+		w := standard()
+		w.pods["default/p"] = &Pod{Pod: core.Pod{Namespace: "default", Name: "p"}, Annotations: notes}
+		req := request()
+		req.Pod.Name = "p"
+		wants, err := Resolve(t.Context(), w, Input{Request: req})
+		if err != nil {
+			return nil, err
+		}
+		return wants[0].Steps[0].NIC, nil
+	}
+	for value, want := range map[string][]core.Family{
+		"ipv4": {core.IPv4}, "ipv6": {core.IPv6}, "": {core.IPv4, core.IPv6},
+	} {
+		nic, err := resolved(map[string]string{family: value})
+		require.NoError(t, err)
+		require.Equal(t, want, nic.Families(), value)
+	}
+	nic, err := resolved(map[string]string{
+		family: "ipv4", "ovn.kubernetes.io/ip_address": "10.16.0.9", "ovn.kubernetes.io/allocated": "true",
+	})
+	require.NoError(t, err)
+	require.True(t, nic.Given, "these are all its addresses")
+	_, err = resolved(map[string]string{family: "dual"})
+	require.ErrorContains(t, err, "annotation "+family+": \"dual\" is none of ipv4, ipv6")
+	require.Equal(t, uint(core.CodeValue), core.CodeOf(err))
+}

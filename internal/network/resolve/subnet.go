@@ -144,6 +144,9 @@ func checkGateways(n *network, nic *core.NIC) error {
 		if !annotation.Within(gw, nic.Subnet.CIDRs) {
 			return annotation.Refused(core.CodeValue, n.elem.field+".default-route", gw.String(), "lies outside of subnet %s %v", nic.Subnet.Name, nic.Subnet.CIDRs)
 		}
+		if !nic.Family.Has(gw) {
+			return annotation.Refused(core.CodeValue, n.elem.field+".default-route", gw.String(), "is asked for, and only an %s address", nic.Family)
+		}
 		if slices.Contains(nic.IPs, gw) {
 			return annotation.Refused(core.CodeValue, n.elem.field+".default-route", gw.String(), "is the pod's own address")
 		}

@@ -81,6 +81,7 @@ type Requested struct {
 	HasVLAN      bool // VLAN 0 was asked for, too
 	IPs          []netip.Addr
 	Pool         [][]netip.Addr
+	Family       core.Family
 	Subnet       string
 	CIDRs        []netip.Prefix
 	Gateways     []netip.Addr

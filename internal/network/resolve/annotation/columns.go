@@ -32,6 +32,7 @@ type column struct {
 var columns = []column{
 	{field: v1.FieldIP, read: into(parseAddrs, func(a *Requested) *[]netip.Addr { return &a.IPs })},
 	{field: v1.FieldIPPool, read: into(parseCandidates, func(a *Requested) *[][]netip.Addr { return &a.Pool })},
+	{field: v1.FieldFamily, read: into(parseFamily, func(a *Requested) *core.Family { return &a.Family })},
 	{field: v1.FieldMAC, read: into(ParseMAC, func(a *Requested) *core.MAC { return &a.MAC })},
 	{field: v1.FieldSubnet, read: into(parseName, func(a *Requested) *string { return &a.Subnet })},
 	{field: v1.FieldCIDR, read: into(parseCIDRs, func(a *Requested) *[]netip.Prefix { return &a.CIDRs })},

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/cniconf"
 )
@@ -74,6 +75,18 @@ func oneOf(values ...string) func(string) (string, error) {
 		}
 		return value, nil
 	}
+}
+
+// parseFamily reads which of a Subnet's two families a NIC has.
+func parseFamily(value string) (core.Family, error) {
+	text, err := oneOf(v1.FamilyIPv4, v1.FamilyIPv6)(value)
+	if err != nil {
+		return core.AnyFamily, err
+	}
+	if text == v1.FamilyIPv4 {
+		return core.IPv4, nil
+	}
+	return core.IPv6, nil
 }
 
 func parseName(value string) (string, error) {

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/kernel/tombstone"
 )
 
 // Inventory is all that a node holds, by kind, each kind as sorted lines. What
@@ -20,9 +22,17 @@ import (
 type Inventory map[string][]string
 
 // Inventory reads the node with ip, tc, nft, ovs-vsctl and the file system, and
-// the agent's records through its socket while one serves.
+// the agent's records through its socket while one serves. It waits until the
+// agent has deleted the links that it put aside (package tombstone): what is to be
+// compared with later has none.
 func (n *Node) Inventory() Inventory {
 	n.t.Helper()
+	require.NoError(n.t, until("deletion of links", func() error {
+		if list := n.Run("ip", "-o", "link", "show", "group", fmt.Sprint(tombstone.Group)); list != "" {
+			return errors.New(list)
+		}
+		return nil
+	}))
 	inv, err := n.inventory()
 	require.NoError(n.t, err)
 	return inv

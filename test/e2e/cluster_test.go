@@ -112,7 +112,6 @@ func TestClusterPod(t *testing.T) {
 
 	n.call("DEL", p, ownConf).Must()
 	p.Delete()
-	awaitReaper(t, n.Node)
 	require.Equal(t, before, n.Inventory())
 }
 

@@ -162,7 +162,6 @@ func TestRule9_UpstreamDelegates(t *testing.T) {
 	p.CNI("ADD", ownConf).Must() // what plugins leave for good becomes the base line
 	p.CNI("DEL", ownConf).Must()
 	requireBare(t, p)
-	awaitReaper(t, n)
 	before := n.Inventory()
 
 	added := p.CNI("ADD", ownConf).Must()
@@ -179,7 +178,6 @@ func TestRule9_UpstreamDelegates(t *testing.T) {
 
 	p.CNI("DEL", ownConf).Must()
 	require.Equal(t, []string{"lo"}, linkNames(t, p))
-	awaitReaper(t, n)
 	n.RequireNoLeaks(before)
 }
 

@@ -71,7 +71,6 @@ func TestDelegateWithOurAddresses(t *testing.T) {
 	p := n.NewPod("p")
 	p.CNI("ADD", ownConf).Must() // br1 stays for good
 	p.CNI("DEL", ownConf).Must()
-	awaitReaper(t, n)
 	before := n.Inventory()
 
 	added := p.CNI("ADD", ownConf).Must()
@@ -107,7 +106,6 @@ func TestRefusedAddressesTouchNothing(t *testing.T) {
 		podObject("outside", map[string]string{networksKey: `[{"name":"lan","ips":["10.63.0.9"]}]`}))
 	holder, second, outside := n.NewPod("holder"), n.NewPod("second"), n.NewPod("outside")
 	holder.CNI("ADD", ownConf).Must()
-	awaitReaper(t, n)
 	before := n.Inventory()
 	require.Contains(t, outside.CNI("ADD", ownConf).MustCode(103).Msg, "lan")
 	e := second.CNI("ADD", ownConf).MustCode(103)

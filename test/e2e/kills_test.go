@@ -37,7 +37,6 @@ func TestRandomKills(t *testing.T) {
 	warm.CNI("DEL", ownConf).Must()
 	requireBare(t, warm)
 	warm.Delete()
-	awaitReaper(t, n)
 	before := n.Inventory()
 
 	var sandboxes []*testbed.Pod

@@ -41,7 +41,6 @@ func TestWhatIsLeftOver(t *testing.T) {
 	warm.CNI("ADD", ownConf).Must()
 	warm.CNI("DEL", ownConf).Must()
 	warm.Delete()
-	awaitReaper(t, n)
 	before := n.Inventory()
 	stays, _ := attached(n, "stays")
 	require.Empty(t, leaks(t, n, 0), "living pods' addresses are no leaks")

@@ -290,12 +290,6 @@ func TestComplaint_InterfaceAlreadyExists(t *testing.T) {
 	p := n.NewPod("p")
 	p.CNI("ADD", ownConf).Must()
 	p.CNI("DEL", ownConf).Must()
-	eventually(t, func() string { // the base line is taken when the reaper has done its work
-		if out := n.Run("ip", "-o", "link"); strings.Contains(out, "fltomb") {
-			return out
-		}
-		return ""
-	})
 	before := n.Inventory()
 
 	r.order("rec", "ADD", "fail 5 broken")

@@ -194,12 +194,6 @@ func TestRule4_MultusHadUsAsDelegate(t *testing.T) {
 	require.Equal(t, []string{"DEL rec"}, verbs(f.rec.take()), "by Multus alone")
 	require.Equal(t, []string{"lo"}, linkNames(t, warm))
 	require.Empty(t, f.records())
-	eventually(t, func() string {
-		if out := f.Run("ip", "-o", "link"); strings.Contains(out, "fltomb") {
-			return out
-		}
-		return ""
-	})
 	before := f.Inventory()
 
 	p := f.NewPod("p")

@@ -223,7 +223,6 @@ func TestDelInAnyOrder(t *testing.T) {
 	warm.CNI("DEL", ownConf).Must()
 	requireBare(t, warm)
 	warm.Delete()
-	awaitReaper(t, n)
 	before := n.Inventory()
 
 	p := n.NewPod(fullPod)

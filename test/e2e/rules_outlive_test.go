@@ -37,7 +37,6 @@ func TestForeignRulesWhereTheNamespaceWentFirst(t *testing.T) {
 	require.Contains(t, n.Run("nft", "list", "ruleset"), "10.61.0.2")
 	warm.CNI("DEL", ownConf).Must()
 	warm.Delete()
-	awaitReaper(t, n)
 	before := n.Inventory()
 	for round := range rounds {
 		p := n.NewPod("p")

@@ -34,7 +34,6 @@ func testStorm(n *kubeNode) {
 	warm := n.makePod("warm", map[string]string{networksKey: "default/foreign"})
 	warm.cni("ADD").Must()
 	warm.end()
-	awaitReaper(n.t, n.Node)
 	before := n.Inventory()
 
 	since := n.c.Mark()

@@ -80,9 +80,16 @@ func (d *Driver) delInStandIn(ctx context.Context, c invocation) error {
 	return err
 }
 
-// nobodys (RFC 5737) stands where no address is known: ptp removes rules only of
-// an interface that has one, be it another.
-var nobodys = netip.MustParsePrefix("192.0.2.1/32")
+// natPrograms are those by which upstream's plugins masquerade. nobodys (RFC 5737,
+// RFC 3849) stands where no address is known: they remove the chain of a family
+// only where the interface has an address of it, be it another.
+var natPrograms = []struct {
+	name    string
+	nobodys netip.Prefix
+}{
+	{"iptables", netip.MustParsePrefix("192.0.2.1/32")},
+	{"ip6tables", netip.MustParsePrefix("2001:db8::1/128")},
+}
 
 // outsideAddrs are the addresses that rules of the node may name: those of the
 // recorded result or, of an ADD that never came so far, of the rules themselves.
@@ -98,15 +105,25 @@ func (v invocation) outsideAddrs(ctx context.Context) ([]netip.Prefix, error) {
 	}
 	chain := fmt.Sprintf("CNI-%x", sha512.Sum512([]byte(v.exec.Network+v.key.Container)))[:maxChain]
 	var out []netip.Prefix
-	for _, program := range []string{"iptables", "ip6tables"} {
-		rules, err := natRules(ctx, program)
+	for _, p := range natPrograms {
+		rules, err := natRules(ctx, p.name, "POSTROUTING")
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, sourcesOf(rules, chain)...)
+		sources := sourcesOf(rules, chain)
+		if len(sources) == 0 { // an ADD that was killed may have made the chain alone
+			rules, err := natRules(ctx, p.name, chain)
+			if err != nil {
+				return nil, err
+			}
+			if rules != "" {
+				sources = []netip.Prefix{p.nobodys}
+			}
+		}
+		out = append(out, sources...)
 	}
 	if len(out) == 0 {
-		out = []netip.Prefix{nobodys}
+		out = []netip.Prefix{natPrograms[0].nobodys} // ptp looks at no rule without an address
 	}
 	return out, nil
 }
@@ -114,10 +131,10 @@ func (v invocation) outsideAddrs(ctx context.Context) ([]netip.Prefix, error) {
 // maxChain is how much of a chain's name upstream uses, as iptables allows it.
 const maxChain = 28
 
-// natRules lists what masquerades. A program that is not there, or that says no,
-// has made no rule for a plugin either.
-func natRules(ctx context.Context, program string) (string, error) {
-	cmd := exec.CommandContext(ctx, "/usr/bin/env", program, "-w", "5", "-t", "nat", "-S", "POSTROUTING")
+// natRules lists a chain of the table nat, "" for one that is not there. A
+// program that is not there, or that says no, has made no rule for a plugin either.
+func natRules(ctx context.Context, program, chain string) (string, error) {
+	cmd := exec.CommandContext(ctx, "/usr/bin/env", program, "-w", "5", "-t", "nat", "-S", chain)
 	cmd.Env, cmd.Dir = []string{"PATH=" + searchPath}, "/"
 	out, err := cmd.Output()
 	if _, said := errors.AsType[*exec.ExitError](err); said && ctx.Err() == nil {

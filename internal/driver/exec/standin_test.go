@@ -66,6 +66,37 @@ func TestRulesGoWithoutTheNamespace(t *testing.T) {
 	}
 }
 
+// TestChainOfAKilledADD: an ADD of both families is killed when the chain of the
+// second is made and nothing leads to it yet.
+func TestChainOfAKilledADD(t *testing.T) {
+	dir := drivertest.Programs(t, "main/bridge", "ipam/host-local")
+	for _, program := range []string{"iptables", "ip6tables"} {
+		t.Run(program, func(t *testing.T) {
+			hostNS, d := host(t)
+			conf := `{"cniVersion":"1.0.0","name":"br","plugins":[{"type":"bridge","bridge":"cni7","isGateway":true,"ipMasq":true,
+				"ipam":{"type":"host-local","dataDir":"` + t.TempDir() + `","ranges":[[{"subnet":"10.88.0.0/24"}],[{"subnet":"fd00:88::/64"}]]}}]}`
+			attach := func() (core.Spec, func()) {
+				ns, id := pod(t)
+				s := spec(id, call(t, conf, 0, dir))
+				_, err := d.Attach(t.Context(), driver.Run{}, s)
+				require.NoError(t, err)
+				return s, func() { netnstest.Unbind(t, id.Path); require.NoError(t, ns.Close()) }
+			}
+			first, end := attach()
+			end()
+			require.NoError(t, d.Detach(t.Context(), driver.Run{}, first))
+			before := rules(t, hostNS)
+			s, end := attach()
+			end()
+			inside.Run(t, hostNS, program, "-t", "nat", "-F", "POSTROUTING")
+			chain := strings.Fields(inside.Run(t, hostNS, "sh", "-ec", program+" -t nat -S | grep '^-N CNI-'"))[1]
+			inside.Run(t, hostNS, program, "-t", "nat", "-F", chain)
+			require.NoError(t, d.Detach(t.Context(), driver.Run{}, s))
+			require.Equal(t, before, rules(t, hostNS))
+		})
+	}
+}
+
 // TestTuningOfAnInterfaceThatHasGone: our own interface at the head of its chain
 // waits for no plugin; tuning's file goes all the same.
 func TestTuningOfAnInterfaceThatHasGone(t *testing.T) {

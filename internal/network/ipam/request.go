@@ -65,13 +65,18 @@ func parse(r Request) (wish, error) {
 	if err := w.candidates(r.Pool); err != nil {
 		return w, err
 	}
+	return w, w.chooseable()
+}
+
+// chooseable is nil where what is not requested can be chosen.
+func (w *wish) chooseable() error {
 	for f := range families {
-		if r.Subnet.Implied && w.wants(f) && !w.fixed[f].IsValid() && !w.pooled(f) {
-			return w, core.Errorf(core.CodeAddress,
+		if w.subnet.Implied && w.wants(f) && !w.fixed[f].IsValid() && !w.pooled(f) {
+			return core.Errorf(core.CodeAddress,
 				"no object declares the subnet, so that an %s address cannot be chosen: request one, or declare a Subnet", f)
 		}
 	}
-	return w, nil
+	return nil
 }
 
 // wants tells that the lease has an address of family f.

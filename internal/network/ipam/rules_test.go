@@ -448,12 +448,12 @@ func TestFamily(t *testing.T) {
 		require.NotEmpty(t, l.MAC)
 	}
 	_, err := want(9, core.IPv6, "10.0.0.7")
-	require.Equal(t, uint(core.CodeConflict), core.CodeOf(err))
+	require.Equal(t, core.CodeConflict, core.CodeOf(err))
 	require.ErrorContains(t, err, "the address 10.0.0.7 is requested, and only an IPv6 address")
 	_, err = a.Acquire(Request{Subnet: dual, Owner: owner(9), Family: core.IPv4, Pool: [][]netip.Addr{ips("fd00::7")}})
-	require.Equal(t, uint(core.CodeConflict), core.CodeOf(err))
+	require.Equal(t, core.CodeConflict, core.CodeOf(err))
 	_, err = a.Acquire(Request{Subnet: subnet("s", "10.1.0.0/24"), Owner: owner(9), Family: core.IPv6})
-	require.Equal(t, uint(core.CodeAddress), core.CodeOf(err))
+	require.Equal(t, core.CodeAddress, core.CodeOf(err))
 	require.ErrorContains(t, err, "an IPv6 address is requested, and the subnet has none ([10.1.0.0/24])")
 	require.Len(t, a.Leases(), 4)
 }

@@ -153,5 +153,5 @@ func TestFamily(t *testing.T) {
 	require.True(t, nic.Given, "these are all its addresses")
 	_, err = resolved(map[string]string{family: "dual"})
 	require.ErrorContains(t, err, "annotation "+family+": \"dual\" is none of ipv4, ipv6")
-	require.Equal(t, uint(core.CodeValue), core.CodeOf(err))
+	require.Equal(t, core.CodeValue, core.CodeOf(err))
 }

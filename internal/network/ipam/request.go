@@ -65,11 +65,12 @@ func parse(r Request) (wish, error) {
 	if err := w.candidates(r.Pool); err != nil {
 		return w, err
 	}
-	return w, w.chooseable()
+	err = w.choosable()
+	return w, err
 }
 
-// chooseable is nil where what is not requested can be chosen.
-func (w *wish) chooseable() error {
+// choosable is nil where what is not requested can be chosen.
+func (w *wish) choosable() error {
 	for f := range families {
 		if w.subnet.Implied && w.wants(f) && !w.fixed[f].IsValid() && !w.pooled(f) {
 			return core.Errorf(core.CodeAddress,

@@ -25,6 +25,7 @@ FORCE       ?=
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X main.version=$(VERSION)
+PROGRAMS = ./cmd/fairlead ./cmd/fairlead-cni ./cmd/fairlead-controller
 GOBUILD  = $(GO) build -trimpath -ldflags '$(LDFLAGS)'
 # What the compiler knows of a working agent (profile-guided optimization: some
 # 5 % less CPU). `make PGO=off build` is twice as fast where nothing is cached.
@@ -205,9 +206,9 @@ lint: setup-lint $(TOOLS)/.lint ## golangci-lint, shellcheck
 	@shellcheck -s bash test/vm/guest
 
 .PHONY: build
-build: ## bin/fairlead and bin/fairlead-cni
+build: ## bin/fairlead, bin/fairlead-cni and bin/fairlead-controller
 	@mkdir -p bin
-	@$(GOBUILD) -pgo=$(PGO) -o bin/ ./cmd/fairlead ./cmd/fairlead-cni
+	@$(GOBUILD) -pgo=$(PGO) -o bin/ $(PROGRAMS)
 
 # Every file is renamed into place, so that a running agent keeps its binary and
 # a runtime never executes half a plugin.
@@ -215,7 +216,7 @@ put = install -D -m $(1) $(2) $(DESTDIR)$(3).new && mv -f $(DESTDIR)$(3).new $(D
 
 .PHONY: install
 install: build foreign ## binaries, plugin, systemd unit, folder of objects (DESTDIR, PREFIX, CNI_DIR, CNI_TYPES, FORCE=1)
-	@$(call put,0755,bin/fairlead,$(PREFIX)/bin/fairlead)
+	@$(foreach program,fairlead fairlead-controller,$(call put,0755,bin/$(program),$(PREFIX)/bin/$(program));)
 	@$(foreach type,$(CNI_TYPES),$(call put,0755,bin/fairlead-cni,$(CNI_DIR)/$(type));)
 	@sed 's#@PREFIX@#$(PREFIX)#; s#@OBJECTS_DIR@#$(OBJECTS_DIR)#' deploy/systemd/fairlead.service > bin/fairlead.service
 	@$(call put,0644,bin/fairlead.service,$(UNIT_DIR)/fairlead.service)
@@ -244,7 +245,7 @@ uninstall: ## remove what `make install` put there; objects and the state in /va
 		if $(call ours,$$plugin); then rm -f "$$plugin"; \
 		elif [ -e "$$plugin" ]; then echo "left alone, not ours: $$plugin"; fi; \
 	done
-	@rm -f $(DESTDIR)$(PREFIX)/bin/fairlead $(DESTDIR)$(UNIT_DIR)/fairlead.service
+	@rm -f $(DESTDIR)$(PREFIX)/bin/fairlead $(DESTDIR)$(PREFIX)/bin/fairlead-controller $(DESTDIR)$(UNIT_DIR)/fairlead.service
 
 .PHONY: clean
 clean: ## remove everything that make built
@@ -254,9 +255,9 @@ clean: ## remove everything that make built
 # directory in which the thin plugin has all its types beside the upstream ones.
 .PHONY: testbin
 testbin: $(TOOLS)/.cni
-	@echo "building fairlead and fairlead-cni, with crash points"
+	@echo "building fairlead, fairlead-cni and fairlead-controller, with crash points"
 	@mkdir -p $(FAILPOINT) $(TESTCNI)
-	@$(GOBUILD) -tags failpoint -o $(FAILPOINT)/ ./cmd/fairlead ./cmd/fairlead-cni
+	@$(GOBUILD) -tags failpoint -o $(FAILPOINT)/ $(PROGRAMS)
 	@for p in $(notdir $(CNI_PLUGINS)); do ln -f $(TOOLS)/$$p $(TESTCNI)/$$p; done
 	@for p in fairlead multus kube-ovn; do ln -f $(FAILPOINT)/fairlead-cni $(TESTCNI)/$$p; done
 

@@ -100,7 +100,7 @@ var bans = []ban{
 	{"unsafe", []string{"cmd/fairlead-cni", "internal/kernel"}, "only system calls need it; go:linkname reaches below Go's public surface"},
 	{"testing", nil, "a test library in the product"},
 	{"github.com/stretchr/testify", nil, "a test library in the product"},
-	{module + "/cmd", []string{"cmd/fairlead"}, "commands are not libraries"},
+	{module + "/cmd", []string{"cmd/fairlead", "cmd/fairlead-controller"}, "commands are not libraries"},
 }
 
 // only confines a folder's imports to the standard library and a list.
@@ -128,6 +128,7 @@ type avoid struct {
 }
 
 var avoids = []avoid{
+	{"cmd/fairlead-controller", []string{module + "/cmd/fairlead"}, "a program knows no other; what programs share is cmd/usage"},
 	{"internal/controller", []string{module + "/internal/kernel", module + "/internal/driver", module + "/internal/gateway", module + "/internal/ovs"},
 		"a controller runs anywhere; what a node has is its agent's"},
 	{"internal/agent/engine", []string{module + "/internal/driver/", module + "/internal/gateway"},
@@ -148,7 +149,7 @@ const (
 	maxFunction = 60
 	maxPackage  = 2500
 	minPackage  = 80   // below it a package is a file of a neighbour, unless it is in `smaller`
-	maxCommands = 3001 // all of cmd/fairlead: cobra, flags and wiring
+	maxCommands = 3001 // all of cmd/fairlead and cmd/usage: cobra, flags and wiring
 )
 
 // larger are packages that may have more lines. The engine's undoing, and what
@@ -485,13 +486,13 @@ func TestCommandsStayThin(t *testing.T) {
 	total := 0
 	for folder, files := range src {
 		for _, f := range files {
-			if within(folder, "cmd/fairlead") && !f.test {
+			if withinAny(folder, []string{"cmd/fairlead", "cmd/usage"}) && !f.test {
 				total += f.lines
 			}
 		}
 	}
 	require.NotZero(t, total)
-	require.Less(t, total, maxCommands, "lines of cmd/fairlead without tests")
+	require.Less(t, total, maxCommands, "lines of cmd/fairlead and cmd/usage without tests")
 }
 
 // TestSmallPackagesHaveAReason: what is too small to be a room of its own is a
@@ -535,6 +536,23 @@ func TestNoAssembly(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{range .SFiles}}{{$.ImportPath}}/{{.}} {{end}}", "./...").CombinedOutput()
 	require.NoError(t, err, string(out))
 	require.Empty(t, strings.Fields(string(out)))
+}
+
+// controllerOnly are packages that cost the agent of each node memory as soon as
+// they are linked into its program, used or not.
+var controllerOnly = []string{
+	"k8s.io/client-go/kubernetes", "k8s.io/client-go/dynamic", "k8s.io/client-go/informers",
+	"k8s.io/client-go/tools/leaderelection", module + "/internal/controller",
+}
+
+// TestAgentStaysThin looks at all that the node's program links, also through
+// others: typed clients alone register all of Kubernetes' kinds at each start.
+func TestAgentStaysThin(t *testing.T) {
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./cmd/fairlead").CombinedOutput()
+	require.NoError(t, err, string(out))
+	for _, dep := range strings.Fields(string(out)) {
+		require.Falsef(t, withinAny(dep, controllerOnly), "fairlead links %s: 7 MB on each node come with a controller's libraries", dep)
+	}
 }
 
 // TestPluginStaysThin looks at all that the plugin links, also through others:

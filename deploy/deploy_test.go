@@ -48,10 +48,11 @@ func TestDockerfileBuilds(t *testing.T) {
 	require.NoError(t, exec.CommandContext(t.Context(), "find", src, "-name", "*_test.go", "-delete").Run())
 	require.NoError(t, exec.CommandContext(t.Context(), "find", src, "-name", "testdata", "-prune", "-exec", "rm", "-r", "{}", ";").Run())
 
-	plugin := strings.Replace(build, " ./cmd/fairlead ", " ", 1)
+	const programs = "./cmd/fairlead ./cmd/fairlead-cni ./cmd/fairlead-controller"
+	plugin := strings.Replace(build, programs, "./cmd/fairlead-cni", 1)
 	require.NotEqual(t, build, plugin)
-	requireProgram(t, runBuild(t, src, build, "amd64"), elf.EM_X86_64, "fairlead", "fairlead-cni")
-	requireProgram(t, runBuild(t, src, build, "arm64"), elf.EM_AARCH64, "fairlead", "fairlead-cni")
+	requireProgram(t, runBuild(t, src, build, "amd64"), elf.EM_X86_64, "fairlead", "fairlead-cni", "fairlead-controller")
+	requireProgram(t, runBuild(t, src, build, "arm64"), elf.EM_AARCH64, "fairlead", "fairlead-cni", "fairlead-controller")
 	requireProgram(t, runBuild(t, src, plugin, "s390x"), elf.EM_S390, "fairlead-cni")
 	requireProgram(t, runBuild(t, src, plugin, "ppc64le"), elf.EM_PPC64, "fairlead-cni")
 	requireProgram(t, runBuild(t, src, plugin, "riscv64"), elf.EM_RISCV, "fairlead-cni")
@@ -92,6 +93,9 @@ func requireProgram(t *testing.T, dir string, machine elf.Machine, names ...stri
 func TestDockerfileCopiesWhatItBuilds(t *testing.T) {
 	text := strings.Join(instructions(t), "\n")
 	require.Regexp(t, `(?m)^COPY --from=build /out/fairlead /out/fairlead-cni /usr/bin/$`, text)
+	require.Regexp(t, `(?m)^COPY --from=build /out/fairlead-controller /usr/bin/$`, text)
+	agent, controller := strings.Index(text, "ENTRYPOINT [\"/usr/bin/fairlead\"]"), strings.Index(text, "ENTRYPOINT [\"/usr/bin/fairlead-controller\"]")
+	require.Less(t, controller, agent, "the last stage is what is built without --target")
 	require.NotContains(t, text, ":latest")
 	mod, err := os.ReadFile("../go.mod")
 	require.NoError(t, err)

@@ -419,7 +419,7 @@ func TestFallingBack(t *testing.T) {
 	require.Contains(t, o.Place(), "on this node (nothing names a cluster")
 	none := &client.NoAgentError{Socket: "/s", Err: fs.ErrNotExist}
 	require.NotContains(t, none.Hint(), "--kubeconfig")
-	h := hinter(nil)
+	var h interface{ Hint() string }
 	require.ErrorAs(t, o.Explain(none), &h)
 	require.Contains(t, h.Hint(), "to ask a cluster give --kubeconfig")
 }

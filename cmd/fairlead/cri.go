@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/agent"
-	"github.com/fairlead/fairlead/cmd/fairlead/usage"
+	"github.com/fairlead/fairlead/cmd/usage"
 	"github.com/fairlead/fairlead/internal/agent/metrics"
 	"github.com/fairlead/fairlead/internal/cri"
 	"github.com/fairlead/fairlead/internal/cri/image"
@@ -97,7 +97,7 @@ func runCRI(ctx context.Context, o criOptions, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	counted := metrics.NewNetworkPlugin(metrics.Options{Version: version, Revision: commit()})
+	counted := metrics.NewNetworkPlugin(metrics.Options{Version: version, Revision: usage.Commit()})
 	if err := serveMetrics(ctx, o.http, counted.Handler(), log); err != nil {
 		return err
 	}

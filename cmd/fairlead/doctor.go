@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
-	"github.com/fairlead/fairlead/cmd/fairlead/usage"
+	"github.com/fairlead/fairlead/cmd/usage"
 	"github.com/fairlead/fairlead/internal/install/runtimes"
 	"github.com/fairlead/fairlead/internal/lib/hint"
 	"github.com/fairlead/fairlead/internal/ops/client/view"
@@ -102,7 +102,7 @@ is taken out. Names and addresses of pods stay: look before you give it away.`,
 		cfg := examined(ctx, cmd, flags)
 		err := doctor.BundleFile(ctx, name, doctor.BundleConfig{
 			Config: cfg, Raw: agentOf(cmd).Raw,
-			Version: strings.TrimSpace(version + " " + commit()), Now: now, Secrets: doctor.SecretEnv(os.Environ()),
+			Version: strings.TrimSpace(version + " " + usage.Commit()), Now: now, Secrets: doctor.SecretEnv(os.Environ()),
 		})
 		if errors.Is(err, fs.ErrExist) {
 			return hint.On(fmt.Errorf("%s exists already", name), "name another file with -o")

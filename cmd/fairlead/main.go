@@ -8,11 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"runtime/debug"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,20 +16,19 @@ import (
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeloop"
-	"github.com/fairlead/fairlead/cmd/fairlead/usage"
+	"github.com/fairlead/fairlead/cmd/usage"
 	"github.com/fairlead/fairlead/internal/agent"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/lib/hint"
 	nodeclient "github.com/fairlead/fairlead/internal/node/client"
 	"github.com/fairlead/fairlead/internal/ops/client"
-	"github.com/fairlead/fairlead/internal/ops/client/view"
 	"github.com/fairlead/fairlead/internal/source/cluster/query"
 )
 
 // Exit codes, as docs/cli.md and `fairlead --help` tell them.
 const (
-	exitFailed   = 1 // the operation failed, a check found a difference, doctor a ✗
-	exitUsage    = 2 // the command line is wrong; nothing was done
+	exitFailed   = usage.ExitFailed
+	exitUsage    = usage.ExitUsage
 	exitNotFound = 3 // the pod, address or container named is not known
 	exitNoAgent  = 4 // no agent answers on the socket, or no API server
 )
@@ -44,18 +39,13 @@ const defaultTimeout = time.Minute
 // version is set by the linker: -X main.version=v1.2.3.
 var version = "dev"
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	os.Exit(code)
-}
+func main() { usage.Main(run) }
 
 // commands are the constructors of all subcommands.
 func commands() []func() *cobra.Command {
 	return []func() *cobra.Command{
 		getCommand, describeCommand, ipCommand,
-		func() *cobra.Command { return nodeagent.Command(agent.Build{Version: version, Commit: commit()}) },
+		func() *cobra.Command { return nodeagent.Command(agent.Build{Version: version, Commit: usage.Commit()}) },
 		attachCommand, detachCommand, checkCommand,
 		installCommand, uninstallCommand, installCNICommand, importCommand, confCommand,
 		criCommand, func() *cobra.Command { return nodeloop.Command(version) }, logsCommand, execCommand, upCommand, downCommand, gcCommand, statusCommand, doctorCommand, bundleCommand, versionCommand,
@@ -73,27 +63,22 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 0
 	}
 	if !errors.As(err, new(silentError)) {
-		report(stderr, cmd, err)
+		usage.Report(stderr, cmd, err)
 	}
 	return exitCode(err)
 }
 
 func rootCommand() *cobra.Command {
-	root := &cobra.Command{
+	root := usage.Program(&cobra.Command{
 		Use:   "fairlead",
 		Short: "Networks for pods: the node agent and the operator's commands",
 		Long: `Networks for pods: the node agent and the operator's commands.
 
 Exit codes: 0 done; 1 failed, or a check found something; 2 wrong command line;
 3 the thing named is not known; 4 no agent, or no API server, answers.`,
-		Version:       version,
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args:          usage.Args(cobra.NoArgs),
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	root.SetVersionTemplate("fairlead {{.Version}}\n")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return hint.UsageError{Err: err} })
+		Args: usage.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}, version)
 	root.PersistentFlags().String("socket", cni.DefaultSocket, "the agent's unix socket")
 	root.PersistentFlags().Duration("timeout", defaultTimeout, "how long a command may take")
 	for _, command := range commands() {
@@ -131,25 +116,6 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// hinter is an error that knows the next step.
-type hinter interface{ Hint() string }
-
-// report writes one line with what failed and one with what to do.
-func report(w io.Writer, cmd *cobra.Command, err error) {
-	shell := usage.Shell()
-	_, _ = fmt.Fprintf(w, "fairlead: %s\n", shell.In(view.Printable(err.Error())))
-	step := ""
-	if h := hinter(nil); errors.As(err, &h) {
-		step = h.Hint()
-	}
-	if errors.As(err, new(hint.UsageError)) {
-		step = "`" + cmd.CommandPath() + " --help` shows the command"
-	}
-	if step != "" {
-		_, _ = fmt.Fprintln(w, shell.In("  next: "+view.Printable(step)))
-	}
-}
-
 func exitCode(err error) int {
 	silent, noAgent := silentError{}, (*client.NoAgentError)(nil)
 	switch {
@@ -181,18 +147,4 @@ func agentOf(cmd *cobra.Command) *client.Client {
 		socket = cni.DefaultSocket
 	}
 	return client.New(socket)
-}
-
-// commit is the revision this binary was built from, "" when not known.
-func commit() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value
-		}
-	}
-	return ""
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fairlead/fairlead/cmd/fairlead/usage"
+	"github.com/fairlead/fairlead/cmd/usage"
 	"github.com/fairlead/fairlead/internal/ops/client/view"
 )
 
@@ -76,7 +76,7 @@ func versionCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "version", Short: "The version of this program and of the agent", Args: usage.Args(cobra.NoArgs)}
 	out := outputFlag(cmd, asTable, asJSON, asYAML)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		v := versions{Client: version, Commit: commit(), Go: runtime.Version()}
+		v := versions{Client: version, Commit: usage.Commit(), Go: runtime.Version()}
 		ctx, cancel := within(cmd)
 		defer cancel()
 		if s, err := agentOf(cmd).Status(ctx); err == nil { // no agent is no failure here

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeup"
+	"github.com/fairlead/fairlead/cmd/usage"
 	"github.com/fairlead/fairlead/internal/agent"
 	"github.com/fairlead/fairlead/internal/up"
 )
@@ -15,7 +16,7 @@ import (
 // upParts are how `fairlead up` runs the commands agent and cri.
 func upParts() up.Parts {
 	return up.Parts{
-		Agent: nodeagent.Defaults(agent.Build{Version: version, Commit: commit()}), RunAgent: nodeagent.Run,
+		Agent: nodeagent.Defaults(agent.Build{Version: version, Commit: usage.Commit()}), RunAgent: nodeagent.Run,
 		CRI: func(ctx context.Context, c up.CRI, log *slog.Logger) error {
 			return runCRI(ctx, criOptions{
 				listen: c.Listen, dockerHost: c.DockerHost, rootDir: c.RootDir, sandboxImage: c.SandboxImage,

@@ -56,6 +56,14 @@ func Program(t testing.TB) string {
 	return programs(t).fairlead
 }
 
+// Controller is the path of `fairlead-controller`, which is built beside it.
+func Controller(t testing.TB) string {
+	t.Helper()
+	path := filepath.Join(filepath.Dir(Program(t)), "fairlead-controller")
+	require.FileExists(t, path, "build the programs (make testbin)")
+	return path
+}
+
 // makeTestbin runs make under a lock: packages are tested beside each other.
 func makeTestbin(root string) error {
 	if err := os.MkdirAll(filepath.Join(root, ".cache"), 0o755); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/fairlead/fairlead/api/cni"
-	"github.com/fairlead/fairlead/cmd/fairlead/usage"
+	"github.com/fairlead/fairlead/cmd/usage"
 	"github.com/fairlead/fairlead/internal/agent"
 	"github.com/fairlead/fairlead/internal/agent/server"
 	"github.com/fairlead/fairlead/internal/install/conf"
@@ -80,7 +80,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.Objects, "objects", "", "folder of Pod, NetworkAttachmentDefinition, Subnet and Vlan YAML (none: every pod gets the built-in default network)")
 	f.StringVar(&o.OVSDB, "ovsdb", DefaultOVSDB, "Open vSwitch database")
 	f.StringVar(&o.Bridge, "bridge", DefaultBridge, "integration bridge")
-	f.BoolVar(&o.OVN, "ovn", false, "a controller gives pods their addresses (`fairlead controller`) and ovn-controller makes the flows of the bridge")
+	f.BoolVar(&o.OVN, "ovn", false, "a controller gives pods their addresses (fairlead-controller) and ovn-controller makes the flows of the bridge")
 	f.StringVar(&o.NodeName, "node-name", hostname(), "name of this node")
 	f.StringVar(&o.Iface, "iface", "", "underlay interface, for the pods' MTU (default: that of the default route)")
 	f.IntVar(&o.MTU, "mtu", 0, "MTU of pods in bytes (default: the underlay interface's less 100)")

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/api/cni"
-	"github.com/fairlead/fairlead/cmd/fairlead/usage"
+	"github.com/fairlead/fairlead/cmd/usage"
 	"github.com/fairlead/fairlead/internal/install/conf"
 	"github.com/fairlead/fairlead/internal/install/node"
 	"github.com/fairlead/fairlead/internal/install/runtimes"

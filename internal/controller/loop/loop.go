@@ -29,8 +29,8 @@ import (
 	"github.com/fairlead/fairlead/internal/source/declare"
 )
 
-// Config is what a controller is told. Its fields are the flags of `fairlead
-// controller`.
+// Config is what a controller is told. Its fields are the flags of
+// `fairlead-controller`.
 type Config struct {
 	// Kubeconfig leads to the API server; "" is the service account of the pod that
 	// this runs in.

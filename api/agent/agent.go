@@ -19,7 +19,7 @@ import (
 	"net/url"
 )
 
-// Paths of the API. The ones that end in a slash are followed by what their
+// Paths of the API; others stand with their types. The ones that end in a slash are followed by what their
 // function (PodPath, IPPath, CheckPath) appends.
 const (
 	PathPods    = "/v1/pods"    // GET: PodList; ?namespace= limits it
@@ -30,7 +30,6 @@ const (
 	PathIP      = "/v1/ips/"    // GET {address}: Who
 	PathStatus  = "/v1/status"  // GET: Status
 	PathGC      = "/v1/gc"      // POST: GCResult; GET: the same of what a POST would do
-	PathLeaks   = "/v1/leaks"   // GET: LeakList
 	PathCheck   = "/v1/check/"  // POST {namespace}/{name}: CheckResult
 	PathMetrics = "/metrics"    // GET: Prometheus text format, the same as on --http
 

@@ -2,6 +2,9 @@ package agent
 
 import "net/netip"
 
+// PathLeaks is a GET of a LeakList.
+const PathLeaks = "/v1/leaks"
+
 // LeakList answers PathLeaks: the addresses that no living attachment holds.
 type LeakList struct {
 	Items []Leak `json:"items"`

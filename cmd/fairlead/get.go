@@ -225,33 +225,7 @@ func ipCommand() *cobra.Command {
 		}
 		return err
 	}
-	return group("ip", "Ask about addresses", cmd, leaksCommand())
-}
-
-func leaksCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "leaks", Short: "Addresses on this node that no living attachment holds; exit code 1 when there are any",
-		Args: usage.Args(cobra.NoArgs),
-		Long: `Addresses on this node that no living attachment holds: those of the agent's own
-pools, and those of host-local's folders for the networks that it knows. Each is
-listed with the owner that is recorded, why it is left over, and the command that
-frees it. Nothing is changed. Unproven is one whose owner the agent does not know.`,
-	}
-	out := outputFlag(cmd, asTable, asJSON, asYAML)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		ctx, cancel := within(cmd)
-		defer cancel()
-		list, err := agentOf(cmd).Leaks(ctx)
-		if err != nil {
-			return err
-		}
-		err = out.print(cmd.OutOrStdout(), list, func(w io.Writer, _ view.Options) error { return view.Leaks(w, list) })
-		if err == nil && len(list.Items)+len(list.Failed) > 0 {
-			return silentError{exitFailed}
-		}
-		return err
-	}
-	return cmd
+	return group("ip", "Ask about addresses", cmd)
 }
 
 // absent says of a pod that is not found where else it may be.

@@ -48,7 +48,7 @@ func commands() []func() *cobra.Command {
 		func() *cobra.Command { return nodeagent.Command(agent.Build{Version: version, Commit: usage.Commit()}) },
 		attachCommand, detachCommand, checkCommand,
 		installCommand, uninstallCommand, installCNICommand, importCommand, confCommand,
-		criCommand, func() *cobra.Command { return nodeloop.Command(version) }, logsCommand, execCommand, upCommand, downCommand, gcCommand, statusCommand, doctorCommand, bundleCommand, versionCommand,
+		criCommand, func() *cobra.Command { return nodeloop.Command(version) }, logsCommand, execCommand, upCommand, downCommand, gcCommand, doctorCommand, bundleCommand, versionCommand,
 	}
 }
 
@@ -84,6 +84,7 @@ Exit codes: 0 done; 1 failed, or a check found something; 2 wrong command line;
 	for _, command := range commands() {
 		root.AddCommand(command())
 	}
+	root.AddCommand(queries("")...)
 	return root
 }
 
@@ -102,8 +103,9 @@ func one(what string) cobra.PositionalArgs {
 	}
 }
 
-// group is a command that only has subcommands.
+// group is a command that only has subcommands, plain questions among them.
 func group(use, short string, subs ...*cobra.Command) *cobra.Command {
+	subs = append(subs, queries(use)...)
 	cmd := &cobra.Command{Use: use, Short: short, Args: usage.Args(cobra.NoArgs)}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		names := make([]string, len(subs))

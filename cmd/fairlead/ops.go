@@ -42,21 +42,34 @@ their ports, addresses, host ports and plugins, and ports and links of none.`,
 	return cmd
 }
 
-func statusCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "status", Short: "Whether the agent is ready, and what it waits for; exit code 1 when not ready",
-		Args: usage.Args(cobra.NoArgs),
+// queries are the plain questions to the agent that are subcommands of one; of
+// the program: "".
+func queries(under string) []*cobra.Command {
+	var out []*cobra.Command
+	for _, q := range view.Queries() {
+		if q.Under == under {
+			out = append(out, queryCommand(q))
+		}
 	}
+	return out
+}
+
+func queryCommand(q view.Query) *cobra.Command {
+	cmd := &cobra.Command{Use: q.Use, Short: q.Short, Long: q.Long, Args: usage.Args(cobra.NoArgs)}
 	out := outputFlag(cmd, asTable, asJSON, asYAML)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		ctx, cancel := within(cmd)
 		defer cancel()
-		s, err := agentOf(cmd).Status(ctx)
+		raw, err := agentOf(cmd).Raw(ctx, q.Path)
 		if err != nil {
 			return err
 		}
-		err = out.print(cmd.OutOrStdout(), s, func(w io.Writer, o view.Options) error { return view.Status(w, s, o) })
-		if err == nil && !s.Ready {
+		answer, err := q.Read(raw)
+		if err != nil {
+			return fmt.Errorf("read the agent's answer to %s: %w", q.Path, err)
+		}
+		err = out.print(cmd.OutOrStdout(), answer.Value, answer.Text)
+		if err == nil && answer.Failed {
 			return silentError{exitFailed}
 		}
 		return err

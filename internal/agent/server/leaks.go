@@ -2,7 +2,6 @@ package server
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
 
 	"github.com/fairlead/fairlead/api/agent"
@@ -21,19 +20,19 @@ type held struct {
 	still func() bool
 }
 
-// serveLeaks tells of every address that is held whether its holder lives. It
-// judges each in its container's turn, so that no operation is half done; a busy
-// container's addresses are that operation's.
-func (s *Server) serveLeaks(w http.ResponseWriter, _ *http.Request) {
-	out := agent.LeakList{Items: []agent.Leak{}}
+// leaks are the addresses that are held for nobody who lives, and failed what
+// could not be looked at. Each is judged in its container's turn, so that no
+// operation is half done; a busy container's addresses are that operation's.
+func (s *Server) leaks() (leaks []agent.Leak, failed []string) {
+	leaks = []agent.Leak{}
 	all := s.pooled()
 	for _, d := range driver.Each[driver.Lister](s.Engine.Drivers) {
-		kept, failed := d.Kept(s.calls())
+		kept, errs := d.Kept(s.calls())
 		for _, k := range kept {
 			all = append(all, held{leak: agent.Leak{Address: k.Address, Network: k.Network, File: k.File}, owner: k.Owner, still: k.Still})
 		}
-		for _, err := range failed {
-			out.Failed = append(out.Failed, err.Error())
+		for _, err := range errs {
+			failed = append(failed, err.Error())
 		}
 	}
 	for _, h := range all {
@@ -41,17 +40,17 @@ func (s *Server) serveLeaks(w http.ResponseWriter, _ *http.Request) {
 		if !ok {
 			continue
 		}
-		leaks, err := s.judge(&h)
+		is, err := s.judge(&h)
 		unlock()
 		if err != nil {
-			out.Failed = append(out.Failed, fmt.Sprintf("%s of %s: %v", h.leak.Address, h.owner, err))
-		} else if leaks {
-			out.Items = append(out.Items, h.leak)
+			failed = append(failed, fmt.Sprintf("%s of %s: %v", h.leak.Address, h.owner, err))
+		} else if is {
+			leaks = append(leaks, h.leak)
 		}
 	}
-	slices.SortStableFunc(out.Items, func(a, b agent.Leak) int { return a.Address.Compare(b.Address) })
-	slices.Sort(out.Failed)
-	writeJSON(w, http.StatusOK, out)
+	slices.SortStableFunc(leaks, func(a, b agent.Leak) int { return a.Address.Compare(b.Address) })
+	slices.Sort(failed)
+	return leaks, failed
 }
 
 // pooled are the addresses of the agent's own pools.

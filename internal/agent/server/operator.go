@@ -318,6 +318,11 @@ func (s *Server) serveStatus(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, st)
 }
 
+func (s *Server) serveLeaks(w http.ResponseWriter, _ *http.Request) {
+	leaks, failed := s.leaks()
+	writeJSON(w, http.StatusOK, agent.LeakList{Items: leaks, Failed: failed})
+}
+
 func (s *Server) serveDetach(w http.ResponseWriter, r *http.Request) {
 	var in agent.Detach
 	if err := readJSON(r, &in); err != nil {

@@ -94,11 +94,6 @@ func (c *Client) GCPreview(ctx context.Context) (agent.GCResult, error) {
 	return ask[agent.GCResult](ctx, c, http.MethodGet, agent.PathGC)
 }
 
-// Leaks lists the addresses that no living attachment holds.
-func (c *Client) Leaks(ctx context.Context) (agent.LeakList, error) {
-	return ask[agent.LeakList](ctx, c, http.MethodGet, agent.PathLeaks)
-}
-
 // Detach has the agent forget an attachment whatever its plugins say.
 func (c *Client) Detach(ctx context.Context, container, ifName string) (agent.DetachResult, error) {
 	in, err := json.Marshal(agent.Detach{Container: container, IfName: ifName})
@@ -113,7 +108,7 @@ func (c *Client) Check(ctx context.Context, pod core.Pod) (agent.CheckResult, er
 	return ask[agent.CheckResult](ctx, c, http.MethodPost, agent.CheckPath(pod.Namespace, pod.Name))
 }
 
-// Raw gets a path's answer as it stands, for a support bundle.
+// Raw gets a path's answer as it stands.
 func (c *Client) Raw(ctx context.Context, path string) ([]byte, error) {
 	return c.body(ctx, http.MethodGet, path, nil)
 }

@@ -54,7 +54,6 @@ func TestViews(t *testing.T) {
 	mux.HandleFunc("GET /v1/status", answer(200, agent.Status{Version: "v1", Ready: true}))
 	mux.HandleFunc("POST /v1/gc", answer(200, agent.GCResult{Kept: 3}))
 	mux.HandleFunc("GET /v1/gc", answer(200, agent.GCResult{DryRun: true}))
-	mux.HandleFunc("GET /v1/leaks", answer(200, agent.LeakList{Items: []agent.Leak{{Free: "fairlead gc"}}}))
 	mux.HandleFunc("POST /v1/check/{namespace}/{name}", func(w http.ResponseWriter, r *http.Request) {
 		answer(200, agent.CheckResult{Pod: r.PathValue("name"), OK: true})(w, r)
 	})
@@ -87,9 +86,6 @@ func TestViews(t *testing.T) {
 	would, err := c.GCPreview(ctx)
 	require.NoError(t, err)
 	require.True(t, would.DryRun)
-	leaks, err := c.Leaks(ctx)
-	require.NoError(t, err)
-	require.Equal(t, "fairlead gc", leaks.Items[0].Free)
 	check, err := c.Check(ctx, core.Pod{Namespace: "a", Name: "b"})
 	require.NoError(t, err)
 	require.Equal(t, "b", check.Pod)

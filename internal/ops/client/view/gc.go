@@ -58,29 +58,3 @@ func heldBy(i agent.Interface) string {
 	}
 	return strings.Join(parts, ", ")
 }
-
-// Leaks lists the addresses that nobody who lives holds.
-func Leaks(w io.Writer, list agent.LeakList) error {
-	p := &page{}
-	unproven := 0
-	for _, l := range list.Items {
-		in := "Subnet " + l.Subnet
-		if l.File != "" {
-			in = "host-local network " + l.Network + ", " + l.File
-		}
-		owner := ref(l.AttachmentRef)
-		if l.Container == "" {
-			owner = "nobody"
-		}
-		if l.Unproven {
-			unproven++
-		}
-		p.line("%s (%s) held for %s: %s", l.Address, in, owner, l.Reason)
-		p.line("    next: %s", l.Free)
-	}
-	for _, f := range list.Failed {
-		p.line("cannot tell: %s", f)
-	}
-	p.line("%d held for nobody who lives, %d of them unproven", len(list.Items), unproven)
-	return p.end(w)
-}

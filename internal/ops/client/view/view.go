@@ -1,5 +1,5 @@
 // Package view writes the agent's answers as text for people: aligned tables
-// and sections. It is pure (values in, text out) and knows no agent, no socket
+// and sections. It has the plain questions too, each as a row. It is pure (values in, text out) and knows no agent, no socket
 // and no flags; the clock is an argument.
 package view
 

@@ -85,7 +85,7 @@ func TestNamesCannotSteerTheTerminal(t *testing.T) {
 			})
 		},
 		func(b *bytes.Buffer) error {
-			return view.Leaks(b, agent.LeakList{Items: []agent.Leak{{File: evil, Reason: evil, Free: evil}}, Failed: []string{evil}})
+			return view.Leaks(b, agent.LeakList{Items: []agent.Leak{{File: evil, Reason: evil, Free: evil}}, Failed: []string{evil}}, view.Options{})
 		},
 		func(b *bytes.Buffer) error {
 			return view.Status(b, agent.Status{

@@ -231,6 +231,10 @@ var tables = []struct{ name, columns string }{
 	{"Mirror", "name,select_all,select_src_port,select_dst_port,output_port,external_ids"},
 }
 
+// zones are ovn-controller's on its bridge: it numbers them anew, and keeps those
+// of switches whose ports have gone.
+var zones = regexp.MustCompile(`\["ct-zone-[^"]*","\d+"\],?`)
+
 var uuid = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
 func (inv Inventory) readOVS(n *Node) error {
@@ -246,7 +250,7 @@ func (inv Inventory) readOVS(n *Node) error {
 			return fmt.Errorf("ovs-vsctl list %s: %w", t.name, err)
 		}
 		for _, row := range rows.Data {
-			inv.add("ovs "+t.name, uuid.ReplaceAllString(string(row), "UUID"))
+			inv.add("ovs "+t.name, uuid.ReplaceAllString(zones.ReplaceAllString(string(row), ""), "UUID"))
 		}
 	}
 	return nil

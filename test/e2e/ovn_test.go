@@ -1,0 +1,320 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/fairlead/fairlead/api/cni"
+	"github.com/fairlead/fairlead/internal/testbed"
+	"github.com/fairlead/fairlead/internal/testbed/kube"
+	crds "github.com/fairlead/fairlead/internal/testbed/kube/kinds"
+	"github.com/fairlead/fairlead/internal/testbed/ovn"
+)
+
+// Subnets of the test's cluster: web is the default one, data that of namespace
+// data; a router joins them.
+const (
+	webSubnet  = "10.16.0.0/16,fd00:10:16::/112"
+	dataSubnet = "10.17.0.0/16,fd00:10:17::/112"
+)
+
+// ovnCluster is a cluster whose pods OVN joins: two nodes, a third one with OVN's
+// central part and two controllers, and an API server.
+type ovnCluster struct {
+	t       *testing.T
+	c       *kube.Cluster
+	site    *testbed.Node
+	central *ovn.Central
+	nodes   [2]*ovnNode
+}
+
+// ovnNode is a node with ovn-controller and an agent.
+type ovnNode struct {
+	*testbed.Node
+	o      *ovnCluster
+	name   string
+	agent  *testbed.Agent
+	before testbed.Inventory
+}
+
+func newOVNCluster(t *testing.T) *ovnCluster {
+	t.Helper()
+	o := &ovnCluster{t: t, c: kube.Start(t, kube.Options{}), site: testbed.Bare(t)}
+	crds.Install(t, o.c)
+	o.c.Apply(seed(t, "controller-role.yaml"))
+	for _, ns := range []string{"web", "data"} {
+		o.c.Apply(object("v1", "Namespace", ns, nil, nil))
+	}
+	o.c.Apply(together(
+		subnetObject("web", map[string]any{"cidrBlock": webSubnet, "default": true}),
+		subnetObject("data", map[string]any{"cidrBlock": dataSubnet, "namespaces": []string{"data"}}),
+	))
+	under := testbed.NewUnderlay(t)
+	o.central = ovn.New(t, o.site, under.Join(o.site).IP4)
+	o.c.Link(o.site.NetnsPath())
+	for i := range o.nodes {
+		o.nodes[i] = o.join(under, fmt.Sprintf("node-%d", i+1))
+	}
+	for _, n := range o.nodes {
+		n.settle()
+	}
+	return o
+}
+
+// join adds a node.
+func (o *ovnCluster) join(under *testbed.Underlay, name string) *ovnNode {
+	o.t.Helper()
+	n := &ovnNode{Node: testbed.New(o.t), o: o, name: name}
+	encap := under.Join(n.Node).IP4
+	ovn.NewChassis(o.t, n.Node, o.central, name, encap)
+	o.c.RegisterNode(name)
+	o.c.Link(n.NetnsPath())
+	user := o.c.User("system:fairlead:"+name, "system:masters")
+	n.agent = n.Agent("--ovn", "--mtu", ovn.PodMTU, "--kubeconfig", o.c.Kubeconfig(user), "--node-name", name)
+	return n
+}
+
+// settle waits until the node is ready and has its tunnel to the other.
+func (n *ovnNode) settle() {
+	n.o.t.Helper()
+	n.agent.WaitReady()
+	eventually(n.o.t, func() string {
+		if n.OVS.Vsctl("--bare", "--columns=name", "find", "interface", "type=geneve") == "" {
+			return n.name + " has no tunnel"
+		}
+		return ""
+	})
+	n.before = n.Inventory()
+}
+
+// controller starts a controller; each has an address of its own for its probes.
+func (o *ovnCluster) controller(id, http string) *testbed.Process {
+	o.t.Helper()
+	user := o.c.Kubeconfig(o.c.User("controller-"+id, "fairlead-controllers"))
+	return o.site.Start("controller-"+id, testbed.Controller(o.t), "--kubeconfig", user, "--nb", o.central.NB(),
+		"--id", id, "--http", http, "--lease-duration", ovnLease.String())
+}
+
+// ovnLease is how long the controllers wait for a leader that renews no more.
+const ovnLease = 4 * time.Second
+
+// leader waits until the Lease names somebody else than past, and gives the name.
+func (o *ovnCluster) leader(past string) (id string) {
+	o.t.Helper()
+	eventually(o.t, func() string {
+		l, err := o.c.Client().CoordinationV1().Leases("kube-system").Get(o.t.Context(), "fairlead-controller", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" || *l.Spec.HolderIdentity == past {
+			return "nobody leads but " + past
+		}
+		id = *l.Spec.HolderIdentity
+		return ""
+	})
+	return id
+}
+
+// ovnPod is a pod of the API server with its sandbox on a node.
+type ovnPod struct {
+	*testbed.Pod
+	n   *ovnNode
+	uid string
+	ips []string // one of each family, once it was added
+}
+
+// pod makes a pod, NAMESPACE/NAME, that is bound to the node.
+func (n *ovnNode) pod(name string) *ovnPod {
+	n.o.t.Helper()
+	stored := n.o.c.Apply(object("v1", "Pod", name, nil, map[string]any{
+		"nodeName": n.name, "containers": []any{map[string]any{"name": "c", "image": "none"}},
+	}))
+	return &ovnPod{Pod: n.NewPod(name), n: n, uid: string(stored[0].GetUID())}
+}
+
+// call is the plugin's call as containerd makes it. Safe in any goroutine.
+func (p *ovnPod) call(op string) testbed.Answer {
+	return p.n.CNI(cni.Request{
+		Command: op, ContainerID: p.ContainerID, Netns: p.Netns(), IfName: "eth0",
+		Args: p.Args() + ";K8S_POD_UID=" + p.uid, Config: []byte(ownConf),
+	})
+}
+
+// added keeps what an ADD answered.
+func (p *ovnPod) added(a testbed.Answer) *ovnPod {
+	p.n.o.t.Helper()
+	for _, ip := range a.Must().IPs() {
+		p.ips = append(p.ips, bare(ip))
+	}
+	require.Len(p.n.o.t, p.ips, 2, "an address of each family")
+	return p
+}
+
+// run makes a pod and adds it.
+func (n *ovnNode) run(name string) *ovnPod {
+	n.o.t.Helper()
+	p := n.pod(name)
+	return p.added(p.add())
+}
+
+// add is what a runtime does: as long as the answer is to try again, it does.
+// Safe in any goroutine.
+func (p *ovnPod) add() testbed.Answer {
+	for {
+		a := p.call("ADD")
+		if e := a.Err(); e == nil || e.Code != tryAgain {
+			return a
+		}
+	}
+}
+
+// tryAgain is CNI's code for what is not there yet.
+const tryAgain = 11
+
+// port is the name of the pod's logical port.
+func (p *ovnPod) port() string { return p.Name + "." + p.Namespace }
+
+// end is a pod's end: DEL, the sandbox and the object go, and then its row.
+func (p *ovnPod) end() {
+	t := p.n.o.t
+	t.Helper()
+	p.call("DEL").Must()
+	requireBare(t, p.Pod)
+	p.Delete()
+	now := int64(0)
+	require.NoError(t, p.n.o.c.Client().CoreV1().Pods(p.Namespace).Delete(t.Context(), p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
+	eventually(t, func() string {
+		if p.n.o.central.Get("Logical_Switch_Port", p.port(), "name") != "" {
+			return "port " + p.port() + " is still there"
+		}
+		return ""
+	})
+}
+
+// reaches proves that the first packet that the pod sends to another one arrives
+// there, in both families, whatever time a loaded machine takes for it.
+func (p *ovnPod) reaches(to *ovnPod) {
+	t := p.n.o.t
+	t.Helper()
+	for i, counter := range []string{"IcmpInEchos", "Icmp6InEchos"} {
+		before := to.counter(counter)
+		_, _ = p.Try("ping", "-n", "-c", "1", "-W", "1", to.ips[i]) // whether the answer comes back is another question
+		eventually(t, func() string {
+			if to.counter(counter) == before {
+				return fmt.Sprintf("the first packet from %s to %s (%s) is lost", p.port(), to.port(), to.ips[i])
+			}
+			return ""
+		})
+	}
+}
+
+// counter is one of the kernel's, of the pod's namespace.
+func (p *ovnPod) counter(name string) string {
+	p.n.o.t.Helper()
+	f := strings.Fields(p.Run("sh", "-c", "nstat -asz "+name+" | grep "+name))
+	require.NotEmpty(p.n.o.t, f)
+	return f[1]
+}
+
+// talks proves that packets of 1400 bytes go there and back.
+func (p *ovnPod) talks(to *ovnPod) {
+	t := p.n.o.t
+	t.Helper()
+	for i, payload := range []string{"1372", "1352"} {
+		_, err := p.Try("ping", "-n", "-M", "do", "-s", payload, "-c", "1", "-w", "30", to.ips[i])
+		require.NoError(t, err, "%s to %s", p.port(), to.port())
+	}
+}
+
+// using waits until a Subnet's status counts so many addresses of each family.
+func (o *ovnCluster) using(subnet string, count int) {
+	o.t.Helper()
+	want := fmt.Sprintf("%d %d", count, count)
+	eventually(o.t, func() string {
+		got := o.c.Kubectl("get", "subnet", subnet, "-o", "jsonpath={.status.v4usingIPs} {.status.v6usingIPs}")
+		if got != want {
+			return fmt.Sprintf("Subnet %s counts %q, not %q", subnet, got, want)
+		}
+		return ""
+	})
+}
+
+// waiting waits until the node's agent has calls under way.
+func (n *ovnNode) waiting() {
+	n.o.t.Helper()
+	eventually(n.o.t, func() string {
+		_, body, err := n.agent.Get("/metrics")
+		if err != nil {
+			return err.Error()
+		}
+		if !strings.Contains(body, "\nfairlead_cni_operations_in_flight 1\n") {
+			return "no ADD is under way"
+		}
+		return ""
+	})
+}
+
+// TestClusterNetwork: pods of two nodes and two Subnets have addresses of a
+// controller and talk over geneve, in both families; a controller that is killed
+// costs no packet, and another goes on.
+func TestClusterNetwork(t *testing.T) {
+	t.Parallel()
+	o := newOVNCluster(t)
+	one, two := o.nodes[0], o.nodes[1]
+
+	// An ADD that comes before any controller waits for one.
+	early := one.pod("web/early")
+	answer := make(chan testbed.Answer, 1)
+	go func() { answer <- early.add() }()
+	one.waiting()
+	require.Empty(t, o.central.Nbctl("ls-list"), "nobody has written yet")
+	controllers := map[string]*testbed.Process{"a": o.controller("a", "127.0.0.1:10666"), "b": o.controller("b", "127.0.0.1:10667")}
+	early.added(<-answer)
+
+	// Two nodes, two Subnets.
+	peer := two.run("web/peer")
+	peer.reaches(early)
+	other := two.run("data/other")
+	other.reaches(early)
+	near := one.run("data/near")
+	near.reaches(peer)
+	for _, pair := range [][2]*ovnPod{{early, peer}, {peer, early}, {early, other}, {other, early}, {near, other}, {near, early}} {
+		pair[0].talks(pair[1])
+	}
+
+	// The leader dies; what runs goes on, and the next pod is served.
+	pings := []*testbed.Pinger{early.StartPing(peer.ips[0], 100*time.Millisecond), other.StartPing(early.ips[1], 100*time.Millisecond)}
+	first := o.leader("")
+	controllers[first].Kill()
+	second := o.leader(first)
+	late := one.run("web/late")
+	for _, before := range []*ovnPod{early, peer, other, near} {
+		for _, ip := range before.ips {
+			require.NotContains(t, late.ips, ip, "given twice")
+		}
+	}
+	late.reaches(other)
+	for _, g := range pings {
+		g.Answers(10)
+		answered, lost := g.Stop()
+		require.Zero(t, lost, "pings lost while the controller died, %d answered", answered)
+	}
+	o.using("web", 3)
+	o.using("data", 2)
+
+	// What ends leaves nothing, in the database nor on its node.
+	for _, p := range []*ovnPod{early, peer, other, near, late} {
+		p.end()
+	}
+	o.using("web", 0)
+	o.using("data", 0)
+	controllers[second].Stop()
+	for _, n := range o.nodes {
+		n.RequireNoLeaks(n.before)
+	}
+}

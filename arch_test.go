@@ -5,7 +5,6 @@
 package fairlead_test
 
 import (
-	"bytes"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -497,28 +496,6 @@ func TestCommandsStayThin(t *testing.T) {
 	}
 	require.NotZero(t, total)
 	require.Less(t, total, maxCommands, "lines of cmd/fairlead and cmd/usage without tests")
-}
-
-// TestAQueryIsFourFiles: a question to the agent is its type and path, its
-// handler, its row of queries with the text, and its row of docs/cli.md.
-// CONTRIBUTING walks through this one.
-func TestAQueryIsFourFiles(t *testing.T) {
-	src, err := load(".")
-	require.NoError(t, err)
-	var files []string
-	for _, group := range src {
-		for _, f := range group {
-			if !f.test && (bytes.Contains(f.text, []byte("PathLeaks")) || bytes.Contains(f.text, []byte("LeakList"))) {
-				files = append(files, f.name)
-			}
-		}
-	}
-	require.ElementsMatch(t, []string{"api/agent/leaks.go", "internal/agent/server/operator.go", "internal/ops/client/view/query.go"}, files)
-	contributing, err := os.ReadFile("CONTRIBUTING.md")
-	require.NoError(t, err)
-	for _, f := range append(files, "docs/cli.md") {
-		require.Contains(t, string(contributing), "`"+f+"`")
-	}
 }
 
 // TestSmallPackagesHaveAReason: what is too small to be a room of its own is a

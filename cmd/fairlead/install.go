@@ -137,8 +137,10 @@ func checkValues(v manifest.Values) error {
 			errs = append(errs, hint.Usagef("flags.%s: the agent's flag takes no %v", name, given[name]))
 		}
 	}
-	if err := v.CheckActions(); err != nil {
-		errs = append(errs, hint.Usagef("%w", err))
+	for _, err := range []error{v.CheckActions(), v.CheckOVN()} {
+		if err != nil {
+			errs = append(errs, hint.Usagef("%w", err))
+		}
 	}
 	return errors.Join(errs...)
 }

@@ -16,6 +16,7 @@ func TestInstallRefuses(t *testing.T) {
 		"--set policies.requests.actions=[Deny,Deny]":           "Deny stands twice",
 		"--set policies.requests.actions=[Refuse]":              "Refuse is none of Deny, Warn and Audit",
 		"--set policies.requests.actions=[]":                    "no action is given",
+		"--set ovn.enabled=true":                                "ovn.nb: with ovn.enabled it names the northbound database",
 		"--set flags.no-such-flag=1 --set flags.neither=true":   "--neither",
 		"--set policies.requests.actions=[Deny,Warn] --dry-run": "exclude each other",
 	} {

@@ -101,6 +101,7 @@ imagePullSecrets: [{name: pull}]
 flags: {cni-master: auto, mtu: 9000, kubelet-root: /srv/kubelet}
 config: {namespaceIsolation: true, globalNamespaces: "a,b<c>"}
 cni: {types: [fairlead, multus], replace: true}
+ovn: {enabled: true, nb: "tcp:10.0.0.1:6641,tcp:10.0.0.2:6641", joinCIDR: 100.65.0.0/16, image: registry.local/ctl, replicas: 3}
 http: {host: 0.0.0.0, port: 9999}
 kubernetesService: {host: 10.0.0.1, port: "6443"}
 serviceAccount: {annotations: {a: b}}
@@ -115,7 +116,7 @@ extraEnv: [{name: GOGC, value: "50"}]
 extraVolumes: [{name: dhcp, hostPath: {path: /run/cni}}]
 extraVolumeMounts: [{name: dhcp, mountPath: /run/cni}]
 `,
-		"without policies": `{policies: {requests: {enabled: false}, agent: {enabled: false}}, rbac: {create: false}, seLinuxType: ""}`,
+		"without policies": `{policies: {requests: {enabled: false}, agent: {enabled: false}}, rbac: {create: false}, seLinuxType: "", ovn: {enabled: true, nb: "tcp:10.0.0.1:6641"}}`,
 		"strict":           `{policies: {requests: {actions: [Deny], exemptNamespaces: []}}, rbac: {resourceSlices: false}}`,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -45,8 +45,13 @@ type ovnNode struct {
 func newOVNCluster(t *testing.T) *ovnCluster {
 	t.Helper()
 	o := &ovnCluster{t: t, c: kube.Start(t, kube.Options{}), site: testbed.Bare(t)}
+	under := testbed.NewUnderlay(t)
+	o.central = ovn.New(t, o.site, under.Join(o.site).IP4)
 	crds.Install(t, o.c)
-	o.c.Apply(seed(t, "controller-role.yaml"))
+	// The rights of the chart's controller, and its policies, which refuse others'
+	// changes of the annotations that it writes.
+	o.c.Apply(o.site.Fairlead("install", "--dry-run", "-o", "yaml", "--crds=false", "--set", "ovn.enabled=true", "--set", "ovn.nb="+o.central.NB(),
+		"--set", "policies.requests.actions=[Deny]"))
 	for _, ns := range []string{"web", "data"} {
 		o.c.Apply(object("v1", "Namespace", ns, nil, nil))
 	}
@@ -54,8 +59,6 @@ func newOVNCluster(t *testing.T) *ovnCluster {
 		subnetObject("web", map[string]any{"cidrBlock": webSubnet, "default": true}),
 		subnetObject("data", map[string]any{"cidrBlock": dataSubnet, "namespaces": []string{"data"}}),
 	))
-	under := testbed.NewUnderlay(t)
-	o.central = ovn.New(t, o.site, under.Join(o.site).IP4)
 	o.c.Link(o.site.NetnsPath())
 	for i := range o.nodes {
 		o.nodes[i] = o.join(under, fmt.Sprintf("node-%d", i+1))
@@ -95,7 +98,7 @@ func (n *ovnNode) settle() {
 // controller starts a controller; each has an address of its own for its probes.
 func (o *ovnCluster) controller(id, http string) *testbed.Process {
 	o.t.Helper()
-	user := o.c.Kubeconfig(o.c.User("controller-"+id, "fairlead-controllers"))
+	user := o.c.Kubeconfig(o.c.ServiceAccountConfig("kube-system", "fairlead-controller"))
 	return o.site.Start("controller-"+id, testbed.Controller(o.t), "--kubeconfig", user, "--nb", o.central.NB(),
 		"--id", id, "--http", http, "--lease-duration", ovnLease.String())
 }

@@ -54,8 +54,8 @@ func text(v any) string {
 
 // order is that of creation: what others need comes first.
 var order = []string{
-	"CustomResourceDefinition", "ServiceAccount", "ConfigMap", "ClusterRole", "ClusterRoleBinding",
-	"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "DaemonSet",
+	"CustomResourceDefinition", "ServiceAccount", "ConfigMap", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
+	"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "DaemonSet", "Deployment",
 }
 
 // Order are the kinds that Render can give, in the order in which they are to

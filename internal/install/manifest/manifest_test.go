@@ -40,8 +40,29 @@ func TestObjectsComeInOrder(t *testing.T) {
 	require.Len(t, crds, 4)
 }
 
+// TestOVN: one value gives the controller and what it may do, and tells the agents.
+func TestOVN(t *testing.T) {
+	told := func(values string) (objects []string, agents bool) {
+		for _, o := range render(t, values) {
+			if o.Name() == "fairlead-controller" {
+				objects = append(objects, o.Kind())
+			}
+			b, err := YAML([]Object{o})
+			require.NoError(t, err)
+			agents = agents || o.Kind() == "DaemonSet" && strings.Contains(string(b), "\n        - --ovn\n")
+		}
+		return objects, agents
+	}
+	objects, agents := told("")
+	require.Empty(t, objects)
+	require.False(t, agents)
+	objects, agents = told("ovn: {enabled: true, nb: 'tcp:10.0.0.1:6641'}")
+	require.Equal(t, []string{"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Deployment"}, objects)
+	require.True(t, agents)
+}
+
 func TestNamespaceOfAllObjects(t *testing.T) {
-	for _, o := range render(t, "namespace: elsewhere") {
+	for _, o := range render(t, "{namespace: elsewhere, ovn: {enabled: true}}") {
 		if ns := o.Namespace(); ns != "" {
 			require.Equal(t, "elsewhere", ns, o)
 		}

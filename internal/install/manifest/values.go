@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -93,6 +94,15 @@ func (v Values) CheckActions() error {
 		return fmt.Errorf("%s: no action is given; policies.requests.enabled=false leaves the policies out", at)
 	case seen["Deny"] && seen["Warn"]:
 		return fmt.Errorf("%s: Deny and Warn exclude each other: who is refused is told why", at)
+	}
+	return nil
+}
+
+// CheckOVN refuses a controller that would end at once.
+func (v Values) CheckOVN() error {
+	ovn, _ := v["ovn"].(map[string]any)
+	if on, _ := ovn["enabled"].(bool); on && ovn["nb"] == "" {
+		return errors.New("ovn.nb: with ovn.enabled it names the northbound database, tcp:ADDRESS:PORT")
 	}
 	return nil
 }

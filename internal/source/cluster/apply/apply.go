@@ -37,7 +37,10 @@ var plurals = map[string]string{
 	"ClusterRoleBinding":               "clusterrolebindings",
 	"ValidatingAdmissionPolicy":        "validatingadmissionpolicies",
 	"ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+	"Role":                             "roles",
+	"RoleBinding":                      "rolebindings",
 	"DaemonSet":                        "daemonsets",
+	"Deployment":                       "deployments",
 }
 
 // Outcome says what became of an object.

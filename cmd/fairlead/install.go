@@ -188,6 +188,8 @@ func applyAll(ctx context.Context, w io.Writer, c *apply.Client, objects []manif
 }
 
 func (o *installOptions) uninstall(cmd *cobra.Command) error {
+	// Whatever the values were with which it was installed.
+	o.sets = append(o.sets, "ovn.enabled=true", "ovn.nb=any")
 	objects, err := o.objects()
 	if err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/testbed/kube"
 )
 
 // TestInstallRefuses: values that no agent starts with, or that no policy can
@@ -26,4 +28,16 @@ func TestInstallRefuses(t *testing.T) {
 	}
 	tell(t, "install --dry-run --set flags.mtu=1400 --set flags.socket=/run/x/agent.sock --set policies.requests.actions=[Deny,Audit]")
 	tell(t, "install --dry-run --set policies.requests.enabled=false --set policies.requests.actions=[]")
+}
+
+// TestUninstall: it takes what install made with other values, too.
+func TestUninstall(t *testing.T) {
+	c := kube.Start(t, kube.Options{})
+	ours := func() string {
+		return c.Kubectl("get", "deployments,roles,rolebindings,clusterroles,clusterrolebindings,serviceaccounts", "-A", "-o", "name")
+	}
+	tell(t, "install --kubeconfig "+c.AdminKubeconfig()+" --set ovn.enabled=true --set ovn.nb=tcp:10.0.0.1:6641")
+	require.Contains(t, ours(), "deployment.apps/fairlead-controller")
+	tell(t, "uninstall --kubeconfig "+c.AdminKubeconfig())
+	require.NotContains(t, ours(), "fairlead")
 }

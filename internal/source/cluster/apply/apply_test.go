@@ -72,7 +72,8 @@ func TestInstallation(t *testing.T) {
 		}
 		return apply.Created
 	}
-	all := objects(t)
+	ovn := []string{"ovn.enabled=true", "ovn.nb=tcp:10.0.0.1:6641"} // all kinds of objects
+	all := objects(t, ovn...)
 
 	each(client(t, apply.Options{Kubeconfig: kubeconfig, DryRun: true}), all[4:], first)
 	require.Nil(t, daemonSet(), "a dry run keeps nothing")
@@ -82,7 +83,7 @@ func TestInstallation(t *testing.T) {
 	require.NotNil(t, daemonSet())
 	each(real, all, func(manifest.Object) apply.Outcome { return apply.Unchanged })
 
-	changed := objects(t, "image.tag=next")
+	changed := objects(t, append(ovn, "image.tag=next")...)
 	each(real, changed, func(o manifest.Object) apply.Outcome {
 		if isCRD(o) {
 			return apply.Unchanged

@@ -152,6 +152,12 @@ type SubnetSpec struct {
 	NodeNetwork             string                 `json:"nodeNetwork,omitempty"`
 }
 
+// Values of ACL.Direction: FromPort is of what pods send, ToPort of what they get.
+const (
+	FromPort = "from-lport"
+	ToPort   = "to-lport"
+)
+
 // ACL is one access rule of a Subnet, in OVN's match language.
 //
 // +kubebuilder:pruning:PreserveUnknownFields

@@ -4,6 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -119,4 +121,37 @@ func TestFamily(t *testing.T) {
 	w.pod("b", "2", family, "ipv4")
 	require.Equal(t, "10.20.0.2", w.ip(t, "b"))
 	require.Equal(t, "fd20::2", w.ip(t, "a"))
+}
+
+// TestPrivateSubnet lets in the nodes of the join Subnet that is in force, and
+// follows it; what is wrong with a Subnet's rules is its condition.
+func TestPrivateSubnet(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true, Private: true, AllowSubnets: []string{"10.30.0.0/16"}})
+	lead(t, "one", w, db)
+	rules := func() string {
+		return db.Nbctl("--bare", "--columns=priority,match,action", "find", "ACL", "external_ids:subnet=web")
+	}
+	has := func(parts ...string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			return !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(rules(), p) })
+		}, patience, tick, "%v", parts)
+	}
+	has("ip4.src == 100.64.0.0/16", "ip4.src == 10.20.0.0/24 && ip4.dst == 10.30.0.0/16", "drop")
+	w.subnet("join", v1.SubnetSpec{CIDRBlock: "100.65.0.0/16"})
+	has("ip4.src == 100.65.0.0/16")
+	require.NotContains(t, rules(), "100.64")
+
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true, Private: true, Acls: []v1.ACL{{Direction: "up", Match: "ip4", Action: "drop"}}})
+	require.Eventually(t, func() bool {
+		o, _ := lister[*v1.Subnet]{w, controller.KindSubnet}.Get("", "web")
+		return slices.ContainsFunc(o.Status.Conditions, func(c v1.Condition) bool {
+			return c.Type == v1.ConditionReady && c.Status == "False" && strings.Contains(c.Message, `spec.acls[0].direction: "up" is neither`)
+		})
+	}, patience, tick)
+	has("10.30.0.0/16") // the last good version stays
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true})
+	require.Eventually(t, func() bool { return rules() == "" }, patience, tick)
 }

@@ -26,14 +26,14 @@ type networks struct {
 	join core.Subnet // serves where no Subnet object has its name
 
 	mu     sync.Mutex
-	stale  bool                    // objects changed since the last look
-	books  map[string]declare.Book // by Vpc
+	stale  bool // objects changed since the last look
+	book   declare.Book
 	force  map[string]logical.Subnet
 	faults map[string]string // why an object's Subnet is not in force as written
 }
 
 func newNetworks(from Readers, join core.Subnet) *networks {
-	return &networks{from: from, join: join, stale: true, books: map[string]declare.Book{}}
+	return &networks{from: from, join: join, stale: true}
 }
 
 // Changed says that Subnets or namespaces are not what they were.
@@ -49,25 +49,27 @@ func (n *networks) look() {
 		return
 	}
 	n.stale = false
-	decls := n.declared()
-	books, force := map[string]declare.Book{}, map[string]logical.Subnet{}
-	for vpc, list := range decls {
-		next, refused := n.books[vpc].Next(list, nil)
-		books[vpc] = next
-		for name, f := range refused {
-			n.faults[name] = f.String()
-		}
-		// Only the default Vpc has pods that come without a choice.
-		serving, blamed := next.Serving(vpc != v1.DefaultVpc || n.withheld())
-		if blamed != "" {
-			n.faults[blamed] = declare.BlamedReason
-		}
-		for _, s := range serving {
-			s.Default = s.Default && vpc == v1.DefaultVpc
-			force[s.Name] = logical.Subnet{Subnet: s, Vpc: vpc}
+	next, refused := n.book.Next(n.declared(), nil)
+	for name, f := range refused {
+		n.faults[name] = f.String()
+	}
+	serving, blamed := next.Serving(n.withheld())
+	if blamed != "" {
+		n.faults[blamed] = declare.BlamedReason
+	}
+	force := map[string]logical.Subnet{}
+	for _, s := range serving {
+		d := next.Declared(s.Name)
+		force[s.Name] = logical.Subnet{Subnet: s, Vpc: cmp.Or(d.Vpc, v1.DefaultVpc), Access: d.Access}
+	}
+	nodes := force[logical.JoinSubnet].CIDRs
+	for name, s := range force {
+		if s.Access.Private {
+			s.Nodes = nodes
+			force[name] = s
 		}
 	}
-	n.books, n.force = books, force
+	n.book, n.force = next, force
 }
 
 // withheld tells that a Subnet object of the default one's name is there, which
@@ -77,11 +79,10 @@ func (n *networks) withheld() bool {
 	return there
 }
 
-// declared are the good Subnet objects by Vpc, the oldest first. A bad one of
-// which a good version is in force counts as that version.
-func (n *networks) declared() map[string][]declare.Subnet {
+// declared are the good Subnet objects, the oldest first. A bad one of which a
+// good version is in force counts as that version.
+func (n *networks) declared() (out []declare.Subnet) {
 	n.faults = map[string]string{}
-	out := map[string][]declare.Subnet{v1.DefaultVpc: nil}
 	all := slices.SortedFunc(slices.Values(n.from.Subnets.List()), func(a, b *v1.Subnet) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
@@ -89,21 +90,19 @@ func (n *networks) declared() map[string][]declare.Subnet {
 	joined := false
 	for _, o := range all {
 		joined = joined || o.Name == logical.JoinSubnet
-		vpc := cmp.Or(o.Spec.Vpc, v1.DefaultVpc)
 		d, faults := readSubnet(o)
 		if len(faults) > 0 {
 			n.faults[o.Name] = faults[0].String()
-			was, good := n.force[o.Name]
-			if !good || was.Vpc != vpc {
+			if !n.book.Has(o.Name) {
 				continue
 			}
-			d = declare.Subnet{Subnet: was.Subnet}
+			d = n.book.Declared(o.Name)
 		}
 		d.Namespaces = selected(d.Namespaces, o.Spec.NamespaceSelectors, spaces)
-		out[vpc] = append(out[vpc], d)
+		out = append(out, d)
 	}
 	if !joined && n.join.Name != "" {
-		out[v1.DefaultVpc] = slices.Insert(out[v1.DefaultVpc], 0, declare.Subnet{Subnet: n.join})
+		out = slices.Insert(out, 0, declare.Subnet{Subnet: n.join, Vpc: v1.DefaultVpc})
 	}
 	return out
 }
@@ -111,17 +110,10 @@ func (n *networks) declared() map[string][]declare.Subnet {
 // readSubnet reads an object, and refuses what would be a promise that nobody
 // keeps.
 func readSubnet(o *v1.Subnet) (declare.Subnet, []declare.Fault) {
-	spec := o.Spec
-	spec.Private, spec.Acls = false, nil // refused below, in other words
-	d, faults := declare.ReadSubnet(o.Name, spec)
-	for path, set := range map[string]bool{
-		"spec.private": o.Spec.Private, "spec.acls": len(o.Spec.Acls) > 0, "spec.vlan": o.Spec.Vlan != "",
-	} {
-		if set {
-			faults = append(faults, declare.Fault{Path: path, Reason: "the controller does not carry it out yet: leave it out"})
-		}
+	d, faults := declare.ReadSubnet(o.Name, o.Spec)
+	if o.Spec.Vlan != "" {
+		faults = append(faults, declare.Fault{Path: "spec.vlan", Reason: "the controller does not carry it out yet: leave it out"})
 	}
-	slices.SortFunc(faults, func(a, b declare.Fault) int { return cmp.Compare(a.Path, b.Path) })
 	return d, faults
 }
 

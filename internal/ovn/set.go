@@ -41,6 +41,9 @@ func InSwitch(name string) Place { return portOf(TableSwitch, name) }
 // InRouter is the place of a port of a logical router.
 func InRouter(name string) Place { return portOf(TableRouter, name) }
 
+// RuleOfSwitch is the place of an ACL of a logical switch.
+func RuleOfSwitch(name string) Place { return Place{TableSwitch, name, "acls"} }
+
 // InGroup is the place of a port in a port group.
 func InGroup(name string) Place { return portOf(TablePortGroup, name) }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
+	"github.com/fairlead/fairlead/internal/source/declare"
 )
 
 // JoinSubnet is the Subnet of the nodes (sdn.md, 11).
@@ -27,7 +28,10 @@ const KeyUID = "fairlead-pod-uid"
 // Subnet is a switch with a port to its Vpc's router.
 type Subnet struct {
 	core.Subnet
-	Vpc string
+	Vpc    string
+	Access declare.Access
+	// Nodes are the networks of nodes, which a private Subnet lets in.
+	Nodes []netip.Prefix
 }
 
 // Node is a port of the join Subnet, by which a node and pods reach each other.
@@ -66,6 +70,7 @@ func Switch(n Subnet) *ovn.Set {
 		Options:     map[string]string{"router-port": there},
 		ExternalIDs: map[string]string{keySwitch: n.Name},
 	}, ovn.InSwitch(n.Name))
+	access(s, n)
 	return s
 }
 

@@ -80,11 +80,14 @@ func grant(c *kube.Cluster, name, subject string) {
 }
 
 // newAgent runs an agent whose journal is what the test attaches.
-func newAgent(t *testing.T, cfg cluster.Config) *agent {
+func newAgent(t *testing.T, cfg cluster.Config, prepare ...func(*cluster.Source)) *agent {
 	t.Helper()
 	cfg.UserAgent = "fairlead/test"
 	cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	a := &agent{t: t, Source: cluster.New(cfg), journal: map[core.Key]core.Record{}}
+	for _, p := range prepare {
+		p(a.Source)
+	}
 	a.start()
 	return a
 }

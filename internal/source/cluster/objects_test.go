@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -92,6 +93,10 @@ func TestSubnets(t *testing.T) {
 	config, _ := account(c, "default")
 	a := newAgent(t, cluster.Config{Kubeconfig: config, Node: "n"})
 	a.synced()
+	withOVN := newAgent(t, cluster.Config{Kubeconfig: config, Node: "n"}, func(s *cluster.Source) {
+		cluster.NewShares(s, func(string) []netip.Addr { return nil }, true)
+	})
+	withOVN.synced()
 	require.Equal(t, []string{"ovn-default+"}, a.names(), "the built-in one")
 	become := func(want ...string) {
 		t.Helper()
@@ -111,9 +116,13 @@ func TestSubnets(t *testing.T) {
 	eventually(t, "the clash", func() bool {
 		return strings.Contains(a.problems(), "10.20.0.128/25 overlaps 10.20.0.0/24 of Subnet tagged")
 	})
-	c.Apply(subnetYAML("tagged", `cidrBlock: 10.20.0.0/24, vlan: v7, private: true`))
+	c.Apply(subnetYAML("tagged", `cidrBlock: 10.20.0.0/24, vlan: v7, private: true, excludeIps: [10.20.0.9]`))
 	eventually(t, "what nobody carries out", func() bool { return strings.Contains(a.problems(), "Subnet tagged: spec.private: ") })
 	become("ovn-default+", "tagged")
+	eventually(t, "a private Subnet where there is OVN", func() bool {
+		all, err := withOVN.Subnets(t.Context())
+		return err == nil && slices.ContainsFunc(all, func(s core.Subnet) bool { return s.Name == "tagged" && len(s.Exclude) == 1 })
+	})
 
 	for len(a.Changed()) > 0 {
 		<-a.Changed()

@@ -24,6 +24,7 @@ type subnet struct {
 	declare.Subnet
 	made   time.Time
 	faults []declare.Fault
+	needs  []declare.Fault // where no OVN carries it
 	// first: it is meant to be the default one, be it right or wrong.
 	first bool
 }
@@ -45,6 +46,7 @@ func readSubnet(o metav1.Object) subnet {
 	s.first = spec.Default || o.GetName() == v1.DefaultSubnet
 	if len(s.faults) == 0 {
 		s.Subnet, s.faults = declare.ReadSubnet(o.GetName(), spec)
+		s.needs = declare.NeedsOVN(spec)
 	}
 	s.Name = o.GetName()
 	switch how := o.GetAnnotations()[v1.AnnAllocate]; how {
@@ -84,6 +86,7 @@ type pools struct {
 	vlans   *mirror[vlan]
 	changed chan struct{}
 	passed  func() // called after each event and each list
+	ovn     bool   // there is OVN, which carries Subnets
 	log     *slog.Logger
 
 	mu       sync.Mutex // guards the rest, and the order of passes
@@ -204,6 +207,9 @@ func (p *pools) declared() (decls []declare.Subnet, withheld bool) {
 	good := map[string]declare.Subnet{}
 	for _, i := range names {
 		s := all[i]
+		if !p.ovn {
+			s.faults = append(s.faults, s.needs...)
+		}
 		for _, f := range s.faults {
 			p.refuse("Subnet "+i.Name, f.String())
 		}

@@ -76,9 +76,11 @@ func readSelf(o metav1.Object) self {
 type Shares struct{ *share.Keeper }
 
 // NewShares makes it; held are the addresses of a Subnet that this node has given
-// and not taken back. ovn: those of Subnets that OVN carries a controller gives.
+// and not taken back. ovn: there is OVN, and those of Subnets that it carries a
+// controller gives.
 func NewShares(src *Source, held func(subnet string) []netip.Addr, ovn bool) Shares {
-	k := share.NewKeeper(sharing{src, ovn}, held, src.Log)
+	src.pools.ovn = ovn
+	k := share.NewKeeper(sharing{src}, held, src.Log)
 	for _, passed := range []*func(){&src.nodes.passed, &src.self.passed, &src.pools.passed} {
 		before := *passed
 		*passed = func() { before(); k.Stir() }
@@ -88,14 +90,11 @@ func NewShares(src *Source, held func(subnet string) []netip.Addr, ovn bool) Sha
 }
 
 // sharing is a share.Site over the Kubernetes API.
-type sharing struct {
-	src *Source
-	ovn bool
-}
+type sharing struct{ src *Source }
 
 // View implements share.Site.
 func (h sharing) View() share.View {
-	v := share.View{Self: h.src.Node, OVN: h.ovn, Unknown: errors.Join(h.src.nodes.unsynced(), h.src.self.unsynced()), Nodes: map[string]share.Node{}}
+	v := share.View{Self: h.src.Node, OVN: h.src.pools.ovn, Unknown: errors.Join(h.src.nodes.unsynced(), h.src.self.unsynced()), Nodes: map[string]share.Node{}}
 	v.Soon = v.Unknown != nil && h.src.nodes.trouble() == nil && h.src.self.trouble() == nil
 	for i, n := range h.src.nodes.all() {
 		v.Nodes[i.Name] = n

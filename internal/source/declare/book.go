@@ -27,6 +27,13 @@ func (b Book) Has(name string) bool {
 	return ok
 }
 
+// Declared is the version of a Subnet that is in force, as it was declared; the
+// built-in one was not.
+func (b Book) Declared(name string) Subnet { return b.decls[name] }
+
+// common tells a Subnet of the Vpc from which pods get addresses that choose none.
+func (s Subnet) common() bool { return s.Vpc == "" || s.Vpc == v1.DefaultVpc }
+
 // Next makes the book that follows b when decls are all Subnets that are
 // declared, and vlans the ids of the Vlans that are. decls stand in order of
 // precedence among those that are new or changed; what stays as it was has
@@ -113,6 +120,9 @@ func (r *round) admit(d Subnet) (core.Subnet, *Fault) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.next.nets)) {
 		other := r.next.nets[name]
+		if r.next.decls[name].Vpc != d.Vpc {
+			continue // addresses and defaults are each Vpc's own
+		}
 		if p, q, yes := overlap(s, other); yes {
 			return s, &Fault{"spec.cidrBlock", fmt.Sprintf("%s overlaps %s of Subnet %s", p, q, name)}
 		}
@@ -134,19 +144,20 @@ func overlap(a, b core.Subnet) (p, q netip.Prefix, yes bool) {
 	return p, q, false
 }
 
-// Serving is what pods can be given, by name, with one default: the user's, else
-// the user's ovn-default, else the built-in one. withheld keeps the built-in
+// Serving is what pods can be given, by name, with one default, of the default Vpc:
+// the user's, else the user's ovn-default, else the built-in one. withheld keeps the built-in
 // one away: while a Subnet that was to be the default has never been good, its
 // pods must not silently get addresses from somewhere else. blamed is the Subnet
 // that overlaps the built-in one, which is then left out; "" for none.
 func (b Book) Serving(withheld bool) (all []core.Subnet, blamed string) {
 	has := false
-	for _, s := range b.nets {
-		has = has || s.Default
+	for name, s := range b.nets {
+		has = has || s.Default && b.decls[name].common()
 	}
 	for _, name := range slices.Sorted(maps.Keys(b.nets)) {
 		s := b.nets[name]
 		s.Default = s.Default || (!has && name == v1.DefaultSubnet && s.Provider == v1.DefaultProvider)
+		s.Default = s.Default && b.decls[name].common()
 		all = append(all, s)
 	}
 	if has || b.Has(v1.DefaultSubnet) || withheld {
@@ -154,7 +165,7 @@ func (b Book) Serving(withheld bool) (all []core.Subnet, blamed string) {
 	}
 	built := Builtin()
 	for _, s := range all {
-		if _, _, yes := overlap(built, s); yes {
+		if _, _, yes := overlap(built, s); yes && b.decls[s.Name].common() {
 			return all, s.Name
 		}
 	}

@@ -1,6 +1,7 @@
 package declare_test
 
 import (
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -81,4 +82,65 @@ func TestOneDefault(t *testing.T) {
 	require.Equal(t, []string{"a+"}, got, "the second default is refused")
 	got, _ = serving(false, subnet(t, "ovn-default", "10.1.0.0/16", nil))
 	require.Equal(t, []string{"ovn-default+"}, got)
+}
+
+// TestVpcs: addresses and defaults are each Vpc's own, and only the default Vpc's
+// Subnet serves pods that choose none.
+func TestVpcs(t *testing.T) {
+	in := func(vpc string, isDefault bool) func(*v1.SubnetSpec) {
+		return func(s *v1.SubnetSpec) { s.Vpc, s.Default = vpc, isDefault }
+	}
+	book, refused := declare.Book{}.Next([]declare.Subnet{
+		subnet(t, "red", "10.1.0.0/16", in("red", true)), subnet(t, "blue", "10.1.0.0/16", in("blue", true)),
+		subnet(t, "all", "10.1.0.0/16", in("", true)), subnet(t, "again", "10.1.0.0/24", in("blue", false)),
+		subnet(t, "builtin", "10.16.0.0/16", in("red", false)),
+	}, nil)
+	require.Len(t, refused, 1)
+	require.Equal(t, "spec.cidrBlock: 10.1.0.0/24 overlaps 10.1.0.0/16 of Subnet blue", refused["again"].String())
+	all, blamed := book.Serving(false)
+	require.Empty(t, blamed)
+	require.Equal(t, []string{"all+", "blue", "builtin", "red"}, names(all))
+	require.Equal(t, "red", book.Declared("builtin").Vpc)
+	require.Equal(t, v1.DefaultVpc, book.Declared("all").Vpc)
+
+	alone, _ := declare.Book{}.Next([]declare.Subnet{subnet(t, "red", "10.16.0.0/16", in("red", true))}, nil)
+	all, blamed = alone.Serving(false)
+	require.Empty(t, blamed, "the built-in Subnet is of another Vpc")
+	require.Equal(t, []string{"ovn-default+", "red"}, names(all))
+}
+
+// TestNeedsOVN: what only OVN carries out is refused where there is none, and each
+// rule is looked at where there is.
+func TestNeedsOVN(t *testing.T) {
+	spec := v1.SubnetSpec{
+		CIDRBlock: "10.1.0.0/16", Private: true, Vpc: "red", AllowSubnets: []string{" 10.2.0.7/16 "}, AllowEWTraffic: true,
+		Acls: []v1.ACL{{Direction: v1.ToPort, Priority: 7, Match: " ip4 ", Action: "drop"}},
+	}
+	s, faults := declare.ReadSubnet("s", spec)
+	require.Empty(t, faults)
+	require.Equal(t, declare.Access{
+		Private: true, Allow: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}, EastWest: true,
+		Rules: []declare.Rule{{Direction: v1.ToPort, Priority: 7, Match: "ip4", Action: "drop"}},
+	}, s.Access)
+	var paths []string
+	for _, f := range declare.NeedsOVN(spec) {
+		paths = append(paths, f.Path)
+	}
+	require.Equal(t, []string{"spec.private", "spec.acls", "spec.vpc"}, paths)
+	require.Empty(t, declare.NeedsOVN(v1.SubnetSpec{Vpc: v1.DefaultVpc, AllowSubnets: []string{"10.2.0.0/16"}}))
+
+	good := spec.Acls[0]
+	for path, change := range map[string]func(*v1.ACL){
+		"spec.acls[0].direction": func(a *v1.ACL) { a.Direction = "" },
+		"spec.acls[0].priority":  func(a *v1.ACL) { a.Priority = 40000 },
+		"spec.acls[0].match":     func(a *v1.ACL) { a.Match = " " },
+		"spec.acls[0].action":    func(a *v1.ACL) { a.Action = "" },
+	} {
+		bad := good
+		change(&bad)
+		spec.Acls = []v1.ACL{bad}
+		_, faults := declare.ReadSubnet("s", spec)
+		require.Len(t, faults, 1)
+		require.Equal(t, path, faults[0].Path)
+	}
 }

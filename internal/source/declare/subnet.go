@@ -1,6 +1,7 @@
 package declare
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -23,7 +24,9 @@ func (f Fault) String() string { return f.Path + ": " + f.Reason }
 // Subnet is a Subnet before its Vlan is looked up.
 type Subnet struct {
 	core.Subnet
-	Vlan string // name of a Vlan object, "" for none
+	Vlan   string // name of a Vlan object, "" for none
+	Vpc    string
+	Access Access
 }
 
 // Builtin is the subnet that serves when no other is the default (spec/sdn.md,
@@ -54,7 +57,7 @@ func ReadVlan(spec v1.VlanSpec) (int, []Fault) {
 func ReadSubnet(name string, spec v1.SubnetSpec) (Subnet, []Fault) {
 	r := subnetReader{spec: spec}
 	r.out.Name, r.out.Default, r.out.NATOutgoing = name, spec.Default, spec.NatOutgoing
-	r.out.Vlan, r.out.Namespaces = spec.Vlan, spec.Namespaces
+	r.out.Vlan, r.out.Vpc, r.out.Namespaces = spec.Vlan, cmp.Or(spec.Vpc, v1.DefaultVpc), spec.Namespaces
 	r.cidrs()
 	r.protocol()
 	r.gateways()
@@ -207,21 +210,5 @@ func (r *subnetReader) mtu() {
 	}
 	if r.out.MTU = r.spec.Mtu; r.out.MTU != 0 && (r.out.MTU < least || r.out.MTU > 65535) {
 		r.refuse("mtu", "%d is not from %d to 65535", r.out.MTU, least)
-	}
-}
-
-// access refuses what would be a promise that nobody keeps: without OVN there
-// is nothing that filters between subnets.
-func (r *subnetReader) access() {
-	for n, text := range r.spec.AllowSubnets {
-		if _, err := netip.ParsePrefix(strings.TrimSpace(text)); err != nil {
-			r.refuse(fmt.Sprintf("allowSubnets[%d]", n), "%q is not a network in CIDR form", text)
-		}
-	}
-	if r.spec.Private {
-		r.refuse("private", "cannot be enforced without OVN; leave it out, or attach this node to a cluster")
-	}
-	if len(r.spec.Acls) > 0 {
-		r.refuse("acls", "cannot be enforced without OVN; leave them out, or attach this node to a cluster")
 	}
 }

@@ -298,7 +298,7 @@ func TestOneProblem(t *testing.T) {
 		{"mtu too small", subnetYAML("x", "10.2.0.0/24", "mtu: 100"), 7, "spec.mtu"},
 		{"mtu too small for IPv6", subnetYAML("x", "fd02::/64", "mtu: 1000"), 7, "from 1280"},
 		{"private", subnetYAML("x", "10.2.0.0/24", "private: true"), 7, "spec.private"},
-		{"acls", subnetYAML("x", "10.2.0.0/24", "acls: [{match: ip}]"), 7, "spec.acls"},
+		{"acls", subnetYAML("x", "10.2.0.0/24", "acls: [{direction: to-lport, match: ip, action: drop}]"), 7, "spec.acls"},
 		{"allowSubnets", subnetYAML("x", "10.2.0.0/24", "allowSubnets: [x]"), 7, "spec.allowSubnets[0]"},
 
 		{"overlapping subnets", subnetYAML("x", "10.1.0.128/25"), 6, "10.1.0.128/25 overlaps 10.1.0.0/24 of Subnet good"},

@@ -24,7 +24,7 @@ func makeSubnet(o *folder.Object) (any, []*folder.Fault) {
 	}
 	var faults []declare.Fault
 	out.Subnet, faults = declare.ReadSubnet(o.ID.Name, s.Spec)
-	return out, place(o, faults)
+	return out, place(o, append(faults, declare.NeedsOVN(s.Spec)...))
 }
 
 func makeVlan(o *folder.Object) (any, []*folder.Fault) {

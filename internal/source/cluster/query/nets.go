@@ -21,7 +21,10 @@ import (
 // object is an object whose spec others read.
 type object struct {
 	head
-	Spec json.RawMessage `json:"spec"`
+	Spec   json.RawMessage `json:"spec"`
+	Status struct {
+		Conditions []v1.Condition `json:"conditions"`
+	} `json:"status"`
 }
 
 // spec fills to.
@@ -202,6 +205,9 @@ func (c *Client) declared(ctx context.Context) (all []declared, withheld bool, e
 			return
 		}
 		d, faults := declare.ReadSubnet(o.Metadata.Name, spec)
+		if len(o.Status.Conditions) == 0 { // no controller has looked at it
+			faults = append(faults, declare.NeedsOVN(spec)...)
+		}
 		for _, f := range faults {
 			c.refused("Subnet", o, f.String())
 		}

@@ -1,0 +1,92 @@
+package logical
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"net/netip"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/ovn"
+	"github.com/fairlead/fairlead/internal/source/declare"
+)
+
+// Priorities of a Subnet's rules (sdn.md, 11): the highest counts.
+const (
+	priorityDrop    = 1000 // of a private Subnet
+	priorityAllow   = 1001
+	priorityWithin  = 1900 // allowEWTraffic
+	priorityOfNodes = 3000
+)
+
+// keySubnet is the external id of a Subnet's rules.
+const keySubnet = "subnet"
+
+// Actions of rules.
+const (
+	actionAllow = "allow-related" // and what answers
+	actionDrop  = "drop"
+)
+
+// access puts the rules of who reaches a Subnet's pods into its Set.
+func access(s *ovn.Set, n Subnet) {
+	seen := map[string]bool{}
+	put := func(r declare.Rule) {
+		key := fmt.Sprintf("%s/%s/%d/%s/%x", n.Name, r.Direction, r.Priority, r.Action, sha256.Sum256([]byte(r.Match)))
+		if seen[key] {
+			return // it says the same again
+		}
+		seen[key] = true
+		s.PutKeyed(key, &ovn.ACL{
+			Direction: r.Direction, Priority: r.Priority, Match: r.Match, Action: r.Action,
+			ExternalIDs: map[string]string{keySubnet: n.Name},
+		}, ovn.RuleOfSwitch(n.Name))
+	}
+	for _, r := range n.Access.Rules {
+		put(r)
+	}
+	if n.Access.EastWest {
+		for _, c := range n.CIDRs {
+			for _, d := range []string{v1.FromPort, v1.ToPort} {
+				put(declare.Rule{Direction: d, Priority: priorityWithin, Match: flow(c, c), Action: actionAllow})
+			}
+		}
+	}
+	if n.Access.Private {
+		for _, r := range private(n) {
+			put(r)
+		}
+	}
+}
+
+// private are the rules of a private Subnet. They stand at the ports' end, to the
+// router too: so they are about what comes in as well as about what goes out.
+func private(n Subnet) (out []declare.Rule) {
+	allow := func(priority int, match string) {
+		out = append(out, declare.Rule{Direction: v1.ToPort, Priority: priority, Match: match, Action: actionAllow})
+	}
+	for _, c := range n.CIDRs {
+		allow(priorityAllow, flow(c, c))
+		for _, a := range n.Access.Allow {
+			if a.Addr().Is4() == c.Addr().Is4() {
+				allow(priorityAllow, "("+flow(c, a)+") || ("+flow(a, c)+")")
+			}
+		}
+	}
+	for _, c := range n.Nodes {
+		allow(priorityOfNodes, family(c)+".src == "+c.String())
+	}
+	return append(out, declare.Rule{Direction: v1.ToPort, Priority: priorityDrop, Match: "ip", Action: actionDrop})
+}
+
+// flow matches packets from one network to another of its family.
+func flow(from, to netip.Prefix) string {
+	return fmt.Sprintf("%[1]s.src == %[2]s && %[1]s.dst == %[3]s", family(from), from, to)
+}
+
+// family is that of a network in OVN's match language.
+func family(p netip.Prefix) string {
+	if p.Addr().Is4() {
+		return "ip4"
+	}
+	return "ip6"
+}

@@ -31,6 +31,16 @@ func (b Book) Has(name string) bool {
 // built-in one was not.
 func (b Book) Declared(name string) Subnet { return b.decls[name] }
 
+// hasDefault tells that a Subnet of the default Vpc is declared as the default one.
+func (b Book) hasDefault() bool {
+	for name, s := range b.nets {
+		if s.Default && b.decls[name].common() {
+			return true
+		}
+	}
+	return false
+}
+
 // common tells a Subnet of the Vpc from which pods get addresses that choose none.
 func (s Subnet) common() bool { return s.Vpc == "" || s.Vpc == v1.DefaultVpc }
 
@@ -150,10 +160,7 @@ func overlap(a, b core.Subnet) (p, q netip.Prefix, yes bool) {
 // pods must not silently get addresses from somewhere else. blamed is the Subnet
 // that overlaps the built-in one, which is then left out; "" for none.
 func (b Book) Serving(withheld bool) (all []core.Subnet, blamed string) {
-	has := false
-	for name, s := range b.nets {
-		has = has || s.Default && b.decls[name].common()
-	}
+	has := b.hasDefault()
 	for _, name := range slices.Sorted(maps.Keys(b.nets)) {
 		s := b.nets[name]
 		s.Default = s.Default || (!has && name == v1.DefaultSubnet && s.Provider == v1.DefaultProvider)

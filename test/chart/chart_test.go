@@ -174,6 +174,27 @@ func TestDaemonSetIsNoMoreThanItMust(t *testing.T) {
 	}
 }
 
+// TestControllerIsNoMoreThanItMust: it asks two servers, and has nothing of its
+// node but the network.
+func TestControllerIsNoMoreThanItMust(t *testing.T) {
+	made := rendered(t, `ovn: {enabled: true, nb: "tcp:10.0.0.1:6641"}`)
+	spec := at(made["Deployment kube-system fairlead-controller"], "spec", "template", "spec")
+	for _, key := range []string{"hostPID", "hostIPC", "volumes", "initContainers"} {
+		require.NotContains(t, spec, key)
+	}
+	c := spec["containers"].([]any)[0].(map[string]any)
+	sc := at(c, "securityContext")
+	require.Equal(t, true, sc["runAsNonRoot"])
+	require.Equal(t, true, sc["readOnlyRootFilesystem"])
+	require.Equal(t, false, sc["allowPrivilegeEscalation"])
+	require.Equal(t, map[string]any{"drop": []any{"ALL"}}, sc["capabilities"])
+	require.NotContains(t, c, "volumeMounts")
+	for _, role := range []string{"ClusterRole  fairlead-controller", "Role kube-system fairlead-controller"} {
+		require.NotContains(t, asYAML(t, made[role]), "*")
+		require.NotContains(t, asYAML(t, made[role]), "secrets")
+	}
+}
+
 func at(o map[string]any, path ...string) map[string]any {
 	for _, p := range path {
 		o, _ = o[p].(map[string]any)

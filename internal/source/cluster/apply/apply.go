@@ -90,6 +90,7 @@ func New(o Options) (*Client, error) {
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	cfg.GroupVersion = &schema.GroupVersion{}
 	cfg.APIPath = "/"
+	cfg.QPS = -1 // one request after the other bounds itself; client-go's 5 a second are seconds for an installation
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	c, err := rest.RESTClientFor(cfg)
 	if err != nil {

@@ -93,7 +93,7 @@ func usual(network string) string {
 var (
 	nicKinds = map[string]string{
 		"IPs": "address", "Pool": "address", "Routes": "address", "MAC": "mac", "QoS": "rate", "Bandwidth": "rate", "Ports": "port", "VLAN": "vlan",
-		"Driver": "", "Provider": "", "Subnet": "", "Given": "", "MTU": "", "DefaultRoute": "", "Mirror": "", "Type": "", "IfaceID": "", "DNS": "", // Subnet by name, below
+		"Driver": "", "Provider": "", "Subnet": "", "Given": "", "MTU": "", "DefaultRoute": "", "Mirror": "", "Type": "", "IfaceID": "", "DNS": "", "Family": "", // Subnet by name, below
 	}
 	execKinds = map[string]string{
 		"Conf": "", "Args": "", // both below

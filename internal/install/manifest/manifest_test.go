@@ -113,7 +113,7 @@ func TestRequestFieldsAreTheAnnotations(t *testing.T) {
 		require.NotNil(t, list)
 		asked = strings.Split(list[1], "|")
 	}
-	harmless := []string{"mirror", "pod_nic_type", "default_route"}
+	harmless := []string{"mirror", "pod_nic_type", "default_route", "ip_family"}
 	for _, field := range Fields(t) {
 		require.True(t, slices.Contains(asked, field) || slices.Contains(harmless, field),
 			"annotation %s: is it a tenant's request (_helpers.tpl, requestFields), or harmless (here)?", field)

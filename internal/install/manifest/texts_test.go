@@ -54,7 +54,7 @@ var fieldSamples = map[string]string{
 	"gateway": "10.1.0.1", "logical_switch": "frontend", "routes": `[{"dst":"10.9.0.0/16","gw":"10.1.0.3"}]`, "allocated": "true",
 	"routed": "true", "ingress_rate": "5", "egress_rate": "5", "ingress_burst": "5", "egress_burst": "5", "latency": "5",
 	"jitter": "5", "limit": "5", "loss": "5", "mirror": "true", "vlan_id": "5", "pod_nic_type": "veth-pair",
-	"default_route": "true", "provider_network": "physical", "network_type": "vlan",
+	"default_route": "true", "provider_network": "physical", "network_type": "vlan", "ip_family": "ipv4",
 }
 
 // needs are fields that mean nothing without another one.

@@ -46,8 +46,8 @@ func (s Subnet) common() bool { return s.Vpc == "" || s.Vpc == v1.DefaultVpc }
 
 // Next makes the book that follows b when decls are all Subnets that are
 // declared, and vlans the ids of the Vlans that are. decls stand in order of
-// precedence among those that are new or changed; what stays as it was has
-// precedence over both. Refused are those that contradict another Subnet or
+// precedence among those that are new, and among those in force that changed;
+// these come before new ones, and what stays as it was before both. Refused are those that contradict another Subnet or
 // name no Vlan; a refused one that was in force stays so as it was.
 //
 // A changed Subnet that is refused falls back to its last good version, and is
@@ -81,7 +81,8 @@ type round struct {
 	refused map[string]Fault
 }
 
-// run admits unchanged and pinned Subnets first, then the others in order.
+// run admits unchanged and pinned Subnets first, then those in force that changed,
+// then the others, in order.
 func (r *round) run(decls []Subnet) {
 	r.next = Book{decls: map[string]Subnet{}, nets: map[string]core.Subnet{}}
 	var fresh []Subnet
@@ -92,6 +93,7 @@ func (r *round) run(decls []Subnet) {
 			fresh = append(fresh, d)
 		}
 	}
+	slices.SortStableFunc(fresh, func(a, b Subnet) int { return r.rank(a) - r.rank(b) })
 	for _, d := range fresh {
 		s, f := r.admit(d)
 		if f != nil {
@@ -100,6 +102,15 @@ func (r *round) run(decls []Subnet) {
 		}
 		r.next.decls[d.Name], r.next.nets[d.Name] = d, s
 	}
+}
+
+// rank is lower for a Subnet that is in force: what was refused for its sake must
+// not have its change refused.
+func (r *round) rank(d Subnet) int {
+	if r.before.Has(d.Name) {
+		return 0
+	}
+	return 1
 }
 
 // stays tells that a Subnet in force is so still, as it was. One whose Vlan has

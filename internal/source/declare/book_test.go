@@ -47,6 +47,19 @@ func TestTheLastGoodVersionStays(t *testing.T) {
 	require.True(t, next.Has("a") && next.Has("b") && !next.Has("c"))
 }
 
+// A Subnet in force may change although another, older one waits for its addresses.
+func TestWhatIsInForceMayChange(t *testing.T) {
+	b := subnet(t, "b", "10.2.0.0/16", nil)
+	first, refused := declare.Book{}.Next([]declare.Subnet{b}, nil)
+	require.Empty(t, refused)
+	waiting := subnet(t, "a", "10.2.1.0/24", nil)
+	changed := subnet(t, "b", "10.2.0.0/16", func(s *v1.SubnetSpec) { s.ExcludeIps = []string{"10.2.0.9"} })
+	next, refused := first.Next([]declare.Subnet{waiting, changed}, nil)
+	require.Equal(t, changed, next.Declared("b"))
+	require.Equal(t, "spec.cidrBlock: 10.2.1.0/24 overlaps 10.2.0.0/16 of Subnet b", refused["a"].String())
+	require.Len(t, refused, 1)
+}
+
 // A Subnet keeps its VLAN when the Vlan object goes, and takes another id.
 func TestVlans(t *testing.T) {
 	s := subnet(t, "s", "10.1.0.0/16", func(spec *v1.SubnetSpec) { spec.Vlan = "v" })

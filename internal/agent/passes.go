@@ -217,7 +217,7 @@ func (p *passes) drift(ctx context.Context) map[string]error {
 	if err != nil {
 		return found
 	}
-	for subnet, err := range p.gateway.Drift(ctx, p.served(subnets)) {
+	for subnet, err := range p.gateway.Drift(ctx, p.wanted(subnets)) {
 		if errors.Is(err, core.ErrDrift) && !errors.Is(err, core.ErrUnavailable) {
 			found["gateway of subnet "+subnet] = err
 		}
@@ -261,7 +261,7 @@ func (p *passes) aim(ctx context.Context) {
 	subnets, err := p.objects.Subnets(ctx)
 	var links []int
 	if err == nil {
-		links, err = p.gateway.Links(p.served(subnets))
+		links, err = p.gateway.Links(p.wanted(subnets))
 	}
 	if err != nil || slices.Equal(links, p.aimed) {
 		return
@@ -294,10 +294,19 @@ func (d *Daemon) setGateways(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return d.gateway.Set(ctx, d.served(subnets))
+	return d.gateway.Set(ctx, d.wanted(subnets))
 }
 
-// served are the Subnets that need the node's side: not those that OVN routes,
+// wanted is the node's side of these Subnets.
+func (d *Daemon) wanted(subnets []core.Subnet) standalone.Wanted {
+	w := standalone.Wanted{Subnets: d.served(subnets)}
+	if api := d.api(); api != nil && d.opts.OVN {
+		w.Join = standalone.Behind(api.Join(), subnets)
+	}
+	return w
+}
+
+// served are the Subnets that need a gateway on the node: not those that OVN routes,
 // where no pod here has an
 // address of one, not those of which this node may give none, nor the built-in
 // one behind a default network that is somebody else's.

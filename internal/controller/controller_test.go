@@ -46,7 +46,7 @@ func lead(t *testing.T, name string, w *world, db *bed.Central) *leader {
 		OnTouch: func(owner string) { ctl.Touched(owner) }, OnUp: func() { ctl.Resync() }})
 	ctl = controller.New(controller.Config{
 		World: w.seenBy(name), DB: client, Log: log, Workers: 8,
-		Join: core.Subnet{Name: "join", Provider: v1.DefaultProvider,
+		Join: core.Subnet{Name: "join", Provider: v1.DefaultProvider, Vpc: v1.DefaultVpc,
 			CIDRs: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")}, Gateways: []netip.Addr{netip.MustParseAddr("100.64.0.1")}},
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -60,7 +60,7 @@ func (n *networks) look() {
 	force := map[string]logical.Subnet{}
 	for _, s := range serving {
 		d := next.Declared(s.Name)
-		force[s.Name] = logical.Subnet{Subnet: s, Vpc: cmp.Or(d.Vpc, v1.DefaultVpc), Access: d.Access}
+		force[s.Name] = logical.Subnet{Subnet: s, Access: d.Access}
 	}
 	nodes := force[logical.JoinSubnet].CIDRs
 	for name, s := range force {
@@ -102,7 +102,7 @@ func (n *networks) declared() (out []declare.Subnet) {
 		out = append(out, d)
 	}
 	if !joined && n.join.Name != "" {
-		out = slices.Insert(out, 0, declare.Subnet{Subnet: n.join, Vpc: v1.DefaultVpc})
+		out = slices.Insert(out, 0, declare.Subnet{Subnet: n.join})
 	}
 	return out
 }

@@ -236,6 +236,8 @@ type Subnet struct {
 	NATOutgoing bool           `json:"natOutgoing,omitempty"`
 	Default     bool           `json:"default,omitempty"`
 	Namespaces  []string       `json:"namespaces,omitempty"` // whose pods come here unasked
+	// Vpc is the router behind which it is; "" is the default one, as is its name.
+	Vpc string `json:"vpc,omitempty"`
 	// NodeBlock: each node of a cluster gives the addresses of its own
 	// node.spec.podCIDRs, and no others.
 	NodeBlock bool `json:"nodeBlock,omitempty"`
@@ -245,6 +247,14 @@ type Subnet struct {
 	// Builtin marks the one that no object declares and that serves where no other
 	// is the default.
 	Builtin bool `json:"builtin,omitempty"`
+}
+
+// Join is what a node has in OVN's network of nodes: the port by which it and the
+// pods of all nodes reach each other.
+type Join struct {
+	MAC      MAC
+	Addrs    []netip.Prefix // with their networks' lengths, one for each family
+	Gateways []netip.Addr   // of the same families, in the same order
 }
 
 // AddrRange is an inclusive range of addresses of one family.

@@ -92,6 +92,21 @@ func (n *ovnNode) settle() {
 		}
 		return ""
 	})
+}
+
+// joined waits until the node has its own port with routes to both Subnets, and
+// takes the inventory to compare with.
+func (n *ovnNode) joined() {
+	n.o.t.Helper()
+	eventually(n.o.t, func() string {
+		routes := n.Run("ip", "route") + n.Run("ip", "-6", "route")
+		for _, cidr := range strings.Split(webSubnet+","+dataSubnet, ",") {
+			if !strings.Contains(routes, cidr+" via ") {
+				return n.name + " has no route to " + cidr
+			}
+		}
+		return ""
+	})
 	n.before = n.Inventory()
 }
 
@@ -278,6 +293,9 @@ func TestClusterNetwork(t *testing.T) {
 	require.Empty(t, o.central.Nbctl("ls-list"), "nobody has written yet")
 	controllers := map[string]*testbed.Process{"a": o.controller("a", "127.0.0.1:10666"), "b": o.controller("b", "127.0.0.1:10667")}
 	early.added(<-answer)
+	for _, n := range o.nodes {
+		n.joined()
+	}
 
 	// Two nodes, two Subnets.
 	peer := two.run("web/peer")
@@ -288,6 +306,18 @@ func TestClusterNetwork(t *testing.T) {
 	near.reaches(peer)
 	for _, pair := range [][2]*ovnPod{{early, peer}, {peer, early}, {early, other}, {other, early}, {near, other}, {near, early}} {
 		pair[0].talks(pair[1])
+	}
+
+	// A node reaches pods of its own and of the other, by its own port.
+	for _, p := range []*ovnPod{early, peer} {
+		for _, ip := range p.ips {
+			eventually(t, func() string {
+				if err := one.Ping(ip); err != nil {
+					return err.Error()
+				}
+				return ""
+			})
+		}
 	}
 
 	// The leader dies; what runs goes on, and the next pod is served.
@@ -311,13 +341,14 @@ func TestClusterNetwork(t *testing.T) {
 	o.using("data", 2)
 
 	// What ends leaves nothing, in the database nor on its node.
-	for _, p := range []*ovnPod{early, peer, other, near, late} {
+	for _, p := range []*ovnPod{peer, other, near, late} {
 		p.end()
 	}
-	o.using("web", 0)
-	o.using("data", 0)
-	controllers[second].Stop()
 	for _, n := range o.nodes {
 		n.RequireNoLeaks(n.before)
 	}
+	early.end()
+	o.using("web", 0)
+	o.using("data", 0)
+	controllers[second].Stop()
 }

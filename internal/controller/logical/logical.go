@@ -28,7 +28,6 @@ const KeyUID = "fairlead-pod-uid"
 // Subnet is a switch with a port to its Vpc's router.
 type Subnet struct {
 	core.Subnet
-	Vpc    string
 	Access declare.Access
 	// Nodes are the networks of nodes, which a private Subnet lets in.
 	Nodes []netip.Prefix

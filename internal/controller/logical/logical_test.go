@@ -12,8 +12,7 @@ import (
 )
 
 func subnet(name, v4, v6 string) logical.Subnet {
-	n := logical.Subnet{Vpc: v1.DefaultVpc}
-	n.Name = name
+	n := logical.Subnet{Subnet: core.Subnet{Name: name, Vpc: v1.DefaultVpc}}
 	for _, c := range []string{v4, v6} {
 		p := netip.MustParsePrefix(c)
 		n.CIDRs = append(n.CIDRs, p)

@@ -298,7 +298,10 @@ func repairs(t *testing.T, b *bed, d driver.Repairer) {
 	require.NoError(t, found)
 	require.Equal(t, there, b.Inventory())
 	b.Lose(s)
-	found, err = d.Repair(t.Context(), driver.Run{}, s)
+	b.until(func() bool { // the driver hears of the loss a little later
+		found, err = d.Repair(t.Context(), driver.Run{}, s)
+		return found != nil || err != nil
+	})
 	require.NoError(t, err)
 	require.ErrorIs(t, found, core.ErrDrift)
 	b.until(func() bool { return b.Driver.Check(t.Context(), driver.Run{}, s, l) == nil })

@@ -28,15 +28,20 @@ func (g *Gateway) Check(ctx context.Context, s core.Subnet) error {
 	return errors.Join(g.checkGate(ctx, g.gate(s)), err)
 }
 
-// Drift compares the node with what Set makes of these subnets: what is not so,
-// by subnet. An error that is no core.ErrDrift says that the truth could not be
+// Drift compares the node with what Set makes: what is not so, by subnet and
+// JoinPort. An error that is no core.ErrDrift says that the truth could not be
 // learnt. A port too much is not looked for.
-func (g *Gateway) Drift(ctx context.Context, subnets []core.Subnet) map[string]error {
+func (g *Gateway) Drift(ctx context.Context, w Wanted) map[string]error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	table, tableErr := g.table.Read(ctx)
 	found := map[string]error{}
-	for _, s := range subnets {
+	if w.Join != nil {
+		if err := g.checkGate(ctx, g.join(w.Join)); err != nil {
+			found[JoinPort] = err
+		}
+	}
+	for _, s := range w.Subnets {
 		if !Serves(s) {
 			continue
 		}
@@ -51,20 +56,17 @@ func (g *Gateway) Drift(ctx context.Context, subnets []core.Subnet) map[string]e
 	return found
 }
 
-// Links are the indexes of the devices that hold the gateways of these subnets,
-// as far as they are there.
-func (g *Gateway) Links(subnets []core.Subnet) ([]int, error) {
+// Links are the indexes of the devices that hold what is wanted, as far as they
+// are there.
+func (g *Gateway) Links(w Wanted) ([]int, error) {
 	c, err := rtnl.Open(g.cfg.Host)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = c.Close() }()
 	var out []int
-	for _, s := range subnets {
-		if !Serves(s) {
-			continue
-		}
-		l, err := c.LinkByName(PortName(s.Name))
+	for _, one := range g.gates(w) {
+		l, err := c.LinkByName(one.port.Name)
 		if errors.Is(err, core.ErrNotFound) {
 			continue
 		}
@@ -165,6 +167,20 @@ func (g *Gateway) checkLink(w gate) error {
 	}
 	for _, p := range extra {
 		f.add("%s has address %s too much", dev, p)
+	}
+	if w.routes == nil {
+		return f.err()
+	}
+	routes, err := c.Routes(l.Index)
+	if err != nil {
+		return errors.Join(err, f.err())
+	}
+	lacking, stale := routeDifference(w.routes, routes)
+	for _, r := range lacking {
+		f.add("%s lacks route %s via %s", dev, r.Dst, r.GW)
+	}
+	for _, r := range stale {
+		f.add("%s has route %s too much", dev, r.Dst)
 	}
 	return f.err()
 }

@@ -59,21 +59,35 @@ func New(cfg Config) *Gateway {
 	return &Gateway{cfg: cfg, table: nft.New(cfg.Host, TableName)}
 }
 
-// Set makes the gateways of exactly these subnets, repeatably: it adds and
+// Wanted is what a node has of ways between itself and pods.
+type Wanted struct {
+	Subnets []core.Subnet // that get a gateway
+	Join    *Join         // nil where there is no OVN, or it gave the node nothing yet
+}
+
+// gates are the ports, each with what its device has.
+func (g *Gateway) gates(w Wanted) (out []gate) {
+	for _, s := range w.Subnets {
+		if Serves(s) {
+			out = append(out, g.gate(s))
+		}
+	}
+	if w.Join != nil {
+		out = append(out, g.join(w.Join))
+	}
+	return out
+}
+
+// Set makes exactly what is wanted, repeatably: it adds and
 // repairs, then removes the ports that carry our mark and belong to none. It
 // goes on past failures and returns them all; a subnet that could not be
 // served costs no other its gateway.
-func (g *Gateway) Set(ctx context.Context, subnets []core.Subnet) error {
+func (g *Gateway) Set(ctx context.Context, w Wanted) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var want []gate
-	for _, s := range subnets {
-		if Serves(s) {
-			want = append(want, g.gate(s))
-		}
-	}
+	want := g.gates(w)
 	errs := []error{
-		g.table.Apply(ctx, ruleset(subnets)), // before forwarding, which would let packets out untranslated
+		g.table.Apply(ctx, ruleset(w.Subnets)), // before forwarding, which would let packets out untranslated
 		g.forward(want),
 	}
 	for some := range slices.Chunk(want, atOnce) {
@@ -152,7 +166,7 @@ func (g *Gateway) setLink(ctx context.Context, c *rtnl.Conn, w gate) error {
 	if !l.Up {
 		err = errors.Join(err, c.SetUp(l.Index))
 	}
-	return errors.Join(err, setAddrs(c, l.Index, w))
+	return errors.Join(err, setAddrs(c, l.Index, w), setRoutes(c, l.Index, w))
 }
 
 // setAddrs makes the addresses of a device exactly w's, IPv6 link-local ones

@@ -65,7 +65,7 @@ func (b *bed) restarted() *standalone.Gateway {
 
 func (b *bed) set(subnets ...core.Subnet) {
 	b.t.Helper()
-	require.NoError(b.t, b.gw.Set(b.t.Context(), subnets))
+	require.NoError(b.t, b.gw.Set(b.t.Context(), standalone.Wanted{Subnets: subnets}))
 	for _, s := range subnets {
 		require.NoError(b.t, b.gw.Check(b.t.Context(), s), s.Name)
 	}
@@ -273,7 +273,7 @@ func TestOneBadSubnetCostsNoOther(t *testing.T) {
 	// Somebody else's port has the name.
 	b.sw.Vsctl("add-port", "br-int", standalone.PortName(s.Name), "--", "set", "Interface", standalone.PortName(s.Name), "type=internal")
 	require.Eventually(t, func() bool { _, ok := b.ovs.PortByName(standalone.PortName(s.Name)); return ok }, patient, 10*time.Millisecond)
-	err := b.gw.Set(t.Context(), []core.Subnet{s, v})
+	err := b.gw.Set(t.Context(), standalone.Wanted{Subnets: []core.Subnet{s, v}})
 	require.ErrorIs(t, err, core.ErrExists)
 	require.ErrorContains(t, err, s.Name)
 	require.NoError(t, b.gw.Check(t.Context(), v))
@@ -288,7 +288,7 @@ func TestRestartOfOpenVSwitchIsRepaired(t *testing.T) {
 	pod := b.pod("pod1", s, "10.16.0.5/16", "fd00:10:16::5/112")
 	b.reaches(pod, "10.16.0.1")
 	forward := func() {
-		require.NoError(t, b.gw.Set(t.Context(), []core.Subnet{s}))
+		require.NoError(t, b.gw.Set(t.Context(), standalone.Wanted{Subnets: []core.Subnet{s}}))
 		require.NoError(t, b.gw.Check(t.Context(), s))
 		b.reaches(pod, "10.16.0.1")
 		b.reaches(pod, "fd00:10:16::1")
@@ -315,7 +315,7 @@ func TestDatabaseAway(t *testing.T) {
 	b.set(s)
 	b.sw.KillServer()
 	require.Eventually(t, func() bool { return b.ovs.Connected() != nil }, patient, 5*time.Millisecond)
-	err := b.gw.Set(t.Context(), []core.Subnet{s, vlanSubnet()})
+	err := b.gw.Set(t.Context(), standalone.Wanted{Subnets: []core.Subnet{s, vlanSubnet()}})
 	require.ErrorIs(t, err, core.ErrUnavailable)
 	require.Equal(t, 1, strings.Count(err.Error(), "OVSDB"), "said once: %v", err)
 	err = b.gw.Check(t.Context(), s)
@@ -439,7 +439,7 @@ func TestManySubnetsAtOnce(t *testing.T) {
 			Gateways: []netip.Addr{netip.MustParseAddr(fmt.Sprintf("10.77.%d.1", i))},
 		})
 	}
-	require.NoError(t, b.gw.Set(t.Context(), many))
+	require.NoError(t, b.gw.Set(t.Context(), standalone.Wanted{Subnets: many}))
 	require.LessOrEqual(t, ports.most, 16)
 	require.Zero(t, ports.ahead)
 	for _, s := range many {

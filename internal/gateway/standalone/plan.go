@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/kernel/nft"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/ovs"
 )
 
@@ -23,6 +24,7 @@ type gate struct {
 	subnet string
 	port   ovs.Port
 	addrs  []netip.Prefix
+	routes []rtnl.Route // over the device, but for the kernel's own; of the join port alone
 }
 
 // Serves tells whether a subnet gets a gateway from this package: it is

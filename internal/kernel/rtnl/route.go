@@ -173,6 +173,15 @@ func (c *Conn) AddRoute(r Route) error {
 	return nil
 }
 
+// DelRoute takes a route away, as Routes gave it. One that is gone is success.
+func (c *Conn) DelRoute(r Route) error {
+	err := c.routeMessage(unix.RTM_DELROUTE, 0, r).exec()
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("delete route %s: %w", r.Dst, err)
+	}
+	return nil
+}
+
 // routeMessage writes what r gives and leaves out what it does not.
 func (c *Conn) routeMessage(kind, flags int, r Route) message {
 	dst := r.Dst.Masked()

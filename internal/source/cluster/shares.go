@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 	"github.com/fairlead/fairlead/internal/source/cluster/share"
 )
 
@@ -27,6 +28,7 @@ type self struct {
 	uid    string
 	blocks []netip.Prefix
 	told   condition // share.Condition, as the object has it
+	join   core.Join
 }
 
 func readNode(o metav1.Object) share.Node {
@@ -44,6 +46,7 @@ func (s *Source) nodeHeard(_ id, before, now *share.Node) {
 
 func readSelf(o metav1.Object) self {
 	out := self{uid: string(o.GetUID())}
+	out.join, _ = annotation.ReadJoin(o.GetAnnotations())
 	raw, ok := o.(*object)
 	if !ok {
 		return out
@@ -71,6 +74,10 @@ func readSelf(o metav1.Object) self {
 	}
 	return out
 }
+
+// Join is what this node has in OVN's network of nodes, the zero value for nothing
+// yet. A change is told as one of Subnets is.
+func (s *Source) Join() core.Join { own, _ := s.self.get(id{Name: s.Node}); return own.join }
 
 // Shares is the node's part in the Subnets of its cluster.
 type Shares struct{ *share.Keeper }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -57,7 +58,11 @@ func New(c Config) *Source {
 	}
 	s := &Source{Config: c, health: newHealth(c.Log), denied: denials{last: map[string]denial{}}, pools: newPools(c.Log), dra: newNodeSlices(), complete: make(chan struct{}), whole: func() {}, logins: login.New(c)}
 	s.nodes = newMirror("nodes", readNode, s.nodeHeard)
-	s.self = newMirror("nodes", readSelf, func(id, *self, *self) {})
+	s.self = newMirror("nodes", readSelf, func(_ id, was, now *self) {
+		if was == nil || now == nil || !reflect.DeepEqual(was.join, now.join) {
+			s.pools.poke()
+		}
+	})
 	s.pods = newMirror("pods", readPod, s.podHeard)
 	s.nads = newMirror("network-attachment-definitions", readNAD, s.nadHeard)
 	s.pods.passed, s.nads.passed, s.pools.passed = s.check, s.check, s.check

@@ -33,8 +33,8 @@ func (b Book) Declared(name string) Subnet { return b.decls[name] }
 
 // hasDefault tells that a Subnet of the default Vpc is declared as the default one.
 func (b Book) hasDefault() bool {
-	for name, s := range b.nets {
-		if s.Default && b.decls[name].common() {
+	for _, s := range b.nets {
+		if s.Default && common(s) {
 			return true
 		}
 	}
@@ -42,7 +42,7 @@ func (b Book) hasDefault() bool {
 }
 
 // common tells a Subnet of the Vpc from which pods get addresses that choose none.
-func (s Subnet) common() bool { return s.Vpc == "" || s.Vpc == v1.DefaultVpc }
+func common(s core.Subnet) bool { return s.Vpc == v1.DefaultVpc }
 
 // Next makes the book that follows b when decls are all Subnets that are
 // declared, and vlans the ids of the Vlans that are. decls stand in order of
@@ -141,7 +141,7 @@ func (r *round) admit(d Subnet) (core.Subnet, *Fault) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.next.nets)) {
 		other := r.next.nets[name]
-		if r.next.decls[name].Vpc != d.Vpc {
+		if other.Vpc != d.Vpc {
 			continue // addresses and defaults are each Vpc's own
 		}
 		if p, q, yes := overlap(s, other); yes {
@@ -175,7 +175,7 @@ func (b Book) Serving(withheld bool) (all []core.Subnet, blamed string) {
 	for _, name := range slices.Sorted(maps.Keys(b.nets)) {
 		s := b.nets[name]
 		s.Default = s.Default || (!has && name == v1.DefaultSubnet && s.Provider == v1.DefaultProvider)
-		s.Default = s.Default && b.decls[name].common()
+		s.Default = s.Default && common(s)
 		all = append(all, s)
 	}
 	if has || b.Has(v1.DefaultSubnet) || withheld {
@@ -183,7 +183,7 @@ func (b Book) Serving(withheld bool) (all []core.Subnet, blamed string) {
 	}
 	built := Builtin()
 	for _, s := range all {
-		if _, _, yes := overlap(built, s); yes && b.decls[s.Name].common() {
+		if _, _, yes := overlap(built, s); yes && common(s) {
 			return all, s.Name
 		}
 	}

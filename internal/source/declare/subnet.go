@@ -25,7 +25,6 @@ func (f Fault) String() string { return f.Path + ": " + f.Reason }
 type Subnet struct {
 	core.Subnet
 	Vlan   string // name of a Vlan object, "" for none
-	Vpc    string
 	Access Access
 }
 
@@ -33,7 +32,7 @@ type Subnet struct {
 // section 11).
 func Builtin() core.Subnet {
 	return core.Subnet{
-		Name: v1.DefaultSubnet, Provider: v1.DefaultProvider, Default: true, NATOutgoing: true, Builtin: true,
+		Name: v1.DefaultSubnet, Provider: v1.DefaultProvider, Vpc: v1.DefaultVpc, Default: true, NATOutgoing: true, Builtin: true,
 		CIDRs:    []netip.Prefix{netip.MustParsePrefix("10.16.0.0/16")},
 		Gateways: []netip.Addr{netip.MustParseAddr("10.16.0.1")},
 	}

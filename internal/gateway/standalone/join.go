@@ -1,0 +1,105 @@
+package standalone
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/ovs"
+)
+
+// JoinPort is the device by which a node and the pods of OVN reach each other
+// (sdn.md, 6). Its mark among gateways is its own name, which no Subnet has: a
+// Subnet's port has a hyphen in it.
+const JoinPort = "ovn0"
+
+// Join is that device: its addresses, and the networks of pods behind it.
+type Join struct {
+	core.Join
+	Networks []netip.Prefix
+}
+
+// Behind are the networks to which a node's join port leads: of Subnets that OVN
+// carries in the default Vpc, without the nodes' own.
+func Behind(j core.Join, subnets []core.Subnet) *Join {
+	if len(j.Addrs) == 0 {
+		return nil
+	}
+	out := &Join{Join: j}
+	for _, s := range subnets {
+		if s.Vpc != v1.DefaultVpc || !v1.Routed(s.Provider) || s.Implied {
+			continue
+		}
+		for _, c := range s.CIDRs {
+			own := slices.ContainsFunc(j.Addrs, func(a netip.Prefix) bool { return a.Overlaps(c) })
+			if !own {
+				out.Networks = append(out.Networks, c)
+			}
+		}
+	}
+	return out
+}
+
+// join is the join port as it should be.
+func (g *Gateway) join(j *Join) gate {
+	w := gate{
+		subnet: JoinPort, addrs: j.Addrs, routes: []rtnl.Route{},
+		port: ovs.Port{
+			Name: JoinPort, Type: "internal", MAC: j.MAC, MTU: g.cfg.MTU,
+			ExternalIDs: map[string]string{
+				ovs.KeyGateway: JoinPort, ovs.KeyVendor: ovs.Vendor, ovs.KeyIfaceID: "node-" + g.cfg.Node, keyNode: g.cfg.Node,
+			},
+		},
+	}
+	for _, c := range j.Networks {
+		i := slices.IndexFunc(j.Gateways, func(a netip.Addr) bool { return a.Is4() == c.Addr().Is4() })
+		if i >= 0 {
+			w.routes = append(w.routes, rtnl.Route{Dst: c, GW: j.Gateways[i], Protocol: unix.RTPROT_STATIC})
+		}
+	}
+	return w
+}
+
+// setRoutes makes the routes over w's device exactly w's, the kernel's own aside.
+func setRoutes(c *rtnl.Conn, index int, w gate) error {
+	if w.routes == nil {
+		return nil
+	}
+	has, err := c.Routes(index)
+	if err != nil {
+		return err
+	}
+	missing, extra := routeDifference(w.routes, has)
+	var errs []error
+	for _, r := range missing {
+		r.Index = index
+		errs = append(errs, c.ReplaceRoute(r))
+	}
+	for _, r := range extra {
+		errs = append(errs, c.DelRoute(r))
+	}
+	return errors.Join(errs...)
+}
+
+// routeDifference compares routes of a device; those of the kernel are its own.
+func routeDifference(want, has []rtnl.Route) (missing, extra []rtnl.Route) {
+	same := func(r rtnl.Route) func(rtnl.Route) bool {
+		return func(o rtnl.Route) bool { return o.Dst == r.Dst && o.GW == r.GW }
+	}
+	for _, r := range want {
+		if !slices.ContainsFunc(has, same(r)) {
+			missing = append(missing, r)
+		}
+	}
+	for _, r := range has {
+		if r.Protocol != unix.RTPROT_KERNEL && !slices.ContainsFunc(want, same(r)) {
+			extra = append(extra, r)
+		}
+	}
+	return missing, extra
+}

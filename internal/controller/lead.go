@@ -169,6 +169,9 @@ func keyOf(owner string) (Key, bool) {
 	case "pod":
 		namespace, name, ok := strings.Cut(rest, "/")
 		return Key{KindPod, namespace, name}, ok
+	case "service":
+		namespace, name, ok := strings.Cut(rest, "/")
+		return Key{KindService, namespace, name}, ok
 	}
 	return Key{}, false
 }
@@ -245,6 +248,9 @@ func (t *term) everything() error {
 	for _, p := range t.Pods.List() {
 		keys = append(keys, Key{KindPod, p.Namespace, p.Name})
 	}
+	for _, s := range t.Services.List() {
+		keys = append(keys, Key{KindService, s.Namespace, s.Name})
+	}
 	for _, o := range owners {
 		if k, ok := keyOf(o); ok {
 			keys = append(keys, k)
@@ -267,6 +273,8 @@ func (t *term) do(ctx context.Context, k Key, end context.CancelCauseFunc) error
 		err = t.node(ctx, k)
 	case KindPod:
 		err = t.pod(ctx, k)
+	case KindService:
+		err = t.service(ctx, k)
 	case kindAll:
 		err = t.everything()
 	case kindNetworks:

@@ -7,16 +7,20 @@ import (
 // failed tells why an object is not served, and has it looked at again when
 // what it needs changes: a Subnet or Vpc by name, "" for nothing that has one.
 func (t *term) failed(ctx context.Context, o Object, needs, reason string, err error) error {
-	e := Event{Reason: reason, Message: err.Error()}
+	t.awaits(o.Key, needs)
+	t.say(ctx, o, Event{Reason: reason, Message: err.Error()})
+	return err
+}
+
+// say tells of an object what was not told of it last.
+func (t *term) say(ctx context.Context, o Object, e Event) {
 	t.mu.Lock()
-	t.waiting[o.Key] = needs
 	said := t.warned[o.Key] == e
 	t.warned[o.Key] = e
 	t.mu.Unlock()
 	if !said {
 		t.Warn(ctx, o, e)
 	}
-	return err
 }
 
 // awaits has an object looked at again when a Subnet or Vpc has rows.
@@ -33,6 +37,14 @@ func (t *term) calm(k Key) {
 	defer t.mu.Unlock()
 	delete(t.waiting, k)
 	delete(t.warned, k)
+}
+
+// served has an object wait for nothing any more; what was told of it still
+// holds.
+func (t *term) served(k Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.waiting, k)
 }
 
 // rouse has objects looked at that wait for a Subnet or Vpc; "" is all.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 	"github.com/fairlead/fairlead/internal/ovn"
@@ -20,6 +21,7 @@ const (
 	KindPod       Kind = "Pod"
 	KindNamespace Kind = "Namespace"
 	KindNAD       Kind = "NetworkAttachmentDefinition"
+	KindService   Kind = "Service"
 )
 
 // Key names an object. Namespace is "" where the kind has none.
@@ -82,6 +84,10 @@ type Readers struct {
 	Pods       Lister[Pod]
 	Namespaces Lister[Namespace]
 	NADs       Lister[resolve.NAD]
+	Services   Lister[logical.Service]
+	// Endpoints are what a Service's EndpointSlices say. Their changes are told as
+	// the Service's.
+	Endpoints func(namespace, service string) []logical.Endpoints
 	// Follow returns when all Listers know all objects, and calls changed for
 	// each object that comes, changes or goes after that, until ctx ends. changed
 	// does not block.

@@ -14,6 +14,7 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 )
@@ -48,13 +49,19 @@ func (w *world) set(k controller.Key, o any) {
 }
 
 func (w *world) put(k controller.Key, o any) {
+	tell := k
+	for _, is := range []any{w.objects[k], o} {
+		if e, ok := is.(logical.Endpoints); ok {
+			tell = serviceKey(e.Service)
+		}
+	}
 	if o == nil {
 		delete(w.objects, k)
 	} else {
 		w.objects[k] = o
 	}
 	for f := range w.follow {
-		f.changed(k)
+		f.changed(tell)
 	}
 }
 
@@ -95,6 +102,12 @@ func (w *world) seenBy(name string) controller.World {
 			Pods:       lister[controller.Pod]{w, controller.KindPod},
 			Namespaces: lister[controller.Namespace]{w, controller.KindNamespace},
 			NADs:       lister[resolve.NAD]{w, controller.KindNAD},
+			Services:   lister[logical.Service]{w, controller.KindService},
+			Endpoints: func(namespace, service string) []logical.Endpoints {
+				return slices.DeleteFunc(lister[logical.Endpoints]{w, kindSlice}.List(), func(e logical.Endpoints) bool {
+					return e.Namespace != namespace || e.Service != service
+				})
+			},
 			Follow: func(ctx context.Context, changed func(controller.Key)) error {
 				f := &follower{changed}
 				w.mu.Lock()
@@ -195,6 +208,13 @@ func (w *world) warned(k controller.Key) (out []string) {
 		}
 	}
 	return out
+}
+
+// kindSlice are the EndpointSlices.
+const kindSlice controller.Kind = "EndpointSlice"
+
+func serviceKey(name string) controller.Key {
+	return controller.Key{Kind: controller.KindService, Namespace: "ns", Name: name}
 }
 
 func podKey(name string) controller.Key {

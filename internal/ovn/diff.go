@@ -276,7 +276,18 @@ func (d *draft) content(r *desired) ovsdb.Row {
 		}
 	}
 	for _, ref := range r.refs {
-		out[ref.Column] = session.Set(ovsdb.UUID{GoUUID: d.find(id{ref.Table, ref.Key})})
+		out[ref.Column] = session.Set(d.refers(r, ref.Column)...)
+	}
+	return out
+}
+
+// refers are the references that a row should have in a column that its Refs
+// fill.
+func (d *draft) refers(r *desired, column string) (out []any) {
+	for _, ref := range r.refs {
+		if ref.Column == column {
+			out = append(out, ovsdb.UUID{GoUUID: d.find(id{ref.Table, ref.Key})})
+		}
 	}
 	return out
 }
@@ -310,29 +321,26 @@ func (d *draft) change(r *desired, row model.Model) {
 	}
 }
 
-// changeRefs adds to now the single references that a row should have, and
-// those that it should not have any more.
+// changeRefs adds to now the columns of references that the row's Refs fill and
+// that are not as they should be.
 func (d *draft) changeRefs(r *desired, row model.Model, now ovsdb.Row) {
 	for _, c := range columnsOf(reflect.TypeOf(r.row).Elem()) {
 		old, has := field(row, c.name)
-		if !has || c.ref == "" || old.Kind() != reflect.Pointer {
+		if !has || c.ref == "" || !c.own && old.Kind() != reflect.Pointer {
 			continue
 		}
-		want, is := "", ""
-		for _, ref := range r.refs {
-			if ref.Column == c.name {
-				want = d.find(id{ref.Table, ref.Key})
-			}
+		want := d.refers(r, c.name)
+		is := strs(row, c.name)
+		if old.Kind() == reflect.Pointer && !old.IsNil() {
+			is = []string{old.Elem().String()}
 		}
-		if !old.IsNil() {
-			is = old.Elem().String()
+		same := len(is) == len(want)
+		for _, ref := range want {
+			u, _ := ref.(ovsdb.UUID)
+			same = same && slices.Contains(is, u.GoUUID)
 		}
-		switch want {
-		case is:
-		case "":
-			now[c.name] = session.Set()
-		default:
-			now[c.name] = session.Set(ovsdb.UUID{GoUUID: want})
+		if !same {
+			now[c.name] = session.Set(want...)
 		}
 	}
 }

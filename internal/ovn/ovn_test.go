@@ -194,7 +194,7 @@ func everything() *ovn.Set {
 	s.PutKeyed("v4", &ovn.DHCPOptions{CIDR: "10.16.0.0/24", Options: map[string]string{"lease_time": "3600", "router": "10.16.0.1", "server_id": "10.16.0.1", "server_mac": "00:00:00:00:00:01"}})
 	s.Put(&ovn.HAChassisGroup{Name: "gw"})
 	s.PutKeyed("gw/n1", &ovn.HAChassis{ChassisName: "n1", Priority: 10}, ovn.Place{Table: ovn.TableHAChassisGroup, Key: "gw", Column: "ha_chassis"})
-	s.Put(&ovn.LogicalSwitch{Name: "web"})
+	s.Put(&ovn.LogicalSwitch{Name: "web"}, ovn.Balancers("lbs"))
 	s.Put(&ovn.LogicalRouter{Name: "r"})
 	s.Put(&ovn.LogicalRouterPort{Name: "r-web", MAC: "00:00:00:00:00:01", Networks: []string{"10.16.0.1/24", "fd16::1/64"}}, ovn.InRouter("r"))
 	s.Put(&ovn.LogicalRouterPort{Name: "r-out", MAC: "00:00:00:00:00:02", Networks: []string{"192.0.2.1/24"}}, ovn.InRouter("r"))
@@ -208,9 +208,8 @@ func everything() *ovn.Set {
 	s.Put(&ovn.PortGroup{Name: "g"})
 	s.PutKeyed("g/drop", &ovn.ACL{Direction: "to-lport", Priority: 2000, Match: "outport == @g && ip", Action: "drop"}, ovn.Place{Table: ovn.TablePortGroup, Key: "g", Column: "acls"})
 	s.Put(&ovn.AddressSet{Name: "as", Addresses: []string{"10.0.0.1", "10.0.0.2"}})
-	s.Put(&ovn.LoadBalancer{Name: "svc", Protocol: new("tcp"), Vips: map[string]string{"10.96.0.1:80": "10.16.0.2:8080"}},
-		ovn.Place{Table: ovn.TableLoadBalancerGroup, Key: "lbs", Column: "load_balancer"})
-	s.Put(&ovn.LoadBalancerGroup{Name: "lbs"}, ovn.Place{Table: ovn.TableSwitch, Key: "web", Column: "load_balancer_group"})
+	s.Put(&ovn.LoadBalancer{Name: "svc", Protocol: new("tcp"), Vips: map[string]string{"10.96.0.1:80": "10.16.0.2:8080"}}, ovn.InBalancers("lbs"))
+	s.Put(&ovn.LoadBalancerGroup{Name: "lbs"})
 	return s
 }
 

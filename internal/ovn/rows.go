@@ -7,8 +7,9 @@ import (
 // The northbound rows that Fairlead writes (ovn-nb(5)), with the columns that
 // it uses and no more. A nil or empty column is one that is empty in the
 // database. Columns with the tag `ref` hold references: a Set says them as
-// Places and Refs, and their fields are what the database has. Columns with
-// `read` are others' to write.
+// Places and Refs, and their fields are what the database has. Sets of
+// references are filled by Places, those with `own` by the row's own Refs.
+// Columns with `read` are others' to write.
 type (
 	// LogicalSwitch is a network of one link layer.
 	LogicalSwitch struct {
@@ -17,7 +18,7 @@ type (
 		Ports             []string          `ovsdb:"ports" ref:"Logical_Switch_Port"`
 		ACLs              []string          `ovsdb:"acls" ref:"ACL"`
 		LoadBalancer      []string          `ovsdb:"load_balancer" ref:"Load_Balancer"`
-		LoadBalancerGroup []string          `ovsdb:"load_balancer_group" ref:"Load_Balancer_Group"`
+		LoadBalancerGroup []string          `ovsdb:"load_balancer_group" ref:"Load_Balancer_Group" own:"refs"`
 		OtherConfig       map[string]string `ovsdb:"other_config"`
 		ExternalIDs       map[string]string `ovsdb:"external_ids"`
 	}
@@ -46,7 +47,7 @@ type (
 		Policies          []string          `ovsdb:"policies" ref:"Logical_Router_Policy"`
 		NAT               []string          `ovsdb:"nat" ref:"NAT"`
 		LoadBalancer      []string          `ovsdb:"load_balancer" ref:"Load_Balancer"`
-		LoadBalancerGroup []string          `ovsdb:"load_balancer_group" ref:"Load_Balancer_Group"`
+		LoadBalancerGroup []string          `ovsdb:"load_balancer_group" ref:"Load_Balancer_Group" own:"refs"`
 		Options           map[string]string `ovsdb:"options"`
 		ExternalIDs       map[string]string `ovsdb:"external_ids"`
 	}

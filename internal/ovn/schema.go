@@ -47,6 +47,8 @@ var kinds = []*kind{
 	{TableDHCPOptions, &DHCPOptions{}, true, false},
 	{TableHAChassisGroup, &HAChassisGroup{}, true, true},
 	{"HA_Chassis", &HAChassis{}, false, false},
+	{TableLoadBalancer, &LoadBalancer{}, true, false},
+	{TableLoadBalancerGroup, &LoadBalancerGroup{}, true, true},
 	{TableSwitch, &LogicalSwitch{}, true, false},
 	{TableSwitchPort, &LogicalSwitchPort{}, false, true},
 	{TableRouter, &LogicalRouter{}, true, false},
@@ -58,8 +60,6 @@ var kinds = []*kind{
 	{TablePortGroup, &PortGroup{}, true, true},
 	{"ACL", &ACL{}, false, false},
 	{TableAddressSet, &AddressSet{}, true, true},
-	{TableLoadBalancer, &LoadBalancer{}, true, false},
-	{TableLoadBalancerGroup, &LoadBalancerGroup{}, true, true},
 }
 
 // kindOf finds the kind of a row, nil for a type that is none.
@@ -85,6 +85,7 @@ func kindNamed(table string) *kind {
 type column struct {
 	name string
 	ref  string // table that it refers to
+	own  bool   // a set of references that the row's Refs fill
 	read bool
 	at   int
 }
@@ -94,7 +95,7 @@ func columnsOf(t reflect.Type) (out []column) {
 	for i := range t.NumField() {
 		tag := t.Field(i).Tag
 		if name := tag.Get("ovsdb"); name != "_uuid" {
-			out = append(out, column{name: name, ref: tag.Get("ref"), read: tag.Get("read") != "", at: i})
+			out = append(out, column{name: name, ref: tag.Get("ref"), own: tag.Get("own") != "", read: tag.Get("read") != "", at: i})
 		}
 	}
 	return out

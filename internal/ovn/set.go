@@ -53,6 +53,14 @@ func RouteOf(router string) Place { return Place{TableRouter, router, "static_ro
 // PolicyOf is the place of a policy route of a logical router.
 func PolicyOf(router string) Place { return Place{TableRouter, router, "policies"} }
 
+// InBalancers is the place of a load balancer in a group of them.
+func InBalancers(group string) Place { return Place{TableLoadBalancerGroup, group, "load_balancer"} }
+
+// Balancers refers a switch to a group of load balancers.
+func Balancers(group string) Ref {
+	return Ref{Column: "load_balancer_group", Table: TableLoadBalancerGroup, Key: group}
+}
+
 // Ref fills a column of a row with a reference to another row of ours.
 type Ref struct{ Column, Table, Key string }
 
@@ -64,7 +72,7 @@ func (p Place) link(d *desired) error {
 	if k == nil {
 		return fmt.Errorf("place in %s: not a table of ours", p.Table)
 	}
-	if refers(k, p.Column) != d.kind.table {
+	if c := columnOf(k, p.Column); c.ref != d.kind.table || c.own {
 		return fmt.Errorf("place in %s.%s: no place for a row of %s", p.Table, p.Column, d.kind.table)
 	}
 	d.places = append(d.places, p)
@@ -72,21 +80,21 @@ func (p Place) link(d *desired) error {
 }
 
 func (r Ref) link(d *desired) error {
-	if refers(d.kind, r.Column) != r.Table {
+	if columnOf(d.kind, r.Column).ref != r.Table {
 		return fmt.Errorf("%s.%s: it does not refer to %s", d.kind.table, r.Column, r.Table)
 	}
 	d.refs = append(d.refs, r)
 	return nil
 }
 
-// refers is the table to which a column refers, "" for none.
-func refers(k *kind, name string) string {
+// columnOf is a column by name, nothing for none.
+func columnOf(k *kind, name string) column {
 	for _, c := range columnsOf(reflect.TypeOf(k.row).Elem()) {
 		if c.name == name {
-			return c.ref
+			return c
 		}
 	}
-	return ""
+	return column{}
 }
 
 // Set is all that one owner wants in the database. The Set of no rows removes

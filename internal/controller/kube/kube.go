@@ -23,6 +23,7 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 )
@@ -35,6 +36,8 @@ var (
 	pods       = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	events     = schema.GroupVersionResource{Version: "v1", Resource: "events"}
+	services   = schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	slicesOf   = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
 	nads       = schema.GroupVersionResource{Group: "k8s.cni.cncf.io", Version: "v1", Resource: "network-attachment-definitions"}
 )
 
@@ -70,6 +73,8 @@ func New(config *rest.Config, log *slog.Logger) (*Cluster, error) {
 		controller.KindPod:       {pods, keep(readPod)},
 		controller.KindNamespace: {namespaces, keep(readNamespace)},
 		controller.KindNAD:       {nads, keep(readNAD)},
+		controller.KindService:   {services, keep(readService)},
+		kindSlice:                {slicesOf, keep(readEndpoints)},
 	} {
 		informer := c.begin.ForResource(k.resource).Informer()
 		if err := informer.SetTransform(k.keep); err != nil {
@@ -79,6 +84,9 @@ func New(config *rest.Config, log *slog.Logger) (*Cluster, error) {
 			return nil, fmt.Errorf("watch %s: %w", k.resource.Resource, err)
 		}
 		c.all[kind] = informer
+	}
+	if err := c.all[kindSlice].AddIndexers(cache.Indexers{byService: indexed}); err != nil {
+		return nil, fmt.Errorf("read %s: %w", slicesOf.Resource, err)
 	}
 	for kind := range c.all {
 		if err := c.clean(kind); err != nil {
@@ -143,6 +151,8 @@ func (c *Cluster) World() controller.World {
 			Pods:       lister[controller.Pod]{c.all[controller.KindPod]},
 			Namespaces: lister[controller.Namespace]{c.all[controller.KindNamespace]},
 			NADs:       lister[resolve.NAD]{c.all[controller.KindNAD]},
+			Services:   lister[logical.Service]{c.all[controller.KindService]},
+			Endpoints:  c.endpoints,
 			Follow:     c.follow,
 		},
 		Outcomes: c,
@@ -154,12 +164,23 @@ func (c *Cluster) follow(ctx context.Context, changed func(controller.Key)) erro
 	var synced []cache.InformerSynced
 	for kind, informer := range c.all {
 		tell := func(o any) {
+			if of, ok := serviceOf(o); ok {
+				if of.Name != "" {
+					changed(of)
+				}
+				return
+			}
 			if name, err := cache.DeletionHandlingObjectToName(o); err == nil {
 				changed(controller.Key{Kind: kind, Namespace: name.Namespace, Name: name.Name})
 			}
 		}
 		handle, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: tell, UpdateFunc: func(_, now any) { tell(now) }, DeleteFunc: tell,
+			AddFunc: tell, UpdateFunc: func(was, now any) {
+				if _, ok := serviceOf(was); ok {
+					tell(was) // its label may name another now
+				}
+				tell(now)
+			}, DeleteFunc: tell,
 		})
 		if err != nil {
 			return fmt.Errorf("follow %s objects: %w", kind, err)

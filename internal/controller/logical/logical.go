@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strings"
 
+	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
 	"github.com/fairlead/fairlead/internal/source/declare"
@@ -61,7 +62,11 @@ type Port struct {
 // router, where the gateways are. The router's Set must be there before.
 func Switch(n Subnet) *ovn.Set {
 	s := &ovn.Set{Owner: "subnet/" + n.Name}
-	s.Put(&ovn.LogicalSwitch{Name: n.Name, ExternalIDs: map[string]string{keyVpc: n.Vpc}})
+	var balanced []ovn.Link
+	if n.Vpc == v1.DefaultVpc && n.Name != JoinSubnet {
+		balanced = append(balanced, ovn.Balancers(n.Vpc))
+	}
+	s.Put(&ovn.LogicalSwitch{Name: n.Name, ExternalIDs: map[string]string{keyVpc: n.Vpc}}, balanced...)
 	here, there := n.Name+"-"+n.Vpc, n.Vpc+"-"+n.Name
 	s.Put(&ovn.LogicalRouterPort{Name: there, MAC: GatewayMAC(n).String(), Networks: gateways(n.Subnet)}, ovn.InRouter(n.Vpc))
 	s.Put(&ovn.LogicalSwitchPort{

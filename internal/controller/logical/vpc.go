@@ -57,13 +57,17 @@ func DefaultRoutes(join core.Subnet) (out []Route) {
 	return out
 }
 
-// Router is a Vpc's rows: its router, routes and links.
+// Router is a Vpc's rows: its router, routes and links; the default one's also
+// the group of all Services' load balancers.
 func Router(v Vpc) *ovn.Set {
 	s := &ovn.Set{Owner: "vpc/" + v.Name}
 	s.Put(&ovn.LogicalRouter{Name: v.Name, Options: map[string]string{
 		// Neighbours are learnt when they are asked for, and forgotten after 300 s.
 		"dynamic_neigh_routers": "true", "mac_binding_age_threshold": "300",
 	}})
+	if v.Name == v1.DefaultVpc {
+		s.Put(&ovn.LoadBalancerGroup{Name: v.Name})
+	}
 	for _, r := range v.Routes {
 		row := &ovn.StaticRoute{IPPrefix: r.Prefix.String(), Nexthop: r.Nexthop.String(), RouteTable: r.Table}
 		if r.Source {

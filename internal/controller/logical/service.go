@@ -1,0 +1,143 @@
+package logical
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/ovn"
+)
+
+// Service is what OVN needs of a Service.
+type Service struct {
+	Namespace, Name, UID string
+	IPs                  []netip.Addr // cluster IPs; none for headless and external names
+	Ports                []ServicePort
+	// Affinity is for how many seconds a client keeps its endpoint; 0 is none.
+	Affinity int
+	// Local has a client reach the endpoints of its own node alone.
+	Local bool
+}
+
+// ServicePort is a port of a Service.
+type ServicePort struct {
+	Name     string
+	Protocol string // TCP, UDP, SCTP
+	Port     uint16
+}
+
+// Endpoints are the endpoints of one EndpointSlice.
+type Endpoints struct {
+	Namespace, Service string
+	Ports              []ServicePort // those of the pods
+	All                []Endpoint
+}
+
+// Endpoint is where a pod is reached.
+type Endpoint struct {
+	IPs   []netip.Addr
+	Ready bool
+	// Last is one that still serves while it is being ended: it counts where no
+	// other is ready.
+	Last bool
+}
+
+// mostAffinity is how many seconds of affinity OVN knows (ovn-nb(5),
+// affinity_timeout).
+const mostAffinity = 65535
+
+// keyService is the external id of a load balancer with its Service.
+const keyService = "service"
+
+// ServiceOwner owns a Service's rows.
+func ServiceOwner(namespace, name string) string { return "service/" + namespace + "/" + name }
+
+// Balance is a Service's rows: a load balancer for each protocol. The Set of
+// the default Vpc must be there before.
+func Balance(s Service, from []Endpoints) *ovn.Set {
+	set := &ovn.Set{Owner: ServiceOwner(s.Namespace, s.Name)}
+	vips := map[string]map[string]string{}
+	for _, p := range s.Ports {
+		for _, ip := range s.IPs {
+			if vips[p.Protocol] == nil {
+				vips[p.Protocol] = map[string]string{}
+			}
+			vips[p.Protocol][netip.AddrPortFrom(ip, p.Port).String()] = backends(p, ip.Is4(), from)
+		}
+	}
+	for _, protocol := range slices.Sorted(maps.Keys(vips)) {
+		name := strings.ToLower(protocol)
+		row := &ovn.LoadBalancer{
+			Name: s.Namespace + "/" + s.Name + "/" + name, Protocol: new(name), Vips: vips[protocol],
+			// Who asks an address without endpoints is refused, and does not wait.
+			Options:     map[string]string{"reject": "true"},
+			ExternalIDs: map[string]string{keyService: s.Namespace + "/" + s.Name},
+		}
+		if s.Affinity > 0 {
+			row.Options["affinity_timeout"] = strconv.Itoa(min(s.Affinity, mostAffinity))
+		}
+		if protocol == "UDP" {
+			// Nobody closes a connection of UDP: a client would send to an endpoint that
+			// is gone for as long as it sends.
+			row.Options["ct_flush"] = "true"
+		}
+		set.Put(row, ovn.InBalancers(v1.DefaultVpc))
+	}
+	return set
+}
+
+// backends are the endpoints of a port in one family, as OVN writes them:
+// those that are ready, else those that serve for the last time.
+func backends(p ServicePort, four bool, from []Endpoints) string {
+	var ready, last []netip.AddrPort
+	for _, slice := range from {
+		for _, to := range slice.Ports {
+			if to.Name != p.Name || to.Protocol != p.Protocol {
+				continue
+			}
+			for _, e := range slice.All {
+				for _, ip := range e.IPs {
+					at := netip.AddrPortFrom(ip, to.Port)
+					switch {
+					case ip.Is4() != four:
+					case e.Ready:
+						ready = append(ready, at)
+					case e.Last:
+						last = append(last, at)
+					}
+				}
+			}
+		}
+	}
+	if len(ready) == 0 {
+		ready = last
+	}
+	slices.SortFunc(ready, func(a, b netip.AddrPort) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Port(), b.Port()))
+	})
+	var out []string
+	for _, at := range slices.Compact(ready) {
+		out = append(out, at.String())
+	}
+	return strings.Join(out, ",")
+}
+
+// Undone are the fields of a Service that are set and that nobody carries out,
+// with what happens instead.
+func (s Service) Undone() (out []string) {
+	if len(s.IPs) == 0 {
+		return nil
+	}
+	if s.Local {
+		out = append(out, "spec.internalTrafficPolicy: Local (endpoints of all nodes are reached)")
+	}
+	if s.Affinity > mostAffinity {
+		out = append(out, fmt.Sprintf("spec.sessionAffinityConfig.clientIP.timeoutSeconds: %d (OVN has at most %d)", s.Affinity, mostAffinity))
+	}
+	return out
+}

@@ -3,7 +3,6 @@ package logical
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -61,6 +60,14 @@ func ServiceOwner(namespace, name string) string { return "service/" + namespace
 // the default Vpc must be there before.
 func Balance(s Service, from []Endpoints) *ovn.Set {
 	set := &ovn.Set{Owner: ServiceOwner(s.Namespace, s.Name)}
+	for _, row := range balancers(s, from) {
+		set.Put(row, ovn.InBalancers(v1.DefaultVpc))
+	}
+	return set
+}
+
+// balancers are a Service's load balancers, in the order of their protocols.
+func balancers(s Service, from []Endpoints) (out []*ovn.LoadBalancer) {
 	vips := map[string]map[string]string{}
 	for _, p := range s.Ports {
 		for _, ip := range s.IPs {
@@ -70,7 +77,10 @@ func Balance(s Service, from []Endpoints) *ovn.Set {
 			vips[p.Protocol][netip.AddrPortFrom(ip, p.Port).String()] = backends(p, ip.Is4(), from)
 		}
 	}
-	for _, protocol := range slices.Sorted(maps.Keys(vips)) {
+	for _, protocol := range []string{"TCP", "UDP", "SCTP"} {
+		if vips[protocol] == nil {
+			continue
+		}
 		name := strings.ToLower(protocol)
 		row := &ovn.LoadBalancer{
 			Name: s.Namespace + "/" + s.Name + "/" + name, Protocol: new(name), Vips: vips[protocol],
@@ -79,6 +89,7 @@ func Balance(s Service, from []Endpoints) *ovn.Set {
 			ExternalIDs: map[string]string{keyService: s.Namespace + "/" + s.Name},
 		}
 		if s.Affinity > 0 {
+			// No selection_fields: by ip_src all clients of IPv6 would have one endpoint.
 			row.Options["affinity_timeout"] = strconv.Itoa(min(s.Affinity, mostAffinity))
 		}
 		if protocol == "UDP" {
@@ -86,9 +97,9 @@ func Balance(s Service, from []Endpoints) *ovn.Set {
 			// is gone for as long as it sends.
 			row.Options["ct_flush"] = "true"
 		}
-		set.Put(row, ovn.InBalancers(v1.DefaultVpc))
+		out = append(out, row)
 	}
-	return set
+	return out
 }
 
 // backends are the endpoints of a port in one family, as OVN writes them:

@@ -1,0 +1,91 @@
+package logical
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/ovn"
+)
+
+// slice is an EndpointSlice of one port. Endpoints are addresses; "!" before one
+// is not ready, "~" serves for the last time.
+func slice(name, protocol string, port uint16, ips ...string) Endpoints {
+	e := Endpoints{Namespace: "ns", Service: "web", Ports: []ServicePort{{name, protocol, port}}}
+	for _, text := range ips {
+		ip := netip.MustParseAddr(strings.TrimLeft(text, "!~"))
+		e.All = append(e.All, Endpoint{IPs: []netip.Addr{ip}, Ready: !strings.ContainsAny(text, "!~"), Last: strings.HasPrefix(text, "~")})
+	}
+	return e
+}
+
+func TestBalancers(t *testing.T) {
+	t.Parallel()
+	four, six := netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd96::10")
+	dns := []ServicePort{{"dns", "UDP", 53}, {"dns-tcp", "TCP", 53}, {"m", "TCP", 9153}}
+	for _, c := range []struct {
+		name    string
+		service Service
+		from    []Endpoints
+		vips    []map[string]string // tcp, then udp
+		options map[string]string   // of the first
+	}{
+		{name: "headless", service: Service{Ports: dns}},
+		{
+			name: "no endpoints", service: Service{IPs: []netip.Addr{four}, Ports: dns[1:2]},
+			vips: []map[string]string{{"10.96.0.10:53": ""}}, options: map[string]string{"reject": "true"},
+		},
+		{
+			name: "ports, protocols and families", service: Service{IPs: []netip.Addr{four, six}, Ports: dns},
+			from: []Endpoints{
+				slice("dns", "UDP", 1053, "10.16.0.3", "10.16.0.2", "10.16.0.3"), slice("dns", "UDP", 1053, "fd16::2"),
+				slice("dns-tcp", "TCP", 1054, "10.16.0.2"), slice("dns", "TCP", 7, "10.16.0.9"), slice("other", "TCP", 7, "10.16.0.9"),
+			},
+			vips: []map[string]string{
+				{"10.96.0.10:53": "10.16.0.2:1054", "[fd96::10]:53": "", "10.96.0.10:9153": "", "[fd96::10]:9153": ""},
+				{"10.96.0.10:53": "10.16.0.2:1053,10.16.0.3:1053", "[fd96::10]:53": "[fd16::2]:1053"},
+			},
+		},
+		{
+			name: "what is not ready has nothing to do", service: Service{IPs: []netip.Addr{four}, Ports: dns[:1]},
+			from: []Endpoints{slice("dns", "UDP", 53, "!10.16.0.2", "10.16.0.3", "~10.16.0.4")},
+			vips: []map[string]string{{"10.96.0.10:53": "10.16.0.3:53"}}, options: map[string]string{"reject": "true", "ct_flush": "true"},
+		},
+		{
+			name: "the last ones serve on", service: Service{IPs: []netip.Addr{four}, Ports: dns[1:2], Affinity: 86400},
+			from: []Endpoints{slice("dns-tcp", "TCP", 53, "!10.16.0.2", "~10.16.0.4")},
+			vips: []map[string]string{{"10.96.0.10:53": "10.16.0.4:53"}}, options: map[string]string{"reject": "true", "affinity_timeout": "65535"},
+		},
+		{
+			name: "SCTP", service: Service{IPs: []netip.Addr{four}, Ports: []ServicePort{{"", "SCTP", 1}}},
+			from: []Endpoints{slice("", "SCTP", 2, "10.16.0.2")},
+			vips: []map[string]string{{"10.96.0.10:1": "10.16.0.2:2"}},
+		},
+	} {
+		c.service.Namespace, c.service.Name = "ns", "web"
+		rows := balancers(c.service, c.from)
+		require.Len(t, rows, len(c.vips), c.name)
+		for i, r := range rows {
+			require.Equal(t, c.vips[i], r.Vips, c.name)
+			require.Equal(t, "ns/web/"+*r.Protocol, r.Name, c.name)
+		}
+		if c.options != nil {
+			require.Equal(t, c.options, rows[0].Options, c.name)
+		}
+		require.Equal(t, &ovn.Set{Owner: "service/ns/web"}, Balance(Service{Namespace: "ns", Name: "web", Ports: dns}, c.from), "no address, no rows")
+	}
+}
+
+func TestUndone(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, Service{Local: true}.Undone(), "headless: nobody carries it out")
+	s := Service{IPs: []netip.Addr{netip.MustParseAddr("10.96.0.10")}, Local: true, Affinity: 86400}
+	require.Equal(t, []string{
+		"spec.internalTrafficPolicy: Local (endpoints of all nodes are reached)",
+		"spec.sessionAffinityConfig.clientIP.timeoutSeconds: 86400 (OVN has at most 65535)",
+	}, s.Undone())
+	s.Local, s.Affinity = false, 10800
+	require.Empty(t, s.Undone())
+}

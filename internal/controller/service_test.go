@@ -38,7 +38,7 @@ func vips(t *testing.T, db *bed.Central, service, want string) {
 }
 
 // TestServices follows Services and their endpoints, also what changed while
-// nobody led; a leader that finds all as it should be writes nothing; a field
+// nobody led; the next leader keeps what is as it should be; a field
 // that is not carried out is told once.
 func TestServices(t *testing.T) {
 	t.Parallel()
@@ -73,13 +73,13 @@ func TestServices(t *testing.T) {
 	vips(t, db, "old", "")
 	second.stop()
 
-	was := db.Get("Load_Balancer", "ns/web/tcp", "_version")
+	was := db.Get("Load_Balancer", "ns/web/tcp", "_uuid")
 	lead(t, "three", w, db)
 	w.service("next", "10.96.0.3", false)
 	vips(t, db, "next", "10.96.0.3:80=")
 	w.set(serviceKey("next"), nil)
 	vips(t, db, "next", "")
-	require.Equal(t, was, db.Get("Load_Balancer", "ns/web/tcp", "_version"))
+	require.Equal(t, was, db.Get("Load_Balancer", "ns/web/tcp", "_uuid"))
 	require.NotEmpty(t, was)
 	w.set(serviceKey("web"), nil)
 	vips(t, db, "web", "")

@@ -49,10 +49,13 @@ func (w *world) set(k controller.Key, o any) {
 }
 
 func (w *world) put(k controller.Key, o any) {
-	tell := k
-	for _, is := range []any{w.objects[k], o} {
-		if e, ok := is.(logical.Endpoints); ok {
-			tell = serviceKey(e.Service)
+	tell := []controller.Key{k}
+	if k.Kind == kindSlice {
+		tell = nil
+		for _, is := range []any{w.objects[k], o} {
+			if e, ok := is.(logical.Endpoints); ok {
+				tell = append(tell, serviceKey(e.Service))
+			}
 		}
 	}
 	if o == nil {
@@ -61,7 +64,9 @@ func (w *world) put(k controller.Key, o any) {
 		w.objects[k] = o
 	}
 	for f := range w.follow {
-		f.changed(tell)
+		for _, k := range tell {
+			f.changed(k)
+		}
 	}
 }
 

@@ -247,6 +247,14 @@ func TestKinds(t *testing.T) {
 	require.Equal(t, `["10.0.0.2", "10.0.0.3"]`, nb.Nbctl("get", "Address_Set", "as2", "addresses"))
 	require.Equal(t, row, uuid(nb, "Address_Set", "as2"))
 	require.NoError(t, c.Apply(t.Context(), &ovn.Set{Owner: "as2"}))
+	for _, group := range []string{"lbs", "others"} {
+		s = &ovn.Set{Owner: "as2"}
+		s.Put(&ovn.LoadBalancerGroup{Name: "others"})
+		s.Put(&ovn.LogicalSwitch{Name: "db"}, ovn.Balancers(group))
+		require.NoError(t, c.Apply(t.Context(), s))
+		require.Contains(t, nb.Nbctl("get", "Load_Balancer_Group", nb.Get("Logical_Switch", "db", "load_balancer_group")[1:37], "name"), group)
+	}
+	require.NoError(t, c.Apply(t.Context(), &ovn.Set{Owner: "as2"}))
 
 	require.NoError(t, c.Apply(t.Context(), &ovn.Set{Owner: "all"}))
 	for _, table := range tables {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -143,8 +144,8 @@ func TestRouted(t *testing.T) {
 	_, err = a.pod.Try("ping", "-n", "-c", "1", "-w", "5", "-I", "10.16.1.99", a.net.Gateways[0].String())
 	require.NoError(t, err, "port security is off")
 
-	// Everything goes as it came.
-	for _, s := range sets {
+	// Everything goes, the Vpc last.
+	for _, s := range slices.Backward(sets) {
 		require.NoError(t, c.Apply(t.Context(), &ovn.Set{Owner: s.Owner}))
 	}
 	for _, table := range []string{"Logical_Switch", "Logical_Router", "Logical_Switch_Port", "Logical_Router_Port", "Logical_Router_Static_Route"} {

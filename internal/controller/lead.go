@@ -263,25 +263,7 @@ func (t *term) everything() error {
 // do works on one key. An error of the fence ends the term.
 func (t *term) do(ctx context.Context, k Key, end context.CancelCauseFunc) error {
 	began := time.Now()
-	var err error
-	switch k.Kind {
-	case KindVpc:
-		err = t.vpc(ctx, k)
-	case KindSubnet:
-		err = t.subnet(ctx, k)
-	case KindNode:
-		err = t.node(ctx, k)
-	case KindPod:
-		err = t.pod(ctx, k)
-	case KindService:
-		err = t.service(ctx, k)
-	case kindAll:
-		err = t.everything()
-	case kindNetworks:
-		t.compare()
-	case kindStatus:
-		err = t.status(ctx, k)
-	}
+	err := t.work(ctx, k)
 	if t.Done != nil {
 		t.Done(k.Kind, time.Since(began), err)
 	}
@@ -292,6 +274,29 @@ func (t *term) do(ctx context.Context, k Key, end context.CancelCauseFunc) error
 		t.Log.Warn("an object is not as it should be yet; it is tried again", "object", k, "err", err)
 	}
 	return err
+}
+
+// work makes what a key names what it should be.
+func (t *term) work(ctx context.Context, k Key) error {
+	switch k.Kind {
+	case KindVpc:
+		return t.vpc(ctx, k)
+	case KindSubnet:
+		return t.subnet(ctx, k)
+	case KindNode:
+		return t.node(ctx, k)
+	case KindPod:
+		return t.pod(ctx, k)
+	case KindService:
+		return t.service(ctx, k)
+	case kindAll:
+		return t.everything()
+	case kindNetworks:
+		t.compare()
+	case kindStatus:
+		return t.status(ctx, k)
+	}
+	return nil
 }
 
 // compare has Subnets looked at that are in force otherwise than before, and

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/testbed"
+	"github.com/fairlead/fairlead/internal/testbed/inside"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
 	crds "github.com/fairlead/fairlead/internal/testbed/kube/kinds"
 	"github.com/fairlead/fairlead/internal/testbed/ovn"
@@ -262,6 +263,29 @@ func (o *ovnCluster) using(subnet string, count int) {
 	})
 }
 
+// serves proves that pods reach a pod by the address of a Service; it answers on
+// port 8080 until the test ends.
+func (o *ovnCluster) serves(to *ovnPod, from ...*ovnPod) {
+	o.t.Helper()
+	inside.Serve(o.t, inside.Open(o.t, to.NetnsPath()), to.Name, 8080)
+	o.c.Apply(together(
+		object("v1", "Service", "web/svc", nil, map[string]any{"ports": []any{map[string]any{"port": 80}}}),
+		"apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: svc, namespace: web, labels: {kubernetes.io/service-name: svc}}\n"+
+			"addressType: IPv4\nports: [{port: 8080}]\nendpoints: [{addresses: ["+to.ips[0]+"]}]\n",
+	))
+	ip := o.c.Kubectl("get", "service", "-n", "web", "svc", "-o", "jsonpath={.spec.clusterIP}")
+	for _, p := range from {
+		ns := inside.Open(o.t, p.NetnsPath())
+		eventually(o.t, func() string {
+			got := inside.Query(ns, inside.Peer{Network: "tcp", Host: ip, Port: 80, Limit: time.Second})
+			if want := to.Name + " sees " + p.ips[0]; got != want {
+				return fmt.Sprintf("Service %s answers %s with %q, not %q", ip, p.port(), got, want)
+			}
+			return ""
+		})
+	}
+}
+
 // waiting waits until the node's agent has calls under way.
 func (n *ovnNode) waiting() {
 	n.o.t.Helper()
@@ -307,6 +331,8 @@ func TestClusterNetwork(t *testing.T) {
 	for _, pair := range [][2]*ovnPod{{early, peer}, {peer, early}, {early, other}, {other, early}, {near, other}, {near, early}} {
 		pair[0].talks(pair[1])
 	}
+
+	o.serves(peer, early, other)
 
 	// A node reaches pods of its own and of the other, by its own port.
 	for _, p := range []*ovnPod{early, peer} {

@@ -147,6 +147,23 @@ func TestServices(t *testing.T) {
 		require.Contains(t, []string{"map[b:true]", "map[q:true]"}, by(to[0], to[1], 20), "%v", to)
 	}
 
+	// When b goes, its flows of UDP go to q.
+	web.Affinity = 0
+	apply(logical.Balance(web, []logical.Endpoints{endpoints(web, b.v4, b.v6)}))
+	central.Sync()
+	var flows []net.Conn
+	for _, host := range []string{four, six} {
+		conn := inside.Dial(client, inside.Peer{Network: "udp", Host: host, Port: 80, Limit: hang})
+		defer func() { _ = conn.Close() }()
+		require.Contains(t, inside.Talk(conn, hang), "b sees ")
+		flows = append(flows, conn)
+	}
+	apply(logical.Balance(web, []logical.Endpoints{endpoints(web, "10.16.2.11", "fd16:2::11")}))
+	central.Sync()
+	for _, conn := range flows {
+		require.Contains(t, inside.Talk(conn, hang), "q sees ")
+	}
+
 	apply(&ovn.Set{Owner: logical.ServiceOwner("ns", "web")})
 	require.Zero(t, central.Count("Load_Balancer"))
 }

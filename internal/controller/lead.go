@@ -70,6 +70,7 @@ type term struct {
 	Config
 	book  *book
 	nets  *networks
+	rules *policies
 	queue *retry.Queue[Key]
 
 	mu       sync.Mutex
@@ -91,7 +92,7 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	t := &term{
-		Config: c.Config, book: newBook(), nets: newNetworks(c.Readers, c.Join), queue: retry.NewQueue[Key](firstPause, mostPause),
+		Config: c.Config, book: newBook(), nets: newNetworks(c.Readers, c.Join), rules: newPolicies(c.Readers), queue: retry.NewQueue[Key](firstPause, mostPause),
 		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[Key]string{}, warned: map[Key]Event{},
 	}
 	if err := c.Follow(ctx, t.changed); err != nil {
@@ -106,6 +107,7 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 	if err := t.restore(); err != nil {
 		return err
 	}
+	t.restoreFaces()
 	c.mu.Lock()
 	c.now = t
 	c.mu.Unlock()
@@ -130,6 +132,9 @@ func (c *Controller) Touched(owner string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if k, ok := keyOf(owner); ok && c.now != nil {
+		if k.Kind == KindPolicy { // its pods put their ports into its group again
+			c.now.rules.Changed(k)
+		}
 		c.now.queue.Add(k)
 	}
 }
@@ -172,6 +177,9 @@ func keyOf(owner string) (Key, bool) {
 	case "service":
 		namespace, name, ok := strings.Cut(rest, "/")
 		return Key{KindService, namespace, name}, ok
+	case "networkpolicy":
+		namespace, name, ok := strings.Cut(rest, "/")
+		return Key{KindPolicy, namespace, name}, ok
 	}
 	return Key{}, false
 }
@@ -184,7 +192,10 @@ func (t *term) changed(k Key) {
 		t.queue.Add(Key{Kind: kindNetworks}, k)
 	case KindNamespace:
 		t.nets.Changed()
-		t.queue.Add(Key{Kind: kindNetworks})
+		t.queue.Add(Key{Kind: kindNetworks}, k)
+	case KindPolicy:
+		t.rules.Changed(k)
+		t.queue.Add(k)
 	case KindNAD:
 		t.rouse("")
 	default:
@@ -232,7 +243,7 @@ func (t *term) everything() error {
 	if err != nil {
 		return err
 	}
-	keys := []Key{{Kind: KindVpc, Name: v1.DefaultVpc}, {Kind: kindNetworks}}
+	keys := append([]Key{{Kind: KindVpc, Name: v1.DefaultVpc}, {Kind: kindNetworks}}, t.allPolicies()...)
 	for _, v := range t.Vpcs.List() {
 		keys = append(keys, Key{Kind: KindVpc, Name: v.Name})
 	}
@@ -289,6 +300,10 @@ func (t *term) work(ctx context.Context, k Key) error {
 		return t.pod(ctx, k)
 	case KindService:
 		return t.service(ctx, k)
+	case KindPolicy:
+		return t.policy(ctx, k)
+	case KindNamespace:
+		t.namespace(k.Name)
 	case kindAll:
 		return t.everything()
 	case kindNetworks:
@@ -311,6 +326,7 @@ func (t *term) compare() {
 		t.queue.Add(Key{Kind: KindSubnet, Name: name})
 		if name == logical.JoinSubnet {
 			t.queue.Add(Key{Kind: KindVpc, Name: v1.DefaultVpc})
+			t.queue.Add(t.allPolicies()...)
 			for _, n := range t.Nodes.List() {
 				t.queue.Add(Key{Kind: KindNode, Name: n.Name})
 			}

@@ -31,6 +31,8 @@ type given struct {
 	net   logical.Subnet
 	lease core.Lease
 	fresh bool // it has no row yet
+	// groups are the port groups of NetworkPolicies that govern it.
+	groups []string
 }
 
 // pod makes a pod's addresses, rows and annotations what they should be.
@@ -67,6 +69,7 @@ func (t *term) clear(ctx context.Context, name core.Pod, held []core.Lease) erro
 	if err := t.DB.Apply(ctx, logical.Ports(logical.Pod{Pod: name})); err != nil {
 		return err
 	}
+	t.unface(name)
 	t.release(held, false)
 	return nil
 }
@@ -122,6 +125,10 @@ func pin(notes map[string]string, prefix string, l core.Lease) {
 
 // acquire gets addresses for all interfaces of a pod, or for none.
 func (t *term) acquire(ctx context.Context, o Object, p Pod, nics []*core.NIC) (all []given, err error) {
+	groups, err := t.groups(ctx, p)
+	if err != nil {
+		return nil, err
+	}
 	for _, nic := range nics {
 		g := given{nic: nic}
 		subnet := nic.Subnet.Name
@@ -137,6 +144,9 @@ func (t *term) acquire(ctx context.Context, o Object, p Pod, nics []*core.NIC) (
 		if err != nil {
 			t.release(fresh(all), true)
 			return nil, t.failed(ctx, o, subnet, ReasonAcquire, t.full(subnet, err))
+		}
+		if nic.IfaceID == defaultPort(p.Pod) {
+			g.groups = groups
 		}
 		all = append(all, g)
 	}
@@ -173,13 +183,15 @@ func (t *term) commit(ctx context.Context, o Object, p Pod, all []given, held []
 	for _, g := range all {
 		port := g.lease.Owner.Key.IfName
 		open := p.Annotations[portOf(p.Pod, port)+v1.ProviderSuffix+fieldPortSecurity] == "false"
-		rows.Ports = append(rows.Ports, logical.Port{Name: port, Subnet: g.net.Name, MAC: g.lease.MAC, IPs: g.lease.IPs, Open: open})
+		rows.Ports = append(rows.Ports, logical.Port{Name: port, Subnet: g.net.Name, MAC: g.lease.MAC, IPs: g.lease.IPs, Open: open, Groups: g.groups})
 	}
 	err := t.DB.Apply(ctx, logical.Ports(rows))
 	switch {
 	case err == nil:
 	case errors.Is(err, core.ErrUnavailable), errors.Is(err, ovn.ErrFenced), ctx.Err() != nil:
 		return err // the rows may be there: what was acquired is kept
+	case ungrouped(err):
+		return err // a policy went at this moment: the next try knows
 	default:
 		t.release(fresh(all), true)
 		subnet := ""
@@ -198,6 +210,7 @@ func (t *term) commit(ctx context.Context, o Object, p Pod, all []given, held []
 	for _, l := range fresh(all) {
 		t.counted(l.Subnet)
 	}
+	t.face(p, all)
 	return nil
 }
 

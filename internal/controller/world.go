@@ -3,6 +3,8 @@ package controller
 import (
 	"context"
 
+	networking "k8s.io/api/networking/v1"
+
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
@@ -22,6 +24,7 @@ const (
 	KindNamespace Kind = "Namespace"
 	KindNAD       Kind = "NetworkAttachmentDefinition"
 	KindService   Kind = "Service"
+	KindPolicy    Kind = "NetworkPolicy"
 )
 
 // Key names an object. Namespace is "" where the kind has none.
@@ -49,10 +52,12 @@ type Object struct {
 type Pod struct {
 	core.Pod
 	Annotations map[string]string
-	Controller  string // kind of the owner that made it, "" for none
-	Host        bool   // it has its node's network
-	Done        bool   // all its containers have ended for good
-	Ending      bool   // it is being deleted
+	Labels      map[string]string
+	Ports       []logical.ContainerPort // that have names
+	Controller  string                  // kind of the owner that made it, "" for none
+	Host        bool                    // it has its node's network
+	Done        bool                    // all its containers have ended for good
+	Ending      bool                    // it is being deleted
 }
 
 // Node is what the controller needs of a node.
@@ -66,6 +71,14 @@ type Node struct {
 type Namespace struct {
 	Name   string
 	Labels map[string]string
+}
+
+// NetworkPolicy is what the controller needs of a NetworkPolicy.
+type NetworkPolicy struct {
+	Namespace string
+	Name      string
+	UID       string
+	Spec      networking.NetworkPolicySpec
 }
 
 // Lister gives the objects of one kind as they are known now. What it gives is
@@ -88,6 +101,7 @@ type Readers struct {
 	// Endpoints are what a Service's EndpointSlices say. Their changes are told as
 	// the Service's.
 	Endpoints func(namespace, service string) []logical.Endpoints
+	Policies  Lister[NetworkPolicy]
 	// Follow returns when all Listers know all objects, and calls changed for
 	// each object that comes, changes or goes after that, until ctx ends. changed
 	// does not block.

@@ -113,6 +113,7 @@ func (w *world) seenBy(name string) controller.World {
 					return e.Namespace != namespace || e.Service != service
 				})
 			},
+			Policies: lister[controller.NetworkPolicy]{w, controller.KindPolicy},
 			Follow: func(ctx context.Context, changed func(controller.Key)) error {
 				f := &follower{changed}
 				w.mu.Lock()

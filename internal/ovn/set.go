@@ -44,6 +44,9 @@ func InRouter(name string) Place { return portOf(TableRouter, name) }
 // RuleOfSwitch is the place of an ACL of a logical switch.
 func RuleOfSwitch(name string) Place { return Place{TableSwitch, name, "acls"} }
 
+// RuleOfGroup is the place of an ACL of a port group.
+func RuleOfGroup(name string) Place { return Place{TablePortGroup, name, "acls"} }
+
 // InGroup is the place of a port in a port group.
 func InGroup(name string) Place { return portOf(TablePortGroup, name) }
 

@@ -38,6 +38,7 @@ var (
 	events     = schema.GroupVersionResource{Version: "v1", Resource: "events"}
 	services   = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 	slicesOf   = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
+	policies   = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}
 	nads       = schema.GroupVersionResource{Group: "k8s.cni.cncf.io", Version: "v1", Resource: "network-attachment-definitions"}
 )
 
@@ -75,6 +76,7 @@ func New(config *rest.Config, log *slog.Logger) (*Cluster, error) {
 		controller.KindNAD:       {nads, keep(readNAD)},
 		controller.KindService:   {services, keep(readService)},
 		kindSlice:                {slicesOf, keep(readEndpoints)},
+		controller.KindPolicy:    {policies, keep(readPolicy)},
 	} {
 		informer := c.begin.ForResource(k.resource).Informer()
 		if err := informer.SetTransform(k.keep); err != nil {
@@ -153,6 +155,7 @@ func (c *Cluster) World() controller.World {
 			NADs:       lister[resolve.NAD]{c.all[controller.KindNAD]},
 			Services:   lister[logical.Service]{c.all[controller.KindService]},
 			Endpoints:  c.endpoints,
+			Policies:   lister[controller.NetworkPolicy]{c.all[controller.KindPolicy]},
 			Follow:     c.follow,
 		},
 		Outcomes: c,

@@ -1,8 +1,10 @@
 package kube
 
 import (
+	"cmp"
 	"fmt"
 
+	networking "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
@@ -10,6 +12,7 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 )
@@ -78,10 +81,43 @@ func readNAD(u *unstructured.Unstructured) resolve.NAD {
 	return resolve.NAD{Namespace: u.GetNamespace(), Name: u.GetName(), Annotations: u.GetAnnotations(), Config: config}
 }
 
+// readPolicy keeps a NetworkPolicy that cannot be read as one that lets nothing
+// pass to or from any pod of its namespace.
+func readPolicy(u *unstructured.Unstructured) controller.NetworkPolicy {
+	o := &networking.NetworkPolicy{}
+	if decode(u, o) != nil {
+		o = &networking.NetworkPolicy{Spec: networking.NetworkPolicySpec{PolicyTypes: []networking.PolicyType{networking.PolicyTypeIngress, networking.PolicyTypeEgress}}}
+	}
+	return controller.NetworkPolicy{Namespace: u.GetNamespace(), Name: u.GetName(), UID: string(u.GetUID()), Spec: o.Spec}
+}
+
+// namedPorts are the ports of a pod's containers that have names.
+func namedPorts(u *unstructured.Unstructured) (out []logical.ContainerPort) {
+	containers, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "containers")
+	sidecars, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "initContainers")
+	for _, list := range []any{containers, sidecars} {
+		all, _ := list.([]any)
+		for _, c := range all {
+			container, _ := c.(map[string]any)
+			ports, _ := container["ports"].([]any)
+			for _, p := range ports {
+				port, _ := p.(map[string]any)
+				name, _ := port["name"].(string)
+				number, _ := port["containerPort"].(int64)
+				protocol, _ := port["protocol"].(string)
+				if name != "" && number != 0 {
+					out = append(out, logical.ContainerPort{Name: name, Protocol: cmp.Or(protocol, "TCP"), Number: int(number)})
+				}
+			}
+		}
+	}
+	return out
+}
+
 func readPod(u *unstructured.Unstructured) controller.Pod {
 	p := controller.Pod{
 		Pod:         core.Pod{Namespace: u.GetNamespace(), Name: u.GetName(), UID: string(u.GetUID())},
-		Annotations: u.GetAnnotations(), Ending: u.GetDeletionTimestamp() != nil,
+		Annotations: u.GetAnnotations(), Labels: u.GetLabels(), Ports: namedPorts(u), Ending: u.GetDeletionTimestamp() != nil,
 	}
 	if by := metav1.GetControllerOfNoCopy(u); by != nil {
 		p.Controller = by.Kind

@@ -115,6 +115,9 @@ func (c *Cluster) Warn(ctx context.Context, o controller.Object, e controller.Ev
 	if o.Kind == controller.KindVpc || o.Kind == controller.KindSubnet {
 		about["apiVersion"] = v1.APIVersion
 	}
+	if o.Kind == controller.KindPolicy {
+		about["apiVersion"] = policies.GroupVersion().String()
+	}
 	_, err := c.client.Resource(events).Namespace(in).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Event",
 		"metadata":       map[string]any{"generateName": "fairlead-", "namespace": in},

@@ -1,0 +1,335 @@
+package logical
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/labels"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/ovn"
+)
+
+// Priorities of NetworkPolicies' rules (sdn.md, 11), below those of nodes.
+const (
+	priorityPolicyDrop  = 2000
+	priorityPolicyAllow = 2001
+)
+
+// keyPolicy is the external id of a NetworkPolicy's rows: "namespace/name".
+const keyPolicy = "np"
+
+// ContainerPort is a port of a pod's container.
+type ContainerPort struct {
+	Name     string
+	Protocol string // TCP, UDP, SCTP
+	Number   int
+}
+
+// Member is a pod as NetworkPolicies see it.
+type Member struct {
+	Name   string
+	Labels map[string]string
+	Ports  []ContainerPort
+	IPs    []netip.Addr // of its default network
+}
+
+// Space is a namespace with its pods.
+type Space struct {
+	Name   string
+	Labels map[string]string
+	Pods   []Member
+}
+
+// NetworkPolicy is a policy with its selectors read.
+type NetworkPolicy struct {
+	namespace, name string
+	pods            labels.Selector
+	rules           []policyRule
+	ingress, egress bool
+	undone          []string
+}
+
+// policyRule is what one entry of a policy lets pass.
+type policyRule struct {
+	ingress bool
+	all     bool // peers are not restricted
+	peers   []policyPeer
+	blocks  []netip.Prefix // without what is excepted, none inside another
+	ports   []policyPort
+	open    bool // ports are not restricted
+}
+
+// policyPeer selects pods; no spaces are those of the policy's own namespace.
+type policyPeer struct{ spaces, pods labels.Selector }
+
+// policyPort is a protocol with its ports: all where there is neither a name nor
+// a number.
+type policyPort struct {
+	path        string
+	protocol    string // tcp, udp, sctp
+	name        string
+	first, last int
+}
+
+// GroupOf names a NetworkPolicy's port group. It follows from a hash: names of
+// two policies that clean up to the same text must not share one.
+func GroupOf(namespace, name string) string {
+	return fmt.Sprintf("np.%x", sha256.Sum256([]byte(namespace+"/"+name)))[:35]
+}
+
+// Group is the policy's port group.
+func (p *NetworkPolicy) Group() string { return GroupOf(p.namespace, p.name) }
+
+// Name is the policy's name within its namespace.
+func (p *NetworkPolicy) Name() string { return p.name }
+
+// Selects tells that the policy governs a pod of its namespace.
+func (p *NetworkPolicy) Selects(with map[string]string) bool {
+	return p.pods.Matches(labels.Set(with))
+}
+
+// Concerns tells that the policy's rows depend on a pod: it is a peer, or it is
+// governed and says what a named port is.
+func (p *NetworkPolicy) Concerns(s Space, m Member) bool {
+	mine := s.Name == p.namespace && p.Selects(m.Labels)
+	for _, r := range p.rules {
+		if named := slices.ContainsFunc(r.ports, func(o policyPort) bool { return o.name != "" }); named && (r.ingress && mine || r.all && !r.ingress) {
+			return true
+		}
+		if slices.ContainsFunc(r.peers, func(o policyPeer) bool { return o.in(p, s) && o.pods.Matches(labels.Set(m.Labels)) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// Heeds tells that the policy's rows may depend on a namespace's labels.
+func (p *NetworkPolicy) Heeds() bool {
+	return slices.ContainsFunc(p.rules, func(r policyRule) bool {
+		return slices.ContainsFunc(r.peers, func(o policyPeer) bool { return o.spaces != nil })
+	})
+}
+
+// in tells that a peer may be of a namespace.
+func (o policyPeer) in(p *NetworkPolicy, s Space) bool {
+	if o.spaces == nil {
+		return s.Name == p.namespace
+	}
+	return o.spaces.Matches(labels.Set(s.Labels))
+}
+
+// policySet is a policy's Set in the making.
+type policySet struct {
+	*ovn.Set
+	p      *NetworkPolicy
+	spaces []Space
+	undone []string
+}
+
+// Set is the policy's rows: its port group, into which the pods' own Sets put
+// their ports, with rules and address sets. Nodes always reach their pods: they
+// are the ones who probe them. undone is what the policy says and what nobody
+// carries out; it lets nothing pass.
+func (p *NetworkPolicy) Set(spaces []Space, nodes []netip.Prefix) (set *ovn.Set, undone []string) {
+	s := policySet{Set: &ovn.Set{Owner: "networkpolicy/" + p.namespace + "/" + p.name}, p: p, spaces: spaces, undone: slices.Clone(p.undone)}
+	s.Put(&ovn.PortGroup{Name: p.Group(), ExternalIDs: s.ids()})
+	for ingress, has := range map[bool]bool{true: p.ingress, false: p.egress} {
+		if has {
+			s.rule(p.Group(), ingress, priorityPolicyDrop, actionDrop, "ip")
+			// Without a rule of this action OVN follows no connections, and drops replies.
+			s.rule(p.Group(), ingress, priorityPolicyAllow, actionAllow, "ct.est && ct.rpl")
+		}
+	}
+	if p.ingress {
+		for _, n := range nodes {
+			s.rule(p.Group(), true, priorityOfNodes, actionAllow, family(n)+".src == "+n.String())
+		}
+	}
+	for i, r := range p.rules {
+		s.allow(r, fmt.Sprintf("%s.%s%d", p.Group(), direction(r.ingress), i))
+	}
+	return s.Set, s.undone
+}
+
+func direction(ingress bool) string {
+	if ingress {
+		return "in"
+	}
+	return "out"
+}
+
+func (s *policySet) ids() map[string]string {
+	return map[string]string{keyPolicy: s.p.namespace + "/" + s.p.name}
+}
+
+// rule adds a rule about the policy's pods. Rules of one name differ in what
+// they match.
+func (s *policySet) rule(name string, ingress bool, priority int, action, match string) {
+	group := s.p.Group()
+	row := &ovn.ACL{Direction: v1.ToPort, Priority: priority, Action: action, Match: "outport == @" + group, ExternalIDs: s.ids()}
+	if !ingress { // of a connection to a Service it sees the endpoint
+		row.Direction, row.Match = v1.FromPort, "inport == @"+group
+		row.Options = map[string]string{"apply-after-lb": "true"}
+	}
+	row.Match += " && " + match
+	s.PutKeyed(fmt.Sprintf("%s/%x", name, sha256.Sum256([]byte(row.Match))), row, ovn.RuleOfGroup(group))
+}
+
+// addresses adds an address set for each family, and gives what matches one
+// side of a packet by them.
+func (s *policySet) addresses(name, side string, of []string) (matches []string) {
+	four, six := []string{}, []string{}
+	for _, a := range slices.Compact(slices.Sorted(slices.Values(of))) {
+		if strings.Contains(a, ":") {
+			six = append(six, a)
+		} else {
+			four = append(four, a)
+		}
+	}
+	for fam, list := range map[string][]string{"4": four, "6": six} {
+		set := name + ".ip" + fam
+		s.Put(&ovn.AddressSet{Name: set, Addresses: list, ExternalIDs: s.ids()})
+		matches = append(matches, "ip"+fam+"."+side+" == $"+set)
+	}
+	slices.Sort(matches)
+	return matches
+}
+
+// allow adds what one entry of the policy lets pass.
+func (s *policySet) allow(r policyRule, name string) {
+	side := map[bool]string{true: "src", false: "dst"}[r.ingress]
+	peers := []string{"ip"}
+	if !r.all {
+		peers = s.addresses(name, side, s.peers(r))
+	}
+	seen := map[string]bool{}
+	put := func(match string) {
+		if !seen[match] {
+			seen[match] = true
+			s.rule(name, r.ingress, priorityPolicyAllow, actionAllow, match)
+		}
+	}
+	for _, peer := range peers {
+		if r.open {
+			put(peer)
+		}
+		for _, o := range r.ports {
+			if o.name == "" {
+				put(peer + " && " + o.match())
+			}
+		}
+	}
+	for i, o := range r.ports {
+		if o.name != "" {
+			s.named(r, o, fmt.Sprintf("%s.p%d", name, i), peers, put)
+		}
+	}
+}
+
+// match is a port in OVN's match language.
+func (o policyPort) match() string {
+	switch o.first {
+	case 0:
+		return o.protocol
+	case o.last:
+		return fmt.Sprintf("%s.dst == %d", o.protocol, o.first)
+	}
+	return fmt.Sprintf("%d <= %s.dst <= %d", o.first, o.protocol, o.last)
+}
+
+// named adds rules for a port that has a name: who receives says which number
+// that is, and each may say another.
+func (s *policySet) named(r policyRule, o policyPort, name string, peers []string, put func(match string)) {
+	if len(r.blocks) > 0 && !r.ingress {
+		s.undone = append(s.undone, fmt.Sprintf("%s: addresses of an ipBlock name no ports: %q lets only pods pass", o.path, o.name))
+	}
+	by := s.numbers(r, o)
+	for _, number := range slices.Sorted(maps.Keys(by)) {
+		port := policyPort{protocol: o.protocol, first: number, last: number}
+		for _, to := range s.addresses(fmt.Sprintf("%s.%d", name, number), "dst", by[number]) {
+			if !r.ingress {
+				put(to + " && " + port.match())
+				continue
+			}
+			for _, peer := range peers {
+				if peer == "ip" || peer[:3] == to[:3] { // of one family
+					put(peer + " && " + to + " && " + port.match())
+				}
+			}
+		}
+	}
+}
+
+// numbers are what a port's name means, with the addresses where it means that.
+func (s *policySet) numbers(r policyRule, o policyPort) map[int][]string {
+	by := map[int][]string{}
+	s.each(func(space Space, m Member) {
+		receives := r.all || s.p.peer(r, space, m)
+		if r.ingress {
+			receives = space.Name == s.p.namespace && s.p.Selects(m.Labels)
+		}
+		for _, c := range m.Ports {
+			if receives && c.Name == o.name && strings.EqualFold(c.Protocol, o.protocol) {
+				by[c.Number] = append(by[c.Number], texts(m.IPs)...)
+			}
+		}
+	})
+	return by
+}
+
+// each gives all pods.
+func (s *policySet) each(do func(Space, Member)) {
+	for _, space := range s.spaces {
+		for _, m := range space.Pods {
+			do(space, m)
+		}
+	}
+}
+
+// peer tells that a rule selects a pod.
+func (p *NetworkPolicy) peer(r policyRule, s Space, m Member) bool {
+	return slices.ContainsFunc(r.peers, func(o policyPeer) bool { return o.in(p, s) && o.pods.Matches(labels.Set(m.Labels)) })
+}
+
+// peers are the addresses of a rule's peers: networks, and pods that are in
+// none of these.
+func (s *policySet) peers(r policyRule) (out []string) {
+	for _, b := range r.blocks {
+		switch {
+		case b.IsSingleIP():
+			out = append(out, b.Addr().String())
+		case b.Bits() == 0: // OVN has no mask of no bits
+			half := netip.PrefixFrom(b.Addr(), 1)
+			out = append(out, half.String(), netip.PrefixFrom(netipx.PrefixLastIP(b), 1).Masked().String())
+		default:
+			out = append(out, b.String())
+		}
+	}
+	within := inAny(r.blocks)
+	for _, o := range r.peers {
+		for _, space := range s.spaces {
+			if !o.in(s.p, space) {
+				continue
+			}
+			for _, m := range space.Pods {
+				if o.pods.Matches(labels.Set(m.Labels)) {
+					out = append(out, texts(slices.DeleteFunc(slices.Clone(m.IPs), within))...)
+				}
+			}
+		}
+	}
+	return out
+}
+
+func texts(ips []netip.Addr) (out []string) {
+	for _, ip := range ips {
+		out = append(out, ip.String())
+	}
+	return out
+}

@@ -1,0 +1,149 @@
+package logical_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	networking "k8s.io/api/networking/v1"
+	"sigs.k8s.io/yaml"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/ovn"
+	"github.com/fairlead/fairlead/internal/testbed"
+	"github.com/fairlead/fairlead/internal/testbed/inside"
+	bed "github.com/fairlead/fairlead/internal/testbed/ovn"
+)
+
+// cut is how long nobody answers where a policy cuts; who is late is asked again.
+const cut = time.Second
+
+// within opens a pod's network until the test ends.
+func within(t *testing.T, p *testbed.Pod) *netns.Handle {
+	t.Helper()
+	ns, err := netns.Open(p.NetnsPath())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = ns.Close() })
+	return ns
+}
+
+func policy(t *testing.T, spec string) *logical.NetworkPolicy {
+	t.Helper()
+	var s networking.NetworkPolicySpec
+	require.NoError(t, yaml.UnmarshalStrict([]byte(spec), &s))
+	return logical.ReadNetworkPolicy("ns", "pol", s)
+}
+
+// TestNetworkPolicyTraffic: what policies say passes, and nothing else, over two
+// nodes by TCP and UDP of both families.
+func TestNetworkPolicyTraffic(t *testing.T) {
+	t.Parallel()
+	under := testbed.NewUnderlay(t)
+	mid := testbed.Bare(t)
+	central := bed.New(t, mid, under.Join(mid).IP4)
+	a, b := newMachine(t, under, central, 1), newMachine(t, under, central, 2)
+	c := leader(t, central.NB())
+	join := subnet(logical.JoinSubnet, "100.64.0.0/16", "fd00:100:64::/112")
+	apply := func(sets ...*ovn.Set) {
+		t.Helper()
+		for _, s := range sets {
+			require.NoError(t, c.Apply(t.Context(), s))
+		}
+	}
+	apply(logical.Router(logical.Vpc{Name: v1.DefaultVpc, Routes: logical.DefaultRoutes(join.Subnet)}),
+		logical.Switch(join), logical.Switch(a.net), logical.Switch(b.net))
+	for _, m := range []*machine{a, b} {
+		apply(logical.Host(m.host), logical.Ports(m.rows))
+		m.bind()
+		m.bindHost()
+	}
+	member := func(m *machine, app string) logical.Member {
+		return logical.Member{Name: m.rows.Pod.Name, IPs: m.rows.Ports[0].IPs, Labels: map[string]string{"app": app},
+			Ports: []logical.ContainerPort{{Name: "web", Protocol: "TCP", Number: 8080}}}
+	}
+	spaces := []logical.Space{{Name: "ns", Pods: []logical.Member{member(a, "server"), member(b, "client")}}}
+	pa, pb := within(t, a.pod), within(t, b.pod)
+	for _, p := range []int{8080, 8081, 9090} {
+		inside.Serve(t, pa, "a", p)
+	}
+	inside.Serve(t, pb, "b", 8080)
+	central.Sync()
+
+	ask := func(from *netns.Handle, network, to string, port int) bool {
+		return inside.Query(from, inside.Peer{Network: network, Host: to, Port: port, Limit: cut}) != ""
+	}
+	tries := []struct {
+		name, network, to string
+		port              int
+	}{
+		{"t4:8080", "tcp", a.v4, 8080}, {"t6:8080", "tcp", a.v6, 8080}, {"u4:8080", "udp", a.v4, 8080}, {"u6:8080", "udp", a.v6, 8080},
+		{"t4:8081", "tcp", a.v4, 8081}, {"t6:8081", "tcp", a.v6, 8081}, {"u4:8081", "udp", a.v4, 8081}, {"u6:8081", "udp", a.v6, 8081},
+		{"t4:9090", "tcp", a.v4, 9090}, {"t6:9090", "tcp", a.v6, 9090}, {"u4:9090", "udp", a.v4, 9090}, {"u6:9090", "udp", a.v6, 9090},
+	}
+	// reach tells at what of a's pod the one of b is answered.
+	reach := func() string {
+		answered := make([]string, len(tries))
+		var wg sync.WaitGroup
+		for i, try := range tries {
+			wg.Go(func() {
+				if ask(pb, try.network, try.to, try.port) {
+					answered[i] = try.name
+				}
+			})
+		}
+		wg.Wait()
+		require.NoError(t, a.node.Ping(a.v4), "a node reaches its pods")
+		require.NoError(t, a.node.Ping(a.v6))
+		return strings.Join(strings.Fields(strings.Join(answered, " ")), " ")
+	}
+	// reaches waits until that is so: a chassis may have an address set's change
+	// a little later than it says.
+	reaches := func(want, why string) {
+		t.Helper()
+		require.Eventually(t, func() bool { return reach() == want }, time.Minute, 5*time.Millisecond, why)
+	}
+	const all = "t4:8080 t6:8080 u4:8080 u6:8080 t4:8081 t6:8081 u4:8081 u6:8081 t4:9090 t6:9090 u4:9090 u6:9090"
+	reaches(all, "all")
+	governed := a.rows
+	governed.Ports[0].Groups = []string{logical.GroupOf("ns", "pol")}
+	with := func(spec string) {
+		t.Helper()
+		set, undone := policy(t, spec).Set(spaces, join.CIDRs)
+		require.Empty(t, undone)
+		apply(set, logical.Ports(governed))
+		central.Sync()
+	}
+	for _, c := range []struct{ spec, want string }{
+		{"podSelector: {}", ""},
+		{"{podSelector: {}, ingress: [{}]}", all},
+		{"{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}", all},
+		{"{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: other}}}]}]}", ""},
+		{"{podSelector: {}, ingress: [{ports: [{port: 8080}]}]}", "t4:8080 t6:8080"},
+		{"{podSelector: {}, ingress: [{ports: [{port: web}, {protocol: UDP, port: 9090}]}]}", "t4:8080 t6:8080 u4:9090 u6:9090"},
+		{"{podSelector: {}, ingress: [{ports: [{port: 8080, endPort: 8081}]}]}", "t4:8080 t6:8080 t4:8081 t6:8081"},
+		{"{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 0.0.0.0/0, except: [10.16.2.0/24]}}, {ipBlock: {cidr: '::/0'}}], ports: [{port: 8081}]}]}", "t6:8081"},
+		{"{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 0.0.0.0/0}}], ports: [{protocol: UDP}]}]}", "u4:8080 u4:8081 u4:9090"},
+	} {
+		with(c.spec)
+		reaches(c.want, c.spec)
+	}
+
+	// Egress: replies pass, connections of its own do not.
+	with("{podSelector: {}, policyTypes: [Egress]}")
+	reaches(all, "all")
+	require.False(t, ask(pa, "tcp", b.v4, 8080))
+	with("{podSelector: {}, policyTypes: [Egress], egress: [{to: [{podSelector: {matchLabels: {app: client}}}], ports: [{port: web}]}]}")
+	require.True(t, ask(pa, "tcp", b.v4, 8080))
+	require.True(t, ask(pa, "tcp", b.v6, 8080))
+	require.False(t, ask(pa, "udp", b.v4, 8080))
+
+	apply(&ovn.Set{Owner: "networkpolicy/ns/pol"})
+	central.Sync()
+	reaches(all, "all")
+	require.Zero(t, central.Count("ACL"))
+	require.Zero(t, central.Count("Address_Set"))
+}

@@ -1,0 +1,295 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/ovn"
+)
+
+// ReasonPolicy is the reason of events about NetworkPolicies.
+const ReasonPolicy = "NetworkPolicyNotCarriedOut"
+
+// policies are the NetworkPolicies as they are now, and the pods that have
+// rows, as policies see them.
+type policies struct {
+	from Readers
+
+	// stale has a lock of its own: who tells it may hold what readers need.
+	newsMu sync.Mutex
+	stale  map[Key]bool // changed since the last look
+
+	mu      sync.Mutex
+	all     map[string]map[string]*logical.NetworkPolicy
+	written map[Key]bool // whose port groups are in the database
+	faces   map[string]map[string]logical.Member
+	labels  map[string]map[string]string // of namespaces
+}
+
+// newPolicies has all policies looked at, when they are needed first.
+func newPolicies(from Readers) *policies {
+	return &policies{
+		from: from, stale: map[Key]bool{}, all: map[string]map[string]*logical.NetworkPolicy{}, written: map[Key]bool{},
+		faces: map[string]map[string]logical.Member{}, labels: map[string]map[string]string{},
+	}
+}
+
+// Changed says that a policy is not what it was.
+func (s *policies) Changed(k Key) {
+	s.newsMu.Lock()
+	defer s.newsMu.Unlock()
+	s.stale[k] = true
+}
+
+// news are the policies that changed since it was asked last.
+func (s *policies) news() map[Key]bool {
+	s.newsMu.Lock()
+	defer s.newsMu.Unlock()
+	out := s.stale
+	s.stale = map[Key]bool{}
+	return out
+}
+
+// look reads the policies that changed, and gives the pods that such a one
+// governs or governed. The caller holds mu.
+func (s *policies) look() (pods []Key) {
+	for k := range s.news() {
+		delete(s.written, k)
+		before := s.all[k.Namespace][k.Name]
+		var now *logical.NetworkPolicy
+		if o, ok := s.from.Policies.Get(k.Namespace, k.Name); ok {
+			now = logical.ReadNetworkPolicy(o.Namespace, o.Name, o.Spec)
+			within(s.all, k.Namespace)[k.Name] = now
+		} else {
+			delete(s.all[k.Namespace], k.Name)
+		}
+		for name, m := range s.faces[k.Namespace] {
+			if before != nil && before.Selects(m.Labels) || now != nil && now.Selects(m.Labels) {
+				pods = append(pods, Key{KindPod, k.Namespace, name})
+			}
+		}
+	}
+	return pods
+}
+
+// within is the inner map of a namespace.
+func within[T any](m map[string]map[string]T, namespace string) map[string]T {
+	if m[namespace] == nil {
+		m[namespace] = map[string]T{}
+	}
+	return m[namespace]
+}
+
+// over are the names of the policies that govern a pod. The caller holds mu.
+func (s *policies) over(p Pod) (out []string) {
+	for name, policy := range s.all[p.Namespace] {
+		if policy.Selects(p.Labels) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// space is a namespace without its pods. The caller holds mu.
+func (s *policies) space(name string) logical.Space {
+	return logical.Space{Name: name, Labels: s.labels[name]}
+}
+
+// put notes what policies see of a pod, nil for one that has no rows, and gives
+// the policies whose rows depend on what changed.
+func (s *policies) put(pod core.Pod, m *logical.Member) (keys []Key) {
+	before, had := s.faces[pod.Namespace][pod.Name]
+	if had == (m != nil) && (!had || reflect.DeepEqual(before, *m)) {
+		return nil
+	}
+	if _, known := s.labels[pod.Namespace]; !known {
+		s.label(pod.Namespace)
+	}
+	in := s.space(pod.Namespace)
+	for namespace, all := range s.all {
+		for name, p := range all {
+			if had && p.Concerns(in, before) || m != nil && p.Concerns(in, *m) {
+				keys = append(keys, Key{KindPolicy, namespace, name})
+			}
+		}
+	}
+	if m != nil {
+		within(s.faces, pod.Namespace)[pod.Name] = *m
+	} else {
+		delete(s.faces[pod.Namespace], pod.Name)
+	}
+	return keys
+}
+
+// label reads a namespace's labels; true for others than before.
+func (s *policies) label(name string) bool {
+	now := map[string]string{}
+	if o, ok := s.from.Namespaces.Get("", name); ok {
+		maps.Copy(now, o.Labels)
+	}
+	before, had := s.labels[name]
+	s.labels[name] = now
+	return !had || !maps.Equal(before, now)
+}
+
+// allPolicies are the keys of all policies; they are read anew.
+func (t *term) allPolicies() (keys []Key) {
+	for _, p := range t.Policies.List() {
+		keys = append(keys, Key{KindPolicy, p.Namespace, p.Name})
+	}
+	return keys
+}
+
+// restoreFaces reads the policies, and what they see of pods that have
+// addresses: a new leader's first look leaves nobody out.
+func (t *term) restoreFaces() {
+	keys := t.allPolicies()
+	for _, k := range keys {
+		t.rules.Changed(k)
+	}
+	pods := t.Pods.List()
+	t.rules.mu.Lock()
+	defer t.rules.mu.Unlock()
+	for _, n := range t.Namespaces.List() {
+		t.rules.label(n.Name)
+	}
+	for _, p := range pods {
+		for _, l := range t.book.of(p.Pod) {
+			if l.Owner.Key.IfName == defaultPort(p.Pod) && l.Owner.Key.Container == p.UID {
+				t.rules.put(p.Pod, member(p, l))
+			}
+		}
+	}
+	t.rules.look()
+}
+
+// defaultPort names a pod's port of its default network, which alone policies
+// govern.
+func defaultPort(p core.Pod) string { return p.Name + "." + p.Namespace }
+
+func member(p Pod, l core.Lease) *logical.Member {
+	return &logical.Member{Name: p.Name, Labels: p.Labels, Ports: p.Ports, IPs: l.IPs}
+}
+
+// groups are the port groups of a pod, which are in the database: its port comes
+// into them by the transaction that makes it, so that no packet passes before.
+func (t *term) groups(ctx context.Context, p Pod) (out []string, err error) {
+	t.rules.mu.Lock()
+	t.queue.Add(t.rules.look()...)
+	names, missing := t.rules.over(p), []Key{}
+	for _, name := range names {
+		out = append(out, logical.GroupOf(p.Namespace, name))
+		if k := (Key{KindPolicy, p.Namespace, name}); !t.rules.written[k] {
+			missing = append(missing, k)
+		}
+	}
+	t.rules.mu.Unlock()
+	for _, k := range missing {
+		if err := t.policy(ctx, k); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// face notes a pod that has its rows. One that got them while a policy came is
+// looked at again.
+func (t *term) face(p Pod, all []given) {
+	i := slices.IndexFunc(all, func(g given) bool { return g.lease.Owner.Key.IfName == defaultPort(p.Pod) })
+	if i < 0 {
+		t.unface(p.Pod)
+		return
+	}
+	t.rules.mu.Lock()
+	defer t.rules.mu.Unlock()
+	keys := t.rules.put(p.Pod, member(p, all[i].lease))
+	keys = append(keys, t.rules.look()...)
+	var now []string
+	for _, name := range t.rules.over(p) {
+		now = append(now, logical.GroupOf(p.Namespace, name))
+	}
+	if !slices.Equal(now, all[i].groups) {
+		keys = append(keys, Key{KindPod, p.Namespace, p.Name})
+	}
+	t.queue.Add(keys...)
+}
+
+// unface notes a pod that has no rows any more.
+func (t *term) unface(p core.Pod) {
+	t.rules.mu.Lock()
+	defer t.rules.mu.Unlock()
+	t.queue.Add(t.rules.put(p, nil)...)
+}
+
+// ungrouped tells that a port group is not there.
+func ungrouped(err error) bool {
+	missing := (*ovn.MissingError)(nil)
+	return errors.As(err, &missing) && missing.Table == ovn.TablePortGroup
+}
+
+// namespace has policies looked at that a namespace's labels may concern.
+func (t *term) namespace(name string) {
+	t.rules.mu.Lock()
+	defer t.rules.mu.Unlock()
+	if !t.rules.label(name) {
+		return
+	}
+	for namespace, all := range t.rules.all {
+		for name, p := range all {
+			if p.Heeds() {
+				t.queue.Add(Key{KindPolicy, namespace, name})
+			}
+		}
+	}
+}
+
+// policy makes a NetworkPolicy's rows what they should be.
+func (t *term) policy(ctx context.Context, k Key) error {
+	t.rules.mu.Lock()
+	t.queue.Add(t.rules.look()...)
+	p, spaces := t.rules.all[k.Namespace][k.Name], []logical.Space{}
+	for name, pods := range t.rules.faces {
+		s := t.rules.space(name)
+		s.Pods = slices.Collect(maps.Values(pods))
+		spaces = append(spaces, s)
+	}
+	if p == nil {
+		delete(t.rules.written, k)
+	}
+	t.rules.mu.Unlock()
+	if p == nil {
+		t.calm(k)
+		return t.DB.Apply(ctx, &ovn.Set{Owner: "networkpolicy/" + k.Namespace + "/" + k.Name})
+	}
+	net, _, _ := t.nets.Get(logical.JoinSubnet)
+	set, undone := p.Set(spaces, net.CIDRs)
+	obj, _ := t.Policies.Get(k.Namespace, k.Name)
+	o := Object{Key: k, UID: obj.UID}
+	err := t.DB.Apply(ctx, set)
+	switch {
+	case err == nil:
+	case errors.Is(err, core.ErrUnavailable), errors.Is(err, ovn.ErrFenced), ctx.Err() != nil:
+		return err
+	default:
+		return t.failed(ctx, o, "", ReasonPolicy, err)
+	}
+	t.rules.mu.Lock()
+	if t.rules.all[k.Namespace][k.Name] == p {
+		t.rules.written[k] = true
+	}
+	t.rules.mu.Unlock()
+	if len(undone) == 0 {
+		t.calm(k)
+		return nil
+	}
+	t.say(ctx, o, Event{Reason: ReasonPolicy, Message: strings.Join(undone, "; ")})
+	return nil
+}

@@ -1,0 +1,153 @@
+package controller_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	networking "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/core"
+	bed "github.com/fairlead/fairlead/internal/testbed/ovn"
+)
+
+func policyKey(name string) controller.Key {
+	return controller.Key{Kind: controller.KindPolicy, Namespace: "ns", Name: name}
+}
+
+// policy declares a NetworkPolicy of namespace ns that lets pods with label
+// app=from reach those with app=to.
+func (w *world) policy(name, to, from string) {
+	spec := networking.NetworkPolicySpec{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": to}}}
+	spec.Ingress = []networking.NetworkPolicyIngressRule{{From: []networking.NetworkPolicyPeer{{
+		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}},
+		PodSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{"app": from}},
+	}}}}
+	w.set(policyKey(name), controller.NetworkPolicy{Namespace: "ns", Name: name, UID: "uid-" + name, Spec: spec})
+}
+
+// labelled declares a pod of namespace ns, and keeps its annotations.
+func (w *world) labelled(name, uid, app string) {
+	w.set(podKey(name), controller.Pod{
+		Pod: core.Pod{Namespace: "ns", Name: name, UID: uid}, Labels: map[string]string{"app": app}, Annotations: w.notes(name),
+	})
+}
+
+func (w *world) space(team string) {
+	w.set(controller.Key{Kind: controller.KindNamespace, Name: "ns"}, controller.Namespace{Name: "ns", Labels: map[string]string{"team": team}})
+}
+
+// group waits until a policy's group holds so many ports.
+func group(t *testing.T, db *bed.Central, name string, ports int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		return len(strings.Fields(db.Nbctl("--bare", "--columns=ports", "find", "Port_Group", "name="+logical.GroupOf("ns", name)))) == ports
+	}, patience, tick, "%s: wanted %d", name, ports)
+}
+
+// peers waits until the first rule of a policy lets these addresses in.
+func peers(t *testing.T, db *bed.Central, name, addresses string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		got := db.Nbctl("--bare", "--columns=addresses", "find", "Address_Set", "name="+logical.GroupOf("ns", name)+".in0.ip4")
+		return strings.TrimSpace(got) == addresses
+	}, patience, tick, "%s: wanted %q", name, addresses)
+}
+
+// TestNetworkPolicy: groups and address sets follow policies, pods' labels,
+// namespaces' labels and pods that go, also under a leader who comes later; what
+// no policy is about writes nothing of theirs.
+func TestNetworkPolicy(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true})
+	w.space("a")
+	w.labelled("server", "1", "web")
+	first := lead(t, "one", w, db)
+	w.ip(t, "server")
+	w.policy("p", "web", "client")
+	group(t, db, "p", 1)
+	peers(t, db, "p", "")
+	require.Equal(t, 5, db.Count("ACL"), "drop, replies, nodes, a rule for each family")
+
+	w.labelled("a", "2", "client")
+	w.labelled("b", "3", "other")
+	a := w.ip(t, "a")
+	peers(t, db, "p", a)
+	w.labelled("b", "3", "client")
+	require.Eventually(t, func() bool {
+		return strings.Contains(db.Nbctl("--columns=addresses", "find", "Address_Set"), w.ip(t, "b"))
+	}, patience, tick)
+	w.set(podKey("b"), nil)
+	peers(t, db, "p", a)
+	w.space("b")
+	peers(t, db, "p", "")
+	w.space("a")
+	peers(t, db, "p", a)
+
+	w.labelled("server", "1", "other")
+	group(t, db, "p", 0)
+	w.labelled("server", "1", "web")
+	group(t, db, "p", 1)
+	w.policy("q", "web", "nobody")
+	group(t, db, "q", 1)
+	w.policy("p", "other", "client")
+	group(t, db, "p", 0)
+	w.policy("p", "web", "client")
+	group(t, db, "p", 1)
+
+	// What was changed while nobody led.
+	first.stop()
+	w.set(policyKey("q"), nil)
+	w.labelled("server2", "5", "web")
+	lead(t, "two", w, db)
+	w.ip(t, "server2")
+	group(t, db, "p", 2)
+	require.Eventually(t, func() bool { return db.Count("Port_Group") == 1 }, patience, tick)
+	peers(t, db, "p", a)
+
+	// Somebody takes the group away.
+	db.Nbctl("destroy", "Port_Group", logical.GroupOf("ns", "p"))
+	group(t, db, "p", 2)
+	w.set(policyKey("p"), nil)
+	for _, table := range []string{"Port_Group", "ACL", "Address_Set"} {
+		require.Eventually(t, func() bool { return db.Count(table) == 0 }, patience, tick, table)
+	}
+}
+
+// TestPolicyBeforePod: a pod's row has never been outside of its groups: it
+// comes with them in one transaction, after the group's rules.
+func TestPolicyBeforePod(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true})
+	w.policy("p", "web", "client")
+	for _, name := range []string{"a", "b", "c"} {
+		w.labelled(name, name, "web")
+	}
+	lead(t, "one", w, db)
+	for _, name := range []string{"a", "b", "c"} {
+		w.ip(t, name)
+	}
+	// The pod was told after its transaction: there was no later one.
+	require.Len(t, strings.Fields(db.Get("Port_Group", logical.GroupOf("ns", "p"), "ports")), 3)
+}
+
+// TestWrongPolicy: what cannot be carried out is told, and lets nothing pass.
+func TestWrongPolicy(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	spec := networking.NetworkPolicySpec{Ingress: []networking.NetworkPolicyIngressRule{{From: []networking.NetworkPolicyPeer{
+		{IPBlock: &networking.IPBlock{CIDR: "10.0.0.0/8", Except: []string{"x"}}},
+	}}}}
+	w.set(policyKey("p"), controller.NetworkPolicy{Namespace: "ns", Name: "p", UID: "1", Spec: spec})
+	lead(t, "one", w, db)
+	require.Eventually(t, func() bool { return len(w.warned(policyKey("p"))) == 1 }, patience, tick)
+	require.Equal(t, `NetworkPolicyNotCarriedOut: spec.ingress[0].from[0].ipBlock.except[0]: "x" is no network in CIDR form: nothing of 10.0.0.0/8 passes`,
+		w.warned(policyKey("p"))[0])
+	peers(t, db, "p", "")
+}

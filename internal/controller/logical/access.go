@@ -64,6 +64,10 @@ func private(n Subnet) (out []declare.Rule) {
 	allow := func(priority int, match string) {
 		out = append(out, declare.Rule{Direction: v1.ToPort, Priority: priority, Match: match, Action: actionAllow})
 	}
+	for _, ip := range Hairpins() {
+		c := netip.PrefixFrom(ip, ip.BitLen())
+		allow(priorityAllow, family(c)+".src == "+ip.String())
+	}
 	for _, c := range n.CIDRs {
 		allow(priorityAllow, flow(c, c))
 		for _, a := range n.Access.Allow {

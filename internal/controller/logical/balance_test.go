@@ -72,6 +72,7 @@ func TestBalancers(t *testing.T) {
 			require.Equal(t, "ns/web/"+*r.Protocol, r.Name, c.name)
 		}
 		if c.options != nil {
+			c.options["hairpin_snat_ip"] = "169.254.96.1 fd00:a9fe:96::1"
 			require.Equal(t, c.options, rows[0].Options, c.name)
 		}
 		require.Equal(t, &ovn.Set{Owner: "service/ns/web"}, Balance(Service{Namespace: "ns", Name: "web", Ports: dns}, c.from), "no address, no rows")

@@ -50,6 +50,12 @@ type Endpoint struct {
 // affinity_timeout).
 const mostAffinity = 65535
 
+// Hairpins are the senders that a pod sees when it reaches itself by a Service:
+// addresses that nobody else has, so that rules can let them in.
+func Hairpins() []netip.Addr {
+	return []netip.Addr{netip.AddrFrom4([4]byte{169, 254, 96, 1}), netip.MustParseAddr("fd00:a9fe:96::1")}
+}
+
 // keyService is the external id of a load balancer with its Service.
 const keyService = "service"
 
@@ -77,6 +83,7 @@ func balancers(s Service, from []Endpoints) (out []*ovn.LoadBalancer) {
 			vips[p.Protocol][netip.AddrPortFrom(ip, p.Port).String()] = backends(p, ip.Is4(), from)
 		}
 	}
+	own := Hairpins()[0].String() + " " + Hairpins()[1].String()
 	for _, protocol := range []string{"TCP", "UDP", "SCTP"} {
 		if vips[protocol] == nil {
 			continue
@@ -85,7 +92,7 @@ func balancers(s Service, from []Endpoints) (out []*ovn.LoadBalancer) {
 		row := &ovn.LoadBalancer{
 			Name: s.Namespace + "/" + s.Name + "/" + name, Protocol: new(name), Vips: vips[protocol],
 			// Who asks an address without endpoints is refused, and does not wait.
-			Options:     map[string]string{"reject": "true"},
+			Options:     map[string]string{"reject": "true", "hairpin_snat_ip": own},
 			ExternalIDs: map[string]string{keyService: s.Namespace + "/" + s.Name},
 		}
 		if s.Affinity > 0 {

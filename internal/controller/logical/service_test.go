@@ -80,6 +80,7 @@ func TestServices(t *testing.T) {
 	inside.Serve(t, other, "q", 8080)
 	const four, six = "10.96.0.10", "fd96::10"
 	web := service("web", four, six)
+	itself := map[string]string{four: "169.254.96.1", six: "fd00:a9fe:96::1"} // what a pod sees of itself
 	limit := hang
 	ask := func(network, host string) string {
 		return inside.Query(client, inside.Peer{Network: network, Host: host, Port: 80, Limit: limit})
@@ -111,10 +112,23 @@ func TestServices(t *testing.T) {
 		require.Equal(t, "b sees "+a.v4, ask(network, four), network)
 		require.Equal(t, "b sees "+a.v6, ask(network, six), network)
 		for _, host := range []string{four, six} {
-			require.Equal(t, "b sees "+host, inside.Query(server, inside.Peer{Network: network, Host: host, Port: 80, Limit: hang}),
+			require.Equal(t, "b sees "+itself[host], inside.Query(server, inside.Peer{Network: network, Host: host, Port: 80, Limit: hang}),
 				"%s to itself by %s", network, host)
 		}
 	}
+
+	private := b.net
+	private.Access.Private = true
+	private.Access.Allow = a.net.CIDRs
+	apply(logical.Switch(private))
+	central.Sync()
+	for _, network := range []string{"tcp", "udp"} {
+		for _, host := range []string{four, six} {
+			require.Contains(t, inside.Query(server, inside.Peer{Network: network, Host: host, Port: 80, Limit: hang}), "b sees ", "%s of a private Subnet to itself by %s", network, host)
+			require.Contains(t, ask(network, host), "b sees ", "%s to a private Subnet by %s", network, host)
+		}
+	}
+	apply(logical.Switch(b.net))
 
 	both := []logical.Endpoints{endpoints(web, b.v4, b.v6, "10.16.2.11", "fd16:2::11")}
 	apply(logical.Balance(web, both))

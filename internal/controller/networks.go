@@ -60,7 +60,7 @@ func (n *networks) look() {
 	force := map[string]logical.Subnet{}
 	for _, s := range serving {
 		d := next.Declared(s.Name)
-		force[s.Name] = logical.Subnet{Subnet: s, Access: d.Access}
+		force[s.Name] = logical.Subnet{Subnet: s, Access: d.Access, NoServices: d.NoServices}
 	}
 	nodes := force[logical.JoinSubnet].CIDRs
 	for name, s := range force {

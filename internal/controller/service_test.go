@@ -2,10 +2,12 @@ package controller_test
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	bed "github.com/fairlead/fairlead/internal/testbed/ovn"
@@ -83,4 +85,16 @@ func TestServices(t *testing.T) {
 	require.NotEmpty(t, was)
 	w.set(serviceKey("web"), nil)
 	vips(t, db, "web", "")
+
+	// A Subnet's pods reach Services unless it says otherwise.
+	for _, c := range []struct {
+		enable *bool
+		groups int
+	}{{nil, 1}, {new(false), 0}, {new(true), 1}} {
+		w.subnet("s", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", EnableLb: c.enable})
+		require.Eventually(t, func() bool {
+			return len(strings.Fields(db.Nbctl("--bare", "--no-headings", "--columns=load_balancer_group", "find", "Logical_Switch", "name=s"))) == c.groups &&
+				db.Get("Logical_Switch", "s", "name") == "s"
+		}, patience, tick, "%+v", c)
+	}
 }

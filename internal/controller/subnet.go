@@ -109,7 +109,6 @@ func undone(s v1.SubnetSpec) (out []string) {
 		{"spec.enableDHCP", s.EnableDHCP},
 		{"spec.enableIPv6RA", s.EnableIPv6RA},
 		{"spec.u2oInterconnection", s.U2OInterconnection},
-		{"spec.enableLb", s.EnableLb != nil && !*s.EnableLb},
 		{"spec.enableMulticastSnoop", s.EnableMulticastSnoop},
 		{"spec.routeTable", s.RouteTable != ""},
 		{"spec.nodeNetwork", s.NodeNetwork != ""},

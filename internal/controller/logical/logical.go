@@ -30,6 +30,8 @@ const KeyUID = "fairlead-pod-uid"
 type Subnet struct {
 	core.Subnet
 	Access declare.Access
+	// NoServices leaves its pods' packets to Services as they are.
+	NoServices bool
 	// Nodes are the networks of nodes, which a private Subnet lets in.
 	Nodes []netip.Prefix
 }
@@ -63,7 +65,7 @@ type Port struct {
 func Switch(n Subnet) *ovn.Set {
 	s := &ovn.Set{Owner: "subnet/" + n.Name}
 	var balanced []ovn.Link
-	if n.Vpc == v1.DefaultVpc && n.Name != JoinSubnet {
+	if n.Vpc == v1.DefaultVpc && n.Name != JoinSubnet && !n.NoServices {
 		balanced = append(balanced, ovn.Balancers(n.Vpc))
 	}
 	s.Put(&ovn.LogicalSwitch{Name: n.Name, ExternalIDs: map[string]string{keyVpc: n.Vpc}}, balanced...)

@@ -43,8 +43,9 @@ func NeedsOVN(spec v1.SubnetSpec) (out []Fault) {
 	return out
 }
 
-// access reads who reaches the pods.
+// access reads who reaches the pods, and whether OVN carries them to Services.
 func (r *subnetReader) access() {
+	r.out.NoServices = r.spec.EnableLb != nil && !*r.spec.EnableLb
 	r.out.Access = Access{Private: r.spec.Private, EastWest: r.spec.AllowEWTraffic}
 	for n, text := range r.spec.AllowSubnets {
 		p, err := netip.ParsePrefix(strings.TrimSpace(text))

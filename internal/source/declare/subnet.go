@@ -26,6 +26,8 @@ type Subnet struct {
 	core.Subnet
 	Vlan   string // name of a Vlan object, "" for none
 	Access Access
+	// NoServices keeps its pods' packets to Services away from OVN.
+	NoServices bool
 }
 
 // Builtin is the subnet that serves when no other is the default (spec/sdn.md,

@@ -72,7 +72,7 @@ func TestNetworkPolicy(t *testing.T) {
 	w.policy("p", "web", "client")
 	group(t, db, "p", 1)
 	peers(t, db, "p", "")
-	require.Equal(t, 5, db.Count("ACL"), "drop, replies, nodes, a rule for each family")
+	require.Equal(t, 7, db.Count("ACL"), "drop, replies, nodes, the pod itself by a Service and a rule for each family")
 
 	w.labelled("a", "2", "client")
 	w.labelled("b", "3", "other")

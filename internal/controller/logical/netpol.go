@@ -147,6 +147,9 @@ func (p *NetworkPolicy) Set(spaces []Space, nodes []netip.Prefix) (set *ovn.Set,
 		}
 	}
 	if p.ingress {
+		for _, ip := range Hairpins() { // of a pod that reaches itself by its Service
+			s.rule(p.Group(), true, priorityPolicyAllow, actionAllow, family(netip.PrefixFrom(ip, ip.BitLen()))+".src == "+ip.String())
+		}
 		for _, n := range nodes {
 			s.rule(p.Group(), true, priorityOfNodes, actionAllow, family(n)+".src == "+n.String())
 		}

@@ -26,6 +26,7 @@ type world struct {
 	follow  map[*follower]bool
 	events  []told
 	refuse  error // of every write
+	news    []controller.Key
 }
 
 type follower struct{ changed func(controller.Key) }
@@ -44,7 +45,7 @@ func newWorld() *world {
 // set puts an object in the place of the one that has its key; nil deletes.
 func (w *world) set(k controller.Key, o any) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	defer w.unlock()
 	w.put(k, o)
 }
 
@@ -63,8 +64,16 @@ func (w *world) put(k controller.Key, o any) {
 	} else {
 		w.objects[k] = o
 	}
-	for f := range w.follow {
-		for _, k := range tell {
+	w.news = append(w.news, tell...)
+}
+
+// unlock ends a change, and then tells it: who hears of it may ask at once.
+func (w *world) unlock() {
+	news, follow := w.news, slices.Collect(maps.Keys(w.follow))
+	w.news = nil
+	w.mu.Unlock()
+	for _, k := range news {
+		for _, f := range follow {
 			f.changed(k)
 		}
 	}
@@ -143,7 +152,7 @@ type outcomes struct {
 
 func (o outcomes) Annotate(_ context.Context, at controller.Object, set map[string]string) error {
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	defer o.unlock()
 	if o.refuse != nil {
 		return o.refuse
 	}
@@ -174,7 +183,7 @@ func (o outcomes) Annotate(_ context.Context, at controller.Object, set map[stri
 
 func (o outcomes) SubnetStatus(_ context.Context, at controller.Object, status v1.SubnetStatus) error {
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	defer o.unlock()
 	was, ok := o.objects[at.Key].(*v1.Subnet)
 	if !ok || string(was.UID) != at.UID {
 		return core.ErrNotFound
@@ -187,7 +196,7 @@ func (o outcomes) SubnetStatus(_ context.Context, at controller.Object, status v
 
 func (o outcomes) VpcConditions(_ context.Context, at controller.Object, conditions []v1.Condition) error {
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	defer o.unlock()
 	was, ok := o.objects[at.Key].(*v1.Vpc)
 	if !ok || string(was.UID) != at.UID {
 		return core.ErrNotFound
@@ -277,7 +286,7 @@ func (w *world) counts(t testing.TB, name, used, usedRange, free, freeRange stri
 // named gives a Vpc the metadata that its key says.
 func (w *world) named(k controller.Key) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	defer w.unlock()
 	if o, ok := w.objects[k].(*v1.Vpc); ok {
 		now := o.DeepCopy()
 		now.Name, now.UID = k.Name, types.UID("uid-"+k.Name)

@@ -82,19 +82,19 @@ func TestAccess(t *testing.T) {
 		change(&n.Access)
 		return n
 	}
-	require.Equal(t, "q>p q>p6 r>p r>p6 p>r p>r6 n>p n>p6", reach())
+	settles(t, reach, "q>p q>p6 r>p r>p6 p>r p>r6 n>p n>p6", "reach")
 
 	private := with(func(x *declare.Access) { x.Private = true })
 	apply(private)
 	central.Sync()
-	require.Equal(t, "q>p q>p6 n>p n>p6", reach())
+	settles(t, reach, "q>p q>p6 n>p n>p6", "reach")
 
 	allowing := with(func(x *declare.Access) {
 		x.Private, x.Allow = true, []netip.Prefix{netip.MustParsePrefix("10.16.2.0/25")}
 	})
 	apply(allowing)
 	central.Sync()
-	require.Equal(t, "q>p q>p6 r>p p>r n>p n>p6", reach())
+	settles(t, reach, "q>p q>p6 r>p p>r n>p n>p6", "reach")
 
 	// IPv6 stays cut while what is allowed changes.
 	flood := b.pod.Cmd(t.Context(), "ping", "-n", "-i", "0.002", "-W", "1", a.v6)
@@ -117,13 +117,13 @@ func TestAccess(t *testing.T) {
 	}
 	apply(with(rules))
 	central.Sync()
-	require.Equal(t, "r>p", reach(), "and nothing goes out to the router")
+	settles(t, reach, "r>p", "and nothing goes out to the router")
 	apply(with(func(x *declare.Access) { rules(x); x.EastWest = true }))
 	central.Sync()
-	require.Equal(t, "q>p q>p6 r>p", reach())
+	settles(t, reach, "q>p q>p6 r>p", "reach")
 
 	apply(a.net)
 	require.Zero(t, central.Count("ACL"))
 	central.Sync()
-	require.Equal(t, "q>p q>p6 r>p r>p6 p>r p>r6 n>p n>p6", reach())
+	settles(t, reach, "q>p q>p6 r>p r>p6 p>r p>r6 n>p n>p6", "reach")
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -44,6 +45,26 @@ func leader(t *testing.T, endpoint string) *ovn.Client {
 	_, err := c.Take(t.Context(), "test")
 	require.NoError(t, err)
 	return c
+}
+
+// settles waits until each of the words that are wanted was among those that look
+// gave, and the last look gave no other: the datapath has a change of rules a little
+// later than ovn-controller says, and on a loaded machine an answer may be late.
+func settles(t *testing.T, look func() string, want, why string) {
+	t.Helper()
+	wanted, seen := strings.Fields(want), map[string]bool{}
+	for end := time.Now().Add(2 * time.Minute); ; {
+		got := strings.Fields(look())
+		for _, word := range got {
+			seen[word] = true
+		}
+		missing := slices.DeleteFunc(slices.Clone(wanted), func(w string) bool { return seen[w] })
+		more := slices.DeleteFunc(got, func(w string) bool { return slices.Contains(wanted, w) })
+		if len(missing)+len(more) == 0 {
+			return
+		}
+		require.True(t, time.Now().Before(end), "%s: never %q, still %q", why, missing, more)
+	}
 }
 
 func mac(t *testing.T, s string) core.MAC {

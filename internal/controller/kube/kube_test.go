@@ -52,6 +52,17 @@ metadata: {name: NS}
 spec: {cidrBlock: "10.30.0.0/29,fd30::/125", vpc: NS, excludeIps: [10.30.0.4..10.30.0.6]}
 `
 
+var serving sync.Mutex
+
+// alone gives the cluster that all tests share to one that has a controller serve
+// it: two with a database each would write the same pods in turn.
+func alone(t *testing.T) *kubebed.Cluster {
+	t.Helper()
+	serving.Lock()
+	t.Cleanup(serving.Unlock)
+	return kubebed.Shared(t)
+}
+
 // serve starts a controller over an API server and a northbound database.
 func serve(t *testing.T, c *kubebed.Cluster, db *bed.Central) *kube.Cluster {
 	t.Helper()
@@ -81,7 +92,7 @@ func serve(t *testing.T, c *kubebed.Cluster, db *bed.Central) *kube.Cluster {
 // what the database says, a pod in one write.
 func TestPodsAreAnnotated(t *testing.T) {
 	t.Parallel()
-	c := kubebed.Shared(t)
+	c := alone(t)
 	kinds.Install(t, c)
 	ns, db := c.Namespace(), bed.NewNB(t, testbed.Bare(t))
 	c.RegisterNode(ns)

@@ -42,7 +42,7 @@ spec:
 // what of a policy cannot be carried out is its event.
 func TestNetworkPolicy(t *testing.T) {
 	t.Parallel()
-	c := kubebed.Shared(t)
+	c := alone(t)
 	kinds.Install(t, c)
 	ns, db := c.Namespace(), bed.NewNB(t, testbed.Bare(t))
 	c.RegisterNode(ns)

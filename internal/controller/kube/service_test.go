@@ -46,7 +46,7 @@ endpoints:
 // the Service.
 func TestServicesAreBalanced(t *testing.T) {
 	t.Parallel()
-	c := kubebed.Shared(t)
+	c := alone(t)
 	kinds.Install(t, c)
 	ns, db := c.Namespace(), bed.NewNB(t, testbed.Bare(t))
 	text := strings.ReplaceAll(servicesYAML, "NS", ns)

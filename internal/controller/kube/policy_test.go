@@ -8,7 +8,6 @@ import (
 
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/testbed"
-	kubebed "github.com/fairlead/fairlead/internal/testbed/kube"
 	"github.com/fairlead/fairlead/internal/testbed/kube/kinds"
 	bed "github.com/fairlead/fairlead/internal/testbed/ovn"
 )

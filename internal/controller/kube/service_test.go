@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/testbed"
-	kubebed "github.com/fairlead/fairlead/internal/testbed/kube"
 	"github.com/fairlead/fairlead/internal/testbed/kube/kinds"
 	bed "github.com/fairlead/fairlead/internal/testbed/ovn"
 )

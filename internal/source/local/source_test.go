@@ -178,7 +178,7 @@ func TestEmptySourceHasTheBuiltinSubnet(t *testing.T) {
 	all, err := s.Subnets(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []core.Subnet{{
-		Name: "ovn-default", Provider: "ovn", Default: true, NATOutgoing: true, Builtin: true,
+		Name: "ovn-default", Provider: "ovn", Vpc: "ovn-cluster", Default: true, NATOutgoing: true, Builtin: true,
 		CIDRs: []netip.Prefix{netip.MustParsePrefix("10.16.0.0/16")}, Gateways: []netip.Addr{netip.MustParseAddr("10.16.0.1")},
 	}}, all)
 	_, err = s.Pod(t.Context(), core.Pod{Namespace: "default", Name: "x"})
@@ -198,7 +198,7 @@ func TestSubnetValues(t *testing.T) {
 		"---\n"+subnetYAML("plain", "10.2.0.0/24", "provider: n.default.ovn"))
 	require.Empty(t, f.Problems())
 	require.Equal(t, core.Subnet{
-		Name: "dual", Provider: "ovn", VLAN: 7, MTU: 1400, NATOutgoing: true, Namespaces: []string{"a", "b"},
+		Name: "dual", Provider: "ovn", Vpc: "ovn-cluster", VLAN: 7, MTU: 1400, NATOutgoing: true, Namespaces: []string{"a", "b"},
 		CIDRs:    []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("fd00::/64")},
 		Gateways: []netip.Addr{netip.MustParseAddr("10.1.0.9"), netip.MustParseAddr("fd00::ff")},
 		Exclude: []core.AddrRange{

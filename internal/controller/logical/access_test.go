@@ -13,7 +13,6 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/source/declare"
-	"github.com/fairlead/fairlead/internal/testbed"
 	bed "github.com/fairlead/fairlead/internal/testbed/ovn"
 )
 
@@ -22,11 +21,7 @@ import (
 // Rules of its own count by their priority.
 func TestAccess(t *testing.T) {
 	t.Parallel()
-	under := testbed.NewUnderlay(t)
-	mid := testbed.Bare(t)
-	central := bed.New(t, mid, under.Join(mid).IP4)
-	a, b := newMachine(t, under, central, 1), newMachine(t, under, central, 2)
-	c := leader(t, central.NB())
+	central, c, a, b := newSite(t)
 	join := subnet(logical.JoinSubnet, "100.64.0.0/16", "fd00:100:64::/112")
 	second := a.rows.Ports[0]
 	second.Name, second.MAC = "qn1.ns", mac(t, "0a:00:00:00:17:01")

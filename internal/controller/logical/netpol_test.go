@@ -16,7 +16,6 @@ import (
 	"github.com/fairlead/fairlead/internal/ovn"
 	"github.com/fairlead/fairlead/internal/testbed"
 	"github.com/fairlead/fairlead/internal/testbed/inside"
-	bed "github.com/fairlead/fairlead/internal/testbed/ovn"
 )
 
 // cut is how long nobody answers where a policy cuts; who is late is asked again.
@@ -42,11 +41,7 @@ func policy(t *testing.T, spec string) *logical.NetworkPolicy {
 // nodes by TCP and UDP of both families.
 func TestNetworkPolicyTraffic(t *testing.T) {
 	t.Parallel()
-	under := testbed.NewUnderlay(t)
-	mid := testbed.Bare(t)
-	central := bed.New(t, mid, under.Join(mid).IP4)
-	a, b := newMachine(t, under, central, 1), newMachine(t, under, central, 2)
-	c := leader(t, central.NB())
+	central, c, a, b := newSite(t)
 	join := subnet(logical.JoinSubnet, "100.64.0.0/16", "fd00:100:64::/112")
 	apply := func(sets ...*ovn.Set) {
 		t.Helper()

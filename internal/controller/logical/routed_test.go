@@ -91,6 +91,16 @@ func newMachine(t *testing.T, under *testbed.Underlay, central *bed.Central, i i
 	return m
 }
 
+// newSite is central with a leader of its northbound database, and two nodes.
+func newSite(t *testing.T) (central *bed.Central, c *ovn.Client, a, b *machine) {
+	t.Helper()
+	under := testbed.NewUnderlay(t)
+	mid := testbed.Bare(t)
+	central = bed.New(t, mid, under.Join(mid).IP4)
+	a, b = newMachine(t, under, central, 1), newMachine(t, under, central, 2)
+	return central, leader(t, central.NB()), a, b
+}
+
 // bind gives the pod its interface.
 func (m *machine) bind() {
 	port := m.rows.Ports[0]
@@ -116,11 +126,7 @@ func (m *machine) bindHost() {
 // sends with another's address.
 func TestRouted(t *testing.T) {
 	t.Parallel()
-	under := testbed.NewUnderlay(t)
-	mid := testbed.Bare(t)
-	central := bed.New(t, mid, under.Join(mid).IP4)
-	a, b := newMachine(t, under, central, 1), newMachine(t, under, central, 2)
-	c := leader(t, central.NB())
+	central, c, a, b := newSite(t)
 
 	join := subnet(logical.JoinSubnet, "100.64.0.0/16", "fd00:100:64::/112")
 	sets := []*ovn.Set{
@@ -180,12 +186,8 @@ func TestRouted(t *testing.T) {
 // both, and a policy route cuts them off again.
 func TestPeering(t *testing.T) {
 	t.Parallel()
-	under := testbed.NewUnderlay(t)
-	mid := testbed.Bare(t)
-	central := bed.New(t, mid, under.Join(mid).IP4)
-	a, b := newMachine(t, under, central, 1), newMachine(t, under, central, 2)
+	central, c, a, b := newSite(t)
 	a.net.Vpc, b.net.Vpc = "red", "blue"
-	c := leader(t, central.NB())
 	vpc := func(name string, spec v1.VpcSpec) {
 		t.Helper()
 		v, undone, err := logical.ReadVpc(name, spec)

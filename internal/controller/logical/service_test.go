@@ -16,7 +16,6 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
-	"github.com/fairlead/fairlead/internal/testbed"
 	"github.com/fairlead/fairlead/internal/testbed/inside"
 	bed "github.com/fairlead/fairlead/internal/testbed/ovn"
 )
@@ -52,11 +51,7 @@ func endpoints(s logical.Service, ips ...string) logical.Endpoints {
 // one endpoint.
 func TestServices(t *testing.T) {
 	t.Parallel()
-	under := testbed.NewUnderlay(t)
-	mid := testbed.Bare(t)
-	central := bed.New(t, mid, under.Join(mid).IP4)
-	a, b := newMachine(t, under, central, 1), newMachine(t, under, central, 2)
-	c := leader(t, central.NB())
+	central, c, a, b := newSite(t)
 	apply := func(sets ...*ovn.Set) {
 		t.Helper()
 		for _, s := range sets {

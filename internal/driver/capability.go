@@ -37,9 +37,8 @@ type Prover interface {
 }
 
 // Insider is a Driver that runs programs for some of its Specs; others run none. The
-// engine asks it
-// in ADD: a program's record must be durable before it starts, and says of which
-// process it is.
+// engine asks it in ADD: a program's record must be durable before it starts, and
+// says of which process it is.
 type Insider interface {
 	Driver
 	// Inside tells that Attach of s starts no process.

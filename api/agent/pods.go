@@ -123,6 +123,10 @@ type Interface struct {
 	// pod are stored in OVSDB and no more.
 	EgressUnenforced bool `json:"egressUnenforced,omitempty"`
 	Mirror           bool `json:"mirror,omitempty"`
+	// PortSecurity is "on" where the switch takes from the pod only what comes from its
+	// own MAC and addresses, and VIPs; "off"; or "" where that is another's affair.
+	PortSecurity string       `json:"portSecurity,omitempty"`
+	VIPs         []netip.Addr `json:"vips,omitempty"`
 	// HostPorts are the node's ports that lead to the pod by this interface.
 	HostPorts []HostPort `json:"hostPorts,omitempty"`
 	Port      *Port      `json:"port,omitempty"`

@@ -18,6 +18,10 @@ const (
 	AllocateNodeBlock = "node-block"
 )
 
+// AnnPortSecurity of a pod or a Subnet is "false" where NICs may send from any
+// address.
+const AnnPortSecurity = DefaultProvider + ProviderSuffix + FieldPortSecurity
+
 // Rates that Kubernetes itself defines, as resource quantities in bit/s;
 // ingress is towards the pod.
 const (
@@ -51,6 +55,8 @@ const (
 	FieldLimit           = "limit"         // packets
 	FieldLoss            = "loss"          // percent
 	FieldMirror          = "mirror"
+	FieldPortSecurity    = "port_security" // also of a Subnet
+	FieldPortVIPs        = "port_vips"     // addresses that pass besides
 	FieldVLAN            = "vlan_id"
 	FieldNICType         = "pod_nic_type"
 	FieldDefaultRoute    = "default_route"

@@ -45,6 +45,7 @@ import (
 	"github.com/fairlead/fairlead/internal/network/ipam"
 	"github.com/fairlead/fairlead/internal/network/plan"
 	"github.com/fairlead/fairlead/internal/ovs"
+	"github.com/fairlead/fairlead/internal/ovs/openflow"
 	"github.com/fairlead/fairlead/internal/source/device"
 )
 
@@ -110,6 +111,7 @@ type Daemon struct {
 
 	repairs     *repairs
 	portRepairs *portRepairs
+	flows       *openflow.Client // nil: ovn-controller makes the flows
 	upkeep      *upkeep.Keeper
 }
 
@@ -177,7 +179,10 @@ func (d *Daemon) wire(boot string) {
 		OVN: d.opts.OVN, Log: d.log, OnReset: d.onReset, OnTouch: d.onTouch,
 	})
 	reaper := tombstone.New(nil, d.log)
-	d.nics = ovsdriver.New(ovsdriver.Config{OVS: d.ovs, UserspaceDatapath: d.datapath == "netdev", Reaper: reaper, Patience: d.started.Add(switchGrace), Log: d.log})
+	if !d.opts.OVN {
+		d.flows = openflow.New(openflow.SocketOf(d.opts.OVSDB, d.opts.Bridge))
+	}
+	d.nics = ovsdriver.New(ovsdriver.Config{OVS: d.ovs, Flows: d.flows, UserspaceDatapath: d.datapath == "netdev", Reaper: reaper, Patience: d.started.Add(switchGrace), Log: d.log})
 	d.gateway = standalone.New(standalone.Config{Ports: d.ovs, Node: d.opts.NodeName, MTU: d.mtu})
 	d.metrics = metrics.NewMetrics(metrics.Options{
 		Version: d.opts.Build.Version, Revision: d.opts.Build.Commit,
@@ -282,6 +287,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	wg.Go(func() { d.engine.Run(parts) })
 	wg.Go(func() { newPasses(d, swept).run(parts) })
 	wg.Go(func() { d.portRepairs.run(parts) })
+	if d.flows != nil { // they went with ovs-vswitchd, whatever the database says
+		wg.Go(func() { d.flows.Follow(parts, func() { d.portRepairs.touch(every) }) })
+	}
 	wg.Go(func() { d.follow(parts) })
 	if err := d.serveHTTP(parts, &wg); err != nil {
 		return err

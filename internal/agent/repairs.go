@@ -184,6 +184,9 @@ func newPortRepairs(d *Daemon) *portRepairs {
 	return &portRepairs{Daemon: d, wake: make(chan struct{}, 1), touched: map[string]bool{}}
 }
 
+// every is the container that stands for all.
+const every = ""
+
 // touch has a container's ports looked at; it does not block.
 func (p *portRepairs) touch(container string) {
 	p.mu.Lock()
@@ -222,7 +225,12 @@ func (p *portRepairs) run(ctx context.Context) {
 		case <-audit.C:
 			p.repair(ctx, nil)
 		case <-p.wake:
-			p.repair(ctx, slices.Sorted(maps.Keys(p.take())))
+			touched := p.take()
+			if touched[every] {
+				p.repair(ctx, nil)
+				continue
+			}
+			p.repair(ctx, slices.Sorted(maps.Keys(touched)))
 		}
 	}
 }

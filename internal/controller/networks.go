@@ -111,6 +111,7 @@ func (n *networks) declared() (out []declare.Subnet) {
 // keeps.
 func readSubnet(o *v1.Subnet) (declare.Subnet, []declare.Fault) {
 	d, faults := declare.ReadSubnet(o.Name, o.Spec)
+	faults = append(faults, declare.ReadNotes(&d.Subnet, o.Annotations)...)
 	if o.Spec.Vlan != "" {
 		faults = append(faults, declare.Fault{Path: "spec.vlan", Reason: "the controller does not carry it out yet: leave it out"})
 	}

@@ -182,8 +182,10 @@ func (t *term) commit(ctx context.Context, o Object, p Pod, all []given, held []
 	rows := logical.Pod{Pod: p.Pod}
 	for _, g := range all {
 		port := g.lease.Owner.Key.IfName
-		open := p.Annotations[portOf(p.Pod, port)+v1.ProviderSuffix+fieldPortSecurity] == "false"
-		rows.Ports = append(rows.Ports, logical.Port{Name: port, Subnet: g.net.Name, MAC: g.lease.MAC, IPs: g.lease.IPs, Open: open, Groups: g.groups})
+		rows.Ports = append(rows.Ports, logical.Port{
+			Name: port, Subnet: g.net.Name, MAC: g.lease.MAC, IPs: g.lease.IPs, Groups: g.groups,
+			Open: g.nic.Open || g.nic.Subnet.Open, VIPs: g.nic.VIPs.Addrs(),
+		})
 	}
 	err := t.DB.Apply(ctx, logical.Ports(rows))
 	switch {
@@ -239,9 +241,8 @@ func join[T fmt.Stringer](list []T) string {
 
 // Annotations that only a controller writes or reads.
 const (
-	fieldRouter       = "logical_router"
-	fieldPortName     = "port_name"
-	fieldPortSecurity = "port_security"
+	fieldRouter   = "logical_router"
+	fieldPortName = "port_name"
 )
 
 // podNotes are the annotations of a pod with these interfaces.

@@ -234,6 +234,7 @@ type Subnet struct {
 	VLAN        int            `json:"vlan,omitempty"` // 802.1Q id, 0 = untagged
 	MTU         int            `json:"mtu,omitempty"`  // bytes, 0 = the node's
 	NATOutgoing bool           `json:"natOutgoing,omitempty"`
+	Open        bool           `json:"open,omitempty"` // its NICs are without port security
 	Default     bool           `json:"default,omitempty"`
 	Namespaces  []string       `json:"namespaces,omitempty"` // whose pods come here unasked
 	// Vpc is the router behind which it is; "" is the default one, as is its name.

@@ -1,6 +1,9 @@
 package core
 
-import "net/netip"
+import (
+	"net/netip"
+	"strings"
+)
 
 // Spec is all that a driver needs to make, prove and remove one interface (or
 // one step of one): what all kinds of steps have, and the part of its own kind.
@@ -67,6 +70,33 @@ type Settings struct {
 type Tuning struct {
 	QoS    QoS  `json:"qos,omitzero"`
 	Mirror bool `json:"mirror,omitempty"`
+	// Open switches port security off: the NIC may send from any address.
+	Open bool `json:"open,omitempty"`
+	// VIPs may be sent from besides the NIC's own addresses.
+	VIPs AddrList `json:"vips,omitempty"`
+}
+
+// AddrList is addresses with commas between, so that it can be compared.
+type AddrList string
+
+// ListAddrs makes an AddrList.
+func ListAddrs(addrs []netip.Addr) AddrList {
+	var text []string
+	for _, a := range addrs {
+		text = append(text, a.String())
+	}
+	return AddrList(strings.Join(text, ","))
+}
+
+// Addrs are the addresses; what is none is left out.
+func (l AddrList) Addrs() []netip.Addr {
+	var out []netip.Addr
+	for s := range strings.SplitSeq(string(l), ",") {
+		if a, err := netip.ParseAddr(s); err == nil {
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 // PodSide are those settings that the pod sees, whoever makes its interface.
@@ -100,6 +130,9 @@ type NICSpec struct {
 type OVSPort struct {
 	HostIf string `json:"hostIf"`         // the port and its device on the node
 	Type   string `json:"type,omitempty"` // "veth-pair" or "internal-port"
+	// Secure: unless the NIC is Open, the switch takes from it only what it sends
+	// as itself. What agents before port security made is not, as long as it lives.
+	Secure bool `json:"secure,omitempty"`
 }
 
 // DefaultRoute makes the pod's default route go through the Spec's interface.

@@ -29,6 +29,8 @@ type Driver interface {
 const (
 	StrayPort = "port"
 	StrayLink = "link"
+	// StrayFlows are flows of a switch; their name is the cookie.
+	StrayFlows = "flows"
 )
 
 // Stray is a port or a link that carries our mark and belongs to no attachment.

@@ -17,7 +17,10 @@ type schema struct {
 	steps map[uint64]func(*bbolt.Tx) error
 }
 
-var current = schema{version: 2, steps: map[uint64]func(*bbolt.Tx) error{1: splitKinds}}
+var current = schema{version: 3, steps: map[uint64]func(*bbolt.Tx) error{
+	1: splitKinds,
+	2: func(*bbolt.Tx) error { return nil }, // port security: what was made before is without
+}}
 
 var (
 	metaBucket = []byte("meta")

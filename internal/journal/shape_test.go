@@ -17,6 +17,7 @@ import (
 var shapes = map[uint64]string{
 	1: "bf9d442e5cf7f3e7",
 	2: "1d387713577edcb6",
+	3: "32641ab2376eee8e",
 }
 
 // TestShapeOfTheSchema fails when a stored type changes. Rows are read strictly,

@@ -16,11 +16,11 @@ type Touched struct {
 }
 
 // touched tells what news from the database are about: nil for what Open vSwitch
-// itself reports of a port. now is nil for a row that is gone.
+// itself reports of a port, but for another number. now is nil for a row that is gone.
 func touched(old, now model.Model) *Touched {
 	switch o := old.(type) {
 	case *ifaceRow:
-		if n, _ := now.(*ifaceRow); n == nil || n.asked() != o.asked() {
+		if n, _ := now.(*ifaceRow); n == nil || n.asked() != o.asked() || value(o.OFPort) > 0 && value(n.OFPort) != value(o.OFPort) {
 			return &Touched{Port: o.Name, Container: o.ExternalIDs[KeyContainer], Gateway: o.ExternalIDs[KeyGateway]}
 		}
 	case *portRow:

@@ -130,8 +130,20 @@ func planned(s core.Spec) agent.Interface {
 	}
 	if n.OVS != nil {
 		out.HostIf, out.NICType = n.OVS.HostIf, n.OVS.Type
+		out.PortSecurity, out.VIPs = security(n), n.VIPs.Addrs()
 	}
 	return out
+}
+
+// security is agent.Interface's PortSecurity.
+func security(n *core.NICSpec) string {
+	switch {
+	case n.Open:
+		return "off"
+	case n.OVS.Secure:
+		return "on"
+	}
+	return ""
 }
 
 // made overlays what a driver says is really there.

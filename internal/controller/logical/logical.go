@@ -3,6 +3,7 @@ package logical
 import (
 	"crypto/sha256"
 	"net/netip"
+	"slices"
 	"strings"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
@@ -57,7 +58,8 @@ type Port struct {
 	IPs    []netip.Addr // one for each family at most
 	// Open switches port security off: the pod may send from any address.
 	Open   bool
-	Groups []string // names of port groups
+	VIPs   []netip.Addr // that the pod may send from besides
+	Groups []string     // names of port groups
 }
 
 // Switch is a Subnet's rows: its switch and both ends of the link to its Vpc's
@@ -126,7 +128,7 @@ func Ports(p Pod) *ovn.Set {
 			row.ExternalIDs[KeyUID] = p.UID
 		}
 		if !port.Open {
-			row.PortSecurity = row.Addresses
+			row.PortSecurity = []string{address(port.MAC, slices.Concat(port.IPs, port.VIPs))}
 		}
 		links := []ovn.Link{ovn.InSwitch(port.Subnet)}
 		for _, g := range port.Groups {

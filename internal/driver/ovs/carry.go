@@ -14,6 +14,7 @@ func (d *Driver) Carry(s *core.Spec, n *core.NIC) error {
 	if port.Type == InternalPort && !d.cfg.UserspaceDatapath {
 		port.Type = v1.NICVeth
 	}
+	port.Secure = d.cfg.Flows != nil && !n.Subnet.Open
 	s.NIC.OVS = &port
 	return nil
 }

@@ -61,6 +61,9 @@ func (d *Driver) differences(ctx context.Context, s nic, l core.Link) (drift, er
 		return nil, err
 	}
 	d.checkPort(s, &diff)
+	if st, _ := d.cfg.OVS.PortByName(s.HostIf); st.OFPort > 0 && d.secured(s) {
+		return diff, d.checkFlows(ctx, s, st.OFPort, &diff)
+	}
 	return diff, nil
 }
 

@@ -42,6 +42,7 @@ func (d *Driver) Detach(ctx context.Context, r driver.Run, spec core.Spec) error
 	}
 	// A database that is away must not keep the pod's addresses on the wire.
 	err = errors.Join(err, d.removePort(ctx, r.Time, s, own))
+	d.insecure(ctx, s)
 	switch {
 	case s.Type == InternalPort:
 		err = errors.Join(err, buryDevice(s))

@@ -22,6 +22,7 @@ import (
 	"github.com/fairlead/fairlead/internal/lib/fail"
 	"github.com/fairlead/fairlead/internal/lib/keylock"
 	"github.com/fairlead/fairlead/internal/ovs"
+	"github.com/fairlead/fairlead/internal/ovs/openflow"
 )
 
 // Groups of the links we make (`ip link set group`). A link in GroupLive
@@ -52,6 +53,9 @@ type Config struct {
 	// UserspaceDatapath: the bridge is of type netdev, which reads frames as
 	// they are, so pods must not leave checksums to hardware.
 	UserspaceDatapath bool
+	// Flows of the bridge keep pods to their own addresses (port security). nil:
+	// somebody else makes the flows.
+	Flows *openflow.Client
 	// Reaper deletes what was detached, other drivers' links too; nil = one of
 	// the driver's own. The driver runs it.
 	Reaper *tombstone.Reaper
@@ -150,10 +154,14 @@ func (d *Driver) Start(ctx context.Context, r driver.Run, s core.Spec) (core.Lin
 	return l, func(ctx context.Context) error { return d.settled(ctx, r.Time, n, l.MAC) }, nil
 }
 
-// settled waits until the switch forwards for the interface and tells the
-// neighbours.
+// settled waits until the switch forwards for the interface, and only what the pod
+// sends as itself, and tells the neighbours.
 func (d *Driver) settled(ctx context.Context, t driver.Timer, s nic, mac core.MAC) error {
-	if err := d.forwards(ctx, t, s.HostIf); err != nil {
+	port, err := d.forwards(ctx, t, s.HostIf)
+	if err == nil {
+		err = d.secure(ctx, t, s, port)
+	}
+	if err != nil {
 		return fmt.Errorf("attach %s: %w", s.Key, err)
 	}
 	// The answer need not wait for it. It costs the switch a frame to each of
@@ -164,12 +172,13 @@ func (d *Driver) settled(ctx context.Context, t driver.Timer, s nic, mac core.MA
 	return nil
 }
 
-func (d *Driver) forwards(ctx context.Context, t driver.Timer, name string) error {
+// forwards waits for the port's OpenFlow number.
+func (d *Driver) forwards(ctx context.Context, t driver.Timer, name string) (port int, err error) {
 	done := t.Step("ovs.ofport")
-	_, err := d.cfg.OVS.WaitPort(ctx, name)
+	port, err = d.cfg.OVS.WaitPort(ctx, name)
 	done(err)
 	fail.Here("ovs.ofport")
-	return err
+	return port, err
 }
 
 func (d *Driver) attach(ctx context.Context, t driver.Timer, s nic) (core.Link, error) {

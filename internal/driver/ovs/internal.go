@@ -89,7 +89,7 @@ func (a attachment) outside(ctx context.Context, moved bool) (l rtnl.Link, err e
 	if err := a.addPort(ctx); err != nil {
 		return l, err
 	}
-	if err := a.driver.forwards(ctx, a.time, a.spec.HostIf); err != nil {
+	if _, err := a.driver.forwards(ctx, a.time, a.spec.HostIf); err != nil {
 		return l, err
 	}
 	l, err = c.LinkByName(a.spec.HostIf)

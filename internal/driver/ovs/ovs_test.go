@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/ovs"
+	"github.com/fairlead/fairlead/internal/ovs/openflow"
 	"github.com/fairlead/fairlead/internal/ovs/ovstest"
 )
 
@@ -67,8 +69,10 @@ func newNodeOn(t testing.TB, datapath string) *node {
 }
 
 func (n *node) newDriver() *ovsdriver.Driver {
+	flows := openflow.New(openflow.SocketOf(n.sw.Endpoint(), "br-int"))
+	n.Cleanup(flows.Close)
 	return ovsdriver.New(ovsdriver.Config{
-		OVS: n.client, Host: n.sw.NS, UserspaceDatapath: n.datapath == ovstest.Userspace, Log: slog.New(slog.DiscardHandler),
+		OVS: n.client, Flows: flows, Host: n.sw.NS, UserspaceDatapath: n.datapath == ovstest.Userspace, Log: slog.New(slog.DiscardHandler),
 	})
 }
 
@@ -118,7 +122,7 @@ func spec(i int, ns core.Netns) core.Spec {
 					},
 				},
 			},
-			OVS: &core.OVSPort{HostIf: c[:12] + "_h"},
+			OVS: &core.OVSPort{HostIf: c[:12] + "_h", Secure: true},
 		},
 	}
 }
@@ -142,7 +146,23 @@ func (n *node) inventory() []string {
 		list = append(list, fmt.Sprintf("%d rows of %s", n.sw.Count(table), table))
 	}
 	slices.Sort(list)
-	return list
+	return append(list, n.flows()...)
+}
+
+// flows are the driver's, as ovs-ofctl tells them; none while ovs-vswitchd is away.
+func (n *node) flows() []string {
+	n.Helper()
+	socket := openflow.SocketOf(n.sw.Endpoint(), "br-int")
+	if _, err := (&net.Dialer{}).DialContext(n.Context(), "unix", socket); err != nil {
+		return nil
+	}
+	var out []string
+	for l := range strings.Lines(n.sw.In("ovs-ofctl", "-O", "OpenFlow14", "--no-stats", "--sort", "dump-flows", socket, "cookie=0x0fa1000000000000/0xffff000000000000")) {
+		if strings.Contains(l, "actions=") {
+			out = append(out, strings.TrimSpace(l))
+		}
+	}
+	return out
 }
 
 func TestConformance(t *testing.T) { conformance(t, "veth-pair", ovstest.Datapath(t)) }

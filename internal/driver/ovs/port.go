@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovs"
 )
@@ -21,8 +22,9 @@ const (
 	keyMAC          = "mac"
 	keyNetwork      = "network"
 	keySubnet       = "subnet"
-	keyDefault      = "default" // "true" on the cluster's default network
-	keyPod          = "pod"     // of QoS and Queue: "<namespace>/<name>"
+	keyDefault      = "default"            // "true" on the cluster's default network
+	keySecure       = v1.FieldPortSecurity // "true" and its VIPs, or "false"; none: as OVSPort.Secure
+	keyPod          = "pod"                // of QoS and Queue: "<namespace>/<name>"
 )
 
 const (
@@ -61,6 +63,12 @@ func externalIDs(s nic) map[string]string {
 	}
 	if s.Default {
 		ids[keyDefault] = "true"
+	}
+	switch {
+	case s.Secure && s.Open:
+		ids[keySecure] = "false"
+	case s.Secure:
+		ids[keySecure] = strings.TrimSuffix("true,"+string(s.VIPs), ",")
 	}
 	maps.DeleteFunc(ids, func(_, v string) bool { return v == "" })
 	return ids

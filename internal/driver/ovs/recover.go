@@ -42,7 +42,7 @@ func (d *Driver) Resync(ctx context.Context, specs []core.Spec) error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return errors.Join(errors.Join(errs...), d.secureAll(ctx, specs))
 }
 
 func (d *Driver) restore(ctx context.Context, spec core.Spec) error {
@@ -98,6 +98,11 @@ func ours(st ovs.PortState) bool {
 	return st.ExternalIDs[ovs.KeyVendor] == ovs.Vendor && st.ExternalIDs[keyIfName] != ""
 }
 
+// portKey is the attachment of a port of ours.
+func portKey(st ovs.PortState) core.Key {
+	return core.Key{Container: st.ExternalIDs[ovs.KeyContainer], IfName: st.ExternalIDs[keyIfName]}
+}
+
 // Strays implements driver.Sweeper: ports, and links of GroupLive. What this process
 // attached is kept too. A port comes before its link. Of the links it cannot tell with an
 // error; the ports are then there all the same.
@@ -123,9 +128,13 @@ func (d *Driver) Strays(keep []core.Spec) ([]driver.Stray, error) {
 	}
 	for _, st := range d.cfg.OVS.PortsWith(ovs.KeyContainer, "") {
 		if ours(st) {
-			key := core.Key{Container: st.ExternalIDs[ovs.KeyContainer], IfName: st.ExternalIDs[keyIfName]}
-			stray(driver.StrayPort, st.Name, key, d.cfg.OVS.DelPort)
+			stray(driver.StrayPort, st.Name, portKey(st), d.cfg.OVS.DelPort)
 		}
+	}
+	flows, err := d.strayFlows(keep)
+	out = append(out, flows...)
+	if err != nil {
+		return out, fmt.Errorf("strays: %w", err)
 	}
 	links, err := d.links(GroupLive)
 	if err != nil {
@@ -195,13 +204,15 @@ func recoverPort(st ovs.PortState, near rtnl.Link) (core.Spec, error) {
 	n := &core.NICSpec{
 		Subnet: id[keySubnet], IfaceID: id[ovs.KeyIfaceID],
 		Settings: core.Settings{PodSide: core.PodSide{MTU: near.MTU}, VLAN: st.VLAN, Tuning: core.Tuning{QoS: qosOf(st), Mirror: st.Mirror}},
-		OVS:      &core.OVSPort{HostIf: st.Name},
+		OVS:      &core.OVSPort{HostIf: st.Name, Secure: id[keySecure] != ""},
 	}
 	s := core.Spec{
-		Key:    core.Key{Container: id[ovs.KeyContainer], IfName: id[keyIfName]},
+		Key:    portKey(st),
 		Driver: core.DriverOVS, Network: id[keyNetwork], Default: id[keyDefault] == "true",
 		Pod: core.Pod{Namespace: id[keyPodNamespace], Name: id[keyPodName]}, NIC: n,
 	}
+	secure, vips, _ := strings.Cut(id[keySecure], ",")
+	n.Open, n.VIPs = secure == "false", core.AddrList(vips)
 	_ = n.MAC.UnmarshalText([]byte(id[keyMAC])) // the kernel tells it as well
 	for ip := range strings.SplitSeq(id[keyIP], ",") {
 		if a, err := netip.ParseAddr(ip); err == nil {

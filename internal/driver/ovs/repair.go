@@ -23,20 +23,52 @@ func (d *Driver) Repair(ctx context.Context, _ driver.Run, spec core.Spec) (foun
 	if err := errors.Join(ctx.Err(), d.cfg.OVS.Connected()); err != nil {
 		return nil, fmt.Errorf("repair %s: %w", s.Key, err)
 	}
-	p := d.portBeside(s)
-	if d.isDetached(s.HostIf) || d.cfg.OVS.Holds(p) {
+	if d.isDetached(s.HostIf) {
 		return nil, nil
 	}
 	var diff drift
-	d.checkPort(s, &diff)
-	made, err := d.readd(ctx, s, p)
+	there, err := d.repairPort(ctx, s, &diff)
+	if there && err == nil {
+		err = d.repairFlows(ctx, s, &diff)
+	}
 	if err != nil {
 		return errors.Join(diff...), fmt.Errorf("repair %s: %w", s.Key, err)
 	}
-	if !made {
-		return nil, nil
-	}
 	return errors.Join(diff...), nil
+}
+
+// repairPort is false where the interface has no device to forward for.
+func (d *Driver) repairPort(ctx context.Context, s nic, diff *drift) (there bool, err error) {
+	p := d.portBeside(s)
+	if d.cfg.OVS.Holds(p) {
+		return true, nil
+	}
+	var found drift
+	d.checkPort(s, &found)
+	made, err := d.readd(ctx, s, p)
+	if made || err != nil {
+		*diff = append(*diff, found...)
+	}
+	return made, err
+}
+
+// repairFlows has those of port security as they should be.
+func (d *Driver) repairFlows(ctx context.Context, s nic, diff *drift) error {
+	if !d.secured(s) {
+		if len(*diff) > 0 { // it may just have become so
+			d.insecure(ctx, s)
+		}
+		return nil
+	}
+	port, err := d.forwards(ctx, nil, s.HostIf)
+	if err != nil {
+		return err
+	}
+	before := len(*diff)
+	if err := d.checkFlows(ctx, s, port, diff); err != nil || len(*diff) == before {
+		return err
+	}
+	return d.secure(ctx, nil, s, port)
 }
 
 // portBeside is the port of a Spec beside those of others: a logical port that

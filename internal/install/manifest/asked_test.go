@@ -29,7 +29,7 @@ var askers = map[string]struct{ nads, subnets []string }{
 	"default": {},
 	"nets":    {nads: []string{"address", "mac", "rate", "vlan", "port", "device", "args"}},
 	"some":    {nads: []string{"address", "rate"}},
-	"backend": {subnets: []string{"subnet", "address", "mac", "rate", "vlan"}},
+	"backend": {subnets: []string{"subnet", "address", "mac", "rate", "security", "vlan"}},
 }
 
 // grantAskers gives the accounts their rights.
@@ -93,6 +93,7 @@ func usual(network string) string {
 var (
 	nicKinds = map[string]string{
 		"IPs": "address", "Pool": "address", "Routes": "address", "MAC": "mac", "QoS": "rate", "Bandwidth": "rate", "Ports": "port", "VLAN": "vlan",
+		"Open": "security", "VIPs": "address",
 		"Driver": "", "Provider": "", "Subnet": "", "Given": "", "MTU": "", "DefaultRoute": "", "Mirror": "", "Type": "", "IfaceID": "", "DNS": "", "Family": "", // Subnet by name, below
 	}
 	execKinds = map[string]string{

@@ -55,6 +55,7 @@ var fieldSamples = map[string]string{
 	"routed": "true", "ingress_rate": "5", "egress_rate": "5", "ingress_burst": "5", "egress_burst": "5", "latency": "5",
 	"jitter": "5", "limit": "5", "loss": "5", "mirror": "true", "vlan_id": "5", "pod_nic_type": "veth-pair",
 	"default_route": "true", "provider_network": "physical", "network_type": "vlan", "ip_family": "ipv4",
+	"port_security": "false", "port_vips": "10.1.0.7",
 }
 
 // needs are fields that mean nothing without another one.

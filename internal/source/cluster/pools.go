@@ -6,7 +6,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -49,13 +48,7 @@ func readSubnet(o metav1.Object) subnet {
 		s.needs = declare.NeedsOVN(spec)
 	}
 	s.Name = o.GetName()
-	switch how := o.GetAnnotations()[v1.AnnAllocate]; how {
-	case "":
-	case v1.AllocateNodeBlock:
-		s.NodeBlock = true
-	default:
-		s.faults = append(s.faults, declare.Fault{Path: "metadata.annotations[" + v1.AnnAllocate + "]", Reason: strconv.Quote(how) + " is not " + v1.AllocateNodeBlock})
-	}
+	s.faults = append(s.faults, declare.ReadNotes(&s.Subnet.Subnet, o.GetAnnotations())...)
 	return s
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -67,6 +68,28 @@ func ReadSubnet(name string, spec v1.SubnetSpec) (Subnet, []Fault) {
 	r.mtu()
 	r.access()
 	return r.out, r.faults
+}
+
+// ReadNotes adds to a Subnet what its annotations say.
+func ReadNotes(s *core.Subnet, notes map[string]string) (faults []Fault) {
+	refuse := func(key, reason string) {
+		faults = append(faults, Fault{"metadata.annotations[" + key + "]", strconv.Quote(notes[key]) + " " + reason})
+	}
+	switch notes[v1.AnnAllocate] {
+	case "":
+	case v1.AllocateNodeBlock:
+		s.NodeBlock = true
+	default:
+		refuse(v1.AnnAllocate, "is not "+v1.AllocateNodeBlock)
+	}
+	switch notes[v1.AnnPortSecurity] {
+	case "", "true":
+	case "false":
+		s.Open = true
+	default:
+		refuse(v1.AnnPortSecurity, "is neither true nor false")
+	}
+	return faults
 }
 
 type subnetReader struct {

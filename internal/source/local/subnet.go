@@ -24,6 +24,7 @@ func makeSubnet(o *folder.Object) (any, []*folder.Fault) {
 	}
 	var faults []declare.Fault
 	out.Subnet, faults = declare.ReadSubnet(o.ID.Name, s.Spec)
+	faults = append(faults, declare.ReadNotes(&out.Subnet.Subnet, s.Annotations)...)
 	return out, place(o, append(faults, declare.NeedsOVN(s.Spec)...))
 }
 

@@ -60,6 +60,8 @@ var columns = []column{
 	{field: v1.FieldNICType, read: into(oneOf(v1.NICVeth, v1.NICInternal), func(a *Requested) *string { return &a.NICType })},
 	{field: v1.FieldVLAN, read: into(number(maxVLAN, "an 802.1Q id"), func(a *Requested) *int { a.HasVLAN = true; return &a.VLAN })},
 	{field: v1.FieldMirror, read: into(parseFlag, func(a *Requested) *bool { return &a.Mirror }), tunes: true},
+	{field: v1.FieldPortSecurity, read: into(ParseOpen, func(a *Requested) *bool { return &a.Open }), tunes: true},
+	{field: v1.FieldPortVIPs, read: into(parseVIPs, func(a *Requested) *core.AddrList { return &a.VIPs }), tunes: true},
 	{field: v1.FieldDefaultRoute, read: into(parseFlag, func(a *Requested) *bool { a.HasDefault = true; return &a.DefaultRoute })},
 	{field: v1.FieldAllocated, read: into(parseFlag, func(a *Requested) *bool { return &a.Allocated })},
 	// A controller's own.

@@ -68,6 +68,32 @@ func parseFlag(value string) (bool, error) {
 	return value == "true", nil
 }
 
+// ParseOpen reads port_security: true for a port without.
+func ParseOpen(value string) (open bool, err error) {
+	secure, err := parseFlag(value)
+	return err == nil && !secure, err
+}
+
+// maxVIPs bounds the flows of one port.
+const maxVIPs = 64
+
+// parseVIPs reads addresses, of one family as many as there are.
+func parseVIPs(value string) (core.AddrList, error) {
+	var out []netip.Addr
+	for s := range strings.SplitSeq(value, ",") {
+		a, err := ParseAddr(s)
+		if err != nil {
+			return "", err
+		}
+		out = append(out, a)
+	}
+	if len(out) > maxVIPs {
+		return "", fmt.Errorf("has %d addresses, the limit is %d", len(out), maxVIPs)
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return core.ListAddrs(slices.Compact(out)), nil
+}
+
 func oneOf(values ...string) func(string) (string, error) {
 	return func(value string) (string, error) {
 		if !slices.Contains(values, value) {

@@ -168,6 +168,10 @@ func (p *page) iface(i agent.Interface, addresses string) {
 	if i.Mirror {
 		p.field(4, "Mirror", "yes")
 	}
+	if vips := strings.ReplaceAll(join(i.VIPs), ",", ", "); vips != "" {
+		p.field(4, "VIPs", vips)
+	}
+	p.field(4, "Security", i.PortSecurity)
 	for _, h := range i.HostPorts {
 		p.field(4, "Host port", hostPort(h))
 	}

@@ -253,6 +253,27 @@ func (inv Inventory) readOVS(n *Node) error {
 			inv.add("ovs "+t.name, uuid.ReplaceAllString(zones.ReplaceAllString(string(row), ""), "UUID"))
 		}
 	}
+	return inv.readFlows(n)
+}
+
+// ofports are numbers that Open vSwitch chooses.
+var ofports = regexp.MustCompile(`in_port=[^, ]+`)
+
+// readFlows reads the agent's flows, by their cookies. A bridge that vswitchd has yet
+// to take has none.
+func (inv Inventory) readFlows(n *Node) error {
+	out, err := n.Try("ovs-vsctl", "--timeout=20", "list-br")
+	if err != nil {
+		return err
+	}
+	for _, bridge := range strings.Fields(out) {
+		out, _ := n.Try("ovs-ofctl", "--no-stats", "dump-flows", bridge, "cookie=0x0fa1000000000000/0xffff000000000000")
+		for l := range strings.Lines(out) {
+			if strings.Contains(l, "actions=") {
+				inv.add("ovs flows", bridge+" "+ofports.ReplaceAllString(strings.TrimSpace(l), "in_port=N"))
+			}
+		}
+	}
 	return nil
 }
 

@@ -1,5 +1,5 @@
 // Package upkeep keeps what stands outside of running pods as their records say:
-// it puts right what somebody else changed, and has rates and mirrors follow the
+// it puts right what somebody else changed, and has rates, mirrors and port security follow the
 // pods' annotations. It makes and removes nothing; the engine does.
 package upkeep
 

@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 )
 
-// Tune gives the NICs of a running pod the rates and the mirror that its
-// annotations ask for now: in the record first, so that CHECK and a restart agree.
+// Tune gives the NICs of a running pod the rates, the mirror and the port security that
+// its annotations ask for now: in the record first, so that CHECK and a restart agree.
 // A NIC whose annotations cannot be read keeps what it has, and that is told,
 // once. The caller has the container's turn.
 func (k *Keeper) Tune(ctx context.Context, rec *core.Record) error {
@@ -47,8 +47,8 @@ func (k *Keeper) Tune(ctx context.Context, rec *core.Record) error {
 		d, _ := k.Drivers[s.Driver].(driver.Repairer)
 		_, err := d.Repair(ctx, driver.Run{}, s)
 		errs = append(errs, err)
-		k.Log.Info("rates and mirror of a running pod changed", "pod", rec.Pod, "ifname", s.Key.IfName,
-			"ingress_mbps", s.NIC.QoS.IngressMbps, "egress_mbps", s.NIC.QoS.EgressMbps, "mirror", s.NIC.Mirror)
+		k.Log.Info("settings of a running pod changed", "pod", rec.Pod, "ifname", s.Key.IfName, "ingress_mbps", s.NIC.QoS.IngressMbps,
+			"egress_mbps", s.NIC.QoS.EgressMbps, "mirror", s.NIC.Mirror, "port_security", !s.NIC.Open, "port_vips", s.NIC.VIPs)
 	}
 	return errors.Join(errs...)
 }
@@ -79,7 +79,7 @@ func (k *Keeper) mistuned(rec core.Record, err error) {
 	if was, _ := k.untuned.Swap(rec.Key, err.Error()); was == err.Error() {
 		return
 	}
-	err = core.WithCode(core.CodeValue, "rates and mirror stay as they are", err)
+	err = core.WithCode(core.CodeValue, "rates, mirror and port security stay as they are", err)
 	a := core.Attempt{Op: core.HotPlug, Key: rec.Key, Pod: rec.Pod, When: time.Now().UTC(), Code: core.CodeOf(err), Error: err.Error()}
 	k.Journal.Fail(a)
 	if k.Notices != nil {

@@ -18,7 +18,14 @@ func BenchmarkAttach(b *testing.B) { benchmark(b, 1) }
 
 func BenchmarkBurst(b *testing.B) { benchmark(b, 50) }
 
+// benchmark tells what port security costs too.
 func benchmark(b *testing.B, parallel int) {
+	for name, secure := range map[string]bool{"secure": true, "open": false} {
+		b.Run(name, func(b *testing.B) { attaches(b, parallel, secure) })
+	}
+}
+
+func attaches(b *testing.B, parallel int, secure bool) {
 	n := newNode(b)
 	specs := make([]core.Spec, parallel)
 	for i := range specs {
@@ -34,6 +41,7 @@ func benchmark(b *testing.B, parallel int) {
 		for i := range specs { // a new sandbox each time
 			fresh := spec(serial+i+1, specs[i].Netns)
 			fresh.NIC.Addrs, fresh.NIC.MAC = specs[i].NIC.Addrs, specs[i].NIC.MAC
+			fresh.NIC.OVS.Secure = secure
 			specs[i] = fresh
 		}
 		b.StartTimer()

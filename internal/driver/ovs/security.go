@@ -91,20 +91,19 @@ func ownFlows(s nic, port int) []openflow.Flow {
 
 // discovery are the flows of neighbour discovery, in which the pod must tell its own
 // MAC for its own addresses. They stand above those that look at the source alone.
+// Without the option that tells a MAC nobody learns from it.
 func discovery(from, own openflow.Match, mac net.HardwareAddr, addrs []netip.Addr) []openflow.Flow {
 	out := []openflow.Flow{
 		{Priority: prioOwn + 1, Match: from.ICMPv6(openflow.Solicitation)},
 		{Priority: prioOwn + 1, Match: from.ICMPv6(openflow.Advertisement)},
-		{Priority: prioOwn + 2, Match: own.Source(netip.IPv6Unspecified()).Soliciting(nil), Forward: true},
+		{Priority: prioOwn + 2, Match: own.Soliciting(nil), Forward: true},
+		{Priority: prioOwn + 2, Match: own.Advertising(nil), Forward: true},
 	}
 	for _, ip := range addrs {
-		if ip.Is4() {
-			continue
-		}
-		for _, option := range []net.HardwareAddr{mac, nil} {
+		if ip.Is6() {
 			out = append(out,
-				openflow.Flow{Priority: prioOwn + 2, Match: own.Source(ip).Soliciting(option), Forward: true},
-				openflow.Flow{Priority: prioOwn + 2, Match: own.Advertising(option, ip), Forward: true})
+				openflow.Flow{Priority: prioOwn + 2, Match: own.Source(ip).Soliciting(mac), Forward: true},
+				openflow.Flow{Priority: prioOwn + 2, Match: own.Advertising(mac).Target(ip), Forward: true})
 		}
 	}
 	return out

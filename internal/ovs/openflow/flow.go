@@ -144,11 +144,14 @@ func (m Match) Soliciting(mac net.HardwareAddr) Match {
 	return m.ICMPv6(Solicitation).with(fieldOf(fieldNDSource, orZero(mac)))
 }
 
-// Advertising asks besides for a neighbour advertisement of ip whose option says
-// that this MAC has it; nil: there is no such option.
-func (m Match) Advertising(mac net.HardwareAddr, ip netip.Addr) Match {
-	return m.ICMPv6(Advertisement).with(fieldOf(fieldNDTarget, ip.AsSlice()), fieldOf(fieldNDOwner, orZero(mac)))
+// Advertising asks besides for a neighbour advertisement whose option says that this
+// MAC has the target; nil: there is no such option.
+func (m Match) Advertising(mac net.HardwareAddr) Match {
+	return m.ICMPv6(Advertisement).with(fieldOf(fieldNDOwner, orZero(mac)))
 }
+
+// Target asks besides for the target of neighbour discovery.
+func (m Match) Target(ip netip.Addr) Match { return m.with(fieldOf(fieldNDTarget, ip.AsSlice())) }
 
 func orZero(mac net.HardwareAddr) net.HardwareAddr {
 	if mac == nil {

@@ -41,7 +41,7 @@ func all() []openflow.Flow {
 	for i, m := range []openflow.Match{
 		from, in, from.Type(openflow.EthARP), in.ARP(mac, ip4), in.Source(ip4), in.Source(ip6), in.DHCPv4(),
 		in.Source(ip6).ICMPv6(openflow.Solicitation), in.Source(ip6).Soliciting(mac), in.Source(ip6).Soliciting(nil),
-		in.Source(ip6).Advertising(mac, ip6), in.Source(ip6).Advertising(nil, ip6),
+		in.Advertising(mac).Target(ip6), in.Advertising(nil),
 	} {
 		out = append(out, openflow.Flow{Priority: uint16(100 + i), Match: m, Forward: i%2 == 1})
 	}
@@ -49,14 +49,14 @@ func all() []openflow.Flow {
 }
 
 type bed struct {
-	*testing.T
+	testing.TB
 	sw   *ovstest.Switch
 	dir  string
 	flow *openflow.Client
 }
 
-func newBed(t *testing.T) *bed {
-	b := &bed{T: t, sw: ovstest.New(t)}
+func newBed(t testing.TB) *bed {
+	b := &bed{TB: t, sw: ovstest.New(t)}
 	b.dir = filepath.Dir(b.sw.Socket)
 	b.sw.Vsctl("add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type="+ovstest.Datapath(t))
 	b.flow = openflow.New(filepath.Join(b.dir, "br-int.mgmt"))

@@ -112,7 +112,7 @@ type Sweeper interface {
 	// Strays are what carries our mark and belongs to none of keep, under the same
 	// condition: the driver's Specs of all records, also of those that come or go.
 	// An error comes with those that could be told.
-	Strays(keep []core.Spec) ([]Stray, error)
+	Strays(ctx context.Context, keep []core.Spec) ([]Stray, error)
 }
 
 // Guesser is a Driver whose interfaces follow from their key. The engine asks it in

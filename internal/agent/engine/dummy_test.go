@@ -24,7 +24,7 @@ func (a absent) Ready(context.Context) error                         { return a.
 func (a absent) Running(context.Context) error                       { return a.err() }
 func (a absent) Connected() error                                    { return a.err() }
 func (a absent) Resync(context.Context, []core.Spec) error           { return a.err() }
-func (a absent) Strays(_ []core.Spec) ([]driver.Stray, error)        { return nil, a.err() }
+func (a absent) Strays(context.Context, []core.Spec) ([]driver.Stray, error)        { return nil, a.err() }
 func (a absent) Detach(context.Context, driver.Run, core.Spec) error { return a.err() }
 
 // node has dummy NICs beside a switch that is away.

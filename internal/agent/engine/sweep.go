@@ -49,7 +49,7 @@ func (s *sweeping) one(ctx context.Context, name string, d driver.Sweeper) error
 	if !s.dry {
 		errs = append(errs, d.Resync(ctx, driver.Of(name, specsOf(s.records, func(r core.Record) []core.Spec { return r.Specs }))))
 	}
-	strays, err := d.Strays(driver.Of(name, specsOf(s.records, record.AllSpecs)))
+	strays, err := d.Strays(ctx, driver.Of(name, specsOf(s.records, record.AllSpecs)))
 	errs = append(errs, err)
 	for _, stray := range strays {
 		if !s.dry {

@@ -62,9 +62,9 @@ func (d *Driver) differences(ctx context.Context, s nic, l core.Link) (drift, er
 	}
 	d.checkPort(s, &diff)
 	if st, _ := d.cfg.OVS.PortByName(s.HostIf); st.OFPort > 0 && d.secured(s) {
-		return diff, d.checkFlows(ctx, s, st.OFPort, &diff)
+		err = d.checkFlows(ctx, s, st.OFPort, &diff)
 	}
-	return diff, nil
+	return diff, err
 }
 
 // drift lists differences.

@@ -106,7 +106,7 @@ func portKey(st ovs.PortState) core.Key {
 // Strays implements driver.Sweeper: ports, and links of GroupLive. What this process
 // attached is kept too. A port comes before its link. Of the links it cannot tell with an
 // error; the ports are then there all the same.
-func (d *Driver) Strays(keep []core.Spec) ([]driver.Stray, error) {
+func (d *Driver) Strays(ctx context.Context, keep []core.Spec) ([]driver.Stray, error) {
 	var out []driver.Stray
 	kept := map[string]bool{}
 	for _, s := range keep {
@@ -131,7 +131,7 @@ func (d *Driver) Strays(keep []core.Spec) ([]driver.Stray, error) {
 			stray(driver.StrayPort, st.Name, portKey(st), d.cfg.OVS.DelPort)
 		}
 	}
-	flows, err := d.strayFlows(keep)
+	flows, err := d.strayFlows(ctx, keep)
 	out = append(out, flows...)
 	if err != nil {
 		return out, fmt.Errorf("strays: %w", err)

@@ -194,11 +194,11 @@ func (d *Driver) secureAgain(ctx context.Context, s nic) error {
 
 // strayFlows are those with a cookie of ours that are no port's. Those of a switch
 // that is away are gone.
-func (d *Driver) strayFlows(keep []core.Spec) ([]driver.Stray, error) {
+func (d *Driver) strayFlows(ctx context.Context, keep []core.Spec) ([]driver.Stray, error) {
 	if d.cfg.Flows == nil {
 		return nil, nil
 	}
-	ctx, stop := context.WithTimeout(context.Background(), answers)
+	ctx, stop := context.WithTimeout(ctx, answers)
 	defer stop()
 	have, err := d.cfg.Flows.Flows(ctx, cookieMark, cookieMask)
 	if errors.Is(err, core.ErrUnavailable) {

@@ -13,7 +13,7 @@ import (
 // sweep removes the strays that are not kept.
 func sweep(t *testing.T, d *ovsdriver.Driver, keep ...core.Spec) {
 	t.Helper()
-	strays, err := d.Strays(keep)
+	strays, err := d.Strays(t.Context(), keep)
 	require.NoError(t, err)
 	for _, s := range strays {
 		require.NoError(t, s.Remove(t.Context()))
@@ -35,7 +35,7 @@ func TestResyncAndSweepStrays(t *testing.T) {
 
 	again := n.newDriver()
 	full := n.inventory()
-	strays, err := again.Strays([]core.Spec{s})
+	strays, err := again.Strays(t.Context(), []core.Spec{s})
 	require.NoError(t, err)
 	var told []string
 	for _, x := range strays {

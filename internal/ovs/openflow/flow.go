@@ -78,7 +78,7 @@ func fieldOf(f field, value []byte) tlv {
 // matchOf sorts fields by number, so that what a field requires comes before it, once
 // however often it is required.
 func matchOf(fields ...tlv) Match {
-	slices.SortFunc(fields, func(a, b tlv) int { return slices.Compare(a, b) })
+	slices.SortFunc(fields, slices.Compare)
 	return Match(slices.Concat(slices.CompactFunc(fields, slices.Equal)...))
 }
 

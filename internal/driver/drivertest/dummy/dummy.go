@@ -178,7 +178,7 @@ func (Driver) Guess(key core.Key, ns core.Netns) core.Spec {
 func (Driver) Resync(context.Context, []core.Spec) error { return nil }
 
 // Strays implements driver.Sweeper.
-func (d Driver) Strays(keep []core.Spec) ([]driver.Stray, error) {
+func (d Driver) Strays(_ context.Context, keep []core.Spec) ([]driver.Stray, error) {
 	kept := map[string]bool{}
 	for _, s := range keep {
 		kept[hostIf(s.Key)] = true

@@ -19,13 +19,13 @@ import (
 // absent is a driver of ports whose switch does not answer.
 type absent struct{ *nics }
 
-func (absent) err() error                                            { return fmt.Errorf("OVSDB: %w", core.ErrUnavailable) }
-func (a absent) Ready(context.Context) error                         { return a.err() }
-func (a absent) Running(context.Context) error                       { return a.err() }
-func (a absent) Connected() error                                    { return a.err() }
-func (a absent) Resync(context.Context, []core.Spec) error           { return a.err() }
-func (a absent) Strays(context.Context, []core.Spec) ([]driver.Stray, error)        { return nil, a.err() }
-func (a absent) Detach(context.Context, driver.Run, core.Spec) error { return a.err() }
+func (absent) err() error                                                    { return fmt.Errorf("OVSDB: %w", core.ErrUnavailable) }
+func (a absent) Ready(context.Context) error                                 { return a.err() }
+func (a absent) Running(context.Context) error                               { return a.err() }
+func (a absent) Connected() error                                            { return a.err() }
+func (a absent) Resync(context.Context, []core.Spec) error                   { return a.err() }
+func (a absent) Strays(context.Context, []core.Spec) ([]driver.Stray, error) { return nil, a.err() }
+func (a absent) Detach(context.Context, driver.Run, core.Spec) error         { return a.err() }
 
 // node has dummy NICs beside a switch that is away.
 type node struct {

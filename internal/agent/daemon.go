@@ -112,6 +112,7 @@ type Daemon struct {
 	repairs     *repairs
 	portRepairs *portRepairs
 	flows       *openflow.Client // nil: ovn-controller makes the flows
+	reach       *reach           // nil without OVN
 	upkeep      *upkeep.Keeper
 }
 
@@ -172,6 +173,15 @@ func bridgeMAC(node, bridge string) core.MAC {
 	return core.MAC{0x0a, sum[0], sum[1], sum[2], sum[3], sum[4]}
 }
 
+// ofOVN are the parts of which a node has one or the other: what keeps pods apart on
+// a switch of ours, or what tells whether OVN's network is there.
+func (d *Daemon) ofOVN() (*openflow.Client, *reach) {
+	if d.opts.OVN {
+		return nil, &reach{Daemon: d}
+	}
+	return openflow.New(openflow.SocketOf(d.opts.OVSDB, d.opts.Bridge)), nil
+}
+
 // wire makes the parts; nothing here touches the machine.
 func (d *Daemon) wire(boot string) {
 	d.ovs = ovs.New(ovs.Config{
@@ -179,9 +189,7 @@ func (d *Daemon) wire(boot string) {
 		OVN: d.opts.OVN, Log: d.log, OnReset: d.onReset, OnTouch: d.onTouch,
 	})
 	reaper := tombstone.New(nil, d.log)
-	if !d.opts.OVN {
-		d.flows = openflow.New(openflow.SocketOf(d.opts.OVSDB, d.opts.Bridge))
-	}
+	d.flows, d.reach = d.ofOVN()
 	d.nics = ovsdriver.New(ovsdriver.Config{OVS: d.ovs, Flows: d.flows, UserspaceDatapath: d.datapath == "netdev", Reaper: reaper, Patience: d.started.Add(switchGrace), Log: d.log})
 	d.gateway = standalone.New(standalone.Config{Ports: d.ovs, Node: d.opts.NodeName, MTU: d.mtu})
 	d.metrics = metrics.NewMetrics(metrics.Options{
@@ -192,6 +200,7 @@ func (d *Daemon) wire(boot string) {
 		OVSDBConnected: func() bool { return d.ovs.Connected() == nil },
 		WritesRefused:  func() bool { api := d.api(); return api != nil && api.Writable() != nil },
 		Unrepaired:     func() int { return len(d.repairs.unrepaired("")) },
+		Unavailable:    d.unavailable(),
 	})
 	d.repairs = newRepairs(d.log, d.metrics.DriftRepaired)
 	d.portRepairs = newPortRepairs(d)
@@ -289,6 +298,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	wg.Go(func() { d.portRepairs.run(parts) })
 	if d.flows != nil { // they went with ovs-vswitchd, whatever the database says
 		wg.Go(func() { d.flows.Follow(parts, func() { d.portRepairs.touch(every) }) })
+	}
+	if d.reach != nil {
+		wg.Go(func() { d.reach.run(parts) })
 	}
 	wg.Go(func() { d.follow(parts) })
 	if err := d.serveHTTP(parts, &wg); err != nil {

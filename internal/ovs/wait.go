@@ -41,6 +41,12 @@ func (c *Client) WaitPort(ctx context.Context, name string) (ofport int, err err
 	return ofport, nil
 }
 
+// Installed tells that ovn-controller has made all flows of a port.
+func (c *Client) Installed(name string) bool {
+	st, ok := c.PortByName(name)
+	return ok && st.ExternalIDs[keyInstalled] == "true"
+}
+
 // stateOf is the OpenFlow number of a port, whether OVS has decided about it, and
 // why it cannot use it.
 func stateOf(i *ifaceRow, name string) (ofport int, done bool, err error) {

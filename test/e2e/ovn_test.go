@@ -111,6 +111,23 @@ func (n *ovnNode) joined() {
 	n.before = n.Inventory()
 }
 
+// unavailable waits for the Node's condition NetworkUnavailable.
+func (n *ovnNode) unavailable(status, message string) {
+	n.o.t.Helper()
+	eventually(n.o.t, func() string {
+		node, err := n.o.c.Client().CoreV1().Nodes().Get(n.o.t.Context(), n.name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		for _, c := range node.Status.Conditions {
+			if c.Type == "NetworkUnavailable" && string(c.Status) == status && strings.Contains(c.Message, message) {
+				return ""
+			}
+		}
+		return fmt.Sprintf("%s: %+v, not %s (%s)", n.name, node.Status.Conditions, status, message)
+	})
+}
+
 // controller starts a controller; each has an address of its own for its probes.
 func (o *ovnCluster) controller(id, http string) *testbed.Process {
 	o.t.Helper()
@@ -315,10 +332,12 @@ func TestClusterNetwork(t *testing.T) {
 	go func() { answer <- early.add() }()
 	one.waiting()
 	require.Empty(t, o.central.Nbctl("ls-list"), "nobody has written yet")
+	one.unavailable("True", "no address in the Subnet join")
 	controllers := map[string]*testbed.Process{"a": o.controller("a", "127.0.0.1:10666"), "b": o.controller("b", "127.0.0.1:10667")}
 	early.added(<-answer)
 	for _, n := range o.nodes {
 		n.joined()
+		n.unavailable("False", "answers")
 	}
 
 	// Two nodes, two Subnets.
@@ -373,6 +392,15 @@ func TestClusterNetwork(t *testing.T) {
 	for _, n := range o.nodes {
 		n.RequireNoLeaks(n.before)
 	}
+
+	// A node without switch says that it has no network, and takes it back.
+	two.OVS.KillVswitchd()
+	two.unavailable("True", "does not answer")
+	_, metrics, err := two.agent.Get("/metrics")
+	require.NoError(t, err)
+	require.Contains(t, metrics, "fairlead_network_unavailable 1")
+	two.OVS.StartVswitchd()
+	two.unavailable("False", "answers")
 	early.end()
 	o.using("web", 0)
 	o.using("data", 0)

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,7 +104,7 @@ func TestPortSecurity(t *testing.T) {
 	for _, p := range []*testbed.Pod{n.bystander, n.thief, n.peer} {
 		p.CNI("DEL", ownConf).Must()
 	}
-	require.Empty(t, n.Inventory()["ovs flows"])
+	eventually(t, func() string { return strings.Join(n.Inventory()["ovs flows"], "\n") })
 }
 
 // TestOpenSubnet: a Subnet without port security has pods that send what they like.

@@ -35,6 +35,7 @@ type Options struct {
 	OVSDBConnected func() bool // connected, cache in sync
 	WritesRefused  func() bool // by the API server, for want of rights
 	Unrepaired     func() int  // gateways and ports that somebody changed and that are not put right
+	Unavailable    func() bool // OVN's network, to this node
 }
 
 // Metrics implements core.Observer.
@@ -98,6 +99,7 @@ func (m *Metrics) registerStates(o Options) {
 		m.registry.Gauge("fairlead_drift_unrepaired", "Gateways and pods' ports that are not as they were made and are not put right yet.",
 			func() float64 { return float64(o.Unrepaired()) })
 	}
+	m.registry.Flag("fairlead_network_unavailable", "1 while this node does not reach its gateway in OVN's network of nodes.", o.Unavailable)
 	m.registry.Flag("fairlead_ovsdb_connected", "1 while the agent is connected to OVSDB and in sync with it.", o.OVSDBConnected)
 	m.registry.Flag("fairlead_api_writes_refused", "1 while the API server refuses what the agent writes (401, 403).", o.WritesRefused)
 }

@@ -12,8 +12,13 @@ import (
 	"github.com/fairlead/fairlead/internal/ovs"
 )
 
-// Flush returns when no tombstone is left.
+// Flush returns when no tombstone is left, and no flow that is to go.
 func (d *Driver) Flush(ctx context.Context) error {
+	for lane := range uint64(8) { // an answer comes after all that was asked on its connection before
+		if _, err := d.cfg.Flows.Flows(ctx, lane, ^uint64(0)); err != nil && !errors.Is(err, core.ErrUnavailable) {
+			return err
+		}
+	}
 	for {
 		n, err := d.count(GroupTombstone)
 		if err != nil || n == 0 {

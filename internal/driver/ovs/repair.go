@@ -55,8 +55,8 @@ func (d *Driver) repairPort(ctx context.Context, s nic, diff *drift) (there bool
 // repairFlows has those of port security as they should be.
 func (d *Driver) repairFlows(ctx context.Context, s nic, diff *drift) error {
 	if !d.secured(s) {
-		if len(*diff) > 0 { // it may just have become so
-			d.insecure(ctx, s)
+		if len(*diff) > 0 && d.cfg.Flows != nil { // it may just have become so
+			return d.cfg.Flows.Set(ctx, cookieOf(s.HostIf))
 		}
 		return nil
 	}

@@ -130,15 +130,14 @@ func (d *Driver) secure(ctx context.Context, t driver.Timer, s nic, port int) er
 	return nil
 }
 
-// insecure removes the flows of a port, which a Spec that was guessed does not know of. A switch that does not answer may have none;
-// if it has, they are strays.
+// insecure has the flows of a port removed, which a Spec that was guessed does not know
+// of, and does not wait for it: ovs-vswitchd has more to do when many pods go. What
+// flows stay are strays.
 func (d *Driver) insecure(ctx context.Context, s nic) {
 	if d.cfg.Flows == nil {
 		return
 	}
-	ctx, stop := context.WithTimeout(ctx, answers)
-	defer stop()
-	if err := d.cfg.Flows.Set(ctx, cookieOf(s.HostIf)); err != nil {
+	if err := d.cfg.Flows.Remove(ctx, cookieOf(s.HostIf)); err != nil {
 		d.log.Debug("flows of a detached port stay until the next sweep", "port", s.HostIf, "err", err)
 	}
 }

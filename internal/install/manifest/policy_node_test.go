@@ -43,6 +43,8 @@ func TestAgentsKeepToTheirNode(t *testing.T) {
 	}{
 		{"its Subnets", agent, here, claim, ""},
 		{"its condition", agent, here, `{"status": {"conditions": [{"type": "fairlead.io/Addresses", "status": "False"}]}}`, ""},
+		{"whether it has the network", agent, here, `{"status": {"conditions": [{"type": "NetworkUnavailable", "status": "True"}]}}`, ""},
+		{"another's network", agent, there, `{"status": {"conditions": [{"type": "NetworkUnavailable", "status": "True"}]}}`, "may not change node " + there},
 		{"another node", agent, there, claim, "may not change node " + there},
 		{"a token that names no node", unbound, here, claim, "the agent of node (unknown)"},
 		{"an annotation of others", agent, here, note("note", "y"), "no annotation of its Node but"},

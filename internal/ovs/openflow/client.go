@@ -14,10 +14,20 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 )
 
+// lanes is the number of connections: ovs-vswitchd takes 50 messages of each in a turn
+// (ofproto/connmgr.c), which is two ports' flows, and does all else between turns.
+const lanes = 8
+
 // Client speaks to one bridge. It connects when it is first asked and again after
-// ovs-vswitchd was away. All methods may be called from many goroutines.
+// ovs-vswitchd was away. All methods may be called from many goroutines; what is
+// asked of one cookie is done in order.
 type Client struct {
-	path string // of the bridge's management socket
+	path  string // of the bridge's management socket
+	lanes [lanes]lane
+}
+
+// lane is one connection, of some of the cookies.
+type lane struct {
 	mu   sync.Mutex
 	conn *conn
 }
@@ -53,7 +63,7 @@ func (c *Client) Follow(ctx context.Context, up func()) {
 			return
 		case <-again.C:
 		}
-		if conn, err := c.connected(ctx); err == nil {
+		if conn, err := c.connected(ctx, 0); err == nil {
 			up()
 			select {
 			case <-ctx.Done():
@@ -64,12 +74,15 @@ func (c *Client) Follow(ctx context.Context, up func()) {
 	}
 }
 
-// Close ends the connection.
+// Close ends the connections.
 func (c *Client) Close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.conn != nil {
-		c.conn.end(net.ErrClosed)
+	for i := range c.lanes {
+		l := &c.lanes[i]
+		l.mu.Lock()
+		if l.conn != nil {
+			l.conn.end(net.ErrClosed)
+		}
+		l.mu.Unlock()
 	}
 }
 
@@ -77,7 +90,7 @@ func (c *Client) Close() {
 // of them alone. core.ErrUnavailable: nobody answers. With another error the switch
 // has refused some, and has the others.
 func (c *Client) Set(ctx context.Context, cookie uint64, flows ...Flow) error {
-	err := c.ask(ctx, func(first uint32) []message { return bundle(first, cookie, flows) }, func(m message) (bool, error) {
+	err := c.ask(ctx, cookie, func(first uint32) []message { return bundle(first, cookie, flows) }, func(m message) (bool, error) {
 		return m.kind == typeBundle && len(m.body) >= headerLen && binary.BigEndian.Uint16(m.body[4:]) == bundleDone, nil
 	})
 	if err != nil {
@@ -86,11 +99,26 @@ func (c *Client) Set(ctx context.Context, cookie uint64, flows ...Flow) error {
 	return nil
 }
 
+// Remove has the flows with the cookie removed, and does not wait for it.
+// core.ErrUnavailable: nobody is there.
+func (c *Client) Remove(ctx context.Context, cookie uint64) error {
+	conn, err := c.connected(ctx, cookie)
+	if err == nil {
+		_, err = conn.send(func(xid uint32) []message {
+			return []message{{kind: typeFlowMod, xid: xid, body: flowMod(cmdDelete, cookie, Flow{})}}
+		}, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("remove flows with cookie %#x: %w: %w", cookie, core.ErrUnavailable, err)
+	}
+	return nil
+}
+
 // Flows are those whose cookies equal cookie in the bits of mask, by cookie.
 // core.ErrUnavailable: nobody answers.
 func (c *Client) Flows(ctx context.Context, cookie, mask uint64) (map[uint64][]Flow, error) {
 	out := map[uint64][]Flow{}
-	err := c.ask(ctx, func(xid uint32) []message {
+	err := c.ask(ctx, cookie, func(xid uint32) []message {
 		return []message{{kind: typeStats, xid: xid, body: question(cookie, mask)}}
 	}, func(m message) (bool, error) {
 		if m.kind != typeStatsInfo {
@@ -106,12 +134,12 @@ func (c *Client) Flows(ctx context.Context, cookie, mask uint64) (map[uint64][]F
 }
 
 // ask sends messages and gives the answers to done until it says so.
-func (c *Client) ask(ctx context.Context, build func(first uint32) []message, done func(message) (bool, error)) error {
-	conn, err := c.connected(ctx)
+func (c *Client) ask(ctx context.Context, cookie uint64, build func(first uint32) []message, done func(message) (bool, error)) error {
+	conn, err := c.connected(ctx, cookie)
 	if err != nil {
 		return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
 	}
-	q, err := conn.send(build)
+	q, err := conn.send(build, make(chan message, manyAnswers))
 	if err != nil {
 		return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
 	}
@@ -142,19 +170,20 @@ func refusal(body []byte) error {
 		binary.BigEndian.Uint16(body), binary.BigEndian.Uint16(body[2:]))
 }
 
-// connected gives a connection that is not known to be gone.
-func (c *Client) connected(ctx context.Context) (*conn, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.conn != nil && !c.conn.ended() {
-		return c.conn, nil
+// connected gives a cookie's connection, one that is not known to be gone.
+func (c *Client) connected(ctx context.Context, cookie uint64) (*conn, error) {
+	l := &c.lanes[cookie%lanes]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn != nil && !l.conn.ended() {
+		return l.conn, nil
 	}
 	sock, err := (&net.Dialer{}).DialContext(ctx, "unix", c.path)
 	if err != nil {
 		return nil, err
 	}
-	c.conn = newConn(sock)
-	return c.conn, c.conn.write(message{kind: typeHello})
+	l.conn = newConn(sock)
+	return l.conn, l.conn.write(message{kind: typeHello})
 }
 
 // conn is one connection: a goroutine reads, and gives answers to who asked.
@@ -237,28 +266,39 @@ func (c *conn) take(m message) error {
 	return nil
 }
 
+// writes is how long a switch that reads nothing may fill the socket before it counts
+// as gone.
+const writes = 5 * time.Second
+
 func (c *conn) write(m ...message) error {
 	var b []byte
 	for _, m := range m {
 		b = append(b, m.bytes()...)
 	}
-	_, err := c.sock.Write(b)
+	err := c.sock.SetWriteDeadline(time.Now().Add(writes))
+	if err == nil {
+		_, err = c.sock.Write(b)
+	}
 	if err != nil {
 		c.end(err)
 	}
 	return err
 }
 
-// send gives numbers to a call's messages and writes them.
-func (c *conn) send(build func(first uint32) []message) (*asking, error) {
+// send gives numbers to a call's messages and writes them; nil: nobody reads answers.
+func (c *conn) send(build func(first uint32) []message, answers chan message) (*asking, error) {
 	c.mu.Lock()
 	m := build(c.next)
-	q := &asking{first: c.next, last: m[len(m)-1].xid, answers: make(chan message, manyAnswers), left: make(chan struct{})}
+	q := &asking{first: c.next, last: m[len(m)-1].xid, answers: answers, left: make(chan struct{})}
 	c.next = q.last + 1
-	c.asked[q] = true
+	if answers != nil {
+		c.asked[q] = true
+	}
 	c.mu.Unlock()
 	if err := c.write(m...); err != nil {
-		c.forget(q)
+		if answers != nil {
+			c.forget(q)
+		}
 		return nil, err
 	}
 	return q, nil

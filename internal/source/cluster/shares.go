@@ -27,7 +27,7 @@ const (
 type self struct {
 	uid    string
 	blocks []netip.Prefix
-	told   condition // share.Condition, as the object has it
+	told   map[string]condition // as the object has them
 	join   core.Join
 }
 
@@ -45,7 +45,7 @@ func (s *Source) nodeHeard(_ id, before, now *share.Node) {
 }
 
 func readSelf(o metav1.Object) self {
-	out := self{uid: string(o.GetUID())}
+	out := self{uid: string(o.GetUID()), told: map[string]condition{}}
 	out.join, _ = annotation.ReadJoin(o.GetAnnotations())
 	raw, ok := o.(*object)
 	if !ok {
@@ -55,22 +55,11 @@ func readSelf(o metav1.Object) self {
 		PodCIDR  string   `json:"podCIDR"`
 		PodCIDRs []string `json:"podCIDRs"`
 	}
-	var status struct {
-		Conditions []condition `json:"conditions"`
-	}
+	var status patchStatus
 	_, _ = decode(raw.Spec, &spec), decode(raw.Status, &status) // the server has checked them
-	if len(spec.PodCIDRs) == 0 && spec.PodCIDR != "" {
-		spec.PodCIDRs = []string{spec.PodCIDR}
-	}
-	for _, text := range spec.PodCIDRs {
-		if p, err := netip.ParsePrefix(text); err == nil {
-			out.blocks = append(out.blocks, p)
-		}
-	}
+	out.blocks = share.ParseBlocks(spec.PodCIDR, spec.PodCIDRs)
 	for _, c := range status.Conditions {
-		if c.Type == share.Condition {
-			out.told = c
-		}
+		out.told[c.Type] = c
 	}
 	return out
 }
@@ -149,17 +138,11 @@ func (h sharing) Write(ctx context.Context, claims share.Claims, told *share.Sum
 	if !there || !registered {
 		return nil // the watches will tell of it
 	}
-	next := condition{}
+	next, news := condition{}, own.told[share.Condition] != (condition{})
 	if told != nil {
-		next = condition{
-			Type: share.Condition, Status: told.Status, Reason: told.Reason, Message: core.Clip(h.src.Shell.In(told.Message), messageLimit),
-			LastTransitionTime: own.told.LastTransitionTime, LastHeartbeatTime: own.told.LastHeartbeatTime,
-		}
-		if own.told.Status != next.Status {
-			next.LastTransitionTime = metav1.NewTime(time.Now().Truncate(time.Second))
-		}
+		next, news = h.src.next(own, share.Condition, *told)
 	}
-	if node.Fault == nil && claims.String() == node.Claims.String() && next == own.told {
+	if node.Fault == nil && claims.String() == node.Claims.String() && !news {
 		return nil
 	}
 	body := nodePatch{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
@@ -168,33 +151,58 @@ func (h sharing) Write(ctx context.Context, claims share.Claims, told *share.Sum
 		body.Metadata.Annotations = map[string]string{share.Annotation: text}
 	}
 	if told != nil {
-		next.LastHeartbeatTime = metav1.NewTime(time.Now().Truncate(time.Second))
 		body.Status = &patchStatus{Conditions: []condition{next}}
 	}
-	return h.apply(ctx, body)
+	return h.src.applyNode(ctx, shareManager, body)
 }
 
-func (h sharing) apply(ctx context.Context, body nodePatch) error {
-	c := h.src.clients.Load()
+// next is a condition of the node as it should be, written now, and whether the object
+// does not have it.
+func (s *Source) next(own self, kind string, told share.Summary) (next condition, news bool) {
+	next, now := own.told[kind], metav1.NewTime(time.Now().Truncate(time.Second))
+	if next.Status != told.Status {
+		next.LastTransitionTime = now
+	}
+	next.Type, next.Status, next.Reason, next.Message = kind, told.Status, told.Reason, core.Clip(s.Shell.In(told.Message), messageLimit)
+	news = next != own.told[kind]
+	next.LastHeartbeatTime = now
+	return next, news
+}
+
+// Tell sets a condition of the node itself, unless it is so already. The part of
+// Fairlead that tells it is named by manager.
+func (s *Source) Tell(ctx context.Context, manager, kind string, told share.Summary) error {
+	own, there := s.self.get(id{Name: s.Node})
+	next, news := s.next(own, kind, told)
+	if !there || !news {
+		return s.self.unsynced() // the watch will tell of it
+	}
+	body := nodePatch{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, Status: &patchStatus{Conditions: []condition{next}}}
+	body.Metadata.Name, body.Metadata.UID = s.Node, own.uid
+	return s.applyNode(ctx, manager, body)
+}
+
+func (s *Source) applyNode(ctx context.Context, manager string, body nodePatch) error {
+	c := s.clients.Load()
 	if c == nil {
-		return h.src.unreachable(nil)
+		return s.unreachable(nil)
 	}
 	raw, err := json.Marshal(body)
 	if err != nil {
-		return fmt.Errorf("apply node %s: %w", h.src.Node, err)
+		return fmt.Errorf("apply node %s: %w", s.Node, err)
 	}
 	ctx, stop := context.WithTimeout(ctx, writeLimit)
 	defer stop()
 	force := true
-	_, err = c.meta.Resource(nodeResource).Patch(ctx, h.src.Node, types.ApplyPatchType, raw,
-		metav1.PatchOptions{FieldManager: shareManager, Force: &force, FieldValidation: unchecked}, "status")
-	h.src.health.note(err)
-	h.src.denied.note("nodes/status", err)
+	_, err = c.meta.Resource(nodeResource).Patch(ctx, s.Node, types.ApplyPatchType, raw,
+		metav1.PatchOptions{FieldManager: manager, Force: &force, FieldValidation: unchecked}, "status")
+	s.health.note(err)
+	s.denied.note("nodes/status", err)
 	switch {
 	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil // gone or replaced, which the watch will tell
 	case !refused(err):
-		return h.src.unreachable(err)
+		return s.unreachable(err)
 	}
-	return fmt.Errorf("apply node %s: %w", h.src.Node, err)
+	return fmt.Errorf("apply node %s: %w", s.Node, err)
 }

@@ -33,6 +33,20 @@ const (
 	Condition  = "fairlead.io/Addresses"
 )
 
+// ParseBlocks reads a Node's podCIDRs, or its podCIDR where it has none: the server has
+// checked them.
+func ParseBlocks(one string, all []string) (out []netip.Prefix) {
+	if len(all) == 0 {
+		all = []string{one}
+	}
+	for _, text := range all {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 // Claims are the parts of Subnets, by name, that one node gives addresses of.
 type Claims map[string][]netip.Prefix
 

@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/gateway/standalone"
+	"github.com/fairlead/fairlead/internal/kernel/icmp"
+	"github.com/fairlead/fairlead/internal/source/cluster/share"
+)
+
+// The Node's condition by which Kubernetes keeps pods away from a node without
+// network: its lifecycle controller sets a taint. The reasons are the reference's
+// (sdn.md, 6).
+const (
+	networkUnavailable = "NetworkUnavailable"
+	reasonReachable    = "JoinSubnetGatewayReachable"
+	reasonUnreachable  = "JoinSubnetGatewayUnreachable"
+	networkManager     = "fairlead-network" // owns it
+)
+
+const (
+	looksWell   = 10 * time.Second // between two looks while the network is there
+	looksIll    = time.Second      // while it is not, or that is not written yet
+	echoLimit   = time.Second
+	echoAgain   = 3 // requests, before a gateway counts as unreachable
+	tellingLast = 10 * time.Second
+)
+
+// reach tells on the Node whether it reaches the pods of other nodes: it has its port
+// in OVN's network, and the gateway there answers. Nothing else depends on it.
+type reach struct {
+	*Daemon
+	lost atomic.Bool
+}
+
+// unavailable is what the metric says, nil without OVN.
+func (d *Daemon) unavailable() func() bool {
+	if d.reach == nil {
+		return nil
+	}
+	return d.reach.lost.Load
+}
+
+// run looks and tells until ctx ends.
+func (r *reach) run(ctx context.Context) {
+	var said error
+	for {
+		err := r.look(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if (err == nil) != (said == nil) || err != nil && err.Error() != said.Error() {
+			r.log.Info("network between nodes", "reached", err == nil, "err", err)
+		}
+		said = err
+		r.lost.Store(err != nil)
+		wait := looksWell
+		if untold := r.tell(ctx, err); err != nil || untold != nil {
+			wait = looksIll
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// tell writes the condition, where it is not so already.
+func (r *reach) tell(ctx context.Context, err error) error {
+	api := r.api()
+	if api == nil {
+		return nil
+	}
+	ctx, stop := context.WithTimeout(ctx, tellingLast)
+	defer stop()
+	told := share.Summary{Status: "False", Reason: reasonReachable, Message: "the node's gateway in the Subnet join answers"}
+	if err != nil {
+		told = share.Summary{Status: "True", Reason: reasonUnreachable, Message: err.Error()}
+	}
+	return api.Tell(ctx, networkManager, networkUnavailable, told)
+}
+
+// look is nil when pods of other nodes can be reached, else it says what is missing.
+func (r *reach) look(ctx context.Context) error {
+	api := r.api()
+	if api == nil {
+		return errors.New("no Kubernetes API is known yet")
+	}
+	join := api.Join()
+	if len(join.Addrs) == 0 {
+		return errors.New("the controller has given this node no address in the Subnet join: does fairlead-controller run?")
+	}
+	if err := r.ovs.Connected(); err != nil {
+		return err
+	}
+	link, err := net.InterfaceByName(standalone.JoinPort)
+	if err != nil || link.Flags&net.FlagUp == 0 {
+		return fmt.Errorf("the node's own port %s is not there or down", standalone.JoinPort)
+	}
+	if !r.ovs.Installed(standalone.JoinPort) {
+		return fmt.Errorf("ovn-controller has not made the flows of %s: does it run, does it reach the southbound database?", standalone.JoinPort)
+	}
+	for _, gw := range join.Gateways {
+		if err := answers(ctx, gw); err != nil {
+			return fmt.Errorf("the node's gateway in the Subnet join does not answer: %w", err)
+		}
+	}
+	return nil
+}
+
+// answers asks a gateway more than once: one packet may be lost.
+func answers(ctx context.Context, gw netip.Addr) (err error) {
+	for range echoAgain {
+		err = icmp.Echo(ctx, standalone.JoinPort, gw, echoLimit)
+		if err == nil || ctx.Err() != nil || !errors.Is(err, core.ErrUnavailable) {
+			return err
+		}
+	}
+	return err
+}

@@ -1,0 +1,53 @@
+package icmp_test
+
+import (
+	"context"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/icmp"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
+)
+
+func TestEcho(t *testing.T) {
+	ns, far := netnstest.New(t), netnstest.New(t)
+	ask := func(ctx context.Context, to string, limit time.Duration) (err error) {
+		require.NoError(t, ns.Do(func() error { err = icmp.Echo(ctx, "here", netip.MustParseAddr(to), limit); return nil }))
+		return err
+	}
+	run := func(t *testing.T, h *netns.Handle, line string) {
+		t.Helper()
+		f := strings.Fields(line)
+		netnstest.Do(t, h, func() error {
+			out, err := exec.Command(f[0], f[1:]...).CombinedOutput()
+			require.NoError(t, err, "%s: %s", line, out)
+			return nil
+		})
+	}
+	path := netnstest.Path(far)
+	run(t, ns, "ip link add here type veth peer name there netns "+path)
+	run(t, ns, "ip addr add 10.0.0.1/24 dev here")
+	run(t, ns, "ip addr add fd00::1/64 dev here nodad")
+	run(t, far, "ip addr add 10.0.0.2/24 dev there")
+	run(t, far, "ip addr add fd00::2/64 dev there nodad")
+	run(t, ns, "ip link set here up")
+	run(t, far, "ip link set there up")
+	for _, to := range []string{"10.0.0.2", "fd00::2"} {
+		require.Eventually(t, func() bool { return ask(t.Context(), to, time.Second) == nil }, 20*time.Second, time.Millisecond)
+	}
+	for _, to := range []string{"10.0.0.3", "fd00::3"} {
+		require.ErrorIs(t, ask(t.Context(), to, 50*time.Millisecond), core.ErrUnavailable)
+	}
+	ended, stop := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, stop)
+	require.Error(t, ask(ended, "10.0.0.3", time.Hour))
+	run(t, ns, "ip link del here")
+	require.Error(t, ask(t.Context(), "10.0.0.2", time.Second))
+}

@@ -152,6 +152,10 @@ type SubnetSpec struct {
 	NodeNetwork             string                 `json:"nodeNetwork,omitempty"`
 }
 
+// GatewayCentralized has a Subnet's pods leave the cluster by the nodes that the
+// Subnet names, instead of each by its own.
+const GatewayCentralized = "centralized"
+
 // Values of ACL.Direction: FromPort is of what pods send, ToPort of what they get.
 const (
 	FromPort = "from-lport"

@@ -155,3 +155,24 @@ func TestPrivateSubnet(t *testing.T) {
 	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true})
 	require.Eventually(t, func() bool { return rules() == "" }, patience, tick)
 }
+
+// TestFieldsNotCarriedOut: a Subnet's condition names what is set and does nothing,
+// the way out by nodes of another Vpc among it.
+func TestFieldsNotCarriedOut(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true, NatOutgoing: true})
+	w.subnet("red", v1.SubnetSpec{CIDRBlock: "10.21.0.0/24", Vpc: "red", NatOutgoing: true, GatewayType: v1.GatewayCentralized, NatOutgoingPolicy: []v1.NatPolicyRule{{}}})
+	lead(t, "one", w, db)
+	for name, want := range map[string]string{
+		"web": "False ",
+		"red": "True spec.gatewayType: centralized (pods leave by their own node), spec.natOutgoingPolicyRules, spec.natOutgoing (Vpc red has no way out by nodes)",
+	} {
+		require.Eventually(t, func() bool {
+			o, _ := lister[*v1.Subnet]{w, controller.KindSubnet}.Get("", name)
+			return slices.ContainsFunc(o.Status.Conditions, func(c v1.Condition) bool {
+				return c.Type == v1.ConditionNotImplemented && c.Status+" "+c.Message == want
+			})
+		}, patience, tick, name)
+	}
+}

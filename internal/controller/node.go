@@ -35,7 +35,7 @@ func (t *term) node(ctx context.Context, k Key) error {
 	if err != nil {
 		return t.failed(ctx, o, net.Name, ReasonAcquire, err)
 	}
-	err = t.DB.Apply(ctx, logical.Host(logical.Node{Name: k.Name, MAC: l.MAC, IPs: l.IPs}))
+	err = t.DB.Apply(ctx, logical.Host(logical.Node{Name: k.Name, MAC: l.MAC, IPs: l.IPs, Own: n.IPs}))
 	switch {
 	case err == nil:
 	case isFresh && errors.As(err, new(*ovn.MissingError)):

@@ -104,6 +104,12 @@ func undone(s v1.SubnetSpec) (out []string) {
 		set  bool
 	}{
 		{"spec.gatewayNode", s.GatewayNode != ""},
+		{"spec.gatewayType: " + s.GatewayType + " (pods leave by their own node)", s.GatewayType == v1.GatewayCentralized},
+		{"spec.gatewayNodeSelectors", len(s.GatewayNodeSelectors) > 0},
+		{"spec.natOutgoingPolicyRules", len(s.NatOutgoingPolicy) > 0},
+		{"spec.disableInterConnection", s.DisableInterConnection},
+		{"spec.enableExternalLBAddress", s.EnableExternalLBAddress},
+		{"spec.natOutgoing (Vpc " + s.Vpc + " has no way out by nodes)", s.NatOutgoing && s.Vpc != "" && s.Vpc != v1.DefaultVpc},
 		{"spec.externalEgressGateway", s.ExternalEgressGateway != ""},
 		{"spec.vips", len(s.Vips) > 0},
 		{"spec.enableDHCP", s.EnableDHCP},

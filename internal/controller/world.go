@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"net/netip"
 
 	networking "k8s.io/api/networking/v1"
 
@@ -65,6 +66,7 @@ type Node struct {
 	Name        string
 	UID         string
 	Annotations map[string]string
+	IPs         []netip.Addr // of type InternalIP
 }
 
 // Namespace is what the controller needs of a namespace.

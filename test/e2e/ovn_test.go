@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/testbed"
@@ -30,6 +31,7 @@ type ovnCluster struct {
 	t       *testing.T
 	c       *kube.Cluster
 	site    *testbed.Node
+	world   *testbed.Site // where the site is on the nodes' underlay
 	central *ovn.Central
 	nodes   [2]*ovnNode
 }
@@ -39,6 +41,7 @@ type ovnNode struct {
 	*testbed.Node
 	o      *ovnCluster
 	name   string
+	at     *testbed.Site
 	agent  *testbed.Agent
 	before testbed.Inventory
 }
@@ -47,7 +50,8 @@ func newOVNCluster(t *testing.T) *ovnCluster {
 	t.Helper()
 	o := &ovnCluster{t: t, c: kube.Start(t, kube.Options{}), site: testbed.Bare(t)}
 	under := testbed.NewUnderlay(t)
-	o.central = ovn.New(t, o.site, under.Join(o.site).IP4)
+	o.world = under.Join(o.site)
+	o.central = ovn.New(t, o.site, o.world.IP4)
 	crds.Install(t, o.c)
 	// The rights of the chart's controller, and its policies, which refuse others'
 	// changes of the annotations that it writes.
@@ -74,9 +78,12 @@ func newOVNCluster(t *testing.T) *ovnCluster {
 func (o *ovnCluster) join(under *testbed.Underlay, name string) *ovnNode {
 	o.t.Helper()
 	n := &ovnNode{Node: testbed.New(o.t), o: o, name: name}
-	encap := under.Join(n.Node).IP4
-	ovn.NewChassis(o.t, n.Node, o.central, name, encap)
+	n.at = under.Join(n.Node)
+	ovn.NewChassis(o.t, n.Node, o.central, name, n.at.IP4)
 	o.c.RegisterNode(name)
+	_, err := o.c.Client().CoreV1().Nodes().Patch(o.t.Context(), name, types.StrategicMergePatchType, fmt.Appendf(nil,
+		`{"status":{"addresses":[{"type":"InternalIP","address":%q},{"type":"InternalIP","address":%q}]}}`, n.at.IP4, n.at.IP6), metav1.PatchOptions{}, "status")
+	require.NoError(o.t, err)
 	o.c.Link(n.NetnsPath())
 	user := o.c.User("system:fairlead:"+name, "system:masters")
 	n.agent = n.Agent("--ovn", "--mtu", ovn.PodMTU, "--kubeconfig", o.c.Kubeconfig(user), "--node-name", name)
@@ -303,6 +310,50 @@ func (o *ovnCluster) serves(to *ovnPod, from ...*ovnPod) {
 	}
 }
 
+// leaves proves as whom pods come to the world outside and to the nodes, by what a
+// server there sees: as themselves, or as their node if the way is translated.
+func (o *ovnCluster) leaves(translated bool, pods ...*ovnPod) {
+	o.t.Helper()
+	sees := func(p *ovnPod, name string, at *testbed.Site, as ...string) {
+		ns := inside.Open(o.t, p.NetnsPath())
+		for i, ip := range []string{at.IP4, at.IP6} {
+			eventually(o.t, func() string {
+				got := inside.Query(ns, inside.Peer{Network: "tcp", Host: ip, Port: 8090, Limit: time.Second})
+				if want := name + " sees " + as[i]; got != want {
+					return fmt.Sprintf("%s answers %s with %q, not %q", ip, p.port(), got, want)
+				}
+				return ""
+			})
+		}
+	}
+	for _, p := range pods {
+		as := p.ips
+		if translated {
+			as = []string{p.n.at.IP4, p.n.at.IP6}
+		}
+		sees(p, "world", o.world, as...)
+		for _, n := range o.nodes {
+			sees(p, n.name, n.at, p.ips...)
+		}
+	}
+}
+
+// outside has the nodes and the world answer pods; the world knows one way to them.
+func (o *ovnCluster) outside() {
+	o.t.Helper()
+	inside.Serve(o.t, inside.Open(o.t, o.site.NetnsPath()), "world", 8090)
+	for _, n := range o.nodes {
+		inside.Serve(o.t, inside.Open(o.t, n.NetnsPath()), n.name, 8090)
+	}
+	for _, cidr := range strings.Split(webSubnet, ",") {
+		gw := o.nodes[0].at.IP4
+		if strings.Contains(cidr, ":") {
+			gw = o.nodes[0].at.IP6
+		}
+		o.site.Run("ip", "route", "add", cidr, "via", gw)
+	}
+}
+
 // waiting waits until the node's agent has calls under way.
 func (n *ovnNode) waiting() {
 	n.o.t.Helper()
@@ -363,6 +414,14 @@ func TestClusterNetwork(t *testing.T) {
 				return ""
 			})
 		}
+	}
+
+	// The way out: as the pod, as the node, and as the pod again.
+	o.outside()
+	o.leaves(false, early, peer)
+	for _, nat := range []bool{true, false} {
+		o.c.Apply(subnetObject("web", map[string]any{"cidrBlock": webSubnet, "default": true, "natOutgoing": nat}))
+		o.leaves(nat, early, peer)
 	}
 
 	// The leader dies; what runs goes on, and the next pod is served.

@@ -3,7 +3,9 @@ package kube
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 
+	corev1 "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -69,7 +71,16 @@ func readSubnet(u *unstructured.Unstructured) *v1.Subnet {
 }
 
 func readNode(u *unstructured.Unstructured) controller.Node {
-	return controller.Node{Name: u.GetName(), UID: string(u.GetUID()), Annotations: u.GetAnnotations()}
+	n := controller.Node{Name: u.GetName(), UID: string(u.GetUID()), Annotations: u.GetAnnotations()}
+	all, _, _ := unstructured.NestedSlice(u.Object, "status", "addresses")
+	for _, one := range all {
+		m, _ := one.(map[string]any)
+		text, _ := m["address"].(string)
+		if ip, err := netip.ParseAddr(text); err == nil && m["type"] == string(corev1.NodeInternalIP) {
+			n.IPs = append(n.IPs, ip.Unmap())
+		}
+	}
+	return n
 }
 
 func readNamespace(u *unstructured.Unstructured) controller.Namespace {

@@ -37,11 +37,13 @@ type Subnet struct {
 	Nodes []netip.Prefix
 }
 
-// Node is a port of the join Subnet, by which a node and pods reach each other.
+// Node is a port of the join Subnet, by which a node and pods reach each other,
+// and by which the node's pods reach what no Subnet has.
 type Node struct {
 	Name string
 	MAC  core.MAC
 	IPs  []netip.Addr // in the join Subnet, one for each family
+	Own  []netip.Addr // the node's own addresses, outside of OVN
 }
 
 // Pod is the ports of a pod.
@@ -79,6 +81,7 @@ func Switch(n Subnet) *ovn.Set {
 		ExternalIDs: map[string]string{keySwitch: n.Name},
 	}, ovn.InSwitch(n.Name))
 	access(s, n)
+	within(s, n)
 	return s
 }
 
@@ -113,6 +116,7 @@ func Host(n Node) *ovn.Set {
 		Name: NodePort(n.Name), Addresses: []string{address(n.MAC, n.IPs)},
 		ExternalIDs: map[string]string{keySwitch: JoinSubnet, keyNode: n.Name},
 	}, ovn.InSwitch(JoinSubnet))
+	wayOut(s, n)
 	return s
 }
 

@@ -79,10 +79,12 @@ func newMachine(t *testing.T, under *testbed.Underlay, central *bed.Central, i i
 	t.Helper()
 	name := fmt.Sprintf("n%d", i)
 	m := &machine{node: testbed.New(t), v4: fmt.Sprintf("10.16.%d.10", i), v6: fmt.Sprintf("fd16:%d::10", i)}
-	m.ch = bed.NewChassis(t, m.node, central, name, under.Join(m.node).IP4)
+	site := under.Join(m.node)
+	m.ch = bed.NewChassis(t, m.node, central, name, site.IP4)
 	m.net = subnet("s"+name, fmt.Sprintf("10.16.%d.0/24", i), fmt.Sprintf("fd16:%d::/64", i))
 	m.host = logical.Node{Name: name, MAC: mac(t, fmt.Sprintf("0a:00:00:00:64:%02x", i)),
-		IPs: []netip.Addr{netip.MustParseAddr(fmt.Sprintf("100.64.0.1%d", i)), netip.MustParseAddr(fmt.Sprintf("fd00:100:64::1%d", i))}}
+		IPs: []netip.Addr{netip.MustParseAddr(fmt.Sprintf("100.64.0.1%d", i)), netip.MustParseAddr(fmt.Sprintf("fd00:100:64::1%d", i))},
+		Own: []netip.Addr{netip.MustParseAddr(site.IP4), netip.MustParseAddr(site.IP6)}}
 	m.rows = logical.Pod{Pod: core.Pod{Namespace: "ns", Name: "p" + name}, Ports: []logical.Port{{
 		Name: "p" + name + ".ns", Subnet: m.net.Name, MAC: mac(t, fmt.Sprintf("0a:00:00:00:16:%02x", i)),
 		IPs: []netip.Addr{netip.MustParseAddr(m.v4), netip.MustParseAddr(m.v6)},

@@ -37,7 +37,13 @@ func (g *Gateway) Drift(ctx context.Context, w Wanted) map[string]error {
 	table, tableErr := g.table.Read(ctx)
 	found := map[string]error{}
 	if w.Join != nil {
-		if err := g.checkGate(ctx, g.join(w.Join)); err != nil {
+		nat := tableErr
+		for _, s := range w.Join.Subnets {
+			if tableErr == nil {
+				nat = errors.Join(nat, checkNAT(table, s))
+			}
+		}
+		if err := errors.Join(g.checkGate(ctx, g.join(w.Join)), nat); err != nil {
 			found[JoinPort] = err
 		}
 	}

@@ -87,7 +87,7 @@ func (g *Gateway) Set(ctx context.Context, w Wanted) error {
 	defer g.mu.Unlock()
 	want := g.gates(w)
 	errs := []error{
-		g.table.Apply(ctx, ruleset(w.Subnets)), // before forwarding, which would let packets out untranslated
+		g.table.Apply(ctx, ruleset(w)), // before forwarding, which would let packets out untranslated
 		g.forward(want),
 	}
 	for some := range slices.Chunk(want, atOnce) {

@@ -18,14 +18,14 @@ import (
 // Subnet's port has a hyphen in it.
 const JoinPort = "ovn0"
 
-// Join is that device: its addresses, and the networks of pods behind it.
+// Join is that device: its addresses, and the Subnets behind it.
 type Join struct {
 	core.Join
-	Networks []netip.Prefix
+	Subnets []core.Subnet // with their networks but the nodes' own; never empty ones
 }
 
-// Behind are the networks to which a node's join port leads: of Subnets that OVN
-// carries in the default Vpc, without the nodes' own.
+// Behind are the Subnets to which a node's join port leads, and whose pods on this
+// node leave the cluster by it: those that OVN carries in the default Vpc.
 func Behind(j core.Join, subnets []core.Subnet) *Join {
 	if len(j.Addrs) == 0 {
 		return nil
@@ -35,12 +35,20 @@ func Behind(j core.Join, subnets []core.Subnet) *Join {
 		if s.Vpc != v1.DefaultVpc || !v1.Routed(s.Provider) || s.Implied {
 			continue
 		}
-		for _, c := range s.CIDRs {
-			own := slices.ContainsFunc(j.Addrs, func(a netip.Prefix) bool { return a.Overlaps(c) })
-			if !own {
-				out.Networks = append(out.Networks, c)
-			}
+		s.CIDRs = slices.DeleteFunc(slices.Clone(s.CIDRs), func(c netip.Prefix) bool {
+			return slices.ContainsFunc(j.Addrs, c.Overlaps)
+		})
+		if len(s.CIDRs) > 0 {
+			out.Subnets = append(out.Subnets, s)
 		}
+	}
+	return out
+}
+
+// nodes are the networks of the nodes' own ports.
+func (j *Join) nodes() (out []netip.Prefix) {
+	for _, a := range j.Addrs {
+		out = append(out, a.Masked())
 	}
 	return out
 }
@@ -56,10 +64,12 @@ func (g *Gateway) join(j *Join) gate {
 			},
 		},
 	}
-	for _, c := range j.Networks {
-		i := slices.IndexFunc(j.Gateways, func(a netip.Addr) bool { return a.Is4() == c.Addr().Is4() })
-		if i >= 0 {
-			w.routes = append(w.routes, rtnl.Route{Dst: c, GW: j.Gateways[i], Protocol: unix.RTPROT_STATIC})
+	for _, s := range j.Subnets {
+		for _, c := range s.CIDRs {
+			i := slices.IndexFunc(j.Gateways, func(a netip.Addr) bool { return a.Is4() == c.Addr().Is4() })
+			if i >= 0 {
+				w.routes = append(w.routes, rtnl.Route{Dst: c, GW: j.Gateways[i], Protocol: unix.RTPROT_STATIC})
+			}
 		}
 	}
 	return w

@@ -37,9 +37,13 @@ func TestBehind(t *testing.T) {
 		inVpc("lent", v1.DefaultVpc, "lan.default", "10.18.0.0/16"), inVpc("join", v1.DefaultVpc, "ovn", "100.64.0.0/16", "fd00:100:64::/112"),
 		inVpc("more", v1.DefaultVpc, "more.default.ovn", "10.19.0.0/16"),
 	})
-	require.Equal(t, []netip.Prefix{
-		netip.MustParsePrefix("10.16.0.0/16"), netip.MustParsePrefix("fd16::/64"), netip.MustParsePrefix("10.19.0.0/16"),
-	}, j.Networks)
+	var networks []string
+	for _, s := range j.Subnets {
+		for _, c := range s.CIDRs {
+			networks = append(networks, s.Name+" "+c.String())
+		}
+	}
+	require.Equal(t, []string{"web 10.16.0.0/16", "web fd16::/64", "more 10.19.0.0/16"}, networks)
 }
 
 // TestJoin: the port that OVN binds to the node, its addresses and routes; what
@@ -86,6 +90,26 @@ func TestJoin(t *testing.T) {
 	set()
 	require.NotContains(t, routes(), "10.17.0.0/16")
 	require.NotContains(t, b.sw.In("ip", "addr", "show", "ovn0"), "100.64.0.7")
+
+	// natOutgoing is masqueraded, and what goes to pods and nodes is not.
+	require.NotContains(t, b.sw.In("nft", "list", "ruleset"), "masquerade")
+	web.NATOutgoing = true
+	want.Join = standalone.Behind(j, []core.Subnet{web, more})
+	drift := b.gw.Drift(t.Context(), want)
+	require.ErrorContains(t, drift[standalone.JoinPort], "masquerade of fd16::/64 is false, want true")
+	set()
+	table := strings.Join(strings.Fields(b.sw.In("nft", "list", "table", "inet", standalone.TableName)), " ")
+	for set, networks := range map[string]string{
+		"masquerade-ip": "10.16.0.0/16", "masquerade-ip6": "fd16::/64",
+		"internal-ip": "10.16.0.0/15, 100.64.0.0/16", "internal-ip6": "fd00:100:64::/112, fd16::/64",
+	} {
+		_, in, _ := strings.Cut(table, "set "+set+" {")
+		_, in, _ = strings.Cut(in, "elements = { ")
+		require.Equal(t, networks, in[:strings.Index(in, " }")], set)
+	}
+	b.sw.In("nft", "delete", "table", "inet", standalone.TableName)
+	require.ErrorIs(t, b.gw.Drift(t.Context(), want)[standalone.JoinPort], core.ErrDrift)
+	set()
 
 	want.Join = nil
 	set()

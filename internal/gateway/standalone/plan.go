@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -103,11 +104,13 @@ func (w gate) has6() bool {
 
 // ruleset masquerades what leaves a natOutgoing subnet for anywhere but
 // another subnet.
-func ruleset(subnets []core.Subnet) (r nft.Ruleset) {
-	for _, s := range subnets {
-		if !Serves(s) {
-			continue
-		}
+func ruleset(w Wanted) (r nft.Ruleset) {
+	leaving := slices.DeleteFunc(slices.Clone(w.Subnets), func(s core.Subnet) bool { return !Serves(s) })
+	if w.Join != nil {
+		leaving = append(leaving, w.Join.Subnets...)
+		r.Internal = w.Join.nodes()
+	}
+	for _, s := range leaving {
 		// Also the subnets without NAT: pods see each other's own addresses.
 		r.Internal = append(r.Internal, s.CIDRs...)
 		if s.NATOutgoing {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller"
@@ -156,23 +157,30 @@ func TestPrivateSubnet(t *testing.T) {
 	require.Eventually(t, func() bool { return rules() == "" }, patience, tick)
 }
 
-// TestFieldsNotCarriedOut: a Subnet's condition names what is set and does nothing,
-// the way out by nodes of another Vpc among it.
+// TestFieldsNotCarriedOut: a Subnet's conditions say that its Vpc is not there, and
+// name what is set and does nothing, the way out by nodes of another Vpc among it.
 func TestFieldsNotCarriedOut(t *testing.T) {
 	t.Parallel()
 	w, db := newWorld(), database(t)
 	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true, NatOutgoing: true})
 	w.subnet("red", v1.SubnetSpec{CIDRBlock: "10.21.0.0/24", Vpc: "red", NatOutgoing: true, GatewayType: v1.GatewayCentralized, NatOutgoingPolicy: []v1.NatPolicyRule{{}}})
 	lead(t, "one", w, db)
+	says := func(name, kind, want string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			o, _ := lister[*v1.Subnet]{w, controller.KindSubnet}.Get("", name)
+			return slices.ContainsFunc(o.Status.Conditions, func(c v1.Condition) bool {
+				return c.Type == kind && c.Status+" "+c.Message == want
+			})
+		}, patience, tick, name)
+	}
+	says("red", v1.ConditionReady, "False there is no router of Vpc red: it does not exist, or its condition says why")
+	w.set(controller.Key{Kind: controller.KindVpc, Name: "red"}, &v1.Vpc{ObjectMeta: metav1.ObjectMeta{Name: "red"}})
+	says("red", v1.ConditionReady, "True ")
 	for name, want := range map[string]string{
 		"web": "False ",
 		"red": "True spec.gatewayType: centralized (pods leave by their own node), spec.natOutgoingPolicyRules, spec.natOutgoing (Vpc red has no way out by nodes)",
 	} {
-		require.Eventually(t, func() bool {
-			o, _ := lister[*v1.Subnet]{w, controller.KindSubnet}.Get("", name)
-			return slices.ContainsFunc(o.Status.Conditions, func(c v1.Condition) bool {
-				return c.Type == v1.ConditionNotImplemented && c.Status+" "+c.Message == want
-			})
-		}, patience, tick, name)
+		says(name, v1.ConditionNotImplemented, want)
 	}
 }

@@ -77,6 +77,7 @@ type term struct {
 	told     map[string]logical.Subnet // Subnets that were in force when they were compared last
 	switches map[string]string         // Vpc by Subnet that has rows; anyVpc where that is not known
 	waiting  map[Key]string            // what failed, and the Subnet or Vpc that it needs; "" for none
+	faults   map[string]error          // why Subnets have no rows
 	warned   map[Key]Event             // the last event about an object that is not well
 }
 
@@ -93,7 +94,7 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 	defer end(nil)
 	t := &term{
 		Config: c.Config, book: newBook(), nets: newNetworks(c.Readers, c.Join), rules: newPolicies(c.Readers), queue: retry.NewQueue[Key](firstPause, mostPause),
-		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[Key]string{}, warned: map[Key]Event{},
+		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[Key]string{}, warned: map[Key]Event{}, faults: map[string]error{},
 	}
 	if err := c.Follow(ctx, t.changed); err != nil {
 		return fmt.Errorf("read the objects: %w", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net/netip"
 	"reflect"
@@ -28,7 +29,9 @@ func (t *term) subnet(ctx context.Context, k Key) error {
 		return t.unswitch(ctx, k)
 	}
 	t.book.open(k.Name)
-	if err := t.DB.Apply(ctx, logical.Switch(net)); err != nil {
+	err := t.DB.Apply(ctx, logical.Switch(net))
+	t.refused(k.Name, err)
+	if err != nil {
 		t.awaits(k, net.Vpc)
 		return err
 	}
@@ -42,8 +45,31 @@ func (t *term) subnet(ctx context.Context, k Key) error {
 	return nil
 }
 
+// refused notes why a Subnet that is good by itself has no rows, nil where it has
+// them, and has its condition tell that. What passes by itself it does not tell.
+func (t *term) refused(subnet string, err error) {
+	missing := (*ovn.MissingError)(nil)
+	switch {
+	case errors.As(err, &missing):
+		err = fmt.Errorf("there is no router of Vpc %s: it does not exist, or its condition says why", missing.Key)
+	case err != nil && !errors.As(err, new(*ovn.TakenError)):
+		return
+	}
+	t.mu.Lock()
+	before := t.faults[subnet]
+	t.faults[subnet] = err
+	if err == nil {
+		delete(t.faults, subnet)
+	}
+	t.mu.Unlock()
+	if err != nil && (before == nil || before.Error() != err.Error()) {
+		t.counted(subnet)
+	}
+}
+
 // unswitch removes the rows of a Subnet that is not in force.
 func (t *term) unswitch(ctx context.Context, k Key) error {
+	t.refused(k.Name, nil)
 	t.counted(k.Name)
 	if !t.book.shut(k.Name) {
 		return nil // the last address that is given back comes here again
@@ -65,7 +91,9 @@ func (t *term) status(ctx context.Context, k Key) error {
 		return nil
 	}
 	net, fault, inForce := t.nets.Get(k.Name)
-	var refused error
+	t.mu.Lock()
+	refused := t.faults[k.Name]
+	t.mu.Unlock()
 	if fault != "" {
 		refused = errors.New(fault)
 	}

@@ -21,12 +21,13 @@ type book struct {
 
 	mu     sync.Mutex
 	pods   map[string]map[core.Key]core.Lease // by namespace/name of the pod
+	ports  map[string]core.Lease              // by logical port
 	counts map[string]int                     // leases by Subnet, a node's too
 	closed map[string]bool                    // Subnets whose rows are being removed
 }
 
 func newBook() *book {
-	return &book{ipam: ipam.New(), pods: map[string]map[core.Key]core.Lease{}, counts: map[string]int{}, closed: map[string]bool{}}
+	return &book{ipam: ipam.New(), pods: map[string]map[core.Key]core.Lease{}, ports: map[string]core.Lease{}, counts: map[string]int{}, closed: map[string]bool{}}
 }
 
 // owner is who has the address of a logical port. uid is that of a pod or node.
@@ -56,6 +57,22 @@ func (b *book) enter(l core.Lease) {
 		b.counts[l.Subnet]++
 	}
 	b.pods[name][l.Owner.Key] = l
+	b.ports[l.Owner.Key.IfName] = l
+}
+
+// at is the lease of a logical port.
+func (b *book) at(port string) (core.Lease, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l, ok := b.ports[port]
+	return l, ok
+}
+
+// all are the leases by port, in no order.
+func (b *book) all() []core.Lease {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Collect(maps.Values(b.ports))
 }
 
 // of are the leases of all pods that had a name, by port.
@@ -67,8 +84,9 @@ func (b *book) of(pod core.Pod) []core.Lease {
 	})
 }
 
-// acquire gives the lease that an owner has, or a fresh one.
-func (b *book) acquire(r ipam.Request) (l core.Lease, fresh bool, err error) {
+// acquire gives the lease that an owner has, or the one among left that is of its
+// port, which goes over to it without being free for a moment, or a fresh one.
+func (b *book) acquire(r ipam.Request, left ...core.Lease) (l core.Lease, fresh bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if l, has := b.pods[r.Owner.Pod.String()][r.Owner.Key]; has && l.Subnet == r.Subnet.Name {
@@ -77,28 +95,48 @@ func (b *book) acquire(r ipam.Request) (l core.Lease, fresh bool, err error) {
 	if b.closed[r.Subnet.Name] {
 		return core.Lease{}, false, fmt.Errorf("its rows are being removed: %w", core.ErrUnavailable)
 	}
+	i := slices.IndexFunc(left, func(l core.Lease) bool { return l.Owner.Key.IfName == r.Owner.Key.IfName })
+	if i >= 0 && b.has(left[i]) {
+		b.drop(left[i])
+		b.ipam.Release(left[i])
+		r.IPs, r.MAC, r.Pool = left[i].IPs, left[i].MAC, nil
+	}
 	if l, err = b.ipam.Acquire(r); err != nil {
 		return l, false, err
 	}
 	b.enter(l)
-	return l, true, nil
+	return l, i < 0 || reservation(left[i]), nil
+}
+
+// has tells that a lease is in the book. The caller holds mu.
+func (b *book) has(l core.Lease) bool {
+	have, has := b.pods[l.Owner.Pod.String()][l.Owner.Key]
+	return has && have.Subnet == l.Subnet
+}
+
+// drop takes a lease out of the book. The caller holds mu.
+func (b *book) drop(l core.Lease) {
+	name := l.Owner.Pod.String()
+	delete(b.pods[name], l.Owner.Key)
+	if len(b.pods[name]) == 0 {
+		delete(b.pods, name)
+	}
+	if b.ports[l.Owner.Key.IfName].Owner == l.Owner {
+		delete(b.ports, l.Owner.Key.IfName)
+	}
+	if b.counts[l.Subnet]--; b.counts[l.Subnet] == 0 {
+		delete(b.counts, l.Subnet)
+	}
 }
 
 // forget frees a lease whose row is gone; cancelled tells that it never had one.
 func (b *book) forget(l core.Lease, cancelled bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	name := l.Owner.Pod.String()
-	if have, has := b.pods[name][l.Owner.Key]; !has || have.Subnet != l.Subnet {
+	if !b.has(l) {
 		return
 	}
-	delete(b.pods[name], l.Owner.Key)
-	if len(b.pods[name]) == 0 {
-		delete(b.pods, name)
-	}
-	if b.counts[l.Subnet]--; b.counts[l.Subnet] == 0 {
-		delete(b.counts, l.Subnet)
-	}
+	b.drop(l)
 	if cancelled {
 		b.ipam.Cancel(l)
 	} else {

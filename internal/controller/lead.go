@@ -78,6 +78,7 @@ type term struct {
 	switches map[string]string         // Vpc by Subnet that has rows; anyVpc where that is not known
 	waiting  map[Key]string            // what failed, and the Subnet or Vpc that it needs; "" for none
 	faults   map[string]error          // why Subnets have no rows
+	keepers  map[string]Owner          // that keep addresses for pods of a name, by namespace/name
 	warned   map[Key]Event             // the last event about an object that is not well
 }
 
@@ -94,7 +95,7 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 	defer end(nil)
 	t := &term{
 		Config: c.Config, book: newBook(), nets: newNetworks(c.Readers, c.Join), rules: newPolicies(c.Readers), queue: retry.NewQueue[Key](firstPause, mostPause),
-		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[Key]string{}, warned: map[Key]Event{}, faults: map[string]error{},
+		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[Key]string{}, warned: map[Key]Event{}, keepers: map[string]Owner{}, faults: map[string]error{},
 	}
 	if err := c.Follow(ctx, t.changed); err != nil {
 		return fmt.Errorf("read the objects: %w", err)
@@ -268,6 +269,15 @@ func (t *term) everything() error {
 			keys = append(keys, k)
 		}
 	}
+	for _, o := range t.IPs.List() {
+		keys = append(keys, Key{Kind: KindIP, Name: o.Name})
+	}
+	for _, l := range t.book.all() {
+		keys = append(keys, ipKey(l))
+		if pod := l.Owner.Pod; !pod.IsZero() {
+			keys = append(keys, Key{KindPod, pod.Namespace, pod.Name})
+		}
+	}
 	t.queue.Add(keys...)
 	return nil
 }
@@ -303,6 +313,10 @@ func (t *term) work(ctx context.Context, k Key) error {
 		return t.service(ctx, k)
 	case KindPolicy:
 		return t.policy(ctx, k)
+	case KindIP:
+		return t.ip(ctx, k)
+	case KindSet:
+		t.set(k)
 	case KindNamespace:
 		t.namespace(k.Name)
 	case kindAll:

@@ -40,20 +40,25 @@ func (t *term) pod(ctx context.Context, k Key) error {
 	p, ok := t.Pods.Get(k.Namespace, k.Name)
 	name := core.Pod{Namespace: k.Namespace, Name: k.Name}
 	held := t.book.of(name)
-	other := slices.ContainsFunc(held, func(l core.Lease) bool { return l.Owner.Key.Container != p.UID })
-	gone := !ok || p.Done || p.Host || p.Ending && len(held) == 0
-	if gone || other {
-		if err := t.clear(ctx, name, held); err != nil || gone {
-			return err
-		}
-		held = nil
+	own, left := split(held, p.UID)
+	if !ok || p.Done || p.Host || p.Ending && len(own) == 0 {
+		return t.leave(ctx, name, held)
 	}
 	o := Object{Key: k, UID: p.UID}
-	nics, err := t.nics(ctx, p, held)
+	nics, err := t.nics(ctx, p, own)
+	if err == nil && !t.inherits(name, nics, left) || err != nil && len(left) > 0 && !t.stays(name, left) {
+		if err := t.clear(ctx, name, held); err != nil {
+			return err
+		}
+		held, left = nil, nil
+		if len(own) > 0 {
+			nics, err = t.nics(ctx, p, nil)
+		}
+	}
 	if err != nil {
 		return t.failed(ctx, o, "", ReasonValidate, err)
 	}
-	all, err := t.acquire(ctx, o, p, nics)
+	all, err := t.acquire(ctx, o, p, nics, left)
 	if err != nil {
 		return err
 	}
@@ -63,6 +68,36 @@ func (t *term) pod(ctx context.Context, k Key) error {
 	return t.tell(ctx, o, p.Annotations, podNotes(p, all))
 }
 
+// leave ends what a pod has that is no more, but for the addresses that stay its
+// name's: those have their rows on, in no group.
+func (t *term) leave(ctx context.Context, name core.Pod, held []core.Lease) error {
+	var stay, free []core.Lease
+	for _, l := range held {
+		if t.stays(name, []core.Lease{l}) {
+			stay = append(stay, l)
+		} else {
+			free = append(free, l)
+		}
+	}
+	if len(stay) == 0 {
+		return t.clear(ctx, name, held)
+	}
+	t.calm(Key{KindPod, name.Namespace, name.Name})
+	rows := logical.Pod{Pod: name, Keeper: t.keeperOf(name)}
+	for _, l := range stay {
+		if !reservation(l) {
+			rows.UID = l.Owner.Key.Container
+			rows.Ports = append(rows.Ports, logical.Port{Name: l.Owner.Key.IfName, Subnet: l.Subnet, MAC: l.MAC, IPs: l.IPs})
+		}
+	}
+	if err := t.DB.Apply(ctx, logical.Ports(rows)); err != nil {
+		return err
+	}
+	t.unface(name)
+	t.release(free, false)
+	return nil
+}
+
 // clear removes a pod's rows, and then gives its addresses back.
 func (t *term) clear(ctx context.Context, name core.Pod, held []core.Lease) error {
 	t.calm(Key{KindPod, name.Namespace, name.Name})
@@ -70,6 +105,7 @@ func (t *term) clear(ctx context.Context, name core.Pod, held []core.Lease) erro
 		return err
 	}
 	t.unface(name)
+	t.keptBy(name, Owner{})
 	t.release(held, false)
 	return nil
 }
@@ -80,6 +116,7 @@ func (t *term) release(leases []core.Lease, cancelled bool) {
 		t.book.forget(l, cancelled)
 		t.counted(l.Subnet)
 		t.rouse(l.Subnet)
+		t.queue.Add(ipKey(l))
 	}
 }
 
@@ -92,7 +129,7 @@ func (t *term) nics(ctx context.Context, p Pod, held []core.Lease) ([]*core.NIC,
 	for _, l := range held {
 		pin(notes, portOf(p.Pod, l.Owner.Key.IfName), l)
 	}
-	src := desired{networks: t.nets, pod: resolve.Pod{Pod: p.Pod, Annotations: notes, Controller: p.Controller}}
+	src := desired{networks: t.nets, pod: resolve.Pod{Pod: p.Pod, Annotations: notes, Controller: p.Owner.Kind}}
 	wants, err := resolve.Resolve(ctx, src, resolve.Input{
 		Request: core.Request{
 			Op: core.Add, Key: core.Key{Container: p.UID, IfName: "eth0"}, Pod: p.Pod,
@@ -124,7 +161,8 @@ func pin(notes map[string]string, prefix string, l core.Lease) {
 }
 
 // acquire gets addresses for all interfaces of a pod, or for none.
-func (t *term) acquire(ctx context.Context, o Object, p Pod, nics []*core.NIC) (all []given, err error) {
+// What is left of an earlier pod of the name it takes over.
+func (t *term) acquire(ctx context.Context, o Object, p Pod, nics []*core.NIC, left []core.Lease) (all []given, err error) {
 	groups, err := t.groups(ctx, p)
 	if err != nil {
 		return nil, err
@@ -139,7 +177,7 @@ func (t *term) acquire(ctx context.Context, o Object, p Pod, nics []*core.NIC) (
 		} else {
 			g.lease, g.fresh, err = t.book.acquire(ipam.Request{
 				Subnet: nic.Subnet, Owner: owner(p.Pod, p.UID, nic.IfaceID), IPs: nic.IPs, Pool: nic.Pool, Family: nic.Family, MAC: nic.MAC,
-			})
+			}, left...)
 		}
 		if err != nil {
 			t.release(fresh(all), true)
@@ -179,7 +217,8 @@ func fresh(all []given) (out []core.Lease) {
 // commit writes a pod's rows, and gives back the addresses of interfaces that
 // it has no more.
 func (t *term) commit(ctx context.Context, o Object, p Pod, all []given, held []core.Lease) error {
-	rows := logical.Pod{Pod: p.Pod}
+	t.keptBy(p.Pod, p.Owner)
+	rows := logical.Pod{Pod: p.Pod, Keeper: t.keeperOf(p.Pod)}
 	for _, g := range all {
 		port := g.lease.Owner.Key.IfName
 		rows.Ports = append(rows.Ports, logical.Port{
@@ -204,11 +243,14 @@ func (t *term) commit(ctx context.Context, o Object, p Pod, all []given, held []
 	}
 	var gone []core.Lease
 	for _, l := range held {
-		if !slices.ContainsFunc(all, func(g given) bool { return g.lease.Owner.Key == l.Owner.Key }) {
+		if !slices.ContainsFunc(all, func(g given) bool { return g.lease.Owner.Key == l.Owner.Key }) && !reservation(l) {
 			gone = append(gone, l)
 		}
 	}
 	t.release(gone, false)
+	for _, g := range all {
+		t.queue.Add(ipKey(g.lease))
+	}
 	for _, l := range fresh(all) {
 		t.counted(l.Subnet)
 	}

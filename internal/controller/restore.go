@@ -66,6 +66,13 @@ func (t *term) restore() error {
 			}
 		}
 	}
+	for _, o := range t.IPs.List() {
+		if l, ok := t.fromIP(o); ok {
+			if by, ok := r.add(l); !ok && by.Key.IfName != o.Name {
+				t.Log.Error("an IP object has an address that another has", "object", o.Name, "ips", join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
+			}
+		}
+	}
 	return t.book.restore(r.leases)
 }
 
@@ -91,6 +98,7 @@ func (t *term) fromPort(p ovn.Port) core.Lease {
 			pod.UID = live.UID // the row does not say
 		}
 		l.Owner = owner(pod, pod.UID, p.Name)
+		t.keptBy(pod, readOwner(p.ExternalIDs[logical.KeyKeeper]))
 	case KindNode:
 		l.Owner = nodeOwner(k.Name)
 	default: // somebody else's, which nobody else may have

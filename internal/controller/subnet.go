@@ -2,22 +2,13 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
-	"net/netip"
-	"reflect"
-	"slices"
-	"strconv"
-	"strings"
-
-	"go4.org/netipx"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/tally"
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/network/ipam"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
 
@@ -99,11 +90,11 @@ func (t *term) status(ctx context.Context, k Key) error {
 	}
 	want := v1.SubnetStatus{}
 	if inForce {
-		want = counts(t.book.ipam, net.Subnet)
+		want = tally.Subnet(t.book.ipam, net.Subnet)
 	}
 	conditions, changed := merge(obj.Status.Conditions, conditionsOf(obj.Generation, refused, undone(obj.Spec)))
 	want.Conditions = conditions
-	if !changed && reflect.DeepEqual(counted(obj.Status), counted(want)) {
+	if !changed && tally.Same(obj.Status, want) {
 		return nil
 	}
 	return gone(t.SubnetStatus(ctx, Object{Key: Key{Kind: KindSubnet, Name: k.Name}, UID: string(obj.UID)}, want))
@@ -115,14 +106,6 @@ func gone(err error) error {
 		return nil
 	}
 	return err
-}
-
-// counted are the fields of a status that count addresses.
-func counted(s v1.SubnetStatus) [8]string {
-	return [8]string{
-		string(s.V4AvailableIPs), s.V4AvailableIPRange, string(s.V4UsingIPs), s.V4UsingIPRange,
-		string(s.V6AvailableIPs), s.V6AvailableIPRange, string(s.V6UsingIPs), s.V6UsingIPRange,
-	}
 }
 
 // undone are the fields of a Subnet that are set and that nobody carries out.
@@ -152,77 +135,4 @@ func undone(s v1.SubnetSpec) (out []string) {
 		}
 	}
 	return out
-}
-
-// counts are a Subnet's addresses in use and free, by number and as ranges.
-func counts(book *ipam.Allocator, net core.Subnet) (out v1.SubnetStatus) {
-	held := book.Held(net.Name)
-	for _, s := range book.Stats([]core.Subnet{net}) {
-		six := s.Family == "IPv6"
-		i := slices.IndexFunc(net.CIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() == six })
-		used, free := ranges(net.CIDRs[i], net, held)
-		if six {
-			out.V6UsingIPs, out.V6AvailableIPs, out.V6UsingIPRange, out.V6AvailableIPRange = number(s.Used), number(s.Free), used, free
-		} else {
-			out.V4UsingIPs, out.V4AvailableIPs, out.V4UsingIPRange, out.V4AvailableIPRange = number(s.Used), number(s.Free), used, free
-		}
-	}
-	return out
-}
-
-// number is a count as JSON: a string where a reader of floating point numbers
-// would lose digits.
-func number(n uint64) json.RawMessage {
-	text := strconv.FormatUint(n, 10)
-	if n > 1<<53 {
-		text = strconv.Quote(text)
-	}
-	if n == math.MaxUint64 {
-		text = strconv.Quote("18446744073709551615")
-	}
-	return json.RawMessage(text)
-}
-
-// ranges are the addresses of one network that are held, and those that may be
-// given: "a-b,c".
-func ranges(cidr netip.Prefix, net core.Subnet, held []netip.Addr) (used, free string) {
-	var in, left netipx.IPSetBuilder
-	left.AddPrefix(cidr)
-	whole := netipx.RangeOfPrefix(cidr)
-	if cidr.Addr().BitLen()-cidr.Bits() > 1 {
-		left.Remove(whole.From())
-		if cidr.Addr().Is4() {
-			left.Remove(whole.To())
-		}
-	}
-	for _, g := range net.Gateways {
-		left.Remove(g)
-	}
-	for _, x := range net.Exclude {
-		left.RemoveRange(netipx.IPRangeFrom(x.From, x.To))
-	}
-	for _, ip := range held {
-		if ip.Is4() == cidr.Addr().Is4() {
-			in.Add(ip)
-			left.Remove(ip)
-		}
-	}
-	return text(in), text(left)
-}
-
-// text writes the ranges of a set.
-func text(b netipx.IPSetBuilder) string {
-	set, err := b.IPSet()
-	if err != nil {
-		return ""
-	}
-	var out []string
-	for _, r := range set.Ranges() {
-		if r.From() == r.To() {
-			out = append(out, r.From().String())
-		} else {
-			out = append(out, r.From().String()+"-"+r.To().String())
-		}
-	}
-	return strings.Join(out, ",")
 }

@@ -26,6 +26,8 @@ const (
 	KindNAD       Kind = "NetworkAttachmentDefinition"
 	KindService   Kind = "Service"
 	KindPolicy    Kind = "NetworkPolicy"
+	KindIP        Kind = "IP"
+	KindSet       Kind = "StatefulSet"
 )
 
 // Key names an object. Namespace is "" where the kind has none.
@@ -55,10 +57,21 @@ type Pod struct {
 	Annotations map[string]string
 	Labels      map[string]string
 	Ports       []logical.ContainerPort // that have names
-	Controller  string                  // kind of the owner that made it, "" for none
+	Owner       Owner                   // that made it, the zero value for none
+	Node        string                  // "" until it is scheduled
 	Host        bool                    // it has its node's network
 	Done        bool                    // all its containers have ended for good
 	Ending      bool                    // it is being deleted
+}
+
+// Owner is an object that makes pods, in the pods' namespace.
+type Owner struct{ Kind, Name, UID string }
+
+// StatefulSet is what the controller needs of a StatefulSet: which pods it has.
+type StatefulSet struct {
+	Namespace, Name, UID string
+	First, Replicas      int // ordinals from First on
+	Ending               bool
 }
 
 // Node is what the controller needs of a node.
@@ -104,6 +117,8 @@ type Readers struct {
 	// the Service's.
 	Endpoints func(namespace, service string) []logical.Endpoints
 	Policies  Lister[NetworkPolicy]
+	IPs       Lister[*v1.IP]
+	Sets      Lister[StatefulSet]
 	// Follow returns when all Listers know all objects, and calls changed for
 	// each object that comes, changes or goes after that, until ctx ends. changed
 	// does not block.
@@ -126,6 +141,11 @@ type Outcomes interface {
 	SubnetStatus(ctx context.Context, o Object, status v1.SubnetStatus) error
 	// VpcConditions replaces the conditions of these types.
 	VpcConditions(ctx context.Context, o Object, conditions []v1.Condition) error
+	// PutIP makes an object what want is, as far as want says it. have is the object
+	// as it is known, nil for none.
+	PutIP(ctx context.Context, have, want *v1.IP) error
+	// DropIP deletes an object; one that is gone is success.
+	DropIP(ctx context.Context, have *v1.IP) error
 	// Warn records an event of type Warning.
 	Warn(ctx context.Context, o Object, e Event)
 }

@@ -3,10 +3,13 @@ package controller_test
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -123,6 +126,8 @@ func (w *world) seenBy(name string) controller.World {
 				})
 			},
 			Policies: lister[controller.NetworkPolicy]{w, controller.KindPolicy},
+			IPs:      lister[*v1.IP]{w, controller.KindIP},
+			Sets:     lister[controller.StatefulSet]{w, controller.KindSet},
 			Follow: func(ctx context.Context, changed func(controller.Key)) error {
 				f := &follower{changed}
 				w.mu.Lock()
@@ -204,6 +209,48 @@ func (o outcomes) VpcConditions(_ context.Context, at controller.Object, conditi
 	now := was.DeepCopy()
 	now.Status.Conditions = conditions
 	o.put(at.Key, now)
+	return nil
+}
+
+func (o outcomes) PutIP(_ context.Context, have, want *v1.IP) error {
+	o.mu.Lock()
+	defer o.unlock()
+	if o.refuse != nil {
+		return o.refuse
+	}
+	k := controller.Key{Kind: controller.KindIP, Name: want.Name}
+	now, there := o.objects[k].(*v1.IP)
+	switch {
+	case there != (have != nil), there && now.UID != have.UID:
+		return nil
+	case there:
+		was := now
+		now = now.DeepCopy()
+		now.Spec = want.Spec
+		for from, to := range map[*map[string]string]*map[string]string{&want.Labels: &now.Labels, &want.Annotations: &now.Annotations} {
+			if *to == nil {
+				*to = map[string]string{}
+			}
+			maps.Copy(*to, *from)
+		}
+		if reflect.DeepEqual(was, now) {
+			return nil
+		}
+	default:
+		now = want.DeepCopy()
+		now.UID = types.UID(fmt.Sprintf("ip-%d", time.Now().UnixNano()))
+	}
+	o.put(k, now)
+	return nil
+}
+
+func (o outcomes) DropIP(_ context.Context, have *v1.IP) error {
+	o.mu.Lock()
+	defer o.unlock()
+	k := controller.Key{Kind: controller.KindIP, Name: have.Name}
+	if now, there := o.objects[k].(*v1.IP); there && now.UID == have.UID {
+		o.put(k, nil)
+	}
 	return nil
 }
 

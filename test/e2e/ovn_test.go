@@ -404,6 +404,17 @@ func TestClusterNetwork(t *testing.T) {
 
 	o.serves(peer, early, other)
 
+	// Each has its IP object.
+	for _, p := range []*ovnPod{early, peer, other, near} {
+		eventually(t, func() string {
+			got := o.c.Kubectl("get", "--ignore-not-found", "ip", p.port(), "-o", "jsonpath={.spec.ipAddress} {.spec.nodeName} {.spec.subnet}")
+			if want := strings.Join(p.ips, ",") + " " + p.n.name + " " + p.Namespace; got != want {
+				return fmt.Sprintf("IP %s is %q, not %q", p.port(), got, want)
+			}
+			return ""
+		})
+	}
+
 	// A node reaches pods of its own and of the other, by its own port.
 	for _, p := range []*ovnPod{early, peer} {
 		for _, ip := range p.ips {

@@ -39,6 +39,8 @@ var (
 	services   = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 	slicesOf   = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
 	policies   = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}
+	ips        = v1.GroupVersion.WithResource("ips")
+	sets       = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}
 	nads       = schema.GroupVersionResource{Group: "k8s.cni.cncf.io", Version: "v1", Resource: "network-attachment-definitions"}
 )
 
@@ -77,6 +79,8 @@ func New(config *rest.Config, log *slog.Logger) (*Cluster, error) {
 		controller.KindService:   {services, keep(readService)},
 		kindSlice:                {slicesOf, keep(readEndpoints)},
 		controller.KindPolicy:    {policies, keep(readPolicy)},
+		controller.KindIP:        {ips, keep(readIP)},
+		controller.KindSet:       {sets, keep(readSet)},
 	} {
 		informer := c.begin.ForResource(k.resource).Informer()
 		if err := informer.SetTransform(k.keep); err != nil {
@@ -156,6 +160,8 @@ func (c *Cluster) World() controller.World {
 			Services:   lister[logical.Service]{c.all[controller.KindService]},
 			Endpoints:  c.endpoints,
 			Policies:   lister[controller.NetworkPolicy]{c.all[controller.KindPolicy]},
+			IPs:        lister[*v1.IP]{c.all[controller.KindIP]},
+			Sets:       lister[controller.StatefulSet]{c.all[controller.KindSet]},
 			Follow:     c.follow,
 		},
 		Outcomes: c,

@@ -70,6 +70,27 @@ func readSubnet(u *unstructured.Unstructured) *v1.Subnet {
 	return out
 }
 
+// readIP keeps an IP that cannot be read as one of no Subnet, which reserves nothing.
+func readIP(u *unstructured.Unstructured) *v1.IP {
+	out := &v1.IP{}
+	if decode(u, out) != nil {
+		out = &v1.IP{}
+	}
+	out.ObjectMeta = meta(u)
+	out.Labels, out.Annotations, out.Finalizers = u.GetLabels(), u.GetAnnotations(), u.GetFinalizers()
+	return out
+}
+
+func readSet(u *unstructured.Unstructured) controller.StatefulSet {
+	s := controller.StatefulSet{Namespace: u.GetNamespace(), Name: u.GetName(), UID: string(u.GetUID()), Ending: u.GetDeletionTimestamp() != nil, Replicas: 1}
+	if n, has, _ := unstructured.NestedInt64(u.Object, "spec", "replicas"); has {
+		s.Replicas = int(n)
+	}
+	first, _, _ := unstructured.NestedInt64(u.Object, "spec", "ordinals", "start")
+	s.First = int(first)
+	return s
+}
+
 func readNode(u *unstructured.Unstructured) controller.Node {
 	n := controller.Node{Name: u.GetName(), UID: string(u.GetUID()), Annotations: u.GetAnnotations()}
 	all, _, _ := unstructured.NestedSlice(u.Object, "status", "addresses")
@@ -131,8 +152,9 @@ func readPod(u *unstructured.Unstructured) controller.Pod {
 		Annotations: u.GetAnnotations(), Labels: u.GetLabels(), Ports: namedPorts(u), Ending: u.GetDeletionTimestamp() != nil,
 	}
 	if by := metav1.GetControllerOfNoCopy(u); by != nil {
-		p.Controller = by.Kind
+		p.Owner = controller.Owner{Kind: by.Kind, Name: by.Name, UID: string(by.UID)}
 	}
+	p.Node, _, _ = unstructured.NestedString(u.Object, "spec", "nodeName")
 	p.Host, _, _ = unstructured.NestedBool(u.Object, "spec", "hostNetwork")
 	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
 	p.Done = phase == "Succeeded" || phase == "Failed"

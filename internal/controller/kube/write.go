@@ -4,13 +4,17 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -99,6 +103,71 @@ func (c *Cluster) VpcConditions(ctx context.Context, o controller.Object, condit
 	return c.patch(ctx, vpcs, o, map[string]any{"status": map[string]any{"conditions": merged(now.Status.Conditions, conditions)}}, "status")
 }
 
+// PutIP implements controller.Outcomes.
+func (c *Cluster) PutIP(ctx context.Context, have, want *v1.IP) error {
+	if have == nil {
+		want.TypeMeta = metav1.TypeMeta{APIVersion: v1.APIVersion, Kind: string(controller.KindIP)}
+		body, err := runtime.DefaultUnstructuredConverter.ToUnstructured(want)
+		if err != nil {
+			return fmt.Errorf("make IP %s: %w", want.Name, err)
+		}
+		delete(body, "status")
+		_, err = c.client.Resource(ips).Create(ctx, &unstructured.Unstructured{Object: body}, metav1.CreateOptions{FieldManager: manager})
+		if err != nil && !apierrors.IsAlreadyExists(err) { // then the watch tells of it
+			return fmt.Errorf("make IP %s: %w", want.Name, err)
+		}
+		return nil
+	}
+	body, about := map[string]any{}, map[string]any{}
+	for field, change := range map[string]map[string]string{
+		"labels": lacking(have.Labels, want.Labels), "annotations": lacking(have.Annotations, want.Annotations),
+	} {
+		if len(change) > 0 {
+			about[field], body["metadata"] = change, about
+		}
+	}
+	if !reflect.DeepEqual(have.Spec, want.Spec) {
+		body["spec"] = want.Spec
+		if have.Spec.V6IPAddress != "" && want.Spec.V6IPAddress == "" || have.Spec.V4IPAddress != "" && want.Spec.V4IPAddress == "" {
+			return c.DropIP(ctx, have) // a merge removes no field; it is made again
+		}
+	}
+	if len(body) == 0 {
+		return nil
+	}
+	return gone(c.patch(ctx, ips, controller.Object{Key: controller.Key{Kind: controller.KindIP, Name: have.Name}, UID: string(have.UID)}, body))
+}
+
+// lacking are the pairs of want that have has not.
+func lacking(have, want map[string]string) map[string]string {
+	out := maps.Clone(want)
+	maps.DeleteFunc(out, func(k, v string) bool { now, has := have[k]; return has && now == v })
+	return out
+}
+
+// DropIP implements controller.Outcomes.
+func (c *Cluster) DropIP(ctx context.Context, have *v1.IP) error {
+	if len(have.Finalizers) > 0 {
+		o := controller.Object{Key: controller.Key{Kind: controller.KindIP, Name: have.Name}, UID: string(have.UID)}
+		if err := gone(c.patch(ctx, ips, o, map[string]any{"metadata": map[string]any{"finalizers": nil}})); err != nil {
+			return err
+		}
+	}
+	err := c.client.Resource(ips).Delete(ctx, have.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &have.UID}})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete IP %s: %w", have.Name, err)
+	}
+	return nil
+}
+
+// gone takes an object that is gone for one that needs nothing any more.
+func gone(err error) error {
+	if errors.Is(err, core.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
 // merged are conditions with those of other types that an object has.
 func merged(have, want []v1.Condition) []v1.Condition {
 	others := slices.DeleteFunc(slices.Clone(have), func(h v1.Condition) bool {
@@ -112,7 +181,7 @@ func merged(have, want []v1.Condition) []v1.Condition {
 func (c *Cluster) Warn(ctx context.Context, o controller.Object, e controller.Event) {
 	now, in := time.Now().UTC().Format(time.RFC3339), cmp.Or(o.Namespace, metav1.NamespaceDefault)
 	about := map[string]any{"kind": string(o.Kind), "namespace": o.Namespace, "name": o.Name, "uid": o.UID, "apiVersion": "v1"}
-	if o.Kind == controller.KindVpc || o.Kind == controller.KindSubnet {
+	if o.Kind == controller.KindVpc || o.Kind == controller.KindSubnet || o.Kind == controller.KindIP {
 		about["apiVersion"] = v1.APIVersion
 	}
 	if o.Kind == controller.KindPolicy {

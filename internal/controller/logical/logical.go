@@ -27,6 +27,10 @@ const (
 // the same name is told apart by it.
 const KeyUID = "fairlead-pod-uid"
 
+// KeyKeeper is the external id of a pod's ports with what keeps their addresses
+// while there is no pod: kind/name/UID.
+const KeyKeeper = "fairlead-keeper"
+
 // Subnet is a switch with a port to its Vpc's router.
 type Subnet struct {
 	core.Subnet
@@ -49,7 +53,8 @@ type Node struct {
 // Pod is the ports of a pod.
 type Pod struct {
 	core.Pod
-	Ports []Port
+	Keeper string // "" for none
+	Ports  []Port
 }
 
 // Port is a NIC of a pod.
@@ -130,6 +135,9 @@ func Ports(p Pod) *ovn.Set {
 		}
 		if p.UID != "" {
 			row.ExternalIDs[KeyUID] = p.UID
+		}
+		if p.Keeper != "" {
+			row.ExternalIDs[KeyKeeper] = p.Keeper
 		}
 		if !port.Open {
 			row.PortSecurity = []string{address(port.MAC, slices.Concat(port.IPs, port.VIPs))}

@@ -26,7 +26,7 @@ func (r *resolution) fromPool(ann *annotation.Notes, list [][]netip.Addr, nic *c
 			return err
 		}
 	}
-	at, ok := ordinal(r.pod.Name)
+	at, ok := Ordinal(r.pod.Name)
 	switch {
 	case !ok || r.controller != "" && r.controller != statefulSet:
 	case at < len(list):
@@ -39,9 +39,9 @@ func (r *resolution) fromPool(ann *annotation.Notes, list [][]netip.Addr, nic *c
 	return nil
 }
 
-// ordinal is the number that a StatefulSet gives a pod in its name. Where the
+// Ordinal is the number that a StatefulSet gives a pod in its name. Where the
 // source does not tell who controls the pod, a name of that form will do.
-func ordinal(name string) (int, bool) {
+func Ordinal(name string) (int, bool) {
 	i := strings.LastIndexByte(name, '-')
 	if i < 1 {
 		return 0, false

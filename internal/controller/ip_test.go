@@ -1,0 +1,189 @@
+package controller_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+func ipKey(name string) controller.Key {
+	return controller.Key{Kind: controller.KindIP, Name: name}
+}
+
+// replica declares a pod of StatefulSet db.
+func (w *world) replica(name, uid, set string) {
+	w.set(podKey(name), controller.Pod{
+		Pod: core.Pod{Namespace: "ns", Name: name, UID: uid}, Annotations: map[string]string{}, Node: "n1",
+		Owner: controller.Owner{Kind: "StatefulSet", Name: "db", UID: set},
+	})
+}
+
+// sized declares StatefulSet db.
+func (w *world) sized(uid string, replicas int) {
+	w.set(controller.Key{Kind: controller.KindSet, Namespace: "ns", Name: "db"}, controller.StatefulSet{Namespace: "ns", Name: "db", UID: uid, Replicas: replicas})
+}
+
+// object waits for an IP object of which fits is true.
+func (w *world) object(t *testing.T, name string, fits func(*v1.IP) bool) (o *v1.IP) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var ok bool
+		o, ok = lister[*v1.IP]{w, controller.KindIP}.Get("", name)
+		return ok && fits(o)
+	}, patience, tick, "IP %s: %+v", name, o)
+	return o
+}
+
+func (w *world) noObject(t *testing.T, name string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		_, ok := lister[*v1.IP]{w, controller.KindIP}.Get("", name)
+		return !ok
+	}, patience, tick, name)
+}
+
+// TestIPObjects: each address has an object while somebody has it, made once the
+// pod has a node, and made again when somebody deletes it.
+func TestIPObjects(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24,fd20::/112", Default: true})
+	w.pod("a", "1")
+	lead(t, "one", w, db)
+	w.ip(t, "a")
+	mac := w.notes("a")["ovn.kubernetes.io/mac_address"]
+	w.noObject(t, "a.ns")
+	p, _ := lister[controller.Pod]{w, controller.KindPod}.Get("ns", "a")
+	p.Node = "n1"
+	w.set(podKey("a"), p)
+	whole := func(o *v1.IP) bool { return o.Spec.NodeName == "n1" }
+	got := w.object(t, "a.ns", whole)
+	require.Equal(t, v1.IPSpec{
+		PodName: "a", Namespace: "ns", Subnet: "web", NodeName: "n1", IPAddress: "10.20.0.2,fd20::2", V4IPAddress: "10.20.0.2", V6IPAddress: "fd20::2", MacAddress: mac,
+	}, got.Spec)
+	require.Equal(t, map[string]string{"ovn.kubernetes.io/subnet": "web", "ovn.kubernetes.io/node-name": "n1", "ovn.kubernetes.io/ip_reserved": "false", "web": ""}, got.Labels)
+	require.Empty(t, got.Finalizers)
+	w.set(ipKey("a.ns"), nil)
+	w.object(t, "a.ns", whole)
+
+	w.set(podKey("a"), nil)
+	w.noObject(t, "a.ns")
+}
+
+// TestStatefulSetKeepsAddresses: a replica's address and MAC are nobody else's while
+// the StatefulSet wants the replica, whoever leads, and whatever becomes of the
+// database; they are free when it does not.
+func TestStatefulSetKeepsAddresses(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("tiny", v1.SubnetSpec{CIDRBlock: "10.21.0.0/30", Default: true})
+	w.sized("s1", 1)
+	w.replica("db-0", "1", "s1")
+	first := lead(t, "one", w, db)
+	require.Equal(t, "10.21.0.2", w.ip(t, "db-0"))
+	mac := w.notes("db-0")["ovn.kubernetes.io/mac_address"]
+	w.object(t, "db-0.ns", func(o *v1.IP) bool { return o.Spec.PodType == "StatefulSet" })
+
+	// It goes, and somebody else asks.
+	w.set(podKey("db-0"), nil)
+	w.pod("other", "2")
+	waits := func(count int) {
+		t.Helper()
+		require.Eventually(t, func() bool { return len(w.warned(podKey("other"))) == count }, patience, tick)
+		require.Contains(t, w.warned(podKey("other"))[count-1], "is full")
+	}
+	waits(1)
+	first.stop()
+	first = lead(t, "two", w, db)
+	waits(2)
+	w.counts(t, "tiny", "1", "10.21.0.2", "0", "")
+	w.replica("db-0", "3", "s1")
+	require.Equal(t, "10.21.0.2", w.ip(t, "db-0"))
+	require.Equal(t, mac, w.notes("db-0")["ovn.kubernetes.io/mac_address"])
+	require.Equal(t, `["`+mac+` 10.21.0.2"]`, db.Get("Logical_Switch_Port", "db-0.ns", "addresses"))
+
+	// The database is lost while there is no pod.
+	w.set(podKey("db-0"), nil)
+	require.Eventually(t, func() bool { return len(w.notes("db-0")) == 0 }, patience, tick)
+	first.stop()
+	anew := database(t)
+	lead(t, "three", w, anew)
+	waits(3)
+	require.Eventually(t, func() bool {
+		return anew.Get("Logical_Switch_Port", "db-0.ns", "addresses") == `["`+mac+` 10.21.0.2"]`
+	}, patience, tick)
+
+	// Scaled down, it is free; of another StatefulSet of the name too.
+	w.sized("s1", 0)
+	require.Equal(t, "10.21.0.2", w.ip(t, "other"))
+	w.noObject(t, "db-0.ns")
+	w.set(podKey("other"), nil)
+	w.sized("s1", 1)
+	w.replica("db-0", "4", "s1")
+	w.ip(t, "db-0")
+	w.set(podKey("db-0"), nil)
+	w.sized("s2", 1)
+	w.pod("other", "5")
+	require.Equal(t, "10.21.0.2", w.ip(t, "other"))
+}
+
+// TestStatefulSetAsksForAnother: what a replica asks for anew counts more than what
+// it had, which is free then.
+func TestStatefulSetAsksForAnother(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.22.0.0/24", Default: true})
+	w.sized("s1", 1)
+	w.replica("db-0", "1", "s1")
+	lead(t, "one", w, db)
+	require.Equal(t, "10.22.0.2", w.ip(t, "db-0"))
+	w.set(podKey("db-0"), nil)
+	w.counts(t, "web", "1", "10.22.0.2", "252", "10.22.0.3-10.22.0.254")
+	w.set(podKey("db-0"), controller.Pod{
+		Pod: core.Pod{Namespace: "ns", Name: "db-0", UID: "2"}, Annotations: map[string]string{"ovn.kubernetes.io/ip_address": "10.22.0.77"},
+		Owner: controller.Owner{Kind: "StatefulSet", Name: "db", UID: "s1"},
+	})
+	require.Equal(t, "10.22.0.77", w.ip(t, "db-0"))
+	w.counts(t, "web", "1", "10.22.0.77", "252", "10.22.0.2-10.22.0.76,10.22.0.78-10.22.0.254")
+}
+
+// TestReservedByObject: an IP object that a user makes keeps its address for the
+// pod of its name, before and after there is one, until it is deleted.
+func TestReservedByObject(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("tiny", v1.SubnetSpec{CIDRBlock: "10.23.0.0/30", Default: true})
+	w.set(ipKey("a.ns"), &v1.IP{ObjectMeta: metav1.ObjectMeta{Name: "a.ns", UID: "u1"}, Spec: v1.IPSpec{
+		PodName: "a", Namespace: "ns", Subnet: "tiny", V4IPAddress: "10.23.0.2", MacAddress: "0a:00:00:00:23:02",
+	}})
+	first := lead(t, "one", w, db)
+	reserved := func(o *v1.IP) bool { return o.Labels["ovn.kubernetes.io/ip_reserved"] == "true" }
+	w.object(t, "a.ns", reserved)
+	w.pod("b", "1")
+	require.Eventually(t, func() bool { return len(w.warned(podKey("b"))) == 1 }, patience, tick)
+	w.pod("a", "2")
+	require.Equal(t, "10.23.0.2", w.ip(t, "a"))
+	require.Equal(t, "0a:00:00:00:23:02", w.notes("a")["ovn.kubernetes.io/mac_address"])
+	w.set(podKey("a"), nil)
+	first.stop()
+	lead(t, "two", w, db)
+	require.Eventually(t, func() bool { return len(w.warned(podKey("b"))) == 2 }, patience, tick)
+	w.counts(t, "tiny", "1", "10.23.0.2", "0", "")
+	w.object(t, "a.ns", reserved)
+	w.set(ipKey("a.ns"), nil)
+	require.Equal(t, "10.23.0.2", w.ip(t, "b"))
+
+	// One that cannot be kept says why, and has it when it is free.
+	w.set(ipKey("c.ns"), &v1.IP{ObjectMeta: metav1.ObjectMeta{Name: "c.ns", UID: "u2"}, Spec: v1.IPSpec{
+		PodName: "c", Namespace: "ns", Subnet: "tiny", V4IPAddress: "10.23.0.2",
+	}})
+	require.Eventually(t, func() bool { return len(w.warned(ipKey("c.ns"))) == 1 }, patience, tick)
+	require.Contains(t, w.warned(ipKey("c.ns"))[0], "ReserveAddressFailed: 10.23.0.2 is held by pod ns/b")
+	w.set(podKey("b"), nil)
+	w.object(t, "c.ns", reserved)
+}

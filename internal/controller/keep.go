@@ -1,0 +1,134 @@
+package controller
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/resolve"
+	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+)
+
+// String is "kind/name/UID", "" for none.
+func (o Owner) String() string {
+	if o == (Owner{}) {
+		return ""
+	}
+	return o.Kind + "/" + o.Name + "/" + o.UID
+}
+
+// readOwner reads what String wrote, and nothing else.
+func readOwner(text string) Owner {
+	parts := strings.Split(text, "/")
+	if len(parts) != 3 {
+		return Owner{}
+	}
+	return Owner{parts[0], parts[1], parts[2]}
+}
+
+// keptBy notes what keeps the addresses of pods of a name: a StatefulSet, whose
+// next pod of the name has them again. Other owners keep none.
+func (t *term) keptBy(pod core.Pod, o Owner) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if o.Kind != string(KindSet) {
+		delete(t.keepers, pod.String())
+		return
+	}
+	t.keepers[pod.String()] = o
+}
+
+func (t *term) keeperOf(pod core.Pod) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.keepers[pod.String()].String()
+}
+
+// set has pods looked at that are gone and whose addresses a StatefulSet kept.
+func (t *term) set(k Key) {
+	var keys []Key
+	t.mu.Lock()
+	for name, by := range t.keepers {
+		namespace, pod, _ := strings.Cut(name, "/")
+		if namespace == k.Namespace && by.Name == k.Name {
+			keys = append(keys, Key{KindPod, namespace, pod})
+		}
+	}
+	t.mu.Unlock()
+	t.queue.Add(slices.DeleteFunc(keys, func(k Key) bool { _, live := t.Pods.Get(k.Namespace, k.Name); return live })...)
+}
+
+// wanted tells that the StatefulSet that made the pods of a name is there and will
+// make another: the same one, not ending, with a replica of that ordinal.
+func (t *term) wanted(pod core.Pod) bool {
+	t.mu.Lock()
+	by, has := t.keepers[pod.String()]
+	t.mu.Unlock()
+	if !has {
+		return false
+	}
+	s, ok := t.Sets.Get(pod.Namespace, by.Name)
+	at, numbered := resolve.Ordinal(pod.Name)
+	return ok && numbered && s.UID == by.UID && !s.Ending && at >= s.First && at < s.First+s.Replicas
+}
+
+// stays tells that a name's leases outlive its pods: a StatefulSet or an IP object
+// that a user made keeps them, and the Subnet still has them.
+func (t *term) stays(pod core.Pod, leases []core.Lease) bool {
+	wanted := t.wanted(pod)
+	return !slices.ContainsFunc(leases, func(l core.Lease) bool {
+		net, _, ok := t.nets.Get(l.Subnet)
+		return !ok || !gives(net.Subnet, l.IPs) || !wanted && !t.reserved(l)
+	})
+}
+
+// gives tells that a Subnet may give all of some addresses.
+func gives(net core.Subnet, ips []netip.Addr) bool {
+	return !slices.ContainsFunc(ips, func(ip netip.Addr) bool {
+		return !annotation.Within(ip, net.CIDRs) || slices.Contains(net.Gateways, ip)
+	})
+}
+
+// inherits tells that all that is left of an earlier pod of the name is what the
+// interfaces of this one would get: it goes over to them. A reservation for an
+// interface that the pod does not have stays what it is.
+func (t *term) inherits(pod core.Pod, nics []*core.NIC, left []core.Lease) bool {
+	if !t.stays(pod, left) {
+		return len(left) == 0
+	}
+	return !slices.ContainsFunc(left, func(l core.Lease) bool {
+		i := slices.IndexFunc(nics, func(n *core.NIC) bool { return n.IfaceID == l.Owner.Key.IfName })
+		return i < 0 && !reservation(l) || i >= 0 && !fits(l, nics[i])
+	})
+}
+
+// fits tells that a lease is what an interface asks for.
+func fits(l core.Lease, n *core.NIC) bool {
+	families := 0
+	for _, c := range n.Subnet.CIDRs {
+		if n.Family.Has(c.Addr()) {
+			families++
+		}
+	}
+	return l.Subnet == n.Subnet.Name && len(l.IPs) == families && includes(l.IPs, n.IPs) && (len(n.MAC) == 0 || slices.Equal(l.MAC, n.MAC)) &&
+		!slices.ContainsFunc(l.IPs, func(ip netip.Addr) bool { return !n.Family.Has(ip) }) &&
+		(len(n.Pool) == 0 || slices.ContainsFunc(n.Pool, func(some []netip.Addr) bool { return includes(l.IPs, some) }))
+}
+
+// includes tells that all of some addresses are among others.
+func includes(all, some []netip.Addr) bool {
+	return !slices.ContainsFunc(some, func(ip netip.Addr) bool { return !slices.Contains(all, ip) })
+}
+
+// split divides leases into those of one incarnation of a pod and the others.
+func split(all []core.Lease, uid string) (own, others []core.Lease) {
+	for _, l := range all {
+		if l.Owner.Key.Container == uid {
+			own = append(own, l)
+		} else {
+			others = append(others, l)
+		}
+	}
+	return own, others
+}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/ipam"
@@ -38,15 +39,22 @@ const finalizer = "kubeovn.io/kube-ovn-controller"
 // ReasonReserve is the reason of events about IP objects that reserve nothing.
 const ReasonReserve = "ReserveAddressFailed"
 
-// reserving is how the Container of a lease begins that an IP object has of itself.
-const reserving = "ip:"
-
-// reservation tells that a lease is an IP object's, made by a user before any pod:
-// it has no row in the database.
-func reservation(l core.Lease) bool { return strings.HasPrefix(l.Owner.Key.Container, reserving) }
-
 // ipKey is the IP object of a lease: it is called as the logical port.
 func ipKey(l core.Lease) Key { return Key{Kind: KindIP, Name: l.Owner.Key.IfName} }
+
+// addresses are the keys of all that have an address, or an object for one.
+func (t *term) addresses() (keys []Key) {
+	for _, o := range t.IPs.List() {
+		keys = append(keys, Key{Kind: KindIP, Name: o.Name})
+	}
+	for _, l := range t.book.All() {
+		keys = append(keys, ipKey(l))
+		if pod := l.Owner.Pod; !pod.IsZero() {
+			keys = append(keys, Key{KindPod, pod.Namespace, pod.Name})
+		}
+	}
+	return keys
+}
 
 // ours tells that a controller made an object, and not a user who reserves.
 func ours(o *v1.IP) bool {
@@ -56,7 +64,7 @@ func ours(o *v1.IP) bool {
 // readIP is what an IP object says: for which port of which pod, and which
 // addresses, none where a controller is to choose.
 func readIP(o *v1.IP) (core.Lease, error) {
-	l := core.Lease{Subnet: o.Spec.Subnet, Owner: owner(core.Pod{Namespace: o.Spec.Namespace, Name: o.Spec.PodName}, reserving+string(o.UID), o.Name)}
+	l := core.Lease{Subnet: o.Spec.Subnet, Owner: owner(core.Pod{Namespace: o.Spec.Namespace, Name: o.Spec.PodName}, book.Reserving(string(o.UID)), o.Name)}
 	if ours(o) {
 		l.Owner.Key.Container = o.Annotations[noteOwner]
 	}
@@ -86,12 +94,17 @@ func readIP(o *v1.IP) (core.Lease, error) {
 	return l, nil
 }
 
+// possible tells that a lease could be one of a Subnet in force.
+func (t *term) possible(l core.Lease) bool {
+	net, _, ok := t.nets.Get(l.Subnet)
+	return ok && len(l.IPs) > 0 && gives(net.Subnet, l.IPs) && annotation.OnePerFamily(l.IPs) == nil
+}
+
 // fromIP is the lease that an IP object shows when a controller begins to lead, if
 // somebody is to have it.
 func (t *term) fromIP(o *v1.IP) (core.Lease, bool) {
 	l, err := readIP(o)
-	net, _, ok := t.nets.Get(l.Subnet)
-	if err != nil || !ok || len(l.IPs) == 0 || !gives(net.Subnet, l.IPs) || annotation.OnePerFamily(l.IPs) != nil {
+	if err != nil || !t.possible(l) {
 		return l, false
 	}
 	pod := l.Owner.Pod
@@ -112,7 +125,7 @@ func (t *term) fromIP(o *v1.IP) (core.Lease, bool) {
 // reserved tells that an IP object of a user keeps a lease.
 func (t *term) reserved(l core.Lease) bool {
 	o, ok := t.IPs.Get("", l.Owner.Key.IfName)
-	if !ok || ours(o) && o.Labels[labelReserved] != "true" || reservation(l) && l.Owner.Key.Container != reserving+string(o.UID) {
+	if !ok || ours(o) && o.Labels[labelReserved] != "true" || book.Reservation(l) && l.Owner.Key.Container != book.Reserving(string(o.UID)) {
 		return false
 	}
 	says, err := readIP(o)
@@ -126,12 +139,12 @@ func (t *term) ip(ctx context.Context, k Key) error {
 	if !there {
 		have = nil
 	}
-	l, has := t.book.at(k.Name)
+	l, has := t.book.At(k.Name)
 	switch {
-	case has && reservation(l) && (!there || !t.reserved(l)):
+	case has && book.Reservation(l) && (!there || !t.reserved(l)):
 		t.release([]core.Lease{l}, false) // which comes here again
 		return nil
-	case has && reservation(l):
+	case has && book.Reservation(l):
 		want := &v1.IP{ObjectMeta: metav1.ObjectMeta{Name: k.Name, Labels: map[string]string{labelReserved: "true"}}, Spec: have.Spec}
 		spell(&want.Spec, l)
 		return t.PutIP(ctx, have, want)
@@ -157,29 +170,36 @@ func (t *term) record(ctx context.Context, l core.Lease, have *v1.IP) error {
 		Spec: v1.IPSpec{PodName: pod.Name, Namespace: pod.Namespace},
 	}
 	spell(&want.Spec, l)
-	if p, live := t.Pods.Get(pod.Namespace, pod.Name); pod.IsZero() {
+	switch p, live := t.Pods.Get(pod.Namespace, pod.Name); {
+	case pod.IsZero():
 		want.Spec.PodName = l.Owner.Key.IfName
-		want.Spec.NodeName = strings.TrimPrefix(l.Owner.Key.IfName, "node-")
-	} else if live && p.UID == l.Owner.Key.Container {
+		want.Spec.NodeName = strings.TrimPrefix(l.Owner.Key.IfName, logical.NodePort(""))
+	case live && p.UID == l.Owner.Key.Container:
 		if want.Spec.NodeName = p.Node; p.Node == "" {
 			return nil // the scheduler's news comes here again
 		}
-	} else if have == nil && !t.wanted(pod) {
+	case have == nil && !t.wanted(pod):
 		t.queue.Add(Key{KindPod, pod.Namespace, pod.Name}) // whose address nobody keeps any more
 		return nil
 	}
 	if keeper := t.keeperOf(pod); keeper != "" {
 		want.Annotations[noteKeeper], want.Spec.PodType = keeper, string(KindSet)
 	}
-	if have != nil && !ours(have) || have != nil && have.Labels[labelReserved] == "true" {
-		want.Labels[labelReserved] = "true"
+	label(want, have)
+	return t.PutIP(ctx, have, want)
+}
+
+// label adds the labels of Subnet and node, but for names that are too long for one,
+// and that of a user's reservation, which stays.
+func label(o, have *v1.IP) {
+	if have != nil && (!ours(have) || have.Labels[labelReserved] == "true") {
+		o.Labels[labelReserved] = "true"
 	}
-	for key, value := range map[string]string{labelSubnet: l.Subnet, labelNode: want.Spec.NodeName, l.Subnet: ""} {
-		if len(validation.IsQualifiedName(key)) == 0 && len(validation.IsValidLabelValue(value)) == 0 && (value != "" || key == l.Subnet) {
-			want.Labels[key] = value
+	for key, value := range map[string]string{labelSubnet: o.Spec.Subnet, labelNode: o.Spec.NodeName, o.Spec.Subnet: ""} {
+		if len(validation.IsQualifiedName(key)) == 0 && len(validation.IsValidLabelValue(value)) == 0 && (value != "" || key == o.Spec.Subnet) {
+			o.Labels[key] = value
 		}
 	}
-	return t.PutIP(ctx, have, want)
 }
 
 // spell writes a lease's addresses into an object.
@@ -204,7 +224,7 @@ func (t *term) reserve(ctx context.Context, o *v1.IP) error {
 	case !ok:
 		err = fmt.Errorf("address in Subnet %s: %s: %w", l.Subnet, cmp.Or(fault, "it is not in force"), core.ErrNotFound)
 	default:
-		_, _, err = t.book.acquire(ipam.Request{Subnet: net.Subnet, Owner: l.Owner, IPs: l.IPs, MAC: l.MAC})
+		_, _, err = t.book.Acquire(ipam.Request{Subnet: net.Subnet, Owner: l.Owner, IPs: l.IPs, MAC: l.MAC})
 	}
 	if err != nil {
 		return t.failed(ctx, k, l.Subnet, ReasonReserve, err)

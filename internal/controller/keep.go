@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
@@ -99,7 +100,7 @@ func (t *term) inherits(pod core.Pod, nics []*core.NIC, left []core.Lease) bool 
 	}
 	return !slices.ContainsFunc(left, func(l core.Lease) bool {
 		i := slices.IndexFunc(nics, func(n *core.NIC) bool { return n.IfaceID == l.Owner.Key.IfName })
-		return i < 0 && !reservation(l) || i >= 0 && !fits(l, nics[i])
+		return i < 0 && !book.Reservation(l) || i >= 0 && !fits(l, nics[i])
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/lib/retry"
@@ -68,7 +69,7 @@ const fenceLook = time.Second
 // term is one time of leading.
 type term struct {
 	Config
-	book  *book
+	book  *book.Book
 	nets  *networks
 	rules *policies
 	queue *retry.Queue[Key]
@@ -94,7 +95,7 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	t := &term{
-		Config: c.Config, book: newBook(), nets: newNetworks(c.Readers, c.Join), rules: newPolicies(c.Readers), queue: retry.NewQueue[Key](firstPause, mostPause),
+		Config: c.Config, book: book.New(), nets: newNetworks(c.Readers, c.Join), rules: newPolicies(c.Readers), queue: retry.NewQueue[Key](firstPause, mostPause),
 		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[Key]string{}, warned: map[Key]Event{}, keepers: map[string]Owner{}, faults: map[string]error{},
 	}
 	if err := c.Follow(ctx, t.changed); err != nil {
@@ -269,16 +270,7 @@ func (t *term) everything() error {
 			keys = append(keys, k)
 		}
 	}
-	for _, o := range t.IPs.List() {
-		keys = append(keys, Key{Kind: KindIP, Name: o.Name})
-	}
-	for _, l := range t.book.all() {
-		keys = append(keys, ipKey(l))
-		if pod := l.Owner.Pod; !pod.IsZero() {
-			keys = append(keys, Key{KindPod, pod.Namespace, pod.Name})
-		}
-	}
-	t.queue.Add(keys...)
+	t.queue.Add(append(keys, t.addresses()...)...)
 	return nil
 }
 
@@ -315,18 +307,25 @@ func (t *term) work(ctx context.Context, k Key) error {
 		return t.policy(ctx, k)
 	case KindIP:
 		return t.ip(ctx, k)
+	case kindStatus:
+		return t.status(ctx, k)
+	case kindAll:
+		return t.everything()
+	}
+	t.heed(k)
+	return nil
+}
+
+// heed has others looked at, for whom a key is news.
+func (t *term) heed(k Key) {
+	switch k.Kind {
 	case KindSet:
 		t.set(k)
 	case KindNamespace:
 		t.namespace(k.Name)
-	case kindAll:
-		return t.everything()
 	case kindNetworks:
 		t.compare()
-	case kindStatus:
-		return t.status(ctx, k)
 	}
-	return nil
 }
 
 // compare has Subnets looked at that are in force otherwise than before, and

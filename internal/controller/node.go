@@ -22,7 +22,7 @@ func (t *term) node(ctx context.Context, k Key) error {
 		if err := t.DB.Apply(ctx, &ovn.Set{Owner: "node/" + k.Name}); err != nil {
 			return err
 		}
-		leases := t.book.of(who.Pod)
+		leases := t.book.Of(who.Pod)
 		t.release(slices.DeleteFunc(leases, func(l core.Lease) bool { return l.Owner.Key != who.Key }), false)
 		return nil
 	}
@@ -31,7 +31,7 @@ func (t *term) node(ctx context.Context, k Key) error {
 	if !ok {
 		return t.failed(ctx, o, logical.JoinSubnet, ReasonAcquire, fmt.Errorf("there is no Subnet %s: %s", logical.JoinSubnet, fault))
 	}
-	l, isFresh, err := t.book.acquire(ipam.Request{Subnet: net.Subnet, Owner: who})
+	l, isFresh, err := t.book.Acquire(ipam.Request{Subnet: net.Subnet, Owner: who})
 	if err != nil {
 		return t.failed(ctx, o, net.Name, ReasonAcquire, err)
 	}

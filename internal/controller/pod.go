@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/ipam"
@@ -39,14 +40,14 @@ type given struct {
 func (t *term) pod(ctx context.Context, k Key) error {
 	p, ok := t.Pods.Get(k.Namespace, k.Name)
 	name := core.Pod{Namespace: k.Namespace, Name: k.Name}
-	held := t.book.of(name)
+	held := t.book.Of(name)
 	own, left := split(held, p.UID)
 	if !ok || p.Done || p.Host || p.Ending && len(own) == 0 {
 		return t.leave(ctx, name, held)
 	}
 	o := Object{Key: k, UID: p.UID}
 	nics, err := t.nics(ctx, p, own)
-	if err == nil && !t.inherits(name, nics, left) || err != nil && len(left) > 0 && !t.stays(name, left) {
+	if t.outdated(name, nics, left, err) {
 		if err := t.clear(ctx, name, held); err != nil {
 			return err
 		}
@@ -68,6 +69,15 @@ func (t *term) pod(ctx context.Context, k Key) error {
 	return t.tell(ctx, o, p.Annotations, podNotes(p, all))
 }
 
+// outdated tells that what is left of an earlier pod of a name goes before the
+// next one gets something; err is why it is not known what that asks for.
+func (t *term) outdated(name core.Pod, nics []*core.NIC, left []core.Lease, err error) bool {
+	if err != nil {
+		return len(left) > 0 && !t.stays(name, left)
+	}
+	return !t.inherits(name, nics, left)
+}
+
 // leave ends what a pod has that is no more, but for the addresses that stay its
 // name's: those have their rows on, in no group.
 func (t *term) leave(ctx context.Context, name core.Pod, held []core.Lease) error {
@@ -85,7 +95,7 @@ func (t *term) leave(ctx context.Context, name core.Pod, held []core.Lease) erro
 	t.calm(Key{KindPod, name.Namespace, name.Name})
 	rows := logical.Pod{Pod: name, Keeper: t.keeperOf(name)}
 	for _, l := range stay {
-		if !reservation(l) {
+		if !book.Reservation(l) {
 			rows.UID = l.Owner.Key.Container
 			rows.Ports = append(rows.Ports, logical.Port{Name: l.Owner.Key.IfName, Subnet: l.Subnet, MAC: l.MAC, IPs: l.IPs})
 		}
@@ -113,7 +123,7 @@ func (t *term) clear(ctx context.Context, name core.Pod, held []core.Lease) erro
 // release gives addresses back, and wakes who waits for some.
 func (t *term) release(leases []core.Lease, cancelled bool) {
 	for _, l := range leases {
-		t.book.forget(l, cancelled)
+		t.book.Forget(l, cancelled)
 		t.counted(l.Subnet)
 		t.rouse(l.Subnet)
 		t.queue.Add(ipKey(l))
@@ -175,7 +185,7 @@ func (t *term) acquire(ctx context.Context, o Object, p Pod, nics []*core.NIC, l
 		} else if bytes.Equal(nic.MAC, logical.GatewayMAC(g.net)) {
 			err = fmt.Errorf("MAC %s is that of its gateway", nic.MAC)
 		} else {
-			g.lease, g.fresh, err = t.book.acquire(ipam.Request{
+			g.lease, g.fresh, err = t.book.Acquire(ipam.Request{
 				Subnet: nic.Subnet, Owner: owner(p.Pod, p.UID, nic.IfaceID), IPs: nic.IPs, Pool: nic.Pool, Family: nic.Family, MAC: nic.MAC,
 			}, left...)
 		}
@@ -198,7 +208,7 @@ func (t *term) full(subnet string, err error) error {
 	}
 	net, _, _ := t.nets.Get(subnet)
 	var parts []string
-	for _, s := range t.book.ipam.Stats([]core.Subnet{net.Subnet}) {
+	for _, s := range t.book.Stats([]core.Subnet{net.Subnet}) {
 		parts = append(parts, fmt.Sprintf("%s: %d in use of %d", s.Family, s.Used, s.Used+s.Free))
 	}
 	return fmt.Errorf("pod left without an address: Subnet %s is full (%s): %w", subnet, strings.Join(parts, ", "), err)
@@ -241,13 +251,9 @@ func (t *term) commit(ctx context.Context, o Object, p Pod, all []given, held []
 		}
 		return t.failed(ctx, o, subnet, ReasonPort, err)
 	}
-	var gone []core.Lease
-	for _, l := range held {
-		if !slices.ContainsFunc(all, func(g given) bool { return g.lease.Owner.Key == l.Owner.Key }) && !reservation(l) {
-			gone = append(gone, l)
-		}
-	}
-	t.release(gone, false)
+	t.release(slices.DeleteFunc(slices.Clone(held), func(l core.Lease) bool {
+		return book.Reservation(l) || slices.ContainsFunc(all, func(g given) bool { return g.lease.Owner.Key == l.Owner.Key })
+	}), false)
 	for _, g := range all {
 		t.queue.Add(ipKey(g.lease))
 	}

@@ -162,7 +162,7 @@ func (t *term) restoreFaces() {
 		t.rules.label(n.Name)
 	}
 	for _, p := range pods {
-		for _, l := range t.book.of(p.Pod) {
+		for _, l := range t.book.Of(p.Pod) {
 			if l.Owner.Key.IfName == defaultPort(p.Pod) && l.Owner.Key.Container == p.UID {
 				t.rules.put(p.Pod, member(p, l))
 			}

@@ -59,6 +59,13 @@ func (t *term) restore() error {
 			t.Log.Error("two logical ports have one address; the first keeps it", "port", p.Name, "keeps", by.Key.IfName)
 		}
 	}
+	t.restoreTold(&r)
+	return t.book.Restore(r.leases)
+}
+
+// restoreTold adds what pods were told, and what IP objects say, whose rows were
+// lost.
+func (t *term) restoreTold(r *restoring) {
 	for _, p := range t.Pods.List() {
 		for _, l := range t.fromNotes(p) {
 			if by, ok := r.add(l); !ok && by.Key != l.Owner.Key {
@@ -67,13 +74,14 @@ func (t *term) restore() error {
 		}
 	}
 	for _, o := range t.IPs.List() {
-		if l, ok := t.fromIP(o); ok {
-			if by, ok := r.add(l); !ok && by.Key.IfName != o.Name {
-				t.Log.Error("an IP object has an address that another has", "object", o.Name, "ips", join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
-			}
+		l, ok := t.fromIP(o)
+		if !ok {
+			continue
+		}
+		if by, ok := r.add(l); !ok && by.Key.IfName != o.Name {
+			t.Log.Error("an IP object has an address that another has", "object", o.Name, "ips", join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
 		}
 	}
-	return t.book.restore(r.leases)
 }
 
 // restoreSwitches notes which Subnets have rows.
@@ -152,3 +160,21 @@ func inside(net core.Subnet, value string) (out []netip.Addr) {
 	}
 	return out
 }
+
+// owner is who has the address of a logical port. uid is that of a pod or node.
+func owner(pod core.Pod, uid, port string) core.Owner {
+	return core.Owner{Key: core.Key{Container: uid, IfName: port}, Pod: pod}
+}
+
+// portOf is the prefix of a logical port's annotations: what follows the pod in
+// its name, "ovn" for nothing (sdn.md, 2).
+func portOf(pod core.Pod, port string) string {
+	rest, ok := strings.CutPrefix(port, pod.Name+"."+pod.Namespace)
+	if rest = strings.TrimPrefix(rest, "."); !ok || rest == "" {
+		return v1.DefaultProvider
+	}
+	return rest
+}
+
+// nodeOwner has the address of a node.
+func nodeOwner(name string) core.Owner { return owner(core.Pod{}, "", logical.NodePort(name)) }

@@ -19,7 +19,7 @@ func (t *term) subnet(ctx context.Context, k Key) error {
 	if !ok {
 		return t.unswitch(ctx, k)
 	}
-	t.book.open(k.Name)
+	t.book.Open(k.Name)
 	err := t.DB.Apply(ctx, logical.Switch(net))
 	t.refused(k.Name, err)
 	if err != nil {
@@ -62,7 +62,7 @@ func (t *term) refused(subnet string, err error) {
 func (t *term) unswitch(ctx context.Context, k Key) error {
 	t.refused(k.Name, nil)
 	t.counted(k.Name)
-	if !t.book.shut(k.Name) {
+	if !t.book.Shut(k.Name) {
 		return nil // the last address that is given back comes here again
 	}
 	if err := t.DB.Apply(ctx, &ovn.Set{Owner: "subnet/" + k.Name}); err != nil {
@@ -90,7 +90,7 @@ func (t *term) status(ctx context.Context, k Key) error {
 	}
 	want := v1.SubnetStatus{}
 	if inForce {
-		want = tally.Subnet(t.book.ipam, net.Subnet)
+		want = tally.Subnet(t.book.Allocator, net.Subnet)
 	}
 	conditions, changed := merge(obj.Status.Conditions, conditionsOf(obj.Generation, refused, undone(obj.Spec)))
 	want.Conditions = conditions

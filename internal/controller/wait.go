@@ -64,7 +64,7 @@ func (t *term) rouse(name string) {
 // address of it any more.
 func (t *term) counted(subnet string) {
 	t.queue.Add(Key{Kind: kindStatus, Name: subnet})
-	if _, _, inForce := t.nets.Get(subnet); !inForce && t.book.empty(subnet) {
+	if _, _, inForce := t.nets.Get(subnet); !inForce && t.book.Empty(subnet) {
 		t.queue.Add(Key{Kind: KindSubnet, Name: subnet})
 	}
 }

@@ -96,4 +96,3 @@ func TestIPObjects(t *testing.T) {
 	c.Delete(in(subnetYAML))
 	require.Eventually(t, func() bool { return db.Get("Logical_Switch", ns, "name") == "" }, patience, tick)
 }
-

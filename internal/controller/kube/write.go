@@ -118,6 +118,16 @@ func (c *Cluster) PutIP(ctx context.Context, have, want *v1.IP) error {
 		}
 		return nil
 	}
+	body, err := changes(have, want)
+	if err != nil || len(body) == 0 {
+		return err
+	}
+	return gone(c.patch(ctx, ips, controller.Object{Key: controller.Key{Kind: controller.KindIP, Name: have.Name}, UID: string(have.UID)}, body))
+}
+
+// changes merges into an object what another says. null removes a field that only
+// the former has.
+func changes(have, want *v1.IP) (map[string]any, error) {
 	body, about := map[string]any{}, map[string]any{}
 	for field, change := range map[string]map[string]string{
 		"labels": lacking(have.Labels, want.Labels), "annotations": lacking(have.Annotations, want.Annotations),
@@ -126,16 +136,24 @@ func (c *Cluster) PutIP(ctx context.Context, have, want *v1.IP) error {
 			about[field], body["metadata"] = change, about
 		}
 	}
-	if !reflect.DeepEqual(have.Spec, want.Spec) {
-		body["spec"] = want.Spec
-		if have.Spec.V6IPAddress != "" && want.Spec.V6IPAddress == "" || have.Spec.V4IPAddress != "" && want.Spec.V4IPAddress == "" {
-			return c.DropIP(ctx, have) // a merge removes no field; it is made again
+	if reflect.DeepEqual(have.Spec, want.Spec) {
+		return body, nil
+	}
+	was, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&have.Spec)
+	if err != nil {
+		return nil, fmt.Errorf("change IP %s: %w", have.Name, err)
+	}
+	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&want.Spec)
+	if err != nil {
+		return nil, fmt.Errorf("change IP %s: %w", have.Name, err)
+	}
+	for field := range was {
+		if _, stays := spec[field]; !stays {
+			spec[field] = nil
 		}
 	}
-	if len(body) == 0 {
-		return nil
-	}
-	return gone(c.patch(ctx, ips, controller.Object{Key: controller.Key{Kind: controller.KindIP, Name: have.Name}, UID: string(have.UID)}, body))
+	body["spec"] = spec
+	return body, nil
 }
 
 // lacking are the pairs of want that have has not.

@@ -1,4 +1,7 @@
-package controller
+// Package book says who has which address: leases by logical port and UID. It is
+// made of the database and the objects when a controller begins to lead, and must
+// not know either.
+package book
 
 import (
 	"cmp"
@@ -8,16 +11,14 @@ import (
 	"strings"
 	"sync"
 
-	v1 "github.com/fairlead/fairlead/api/v1"
-	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/ipam"
 )
 
-// book says who has which address: leases by logical port and UID. It is made
-// of the database and the objects when a controller begins to lead.
-type book struct {
-	ipam *ipam.Allocator
+// Book is the leases of a cluster. Its methods may be called at once from many
+// goroutines.
+type Book struct {
+	*ipam.Allocator // which knows what is free; it is asked, and changed by Book alone
 
 	mu     sync.Mutex
 	pods   map[string]map[core.Key]core.Lease // by namespace/name of the pod
@@ -26,29 +27,25 @@ type book struct {
 	closed map[string]bool                    // Subnets whose rows are being removed
 }
 
-func newBook() *book {
-	return &book{ipam: ipam.New(), pods: map[string]map[core.Key]core.Lease{}, ports: map[string]core.Lease{}, counts: map[string]int{}, closed: map[string]bool{}}
+// New makes an empty one.
+func New() *Book {
+	return &Book{Allocator: ipam.New(), pods: map[string]map[core.Key]core.Lease{}, ports: map[string]core.Lease{}, counts: map[string]int{}, closed: map[string]bool{}}
 }
 
-// owner is who has the address of a logical port. uid is that of a pod or node.
-func owner(pod core.Pod, uid, port string) core.Owner {
-	return core.Owner{Key: core.Key{Container: uid, IfName: port}, Pod: pod}
-}
-
-// restore fills an empty book. Of two leases that claim one address the first
+// Restore fills an empty book. Of two leases that claim one address the first
 // counts, and the error names the other.
-func (b *book) restore(leases []core.Lease) error {
-	err := b.ipam.Restore(leases, nil)
+func (b *Book) Restore(leases []core.Lease) error {
+	err := b.Allocator.Restore(leases, nil)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, l := range b.ipam.Leases() {
+	for _, l := range b.Allocator.Leases() {
 		b.enter(l)
 	}
 	return err
 }
 
 // enter notes a lease. The caller holds mu.
-func (b *book) enter(l core.Lease) {
+func (b *Book) enter(l core.Lease) {
 	name := l.Owner.Pod.String()
 	if b.pods[name] == nil {
 		b.pods[name] = map[core.Key]core.Lease{}
@@ -60,23 +57,23 @@ func (b *book) enter(l core.Lease) {
 	b.ports[l.Owner.Key.IfName] = l
 }
 
-// at is the lease of a logical port.
-func (b *book) at(port string) (core.Lease, bool) {
+// At is the lease of a logical port.
+func (b *Book) At(port string) (core.Lease, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	l, ok := b.ports[port]
 	return l, ok
 }
 
-// all are the leases by port, in no order.
-func (b *book) all() []core.Lease {
+// All are the leases by port, in no order.
+func (b *Book) All() []core.Lease {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Collect(maps.Values(b.ports))
 }
 
-// of are the leases of all pods that had a name, by port.
-func (b *book) of(pod core.Pod) []core.Lease {
+// Of are the leases of all pods that had a name, by port.
+func (b *Book) Of(pod core.Pod) []core.Lease {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.SortedFunc(maps.Values(b.pods[pod.String()]), func(x, y core.Lease) int {
@@ -84,9 +81,9 @@ func (b *book) of(pod core.Pod) []core.Lease {
 	})
 }
 
-// acquire gives the lease that an owner has, or the one among left that is of its
+// Acquire gives the lease that an owner has, or the one among left that is of its
 // port, which goes over to it without being free for a moment, or a fresh one.
-func (b *book) acquire(r ipam.Request, left ...core.Lease) (l core.Lease, fresh bool, err error) {
+func (b *Book) Acquire(r ipam.Request, left ...core.Lease) (l core.Lease, fresh bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if l, has := b.pods[r.Owner.Pod.String()][r.Owner.Key]; has && l.Subnet == r.Subnet.Name {
@@ -98,24 +95,24 @@ func (b *book) acquire(r ipam.Request, left ...core.Lease) (l core.Lease, fresh 
 	i := slices.IndexFunc(left, func(l core.Lease) bool { return l.Owner.Key.IfName == r.Owner.Key.IfName })
 	if i >= 0 && b.has(left[i]) {
 		b.drop(left[i])
-		b.ipam.Release(left[i])
+		b.Allocator.Release(left[i])
 		r.IPs, r.MAC, r.Pool = left[i].IPs, left[i].MAC, nil
 	}
-	if l, err = b.ipam.Acquire(r); err != nil {
+	if l, err = b.Allocator.Acquire(r); err != nil {
 		return l, false, err
 	}
 	b.enter(l)
-	return l, i < 0 || reservation(left[i]), nil
+	return l, i < 0 || Reservation(left[i]), nil
 }
 
 // has tells that a lease is in the book. The caller holds mu.
-func (b *book) has(l core.Lease) bool {
+func (b *Book) has(l core.Lease) bool {
 	have, has := b.pods[l.Owner.Pod.String()][l.Owner.Key]
 	return has && have.Subnet == l.Subnet
 }
 
 // drop takes a lease out of the book. The caller holds mu.
-func (b *book) drop(l core.Lease) {
+func (b *Book) drop(l core.Lease) {
 	name := l.Owner.Pod.String()
 	delete(b.pods[name], l.Owner.Key)
 	if len(b.pods[name]) == 0 {
@@ -129,8 +126,8 @@ func (b *book) drop(l core.Lease) {
 	}
 }
 
-// forget frees a lease whose row is gone; cancelled tells that it never had one.
-func (b *book) forget(l core.Lease, cancelled bool) {
+// Forget frees a lease whose row is gone; cancelled tells that it never had one.
+func (b *Book) Forget(l core.Lease, cancelled bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.has(l) {
@@ -138,14 +135,14 @@ func (b *book) forget(l core.Lease, cancelled bool) {
 	}
 	b.drop(l)
 	if cancelled {
-		b.ipam.Cancel(l)
+		b.Allocator.Cancel(l)
 	} else {
-		b.ipam.Release(l)
+		b.Allocator.Release(l)
 	}
 }
 
-// shut keeps a Subnet from giving addresses, unless somebody has one of it.
-func (b *book) shut(subnet string) bool {
+// Shut keeps a Subnet from giving addresses, unless somebody has one of it.
+func (b *Book) Shut(subnet string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.counts[subnet] > 0 {
@@ -155,29 +152,26 @@ func (b *book) shut(subnet string) bool {
 	return true
 }
 
-// empty tells that nobody has an address of a Subnet.
-func (b *book) empty(subnet string) bool {
+// Empty tells that nobody has an address of a Subnet.
+func (b *Book) Empty(subnet string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.counts[subnet] == 0
 }
 
-// open undoes shut.
-func (b *book) open(subnet string) {
+// Open undoes Shut.
+func (b *Book) Open(subnet string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.closed, subnet)
 }
 
-// portOf is the prefix of a logical port's annotations: what follows the pod in
-// its name, "ovn" for nothing (sdn.md, 2).
-func portOf(pod core.Pod, port string) string {
-	rest, ok := strings.CutPrefix(port, pod.Name+"."+pod.Namespace)
-	if rest = strings.TrimPrefix(rest, "."); !ok || rest == "" {
-		return v1.DefaultProvider
-	}
-	return rest
-}
+// reserving is how the Container of an owner begins that is an object and no pod.
+const reserving = "ip:"
 
-// nodeOwner has the address of a node.
-func nodeOwner(name string) core.Owner { return owner(core.Pod{}, "", logical.NodePort(name)) }
+// Reserving is the Container of a lease that an object has of itself.
+func Reserving(uid string) string { return reserving + uid }
+
+// Reservation tells that a lease is an object's, made by a user before any pod: it
+// has no row in the database.
+func Reservation(l core.Lease) bool { return strings.HasPrefix(l.Owner.Key.Container, reserving) }

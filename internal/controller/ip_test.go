@@ -16,11 +16,10 @@ func ipKey(name string) controller.Key {
 }
 
 // replica declares a pod of StatefulSet db.
-func (w *world) replica(name, uid, set string) {
-	w.set(podKey(name), controller.Pod{
-		Pod: core.Pod{Namespace: "ns", Name: name, UID: uid}, Annotations: map[string]string{}, Node: "n1",
-		Owner: controller.Owner{Kind: "StatefulSet", Name: "db", UID: set},
-	})
+func (w *world) replica(name, uid, set string, notes ...string) {
+	p := declared(name, uid, notes...)
+	p.Node, p.Owner = "n1", controller.Owner{Kind: "StatefulSet", Name: "db", UID: set}
+	w.set(podKey(name), p)
 }
 
 // sized declares StatefulSet db.

@@ -94,25 +94,25 @@ func gives(net core.Subnet, ips []netip.Addr) bool {
 // inherits tells that all that is left of an earlier pod of the name is what the
 // interfaces of this one would get: it goes over to them. A reservation for an
 // interface that the pod does not have stays what it is.
-func (t *term) inherits(pod core.Pod, nics []*core.NIC, left []core.Lease) bool {
+func (t *term) inherits(pod core.Pod, nics []nic, left []core.Lease) bool {
 	if !t.stays(pod, left) {
 		return len(left) == 0
 	}
 	return !slices.ContainsFunc(left, func(l core.Lease) bool {
-		i := slices.IndexFunc(nics, func(n *core.NIC) bool { return n.IfaceID == l.Owner.Key.IfName })
+		i := slices.IndexFunc(nics, func(n nic) bool { return n.IfaceID == l.Owner.Key.IfName })
 		return i < 0 && !book.Reservation(l) || i >= 0 && !fits(l, nics[i])
 	})
 }
 
 // fits tells that a lease is what an interface asks for.
-func fits(l core.Lease, n *core.NIC) bool {
+func fits(l core.Lease, n nic) bool {
 	families := 0
 	for _, c := range n.Subnet.CIDRs {
 		if n.Family.Has(c.Addr()) {
 			families++
 		}
 	}
-	return l.Subnet == n.Subnet.Name && len(l.IPs) == families && includes(l.IPs, n.IPs) && (len(n.MAC) == 0 || slices.Equal(l.MAC, n.MAC)) &&
+	return l.Subnet == n.Subnet.Name && n.pool.Keeps(l.IPs) && len(l.IPs) == families && includes(l.IPs, n.IPs) && (len(n.MAC) == 0 || slices.Equal(l.MAC, n.MAC)) &&
 		!slices.ContainsFunc(l.IPs, func(ip netip.Addr) bool { return !n.Family.Has(ip) }) &&
 		(len(n.Pool) == 0 || slices.ContainsFunc(n.Pool, func(some []netip.Addr) bool { return includes(l.IPs, some) }))
 }

@@ -190,10 +190,7 @@ func keyOf(owner string) (Key, bool) {
 // changed takes news of an object.
 func (t *term) changed(k Key) {
 	switch k.Kind {
-	case KindSubnet:
-		t.nets.Changed()
-		t.queue.Add(Key{Kind: kindNetworks}, k)
-	case KindNamespace:
+	case KindSubnet, KindNamespace, KindPool:
 		t.nets.Changed()
 		t.queue.Add(Key{Kind: kindNetworks}, k)
 	case KindPolicy:
@@ -256,6 +253,9 @@ func (t *term) everything() error {
 	for _, s := range t.Subnets.List() {
 		keys = append(keys, Key{Kind: KindSubnet, Name: s.Name})
 	}
+	for _, p := range t.Pools.List() {
+		keys = append(keys, Key{Kind: KindPool, Name: p.Name})
+	}
 	for _, n := range t.Nodes.List() {
 		keys = append(keys, Key{Kind: KindNode, Name: n.Name})
 	}
@@ -307,6 +307,8 @@ func (t *term) work(ctx context.Context, k Key) error {
 		return t.policy(ctx, k)
 	case KindIP:
 		return t.ip(ctx, k)
+	case KindPool:
+		return t.pool(ctx, k)
 	case kindStatus:
 		return t.status(ctx, k)
 	case kindAll:

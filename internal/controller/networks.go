@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/ippool"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
@@ -30,6 +31,7 @@ type networks struct {
 	book   declare.Book
 	force  map[string]logical.Subnet
 	faults map[string]string // why an object's Subnet is not in force as written
+	pools  ippool.Pools
 }
 
 func newNetworks(from Readers, join core.Subnet) *networks {
@@ -69,7 +71,20 @@ func (n *networks) look() {
 			force[name] = s
 		}
 	}
+	n.pools = n.pools.Next(n.from.Pools.List(), force)
+	for name, s := range force {
+		s.Exclude = slices.Concat(s.Exclude, n.pools.Ranges(name))
+		force[name] = s
+	}
 	n.book, n.force = next, force
+}
+
+// Pools are the IPPools in force.
+func (n *networks) Pools() ippool.Pools {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.look()
+	return n.pools
 }
 
 // withheld tells that a Subnet object of the default one's name is there, which

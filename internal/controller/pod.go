@@ -12,7 +12,9 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/book"
+	"github.com/fairlead/fairlead/internal/controller/ippool"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/status"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/ipam"
 	"github.com/fairlead/fairlead/internal/network/resolve"
@@ -28,7 +30,7 @@ const (
 
 // given is an interface of a pod with its addresses.
 type given struct {
-	nic   *core.NIC
+	nic
 	net   logical.Subnet
 	lease core.Lease
 	fresh bool // it has no row yet
@@ -57,7 +59,7 @@ func (t *term) pod(ctx context.Context, k Key) error {
 		}
 	}
 	if err != nil {
-		return t.failed(ctx, o, "", ReasonValidate, err)
+		return t.failed(ctx, o, needsOf(err), ReasonValidate, err)
 	}
 	all, err := t.acquire(ctx, o, p, nics, left)
 	if err != nil {
@@ -71,7 +73,7 @@ func (t *term) pod(ctx context.Context, k Key) error {
 
 // outdated tells that what is left of an earlier pod of a name goes before the
 // next one gets something; err is why it is not known what that asks for.
-func (t *term) outdated(name core.Pod, nics []*core.NIC, left []core.Lease, err error) bool {
+func (t *term) outdated(name core.Pod, nics []nic, left []core.Lease, err error) bool {
 	if err != nil {
 		return len(left) > 0 && !t.stays(name, left)
 	}
@@ -133,9 +135,8 @@ func (t *term) release(leases []core.Lease, cancelled bool) {
 // nics are the interfaces of a pod whose addresses the controller gives: those
 // of provider ovn, or of one that ends so. Leases that the pod has already
 // stand in the place of what its annotations say.
-func (t *term) nics(ctx context.Context, p Pod, held []core.Lease) ([]*core.NIC, error) {
-	notes := map[string]string{}
-	maps.Copy(notes, p.Annotations)
+func (t *term) nics(ctx context.Context, p Pod, held []core.Lease) ([]nic, error) {
+	notes := t.unpooled(p)
 	for _, l := range held {
 		pin(notes, portOf(p.Pod, l.Owner.Key.IfName), l)
 	}
@@ -150,15 +151,7 @@ func (t *term) nics(ctx context.Context, p Pod, held []core.Lease) ([]*core.NIC,
 	if err != nil {
 		return nil, err
 	}
-	var out []*core.NIC
-	for _, w := range wants {
-		for _, s := range w.Steps {
-			if s.NIC != nil && v1.Routed(s.NIC.Provider) {
-				out = append(out, s.NIC)
-			}
-		}
-	}
-	return out, nil
+	return t.pooled(p, wants)
 }
 
 // pin makes annotations say what a lease does.
@@ -172,7 +165,7 @@ func pin(notes map[string]string, prefix string, l core.Lease) {
 
 // acquire gets addresses for all interfaces of a pod, or for none.
 // What is left of an earlier pod of the name it takes over.
-func (t *term) acquire(ctx context.Context, o Object, p Pod, nics []*core.NIC, left []core.Lease) (all []given, err error) {
+func (t *term) acquire(ctx context.Context, o Object, p Pod, nics []nic, left []core.Lease) (all []given, err error) {
 	groups, err := t.groups(ctx, p)
 	if err != nil {
 		return nil, err
@@ -186,12 +179,12 @@ func (t *term) acquire(ctx context.Context, o Object, p Pod, nics []*core.NIC, l
 			err = fmt.Errorf("MAC %s is that of its gateway", nic.MAC)
 		} else {
 			g.lease, g.fresh, err = t.book.Acquire(ipam.Request{
-				Subnet: nic.Subnet, Owner: owner(p.Pod, p.UID, nic.IfaceID), IPs: nic.IPs, Pool: nic.Pool, Family: nic.Family, MAC: nic.MAC,
+				Subnet: nic.Subnet, Owner: owner(p.Pod, p.UID, nic.IfaceID), IPs: nic.IPs, Pool: nic.Pool, Ranges: nic.pool.Spare, Family: nic.Family, MAC: nic.MAC,
 			}, left...)
 		}
 		if err != nil {
 			t.release(fresh(all), true)
-			return nil, t.failed(ctx, o, subnet, ReasonAcquire, t.full(subnet, err))
+			return nil, t.failed(ctx, o, subnet, ReasonAcquire, t.full(subnet, nic.pool, err))
 		}
 		if nic.IfaceID == defaultPort(p.Pod) {
 			g.groups = groups
@@ -201,12 +194,17 @@ func (t *term) acquire(ctx context.Context, o Object, p Pod, nics []*core.NIC, l
 	return all, nil
 }
 
-// full adds to an error of a full Subnet how many addresses are taken.
-func (t *term) full(subnet string, err error) error {
+// full adds to an error of a full Subnet or IPPool how many addresses are taken.
+func (t *term) full(subnet string, pool ippool.Pool, err error) error {
 	if !errors.Is(err, core.ErrExhausted) {
 		return fmt.Errorf("address in Subnet %s: %w", subnet, err)
 	}
 	net, _, _ := t.nets.Get(subnet)
+	if pool.Name != "" {
+		s := status.Pool(t.book.Allocator, net.Subnet, pool.Ranges, pool.Spare)
+		return fmt.Errorf("pod left without an address: IPPool %s of Subnet %s has none free (in use: %s): %w",
+			pool.Name, subnet, strings.Trim(s.V4UsingIPRange+","+s.V6UsingIPRange, ","), err)
+	}
 	var parts []string
 	for _, s := range t.book.Stats([]core.Subnet{net.Subnet}) {
 		parts = append(parts, fmt.Sprintf("%s: %d in use of %d", s.Family, s.Used, s.Used+s.Free))

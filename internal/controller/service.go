@@ -6,6 +6,7 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/status"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
 
@@ -26,6 +27,6 @@ func (t *term) service(ctx context.Context, k Key) error {
 		return nil
 	}
 	t.served(k)
-	t.say(ctx, Object{Key: k, UID: s.UID}, Event{Reason: reasonFields, Message: "not carried out: " + strings.Join(undone, "; ")})
+	t.say(ctx, Object{Key: k, UID: s.UID}, Event{Reason: status.Fields, Message: "not carried out: " + strings.Join(undone, "; ")})
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/logical"
-	"github.com/fairlead/fairlead/internal/controller/tally"
+	"github.com/fairlead/fairlead/internal/controller/status"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
@@ -90,11 +90,11 @@ func (t *term) status(ctx context.Context, k Key) error {
 	}
 	want := v1.SubnetStatus{}
 	if inForce {
-		want = tally.Subnet(t.book.Allocator, net.Subnet)
+		want = status.Subnet(t.book.Allocator, net.Subnet)
 	}
-	conditions, changed := merge(obj.Status.Conditions, conditionsOf(obj.Generation, refused, undone(obj.Spec)))
+	conditions, changed := status.Merge(obj.Status.Conditions, status.Conditions(obj.Generation, refused, undone(obj.Spec)))
 	want.Conditions = conditions
-	if !changed && tally.Same(obj.Status, want) {
+	if !changed && status.Same(obj.Status, want) {
 		return nil
 	}
 	return gone(t.SubnetStatus(ctx, Object{Key: Key{Kind: KindSubnet, Name: k.Name}, UID: string(obj.UID)}, want))

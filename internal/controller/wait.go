@@ -64,6 +64,9 @@ func (t *term) rouse(name string) {
 // address of it any more.
 func (t *term) counted(subnet string) {
 	t.queue.Add(Key{Kind: kindStatus, Name: subnet})
+	for _, p := range t.nets.Pools().In(subnet) {
+		t.queue.Add(Key{Kind: KindPool, Name: p})
+	}
 	if _, _, inForce := t.nets.Get(subnet); !inForce && t.book.Empty(subnet) {
 		t.queue.Add(Key{Kind: KindSubnet, Name: subnet})
 	}

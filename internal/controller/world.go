@@ -28,6 +28,7 @@ const (
 	KindPolicy    Kind = "NetworkPolicy"
 	KindIP        Kind = "IP"
 	KindSet       Kind = "StatefulSet"
+	KindPool      Kind = "IPPool"
 )
 
 // Key names an object. Namespace is "" where the kind has none.
@@ -119,6 +120,7 @@ type Readers struct {
 	Policies  Lister[NetworkPolicy]
 	IPs       Lister[*v1.IP]
 	Sets      Lister[StatefulSet]
+	Pools     Lister[*v1.IPPool]
 	// Follow returns when all Listers know all objects, and calls changed for
 	// each object that comes, changes or goes after that, until ctx ends. changed
 	// does not block.
@@ -141,6 +143,8 @@ type Outcomes interface {
 	SubnetStatus(ctx context.Context, o Object, status v1.SubnetStatus) error
 	// VpcConditions replaces the conditions of these types.
 	VpcConditions(ctx context.Context, o Object, conditions []v1.Condition) error
+	// PoolStatus replaces the conditions of these types, and all counts.
+	PoolStatus(ctx context.Context, o Object, status v1.IPPoolStatus) error
 	// PutIP makes an object what want is, as far as want says it. have is the object
 	// as it is known, nil for none.
 	PutIP(ctx context.Context, have, want *v1.IP) error

@@ -128,6 +128,7 @@ func (w *world) seenBy(name string) controller.World {
 			Policies: lister[controller.NetworkPolicy]{w, controller.KindPolicy},
 			IPs:      lister[*v1.IP]{w, controller.KindIP},
 			Sets:     lister[controller.StatefulSet]{w, controller.KindSet},
+			Pools:    lister[*v1.IPPool]{w, controller.KindPool},
 			Follow: func(ctx context.Context, changed func(controller.Key)) error {
 				f := &follower{changed}
 				w.mu.Lock()
@@ -190,6 +191,19 @@ func (o outcomes) SubnetStatus(_ context.Context, at controller.Object, status v
 	o.mu.Lock()
 	defer o.unlock()
 	was, ok := o.objects[at.Key].(*v1.Subnet)
+	if !ok || string(was.UID) != at.UID {
+		return core.ErrNotFound
+	}
+	now := was.DeepCopy()
+	now.Status = status
+	o.put(at.Key, now)
+	return nil
+}
+
+func (o outcomes) PoolStatus(_ context.Context, at controller.Object, status v1.IPPoolStatus) error {
+	o.mu.Lock()
+	defer o.unlock()
+	was, ok := o.objects[at.Key].(*v1.IPPool)
 	if !ok || string(was.UID) != at.UID {
 		return core.ErrNotFound
 	}
@@ -295,11 +309,15 @@ func (w *world) subnet(name string, spec v1.SubnetSpec) {
 
 // pod declares a pod of namespace ns; notes are pairs of key and value.
 func (w *world) pod(name, uid string, notes ...string) {
+	w.set(podKey(name), declared(name, uid, notes...))
+}
+
+func declared(name, uid string, notes ...string) controller.Pod {
 	p := controller.Pod{Pod: core.Pod{Namespace: "ns", Name: name, UID: uid}, Annotations: map[string]string{}}
 	for i := 0; i < len(notes); i += 2 {
 		p.Annotations[notes[i]] = notes[i+1]
 	}
-	w.set(podKey(name), p)
+	return p
 }
 
 // notes are a pod's annotations now.
@@ -327,7 +345,7 @@ func (w *world) counts(t testing.TB, name, used, usedRange, free, freeRange stri
 			got = [4]string{string(s.V4UsingIPs), s.V4UsingIPRange, string(s.V4AvailableIPs), s.V4AvailableIPRange}
 		}
 		return got == want
-	}, patience, tick, "Subnet %s: wanted %v", name, want)
+	}, patience, tick, "Subnet %s: wanted %v, have %v", name, want, &got)
 }
 
 // named gives a Vpc the metadata that its key says.

@@ -97,6 +97,7 @@ func (b *Book) Acquire(r ipam.Request, left ...core.Lease) (l core.Lease, fresh 
 		b.drop(left[i])
 		b.Allocator.Release(left[i])
 		r.IPs, r.MAC, r.Pool = left[i].IPs, left[i].MAC, nil
+		r.Ranges = nil
 	}
 	if l, err = b.Allocator.Acquire(r); err != nil {
 		return l, false, err

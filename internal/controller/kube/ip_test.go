@@ -34,6 +34,11 @@ metadata:
 spec: {nodeName: NS, containers: [{name: c, image: none}]}
 `
 
+// lately prints what a text is when it is printed.
+type lately struct{ text *string }
+
+func (l lately) String() string { return *l.text }
+
 // TestIPObjects: a real API server has an IP object for each address: of a replica
 // while its StatefulSet wants one, and of a user who reserves.
 func TestIPObjects(t *testing.T) {
@@ -55,7 +60,7 @@ func TestIPObjects(t *testing.T) {
 		require.Eventually(t, func() bool {
 			got = strings.TrimSpace(c.Kubectl(append([]string{"get", "--ignore-not-found"}, args...)...))
 			return got == want
-		}, patience, tick, "%v: wanted %s", args, want)
+		}, patience, tick, "%v: wanted %s, have %v", args, want, lately{&got})
 	}
 	spec := "jsonpath={.spec.podName} {.spec.namespace} {.spec.subnet} {.spec.nodeName} {.spec.v4IpAddress} {.spec.v6IpAddress} {.spec.podType}"
 	is(in("db-3 NS NS NS 10.30.0.2 fd30::2 StatefulSet"), "ip", "db-3."+ns, "-o", spec)
@@ -92,6 +97,17 @@ func TestIPObjects(t *testing.T) {
 	c.Kubectl("delete", "ip", "c."+ns)
 	is("0", "subnet", ns, "-o", "jsonpath={.status.v4usingIPs}")
 	is("", "ip", "-l", "ovn.kubernetes.io/subnet="+ns, "-o", "name")
+
+	// A part of the Subnet is for those who name it.
+	c.Apply(in("apiVersion: kubeovn.io/v1\nkind: IPPool\nmetadata: {name: NS}\nspec: {subnet: NS, ips: [10.30.0.3..10.30.0.4, 'fd30::5']}\n"))
+	is("1 10.30.0.3 1 0 True", "ippool", ns, "-o",
+		`jsonpath={.status.v4AvailableIPs} {.status.v4AvailableIPRange} {.status.v6AvailableIPs} {.status.v4UsingIPs} {.status.conditions[?(@.type=="Ready")].status}`)
+	c.Apply(in(strings.Replace(podYAML, "annotations: {", "annotations: {ovn.kubernetes.io/ip_pool: NS, ", 1), "NAME", "e"))
+	is("10.30.0.3,fd30::5", "pod", "e", "-n", ns, "-o", note)
+	is("0  0 1", "ippool", ns, "-o", `jsonpath={.status.v4AvailableIPs} {.status.v4AvailableIPRange} {.status.v6AvailableIPs} {.status.v4UsingIPs}`)
+	c.Kubectl("delete", "pod", "e", "-n", ns, "--force", "--grace-period=0")
+	is("1 0", "ippool", ns, "-o", `jsonpath={.status.v4AvailableIPs} {.status.v4UsingIPs}`)
+	c.Kubectl("delete", "ippool", ns)
 	c.Delete(in(setYAML, "COUNT", "0"))
 	c.Delete(in(subnetYAML))
 	require.Eventually(t, func() bool { return db.Get("Logical_Switch", ns, "name") == "" }, patience, tick)

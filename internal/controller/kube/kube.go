@@ -40,6 +40,7 @@ var (
 	slicesOf   = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
 	policies   = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}
 	ips        = v1.GroupVersion.WithResource("ips")
+	ippools    = v1.GroupVersion.WithResource("ippools")
 	sets       = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}
 	nads       = schema.GroupVersionResource{Group: "k8s.cni.cncf.io", Version: "v1", Resource: "network-attachment-definitions"}
 )
@@ -81,6 +82,7 @@ func New(config *rest.Config, log *slog.Logger) (*Cluster, error) {
 		controller.KindPolicy:    {policies, keep(readPolicy)},
 		controller.KindIP:        {ips, keep(readIP)},
 		controller.KindSet:       {sets, keep(readSet)},
+		controller.KindPool:      {ippools, keep(readPool)},
 	} {
 		informer := c.begin.ForResource(k.resource).Informer()
 		if err := informer.SetTransform(k.keep); err != nil {
@@ -162,6 +164,7 @@ func (c *Cluster) World() controller.World {
 			Policies:   lister[controller.NetworkPolicy]{c.all[controller.KindPolicy]},
 			IPs:        lister[*v1.IP]{c.all[controller.KindIP]},
 			Sets:       lister[controller.StatefulSet]{c.all[controller.KindSet]},
+			Pools:      lister[*v1.IPPool]{c.all[controller.KindPool]},
 			Follow:     c.follow,
 		},
 		Outcomes: c,

@@ -70,6 +70,17 @@ func readSubnet(u *unstructured.Unstructured) *v1.Subnet {
 	return out
 }
 
+// readPool keeps an IPPool that cannot be read as one of no address, which is
+// refused.
+func readPool(u *unstructured.Unstructured) *v1.IPPool {
+	out := &v1.IPPool{}
+	if decode(u, out) != nil {
+		out = &v1.IPPool{}
+	}
+	out.ObjectMeta = meta(u)
+	return out
+}
+
 // readIP keeps an IP that cannot be read as one of no Subnet, which reserves nothing.
 func readIP(u *unstructured.Unstructured) *v1.IP {
 	out := &v1.IP{}

@@ -79,19 +79,44 @@ func (c *Cluster) SubnetStatus(ctx context.Context, o controller.Object, s v1.Su
 	if !ok {
 		return core.ErrNotFound
 	}
-	status := map[string]any{
-		"conditions":     merged(now.Status.Conditions, s.Conditions),
-		"v4usingIPrange": s.V4UsingIPRange, "v4availableIPrange": s.V4AvailableIPRange,
-		"v6usingIPrange": s.V6UsingIPRange, "v6availableIPrange": s.V6AvailableIPRange,
+	status, err := counting(s, merged(now.Status.Conditions, s.Conditions),
+		"v4availableIPs", "v4availableIPrange", "v4usingIPs", "v4usingIPrange", "v6availableIPs", "v6availableIPrange", "v6usingIPs", "v6usingIPrange")
+	if err != nil {
+		return fmt.Errorf("status of %s: %w", o.Key, err)
 	}
-	for field, count := range map[string]json.RawMessage{
-		"v4usingIPs": s.V4UsingIPs, "v4availableIPs": s.V4AvailableIPs, "v6usingIPs": s.V6UsingIPs, "v6availableIPs": s.V6AvailableIPs,
-	} {
-		if status[field] = nil; count != nil { // null removes the field
-			status[field] = count
-		}
+	return c.patch(ctx, subnets, o, status, "status")
+}
+
+// PoolStatus implements controller.Outcomes.
+func (c *Cluster) PoolStatus(ctx context.Context, o controller.Object, s v1.IPPoolStatus) error {
+	now, ok := c.World().Pools.Get("", o.Name)
+	if !ok {
+		return core.ErrNotFound
 	}
-	return c.patch(ctx, subnets, o, map[string]any{"status": status}, "status")
+	status, err := counting(s, merged(now.Status.Conditions, s.Conditions),
+		"v4AvailableIPs", "v4AvailableIPRange", "v4UsingIPs", "v4UsingIPRange", "v6AvailableIPs", "v6AvailableIPRange", "v6UsingIPs", "v6UsingIPRange")
+	if err != nil {
+		return fmt.Errorf("status of %s: %w", o.Key, err)
+	}
+	return c.patch(ctx, ippools, o, status, "status")
+}
+
+// counting is a patch of these fields of a status; null removes those that it does
+// not have.
+func counting(s any, conditions []v1.Condition, fields ...string) (map[string]any, error) {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal(text, &all); err != nil {
+		return nil, err
+	}
+	status := map[string]any{"conditions": conditions}
+	for _, f := range fields {
+		status[f] = all[f] // nil is null
+	}
+	return map[string]any{"status": status}, nil
 }
 
 // VpcConditions implements controller.Outcomes.
@@ -199,7 +224,7 @@ func merged(have, want []v1.Condition) []v1.Condition {
 func (c *Cluster) Warn(ctx context.Context, o controller.Object, e controller.Event) {
 	now, in := time.Now().UTC().Format(time.RFC3339), cmp.Or(o.Namespace, metav1.NamespaceDefault)
 	about := map[string]any{"kind": string(o.Kind), "namespace": o.Namespace, "name": o.Name, "uid": o.UID, "apiVersion": "v1"}
-	if o.Kind == controller.KindVpc || o.Kind == controller.KindSubnet || o.Kind == controller.KindIP {
+	if o.Kind == controller.KindVpc || o.Kind == controller.KindSubnet || o.Kind == controller.KindIP || o.Kind == controller.KindPool {
 		about["apiVersion"] = v1.APIVersion
 	}
 	if o.Kind == controller.KindPolicy {

@@ -28,6 +28,9 @@ type Request struct {
 	// Pool are candidates, each as IPs: the first whose addresses are all free
 	// is taken. It excludes IPs.
 	Pool [][]netip.Addr
+	// Ranges are the only addresses that may be chosen of the families that they have,
+	// sorted and disjoint, also those that Subnet excludes.
+	Ranges []core.AddrRange
 	// Family is the only one of which an address is given.
 	Family core.Family
 	// Within are the only parts of the subnet whose addresses may be given, at

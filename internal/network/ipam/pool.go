@@ -89,8 +89,8 @@ func (p *pool) acquire(w wish) (core.Lease, error) {
 		ip := w.fixed[f]
 		if !ip.IsValid() {
 			var ok bool
-			if ip, ok = p.choose(f, w.owner); !ok {
-				return core.Lease{}, fmt.Errorf("%s: %w", w.part(int(f)), core.ErrExhausted)
+			if ip, ok = p.choose(f, w); !ok {
+				return core.Lease{}, fmt.Errorf("%s: %w", w.places(f), core.ErrExhausted)
 			}
 		}
 		l.IPs = append(l.IPs, ip)
@@ -138,12 +138,19 @@ func (h *holding) err() error {
 }
 
 // choose finds an address and leaves it where it is: hold takes it.
-func (p *pool) choose(f family, o core.Owner) (netip.Addr, bool) {
+func (p *pool) choose(f family, w wish) (netip.Addr, bool) {
 	sp := p.spaces[f]
-	for _, ip := range p.remembered(o).IPs {
-		if familyOf(ip) == f && p.holders[ip] == nil && sp.choosable(ip) {
+	choosable := sp.choosable
+	if len(w.ranges[f]) > 0 {
+		choosable = w.ranged
+	}
+	for _, ip := range p.remembered(w.owner).IPs {
+		if familyOf(ip) == f && p.holders[ip] == nil && choosable(ip) {
 			return ip, true
 		}
+	}
+	if len(w.ranges[f]) > 0 {
+		return p.chooseOf(w.ranges[f])
 	}
 	if ip, ok := sp.lowest(); ok {
 		return ip, true

@@ -37,6 +37,7 @@ type wish struct {
 	within [families]netip.Prefix // invalid = all of cidrs
 	fixed  [families]netip.Addr   // invalid = to be chosen
 	pool   [][families]netip.Addr // fixed becomes the first that is free
+	ranges [families][]core.AddrRange
 	mac    core.MAC
 	noMAC  bool // without mac the lease has none
 }
@@ -52,6 +53,9 @@ func parse(r Request) (wish, error) {
 		return w, core.Errorf(core.CodeAddress, "an %s address is requested, and the subnet has none (%v)", w.only, r.Subnet.CIDRs)
 	}
 	w.confine(r.Within)
+	for _, s := range r.Ranges {
+		w.ranges[familyOf(s.From)] = append(w.ranges[familyOf(s.From)], s)
+	}
 	if r.MAC != nil {
 		if err := checkMAC(r.MAC); err != nil {
 			return w, err

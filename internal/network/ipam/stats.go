@@ -43,7 +43,7 @@ func (a *Allocator) Stats(subnets []core.Subnet) []SubnetStats {
 func (p *pool) stats(f family, sp *space) SubnetStats {
 	st := SubnetStats{Subnet: p.name, Family: f.String(), Total: size(sp.cidr)}
 	for _, r := range sp.reserved {
-		st.Excluded = add(st.Excluded, count(r))
+		st.Excluded = add(st.Excluded, Count(r))
 	}
 	var inside uint64
 	p.mu.Lock()
@@ -73,8 +73,8 @@ func size(p netip.Prefix) uint64 {
 	return 1 << n
 }
 
-// count is the number of addresses of a range.
-func count(r core.AddrRange) uint64 {
+// Count is the number of addresses of a range; one beyond 2^64-1 is that.
+func Count(r core.AddrRange) uint64 {
 	hi, lo := distance(r.From, r.To)
 	if hi != 0 {
 		return math.MaxUint64

@@ -24,7 +24,7 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 	if n.elem.ipamClaim != "" {
 		return nil, annotation.Refused(core.CodeValue, n.elem.field+".ipam-claim-reference", n.elem.ipamClaim, "cannot be used: network %s has no IPAM claims", n.label)
 	}
-	ann := &annotation.Notes{All: r.notes, Provider: n.annotated(), IfName: n.ifName}
+	ann := &annotation.Notes{All: r.notes, Provider: n.annotated(), IfName: n.ifName, Controlled: r.in.OVN}
 	a, err := ann.Read()
 	if err != nil {
 		return nil, err

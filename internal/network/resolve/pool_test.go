@@ -50,7 +50,7 @@ func TestIPPoolLists(t *testing.T) {
 		code uint
 		says string
 	}{
-		"pool-a":                           {102, "names an IPPool, which is not served: write its addresses here"},
+		"pool-a":                           {102, "names an IPPool, which only a controller serves: write its addresses here"},
 		"10.16.0.11;x":                     {102, `"x"`},
 		"10.16.0.11,10.16.0.12;10.16.0.13": {102, "two addresses of one family"},
 		"10.16.0.11;10.17.0.11":            {103, "10.17.0.11"},

@@ -19,7 +19,9 @@ type Notes struct {
 	All      map[string]string
 	Provider string // "ovn" or the NAD's provider
 	IfName   string
-	err      error
+	// Controlled: a controller serves what an IPPool's name asks for.
+	Controlled bool
+	err        error
 }
 
 // places are the keys that may hold field, the most specific first

@@ -31,7 +31,7 @@ type column struct {
 // columns are all annotations of a NIC, in the order in which they are refused.
 var columns = []column{
 	{field: v1.FieldIP, read: into(parseAddrs, func(a *Requested) *[]netip.Addr { return &a.IPs })},
-	{field: v1.FieldIPPool, read: into(parseCandidates, func(a *Requested) *[][]netip.Addr { return &a.Pool })},
+	{field: v1.FieldIPPool, read: readPool},
 	{field: v1.FieldFamily, read: into(parseFamily, func(a *Requested) *core.Family { return &a.Family })},
 	{field: v1.FieldMAC, read: into(ParseMAC, func(a *Requested) *core.MAC { return &a.MAC })},
 	{field: v1.FieldSubnet, read: into(parseName, func(a *Requested) *string { return &a.Subnet })},

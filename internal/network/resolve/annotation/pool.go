@@ -6,9 +6,34 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
 )
 
-var errIPPool = errors.New("names an IPPool, which is not served: write its addresses here, as 10.0.0.5,10.0.0.6")
+var errIPPool = errors.New("names an IPPool, which only a controller serves: write its addresses here, as 10.0.0.5,10.0.0.6")
+
+// IPPool is the IPPool that the annotations name for the NIC, and the key that names
+// it; "" for none.
+func (n *Notes) IPPool() (key, name string) {
+	key, value, ok := n.get(v1.FieldIPPool)
+	if !ok || !IsPool(value) {
+		return "", ""
+	}
+	return key, value
+}
+
+// IsPool tells that a value of ip_pool is the name of an IPPool, and no list.
+func IsPool(value string) bool {
+	items, _ := elements(value)
+	return len(items) == 1 && IsName(items[0]) && !isAddr(items[0])
+}
+
+// readPool takes a list of addresses in. An IPPool's name a controller reads.
+func readPool(n *Notes, a *Requested, key, value string) {
+	if !n.Controlled || !IsPool(value) {
+		into(parseCandidates, func(a *Requested) *[][]netip.Addr { return &a.Pool })(n, a, key, value)
+	}
+}
 
 // parseCandidates reads a list of addresses (spec/sdn.md, section 12): elements
 // separated by ';', each an address or a pair of both families, or single
@@ -18,7 +43,7 @@ func parseCandidates(value string) (out [][]netip.Addr, err error) {
 	items, pairs := elements(value)
 	for _, item := range items {
 		element, err := parseAddrs(item)
-		if err != nil && len(items) == 1 && IsName(item) && !isAddr(item) {
+		if err != nil && IsPool(value) {
 			err = errIPPool
 		}
 		if err != nil {

@@ -1,6 +1,7 @@
-// Package tally counts the addresses of Subnets for people: how many are in use and
-// free, and which. Its numbers are a recount of the allocator at that moment.
-package tally
+// Package status writes what the objects that the controller serves are told of
+// themselves: conditions, and counts of addresses in use and free, which are a recount
+// of the allocator at that moment. It must not know where objects come from.
+package status
 
 import (
 	"encoding/json"
@@ -19,6 +20,16 @@ import (
 
 // Same tells that two statuses count the same.
 func Same(a, b v1.SubnetStatus) bool { return fields(a) == fields(b) }
+
+// SamePool is the same for IPPools.
+func SamePool(a, b v1.IPPoolStatus) bool { return poolFields(a) == poolFields(b) }
+
+func poolFields(s v1.IPPoolStatus) [8]string {
+	return [8]string{
+		string(s.V4AvailableIPs), s.V4AvailableIPRange, string(s.V4UsingIPs), s.V4UsingIPRange,
+		string(s.V6AvailableIPs), s.V6AvailableIPRange, string(s.V6UsingIPs), s.V6UsingIPRange,
+	}
+}
 
 // fields are those of a status that count addresses.
 func fields(s v1.SubnetStatus) [8]string {
@@ -43,6 +54,49 @@ func Subnet(book *ipam.Allocator, net core.Subnet) (out v1.SubnetStatus) {
 		}
 	}
 	return out
+}
+
+// Pool is the same for an IPPool: all of its ranges, and those of them that may be
+// given while nobody has them.
+func Pool(book *ipam.Allocator, net core.Subnet, all, spare []core.AddrRange) (out v1.IPPoolStatus) {
+	held := book.Held(net.Name)
+	for _, r := range all {
+		six := r.From.Is6()
+		if six && out.V6UsingIPs != nil || !six && out.V4UsingIPs != nil {
+			continue
+		}
+		var in, left netipx.IPSetBuilder
+		for _, r := range spare {
+			if r.From.Is6() == six {
+				left.AddRange(netipx.IPRangeFrom(r.From, r.To))
+			}
+		}
+		for _, ip := range held {
+			if ip.Is6() == six && slices.ContainsFunc(all, func(r core.AddrRange) bool { return r.Contains(ip) }) {
+				in.Add(ip)
+				left.Remove(ip)
+			}
+		}
+		if six {
+			out.V6UsingIPs, out.V6AvailableIPs, out.V6UsingIPRange, out.V6AvailableIPRange = number(size(in)), number(size(left)), text(in), text(left)
+		} else {
+			out.V4UsingIPs, out.V4AvailableIPs, out.V4UsingIPRange, out.V4AvailableIPRange = number(size(in)), number(size(left)), text(in), text(left)
+		}
+	}
+	return out
+}
+
+// size is the number of addresses of a set; one beyond 2^64-1 is that.
+func size(b netipx.IPSetBuilder) (n uint64) {
+	set, err := b.IPSet()
+	if err != nil {
+		return 0
+	}
+	for _, r := range set.Ranges() {
+		more := ipam.Count(core.AddrRange{From: r.From(), To: r.To()})
+		n += min(more, math.MaxUint64-n)
+	}
+	return n
 }
 
 // number is a count as JSON: a string where a reader of floating point numbers

@@ -1,0 +1,140 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/ippool"
+	"github.com/fairlead/fairlead/internal/controller/status"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+)
+
+// nic is an interface of a pod whose addresses the controller gives.
+type nic struct {
+	*core.NIC
+	pool ippool.Pool // of which it gets them; the zero value for all of the Subnet
+}
+
+// pool tells an IPPool's object what came of it, and how many of its addresses are
+// in use.
+func (t *term) pool(ctx context.Context, k Key) error {
+	t.rouse(waitsFor(k.Name))
+	obj, ok := t.Pools.Get("", k.Name)
+	if !ok {
+		return nil
+	}
+	pool, fault, inForce := t.nets.Pools().Get(k.Name)
+	net, _, served := t.nets.Get(pool.Subnet)
+	want := v1.IPPoolStatus{}
+	if inForce && served {
+		want = status.Pool(t.book.Allocator, net.Subnet, pool.Ranges, pool.Spare)
+	}
+	var refused error
+	if fault != "" {
+		refused = errors.New(fault)
+	}
+	var undone []string
+	if obj.Spec.EnableAddressSet {
+		undone = append(undone, "spec.enableAddressSet")
+	}
+	conditions, changed := status.Merge(obj.Status.Conditions, status.Conditions(obj.Generation, refused, undone))
+	want.Conditions = conditions
+	if !changed && status.SamePool(obj.Status, want) {
+		return nil
+	}
+	return gone(t.PoolStatus(ctx, Object{Key: k, UID: string(obj.UID)}, want))
+}
+
+// waitsFor is what a pod needs that names an IPPool.
+func waitsFor(pool string) string { return "ippool/" + pool }
+
+// noPoolError tells that a pod names an IPPool that is not in force.
+type noPoolError struct {
+	name string
+	error
+}
+
+// Unwrap makes errors.Is see why.
+func (e *noPoolError) Unwrap() error { return e.error }
+
+// needsOf is what a failed pod waits for, "" where that has no name.
+func needsOf(err error) string {
+	if e := (*noPoolError)(nil); errors.As(err, &e) {
+		return waitsFor(e.name)
+	}
+	return ""
+}
+
+// unpooled are a pod's annotations with Subnets in the place of IPPools: of those
+// that they name, and of the one to which its namespace's pods come.
+func (t *term) unpooled(p Pod) map[string]string {
+	notes, pools := map[string]string{}, t.nets.Pools()
+	maps.Copy(notes, p.Annotations)
+	fill := func(key, subnet string) {
+		if notes[key] == "" {
+			notes[key] = subnet
+		}
+	}
+	for key, value := range p.Annotations {
+		if !strings.Contains(key, v1.ProviderSuffix+v1.FieldIPPool) || !annotation.IsPool(value) {
+			continue
+		}
+		delete(notes, key)
+		if pool, _, ok := pools.Get(strings.TrimSpace(value)); ok {
+			fill(strings.Replace(key, v1.FieldIPPool, v1.FieldSubnet, 1), pool.Subnet)
+		}
+	}
+	at := v1.DefaultProvider + v1.ProviderSuffix
+	if pool, ok := pools.For("", p.Namespace); ok && p.Annotations[at+v1.FieldIP] == "" && p.Annotations[at+v1.FieldIPPool] == "" {
+		fill(at+v1.FieldSubnet, pool.Subnet)
+	}
+	return notes
+}
+
+// poolOf is the IPPool that gives an interface its addresses: the one that the pod
+// names for it, else its namespace's.
+func (t *term) poolOf(p Pod, ifName string, n *core.NIC) (ippool.Pool, error) {
+	if len(n.IPs) > 0 || len(n.Pool) > 0 {
+		return ippool.Pool{}, nil
+	}
+	notes := annotation.Notes{All: p.Annotations, Provider: n.Provider, IfName: ifName}
+	key, name := notes.IPPool()
+	if name == "" {
+		pool, _ := t.nets.Pools().For(n.Subnet.Name, p.Namespace)
+		return pool, nil
+	}
+	pool, fault, ok := t.nets.Pools().Get(name)
+	switch {
+	case !ok && fault == "":
+		return pool, &noPoolError{name, annotation.Refused(core.CodeValue, key, name, "names an IPPool that does not exist")}
+	case !ok:
+		return pool, &noPoolError{name, annotation.Refused(core.CodeValue, key, name, "names an IPPool that is not in force: %s", fault)}
+	case pool.Subnet != n.Subnet.Name:
+		return pool, annotation.Refused(core.CodeConflict, key, name, "is an IPPool of Subnet %s, and the interface is asked to be in %s", pool.Subnet, n.Subnet.Name)
+	case !pool.Gives(n.Families()):
+		return pool, annotation.Refused(core.CodeConflict, key, name, "is an IPPool without an address of the families %v, which are asked for", n.Families())
+	}
+	return pool, nil
+}
+
+// pooled adds to interfaces which IPPools give them their addresses.
+func (t *term) pooled(p Pod, wants []core.Want) (out []nic, err error) {
+	for _, w := range wants {
+		for _, s := range w.Steps {
+			if s.NIC == nil || !v1.Routed(s.NIC.Provider) {
+				continue
+			}
+			pool, err := t.poolOf(p, w.IfName, s.NIC)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, nic{s.NIC, pool})
+		}
+	}
+	return slices.Clip(out), nil
+}

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -109,13 +110,15 @@ func (t *term) poolOf(p Pod, ifName string, n *core.NIC) (ippool.Pool, error) {
 		return pool, nil
 	}
 	pool, fault, ok := t.nets.Pools().Get(name)
+	// The pod's own word, wherever it stands: policies about requests went by it.
+	asked := strings.TrimSpace(p.Annotations[notes.Key(v1.FieldSubnet)])
 	switch {
 	case !ok && fault == "":
 		return pool, &noPoolError{name, annotation.Refused(core.CodeValue, key, name, "names an IPPool that does not exist")}
 	case !ok:
 		return pool, &noPoolError{name, annotation.Refused(core.CodeValue, key, name, "names an IPPool that is not in force: %s", fault)}
-	case pool.Subnet != n.Subnet.Name:
-		return pool, annotation.Refused(core.CodeConflict, key, name, "is an IPPool of Subnet %s, and the interface is asked to be in %s", pool.Subnet, n.Subnet.Name)
+	case asked != "" && pool.Subnet != asked, pool.Subnet != n.Subnet.Name:
+		return pool, annotation.Refused(core.CodeConflict, key, name, "is an IPPool of Subnet %s, and the interface is asked to be in %s", pool.Subnet, cmp.Or(asked, n.Subnet.Name))
 	case !pool.Gives(n.Families()):
 		return pool, annotation.Refused(core.CodeConflict, key, name, "is an IPPool without an address of the families %v, which are asked for", n.Families())
 	}

@@ -11,6 +11,7 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/network/resolve"
 )
 
 const ipPool = "ovn.kubernetes.io/ip_pool"
@@ -137,6 +138,19 @@ func TestBadIPPool(t *testing.T) {
 		list := w.warned(podKey("d"))
 		return len(list) > 0 && strings.Contains(list[len(list)-1], "is an IPPool of Subnet web, and the interface is asked to be in ovn-default")
 	}, patience, tick)
+
+	// A Subnet that stands at another place of the same interface counts as well.
+	w.subnet("two", v1.SubnetSpec{CIDRBlock: "10.31.0.0/24", Provider: "two.ns.ovn"})
+	w.subnet("secret", v1.SubnetSpec{CIDRBlock: "10.32.0.0/24", Provider: "secret.ns.ovn"})
+	w.ippool("secret", 0, v1.IPPoolSpec{Subnet: "secret", IPs: []v1.AddressRange{"10.32.0.7"}})
+	w.set(controller.Key{Kind: controller.KindNAD, Namespace: "ns", Name: "two"}, resolve.NAD{
+		Namespace: "ns", Name: "two", Config: `{"cniVersion":"1.0.0","type":"kube-ovn","provider":"two.ns.ovn"}`,
+	})
+	w.pod("g", "7", "k8s.v1.cni.cncf.io/networks", "two", "two.ns.ovn.kubernetes.io/logical_switch", "two", "two.ns.ovn.net1.kubernetes.io/ip_pool", "secret")
+	require.Eventually(t, func() bool {
+		list := w.warned(podKey("g"))
+		return len(list) > 0 && strings.Contains(list[len(list)-1], "is an IPPool of Subnet secret, and the interface is asked to be in two")
+	}, patience, tick, w.warned(podKey("g")))
 	w.ippool("new", 0, v1.IPPoolSpec{Subnet: "web", IPs: []v1.AddressRange{"10.26.0.40"}})
 	require.Equal(t, "10.26.0.40", w.ip(t, "b"))
 

@@ -53,11 +53,20 @@ func TestAllocated(t *testing.T) {
 		require.ErrorContains(t, err, missing)
 	}
 
+	// An IPPool's name is the controller's to read: it waits, and takes what that gave.
+	notes := allocatedNotes()
+	notes[ipPool] = "gold"
+	wants, err = carried(t, standard(), "q", notes, nil)
+	require.NoError(t, err)
+	require.Equal(t, "10.16.0.9", wants[0].Steps[0].NIC.IPs[0].String())
+	_, err = carried(t, standard(), "q", map[string]string{ipPool: "gold"}, nil)
+	require.ErrorIs(t, err, core.ErrUnavailable)
+
 	// What OVN would not carry is refused, not made.
 	w := standard()
 	w.nad("default/apart", `{"cniVersion":"1.0.0","type":"fairlead","provider":"apart.default"}`)
 	w.subnets = append(w.subnets, pool("apart", "apart.default", "10.77.0.0/24"))
-	notes := allocatedNotes()
+	notes = allocatedNotes()
 	notes["k8s.v1.cni.cncf.io/networks"] = "apart"
 	_, err = carried(t, w, "q", notes, nil)
 	require.Equal(t, core.CodeConfig, core.CodeOf(err))

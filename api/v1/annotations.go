@@ -55,8 +55,11 @@ const (
 	FieldLimit           = "limit"         // packets
 	FieldLoss            = "loss"          // percent
 	FieldMirror          = "mirror"
-	FieldPortSecurity    = "port_security" // also of a Subnet
-	FieldPortVIPs        = "port_vips"     // addresses that pass besides
+	FieldPortSecurity    = "port_security"   // also of a Subnet
+	FieldPortVIPs        = "port_vips"       // addresses that pass besides
+	FieldSecurityGroups  = "security_groups" // "a,b": SecurityGroups, whose rules count
+	FieldVip             = "vip"             // a Vip, whose address is the NIC's own
+	FieldAAPs            = "aaps"            // "a,b": Vips, whose addresses pass besides
 	FieldVLAN            = "vlan_id"
 	FieldNICType         = "pod_nic_type"
 	FieldDefaultRoute    = "default_route"

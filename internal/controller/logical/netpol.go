@@ -11,7 +11,6 @@ import (
 	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/labels"
 
-	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
 
@@ -174,14 +173,7 @@ func (s *policySet) ids() map[string]string {
 // rule adds a rule about the policy's pods. Rules of one name differ in what
 // they match.
 func (s *policySet) rule(name string, ingress bool, priority int, action, match string) {
-	group := s.p.Group()
-	row := &ovn.ACL{Direction: v1.ToPort, Priority: priority, Action: action, Match: "outport == @" + group, ExternalIDs: s.ids()}
-	if !ingress { // of a connection to a Service it sees the endpoint
-		row.Direction, row.Match = v1.FromPort, "inport == @"+group
-		row.Options = map[string]string{"apply-after-lb": "true"}
-	}
-	row.Match += " && " + match
-	s.PutKeyed(fmt.Sprintf("%s/%x", name, sha256.Sum256([]byte(row.Match))), row, ovn.RuleOfGroup(group))
+	grouped{s.Set, s.p.Group(), s.ids()}.rule(name, ingress, priority, action, match)
 }
 
 // addresses adds an address set for each family, and gives what matches one

@@ -62,6 +62,9 @@ var columns = []column{
 	{field: v1.FieldMirror, read: into(parseFlag, func(a *Requested) *bool { return &a.Mirror }), tunes: true},
 	{field: v1.FieldPortSecurity, read: into(ParseOpen, func(a *Requested) *bool { return &a.Open }), tunes: true},
 	{field: v1.FieldPortVIPs, read: into(parseVIPs, func(a *Requested) *core.AddrList { return &a.VIPs }), tunes: true},
+	{field: v1.FieldSecurityGroups, read: controlled},
+	{field: v1.FieldVip, read: controlled},
+	{field: v1.FieldAAPs, read: controlled},
 	{field: v1.FieldDefaultRoute, read: into(parseFlag, func(a *Requested) *bool { a.HasDefault = true; return &a.DefaultRoute })},
 	{field: v1.FieldAllocated, read: into(parseFlag, func(a *Requested) *bool { return &a.Allocated })},
 	// A controller's own.

@@ -27,6 +27,8 @@ const (
 	// ConditionNotImplemented is True on an object of which Fairlead carries out
 	// nothing, or not the fields that its message names.
 	ConditionNotImplemented = "NotImplemented"
+	// ConditionConflict is True on an object that cannot be beside an older one.
+	ConditionConflict = "Conflict"
 )
 
 // Condition is one observed fact about an object.

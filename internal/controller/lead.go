@@ -49,8 +49,9 @@ func New(c Config) *Controller {
 
 // Kinds of keys of the queue that no object has: networks compares all Subnets
 // in force with those before, status writes a Subnet's counts, everything has
-// all objects looked at.
+// all objects looked at, vlans compares all Vlans.
 const (
+	kindVlans    Kind = "vlans"
 	kindAll      Kind = "everything"
 	kindNetworks Kind = "networks"
 	kindStatus   Kind = "status"
@@ -69,10 +70,11 @@ const fenceLook = time.Second
 // term is one time of leading.
 type term struct {
 	Config
-	book  *book.Book
-	nets  *networks
-	rules *policies
-	queue *retry.Queue[Key]
+	book   *book.Book
+	nets   *networks
+	rules  *policies
+	guards *guards
+	queue  *retry.Queue[Key]
 
 	mu       sync.Mutex
 	told     map[string]logical.Subnet // Subnets that were in force when they were compared last
@@ -95,7 +97,7 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	t := &term{
-		Config: c.Config, book: book.New(), nets: newNetworks(c.Readers, c.Join), rules: newPolicies(c.Readers), queue: retry.NewQueue[Key](firstPause, mostPause),
+		Config: c.Config, book: book.New(), nets: newNetworks(c.Readers, c.Join), rules: newPolicies(c.Readers), guards: newGuards(), queue: retry.NewQueue[Key](firstPause, mostPause),
 		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[Key]string{}, warned: map[Key]Event{}, keepers: map[string]Owner{}, faults: map[string]error{},
 	}
 	if err := c.Follow(ctx, t.changed); err != nil {
@@ -111,6 +113,7 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 		return err
 	}
 	t.restoreFaces()
+	t.restoreGuards()
 	c.mu.Lock()
 	c.now = t
 	c.mu.Unlock()
@@ -137,6 +140,9 @@ func (c *Controller) Touched(owner string) {
 	if k, ok := keyOf(owner); ok && c.now != nil {
 		if k.Kind == KindPolicy { // its pods put their ports into its group again
 			c.now.rules.Changed(k)
+		}
+		if k.Kind == KindGroup {
+			c.now.queue.Add(c.now.guards.lost(k.Name)...)
 		}
 		c.now.queue.Add(k)
 	}
@@ -180,6 +186,8 @@ func keyOf(owner string) (Key, bool) {
 	case "service":
 		namespace, name, ok := strings.Cut(rest, "/")
 		return Key{KindService, namespace, name}, ok
+	case "securitygroup":
+		return Key{Kind: KindGroup, Name: rest}, true
 	case "networkpolicy":
 		namespace, name, ok := strings.Cut(rest, "/")
 		return Key{KindPolicy, namespace, name}, ok
@@ -192,7 +200,9 @@ func (t *term) changed(k Key) {
 	switch k.Kind {
 	case KindSubnet, KindNamespace, KindPool:
 		t.nets.Changed()
-		t.queue.Add(Key{Kind: kindNetworks}, k)
+		t.queue.Add(Key{Kind: kindNetworks}, Key{Kind: kindVlans}, k)
+	case KindVlan:
+		t.queue.Add(Key{Kind: kindVlans})
 	case KindPolicy:
 		t.rules.Changed(k)
 		t.queue.Add(k)
@@ -243,7 +253,8 @@ func (t *term) everything() error {
 	if err != nil {
 		return err
 	}
-	keys := append([]Key{{Kind: KindVpc, Name: v1.DefaultVpc}, {Kind: kindNetworks}}, t.allPolicies()...)
+	keys := append([]Key{{Kind: KindVpc, Name: v1.DefaultVpc}, {Kind: kindNetworks}, {Kind: kindVlans}}, t.allPolicies()...)
+	keys = append(keys, t.moreKeys()...)
 	for _, v := range t.Vpcs.List() {
 		keys = append(keys, Key{Kind: KindVpc, Name: v.Name})
 	}
@@ -314,8 +325,32 @@ func (t *term) work(ctx context.Context, k Key) error {
 	case kindAll:
 		return t.everything()
 	}
+	return t.more(ctx, k)
+}
+
+// more is work for the kinds that networks can do without.
+func (t *term) more(ctx context.Context, k Key) error {
+	switch k.Kind {
+	case KindGroup:
+		return t.securityGroup(ctx, k)
+	case KindQoS:
+		return t.qos(ctx, k)
+	case kindVlans:
+		return t.vlans(ctx)
+	}
 	t.heed(k)
 	return nil
+}
+
+// moreKeys are the keys of those kinds.
+func (t *term) moreKeys() (keys []Key) {
+	for _, g := range t.Groups.List() {
+		keys = append(keys, Key{Kind: KindGroup, Name: g.Name})
+	}
+	for _, q := range t.QoS.List() {
+		keys = append(keys, Key{Kind: KindQoS, Name: q.Name})
+	}
+	return keys
 }
 
 // heed has others looked at, for whom a key is news.

@@ -48,5 +48,6 @@ func (t *term) node(ctx context.Context, k Key) error {
 	at := v1.DefaultProvider + v1.ProviderSuffix
 	want := leaseNotes(at, net, l)
 	want[at+fieldPortName] = logical.NodePort(k.Name)
+	t.calm(k)
 	return t.tell(ctx, o, n.Annotations, want)
 }

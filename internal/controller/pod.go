@@ -36,6 +36,10 @@ type given struct {
 	fresh bool // it has no row yet
 	// groups are the port groups of NetworkPolicies that govern it.
 	groups []string
+	// guards are the SecurityGroups of which it is one, in any of which it has a
+	// port group; unguarded is why it is in none of them, "" for none.
+	guards    []string
+	unguarded string
 }
 
 // pod makes a pod's addresses, rows and annotations what they should be.
@@ -68,6 +72,7 @@ func (t *term) pod(ctx context.Context, k Key) error {
 	if err := t.commit(ctx, o, p, all, held); err != nil {
 		return err
 	}
+	t.settled(ctx, o, all)
 	return t.tell(ctx, o, p.Annotations, podNotes(p, all))
 }
 
@@ -106,6 +111,7 @@ func (t *term) leave(ctx context.Context, name core.Pod, held []core.Lease) erro
 		return err
 	}
 	t.unface(name)
+	t.enlist(Key{KindPod, name.Namespace, name.Name}, nil)
 	t.release(free, false)
 	return nil
 }
@@ -117,6 +123,7 @@ func (t *term) clear(ctx context.Context, name core.Pod, held []core.Lease) erro
 		return err
 	}
 	t.unface(name)
+	t.enlist(Key{KindPod, name.Namespace, name.Name}, nil)
 	t.keptBy(name, Owner{})
 	t.release(held, false)
 	return nil
@@ -189,6 +196,10 @@ func (t *term) acquire(ctx context.Context, o Object, p Pod, nics []nic, left []
 		if nic.IfaceID == defaultPort(p.Pod) {
 			g.groups = groups
 		}
+		if g.guards, g.unguarded, err = t.guarded(ctx, nic); err != nil {
+			t.release(fresh(append(all, g)), true)
+			return nil, err
+		}
 		all = append(all, g)
 	}
 	return all, nil
@@ -230,10 +241,11 @@ func (t *term) commit(ctx context.Context, o Object, p Pod, all []given, held []
 	for _, g := range all {
 		port := g.lease.Owner.Key.IfName
 		rows.Ports = append(rows.Ports, logical.Port{
-			Name: port, Subnet: g.net.Name, MAC: g.lease.MAC, IPs: g.lease.IPs, Groups: g.groups,
+			Name: port, Subnet: g.net.Name, MAC: g.lease.MAC, IPs: g.lease.IPs, Groups: slices.Concat(g.groups, guardsOf(g)),
 			Open: g.nic.Open || g.nic.Subnet.Open, VIPs: g.nic.VIPs.Addrs(),
 		})
 	}
+	t.guards.add(o.Key, guardsOfAll(all)) // before they are there: their rows stay meanwhile
 	err := t.DB.Apply(ctx, logical.Ports(rows))
 	switch {
 	case err == nil:
@@ -259,12 +271,12 @@ func (t *term) commit(ctx context.Context, o Object, p Pod, all []given, held []
 		t.counted(l.Subnet)
 	}
 	t.face(p, all)
+	t.enlist(o.Key, all)
 	return nil
 }
 
 // tell brings an object's annotations to what they should be, in one write.
 func (t *term) tell(ctx context.Context, o Object, have, want map[string]string) error {
-	t.calm(o.Key)
 	maps.DeleteFunc(want, func(k, v string) bool { now, has := have[k]; return has && now == v })
 	if len(want) == 0 {
 		return nil

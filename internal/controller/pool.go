@@ -19,6 +19,8 @@ import (
 type nic struct {
 	*core.NIC
 	pool ippool.Pool // of which it gets them; the zero value for all of the Subnet
+	// names are the objects that the pod names for it.
+	names annotation.Objects
 }
 
 // pool tells an IPPool's object what came of it, and how many of its addresses are
@@ -82,6 +84,9 @@ func (t *term) unpooled(p Pod) map[string]string {
 		}
 	}
 	for key, value := range p.Annotations {
+		if annotation.IsObject(key) {
+			delete(notes, key) // pooled reads it
+		}
 		if !strings.Contains(key, v1.ProviderSuffix+v1.FieldIPPool) || !annotation.IsPool(value) {
 			continue
 		}
@@ -125,7 +130,8 @@ func (t *term) poolOf(p Pod, ifName string, n *core.NIC) (ippool.Pool, error) {
 	return pool, nil
 }
 
-// pooled adds to interfaces which IPPools give them their addresses.
+// pooled adds to interfaces which IPPools give them their addresses, and what other
+// objects the pod names.
 func (t *term) pooled(p Pod, wants []core.Want) (out []nic, err error) {
 	for _, w := range wants {
 		for _, s := range w.Steps {
@@ -136,7 +142,15 @@ func (t *term) pooled(p Pod, wants []core.Want) (out []nic, err error) {
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, nic{s.NIC, pool})
+			notes := annotation.Notes{All: p.Annotations, Provider: s.NIC.Provider, IfName: w.IfName}
+			names, err := notes.Objects()
+			if err != nil {
+				return nil, err
+			}
+			if names.Vip != "" || len(names.AAPs) > 0 {
+				return nil, annotation.Refused(core.CodeValue, notes.Key(v1.FieldVip), names.Vip, "names Vips, which nobody carries out yet")
+			}
+			out = append(out, nic{s.NIC, pool, names})
 		}
 	}
 	return slices.Clip(out), nil

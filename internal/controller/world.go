@@ -29,6 +29,10 @@ const (
 	KindIP        Kind = "IP"
 	KindSet       Kind = "StatefulSet"
 	KindPool      Kind = "IPPool"
+	KindGroup     Kind = "SecurityGroup"
+	KindVip       Kind = "Vip"
+	KindVlan      Kind = "Vlan"
+	KindQoS       Kind = "QoSPolicy"
 )
 
 // Key names an object. Namespace is "" where the kind has none.
@@ -121,6 +125,10 @@ type Readers struct {
 	IPs       Lister[*v1.IP]
 	Sets      Lister[StatefulSet]
 	Pools     Lister[*v1.IPPool]
+	Groups    Lister[*v1.SecurityGroup]
+	Vips      Lister[*v1.Vip]
+	Vlans     Lister[*v1.Vlan]
+	QoS       Lister[*v1.QoSPolicy]
 	// Follow returns when all Listers know all objects, and calls changed for
 	// each object that comes, changes or goes after that, until ctx ends. changed
 	// does not block.
@@ -145,6 +153,9 @@ type Outcomes interface {
 	VpcConditions(ctx context.Context, o Object, conditions []v1.Condition) error
 	// PoolStatus replaces the conditions of these types, and all counts.
 	PoolStatus(ctx context.Context, o Object, status v1.IPPoolStatus) error
+	// Status makes the status of an object of the kinds SecurityGroup, Vip, Vlan and
+	// QoSPolicy what a status of its kind says; conditions of other types stay.
+	Status(ctx context.Context, o Object, status any) error
 	// PutIP makes an object what want is, as far as want says it. have is the object
 	// as it is known, nil for none.
 	PutIP(ctx context.Context, have, want *v1.IP) error

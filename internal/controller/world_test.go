@@ -129,6 +129,10 @@ func (w *world) seenBy(name string) controller.World {
 			IPs:      lister[*v1.IP]{w, controller.KindIP},
 			Sets:     lister[controller.StatefulSet]{w, controller.KindSet},
 			Pools:    lister[*v1.IPPool]{w, controller.KindPool},
+			Groups:   lister[*v1.SecurityGroup]{w, controller.KindGroup},
+			Vips:     lister[*v1.Vip]{w, controller.KindVip},
+			Vlans:    lister[*v1.Vlan]{w, controller.KindVlan},
+			QoS:      lister[*v1.QoSPolicy]{w, controller.KindQoS},
 			Follow: func(ctx context.Context, changed func(controller.Key)) error {
 				f := &follower{changed}
 				w.mu.Lock()
@@ -210,6 +214,32 @@ func (o outcomes) PoolStatus(_ context.Context, at controller.Object, status v1.
 	now := was.DeepCopy()
 	now.Status = status
 	o.put(at.Key, now)
+	return nil
+}
+
+func (o outcomes) Status(_ context.Context, at controller.Object, status any) error {
+	o.mu.Lock()
+	defer o.unlock()
+	switch was := o.objects[at.Key].(type) {
+	case *v1.SecurityGroup:
+		now := was.DeepCopy()
+		now.Status = status.(v1.SecurityGroupStatus)
+		o.put(at.Key, now)
+	case *v1.Vip:
+		now := was.DeepCopy()
+		now.Status = status.(v1.VipStatus)
+		o.put(at.Key, now)
+	case *v1.Vlan:
+		now := was.DeepCopy()
+		now.Status = status.(v1.VlanStatus)
+		o.put(at.Key, now)
+	case *v1.QoSPolicy:
+		now := was.DeepCopy()
+		now.Status = status.(v1.QoSPolicyStatus)
+		o.put(at.Key, now)
+	default:
+		return core.ErrNotFound
+	}
 	return nil
 }
 

@@ -41,6 +41,10 @@ var (
 	policies   = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}
 	ips        = v1.GroupVersion.WithResource("ips")
 	ippools    = v1.GroupVersion.WithResource("ippools")
+	groups     = v1.GroupVersion.WithResource("security-groups")
+	vips       = v1.GroupVersion.WithResource("vips")
+	vlans      = v1.GroupVersion.WithResource("vlans")
+	qos        = v1.GroupVersion.WithResource("qos-policies")
 	sets       = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}
 	nads       = schema.GroupVersionResource{Group: "k8s.cni.cncf.io", Version: "v1", Resource: "network-attachment-definitions"}
 )
@@ -83,6 +87,10 @@ func New(config *rest.Config, log *slog.Logger) (*Cluster, error) {
 		controller.KindIP:        {ips, keep(readIP)},
 		controller.KindSet:       {sets, keep(readSet)},
 		controller.KindPool:      {ippools, keep(readPool)},
+		controller.KindGroup:     {groups, keep(readGroup)},
+		controller.KindVip:       {vips, keep(readVip)},
+		controller.KindVlan:      {vlans, keep(readVlan)},
+		controller.KindQoS:       {qos, keep(readQoS)},
 	} {
 		informer := c.begin.ForResource(k.resource).Informer()
 		if err := informer.SetTransform(k.keep); err != nil {
@@ -165,6 +173,10 @@ func (c *Cluster) World() controller.World {
 			IPs:        lister[*v1.IP]{c.all[controller.KindIP]},
 			Sets:       lister[controller.StatefulSet]{c.all[controller.KindSet]},
 			Pools:      lister[*v1.IPPool]{c.all[controller.KindPool]},
+			Groups:     lister[*v1.SecurityGroup]{c.all[controller.KindGroup]},
+			Vips:       lister[*v1.Vip]{c.all[controller.KindVip]},
+			Vlans:      lister[*v1.Vlan]{c.all[controller.KindVlan]},
+			QoS:        lister[*v1.QoSPolicy]{c.all[controller.KindQoS]},
 			Follow:     c.follow,
 		},
 		Outcomes: c,

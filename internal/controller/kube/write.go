@@ -224,7 +224,8 @@ func merged(have, want []v1.Condition) []v1.Condition {
 func (c *Cluster) Warn(ctx context.Context, o controller.Object, e controller.Event) {
 	now, in := time.Now().UTC().Format(time.RFC3339), cmp.Or(o.Namespace, metav1.NamespaceDefault)
 	about := map[string]any{"kind": string(o.Kind), "namespace": o.Namespace, "name": o.Name, "uid": o.UID, "apiVersion": "v1"}
-	if o.Kind == controller.KindVpc || o.Kind == controller.KindSubnet || o.Kind == controller.KindIP || o.Kind == controller.KindPool {
+	switch o.Kind {
+	case controller.KindVpc, controller.KindSubnet, controller.KindIP, controller.KindPool, controller.KindGroup, controller.KindVip, controller.KindVlan, controller.KindQoS:
 		about["apiVersion"] = v1.APIVersion
 	}
 	if o.Kind == controller.KindPolicy {

@@ -143,18 +143,7 @@ func (g *guard) add(path string, ingress bool, r v1.SecurityGroupRule) {
 	}
 	m.local()
 	m.protocol()
-	action := actionAllow
-	switch r.Policy {
-	case v1.RuleAllow:
-	case v1.RuleDrop:
-		action = actionDrop
-	case v1.RulePass:
-		g.undone = append(g.undone, path+".policy: pass (it drops: there is no next tier)")
-		action = actionDrop
-	default:
-		m.refuse("policy", "%q is none of allow, drop, pass", r.Policy)
-		action = actionDrop
-	}
+	action := g.action(&m)
 	if r.Priority < 0 || r.Priority > lastRule {
 		m.refuse("priority", "%d is not from 1 to %d", r.Priority, lastRule)
 	}
@@ -167,6 +156,20 @@ func (g *guard) add(path string, ingress bool, r v1.SecurityGroupRule) {
 	if !nobody {
 		g.rule(g.group+"."+path, ingress, priorityRules+lastRule-min(max(r.Priority, 1), lastRule), action, match)
 	}
+}
+
+// action is what a rule does; what is not understood drops.
+func (g *guard) action(m *ruleMatch) string {
+	switch m.rule.Policy {
+	case v1.RuleAllow:
+		return actionAllow
+	case v1.RuleDrop:
+	case v1.RulePass:
+		g.undone = append(g.undone, m.path+".policy: pass (it drops: there is no next tier)")
+	default:
+		m.refuse("policy", "%q is none of allow, drop, pass", m.rule.Policy)
+	}
+	return actionDrop
 }
 
 // ruleMatch is what one rule matches, in the making.

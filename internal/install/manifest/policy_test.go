@@ -213,6 +213,8 @@ func TestWhoMayAsk(t *testing.T) {
 		{"default", with(nil, "ovn.kubernetes.io/mac_address", "02:00:00:00:00:01"), "subnets/mac"},
 		{"default", with(nil, "ovn.kubernetes.io/port_security", "false"), "subnets/security"},
 		{"default", with(nil, "ovn.kubernetes.io/port_vips", "10.0.0.9"), "subnets/address"},
+		{"default", with(nil, "ovn.kubernetes.io/security_groups", "open"), "subnets/security"},
+		{"default", with(nil, "ovn.kubernetes.io/aaps", "v"), "subnets/address"},
 		{"default", with(nil, "ovn.kubernetes.io/vlan_id", "5"), "subnets/vlan"},
 		{"default", with(nil, "ovn.kubernetes.io/ingress_rate", "5"), "subnets/rate"},
 		{"default", with(nil, "ovn.kubernetes.io/latency", "5"), "subnets/rate"},

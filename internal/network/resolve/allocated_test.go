@@ -62,6 +62,23 @@ func TestAllocated(t *testing.T) {
 	_, err = carried(t, standard(), "q", map[string]string{ipPool: "gold"}, nil)
 	require.ErrorIs(t, err, core.ErrUnavailable)
 
+	// So are names of SecurityGroups and Vips. Without a controller they would be
+	// promises that nobody keeps.
+	for key, value := range map[string]string{"security_groups": "a, b", "vip": "v", "aaps": "v,w"} {
+		notes = allocatedNotes()
+		notes["ovn.kubernetes.io/"+key] = value
+		_, err = carried(t, standard(), "q", notes, nil)
+		require.NoError(t, err, key)
+		w := standard()
+		w.pods["default/q"] = &Pod{Pod: core.Pod{Namespace: "default", Name: "q"}, Annotations: map[string]string{"ovn.kubernetes.io/" + key: value}}
+		_, err = Resolve(t.Context(), w, Input{Request: core.Request{
+			Key: core.Key{Container: "c", IfName: "eth0"}, Pod: core.Pod{Namespace: "default", Name: "q"},
+			Conf: core.Conf{CNIVersion: "1.0.0", Name: "fairlead", Type: "fairlead"},
+		}})
+		require.Equal(t, core.CodeValue, core.CodeOf(err), key)
+		require.ErrorContains(t, err, "needs a controller and OVN")
+	}
+
 	// What OVN would not carry is refused, not made.
 	w := standard()
 	w.nad("default/apart", `{"cniVersion":"1.0.0","type":"fairlead","provider":"apart.default"}`)

@@ -24,10 +24,10 @@ subresource of subnets that allows them. `subnet` is the resource itself.
 api/v1 has the fields; a test compares.
 */}}
 {{- define "fairlead.requestFields" -}}
-address: ip_address|ip_pool|cidr|gateway|routes|port_vips
+address: ip_address|ip_pool|cidr|gateway|routes|port_vips|vip|aaps
 mac: mac_address
 rate: ingress_rate|egress_rate|ingress_burst|egress_burst|latency|jitter|limit|loss
-security: port_security
+security: port_security|security_groups
 subnet: logical_switch
 vlan: vlan_id|provider_network|network_type
 {{- end }}

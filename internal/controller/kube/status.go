@@ -1,0 +1,121 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// readGroup keeps a SecurityGroup that cannot be read as one of no rule, which lets
+// nothing pass.
+func readGroup(u *unstructured.Unstructured) *v1.SecurityGroup {
+	out := &v1.SecurityGroup{}
+	if decode(u, out) != nil {
+		out = &v1.SecurityGroup{}
+	}
+	out.ObjectMeta = meta(u)
+	return out
+}
+
+// readVip keeps a Vip that cannot be read as one of a type that nobody carries out.
+func readVip(u *unstructured.Unstructured) *v1.Vip {
+	out := &v1.Vip{}
+	if err := decode(u, out); err != nil {
+		out = &v1.Vip{Spec: v1.VipSpec{Type: "unreadable: " + err.Error()}}
+	}
+	out.ObjectMeta = meta(u)
+	return out
+}
+
+// readVlan keeps a Vlan that cannot be read as one without a network.
+func readVlan(u *unstructured.Unstructured) *v1.Vlan {
+	out := &v1.Vlan{}
+	if decode(u, out) != nil {
+		out = &v1.Vlan{}
+	}
+	out.ObjectMeta = meta(u)
+	return out
+}
+
+// readQoS keeps a QoSPolicy that cannot be read as one of no rate: nobody carries out
+// any.
+func readQoS(u *unstructured.Unstructured) *v1.QoSPolicy {
+	out := &v1.QoSPolicy{}
+	if decode(u, out) != nil {
+		out = &v1.QoSPolicy{}
+	}
+	out.ObjectMeta = meta(u)
+	return out
+}
+
+// Status implements controller.Outcomes.
+func (c *Cluster) Status(ctx context.Context, o controller.Object, status any) error {
+	have, ok := c.conditions(o.Key)
+	if !ok {
+		return core.ErrNotFound
+	}
+	body, err := replacing(status, have)
+	if err != nil {
+		return fmt.Errorf("status of %s: %w", o.Key, err)
+	}
+	resource := v1.GroupVersion.WithResource(map[controller.Kind]string{
+		controller.KindGroup: groups.Resource, controller.KindVip: vips.Resource, controller.KindVlan: vlans.Resource, controller.KindQoS: qos.Resource,
+	}[o.Kind])
+	return c.patch(ctx, resource, o, body, "status")
+}
+
+// conditions are those that an object has; false for one that is gone.
+func (c *Cluster) conditions(k controller.Key) ([]v1.Condition, bool) {
+	w := c.World()
+	switch k.Kind {
+	case controller.KindGroup:
+		if o, ok := w.Groups.Get("", k.Name); ok {
+			return o.Status.Conditions, true
+		}
+	case controller.KindVip:
+		if o, ok := w.Vips.Get("", k.Name); ok {
+			return o.Status.Conditions, true
+		}
+	case controller.KindVlan:
+		if o, ok := w.Vlans.Get("", k.Name); ok {
+			return o.Status.Conditions, true
+		}
+	case controller.KindQoS:
+		if o, ok := w.QoS.Get("", k.Name); ok {
+			return o.Status.Conditions, true
+		}
+	}
+	return nil, false
+}
+
+// replacing is a patch that leaves of a status nothing but what another says, and
+// conditions of other types.
+func replacing(status any, have []v1.Condition) (map[string]any, error) {
+	text, err := json.Marshal(status)
+	if err != nil {
+		return nil, err
+	}
+	said := map[string]json.RawMessage{}
+	if err := json.Unmarshal(text, &said); err != nil {
+		return nil, err
+	}
+	var own struct{ Conditions []v1.Condition }
+	if err := json.Unmarshal(text, &own); err != nil {
+		return nil, err
+	}
+	out := map[string]any{}
+	for i := range reflect.TypeOf(status).NumField() {
+		name, _, _ := strings.Cut(reflect.TypeOf(status).Field(i).Tag.Get("json"), ",")
+		out[name] = said[name] // nil is null, which removes
+	}
+	out["conditions"] = merged(have, own.Conditions)
+	return map[string]any{"status": out}, nil
+}

@@ -1,0 +1,275 @@
+package controller
+
+import (
+	"context"
+	"crypto/md5" //nolint:gosec // G501: the status names it; it compares, and proves nothing
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/status"
+	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+	"github.com/fairlead/fairlead/internal/ovn"
+)
+
+// ReasonGroup is the reason of events about pods whose SecurityGroups are not there.
+const ReasonGroup = "SecurityGroupNotFound"
+
+// guards are the SecurityGroups that have rows, and the pods that have ports in them.
+type guards struct {
+	mu      sync.Mutex
+	written map[string]bool // "" is the group of all ports that name one
+	members map[string]map[Key]bool
+}
+
+func newGuards() *guards {
+	return &guards{written: map[string]bool{}, members: map[string]map[Key]bool{}}
+}
+
+// lost notes that a group's rows are not what was written, and gives the pods whose
+// ports it may have lost.
+func (s *guards) lost(group string) (pods []Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.written, group)
+	return s.of(group)
+}
+
+// of are the pods in a group. The caller holds mu.
+func (s *guards) of(group string) (pods []Key) {
+	for k := range s.members[group] {
+		pods = append(pods, k)
+	}
+	return pods
+}
+
+// has tells that a group's rows are there.
+func (s *guards) has(group string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.written[group]
+}
+
+// note notes of a group that its rows are there, and tells what of that is news.
+func (s *guards) note(group string, there bool) (news bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	news = s.written[group] != there
+	s.written[group] = there
+	return news
+}
+
+// add notes groups into which a pod comes.
+func (s *guards) add(pod Key, groups []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range groups {
+		if s.members[name] == nil {
+			s.members[name] = map[Key]bool{}
+		}
+		s.members[name][pod] = true
+	}
+}
+
+// put notes the groups of a pod, and gives those that it has left.
+func (s *guards) put(pod Key, groups []string) (left []string) {
+	s.add(pod, groups)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, pods := range s.members {
+		if pods[pod] && !slices.Contains(groups, name) {
+			left = append(left, name)
+			if delete(pods, pod); len(pods) == 0 {
+				delete(s.members, name)
+			}
+		}
+	}
+	return left
+}
+
+// guarded are the SecurityGroups of an interface; their rows are in the database, and
+// those of the group of all: its port comes into them by the transaction that makes
+// it. Where one is missing it is in that of all alone, which lets nothing pass: the
+// missing one could have dropped what the others allow.
+func (t *term) guarded(ctx context.Context, n nic) (names []string, missing string, err error) {
+	if len(n.names.SecurityGroups) == 0 {
+		return nil, "", nil
+	}
+	for _, name := range n.names.SecurityGroups {
+		if _, ok := t.Groups.Get("", name); !ok {
+			names, missing = nil, fmt.Sprintf("interface %s reaches nobody and is reached by nobody: there is no SecurityGroup %s", n.IfaceID, name)
+			break
+		}
+		names = append(names, name)
+	}
+	names = append(names, "")
+	for _, name := range names {
+		if t.guards.has(name) {
+			continue
+		}
+		if err := t.securityGroup(ctx, Key{Kind: KindGroup, Name: name}); err != nil {
+			return nil, "", err
+		}
+	}
+	return names, missing, nil
+}
+
+// guardsOf are the port groups of an interface's SecurityGroups.
+func guardsOf(g given) (out []string) {
+	for _, name := range g.guards {
+		if name == "" {
+			out = append(out, logical.ClosedGroup)
+		} else {
+			out = append(out, logical.SecurityGroupOf(name))
+		}
+	}
+	return out
+}
+
+// guardsOfAll are the SecurityGroups of a pod.
+func guardsOfAll(all []given) (names []string) {
+	for _, g := range all {
+		names = append(names, g.guards...)
+	}
+	return names
+}
+
+// enlist notes in which groups a pod has its ports; one that is to go waits until it
+// has none.
+func (t *term) enlist(pod Key, all []given) {
+	for _, name := range t.guards.put(pod, guardsOfAll(all)) {
+		if _, there := t.Groups.Get("", name); !there && name != "" {
+			t.queue.Add(Key{Kind: KindGroup, Name: name})
+		}
+	}
+}
+
+// settled has a pod wait for nothing any more. It tells of one that is closed for want
+// of a group.
+func (t *term) settled(ctx context.Context, o Object, all []given) {
+	for _, g := range all {
+		if g.unguarded != "" {
+			t.served(o.Key)
+			t.say(ctx, o, Event{Reason: ReasonGroup, Message: g.unguarded})
+			return
+		}
+	}
+	t.calm(o.Key)
+}
+
+// restoreGuards notes of pods that have addresses which groups they may be in: a
+// group's rows stay until the pods have left it.
+func (t *term) restoreGuards() {
+	for _, p := range t.Pods.List() {
+		if k := (Key{KindPod, p.Namespace, p.Name}); len(t.book.Of(p.Pod)) > 0 {
+			t.guards.put(k, groupsNamed(p.Annotations))
+		}
+	}
+}
+
+// groupsNamed are the SecurityGroups that annotations name, for whatever interface.
+func groupsNamed(notes map[string]string) (out []string) {
+	for key, value := range notes {
+		if !strings.Contains(key, v1.ProviderSuffix+v1.FieldSecurityGroups) || !annotation.IsObject(key) {
+			continue
+		}
+		for name := range strings.SplitSeq(value, ",") {
+			out = append(out, strings.TrimSpace(name))
+		}
+	}
+	return out
+}
+
+// securityGroup makes a SecurityGroup's rows what its object says; those of one that
+// is gone go when no port is in it any more.
+func (t *term) securityGroup(ctx context.Context, k Key) error {
+	if k.Name == "" {
+		return t.closedGroup(ctx)
+	}
+	obj, ok := t.Groups.Get("", k.Name)
+	if !ok {
+		return t.unguard(ctx, k)
+	}
+	known := func(group string) bool { _, ok := t.Groups.Get("", group); return ok }
+	set, faults, undone := logical.Guard(k.Name, obj.Spec, known)
+	if err := t.DB.Apply(ctx, set); err != nil {
+		return err
+	}
+	if t.guards.note(k.Name, true) {
+		t.naming(k.Name)
+	}
+	var refused error
+	if len(faults) > 0 {
+		refused = errors.New(strings.Join(faults, "; "))
+	}
+	conditions, _ := status.Merge(obj.Status.Conditions, status.Conditions(obj.Generation, refused, undone))
+	want := v1.SecurityGroupStatus{
+		Conditions: conditions, PortGroup: logical.SecurityGroupOf(k.Name), AllowSameGroupTraffic: obj.Spec.AllowSameGroupTraffic,
+		IngressMd5: sum(obj.Spec.IngressRules), EgressMd5: sum(obj.Spec.EgressRules),
+		IngressLastSyncSuccess: !faulty(faults, "spec.ingressRules"), EgressLastSyncSuccess: !faulty(faults, "spec.egressRules"),
+	}
+	if reflect.DeepEqual(obj.Status, want) {
+		return nil
+	}
+	return gone(t.Status(ctx, Object{Key: k, UID: string(obj.UID)}, want))
+}
+
+// faulty tells that one of some faults is below a path.
+func faulty(faults []string, path string) bool {
+	return slices.ContainsFunc(faults, func(f string) bool { return strings.HasPrefix(f, path) })
+}
+
+// sum tells rules apart from others.
+func sum(rules []v1.SecurityGroupRule) string {
+	text, err := json.Marshal(rules)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%x", md5.Sum(text)) //nolint:gosec // G401: as above
+}
+
+// closedGroup makes the rows of the group of all ports that name one. Once somebody
+// needed it, it stays.
+func (t *term) closedGroup(ctx context.Context) error {
+	if err := t.DB.Apply(ctx, logical.Closed()); err != nil {
+		return err
+	}
+	t.guards.note("", true)
+	return nil
+}
+
+// unguard removes a group's rows once its pods have left it for the closed one.
+func (t *term) unguard(ctx context.Context, k Key) error {
+	if t.guards.note(k.Name, false) {
+		t.naming(k.Name)
+	}
+	t.guards.mu.Lock()
+	left := t.guards.of(k.Name)
+	t.guards.mu.Unlock()
+	if len(left) > 0 {
+		t.queue.Add(left...) // the last that goes comes back here
+		return nil
+	}
+	return t.DB.Apply(ctx, &ovn.Set{Owner: logical.ClosedOwner + k.Name})
+}
+
+// naming has pods and groups looked at that name a group which has come or gone.
+func (t *term) naming(group string) {
+	for _, p := range t.Pods.List() {
+		if slices.Contains(groupsNamed(p.Annotations), group) {
+			t.queue.Add(Key{KindPod, p.Namespace, p.Name})
+		}
+	}
+	of := func(r v1.SecurityGroupRule) bool { return r.RemoteSecurityGroup == group }
+	for _, g := range t.Groups.List() {
+		if g.Name != group && (slices.ContainsFunc(g.Spec.IngressRules, of) || slices.ContainsFunc(g.Spec.EgressRules, of)) {
+			t.queue.Add(Key{Kind: KindGroup, Name: g.Name})
+		}
+	}
+}

@@ -60,10 +60,13 @@ func New() *Allocator { return &Allocator{pools: map[string]*pool{}} }
 // conflict is in the error returned, which wraps core.ErrHeld. Put the leases
 // of live attachments before those of attachments under removal.
 func (a *Allocator) Restore(leases []core.Lease, released []core.Released) error {
-	pools := map[string]*pool{}
+	pools, room := map[string]*pool{}, map[string]int{}
+	for _, l := range leases {
+		room[l.Subnet]++
+	}
 	at := func(name string) *pool {
 		if pools[name] == nil {
-			pools[name] = newPool(name)
+			pools[name] = newPool(name, room[name])
 		}
 		return pools[name]
 	}
@@ -170,7 +173,7 @@ func (a *Allocator) pool(name string) *pool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.pools[name] == nil {
-		a.pools[name] = newPool(name)
+		a.pools[name] = newPool(name, 0)
 	}
 	return a.pools[name]
 }

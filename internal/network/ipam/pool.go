@@ -44,18 +44,19 @@ type holding struct {
 	lease    core.Lease
 	acquired int // Acquires not cancelled; Restore counts as one
 	// ages are the places in the order of reuse that the addresses had;
-	// missing = never used.
+	// missing = never used, nil = none of them was.
 	ages    map[netip.Addr]uint64
 	retired uint64 // Seq that Retire gave out, 0 = none
 }
 
-// newPool knows no CIDR yet: the first Acquire brings the Subnet.
-func newPool(name string) *pool {
+// newPool knows no CIDR yet: the first Acquire brings the Subnet. It has room for
+// some leases, and grows.
+func newPool(name string, room int) *pool {
 	p := &pool{
 		name:    name,
-		holders: map[netip.Addr]*holding{},
-		macs:    map[[6]byte]*holding{},
-		owners:  map[core.Key]*holding{},
+		holders: make(map[netip.Addr]*holding, room),
+		macs:    make(map[[6]byte]*holding, room),
+		owners:  make(map[core.Key]*holding, room),
 		former:  map[interfaceID]core.Released{},
 		formers: newAged[interfaceID](),
 	}
@@ -214,10 +215,12 @@ func (p *pool) quiet(w wish, l core.Lease) bool {
 
 // hold enters a lease whose addresses and MAC are free.
 func (p *pool) hold(h *holding) {
-	h.ages = map[netip.Addr]uint64{}
 	for _, ip := range h.lease.IPs {
 		f := familyOf(ip)
 		if seq, ok := p.freed[f].drop(ip); ok {
+			if h.ages == nil {
+				h.ages = map[netip.Addr]uint64{}
+			}
 			h.ages[ip] = seq
 		}
 		p.holders[ip] = h

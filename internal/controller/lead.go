@@ -78,6 +78,7 @@ type term struct {
 
 	mu       sync.Mutex
 	told     map[string]logical.Subnet // Subnets that were in force when they were compared last
+	look     uint64                    // whose these are (networks.Since)
 	switches map[string]string         // Vpc by Subnet that has rows; anyVpc where that is not known
 	waiting  map[Key]string            // what failed, and the Subnet or Vpc that it needs; "" for none
 	faults   map[string]error          // why Subnets have no rows
@@ -199,7 +200,7 @@ func keyOf(owner string) (Key, bool) {
 func (t *term) changed(k Key) {
 	switch k.Kind {
 	case KindSubnet, KindNamespace, KindPool:
-		t.nets.Changed()
+		t.nets.Changed(k)
 		t.queue.Add(Key{Kind: kindNetworks}, Key{Kind: kindVlans}, k)
 	case KindVlan:
 		t.queue.Add(Key{Kind: kindVlans})
@@ -368,10 +369,16 @@ func (t *term) heed(k Key) {
 // compare has Subnets looked at that are in force otherwise than before, and
 // all that waits for something.
 func (t *term) compare() {
-	now := t.nets.All()
+	t.mu.Lock()
+	look := t.look
+	t.mu.Unlock()
+	now, look := t.nets.Since(look)
+	if now == nil {
+		return
+	}
 	t.mu.Lock()
 	names := differ(t.told, now)
-	t.told = now
+	t.told, t.look = now, look
 	t.mu.Unlock()
 	for _, name := range names {
 		t.queue.Add(Key{Kind: KindSubnet, Name: name})

@@ -27,30 +27,71 @@ type networks struct {
 	join core.Subnet // serves where no Subnet object has its name
 
 	mu     sync.Mutex
-	stale  bool // objects changed since the last look
+	told   map[Key]bool // objects of which there was news since the last look
+	read   map[Key]any  // what of an object matters, as it was when there was news of it
+	looks  uint64       // that brought something
 	book   declare.Book
 	force  map[string]logical.Subnet
+	forPod []core.Subnet     // those of them that pods may be in, by name
 	faults map[string]string // why an object's Subnet is not in force as written
 	pools  ippool.Pools
 }
 
 func newNetworks(from Readers, join core.Subnet) *networks {
-	return &networks{from: from, join: join, stale: true}
+	return &networks{from: from, join: join, told: map[Key]bool{}, read: map[Key]any{}}
 }
 
-// Changed says that Subnets or namespaces are not what they were.
-func (n *networks) Changed() {
+// Changed says that a Subnet, an IPPool or a namespace is not what it was.
+func (n *networks) Changed(k Key) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.stale = true
+	n.told[k] = true
+}
+
+// matters is what of an object decides which Subnets are in force, nil for none. A
+// status does not: with every pod that comes some Subnet's counts change, and to
+// look at all Subnets for that would make a pod cost what they cost together.
+func (n *networks) matters(k Key) any {
+	switch k.Kind {
+	case KindSubnet:
+		if o, ok := n.from.Subnets.Get("", k.Name); ok {
+			return []any{o.UID, o.CreationTimestamp, o.Annotations, o.Spec}
+		}
+	case KindPool:
+		if o, ok := n.from.Pools.Get("", k.Name); ok {
+			return []any{o.UID, o.CreationTimestamp, o.Annotations, o.Spec}
+		}
+	default:
+		if o, ok := n.from.Namespaces.Get("", k.Name); ok {
+			return o
+		}
+	}
+	return nil
+}
+
+// news tells that something that matters changed since it was asked last. The
+// caller holds mu.
+func (n *networks) news() (some bool) {
+	for k := range n.told {
+		now := n.matters(k)
+		if was, known := n.read[k]; known && reflect.DeepEqual(was, now) {
+			continue
+		}
+		some = true
+		if n.read[k] = now; now == nil {
+			delete(n.read, k)
+		}
+	}
+	clear(n.told)
+	return some
 }
 
 // look brings what is in force up to date. The caller holds mu.
 func (n *networks) look() {
-	if !n.stale {
+	if !n.news() && n.looks > 0 {
 		return
 	}
-	n.stale = false
+	n.looks++
 	next, refused := n.book.Next(n.declared(), nil)
 	for name, f := range refused {
 		n.faults[name] = f.String()
@@ -77,6 +118,12 @@ func (n *networks) look() {
 		force[name] = s
 	}
 	n.book, n.force = next, force
+	n.forPod = nil
+	for _, name := range slices.Sorted(maps.Keys(force)) {
+		if name != logical.JoinSubnet { // the nodes'
+			n.forPod = append(n.forPod, force[name].Subnet)
+		}
+	}
 }
 
 // Pools are the IPPools in force.
@@ -162,10 +209,20 @@ func (n *networks) Get(name string) (s logical.Subnet, fault string, ok bool) {
 
 // All are the Subnets in force by name.
 func (n *networks) All() map[string]logical.Subnet {
+	all, _ := n.Since(0)
+	return all
+}
+
+// Since are the Subnets in force by name unless they are those of a look, nil then;
+// now is the number of theirs, 0 that of none.
+func (n *networks) Since(look uint64) (all map[string]logical.Subnet, now uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.look()
-	return maps.Clone(n.force)
+	if n.looks == look {
+		return nil, look
+	}
+	return maps.Clone(n.force), n.looks
 }
 
 // differ are the names whose Subnets are not the same in both.
@@ -203,13 +260,10 @@ func (d desired) NAD(_ context.Context, namespace, name string) (*resolve.NAD, e
 
 // Subnets implements resolve.Source. The nodes' Subnet is not for pods.
 func (d desired) Subnets(context.Context) ([]core.Subnet, error) {
-	all := d.All()
-	delete(all, logical.JoinSubnet)
-	out := make([]core.Subnet, 0, len(all))
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		out = append(out, all[name].Subnet)
-	}
-	return out, nil
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.look()
+	return d.forPod, nil
 }
 
 // maxDevices is how many devices of a resource Allocated names: more than a pod

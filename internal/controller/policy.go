@@ -31,13 +31,14 @@ type policies struct {
 	written map[Key]bool // whose port groups are in the database
 	faces   map[string]map[string]logical.Member
 	labels  map[string]map[string]string // of namespaces
+	near    map[string][]Key             // policies that reach a namespace, as far as it was asked
 }
 
 // newPolicies has all policies looked at, when they are needed first.
 func newPolicies(from Readers) *policies {
 	return &policies{
 		from: from, stale: map[Key]bool{}, all: map[string]map[string]*logical.NetworkPolicy{}, written: map[Key]bool{},
-		faces: map[string]map[string]logical.Member{}, labels: map[string]map[string]string{},
+		faces: map[string]map[string]logical.Member{}, labels: map[string]map[string]string{}, near: map[string][]Key{},
 	}
 }
 
@@ -62,6 +63,7 @@ func (s *policies) news() map[Key]bool {
 func (s *policies) look() (pods []Key) {
 	for k := range s.news() {
 		delete(s.written, k)
+		clear(s.near)
 		before := s.all[k.Namespace][k.Name]
 		var now *logical.NetworkPolicy
 		if o, ok := s.from.Policies.Get(k.Namespace, k.Name); ok {
@@ -114,11 +116,9 @@ func (s *policies) put(pod core.Pod, m *logical.Member) (keys []Key) {
 		s.label(pod.Namespace)
 	}
 	in := s.space(pod.Namespace)
-	for namespace, all := range s.all {
-		for name, p := range all {
-			if had && p.Concerns(in, before) || m != nil && p.Concerns(in, *m) {
-				keys = append(keys, Key{KindPolicy, namespace, name})
-			}
+	for _, k := range s.reaching(in) {
+		if p := s.all[k.Namespace][k.Name]; had && p.Concerns(in, before) || m != nil && p.Concerns(in, *m) {
+			keys = append(keys, k)
 		}
 	}
 	if m != nil {
@@ -129,6 +129,36 @@ func (s *policies) put(pod core.Pod, m *logical.Member) (keys []Key) {
 	return keys
 }
 
+// reaching are the policies that reach a namespace: of many, each pod of it asks
+// these alone. The caller holds mu.
+func (s *policies) reaching(in logical.Space) []Key {
+	if keys, known := s.near[in.Name]; known {
+		return keys
+	}
+	var keys []Key
+	for namespace, all := range s.all {
+		for name, p := range all {
+			if p.Reaches(in) {
+				keys = append(keys, Key{KindPolicy, namespace, name})
+			}
+		}
+	}
+	s.near[in.Name] = keys
+	return keys
+}
+
+// seen are the namespaces that a policy reaches, with their pods. The caller holds
+// mu.
+func (s *policies) seen(by *logical.NetworkPolicy) (spaces []logical.Space) {
+	for name, pods := range s.faces {
+		if in := s.space(name); by.Reaches(in) {
+			in.Pods = slices.Collect(maps.Values(pods))
+			spaces = append(spaces, in)
+		}
+	}
+	return spaces
+}
+
 // label reads a namespace's labels; true for others than before.
 func (s *policies) label(name string) bool {
 	now := map[string]string{}
@@ -137,6 +167,7 @@ func (s *policies) label(name string) bool {
 	}
 	before, had := s.labels[name]
 	s.labels[name] = now
+	delete(s.near, name)
 	return !had || !maps.Equal(before, now)
 }
 
@@ -255,13 +286,10 @@ func (t *term) namespace(name string) {
 func (t *term) policy(ctx context.Context, k Key) error {
 	t.rules.mu.Lock()
 	t.queue.Add(t.rules.look()...)
-	p, spaces := t.rules.all[k.Namespace][k.Name], []logical.Space{}
-	for name, pods := range t.rules.faces {
-		s := t.rules.space(name)
-		s.Pods = slices.Collect(maps.Values(pods))
-		spaces = append(spaces, s)
-	}
-	if p == nil {
+	p, spaces := t.rules.all[k.Namespace][k.Name], []logical.Space(nil)
+	if p != nil {
+		spaces = t.rules.seen(p)
+	} else {
 		delete(t.rules.written, k)
 	}
 	t.rules.mu.Unlock()

@@ -98,7 +98,7 @@ func (p *NetworkPolicy) Selects(with map[string]string) bool {
 func (p *NetworkPolicy) Concerns(s Space, m Member) bool {
 	mine := s.Name == p.namespace && p.Selects(m.Labels)
 	for _, r := range p.rules {
-		if named := slices.ContainsFunc(r.ports, func(o policyPort) bool { return o.name != "" }); named && (r.ingress && mine || r.all && !r.ingress) {
+		if r.named() && (r.ingress && mine || r.all && !r.ingress) {
 			return true
 		}
 		if slices.ContainsFunc(r.peers, func(o policyPeer) bool { return o.in(p, s) && o.pods.Matches(labels.Set(m.Labels)) }) {
@@ -106,6 +106,19 @@ func (p *NetworkPolicy) Concerns(s Space, m Member) bool {
 		}
 	}
 	return false
+}
+
+// Reaches tells that the policy's rows may depend on pods of a namespace, whose
+// own pods do not count: it Concerns none of one that it does not reach.
+func (p *NetworkPolicy) Reaches(s Space) bool {
+	return s.Name == p.namespace || slices.ContainsFunc(p.rules, func(r policyRule) bool {
+		return r.all && !r.ingress && r.named() || slices.ContainsFunc(r.peers, func(o policyPeer) bool { return o.in(p, s) })
+	})
+}
+
+// named tells that a rule has a port whose number pods say.
+func (r policyRule) named() bool {
+	return slices.ContainsFunc(r.ports, func(o policyPort) bool { return o.name != "" })
 }
 
 // Heeds tells that the policy's rows may depend on a namespace's labels.

@@ -34,6 +34,7 @@ func database(t *testing.T) *bed.Central {
 
 // leader is a controller that leads until the test ends, or stop.
 type leader struct {
+	*controller.Controller
 	stop func()
 	end  chan error // what Lead gave
 }
@@ -51,7 +52,7 @@ func lead(t *testing.T, name string, w *world, db *bed.Central) *leader {
 			CIDRs: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")}, Gateways: []netip.Addr{netip.MustParseAddr("100.64.0.1")}},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &leader{end: make(chan error, 1)}
+	l := &leader{Controller: ctl, end: make(chan error, 1)}
 	var wg sync.WaitGroup
 	wg.Go(func() { client.Run(ctx) })
 	require.Eventually(t, func() bool { return client.Connected() == nil }, patience, tick)
@@ -59,6 +60,22 @@ func lead(t *testing.T, name string, w *world, db *bed.Central) *leader {
 	l.stop = func() { cancel(); wg.Wait() }
 	t.Cleanup(l.stop)
 	return l
+}
+
+// TestRest: a controller that has done everything does nothing, also about Subnets
+// that are no more or not in force.
+func TestRest(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true})
+	w.subnet("gone", v1.SubnetSpec{CIDRBlock: "10.21.0.0/24"})
+	w.subnet("wrong", v1.SubnetSpec{CIDRBlock: "10.20.0.0/16"})
+	w.pod("a", "1")
+	l := lead(t, "one", w, db)
+	w.ip(t, "a")
+	w.set(subnetKey("gone"), nil)
+	require.Eventually(t, func() bool { return db.Get("Logical_Switch", "gone", "name") == "" }, patience, tick)
+	require.Eventually(t, func() bool { n, leads := l.Pending(); return leads && n == 0 }, patience, tick, "it works on and on")
 }
 
 // TestPodHasItsAddress: a pod is told what its row in the database says, in one

@@ -61,7 +61,7 @@ func (t *term) refused(subnet string, err error) {
 // unswitch removes the rows of a Subnet that is not in force.
 func (t *term) unswitch(ctx context.Context, k Key) error {
 	t.refused(k.Name, nil)
-	t.counted(k.Name)
+	t.recount(k.Name) // not counted, which has an empty one come here again
 	if !t.book.Shut(k.Name) {
 		return nil // the last address that is given back comes here again
 	}

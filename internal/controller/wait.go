@@ -60,13 +60,18 @@ func (t *term) rouse(name string) {
 	t.queue.Add(keys...)
 }
 
-// counted has a Subnet's counts told, and its rows looked at when nobody has an
-// address of it any more.
-func (t *term) counted(subnet string) {
+// recount has a Subnet's counts told, and those of its IPPools.
+func (t *term) recount(subnet string) {
 	t.queue.Add(Key{Kind: kindStatus, Name: subnet})
 	for _, p := range t.nets.Pools().In(subnet) {
 		t.queue.Add(Key{Kind: KindPool, Name: p})
 	}
+}
+
+// counted is recount, and has the Subnet's rows looked at when nobody has an address
+// of it any more.
+func (t *term) counted(subnet string) {
+	t.recount(subnet)
 	if _, _, inForce := t.nets.Get(subnet); !inForce && t.book.Empty(subnet) {
 		t.queue.Add(Key{Kind: KindSubnet, Name: subnet})
 	}

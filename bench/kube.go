@@ -41,8 +41,9 @@ const (
 func (b *bench) startAPI(n *node) (*api, error) {
 	a := &api{node: n, dir: filepath.Join(n.dir, "api")}
 	a.http = &http.Client{Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // on loopback in a namespace made for it
-		DialContext:     func(_ context.Context, network, addr string) (net.Conn, error) { return n.dial(network, addr) },
+		MaxIdleConnsPerHost: 2 * makers,
+		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // on loopback in a namespace made for it
+		DialContext:         func(_ context.Context, network, addr string) (net.Conn, error) { return n.dial(network, addr) },
 	}}
 	if err := a.files(); err != nil {
 		return nil, err
@@ -141,11 +142,15 @@ func (a *api) open(method, path, kind string, body []byte) (*http.Response, erro
 	return nil, fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, out)
 }
 
-// installCRDs installs the CRDs of the checkout.
-func (a *api) installCRDs(b *bench) error {
-	files, err := filepath.Glob(filepath.Join(b.root, "deploy", "crds", "*.yaml"))
-	if err != nil {
-		return err
+// installCRDs installs the CRDs of folders of the checkout's deploy.
+func (a *api) installCRDs(b *bench, folders ...string) error {
+	var files []string
+	for _, dir := range folders {
+		found, err := filepath.Glob(filepath.Join(b.root, "deploy", dir, "*.yaml"))
+		if err != nil {
+			return err
+		}
+		files = append(files, found...)
 	}
 	for _, f := range files {
 		data, err := os.ReadFile(f)

@@ -1,8 +1,9 @@
 // Command bench measures Fairlead against its peers, or against the least that
 // the same work can cost, and prints one table. Each side runs on a node of
 // its own (network and mount namespace, Open vSwitch); both sides take turns.
-// It knows Fairlead only as programs: bin/fairlead and bin/fairlead-cni; of the
-// test bed it has images and cgroups.
+// It knows Fairlead only as programs: bin/fairlead, bin/fairlead-cni and
+// bin/fairlead-controller, but for what an address costs alone; of the test bed it
+// has images and cgroups.
 //
 // What is measured, the protocol, the gates and the targets are those of the
 // project's performance specification; README.md explains the table.
@@ -25,6 +26,7 @@ type bench struct {
 	root   string // the checkout
 	dir    string // scratch, on disk
 	quick  bool
+	scale  bool // the rows are those of a large cluster
 	rounds int
 	nodes  int
 	notes  []string
@@ -38,23 +40,24 @@ type row struct {
 
 var rows = []row{
 	{"1", versionRow}, {"2", bridgeRow}, {"3", portsRow}, {"2o,7,11", switchRow}, {"4", multusRow}, {"5", vlanRow}, {"9", idleRow}, {"10", journalRow},
-	{"12,13", containerdRow}, {"13", dockerRow}, {"14", memoryRow},
+	{"8", ipamRow}, {"12,13", containerdRow}, {"13", dockerRow}, {"14", memoryRow},
 }
 
 func main() {
 	only := flag.String("rows", "", "only these rows, e.g. 1,10 (2o, 7 and 11 are measured together, and 12 with a part of 13)")
+	scale := flag.Bool("scale", false, "in place of the rows: one controller for a large cluster (make bench-scale)")
 	quick := flag.Bool("quick", false, "one round of smaller batches: to try a change, not to judge it")
 	root := flag.String("root", "..", "the checkout")
 	flag.Parse()
-	if err := run(*root, *only, *quick); err != nil {
+	if err := run(*root, *only, bench{quick: *quick, scale: *scale}); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(root, only string, quick bool) (err error) {
-	b := &bench{quick: quick, rounds: 3}
-	if quick {
+func run(root, only string, b bench) (err error) {
+	b.rounds = 3
+	if b.quick {
 		b.rounds = 1
 	}
 	if b.root, err = filepath.Abs(root); err != nil {
@@ -75,7 +78,11 @@ func run(root, only string, quick bool) (err error) {
 
 // measure runs the rows; one that fails does not stop the others.
 func (b *bench) measure(only string) (lines []line, err error) {
-	for _, r := range rows {
+	all := rows
+	if b.scale {
+		all, only = []row{{"scale", scaleRow}}, ""
+	}
+	for _, r := range all {
 		if !wanted(only, r.ids) {
 			continue
 		}

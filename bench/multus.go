@@ -40,7 +40,7 @@ func (b *bench) cluster(pods int, nad string) (*clustered, error) {
 		c.api, err = b.startAPI(n)
 	}
 	if err == nil {
-		err = c.api.installCRDs(b)
+		err = c.api.installCRDs(b, "crds")
 	}
 	if err == nil {
 		err = c.declare(nad)

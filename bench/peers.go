@@ -171,6 +171,9 @@ func (s *steps) callIPAM(w *worker, command string, p *pod) ([]byte, error) {
 func (b *bench) prepare() error {
 	need := []string{b.bin("fairlead"), b.bin("fairlead-cni"), b.tool("bridge"), b.tool("host-local"), b.tool("portmap"), b.tool("bandwidth"),
 		b.peer("floor-plugin"), b.peer("floor-agent")}
+	if b.scale {
+		need = []string{b.bin("fairlead-controller")}
+	}
 	for _, path := range need {
 		if _, err := os.Stat(path); err != nil {
 			return fmt.Errorf("build first (make bench): %w", err)
@@ -186,6 +189,9 @@ func (b *bench) prepare() error {
 	}
 	first, _, _ := strings.Cut(string(out), "\n")
 	b.note("kernel %s; %s, userspace datapath", unix.ByteSliceToString(u.Release[:]), first)
+	if b.scale {
+		return nil
+	}
 	b.note("bridge, host-local: containernetworking/plugins %s", version(b.tool("bridge"), "github.com/containernetworking/plugins"))
 	return nil
 }

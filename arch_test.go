@@ -162,13 +162,12 @@ var larger = map[string]int{"internal/agent/engine": 3100}
 
 // smaller are packages of internal/ that stand alone though they are small.
 var smaller = map[string]string{
-	"internal/network/allocated": "it waits, and resolve, which it calls, is pure and does not",
-	"internal/lib/fail":          "it stands below everything, and test builds alone have its other half",
-	"internal/lib/hint":          "commands, agent, node and sources tell people the next step",
-	"internal/lib/httpserve":     "agent, node loop and the CRI command serve by it, and know no common wing",
-	"internal/lib/metric":        "agent, CRI command and controller have a registry each, and know no common wing",
-	"internal/lib/parts":         "node loop and controller run their parts by it, and know no common wing",
-	"internal/cri/fault":         "below the groups of RPCs, of which none knows another",
+	"internal/lib/fail":      "it stands below everything, and test builds alone have its other half",
+	"internal/lib/hint":      "commands, agent, node and sources tell people the next step",
+	"internal/lib/httpserve": "agent, node loop and the CRI command serve by it, and know no common wing",
+	"internal/lib/metric":    "agent, CRI command and controller have a registry each, and know no common wing",
+	"internal/lib/parts":     "node loop and controller run their parts by it, and know no common wing",
+	"internal/cri/fault":     "below the groups of RPCs, of which none knows another",
 }
 
 // source is one parsed file.
@@ -545,7 +544,7 @@ func TestNoAssembly(t *testing.T) {
 // they are linked into its program, used or not.
 var controllerOnly = []string{
 	"k8s.io/client-go/kubernetes", "k8s.io/client-go/dynamic", "k8s.io/client-go/informers",
-	"k8s.io/client-go/tools/leaderelection", module + "/internal/controller",
+	"k8s.io/client-go/tools/leaderelection", module + "/internal/controller/kube", module + "/internal/controller/loop",
 }
 
 // TestAgentStaysThin looks at all that the node's program links, also through

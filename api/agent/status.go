@@ -11,6 +11,7 @@ const (
 	CheckJournal   = "journal"   // writable, not quarantined
 	CheckAPI       = "api"       // the API server's objects are known, and it takes what we write; only where there is one
 	CheckAddresses = "addresses" // this node gives addresses of the default Subnet, or has given some; only in a cluster
+	CheckOVN       = "ovn"       // the controller in this process leads, and the node reaches OVN's network; only with --objects and --ovn
 	CheckObjects   = "objects"   // no file of --objects has a problem; never makes the agent unready
 )
 
@@ -84,7 +85,9 @@ type Settings struct {
 	Kubeconfig    string   `json:"kubeconfig,omitempty"` // the file's path
 	OVSDB         string   `json:"ovsdb"`
 	Bridge        string   `json:"bridge"`
-	Datapath      string   `json:"datapath"` // system, netdev: what is in use
+	OVN           bool     `json:"ovn,omitempty"`
+	NB            string   `json:"nb,omitempty"` // OVN's northbound database, where the controller is a part of the agent
+	Datapath      string   `json:"datapath"`     // system, netdev: what is in use
 	Iface         string   `json:"iface,omitempty"`
 	MTU           int      `json:"mtu"` // bytes a pod gets
 	CNIBinDirs    []string `json:"cniBinDirs,omitempty"`

@@ -16,7 +16,7 @@ import (
 // upParts are how `fairlead up` runs the commands agent and cri.
 func upParts() up.Parts {
 	return up.Parts{
-		Agent: nodeagent.Defaults(agent.Build{Version: version, Commit: usage.Commit()}), RunAgent: nodeagent.Run,
+		Agent: nodeagent.Defaults(agent.Build{Version: version, Commit: usage.Commit()}), RunAgent: nodeagent.Run, Controlled: nodeagent.WithController,
 		CRI: func(ctx context.Context, c up.CRI, log *slog.Logger) error {
 			return runCRI(ctx, criOptions{
 				listen: c.Listen, dockerHost: c.DockerHost, rootDir: c.RootDir, sandboxImage: c.SandboxImage,

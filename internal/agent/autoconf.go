@@ -43,12 +43,16 @@ func (d *Daemon) ready(ctx context.Context) error {
 	return errors.Join(d.engine.Ready(ctx), d.inOrder())
 }
 
-// readyz is ready, that runtimes know of us, and that the API server takes what
-// we write of pods: they are served without, and nobody else learns of it.
+// readyz is ready, that runtimes know of us, that a controller of ours gives
+// addresses, and that the API server takes what we write of pods: they are served
+// without, and nobody else learns of it.
 func (d *Daemon) readyz(ctx context.Context) error {
 	err := d.ready(ctx)
 	if d.conf != nil {
 		err = errors.Join(err, d.conf.Status())
+	}
+	if d.machine != nil {
+		err = errors.Join(err, d.carried())
 	}
 	if api := d.api(); api != nil {
 		err = errors.Join(err, api.Writable())

@@ -6,6 +6,7 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/internal/network/cniconf"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 	"github.com/fairlead/fairlead/internal/source/folder"
+	"github.com/fairlead/fairlead/internal/source/local"
 )
 
 // Values of Config.CNIConf beside a path.
@@ -37,10 +39,14 @@ type Config struct {
 	Folder  *folder.Folder
 	// OVSDB is Open vSwitch's database, Bridge the integration bridge.
 	OVSDB, Bridge string
-	// OVN: the cluster has a controller, which gives the addresses of networks that
-	// OVN carries, and ovn-controller makes the bridge's flows.
-	OVN      bool
-	NodeName string
+	// OVN: there is a controller, which gives the addresses of networks that OVN
+	// carries, and ovn-controller makes the bridge's flows.
+	OVN bool
+	// Controller is that of a machine with OVN and without a cluster: it gives the
+	// addresses of the objects' pods until ctx ends. Whoever starts the agent has it.
+	Controller func(ctx context.Context, m *local.Machine) error
+	NB         string // its northbound database
+	NodeName   string
 	// Iface is the underlay interface, "" that of the default route; MTU is that
 	// of pods, in bytes, 0 the underlay's less what encapsulation needs.
 	Iface string
@@ -109,6 +115,9 @@ func (c *Config) NetworkInFile() bool {
 
 // foreign tells that the default network is somebody else's.
 func (c *Config) foreign() bool { return c.CNIMaster != "" || c.NetworkInFile() }
+
+// Alone tells that a folder of this machine says what OVN is to carry.
+func (c *Config) Alone() bool { return c.OVN && c.Objects != "" && !c.clustered() }
 
 // clustered tells that the configuration, or where the agent runs, names an API
 // server.

@@ -47,6 +47,7 @@ import (
 	"github.com/fairlead/fairlead/internal/ovs"
 	"github.com/fairlead/fairlead/internal/ovs/openflow"
 	"github.com/fairlead/fairlead/internal/source/device"
+	"github.com/fairlead/fairlead/internal/source/local"
 )
 
 // ovsAnswers is how long a start waits for an OVSDB that is there, so that
@@ -87,8 +88,9 @@ type Daemon struct {
 	journal  *journal.Journal
 	pools    *ipam.Allocator
 	objects  objects
-	remote   *remote      // the API server that the flags name, or nil
-	late     *lateObjects // instead: until a runtime's configuration names one
+	remote   *remote        // the API server that the flags name, or nil
+	machine  *local.Machine // or a folder with OVN and a controller of our own, or nil
+	late     *lateObjects   // instead: until a runtime's configuration names one
 	ovs      *ovs.Client
 	nics     *ovsdriver.Driver
 	gateway  *standalone.Gateway
@@ -290,7 +292,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 		d.log.Error("attachments not read back from the drivers: the agent knows those of its journal only", "err", err)
 	}
 	records := d.journal.Records()
+	d.recall(records)
 	swept := d.engine.Recover(ctx, records)
+	d.recalled(records)
 	close(d.restored)
 	d.forget.recall(d.journal.Released(), records)
 	wg.Go(func() { d.engine.Run(parts) })
@@ -303,6 +307,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		wg.Go(func() { d.reach.run(parts) })
 	}
 	wg.Go(func() { d.follow(parts) })
+	wg.Go(func() { d.control(parts) })
 	if err := d.serveHTTP(parts, &wg); err != nil {
 		return err
 	}

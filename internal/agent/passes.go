@@ -300,8 +300,8 @@ func (d *Daemon) setGateways(ctx context.Context) error {
 // wanted is the node's side of these Subnets.
 func (d *Daemon) wanted(subnets []core.Subnet) standalone.Wanted {
 	w := standalone.Wanted{Subnets: d.served(subnets)}
-	if api := d.api(); api != nil && d.opts.OVN {
-		w.Join = standalone.Behind(api.Join(), subnets)
+	if j, ok := d.join(); ok && d.opts.OVN {
+		w.Join = standalone.Behind(j, subnets)
 	}
 	return w
 }

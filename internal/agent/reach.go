@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,18 @@ const (
 type reach struct {
 	*Daemon
 	lost atomic.Bool
+	why  atomic.Pointer[error]
+}
+
+// errNoLook is why the network counts as away before the first look.
+var errNoLook = errors.New("OVN's network was not looked at yet")
+
+// last is what the last look found.
+func (r *reach) last() error {
+	if err := r.why.Load(); err != nil {
+		return *err
+	}
+	return errNoLook
 }
 
 // unavailable is what the metric says, nil without OVN.
@@ -61,6 +74,7 @@ func (r *reach) run(ctx context.Context) {
 		}
 		said = err
 		r.lost.Store(err != nil)
+		r.why.Store(&err)
 		wait := looksWell
 		if untold := r.tell(ctx, err); err != nil || untold != nil {
 			wait = looksIll
@@ -90,11 +104,13 @@ func (r *reach) tell(ctx context.Context, err error) error {
 
 // look is nil when pods of other nodes can be reached, else it says what is missing.
 func (r *reach) look(ctx context.Context) error {
-	api := r.api()
-	if api == nil {
+	join, ok := r.join()
+	if !ok {
 		return errors.New("no Kubernetes API is known yet")
 	}
-	join := api.Join()
+	if len(join.Addrs) == 0 && r.machine != nil {
+		return cmp.Or(r.machine.Led(), errors.New("the controller has given this node no address in the Subnet join: the agent's log says why"))
+	}
 	if len(join.Addrs) == 0 {
 		return errors.New("the controller has given this node no address in the Subnet join: does fairlead-controller run?")
 	}

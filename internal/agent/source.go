@@ -33,6 +33,8 @@ func (d *Daemon) openObjects() (objects, error) {
 	case d.opts.clustered():
 		d.remote = d.newRemote(d.opts.Kubeconfig)
 		return d.remote, nil
+	case d.opts.Alone():
+		return d.openMachine()
 	case d.opts.Folder != nil:
 		return local.Over(d.opts.Folder, d.log)
 	case d.opts.Objects != "":
@@ -87,6 +89,8 @@ func (d *Daemon) notices() (core.Notices, core.Conditions) {
 		return d.late, d.late
 	case d.remote != nil:
 		return d.remote, d.remote
+	case d.machine != nil:
+		return departures{d}, nil
 	}
 	return nil, nil
 }

@@ -60,7 +60,7 @@ func (d *Daemon) view() server.View {
 			Version: d.opts.Build.Version, Commit: d.opts.Build.Commit, Node: d.opts.NodeName, Started: d.started,
 			Settings: agent.Settings{
 				Socket: d.opts.Socket, CompatSockets: d.opts.CompatSockets, StateDir: d.opts.StateDir, Objects: d.opts.Objects,
-				OVSDB: d.opts.OVSDB, Bridge: d.opts.Bridge, Datapath: d.datapath, Iface: d.opts.Iface, MTU: d.mtu,
+				OVSDB: d.opts.OVSDB, Bridge: d.opts.Bridge, OVN: d.opts.OVN, NB: d.opts.NB, Datapath: d.datapath, Iface: d.opts.Iface, MTU: d.mtu,
 				Kubeconfig: d.opts.Kubeconfig, CNIBinDirs: d.opts.CNIBinDirs, ConfDir: d.opts.ConfDir, HTTP: d.opts.HTTP,
 			},
 		},
@@ -113,6 +113,9 @@ func (d *Daemon) conditions(ctx context.Context) []agent.Condition {
 		condition(agent.CheckPorts, errors.Join(d.repairs.unrepaired(partPort)...)),
 		condition(agent.CheckJournal, d.journal.Healthy()),
 		condition(agent.CheckObjects, objects),
+	}
+	if d.machine != nil {
+		list = append(list, condition(agent.CheckOVN, d.carried()))
 	}
 	if api := d.api(); api != nil {
 		list = append(list, condition(agent.CheckAPI, errors.Join(api.Synced(), api.Writable())))

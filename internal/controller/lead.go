@@ -30,6 +30,9 @@ type Config struct {
 	// Done, unless it is nil, hears of each object that was worked on: its kind,
 	// how long that took, and what came of it.
 	Done func(kind Kind, took time.Duration, err error)
+	// Well, unless it is nil, hears of each object of which the last event holds no
+	// more.
+	Well func(Key)
 	Log  *slog.Logger
 }
 

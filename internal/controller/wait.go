@@ -34,9 +34,13 @@ func (t *term) awaits(k Key, needs string) {
 // event again.
 func (t *term) calm(k Key) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	_, warned := t.warned[k]
 	delete(t.waiting, k)
 	delete(t.warned, k)
+	t.mu.Unlock()
+	if warned && t.Well != nil {
+		t.Well(k)
+	}
 }
 
 // served has an object wait for nothing any more; what was told of it still

@@ -133,6 +133,18 @@ func (c *Client) Take(ctx context.Context, holder string) (epoch uint64, err err
 	return epoch, nil
 }
 
+// Holder is the name of who took the database last, "" for nobody.
+func (c *Client) Holder() (string, error) {
+	conn, err := c.db.Conn()
+	if err != nil {
+		return "", err
+	}
+	if g := global(conn.View); g != nil {
+		return g.ExternalIDs[KeyHolder], nil
+	}
+	return "", nil
+}
+
 // Leads is nil while the database says that this client may write; else it
 // wraps ErrFenced or core.ErrUnavailable.
 func (c *Client) Leads() error {

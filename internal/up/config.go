@@ -18,6 +18,9 @@ type Config struct {
 	Runtime, DockerHost, SandboxImage string
 	NodeName                          string
 	OVSDB, Bridge, Iface              string
+	// OVN: OVN carries the networks, by its northbound database NB.
+	OVN bool
+	NB  string
 	// StateDir, LogDir, CgroupRoot and Socket are the agent's and the node loop's;
 	// ConfDir and BinDirs are empty for those of the runtime.
 	StateDir, LogDir, CgroupRoot, ConfDir, Socket string
@@ -35,10 +38,13 @@ type Config struct {
 // Parts tells how to run what is a command of its own too.
 type Parts struct {
 	// Agent is an agent without flags, RunAgent runs one until its context ends.
-	Agent     agent.Config
-	RunAgent  func(context.Context, agent.Config) error
-	CRI       func(context.Context, CRI, *slog.Logger) error
-	RunPlugin explain.RunPlugin
+	Agent    agent.Config
+	RunAgent func(context.Context, agent.Config) error
+	// Controlled gives an agent its controller, on a northbound database, "" for the
+	// machine's own.
+	Controlled func(c agent.Config, nb string) agent.Config
+	CRI        func(context.Context, CRI, *slog.Logger) error
+	RunPlugin  explain.RunPlugin
 }
 
 // CRI are flags of `fairlead cri`.

@@ -125,8 +125,11 @@ func (o *Config) agent(log *slog.Logger) agent.Config {
 	c.Part, c.Log = true, log
 	c.Socket, c.StateDir, c.Objects, c.Folder = o.Socket, o.StateDir, o.Dir, o.folder
 	c.OVSDB, c.Bridge, c.NodeName, c.Iface = o.OVSDB, o.Bridge, o.NodeName, o.Iface
-	c.ConfDir, c.CNIBinDirs = o.ConfDir, o.BinDirs
-	return c
+	c.ConfDir, c.CNIBinDirs, c.OVN = o.ConfDir, o.BinDirs, o.OVN
+	if !o.OVN {
+		return c
+	}
+	return o.Parts.Controlled(c, o.NB)
 }
 
 // agentReady wants the agent to be able to serve an ADD.
@@ -149,7 +152,11 @@ func (o *Config) nodeSocket() string { return o.besideSocket("node.sock") }
 // openFolder makes all parts read the folder through one reader, which tells what
 // is wrong with the files.
 func (o *Config) openFolder(log *slog.Logger) {
-	o.folder = folder.New(folder.Config{Path: o.Dir, Kinds: folder.Kinds(), Log: log})
+	kinds := folder.Kinds()
+	if o.OVN {
+		kinds = folder.KindsOVN()
+	}
+	o.folder = folder.New(folder.Config{Path: o.Dir, Kinds: kinds, Log: log})
 }
 
 // reads is the reader of a folder of pods, if it is the one that is up.

@@ -3,6 +3,7 @@
 package nodeagent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -17,12 +18,14 @@ import (
 	"github.com/fairlead/fairlead/cmd/usage"
 	"github.com/fairlead/fairlead/internal/agent"
 	"github.com/fairlead/fairlead/internal/agent/server"
+	control "github.com/fairlead/fairlead/internal/controller/machine"
 	"github.com/fairlead/fairlead/internal/install/conf"
 	"github.com/fairlead/fairlead/internal/install/runtimes"
 	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/lib/hint"
 	"github.com/fairlead/fairlead/internal/ops/doctor"
 	"github.com/fairlead/fairlead/internal/source/device"
+	"github.com/fairlead/fairlead/internal/source/local"
 )
 
 // Defaults of flags that others have too.
@@ -30,14 +33,18 @@ const (
 	DefaultOVSDB    = "unix:/run/openvswitch/db.sock"
 	DefaultBridge   = "br-int"
 	DefaultStateDir = "/var/lib/fairlead"
+	DefaultNB       = "unix:/run/ovn/ovnnb_db.sock"
 )
 
 // options are the agent's flags.
-type options struct{ agent.Config }
+type options struct {
+	agent.Config
+	nb string
+}
 
 // Command is `fairlead agent`; the root command has its flag --socket.
 func Command(b agent.Build) *cobra.Command {
-	o := options{machine(b)}
+	o := options{Config: machine(b)}
 	cmd := &cobra.Command{
 		Use:   "agent",
 		Short: "Run the node agent",
@@ -52,7 +59,10 @@ SIGTERM lets running operations finish and leaves every pod's network as it is.`
 				return err
 			}
 			o.Log = slog.New(slog.NewJSONHandler(os.Stderr, nil)).With("node", o.NodeName)
-			return Run(cmd.Context(), o.Config)
+			if o.nb != "" && !o.Alone() {
+				return hint.Usagef("--nb goes with --objects and --ovn: in a cluster it is fairlead-controller's")
+			}
+			return Run(cmd.Context(), WithController(o.Config, o.nb))
 		},
 	}
 	o.flags(cmd.Flags())
@@ -68,7 +78,7 @@ func machine(b agent.Build) agent.Config {
 
 // Defaults are what flags say that are not given.
 func Defaults(b agent.Build) agent.Config {
-	o := options{machine(b)}
+	o := options{Config: machine(b)}
 	o.flags(pflag.NewFlagSet("", pflag.ContinueOnError))
 	o.Socket = cni.DefaultSocket
 	return o.Config
@@ -77,10 +87,11 @@ func Defaults(b agent.Build) agent.Config {
 func (o *options) flags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.CompatSockets, "compat-socket", nil, "serve this socket too, e.g. Kube-OVN's /run/openvswitch/kube-ovn-daemon.sock (repeatable)")
 	f.StringVar(&o.StateDir, "state-dir", DefaultStateDir, "journal and ballast")
-	f.StringVar(&o.Objects, "objects", "", "folder of Pod, NetworkAttachmentDefinition, Subnet and Vlan YAML (none: every pod gets the built-in default network)")
+	f.StringVar(&o.Objects, "objects", "", "folder of Pod, NetworkAttachmentDefinition, Subnet and Vlan YAML, with --ovn also NetworkPolicy, Service and others (none: every pod gets the built-in default network)")
 	f.StringVar(&o.OVSDB, "ovsdb", DefaultOVSDB, "Open vSwitch database")
 	f.StringVar(&o.Bridge, "bridge", DefaultBridge, "integration bridge")
-	f.BoolVar(&o.OVN, "ovn", false, "a controller gives pods their addresses (fairlead-controller) and ovn-controller makes the flows of the bridge")
+	f.BoolVar(&o.OVN, "ovn", false, "OVN carries pods' networks: a controller gives their addresses (fairlead-controller; with --objects the agent itself), ovn-controller makes the bridge's flows")
+	f.StringVar(&o.nb, "nb", "", "with --objects and --ovn, OVN's northbound database, of this machine alone (default: "+DefaultNB+")")
 	f.StringVar(&o.NodeName, "node-name", hostname(), "name of this node")
 	f.StringVar(&o.Iface, "iface", "", "underlay interface, for the pods' MTU (default: that of the default route)")
 	f.IntVar(&o.MTU, "mtu", 0, "MTU of pods in bytes (default: the underlay interface's less 100)")
@@ -96,6 +107,19 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.CNIMaster, "cni-master", "", "with --cni-conf auto, the default network: none for Fairlead's own, auto for the first other configuration in --conf-dir, or the name of a file there")
 	portFlags(f, &o.HostPorts)
 	f.StringVar(&o.HTTP, "http", "", "serve /metrics, /livez and /readyz on this address, e.g. 127.0.0.1:10665")
+}
+
+// WithController gives an agent of a folder with OVN its controller, on a northbound
+// database; "" is DefaultNB.
+func WithController(c agent.Config, nb string) agent.Config {
+	if !c.Alone() {
+		return c
+	}
+	c.NB = cmp.Or(nb, DefaultNB)
+	c.Controller = func(ctx context.Context, m *local.Machine) error {
+		return control.Run(ctx, control.Config{Machine: m, NB: c.NB, Log: c.Log})
+	}
+	return c
 }
 
 func hostname() string {

@@ -28,7 +28,7 @@ func TestConfigFile(t *testing.T) {
 		},
 		{
 			name: "flags count more", file: `{"socketDir": "/run/multus", "metricsPort": 9091, "kubeconfig": "/kube"}`,
-			flags:   options{agent.Config{Socket: "/mine", HTTP: "127.0.0.1:1", Kubeconfig: "/other"}},
+			flags:   options{Config: agent.Config{Socket: "/mine", HTTP: "127.0.0.1:1", Kubeconfig: "/other"}},
 			changed: []string{"socket", "http"},
 			want:    func(o *options) { o.Socket, o.HTTP, o.Kubeconfig = "/mine", "127.0.0.1:1", "/other" },
 		},
@@ -46,12 +46,12 @@ func TestConfigFile(t *testing.T) {
 		},
 		{
 			name: "the flag counts more", file: `{"multusConfigFile": "auto"}`, changed: []string{"cni-conf"},
-			flags: options{agent.Config{CNIConf: "off"}},
+			flags: options{Config: agent.Config{CNIConf: "off"}},
 			want:  func(o *options) { o.CNIConf = "off" },
 		},
 		{
 			name: "a folder of objects needs no API server", file: `{"kubeconfig": "/kube", ` + perNode + `}`,
-			flags: options{agent.Config{Objects: "/objects"}}, want: func(o *options) { o.Objects = "/objects" },
+			flags: options{Config: agent.Config{Objects: "/objects"}}, want: func(o *options) { o.Objects = "/objects" },
 		},
 		{
 			name: "a certificate in place of credentials", file: `{"kubeconfig": "/kube", ` + perNode + `}`,
@@ -61,7 +61,7 @@ func TestConfigFile(t *testing.T) {
 		},
 		{
 			name: "flags of the certificate", file: `{` + perNode + `}`, changed: []string{"cert-duration"},
-			flags: options{agent.Config{CertDir: "/mine", CertDuration: time.Hour}},
+			flags: options{Config: agent.Config{CertDir: "/mine", CertDuration: time.Hour}},
 			want: func(o *options) {
 				o.Bootstrap, o.CertDir, o.CertDuration = "/boot", "/mine", time.Hour
 			},
@@ -88,7 +88,7 @@ func TestConfigFile(t *testing.T) {
 
 func TestConfigFileThatIsWrong(t *testing.T) {
 	never := func(string) bool { return false }
-	o := options{agent.Config{ConfigFile: filepath.Join(t.TempDir(), "none")}}
+	o := options{Config: agent.Config{ConfigFile: filepath.Join(t.TempDir(), "none")}}
 	require.ErrorIs(t, o.readConfig(never), os.ErrNotExist)
 	require.NoError(t, os.WriteFile(o.ConfigFile, []byte(`{"metricsPort": "x"}`), 0o600))
 	err := o.readConfig(never)

@@ -29,8 +29,8 @@ func validate(c agent.Config) error {
 	if c.Socket == "" {
 		errs = append(errs, hint.Usagef("--socket is empty; the default is %s", cni.DefaultSocket))
 	}
-	if c.OVN && c.Kubeconfig == "" && c.Bootstrap == "" && !c.InCluster {
-		errs = append(errs, hint.Usagef("--ovn takes pods' addresses from an API server: give --kubeconfig or --bootstrap-kubeconfig"))
+	if c.OVN && !c.Alone() && c.Kubeconfig == "" && c.Bootstrap == "" && !c.InCluster {
+		errs = append(errs, hint.Usagef("--ovn takes pods' networks from a folder or an API server: give --objects, --kubeconfig or --bootstrap-kubeconfig"))
 	}
 	errs = append(errs, validateConf(c)...)
 	return errors.Join(append(errs, validateSource(c)...)...)

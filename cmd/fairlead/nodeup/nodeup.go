@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
 	"github.com/fairlead/fairlead/cmd/usage"
 	"github.com/fairlead/fairlead/internal/install/runtimes"
+	"github.com/fairlead/fairlead/internal/lib/hint"
 	"github.com/fairlead/fairlead/internal/up"
 )
 
@@ -31,6 +32,8 @@ func flags(f *pflag.FlagSet, c *up.Config) {
 	f.StringVar(&c.NodeName, "node-name", "", "name of this node, a part of its pods' names (default: the host's)")
 	f.StringVar(&c.OVSDB, "ovsdb", nodeagent.DefaultOVSDB, "Open vSwitch database")
 	f.StringVar(&c.Bridge, "bridge", nodeagent.DefaultBridge, "integration bridge")
+	f.BoolVar(&c.OVN, "ovn", false, "OVN carries the networks, which are as declared in the folder (NetworkPolicy, Service, private Subnets, Vpcs)")
+	f.StringVar(&c.NB, "nb", "", "with --ovn, OVN's northbound database, of this machine alone (default: "+nodeagent.DefaultNB+")")
 	f.StringVar(&c.Iface, "iface", "", "underlay interface, for the pods' MTU (default: that of the default route)")
 	f.StringVar(&c.StateDir, "state-dir", nodeagent.DefaultStateDir, "journal, checkpoints, volumes, and what is up")
 	f.StringVar(&c.LogDir, "log-dir", "/var/log/pods", "logs of containers")
@@ -112,6 +115,9 @@ func complete(cmd *cobra.Command, c *up.Config) error {
 
 // settle makes defaults of what flags leave open.
 func settle(c *up.Config) error {
+	if c.NB != "" && !c.OVN {
+		return hint.Usagef("--nb goes with --ovn")
+	}
 	if c.Socket == "" {
 		c.Socket = cni.DefaultSocket
 	}

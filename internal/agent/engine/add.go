@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -174,13 +175,23 @@ func (a *addition) design(ctx context.Context) error {
 		return err
 	}
 	if resolve.Serves(a.req.Conf) {
-		conf, err := cniconf.Lasting(a.req.Conf)
+		conf, err := e.lasting(a.req.Conf)
 		if err != nil {
 			return err
 		}
 		a.rec.AddCall = &core.AddCall{Conf: conf, Args: a.req.RawArgs, Path: a.req.Path}
 	}
 	return a.plan(ctx)
+}
+
+// lasting is what a record keeps of the runtime's configuration. Where the pod is
+// known by its ADD alone, what the runtime tells of it is all that the next agent
+// will know.
+func (e *Engine) lasting(c core.Conf) (json.RawMessage, error) {
+	if _, ok := e.Source.(allocated.Host); ok {
+		return c.Raw, nil
+	}
+	return cniconf.Lasting(c)
 }
 
 // plan leases the wants' addresses, makes their specs and has those proven.

@@ -25,12 +25,24 @@ type Follower interface {
 	Differs(ctx context.Context, p core.Pod, seen map[string]string) error
 }
 
+// Host is a Follower whose pods are there from their ADD on: it learns of them here.
+type Host interface {
+	Follower
+	Announce(req core.Request)
+	// Why is what its controller says of a pod that has no address, "" for nothing.
+	Why(p core.Pod) string
+}
+
 // Resolve is resolve.Resolve as soon as it gives no *annotation.UnallocatedError
 // any more. After 30 s without the addresses, or when the pod is gone, it is code
 // 11 and says what is missing.
 func Resolve(ctx context.Context, src resolve.Source, in resolve.Input) ([]core.Want, error) {
 	waiting, stop := context.WithTimeout(ctx, limit)
 	defer stop()
+	host, _ := src.(Host)
+	if host != nil {
+		host.Announce(in.Request)
+	}
 	for {
 		wants, err := resolve.Resolve(ctx, src, in)
 		missing := (*annotation.UnallocatedError)(nil)
@@ -51,8 +63,19 @@ func Resolve(ctx context.Context, src resolve.Source, in resolve.Input) ([]core.
 		default:
 			return nil, &core.Error{
 				Code: core.CodeTryAgain, Err: err, Msg: fmt.Sprintf("pod %s has no address after %s", pod, limit),
-				Details: err.Error() + "; the pod's events say why, or no controller runs (`kubectl describe pod`)",
+				Details: err.Error() + "; " + why(host, pod),
 			}
 		}
 	}
+}
+
+// why is who knows more of a pod without address.
+func why(host Host, pod core.Pod) string {
+	if host == nil {
+		return "the pod's events say why, or no controller runs (`kubectl describe pod`)"
+	}
+	if said := host.Why(pod); said != "" {
+		return said
+	}
+	return "the agent's log says more"
 }

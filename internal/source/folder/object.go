@@ -24,13 +24,24 @@ const (
 	ProviderNetwork             = "ProviderNetwork"
 )
 
+// Kinds of objects that only OVN carries out.
+const (
+	Namespace     = "Namespace"
+	NetworkPolicy = "NetworkPolicy"
+	Service       = "Service"
+	EndpointSlice = "EndpointSlice"
+	Vpc           = "Vpc"
+	IPPool        = "IPPool"
+	SecurityGroup = "SecurityGroup"
+)
+
 // Kind is a kind of objects that files may hold.
 type Kind struct {
 	Name, APIVersion string
 	Namespaced       bool
 }
 
-// Kinds are those of these names, or all.
+// Kinds are those of these names, or all that mean something on any machine.
 func Kinds(names ...string) []Kind {
 	all := []Kind{
 		{Pod, "v1", true},
@@ -45,6 +56,19 @@ func Kinds(names ...string) []Kind {
 		return all
 	}
 	return slices.DeleteFunc(all, func(k Kind) bool { return !slices.Contains(names, k.Name) })
+}
+
+// KindsOVN are all that mean something on a machine with OVN.
+func KindsOVN() []Kind {
+	return append(Kinds(),
+		Kind{Namespace, "v1", false},
+		Kind{NetworkPolicy, "networking.k8s.io/v1", true},
+		Kind{Service, "v1", true},
+		Kind{EndpointSlice, "discovery.k8s.io/v1", true},
+		Kind{Vpc, v1.APIVersion, false},
+		Kind{IPPool, v1.APIVersion, false},
+		Kind{SecurityGroup, v1.APIVersion, false},
+	)
 }
 
 // ID names an object; Namespace is empty for the cluster-scoped kinds.

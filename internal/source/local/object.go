@@ -24,6 +24,7 @@ type object struct {
 	file  string
 	line  int
 	value any
+	whole any // as a controller has it; nil without OVN
 }
 
 // document is what one object of a file gave: a declaration, or why not.
@@ -34,10 +35,16 @@ type document struct {
 	defends bool // a refused Subnet that was to be the default one
 }
 
-// makers read and check the objects of each kind that the agent subscribes to.
-// ConfigMaps and Secrets are the node loop's.
-func makers() map[string]func(*folder.Object) (any, []*folder.Fault) {
-	return map[string]func(*folder.Object) (any, []*folder.Fault){
+// withWhole is a value with what a controller has of the object.
+type withWhole struct{ value, whole any }
+
+// maker reads and checks an object. Its value may be a withWhole.
+type maker func(*folder.Object) (value any, faults []*folder.Fault)
+
+// makers are those of each kind that the agent subscribes to. ConfigMaps and Secrets
+// are the node loop's.
+func makers() map[string]maker {
+	return map[string]maker{
 		folder.Pod:                         makePod,
 		folder.NetworkAttachmentDefinition: makeNAD,
 		folder.Subnet:                      makeSubnet,
@@ -47,13 +54,16 @@ func makers() map[string]func(*folder.Object) (any, []*folder.Fault) {
 }
 
 // understand checks the objects of a file. It is pure.
-func understand(f *folder.File, objects []*folder.Object) file {
-	out, all := file{File: f}, makers()
+func understand(f *folder.File, objects []*folder.Object, by map[string]maker) file {
+	out := file{File: f}
 	for _, o := range objects {
 		d := document{Object: o}
 		var v any
-		if v, d.faults = all[o.ID.Kind](o); len(d.faults) == 0 {
+		if v, d.faults = by[o.ID.Kind](o); len(d.faults) == 0 {
 			d.object = &object{id: o.ID, file: f.Name, line: o.Line, value: v}
+			if both, ok := v.(withWhole); ok {
+				d.object.value, d.object.whole = both.value, both.whole
+			}
 		} else {
 			d.defends = claimsDefault(o)
 		}

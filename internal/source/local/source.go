@@ -26,6 +26,7 @@ import (
 // time.
 type Source struct {
 	folder  *folder.Subscription // nil: nothing is declared
+	makers  map[string]maker
 	log     *slog.Logger
 	current atomic.Pointer[state]
 	changed chan struct{}
@@ -33,6 +34,7 @@ type Source struct {
 	mu       sync.Mutex // guards what follows, and the order of reloads
 	cache    map[*folder.File]file
 	watchers []func(core.Pod)
+	passed   func(folder.ID) // hears of each object that came, changed or went; it does not block
 }
 
 // Open reads dir once. An empty dir is an empty source, which has the built-in
@@ -44,16 +46,29 @@ func Open(dir string, log *slog.Logger) (*Source, error) {
 		s.current.Store(assemble(nil, newState()))
 		return s, nil
 	}
+	f, err := open(dir, folder.Kinds(), log)
+	if err != nil {
+		return nil, err
+	}
+	return Over(f, log)
+}
+
+func open(dir string, kinds []folder.Kind, log *slog.Logger) (*folder.Folder, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("open objects %s: %w", dir, err)
 	}
-	return Over(folder.New(folder.Config{Path: abs, Kinds: folder.Kinds(), Log: log}), log)
+	return folder.New(folder.Config{Path: abs, Kinds: kinds, Log: log}), nil
 }
 
 // Over is Open of a folder that others read too.
 func Over(f *folder.Folder, log *slog.Logger) (*Source, error) {
-	s := newSource(f.Subscribe(slices.Collect(maps.Keys(makers()))...), log)
+	return over(f, log, makers())
+}
+
+func over(f *folder.Folder, log *slog.Logger, by map[string]maker) (*Source, error) {
+	s := newSource(f.Subscribe(slices.Collect(maps.Keys(by))...), log)
+	s.makers = by
 	if err := s.reload(); err != nil {
 		return nil, fmt.Errorf("read objects: %w", err)
 	}
@@ -61,7 +76,7 @@ func Over(f *folder.Folder, log *slog.Logger) (*Source, error) {
 }
 
 func newSource(f *folder.Subscription, log *slog.Logger) *Source {
-	s := &Source{folder: f, log: log, changed: make(chan struct{}, 1)}
+	s := &Source{folder: f, log: log, changed: make(chan struct{}, 1), passed: func(folder.ID) {}}
 	s.current.Store(newState())
 	return s
 }
@@ -148,11 +163,31 @@ func (s *Source) reload() error {
 	s.current.Store(next)
 	s.report(next)
 	s.tellPods(before, next)
+	s.tellAll(before, next)
+	s.news()
+	return err
+}
+
+// news has Changed tell.
+func (s *Source) news() {
 	select {
 	case s.changed <- struct{}{}:
 	default:
 	}
-	return err
+}
+
+// tellAll passes on which objects are not what they were.
+func (s *Source) tellAll(before, next *state) {
+	for i, o := range next.objects {
+		if old := before.objects[i]; old != o && !reflect.DeepEqual(old, o) {
+			s.passed(i)
+		}
+	}
+	for i := range before.objects {
+		if _, stays := next.objects[i]; !stays {
+			s.passed(i)
+		}
+	}
 }
 
 // WatchPods has fn called for each pod that appears in the folder, and when its
@@ -201,7 +236,7 @@ func (s *Source) read() ([]file, error) {
 	for _, f := range all {
 		known, ok := s.cache[f]
 		if !ok {
-			known = understand(f, s.folder.Of(f))
+			known = understand(f, s.folder.Of(f), s.makers)
 		}
 		fresh[f], files = known, append(files, known)
 	}

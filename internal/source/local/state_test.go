@@ -333,7 +333,7 @@ func FuzzParse(f *testing.F) {
 					ours = append(ours, o)
 				}
 			}
-			return understand(f, ours)
+			return understand(f, ours, makers())
 		}
 		for _, d := range read().docs {
 			require.True(t, (d.object == nil) == (len(d.faults) > 0), "%+v", d)

@@ -18,14 +18,18 @@ func makeSubnet(o *folder.Object) (any, []*folder.Fault) {
 	if faults := decode(o, &s); faults != nil {
 		return nil, faults
 	}
-	out := subnet{lines: map[string]int{}}
+	out, faults := readSubnet(o, s)
+	return out, place(o, append(faults, declare.NeedsOVN(s.Spec)...))
+}
+
+// readSubnet is a Subnet by itself.
+func readSubnet(o *folder.Object, s v1.Subnet) (out subnet, faults []declare.Fault) {
+	out.lines = map[string]int{}
 	for _, path := range []string{"spec.cidrBlock", "spec.default", "spec.vlan"} {
 		out.lines[path] = o.LineOf(path)
 	}
-	var faults []declare.Fault
 	out.Subnet, faults = declare.ReadSubnet(o.ID.Name, s.Spec)
-	faults = append(faults, declare.ReadNotes(&out.Subnet.Subnet, s.Annotations)...)
-	return out, place(o, append(faults, declare.NeedsOVN(s.Spec)...))
+	return out, append(faults, declare.ReadNotes(&out.Subnet.Subnet, s.Annotations)...)
 }
 
 func makeVlan(o *folder.Object) (any, []*folder.Fault) {

@@ -1,0 +1,117 @@
+package machine
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/source/folder"
+)
+
+// Annotate implements controller.Outcomes.
+func (w *world) Annotate(_ context.Context, o controller.Object, set map[string]string) error {
+	if o.Kind == controller.KindNode {
+		w.AnnotateNode(set)
+		return nil
+	}
+	return w.Machine.Annotate(core.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, set)
+}
+
+// SubnetStatus implements controller.Outcomes.
+func (w *world) SubnetStatus(_ context.Context, o controller.Object, s v1.SubnetStatus) error {
+	w.mu.Lock()
+	s.Conditions = merged(w.subnets[o.Name].Conditions, s.Conditions)
+	w.subnets[o.Name] = s
+	w.mu.Unlock()
+	w.conditions(o.Key, s.Conditions)
+	return nil
+}
+
+// PoolStatus implements controller.Outcomes.
+func (w *world) PoolStatus(_ context.Context, o controller.Object, s v1.IPPoolStatus) error {
+	w.mu.Lock()
+	s.Conditions = merged(w.pools[o.Name].Conditions, s.Conditions)
+	w.pools[o.Name] = s
+	w.mu.Unlock()
+	w.conditions(o.Key, s.Conditions)
+	return nil
+}
+
+// VpcConditions implements controller.Outcomes.
+func (w *world) VpcConditions(_ context.Context, o controller.Object, conditions []v1.Condition) error {
+	w.mu.Lock()
+	conditions = merged(w.vpcs[o.Name].Conditions, conditions)
+	w.vpcs[o.Name] = v1.VpcStatus{Conditions: conditions}
+	w.mu.Unlock()
+	w.conditions(o.Key, conditions)
+	return nil
+}
+
+// Status implements controller.Outcomes; of its kinds a folder has SecurityGroups
+// alone.
+func (w *world) Status(_ context.Context, o controller.Object, status any) error {
+	s, ok := status.(v1.SecurityGroupStatus)
+	if !ok {
+		return core.ErrNotFound
+	}
+	w.mu.Lock()
+	s.Conditions = merged(w.groups[o.Name].Conditions, s.Conditions)
+	w.groups[o.Name] = s
+	w.mu.Unlock()
+	w.conditions(o.Key, s.Conditions)
+	return nil
+}
+
+// merged are conditions with those of other types that an object has.
+func merged(have, want []v1.Condition) []v1.Condition {
+	others := slices.DeleteFunc(slices.Clone(have), func(h v1.Condition) bool {
+		return slices.ContainsFunc(want, func(w v1.Condition) bool { return w.Type == h.Type })
+	})
+	return append(others, want...)
+}
+
+// conditions makes a problem of an object of what its conditions tell.
+func (w *world) conditions(k controller.Key, all []v1.Condition) {
+	var said []string
+	for _, c := range all {
+		switch {
+		case c.Type == v1.ConditionReady && c.Status == "False":
+			said = append(said, c.Message)
+		case c.Type == v1.ConditionNotImplemented && c.Status == "True":
+			said = append(said, "not carried out: "+c.Message)
+		}
+	}
+	w.Say(idOf(k), strings.Join(said, "; "))
+}
+
+// idOf is the folder's name of an object.
+func idOf(k controller.Key) folder.ID {
+	for name, kind := range kinds {
+		if kind == k.Kind {
+			return folder.ID{Kind: name, Namespace: k.Namespace, Name: k.Name}
+		}
+	}
+	return folder.ID{Kind: string(k.Kind), Namespace: k.Namespace, Name: k.Name}
+}
+
+// PutIP implements controller.Outcomes: a folder has no IP objects.
+func (*world) PutIP(context.Context, *v1.IP, *v1.IP) error { return nil }
+
+// DropIP implements controller.Outcomes.
+func (*world) DropIP(context.Context, *v1.IP) error { return nil }
+
+// Warn implements controller.Outcomes.
+func (w *world) Warn(_ context.Context, o controller.Object, e controller.Event) {
+	w.log.Warn("an object is not carried out as written", "object", o.Key, "reason", e.Reason, "message", e.Message)
+	w.Say(idOf(o.Key), e.Message)
+}
+
+// well hears that the last event about an object holds no more.
+func (w *world) well(k controller.Key) {
+	if k.Kind != controller.KindSubnet && k.Kind != controller.KindVpc && k.Kind != controller.KindPool && k.Kind != controller.KindGroup { // these have conditions
+		w.Say(idOf(k), "")
+	}
+}

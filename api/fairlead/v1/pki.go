@@ -1,0 +1,53 @@
+package v1
+
+// Signers whose CertificateSigningRequests Fairlead's controller approves and
+// signs. Each has a CA of its own: an ovsdb-server trusts one CA for all that it
+// listens on, and a chassis' certificate must open nothing but the port for
+// chassis.
+const (
+	// SignerChassis signs a chassis: common name = node = the chassis' system-id,
+	// organization OrganizationChassis, usages "digital signature" and "client
+	// auth", no alternative names. The requester's token must be bound to that
+	// node: ExtraNodeName of the request's spec.extra equals the common name.
+	SignerChassis = "fairlead.io/chassis"
+
+	// SignerCentral signs the members of OVN's central part, northd and controllers:
+	// organization OrganizationCentral, usages "digital signature", "server auth"
+	// and "client auth". The requester is service account CentralAccount.
+	SignerCentral = "fairlead.io/central"
+)
+
+// What the subject of a certificate says beside its common name.
+const (
+	OrganizationChassis = "fairlead:chassis"
+	OrganizationCentral = "fairlead:central"
+)
+
+// ExtraNodeName is the key of a request's spec.extra under which the API server
+// tells the node that the requester's token is bound to (KEP-4193).
+const ExtraNodeName = "authentication.kubernetes.io/node-name"
+
+// CentralAccount is the service account of a member of OVN's central part, in
+// Fairlead's namespace.
+const CentralAccount = "fairlead-central"
+
+// CAName is the name of three objects in Fairlead's namespace: the Secret with the
+// two CAs and their keys, the ConfigMap with the certificates that others trust,
+// and the Lease of the controller that keeps them.
+const CAName = "fairlead-ca"
+
+// Keys of the ConfigMap CAName; both are PEM, with the former CA and the next one
+// beside the current one while a CA is being replaced.
+const (
+	BundleCentral = "central.crt" // whom chassis, controllers and central's members trust as a server
+	BundleChassis = "chassis.crt" // whom central's port for chassis lets in
+)
+
+// TCP ports of one member of OVN's central part.
+const (
+	PortNB      = 6641 // northbound database, for certificates of SignerCentral
+	PortChassis = 6642 // southbound database for chassis, by role: certificates of SignerChassis
+	PortNBRaft  = 6643
+	PortSBRaft  = 6644
+	PortSB      = 6645 // southbound database without role, for certificates of SignerCentral
+)

@@ -9,11 +9,13 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/fairlead/fairlead/cmd/usage"
+	"github.com/fairlead/fairlead/internal/controller/central"
 	"github.com/fairlead/fairlead/internal/controller/kube"
 	"github.com/fairlead/fairlead/internal/controller/loop"
 	"github.com/fairlead/fairlead/internal/lib/hint"
@@ -58,12 +60,44 @@ Exit codes: 0 ended by SIGTERM; 1 failed; 2 wrong command line.`,
 		},
 	}, version)
 	flags(root.Flags(), &c)
+	root.AddCommand(centralCommand())
 	return root
+}
+
+func centralCommand() *cobra.Command {
+	c := central.Config{Version: version, Revision: usage.Commit()}
+	cmd := &cobra.Command{
+		Use:   "central",
+		Short: "Run one member of OVN's central part, over TLS",
+		Long: `Run one member of OVN's central part: the northbound and the southbound database,
+each a member of a cluster (raft), a relay by which chassis reach the southbound one,
+and ovn-northd. Its certificate it gets from a fairlead-controller. Run it once on
+each of one, three or five machines.`,
+		Args: usage.Args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c.Log = slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil))
+			return central.Run(cmd.Context(), c)
+		},
+	}
+	centralFlags(cmd.Flags(), &c)
+	return cmd
+}
+
+func centralFlags(f *pflag.FlagSet, c *central.Config) {
+	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "file that leads to the API server (default: the cluster that this runs in)")
+	f.StringVar(&c.Namespace, "namespace", "kube-system", "Fairlead's namespace")
+	f.StringVar(&c.Address, "address", "", "address of this member, at which the others and all nodes find it")
+	f.StringVar(&c.Members, "members", "", "addresses of all members, with commas between")
+	f.BoolVar(&c.First, "first", false, "begin new databases where there is no file and no other member answers: for the first start of the first member alone")
+	f.StringVar(&c.Dir, "dir", "/var/lib/fairlead/central", "folder of databases and certificates")
+	f.StringVar(&c.RunDir, "run-dir", "/run/fairlead/central", "folder of sockets")
+	f.StringVar(&c.HTTP, "http", "127.0.0.1:10668", "serve /metrics, /livez and /readyz on this address; empty for none")
 }
 
 func flags(f *pflag.FlagSet, c *loop.Config) {
 	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "file that leads to the API server (default: the cluster that the controller runs in)")
-	f.StringVar(&c.NB, "nb", "", "OVN's northbound database: tcp:ADDRESS:PORT, unix:PATH; of a cluster all members, with commas between")
+	f.StringVar(&c.NB, "nb", "", "OVN's northbound database: ssl:ADDRESS:6641, unix:PATH; of a cluster all members, with commas between")
+	f.DurationVar(&c.CertificateLife, "certificate-life", 30*24*time.Hour, "how long certificates of OVN's central part and of chassis are good for; they are renewed before")
 	f.StringVar(&c.JoinCIDR, "join-cidr", "100.64.0.0/16,fd00:100:64::/112", "the nodes' network, one prefix of each family at most, where no Subnet `join` declares it")
 	f.StringVar(&c.Namespace, "lease-namespace", "kube-system", "namespace of the Lease that says who leads")
 	f.StringVar(&c.LeaseName, "lease-name", "fairlead-controller", "name of that Lease")

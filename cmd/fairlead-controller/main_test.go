@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/cmd/usage"
+	"github.com/fairlead/fairlead/internal/controller/central"
 	"github.com/fairlead/fairlead/internal/controller/loop"
 )
 
@@ -32,6 +33,12 @@ func TestHelp(t *testing.T) {
 	flags(f, &loop.Config{})
 	f.VisitAll(func(one *pflag.Flag) { require.Contains(t, stdout, "--"+one.Name+" ") })
 
+	code, stdout, _ = runIt(t.Context(), "central", "--help")
+	require.Zero(t, code)
+	f = pflag.NewFlagSet("", pflag.ContinueOnError)
+	centralFlags(f, &central.Config{})
+	f.VisitAll(func(one *pflag.Flag) { require.Contains(t, stdout, "--"+one.Name+" ") })
+
 	code, stdout, _ = runIt(t.Context(), "--version")
 	require.Zero(t, code)
 	require.Equal(t, "fairlead-controller dev\n", stdout)
@@ -50,11 +57,18 @@ func TestWrongCommandLine(t *testing.T) {
 		"--nb unix:/n --join-cidr 10.0.0.0/x": "--join-cidr",
 		"--nb unix:/n --kubeconfig /nowhere":  "--kubeconfig: kubeconfig: stat /nowhere",
 		"--nb unix:/n":                        "--kubeconfig: ",
+		"--nb unix:/n --certificate-life 1s":  "--certificate-life",
+		"central":                             "--members",
+		"central --members x":                 `"x" is no address`,
+		"central --members 10.0.0.1,10.0.0.1 --address 10.0.0.1":    "twice",
+		"central --members 10.0.0.1 --address 10.0.0.2":             `"10.0.0.2" is none of --members`,
+		"central --members 10.0.0.1 --address 10.0.0.1 --dir a":     "--dir is an absolute path",
+		"central --members 10.0.0.1 --address 10.0.0.1 --run-dir a": "--run-dir is an absolute path",
 	} {
 		code, stdout, stderr := runIt(t.Context(), strings.Fields(args)...)
 		require.Equal(t, usage.ExitUsage, code, "%s: %s", args, stderr)
 		require.Empty(t, stdout)
-		require.Regexp(t, `^fairlead-controller: .*\n  next: .fairlead-controller --help. shows the command\n$`, stderr)
+		require.Regexp(t, `^fairlead-controller: .*\n  next: .fairlead-controller( central)? --help. shows the command\n$`, stderr)
 		require.Contains(t, stderr, want)
 	}
 }

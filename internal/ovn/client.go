@@ -2,6 +2,7 @@ package ovn
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -23,9 +24,11 @@ const (
 
 // Config says which northbound database a Client works on.
 type Config struct {
-	// Endpoint is tcp:ADDRESS:6641 or unix:PATH; the members of a cluster have
+	// Endpoint is ssl:ADDRESS:6641 or unix:PATH; the members of a cluster have
 	// commas between, and the one that leads is used.
 	Endpoint string
+	// TLS is how ssl: endpoints are reached; it is asked at each connection.
+	TLS *tls.Config
 	// OnUp is called after each (re)connect when the replica is in sync. It must
 	// not block. nil: nobody wants to know.
 	OnUp func()
@@ -57,7 +60,7 @@ type Client struct {
 func New(cfg Config) *Client {
 	c := &Client{queue: make(chan *request), ended: make(chan struct{})}
 	c.db = session.New(session.Config{
-		Endpoint: cfg.Endpoint, Database: database, AskSchema: true, LeaderOnly: true, Replica: replica,
+		Endpoint: cfg.Endpoint, TLS: cfg.TLS, Database: database, AskSchema: true, LeaderOnly: true, Replica: replica,
 		Events: c.events(cfg.OnTouch), OnUp: cfg.OnUp, Probe: cfg.Probe, Log: cfg.Log,
 	})
 	return c

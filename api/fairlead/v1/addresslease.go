@@ -1,7 +1,7 @@
 // Package v1 holds the objects of API group fairlead.io/v1, which are Fairlead's
-// own: AddressLease, and the names of what certificates are asked and kept by. Types
-// and their names only: it must not know who takes an
-// address, nor when it is free again.
+// own: AddressLease, and the names of what certificates are asked and kept by.
+// Types and their names only: it must not know who takes an address, nor when it
+// is free again.
 //
 // The CRDs in deploy/cluster and the deep copies are generated from the types
 // and their markers (test/chart).

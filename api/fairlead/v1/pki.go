@@ -8,12 +8,14 @@ const (
 	// SignerChassis signs a chassis: common name = node = the chassis' system-id,
 	// organization OrganizationChassis, usages "digital signature" and "client
 	// auth", no alternative names. The requester's token must be bound to that
-	// node: ExtraNodeName of the request's spec.extra equals the common name.
+	// node: ExtraNodeName of the request's spec.extra equals the common name. It is a
+	// service account's of Fairlead's namespace.
 	SignerChassis = "fairlead.io/chassis"
 
 	// SignerCentral signs the members of OVN's central part, northd and controllers:
 	// organization OrganizationCentral, usages "digital signature", "server auth"
-	// and "client auth". The requester is service account CentralAccount.
+	// and "client auth". The requester is service account CentralAccount or
+	// ControllerAccount.
 	SignerCentral = "fairlead.io/central"
 )
 
@@ -27,9 +29,16 @@ const (
 // tells the node that the requester's token is bound to (KEP-4193).
 const ExtraNodeName = "authentication.kubernetes.io/node-name"
 
-// CentralAccount is the service account of a member of OVN's central part, in
-// Fairlead's namespace.
-const CentralAccount = "fairlead-central"
+// Service accounts, in Fairlead's namespace, of OVN's central part and of the
+// controllers.
+const (
+	CentralAccount    = "fairlead-central"
+	ControllerAccount = "fairlead-controller"
+)
+
+// AnnReplaceCA on Secret CAName asks for another CA: "central" or "chassis". The
+// controller takes it away when the next CA is made.
+const AnnReplaceCA = "fairlead.io/replace-ca"
 
 // CAName is the name of three objects in Fairlead's namespace: the Secret with the
 // two CAs and their keys, the ConfigMap with the certificates that others trust,

@@ -11,10 +11,12 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/api/agent"
+	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller"
 	"github.com/fairlead/fairlead/internal/controller/kube"
@@ -37,6 +39,9 @@ type Config struct {
 	Kubeconfig string
 	// NB is the northbound database's endpoint (ovn.Config).
 	NB string
+	// CertificateLife is how long a certificate is good for that this controller
+	// signs: of OVN's central part and of chassis.
+	CertificateLife time.Duration
 	// JoinCIDR is one prefix or two, with a comma, for the nodes' Subnet where no
 	// object declares it.
 	JoinCIDR string
@@ -74,6 +79,8 @@ func (c *Config) complete() error {
 		return hint.Usagef("--workers is at least 1")
 	case c.Lease < 2*time.Second || c.Lease%time.Second != 0:
 		return hint.Usagef("--lease-duration is at least 2s, in whole seconds")
+	case c.CertificateLife < 10*time.Second:
+		return hint.Usagef("--certificate-life is at least 10s")
 	case c.NB == "":
 		return hint.Usagef("--nb is empty")
 	case c.ID != "":
@@ -86,6 +93,18 @@ func (c *Config) complete() error {
 	c.ID = strings.ToLower(host) + "_" + strings.ToLower(rand.Text())
 	return nil
 }
+
+// identify keeps the controller's own certificate, if it connects by one.
+func (c *Config) identify(ctx context.Context, self *kube.Identity) {
+	if c.secure() {
+		self.Run(ctx)
+	}
+}
+
+// secure tells that a certificate is needed for the northbound database.
+func (c *Config) secure() bool { return slices.ContainsFunc(strings.Split(c.NB, ","), isTLS) }
+
+func isTLS(endpoint string) bool { return strings.HasPrefix(endpoint, "ssl:") }
 
 // Run gives addresses and makes networks until ctx ends, whenever this controller
 // leads. A wrong Config is a hint.UsageError.
@@ -112,9 +131,17 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
+	authority, err := kube.NewAuthority(to.REST, c.Namespace, c.CertificateLife, log)
+	if err != nil {
+		return err
+	}
+	self, err := kube.NewIdentity(to.REST, kube.IdentityConfig{Namespace: c.Namespace, Name: c.ID, Log: log})
+	if err != nil {
+		return err
+	}
 	var ctl *controller.Controller
 	db := ovn.New(ovn.Config{
-		Endpoint: c.NB, Log: log,
+		Endpoint: c.NB, TLS: self.TLS(), Log: log,
 		OnUp: func() { ctl.Resync() }, OnTouch: func(owner string) { ctl.Touched(owner) },
 	})
 	count = newMetrics(states{
@@ -132,6 +159,14 @@ func Run(ctx context.Context, c Config) error {
 	}
 	return parts.Run(ctx,
 		func(context.Context) error { return serve() },
+		func(ctx context.Context) error { c.identify(ctx, self); return nil },
+		func(ctx context.Context) error {
+			return kube.Elect(ctx, to.REST, kube.Election{
+				Namespace: c.Namespace, Name: fairlead.CAName, ID: c.ID, Lease: c.Lease, Lead: authority.Run,
+				Reach: func(context.Context) error { return nil }, // central's certificates come before its databases
+				Log:   log.With("lease", fairlead.CAName),
+			})
+		},
 		func(ctx context.Context) error { db.Run(ctx); return nil },
 		func(ctx context.Context) error { objects.Run(ctx); return nil },
 		func(ctx context.Context) error {

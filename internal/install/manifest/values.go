@@ -102,7 +102,7 @@ func (v Values) CheckActions() error {
 func (v Values) CheckOVN() error {
 	ovn, _ := v["ovn"].(map[string]any)
 	if on, _ := ovn["enabled"].(bool); on && ovn["nb"] == "" {
-		return errors.New("ovn.nb: with ovn.enabled it names the northbound database, tcp:ADDRESS:PORT")
+		return errors.New("ovn.nb: with ovn.enabled it names the northbound database, ssl:ADDRESS:6641")
 	}
 	return nil
 }

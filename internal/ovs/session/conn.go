@@ -83,7 +83,7 @@ func (c *Client) follow(ctx context.Context, endpoint string) (*Conn, error) {
 }
 
 func (c *Client) dial(ctx context.Context, endpoint string, replica Replica, events cache.EventHandler) (*Conn, error) {
-	db, err := client.NewOVSDBClient(replica.Model, client.WithEndpoint(endpoint))
+	db, err := client.NewOVSDBClient(replica.Model, client.WithEndpoint(endpoint), client.WithTLSConfig(c.cfg.TLS))
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (c *Client) schema(ctx context.Context, endpoint string) (none ovsdb.Databa
 	if err != nil {
 		return none, err
 	}
-	db, err := client.NewOVSDBClient(bare, client.WithEndpoint(endpoint))
+	db, err := client.NewOVSDBClient(bare, client.WithEndpoint(endpoint), client.WithTLSConfig(c.cfg.TLS))
 	if err != nil {
 		return none, err
 	}

@@ -7,6 +7,7 @@ package session
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,9 +25,12 @@ import (
 // Config says which database a Client follows and who hears of it.
 type Config struct {
 	// Endpoint is where the server listens, in OVSDB's notation
-	// (unix:/run/openvswitch/db.sock, tcp:127.0.0.1:6641). Of several, with
-	// commas between, the first that will do is taken.
+	// (unix:/run/openvswitch/db.sock, tcp:127.0.0.1:6641, ssl:10.0.0.1:6641). Of
+	// several, with commas between, the first that will do is taken.
 	Endpoint string
+	// TLS is how ssl: endpoints are reached. Its callbacks are asked at each
+	// connection, so that certificates may change meanwhile.
+	TLS *tls.Config
 	// Database is its name; AskSchema and LeaderOnly need it.
 	Database string
 	// Replica says what of the database is followed. With AskSchema it is given

@@ -1,0 +1,144 @@
+package central
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
+	"github.com/fairlead/fairlead/internal/lib/metric"
+)
+
+// dialLimit bounds the question whether another member answers.
+const dialLimit = 3 * time.Second
+
+// prepare makes a database's file where there is none: by joining those who are
+// there or, where this member is the first, by beginning a cluster.
+func (m *member) prepare(ctx context.Context, d database) error {
+	file := m.file(d)
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	me := "ssl:" + at(m.Address, d.raft)
+	others := m.answering(ctx, d)
+	draft := file + ".new" // a file that is half made is none
+	if err := os.Remove(draft); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	argv := []string{"ovsdb-tool", "create-cluster", draft, d.schema, me}
+	switch {
+	case len(others) > 0:
+		argv = append([]string{"ovsdb-tool", "join-cluster", draft, d.name, me}, others...)
+	case !m.First:
+		return fmt.Errorf("%s: no other member answers, and this one may not begin a cluster: start the first one with --first", d.name)
+	}
+	if _, err := m.call(ctx, argv...); err != nil {
+		return err
+	}
+	m.Log.Info("database made", "database", d.name, "joins", others)
+	return os.Rename(draft, file)
+}
+
+// answering are the other members of a database's cluster who answer.
+func (m *member) answering(ctx context.Context, d database) (out []string) {
+	for _, a := range m.all {
+		if a == m.Address {
+			continue
+		}
+		dialer := tls.Dialer{NetDialer: &net.Dialer{Timeout: dialLimit}, Config: m.self.TLS()}
+		conn, err := dialer.DialContext(ctx, "tcp", at(a, d.raft))
+		if err != nil {
+			continue
+		}
+		_ = conn.Close()
+		out = append(out, "ssl:"+at(a, d.raft))
+	}
+	return out
+}
+
+// connection makes the southbound database say where relays listen for chassis, and
+// by which role.
+func (m *member) connection(ctx context.Context) error {
+	port := fmt.Sprintf("pssl:%d:0.0.0.0", fairlead.PortChassis)
+	if a, err := netip.ParseAddr(m.Address); err == nil && a.Is6() {
+		port = fmt.Sprintf("pssl:%d:[::]", fairlead.PortChassis)
+	}
+	ctl := []string{"ovn-sbctl", "--timeout=10", "--no-leader-only", "--db=" + m.socket(south)}
+	now, err := m.call(ctx, append(ctl, "get-connection")...)
+	if err != nil {
+		return err
+	}
+	if strings.Contains(now, `role="ovn-controller" `+port) {
+		return nil
+	}
+	_, err = m.call(ctx, append(ctl, "set-connection", "role=ovn-controller", port)...)
+	return err
+}
+
+var (
+	isMember = regexp.MustCompile(`(?m)^Status: cluster member$`)
+	isLeader = regexp.MustCompile(`(?m)^Role: leader$`)
+	hasNone  = regexp.MustCompile(`(?m)^Leader: unknown$`)
+)
+
+// state is nil when this member is one of a cluster that has a leader.
+func (m *member) state(ctx context.Context, d database) (leads bool, err error) {
+	out, err := m.call(ctx, "ovs-appctl", "--timeout=5", "-t", m.ctl(d.short), "cluster/status", d.name)
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("%s does not answer: %w", d.name, err)
+	case !isMember.MatchString(out):
+		return false, fmt.Errorf("%s: this member has not joined its cluster", d.name)
+	case hasNone.MatchString(out):
+		return false, fmt.Errorf("%s: its cluster has no leader: more than half of its members must run", d.name)
+	}
+	return isLeader.MatchString(out), nil
+}
+
+// ready is nil when all of this member serves.
+func (m *member) ready(ctx context.Context) error {
+	_, nb := m.state(ctx, north)
+	_, sb := m.state(ctx, south)
+	return errors.Join(m.self.Ready(), nb, sb)
+}
+
+// metrics are read at each scrape.
+func (m *member) metrics() http.Handler {
+	r := metric.New(m.Version, m.Revision)
+	for _, d := range []database{north, south} {
+		r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "fairlead_central_raft_state", ConstLabels: prometheus.Labels{"database": d.name},
+			Help: "This member in its cluster: 2 it leads, 1 it follows a leader, 0 neither.",
+		}, func() float64 {
+			ctx, cancel := context.WithTimeout(context.Background(), dialLimit) //nolint:forbidigo // the library gives none
+			defer cancel()
+			leads, err := m.state(ctx, d)
+			switch {
+			case err != nil:
+				return 0
+			case leads:
+				return 2
+			}
+			return 1
+		}))
+	}
+	for _, c := range []*child{m.nb, m.sb, m.relay, m.northd} {
+		r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "fairlead_central_restarts_total", ConstLabels: prometheus.Labels{"part": c.name},
+			Help: "Starts of a part after its end.",
+		}, func() float64 { return float64(c.restarts.Load()) }))
+	}
+	r.Gauge("fairlead_certificate_expiry_timestamp_seconds", "When the certificate is over; 0: there is none.", m.self.Expiry)
+	return r.Handler()
+}

@@ -1,6 +1,7 @@
 package central
 
 import (
+	"crypto/tls"
 	"encoding/pem"
 	"errors"
 	"os"
@@ -21,8 +22,9 @@ const (
 	fileChassis = "chassis-ca.pem"
 )
 
-// turn is how much later a member starts its databases anew than the one before it.
-const turn = 30 * time.Second
+// longestTurn bounds how much later a member starts its databases anew than the one
+// before it.
+const longestTurn = 30 * time.Second
 
 // keys are a server's flags.
 func (m *member) keys(trust string) []string {
@@ -83,6 +85,10 @@ func (m *member) distrust(was, now kube.Credentials) {
 	}
 	if !left(was.Central, now.Central) {
 		return
+	}
+	turn := longestTurn
+	if pair, err := tls.X509KeyPair(now.Cert, now.Key); err == nil {
+		turn = min(turn, pair.Leaf.NotAfter.Sub(pair.Leaf.NotBefore)/20)
 	}
 	time.AfterFunc(time.Duration(slices.Index(m.all, m.Address))*turn, func() {
 		m.sb.again()

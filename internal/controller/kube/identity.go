@@ -86,13 +86,25 @@ func (i *Identity) Run(ctx context.Context) {
 			said = err.Error()
 			i.fail(err)
 		} else {
-			idle = min(longestIdle, max(askAgain, time.Until(i.Renewal())))
+			idle = i.idle()
 		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(idle):
 		}
 	}
+}
+
+// idle is the pause until the next look: a quarter of the time at most for which a
+// next CA is trusted before it issues.
+func (i *Identity) idle() time.Duration {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	leaf := leafOf(i.pair)
+	if leaf == nil {
+		return askAgain
+	}
+	return min(longestIdle, max(0, time.Until(leaf.NotAfter))/40+time.Millisecond)
 }
 
 func (i *Identity) fail(err error) {
@@ -181,16 +193,6 @@ func (i *Identity) ask(ctx context.Context) (key, cert []byte, err error) {
 			return nil, nil, fmt.Errorf("certificate request: %w", err)
 		}
 	}
-}
-
-// Renewal is when the next certificate is due; now while there is none.
-func (i *Identity) Renewal() time.Time {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if leaf := leafOf(i.pair); leaf != nil {
-		return pki.Renewal(leaf)
-	}
-	return time.Now()
 }
 
 // Expiry is when the certificate is over, 0 in Unix' seconds for none.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/fairlead/fairlead/api/agent"
@@ -94,11 +95,29 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// identify keeps the controller's own certificate, if it connects by one.
-func (c *Config) identify(ctx context.Context, self *kube.Identity) {
-	if c.secure() {
-		self.Run(ctx)
+// certificates gives this controller's own certificate, and the part that keeps it,
+// if one is needed, and beside it the CAs while this controller holds their Lease.
+func (c *Config) certificates(to login.Login) (self *kube.Identity, keep func(context.Context) error, err error) {
+	authority, err := kube.NewAuthority(to.REST, c.Namespace, c.CertificateLife, c.Log)
+	if err != nil {
+		return nil, nil, err
 	}
+	self, err = kube.NewIdentity(to.REST, kube.IdentityConfig{Namespace: c.Namespace, Name: c.ID, Log: c.Log})
+	if err != nil {
+		return nil, nil, err
+	}
+	return self, func(ctx context.Context) error {
+		var own sync.WaitGroup
+		defer own.Wait()
+		if c.secure() {
+			own.Go(func() { self.Run(ctx) })
+		}
+		return kube.Elect(ctx, to.REST, kube.Election{
+			Namespace: c.Namespace, Name: fairlead.CAName, ID: c.ID, Lease: c.Lease, Lead: authority.Run,
+			Reach: func(context.Context) error { return nil }, // central's certificates come before its databases
+			Log:   c.Log.With("lease", fairlead.CAName),
+		})
+	}, nil
 }
 
 // secure tells that a certificate is needed for the northbound database.
@@ -131,11 +150,7 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	authority, err := kube.NewAuthority(to.REST, c.Namespace, c.CertificateLife, log)
-	if err != nil {
-		return err
-	}
-	self, err := kube.NewIdentity(to.REST, kube.IdentityConfig{Namespace: c.Namespace, Name: c.ID, Log: log})
+	self, keep, err := c.certificates(to)
 	if err != nil {
 		return err
 	}
@@ -149,6 +164,7 @@ func Run(ctx context.Context, c Config) error {
 		pending:   func() (int, bool) { return ctl.Pending() },
 		connected: func() bool { return db.Connected() == nil },
 		listed:    func() bool { return objects.Listed() == nil },
+		expiry:    self.Expiry,
 	})
 	ctl = controller.New(controller.Config{
 		World: objects.World(), DB: db, Join: join, Workers: c.Workers, Done: count.done, Log: log,
@@ -159,14 +175,7 @@ func Run(ctx context.Context, c Config) error {
 	}
 	return parts.Run(ctx,
 		func(context.Context) error { return serve() },
-		func(ctx context.Context) error { c.identify(ctx, self); return nil },
-		func(ctx context.Context) error {
-			return kube.Elect(ctx, to.REST, kube.Election{
-				Namespace: c.Namespace, Name: fairlead.CAName, ID: c.ID, Lease: c.Lease, Lead: authority.Run,
-				Reach: func(context.Context) error { return nil }, // central's certificates come before its databases
-				Log:   log.With("lease", fairlead.CAName),
-			})
-		},
+		keep,
 		func(ctx context.Context) error { db.Run(ctx); return nil },
 		func(ctx context.Context) error { objects.Run(ctx); return nil },
 		func(ctx context.Context) error {

@@ -21,6 +21,7 @@ type states struct {
 	pending   func() (n int, leads bool)
 	connected func() bool // to the northbound database, replica in sync
 	listed    func() bool // all objects of the API server are known
+	expiry    func() float64
 }
 
 // metrics count and time what the controller does, for Prometheus. No label names
@@ -48,6 +49,7 @@ func newMetrics(o states) *metrics {
 	m.registry.Flag("fairlead_controller_leading", "1 while this controller leads.", func() bool { _, leads := o.pending(); return leads })
 	m.registry.Flag("fairlead_controller_listed", "1 once all objects of the API server are known.", o.listed)
 	m.registry.Flag("fairlead_nb_connected", "1 while the controller is connected to the northbound database and in sync with it.", o.connected)
+	m.registry.Gauge("fairlead_certificate_expiry_timestamp_seconds", "When the controller's certificate for OVN's databases is over; 0: it has none.", o.expiry)
 	m.registry.Gauge("fairlead_controller_pending", "Objects that wait to be looked at, or are looked at now.", func() float64 {
 		n, _ := o.pending()
 		return float64(n)

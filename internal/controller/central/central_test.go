@@ -1,0 +1,343 @@
+package central_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	authentication "k8s.io/api/authentication/v1"
+	certificates "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
+	"github.com/fairlead/fairlead/internal/controller/kube"
+	"github.com/fairlead/fairlead/internal/controller/pki"
+	"github.com/fairlead/fairlead/internal/testbed"
+	kubebed "github.com/fairlead/fairlead/internal/testbed/kube"
+)
+
+func TestMain(m *testing.M) { os.Exit(kubebed.Main(m)) }
+
+const (
+	patience = 2 * time.Minute // it decides how late a failure is seen
+	tick     = 100 * time.Millisecond
+	certLife = 30 * time.Second
+	dir, run = "disk/central", "run/ovn"
+)
+
+// site is a central of three members, each on a node of its own.
+type site struct {
+	t       *testing.T
+	c       *kubebed.Cluster
+	ns      string
+	members [3]*member
+}
+
+type member struct {
+	*testbed.Node
+	s    *site
+	addr string
+	p    *testbed.Process
+}
+
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := &site{t: t, c: kubebed.Shared(t)}
+	s.ns = s.c.Namespace()
+	s.c.Apply(strings.ReplaceAll(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: NS-asks}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:serviceaccounts:NS"}]
+`, "NS", s.ns))
+	authority, err := kube.NewAuthority(s.c.Admin(), s.ns, certLife, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	t.Cleanup(func() { cancel(); wg.Wait() })
+	wg.Go(func() { authority.Run(ctx) })
+	under := testbed.NewUnderlay(t)
+	for i := range s.members {
+		m := &member{Node: testbed.Bare(t), s: s}
+		m.addr = under.Join(m.Node).IP4
+		s.c.Link(m.NetnsPath())
+		s.members[i] = m
+	}
+	return s
+}
+
+// start starts a member's program.
+func (m *member) start(more ...string) {
+	m.s.t.Helper()
+	var all []string
+	for _, one := range m.s.members {
+		all = append(all, one.addr)
+	}
+	m.p = m.Start("central", append([]string{testbed.Controller(m.s.t), "central", "--namespace", m.s.ns, "--address", m.addr,
+		"--members", strings.Join(all, ","), "--dir", filepath.Join(m.Dir, dir), "--run-dir", filepath.Join(m.Dir, run),
+		"--kubeconfig", m.s.c.Kubeconfig(m.s.c.ServiceAccountConfig(m.s.ns, fairlead.CentralAccount))}, more...)...)
+	m.s.t.Cleanup(func() {
+		if m.p.Running() {
+			m.p.Stop()
+		}
+	})
+}
+
+// get is what the member serves over HTTP.
+func (m *member) get(path string) string {
+	out, err := m.Try("bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/10668; printf 'GET "+path+" HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3")
+	if err != nil {
+		return err.Error()
+	}
+	return out
+}
+
+func (m *member) ready() {
+	m.s.t.Helper()
+	m.s.until(func() error {
+		if got := m.get("/readyz"); !strings.Contains(got, " 200 OK") {
+			return errors.New(got)
+		}
+		return nil
+	}, m.addr+" is ready")
+}
+
+func (s *site) until(look func() error, what string) {
+	s.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(tick) {
+		err := look()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			require.FailNow(s.t, what, "in vain: %v", err)
+		}
+	}
+}
+
+// ctl runs a program over one of the member's own sockets.
+func (m *member) ctl(program, db string, args ...string) (string, error) {
+	return m.Try(append([]string{program, "--timeout=20", "--no-leader-only", "--db=unix:" + filepath.Join(m.Dir, run, db+".sock")}, args...)...)
+}
+
+func (m *member) appctl(db string, args ...string) string {
+	m.s.t.Helper()
+	return m.Run(append([]string{"ovs-appctl", "-t", filepath.Join(m.Dir, run, db+".ctl")}, args...)...)
+}
+
+// chassis has a certificate of a chassis issued, by a token of that node, and gives
+// the flags for it.
+func (s *site) chassis(name, into string) []string {
+	t := s.t
+	t.Helper()
+	as := s.c.ServiceAccountConfig(s.ns, "fairlead")
+	if _, err := s.c.Client().CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+		s.c.RegisterNode(name)
+		s.c.Apply(fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: %s, namespace: %s}\n"+
+			"spec: {nodeName: %s, serviceAccountName: fairlead, containers: [{name: c, image: none}]}\n", name, s.ns, name))
+	}
+	pod, err := s.c.Client().CoreV1().Pods(s.ns).Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	token, err := s.c.Client().CoreV1().ServiceAccounts(s.ns).CreateToken(t.Context(), "fairlead", &authentication.TokenRequest{
+		Spec: authentication.TokenRequestSpec{BoundObjectRef: &authentication.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: name, UID: pod.UID}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	as.BearerToken = token.Status.Token
+	client, err := kubernetes.NewForConfig(as)
+	require.NoError(t, err)
+	key, text, err := pki.NewRequest(name, fairlead.OrganizationChassis)
+	require.NoError(t, err)
+	all := client.CertificatesV1().CertificateSigningRequests()
+	csr, err := all.Create(t.Context(), &certificates.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
+		Spec: certificates.CertificateSigningRequestSpec{Request: text, SignerName: fairlead.SignerChassis,
+			Usages: []certificates.KeyUsage{certificates.UsageDigitalSignature, certificates.UsageClientAuth}},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	s.until(func() error {
+		if csr, err = all.Get(t.Context(), csr.Name, metav1.GetOptions{}); err == nil && len(csr.Status.Certificate) == 0 {
+			err = fmt.Errorf("%+v", csr.Status)
+		}
+		return err
+	}, "certificate of "+name)
+	require.NoError(t, os.MkdirAll(into, 0o700))
+	bundle := s.bundle(fairlead.BundleCentral)
+	for file, text := range map[string]string{"key.pem": string(key), "cert.pem": string(csr.Status.Certificate), "ca.pem": bundle} {
+		require.NoError(t, os.WriteFile(filepath.Join(into, file), []byte(text), 0o600))
+	}
+	return []string{"--private-key=" + into + "/key.pem", "--certificate=" + into + "/cert.pem", "--ca-cert=" + into + "/ca.pem"}
+}
+
+// bundle is who is trusted, as the ConfigMap has it.
+func (s *site) bundle(key string) string {
+	s.t.Helper()
+	m, err := s.c.Client().CoreV1().ConfigMaps(s.ns).Get(s.t.Context(), fairlead.CAName, metav1.GetOptions{})
+	require.NoError(s.t, err)
+	return m.Data[key]
+}
+
+// ask is an OVSDB transaction, or the list of databases, at one of the member's ports.
+func (m *member) ask(keys []string, scheme string, port int, transaction string) string {
+	argv := append([]string{"timeout", "10", "ovsdb-client"}, keys...)
+	at := fmt.Sprintf("%s:%s:%d", scheme, m.addr, port)
+	if transaction == "" {
+		argv = append(argv, "list-dbs", at)
+	} else {
+		argv = append(argv, "transact", at, transaction)
+	}
+	out, err := m.Try(argv...)
+	if err != nil {
+		return "refused: " + err.Error()
+	}
+	return out
+}
+
+func insert(name string) string {
+	return fmt.Sprintf(`["OVN_Southbound",{"op":"insert","table":"Encap","uuid-name":"e","row":{"type":"geneve","ip":%q,"chassis_name":%q}},`+
+		`{"op":"insert","table":"Chassis","row":{"name":%q,"encaps":["named-uuid","e"]}}]`, name, name, name)
+}
+
+func update(name string) string {
+	return fmt.Sprintf(`["OVN_Southbound",{"op":"update","table":"Chassis","where":[["name","==",%q]],"row":{"nb_cfg":5}}]`, name)
+}
+
+// matrix proves what a chassis' certificate opens at a member, and what it does not.
+func (m *member) matrix(one, two string, keysOne, keysTwo []string) {
+	t := m.s.t
+	t.Helper()
+	m.s.until(func() error { // northd makes the role when it has begun
+		if out := m.ask(keysOne, "ssl", fairlead.PortChassis, insert(one)); !strings.Contains(out, "uuid") || strings.Contains(out, "error") {
+			return errors.New(out)
+		}
+		return nil
+	}, one+" is a chassis")
+	require.NotContains(t, m.ask(keysTwo, "ssl", fairlead.PortChassis, insert(two)), "error")
+	require.Contains(t, m.ask(keysOne, "ssl", fairlead.PortChassis, update(one)), `"count":1`)
+	require.Contains(t, m.ask(keysOne, "ssl", fairlead.PortChassis, update(two)), "permission error")
+	for _, table := range []string{"Chassis", "Logical_Flow", "Connection", "RBAC_Role"} {
+		require.Contains(t, m.ask(keysOne, "ssl", fairlead.PortChassis, `["OVN_Southbound",{"op":"delete","table":"`+table+`","where":[]}]`), "permission error")
+	}
+	for _, port := range []int{fairlead.PortNB, fairlead.PortSB, fairlead.PortNBRaft, fairlead.PortSBRaft} {
+		require.Contains(t, m.ask(keysOne, "ssl", port, ""), "refused", port)
+	}
+	for _, port := range []int{fairlead.PortNB, fairlead.PortChassis, fairlead.PortSB, fairlead.PortNBRaft, fairlead.PortSBRaft} {
+		require.Contains(t, m.ask(nil, "tcp", port, ""), "refused", port)
+	}
+}
+
+// TestCentral: three members find each other, over TLS; a chassis changes its own
+// rows and nothing else; what dies is started again, a member that lost its disk
+// comes back, and both CAs are replaced while the database is written.
+func TestCentral(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for i, m := range s.members {
+		if i == 0 {
+			m.start("--first")
+		} else {
+			m.start()
+		}
+	}
+	for _, m := range s.members {
+		m.ready()
+	}
+	first, last := s.members[0], s.members[2]
+	one, two := s.ns+"-1", s.ns+"-2"
+	keys := s.chassis(one, filepath.Join(first.Dir, "disk", one))
+	first.matrix(one, two, keys, s.chassis(two, filepath.Join(first.Dir, "disk", two)))
+
+	// A database's server dies.
+	pid := regexp.MustCompile(`(?m)^\s*(\d+).*nb\.db`)
+	found := pid.FindStringSubmatch(last.Run("pgrep", "-af", filepath.Join(last.Dir, dir, "nb.db")))
+	require.NotNil(t, found)
+	last.Run("kill", "-9", found[1])
+	s.until(func() error {
+		if got := last.get("/metrics"); !strings.Contains(got, `fairlead_central_restarts_total{part="ovsdb-nb"} 1`) {
+			return errors.New("it was not started again")
+		}
+		return nil
+	}, "restart")
+	last.ready()
+
+	// A member and its disk are lost: it is taken out of the clusters, and joins anew.
+	_, err := first.ctl("ovn-nbctl", "nb", "ls-add", "before")
+	require.NoError(t, err)
+	gone := map[string]string{}
+	for db, name := range map[string]string{"nb": "OVN_Northbound", "sb": "OVN_Southbound"} {
+		gone[db] = regexp.MustCompile(`Server ID: (\w+)`).FindStringSubmatch(last.appctl(db, "cluster/status", name))[1]
+	}
+	last.p.Stop()
+	require.NoError(t, os.RemoveAll(filepath.Join(last.Dir, dir)))
+	for db, name := range map[string]string{"nb": "OVN_Northbound", "sb": "OVN_Southbound"} {
+		first.appctl(db, "cluster/kick", name, gone[db])
+	}
+	last.start()
+	last.ready()
+	out, err := last.ctl("ovn-nbctl", "nb", "ls-list")
+	require.NoError(t, err)
+	require.Contains(t, out, "before")
+
+	s.replaced(first, one, keys)
+}
+
+// replaced proves that both CAs are replaced while the database is written.
+func (s *site) replaced(m *member, one string, keys []string) {
+	t := s.t
+	t.Helper()
+	central, chassis := s.bundle(fairlead.BundleCentral), s.bundle(fairlead.BundleChassis)
+	for _, name := range []string{"central", "chassis"} {
+		s.until(func() error {
+			_, err := s.c.TryKubectl("", "annotate", "--overwrite", "secret", "-n", s.ns, fairlead.CAName, fairlead.AnnReplaceCA+"="+name)
+			return err
+		}, "annotate")
+		s.until(func() error {
+			if s.c.Kubectl("get", "secret", "-n", s.ns, fairlead.CAName, "-o", `jsonpath={.metadata.annotations.fairlead\.io/replace-ca}`) != "" {
+				return errors.New("the controller has not taken it")
+			}
+			return nil
+		}, "next CA of "+name)
+	}
+	writes := 0
+	s.until(func() error {
+		if _, err := m.ctl("ovn-nbctl", "nb", "set", "nb_global", ".", fmt.Sprintf("external_ids:n=%d", writes)); err != nil {
+			return err
+		}
+		writes++
+		if strings.Contains(s.bundle(fairlead.BundleCentral), central) || strings.Contains(s.bundle(fairlead.BundleChassis), chassis) {
+			return errors.New("the former CA is trusted")
+		}
+		return nil
+	}, "both CAs are replaced")
+	for _, one := range s.members {
+		s.until(func() error { // databases that began anew have a leader again
+			text, err := os.ReadFile(filepath.Join(one.Dir, dir, "central-ca.pem"))
+			if err != nil || strings.Contains(string(text), central) {
+				return fmt.Errorf("the former CA is trusted here: %w", err)
+			}
+			if got := one.get("/metrics"); strings.Contains(got, `fairlead_central_restarts_total{part="ovsdb-sb"} 0`) {
+				return errors.New("what trusted it has not begun anew")
+			}
+			return nil
+		}, one.addr)
+		one.ready()
+	}
+	require.Contains(t, m.ask(keys, "ssl", fairlead.PortChassis, update(one)), "refused", "a certificate of the former CA")
+	keys = s.chassis(one, filepath.Join(m.Dir, "disk/again"))
+	s.until(func() error {
+		if out := m.ask(keys, "ssl", fairlead.PortChassis, update(one)); !strings.Contains(out, `"count":1`) {
+			return errors.New(out)
+		}
+		return nil
+	}, "a certificate of the next CA")
+}

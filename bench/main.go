@@ -40,11 +40,11 @@ type row struct {
 
 var rows = []row{
 	{"1", versionRow}, {"2", bridgeRow}, {"3", portsRow}, {"2o,7,11", switchRow}, {"4", multusRow}, {"5", vlanRow}, {"9", idleRow}, {"10", journalRow},
-	{"8", ipamRow}, {"12,13", containerdRow}, {"13", dockerRow}, {"14", memoryRow},
+	{"8", controllerRow}, {"8,8i", ipamRow}, {"12,13", containerdRow}, {"13", dockerRow}, {"14", memoryRow},
 }
 
 func main() {
-	only := flag.String("rows", "", "only these rows, e.g. 1,10 (2o, 7 and 11 are measured together, and 12 with a part of 13)")
+	only := flag.String("rows", "", "only these rows, e.g. 1,10 (2o, 7 and 11 are measured together, and 12 with a part of 13; 8i is the part of 8 that needs no cluster)")
 	scale := flag.Bool("scale", false, "in place of the rows: one controller for a large cluster (make bench-scale)")
 	quick := flag.Bool("quick", false, "one round of smaller batches: to try a change, not to judge it")
 	root := flag.String("root", "..", "the checkout")

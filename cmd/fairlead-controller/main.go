@@ -103,6 +103,6 @@ func flags(f *pflag.FlagSet, c *loop.Config) {
 	f.StringVar(&c.LeaseName, "lease-name", "fairlead-controller", "name of that Lease")
 	f.DurationVar(&c.Lease, "lease-duration", kube.DefaultLease, "how long a leader that renews it no more is waited for, in whole seconds")
 	f.StringVar(&c.ID, "id", "", "this controller's name in the Lease (default: one made of the host's)")
-	f.IntVar(&c.Workers, "workers", 8, "objects that are worked on at once")
+	f.IntVar(&c.Workers, "workers", 32, "objects that are worked on at once")
 	f.StringVar(&c.HTTP, "http", "127.0.0.1:10666", "serve /metrics, /livez and /readyz on this address; empty for none")
 }

@@ -1,6 +1,7 @@
 package controller_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -185,4 +186,33 @@ func TestReservedByObject(t *testing.T) {
 	require.Contains(t, w.warned(ipKey("c.ns"))[0], "ReserveAddressFailed: 10.23.0.2 is held by pod ns/b")
 	w.set(podKey("b"), nil)
 	w.object(t, "c.ns", reserved)
+}
+
+// TestPodsBeforeRecords: IP objects that an API server takes no more keep no pod
+// from its address.
+func TestPodsBeforeRecords(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.hold = make(chan struct{})
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true})
+	lead(t, "one", w, db)
+	for wave := range 2 { // each of more pods than there are workers
+		for i := range 20 {
+			name := fmt.Sprint("p", wave, "-", i)
+			w.set(podKey(name), scheduled(name))
+		}
+		for i := range 20 {
+			w.ip(t, fmt.Sprint("p", wave, "-", i))
+		}
+	}
+	require.Empty(t, lister[*v1.IP]{w, controller.KindIP}.List())
+	close(w.hold)
+	require.Eventually(t, func() bool { return len(lister[*v1.IP]{w, controller.KindIP}.List()) == 40 }, patience, tick)
+}
+
+// scheduled is a pod that has a node.
+func scheduled(name string) controller.Pod {
+	p := declared(name, "uid-"+name)
+	p.Node = "n"
+	return p
 }

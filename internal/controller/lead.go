@@ -14,7 +14,6 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/lib/retry"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
 
@@ -24,8 +23,8 @@ type Config struct {
 	DB Database
 	// Join is the nodes' Subnet where no object of that name declares it.
 	Join core.Subnet
-	// Workers is how many objects are worked on at once; 0 is 32. Their rows
-	// share transactions.
+	// Workers is how many objects are worked on at once, and a quarter as many records
+	// of what was done; 0 is 32. Their rows share transactions.
 	Workers int
 	// Done, unless it is nil, hears of each object that was worked on: its kind,
 	// how long that took, and what came of it.
@@ -77,7 +76,7 @@ type term struct {
 	nets   *networks
 	rules  *policies
 	guards *guards
-	queue  *retry.Queue[Key]
+	queue  lanes
 
 	mu       sync.Mutex
 	told     map[string]logical.Subnet // Subnets that were in force when they were compared last
@@ -101,7 +100,7 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	t := &term{
-		Config: c.Config, book: book.New(), nets: newNetworks(c.Readers, c.Join), rules: newPolicies(c.Readers), guards: newGuards(), queue: retry.NewQueue[Key](firstPause, mostPause),
+		Config: c.Config, book: book.New(), nets: newNetworks(c.Readers, c.Join), rules: newPolicies(c.Readers), guards: newGuards(), queue: newLanes(),
 		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[Key]string{}, warned: map[Key]Event{}, keepers: map[string]Owner{}, faults: map[string]error{},
 	}
 	if err := c.Follow(ctx, t.changed); err != nil {

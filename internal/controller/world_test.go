@@ -28,7 +28,8 @@ type world struct {
 	objects map[controller.Key]any
 	follow  map[*follower]bool
 	events  []told
-	refuse  error // of every write
+	refuse  error         // of every write
+	hold    chan struct{} // unless it is nil, IP objects are written when it is closed
 	news    []controller.Key
 }
 
@@ -256,7 +257,14 @@ func (o outcomes) VpcConditions(_ context.Context, at controller.Object, conditi
 	return nil
 }
 
-func (o outcomes) PutIP(_ context.Context, have, want *v1.IP) error {
+func (o outcomes) PutIP(ctx context.Context, have, want *v1.IP) error {
+	if o.hold != nil {
+		select {
+		case <-o.hold:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	o.mu.Lock()
 	defer o.unlock()
 	if o.refuse != nil {

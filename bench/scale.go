@@ -43,7 +43,8 @@ func spaceName(i int) string { return fmt.Sprintf("%s%d", scaleNamespace, i) }
 // scaleNet is Subnet number i: a /16 of the world's addresses, which nobody
 // reaches from here.
 func scaleNet(i int, namespaces ...string) thing {
-	return subnetThing(fmt.Sprintf("net%d", i), fmt.Sprintf("11.%d.0.0/16", i), fmt.Sprintf("11.%d.0.1", i), namespaces...)
+	a, b := 11+i/200, i%200
+	return subnetThing(fmt.Sprintf("net%d", i), fmt.Sprintf("%d.%d.0.0/16", a, b), fmt.Sprintf("%d.%d.0.1", a, b), namespaces...)
 }
 
 // scaleRow fills a cluster and measures what one more of something costs.

@@ -39,6 +39,8 @@ TESTCNI   := $(CACHE)/cni
 # Kubernetes' programs and containerd, for tests and `make cluster`.
 KUBE_VERSION := $(shell sed -n 's#^\tk8s.io/kubernetes \(v[0-9.]*\)$$#\1#p' test/kube/go.mod)
 KUBE         := $(CACHE)/kube/$(KUBE_VERSION)
+# Other projects' programs: the benchmark's, and Kube-OVN's plugin for make soak.
+PEERS        := $(CACHE)/bench
 
 # Two packages at a time and few parallel tests in each: a node runs two OVS
 # daemons, and the machines that this must suit have two cores.
@@ -100,13 +102,13 @@ vm: setup-vm root testbin ## the tests that need a kernel with Open vSwitch, pol
 	@FAIRLEAD_BIN=$(FAILPOINT) $(GO) test -tags vm -count=1 -timeout $(TEST_TIMEOUT) ./test/vm
 
 .PHONY: soak
-soak: setup-test root build testbin kube critest ## the tests with full counts, then every fuzz target for FUZZTIME
+soak: setup-test root build testbin kube critest $(PEERS)/kube-ovn ## the tests with full counts, then every fuzz target for FUZZTIME
 	@FAIRLEAD_SOAK=1 FAIRLEAD_BIN=$(FAILPOINT) $(GO) test $(TEST_FLAGS) -timeout $(SOAK_TIMEOUT) $(TEST_PACKAGES)
 	@scripts/fuzz $(FUZZTIME) $(TEST_PACKAGES)
 
 # Built once for each version: some minutes on two cores. The module's own
 # version is what a program says of itself, as in a release.
-KUBE_PROGRAMS := kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl
+KUBE_PROGRAMS := kube-apiserver kube-controller-manager kube-proxy kube-scheduler kubelet kubectl
 KUBE_LDFLAGS   = -s -w $(foreach v,gitVersion=$(KUBE_VERSION) gitMajor=$(word 1,$(subst ., ,$(KUBE_VERSION:v%=%))) \
 	gitMinor=$(word 2,$(subst ., ,$(KUBE_VERSION:v%=%))) gitTreeState=clean,-X k8s.io/component-base/version.$(v))
 # Packages that are compiled, a line for every 200 of them, and what else is said.
@@ -163,12 +165,10 @@ $(CRITEST)/server: test/cri/server/main.go
 	@mkdir -p $(CRITEST)
 	@$(GO) -C test/cri build -trimpath -ldflags '-s -w' -o $@ ./server
 
-# Peers that must be built, each from a module of its own. Kube-OVN's may be
-# absent from a module proxy: the table then says so.
-PEERS  := $(CACHE)/bench
+# Peers that must be built, each from a module of its own.
 MULTUS := gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd
 .PHONY: bench
-bench: setup-bench root build floor kube $(TOOLS)/.cni $(PEERS)/.peers $(PEERS)/kubelet ## measure against the peers (spec: performance; BENCHFLAGS=-quick to try a change)
+bench: setup-bench root build floor kube $(TOOLS)/.cni $(PEERS)/.peers $(PEERS)/kube-ovn $(PEERS)/kubelet ## measure against the peers (spec: performance; BENCHFLAGS=-quick to try a change)
 	@$(GO) -C bench run . $(BENCHFLAGS)
 
 .PHONY: bench-scale
@@ -195,12 +195,16 @@ floor:
 	@$(GO) -C bench build -trimpath -ldflags '-s -w' -o $(PEERS)/floor-agent ./floor/agent
 	@$(GO) -C bench build -trimpath -ldflags '-s -w' -o $(PEERS)/floor-plugin ./floor/plugin
 
-$(PEERS)/.peers: bench/peers/multus/go.mod bench/peers/kubeovn/go.mod
+$(PEERS)/.peers: bench/peers/multus/go.mod
 	@mkdir -p $(PEERS)
-	@echo "building Multus and Kube-OVN's plugin (once, some minutes)"
+	@echo "building Multus (once, a minute)"
 	@$(GO) -C bench/peers/multus build -mod=mod -trimpath -ldflags '-s -w' -o $(PEERS)/ $(MULTUS)/multus $(MULTUS)/multus-shim $(MULTUS)/multus-daemon
-	@$(GO) -C bench/peers/kubeovn build -mod=mod -trimpath -ldflags '-s -w' -o $(PEERS)/kube-ovn github.com/kubeovn/kube-ovn/cmd/cni || true
 	@touch $@
+
+$(PEERS)/kube-ovn: bench/peers/kubeovn/go.mod bench/peers/kubeovn/go.sum
+	@mkdir -p $(PEERS)
+	@echo "building Kube-OVN's plugin (once, two minutes)"
+	@$(GO) -C bench/peers/kubeovn build -mod=mod -trimpath -ldflags '-s -w' -o $@ github.com/kubeovn/kube-ovn/cmd/cni
 
 .PHONY: lint
 lint: setup-lint $(TOOLS)/.lint ## golangci-lint, shellcheck

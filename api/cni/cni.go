@@ -131,9 +131,14 @@ type KubeOVNDNS struct {
 	Options     []string `json:"options,omitempty"`
 }
 
-// KubeOVNResponse answers an add; on failure only Error is set.
+// KubeOVNResponse answers an add; on failure only Error is set. Addresses stand in
+// it twice: as Kube-OVN's plugin of 1.17 reads them, and as that of 1.13 does.
 type KubeOVNResponse struct {
 	IPs        []KubeOVNIP    `json:"ips"`
+	Protocol   string         `json:"protocol,omitempty"` // IPv4, IPv6 or Dual; then each of the next three has both, with a comma between
+	IPAddress  string         `json:"address,omitempty"`
+	CIDR       string         `json:"cidr,omitempty"`
+	Gateway    string         `json:"gateway,omitempty"`
 	MacAddress string         `json:"mac_address"`
 	Routes     []KubeOVNRoute `json:"routes"`
 	Mtu        int            `json:"mtu"`

@@ -1,12 +1,14 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -31,6 +33,7 @@ type ovnCluster struct {
 	t       *testing.T
 	c       *kube.Cluster
 	site    *testbed.Node
+	under   *testbed.Underlay
 	world   *testbed.Site // where the site is on the nodes' underlay
 	central *ovn.Central
 	nodes   [2]*ovnNode
@@ -46,11 +49,24 @@ type ovnNode struct {
 	before testbed.Inventory
 }
 
-func newOVNCluster(t *testing.T) *ovnCluster {
+// newOVNCluster makes it, without a controller; flags are the API server's.
+func newOVNCluster(t *testing.T, flags ...string) *ovnCluster {
 	t.Helper()
-	o := &ovnCluster{t: t, c: kube.Start(t, kube.Options{}), site: testbed.Bare(t)}
-	under := testbed.NewUnderlay(t)
-	o.world = under.Join(o.site)
+	o := newOVNCentral(t, kube.Options{Flags: flags})
+	for i := range o.nodes {
+		o.nodes[i] = o.join(o.under, fmt.Sprintf("node-%d", i+1))
+	}
+	for _, n := range o.nodes {
+		n.settle()
+	}
+	return o
+}
+
+// newOVNCentral is such a cluster without nodes.
+func newOVNCentral(t *testing.T, options kube.Options) *ovnCluster {
+	t.Helper()
+	o := &ovnCluster{t: t, c: kube.Start(t, options), site: testbed.Bare(t), under: testbed.NewUnderlay(t)}
+	o.world = o.under.Join(o.site)
 	o.central = ovn.New(t, o.site, o.world.IP4)
 	crds.Install(t, o.c)
 	// The rights of the chart's controller, and its policies, which refuse others'
@@ -65,12 +81,6 @@ func newOVNCluster(t *testing.T) *ovnCluster {
 		subnetObject("data", map[string]any{"cidrBlock": dataSubnet, "namespaces": []string{"data"}}),
 	))
 	o.c.Link(o.site.NetnsPath())
-	for i := range o.nodes {
-		o.nodes[i] = o.join(under, fmt.Sprintf("node-%d", i+1))
-	}
-	for _, n := range o.nodes {
-		n.settle()
-	}
 	return o
 }
 
@@ -86,7 +96,7 @@ func (o *ovnCluster) join(under *testbed.Underlay, name string) *ovnNode {
 	require.NoError(o.t, err)
 	o.c.Link(n.NetnsPath())
 	user := o.c.User("system:fairlead:"+name, "system:masters")
-	n.agent = n.Agent("--ovn", "--mtu", ovn.PodMTU, "--kubeconfig", o.c.Kubeconfig(user), "--node-name", name)
+	n.agent = n.Agent("--ovn", "--compat-socket", kubeOVNSocket, "--mtu", ovn.PodMTU, "--kubeconfig", o.c.Kubeconfig(user), "--node-name", name)
 	return n
 }
 
@@ -174,9 +184,20 @@ type ovnPod struct {
 // pod makes a pod, NAMESPACE/NAME, that is bound to the node.
 func (n *ovnNode) pod(name string) *ovnPod {
 	n.o.t.Helper()
-	stored := n.o.c.Apply(object("v1", "Pod", name, nil, map[string]any{
-		"nodeName": n.name, "containers": []any{map[string]any{"name": "c", "image": "none"}},
-	}))
+	return n.labelled(name, nil)
+}
+
+// labelled is pod with labels.
+func (n *ovnNode) labelled(name string, labels map[string]string) *ovnPod {
+	n.o.t.Helper()
+	ns, short, _ := strings.Cut(name, "/")
+	text, err := json.Marshal(corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: short, Labels: labels},
+		Spec:       corev1.PodSpec{NodeName: n.name, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+	})
+	require.NoError(n.o.t, err)
+	stored := n.o.c.Apply(string(text))
 	return &ovnPod{Pod: n.NewPod(name), n: n, uid: string(stored[0].GetUID())}
 }
 
@@ -228,15 +249,22 @@ func (p *ovnPod) end() {
 	t.Helper()
 	p.call("DEL").Must()
 	requireBare(t, p.Pod)
-	p.Delete()
-	now := int64(0)
-	require.NoError(t, p.n.o.c.Client().CoreV1().Pods(p.Namespace).Delete(t.Context(), p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
+	p.gone()
 	eventually(t, func() string {
 		if p.n.o.central.Get("Logical_Switch_Port", p.port(), "name") != "" {
 			return "port " + p.port() + " is still there"
 		}
 		return ""
 	})
+}
+
+// gone removes the sandbox and the object of a pod after its DEL.
+func (p *ovnPod) gone() {
+	t := p.n.o.t
+	t.Helper()
+	p.Delete()
+	now := int64(0)
+	require.NoError(t, p.n.o.c.Client().CoreV1().Pods(p.Namespace).Delete(t.Context(), p.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}))
 }
 
 // reaches proves that the first packet that the pod sends to another one arrives

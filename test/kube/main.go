@@ -18,6 +18,7 @@ import (
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllers "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
@@ -31,6 +32,8 @@ func command(ctx context.Context, name string) *cobra.Command {
 		return apiserver.NewAPIServerCommand()
 	case "kube-controller-manager":
 		return controllers.NewControllerManagerCommand()
+	case "kube-proxy":
+		return proxy.NewProxyCommand()
 	case "kube-scheduler":
 		return scheduler.NewSchedulerCommand()
 	case "kubelet":
@@ -49,7 +52,7 @@ func main() {
 		c = command(ctx, os.Args[0])
 	}
 	if c == nil {
-		fmt.Fprintln(os.Stderr, "usage: kube kube-apiserver|kube-controller-manager|kube-scheduler|kubelet|kubectl [ARGUMENTS]")
+		fmt.Fprintln(os.Stderr, "usage: kube kube-apiserver|kube-controller-manager|kube-proxy|kube-scheduler|kubelet|kubectl [ARGUMENTS]")
 		os.Exit(2)
 	}
 	os.Exit(cli.Run(c))

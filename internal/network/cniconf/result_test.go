@@ -263,6 +263,7 @@ func TestKubeOVNResponse(t *testing.T) {
 			{Protocol: "IPv4", IP: "10.16.0.2", CIDR: "10.16.0.0/16", Gateway: "10.16.0.1"},
 			{Protocol: "IPv6", IP: "fd00:10::2", CIDR: "fd00:10::/64", Gateway: "fd00:10::1"},
 		},
+		Protocol: "Dual", IPAddress: "10.16.0.2,fd00:10::2", CIDR: "10.16.0.0/16,fd00:10::/64", Gateway: "10.16.0.1,fd00:10::1",
 		MacAddress: "02:00:00:00:00:01", Mtu: 1400, PodNicName: "eth0",
 		Routes: []cni.KubeOVNRoute{
 			{Destination: "0.0.0.0/0", Gateway: "10.16.0.1"}, {Destination: "::/0", Gateway: "fd00:10::1"}, {Destination: "192.168.0.0/24"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/core"
@@ -201,7 +202,33 @@ func KubeOVNResponse(links []core.Link) (cni.KubeOVNResponse, error) {
 		}
 		out.Routes = append(out.Routes, route)
 	}
+	flat(&out)
 	return out, nil
+}
+
+// flat says the addresses once more, as Kube-OVN's plugin of 1.13 reads them: the
+// first of each family, IPv4 before IPv6.
+func flat(r *cni.KubeOVNResponse) {
+	var protocols, addrs, cidrs, gateways []string
+	for _, family := range []string{"IPv4", "IPv6"} {
+		i := slices.IndexFunc(r.IPs, func(ip cni.KubeOVNIP) bool { return ip.Protocol == family })
+		if i < 0 {
+			continue
+		}
+		ip := r.IPs[i]
+		protocols, addrs, cidrs = append(protocols, family), append(addrs, ip.IP), append(cidrs, ip.CIDR)
+		if ip.Gateway != "" {
+			gateways = append(gateways, ip.Gateway)
+		}
+	}
+	r.Protocol = strings.Join(protocols, "")
+	if len(protocols) > 1 {
+		r.Protocol = "Dual"
+	}
+	if len(gateways) == len(addrs) { // else a plugin could not tell whose it is
+		r.Gateway = strings.Join(gateways, ",")
+	}
+	r.IPAddress, r.CIDR = strings.Join(addrs, ","), strings.Join(cidrs, ",")
 }
 
 func kubeOVNIP(ip *current.IPConfig) cni.KubeOVNIP {

@@ -14,25 +14,31 @@ import (
 )
 
 // Serve answers on a TCP and a UDP port, until the test ends, with "NAME sees
-// ADDRESS": who it is and who asks.
-func Serve(t testing.TB, ns *netns.Handle, name string, port int) {
+// ADDRESS": who it is and who asks. Without hosts it listens at all addresses, and
+// UDP is answered from the one that the way back prefers.
+func Serve(t testing.TB, ns *netns.Handle, name string, port int, hosts ...string) {
 	t.Helper()
-	var l net.Listener
-	var c net.PacketConn
-	at := fmt.Sprintf(":%d", port)
-	netnstest.Do(t, ns, func() (err error) {
-		if l, err = net.Listen("tcp", at); err == nil {
-			c, err = net.ListenPacket("udp", at)
-		}
-		return err
-	})
-	t.Cleanup(func() { _ = errors.Join(l.Close(), c.Close()) })
 	words := func(from net.Addr) []byte {
 		host, _, _ := net.SplitHostPort(from.String())
 		return []byte(name + " sees " + host + "\n")
 	}
-	go serveTCP(l, words)
-	go serveUDP(c, words)
+	if len(hosts) == 0 {
+		hosts = []string{""}
+	}
+	for _, host := range hosts {
+		var l net.Listener
+		var c net.PacketConn
+		at := net.JoinHostPort(host, fmt.Sprint(port))
+		netnstest.Do(t, ns, func() (err error) {
+			if l, err = net.Listen("tcp", at); err == nil {
+				c, err = net.ListenPacket("udp", at)
+			}
+			return err
+		})
+		t.Cleanup(func() { _ = errors.Join(l.Close(), c.Close()) })
+		go serveTCP(l, words)
+		go serveUDP(c, words)
+	}
 }
 
 func serveTCP(l net.Listener, words func(net.Addr) []byte) {
@@ -50,10 +56,12 @@ func serveUDP(c net.PacketConn, words func(net.Addr) []byte) {
 	buf := make([]byte, 64)
 	for {
 		_, from, err := c.ReadFrom(buf)
-		if err != nil {
+		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		_, _ = c.WriteTo(words(from), from)
+		if err == nil { // else it is about somebody else's packet, such as one that found nobody
+			_, _ = c.WriteTo(words(from), from)
+		}
 	}
 }
 

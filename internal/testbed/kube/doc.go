@@ -46,6 +46,8 @@
 // Everything dies with the test process, even when that is killed; at the end
 // of the test or of Main all of it is proven gone.
 //
+// StartProxy is kube-proxy on a testbed node, for what the node sends to Services.
+//
 // With Options.Control there are kube-scheduler and kube-controller-manager too;
 // as everybody in a cluster, each has its own user: nothing but a test is the
 // administrator.

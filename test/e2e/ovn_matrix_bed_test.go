@@ -1,0 +1,294 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	kernelns "github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/testbed"
+	"github.com/fairlead/fairlead/internal/testbed/inside"
+	"github.com/fairlead/fairlead/internal/testbed/kube"
+)
+
+const (
+	isleSubnet  = "10.18.0.0/16,fd00:10:18::/112" // of Vpc other
+	servicesFor = "10.96.0.0/16,fd00:10:96::/112" // cluster IPs
+	serverPort  = 8080                            // of pods, nodes and the world
+)
+
+// matrixBed is a cluster with all whom the matrix's rows name.
+type matrixBed struct {
+	t       *testing.T
+	o       *ovnCluster
+	parties map[string]*party // "NAME", and "NAME apart" where the other Vpc has its own
+	pods    map[string]*ovnPod
+}
+
+// party is somebody who asks and answers.
+type party struct {
+	name    string // as its answers have it
+	ns      *kernelns.Handle
+	ips     []string // one of each family
+	service []string // the same of its Service; nil where it has none
+}
+
+// newMatrix makes two nodes with kube-proxy, pods in two Subnets of the default
+// Vpc and in one of another, a Service for each pod, and the world outside.
+func newMatrix(t *testing.T) *matrixBed {
+	t.Helper()
+	m := &matrixBed{t: t, o: newOVNCluster(t, "--service-cluster-ip-range="+servicesFor), parties: map[string]*party{}, pods: map[string]*ovnPod{}}
+	o := m.o
+	o.c.Apply(together(object("v1", "Namespace", "isle", nil, nil),
+		object("kubeovn.io/v1", "Vpc", "other", nil, map[string]any{"namespaces": []string{"isle"}}),
+		subnetObject("isle", map[string]any{"cidrBlock": isleSubnet, "vpc": "other", "namespaces": []string{"isle"}})))
+	o.controller("a", "127.0.0.1:10666")
+	m.outside()
+	for _, p := range []struct {
+		role, ns, label string
+		node            int
+		suffix          string
+	}{
+		{"subject", "web", "subject", 0, ""}, {"mate", "web", "mate", 0, ""}, {"far mate", "web", "far", 1, ""},
+		{"stranger", "data", "near", 0, ""}, {"far stranger", "data", "far", 1, ""},
+		{"subject", "isle", "subject", 0, " apart"}, {"mate", "isle", "mate", 0, " apart"}, {"far mate", "isle", "far", 1, " apart"},
+	} {
+		m.pod(p.role+p.suffix, p.ns+"/"+p.label, o.nodes[p.node])
+	}
+	for _, name := range rowNames() {
+		require.Contains(t, m.parties, name)
+	}
+	return m
+}
+
+// outside gives nodes and the world servers, nodes kube-proxy and a way to the
+// world, and the world one way to pods.
+func (m *matrixBed) outside() {
+	m.t.Helper()
+	o := m.o
+	world := &party{name: "world", ns: inside.Open(m.t, o.site.NetnsPath()), ips: []string{o.world.IP4, o.world.IP6}}
+	m.serve("outside", world)
+	for i, n := range o.nodes {
+		n.Run("ip", "route", "add", "default", "via", o.world.IP4)
+		n.Run("ip", "-6", "route", "add", "default", "via", o.world.IP6)
+		kube.StartProxy(m.t, o.c, n.Node, n.name, webSubnet)
+		m.serve([]string{"node", "far node"}[i], &party{name: n.name, ns: inside.Open(m.t, n.NetnsPath()), ips: []string{n.at.IP4, n.at.IP6}})
+	}
+	for i, cidr := range strings.Split(webSubnet+","+dataSubnet, ",") {
+		gateway := o.nodes[0].at.IP4
+		if i%2 == 1 {
+			gateway = o.nodes[0].at.IP6
+		}
+		o.site.Run("ip", "route", "add", cidr, "via", gateway)
+	}
+}
+
+func (m *matrixBed) serve(role string, p *party) {
+	m.t.Helper()
+	inside.Serve(m.t, p.ns, p.name, serverPort, p.ips...) // at its addresses: a node has one in the Subnet join too
+	m.parties[role] = p
+}
+
+// pod makes a pod, whose label role is its own name, with its Service.
+func (m *matrixBed) pod(role, name string, n *ovnNode) {
+	t := m.t
+	t.Helper()
+	_, label, _ := strings.Cut(name, "/")
+	pod := n.labelled(name, map[string]string{"role": label})
+	m.pods[role] = pod.added(pod.add())
+	p := &party{name: name, ns: inside.Open(t, pod.NetnsPath()), ips: pod.ips}
+	m.serve(role, p)
+	stored := m.o.c.Apply(together(
+		object("v1", "Service", name, nil, map[string]any{"ipFamilyPolicy": "RequireDualStack", "ports": []any{
+			map[string]any{"name": "t", "port": 80, "protocol": "TCP"}, map[string]any{"name": "u", "port": 80, "protocol": "UDP"}}}),
+		endpoints(name, "IPv4", pod.ips[0]), endpoints(name, "IPv6", pod.ips[1])))
+	b, err := json.Marshal(stored[0].Object)
+	require.NoError(t, err)
+	var s struct{ Spec struct{ ClusterIPs []string } }
+	require.NoError(t, json.Unmarshal(b, &s))
+	require.Len(t, s.Spec.ClusterIPs, 2)
+	p.service = s.Spec.ClusterIPs
+}
+
+// endpoints is an EndpointSlice of one family, as the controller of Kubernetes
+// makes it.
+func endpoints(service, family, ip string) string {
+	ns, name, _ := strings.Cut(service, "/")
+	return fmt.Sprintf(`{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice,
+  metadata: {name: %s-%s, namespace: %s, labels: {kubernetes.io/service-name: %[1]s}}, addressType: %[4]s,
+  ports: [{name: t, port: %d, protocol: TCP}, {name: u, port: %[5]d, protocol: UDP}], endpoints: [{addresses: [%q]}]}`,
+		name, strings.ToLower(family), ns, family, serverPort, ip)
+}
+
+// question is a question of a row.
+type question struct {
+	pair
+	from *party
+	peer inside.Peer
+	says string // the answer's begin
+}
+
+func (c question) String() string {
+	return fmt.Sprintf("%s to %s (%s %s): %s", c.pair.from, c.to, c.peer.Network, c.peer.Host, c.why)
+}
+
+// answered tells whether somebody answers, and the right one.
+func (c question) answered(limit time.Duration) bool {
+	p := c.peer
+	p.Limit = limit
+	return strings.HasPrefix(inside.Query(c.from.ns, p), c.says+" sees ")
+}
+
+// party is whom a row's word means in a state.
+func (m *matrixBed) party(name, state string) *party {
+	if p := m.parties[name+" "+state]; p != nil {
+		return p
+	}
+	return m.parties[name]
+}
+
+// questions are the questions of a state, with and without an answer.
+func (m *matrixBed) questions(state string) (reach, cut []question) {
+	for _, p := range pairs {
+		name, service := strings.CutSuffix(p.to, "'s Service")
+		to := m.party(name, state)
+		ips, port := to.ips, serverPort
+		if service {
+			ips, port = to.service, 80
+		}
+		for _, ip := range ips {
+			for _, network := range []string{"tcp", "udp"} {
+				c := question{pair: p, from: m.party(p.from, state), peer: inside.Peer{Network: network, Host: ip, Port: port}, says: to.name}
+				if slices.Contains(p.reach, state) {
+					reach = append(reach, c)
+				} else {
+					cut = append(cut, c)
+				}
+			}
+		}
+	}
+	return reach, cut
+}
+
+// Silence that counts as being cut, and patience with those who must answer.
+const (
+	silence = time.Second
+	answers = 3 * time.Second
+)
+
+// wrong asks all at once and gives those that are not as they should be.
+func wrong(questions []question, reach bool, limit time.Duration) (out []question) {
+	bad := make([]bool, len(questions))
+	var wg sync.WaitGroup
+	for i, c := range questions {
+		wg.Go(func() { bad[i] = c.answered(limit) != reach })
+	}
+	wg.Wait()
+	for i, c := range questions {
+		if bad[i] {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// is waits until the matrix has a state's answers. What must be cut is cut first,
+// then those who must answer do, and then those that are cut still are.
+func (m *matrixBed) is(state string) {
+	m.t.Helper()
+	reach, cut := m.questions(state)
+	m.cutIn(state)
+	m.settle(state+": not answered", reach, true, answers)
+	require.Empty(m.t, wrong(cut, false, silence), "%s: answered again", state)
+}
+
+// cutIn waits until nobody answers whom a state cuts off.
+func (m *matrixBed) cutIn(state string) {
+	m.t.Helper()
+	_, cut := m.questions(state)
+	m.settle(state+": answered though it must be cut", cut, false, silence)
+}
+
+// settle asks those again that are not as they should be.
+func (m *matrixBed) settle(what string, left []question, reached bool, limit time.Duration) {
+	m.t.Helper()
+	eventually(m.t, func() string {
+		if left = wrong(left, reached, limit); len(left) > 0 {
+			return fmt.Sprintf("%s: %v", what, left)
+		}
+		return ""
+	})
+}
+
+// reconciles is how often rules change under a flood.
+func reconciles() int {
+	if soak() {
+		return 200
+	}
+	return 5
+}
+
+// holds floods the subject by those who are cut from it, in both families, while
+// its rules change: with another network of nobody's, and without. None arrives.
+func (m *matrixBed) holds(from []string, rules func(network string) string) {
+	t := m.t
+	t.Helper()
+	subject := m.pods["subject"]
+	before := [2]string{subject.counter("IcmpInEchos"), subject.counter("Icmp6InEchos")}
+	var floods []*flood
+	for _, name := range from {
+		for _, ip := range subject.ips {
+			floods = append(floods, startFlood(t, m.pods[name].Pod, ip))
+		}
+	}
+	const network = "203.0.113.0/24"
+	for i := range reconciles() {
+		with := i%2 == 0
+		m.o.c.Apply(rules(map[bool]string{true: network}[with]))
+		eventually(t, func() string {
+			if rows := m.o.central.Nbctl("--bare", "--columns=match", "list", "ACL") + m.o.central.Nbctl("--bare", "--columns=addresses", "list", "Address_Set"); strings.Contains(rows, network) != with {
+				return fmt.Sprintf("change %d of the rules is not in OVN", i)
+			}
+			return ""
+		})
+		m.o.central.Sync()
+	}
+	for _, f := range floods {
+		f.stop()
+	}
+	require.Equal(t, before, [2]string{subject.counter("IcmpInEchos"), subject.counter("Icmp6InEchos")}, "packets of %v have passed", from)
+}
+
+// flood is a ping of 200 packets a second.
+type flood struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	said *strings.Builder
+}
+
+func startFlood(t *testing.T, p *testbed.Pod, ip string) *flood {
+	t.Helper()
+	f := &flood{t: t, cmd: p.Cmd(context.Background(), "ping", "-n", "-i", "0.005", "-W", "1", ip), said: &strings.Builder{}}
+	f.cmd.Stdout, f.cmd.Stderr = f.said, f.said
+	require.NoError(t, f.cmd.Start())
+	t.Cleanup(func() { _ = f.cmd.Process.Kill() })
+	return f
+}
+
+// stop ends it; it must have gone on to the end, and have sent something.
+func (f *flood) stop() {
+	f.t.Helper()
+	require.NoError(f.t, f.cmd.Process.Signal(syscall.SIGINT))
+	_ = f.cmd.Wait() // status 1: nobody has answered
+	require.Contains(f.t, f.said.String(), " packets transmitted")
+	require.NotContains(f.t, f.said.String(), "\n0 packets transmitted")
+}

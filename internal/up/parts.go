@@ -169,6 +169,9 @@ func (o *Config) reads(pods string) *folder.Folder {
 
 // looker sees how the pods of the folder are.
 func (o *Config) looker() Looker {
+	if o.folder == nil { // another process has the parts, and tells what is wrong
+		o.openFolder(slog.New(slog.DiscardHandler))
+	}
 	files := source.NewFile(source.FileConfig{
 		Static: source.Static{Node: o.NodeName, Shared: true, Objects: true}, Path: o.Dir, Folder: o.folder, Log: slog.New(slog.DiscardHandler),
 	})

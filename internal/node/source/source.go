@@ -12,6 +12,7 @@ package source
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -41,9 +42,9 @@ type Static struct {
 func (s Static) Kinds() []folder.Kind {
 	switch {
 	case s.Shared && s.Objects:
-		return folder.Kinds()
-	case s.Shared:
-		return folder.Kinds(folder.Pod, folder.NetworkAttachmentDefinition, folder.Subnet, folder.Vlan, folder.ProviderNetwork)
+		return folder.KindsOVN()
+	case s.Shared: // whether there is OVN is the agent's to say
+		return slices.DeleteFunc(folder.KindsOVN(), func(k folder.Kind) bool { return k.Name == folder.ConfigMap || k.Name == folder.Secret })
 	case s.Objects:
 		return folder.Kinds(folder.Pod, folder.ConfigMap, folder.Secret)
 	}

@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/agent/chassis"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/lib/hint"
 	"github.com/fairlead/fairlead/internal/network/cniconf"
@@ -41,16 +43,19 @@ type Config struct {
 	OVSDB, Bridge string
 	// OVN: there is a controller, which gives the addresses of networks that OVN
 	// carries, and ovn-controller makes the bridge's flows.
-	OVN bool
+	OVN     bool
+	Chassis chassis.Flags
 	// Controller is that of a machine with OVN and without a cluster: it gives the
 	// addresses of the objects' pods until ctx ends. Whoever starts the agent has it.
 	Controller func(ctx context.Context, m *local.Machine) error
 	NB         string // its northbound database
 	NodeName   string
-	// Iface is the underlay interface, "" that of the default route; MTU is that
+	// Iface is the underlay interface, as chassis.Find takes it; MTU is that
 	// of pods, in bytes, 0 the underlay's less what encapsulation needs.
 	Iface string
 	MTU   int
+	// MirrorAll is whether the bridge's mirror hears all ports.
+	MirrorAll chassis.OnOff
 	// CNIBinDirs are the folders of foreign plugins, ConfDir that of the runtime's
 	// configurations, KubeletRoot kubelet's.
 	CNIBinDirs           []string
@@ -95,6 +100,9 @@ type Build struct {
 func (c *Config) complete() error {
 	if c.CertDir == "" {
 		c.CertDir = filepath.Join(c.StateDir, "pki")
+	}
+	if strings.HasPrefix(c.OVSDB, "/") { // as the reference's --ovs-socket
+		c.OVSDB = "unix:" + c.OVSDB
 	}
 	if c.Objects == "" {
 		return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/internal/agent/chassis"
 	"github.com/fairlead/fairlead/internal/agent/engine"
 	"github.com/fairlead/fairlead/internal/agent/metrics"
 	"github.com/fairlead/fairlead/internal/agent/server"
@@ -103,7 +104,7 @@ type Daemon struct {
 	server   *server.Server
 	conf     *conf.Writer // nil where nobody asked for it
 	datapath string
-	mtu      int
+	mtu      atomic.Int64            // of pods, in bytes
 	reset    chan struct{}           // OVSDB is new or back
 	restored chan struct{}           // closed when IPAM knows the journal
 	spoilt   chan struct{}           // somebody removed a part of our nftables tables
@@ -115,6 +116,7 @@ type Daemon struct {
 	portRepairs *portRepairs
 	flows       *openflow.Client // nil: ovn-controller makes the flows
 	reach       *reach           // nil without OVN
+	chassis     *chassis.Keeper  // nil without OVN
 	upkeep      *upkeep.Keeper
 }
 
@@ -131,9 +133,11 @@ func New(o Config) (*Daemon, error) {
 	if err != nil {
 		return nil, fmt.Errorf("boot id: %w", err)
 	}
-	if d.mtu, err = podMTU(o); err != nil {
+	mtu, err := podMTU(o)
+	if err != nil {
 		return nil, err
 	}
+	d.mtu.Store(int64(mtu))
 	if d.datapath, err = datapath(); err != nil {
 		return nil, err
 	}
@@ -175,25 +179,27 @@ func bridgeMAC(node, bridge string) core.MAC {
 	return core.MAC{0x0a, sum[0], sum[1], sum[2], sum[3], sum[4]}
 }
 
-// ofOVN are the parts of which a node has one or the other: what keeps pods apart on
-// a switch of ours, or what tells whether OVN's network is there.
-func (d *Daemon) ofOVN() (*openflow.Client, *reach) {
-	if d.opts.OVN {
-		return nil, &reach{Daemon: d}
+// ofOVN makes the parts of which a node has one or the others: what keeps pods apart
+// on a switch of ours, or what makes the node one of OVN's and tells whether that works.
+func (d *Daemon) ofOVN() {
+	if !d.opts.OVN {
+		d.flows = openflow.New(openflow.SocketOf(d.opts.OVSDB, d.opts.Bridge))
+		return
 	}
-	return openflow.New(openflow.SocketOf(d.opts.OVSDB, d.opts.Bridge)), nil
+	d.reach = &reach{Daemon: d}
+	d.chassis = d.newChassis()
 }
 
 // wire makes the parts; nothing here touches the machine.
 func (d *Daemon) wire(boot string) {
 	d.ovs = ovs.New(ovs.Config{
 		Endpoint: d.opts.OVSDB, Bridge: d.opts.Bridge, Datapath: d.datapath, MAC: bridgeMAC(d.opts.NodeName, d.opts.Bridge),
-		OVN: d.opts.OVN, Log: d.log, OnReset: d.onReset, OnTouch: d.onTouch,
+		OVN: d.opts.OVN, MirrorAll: d.opts.MirrorAll.Said(), Log: d.log, OnReset: d.onReset, OnTouch: d.onTouch, OnIDs: d.onIDs,
 	})
 	reaper := tombstone.New(nil, d.log)
-	d.flows, d.reach = d.ofOVN()
+	d.ofOVN()
 	d.nics = ovsdriver.New(ovsdriver.Config{OVS: d.ovs, Flows: d.flows, UserspaceDatapath: d.datapath == "netdev", Reaper: reaper, Patience: d.started.Add(switchGrace), Log: d.log})
-	d.gateway = standalone.New(standalone.Config{Ports: d.ovs, Node: d.opts.NodeName, MTU: d.mtu})
+	d.gateway = standalone.New(standalone.Config{Ports: d.ovs, Node: d.opts.NodeName, MTU: int(d.mtu.Load())})
 	d.metrics = metrics.NewMetrics(metrics.Options{
 		Version: d.opts.Build.Version, Revision: d.opts.Build.Commit,
 		Addresses:      d.addresses,
@@ -224,7 +230,8 @@ func (d *Daemon) wire(boot string) {
 		Journal: d.journal, IPAM: d.pools, Source: d.objects, Gateway: d.gateway,
 		Devices: device.New(d.opts.KubeletRoot, published{d.api}), NodePorts: d.opts.HostPorts, OVN: d.opts.OVN,
 		Drivers: drivers, Tune: d.upkeep.Tune,
-		Node:     plan.Node{MTU: d.mtu, BinDirs: d.opts.CNIBinDirs},
+		Node:     plan.Node{BinDirs: d.opts.CNIBinDirs},
+		MTU:      func() int { return int(d.mtu.Load()) },
 		ConfDir:  d.opts.ConfDir,
 		Daemon:   d.opts.File,
 		BootID:   boot,
@@ -301,10 +308,13 @@ func (d *Daemon) Run(ctx context.Context) error {
 	wg.Go(func() { newPasses(d, swept).run(parts) })
 	wg.Go(func() { d.portRepairs.run(parts) })
 	if d.flows != nil { // they went with ovs-vswitchd, whatever the database says
-		wg.Go(func() { d.flows.Follow(parts, func() { d.portRepairs.touch(every) }) })
+		wg.Go(func() { d.flows.Follow(parts, func() { d.portRepairs.touch(every) }, func() {}) })
 	}
 	if d.reach != nil {
 		wg.Go(func() { d.reach.run(parts) })
+		wg.Go(func() { d.chassis.Run(parts) })
+		bridge := openflow.New(openflow.SocketOf(d.opts.OVSDB, d.opts.Bridge))
+		wg.Go(func() { bridge.Follow(parts, func() {}, d.chassis.Bare) })
 	}
 	wg.Go(func() { d.follow(parts) })
 	wg.Go(func() { d.control(parts) })
@@ -314,7 +324,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if d.conf != nil {
 		wg.Go(func() { d.conf.Run(parts) })
 	}
-	d.log.Info("serving", "version", d.opts.Build.Version, "socket", d.opts.Socket, "datapath", d.datapath, "mtu", d.mtu)
+	d.log.Info("serving", "version", d.opts.Build.Version, "socket", d.opts.Socket, "datapath", d.datapath, "mtu", d.mtu.Load())
 	d.notify(daemon.SdNotifyReady)
 	err := d.server.Run(ctx)
 	d.notify(daemon.SdNotifyStopping)
@@ -329,6 +339,9 @@ func (d *Daemon) settle() {
 		if err := openSysctls(); err != nil {
 			d.log.Warn("/proc/sys not writable: sysctls of the node stay as they are", "err", err)
 		}
+	}
+	for flag, why := range d.opts.Chassis.Idle(d.opts.OVN) {
+		d.log.Warn("flag without effect", "flag", flag, "because", why)
 	}
 	for _, key := range d.opts.File.Unknown {
 		d.log.Warn("key of the configuration file means nothing here", "file", d.opts.ConfigFile, "key", key)

@@ -148,6 +148,7 @@ func (d *Daemon) inOrder() error {
 // pass does all once and tells whether it was good.
 func (p *passes) pass(ctx context.Context) bool {
 	p.made = true
+	p.onIDs() // the Node's annotations may be others
 	begun := p.ovs.Resets()
 	if !p.swept {
 		p.swept = p.resync(ctx)

@@ -65,9 +65,12 @@ func (d *Daemon) unavailable() func() bool {
 func (r *reach) run(ctx context.Context) {
 	var said error
 	for {
-		err := r.look(ctx)
+		err := r.cause(r.look(ctx))
 		if ctx.Err() != nil {
 			return
+		}
+		if err == nil {
+			r.chassis.Flowing()
 		}
 		if (err == nil) != (said == nil) || err != nil && err.Error() != said.Error() {
 			r.log.Info("network between nodes", "reached", err == nil, "err", err)
@@ -76,7 +79,7 @@ func (r *reach) run(ctx context.Context) {
 		r.lost.Store(err != nil)
 		r.why.Store(&err)
 		wait := looksWell
-		if untold := r.tell(ctx, err); err != nil || untold != nil {
+		if untold := errors.Join(r.tell(ctx, err), r.named(ctx)); err != nil || untold != nil {
 			wait = looksIll
 		}
 		select {
@@ -100,6 +103,20 @@ func (r *reach) tell(ctx context.Context, err error) error {
 		told = share.Summary{Status: "True", Reason: reasonUnreachable, Message: err.Error()}
 	}
 	return api.Tell(ctx, networkManager, networkUnavailable, told)
+}
+
+// cause puts what the node itself has not got before what does not work without it.
+func (r *reach) cause(err error) error {
+	if err == nil {
+		return nil
+	}
+	if api := r.api(); api != nil && api.identity != nil && api.identity.Err() != nil {
+		return fmt.Errorf("%w (%w)", api.identity.Err(), err)
+	}
+	if not := r.chassis.Err(); not != nil {
+		return fmt.Errorf("%w (%w)", not, err)
+	}
+	return err
 }
 
 // look is nil when pods of other nodes can be reached, else it says what is missing.

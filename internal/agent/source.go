@@ -12,6 +12,8 @@ import (
 	"github.com/fairlead/fairlead/internal/network/ipam"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 	"github.com/fairlead/fairlead/internal/source/cluster"
+	"github.com/fairlead/fairlead/internal/source/cluster/identity"
+	"github.com/fairlead/fairlead/internal/source/cluster/login"
 	"github.com/fairlead/fairlead/internal/source/local"
 )
 
@@ -51,7 +53,7 @@ func (d *Daemon) openObjects() (objects, error) {
 
 // newRemote makes a source of an API server and what is written there.
 func (d *Daemon) newRemote(kubeconfig string) *remote {
-	cluster.LogTo(d.log)
+	login.LogTo(d.log)
 	src := cluster.New(cluster.Config{
 		Kubeconfig: kubeconfig, Node: d.opts.NodeName, UserAgent: "fairlead/" + d.opts.Build.Version,
 		Bootstrap: d.opts.Bootstrap, CertDir: d.opts.CertDir, CertDuration: d.opts.CertDuration,
@@ -59,7 +61,9 @@ func (d *Daemon) newRemote(kubeconfig string) *remote {
 		Shell:     d.opts.Shell,
 		Log:       d.log,
 	})
-	return &remote{Source: src, Publisher: cluster.NewPublisher(src, d.held), Shares: cluster.NewShares(src, d.pools.Held, d.opts.OVN), recovered: d.restored}
+	r := &remote{Source: src, Publisher: cluster.NewPublisher(src, d.held), Shares: cluster.NewShares(src, d.pools.Held, d.opts.OVN), recovered: d.restored}
+	r.identity = d.newIdentity(r)
+	return r
 }
 
 // held is what is told of a pod, by the journal. It decodes no record: a pod is
@@ -139,7 +143,8 @@ type remote struct {
 	*cluster.Source
 	*cluster.Publisher
 	cluster.Shares
-	recovered <-chan struct{} // closed when IPAM knows the journal
+	recovered <-chan struct{}  // closed when IPAM knows the journal
+	identity  *identity.Keeper // of the chassis; nil where nobody asks for it
 }
 
 // Run implements objects.
@@ -147,6 +152,9 @@ func (r *remote) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { r.Publisher.Run(ctx) })
+	if r.identity != nil {
+		wg.Go(func() { r.identity.Run(ctx) })
+	}
 	wg.Go(func() {
 		select {
 		case <-r.recovered:

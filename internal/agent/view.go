@@ -8,15 +8,12 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/internal/agent/chassis"
 	"github.com/fairlead/fairlead/internal/agent/server"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/ovs"
 	"github.com/fairlead/fairlead/internal/source/catalog"
 )
-
-// encapsulation is what is left for headers between the underlay's MTU and the
-// pods', in bytes.
-const encapsulation = 100
 
 // podMTU is --mtu, else the underlay interface's MTU less what encapsulation
 // may need; without an underlay Ethernet's 1500 are assumed.
@@ -29,26 +26,11 @@ func podMTU(o Config) (int, error) {
 		return 0, err
 	}
 	defer func() { _ = conn.Close() }()
-	if o.Iface != "" {
-		link, err := conn.LinkByName(o.Iface)
-		if err != nil {
-			return 0, fmt.Errorf("--iface %s: %w", o.Iface, err)
-		}
-		return link.MTU - encapsulation, nil
-	}
-	routes, err := conn.Routes(0)
+	nic, err := chassis.Find(conn, o.Iface)
 	if err != nil {
-		return 0, fmt.Errorf("underlay interface: %w", err)
+		return 0, fmt.Errorf("--iface: %w", err)
 	}
-	for _, r := range routes {
-		if r.Dst.Bits() > 0 || r.Index == 0 {
-			continue
-		}
-		if link, err := conn.LinkByIndex(r.Index); err == nil {
-			return link.MTU - encapsulation, nil
-		}
-	}
-	return 1500 - encapsulation, nil
+	return o.Chassis.MTU(nic), nil
 }
 
 // view is where the operator's queries read.
@@ -60,7 +42,7 @@ func (d *Daemon) view() server.View {
 			Version: d.opts.Build.Version, Commit: d.opts.Build.Commit, Node: d.opts.NodeName, Started: d.started,
 			Settings: agent.Settings{
 				Socket: d.opts.Socket, CompatSockets: d.opts.CompatSockets, StateDir: d.opts.StateDir, Objects: d.opts.Objects,
-				OVSDB: d.opts.OVSDB, Bridge: d.opts.Bridge, OVN: d.opts.OVN, NB: d.opts.NB, Datapath: d.datapath, Iface: d.opts.Iface, MTU: d.mtu,
+				OVSDB: d.opts.OVSDB, Bridge: d.opts.Bridge, OVN: d.opts.OVN, NB: d.opts.NB, Datapath: d.datapath, Iface: d.opts.Iface, MTU: int(d.mtu.Load()),
 				Kubeconfig: d.opts.Kubeconfig, CNIBinDirs: d.opts.CNIBinDirs, ConfDir: d.opts.ConfDir, HTTP: d.opts.HTTP,
 			},
 		},

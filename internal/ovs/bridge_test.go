@@ -77,3 +77,22 @@ func TestWaitReady(t *testing.T) {
 		require.Fail(t, "it goes on waiting")
 	}
 }
+
+// TestMirrorAll: the bridge's mirror hears all ports, or those that ask for it, as
+// the configuration says; one that says nothing changes nothing.
+func TestMirrorAll(t *testing.T) {
+	sw := ovstest.NewServer(t)
+	all := func(t *testing.T) string { t.Helper(); return sw.Vsctl("--bare", "--columns=select_all", "list", "Mirror") }
+	for _, c := range []struct {
+		says *bool
+		want string
+	}{{nil, ""}, {new(bool), ""}, {ptr(true), "true"}, {nil, "true"}, {ptr(true), "true"}, {ptr(false), "false"}} {
+		client := runConfig(t, ovs.Config{Endpoint: sw.Endpoint(), Bridge: "br-int", MirrorAll: c.says, Log: slog.New(slog.DiscardHandler)})
+		eventually(t, "connected", func() bool { return client.Connected() == nil })
+		require.NoError(t, client.EnsureBridge(t.Context()))
+		require.Equal(t, c.want, all(t))
+	}
+	require.Equal(t, "mirror0", sw.Vsctl("--bare", "--columns=name", "find", "port", "name=mirror0"))
+}
+
+func ptr[T any](v T) *T { return &v }

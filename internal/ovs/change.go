@@ -23,6 +23,9 @@ func (c *Client) EnsureBridge(ctx context.Context) error {
 		c.insertBridge(v, t)
 		return nil
 	})
+	if err == nil {
+		err = c.ensureMirror(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("bridge %s: %w", c.cfg.Bridge, err)
 	}
@@ -251,29 +254,6 @@ func insertQoS(t *session.Txn, port string, q *QoS) ovsdb.UUID {
 		row["queues"] = ovsdb.OvsMap{GoMap: map[any]any{0: queue}}
 	}
 	return t.Insert(tQoS, row)
-}
-
-// mirror selects a port for the bridge's mirror, which is made on first use
-// and stays: somebody may be watching its output. The selection itself is a
-// weak reference and goes with the port.
-func (c *Client) mirror(v view, t *session.Txn, b *bridgeRow, port ovsdb.UUID) {
-	m := v.mirror(b)
-	t.Expect(tBridge, b.UUID, "mirrors", session.Refs(b.Mirrors)) // as m was found, or not
-	if m != nil {
-		t.Add(tMirror, m.UUID, "select_dst_port", port)
-		return
-	}
-	var out ovsdb.UUID
-	if p := v.port(MirrorPort); p != nil {
-		out = ovsdb.UUID{GoUUID: p.UUID}
-	} else {
-		ids := session.Map(map[string]string{KeyVendor: Vendor})
-		iface := t.Insert(tInterface, ovsdb.Row{"name": MirrorPort, "type": "internal", "external_ids": ids})
-		out = t.Insert(tPort, ovsdb.Row{"name": MirrorPort, "interfaces": session.Set(iface)})
-		t.Add(tBridge, b.UUID, "ports", out)
-	}
-	made := t.Insert(tMirror, ovsdb.Row{"name": MirrorName, "output_port": out, "select_dst_port": session.Set(port)})
-	t.Add(tBridge, b.UUID, "mirrors", made)
 }
 
 func merged(base, over map[string]string) map[string]string {

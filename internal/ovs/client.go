@@ -28,7 +28,10 @@ type Config struct {
 	// OVN: ovn-controller makes the bridge's flows. Without them nothing is
 	// forwarded (fail_mode secure), and a port forwards once it says so.
 	OVN bool
-	Log *slog.Logger
+	// MirrorAll has the bridge's mirror hear every port, not only those that ask for
+	// it; nil leaves it as it is.
+	MirrorAll *bool
+	Log       *slog.Logger
 	// OnReset is called, never twice at once, after each (re)connect when the
 	// cache is in sync, when the bridge vanished, and when OVS made the
 	// bridge's own device anew (internal ports have lost their addresses
@@ -38,6 +41,9 @@ type Config struct {
 	// changed what Port says of it, external ids aside: OVN writes there all the
 	// time. It must not block. nil: nobody wants to know.
 	OnTouch func(Touched)
+	// OnIDs is called when the external ids of the switch itself changed, whoever
+	// did it. It must not block. nil: nobody wants to know.
+	OnIDs func()
 	// Probe is how often a silent connection is tested and how long an answer
 	// may take; 0 = 5 s.
 	Probe time.Duration

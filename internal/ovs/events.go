@@ -33,6 +33,7 @@ func (c *Client) events() cache.EventHandler {
 		UpdateFunc: func(_ string, old, m model.Model) {
 			changed(m)
 			c.touch(old, m)
+			c.idsChanged(old, m)
 			if remade(old, m) {
 				c.wantReset()
 			}

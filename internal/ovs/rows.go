@@ -27,10 +27,11 @@ const (
 // because libovsdb otherwise copies rows through JSON.
 type (
 	rootRow struct {
-		UUID    string   `ovsdb:"_uuid"`
-		Bridges []string `ovsdb:"bridges"`
-		NextCfg int      `ovsdb:"next_cfg"`
-		CurCfg  int      `ovsdb:"cur_cfg"`
+		UUID        string            `ovsdb:"_uuid"`
+		Bridges     []string          `ovsdb:"bridges"`
+		NextCfg     int               `ovsdb:"next_cfg"`
+		CurCfg      int               `ovsdb:"cur_cfg"`
+		ExternalIDs map[string]string `ovsdb:"external_ids"`
 	}
 	bridgeRow struct {
 		UUID         string            `ovsdb:"_uuid"`
@@ -82,12 +83,13 @@ type (
 		Name          string   `ovsdb:"name"`
 		OutputPort    *string  `ovsdb:"output_port"`
 		SelectDstPort []string `ovsdb:"select_dst_port"`
+		SelectAll     bool     `ovsdb:"select_all"`
 	}
 )
 
 func (r *rootRow) CloneModel() model.Model {
 	c := *r
-	c.Bridges = slices.Clone(r.Bridges)
+	c.Bridges, c.ExternalIDs = slices.Clone(r.Bridges), maps.Clone(r.ExternalIDs)
 	return &c
 }
 
@@ -194,13 +196,13 @@ func monitorOptions() []client.MonitorOption {
 		mir  mirrorRow
 	)
 	return []client.MonitorOption{
-		client.WithTable(&root, &root.Bridges, &root.NextCfg, &root.CurCfg),
+		client.WithTable(&root, &root.Bridges, &root.NextCfg, &root.CurCfg, &root.ExternalIDs),
 		client.WithTable(&br, &br.Name, &br.Ports, &br.Mirrors, &br.DatapathType, &br.FailMode, &br.OtherConfig, &br.ExternalIDs),
 		client.WithTable(&port, &port.Name, &port.Interfaces, &port.Tag, &port.Trunks, &port.VLANMode, &port.QoS),
 		client.WithTable(&ifc, &ifc.Name, &ifc.Type, &ifc.OFPort, &ifc.Error, &ifc.LinkState, &ifc.IfIndex,
 			&ifc.MAC, &ifc.MTURequest, &ifc.PolicingRate, &ifc.PolicingBurst, &ifc.ExternalIDs),
 		client.WithTable(&qos, &qos.Type, &qos.OtherConfig, &qos.Queues, &qos.ExternalIDs),
 		client.WithTable(&q, &q.OtherConfig, &q.ExternalIDs),
-		client.WithTable(&mir, &mir.Name, &mir.OutputPort, &mir.SelectDstPort),
+		client.WithTable(&mir, &mir.Name, &mir.OutputPort, &mir.SelectDstPort, &mir.SelectAll),
 	}
 }

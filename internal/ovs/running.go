@@ -57,19 +57,33 @@ func AskSwitchd(ctx context.Context, endpoint string) error {
 	return err
 }
 
-// ask has the process say its version (JSON-RPC 1.0, as ovs-appctl does): its
-// main loop answers, the one that applies changes. What it says is no matter.
+// ask has the process say its version: its main loop answers, the one that applies
+// changes. What it says is no matter.
 func ask(ctx context.Context, socket string) error {
+	_, err := Control(ctx, socket, "version")
+	return err
+}
+
+// Control has a daemon of Open vSwitch's or OVN's carry out a command by its
+// control socket (JSON-RPC 1.0, as ovs-appctl does) and gives what it says. What it
+// refuses is an error.
+func Control(ctx context.Context, socket, command string) (string, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })() // which ends the read
-	var answer json.RawMessage
-	_, err = conn.Write([]byte(`{"id":0,"method":"version","params":[]}`))
+	var answer struct {
+		Result string `json:"result"`
+		Error  any    `json:"error"`
+	}
+	_, err = fmt.Fprintf(conn, `{"id":0,"method":%q,"params":[]}`, command)
 	if err == nil {
 		err = json.NewDecoder(conn).Decode(&answer)
 	}
-	return cmp.Or(ctx.Err(), err)
+	if err == nil && answer.Error != nil {
+		err = fmt.Errorf("%s: %v", command, answer.Error)
+	}
+	return answer.Result, cmp.Or(ctx.Err(), err)
 }

@@ -42,11 +42,13 @@ type ovnCluster struct {
 // ovnNode is a node with ovn-controller and an agent.
 type ovnNode struct {
 	*testbed.Node
-	o      *ovnCluster
-	name   string
-	at     *testbed.Site
-	agent  *testbed.Agent
-	before testbed.Inventory
+	o       *ovnCluster
+	name    string
+	at      *testbed.Site
+	chassis *ovn.Chassis
+	args    []string // of the agent
+	agent   *testbed.Agent
+	before  testbed.Inventory
 }
 
 // newOVNCluster makes it, without a controller; flags are the API server's.
@@ -89,14 +91,17 @@ func (o *ovnCluster) join(under *testbed.Underlay, name string) *ovnNode {
 	o.t.Helper()
 	n := &ovnNode{Node: testbed.New(o.t), o: o, name: name}
 	n.at = under.Join(n.Node)
-	ovn.NewChassis(o.t, n.Node, o.central, name, n.at.IP4)
+	n.chassis = ovn.NewHost(o.t, n.Node)
 	o.c.RegisterNode(name)
 	_, err := o.c.Client().CoreV1().Nodes().Patch(o.t.Context(), name, types.StrategicMergePatchType, fmt.Appendf(nil,
 		`{"status":{"addresses":[{"type":"InternalIP","address":%q},{"type":"InternalIP","address":%q}]}}`, n.at.IP4, n.at.IP6), metav1.PatchOptions{}, "status")
 	require.NoError(o.t, err)
 	o.c.Link(n.NetnsPath())
-	user := o.c.User("system:fairlead:"+name, "system:masters")
-	n.agent = n.Agent("--ovn", "--compat-socket", kubeOVNSocket, "--mtu", ovn.PodMTU, "--kubeconfig", o.c.Kubeconfig(user), "--node-name", name)
+	n.args = []string{
+		"--ovn", "--compat-socket", kubeOVNSocket, "--ovn-remote", o.central.Remote(), "--iface", testbed.PhyBridge, "--encap-checksum=false", "--recompute-interval=10s",
+		"--kubeconfig", o.c.Kubeconfig(o.agentOf(name)), "--node-name", name,
+	}
+	n.agent = n.Agent(n.args...)
 	return n
 }
 
@@ -480,6 +485,7 @@ func TestClusterNetwork(t *testing.T) {
 		answered, lost := g.Stop()
 		require.Zero(t, lost, "pings lost while the controller died, %d answered", answered)
 	}
+	o.restarts(early, peer)
 	o.using("web", 3)
 	o.using("data", 2)
 
@@ -490,6 +496,7 @@ func TestClusterNetwork(t *testing.T) {
 	for _, n := range o.nodes {
 		n.RequireNoLeaks(n.before)
 	}
+	o.chassis()
 
 	// A node without switch says that it has no network, and takes it back.
 	two.OVS.KillVswitchd()

@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/cmd/usage"
 	"github.com/fairlead/fairlead/internal/agent"
+	"github.com/fairlead/fairlead/internal/agent/chassis"
 	"github.com/fairlead/fairlead/internal/agent/server"
 	control "github.com/fairlead/fairlead/internal/controller/machine"
 	"github.com/fairlead/fairlead/internal/install/conf"
@@ -93,8 +94,22 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.BoolVar(&o.OVN, "ovn", false, "OVN carries pods' networks: a controller gives their addresses (fairlead-controller; with --objects the agent itself), ovn-controller makes the bridge's flows")
 	f.StringVar(&o.nb, "nb", "", "with --objects and --ovn, OVN's northbound database, of this machine alone (default: "+DefaultNB+")")
 	f.StringVar(&o.NodeName, "node-name", hostname(), "name of this node")
-	f.StringVar(&o.Iface, "iface", "", "underlay interface, for the pods' MTU (default: that of the default route)")
-	f.IntVar(&o.MTU, "mtu", 0, "MTU of pods in bytes (default: the underlay interface's less 100)")
+	c := &o.Chassis
+	f.StringVar(&c.Remote, "ovn-remote", "", "southbound database, ssl:ADDRESS:PORT or tcp:ADDRESS:PORT, of a cluster all members with commas between: the agent makes the node a chassis of it (none: external ids of Open vSwitch that no other flag is about stay as they are)")
+	f.StringVar(&c.Kind, "network-type", "", "tunnels between nodes: geneve or vxlan (default geneve)")
+	f.Var(&c.Checksum, "encap-checksum", "whether tunnels' outer packets have checksums (default: as Open vSwitch has it)")
+	f.Var(&o.MirrorAll, "enable-mirror", "whether port mirror0 hears all ports of the bridge, not only those of pods that ask for it (default: as it is)")
+	f.Lookup("encap-checksum").NoOptDefVal, f.Lookup("enable-mirror").NoOptDefVal = "true", "true"
+	f.DurationVar(&c.Recompute, "recompute-interval", 0, "have ovn-controller compute all flows anew so often (0: never)")
+	f.StringVar(&c.RunDir, "ovn-rundir", chassis.DefaultRunDir, "where ovn-controller's control socket is")
+	f.StringVar(&c.Namespace, "namespace", "kube-system", "Fairlead's namespace, where its controller publishes the CA of OVN's databases")
+	f.StringVar(&c.ServiceRange, "service-cluster-ip-range", "", "Kube-OVN's; has no effect: Services are known by their objects")
+	f.StringVar(&c.DefaultNIC, "default-interface-name", "", "Kube-OVN's; has no effect: a ProviderNetwork names its interfaces")
+	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		return pflag.NormalizedName(chassis.Called(name))
+	})
+	f.StringVar(&o.Iface, "iface", "", "underlay interface, for tunnels and the pods' MTU: NAME, regular expression or ADDRESS; of several with commas between the first (default: that of the default route)")
+	f.IntVar(&o.MTU, "mtu", 0, "MTU of pods in bytes (default: the underlay interface's less 100, for vxlan less 50; 20 less where tunnels run over IPv6)")
 	f.StringArrayVar(&o.CNIBinDirs, "cni-bin-dir", []string{runtimes.DefaultBinDir}, "where foreign CNI plugins are (repeatable)")
 	f.StringVar(&o.ConfDir, "conf-dir", runtimes.DefaultConfDir, "the runtime's CNI configurations, for NADs without spec.config")
 	f.StringVar(&o.KubeletRoot, "kubelet-root", device.DefaultRoot, "kubelet's folder: it tells the devices of pods, for NADs with a resourceName")

@@ -32,7 +32,10 @@ func validate(c agent.Config) error {
 	if c.OVN && !c.Alone() && c.Kubeconfig == "" && c.Bootstrap == "" && !c.InCluster {
 		errs = append(errs, hint.Usagef("--ovn takes pods' networks from a folder or an API server: give --objects, --kubeconfig or --bootstrap-kubeconfig"))
 	}
-	errs = append(errs, validateConf(c)...)
+	if c.Chassis.TLS() && c.Alone() {
+		errs = append(errs, hint.Usagef("--ovn-remote ssl:… takes a certificate of a cluster's controller, which --objects has not"))
+	}
+	errs = append(errs, append(c.Chassis.Check(c.OVN), validateConf(c)...)...)
 	return errors.Join(append(errs, validateSource(c)...)...)
 }
 

@@ -204,6 +204,9 @@ func (a *addition) plan(ctx context.Context) error {
 		return err
 	}
 	node := a.e.Node
+	if a.e.MTU != nil {
+		node.MTU = a.e.MTU()
+	}
 	node.Carriers = a.e.Drivers.Carriers()
 	a.rec.Specs, err = plan.Plan(a.wants, a.rec.Leases, a.rec.Pod, a.rec.Key, a.rec.Netns, node)
 	if err == nil {

@@ -52,6 +52,7 @@ type Config struct {
 	Drivers    driver.Set
 	Gateway    GatewayChecker
 	Node       plan.Node      // without Carriers, which are among the Drivers
+	MTU        func() int     // that of Node by now; nil: it stays
 	ConfDir    string         // NADs without spec.config look here, unless the conf names another
 	Daemon     cniconf.Daemon // the agent's file, which says more than any conf
 	BootID     string

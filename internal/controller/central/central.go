@@ -24,7 +24,6 @@ import (
 	"github.com/fairlead/fairlead/internal/lib/hint"
 	"github.com/fairlead/fairlead/internal/lib/httpserve"
 	"github.com/fairlead/fairlead/internal/lib/parts"
-	"github.com/fairlead/fairlead/internal/source/cluster"
 	"github.com/fairlead/fairlead/internal/source/cluster/login"
 )
 
@@ -113,7 +112,7 @@ func Run(ctx context.Context, c Config) error {
 		}
 	}
 	m := &member{Config: c, all: all}
-	cluster.LogTo(c.Log)
+	login.LogTo(c.Log)
 	to, err := login.New(login.Config{Kubeconfig: c.Kubeconfig, UserAgent: "fairlead-central/" + c.Version, Log: c.Log}).Current()
 	if err != nil {
 		return hint.UsageError{Err: fmt.Errorf("--kubeconfig: %w", err)}

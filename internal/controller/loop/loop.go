@@ -27,7 +27,6 @@ import (
 	"github.com/fairlead/fairlead/internal/lib/httpserve"
 	"github.com/fairlead/fairlead/internal/lib/parts"
 	"github.com/fairlead/fairlead/internal/ovn"
-	"github.com/fairlead/fairlead/internal/source/cluster"
 	"github.com/fairlead/fairlead/internal/source/cluster/login"
 	"github.com/fairlead/fairlead/internal/source/declare"
 )
@@ -137,7 +136,7 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	var count *metrics
-	cluster.LogTo(log)
+	login.LogTo(log)
 	to, err := login.New(login.Config{
 		Kubeconfig: c.Kubeconfig, UserAgent: "fairlead-controller/" + c.Version, Log: log,
 		Requested: func(method string, status int) { count.requested(method, status) },

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
@@ -43,7 +44,8 @@ type Config struct {
 	Ports PortMaker
 	Host  *netns.Handle // the node's namespace, where OVS makes its ports; nil = current
 	Node  string        // the node's name, written on the ports
-	MTU   int           // bytes, for subnets that name none; 0 = OVS chooses
+	// MTU is for subnets that name none, in bytes, until SetMTU; 0 = OVS chooses.
+	MTU int
 }
 
 // Gateway keeps the gateways of a node. It remembers nothing: what is there is
@@ -52,12 +54,18 @@ type Gateway struct {
 	cfg   Config
 	table *nft.Table
 	mu    sync.Mutex // one Set at a time
+	mtu   atomic.Int64
 }
 
 // New makes a Gateway; nothing is touched before Set.
 func New(cfg Config) *Gateway {
-	return &Gateway{cfg: cfg, table: nft.New(cfg.Host, TableName)}
+	g := &Gateway{cfg: cfg, table: nft.New(cfg.Host, TableName)}
+	g.SetMTU(cfg.MTU)
+	return g
 }
+
+// SetMTU is what the next Set gives ports whose subnets name none, in bytes.
+func (g *Gateway) SetMTU(mtu int) { g.mtu.Store(int64(mtu)) }
 
 // Wanted is what a node has of ways between itself and pods.
 type Wanted struct {

@@ -58,7 +58,7 @@ func (g *Gateway) join(j *Join) gate {
 	w := gate{
 		subnet: JoinPort, addrs: j.Addrs, routes: []rtnl.Route{},
 		port: ovs.Port{
-			Name: JoinPort, Type: "internal", MAC: j.MAC, MTU: g.cfg.MTU,
+			Name: JoinPort, Type: "internal", MAC: j.MAC, MTU: int(g.mtu.Load()),
 			ExternalIDs: map[string]string{
 				ovs.KeyGateway: JoinPort, ovs.KeyVendor: ovs.Vendor, ovs.KeyIfaceID: "node-" + g.cfg.Node, keyNode: g.cfg.Node,
 			},

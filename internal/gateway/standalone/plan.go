@@ -80,7 +80,7 @@ func (g *Gateway) gate(s core.Subnet) gate {
 	}
 	mtu := s.MTU
 	if mtu == 0 {
-		mtu = g.cfg.MTU
+		mtu = int(g.mtu.Load())
 	}
 	return gate{
 		subnet: s.Name,

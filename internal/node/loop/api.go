@@ -17,7 +17,6 @@ import (
 	"github.com/fairlead/fairlead/internal/node/report"
 	"github.com/fairlead/fairlead/internal/node/source/api"
 	"github.com/fairlead/fairlead/internal/node/volume"
-	"github.com/fairlead/fairlead/internal/source/cluster"
 	"github.com/fairlead/fairlead/internal/source/cluster/login"
 )
 
@@ -37,7 +36,7 @@ func (o *Config) server(log *slog.Logger) (*login.Login, error) {
 	if err != nil {
 		return nil, err
 	}
-	cluster.LogTo(log)
+	login.LogTo(log)
 	if o.IP == "" {
 		o.IP = towards(to.REST.Host)
 	}

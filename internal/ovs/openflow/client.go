@@ -52,8 +52,8 @@ func SocketOf(endpoint, bridge string) string {
 const reconnects = 250 * time.Millisecond
 
 // Follow keeps a connection until ctx ends, and then closes it. It calls up for each
-// new one: what flows there were may be gone.
-func (c *Client) Follow(ctx context.Context, up func()) {
+// new one: what flows there were may be gone; and down when it ends by itself.
+func (c *Client) Follow(ctx context.Context, up, down func()) {
 	defer c.Close()
 	again := time.NewTimer(0)
 	defer again.Stop()
@@ -68,6 +68,7 @@ func (c *Client) Follow(ctx context.Context, up func()) {
 			select {
 			case <-ctx.Done():
 			case <-conn.gone:
+				down()
 			}
 		}
 		again.Reset(reconnects)

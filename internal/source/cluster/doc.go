@@ -15,7 +15,8 @@
 // list, watch of nodes, subnets, vlans and resourceslices (resource.k8s.io);
 // patch of pods/status and nodes/status;
 // create of events (events.k8s.io); with a per-node certificate also create, get,
-// list, watch of certificatesigningrequests.
+// list, watch of certificatesigningrequests. Package identity needs those too, and get,
+// list, watch of one ConfigMap.
 //
 // It decides nothing about a pod (resolve's work) and knows no kernel.
 package cluster

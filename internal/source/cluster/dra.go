@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/source/cluster/login"
 )
 
 // slicePatience is how long the first pod with a DRA device waits for the
@@ -116,7 +117,7 @@ func find(all map[id]slice, driver, pool, device string) (attributes map[string]
 // may be new, or of a pool that is no node's own.
 func (s *Source) Attribute(ctx context.Context, driver, pool, device, name string) (string, error) {
 	s.dra.want()
-	if !s.dra.isSynced() && refused(s.dra.trouble()) {
+	if !s.dra.isSynced() && login.Refused(s.dra.trouble()) {
 		return "", s.dra.unsynced() // more patience would not help
 	}
 	select {

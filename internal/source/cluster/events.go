@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/source/cluster/login"
 )
 
 // Reasons of events (spec/multinet.md, rule 10).
@@ -189,7 +190,7 @@ func (e *events) run(ctx context.Context) {
 func (e *events) send(ctx context.Context, v event) {
 	for range eventAttempts {
 		err := e.post(ctx, v)
-		if err == nil || refused(err) || !pause(ctx, eventPause) {
+		if err == nil || login.Refused(err) || !pause(ctx, eventPause) {
 			break
 		}
 	}
@@ -210,6 +211,6 @@ func (e *events) post(ctx context.Context, v event) error {
 	ctx, stop := context.WithTimeout(ctx, writeLimit)
 	defer stop()
 	err := c.create(ctx, eventResource, v.Metadata.Namespace, v)
-	e.src.denied.note("events", err)
+	e.src.denied.Note("events", err)
 	return err
 }

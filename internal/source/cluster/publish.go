@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/lib/retry"
 	"github.com/fairlead/fairlead/internal/network/resolve"
+	"github.com/fairlead/fairlead/internal/source/cluster/login"
 )
 
 // Owners of what is applied. A manager owns all that its last apply names, so
@@ -285,14 +286,14 @@ func (p *Publisher) apply(ctx context.Context, i id, body patch, manager string)
 	out, err := c.meta.Resource(podResource).Namespace(i.Namespace).Patch(ctx, i.Name, types.ApplyPatchType, raw,
 		metav1.PatchOptions{FieldManager: manager, Force: &force, FieldValidation: unchecked}, "status")
 	p.src.health.note(err)
-	p.src.denied.note("pods/status", err)
+	p.src.denied.Note("pods/status", err)
 	switch {
 	case err == nil:
 		return out.ResourceVersion, nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		// Gone, or replaced by a pod of another UID, which the watch will tell.
 		return "", nil
-	case !refused(err):
+	case !login.Refused(err):
 		return "", p.src.unreachable(err)
 	}
 	return "", fmt.Errorf("apply pod %s: %w", i, err)

@@ -24,9 +24,9 @@ type Config = login.Config
 func (s *Source) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { s.logins.Run(ctx) })
+	wg.Go(func() { s.Logins.Run(ctx) })
 	for ctx.Err() == nil {
-		l, err := s.logins.Current()
+		l, err := s.Logins.Current()
 		var c *clients
 		if err == nil {
 			c, err = newClients(l.REST)

@@ -5,15 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+	"github.com/fairlead/fairlead/internal/source/cluster/login"
 	"github.com/fairlead/fairlead/internal/source/cluster/share"
 )
 
@@ -29,6 +33,7 @@ type self struct {
 	blocks []netip.Prefix
 	told   map[string]condition // as the object has them
 	join   core.Join
+	notes  map[string]string // annotations of OVN's
 }
 
 func readNode(o metav1.Object) share.Node {
@@ -47,6 +52,8 @@ func (s *Source) nodeHeard(_ id, before, now *share.Node) {
 func readSelf(o metav1.Object) self {
 	out := self{uid: string(o.GetUID()), told: map[string]condition{}}
 	out.join, _ = annotation.ReadJoin(o.GetAnnotations())
+	out.notes = maps.Clone(o.GetAnnotations())
+	maps.DeleteFunc(out.notes, func(key, _ string) bool { return !strings.HasPrefix(key, v1.DefaultProvider+v1.ProviderSuffix) })
 	raw, ok := o.(*object)
 	if !ok {
 		return out
@@ -169,6 +176,24 @@ func (s *Source) next(own self, kind string, told share.Summary) (next condition
 	return next, news
 }
 
+// Note is an annotation of this node that is OVN's business.
+func (s *Source) Note(key string) string {
+	own, _ := s.self.get(id{Name: s.Node})
+	return own.notes[key]
+}
+
+// Annotate sets an annotation of the node itself, unless it is so already. One
+// manager has one.
+func (s *Source) Annotate(ctx context.Context, manager, key, value string) error {
+	own, there := s.self.get(id{Name: s.Node})
+	if !there || own.notes[key] == value {
+		return s.self.unsynced() // the watch will tell of it
+	}
+	body := nodePatch{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
+	body.Metadata.Name, body.Metadata.UID, body.Metadata.Annotations = s.Node, own.uid, map[string]string{key: value}
+	return s.applyNode(ctx, manager, body)
+}
+
 // Tell sets a condition of the node itself, unless it is so already. The part of
 // Fairlead that tells it is named by manager.
 func (s *Source) Tell(ctx context.Context, manager, kind string, told share.Summary) error {
@@ -197,11 +222,11 @@ func (s *Source) applyNode(ctx context.Context, manager string, body nodePatch) 
 	_, err = c.meta.Resource(nodeResource).Patch(ctx, s.Node, types.ApplyPatchType, raw,
 		metav1.PatchOptions{FieldManager: manager, Force: &force, FieldValidation: unchecked}, "status")
 	s.health.note(err)
-	s.denied.note("nodes/status", err)
+	s.denied.Note("nodes/status", err)
 	switch {
 	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil // gone or replaced, which the watch will tell
-	case !refused(err):
+	case !login.Refused(err):
 		return s.unreachable(err)
 	}
 	return fmt.Errorf("apply node %s: %w", s.Node, err)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -32,7 +33,7 @@ const nadPatience = 1500 * time.Millisecond
 type Source struct {
 	Config
 	health  *health
-	denied  denials
+	denied  login.Denials
 	clients atomic.Pointer[clients]
 	pods    *mirror[pod]
 	nads    *mirror[nad]
@@ -40,7 +41,7 @@ type Source struct {
 	dra     *nodeSlices
 	nodes   *mirror[share.Node]
 	self    *mirror[self]
-	logins  *login.Logins
+	Logins  *login.Logins
 
 	complete chan struct{} // closed when every kind is known
 	whole    func()        // called then
@@ -56,10 +57,10 @@ func New(c Config) *Source {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Source{Config: c, health: newHealth(c.Log), denied: denials{last: map[string]denial{}}, pools: newPools(c.Log), dra: newNodeSlices(), complete: make(chan struct{}), whole: func() {}, logins: login.New(c)}
+	s := &Source{Config: c, health: newHealth(c.Log), pools: newPools(c.Log), dra: newNodeSlices(), complete: make(chan struct{}), whole: func() {}, Logins: login.New(c)}
 	s.nodes = newMirror("nodes", readNode, s.nodeHeard)
 	s.self = newMirror("nodes", readSelf, func(_ id, was, now *self) {
-		if was == nil || now == nil || !reflect.DeepEqual(was.join, now.join) {
+		if was == nil || now == nil || !reflect.DeepEqual(was.join, now.join) || !maps.Equal(was.notes, now.notes) {
 			s.pools.poke()
 		}
 	})
@@ -179,7 +180,7 @@ func (s *Source) Synced() error { return s.unsynced() }
 
 // Writable is nil unless the API server refuses what the agent writes: pods'
 // status, its Node's, events.
-func (s *Source) Writable() error { return s.denied.err() }
+func (s *Source) Writable() error { return s.denied.Err() }
 
 // unsynced is nil once every kind is known.
 func (s *Source) unsynced() error {
@@ -209,7 +210,7 @@ func (s *Source) Problems() []resolve.Problem {
 		s.dra.kind: s.dra.trouble(), s.nodes.kind: errors.Join(s.nodes.trouble(), s.self.trouble()),
 	}
 	for kind, err := range kinds {
-		if refused(err) {
+		if login.Refused(err) {
 			out = append(out, resolve.Problem{File: kind, Reason: "cannot be watched: " + err.Error()})
 		}
 	}

@@ -24,6 +24,7 @@ type Chassis struct {
 	Name string // system-id
 
 	t          testing.TB
+	args       []string
 	controller *testbed.Process
 	bound      int
 }
@@ -43,14 +44,24 @@ func NewChassis(t testing.TB, n *testbed.Node, c *Central, name, encap string) *
 	return ch
 }
 
+// NewHost starts ovn-controller on a node as its package does, with args: what makes
+// the node a chassis is the agent's.
+func NewHost(t testing.TB, n *testbed.Node, args ...string) *Chassis {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Join(n.Dir, rundir), 0o755))
+	ch := &Chassis{Node: n, t: t, args: args}
+	ch.Start()
+	return ch
+}
+
 // quoted is a value with colons as ovs-vsctl takes it.
 func quoted(s string) string { return `"` + s + `"` }
 
 // Start starts ovn-controller.
 func (ch *Chassis) Start() {
 	ch.t.Helper()
-	ch.controller = ch.Node.Start("ovn-controller", "env", "OVN_RUNDIR="+rundir,
-		"ovn-controller", ch.Node.OVS.Endpoint(), "--verbose=console:warn")
+	argv := []string{"env", "OVN_RUNDIR=" + rundir, "ovn-controller", ch.Node.OVS.Endpoint(), "--verbose=console:warn"}
+	ch.controller = ch.Node.Start("ovn-controller", append(argv, ch.args...)...)
 }
 
 // Kill ends ovn-controller with SIGKILL: tunnels and flows stay.

@@ -3,12 +3,8 @@ package login
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -89,7 +85,7 @@ func (c *certificates) run(ctx context.Context, bootstrap func(identified bool) 
 	wait := firstRequestPause
 	for ctx.Err() == nil {
 		leaf, err := c.load()
-		if err == nil && !pause(ctx, time.Until(renewal(leaf))) {
+		if err == nil && !pause(ctx, time.Until(Renewal(leaf))) {
 			return
 		}
 		identified := err == nil && time.Now().Before(leaf.NotAfter)
@@ -105,8 +101,8 @@ func (c *certificates) run(ctx context.Context, bootstrap func(identified bool) 
 	}
 }
 
-// renewal is when a certificate is to be replaced.
-func renewal(leaf *x509.Certificate) time.Time {
+// Renewal is when a certificate is to be replaced.
+func Renewal(leaf *x509.Certificate) time.Time {
 	life := leaf.NotAfter.Sub(leaf.NotBefore)
 	return leaf.NotBefore.Add(time.Duration(float64(life) * (renewAfter + renewSpread*mrand.Float64())))
 }
@@ -119,27 +115,17 @@ func (c *certificates) renew(ctx context.Context, bootstrap func(bool) (Login, e
 	if err != nil {
 		return err
 	}
-	api, err := newRequester(l.REST)
-	if err != nil {
-		return err
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return fmt.Errorf("make a key: %w", err)
-	}
-	name, err := api.ask(ctx, c.node, key, c.duration)
-	if err != nil {
-		return err
-	}
-	c.log.Info("client certificate requested", "request", name, "user", certUser+c.node)
-	cert, err := api.issued(ctx, name)
+	ask := Ask{Name: certUser + c.node, Group: certGroup, Signer: certSigner, Duration: c.duration}
+	got, err := Request(ctx, l, ask, func(name string) {
+		c.log.Info("client certificate requested", "request", name, "user", ask.Name)
+	})
 	if err == nil {
-		err = c.store(cert, key)
+		err = c.store(got)
 	}
 	if err != nil {
-		return fmt.Errorf("request %s: %w", name, err)
+		return err
 	}
-	c.log.Info("client certificate issued", "request", name, "file", c.file())
+	c.log.Info("client certificate issued", "file", c.file())
 	return nil
 }
 
@@ -153,21 +139,13 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// store proves that certificate and key belong together and writes both at
-// once: a reader sees the old pair or the new one.
-func (c *certificates) store(cert []byte, key *ecdsa.PrivateKey) error {
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return fmt.Errorf("make a key: %w", err)
-	}
-	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
-	if _, err := tls.X509KeyPair(cert, keyPEM); err != nil {
-		return fmt.Errorf("certificate: %w", err)
-	}
+// store writes certificate and key at once: a reader sees the old pair or the new
+// one.
+func (c *certificates) store(got Issued) error {
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
 		return fmt.Errorf("store certificate: %w", err)
 	}
-	text := append(append(bytes.TrimSpace(cert), '\n'), keyPEM...)
+	text := append(append(bytes.TrimSpace(got.Cert), '\n'), got.Key...)
 	if err := hostfile.Write(c.file(), text, 0o600); err != nil {
 		return fmt.Errorf("store certificate: %w", err)
 	}

@@ -3,14 +3,15 @@ package login
 import (
 	"context"
 	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -74,18 +75,68 @@ func newRequester(cfg *rest.Config) (requester, error) {
 	return requester{c}, nil
 }
 
-// ask makes the request of a node for a key and gives its name.
-func (r requester) ask(ctx context.Context, node string, key *ecdsa.PrivateKey, duration time.Duration) (string, error) {
+// Ask is a certificate that is asked for, to show oneself as a client with.
+type Ask struct {
+	Name, Group string        // common name and organization
+	Signer      string        // who is to sign it
+	Duration    time.Duration // asked for, 0 for nothing; the signer decides
+}
+
+// Issued is a certificate and its key (PEM).
+type Issued struct{ Cert, Key []byte }
+
+// Request makes a key, asks the API server of a login for a certificate of it and
+// waits until it is signed or refused; named hears what the request is called. The
+// error says what the signer said.
+func Request(ctx context.Context, l Login, a Ask, named func(request string)) (Issued, error) {
+	api, err := newRequester(l.REST)
+	if err != nil {
+		return Issued{}, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Issued{}, fmt.Errorf("make a key: %w", err)
+	}
+	name, err := api.ask(ctx, a, key)
+	if err != nil {
+		return Issued{}, err
+	}
+	named(name)
+	cert, err := api.issued(ctx, name)
+	if err == nil {
+		var out Issued
+		if out, err = pair(cert, key); err == nil {
+			return out, nil
+		}
+	}
+	return Issued{}, fmt.Errorf("request %s: %w", name, err)
+}
+
+// pair proves that certificate and key belong together.
+func pair(cert []byte, key *ecdsa.PrivateKey) (Issued, error) {
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return Issued{}, fmt.Errorf("make a key: %w", err)
+	}
+	out := Issued{Cert: cert, Key: pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})}
+	if _, err := tls.X509KeyPair(out.Cert, out.Key); err != nil {
+		return Issued{}, fmt.Errorf("certificate: %w", err)
+	}
+	return out, nil
+}
+
+// ask makes the request for a key and gives its name.
+func (r requester) ask(ctx context.Context, a Ask, key *ecdsa.PrivateKey) (string, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject: pkix.Name{CommonName: certUser + node, Organization: []string{certGroup}},
+		Subject: pkix.Name{CommonName: a.Name, Organization: []string{a.Group}},
 	}, key)
 	if err != nil {
 		return "", fmt.Errorf("certificate request: %w", err)
 	}
 	in := csr{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest", Spec: csrSpec{
 		Request:           pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}),
-		SignerName:        certSigner,
-		ExpirationSeconds: int32(duration / time.Second), //nolint:gosec // the flag is below ten years
+		SignerName:        a.Signer,
+		ExpirationSeconds: int32(a.Duration / time.Second), //nolint:gosec // the flag is below ten years
 		Usages:            []string{"digital signature", "client auth"},
 	}}
 	in.Metadata.GenerateName = "fairlead-"
@@ -106,18 +157,18 @@ func (r requester) ask(ctx context.Context, node string, key *ecdsa.PrivateKey, 
 
 // issued waits until the request is signed or refused. A watch that ends, as the
 // server ends each after some minutes, or breaks, begins anew: the request stays.
-func (r requester) issued(ctx context.Context, name string) ([]byte, error) {
+func (r requester) issued(ctx context.Context, name string) (cert []byte, err error) {
 	for {
-		events, err := r.Get().AbsPath(requestPath).Param("watch", "true").Param("fieldSelector", "metadata.name="+name).Stream(ctx)
-		if status := apierrors.APIStatus(nil); errors.As(err, &status) {
-			return nil, err
-		}
-		if err == nil {
-			cert, err := decision(events)
-			_ = events.Close()
-			if cert != nil || err != nil {
-				return cert, err
+		err := r.follow(ctx, requestPath, name, func(_ string, object []byte) (bool, error) {
+			var now csr
+			err := json.Unmarshal(object, &now)
+			if err == nil {
+				cert, err = now.Status.outcome()
 			}
+			return cert != nil, err
+		})
+		if cert != nil || err != nil {
+			return cert, err
 		}
 		if !pause(ctx, firstRequestPause) {
 			return nil, fmt.Errorf("nobody approved and signed it: %w", ctx.Err())
@@ -125,9 +176,30 @@ func (r requester) issued(ctx context.Context, name string) ([]byte, error) {
 	}
 }
 
-// decision reads a watch until the request is signed or refused, or until the
-// watch ends, which is neither.
-func decision(events io.Reader) ([]byte, error) {
+// Heard takes a state of one object, as JSON, and what a watch calls it (ADDED,
+// MODIFIED, DELETED); it says whether that was enough.
+type Heard func(kind string, object []byte) (enough bool, err error)
+
+// Follow tells of one object of the API server of a login: at once how it is, if it
+// is there, and each change, until it was enough or the watch ends, as the server
+// ends each after some minutes. An error is a refusal, or what heard said.
+func Follow(ctx context.Context, l Login, path, name string, heard Heard) error {
+	api, err := newRequester(l.REST)
+	if err != nil {
+		return err
+	}
+	return api.follow(ctx, path, name, heard)
+}
+
+func (r requester) follow(ctx context.Context, path, name string, heard Heard) error {
+	events, err := r.Get().AbsPath(path).Param("watch", "true").Param("fieldSelector", "metadata.name="+name).Stream(ctx)
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		return err
+	}
+	if err != nil {
+		return nil //nolint:nilerr // a server that is away ends watches too
+	}
+	defer func() { _ = events.Close() }()
 	var e struct {
 		Type   string          `json:"type"`
 		Object json.RawMessage `json:"object"`
@@ -136,19 +208,15 @@ func decision(events io.Reader) ([]byte, error) {
 		if e.Type == string(watch.Error) {
 			var status metav1.Status
 			if err := json.Unmarshal(e.Object, &status); err != nil {
-				return nil, err
+				return err
 			}
-			return nil, apierrors.FromObject(&status)
+			return apierrors.FromObject(&status)
 		}
-		var now csr
-		if err := json.Unmarshal(e.Object, &now); err != nil {
-			return nil, err
-		}
-		if cert, err := now.Status.outcome(); cert != nil || err != nil {
-			return cert, err
+		if enough, err := heard(e.Type, e.Object); enough || err != nil {
+			return err
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // outcome is the certificate, nil while there is none.

@@ -1,4 +1,4 @@
-package cluster
+package login
 
 import (
 	"log/slog"

@@ -1,0 +1,72 @@
+package agent
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/fairlead/fairlead/internal/agent/chassis"
+	"github.com/fairlead/fairlead/internal/source/cluster/identity"
+)
+
+// chassisManager owns the Node's annotation with the chassis' name.
+const chassisManager = "fairlead-chassis"
+
+// newChassis makes what keeps the node a chassis of OVN's.
+func (d *Daemon) newChassis() *chassis.Keeper {
+	c := chassis.Config{
+		Flags: d.opts.Chassis, Iface: d.opts.Iface, Switch: d.ovs, Log: d.log.With("part", "chassis"),
+		Facts:  chassis.Facts{Node: d.opts.NodeName, Bridge: d.opts.Bridge, Datapath: d.datapath},
+		Tunnel: func() string { return d.note(chassis.AnnTunnel) },
+	}
+	if d.opts.MTU == 0 {
+		c.Moved = d.moveMTU
+	}
+	return chassis.New(c, int(d.mtu.Load()))
+}
+
+// note is an annotation of this node, "" while it is not known.
+func (d *Daemon) note(key string) string {
+	if api := d.api(); api != nil {
+		return api.Note(key)
+	}
+	return ""
+}
+
+// moveMTU has pods from now on, and the node's own port, have another MTU.
+func (d *Daemon) moveMTU(mtu int) {
+	d.log.Info("the underlay has another MTU: new pods follow", "mtu", mtu)
+	d.mtu.Store(int64(mtu))
+	d.gateway.SetMTU(mtu)
+	select {
+	case d.moved <- struct{}{}:
+	default:
+	}
+}
+
+// onIDs hears that somebody changed the external ids of Open vSwitch.
+func (d *Daemon) onIDs() {
+	if d.chassis != nil {
+		d.chassis.Poke()
+	}
+}
+
+// newIdentity makes what keeps the chassis' certificate, nil where the southbound
+// database asks for none.
+func (d *Daemon) newIdentity(r *remote) *identity.Keeper {
+	if !d.opts.OVN || !d.opts.Chassis.TLS() {
+		return nil
+	}
+	return identity.New(identity.Config{
+		Node: d.opts.NodeName, Dir: filepath.Join(d.opts.StateDir, chassis.Dir), Namespace: d.opts.Chassis.Namespace,
+		Login: r.Logins.Current, Log: d.log.With("part", "chassis"),
+	})
+}
+
+// named writes the chassis' name on the Node.
+func (r *reach) named(ctx context.Context) error {
+	name, api := r.chassis.Name(), r.api()
+	if name == "" || api == nil {
+		return nil
+	}
+	return api.Annotate(ctx, chassisManager, chassis.AnnChassis, name)
+}

@@ -307,10 +307,11 @@ func (d *Daemon) wanted(subnets []core.Subnet) standalone.Wanted {
 	return w
 }
 
-// served are the Subnets that need a gateway on the node: not those that OVN routes,
-// where no pod here has an
-// address of one, not those of which this node may give none, nor the built-in
-// one behind a default network that is somebody else's.
+// served are the Subnets that need a gateway on the node. With OVN there is none: it
+// has the gateways of those that it routes, and those of others are where their
+// interfaces lead. Else not those of which this node may give no address while no
+// pod here has one, nor the built-in one behind a default network that is
+// somebody else's.
 func (d *Daemon) served(subnets []core.Subnet) []core.Subnet {
 	var refused map[string]string
 	if api := d.api(); api != nil {
@@ -319,7 +320,7 @@ func (d *Daemon) served(subnets []core.Subnet) []core.Subnet {
 	idle := d.opts.foreign()
 	d.idle.Store(idle) // before the pools are asked: who comes meanwhile sees it
 	return slices.DeleteFunc(slices.Clone(subnets), func(s core.Subnet) bool {
-		if d.opts.OVN && v1.Routed(s.Provider) {
+		if d.opts.OVN {
 			return true
 		}
 		if refused[s.Name] == "" && (!idle || !s.Builtin) {

@@ -295,6 +295,9 @@ type Want struct {
 type Step struct {
 	NIC  *NIC
 	Exec *Exec
+	// Lent is what Exec will get when it asks us for its interface's addresses; nil
+	// for a plugin that does not ask.
+	Lent *NIC
 }
 
 // Kind is that of the Spec which the step becomes.

@@ -9,9 +9,9 @@ import (
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/network/allocated"
 	"github.com/fairlead/fairlead/internal/network/plan"
 	"github.com/fairlead/fairlead/internal/network/record"
-	"github.com/fairlead/fairlead/internal/network/resolve"
 )
 
 // A runtime that runs a foreign plugin itself, which has us as its IPAM plugin,
@@ -38,7 +38,7 @@ func (a *addition) designLent(ctx context.Context) error {
 		if a.rec.Netns, err = a.e.identify(a.req.Netns); err != nil {
 			return err
 		}
-		nic, err = resolve.Addresses(ctx, a.e.Source, a.e.input(a.req))
+		nic, err = allocated.Addresses(ctx, a.e.Source, a.e.input(a.req))
 		return err
 	})
 	if err != nil {

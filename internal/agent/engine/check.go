@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/agent/callback"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/multus/records"
@@ -104,7 +103,7 @@ func (e *Engine) finalLink(rec core.Record, i int, conf core.Conf) core.Link {
 
 // checkGateways proves the node's side of the subnets a record uses.
 func (e *Engine) checkGateways(ctx context.Context, rec core.Record) error {
-	if e.Gateway == nil {
+	if e.Gateway == nil || e.OVN {
 		return nil
 	}
 	subnets, err := e.Source.Subnets(ctx)
@@ -117,7 +116,7 @@ func (e *Engine) checkGateways(ctx context.Context, rec core.Record) error {
 	var errs []error
 	for _, l := range rec.Leases {
 		for _, s := range subnets {
-			if s.Name == l.Subnet && !s.Implied && (!e.OVN || !v1.Routed(s.Provider)) {
+			if s.Name == l.Subnet && !s.Implied {
 				errs = append(errs, core.About("gateway of subnet "+s.Name, e.Gateway.Check(ctx, s)))
 			}
 		}

@@ -8,10 +8,10 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/lib/fail"
+	"github.com/fairlead/fairlead/internal/network/allocated"
 	"github.com/fairlead/fairlead/internal/network/cniconf"
 	"github.com/fairlead/fairlead/internal/network/plan"
 	"github.com/fairlead/fairlead/internal/network/record"
-	"github.com/fairlead/fairlead/internal/network/resolve"
 )
 
 // invite lets foreign plugins of the Run that it returns call back; call the
@@ -55,7 +55,7 @@ func (e *Engine) join(ctx context.Context, req core.Request) (Answer, error) {
 		return Answer{}, core.Errorf(core.CodeConfig, "ADD for addresses comes out of a DEL or CHECK of container %s", h.Container)
 	}
 	req.Pod, req.Conf.Annotations = h.Pod, h.Annotations
-	nic, err := resolve.Addresses(ctx, e.Source, e.input(req))
+	nic, err := allocated.Addresses(ctx, e.Source, e.input(req))
 	if err != nil {
 		return Answer{}, err
 	}

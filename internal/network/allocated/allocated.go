@@ -37,6 +37,15 @@ type Host interface {
 // any more. After 30 s without the addresses, or when the pod is gone, it is code
 // 11 and says what is missing.
 func Resolve(ctx context.Context, src resolve.Source, in resolve.Input) ([]core.Want, error) {
+	return wait(ctx, src, in, resolve.Resolve)
+}
+
+// Addresses is resolve.Addresses, and waits as Resolve does.
+func Addresses(ctx context.Context, src resolve.Source, in resolve.Input) (*core.NIC, error) {
+	return wait(ctx, src, in, resolve.Addresses)
+}
+
+func wait[T any](ctx context.Context, src resolve.Source, in resolve.Input, try func(context.Context, resolve.Source, resolve.Input) (T, error)) (none T, err error) {
 	waiting, stop := context.WithTimeout(ctx, limit)
 	defer stop()
 	host, _ := src.(Host)
@@ -44,24 +53,24 @@ func Resolve(ctx context.Context, src resolve.Source, in resolve.Input) ([]core.
 		host.Announce(in.Request)
 	}
 	for {
-		wants, err := resolve.Resolve(ctx, src, in)
+		got, err := try(ctx, src, in)
 		missing := (*annotation.UnallocatedError)(nil)
 		if !errors.As(err, &missing) {
-			return wants, err
+			return got, err
 		}
 		f, ok := src.(Follower)
 		if !ok {
-			return nil, core.WithCode(core.CodeTryAgain, "addresses", err)
+			return none, core.WithCode(core.CodeTryAgain, "addresses", err)
 		}
 		pod := in.Request.Pod
 		switch changed := f.Differs(waiting, pod, missing.Seen); {
 		case changed == nil:
 		case ctx.Err() != nil:
-			return nil, ctx.Err()
+			return none, ctx.Err()
 		case errors.Is(changed, core.ErrNotFound):
-			return nil, core.WithCode(core.CodeTryAgain, "pod "+pod.String()+" is gone", err)
+			return none, core.WithCode(core.CodeTryAgain, "pod "+pod.String()+" is gone", err)
 		default:
-			return nil, &core.Error{
+			return none, &core.Error{
 				Code: core.CodeTryAgain, Err: err, Msg: fmt.Sprintf("pod %s has no address after %s", pod, limit),
 				Details: err.Error() + "; " + why(host, pod),
 			}

@@ -1,7 +1,10 @@
 package resolve
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"slices"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
@@ -55,40 +58,61 @@ func (n *network) carriesDefault() bool {
 // defaultIfName is a pod's first interface, as all runtimes name it.
 const defaultIfName = "eth0"
 
-// provenAddresses refuses now what a foreign plugin would be refused when it asks
-// us for addresses: nothing is to be touched before that is known.
-func (r *resolution) provenAddresses(ctx context.Context, n *network, x *core.Exec) error {
+// provenAddresses is what a foreign plugin of nets[at] gets when it asks us for
+// addresses. What it would be refused then is refused now: nothing is to be
+// touched before that is known.
+func (r *resolution) provenAddresses(ctx context.Context, nets []network, at int, x *core.Exec) (*core.NIC, error) {
 	conf, err := cniconf.Parse(x.Conf)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	args, err := cniconf.ParseArgs(x.Args)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	ask := *r
 	ask.conf = conf
-	ask.in.Request.Key.IfName, ask.in.Request.Args = n.ifName, args
-	_, err = ask.addresses(ctx)
-	return err
+	ask.in.Request.Key.IfName, ask.in.Request.Args = nets[at].ifName, args
+	nic, err := ask.addresses(ctx)
+	if err == nil {
+		nic.IfaceID = r.ifaceID(nets, at, nic.Provider)
+	}
+	return nic, err
 }
 
 // lends tells whether the network's interface gets its addresses from us.
-func (n *network) lends() bool {
-	for _, p := range n.chain.Plugins {
-		if !p.Own() && core.OwnType(ipamType(p)) {
-			return true
-		}
+func (n *network) lends() bool { return slices.ContainsFunc(n.chain.Plugins, lentTo) }
+
+// lentTo tells that a plugin asks us for its interface's addresses.
+func lentTo(p core.Plugin) bool { return !p.Own() && core.OwnType(ipamType(p)) }
+
+// ipamProvider is `ipam.provider` of a plugin, "" for none.
+func ipamProvider(p core.Plugin) (provider string) {
+	ipam, err := cniconf.Keys(p.Raw, "ipam")
+	if err != nil || json.Unmarshal(ipam["provider"], &provider) != nil {
+		return "" // an ipam of another form is the plugin's own affair
 	}
-	return false
+	return provider
 }
 
-// awaited is nil when the controller has given an interface of ours its
-// addresses and OVN carries it. Without OVN nobody else gives any.
+// uses tells that an interface of the network has addresses by a provider.
+func (n *network) uses(provider string) bool {
+	if n.own != nil {
+		return n.provider == provider
+	}
+	return slices.ContainsFunc(n.chain.Plugins, func(p core.Plugin) bool {
+		return lentTo(p) && cmp.Or(ipamProvider(p), v1.DefaultProvider) == provider
+	})
+}
+
+// awaited is nil when the controller has given an interface its addresses and, for
+// one of ours, OVN carries it. Without OVN nobody else gives any.
 func (r *resolution) awaited(n *network, ann *annotation.Notes, a annotation.Requested) error {
 	switch {
-	case !r.in.OVN || n.lent:
+	case !r.in.OVN:
 		return nil
+	case n.lent:
+		return r.awaitedLent(n, ann, a)
 	case !v1.Routed(n.provider):
 		return core.Errorf(core.CodeConfig, "%s: provider %q of an interface of ours neither is %q nor ends in %q: OVN would not carry it",
 			n.field(), n.provider, v1.DefaultProvider, "."+v1.DefaultProvider)
@@ -96,4 +120,17 @@ func (r *resolution) awaited(n *network, ann *annotation.Notes, a annotation.Req
 		return core.Errorf(core.CodeConfig, "%s: a container that is no pod has no address here: the controller gives them to pods", n.field())
 	}
 	return ann.Unallocated(n.label, a)
+}
+
+// awaitedLent is awaited for an interface that a foreign plugin makes: what OVN has
+// to do with it no annotation tells.
+func (r *resolution) awaitedLent(n *network, ann *annotation.Notes, a annotation.Requested) error {
+	switch {
+	case n.annotated() != n.provider:
+		return core.Errorf(core.CodeConfig, "%s: ipam.provider is missing: with a controller it names the provider of the Subnet "+
+			"that gives interface %s its addresses, NAME.NAMESPACE", n.field(), n.ifName)
+	case r.pod.IsZero():
+		return core.Errorf(core.CodeConfig, "%s: a container that is no pod has no address here: the controller gives them to pods", n.field())
+	}
+	return ann.Unaddressed(n.label, a)
 }

@@ -2,7 +2,6 @@ package resolve
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -74,8 +73,7 @@ func (r *resolution) open(namespace string) bool {
 func (r *resolution) reaches(n *network) error {
 	providers := []string{n.provider}
 	for _, p := range n.chain.Plugins {
-		var provider string
-		if ipam, err := cniconf.Keys(p.Raw, "ipam"); err == nil && json.Unmarshal(ipam["provider"], &provider) == nil {
+		if provider := ipamProvider(p); provider != "" {
 			providers = append(providers, provider)
 		}
 	}

@@ -34,7 +34,7 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 		return nil, err
 	}
 	nic := &core.NIC{
-		Driver: n.driver(), Provider: n.provider, Subnet: s, Settings: a.Settings, Type: a.NICType, IfaceID: r.ifaceID(nets, at),
+		Driver: n.driver(), Provider: n.provider, Subnet: s, Settings: a.Settings, Type: a.NICType, IfaceID: r.ifaceID(nets, at, n.provider),
 		Family: a.Family, DefaultRoute: n.carriesDefault(),
 	}
 	nic.Routes, nic.DNS = slices.Concat(n.own.Routes, a.Routes), n.own.DNS
@@ -56,6 +56,9 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 	if nic.Ports, err = n.hostPorts(rc); err != nil {
 		return nil, err
 	}
+	if r.in.OVN && a.Allocated && len(nic.IPs) == 1 {
+		nic.Family = core.FamilyOf(nic.IPs[0]) // the controller gave the pod no other
+	}
 	nic.Given = a.Allocated && len(nic.IPs) == len(nic.Families())
 	return nic, errors.Join(r.awaited(n, ann, a), checkGateways(n, nic))
 }
@@ -63,20 +66,20 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 // ifaceID is the name of the logical port (spec/sdn.md, section 2). A provider
 // that serves more than one NIC of the pod needs the interface name in it; the
 // default NIC keeps the plain name, which other tools look for.
-func (r *resolution) ifaceID(nets []network, at int) string {
+func (r *resolution) ifaceID(nets []network, at int, provider string) string {
 	n := &nets[at]
 	id := r.pod.Name + "." + r.pod.Namespace
 	if r.pod.IsZero() {
 		id = r.in.Request.Key.Container
 	}
-	if n.provider != v1.DefaultProvider {
-		id += "." + n.provider
+	if provider != v1.DefaultProvider {
+		id += "." + provider
 	}
 	if n.first {
 		return id
 	}
 	for i := range nets {
-		if i != at && nets[i].own != nil && nets[i].provider == n.provider {
+		if i != at && nets[i].uses(provider) {
 			return id + "." + n.ifName
 		}
 	}

@@ -278,12 +278,13 @@ func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Wan
 			return w, err
 		}
 		x.Args = w.Args
+		step := core.Step{Exec: x}
 		if core.OwnType(ipamType(p)) {
-			if err := r.provenAddresses(ctx, n, x); err != nil {
+			if step.Lent, err = r.provenAddresses(ctx, nets, at, x); err != nil {
 				return w, core.WithCode(core.CodeConfig, fmt.Sprintf("%s: addresses for plugin %q", n.field(), p.Type), err)
 			}
 		}
-		w.Steps = append(w.Steps, core.Step{Exec: x})
+		w.Steps = append(w.Steps, step)
 	}
 	return w, nil
 }

@@ -37,6 +37,9 @@ func (r *resolution) chooseSubnet(n *network, ann *annotation.Notes, a annotatio
 	mine := func(s core.Subnet) bool { return slices.Contains(s.Namespaces, r.pod.Namespace) }
 	of := func(s core.Subnet) bool { return s.Provider == n.provider }
 	if n.provider != v1.DefaultProvider {
+		if s, ok := r.findSubnet(func(s core.Subnet) bool { return r.in.OVN && a.Allocated && of(s) && has(s, a.IPs) }); ok {
+			return s, nil // Kube-OVN's controller does not write its name
+		}
 		if s, ok := r.findSubnet(func(s core.Subnet) bool { return of(s) && mine(s) }); ok {
 			return s, nil
 		}
@@ -66,6 +69,11 @@ func (r *resolution) findSubnet(fits func(core.Subnet) bool) (core.Subnet, bool)
 		return core.Subnet{}, false
 	}
 	return r.subnets[i], true
+}
+
+// has tells that all of some addresses are a Subnet's.
+func has(s core.Subnet, ips []netip.Addr) bool {
+	return len(ips) > 0 && !slices.ContainsFunc(ips, func(ip netip.Addr) bool { return !annotation.Within(ip, s.CIDRs) })
 }
 
 // implied is the subnet that follows from what a controller left on the pod:

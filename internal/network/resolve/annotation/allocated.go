@@ -28,11 +28,22 @@ func (e *UnallocatedError) Unwrap() error { return core.ErrUnavailable }
 // Unallocated is nil when a controller has written of a network's interface all
 // that it writes; else an *UnallocatedError.
 func (n *Notes) Unallocated(network string, a Requested) error {
-	var missing []string
-	for field, has := range map[string]bool{
+	return n.lacking(network, map[string]bool{
 		v1.FieldAllocated: a.Allocated, v1.FieldRouted: a.Routed, v1.FieldIP: len(a.IPs) > 0, v1.FieldMAC: a.MAC != nil,
 		v1.FieldSubnet: a.Subnet != "",
-	} {
+	})
+}
+
+// Unaddressed is Unallocated for an interface that a foreign plugin makes and no OVN
+// carries: a controller need not write more than its addresses.
+func (n *Notes) Unaddressed(network string, a Requested) error {
+	return n.lacking(network, map[string]bool{v1.FieldAllocated: a.Allocated, v1.FieldIP: len(a.IPs) > 0})
+}
+
+// lacking is an *UnallocatedError about fields that a NIC does not have, nil for none.
+func (n *Notes) lacking(network string, fields map[string]bool) error {
+	var missing []string
+	for field, has := range fields {
 		if !has {
 			missing = append(missing, n.Key(field))
 		}

@@ -22,7 +22,6 @@ import (
 	"slices"
 	"strings"
 
-	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 )
 
@@ -100,7 +99,7 @@ type View struct {
 	Self    string
 	Nodes   map[string]Node
 	Blocks  []netip.Prefix // node.spec.podCIDRs of Self
-	OVN     bool           // a controller gives the addresses of Subnets that OVN carries
+	OVN     bool           // a controller gives the addresses
 }
 
 // Answer is what Self may do with one Subnet.
@@ -120,7 +119,7 @@ type Answer struct {
 // Of answers for one Subnet, of which Self holds addresses. asked tells that a
 // pod wants an address of it.
 func (v View) Of(s core.Subnet, held []netip.Addr, asked bool) Answer {
-	if v.OVN && v1.Routed(s.Provider) {
+	if v.OVN { // which gives those of all Subnets
 		return Answer{}
 	}
 	return v.of(s, held, asked)

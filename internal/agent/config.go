@@ -41,8 +41,8 @@ type Config struct {
 	Folder  *folder.Folder
 	// OVSDB is Open vSwitch's database, Bridge the integration bridge.
 	OVSDB, Bridge string
-	// OVN: there is a controller, which gives the addresses of networks that OVN
-	// carries, and ovn-controller makes the bridge's flows.
+	// OVN: there is a controller, which gives the addresses (without a cluster those
+	// alone of networks that OVN carries), and ovn-controller makes the bridge's flows.
 	OVN     bool
 	Chassis chassis.Flags
 	// Controller is that of a machine with OVN and without a cluster: it gives the

@@ -228,7 +228,7 @@ func (d *Daemon) wire(boot string) {
 	})
 	d.engine = engine.New(engine.Config{
 		Journal: d.journal, IPAM: d.pools, Source: d.objects, Gateway: d.gateway,
-		Devices: device.New(d.opts.KubeletRoot, published{d.api}), NodePorts: d.opts.HostPorts, OVN: d.opts.OVN,
+		Devices: device.New(d.opts.KubeletRoot, published{d.api}), NodePorts: d.opts.HostPorts, OVN: d.opts.OVN, Alone: d.machine != nil,
 		Drivers: drivers, Tune: d.upkeep.Tune,
 		Node:     plan.Node{BinDirs: d.opts.CNIBinDirs},
 		MTU:      func() int { return int(d.mtu.Load()) },

@@ -47,6 +47,9 @@ func (t *term) addresses() (keys []Key) {
 	for _, o := range t.IPs.List() {
 		keys = append(keys, Key{Kind: KindIP, Name: o.Name})
 	}
+	for _, c := range t.Claims.List() {
+		keys = append(keys, Key{Kind: KindClaim, Name: c.Name})
+	}
 	for _, l := range t.book.All() {
 		keys = append(keys, ipKey(l))
 		if pod := l.Owner.Pod; !pod.IsZero() {
@@ -204,7 +207,10 @@ func label(o, have *v1.IP) {
 
 // spell writes a lease's addresses into an object.
 func spell(s *v1.IPSpec, l core.Lease) {
-	s.Subnet, s.IPAddress, s.MacAddress = l.Subnet, join(l.IPs), l.MAC.String()
+	s.Subnet, s.IPAddress = l.Subnet, join(l.IPs)
+	if len(l.MAC) > 0 {
+		s.MacAddress = l.MAC.String()
+	}
 	for _, ip := range l.IPs {
 		if ip.Is4() {
 			s.V4IPAddress = ip.String()

@@ -12,6 +12,7 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/book"
+	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
@@ -73,6 +74,7 @@ const fenceLook = time.Second
 type term struct {
 	Config
 	book   *book.Book
+	claims *claim.Keeper
 	nets   *networks
 	rules  *policies
 	guards *guards
@@ -103,6 +105,7 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 		Config: c.Config, book: book.New(), nets: newNetworks(c.Readers, c.Join), rules: newPolicies(c.Readers), guards: newGuards(), queue: newLanes(),
 		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[Key]string{}, warned: map[Key]Event{}, keepers: map[string]Owner{}, faults: map[string]error{},
 	}
+	t.keepClaims()
 	if err := c.Follow(ctx, t.changed); err != nil {
 		return fmt.Errorf("read the objects: %w", err)
 	}
@@ -323,6 +326,8 @@ func (t *term) work(ctx context.Context, k Key) error {
 		return t.ip(ctx, k)
 	case KindPool:
 		return t.pool(ctx, k)
+	case KindClaim:
+		return t.claims.Heed(ctx, k.Name)
 	case kindStatus:
 		return t.status(ctx, k)
 	case kindAll:

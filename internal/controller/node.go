@@ -49,5 +49,5 @@ func (t *term) node(ctx context.Context, k Key) error {
 	want := leaseNotes(at, net, l)
 	want[at+fieldPortName] = logical.NodePort(k.Name)
 	t.calm(k)
-	return t.tell(ctx, o, n.Annotations, want)
+	return t.tell(ctx, o, lacking(n.Annotations, want))
 }

@@ -12,10 +12,12 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/book"
+	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/ippool"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/controller/status"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/lib/fail"
 	"github.com/fairlead/fairlead/internal/network/ipam"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 	"github.com/fairlead/fairlead/internal/ovn"
@@ -46,6 +48,11 @@ type given struct {
 func (t *term) pod(ctx context.Context, k Key) error {
 	p, ok := t.Pods.Get(k.Namespace, k.Name)
 	name := core.Pod{Namespace: k.Namespace, Name: k.Name}
+	if ok && !p.Done && !p.Host {
+		if err := t.adopt(ctx, p); err != nil {
+			return err
+		}
+	}
 	held := t.book.Of(name)
 	own, left := split(held, p.UID)
 	if !ok || p.Done || p.Host || p.Ending && len(own) == 0 {
@@ -73,7 +80,14 @@ func (t *term) pod(ctx context.Context, k Key) error {
 		return err
 	}
 	t.settled(ctx, o, all)
-	return t.tell(ctx, o, p.Annotations, podNotes(p, all))
+	want := podNotes(p, all)
+	if slices.ContainsFunc(all, given.claimed) {
+		o.Version = p.Version
+	}
+	if told := lacking(p.Annotations, want); len(told) > 0 {
+		return t.tell(ctx, o, told)
+	}
+	return t.claims.Strays(ctx, p.Pod)
 }
 
 // outdated tells that what is left of an earlier pod of a name goes before the
@@ -102,31 +116,46 @@ func (t *term) leave(ctx context.Context, name core.Pod, held []core.Lease) erro
 	t.calm(Key{KindPod, name.Namespace, name.Name})
 	rows := logical.Pod{Pod: name, Keeper: t.keeperOf(name)}
 	for _, l := range stay {
-		if !book.Reservation(l) {
+		if net, _, ok := t.nets.Get(l.Subnet); !book.Reservation(l) && !(ok && claim.Needed(net.Subnet)) {
 			rows.UID = l.Owner.Key.Container
 			rows.Ports = append(rows.Ports, logical.Port{Name: l.Owner.Key.IfName, Subnet: l.Subnet, MAC: l.MAC, IPs: l.IPs})
 		}
 	}
-	if err := t.DB.Apply(ctx, logical.Ports(rows)); err != nil {
-		return err
+	if t.rowed(held) {
+		if err := t.DB.Apply(ctx, logical.Ports(rows)); err != nil {
+			return err
+		}
 	}
 	t.unface(name)
 	t.enlist(Key{KindPod, name.Namespace, name.Name}, nil)
-	t.release(free, false)
-	return nil
+	return t.free(ctx, free)
+}
+
+// rowed tells that leases may have rows in the database. All that somebody has who
+// has none is of Subnets that are in force without.
+func (t *term) rowed(leases []core.Lease) bool {
+	return len(leases) == 0 || slices.ContainsFunc(leases, func(l core.Lease) bool {
+		net, _, ok := t.nets.Get(l.Subnet)
+		return !ok || !claim.Needed(net.Subnet) || t.hasSwitch(l.Subnet)
+	})
 }
 
 // clear removes a pod's rows, and then gives its addresses back.
 func (t *term) clear(ctx context.Context, name core.Pod, held []core.Lease) error {
 	t.calm(Key{KindPod, name.Namespace, name.Name})
-	if err := t.DB.Apply(ctx, logical.Ports(logical.Pod{Pod: name})); err != nil {
-		return err
+	if t.rowed(held) {
+		if err := t.DB.Apply(ctx, logical.Ports(logical.Pod{Pod: name})); err != nil {
+			return err
+		}
+		fail.Here("controller.cleared")
 	}
 	t.unface(name)
 	t.enlist(Key{KindPod, name.Namespace, name.Name}, nil)
+	if err := t.free(ctx, held); err != nil {
+		return err
+	}
 	t.keptBy(name, Owner{})
-	t.release(held, false)
-	return nil
+	return t.claims.Strays(ctx, name)
 }
 
 // release gives addresses back, and wakes who waits for some.
@@ -173,9 +202,11 @@ func pin(notes map[string]string, prefix string, l core.Lease) {
 // acquire gets addresses for all interfaces of a pod, or for none.
 // What is left of an earlier pod of the name it takes over.
 func (t *term) acquire(ctx context.Context, o Object, p Pod, nics []nic, left []core.Lease) (all []given, err error) {
-	groups, err := t.groups(ctx, p)
-	if err != nil {
-		return nil, err
+	var groups []string
+	if slices.ContainsFunc(nics, func(n nic) bool { return n.IfaceID == defaultPort(p.Pod) }) {
+		if groups, err = t.groups(ctx, p); err != nil {
+			return nil, err
+		}
 	}
 	for _, nic := range nics {
 		g := given{nic: nic}
@@ -187,6 +218,7 @@ func (t *term) acquire(ctx context.Context, o Object, p Pod, nics []nic, left []
 		} else {
 			g.lease, g.fresh, err = t.book.Acquire(ipam.Request{
 				Subnet: nic.Subnet, Owner: owner(p.Pod, p.UID, nic.IfaceID), IPs: nic.IPs, Pool: nic.Pool, Ranges: nic.pool.Spare, Family: nic.Family, MAC: nic.MAC,
+				NoMAC: nic.lent && nic.MAC == nil && claim.Needed(nic.Subnet), // that is the plugin's matter
 			}, left...)
 		}
 		if err != nil {
@@ -202,8 +234,12 @@ func (t *term) acquire(ctx context.Context, o Object, p Pod, nics []nic, left []
 		}
 		all = append(all, g)
 	}
-	return all, nil
+	fail.Here("controller.acquired")
+	return all, t.claim(ctx, o, all)
 }
+
+// claimed tells that the interface's addresses have objects and no row.
+func (g given) claimed() bool { return claim.Needed(g.net.Subnet) }
 
 // full adds to an error of a full Subnet or IPPool how many addresses are taken.
 func (t *term) full(subnet string, pool ippool.Pool, err error) error {
@@ -239,14 +275,21 @@ func (t *term) commit(ctx context.Context, o Object, p Pod, all []given, held []
 	t.keptBy(p.Pod, p.Owner)
 	rows := logical.Pod{Pod: p.Pod, Keeper: t.keeperOf(p.Pod)}
 	for _, g := range all {
+		if g.claimed() {
+			continue
+		}
 		port := g.lease.Owner.Key.IfName
 		rows.Ports = append(rows.Ports, logical.Port{
 			Name: port, Subnet: g.net.Name, MAC: g.lease.MAC, IPs: g.lease.IPs, Groups: slices.Concat(g.groups, guardsOf(g)),
 			Open: g.nic.Open || g.nic.Subnet.Open, VIPs: g.nic.VIPs.Addrs(),
 		})
 	}
+	var err error
 	t.guards.add(o.Key, guardsOfAll(all)) // before they are there: their rows stay meanwhile
-	err := t.DB.Apply(ctx, logical.Ports(rows))
+	if len(rows.Ports) > 0 || len(all) == 0 || t.rowed(held) {
+		err = t.DB.Apply(ctx, logical.Ports(rows))
+		fail.Here("controller.committed")
+	}
 	switch {
 	case err == nil:
 	case errors.Is(err, core.ErrUnavailable), errors.Is(err, ovn.ErrFenced), ctx.Err() != nil:
@@ -254,16 +297,21 @@ func (t *term) commit(ctx context.Context, o Object, p Pod, all []given, held []
 	case ungrouped(err):
 		return err // a policy went at this moment: the next try knows
 	default:
-		t.release(fresh(all), true)
+		if err := t.free(ctx, fresh(all)); err != nil {
+			return err
+		}
 		subnet := ""
 		if missing := (*ovn.MissingError)(nil); errors.As(err, &missing) {
 			subnet = missing.Key
 		}
 		return t.failed(ctx, o, subnet, ReasonPort, err)
 	}
-	t.release(slices.DeleteFunc(slices.Clone(held), func(l core.Lease) bool {
+	over := slices.DeleteFunc(slices.Clone(held), func(l core.Lease) bool {
 		return book.Reservation(l) || slices.ContainsFunc(all, func(g given) bool { return g.lease.Owner.Key == l.Owner.Key })
-	}), false)
+	})
+	if err := t.free(ctx, over); err != nil {
+		return err
+	}
 	for _, g := range all {
 		t.queue.Add(ipKey(g.lease))
 	}
@@ -275,13 +323,19 @@ func (t *term) commit(ctx context.Context, o Object, p Pod, all []given, held []
 	return nil
 }
 
-// tell brings an object's annotations to what they should be, in one write.
-func (t *term) tell(ctx context.Context, o Object, have, want map[string]string) error {
+// lacking are those of the annotations that an object should have which it has not.
+func lacking(have, want map[string]string) map[string]string {
 	maps.DeleteFunc(want, func(k, v string) bool { now, has := have[k]; return has && now == v })
+	return want
+}
+
+// tell writes annotations of an object, in one write.
+func (t *term) tell(ctx context.Context, o Object, want map[string]string) error {
 	if len(want) == 0 {
 		return nil
 	}
 	err := t.Annotate(ctx, o, want)
+	fail.Here("controller.told")
 	if errors.Is(err, core.ErrNotFound) {
 		return nil // whoever has the name now comes by itself
 	}
@@ -309,6 +363,9 @@ func podNotes(p Pod, all []given) map[string]string {
 	for _, g := range all {
 		at := portOf(p.Pod, g.lease.Owner.Key.IfName) + v1.ProviderSuffix
 		maps.Copy(out, leaseNotes(at, g.net, g.lease))
+		if g.claimed() {
+			continue // what carries it is not ours
+		}
 		out[at+fieldRouter] = g.net.Vpc
 		out[at+v1.FieldNICType] = g.nic.Type
 		out[at+v1.FieldRouted] = "true"
@@ -326,8 +383,12 @@ func leaseNotes(at string, net logical.Subnet, l core.Lease) map[string]string {
 			cidrs, gateways = append(cidrs, c), append(gateways, net.Gateways[i])
 		}
 	}
-	return map[string]string{
-		at + v1.FieldIP: join(l.IPs), at + v1.FieldMAC: l.MAC.String(), at + v1.FieldCIDR: join(cidrs),
+	out := map[string]string{
+		at + v1.FieldIP: join(l.IPs), at + v1.FieldCIDR: join(cidrs),
 		at + v1.FieldGateway: join(gateways), at + v1.FieldSubnet: net.Name, at + v1.FieldAllocated: "true",
 	}
+	if len(l.MAC) > 0 {
+		out[at+v1.FieldMAC] = l.MAC.String()
+	}
+	return out
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/ippool"
 	"github.com/fairlead/fairlead/internal/controller/status"
 	"github.com/fairlead/fairlead/internal/core"
@@ -20,7 +21,9 @@ type nic struct {
 	*core.NIC
 	pool ippool.Pool // of which it gets them; the zero value for all of the Subnet
 	// names are the objects that the pod names for it.
-	names annotation.Objects
+	names  annotation.Objects
+	ifName string // in the pod
+	lent   bool   // a plugin makes the interface, and asks for its addresses
 }
 
 // pool tells an IPPool's object what came of it, and how many of its addresses are
@@ -130,19 +133,37 @@ func (t *term) poolOf(p Pod, ifName string, n *core.NIC) (ippool.Pool, error) {
 	return pool, nil
 }
 
+// served refuses an interface of ours in a Subnet that OVN does not carry, and
+// addresses for a plugin's that would be those of the pod's default network.
+func served(w core.Want, n *core.NIC, lent bool) error {
+	switch {
+	case !lent && claim.Needed(n.Subnet):
+		return core.Errorf(core.CodeConflict, "network %s: Subnet %s is of provider %s: OVN does not carry it, it gives addresses to interfaces of other plugins only",
+			w.Network, n.Subnet.Name, n.Subnet.Provider)
+	case lent && n.Provider == v1.DefaultProvider && !w.Default:
+		return core.Errorf(core.CodeConfig, "network %s: ipam.provider is missing: it names the provider of the Subnet that gives interface %s its addresses, NAME.NAMESPACE",
+			w.Network, w.IfName)
+	}
+	return nil
+}
+
 // pooled adds to interfaces which IPPools give them their addresses, and what other
 // objects the pod names.
 func (t *term) pooled(p Pod, wants []core.Want) (out []nic, err error) {
 	for _, w := range wants {
 		for _, s := range w.Steps {
-			if s.NIC == nil || !v1.Routed(s.NIC.Provider) {
+			n := cmp.Or(s.NIC, s.Lent)
+			if n == nil || s.NIC != nil && !v1.Routed(n.Provider) || s.Lent != nil && !t.Claims.Claims() {
 				continue
 			}
-			pool, err := t.poolOf(p, w.IfName, s.NIC)
+			if err := served(w, n, s.Lent != nil); err != nil {
+				return nil, err
+			}
+			pool, err := t.poolOf(p, w.IfName, n)
 			if err != nil {
 				return nil, err
 			}
-			notes := annotation.Notes{All: p.Annotations, Provider: s.NIC.Provider, IfName: w.IfName}
+			notes := annotation.Notes{All: p.Annotations, Provider: n.Provider, IfName: w.IfName}
 			names, err := notes.Objects()
 			if err != nil {
 				return nil, err
@@ -150,7 +171,7 @@ func (t *term) pooled(p Pod, wants []core.Want) (out []nic, err error) {
 			if names.Vip != "" || len(names.AAPs) > 0 {
 				return nil, annotation.Refused(core.CodeValue, notes.Key(v1.FieldVip), names.Vip, "names Vips, which nobody carries out yet")
 			}
-			out = append(out, nic{s.NIC, pool, names})
+			out = append(out, nic{n, pool, names, w.IfName, s.Lent != nil})
 		}
 	}
 	return slices.Clip(out), nil

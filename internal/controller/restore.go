@@ -1,10 +1,13 @@
 package controller
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
 	"strings"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
@@ -39,8 +42,9 @@ func (r *restoring) add(l core.Lease) (by core.Owner, ok bool) {
 	return core.Owner{}, true
 }
 
-// restore makes the book of what the database gives away, and of what pods were
-// told whose rows were lost.
+// restore makes the book of what the database gives away, and then, for what it
+// lost or never had, of claims, of IP objects, and of what pods were told: a tenant
+// may have written that, so that it counts last.
 func (t *term) restore() error {
 	ports, err := t.DB.Ports()
 	if err != nil {
@@ -59,20 +63,14 @@ func (t *term) restore() error {
 			t.Log.Error("two logical ports have one address; the first keeps it", "port", p.Name, "keeps", by.Key.IfName)
 		}
 	}
+	t.restoreClaims(&r)
 	t.restoreTold(&r)
 	return t.book.Restore(r.leases)
 }
 
-// restoreTold adds what pods were told, and what IP objects say, whose rows were
+// restoreTold adds what IP objects say, and what pods were told, whose rows were
 // lost.
 func (t *term) restoreTold(r *restoring) {
-	for _, p := range t.Pods.List() {
-		for _, l := range t.fromNotes(p) {
-			if by, ok := r.add(l); !ok && by.Key != l.Owner.Key {
-				t.Log.Error("a pod was told an address that another has", "pod", p.Pod, "ips", join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
-			}
-		}
-	}
 	for _, o := range t.IPs.List() {
 		l, ok := t.fromIP(o)
 		if !ok {
@@ -80,6 +78,13 @@ func (t *term) restoreTold(r *restoring) {
 		}
 		if by, ok := r.add(l); !ok && by.Key.IfName != o.Name {
 			t.Log.Error("an IP object has an address that another has", "object", o.Name, "ips", join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
+		}
+	}
+	for _, p := range t.Pods.List() {
+		for _, l := range t.fromNotes(p) {
+			if by, ok := r.add(l); !ok && by.Key != l.Owner.Key {
+				t.Log.Error("a pod was told an address that another has", "pod", p.Pod, "ips", join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
+			}
 		}
 	}
 }
@@ -120,14 +125,24 @@ func (t *term) fromNotes(p Pod) (out []core.Lease) {
 	if p.Done || p.Host {
 		return nil
 	}
-	for _, prefix := range annotation.Providers(p.Annotations) {
+	for key, value := range p.Annotations {
+		prefix, ok := strings.CutSuffix(key, v1.ProviderSuffix+v1.FieldAllocated)
+		if !ok || value != "true" {
+			continue
+		}
 		at := prefix + v1.ProviderSuffix
 		net, _, ok := t.nets.Get(p.Annotations[at+v1.FieldSubnet])
-		if !ok || p.Annotations[at+v1.FieldAllocated] != "true" {
+		if !ok {
 			continue
 		}
 		l := core.Lease{Subnet: net.Name, IPs: inside(net.Subnet, p.Annotations[at+v1.FieldIP])}
-		if err := l.MAC.UnmarshalText([]byte(p.Annotations[at+v1.FieldMAC])); err != nil || len(l.MAC) != 6 || len(l.IPs) == 0 {
+		err := l.MAC.UnmarshalText([]byte(p.Annotations[at+v1.FieldMAC]))
+		switch {
+		case len(l.IPs) == 0:
+			continue
+		case claim.Needed(net.Subnet) && (err != nil || len(l.MAC) != 6):
+			l.MAC = nil // that of the plugin's
+		case err != nil || len(l.MAC) != 6:
 			continue
 		}
 		port := p.Name + "." + p.Namespace
@@ -137,6 +152,7 @@ func (t *term) fromNotes(p Pod) (out []core.Lease) {
 		l.Owner = owner(p.Pod, p.UID, port)
 		out = append(out, l)
 	}
+	slices.SortFunc(out, func(a, b core.Lease) int { return cmp.Compare(a.Owner.Key.IfName, b.Owner.Key.IfName) })
 	return out
 }
 

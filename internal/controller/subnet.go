@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/controller/status"
 	"github.com/fairlead/fairlead/internal/core"
@@ -20,6 +21,9 @@ func (t *term) subnet(ctx context.Context, k Key) error {
 		return t.unswitch(ctx, k)
 	}
 	t.book.Open(k.Name)
+	if claim.Needed(net.Subnet) {
+		return t.carriedElsewhere(ctx, k)
+	}
 	err := t.DB.Apply(ctx, logical.Switch(net))
 	t.refused(k.Name, err)
 	if err != nil {
@@ -30,6 +34,29 @@ func (t *term) subnet(ctx context.Context, k Key) error {
 	before := t.switchOf(k.Name, net.Vpc)
 	if before != "" && before != net.Vpc {
 		t.queue.Add(Key{Kind: KindVpc, Name: before})
+	}
+	t.rouse(k.Name)
+	t.counted(k.Name)
+	return nil
+}
+
+// carriedElsewhere serves a Subnet that OVN does not carry. It has no rows, or had them
+// under another provider.
+func (t *term) carriedElsewhere(ctx context.Context, k Key) error {
+	if t.hasSwitch(k.Name) {
+		if err := t.DB.Apply(ctx, &ovn.Set{Owner: "subnet/" + k.Name}); err != nil {
+			return err
+		}
+		if vpc := t.switchOf(k.Name, ""); vpc != "" {
+			t.queue.Add(t.vpcsOf(vpc)...)
+		}
+	}
+	t.refused(k.Name, nil)
+	t.calm(k)
+	for _, c := range t.Claims.List() {
+		if c.Spec.Subnet == k.Name {
+			t.queue.Add(Key{Kind: KindClaim, Name: c.Name})
+		}
 	}
 	t.rouse(k.Name)
 	t.counted(k.Name)
@@ -110,17 +137,25 @@ func gone(err error) error {
 
 // undone are the fields of a Subnet that are set and that nobody carries out.
 func undone(s v1.SubnetSpec) (out []string) {
+	not := func(field string) string {
+		return "spec." + field + " (OVN does not carry provider " + s.Provider + ")"
+	}
+	elsewhere := !v1.Routed(s.Provider)
 	for _, f := range []struct {
 		path string
 		set  bool
 	}{
+		{not("private"), s.Private && elsewhere},
+		{not("acls"), len(s.Acls) > 0 && elsewhere},
+		{not("allowEWTraffic"), s.AllowEWTraffic && elsewhere},
+		{not("natOutgoing"), s.NatOutgoing && elsewhere},
 		{"spec.gatewayNode", s.GatewayNode != ""},
 		{"spec.gatewayType: " + s.GatewayType + " (pods leave by their own node)", s.GatewayType == v1.GatewayCentralized},
 		{"spec.gatewayNodeSelectors", len(s.GatewayNodeSelectors) > 0},
 		{"spec.natOutgoingPolicyRules", len(s.NatOutgoingPolicy) > 0},
 		{"spec.disableInterConnection", s.DisableInterConnection},
 		{"spec.enableExternalLBAddress", s.EnableExternalLBAddress},
-		{"spec.natOutgoing (Vpc " + s.Vpc + " has no way out by nodes)", s.NatOutgoing && s.Vpc != "" && s.Vpc != v1.DefaultVpc},
+		{"spec.natOutgoing (Vpc " + s.Vpc + " has no way out by nodes)", s.NatOutgoing && !elsewhere && s.Vpc != "" && s.Vpc != v1.DefaultVpc},
 		{"spec.externalEgressGateway", s.ExternalEgressGateway != ""},
 		{"spec.vips", len(s.Vips) > 0},
 		{"spec.enableDHCP", s.EnableDHCP},

@@ -95,6 +95,13 @@ func (t *term) switchOf(subnet, vpc string) (before string) {
 	return before
 }
 
+// hasSwitch tells that a Subnet has rows.
+func (t *term) hasSwitch(subnet string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.switches[subnet] != ""
+}
+
 // switched tells that a Subnet of a Vpc has rows, or may have.
 func (t *term) switched(vpc string) bool {
 	t.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	networking "k8s.io/api/networking/v1"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
@@ -33,6 +34,7 @@ const (
 	KindVip       Kind = "Vip"
 	KindVlan      Kind = "Vlan"
 	KindQoS       Kind = "QoSPolicy"
+	KindClaim     Kind = "AddressLease"
 )
 
 // Key names an object. Namespace is "" where the kind has none.
@@ -54,6 +56,8 @@ func (k Key) String() string {
 type Object struct {
 	Key
 	UID string
+	// Version is the only one of which a write is meant, "" for any.
+	Version string
 }
 
 // Pod is what the controller needs of a pod.
@@ -67,6 +71,7 @@ type Pod struct {
 	Host        bool                    // it has its node's network
 	Done        bool                    // all its containers have ended for good
 	Ending      bool                    // it is being deleted
+	Version     string                  // of the object
 }
 
 // Owner is an object that makes pods, in the pods' namespace.
@@ -129,6 +134,7 @@ type Readers struct {
 	Vips      Lister[*v1.Vip]
 	Vlans     Lister[*v1.Vlan]
 	QoS       Lister[*v1.QoSPolicy]
+	Claims    claim.Reader
 	// Follow returns when all Listers know all objects, and calls changed for
 	// each object that comes, changes or goes after that, until ctx ends. changed
 	// does not block.
@@ -144,6 +150,7 @@ type Event struct {
 // Outcomes carry to the objects what the controller did. Each method may be
 // repeated, and says core.ErrNotFound where the incarnation is gone.
 type Outcomes interface {
+	claim.Writer
 	// Annotate sets these annotations of a pod or node, in one write, and leaves
 	// the others.
 	Annotate(ctx context.Context, o Object, set map[string]string) error

@@ -15,8 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
@@ -31,6 +33,7 @@ type world struct {
 	refuse  error         // of every write
 	hold    chan struct{} // unless it is nil, IP objects are written when it is closed
 	news    []controller.Key
+	version int
 }
 
 type follower struct{ changed func(controller.Key) }
@@ -62,6 +65,11 @@ func (w *world) put(k controller.Key, o any) {
 				tell = append(tell, serviceKey(e.Service))
 			}
 		}
+	}
+	if p, ok := o.(controller.Pod); ok {
+		w.version++
+		p.Version = fmt.Sprint(w.version)
+		o = p
 	}
 	if o == nil {
 		delete(w.objects, k)
@@ -134,6 +142,7 @@ func (w *world) seenBy(name string) controller.World {
 			Vips:     lister[*v1.Vip]{w, controller.KindVip},
 			Vlans:    lister[*v1.Vlan]{w, controller.KindVlan},
 			QoS:      lister[*v1.QoSPolicy]{w, controller.KindQoS},
+			Claims:   w.known(),
 			Follow: func(ctx context.Context, changed func(controller.Key)) error {
 				f := &follower{changed}
 				w.mu.Lock()
@@ -148,6 +157,30 @@ func (w *world) seenBy(name string) controller.World {
 			},
 		},
 		Outcomes: outcomes{w, name},
+	}
+}
+
+// known are the AddressLeases as a controller reads them.
+func (w *world) known() claim.Reader {
+	all := lister[*fairlead.AddressLease]{w, controller.KindClaim}
+	return claim.Reader{
+		Get:  func(name string) (*fairlead.AddressLease, bool) { return all.Get("", name) },
+		List: all.List,
+		Of: func(pod core.Pod) []*fairlead.AddressLease {
+			return slices.DeleteFunc(all.List(), func(c *fairlead.AddressLease) bool {
+				return c.Spec.Owner.Namespace != pod.Namespace || c.Spec.Owner.Name != pod.Name
+			})
+		},
+		Now: func(_ context.Context, name string) (*fairlead.AddressLease, error) {
+			if c, ok := all.Get("", name); ok {
+				return c, nil
+			}
+			return nil, core.ErrNotFound
+		},
+		Gone: func(_ context.Context, pod core.Pod) (bool, error) {
+			p, ok := lister[controller.Pod]{w, controller.KindPod}.Get(pod.Namespace, pod.Name)
+			return !ok || p.UID != pod.UID || p.Done, nil
+		},
 	}
 }
 
@@ -179,6 +212,9 @@ func (o outcomes) Annotate(_ context.Context, at controller.Object, set map[stri
 	}
 	switch was := o.objects[at.Key].(type) {
 	case controller.Pod:
+		if at.Version != "" && at.Version != was.Version {
+			return core.ErrNotFound
+		}
 		if was.Annotations = with(was.UID, was.Annotations); was.Annotations != nil {
 			o.put(at.Key, was)
 			return nil
@@ -301,6 +337,41 @@ func (o outcomes) DropIP(_ context.Context, have *v1.IP) error {
 	defer o.unlock()
 	k := controller.Key{Kind: controller.KindIP, Name: have.Name}
 	if now, there := o.objects[k].(*v1.IP); there && now.UID == have.UID {
+		o.put(k, nil)
+	}
+	return nil
+}
+
+func (o outcomes) PutClaim(_ context.Context, have, want *fairlead.AddressLease) error {
+	o.mu.Lock()
+	defer o.unlock()
+	if o.refuse != nil {
+		return o.refuse
+	}
+	k := controller.Key{Kind: controller.KindClaim, Name: want.Name}
+	now, there := o.objects[k].(*fairlead.AddressLease)
+	if there != (have != nil) || there && now.ResourceVersion != have.ResourceVersion {
+		return core.ErrExists
+	}
+	o.version++
+	next := want.DeepCopy()
+	next.UID, next.ResourceVersion = types.UID(fmt.Sprint("claim-", o.version)), fmt.Sprint(o.version)
+	if there {
+		next.UID = now.UID
+	}
+	o.put(k, next)
+	return nil
+}
+
+func (o outcomes) DropClaim(_ context.Context, have *fairlead.AddressLease) error {
+	o.mu.Lock()
+	defer o.unlock()
+	k := controller.Key{Kind: controller.KindClaim, Name: have.Name}
+	switch now, there := o.objects[k].(*fairlead.AddressLease); {
+	case !there:
+	case now.ResourceVersion != have.ResourceVersion:
+		return core.ErrExists
+	default:
 		o.put(k, nil)
 	}
 	return nil

@@ -48,7 +48,8 @@ type Config struct {
 	Source     resolve.Source
 	Devices    resolve.Devices   // nil: nobody gives pods devices
 	NodePorts  resolve.NodePorts // which of the node's ports annotations may ask for; none: all
-	OVN        bool              // a controller gives the addresses of networks that OVN carries
+	OVN        bool              // a controller gives the addresses
+	Alone      bool              // without a cluster: but for those of interfaces that plugins make
 	Drivers    driver.Set
 	Gateway    GatewayChecker
 	Node       plan.Node      // without Carriers, which are among the Drivers

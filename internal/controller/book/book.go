@@ -25,11 +25,12 @@ type Book struct {
 	ports  map[string]core.Lease              // by logical port
 	counts map[string]int                     // leases by Subnet, a node's too
 	closed map[string]bool                    // Subnets whose rows are being removed
+	barred map[string]core.Lease              // by the name of what bars them
 }
 
 // New makes an empty one.
 func New() *Book {
-	return &Book{Allocator: ipam.New(), pods: map[string]map[core.Key]core.Lease{}, ports: map[string]core.Lease{}, counts: map[string]int{}, closed: map[string]bool{}}
+	return &Book{Allocator: ipam.New(), pods: map[string]map[core.Key]core.Lease{}, ports: map[string]core.Lease{}, counts: map[string]int{}, closed: map[string]bool{}, barred: map[string]core.Lease{}}
 }
 
 // Restore fills an empty book. Of two leases that claim one address the first
@@ -122,9 +123,7 @@ func (b *Book) drop(l core.Lease) {
 	if b.ports[l.Owner.Key.IfName].Owner == l.Owner {
 		delete(b.ports, l.Owner.Key.IfName)
 	}
-	if b.counts[l.Subnet]--; b.counts[l.Subnet] == 0 {
-		delete(b.counts, l.Subnet)
-	}
+	b.less(l.Subnet)
 }
 
 // Forget frees a lease whose row is gone; cancelled tells that it never had one.
@@ -139,6 +138,45 @@ func (b *Book) Forget(l core.Lease, cancelled bool) {
 		b.Allocator.Cancel(l)
 	} else {
 		b.Allocator.Release(l)
+	}
+}
+
+// Bar keeps an address from being given, by a name; somebody has it who has no lease
+// here. It may be repeated.
+func (b *Book) Bar(name string, r ipam.Request) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, has := b.barred[name]; has {
+		return nil
+	}
+	r.Owner.Key = core.Key{Container: "barred", IfName: name}
+	l, err := b.Allocator.Acquire(r)
+	if err != nil {
+		return fmt.Errorf("bar %s: %w", name, err)
+	}
+	b.barred[name] = l
+	b.counts[l.Subnet]++
+	return nil
+}
+
+// Unbar undoes Bar; false where there was none.
+func (b *Book) Unbar(name string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l, has := b.barred[name]
+	if !has {
+		return false
+	}
+	delete(b.barred, name)
+	b.Allocator.Release(l)
+	b.less(l.Subnet)
+	return true
+}
+
+// less counts a lease of a Subnet that is no more. The caller holds mu.
+func (b *Book) less(subnet string) {
+	if b.counts[subnet]--; b.counts[subnet] == 0 {
+		delete(b.counts, subnet)
 	}
 }
 

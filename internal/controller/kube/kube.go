@@ -91,6 +91,7 @@ func New(config *rest.Config, log *slog.Logger) (*Cluster, error) {
 		controller.KindVip:       {vips, keep(readVip)},
 		controller.KindVlan:      {vlans, keep(readVlan)},
 		controller.KindQoS:       {qos, keep(readQoS)},
+		controller.KindClaim:     {leases, keep(readClaim)},
 	} {
 		informer := c.begin.ForResource(k.resource).Informer()
 		if err := informer.SetTransform(k.keep); err != nil {
@@ -103,6 +104,9 @@ func New(config *rest.Config, log *slog.Logger) (*Cluster, error) {
 	}
 	if err := c.all[kindSlice].AddIndexers(cache.Indexers{byService: indexed}); err != nil {
 		return nil, fmt.Errorf("read %s: %w", slicesOf.Resource, err)
+	}
+	if err := c.all[controller.KindClaim].AddIndexers(cache.Indexers{byPod: ofPod}); err != nil {
+		return nil, fmt.Errorf("read %s: %w", leases.Resource, err)
 	}
 	for kind := range c.all {
 		if err := c.clean(kind); err != nil {
@@ -177,6 +181,7 @@ func (c *Cluster) World() controller.World {
 			Vips:       lister[*v1.Vip]{c.all[controller.KindVip]},
 			Vlans:      lister[*v1.Vlan]{c.all[controller.KindVlan]},
 			QoS:        lister[*v1.QoSPolicy]{c.all[controller.KindQoS]},
+			Claims:     c.claims(),
 			Follow:     c.follow,
 		},
 		Outcomes: c,

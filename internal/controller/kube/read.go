@@ -160,7 +160,7 @@ func namedPorts(u *unstructured.Unstructured) (out []logical.ContainerPort) {
 func readPod(u *unstructured.Unstructured) controller.Pod {
 	p := controller.Pod{
 		Pod:         core.Pod{Namespace: u.GetNamespace(), Name: u.GetName(), UID: string(u.GetUID())},
-		Annotations: u.GetAnnotations(), Labels: u.GetLabels(), Ports: namedPorts(u), Ending: u.GetDeletionTimestamp() != nil,
+		Annotations: u.GetAnnotations(), Labels: u.GetLabels(), Ports: namedPorts(u), Ending: u.GetDeletionTimestamp() != nil, Version: u.GetResourceVersion(),
 	}
 	if by := metav1.GetControllerOfNoCopy(u); by != nil {
 		p.Owner = controller.Owner{Kind: by.Kind, Name: by.Name, UID: string(by.UID)}

@@ -39,6 +39,9 @@ func (c *Cluster) patch(ctx context.Context, what schema.GroupVersionResource, o
 		body["metadata"] = about
 	}
 	about["uid"] = o.UID
+	if o.Version != "" {
+		about["resourceVersion"] = o.Version
+	}
 	text, err := json.Marshal(body)
 	if err != nil {
 		return fmt.Errorf("patch %s: %w", o.Key, err)

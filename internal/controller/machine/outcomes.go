@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller"
 	"github.com/fairlead/fairlead/internal/core"
@@ -102,6 +103,14 @@ func (*world) PutIP(context.Context, *v1.IP, *v1.IP) error { return nil }
 
 // DropIP implements controller.Outcomes.
 func (*world) DropIP(context.Context, *v1.IP) error { return nil }
+
+// PutClaim implements claim.Writer: a folder has no AddressLeases.
+func (*world) PutClaim(context.Context, *fairlead.AddressLease, *fairlead.AddressLease) error {
+	return core.ErrUnavailable
+}
+
+// DropClaim implements claim.Writer.
+func (*world) DropClaim(context.Context, *fairlead.AddressLease) error { return nil }
 
 // Warn implements controller.Outcomes.
 func (w *world) Warn(_ context.Context, o controller.Object, e controller.Event) {

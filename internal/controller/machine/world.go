@@ -17,6 +17,7 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 	"github.com/fairlead/fairlead/internal/source/folder"
@@ -112,6 +113,7 @@ func (w *world) World() controller.World {
 			Groups: of(w, folder.SecurityGroup, w.group),
 			// The folder refuses these, and of Vlans the agent takes care.
 			IPs: none[*v1.IP](), Sets: none[controller.StatefulSet](), Vips: none[*v1.Vip](), Vlans: none[*v1.Vlan](), QoS: none[*v1.QoSPolicy](),
+			Claims: claim.Nobody(),
 			Follow: w.follow,
 		},
 		Outcomes: w,

@@ -99,6 +99,8 @@ func newSite(t *testing.T) *site {
 	v, err := manifest.Defaults()
 	require.NoError(t, err)
 	require.NoError(t, v.Set("policies.requests.actions=[Deny]"))
+	require.NoError(t, v.Set("ovn.enabled=true"))
+	require.NoError(t, v.Set("ovn.nb=tcp:192.0.2.1:6641"))
 	objects, err := manifest.Render(v)
 	require.NoError(t, err)
 	text, err := manifest.YAML(objects)
@@ -283,6 +285,15 @@ func TestManagersAskForOthers(t *testing.T) {
 	require.NoError(t, s.create("asks", "default", map[string]string{"ovn.kubernetes.io/ip_address": "10.0.0.1"}))
 	require.NoError(t, s.annotate(s.tenant, "", map[string]any{"ovn.kubernetes.io/ip_address": "10.0.0.9", "ovn.kubernetes.io/allocated": "true"}))
 	require.NoError(t, s.annotate(s.root, "status", map[string]any{"ovn.kubernetes.io/ip_address": nil}))
+}
+
+// TestNobodySaysForTheController: an agent takes for given what these annotations say,
+// so that also who may choose an address does not write them.
+func TestNobodySaysForTheController(t *testing.T) {
+	s := newSite(t)
+	for _, key := range []string{"ovn.kubernetes.io/allocated", "uplink.prod.kubernetes.io/allocated", "storage.prod.ovn.net1.kubernetes.io/routed"} {
+		judge(t, s.create("asks", "all", map[string]string{key: "true"}), key+" of a new pod: only the controller that gives addresses writes them")
+	}
 }
 
 // TestWhatWasAskedStays: on pods, pods/status and pods/binding.

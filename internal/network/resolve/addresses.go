@@ -109,28 +109,25 @@ func (n *network) uses(provider string) bool {
 // one of ours, OVN carries it. Without OVN nobody else gives any.
 func (r *resolution) awaited(n *network, ann *annotation.Notes, a annotation.Requested) error {
 	switch {
-	case !r.in.OVN:
+	case !r.in.OVN || n.lent && r.in.Alone:
 		return nil
+	case r.pod.IsZero():
+		return core.Errorf(core.CodeConfig, "%s: a container that is no pod has no address here: the controller gives them to pods", n.field())
 	case n.lent:
-		return r.awaitedLent(n, ann, a)
+		return awaitedLent(n, ann, a)
 	case !v1.Routed(n.provider):
 		return core.Errorf(core.CodeConfig, "%s: provider %q of an interface of ours neither is %q nor ends in %q: OVN would not carry it",
 			n.field(), n.provider, v1.DefaultProvider, "."+v1.DefaultProvider)
-	case r.pod.IsZero():
-		return core.Errorf(core.CodeConfig, "%s: a container that is no pod has no address here: the controller gives them to pods", n.field())
 	}
 	return ann.Unallocated(n.label, a)
 }
 
 // awaitedLent is awaited for an interface that a foreign plugin makes: what OVN has
 // to do with it no annotation tells.
-func (r *resolution) awaitedLent(n *network, ann *annotation.Notes, a annotation.Requested) error {
-	switch {
-	case n.annotated() != n.provider:
+func awaitedLent(n *network, ann *annotation.Notes, a annotation.Requested) error {
+	if n.annotated() != n.provider {
 		return core.Errorf(core.CodeConfig, "%s: ipam.provider is missing: with a controller it names the provider of the Subnet "+
 			"that gives interface %s its addresses, NAME.NAMESPACE", n.field(), n.ifName)
-	case r.pod.IsZero():
-		return core.Errorf(core.CodeConfig, "%s: a container that is no pod has no address here: the controller gives them to pods", n.field())
 	}
 	return ann.Unaddressed(n.label, a)
 }

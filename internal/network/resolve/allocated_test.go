@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/cniconf"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 )
 
@@ -91,6 +92,44 @@ func TestAllocated(t *testing.T) {
 	_, err = Resolve(t.Context(), w, Input{OVN: true, Request: core.Request{
 		Key: core.Key{Container: "c", IfName: "eth0"}, Conf: core.Conf{CNIVersion: "1.0.0", Name: "fairlead", Type: "fairlead"},
 	}})
+	require.Equal(t, core.CodeConfig, core.CodeOf(err))
+	require.ErrorContains(t, err, "no pod")
+}
+
+// TestAllocatedByOthers: with a controller also a plugin's interface has what the
+// annotations say, as Kube-OVN's controller writes them: no Subnet's name, no MAC, not
+// routed. Nothing is chosen before, and a container that is no pod gets nothing.
+func TestAllocatedByOthers(t *testing.T) {
+	w := lending()
+	w.subnets = append(w.subnets, pool("lan2", "lan.default", "10.61.0.0/24,fd61::/112"))
+	notes := allocatedNotes()
+	notes["k8s.v1.cni.cncf.io/networks"] = "lan"
+	for _, notes["lan.default.kubernetes.io/ip_address"] = range []string{"", "10.60.0.9"} { // a request is no answer
+		_, err := carried(t, w, "q", notes, nil)
+		unallocated := (*annotation.UnallocatedError)(nil)
+		require.ErrorAs(t, err, &unallocated)
+		require.Contains(t, unallocated.Missing, "lan.default.kubernetes.io/allocated")
+	}
+	notes["lan.default.kubernetes.io/allocated"], notes["lan.default.kubernetes.io/ip_address"] = "true", "10.61.0.9"
+	notes["lan.default.kubernetes.io/cidr"], notes["lan.default.kubernetes.io/gateway"] = "10.61.0.0/24,fd61::/112", "10.61.0.1,fd61::1"
+	wants, err := carried(t, w, "q", notes, nil)
+	require.NoError(t, err)
+	lent := wants[1].Steps[0].Lent
+	require.Equal(t, addr("10.61.0.9"), lent.IPs)
+	require.Equal(t, "lan2", lent.Subnet.Name)
+	require.True(t, lent.Given, "a family that the controller gave none of is not chosen here")
+	require.Equal(t, "q.default.lan.default", lent.IfaceID)
+
+	notes["k8s.v1.cni.cncf.io/networks"] = "shared"
+	_, err = carried(t, w, "q", notes, nil)
+	require.Equal(t, core.CodeConfig, core.CodeOf(err))
+	require.ErrorContains(t, err, "ipam.provider is missing")
+
+	req := request()
+	req.Pod, req.Key.IfName = core.Pod{}, "net1"
+	req.Conf, err = cniconf.Parse([]byte(lanConf))
+	require.NoError(t, err)
+	_, err = Addresses(t.Context(), w, Input{OVN: true, Request: req})
 	require.Equal(t, core.CodeConfig, core.CodeOf(err))
 	require.ErrorContains(t, err, "no pod")
 }

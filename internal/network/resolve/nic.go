@@ -121,7 +121,7 @@ func (r *resolution) identity(n *network, ann *annotation.Notes, a annotation.Re
 		return err
 	}
 	for _, req := range ips {
-		if err := checkAddresses(req.from, req.value, nic.Subnet); err != nil {
+		if err := annotation.CheckAddresses(req.from, req.value, nic.Subnet); err != nil {
 			return err
 		}
 	}

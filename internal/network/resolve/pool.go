@@ -22,7 +22,7 @@ func (r *resolution) fromPool(ann *annotation.Notes, list [][]netip.Addr, nic *c
 	}
 	key := ann.Key(v1.FieldIPPool)
 	for _, element := range list {
-		if err := checkAddresses(key, element, nic.Subnet); err != nil {
+		if err := annotation.CheckAddresses(key, element, nic.Subnet); err != nil {
 			return err
 		}
 	}

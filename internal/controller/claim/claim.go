@@ -1,0 +1,351 @@
+// Package claim keeps two controllers from giving one address of a Subnet twice of
+// which OVN has no rows. Such a Subnet, of a provider that is not OVN's, gives
+// addresses and no more: its pods' interfaces are of plugins such as macvlan, and the
+// fence of the northbound database says nothing of them. Each of its addresses is an
+// object, an AddressLease, that the API server makes once: it is made before a pod is
+// told, and goes before the address is free. Rows that stand for nothing would do as
+// well, and northd would work on each; and these addresses are given while the
+// database is away.
+//
+// Two controllers may still choose two addresses for one pod. Only one can tell it:
+// such a pod is told on the condition that it is as it was known. The other finds it
+// told, and its own claim is dropped.
+//
+// The package must not know where objects are stored, nor what else a pod has.
+package claim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/book"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/ipam"
+)
+
+// Annotations of an AddressLease: the logical port, and what keeps the address for
+// it, as the IP object has that.
+const (
+	notePort   = "fairlead.io/port"
+	noteKeeper = "fairlead.io/keeper"
+)
+
+// kindPod is the kind of owners that are pods.
+const kindPod = "Pod"
+
+// Needed tells that a Subnet's addresses are claimed by objects: OVN has no rows of it.
+func Needed(net core.Subnet) bool { return !v1.Routed(net.Provider) }
+
+// Reader tells which objects there are.
+type Reader struct {
+	// Get gives one as it is known, List all, Of those of all pods that had a name.
+	Get  func(name string) (*fairlead.AddressLease, bool)
+	List func() []*fairlead.AddressLease
+	Of   func(core.Pod) []*fairlead.AddressLease
+	// Now asks for one as it is at this moment; core.ErrNotFound is proof.
+	Now func(ctx context.Context, name string) (*fairlead.AddressLease, error)
+	// Gone asks whether the pod of that UID is gone, or has ended for good: true is
+	// proof.
+	Gone func(context.Context, core.Pod) (bool, error)
+
+	none bool // Nobody
+}
+
+// Nobody has no objects: on a machine without a cluster plugins' interfaces get their
+// addresses from the agent, which is the only one.
+func Nobody() Reader {
+	return Reader{
+		Get:  func(string) (*fairlead.AddressLease, bool) { return nil, false },
+		List: func() []*fairlead.AddressLease { return nil },
+		Of:   func(core.Pod) []*fairlead.AddressLease { return nil },
+		Now: func(context.Context, string) (*fairlead.AddressLease, error) {
+			return nil, core.ErrNotFound
+		},
+		Gone: func(context.Context, core.Pod) (bool, error) { return true, nil },
+		none: true,
+	}
+}
+
+// Claims tells that addresses of such Subnets are given.
+func (r Reader) Claims() bool { return !r.none }
+
+// Writer makes and deletes objects.
+type Writer interface {
+	// PutClaim makes the object of an address, or makes have what want is: of two
+	// who do so at once one has it, the other core.ErrExists.
+	PutClaim(ctx context.Context, have, want *fairlead.AddressLease) error
+	// DropClaim deletes an object as it is known; one that is gone is success.
+	DropClaim(ctx context.Context, have *fairlead.AddressLease) error
+}
+
+// Keeper makes objects and book agree.
+type Keeper struct {
+	Reader
+	Writer
+	Book *book.Book
+	// Net is a Subnet in force.
+	Net func(name string) (core.Subnet, bool)
+	// Live is the UID of the pod of a name, if it is known and has not ended.
+	Live func(core.Pod) (uid string, ok bool)
+	// Told are the leases that the pod of a name was told.
+	Told func(core.Pod) []core.Lease
+	// Counted hears of a Subnet of which more or less is in use, Freed of one of
+	// which an address may be free, Look of a pod that is to be looked at.
+	Counted, Freed func(subnet string)
+	Look           func(core.Pod)
+}
+
+// Objects are those that a lease of a pod should have; nic is the interface's name in
+// the pod, keeper what keeps the address, "" for nothing.
+func Objects(l core.Lease, nic, keeper string) (out []*fairlead.AddressLease) {
+	pod := l.Owner.Pod
+	for _, ip := range l.IPs {
+		c := &fairlead.AddressLease{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: fairlead.LeaseName(l.Subnet, ip), Annotations: map[string]string{notePort: l.Owner.Key.IfName},
+			},
+			Spec: fairlead.AddressLeaseSpec{
+				Subnet: l.Subnet, Address: ip.String(),
+				Owner: fairlead.Owner{Kind: kindPod, Namespace: pod.Namespace, Name: pod.Name, UID: l.Owner.Key.Container, NIC: nic},
+			},
+		}
+		if len(l.MAC) > 0 {
+			c.Spec.MAC = l.MAC.String()
+		}
+		if keeper != "" {
+			c.Annotations[noteKeeper] = keeper
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// ownerOf is who has a claim's address, the zero value where that is no pod.
+func ownerOf(c *fairlead.AddressLease) core.Owner {
+	o := c.Spec.Owner
+	if o.Kind != kindPod {
+		return core.Owner{}
+	}
+	return core.Owner{
+		Key: core.Key{Container: o.UID, IfName: c.Annotations[notePort]}, Pod: core.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID},
+	}
+}
+
+// Make makes one object, or makes one of an earlier pod of the name this pod's.
+// core.ErrHeld comes with the object of whoever has the address.
+func (k *Keeper) Make(ctx context.Context, want *fairlead.AddressLease) (by *fairlead.AddressLease, err error) {
+	have, there := k.Get(want.Name)
+	if !there {
+		err := k.PutClaim(ctx, nil, want)
+		if !errors.Is(err, core.ErrExists) {
+			return nil, err
+		}
+		if have, err = k.Now(ctx, want.Name); err != nil {
+			return nil, err
+		}
+	}
+	was, is := ownerOf(have), ownerOf(want)
+	switch {
+	case !samePort(was, is):
+		return have, fmt.Errorf("%s is held by %s %s/%s (AddressLease %s): %w",
+			want.Spec.Address, strings.ToLower(have.Spec.Owner.Kind), have.Spec.Owner.Namespace, have.Spec.Owner.Name, have.Name, core.ErrHeld)
+	case was.Key != is.Key:
+		if err := k.proveGone(ctx, was.Pod); err != nil {
+			return nil, err
+		}
+	case have.Annotations[noteKeeper] == want.Annotations[noteKeeper] && have.Spec == want.Spec:
+		return nil, nil
+	}
+	return nil, k.PutClaim(ctx, have, want)
+}
+
+// samePort tells that two owners are incarnations of one pod's interface.
+func samePort(a, b core.Owner) bool {
+	return a.Key.IfName == b.Key.IfName && a.Pod.String() == b.Pod.String()
+}
+
+// proveGone is nil with the proof that a pod's incarnation is no more.
+func (k *Keeper) proveGone(ctx context.Context, pod core.Pod) error {
+	is, err := k.Gone(ctx, pod)
+	if err == nil && !is {
+		err = fmt.Errorf("pod %s with UID %s has its address still: %w", pod, pod.UID, core.ErrUnavailable)
+	}
+	return err
+}
+
+// Free removes the objects of a lease. Of a pod that is not known it wants the
+// proof that it is gone: another controller may have served it meanwhile.
+func (k *Keeper) Free(ctx context.Context, l core.Lease) error {
+	for _, ip := range l.IPs {
+		c, there := k.Get(fairlead.LeaseName(l.Subnet, ip))
+		if !there || !samePort(ownerOf(c), l.Owner) {
+			continue // what the watch tells of later is looked at then
+		}
+		if err := k.drop(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drop removes a claim of a pod that does not have the address, or is gone.
+func (k *Keeper) drop(ctx context.Context, c *fairlead.AddressLease) error {
+	pod := ownerOf(c).Pod
+	if uid, ok := k.Live(pod); !ok || uid != pod.UID {
+		if err := k.proveGone(ctx, pod); err != nil {
+			return err
+		}
+	}
+	return k.DropClaim(ctx, c)
+}
+
+// Bar keeps an address from being given that somebody has claimed of whom the book
+// does not know that.
+func (k *Keeper) Bar(c *fairlead.AddressLease) {
+	net, ok := k.Net(c.Spec.Subnet)
+	ip, err := netip.ParseAddr(c.Spec.Address)
+	if !ok || err != nil {
+		return
+	}
+	_ = k.Book.Bar(c.Name, ipam.Request{Subnet: net, IPs: []netip.Addr{ip}, Family: core.FamilyOf(ip), NoMAC: true, Owner: ownerOf(c)})
+	k.Counted(c.Spec.Subnet)
+}
+
+// Heed looks at an object of which the book says otherwise: its pod takes or drops it,
+// and one of a pod that is gone goes.
+func (k *Keeper) Heed(ctx context.Context, name string) error {
+	subnet, ip, err := fairlead.ParseLeaseName(name)
+	if err != nil {
+		return nil //nolint:nilerr // the API server refuses such a name
+	}
+	c, there := k.Get(name)
+	if !there {
+		k.ended(name, subnet, ip)
+		return nil
+	}
+	by := ownerOf(c)
+	if slices.ContainsFunc(k.Book.Who(ip), func(l core.Lease) bool { return l.Subnet == subnet && l.Owner.Key == by.Key }) {
+		return nil
+	}
+	if slices.ContainsFunc(k.Book.Of(by.Pod), func(l core.Lease) bool { return of(l, c) }) {
+		return nil // it stays the name's
+	}
+	k.Bar(c)
+	if by.Pod.IsZero() {
+		return nil
+	}
+	if uid, live := k.Live(by.Pod); live && uid == by.Pod.UID {
+		k.Look(by.Pod)
+		return nil
+	}
+	if is, err := k.Gone(ctx, by.Pod); err != nil || !is {
+		return err // the watch of pods has yet to tell of it
+	}
+	return k.DropClaim(ctx, c)
+}
+
+// ended takes news of an object that is gone. One that somebody deleted is made again.
+func (k *Keeper) ended(name, subnet string, ip netip.Addr) {
+	if k.Book.Unbar(name) {
+		k.Counted(subnet)
+	}
+	k.Freed(subnet)
+	for _, l := range k.Book.Who(ip) {
+		if pod := l.Owner.Pod; l.Subnet == subnet && !pod.IsZero() {
+			k.Look(pod)
+		}
+	}
+}
+
+// Proven tells that each address of a lease is claimed by its port.
+func (k *Keeper) Proven(ctx context.Context, l core.Lease) (bool, error) {
+	for _, ip := range l.IPs {
+		name := fairlead.LeaseName(l.Subnet, ip)
+		c, there := k.Get(name)
+		if !there { // who told it may know more than the watch has told
+			var err error
+			if c, err = k.Now(ctx, name); errors.Is(err, core.ErrNotFound) {
+				return false, nil
+			} else if err != nil {
+				return false, err
+			}
+		}
+		if ownerOf(c).Key != l.Owner.Key {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// Strays drops the claims of a pod's name of which the book knows nothing. The pod is
+// gone, or was told what the book knows.
+func (k *Keeper) Strays(ctx context.Context, pod core.Pod) error {
+	for _, c := range k.Of(pod) {
+		if slices.ContainsFunc(k.Book.Of(pod), func(l core.Lease) bool {
+			net, ok := k.Net(l.Subnet)
+			return of(l, c) && (!ok || Needed(net))
+		}) {
+			continue
+		}
+		if err := k.drop(ctx, c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// of tells that a claim is of an address of a lease.
+func of(l core.Lease, c *fairlead.AddressLease) bool {
+	return l.Subnet == c.Spec.Subnet && slices.ContainsFunc(l.IPs, func(ip netip.Addr) bool { return fairlead.LeaseName(l.Subnet, ip) == c.Name })
+}
+
+// Restored are the leases that objects show, by port, and what keeps addresses for
+// pods. Where a port has several, what its pod was told counts; the others are kept
+// from being given when they are heeded.
+func (k *Keeper) Restored() (out []core.Lease, keepers map[core.Pod]string) {
+	ports := map[string]*core.Lease{}
+	keepers = map[core.Pod]string{}
+	all := slices.SortedFunc(slices.Values(k.List()), func(a, b *fairlead.AddressLease) int { return cmp.Compare(a.Name, b.Name) })
+	for _, told := range []bool{true, false} {
+		for _, c := range all {
+			by := ownerOf(c)
+			if is := slices.ContainsFunc(k.Told(by.Pod), func(l core.Lease) bool { return l.Owner.Key == by.Key && of(l, c) }); is == told && gather(ports, by, c) {
+				keepers[by.Pod] = c.Annotations[noteKeeper]
+			}
+		}
+	}
+	for _, port := range slices.Sorted(maps.Keys(ports)) {
+		out = append(out, *ports[port])
+	}
+	return out, keepers
+}
+
+// gather puts an object to the lease of its port, unless that has an address of the
+// family already, or is another's.
+func gather(ports map[string]*core.Lease, by core.Owner, c *fairlead.AddressLease) bool {
+	ip, err := netip.ParseAddr(c.Spec.Address)
+	if by.Key.IfName == "" || err != nil {
+		return false
+	}
+	l := ports[by.Key.IfName]
+	if l == nil {
+		l = &core.Lease{Subnet: c.Spec.Subnet, Owner: by}
+		_ = l.MAC.UnmarshalText([]byte(c.Spec.MAC)) // none for an interface whose plugin has its own
+		ports[by.Key.IfName] = l
+	}
+	if l.Owner.Key != by.Key || l.Subnet != c.Spec.Subnet || slices.ContainsFunc(l.IPs, func(have netip.Addr) bool { return have.Is4() == ip.Is4() }) {
+		return false
+	}
+	l.IPs = append(l.IPs, ip)
+	return true
+}

@@ -1,0 +1,203 @@
+package controller_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/network/resolve"
+)
+
+const (
+	networks = "k8s.v1.cni.cncf.io/networks"
+	instead  = "v1.multus-cni.io/default-network"
+	uplink   = "uplink.ns.kubernetes.io/"
+)
+
+// elsewhere declares a network of macvlan interfaces whose addresses are a Subnet's.
+func (w *world) elsewhere(cidr string) {
+	w.set(controller.Key{Kind: controller.KindNAD, Namespace: "ns", Name: "uplink"}, resolve.NAD{
+		Namespace: "ns", Name: "uplink", Config: `{"cniVersion":"1.0.0","type":"macvlan","master":"eth0","ipam":{"type":"fairlead","provider":"uplink.ns"}}`,
+	})
+	w.subnet("uplink", v1.SubnetSpec{CIDRBlock: cidr, Provider: "uplink.ns"})
+}
+
+// given waits until a pod was told its address of the Subnet uplink.
+func (w *world) given(t testing.TB, name string) string {
+	t.Helper()
+	require.Eventually(t, func() bool { return w.notes(name)[uplink+"allocated"] == "true" }, patience, tick, "pod %s has no address", name)
+	return w.notes(name)[uplink+"ip_address"]
+}
+
+// claims are the AddressLeases: whose each address is.
+func (w *world) claims() map[string]string {
+	out := map[string]string{}
+	for _, c := range (lister[*fairlead.AddressLease]{w, controller.KindClaim}).List() {
+		out[c.Name] = c.Spec.Owner.Name + " " + c.Spec.Owner.UID
+	}
+	return out
+}
+
+func (w *world) claimed(t testing.TB, want map[string]string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return maps.Equal(w.claims(), want) }, patience, tick, "wanted %v, have %v", want, w.claims())
+}
+
+// TestClaims: a Subnet that OVN does not carry gives addresses to interfaces of other
+// plugins: each has an object before the pod is told, no row, and is freed like any
+// other; the next leader knows it.
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true})
+	w.elsewhere("10.77.0.0/29,fd77::/125")
+	w.pod("a", "1", networks, "uplink")
+	first := lead(t, "one", w, db)
+	require.Equal(t, "10.77.0.2,fd77::2", w.given(t, "a"))
+	require.Equal(t, "10.20.0.2", w.ip(t, "a"))
+	notes := w.notes("a")
+	require.Equal(t, "10.77.0.0/29,fd77::/125 10.77.0.1,fd77::1 uplink", notes[uplink+"cidr"]+" "+notes[uplink+"gateway"]+" "+notes[uplink+"logical_switch"])
+	require.Empty(t, notes[uplink+"mac_address"]+notes[uplink+"routed"], "who makes the interface chooses its MAC")
+	w.claimed(t, map[string]string{"uplink.10.77.0.2": "a 1", "uplink.fd77-0000-0000-0000-0000-0000-0000-0002": "a 1"})
+	require.Equal(t, "", db.Get("Logical_Switch", "uplink", "name"))
+	require.Equal(t, []string{"a.ns"}, slices.Collect(maps.Keys(ports(db))))
+	w.counts(t, "uplink", "1", "10.77.0.2", "4", "10.77.0.3-10.77.0.6")
+	p, _ := lister[controller.Pod]{w, controller.KindPod}.Get("ns", "a")
+	p.Node = "n1"
+	w.set(podKey("a"), p)
+	w.object(t, "a.ns.uplink.ns", func(o *v1.IP) bool { return o.Spec.IPAddress == "10.77.0.2,fd77::2" && o.Spec.NodeName == "n1" })
+
+	// Fixed, held by another, attached twice, and of a Subnet that cannot be.
+	w.pod("b", "2", networks, "uplink", uplink+"ip_address", "10.77.0.2,fd77::2")
+	require.Eventually(t, func() bool { return len(w.warned(podKey("b"))) == 1 }, patience, tick)
+	require.Contains(t, w.warned(podKey("b"))[0], "AcquireAddressFailed: address in Subnet uplink: 10.77.0.2 is held by pod ns/a")
+	w.pod("twice", "3", networks, "uplink@x1,uplink@x2")
+	require.Eventually(t, func() bool { return w.notes("twice")["uplink.ns.x2.kubernetes.io/ip_address"] == "10.77.0.4,fd77::4" }, patience, tick)
+	w.pod("wrong", "4", "ovn.kubernetes.io/logical_switch", "uplink")
+	require.Eventually(t, func() bool { return len(w.warned(podKey("wrong"))) == 1 }, patience, tick)
+	require.Contains(t, w.warned(podKey("wrong"))[0], "ValidatePodNetworkFailed: network fairlead: Subnet uplink is of provider uplink.ns: OVN does not carry it")
+
+	first.stop()
+	before := w.notes("a")
+	lead(t, "two", w, db)
+	w.set(podKey("twice"), nil)
+	w.counts(t, "uplink", "1", "10.77.0.2", "4", "10.77.0.3-10.77.0.6")
+	require.Equal(t, before, w.notes("a"))
+	w.set(podKey("a"), nil)
+	require.Equal(t, "10.77.0.2,fd77::2", w.given(t, "b"))
+	w.claimed(t, map[string]string{"uplink.10.77.0.2": "b 2", "uplink.fd77-0000-0000-0000-0000-0000-0000-0002": "b 2"})
+	w.noObject(t, "a.ns.uplink.ns")
+	w.set(podKey("b"), nil)
+	w.claimed(t, nil)
+}
+
+// TestClaimsOfTwoLeaders: two controllers of which no fence stops either, each with a
+// database of its own, give no address twice, and tell no pod two.
+func TestClaimsOfTwoLeaders(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.elsewhere("10.78.0.0/24")
+	pod := func(i int) string { return fmt.Sprintf("p%d", i) }
+	for i := range 30 {
+		w.pod(pod(i), pod(i), instead, "ns/uplink")
+	}
+	lead(t, "one", w, database(t))
+	lead(t, "two", w, database(t))
+	told := map[string]string{}
+	for i := range 90 {
+		if i >= 30 {
+			w.pod(pod(i), pod(i), instead, "ns/uplink")
+		}
+		if i%3 == 0 {
+			told[pod(i)] = w.given(t, pod(i))
+		}
+	}
+	for i := range 20 { // their addresses go to others
+		w.set(podKey(pod(i)), nil)
+		w.pod(pod(100+i), pod(100+i), instead, "ns/uplink")
+	}
+	want := map[string]string{}
+	for i := 20; i < 120; i++ {
+		if i >= 90 && i < 100 {
+			continue
+		}
+		ip := w.given(t, pod(i))
+		require.Empty(t, want["uplink."+ip], "%s and %s have %s", pod(i), want["uplink."+ip], ip)
+		want["uplink."+ip] = pod(i) + " " + pod(i)
+		if told[pod(i)] != "" {
+			require.Equal(t, told[pod(i)], ip, "what a pod was told stays")
+		}
+	}
+	w.claimed(t, want)
+}
+
+// TestClaimOfAnother: an address that somebody has claimed of whom this controller does
+// not know is not given; of one who is gone it is free; what a pod was told and
+// claimed by another controller is its address, and what no claim proves is not.
+func TestClaimOfAnother(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.elsewhere("10.79.0.0/29")
+	claim := func(ip, pod, uid string) {
+		w.set(controller.Key{Kind: controller.KindClaim, Name: "uplink." + ip}, theirs(ip, pod, uid))
+	}
+	claim("10.79.0.2", "gone", "0")
+	vip := theirs("10.79.0.3", "v", "")
+	vip.Spec.Owner.Kind = "Vip"
+	w.set(controller.Key{Kind: controller.KindClaim, Name: vip.Name}, vip)
+	lead(t, "one", w, db)
+	w.claimed(t, map[string]string{"uplink.10.79.0.3": "v "})
+	w.counts(t, "uplink", "1", "10.79.0.3", "4", "10.79.0.2,10.79.0.4-10.79.0.6")
+	w.pod("a", "1", instead, "ns/uplink")
+	first := w.given(t, "a")
+	require.NotEqual(t, "10.79.0.3", first)
+
+	rewrite := func(ip string) {
+		p, _ := lister[controller.Pod]{w, controller.KindPod}.Get("ns", "a")
+		p.Annotations = maps.Clone(p.Annotations)
+		p.Annotations[uplink+"ip_address"] = ip
+		w.set(podKey("a"), p)
+	}
+	rewrite("10.79.0.6") // a tenant
+	require.Eventually(t, func() bool { return w.notes("a")[uplink+"ip_address"] == first }, patience, tick)
+	claim("10.79.0.5", "a", "1")
+	w.claimed(t, map[string]string{"uplink.10.79.0.3": "v ", "uplink." + first: "a 1"})
+	claim("10.79.0.5", "a", "1")
+	rewrite("10.79.0.5") // a controller
+	w.claimed(t, map[string]string{"uplink.10.79.0.3": "v ", "uplink.10.79.0.5": "a 1"})
+	require.Equal(t, "10.79.0.5", w.notes("a")[uplink+"ip_address"])
+	w.counts(t, "uplink", "2", "10.79.0.3,10.79.0.5", "3", "10.79.0.2,10.79.0.4,10.79.0.6")
+}
+
+// TestClaimsWithoutDatabase: addresses that have no rows are given and freed while
+// the database is away.
+func TestClaimsWithoutDatabase(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.elsewhere("10.80.0.0/30")
+	w.pod("a", "1", instead, "ns/uplink")
+	lead(t, "one", w, db)
+	require.Equal(t, "10.80.0.2", w.given(t, "a"))
+	db.KillNB()
+	w.pod("b", "2", instead, "ns/uplink")
+	require.Eventually(t, func() bool { return len(w.warned(podKey("b"))) == 1 }, patience, tick)
+	require.Contains(t, w.warned(podKey("b"))[0], "Subnet uplink is full (IPv4: 1 in use of 1)")
+	w.set(podKey("a"), nil)
+	require.Equal(t, "10.80.0.2", w.given(t, "b"))
+	w.claimed(t, map[string]string{"uplink.10.80.0.2": "b 2"})
+}
+
+func theirs(ip, pod, uid string) *fairlead.AddressLease {
+	c := &fairlead.AddressLease{Spec: fairlead.AddressLeaseSpec{
+		Subnet: "uplink", Address: ip, Owner: fairlead.Owner{Kind: "Pod", Namespace: "ns", Name: pod, UID: uid},
+	}}
+	c.Name, c.UID, c.ResourceVersion = "uplink."+ip, "theirs", "theirs"
+	c.Annotations = map[string]string{"fairlead.io/port": pod + ".ns.uplink.ns"}
+	return c
+}

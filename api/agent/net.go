@@ -73,6 +73,12 @@ const (
 	IPGateway  = "gateway"  // the subnet's own
 	IPExcluded = "excluded" // by the subnet's excludeIps
 	IPFree     = "free"     // in a subnet, never given
+
+	// Of a cluster with a controller.
+	IPKept     = "kept"     // a StatefulSet has it again for its next replica of that ordinal
+	IPReserved = "reserved" // by an IP object that a user made
+	IPLeft     = "left"     // an IP object has it whose pod is gone, and nothing keeps it
+	IPNetwork  = "network"  // the network's own, or its broadcast address
 )
 
 // IP is one address and who holds it.
@@ -82,13 +88,34 @@ type IP struct {
 	State     string     `json:"state"`  // IPHeld in a list; any of the states in Who
 	Namespace string     `json:"namespace,omitempty"`
 	Pod       string     `json:"pod,omitempty"`
-	Node      string     `json:"node,omitempty"` // from the Kubernetes API only
+	Node      string     `json:"node,omitempty"`   // from the Kubernetes API only
+	Object    string     `json:"object,omitempty"` // the IP object that has it
+	Keeper    string     `json:"keeper,omitempty"` // of one that is kept: the StatefulSet's name
 	Container string     `json:"container,omitempty"`
 	IfName    string     `json:"ifName,omitempty"`
 	MAC       string     `json:"mac,omitempty"`
 	HostIf    string     `json:"hostInterface,omitempty"`
 	OFPort    int        `json:"ofport,omitempty"`
 	VLAN      int        `json:"vlan,omitempty"`
+}
+
+// AddressMap is what becomes of each address of a Subnet: parts that follow each
+// other, without gaps, one list for each of its networks.
+type AddressMap struct {
+	Subnet Subnet        `json:"subnet"`
+	Parts  []AddressPart `json:"parts"`
+	// Counted tells that the IP objects could be seen: without them what nobody's pod
+	// has may still be reserved.
+	Counted bool `json:"counted"`
+}
+
+// AddressPart is some addresses of one state: one that somebody has, or a range.
+type AddressPart struct {
+	From  netip.Addr `json:"from"`
+	To    netip.Addr `json:"to"`
+	State string     `json:"state"`
+	Pool  string     `json:"pool,omitempty"` // the IPPool that has it
+	By    *IP        `json:"by,omitempty"`   // who has it
 }
 
 // Who answers PathIP: every meaning the address has on this node, one entry

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"io/fs"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/api/cni"
-	"github.com/fairlead/fairlead/internal/ops/doctor"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
 )
 
@@ -324,20 +322,4 @@ func serveCNI(w http.ResponseWriter, r *http.Request, work string) {
 		resp.Output = []byte(`{"cniVersion":"1.1.0","interfaces":[{"name":"blue_h","mac":"0a:00:00:00:00:01"},{"name":"eth0","mac":"0a:00:00:00:00:02","sandbox":"/run/netns/blue"}],"ips":[{"interface":1,"address":"10.16.0.9/16","gateway":"10.16.0.1"}]}`)
 	}
 	serveJSON(200, resp)(w, r)
-}
-
-// TestRunProgram: doctor and support-bundle start programs by root's PATH, with
-// nothing of the caller's environment.
-func TestRunProgram(t *testing.T) {
-	t.Setenv("PLANTED", "secret")
-	out, err := runProgram(t.Context(), doctor.Command{Argv: []string{"env"}, Env: []string{"CNI_COMMAND=VERSION"}})
-	require.NoError(t, err)
-	require.Equal(t, "PATH="+safePath+"\nLC_ALL=C\nCNI_COMMAND=VERSION\n", string(out))
-	out, err = runProgram(t.Context(), doctor.Command{Argv: []string{"cat"}, Stdin: "in"})
-	require.NoError(t, err)
-	require.Equal(t, "in", string(out))
-	_, err = runProgram(t.Context(), doctor.Command{Argv: []string{"no-such-program"}})
-	require.ErrorIs(t, err, fs.ErrNotExist)
-	_, err = runProgram(t.Context(), doctor.Command{Argv: []string{"ls", "/no/such/file"}})
-	require.ErrorContains(t, err, "No such file or directory")
 }

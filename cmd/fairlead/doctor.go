@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"strings"
 	"time"
 
@@ -21,11 +19,8 @@ import (
 	"github.com/fairlead/fairlead/internal/lib/hint"
 	"github.com/fairlead/fairlead/internal/ops/client/view"
 	"github.com/fairlead/fairlead/internal/ops/doctor"
+	"github.com/fairlead/fairlead/internal/ops/program"
 )
-
-// safePath is the PATH of the programs that doctor and support-bundle start:
-// the caller's own must not decide what root runs.
-const safePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // examineFlags are the agent's flags, for commands that examine a machine.
 func examineFlags(cmd *cobra.Command) *doctor.Config {
@@ -45,7 +40,7 @@ func examineFlags(cmd *cobra.Command) *doctor.Config {
 // examined completes the flags: what was not given is as the running agent has it.
 func examined(ctx context.Context, cmd *cobra.Command, c *doctor.Config) doctor.Config {
 	client := agentOf(cmd)
-	c.Agent, c.Socket, c.Run, c.LoadObjects = client, client.Socket(), runProgram, doctor.LoadObjects
+	c.Agent, c.Socket, c.Run, c.LoadObjects = client, client.Socket(), program.Run, doctor.LoadObjects
 	if !cmd.Flags().Changed("conf-dir") && !cmd.Flags().Changed("cni-bin-dir") {
 		c.Runtimes, c.Sockets = runtimes.Usual(), runtimes.Sockets()
 	}
@@ -117,38 +112,4 @@ is taken out. Names and addresses of pods stay: look before you give it away.`,
 		return err
 	}
 	return cmd
-}
-
-// runProgram is the doctor's Runner.
-func runProgram(ctx context.Context, c doctor.Command) ([]byte, error) {
-	path, err := lookPath(c.Argv[0])
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.CommandContext(ctx, path, c.Argv[1:]...)
-	cmd.Env = append([]string{"PATH=" + safePath, "LC_ALL=C"}, c.Env...)
-	cmd.Stdin = strings.NewReader(c.Stdin)
-	cmd.WaitDelay = time.Second
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		line, _, _ := strings.Cut(strings.TrimSpace(stderr.String()), "\n")
-		return out, fmt.Errorf("%s: %w %s", c.Argv[0], err, line)
-	}
-	return out, nil
-}
-
-// lookPath finds a program in safePath.
-func lookPath(name string) (string, error) {
-	if strings.Contains(name, "/") {
-		return name, nil
-	}
-	for _, dir := range strings.Split(safePath, ":") {
-		path := dir + "/" + name
-		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o111 != 0 && !info.IsDir() {
-			return path, nil
-		}
-	}
-	return "", fmt.Errorf("%s is not installed: %w", name, fs.ErrNotExist)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"path"
 	"slices"
 
@@ -189,43 +188,13 @@ func describeCommand() *cobra.Command {
 			return view.Describe(w, found, v)
 		})
 	}
-	return group("describe", "Show one thing in full", cmd)
+	return group("describe", "Show one thing in full", append(questions("describe"), cmd)...)
 }
 
 func ipCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "who ADDRESS", Short: "Which pod has this address, and where", Args: usage.Args(one("ADDRESS"))}
-	out, from := outputFlag(cmd, asTable, asJSON, asYAML), &originFlags{}
-	from.add(cmd)
-	cmd.Flags().StringVarP(&from.namespace, "namespace", "n", "", "look through the pods of this `namespace` only (Kubernetes API; default: all)")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		from.all = from.namespace == ""
-		addr, err := netip.ParseAddr(args[0])
-		if err != nil {
-			return hint.Usagef("%q is not an IP address", args[0])
-		}
-		o, err := from.open(cmd, nil)
-		if err != nil {
-			return err
-		}
-		if o.API == nil && o.Namespace != "" {
-			return hint.Usagef("the agent is asked about all namespaces: leave out -n")
-		}
-		ctx, cancel := within(cmd)
-		defer cancel()
-		who, err := o.Who(ctx, addr.Unmap())
-		if err != nil {
-			return o.Explain(err)
-		}
-		err = out.print(cmd.OutOrStdout(), who, func(w io.Writer, v view.Options) error {
-			v.Cluster = o.API != nil
-			return view.Who(w, who, v)
-		})
-		if err == nil && len(who.Items) == 0 {
-			return silentError{exitNotFound}
-		}
-		return err
-	}
-	return group("ip", "Ask about addresses", cmd)
+	cmd := questions("")[0]
+	cmd.AddCommand(questions("ip")...)
+	return cmd
 }
 
 // absent says of a pod that is not found where else it may be.

@@ -88,7 +88,21 @@ On the nodes plugin, configuration and journal stay.`,
 }
 
 // objects are the chart's with the values that the flags say, CRDs first.
-func (o *installOptions) objects() ([]manifest.Object, error) {
+func (o *installOptions) objects() (manifest.Values, []manifest.Object, error) {
+	v, err := o.values()
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := manifest.Render(v)
+	if err != nil || !o.crds {
+		return v, all, err
+	}
+	crds, err := manifest.CRDs()
+	return v, append(crds, all...), err
+}
+
+// values are the chart's with what the flags say.
+func (o *installOptions) values() (manifest.Values, error) {
 	v, err := manifest.Defaults()
 	if err != nil {
 		return nil, err
@@ -111,15 +125,7 @@ func (o *installOptions) objects() ([]manifest.Object, error) {
 			return nil, hint.Usagef("--set: %w", err)
 		}
 	}
-	if err := checkValues(v); err != nil {
-		return nil, err
-	}
-	all, err := manifest.Render(v)
-	if err != nil || !o.crds {
-		return all, err
-	}
-	crds, err := manifest.CRDs()
-	return append(crds, all...), err
+	return v, checkValues(v)
 }
 
 // checkValues refuses values that the API server takes and with which no agent
@@ -137,7 +143,7 @@ func checkValues(v manifest.Values) error {
 			errs = append(errs, hint.Usagef("flags.%s: the agent's flag takes no %v", name, given[name]))
 		}
 	}
-	for _, err := range []error{v.CheckActions(), v.CheckOVN()} {
+	for _, err := range []error{v.CheckActions(), v.CheckOVN(), v.CheckNetworks(manifest.Cluster{})} {
 		if err != nil {
 			errs = append(errs, hint.Usagef("%w", err))
 		}
@@ -152,7 +158,7 @@ func (o *installOptions) install(cmd *cobra.Command, f *format) error {
 	if cmd.Flags().Changed("output") && o.dryRun != dryClient {
 		return hint.Usagef("-o says how --dry-run prints the objects")
 	}
-	objects, err := o.objects()
+	values, objects, err := o.objects()
 	if err != nil {
 		return err
 	}
@@ -165,6 +171,13 @@ func (o *installOptions) install(cmd *cobra.Command, f *format) error {
 	}
 	ctx, cancel := within(cmd)
 	defer cancel()
+	there, err := c.Cluster(ctx)
+	if err == nil {
+		err = values.CheckNetworks(there)
+	}
+	if err != nil {
+		return hint.On(err, "nothing was applied: give networks that nobody else has, by --set ovn.podCIDR=, ovn.joinCIDR= or ovn.serviceCIDR=")
+	}
 	return applyAll(ctx, cmd.OutOrStdout(), c, objects)
 }
 
@@ -190,9 +203,12 @@ func applyAll(ctx context.Context, w io.Writer, c *apply.Client, objects []manif
 func (o *installOptions) uninstall(cmd *cobra.Command) error {
 	// Whatever the values were with which it was installed.
 	o.sets = append(o.sets, "ovn.enabled=true", "ovn.nb=any")
-	objects, err := o.objects()
+	_, objects, err := o.objects()
 	if err != nil {
 		return err
+	}
+	if !o.crds { // Subnets stay, as all that users made
+		objects = slices.DeleteFunc(objects, func(m manifest.Object) bool { return m.Kind() == "Subnet" })
 	}
 	c, err := o.client()
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"github.com/fairlead/fairlead/internal/testbed/kube"
 )
 
+const onOVN = "--set ovn.enabled=true --set ovn.nb=tcp:10.0.0.1:6641 "
+
 // TestInstallRefuses: values that no agent starts with, or that no policy can
 // have, are refused before anything is asked of a cluster.
 func TestInstallRefuses(t *testing.T) {
@@ -20,6 +22,8 @@ func TestInstallRefuses(t *testing.T) {
 		"--set policies.requests.actions=[]":                    "no action is given",
 		"--set ovn.enabled=true":                                "ovn.nb: with ovn.enabled it names the northbound database",
 		"--set flags.no-such-flag=1 --set flags.neither=true":   "--neither",
+		onOVN + "--set ovn.podCIDR=100.64.0.0/10":               "ovn.podCIDR 100.64.0.0/10 overlaps ovn.joinCIDR 100.64.0.0/16",
+		onOVN + "--set ovn.podCIDR=7":                           "ovn.podCIDR: 7 is not a network",
 		"--set policies.requests.actions=[Deny,Warn] --dry-run": "exclude each other",
 	} {
 		s := say(t, "install "+args)
@@ -28,6 +32,38 @@ func TestInstallRefuses(t *testing.T) {
 	}
 	tell(t, "install --dry-run --set flags.mtu=1400 --set flags.socket=/run/x/agent.sock --set policies.requests.actions=[Deny,Audit]")
 	tell(t, "install --dry-run --set policies.requests.enabled=false --set policies.requests.actions=[]")
+}
+
+// TestInstallBesideACluster: networks that the cluster's nodes, Services or Subnets
+// have are refused by name, and nothing is applied; others are, with their Subnet.
+func TestInstallBesideACluster(t *testing.T) {
+	c := kube.Start(t, kube.Options{})
+	c.RegisterNode("n1")
+	_, err := c.TryKubectl("", "patch", "node", "n1", "--subresource=status", "--type=merge", "-p", `{"status":{"addresses":[{"type":"InternalIP","address":"10.20.0.7"}]}}`)
+	require.NoError(t, err)
+	services := c.Kubectl("get", "servicecidrs", "-o", "jsonpath={.items[0].spec.cidrs[0]}")
+	c.Apply(`{apiVersion: kubeovn.io/v1, kind: Subnet, metadata: {name: old}, spec: {cidrBlock: 10.30.0.0/16}}`)
+	admin := "install --kubeconfig " + c.AdminKubeconfig() + " " + onOVN
+	for args, why := range map[string]string{
+		"--set ovn.podCIDR=10.20.0.0/16":                  "ovn.podCIDR 10.20.0.0/16 has the address 10.20.0.7 of node n1",
+		"--set ovn.podCIDR=" + services:                   "ovn.podCIDR " + services + " overlaps the API server's network of Services " + services,
+		"--set ovn.joinCIDR=" + services:                  "ovn.joinCIDR " + services + " overlaps the API server's network of Services " + services,
+		"--set ovn.joinCIDR=10.30.7.0/24":                 "ovn.joinCIDR 10.30.7.0/24 overlaps 10.30.0.0/16 of Subnet old",
+		"--set ovn.serviceCIDR=10.99.0.0/16":              "ovn.serviceCIDR 10.99.0.0/16: the API server gives Services addresses of " + services,
+		"--set ovn.joinCIDR=10.16.200.0/24":               "the built-in network of pods 10.16.0.0/16",
+		"--dry-run=server --set ovn.podCIDR=10.20.0.0/16": "of node n1",
+	} {
+		s := say(t, admin+args)
+		require.Equal(t, exitFailed, s.code, args)
+		require.Contains(t, s.err, why, args)
+		require.Contains(t, s.err, "nothing was applied", args)
+	}
+	require.Empty(t, c.Kubectl("get", "daemonsets,deployments", "-A", "-o", "name"))
+	tell(t, admin+"--set ovn.podCIDR=10.40.0.0/16")
+	require.Equal(t, "10.40.0.0/16 true", c.Kubectl("get", "subnet", "ovn-default", "-o", "jsonpath={.spec.cidrBlock} {.spec.default}"))
+	tell(t, admin+"--set ovn.podCIDR=10.40.0.0/16")
+	tell(t, "uninstall --kubeconfig "+c.AdminKubeconfig()+" --set ovn.podCIDR=10.40.0.0/16")
+	require.Contains(t, c.Kubectl("get", "subnets", "-o", "name"), "ovn-default", "Subnets stay")
 }
 
 // TestUninstall: it takes what install made with other values, too.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/cmd/usage"
 	"github.com/fairlead/fairlead/internal/ops/client/view"
+	"github.com/fairlead/fairlead/internal/ops/question"
 )
 
 func gcCommand() *cobra.Command {
@@ -47,7 +48,7 @@ their ports, addresses, host ports and plugins, and ports and links of none.`,
 func queries(under string) []*cobra.Command {
 	var out []*cobra.Command
 	for _, q := range view.Queries() {
-		if q.Under == under {
+		if q.Under == under && !question.Has(q.Under, q.Use) {
 			out = append(out, queryCommand(q))
 		}
 	}

@@ -8,11 +8,12 @@ import (
 
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
 	"github.com/fairlead/fairlead/cmd/fairlead/stock"
+	"github.com/fairlead/fairlead/internal/ops/program"
 )
 
 func stockTools() stock.Tools {
 	return stock.Tools{
-		StateDir: nodeagent.DefaultStateDir, Within: within, Agent: agentOf, Beside: beside, Run: runProgram, Failed: silentError{exitFailed},
+		StateDir: nodeagent.DefaultStateDir, Within: within, Agent: agentOf, Beside: beside, Run: program.Run, Failed: silentError{exitFailed},
 		Output: func(cmd *cobra.Command, formats ...string) stock.Print { return outputFlag(cmd, formats...).print },
 	}
 }

@@ -101,7 +101,7 @@ imagePullSecrets: [{name: pull}]
 flags: {cni-master: auto, mtu: 9000, kubelet-root: /srv/kubelet}
 config: {namespaceIsolation: true, globalNamespaces: "a,b<c>"}
 cni: {types: [fairlead, multus], replace: true}
-ovn: {enabled: true, nb: "tcp:10.0.0.1:6641,tcp:10.0.0.2:6641", joinCIDR: 100.65.0.0/16, image: registry.local/ctl, replicas: 3}
+ovn: {enabled: true, nb: "tcp:10.0.0.1:6641,tcp:10.0.0.2:6641", joinCIDR: 100.65.0.0/16, podCIDR: 10.40.0.0/16, serviceCIDR: 10.96.0.0/12, image: registry.local/ctl, replicas: 3}
 http: {host: 0.0.0.0, port: 9999}
 kubernetesService: {host: 10.0.0.1, port: "6443"}
 serviceAccount: {annotations: {a: b}}

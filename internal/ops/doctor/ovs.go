@@ -9,20 +9,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
-	"github.com/ovn-kubernetes/libovsdb/client"
-	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/ops/rows"
 	"github.com/fairlead/fairlead/internal/ovs"
 )
-
-// rootModel is the least that libovsdb wants to know of the database; the
-// facts are read by plain selects, which change and watch nothing.
-type rootModel struct {
-	UUID string `ovsdb:"_uuid"`
-}
 
 // ovsFacts is what OVSDB tells of the switch and of our bridge.
 type ovsFacts struct {
@@ -58,20 +50,12 @@ type portFacts struct {
 
 // readOVS asks the database once.
 func readOVS(ctx context.Context, endpoint, bridge string) (ovsFacts, error) {
-	db, err := model.NewClientDBModel("Open_vSwitch", map[string]model.Model{"Open_vSwitch": &rootModel{}})
+	db, err := rows.Open(ctx, rows.Switch, rows.Place{Endpoint: endpoint}, false)
 	if err != nil {
-		return ovsFacts{}, fmt.Errorf("describe OVSDB: %w", err)
-	}
-	quiet := logr.Discard()
-	c, err := client.NewOVSDBClient(db, client.WithEndpoint(endpoint), client.WithLogger(&quiet))
-	if err != nil {
-		return ovsFacts{}, fmt.Errorf("use OVSDB at %s: %w", endpoint, err)
-	}
-	if err := c.Connect(ctx); err != nil {
 		return ovsFacts{}, fmt.Errorf("connect to OVSDB: %w", err)
 	}
-	defer c.Close()
-	r := reader{c}
+	defer db.Close()
+	r := reader{db}
 	facts, err := r.root(ctx)
 	if err != nil {
 		return ovsFacts{}, err
@@ -92,57 +76,42 @@ func readOVS(ctx context.Context, endpoint, bridge string) (ovsFacts, error) {
 }
 
 // reader selects rows.
-type reader struct{ c client.Client }
-
-func (r reader) rows(ctx context.Context, table string, columns []string, where ...ovsdb.Condition) ([]ovsdb.Row, error) {
-	if where == nil {
-		where = []ovsdb.Condition{}
-	}
-	res, err := r.c.Transact(ctx, ovsdb.Operation{Op: ovsdb.OperationSelect, Table: table, Columns: columns, Where: where})
-	if err == nil && len(res) > 0 && res[0].Error != "" {
-		err = errors.New(res[0].Error + ": " + res[0].Details)
-	}
-	if err != nil || len(res) == 0 {
-		return nil, fmt.Errorf("read table %s: %w", table, err)
-	}
-	return res[0].Rows, nil
-}
+type reader struct{ *rows.DB }
 
 func (r reader) root(ctx context.Context) (ovsFacts, error) {
-	rows, err := r.rows(ctx, "Open_vSwitch", []string{"ovs_version", "datapath_types", "cur_cfg", "next_cfg"})
-	if err != nil || len(rows) == 0 {
+	found, err := r.Select(ctx, "Open_vSwitch", []string{"ovs_version", "datapath_types", "cur_cfg", "next_cfg"})
+	if err != nil || len(found) == 0 {
 		return ovsFacts{empty: err == nil}, err
 	}
-	row := rows[0]
+	row := found[0]
 	return ovsFacts{
-		version: text(row["ovs_version"]), datapaths: texts(row["datapath_types"]),
-		stale: number(row["cur_cfg"]) < number(row["next_cfg"]),
+		version: rows.Text(row["ovs_version"]), datapaths: rows.Texts(row["datapath_types"]),
+		stale: rows.Number(row["cur_cfg"]) < rows.Number(row["next_cfg"]),
 	}, nil
 }
 
 func (r reader) bridge(ctx context.Context, name string) (*bridgeFacts, error) {
-	rows, err := r.rows(ctx, "Bridge", []string{"name", "datapath_type", "fail_mode", "ports"},
-		ovsdb.NewCondition("name", ovsdb.ConditionEqual, name))
-	if err != nil || len(rows) == 0 {
+	found, err := r.Select(ctx, "Bridge", []string{"name", "datapath_type", "fail_mode", "ports"}, rows.Is("name", name))
+	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	b := &bridgeFacts{name: name, datapath: text(rows[0]["datapath_type"]), failMode: text(rows[0]["fail_mode"])}
-	ports, err := r.rows(ctx, "Port", []string{"_uuid", "name", "tag"})
+	b := &bridgeFacts{name: name, datapath: rows.Text(found[0]["datapath_type"]), failMode: rows.Text(found[0]["fail_mode"])}
+	ports, err := r.Select(ctx, "Port", []string{"_uuid", "name", "tag"})
 	if err != nil {
 		return nil, err
 	}
-	ifaces, err := r.rows(ctx, "Interface", []string{"name", "type", "ofport", "error", "external_ids"})
+	ifaces, err := r.Select(ctx, "Interface", []string{"name", "type", "ofport", "error", "external_ids"})
 	if err != nil {
 		return nil, err
 	}
 	byName := map[string]ovsdb.Row{}
 	for _, i := range ifaces {
-		byName[text(i["name"])] = i
+		byName[rows.Text(i["name"])] = i
 	}
-	ours := texts(rows[0]["ports"])
+	ours := rows.Texts(found[0]["ports"])
 	for _, p := range ports {
-		if slices.Contains(ours, text(p["_uuid"])) {
-			b.ports = append(b.ports, portOf(p, byName[text(p["name"])]))
+		if slices.Contains(ours, rows.Text(p["_uuid"])) {
+			b.ports = append(b.ports, portOf(p, byName[rows.Text(p["name"])]))
 		}
 	}
 	slices.SortFunc(b.ports, func(x, y portFacts) int { return strings.Compare(x.name, y.name) })
@@ -151,59 +120,10 @@ func (r reader) bridge(ctx context.Context, name string) (*bridgeFacts, error) {
 
 func portOf(port, iface ovsdb.Row) portFacts {
 	p := portFacts{
-		name: text(port["name"]), tag: number(port["tag"]), kind: text(iface["type"]),
-		ofport: number(iface["ofport"]), err: text(iface["error"]), ids: map[string]string{},
-	}
-	if m, ok := iface["external_ids"].(ovsdb.OvsMap); ok {
-		for k, v := range m.GoMap {
-			p.ids[text(k)] = text(v)
-		}
+		name: rows.Text(port["name"]), tag: rows.Number(port["tag"]), kind: rows.Text(iface["type"]),
+		ofport: rows.Number(iface["ofport"]), err: rows.Text(iface["error"]), ids: rows.Map(iface["external_ids"]),
 	}
 	return p
-}
-
-// texts are the members of a set; a lone value is a set of one (RFC 7047, 5.1).
-func texts(v any) (out []string) {
-	if set, ok := v.(ovsdb.OvsSet); ok {
-		for _, m := range set.GoSet {
-			out = append(out, text(m))
-		}
-		return out
-	}
-	if s := text(v); s != "" {
-		return []string{s}
-	}
-	return nil
-}
-
-// text is a scalar, a UUID, or the one member of an optional column.
-func text(v any) string {
-	switch v := v.(type) {
-	case string:
-		return v
-	case ovsdb.UUID:
-		return v.GoUUID
-	case ovsdb.OvsSet:
-		if len(v.GoSet) == 1 {
-			return text(v.GoSet[0])
-		}
-	}
-	return ""
-}
-
-// number is an integer column; 0 for an optional one that is empty.
-func number(v any) int {
-	switch v := v.(type) {
-	case float64:
-		return int(v)
-	case int:
-		return v
-	case ovsdb.OvsSet:
-		if len(v.GoSet) == 1 {
-			return number(v.GoSet[0])
-		}
-	}
-	return 0
 }
 
 const startOVS = "apt-get install openvswitch-switch && systemctl start openvswitch-switch"

@@ -22,6 +22,8 @@ type Answer struct {
 	// Failed: the answer tells of something that is not as it should be, and the
 	// exit code does too.
 	Failed bool
+	// Unknown: what was asked about is not known, and the exit code says so.
+	Unknown bool
 }
 
 // Queries are all of them: a new one is a row here, with its text.

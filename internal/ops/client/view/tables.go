@@ -242,6 +242,9 @@ func Who(w io.Writer, who agent.Who, o Options) error {
 
 func meaning(i agent.IP) string {
 	pod := i.Namespace + "/" + i.Pod
+	if i.Object != "" {
+		return recorded(i)
+	}
 	switch i.State {
 	case agent.IPHeld:
 		subnet := "no subnet of ours"

@@ -8,6 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
+	"path"
+	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,11 +22,18 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/install/manifest"
 )
 
 // manager owns the fields that we apply.
 const manager = "fairlead-install"
+
+// A definition's kind is served some time after it was applied.
+const (
+	pause   = 100 * time.Millisecond
+	serving = 100 // pauses
+)
 
 // partOf is the label by which a CRD is known as ours: others install the same
 // CRDs, and theirs stay as they are.
@@ -41,6 +52,7 @@ var plurals = map[string]string{
 	"RoleBinding":                      "rolebindings",
 	"DaemonSet":                        "daemonsets",
 	"Deployment":                       "deployments",
+	"Subnet":                           "subnets",
 }
 
 // Outcome says what became of an object.
@@ -117,7 +129,7 @@ func (c *Client) Apply(ctx context.Context, o manifest.Object) (Outcome, error) 
 	if c.opts.Force {
 		r = r.Param("force", "true")
 	}
-	after, err := meta(r.Do(ctx).Raw())
+	after, err := meta(c.settled(ctx, r))
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("apply %s: %w", o, err)
@@ -127,6 +139,23 @@ func (c *Client) Apply(ctx context.Context, o manifest.Object) (Outcome, error) 
 		return Unchanged, nil
 	}
 	return Changed, nil
+}
+
+// settled repeats a request while the server does not serve the kind yet, whose
+// definition was applied a moment ago.
+func (c *Client) settled(ctx context.Context, r *rest.Request) (raw []byte, err error) {
+	for range serving {
+		raw, err = r.Do(ctx).Raw()
+		if !apierrors.IsNotFound(err) {
+			return raw, err
+		}
+		select {
+		case <-ctx.Done():
+			return raw, err
+		case <-time.After(pause):
+		}
+	}
+	return raw, err
 }
 
 // Delete removes the object; what depends on it goes with it. A CRD that
@@ -175,7 +204,7 @@ func meta(raw []byte, err error) (*kept, error) {
 
 // get is the object on the server; a read is never a dry run.
 func (c *Client) get(ctx context.Context, o manifest.Object) (*kept, error) {
-	p, err := path(o)
+	p, err := pathOf(o)
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +212,7 @@ func (c *Client) get(ctx context.Context, o manifest.Object) (*kept, error) {
 }
 
 func (c *Client) request(r *rest.Request, o manifest.Object) *rest.Request {
-	p, _ := path(o) // get has found it
+	p, _ := pathOf(o) // get has found it
 	r = r.AbsPath(p...)
 	if c.opts.DryRun {
 		r = r.Param("dryRun", metav1.DryRunAll)
@@ -197,8 +226,8 @@ func foreign(o manifest.Object, before *kept) bool {
 
 var errKind = errors.New("a kind that installations do not have")
 
-// path is where the object stands.
-func path(o manifest.Object) ([]string, error) {
+// pathOf is where the object stands.
+func pathOf(o manifest.Object) ([]string, error) {
 	plural, ok := plurals[o.Kind()]
 	if !ok {
 		return nil, fmt.Errorf("%s: %w", o, errKind)
@@ -211,4 +240,89 @@ func path(o manifest.Object) ([]string, error) {
 		root = append(root, "namespaces", ns)
 	}
 	return append(root, plural, o.Name()), nil
+}
+
+// Cluster is what there is that an installation's networks must agree with. What the
+// server does not have is not there; what it refuses to tell is an error.
+func (c *Client) Cluster(ctx context.Context) (manifest.Cluster, error) {
+	out := manifest.Cluster{Nodes: map[string][]netip.Addr{}, Subnets: map[string][]netip.Prefix{}, Builtin: true}
+	err := errors.Join(
+		c.each(ctx, "/api/v1/nodes", func(o listed) { out.Nodes[o.Metadata.Name] = o.internal() }),
+		c.each(ctx, "/apis/networking.k8s.io/v1/servicecidrs", func(o listed) {
+			for _, text := range o.Spec.CIDRs {
+				out.Services = append(out.Services, prefixes(text)...)
+			}
+		}),
+		c.each(ctx, "/apis/kubeovn.io/v1/subnets", func(o listed) {
+			out.Builtin = out.Builtin && !o.Spec.Default && o.Metadata.Name != v1.DefaultSubnet
+			if o.Spec.Vpc == "" || o.Spec.Vpc == v1.DefaultVpc {
+				out.Subnets[o.Metadata.Name] = prefixes(o.Spec.CIDRBlock)
+			}
+		}),
+	)
+	return out, err
+}
+
+// listed is what is looked at of nodes, networks of Services and Subnets.
+type listed struct {
+	kept
+	Spec struct {
+		CIDRs     []string `json:"cidrs"`
+		CIDRBlock string   `json:"cidrBlock"`
+		Vpc       string   `json:"vpc"`
+		Default   bool     `json:"default"`
+	} `json:"spec"`
+	Status struct {
+		Addresses []struct {
+			Type    string `json:"type"`
+			Address string `json:"address"`
+		} `json:"addresses"`
+	} `json:"status"`
+}
+
+// internal are a node's InternalIPs.
+func (o listed) internal() (out []netip.Addr) {
+	for _, a := range o.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == "InternalIP" {
+			out = append(out, ip.Unmap())
+		}
+	}
+	return out
+}
+
+// prefixes are the networks of a list with commas; what is none is nobody's network.
+func prefixes(text string) (out []netip.Prefix) {
+	for part := range strings.SplitSeq(text, ",") {
+		if p, err := netip.ParsePrefix(strings.TrimSpace(part)); err == nil {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+// each calls use for all objects at a path, page by page; a kind that the server
+// does not have has none.
+func (c *Client) each(ctx context.Context, at string, use func(listed)) error {
+	for next := ""; ; {
+		raw, err := c.rest.Get().AbsPath(at).Param("limit", "500").Param("continue", next).Do(ctx).Raw()
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		var page struct {
+			Metadata metav1.ListMeta `json:"metadata"`
+			Items    []listed        `json:"items"`
+		}
+		if err == nil {
+			err = json.Unmarshal(raw, &page)
+		}
+		if err != nil {
+			return fmt.Errorf("look at %s: %w", path.Base(at), err)
+		}
+		for _, o := range page.Items {
+			use(o)
+		}
+		if next = page.Metadata.Continue; next == "" {
+			return nil
+		}
+	}
 }

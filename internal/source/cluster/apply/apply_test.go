@@ -72,7 +72,7 @@ func TestInstallation(t *testing.T) {
 		}
 		return apply.Created
 	}
-	ovn := []string{"ovn.enabled=true", "ovn.nb=tcp:10.0.0.1:6641"} // all kinds of objects
+	ovn := []string{"ovn.enabled=true", "ovn.nb=tcp:10.0.0.1:6641", "ovn.podCIDR=10.40.0.0/16"} // all kinds of objects
 	all := objects(t, ovn...)
 
 	each(client(t, apply.Options{Kubeconfig: kubeconfig, DryRun: true}), all[4:], first)

@@ -2,8 +2,8 @@
 // the rights of whoever asks: pods and their networks, NetworkAttachmentDefinitions,
 // Subnets, addresses. It asks once and page by page, keeps nothing and watches
 // nothing; of objects it reads the few fields that are shown. What it says of a
-// pod's networks is what the annotation network-status says. It changes nothing,
-// and knows neither flags nor the agent.
+// pod's networks is what the annotation network-status says. It changes nothing
+// but by Remove, and knows neither flags nor the agent.
 package query
 
 import (
@@ -104,30 +104,30 @@ type Scope struct {
 	Name      string // "" is all
 }
 
-// kind is a resource of the API.
-type kind struct{ group, version, plural string }
+// Kind is a resource of the API.
+type Kind struct {
+	group, version, plural string
+	cluster                bool // it stands in no namespace
+}
 
 // Kinds that are read.
 var (
-	pods    = kind{"", "v1", "pods"}
-	nads    = kind{"k8s.cni.cncf.io", "v1", "network-attachment-definitions"}
-	subnets = kind{"kubeovn.io", "v1", "subnets"}
-	vlans   = kind{"kubeovn.io", "v1", "vlans"}
-	events  = kind{"events.k8s.io", "v1", "events"}
+	pods    = Kind{"", "v1", "pods", false}
+	nads    = Kind{"k8s.cni.cncf.io", "v1", "network-attachment-definitions", false}
+	subnets = Kind{"kubeovn.io", "v1", "subnets", true}
+	vlans   = Kind{"kubeovn.io", "v1", "vlans", true}
+	events  = Kind{"events.k8s.io", "v1", "events", false}
 )
 
-// namespaced tells kinds that stand in namespaces.
-func (k kind) namespaced() bool { return k.group != subnets.group }
-
 // String is the resource as RBAC and kubectl write it.
-func (k kind) String() string {
+func (k Kind) String() string {
 	if k.group == "" {
 		return k.plural
 	}
 	return k.plural + "." + k.group
 }
 
-func (k kind) path(namespace string) []string {
+func (k Kind) path(namespace string) []string {
 	p := []string{"/apis", k.group, k.version}
 	if k.group == "" {
 		p = []string{"/api", k.version}
@@ -140,7 +140,7 @@ func (k kind) path(namespace string) []string {
 
 // question is a list of objects of a kind.
 type question struct {
-	kind
+	Kind
 	Scope
 	fields string // field selector
 	// heads leaves out all but the metadata.
@@ -160,7 +160,7 @@ func each[T any](ctx context.Context, c *Client, q question, use func(T)) error 
 			Items    []T             `json:"items"`
 		}
 		if err := c.page(ctx, q, next, &page); err != nil {
-			return c.explain(err, "list", q.kind, q.Namespace)
+			return c.explain(err, "list", q.Kind, q.Namespace)
 		}
 		for _, item := range page.Items {
 			use(item)

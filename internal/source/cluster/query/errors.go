@@ -90,13 +90,13 @@ func (e *UnreachableError) Hint() string {
 }
 
 // explain says what a failed request means.
-func (c *Client) explain(err error, verb string, k kind, namespace string) error {
+func (c *Client) explain(err error, verb string, k Kind, namespace string) error {
 	status := apierrors.APIStatus(nil)
 	switch {
 	case errors.As(err, &status) && status.Status().Code >= http.StatusInternalServerError:
 		return &UnreachableError{c.host, err}
 	case apierrors.IsForbidden(err):
-		return &DeniedError{Verb: verb, Resource: k.String(), Namespace: namespace, Cluster: !k.namespaced(), Err: err}
+		return &DeniedError{Verb: verb, Resource: k.String(), Namespace: namespace, Cluster: k.cluster, Err: err}
 	case apierrors.IsUnauthorized(err):
 		return &LoginError{c.host, err}
 	case silent(err):
@@ -105,7 +105,7 @@ func (c *Client) explain(err error, verb string, k kind, namespace string) error
 		}
 		return &UnreachableError{c.host, err}
 	}
-	return fmt.Errorf("%s %s%s: %w", verb, k, (&DeniedError{Namespace: namespace, Cluster: !k.namespaced()}).where(), err)
+	return fmt.Errorf("%s %s%s: %w", verb, k, (&DeniedError{Namespace: namespace, Cluster: k.cluster}).where(), err)
 }
 
 // silent tells that the network or the server gave no answer, from an answer that

@@ -13,7 +13,7 @@ import (
 // address.
 func (c *Client) IPs(ctx context.Context, namespace string) (agent.IPList, error) {
 	out := agent.IPList{Items: []agent.IP{}}
-	err := each(ctx, c, question{kind: pods, Scope: Scope{Namespace: namespace}, fields: alive}, func(p pod) {
+	err := each(ctx, c, question{Kind: pods, Scope: Scope{Namespace: namespace}, fields: alive}, func(p pod) {
 		out.Items = append(out.Items, c.held(p, func(netip.Addr) bool { return true })...)
 	})
 	if err != nil {
@@ -47,11 +47,12 @@ func (c *Client) held(p pod, wanted func(netip.Addr) bool) (out []agent.IP) {
 	return out
 }
 
-// Who tells what an address means in the cluster. Where only a namespace is
-// looked through, it tells of no address that it is free.
+// Who tells what an address means in the cluster: which pod has it, else which IP
+// object, and why. Where only a namespace is looked through, it tells of no address
+// that it is free.
 func (c *Client) Who(ctx context.Context, addr netip.Addr, namespace string) (agent.Who, error) {
 	out := agent.Who{Address: addr, Items: []agent.IP{}}
-	err := each(ctx, c, question{kind: pods, Scope: Scope{Namespace: namespace}, fields: alive}, func(p pod) {
+	err := each(ctx, c, question{Kind: pods, Scope: Scope{Namespace: namespace}, fields: alive}, func(p pod) {
 		out.Items = append(out.Items, c.held(p, func(ip netip.Addr) bool { return ip == addr })...)
 	})
 	if err != nil {
@@ -60,6 +61,15 @@ func (c *Client) Who(ctx context.Context, addr netip.Addr, namespace string) (ag
 	pools, err := c.pools(ctx)
 	if _, err := c.lacking(err, "Subnets are not looked at"); err != nil {
 		return out, err
+	}
+	if len(out.Items) == 0 && namespace == "" {
+		if out.Items, err = c.recorded(ctx, addr); err != nil {
+			return out, err
+		}
+		if len(out.Items) > 0 {
+			return out, nil
+		}
+		out.Items = []agent.IP{}
 	}
 	s := containing(pools, addr)
 	if s == nil {

@@ -40,7 +40,7 @@ func (o object) spec(to any) error {
 func (c *Client) Nets(ctx context.Context, s Scope) (agent.NetList, error) {
 	var found []catalog.NAD
 	var faults []string
-	err := each(ctx, c, question{kind: nads, Scope: s}, func(o object) {
+	err := each(ctx, c, question{Kind: nads, Scope: s}, func(o object) {
 		var spec struct {
 			Config string `json:"config"`
 		}
@@ -93,7 +93,7 @@ func (c *Client) count(ctx context.Context, nets []agent.Net) error {
 // attached calls use for each interface of each pod of the cluster. It needs the
 // pods' metadata only.
 func (c *Client) attached(ctx context.Context, use func(head, agent.NetworkStatus)) error {
-	return each(ctx, c, question{kind: pods, fields: alive, heads: true}, func(h head) {
+	return each(ctx, c, question{Kind: pods, fields: alive, heads: true}, func(h head) {
 		for _, n := range c.networks(h) {
 			use(h, n)
 		}
@@ -198,7 +198,7 @@ func (c *Client) pools(ctx context.Context) ([]core.Subnet, error) {
 // declared are the Subnets that are right by themselves, the oldest first;
 // withheld tells that one which is wrong is meant to be the default.
 func (c *Client) declared(ctx context.Context) (all []declared, withheld bool, err error) {
-	err = each(ctx, c, question{kind: subnets}, func(o object) {
+	err = each(ctx, c, question{Kind: subnets}, func(o object) {
 		var spec v1.SubnetSpec
 		if err := o.spec(&spec); err != nil {
 			c.refused("Subnet", o, "spec: "+err.Error())
@@ -235,7 +235,7 @@ func (c *Client) vlans(ctx context.Context, all []declared) (map[string]int, err
 		return nil, nil
 	}
 	out := map[string]int{}
-	err := each(ctx, c, question{kind: vlans}, func(o object) {
+	err := each(ctx, c, question{Kind: vlans}, func(o object) {
 		var spec v1.VlanSpec
 		if err := o.spec(&spec); err != nil {
 			c.refused("Vlan", o, "spec: "+err.Error())

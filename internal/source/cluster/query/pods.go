@@ -87,14 +87,14 @@ func (p pod) state(has bool) string {
 // Pods lists pods, by namespace and name.
 func (c *Client) Pods(ctx context.Context, s Scope) (agent.PodList, error) {
 	out := agent.PodList{Items: []agent.Pod{}}
-	err := each(ctx, c, question{kind: pods, Scope: s}, func(p pod) { out.Items = append(out.Items, c.shown(p)) })
+	err := each(ctx, c, question{Kind: pods, Scope: s}, func(p pod) { out.Items = append(out.Items, c.shown(p)) })
 	return out, err
 }
 
 // PodNames lists the pods of a namespace, "" for all.
 func (c *Client) PodNames(ctx context.Context, namespace string) ([]core.Pod, error) {
 	var out []core.Pod
-	err := each(ctx, c, question{kind: pods, Scope: Scope{Namespace: namespace}, heads: true}, func(h head) {
+	err := each(ctx, c, question{Kind: pods, Scope: Scope{Namespace: namespace}, heads: true}, func(h head) {
 		out = append(out, core.Pod{Namespace: h.Metadata.Namespace, Name: h.Metadata.Name, UID: h.Metadata.UID})
 	})
 	return out, err
@@ -206,7 +206,7 @@ var reasons = []string{
 // events are those about the networks of this pod, not of one that had its name
 // before; the oldest first.
 func (c *Client) events(ctx context.Context, p agent.Pod) ([]agent.PodEvent, error) {
-	q := question{kind: events, Scope: Scope{Namespace: p.Namespace}, fields: "regarding.kind=Pod,regarding.name=" + p.Name}
+	q := question{Kind: events, Scope: Scope{Namespace: p.Namespace}, fields: "regarding.kind=Pod,regarding.name=" + p.Name}
 	var out []agent.PodEvent
 	err := each(ctx, c, q, func(e event) {
 		reporter := cmp.Or(e.ReportingController, e.Source.Component)

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fairlead/fairlead/cmd/usage"
+	"github.com/fairlead/fairlead/internal/ops/program"
+	"github.com/fairlead/fairlead/internal/ops/question"
+)
+
+// questions are the commands about a cluster that are subcommands of one; of the
+// program: "".
+func questions(under string) []*cobra.Command {
+	var out []*cobra.Command
+	for _, q := range question.All() {
+		if q.Under == under {
+			out = append(out, questionCommand(q))
+		}
+	}
+	return out
+}
+
+func questionCommand(q question.Question) *cobra.Command {
+	cmd := &cobra.Command{Use: strings.Join(append([]string{q.Use}, q.Args...), " "), Short: q.Short, Args: usage.Args(wants(q.Args))}
+	out, from := outputFlag(cmd, asTable, asJSON, asYAML), &originFlags{all: true}
+	from.add(cmd)
+	cmd.Long += q.Long
+	for _, f := range q.Flags {
+		if f.Switch {
+			cmd.Flags().BoolP(f.Name, f.Letter, false, f.Usage)
+		} else {
+			cmd.Flags().StringP(f.Name, f.Letter, f.Default, f.Usage)
+		}
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		o, err := from.open(cmd, nil)
+		if err != nil {
+			return err
+		}
+		given := map[string]string{}
+		for _, f := range q.Flags {
+			given[f.Name] = cmd.Flag(f.Name).Value.String()
+		}
+		ctx, cancel := within(cmd)
+		defer cancel()
+		answer, err := q.Ask(ctx, question.Asked{Origin: o, Args: args, Flags: given, Run: program.Run, Note: func(text string) { note(cmd, text) }})
+		if err != nil {
+			return o.Explain(err)
+		}
+		err = out.print(cmd.OutOrStdout(), answer.Value, answer.Text)
+		switch {
+		case err != nil:
+			return err
+		case answer.Unknown:
+			return silentError{exitNotFound}
+		case answer.Failed:
+			return silentError{exitFailed}
+		}
+		return nil
+	}
+	return cmd
+}
+
+// wants checks arguments by their names; those in brackets may be left out.
+func wants(names []string) cobra.PositionalArgs {
+	least := 0
+	for _, n := range names {
+		if !strings.HasPrefix(n, "[") {
+			least++
+		}
+	}
+	if least == 1 && len(names) == 1 {
+		return one(names[0])
+	}
+	return cobra.RangeArgs(least, len(names))
+}

@@ -1,0 +1,214 @@
+// Package question has the operator's commands about a cluster, as rows: how each is
+// called, which flags it has, and what it asks of whom. It knows no command line, and
+// starts programs only by the one way that it is given.
+package question
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/lib/hint"
+	"github.com/fairlead/fairlead/internal/ops/client"
+	"github.com/fairlead/fairlead/internal/ops/client/view"
+	"github.com/fairlead/fairlead/internal/ops/doctor"
+)
+
+// Question is a command.
+type Question struct {
+	Under            string // the command that this one is a subcommand of; "": none
+	Use, Short, Long string
+	Args             []string // names of its arguments; those in brackets may be left out
+	Flags            []Flag
+	Ask              func(context.Context, Asked) (view.Answer, error)
+}
+
+// Flag is a flag of a command, a switch or with a value.
+type Flag struct {
+	Name, Letter, Default, Usage string
+	Switch                       bool
+}
+
+// Asked is one call of a command.
+type Asked struct {
+	client.Origin
+	Args  []string
+	Flags map[string]string // a switch that is on is "true"
+	Run   doctor.Runner
+	Note  func(string)
+}
+
+// On tells that a switch is on.
+func (a Asked) On(flag string) bool { return a.Flags[flag] == "true" }
+
+// All are the commands.
+func All() []Question {
+	return []Question{{
+		Use: "ip", Args: []string{"SUBNET"}, Short: "What becomes of each address of a Subnet",
+		Long: " It tells who has which address, what is reserved, kept, excluded, or left, and\nwhat is free.",
+		Ask:  addressMap,
+	}, {
+		Under: "ip", Use: "who", Args: []string{"ADDRESS"}, Short: "Which pod has this address, and where; who reserves or keeps it",
+		Flags: []Flag{{Name: "namespace", Letter: "n", Usage: "look through the pods of this `namespace` only (Kubernetes API; default: all)"}},
+		Ask:   who,
+	}, {
+		Under: "ip", Use: "leaks", Short: "Addresses that nobody who lives holds; exit code 1 when there are any",
+		Long: leaksHelp, Flags: append([]Flag{{Name: "fix", Switch: true, Usage: "remove what is proven to be nobody's (Kubernetes API)"}}, endFlags()...),
+		Ask: leaks,
+	}, {
+		Under: "describe", Use: "subnet", Args: []string{"NAME"}, Short: "All that is known of a Subnet: counts, who reaches it, the way out, conditions", Ask: subnet,
+	}, {
+		Under: "describe", Use: "node", Args: []string{"NAME"}, Short: "All that is known of a node's network: chassis, tunnels, certificate, conditions, pods",
+		Flags: endFlags(), Ask: node,
+	}}
+}
+
+// Has tells that a command is one of them: who asks it asks an agent too, where there
+// is no cluster.
+func Has(under, use string) bool {
+	return slices.ContainsFunc(All(), func(q Question) bool { return q.Under == under && q.Use == use })
+}
+
+// onlyAPI is for what no agent knows.
+func onlyAPI(a Asked, what, instead string) error {
+	if a.API != nil {
+		return nil
+	}
+	return hint.On(fmt.Errorf("%s is asked of the Kubernetes API%s", what, a.Place()), "give --kubeconfig, or set KUBECONFIG; "+instead)
+}
+
+// shown is the answer that is v.
+func shown[T any](a Asked, v T, text func(io.Writer, T, view.Options) error) view.Answer {
+	return view.Answer{Value: v, Text: func(w io.Writer, o view.Options) error {
+		o.Cluster = a.API != nil
+		return text(w, v, o)
+	}}
+}
+
+func addressMap(ctx context.Context, a Asked) (view.Answer, error) {
+	if err := onlyAPI(a, "the map of a Subnet", "`fairlead get ips --node-local` lists what this node holds"); err != nil {
+		return view.Answer{}, err
+	}
+	m, err := a.API.Map(ctx, a.Args[0])
+	if errors.Is(err, core.ErrNotFound) {
+		err = hint.On(fmt.Errorf("no Subnet %q is in force: %w", a.Args[0], core.ErrNotFound), "`fairlead get subnets` lists all; a note above says why one is not in force")
+	}
+	return shown(a, m, view.AddressMap), err
+}
+
+func who(ctx context.Context, a Asked) (view.Answer, error) {
+	addr, err := netip.ParseAddr(a.Args[0])
+	if err != nil {
+		return view.Answer{}, hint.Usagef("%q is not an IP address", a.Args[0])
+	}
+	a.Namespace = a.Flags["namespace"]
+	if a.API == nil && a.Namespace != "" {
+		return view.Answer{}, hint.Usagef("the agent is asked about all namespaces: leave out -n")
+	}
+	found, err := a.Who(ctx, addr.Unmap())
+	out := shown(a, found, view.Who)
+	out.Unknown = len(found.Items) == 0
+	return out, err
+}
+
+func subnet(ctx context.Context, a Asked) (view.Answer, error) {
+	if err := onlyAPI(a, "a Subnet", "`fairlead get subnets --node-local` has what this node knows"); err != nil {
+		return view.Answer{}, err
+	}
+	s, err := a.API.Subnet(ctx, a.Args[0])
+	if errors.Is(err, core.ErrNotFound) {
+		err = hint.On(fmt.Errorf("there is no Subnet %q: %w", a.Args[0], core.ErrNotFound), "`fairlead get subnets` lists all")
+	}
+	return shown(a, s, view.SubnetDetail), err
+}
+
+func node(ctx context.Context, a Asked) (view.Answer, error) {
+	if err := onlyAPI(a, "a node", "`fairlead status` has what this node's agent knows"); err != nil {
+		return view.Answer{}, err
+	}
+	n, err := a.API.Node(ctx, a.Args[0])
+	if errors.Is(err, core.ErrNotFound) {
+		return view.Answer{}, hint.On(fmt.Errorf("there is no node %q: %w", a.Args[0], core.ErrNotFound), "`kubectl get nodes` lists all")
+	}
+	if err == nil {
+		chassis(ctx, a, &n)
+	}
+	return shown(a, n, view.NodeDetail), err
+}
+
+const leaksHelp = `
+
+Of a node: addresses that no living attachment holds, those of the agent's own
+pools and those of host-local's folders for the networks that it knows. Each is
+listed with the owner that is recorded, why it is left over, and the command that
+frees it. Nothing is changed. Unproven is one whose owner the agent does not know.
+
+Of a cluster: IP objects whose pod or node is gone and which nothing keeps, pods
+that were told an address of which no IP object tells, and ports in OVN's
+northbound database of pods that are gone. --fix removes objects and ports that are
+nobody's when the API server is asked about each once more.`
+
+func leaks(ctx context.Context, a Asked) (view.Answer, error) {
+	if a.API == nil {
+		return leaksOfNode(ctx, a)
+	}
+	nb, rows := northRows(ctx, a)
+	if nb != nil {
+		defer nb.Close()
+	}
+	list, err := a.API.Lost(ctx, plain(rows))
+	if err != nil {
+		return view.Answer{}, err
+	}
+	if a.On("fix") {
+		fix(ctx, a, nb, rows, &list)
+	}
+	out := shown(a, list, view.Lost)
+	for _, l := range list.Items {
+		out.Failed = out.Failed || !l.Removed
+	}
+	return out, nil
+}
+
+// leaksOfNode asks the agent.
+func leaksOfNode(ctx context.Context, a Asked) (view.Answer, error) {
+	if a.On("fix") {
+		return view.Answer{}, hint.Usagef("--fix is for a cluster; on a node the command that frees an address stands below it")
+	}
+	for _, q := range view.Queries() {
+		if q.Under == "ip" && q.Use == "leaks" {
+			raw, err := a.Agent.Raw(ctx, q.Path)
+			if err != nil {
+				return view.Answer{}, err
+			}
+			return q.Read(raw)
+		}
+	}
+	return view.Answer{}, errors.New("no such question")
+}
+
+// fix removes what is nobody's.
+func fix(ctx context.Context, a Asked, nb *north, of []row, list *agent.LostList) {
+	for i := range list.Items {
+		l := &list.Items[i]
+		var err error
+		switch l.Kind {
+		case agent.LostObject:
+			l.Stays, err = a.API.Free(ctx, l.Name)
+		case agent.LostRow:
+			l.Stays, err = nb.free(ctx, a.API, of, l.Name)
+		default:
+			l.Stays = "there is nothing to remove"
+		}
+		if err != nil {
+			l.Stays = strings.TrimPrefix(err.Error(), l.Name+": ")
+		}
+		l.Removed = l.Stays == ""
+	}
+}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -178,26 +177,7 @@ func (o *installOptions) install(cmd *cobra.Command, f *format) error {
 	if err != nil {
 		return hint.On(err, "nothing was applied: give networks that nobody else has, by --set ovn.podCIDR=, ovn.joinCIDR= or ovn.serviceCIDR=")
 	}
-	return applyAll(ctx, cmd.OutOrStdout(), c, objects)
-}
-
-// applyAll goes on past an object that is refused: what else is wrong is told in
-// the same run, and everything can be repeated.
-func applyAll(ctx context.Context, w io.Writer, c *apply.Client, objects []manifest.Object) error {
-	var errs []error
-	for _, object := range objects {
-		outcome, err := c.Apply(ctx, object)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		_, _ = fmt.Fprintf(w, "%s %s\n", object, outcome)
-	}
-	err := errors.Join(errs...)
-	if slices.ContainsFunc(errs, apply.IsConflict) {
-		return hint.On(err, "another tool manages these fields: install with that one, or with --force-conflicts")
-	}
-	return err
+	return c.ApplyAll(ctx, cmd.OutOrStdout(), objects)
 }
 
 func (o *installOptions) uninstall(cmd *cobra.Command) error {
@@ -216,16 +196,7 @@ func (o *installOptions) uninstall(cmd *cobra.Command) error {
 	}
 	ctx, cancel := within(cmd)
 	defer cancel()
-	var errs []error
-	for _, object := range slices.Backward(objects) {
-		outcome, err := c.Delete(ctx, object)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", object, outcome)
-	}
-	return errors.Join(errs...)
+	return c.DeleteAll(ctx, cmd.OutOrStdout(), objects)
 }
 
 // client speaks to the cluster that the flags name.

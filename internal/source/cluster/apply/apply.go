@@ -8,8 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"iter"
 	"net/netip"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +27,7 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/install/manifest"
+	"github.com/fairlead/fairlead/internal/lib/hint"
 )
 
 // manager owns the fields that we apply.
@@ -186,8 +190,44 @@ func (c *Client) Delete(ctx context.Context, o manifest.Object) (Outcome, error)
 	return Deleted, nil
 }
 
+// ApplyAll applies objects and says what became of each. It goes on past one that is
+// refused: what else is wrong is told in the same run, and everything can be repeated.
+func (c *Client) ApplyAll(ctx context.Context, w io.Writer, objects []manifest.Object) error {
+	err := each(w, slices.Values(objects), func(o manifest.Object) (Outcome, error) { return c.Apply(ctx, o) })
+	if IsConflict(err) {
+		return hint.On(err, "another tool manages these fields: install with that one, or with --force-conflicts")
+	}
+	return err
+}
+
+// DeleteAll deletes objects, the last first, as ApplyAll applies them.
+func (c *Client) DeleteAll(ctx context.Context, w io.Writer, objects []manifest.Object) error {
+	backward := func(yield func(manifest.Object) bool) {
+		slices.Backward(objects)(func(_ int, o manifest.Object) bool { return yield(o) })
+	}
+	return each(w, backward, func(o manifest.Object) (Outcome, error) { return c.Delete(ctx, o) })
+}
+
+func each(w io.Writer, objects iter.Seq[manifest.Object], do func(manifest.Object) (Outcome, error)) error {
+	var errs []error
+	for o := range objects {
+		outcome, err := do(o)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		_, _ = fmt.Fprintf(w, "%s %s\n", o, outcome)
+	}
+	return errors.Join(errs...)
+}
+
 // IsConflict tells that another manager owns fields of the object.
-func IsConflict(err error) bool { return apierrors.IsConflict(err) }
+func IsConflict(err error) bool {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // of ApplyAll: each may be one
+		return slices.ContainsFunc(joined.Unwrap(), IsConflict)
+	}
+	return apierrors.IsConflict(err)
+}
 
 // kept is what is looked at of an object on the server.
 type kept struct {

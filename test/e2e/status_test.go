@@ -25,6 +25,17 @@ func becomesReady(t *testing.T, n *testbed.Node) {
 	})
 }
 
+// passesCheck waits until CHECK finds all of a pod as it was made.
+func passesCheck(t *testing.T, p *testbed.Pod) {
+	t.Helper()
+	eventually(t, func() string {
+		if e := p.CNI("CHECK", ownConf).Err(); e != nil {
+			return e.Msg + e.Details
+		}
+		return ""
+	})
+}
+
 // TestStatusTellsTheTruth: 50 with the reason until OVSDB is there and the
 // bridge works, 0 from then on, 50 again when it goes.
 func TestStatusTellsTheTruth(t *testing.T) {
@@ -81,7 +92,7 @@ func TestStatusTellsTheTruth(t *testing.T) {
 	call(n, "STATUS").MustCode(50)
 	n.OVS.StartServer()
 	becomesReady(t, n)
-	p.CNI("CHECK", ownConf).Must()
+	passesCheck(t, p) // ready is for the next pod: p's flows went with ovs-vswitchd
 }
 
 // TestLostBridgeComesBack: somebody deletes br-int; the agent makes it again
@@ -93,14 +104,9 @@ func TestLostBridgeComesBack(t *testing.T) {
 	q, _ := attached(n, "q")
 	reaches(t, q, pa...)
 	n.OVS.Vsctl("del-br", "br-int")
-	eventually(t, func() string {
-		if e := p.CNI("CHECK", ownConf).Err(); e != nil {
-			return e.Msg + e.Details
-		}
-		return ""
-	})
+	passesCheck(t, p)
+	passesCheck(t, q)
 	becomesReady(t, n)
-	q.CNI("CHECK", ownConf).Must()
 	reaches(t, q, append(pa, "10.16.0.1")...)
 }
 

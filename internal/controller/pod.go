@@ -48,10 +48,8 @@ type given struct {
 func (t *term) pod(ctx context.Context, k Key) error {
 	p, ok := t.Pods.Get(k.Namespace, k.Name)
 	name := core.Pod{Namespace: k.Namespace, Name: k.Name}
-	if ok && !p.Done && !p.Host {
-		if err := t.adopt(ctx, p); err != nil {
-			return err
-		}
+	if err := t.adopt(ctx, p); err != nil {
+		return err
 	}
 	held := t.book.Of(name)
 	own, left := split(held, p.UID)
@@ -79,6 +77,12 @@ func (t *term) pod(ctx context.Context, k Key) error {
 	if err := t.commit(ctx, o, p, all, held); err != nil {
 		return err
 	}
+	return t.report(ctx, o, p, all)
+}
+
+// report tells a pod what it has. One that has an address of a claim is told only if
+// it is as it was known.
+func (t *term) report(ctx context.Context, o Object, p Pod, all []given) error {
 	t.settled(ctx, o, all)
 	want := podNotes(p, all)
 	if slices.ContainsFunc(all, given.claimed) {
@@ -116,7 +120,7 @@ func (t *term) leave(ctx context.Context, name core.Pod, held []core.Lease) erro
 	t.calm(Key{KindPod, name.Namespace, name.Name})
 	rows := logical.Pod{Pod: name, Keeper: t.keeperOf(name)}
 	for _, l := range stay {
-		if net, _, ok := t.nets.Get(l.Subnet); !book.Reservation(l) && !(ok && claim.Needed(net.Subnet)) {
+		if net, _, ok := t.nets.Get(l.Subnet); !book.Reservation(l) && (!ok || !claim.Needed(net.Subnet)) {
 			rows.UID = l.Owner.Key.Container
 			rows.Ports = append(rows.Ports, logical.Port{Name: l.Owner.Key.IfName, Subnet: l.Subnet, MAC: l.MAC, IPs: l.IPs})
 		}
@@ -269,10 +273,8 @@ func fresh(all []given) (out []core.Lease) {
 	return out
 }
 
-// commit writes a pod's rows, and gives back the addresses of interfaces that
-// it has no more.
-func (t *term) commit(ctx context.Context, o Object, p Pod, all []given, held []core.Lease) error {
-	t.keptBy(p.Pod, p.Owner)
+// rowsOf are a pod's rows: an interface with an address of a claim has none.
+func (t *term) rowsOf(p Pod, all []given) logical.Pod {
 	rows := logical.Pod{Pod: p.Pod, Keeper: t.keeperOf(p.Pod)}
 	for _, g := range all {
 		if g.claimed() {
@@ -284,6 +286,14 @@ func (t *term) commit(ctx context.Context, o Object, p Pod, all []given, held []
 			Open: g.nic.Open || g.nic.Subnet.Open, VIPs: g.nic.VIPs.Addrs(),
 		})
 	}
+	return rows
+}
+
+// commit writes a pod's rows, and gives back the addresses of interfaces that
+// it has no more.
+func (t *term) commit(ctx context.Context, o Object, p Pod, all []given, held []core.Lease) error {
+	t.keptBy(p.Pod, p.Owner)
+	rows := t.rowsOf(p, all)
 	var err error
 	t.guards.add(o.Key, guardsOfAll(all)) // before they are there: their rows stay meanwhile
 	if len(rows.Ports) > 0 || len(all) == 0 || t.rowed(held) {
@@ -297,19 +307,9 @@ func (t *term) commit(ctx context.Context, o Object, p Pod, all []given, held []
 	case ungrouped(err):
 		return err // a policy went at this moment: the next try knows
 	default:
-		if err := t.free(ctx, fresh(all)); err != nil {
-			return err
-		}
-		subnet := ""
-		if missing := (*ovn.MissingError)(nil); errors.As(err, &missing) {
-			subnet = missing.Key
-		}
-		return t.failed(ctx, o, subnet, ReasonPort, err)
+		return t.unmade(ctx, o, all, err)
 	}
-	over := slices.DeleteFunc(slices.Clone(held), func(l core.Lease) bool {
-		return book.Reservation(l) || slices.ContainsFunc(all, func(g given) bool { return g.lease.Owner.Key == l.Owner.Key })
-	})
-	if err := t.free(ctx, over); err != nil {
+	if err := t.free(ctx, beyond(held, all)); err != nil {
 		return err
 	}
 	for _, g := range all {
@@ -321,6 +321,25 @@ func (t *term) commit(ctx context.Context, o Object, p Pod, all []given, held []
 	t.face(p, all)
 	t.enlist(o.Key, all)
 	return nil
+}
+
+// unmade gives back what a pod got whose rows the database refused.
+func (t *term) unmade(ctx context.Context, o Object, all []given, why error) error {
+	if err := t.free(ctx, fresh(all)); err != nil {
+		return err
+	}
+	subnet := ""
+	if missing := (*ovn.MissingError)(nil); errors.As(why, &missing) {
+		subnet = missing.Key
+	}
+	return t.failed(ctx, o, subnet, ReasonPort, why)
+}
+
+// beyond are the leases that a pod had, but for those of the interfaces that it has.
+func beyond(held []core.Lease, all []given) []core.Lease {
+	return slices.DeleteFunc(slices.Clone(held), func(l core.Lease) bool {
+		return book.Reservation(l) || slices.ContainsFunc(all, func(g given) bool { return g.lease.Owner.Key == l.Owner.Key })
+	})
 }
 
 // lacking are those of the annotations that an object should have which it has not.

@@ -147,6 +147,29 @@ func served(w core.Want, n *core.NIC, lent bool) error {
 	return nil
 }
 
+// asked is one interface with the objects that the pod names for it.
+func (t *term) asked(p Pod, w core.Want, n *core.NIC, lent bool) (nic, error) {
+	if err := served(w, n, lent); err != nil {
+		return nic{}, err
+	}
+	pool, err := t.poolOf(p, w.IfName, n)
+	if err != nil {
+		return nic{}, err
+	}
+	notes := annotation.Notes{All: p.Annotations, Provider: n.Provider, IfName: w.IfName}
+	names, err := notes.Objects()
+	switch {
+	case err != nil:
+		return nic{}, err
+	case names.Vip != "" || len(names.AAPs) > 0:
+		return nic{}, annotation.Refused(core.CodeValue, notes.Key(v1.FieldVip), names.Vip, "names Vips, which nobody carries out yet")
+	case claim.Needed(n.Subnet) && len(names.SecurityGroups) > 0:
+		return nic{}, annotation.Refused(core.CodeValue, notes.Key(v1.FieldSecurityGroups), strings.Join(names.SecurityGroups, ","),
+			"names SecurityGroups, and OVN does not carry Subnet %s", n.Subnet.Name)
+	}
+	return nic{n, pool, names, w.IfName, lent}, nil
+}
+
 // pooled adds to interfaces which IPPools give them their addresses, and what other
 // objects the pod names.
 func (t *term) pooled(p Pod, wants []core.Want) (out []nic, err error) {
@@ -156,22 +179,11 @@ func (t *term) pooled(p Pod, wants []core.Want) (out []nic, err error) {
 			if n == nil || s.NIC != nil && !v1.Routed(n.Provider) || s.Lent != nil && !t.Claims.Claims() {
 				continue
 			}
-			if err := served(w, n, s.Lent != nil); err != nil {
-				return nil, err
-			}
-			pool, err := t.poolOf(p, w.IfName, n)
+			one, err := t.asked(p, w, n, s.Lent != nil)
 			if err != nil {
 				return nil, err
 			}
-			notes := annotation.Notes{All: p.Annotations, Provider: n.Provider, IfName: w.IfName}
-			names, err := notes.Objects()
-			if err != nil {
-				return nil, err
-			}
-			if names.Vip != "" || len(names.AAPs) > 0 {
-				return nil, annotation.Refused(core.CodeValue, notes.Key(v1.FieldVip), names.Vip, "names Vips, which nobody carries out yet")
-			}
-			out = append(out, nic{n, pool, names, w.IfName, s.Lent != nil})
+			out = append(out, one)
 		}
 	}
 	return slices.Clip(out), nil

@@ -130,30 +130,31 @@ func (t *term) fromNotes(p Pod) (out []core.Lease) {
 		if !ok || value != "true" {
 			continue
 		}
-		at := prefix + v1.ProviderSuffix
-		net, _, ok := t.nets.Get(p.Annotations[at+v1.FieldSubnet])
-		if !ok {
-			continue
+		if l, ok := t.fromNote(p, prefix); ok {
+			out = append(out, l)
 		}
-		l := core.Lease{Subnet: net.Name, IPs: inside(net.Subnet, p.Annotations[at+v1.FieldIP])}
-		err := l.MAC.UnmarshalText([]byte(p.Annotations[at+v1.FieldMAC]))
-		switch {
-		case len(l.IPs) == 0:
-			continue
-		case claim.Needed(net.Subnet) && (err != nil || len(l.MAC) != 6):
-			l.MAC = nil // that of the plugin's
-		case err != nil || len(l.MAC) != 6:
-			continue
-		}
-		port := p.Name + "." + p.Namespace
-		if prefix != v1.DefaultProvider {
-			port += "." + prefix
-		}
-		l.Owner = owner(p.Pod, p.UID, port)
-		out = append(out, l)
 	}
 	slices.SortFunc(out, func(a, b core.Lease) int { return cmp.Compare(a.Owner.Key.IfName, b.Owner.Key.IfName) })
 	return out
+}
+
+// fromNote is the lease that the annotations with a prefix show.
+func (t *term) fromNote(p Pod, prefix string) (l core.Lease, ok bool) {
+	at := prefix + v1.ProviderSuffix
+	net, _, ok := t.nets.Get(p.Annotations[at+v1.FieldSubnet])
+	if !ok {
+		return l, false
+	}
+	l = core.Lease{Subnet: net.Name, IPs: inside(net.Subnet, p.Annotations[at+v1.FieldIP])}
+	if err := l.MAC.UnmarshalText([]byte(p.Annotations[at+v1.FieldMAC])); err != nil || len(l.MAC) != 6 {
+		l.MAC = nil
+	}
+	port := p.Name + "." + p.Namespace
+	if prefix != v1.DefaultProvider {
+		port += "." + prefix
+	}
+	l.Owner = owner(p.Pod, p.UID, port)
+	return l, len(l.IPs) > 0 && (l.MAC != nil || claim.Needed(net.Subnet)) // a plugin's has its own
 }
 
 // inside reads addresses of which each is one that a Subnet gives; nil for any

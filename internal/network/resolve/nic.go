@@ -56,11 +56,16 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 	if nic.Ports, err = n.hostPorts(rc); err != nil {
 		return nil, err
 	}
+	r.given(nic, a)
+	return nic, errors.Join(r.awaited(n, ann, a), checkGateways(n, nic))
+}
+
+// given notes what a controller has given; one family alone is all that it gives.
+func (r *resolution) given(nic *core.NIC, a annotation.Requested) {
 	if r.in.OVN && a.Allocated && len(nic.IPs) == 1 {
-		nic.Family = core.FamilyOf(nic.IPs[0]) // the controller gave the pod no other
+		nic.Family = core.FamilyOf(nic.IPs[0])
 	}
 	nic.Given = a.Allocated && len(nic.IPs) == len(nic.Families())
-	return nic, errors.Join(r.awaited(n, ann, a), checkGateways(n, nic))
 }
 
 // ifaceID is the name of the logical port (spec/sdn.md, section 2). A provider

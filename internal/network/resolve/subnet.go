@@ -37,38 +37,36 @@ func (r *resolution) chooseSubnet(n *network, ann *annotation.Notes, a annotatio
 	mine := func(s core.Subnet) bool { return slices.Contains(s.Namespaces, r.pod.Namespace) }
 	of := func(s core.Subnet) bool { return s.Provider == n.provider }
 	if n.provider != v1.DefaultProvider {
-		if s, ok := r.findSubnet(func(s core.Subnet) bool { return r.in.OVN && a.Allocated && of(s) && has(s, a.IPs) }); ok {
-			return s, nil // Kube-OVN's controller does not write its name
-		}
-		if s, ok := r.findSubnet(func(s core.Subnet) bool { return of(s) && mine(s) }); ok {
-			return s, nil
-		}
-		if s, ok := r.findSubnet(of); ok {
+		if s, ok := r.findSubnet(
+			// Kube-OVN's controller does not write its name.
+			func(s core.Subnet) bool { return r.in.OVN && a.Allocated && of(s) && has(s, a.IPs) },
+			func(s core.Subnet) bool { return of(s) && mine(s) }, of,
+		); ok {
 			return s, nil
 		}
 		return core.Subnet{}, core.Errorf(core.CodeConfig, "%s: no Subnet has provider %q; add one, or name a Subnet in %s",
 			n.field(), n.provider, ann.Key(v1.FieldSubnet))
 	}
 	of = func(s core.Subnet) bool { return s.Provider == "" || s.Provider == v1.DefaultProvider }
-	for _, fits := range []func(core.Subnet) bool{
+	if s, ok := r.findSubnet(
 		func(s core.Subnet) bool { return of(s) && mine(s) },
 		func(s core.Subnet) bool { return s.Default },
 		func(s core.Subnet) bool { return s.Name == v1.DefaultSubnet },
-	} {
-		if s, ok := r.findSubnet(fits); ok {
-			return s, nil
-		}
+	); ok {
+		return s, nil
 	}
 	return core.Subnet{}, core.Errorf(core.CodeConfig, "%s: no Subnet is the default (spec.default: true) and none is called %s",
 		n.field(), v1.DefaultSubnet)
 }
 
-func (r *resolution) findSubnet(fits func(core.Subnet) bool) (core.Subnet, bool) {
-	i := slices.IndexFunc(r.subnets, fits)
-	if i < 0 {
-		return core.Subnet{}, false
+// findSubnet is one that fits first, if none does one that fits next, and so on.
+func (r *resolution) findSubnet(fits ...func(core.Subnet) bool) (core.Subnet, bool) {
+	for _, f := range fits {
+		if i := slices.IndexFunc(r.subnets, f); i >= 0 {
+			return r.subnets[i], true
+		}
 	}
-	return r.subnets[i], true
+	return core.Subnet{}, false
 }
 
 // has tells that all of some addresses are a Subnet's.

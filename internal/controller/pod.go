@@ -70,6 +70,11 @@ func (t *term) pod(ctx context.Context, k Key) error {
 	if err != nil {
 		return t.failed(ctx, o, needsOf(err), ReasonValidate, err)
 	}
+	return t.serve(ctx, o, p, nics, left, held)
+}
+
+// serve gives a pod's interfaces addresses and rows, and tells it.
+func (t *term) serve(ctx context.Context, o Object, p Pod, nics []nic, left, held []core.Lease) error {
 	all, err := t.acquire(ctx, o, p, nics, left)
 	if err != nil {
 		return err

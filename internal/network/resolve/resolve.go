@@ -30,11 +30,10 @@ type Input struct {
 	Devices Devices
 	// NodePorts bounds the ports of the node that annotations ask for.
 	NodePorts NodePorts
-	// OVN tells that a controller gives the addresses, of all networks: nothing else
-	// does. Interfaces of ours are in networks that OVN carries (v1.Routed).
+	// OVN: a controller alone gives the addresses; interfaces of ours are in networks
+	// that OVN carries (v1.Routed).
 	OVN bool
-	// Alone: this machine has no cluster, and gives the addresses of interfaces that
-	// plugins make itself, also with OVN.
+	// Alone: without a cluster plugins' interfaces have theirs from this machine itself.
 	Alone bool
 	// Log hears of files that were skipped; nil means nobody wants to know.
 	Log *slog.Logger

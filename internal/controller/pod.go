@@ -62,7 +62,7 @@ func (t *term) pod(ctx context.Context, k Key) error {
 		if err := t.clear(ctx, name, held); err != nil {
 			return err
 		}
-		held, left = nil, nil
+		held = nil
 		if len(own) > 0 {
 			nics, err = t.nics(ctx, p, nil)
 		}
@@ -70,11 +70,12 @@ func (t *term) pod(ctx context.Context, k Key) error {
 	if err != nil {
 		return t.failed(ctx, o, needsOf(err), ReasonValidate, err)
 	}
-	return t.serve(ctx, o, p, nics, left, held)
+	return t.serve(ctx, o, p, nics, held)
 }
 
 // serve gives a pod's interfaces addresses and rows, and tells it.
-func (t *term) serve(ctx context.Context, o Object, p Pod, nics []nic, left, held []core.Lease) error {
+func (t *term) serve(ctx context.Context, o Object, p Pod, nics []nic, held []core.Lease) error {
+	_, left := split(held, p.UID)
 	all, err := t.acquire(ctx, o, p, nics, left)
 	if err != nil {
 		return err

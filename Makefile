@@ -194,6 +194,7 @@ floor:
 	@mkdir -p $(PEERS)
 	@$(GO) -C bench build -trimpath -ldflags '-s -w' -o $(PEERS)/floor-agent ./floor/agent
 	@$(GO) -C bench build -trimpath -ldflags '-s -w' -o $(PEERS)/floor-plugin ./floor/plugin
+	@$(GO) -C bench build -trimpath -ldflags '-s -w' -o $(PEERS)/kube-ovn-steps ./kubeovn
 
 $(PEERS)/.peers: bench/peers/multus/go.mod
 	@mkdir -p $(PEERS)

@@ -54,9 +54,9 @@ func daemonsCPU(n *node) (b bill, err error) {
 			return b, err
 		}
 		switch {
-		case strings.HasPrefix(d.name, "ovs"):
+		case strings.HasPrefix(d.name, "ovs"), strings.HasPrefix(d.name, "ovn"):
 			b.ovs += used
-		case d.name == "etcd", d.name == "kube-apiserver":
+		case d.name == "etcd", d.name == "kube-apiserver", d.name == "fairlead-controller":
 			b.api += used
 		default:
 			b.agent += used

@@ -66,8 +66,8 @@ func (b *bench) floorSide(pods, commits int) (*plugin, error) {
 	return p, nil
 }
 
-func startFloor(n *node, path string, commits int) error {
-	d, err := n.start(path, fmt.Sprintf("-commits=%d", commits), "-bridge="+bridge)
+func startFloor(n *node, path string, commits int, more ...string) error {
+	d, err := n.start(append([]string{path, fmt.Sprintf("-commits=%d", commits), "-bridge=" + bridge}, more...)...)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (s *steps) callIPAM(w *worker, command string, p *pod) ([]byte, error) {
 // it is.
 func (b *bench) prepare() error {
 	need := []string{b.bin("fairlead"), b.bin("fairlead-cni"), b.bin("fairlead-controller"), b.tool("bridge"), b.tool("host-local"), b.tool("portmap"), b.tool("bandwidth"),
-		b.peer("floor-plugin"), b.peer("floor-agent")}
+		b.peer("floor-plugin"), b.peer("floor-agent"), b.peer("kube-ovn-steps")}
 	if b.scale {
 		need = []string{b.bin("fairlead-controller")}
 	}

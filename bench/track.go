@@ -36,12 +36,16 @@ func ready(o watched) bool {
 
 // tracker notes when objects became what they should be, by a watch.
 type tracker struct {
-	body io.Closer
+	api  *api
+	path string
+	done func(watched) bool
 
-	mu   sync.Mutex
-	at   map[string]time.Time // by name
-	news chan struct{}        // closed with the next note
-	err  error                // why there is no news any more
+	mu    sync.Mutex
+	body  io.Closer            // of the present watch
+	at    map[string]time.Time // by name
+	news  chan struct{}        // closed with the next note
+	ended bool
+	err   error // why there is no news any more
 }
 
 // track watches the objects of a path from now on.
@@ -50,46 +54,77 @@ func (a *api) track(path string, done func(watched) bool) (*tracker, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list struct {
-		Metadata struct{ ResourceVersion string }
-	}
+	var list struct{ Metadata struct{ ResourceVersion string } }
 	if err := json.Unmarshal(out, &list); err != nil {
 		return nil, err
 	}
-	resp, err := a.open(http.MethodGet, path+"?watch=1&resourceVersion="+list.Metadata.ResourceVersion, "", nil) //nolint:bodyclose // tracker.close does
+	t := &tracker{api: a, path: path, done: done, at: map[string]time.Time{}, news: make(chan struct{})}
+	body, err := t.open("&resourceVersion=" + list.Metadata.ResourceVersion)
 	if err != nil {
 		return nil, err
 	}
-	t := &tracker{body: resp.Body, at: map[string]time.Time{}, news: make(chan struct{})}
-	go t.read(resp.Body, done)
+	go t.follow(body)
 	return t, nil
 }
 
-// read notes until the watch ends.
-func (t *tracker) read(from io.Reader, done func(watched) bool) {
+// open begins a watch; without a version it begins with all that is there.
+func (t *tracker) open(from string) (io.Reader, error) {
+	resp, err := t.api.open(http.MethodGet, t.path+"?watch=1"+from, "", nil)
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.body = resp.Body; t.ended {
+		return nil, errors.Join(io.EOF, resp.Body.Close())
+	}
+	return resp.Body, nil
+}
+
+// follow reads one watch after another: the server ends one whose reader is slow.
+func (t *tracker) follow(body io.Reader) {
+	for {
+		t.read(body)
+		t.mu.Lock()
+		ended := t.ended
+		t.mu.Unlock()
+		if ended {
+			return
+		}
+		var err error
+		if body, err = t.open(""); err != nil {
+			t.note("", err)
+			return
+		}
+	}
+}
+
+// read notes until a watch ends.
+func (t *tracker) read(from io.Reader) {
 	for d := json.NewDecoder(from); ; {
 		var event struct {
 			Type   string
 			Object watched
 		}
-		err := d.Decode(&event)
-		if err == nil && event.Type == "ERROR" {
-			err = errors.New("the watch ended with an error")
-		}
-		if err == nil && (event.Type == "DELETED" || !done(event.Object)) {
-			continue
-		}
-		t.mu.Lock()
-		if t.err = err; err == nil && t.at[event.Object.Metadata.Name].IsZero() {
-			t.at[event.Object.Metadata.Name] = time.Now()
-		}
-		close(t.news)
-		t.news = make(chan struct{})
-		t.mu.Unlock()
-		if err != nil {
+		if d.Decode(&event) != nil || event.Type == "ERROR" {
 			return
 		}
+		if event.Type != "DELETED" && t.done(event.Object) {
+			t.note(event.Object.Metadata.Name, nil)
+		}
 	}
+}
+
+// note tells who waits that an object is what it should be, or that nothing comes
+// any more.
+func (t *tracker) note(name string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err = err; err == nil && t.at[name].IsZero() {
+		t.at[name] = time.Now()
+	}
+	close(t.news)
+	t.news = make(chan struct{})
 }
 
 // await waits until an object is what it should be, and gives since when.
@@ -114,4 +149,9 @@ func (t *tracker) await(name string) (time.Time, error) {
 	}
 }
 
-func (t *tracker) close() { _ = t.body.Close() }
+func (t *tracker) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = true
+	_ = t.body.Close()
+}

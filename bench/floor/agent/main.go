@@ -27,13 +27,14 @@ func main() {
 	file := flag.String("file", "/var/lib/floor", "what is flushed")
 	bridge := flag.String("bridge", "br-int", "where ports go")
 	commits := flag.Int("commits", 2, "durable commits that an ADD waits for")
+	ovn := flag.Bool("ovn", false, "wait for ovn-installed in place of the ofport")
 	flag.Parse()
 	a := &agent{commits: *commits}
 	var err error
 	if a.disk, err = openDisk(*file); err != nil {
 		fatal(err)
 	}
-	if a.ovs, err = dial("/run/openvswitch/db.sock", *bridge); err != nil {
+	if a.ovs, err = dial("/run/openvswitch/db.sock", *bridge, *ovn); err != nil {
 		fatal(err)
 	}
 	l, err := net.Listen("unix", *socket)
@@ -73,19 +74,22 @@ func (a *agent) answer(c net.Conn) {
 }
 
 func (a *agent) do(request []string) error {
-	if len(request) != 3 {
+	if len(request) < 3 {
 		return fmt.Errorf("request %q", request)
 	}
-	command, container, netns := request[0], request[1], request[2]
+	command, container, netns, iface := request[0], request[1], request[2], request[1]
+	if len(request) > 3 {
+		iface = request[3]
+	}
 	host := container[:12] + "_h"
 	if command == "DEL" {
 		return errors.Join(a.ovs.delPort(host), a.kernel.detach(host))
 	}
-	return a.add(host, container, netns)
+	return a.add(host, iface, netns)
 }
 
 // add commits before and after the work, as a journal must.
-func (a *agent) add(host, container, netns string) error {
+func (a *agent) add(host, iface, netns string) error {
 	for range a.commits / 2 {
 		if err := a.disk.commit(); err != nil {
 			return err
@@ -94,7 +98,7 @@ func (a *agent) add(host, container, netns string) error {
 	if err := a.kernel.attach(host, netns); err != nil {
 		return err
 	}
-	if err := a.ovs.addPort(host, container); err != nil {
+	if err := a.ovs.addPort(host, iface); err != nil {
 		return err
 	}
 	for range a.commits - a.commits/2 {

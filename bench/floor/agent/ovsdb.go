@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 )
 
 // database speaks OVSDB (RFC 7047) with nothing between it and the socket.
 type database struct {
 	bridge string // uuid
+	ovn    bool   // a port is done when ovn-controller says so
 
 	writing sync.Mutex
 	conn    net.Conn
@@ -30,12 +32,12 @@ type message struct {
 	Error  json.RawMessage   `json:"error,omitempty"`
 }
 
-func dial(socket, bridge string) (*database, error) {
+func dial(socket, bridge string, ovn bool) (*database, error) {
 	conn, err := net.Dial("unix", socket)
 	if err != nil {
 		return nil, err
 	}
-	d := &database{conn: conn, replies: map[int]chan json.RawMessage{}, waiting: map[string]chan int{}}
+	d := &database{conn: conn, ovn: ovn, replies: map[int]chan json.RawMessage{}, waiting: map[string]chan int{}}
 	go d.read()
 	rows, err := d.transact(fmt.Sprintf(`{"op":"select","table":"Bridge","where":[["name","==",%q]],"columns":["_uuid"]}`, bridge))
 	if err != nil {
@@ -50,18 +52,18 @@ func dial(socket, bridge string) (*database, error) {
 		return nil, fmt.Errorf("no bridge %s: %s: %w", bridge, rows, err)
 	}
 	d.bridge = found[0].Rows[0].UUID[1]
-	_, err = d.call("monitor", `"Open_vSwitch"`, `null`, `{"Interface":{"columns":["name","ofport"]}}`)
+	_, err = d.call("monitor", `"Open_vSwitch"`, `null`, `{"Interface":{"columns":["name","ofport","external_ids"]}}`)
 	return d, err
 }
 
-// addPort is one transaction, and the wait for its ofport.
-func (d *database) addPort(name, container string) error {
+// addPort is one transaction, and the wait for its ofport or its flows.
+func (d *database) addPort(name, iface string) error {
 	ofport := make(chan int, 1)
 	d.mu.Lock()
 	d.waiting[name] = ofport
 	d.mu.Unlock()
 	_, err := d.transact(
-		fmt.Sprintf(`{"op":"insert","table":"Interface","uuid-name":"i","row":{"name":%q,"external_ids":["map",[["container_id",%q]]]}}`, name, container),
+		fmt.Sprintf(`{"op":"insert","table":"Interface","uuid-name":"i","row":{"name":%q,"external_ids":["map",[["iface-id",%q]]]}}`, name, iface),
 		fmt.Sprintf(`{"op":"insert","table":"Port","uuid-name":"p","row":{"name":%q,"interfaces":["named-uuid","i"]}}`, name),
 		fmt.Sprintf(`{"op":"mutate","table":"Bridge","where":[["_uuid","==",["uuid",%q]]],"mutations":[["ports","insert",["named-uuid","p"]]]}`, d.bridge))
 	if err != nil {
@@ -170,13 +172,14 @@ func (d *database) reply(m message) {
 	delete(d.replies, int(id))
 }
 
-// update looks for interfaces that have got their ofport.
+// update looks for interfaces that have got their ofport, or their flows.
 func (d *database) update(m message) {
 	var tables struct {
 		Interface map[string]struct {
 			New struct {
 				Name   string `json:"name"`
 				OFPort any    `json:"ofport"` // a number, or an empty set
+				IDs    any    `json:"external_ids"`
 			} `json:"new"`
 		} `json:"Interface"`
 	}
@@ -187,6 +190,9 @@ func (d *database) update(m message) {
 	defer d.mu.Unlock()
 	for _, row := range tables.Interface {
 		n, set := row.New.OFPort.(float64)
+		if d.ovn {
+			set = set && strings.Contains(fmt.Sprint(row.New.IDs), "ovn-installed true")
+		}
 		if wait, ok := d.waiting[row.New.Name]; ok && set {
 			wait <- int(n)
 			delete(d.waiting, row.New.Name)

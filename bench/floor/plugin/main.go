@@ -30,7 +30,11 @@ func call() error {
 	if err := syscall.Connect(fd, &syscall.SockaddrUnix{Name: socket}); err != nil {
 		return err
 	}
-	request := os.Getenv("CNI_COMMAND") + " " + os.Getenv("CNI_CONTAINERID") + " " + os.Getenv("CNI_NETNS") + "\n"
+	request := os.Getenv("CNI_COMMAND") + " " + os.Getenv("CNI_CONTAINERID") + " " + os.Getenv("CNI_NETNS")
+	if iface := os.Getenv("BENCH_IFACE"); iface != "" {
+		request += " " + iface // the logical port
+	}
+	request += "\n"
 	if _, err := syscall.Write(fd, []byte(request)); err != nil {
 		return err
 	}

@@ -54,7 +54,9 @@ func (a *api) track(path string, done func(watched) bool) (*tracker, error) {
 	if err != nil {
 		return nil, err
 	}
-	var list struct{ Metadata struct{ ResourceVersion string } }
+	var list struct {
+		Metadata struct{ ResourceVersion string }
+	}
 	if err := json.Unmarshal(out, &list); err != nil {
 		return nil, err
 	}

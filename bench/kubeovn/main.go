@@ -197,7 +197,9 @@ func (c call) configure() error {
 		func() error { return netlink.AddrAdd(link, addr) },
 		func() error { return netlink.LinkSetUp(link) },
 		func() error { return ignored(run("ethtool", "-k", "eth0")) },
-		func() error { return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP(c.gateway)}) },
+		func() error {
+			return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP(c.gateway)})
+		},
 	} {
 		if err := step(); err != nil {
 			return err

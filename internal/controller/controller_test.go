@@ -45,7 +45,7 @@ func lead(t *testing.T, name string, w *world, db *bed.Central) *leader {
 	var ctl *controller.Controller
 	log := slog.New(slog.DiscardHandler)
 	client := ovn.New(ovn.Config{Endpoint: db.NB(), Log: log,
-		OnTouch: func(owner string) { ctl.Touched(owner) }, OnUp: func() { ctl.Resync() }})
+		OnTouch: func(owner string, lost bool) { ctl.Touched(owner, lost) }, OnUp: func() { ctl.Resync() }})
 	ctl = controller.New(controller.Config{
 		World: w.seenBy(name), DB: client, Log: log, Workers: 8,
 		Join: core.Subnet{Name: "join", Provider: v1.DefaultProvider, Vpc: v1.DefaultVpc,

@@ -139,15 +139,17 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 }
 
 // Touched has the rows of an owner looked at: they are not what was written
-// (ovn.Config.OnTouch).
-func (c *Controller) Touched(owner string) {
+// (ovn.Config.OnTouch). Where its port group was lost, its pods come into the new
+// one; else they are in it still, and what this controller itself writes into an
+// address set has nobody look at all pods.
+func (c *Controller) Touched(owner string, lost bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if k, ok := keyOf(owner); ok && c.now != nil {
-		if k.Kind == KindPolicy { // its pods put their ports into its group again
+		if lost && k.Kind == KindPolicy {
 			c.now.rules.Changed(k)
 		}
-		if k.Kind == KindGroup {
+		if lost && k.Kind == KindGroup {
 			c.now.queue.Add(c.now.guards.lost(k.Name)...)
 		}
 		c.now.queue.Add(k)

@@ -34,9 +34,10 @@ type Config struct {
 	OnUp func()
 	// OnTouch is called when rows of an owner were changed, removed or taken out
 	// of a place, by whomever, this client included: applying the owner's Set
-	// again puts right what was not meant. It must not block. nil: nobody wants
-	// to know.
-	OnTouch func(owner string)
+	// again puts right what was not meant. lost: a row went that others' rows had
+	// a place in, and they come into no new one of its name by themselves. It must
+	// not block. nil: nobody wants to know.
+	OnTouch func(owner string, lost bool)
 	// Probe is how often a silent connection is tested and how long an answer
 	// may take; 0 = 5 s.
 	Probe time.Duration

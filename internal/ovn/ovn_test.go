@@ -471,8 +471,13 @@ func TestTouch(t *testing.T) {
 	t.Parallel()
 	nb := bed.NewNB(t, testbed.Bare(t))
 	nb.Nbctl("init", "--", "ls-add", "his")
-	touched := make(chan string, 1000)
-	c := run(t, ovn.Config{Endpoint: nb.NB(), OnTouch: func(owner string) { touched <- owner }})
+	touched, losses := make(chan string, 1000), make(chan string, 1000)
+	c := run(t, ovn.Config{Endpoint: nb.NB(), OnTouch: func(owner string, lost bool) {
+		if lost {
+			losses <- owner
+		}
+		touched <- owner
+	}})
 	_, err := c.Take(t.Context(), "a")
 	require.NoError(t, err)
 	group := &ovn.Set{Owner: "group/g"}
@@ -520,4 +525,7 @@ func TestTouch(t *testing.T) {
 	nb.Nbctl("lsp-del", "p.ns")
 	healed("Logical_Switch_Port", "p.ns", "addresses", addresses)
 	healed("Logical_Switch", "web", "ports", "["+uuid(nb, "Logical_Switch_Port", "p.ns")+"]")
+	require.Empty(t, losses, "a port that went holds nobody's rows")
+	nb.Nbctl("destroy", "port_group", "g")
+	require.Equal(t, "group/g", <-losses)
 }

@@ -11,7 +11,7 @@ import (
 
 // events tells OnTouch whose rows are not what they were. The handlers run on
 // libovsdb's event goroutine.
-func (c *Client) events(touch func(owner string)) cache.EventHandler {
+func (c *Client) events(touch func(owner string, lost bool)) cache.EventHandler {
 	if touch == nil {
 		return nil
 	}
@@ -22,18 +22,26 @@ func (c *Client) events(touch func(owner string)) cache.EventHandler {
 				return
 			}
 			if n, _ := marked(now); n.owner != m.owner || rewritten(old, now) {
-				touch(m.owner)
+				touch(m.owner, false)
 			}
 			for _, owner := range c.displaced(table, old, now) {
-				touch(owner)
+				touch(owner, false)
 			}
 		},
-		DeleteFunc: func(_ string, old model.Model) {
+		DeleteFunc: func(table string, old model.Model) {
 			if m, ours := marked(old); ours {
-				touch(m.owner)
+				touch(m.owner, holds(table))
 			}
 		},
 	}
+}
+
+// holds tells that rows of a table have others' rows in a column of theirs.
+func holds(table string) bool {
+	k := kindNamed(table)
+	return k != nil && slices.ContainsFunc(columnsOf(reflect.TypeOf(k.row).Elem()), func(c column) bool {
+		return c.ref != "" && !c.own && reflect.ValueOf(k.row).Elem().Field(c.at).Kind() == reflect.Slice
+	})
 }
 
 // rewritten tells that a column of a row changed that a Set says.

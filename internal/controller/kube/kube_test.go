@@ -73,7 +73,7 @@ func serve(t *testing.T, c *kubebed.Cluster, db *bed.Central) *kube.Cluster {
 	require.NoError(t, err)
 	var ctl *controller.Controller
 	client := ovn.New(ovn.Config{Endpoint: db.NB(), Log: log,
-		OnTouch: func(owner string) { ctl.Touched(owner) }, OnUp: func() { ctl.Resync() }})
+		OnTouch: func(owner string, lost bool) { ctl.Touched(owner, lost) }, OnUp: func() { ctl.Resync() }})
 	ctl = controller.New(controller.Config{World: objects.World(), DB: client, Log: log, Join: core.Subnet{Vpc: v1.DefaultVpc,
 		Name: "join", Provider: v1.DefaultProvider,
 		CIDRs: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")}, Gateways: []netip.Addr{netip.MustParseAddr("100.64.0.1")},

@@ -156,7 +156,7 @@ func Run(ctx context.Context, c Config) error {
 	var ctl *controller.Controller
 	db := ovn.New(ovn.Config{
 		Endpoint: c.NB, TLS: self.TLS(), Log: log,
-		OnUp: func() { ctl.Resync() }, OnTouch: func(owner string) { ctl.Touched(owner) },
+		OnUp: func() { ctl.Resync() }, OnTouch: func(owner string, lost bool) { ctl.Touched(owner, lost) },
 	})
 	count = newMetrics(states{
 		version: c.Version, revision: c.Revision,

@@ -59,7 +59,7 @@ func Run(ctx context.Context, c Config) error {
 	l := &leader{Config: c, up: make(chan struct{}, 1)}
 	db := ovn.New(ovn.Config{
 		Endpoint: c.NB, Log: c.Log,
-		OnUp: func() { ctl.Resync(); l.again() }, OnTouch: func(owner string) { ctl.Touched(owner) },
+		OnUp: func() { ctl.Resync(); l.again() }, OnTouch: func(owner string, lost bool) { ctl.Touched(owner, lost) },
 	})
 	w := newWorld(c.Machine, c.Log)
 	ctl = controller.New(controller.Config{

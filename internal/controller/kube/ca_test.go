@@ -83,6 +83,7 @@ func TestCertificates(t *testing.T) {
 	c := kubebed.Shared(t)
 	ns := c.Namespace()
 	c.Apply(strings.ReplaceAll(asks, "NS", ns))
+	c.Kubectl("create", "configmap", "-n", ns, fairlead.CAName) // as the chart makes it
 	log := slog.New(slog.DiscardHandler)
 	authority, err := kube.NewAuthority(c.Admin(), ns, certLife, log)
 	require.NoError(t, err)
@@ -99,6 +100,8 @@ func TestCertificates(t *testing.T) {
 	wg.Go(func() { authority.Run(ctx) })
 	require.Eventually(t, func() bool { return self.Ready() == nil }, patience, tick)
 	first := <-told
+	require.NotEmpty(t, first.Central, "nobody begins without knowing whom to trust")
+	require.NotEmpty(t, first.Chassis)
 
 	one := bound(t, c, ns, "fairlead", ns+"-1")
 	csr := asked(t, one, ns+"-1")

@@ -127,6 +127,9 @@ func (i *Identity) once(ctx context.Context) error {
 	i.mu.Unlock()
 	was := next
 	next.Central, next.Chassis = bundles.Data[fairlead.BundleCentral], bundles.Data[fairlead.BundleChassis]
+	if next.Central == "" || next.Chassis == "" { // the chart makes it so
+		return fmt.Errorf("config map %s/%s is empty: a fairlead-controller fills it", i.cfg.Namespace, fairlead.CAName)
+	}
 	if leaf == nil || time.Now().After(pki.Renewal(leaf)) || pki.Trusts(next.Central, leaf, nil, x509.ExtKeyUsageServerAuth) != nil {
 		if next.Key, next.Cert, err = i.ask(ctx); err != nil {
 			return err

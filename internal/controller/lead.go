@@ -78,7 +78,9 @@ type term struct {
 	nets   *networks
 	rules  *policies
 	guards *guards
-	queue  lanes
+	// sharers are, by Vip, the pods that may send from its addresses.
+	sharers *guards
+	queue   lanes
 
 	mu       sync.Mutex
 	told     map[string]logical.Subnet // Subnets that were in force when they were compared last
@@ -102,7 +104,7 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	t := &term{
-		Config: c.Config, book: book.New(), nets: newNetworks(c.Readers, c.Join), rules: newPolicies(c.Readers), guards: newGuards(), queue: newLanes(),
+		Config: c.Config, book: book.New(), nets: newNetworks(c.Readers, c.Join), rules: newPolicies(c.Readers), guards: newGuards(), sharers: newGuards(), queue: newLanes(),
 		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[Key]string{}, warned: map[Key]Event{}, keepers: map[string]Owner{}, faults: map[string]error{},
 	}
 	t.keepClaims()
@@ -194,6 +196,8 @@ func keyOf(owner string) (Key, bool) {
 	case "service":
 		namespace, name, ok := strings.Cut(rest, "/")
 		return Key{KindService, namespace, name}, ok
+	case "vip":
+		return Key{Kind: KindVip, Name: rest}, true
 	case "securitygroup":
 		return Key{Kind: KindGroup, Name: rest}, true
 	case "networkpolicy":
@@ -325,7 +329,10 @@ func (t *term) work(ctx context.Context, k Key) error {
 	case KindPolicy:
 		return t.policy(ctx, k)
 	case KindIP:
-		return t.ip(ctx, k)
+		if !strings.HasPrefix(k.Name, logical.VipPort("")) { // which has an object of its own
+			return t.ip(ctx, k)
+		}
+		return nil
 	case KindPool:
 		return t.pool(ctx, k)
 	case KindClaim:
@@ -343,6 +350,8 @@ func (t *term) more(ctx context.Context, k Key) error {
 	switch k.Kind {
 	case KindGroup:
 		return t.securityGroup(ctx, k)
+	case KindVip:
+		return t.vip(ctx, k)
 	case KindQoS:
 		return t.qos(ctx, k)
 	case kindVlans:
@@ -356,6 +365,9 @@ func (t *term) more(ctx context.Context, k Key) error {
 func (t *term) moreKeys() (keys []Key) {
 	for _, g := range t.Groups.List() {
 		keys = append(keys, Key{Kind: KindGroup, Name: g.Name})
+	}
+	for _, v := range t.Vips.List() {
+		keys = append(keys, Key{Kind: KindVip, Name: v.Name})
 	}
 	for _, q := range t.QoS.List() {
 		keys = append(keys, Key{Kind: KindQoS, Name: q.Name})

@@ -42,6 +42,11 @@ type given struct {
 	// port group; unguarded is why it is in none of them, "" for none.
 	guards    []string
 	unguarded string
+	// shares are the Vips that it may send from, vips their addresses; unshared is why
+	// it may not from another that the pod names, "" for none.
+	shares   []string
+	vips     []netip.Addr
+	unshared string
 }
 
 // pod makes a pod's addresses, rows and annotations what they should be.
@@ -238,6 +243,7 @@ func (t *term) acquire(ctx context.Context, o Object, p Pod, nics []nic, left []
 		if nic.IfaceID == defaultPort(p.Pod) {
 			g.groups = groups
 		}
+		t.share(p, &g)
 		if g.guards, g.unguarded, err = t.guarded(ctx, nic); err != nil {
 			t.release(fresh(append(all, g)), true)
 			return nil, err
@@ -289,7 +295,7 @@ func (t *term) rowsOf(p Pod, all []given) logical.Pod {
 		port := g.lease.Owner.Key.IfName
 		rows.Ports = append(rows.Ports, logical.Port{
 			Name: port, Subnet: g.net.Name, MAC: g.lease.MAC, IPs: g.lease.IPs, Groups: slices.Concat(g.groups, guardsOf(g)),
-			Open: g.nic.Open || g.nic.Subnet.Open, VIPs: g.nic.VIPs.Addrs(),
+			Open: g.nic.Open || g.nic.Subnet.Open, VIPs: slices.Concat(g.nic.VIPs.Addrs(), g.vips),
 		})
 	}
 	return rows
@@ -301,7 +307,7 @@ func (t *term) commit(ctx context.Context, o Object, p Pod, all []given, held []
 	t.keptBy(p.Pod, p.Owner)
 	rows := t.rowsOf(p, all)
 	var err error
-	t.guards.add(o.Key, guardsOfAll(all)) // before they are there: their rows stay meanwhile
+	t.expect(o.Key, all)
 	if len(rows.Ports) > 0 || len(all) == 0 || t.rowed(held) {
 		err = t.DB.Apply(ctx, logical.Ports(rows))
 		fail.Here("controller.committed")

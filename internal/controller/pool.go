@@ -161,8 +161,11 @@ func (t *term) asked(p Pod, w core.Want, n *core.NIC, lent bool) (nic, error) {
 	switch {
 	case err != nil:
 		return nic{}, err
-	case names.Vip != "" || len(names.AAPs) > 0:
-		return nic{}, annotation.Refused(core.CodeValue, notes.Key(v1.FieldVip), names.Vip, "names Vips, which nobody carries out yet")
+	case names.Vip != "":
+		return nic{}, annotation.Refused(core.CodeValue, notes.Key(v1.FieldVip), names.Vip, "names a Vip as the interface's own address, which nobody carries out: ask for a fixed address (ip_address), or share the Vip (aaps)")
+	case claim.Needed(n.Subnet) && len(names.AAPs) > 0:
+		return nic{}, annotation.Refused(core.CodeValue, notes.Key(v1.FieldAAPs), strings.Join(names.AAPs, ","),
+			"names Vips to share, and OVN does not carry Subnet %s", n.Subnet.Name)
 	case claim.Needed(n.Subnet) && len(names.SecurityGroups) > 0:
 		return nic{}, annotation.Refused(core.CodeValue, notes.Key(v1.FieldSecurityGroups), strings.Join(names.SecurityGroups, ","),
 			"names SecurityGroups, and OVN does not carry Subnet %s", n.Subnet.Name)

@@ -65,6 +65,7 @@ func (t *term) restore() error {
 	}
 	t.restoreClaims(&r)
 	t.restoreTold(&r)
+	t.restoreVips(&r)
 	return t.book.Restore(r.leases)
 }
 
@@ -85,6 +86,19 @@ func (t *term) restoreTold(r *restoring) {
 			if by, ok := r.add(l); !ok && by.Key != l.Owner.Key {
 				t.Log.Error("a pod was told an address that another has", "pod", p.Pod, "ips", join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
 			}
+		}
+	}
+}
+
+// restoreVips adds the addresses of Vips whose rows were lost.
+func (t *term) restoreVips(r *restoring) {
+	for _, o := range t.Vips.List() {
+		l := vipOfStatus(o)
+		if !t.possible(l) {
+			continue
+		}
+		if by, ok := r.add(l); !ok && by.Key.IfName != l.Owner.Key.IfName {
+			t.Log.Error("a Vip has an address that another has", "vip", o.Name, "ips", join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
 		}
 	}
 }
@@ -114,6 +128,8 @@ func (t *term) fromPort(p ovn.Port) core.Lease {
 		t.keptBy(pod, readOwner(p.ExternalIDs[logical.KeyKeeper]))
 	case KindNode:
 		l.Owner = nodeOwner(k.Name)
+	case KindVip:
+		return vipOfPort(p)
 	default: // somebody else's, which nobody else may have
 		l.Owner = owner(core.Pod{Name: p.Name}, p.Owner, p.Name)
 	}

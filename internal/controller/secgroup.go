@@ -140,9 +140,24 @@ func guardsOfAll(all []given) (names []string) {
 	return names
 }
 
-// enlist notes in which groups a pod has its ports; one that is to go waits until it
-// has none.
+// expect notes groups and Vips that a pod is to have: their rows stay meanwhile.
+func (t *term) expect(pod Key, all []given) {
+	for _, g := range all {
+		t.sharers.add(pod, g.shares)
+		t.guards.add(pod, g.guards)
+	}
+}
+
+// enlist notes in which groups a pod has its ports, and which Vips it shares; what is
+// to go waits until it has none.
 func (t *term) enlist(pod Key, all []given) {
+	var vips []string
+	for _, g := range all {
+		vips = append(vips, g.shares...)
+	}
+	for _, name := range t.sharers.put(pod, vips) {
+		t.queue.Add(Key{Kind: KindVip, Name: name})
+	}
 	for _, name := range t.guards.put(pod, guardsOfAll(all)) {
 		if _, there := t.Groups.Get("", name); !there && name != "" {
 			t.queue.Add(Key{Kind: KindGroup, Name: name})
@@ -151,32 +166,37 @@ func (t *term) enlist(pod Key, all []given) {
 }
 
 // settled has a pod wait for nothing any more. It tells of one that is closed for want
-// of a group.
+// of a group, or does not share a Vip that it names.
 func (t *term) settled(ctx context.Context, o Object, all []given) {
 	for _, g := range all {
-		if g.unguarded != "" {
+		e := Event{Reason: ReasonGroup, Message: g.unguarded}
+		if e.Message == "" {
+			e = Event{Reason: ReasonVip, Message: g.unshared}
+		}
+		if e.Message != "" {
 			t.served(o.Key)
-			t.say(ctx, o, Event{Reason: ReasonGroup, Message: g.unguarded})
+			t.say(ctx, o, e)
 			return
 		}
 	}
 	t.calm(o.Key)
 }
 
-// restoreGuards notes of pods that have addresses which groups they may be in: a
-// group's rows stay until the pods have left it.
+// restoreGuards notes of pods that have addresses in which groups they may be, and
+// which Vips they may share: a group's rows stay until the pods have left it.
 func (t *term) restoreGuards() {
 	for _, p := range t.Pods.List() {
 		if k := (Key{KindPod, p.Namespace, p.Name}); len(t.book.Of(p.Pod)) > 0 {
-			t.guards.put(k, groupsNamed(p.Annotations))
+			t.guards.put(k, named(p.Annotations, v1.FieldSecurityGroups))
+			t.sharers.put(k, named(p.Annotations, v1.FieldAAPs))
 		}
 	}
 }
 
-// groupsNamed are the SecurityGroups that annotations name, for whatever interface.
-func groupsNamed(notes map[string]string) (out []string) {
+// named are the objects that annotations name in a field, for whatever interface.
+func named(notes map[string]string, field string) (out []string) {
 	for key, value := range notes {
-		if !strings.Contains(key, v1.ProviderSuffix+v1.FieldSecurityGroups) || !annotation.IsObject(key) {
+		if !strings.Contains(key, v1.ProviderSuffix+field) || !annotation.IsObject(key) {
 			continue
 		}
 		for name := range strings.SplitSeq(value, ",") {
@@ -262,7 +282,7 @@ func (t *term) unguard(ctx context.Context, k Key) error {
 // naming has pods and groups looked at that name a group which has come or gone.
 func (t *term) naming(group string) {
 	for _, p := range t.Pods.List() {
-		if slices.Contains(groupsNamed(p.Annotations), group) {
+		if slices.Contains(named(p.Annotations, v1.FieldSecurityGroups), group) {
 			t.queue.Add(Key{KindPod, p.Namespace, p.Name})
 		}
 	}

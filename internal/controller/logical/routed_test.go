@@ -135,6 +135,7 @@ func TestRouted(t *testing.T) {
 		logical.Router(logical.Vpc{Name: v1.DefaultVpc, Routes: logical.DefaultRoutes(join.Subnet)}),
 		logical.Switch(join), logical.Switch(a.net), logical.Switch(b.net),
 		logical.Host(a.host), logical.Host(b.host), logical.Ports(a.rows), logical.Ports(b.rows),
+		logical.Shared(logical.Vip{Name: "v", Subnet: a.net.Name, MAC: mac(t, "0a:00:00:00:99:01"), IPs: []netip.Addr{netip.MustParseAddr("10.16.1.99")}}),
 	}
 	for _, s := range sets {
 		require.NoError(t, c.Apply(t.Context(), s))
@@ -167,6 +168,15 @@ func TestRouted(t *testing.T) {
 	a.pod.Run("ip", "addr", "add", "10.16.1.99/24", "dev", "eth0")
 	_, err = a.pod.Try("ping", "-n", "-c", "1", "-w", "2", "-I", "10.16.1.99", a.net.Gateways[0].String())
 	require.Error(t, err)
+	require.Error(t, b.pod.Ping("10.16.1.99"))
+	// With an address that it may share it is reached by that, through the router too.
+	a.rows.Ports[0].VIPs = []netip.Addr{netip.MustParseAddr("10.16.1.99")}
+	require.NoError(t, c.Apply(t.Context(), logical.Ports(a.rows)))
+	central.Sync()
+	_, err = a.pod.Try("ping", "-n", "-c", "1", "-w", "5", "-I", "10.16.1.99", a.net.Gateways[0].String())
+	require.NoError(t, err, "an address that it shares")
+	require.NoError(t, b.pod.Ping("10.16.1.99"))
+	a.rows.Ports[0].VIPs = nil
 	a.rows.Ports[0].Open = true
 	require.NoError(t, c.Apply(t.Context(), logical.Ports(a.rows)))
 	central.Sync()

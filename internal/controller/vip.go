@@ -1,0 +1,212 @@
+package controller
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/status"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/ipam"
+	"github.com/fairlead/fairlead/internal/ovn"
+)
+
+// ReasonVip is the reason of events about pods that name Vips which they do not share.
+const ReasonVip = "VipNotShared"
+
+// vipOwner has the address of a Vip.
+func vipOwner(name, uid string) core.Owner { return owner(core.Pod{}, uid, logical.VipPort(name)) }
+
+// vipOfPort is the lease that a Vip's row shows.
+func vipOfPort(p ovn.Port) core.Lease {
+	mac, ips, _ := strings.Cut(p.ExternalIDs[logical.KeyAddresses], " ")
+	l := core.Lease{Subnet: p.Switch, IPs: addrs(ips, " "), Owner: owner(core.Pod{}, p.ExternalIDs[logical.KeyVipUID], p.Name)}
+	if l.MAC.UnmarshalText([]byte(mac)) != nil {
+		return core.Lease{}
+	}
+	return l
+}
+
+// vipOfStatus is the lease that a Vip's object was told.
+func vipOfStatus(o *v1.Vip) core.Lease {
+	l := core.Lease{Subnet: subnetOf(o), IPs: addrs(o.Status.V4ip+","+o.Status.V6ip, ","), Owner: vipOwner(o.Name, string(o.UID))}
+	if l.MAC.UnmarshalText([]byte(o.Status.Mac)) != nil {
+		l.IPs = nil
+	}
+	return l
+}
+
+func subnetOf(o *v1.Vip) string { return cmp.Or(o.Spec.Subnet, v1.DefaultSubnet) }
+
+// addrs are the addresses of a list; what is none is left out.
+func addrs(list, sep string) (out []netip.Addr) {
+	for text := range strings.SplitSeq(list, sep) {
+		if ip, err := netip.ParseAddr(strings.TrimSpace(text)); err == nil {
+			out = append(out, ip)
+		}
+	}
+	return out
+}
+
+// vip makes a Vip's address, row and status what they should be. What it had goes
+// first, if that is not what it asks for, and once no pod may send from it.
+func (t *term) vip(ctx context.Context, k Key) error {
+	obj, there := t.Vips.Get("", k.Name)
+	held, has := t.book.At(logical.VipPort(k.Name))
+	if has && (!there || !t.keeps(obj, held)) {
+		if left := t.unshare(k.Name); left > 0 {
+			return nil // the last that goes comes back here
+		}
+		if err := t.DB.Apply(ctx, &ovn.Set{Owner: logical.VipPort(k.Name)}); err != nil {
+			return err
+		}
+		t.release([]core.Lease{held}, false)
+	}
+	if !there {
+		t.calm(k)
+		if has {
+			return nil
+		}
+		return t.DB.Apply(ctx, &ovn.Set{Owner: logical.VipPort(k.Name)})
+	}
+	o := Object{Key: k, UID: string(obj.UID)}
+	l, err := t.shared(ctx, obj)
+	switch {
+	case err == nil:
+		t.calm(k)
+	case errors.Is(err, core.ErrUnavailable), errors.Is(err, ovn.ErrFenced), ctx.Err() != nil:
+		return err
+	default:
+		err = t.failed(ctx, o, subnetOf(obj), ReasonAcquire, err)
+	}
+	return errors.Join(t.tellVip(ctx, o, obj, l, err), err)
+}
+
+// keeps tells that a lease is what a Vip asks for.
+func (t *term) keeps(o *v1.Vip, l core.Lease) bool {
+	mac := core.MAC{}
+	_ = mac.UnmarshalText([]byte(o.Spec.MacAddress)) // the API server refuses what is none
+	return l.Owner.Key.Container == string(o.UID) && l.Subnet == subnetOf(o) &&
+		includes(l.IPs, addrs(o.Spec.V4ip+","+o.Spec.V6ip, ",")) && (len(mac) == 0 || slices.Equal(mac, l.MAC))
+}
+
+// shared gives a Vip its address, and writes its row: a former leader cannot.
+func (t *term) shared(ctx context.Context, o *v1.Vip) (core.Lease, error) {
+	net, fault, ok := t.nets.Get(subnetOf(o))
+	switch {
+	case !ok:
+		return core.Lease{}, fmt.Errorf("spec.subnet: Subnet %s: %s", subnetOf(o), cmp.Or(fault, "it is not in force"))
+	case net.Name == logical.JoinSubnet:
+		return core.Lease{}, fmt.Errorf("spec.subnet: Subnet %s is for nodes alone", net.Name)
+	}
+	r := ipam.Request{Subnet: net.Subnet, Owner: vipOwner(o.Name, string(o.UID)), IPs: addrs(o.Spec.V4ip+","+o.Spec.V6ip, ",")}
+	if o.Spec.MacAddress != "" {
+		if err := r.MAC.UnmarshalText([]byte(o.Spec.MacAddress)); err != nil {
+			return core.Lease{}, fmt.Errorf("spec.macAddress: %w", err)
+		}
+		if bytes.Equal(r.MAC, logical.GatewayMAC(net)) {
+			return core.Lease{}, fmt.Errorf("spec.macAddress: %s is that of the gateway of Subnet %s", r.MAC, net.Name)
+		}
+	}
+	l, fresh, err := t.book.Acquire(r)
+	if err != nil {
+		return l, fmt.Errorf("address in Subnet %s: %w", net.Name, err)
+	}
+	err = t.DB.Apply(ctx, logical.Shared(logical.Vip{Name: o.Name, UID: string(o.UID), Subnet: l.Subnet, MAC: l.MAC, IPs: l.IPs}))
+	if err != nil {
+		if fresh && errors.As(err, new(*ovn.MissingError)) {
+			t.release([]core.Lease{l}, true)
+		}
+		return l, err
+	}
+	t.counted(l.Subnet)
+	return l, nil
+}
+
+// tellVip tells a Vip's object what came of it, and has the pods looked at that
+// name it, if that is news.
+func (t *term) tellVip(ctx context.Context, o Object, obj *v1.Vip, l core.Lease, refused error) error {
+	var undone []string
+	if obj.Spec.Type != "" {
+		undone = append(undone, "spec.type: "+obj.Spec.Type+" (the address is kept, and that is all)")
+	}
+	if len(obj.Spec.AttachSubnets) > 0 {
+		undone = append(undone, "spec.attachSubnets")
+	}
+	want := v1.VipStatus{Ready: refused == nil, Type: obj.Spec.Type, Selector: obj.Spec.Selector}
+	if refused == nil {
+		want.Mac = l.MAC.String()
+		for _, ip := range l.IPs {
+			if ip.Is4() {
+				want.V4ip = ip.String()
+			} else {
+				want.V6ip = ip.String()
+			}
+		}
+	}
+	want.Conditions, _ = status.Merge(obj.Status.Conditions, status.Conditions(obj.Generation, refused, undone))
+	if reflect.DeepEqual(obj.Status, want) {
+		return nil
+	}
+	t.sharing(o.Name)
+	return gone(t.Status(ctx, o, want))
+}
+
+// sharing has pods looked at that name a Vip.
+func (t *term) sharing(vip string) {
+	for _, p := range t.Pods.List() {
+		if slices.Contains(named(p.Annotations, v1.FieldAAPs), vip) {
+			t.queue.Add(Key{KindPod, p.Namespace, p.Name})
+		}
+	}
+}
+
+// unshare has the pods give a Vip up that share it, and tells how many there are.
+func (t *term) unshare(vip string) int {
+	t.sharers.mu.Lock()
+	left := t.sharers.of(vip)
+	t.sharers.mu.Unlock()
+	t.queue.Add(left...)
+	return len(left)
+}
+
+// share fills in which of the Vips that a pod names for an interface it may send from.
+func (t *term) share(p Pod, g *given) {
+	for _, name := range g.names.AAPs {
+		o, ok := t.Vips.Get("", name)
+		l, has := t.book.At(logical.VipPort(name))
+		var why string
+		switch {
+		case !ok || !has || !t.keeps(o, l):
+			why = "it does not exist, or has no address yet"
+		case l.Subnet != g.net.Name:
+			why = "it is of Subnet " + l.Subnet + ", and the interface of " + g.net.Name
+		case o.Spec.Namespace != p.Namespace:
+			why = fmt.Sprintf("its spec.namespace is %q", o.Spec.Namespace)
+		case !chosen(o.Spec.Selector, p.Labels):
+			why = "the pod's labels are not those of its spec.selector"
+		default:
+			g.shares, g.vips = append(g.shares, name), append(g.vips, l.IPs...)
+			continue
+		}
+		g.unshared = fmt.Sprintf("interface %s may not send from the addresses of Vip %s: %s", g.nic.IfaceID, name, why)
+	}
+}
+
+// chosen tells that labels have all that a selector says, each "key: value". One that
+// cannot be read chooses nobody.
+func chosen(selector []string, labels map[string]string) bool {
+	return !slices.ContainsFunc(selector, func(s string) bool {
+		key, value, ok := strings.Cut(s, ":")
+		got, has := labels[strings.TrimSpace(key)]
+		return !ok || !has || got != strings.TrimSpace(value)
+	})
+}

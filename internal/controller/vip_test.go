@@ -1,0 +1,110 @@
+package controller_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/logical"
+)
+
+const aaps = "ovn.kubernetes.io/aaps"
+
+func (w *world) vip(name, uid string, spec v1.VipSpec) {
+	w.set(controller.Key{Kind: controller.KindVip, Name: name}, &v1.Vip{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid), Generation: 1}, Spec: spec})
+}
+
+// vipSays waits until a Vip's status says this: its addresses, and conditions.
+func (w *world) vipSays(t *testing.T, name, want string) {
+	t.Helper()
+	got := ""
+	require.Eventually(t, func() bool {
+		o, ok := lister[*v1.Vip]{w, controller.KindVip}.Get("", name)
+		if !ok {
+			return false
+		}
+		got = o.Status.V4ip + " " + o.Status.V6ip
+		for _, c := range o.Status.Conditions {
+			got += " " + c.Status + c.Message
+		}
+		return got == want
+	}, patience, tick, "Vip %s: wanted %q, have %s", name, want, lately{&got})
+}
+
+// lately prints what a text is when it is printed.
+type lately struct{ text *string }
+
+func (l lately) String() string { return *l.text }
+
+// TestVips: a Vip has an address that nobody else gets, whoever leads and whatever
+// becomes of the database; pods that may share it send from it; it goes when they have
+// given it up.
+func TestVips(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/29,fd20::/112", Default: true})
+	w.vip("v", "1", v1.VipSpec{Subnet: "web", Namespace: "ns", V4ip: "10.20.0.3", MacAddress: "0a:00:00:00:00:07", Selector: []string{"app: web"}})
+	first := lead(t, "one", w, db)
+	w.vipSays(t, "v", "10.20.0.3 fd20::2 True False")
+	w.labelled("a", "a", "web")
+	w.renote("a", aaps, "v")
+	w.ip(t, "a")
+	security := func(pod, more string) {
+		t.Helper()
+		want := `["` + w.notes(pod)["ovn.kubernetes.io/mac_address"] + " " + w.ip(t, pod) + more + `"]`
+		require.Eventually(t, func() bool {
+			got := db.Get("Logical_Switch_Port", pod+".ns", "port_security")
+			return got == spaced(want)
+		}, patience, tick, "%s of %s", want, pod)
+	}
+	security("a", " 10.20.0.3 fd20::2")
+
+	// Who may not share it is told, and sends from its own address alone.
+	w.labelled("b", "b", "other")
+	w.renote("b", aaps, "v")
+	w.ip(t, "b")
+	security("b", "")
+	require.Eventually(t, func() bool { return len(w.warned(podKey("b"))) == 1 }, patience, tick)
+	require.Equal(t, "VipNotShared: interface b.ns may not send from the addresses of Vip v: the pod's labels are not those of its spec.selector", w.warned(podKey("b"))[0])
+	w.pod("c", "c", "ovn.kubernetes.io/vip", "v")
+	require.Eventually(t, func() bool { return len(w.warned(podKey("c"))) == 1 }, patience, tick)
+	require.Contains(t, w.warned(podKey("c"))[0], `ovn.kubernetes.io/vip: "v" names a Vip as the interface's own address, which nobody carries out`)
+	w.set(podKey("c"), nil)
+
+	// Another leader, who finds the row, and one who finds the object alone.
+	first.stop()
+	db.Nbctl("lsp-del", logical.VipPort("v"))
+	second := lead(t, "two", w, db)
+	require.Eventually(t, func() bool { return db.Get("Logical_Switch_Port", logical.VipPort("v"), "type") == "virtual" }, patience, tick)
+	second.stop()
+	w.vip("late", "2", v1.VipSpec{Subnet: "web", V4ip: "10.20.0.3", Type: "switch_lb_vip"})
+	lead(t, "three", w, db)
+	w.vipSays(t, "late", `  Falseaddress in Subnet web: 10.20.0.3 is held by pod / (vip/v) Truespec.type: switch_lb_vip (the address is kept, and that is all)`)
+	w.counts(t, "web", "3", "10.20.0.2-10.20.0.4", "2", "10.20.0.5-10.20.0.6")
+
+	// It goes: its pods give it up, and then who waits for it has it.
+	w.set(controller.Key{Kind: controller.KindVip, Name: "v"}, nil)
+	w.vipSays(t, "late", `10.20.0.3 fd20::5 True Truespec.type: switch_lb_vip (the address is kept, and that is all)`)
+	security("a", "")
+	w.vip("late", "2", v1.VipSpec{Subnet: "web", V4ip: "10.20.0.6"})
+	w.vipSays(t, "late", "10.20.0.6 fd20::6 True False")
+	w.set(controller.Key{Kind: controller.KindVip, Name: "late"}, nil)
+	require.Eventually(t, func() bool { return db.Get("Logical_Switch_Port", logical.VipPort("late"), "type") == "" }, patience, tick)
+	w.vip("bad", "3", v1.VipSpec{Subnet: "none"})
+	w.vipSays(t, "bad", "  Falsespec.subnet: Subnet none: it is not in force False")
+}
+
+// spaced writes annotation lists as OVN has them.
+func spaced(s string) string {
+	out := []rune(s)
+	for i, c := range out {
+		if c == ',' {
+			out[i] = ' '
+		}
+	}
+	return string(out)
+}

@@ -181,6 +181,8 @@ func TestFieldsNotCarriedOut(t *testing.T) {
 	w, db := newWorld(), database(t)
 	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true, NatOutgoing: true})
 	w.subnet("red", v1.SubnetSpec{CIDRBlock: "10.21.0.0/24", Vpc: "red", NatOutgoing: true, GatewayType: v1.GatewayCentralized, NatOutgoingPolicy: []v1.NatPolicyRule{{}}})
+	w.subnet("all", v1.SubnetSpec{CIDRBlock: "10.22.0.0/24", LogicalGateway: true, EnableEcmp: true, DHCPv4Options: "a", DHCPv6Options: "a", IPv6RAConfigs: "a",
+		U2OInterconnectionIP: "10.22.0.9", PolicyRoutingPriority: 1, PolicyRoutingTableID: 1, U2OFeatures: []byte("{}")})
 	lead(t, "one", w, db)
 	says := func(name, kind, want string) {
 		t.Helper()
@@ -196,6 +198,8 @@ func TestFieldsNotCarriedOut(t *testing.T) {
 	says("red", v1.ConditionReady, "True ")
 	for name, want := range map[string]string{
 		"web": "False ",
+		"all": "True spec.logicalGateway, spec.enableEcmp, spec.dhcpV4Options, spec.dhcpV6Options, spec.ipv6RAConfigs, spec.u2oInterconnectionIP, " +
+			"spec.policyRoutingPriority, spec.policyRoutingTableID, spec.u2oFeatures",
 		"red": "True spec.gatewayType: centralized (pods leave by their own node), spec.natOutgoingPolicyRules, spec.natOutgoing (Vpc red has no way out by nodes)",
 	} {
 		says(name, v1.ConditionNotImplemented, want)

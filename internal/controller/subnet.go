@@ -164,6 +164,15 @@ func undone(s v1.SubnetSpec) (out []string) {
 		{"spec.enableMulticastSnoop", s.EnableMulticastSnoop},
 		{"spec.routeTable", s.RouteTable != ""},
 		{"spec.nodeNetwork", s.NodeNetwork != ""},
+		{"spec.logicalGateway", s.LogicalGateway},
+		{"spec.enableEcmp", s.EnableEcmp},
+		{"spec.dhcpV4Options", s.DHCPv4Options != ""},
+		{"spec.dhcpV6Options", s.DHCPv6Options != ""},
+		{"spec.ipv6RAConfigs", s.IPv6RAConfigs != ""},
+		{"spec.u2oInterconnectionIP", s.U2OInterconnectionIP != ""},
+		{"spec.policyRoutingPriority", s.PolicyRoutingPriority != 0},
+		{"spec.policyRoutingTableID", s.PolicyRoutingTableID != 0},
+		{"spec.u2oFeatures", len(s.U2OFeatures) > 0},
 	} {
 		if f.set {
 			out = append(out, f.path)

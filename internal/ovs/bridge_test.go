@@ -82,7 +82,10 @@ func TestWaitReady(t *testing.T) {
 // the configuration says; one that says nothing changes nothing.
 func TestMirrorAll(t *testing.T) {
 	sw := ovstest.NewServer(t)
-	all := func(t *testing.T) string { t.Helper(); return sw.Vsctl("--bare", "--columns=select_all", "list", "Mirror") }
+	all := func(t *testing.T) string {
+		t.Helper()
+		return sw.Vsctl("--bare", "--columns=select_all", "list", "Mirror")
+	}
 	for _, c := range []struct {
 		says *bool
 		want string

@@ -32,7 +32,10 @@ func TestIDs(t *testing.T) {
 	eventually(t, "the row", func() bool { ids, err := c.IDs(); return err == nil && ids["a"] == "2" })
 
 	require.Equal(t, []string{"a", "b"}, set())
-	eventually(t, "written", func() bool { ids, err := c.IDs(); return err == nil && ids["a"] == "1" && ids["b"] == want["b"] && ids["other"] == "x" })
+	eventually(t, "written", func() bool {
+		ids, err := c.IDs()
+		return err == nil && ids["a"] == "1" && ids["b"] == want["b"] && ids["other"] == "x"
+	})
 	require.Empty(t, set(), "all is so already")
 	eventually(t, "heard", func() bool { return heard.Load() > 0 })
 	before := heard.Load()

@@ -88,7 +88,7 @@ func (o *ovnCluster) chassis() {
 
 	const moved = "172.18.0.102"
 	dev := testbed.PhyBridge
-	two.Run("ip", "addr", "add", moved+"/25", "dev", dev) // of another length, or it would go with the first one
+	two.Run("ip", "addr", "add", moved+"/25", "dev", dev)      // of another length, or it would go with the first one
 	two.Run("ip", "addr", "del", two.at.IP4+"/24", "dev", dev) // the other is the first one now
 	two.says("ovn-encap-ip", moved)
 	eventually(o.t, func() string {

@@ -3,6 +3,7 @@ package nodeagent
 import (
 	"errors"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/api/cni"
@@ -29,14 +30,19 @@ func validate(c agent.Config) error {
 	if c.Socket == "" {
 		errs = append(errs, hint.Usagef("--socket is empty; the default is %s", cni.DefaultSocket))
 	}
+	return errors.Join(slices.Concat(errs, validateOVN(c), validateConf(c), validateSource(c))...)
+}
+
+// validateOVN is about OVN's part of the node.
+func validateOVN(c agent.Config) []error {
+	var errs []error
 	if c.OVN && !c.Alone() && c.Kubeconfig == "" && c.Bootstrap == "" && !c.InCluster {
 		errs = append(errs, hint.Usagef("--ovn takes pods' networks from a folder or an API server: give --objects, --kubeconfig or --bootstrap-kubeconfig"))
 	}
 	if c.Chassis.TLS() && c.Alone() {
 		errs = append(errs, hint.Usagef("--ovn-remote ssl:… takes a certificate of a cluster's controller, which --objects has not"))
 	}
-	errs = append(errs, append(c.Chassis.Check(c.OVN), validateConf(c)...)...)
-	return errors.Join(append(errs, validateSource(c)...)...)
+	return append(errs, c.Chassis.Check(c.OVN)...)
 }
 
 // validateConf is about the runtime's configuration.

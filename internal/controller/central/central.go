@@ -141,6 +141,12 @@ func (m *member) run(ctx context.Context) {
 	if !m.until(ctx, "certificate", func(context.Context) error { return m.self.Ready() }) {
 		return
 	}
+	var ends []func()
+	defer func() {
+		for _, end := range slices.Backward(ends) {
+			end()
+		}
+	}()
 	for _, step := range []struct {
 		what string
 		due  func(context.Context) error
@@ -154,7 +160,7 @@ func (m *member) run(ctx context.Context) {
 		if !m.until(ctx, step.what, step.due) {
 			return
 		}
-		defer step.then.begin(ctx)()
+		ends = append(ends, step.then.begin(ctx))
 	}
 	<-ctx.Done()
 }

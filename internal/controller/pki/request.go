@@ -47,7 +47,7 @@ func denied(format string, args ...any) error {
 func (r Request) Check(namespace string) (*x509.CertificateRequest, error) {
 	csr, err := parse(r.PEM)
 	if err != nil {
-		return nil, denied("%v", err) //nolint:errorlint // the parser's errors are texts
+		return nil, denied("%v", err)
 	}
 	account := "system:serviceaccount:" + namespace + ":"
 	switch {
@@ -118,7 +118,10 @@ func parse(text []byte) (*x509.CertificateRequest, error) {
 	default:
 		return nil, fmt.Errorf("a key is ECDSA or RSA, not %T", key)
 	}
-	return csr, csr.CheckSignature()
+	if err := csr.CheckSignature(); err != nil {
+		return nil, err
+	}
+	return csr, nil
 }
 
 // Sign makes the certificate of a request that Check let pass. It is good for

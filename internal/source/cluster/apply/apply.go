@@ -223,7 +223,7 @@ func each(w io.Writer, objects iter.Seq[manifest.Object], do func(manifest.Objec
 
 // IsConflict tells that another manager owns fields of the object.
 func IsConflict(err error) bool {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // of ApplyAll: each may be one
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		return slices.ContainsFunc(joined.Unwrap(), IsConflict)
 	}
 	return apierrors.IsConflict(err)

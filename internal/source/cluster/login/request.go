@@ -197,7 +197,7 @@ func (r requester) follow(ctx context.Context, path, name string, heard Heard) e
 		return err
 	}
 	if err != nil {
-		return nil //nolint:nilerr // a server that is away ends watches too
+		return nil // a server that is away ends watches too
 	}
 	defer func() { _ = events.Close() }()
 	var e struct {

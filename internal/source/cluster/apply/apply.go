@@ -47,6 +47,7 @@ const partOf = "app.kubernetes.io/part-of"
 var plurals = map[string]string{
 	"CustomResourceDefinition":         "customresourcedefinitions",
 	"ServiceAccount":                   "serviceaccounts",
+	"Secret":                           "secrets",
 	"ConfigMap":                        "configmaps",
 	"ClusterRole":                      "clusterroles",
 	"ClusterRoleBinding":               "clusterrolebindings",

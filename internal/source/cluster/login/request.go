@@ -192,7 +192,10 @@ func Follow(ctx context.Context, l Login, path, name string, heard Heard) error 
 }
 
 func (r requester) follow(ctx context.Context, path, name string, heard Heard) error {
-	events, err := r.Get().AbsPath(path).Param("watch", "true").Param("fieldSelector", "metadata.name="+name).Stream(ctx)
+	// From what the server's cache has: it follows its database at once. To be shown the
+	// newest first, a server over an etcd that tells no progress (before 3.4.31) waits for
+	// a change of the same kind, and gives up.
+	events, err := r.Get().AbsPath(path).Param("watch", "true").Param("resourceVersion", "0").Param("fieldSelector", "metadata.name="+name).Stream(ctx)
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
 		return err
 	}

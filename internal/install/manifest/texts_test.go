@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/install/manifest"
 )
 
@@ -100,7 +101,7 @@ func fieldTexts(t *testing.T, ns string) (out []text) {
 						r.notes[k] = v
 					}
 				}
-				if blank == "backend" && i < plain {
+				if blank == "backend" && i < plain && field != v1.FieldAllocated && field != v1.FieldRouted { // the controller's alone
 					r.allowed = []string{"backend"}
 				}
 				out = append(out, r)

@@ -9,5 +9,13 @@ import "embed"
 //go:embed all:charts/fairlead
 var Chart embed.FS
 
+// Kinds has the definitions of the kinds of a cluster with OVN in KindsDir.
+//
+//go:embed cluster
+var Kinds embed.FS
+
+// KindsDir is their folder in Kinds.
+const KindsDir = "cluster"
+
 // ChartDir is the chart's folder in Chart.
 const ChartDir = "charts/fairlead"

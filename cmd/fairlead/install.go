@@ -86,9 +86,13 @@ On the nodes plugin, configuration and journal stay.`,
 	return cmd
 }
 
-// objects are the chart's with the values that the flags say, CRDs first.
-func (o *installOptions) objects() (manifest.Values, []manifest.Object, error) {
+// objects are the chart's with the values that the flags say, CRDs first, unless
+// check refuses the values.
+func (o *installOptions) objects(check func(manifest.Values) error) (manifest.Values, []manifest.Object, error) {
 	v, err := o.values()
+	if err == nil {
+		err = check(v)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -96,7 +100,7 @@ func (o *installOptions) objects() (manifest.Values, []manifest.Object, error) {
 	if err != nil || !o.crds {
 		return v, all, err
 	}
-	crds, err := manifest.CRDs()
+	crds, err := manifest.CRDs(v)
 	return v, append(crds, all...), err
 }
 
@@ -124,7 +128,7 @@ func (o *installOptions) values() (manifest.Values, error) {
 			return nil, hint.Usagef("--set: %w", err)
 		}
 	}
-	return v, checkValues(v)
+	return v, nil
 }
 
 // checkValues refuses values that the API server takes and with which no agent
@@ -157,7 +161,7 @@ func (o *installOptions) install(cmd *cobra.Command, f *format) error {
 	if cmd.Flags().Changed("output") && o.dryRun != dryClient {
 		return hint.Usagef("-o says how --dry-run prints the objects")
 	}
-	values, objects, err := o.objects()
+	values, objects, err := o.objects(checkValues)
 	if err != nil {
 		return err
 	}
@@ -182,8 +186,8 @@ func (o *installOptions) install(cmd *cobra.Command, f *format) error {
 
 func (o *installOptions) uninstall(cmd *cobra.Command) error {
 	// Whatever the values were with which it was installed.
-	o.sets = append(o.sets, "ovn.enabled=true", "ovn.nb=any")
-	_, objects, err := o.objects()
+	o.sets = append(o.sets, "ovn.enabled=true", "ovn.chassis.enabled=true", "ovn.central.members={any: any}")
+	_, objects, err := o.objects(func(manifest.Values) error { return nil })
 	if err != nil {
 		return err
 	}

@@ -14,17 +14,20 @@ const onOVN = "--set ovn.enabled=true --set ovn.nb=tcp:10.0.0.1:6641 "
 // have, are refused before anything is asked of a cluster.
 func TestInstallRefuses(t *testing.T) {
 	for args, why := range map[string]string{
-		"--set flags.no-such-flag=1":                            "the agent has no flag --no-such-flag",
-		"--set flags.mtu=many":                                  "takes no many",
-		"--set policies.requests.actions=[Deny,Warn]":           "Deny and Warn exclude each other",
-		"--set policies.requests.actions=[Deny,Deny]":           "Deny stands twice",
-		"--set policies.requests.actions=[Refuse]":              "Refuse is none of Deny, Warn and Audit",
-		"--set policies.requests.actions=[]":                    "no action is given",
-		"--set ovn.enabled=true":                                "ovn.nb: with ovn.enabled it names the northbound database",
-		"--set flags.no-such-flag=1 --set flags.neither=true":   "--neither",
-		onOVN + "--set ovn.podCIDR=100.64.0.0/10":               "ovn.podCIDR 100.64.0.0/10 overlaps ovn.joinCIDR 100.64.0.0/16",
-		onOVN + "--set ovn.podCIDR=7":                           "ovn.podCIDR: 7 is not a network",
-		"--set policies.requests.actions=[Deny,Warn] --dry-run": "exclude each other",
+		"--set flags.no-such-flag=1":                  "the agent has no flag --no-such-flag",
+		"--set flags.mtu=many":                        "takes no many",
+		"--set policies.requests.actions=[Deny,Warn]": "Deny and Warn exclude each other",
+		"--set policies.requests.actions=[Deny,Deny]": "Deny stands twice",
+		"--set policies.requests.actions=[Refuse]":    "Refuse is none of Deny, Warn and Audit",
+		"--set policies.requests.actions=[]":          "no action is given",
+		"--set ovn.enabled=true":                      "ovn.central.members: with ovn.enabled they are the nodes of OVN's central part",
+		"--set ovn.enabled=true --set ovn.nb=ssl:192.0.2.1:6641 --set ovn.central.members.a=192.0.2.1":       "exclude each other",
+		"--set ovn.enabled=true --set ovn.central.members.a=192.0.2.1 --set ovn.central.members.b=192.0.2.2": "take one, three or five",
+		"--set ovn.enabled=true --set ovn.central.members.a=somewhere":                                       "no address",
+		"--set flags.no-such-flag=1 --set flags.neither=true":                                                "--neither",
+		"--set policies.requests.actions=[Deny,Warn] --dry-run":                                              "exclude each other",
+		onOVN + "--set ovn.podCIDR=100.64.0.0/10":                                                            "ovn.podCIDR 100.64.0.0/10 overlaps ovn.joinCIDR 100.64.0.0/16",
+		onOVN + "--set ovn.podCIDR=7":                                                                        "ovn.podCIDR: 7 is not a network",
 	} {
 		s := say(t, "install "+args)
 		require.Equal(t, exitUsage, s.code, args)

@@ -45,6 +45,10 @@ const AnnReplaceCA = "fairlead.io/replace-ca"
 // and the Lease of the controller that keeps them.
 const CAName = "fairlead-ca"
 
+// CentralName is the name of the ConfigMap in Fairlead's namespace that says which
+// clusters of databases have begun: a key for each, with the cluster's id.
+const CentralName = "fairlead-central"
+
 // Keys of the ConfigMap CAName; both are PEM, with the former CA and the next one
 // beside the current one while a CA is being replaced.
 const (

@@ -35,10 +35,9 @@ type Config struct {
 	Kubeconfig string
 	// Namespace is Fairlead's.
 	Namespace string
-	// Address is this member's, Members are those of all, with commas between.
+	// Address is this member's, Members are those of all, with commas between, of
+	// which the first begins the clusters of databases.
 	Address, Members string
-	// First lets this member begin a cluster while no other member answers.
-	First bool
 	// Dir has the databases and certificates, RunDir the sockets.
 	Dir, RunDir string
 	// HTTP is an address for metrics and probes, "" for none.
@@ -67,8 +66,9 @@ var (
 type member struct {
 	Config
 
-	all  []string // addresses of all members, in order
-	self *kube.Identity
+	all   []string // addresses of all members, in order
+	first string   // address of the member that begins
+	self  *kube.Identity
 	nb, sb, relay,
 	northd *child
 
@@ -76,7 +76,7 @@ type member struct {
 	trusted kube.Credentials // whom the children have been told to trust since they began
 }
 
-// complete says what is wrong with the flags.
+// complete says what is wrong with the flags, and gives the members.
 func (c *Config) complete() ([]string, error) {
 	var all []string
 	for text := range strings.SplitSeq(c.Members, ",") {
@@ -86,9 +86,8 @@ func (c *Config) complete() ([]string, error) {
 		}
 		all = append(all, a.String())
 	}
-	slices.Sort(all)
 	switch {
-	case len(slices.Compact(slices.Clone(all))) != len(all):
+	case len(slices.Compact(slices.Sorted(slices.Values(all)))) != len(all):
 		return nil, hint.Usagef("--members: an address is there twice")
 	case !slices.Contains(all, c.Address):
 		return nil, hint.Usagef("--address: %q is none of --members", c.Address)
@@ -111,7 +110,7 @@ func Run(ctx context.Context, c Config) error {
 			return fmt.Errorf("folder of central: %w", err)
 		}
 	}
-	m := &member{Config: c, all: all}
+	m := &member{Config: c, all: slices.Sorted(slices.Values(all)), first: all[0]}
 	login.LogTo(c.Log)
 	to, err := login.New(login.Config{Kubeconfig: c.Kubeconfig, UserAgent: "fairlead-central/" + c.Version, Log: c.Log}).Current()
 	if err != nil {

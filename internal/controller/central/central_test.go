@@ -61,6 +61,7 @@ metadata: {name: NS-asks}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:serviceaccounts:NS"}]
 `, "NS", s.ns))
+	s.c.Apply(fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: %s}}", fairlead.CentralName, s.ns))
 	authority, err := kube.NewAuthority(s.c.Admin(), s.ns, certLife, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -78,15 +79,15 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:serv
 }
 
 // start starts a member's program.
-func (m *member) start(more ...string) {
+func (m *member) start() {
 	m.s.t.Helper()
 	var all []string
 	for _, one := range m.s.members {
 		all = append(all, one.addr)
 	}
-	m.p = m.Start("central", append([]string{testbed.Controller(m.s.t), "central", "--namespace", m.s.ns, "--address", m.addr,
+	m.p = m.Start("central", testbed.Controller(m.s.t), "central", "--namespace", m.s.ns, "--address", m.addr,
 		"--members", strings.Join(all, ","), "--dir", filepath.Join(m.Dir, dir), "--run-dir", filepath.Join(m.Dir, run),
-		"--kubeconfig", m.s.c.Kubeconfig(m.s.c.ServiceAccountConfig(m.s.ns, fairlead.CentralAccount))}, more...)...)
+		"--kubeconfig", m.s.c.Kubeconfig(m.s.c.ServiceAccountConfig(m.s.ns, fairlead.CentralAccount)))
 	m.s.t.Cleanup(func() {
 		if m.p.Running() {
 			m.p.Stop()
@@ -242,12 +243,8 @@ func (m *member) matrix(one, two string, keysOne, keysTwo []string) {
 func TestCentral(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	for i, m := range s.members {
-		if i == 0 {
-			m.start("--first")
-		} else {
-			m.start()
-		}
+	for _, m := range s.members {
+		m.start()
 	}
 	for _, m := range s.members {
 		m.ready()
@@ -289,6 +286,21 @@ func TestCentral(t *testing.T) {
 	require.Contains(t, out, "before")
 
 	s.replaced(first, one, keys)
+
+	// The first member alone, without its disk: what has begun does not begin again.
+	for _, m := range s.members {
+		m.p.Stop()
+	}
+	require.NoError(t, os.RemoveAll(filepath.Join(first.Dir, dir)))
+	first.start()
+	s.until(func() error {
+		text, err := os.ReadFile(first.p.Log)
+		if err != nil || !strings.Contains(string(text), "the cluster of OVN_Northbound has begun already") {
+			return fmt.Errorf("it does not say that the cluster has begun: %w", err)
+		}
+		return nil
+	}, "refusal")
+	require.NoFileExists(t, filepath.Join(first.Dir, dir, "nb.db"))
 }
 
 // replaced proves that both CAs are replaced while the database is written.

@@ -24,7 +24,8 @@ import (
 const dialLimit = 3 * time.Second
 
 // prepare makes a database's file where there is none: by joining those who are
-// there or, where this member is the first, by beginning a cluster.
+// there or, where this member is the first of all and no cluster has begun yet, by
+// beginning one.
 func (m *member) prepare(ctx context.Context, d database) error {
 	file := m.file(d)
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
@@ -32,22 +33,45 @@ func (m *member) prepare(ctx context.Context, d database) error {
 	}
 	me := "ssl:" + at(m.Address, d.raft)
 	others := m.answering(ctx, d)
+	if len(others) == 0 {
+		if m.Address != m.first {
+			return fmt.Errorf("%s: no other member answers: %s begins its cluster", d.name, m.first)
+		}
+		return m.found(ctx, d, me)
+	}
 	draft := file + ".new" // a file that is half made is none
 	if err := os.Remove(draft); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	argv := []string{"ovsdb-tool", "create-cluster", draft, d.schema, me}
-	switch {
-	case len(others) > 0:
-		argv = append([]string{"ovsdb-tool", "join-cluster", draft, d.name, me}, others...)
-	case !m.First:
-		return fmt.Errorf("%s: no other member answers, and this one may not begin a cluster: start the first one with --first", d.name)
-	}
-	if _, err := m.call(ctx, argv...); err != nil {
+	if _, err := m.call(ctx, append([]string{"ovsdb-tool", "join-cluster", draft, d.name, me}, others...)...); err != nil {
 		return err
 	}
 	m.Log.Info("database made", "database", d.name, "joins", others)
 	return os.Rename(draft, file)
+}
+
+// found begins the cluster of a database, unless it has begun before. Its file is
+// whole before that is noted, and in its place after: killed between the two, this
+// member goes on with the file.
+func (m *member) found(ctx context.Context, d database, me string) error {
+	draft := m.file(d) + ".first"
+	id, err := m.call(ctx, "ovsdb-tool", "db-cid", draft)
+	if err != nil { // none, or half of one
+		if err := os.Remove(draft); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if _, err := m.call(ctx, "ovsdb-tool", "create-cluster", draft, d.schema, me); err != nil {
+			return err
+		}
+		if id, err = m.call(ctx, "ovsdb-tool", "db-cid", draft); err != nil {
+			return err
+		}
+	}
+	if err := m.self.Begin(ctx, d.name, id); err != nil {
+		return err
+	}
+	m.Log.Info("cluster of a database begun", "database", d.name, "id", id)
+	return os.Rename(draft, m.file(d))
 }
 
 // answering are the other members of a database's cluster who answer.

@@ -62,14 +62,19 @@ var order = []string{
 // be created.
 func Order() []string { return slices.Clone(order) }
 
-// CRDs are the chart's definitions, by name.
-func CRDs() ([]Object, error) {
+// CRDs are the chart's definitions, and with OVN those of the kinds that its
+// controller knows, by name.
+func CRDs(v Values) ([]Object, error) {
 	var out []Object
-	err := each("crds", func(name string, b []byte) error {
+	take := func(name string, b []byte) error {
 		objects, err := split(name, b)
 		out = append(out, objects...)
 		return err
-	})
+	}
+	err := each(deploy.Chart, deploy.ChartDir, "crds", take)
+	if err == nil && v.ovn() != nil {
+		err = each(deploy.Kinds, ".", deploy.KindsDir, take)
+	}
 	return out, err
 }
 
@@ -81,7 +86,7 @@ func Render(v Values) ([]Object, error) {
 		return nil, err
 	}
 	var out []Object
-	err = each("templates", func(name string, b []byte) error {
+	err = each(deploy.Chart, deploy.ChartDir, "templates", func(name string, b []byte) error {
 		if path.Ext(name) != ".yaml" {
 			return nil
 		}
@@ -121,15 +126,15 @@ func YAML(objects []Object) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// each reads the files of one folder of the chart, by name.
-func each(folder string, do func(name string, b []byte) error) error {
-	dir := path.Join(deploy.ChartDir, folder)
-	entries, err := fs.ReadDir(deploy.Chart, dir)
+// each reads the files of one folder below root, by name.
+func each(files fs.FS, root, folder string, do func(name string, b []byte) error) error {
+	dir := path.Join(root, folder)
+	entries, err := fs.ReadDir(files, dir)
 	if err != nil {
 		return fmt.Errorf("read chart: %w", err)
 	}
 	for _, e := range entries {
-		b, err := fs.ReadFile(deploy.Chart, path.Join(dir, e.Name()))
+		b, err := fs.ReadFile(files, path.Join(dir, e.Name()))
 		if err != nil {
 			return fmt.Errorf("read chart: %w", err)
 		}

@@ -35,7 +35,7 @@ func TestObjectsComeInOrder(t *testing.T) {
 		"ValidatingAdmissionPolicyBinding",
 		"DaemonSet",
 	}, kinds)
-	crds, err := CRDs()
+	crds, err := CRDs(Values{})
 	require.NoError(t, err)
 	require.Len(t, crds, 4)
 }

@@ -47,9 +47,9 @@ func newRenderer(v Values) (*renderer, error) {
 	}
 	r.all.Funcs(template.FuncMap{
 		"include": r.include, "toYaml": toYAML, "toJson": toJSON, "fromYaml": fromYAML, "nindent": nindent, "quote": quote,
-		"default": or, "sha256sum": sum, "dict": dict,
+		"default": or, "sha256sum": sum, "dict": dict, "contains": contains,
 	})
-	err = each("templates", func(name string, b []byte) error {
+	err = each(deploy.Chart, deploy.ChartDir, "templates", func(name string, b []byte) error {
 		_, err := r.all.New(name).Parse(string(b))
 		return err
 	})
@@ -94,6 +94,9 @@ func nindent(spaces int, s string) string {
 	pad := "\n" + strings.Repeat(" ", spaces)
 	return pad + strings.ReplaceAll(s, "\n", pad)
 }
+
+// contains is strings.Contains with the arguments as Helm has them.
+func contains(part, s string) bool { return strings.Contains(s, part) }
 
 func quote(v any) string { return fmt.Sprintf("%q", fmt.Sprint(v)) }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"net/netip"
 	"path"
 	"slices"
 	"strings"
@@ -98,11 +99,43 @@ func (v Values) CheckActions() error {
 	return nil
 }
 
-// CheckOVN refuses a controller that would end at once.
-func (v Values) CheckOVN() error {
+// ovn are the values of OVN, nil where it is not enabled.
+func (v Values) ovn() map[string]any {
 	ovn, _ := v["ovn"].(map[string]any)
-	if on, _ := ovn["enabled"].(bool); on && ovn["nb"] == "" {
-		return errors.New("ovn.nb: with ovn.enabled it names the northbound database, ssl:ADDRESS:6641")
+	if on, _ := ovn["enabled"].(bool); !on {
+		return nil
+	}
+	return ovn
+}
+
+// CheckOVN refuses a controller that would end at once, and members of central that
+// no cluster of databases can have.
+func (v Values) CheckOVN() error {
+	ovn := v.ovn()
+	if ovn == nil {
+		return nil
+	}
+	central, _ := ovn["central"].(map[string]any)
+	members, _ := central["members"].(map[string]any)
+	switch {
+	case len(members) == 0 && ovn["nb"] == "":
+		return errors.New("ovn.central.members: with ovn.enabled they are the nodes of OVN's central part, NODE: ADDRESS; or ovn.nb names the northbound database of one that is there")
+	case len(members) > 0 && (ovn["nb"] != "" || ovn["remote"] != ""):
+		return errors.New("ovn.nb and ovn.remote are of a central part that is there already: they and ovn.central.members exclude each other")
+	case len(members) > 0 && len(members)%2 == 0:
+		return fmt.Errorf("ovn.central.members: %d members stand one failure fewer than %d: take one, three or five", len(members), len(members)+1)
+	}
+	seen := map[netip.Addr]string{}
+	for _, node := range slices.Sorted(maps.Keys(members)) {
+		text := fmt.Sprint(members[node])
+		addr, err := netip.ParseAddr(text)
+		switch {
+		case err != nil:
+			return fmt.Errorf("ovn.central.members.%s: %q is no address", node, text)
+		case seen[addr] != "":
+			return fmt.Errorf("ovn.central.members: %s and %s have one address, %s", seen[addr], node, addr)
+		}
+		seen[addr] = node
 	}
 	return nil
 }
@@ -110,7 +143,7 @@ func (v Values) CheckOVN() error {
 // free are the values whose keys are the user's own.
 var free = []string{
 	"flags", "config", "serviceAccount.annotations", "resources", "updateStrategy",
-	"nodeSelector", "affinity", "podAnnotations", "podLabels",
+	"nodeSelector", "affinity", "ovn.central.members", "podAnnotations", "podLabels",
 }
 
 // overlay changes base, which stands at the path at, by over.

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,6 +60,9 @@ type NodeOptions struct {
 	Runtime string
 	// Images are further images that containerd gets: archives, as files.
 	Images []string
+	// Address is the node's own, which it has already, as on an underlay. "" is one
+	// on its lo, which other nodes do not reach.
+	Address string
 }
 
 // Node is a machine of a cluster: kubelet, and containerd unless the test brings
@@ -69,7 +73,7 @@ type Node struct {
 
 	// Name of the Node object.
 	Name string
-	// IP is the node's address in the cluster, on its lo.
+	// IP is the node's address in the cluster.
 	IP string
 	// Link is the node's way to the API server.
 	Link *Link
@@ -79,6 +83,7 @@ type Node struct {
 	cgroups    *cgroup.Group
 	kubeconfig string
 	runtime    string      // NodeOptions.Runtime
+	site       string      // NodeOptions.Address
 	containerd *Containerd // nil where the runtime is the test's
 	kubelet    *process
 }
@@ -88,12 +93,12 @@ type Node struct {
 // is left then (processes, cgroups, network namespaces) fails the test.
 func StartNode(t testing.TB, c *Cluster, n *testbed.Node, o NodeOptions) *Node {
 	t.Helper()
-	k := &Node{Node: n, Name: o.Name, runtime: o.Runtime, t: t, c: c.With(t)}
+	k := &Node{Node: n, Name: o.Name, runtime: o.Runtime, site: o.Address, t: t, c: c.With(t)}
 	number := c.s.nextNode()
 	if k.Name == "" {
 		k.Name = fmt.Sprintf("node-%d", number)
 	}
-	k.IP = fmt.Sprintf("192.0.2.%d", number) // RFC 5737
+	k.IP = cmp.Or(o.Address, fmt.Sprintf("192.0.2.%d", number)) // RFC 5737
 	k.kubeconfig = c.Kubeconfig(c.User("system:node:"+k.Name, "system:nodes"))
 	var err error
 	k.cgroups, err = cgroup.New(cgroup.Of(n.Dir))
@@ -142,7 +147,9 @@ func (k *Node) files() error {
 func (k *Node) boot() {
 	k.t.Helper()
 	k.Run("sh", "-c", bootScript, "boot", k.Dir)
-	k.Run("ip", "addr", "add", k.IP+"/32", "dev", "lo")
+	if k.site == "" {
+		k.Run("ip", "addr", "add", k.IP+"/32", "dev", "lo")
+	}
 	var err error
 	k.Link, err = newLink(k.c.s, k.NetnsPath())
 	require.NoError(k.t, err)

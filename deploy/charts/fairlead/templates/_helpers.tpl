@@ -1,7 +1,7 @@
 {{/*
 The templates use only what `fairlead install` knows too (internal/install/manifest):
-include, toYaml, fromYaml, toJson, nindent, quote, default, dict, sha256sum, and
-text/template itself.
+include, toYaml, fromYaml, toJson, nindent, quote, default, dict, contains, sha256sum,
+and text/template itself.
 */}}
 {{- define "fairlead.labels" -}}
 app.kubernetes.io/name: fairlead
@@ -16,6 +16,35 @@ app.kubernetes.io/component: agent
 
 {{- define "fairlead.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+{{- define "fairlead.ovnImage" -}}
+{{ .Values.ovn.ovnImage }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* Environment that leads to the API server where kube-proxy does not. */}}
+{{- define "fairlead.kubernetesService" -}}
+{{- with .Values.kubernetesService.host }}
+- name: KUBERNETES_SERVICE_HOST
+  value: {{ . | quote }}
+{{- end }}
+{{- with .Values.kubernetesService.port }}
+- name: KUBERNETES_SERVICE_PORT
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{/* Endpoints of central's members: .members is node -> address, .port theirs. */}}
+{{- define "fairlead.endpoints" -}}
+{{- $comma := "" }}{{ range .members }}{{ $comma }}ssl:{{ if contains ":" . }}[{{ . }}]{{ else }}{{ . }}{{ end }}:{{ $.port }}{{ $comma = "," }}{{ end }}
+{{- end }}
+{{- define "fairlead.members" -}}
+{{- $comma := "" }}{{ range .Values.ovn.central.members }}{{ $comma }}{{ . }}{{ $comma = "," }}{{ end }}
+{{- end }}
+{{- define "fairlead.nb" -}}
+{{ if .Values.ovn.central.members }}{{ include "fairlead.endpoints" (dict "members" .Values.ovn.central.members "port" 6641) }}{{ else }}{{ .Values.ovn.nb }}{{ end }}
+{{- end }}
+{{- define "fairlead.sb" -}}
+{{ if .Values.ovn.central.members }}{{ include "fairlead.endpoints" (dict "members" .Values.ovn.central.members "port" 6642) }}{{ else }}{{ .Values.ovn.remote }}{{ end }}
 {{- end }}
 
 {{/*

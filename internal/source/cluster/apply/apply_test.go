@@ -28,7 +28,7 @@ func objects(t *testing.T, sets ...string) []manifest.Object {
 	for _, s := range sets {
 		require.NoError(t, v.Set(s))
 	}
-	crds, err := manifest.CRDs()
+	crds, err := manifest.CRDs(manifest.Values{})
 	require.NoError(t, err)
 	rest, err := manifest.Render(v)
 	require.NoError(t, err)

@@ -24,12 +24,21 @@ type demo struct {
 	nodes int
 
 	c        *kube.Cluster
-	image    string // archive of Fairlead's image
+	beds     []*bed
+	images   []string // archives of Fairlead's images
 	machines []*kube.Node
 	env      string
 }
 
-// podCIDR is the default network of all nodes, and a node's part of it.
+// bed is a machine before it is a node: its namespaces, its Open vSwitch, and its
+// place between the others.
+type bed struct {
+	*testbed.Node
+	name string
+	site *testbed.Site // nil in a cluster of one node
+}
+
+// podCIDR is the default network of all nodes.
 const podCIDR = "10.16.0.0/16"
 
 // values are those of the chart that this cluster needs: an image that needs no
@@ -40,13 +49,22 @@ kubernetesService: {host: %q, port: %q}
 policies: {requests: {actions: [Deny]}}
 `
 
-// blocks gives each node its part of the default network, without which one
-// node alone would give addresses (docs/several-nodes.md).
-const blocks = `
+// ovnValues are those of a cluster of several nodes: OVN joins them, by Open vSwitch
+// of the machines and by OVN in pods.
+const ovnValues = `flags: {iface: ` + testbed.PhyBridge + `}
+ovn:
+  enabled: true
+  image: ` + image.ControllerName + `
+  ovnImage: ` + image.OVNName + `
+  central: {members: %s}
+`
+
+// subnet is the pods' network, of both families.
+const subnet = `
 apiVersion: kubeovn.io/v1
 kind: Subnet
-metadata: {name: ovn-default, annotations: {fairlead.io/allocate: node-block}}
-spec: {default: true, protocol: IPv4, cidrBlock: ` + podCIDR + `, gateway: 10.16.0.1, natOutgoing: true}
+metadata: {name: ovn-default}
+spec: {default: true, cidrBlock: "` + podCIDR + `,fd00:10:16::/112", natOutgoing: true}
 `
 
 // tenant is a user who may do in a namespace what users usually may.
@@ -64,20 +82,70 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: tenant}]
 func (d *demo) start() {
 	d.step("etcd, kube-apiserver, kube-scheduler, kube-controller-manager: each as its own user")
 	d.c = kube.Start(d.t, kube.Options{Control: true, PodCIDR: podCIDR, NoCRDs: true})
-	d.step("fairlead install: CRDs, account, rights, policies (Deny) and DaemonSet of the chart")
+	d.makeBeds()
+	d.step("fairlead install: CRDs, accounts, rights, policies (Deny) and what runs, of the chart")
 	d.install()
-	d.step("image %s:%s, of this checkout's programs", image.FairleadName, image.FairleadTag)
+	d.step("images of this checkout's programs: %s:%s ...", image.FairleadName, image.FairleadTag)
 	d.pack()
-	for i := range d.nodes {
-		d.machine(i)
+	for _, b := range d.beds {
+		d.step("node %s: containerd, images, kubelet", b.name)
+		d.machine(b)
 	}
-	d.step("agents: init container, plugin, configuration; then the nodes are Ready")
-	d.c.Kubectl("-n", "kube-system", "rollout", "status", "daemonset/fairlead-agent", "--timeout=80s")
+	d.step("what the chart runs: %s; then the nodes are Ready", strings.Join(d.parts(), ", "))
+	for _, part := range d.parts() {
+		d.c.Kubectl("-n", "kube-system", "rollout", "status", part, "--timeout=120s")
+	}
 	for _, n := range d.machines {
 		n.WaitReady()
 	}
-	require.NoError(d.t, os.Remove(d.image))
+	for _, file := range d.images {
+		require.NoError(d.t, os.Remove(file))
+	}
 	d.writeEnv()
+}
+
+// parts are what the chart runs.
+func (d *demo) parts() []string {
+	if d.nodes == 1 {
+		return []string{"daemonset/fairlead-agent"}
+	}
+	return []string{"daemonset/fairlead-central", "deployment/fairlead-controller", "daemonset/fairlead-chassis", "daemonset/fairlead-agent"}
+}
+
+// makeBeds makes the machines as an administrator prepares them: with Open vSwitch,
+// on one network.
+func (d *demo) makeBeds() {
+	d.step("%d machines with Open vSwitch", d.nodes)
+	var under *testbed.Underlay
+	if d.nodes > 1 {
+		under = testbed.NewUnderlay(d.t)
+	}
+	for i := range d.nodes {
+		b := &bed{Node: testbed.New(d.t), name: "demo"}
+		if i > 0 {
+			b.name = fmt.Sprintf("demo%d", i+1)
+		}
+		b.Outside()
+		if under != nil {
+			b.site = under.Join(b.Node)
+		}
+		b.Run("sh", "-ec", machineScript)
+		d.beds = append(d.beds, b)
+	}
+}
+
+// members are the nodes of OVN's central part as the chart takes them: three where
+// there are three.
+func (d *demo) members() string {
+	n := 1
+	if len(d.beds) >= 3 {
+		n = 3
+	}
+	var all []string
+	for _, b := range d.beds[:n] {
+		all = append(all, b.name+": "+b.site.IP4)
+	}
+	return "{" + strings.Join(all, ", ") + "}"
 }
 
 // install runs the command that users run, with the administrator's rights.
@@ -86,36 +154,41 @@ func (d *demo) install() {
 	require.NoError(d.t, err)
 	file := filepath.Join(d.c.Dir(), "values.yaml")
 	text := fmt.Sprintf(values, image.FairleadName, image.FairleadTag, at.Hostname(), at.Port())
+	if d.nodes > 1 {
+		text += fmt.Sprintf(ovnValues, d.members())
+	}
 	require.NoError(d.t, os.WriteFile(file, []byte(text), 0o600))
 	d.command(testbed.Program(d.t), "install", "--kubeconfig", d.c.AdminKubeconfig(), "--values", file)
 	d.c.Kubectl("wait", "--for=condition=Established", "crd/subnets.kubeovn.io", "--timeout=60s")
 	if d.nodes > 1 {
-		d.c.Apply(blocks)
+		d.c.Apply(subnet)
 	}
 	d.c.Apply(tenant)
 }
 
-// pack makes the image as a file, which goes once all nodes have it.
+// pack makes the images as files, which go once all nodes have them.
 func (d *demo) pack() {
-	b, err := image.Fairlead(filepath.Dir(testbed.Program(d.t)))
-	require.NoError(d.t, err)
-	d.image = filepath.Join(d.c.Dir(), "fairlead.tar")
-	require.NoError(d.t, os.WriteFile(d.image, b, 0o600))
+	makes := []func(string) ([]byte, error){image.Fairlead}
+	if d.nodes > 1 {
+		makes = append(makes, image.Controller, image.OVN)
+	}
+	for i, archive := range makes {
+		b, err := archive(filepath.Dir(testbed.Program(d.t)))
+		require.NoError(d.t, err)
+		file := filepath.Join(d.c.Dir(), fmt.Sprintf("image%d.tar", i))
+		require.NoError(d.t, os.WriteFile(file, b, 0o600))
+		d.images = append(d.images, file)
+	}
 }
 
-// machine is a node as an administrator prepares it: Open vSwitch, containerd,
-// kubelet and upstream's plugins. The agent comes by itself.
-func (d *demo) machine(i int) {
-	name := "demo"
-	if i > 0 {
-		name = fmt.Sprintf("demo%d", i+1)
+// machine makes a bed a node, with containerd, kubelet and upstream's plugins. What
+// is Fairlead's comes by itself.
+func (d *demo) machine(b *bed) {
+	o := kube.NodeOptions{Name: b.name, Images: d.images}
+	if b.site != nil {
+		o.Address = b.site.IP4
 	}
-	d.step("node %s: Open vSwitch, containerd, images, kubelet", name)
-	bed := testbed.New(d.t)
-	bed.Outside()
-	bed.Run("sh", "-ec", machineScript)
-	n := kube.StartNode(d.t, d.c, bed, kube.NodeOptions{Name: name, Images: []string{d.image}})
-	d.machines = append(d.machines, n)
+	d.machines = append(d.machines, kube.StartNode(d.t, d.c, b.Node, o))
 }
 
 // machineScript makes what the chart expects of a node: a folder of plugins that
@@ -159,8 +232,7 @@ Each node reaches %s, the world outside, and nothing else.
 %sLogs: %s
 Ctrl-C removes everything.`
 
-const several = `Nodes: %s (in_node2 ... enters the second one, and so on). Each gives the addresses of its own
-podCIDR; pods of different nodes do not reach each other yet.
+const several = `Nodes: %s (in_node2 ... enters the second one, and so on). OVN joins their pods.
 `
 
 // guide says what to do with it.

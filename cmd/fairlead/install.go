@@ -86,14 +86,10 @@ On the nodes plugin, configuration and journal stay.`,
 	return cmd
 }
 
-// objects are the chart's with the values that the flags say, CRDs first, unless
-// check refuses the values.
+// objects are the chart's with the flags' values, unless check refuses; CRDs first.
 func (o *installOptions) objects(check func(manifest.Values) error) (manifest.Values, []manifest.Object, error) {
 	v, err := o.values()
-	if err == nil {
-		err = check(v)
-	}
-	if err != nil {
+	if err := errors.Join(err, check(v)); err != nil {
 		return nil, nil, err
 	}
 	all, err := manifest.Render(v)

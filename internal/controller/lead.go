@@ -335,8 +335,6 @@ func (t *term) work(ctx context.Context, k Key) error {
 		return nil
 	case KindPool:
 		return t.pool(ctx, k)
-	case KindClaim:
-		return t.claims.Heed(ctx, k.Name)
 	case kindStatus:
 		return t.status(ctx, k)
 	case kindAll:
@@ -348,6 +346,8 @@ func (t *term) work(ctx context.Context, k Key) error {
 // more is work for the kinds that networks can do without.
 func (t *term) more(ctx context.Context, k Key) error {
 	switch k.Kind {
+	case KindClaim:
+		return t.claims.Heed(ctx, k.Name)
 	case KindGroup:
 		return t.securityGroup(ctx, k)
 	case KindVip:

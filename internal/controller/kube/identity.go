@@ -115,21 +115,15 @@ func (i *Identity) fail(err error) {
 
 // once does what is due.
 func (i *Identity) once(ctx context.Context) error {
-	bundles, err := i.client.CoreV1().ConfigMaps(i.cfg.Namespace).Get(ctx, fairlead.CAName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("config map %s/%s is not there: a fairlead-controller makes it", i.cfg.Namespace, fairlead.CAName)
-	}
+	central, chassis, err := i.bundles(ctx)
 	if err != nil {
-		return fmt.Errorf("config map %s/%s: %w", i.cfg.Namespace, fairlead.CAName, err)
+		return err
 	}
 	i.mu.Lock()
 	next, leaf := i.now, leafOf(i.pair)
 	i.mu.Unlock()
 	was := next
-	next.Central, next.Chassis = bundles.Data[fairlead.BundleCentral], bundles.Data[fairlead.BundleChassis]
-	if next.Central == "" || next.Chassis == "" { // the chart makes it so
-		return fmt.Errorf("config map %s/%s is empty: a fairlead-controller fills it", i.cfg.Namespace, fairlead.CAName)
-	}
+	next.Central, next.Chassis = central, chassis
 	if leaf == nil || time.Now().After(pki.Renewal(leaf)) || pki.Trusts(next.Central, leaf, nil, x509.ExtKeyUsageServerAuth) != nil {
 		if next.Key, next.Cert, err = i.ask(ctx); err != nil {
 			return err
@@ -150,6 +144,23 @@ func (i *Identity) once(ctx context.Context) error {
 	defer i.mu.Unlock()
 	i.now, i.pair = next, &pair
 	return nil
+}
+
+// bundles are those who are to be trusted.
+func (i *Identity) bundles(ctx context.Context) (central, chassis string, err error) {
+	at := "config map " + i.cfg.Namespace + "/" + fairlead.CAName
+	m, err := i.client.CoreV1().ConfigMaps(i.cfg.Namespace).Get(ctx, fairlead.CAName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", "", fmt.Errorf("%s is not there: a fairlead-controller makes it", at)
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("%s: %w", at, err)
+	}
+	central, chassis = m.Data[fairlead.BundleCentral], m.Data[fairlead.BundleChassis]
+	if central == "" || chassis == "" { // the chart makes it so
+		return "", "", fmt.Errorf("%s is empty: a fairlead-controller fills it", at)
+	}
+	return central, chassis, nil
 }
 
 func leafOf(pair *tls.Certificate) *x509.Certificate {

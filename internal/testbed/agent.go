@@ -42,8 +42,7 @@ func (n *Node) StartAgent(args ...string) *Agent {
 		argv = append(argv, "--objects", n.Objects())
 	}
 	argv = append(argv, args...)
-	env := []string{"FAIRLEAD_FAIL_DIR=" + n.failDir()}
-	return &Agent{n.start(fmt.Sprintf("agent-%d", n.agents), env, argv...)}
+	return &Agent{n.Start(fmt.Sprintf("agent-%d", n.agents), argv...)}
 }
 
 // clustered tells the flags of an agent that reads an API server, which has no

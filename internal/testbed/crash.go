@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// failDir is what FAIRLEAD_FAIL_DIR says to the node's agents (package fail).
+// failDir is what FAIRLEAD_FAIL_DIR says to the node's processes (package fail).
 func (n *Node) failDir() string { return filepath.Join(n.Dir, "fail") }
 
 // Crash orders the next process that comes to the crash point to kill itself

@@ -53,7 +53,7 @@ func (o *OVS) StartServer() {
 		o.n.Run("ovsdb-tool", "create", o.conf(), schema)
 		fresh = true
 	}
-	o.server = o.n.start("ovsdb-server", nil, "ovsdb-server", o.conf(),
+	o.server = o.n.Start("ovsdb-server", "ovsdb-server", o.conf(),
 		"--remote=punix:/run/openvswitch/db.sock", "--unixctl=/run/openvswitch/ovsdb-server.ctl", "--verbose=console:warn")
 	require.NoError(o.n.t, until("ovsdb-server", func() error { return o.serves(o.server) }))
 	if fresh {
@@ -79,7 +79,7 @@ func (o *OVS) serves(p *Process) error {
 // database says.
 func (o *OVS) StartVswitchd() {
 	o.n.t.Helper()
-	o.switchd = o.n.start("ovs-vswitchd", nil, "ovs-vswitchd", "unix:/run/openvswitch/db.sock",
+	o.switchd = o.n.Start("ovs-vswitchd", "ovs-vswitchd", "unix:/run/openvswitch/db.sock",
 		"--unixctl=/run/openvswitch/ovs-vswitchd.ctl", "--verbose=console:warn")
 	o.Barrier()
 }

@@ -27,8 +27,10 @@ type Process struct {
 	done chan struct{} // closed once it was reaped
 }
 
-// start runs argv as a daemon of the node; env is added to this process's.
-func (n *Node) start(name string, env []string, argv ...string) *Process {
+// Start runs argv as a daemon of the node. Its name is that of its log; what
+// outlives the test is killed with the node. A program of ours passes its crash
+// points in the node's list (Crash, CrashTrace).
+func (n *Node) Start(name string, argv ...string) *Process {
 	n.t.Helper()
 	p := &Process{Name: name, Log: filepath.Join(n.Dir, "log", name), node: n, done: make(chan struct{})}
 	log, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -37,7 +39,7 @@ func (n *Node) start(name string, env []string, argv ...string) *Process {
 	// Its life is not that of a context: tests end it on purpose.
 	p.cmd = n.Cmd(context.Background(), argv...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Env = append(os.Environ(), "FAIRLEAD_FAIL_DIR="+n.failDir())
 	require.NoError(n.t, p.cmd.Start(), "start %s", name)
 	n.mu.Lock()
 	n.started = append(n.started, p)
@@ -47,13 +49,6 @@ func (n *Node) start(name string, env []string, argv ...string) *Process {
 		close(p.done)
 	}()
 	return p
-}
-
-// Start runs a daemon of the test's own in the node. Its name is that of its
-// log; what outlives the test is killed with the node.
-func (n *Node) Start(name string, argv ...string) *Process {
-	n.t.Helper()
-	return n.start(name, nil, argv...)
 }
 
 // PID is the process id, also after its end.

@@ -249,12 +249,12 @@ func TestCrashOrders(t *testing.T) {
 func TestProcessTellsHowItEnded(t *testing.T) {
 	t.Parallel()
 	n := Bare(t)
-	p := n.start("sleeper", nil, "sleep", "3603")
+	p := n.Start("sleeper", "sleep", "3603")
 	require.True(t, p.Running())
 	p.Kill()
 	require.True(t, p.Killed())
 	require.Error(t, p.Wait())
-	q := n.start("good", nil, "true")
+	q := n.Start("good", "true")
 	require.NoError(t, q.Wait())
 	require.False(t, q.Killed())
 }

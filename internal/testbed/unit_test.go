@@ -39,7 +39,7 @@ func TestUnitCapabilitiesSuffice(t *testing.T) {
 	t.Parallel()
 	n := New(t)
 	p, q := n.NewPod("p"), n.NewPod("q")
-	daemon := n.start("agent", nil, "setpriv", "--bounding-set", unitCapabilities(t), "--no-new-privs",
+	daemon := n.Start("agent", "setpriv", "--bounding-set", unitCapabilities(t), "--no-new-privs",
 		programs(t).fairlead, "agent", "--node-name", "node1", "--http", HTTPAddr)
 	a := &Agent{daemon}
 	a.WaitServing()

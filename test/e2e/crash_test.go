@@ -209,13 +209,14 @@ func requireAllPassed(t *testing.T, passed map[trace][]string) {
 	t.Helper()
 	here := regexp.MustCompile(`fail\.Here\("([^"]+)"\)`)
 	// TestHotPlugCrashSweep, TestRateChangeSurvivesACrash, the kills of TestImport;
-	// `fairlead cri`, what it gives pods their networks with, and the node's loop
-	// over pods are no agent and have their own. A driver for tests is in no agent.
+	// `fairlead cri`, what it gives pods their networks with, the node's loop over
+	// pods and the controller (TestControllerCrashSweep) are no agent and have their
+	// own. A driver for tests is in no agent.
 	elsewhere := regexp.MustCompile(`^(plug|tune|import|rollback)\.`)
 	journal := regexp.MustCompile(`"(journal\.[a-z]+)", "(journal\.[a-z]+)"`)
 	var named []string
 	err := filepath.WalkDir("../../internal", func(name string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && slices.Contains([]string{"cri", "netplugin", "node", "drivertest"}, d.Name()) {
+		if err == nil && d.IsDir() && slices.Contains([]string{"cri", "netplugin", "node", "drivertest", "controller"}, d.Name()) {
 			return filepath.SkipDir
 		}
 		if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {

@@ -197,6 +197,10 @@ func ipCommand() *cobra.Command {
 	return cmd
 }
 
+func ovnCommand() *cobra.Command {
+	return group("ovn", "Run OVN's own programs on this cluster's databases", questions("ovn")...)
+}
+
 // absent says of a pod that is not found where else it may be.
 func absent(o client.Origin, pod core.Pod, err error) error {
 	if errors.Is(err, core.ErrNotFound) && o.API != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,9 +25,13 @@ func questions(under string) []*cobra.Command {
 
 func questionCommand(q question.Question) *cobra.Command {
 	cmd := &cobra.Command{Use: strings.Join(append([]string{q.Use}, q.Args...), " "), Short: q.Short, Args: usage.Args(wants(q.Args))}
-	out, from := outputFlag(cmd, asTable, asJSON, asYAML), &originFlags{all: true}
+	out, from := &format{value: asTable}, &originFlags{all: true}
+	if !q.Hands {
+		out = outputFlag(cmd, asTable, asJSON, asYAML)
+	}
 	from.add(cmd)
 	cmd.Long += q.Long
+	cmd.Flags().SetInterspersed(!q.Hands)
 	for _, f := range q.Flags {
 		if f.Switch {
 			cmd.Flags().BoolP(f.Name, f.Letter, false, f.Usage)
@@ -45,33 +50,31 @@ func questionCommand(q question.Question) *cobra.Command {
 		}
 		ctx, cancel := within(cmd)
 		defer cancel()
-		answer, err := q.Ask(ctx, question.Asked{Origin: o, Args: args, Flags: given, Run: program.Run, Note: func(text string) { note(cmd, text) }})
+		answer, err := q.Ask(ctx, question.Asked{
+			Origin: o, Args: args, Flags: given, Run: program.Run, Note: func(text string) { note(cmd, text) },
+			Streams: program.Streams{In: cmd.InOrStdin(), Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr()},
+		})
 		if err != nil {
 			return o.Explain(err)
 		}
-		err = out.print(cmd.OutOrStdout(), answer.Value, answer.Text)
-		switch {
-		case err != nil:
-			return err
-		case answer.Unknown:
-			return silentError{exitNotFound}
-		case answer.Failed:
-			return silentError{exitFailed}
+		if answer.Text != nil {
+			err = out.print(cmd.OutOrStdout(), answer.Value, answer.Text)
 		}
-		return nil
+		if code := answer.ExitCode(exitFailed, exitNotFound); err == nil && code != 0 {
+			return silentError{code}
+		}
+		return err
 	}
 	return cmd
 }
 
-// wants checks arguments by their names; those in brackets may be left out.
+// wants checks arguments by their names: [that may be left out], that may be more...
 func wants(names []string) cobra.PositionalArgs {
-	least := 0
-	for _, n := range names {
-		if !strings.HasPrefix(n, "[") {
-			least++
-		}
-	}
-	if least == 1 && len(names) == 1 {
+	least := len(slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.HasPrefix(n, "[") && strings.HasSuffix(n, "]") }))
+	switch {
+	case strings.HasSuffix(strings.Join(names, ""), "..."):
+		return cobra.MinimumNArgs(least)
+	case least == 1 && len(names) == 1:
 		return one(names[0])
 	}
 	return cobra.RangeArgs(least, len(names))

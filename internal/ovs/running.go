@@ -67,7 +67,11 @@ func ask(ctx context.Context, socket string) error {
 // Control has a daemon of Open vSwitch's or OVN's carry out a command by its
 // control socket (JSON-RPC 1.0, as ovs-appctl does) and gives what it says. What it
 // refuses is an error.
-func Control(ctx context.Context, socket, command string) (string, error) {
+func Control(ctx context.Context, socket, command string, args ...string) (string, error) {
+	question, err := json.Marshal(map[string]any{"id": 0, "method": command, "params": append([]string{}, args...)})
+	if err != nil {
+		return "", err
+	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
 		return "", err
@@ -78,8 +82,7 @@ func Control(ctx context.Context, socket, command string) (string, error) {
 		Result string `json:"result"`
 		Error  any    `json:"error"`
 	}
-	_, err = fmt.Fprintf(conn, `{"id":0,"method":%q,"params":[]}`, command)
-	if err == nil {
+	if _, err = conn.Write(question); err == nil {
 		err = json.NewDecoder(conn).Decode(&answer)
 	}
 	if err == nil && answer.Error != nil {

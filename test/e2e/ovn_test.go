@@ -343,6 +343,43 @@ func (o *ovnCluster) serves(to *ovnPod, from ...*ovnPod) {
 	}
 }
 
+// traces proves that the operator is told a packet's way from a pod: into the tunnel to
+// another node, to a pod of the same one, and by a Service, with the policy that cuts
+// it named; the node's own switch is asked too.
+func (o *ovnCluster) traces(from, near, far, served *ovnPod) {
+	o.t.Helper()
+	trace := func(args ...string) string {
+		out, _ := from.n.TryFairlead(append([]string{"trace", "--ovsdb", from.n.OVS.Endpoint(), "--nb", o.central.NB(), from.Namespace + "/" + from.Name}, args...)...)
+		return out
+	}
+	out := trace(far.Namespace+"/"+far.Name, "tcp:80")
+	require.Contains(o.t, out, "ARRIVES at pod "+far.Namespace+"/"+far.Name)
+	require.Contains(o.t, out, far.n.name+" by tunnel geneve "+far.n.at.IP4)
+	require.Contains(o.t, out, "this switch    br-int sends it into the tunnel")
+	out = trace(near.ips[1])
+	require.Contains(o.t, out, "ARRIVES at pod "+near.Namespace+"/"+near.Name)
+	require.Contains(o.t, out, from.n.name+" itself")
+	require.Contains(o.t, out, "this switch    br-int sends it on: ")
+	require.Contains(o.t, trace("svc/web/svc", "tcp:80"), "ARRIVES at pod "+served.Namespace+"/"+served.Name)
+
+	o.c.Apply("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: closed, namespace: " + far.Namespace + "}\nspec: {podSelector: {}, policyTypes: [Ingress]}\n")
+	eventually(o.t, func() string {
+		if out := trace(far.Namespace+"/"+far.Name, "tcp:80"); !strings.HasSuffix(out, "\nDROPPED by NetworkPolicy "+far.Namespace+"/closed\n") {
+			return out
+		}
+		return ""
+	})
+	require.NoError(o.t, o.c.Client().NetworkingV1().NetworkPolicies(far.Namespace).Delete(o.t.Context(), "closed", metav1.DeleteOptions{}))
+	eventually(o.t, func() string {
+		if out := trace(far.Namespace+"/"+far.Name, "tcp:80"); !strings.Contains(out, "ARRIVES") {
+			return out
+		}
+		return ""
+	})
+	tool := from.n.Fairlead("ovn", "sbctl", "--ovsdb", from.n.OVS.Endpoint(), "get", "chassis", far.n.name, "name")
+	require.Contains(o.t, tool, far.n.name)
+}
+
 // leaves proves as whom pods come to the world outside and to the nodes, by what a
 // server there sees: as themselves, or as their node if the way is translated.
 func (o *ovnCluster) leaves(translated bool, pods ...*ovnPod) {
@@ -436,6 +473,7 @@ func TestClusterNetwork(t *testing.T) {
 	}
 
 	o.serves(peer, early, other)
+	o.traces(early, near, other, peer)
 
 	// Each has its IP object.
 	for _, p := range []*ovnPod{early, peer, other, near} {

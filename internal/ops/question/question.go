@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/internal/ops/client"
 	"github.com/fairlead/fairlead/internal/ops/client/view"
 	"github.com/fairlead/fairlead/internal/ops/doctor"
+	"github.com/fairlead/fairlead/internal/ops/program"
 )
 
 // Question is a command.
@@ -26,6 +27,7 @@ type Question struct {
 	Use, Short, Long string
 	Args             []string // names of its arguments; those in brackets may be left out
 	Flags            []Flag
+	Hands            bool // its arguments are a program's: no flags of ours stand among them
 	Ask              func(context.Context, Asked) (view.Answer, error)
 }
 
@@ -42,6 +44,8 @@ type Asked struct {
 	Flags map[string]string // a switch that is on is "true"
 	Run   doctor.Runner
 	Note  func(string)
+	// Streams are the caller's, for a program that answers itself.
+	Streams program.Streams
 }
 
 // On tells that a switch is on.
@@ -66,7 +70,13 @@ func All() []Question {
 	}, {
 		Under: "describe", Use: "node", Args: []string{"NAME"}, Short: "All that is known of a node's network: chassis, tunnels, certificate, conditions, pods",
 		Flags: endFlags(), Ask: node,
-	}}
+	}, {
+		Use: "trace", Args: []string{"[NAMESPACE/]POD", "DST", "[tcp:PORT|udp:PORT|icmp]"}, Short: "What becomes of a pod's packet: policies, Service, router, tunnel, node; the verdict last",
+		Long: traceHelp, Ask: traced,
+		Flags: append([]Flag{
+			{Name: "ipv6", Switch: true, Usage: "where DST has addresses of both families"}, {Name: "bridge", Default: "br-int", Usage: "this node's `bridge`"},
+		}, endFlags()...),
+	}, tool("nbctl", "northbound"), tool("sbctl", "southbound")}
 }
 
 // Has tells that a command is one of them: who asks it asks an agent too, where there

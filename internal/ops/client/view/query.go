@@ -24,6 +24,18 @@ type Answer struct {
 	Failed bool
 	// Unknown: what was asked about is not known, and the exit code says so.
 	Unknown bool
+	Code    int // of a program that has answered itself; there is no Text then
+}
+
+// ExitCode is the one that says how an answer turned out.
+func (a Answer) ExitCode(failed, unknown int) int {
+	switch {
+	case a.Unknown:
+		return unknown
+	case a.Failed:
+		return failed
+	}
+	return a.Code
 }
 
 // Queries are all of them: a new one is a row here, with its text.

@@ -1,0 +1,46 @@
+package question
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/fairlead/fairlead/internal/lib/hint"
+	"github.com/fairlead/fairlead/internal/ops/client/view"
+	"github.com/fairlead/fairlead/internal/ops/program"
+	"github.com/fairlead/fairlead/internal/ops/rows"
+)
+
+// tool is `ovn nbctl` or `ovn sbctl`.
+func tool(name, database string) Question {
+	return Question{
+		Under: "ovn", Use: name, Args: []string{"ARGS..."}, Short: "Run ovn-" + name + " on the cluster's " + database + " database; the exit code is its own",
+		Long:  " What stands behind\nthe first argument, or behind `--`, is its own.",
+		Flags: endFlags(), Hands: true,
+		Ask: func(ctx context.Context, a Asked) (view.Answer, error) {
+			argv, err := toolArgs(ctx, a, name)
+			if err != nil {
+				return view.Answer{}, err
+			}
+			code, err := program.Hand(ctx, a.Streams, argv...)
+			return view.Answer{Code: code}, err
+		},
+	}
+}
+
+// toolArgs is the command line of ovn-nbctl or ovn-sbctl for this cluster's database,
+// with the files by which it is asked.
+func toolArgs(ctx context.Context, a Asked, name string) ([]string, error) {
+	find, flag := northOf, "nb"
+	if name == "sbctl" {
+		find, flag = southOf, "sb"
+	}
+	place, err := find(ctx, a)
+	if err != nil {
+		return nil, hint.On(fmt.Errorf("where the database of ovn-%s is, nobody tells: %w", name, err), "name it with --"+flag+" tcp:ADDRESS:PORT or ssl:ADDRESS:PORT")
+	}
+	if strings.Contains(place.Endpoint, "ssl:") && place.TLS == (rows.TLS{}) {
+		return nil, hint.On(fmt.Errorf("%s is asked by TLS, and no files are named", place.Endpoint), "give --private-key, --certificate and --ca-cert")
+	}
+	return append(append([]string{"ovn-" + name, "--db=" + place.Endpoint}, tlsArgs(place.TLS)...), a.Args...), nil
+}

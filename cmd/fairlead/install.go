@@ -187,8 +187,8 @@ func (o *installOptions) uninstall(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if !o.crds { // Subnets stay, as all that users made
-		objects = slices.DeleteFunc(objects, func(m manifest.Object) bool { return m.Kind() == "Subnet" })
+	if !o.crds {
+		objects = slices.DeleteFunc(objects, manifest.Object.Keeps)
 	}
 	c, err := o.client()
 	if err != nil {

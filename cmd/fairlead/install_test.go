@@ -79,4 +79,5 @@ func TestUninstall(t *testing.T) {
 	require.Contains(t, ours(), "deployment.apps/fairlead-controller")
 	tell(t, "uninstall --kubeconfig "+c.AdminKubeconfig())
 	require.NotContains(t, ours(), "fairlead")
+	require.Contains(t, c.Kubectl("get", "secrets", "-A", "-o", "name"), "fairlead-ca", "the CAs' keys stay, as with Helm")
 }

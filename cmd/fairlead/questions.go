@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,7 +23,8 @@ func questions(under string) []*cobra.Command {
 }
 
 func questionCommand(q question.Question) *cobra.Command {
-	cmd := &cobra.Command{Use: strings.Join(append([]string{q.Use}, q.Args...), " "), Short: q.Short, Args: usage.Args(wants(q.Args))}
+	takes := func(cmd *cobra.Command, args []string) error { return q.Takes(cmd.CommandPath(), len(args)) }
+	cmd := &cobra.Command{Use: strings.Join(append([]string{q.Use}, q.Args...), " "), Short: q.Short, Args: usage.Args(takes)}
 	out, from := &format{value: asTable}, &originFlags{all: true}
 	if !q.Hands {
 		out = outputFlag(cmd, asTable, asJSON, asYAML)
@@ -66,16 +66,4 @@ func questionCommand(q question.Question) *cobra.Command {
 		return err
 	}
 	return cmd
-}
-
-// wants checks arguments by their names: [that may be left out], that may be more...
-func wants(names []string) cobra.PositionalArgs {
-	least := len(slices.DeleteFunc(slices.Clone(names), func(n string) bool { return strings.HasPrefix(n, "[") && strings.HasSuffix(n, "]") }))
-	switch {
-	case strings.HasSuffix(strings.Join(names, ""), "..."):
-		return cobra.MinimumNArgs(least)
-	case least == 1 && len(names) == 1:
-		return one(names[0])
-	}
-	return cobra.RangeArgs(least, len(names))
 }

@@ -42,6 +42,13 @@ func (o Object) String() string {
 	return o.Kind() + " " + o.Name()
 }
 
+// Keeps tells that the object stays when the installation goes: what is in it is not
+// the installation's.
+func (o Object) Keeps() bool {
+	notes, _ := o.meta()["annotations"].(map[string]any)
+	return notes["helm.sh/resource-policy"] == "keep"
+}
+
 func (o Object) meta() map[string]any {
 	m, _ := o["metadata"].(map[string]any)
 	return m

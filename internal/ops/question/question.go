@@ -31,6 +31,29 @@ type Question struct {
 	Ask              func(context.Context, Asked) (view.Answer, error)
 }
 
+// Takes refuses a number of arguments that the command does not take: [what is in
+// brackets] may be left out, and of what ends in dots there may be more.
+func (q Question) Takes(command string, n int) error {
+	least, most := 0, len(q.Args)
+	for _, name := range q.Args {
+		if !strings.HasPrefix(name, "[") || !strings.HasSuffix(name, "]") {
+			least++
+		}
+		if strings.HasSuffix(name, "...") {
+			most = max(most, n)
+		}
+	}
+	switch {
+	case least <= n && n <= most:
+		return nil
+	case most == 0:
+		return fmt.Errorf("%s takes no arguments", command)
+	case len(q.Args) == 1:
+		return fmt.Errorf("%s needs one %s", command, q.Args[0])
+	}
+	return fmt.Errorf("%s needs %s", command, strings.Join(q.Args, " "))
+}
+
 // Flag is a flag of a command, a switch or with a value.
 type Flag struct {
 	Name, Letter, Default, Usage string

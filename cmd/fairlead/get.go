@@ -192,10 +192,12 @@ func describeCommand() *cobra.Command {
 }
 
 func ipCommand() *cobra.Command {
-	cmd := questions("")[0]
+	cmd := theQuestion("ip")
 	cmd.AddCommand(questions("ip")...)
 	return cmd
 }
+
+func traceCommand() *cobra.Command { return theQuestion("trace") }
 
 func ovnCommand() *cobra.Command {
 	return group("ovn", "Run OVN's own programs on this cluster's databases", questions("ovn")...)

@@ -76,7 +76,9 @@ func uninstallCommand() *cobra.Command {
 		Short: "Remove from a Kubernetes cluster what install made",
 		Long: `Remove from a Kubernetes cluster what install made. Networks, subnets and their
 definitions stay unless --crds takes them too; pods keep the networks they have.
-On the nodes plugin, configuration and journal stay.`,
+Secret fairlead-ca, with the CAs of OVN's parts, and ConfigMap fairlead-central, of
+its databases, stay. On the nodes plugin, configuration, journal and OVN's databases
+stay.`,
 		Args: usage.Args(cobra.NoArgs),
 	}
 	o.chosen(cmd)
@@ -187,9 +189,7 @@ func (o *installOptions) uninstall(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if !o.crds {
-		objects = slices.DeleteFunc(objects, manifest.Object.Keeps)
-	}
+	objects = slices.DeleteFunc(objects, manifest.Object.Keeps)
 	c, err := o.client()
 	if err != nil {
 		return err

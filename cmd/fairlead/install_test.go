@@ -75,9 +75,21 @@ func TestUninstall(t *testing.T) {
 	ours := func() string {
 		return c.Kubectl("get", "deployments,roles,rolebindings,clusterroles,clusterrolebindings,serviceaccounts", "-A", "-o", "name")
 	}
-	tell(t, "install --kubeconfig "+c.AdminKubeconfig()+" --set ovn.enabled=true --set ovn.nb=tcp:10.0.0.1:6641")
+	tell(t, "install --kubeconfig "+c.AdminKubeconfig()+" --set ovn.enabled=true --set ovn.central.members.n1=10.0.0.1")
 	require.Contains(t, ours(), "deployment.apps/fairlead-controller")
-	tell(t, "uninstall --kubeconfig "+c.AdminKubeconfig())
-	require.NotContains(t, ours(), "fairlead")
-	require.Contains(t, c.Kubectl("get", "secrets", "-A", "-o", "name"), "fairlead-ca", "the CAs' keys stay, as with Helm")
+	require.Contains(t, ours(), "serviceaccount/fairlead-central")
+	kept := map[string]string{"secret/fairlead-ca": `{"data":{"key":"a2V5"}}`, "configmap/fairlead-central": `{"data":{"OVN_Northbound":"id"}}`}
+	data := func(what string) string { return c.Kubectl("get", what, "-n", "kube-system", "-o", "jsonpath={.data}") }
+	for what, patch := range kept {
+		c.Kubectl("patch", what, "-n", "kube-system", "-p", patch)
+	}
+	was := data("secret/fairlead-ca") + data("configmap/fairlead-central")
+	for _, crds := range []string{"", " --crds"} {
+		tell(t, "uninstall --kubeconfig "+c.AdminKubeconfig()+crds)
+		require.NotContains(t, ours(), "fairlead")
+		require.Equal(t, was, data("secret/fairlead-ca")+data("configmap/fairlead-central"), "the CAs and whether databases have begun stay, as with Helm")
+	}
+	require.NotContains(t, c.Kubectl("get", "crds", "-o", "name"), "kubeovn.io")
+	tell(t, "install --kubeconfig "+c.AdminKubeconfig()+" --set ovn.enabled=true --set ovn.central.members.n1=10.0.0.1")
+	require.Equal(t, was, data("secret/fairlead-ca")+data("configmap/fairlead-central"), "another installation goes on with them")
 }

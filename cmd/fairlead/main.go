@@ -44,7 +44,7 @@ func main() { usage.Main(run) }
 // commands are the constructors of all subcommands.
 func commands() []func() *cobra.Command {
 	return []func() *cobra.Command{
-		getCommand, describeCommand, ipCommand, func() *cobra.Command { return questions("")[1] }, ovnCommand,
+		getCommand, describeCommand, ipCommand, traceCommand, ovnCommand,
 		func() *cobra.Command { return nodeagent.Command(agent.Build{Version: version, Commit: usage.Commit()}) },
 		attachCommand, detachCommand, checkCommand,
 		installCommand, uninstallCommand, installCNICommand, importCommand, confCommand,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,6 +21,12 @@ func questions(under string) []*cobra.Command {
 		}
 	}
 	return out
+}
+
+// theQuestion is the one command of a name that is no other's subcommand.
+func theQuestion(use string) *cobra.Command {
+	all := questions("")
+	return all[slices.IndexFunc(all, func(c *cobra.Command) bool { return c.Name() == use })]
 }
 
 func questionCommand(q question.Question) *cobra.Command {
@@ -52,7 +59,10 @@ func questionCommand(q question.Question) *cobra.Command {
 		defer cancel()
 		answer, err := q.Ask(ctx, question.Asked{
 			Origin: o, Args: args, Flags: given, Run: program.Run, Note: func(text string) { note(cmd, text) },
-			Streams: program.Streams{In: cmd.InOrStdin(), Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr()},
+			// As long as the program takes: it has a --timeout of its own.
+			Hand: func(argv ...string) (int, error) {
+				return program.Hand(cmd.Context(), program.Streams{In: cmd.InOrStdin(), Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr()}, argv...)
+			},
 		})
 		if err != nil {
 			return o.Explain(err)

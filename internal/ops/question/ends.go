@@ -25,16 +25,18 @@ const (
 	defaultNamespace = "kube-system"
 	defaultOVSDB     = "unix:/run/openvswitch/db.sock"
 	defaultState     = "/var/lib/fairlead"
+	defaultMember    = "/run/fairlead/central"
 	controllerName   = "fairlead-controller" // Deployment and Lease
 )
 
 // endFlags say where OVN's databases are, and by which files they are asked.
 func endFlags() []Flag {
 	return []Flag{
-		{Name: "nb", Usage: "OVN's northbound `database` (default: the --nb of Deployment fairlead-controller)"},
-		{Name: "sb", Usage: "OVN's southbound `database` (default: this node's ovn-remote)"},
+		{Name: "nb", Usage: "OVN's northbound `database` (default: the --nb of Deployment fairlead-controller, else this member of central's)"},
+		{Name: "sb", Usage: "OVN's southbound `database` (default: this node's ovn-remote, else this member of central's)"},
 		{Name: "install-namespace", Default: defaultNamespace, Usage: "`namespace` that Fairlead is installed in"},
 		{Name: "ovsdb", Default: defaultOVSDB, Usage: "this node's Open vSwitch `database`"},
+		{Name: "central-run-dir", Default: defaultMember, Usage: "`folder` of a member of central on this machine, or in this container: its sockets"},
 		{Name: "state-dir", Default: defaultState, Usage: "this node's agent's `folder`, whose ovn/{key,cert,ca}.pem are shown to the southbound database unless others are named"},
 		{Name: "private-key", Usage: "`file` with the key for databases at ssl:"},
 		{Name: "certificate", Usage: "`file` with its certificate"},
@@ -47,15 +49,29 @@ func tlsOf(a Asked) rows.TLS {
 	return rows.TLS{Key: a.Flags["private-key"], Certificate: a.Flags["certificate"], CA: a.Flags["ca-cert"]}
 }
 
+// member is the socket of a database of a member of central that runs here, "" where
+// none does.
+func member(a Asked, short string) string {
+	path := filepath.Join(cmp.Or(a.Flags["central-run-dir"], defaultMember), short+".sock")
+	if info, err := os.Stat(path); err != nil || info.Mode().Type() != fs.ModeSocket {
+		return ""
+	}
+	return "unix:" + path
+}
+
 // northOf is where the northbound database is: as the flag says, else as the
-// installation's Deployment does.
+// installation's Deployment does, else at a member of central that runs here.
 func northOf(ctx context.Context, a Asked) (rows.Place, error) {
 	p := rows.Place{Endpoint: a.Flags["nb"], TLS: tlsOf(a)}
 	if p.Endpoint != "" {
 		return p, nil
 	}
 	var err error
-	p.Endpoint, err = ofDeployment(ctx, a, "--nb=")
+	if p.Endpoint, err = ofDeployment(ctx, a, "--nb="); err != nil {
+		if here := member(a, "nb"); here != "" {
+			return rows.Place{Endpoint: here}, nil
+		}
+	}
 	return p, err
 }
 
@@ -92,15 +108,19 @@ func ofDeployment(ctx context.Context, a Asked, flag string) (string, error) {
 }
 
 // southOf is where the southbound database is: as the flag says, else where this
-// node's ovn-controller is connected.
+// node's ovn-controller is connected, else at a member of central that runs here.
 func southOf(ctx context.Context, a Asked) (rows.Place, error) {
 	p := rows.Place{Endpoint: a.Flags["sb"], TLS: tlsOf(a)}
 	if p.Endpoint == "" {
 		ids, err := switchIDs(ctx, a.Flags["ovsdb"])
-		if err != nil {
+		p.Endpoint = ids["ovn-remote"]
+		switch here := member(a, "sb"); {
+		case p.Endpoint != "":
+		case here != "":
+			return rows.Place{Endpoint: here}, nil
+		case err != nil:
 			return p, fmt.Errorf("this node's Open vSwitch does not tell: %w", err)
-		}
-		if p.Endpoint = ids["ovn-remote"]; p.Endpoint == "" {
+		default:
 			return p, errors.New("this node's Open vSwitch has no external_ids:ovn-remote")
 		}
 	}
@@ -212,7 +232,7 @@ func northRows(ctx context.Context, a Asked) (*north, []row) {
 	}
 	var db *rows.DB
 	if err == nil {
-		db, err = rows.Open(ctx, rows.Northbound, place, true)
+		db, err = rows.Open(ctx, rows.Northbound, place, len(place.Members()) > 1)
 	}
 	if err != nil {
 		a.Note("the northbound database is not looked at: " + err.Error())

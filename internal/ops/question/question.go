@@ -18,7 +18,6 @@ import (
 	"github.com/fairlead/fairlead/internal/ops/client"
 	"github.com/fairlead/fairlead/internal/ops/client/view"
 	"github.com/fairlead/fairlead/internal/ops/doctor"
-	"github.com/fairlead/fairlead/internal/ops/program"
 )
 
 // Question is a command.
@@ -48,7 +47,7 @@ func (q Question) Takes(command string, n int) error {
 		return nil
 	case most == 0:
 		return fmt.Errorf("%s takes no arguments", command)
-	case len(q.Args) == 1:
+	case len(q.Args) == 1 && !strings.HasSuffix(q.Args[0], "..."):
 		return fmt.Errorf("%s needs one %s", command, q.Args[0])
 	}
 	return fmt.Errorf("%s needs %s", command, strings.Join(q.Args, " "))
@@ -67,8 +66,9 @@ type Asked struct {
 	Flags map[string]string // a switch that is on is "true"
 	Run   doctor.Runner
 	Note  func(string)
-	// Streams are the caller's, for a program that answers itself.
-	Streams program.Streams
+	// Hand hands the caller's streams to a program that answers itself, and gives its
+	// exit code.
+	Hand func(argv ...string) (int, error)
 }
 
 // On tells that a switch is on.
@@ -97,6 +97,7 @@ func All() []Question {
 		Use: "trace", Args: []string{"[NAMESPACE/]POD", "DST", "[tcp:PORT|udp:PORT|icmp]"}, Short: "What becomes of a pod's packet: policies, Service, router, tunnel, node; the verdict last",
 		Long: traceHelp, Ask: traced,
 		Flags: append([]Flag{
+			{Name: "namespace", Letter: "n", Usage: "`namespace` of a POD without one (default: the context's; without a cluster \"default\")"},
 			{Name: "ipv6", Switch: true, Usage: "where DST has addresses of both families"}, {Name: "bridge", Default: "br-int", Usage: "this node's `bridge`"},
 		}, endFlags()...),
 	}, tool("nbctl", "northbound"), tool("sbctl", "southbound")}

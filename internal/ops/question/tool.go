@@ -7,7 +7,6 @@ import (
 
 	"github.com/fairlead/fairlead/internal/lib/hint"
 	"github.com/fairlead/fairlead/internal/ops/client/view"
-	"github.com/fairlead/fairlead/internal/ops/program"
 	"github.com/fairlead/fairlead/internal/ops/rows"
 )
 
@@ -22,7 +21,7 @@ func tool(name, database string) Question {
 			if err != nil {
 				return view.Answer{}, err
 			}
-			code, err := program.Hand(ctx, a.Streams, argv...)
+			code, err := a.Hand(argv...)
 			return view.Answer{Code: code}, err
 		},
 	}
@@ -40,7 +39,11 @@ func toolArgs(ctx context.Context, a Asked, name string) ([]string, error) {
 		return nil, hint.On(fmt.Errorf("where the database of ovn-%s is, nobody tells: %w", name, err), "name it with --"+flag+" tcp:ADDRESS:PORT or ssl:ADDRESS:PORT")
 	}
 	if strings.Contains(place.Endpoint, "ssl:") && place.TLS == (rows.TLS{}) {
-		return nil, hint.On(fmt.Errorf("%s is asked by TLS, and no files are named", place.Endpoint), "give --private-key, --certificate and --ca-cert")
+		return nil, hint.On(fmt.Errorf("%s is asked by TLS, and no files are named", place.Endpoint), "`kubectl -n "+a.Flags["install-namespace"]+" exec ds/fairlead-central -- fairlead ovn "+name+"` needs none; else give --private-key, --certificate and --ca-cert")
 	}
-	return append(append([]string{"ovn-" + name, "--db=" + place.Endpoint}, tlsArgs(place.TLS)...), a.Args...), nil
+	argv := append([]string{"ovn-" + name, "--db=" + place.Endpoint}, tlsArgs(place.TLS)...)
+	if len(place.Members()) == 1 { // no other one is there to ask, whether it leads or not
+		argv = append(argv, "--no-leader-only")
+	}
+	return append(argv, a.Args...), nil
 }

@@ -59,7 +59,11 @@ type tracing struct {
 
 // traced answers `trace`.
 func traced(ctx context.Context, a Asked) (view.Answer, error) {
-	pod, err := client.ParsePod(a.Args[0], cmp.Or(a.Namespace, "default"))
+	usual := "default"
+	if a.API != nil {
+		usual = a.API.Namespace()
+	}
+	pod, err := client.ParsePod(a.Args[0], cmp.Or(a.Flags["namespace"], usual))
 	if err != nil {
 		return view.Answer{}, err
 	}

@@ -2,6 +2,8 @@ package question_test
 
 import (
 	"bytes"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -58,7 +60,7 @@ func ask(t *testing.T, c *ovn.Central, flags map[string]string, args ...string) 
 	for _, f := range q.Flags {
 		given[f.Name] = f.Default
 	}
-	given["sb"], given["nb"], given["ovsdb"] = c.SB(), c.NB(), "unix:/nonexistent/db.sock"
+	given["sb"], given["nb"], given["ovsdb"], given["central-run-dir"] = c.SB(), c.NB(), "unix:/nonexistent/db.sock", "/nonexistent"
 	for k, v := range flags {
 		given[k] = v
 	}
@@ -89,6 +91,7 @@ func TestTrace(t *testing.T) {
 		}},
 		{args: []string{"web/early", "data/other", "tcp:80"}, flags: map[string]string{"ipv6": "true"}, says: []string{"(fd00:10:16::5)", "ip6.dst == fd00:10:17::/112", "ARRIVES"}},
 		{args: []string{"web/early", "peer"}, says: []string{"to node        node-1 itself", "ARRIVES at pod web/peer"}},
+		{args: []string{"early", "peer"}, flags: map[string]string{"namespace": "web"}, says: []string{"pod web/early (10.16.0.5) to pod web/peer (10.16.0.6), icmp\n", "ARRIVES"}},
 		{args: []string{"web/early", "svc/web/svc", "tcp:80"}, says: []string{"to Service web/svc (10.96.0.10)", "Service        10.96.0.10: endpoint 10.16.0.6:8080, the first of 2", "ARRIVES at pod web/peer"}},
 		{args: []string{"web/early", "10.96.0.10", "tcp:80"}, says: []string{"endpoint 10.16.0.6:8080"}},
 		{args: []string{"web/early", "203.0.113.9"}, fails: true, says: []string{"\nDROPPED: router ovn-cluster has no route to 203.0.113.9\n"}},
@@ -105,33 +108,44 @@ func TestTrace(t *testing.T) {
 	}
 }
 
-// TestTool: OVN's own programs on the databases that are named, with their exit code.
+// TestTool: OVN's own programs on the databases that are named, or those of a member of
+// central that runs here, with their exit code.
 func TestTool(t *testing.T) {
 	t.Parallel()
 	c := networks(t)
 	all := question.All()
-	run := func(use string, args ...string) (int, string) {
+	run := func(flags map[string]string, use string, args ...string) (int, string) {
 		q := all[slices.IndexFunc(all, func(q question.Question) bool { return q.Under == "ovn" && q.Use == use })]
 		var out, fault bytes.Buffer
 		answer, err := q.Ask(t.Context(), question.Asked{
-			Args: args, Flags: map[string]string{"nb": c.NB(), "sb": c.SB()}, Streams: program.Streams{Out: &out, Err: &fault},
+			Args: args, Flags: flags,
+			Hand: func(argv ...string) (int, error) {
+				return program.Hand(t.Context(), program.Streams{Out: &out, Err: &fault}, argv...)
+			},
 		})
 		require.NoError(t, err)
 		return answer.ExitCode(1, 3), out.String() + fault.String()
 	}
-	code, text := run("nbctl", "--bare", "--columns=name", "find", "logical_switch", "name=web")
-	require.Equal(t, 0, code)
-	require.Equal(t, "web\n", text)
-	code, text = run("sbctl", "get", "chassis", "node-2", "name")
-	require.Equal(t, 0, code)
-	require.Equal(t, "node-2\n", text)
-	code, text = run("nbctl", "get", "logical_switch", "none", "name")
+	here := t.TempDir()
+	for short, at := range map[string]string{"nb": c.NB(), "sb": c.SB()} {
+		require.NoError(t, os.Symlink(strings.TrimPrefix(at, "unix:"), filepath.Join(here, short+".sock")))
+	}
+	named := map[string]string{"nb": c.NB(), "sb": c.SB()}
+	for _, flags := range []map[string]string{named, {"central-run-dir": here, "ovsdb": "unix:/nonexistent"}} {
+		code, text := run(flags, "nbctl", "--bare", "--columns=name", "find", "logical_switch", "name=web")
+		require.Equal(t, 0, code, text)
+		require.Equal(t, "web\n", text)
+		code, text = run(flags, "sbctl", "get", "chassis", "node-2", "name")
+		require.Equal(t, 0, code, text)
+		require.Equal(t, "node-2\n", text)
+	}
+	code, text := run(named, "nbctl", "get", "logical_switch", "none", "name")
 	require.Equal(t, 1, code)
 	require.Contains(t, text, "no row")
 
 	q := all[slices.IndexFunc(all, func(q question.Question) bool { return q.Use == "sbctl" })]
 	_, err := q.Ask(t.Context(), question.Asked{Args: []string{"show"}, Flags: map[string]string{"sb": "ssl:192.0.2.1:6642", "state-dir": t.TempDir()}})
 	require.ErrorContains(t, err, "no files are named")
-	_, err = q.Ask(t.Context(), question.Asked{Args: []string{"show"}, Flags: map[string]string{"ovsdb": "unix:/nonexistent"}})
+	_, err = q.Ask(t.Context(), question.Asked{Args: []string{"show"}, Flags: map[string]string{"ovsdb": "unix:/nonexistent", "central-run-dir": t.TempDir()}})
 	require.ErrorContains(t, err, "nobody tells")
 }

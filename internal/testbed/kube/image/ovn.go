@@ -31,8 +31,8 @@ var ovnPrograms = []string{
 }
 
 // OVN is the target `ovn` of deploy/Dockerfile: OVN's programs of this machine with
-// their libraries and schemas, and the controller of a folder, which runs a member of
-// central.
+// their libraries and schemas, the controller of a folder, which runs a member of
+// central, and the operator's commands.
 func OVN(dir string) ([]byte, error) {
 	i := newImage(OVNName+":"+FairleadTag, "/usr/bin/fairlead-controller", "central")
 	if err := i.addBusybox(); err != nil {
@@ -43,8 +43,10 @@ func OVN(dir string) ([]byte, error) {
 	if err := i.addOVN(); err != nil {
 		return nil, fmt.Errorf("image %s: %w (run: scripts/setup cluster)", i.name, err)
 	}
-	if err := i.addFile(filepath.Join(dir, "fairlead-controller"), "usr/bin/fairlead-controller"); err != nil {
-		return nil, err
+	for _, program := range []string{"fairlead-controller", "fairlead"} {
+		if err := i.addFile(filepath.Join(dir, program), "usr/bin/"+program); err != nil {
+			return nil, err
+		}
 	}
 	return i.archive()
 }

@@ -191,18 +191,6 @@ func describeCommand() *cobra.Command {
 	return group("describe", "Show one thing in full", append(questions("describe"), cmd)...)
 }
 
-func ipCommand() *cobra.Command {
-	cmd := theQuestion("ip")
-	cmd.AddCommand(questions("ip")...)
-	return cmd
-}
-
-func traceCommand() *cobra.Command { return theQuestion("trace") }
-
-func ovnCommand() *cobra.Command {
-	return group("ovn", "Run OVN's own programs on this cluster's databases", questions("ovn")...)
-}
-
 // absent says of a pod that is not found where else it may be.
 func absent(o client.Origin, pod core.Pod, err error) error {
 	if errors.Is(err, core.ErrNotFound) && o.API != nil {

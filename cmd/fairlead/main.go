@@ -41,10 +41,11 @@ var version = "dev"
 
 func main() { usage.Main(run) }
 
-// commands are the constructors of all subcommands.
+// commands are the constructors of all subcommands but those that are questions.
 func commands() []func() *cobra.Command {
 	return []func() *cobra.Command{
-		getCommand, describeCommand, ipCommand, traceCommand, ovnCommand,
+		getCommand, describeCommand,
+		func() *cobra.Command { return group("ovn", "Run OVN's own programs on this cluster's databases", questions("ovn")...) },
 		func() *cobra.Command { return nodeagent.Command(agent.Build{Version: version, Commit: usage.Commit()}) },
 		attachCommand, detachCommand, checkCommand,
 		installCommand, uninstallCommand, installCNICommand, importCommand, confCommand,
@@ -84,7 +85,7 @@ Exit codes: 0 done; 1 failed, or a check found something; 2 wrong command line;
 	for _, command := range commands() {
 		root.AddCommand(command())
 	}
-	root.AddCommand(queries("")...)
+	root.AddCommand(append(queries(""), questions("")...)...)
 	return root
 }
 

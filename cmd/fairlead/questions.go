@@ -1,7 +1,6 @@
 package main
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,12 +22,6 @@ func questions(under string) []*cobra.Command {
 	return out
 }
 
-// theQuestion is the one command of a name that is no other's subcommand.
-func theQuestion(use string) *cobra.Command {
-	all := questions("")
-	return all[slices.IndexFunc(all, func(c *cobra.Command) bool { return c.Name() == use })]
-}
-
 func questionCommand(q question.Question) *cobra.Command {
 	takes := func(cmd *cobra.Command, args []string) error { return q.Takes(cmd.CommandPath(), len(args)) }
 	cmd := &cobra.Command{Use: strings.Join(append([]string{q.Use}, q.Args...), " "), Short: q.Short, Args: usage.Args(takes)}
@@ -36,6 +29,7 @@ func questionCommand(q question.Question) *cobra.Command {
 	if !q.Hands {
 		out = outputFlag(cmd, asTable, asJSON, asYAML)
 	}
+	cmd.AddCommand(questions(q.Use)...)
 	from.add(cmd)
 	cmd.Long += q.Long
 	cmd.Flags().SetInterspersed(!q.Hands)

@@ -55,8 +55,8 @@ FUZZTIME      ?= 2m
 export CGO_ENABLED = 0
 # Machines of `make cluster`.
 NODES ?= 1
-# Arguments of `make run`: KEEP=1 leaves it running, OVSDB=... uses the machine's own Open vSwitch.
-export KEEP OVSDB
+# Arguments of `make run`: KEEP=1 leaves it running, OVN=1 runs examples/ovn over OVN, OVSDB=... uses the machine's own Open vSwitch.
+export KEEP OVSDB OVN
 
 CNI_PLUGINS = $(shell sed -n 's#^\t\(github.com/containernetworking/plugins/plugins/.*\)$$#\1#p' tools/go.mod)
 
@@ -65,7 +65,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: run
-run: root setup-run build ## set up, then the main job: a node of its own with pods in containers (KEEP=1 leaves it, OVSDB=unix:... uses the machine's)
+run: root setup-run build ## set up, then the main job: a node of its own with pods in containers (KEEP=1 leaves it, OVN=1 shows a policy and a Service, OVSDB=unix:... uses the machine's)
 	@mkdir -p $(CACHE)/run
 	@$(GO) build -trimpath -o $(CACHE)/run/load ./internal/testbed/docker/load
 	@$(GO) build -trimpath -ldflags '-s -w' -o $(CACHE)/run/pause test/kube/pause/main.go

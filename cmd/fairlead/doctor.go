@@ -30,6 +30,8 @@ func examineFlags(cmd *cobra.Command) *doctor.Config {
 	f.StringVar(&c.Objects, "objects", "", "folder of the standalone objects")
 	f.StringVar(&c.OVSDB, "ovsdb", nodeagent.DefaultOVSDB, "Open vSwitch's database")
 	f.StringVar(&c.Bridge, "bridge", nodeagent.DefaultBridge, "our bridge")
+	f.BoolVar(&c.OVN, "ovn", false, "OVN carries the networks")
+	f.StringVar(&c.NB, "nb", "", "with --objects and --ovn, OVN's northbound database (default: "+nodeagent.DefaultNB+")")
 	f.StringVar(&c.ConfDir, "conf-dir", runtimes.DefaultConfDir, "CNI configurations")
 	f.StringSliceVar(&c.BinDirs, "cni-bin-dir", []string{runtimes.DefaultBinDir}, "CNI plugins; repeatable")
 	f.StringVar(&c.Iface, "iface", "", "the node's interface (default: that of the default route)")
@@ -44,11 +46,9 @@ func examined(ctx context.Context, cmd *cobra.Command, c *doctor.Config) doctor.
 	if !cmd.Flags().Changed("conf-dir") && !cmd.Flags().Changed("cni-bin-dir") {
 		c.Runtimes, c.Sockets = runtimes.Usual(), runtimes.Sockets()
 	}
-	s, err := client.Status(ctx)
-	if err != nil {
-		return *c // the check of the agent tells
+	if s, err := client.Status(ctx); err == nil { // else the check of the agent tells
+		c.Adopt(s.Settings, cmd.Flags().Changed)
 	}
-	c.Adopt(s.Settings, cmd.Flags().Changed)
 	return *c
 }
 

@@ -135,7 +135,7 @@ func (m *machine) foreignTypes(ctx context.Context) []string {
 func (m *machine) objectTypes(ctx context.Context) (kinds []string) {
 	if m.cfg.LoadObjects != nil && m.cfg.Objects != "" {
 		// An error is checkObjects' to tell.
-		_, kinds, _ = m.cfg.LoadObjects(ctx, m.cfg.Objects)
+		_, kinds, _ = m.cfg.LoadObjects(m.cfg.Objects, m.cfg.OVN)
 		return kinds
 	}
 	if !m.agentUp {

@@ -47,7 +47,11 @@ type Config struct {
 	Objects  string
 	OVSDB    string
 	Bridge   string
-	ConfDir  string
+	// OVN: OVN carries pods' networks. With Objects the controller is a part of the
+	// agent, and NB is its northbound database ("" = the package's).
+	OVN     bool
+	NB      string
+	ConfDir string
 	// Sockets are where runtimes may serve CRI: what one that runs says counts most.
 	Sockets []string
 	// Runtimes are where the configurations of those may be that do not run, or do
@@ -61,7 +65,7 @@ type Config struct {
 	Patience time.Duration
 	// LoadObjects reads the folder Objects without an agent: what is wrong
 	// with it, and the plugin types that its networks name.
-	LoadObjects func(ctx context.Context, dir string) ([]agent.Problem, []string, error)
+	LoadObjects func(dir string, ovn bool) ([]agent.Problem, []string, error)
 }
 
 // Verdict of one check.
@@ -115,6 +119,7 @@ type check struct {
 	group, name string
 	run         func(context.Context, *machine) outcome
 	local       bool // it looks at the caller's network namespace
+	ovn         bool // it is about OVN
 }
 
 // patient is how long a check may take unless Config says otherwise.
@@ -139,6 +144,9 @@ func checks() []check {
 		{group: "Open vSwitch", name: "OVSDB", run: checkOVSDB},
 		{group: "Open vSwitch", name: "ovs-vswitchd", run: checkVswitchd},
 		{group: "Open vSwitch", name: "bridge", run: checkBridge},
+		{group: "OVN", name: "chassis", run: checkChassis, ovn: true},
+		{group: "OVN", name: "southbound database", run: checkSouth, ovn: true},
+		{group: "OVN", name: "northbound database", run: checkNorth, ovn: true},
 		{group: "CNI", name: "plugin", run: checkPlugin},
 		{group: "CNI", name: "conf for dockershim", run: checkConfDockershim},
 		{group: "CNI", name: "conf for containerd", run: checkConfContainerd},
@@ -159,6 +167,9 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	defer m.close()
 	r := Report{OK: true}
 	for _, c := range checks() {
+		if c.ovn && !cfg.OVN {
+			continue
+		}
 		f := c.finding(ctx, m)
 		if err := ctx.Err(); err != nil {
 			return Report{}, fmt.Errorf("examine %s: %w", c.name, err)

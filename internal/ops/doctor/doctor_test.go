@@ -102,7 +102,9 @@ func links(t *testing.T) []rtnl.Link {
 func TestBareMachine(t *testing.T) {
 	inPrivate(t, func() {
 		before, namespaces := links(t), open(t)
-		r, err := Run(t.Context(), bare(t))
+		cfg := bare(t)
+		cfg.OVN, cfg.Objects, cfg.NB = true, t.TempDir(), "unix:/nowhere"
+		r, err := Run(t.Context(), cfg)
 		require.NoError(t, err)
 		require.Equal(t, before, links(t), "a probe was left behind")
 		require.Equal(t, namespaces, open(t), "a namespace is still held")
@@ -121,6 +123,7 @@ func TestBareMachine(t *testing.T) {
 		require.NotEqual(t, Failed, find(t, r, "datapath").Verdict)
 		require.Equal(t, Failed, find(t, r, "OVSDB").Verdict)
 		require.Equal(t, Failed, find(t, r, "plugin").Verdict)
+		require.Equal(t, Failed, find(t, r, "northbound database").Verdict)
 		require.Equal(t, Warning, find(t, r, "agent").Verdict)
 	})
 }
@@ -347,8 +350,8 @@ func TestStateDirectory(t *testing.T) {
 
 func TestObjects(t *testing.T) {
 	bad := []agent.Problem{{File: "/o/a.yaml", Line: 3, Reason: "unknown kind"}, {File: "/o/b.yaml", Reason: "too large"}}
-	load := func(p []agent.Problem, err error) func(context.Context, string) ([]agent.Problem, []string, error) {
-		return func(context.Context, string) ([]agent.Problem, []string, error) { return p, nil, err }
+	load := func(p []agent.Problem, err error) func(string, bool) ([]agent.Problem, []string, error) {
+		return func(string, bool) ([]agent.Problem, []string, error) { return p, nil, err }
 	}
 	for name, tc := range map[string]struct {
 		m       machine

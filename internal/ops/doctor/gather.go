@@ -27,6 +27,7 @@ func (c *Config) Adopt(has agent.Settings, given func(flag string) bool) {
 		{"objects", &c.Objects, has.Objects},
 		{"ovsdb", &c.OVSDB, has.OVSDB},
 		{"bridge", &c.Bridge, has.Bridge},
+		{"nb", &c.NB, has.NB},
 		{"conf-dir", &c.ConfDir, has.ConfDir},
 		{"iface", &c.Iface, has.Iface},
 	} {
@@ -37,15 +38,18 @@ func (c *Config) Adopt(has agent.Settings, given func(flag string) bool) {
 	if !given("cni-bin-dir") && len(has.CNIBinDirs) > 0 {
 		c.BinDirs = has.CNIBinDirs
 	}
+	if !given("ovn") {
+		c.OVN = has.OVN
+	}
 	if !given("mtu") {
 		c.MTU = has.MTU
 	}
 }
 
-// LoadObjects reads a folder of objects as the agent would: what is wrong with
-// them, and the types of plugins that they name.
-func LoadObjects(_ context.Context, dir string) (problems []agent.Problem, types []string, err error) {
-	src, err := local.Open(dir, slog.New(slog.DiscardHandler))
+// LoadObjects reads a folder of objects as the agent would, with OVN or without:
+// what is wrong with them, and the types of plugins that they name.
+func LoadObjects(dir string, ovn bool) (problems []agent.Problem, types []string, err error) {
+	src, err := sourceOf(dir, ovn)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -62,6 +66,18 @@ func LoadObjects(_ context.Context, dir string) (problems []agent.Problem, types
 		}
 	}
 	return problems, types, nil
+}
+
+func sourceOf(dir string, ovn bool) (*local.Source, error) {
+	log := slog.New(slog.DiscardHandler)
+	if !ovn {
+		return local.Open(dir, log)
+	}
+	m, err := local.OpenMachine(dir, "", log)
+	if err != nil {
+		return nil, err
+	}
+	return m.Source, nil
 }
 
 // BundleFile writes a bundle to a new file, and leaves none that is half-written.

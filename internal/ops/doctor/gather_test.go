@@ -22,12 +22,19 @@ metadata: {name: "n", namespace: default}
 spec: {config: '{"cniVersion":"0.3.1","type":"macvlan","ipam":{"type":"host-local"}}'}
 ---
 kind: Podd
+---
+{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: p}, spec: {podSelector: {}}}
 `), 0o600))
-	problems, types, err := doctor.LoadObjects(t.Context(), dir)
+	for ovn, policy := range map[bool]int{true: 0, false: 1} { // without OVN nobody carries it out
+		problems, _, err := doctor.LoadObjects(dir, ovn)
+		require.NoError(t, err)
+		require.Len(t, problems, 1+policy)
+	}
+	problems, types, err := doctor.LoadObjects(dir, true)
 	require.NoError(t, err)
 	require.Len(t, problems, 1)
 	require.Equal(t, filepath.Join(dir, "a.yaml"), problems[0].File)
 	require.Equal(t, []string{"macvlan", "host-local"}, types)
-	_, _, err = doctor.LoadObjects(t.Context(), dir+"/none")
+	_, _, err = doctor.LoadObjects(dir+"/none", false)
 	require.Error(t, err)
 }

@@ -188,7 +188,7 @@ func checkObjects(ctx context.Context, m *machine) outcome {
 		return warn(startAgent, "%s is read by the agent only", m.cfg.Objects)
 	default:
 		var err error
-		if problems, _, err = m.cfg.LoadObjects(ctx, m.cfg.Objects); err != nil {
+		if problems, _, err = m.cfg.LoadObjects(m.cfg.Objects, m.cfg.OVN); err != nil {
 			return bad("ls -ld "+m.cfg.Objects, "%v", err)
 		}
 	}

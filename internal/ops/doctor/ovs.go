@@ -19,9 +19,10 @@ import (
 // ovsFacts is what OVSDB tells of the switch and of our bridge.
 type ovsFacts struct {
 	version   string
-	datapaths []string // types that this vswitchd can make
-	empty     bool     // not even a root row: nobody has used the database yet
-	stale     bool     // vswitchd has not applied the last change
+	datapaths []string          // types that this vswitchd can make
+	empty     bool              // not even a root row: nobody has used the database yet
+	stale     bool              // vswitchd has not applied the last change
+	ids       map[string]string // the root row's external_ids
 	bridge    *bridgeFacts
 }
 
@@ -79,14 +80,14 @@ func readOVS(ctx context.Context, endpoint, bridge string) (ovsFacts, error) {
 type reader struct{ *rows.DB }
 
 func (r reader) root(ctx context.Context) (ovsFacts, error) {
-	found, err := r.Select(ctx, "Open_vSwitch", []string{"ovs_version", "datapath_types", "cur_cfg", "next_cfg"})
+	found, err := r.Select(ctx, "Open_vSwitch", []string{"ovs_version", "datapath_types", "cur_cfg", "next_cfg", "external_ids"})
 	if err != nil || len(found) == 0 {
 		return ovsFacts{empty: err == nil}, err
 	}
 	row := found[0]
 	return ovsFacts{
 		version: rows.Text(row["ovs_version"]), datapaths: rows.Texts(row["datapath_types"]),
-		stale: rows.Number(row["cur_cfg"]) < rows.Number(row["next_cfg"]),
+		stale: rows.Number(row["cur_cfg"]) < rows.Number(row["next_cfg"]), ids: rows.Map(row["external_ids"]),
 	}, nil
 }
 

@@ -124,22 +124,10 @@ func southOf(ctx context.Context, a Asked) (rows.Place, error) {
 			return p, errors.New("this node's Open vSwitch has no external_ids:ovn-remote")
 		}
 	}
-	if own := chassisTLS(a.Flags["state-dir"]); strings.Contains(p.Endpoint, "ssl:") && p.TLS == (rows.TLS{}) {
+	if own := rows.FilesIn(filepath.Join(a.Flags["state-dir"], "ovn")); strings.Contains(p.Endpoint, "ssl:") && p.TLS == (rows.TLS{}) {
 		p.TLS = own
 	}
 	return p, nil
-}
-
-// chassisTLS are the files of this node's chassis, nothing without them.
-func chassisTLS(state string) rows.TLS {
-	dir := filepath.Join(state, "ovn")
-	t := rows.TLS{Key: filepath.Join(dir, "key.pem"), Certificate: filepath.Join(dir, "cert.pem"), CA: filepath.Join(dir, "ca.pem")}
-	for _, f := range []string{t.Key, t.Certificate, t.CA} {
-		if _, err := os.Stat(f); errors.Is(err, fs.ErrNotExist) {
-			return rows.TLS{}
-		}
-	}
-	return t
 }
 
 // switchIDs are the external ids of a node's Open vSwitch.

@@ -9,7 +9,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -36,6 +38,18 @@ type root struct {
 
 // TLS are the files by which a server is asked at ssl:ADDRESS:PORT; PEM each.
 type TLS struct{ Key, Certificate, CA string }
+
+// FilesIn are those of a folder, as an agent keeps them for its chassis; nothing
+// where one is missing.
+func FilesIn(dir string) TLS {
+	t := TLS{Key: filepath.Join(dir, "key.pem"), Certificate: filepath.Join(dir, "cert.pem"), CA: filepath.Join(dir, "ca.pem")}
+	for _, f := range []string{t.Key, t.Certificate, t.CA} {
+		if _, err := os.Stat(f); errors.Is(err, fs.ErrNotExist) {
+			return TLS{}
+		}
+	}
+	return t
+}
 
 // config is nil where nothing is to be shown.
 func (t TLS) config() (*tls.Config, error) {

@@ -136,6 +136,10 @@ func (o *ovnCluster) restarts(a, b *ovnPod) {
 		{"northbound database", func() { o.central.KillNB(); o.central.StartNB() }},
 		{"ovn-controller without southbound database", func() {
 			o.central.KillSB()
+			// Who asks anew for a neighbour of IPv6 meanwhile gets no answer: that is
+			// ovn-controller's to give, not a flow's (docs/cluster.md).
+			a.knows(b)
+			b.knows(a)
 			one.chassis.Kill()
 			one.chassis.Start()
 			time.Sleep(6 * time.Second) // past the time for which it keeps flows without doubt
@@ -157,6 +161,12 @@ func (o *ovnCluster) restarts(a, b *ovnPod) {
 	pings.Answers(10)
 	answered, lost := pings.Stop()
 	t.Logf("ovs-vswitchd restarted: %d pings lost, %d answered, one each %s", lost, answered, pace)
+}
+
+// knows has the pod never ask for the other's MAC by IPv6.
+func (p *ovnPod) knows(other *ovnPod) {
+	p.n.o.t.Helper()
+	p.Run("ip", "-6", "neigh", "change", other.ips[1], "dev", "eth0", "nud", "permanent")
 }
 
 // TestSeedCommandLine: the whole command line of Kube-OVN's daemon starts the agent,

@@ -227,17 +227,21 @@ A tenant may not choose addresses (policy fairlead-requests refuses; as administ
 
   kubectl -n tenant --as=tenant run fixed --image=%[3]s --annotations=ovn.kubernetes.io/ip_address=10.16.0.99 -- sleep 1000
 
-Images: %[3]s, %s. Services have no addresses that work: there is no kube-proxy.
+Images: %[3]s, %s.
 Each node reaches %s, the world outside, and nothing else.
 %sLogs: %s
 Ctrl-C removes everything.`
 
-const several = `Nodes: %s (in_node2 ... enters the second one, and so on). OVN joins their pods.
+const (
+	alone = `Services have no addresses that work: there is no kube-proxy.
 `
+	several = `Nodes: %s (in_node2 ... enters the second one, and so on). OVN joins their pods, and answers them for Services.
+`
+)
 
 // guide says what to do with it.
 func (d *demo) guide() string {
-	more := ""
+	more := alone
 	logs := []string{d.c.Dir() + "/*.log"}
 	var names []string
 	for _, n := range d.machines {

@@ -119,7 +119,8 @@ func testCluster(t *testing.T, nodes string) {
 	require.Contains(t, out, "ValidatingAdmissionPolicy 'fairlead-requests' with binding 'fairlead-requests' denied request: service account tenant/default may not set ovn.kubernetes.io/ip_address")
 	s.run(tenant + "free -- sleep 1000")
 	s.run("kubectl -n tenant wait --for=condition=Ready pod/free --timeout=80s")
-	s.run("kubectl create deployment web --image=fairlead.local/busybox:1 --replicas=4 -- sleep 1000")
+	s.run("kubectl create deployment web --image=fairlead.local/busybox:1 --replicas=0 -- sleep 1000")
+	s.run(`kubectl patch deployment web -p '` + spread + `'`)
 	s.run("kubectl rollout status deployment/web --timeout=80s") // all of them: Available is true of three
 	if nodes != "1" {
 		requireOneNetwork(s)
@@ -129,6 +130,11 @@ func testCluster(t *testing.T, nodes string) {
 	require.Contains(t, interrupt(), "Removing everything")
 	require.NoError(t, os.Remove(tmp), "all of it is gone")
 }
+
+// spread has four pods of a Deployment run on all nodes: without, the scheduler may
+// find one node good enough for all.
+const spread = `{"spec": {"replicas": 4, "template": {"spec": {"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
+	"whenUnsatisfiable": "DoNotSchedule", "labelSelector": {"matchLabels": {"app": "web"}}}]}}}}`
 
 // requireOneNetwork wants pods on every node, of which each reaches those of the
 // others, in both families.

@@ -45,7 +45,9 @@ func main() { usage.Main(run) }
 func commands() []func() *cobra.Command {
 	return []func() *cobra.Command{
 		getCommand, describeCommand,
-		func() *cobra.Command { return group("ovn", "Run OVN's own programs on this cluster's databases", questions("ovn")...) },
+		func() *cobra.Command {
+			return group("ovn", "Run OVN's own programs on this cluster's databases", questions("ovn")...)
+		},
 		func() *cobra.Command { return nodeagent.Command(agent.Build{Version: version, Commit: usage.Commit()}) },
 		attachCommand, detachCommand, checkCommand,
 		installCommand, uninstallCommand, installCNICommand, importCommand, confCommand,

@@ -44,11 +44,7 @@ func (t *term) pool(ctx context.Context, k Key) error {
 	if fault != "" {
 		refused = errors.New(fault)
 	}
-	var undone []string
-	if obj.Spec.EnableAddressSet {
-		undone = append(undone, "spec.enableAddressSet")
-	}
-	conditions, changed := status.Merge(obj.Status.Conditions, status.Conditions(obj.Generation, refused, undone))
+	conditions, changed := status.Merge(obj.Status.Conditions, status.Conditions(obj.Generation, refused, status.UndonePool(obj.Spec)))
 	want.Conditions = conditions
 	if !changed && status.SamePool(obj.Status, want) {
 		return nil

@@ -119,7 +119,7 @@ func (t *term) status(ctx context.Context, k Key) error {
 	if inForce {
 		want = status.Subnet(t.book.Allocator, net.Subnet)
 	}
-	conditions, changed := status.Merge(obj.Status.Conditions, status.Conditions(obj.Generation, refused, undone(obj.Spec)))
+	conditions, changed := status.Merge(obj.Status.Conditions, status.Conditions(obj.Generation, refused, status.UndoneSubnet(obj.Spec)))
 	want.Conditions = conditions
 	if !changed && status.Same(obj.Status, want) {
 		return nil
@@ -133,50 +133,4 @@ func gone(err error) error {
 		return nil
 	}
 	return err
-}
-
-// undone are the fields of a Subnet that are set and that nobody carries out.
-func undone(s v1.SubnetSpec) (out []string) {
-	not := func(field string) string {
-		return "spec." + field + " (OVN does not carry provider " + s.Provider + ")"
-	}
-	elsewhere := !v1.Routed(s.Provider)
-	for _, f := range []struct {
-		path string
-		set  bool
-	}{
-		{not("private"), s.Private && elsewhere},
-		{not("acls"), len(s.Acls) > 0 && elsewhere},
-		{not("allowEWTraffic"), s.AllowEWTraffic && elsewhere},
-		{not("natOutgoing"), s.NatOutgoing && elsewhere},
-		{"spec.gatewayNode", s.GatewayNode != ""},
-		{"spec.gatewayType: " + s.GatewayType + " (pods leave by their own node)", s.GatewayType == v1.GatewayCentralized},
-		{"spec.gatewayNodeSelectors", len(s.GatewayNodeSelectors) > 0},
-		{"spec.natOutgoingPolicyRules", len(s.NatOutgoingPolicy) > 0},
-		{"spec.disableInterConnection", s.DisableInterConnection},
-		{"spec.enableExternalLBAddress", s.EnableExternalLBAddress},
-		{"spec.natOutgoing (Vpc " + s.Vpc + " has no way out by nodes)", s.NatOutgoing && !elsewhere && s.Vpc != "" && s.Vpc != v1.DefaultVpc},
-		{"spec.externalEgressGateway", s.ExternalEgressGateway != ""},
-		{"spec.vips", len(s.Vips) > 0},
-		{"spec.enableDHCP", s.EnableDHCP},
-		{"spec.enableIPv6RA", s.EnableIPv6RA},
-		{"spec.u2oInterconnection", s.U2OInterconnection},
-		{"spec.enableMulticastSnoop", s.EnableMulticastSnoop},
-		{"spec.routeTable", s.RouteTable != ""},
-		{"spec.nodeNetwork", s.NodeNetwork != ""},
-		{"spec.logicalGateway", s.LogicalGateway},
-		{"spec.enableEcmp", s.EnableEcmp},
-		{"spec.dhcpV4Options", s.DHCPv4Options != ""},
-		{"spec.dhcpV6Options", s.DHCPv6Options != ""},
-		{"spec.ipv6RAConfigs", s.IPv6RAConfigs != ""},
-		{"spec.u2oInterconnectionIP", s.U2OInterconnectionIP != ""},
-		{"spec.policyRoutingPriority", s.PolicyRoutingPriority != 0},
-		{"spec.policyRoutingTableID", s.PolicyRoutingTableID != 0},
-		{"spec.u2oFeatures", len(s.U2OFeatures) > 0},
-	} {
-		if f.set {
-			out = append(out, f.path)
-		}
-	}
-	return out
 }

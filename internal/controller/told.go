@@ -53,7 +53,7 @@ func (t *term) qos(ctx context.Context, k Key) error {
 	if !ok {
 		return nil
 	}
-	undone := status.Conditions(o.Generation, nil, []string{"spec (pods' rates are annotations: ovn.kubernetes.io/ingress_rate and egress_rate)"})
+	undone := status.Conditions(o.Generation, nil, []string{status.UndoneQoSPolicy})
 	var changed bool
 	want := o.Status
 	want.Conditions, changed = status.Merge(o.Status.Conditions, slices.DeleteFunc(undone, func(c v1.Condition) bool { return c.Type == v1.ConditionReady }))

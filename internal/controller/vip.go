@@ -134,13 +134,6 @@ func (t *term) shared(ctx context.Context, o *v1.Vip) (core.Lease, error) {
 // tellVip tells a Vip's object what came of it, and has the pods looked at that
 // name it, if that is news.
 func (t *term) tellVip(ctx context.Context, o Object, obj *v1.Vip, l core.Lease, refused error) error {
-	var undone []string
-	if obj.Spec.Type != "" {
-		undone = append(undone, "spec.type: "+obj.Spec.Type+" (the address is kept, and that is all)")
-	}
-	if len(obj.Spec.AttachSubnets) > 0 {
-		undone = append(undone, "spec.attachSubnets")
-	}
 	want := v1.VipStatus{Ready: refused == nil, Type: obj.Spec.Type, Selector: obj.Spec.Selector}
 	if refused == nil {
 		want.Mac = l.MAC.String()
@@ -152,7 +145,7 @@ func (t *term) tellVip(ctx context.Context, o Object, obj *v1.Vip, l core.Lease,
 			}
 		}
 	}
-	want.Conditions, _ = status.Merge(obj.Status.Conditions, status.Conditions(obj.Generation, refused, undone))
+	want.Conditions, _ = status.Merge(obj.Status.Conditions, status.Conditions(obj.Generation, refused, status.UndoneVip(obj.Spec)))
 	if reflect.DeepEqual(obj.Status, want) {
 		return nil
 	}

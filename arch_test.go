@@ -49,7 +49,7 @@ var layers = []layer{
 	{"internal/gateway", 4, "the node's own ways out; host ports are a driver too"},
 	{"internal/multus", 4, "what Multus left, and pods left to it"},
 	{"internal/install", 4, "runtimes and clusters as they are installed"},
-	{"internal/controller", 5, "objects to OVN and addresses; runs anywhere"},
+	{"internal/controller", 4, "objects to OVN and addresses; runs anywhere"},
 	{"internal/agent", 5, "puts the layers below together"},
 	{"internal/netplugin", 5, "network plugins of the runtime side"},
 	{"internal/node", 5, "pods without kubelet, over any CRI runtime"},
@@ -129,6 +129,7 @@ type avoid struct {
 
 var avoids = []avoid{
 	{"cmd/fairlead-controller", []string{module + "/cmd/fairlead"}, "a program knows no other; what programs share is cmd/usage"},
+	{"internal/agent", []string{module + "/internal/controller"}, "an agent takes what a controller says; who runs both wires them"},
 	{"internal/controller", []string{module + "/internal/kernel", module + "/internal/driver", module + "/internal/gateway", module + "/internal/ovs"},
 		"a controller runs anywhere; what a node has is its agent's"},
 	{"internal/agent/engine", []string{module + "/internal/driver/", module + "/internal/gateway"},

@@ -10,12 +10,10 @@ import (
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/cmd/fairlead/nodeagent"
 	"github.com/fairlead/fairlead/cmd/usage"
-	"github.com/fairlead/fairlead/internal/controller/takeover"
 	"github.com/fairlead/fairlead/internal/install/runtimes"
 	"github.com/fairlead/fairlead/internal/lib/hint"
 	"github.com/fairlead/fairlead/internal/multus/migrate"
 	"github.com/fairlead/fairlead/internal/ops/client/view"
-	"github.com/fairlead/fairlead/internal/ops/question"
 )
 
 // importTimeout bounds an import unless --timeout says otherwise: a CHECK of
@@ -60,30 +58,7 @@ also for pods that came since, but for those with interfaces of Fairlead's own.`
 		}
 		return o.run(cmd, out)
 	}
-	return group("import", "Take over what another project runs", cmd, questionCommand(planOfKubeOVN()))
-}
-
-// planOfKubeOVN is `import kube-ovn`.
-func planOfKubeOVN() question.Question {
-	return question.Question{
-		Use: "kube-ovn", Short: "What Fairlead would make of a cluster of Kube-OVN; exit code 1 when something stands in the way",
-		Long: `
-
-What runs of Kube-OVN, how Fairlead is installed with the same networks, what users
-would see that is not as it was, and what has no counterpart. It changes nothing,
-and nothing takes such a cluster over by itself.`,
-		Flags: []question.Flag{{Name: "plan", Switch: true, Usage: "look and change nothing (default)"}},
-		Ask: func(ctx context.Context, a question.Asked) (view.Answer, error) {
-			if err := question.OnlyAPI(a, "a cluster of Kube-OVN", "give the context of the cluster"); err != nil {
-				return view.Answer{}, err
-			}
-			p, err := takeover.Look(ctx, a.API)
-			if err != nil {
-				return view.Answer{}, err
-			}
-			return view.Answer{Value: p, Text: func(w io.Writer, _ view.Options) error { return p.Text(w) }, Failed: len(p.Blocks) > 0}, nil
-		},
-	}
+	return group("import", "Take over what another project runs", append(questions("import"), cmd)...)
 }
 
 func (o importOptions) run(cmd *cobra.Command, out *format) error {

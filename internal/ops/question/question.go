@@ -100,6 +100,9 @@ func All() []Question {
 			{Name: "namespace", Letter: "n", Usage: "`namespace` of a POD without one (default: the context's; without a cluster \"default\")"},
 			{Name: "ipv6", Switch: true, Usage: "where DST has addresses of both families"}, {Name: "bridge", Default: "br-int", Usage: "this node's `bridge`"},
 		}, endFlags()...),
+	}, {
+		Under: "import", Use: "kube-ovn", Short: "What Fairlead would make of a cluster of Kube-OVN; exit code 1 when something stands in the way",
+		Long: importHelp, Flags: []Flag{{Name: "plan", Switch: true, Usage: "look and change nothing (default)"}}, Ask: takenOver,
 	}, tool("nbctl", "northbound"), tool("sbctl", "southbound")}
 }
 
@@ -109,8 +112,8 @@ func Has(under, use string) bool {
 	return slices.ContainsFunc(All(), func(q Question) bool { return q.Under == under && q.Use == use })
 }
 
-// OnlyAPI is an error where there is no API to ask: it is for what no agent knows.
-func OnlyAPI(a Asked, what, instead string) error {
+// onlyAPI is for what no agent knows.
+func onlyAPI(a Asked, what, instead string) error {
 	if a.API != nil {
 		return nil
 	}
@@ -126,7 +129,7 @@ func shown[T any](a Asked, v T, text func(io.Writer, T, view.Options) error) vie
 }
 
 func addressMap(ctx context.Context, a Asked) (view.Answer, error) {
-	if err := OnlyAPI(a, "the map of a Subnet", "`fairlead get ips --node-local` lists what this node holds"); err != nil {
+	if err := onlyAPI(a, "the map of a Subnet", "`fairlead get ips --node-local` lists what this node holds"); err != nil {
 		return view.Answer{}, err
 	}
 	m, err := a.API.Map(ctx, a.Args[0])
@@ -152,7 +155,7 @@ func who(ctx context.Context, a Asked) (view.Answer, error) {
 }
 
 func subnet(ctx context.Context, a Asked) (view.Answer, error) {
-	if err := OnlyAPI(a, "a Subnet", "`fairlead get subnets --node-local` has what this node knows"); err != nil {
+	if err := onlyAPI(a, "a Subnet", "`fairlead get subnets --node-local` has what this node knows"); err != nil {
 		return view.Answer{}, err
 	}
 	s, err := a.API.Subnet(ctx, a.Args[0])
@@ -163,7 +166,7 @@ func subnet(ctx context.Context, a Asked) (view.Answer, error) {
 }
 
 func node(ctx context.Context, a Asked) (view.Answer, error) {
-	if err := OnlyAPI(a, "a node", "`fairlead status` has what this node's agent knows"); err != nil {
+	if err := onlyAPI(a, "a node", "`fairlead status` has what this node's agent knows"); err != nil {
 		return view.Answer{}, err
 	}
 	n, err := a.API.Node(ctx, a.Args[0])

@@ -98,7 +98,7 @@ func (p *Plan) workload(kind string, o query.Object) error {
 	}
 	part := Part{Kind: kind, Namespace: o.Metadata.Namespace, Name: o.Metadata.Name}
 	if all := spec.Template.Spec.Containers; len(all) > 0 {
-		part.Image, part.Args = all[0].Image, append(all[0].Command, all[0].Args...)
+		part.Image, part.Args = all[0].Image, slices.Concat(all[0].Command, all[0].Args)
 	}
 	p.Parts = append(p.Parts, part)
 	return nil

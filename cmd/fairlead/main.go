@@ -45,9 +45,6 @@ func main() { usage.Main(run) }
 func commands() []func() *cobra.Command {
 	return []func() *cobra.Command{
 		getCommand, describeCommand,
-		func() *cobra.Command {
-			return group("ovn", "Run OVN's own programs on this cluster's databases", questions("ovn")...)
-		},
 		func() *cobra.Command { return nodeagent.Command(agent.Build{Version: version, Commit: usage.Commit()}) },
 		attachCommand, detachCommand, checkCommand,
 		installCommand, uninstallCommand, installCNICommand, importCommand, confCommand,
@@ -87,6 +84,7 @@ Exit codes: 0 done; 1 failed, or a check found something; 2 wrong command line;
 	for _, command := range commands() {
 		root.AddCommand(command())
 	}
+	root.AddCommand(group("ovn", "Run OVN's own programs on this cluster's databases", questions("ovn")...))
 	root.AddCommand(append(queries(""), questions("")...)...)
 	return root
 }

@@ -33,22 +33,13 @@ func questionCommand(q question.Question) *cobra.Command {
 	from.add(cmd)
 	cmd.Long += q.Long
 	cmd.Flags().SetInterspersed(!q.Hands)
-	for _, f := range q.Flags {
-		if f.Switch {
-			cmd.Flags().BoolP(f.Name, f.Letter, false, f.Usage)
-		} else {
-			cmd.Flags().StringP(f.Name, f.Letter, f.Default, f.Usage)
-		}
-	}
+	addFlags(cmd, q.Flags)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o, err := from.open(cmd, nil)
 		if err != nil {
 			return err
 		}
-		given := map[string]string{}
-		for _, f := range q.Flags {
-			given[f.Name] = cmd.Flag(f.Name).Value.String()
-		}
+		given := question.Given(q.Flags, func(name string) string { return cmd.Flag(name).Value.String() })
 		ctx, cancel := within(cmd)
 		defer cancel()
 		answer, err := q.Ask(ctx, question.Asked{
@@ -70,4 +61,17 @@ func questionCommand(q question.Question) *cobra.Command {
 		return err
 	}
 	return cmd
+}
+
+// addFlags adds those that the command does not have.
+func addFlags(cmd *cobra.Command, flags []question.Flag) {
+	for _, f := range flags {
+		switch {
+		case cmd.Flag(f.Name) != nil:
+		case f.Switch:
+			cmd.Flags().BoolP(f.Name, f.Letter, false, f.Usage)
+		default:
+			cmd.Flags().StringP(f.Name, f.Letter, f.Default, f.Usage)
+		}
+	}
 }

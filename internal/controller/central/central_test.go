@@ -127,6 +127,22 @@ func (s *site) until(look func() error, what string) {
 	}
 }
 
+// examined proves that the operator is told of the member's clusters, of its certificate
+// and of what northd has carried out, by its sockets and files alone.
+func (m *member) examined() {
+	m.s.t.Helper()
+	m.s.until(func() error {
+		out, _ := m.TryFairlead("doctor", "--cluster", "--central-run-dir", filepath.Join(m.Dir, run), "--central-dir", filepath.Join(m.Dir, dir),
+			"--state-dir", filepath.Join(m.Dir, "none"), "--ovsdb", "unix:/nonexistent")
+		for _, want := range []string{`✓ northbound raft .* leads 3 members`, `✓ southbound raft .* leads 3 members`, `ssl:\S+: this one`, `✓ changes carried out`, `central's certificate .* 20`, `CA .*chassis-ca.pem: `} {
+			if !regexp.MustCompile(want).MatchString(out) {
+				return fmt.Errorf("no %s in: %s", want, out)
+			}
+		}
+		return nil
+	}, m.addr+" is examined")
+}
+
 // ctl runs a program over one of the member's own sockets.
 func (m *member) ctl(program, db string, args ...string) (string, error) {
 	return m.Try(append([]string{program, "--timeout=20", "--no-leader-only", "--db=unix:" + filepath.Join(m.Dir, run, db+".sock")}, args...)...)
@@ -253,6 +269,9 @@ func TestCentral(t *testing.T) {
 	one, two := s.ns+"-1", s.ns+"-2"
 	keys := s.chassis(one, filepath.Join(first.Dir, "disk", one))
 	first.matrix(one, two, keys, s.chassis(two, filepath.Join(first.Dir, "disk", two)))
+	for _, m := range s.members {
+		m.examined()
+	}
 
 	// A database's server dies.
 	pid := regexp.MustCompile(`(?m)^\s*(\d+).*nb\.db`)
@@ -281,9 +300,7 @@ func TestCentral(t *testing.T) {
 	}
 	last.start()
 	last.ready()
-	out, err := last.ctl("ovn-nbctl", "nb", "ls-list")
-	require.NoError(t, err)
-	require.Contains(t, out, "before")
+	require.Contains(t, last.Fairlead("ovn", "nbctl", "--central-run-dir", filepath.Join(last.Dir, run), "ls-list"), "before")
 
 	s.replaced(first, one, keys)
 

@@ -66,6 +66,11 @@ type Config struct {
 	// LoadObjects reads the folder Objects without an agent: what is wrong
 	// with it, and the plugin types that its networks name.
 	LoadObjects func(dir string, ovn bool) ([]agent.Problem, []string, error)
+	// More has findings of what is not this machine's, as far as it is reached from here;
+	// nil for none.
+	More func(context.Context) []Finding
+	// OnlyMore leaves this machine out.
+	OnlyMore bool
 }
 
 // Verdict of one check.
@@ -163,21 +168,35 @@ func checks() []check {
 
 // Run examines the machine. It fails only when ctx ends.
 func Run(ctx context.Context, cfg Config) (Report, error) {
+	var r Report
+	if !cfg.OnlyMore {
+		var err error
+		if r.Findings, err = here(ctx, cfg); err != nil {
+			return Report{}, err
+		}
+	}
+	if cfg.More != nil {
+		r.Findings = append(r.Findings, cfg.More(ctx)...)
+	}
+	r.OK = !slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Verdict == Failed })
+	return r, nil
+}
+
+// here examines this machine.
+func here(ctx context.Context, cfg Config) (out []Finding, err error) {
 	m := examine(ctx, cfg)
 	defer m.close()
-	r := Report{OK: true}
 	for _, c := range checks() {
 		if c.ovn && !cfg.OVN {
 			continue
 		}
 		f := c.finding(ctx, m)
 		if err := ctx.Err(); err != nil {
-			return Report{}, fmt.Errorf("examine %s: %w", c.name, err)
+			return nil, fmt.Errorf("examine %s: %w", c.name, err)
 		}
-		r.OK = r.OK && f.Verdict != Failed
-		r.Findings = append(r.Findings, f)
+		out = append(out, f)
 	}
-	return r, nil
+	return out, nil
 }
 
 func (c check) finding(ctx context.Context, m *machine) Finding {

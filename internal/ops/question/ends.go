@@ -26,6 +26,7 @@ const (
 	defaultOVSDB     = "unix:/run/openvswitch/db.sock"
 	defaultState     = "/var/lib/fairlead"
 	defaultMember    = "/run/fairlead/central"
+	defaultCentral   = "/var/lib/fairlead/central"
 	controllerName   = "fairlead-controller" // Deployment and Lease
 )
 
@@ -67,10 +68,9 @@ func northOf(ctx context.Context, a Asked) (rows.Place, error) {
 		return p, nil
 	}
 	var err error
-	if p.Endpoint, err = ofDeployment(ctx, a, "--nb="); err != nil {
-		if here := member(a, "nb"); here != "" {
-			return rows.Place{Endpoint: here}, nil
-		}
+	p.Endpoint, err = ofDeployment(ctx, a, "--nb=")
+	if here := member(a, "nb"); here != "" && (p.Endpoint == "" || unshown(p)) {
+		return rows.Place{Endpoint: here}, nil
 	}
 	return p, err
 }

@@ -3,11 +3,9 @@ package question
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/fairlead/fairlead/internal/lib/hint"
 	"github.com/fairlead/fairlead/internal/ops/client/view"
-	"github.com/fairlead/fairlead/internal/ops/rows"
 )
 
 // tool is `ovn nbctl` or `ovn sbctl`.
@@ -38,7 +36,7 @@ func toolArgs(ctx context.Context, a Asked, name string) ([]string, error) {
 	if err != nil {
 		return nil, hint.On(fmt.Errorf("where the database of ovn-%s is, nobody tells: %w", name, err), "name it with --"+flag+" tcp:ADDRESS:PORT or ssl:ADDRESS:PORT")
 	}
-	if strings.Contains(place.Endpoint, "ssl:") && place.TLS == (rows.TLS{}) {
+	if unshown(place) {
 		return nil, hint.On(fmt.Errorf("%s is asked by TLS, and no files are named", place.Endpoint), "`kubectl -n "+a.Flags["install-namespace"]+" exec ds/fairlead-central -- fairlead ovn "+name+"` needs none; else give --private-key, --certificate and --ca-cert")
 	}
 	argv := append([]string{"ovn-" + name, "--db=" + place.Endpoint}, tlsArgs(place.TLS)...)

@@ -3,6 +3,7 @@ package doctor
 import (
 	"maps"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -54,13 +55,14 @@ func TestDatabases(t *testing.T) {
 	m := &machine{cfg: cfg}
 	m.ovs, m.ovsErr = readOVS(t.Context(), cfg.OVSDB, cfg.Bridge)
 	require.Equal(t, good("n1, tunnels from 127.0.0.1"), checkChassis(t.Context(), m))
-	require.Equal(t, good("%s answers; ovn-northd has read it", cfg.NB), checkNorth(t.Context(), m))
+	require.Equal(t, good("%s answers; ovn-northd has read it", cfg.NB), checkNorth(t.Context(), m), "Sync waited for it")
 	require.Equal(t, OK, checkNorth(t.Context(), &machine{cfg: bare(t)}).verdict, "a cluster's is no node's matter")
 
 	south := func(remote, name string) outcome {
 		m.ovs.ids["ovn-remote"], m.ovs.ids["system-id"] = remote, name
 		return checkSouth(t.Context(), m)
 	}
+	require.Eventually(t, func() bool { return south(central.SB(), "n1").verdict == OK }, time.Minute, 10*time.Millisecond, "ovn-controller writes its chassis when it has started")
 	require.Equal(t, good("%s answers; it has chassis n1", central.SB()), south(central.SB(), "n1"))
 	require.Equal(t, bad(startChassis, "ovn-controller has not written chassis n2 into %s: does it run?", central.SB()), south(central.SB(), "n2"))
 	require.Equal(t, startOVN, south("unix:/nowhere", "n1").next)

@@ -16,6 +16,7 @@ func (d *Daemon) newChassis() *chassis.Keeper {
 	c := chassis.Config{
 		Flags: d.opts.Chassis, Iface: d.opts.Iface, Switch: d.ovs, Log: d.log.With("part", "chassis"),
 		Facts:  chassis.Facts{Node: d.opts.NodeName, Bridge: d.opts.Bridge, Datapath: d.datapath},
+		Keys:   d.keys(),
 		Tunnel: func() string { return d.note(chassis.AnnTunnel) },
 	}
 	if d.opts.MTU == 0 {
@@ -50,6 +51,9 @@ func (d *Daemon) onIDs() {
 	}
 }
 
+// keys is where the chassis' key and certificates are.
+func (d *Daemon) keys() string { return filepath.Join(d.opts.StateDir, chassis.Dir) }
+
 // newIdentity makes what keeps the chassis' certificate, nil where the southbound
 // database asks for none.
 func (d *Daemon) newIdentity(r *remote) *identity.Keeper {
@@ -57,7 +61,7 @@ func (d *Daemon) newIdentity(r *remote) *identity.Keeper {
 		return nil
 	}
 	return identity.New(identity.Config{
-		Node: d.opts.NodeName, Dir: filepath.Join(d.opts.StateDir, chassis.Dir), Namespace: d.opts.Chassis.Namespace,
+		Node: d.opts.NodeName, Dir: d.keys(), Namespace: d.opts.Chassis.Namespace,
 		Login: r.Logins.Current, Log: d.log.With("part", "chassis"),
 	})
 }

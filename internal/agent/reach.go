@@ -82,10 +82,24 @@ func (r *reach) run(ctx context.Context) {
 		if untold := errors.Join(r.tell(ctx, err), r.named(ctx)); err != nil || untold != nil {
 			wait = looksIll
 		}
+		r.rest(ctx, wait)
+	}
+}
+
+// rest is the pause before the next look. It ends when ovn-controller has claimed the
+// node's port anew.
+func (r *reach) rest(ctx context.Context, pause time.Duration) {
+	end := time.NewTimer(pause)
+	defer end.Stop()
+	tick := time.NewTicker(looksIll)
+	defer tick.Stop()
+	for claim := r.ovs.Claim(standalone.JoinPort); claim == r.ovs.Claim(standalone.JoinPort); {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(wait):
+		case <-end.C:
+			return
+		case <-tick.C:
 		}
 	}
 }
@@ -145,6 +159,9 @@ func (r *reach) look(ctx context.Context) error {
 		if err := answers(ctx, gw); err != nil {
 			return fmt.Errorf("the node's gateway in the Subnet join does not answer: %w", err)
 		}
+	}
+	if err := r.chassis.Settle(ctx, r.ovs.Claim(standalone.JoinPort), standalone.LogicalPort(r.opts.NodeName)); err != nil {
+		return fmt.Errorf("flows for what pods send out of the cluster may be missing: %w", err)
 	}
 	return nil
 }

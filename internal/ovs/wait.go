@@ -1,6 +1,7 @@
 package ovs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,9 +15,12 @@ import (
 // rootKey is the waiters' key for the root row; no device can be called so.
 const rootKey = "/"
 
-// keyInstalled is what ovn-controller writes to an Interface whose logical port's
-// flows are all there.
-const keyInstalled = "ovn-installed"
+// What ovn-controller writes to an Interface: that its logical port's flows are all
+// there, and when it made them after it had claimed the port (milliseconds).
+const (
+	keyInstalled = "ovn-installed"
+	keySince     = "ovn-installed-ts"
+)
 
 // WaitPort waits until OVS forwards for the port, with OVN until its logical
 // port's flows are there too, and gives its OpenFlow number. What OVS says against the device comes back as an error with its
@@ -45,6 +49,16 @@ func (c *Client) WaitPort(ctx context.Context, name string) (ofport int, err err
 func (c *Client) Installed(name string) bool {
 	st, ok := c.PortByName(name)
 	return ok && st.ExternalIDs[keyInstalled] == "true"
+}
+
+// Claim tells each claim of a port by ovn-controller from the one before, "" while
+// the port has no flows.
+func (c *Client) Claim(name string) string {
+	st, ok := c.PortByName(name)
+	if !ok || st.ExternalIDs[keyInstalled] != "true" {
+		return ""
+	}
+	return cmp.Or(st.ExternalIDs[keySince], "once") // before OVN 22.12
 }
 
 // stateOf is the OpenFlow number of a port, whether OVS has decided about it, and

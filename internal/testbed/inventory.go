@@ -232,8 +232,8 @@ var tables = []struct{ name, columns string }{
 }
 
 // zones are ovn-controller's on its bridge: it numbers them anew, and keeps those
-// of switches whose ports have gone. It also writes there how far it has come.
-var zones = regexp.MustCompile(`\["(ct-zone-[^"]*|ovn-nb-cfg|ovn-nb-cfg-ts|ovn-startup-ts)","\d+"\],?`)
+// of switches whose ports have gone. It also writes how far it has come, and when.
+var zones = regexp.MustCompile(`\["(ct-zone-[^"]*|ovn-nb-cfg|ovn-nb-cfg-ts|ovn-startup-ts|ovn-installed-ts)","\d+"\],?`)
 
 var uuid = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 

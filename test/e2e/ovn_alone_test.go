@@ -133,6 +133,13 @@ func TestOVNAlone(t *testing.T) {
 	server, friend, other := a.run("web/server", "server"), a.run("data/friend", "friend"), a.run("data/other", "other")
 	vault, second := a.run("vault/one", "friend"), a.run("vault/two", "other")
 	noProblems(t, a.Node)
+	eventually(t, func() string {
+		claim := a.OVS.Vsctl("--timeout=20", "get", "interface", "ovn0", "external_ids:ovn-installed-ts")
+		if since := a.OVS.Vsctl("--timeout=20", "--if-exists", "get", "open_vswitch", ".", "external_ids:fairlead-settled"); since != claim {
+			return "ovn-controller has not computed its flows since claim " + claim + ", but " + since
+		}
+		return ""
+	})
 
 	friend.reaches(server)
 	other.reaches(server)

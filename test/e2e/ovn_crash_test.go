@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/testbed"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
+	"github.com/fairlead/fairlead/internal/testbed/ovn"
 )
 
 // bookkeeping is a cluster of objects alone: nodes without agents, whose pods have
@@ -30,7 +31,7 @@ const upProvider = "up.web"
 
 func newBookkeeping(t *testing.T) *bookkeeping {
 	t.Helper()
-	b := &bookkeeping{ovnCluster: newOVNCentral(t, kube.Options{})}
+	b := &bookkeeping{ovnCluster: newOVNCentral(t, kube.Options{}, ovn.New)}
 	for _, name := range []string{"node-1", "node-2"} {
 		b.c.RegisterNode(name)
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead/fairlead/api/cni"
+	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
 	"github.com/fairlead/fairlead/internal/testbed"
 	"github.com/fairlead/fairlead/internal/testbed/inside"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
@@ -36,6 +37,7 @@ type ovnCluster struct {
 	under   *testbed.Underlay
 	world   *testbed.Site // where the site is on the nodes' underlay
 	central *ovn.Central
+	signer  *testbed.Process // of certificates, while there is no controller
 	nodes   [2]*ovnNode
 }
 
@@ -54,27 +56,30 @@ type ovnNode struct {
 // newOVNCluster makes it, without a controller; flags are the API server's.
 func newOVNCluster(t *testing.T, flags ...string) *ovnCluster {
 	t.Helper()
-	o := newOVNCentral(t, kube.Options{Flags: flags})
+	o := newOVNCentral(t, kube.Options{Flags: flags}, ovn.Over)
+	o.startCentral()
 	for i := range o.nodes {
 		o.nodes[i] = o.join(o.under, fmt.Sprintf("node-%d", i+1))
 	}
 	for _, n := range o.nodes {
 		n.settle()
 	}
+	o.signer.Stop()
 	return o
 }
 
-// newOVNCentral is such a cluster without nodes.
-func newOVNCentral(t *testing.T, options kube.Options) *ovnCluster {
+// newOVNCentral is such a cluster without nodes, with a central of package ovn's.
+func newOVNCentral(t *testing.T, options kube.Options, central func(testing.TB, *testbed.Node, string) *ovn.Central) *ovnCluster {
 	t.Helper()
 	o := &ovnCluster{t: t, c: kube.Start(t, options), site: testbed.Bare(t), under: testbed.NewUnderlay(t)}
 	o.world = o.under.Join(o.site)
-	o.central = ovn.New(t, o.site, o.world.IP4)
+	o.central = central(t, o.site, o.world.IP4)
 	crds.Install(t, o.c)
 	// The rights of the chart's controller, and its policies, which refuse others'
 	// changes of the annotations that it writes.
-	o.c.Apply(o.site.Fairlead("install", "--dry-run", "-o", "yaml", "--crds=false", "--set", "ovn.enabled=true", "--set", "ovn.nb="+o.central.NB(),
+	o.c.Apply(o.site.Fairlead("install", "--dry-run", "-o", "yaml", "--crds=false", "--set", "ovn.enabled=true", "--set", "ovn.nb="+o.central.Endpoint(),
 		"--set", "policies.requests.actions=[Deny]"))
+	o.c.Link(o.site.NetnsPath())
 	for _, ns := range []string{"web", "data"} {
 		o.c.Apply(object("v1", "Namespace", ns, nil, nil))
 	}
@@ -82,7 +87,6 @@ func newOVNCentral(t *testing.T, options kube.Options) *ovnCluster {
 		subnetObject("web", map[string]any{"cidrBlock": webSubnet, "default": true}),
 		subnetObject("data", map[string]any{"cidrBlock": dataSubnet, "namespaces": []string{"data"}}),
 	))
-	o.c.Link(o.site.NetnsPath())
 	return o
 }
 
@@ -91,14 +95,14 @@ func (o *ovnCluster) join(under *testbed.Underlay, name string) *ovnNode {
 	o.t.Helper()
 	n := &ovnNode{Node: testbed.New(o.t), o: o, name: name}
 	n.at = under.Join(n.Node)
-	n.chassis = ovn.NewHost(o.t, n.Node)
+	n.chassis = ovn.NewHost(o.t, n.Node, ovn.Keys(chassisKeys)...)
 	o.c.RegisterNode(name)
 	_, err := o.c.Client().CoreV1().Nodes().Patch(o.t.Context(), name, types.StrategicMergePatchType, fmt.Appendf(nil,
 		`{"status":{"addresses":[{"type":"InternalIP","address":%q},{"type":"InternalIP","address":%q}]}}`, n.at.IP4, n.at.IP6), metav1.PatchOptions{}, "status")
 	require.NoError(o.t, err)
 	o.c.Link(n.NetnsPath())
 	n.args = []string{
-		"--ovn", "--compat-socket", kubeOVNSocket, "--ovn-remote", o.central.Remote(), "--iface", testbed.PhyBridge, "--encap-checksum=false", "--recompute-interval=10s",
+		"--ovn", "--compat-socket", kubeOVNSocket, "--ovn-remote", o.central.Remote(), "--iface", testbed.PhyBridge, "--encap-checksum=false",
 		"--kubeconfig", o.c.Kubeconfig(o.agentOf(name)), "--node-name", name,
 	}
 	n.agent = n.Agent(n.args...)
@@ -153,8 +157,7 @@ func (n *ovnNode) unavailable(status, message string) {
 // controller starts a controller; each has an address of its own for its probes.
 func (o *ovnCluster) controller(id, http string) *testbed.Process {
 	o.t.Helper()
-	user := o.c.Kubeconfig(o.c.ServiceAccountConfig("kube-system", "fairlead-controller"))
-	return o.site.Start("controller-"+id, testbed.Controller(o.t), "--kubeconfig", user, "--nb", o.central.NB(),
+	return o.site.Start("controller-"+id, testbed.Controller(o.t), "--kubeconfig", o.account(fairlead.ControllerAccount), "--nb", o.central.Endpoint(),
 		"--id", id, "--http", http, "--lease-duration", ovnLease.String())
 }
 
@@ -460,6 +463,7 @@ func TestClusterNetwork(t *testing.T) {
 		n.joined()
 		n.unavailable("False", "answers")
 	}
+	two.claimsLate()
 
 	// Two nodes, two Subnets.
 	peer := two.run("web/peer")

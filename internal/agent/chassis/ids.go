@@ -19,6 +19,10 @@ const (
 	idCalm     = "ovn-ofctrl-wait-before-clear" // milliseconds
 )
 
+// idSettled is an external id of our own: the claim of the node's port since which
+// ovn-controller has computed all flows.
+const idSettled = "fairlead-settled"
+
 // calm is how long a restarted ovn-controller leaves the flows of the one before
 // as they are while it learns what they should be. Without it there are none until
 // it knows. Where the switch has none, on a new node and after a restart of

@@ -2,7 +2,8 @@
 // finds the interface that tunnels leave by, and keeps the external ids of Open
 // vSwitch, by which ovn-controller is configured, as the flags, that interface's
 // address and the Node's annotations say. It talks to ovn-controller by its control
-// socket. It knows nothing of pods, and no certificate.
+// socket, and asks the southbound database as the chassis, by the files that others
+// keep. It knows nothing of pods.
 package chassis
 
 import (
@@ -33,6 +34,8 @@ type Config struct {
 	Iface  string
 	Tunnel func() string
 	Switch Switch
+	// Keys has the chassis' key and certificates.
+	Keys string
 	// Moved hears of another MTU for pods.
 	Moved func(mtu int)
 	Log   *slog.Logger

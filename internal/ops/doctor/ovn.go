@@ -9,7 +9,7 @@ import (
 
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
-	"github.com/fairlead/fairlead/internal/ops/rows"
+	"github.com/fairlead/fairlead/internal/ovs/rows"
 )
 
 // What has OVN run, on a machine alone by its packages and in a cluster by the chart.

@@ -12,8 +12,8 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/ops/rows"
 	"github.com/fairlead/fairlead/internal/ovs"
+	"github.com/fairlead/fairlead/internal/ovs/rows"
 )
 
 // ovsFacts is what OVSDB tells of the switch and of our bridge.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/ops/rows"
+	"github.com/fairlead/fairlead/internal/ovs/rows"
 	"github.com/fairlead/fairlead/internal/source/cluster/query"
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ops/client"
 	"github.com/fairlead/fairlead/internal/ops/doctor"
-	"github.com/fairlead/fairlead/internal/ops/rows"
+	"github.com/fairlead/fairlead/internal/ovs/rows"
 	"github.com/fairlead/fairlead/internal/source/cluster/query"
 )
 

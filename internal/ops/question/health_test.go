@@ -21,7 +21,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/ops/client"
 	"github.com/fairlead/fairlead/internal/ops/doctor"
-	"github.com/fairlead/fairlead/internal/ops/rows"
+	"github.com/fairlead/fairlead/internal/ovs/rows"
 	"github.com/fairlead/fairlead/internal/source/cluster/query"
 	"github.com/fairlead/fairlead/internal/testbed"
 	"github.com/fairlead/fairlead/internal/testbed/kube"

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/internal/ops/doctor"
-	"github.com/fairlead/fairlead/internal/ops/rows"
 	"github.com/fairlead/fairlead/internal/ovs"
+	"github.com/fairlead/fairlead/internal/ovs/rows"
 )
 
 // memberLimit bounds the question to one member, so that a dead one does not hide what

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/fairlead/fairlead/internal/ops/rows"
 	"github.com/fairlead/fairlead/internal/ops/trace"
 	"github.com/fairlead/fairlead/internal/ovs"
+	"github.com/fairlead/fairlead/internal/ovs/rows"
 )
 
 // telling puts ovn-trace's words into an operator's.

@@ -15,8 +15,8 @@ import (
 	"github.com/fairlead/fairlead/internal/lib/hint"
 	"github.com/fairlead/fairlead/internal/ops/client"
 	"github.com/fairlead/fairlead/internal/ops/doctor"
-	"github.com/fairlead/fairlead/internal/ops/rows"
 	"github.com/fairlead/fairlead/internal/ops/trace"
+	"github.com/fairlead/fairlead/internal/ovs/rows"
 )
 
 // binding is a logical port as the southbound database has it.

@@ -12,9 +12,9 @@ import (
 	"github.com/fairlead/fairlead/internal/gateway/standalone"
 	"github.com/fairlead/fairlead/internal/lib/hint"
 	"github.com/fairlead/fairlead/internal/ops/client"
-	"github.com/fairlead/fairlead/internal/ops/rows"
 	"github.com/fairlead/fairlead/internal/ops/trace"
 	"github.com/fairlead/fairlead/internal/ovs"
+	"github.com/fairlead/fairlead/internal/ovs/rows"
 )
 
 // orSilent stands for an answer that is none.

@@ -43,6 +43,8 @@ type Central struct {
 
 	t      testing.TB
 	addr   string
+	secure bool             // over TLS, by the product's own program
+	by     *testbed.Process // that program
 	nb, sb *testbed.Process
 	northd *testbed.Process
 }
@@ -86,7 +88,13 @@ func (c *Central) NB() string { return "unix:" + c.socket(north) }
 func (c *Central) SB() string { return "unix:" + c.socket(south) }
 
 // Remote is the southbound database's endpoint for chassis.
-func (c *Central) Remote() string { return fmt.Sprintf("tcp:%s:%d", bracketed(c.addr), south.port) }
+func (c *Central) Remote() string {
+	scheme := "tcp"
+	if c.secure {
+		scheme = "ssl"
+	}
+	return fmt.Sprintf("%s:%s:%d", scheme, bracketed(c.addr), south.port)
+}
 
 func bracketed(addr string) string {
 	if strings.Contains(addr, ":") {
@@ -99,12 +107,20 @@ func bracketed(addr string) string {
 // or on a new one, and waits until it accepts connections.
 func (c *Central) StartNB() {
 	c.t.Helper()
+	if c.secure {
+		c.thaw(north)
+		return
+	}
 	c.nb = c.serve(north)
 }
 
 // StartSB starts the southbound database's server, as StartNB does.
 func (c *Central) StartSB() {
 	c.t.Helper()
+	if c.secure {
+		c.thaw(south)
+		return
+	}
 	c.sb = c.serve(south)
 }
 
@@ -117,32 +133,51 @@ func (c *Central) serve(d db) *testbed.Process {
 	p := c.Node.Start("ovsdb-"+d.short, "ovsdb-server", file,
 		"--remote=punix:"+c.socket(d), fmt.Sprintf("--remote=ptcp:%d:[::]", d.port),
 		"--unixctl="+ctl(d.short), "--verbose=console:warn")
+	c.accepts(d, p)
+	return p
+}
+
+// accepts waits until a database accepts connections; p is not to end meanwhile.
+func (c *Central) accepts(d db, p *testbed.Process) {
+	c.t.Helper()
 	eventually(c.t, "ovsdb-server of "+d.name, func() error {
-		require.True(c.t, p.Running(), "ovsdb-server of %s ended", d.name)
+		require.True(c.t, p.Running(), "%s of %s ended", p.Name, d.name)
 		conn, err := net.Dial("unix", c.socket(d))
 		if err != nil {
 			return err
 		}
 		return conn.Close()
 	})
-	return p
 }
 
 // StartNorthd starts ovn-northd.
 func (c *Central) StartNorthd() {
 	c.t.Helper()
+	if c.secure {
+		c.thaw()
+		return
+	}
 	c.northd = c.Node.Start("ovn-northd", "ovn-northd", "--ovnnb-db="+c.NB(), "--ovnsb-db="+c.SB(),
 		"--unixctl="+ctl("northd"), "--verbose=console:warn")
 }
 
 // KillNB ends the northbound database's server with SIGKILL; its file stays.
-func (c *Central) KillNB() { c.nb.Kill() }
+func (c *Central) KillNB() { c.kill(c.nb, "nb") }
 
 // KillSB ends the southbound database's server with SIGKILL; its file stays.
-func (c *Central) KillSB() { c.sb.Kill() }
+func (c *Central) KillSB() { c.kill(c.sb, "sb", "relay") }
 
 // KillNorthd ends ovn-northd with SIGKILL.
-func (c *Central) KillNorthd() { c.northd.Kill() }
+func (c *Central) KillNorthd() { c.kill(c.northd, "northd") }
+
+func (c *Central) kill(p *testbed.Process, secure ...string) {
+	c.t.Helper()
+	if c.secure {
+		c.freeze(secure...)
+		return
+	}
+	p.Kill()
+}
 
 // Stop ends all of central as its services do: each process says good-bye and
 // ends with status 0.

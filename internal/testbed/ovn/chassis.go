@@ -54,6 +54,11 @@ func NewHost(t testing.TB, n *testbed.Node, args ...string) *Chassis {
 	return ch
 }
 
+// Keys are the flags for a key and certificates in a folder of the node.
+func Keys(dir string) []string {
+	return []string{"--private-key=" + filepath.Join(dir, "key.pem"), "--certificate=" + filepath.Join(dir, "cert.pem"), "--ca-cert=" + filepath.Join(dir, "ca.pem")}
+}
+
 // quoted is a value with colons as ovs-vsctl takes it.
 func quoted(s string) string { return `"` + s + `"` }
 

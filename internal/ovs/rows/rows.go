@@ -219,8 +219,14 @@ func Number(v any) int {
 	return 0
 }
 
-// Yes is a boolean column.
-func Yes(v any) bool { b, _ := v.(bool); return b }
+// Yes is a boolean column; false for an optional one that is empty.
+func Yes(v any) bool {
+	if set, ok := v.(ovsdb.OvsSet); ok && len(set.GoSet) == 1 {
+		v = set.GoSet[0]
+	}
+	b, _ := v.(bool)
+	return b
+}
 
 // Map is a column of texts by text.
 func Map(v any) map[string]string {

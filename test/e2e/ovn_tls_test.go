@@ -1,0 +1,74 @@
+package e2e
+
+import (
+	"path/filepath"
+	"strings"
+
+	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
+	"github.com/fairlead/fairlead/internal/testbed"
+	"github.com/fairlead/fairlead/internal/testbed/ovn"
+)
+
+// chassisKeys is where a node's agent keeps the chassis' key and certificates.
+const chassisKeys = "/var/lib/fairlead/ovn"
+
+// startCentral starts OVN's central part, over TLS, beside a controller that signs
+// certificates, central's and the chassis', and reaches no database.
+func (o *ovnCluster) startCentral() {
+	o.t.Helper()
+	o.signer = o.site.Start("controller-ca", testbed.Controller(o.t), "--kubeconfig", o.account(fairlead.ControllerAccount),
+		"--nb", "unix:/nowhere", "--id", "ca", "--http", "", "--lease-duration", ovnLease.String())
+	p := o.site.Start("central", testbed.Controller(o.t), "central", "--kubeconfig", o.account(fairlead.CentralAccount),
+		"--address", o.world.IP4, "--members", o.world.IP4, "--dir", filepath.Join(o.site.Dir, "disk/central"), "--run-dir", o.central.RunDir())
+	o.central.By(p)
+	o.t.Cleanup(p.Stop)
+	eventually(o.t, func() string {
+		out, err := o.site.Try("bash", "-c", `exec 3<>/dev/tcp/127.0.0.1/10668; printf 'GET /readyz HTTP/1.0\r\n\r\n' >&3; cat <&3`)
+		if err != nil || !strings.Contains(out, " 200 OK") {
+			return "central is not ready: " + out
+		}
+		return ""
+	})
+}
+
+// account is a kubeconfig of a service account, with the rights that the chart gives.
+func (o *ovnCluster) account(name string) string {
+	return o.c.Kubeconfig(o.c.ServiceAccountConfig("kube-system", name))
+}
+
+// policies counts flows of the bridge by the priority that policies of the router
+// have.
+func (n *ovnNode) policies(priority string) int {
+	n.o.t.Helper()
+	return strings.Count(n.Run("ovs-ofctl", "-O", "OpenFlow15", "dump-flows", ovn.Bridge), "priority="+priority+",")
+}
+
+// claimsLate proves that a node's pods have their way out although the southbound
+// database took a while to answer ovn-controller's claim of the node's port, and it
+// had read the flows in between. The node has no pods.
+func (n *ovnNode) claimsLate() {
+	t := n.o.t
+	t.Helper()
+	const inside, wayOut = "31000", "29000"
+	flows := func(what string, good func() bool) {
+		t.Helper()
+		eventually(t, func() string {
+			if !good() {
+				return n.name + ": " + what
+			}
+			return ""
+		})
+	}
+	n.agent.Kill()
+	n.OVS.Vsctl("--timeout=20", "del-port", "ovn0")
+	flows("flows are left of a router without ports", func() bool {
+		// It forgets a router only when it computes all anew.
+		n.Run("sh", "-c", "ovs-appctl -t /run/ovn/ovn-controller.*.ctl inc-engine/recompute")
+		return n.policies(inside) == 0
+	})
+	n.o.central.Pause()
+	n.agent = n.Agent(n.args...)
+	flows("no flows of the router", func() bool { return n.policies(inside) > 0 })
+	n.o.central.Resume()
+	flows("no flows of the way out, of either family", func() bool { return n.policies(wayOut) == 2 })
+}

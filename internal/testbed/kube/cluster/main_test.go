@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -45,6 +46,17 @@ func (s shell) run(line string) string {
 	out, err := s.try(line)
 	require.NoError(s.t, err, "%s: %s", line, out)
 	return out
+}
+
+// until is run for what comes a moment later.
+func (s shell) until(line string) {
+	s.t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Second) {
+		if _, err := s.try(line); err == nil {
+			return
+		}
+	}
+	s.run(line)
 }
 
 // begin starts the program and waits until the cluster is there; the function
@@ -110,8 +122,8 @@ func testCluster(t *testing.T, nodes string) {
 	require.Equal(t, strings.TrimSpace(strings.Repeat("fairlead-agent true ", len(strings.Fields(s.run("kubectl get nodes -o name"))))),
 		s.run(`kubectl -n kube-system get pods -l app.kubernetes.io/component=agent -o jsonpath='{range .items[*]}{.spec.serviceAccountName} {.status.containerStatuses[0].ready} {end}' | sed 's/ $//'`))
 	s.run("kubectl -n kube-system exec ds/fairlead-agent -- fairlead status")
-	s.run("kubectl -n kube-system exec ds/fairlead-agent -- fairlead doctor")
-	s.run("in_node fairlead doctor")
+	s.until("kubectl -n kube-system exec ds/fairlead-agent -- fairlead doctor") // ovn-controller may still be on its way to central
+	s.until("in_node fairlead doctor")
 
 	tenant := "kubectl -n tenant --as=tenant run --image=fairlead.local/busybox:1 "
 	out, err := s.try(tenant + "fixed --annotations=ovn.kubernetes.io/ip_address=10.16.0.99 -- sleep 1000")

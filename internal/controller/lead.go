@@ -117,7 +117,7 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 	if err := t.settle(ctx); err != nil {
 		return err
 	}
-	if err := t.restore(); err != nil {
+	if err := t.restore(ctx); err != nil {
 		return err
 	}
 	t.restoreFaces()

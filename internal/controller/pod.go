@@ -94,7 +94,7 @@ func (t *term) serve(ctx context.Context, o Object, p Pod, nics []nic, held []co
 // report tells a pod what it has. One that has an address of a claim is told only if
 // it is as it was known.
 func (t *term) report(ctx context.Context, o Object, p Pod, all []given) error {
-	t.settled(ctx, o, all)
+	t.settled(ctx, o, p, all)
 	want := podNotes(p, all)
 	if slices.ContainsFunc(all, given.claimed) {
 		o.Version = p.Version

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"cmp"
+	"context"
 	"net/netip"
 	"slices"
 	"strings"
@@ -43,9 +44,9 @@ func (r *restoring) add(l core.Lease) (by core.Owner, ok bool) {
 }
 
 // restore makes the book of what the database gives away, and then, for what it
-// lost or never had, of claims, of IP objects, and of what pods were told: a tenant
-// may have written that, so that it counts last.
-func (t *term) restore() error {
+// lost or never had, of claims, of IP objects, of what pods were told, which a tenant
+// may have written, and of what pods have that were there first.
+func (t *term) restore(ctx context.Context) error {
 	ports, err := t.DB.Ports()
 	if err != nil {
 		return err
@@ -66,6 +67,7 @@ func (t *term) restore() error {
 	t.restoreClaims(&r)
 	t.restoreTold(&r)
 	t.restoreVips(&r)
+	t.restoreBefore(ctx, &r)
 	return t.book.Restore(r.leases)
 }
 

@@ -167,7 +167,7 @@ func (t *term) enlist(pod Key, all []given) {
 
 // settled has a pod wait for nothing any more. It tells of one that is closed for want
 // of a group, or does not share a Vip that it names.
-func (t *term) settled(ctx context.Context, o Object, all []given) {
+func (t *term) settled(ctx context.Context, o Object, p Pod, all []given) {
 	for _, g := range all {
 		e := Event{Reason: ReasonGroup, Message: g.unguarded}
 		if e.Message == "" {
@@ -178,6 +178,11 @@ func (t *term) settled(ctx context.Context, o Object, all []given) {
 			t.say(ctx, o, e)
 			return
 		}
+	}
+	if text := differs(p, all); text != "" {
+		t.served(o.Key)
+		t.say(ctx, o, Event{Reason: ReasonAddress, Message: text})
+		return
 	}
 	t.calm(o.Key)
 }

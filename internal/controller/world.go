@@ -68,6 +68,7 @@ type Pod struct {
 	Ports       []logical.ContainerPort // that have names
 	Owner       Owner                   // that made it, the zero value for none
 	Node        string                  // "" until it is scheduled
+	IPs         []netip.Addr            // that it has, once it runs
 	Host        bool                    // it has its node's network
 	Done        bool                    // all its containers have ended for good
 	Ending      bool                    // it is being deleted

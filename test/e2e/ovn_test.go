@@ -93,6 +93,14 @@ func newOVNCentral(t *testing.T, options kube.Options, central func(testing.TB, 
 // join adds a node.
 func (o *ovnCluster) join(under *testbed.Underlay, name string) *ovnNode {
 	o.t.Helper()
+	n := o.enlist(under, name)
+	n.agent = n.Agent(n.args...)
+	return n
+}
+
+// enlist adds a node whose agent does not run yet.
+func (o *ovnCluster) enlist(under *testbed.Underlay, name string) *ovnNode {
+	o.t.Helper()
 	n := &ovnNode{Node: testbed.New(o.t), o: o, name: name}
 	n.at = under.Join(n.Node)
 	n.chassis = ovn.NewHost(o.t, n.Node, ovn.Keys(chassisKeys)...)
@@ -105,7 +113,6 @@ func (o *ovnCluster) join(under *testbed.Underlay, name string) *ovnNode {
 		"--ovn", "--compat-socket", kubeOVNSocket, "--ovn-remote", o.central.Remote(), "--iface", testbed.PhyBridge, "--encap-checksum=false",
 		"--kubeconfig", o.c.Kubeconfig(o.agentOf(name)), "--node-name", name,
 	}
-	n.agent = n.Agent(n.args...)
 	return n
 }
 

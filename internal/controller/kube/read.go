@@ -169,5 +169,13 @@ func readPod(u *unstructured.Unstructured) controller.Pod {
 	p.Host, _, _ = unstructured.NestedBool(u.Object, "spec", "hostNetwork")
 	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
 	p.Done = phase == "Succeeded" || phase == "Failed"
+	all, _, _ := unstructured.NestedSlice(u.Object, "status", "podIPs")
+	for _, one := range all {
+		m, _ := one.(map[string]any)
+		text, _ := m["ip"].(string)
+		if ip, err := netip.ParseAddr(text); err == nil {
+			p.IPs = append(p.IPs, ip.Unmap())
+		}
+	}
 	return p
 }

@@ -1,0 +1,93 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/api/agent"
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/claim"
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// ReasonAddress is the reason of events about addresses that are not what a pod has.
+const ReasonAddress = "AddressDiffers"
+
+// restoreBefore adds what pods have that ran before there was a controller: their
+// agents chose it. It counts last, since a tenant may write what agents say; but the
+// addresses of eth0 are those that kubelet tells of the pod.
+func (t *term) restoreBefore(ctx context.Context, r *restoring) {
+	for _, p := range t.Pods.List() {
+		for _, l := range t.fromBefore(ctx, p) {
+			if by, ok := r.add(l); !ok && by.Key != l.Owner.Key {
+				t.Log.Error("a pod that runs has an address that another has", "pod", p.Pod, "ips", join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
+			}
+		}
+	}
+}
+
+// fromBefore are the leases that a pod has that runs, and was told nothing.
+func (t *term) fromBefore(ctx context.Context, p Pod) (out []core.Lease) {
+	if len(p.IPs) == 0 || p.Done || p.Host {
+		return nil
+	}
+	nics, err := t.nics(ctx, p, nil)
+	if err != nil {
+		return nil // when it is served, its event says why
+	}
+	has := running(p)
+	for _, nic := range nics {
+		if p.Annotations[portOf(p.Pod, nic.IfaceID)+v1.ProviderSuffix+v1.FieldAllocated] == "true" {
+			continue
+		}
+		is := has[nic.ifName]
+		l := core.Lease{Subnet: nic.Subnet.Name, IPs: inside(nic.Subnet, is.ips), MAC: is.mac, Owner: owner(p.Pod, p.UID, nic.IfaceID)}
+		if len(l.IPs) > 0 && (l.MAC != nil || claim.Needed(nic.Subnet)) {
+			out = append(out, l)
+		}
+	}
+	return out
+}
+
+// inUse is what a running pod has on an interface.
+type inUse struct {
+	ips string // with commas between
+	mac core.MAC
+}
+
+// running is what a pod has by the names of its interfaces.
+func running(p Pod) map[string]inUse {
+	out := map[string]inUse{}
+	var told []agent.NetworkStatus
+	_ = json.Unmarshal([]byte(p.Annotations[v1.AnnStatus]), &told) // whatever is no list says nothing
+	for _, s := range told {
+		is := inUse{ips: strings.Join(s.IPs, ",")}
+		if mac, err := net.ParseMAC(s.MAC); err == nil && len(mac) == 6 {
+			is.mac = core.MAC(mac)
+		}
+		out[s.Interface] = is
+	}
+	first := out["eth0"]
+	first.ips = join(p.IPs)
+	out["eth0"] = first
+	return out
+}
+
+// differs says of a pod that runs with other addresses than it is given, "" of any
+// other: until it is made again, nothing reaches it.
+func differs(p Pod, all []given) string {
+	at := slices.IndexFunc(all, func(g given) bool { return g.lease.Owner.Key.IfName == defaultPort(p.Pod) })
+	if at < 0 || len(p.IPs) == 0 || same(p.IPs, all[at].lease.IPs) {
+		return ""
+	}
+	return "the pod runs with " + join(p.IPs) + ", and is to have " + join(all[at].lease.IPs) + ": delete it, so that it is made again"
+}
+
+// same tells that two lists are of the same addresses.
+func same(a, b []netip.Addr) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(ip netip.Addr) bool { return !slices.Contains(b, ip) })
+}

@@ -351,7 +351,7 @@ func TestFence(t *testing.T) {
 	}
 	wg.Wait()
 	require.Equal(t, 1, nb.Count("Address_Set"))
-	require.True(t, (a.Leads() == nil) != (b.Leads() == nil), "one leads")
+	require.Eventually(t, func() bool { return (a.Leads() == nil) != (b.Leads() == nil) }, time.Minute, 10*time.Millisecond, "one leads, once the other has heard of it")
 }
 
 // TestServerRestarts: the database goes and comes back, as it was and empty.

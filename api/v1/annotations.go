@@ -78,3 +78,7 @@ const (
 	NICVeth     = "veth-pair"
 	NICInternal = "internal-port"
 )
+
+// Finalizer is on objects that Kube-OVN's controller has in hand. Fairlead's have none:
+// what nobody takes off keeps an object for ever.
+const Finalizer = "kubeovn.io/kube-ovn-controller"

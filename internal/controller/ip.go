@@ -32,10 +32,6 @@ const (
 	noteKeeper = "fairlead.io/keeper"
 )
 
-// finalizer is the reference's. Ours have none: what nobody takes off keeps an
-// object for ever.
-const finalizer = "kubeovn.io/kube-ovn-controller"
-
 // ReasonReserve is the reason of events about IP objects that reserve nothing.
 const ReasonReserve = "ReserveAddressFailed"
 
@@ -61,7 +57,7 @@ func (t *term) addresses() (keys []Key) {
 
 // ours tells that a controller made an object, and not a user who reserves.
 func ours(o *v1.IP) bool {
-	return o.Annotations[noteOwner] != "" || slices.Contains(o.Finalizers, finalizer)
+	return o.Annotations[noteOwner] != "" || slices.Contains(o.Finalizers, v1.Finalizer)
 }
 
 // readIP is what an IP object says: for which port of which pod, and which

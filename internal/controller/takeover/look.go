@@ -2,23 +2,26 @@ package takeover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"path"
 	"slices"
 
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/source/cluster/query"
 )
 
 // Look reads a cluster and makes the plan. What the user may not see, and kinds that
 // the server does not have, the client notes.
 func Look(ctx context.Context, c *query.Client) (*Plan, error) {
-	p := &Plan{Parts: []Part{}, Objects: []Count{}, Values: []Value{}, Changes: []string{}, Blocks: []Block{}}
+	p := &Plan{Parts: []Part{}, Objects: []Count{}, Values: []Value{}, Changes: []string{}, Blocks: []Block{}, Unseen: []string{}}
 	for _, w := range []struct {
 		name string
 		query.Kind
 	}{{"Deployment", query.Deployments}, {"DaemonSet", query.DaemonSets}} {
-		if err := each(ctx, c, w.Kind, "programs of Kube-OVN", func(o query.Object) error { return p.workload(w.name, o) }); err != nil {
+		if err := p.each(ctx, c, w.Kind, "programs of Kube-OVN ("+w.name+"s)", func(o query.Object) error { return p.workload(w.name, o) }); err != nil {
 			return nil, err
 		}
 	}
@@ -31,9 +34,9 @@ func Look(ctx context.Context, c *query.Client) (*Plan, error) {
 	held := 0
 	for _, k := range kinds() {
 		n := 0
-		err := each(ctx, c, k.Kind, k.name+" objects", func(o query.Object) error {
+		err := p.each(ctx, c, k.Kind, k.name+" objects", func(o query.Object) error {
 			n++
-			if slices.Contains(o.Metadata.Finalizers, Finalizer) && k.name != "IP" {
+			if slices.Contains(o.Metadata.Finalizers, v1.Finalizer) && k.name != "IP" {
 				held++
 			}
 			return k.look(p, k.name+" "+path.Join(o.Metadata.Namespace, o.Metadata.Name), o)
@@ -44,7 +47,7 @@ func Look(ctx context.Context, c *query.Client) (*Plan, error) {
 		p.count(k.name, n)
 	}
 	if held > 0 {
-		p.change("%d objects have the finalizer %s, which only Kube-OVN's controller takes off: without it they do not go when they are deleted", held, Finalizer)
+		p.change("%d objects have the finalizer %s, which only Kube-OVN's controller takes off: without it they do not go when they are deleted", held, v1.Finalizer)
 	}
 	if err := p.pods(ctx, c); err != nil {
 		return nil, err
@@ -59,20 +62,20 @@ func (p *Plan) count(kind string, n int) {
 	}
 }
 
-// each is the client's Each, whose use may fail, and which does without what is not
-// there or not to be seen.
-func each(ctx context.Context, c *query.Client, k query.Kind, what string, use func(query.Object) error) error {
+// each is the client's Each, whose use may fail. A kind that the server does not have
+// has no objects; what the user may not see is noted, and unseen.
+func (p *Plan) each(ctx context.Context, c *query.Client, k query.Kind, what string, use func(query.Object) error) error {
 	var failed error
 	err := c.Each(ctx, k, query.Scope{}, func(o query.Object) {
 		if failed == nil {
 			failed = use(o)
 		}
 	})
-	if failed != nil {
+	if failed != nil || err == nil || errors.Is(err, core.ErrNotFound) {
 		return failed
 	}
-	if err != nil {
-		_, err = c.Lacking(err, what)
+	if _, err = c.Lacking(err, what); err == nil {
+		p.Unseen = append(p.Unseen, what)
 	}
 	return err
 }
@@ -115,7 +118,7 @@ var undoneOfPods = map[string]string{
 // pods counts those that were told their addresses, and looks at what they ask for.
 func (p *Plan) pods(ctx context.Context, c *query.Client) error {
 	told := 0
-	err := each(ctx, c, query.Pods, "pods", func(o query.Object) error {
+	err := p.each(ctx, c, query.Pods, "pods", func(o query.Object) error {
 		if o.Metadata.Annotations["ovn.kubernetes.io/allocated"] == "true" {
 			told++
 		}

@@ -23,7 +23,11 @@ type Plan struct {
 	Values  []Value  `json:"values"`  // for `fairlead install --set`
 	Changes []string `json:"changes"` // what users see that is not as it was
 	Blocks  []Block  `json:"blocks"`  // what has no counterpart
+	Unseen  []string `json:"unseen"`  // what the user may not see: of that nothing is known
 }
+
+// Clear tells that all was seen, and nothing stands in the way.
+func (p *Plan) Clear() bool { return len(p.Blocks) == 0 && len(p.Unseen) == 0 }
 
 // Part is a workload of Kube-OVN.
 type Part struct {
@@ -52,9 +56,6 @@ type Block struct {
 	What string `json:"what"` // "Subnet web", "kube-ovn-controller"
 	Why  string `json:"why"`
 }
-
-// Finalizer is on objects that Kube-OVN's controller has in hand.
-const Finalizer = "kubeovn.io/kube-ovn-controller"
 
 // block adds a reason for each that is given.
 func (p *Plan) block(what string, why ...string) {

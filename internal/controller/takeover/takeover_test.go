@@ -48,6 +48,7 @@ func TestPlan(t *testing.T) {
 	p, err = takeover.Look(t.Context(), client)
 	require.NoError(t, err)
 	require.Empty(t, p.Blocks)
+	require.True(t, p.Clear())
 	require.Equal(t, []takeover.Value{
 		{Name: "flags.iface", Value: "eth1", From: "kube-ovn-cni --iface"},
 		{Name: "flags.network-type", Value: "geneve", From: "kube-ovn-cni --network-type"},
@@ -85,7 +86,13 @@ func TestWithoutRights(t *testing.T) {
 	var notes []string
 	client, err := query.New(query.Options{Files: []string{c.Kubeconfig(c.User("tenant"))}, UserAgent: "test", Note: func(s string) { notes = append(notes, s) }})
 	require.NoError(t, err)
-	_, err = takeover.Look(t.Context(), client)
+	p, err := takeover.Look(t.Context(), client)
 	require.NoError(t, err)
 	require.NotEmpty(t, notes)
+	require.False(t, p.Clear())
+	var out bytes.Buffer
+	require.NoError(t, p.Text(&out))
+	require.Contains(t, out.String(), "No program of Kube-OVN is seen")
+	require.Contains(t, out.String(), "is not known: you may not see programs of Kube-OVN (Deployments), programs of Kube-OVN (DaemonSets), ")
+	require.NotContains(t, out.String(), "Nothing stands in the way")
 }

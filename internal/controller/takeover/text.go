@@ -10,10 +10,13 @@ import (
 // Text writes the plan for people.
 func (p *Plan) Text(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	if len(p.Parts) == 0 {
-		fmt.Fprintln(t, "No program of Kube-OVN runs in this cluster.")
-	} else {
+	switch {
+	case len(p.Parts) > 0:
 		fmt.Fprintln(t, "Kube-OVN runs here:")
+	case len(p.Unseen) > 0:
+		fmt.Fprintln(t, "No program of Kube-OVN is seen in this cluster.")
+	default:
+		fmt.Fprintln(t, "No program of Kube-OVN runs in this cluster.")
 	}
 	for _, part := range p.Parts {
 		fmt.Fprintf(t, "  %s %s/%s\t%s\n", part.Kind, part.Namespace, part.Name, part.Image)
@@ -37,13 +40,22 @@ func (p *Plan) Text(w io.Writer) error {
 	for _, c := range p.Changes {
 		fmt.Fprintf(t, "  %s\n", c)
 	}
-	if len(p.Blocks) == 0 {
+	p.conclusion(t)
+	return t.Flush()
+}
+
+// conclusion says what stands in the way, and what may.
+func (p *Plan) conclusion(t io.Writer) {
+	switch {
+	case p.Clear():
 		fmt.Fprintln(t, "\nNothing stands in the way.")
-	} else {
+	case len(p.Blocks) > 0:
 		fmt.Fprintln(t, "\nIn the way, for nobody carries it out:")
 	}
 	for _, b := range p.Blocks {
 		fmt.Fprintf(t, "  %s\t%s\n", b.What, b.Why)
 	}
-	return t.Flush()
+	if len(p.Unseen) > 0 {
+		fmt.Fprintf(t, "\nWhether something stands in the way is not known: you may not see %s.\n", strings.Join(p.Unseen, ", "))
+	}
 }

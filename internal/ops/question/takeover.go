@@ -24,6 +24,6 @@ func takenOver(ctx context.Context, a Asked) (view.Answer, error) {
 		return view.Answer{}, err
 	}
 	out := shown(a, p, func(w io.Writer, p *takeover.Plan, _ view.Options) error { return p.Text(w) })
-	out.Failed = len(p.Blocks) > 0
+	out.Failed = !p.Clear()
 	return out, nil
 }

@@ -228,7 +228,7 @@ func (t *term) acquire(ctx context.Context, o Object, p Pod, nics []nic, left []
 		subnet := nic.Subnet.Name
 		if g.net, _, _ = t.nets.Get(subnet); g.net.Name == "" {
 			err = fmt.Errorf("it is not in force: %w", core.ErrNotFound)
-		} else if bytes.Equal(nic.MAC, logical.GatewayMAC(g.net)) {
+		} else if bytes.Equal(nic.MAC, g.net.GatewayMAC()) {
 			err = fmt.Errorf("MAC %s is that of its gateway", nic.MAC)
 		} else {
 			g.lease, g.fresh, err = t.book.Acquire(ipam.Request{

@@ -112,7 +112,7 @@ func (t *term) shared(ctx context.Context, o *v1.Vip) (core.Lease, error) {
 		if err := r.MAC.UnmarshalText([]byte(o.Spec.MacAddress)); err != nil {
 			return core.Lease{}, fmt.Errorf("spec.macAddress: %w", err)
 		}
-		if bytes.Equal(r.MAC, logical.GatewayMAC(net)) {
+		if bytes.Equal(r.MAC, net.GatewayMAC()) {
 			return core.Lease{}, fmt.Errorf("spec.macAddress: %s is that of the gateway of Subnet %s", r.MAC, net.Name)
 		}
 	}

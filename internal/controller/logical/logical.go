@@ -1,7 +1,6 @@
 package logical
 
 import (
-	"crypto/sha256"
 	"net/netip"
 	"slices"
 	"strings"
@@ -79,7 +78,7 @@ func Switch(n Subnet) *ovn.Set {
 	}
 	s.Put(&ovn.LogicalSwitch{Name: n.Name, ExternalIDs: map[string]string{keyVpc: n.Vpc}}, balanced...)
 	here, there := n.Name+"-"+n.Vpc, n.Vpc+"-"+n.Name
-	s.Put(&ovn.LogicalRouterPort{Name: there, MAC: GatewayMAC(n).String(), Networks: gateways(n.Subnet)}, ovn.InRouter(n.Vpc))
+	s.Put(&ovn.LogicalRouterPort{Name: there, MAC: n.GatewayMAC().String(), Networks: gateways(n.Subnet)}, ovn.InRouter(n.Vpc))
 	s.Put(&ovn.LogicalSwitchPort{
 		Name: here, Type: "router", Addresses: []string{"router"},
 		Options:     map[string]string{"router-port": there},
@@ -96,19 +95,6 @@ func gateways(n core.Subnet) (out []string) {
 		out = append(out, netip.PrefixFrom(g, n.CIDRs[i].Bits()).String())
 	}
 	return out
-}
-
-// GatewayMAC is the MAC of a Subnet's gateway: it follows from the names, so
-// that pods' neighbour tables stay right when the rows are made anew. No pod
-// may have it.
-func GatewayMAC(n Subnet) core.MAC { return namedMAC(n.Vpc, n.Name) }
-
-// namedMAC is a MAC that follows from two names.
-func namedMAC(a, b string) core.MAC {
-	sum := sha256.Sum256([]byte(a + "\x00" + b))
-	mac := core.MAC(sum[:6])
-	mac[0] = mac[0]&^1 | 2 // of one station, given locally
-	return mac
 }
 
 // NodePort names a node's port of the join Subnet: the iface-id of its ovn0.

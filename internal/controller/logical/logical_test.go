@@ -21,21 +21,6 @@ func subnet(name, v4, v6 string) logical.Subnet {
 	return n
 }
 
-// TestGatewayMAC: of each Subnet its own, always the same, and one that a
-// station may have.
-func TestGatewayMAC(t *testing.T) {
-	a, b := subnet("a", "10.16.0.0/24", "fd16::/64"), subnet("b", "10.17.0.0/24", "fd17::/64")
-	mac := logical.GatewayMAC(a)
-	require.Equal(t, mac, logical.GatewayMAC(subnet("a", "10.18.0.0/24", "fd18::/64")), "another network does not change it")
-	require.NotEqual(t, mac, logical.GatewayMAC(b))
-	b.Name, b.Vpc = "a", "other"
-	require.NotEqual(t, mac, logical.GatewayMAC(b))
-	for _, m := range []core.MAC{mac, logical.GatewayMAC(b)} {
-		require.Len(t, m, 6)
-		require.Equal(t, byte(2), m[0]&3)
-	}
-}
-
 func TestDefaultRoutes(t *testing.T) {
 	require.Equal(t, []logical.Route{
 		{Prefix: netip.MustParsePrefix("0.0.0.0/0"), Nexthop: netip.MustParseAddr("100.64.0.1")},

@@ -1,6 +1,7 @@
 package logical
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -85,10 +86,18 @@ func Router(v Vpc) *ovn.Set {
 	for _, p := range v.Peers {
 		s.Put(&ovn.LogicalRouterPort{
 			Name: v.Name + "-" + p.Vpc, Peer: new(p.Vpc + "-" + v.Name),
-			MAC: namedMAC(v.Name, "peer\x00"+p.Vpc).String(), Networks: p.Addresses,
+			MAC: peerMAC(v.Name, p.Vpc).String(), Networks: p.Addresses,
 		}, ovn.InRouter(v.Name))
 	}
 	return s
+}
+
+// peerMAC is the MAC of a router's port to another Vpc.
+func peerMAC(vpc, peer string) core.MAC {
+	sum := sha256.Sum256([]byte(vpc + "\x00peer\x00" + peer))
+	mac := core.MAC(sum[:6])
+	mac[0] = mac[0]&^1 | 2 // of one station, given locally
+	return mac
 }
 
 // ReadVpc reads what a user wrote. The error joins everything that is wrong,

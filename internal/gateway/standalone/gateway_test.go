@@ -207,7 +207,7 @@ func TestSetIsRepeatableAndWritesNothingTwice(t *testing.T) {
 		return b.sw.In("ip", "-d", "addr") + b.sw.In("nft", "-a", "list", "ruleset") +
 			b.sw.Vsctl("list", "Interface", standalone.PortName("ovn-default")) + b.sw.Vsctl("list", "Open_vSwitch")
 	}
-	settle := regexp.MustCompile(`(?m)^(statistics|status|.*_reset_time|cur_cfg|next_cfg) *:.*$|valid_lft.*`)
+	settle := regexp.MustCompile(`(?m)^(statistics|status|.*_reset_time|cur_cfg|next_cfg) *:.*$|valid_lft.*| tentative`)
 	first := settle.ReplaceAllString(state(), "")
 	b.gw = b.restarted()
 	b.set(subnet(), vlanSubnet())

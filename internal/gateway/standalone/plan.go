@@ -56,20 +56,8 @@ func PortName(subnet string) string {
 		}
 		return '-' // a dot would also split the device's sysctl names
 	}, strings.ToLower(subnet))
-	sum := digest(subnet)
+	sum := sha256.Sum256([]byte("gateway of subnet " + subnet)) // of more than the name, so that it is no one else's hash of it
 	return name[:min(len(name), portPrefix)] + "-" + hex.EncodeToString(sum[:])[:portHash]
-}
-
-// portMAC follows from the subnet's name, so that the neighbour tables of pods
-// stay right when OVS makes the port anew. It is locally administered.
-func portMAC(subnet string) core.MAC {
-	sum := digest(subnet)
-	return core.MAC{0x0a, sum[27], sum[28], sum[29], sum[30], sum[31]}
-}
-
-// digest is of more than the name, so that it is no one else's hash of it.
-func digest(subnet string) [sha256.Size]byte {
-	return sha256.Sum256([]byte("gateway of subnet " + subnet))
 }
 
 // gate is pure: what depends on this machine happens in Set.
@@ -87,7 +75,7 @@ func (g *Gateway) gate(s core.Subnet) gate {
 		addrs:  addresses(s),
 		port: ovs.Port{
 			Name: PortName(s.Name), Type: "internal", VLAN: s.VLAN,
-			MAC: portMAC(s.Name), MTU: mtu, ExternalIDs: ids,
+			MAC: s.GatewayMAC(), MTU: mtu, ExternalIDs: ids,
 		},
 	}
 }

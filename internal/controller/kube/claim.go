@@ -24,11 +24,7 @@ var leases = fairlead.GroupVersion.WithResource("addressleases")
 
 // readClaim keeps an AddressLease that cannot be read as one of nobody.
 func readClaim(u *unstructured.Unstructured) *fairlead.AddressLease {
-	out := &fairlead.AddressLease{}
-	if decode(u, out) != nil {
-		out = &fairlead.AddressLease{}
-	}
-	out.ObjectMeta = meta(u)
+	out := read[fairlead.AddressLease](u)
 	out.Annotations, out.ResourceVersion = u.GetAnnotations(), u.GetResourceVersion()
 	return out
 }

@@ -75,8 +75,8 @@ func New(config *rest.Config, log *slog.Logger) (*Cluster, error) {
 		resource schema.GroupVersionResource
 		keep     cache.TransformFunc
 	}{
-		controller.KindVpc:       {vpcs, keep(readVpc)},
-		controller.KindSubnet:    {subnets, keep(readSubnet)},
+		controller.KindVpc:       {vpcs, keep(read[v1.Vpc])},
+		controller.KindSubnet:    {subnets, keep(read[v1.Subnet])},
 		controller.KindNode:      {nodes, keep(readNode)},
 		controller.KindPod:       {pods, keep(readPod)},
 		controller.KindNamespace: {namespaces, keep(readNamespace)},
@@ -86,11 +86,11 @@ func New(config *rest.Config, log *slog.Logger) (*Cluster, error) {
 		controller.KindPolicy:    {policies, keep(readPolicy)},
 		controller.KindIP:        {ips, keep(readIP)},
 		controller.KindSet:       {sets, keep(readSet)},
-		controller.KindPool:      {ippools, keep(readPool)},
-		controller.KindGroup:     {groups, keep(readGroup)},
+		controller.KindPool:      {ippools, keep(read[v1.IPPool])},
+		controller.KindGroup:     {groups, keep(read[v1.SecurityGroup])},
 		controller.KindVip:       {vips, keep(readVip)},
-		controller.KindVlan:      {vlans, keep(readVlan)},
-		controller.KindQoS:       {qos, keep(readQoS)},
+		controller.KindVlan:      {vlans, keep(read[v1.Vlan])},
+		controller.KindQoS:       {qos, keep(read[v1.QoSPolicy])},
 		controller.KindClaim:     {leases, keep(readClaim)},
 	} {
 		informer := c.begin.ForResource(k.resource).Informer()

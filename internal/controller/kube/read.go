@@ -49,45 +49,23 @@ func meta(u *unstructured.Unstructured) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: u.GetName(), UID: u.GetUID(), Generation: u.GetGeneration(), CreationTimestamp: u.GetCreationTimestamp()}
 }
 
-// readVpc keeps a Vpc that cannot be read as one without a spec.
-func readVpc(u *unstructured.Unstructured) *v1.Vpc {
-	out := &v1.Vpc{}
+// read keeps an object that cannot be read as one without a spec: such a Subnet or
+// IPPool is refused, an IP reserves nothing, a Vlan has no network, a security group has
+// no rule, of which nothing passes, and a QoSPolicy no rate.
+func read[T any, P interface {
+	*T
+	metav1.ObjectMetaAccessor
+}](u *unstructured.Unstructured) P {
+	out := P(new(T))
 	if decode(u, out) != nil {
-		out = &v1.Vpc{}
+		out = new(T)
 	}
-	out.ObjectMeta = meta(u)
+	*out.GetObjectMeta().(*metav1.ObjectMeta) = meta(u) // every kind of ours embeds it
 	return out
 }
 
-// readSubnet keeps a Subnet that cannot be read as one without a spec, which is
-// refused.
-func readSubnet(u *unstructured.Unstructured) *v1.Subnet {
-	out := &v1.Subnet{}
-	if decode(u, out) != nil {
-		out = &v1.Subnet{}
-	}
-	out.ObjectMeta = meta(u)
-	return out
-}
-
-// readPool keeps an IPPool that cannot be read as one of no address, which is
-// refused.
-func readPool(u *unstructured.Unstructured) *v1.IPPool {
-	out := &v1.IPPool{}
-	if decode(u, out) != nil {
-		out = &v1.IPPool{}
-	}
-	out.ObjectMeta = meta(u)
-	return out
-}
-
-// readIP keeps an IP that cannot be read as one of no Subnet, which reserves nothing.
 func readIP(u *unstructured.Unstructured) *v1.IP {
-	out := &v1.IP{}
-	if decode(u, out) != nil {
-		out = &v1.IP{}
-	}
-	out.ObjectMeta = meta(u)
+	out := read[v1.IP](u)
 	out.Labels, out.Annotations, out.Finalizers = u.GetLabels(), u.GetAnnotations(), u.GetFinalizers()
 	return out
 }

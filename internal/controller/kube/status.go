@@ -14,43 +14,11 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 )
 
-// readGroup keeps a SecurityGroup that cannot be read as one of no rule, which lets
-// nothing pass.
-func readGroup(u *unstructured.Unstructured) *v1.SecurityGroup {
-	out := &v1.SecurityGroup{}
-	if decode(u, out) != nil {
-		out = &v1.SecurityGroup{}
-	}
-	out.ObjectMeta = meta(u)
-	return out
-}
-
 // readVip keeps a Vip that cannot be read as one of a type that nobody carries out.
 func readVip(u *unstructured.Unstructured) *v1.Vip {
 	out := &v1.Vip{}
 	if err := decode(u, out); err != nil {
 		out = &v1.Vip{Spec: v1.VipSpec{Type: "unreadable: " + err.Error()}}
-	}
-	out.ObjectMeta = meta(u)
-	return out
-}
-
-// readVlan keeps a Vlan that cannot be read as one without a network.
-func readVlan(u *unstructured.Unstructured) *v1.Vlan {
-	out := &v1.Vlan{}
-	if decode(u, out) != nil {
-		out = &v1.Vlan{}
-	}
-	out.ObjectMeta = meta(u)
-	return out
-}
-
-// readQoS keeps a QoSPolicy that cannot be read as one of no rate: nobody carries out
-// any.
-func readQoS(u *unstructured.Unstructured) *v1.QoSPolicy {
-	out := &v1.QoSPolicy{}
-	if decode(u, out) != nil {
-		out = &v1.QoSPolicy{}
 	}
 	out.ObjectMeta = meta(u)
 	return out

@@ -91,7 +91,7 @@ func of[T, U any](w *world, kind string, read func(U) T) lister[T] {
 
 // World is what the controller is made of.
 func (w *world) World() controller.World {
-	subnets := of(w, folder.Subnet, w.subnet)
+	subnets := of(w, folder.Subnet, with(w, w.subnets, func(o *v1.Subnet) (string, *v1.SubnetStatus) { return o.Name, &o.Status }))
 	declared := subnets.get
 	subnets.get = func(namespace, name string) (*v1.Subnet, bool) {
 		s, ok := declared(namespace, name)
@@ -102,15 +102,17 @@ func (w *world) World() controller.World {
 	}
 	return controller.World{
 		Readers: controller.Readers{
-			Vpcs: of(w, folder.Vpc, w.vpc), Subnets: subnets, Pools: of(w, folder.IPPool, w.pool),
-			Nodes: lister[controller.Node]{w.node, w.nodes}, Pods: lister[controller.Pod]{w.pod, w.pods},
+			Subnets: subnets,
+			Vpcs:    of(w, folder.Vpc, with(w, w.vpcs, func(o *v1.Vpc) (string, *v1.VpcStatus) { return o.Name, &o.Status })),
+			Pools:   of(w, folder.IPPool, with(w, w.pools, func(o *v1.IPPool) (string, *v1.IPPoolStatus) { return o.Name, &o.Status })),
+			Nodes:   lister[controller.Node]{w.node, w.nodes}, Pods: lister[controller.Pod]{w.pod, w.pods},
 			Namespaces: lister[controller.Namespace]{w.namespace, w.namespaces},
 			NADs:       of(w, folder.NetworkAttachmentDefinition, func(n resolve.NAD) resolve.NAD { return n }),
 			Services:   of(w, folder.Service, logical.ReadService), Endpoints: w.endpoints,
 			Policies: of(w, folder.NetworkPolicy, func(o *networking.NetworkPolicy) controller.NetworkPolicy {
 				return controller.NetworkPolicy{Namespace: o.Namespace, Name: o.Name, Spec: o.Spec}
 			}),
-			Groups: of(w, folder.SecurityGroup, w.group),
+			Groups: of(w, folder.SecurityGroup, with(w, w.groups, func(o *v1.SecurityGroup) (string, *v1.SecurityGroupStatus) { return o.Name, &o.Status })),
 			// The folder refuses these, and of Vlans the agent takes care.
 			IPs: none[*v1.IP](), Sets: none[controller.StatefulSet](), Vips: none[*v1.Vip](), Vlans: none[*v1.Vlan](), QoS: none[*v1.QoSPolicy](),
 			Claims: claim.Nobody(),
@@ -120,37 +122,16 @@ func (w *world) World() controller.World {
 	}
 }
 
-// subnet is an object with its status.
-func (w *world) subnet(o *v1.Subnet) *v1.Subnet {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	out := *o
-	out.Status = w.subnets[o.Name]
-	return &out
-}
-
-func (w *world) pool(o *v1.IPPool) *v1.IPPool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	out := *o
-	out.Status = w.pools[o.Name]
-	return &out
-}
-
-func (w *world) vpc(o *v1.Vpc) *v1.Vpc {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	out := *o
-	out.Status = w.vpcs[o.Name]
-	return &out
-}
-
-func (w *world) group(o *v1.SecurityGroup) *v1.SecurityGroup {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	out := *o
-	out.Status = w.groups[o.Name]
-	return &out
+// with gives an object with the status that it was given last.
+func with[T, S any](w *world, all map[string]S, at func(o *T) (name string, status *S)) func(*T) *T {
+	return func(o *T) *T {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		out := *o
+		name, status := at(&out)
+		*status = all[name]
+		return &out
+	}
 }
 
 func (w *world) node(_, name string) (controller.Node, bool) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -296,15 +297,20 @@ func TestTypedClient(t *testing.T) {
 	t.Parallel()
 	c := installed(t)
 	client := restClient(t, c, v1.GroupVersion)
-	w, err := client.Get().Resource("vpcs").VersionedParams(&metav1.ListOptions{Watch: true, FieldSelector: "metadata.name=typed"}, metav1.ParameterCodec).Watch(t.Context())
-	require.NoError(t, err)
-	defer w.Stop()
 	vpc := &v1.Vpc{ObjectMeta: metav1.ObjectMeta{Name: "typed"}, Spec: v1.VpcSpec{Namespaces: []string{"a"}}}
 	require.NoError(t, client.Post().Resource("vpcs").Body(vpc).Do(t.Context()).Into(vpc))
 	require.NotEmpty(t, vpc.UID)
 	removeAfter(t, c.Dynamic().Resource(v1.GroupVersion.WithResource("vpcs")), vpc.Name)
-	seen, ok := (<-w.ResultChan()).Object.(*v1.Vpc)
-	require.True(t, ok)
+	var seen *v1.Vpc
+	require.Eventually(t, func() bool { // a change of the definitions, by another test, ends every watch
+		w, err := client.Get().Resource("vpcs").VersionedParams(&metav1.ListOptions{Watch: true, FieldSelector: "metadata.name=typed"}, metav1.ParameterCodec).Watch(t.Context())
+		if err != nil {
+			return false
+		}
+		defer w.Stop()
+		seen, _ = (<-w.ResultChan()).Object.(*v1.Vpc)
+		return seen != nil
+	}, time.Minute, 100*time.Millisecond)
 	require.Equal(t, []string{"a"}, seen.Spec.Namespaces)
 	vpc.Status.Conditions = []v1.Condition{{Type: v1.ConditionNotImplemented, Status: "True", Message: "spec.enableBfd", ObservedGeneration: vpc.Generation}}
 	require.NoError(t, client.Put().Resource("vpcs").Name("typed").SubResource("status").Body(vpc).Do(t.Context()).Error())

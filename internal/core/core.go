@@ -5,7 +5,6 @@
 package core
 
 import (
-	"crypto/sha256"
 	"encoding/json"
 	"log/slog"
 	"net"
@@ -249,15 +248,6 @@ type Subnet struct {
 	// Builtin marks the one that no object declares and that serves where no other
 	// is the default.
 	Builtin bool `json:"builtin,omitempty"`
-}
-
-// GatewayMAC is the MAC of the Subnet's gateway, on a node's own switch as on an OVN
-// router. It follows from the name, which is the Subnet's alone in a cluster, so that
-// the neighbour tables of pods stay right when the gateway is made anew, or when OVN
-// takes it over. It is locally administered.
-func (s Subnet) GatewayMAC() MAC {
-	sum := sha256.Sum256([]byte("gateway of subnet " + s.Name))
-	return MAC{0x0a, sum[27], sum[28], sum[29], sum[30], sum[31]}
 }
 
 // Join is what a node has in OVN's network of nodes: the port by which it and the

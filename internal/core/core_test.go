@@ -24,3 +24,11 @@ func TestGatewayMAC(t *testing.T) {
 	require.Equal(t, mac, core.Subnet{Name: "a", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.18.0.0/24")}}.GatewayMAC())
 	require.NotEqual(t, mac, core.Subnet{Name: "b"}.GatewayMAC())
 }
+
+// TestNodePort: the reference's name, and none that a pod's port can have.
+func TestNodePort(t *testing.T) {
+	require.Equal(t, "node-n1", core.NodePort("n1"))
+	dotted := core.NodePort("ip-10-0-0-1.ec2.internal")
+	require.NotContains(t, dotted, ".")
+	require.NotEqual(t, dotted, core.NodePort("ip-10-0-0-1-ec2.internal"))
+}

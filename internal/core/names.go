@@ -1,5 +1,11 @@
 package core
 
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
 // Names of the drivers: what a Spec's Driver says, and with it the journal, the
 // metrics and the operator's API. A driver that is added gets its name here.
 const (
@@ -32,4 +38,26 @@ func NICDriver(t string) string {
 		return name
 	}
 	return DriverOVS
+}
+
+// NodePort names a node's port in OVN's network of nodes, the iface-id of its ovn0, and
+// the IP object of its address: "node-" and the node's name. A pod's port has a dot in
+// its name, POD.NAMESPACE; so that no pod can have a node's, the dots of a node's name
+// are hyphens, and a hash follows.
+func NodePort(node string) string {
+	const prefix, digits = "node-", 8
+	if !strings.Contains(node, ".") {
+		return prefix + node
+	}
+	sum := sha256.Sum256([]byte(node))
+	return prefix + strings.ReplaceAll(node, ".", "-") + "-" + hex.EncodeToString(sum[:])[:digits]
+}
+
+// GatewayMAC is the MAC of the Subnet's gateway, on a node's own switch as on an OVN
+// router. It follows from the name, which is the Subnet's alone in a cluster, so that
+// the neighbour tables of pods stay right when the gateway is made anew, or when OVN
+// takes it over. It is locally administered.
+func (s Subnet) GatewayMAC() MAC {
+	sum := sha256.Sum256([]byte("gateway of subnet " + s.Name))
+	return MAC{0x0a, sum[27], sum[28], sum[29], sum[30], sum[31]}
 }

@@ -160,7 +160,7 @@ func (r *reach) look(ctx context.Context) error {
 			return fmt.Errorf("the node's gateway in the Subnet join does not answer: %w", err)
 		}
 	}
-	if err := r.chassis.Settle(ctx, r.ovs.Claim(standalone.JoinPort), standalone.LogicalPort(r.opts.NodeName)); err != nil {
+	if err := r.chassis.Settle(ctx, r.ovs.Claim(standalone.JoinPort), core.NodePort(r.opts.NodeName)); err != nil {
 		return fmt.Errorf("flows for what pods send out of the cluster may be missing: %w", err)
 	}
 	return nil

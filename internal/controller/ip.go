@@ -13,7 +13,6 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/book"
-	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/ipam"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
@@ -107,7 +106,7 @@ func (t *term) fromIP(o *v1.IP) (core.Lease, bool) {
 		return l, false
 	}
 	pod := l.Owner.Pod
-	if node, is := strings.CutPrefix(o.Name, logical.NodePort("")); is && ours(o) && pod.IsZero() {
+	if node := o.Spec.NodeName; o.Name == core.NodePort(node) && ours(o) && pod.IsZero() {
 		l.Owner = nodeOwner(node)
 		_, there := t.Nodes.Get("", node)
 		return l, there
@@ -171,8 +170,7 @@ func (t *term) record(ctx context.Context, l core.Lease, have *v1.IP) error {
 	spell(&want.Spec, l)
 	switch p, live := t.Pods.Get(pod.Namespace, pod.Name); {
 	case pod.IsZero():
-		want.Spec.PodName = l.Owner.Key.IfName
-		want.Spec.NodeName = strings.TrimPrefix(l.Owner.Key.IfName, logical.NodePort(""))
+		want.Spec.PodName, want.Spec.NodeName = l.Owner.Key.IfName, t.nodeAt(l.Owner.Key.IfName)
 	case live && p.UID == l.Owner.Key.Container:
 		if want.Spec.NodeName = p.Node; p.Node == "" {
 			return nil // the scheduler's news comes here again

@@ -212,4 +212,14 @@ func portOf(pod core.Pod, port string) string {
 }
 
 // nodeOwner has the address of a node.
-func nodeOwner(name string) core.Owner { return owner(core.Pod{}, "", logical.NodePort(name)) }
+func nodeOwner(name string) core.Owner { return owner(core.Pod{}, "", core.NodePort(name)) }
+
+// nodeAt is the node that has a port, "" if there is none.
+func (t *term) nodeAt(port string) string {
+	for _, n := range t.Nodes.List() {
+		if core.NodePort(n.Name) == port {
+			return n.Name
+		}
+	}
+	return ""
+}

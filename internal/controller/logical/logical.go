@@ -77,7 +77,7 @@ func Switch(n Subnet) *ovn.Set {
 		balanced = append(balanced, ovn.Balancers(n.Vpc))
 	}
 	s.Put(&ovn.LogicalSwitch{Name: n.Name, ExternalIDs: map[string]string{keyVpc: n.Vpc}}, balanced...)
-	here, there := n.Name+"-"+n.Vpc, n.Vpc+"-"+n.Name
+	here, there := link(n.Name, n.Vpc)
 	s.Put(&ovn.LogicalRouterPort{Name: there, MAC: n.GatewayMAC().String(), Networks: gateways(n.Subnet)}, ovn.InRouter(n.Vpc))
 	s.Put(&ovn.LogicalSwitchPort{
 		Name: here, Type: "router", Addresses: []string{"router"},
@@ -89,6 +89,18 @@ func Switch(n Subnet) *ovn.Set {
 	return s
 }
 
+// link names the ports that join a Subnet's switch and its Vpc's router: SUBNET-VPC and
+// VPC-SUBNET, as the reference does, unless another Subnet's, a node's or a pod's could
+// have the name as well; then with what the name of no object has in it.
+func link(subnet, vpc string) (atSwitch, atRouter string) {
+	sep := "-"
+	if strings.Contains(subnet+vpc, ".") || subnet == "node" || strings.HasPrefix(subnet, "node-") ||
+		vpc != v1.DefaultVpc && strings.Contains(subnet+vpc, "-") {
+		sep = "/"
+	}
+	return subnet + sep + vpc, vpc + sep + subnet
+}
+
 // gateways are the addresses of a Subnet's router port, with prefix lengths.
 func gateways(n core.Subnet) (out []string) {
 	for i, g := range n.Gateways {
@@ -97,14 +109,11 @@ func gateways(n core.Subnet) (out []string) {
 	return out
 }
 
-// NodePort names a node's port of the join Subnet: the iface-id of its ovn0.
-func NodePort(node string) string { return "node-" + node }
-
 // Host is a node's rows. The join Subnet's Set must be there before.
 func Host(n Node) *ovn.Set {
 	s := &ovn.Set{Owner: "node/" + n.Name}
 	s.Put(&ovn.LogicalSwitchPort{
-		Name: NodePort(n.Name), Addresses: []string{address(n.MAC, n.IPs)},
+		Name: core.NodePort(n.Name), Addresses: []string{address(n.MAC, n.IPs)},
 		ExternalIDs: map[string]string{keySwitch: JoinSubnet, keyNode: n.Name},
 	}, ovn.InSwitch(JoinSubnet))
 	wayOut(s, n)

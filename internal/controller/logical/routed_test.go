@@ -115,7 +115,7 @@ func (m *machine) bind() {
 // bindHost gives the node its ovn0.
 func (m *machine) bindHost() {
 	m.node.OVS.Vsctl("--timeout=20", "add-port", bed.Bridge, "ovn0", "--", "set", "interface", "ovn0", "type=internal",
-		`mac="`+m.host.MAC.String()+`"`, "mtu_request="+bed.PodMTU, "external_ids:iface-id="+logical.NodePort(m.host.Name))
+		`mac="`+m.host.MAC.String()+`"`, "mtu_request="+bed.PodMTU, "external_ids:iface-id="+core.NodePort(m.host.Name))
 	m.node.Run("ip", "addr", "add", m.host.IPs[0].String()+"/16", "dev", "ovn0")
 	m.node.Run("ip", "addr", "add", m.host.IPs[1].String()+"/112", "dev", "ovn0", "nodad")
 	m.node.Run("ip", "link", "set", "ovn0", "up")

@@ -85,7 +85,7 @@ func Router(v Vpc) *ovn.Set {
 	}
 	for _, p := range v.Peers {
 		s.Put(&ovn.LogicalRouterPort{
-			Name: v.Name + "-" + p.Vpc, Peer: new(p.Vpc + "-" + v.Name),
+			Name: v.Name + "/peer/" + p.Vpc, Peer: new(p.Vpc + "/peer/" + v.Name), // a Subnet may have the peer's name
 			MAC: peerMAC(v.Name, p.Vpc).String(), Networks: p.Addresses,
 		}, ovn.InRouter(v.Name))
 	}

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
 
@@ -41,7 +42,7 @@ func wayOut(s *ovn.Set, n Node) {
 			}
 		}
 		turn(s, "node/"+n.Name, &ovn.Policy{
-			Priority: priorityWayOut, Match: fmt.Sprintf("%s && is_chassis_resident(%q)", fam, NodePort(n.Name)),
+			Priority: priorityWayOut, Match: fmt.Sprintf("%s && is_chassis_resident(%q)", fam, core.NodePort(n.Name)),
 			Action: v1.RouteReroute, Nexthops: hop,
 		})
 	}

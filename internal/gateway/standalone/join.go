@@ -18,9 +18,6 @@ import (
 // Subnet's port has a hyphen in it.
 const JoinPort = "ovn0"
 
-// LogicalPort is what OVN calls a node's.
-func LogicalPort(node string) string { return "node-" + node }
-
 // Join is that device: its addresses, and the Subnets behind it.
 type Join struct {
 	core.Join
@@ -63,7 +60,7 @@ func (g *Gateway) join(j *Join) gate {
 		port: ovs.Port{
 			Name: JoinPort, Type: "internal", MAC: j.MAC, MTU: int(g.mtu.Load()),
 			ExternalIDs: map[string]string{
-				ovs.KeyGateway: JoinPort, ovs.KeyVendor: ovs.Vendor, ovs.KeyIfaceID: LogicalPort(g.cfg.Node), keyNode: g.cfg.Node,
+				ovs.KeyGateway: JoinPort, ovs.KeyVendor: ovs.Vendor, ovs.KeyIfaceID: core.NodePort(g.cfg.Node), keyNode: g.cfg.Node,
 			},
 		},
 	}

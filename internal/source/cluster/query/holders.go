@@ -19,7 +19,6 @@ const (
 	noteKeeper    = "fairlead.io/keeper"
 	labelReserved = "ovn.kubernetes.io/ip_reserved"
 	finalizerOVN  = "kubeovn.io/kube-ovn-controller"
-	nodePrefix    = "node-" // of the IP object of a node
 )
 
 // record is an IP object with what stands behind it.
@@ -34,6 +33,11 @@ type record struct {
 // ours tells that a controller made the object, and not a user who reserves.
 func (r record) ours() bool {
 	return r.Metadata.Annotations[noteOwner] != "" || slices.Contains(r.Metadata.Finalizers, finalizerOVN)
+}
+
+// ofNode tells that it is the object of a node's address.
+func (r record) ofNode() bool {
+	return r.spec.Namespace == "" && r.Metadata.Name == core.NodePort(r.spec.NodeName)
 }
 
 func readRecord(o Object) record {
@@ -112,14 +116,13 @@ func (p pod) over() bool { return p.Status.Phase == "Succeeded" || p.Status.Phas
 func (c census) judge(r *record) {
 	p, there := c.pods[r.spec.Namespace+"/"+r.spec.PodName]
 	owner := r.Metadata.Annotations[noteOwner]
-	node, isNode := strings.CutPrefix(r.Metadata.Name, nodePrefix)
 	switch {
 	case there && !p.over() && (owner == "" || owner == p.Metadata.UID):
 		r.state = agent.IPHeld
 	case !r.ours() || r.Metadata.Labels[labelReserved] == "true":
 		r.state = agent.IPReserved
-	case r.spec.Namespace == "" && isNode:
-		r.state = c.ofNode(node)
+	case r.ofNode():
+		r.state = c.ofNode(r.spec.NodeName)
 	case r.spec.Namespace == "" || r.spec.PodName == "":
 		r.state = agent.IPReserved // of something else than a pod
 	default:

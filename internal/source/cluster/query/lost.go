@@ -93,7 +93,7 @@ func (c *Client) abandoned(ctx context.Context, name string) (o Object, is bool,
 	if err := c.live(ctx, s, r.spec.Namespace, r.spec.PodName, keeperName(r.Metadata.Annotations[noteKeeper])); err != nil {
 		return o, false, "", err
 	}
-	if node, is := strings.CutPrefix(name, nodePrefix); is && r.spec.Namespace == "" {
+	if node := r.spec.NodeName; r.ofNode() {
 		_, err := c.Get(ctx, Nodes, "", node)
 		if ignore(err) != nil {
 			return o, false, "", err
@@ -155,7 +155,7 @@ func keeperName(text string) string {
 // left says why nobody has an IP object.
 func left(s census, r record) string {
 	if r.spec.Namespace == "" {
-		return "there is no node " + strings.TrimPrefix(r.Metadata.Name, nodePrefix)
+		return "there is no node " + r.spec.NodeName
 	}
 	pod := r.spec.Namespace + "/" + r.spec.PodName
 	why := "there is no pod " + pod

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/agent"
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/core"
 )
@@ -45,7 +46,7 @@ func (t *term) fromBefore(ctx context.Context, p Pod) (out []core.Lease) {
 			continue
 		}
 		is := has[nic.ifName]
-		l := core.Lease{Subnet: nic.Subnet.Name, IPs: inside(nic.Subnet, is.ips), MAC: is.mac, Owner: owner(p.Pod, p.UID, nic.IfaceID)}
+		l := core.Lease{Subnet: nic.Subnet.Name, IPs: book.Given(nic.Subnet, is.ips), MAC: is.mac, Owner: owner(p.Pod, p.UID, nic.IfaceID)}
 		if len(l.IPs) > 0 && (l.MAC != nil || claim.Needed(nic.Subnet)) {
 			out = append(out, l)
 		}

@@ -260,3 +260,41 @@ func TestRunningPodKeepsItsRow(t *testing.T) {
 		return len(ports(db)) == 0 && db.Get("Logical_Switch", "web", "name") == "" && db.Get("Logical_Router", "red", "name") == ""
 	}, patience, tick)
 }
+
+// TestShrunkSubnet: a Subnet does not come into force in which an address in use
+// would lie outside or be the gateway's, under this leader and under the next; it
+// does when the address is given back.
+func TestShrunkSubnet(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true})
+	w.pod("a", "1", "ovn.kubernetes.io/ip_address", "10.20.0.200")
+	first := lead(t, "one", w, db)
+	require.Equal(t, "10.20.0.200", w.ip(t, "a"))
+	says := func(want string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			o, _ := lister[*v1.Subnet]{w, controller.KindSubnet}.Get("", "web")
+			return slices.ContainsFunc(o.Status.Conditions, func(c v1.Condition) bool {
+				return c.Type == v1.ConditionReady && strings.HasPrefix(c.Status+" "+c.Message, want)
+			})
+		}, patience, tick, want)
+	}
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Gateway: "10.20.0.200", Default: true})
+	says("False spec: a.ns has 10.20.0.200, which lies outside of 10.20.0.0/24 or would be the gateway's")
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/25", Default: true})
+	says("False spec: a.ns has 10.20.0.200, which lies outside of 10.20.0.0/25")
+	w.pod("b", "2")
+	w.ip(t, "b")
+	require.Equal(t, "10.20.0.0/24", w.notes("b")["ovn.kubernetes.io/cidr"], "what was in force is so on")
+	first.stop()
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/25", Default: true}) // without a status
+	lead(t, "two", w, db)
+	says("False spec: a.ns has 10.20.0.200")
+	require.NotEmpty(t, db.Get("Logical_Switch_Port", "a.ns", "addresses"), "the pod is left alone")
+	w.set(podKey("a"), nil)
+	says("True ")
+	w.pod("c", "3")
+	w.ip(t, "c")
+	require.Equal(t, "10.20.0.0/25", w.notes("c")["ovn.kubernetes.io/cidr"])
+}

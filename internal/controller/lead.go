@@ -103,8 +103,9 @@ const anyVpc = "*"
 func (c *Controller) Lead(ctx context.Context, holder string) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
+	addresses := book.New()
 	t := &term{
-		Config: c.Config, book: book.New(), nets: newNetworks(c.Readers, c.Join), rules: newPolicies(c.Readers), guards: newGuards(), sharers: newGuards(), queue: newLanes(),
+		Config: c.Config, book: addresses, nets: newNetworks(c.Readers, c.Join, addresses), rules: newPolicies(c.Readers), guards: newGuards(), sharers: newGuards(), queue: newLanes(),
 		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[Key]string{}, warned: map[Key]Event{}, keepers: map[string]Owner{}, faults: map[string]error{},
 	}
 	t.keepClaims()
@@ -120,6 +121,7 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 	if err := t.restore(ctx); err != nil {
 		return err
 	}
+	t.nets.restored()
 	t.restoreFaces()
 	t.restoreGuards()
 	c.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 )
@@ -152,7 +153,7 @@ func (c counting) List() []*v1.Subnet {
 func TestCountsAreNoNews(t *testing.T) {
 	t.Parallel()
 	lists, all, spaces, pools := 0, shelf[*v1.Subnet]{}, shelf[Namespace]{}, shelf[*v1.IPPool]{}
-	n := newNetworks(Readers{Subnets: counting{all, &lists}, Namespaces: spaces, Pools: pools}, core.Subnet{})
+	n := newNetworks(Readers{Subnets: counting{all, &lists}, Namespaces: spaces, Pools: pools}, core.Subnet{}, book.New())
 	told := func(what string, looks int, names ...string) {
 		t.Helper()
 		before := lists

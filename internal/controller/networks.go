@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/controller/ippool"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
@@ -23,13 +24,16 @@ import (
 // networks are the Subnets in force. What was good stays in force until
 // something good replaces it.
 type networks struct {
-	from Readers
-	join core.Subnet // serves where no Subnet object has its name
+	from   Readers
+	join   core.Subnet // serves where no Subnet object has its name
+	leases *book.Book
 
 	mu     sync.Mutex
-	told   map[Key]bool // objects of which there was news since the last look
-	read   map[Key]any  // what of an object matters, as it was when there was news of it
-	looks  uint64       // that brought something
+	anew   bool            // a look is due although there was no news
+	held   map[string]bool // Subnets that do not change because of addresses in use
+	told   map[Key]bool    // objects of which there was news since the last look
+	read   map[Key]any     // what of an object matters, as it was when there was news of it
+	looks  uint64          // that brought something
 	book   declare.Book
 	force  map[string]logical.Subnet
 	forPod []core.Subnet     // those of them that pods may be in, by name
@@ -37,8 +41,8 @@ type networks struct {
 	pools  ippool.Pools
 }
 
-func newNetworks(from Readers, join core.Subnet) *networks {
-	return &networks{from: from, join: join, told: map[Key]bool{}, read: map[Key]any{}}
+func newNetworks(from Readers, join core.Subnet, leases *book.Book) *networks {
+	return &networks{from: from, join: join, leases: leases, held: map[string]bool{}, told: map[Key]bool{}, read: map[Key]any{}}
 }
 
 // Changed says that a Subnet, an IPPool or a namespace is not what it was.
@@ -88,9 +92,10 @@ func (n *networks) news() (some bool) {
 
 // look brings what is in force up to date. The caller holds mu.
 func (n *networks) look() {
-	if !n.news() && n.looks > 0 {
+	if !n.news() && !n.anew && n.looks > 0 {
 		return
 	}
+	n.anew = false
 	n.looks++
 	next, refused := n.book.Next(n.declared(), nil)
 	for name, f := range refused {
@@ -145,6 +150,7 @@ func (n *networks) withheld() bool {
 // good version is in force counts as that version.
 func (n *networks) declared() (out []declare.Subnet) {
 	n.faults = map[string]string{}
+	clear(n.held)
 	all := slices.SortedFunc(slices.Values(n.from.Subnets.List()), func(a, b *v1.Subnet) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
@@ -153,6 +159,9 @@ func (n *networks) declared() (out []declare.Subnet) {
 	for _, o := range all {
 		joined = joined || o.Name == logical.JoinSubnet
 		d, faults := readSubnet(o)
+		if len(faults) == 0 {
+			faults = n.inUse(d)
+		}
 		if len(faults) > 0 {
 			n.faults[o.Name] = faults[0].String()
 			if !n.book.Has(o.Name) {
@@ -178,6 +187,39 @@ func readSubnet(o *v1.Subnet) (declare.Subnet, []declare.Fault) {
 		faults = append(faults, declare.Fault{Path: "spec.vlan", Reason: "the controller does not carry it out yet: leave it out"})
 	}
 	return d, faults
+}
+
+// inUse tells whose address a changed Subnet would no longer have. Objects keep such
+// changes out by their status, which is written a moment after the pod; a restored
+// etcd may have other ones.
+func (n *networks) inUse(d declare.Subnet) []declare.Fault {
+	if now := n.book.Declared(d.Name); slices.Equal(now.CIDRs, d.CIDRs) && slices.Equal(now.Gateways, d.Gateways) {
+		return nil
+	}
+	ip, port := n.leases.Misfit(d.Subnet)
+	if !ip.IsValid() {
+		return nil
+	}
+	n.held[d.Name] = true
+	return []declare.Fault{{Path: "spec", Reason: fmt.Sprintf("%s has %s, which lies outside of %s or would be the gateway's; what is in force stays until it is given back",
+		port, ip, join(d.CIDRs))}}
+}
+
+// restored says that the leases are known from now on: what was in force before is
+// looked at with them.
+func (n *networks) restored() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.anew, n.book = true, declare.Book{}
+}
+
+// freed says that an address of a Subnet was given back, and tells whether it may
+// change now.
+func (n *networks) freed(subnet string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.anew = n.anew || n.held[subnet]
+	return n.held[subnet]
 }
 
 // selected adds to a list of namespaces those that one of the selectors fits.

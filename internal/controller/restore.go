@@ -3,15 +3,14 @@ package controller
 import (
 	"cmp"
 	"context"
-	"net/netip"
 	"slices"
 	"strings"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
 
@@ -163,7 +162,7 @@ func (t *term) fromNote(p Pod, prefix string) (l core.Lease, ok bool) {
 	if !ok {
 		return l, false
 	}
-	l = core.Lease{Subnet: net.Name, IPs: inside(net.Subnet, p.Annotations[at+v1.FieldIP])}
+	l = core.Lease{Subnet: net.Name, IPs: book.Given(net.Subnet, p.Annotations[at+v1.FieldIP])}
 	if err := l.MAC.UnmarshalText([]byte(p.Annotations[at+v1.FieldMAC])); err != nil || len(l.MAC) != 6 {
 		l.MAC = nil
 	}
@@ -173,27 +172,6 @@ func (t *term) fromNote(p Pod, prefix string) (l core.Lease, ok bool) {
 	}
 	l.Owner = owner(p.Pod, p.UID, port)
 	return l, len(l.IPs) > 0 && (l.MAC != nil || claim.Needed(net.Subnet)) // a plugin's has its own
-}
-
-// inside reads addresses of which each is one that a Subnet gives; nil for any
-// that is not.
-func inside(net core.Subnet, value string) (out []netip.Addr) {
-	for text := range strings.SplitSeq(value, ",") {
-		ip, err := netip.ParseAddr(strings.TrimSpace(text))
-		if err != nil || !annotation.Within(ip, net.CIDRs) {
-			return nil
-		}
-		for _, g := range net.Gateways {
-			if g == ip {
-				return nil
-			}
-		}
-		out = append(out, ip)
-	}
-	if annotation.OnePerFamily(out) != nil {
-		return nil
-	}
-	return out
 }
 
 // owner is who has the address of a logical port. uid is that of a pod or node.

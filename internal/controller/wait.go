@@ -76,6 +76,9 @@ func (t *term) recount(subnet string) {
 // of it any more.
 func (t *term) counted(subnet string) {
 	t.recount(subnet)
+	if t.nets.freed(subnet) {
+		t.queue.Add(Key{Kind: kindNetworks})
+	}
 	if _, _, inForce := t.nets.Get(subnet); !inForce && t.book.Empty(subnet) {
 		t.queue.Add(Key{Kind: KindSubnet, Name: subnet})
 	}

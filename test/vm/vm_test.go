@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/testbed"
@@ -117,30 +118,33 @@ func (b bed) vmrun(ctx context.Context, args ...string) *exec.Cmd {
 }
 
 // TestNoVMIsLeft: whoever kills the script kills the VM, even if the script can
-// do nothing more.
+// do nothing more, from the first process that it starts for the VM on.
 func TestNoVMIsLeft(t *testing.T) {
 	root, err := testbed.Repository()
 	require.NoError(t, err)
-	b := bed{root: root, dir: t.TempDir()}
-	cmd := b.vmrun(t.Context(), "--share", b.dir, "--", "sleep", "1000")
-	require.NoError(t, cmd.Start())
-	mine := func() []string { return processes(t, b.dir) }
-	require.Eventually(t, func() bool { return len(processes(t, "qemu-system-x86_64\x00-nodefaults")) > 0 && len(mine()) > 0 },
-		time.Minute, 10*time.Millisecond, "the VM starts")
-	require.NoError(t, cmd.Process.Kill())
-	_ = cmd.Wait() // killed
-	require.Eventually(t, func() bool { return len(mine()) == 0 }, time.Minute, 10*time.Millisecond, "%v", mine())
+	for _, reached := range []string{"/out", "pdeathsig", "\x00--foreground\x00", "qemu-system-x86_64\x00-nodefaults"} {
+		b := bed{root: root, dir: t.TempDir()}
+		cmd := b.vmrun(t.Context(), "--share", b.dir, "--", "sleep", "1000")
+		require.NoError(t, cmd.Start())
+		mine := func(word string) []string { return processes(t, b.dir, word) }
+		require.Eventually(t, func() bool { return len(mine(reached)) > 0 }, time.Minute, time.Millisecond, "the script comes to %q", reached)
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait() // killed
+		if !assert.Eventually(t, func() bool { return len(mine("")) == 0 }, time.Minute, 10*time.Millisecond, "killed at %q", reached) {
+			t.Logf("left: %q", mine(""))
+		}
+	}
 }
 
-// processes lists those with a word in their command lines.
-func processes(t *testing.T, word string) []string {
+// processes lists the command lines with both words in them, by their files.
+func processes(t *testing.T, word, other string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	require.NoError(t, err)
 	var found []string
 	for _, f := range files {
-		if line, err := os.ReadFile(f); err == nil && strings.Contains(string(line), word) {
-			found = append(found, f)
+		if line, err := os.ReadFile(f); err == nil && strings.Contains(string(line), word) && strings.Contains(string(line), other) {
+			found = append(found, f+": "+string(line))
 		}
 	}
 	return found

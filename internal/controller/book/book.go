@@ -7,12 +7,14 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/ipam"
+	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 )
 
 // Book is the leases of a cluster. Its methods may be called at once from many
@@ -71,6 +73,44 @@ func (b *Book) All() []core.Lease {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Collect(maps.Values(b.ports))
+}
+
+// Misfit is an address that is in use in a Subnet and that, declared so, it would not
+// give: it lies outside, or is the gateway's. port is who has it; the zero address is
+// none.
+func (b *Book) Misfit(s core.Subnet) (ip netip.Addr, port string) {
+	for _, l := range b.All() {
+		if l.Subnet != s.Name {
+			continue
+		}
+		for _, ip := range l.IPs {
+			if !gives(s, ip) {
+				return ip, l.Owner.Key.IfName
+			}
+		}
+	}
+	return netip.Addr{}, ""
+}
+
+// gives tells that an address is one that a Subnet may give.
+func gives(s core.Subnet, ip netip.Addr) bool {
+	return annotation.Within(ip, s.CIDRs) && !slices.Contains(s.Gateways, ip)
+}
+
+// Given reads a list of addresses, divided by commas, of which each is one that a
+// Subnet gives; nil for any that is not.
+func Given(net core.Subnet, value string) (out []netip.Addr) {
+	for text := range strings.SplitSeq(value, ",") {
+		ip, err := netip.ParseAddr(strings.TrimSpace(text))
+		if err != nil || !gives(net, ip) {
+			return nil
+		}
+		out = append(out, ip)
+	}
+	if annotation.OnePerFamily(out) != nil {
+		return nil
+	}
+	return out
 }
 
 // Of are the leases of all pods that had a name, by port.

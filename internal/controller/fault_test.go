@@ -3,14 +3,18 @@ package controller_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
 	bed "github.com/fairlead/fairlead/internal/testbed/ovn"
 )
@@ -146,6 +150,19 @@ func TestFixed(t *testing.T) {
 	require.Eventually(t, func() bool { return len(w.warned(podKey("mac"))) > 0 }, patience, tick)
 	require.Contains(t, w.warned(podKey("mac"))[0], "MAC 0a:00:00:00:00:09 is held by pod ns/a")
 
+	w.pod("second", "5", "ovn.kubernetes.io/ip_address", "10.25.0.9,fd25::9")
+	w.pod("gw6", "6", "ovn.kubernetes.io/ip_address", "fd25::1")
+	web := core.Subnet{Name: "web", Gateways: []netip.Addr{netip.MustParseAddr("10.25.0.1"), netip.MustParseAddr("fd25::1")}}
+	w.pod("gwmac", "7", "ovn.kubernetes.io/mac_address", web.GatewayMAC().String())
+	for name, want := range map[string]string{
+		"second": "AcquireAddressFailed: address in Subnet web: 10.25.0.9 is held by pod ns/a",
+		"gw6":    "ValidatePodNetworkFailed: ",
+		"gwmac":  "AcquireAddressFailed: address in Subnet web: MAC " + web.GatewayMAC().String() + " is that of its gateway",
+	} {
+		require.Eventually(t, func() bool { return len(w.warned(podKey(name))) > 0 }, patience, tick)
+		require.Contains(t, w.warned(podKey(name))[0], want)
+	}
+
 	// What a tenant writes over what was told is put right.
 	p := w.notes("a")
 	w.pod("a", "1", "ovn.kubernetes.io/ip_address", "10.25.0.77", "ovn.kubernetes.io/mac_address", "0a:00:00:00:00:77")
@@ -154,6 +171,82 @@ func TestFixed(t *testing.T) {
 		return now["ovn.kubernetes.io/ip_address"] == p["ovn.kubernetes.io/ip_address"] && now["ovn.kubernetes.io/mac_address"] == p["ovn.kubernetes.io/mac_address"]
 	}, patience, tick)
 	require.Equal(t, "0a:00:00:00:00:09 10.25.0.9 fd25::9", ports(db)["a.ns"])
+
+	// Who waits for a fixed address has it as soon as its holder is gone.
+	w.set(podKey("a"), nil)
+	require.Equal(t, "10.25.0.9,fd25::9", w.ip(t, "second"))
+	require.Len(t, w.warned(podKey("second")), 1, "an event is told once")
+}
+
+// TestNodeWithoutAPort: a node whose port somebody else has is told so, and has its
+// address when that one is gone.
+func TestNodeWithoutAPort(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	k := controller.Key{Kind: controller.KindNode, Name: "n1"}
+	db.Nbctl("ls-add", "foreign")
+	db.Nbctl("lsp-add", "foreign", "node-n1")
+	w.set(k, controller.Node{Name: "n1", UID: "n1"})
+	lead(t, "one", w, db)
+	require.Eventually(t, func() bool { return len(w.warned(k)) == 1 }, patience, tick)
+	require.Contains(t, w.warned(k)[0], "CreateOVNPortFailed: ")
+	db.Nbctl("lsp-del", "node-n1")
+	require.Eventually(t, func() bool {
+		n, _ := lister[controller.Node]{w, controller.KindNode}.Get("", "n1")
+		return n.Annotations["ovn.kubernetes.io/allocated"] == "true"
+	}, patience, tick)
+}
+
+// TestCountsAreARecount: whatever pods, Subnets and leaders come and go, a Subnet's
+// status says what its rows say, counted again.
+func TestCountsAreARecount(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	r := rand.New(rand.NewPCG(seed, 0))
+	t.Logf("seed %d", seed)
+	w, db := newWorld(), database(t)
+	const size = 13 // of a /28 without network, broadcast and gateway
+	subnets := []string{"s0", "s1"}
+	for i, name := range subnets {
+		w.subnet(name, v1.SubnetSpec{CIDRBlock: fmt.Sprintf("10.30.%d.0/28", i), Default: i == 0})
+	}
+	l := lead(t, "leader-0", w, db)
+	for round := range 12 {
+		for range 1 + r.IntN(12) {
+			name := fmt.Sprint("p", r.IntN(24))
+			switch subnet := subnets[r.IntN(2)]; r.IntN(6) {
+			case 0, 1:
+				w.set(podKey(name), nil)
+			case 2:
+				w.pod(name, fmt.Sprint(round, r.Int()), "ovn.kubernetes.io/logical_switch", subnet,
+					"ovn.kubernetes.io/ip_address", fmt.Sprintf("10.30.%s.%d", subnet[1:], 1+r.IntN(14)))
+			default:
+				w.pod(name, fmt.Sprint(round, r.Int()), "ovn.kubernetes.io/logical_switch", subnet)
+			}
+		}
+		if round%4 == 3 {
+			l.stop()
+			l = lead(t, fmt.Sprint("leader-", round), w, db)
+		}
+		require.Eventually(t, func() bool { n, leads := l.Pending(); return leads && n == 0 }, patience, tick)
+		require.Eventually(t, func() bool {
+			have := map[string]int{}
+			for _, row := range ports(db) {
+				for i, name := range subnets {
+					if strings.Contains(row, fmt.Sprintf(" 10.30.%d.", i)) {
+						have[name]++
+					}
+				}
+			}
+			for _, name := range subnets {
+				o, _ := lister[*v1.Subnet]{w, controller.KindSubnet}.Get("", name)
+				if string(o.Status.V4UsingIPs) != fmt.Sprint(have[name]) || string(o.Status.V4AvailableIPs) != fmt.Sprint(size-have[name]) {
+					return false
+				}
+			}
+			return true
+		}, patience, 10*tick, "round %d: %v", round, ports(db))
+	}
 }
 
 // TestSameNameAgain: a pod of the same name and another UID has nothing of the

@@ -38,8 +38,10 @@ func (t *term) node(ctx context.Context, k Key) error {
 	err = t.DB.Apply(ctx, logical.Host(logical.Node{Name: k.Name, MAC: l.MAC, IPs: l.IPs, Own: n.IPs}))
 	switch {
 	case err == nil:
-	case isFresh && errors.As(err, new(*ovn.MissingError)):
-		t.release([]core.Lease{l}, true)
+	case errors.As(err, new(*ovn.MissingError)), errors.As(err, new(*ovn.TakenError)):
+		if isFresh {
+			t.release([]core.Lease{l}, true)
+		}
 		return t.failed(ctx, o, net.Name, ReasonPort, err)
 	default:
 		return err

@@ -19,7 +19,7 @@ import (
 const (
 	firstRetry   = time.Second      // after a failure; doubles with each more ...
 	lastRetry    = 16 * time.Second // ... up to this, while nothing happens
-	gatewayLimit = 10 * time.Second // for Open vSwitch to take the gateways
+	gatewayLimit = time.Minute      // for a pass: nft takes long on a starved node
 )
 
 // guardTable is the nft table, family inet, that keeps what pods on Open

@@ -130,8 +130,12 @@ type trace struct{ pod, op string }
 // cuts are all runs of the sweep.
 func cuts(passed map[trace][]string) (all []cut) {
 	for tr, points := range passed {
-		for _, p := range points {
-			for _, how := range tr.follows(slices.Contains(passed[trace{fullPod, tr.op}], p)) {
+		for i, p := range points {
+			hows := tr.follows(slices.Contains(passed[trace{fullPod, tr.op}], p))
+			if len(hows) > 2 && !soak() { // every second one: those of the neighbouring point are the others
+				hows = []string{hows[i%2], hows[2+i%2]}
+			}
+			for _, how := range hows {
 				all = append(all, cut{tr.pod, tr.op, p, how})
 			}
 		}

@@ -1,6 +1,9 @@
 package e2e
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -321,4 +324,37 @@ func TestBuiltinSubnetThatNobodyUses(t *testing.T) {
 		return ""
 	})
 	n.RequireNoLeaks(before)
+}
+
+// TestSlowNft: a node whose nft takes longer than Open vSwitch may has its gateways
+// and its tables, though late.
+func TestSlowNft(t *testing.T) {
+	t.Parallel()
+	n := testbed.New(t)
+	nft, err := exec.LookPath("nft")
+	require.NoError(t, err)
+	n.Run("cp", nft, filepath.Join(n.Dir, "nft"))
+	n.Run("mkfifo", filepath.Join(n.Dir, "never"))
+	slow := filepath.Join(n.Dir, "slow")
+	require.NoError(t, os.WriteFile(slow, []byte("#!/bin/bash\n"+ // without a child, which would outlive it
+		"read -rt 5.2 <>"+filepath.Join(n.Dir, "never")+"\nexec "+filepath.Join(n.Dir, "nft")+` "$@"`), 0o700)) //nolint:gosec // a program
+	n.Run("mount", "--bind", slow, nft)
+	for name, yaml := range gatewayObjects() {
+		n.WriteObjects(name, yaml)
+	}
+	a := n.Agent()
+	awaitGateways(t, n)
+	eventually(t, func() string {
+		if rules := n.Run(filepath.Join(n.Dir, "nft"), "list", "ruleset"); !strings.Contains(rules, "masquerade") {
+			return rules
+		}
+		return ""
+	})
+	a.Stop()
+	eventually(t, func() string { // what it asked last goes on by itself
+		if err := n.Cmd(t.Context(), "umount", nft).Run(); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
@@ -98,6 +99,8 @@ func (g *Gateway) Set(ctx context.Context, w Wanted) error {
 		g.table.Apply(ctx, ruleset(w)), // before forwarding, which would let packets out untranslated
 		g.forward(want),
 	}
+	ctx, stop := context.WithTimeout(ctx, switchLimit)
+	defer stop()
 	for some := range slices.Chunk(want, atOnce) {
 		made, err := g.addPorts(ctx, some)
 		errs = append(errs, err, g.setLinks(ctx, made))
@@ -107,6 +110,9 @@ func (g *Gateway) Set(ctx context.Context, w Wanted) error {
 	}
 	return errors.Join(append(errs, g.prune(ctx, want))...)
 }
+
+// switchLimit is for Open vSwitch to take all ports.
+const switchLimit = 10 * time.Second
 
 // atOnce is how many ports are written before the switch is waited for: a pod's
 // port that comes meanwhile is behind these in the passes of ovs-vswitchd, and not

@@ -12,6 +12,7 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/controller/claim"
+	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 )
 
@@ -25,7 +26,7 @@ func (t *term) restoreBefore(ctx context.Context, r *restoring) {
 	for _, p := range t.Pods.List() {
 		for _, l := range t.fromBefore(ctx, p) {
 			if by, ok := r.add(l); !ok && by.Key != l.Owner.Key {
-				t.Log.Error("a pod that runs has an address that another has", "pod", p.Pod, "ips", join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
+				t.Log.Error("a pod that runs has an address that another has", "pod", p.Pod, "ips", logical.Join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
 			}
 		}
 	}
@@ -73,7 +74,7 @@ func running(p Pod) map[string]inUse {
 		out[s.Interface] = is
 	}
 	first := out["eth0"]
-	first.ips = join(p.IPs)
+	first.ips = logical.Join(p.IPs)
 	out["eth0"] = first
 	return out
 }
@@ -85,7 +86,7 @@ func differs(p Pod, all []given) string {
 	if at < 0 || len(p.IPs) == 0 || same(p.IPs, all[at].lease.IPs) {
 		return ""
 	}
-	return "the pod runs with " + join(p.IPs) + ", and is to have " + join(all[at].lease.IPs) + ": delete it, so that it is made again"
+	return "the pod runs with " + logical.Join(p.IPs) + ", and is to have " + logical.Join(all[at].lease.IPs) + ": delete it, so that it is made again"
 }
 
 // same tells that two lists are of the same addresses.

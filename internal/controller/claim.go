@@ -10,6 +10,7 @@ import (
 	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
 	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/controller/claim"
+	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/lib/fail"
 	"github.com/fairlead/fairlead/internal/network/ipam"
@@ -104,7 +105,7 @@ func (t *term) adopt(ctx context.Context, p Pod) error {
 			t.book.Unbar(fairlead.LeaseName(l.Subnet, ip))
 		}
 		if _, _, err := t.book.Acquire(ipam.Request{Subnet: net.Subnet, Owner: l.Owner, IPs: l.IPs, MAC: l.MAC, NoMAC: l.MAC == nil, Family: familyOf(l.IPs)}); err != nil {
-			t.Log.Error("a pod was told an address that another has", "pod", p.Pod, "ips", join(l.IPs), "err", err)
+			t.Log.Error("a pod was told an address that another has", "pod", p.Pod, "ips", logical.Join(l.IPs), "err", err)
 		}
 	}
 	return nil
@@ -126,7 +127,7 @@ func (t *term) restoreClaims(r *restoring) {
 	}
 	for _, l := range leases {
 		if by, ok := r.add(l); !ok {
-			t.Log.Error("an AddressLease is of an address that another has", "subnet", l.Subnet, "ips", join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
+			t.Log.Error("an AddressLease is of an address that another has", "subnet", l.Subnet, "ips", logical.Join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
 		}
 	}
 }

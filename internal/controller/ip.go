@@ -13,6 +13,7 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/book"
+	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/ipam"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
@@ -201,7 +202,7 @@ func label(o, have *v1.IP) {
 
 // spell writes a lease's addresses into an object.
 func spell(s *v1.IPSpec, l core.Lease) {
-	s.Subnet, s.IPAddress = l.Subnet, join(l.IPs)
+	s.Subnet, s.IPAddress = l.Subnet, logical.Join(l.IPs)
 	if len(l.MAC) > 0 {
 		s.MacAddress = l.MAC.String()
 	}

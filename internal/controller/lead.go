@@ -212,7 +212,7 @@ func keyOf(owner string) (Key, bool) {
 // changed takes news of an object.
 func (t *term) changed(k Key) {
 	switch k.Kind {
-	case KindSubnet, KindNamespace, KindPool:
+	case KindSubnet, KindNamespace, KindPool, KindVpc:
 		t.nets.Changed(k)
 		t.queue.Add(Key{Kind: kindNetworks}, Key{Kind: kindVlans}, k)
 	case KindVlan:
@@ -400,7 +400,14 @@ func (t *term) compare() {
 		return
 	}
 	t.mu.Lock()
-	names := differ(t.told, now)
+	names := logical.Differ(t.told, now)
+	for _, name := range names {
+		for _, of := range []map[string]logical.Subnet{t.told, now} {
+			if s, ok := of[name]; ok {
+				t.queue.Add(Key{Kind: KindVpc, Name: s.Vpc}) // its status names its Subnets
+			}
+		}
+	}
 	t.told, t.look = now, look
 	t.mu.Unlock()
 	for _, name := range names {

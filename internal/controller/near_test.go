@@ -153,7 +153,7 @@ func (c counting) List() []*v1.Subnet {
 func TestCountsAreNoNews(t *testing.T) {
 	t.Parallel()
 	lists, all, spaces, pools := 0, shelf[*v1.Subnet]{}, shelf[Namespace]{}, shelf[*v1.IPPool]{}
-	n := newNetworks(Readers{Subnets: counting{all, &lists}, Namespaces: spaces, Pools: pools}, core.Subnet{}, book.New())
+	n := newNetworks(Readers{Subnets: counting{all, &lists}, Namespaces: spaces, Pools: pools, Vpcs: shelf[*v1.Vpc]{}}, core.Subnet{}, book.New())
 	told := func(what string, looks int, names ...string) {
 		t.Helper()
 		before := lists

@@ -39,13 +39,15 @@ type networks struct {
 	forPod []core.Subnet     // those of them that pods may be in, by name
 	faults map[string]string // why an object's Subnet is not in force as written
 	pools  ippool.Pools
+	// homeless are the namespaces of Vpcs that have no Subnet for their pods, by name.
+	homeless map[string]string
 }
 
 func newNetworks(from Readers, join core.Subnet, leases *book.Book) *networks {
 	return &networks{from: from, join: join, leases: leases, held: map[string]bool{}, told: map[Key]bool{}, read: map[Key]any{}}
 }
 
-// Changed says that a Subnet, an IPPool or a namespace is not what it was.
+// Changed says that a Subnet, an IPPool, a Vpc or a namespace is not what it was.
 func (n *networks) Changed(k Key) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -64,6 +66,10 @@ func (n *networks) matters(k Key) any {
 	case KindPool:
 		if o, ok := n.from.Pools.Get("", k.Name); ok {
 			return []any{o.UID, o.CreationTimestamp, o.Annotations, o.Spec}
+		}
+	case KindVpc:
+		if o, ok := n.from.Vpcs.Get("", k.Name); ok {
+			return []any{o.UID, o.Spec.DefaultSubnet, o.Spec.Namespaces}
 		}
 	default:
 		if o, ok := n.from.Namespaces.Get("", k.Name); ok {
@@ -123,12 +129,36 @@ func (n *networks) look() {
 		force[name] = s
 	}
 	n.book, n.force = next, force
+	n.homeless = logical.House(n.from.Vpcs.List(), force, n.isDefault)
 	n.forPod = nil
 	for _, name := range slices.Sorted(maps.Keys(force)) {
 		if name != logical.JoinSubnet { // the nodes'
 			n.forPod = append(n.forPod, force[name].Subnet)
 		}
 	}
+}
+
+// isDefault tells a Subnet that is declared as the default of its Vpc.
+func (n *networks) isDefault(name string) bool {
+	return n.force[name].Default || n.book.Declared(name).Default
+}
+
+// home is the Subnet of a Vpc to which pods of its namespaces come, and what is wrong
+// with it; subnets are all of the Vpc in force.
+func (n *networks) home(vpc string, spec v1.VpcSpec) (subnet string, subnets []string, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.look()
+	subnet = logical.DefaultSubnet(vpc, spec, n.force, n.isDefault)
+	return subnet, logical.SubnetsOf(vpc, n.force), logical.Unhoused(vpc, spec, subnet, n.homeless)
+}
+
+// homelessIn is the Vpc of a namespace that has no Subnet for its pods, "" for none.
+func (n *networks) homelessIn(namespace string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.look()
+	return n.homeless[namespace]
 }
 
 // Pools are the IPPools in force.
@@ -158,7 +188,7 @@ func (n *networks) declared() (out []declare.Subnet) {
 	joined := false
 	for _, o := range all {
 		joined = joined || o.Name == logical.JoinSubnet
-		d, faults := readSubnet(o)
+		d, faults := logical.ReadSubnet(o)
 		if len(faults) == 0 {
 			faults = n.inUse(d)
 		}
@@ -178,17 +208,6 @@ func (n *networks) declared() (out []declare.Subnet) {
 	return out
 }
 
-// readSubnet reads an object, and refuses what would be a promise that nobody
-// keeps.
-func readSubnet(o *v1.Subnet) (declare.Subnet, []declare.Fault) {
-	d, faults := declare.ReadSubnet(o.Name, o.Spec)
-	faults = append(faults, declare.ReadNotes(&d.Subnet, o.Annotations)...)
-	if o.Spec.Vlan != "" {
-		faults = append(faults, declare.Fault{Path: "spec.vlan", Reason: "the controller does not carry it out yet: leave it out"})
-	}
-	return d, faults
-}
-
 // inUse tells whose address a changed Subnet would no longer have. Objects keep such
 // changes out by their status, which is written a moment after the pod; a restored
 // etcd may have other ones.
@@ -202,7 +221,7 @@ func (n *networks) inUse(d declare.Subnet) []declare.Fault {
 	}
 	n.held[d.Name] = true
 	return []declare.Fault{{Path: "spec", Reason: fmt.Sprintf("%s has %s, which lies outside of %s or would be the gateway's; what is in force stays until it is given back",
-		port, ip, join(d.CIDRs))}}
+		port, ip, logical.Join(d.CIDRs))}}
 }
 
 // restored says that the leases are known from now on: what was in force before is
@@ -267,21 +286,6 @@ func (n *networks) Since(look uint64) (all map[string]logical.Subnet, now uint64
 	return maps.Clone(n.force), n.looks
 }
 
-// differ are the names whose Subnets are not the same in both.
-func differ(a, b map[string]logical.Subnet) (out []string) {
-	for name := range a {
-		if _, both := b[name]; !both || !reflect.DeepEqual(a[name], b[name]) {
-			out = append(out, name)
-		}
-	}
-	for name := range b {
-		if _, both := a[name]; !both {
-			out = append(out, name)
-		}
-	}
-	return out
-}
-
 // desired is the Source of one pod, with the annotations that count.
 type desired struct {
 	*networks
@@ -300,12 +304,16 @@ func (d desired) NAD(_ context.Context, namespace, name string) (*resolve.NAD, e
 	return &nad, nil
 }
 
-// Subnets implements resolve.Source. The nodes' Subnet is not for pods.
+// Subnets implements resolve.Source. The nodes' Subnet is not for pods; pods of a Vpc
+// without a Subnet for them do not come to the default one unasked.
 func (d desired) Subnets(context.Context) ([]core.Subnet, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.look()
-	return d.forPod, nil
+	if d.homeless[d.pod.Namespace] == "" || d.pod.Annotations[v1.DefaultProvider+v1.ProviderSuffix+v1.FieldSubnet] != "" {
+		return d.forPod, nil
+	}
+	return slices.DeleteFunc(slices.Clone(d.forPod), func(s core.Subnet) bool { return s.Default || s.Name == v1.DefaultSubnet }), nil
 }
 
 // maxDevices is how many devices of a resource Allocated names: more than a pod

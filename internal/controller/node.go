@@ -48,7 +48,7 @@ func (t *term) node(ctx context.Context, k Key) error {
 	}
 	t.counted(net.Name)
 	at := v1.DefaultProvider + v1.ProviderSuffix
-	want := leaseNotes(at, net, l)
+	want := logical.LeaseNotes(at, net, l)
 	want[at+fieldPortName] = core.NodePort(k.Name)
 	t.calm(k)
 	return t.tell(ctx, o, lacking(n.Annotations, want))

@@ -199,6 +199,9 @@ func (t *term) nics(ctx context.Context, p Pod, held []core.Lease) ([]nic, error
 		},
 		Devices: src, Log: t.Log,
 	})
+	if vpc := t.nets.homelessIn(p.Namespace); err != nil && vpc != "" {
+		return nil, fmt.Errorf("namespace %s is Vpc %s's, which has no Subnet for its pods: %w", p.Namespace, vpc, err)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -208,7 +211,7 @@ func (t *term) nics(ctx context.Context, p Pod, held []core.Lease) ([]nic, error
 // pin makes annotations say what a lease does.
 func pin(notes map[string]string, prefix string, l core.Lease) {
 	at := prefix + v1.ProviderSuffix
-	notes[at+v1.FieldIP], notes[at+v1.FieldMAC], notes[at+v1.FieldSubnet] = join(l.IPs), l.MAC.String(), l.Subnet
+	notes[at+v1.FieldIP], notes[at+v1.FieldMAC], notes[at+v1.FieldSubnet] = logical.Join(l.IPs), l.MAC.String(), l.Subnet
 	delete(notes, at+v1.FieldFamily)
 	delete(notes, at+v1.FieldCIDR)
 	delete(notes, at+v1.FieldGateway)
@@ -373,15 +376,6 @@ func (t *term) tell(ctx context.Context, o Object, want map[string]string) error
 	return err
 }
 
-// join writes addresses as annotations have them.
-func join[T fmt.Stringer](list []T) string {
-	text := make([]string, len(list))
-	for i, v := range list {
-		text[i] = v.String()
-	}
-	return strings.Join(text, ",")
-}
-
 // Annotations that only a controller writes or reads.
 const (
 	fieldRouter   = "logical_router"
@@ -393,33 +387,13 @@ func podNotes(p Pod, all []given) map[string]string {
 	out := map[string]string{}
 	for _, g := range all {
 		at := portOf(p.Pod, g.lease.Owner.Key.IfName) + v1.ProviderSuffix
-		maps.Copy(out, leaseNotes(at, g.net, g.lease))
+		maps.Copy(out, logical.LeaseNotes(at, g.net, g.lease))
 		if g.claimed() {
 			continue // what carries it is not ours
 		}
 		out[at+fieldRouter] = g.net.Vpc
 		out[at+v1.FieldNICType] = g.nic.Type
 		out[at+v1.FieldRouted] = "true"
-	}
-	return out
-}
-
-// leaseNotes are the annotations that pods and nodes have alike. Of a Subnet of
-// both families they name only those of the lease.
-func leaseNotes(at string, net logical.Subnet, l core.Lease) map[string]string {
-	var cidrs []netip.Prefix
-	var gateways []netip.Addr
-	for i, c := range net.CIDRs {
-		if slices.ContainsFunc(l.IPs, func(ip netip.Addr) bool { return ip.Is4() == c.Addr().Is4() }) {
-			cidrs, gateways = append(cidrs, c), append(gateways, net.Gateways[i])
-		}
-	}
-	out := map[string]string{
-		at + v1.FieldIP: join(l.IPs), at + v1.FieldCIDR: join(cidrs),
-		at + v1.FieldGateway: join(gateways), at + v1.FieldSubnet: net.Name, at + v1.FieldAllocated: "true",
-	}
-	if len(l.MAC) > 0 {
-		out[at+v1.FieldMAC] = l.MAC.String()
 	}
 	return out
 }

@@ -79,13 +79,13 @@ func (t *term) restoreTold(r *restoring) {
 			continue
 		}
 		if by, ok := r.add(l); !ok && by.Key.IfName != o.Name {
-			t.Log.Error("an IP object has an address that another has", "object", o.Name, "ips", join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
+			t.Log.Error("an IP object has an address that another has", "object", o.Name, "ips", logical.Join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
 		}
 	}
 	for _, p := range t.Pods.List() {
 		for _, l := range t.fromNotes(p) {
 			if by, ok := r.add(l); !ok && by.Key != l.Owner.Key {
-				t.Log.Error("a pod was told an address that another has", "pod", p.Pod, "ips", join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
+				t.Log.Error("a pod was told an address that another has", "pod", p.Pod, "ips", logical.Join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
 			}
 		}
 	}
@@ -99,7 +99,7 @@ func (t *term) restoreVips(r *restoring) {
 			continue
 		}
 		if by, ok := r.add(l); !ok && by.Key.IfName != l.Owner.Key.IfName {
-			t.Log.Error("a Vip has an address that another has", "vip", o.Name, "ips", join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
+			t.Log.Error("a Vip has an address that another has", "vip", o.Name, "ips", logical.Join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package controller_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,6 +11,7 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/core"
 )
 
 // TestVlanConflict: of two Vlans with one id of one provider network the later is in
@@ -51,4 +54,59 @@ func TestVlanConflict(t *testing.T) {
 	require.Equal(t, []string{"under"}, o.Status.Subnets)
 	w.set(controller.Key{Kind: controller.KindVlan, Name: "old"}, nil)
 	says("new", "Conflict False ")
+}
+
+// TestNamespacesOfAVpc: pods of a Vpc's namespaces come to its default Subnet, and to
+// no other while there is none; kube-system stays where it is. The Vpc's status names
+// its Subnets.
+func TestNamespacesOfAVpc(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	red := controller.Key{Kind: controller.KindVpc, Name: "red"}
+	vpc := func(spec v1.VpcSpec) {
+		w.set(red, &v1.Vpc{ObjectMeta: metav1.ObjectMeta{Name: "red", UID: "uid-red"}, Spec: spec})
+	}
+	is := func(want string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			o, _ := lister[*v1.Vpc]{w, controller.KindVpc}.Get("", "red")
+			i := slices.IndexFunc(o.Status.Conditions, func(c v1.Condition) bool { return c.Type == v1.ConditionReady })
+			return i >= 0 && fmt.Sprintf("%s %s %v %t %s", o.Status.Conditions[i].Status, o.Status.DefaultLogicalSwitch, o.Status.Subnets, o.Status.Standby, o.Status.Conditions[i].Message) == want
+		}, patience, tick, want)
+	}
+	subnetOf := func(name string) string {
+		t.Helper()
+		w.ip(t, name)
+		return w.notes(name)["ovn.kubernetes.io/logical_switch"]
+	}
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true})
+	vpc(v1.VpcSpec{Namespaces: []string{"ns", "kube-system"}})
+	lead(t, "one", w, db)
+	is("False  [] true spec.namespaces: pods of namespace ns have no Subnet: name one of this Vpc in spec.defaultSubnet, or the namespace in a Subnet's")
+	w.pod("a", "1")
+	require.Eventually(t, func() bool { return len(w.warned(podKey("a"))) == 1 }, patience, tick)
+	require.Contains(t, w.warned(podKey("a"))[0], "ValidatePodNetworkFailed: namespace ns is Vpc red's, which has no Subnet for its pods: ")
+	w.pod("chosen", "2", "ovn.kubernetes.io/logical_switch", "web")
+	require.Equal(t, "web", subnetOf("chosen"), "who names a Subnet has it")
+	system := controller.Key{Kind: controller.KindPod, Namespace: "kube-system", Name: "dns"}
+	w.set(system, controller.Pod{Pod: core.Pod{Namespace: "kube-system", Name: "dns", UID: "9"}})
+	require.Eventually(t, func() bool {
+		p, _ := lister[controller.Pod]{w, controller.KindPod}.Get("kube-system", "dns")
+		return p.Annotations["ovn.kubernetes.io/logical_switch"] == "web"
+	}, patience, tick)
+
+	w.subnet("r1", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Vpc: "red", Default: true})
+	require.Equal(t, "r1", subnetOf("a"), "it comes by itself")
+	is("True r1 [r1] true ")
+	w.subnet("r2", v1.SubnetSpec{CIDRBlock: "10.21.0.0/24", Vpc: "red", Namespaces: []string{"ns"}})
+	w.pod("b", "3")
+	require.Equal(t, "r2", subnetOf("b"), "a Subnet that names the namespace comes before the default one")
+	w.subnet("r3", v1.SubnetSpec{CIDRBlock: "10.22.0.0/24", Vpc: "red"})
+	vpc(v1.VpcSpec{Namespaces: []string{"ns"}, DefaultSubnet: "r3"})
+	is("True r3 [r1 r2 r3] true ")
+	w.pod("c", "4")
+	require.Equal(t, "r3", subnetOf("c"), "and after the one that the Vpc names")
+	vpc(v1.VpcSpec{Namespaces: []string{"ns"}, DefaultSubnet: "web"})
+	is("False r1 [r1 r2 r3] true spec.defaultSubnet: Subnet web is not there, is of another Vpc or provider, or its condition says why it is not in force")
+	require.Equal(t, "r1", subnetOf("a"), "whoever has an address keeps it")
 }

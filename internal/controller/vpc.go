@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
@@ -23,7 +24,10 @@ func (t *term) vpc(ctx context.Context, k Key) error {
 		obj = &v1.Vpc{}
 	}
 	v, undone, err := logical.ReadVpc(k.Name, obj.Spec)
-	conditions := status.Conditions(obj.Generation, err, undone)
+	now := v1.VpcStatus{Default: k.Name == v1.DefaultVpc, Standby: err == nil, Router: k.Name}
+	var unhoused error
+	now.DefaultLogicalSwitch, now.Subnets, unhoused = t.nets.home(k.Name, obj.Spec)
+	conditions := status.Conditions(obj.Generation, cmp.Or(err, unhoused), undone)
 	if err == nil {
 		if k.Name == v1.DefaultVpc {
 			if net, _, there := t.nets.Get(logical.JoinSubnet); there {
@@ -36,8 +40,8 @@ func (t *term) vpc(ctx context.Context, k Key) error {
 		t.rouse(k.Name)
 	}
 	conditions, changed := status.Merge(obj.Status.Conditions, conditions)
-	if !ok || !changed {
+	if now.Conditions = conditions; !ok || !changed && status.SameVpc(obj.Status, now) {
 		return nil
 	}
-	return gone(t.VpcConditions(ctx, Object{Key: k, UID: string(obj.UID)}, conditions))
+	return gone(t.VpcStatus(ctx, Object{Key: k, UID: string(obj.UID)}, now))
 }

@@ -157,8 +157,9 @@ type Outcomes interface {
 	Annotate(ctx context.Context, o Object, set map[string]string) error
 	// SubnetStatus replaces the conditions of these types, and all counts.
 	SubnetStatus(ctx context.Context, o Object, status v1.SubnetStatus) error
-	// VpcConditions replaces the conditions of these types.
-	VpcConditions(ctx context.Context, o Object, conditions []v1.Condition) error
+	// VpcStatus replaces the conditions of these types, and of the rest what a router
+	// and its Subnets are; what others wrote beside it stays.
+	VpcStatus(ctx context.Context, o Object, status v1.VpcStatus) error
 	// PoolStatus replaces the conditions of these types, and all counts.
 	PoolStatus(ctx context.Context, o Object, status v1.IPPoolStatus) error
 	// Status makes the status of an object of the kinds SecurityGroup, Vip, Vlan and

@@ -280,7 +280,7 @@ func (o outcomes) Status(_ context.Context, at controller.Object, status any) er
 	return nil
 }
 
-func (o outcomes) VpcConditions(_ context.Context, at controller.Object, conditions []v1.Condition) error {
+func (o outcomes) VpcStatus(_ context.Context, at controller.Object, status v1.VpcStatus) error {
 	o.mu.Lock()
 	defer o.unlock()
 	was, ok := o.objects[at.Key].(*v1.Vpc)
@@ -288,7 +288,7 @@ func (o outcomes) VpcConditions(_ context.Context, at controller.Object, conditi
 		return core.ErrNotFound
 	}
 	now := was.DeepCopy()
-	now.Status.Conditions = conditions
+	now.Status = status
 	o.put(at.Key, now)
 	return nil
 }

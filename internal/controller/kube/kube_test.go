@@ -44,7 +44,7 @@ const subnetYAML = `
 apiVersion: kubeovn.io/v1
 kind: Vpc
 metadata: {name: NS}
-spec: {enableBfd: true}
+spec: {enableBfd: true, namespaces: [NS-elsewhere], defaultSubnet: NS}
 ---
 apiVersion: kubeovn.io/v1
 kind: Subnet
@@ -129,6 +129,9 @@ func TestPodsAreAnnotated(t *testing.T) {
 		"jsonpath={.status.v4usingIPs} {.status.v4usingIPrange} {.status.v4availableIPs} {.status.v4availableIPrange} {.status.v6usingIPrange}")
 	is("True 1", "subnet", ns, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")]['status','observedGeneration']}`)
 	is("spec.enableBfd", "vpc", ns, "-o", `jsonpath={.status.conditions[?(@.type=="NotImplemented")].message}`)
+
+	is("True "+ns+` true ["`+ns+`"]`, "vpc", ns, "-o",
+		`jsonpath={.status.conditions[?(@.type=="Ready")].status} {.status.defaultLogicalSwitch} {.status.standby} {.status.subnets}`)
 
 	// A full Subnet is told by an event, and the next pod has the address of the
 	// one that goes.

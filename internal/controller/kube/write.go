@@ -122,13 +122,16 @@ func counting(s any, conditions []v1.Condition, fields ...string) (map[string]an
 	return map[string]any{"status": status}, nil
 }
 
-// VpcConditions implements controller.Outcomes.
-func (c *Cluster) VpcConditions(ctx context.Context, o controller.Object, conditions []v1.Condition) error {
+// VpcStatus implements controller.Outcomes.
+func (c *Cluster) VpcStatus(ctx context.Context, o controller.Object, status v1.VpcStatus) error {
 	now, ok := c.World().Vpcs.Get("", o.Name)
 	if !ok {
 		return core.ErrNotFound
 	}
-	return c.patch(ctx, vpcs, o, map[string]any{"status": map[string]any{"conditions": merged(now.Status.Conditions, conditions)}}, "status")
+	return c.patch(ctx, vpcs, o, map[string]any{"status": map[string]any{
+		"conditions": merged(now.Status.Conditions, status.Conditions), "standby": status.Standby, "default": status.Default,
+		"router": status.Router, "defaultLogicalSwitch": status.DefaultLogicalSwitch, "subnets": status.Subnets,
+	}}, "status")
 }
 
 // PutIP implements controller.Outcomes.

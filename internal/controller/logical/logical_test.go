@@ -40,7 +40,7 @@ func TestReadVpc(t *testing.T) {
 		DefaultSubnet: "s", Namespaces: []string{"n"}, EnableBfd: true, ExtraExternalSubnets: []string{"e"}, DynamicRouting: []byte("{}"),
 	})
 	require.NoError(t, err)
-	require.Equal(t, []string{"spec.staticRoutes[2].bfdId", "spec.defaultSubnet", "spec.namespaces", "spec.extraExternalSubnets", "spec.enableBfd", "spec.dynamicRouting"}, undone)
+	require.Equal(t, []string{"spec.staticRoutes[2].bfdId", "spec.extraExternalSubnets", "spec.enableBfd", "spec.dynamicRouting"}, undone)
 	require.Equal(t, []logical.Route{
 		{Prefix: netip.MustParsePrefix("10.1.0.0/16"), Nexthop: netip.MustParseAddr("10.0.0.1"), Source: true, Table: "t", Symmetric: true},
 		{Prefix: netip.MustParsePrefix("10.2.0.9/32"), Nexthop: netip.MustParseAddr("10.0.0.1")},

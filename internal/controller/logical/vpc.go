@@ -114,8 +114,6 @@ func ReadVpc(name string, spec v1.VpcSpec) (v Vpc, undone []string, err error) {
 	for i, p := range spec.VpcPeerings {
 		r.peer(fmt.Sprintf("spec.vpcPeerings[%d]", i), p)
 	}
-	r.leave("spec.defaultSubnet", spec.DefaultSubnet != "")
-	r.leave("spec.namespaces", len(spec.Namespaces) > 0)
 	r.leave("spec.enableExternal", spec.EnableExternal)
 	r.leave("spec.extraExternalSubnets", len(spec.ExtraExternalSubnets) > 0)
 	r.leave("spec.enableBfd", spec.EnableBfd)

@@ -41,13 +41,13 @@ func (w *world) PoolStatus(_ context.Context, o controller.Object, s v1.IPPoolSt
 	return nil
 }
 
-// VpcConditions implements controller.Outcomes.
-func (w *world) VpcConditions(_ context.Context, o controller.Object, conditions []v1.Condition) error {
+// VpcStatus implements controller.Outcomes.
+func (w *world) VpcStatus(_ context.Context, o controller.Object, status v1.VpcStatus) error {
 	w.mu.Lock()
-	conditions = merged(w.vpcs[o.Name].Conditions, conditions)
-	w.vpcs[o.Name] = v1.VpcStatus{Conditions: conditions}
+	status.Conditions = merged(w.vpcs[o.Name].Conditions, status.Conditions)
+	w.vpcs[o.Name] = status
 	w.mu.Unlock()
-	w.conditions(o.Key, conditions)
+	w.conditions(o.Key, status.Conditions)
 	return nil
 }
 

@@ -21,6 +21,12 @@ import (
 // Same tells that two statuses count the same.
 func Same(a, b v1.SubnetStatus) bool { return fields(a) == fields(b) }
 
+// SameVpc tells that two statuses say the same of a router and its Subnets.
+func SameVpc(a, b v1.VpcStatus) bool {
+	return a.Standby == b.Standby && a.Default == b.Default && a.Router == b.Router && a.DefaultLogicalSwitch == b.DefaultLogicalSwitch &&
+		slices.Equal(a.Subnets, b.Subnets)
+}
+
 // SamePool is the same for IPPools.
 func SamePool(a, b v1.IPPoolStatus) bool { return poolFields(a) == poolFields(b) }
 

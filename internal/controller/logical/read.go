@@ -1,0 +1,52 @@
+package logical
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/source/declare"
+)
+
+// ReadSubnet reads an object, and refuses what would be a promise that nobody
+// keeps.
+func ReadSubnet(o *v1.Subnet) (declare.Subnet, []declare.Fault) {
+	d, faults := declare.ReadSubnet(o.Name, o.Spec)
+	faults = append(faults, declare.ReadNotes(&d.Subnet, o.Annotations)...)
+	if o.Spec.Vlan != "" {
+		faults = append(faults, declare.Fault{Path: "spec.vlan", Reason: "the controller does not carry it out yet: leave it out"})
+	}
+	return d, faults
+}
+
+// LeaseNotes are the annotations that pods and nodes have alike. Of a Subnet of
+// both families they name only those of the lease.
+func LeaseNotes(at string, net Subnet, l core.Lease) map[string]string {
+	var cidrs []netip.Prefix
+	var gateways []netip.Addr
+	for i, c := range net.CIDRs {
+		if slices.ContainsFunc(l.IPs, func(ip netip.Addr) bool { return ip.Is4() == c.Addr().Is4() }) {
+			cidrs, gateways = append(cidrs, c), append(gateways, net.Gateways[i])
+		}
+	}
+	out := map[string]string{
+		at + v1.FieldIP: Join(l.IPs), at + v1.FieldCIDR: Join(cidrs),
+		at + v1.FieldGateway: Join(gateways), at + v1.FieldSubnet: net.Name, at + v1.FieldAllocated: "true",
+	}
+	if len(l.MAC) > 0 {
+		out[at+v1.FieldMAC] = l.MAC.String()
+	}
+	return out
+}
+
+// Join writes addresses as annotations have them.
+func Join[T fmt.Stringer](list []T) string {
+	text := make([]string, len(list))
+	for i, v := range list {
+		text[i] = v.String()
+	}
+	return strings.Join(text, ",")
+}

@@ -184,7 +184,7 @@ func (o *installOptions) install(cmd *cobra.Command, f *format) error {
 
 func (o *installOptions) uninstall(cmd *cobra.Command) error {
 	// Whatever the values were with which it was installed.
-	o.sets = append(o.sets, "ovn.enabled=true", "ovn.chassis.enabled=true", "ovn.central.members={any: any}")
+	o.sets = append(o.sets, "openvswitch.enabled=true", "ovn.enabled=true", "ovn.chassis.enabled=true", "ovn.central.members={any: any}")
 	_, objects, err := o.objects(func(manifest.Values) error { return nil })
 	if err != nil {
 		return err

@@ -103,6 +103,8 @@ flags: {cni-master: auto, mtu: 9000, kubelet-root: /srv/kubelet}
 config: {namespaceIsolation: true, globalNamespaces: "a,b<c>"}
 cni: {types: [fairlead, multus], replace: true}
 ovn: {enabled: true, joinCIDR: 100.65.0.0/16, podCIDR: 10.40.0.0/16, serviceCIDR: 10.96.0.0/12, image: registry.local/ctl, ovnImage: registry.local/ovn, replicas: 3, central: {members: {a.b: 10.0.0.1, c: "fd00::1", d: 10.0.0.2}}}
+openvswitch: {enabled: true}
+paths: {openvswitchDB: /srv/ovs}
 http: {host: 0.0.0.0, port: 9999}
 kubernetesService: {host: 10.0.0.1, port: "6443"}
 serviceAccount: {annotations: {a: b}}
@@ -202,6 +204,15 @@ func TestControllerIsNoMoreThanItMust(t *testing.T) {
 				require.Equal(t, []any{"fairlead-ca"}, rule["resourceNames"], "the one Secret of its CAs")
 			}
 		}
+	}
+}
+
+// TestSignalsEndOpenVSwitch: programs of Open vSwitch and OVN that are a container's
+// own are not process 1 of its namespace.
+func TestSignalsEndOpenVSwitch(t *testing.T) {
+	made := rendered(t, `{openvswitch: {enabled: true}, ovn: {enabled: true, nb: "ssl:10.0.0.1:6641"}}`)
+	for _, name := range []string{"fairlead-chassis", "fairlead-openvswitch"} {
+		require.Equal(t, true, at(made["DaemonSet kube-system "+name], "spec", "template", "spec")["shareProcessNamespace"], name)
 	}
 }
 

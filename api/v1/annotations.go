@@ -10,6 +10,9 @@ const (
 // AnnDefaultNetwork replaces a pod's default network by a NAD (Multus).
 const AnnDefaultNetwork = "v1.multus-cni.io/default-network"
 
+// AnnChassis of a Node is its chassis' name in OVN (sdn.md, 0).
+const AnnChassis = "ovn.kubernetes.io/chassis"
+
 // AnnAllocate is on a Subnet and says who gives its addresses where no controller
 // does: "" leaves it to one node alone, AllocateNodeBlock has each node give those
 // of its own node.spec.podCIDRs inside cidrBlock.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 
+	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/agent/chassis"
 	"github.com/fairlead/fairlead/internal/source/cluster/identity"
 )
@@ -72,5 +73,5 @@ func (r *reach) named(ctx context.Context) error {
 	if name == "" || api == nil {
 		return nil
 	}
-	return api.Annotate(ctx, chassisManager, chassis.AnnChassis, name)
+	return api.Annotate(ctx, chassisManager, v1.AnnChassis, name)
 }

@@ -205,8 +205,5 @@ func (k *Keeper) Name() string {
 // AnnTunnel of a Node chooses the interface that its tunnels leave by.
 const AnnTunnel = "ovn.kubernetes.io/tunnel_interface"
 
-// AnnChassis of a Node is its chassis' name.
-const AnnChassis = "ovn.kubernetes.io/chassis"
-
 // AnnNetworks of a Node are further addresses of it for tunnels, by name.
 const AnnNetworks = "ovn.kubernetes.io/node_networks"

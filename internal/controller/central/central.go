@@ -1,7 +1,8 @@
 // Package central runs one member of OVN's central part: both databases as members
 // of their clusters (raft), a relay of the southbound one for chassis, and northd,
 // as its children. It keeps their certificates. It must not know what is in the
-// databases, but for the port that chassis connect to.
+// databases, but for the port that chassis connect to, and chassis of nodes that are
+// gone.
 package central
 
 import (
@@ -161,7 +162,7 @@ func (m *member) run(ctx context.Context) {
 		}
 		ends = append(ends, step.then.begin(ctx))
 	}
-	<-ctx.Done()
+	m.forget(ctx)
 }
 
 // until tries something until it succeeds; false: ctx ended before.

@@ -279,6 +279,12 @@ func TestCentral(t *testing.T) {
 		m.examined()
 	}
 
+	// A chassis whose node is gone, with the address of one that comes: it goes in the meantime.
+	_, err := first.ctl("ovn-sbctl", "sb", "chassis-add", s.ns+"-gone", "geneve", "192.0.2.9")
+	require.NoError(t, err)
+	_, err = first.ctl("ovn-sbctl", "sb", "create", "Chassis_Private", "name="+s.ns+"-gone")
+	require.NoError(t, err)
+
 	// A database's server dies.
 	pid := regexp.MustCompile(`(?m)^\s*(\d+).*nb\.db`)
 	found := pid.FindStringSubmatch(last.Run("pgrep", "-af", filepath.Join(last.Dir, dir, "nb.db")))
@@ -293,7 +299,7 @@ func TestCentral(t *testing.T) {
 	last.ready()
 
 	// A member and its disk are lost: it is taken out of the clusters, and joins anew.
-	_, err := first.ctl("ovn-nbctl", "nb", "ls-add", "before")
+	_, err = first.ctl("ovn-nbctl", "nb", "ls-add", "before")
 	require.NoError(t, err)
 	gone := map[string]string{}
 	for db, name := range map[string]string{"nb": "OVN_Northbound", "sb": "OVN_Southbound"} {
@@ -309,6 +315,22 @@ func TestCentral(t *testing.T) {
 	require.Contains(t, last.Fairlead("ovn", "nbctl", "--central-run-dir", filepath.Join(last.Dir, run), "ls-list"), "before")
 
 	s.replaced(first, one, keys)
+	s.until(func() error {
+		_, err := first.ctl("ovn-sbctl", "sb", "chassis-add", two+"-comes", "geneve", "192.0.2.9")
+		return err
+	}, "the address of a node that is gone is free")
+	if os.Getenv("FAIRLEAD_SOAK") != "" { // a minute and a half
+		s.stays(first)
+	}
+	for _, table := range []string{"Chassis", "Chassis_Private"} {
+		all, err := first.ctl("ovn-sbctl", "sb", "--bare", "--columns=name", "list", table)
+		require.NoError(t, err)
+		require.NotContains(t, all, s.ns+"-gone", table)
+		if table == "Chassis" {
+			require.Contains(t, all, one)
+			require.Contains(t, all, two)
+		}
+	}
 
 	// The first member alone, without its disk: what has begun does not begin again.
 	for _, m := range s.members {
@@ -324,6 +346,20 @@ func TestCentral(t *testing.T) {
 		return nil
 	}, "refusal")
 	require.NoFileExists(t, filepath.Join(first.Dir, dir, "nb.db"))
+}
+
+// stays proves that a chassis which comes back after it was removed for want of a Node
+// is left alone, since somebody lives there.
+func (s *site) stays(m *member) {
+	s.t.Helper()
+	comes := func() error {
+		_, err := m.ctl("ovn-sbctl", "sb", "chassis-add", s.ns+"-lives", "geneve", "192.0.2.10")
+		return err
+	}
+	require.NoError(s.t, comes())
+	s.until(comes, "it is removed once") // an address that another has is refused
+	time.Sleep(40 * time.Second)         // two looks and more
+	require.Error(s.t, comes(), "it was removed once more")
 }
 
 // replaced proves that both CAs are replaced while the database is written.

@@ -98,15 +98,14 @@ func (m *member) connection(ctx context.Context) error {
 	if a, err := netip.ParseAddr(m.Address); err == nil && a.Is6() {
 		port = fmt.Sprintf("pssl:%d:[::]", fairlead.PortChassis)
 	}
-	ctl := []string{"ovn-sbctl", "--timeout=10", "--no-leader-only", "--db=" + m.socket(south)}
-	now, err := m.call(ctx, append(ctl, "get-connection")...)
+	now, err := m.call(ctx, m.sbctl("get-connection")...)
 	if err != nil {
 		return err
 	}
 	if strings.Contains(now, `role="ovn-controller" `+port) {
 		return nil
 	}
-	_, err = m.call(ctx, append(ctl, "set-connection", "role=ovn-controller", port)...)
+	_, err = m.call(ctx, m.sbctl("set-connection", "role=ovn-controller", port)...)
 	return err
 }
 

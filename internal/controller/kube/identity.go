@@ -10,12 +10,15 @@ import (
 	"time"
 
 	certificates "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
+	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/pki"
 	"github.com/fairlead/fairlead/internal/core"
 )
@@ -52,6 +55,7 @@ type IdentityConfig struct {
 type Identity struct {
 	cfg    IdentityConfig
 	client kubernetes.Interface
+	nodes  metadata.ResourceInterface
 
 	mu   sync.Mutex
 	now  Credentials
@@ -65,7 +69,11 @@ func NewIdentity(config *rest.Config, cfg IdentityConfig) (*Identity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
-	i := &Identity{cfg: cfg, client: client, why: fmt.Errorf("no certificate yet: %w", core.ErrUnavailable)}
+	meta, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of the API server: %w", err)
+	}
+	i := &Identity{cfg: cfg, client: client, nodes: meta.Resource(corev1.SchemeGroupVersion.WithResource("nodes")), why: fmt.Errorf("no certificate yet: %w", core.ErrUnavailable)}
 	if pair, err := tls.X509KeyPair(cfg.Begin.Cert, cfg.Begin.Key); err == nil {
 		i.now, i.pair = cfg.Begin, &pair
 	}
@@ -205,6 +213,27 @@ func (i *Identity) ask(ctx context.Context) (key, cert []byte, err error) {
 		}
 		if csr, err = all.Get(ctx, csr.Name, metav1.GetOptions{}); err != nil {
 			return nil, nil, fmt.Errorf("certificate request: %w", err)
+		}
+	}
+}
+
+// Chassis are the names under which Nodes are chassis: their own, and those that they
+// are annotated with.
+func (i *Identity) Chassis(ctx context.Context) (map[string]bool, error) {
+	out := map[string]bool{}
+	for page := (metav1.ListOptions{Limit: 500}); ; {
+		list, err := i.nodes.List(ctx, page)
+		if err != nil {
+			return nil, fmt.Errorf("list Nodes: %w", err)
+		}
+		for _, n := range list.Items {
+			out[n.Name] = true
+			if name := n.Annotations[v1.AnnChassis]; name != "" {
+				out[name] = true
+			}
+		}
+		if page.Continue = list.Continue; page.Continue == "" {
+			return out, nil
 		}
 	}
 }

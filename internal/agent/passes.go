@@ -19,7 +19,8 @@ import (
 const (
 	firstRetry   = time.Second      // after a failure; doubles with each more ...
 	lastRetry    = 16 * time.Second // ... up to this, while nothing happens
-	gatewayLimit = time.Minute      // for a pass: nft takes long on a starved node
+	gatewayLimit = 10 * time.Second // for a look at them
+	settingLimit = time.Minute      // for a pass: nft takes long on a starved node
 )
 
 // guardTable is the nft table, family inet, that keeps what pods on Open
@@ -289,7 +290,7 @@ func (p *passes) resync(ctx context.Context) bool {
 }
 
 func (d *Daemon) setGateways(ctx context.Context) error {
-	ctx, stop := context.WithTimeout(ctx, gatewayLimit)
+	ctx, stop := context.WithTimeout(ctx, settingLimit)
 	defer stop()
 	subnets, err := d.objects.Subnets(ctx)
 	if err != nil {

@@ -252,14 +252,15 @@ func (p *portRepairs) repair(ctx context.Context, containers []string) {
 	busy := p.upkeep.Repair(ctx, containers, upkeep.Repairs{
 		May: func(rec core.Record, s core.Spec) bool {
 			wait := p.repairs.wait(portOf(rec, s), time.Now())
-			if wait > 0 && containers != nil {
+			if wait > 0 {
 				p.later(rec.Key.Container, wait)
 			}
 			return wait == 0
 		},
 		Told: func(rec core.Record, s core.Spec, found, err error) {
-			if errors.Is(err, core.ErrUnavailable) {
-				return // all is looked at when it comes back
+			if errors.Is(err, core.ErrUnavailable) { // all is looked at when it comes back, or it was slow
+				p.later(rec.Key.Container, lastRetry)
+				return
 			}
 			p.repairs.done(partPort, portOf(rec, s), found, err)
 			if err != nil {
@@ -269,9 +270,7 @@ func (p *portRepairs) repair(ctx context.Context, containers []string) {
 		Fine: func(rec core.Record, s core.Spec) { p.repairs.settled(portOf(rec, s)) },
 	})
 	for _, id := range busy {
-		if containers != nil {
-			p.later(id, busyPause)
-		}
+		p.later(id, busyPause)
 	}
 }
 

@@ -158,18 +158,23 @@ func TestClaimOfAnother(t *testing.T) {
 	first := w.given(t, "a")
 	require.NotEqual(t, "10.79.0.3", first)
 
-	rewrite := func(ip string) {
+	rewritten := func(ip string) controller.Pod {
 		p, _ := lister[controller.Pod]{w, controller.KindPod}.Get("ns", "a")
 		p.Annotations = maps.Clone(p.Annotations)
 		p.Annotations[uplink+"ip_address"] = ip
-		w.set(podKey("a"), p)
+		return p
 	}
-	rewrite("10.79.0.6") // a tenant
+	w.set(podKey("a"), rewritten("10.79.0.6")) // by a tenant
 	require.Eventually(t, func() bool { return w.notes("a")[uplink+"ip_address"] == first }, patience, tick)
 	claim("10.79.0.5", "a", "1")
 	w.claimed(t, map[string]string{"uplink.10.79.0.3": "v ", "uplink." + first: "a 1"})
-	claim("10.79.0.5", "a", "1")
-	rewrite("10.79.0.5") // a controller
+	// By another controller, at once: it tells a pod on the condition that nobody did
+	// since it claimed.
+	p := rewritten("10.79.0.5")
+	w.mu.Lock()
+	w.put(controller.Key{Kind: controller.KindClaim, Name: "uplink.10.79.0.5"}, theirs("10.79.0.5", "a", "1"))
+	w.put(podKey("a"), p)
+	w.unlock()
 	w.claimed(t, map[string]string{"uplink.10.79.0.3": "v ", "uplink.10.79.0.5": "a 1"})
 	require.Equal(t, "10.79.0.5", w.notes("a")[uplink+"ip_address"])
 	w.counts(t, "uplink", "2", "10.79.0.3,10.79.0.5", "3", "10.79.0.2,10.79.0.4,10.79.0.6")

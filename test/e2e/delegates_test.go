@@ -420,9 +420,14 @@ func TestDelegateDeadline(t *testing.T) {
 // startADD begins an ADD whose end is not waited for.
 func startADD(t *testing.T, n *testbed.Node, p *testbed.Pod) *exec.Cmd {
 	t.Helper()
+	return startCNI(t, n, p, "ADD", ownConf)
+}
+
+func startCNI(t *testing.T, n *testbed.Node, p *testbed.Pod, command, conf string) *exec.Cmd {
+	t.Helper()
 	cmd := n.Cmd(t.Context(), testbed.PluginDir+"/fairlead")
-	cmd.Stdin = strings.NewReader(ownConf)
-	cmd.Env = append(os.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID="+p.ContainerID, "CNI_NETNS="+p.Netns(),
+	cmd.Stdin = strings.NewReader(conf)
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+p.ContainerID, "CNI_NETNS="+p.Netns(),
 		"CNI_IFNAME=eth0", "CNI_ARGS="+p.Args(), "CNI_PATH="+testbed.PluginDir)
 	require.NoError(t, cmd.Start())
 	return cmd

@@ -107,6 +107,42 @@ func TestPortSecurity(t *testing.T) {
 	eventually(t, func() string { return strings.Join(n.Inventory()["ovs flows"], "\n") })
 }
 
+// TestRepairComesToTheBusy: the flows of a pod that had an operation under way when
+// ovs-vswitchd came back follow when that ends, and not with the next look at
+// everything, which is minutes away.
+func TestRepairComesToTheBusy(t *testing.T) {
+	t.Parallel()
+	n, r := recorderNode(t, together(
+		nadObject("slow", `{"cniVersion":"1.0.0","name":"slow","type":"slow"}`),
+		podObject("busy", map[string]string{networksKey: "slow"}), podObject("idle", nil)), "slow")
+	busy, idle := addChecked(n.NewPod("busy")), addChecked(n.NewPod("idle"))
+	require.Equal(t, []string{"ADD slow"}, verbs(r.take()))
+	// Asked without words, because CHECK would take the pod's turn.
+	flows := func(c *checked) int {
+		port := n.OVS.Vsctl("get", "Interface", c.host, "ofport")
+		return strings.Count(n.Run("ovs-ofctl", "dump-flows", "br-int", "in_port="+port), "cookie=0xfa1")
+	}
+	require.NotZero(t, flows(busy))
+	require.Equal(t, flows(busy), flows(idle))
+	whole := flows(idle)
+
+	r.order("slow", "CHECK", "hang")
+	caller := startCNI(t, n, busy.Pod, "CHECK", busy.conf)
+	hanging := r.await("CHECK slow")
+	n.OVS.KillVswitchd()
+	n.OVS.StartVswitchd()
+	eventually(t, func() string {
+		if flows(idle) != whole {
+			return "the idle pod's flows are not back"
+		}
+		return ""
+	})
+	require.NoError(t, caller.Process.Kill())
+	_ = caller.Wait() // killed
+	requireGone(t, hanging)
+	require.Eventually(t, func() bool { return flows(busy) == whole }, time.Minute, 20*time.Millisecond, "the busy pod's flows are not back")
+}
+
 // TestOpenSubnet: a Subnet without port security has pods that send what they like.
 func TestOpenSubnet(t *testing.T) {
 	t.Parallel()

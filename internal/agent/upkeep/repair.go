@@ -51,8 +51,8 @@ type Repairs struct {
 
 // Repair puts right what was changed, outside of the pods, of what the journal
 // says is attached: in these containers, in all for nil. It returns those that
-// have an operation under way: what they have now is that one's affair, and is
-// to be looked at again. The functions of how are called from several
+// have an operation under way, whose affair what they have now is, and those that ctx
+// left no time for: they are to be looked at again. The functions of how are called from several
 // goroutines.
 func (k *Keeper) Repair(ctx context.Context, containers []string, how Repairs) (busy []string) {
 	if containers == nil {
@@ -85,7 +85,7 @@ func (k *Keeper) Repair(ctx context.Context, containers []string, how Repairs) (
 	return busy
 }
 
-// repairContainer is false for a container that is busy.
+// repairContainer is false for a container that is busy, or not looked at whole.
 func (k *Keeper) repairContainer(ctx context.Context, id string, how Repairs) bool {
 	unlock, ok := k.TryLock(id)
 	if !ok {
@@ -98,7 +98,10 @@ func (k *Keeper) repairContainer(ctx context.Context, id string, how Repairs) bo
 		}
 		for _, s := range rec.Specs {
 			d, ok := k.Drivers[s.Driver].(driver.Repairer)
-			if !ok || ctx.Err() != nil || !how.May(rec, s) {
+			if ctx.Err() != nil {
+				return false
+			}
+			if !ok || !how.May(rec, s) {
 				continue
 			}
 			if found, err := d.Repair(ctx, driver.Run{}, s); found != nil || err != nil {

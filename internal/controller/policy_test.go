@@ -151,3 +151,48 @@ func TestWrongPolicy(t *testing.T) {
 		w.warned(policyKey("p"))[0])
 	peers(t, db, "p", "")
 }
+
+// TestCollidingNames: policies, and Subnets, whose names give the same once they are
+// joined or cleaned keep rows of their own in the database, and one that goes leaves the
+// others theirs.
+func TestCollidingNames(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true})
+	w.subnet("a-b", v1.SubnetSpec{CIDRBlock: "10.21.0.0/24"})
+	w.subnet("a.b", v1.SubnetSpec{CIDRBlock: "10.22.0.0/24"})
+	lead(t, "one", w, db)
+	names := [][2]string{{"a-b", "c"}, {"a.b", "c"}, {"a", "b-c"}, {"a", "b.c"}}
+	key := func(n [2]string) controller.Key {
+		return controller.Key{Kind: controller.KindPolicy, Namespace: n[0], Name: n[1]}
+	}
+	for _, n := range names {
+		w.set(controller.Key{Kind: controller.KindNamespace, Name: n[0]}, controller.Namespace{Name: n[0]})
+		w.set(controller.Key{Kind: controller.KindPod, Namespace: n[0], Name: n[1]}, controller.Pod{Pod: core.Pod{Namespace: n[0], Name: n[1], UID: n[0] + n[1]}})
+		w.set(key(n), controller.NetworkPolicy{Namespace: n[0], Name: n[1], UID: n[0] + n[1]})
+	}
+	groups := func() map[string]string { // the ports of each policy's group
+		out := map[string]string{}
+		for _, n := range names {
+			out[n[0]+" "+n[1]] = strings.TrimSpace(db.Nbctl("--bare", "--columns=ports", "find", "Port_Group", "name="+logical.GroupOf(n[0], n[1])))
+		}
+		return out
+	}
+	require.Eventually(t, func() bool { // each policy is about its namespace's pods: of "a" there are two
+		g := groups()
+		return len(strings.Fields(g["a-b c"])) == 1 && len(strings.Fields(g["a.b c"])) == 1 && g["a-b c"] != g["a.b c"] &&
+			len(strings.Fields(g["a b-c"])) == 2 && g["a b-c"] == g["a b.c"]
+	}, patience, tick, "%v", groups())
+	for _, subnet := range []string{"a-b", "a.b"} {
+		require.Equal(t, subnet, db.Get("Logical_Switch", subnet, "name"))
+	}
+	before := groups()
+	w.set(key(names[1]), nil)
+	w.set(controller.Key{Kind: controller.KindSubnet, Name: "a.b"}, nil)
+	require.Eventually(t, func() bool { return groups()["a.b c"] == "" && db.Get("Logical_Switch", "a.b", "name") == "" }, patience, tick)
+	delete(before, "a.b c")
+	after := groups()
+	delete(after, "a.b c")
+	require.Equal(t, before, after)
+	require.Equal(t, "a-b", db.Get("Logical_Switch", "a-b", "name"))
+}

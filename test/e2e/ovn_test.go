@@ -144,7 +144,8 @@ func (n *ovnNode) joined() {
 	n.before = n.Inventory()
 }
 
-// unavailable waits for the Node's condition NetworkUnavailable.
+// unavailable waits for the Node's condition NetworkUnavailable, and for the event
+// that tells of it.
 func (n *ovnNode) unavailable(status, message string) {
 	n.o.t.Helper()
 	eventually(n.o.t, func() string {
@@ -158,6 +159,19 @@ func (n *ovnNode) unavailable(status, message string) {
 			}
 		}
 		return fmt.Sprintf("%s: %+v, not %s (%s)", n.name, node.Status.Conditions, status, message)
+	})
+	eventually(n.o.t, func() string {
+		events, err := n.o.c.Client().EventsV1().Events(metav1.NamespaceDefault).List(n.o.t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		level := map[string]string{"True": corev1.EventTypeWarning, "False": corev1.EventTypeNormal}[status]
+		for _, e := range events.Items {
+			if e.Regarding.Kind == "Node" && e.Regarding.Name == n.name && e.Type == level && strings.Contains(e.Note, message) {
+				return ""
+			}
+		}
+		return fmt.Sprintf("%s: no event says %s", n.name, message)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/source/cluster/login"
+	"github.com/fairlead/fairlead/internal/source/cluster/share"
 )
 
 // Reasons of events (spec/multinet.md, rule 10).
@@ -51,14 +52,17 @@ type event struct {
 	Action              string           `json:"action"`
 	Reason              string           `json:"reason"`
 	Type                string           `json:"type"` // Normal or Warning
-	Regarding           struct {
-		APIVersion string `json:"apiVersion"`
-		Kind       string `json:"kind"`
-		Namespace  string `json:"namespace"`
-		Name       string `json:"name"`
-		UID        string `json:"uid,omitempty"`
-	} `json:"regarding"`
-	Note string `json:"note"`
+	Regarding           regarding        `json:"regarding"`
+	Note                string           `json:"note"`
+}
+
+// regarding is what an event is about: a pod, or the node.
+type regarding struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name"`
+	UID        string `json:"uid,omitempty"`
 }
 
 // events sends events beside all else; one that cannot be sent is lost, which
@@ -72,6 +76,7 @@ type events struct {
 	told map[string]time.Time
 	lost int
 	last time.Time // of the last event's name, which must be unique
+	node string    // the last one about the node
 }
 
 func newEvents(src *Source) *events {
@@ -141,15 +146,35 @@ func (e *events) tell(p core.Pod, kind, reason, note string) {
 			p.UID = known.uid
 		}
 	}
+	e.enqueue(p.Namespace, "Add", kind, reason, note, regarding{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID})
+}
+
+// condition tells that one of the node has become another, once. Where nodes' events
+// are, and that their name is their UID, is as kubelet has it and kubectl describe
+// looks for it.
+func (e *events) condition(kind string, told share.Summary) {
+	e.mu.Lock()
+	same := e.node == kind+told.Status+told.Message
+	e.node = kind + told.Status + told.Message
+	e.mu.Unlock()
+	if same {
+		return
+	}
+	level := "Normal"
+	if told.Status == "True" {
+		level = "Warning"
+	}
+	e.enqueue(metav1.NamespaceDefault, kind, level, told.Reason, told.Message, regarding{APIVersion: "v1", Kind: "Node", Name: e.src.Node, UID: e.src.Node})
+}
+
+func (e *events) enqueue(namespace, action, kind, reason, note string, of regarding) {
 	v := event{
 		TypeMeta: metav1.TypeMeta{APIVersion: eventResource.GroupVersion().String(), Kind: "Event"},
-		Action:   "Add", Reason: reason, Type: kind, Note: core.Clip(e.src.Shell.In(note), noteLimit),
-		ReportingController: reporter, ReportingInstance: e.src.Node,
+		Action:   action, Reason: reason, Type: kind, Note: core.Clip(e.src.Shell.In(note), noteLimit),
+		ReportingController: reporter, ReportingInstance: e.src.Node, Regarding: of,
 	}
 	v.EventTime = metav1.NewMicroTime(e.stamp())
-	v.Metadata.Namespace, v.Metadata.Name = p.Namespace, fmt.Sprintf("%.230s.%x", p.Name, v.EventTime.UnixMicro())
-	r := &v.Regarding
-	r.APIVersion, r.Kind, r.Namespace, r.Name, r.UID = "v1", "Pod", p.Namespace, p.Name, p.UID
+	v.Metadata.Namespace, v.Metadata.Name = namespace, fmt.Sprintf("%.230s.%x", of.Name, v.EventTime.UnixMicro())
 	select {
 	case e.queue <- v:
 	default:

@@ -194,9 +194,10 @@ func (s *Source) Annotate(ctx context.Context, manager, key, value string) error
 	return s.applyNode(ctx, manager, body)
 }
 
-// Tell sets a condition of the node itself, unless it is so already. The part of
-// Fairlead that tells it is named by manager.
-func (s *Source) Tell(ctx context.Context, manager, kind string, told share.Summary) error {
+// Tell sets a condition of the node itself, and has an event say so, unless it is so
+// already. The part of Fairlead that tells it is named by manager.
+func (p *Publisher) Tell(ctx context.Context, manager, kind string, told share.Summary) error {
+	s := p.src
 	own, there := s.self.get(id{Name: s.Node})
 	next, news := s.next(own, kind, told)
 	if !there || !news {
@@ -204,7 +205,11 @@ func (s *Source) Tell(ctx context.Context, manager, kind string, told share.Summ
 	}
 	body := nodePatch{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, Status: &patchStatus{Conditions: []condition{next}}}
 	body.Metadata.Name, body.Metadata.UID = s.Node, own.uid
-	return s.applyNode(ctx, manager, body)
+	if err := s.applyNode(ctx, manager, body); err != nil {
+		return err
+	}
+	p.events.condition(kind, told)
+	return nil
 }
 
 func (s *Source) applyNode(ctx context.Context, manager string, body nodePatch) error {

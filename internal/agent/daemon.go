@@ -127,7 +127,7 @@ func New(o Config) (*Daemon, error) {
 		return nil, err
 	}
 	log := o.Log
-	d := &Daemon{opts: o, log: log, started: time.Now().UTC(), reset: make(chan struct{}, 1), restored: make(chan struct{}), spoilt: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
+	d := &Daemon{opts: o, log: log, started: time.Now(), reset: make(chan struct{}, 1), restored: make(chan struct{}), spoilt: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
 	d.gates.Store(&outcome{err: errNoPass})
 	boot, err := netns.BootID()
 	if err != nil {

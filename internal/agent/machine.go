@@ -31,7 +31,7 @@ func (d *Daemon) recall(records []core.Record) {
 	if d.machine == nil {
 		return
 	}
-	records = slices.SortedStableFunc(slices.Values(records), func(a, b core.Record) int { return a.Created.Compare(b.Created) })
+	records = slices.SortedStableFunc(slices.Values(records), func(a, b core.Record) int { return a.Called().Compare(b.Called()) })
 	for _, r := range records {
 		if r.Orphan || r.Pod.IsZero() {
 			continue

@@ -51,6 +51,8 @@ type repair struct {
 	agent.Repair
 	part   string
 	streak int
+	// When and Next as a clock has them that nobody sets.
+	at, next time.Time
 }
 
 func newRepairs(log *slog.Logger, counted func(string, error)) *repairs {
@@ -62,7 +64,7 @@ func (r *repairs) wait(what string, now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if known := r.of[what]; known != nil {
-		return max(0, known.Next.Sub(now))
+		return max(0, known.next.Sub(now))
 	}
 	return 0
 }
@@ -71,7 +73,7 @@ func (r *repairs) wait(what string, now time.Time) time.Duration {
 func (r *repairs) done(part, what string, found, err error) {
 	said := strings.ReplaceAll(cmp.Or(text(found), text(err)), "\n", "; ")
 	r.counted(part, err)
-	now := time.Now().UTC()
+	now := time.Now()
 	r.mu.Lock()
 	known := r.of[what]
 	if known == nil {
@@ -79,12 +81,14 @@ func (r *repairs) done(part, what string, found, err error) {
 		r.forgetOne()
 		r.of[what] = known
 	}
-	if known.streak++; now.Sub(known.When) > calm+pause(known.streak-1) {
+	if known.streak++; now.Sub(known.at) > calm+pause(known.streak-1) {
 		known.streak = 1
 	}
-	known.Repair = agent.Repair{What: what, Found: said, When: now, Times: known.Times + 1, Error: text(err)}
+	known.at, known.next = now, time.Time{}
+	known.Repair = agent.Repair{What: what, Found: said, When: now.UTC(), Times: known.Times + 1, Error: text(err)}
 	if p := pause(known.streak); p > 0 {
-		known.Next = now.Add(p)
+		known.next = now.Add(p)
+		known.Next = known.next.UTC()
 	}
 	next := known.Next
 	r.mu.Unlock()
@@ -105,7 +109,7 @@ func (r *repairs) forgetOne() {
 	}
 	oldest := ""
 	for what, known := range r.of {
-		if oldest == "" || known.When.Before(r.of[oldest].When) {
+		if oldest == "" || known.at.Before(r.of[oldest].at) {
 			oldest = what
 		}
 	}

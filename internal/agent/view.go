@@ -39,7 +39,7 @@ func (d *Daemon) view() server.View {
 		Journal: d.journal, IPAM: d.pools, Source: glance{d.objects, d.api},
 		Nets: d.nets, NADs: d.objects.NADs, Problems: d.problems, Conditions: d.conditions, Port: d.port, PortMissing: d.portMissing, Tombstones: d.nics.Tombstones, Repairs: d.repairs.list,
 		Base: agent.Status{
-			Version: d.opts.Build.Version, Commit: d.opts.Build.Commit, Node: d.opts.NodeName, Started: d.started,
+			Version: d.opts.Build.Version, Commit: d.opts.Build.Commit, Node: d.opts.NodeName, Started: d.started.UTC(),
 			Settings: agent.Settings{
 				Socket: d.opts.Socket, CompatSockets: d.opts.CompatSockets, StateDir: d.opts.StateDir, Objects: d.opts.Objects,
 				OVSDB: d.opts.OVSDB, Bridge: d.opts.Bridge, OVN: d.opts.OVN, NB: d.opts.NB, Datapath: d.datapath, Iface: d.opts.Iface, MTU: int(d.mtu.Load()),

@@ -43,7 +43,7 @@ func (t *term) fromBefore(ctx context.Context, p Pod) (out []core.Lease) {
 	}
 	has := running(p)
 	for _, nic := range nics {
-		if p.Annotations[portOf(p.Pod, nic.IfaceID)+v1.ProviderSuffix+v1.FieldAllocated] == "true" {
+		if p.Annotations[logical.Prefix(p.Pod, nic.IfaceID)+v1.ProviderSuffix+v1.FieldAllocated] == "true" {
 			continue
 		}
 		is := has[nic.ifName]

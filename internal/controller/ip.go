@@ -145,7 +145,7 @@ func (t *term) ip(ctx context.Context, k Key) error {
 		return nil
 	case has && book.Reservation(l):
 		want := &v1.IP{ObjectMeta: metav1.ObjectMeta{Name: k.Name, Labels: map[string]string{labelReserved: "true"}}, Spec: have.Spec}
-		spell(&want.Spec, l)
+		logical.Spell(&want.Spec, l)
 		return t.PutIP(ctx, have, want)
 	case has:
 		return t.record(ctx, l, have)
@@ -168,7 +168,7 @@ func (t *term) record(ctx context.Context, l core.Lease, have *v1.IP) error {
 		},
 		Spec: v1.IPSpec{PodName: pod.Name, Namespace: pod.Namespace},
 	}
-	spell(&want.Spec, l)
+	logical.Spell(&want.Spec, l)
 	switch p, live := t.Pods.Get(pod.Namespace, pod.Name); {
 	case pod.IsZero():
 		want.Spec.PodName, want.Spec.NodeName = l.Owner.Key.IfName, t.nodeAt(l.Owner.Key.IfName)
@@ -196,21 +196,6 @@ func label(o, have *v1.IP) {
 	for key, value := range map[string]string{labelSubnet: o.Spec.Subnet, labelNode: o.Spec.NodeName, o.Spec.Subnet: ""} {
 		if len(validation.IsQualifiedName(key)) == 0 && len(validation.IsValidLabelValue(value)) == 0 && (value != "" || key == o.Spec.Subnet) {
 			o.Labels[key] = value
-		}
-	}
-}
-
-// spell writes a lease's addresses into an object.
-func spell(s *v1.IPSpec, l core.Lease) {
-	s.Subnet, s.IPAddress = l.Subnet, logical.Join(l.IPs)
-	if len(l.MAC) > 0 {
-		s.MacAddress = l.MAC.String()
-	}
-	for _, ip := range l.IPs {
-		if ip.Is4() {
-			s.V4IPAddress = ip.String()
-		} else {
-			s.V6IPAddress = ip.String()
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
@@ -52,9 +53,11 @@ func New(c Config) *Controller {
 
 // Kinds of keys of the queue that no object has: networks compares all Subnets
 // in force with those before, status writes a Subnet's counts, everything has
-// all objects looked at, vlans compares all Vlans.
+// all objects looked at, vlans compares all Vlans, locals is what names in load
+// balancers stand for on each node.
 const (
 	kindVlans    Kind = "vlans"
+	kindLocals   Kind = "locals"
 	kindAll      Kind = "everything"
 	kindNetworks Kind = "networks"
 	kindStatus   Kind = "status"
@@ -90,6 +93,8 @@ type term struct {
 	faults   map[string]error          // why Subnets have no rows
 	keepers  map[string]Owner          // that keep addresses for pods of a name, by namespace/name
 	warned   map[Key]Event             // the last event about an object that is not well
+	local    sync.Mutex                // makes locals one after the other
+	named    atomic.Bool               // there was a Service with internalTrafficPolicy: Local
 }
 
 // anyVpc stands for the Vpc of rows that an earlier leader wrote.
@@ -200,6 +205,8 @@ func keyOf(owner string) (Key, bool) {
 		return Key{KindService, namespace, name}, ok
 	case "vip":
 		return Key{Kind: KindVip, Name: rest}, true
+	case logical.LocalOwner:
+		return Key{Kind: kindLocals}, true
 	case "securitygroup":
 		return Key{Kind: KindGroup, Name: rest}, true
 	case "networkpolicy":
@@ -222,6 +229,8 @@ func (t *term) changed(k Key) {
 		t.queue.Add(k)
 	case KindNAD:
 		t.rouse("")
+	case KindNode:
+		t.queue.Add(k, Key{Kind: kindLocals})
 	default:
 		t.queue.Add(k)
 	}
@@ -267,7 +276,7 @@ func (t *term) everything() error {
 	if err != nil {
 		return err
 	}
-	keys := append([]Key{{Kind: KindVpc, Name: v1.DefaultVpc}, {Kind: kindNetworks}, {Kind: kindVlans}}, t.allPolicies()...)
+	keys := append([]Key{{Kind: KindVpc, Name: v1.DefaultVpc}, {Kind: kindNetworks}, {Kind: kindVlans}, {Kind: kindLocals}}, t.allPolicies()...)
 	keys = append(keys, t.moreKeys()...)
 	for _, v := range t.Vpcs.List() {
 		keys = append(keys, Key{Kind: KindVpc, Name: v.Name})
@@ -358,6 +367,8 @@ func (t *term) more(ctx context.Context, k Key) error {
 		return t.qos(ctx, k)
 	case kindVlans:
 		return t.vlans(ctx)
+	case kindLocals:
+		return t.locals(ctx)
 	}
 	t.heed(k)
 	return nil

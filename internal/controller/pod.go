@@ -189,7 +189,7 @@ func (t *term) release(leases []core.Lease, cancelled bool) {
 func (t *term) nics(ctx context.Context, p Pod, held []core.Lease) ([]nic, error) {
 	notes := t.unpooled(p)
 	for _, l := range held {
-		pin(notes, portOf(p.Pod, l.Owner.Key.IfName), l)
+		pin(notes, logical.Prefix(p.Pod, l.Owner.Key.IfName), l)
 	}
 	src := desired{networks: t.nets, pod: resolve.Pod{Pod: p.Pod, Annotations: notes, Controller: p.Owner.Kind}}
 	wants, err := resolve.Resolve(ctx, src, resolve.Input{
@@ -386,7 +386,7 @@ const (
 func podNotes(p Pod, all []given) map[string]string {
 	out := map[string]string{}
 	for _, g := range all {
-		at := portOf(p.Pod, g.lease.Owner.Key.IfName) + v1.ProviderSuffix
+		at := logical.Prefix(p.Pod, g.lease.Owner.Key.IfName) + v1.ProviderSuffix
 		maps.Copy(out, logical.LeaseNotes(at, g.net, g.lease))
 		if g.claimed() {
 			continue // what carries it is not ours

@@ -179,16 +179,6 @@ func owner(pod core.Pod, uid, port string) core.Owner {
 	return core.Owner{Key: core.Key{Container: uid, IfName: port}, Pod: pod}
 }
 
-// portOf is the prefix of a logical port's annotations: what follows the pod in
-// its name, "ovn" for nothing (sdn.md, 2).
-func portOf(pod core.Pod, port string) string {
-	rest, ok := strings.CutPrefix(port, pod.Name+"."+pod.Namespace)
-	if rest = strings.TrimPrefix(rest, "."); !ok || rest == "" {
-		return v1.DefaultProvider
-	}
-	return rest
-}
-
 // nodeOwner has the address of a node.
 func nodeOwner(name string) core.Owner { return owner(core.Pod{}, "", core.NodePort(name)) }
 

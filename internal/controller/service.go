@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
@@ -13,6 +14,13 @@ import (
 // service makes a Service's load balancers what it and its endpoints say.
 func (t *term) service(ctx context.Context, k Key) error {
 	s, ok := t.Services.Get(k.Namespace, k.Name)
+	if ok && s.Local { // before its load balancers, which are nothing without
+		if err := t.locals(ctx); err != nil {
+			return err
+		}
+	} else if t.named.Load() { // it may have been
+		t.queue.Add(Key{Kind: kindLocals})
+	}
 	if !ok {
 		t.calm(k)
 		return t.DB.Apply(ctx, &ovn.Set{Owner: logical.ServiceOwner(k.Namespace, k.Name)})
@@ -29,4 +37,20 @@ func (t *term) service(ctx context.Context, k Key) error {
 	t.served(k)
 	t.say(ctx, Object{Key: k, UID: s.UID}, Event{Reason: status.Fields, Message: "not carried out: " + strings.Join(undone, "; ")})
 	return nil
+}
+
+// locals makes what names in load balancers stand for on each node what the Services
+// with internalTrafficPolicy: Local say.
+func (t *term) locals(ctx context.Context) error {
+	t.local.Lock()
+	defer t.local.Unlock()
+	services := t.Services.List()
+	t.named.Store(slices.ContainsFunc(services, func(s logical.Service) bool { return s.Local }))
+	var all []logical.Chassis
+	for _, n := range t.Nodes.List() {
+		if name := n.Annotations[v1.AnnChassis]; name != "" {
+			all = append(all, logical.Chassis{Node: n.Name, Name: name})
+		}
+	}
+	return t.DB.Apply(ctx, logical.Locals(services, t.Endpoints, all))
 }

@@ -2,6 +2,7 @@ package controller_test
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,9 +15,9 @@ import (
 )
 
 // service declares a Service of namespace ns with TCP port 80.
-func (w *world) service(name, ip string, local bool) {
+func (w *world) service(name, ip string, affinity int) {
 	w.set(serviceKey(name), logical.Service{
-		Namespace: "ns", Name: name, UID: "uid-" + name, Local: local,
+		Namespace: "ns", Name: name, UID: "uid-" + name, Affinity: affinity,
 		IPs: []netip.Addr{netip.MustParseAddr(ip)}, Ports: []logical.ServicePort{{Protocol: "TCP", Port: 80}},
 	})
 }
@@ -45,9 +46,9 @@ func vips(t *testing.T, db *bed.Central, service, want string) {
 func TestServices(t *testing.T) {
 	t.Parallel()
 	w, db := newWorld(), database(t)
-	w.service("web", "10.96.0.1", false)
+	w.service("web", "10.96.0.1", 0)
 	w.slice("web-1", "web", "10.16.0.2")
-	w.service("old", "10.96.0.2", true)
+	w.service("old", "10.96.0.2", 70000)
 	first := lead(t, "one", w, db)
 	vips(t, db, "web", "10.96.0.1:80=10.16.0.2:8080")
 	vips(t, db, "old", "10.96.0.2:80=")
@@ -58,7 +59,7 @@ func TestServices(t *testing.T) {
 	w.slice("web-2", "old", "10.16.0.3") // its label names another
 	vips(t, db, "web", "10.96.0.1:80=")
 	vips(t, db, "old", "10.96.0.2:80=10.16.0.3:8080")
-	require.Equal(t, []string{"FieldsNotImplemented: not carried out: spec.internalTrafficPolicy: Local (endpoints of all nodes are reached)"}, w.warned(serviceKey("old")))
+	require.Equal(t, []string{"FieldsNotImplemented: not carried out: spec.sessionAffinityConfig.clientIP.timeoutSeconds: 70000 (OVN has at most 65535)"}, w.warned(serviceKey("old")))
 	require.Empty(t, w.warned(serviceKey("web")))
 
 	// Rows that somebody spoils or takes come back.
@@ -77,7 +78,7 @@ func TestServices(t *testing.T) {
 
 	was := db.Get("Load_Balancer", "ns/web/tcp", "_uuid")
 	lead(t, "three", w, db)
-	w.service("next", "10.96.0.3", false)
+	w.service("next", "10.96.0.3", 0)
 	vips(t, db, "next", "10.96.0.3:80=")
 	w.set(serviceKey("next"), nil)
 	vips(t, db, "next", "")
@@ -97,4 +98,76 @@ func TestServices(t *testing.T) {
 				db.Get("Logical_Switch", "s", "name") == "s"
 		}, patience, tick, "%+v", c)
 	}
+}
+
+// TestLocalServices: what stands for the endpoints of a Service with
+// internalTrafficPolicy: Local follows EndpointSlices, nodes and the Service, on each
+// node by itself, under whatever leader; a node's row stays as long as the node.
+func TestLocalServices(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	node := func(name string) controller.Key { return controller.Key{Kind: controller.KindNode, Name: name} }
+	for _, name := range []string{"n1", "n2"} {
+		w.set(node(name), controller.Node{Name: name, UID: name, Annotations: map[string]string{v1.AnnChassis: "c-" + name}})
+	}
+	web := logical.Service{
+		Namespace: "ns", Name: "web", UID: "1", Local: true,
+		IPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}, Ports: []logical.ServicePort{{Protocol: "TCP", Port: 80}},
+	}
+	w.set(serviceKey("web"), web)
+	at := func(name, node, ip string) {
+		w.set(controller.Key{Kind: kindSlice, Namespace: "ns", Name: name}, logical.Endpoints{
+			Namespace: "ns", Service: "web", Ports: []logical.ServicePort{{Protocol: "TCP", Port: 8080}},
+			All: []logical.Endpoint{{IPs: []netip.Addr{netip.MustParseAddr(ip)}, Node: node, Ready: true}},
+		})
+	}
+	// stands waits until the values of a node's names are these, "" for no row.
+	stands := func(node, want string) {
+		t.Helper()
+		got := ""
+		require.Eventually(t, func() bool {
+			vars := strings.Fields(db.Nbctl("--bare", "--no-headings", "--columns=variables", "find", "Chassis_Template_Var", "chassis=c-"+node))
+			slices.Sort(vars)
+			for i, v := range vars {
+				_, vars[i], _ = strings.Cut(v, "=")
+			}
+			got = strings.Join(vars, " ")
+			return got == want
+		}, patience, tick, "node %s: wanted %q", node, want)
+	}
+	const nobody = "10.96.0.1 127.0.0.1:9"
+	at("a", "n1", "10.16.0.2")
+	first := lead(t, "one", w, db)
+	stands("n1", "10.96.0.1 10.16.0.2:8080")
+	stands("n2", nobody)
+	require.Eventually(t, func() bool { return db.Get("Load_Balancer", "ns/web/tcp/ipv4", "options:template") == "true" }, patience, tick)
+	require.Empty(t, w.warned(serviceKey("web")))
+	at("b", "n2", "10.16.0.3")
+	stands("n2", "10.96.0.1 10.16.0.3:8080")
+	at("a", "n2", "10.16.0.2")
+	stands("n1", nobody)
+	stands("n2", "10.96.0.1 10.16.0.2:8080,10.16.0.3:8080")
+	w.set(node("n3"), controller.Node{Name: "n3", UID: "n3", Annotations: map[string]string{v1.AnnChassis: "c-n3"}})
+	stands("n3", nobody)
+
+	first.stop()
+	row := db.Nbctl("--bare", "--columns=_uuid", "find", "Chassis_Template_Var", "chassis=c-n1")
+	w.set(node("n3"), nil)
+	at("b", "n1", "10.16.0.3")
+	lead(t, "two", w, db)
+	stands("n1", "10.96.0.1 10.16.0.3:8080")
+	stands("n2", "10.96.0.1 10.16.0.2:8080")
+	require.Eventually(t, func() bool { return db.Count("Chassis_Template_Var") == 2 }, patience, tick)
+	db.Nbctl("clear", "Chassis_Template_Var", strings.TrimSpace(row), "variables") // by somebody
+	stands("n1", "10.96.0.1 10.16.0.3:8080")
+	web.Local = false
+	w.set(serviceKey("web"), web)
+	vips(t, db, "web", "10.96.0.1:80=10.16.0.2:8080,10.16.0.3:8080")
+	stands("n1", "")
+	web.Local = true
+	w.set(serviceKey("web"), web)
+	stands("n1", "10.96.0.1 10.16.0.3:8080")
+	w.set(serviceKey("web"), nil)
+	stands("n1", "")
+	require.Equal(t, row, db.Nbctl("--bare", "--columns=_uuid", "find", "Chassis_Template_Var", "chassis=c-n1"))
 }

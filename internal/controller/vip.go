@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -28,7 +27,7 @@ func vipOwner(name, uid string) core.Owner { return owner(core.Pod{}, uid, logic
 // vipOfPort is the lease that a Vip's row shows.
 func vipOfPort(p ovn.Port) core.Lease {
 	mac, ips, _ := strings.Cut(p.ExternalIDs[logical.KeyAddresses], " ")
-	l := core.Lease{Subnet: p.Switch, IPs: addrs(ips, " "), Owner: owner(core.Pod{}, p.ExternalIDs[logical.KeyVipUID], p.Name)}
+	l := core.Lease{Subnet: p.Switch, IPs: logical.Addrs(ips, " "), Owner: owner(core.Pod{}, p.ExternalIDs[logical.KeyVipUID], p.Name)}
 	if l.MAC.UnmarshalText([]byte(mac)) != nil {
 		return core.Lease{}
 	}
@@ -37,7 +36,7 @@ func vipOfPort(p ovn.Port) core.Lease {
 
 // vipOfStatus is the lease that a Vip's object was told.
 func vipOfStatus(o *v1.Vip) core.Lease {
-	l := core.Lease{Subnet: subnetOf(o), IPs: addrs(o.Status.V4ip+","+o.Status.V6ip, ","), Owner: vipOwner(o.Name, string(o.UID))}
+	l := core.Lease{Subnet: subnetOf(o), IPs: logical.Addrs(o.Status.V4ip+","+o.Status.V6ip, ","), Owner: vipOwner(o.Name, string(o.UID))}
 	if l.MAC.UnmarshalText([]byte(o.Status.Mac)) != nil {
 		l.IPs = nil
 	}
@@ -45,16 +44,6 @@ func vipOfStatus(o *v1.Vip) core.Lease {
 }
 
 func subnetOf(o *v1.Vip) string { return cmp.Or(o.Spec.Subnet, v1.DefaultSubnet) }
-
-// addrs are the addresses of a list; what is none is left out.
-func addrs(list, sep string) (out []netip.Addr) {
-	for text := range strings.SplitSeq(list, sep) {
-		if ip, err := netip.ParseAddr(strings.TrimSpace(text)); err == nil {
-			out = append(out, ip)
-		}
-	}
-	return out
-}
 
 // vip makes a Vip's address, row and status what they should be. What it had goes
 // first, if that is not what it asks for, and once no pod may send from it.
@@ -95,7 +84,7 @@ func (t *term) keeps(o *v1.Vip, l core.Lease) bool {
 	mac := core.MAC{}
 	_ = mac.UnmarshalText([]byte(o.Spec.MacAddress)) // the API server refuses what is none
 	return l.Owner.Key.Container == string(o.UID) && l.Subnet == subnetOf(o) &&
-		includes(l.IPs, addrs(o.Spec.V4ip+","+o.Spec.V6ip, ",")) && (len(mac) == 0 || slices.Equal(mac, l.MAC))
+		includes(l.IPs, logical.Addrs(o.Spec.V4ip+","+o.Spec.V6ip, ",")) && (len(mac) == 0 || slices.Equal(mac, l.MAC))
 }
 
 // shared gives a Vip its address, and writes its row: a former leader cannot.
@@ -107,7 +96,7 @@ func (t *term) shared(ctx context.Context, o *v1.Vip) (core.Lease, error) {
 	case net.Name == logical.JoinSubnet:
 		return core.Lease{}, fmt.Errorf("spec.subnet: Subnet %s is for nodes alone", net.Name)
 	}
-	r := ipam.Request{Subnet: net.Subnet, Owner: vipOwner(o.Name, string(o.UID)), IPs: addrs(o.Spec.V4ip+","+o.Spec.V6ip, ",")}
+	r := ipam.Request{Subnet: net.Subnet, Owner: vipOwner(o.Name, string(o.UID)), IPs: logical.Addrs(o.Spec.V4ip+","+o.Spec.V6ip, ",")}
 	if o.Spec.MacAddress != "" {
 		if err := r.MAC.UnmarshalText([]byte(o.Spec.MacAddress)); err != nil {
 			return core.Lease{}, fmt.Errorf("spec.macAddress: %w", err)

@@ -117,6 +117,12 @@ func (r *LoadBalancerGroup) CloneModel() model.Model { return clone(r) }
 func (r *LoadBalancerGroup) CloneModelInto(m model.Model) { cloneInto(r, m) }
 
 // CloneModel copies the row.
+func (r *TemplateVars) CloneModel() model.Model { return clone(r) }
+
+// CloneModelInto copies the row into another.
+func (r *TemplateVars) CloneModelInto(m model.Model) { cloneInto(r, m) }
+
+// CloneModel copies the row.
 func (r *DHCPOptions) CloneModel() model.Model { return clone(r) }
 
 // CloneModelInto copies the row into another.

@@ -146,6 +146,14 @@ type (
 		Name         string   `ovsdb:"name"`
 		LoadBalancer []string `ovsdb:"load_balancer" ref:"Load_Balancer"`
 	}
+	// TemplateVars are what names in load balancers stand for on one chassis
+	// (ovn-nb(5), Chassis_Template_Var); OVN >= 22.12.
+	TemplateVars struct {
+		UUID        string            `ovsdb:"_uuid"`
+		Chassis     string            `ovsdb:"chassis"` // its name
+		Variables   map[string]string `ovsdb:"variables"`
+		ExternalIDs map[string]string `ovsdb:"external_ids"`
+	}
 	// DHCPOptions are what OVN answers to DHCP of ports.
 	DHCPOptions struct {
 		UUID        string            `ovsdb:"_uuid"`

@@ -47,6 +47,7 @@ var kinds = []*kind{
 	{TableDHCPOptions, &DHCPOptions{}, true, false},
 	{TableHAChassisGroup, &HAChassisGroup{}, true, true},
 	{"HA_Chassis", &HAChassis{}, false, false},
+	{"Chassis_Template_Var", &TemplateVars{}, true, false},
 	{TableLoadBalancer, &LoadBalancer{}, true, false},
 	{TableLoadBalancerGroup, &LoadBalancerGroup{}, true, true},
 	{TableSwitch, &LogicalSwitch{}, true, false},

@@ -288,13 +288,14 @@ func (k *Keeper) Proven(ctx context.Context, l core.Lease) (bool, error) {
 }
 
 // Strays drops the claims of a pod's name of which the book knows nothing. The pod is
-// gone, or was told what the book knows.
+// gone, or was told what the book knows; one that was told otherwise meanwhile, by
+// another controller, is looked at again for that.
 func (k *Keeper) Strays(ctx context.Context, pod core.Pod) error {
 	for _, c := range k.Of(pod) {
 		if slices.ContainsFunc(k.Book.Of(pod), func(l core.Lease) bool {
 			net, ok := k.Net(l.Subnet)
 			return of(l, c) && (!ok || Needed(net))
-		}) {
+		}) || slices.ContainsFunc(k.Told(pod), func(l core.Lease) bool { return l.Owner.Key == ownerOf(c).Key && of(l, c) }) {
 			continue
 		}
 		if err := k.drop(ctx, c); err != nil {

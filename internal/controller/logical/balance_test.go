@@ -79,14 +79,57 @@ func TestBalancers(t *testing.T) {
 	}
 }
 
+func TestLocals(t *testing.T) {
+	t.Parallel()
+	s := Service{
+		Namespace: "ns", Name: "web", Local: true, IPs: []netip.Addr{netip.MustParseAddr("10.96.0.10"), netip.MustParseAddr("fd96::10")},
+		Ports: []ServicePort{{"dns", "UDP", 53}, {"m", "TCP", 9153}},
+	}
+	rows := balancers(s, nil)
+	require.Len(t, rows, 4, "of each protocol and family")
+	names := map[string]string{} // what stands for what
+	for i, want := range []struct{ name, port string }{{"tcp/ipv4", ":9153"}, {"tcp/ipv6", ":9153"}, {"udp/ipv4", ":53"}, {"udp/ipv6", ":53"}} {
+		require.Equal(t, "ns/web/"+want.name, rows[i].Name)
+		require.Equal(t, "true", rows[i].Options["template"])
+		require.Equal(t, want.name[4:], rows[i].Options["address-family"])
+		require.Len(t, rows[i].Vips, 1)
+		for vip, to := range rows[i].Vips {
+			require.Regexp(t, "^\\^fl_[0-9a-f]{16}_[01]"+want.port+"$", vip)
+			names[want.name] = strings.TrimPrefix(to, "^")
+		}
+	}
+	at := func(name, node string, port uint16, ips ...string) Endpoints {
+		e := slice(name, map[string]string{"dns": "UDP", "m": "TCP"}[name], port, ips...)
+		for i := range e.All {
+			e.All[i].Node = node
+		}
+		return e
+	}
+	from := []Endpoints{at("dns", "a", 1053, "10.16.0.2", "10.16.0.3"), at("dns", "b", 1053, "~10.16.0.4"), at("m", "a", 1, "!10.16.0.2"), at("dns", "", 1053, "fd16::2")}
+	set := Locals([]Service{s, {Namespace: "ns", Name: "other", IPs: s.IPs, Ports: s.Ports}}, func(string, string) []Endpoints { return from }, []Chassis{{"a", "chassis-a"}, {"b", "b"}})
+	want := &ovn.Set{Owner: LocalOwner}
+	for _, c := range []struct{ node, name, dns string }{{"a", "chassis-a", "10.16.0.2:1053,10.16.0.3:1053"}, {"b", "b", "10.16.0.4:1053"}} {
+		prefix := names["udp/ipv4"][:19]
+		want.PutKeyed(c.node, &ovn.TemplateVars{Chassis: c.name, Variables: map[string]string{
+			prefix + "_0": "10.96.0.10", prefix + "_1": "fd96::10", names["udp/ipv4"]: c.dns, names["udp/ipv6"]: "[::1]:9",
+			names["tcp/ipv4"]: "127.0.0.1:9", names["tcp/ipv6"]: "[::1]:9",
+		}})
+	}
+	require.Equal(t, want, set)
+	none := &ovn.Set{Owner: LocalOwner}
+	none.PutKeyed("a", &ovn.TemplateVars{Chassis: "a", Variables: map[string]string{}})
+	require.Equal(t, none, Locals(nil, nil, []Chassis{{"a", "a"}}), "a row stays")
+}
+
 func TestUndone(t *testing.T) {
 	t.Parallel()
-	require.Empty(t, Service{Local: true}.Undone(), "headless: nobody carries it out")
+	require.Empty(t, Service{Local: true, Affinity: 1}.Undone(), "headless: nobody carries it out")
 	s := Service{IPs: []netip.Addr{netip.MustParseAddr("10.96.0.10")}, Local: true, Affinity: 86400}
-	require.Equal(t, []string{
-		"spec.internalTrafficPolicy: Local (endpoints of all nodes are reached)",
-		"spec.sessionAffinityConfig.clientIP.timeoutSeconds: 86400 (OVN has at most 65535)",
-	}, s.Undone())
+	require.Equal(t, []string{"spec.sessionAffinity: ClientIP (OVN has none with spec.internalTrafficPolicy: Local)"}, s.Undone())
+	s.Local = false
+	require.Equal(t, []string{"spec.sessionAffinityConfig.clientIP.timeoutSeconds: 86400 (OVN has at most 65535)"}, s.Undone())
+	s.Local, s.Affinity = true, 0
+	require.Empty(t, s.Undone())
 	s.Local, s.Affinity = false, 10800
 	require.Empty(t, s.Undone())
 }

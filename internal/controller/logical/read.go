@@ -50,3 +50,38 @@ func Join[T fmt.Stringer](list []T) string {
 	}
 	return strings.Join(text, ",")
 }
+
+// Spell writes a lease's addresses into an object.
+func Spell(s *v1.IPSpec, l core.Lease) {
+	s.Subnet, s.IPAddress = l.Subnet, Join(l.IPs)
+	if len(l.MAC) > 0 {
+		s.MacAddress = l.MAC.String()
+	}
+	for _, ip := range l.IPs {
+		if ip.Is4() {
+			s.V4IPAddress = ip.String()
+		} else {
+			s.V6IPAddress = ip.String()
+		}
+	}
+}
+
+// Addrs are the addresses of a list; what is none is left out.
+func Addrs(list, sep string) (out []netip.Addr) {
+	for text := range strings.SplitSeq(list, sep) {
+		if ip, err := netip.ParseAddr(strings.TrimSpace(text)); err == nil {
+			out = append(out, ip)
+		}
+	}
+	return out
+}
+
+// Prefix is the prefix of a logical port's annotations: what follows the pod in
+// its name, "ovn" for nothing (sdn.md, 2).
+func Prefix(pod core.Pod, port string) string {
+	rest, ok := strings.CutPrefix(port, pod.Name+"."+pod.Namespace)
+	if rest = strings.TrimPrefix(rest, "."); !ok || rest == "" {
+		return v1.DefaultProvider
+	}
+	return rest
+}

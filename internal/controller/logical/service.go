@@ -40,6 +40,7 @@ type Endpoints struct {
 // Endpoint is where a pod is reached.
 type Endpoint struct {
 	IPs   []netip.Addr
+	Node  string // "" where nobody says it
 	Ready bool
 	// Last is one that still serves while it is being ended: it counts where no
 	// other is ready.
@@ -74,44 +75,57 @@ func Balance(s Service, from []Endpoints) *ovn.Set {
 
 // balancers are a Service's load balancers, in the order of their protocols.
 func balancers(s Service, from []Endpoints) (out []*ovn.LoadBalancer) {
+	if s.Local {
+		return localBalancers(s)
+	}
 	vips := map[string]map[string]string{}
 	for _, p := range s.Ports {
 		for _, ip := range s.IPs {
 			if vips[p.Protocol] == nil {
 				vips[p.Protocol] = map[string]string{}
 			}
-			vips[p.Protocol][netip.AddrPortFrom(ip, p.Port).String()] = backends(p, ip.Is4(), from)
+			vips[p.Protocol][netip.AddrPortFrom(ip, p.Port).String()] = backends(p, ip.Is4(), from, "")
 		}
 	}
-	own := Hairpins()[0].String() + " " + Hairpins()[1].String()
-	for _, protocol := range []string{"TCP", "UDP", "SCTP"} {
+	for _, protocol := range protocols {
 		if vips[protocol] == nil {
 			continue
 		}
-		name := strings.ToLower(protocol)
-		row := &ovn.LoadBalancer{
-			Name: s.Namespace + "/" + s.Name + "/" + name, Protocol: new(name), Vips: vips[protocol],
-			// Who asks an address without endpoints is refused, and does not wait.
-			Options:     map[string]string{"reject": "true", "hairpin_snat_ip": own},
-			ExternalIDs: map[string]string{keyService: s.Namespace + "/" + s.Name},
-		}
+		row := balancer(s, protocol)
+		row.Vips = vips[protocol]
+		// Who asks an address without endpoints is refused, and does not wait.
+		row.Options["reject"] = "true"
 		if s.Affinity > 0 {
 			// No selection_fields: by ip_src all clients of IPv6 would have one endpoint.
 			row.Options["affinity_timeout"] = strconv.Itoa(min(s.Affinity, mostAffinity))
-		}
-		if protocol == "UDP" {
-			// Nobody closes a connection of UDP: a client would send to an endpoint that
-			// is gone for as long as it sends.
-			row.Options["ct_flush"] = "true"
 		}
 		out = append(out, row)
 	}
 	return out
 }
 
-// backends are the endpoints of a port in one family, as OVN writes them:
-// those that are ready, else those that serve for the last time.
-func backends(p ServicePort, four bool, from []Endpoints) string {
+// protocols are those of Services.
+var protocols = []string{"TCP", "UDP", "SCTP"}
+
+// balancer is a Service's load balancer of one protocol, without addresses.
+func balancer(s Service, protocol string) *ovn.LoadBalancer {
+	name := strings.ToLower(protocol)
+	row := &ovn.LoadBalancer{
+		Name: s.Namespace + "/" + s.Name + "/" + name, Protocol: new(name),
+		Options:     map[string]string{"hairpin_snat_ip": Hairpins()[0].String() + " " + Hairpins()[1].String()},
+		ExternalIDs: map[string]string{keyService: s.Namespace + "/" + s.Name},
+	}
+	if protocol == "UDP" {
+		// Nobody closes a connection of UDP: a client would send to an endpoint that
+		// is gone for as long as it sends.
+		row.Options["ct_flush"] = "true"
+	}
+	return row
+}
+
+// backends are the endpoints of a port in one family, on one node or, for "", on any,
+// as OVN writes them: those that are ready, else those that serve for the last time.
+func backends(p ServicePort, four bool, from []Endpoints, node string) string {
 	var ready, last []netip.AddrPort
 	for _, slice := range from {
 		for _, to := range slice.Ports {
@@ -119,6 +133,9 @@ func backends(p ServicePort, four bool, from []Endpoints) string {
 				continue
 			}
 			for _, e := range slice.All {
+				if node != "" && e.Node != node {
+					continue
+				}
 				for _, ip := range e.IPs {
 					at := netip.AddrPortFrom(ip, to.Port)
 					switch {
@@ -151,10 +168,10 @@ func (s Service) Undone() (out []string) {
 	if len(s.IPs) == 0 {
 		return nil
 	}
-	if s.Local {
-		out = append(out, "spec.internalTrafficPolicy: Local (endpoints of all nodes are reached)")
+	if s.Local && s.Affinity > 0 {
+		out = append(out, "spec.sessionAffinity: ClientIP (OVN has none with spec.internalTrafficPolicy: Local)")
 	}
-	if s.Affinity > mostAffinity {
+	if !s.Local && s.Affinity > mostAffinity {
 		out = append(out, fmt.Sprintf("spec.sessionAffinityConfig.clientIP.timeoutSeconds: %d (OVN has at most %d)", s.Affinity, mostAffinity))
 	}
 	return out

@@ -59,11 +59,17 @@ func ReadEndpoints(o *discoveryv1.EndpointSlice) Endpoints {
 		}
 		out.Ports = append(out.Ports, port)
 	}
+	value := func(s *string) string {
+		if s == nil {
+			return ""
+		}
+		return *s
+	}
 	is := func(b *bool, unsaid bool) bool { return b == nil && unsaid || b != nil && *b }
 	for _, e := range o.Endpoints {
 		ready := is(e.Conditions.Ready, true)
 		out.All = append(out.All, Endpoint{
-			IPs: addrs(e.Addresses), Ready: ready,
+			IPs: addrs(e.Addresses), Node: value(e.NodeName), Ready: ready,
 			Last: is(e.Conditions.Serving, ready) && is(e.Conditions.Terminating, false),
 		})
 	}

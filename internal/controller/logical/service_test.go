@@ -15,6 +15,7 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/ovn"
 	"github.com/fairlead/fairlead/internal/testbed/inside"
 	bed "github.com/fairlead/fairlead/internal/testbed/ovn"
@@ -175,4 +176,66 @@ func TestServices(t *testing.T) {
 
 	apply(&ovn.Set{Owner: logical.ServiceOwner("ns", "web")})
 	require.Zero(t, central.Count("Load_Balancer"))
+}
+
+// TestLocalServices: with internalTrafficPolicy: Local a pod reaches the endpoints of its
+// own node alone, itself among them, by TCP and UDP in both families; what changes there
+// changes it, and without endpoints on its node it hears nothing. ovn-controller takes all
+// of it, the end of the last such Service too.
+func TestLocalServices(t *testing.T) {
+	t.Parallel()
+	central, c, a, b := newSite(t)
+	apply := func(sets ...*ovn.Set) {
+		t.Helper()
+		for _, s := range sets {
+			require.NoError(t, c.Apply(t.Context(), s))
+		}
+	}
+	apply(logical.Router(logical.Vpc{Name: v1.DefaultVpc}), logical.Switch(a.net), logical.Switch(b.net), logical.Ports(a.rows), logical.Ports(b.rows))
+	a.bind()
+	b.bind()
+	pods := map[string]*netns.Handle{"a": inside.Open(t, a.pod.NetnsPath()), "b": inside.Open(t, b.pod.NetnsPath())}
+	inside.Serve(t, pods["a"], "a", 8080)
+	inside.Serve(t, pods["b"], "b", 8080)
+	web := service("web", "10.96.0.10", "fd96::10")
+	web.Local = true
+	at := func(node string, ips ...string) logical.Endpoints {
+		e := endpoints(web, ips...)
+		for i := range e.All {
+			e.All[i].Node = node
+		}
+		return e
+	}
+	chassis := []logical.Chassis{{Node: "node-a", Name: a.ch.Name}, {Node: "node-b", Name: b.ch.Name}}
+	serve := func(from ...logical.Endpoints) {
+		t.Helper()
+		apply(logical.Locals([]logical.Service{web}, func(string, string) []logical.Endpoints { return from }, chassis), logical.Balance(web, from))
+		central.Sync()
+	}
+	// hears wants that the pod hears these, "" for nobody.
+	hears := func(pod, whom string, limit time.Duration) {
+		t.Helper()
+		for _, network := range []string{"tcp", "udp"} {
+			for _, host := range []string{"10.96.0.10", "fd96::10"} {
+				name, _, _ := strings.Cut(inside.Query(pods[pod], inside.Peer{Network: network, Host: host, Port: 80, Limit: limit}), " ")
+				require.Equal(t, whom, name, "%s asks %s by %s", pod, host, network)
+			}
+		}
+	}
+	serve(at("node-a", a.v4, a.v6), at("node-b", b.v4, b.v6))
+	hears("a", "a", hang)
+	hears("b", "b", hang)
+	serve(at("node-b", b.v4, b.v6))
+	hears("a", "", 2*time.Second)
+	hears("b", "b", hang)
+	serve(at("node-a", b.v4, b.v6)) // what counts is what the EndpointSlice says
+	hears("a", "b", hang)
+	hears("b", "", 2*time.Second)
+	web.Local = false
+	apply(logical.Balance(web, []logical.Endpoints{at("node-b", b.v4, b.v6)}), logical.Locals(nil, nil, chassis))
+	central.Sync()
+	hears("a", "b", hang)
+	apply(&ovn.Set{Owner: logical.ServiceOwner("ns", "web")})
+	require.Equal(t, 2, central.Count("Chassis_Template_Var"))
+	central.Sync() // both are alive
 }

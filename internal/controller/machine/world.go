@@ -108,7 +108,7 @@ func (w *world) World() controller.World {
 			Nodes:   lister[controller.Node]{w.node, w.nodes}, Pods: lister[controller.Pod]{w.pod, w.pods},
 			Namespaces: lister[controller.Namespace]{w.namespace, w.namespaces},
 			NADs:       of(w, folder.NetworkAttachmentDefinition, func(n resolve.NAD) resolve.NAD { return n }),
-			Services:   of(w, folder.Service, logical.ReadService), Endpoints: w.endpoints,
+			Services:   of(w, folder.Service, service), Endpoints: w.endpoints,
 			Policies: of(w, folder.NetworkPolicy, func(o *networking.NetworkPolicy) controller.NetworkPolicy {
 				return controller.NetworkPolicy{Namespace: o.Namespace, Name: o.Name, Spec: o.Spec}
 			}),
@@ -278,6 +278,13 @@ func (w *world) endpoints(namespace, service string) (out []logical.Endpoints) {
 		}
 	}
 	return out
+}
+
+// service reads a Service: all its endpoints are on this node.
+func service(o *corev1.Service) logical.Service {
+	s := logical.ReadService(o)
+	s.Local = false
+	return s
 }
 
 // endpoint is a pod behind a Service, without ports before it has its address.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
@@ -295,9 +296,10 @@ func TestDeletedInEveryOrder(t *testing.T) {
 					require.NotEmpty(t, ports(db)["a.ns"], "order %v", order)
 				}
 			}
-			require.Eventually(t, func() bool {
-				return ports(db)["a.ns"] == "" && db.Count("Logical_Switch") == 2 && db.Count("Logical_Router") == 1 && db.Count("Logical_Router_Port") == 2
-			}, patience, tick, "order %v asleep %v: %s", order, asleep, db.Nbctl("show"))
+			require.EventuallyWithT(t, func(c *assert.CollectT) {
+				gone := ports(db)["a.ns"] == "" && db.Count("Logical_Switch") == 2 && db.Count("Logical_Router") == 1 && db.Count("Logical_Router_Port") == 2
+				assert.True(c, gone, "order %v asleep %v: %s", order, asleep, db.Nbctl("show"))
+			}, patience, tick)
 		}
 	}
 }

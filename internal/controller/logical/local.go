@@ -1,9 +1,11 @@
 package logical
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
@@ -37,17 +39,23 @@ func Locals(services []Service, from func(namespace, name string) []Endpoints, a
 			if !s.Local {
 				continue
 			}
-			all := from(s.Namespace, s.Name)
+			here := on(c.Node, from(s.Namespace, s.Name))
 			s.local(func(ip netip.Addr, p ServicePort, addr, to string) {
-				vars[addr], vars[to] = ip.String(), backends(p, ip.Is4(), all, c.Node)
-				if vars[to] == "" {
-					vars[to] = nowhere[ip.Is4()]
-				}
+				vars[addr], vars[to] = ip.String(), cmp.Or(backends(p, ip.Is4(), here), nowhere[ip.Is4()])
 			})
 		}
 		set.PutKeyed(c.Node, &ovn.TemplateVars{Chassis: c.Name, Variables: vars})
 	}
 	return set
+}
+
+// on are the endpoints of one node.
+func on(node string, all []Endpoints) []Endpoints {
+	all = slices.Clone(all)
+	for i := range all {
+		all[i].All = slices.DeleteFunc(slices.Clone(all[i].All), func(e Endpoint) bool { return e.Node != node })
+	}
+	return all
 }
 
 // local gives each address and port of a Service, with the names that stand for the

@@ -84,7 +84,7 @@ func balancers(s Service, from []Endpoints) (out []*ovn.LoadBalancer) {
 			if vips[p.Protocol] == nil {
 				vips[p.Protocol] = map[string]string{}
 			}
-			vips[p.Protocol][netip.AddrPortFrom(ip, p.Port).String()] = backends(p, ip.Is4(), from, "")
+			vips[p.Protocol][netip.AddrPortFrom(ip, p.Port).String()] = backends(p, ip.Is4(), from)
 		}
 	}
 	for _, protocol := range protocols {
@@ -123,9 +123,9 @@ func balancer(s Service, protocol string) *ovn.LoadBalancer {
 	return row
 }
 
-// backends are the endpoints of a port in one family, on one node or, for "", on any,
-// as OVN writes them: those that are ready, else those that serve for the last time.
-func backends(p ServicePort, four bool, from []Endpoints, node string) string {
+// backends are the endpoints of a port in one family, as OVN writes them:
+// those that are ready, else those that serve for the last time.
+func backends(p ServicePort, four bool, from []Endpoints) string {
 	var ready, last []netip.AddrPort
 	for _, slice := range from {
 		for _, to := range slice.Ports {
@@ -133,9 +133,6 @@ func backends(p ServicePort, four bool, from []Endpoints, node string) string {
 				continue
 			}
 			for _, e := range slice.All {
-				if node != "" && e.Node != node {
-					continue
-				}
 				for _, ip := range e.IPs {
 					at := netip.AddrPortFrom(ip, to.Port)
 					switch {

@@ -146,7 +146,10 @@ func (e *events) tell(p core.Pod, kind, reason, note string) {
 			p.UID = known.uid
 		}
 	}
-	e.enqueue(p.Namespace, "Add", kind, reason, note, regarding{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID})
+	e.enqueue(p.Namespace, event{
+		Action: "Add", Type: kind, Reason: reason, Note: note,
+		Regarding: regarding{APIVersion: "v1", Kind: "Pod", Namespace: p.Namespace, Name: p.Name, UID: p.UID},
+	})
 }
 
 // condition tells that one of the node has become another, once. Where nodes' events
@@ -164,17 +167,19 @@ func (e *events) condition(kind string, told share.Summary) {
 	if told.Status == "True" {
 		level = "Warning"
 	}
-	e.enqueue(metav1.NamespaceDefault, kind, level, told.Reason, told.Message, regarding{APIVersion: "v1", Kind: "Node", Name: e.src.Node, UID: e.src.Node})
+	e.enqueue(metav1.NamespaceDefault, event{
+		Action: kind, Type: level, Reason: told.Reason, Note: told.Message,
+		Regarding: regarding{APIVersion: "v1", Kind: "Node", Name: e.src.Node, UID: e.src.Node},
+	})
 }
 
-func (e *events) enqueue(namespace, action, kind, reason, note string, of regarding) {
-	v := event{
-		TypeMeta: metav1.TypeMeta{APIVersion: eventResource.GroupVersion().String(), Kind: "Event"},
-		Action:   action, Reason: reason, Type: kind, Note: core.Clip(e.src.Shell.In(note), noteLimit),
-		ReportingController: reporter, ReportingInstance: e.src.Node, Regarding: of,
-	}
+// enqueue completes an event and has it sent.
+func (e *events) enqueue(namespace string, v event) {
+	v.TypeMeta = metav1.TypeMeta{APIVersion: eventResource.GroupVersion().String(), Kind: "Event"}
+	v.Note = core.Clip(e.src.Shell.In(v.Note), noteLimit)
+	v.ReportingController, v.ReportingInstance = reporter, e.src.Node
 	v.EventTime = metav1.NewMicroTime(e.stamp())
-	v.Metadata.Namespace, v.Metadata.Name = namespace, fmt.Sprintf("%.230s.%x", of.Name, v.EventTime.UnixMicro())
+	v.Metadata.Namespace, v.Metadata.Name = namespace, fmt.Sprintf("%.230s.%x", v.Regarding.Name, v.EventTime.UnixMicro())
 	select {
 	case e.queue <- v:
 	default:

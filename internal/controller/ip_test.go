@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -171,8 +172,11 @@ func TestReservedByObject(t *testing.T) {
 	require.Equal(t, "0a:00:00:00:23:02", w.notes("a")["ovn.kubernetes.io/mac_address"])
 	w.set(podKey("a"), nil)
 	first.stop()
+	told := w.warned(podKey("b"))
 	lead(t, "two", w, db)
-	require.Eventually(t, func() bool { return len(w.warned(podKey("b"))) == 2 }, patience, tick)
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.Greater(c, len(w.warned(podKey("b"))), len(told), "%q", told)
+	}, patience, tick)
 	w.counts(t, "tiny", "1", "10.23.0.2", "0", "")
 	w.object(t, "a.ns", reserved)
 	w.set(ipKey("a.ns"), nil)

@@ -62,3 +62,34 @@ func TestVoiceSaysItOnce(t *testing.T) {
 		`"node not in order yet" err=a`, `"node not in order yet" err=b`, `"node in order again"`,
 	}, said)
 }
+
+// TestLooksDoNotGather: a port that cannot be put right for an hour, and is found so
+// by each audit too, is looked at every sixteen seconds, as if nobody had found it
+// twice; something nearer is not put off by that.
+func TestLooksDoNotGather(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPortRepairs(&Daemon{})
+		audit, looks := time.NewTicker(auditEvery), 0
+		defer audit.Stop()
+		end := time.After(time.Hour)
+		p.later("c", lastRetry)
+		for over := false; !over; {
+			select {
+			case <-audit.C:
+				p.later("c", lastRetry)
+			case <-p.wake:
+				require.Equal(t, map[string]bool{"c": true}, p.take())
+				looks++
+				p.later("c", lastRetry)
+			case <-end:
+				over = true
+			}
+		}
+		require.InDelta(t, time.Hour/lastRetry, looks, 1)
+		p.later("c", busyPause)
+		time.Sleep(busyPause)
+		synctest.Wait()
+		require.Equal(t, map[string]bool{"c": true}, p.take())
+		time.Sleep(time.Hour) // the timer before it
+	})
+}

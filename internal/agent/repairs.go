@@ -181,11 +181,12 @@ type portRepairs struct {
 	wake chan struct{}
 
 	mu      sync.Mutex
-	touched map[string]bool // containers
+	touched map[string]bool      // containers
+	due     map[string]time.Time // when those are touched that later named
 }
 
 func newPortRepairs(d *Daemon) *portRepairs {
-	return &portRepairs{Daemon: d, wake: make(chan struct{}, 1), touched: map[string]bool{}}
+	return &portRepairs{Daemon: d, wake: make(chan struct{}, 1), touched: map[string]bool{}, due: map[string]time.Time{}}
 }
 
 // every is the container that stands for all.
@@ -213,9 +214,24 @@ func (p *portRepairs) take() map[string]bool {
 // busyPause is how long a container with an operation under way is left alone.
 const busyPause = 200 * time.Millisecond
 
-// later has it looked at after a while.
+// later has it looked at after a while, unless it is by then: what cannot be put right
+// for long, and is found so by each audit, is not looked at more and more often.
 func (p *portRepairs) later(container string, wait time.Duration) {
-	time.AfterFunc(wait, func() { p.touch(container) })
+	due := time.Now().Add(wait)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at, known := p.due[container]; known && !at.After(due) {
+		return
+	}
+	p.due[container] = due
+	time.AfterFunc(wait, func() {
+		p.mu.Lock()
+		if p.due[container].Equal(due) {
+			delete(p.due, container)
+		}
+		p.mu.Unlock()
+		p.touch(container)
+	})
 }
 
 // run works until ctx ends.

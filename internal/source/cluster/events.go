@@ -163,12 +163,8 @@ func (e *events) condition(kind string, told share.Summary) {
 	if same {
 		return
 	}
-	level := "Normal"
-	if told.Status == "True" {
-		level = "Warning"
-	}
 	e.enqueue(metav1.NamespaceDefault, event{
-		Action: kind, Type: level, Reason: told.Reason, Note: told.Message,
+		Action: kind, Type: map[string]string{"True": "Warning", "False": "Normal"}[told.Status], Reason: told.Reason, Note: told.Message,
 		Regarding: regarding{APIVersion: "v1", Kind: "Node", Name: e.src.Node, UID: e.src.Node},
 	})
 }

@@ -18,8 +18,8 @@ func (t *term) service(ctx context.Context, k Key) error {
 		if err := t.locals(ctx); err != nil {
 			return err
 		}
-	} else if t.named.Load() { // it may have been
-		t.queue.Add(Key{Kind: kindLocals})
+	} else if t.named.Load() { // it may have been: what they stand for goes after them
+		defer t.queue.Add(Key{Kind: kindLocals})
 	}
 	if !ok {
 		t.calm(k)

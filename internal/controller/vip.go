@@ -126,13 +126,7 @@ func (t *term) tellVip(ctx context.Context, o Object, obj *v1.Vip, l core.Lease,
 	want := v1.VipStatus{Ready: refused == nil, Type: obj.Spec.Type, Selector: obj.Spec.Selector}
 	if refused == nil {
 		want.Mac = l.MAC.String()
-		for _, ip := range l.IPs {
-			if ip.Is4() {
-				want.V4ip = ip.String()
-			} else {
-				want.V6ip = ip.String()
-			}
-		}
+		want.V4ip, want.V6ip = logical.Families(l.IPs)
 	}
 	want.Conditions, _ = status.Merge(obj.Status.Conditions, status.Conditions(obj.Generation, refused, status.UndoneVip(obj.Spec)))
 	if reflect.DeepEqual(obj.Status, want) {

@@ -52,8 +52,8 @@ type Repairs struct {
 // Repair puts right what was changed, outside of the pods, of what the journal
 // says is attached: in these containers, in all for nil. It returns those that
 // have an operation under way, whose affair what they have now is, and those that ctx
-// left no time for: they are to be looked at again. The functions of how are called from several
-// goroutines.
+// left no time for: they are to be looked at again. The functions of how are called
+// from several goroutines.
 func (k *Keeper) Repair(ctx context.Context, containers []string, how Repairs) (busy []string) {
 	if containers == nil {
 		seen := map[string]bool{}

@@ -32,19 +32,25 @@ type Chassis struct{ Node, Name string }
 // Each chassis has a row, also with nothing in it: ovn-controller 23.03 ends by an
 // assertion when its own row goes and comes.
 func Locals(services []Service, from func(namespace, name string) []Endpoints, all []Chassis) *ovn.Set {
-	set := &ovn.Set{Owner: LocalOwner}
-	for _, c := range all {
-		vars := map[string]string{}
-		for _, s := range services {
-			if !s.Local {
-				continue
-			}
-			here := on(c.Node, from(s.Namespace, s.Name))
+	vars := make([]map[string]string, len(all))
+	for i := range all {
+		vars[i] = map[string]string{}
+	}
+	for _, s := range services {
+		if !s.Local {
+			continue
+		}
+		endpoints := from(s.Namespace, s.Name)
+		for i, c := range all {
+			here := on(c.Node, endpoints)
 			s.local(func(ip netip.Addr, p ServicePort, addr, to string) {
-				vars[addr], vars[to] = ip.String(), cmp.Or(backends(p, ip.Is4(), here), nowhere[ip.Is4()])
+				vars[i][addr], vars[i][to] = ip.String(), cmp.Or(backends(p, ip.Is4(), here), nowhere[ip.Is4()])
 			})
 		}
-		set.PutKeyed(c.Node, &ovn.TemplateVars{Chassis: c.Name, Variables: vars})
+	}
+	set := &ovn.Set{Owner: LocalOwner}
+	for i, c := range all {
+		set.PutKeyed(c.Node, &ovn.TemplateVars{Chassis: c.Name, Variables: vars[i]})
 	}
 	return set
 }

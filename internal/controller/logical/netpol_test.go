@@ -43,12 +43,7 @@ func TestNetworkPolicyTraffic(t *testing.T) {
 	t.Parallel()
 	central, c, a, b := newSite(t)
 	join := subnet(logical.JoinSubnet, "100.64.0.0/16", "fd00:100:64::/112")
-	apply := func(sets ...*ovn.Set) {
-		t.Helper()
-		for _, s := range sets {
-			require.NoError(t, c.Apply(t.Context(), s))
-		}
-	}
+	apply := applies(t, c)
 	apply(logical.Router(logical.Vpc{Name: v1.DefaultVpc, Routes: logical.DefaultRoutes(join.Subnet)}),
 		logical.Switch(join), logical.Switch(a.net), logical.Switch(b.net))
 	for _, m := range []*machine{a, b} {

@@ -1,6 +1,7 @@
 package logical
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -57,24 +58,24 @@ func Spell(s *v1.IPSpec, l core.Lease) {
 	if len(l.MAC) > 0 {
 		s.MacAddress = l.MAC.String()
 	}
-	for _, ip := range l.IPs {
+	four, six := Families(l.IPs)
+	s.V4IPAddress, s.V6IPAddress = cmp.Or(four, s.V4IPAddress), cmp.Or(six, s.V6IPAddress)
+}
+
+// Families are the addresses of a lease by their family, "" for none.
+func Families(ips []netip.Addr) (four, six string) {
+	for _, ip := range ips {
 		if ip.Is4() {
-			s.V4IPAddress = ip.String()
+			four = ip.String()
 		} else {
-			s.V6IPAddress = ip.String()
+			six = ip.String()
 		}
 	}
+	return four, six
 }
 
 // Addrs are the addresses of a list; what is none is left out.
-func Addrs(list, sep string) (out []netip.Addr) {
-	for text := range strings.SplitSeq(list, sep) {
-		if ip, err := netip.ParseAddr(strings.TrimSpace(text)); err == nil {
-			out = append(out, ip)
-		}
-	}
-	return out
-}
+func Addrs(list, sep string) []netip.Addr { return addrs(strings.Split(list, sep)) }
 
 // Prefix is the prefix of a logical port's annotations: what follows the pod in
 // its name, "ovn" for nothing (sdn.md, 2).

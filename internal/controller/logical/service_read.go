@@ -2,6 +2,7 @@ package logical
 
 import (
 	"net/netip"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -34,9 +35,10 @@ func protocol(p corev1.Protocol) string {
 	return string(p)
 }
 
+// addrs leaves out what is no address.
 func addrs(texts []string) (out []netip.Addr) {
 	for _, text := range texts {
-		if ip, err := netip.ParseAddr(text); err == nil {
+		if ip, err := netip.ParseAddr(strings.TrimSpace(text)); err == nil {
 			out = append(out, ip)
 		}
 	}

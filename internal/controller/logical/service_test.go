@@ -46,6 +46,16 @@ func endpoints(s logical.Service, ips ...string) logical.Endpoints {
 	return e
 }
 
+// applies makes what writes Sets.
+func applies(t *testing.T, c *ovn.Client) func(...*ovn.Set) {
+	return func(sets ...*ovn.Set) {
+		t.Helper()
+		for _, s := range sets {
+			require.NoError(t, c.Apply(t.Context(), s))
+		}
+	}
+}
+
 // TestServices: a pod reaches the addresses of a Service whose endpoint is on
 // the other node by TCP and UDP, IPv4 and IPv6, and so does that endpoint
 // itself; without endpoints it is refused at once; with affinity it stays with
@@ -53,12 +63,7 @@ func endpoints(s logical.Service, ips ...string) logical.Endpoints {
 func TestServices(t *testing.T) {
 	t.Parallel()
 	central, c, a, b := newSite(t)
-	apply := func(sets ...*ovn.Set) {
-		t.Helper()
-		for _, s := range sets {
-			require.NoError(t, c.Apply(t.Context(), s))
-		}
-	}
+	apply := applies(t, c)
 	second := b.rows.Ports[0]
 	second.Name, second.MAC = "qn2.ns", mac(t, "0a:00:00:00:17:02")
 	second.IPs = []netip.Addr{netip.MustParseAddr("10.16.2.11"), netip.MustParseAddr("fd16:2::11")}
@@ -185,12 +190,7 @@ func TestServices(t *testing.T) {
 func TestLocalServices(t *testing.T) {
 	t.Parallel()
 	central, c, a, b := newSite(t)
-	apply := func(sets ...*ovn.Set) {
-		t.Helper()
-		for _, s := range sets {
-			require.NoError(t, c.Apply(t.Context(), s))
-		}
-	}
+	apply := applies(t, c)
 	apply(logical.Router(logical.Vpc{Name: v1.DefaultVpc}), logical.Switch(a.net), logical.Switch(b.net), logical.Ports(a.rows), logical.Ports(b.rows))
 	a.bind()
 	b.bind()

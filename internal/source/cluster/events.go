@@ -76,7 +76,7 @@ type events struct {
 	told map[string]time.Time
 	lost int
 	last time.Time // of the last event's name, which must be unique
-	node string    // the last one about the node
+	node string    // what the last event about the node said: a condition and its status
 }
 
 func newEvents(src *Source) *events {
@@ -152,15 +152,17 @@ func (e *events) tell(p core.Pod, kind, reason, note string) {
 	})
 }
 
-// condition tells that one of the node has become another, once. Where nodes' events
-// are, and that their name is their UID, is as kubelet has it and kubectl describe
-// looks for it.
+// condition tells that one of the node has another status, and other reasons for the
+// same once in a while. Where nodes' events are, and that their name is their UID, is as
+// kubelet has it and kubectl describe looks for it.
 func (e *events) condition(kind string, told share.Summary) {
+	status := kind + "\x00" + told.Status
+	fresh := e.fresh(status+"\x00"+told.Message, time.Now())
 	e.mu.Lock()
-	same := e.node == kind+told.Status+told.Message
-	e.node = kind + told.Status + told.Message
+	same := e.node == status
+	e.node = status
 	e.mu.Unlock()
-	if same {
+	if same && !fresh {
 		return
 	}
 	e.enqueue(metav1.NamespaceDefault, event{

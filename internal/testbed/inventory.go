@@ -25,18 +25,23 @@ type Inventory map[string][]string
 // the agent's records through its socket while one serves. It waits until the
 // agent has deleted the links that it put aside (package tombstone): what is to be
 // compared with later has none.
-func (n *Node) Inventory() Inventory {
+func (n *Node) Inventory() (inv Inventory) {
 	n.t.Helper()
-	require.NoError(n.t, until("deletion of links", func() error {
-		if list := n.Run("ip", "-o", "link", "show", "group", fmt.Sprint(tombstone.Group)); list != "" {
-			return errors.New(list)
+	require.NoError(n.t, until("deletion of links", func() (err error) {
+		inv, err = n.inventory()
+		require.NoError(n.t, err)
+		for _, l := range inv["node links"] {
+			if strings.Contains(l, aside) {
+				return errors.New(l)
+			}
 		}
 		return nil
 	}))
-	inv, err := n.inventory()
-	require.NoError(n.t, err)
 	return inv
 }
+
+// aside is what the line of a link that was put aside has.
+var aside = fmt.Sprintf(`"group":"%d"`, tombstone.Group)
 
 func (n *Node) inventory() (Inventory, error) {
 	inv := Inventory{}
@@ -66,24 +71,37 @@ func (inv Inventory) add(kind string, lines ...string) {
 	inv[kind] = append(inv[kind], lines...)
 }
 
-// query is one `ip -j` command and the keys of its objects that count.
-type query struct {
-	kind string
-	args string
-	keys []string
-	// skip leaves out objects that the kernel makes by itself.
-	skip func(object map[string]any) bool
-}
+// A starting process costs more than what it reads, and tests ask often: so one
+// shell tells all of a namespace, and asks devices for classes and filters only
+// where they have a queueing discipline that takes some.
+const netnsScript = `ip -j -d -batch - <<END
+addr show
+route show table all
+rule show
+END
+ip -6 -j -d rule show
+echo == nft
+nft --stateless list ruleset
+qdiscs=$(tc qdisc show)
+asked=' '
+while read -r _ kind _ _ dev _; do
+	case "$kind $asked" in noqueue* | pfifo_fast* | *" $dev "*) continue ;; esac
+	asked="$asked$dev "
+	echo == "tc $dev"
+	tc class show dev "$dev"
+	tc filter show dev "$dev"
+	echo == "tc $dev ingress"
+	tc filter show dev "$dev" ingress 2>&-
+done <<END
+$qdiscs
+END
+echo == tc
+echo "$qdiscs"`
 
-var queries = []query{
-	{"links", "-d link show", []string{"ifname", "mtu", "txqlen", "master", "group", "address", "ifalias", "promiscuity", "up", "kind"}, nil},
-	{"routes", "-4 route show table all", routeKeys, derivedRoute},
-	{"routes", "-6 route show table all", routeKeys, derivedRoute},
-	{"rules", "-4 rule show", nil, nil},
-	{"rules", "-6 rule show", nil, nil},
-}
-
-var routeKeys = []string{"type", "dst", "gateway", "via", "dev", "table", "protocol", "scope", "prefsrc", "metric", "nexthops"}
+var (
+	linkKeys  = []string{"ifname", "mtu", "txqlen", "master", "group", "address", "ifalias", "promiscuity", "up", "kind"}
+	routeKeys = []string{"type", "dst", "gateway", "via", "dev", "table", "protocol", "scope", "prefsrc", "metric", "nexthops"}
+)
 
 // derivedRoute tells routes that follow from addresses and links.
 func derivedRoute(o map[string]any) bool {
@@ -93,34 +111,38 @@ func derivedRoute(o map[string]any) bool {
 
 // readNetns reads one network namespace.
 func (inv Inventory) readNetns(name string, from tryer) error {
-	for _, q := range queries {
-		objects, err := ipJSON(from, q.args)
-		if err != nil {
-			return err
+	out, err := from.Try("sh", "-ec", netnsScript)
+	if err != nil {
+		return err
+	}
+	lists, texts, _ := strings.Cut(out, "== nft\n")
+	d := json.NewDecoder(strings.NewReader(lists))
+	for _, take := range []func(map[string]any){
+		func(o map[string]any) {
+			flatten(o)
+			inv.add(name+" links", canonical(o, linkKeys))
+			inv.add(name+" addresses", addresses(o)...)
+		},
+		func(o map[string]any) {
+			if !derivedRoute(o) {
+				inv.add(name+" routes", canonical(o, routeKeys))
+			}
+		},
+		func(o map[string]any) { inv.add(name+" rules", canonical(o, nil)) },
+		func(o map[string]any) { inv.add(name+" rules", canonical(o, nil)) }, // IPv6
+	} {
+		var objects []map[string]any
+		if err := d.Decode(&objects); err != nil {
+			return fmt.Errorf("what ip says of %s: %w", name, err)
 		}
 		for _, o := range objects {
-			flatten(o)
-			if q.skip == nil || !q.skip(o) {
-				inv.add(name+" "+q.kind, canonical(o, q.keys))
+			if len(o) > 0 {
+				take(o)
 			}
 		}
 	}
-	if err := inv.readAddresses(name, from); err != nil {
-		return err
-	}
-	return inv.readText(name, from)
-}
-
-func ipJSON(from tryer, args string) ([]map[string]any, error) {
-	out, err := from.Try(append([]string{"ip", "-j"}, strings.Fields(args)...)...)
-	if err != nil || strings.TrimSpace(out) == "" {
-		return nil, err
-	}
-	var objects []map[string]any
-	if err := json.Unmarshal([]byte(out), &objects); err != nil {
-		return nil, fmt.Errorf("ip %s: %w", args, err)
-	}
-	return slices.DeleteFunc(objects, func(o map[string]any) bool { return len(o) == 0 }), nil
+	inv.readText(name, texts)
+	return nil
 }
 
 // unnamed are devices whose MAC is by chance each time that Open vSwitch makes
@@ -158,60 +180,37 @@ func canonical(o map[string]any, keys []string) string {
 	return string(b)
 }
 
-// readAddresses lists "eth0 10.0.0.2/24 scope". Link-local IPv6 addresses that
+// addresses lists "eth0 10.0.0.2/24 scope". Link-local IPv6 addresses that
 // the kernel makes come and go with carrier.
-func (inv Inventory) readAddresses(name string, from tryer) error {
-	objects, err := ipJSON(from, "addr show")
-	if err != nil {
-		return err
-	}
-	for _, o := range objects {
-		infos, _ := o["addr_info"].([]any)
-		for _, i := range infos {
-			a, _ := i.(map[string]any)
-			if a["family"] == "inet6" && a["scope"] == "link" {
-				continue
-			}
-			inv.add(name+" addresses", fmt.Sprintf("%v %v/%v %v", o["ifname"], a["local"], a["prefixlen"], a["scope"]))
+func addresses(o map[string]any) (out []string) {
+	infos, _ := o["addr_info"].([]any)
+	for _, i := range infos {
+		a, _ := i.(map[string]any)
+		if a["family"] == "inet6" && a["scope"] == "link" {
+			continue
 		}
+		out = append(out, fmt.Sprintf("%v %v/%v %v", o["ifname"], a["local"], a["prefixlen"], a["scope"]))
 	}
-	return nil
+	return out
 }
 
 // refcount is a kernel detail of a qdisc.
 var refcount = regexp.MustCompile(` refcnt \d+`)
 
-// readText reads what has no useful JSON: the rule set without counters, and
-// traffic control of each device.
-func (inv Inventory) readText(name string, from tryer) error {
-	out, err := from.Try("nft", "--stateless", "list", "ruleset")
-	if err != nil {
-		return err
-	}
-	// One line per rule; its place is part of it.
-	inv.add(name+" nft", numbered(out)...)
-	for _, what := range []string{"qdisc", "class", "filter"} {
-		out, err := from.Try("sh", "-c", tcScript, "tc", what)
-		if err != nil {
-			return err
-		}
-		for line := range strings.Lines(out) {
-			if !strings.Contains(line, " qdisc noqueue ") {
-				inv.add(name+" tc", refcount.ReplaceAllString(strings.TrimSpace(line), ""))
+// readText takes what has no useful JSON: the rule set without counters, one line
+// per rule, whose place is part of it; and traffic control of each device.
+func (inv Inventory) readText(name, texts string) {
+	rules, control, _ := strings.Cut(texts, "== tc")
+	inv.add(name+" nft", numbered(rules)...)
+	for _, section := range strings.Split(control, "== tc") {
+		device, lines, _ := strings.Cut(section, "\n")
+		for line := range strings.Lines(lines) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "qdisc noqueue ") {
+				inv.add(name+" tc", strings.TrimSpace(device+" "+refcount.ReplaceAllString(line, "")))
 			}
 		}
 	}
-	return nil
 }
-
-// tcScript prints one kind for every device; filters for ingress too. tc names
-// the device of a qdisc and a class only when all are asked for, so it is told.
-const tcScript = `for path in /proc/sys/net/ipv4/neigh/*; do
-	dev=${path##*/}
-	[ "$dev" = default ] && continue
-	tc "$1" show dev "$dev" | sed "s/^/$dev /"
-	if [ "$1" = filter ]; then tc filter show dev "$dev" ingress 2>/dev/null | sed "s/^/$dev ingress /"; fi
-done; true`
 
 func numbered(text string) []string {
 	var out []string
@@ -238,22 +237,28 @@ var zones = regexp.MustCompile(`\["(ct-zone-[^"]*|ovn-nb-cfg|ovn-nb-cfg-ts|ovn-s
 var uuid = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
 func (inv Inventory) readOVS(n *Node) error {
+	args := []string{"ovs-vsctl", "--timeout=20", "--format=json"}
 	for _, t := range tables {
-		out, err := n.Try("ovs-vsctl", "--timeout=20", "--format=json", "--columns="+t.columns, "list", t.name)
-		if err != nil {
-			return err
-		}
+		args = append(args, "--", "--columns="+t.columns, "list", t.name)
+	}
+	out, err := n.Try(append(args, "--", "list-br")...)
+	if err != nil {
+		return err
+	}
+	d := json.NewDecoder(strings.NewReader(out))
+	for _, t := range tables {
 		var rows struct {
 			Data []json.RawMessage `json:"data"`
 		}
-		if err := json.Unmarshal([]byte(out), &rows); err != nil {
+		if err := d.Decode(&rows); err != nil {
 			return fmt.Errorf("ovs-vsctl list %s: %w", t.name, err)
 		}
 		for _, row := range rows.Data {
 			inv.add("ovs "+t.name, uuid.ReplaceAllString(zones.ReplaceAllString(string(row), ""), "UUID"))
 		}
 	}
-	return inv.readFlows(n)
+	inv.readFlows(n, strings.Fields(out[d.InputOffset():]))
+	return nil
 }
 
 // ofports are numbers that Open vSwitch chooses.
@@ -261,12 +266,8 @@ var ofports = regexp.MustCompile(`in_port=[^, ]+`)
 
 // readFlows reads the agent's flows, by their cookies. A bridge that vswitchd has yet
 // to take has none.
-func (inv Inventory) readFlows(n *Node) error {
-	out, err := n.Try("ovs-vsctl", "--timeout=20", "list-br")
-	if err != nil {
-		return err
-	}
-	for _, bridge := range strings.Fields(out) {
+func (inv Inventory) readFlows(n *Node, bridges []string) {
+	for _, bridge := range bridges {
 		out, _ := n.Try("ovs-ofctl", "--no-stats", "dump-flows", bridge, "cookie=0x0fa1000000000000/0xffff000000000000")
 		for l := range strings.Lines(out) {
 			if strings.Contains(l, "actions=") {
@@ -274,7 +275,6 @@ func (inv Inventory) readFlows(n *Node) error {
 			}
 		}
 	}
-	return nil
 }
 
 // folders are those whose files are state.

@@ -69,7 +69,7 @@ var (
 
 // New makes the plugin; nothing is read before Init.
 func New(c Config) *Plugin {
-	return &Plugin{conf: c, cni: libcni.NewCNIConfigWithCacheDir(c.BinDirs, c.CacheDir, nil)}
+	return &Plugin{conf: c, cni: libcni.NewCNIConfigWithCacheDir(c.BinDirs, c.CacheDir, newStarter())}
 }
 
 // Name implements netplugin.Plugin.

@@ -355,3 +355,20 @@ func TestGC(t *testing.T) {
 	b.refuse("GC", "not now")
 	require.ErrorContains(t, b.m.Collect(t.Context(), live), "not now")
 }
+
+// TestPluginBeingInstalled: a program that is being written when a pod starts is
+// started when it is there.
+func TestPluginBeingInstalled(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "good")
+	b.conf("10.conflist", list("1.0.0", "n", "good", ""))
+	pod := b.pod("1")
+	written, err := os.OpenFile(filepath.Join(b.dir, "bin/good"), os.O_WRONLY, 0)
+	require.NoError(t, err)
+	up := make(chan error, 1)
+	go func() { up <- b.m.SetUpPod(t.Context(), pod) }()
+	time.Sleep(500 * time.Millisecond) // how long it takes
+	require.NoError(t, written.Close())
+	require.NoError(t, <-up)
+	b.down(pod)
+}

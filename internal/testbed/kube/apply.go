@@ -31,6 +31,8 @@ type applier struct {
 }
 
 func newApplier(c *rest.Config) (*applier, error) {
+	c = rest.CopyConfig(c)
+	c.Timeout = patience
 	d, err := discovery.NewDiscoveryClientForConfig(c)
 	if err != nil {
 		return nil, err

@@ -129,7 +129,9 @@ func (c *Cluster) User(name string, groups ...string) *rest.Config {
 // (TokenRequest, one hour). The account is made if it is missing.
 func (c *Cluster) ServiceAccountConfig(namespace, name string) *rest.Config {
 	c.t.Helper()
-	cfg, err := c.s.serviceAccount(context.Background(), namespace, name)
+	ctx, cancel := limited()
+	defer cancel()
+	cfg, err := c.s.serviceAccount(ctx, namespace, name)
 	require.NoError(c.t, err)
 	return cfg
 }
@@ -180,11 +182,15 @@ func (c *Cluster) RegisterNode(name string, podCIDRs ...string) {
 	if len(podCIDRs) > 0 {
 		n.Spec.PodCIDR = podCIDRs[0]
 	}
-	_, err := nodes.Create(context.Background(), n, metav1.CreateOptions{})
+	ctx, cancel := limited()
+	defer cancel()
+	_, err := nodes.Create(ctx, n, metav1.CreateOptions{})
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() {
 		if c.s.running() {
-			_ = nodes.Delete(context.Background(), name, metav1.DeleteOptions{}) // the test may have
+			ctx, cancel := limited()
+			defer cancel()
+			_ = nodes.Delete(ctx, name, metav1.DeleteOptions{}) // the test may have
 		}
 	})
 }
@@ -196,7 +202,9 @@ func (c *Cluster) Namespace() string {
 	_, err := rand.Read(b)
 	require.NoError(c.t, err)
 	ns := &core.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "t-" + hex.EncodeToString(b)}}
-	_, err = c.Client().CoreV1().Namespaces().Create(context.Background(), ns, metav1.CreateOptions{})
+	ctx, cancel := limited()
+	defer cancel()
+	_, err = c.Client().CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
 	require.NoError(c.t, err)
 	return ns.Name
 }
@@ -265,9 +273,9 @@ func (c *Cluster) TryKubectl(stdin string, args ...string) (string, error) {
 	c.t.Helper()
 	bin, err := program("kubectl")
 	require.NoError(c.t, err)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := limited()
 	defer cancel()
-	cmd := exec.CommandContext(ctx, bin, append([]string{"--kubeconfig=" + c.AdminKubeconfig(), "--cache-dir=" + c.s.path("kubectl")}, args...)...)
+	cmd := leanly(exec.CommandContext(ctx, bin, append([]string{"--kubeconfig=" + c.AdminKubeconfig(), "--cache-dir=" + c.s.path("kubectl")}, args...)...))
 	var stdout, stderr strings.Builder
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
 	if err := cmd.Run(); err != nil {
@@ -298,7 +306,9 @@ func (c *Cluster) Stop() { c.s.stopAPI() }
 func (c *Cluster) Restart() {
 	c.t.Helper()
 	c.s.stopAPI()
-	require.NoError(c.t, c.s.startAPI(context.Background()))
+	ctx, cancel := limited()
+	defer cancel()
+	require.NoError(c.t, c.s.startAPI(ctx))
 }
 
 // Mark is now, for Filter.Since.

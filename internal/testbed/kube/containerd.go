@@ -129,7 +129,7 @@ func (c *Containerd) Start() {
 		if err := c.proc.ended(); err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := limited()
 		defer cancel()
 		return engine{c}.ready(ctx)
 	}))

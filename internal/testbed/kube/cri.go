@@ -32,7 +32,7 @@ func (k *Node) cri(f func(context.Context, engine) error) error {
 		return err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := limited()
 	defer cancel()
 	return f(ctx, engine{cri.NewRuntimeServiceClient(conn)})
 }

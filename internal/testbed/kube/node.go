@@ -213,7 +213,9 @@ func (k *Node) RestartKubelet() {
 		if err := k.kubelet.ended(); err != nil {
 			return err
 		}
-		c, err := relay.Dial(context.Background(), k.NetnsPath(), "tcp", k.IP+":10250")
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		c, err := relay.Dial(ctx, k.NetnsPath(), "tcp", k.IP+":10250")
 		if err != nil {
 			return err
 		}
@@ -330,7 +332,7 @@ func (k *Node) forget() error {
 	if !k.c.s.running() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := limited()
 	defer cancel()
 	api := k.c.Client().CoreV1()
 	pods, err := api.Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + k.Name})

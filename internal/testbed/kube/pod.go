@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/remotecommand"
 )
 
 // Pod is a pod on a node, made through the API server.
@@ -75,7 +78,7 @@ func Shell(namespace, name, annotations, script string) string {
 
 // Object reads the pod from the API server.
 func (p *Pod) Object() (*core.Pod, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := limited()
 	defer cancel()
 	return p.k.c.Client().CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
 }
@@ -113,7 +116,7 @@ func (p *Pod) WaitRunning() {
 // Events are the pod's events, "reason: message".
 func (p *Pod) Events() []string {
 	p.k.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := limited()
 	defer cancel()
 	list, err := p.k.c.Client().CoreV1().Events(p.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(p.UID)})
 	require.NoError(p.k.t, err)
@@ -137,10 +140,23 @@ func (p *Pod) IPs() []string {
 }
 
 // Exec runs a command in the pod's first container, as `kubectl exec` does:
-// through API server, kubelet and runtime. It returns standard output.
+// through API server, kubelet and runtime. It returns standard output; the error
+// holds standard error. (A process of kubectl costs more than the command.)
 func (p *Pod) Exec(argv ...string) (string, error) {
 	p.k.t.Helper()
-	return p.k.c.TryKubectl("", append([]string{"exec", "--quiet", "-n", p.Namespace, p.Name, "--"}, argv...)...)
+	at := p.k.c.Client().CoreV1().RESTClient().Post().Namespace(p.Namespace).Resource("pods").Name(p.Name).SubResource("exec").
+		VersionedParams(&core.PodExecOptions{Command: argv, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
+	e, err := remotecommand.NewWebSocketExecutor(p.k.c.Admin(), http.MethodGet, at.String())
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := limited()
+	defer cancel()
+	var stdout, stderr strings.Builder
+	if err := e.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &stdout, Stderr: &stderr}); err != nil {
+		return stdout.String(), fmt.Errorf("exec %s: %w: %s", strings.Join(argv, " "), err, stderr.String())
+	}
+	return stdout.String(), nil
 }
 
 // Logs is what the pod's first container has printed, as `kubectl logs` gives it.
@@ -202,12 +218,13 @@ func (p *Pod) ContainerID() string {
 // and its object is gone.
 func (p *Pod) Delete() {
 	p.k.t.Helper()
-	ctx := context.Background()
+	ctx, cancel := limited()
+	defer cancel()
 	// One second: with none the object goes before the pod.
 	grace := int64(1)
 	err := p.k.c.Client().CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: &grace})
 	require.NoError(p.k.t, err)
-	require.NoError(p.k.t, until(ctx, "the end of pod "+p.Name, func() error {
+	require.NoError(p.k.t, until(context.Background(), "the end of pod "+p.Name, func() error {
 		o, err := p.Object()
 		switch {
 		case apierrors.IsNotFound(err):

@@ -24,6 +24,11 @@ const patience = 90 * time.Second
 // tick is the pause between two looks at something that gives no event.
 const tick = 20 * time.Millisecond
 
+// limited bounds what has no end of its own.
+func limited() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), patience)
+}
+
 // until repeats look until it returns nil; after patience it returns the last
 // error. final errors end the wait at once.
 func until(ctx context.Context, what string, look func() error) error {
@@ -51,6 +56,17 @@ type process struct {
 	log  string // path of its output
 	cmd  *exec.Cmd
 	done chan struct{} // closed once it was reaped
+}
+
+// lean prepares a command of one processor: on machines of two cores, threads of
+// Go that wait for work of others cost a third of what such a program computes.
+func lean(bin string, args ...string) *exec.Cmd {
+	return leanly(exec.Command(bin, args...))
+}
+
+func leanly(cmd *exec.Cmd) *exec.Cmd {
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
+	return cmd
 }
 
 // nursery runs functions on one thread that lives as long as this process. The

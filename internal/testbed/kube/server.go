@@ -45,7 +45,7 @@ type server struct {
 
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
-omitStages: [ResponseStarted]
+omitStages: [ResponseStarted, ResponseComplete, Panic]
 rules:
 # The server's own requests, and the questions whether it lives.
 - level: None
@@ -69,7 +69,7 @@ func newServer(o Options) (*server, error) {
 }
 
 func (s *server) boot() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := limited()
 	defer cancel()
 	if err := s.prepare(); err != nil {
 		return fmt.Errorf("prepare the cluster: %w", err)
@@ -162,7 +162,7 @@ func (s *server) startEtcd() error {
 	if err != nil {
 		return fmt.Errorf("%w (run: scripts/setup test)", err)
 	}
-	cmd := exec.Command(bin, "--name=etcd", "--data-dir="+s.path("etcd"),
+	cmd := lean(bin, "--name=etcd", "--data-dir="+s.path("etcd"),
 		"--listen-client-urls=unix://client:0", "--advertise-client-urls=unix://client:0",
 		"--listen-peer-urls=unix://peer:0", "--initial-advertise-peer-urls=unix://peer:0", "--initial-cluster=etcd=unix://peer:0",
 		"--unsafe-no-fsync", "--logger=zap", "--log-level=warn", "--enable-pprof=false")
@@ -182,7 +182,7 @@ func (s *server) startAPI(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(bin, s.flags()...)
+	cmd := lean(bin, s.flags()...)
 	cmd.Dir = s.dir // etcd's socket has a relative name
 	if s.api, err = start("kube-apiserver", s.path("kube-apiserver.log"), cmd); err != nil {
 		return err

@@ -47,8 +47,8 @@ PEERS        := $(CACHE)/bench
 TEST_PACKAGES ?= ./...
 TEST_FLAGS    ?= -count=1 -p 2 -parallel 4
 TEST_TIMEOUT  ?= 30m
-# What repeats a case of the node loop over a second runtime: make soak runs it.
-TEST_SKIP     ?= ^Test(AskedFor|Debug|ObjectsOfAFolder|PodsThatNobodyDeclares|Probes|PullSecrets)OverDocker
+# What repeats a case over a second runtime or at another layer: make soak runs it.
+TEST_SKIP     ?= ^Test((AskedFor|Debug|ObjectsOfAFolder|PodsThatNobodyDeclares|Probes|PullSecrets)OverDocker|Kubelet_(UpstreamManifests|StockNodeHasItsOwn)$$)
 SOAK_TIMEOUT  ?= 180m
 # Time for each fuzz target of `make soak`.
 FUZZTIME      ?= 2m

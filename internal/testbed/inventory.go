@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -351,7 +352,11 @@ func minus(a, b []string) []string {
 func (n *Node) Leaks(before Inventory) []string {
 	n.t.Helper()
 	var diff []string
+	look := 0
 	_ = until("inventory", func() error {
+		if look++; look > 1 {
+			time.Sleep(100 * time.Millisecond) // for those who clean up, not for who looks
+		}
 		after, err := n.inventory()
 		if err != nil {
 			diff = []string{err.Error()}

@@ -165,6 +165,16 @@ func (tr trace) follows(common bool) []string {
 // soak tells that the long run was asked for (make soak).
 func soak() bool { return os.Getenv("FAIRLEAD_SOAK") != "" }
 
+// sample is every third crash point; all of them in the long run.
+func sample(points []string) (some []string) {
+	for i, p := range points {
+		if i%3 == 0 || soak() {
+			some = append(some, p)
+		}
+	}
+	return some
+}
+
 func points(passed map[trace][]string) []string {
 	var all []string
 	for _, p := range passed {

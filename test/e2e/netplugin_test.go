@@ -182,8 +182,8 @@ func TestNetpluginKubenetOverDocker(t *testing.T) {
 	require.Empty(t, s.records("kubenet"))
 }
 
-// TestNetpluginKubenetCrashes kills the shim at each of its crash points, on the
-// way up and down, of a pod with host port and rates. The next one takes back
+// TestNetpluginKubenetCrashes kills the shim at its crash points (see sample), on
+// the way up and down, of a pod with host port and rates. The next one takes back
 // what was begun, and the pod comes at the second attempt.
 func TestNetpluginKubenetCrashes(t *testing.T) {
 	t.Parallel()
@@ -203,7 +203,7 @@ func TestNetpluginKubenetCrashes(t *testing.T) {
 		"hostport.opened", "kubenet.closed", "hostport.closed", "kubenet.detached",
 	})
 	before := s.n.Inventory()
-	for i, point := range points {
+	for i, point := range sample(points) {
 		name := fmt.Sprint("web", i)
 		s.n.Crash(point)
 		id, err := up(name)

@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -334,11 +335,15 @@ func (p *ovnPod) talks(to *ovnPod) {
 // using waits until a Subnet's status counts so many addresses of each family.
 func (o *ovnCluster) using(subnet string, count int) {
 	o.t.Helper()
-	want := fmt.Sprintf("%d %d", count, count)
+	o.has("subnets", "{.metadata.name}: {.status.v4usingIPs} {.status.v6usingIPs}", fmt.Sprintf("%s: %d %d", subnet, count, count))
+}
+
+// has waits until an object of a kind says a line, see kube.Cluster.Lines.
+func (o *ovnCluster) has(kind, template, line string) {
+	o.t.Helper()
 	eventually(o.t, func() string {
-		got := o.c.Kubectl("get", "subnet", subnet, "-o", "jsonpath={.status.v4usingIPs} {.status.v6usingIPs}")
-		if got != want {
-			return fmt.Sprintf("Subnet %s counts %q, not %q", subnet, got, want)
+		if all := o.c.Lines(kind, template); !slices.Contains(all, line) {
+			return fmt.Sprintf("%q is not among %q", line, all)
 		}
 		return ""
 	})
@@ -502,13 +507,8 @@ func TestClusterNetwork(t *testing.T) {
 
 	// Each has its IP object.
 	for _, p := range []*ovnPod{early, peer, other, near} {
-		eventually(t, func() string {
-			got := o.c.Kubectl("get", "--ignore-not-found", "ip", p.port(), "-o", "jsonpath={.spec.ipAddress} {.spec.nodeName} {.spec.subnet}")
-			if want := strings.Join(p.ips, ",") + " " + p.n.name + " " + p.Namespace; got != want {
-				return fmt.Sprintf("IP %s is %q, not %q", p.port(), got, want)
-			}
-			return ""
-		})
+		o.has("ips", "{.metadata.name}: {.spec.ipAddress} {.spec.nodeName} {.spec.subnet}",
+			p.port()+": "+strings.Join(p.ips, ",")+" "+p.n.name+" "+p.Namespace)
 	}
 
 	// A node reaches pods of its own and of the other, by its own port.

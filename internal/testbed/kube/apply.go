@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/util/jsonpath"
 
 	"github.com/fairlead/fairlead/internal/testbed"
 )
@@ -94,6 +95,27 @@ func (a *applier) delete(ctx context.Context, o *unstructured.Unstructured) erro
 		return fmt.Errorf("delete %s %s: %w", o.GetKind(), o.GetName(), err)
 	}
 	return r.Delete(ctx, o.GetName(), metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+}
+
+// lines fills a template of JSONPath for each object of a kind.
+func (a *applier) lines(kind, template string) (lines []string, err error) {
+	p := jsonpath.New(kind).AllowMissingKeys(true)
+	resource, err := a.mapper.ResourceFor(schema.GroupVersionResource{Resource: kind})
+	if err = errors.Join(err, p.Parse(template)); err != nil {
+		return nil, err
+	}
+	list, err := a.client.Resource(resource).List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range list.Items {
+		var line strings.Builder
+		if err := p.Execute(&line, o.Object); err != nil {
+			return nil, err
+		}
+		lines = append(lines, line.String())
+	}
+	return lines, nil
 }
 
 // installCRDs applies deploy/crds and waits until their kinds can be used.

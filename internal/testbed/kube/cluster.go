@@ -259,6 +259,16 @@ func (c *Cluster) objects(text string) (*applier, []*unstructured.Unstructured) 
 	return a, objects
 }
 
+// Lines is what a JSONPath makes of each object of a kind, in all namespaces. A
+// process of kubectl costs more, and tests look often.
+func (c *Cluster) Lines(kind, template string) []string {
+	c.t.Helper()
+	a, _ := c.objects("")
+	lines, err := a.lines(kind, template)
+	require.NoError(c.t, err)
+	return lines
+}
+
 // Kubectl runs kubectl with Admin's rights and returns its standard output.
 func (c *Cluster) Kubectl(args ...string) string {
 	c.t.Helper()
@@ -275,7 +285,7 @@ func (c *Cluster) TryKubectl(stdin string, args ...string) (string, error) {
 	require.NoError(c.t, err)
 	ctx, cancel := limited()
 	defer cancel()
-	cmd := leanly(exec.CommandContext(ctx, bin, append([]string{"--kubeconfig=" + c.AdminKubeconfig(), "--cache-dir=" + c.s.path("kubectl")}, args...)...))
+	cmd := lean(exec.CommandContext(ctx, bin, append([]string{"--kubeconfig=" + c.AdminKubeconfig(), "--cache-dir=" + c.s.path("kubectl")}, args...)...))
 	var stdout, stderr strings.Builder
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
 	if err := cmd.Run(); err != nil {

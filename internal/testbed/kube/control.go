@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,7 +44,7 @@ func (s *server) startController(name string, flags []string) error {
 		return err
 	}
 	flags = append(flags, "--kubeconfig="+kubeconfig, "--leader-elect=false", "--secure-port=0")
-	p, err := start(name, s.path(name+".log"), lean(bin, flags...))
+	p, err := start(name, s.path(name+".log"), lean(exec.Command(bin, flags...)))
 	if err == nil {
 		s.control = append(s.control, p)
 	}

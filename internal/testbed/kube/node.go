@@ -209,12 +209,12 @@ func (k *Node) RestartKubelet() {
 	k.t.Helper()
 	k.KillKubelet()
 	k.StartKubelet()
-	require.NoError(k.t, until(context.Background(), "kubelet", func() error {
+	ctx, cancel := limited()
+	defer cancel()
+	require.NoError(k.t, until(ctx, "kubelet", func() error {
 		if err := k.kubelet.ended(); err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
 		c, err := relay.Dial(ctx, k.NetnsPath(), "tcp", k.IP+":10250")
 		if err != nil {
 			return err

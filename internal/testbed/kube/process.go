@@ -58,13 +58,9 @@ type process struct {
 	done chan struct{} // closed once it was reaped
 }
 
-// lean prepares a command of one processor: on machines of two cores, threads of
+// lean has a command use one processor: on machines of two cores, threads of
 // Go that wait for work of others cost a third of what such a program computes.
-func lean(bin string, args ...string) *exec.Cmd {
-	return leanly(exec.Command(bin, args...))
-}
-
-func leanly(cmd *exec.Cmd) *exec.Cmd {
+func lean(cmd *exec.Cmd) *exec.Cmd {
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1")
 	return cmd
 }

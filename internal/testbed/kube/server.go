@@ -162,10 +162,10 @@ func (s *server) startEtcd() error {
 	if err != nil {
 		return fmt.Errorf("%w (run: scripts/setup test)", err)
 	}
-	cmd := lean(bin, "--name=etcd", "--data-dir="+s.path("etcd"),
+	cmd := lean(exec.Command(bin, "--name=etcd", "--data-dir="+s.path("etcd"),
 		"--listen-client-urls=unix://client:0", "--advertise-client-urls=unix://client:0",
 		"--listen-peer-urls=unix://peer:0", "--initial-advertise-peer-urls=unix://peer:0", "--initial-cluster=etcd=unix://peer:0",
-		"--unsafe-no-fsync", "--logger=zap", "--log-level=warn", "--enable-pprof=false")
+		"--unsafe-no-fsync", "--logger=zap", "--log-level=warn", "--enable-pprof=false"))
 	cmd.Dir = s.dir
 	s.etcd, err = start("etcd", s.path("etcd.log"), cmd)
 	return err
@@ -182,7 +182,7 @@ func (s *server) startAPI(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cmd := lean(bin, s.flags()...)
+	cmd := lean(exec.Command(bin, s.flags()...))
 	cmd.Dir = s.dir // etcd's socket has a relative name
 	if s.api, err = start("kube-apiserver", s.path("kube-apiserver.log"), cmd); err != nil {
 		return err

@@ -278,7 +278,7 @@ func (p *portRepairs) repair(ctx context.Context, containers []string) {
 			return wait == 0
 		},
 		Told: func(rec core.Record, s core.Spec, found, err error) {
-			if errors.Is(err, core.ErrUnavailable) { // all is looked at when it comes back, or it was slow
+			if err != nil && (ctx.Err() != nil || errors.Is(err, core.ErrUnavailable)) { // it was slow; or all is looked at when it comes back
 				p.later(rec.Key.Container, lastRetry)
 				return
 			}

@@ -94,6 +94,7 @@ type term struct {
 	keepers  map[string]Owner          // that keep addresses for pods of a name, by namespace/name
 	warned   map[Key]Event             // the last event about an object that is not well
 	local    sync.Mutex                // makes locals one after the other
+	chassis  map[string][]string       // nodes by the chassis that had one in this term; only locals has it
 	named    atomic.Bool               // there was a Service with internalTrafficPolicy: Local
 }
 
@@ -111,7 +112,7 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 	addresses := book.New()
 	t := &term{
 		Config: c.Config, book: addresses, nets: newNetworks(c.Readers, c.Join, addresses), rules: newPolicies(c.Readers), guards: newGuards(), sharers: newGuards(), queue: newLanes(),
-		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[Key]string{}, warned: map[Key]Event{}, keepers: map[string]Owner{}, faults: map[string]error{},
+		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[Key]string{}, warned: map[Key]Event{}, keepers: map[string]Owner{}, faults: map[string]error{}, chassis: map[string][]string{},
 	}
 	t.keepClaims()
 	if err := c.Follow(ctx, t.changed); err != nil {
@@ -368,7 +369,10 @@ func (t *term) more(ctx context.Context, k Key) error {
 	case kindVlans:
 		return t.vlans(ctx)
 	case kindLocals:
-		return t.locals(ctx)
+		if err := t.locals(ctx); !errors.As(err, new(*ovn.UnsupportedError)) { // of which Services tell
+			return err
+		}
+		return nil
 	}
 	t.heed(k)
 	return nil

@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -14,8 +15,11 @@ import (
 // service makes a Service's load balancers what it and its endpoints say.
 func (t *term) service(ctx context.Context, k Key) error {
 	s, ok := t.Services.Get(k.Namespace, k.Name)
+	var old *ovn.UnsupportedError
 	if ok && s.Local { // before its load balancers, which are nothing without
-		if err := t.locals(ctx); err != nil {
+		if err := t.locals(ctx); errors.As(err, &old) {
+			s.Local = false
+		} else if err != nil {
 			return err
 		}
 	} else if t.named.Load() { // it may have been: what they stand for goes after them
@@ -30,6 +34,9 @@ func (t *term) service(ctx context.Context, k Key) error {
 		return err
 	}
 	undone := s.Undone()
+	if old != nil {
+		undone = append(undone, "spec.internalTrafficPolicy: Local ("+old.Error()+")")
+	}
 	if len(undone) == 0 {
 		t.calm(k)
 		return nil
@@ -46,11 +53,13 @@ func (t *term) locals(ctx context.Context) error {
 	defer t.local.Unlock()
 	services := t.Services.List()
 	t.named.Store(slices.ContainsFunc(services, func(s logical.Service) bool { return s.Local }))
-	var all []logical.Chassis
+	for name := range t.chassis { // its row stays when its node goes
+		t.chassis[name] = nil
+	}
 	for _, n := range t.Nodes.List() {
 		if name := n.Annotations[v1.AnnChassis]; name != "" {
-			all = append(all, logical.Chassis{Node: n.Name, Name: name})
+			t.chassis[name] = append(t.chassis[name], n.Name)
 		}
 	}
-	return t.DB.Apply(ctx, logical.Locals(services, t.Endpoints, all))
+	return t.DB.Apply(ctx, logical.Locals(services, t.Endpoints, t.chassis))
 }

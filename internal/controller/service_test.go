@@ -150,6 +150,19 @@ func TestLocalServices(t *testing.T) {
 	w.set(node("n3"), controller.Node{Name: "n3", UID: "n3", Annotations: map[string]string{v1.AnnChassis: "c-n3"}})
 	stands("n3", nobody)
 
+	// The machine n2 gets another name, and then the former Node goes.
+	w.set(node("renamed"), controller.Node{Name: "renamed", UID: "n4", Annotations: map[string]string{v1.AnnChassis: "c-n2"}})
+	at("c", "renamed", "10.16.0.4")
+	stands("n2", "10.96.0.1 10.16.0.2:8080,10.16.0.3:8080,10.16.0.4:8080")
+	w.set(node("n2"), nil)
+	stands("n2", "10.96.0.1 10.16.0.4:8080")
+	w.set(node("renamed"), nil)
+	stands("n2", "")
+	require.Equal(t, 3, db.Count("Chassis_Template_Var"), "a row stays, for ovn-controller's sake")
+	w.set(controller.Key{Kind: kindSlice, Namespace: "ns", Name: "c"}, nil)
+	w.set(node("n2"), controller.Node{Name: "n2", UID: "n2", Annotations: map[string]string{v1.AnnChassis: "c-n2"}})
+	stands("n2", "10.96.0.1 10.16.0.2:8080,10.16.0.3:8080")
+
 	first.stop()
 	row := db.Nbctl("--bare", "--columns=_uuid", "find", "Chassis_Template_Var", "chassis=c-n1")
 	w.set(node("n3"), nil)

@@ -105,20 +105,24 @@ func TestLocals(t *testing.T) {
 		}
 		return e
 	}
-	from := []Endpoints{at("dns", "a", 1053, "10.16.0.2", "10.16.0.3"), at("dns", "b", 1053, "~10.16.0.4"), at("m", "a", 1, "!10.16.0.2"), at("dns", "", 1053, "fd16::2")}
-	set := Locals([]Service{s, {Namespace: "ns", Name: "other", IPs: s.IPs, Ports: s.Ports}}, func(string, string) []Endpoints { return from }, []Chassis{{"a", "chassis-a"}, {"b", "b"}})
-	want := &ovn.Set{Owner: LocalOwner}
-	for _, c := range []struct{ node, name, dns string }{{"a", "chassis-a", "10.16.0.2:1053,10.16.0.3:1053"}, {"b", "b", "10.16.0.4:1053"}} {
+	from := []Endpoints{at("dns", "a", 1053, "10.16.0.2", "10.16.0.3"), at("dns", "b", 1053, "~10.16.0.4"), at("m", "a", 1, "!10.16.0.2"), at("dns", "", 1053, "fd16::2"), at("dns", "renamed", 1053, "10.16.0.5")}
+	set := Locals([]Service{s, {Namespace: "ns", Name: "other", IPs: s.IPs, Ports: s.Ports}}, func(string, string) []Endpoints { return from }, map[string][]string{"chassis-a": {"a"}, "b": {"renamed", "b"}, "away": nil})
+	want, none := &ovn.Set{Owner: LocalOwner}, &ovn.Set{Owner: LocalOwner}
+	for _, s := range []*ovn.Set{want, none} {
+		s.PutKeyed("away", &ovn.TemplateVars{Chassis: "away", Variables: map[string]string{}})
+	}
+	for _, c := range []struct{ name, dns string }{
+		{"b", "10.16.0.5:1053"}, // and not the one that is ending
+		{"chassis-a", "10.16.0.2:1053,10.16.0.3:1053"},
+	} {
 		prefix := names["udp/ipv4"][:19]
-		want.PutKeyed(c.node, &ovn.TemplateVars{Chassis: c.name, Variables: map[string]string{
+		want.PutKeyed(c.name, &ovn.TemplateVars{Chassis: c.name, Variables: map[string]string{
 			prefix + "_0": "10.96.0.10", prefix + "_1": "fd96::10", names["udp/ipv4"]: c.dns, names["udp/ipv6"]: "[::1]:9",
 			names["tcp/ipv4"]: "127.0.0.1:9", names["tcp/ipv6"]: "[::1]:9",
 		}})
 	}
 	require.Equal(t, want, set)
-	none := &ovn.Set{Owner: LocalOwner}
-	none.PutKeyed("a", &ovn.TemplateVars{Chassis: "a", Variables: map[string]string{}})
-	require.Equal(t, none, Locals(nil, nil, []Chassis{{"a", "a"}}), "a row stays")
+	require.Equal(t, none, Locals(nil, nil, map[string][]string{"away": {"a"}}), "a row stays")
 }
 
 func TestUndone(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -24,44 +25,55 @@ const LocalOwner = "local"
 // where no endpoint is on its node.
 var nowhere = map[bool]string{true: "127.0.0.1:9", false: "[::1]:9"}
 
-// Chassis is a node's.
-type Chassis struct{ Node, Name string }
-
-// Locals is what the names in load balancers stand for on each of all chassis. Of these
-// Services those with another policy do not count; of one, from gives the endpoints.
+// Locals is what the names in load balancers stand for on each chassis. Of a chassis
+// there are the nodes that say that it is theirs: one, none where the node was deleted,
+// or two where a machine got another name. Of these Services those with another policy do not count; of one, from gives the endpoints.
 // Each chassis has a row, also with nothing in it: ovn-controller 23.03 ends by an
-// assertion when its own row goes and comes.
-func Locals(services []Service, from func(namespace, name string) []Endpoints, all []Chassis) *ovn.Set {
-	vars := make([]map[string]string, len(all))
-	for i := range all {
-		vars[i] = map[string]string{}
+// assertion when its own row goes with something in it, and comes again.
+func Locals(services []Service, from func(namespace, name string) []Endpoints, chassis map[string][]string) *ovn.Set {
+	vars := map[string]map[string]string{}
+	for name := range chassis {
+		vars[name] = map[string]string{}
 	}
 	for _, s := range services {
 		if !s.Local {
 			continue
 		}
-		endpoints := from(s.Namespace, s.Name)
-		for i, c := range all {
-			here := on(c.Node, endpoints)
+		by := byNode(from(s.Namespace, s.Name))
+		for name, nodes := range chassis {
+			if len(nodes) == 0 {
+				continue
+			}
+			var here []Endpoints
+			for _, node := range slices.Sorted(slices.Values(nodes)) {
+				here = append(here, by[node]...)
+			}
 			s.local(func(ip netip.Addr, p ServicePort, addr, to string) {
-				vars[i][addr], vars[i][to] = ip.String(), cmp.Or(backends(p, ip.Is4(), here), nowhere[ip.Is4()])
+				vars[name][addr], vars[name][to] = ip.String(), cmp.Or(backends(p, ip.Is4(), here), nowhere[ip.Is4()])
 			})
 		}
 	}
 	set := &ovn.Set{Owner: LocalOwner}
-	for i, c := range all {
-		set.PutKeyed(c.Node, &ovn.TemplateVars{Chassis: c.Name, Variables: vars[i]})
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		set.PutKeyed(name, &ovn.TemplateVars{Chassis: name, Variables: vars[name]})
 	}
 	return set
 }
 
-// on are the endpoints of one node.
-func on(node string, all []Endpoints) []Endpoints {
-	all = slices.Clone(all)
-	for i := range all {
-		all[i].All = slices.DeleteFunc(slices.Clone(all[i].All), func(e Endpoint) bool { return e.Node != node })
+// byNode splits endpoints by the nodes that they are on.
+func byNode(all []Endpoints) map[string][]Endpoints {
+	out := map[string][]Endpoints{}
+	for _, slice := range all {
+		parts := map[string][]Endpoint{}
+		for _, e := range slice.All {
+			parts[e.Node] = append(parts[e.Node], e)
+		}
+		for node, part := range parts {
+			slice.All = part
+			out[node] = append(out[node], slice)
+		}
 	}
-	return all
+	return out
 }
 
 // local gives each address and port of a Service, with the names that stand for the

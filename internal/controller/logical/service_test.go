@@ -206,7 +206,7 @@ func TestLocalServices(t *testing.T) {
 		}
 		return e
 	}
-	chassis := []logical.Chassis{{Node: "node-a", Name: a.ch.Name}, {Node: "node-b", Name: b.ch.Name}}
+	chassis := map[string][]string{a.ch.Name: {"node-a"}, b.ch.Name: {"node-b"}}
 	serve := func(from ...logical.Endpoints) {
 		t.Helper()
 		apply(logical.Locals([]logical.Service{web}, func(string, string) []logical.Endpoints { return from }, chassis), logical.Balance(web, from))

@@ -43,6 +43,14 @@ func networks(t *testing.T) *ovn.Central {
 			"external_ids:fairlead-owner=networkpolicy/data/deny", "--", "add", "port_group", "np.abc", "acls", "@a")
 	}
 	c.Nbctl("lb-add", "web/svc/tcp", "10.96.0.10:80", "10.16.0.6:8080,10.17.0.7:8080", "tcp", "--", "ls-lb-add", "web", "web/svc/tcp")
+	for family, addr := range map[string]string{"ipv4": "fl_a_0", "ipv6": "fl_a_1"} { // spec.internalTrafficPolicy: Local
+		c.Nbctl("--id=@l", "create", "load_balancer", "name=web/near/tcp/"+family, "protocol=tcp", "options={template=true,address-family="+family+"}",
+			`vips={"^`+addr+`:80"="^`+addr+`_tcp_80"}`, "--", "add", "logical_switch", "web", "load_balancer", "@l")
+	}
+	for node, to := range map[string][2]string{"node-1": {"10.16.0.6:8080", "[fd00:10:16::6]:8080"}, "node-2": {"127.0.0.1:9", "[::1]:9"}} {
+		c.Nbctl("create", "chassis_template_var", "chassis="+node,
+			`variables={fl_a_0="10.96.0.11",fl_a_0_tcp_80="`+to[0]+`",fl_a_1="fd96::b",fl_a_1_tcp_80="`+to[1]+`"}`)
+	}
 	c.Nbctl("--wait=sb", "sync")
 	for i, ch := range []string{"node-1", "node-2"} {
 		c.Sbctl("chassis-add", ch, "geneve", "192.0.2."+string(rune('1'+i)))
@@ -94,6 +102,12 @@ func TestTrace(t *testing.T) {
 		{args: []string{"early", "peer"}, flags: map[string]string{"namespace": "web"}, says: []string{"pod web/early (10.16.0.5) to pod web/peer (10.16.0.6), icmp\n", "ARRIVES"}},
 		{args: []string{"web/early", "svc/web/svc", "tcp:80"}, says: []string{"to Service web/svc (10.96.0.10)", "Service        10.96.0.10: endpoint 10.16.0.6:8080, the first of 2", "ARRIVES at pod web/peer"}},
 		{args: []string{"web/early", "10.96.0.10", "tcp:80"}, says: []string{"endpoint 10.16.0.6:8080"}},
+		{args: []string{"web/early", "svc/near", "tcp:80"}, says: []string{
+			"to Service web/near (10.96.0.11), tcp port 80\n", "Service        web/near: endpoint 10.16.0.6:8080 of the pod's node (spec.internalTrafficPolicy: Local)\n", "ARRIVES at pod web/peer",
+		}},
+		{args: []string{"web/early", "10.96.0.11", "tcp:80"}, says: []string{"web/near: endpoint 10.16.0.6:8080 of the pod's node", "ARRIVES at pod web/peer"}},
+		{args: []string{"web/early", "svc/web/near", "tcp:80"}, flags: map[string]string{"ipv6": "true"}, says: []string{"endpoint [fd00:10:16::6]:8080 of the pod's node", "ARRIVES at pod web/peer"}},
+		{args: []string{"data/other", "svc/web/near", "tcp:80"}, fails: true, says: []string{"\nDROPPED: Service web/near has no endpoint on the pod's node\n"}},
 		{args: []string{"web/early", "203.0.113.9"}, fails: true, says: []string{"\nDROPPED: router ovn-cluster has no route to 203.0.113.9\n"}},
 		{args: []string{"web/early", "10.17.0.99"}, fails: true, says: []string{"LOST: no port of OVN has 10.17.0.99"}},
 		{args: []string{"web/early", "data/other", "tcp:81"}, flags: map[string]string{"nb": "unix:/nonexistent"}, fails: true, says: []string{

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -44,6 +45,7 @@ type south struct {
 	*rows.DB
 	place    rows.Place
 	bindings []binding
+	from     binding           // the sender
 	chassis  map[string]string // node by UUID
 	tunnels  map[string]string // of a chassis, by UUID
 }
@@ -132,10 +134,14 @@ func (s *south) gateway(datapath string, src netip.Addr) (binding, bool) {
 // target is where a packet is sent.
 type target struct {
 	ip      netip.Addr
+	port    int
 	text    string
 	backend string   // of a Service: the endpoint that is taken
 	service string   // "" for none
 	all     []string // its endpoints
+	// local is a Service with spec.internalTrafficPolicy: Local. ovn-trace does not know
+	// what the names in its load balancer stand for: ip and port are the endpoint's.
+	local bool
 }
 
 // logical has OVN trace the packet.
@@ -146,9 +152,13 @@ func (t *tracing) logical(ctx context.Context, sb *south) error {
 		t.out.unasked("OVN", fmt.Errorf("it has no port %s", name))
 		return t.alone(ctx)
 	}
+	sb.from = from
 	to, err := t.target(ctx, sb)
 	if err != nil {
 		return err
+	}
+	if to.local && t.nobody(to) {
+		return nil
 	}
 	p, err := t.packet(sb, from, to)
 	if err != nil {
@@ -163,6 +173,20 @@ func (t *tracing) logical(ctx context.Context, sb *south) error {
 	told.path(trace.Read(string(text)))
 	t.onNode(ctx, from, sb)
 	return nil
+}
+
+// nobody tells of the endpoint of a Service that has those of the sender's node alone,
+// and is true where there is none.
+func (t *tracing) nobody(to target) bool {
+	const local = "(spec.internalTrafficPolicy: Local)"
+	if to.backend != "" {
+		t.out.step("Service", "%s: endpoint %s of the pod's node%s %s", to.service, to.backend, others(to), local)
+		return false
+	}
+	t.out.To = to.text
+	t.out.step("Service", "%s has no endpoint on the pod's node %s", to.service, local)
+	t.out.Verdict = "DROPPED: Service " + to.service + " has no endpoint on the pod's node"
+	return true
 }
 
 // traceArgs is ovn-trace's command line: every connection on the way is a new one.
@@ -191,7 +215,7 @@ func tlsArgs(t rows.TLS) (argv []string) {
 func (t *tracing) target(ctx context.Context, sb *south) (target, error) {
 	dst := t.Args[1]
 	if ip, err := netip.ParseAddr(dst); err == nil {
-		out := target{ip: ip, text: ip.String()}
+		out := target{ip: ip, port: t.port, text: ip.String()}
 		if b, ok := sb.first(func(b binding) bool { return b.kind == "" && slices.Contains(b.ips, ip) }); ok {
 			out.text = fmt.Sprintf("%s (%s)", b, ip)
 		}
@@ -211,7 +235,7 @@ func (t *tracing) target(ctx context.Context, sb *south) (target, error) {
 	}
 	for _, ip := range b.ips {
 		if ip.Is4() != t.On("ipv6") {
-			return target{ip: ip, text: fmt.Sprintf("%s (%s)", b, ip)}, nil
+			return target{ip: ip, port: t.port, text: fmt.Sprintf("%s (%s)", b, ip)}, nil
 		}
 	}
 	return target{}, fmt.Errorf("pod %s has no address of that family: %w", pod, core.ErrNotFound)
@@ -227,13 +251,18 @@ func (t *tracing) service(ctx context.Context, sb *south, name string) (target, 
 		return target{}, hint.Usagef("a Service is reached by a port: tcp:PORT or udp:PORT")
 	}
 	out := target{}
+	var at netip.Addr
 	err = t.balanced(ctx, sb, &out, func(of string, vip netip.AddrPort) bool {
-		return of == pod.String() && int(vip.Port()) == t.port && vip.Addr().Is4() != t.On("ipv6")
+		fits := of == pod.String() && int(vip.Port()) == t.port && vip.Addr().Is4() != t.On("ipv6")
+		if fits {
+			at = vip.Addr()
+		}
+		return fits
 	})
 	if err == nil && out.service == "" {
 		err = fmt.Errorf("OVN has no Service %s with %s port %d: %w", pod, t.protocol, t.port, core.ErrNotFound)
 	}
-	out.text = fmt.Sprintf("Service %s (%s)", pod, out.ip)
+	out.text = fmt.Sprintf("Service %s (%s)", pod, at)
 	return out, err
 }
 
@@ -248,28 +277,70 @@ func (t *tracing) balanced(ctx context.Context, sb *south, out *target, fits fun
 		return err
 	}
 	for _, r := range found {
-		name := rows.Text(r["name"])
-		service := strings.TrimSuffix(name, "/"+t.protocol)
 		if cmp.Or(rows.Text(r["protocol"]), "tcp") != t.protocol {
 			continue
 		}
-		for vip, backends := range rows.Map(r["vips"]) {
-			at, err := netip.ParseAddrPort(vip)
-			if err != nil || !fits(service, at) {
-				continue
-			}
-			out.ip, out.service, out.all = at.Addr(), service, strings.FieldsFunc(backends, func(r rune) bool { return r == ',' })
-			if len(out.all) > 0 {
-				out.backend = out.all[0]
+		vips, local, err := sb.meant(ctx, rows.Map(r["vips"]))
+		if err != nil {
+			return err
+		}
+		service, _, _ := strings.Cut(rows.Text(r["name"]), "/"+t.protocol)
+		for vip, backends := range vips {
+			if at, err := netip.ParseAddrPort(vip); err == nil && fits(service, at) {
+				out.balance(at, service, backends)
+				out.here(local)
 			}
 		}
 	}
 	return nil
 }
 
+// balance makes it a Service's.
+func (to *target) balance(vip netip.AddrPort, service, backends string) {
+	to.ip, to.port, to.service = vip.Addr(), int(vip.Port()), service
+	to.all = strings.FieldsFunc(backends, func(r rune) bool { return r == ',' })
+	if len(to.all) > 0 {
+		to.backend = to.all[0]
+	}
+}
+
+// here makes the endpoint the one to send to, where that is what is to be traced. What
+// stands for none is an address of nobody.
+func (to *target) here(local bool) {
+	at, err := netip.ParseAddrPort(to.backend)
+	switch to.local = local; {
+	case !local || err != nil:
+	case at.Addr().IsLoopback():
+		to.backend, to.all = "", nil
+	default:
+		to.ip, to.port = at.Addr(), int(at.Port())
+	}
+}
+
+// meant has the names in a load balancer replaced by what they stand for on the
+// sender's node, and tells whether there were any.
+func (s *south) meant(ctx context.Context, vips map[string]string) (out map[string]string, local bool, err error) {
+	for vip := range vips {
+		local = strings.HasPrefix(vip, "^")
+	}
+	if !local {
+		return vips, false, nil
+	}
+	found, err := s.Select(ctx, "Chassis_Template_Var", []string{"variables"}, rows.Is("chassis", s.chassis[s.from.chassis]))
+	if err != nil || len(found) == 0 {
+		return nil, true, err
+	}
+	variables, out := rows.Map(found[0]["variables"]), map[string]string{}
+	for vip, backends := range vips {
+		name, port, _ := strings.Cut(vip, ":")
+		out[net.JoinHostPort(variables[name[1:]], port)] = variables[strings.TrimPrefix(backends, "^")]
+	}
+	return out, true, nil
+}
+
 // packet is the first one of a connection from a pod.
 func (t *tracing) packet(sb *south, from binding, to target) (trace.Packet, error) {
-	p := trace.Packet{InPort: from.name, SrcMAC: from.mac, Dst: to.ip.String(), Protocol: t.protocol, Port: t.port, SourcePort: 40000, Datapath: from.datapath}
+	p := trace.Packet{InPort: from.name, SrcMAC: from.mac, Dst: to.ip.String(), Protocol: t.protocol, Port: to.port, SourcePort: 40000, Datapath: from.datapath}
 	at := slices.IndexFunc(from.ips, func(ip netip.Addr) bool { return ip.Is4() == to.ip.Is4() })
 	if at < 0 {
 		return p, fmt.Errorf("pod %s has no address of the family of %s", t.pod, to.ip)

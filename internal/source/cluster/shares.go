@@ -160,7 +160,8 @@ func (h sharing) Write(ctx context.Context, claims share.Claims, told *share.Sum
 	if told != nil {
 		body.Status = &patchStatus{Conditions: []condition{next}}
 	}
-	return h.src.applyNode(ctx, shareManager, body)
+	_, err := h.src.applyNode(ctx, shareManager, body)
+	return err
 }
 
 // next is a condition of the node as it should be, written now, and whether the object
@@ -191,7 +192,8 @@ func (s *Source) Annotate(ctx context.Context, manager, key, value string) error
 	}
 	body := nodePatch{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
 	body.Metadata.Name, body.Metadata.UID, body.Metadata.Annotations = s.Node, own.uid, map[string]string{key: value}
-	return s.applyNode(ctx, manager, body)
+	_, err := s.applyNode(ctx, manager, body)
+	return err
 }
 
 // Tell sets a condition of the node itself, and has an event say so, unless it is so
@@ -205,21 +207,22 @@ func (p *Publisher) Tell(ctx context.Context, manager, kind string, told share.S
 	}
 	body := nodePatch{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, Status: &patchStatus{Conditions: []condition{next}}}
 	body.Metadata.Name, body.Metadata.UID = s.Node, own.uid
-	if err := s.applyNode(ctx, manager, body); err != nil {
-		return err
+	wrote, err := s.applyNode(ctx, manager, body)
+	if wrote {
+		p.events.condition(kind, told)
 	}
-	p.events.condition(kind, told)
-	return nil
+	return err
 }
 
-func (s *Source) applyNode(ctx context.Context, manager string, body nodePatch) error {
+// applyNode tells whether it wrote: a node that is gone or was replaced is no error.
+func (s *Source) applyNode(ctx context.Context, manager string, body nodePatch) (wrote bool, err error) {
 	c := s.clients.Load()
 	if c == nil {
-		return s.unreachable(nil)
+		return false, s.unreachable(nil)
 	}
 	raw, err := json.Marshal(body)
 	if err != nil {
-		return fmt.Errorf("apply node %s: %w", s.Node, err)
+		return false, fmt.Errorf("apply node %s: %w", s.Node, err)
 	}
 	ctx, stop := context.WithTimeout(ctx, writeLimit)
 	defer stop()
@@ -229,10 +232,12 @@ func (s *Source) applyNode(ctx context.Context, manager string, body nodePatch) 
 	s.health.note(err)
 	s.denied.Note("nodes/status", err)
 	switch {
-	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return nil // gone or replaced, which the watch will tell
+	case err == nil:
+		return true, nil
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return false, nil // the watch will tell of it
 	case !login.Refused(err):
-		return s.unreachable(err)
+		return false, s.unreachable(err)
 	}
-	return fmt.Errorf("apply node %s: %w", s.Node, err)
+	return false, fmt.Errorf("apply node %s: %w", s.Node, err)
 }

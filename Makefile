@@ -48,7 +48,7 @@ TEST_PACKAGES ?= ./...
 TEST_FLAGS    ?= -count=1 -p 2 -parallel 4
 TEST_TIMEOUT  ?= 30m
 # What repeats a case over a second runtime or at another layer: make soak runs it.
-TEST_SKIP     ?= ^Test((AskedFor|Debug|ObjectsOfAFolder|PodsThatNobodyDeclares|Probes|PullSecrets)OverDocker|Kubelet_(UpstreamManifests|StockNodeHasItsOwn)$$)
+TEST_SKIP     ?= ^Test((AskedFor|Debug|ObjectsOfAFolder|PodsThatNobodyDeclares|Probes|PullSecrets)OverDocker|(Kubelet_(UpstreamManifests|StockNodeHasItsOwn)|NetpluginKubenetOverDocker)$$)
 SOAK_TIMEOUT  ?= 180m
 # Time for each fuzz target of `make soak`.
 FUZZTIME      ?= 2m

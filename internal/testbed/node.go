@@ -107,6 +107,8 @@ func hold(flags uintptr, argv ...string) (*holder, error) {
 		return nil, err
 	}
 	h := &holder{cmd: cmd, pipe: pipe}
+	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+	defer late.Stop()
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil || line != "ready\n" {
 		h.end()

@@ -260,7 +260,7 @@ func sysctlTwiddle(ifName string) string {
 // TestUpstream_ManyPods is many-pods with more pods at once than its 6.
 func TestUpstream_ManyPods(t *testing.T) {
 	t.Parallel()
-	many := 30
+	many := 10
 	if soak() {
 		many = 100
 	}

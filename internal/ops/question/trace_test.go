@@ -73,7 +73,7 @@ func ask(t *testing.T, c *ovn.Central, flags map[string]string, args ...string) 
 		given[k] = v
 	}
 	answer, err := q.Ask(t.Context(), question.Asked{Origin: client.Origin{Agent: client.New("/nonexistent")}, Args: args, Flags: given, Run: program.Run, Note: func(string) {}})
-	require.NoError(t, err)
+	require.NoError(t, err, args)
 	var b bytes.Buffer
 	require.NoError(t, answer.Text(&b, view.Options{}))
 	return answer, b.String()

@@ -134,14 +134,14 @@ func (s *south) gateway(datapath string, src netip.Addr) (binding, bool) {
 // target is where a packet is sent.
 type target struct {
 	ip      netip.Addr
-	port    int
 	text    string
 	backend string   // of a Service: the endpoint that is taken
 	service string   // "" for none
 	all     []string // its endpoints
 	// local is a Service with spec.internalTrafficPolicy: Local. ovn-trace does not know
-	// what the names in its load balancer stand for: ip and port are the endpoint's.
+	// what the names in its load balancer stand for: the packet is followed via its endpoint.
 	local bool
+	via   netip.AddrPort
 }
 
 // logical has OVN trace the packet.
@@ -160,11 +160,17 @@ func (t *tracing) logical(ctx context.Context, sb *south) error {
 	if to.local && t.nobody(to) {
 		return nil
 	}
-	p, err := t.packet(sb, from, to)
+	p, err := t.packet(sb, from, to.ip, t.port)
 	if err != nil {
 		return err
 	}
 	t.out.Packet, t.out.To = p, to.text
+	if to.via.IsValid() {
+		if p, err = t.packet(sb, from, to.via.Addr(), int(to.via.Port())); err != nil {
+			return err
+		}
+		to.ip = to.via.Addr()
+	}
 	text, err := t.Run(ctx, doctor.Command{Argv: traceArgs(sb.place, p, to.backend)})
 	if err != nil {
 		return hint.On(fmt.Errorf("ask ovn-trace: %w", err), "ovn-trace is of OVN's packages (Debian: ovn-common): run it where that is installed")
@@ -215,7 +221,7 @@ func tlsArgs(t rows.TLS) (argv []string) {
 func (t *tracing) target(ctx context.Context, sb *south) (target, error) {
 	dst := t.Args[1]
 	if ip, err := netip.ParseAddr(dst); err == nil {
-		out := target{ip: ip, port: t.port, text: ip.String()}
+		out := target{ip: ip, text: ip.String()}
 		if b, ok := sb.first(func(b binding) bool { return b.kind == "" && slices.Contains(b.ips, ip) }); ok {
 			out.text = fmt.Sprintf("%s (%s)", b, ip)
 		}
@@ -235,7 +241,7 @@ func (t *tracing) target(ctx context.Context, sb *south) (target, error) {
 	}
 	for _, ip := range b.ips {
 		if ip.Is4() != t.On("ipv6") {
-			return target{ip: ip, port: t.port, text: fmt.Sprintf("%s (%s)", b, ip)}, nil
+			return target{ip: ip, text: fmt.Sprintf("%s (%s)", b, ip)}, nil
 		}
 	}
 	return target{}, fmt.Errorf("pod %s has no address of that family: %w", pod, core.ErrNotFound)
@@ -251,18 +257,13 @@ func (t *tracing) service(ctx context.Context, sb *south, name string) (target, 
 		return target{}, hint.Usagef("a Service is reached by a port: tcp:PORT or udp:PORT")
 	}
 	out := target{}
-	var at netip.Addr
 	err = t.balanced(ctx, sb, &out, func(of string, vip netip.AddrPort) bool {
-		fits := of == pod.String() && int(vip.Port()) == t.port && vip.Addr().Is4() != t.On("ipv6")
-		if fits {
-			at = vip.Addr()
-		}
-		return fits
+		return of == pod.String() && int(vip.Port()) == t.port && vip.Addr().Is4() != t.On("ipv6")
 	})
 	if err == nil && out.service == "" {
 		err = fmt.Errorf("OVN has no Service %s with %s port %d: %w", pod, t.protocol, t.port, core.ErrNotFound)
 	}
-	out.text = fmt.Sprintf("Service %s (%s)", pod, at)
+	out.text = fmt.Sprintf("Service %s (%s)", pod, out.ip)
 	return out, err
 }
 
@@ -297,15 +298,15 @@ func (t *tracing) balanced(ctx context.Context, sb *south, out *target, fits fun
 
 // balance makes it a Service's.
 func (to *target) balance(vip netip.AddrPort, service, backends string) {
-	to.ip, to.port, to.service = vip.Addr(), int(vip.Port()), service
+	to.ip, to.service = vip.Addr(), service
 	to.all = strings.FieldsFunc(backends, func(r rune) bool { return r == ',' })
 	if len(to.all) > 0 {
 		to.backend = to.all[0]
 	}
 }
 
-// here makes the endpoint the one to send to, where that is what is to be traced. What
-// stands for none is an address of nobody.
+// here has a packet to a local Service followed via its endpoint. What stands for none
+// is an address of nobody.
 func (to *target) here(local bool) {
 	at, err := netip.ParseAddrPort(to.backend)
 	switch to.local = local; {
@@ -313,7 +314,7 @@ func (to *target) here(local bool) {
 	case at.Addr().IsLoopback():
 		to.backend, to.all = "", nil
 	default:
-		to.ip, to.port = at.Addr(), int(at.Port())
+		to.via = at
 	}
 }
 
@@ -321,7 +322,7 @@ func (to *target) here(local bool) {
 // sender's node, and tells whether there were any.
 func (s *south) meant(ctx context.Context, vips map[string]string) (out map[string]string, local bool, err error) {
 	for vip := range vips {
-		local = strings.HasPrefix(vip, "^")
+		local = strings.Contains(vip, "^") // ^name:port, [^name]:port
 	}
 	if !local {
 		return vips, false, nil
@@ -332,29 +333,32 @@ func (s *south) meant(ctx context.Context, vips map[string]string) (out map[stri
 	}
 	variables, out := rows.Map(found[0]["variables"]), map[string]string{}
 	for vip, backends := range vips {
-		name, port, _ := strings.Cut(vip, ":")
-		out[net.JoinHostPort(variables[name[1:]], port)] = variables[strings.TrimPrefix(backends, "^")]
+		name, port, err := net.SplitHostPort(vip)
+		if err != nil {
+			continue
+		}
+		out[net.JoinHostPort(variables[strings.TrimPrefix(name, "^")], port)] = variables[strings.TrimPrefix(backends, "^")]
 	}
 	return out, true, nil
 }
 
 // packet is the first one of a connection from a pod.
-func (t *tracing) packet(sb *south, from binding, to target) (trace.Packet, error) {
-	p := trace.Packet{InPort: from.name, SrcMAC: from.mac, Dst: to.ip.String(), Protocol: t.protocol, Port: to.port, SourcePort: 40000, Datapath: from.datapath}
-	at := slices.IndexFunc(from.ips, func(ip netip.Addr) bool { return ip.Is4() == to.ip.Is4() })
+func (t *tracing) packet(sb *south, from binding, to netip.Addr, port int) (trace.Packet, error) {
+	p := trace.Packet{InPort: from.name, SrcMAC: from.mac, Dst: to.String(), Protocol: t.protocol, Port: port, SourcePort: 40000, Datapath: from.datapath}
+	at := slices.IndexFunc(from.ips, func(ip netip.Addr) bool { return ip.Is4() == to.Is4() })
 	if at < 0 {
-		return p, fmt.Errorf("pod %s has no address of the family of %s", t.pod, to.ip)
+		return p, fmt.Errorf("pod %s has no address of the family of %s", t.pod, to)
 	}
 	p.Src = from.ips[at].String()
 	gw, routed := sb.gateway(from.datapath, from.ips[at])
-	near, ok := sb.first(func(b binding) bool { return b.datapath == from.datapath && slices.Contains(b.ips, to.ip) })
+	near, ok := sb.first(func(b binding) bool { return b.datapath == from.datapath && slices.Contains(b.ips, to) })
 	switch {
 	case ok && near.mac != "":
 		p.DstMAC = near.mac
 	case routed:
 		p.DstMAC = gw.mac
 	default:
-		return p, errors.New("its Subnet has no router, and no port of it has " + to.ip.String())
+		return p, errors.New("its Subnet has no router, and no port of it has " + to.String())
 	}
 	return p, nil
 }

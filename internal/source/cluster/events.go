@@ -152,9 +152,8 @@ func (e *events) tell(p core.Pod, kind, reason, note string) {
 	})
 }
 
-// condition tells that one of the node has another status, and other reasons for the
-// same once in a while. Where nodes' events are, and that their name is their UID, is as
-// kubelet has it and kubectl describe looks for it.
+// condition tells of one of the node that has another status, and once in a while of other
+// reasons. Namespace and UID are kubelet's, by which describe finds it.
 func (e *events) condition(kind string, told share.Summary) {
 	status := kind + "\x00" + told.Status
 	fresh := e.fresh(status+"\x00"+told.Message, time.Now())
@@ -171,7 +170,6 @@ func (e *events) condition(kind string, told share.Summary) {
 	})
 }
 
-// enqueue completes an event and has it sent.
 func (e *events) enqueue(namespace string, v event) {
 	v.TypeMeta = metav1.TypeMeta{APIVersion: eventResource.GroupVersion().String(), Kind: "Event"}
 	v.Note = core.Clip(e.src.Shell.In(v.Note), noteLimit)

@@ -232,10 +232,8 @@ func (s *Source) applyNode(ctx context.Context, manager string, body nodePatch) 
 	s.health.note(err)
 	s.denied.Note("nodes/status", err)
 	switch {
-	case err == nil:
-		return true, nil
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return false, nil // the watch will tell of it
+	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return err == nil, nil // gone or replaced, which the watch will tell
 	case !login.Refused(err):
 		return false, s.unreachable(err)
 	}

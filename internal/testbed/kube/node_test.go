@@ -107,10 +107,11 @@ func TestNodeReboots(t *testing.T) {
 }
 
 // TestFairleadGivesPodsTheirNetworks: kubelet and containerd call our plugin,
-// the agent reads the API server.
+// the agent reads the API server, whose one node this is: nothing tells apart which
+// addresses each of several may give.
 func TestFairleadGivesPodsTheirNetworks(t *testing.T) {
 	t.Parallel()
-	c := Shared(t)
+	c := Start(t, Options{})
 	n := StartNode(t, c, testbed.New(t), NodeOptions{})
 	ns := c.Namespace()
 	c.Apply(in(ns, `{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, metadata: {name: second, namespace: NS},

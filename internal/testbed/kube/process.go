@@ -22,7 +22,7 @@ import (
 const patience = 90 * time.Second
 
 // tick is the pause between two looks at something that gives no event.
-const tick = 20 * time.Millisecond
+const tick = 50 * time.Millisecond
 
 // limited bounds what has no end of its own.
 func limited() (context.Context, context.CancelFunc) {

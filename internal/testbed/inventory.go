@@ -89,10 +89,10 @@ while read -r _ kind _ _ dev _; do
 	case "$kind $asked" in noqueue* | pfifo_fast* | *" $dev "*) continue ;; esac
 	asked="$asked$dev "
 	echo == "tc $dev"
-	tc class show dev "$dev"
-	tc filter show dev "$dev"
+	tc class show dev "$dev" || : # it has gone meanwhile
+	tc filter show dev "$dev" || :
 	echo == "tc $dev ingress"
-	tc filter show dev "$dev" ingress 2>&-
+	tc filter show dev "$dev" ingress 2>/dev/null || :
 done <<END
 $qdiscs
 END

@@ -34,10 +34,15 @@ func testMemory(n *kubeNode) {
 		p.awaitStatus()
 	}
 	require.Len(n.t, list[0].ips(), 2)
-	resident := memoryOf(n.t, n.agent.PID(), "VmRSS")
-	n.t.Logf("agent with %d pods and %d networks: %.1f MB, at most %.1f MB", pods, networks,
-		resident/1e6, memoryOf(n.t, n.agent.PID(), "VmHWM")/1e6)
-	require.Less(n.t, resident, agentMemory)
+	eventually(n.t, func() string { // what a burst took Go gives back when it comes to it
+		told := fmt.Sprintf("agent with %d pods and %d networks: %.1f MB, at most %.1f MB", pods, networks,
+			memoryOf(n.t, n.agent.PID(), "VmRSS")/1e6, memoryOf(n.t, n.agent.PID(), "VmHWM")/1e6)
+		if memoryOf(n.t, n.agent.PID(), "VmRSS") > agentMemory {
+			return told
+		}
+		n.t.Log(told)
+		return ""
+	})
 
 	one := n.makePod("one-more", twoNetworks())
 	for _, op := range []string{"ADD", "CHECK", "DEL"} {

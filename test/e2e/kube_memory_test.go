@@ -16,10 +16,13 @@ import (
 	"github.com/fairlead/fairlead/internal/testbed"
 )
 
-// Bounds on memory, in bytes (performance.md).
+// Bounds on memory, in bytes. Some 40 MB of what is resident of the agent are pages of
+// its program, of which the kernel maps as many as it has at hand; what it allocated is
+// bounded by itself.
 const (
-	agentMemory  = 60e6
-	pluginMemory = 8e6
+	agentMemory    = 66e6
+	agentAllocated = 26e6
+	pluginMemory   = 8e6
 )
 
 // testMemory: an agent with many pods in a cluster with many networks, and the
@@ -35,9 +38,9 @@ func testMemory(n *kubeNode) {
 	}
 	require.Len(n.t, list[0].ips(), 2)
 	eventually(n.t, func() string { // what a burst took Go gives back when it comes to it
-		told := fmt.Sprintf("agent with %d pods and %d networks: %.1f MB, at most %.1f MB", pods, networks,
-			memoryOf(n.t, n.agent.PID(), "VmRSS")/1e6, memoryOf(n.t, n.agent.PID(), "VmHWM")/1e6)
-		if memoryOf(n.t, n.agent.PID(), "VmRSS") > agentMemory {
+		resident, allocated := memoryOf(n.t, n.agent.PID(), "VmRSS"), memoryOf(n.t, n.agent.PID(), "RssAnon")
+		told := fmt.Sprintf("agent with %d pods and %d networks: %.1f MB, %.1f MB of them allocated", pods, networks, resident/1e6, allocated/1e6)
+		if resident > agentMemory || allocated > agentAllocated {
 			return told
 		}
 		n.t.Log(told)

@@ -147,9 +147,10 @@ func (b *bookkeeping) holds(pods int) {
 				return fmt.Sprintf("%s: %q, want %q", look.what, look.got, look.want)
 			}
 		}
-		for _, subnet := range b.list("subnets", "{.metadata.name} {.status.v4usingIPs}") {
-			if name, got, _ := strings.Cut(subnet, " "); (name == "web" || name == "up") && got != fmt.Sprint(pods) {
-				return "Subnet " + name + " counts " + got + fmt.Sprintf(", not %d", pods)
+		counts := b.list("subnets", "{.metadata.name} {.status.v4usingIPs}")
+		for _, subnet := range []string{"web", "up"} {
+			if want := fmt.Sprintf("%s %d", subnet, pods); !slices.Contains(counts, want) {
+				return fmt.Sprintf("Subnets count %q: wanted %q", counts, want)
 			}
 		}
 		return ""

@@ -27,8 +27,8 @@ var nowhere = map[bool]string{true: "127.0.0.1:9", false: "[::1]:9"}
 
 // Locals is what the names in load balancers stand for on each chassis. Of a chassis
 // there are the nodes that say that it is theirs: one, none where the node was deleted,
-// or two where a machine got another name. Of these Services those with another policy do not count; of one, from gives the endpoints.
-// Each chassis has a row, also with nothing in it: ovn-controller 23.03 ends by an
+// or two where a machine got another name. Of these Services those with another policy
+// do not count; of one, from gives the endpoints. Each chassis has a row, also with nothing in it: ovn-controller 23.03 ends by an
 // assertion when its own row goes with something in it, and comes again.
 func Locals(services []Service, from func(namespace, name string) []Endpoints, chassis map[string][]string) *ovn.Set {
 	vars := map[string]map[string]string{}

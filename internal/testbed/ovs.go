@@ -6,7 +6,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -76,11 +78,12 @@ func (o *OVS) serves(p *Process) error {
 }
 
 // StartVswitchd starts ovs-vswitchd and waits until it has made what the
-// database says.
+// database says. As on a node, another process watches over it and starts it
+// again when it ended by a fault of its own (docs/cluster.md tells of one).
 func (o *OVS) StartVswitchd() {
 	o.n.t.Helper()
 	o.switchd = o.n.Start("ovs-vswitchd", "ovs-vswitchd", "unix:/run/openvswitch/db.sock",
-		"--unixctl=/run/openvswitch/ovs-vswitchd.ctl", "--verbose=console:warn")
+		"--unixctl=/run/openvswitch/ovs-vswitchd.ctl", "--verbose=console:warn", "--monitor")
 	o.Barrier()
 }
 
@@ -98,8 +101,29 @@ func (o *OVS) Barrier() {
 // packets for each port).
 func (o *OVS) KillServer() { o.server.Kill() }
 
-// KillVswitchd ends ovs-vswitchd with SIGKILL; its devices go with it.
-func (o *OVS) KillVswitchd() { o.switchd.Kill() }
+// KillVswitchd ends ovs-vswitchd with SIGKILL; its devices go with it. Who watches
+// over it ends then too.
+func (o *OVS) KillVswitchd() {
+	o.n.t.Helper()
+	if pid := o.vswitchd(); pid != 0 {
+		require.NoError(o.n.t, syscall.Kill(pid, syscall.SIGKILL))
+		_ = o.switchd.Wait()
+	}
+}
+
+// vswitchd is the pid of ovs-vswitchd itself, the one child of who watches over it;
+// 0 when neither runs.
+func (o *OVS) vswitchd() int {
+	o.n.t.Helper()
+	if o.switchd == nil || !o.switchd.Running() {
+		return 0
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", o.switchd.PID()))
+	require.NoError(o.n.t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	require.NoError(o.n.t, err, "ovs-vswitchd: %s", o.switchd.tail())
+	return pid
+}
 
 // LoseConfDB restarts ovsdb-server on an empty database and waits until
 // ovs-vswitchd, which goes on running, follows it.

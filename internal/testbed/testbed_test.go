@@ -2,9 +2,11 @@ package testbed
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -87,6 +89,20 @@ func TestOVSRestarts(t *testing.T) {
 	n.OVS.KillVswitchd()
 	require.Error(t, p.Ping("10.9.0.2"))
 	n.OVS.StartVswitchd()
+	require.NoError(t, p.Ping("10.9.0.2"))
+	n.RequireNoLeaks(before)
+
+	// A fault of its own ends it, and it is started again.
+	first := n.OVS.vswitchd()
+	require.NoError(t, syscall.Kill(first, syscall.SIGABRT))
+	require.NoError(t, until("another ovs-vswitchd", func() error {
+		if b, err := os.ReadFile(n.OVS.switchd.Log); err != nil || !strings.Contains(string(b), "restarting") {
+			return fmt.Errorf("not started again: %w: %s", err, b)
+		}
+		return nil
+	}))
+	n.OVS.Barrier()
+	require.NotEqual(t, first, n.OVS.vswitchd())
 	require.NoError(t, p.Ping("10.9.0.2"))
 	n.RequireNoLeaks(before)
 

@@ -8,8 +8,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"sigs.k8s.io/knftables"
-
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/lib/fail"
@@ -79,15 +77,11 @@ func (t *Table) Check(ctx context.Context, _ driver.Run, s core.Spec, _ core.Lin
 	return errors.Join(append(found, err)...)
 }
 
-// compare reads the sets that asked has elements in. What another sandbox of the
+// compare reads the table. What another sandbox of the
 // pod has taken over is no longer wanted, and a difference too; what is written
 // only now is none.
 func (t *Table) compare(ctx context.Context, asked, want []element) (found []error, err error) {
-	var names []string
 	for _, el := range asked {
-		if !slices.Contains(names, el.set) {
-			names = append(names, el.set)
-		}
 		if !slices.Contains(want, el) {
 			found = append(found, core.Difference("host port "+el.key+" belongs to another pod now"))
 		}
@@ -97,17 +91,11 @@ func (t *Table) compare(ctx context.Context, asked, want []element) (found []err
 	if want = t.written(want); len(want) == 0 {
 		return found, nil
 	}
-	err = t.run(func(nft knftables.Interface) error {
-		have, faults, err := read(ctx, nft, names)
-		if err == nil {
-			found = append(found, t.differences(want, have, faults)...)
-		}
-		return err
-	})
+	have, faults, err := t.read(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("read nft table %s: %w", t.cfg.Table, err)
+		return nil, err
 	}
-	if len(found) > 0 {
+	if found = append(found, t.differences(want, have, faults)...); len(found) > 0 {
 		t.have = nil // the next change writes it anew
 	}
 	return found, nil

@@ -1,6 +1,7 @@
 package hostport
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/nft"
 )
 
 // A rule's comment carries this version: a change of the rules below must
@@ -24,7 +26,7 @@ const (
 	chainGuard     = "guard"
 )
 
-// rule is one rule of the table, in order; knftables does not read rules back,
+// rule is one rule of the table, in order; what a rule does is not read back,
 // hence the comment.
 type rule struct{ chain, comment, text string }
 
@@ -76,8 +78,8 @@ func chains() []*knftables.Chain {
 
 // transaction does c. A table that is written anew replaces the old one as a
 // whole: no packet sees a state between.
-func transaction(nft knftables.Interface, c change) *knftables.Transaction {
-	tx := nft.NewTransaction()
+func transaction(client knftables.Interface, c change) *knftables.Transaction {
+	tx := client.NewTransaction()
 	if c.all {
 		tx.Add(&knftables.Table{}) // so that there is one to delete
 		tx.Delete(&knftables.Table{})
@@ -128,47 +130,30 @@ func nftElement(el element, comment string) *knftables.Element {
 	return out
 }
 
-// isMap tells the maps from the sets.
-func isMap(name string) bool {
-	return slices.ContainsFunc(halves, func(h half) bool { return name == h.anywhere() || name == h.bound() })
-}
-
-// read gives the elements of some maps and sets, and what of the rest of the
-// table is not as frame makes it. No table is an empty one.
-func read(ctx context.Context, nft knftables.Interface, names []string) (have map[element]bool, faults []string, err error) {
-	all, err := nft.ListAll(ctx)
-	if knftables.IsNotFound(err) {
-		return nil, []string{"is missing"}, nil
-	}
+// read gives the elements of the table, and what of the rest is not as frame
+// makes it. No table is an empty one.
+func (t *Table) read(ctx context.Context) (have map[element]bool, faults []string, err error) {
+	l, err := nft.List(ctx, t.cfg.Host, t.cfg.Table)
 	if err != nil {
 		return nil, nil, err
 	}
-	if faults, err = frameFaults(ctx, nft, all); err != nil {
-		return nil, nil, err
+	if !l.Exists {
+		return nil, []string{"is missing"}, nil
 	}
 	have = map[element]bool{}
-	for _, name := range names {
-		kind := "set"
-		if isMap(name) {
-			kind = "map"
-		}
-		list, err := nft.ListElements(ctx, kind, name)
-		if knftables.IsNotFound(err) {
-			continue // told among the faults
-		}
-		if err != nil {
-			return nil, nil, fmt.Errorf("read %s: %w", name, err)
-		}
-		for _, el := range list {
-			have[element{name, strings.Join(el.Key, " . "), strings.Join(el.Value, " . ")}] = true
+	for _, of := range []map[string][]nft.Element{l.Maps, l.Sets} {
+		for name, list := range of {
+			for _, el := range list {
+				have[element{name, el.Key, el.Value}] = true
+			}
 		}
 	}
-	return have, faults, nil
+	return have, frameFaults(l), nil
 }
 
 // frameFaults compares chains, maps, sets and rules.
-func frameFaults(ctx context.Context, nft knftables.Interface, all map[string][]string) (faults []string, err error) {
-	var wantChains, wantMaps, wantSets, wantRules []string
+func frameFaults(l nft.Listing) (faults []string) {
+	var wantChains, wantMaps, wantSets, wantRules, haveRules []string
 	for _, c := range chains() {
 		wantChains = append(wantChains, c.Name)
 	}
@@ -179,24 +164,15 @@ func frameFaults(ctx context.Context, nft knftables.Interface, all map[string][]
 	for _, r := range rules() {
 		wantRules = append(wantRules, r.chain+" "+r.comment)
 	}
-	list, err := nft.ListRules(ctx, "")
-	if err != nil {
-		return nil, fmt.Errorf("read rules: %w", err)
-	}
-	var haveRules []string
-	for _, r := range list {
-		text := "a foreign rule"
-		if r.Comment != nil {
-			text = *r.Comment
-		}
-		haveRules = append(haveRules, r.Chain+" "+text)
+	for _, r := range l.Rules {
+		haveRules = append(haveRules, r.Chain+" "+cmp.Or(r.Comment, "a foreign rule"))
 	}
 	for _, c := range []struct {
 		what       string
 		want, have []string
 	}{
-		{"chains", wantChains, all["chain"]}, {"maps", wantMaps, all["map"]},
-		{"sets", wantSets, all["set"]}, {"rules", wantRules, haveRules},
+		{"chains", wantChains, l.Chains}, {"maps", wantMaps, slices.Collect(maps.Keys(l.Maps))},
+		{"sets", wantSets, slices.Collect(maps.Keys(l.Sets))}, {"rules", wantRules, haveRules},
 	} {
 		slices.Sort(c.want)
 		slices.Sort(c.have)
@@ -204,7 +180,7 @@ func frameFaults(ctx context.Context, nft knftables.Interface, all map[string][]
 			faults = append(faults, fmt.Sprintf("%s are %q, want %q", c.what, c.have, c.want))
 		}
 	}
-	return faults, nil
+	return faults
 }
 
 // differences says in words what of want is not there.

@@ -293,7 +293,7 @@ func (t *Table) write(ctx context.Context, c change) error {
 	if c.small() {
 		err = t.send(c)
 	} else {
-		err = t.run(func(nft knftables.Interface) error { return nft.Run(ctx, transaction(nft, c)) })
+		err = t.replace(ctx, c)
 	}
 	if err != nil {
 		t.have = nil
@@ -314,18 +314,18 @@ func (t *Table) write(ctx context.Context, c change) error {
 	return nil
 }
 
-// run calls fn where the node's tables are: nft inherits the namespace from the
-// thread. The caller has the turn to write.
-func (t *Table) run(fn func(knftables.Interface) error) error {
-	return t.cfg.Host.Do(func() (err error) {
+// replace runs one transaction of nft where the node's tables are: nft inherits the
+// namespace from the thread. The caller has the turn to write.
+func (t *Table) replace(ctx context.Context, c change) error {
+	return t.cfg.Host.Do(func() error {
 		if t.client == nil {
 			// New runs nft to learn its version; once is enough.
-			c, err := knftables.New(knftables.InetFamily, t.cfg.Table)
+			client, err := knftables.New(knftables.InetFamily, t.cfg.Table)
 			if err != nil {
 				return err
 			}
-			t.client = c
+			t.client = client
 		}
-		return fn(t.client)
+		return t.client.Run(ctx, transaction(t.client, c))
 	})
 }

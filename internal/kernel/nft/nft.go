@@ -2,9 +2,9 @@
 // source networks, and one that drops what the IP stack receives by a group of
 // links; and it tells when somebody removes a part of such a table. The first is
 // a value (Ruleset), replaced as a whole in one transaction and only when it
-// differs. It needs the nft program, run by sigs.k8s.io/knftables, so it is for
-// changes of configuration and for audits, never for single pods. The package
-// knows prefixes and groups and no subnets or pods.
+// differs. It needs the nft program (written by sigs.k8s.io/knftables, read with
+// List), so it is for changes of configuration and for audits, never for single
+// pods. The package knows prefixes and groups and no subnets or pods.
 package nft
 
 import (
@@ -14,7 +14,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 
 	"go4.org/netipx"
@@ -92,13 +91,12 @@ func (t *Table) Apply(ctx context.Context, want Ruleset) error {
 	if err != nil {
 		return fmt.Errorf("nft table %s: %w", t.name, err)
 	}
-	err = t.run(func(c knftables.Interface) error {
-		have, err := read(ctx, c)
-		if err != nil || len(differences(desired, have)) == 0 {
-			return err
-		}
-		return c.Run(ctx, transaction(c, desired))
-	})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	have, err := t.read(ctx)
+	if err == nil && len(differences(desired, have)) > 0 {
+		err = t.write(ctx, desired)
+	}
 	if err != nil {
 		return fmt.Errorf("apply nft table %s: %w", t.name, err)
 	}
@@ -147,22 +145,8 @@ func (t *Table) drift(differences []string) error {
 	return errors.Join(errs...)
 }
 
-// read gets the table from inside its namespace.
-func (t *Table) read(ctx context.Context) (have state, err error) {
-	err = t.run(func(c knftables.Interface) error {
-		have, err = read(ctx, c)
-		return err
-	})
-	if err != nil {
-		return state{}, fmt.Errorf("read nft table %s: %w", t.name, err)
-	}
-	return have, nil
-}
-
-// run calls fn in the table's namespace: nft inherits it from the thread.
-func (t *Table) run(fn func(knftables.Interface) error) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// write replaces the table. The caller has the turn.
+func (t *Table) write(ctx context.Context, want state) error {
 	// Do's thread starts nft itself, so the child is born in the namespace.
 	return t.ns.Do(func() (err error) {
 		if t.client == nil {
@@ -172,7 +156,7 @@ func (t *Table) run(fn func(knftables.Interface) error) error {
 				return err
 			}
 		}
-		return fn(t.client)
+		return t.client.Run(ctx, transaction(t.client, want))
 	})
 }
 
@@ -215,33 +199,21 @@ func ipset(list []netip.Prefix, is4 bool) (*netipx.IPSet, error) {
 }
 
 // read gets the table as it is.
-func read(ctx context.Context, c knftables.Interface) (state, error) {
-	s := state{sets: map[string]*netipx.IPSet{}}
-	all, err := c.ListAll(ctx)
-	if knftables.IsNotFound(err) {
-		return s, nil
-	}
+func (t *Table) read(ctx context.Context) (state, error) {
+	l, err := List(ctx, t.ns, t.name)
 	if err != nil {
-		return s, err
+		return state{}, err
 	}
-	s.exists, s.chains = true, all["chain"]
-	for _, name := range all["set"] {
-		elements, err := c.ListElements(ctx, "set", name)
-		if err != nil {
-			return s, err
-		}
+	s := state{exists: l.Exists, chains: l.Chains, sets: map[string]*netipx.IPSet{}}
+	for name, elements := range l.Sets {
 		if s.sets[name], err = parse(elements); err != nil {
-			return s, fmt.Errorf("set %s: %w", name, err)
+			return state{}, fmt.Errorf("read nft table %s: set %s: %w", t.name, name, err)
 		}
 	}
-	rules, err := c.ListRules(ctx, "")
-	if err != nil {
-		return s, err
-	}
-	for _, r := range rules {
+	for _, r := range l.Rules {
 		text := "a foreign rule"
-		if r.Comment != nil && r.Chain == chain {
-			text = *r.Comment
+		if r.Comment != "" && r.Chain == chain {
+			text = r.Comment
 		}
 		s.rules = append(s.rules, text)
 	}
@@ -249,23 +221,18 @@ func read(ctx context.Context, c knftables.Interface) (state, error) {
 }
 
 // parse reads elements: an address, a prefix or a range each.
-func parse(elements []*knftables.Element) (*netipx.IPSet, error) {
+func parse(elements []Element) (*netipx.IPSet, error) {
 	var b netipx.IPSetBuilder
 	for _, e := range elements {
-		key := strings.Join(e.Key, ".")
-		if from, to, ok := strings.Cut(key, "-"); ok {
-			r, err := netipx.ParseIPRange(from + "-" + to)
-			if err != nil {
-				return nil, err
-			}
+		if r, err := netipx.ParseIPRange(e.Key); err == nil {
 			b.AddRange(r)
 			continue
 		}
-		if p, err := netip.ParsePrefix(key); err == nil {
+		if p, err := netip.ParsePrefix(e.Key); err == nil {
 			b.AddPrefix(p)
 			continue
 		}
-		a, err := netip.ParseAddr(key)
+		a, err := netip.ParseAddr(e.Key)
 		if err != nil {
 			return nil, err
 		}

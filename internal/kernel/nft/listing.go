@@ -1,0 +1,182 @@
+package nft
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+)
+
+// Listing is a table as `nft --json list table` prints it (libnftables-json(5)).
+type Listing struct {
+	Exists bool
+	Chains []string
+	Rules  []Rule // in the order of their chains, not what they do
+	Sets   map[string][]Element
+	Maps   map[string][]Element
+}
+
+// Rule is a rule by what it can be known by.
+type Rule struct {
+	Chain   string
+	Comment string // "": none
+}
+
+// Element is an element of a set or, with a value, of a map, as nft writes it: an
+// address, a prefix, a range A-B, a number or a name, or several with " . " between.
+type Element struct{ Key, Value string }
+
+// List reads the table of family inet and this name in ns (nil: the current
+// namespace). No table is a Listing that does not exist. One process tells all of
+// it; knftables starts one for each set.
+func List(ctx context.Context, ns *netns.Handle, name string) (Listing, error) {
+	var out, said bytes.Buffer
+	cmd := exec.CommandContext(ctx, "nft", "--json", "list", "table", "inet", name)
+	cmd.Stdout, cmd.Stderr = &out, &said
+	switch err := ns.Do(cmd.Run); { // Do's thread starts nft, which is so born in the namespace
+	case err != nil && missing(err, said.String()):
+		return Listing{}, nil
+	case err != nil:
+		return Listing{}, fmt.Errorf("list nft table %s: %w: %s", name, err, strings.TrimSpace(said.String()))
+	}
+	l, err := parseListing(out.Bytes())
+	if err != nil {
+		return Listing{}, fmt.Errorf("list nft table %s: %w", name, err)
+	}
+	return l, nil
+}
+
+// missing tells that nft ran and found no such table. It sets no locale, so what it
+// says is English.
+func missing(err error, said string) bool {
+	var exit *exec.ExitError
+	first, _, _ := strings.Cut(said, "\n")
+	return errors.As(err, &exit) && strings.Contains(first, "No such file or directory")
+}
+
+// object is one object of a listing: one of these is set, or none that matters.
+type object struct {
+	Metainfo *struct {
+		Schema int `json:"json_schema_version"`
+	}
+	Chain *struct{ Name string }
+	Rule  *Rule
+	Set   *set
+	Map   *set
+}
+
+type set struct {
+	Name string
+	Elem []any
+}
+
+func parseListing(b []byte) (Listing, error) {
+	var all struct{ Nftables []object }
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	if err := d.Decode(&all); err != nil {
+		return Listing{}, fmt.Errorf("parse nft's JSON: %w", err)
+	}
+	if len(all.Nftables) == 0 || all.Nftables[0].Metainfo == nil || all.Nftables[0].Metainfo.Schema != 1 {
+		return Listing{}, errors.New("nft's JSON is not of version 1")
+	}
+	l := Listing{Exists: true, Sets: map[string][]Element{}, Maps: map[string][]Element{}}
+	for _, o := range all.Nftables {
+		if err := l.take(o); err != nil {
+			return Listing{}, err
+		}
+	}
+	return l, nil
+}
+
+func (l *Listing) take(o object) (err error) {
+	switch {
+	case o.Chain != nil:
+		l.Chains = append(l.Chains, o.Chain.Name)
+	case o.Rule != nil:
+		l.Rules = append(l.Rules, *o.Rule)
+	case o.Set != nil:
+		l.Sets[o.Set.Name], err = elements(o.Set, func(e any) (Element, error) { key, err := text(e); return Element{Key: key}, err })
+	case o.Map != nil:
+		l.Maps[o.Map.Name], err = elements(o.Map, pair)
+	}
+	return err
+}
+
+func elements(s *set, read func(any) (Element, error)) ([]Element, error) {
+	out := make([]Element, 0, len(s.Elem))
+	for _, raw := range s.Elem {
+		e, err := read(raw)
+		if err != nil {
+			return nil, fmt.Errorf("element of %s: %w", s.Name, err)
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// pair reads the key and the value of a map's element.
+func pair(raw any) (Element, error) {
+	both, _ := raw.([]any)
+	if len(both) != 2 {
+		return Element{}, fmt.Errorf("no key and value: %v", raw)
+	}
+	key, err := text(both[0])
+	if err != nil {
+		return Element{}, err
+	}
+	value, err := text(both[1])
+	return Element{Key: key, Value: value}, err
+}
+
+// text is a value as nft writes it.
+func text(raw any) (string, error) {
+	switch v := raw.(type) {
+	case string:
+		return v, nil
+	case json.Number:
+		return v.String(), nil
+	case map[string]any:
+		for kind, inner := range v { // one
+			if s, err := compound(kind, inner); err == nil {
+				return s, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("not understood: %v", raw)
+}
+
+// compound is a value of several: an element with a comment, a prefix, a range or a
+// concatenation.
+func compound(kind string, inner any) (string, error) {
+	switch v := inner.(type) {
+	case map[string]any:
+		if kind == "elem" {
+			return text(v["val"])
+		}
+		if kind == "prefix" {
+			return join("/", v["addr"], v["len"])
+		}
+	case []any:
+		if sep := map[string]string{"range": "-", "concat": " . "}[kind]; sep != "" {
+			return join(sep, v...)
+		}
+	}
+	return "", fmt.Errorf("%s is not understood", kind)
+}
+
+func join(sep string, parts ...any) (string, error) {
+	out := make([]string, len(parts))
+	for i, p := range parts {
+		var err error
+		if out[i], err = text(p); err != nil {
+			return "", err
+		}
+	}
+	return strings.Join(out, sep), nil
+}

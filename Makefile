@@ -48,7 +48,7 @@ TEST_PACKAGES ?= ./...
 TEST_FLAGS    ?= -count=1 -p 2 -parallel 4
 TEST_TIMEOUT  ?= 40m
 # What repeats a case over a second runtime or at another layer: make soak runs it.
-TEST_SKIP     ?= ^Test((AskedFor|Debug|ObjectsOfAFolder|PodsThatNobodyDeclares|Probes|PullSecrets)OverDocker|(Kubelet_(UpstreamManifests|StockNodeHasItsOwn|DockerInstalled|Reboot)|NetpluginKubenetOverDocker)$$)
+TEST_SKIP     ?= ^Test((AskedFor|Debug|ObjectsOfAFolder|PodsThatNobodyDeclares|Probes|PullSecrets)OverDocker|(Kubelet_(UpstreamManifests|StockNodeHasItsOwn|DockerInstalled|Reboot)|NetpluginKubenetOverDocker|Suites)$$)
 SOAK_TIMEOUT  ?= 180m
 # Time for each fuzz target of `make soak`.
 FUZZTIME      ?= 2m
@@ -107,7 +107,7 @@ vm: setup-vm root testbin ## the tests that need a kernel with Open vSwitch, pol
 	@FAIRLEAD_BIN=$(FAILPOINT) $(GO) test -tags vm -count=1 -timeout $(TEST_TIMEOUT) ./test/vm
 
 .PHONY: soak
-soak: setup-test root build testbin kube critest $(PEERS)/kube-ovn ## the tests with full counts, then every fuzz target for FUZZTIME
+soak: setup-soak root build testbin kube critest suites $(PEERS)/kube-ovn ## the tests with full counts, then every fuzz target for FUZZTIME
 	@FAIRLEAD_SOAK=1 FAIRLEAD_BIN=$(FAILPOINT) $(GO) test $(TEST_FLAGS) -timeout $(SOAK_TIMEOUT) $(TEST_PACKAGES)
 	@scripts/fuzz $(FUZZTIME) $(TEST_PACKAGES)
 
@@ -136,6 +136,24 @@ $(KUBE)/oracle: test/kube/go.mod test/kube/go.sum $(wildcard test/kube/oracle/*)
 $(KUBE)/pause: test/kube/pause/main.go
 	@mkdir -p $(KUBE)
 	@$(GO) -C test/kube build -trimpath -ldflags '-s -w' -o $@ ./pause
+
+# Kubernetes' own end-to-end suites about networks, and what runs in their pods.
+.PHONY: suites
+suites: $(KUBE)/e2e.test $(KUBE)/agnhost $(KUBE)/coredns
+
+$(KUBE)/e2e.test: test/kube/go.mod test/kube/go.sum test/kube/e2e/e2e_test.go
+	@mkdir -p $(KUBE)
+	@echo "building Kubernetes' end-to-end suites (once, some minutes)"
+	@$(GO) -C test/kube test -c -p 2 -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $@ ./e2e
+
+$(KUBE)/agnhost: test/kube/go.mod test/kube/go.sum
+	@mkdir -p $(KUBE)
+	@$(GO) -C test/kube build -p 2 -trimpath -ldflags '-s -w' -o $@ k8s.io/kubernetes/test/images/agnhost
+
+$(KUBE)/coredns: test/kube/coredns/go.mod test/kube/coredns/go.sum test/kube/coredns/main.go
+	@mkdir -p $(KUBE)
+	@echo "building CoreDNS (once, some minutes)"
+	@$(GO) -C test/kube/coredns build -p 2 -trimpath -ldflags '-s -w' -o $@ .
 
 # Without the snapshotters that need C libraries; shim and ctr lie beside it.
 CONTAINERD := github.com/containerd/containerd/v2/cmd

@@ -132,8 +132,8 @@ func cuts(passed map[trace][]string) (all []cut) {
 	for tr, points := range passed {
 		for i, p := range points {
 			hows := tr.follows(slices.Contains(passed[trace{fullPod, tr.op}], p))
-			if len(hows) > 2 && !soak() { // every second one: those of the neighbouring point are the others
-				hows = []string{hows[i%2], hows[2+i%2]}
+			if len(hows) > 1 && !soak() { // one of them: those of the neighbouring points are the others
+				hows = hows[i%len(hows):][:1]
 			}
 			for _, how := range hows {
 				all = append(all, cut{tr.pod, tr.op, p, how})

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ type egress struct {
 	relay *relay.Relay
 
 	mu    sync.Mutex
-	nodes map[string]string // IP address -> network namespace
+	nodes map[string]string // IP address -> network namespace; "": that of all others
 }
 
 const egressConfig = `apiVersion: apiserver.k8s.io/v1beta1
@@ -138,7 +139,7 @@ func (e *egress) dial(addr string) (net.Conn, error) {
 		return nil, err
 	}
 	e.mu.Lock()
-	netns := e.nodes[host]
+	netns := cmp.Or(e.nodes[host], e.nodes[""])
 	e.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

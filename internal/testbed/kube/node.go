@@ -63,6 +63,8 @@ type NodeOptions struct {
 	// Address is the node's own, which it has already, as on an underlay. "" is one
 	// on its lo, which other nodes do not reach.
 	Address string
+	// DNS is the address of the cluster's DNS, which pods are to ask. "" is none.
+	DNS string
 }
 
 // Node is a machine of a cluster: kubelet, and containerd unless the test brings
@@ -84,6 +86,7 @@ type Node struct {
 	kubeconfig string
 	runtime    string      // NodeOptions.Runtime
 	site       string      // NodeOptions.Address
+	dns        string      // NodeOptions.DNS
 	containerd *Containerd // nil where the runtime is the test's
 	kubelet    *process
 }
@@ -93,7 +96,7 @@ type Node struct {
 // is left then (processes, cgroups, network namespaces) fails the test.
 func StartNode(t testing.TB, c *Cluster, n *testbed.Node, o NodeOptions) *Node {
 	t.Helper()
-	k := &Node{Node: n, Name: o.Name, runtime: o.Runtime, site: o.Address, t: t, c: c.With(t)}
+	k := &Node{Node: n, Name: o.Name, runtime: o.Runtime, site: o.Address, dns: o.DNS, t: t, c: c.With(t)}
 	number := c.s.nextNode()
 	if k.Name == "" {
 		k.Name = fmt.Sprintf("node-%d", number)
@@ -137,7 +140,7 @@ func (k *Node) files() error {
 	if err != nil {
 		return err
 	}
-	fill := strings.NewReplacer("@DIR@", k.file(""), "@CGROUP@", k.cgroups.Name)
+	fill := strings.NewReplacer("@DIR@", k.file(""), "@CGROUP@", k.cgroups.Name, "@DNS@", k.dns)
 	return errors.Join(serving.Write(k.file(""), "kubelet"),
 		os.WriteFile(k.file("ca.crt"), k.c.s.ca.PEM, 0o600),
 		os.WriteFile(k.file("kubelet.yaml"), []byte(fill.Replace(kubeletConfig)), 0o600))

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -20,14 +21,22 @@ import (
 type demo struct {
 	*progress
 
-	t     *foreground
+	t     testing.TB
 	nodes int
+	extra extra
 
 	c        *kube.Cluster
 	beds     []*bed
 	images   []string // archives of Fairlead's images
 	machines []*kube.Node
 	env      string
+}
+
+// extra is what a cluster has besides; the zero value is nothing.
+type extra struct {
+	api    []string                       // flags of the API server
+	images []func(string) ([]byte, error) // of image, of the folder of Kubernetes' programs
+	dns    string                         // address of the cluster's DNS, which pods ask
 }
 
 // bed is a machine before it is a node: its namespaces, its Open vSwitch, and its
@@ -81,7 +90,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: tenant}]
 // start makes it, step by step.
 func (d *demo) start() {
 	d.step("etcd, kube-apiserver, kube-scheduler, kube-controller-manager: each as its own user")
-	d.c = kube.Start(d.t, kube.Options{Control: true, PodCIDR: podCIDR, NoCRDs: true})
+	d.c = kube.Start(d.t, kube.Options{Control: true, PodCIDR: podCIDR, NoCRDs: true, Flags: d.extra.api})
 	d.makeBeds()
 	d.step("fairlead install: CRDs, accounts, rights, policies (Deny) and what runs, of the chart")
 	d.install()
@@ -172,10 +181,18 @@ func (d *demo) pack() {
 	if d.nodes > 1 {
 		makes = append(makes, image.Controller, image.OVN)
 	}
-	for i, archive := range makes {
-		b, err := archive(filepath.Dir(testbed.Program(d.t)))
+	programs, err := kube.Programs()
+	require.NoError(d.t, err)
+	d.archive(filepath.Dir(testbed.Program(d.t)), makes)
+	d.archive(programs, d.extra.images)
+}
+
+// archive makes images of a folder's programs.
+func (d *demo) archive(dir string, makes []func(string) ([]byte, error)) {
+	for _, archive := range makes {
+		b, err := archive(dir)
 		require.NoError(d.t, err)
-		file := filepath.Join(d.c.Dir(), fmt.Sprintf("image%d.tar", i))
+		file := filepath.Join(d.c.Dir(), fmt.Sprintf("image%d.tar", len(d.images)))
 		require.NoError(d.t, os.WriteFile(file, b, 0o600))
 		d.images = append(d.images, file)
 	}
@@ -184,7 +201,7 @@ func (d *demo) pack() {
 // machine makes a bed a node, with containerd, kubelet and upstream's plugins. What
 // is Fairlead's comes by itself.
 func (d *demo) machine(b *bed) {
-	o := kube.NodeOptions{Name: b.name, Images: d.images}
+	o := kube.NodeOptions{Name: b.name, Images: d.images, DNS: d.extra.dns}
 	if b.site != nil {
 		o.Address = b.site.IP4
 	}

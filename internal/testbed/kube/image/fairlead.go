@@ -22,7 +22,7 @@ const (
 // place of Debian's shell.
 func Fairlead(dir string) ([]byte, error) {
 	i := newImage(FairleadName+":"+FairleadTag, "fairlead", "agent")
-	if err := i.addBusybox(); err != nil {
+	if err := i.addBusybox(nil); err != nil {
 		return nil, err
 	}
 	i.add(tar.Header{Typeflag: tar.TypeDir, Name: "run/", Mode: 0o755}, nil)

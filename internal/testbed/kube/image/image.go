@@ -24,6 +24,8 @@ const (
 // image is one layer and its configuration, as `docker save` writes them.
 type image struct {
 	name    string
+	also    string // another name; "": none
+	entry   string // the program that command's words are for; "": none
 	command []string
 	layer   bytes.Buffer
 	tar     *tar.Writer
@@ -50,9 +52,17 @@ func (i *image) archive() ([]byte, error) {
 		return nil, fmt.Errorf("image %s: %w", i.name, err)
 	}
 	layer := digest(i.layer.Bytes())
+	starts := map[string]any{"Cmd": i.command, "Env": []string{"PATH=/bin"}}
+	if i.entry != "" {
+		starts["Entrypoint"] = []string{i.entry}
+	}
+	names := []string{i.name}
+	if i.also != "" {
+		names = append(names, i.also)
+	}
 	config, err := json.Marshal(map[string]any{
 		"architecture": "amd64", "os": "linux", "created": "1970-01-01T00:00:00Z",
-		"config":  map[string]any{"Cmd": i.command, "Env": []string{"PATH=/bin"}},
+		"config":  starts,
 		"rootfs":  map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + layer}},
 		"history": []any{map[string]any{"created": "1970-01-01T00:00:00Z"}},
 	})
@@ -60,7 +70,7 @@ func (i *image) archive() ([]byte, error) {
 		return nil, err
 	}
 	manifest, err := json.Marshal([]any{map[string]any{
-		"Config": digest(config) + ".json", "RepoTags": []string{i.name}, "Layers": []string{layer + "/layer.tar"},
+		"Config": digest(config) + ".json", "RepoTags": names, "Layers": []string{layer + "/layer.tar"},
 	}})
 	if err != nil {
 		return nil, err
@@ -93,14 +103,15 @@ func Pause(program string) ([]byte, error) {
 // Debian's busybox-static.
 func Busybox() ([]byte, error) {
 	i := newImage(BusyboxName, "sh")
-	if err := i.addBusybox(); err != nil {
+	if err := i.addBusybox(nil); err != nil {
 		return nil, err
 	}
 	return i.archive()
 }
 
-// addBusybox puts busybox, its applets and the folders that it needs into an image.
-func (i *image) addBusybox() error {
+// addBusybox puts busybox, its applets and the folders that it needs into an image;
+// not those applets of which the image has another.
+func (i *image) addBusybox(others map[string]string) error {
 	const busybox = "/bin/busybox"
 	b, err := os.ReadFile(busybox)
 	if err != nil {
@@ -117,7 +128,7 @@ func (i *image) addBusybox() error {
 	i.add(tar.Header{Name: "etc/group", Mode: 0o644}, []byte("root:x:0:\nnogroup:x:65534:\n"))
 	i.add(tar.Header{Name: "bin/busybox", Mode: 0o755}, b)
 	for _, a := range strings.Fields(string(applets)) {
-		if a != "busybox" {
+		if _, other := others[a]; !other && a != "busybox" {
 			i.link("bin/"+a, "busybox")
 		}
 	}

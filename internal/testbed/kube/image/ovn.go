@@ -35,7 +35,7 @@ var ovnPrograms = []string{
 // central, and the operator's commands.
 func OVN(dir string) ([]byte, error) {
 	i := newImage(OVNName+":"+FairleadTag, "/usr/bin/fairlead-controller", "central")
-	if err := i.addBusybox(); err != nil {
+	if err := i.addBusybox(nil); err != nil {
 		return nil, err
 	}
 	i.add(tar.Header{Typeflag: tar.TypeDir, Name: "run/", Mode: 0o755}, nil)

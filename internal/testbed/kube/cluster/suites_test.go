@@ -1,0 +1,185 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/testbed/kube"
+	"github.com/fairlead/fairlead/internal/testbed/kube/image"
+)
+
+// What a cluster must have for the suites: Services of both families, a way from
+// pods to the API server and back, and a DNS.
+const (
+	servicesFor = "10.96.0.0/16,fd00:10:96::/112"
+	dnsAddress  = "10.96.0.10"
+	apiAddress  = "172.18.0.1" // the first machine's
+	dns         = `
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: coredns, namespace: kube-system}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: coredns}
+rules:
+- {apiGroups: [""], resources: [services, pods, namespaces], verbs: [list, watch]}
+- {apiGroups: [discovery.k8s.io], resources: [endpointslices], verbs: [list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: coredns}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: coredns}
+subjects: [{kind: ServiceAccount, name: coredns, namespace: kube-system}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: coredns, namespace: kube-system}
+data:
+  Corefile: |
+    .:53 {
+      errors
+      health
+      ready
+      kubernetes cluster.local in-addr.arpa ip6.arpa {
+        pods insecure
+        ttl 5
+      }
+      cache 5
+      loadbalance
+    }
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: coredns, namespace: kube-system, labels: {k8s-app: kube-dns}}
+spec:
+  replicas: 2
+  selector: {matchLabels: {k8s-app: kube-dns}}
+  template:
+    metadata: {labels: {k8s-app: kube-dns}}
+    spec:
+      serviceAccountName: coredns
+      dnsPolicy: Default
+      containers:
+      - name: coredns
+        image: ` + image.CoreDNSName + `
+        args: [-conf, /etc/coredns/Corefile]
+        readinessProbe: {httpGet: {path: /ready, port: 8181}}
+        volumeMounts: [{name: config, mountPath: /etc/coredns, readOnly: true}]
+      volumes: [{name: config, configMap: {name: coredns}}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: kube-dns, namespace: kube-system, labels: {k8s-app: kube-dns, kubernetes.io/name: CoreDNS}}
+spec:
+  clusterIP: ` + dnsAddress + `
+  selector: {k8s-app: kube-dns}
+  ports: [{name: dns, port: 53, protocol: UDP}, {name: dns-tcp, port: 53, protocol: TCP}]
+`
+)
+
+// otherwise are the specs that do not pass here, each with its reason.
+var otherwise = map[string]string{}
+
+// spec is one result of the suites, as Ginkgo's JSON report has it.
+type spec struct {
+	ContainerHierarchyTexts []string
+	LeafNodeText            string
+	LeafNodeType            string
+	State                   string
+	RunTime                 time.Duration
+	Failure                 struct{ Message string }
+}
+
+func (s spec) name() string {
+	return strings.TrimSpace(strings.Join(append(slices.Clone(s.ContainerHierarchyTexts), s.LeafNodeText), " "))
+}
+
+// TestSuites runs Kubernetes' own end-to-end suites about networks, on two nodes as
+// the chart makes them. FAIRLEAD_SUITES_FOCUS chooses specs.
+func TestSuites(t *testing.T) {
+	d := &demo{t: t, progress: newProgress(), nodes: 2, extra: extra{
+		api:    []string{"--service-cluster-ip-range=" + servicesFor, "--advertise-address=" + apiAddress, "--endpoint-reconciler-type=lease"},
+		images: []func(string) ([]byte, error){image.Agnhost, image.CoreDNS},
+		dns:    dnsAddress,
+	}}
+	d.start()
+	d.c.Publish(apiAddress, d.beds[0].NetnsPath())
+	for _, m := range d.machines {
+		kube.StartProxy(t, d.c, m.Node, m.Name, podCIDR+",fd00:10:16::/112")
+	}
+	d.c.Apply(dns)
+	d.c.Kubectl("-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=120s")
+
+	focus := os.Getenv("FAIRLEAD_SUITES_FOCUS")
+	judge(t, d.suites(focus), focus == "")
+}
+
+// suites runs them, or the specs that match focus, and gives the report's file.
+func (d *demo) suites(focus string) (report string) {
+	t := d.t
+	t.Helper()
+	programs, err := kube.Programs()
+	require.NoError(t, err)
+	require.FileExists(t, filepath.Join(programs, "e2e.test"), "run: make suites")
+	report = filepath.Join(d.c.Dir(), "suites.json")
+	args := []string{"-kubeconfig=" + d.c.AdminKubeconfig(), "-kubectl-path=" + filepath.Join(programs, "kubectl"), "-provider=skeleton",
+		"-num-nodes=2", "-dump-logs-on-failure=false", "-disable-log-dump",
+		"-test.timeout=0", "-ginkgo.timeout=12h", "-ginkgo.seed=1", "-ginkgo.no-color", "-ginkgo.json-report=" + report}
+	if focus == "" {
+		focus = `\[sig-network\]`
+		args = append(args, `-ginkgo.skip=`+notRun)
+	}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(programs, "e2e.test"), append(args, "-ginkgo.focus="+focus)...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr // a dot for each spec, and all that one which failed has said
+	_ = cmd.Run()                                 // what has failed is in the report
+	return report
+}
+
+// notRun are the kinds of specs that are about something else: load balancers and
+// Ingress of a cloud, features that are off, what breaks a node, and sweeps. SCTP is
+// not in this kernel.
+const notRun = `\[Feature:(LoadBalancer|Ingress|SCTPConnectivity|Networking-|PerformanceDNS|KubeProxyNFAcct|HostAccess|OffByDefault)|\[(Alpha|Disruptive|Slow|Serial)\]`
+
+// judge wants each spec to pass but those in otherwise, and these not to.
+func judge(t *testing.T, report string, whole bool) {
+	t.Helper()
+	b, err := os.ReadFile(report)
+	require.NoError(t, err)
+	var suites []struct{ SpecReports []spec }
+	require.NoError(t, json.Unmarshal(b, &suites))
+	passed, wrong, seen := 0, []string{}, map[string]bool{}
+	for _, s := range suites[0].SpecReports {
+		if s.LeafNodeType != "It" && s.State == "passed" || s.State == "skipped" && s.RunTime == 0 {
+			continue // not chosen
+		}
+		name := s.name()
+		seen[name] = true
+		t.Logf("%s %s: %s", s.State, s.RunTime.Round(time.Second), name)
+		_, known := otherwise[name]
+		switch {
+		case s.State == "passed" && !known:
+			passed++
+		case s.State == "passed":
+			wrong = append(wrong, name+": passes, and is said not to: "+otherwise[name])
+		case !known:
+			wrong = append(wrong, fmt.Sprintf("%s: %s: %s", name, s.State, s.Failure.Message))
+		}
+	}
+	t.Logf("%d specs pass, %d do not, of which %d are known", passed, len(wrong), len(otherwise))
+	require.Empty(t, wrong)
+	require.NotZero(t, passed)
+	if whole {
+		for name := range maps.Keys(otherwise) {
+			require.True(t, seen[name], "no such spec: %s", name)
+		}
+	}
+}

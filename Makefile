@@ -139,16 +139,17 @@ $(KUBE)/pause: test/kube/pause/main.go
 
 # Kubernetes' own end-to-end suites about networks, and what runs in their pods.
 .PHONY: suites
-suites: $(KUBE)/e2e.test $(KUBE)/agnhost $(KUBE)/coredns
+suites: $(KUBE)/e2e.test $(KUBE)/ginkgo $(KUBE)/agnhost $(KUBE)/coredns
 
 $(KUBE)/e2e.test: test/kube/go.mod test/kube/go.sum test/kube/e2e/e2e_test.go
 	@mkdir -p $(KUBE)
 	@echo "building Kubernetes' end-to-end suites (once, some minutes)"
 	@$(GO) -C test/kube test -c -p 2 -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $@ ./e2e
 
-$(KUBE)/agnhost: test/kube/go.mod test/kube/go.sum
+$(KUBE)/ginkgo $(KUBE)/agnhost: test/kube/go.mod test/kube/go.sum
 	@mkdir -p $(KUBE)
-	@$(GO) -C test/kube build -p 2 -trimpath -ldflags '-s -w' -o $@ k8s.io/kubernetes/test/images/agnhost
+	@$(GO) -C test/kube build -p 2 -trimpath -ldflags '-s -w' -o $(KUBE)/ github.com/onsi/ginkgo/v2/ginkgo k8s.io/kubernetes/test/images/agnhost
+	@cd "$$($(GO) -C test/kube list -m -f '{{.Dir}}' k8s.io/kubernetes)/test/images/agnhost/porter" && install -m 644 localhost.crt localhost.key $(KUBE)/
 
 $(KUBE)/coredns: test/kube/coredns/go.mod test/kube/coredns/go.sum test/kube/coredns/main.go
 	@mkdir -p $(KUBE)

@@ -86,16 +86,16 @@ type term struct {
 	queue   lanes
 
 	mu       sync.Mutex
-	told     map[string]logical.Subnet // Subnets that were in force when they were compared last
-	look     uint64                    // whose these are (networks.Since)
-	switches map[string]string         // Vpc by Subnet that has rows; anyVpc where that is not known
-	waiting  map[Key]string            // what failed, and the Subnet or Vpc that it needs; "" for none
-	faults   map[string]error          // why Subnets have no rows
-	keepers  map[string]Owner          // that keep addresses for pods of a name, by namespace/name
-	warned   map[Key]Event             // the last event about an object that is not well
-	local    sync.Mutex                // makes locals one after the other
-	chassis  map[string][]string       // nodes by the chassis that had one in this term; only locals has it
-	named    atomic.Bool               // there was a Service with internalTrafficPolicy: Local
+	told     map[string]logical.Subnet  // Subnets that were in force when they were compared last
+	look     uint64                     // whose these are (networks.Since)
+	switches map[string]string          // Vpc by Subnet that has rows; anyVpc where that is not known
+	waiting  map[Key]string             // what failed, and the Subnet or Vpc that it needs; "" for none
+	faults   map[string]error           // why Subnets have no rows
+	keepers  map[string]Owner           // that keep addresses for pods of a name, by namespace/name
+	warned   map[Key]Event              // the last event about an object that is not well
+	local    sync.Mutex                 // makes locals one after the other
+	chassis  map[string][]logical.Place // nodes by the chassis that had one in this term; only locals has it
+	named    atomic.Bool                // there was a Service for which it matters where clients are
 }
 
 // anyVpc stands for the Vpc of rows that an earlier leader wrote.
@@ -112,7 +112,7 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 	addresses := book.New()
 	t := &term{
 		Config: c.Config, book: addresses, nets: newNetworks(c.Readers, c.Join, addresses), rules: newPolicies(c.Readers), guards: newGuards(), sharers: newGuards(), queue: newLanes(),
-		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[Key]string{}, warned: map[Key]Event{}, keepers: map[string]Owner{}, faults: map[string]error{}, chassis: map[string][]string{},
+		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[Key]string{}, warned: map[Key]Event{}, keepers: map[string]Owner{}, faults: map[string]error{}, chassis: map[string][]logical.Place{},
 	}
 	t.keepClaims()
 	if err := c.Follow(ctx, t.changed); err != nil {

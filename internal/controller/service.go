@@ -15,11 +15,10 @@ import (
 // service makes a Service's load balancers what it and its endpoints say.
 func (t *term) service(ctx context.Context, k Key) error {
 	s, ok := t.Services.Get(k.Namespace, k.Name)
+	from := t.Endpoints(k.Namespace, k.Name)
 	var old *ovn.UnsupportedError
-	if ok && s.Local { // before its load balancers, which are nothing without
-		if err := t.locals(ctx); errors.As(err, &old) {
-			s.Local = false
-		} else if err != nil {
+	if ok && s.PerNode(from) { // before its load balancers, which are nothing without
+		if err := t.locals(ctx); err != nil && !errors.As(err, &old) {
 			return err
 		}
 	} else if t.named.Load() { // it may have been: what they stand for goes after them
@@ -29,14 +28,12 @@ func (t *term) service(ctx context.Context, k Key) error {
 		t.calm(k)
 		return t.DB.Apply(ctx, &ovn.Set{Owner: logical.ServiceOwner(k.Namespace, k.Name)})
 	}
-	if err := t.DB.Apply(ctx, logical.Balance(s, t.Endpoints(k.Namespace, k.Name))); err != nil {
+	s.Even = old != nil
+	if err := t.DB.Apply(ctx, logical.Balance(s, from)); err != nil {
 		t.awaits(k, v1.DefaultVpc)
 		return err
 	}
-	undone := s.Undone()
-	if old != nil {
-		undone = append(undone, "spec.internalTrafficPolicy: Local ("+old.Error()+")")
-	}
+	undone := s.Undone(from, old)
 	if len(undone) == 0 {
 		t.calm(k)
 		return nil
@@ -47,18 +44,18 @@ func (t *term) service(ctx context.Context, k Key) error {
 }
 
 // locals makes what names in load balancers stand for on each node what the Services
-// with internalTrafficPolicy: Local say.
+// say whose clients reach other endpoints on each.
 func (t *term) locals(ctx context.Context) error {
 	t.local.Lock()
 	defer t.local.Unlock()
 	services := t.Services.List()
-	t.named.Store(slices.ContainsFunc(services, func(s logical.Service) bool { return s.Local }))
+	t.named.Store(slices.ContainsFunc(services, func(s logical.Service) bool { return s.PerNode(t.Endpoints(s.Namespace, s.Name)) }))
 	for name := range t.chassis { // its row stays when its node goes
 		t.chassis[name] = nil
 	}
 	for _, n := range t.Nodes.List() {
 		if name := n.Annotations[v1.AnnChassis]; name != "" {
-			t.chassis[name] = append(t.chassis[name], n.Name)
+			t.chassis[name] = append(t.chassis[name], logical.Place{Node: n.Name, Zone: n.Zone})
 		}
 	}
 	return t.DB.Apply(ctx, logical.Locals(services, t.Endpoints, t.chassis))

@@ -115,10 +115,10 @@ func TestLocalServices(t *testing.T) {
 		IPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}, Ports: []logical.ServicePort{{Protocol: "TCP", Port: 80}},
 	}
 	w.set(serviceKey("web"), web)
-	at := func(name, node, ip string) {
+	at := func(name, node, ip string, zones ...string) {
 		w.set(controller.Key{Kind: kindSlice, Namespace: "ns", Name: name}, logical.Endpoints{
 			Namespace: "ns", Service: "web", Ports: []logical.ServicePort{{Protocol: "TCP", Port: 8080}},
-			All: []logical.Endpoint{{IPs: []netip.Addr{netip.MustParseAddr(ip)}, Node: node, Ready: true}},
+			All: []logical.Endpoint{{IPs: []netip.Addr{netip.MustParseAddr(ip)}, Node: node, Ready: true, ForZones: zones}},
 		})
 	}
 	// stands waits until the values of a node's names are these, "" for no row.
@@ -180,6 +180,20 @@ func TestLocalServices(t *testing.T) {
 	web.Local = true
 	w.set(serviceKey("web"), web)
 	stands("n1", "10.96.0.1 10.16.0.3:8080")
+
+	// Hints of all endpoints, which need nodes of zones, instead of the policy.
+	web.Local = false
+	w.set(serviceKey("web"), web)
+	stands("n1", "")
+	for _, name := range []string{"n1", "n2"} {
+		w.set(node(name), controller.Node{Name: name, UID: name, Zone: "zone-" + name, Annotations: map[string]string{v1.AnnChassis: "c-" + name}})
+	}
+	at("a", "n1", "10.16.0.2", "zone-n1")
+	at("b", "n1", "10.16.0.3", "zone-n2")
+	stands("n1", "10.96.0.1 10.16.0.2:8080")
+	stands("n2", "10.96.0.1 10.16.0.3:8080")
+	w.set(node("n2"), controller.Node{Name: "n2", UID: "n2", Zone: "zone-n1", Annotations: map[string]string{v1.AnnChassis: "c-n2"}})
+	stands("n2", "10.96.0.1 10.16.0.2:8080")
 	w.set(serviceKey("web"), nil)
 	stands("n1", "")
 	require.Equal(t, row, db.Nbctl("--bare", "--columns=_uuid", "find", "Chassis_Template_Var", "chassis=c-n1"))

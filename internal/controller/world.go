@@ -90,6 +90,7 @@ type Node struct {
 	Name        string
 	UID         string
 	Annotations map[string]string
+	Zone        string       // label topology.kubernetes.io/zone
 	IPs         []netip.Addr // of type InternalIP
 }
 

@@ -81,7 +81,7 @@ func readSet(u *unstructured.Unstructured) controller.StatefulSet {
 }
 
 func readNode(u *unstructured.Unstructured) controller.Node {
-	n := controller.Node{Name: u.GetName(), UID: string(u.GetUID()), Annotations: u.GetAnnotations()}
+	n := controller.Node{Name: u.GetName(), UID: string(u.GetUID()), Annotations: u.GetAnnotations(), Zone: u.GetLabels()[corev1.LabelTopologyZone]}
 	all, _, _ := unstructured.NestedSlice(u.Object, "status", "addresses")
 	for _, one := range all {
 		m, _ := one.(map[string]any)

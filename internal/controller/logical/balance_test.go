@@ -106,7 +106,7 @@ func TestLocals(t *testing.T) {
 		return e
 	}
 	from := []Endpoints{at("dns", "a", 1053, "10.16.0.2", "10.16.0.3"), at("dns", "b", 1053, "~10.16.0.4"), at("m", "a", 1, "!10.16.0.2"), at("dns", "", 1053, "fd16::2"), at("dns", "renamed", 1053, "10.16.0.5")}
-	set := Locals([]Service{s, {Namespace: "ns", Name: "other", IPs: s.IPs, Ports: s.Ports}}, func(string, string) []Endpoints { return from }, map[string][]string{"chassis-a": {"a"}, "b": {"renamed", "b"}, "away": nil})
+	set := Locals([]Service{s, {Namespace: "ns", Name: "other", IPs: s.IPs, Ports: s.Ports}}, func(string, string) []Endpoints { return from }, map[string][]Place{"chassis-a": {{Node: "a"}}, "b": {{Node: "renamed"}, {Node: "b"}}, "away": nil})
 	want, none := &ovn.Set{Owner: LocalOwner}, &ovn.Set{Owner: LocalOwner}
 	for _, s := range []*ovn.Set{want, none} {
 		s.PutKeyed("away", &ovn.TemplateVars{Chassis: "away", Variables: map[string]string{}})
@@ -122,18 +122,93 @@ func TestLocals(t *testing.T) {
 		}})
 	}
 	require.Equal(t, want, set)
-	require.Equal(t, none, Locals(nil, nil, map[string][]string{"away": {"a"}}), "a row stays")
+	require.Equal(t, none, Locals(nil, nil, map[string][]Place{"away": {{Node: "a"}}}), "a row stays")
+}
+
+// TestHints: an endpoint that is for some nodes or zones is reached from there alone,
+// by the rules of kube-proxy: only where all that are ready have hints, and where
+// there are none for the client, all are reached.
+func TestHints(t *testing.T) {
+	t.Parallel()
+	// for "10.16.0.2 n1 /east": node n1 and zone east; "!" and "~" as in slice.
+	from := func(lines ...string) (out []Endpoints) {
+		for _, line := range lines {
+			words := strings.Fields(line)
+			e := slice("", "TCP", 8080, words[0])
+			for _, hint := range words[1:] {
+				if zone, ok := strings.CutPrefix(hint, "/"); ok {
+					e.All[0].ForZones = append(e.All[0].ForZones, zone)
+				} else {
+					e.All[0].ForNodes = append(e.All[0].ForNodes, hint)
+				}
+			}
+			out = append(out, e)
+		}
+		return out
+	}
+	for _, c := range []struct {
+		name       string
+		from       []Endpoints
+		perNode    bool
+		east, west string // reached by n1 in zone east, and by n2 in zone west
+	}{
+		{name: "no hints", from: from("10.16.0.2", "10.16.0.3")},
+		{name: "none is ready", from: from("~10.16.0.2 n1 /east")},
+		{name: "zones", from: from("10.16.0.2 /east", "10.16.0.3 /west /north"), perNode: true, east: "2", west: "3"},
+		{name: "one has none", from: from("10.16.0.2 /east n1", "10.16.0.3")},
+		{name: "one that is not ready has none", from: from("10.16.0.2 /east", "!10.16.0.3"), perNode: true, east: "2", west: "2"},
+		{name: "none for the other zone", from: from("10.16.0.2 /east", "10.16.0.3 /east"), perNode: true, east: "2,3", west: "2,3"},
+		{name: "nodes before zones", from: from("10.16.0.2 n1 /east", "10.16.0.3 n3 /east", "10.16.0.4 n4 /west"), perNode: true, east: "2", west: "4"},
+		{name: "nodes alone", from: from("10.16.0.2 n1", "10.16.0.3 n2"), perNode: true, east: "2", west: "3"},
+		{name: "zones of some, nodes of all", from: from("10.16.0.2 n1 /east", "10.16.0.3 n3"), perNode: true, east: "2", west: "2,3"},
+	} {
+		s := Service{Namespace: "ns", Name: "web", IPs: []netip.Addr{netip.MustParseAddr("10.96.0.10")}, Ports: []ServicePort{{"", "TCP", 80}}}
+		require.Equal(t, c.perNode, s.PerNode(c.from), c.name)
+		vars := variables([]Service{s}, func(string, string) []Endpoints { return c.from }, map[string][]Place{"a": {{"n1", "east"}}, "b": {{"n2", "west"}}})
+		rows := map[string]string{}
+		for chassis, values := range vars {
+			for name, value := range values {
+				if strings.HasSuffix(name, "_80") {
+					rows[chassis] = strings.NewReplacer("10.16.0.", "", ":8080", "").Replace(value)
+				}
+			}
+		}
+		require.Equal(t, c.east, rows["a"], c.name)
+		require.Equal(t, c.west, rows["b"], c.name)
+		if c.perNode {
+			require.Len(t, balancers(s, c.from), 1)
+			require.Equal(t, "true", balancers(s, c.from)[0].Options["template"])
+		}
+		for _, even := range []Service{{Even: true}, {Affinity: 10}} {
+			even.IPs, even.Ports = s.IPs, s.Ports
+			require.False(t, even.PerNode(c.from), c.name)
+			require.Empty(t, balancers(even, c.from)[0].Options["template"])
+		}
+	}
 }
 
 func TestUndone(t *testing.T) {
 	t.Parallel()
-	require.Empty(t, Service{Local: true, Affinity: 1}.Undone(), "headless: nobody carries it out")
+	require.Empty(t, Service{Local: true, Affinity: 1}.Undone(nil, nil), "headless: nobody carries it out")
 	s := Service{IPs: []netip.Addr{netip.MustParseAddr("10.96.0.10")}, Local: true, Affinity: 86400}
-	require.Equal(t, []string{"spec.sessionAffinity: ClientIP (OVN has none with spec.internalTrafficPolicy: Local)"}, s.Undone())
+	require.Equal(t, []string{"spec.sessionAffinity: ClientIP (OVN has none with spec.internalTrafficPolicy: Local)"}, s.Undone(nil, nil))
 	s.Local = false
-	require.Equal(t, []string{"spec.sessionAffinityConfig.clientIP.timeoutSeconds: 86400 (OVN has at most 65535)"}, s.Undone())
+	require.Equal(t, []string{"spec.sessionAffinityConfig.clientIP.timeoutSeconds: 86400 (OVN has at most 65535)"}, s.Undone(nil, nil))
 	s.Local, s.Affinity = true, 0
-	require.Empty(t, s.Undone())
+	require.Empty(t, s.Undone(nil, nil))
 	s.Local, s.Affinity = false, 10800
-	require.Empty(t, s.Undone())
+	require.Empty(t, s.Undone(nil, nil))
+
+	hinted := []Endpoints{{All: []Endpoint{{Ready: true, ForZones: []string{"east"}}}}}
+	old := &ovn.UnsupportedError{Table: "Chassis_Template_Var"}
+	const hints = "hints of EndpointSlices, as spec.trafficDistribution makes them "
+	require.Equal(t, []string{hints + "(OVN has no spec.sessionAffinity with them)"}, s.Undone(hinted, nil))
+	s.Affinity = 0
+	require.Empty(t, s.Undone(hinted, nil))
+	require.Equal(t, []string{hints + "(this version of OVN has no table Chassis_Template_Var)"}, s.Undone(hinted, old))
+	s.Local, s.Affinity = true, 86400
+	require.Equal(t, []string{
+		"spec.internalTrafficPolicy: Local (this version of OVN has no table Chassis_Template_Var)",
+		"spec.sessionAffinityConfig.clientIP.timeoutSeconds: 86400 (OVN has at most 65535)",
+	}, s.Undone(hinted, old))
 }

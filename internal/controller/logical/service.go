@@ -21,6 +21,8 @@ type Service struct {
 	Affinity int
 	// Local has a client reach the endpoints of its own node alone.
 	Local bool
+	// Even has every client reach all endpoints, whatever else is asked for.
+	Even bool
 }
 
 // ServicePort is a port of a Service.
@@ -45,6 +47,8 @@ type Endpoint struct {
 	// Last is one that still serves while it is being ended: it counts where no
 	// other is ready.
 	Last bool
+	// ForNodes and ForZones are hints: the clients for whom it is (trafficDistribution).
+	ForNodes, ForZones []string
 }
 
 // mostAffinity is how many seconds of affinity OVN knows (ovn-nb(5),
@@ -75,7 +79,7 @@ func Balance(s Service, from []Endpoints) *ovn.Set {
 
 // balancers are a Service's load balancers, in the order of their protocols.
 func balancers(s Service, from []Endpoints) (out []*ovn.LoadBalancer) {
-	if s.Local {
+	if s.PerNode(from) {
 		return localBalancers(s)
 	}
 	vips := map[string]map[string]string{}
@@ -160,15 +164,24 @@ func backends(p ServicePort, four bool, from []Endpoints) string {
 }
 
 // Undone are the fields of a Service that are set and that nobody carries out,
-// with what happens instead.
-func (s Service) Undone() (out []string) {
+// with what happens instead. old is why names in load balancers are not known to OVN;
+// nil where they are.
+func (s Service) Undone(from []Endpoints, old *ovn.UnsupportedError) (out []string) {
 	if len(s.IPs) == 0 {
 		return nil
 	}
-	if s.Local && s.Affinity > 0 {
+	const hints = "hints of EndpointSlices, as spec.trafficDistribution makes them"
+	switch {
+	case s.Local && old != nil:
+		out = append(out, "spec.internalTrafficPolicy: Local ("+old.Error()+")")
+	case s.Local && s.Affinity > 0:
 		out = append(out, "spec.sessionAffinity: ClientIP (OVN has none with spec.internalTrafficPolicy: Local)")
+	case hinted(from) && old != nil:
+		out = append(out, hints+" ("+old.Error()+")")
+	case hinted(from) && s.Affinity > 0:
+		out = append(out, hints+" (OVN has no spec.sessionAffinity with them)")
 	}
-	if !s.Local && s.Affinity > mostAffinity {
+	if (!s.Local || old != nil) && s.Affinity > mostAffinity {
 		out = append(out, fmt.Sprintf("spec.sessionAffinityConfig.clientIP.timeoutSeconds: %d (OVN has at most %d)", s.Affinity, mostAffinity))
 	}
 	return out

@@ -70,10 +70,19 @@ func ReadEndpoints(o *discoveryv1.EndpointSlice) Endpoints {
 	is := func(b *bool, unsaid bool) bool { return b == nil && unsaid || b != nil && *b }
 	for _, e := range o.Endpoints {
 		ready := is(e.Conditions.Ready, true)
-		out.All = append(out.All, Endpoint{
+		one := Endpoint{
 			IPs: addrs(e.Addresses), Node: value(e.NodeName), Ready: ready,
 			Last: is(e.Conditions.Serving, ready) && is(e.Conditions.Terminating, false),
-		})
+		}
+		if e.Hints != nil {
+			for _, n := range e.Hints.ForNodes {
+				one.ForNodes = append(one.ForNodes, n.Name)
+			}
+			for _, z := range e.Hints.ForZones {
+				one.ForZones = append(one.ForZones, z.Name)
+			}
+		}
+		out.All = append(out.All, one)
 	}
 	return out
 }

@@ -206,7 +206,7 @@ func TestLocalServices(t *testing.T) {
 		}
 		return e
 	}
-	chassis := map[string][]string{a.ch.Name: {"node-a"}, b.ch.Name: {"node-b"}}
+	chassis := map[string][]logical.Place{a.ch.Name: {{Node: "node-a", Zone: "east"}}, b.ch.Name: {{Node: "node-b", Zone: "west"}}}
 	serve := func(from ...logical.Endpoints) {
 		t.Helper()
 		apply(logical.Locals([]logical.Service{web}, func(string, string) []logical.Endpoints { return from }, chassis), logical.Balance(web, from))
@@ -231,7 +231,20 @@ func TestLocalServices(t *testing.T) {
 	serve(at("node-a", b.v4, b.v6)) // what counts is what the EndpointSlice says
 	hears("a", "b", hang)
 	hears("b", "", 2*time.Second)
+
+	// Hints choose among all; of one that has none for it a node reaches all.
 	web.Local = false
+	hinted := func(e logical.Endpoints, zone string) logical.Endpoints {
+		for i := range e.All {
+			e.All[i].ForZones = []string{zone}
+		}
+		return e
+	}
+	serve(hinted(at("node-b", a.v4, a.v6), "west"), hinted(at("node-a", b.v4, b.v6), "east"))
+	hears("a", "b", hang)
+	hears("b", "a", hang)
+	serve(hinted(at("node-b", b.v4, b.v6), "west"))
+	hears("a", "b", hang)
 	apply(logical.Balance(web, []logical.Endpoints{at("node-b", b.v4, b.v6)}), logical.Locals(nil, nil, chassis))
 	central.Sync()
 	hears("a", "b", hang)

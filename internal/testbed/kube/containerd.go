@@ -58,6 +58,7 @@ type Containerd struct {
 	t      testing.TB
 	v      ContainerdVersion
 	n      *testbed.Node
+	host   string   // the name that pods with the node's network find; "" is the machine's
 	images []string // NodeOptions.Images
 	conn   *grpc.ClientConn
 	proc   *process // nil before the first Start
@@ -119,7 +120,11 @@ func (c *Containerd) Start() {
 	}
 	bin, err := c.v.program("containerd")
 	require.NoError(c.t, err)
-	c.proc = daemon(c.t, c.n, bin, "--config="+c.config())
+	argv := []string{bin, "--config=" + c.config()}
+	if c.host != "" {
+		argv = append([]string{"unshare", "--uts", "--", "sh", "-c", `hostname "$0" && exec "$@"`, c.host}, argv...)
+	}
+	c.proc = daemon(c.t, c.n, bin, argv...)
 	c.disconnect()
 	// A connection of its own: that of an earlier start may be in the middle of a pause.
 	c.conn, err = grpc.NewClient("unix://"+filepath.Join(c.n.Dir, containerdSocket), grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
@@ -332,21 +331,4 @@ func TestTheServerThatDoesNotStartSaysWhy(t *testing.T) {
 	_, err := newServer(Options{Flags: []string{"--no-such-flag"}})
 	require.ErrorIs(t, err, errFinal)
 	require.ErrorContains(t, err, "no-such-flag")
-}
-
-func TestEgressRefuses(t *testing.T) {
-	t.Parallel()
-	e, err := newEgress(t.TempDir())
-	require.NoError(t, err)
-	defer e.close()
-	_, err = e.dial("127.0.0.1:1")
-	require.ErrorContains(t, err, "refused")
-	c, err := net.Dial("unix", e.relay.Addr().String())
-	require.NoError(t, err)
-	defer c.Close()
-	req, err := http.NewRequest(http.MethodGet, "http://127.0.0.1:1/", nil)
-	require.NoError(t, err)
-	require.NoError(t, req.Write(c))
-	_, err = c.Read(make([]byte, 1))
-	require.Error(t, err, "only CONNECT")
 }

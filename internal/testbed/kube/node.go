@@ -63,6 +63,8 @@ type NodeOptions struct {
 	// Address is the node's own, which it has already, as on an underlay. "" is one
 	// on its lo, which other nodes do not reach.
 	Address string
+	// Address6 is its own of IPv6. "" is none.
+	Address6 string
 	// DNS is the address of the cluster's DNS, which pods are to ask. "" is none.
 	DNS string
 }
@@ -86,6 +88,7 @@ type Node struct {
 	kubeconfig string
 	runtime    string      // NodeOptions.Runtime
 	site       string      // NodeOptions.Address
+	site6      string      // NodeOptions.Address6
 	dns        string      // NodeOptions.DNS
 	containerd *Containerd // nil where the runtime is the test's
 	kubelet    *process
@@ -96,7 +99,7 @@ type Node struct {
 // is left then (processes, cgroups, network namespaces) fails the test.
 func StartNode(t testing.TB, c *Cluster, n *testbed.Node, o NodeOptions) *Node {
 	t.Helper()
-	k := &Node{Node: n, Name: o.Name, runtime: o.Runtime, site: o.Address, dns: o.DNS, t: t, c: c.With(t)}
+	k := &Node{Node: n, Name: o.Name, runtime: o.Runtime, site: o.Address, site6: o.Address6, dns: o.DNS, t: t, c: c.With(t)}
 	number := c.s.nextNode()
 	if k.Name == "" {
 		k.Name = fmt.Sprintf("node-%d", number)
@@ -108,7 +111,7 @@ func StartNode(t testing.TB, c *Cluster, n *testbed.Node, o NodeOptions) *Node {
 	require.NoError(t, err)
 	if k.runtime == "" {
 		k.containerd = NewContainerd(t, n)
-		k.containerd.images = o.Images
+		k.containerd.host, k.containerd.images = k.Name, o.Images
 	}
 	t.Cleanup(k.close)
 	require.NoError(t, k.files())
@@ -156,7 +159,7 @@ func (k *Node) boot() {
 	var err error
 	k.Link, err = newLink(k.c.s, k.NetnsPath())
 	require.NoError(k.t, err)
-	k.c.s.egress.route(k.IP, k.NetnsPath())
+	k.c.s.egress.Route(k.IP, k.NetnsPath())
 	if k.containerd != nil {
 		k.containerd.Start()
 	}
@@ -164,12 +167,12 @@ func (k *Node) boot() {
 	k.waitRegistered()
 }
 
-// daemon starts a program in a node.
-func daemon(t testing.TB, n *testbed.Node, bin string, args ...string) *process {
+// daemon starts a program in a node, by the words of argv.
+func daemon(t testing.TB, n *testbed.Node, bin string, argv ...string) *process {
 	t.Helper()
 	name := filepath.Base(bin)
 	// Its life is not that of a context: tests end it on purpose.
-	cmd := n.Cmd(context.Background(), append([]string{bin}, args...)...)
+	cmd := n.Cmd(context.Background(), argv...)
 	// The shim is found beside containerd.
 	cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(bin)+":"+os.Getenv("PATH"))
 	p, err := start(name, filepath.Join(n.Dir, "log", name), cmd)
@@ -192,8 +195,12 @@ func (k *Node) StartKubelet() {
 	}
 	bin, err := program("kubelet")
 	require.NoError(k.t, err)
-	k.kubelet = daemon(k.t, k.Node, bin, "--config="+k.file("kubelet.yaml"), "--kubeconfig="+k.kubeconfig, "--container-runtime-endpoint=unix://"+endpoint,
-		"--hostname-override="+k.Name, "--node-ip="+k.IP, "--cert-dir="+k.file("certs"), "--v=1")
+	addresses := k.IP
+	if k.site6 != "" {
+		addresses += "," + k.site6
+	}
+	k.kubelet = daemon(k.t, k.Node, bin, bin, "--config="+k.file("kubelet.yaml"), "--kubeconfig="+k.kubeconfig, "--container-runtime-endpoint=unix://"+endpoint,
+		"--hostname-override="+k.Name, "--node-ip="+addresses, "--cert-dir="+k.file("certs"), "--v=1")
 }
 
 // ended tells which daemon of the node has ended by itself.
@@ -316,7 +323,7 @@ func (k *Node) close() {
 	if left := k.cgroups.Residents(); len(left) > 0 {
 		errs = append(errs, fmt.Errorf("left over in the node's cgroups: %s", strings.Join(left, "; ")))
 	}
-	k.c.s.egress.route(k.IP, "")
+	k.c.s.egress.Route(k.IP, "")
 	if k.Link != nil {
 		k.Link.close()
 	}

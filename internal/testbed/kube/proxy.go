@@ -18,7 +18,7 @@ func StartProxy(t testing.TB, c *Cluster, n *testbed.Node, name, pods string) {
 	bin, err := program("kube-proxy")
 	require.NoError(t, err)
 	user := c.With(t).Kubeconfig(c.With(t).User("system:kube-proxy"))
-	p := daemon(t, n, bin, "--kubeconfig="+user, "--hostname-override="+name, "--proxy-mode=nftables", "--cluster-cidr="+pods,
+	p := daemon(t, n, bin, bin, "--kubeconfig="+user, "--hostname-override="+name, "--proxy-mode=nftables", "--cluster-cidr="+pods,
 		// The kernel's table of connections is the machine's, not a namespace's.
 		"--conntrack-max-per-core=0", "--conntrack-min=0", "--conntrack-tcp-timeout-established=0", "--conntrack-tcp-timeout-close-wait=0")
 	t.Cleanup(func() {

@@ -23,8 +23,8 @@ func (c *Cluster) Reach(ip, node, netns string) Serving {
 	require.NoError(c.t, err)
 	name := "serving-" + ip
 	require.NoError(c.t, p.Write(c.s.dir, name))
-	c.s.egress.route(ip, netns)
-	c.t.Cleanup(func() { c.s.egress.route(ip, "") })
+	c.s.egress.Route(ip, netns)
+	c.t.Cleanup(func() { c.s.egress.Route(ip, "") })
 	return Serving{CA: c.s.path("ca.crt"), Cert: c.s.path(name + ".crt"), Key: c.s.path(name + ".key")}
 }
 
@@ -41,5 +41,5 @@ func (c *Cluster) Publish(ip, netns string) {
 		return net.DialTimeout("tcp4", "127.0.0.1:"+port, patience)
 	})
 	c.t.Cleanup(r.Close)
-	c.s.egress.route("", netns)
+	c.s.egress.Route("", netns)
 }

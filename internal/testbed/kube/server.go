@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
 
+	"github.com/fairlead/fairlead/internal/testbed/kube/egress"
 	"github.com/fairlead/fairlead/internal/testbed/kube/pki"
 )
 
@@ -29,7 +30,7 @@ type server struct {
 	port   int
 	hold   int // file descriptor of the socket that reserves the port
 	etcd   *process
-	egress *egress
+	egress *egress.Egress
 	// control are the scheduler and the controllers, if there are any.
 	control []*process
 
@@ -115,7 +116,7 @@ func (s *server) prepare() (err error) {
 		os.WriteFile(s.path("audit.yaml"), []byte(auditPolicy), 0o600)); err != nil {
 		return err
 	}
-	if s.egress, err = newEgress(s.dir); err != nil {
+	if s.egress, err = egress.New(s.dir); err != nil {
 		return err
 	}
 	if s.hold, s.port, err = reserve(); err != nil {
@@ -301,7 +302,7 @@ func (s *server) close() error {
 		s.etcd.kill()
 	}
 	if s.egress != nil {
-		s.egress.close()
+		s.egress.Close()
 	}
 	if s.hold >= 0 {
 		_ = unix.Close(s.hold)

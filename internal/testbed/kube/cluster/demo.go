@@ -203,7 +203,7 @@ func (d *demo) archive(dir string, makes []func(string) ([]byte, error)) {
 func (d *demo) machine(b *bed) {
 	o := kube.NodeOptions{Name: b.name, Images: d.images, DNS: d.extra.dns}
 	if b.site != nil {
-		o.Address = b.site.IP4
+		o.Address, o.Address6 = b.site.IP4, b.site.IP6
 	}
 	d.machines = append(d.machines, kube.StartNode(d.t, d.c, b.Node, o))
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -131,18 +132,21 @@ func (d *demo) suites(focus string) (report string) {
 	require.NoError(t, err)
 	require.FileExists(t, filepath.Join(programs, "e2e.test"), "run: make suites")
 	report = filepath.Join(d.c.Dir(), "suites.json")
-	args := []string{"-kubeconfig=" + d.c.AdminKubeconfig(), "-kubectl-path=" + filepath.Join(programs, "kubectl"), "-provider=skeleton",
-		"-num-nodes=2", "-dump-logs-on-failure=false", "-disable-log-dump",
-		"-test.timeout=0", "-ginkgo.timeout=12h", "-ginkgo.seed=1", "-ginkgo.no-color", "-ginkgo.json-report=" + report}
 	if focus == "" {
 		focus = `\[sig-network\]`
-		args = append(args, `-ginkgo.skip=`+notRun)
 	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(programs, "e2e.test"), append(args, "-ginkgo.focus="+focus)...)
+	args := []string{"--procs=" + strconv.Itoa(atOnce), "--timeout=12h", "--seed=1", "--no-color", "--json-report=" + report,
+		"--skip=" + notRun, "--focus=" + focus, filepath.Join(programs, "e2e.test"), "--",
+		"-kubeconfig=" + d.c.AdminKubeconfig(), "-kubectl-path=" + filepath.Join(programs, "kubectl"), "-provider=skeleton",
+		"-num-nodes=2", "-dump-logs-on-failure=false", "-disable-log-dump"}
+	cmd := exec.CommandContext(t.Context(), filepath.Join(programs, "ginkgo"), args...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr // a dot for each spec, and all that one which failed has said
 	_ = cmd.Run()                                 // what has failed is in the report
 	return report
 }
+
+// atOnce is how many specs run beside each other: they wait more than they work.
+const atOnce = 3
 
 // notRun are the kinds of specs that are about something else: load balancers and
 // Ingress of a cloud, features that are off, what breaks a node, and sweeps. SCTP is

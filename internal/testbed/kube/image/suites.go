@@ -17,10 +17,11 @@ const (
 )
 
 // agnhostPrograms are what agnhost's Dockerfile installs beside it, of this machine,
-// by their names in the image.
+// by their names in the image: a shell too, since that of busybox runs its own applets
+// whatever lies in PATH.
 var agnhostPrograms = map[string]string{
-	"bash": "/bin/bash", "curl": "/usr/bin/curl", "dig": "/usr/bin/dig", "nc": "/bin/nc.openbsd",
-	"ip": "/bin/ip", "ss": "/bin/ss", "conntrack": "/usr/sbin/conntrack", "ipcs": "/usr/bin/ipcs",
+	"sh": "/bin/dash", "bash": "/bin/bash", "curl": "/usr/bin/curl", "dig": "/usr/bin/dig", "nc": "/bin/nc.openbsd", "wget": "/usr/bin/wget",
+	"ip": "/bin/ip", "ss": "/bin/ss", "conntrack": "/usr/sbin/conntrack", "ipcs": "/usr/bin/ipcs", "getent": "/usr/bin/getent",
 }
 
 // Agnhost is what upstream's Dockerfile makes, of the program of a folder: each test
@@ -51,8 +52,10 @@ func Agnhost(dir string) ([]byte, error) {
 	}
 	i.add(tar.Header{Typeflag: tar.TypeDir, Name: "uploads/", Mode: 0o755}, nil)
 	i.link("agnhost-2", "agnhost")
-	if err := i.addFile(filepath.Join(dir, "agnhost"), "agnhost"); err != nil {
-		return nil, err
+	for _, name := range []string{"agnhost", "localhost.crt", "localhost.key"} { // the pair is of its command porter
+		if err := i.addFile(filepath.Join(dir, name), name); err != nil {
+			return nil, err
+		}
 	}
 	return i.archive()
 }

@@ -36,7 +36,11 @@ func TestHotPlugCrashSweep(t *testing.T) {
 	points := h.n.CrashTrace()
 	slices.Sort(points)
 	points = slices.Compact(points)
-	require.Equal(t, plugPoints(t), slices.DeleteFunc(slices.Clone(points), func(p string) bool { return !strings.HasPrefix(p, "plug.") }))
+	own := func(p string) bool { return strings.HasPrefix(p, "plug.") }
+	others := slices.DeleteFunc(slices.Clone(points), own)
+	points = slices.DeleteFunc(points, func(p string) bool { return !own(p) })
+	require.Equal(t, plugPoints(t), points)
+	points = append(points, sample(others)...) // which TestCrashSweep cuts too
 	h.p.CNI("DEL", ownConf).Must()
 	h.n.RequireNoLeaks(before)
 

@@ -119,6 +119,35 @@ func (m *matrixBed) pod(role, name string, n *ovnNode) {
 	p.service = s.Spec.ClusterIPs
 }
 
+// nodePort: pods reach an endpoint by a port of its node with externalTrafficPolicy:
+// Local, which kube-proxy does not masquerade; the answer comes back by the node.
+func (m *matrixBed) nodePort() {
+	t, n := m.t, m.o.nodes[0]
+	t.Helper()
+	const name, port = "web/port", 30080
+	onNode := func(family, ip string) string {
+		return strings.Replace(endpoints(name, family, ip), fmt.Sprintf("addresses: [%q]", ip), fmt.Sprintf("addresses: [%q], nodeName: %s", ip, n.name), 1)
+	}
+	subject := m.pods["subject"]
+	m.o.c.Apply(together(
+		object("v1", "Service", name, nil, map[string]any{"type": "NodePort", "externalTrafficPolicy": "Local", "ipFamilyPolicy": "RequireDualStack", "ports": []any{
+			map[string]any{"name": "t", "port": 80, "protocol": "TCP", "nodePort": port}, map[string]any{"name": "u", "port": 80, "protocol": "UDP", "nodePort": port}}}),
+		onNode("IPv4", subject.ips[0]), onNode("IPv6", subject.ips[1])))
+	for _, from := range []string{"mate", "far mate", "stranger"} {
+		for _, ip := range []string{n.at.IP4, n.at.IP6} {
+			for _, network := range []string{"tcp", "udp"} {
+				eventually(t, func() string {
+					peer := inside.Peer{Network: network, Host: ip, Port: port, Limit: answers}
+					if said := inside.Query(m.parties[from].ns, peer); !strings.HasPrefix(said, m.parties["subject"].name+" sees ") {
+						return fmt.Sprintf("%s by %s port %d of %s: %q", from, network, port, ip, said)
+					}
+					return ""
+				})
+			}
+		}
+	}
+}
+
 // endpoints is an EndpointSlice of one family, as the controller of Kubernetes
 // makes it.
 func endpoints(service, family, ip string) string {

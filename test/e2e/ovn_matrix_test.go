@@ -99,6 +99,7 @@ func TestClusterMatrix(t *testing.T) {
 	m := newMatrix(t)
 	m.is(open)
 	m.is(apart)
+	m.nodePort()
 
 	m.o.c.Apply(matrixPolicy(""))
 	m.is(policed)

@@ -231,6 +231,7 @@ func checkForwarding(w gate) error {
 func checkNAT(r nft.Ruleset, s core.Subnet) error {
 	var f findings
 	for _, cidr := range s.CIDRs {
+		differ(&f, "way back by the node for "+cidr.String(), slices.ContainsFunc(r.Direct, func(w nft.Way) bool { return covers([]netip.Prefix{w.From}, cidr) }), true)
 		differ(&f, "masquerade of "+cidr.String(), covers(r.Masquerade, cidr), s.NATOutgoing)
 		if s.NATOutgoing {
 			differ(&f, "masquerade spares "+cidr.String(), covers(r.Internal, cidr), true)

@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/sysfs"
 	"github.com/fairlead/fairlead/internal/ovs"
 	"github.com/fairlead/fairlead/internal/ovs/ovstest"
+	"github.com/fairlead/fairlead/internal/testbed/inside"
 )
 
 const patient = 20 * time.Second
@@ -197,7 +198,34 @@ func TestPodsReachGatewayEachOtherAndOutside(t *testing.T) {
 	s.NATOutgoing, v.NATOutgoing = false, false
 	b.set(s, v)
 	b.cutOff(pod, "192.0.2.2")
+	b.set()
 	require.Empty(t, b.sw.In("nft", "list", "ruleset"))
+}
+
+// TestAnswersComeBackByTheNode: what the node leads from a pod to a neighbour of it, as
+// kube-proxy does for a Service, is answered; the neighbour would answer the pod past
+// the node. Other Subnets see who asks.
+func TestAnswersComeBackByTheNode(t *testing.T) {
+	b := newBed(t)
+	s, v := subnet(), vlanSubnet()
+	s.NATOutgoing = false
+	b.set(s, v)
+	asks := b.pod("pod1", s, "10.16.0.5/16", "fd00:10:16::5/112")
+	near := b.pod("pod2", s, "10.16.0.6/16", "fd00:10:16::6/112")
+	far := b.pod("pod3", v, "10.100.0.5/24")
+	inside.Serve(t, near, "near", 8080, "10.16.0.6", "fd00:10:16::6")
+	inside.Serve(t, far, "far", 8080, "10.100.0.5")
+	b.sw.In("nft", "add table inet proxy; add chain inet proxy pre { type nat hook prerouting priority -100; }; "+
+		"add rule inet proxy pre ip daddr 10.96.0.10 dnat ip to 10.16.0.6; add rule inet proxy pre ip daddr 10.96.0.11 dnat ip to 10.100.0.5; "+
+		"add rule inet proxy pre ip6 daddr fd96::10 dnat ip6 to fd00:10:16::6")
+	b.reaches(asks, "10.16.0.6") // all have learnt who is where
+	b.reaches(asks, "10.100.0.5")
+	b.reaches(asks, "fd00:10:16::6")
+	for host, says := range map[string]string{"10.96.0.10": "near sees 10.16.0.1", "fd96::10": "near sees fd00:10:16::1", "10.96.0.11": "far sees 10.16.0.5", "10.16.0.6": "near sees 10.16.0.5"} {
+		for _, network := range []string{"tcp", "udp"} {
+			require.Equal(t, says, inside.Query(asks, inside.Peer{Network: network, Host: host, Port: 8080, Limit: patient}), "%s %s", network, host)
+		}
+	}
 }
 
 func TestSetIsRepeatableAndWritesNothingTwice(t *testing.T) {
@@ -372,6 +400,7 @@ func TestCheckFindsTampering(t *testing.T) {
 		{"/disable_ipv6 is 1", in("sysctl", "-w", "net.ipv6.conf."+port+".disable_ipv6=1")},
 		{"masquerade of 10.16.0.0/16 is false", in("nft", "delete", "table", "inet", "fairlead")},
 		{"masquerade of 10.16.0.0/16 is false", in("nft", "flush", "set", "inet", "fairlead", "masquerade-ip")},
+		{"way back by the node for 10.16.0.0/16 is false", in("nft", "flush", "set", "inet", "fairlead", "direct-ip")},
 		{"masquerade spares fd00:10:16::/112 is false", in("nft", "flush", "set", "inet", "fairlead", "internal-ip6")},
 		{"rules are", in("nft", "insert", "rule", "inet", "fairlead", "postrouting", "accept")},
 	} {

@@ -93,7 +93,7 @@ func TestJoin(t *testing.T) {
 	require.NotContains(t, b.sw.In("ip", "addr", "show", "ovn0"), "100.64.0.7")
 
 	// natOutgoing is masqueraded, and what goes to pods and nodes is not.
-	require.NotContains(t, b.sw.In("nft", "list", "ruleset"), "masquerade")
+	require.NotContains(t, b.sw.In("nft", "list", "set", "inet", standalone.TableName, "masquerade-ip"), "elements")
 	web.NATOutgoing = true
 	want.Join = standalone.Behind(j, []core.Subnet{web, more})
 	drift := b.gw.Drift(t.Context(), want)
@@ -102,6 +102,7 @@ func TestJoin(t *testing.T) {
 	table := strings.Join(strings.Fields(b.sw.In("nft", "list", "table", "inet", standalone.TableName)), " ")
 	for set, networks := range map[string]string{
 		"masquerade-ip": "10.16.0.0/16", "masquerade-ip6": "fd16::/64",
+		"direct-ip": `"ovn0" . 10.16.0.0/15`, "direct-ip6": `"ovn0" . fd16::/64`,
 		"internal-ip": "10.16.0.0/15, 100.64.0.0/16", "internal-ip6": "fd00:100:64::/112, fd16::/64",
 	} {
 		_, in, _ := strings.Cut(table, "set "+set+" {")

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -90,19 +89,29 @@ func (w gate) has6() bool {
 	return false
 }
 
-// ruleset masquerades what leaves a natOutgoing subnet for anywhere but
-// another subnet.
+// ruleset masquerades what leaves a natOutgoing subnet for anywhere but another
+// subnet; and, so that its answer comes back by the node, what kube-proxy or a host
+// port has led from a pod to one that would answer it past the node.
 func ruleset(w Wanted) (r nft.Ruleset) {
-	leaving := slices.DeleteFunc(slices.Clone(w.Subnets), func(s core.Subnet) bool { return !Serves(s) })
-	if w.Join != nil {
-		leaving = append(leaving, w.Join.Subnets...)
-		r.Internal = w.Join.nodes()
-	}
-	for _, s := range leaving {
+	add := func(s core.Subnet, link string) {
 		// Also the subnets without NAT: pods see each other's own addresses.
 		r.Internal = append(r.Internal, s.CIDRs...)
 		if s.NATOutgoing {
 			r.Masquerade = append(r.Masquerade, s.CIDRs...)
+		}
+		for _, c := range s.CIDRs {
+			r.Direct = append(r.Direct, nft.Way{Link: link, From: c})
+		}
+	}
+	for _, s := range w.Subnets {
+		if Serves(s) {
+			add(s, PortName(s.Name))
+		}
+	}
+	if w.Join != nil {
+		r.Internal = append(r.Internal, w.Join.nodes()...)
+		for _, s := range w.Join.Subnets {
+			add(s, JoinPort)
 		}
 	}
 	return r

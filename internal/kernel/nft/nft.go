@@ -14,6 +14,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 
 	"go4.org/netipx"
@@ -27,7 +28,7 @@ const (
 	chain = "postrouting"
 	// A rule's comment carries this version: a change of the rules below must
 	// raise it, so that a table of an earlier program is seen as different.
-	version = "v1"
+	version = "v2"
 )
 
 // Ruleset is what a Table should do. Both families may be mixed; prefixes may
@@ -35,6 +36,16 @@ const (
 type Ruleset struct {
 	Masquerade []netip.Prefix // packets from here are masqueraded ...
 	Internal   []netip.Prefix // ... unless they go here
+	// Direct are packets that another program has led elsewhere (to an endpoint of a
+	// Service): they are masqueraded too, since answers would come past this machine,
+	// which is to lead them back.
+	Direct []Way
+}
+
+// Way is what leaves by a link from a network that lies behind the same link.
+type Way struct {
+	Link string
+	From netip.Prefix
 }
 
 // Table is one nftables table of one namespace. It is safe for concurrent use.
@@ -64,14 +75,20 @@ var halves = []half{{"ip", "ipv4_addr", true}, {"ip6", "ipv6_addr", false}}
 // can be read back.
 func (h half) masquerade() string { return "masquerade-" + h.family }
 func (h half) internal() string   { return "internal-" + h.family }
-func (h half) comment() string    { return version + " " + h.family }
+func (h half) direct() string     { return "direct-" + h.family }
 
-// rule hides a source behind the address that the packet leaves by. Ports are
+// rule is a rule by its comment.
+type rule struct{ comment, text string }
+
+// rules hide a source behind the address that the packet leaves by. Ports are
 // drawn fully at random: two clients that want the same port would otherwise
 // race for it and one lose its packet.
-func (h half) rule() string {
-	return knftables.Concat(h.family, "saddr", "@", h.masquerade(),
-		h.family, "daddr", "!=", "@", h.internal(), "masquerade", "random,fully-random")
+func (h half) rules() []rule {
+	const hide = "masquerade random,fully-random"
+	return []rule{
+		{version + " " + h.direct(), knftables.Concat("oifname", ".", h.family, "saddr", "@", h.direct(), "ct status dnat", hide)},
+		{version + " " + h.family, knftables.Concat(h.family, "saddr", "@", h.masquerade(), h.family, "daddr", "!=", "@", h.internal(), hide)},
+	}
 }
 
 // state is a table in comparable form: what its sets hold, and the comments of
@@ -79,7 +96,8 @@ func (h half) rule() string {
 type state struct {
 	exists bool
 	chains []string
-	sets   map[string]*netipx.IPSet
+	names  []string                 // of sets, sorted
+	sets   map[string]*netipx.IPSet // of one with links "SET of LINK"
 	rules  []string
 }
 
@@ -118,9 +136,19 @@ func (t *Table) Read(ctx context.Context) (Ruleset, error) {
 	for _, h := range halves {
 		r.Masquerade = append(r.Masquerade, have.sets[h.masquerade()].Prefixes()...)
 		r.Internal = append(r.Internal, have.sets[h.internal()].Prefixes()...)
+		for _, name := range slices.Sorted(maps.Keys(have.sets)) {
+			if link, ok := strings.CutPrefix(name, h.direct()+of); ok {
+				for _, p := range have.sets[name].Prefixes() {
+					r.Direct = append(r.Direct, Way{link, p})
+				}
+			}
+		}
 	}
 	return r, nil
 }
+
+// of stands between the name of a set and a link.
+const of = " of "
 
 // Check compares the table with want; the error wraps core.ErrDrift and names
 // every difference.
@@ -164,24 +192,33 @@ func (t *Table) write(ctx context.Context, want state) error {
 func form() state {
 	s := state{exists: true, chains: []string{chain}, sets: map[string]*netipx.IPSet{}}
 	for _, h := range halves {
-		s.rules = append(s.rules, h.comment())
-		s.sets[h.masquerade()], s.sets[h.internal()] = &netipx.IPSet{}, &netipx.IPSet{}
+		for _, r := range h.rules() {
+			s.rules = append(s.rules, r.comment)
+		}
+		s.names = append(s.names, h.masquerade(), h.internal(), h.direct())
 	}
+	slices.Sort(s.names)
 	return s
 }
 
 // desire turns a Ruleset into the table that does it.
 func desire(want Ruleset) (state, error) {
-	if len(want.Masquerade) == 0 {
+	if len(want.Masquerade)+len(want.Direct) == 0 {
 		return state{}, nil
 	}
 	s := form()
 	for _, h := range halves {
-		var err [2]error
-		s.sets[h.masquerade()], err[0] = ipset(want.Masquerade, h.is4)
-		s.sets[h.internal()], err[1] = ipset(want.Internal, h.is4)
-		if err := errors.Join(err[:]...); err != nil {
-			return state{}, err
+		all := map[string][]netip.Prefix{h.masquerade(): want.Masquerade, h.internal(): want.Internal}
+		for _, w := range want.Direct {
+			if w.From.Addr().Is4() == h.is4 {
+				all[h.direct()+of+w.Link] = append(all[h.direct()+of+w.Link], w.From)
+			}
+		}
+		for name, list := range all {
+			var err error
+			if s.sets[name], err = ipset(list, h.is4); err != nil {
+				return state{}, err
+			}
 		}
 	}
 	return s, nil
@@ -204,10 +241,20 @@ func (t *Table) read(ctx context.Context) (state, error) {
 	if err != nil {
 		return state{}, err
 	}
-	s := state{exists: l.Exists, chains: l.Chains, sets: map[string]*netipx.IPSet{}}
+	s := state{exists: l.Exists, chains: l.Chains, names: slices.Sorted(maps.Keys(l.Sets)), sets: map[string]*netipx.IPSet{}}
 	for name, elements := range l.Sets {
-		if s.sets[name], err = parse(elements); err != nil {
-			return state{}, fmt.Errorf("read nft table %s: set %s: %w", t.name, name, err)
+		parts := map[string][]string{name: nil}
+		for _, e := range elements {
+			part, addr := name, e.Key
+			if link, rest, ok := strings.Cut(e.Key, " . "); ok {
+				part, addr = name+of+link, rest
+			}
+			parts[part] = append(parts[part], addr)
+		}
+		for part, addrs := range parts {
+			if s.sets[part], err = parse(addrs); err != nil {
+				return state{}, fmt.Errorf("read nft table %s: set %s: %w", t.name, part, err)
+			}
 		}
 	}
 	for _, r := range l.Rules {
@@ -220,19 +267,19 @@ func (t *Table) read(ctx context.Context) (state, error) {
 	return s, nil
 }
 
-// parse reads elements: an address, a prefix or a range each.
-func parse(elements []Element) (*netipx.IPSet, error) {
+// parse reads an address, a prefix or a range each.
+func parse(texts []string) (*netipx.IPSet, error) {
 	var b netipx.IPSetBuilder
-	for _, e := range elements {
-		if r, err := netipx.ParseIPRange(e.Key); err == nil {
+	for _, text := range texts {
+		if r, err := netipx.ParseIPRange(text); err == nil {
 			b.AddRange(r)
 			continue
 		}
-		if p, err := netip.ParsePrefix(e.Key); err == nil {
+		if p, err := netip.ParsePrefix(text); err == nil {
 			b.AddPrefix(p)
 			continue
 		}
-		a, err := netip.ParseAddr(e.Key)
+		a, err := netip.ParseAddr(text)
 		if err != nil {
 			return nil, err
 		}
@@ -252,11 +299,11 @@ func differences(want, have state) []string {
 		return []string{"is missing"}
 	}
 	out := formDifferences(want, have)
-	for _, h := range halves {
-		for _, name := range []string{h.masquerade(), h.internal()} {
-			if have.sets[name] != nil {
-				out = append(out, setDifferences(name, want.sets[name], have.sets[name])...)
-			}
+	all := maps.Clone(want.sets)
+	maps.Copy(all, have.sets)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if set, _, _ := strings.Cut(name, of); slices.Contains(want.names, set) && slices.Contains(have.names, set) {
+			out = append(out, setDifferences(name, want.sets[name], have.sets[name])...)
 		}
 	}
 	return out
@@ -270,7 +317,7 @@ func formDifferences(want, have state) (out []string) {
 	}{
 		{"chains", want.chains, have.chains},
 		{"rules", want.rules, have.rules},
-		{"sets", slices.Sorted(maps.Keys(want.sets)), slices.Sorted(maps.Keys(have.sets))},
+		{"sets", want.names, have.names},
 	} {
 		if !slices.Equal(c.want, c.have) {
 			out = append(out, fmt.Sprintf("%s are %q, want %q", c.what, c.have, c.want))
@@ -291,11 +338,15 @@ func setDifferences(name string, want, have *netipx.IPSet) (out []string) {
 	return out
 }
 
-// minus is what a holds and b does not.
+// minus is what a holds and b does not; nil is none.
 func minus(a, b *netipx.IPSet) []netip.Prefix {
 	var d netipx.IPSetBuilder
-	d.AddSet(a)
-	d.RemoveSet(b)
+	if a != nil {
+		d.AddSet(a)
+	}
+	if b != nil {
+		d.RemoveSet(b)
+	}
 	s, err := d.IPSet()
 	if err != nil { // the operands are sets already: nothing is left to be malformed
 		return nil
@@ -322,13 +373,22 @@ func transaction(c knftables.Interface, want state) *knftables.Transaction {
 		Priority: knftables.PtrTo(knftables.SNATPriority),
 	})
 	for _, h := range halves {
-		for _, name := range []string{h.masquerade(), h.internal()} {
-			tx.Add(&knftables.Set{Name: name, Type: h.kind, Flags: []knftables.SetFlag{knftables.IntervalFlag}})
-			for _, p := range want.sets[name].Prefixes() {
-				tx.Add(&knftables.Element{Set: name, Key: []string{p.String()}})
-			}
+		for name, kind := range map[string]string{h.masquerade(): h.kind, h.internal(): h.kind, h.direct(): "ifname . " + h.kind} {
+			tx.Add(&knftables.Set{Name: name, Type: kind, Flags: []knftables.SetFlag{knftables.IntervalFlag}})
 		}
-		tx.Add(&knftables.Rule{Chain: chain, Rule: h.rule(), Comment: knftables.PtrTo(h.comment())})
+		for _, r := range h.rules() {
+			tx.Add(&knftables.Rule{Chain: chain, Rule: r.text, Comment: knftables.PtrTo(r.comment)})
+		}
+	}
+	for name, set := range want.sets {
+		name, link, linked := strings.Cut(name, of)
+		for _, p := range set.Prefixes() {
+			key := []string{p.String()}
+			if linked {
+				key = []string{link, p.String()}
+			}
+			tx.Add(&knftables.Element{Set: name, Key: key})
+		}
 	}
 	return tx
 }

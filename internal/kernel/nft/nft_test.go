@@ -41,6 +41,10 @@ func sample() nft.Ruleset {
 	return nft.Ruleset{
 		Masquerade: prefixes("10.16.0.0/16", "10.18.0.0/24", "fd00:10:16::/64"),
 		Internal:   prefixes("10.16.0.0/16", "10.17.0.0/16", "10.17.3.0/24", "192.0.2.1/32", "fd00:10:16::/64"),
+		Direct: []nft.Way{
+			{Link: "ovn0", From: netip.MustParsePrefix("10.17.0.0/16")}, {Link: "ovn0", From: netip.MustParsePrefix("10.16.0.0/16")},
+			{Link: "web-1", From: netip.MustParsePrefix("192.0.2.1/32")}, {Link: "ovn0", From: netip.MustParsePrefix("fd00:10:16::/64")},
+		},
 	}
 }
 
@@ -51,6 +55,8 @@ func TestApplyWritesTheTable(t *testing.T) {
 	text := run(t, ns, "list", "table", "inet", "flt")
 	for _, want := range []string{
 		"type nat hook postrouting priority srcnat",
+		"oifname . ip saddr @direct-ip ct status dnat masquerade random,fully-random",
+		"oifname . ip6 saddr @direct-ip6 ct status dnat masquerade random,fully-random",
 		"ip saddr @masquerade-ip ip daddr != @internal-ip masquerade random,fully-random",
 		"ip6 saddr @masquerade-ip6 ip6 daddr != @internal-ip6 masquerade random,fully-random",
 		"10.18.0.0/24", "fd00:10:16::/64",
@@ -62,6 +68,10 @@ func TestApplyWritesTheTable(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, prefixes("10.16.0.0/16", "10.18.0.0/24", "fd00:10:16::/64"), got.Masquerade)
 	require.Equal(t, prefixes("10.16.0.0/15", "192.0.2.1/32", "fd00:10:16::/64"), got.Internal, "merged")
+	require.Equal(t, []nft.Way{
+		{Link: "ovn0", From: netip.MustParsePrefix("10.16.0.0/15")}, {Link: "web-1", From: netip.MustParsePrefix("192.0.2.1/32")},
+		{Link: "ovn0", From: netip.MustParsePrefix("fd00:10:16::/64")},
+	}, got.Direct)
 }
 
 func TestApplyWritesOnlyOnDifference(t *testing.T) {
@@ -114,6 +124,9 @@ func TestTamperingIsSeenAndRepaired(t *testing.T) {
 		"rule added":         "insert rule inet flt postrouting accept",
 		"rule in new chain":  "add chain inet flt x; add rule inet flt x drop",
 		"element deleted":    "delete element inet flt masquerade-ip { 10.18.0.0/24 }",
+		"way deleted":        "delete element inet flt direct-ip { web-1 . 192.0.2.1 }",
+		"way added":          "add element inet flt direct-ip6 { web-1 . fd00:10:16::/64 }",
+		"ways emptied":       "flush set inet flt direct-ip",
 		"element added":      "add element inet flt masquerade-ip { 172.16.0.0/12 }",
 		"v6 element deleted": "delete element inet flt masquerade-ip6 { fd00:10:16::/64 }",
 		"internal widened":   "add element inet flt internal-ip { 0.0.0.0/5 }",

@@ -103,10 +103,10 @@ func TestTrace(t *testing.T) {
 		{args: []string{"web/early", "svc/web/svc", "tcp:80"}, says: []string{"to Service web/svc (10.96.0.10)", "Service        10.96.0.10: endpoint 10.16.0.6:8080, the first of 2", "ARRIVES at pod web/peer"}},
 		{args: []string{"web/early", "10.96.0.10", "tcp:80"}, says: []string{"endpoint 10.16.0.6:8080"}},
 		{args: []string{"web/early", "svc/near", "tcp:80"}, says: []string{
-			"to Service web/near (10.96.0.11), tcp port 80\n", "Service        web/near: endpoint 10.16.0.6:8080 of the pod's node (spec.internalTrafficPolicy: Local)\n", "ARRIVES at pod web/peer",
+			"to Service web/near (10.96.0.11), tcp port 80\n", "Service        web/near: endpoint 10.16.0.6:8080 for the pod's node (spec.internalTrafficPolicy: Local, or hints)\n", "ARRIVES at pod web/peer",
 		}},
-		{args: []string{"web/early", "10.96.0.11", "tcp:80"}, says: []string{"web/near: endpoint 10.16.0.6:8080 of the pod's node", "ARRIVES at pod web/peer"}},
-		{args: []string{"web/early", "svc/web/near", "tcp:80"}, flags: map[string]string{"ipv6": "true"}, says: []string{"endpoint [fd00:10:16::6]:8080 of the pod's node", "ARRIVES at pod web/peer"}},
+		{args: []string{"web/early", "10.96.0.11", "tcp:80"}, says: []string{"web/near: endpoint 10.16.0.6:8080 for the pod's node", "ARRIVES at pod web/peer"}},
+		{args: []string{"web/early", "svc/web/near", "tcp:80"}, flags: map[string]string{"ipv6": "true"}, says: []string{"endpoint [fd00:10:16::6]:8080 for the pod's node", "ARRIVES at pod web/peer"}},
 		{args: []string{"data/other", "svc/web/near", "tcp:80"}, fails: true, says: []string{"\nDROPPED: Service web/near has no endpoint on the pod's node\n"}},
 		{args: []string{"web/early", "203.0.113.9"}, fails: true, says: []string{"\nDROPPED: router ovn-cluster has no route to 203.0.113.9\n"}},
 		{args: []string{"web/early", "10.17.0.99"}, fails: true, says: []string{"LOST: no port of OVN has 10.17.0.99"}},

@@ -138,7 +138,7 @@ type target struct {
 	backend string   // of a Service: the endpoint that is taken
 	service string   // "" for none
 	all     []string // its endpoints
-	// local is a Service with spec.internalTrafficPolicy: Local. ovn-trace does not know
+	// local is a Service whose endpoints depend on the pod's node. ovn-trace does not know
 	// what the names in its load balancer stand for: the packet is followed via its endpoint.
 	local bool
 	via   netip.AddrPort
@@ -181,16 +181,15 @@ func (t *tracing) logical(ctx context.Context, sb *south) error {
 	return nil
 }
 
-// nobody tells of the endpoint of a Service that has those of the sender's node alone,
-// and is true where there is none.
+// nobody tells of the endpoint of a Service that has others for each node, and is true
+// where there is none for the sender's.
 func (t *tracing) nobody(to target) bool {
-	const local = "(spec.internalTrafficPolicy: Local)"
 	if to.backend != "" {
-		t.out.step("Service", "%s: endpoint %s of the pod's node%s %s", to.service, to.backend, others(to), local)
+		t.out.step("Service", "%s: endpoint %s for the pod's node%s (spec.internalTrafficPolicy: Local, or hints)", to.service, to.backend, others(to))
 		return false
 	}
 	t.out.To = to.text
-	t.out.step("Service", "%s has no endpoint on the pod's node %s", to.service, local)
+	t.out.step("Service", "%s has no endpoint on the pod's node (spec.internalTrafficPolicy: Local)", to.service)
 	t.out.Verdict = "DROPPED: Service " + to.service + " has no endpoint on the pod's node"
 	return true
 }

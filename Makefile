@@ -43,9 +43,9 @@ KUBE         := $(CACHE)/kube/$(KUBE_VERSION)
 PEERS        := $(CACHE)/bench
 
 # Two packages at a time and few parallel tests in each: a node runs two OVS
-# daemons, and the machines that this must suit have two cores.
+# daemons, and the machines that this must suit have two cores. Lint vets already.
 TEST_PACKAGES ?= ./...
-TEST_FLAGS    ?= -count=1 -p 2 -parallel 4
+TEST_FLAGS    ?= -count=1 -p 2 -parallel 4 -vet=off
 TEST_TIMEOUT  ?= 40m
 # What repeats a case over a second runtime or at another layer: make soak runs it.
 TEST_SKIP     ?= ^Test((AskedFor|Debug|ObjectsOfAFolder|PodsThatNobodyDeclares|Probes|PullSecrets)OverDocker|(Kubelet_(UpstreamManifests|StockNodeHasItsOwn|DockerInstalled|Reboot)|NetpluginKubenetOverDocker|Suites)$$)

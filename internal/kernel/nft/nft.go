@@ -373,16 +373,17 @@ func transaction(c knftables.Interface, want state) *knftables.Transaction {
 		Priority: knftables.PtrTo(knftables.SNATPriority),
 	})
 	for _, h := range halves {
-		for name, kind := range map[string]string{h.masquerade(): h.kind, h.internal(): h.kind, h.direct(): "ifname . " + h.kind} {
-			tx.Add(&knftables.Set{Name: name, Type: kind, Flags: []knftables.SetFlag{knftables.IntervalFlag}})
+		for _, set := range []knftables.Set{{Name: h.masquerade(), Type: h.kind}, {Name: h.internal(), Type: h.kind}, {Name: h.direct(), Type: "ifname . " + h.kind}} {
+			set.Flags = []knftables.SetFlag{knftables.IntervalFlag}
+			tx.Add(&set)
 		}
 		for _, r := range h.rules() {
 			tx.Add(&knftables.Rule{Chain: chain, Rule: r.text, Comment: knftables.PtrTo(r.comment)})
 		}
 	}
-	for name, set := range want.sets {
-		name, link, linked := strings.Cut(name, of)
-		for _, p := range set.Prefixes() {
+	for _, part := range slices.Sorted(maps.Keys(want.sets)) {
+		name, link, linked := strings.Cut(part, of)
+		for _, p := range want.sets[part].Prefixes() {
 			key := []string{p.String()}
 			if linked {
 				key = []string{link, p.String()}

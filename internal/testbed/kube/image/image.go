@@ -24,8 +24,8 @@ const (
 // image is one layer and its configuration, as `docker save` writes them.
 type image struct {
 	name    string
-	also    string // another name; "": none
-	entry   string // the program that command's words are for; "": none
+	also    []string // other names
+	entry   string   // the program that command's words are for; "": none
 	command []string
 	layer   bytes.Buffer
 	tar     *tar.Writer
@@ -56,10 +56,6 @@ func (i *image) archive() ([]byte, error) {
 	if i.entry != "" {
 		starts["Entrypoint"] = []string{i.entry}
 	}
-	names := []string{i.name}
-	if i.also != "" {
-		names = append(names, i.also)
-	}
 	config, err := json.Marshal(map[string]any{
 		"architecture": "amd64", "os": "linux", "created": "1970-01-01T00:00:00Z",
 		"config":  starts,
@@ -70,7 +66,7 @@ func (i *image) archive() ([]byte, error) {
 		return nil, err
 	}
 	manifest, err := json.Marshal([]any{map[string]any{
-		"Config": digest(config) + ".json", "RepoTags": names, "Layers": []string{layer + "/layer.tar"},
+		"Config": digest(config) + ".json", "RepoTags": append([]string{i.name}, i.also...), "Layers": []string{layer + "/layer.tar"},
 	}})
 	if err != nil {
 		return nil, err

@@ -12,9 +12,18 @@ import (
 // the cluster's DNS.
 const (
 	AgnhostName = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
-	DigName     = "registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0"
 	CoreDNSName = "fairlead.local/coredns:1"
 )
+
+// agnhostToo are images that agnhost's serves as: it waits, has a shell, programs that
+// are linked with glibc, and those of a node.
+var agnhostToo = []string{
+	"registry.k8s.io/pause:3.10.2",
+	"registry.k8s.io/e2e-test-images/busybox:1.37.0-1",
+	"registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0",
+	"registry.k8s.io/e2e-test-images/nginx:1.15-4",
+	"registry.k8s.io/build-image/distroless-iptables:v0.9.3",
+}
 
 // agnhostPrograms are what agnhost's Dockerfile installs beside it, of this machine,
 // by their names in the image: a shell too, since that of busybox runs its own applets
@@ -25,11 +34,10 @@ var agnhostPrograms = map[string]string{
 }
 
 // Agnhost is what upstream's Dockerfile makes, of the program of a folder: each test
-// runs one of its commands, or a shell with curl and dig. Programs are linked with
-// glibc here: so it is the image for lookups by glibc too.
+// runs one of its commands, or a shell with curl and dig.
 func Agnhost(dir string) ([]byte, error) {
 	i := newImage(AgnhostName, "pause")
-	i.also, i.entry = DigName, "/agnhost"
+	i.also, i.entry = agnhostToo, "/agnhost"
 	if err := i.addBusybox(agnhostPrograms); err != nil {
 		return nil, err
 	}

@@ -170,15 +170,16 @@ func (s Service) Undone(from []Endpoints, old *ovn.UnsupportedError) (out []stri
 	if len(s.IPs) == 0 {
 		return nil
 	}
-	const hints = "hints of EndpointSlices, as spec.trafficDistribution makes them"
+	const local, hints = "spec.internalTrafficPolicy: Local", "hints of EndpointSlices, as spec.trafficDistribution makes them"
+	perNode := map[bool]string{true: local, false: hints}[s.Local]
 	switch {
-	case s.Local && old != nil:
-		out = append(out, "spec.internalTrafficPolicy: Local ("+old.Error()+")")
-	case s.Local && s.Affinity > 0:
-		out = append(out, "spec.sessionAffinity: ClientIP (OVN has none with spec.internalTrafficPolicy: Local)")
-	case hinted(from) && old != nil:
-		out = append(out, hints+" ("+old.Error()+")")
-	case hinted(from) && s.Affinity > 0:
+	case !s.Local && !hinted(from):
+	case old != nil:
+		out = append(out, perNode+" ("+old.Error()+")")
+	case s.Affinity == 0:
+	case s.Local:
+		out = append(out, "spec.sessionAffinity: ClientIP (OVN has none with "+local+")")
+	default:
 		out = append(out, hints+" (OVN has no spec.sessionAffinity with them)")
 	}
 	if (!s.Local || old != nil) && s.Affinity > mostAffinity {

@@ -74,15 +74,21 @@ func ReadEndpoints(o *discoveryv1.EndpointSlice) Endpoints {
 			IPs: addrs(e.Addresses), Node: value(e.NodeName), Ready: ready,
 			Last: is(e.Conditions.Serving, ready) && is(e.Conditions.Terminating, false),
 		}
-		if e.Hints != nil {
-			for _, n := range e.Hints.ForNodes {
-				one.ForNodes = append(one.ForNodes, n.Name)
-			}
-			for _, z := range e.Hints.ForZones {
-				one.ForZones = append(one.ForZones, z.Name)
-			}
-		}
+		one.hint(e.Hints)
 		out.All = append(out.All, one)
 	}
 	return out
+}
+
+// hint reads for whom an endpoint is.
+func (e *Endpoint) hint(hints *discoveryv1.EndpointHints) {
+	if hints == nil {
+		return
+	}
+	for _, n := range hints.ForNodes {
+		e.ForNodes = append(e.ForNodes, n.Name)
+	}
+	for _, z := range hints.ForZones {
+		e.ForZones = append(e.ForZones, z.Name)
+	}
 }

@@ -88,7 +88,17 @@ spec:
 )
 
 // otherwise are the specs that do not pass here, each with its reason.
-var otherwise = map[string]string{}
+var otherwise = map[string]string{
+	"[sig-network] Networking Granular Checks: Services should be able to handle large requests: udp": "Open vSwitch's userspace datapath does not " +
+		"translate answers back that come in fragments by a tunnel (docs/cluster.md)",
+	"[sig-network] Services should be rejected for evicted pods (no endpoints exist)":                                       "kubelet looks at no disk here, which is the machine's, and evicts nobody",
+	"[sig-network] KubeProxy should set TCP CLOSE_WAIT timeout [Privileged]":                                                "the kernel's table of connections is the machine's: kube-proxy leaves its times alone",
+	"[sig-network] Conntrack proxy implementation should not be vulnerable to the invalid conntrack state bug [Privileged]": "its image is not made here",
+	"[sig-network] Services should fallback to local terminating endpoints when there are no ready endpoints with externalTrafficPolicy=Local": "kube-proxy " +
+		"knows pods by their network (clusterCIDR), which is that of all nodes: those of other nodes too reach endpoints everywhere",
+	"[sig-network] Services should implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes": "skipped: it wants three nodes",
+	"[sig-network] DNS should provide DNS for the cluster [Provider:GCE]":                                                   "skipped: this is no cloud",
+}
 
 // spec is one result of the suites, as Ginkgo's JSON report has it.
 type spec struct {
@@ -114,7 +124,8 @@ func TestSuites(t *testing.T) {
 	}}
 	d.start()
 	d.c.Publish(apiAddress, d.beds[0].NetnsPath())
-	for _, m := range d.machines {
+	for i, m := range d.machines {
+		d.c.Kubectl("label", "node", m.Name, fmt.Sprintf("topology.kubernetes.io/zone=zone-%d", i))
 		kube.StartProxy(t, d.c, m.Node, m.Name, podCIDR+",fd00:10:16::/112")
 	}
 	d.c.Apply(dns)
@@ -150,8 +161,13 @@ const atOnce = 3
 
 // notRun are the kinds of specs that are about something else: load balancers and
 // Ingress of a cloud, features that are off, what breaks a node, and sweeps. SCTP is
-// not in this kernel.
-const notRun = `\[Feature:(LoadBalancer|Ingress|SCTPConnectivity|Networking-|PerformanceDNS|KubeProxyNFAcct|HostAccess|OffByDefault)|\[(Alpha|Disruptive|Slow|Serial)\]`
+// not in this kernel. And one in which a node asks another node's port: Open vSwitch
+// 3.1's userspace datapath ends itself each time, under all others (docs/cluster.md).
+const notRun = `\[Feature:(LoadBalancer|Ingress|SCTPConnectivity|Networking-|PerformanceDNS|KubeProxyNFAcct|HostAccess|OffByDefault)|\[(Alpha|Disruptive|Slow|Serial)\]` +
+	`|externalTrafficPolicy=Local for type=NodePort`
+
+// threeZones begin the names of specs that are skipped: they want three zones.
+const threeZones = "[sig-network] Traffic Distribution "
 
 // judge wants each spec to pass but those in otherwise, and these not to.
 func judge(t *testing.T, report string, whole bool) {
@@ -162,10 +178,10 @@ func judge(t *testing.T, report string, whole bool) {
 	require.NoError(t, json.Unmarshal(b, &suites))
 	passed, wrong, seen := 0, []string{}, map[string]bool{}
 	for _, s := range suites[0].SpecReports {
-		if s.LeafNodeType != "It" && s.State == "passed" || s.State == "skipped" && s.RunTime == 0 {
+		name := s.name()
+		if s.LeafNodeType != "It" && s.State == "passed" || s.State == "skipped" && (s.RunTime == 0 || strings.HasPrefix(name, threeZones)) {
 			continue // not chosen
 		}
-		name := s.name()
 		seen[name] = true
 		t.Logf("%s %s: %s", s.State, s.RunTime.Round(time.Second), name)
 		_, known := otherwise[name]
@@ -178,7 +194,7 @@ func judge(t *testing.T, report string, whole bool) {
 			wrong = append(wrong, fmt.Sprintf("%s: %s: %s", name, s.State, s.Failure.Message))
 		}
 	}
-	t.Logf("%d specs pass, %d do not, of which %d are known", passed, len(wrong), len(otherwise))
+	t.Logf("%d specs pass, %d are otherwise than they should be", passed, len(wrong))
 	require.Empty(t, wrong)
 	require.NotZero(t, passed)
 	if whole {

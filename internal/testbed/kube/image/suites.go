@@ -60,7 +60,7 @@ func Agnhost(dir string) ([]byte, error) {
 	}
 	i.add(tar.Header{Typeflag: tar.TypeDir, Name: "uploads/", Mode: 0o755}, nil)
 	i.link("agnhost-2", "agnhost")
-	for _, name := range []string{"agnhost", "localhost.crt", "localhost.key"} { // the pair is of its command porter
+	for _, name := range []string{"agnhost", "localhost.crt", "localhost.key", "coredns"} { // the pair is of its command porter
 		if err := i.addFile(filepath.Join(dir, name), name); err != nil {
 			return nil, err
 		}

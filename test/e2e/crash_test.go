@@ -141,7 +141,19 @@ func cuts(passed map[trace][]string) (all []cut) {
 		}
 	}
 	slices.SortFunc(all, func(a, b cut) int { return strings.Compare(a.String(), b.String()) })
-	return all
+	if soak() {
+		return all
+	}
+	// Each point at least once, and of what else is cut every second.
+	var some []cut
+	seen := map[string]bool{}
+	for i, c := range all {
+		if !seen[c.point] || i%2 == 0 {
+			some = append(some, c)
+		}
+		seen[c.point] = true
+	}
+	return some
 }
 
 // follows is what follows a cut of tr. At points that the full pod passes too,

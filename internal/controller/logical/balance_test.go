@@ -160,6 +160,8 @@ func TestHints(t *testing.T) {
 		{name: "none for the other zone", from: from("10.16.0.2 /east", "10.16.0.3 /east"), perNode: true, east: "2,3", west: "2,3"},
 		{name: "nodes before zones", from: from("10.16.0.2 n1 /east", "10.16.0.3 n3 /east", "10.16.0.4 n4 /west"), perNode: true, east: "2", west: "4"},
 		{name: "nodes alone", from: from("10.16.0.2 n1", "10.16.0.3 n2"), perNode: true, east: "2", west: "3"},
+		{name: "the other family counts for itself", from: from("10.16.0.2 /east", "10.16.0.3 /west", "fd16::2 /south", "fd16::3"), perNode: true, east: "2", west: "3"},
+		{name: "the other family alone", from: from("10.16.0.2 /east", "10.16.0.3", "fd16::2 /west"), perNode: true, east: "2,3", west: "2,3"},
 		{name: "zones of some, nodes of all", from: from("10.16.0.2 n1 /east", "10.16.0.3 n3"), perNode: true, east: "2", west: "2,3"},
 	} {
 		s := Service{Namespace: "ns", Name: "web", IPs: []netip.Addr{netip.MustParseAddr("10.96.0.10")}, Ports: []ServicePort{{"", "TCP", 80}}}
@@ -199,7 +201,7 @@ func TestUndone(t *testing.T) {
 	s.Local, s.Affinity = false, 10800
 	require.Empty(t, s.Undone(nil, nil))
 
-	hinted := []Endpoints{{All: []Endpoint{{Ready: true, ForZones: []string{"east"}}}}}
+	hinted := []Endpoints{{All: []Endpoint{{IPs: []netip.Addr{netip.MustParseAddr("10.16.0.2")}, Ready: true, ForZones: []string{"east"}}}}}
 	old := &ovn.UnsupportedError{Table: "Chassis_Template_Var"}
 	const hints = "hints of EndpointSlices, as spec.trafficDistribution makes them "
 	require.Equal(t, []string{hints + "(OVN has no spec.sessionAffinity with them)"}, s.Undone(hinted, nil))

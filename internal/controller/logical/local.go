@@ -33,9 +33,23 @@ func (s Service) PerNode(from []Endpoints) bool {
 	return !s.Even && (s.Local || s.Affinity == 0 && hinted(from))
 }
 
-// hinted tells that all who are ready say for whom they are: for a part of them the
-// hints do not count, as for kube-proxy.
-func hinted(from []Endpoints) bool { return eachReady(from, forNodes) || eachReady(from, forZones) }
+// hinted tells that in a family all who are ready say for whom they are: for a part of
+// them the hints do not count, as for kube-proxy.
+func hinted(from []Endpoints) bool {
+	for _, four := range []bool{true, false} {
+		if part := ofFamily(from, four); eachReady(part, forNodes) || eachReady(part, forZones) {
+			return true
+		}
+	}
+	return false
+}
+
+// ofFamily are the endpoints with addresses of a family: each has hints of its own.
+func ofFamily(from []Endpoints, four bool) []Endpoints {
+	return only(from, func(e Endpoint) bool {
+		return slices.ContainsFunc(e.IPs, func(ip netip.Addr) bool { return ip.Is4() == four })
+	})
+}
 
 func forNodes(e Endpoint) []string { return e.ForNodes }
 func forZones(e Endpoint) []string { return e.ForZones }
@@ -54,8 +68,8 @@ func eachReady(from []Endpoints, hints func(Endpoint) []string) bool {
 	return some
 }
 
-// near are the endpoints that a client at a place reaches: those of its node; or
-// those that are for its node, else for its zone, else all.
+// near are those endpoints of a family that a client at a place reaches: those of its
+// node; or those that are for its node, else for its zone, else all.
 func (s Service) near(from []Endpoints, at Place) []Endpoints {
 	if s.Local {
 		return only(from, func(e Endpoint) bool { return e.Node == at.Node })
@@ -112,12 +126,14 @@ func variables(services []Service, from func(namespace, name string) []Endpoints
 			if len(places) == 0 {
 				continue
 			}
-			var here []Endpoints
+			here := map[bool][]Endpoints{}
 			for _, at := range places {
-				here = append(here, s.near(all, at)...)
+				for _, four := range []bool{true, false} {
+					here[four] = append(here[four], s.near(ofFamily(all, four), at)...)
+				}
 			}
 			s.local(func(ip netip.Addr, p ServicePort, addr, to string) {
-				vars[name][addr], vars[name][to] = ip.String(), cmp.Or(backends(p, ip.Is4(), here), nowhere[ip.Is4()])
+				vars[name][addr], vars[name][to] = ip.String(), cmp.Or(backends(p, ip.Is4(), here[ip.Is4()]), nowhere[ip.Is4()])
 			})
 		}
 	}

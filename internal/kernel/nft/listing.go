@@ -52,11 +52,11 @@ func List(ctx context.Context, ns *netns.Handle, name string) (Listing, error) {
 }
 
 // missing tells that nft ran and found no such table. It sets no locale, so what it
-// says is English.
+// says is English; the linker, which misses a library, says the same words otherwise.
 func missing(err error, said string) bool {
 	var exit *exec.ExitError
 	first, _, _ := strings.Cut(said, "\n")
-	return errors.As(err, &exit) && strings.Contains(first, "No such file or directory")
+	return errors.As(err, &exit) && strings.HasPrefix(first, "Error: ") && strings.Contains(first, "No such file or directory")
 }
 
 // object is one object of a listing: one of these is set, or none that matters.

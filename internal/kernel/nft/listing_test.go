@@ -55,6 +55,7 @@ func TestListTellsWhatIsWrong(t *testing.T) {
 	require.ErrorContains(t, err, "list nft table flt: ")
 	require.ErrorContains(t, err, "not found")
 	for script, says := range map[string]string{
+		"echo 'nft: error while loading shared libraries: libnftables.so.1: cannot open shared object file: No such file or directory' >&2; exit 127": "libnftables.so.1",
 		"echo 'Error: Operation not permitted' >&2; exit 1":               "Operation not permitted",
 		`echo '{"nftables": [{"metainfo": {"json_schema_version": 2}}]}'`: "not of version 1",
 		"echo '{'": "parse nft's JSON",

@@ -109,10 +109,11 @@ func (o *OVS) KillVswitchd() {
 		require.NoError(o.n.t, syscall.Kill(pid, syscall.SIGKILL))
 		_ = o.switchd.Wait()
 	}
+	o.switchd.Kill() // nothing, unless it was about to start another
 }
 
 // vswitchd is the pid of ovs-vswitchd itself, the one child of who watches over it;
-// 0 when neither runs.
+// 0 when it does not run.
 func (o *OVS) vswitchd() int {
 	o.n.t.Helper()
 	if o.switchd == nil || !o.switchd.Running() {
@@ -120,7 +121,11 @@ func (o *OVS) vswitchd() int {
 	}
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", o.switchd.PID()))
 	require.NoError(o.n.t, err)
-	pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	child := strings.TrimSpace(string(b))
+	if child == "" { // it has ended by a fault of its own, a moment ago
+		return 0
+	}
+	pid, err := strconv.Atoi(child)
 	require.NoError(o.n.t, err, "ovs-vswitchd: %s", o.switchd.tail())
 	return pid
 }

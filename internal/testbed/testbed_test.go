@@ -106,6 +106,19 @@ func TestOVSRestarts(t *testing.T) {
 	require.NoError(t, p.Ping("10.9.0.2"))
 	n.RequireNoLeaks(before)
 
+	// So soon after, who watches over it waits before the next start; it ends too.
+	require.NoError(t, syscall.Kill(n.OVS.vswitchd(), syscall.SIGABRT))
+	require.NoError(t, until("ovs-vswitchd to end", func() error {
+		if pid := n.OVS.vswitchd(); pid != 0 {
+			return fmt.Errorf("%d runs", pid)
+		}
+		return nil
+	}))
+	n.OVS.KillVswitchd()
+	require.False(t, n.OVS.Running())
+	n.OVS.StartVswitchd()
+	require.NoError(t, p.Ping("10.9.0.2"))
+
 	n.OVS.LoseConfDB()
 	require.Empty(t, n.OVS.Vsctl("list-br"))
 }

@@ -48,8 +48,8 @@ func (t *term) service(ctx context.Context, k Key) error {
 func (t *term) locals(ctx context.Context) error {
 	t.local.Lock()
 	defer t.local.Unlock()
-	services := t.Services.List()
-	t.named.Store(slices.ContainsFunc(services, func(s logical.Service) bool { return s.PerNode(t.Endpoints(s.Namespace, s.Name)) }))
+	services := slices.DeleteFunc(slices.Clone(t.Services.List()), func(s logical.Service) bool { return !s.PerNode(t.Endpoints(s.Namespace, s.Name)) })
+	t.named.Store(len(services) > 0)
 	for name := range t.chassis { // its row stays when its node goes
 		t.chassis[name] = nil
 	}

@@ -122,14 +122,15 @@ func variables(services []Service, from func(namespace, name string) []Endpoints
 		if !s.PerNode(all) {
 			continue
 		}
+		of := map[bool][]Endpoints{true: ofFamily(all, true), false: ofFamily(all, false)}
 		for name, places := range chassis {
 			if len(places) == 0 {
 				continue
 			}
 			here := map[bool][]Endpoints{}
 			for _, at := range places {
-				for _, four := range []bool{true, false} {
-					here[four] = append(here[four], s.near(ofFamily(all, four), at)...)
+				for four, part := range of {
+					here[four] = append(here[four], s.near(part, at)...)
 				}
 			}
 			s.local(func(ip netip.Addr, p ServicePort, addr, to string) {

@@ -77,9 +77,8 @@ func (t *Table) Check(ctx context.Context, _ driver.Run, s core.Spec, _ core.Lin
 	return errors.Join(append(found, err)...)
 }
 
-// compare reads the table. What another sandbox of the
-// pod has taken over is no longer wanted, and a difference too; what is written
-// only now is none.
+// compare reads the table. What another sandbox of the pod has taken over is no
+// longer wanted, and a difference too; what is written only now is none.
 func (t *Table) compare(ctx context.Context, asked, want []element) (found []error, err error) {
 	for _, el := range asked {
 		if !slices.Contains(want, el) {

@@ -289,7 +289,11 @@ func TestRule3_RollbackReverseOrder(t *testing.T) {
 	r.take()
 	r.order("three", "DEL", "fail 143 not yet")
 	require.Contains(t, p.CNI("DEL", ownConf).MustCode(143).Msg, "not yet")
-	require.Equal(t, []string{"DEL four", "DEL three", "DEL two", "DEL one"}, verbs(r.take()))
+	dels := verbs(r.take())
+	require.Equal(t, []string{"DEL four", "DEL three", "DEL two", "DEL one"}, dels[:4])
+	for _, more := range dels[4:] { // the agent goes on with a failed DEL by itself
+		require.Equal(t, "DEL three", more)
+	}
 	require.Equal(t, []string{"lo"}, linkNames(t, p))
 	r.order("three", "DEL", "")
 	p.CNI("DEL", ownConf).Must()

@@ -206,12 +206,12 @@ func TestComplaint_DelErrorsAreNotSwallowed(t *testing.T) {
 	r.order("rec", "DEL", "fail 5 not yet")
 	q.CNI("DEL", ownConf).MustCode(5)
 	q.CNI("DEL", ownConf).MustCode(5)
+	r.take()
 	r.order("rec", "DEL", "")
 	q.CNI("DEL", `{"cniVersion":"0.3.1","name":"changed","type":"multus"}`).Must()
-	calls = r.take()
-	last := calls[len(calls)-1]
-	require.Equal(t, "DEL rec", last.String())
-	require.JSONEq(t, string(added[1].Stdin), without(t, last.Stdin, "prevResult"))
+	first := r.take()[0] // by that DEL, or by the agent, which goes on with a failed one by itself
+	require.Equal(t, "DEL rec", first.String())
+	require.JSONEq(t, string(added[1].Stdin), without(t, first.Stdin, "prevResult"))
 	p.Delete()
 	q.Delete()
 	n.RequireNoLeaks(before)

@@ -162,7 +162,10 @@ func (m *member) run(ctx context.Context) {
 		}
 		ends = append(ends, step.then.begin(ctx))
 	}
-	m.forget(ctx)
+	var tidy sync.WaitGroup
+	tidy.Go(func() { m.forget(ctx) })
+	tidy.Go(func() { m.takeOut(ctx) })
+	tidy.Wait()
 }
 
 // until tries something until it succeeds; false: ctx ended before.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +23,7 @@ import (
 	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
 	"github.com/fairlead/fairlead/internal/controller/kube"
 	"github.com/fairlead/fairlead/internal/controller/pki"
+	"github.com/fairlead/fairlead/internal/ovn/raft"
 	"github.com/fairlead/fairlead/internal/testbed"
 	kubebed "github.com/fairlead/fairlead/internal/testbed/kube"
 )
@@ -78,11 +80,14 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:serv
 	return s
 }
 
-// start starts a member's program.
-func (m *member) start() {
+// start starts a member's program, as one of all three or of some.
+func (m *member) start(members ...*member) {
 	m.s.t.Helper()
+	if members == nil {
+		members = m.s.members[:]
+	}
 	var all []string
-	for _, one := range m.s.members {
+	for _, one := range members {
 		all = append(all, one.addr)
 	}
 	m.p = m.Start("central", testbed.Controller(m.s.t), "central", "--namespace", m.s.ns, "--address", m.addr,
@@ -298,20 +303,17 @@ func TestCentral(t *testing.T) {
 	}, "restart")
 	last.ready()
 
-	// A member and its disk are lost: it is taken out of the clusters, and joins anew.
+	// A member and its disk are lost: it joins anew, and what it was is taken out.
 	_, err = first.ctl("ovn-nbctl", "nb", "ls-add", "before")
 	require.NoError(t, err)
-	gone := map[string]string{}
-	for db, name := range map[string]string{"nb": "OVN_Northbound", "sb": "OVN_Southbound"} {
-		gone[db] = regexp.MustCompile(`Server ID: (\w+)`).FindStringSubmatch(last.appctl(db, "cluster/status", name))[1]
-	}
+	was := map[string]string{"nb": last.self("nb"), "sb": last.self("sb")}
 	last.p.Stop()
 	require.NoError(t, os.RemoveAll(filepath.Join(last.Dir, dir)))
-	for db, name := range map[string]string{"nb": "OVN_Northbound", "sb": "OVN_Southbound"} {
-		first.appctl(db, "cluster/kick", name, gone[db])
-	}
 	last.start()
 	last.ready()
+	for db, id := range was {
+		first.without(db, id)
+	}
 	require.Contains(t, last.Fairlead("ovn", "nbctl", "--central-run-dir", filepath.Join(last.Dir, run), "ls-list"), "before")
 
 	s.replaced(first, one, keys)
@@ -321,6 +323,7 @@ func TestCentral(t *testing.T) {
 	}, "the address of a node that is gone is free")
 	if os.Getenv("FAIRLEAD_SOAK") != "" { // a minute and a half
 		s.stays(first)
+		s.fewer()
 	}
 	for _, table := range []string{"Chassis", "Chassis_Private"} {
 		all, err := first.ctl("ovn-sbctl", "sb", "--bare", "--columns=name", "list", table)
@@ -346,6 +349,67 @@ func TestCentral(t *testing.T) {
 		return nil
 	}, "refusal")
 	require.NoFileExists(t, filepath.Join(first.Dir, dir, "nb.db"))
+}
+
+// without waits until a server is none of a database's cluster, of which all three members
+// are left.
+func (m *member) without(db, id string) {
+	m.s.t.Helper()
+	m.s.until(func() error {
+		v := m.view(db)
+		if len(v.Servers) != 3 || slices.ContainsFunc(v.Servers, func(s raft.Server) bool { return s.ID == id }) {
+			return fmt.Errorf("%+v", v)
+		}
+		return nil
+	}, "what the member was is taken out")
+}
+
+func (m *member) view(db string) raft.View {
+	m.s.t.Helper()
+	name := map[string]string{"nb": "OVN_Northbound", "sb": "OVN_Southbound"}[db]
+	return raft.Read(m.appctl(db, "cluster/status", name))
+}
+
+// self is the member's id in a database's cluster.
+func (m *member) self(db string) string {
+	m.s.t.Helper()
+	v := m.view(db)
+	i := slices.IndexFunc(v.Servers, func(s raft.Server) bool { return s.Self })
+	require.GreaterOrEqual(m.s.t, i, 0, "%+v", v)
+	return v.Servers[i].ID
+}
+
+// fewer proves that one of --members that is gone stays a member, until it is none of
+// them, and comes back on another disk.
+func (s *site) fewer() {
+	s.t.Helper()
+	last := s.members[2]
+	last.p.Stop()
+	time.Sleep(90 * time.Second)
+	require.Len(s.t, s.members[0].view("nb").Servers, 3)
+	for _, m := range s.members[:2] {
+		m.p.Stop()
+		m.start(s.members[:2]...)
+		m.ready()
+	}
+	for _, db := range []string{"nb", "sb"} {
+		s.until(func() error {
+			if v := s.members[0].view(db); len(v.Servers) != 2 {
+				return fmt.Errorf("%+v", v)
+			}
+			return nil
+		}, "the third member is taken out")
+	}
+	require.NoError(s.t, os.RemoveAll(filepath.Join(last.Dir, dir)))
+	for _, m := range s.members {
+		if m.p.Running() {
+			m.p.Stop()
+		}
+		m.start()
+	}
+	for _, m := range s.members {
+		m.ready()
+	}
 }
 
 // stays proves that a chassis which comes back after it was removed for want of a Node

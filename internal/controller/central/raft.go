@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"regexp"
 	"strings"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 
 	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
 	"github.com/fairlead/fairlead/internal/lib/metric"
+	"github.com/fairlead/fairlead/internal/ovn/raft"
 )
 
 // dialLimit bounds the question whether another member answers.
@@ -109,24 +109,32 @@ func (m *member) connection(ctx context.Context) error {
 	return err
 }
 
-var (
-	isMember = regexp.MustCompile(`(?m)^Status: cluster member$`)
-	isLeader = regexp.MustCompile(`(?m)^Role: leader$`)
-	hasNone  = regexp.MustCompile(`(?m)^Leader: unknown$`)
-)
+// view is how this member sees the cluster of a database.
+func (m *member) view(ctx context.Context, d database) (raft.View, error) {
+	out, err := m.appctl(ctx, d, "cluster/status", d.name)
+	if err != nil {
+		return raft.View{}, fmt.Errorf("%s does not answer: %w", d.name, err)
+	}
+	return raft.Read(out), nil
+}
+
+// appctl has a database's server carry out a command.
+func (m *member) appctl(ctx context.Context, d database, command ...string) (string, error) {
+	return m.call(ctx, append([]string{"ovs-appctl", "--timeout=5", "-t", m.ctl(d.short)}, command...)...)
+}
 
 // state is nil when this member is one of a cluster that has a leader.
 func (m *member) state(ctx context.Context, d database) (leads bool, err error) {
-	out, err := m.call(ctx, "ovs-appctl", "--timeout=5", "-t", m.ctl(d.short), "cluster/status", d.name)
+	v, err := m.view(ctx, d)
 	switch {
 	case err != nil:
-		return false, fmt.Errorf("%s does not answer: %w", d.name, err)
-	case !isMember.MatchString(out):
+		return false, err
+	case !v.Joined():
 		return false, fmt.Errorf("%s: this member has not joined its cluster", d.name)
-	case hasNone.MatchString(out):
+	case !v.Led():
 		return false, fmt.Errorf("%s: its cluster has no leader: more than half of its members must run", d.name)
 	}
-	return isLeader.MatchString(out), nil
+	return v.Leads(), nil
 }
 
 // ready is nil when all of this member serves.

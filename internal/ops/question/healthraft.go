@@ -7,12 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/ops/doctor"
+	"github.com/fairlead/fairlead/internal/ovn/raft"
 	"github.com/fairlead/fairlead/internal/ovs"
 	"github.com/fairlead/fairlead/internal/ovs/rows"
 )
@@ -58,105 +57,56 @@ func (h health) raft(ctx context.Context, d database, socket string) doctor.Find
 	if err != nil {
 		return finding(d.title, doctor.Failed, h.pods("fairlead-central")+"; its log says why the database's server does not run", "the member here does not answer: %v", err)
 	}
-	return h.judge(d.title, readRaft(text))
-}
-
-// raft is a member's view of its cluster (cluster/status, ovsdb-server(1)).
-type raft struct {
-	status, role, term, leader string
-	servers                    []raftServer
-}
-
-// raftServer is a member of a cluster as another one sees it, or the same.
-type raftServer struct {
-	id, address     string
-	self, connected bool
-	heard           string // how long ago in ms, where that is told
-}
-
-var (
-	raftMember = regexp.MustCompile(`^\s+(\w+) \(\w+ at ([^)]+)\)(.*)$`)
-	raftHeard  = regexp.MustCompile(`last msg (\d+) ms ago`)
-)
-
-func readRaft(text string) (r raft) {
-	var connections []string // one that is down stands in brackets
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\n")
-		key, value, _ := strings.Cut(line, ":")
-		value = strings.TrimSpace(value)
-		switch key {
-		case "Status":
-			r.status = value
-		case "Role":
-			r.role = value
-		case "Term":
-			r.term = value
-		case "Leader":
-			r.leader = value
-		case "Connections":
-			connections = strings.Fields(value)
-		}
-		if m := raftMember.FindStringSubmatch(line); m != nil {
-			s := raftServer{id: m[1], address: m[2], self: strings.Contains(m[3], "(self)")}
-			if ms := raftHeard.FindStringSubmatch(m[3]); ms != nil {
-				s.heard = ms[1]
-			}
-			s.connected = s.self || slices.Contains(connections, "->"+s.id) || slices.Contains(connections, "<-"+s.id)
-			r.servers = append(r.servers, s)
-		}
-	}
-	slices.SortFunc(r.servers, func(a, b raftServer) int { return strings.Compare(a.address, b.address) })
-	return r
+	return h.judge(d.title, raft.Read(text))
 }
 
 // says is a line about a member.
-func (r raft) says(s raftServer) string {
+func says(r raft.View, s raft.Server) string {
 	what := "follows"
 	switch {
-	case s.self:
-		what = "this one, " + r.role
-	case !s.connected:
+	case s.Self:
+		what = "this one, " + r.Role
+	case !s.Connected:
 		what = "NOT CONNECTED"
-	case s.id == r.leader:
+	case s.ID == r.Leader:
 		what = "leader"
-	case r.leader == "unknown":
+	case !r.Led():
 		what = "connected"
 	}
-	if s.heard != "" {
-		what += ", heard of " + s.heard + " ms ago"
+	if s.Heard >= 0 {
+		what += fmt.Sprintf(", heard of %d ms ago", s.Heard.Milliseconds())
 	}
-	return s.address + ": " + what
+	return s.Address + ": " + what
 }
 
 // judge says what a view means.
-func (h health) judge(title string, r raft) doctor.Finding {
+func (h health) judge(title string, r raft.View) doctor.Finding {
 	var up int
 	var led string
-	for _, s := range r.servers {
-		if s.connected {
+	for _, s := range r.Servers {
+		if s.Connected {
 			up++
 		}
-		if s.id == r.leader {
-			led = s.address
+		if s.ID == r.Leader {
+			led = s.Address
 		}
 	}
-	next, all := h.pods("fairlead-central"), len(r.servers)
-	f := finding(title, doctor.OK, "", "%s leads %d members, term %s", cmp.Or(led, "this one"), all, r.term)
+	next, all := h.pods("fairlead-central"), len(r.Servers)
+	f := finding(title, doctor.OK, "", "%s leads %d members, term %s", cmp.Or(led, "this one"), all, r.Term)
 	switch {
-	case strings.HasPrefix(r.status, "joining"):
+	case strings.HasPrefix(r.Status, "joining"):
 		f = finding(title, doctor.Failed, next+"; more than half of the others must run", "this member has not joined its cluster: no other one that leads has let it in")
-	case r.leader == "unknown" || r.leader == "":
+	case !r.Led():
 		f = finding(title, doctor.Failed, next+"; more than half must run. If they never will: docs/cluster.md, \"A member is lost\"",
-			"no leader (%s, term %s): nothing can be changed; %d of %d members are connected, this one among them", r.role, r.term, up, all)
-	case r.status != "cluster member":
-		f = finding(title, doctor.Failed, next, "this member: %s", r.status)
+			"no leader (%s, term %s): nothing can be changed; %d of %d members are connected, this one among them", r.Role, r.Term, up, all)
+	case !r.Joined():
+		f = finding(title, doctor.Failed, next, "this member: %s", r.Status)
 	case up < all:
 		f = finding(title, doctor.Warning, next+"; one whose disk is lost: docs/cluster.md, \"A member is lost\"",
-			"%d of %d members are connected, term %s: %d more may be lost", up, all, r.term, max(up-all/2-1, 0))
+			"%d of %d members are connected, term %s: %d more may be lost", up, all, r.Term, max(up-all/2-1, 0))
 	}
-	for _, s := range r.servers {
-		f.Details = append(f.Details, r.says(s))
+	for _, s := range r.Servers {
+		f.Details = append(f.Details, says(r, s))
 	}
 	return f
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 )
 
@@ -33,7 +34,7 @@ func (t *term) restoreBefore(ctx context.Context, r *restoring) {
 }
 
 // fromBefore are the leases that a pod has that runs, and was told nothing.
-func (t *term) fromBefore(ctx context.Context, p Pod) (out []core.Lease) {
+func (t *term) fromBefore(ctx context.Context, p object.Pod) (out []core.Lease) {
 	if len(p.IPs) == 0 || p.Done || p.Host {
 		return nil
 	}
@@ -62,7 +63,7 @@ type inUse struct {
 }
 
 // running is what a pod has by the names of its interfaces.
-func running(p Pod) map[string]inUse {
+func running(p object.Pod) map[string]inUse {
 	out := map[string]inUse{}
 	var told []agent.NetworkStatus
 	_ = json.Unmarshal([]byte(p.Annotations[v1.AnnStatus]), &told) // whatever is no list says nothing
@@ -81,7 +82,7 @@ func running(p Pod) map[string]inUse {
 
 // differs says of a pod that runs with other addresses than it is given, "" of any
 // other: until it is made again, nothing reaches it.
-func differs(p Pod, all []given) string {
+func differs(p object.Pod, all []given) string {
 	at := slices.IndexFunc(all, func(g given) bool { return g.lease.Owner.Key.IfName == defaultPort(p.Pod) })
 	if at < 0 || len(p.IPs) == 0 || same(p.IPs, all[at].lease.IPs) {
 		return ""

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
-	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/object"
 )
 
 // runs declares a pod that an agent has served without a controller: kubelet tells its
@@ -61,7 +61,7 @@ func TestInterfacesOfBefore(t *testing.T) {
 	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true})
 	w.elsewhere("10.77.0.0/29")
 	w.runs("old", "10.20.0.2", `[{"interface":"eth0","ips":["10.20.0.2"],"mac":"02:00:00:00:00:09"},{"interface":"net1","ips":["10.77.0.3"],"mac":"02:00:00:00:00:0b"}]`)
-	p, _ := lister[controller.Pod]{w, controller.KindPod}.Get("ns", "old")
+	p, _ := lister[object.Pod]{w, object.KindPod}.Get("ns", "old")
 	p.Annotations[networks] = "uplink"
 	w.set(podKey("old"), p)
 	w.pod("a", "1", networks, "uplink")

@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/lib/fail"
 	"github.com/fairlead/fairlead/internal/network/ipam"
@@ -18,7 +19,10 @@ import (
 
 // keepClaims makes the keeper of the objects of addresses that have no rows.
 func (t *term) keepClaims() {
-	live := func(pod core.Pod) (Pod, bool) { p, ok := t.Pods.Get(pod.Namespace, pod.Name); return p, ok && !p.Done }
+	live := func(pod core.Pod) (object.Pod, bool) {
+		p, ok := t.Pods.Get(pod.Namespace, pod.Name)
+		return p, ok && !p.Done
+	}
 	t.claims = &claim.Keeper{
 		Reader: t.Claims, Writer: t.Outcomes, Book: t.book,
 		Net:  func(name string) (core.Subnet, bool) { net, _, ok := t.nets.Get(name); return net.Subnet, ok },
@@ -30,13 +34,13 @@ func (t *term) keepClaims() {
 			return nil
 		},
 		Counted: t.counted, Freed: t.rouse,
-		Look: func(pod core.Pod) { t.queue.Add(Key{KindPod, pod.Namespace, pod.Name}) },
+		Look: func(pod core.Pod) { t.queue.Add(object.KindPod.Named(pod.Namespace, pod.Name)) },
 	}
 }
 
 // claim makes the objects of a pod's addresses that need some. An address that
 // another has claimed is that one's: nothing is given then.
-func (t *term) claim(ctx context.Context, o Object, all []given) error {
+func (t *term) claim(ctx context.Context, o object.Object, all []given) error {
 	for _, g := range all {
 		if !g.claimed() {
 			continue
@@ -84,7 +88,7 @@ func (t *term) free(ctx context.Context, leases []core.Lease) error {
 // adopt makes the book say what a pod was told of Subnets whose addresses are claimed,
 // where a claim proves it: another controller told it. What no claim proves a tenant
 // wrote.
-func (t *term) adopt(ctx context.Context, p Pod) error {
+func (t *term) adopt(ctx context.Context, p object.Pod) error {
 	for _, l := range t.fromNotes(p) {
 		net, _, _ := t.nets.Get(l.Subnet)
 		have, has := t.book.At(l.Owner.Key.IfName)
@@ -123,7 +127,7 @@ func familyOf(ips []netip.Addr) core.Family {
 func (t *term) restoreClaims(r *restoring) {
 	leases, keepers := t.claims.Restored()
 	for pod, by := range keepers {
-		t.keptBy(pod, readOwner(by))
+		t.keptBy(pod, object.ReadOwner(by))
 	}
 	for _, l := range leases {
 		if by, ok := r.add(l); !ok {

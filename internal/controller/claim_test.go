@@ -10,7 +10,7 @@ import (
 
 	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
 	v1 "github.com/fairlead/fairlead/api/v1"
-	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 )
 
@@ -22,7 +22,7 @@ const (
 
 // elsewhere declares a network of macvlan interfaces whose addresses are a Subnet's.
 func (w *world) elsewhere(cidr string) {
-	w.set(controller.Key{Kind: controller.KindNAD, Namespace: "ns", Name: "uplink"}, resolve.NAD{
+	w.set(object.Key{Kind: object.KindNAD, Namespace: "ns", Name: "uplink"}, resolve.NAD{
 		Namespace: "ns", Name: "uplink", Config: `{"cniVersion":"1.0.0","type":"macvlan","master":"eth0","ipam":{"type":"fairlead","provider":"uplink.ns"}}`,
 	})
 	w.subnet("uplink", v1.SubnetSpec{CIDRBlock: cidr, Provider: "uplink.ns"})
@@ -38,7 +38,7 @@ func (w *world) given(t testing.TB, name string) string {
 // claims are the AddressLeases: whose each address is.
 func (w *world) claims() map[string]string {
 	out := map[string]string{}
-	for _, c := range (lister[*fairlead.AddressLease]{w, controller.KindClaim}).List() {
+	for _, c := range (lister[*fairlead.AddressLease]{w, object.KindClaim}).List() {
 		out[c.Name] = c.Spec.Owner.Name + " " + c.Spec.Owner.UID
 	}
 	return out
@@ -68,7 +68,7 @@ func TestClaims(t *testing.T) {
 	require.Equal(t, "", db.Get("Logical_Switch", "uplink", "name"))
 	require.Equal(t, []string{"a.ns"}, slices.Collect(maps.Keys(ports(db))))
 	w.counts(t, "uplink", "1", "10.77.0.2", "4", "10.77.0.3-10.77.0.6")
-	p, _ := lister[controller.Pod]{w, controller.KindPod}.Get("ns", "a")
+	p, _ := lister[object.Pod]{w, object.KindPod}.Get("ns", "a")
 	p.Node = "n1"
 	w.set(podKey("a"), p)
 	w.object(t, "a.ns.uplink.ns", func(o *v1.IP) bool { return o.Spec.IPAddress == "10.77.0.2,fd77::2" && o.Spec.NodeName == "n1" })
@@ -145,12 +145,12 @@ func TestClaimOfAnother(t *testing.T) {
 	w, db := newWorld(), database(t)
 	w.elsewhere("10.79.0.0/29")
 	claim := func(ip, pod, uid string) {
-		w.set(controller.Key{Kind: controller.KindClaim, Name: "uplink." + ip}, theirs(ip, pod, uid))
+		w.set(object.Key{Kind: object.KindClaim, Name: "uplink." + ip}, theirs(ip, pod, uid))
 	}
 	claim("10.79.0.2", "gone", "0")
 	vip := theirs("10.79.0.3", "v", "")
 	vip.Spec.Owner.Kind = "Vip"
-	w.set(controller.Key{Kind: controller.KindClaim, Name: vip.Name}, vip)
+	w.set(object.Key{Kind: object.KindClaim, Name: vip.Name}, vip)
 	lead(t, "one", w, db)
 	w.claimed(t, map[string]string{"uplink.10.79.0.3": "v "})
 	w.counts(t, "uplink", "1", "10.79.0.3", "4", "10.79.0.2,10.79.0.4-10.79.0.6")
@@ -158,8 +158,8 @@ func TestClaimOfAnother(t *testing.T) {
 	first := w.given(t, "a")
 	require.NotEqual(t, "10.79.0.3", first)
 
-	rewritten := func(ip string) controller.Pod {
-		p, _ := lister[controller.Pod]{w, controller.KindPod}.Get("ns", "a")
+	rewritten := func(ip string) object.Pod {
+		p, _ := lister[object.Pod]{w, object.KindPod}.Get("ns", "a")
 		p.Annotations = maps.Clone(p.Annotations)
 		p.Annotations[uplink+"ip_address"] = ip
 		return p
@@ -172,7 +172,7 @@ func TestClaimOfAnother(t *testing.T) {
 	// since it claimed.
 	p := rewritten("10.79.0.5")
 	w.mu.Lock()
-	w.put(controller.Key{Kind: controller.KindClaim, Name: "uplink.10.79.0.5"}, theirs("10.79.0.5", "a", "1"))
+	w.put(object.Key{Kind: object.KindClaim, Name: "uplink.10.79.0.5"}, theirs("10.79.0.5", "a", "1"))
 	w.put(podKey("a"), p)
 	w.unlock()
 	w.claimed(t, map[string]string{"uplink.10.79.0.3": "v ", "uplink.10.79.0.5": "a 1"})

@@ -15,6 +15,7 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
 	"github.com/fairlead/fairlead/internal/testbed"
@@ -164,7 +165,7 @@ func TestPrivateSubnet(t *testing.T) {
 
 	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true, Private: true, Acls: []v1.ACL{{Direction: "up", Match: "ip4", Action: "drop"}}})
 	require.Eventually(t, func() bool {
-		o, _ := lister[*v1.Subnet]{w, controller.KindSubnet}.Get("", "web")
+		o, _ := lister[*v1.Subnet]{w, object.KindSubnet}.Get("", "web")
 		return slices.ContainsFunc(o.Status.Conditions, func(c v1.Condition) bool {
 			return c.Type == v1.ConditionReady && c.Status == "False" && strings.Contains(c.Message, `spec.acls[0].direction: "up" is neither`)
 		})
@@ -187,14 +188,14 @@ func TestFieldsNotCarriedOut(t *testing.T) {
 	says := func(name, kind, want string) {
 		t.Helper()
 		require.Eventually(t, func() bool {
-			o, _ := lister[*v1.Subnet]{w, controller.KindSubnet}.Get("", name)
+			o, _ := lister[*v1.Subnet]{w, object.KindSubnet}.Get("", name)
 			return slices.ContainsFunc(o.Status.Conditions, func(c v1.Condition) bool {
 				return c.Type == kind && c.Status+" "+c.Message == want
 			})
 		}, patience, tick, name)
 	}
 	says("red", v1.ConditionReady, "False there is no router of Vpc red: it does not exist, or its condition says why")
-	w.set(controller.Key{Kind: controller.KindVpc, Name: "red"}, &v1.Vpc{ObjectMeta: metav1.ObjectMeta{Name: "red"}})
+	w.set(object.Key{Kind: object.KindVpc, Name: "red"}, &v1.Vpc{ObjectMeta: metav1.ObjectMeta{Name: "red"}})
 	says("red", v1.ConditionReady, "True ")
 	for name, want := range map[string]string{
 		"web": "False ",

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
-	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
 	bed "github.com/fairlead/fairlead/internal/testbed/ovn"
@@ -74,7 +74,7 @@ func TestRestart(t *testing.T) {
 	t.Parallel()
 	w, db := newWorld(), database(t)
 	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.23.0.0/24,fd23::/112", Default: true})
-	w.set(controller.Key{Kind: controller.KindNode, Name: "n1"}, controller.Node{Name: "n1", UID: "n"})
+	w.set(object.Key{Kind: object.KindNode, Name: "n1"}, object.Node{Name: "n1", UID: "n"})
 	for _, name := range []string{"a", "b", "c"} {
 		w.pod(name, name)
 	}
@@ -184,16 +184,16 @@ func TestFixed(t *testing.T) {
 func TestNodeWithoutAPort(t *testing.T) {
 	t.Parallel()
 	w, db := newWorld(), database(t)
-	k := controller.Key{Kind: controller.KindNode, Name: "n1"}
+	k := object.Key{Kind: object.KindNode, Name: "n1"}
 	db.Nbctl("ls-add", "foreign")
 	db.Nbctl("lsp-add", "foreign", "node-n1")
-	w.set(k, controller.Node{Name: "n1", UID: "n1"})
+	w.set(k, object.Node{Name: "n1", UID: "n1"})
 	lead(t, "one", w, db)
 	require.Eventually(t, func() bool { return len(w.warned(k)) == 1 }, patience, tick)
 	require.Contains(t, w.warned(k)[0], "CreateOVNPortFailed: ")
 	db.Nbctl("lsp-del", "node-n1")
 	require.Eventually(t, func() bool {
-		n, _ := lister[controller.Node]{w, controller.KindNode}.Get("", "n1")
+		n, _ := lister[object.Node]{w, object.KindNode}.Get("", "n1")
 		return n.Annotations["ovn.kubernetes.io/allocated"] == "true"
 	}, patience, tick)
 }
@@ -240,7 +240,7 @@ func TestCountsAreARecount(t *testing.T) {
 				}
 			}
 			for _, name := range subnets {
-				o, _ := lister[*v1.Subnet]{w, controller.KindSubnet}.Get("", name)
+				o, _ := lister[*v1.Subnet]{w, object.KindSubnet}.Get("", name)
 				if string(o.Status.V4UsingIPs) != fmt.Sprint(have[name]) || string(o.Status.V4AvailableIPs) != fmt.Sprint(size-have[name]) {
 					return false
 				}
@@ -273,8 +273,8 @@ func TestSameNameAgain(t *testing.T) {
 // nobody leads, and leave no row; a pod keeps its row as long as it is there.
 func TestDeletedInEveryOrder(t *testing.T) {
 	t.Parallel()
-	vpc := controller.Key{Kind: controller.KindVpc, Name: "red"}
-	all := []controller.Key{podKey("a"), subnetKey("web"), vpc}
+	vpc := object.Key{Kind: object.KindVpc, Name: "red"}
+	all := []object.Key{podKey("a"), subnetKey("web"), vpc}
 	w, db := newWorld(), database(t)
 	led := lead(t, "one", w, db)
 	for n, order := range [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
@@ -331,14 +331,14 @@ func TestRunningPodKeepsItsRow(t *testing.T) {
 	t.Parallel()
 	w, db := newWorld(), database(t)
 	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.29.0.0/24", Vpc: "red"})
-	w.set(controller.Key{Kind: controller.KindVpc, Name: "red"}, &v1.Vpc{})
-	w.named(controller.Key{Kind: controller.KindVpc, Name: "red"})
+	w.set(object.Key{Kind: object.KindVpc, Name: "red"}, &v1.Vpc{})
+	w.named(object.Key{Kind: object.KindVpc, Name: "red"})
 	w.pod("a", "1", "ovn.kubernetes.io/logical_switch", "web")
 	one := lead(t, "one", w, db)
 	w.ip(t, "a")
 	row := ports(db)["a.ns"]
 	w.set(subnetKey("web"), nil)
-	w.set(controller.Key{Kind: controller.KindVpc, Name: "red"}, nil)
+	w.set(object.Key{Kind: object.KindVpc, Name: "red"}, nil)
 	for i := range 3 { // each is looked at after the Subnet was
 		name := fmt.Sprintf("late%d", i)
 		w.pod(name, name, "ovn.kubernetes.io/logical_switch", "web")
@@ -369,7 +369,7 @@ func TestShrunkSubnet(t *testing.T) {
 	says := func(want string) {
 		t.Helper()
 		require.Eventually(t, func() bool {
-			o, _ := lister[*v1.Subnet]{w, controller.KindSubnet}.Get("", "web")
+			o, _ := lister[*v1.Subnet]{w, object.KindSubnet}.Get("", "web")
 			return slices.ContainsFunc(o.Status.Conditions, func(c v1.Condition) bool {
 				return c.Type == v1.ConditionReady && strings.HasPrefix(c.Status+" "+c.Message, want)
 			})

@@ -14,6 +14,7 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/ipam"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
@@ -36,20 +37,20 @@ const (
 const ReasonReserve = "ReserveAddressFailed"
 
 // ipKey is the IP object of a lease: it is called as the logical port.
-func ipKey(l core.Lease) Key { return Key{Kind: KindIP, Name: l.Owner.Key.IfName} }
+func ipKey(l core.Lease) object.Key { return object.Key{Kind: object.KindIP, Name: l.Owner.Key.IfName} }
 
 // addresses are the keys of all that have an address, or an object for one.
-func (t *term) addresses() (keys []Key) {
+func (t *term) addresses() (keys []object.Key) {
 	for _, o := range t.IPs.List() {
-		keys = append(keys, Key{Kind: KindIP, Name: o.Name})
+		keys = append(keys, object.Key{Kind: object.KindIP, Name: o.Name})
 	}
 	for _, c := range t.Claims.List() {
-		keys = append(keys, Key{Kind: KindClaim, Name: c.Name})
+		keys = append(keys, object.Key{Kind: object.KindClaim, Name: c.Name})
 	}
 	for _, l := range t.book.All() {
 		keys = append(keys, ipKey(l))
 		if pod := l.Owner.Pod; !pod.IsZero() {
-			keys = append(keys, Key{KindPod, pod.Namespace, pod.Name})
+			keys = append(keys, object.KindPod.Named(pod.Namespace, pod.Name))
 		}
 	}
 	return keys
@@ -115,7 +116,7 @@ func (t *term) fromIP(o *v1.IP) (core.Lease, bool) {
 	if p, live := t.Pods.Get(pod.Namespace, pod.Name); live && p.UID == l.Owner.Key.Container {
 		return l, true
 	}
-	if by := readOwner(o.Annotations[noteKeeper]); ours(o) && by != (Owner{}) {
+	if by := object.ReadOwner(o.Annotations[noteKeeper]); ours(o) && by != (object.Owner{}) {
 		t.keptBy(pod, by)
 	}
 	return l, t.stays(pod, []core.Lease{l})
@@ -133,7 +134,7 @@ func (t *term) reserved(l core.Lease) bool {
 
 // ip makes the IP object of a logical port what the book says, or the book what a
 // user's object reserves.
-func (t *term) ip(ctx context.Context, k Key) error {
+func (t *term) ip(ctx context.Context, k object.Key) error {
 	have, there := t.IPs.Get("", k.Name)
 	if !there {
 		have = nil
@@ -177,11 +178,11 @@ func (t *term) record(ctx context.Context, l core.Lease, have *v1.IP) error {
 			return nil // the scheduler's news comes here again
 		}
 	case have == nil && !t.wanted(pod):
-		t.queue.Add(Key{KindPod, pod.Namespace, pod.Name}) // whose address nobody keeps any more
+		t.queue.Add(object.KindPod.Named(pod.Namespace, pod.Name)) // whose address nobody keeps any more
 		return nil
 	}
 	if keeper := t.keeperOf(pod); keeper != "" {
-		want.Annotations[noteKeeper], want.Spec.PodType = keeper, string(KindSet)
+		want.Annotations[noteKeeper], want.Spec.PodType = keeper, string(object.KindSet)
 	}
 	label(want, have)
 	return t.PutIP(ctx, have, want)
@@ -202,7 +203,7 @@ func label(o, have *v1.IP) {
 
 // reserve takes the addresses of a user's object out of what others may get.
 func (t *term) reserve(ctx context.Context, o *v1.IP) error {
-	k := Object{Key: Key{Kind: KindIP, Name: o.Name}, UID: string(o.UID)}
+	k := object.Object{Key: object.Key{Kind: object.KindIP, Name: o.Name}, UID: string(o.UID)}
 	l, err := readIP(o)
 	net, fault, ok := t.nets.Get(l.Subnet)
 	switch {

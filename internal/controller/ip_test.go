@@ -9,24 +9,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
-	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 )
 
-func ipKey(name string) controller.Key {
-	return controller.Key{Kind: controller.KindIP, Name: name}
+func ipKey(name string) object.Key {
+	return object.Key{Kind: object.KindIP, Name: name}
 }
 
 // replica declares a pod of StatefulSet db.
 func (w *world) replica(name, uid, set string, notes ...string) {
 	p := declared(name, uid, notes...)
-	p.Node, p.Owner = "n1", controller.Owner{Kind: "StatefulSet", Name: "db", UID: set}
+	p.Node, p.Owner = "n1", object.Owner{Kind: "StatefulSet", Name: "db", UID: set}
 	w.set(podKey(name), p)
 }
 
 // sized declares StatefulSet db.
 func (w *world) sized(uid string, replicas int) {
-	w.set(controller.Key{Kind: controller.KindSet, Namespace: "ns", Name: "db"}, controller.StatefulSet{Namespace: "ns", Name: "db", UID: uid, Replicas: replicas})
+	w.set(object.Key{Kind: object.KindSet, Namespace: "ns", Name: "db"}, object.StatefulSet{Namespace: "ns", Name: "db", UID: uid, Replicas: replicas})
 }
 
 // object waits for an IP object of which fits is true.
@@ -34,7 +34,7 @@ func (w *world) object(t *testing.T, name string, fits func(*v1.IP) bool) (o *v1
 	t.Helper()
 	require.Eventually(t, func() bool {
 		var ok bool
-		o, ok = lister[*v1.IP]{w, controller.KindIP}.Get("", name)
+		o, ok = lister[*v1.IP]{w, object.KindIP}.Get("", name)
 		return ok && fits(o)
 	}, patience, tick, "IP %s: %+v", name, o)
 	return o
@@ -43,7 +43,7 @@ func (w *world) object(t *testing.T, name string, fits func(*v1.IP) bool) (o *v1
 func (w *world) noObject(t *testing.T, name string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		_, ok := lister[*v1.IP]{w, controller.KindIP}.Get("", name)
+		_, ok := lister[*v1.IP]{w, object.KindIP}.Get("", name)
 		return !ok
 	}, patience, tick, name)
 }
@@ -59,7 +59,7 @@ func TestIPObjects(t *testing.T) {
 	w.ip(t, "a")
 	mac := w.notes("a")["ovn.kubernetes.io/mac_address"]
 	w.noObject(t, "a.ns")
-	p, _ := lister[controller.Pod]{w, controller.KindPod}.Get("ns", "a")
+	p, _ := lister[object.Pod]{w, object.KindPod}.Get("ns", "a")
 	p.Node = "n1"
 	w.set(podKey("a"), p)
 	whole := func(o *v1.IP) bool { return o.Spec.NodeName == "n1" }
@@ -145,9 +145,9 @@ func TestStatefulSetAsksForAnother(t *testing.T) {
 	require.Equal(t, "10.22.0.2", w.ip(t, "db-0"))
 	w.set(podKey("db-0"), nil)
 	w.counts(t, "web", "1", "10.22.0.2", "252", "10.22.0.3-10.22.0.254")
-	w.set(podKey("db-0"), controller.Pod{
+	w.set(podKey("db-0"), object.Pod{
 		Pod: core.Pod{Namespace: "ns", Name: "db-0", UID: "2"}, Annotations: map[string]string{"ovn.kubernetes.io/ip_address": "10.22.0.77"},
-		Owner: controller.Owner{Kind: "StatefulSet", Name: "db", UID: "s1"},
+		Owner: object.Owner{Kind: "StatefulSet", Name: "db", UID: "s1"},
 	})
 	require.Equal(t, "10.22.0.77", w.ip(t, "db-0"))
 	w.counts(t, "web", "1", "10.22.0.77", "252", "10.22.0.2-10.22.0.76,10.22.0.78-10.22.0.254")
@@ -209,13 +209,13 @@ func TestPodsBeforeRecords(t *testing.T) {
 			w.ip(t, fmt.Sprint("p", wave, "-", i))
 		}
 	}
-	require.Empty(t, lister[*v1.IP]{w, controller.KindIP}.List())
+	require.Empty(t, lister[*v1.IP]{w, object.KindIP}.List())
 	close(w.hold)
-	require.Eventually(t, func() bool { return len(lister[*v1.IP]{w, controller.KindIP}.List()) == 40 }, patience, tick)
+	require.Eventually(t, func() bool { return len(lister[*v1.IP]{w, object.KindIP}.List()) == 40 }, patience, tick)
 }
 
 // scheduled is a pod that has a node.
-func scheduled(name string) controller.Pod {
+func scheduled(name string) object.Pod {
 	p := declared(name, "uid-"+name)
 	p.Node = "n"
 	return p

@@ -6,34 +6,18 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/internal/controller/book"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 )
 
-// String is "kind/name/UID", "" for none.
-func (o Owner) String() string {
-	if o == (Owner{}) {
-		return ""
-	}
-	return o.Kind + "/" + o.Name + "/" + o.UID
-}
-
-// readOwner reads what String wrote, and nothing else.
-func readOwner(text string) Owner {
-	parts := strings.Split(text, "/")
-	if len(parts) != 3 {
-		return Owner{}
-	}
-	return Owner{parts[0], parts[1], parts[2]}
-}
-
 // keptBy notes what keeps the addresses of pods of a name: a StatefulSet, whose
 // next pod of the name has them again. Other owners keep none.
-func (t *term) keptBy(pod core.Pod, o Owner) {
+func (t *term) keptBy(pod core.Pod, o object.Owner) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if o.Kind != string(KindSet) {
+	if o.Kind != string(object.KindSet) {
 		delete(t.keepers, pod.String())
 		return
 	}
@@ -47,17 +31,17 @@ func (t *term) keeperOf(pod core.Pod) string {
 }
 
 // set has pods looked at that are gone and whose addresses a StatefulSet kept.
-func (t *term) set(k Key) {
-	var keys []Key
+func (t *term) set(k object.Key) {
+	var keys []object.Key
 	t.mu.Lock()
 	for name, by := range t.keepers {
 		namespace, pod, _ := strings.Cut(name, "/")
 		if namespace == k.Namespace && by.Name == k.Name {
-			keys = append(keys, Key{KindPod, namespace, pod})
+			keys = append(keys, object.KindPod.Named(namespace, pod))
 		}
 	}
 	t.mu.Unlock()
-	t.queue.Add(slices.DeleteFunc(keys, func(k Key) bool { _, live := t.Pods.Get(k.Namespace, k.Name); return live })...)
+	t.queue.Add(slices.DeleteFunc(keys, func(k object.Key) bool { _, live := t.Pods.Get(k.Namespace, k.Name); return live })...)
 }
 
 // wanted tells that the StatefulSet that made the pods of a name is there and will

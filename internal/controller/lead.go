@@ -15,13 +15,14 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
 
 // Config is what a Controller is made of.
 type Config struct {
-	World
+	object.World
 	DB Database
 	// Join is the nodes' Subnet where no object of that name declares it.
 	Join core.Subnet
@@ -30,11 +31,21 @@ type Config struct {
 	Workers int
 	// Done, unless it is nil, hears of each object that was worked on: its kind,
 	// how long that took, and what came of it.
-	Done func(kind Kind, took time.Duration, err error)
+	Done func(kind object.Kind, took time.Duration, err error)
 	// Well, unless it is nil, hears of each object of which the last event holds no
 	// more.
-	Well func(Key)
+	Well func(object.Key)
 	Log  *slog.Logger
+}
+
+// Database is what the controller needs of the northbound database;
+// ovn.Client documents the methods.
+type Database interface {
+	Take(ctx context.Context, holder string) (epoch uint64, err error)
+	Leads() error
+	Apply(ctx context.Context, set *ovn.Set) error
+	Ports() ([]ovn.Port, error)
+	Owners() ([]string, error)
 }
 
 // Controller leads, one time after another. Its methods may be called at once
@@ -56,11 +67,11 @@ func New(c Config) *Controller {
 // all objects looked at, vlans compares all Vlans, locals is what names in load
 // balancers stand for on each node.
 const (
-	kindVlans    Kind = "vlans"
-	kindLocals   Kind = "locals"
-	kindAll      Kind = "everything"
-	kindNetworks Kind = "networks"
-	kindStatus   Kind = "status"
+	kindVlans    object.Kind = "vlans"
+	kindLocals   object.Kind = "locals"
+	kindAll      object.Kind = "everything"
+	kindNetworks object.Kind = "networks"
+	kindStatus   object.Kind = "status"
 )
 
 // Pauses after failures: the first, and the longest but for a quarter.
@@ -86,16 +97,16 @@ type term struct {
 	queue   lanes
 
 	mu       sync.Mutex
-	told     map[string]logical.Subnet  // Subnets that were in force when they were compared last
-	look     uint64                     // whose these are (networks.Since)
-	switches map[string]string          // Vpc by Subnet that has rows; anyVpc where that is not known
-	waiting  map[Key]string             // what failed, and the Subnet or Vpc that it needs; "" for none
-	faults   map[string]error           // why Subnets have no rows
-	keepers  map[string]Owner           // that keep addresses for pods of a name, by namespace/name
-	warned   map[Key]Event              // the last event about an object that is not well
-	local    sync.Mutex                 // makes locals one after the other
-	chassis  map[string][]logical.Place // nodes by the chassis that had one in this term; only locals has it
-	named    atomic.Bool                // there was a Service for which it matters where clients are
+	told     map[string]logical.Subnet   // Subnets that were in force when they were compared last
+	look     uint64                      // whose these are (networks.Since)
+	switches map[string]string           // Vpc by Subnet that has rows; anyVpc where that is not known
+	waiting  map[object.Key]string       // what failed, and the Subnet or Vpc that it needs; "" for none
+	faults   map[string]error            // why Subnets have no rows
+	keepers  map[string]object.Owner     // that keep addresses for pods of a name, by namespace/name
+	warned   map[object.Key]object.Event // the last event about an object that is not well
+	local    sync.Mutex                  // makes locals one after the other
+	chassis  map[string][]logical.Place  // nodes by the chassis that had one in this term; only locals has it
+	named    atomic.Bool                 // there was a Service for which it matters where clients are
 }
 
 // anyVpc stands for the Vpc of rows that an earlier leader wrote.
@@ -112,7 +123,7 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 	addresses := book.New()
 	t := &term{
 		Config: c.Config, book: addresses, nets: newNetworks(c.Readers, c.Join, addresses), rules: newPolicies(c.Readers), guards: newGuards(), sharers: newGuards(), queue: newLanes(),
-		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[Key]string{}, warned: map[Key]Event{}, keepers: map[string]Owner{}, faults: map[string]error{}, chassis: map[string][]logical.Place{},
+		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[object.Key]string{}, warned: map[object.Key]object.Event{}, keepers: map[string]object.Owner{}, faults: map[string]error{}, chassis: map[string][]logical.Place{},
 	}
 	t.keepClaims()
 	if err := c.Follow(ctx, t.changed); err != nil {
@@ -143,7 +154,7 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { t.guard(ctx, end) })
-	t.queue.Run(ctx, c.Workers, func(ctx context.Context, k Key) error { return t.do(ctx, k, end) })
+	t.queue.Run(ctx, c.Workers, func(ctx context.Context, k object.Key) error { return t.do(ctx, k, end) })
 	wg.Wait()
 	return context.Cause(ctx)
 }
@@ -156,10 +167,10 @@ func (c *Controller) Touched(owner string, lost bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if k, ok := keyOf(owner); ok && c.now != nil {
-		if lost && k.Kind == KindPolicy {
+		if lost && k.Kind == object.KindPolicy {
 			c.now.rules.Changed(k)
 		}
-		if lost && k.Kind == KindGroup {
+		if lost && k.Kind == object.KindGroup {
 			c.now.queue.Add(c.now.guards.lost(k.Name)...)
 		}
 		c.now.queue.Add(k)
@@ -172,7 +183,7 @@ func (c *Controller) Resync() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.now != nil {
-		c.now.queue.Add(Key{Kind: kindAll})
+		c.now.queue.Add(object.Key{Kind: kindAll})
 	}
 }
 
@@ -189,49 +200,49 @@ func (c *Controller) Pending() (n int, leads bool) {
 }
 
 // keyOf is the object of an owner of rows.
-func keyOf(owner string) (Key, bool) {
+func keyOf(owner string) (object.Key, bool) {
 	kind, rest, _ := strings.Cut(owner, "/")
 	switch kind {
 	case "vpc":
-		return Key{Kind: KindVpc, Name: rest}, true
+		return object.Key{Kind: object.KindVpc, Name: rest}, true
 	case "subnet":
-		return Key{Kind: KindSubnet, Name: rest}, true
+		return object.Key{Kind: object.KindSubnet, Name: rest}, true
 	case "node":
-		return Key{Kind: KindNode, Name: rest}, true
+		return object.Key{Kind: object.KindNode, Name: rest}, true
 	case "pod":
 		namespace, name, ok := strings.Cut(rest, "/")
-		return Key{KindPod, namespace, name}, ok
+		return object.KindPod.Named(namespace, name), ok
 	case "service":
 		namespace, name, ok := strings.Cut(rest, "/")
-		return Key{KindService, namespace, name}, ok
+		return object.KindService.Named(namespace, name), ok
 	case "vip":
-		return Key{Kind: KindVip, Name: rest}, true
+		return object.Key{Kind: object.KindVip, Name: rest}, true
 	case logical.LocalOwner:
-		return Key{Kind: kindLocals}, true
+		return object.Key{Kind: kindLocals}, true
 	case "securitygroup":
-		return Key{Kind: KindGroup, Name: rest}, true
+		return object.Key{Kind: object.KindGroup, Name: rest}, true
 	case "networkpolicy":
 		namespace, name, ok := strings.Cut(rest, "/")
-		return Key{KindPolicy, namespace, name}, ok
+		return object.KindPolicy.Named(namespace, name), ok
 	}
-	return Key{}, false
+	return object.Key{}, false
 }
 
 // changed takes news of an object.
-func (t *term) changed(k Key) {
+func (t *term) changed(k object.Key) {
 	switch k.Kind {
-	case KindSubnet, KindNamespace, KindPool, KindVpc:
+	case object.KindSubnet, object.KindNamespace, object.KindPool, object.KindVpc:
 		t.nets.Changed(k)
-		t.queue.Add(Key{Kind: kindNetworks}, Key{Kind: kindVlans}, k)
-	case KindVlan:
-		t.queue.Add(Key{Kind: kindVlans})
-	case KindPolicy:
+		t.queue.Add(object.Key{Kind: kindNetworks}, object.Key{Kind: kindVlans}, k)
+	case object.KindVlan:
+		t.queue.Add(object.Key{Kind: kindVlans})
+	case object.KindPolicy:
 		t.rules.Changed(k)
 		t.queue.Add(k)
-	case KindNAD:
+	case object.KindNAD:
 		t.rouse("")
-	case KindNode:
-		t.queue.Add(k, Key{Kind: kindLocals})
+	case object.KindNode:
+		t.queue.Add(k, object.Key{Kind: kindLocals})
 	default:
 		t.queue.Add(k)
 	}
@@ -277,28 +288,28 @@ func (t *term) everything() error {
 	if err != nil {
 		return err
 	}
-	keys := append([]Key{{Kind: KindVpc, Name: v1.DefaultVpc}, {Kind: kindNetworks}, {Kind: kindVlans}, {Kind: kindLocals}}, t.allPolicies()...)
+	keys := append([]object.Key{{Kind: object.KindVpc, Name: v1.DefaultVpc}, {Kind: kindNetworks}, {Kind: kindVlans}, {Kind: kindLocals}}, t.allPolicies()...)
 	keys = append(keys, t.moreKeys()...)
 	for _, v := range t.Vpcs.List() {
-		keys = append(keys, Key{Kind: KindVpc, Name: v.Name})
+		keys = append(keys, object.Key{Kind: object.KindVpc, Name: v.Name})
 	}
 	for name := range t.nets.All() {
-		keys = append(keys, Key{Kind: KindSubnet, Name: name})
+		keys = append(keys, object.Key{Kind: object.KindSubnet, Name: name})
 	}
 	for _, s := range t.Subnets.List() {
-		keys = append(keys, Key{Kind: KindSubnet, Name: s.Name})
+		keys = append(keys, object.Key{Kind: object.KindSubnet, Name: s.Name})
 	}
 	for _, p := range t.Pools.List() {
-		keys = append(keys, Key{Kind: KindPool, Name: p.Name})
+		keys = append(keys, object.Key{Kind: object.KindPool, Name: p.Name})
 	}
 	for _, n := range t.Nodes.List() {
-		keys = append(keys, Key{Kind: KindNode, Name: n.Name})
+		keys = append(keys, object.Key{Kind: object.KindNode, Name: n.Name})
 	}
 	for _, p := range t.Pods.List() {
-		keys = append(keys, Key{KindPod, p.Namespace, p.Name})
+		keys = append(keys, object.KindPod.Named(p.Namespace, p.Name))
 	}
 	for _, s := range t.Services.List() {
-		keys = append(keys, Key{KindService, s.Namespace, s.Name})
+		keys = append(keys, object.KindService.Named(s.Namespace, s.Name))
 	}
 	for _, o := range owners {
 		if k, ok := keyOf(o); ok {
@@ -310,7 +321,7 @@ func (t *term) everything() error {
 }
 
 // do works on one key. An error of the fence ends the term.
-func (t *term) do(ctx context.Context, k Key, end context.CancelCauseFunc) error {
+func (t *term) do(ctx context.Context, k object.Key, end context.CancelCauseFunc) error {
 	began := time.Now()
 	err := t.work(ctx, k)
 	if t.Done != nil {
@@ -326,26 +337,26 @@ func (t *term) do(ctx context.Context, k Key, end context.CancelCauseFunc) error
 }
 
 // work makes what a key names what it should be.
-func (t *term) work(ctx context.Context, k Key) error {
+func (t *term) work(ctx context.Context, k object.Key) error {
 	switch k.Kind {
-	case KindVpc:
+	case object.KindVpc:
 		return t.vpc(ctx, k)
-	case KindSubnet:
+	case object.KindSubnet:
 		return t.subnet(ctx, k)
-	case KindNode:
+	case object.KindNode:
 		return t.node(ctx, k)
-	case KindPod:
+	case object.KindPod:
 		return t.pod(ctx, k)
-	case KindService:
+	case object.KindService:
 		return t.service(ctx, k)
-	case KindPolicy:
+	case object.KindPolicy:
 		return t.policy(ctx, k)
-	case KindIP:
+	case object.KindIP:
 		if !strings.HasPrefix(k.Name, logical.VipPort("")) { // which has an object of its own
 			return t.ip(ctx, k)
 		}
 		return nil
-	case KindPool:
+	case object.KindPool:
 		return t.pool(ctx, k)
 	case kindStatus:
 		return t.status(ctx, k)
@@ -356,15 +367,15 @@ func (t *term) work(ctx context.Context, k Key) error {
 }
 
 // more is work for the kinds that networks can do without.
-func (t *term) more(ctx context.Context, k Key) error {
+func (t *term) more(ctx context.Context, k object.Key) error {
 	switch k.Kind {
-	case KindClaim:
+	case object.KindClaim:
 		return t.claims.Heed(ctx, k.Name)
-	case KindGroup:
+	case object.KindGroup:
 		return t.securityGroup(ctx, k)
-	case KindVip:
+	case object.KindVip:
 		return t.vip(ctx, k)
-	case KindQoS:
+	case object.KindQoS:
 		return t.qos(ctx, k)
 	case kindVlans:
 		return t.vlans(ctx)
@@ -379,25 +390,25 @@ func (t *term) more(ctx context.Context, k Key) error {
 }
 
 // moreKeys are the keys of those kinds.
-func (t *term) moreKeys() (keys []Key) {
+func (t *term) moreKeys() (keys []object.Key) {
 	for _, g := range t.Groups.List() {
-		keys = append(keys, Key{Kind: KindGroup, Name: g.Name})
+		keys = append(keys, object.Key{Kind: object.KindGroup, Name: g.Name})
 	}
 	for _, v := range t.Vips.List() {
-		keys = append(keys, Key{Kind: KindVip, Name: v.Name})
+		keys = append(keys, object.Key{Kind: object.KindVip, Name: v.Name})
 	}
 	for _, q := range t.QoS.List() {
-		keys = append(keys, Key{Kind: KindQoS, Name: q.Name})
+		keys = append(keys, object.Key{Kind: object.KindQoS, Name: q.Name})
 	}
 	return keys
 }
 
 // heed has others looked at, for whom a key is news.
-func (t *term) heed(k Key) {
+func (t *term) heed(k object.Key) {
 	switch k.Kind {
-	case KindSet:
+	case object.KindSet:
 		t.set(k)
-	case KindNamespace:
+	case object.KindNamespace:
 		t.namespace(k.Name)
 	case kindNetworks:
 		t.compare()
@@ -419,19 +430,19 @@ func (t *term) compare() {
 	for _, name := range names {
 		for _, of := range []map[string]logical.Subnet{t.told, now} {
 			if s, ok := of[name]; ok {
-				t.queue.Add(Key{Kind: KindVpc, Name: s.Vpc}) // its status names its Subnets
+				t.queue.Add(object.Key{Kind: object.KindVpc, Name: s.Vpc}) // its status names its Subnets
 			}
 		}
 	}
 	t.told, t.look = now, look
 	t.mu.Unlock()
 	for _, name := range names {
-		t.queue.Add(Key{Kind: KindSubnet, Name: name})
+		t.queue.Add(object.Key{Kind: object.KindSubnet, Name: name})
 		if name == logical.JoinSubnet {
-			t.queue.Add(Key{Kind: KindVpc, Name: v1.DefaultVpc})
+			t.queue.Add(object.Key{Kind: object.KindVpc, Name: v1.DefaultVpc})
 			t.queue.Add(t.allPolicies()...)
 			for _, n := range t.Nodes.List() {
-				t.queue.Add(Key{Kind: KindNode, Name: n.Name})
+				t.queue.Add(object.Key{Kind: object.KindNode, Name: n.Name})
 			}
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 )
 
@@ -30,7 +31,7 @@ func (s shelf[T]) Get(namespace, name string) (T, bool) {
 func (s shelf[T]) List() []T { return slices.Collect(maps.Values(s)) }
 
 // drawn is a policy of a namespace, of all the shapes that peers and ports have.
-func drawn(r *rand.Rand, namespace, name string) NetworkPolicy {
+func drawn(r *rand.Rand, namespace, name string) object.NetworkPolicy {
 	app := func() *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint(r.IntN(3))}}
 	}
@@ -55,7 +56,7 @@ func drawn(r *rand.Rand, namespace, name string) NetworkPolicy {
 	} else {
 		spec.Egress = []networking.NetworkPolicyEgressRule{{To: peers, Ports: ports}}
 	}
-	return NetworkPolicy{Namespace: namespace, Name: name, Spec: spec}
+	return object.NetworkPolicy{Namespace: namespace, Name: name, Spec: spec}
 }
 
 // TestNearPolicies: a pod asks the policies that reach its namespace, and these are
@@ -64,20 +65,20 @@ func drawn(r *rand.Rand, namespace, name string) NetworkPolicy {
 func TestNearPolicies(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(1, 2))
-	rules, spaces := shelf[NetworkPolicy]{}, shelf[Namespace]{}
-	s := newPolicies(Readers{Policies: rules, Namespaces: spaces})
+	rules, spaces := shelf[object.NetworkPolicy]{}, shelf[object.Namespace]{}
+	s := newPolicies(object.Readers{Policies: rules, Namespaces: spaces})
 	space := func() string { return fmt.Sprintf("ns%d", r.IntN(4)) }
 	for range 3000 {
 		switch in, name := space(), fmt.Sprint(r.IntN(3)); r.IntN(4) {
 		case 0:
-			spaces[[2]string{"", in}] = Namespace{Name: in, Labels: map[string]string{"team": fmt.Sprint(r.IntN(3))}}
+			spaces[[2]string{"", in}] = object.Namespace{Name: in, Labels: map[string]string{"team": fmt.Sprint(r.IntN(3))}}
 			s.label(in)
 		case 1:
 			rules[[2]string{in, name}] = drawn(r, in, name)
 			if r.IntN(3) == 0 {
 				delete(rules, [2]string{in, name})
 			}
-			s.Changed(Key{KindPolicy, in, name})
+			s.Changed(object.KindPolicy.Named(in, name))
 			s.look()
 		default:
 			now := &logical.Member{
@@ -95,7 +96,7 @@ func TestNearPolicies(t *testing.T) {
 }
 
 // concerned are the policies that a pod's change concerns, each of all being asked.
-func concerned(s *policies, in string, had bool, before logical.Member, now *logical.Member) (keys []Key) {
+func concerned(s *policies, in string, had bool, before logical.Member, now *logical.Member) (keys []object.Key) {
 	if now != nil && had && before.Labels["app"] == now.Labels["app"] && slices.Equal(before.Ports, now.Ports) || now == nil && !had {
 		return nil
 	}
@@ -103,7 +104,7 @@ func concerned(s *policies, in string, had bool, before logical.Member, now *log
 	for namespace, all := range s.all {
 		for name, p := range all {
 			if had && p.Concerns(of, before) || now != nil && p.Concerns(of, *now) {
-				keys = append(keys, Key{KindPolicy, namespace, name})
+				keys = append(keys, object.KindPolicy.Named(namespace, name))
 			}
 		}
 	}
@@ -113,16 +114,16 @@ func concerned(s *policies, in string, had bool, before logical.Member, now *log
 // BenchmarkPod is what policies cost a pod of a large cluster that comes and goes.
 func BenchmarkPod(b *testing.B) {
 	const namespaces = 50
-	rules, spaces := shelf[NetworkPolicy]{}, shelf[Namespace]{}
+	rules, spaces := shelf[object.NetworkPolicy]{}, shelf[object.Namespace]{}
 	r := rand.New(rand.NewPCG(1, 2))
-	s := newPolicies(Readers{Policies: rules, Namespaces: spaces})
+	s := newPolicies(object.Readers{Policies: rules, Namespaces: spaces})
 	for i := range namespaces {
 		in := fmt.Sprintf("ns%d", i)
-		spaces[[2]string{"", in}] = Namespace{Name: in, Labels: map[string]string{"team": fmt.Sprint(i % 3)}}
+		spaces[[2]string{"", in}] = object.Namespace{Name: in, Labels: map[string]string{"team": fmt.Sprint(i % 3)}}
 		for j := range 4 {
 			name := fmt.Sprint(j)
 			rules[[2]string{in, name}] = drawn(r, in, name)
-			s.Changed(Key{KindPolicy, in, name})
+			s.Changed(object.KindPolicy.Named(in, name))
 		}
 		for j := range 200 {
 			pod := core.Pod{Namespace: in, Name: fmt.Sprint("pod", j)}
@@ -152,13 +153,13 @@ func (c counting) List() []*v1.Subnet {
 // look at all Subnets; what decides who is in force does.
 func TestCountsAreNoNews(t *testing.T) {
 	t.Parallel()
-	lists, all, spaces, pools := 0, shelf[*v1.Subnet]{}, shelf[Namespace]{}, shelf[*v1.IPPool]{}
-	n := newNetworks(Readers{Subnets: counting{all, &lists}, Namespaces: spaces, Pools: pools, Vpcs: shelf[*v1.Vpc]{}}, core.Subnet{}, book.New())
+	lists, all, spaces, pools := 0, shelf[*v1.Subnet]{}, shelf[object.Namespace]{}, shelf[*v1.IPPool]{}
+	n := newNetworks(object.Readers{Subnets: counting{all, &lists}, Namespaces: spaces, Pools: pools, Vpcs: shelf[*v1.Vpc]{}}, core.Subnet{}, book.New())
 	told := func(what string, looks int, names ...string) {
 		t.Helper()
 		before := lists
 		for _, name := range names {
-			n.Changed(Key{Kind: KindSubnet, Name: name})
+			n.Changed(object.Key{Kind: object.KindSubnet, Name: name})
 		}
 		n.All()
 		require.Equal(t, looks, lists-before, what)
@@ -186,13 +187,13 @@ func TestCountsAreNoNews(t *testing.T) {
 	require.Equal(t, 25, n.All()["a"].CIDRs[0].Bits())
 	change("a", func(o *v1.Subnet) { o.UID = "another" })
 	told("made anew", 1, "a")
-	spaces[[2]string{"", "x"}] = Namespace{Name: "x"}
-	n.Changed(Key{Kind: KindNamespace, Name: "x"})
+	spaces[[2]string{"", "x"}] = object.Namespace{Name: "x"}
+	n.Changed(object.Key{Kind: object.KindNamespace, Name: "x"})
 	told("a namespace", 1)
-	n.Changed(Key{Kind: KindNamespace, Name: "x"})
+	n.Changed(object.Key{Kind: object.KindNamespace, Name: "x"})
 	told("the same namespace", 0)
 	pools[[2]string{"", "p"}] = &v1.IPPool{Spec: v1.IPPoolSpec{Subnet: "a"}}
-	n.Changed(Key{Kind: KindPool, Name: "p"})
+	n.Changed(object.Key{Kind: object.KindPool, Name: "p"})
 	told("a pool", 1)
 	delete(all, [2]string{"", "a"})
 	told("it went", 1, "a")

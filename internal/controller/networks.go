@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/controller/ippool"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 	"github.com/fairlead/fairlead/internal/source/declare"
@@ -24,16 +25,16 @@ import (
 // networks are the Subnets in force. What was good stays in force until
 // something good replaces it.
 type networks struct {
-	from   Readers
+	from   object.Readers
 	join   core.Subnet // serves where no Subnet object has its name
 	leases *book.Book
 
 	mu     sync.Mutex
-	anew   bool            // a look is due although there was no news
-	held   map[string]bool // Subnets that do not change because of addresses in use
-	told   map[Key]bool    // objects of which there was news since the last look
-	read   map[Key]any     // what of an object matters, as it was when there was news of it
-	looks  uint64          // that brought something
+	anew   bool                // a look is due although there was no news
+	held   map[string]bool     // Subnets that do not change because of addresses in use
+	told   map[object.Key]bool // objects of which there was news since the last look
+	read   map[object.Key]any  // what of an object matters, as it was when there was news of it
+	looks  uint64              // that brought something
 	book   declare.Book
 	force  map[string]logical.Subnet
 	forPod []core.Subnet     // those of them that pods may be in, by name
@@ -43,12 +44,12 @@ type networks struct {
 	homeless map[string]string
 }
 
-func newNetworks(from Readers, join core.Subnet, leases *book.Book) *networks {
-	return &networks{from: from, join: join, leases: leases, held: map[string]bool{}, told: map[Key]bool{}, read: map[Key]any{}}
+func newNetworks(from object.Readers, join core.Subnet, leases *book.Book) *networks {
+	return &networks{from: from, join: join, leases: leases, held: map[string]bool{}, told: map[object.Key]bool{}, read: map[object.Key]any{}}
 }
 
 // Changed says that a Subnet, an IPPool, a Vpc or a namespace is not what it was.
-func (n *networks) Changed(k Key) {
+func (n *networks) Changed(k object.Key) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.told[k] = true
@@ -57,17 +58,17 @@ func (n *networks) Changed(k Key) {
 // matters is what of an object decides which Subnets are in force, nil for none. A
 // status does not: with every pod that comes some Subnet's counts change, and to
 // look at all Subnets for that would make a pod cost what they cost together.
-func (n *networks) matters(k Key) any {
+func (n *networks) matters(k object.Key) any {
 	switch k.Kind {
-	case KindSubnet:
+	case object.KindSubnet:
 		if o, ok := n.from.Subnets.Get("", k.Name); ok {
 			return []any{o.UID, o.CreationTimestamp, o.Annotations, o.Spec}
 		}
-	case KindPool:
+	case object.KindPool:
 		if o, ok := n.from.Pools.Get("", k.Name); ok {
 			return []any{o.UID, o.CreationTimestamp, o.Annotations, o.Spec}
 		}
-	case KindVpc:
+	case object.KindVpc:
 		if o, ok := n.from.Vpcs.Get("", k.Name); ok {
 			return []any{o.UID, o.Spec.DefaultSubnet, o.Spec.Namespaces}
 		}
@@ -242,7 +243,7 @@ func (n *networks) freed(subnet string) bool {
 }
 
 // selected adds to a list of namespaces those that one of the selectors fits.
-func selected(list []string, by []metav1.LabelSelector, spaces []Namespace) []string {
+func selected(list []string, by []metav1.LabelSelector, spaces []object.Namespace) []string {
 	out := slices.Clone(list)
 	for _, s := range by {
 		fits, err := metav1.LabelSelectorAsSelector(&s)

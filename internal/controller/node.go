@@ -8,13 +8,14 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/ipam"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
 
 // node gives a node its address in the join Subnet, or takes it back.
-func (t *term) node(ctx context.Context, k Key) error {
+func (t *term) node(ctx context.Context, k object.Key) error {
 	n, ok := t.Nodes.Get("", k.Name)
 	who := nodeOwner(k.Name)
 	if !ok {
@@ -26,7 +27,7 @@ func (t *term) node(ctx context.Context, k Key) error {
 		t.release(slices.DeleteFunc(leases, func(l core.Lease) bool { return l.Owner.Key != who.Key }), false)
 		return nil
 	}
-	o := Object{Key: k, UID: n.UID}
+	o := object.Object{Key: k, UID: n.UID}
 	net, fault, ok := t.nets.Get(logical.JoinSubnet)
 	if !ok {
 		return t.failed(ctx, o, logical.JoinSubnet, ReasonAcquire, fmt.Errorf("there is no Subnet %s: %s", logical.JoinSubnet, fault))

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/ippool"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/controller/status"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/lib/fail"
@@ -50,7 +51,7 @@ type given struct {
 }
 
 // pod makes a pod's addresses, rows and annotations what they should be.
-func (t *term) pod(ctx context.Context, k Key) error {
+func (t *term) pod(ctx context.Context, k object.Key) error {
 	p, ok := t.Pods.Get(k.Namespace, k.Name)
 	name := core.Pod{Namespace: k.Namespace, Name: k.Name}
 	if err := t.adopt(ctx, p); err != nil {
@@ -61,7 +62,7 @@ func (t *term) pod(ctx context.Context, k Key) error {
 	if !ok || p.Done || p.Host || p.Ending && len(own) == 0 {
 		return t.leave(ctx, name, held)
 	}
-	o := Object{Key: k, UID: p.UID}
+	o := object.Object{Key: k, UID: p.UID}
 	nics, err := t.nics(ctx, p, own)
 	if t.outdated(name, nics, left, err) {
 		if err := t.clear(ctx, name, held); err != nil {
@@ -79,7 +80,7 @@ func (t *term) pod(ctx context.Context, k Key) error {
 }
 
 // serve gives a pod's interfaces addresses and rows, and tells it.
-func (t *term) serve(ctx context.Context, o Object, p Pod, nics []nic, held []core.Lease) error {
+func (t *term) serve(ctx context.Context, o object.Object, p object.Pod, nics []nic, held []core.Lease) error {
 	_, left := split(held, p.UID)
 	all, err := t.acquire(ctx, o, p, nics, left)
 	if err != nil {
@@ -93,7 +94,7 @@ func (t *term) serve(ctx context.Context, o Object, p Pod, nics []nic, held []co
 
 // report tells a pod what it has. One that has an address of a claim is told only if
 // it is as it was known.
-func (t *term) report(ctx context.Context, o Object, p Pod, all []given) error {
+func (t *term) report(ctx context.Context, o object.Object, p object.Pod, all []given) error {
 	t.settled(ctx, o, p, all)
 	want := podNotes(p, all)
 	if slices.ContainsFunc(all, given.claimed) {
@@ -128,7 +129,7 @@ func (t *term) leave(ctx context.Context, name core.Pod, held []core.Lease) erro
 	if len(stay) == 0 {
 		return t.clear(ctx, name, held)
 	}
-	t.calm(Key{KindPod, name.Namespace, name.Name})
+	t.calm(object.KindPod.Named(name.Namespace, name.Name))
 	rows := logical.Pod{Pod: name, Keeper: t.keeperOf(name)}
 	for _, l := range stay {
 		if net, _, ok := t.nets.Get(l.Subnet); !book.Reservation(l) && (!ok || !claim.Needed(net.Subnet)) {
@@ -142,7 +143,7 @@ func (t *term) leave(ctx context.Context, name core.Pod, held []core.Lease) erro
 		}
 	}
 	t.unface(name)
-	t.enlist(Key{KindPod, name.Namespace, name.Name}, nil)
+	t.enlist(object.KindPod.Named(name.Namespace, name.Name), nil)
 	return t.free(ctx, free)
 }
 
@@ -157,7 +158,7 @@ func (t *term) rowed(leases []core.Lease) bool {
 
 // clear removes a pod's rows, and then gives its addresses back.
 func (t *term) clear(ctx context.Context, name core.Pod, held []core.Lease) error {
-	t.calm(Key{KindPod, name.Namespace, name.Name})
+	t.calm(object.KindPod.Named(name.Namespace, name.Name))
 	if t.rowed(held) {
 		if err := t.DB.Apply(ctx, logical.Ports(logical.Pod{Pod: name})); err != nil {
 			return err
@@ -165,11 +166,11 @@ func (t *term) clear(ctx context.Context, name core.Pod, held []core.Lease) erro
 		fail.Here("controller.cleared")
 	}
 	t.unface(name)
-	t.enlist(Key{KindPod, name.Namespace, name.Name}, nil)
+	t.enlist(object.KindPod.Named(name.Namespace, name.Name), nil)
 	if err := t.free(ctx, held); err != nil {
 		return err
 	}
-	t.keptBy(name, Owner{})
+	t.keptBy(name, object.Owner{})
 	return t.claims.Strays(ctx, name)
 }
 
@@ -186,7 +187,7 @@ func (t *term) release(leases []core.Lease, cancelled bool) {
 // nics are the interfaces of a pod whose addresses the controller gives: those
 // of provider ovn, or of one that ends so. Leases that the pod has already
 // stand in the place of what its annotations say.
-func (t *term) nics(ctx context.Context, p Pod, held []core.Lease) ([]nic, error) {
+func (t *term) nics(ctx context.Context, p object.Pod, held []core.Lease) ([]nic, error) {
 	notes := t.unpooled(p)
 	for _, l := range held {
 		pin(notes, logical.Prefix(p.Pod, l.Owner.Key.IfName), l)
@@ -219,7 +220,7 @@ func pin(notes map[string]string, prefix string, l core.Lease) {
 
 // acquire gets addresses for all interfaces of a pod, or for none.
 // What is left of an earlier pod of the name it takes over.
-func (t *term) acquire(ctx context.Context, o Object, p Pod, nics []nic, left []core.Lease) (all []given, err error) {
+func (t *term) acquire(ctx context.Context, o object.Object, p object.Pod, nics []nic, left []core.Lease) (all []given, err error) {
 	var groups []string
 	if slices.ContainsFunc(nics, func(n nic) bool { return n.IfaceID == defaultPort(p.Pod) }) {
 		if groups, err = t.groups(ctx, p); err != nil {
@@ -289,7 +290,7 @@ func fresh(all []given) (out []core.Lease) {
 }
 
 // rowsOf are a pod's rows: an interface with an address of a claim has none.
-func (t *term) rowsOf(p Pod, all []given) logical.Pod {
+func (t *term) rowsOf(p object.Pod, all []given) logical.Pod {
 	rows := logical.Pod{Pod: p.Pod, Keeper: t.keeperOf(p.Pod)}
 	for _, g := range all {
 		if g.claimed() {
@@ -306,7 +307,7 @@ func (t *term) rowsOf(p Pod, all []given) logical.Pod {
 
 // commit writes a pod's rows, and gives back the addresses of interfaces that
 // it has no more.
-func (t *term) commit(ctx context.Context, o Object, p Pod, all []given, held []core.Lease) error {
+func (t *term) commit(ctx context.Context, o object.Object, p object.Pod, all []given, held []core.Lease) error {
 	t.keptBy(p.Pod, p.Owner)
 	rows := t.rowsOf(p, all)
 	var err error
@@ -339,7 +340,7 @@ func (t *term) commit(ctx context.Context, o Object, p Pod, all []given, held []
 }
 
 // unmade gives back what a pod got whose rows the database refused.
-func (t *term) unmade(ctx context.Context, o Object, all []given, why error) error {
+func (t *term) unmade(ctx context.Context, o object.Object, all []given, why error) error {
 	if err := t.free(ctx, fresh(all)); err != nil {
 		return err
 	}
@@ -364,7 +365,7 @@ func lacking(have, want map[string]string) map[string]string {
 }
 
 // tell writes annotations of an object, in one write.
-func (t *term) tell(ctx context.Context, o Object, want map[string]string) error {
+func (t *term) tell(ctx context.Context, o object.Object, want map[string]string) error {
 	if len(want) == 0 {
 		return nil
 	}
@@ -383,7 +384,7 @@ const (
 )
 
 // podNotes are the annotations of a pod with these interfaces.
-func podNotes(p Pod, all []given) map[string]string {
+func podNotes(p object.Pod, all []given) map[string]string {
 	out := map[string]string{}
 	for _, g := range all {
 		at := logical.Prefix(p.Pod, g.lease.Owner.Key.IfName) + v1.ProviderSuffix

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
@@ -20,47 +21,47 @@ const ReasonPolicy = "NetworkPolicyNotCarriedOut"
 // policies are the NetworkPolicies as they are now, and the pods that have
 // rows, as policies see them.
 type policies struct {
-	from Readers
+	from object.Readers
 
 	// stale has a lock of its own: who tells it may hold what readers need.
 	newsMu sync.Mutex
-	stale  map[Key]bool // changed since the last look
+	stale  map[object.Key]bool // changed since the last look
 
 	mu      sync.Mutex
 	all     map[string]map[string]*logical.NetworkPolicy
-	written map[Key]bool // whose port groups are in the database
+	written map[object.Key]bool // whose port groups are in the database
 	faces   map[string]map[string]logical.Member
 	labels  map[string]map[string]string // of namespaces
-	near    map[string][]Key             // policies that reach a namespace, as far as it was asked
+	near    map[string][]object.Key      // policies that reach a namespace, as far as it was asked
 }
 
 // newPolicies has all policies looked at, when they are needed first.
-func newPolicies(from Readers) *policies {
+func newPolicies(from object.Readers) *policies {
 	return &policies{
-		from: from, stale: map[Key]bool{}, all: map[string]map[string]*logical.NetworkPolicy{}, written: map[Key]bool{},
-		faces: map[string]map[string]logical.Member{}, labels: map[string]map[string]string{}, near: map[string][]Key{},
+		from: from, stale: map[object.Key]bool{}, all: map[string]map[string]*logical.NetworkPolicy{}, written: map[object.Key]bool{},
+		faces: map[string]map[string]logical.Member{}, labels: map[string]map[string]string{}, near: map[string][]object.Key{},
 	}
 }
 
 // Changed says that a policy is not what it was.
-func (s *policies) Changed(k Key) {
+func (s *policies) Changed(k object.Key) {
 	s.newsMu.Lock()
 	defer s.newsMu.Unlock()
 	s.stale[k] = true
 }
 
 // news are the policies that changed since it was asked last.
-func (s *policies) news() map[Key]bool {
+func (s *policies) news() map[object.Key]bool {
 	s.newsMu.Lock()
 	defer s.newsMu.Unlock()
 	out := s.stale
-	s.stale = map[Key]bool{}
+	s.stale = map[object.Key]bool{}
 	return out
 }
 
 // look reads the policies that changed, and gives the pods that such a one
 // governs or governed. The caller holds mu.
-func (s *policies) look() (pods []Key) {
+func (s *policies) look() (pods []object.Key) {
 	for k := range s.news() {
 		delete(s.written, k)
 		clear(s.near)
@@ -74,7 +75,7 @@ func (s *policies) look() (pods []Key) {
 		}
 		for name, m := range s.faces[k.Namespace] {
 			if before != nil && before.Selects(m.Labels) || now != nil && now.Selects(m.Labels) {
-				pods = append(pods, Key{KindPod, k.Namespace, name})
+				pods = append(pods, object.KindPod.Named(k.Namespace, name))
 			}
 		}
 	}
@@ -90,7 +91,7 @@ func within[T any](m map[string]map[string]T, namespace string) map[string]T {
 }
 
 // over are the names of the policies that govern a pod. The caller holds mu.
-func (s *policies) over(p Pod) (out []string) {
+func (s *policies) over(p object.Pod) (out []string) {
 	for name, policy := range s.all[p.Namespace] {
 		if policy.Selects(p.Labels) {
 			out = append(out, name)
@@ -107,7 +108,7 @@ func (s *policies) space(name string) logical.Space {
 
 // put notes what policies see of a pod, nil for one that has no rows, and gives
 // the policies whose rows depend on what changed.
-func (s *policies) put(pod core.Pod, m *logical.Member) (keys []Key) {
+func (s *policies) put(pod core.Pod, m *logical.Member) (keys []object.Key) {
 	before, had := s.faces[pod.Namespace][pod.Name]
 	if had == (m != nil) && (!had || reflect.DeepEqual(before, *m)) {
 		return nil
@@ -131,15 +132,15 @@ func (s *policies) put(pod core.Pod, m *logical.Member) (keys []Key) {
 
 // reaching are the policies that reach a namespace: of many, each pod of it asks
 // these alone. The caller holds mu.
-func (s *policies) reaching(in logical.Space) []Key {
+func (s *policies) reaching(in logical.Space) []object.Key {
 	if keys, known := s.near[in.Name]; known {
 		return keys
 	}
-	var keys []Key
+	var keys []object.Key
 	for namespace, all := range s.all {
 		for name, p := range all {
 			if p.Reaches(in) {
-				keys = append(keys, Key{KindPolicy, namespace, name})
+				keys = append(keys, object.KindPolicy.Named(namespace, name))
 			}
 		}
 	}
@@ -172,9 +173,9 @@ func (s *policies) label(name string) bool {
 }
 
 // allPolicies are the keys of all policies; they are read anew.
-func (t *term) allPolicies() (keys []Key) {
+func (t *term) allPolicies() (keys []object.Key) {
 	for _, p := range t.Policies.List() {
-		keys = append(keys, Key{KindPolicy, p.Namespace, p.Name})
+		keys = append(keys, object.KindPolicy.Named(p.Namespace, p.Name))
 	}
 	return keys
 }
@@ -206,19 +207,19 @@ func (t *term) restoreFaces() {
 // govern.
 func defaultPort(p core.Pod) string { return p.Name + "." + p.Namespace }
 
-func member(p Pod, l core.Lease) *logical.Member {
+func member(p object.Pod, l core.Lease) *logical.Member {
 	return &logical.Member{Name: p.Name, Labels: p.Labels, Ports: p.Ports, IPs: l.IPs}
 }
 
 // groups are the port groups of a pod, which are in the database: its port comes
 // into them by the transaction that makes it, so that no packet passes before.
-func (t *term) groups(ctx context.Context, p Pod) (out []string, err error) {
+func (t *term) groups(ctx context.Context, p object.Pod) (out []string, err error) {
 	t.rules.mu.Lock()
 	t.queue.Add(t.rules.look()...)
-	names, missing := t.rules.over(p), []Key{}
+	names, missing := t.rules.over(p), []object.Key{}
 	for _, name := range names {
 		out = append(out, logical.GroupOf(p.Namespace, name))
-		if k := (Key{KindPolicy, p.Namespace, name}); !t.rules.written[k] {
+		if k := (object.KindPolicy.Named(p.Namespace, name)); !t.rules.written[k] {
 			missing = append(missing, k)
 		}
 	}
@@ -233,7 +234,7 @@ func (t *term) groups(ctx context.Context, p Pod) (out []string, err error) {
 
 // face notes a pod that has its rows. One that got them while a policy came is
 // looked at again.
-func (t *term) face(p Pod, all []given) {
+func (t *term) face(p object.Pod, all []given) {
 	i := slices.IndexFunc(all, func(g given) bool { return g.lease.Owner.Key.IfName == defaultPort(p.Pod) })
 	if i < 0 {
 		t.unface(p.Pod)
@@ -248,7 +249,7 @@ func (t *term) face(p Pod, all []given) {
 		now = append(now, logical.GroupOf(p.Namespace, name))
 	}
 	if !slices.Equal(now, all[i].groups) {
-		keys = append(keys, Key{KindPod, p.Namespace, p.Name})
+		keys = append(keys, object.KindPod.Named(p.Namespace, p.Name))
 	}
 	t.queue.Add(keys...)
 }
@@ -276,14 +277,14 @@ func (t *term) namespace(name string) {
 	for namespace, all := range t.rules.all {
 		for name, p := range all {
 			if p.Heeds() {
-				t.queue.Add(Key{KindPolicy, namespace, name})
+				t.queue.Add(object.KindPolicy.Named(namespace, name))
 			}
 		}
 	}
 }
 
 // policy makes a NetworkPolicy's rows what they should be.
-func (t *term) policy(ctx context.Context, k Key) error {
+func (t *term) policy(ctx context.Context, k object.Key) error {
 	t.rules.mu.Lock()
 	t.queue.Add(t.rules.look()...)
 	p, spaces := t.rules.all[k.Namespace][k.Name], []logical.Space(nil)
@@ -300,7 +301,7 @@ func (t *term) policy(ctx context.Context, k Key) error {
 	net, _, _ := t.nets.Get(logical.JoinSubnet)
 	set, undone := p.Set(spaces, net.CIDRs)
 	obj, _ := t.Policies.Get(k.Namespace, k.Name)
-	o := Object{Key: k, UID: obj.UID}
+	o := object.Object{Key: k, UID: obj.UID}
 	err := t.DB.Apply(ctx, set)
 	switch {
 	case err == nil:
@@ -318,6 +319,6 @@ func (t *term) policy(ctx context.Context, k Key) error {
 		t.calm(k)
 		return nil
 	}
-	t.say(ctx, o, Event{Reason: ReasonPolicy, Message: strings.Join(undone, "; ")})
+	t.say(ctx, o, object.Event{Reason: ReasonPolicy, Message: strings.Join(undone, "; ")})
 	return nil
 }

@@ -9,14 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
-	"github.com/fairlead/fairlead/internal/controller"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	bed "github.com/fairlead/fairlead/internal/testbed/ovn"
 )
 
-func policyKey(name string) controller.Key {
-	return controller.Key{Kind: controller.KindPolicy, Namespace: "ns", Name: name}
+func policyKey(name string) object.Key {
+	return object.Key{Kind: object.KindPolicy, Namespace: "ns", Name: name}
 }
 
 // policy declares a NetworkPolicy of namespace ns that lets pods with label
@@ -27,18 +27,18 @@ func (w *world) policy(name, to, from string) {
 		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}},
 		PodSelector:       &metav1.LabelSelector{MatchLabels: map[string]string{"app": from}},
 	}}}}
-	w.set(policyKey(name), controller.NetworkPolicy{Namespace: "ns", Name: name, UID: "uid-" + name, Spec: spec})
+	w.set(policyKey(name), object.NetworkPolicy{Namespace: "ns", Name: name, UID: "uid-" + name, Spec: spec})
 }
 
 // labelled declares a pod of namespace ns, and keeps its annotations.
 func (w *world) labelled(name, uid, app string) {
-	w.set(podKey(name), controller.Pod{
+	w.set(podKey(name), object.Pod{
 		Pod: core.Pod{Namespace: "ns", Name: name, UID: uid}, Labels: map[string]string{"app": app}, Annotations: w.notes(name),
 	})
 }
 
 func (w *world) space(team string) {
-	w.set(controller.Key{Kind: controller.KindNamespace, Name: "ns"}, controller.Namespace{Name: "ns", Labels: map[string]string{"team": team}})
+	w.set(object.Key{Kind: object.KindNamespace, Name: "ns"}, object.Namespace{Name: "ns", Labels: map[string]string{"team": team}})
 }
 
 // group waits until a policy's group holds so many ports.
@@ -144,7 +144,7 @@ func TestWrongPolicy(t *testing.T) {
 	spec := networking.NetworkPolicySpec{Ingress: []networking.NetworkPolicyIngressRule{{From: []networking.NetworkPolicyPeer{
 		{IPBlock: &networking.IPBlock{CIDR: "10.0.0.0/8", Except: []string{"x"}}},
 	}}}}
-	w.set(policyKey("p"), controller.NetworkPolicy{Namespace: "ns", Name: "p", UID: "1", Spec: spec})
+	w.set(policyKey("p"), object.NetworkPolicy{Namespace: "ns", Name: "p", UID: "1", Spec: spec})
 	lead(t, "one", w, db)
 	require.Eventually(t, func() bool { return len(w.warned(policyKey("p"))) == 1 }, patience, tick)
 	require.Equal(t, `NetworkPolicyNotCarriedOut: spec.ingress[0].from[0].ipBlock.except[0]: "x" is no network in CIDR form: nothing of 10.0.0.0/8 passes`,
@@ -163,13 +163,13 @@ func TestCollidingNames(t *testing.T) {
 	w.subnet("a.b", v1.SubnetSpec{CIDRBlock: "10.22.0.0/24"})
 	lead(t, "one", w, db)
 	names := [][2]string{{"a-b", "c"}, {"a.b", "c"}, {"a", "b-c"}, {"a", "b.c"}}
-	key := func(n [2]string) controller.Key {
-		return controller.Key{Kind: controller.KindPolicy, Namespace: n[0], Name: n[1]}
+	key := func(n [2]string) object.Key {
+		return object.Key{Kind: object.KindPolicy, Namespace: n[0], Name: n[1]}
 	}
 	for _, n := range names {
-		w.set(controller.Key{Kind: controller.KindNamespace, Name: n[0]}, controller.Namespace{Name: n[0]})
-		w.set(controller.Key{Kind: controller.KindPod, Namespace: n[0], Name: n[1]}, controller.Pod{Pod: core.Pod{Namespace: n[0], Name: n[1], UID: n[0] + n[1]}})
-		w.set(key(n), controller.NetworkPolicy{Namespace: n[0], Name: n[1], UID: n[0] + n[1]})
+		w.set(object.Key{Kind: object.KindNamespace, Name: n[0]}, object.Namespace{Name: n[0]})
+		w.set(object.Key{Kind: object.KindPod, Namespace: n[0], Name: n[1]}, object.Pod{Pod: core.Pod{Namespace: n[0], Name: n[1], UID: n[0] + n[1]}})
+		w.set(key(n), object.NetworkPolicy{Namespace: n[0], Name: n[1], UID: n[0] + n[1]})
 	}
 	groups := func() map[string]string { // the ports of each policy's group
 		out := map[string]string{}
@@ -188,7 +188,7 @@ func TestCollidingNames(t *testing.T) {
 	}
 	before := groups()
 	w.set(key(names[1]), nil)
-	w.set(controller.Key{Kind: controller.KindSubnet, Name: "a.b"}, nil)
+	w.set(object.Key{Kind: object.KindSubnet, Name: "a.b"}, nil)
 	require.Eventually(t, func() bool { return groups()["a.b c"] == "" && db.Get("Logical_Switch", "a.b", "name") == "" }, patience, tick)
 	delete(before, "a.b c")
 	after := groups()

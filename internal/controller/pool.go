@@ -11,6 +11,7 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/ippool"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/controller/status"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
@@ -28,7 +29,7 @@ type nic struct {
 
 // pool tells an IPPool's object what came of it, and how many of its addresses are
 // in use.
-func (t *term) pool(ctx context.Context, k Key) error {
+func (t *term) pool(ctx context.Context, k object.Key) error {
 	t.rouse(waitsFor(k.Name))
 	obj, ok := t.Pools.Get("", k.Name)
 	if !ok {
@@ -49,7 +50,7 @@ func (t *term) pool(ctx context.Context, k Key) error {
 	if !changed && status.SamePool(obj.Status, want) {
 		return nil
 	}
-	return gone(t.PoolStatus(ctx, Object{Key: k, UID: string(obj.UID)}, want))
+	return gone(t.PoolStatus(ctx, object.Object{Key: k, UID: string(obj.UID)}, want))
 }
 
 // waitsFor is what a pod needs that names an IPPool.
@@ -74,7 +75,7 @@ func needsOf(err error) string {
 
 // unpooled are a pod's annotations with Subnets in the place of IPPools: of those
 // that they name, and of the one to which its namespace's pods come.
-func (t *term) unpooled(p Pod) map[string]string {
+func (t *term) unpooled(p object.Pod) map[string]string {
 	notes, pools := map[string]string{}, t.nets.Pools()
 	maps.Copy(notes, p.Annotations)
 	fill := func(key, subnet string) {
@@ -103,7 +104,7 @@ func (t *term) unpooled(p Pod) map[string]string {
 
 // poolOf is the IPPool that gives an interface its addresses: the one that the pod
 // names for it, else its namespace's.
-func (t *term) poolOf(p Pod, ifName string, n *core.NIC) (ippool.Pool, error) {
+func (t *term) poolOf(p object.Pod, ifName string, n *core.NIC) (ippool.Pool, error) {
 	if len(n.IPs) > 0 || len(n.Pool) > 0 {
 		return ippool.Pool{}, nil
 	}
@@ -144,7 +145,7 @@ func served(w core.Want, n *core.NIC, lent bool) error {
 }
 
 // asked is one interface with the objects that the pod names for it.
-func (t *term) asked(p Pod, w core.Want, n *core.NIC, lent bool) (nic, error) {
+func (t *term) asked(p object.Pod, w core.Want, n *core.NIC, lent bool) (nic, error) {
 	if err := served(w, n, lent); err != nil {
 		return nic{}, err
 	}
@@ -171,7 +172,7 @@ func (t *term) asked(p Pod, w core.Want, n *core.NIC, lent bool) (nic, error) {
 
 // pooled adds to interfaces which IPPools give them their addresses, and what other
 // objects the pod names.
-func (t *term) pooled(p Pod, wants []core.Want) (out []nic, err error) {
+func (t *term) pooled(p object.Pod, wants []core.Want) (out []nic, err error) {
 	for _, w := range wants {
 		for _, s := range w.Steps {
 			n := cmp.Or(s.NIC, s.Lent)

@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
-	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 )
 
 const ipPool = "ovn.kubernetes.io/ip_pool"
 
-func poolKey(name string) controller.Key {
-	return controller.Key{Kind: controller.KindPool, Name: name}
+func poolKey(name string) object.Key {
+	return object.Key{Kind: object.KindPool, Name: name}
 }
 
 // pool declares an IPPool that is as many seconds old as age says.
@@ -32,7 +32,7 @@ func (w *world) pooled(t *testing.T, name, used, usedRange, free, freeRange, rea
 	t.Helper()
 	want, got := [5]string{used, usedRange, free, freeRange, ready}, [5]string{}
 	require.Eventually(t, func() bool {
-		o, ok := lister[*v1.IPPool]{w, controller.KindPool}.Get("", name)
+		o, ok := lister[*v1.IPPool]{w, object.KindPool}.Get("", name)
 		if !ok {
 			return false
 		}
@@ -67,15 +67,15 @@ func TestIPPool(t *testing.T) {
 	w.counts(t, "web", "2", "10.24.0.2,10.24.0.5", "247", "10.24.0.6-10.24.0.8,10.24.0.11-10.24.0.254")
 
 	// By namespace, without a word on the pod; a fixed address counts more.
-	far := controller.Key{Kind: controller.KindPod, Namespace: "ns-b", Name: "c"}
-	p, _ := lister[controller.Pod]{w, controller.KindPod}.Get("ns", "a")
+	far := object.Key{Kind: object.KindPod, Namespace: "ns-b", Name: "c"}
+	p, _ := lister[object.Pod]{w, object.KindPod}.Get("ns", "a")
 	p.Namespace, p.Name, p.UID, p.Annotations = "ns-b", "c", "3", nil
 	w.set(far, p)
 	w.pooled(t, "theirs", "1", "10.25.0.16", "3", "10.25.0.17-10.25.0.19", "True ")
 	p.Name, p.UID, p.Annotations = "d", "4", map[string]string{"ovn.kubernetes.io/ip_address": "10.24.0.77"}
-	w.set(controller.Key{Kind: controller.KindPod, Namespace: "ns-b", Name: "d"}, p)
+	w.set(object.Key{Kind: object.KindPod, Namespace: "ns-b", Name: "d"}, p)
 	require.Eventually(t, func() bool {
-		got, _ := lister[controller.Pod]{w, controller.KindPod}.Get("ns-b", "d")
+		got, _ := lister[object.Pod]{w, object.KindPod}.Get("ns-b", "d")
 		return got.Annotations["ovn.kubernetes.io/logical_switch"] == "web"
 	}, patience, tick)
 
@@ -143,7 +143,7 @@ func TestBadIPPool(t *testing.T) {
 	w.subnet("two", v1.SubnetSpec{CIDRBlock: "10.31.0.0/24", Provider: "two.ns.ovn"})
 	w.subnet("secret", v1.SubnetSpec{CIDRBlock: "10.32.0.0/24", Provider: "secret.ns.ovn"})
 	w.ippool("secret", 0, v1.IPPoolSpec{Subnet: "secret", IPs: []v1.AddressRange{"10.32.0.7"}})
-	w.set(controller.Key{Kind: controller.KindNAD, Namespace: "ns", Name: "two"}, resolve.NAD{
+	w.set(object.Key{Kind: object.KindNAD, Namespace: "ns", Name: "two"}, resolve.NAD{
 		Namespace: "ns", Name: "two", Config: `{"cniVersion":"1.0.0","type":"kube-ovn","provider":"two.ns.ovn"}`,
 	})
 	w.pod("g", "7", "k8s.v1.cni.cncf.io/networks", "two", "two.ns.ovn.kubernetes.io/logical_switch", "two", "two.ns.ovn.net1.kubernetes.io/ip_pool", "secret")

@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
@@ -108,7 +109,7 @@ func (t *term) restoreVips(r *restoring) {
 func (t *term) restoreSwitches() error {
 	owners, err := t.DB.Owners()
 	for _, o := range owners {
-		if k, ok := keyOf(o); ok && k.Kind == KindSubnet {
+		if k, ok := keyOf(o); ok && k.Kind == object.KindSubnet {
 			t.switches[k.Name] = anyVpc
 		}
 	}
@@ -120,16 +121,16 @@ func (t *term) fromPort(p ovn.Port) core.Lease {
 	l := core.Lease{Subnet: p.Switch, MAC: p.MAC, IPs: p.IPs}
 	k, _ := keyOf(p.Owner)
 	switch k.Kind {
-	case KindPod:
+	case object.KindPod:
 		pod := core.Pod{Namespace: k.Namespace, Name: k.Name, UID: p.ExternalIDs[logical.KeyUID]}
 		if live, ok := t.Pods.Get(k.Namespace, k.Name); ok && pod.UID == "" {
 			pod.UID = live.UID // the row does not say
 		}
 		l.Owner = owner(pod, pod.UID, p.Name)
-		t.keptBy(pod, readOwner(p.ExternalIDs[logical.KeyKeeper]))
-	case KindNode:
+		t.keptBy(pod, object.ReadOwner(p.ExternalIDs[logical.KeyKeeper]))
+	case object.KindNode:
 		l.Owner = nodeOwner(k.Name)
-	case KindVip:
+	case object.KindVip:
 		return vipOfPort(p)
 	default: // somebody else's, which nobody else may have
 		l.Owner = owner(core.Pod{Name: p.Name}, p.Owner, p.Name)
@@ -138,7 +139,7 @@ func (t *term) fromPort(p ovn.Port) core.Lease {
 }
 
 // fromNotes are the leases that a pod's annotations show.
-func (t *term) fromNotes(p Pod) (out []core.Lease) {
+func (t *term) fromNotes(p object.Pod) (out []core.Lease) {
 	if p.Done || p.Host {
 		return nil
 	}
@@ -156,7 +157,7 @@ func (t *term) fromNotes(p Pod) (out []core.Lease) {
 }
 
 // fromNote is the lease that the annotations with a prefix show.
-func (t *term) fromNote(p Pod, prefix string) (l core.Lease, ok bool) {
+func (t *term) fromNote(p object.Pod, prefix string) (l core.Lease, ok bool) {
 	at := prefix + v1.ProviderSuffix
 	net, _, ok := t.nets.Get(p.Annotations[at+v1.FieldSubnet])
 	if !ok {

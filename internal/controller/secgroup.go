@@ -13,6 +13,7 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/controller/status"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 	"github.com/fairlead/fairlead/internal/ovn"
@@ -25,16 +26,16 @@ const ReasonGroup = "SecurityGroupNotFound"
 type guards struct {
 	mu      sync.Mutex
 	written map[string]bool // "" is the group of all ports that name one
-	members map[string]map[Key]bool
+	members map[string]map[object.Key]bool
 }
 
 func newGuards() *guards {
-	return &guards{written: map[string]bool{}, members: map[string]map[Key]bool{}}
+	return &guards{written: map[string]bool{}, members: map[string]map[object.Key]bool{}}
 }
 
 // lost notes that a group's rows are not what was written, and gives the pods whose
 // ports it may have lost.
-func (s *guards) lost(group string) (pods []Key) {
+func (s *guards) lost(group string) (pods []object.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.written, group)
@@ -42,7 +43,7 @@ func (s *guards) lost(group string) (pods []Key) {
 }
 
 // of are the pods in a group. The caller holds mu.
-func (s *guards) of(group string) (pods []Key) {
+func (s *guards) of(group string) (pods []object.Key) {
 	for k := range s.members[group] {
 		pods = append(pods, k)
 	}
@@ -66,19 +67,19 @@ func (s *guards) note(group string, there bool) (news bool) {
 }
 
 // add notes groups into which a pod comes.
-func (s *guards) add(pod Key, groups []string) {
+func (s *guards) add(pod object.Key, groups []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, name := range groups {
 		if s.members[name] == nil {
-			s.members[name] = map[Key]bool{}
+			s.members[name] = map[object.Key]bool{}
 		}
 		s.members[name][pod] = true
 	}
 }
 
 // put notes the groups of a pod, and gives those that it has left.
-func (s *guards) put(pod Key, groups []string) (left []string) {
+func (s *guards) put(pod object.Key, groups []string) (left []string) {
 	s.add(pod, groups)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,7 +114,7 @@ func (t *term) guarded(ctx context.Context, n nic) (names []string, missing stri
 		if t.guards.has(name) {
 			continue
 		}
-		if err := t.securityGroup(ctx, Key{Kind: KindGroup, Name: name}); err != nil {
+		if err := t.securityGroup(ctx, object.Key{Kind: object.KindGroup, Name: name}); err != nil {
 			return nil, "", err
 		}
 	}
@@ -141,7 +142,7 @@ func guardsOfAll(all []given) (names []string) {
 }
 
 // expect notes groups and Vips that a pod is to have: their rows stay meanwhile.
-func (t *term) expect(pod Key, all []given) {
+func (t *term) expect(pod object.Key, all []given) {
 	for _, g := range all {
 		t.sharers.add(pod, g.shares)
 		t.guards.add(pod, g.guards)
@@ -150,28 +151,28 @@ func (t *term) expect(pod Key, all []given) {
 
 // enlist notes in which groups a pod has its ports, and which Vips it shares; what is
 // to go waits until it has none.
-func (t *term) enlist(pod Key, all []given) {
+func (t *term) enlist(pod object.Key, all []given) {
 	var vips []string
 	for _, g := range all {
 		vips = append(vips, g.shares...)
 	}
 	for _, name := range t.sharers.put(pod, vips) {
-		t.queue.Add(Key{Kind: KindVip, Name: name})
+		t.queue.Add(object.Key{Kind: object.KindVip, Name: name})
 	}
 	for _, name := range t.guards.put(pod, guardsOfAll(all)) {
 		if _, there := t.Groups.Get("", name); !there && name != "" {
-			t.queue.Add(Key{Kind: KindGroup, Name: name})
+			t.queue.Add(object.Key{Kind: object.KindGroup, Name: name})
 		}
 	}
 }
 
 // settled has a pod wait for nothing any more. It tells of one that is closed for want
 // of a group, or does not share a Vip that it names.
-func (t *term) settled(ctx context.Context, o Object, p Pod, all []given) {
+func (t *term) settled(ctx context.Context, o object.Object, p object.Pod, all []given) {
 	for _, g := range all {
-		e := Event{Reason: ReasonGroup, Message: g.unguarded}
+		e := object.Event{Reason: ReasonGroup, Message: g.unguarded}
 		if e.Message == "" {
-			e = Event{Reason: ReasonVip, Message: g.unshared}
+			e = object.Event{Reason: ReasonVip, Message: g.unshared}
 		}
 		if e.Message != "" {
 			t.served(o.Key)
@@ -181,7 +182,7 @@ func (t *term) settled(ctx context.Context, o Object, p Pod, all []given) {
 	}
 	if text := differs(p, all); text != "" {
 		t.served(o.Key)
-		t.say(ctx, o, Event{Reason: ReasonAddress, Message: text})
+		t.say(ctx, o, object.Event{Reason: ReasonAddress, Message: text})
 		return
 	}
 	t.calm(o.Key)
@@ -191,7 +192,7 @@ func (t *term) settled(ctx context.Context, o Object, p Pod, all []given) {
 // which Vips they may share: a group's rows stay until the pods have left it.
 func (t *term) restoreGuards() {
 	for _, p := range t.Pods.List() {
-		if k := (Key{KindPod, p.Namespace, p.Name}); len(t.book.Of(p.Pod)) > 0 {
+		if k := (object.KindPod.Named(p.Namespace, p.Name)); len(t.book.Of(p.Pod)) > 0 {
 			t.guards.put(k, named(p.Annotations, v1.FieldSecurityGroups))
 			t.sharers.put(k, named(p.Annotations, v1.FieldAAPs))
 		}
@@ -213,7 +214,7 @@ func named(notes map[string]string, field string) (out []string) {
 
 // securityGroup makes a SecurityGroup's rows what its object says; those of one that
 // is gone go when no port is in it any more.
-func (t *term) securityGroup(ctx context.Context, k Key) error {
+func (t *term) securityGroup(ctx context.Context, k object.Key) error {
 	if k.Name == "" {
 		return t.closedGroup(ctx)
 	}
@@ -242,7 +243,7 @@ func (t *term) securityGroup(ctx context.Context, k Key) error {
 	if reflect.DeepEqual(obj.Status, want) {
 		return nil
 	}
-	return gone(t.Status(ctx, Object{Key: k, UID: string(obj.UID)}, want))
+	return gone(t.Status(ctx, object.Object{Key: k, UID: string(obj.UID)}, want))
 }
 
 // faulty tells that one of some faults is below a path.
@@ -270,7 +271,7 @@ func (t *term) closedGroup(ctx context.Context) error {
 }
 
 // unguard removes a group's rows once its pods have left it for the closed one.
-func (t *term) unguard(ctx context.Context, k Key) error {
+func (t *term) unguard(ctx context.Context, k object.Key) error {
 	if t.guards.note(k.Name, false) {
 		t.naming(k.Name)
 	}
@@ -288,13 +289,13 @@ func (t *term) unguard(ctx context.Context, k Key) error {
 func (t *term) naming(group string) {
 	for _, p := range t.Pods.List() {
 		if slices.Contains(named(p.Annotations, v1.FieldSecurityGroups), group) {
-			t.queue.Add(Key{KindPod, p.Namespace, p.Name})
+			t.queue.Add(object.KindPod.Named(p.Namespace, p.Name))
 		}
 	}
 	of := func(r v1.SecurityGroupRule) bool { return r.RemoteSecurityGroup == group }
 	for _, g := range t.Groups.List() {
 		if g.Name != group && (slices.ContainsFunc(g.Spec.IngressRules, of) || slices.ContainsFunc(g.Spec.EgressRules, of)) {
-			t.queue.Add(Key{Kind: KindGroup, Name: g.Name})
+			t.queue.Add(object.Key{Kind: object.KindGroup, Name: g.Name})
 		}
 	}
 }

@@ -10,16 +10,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
-	"github.com/fairlead/fairlead/internal/controller"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 	bed "github.com/fairlead/fairlead/internal/testbed/ovn"
 )
 
 const securityGroups = "ovn.kubernetes.io/security_groups"
 
-func groupKey(name string) controller.Key {
-	return controller.Key{Kind: controller.KindGroup, Name: name}
+func groupKey(name string) object.Key {
+	return object.Key{Kind: object.KindGroup, Name: name}
 }
 
 // securityGroup declares a SecurityGroup.
@@ -59,7 +59,7 @@ func (w *world) says(t *testing.T, name, kind, want string) {
 	t.Helper()
 	got := ""
 	require.Eventually(t, func() bool {
-		o, ok := lister[*v1.SecurityGroup]{w, controller.KindGroup}.Get("", name)
+		o, ok := lister[*v1.SecurityGroup]{w, object.KindGroup}.Get("", name)
 		if !ok {
 			return false
 		}
@@ -80,7 +80,7 @@ func TestSecurityGroups(t *testing.T) {
 	w, db := newWorld(), database(t)
 	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true})
 	w.subnet("two", v1.SubnetSpec{CIDRBlock: "10.22.0.0/24", Provider: "two.ns.ovn"})
-	w.set(controller.Key{Kind: controller.KindNAD, Namespace: "ns", Name: "two"}, resolve.NAD{
+	w.set(object.Key{Kind: object.KindNAD, Namespace: "ns", Name: "two"}, resolve.NAD{
 		Namespace: "ns", Name: "two", Config: `{"cniVersion":"1.0.0","type":"kube-ovn","provider":"two.ns.ovn"}`,
 	})
 	const closed = logical.ClosedGroup
@@ -97,7 +97,7 @@ func TestSecurityGroups(t *testing.T) {
 	w.securityGroup("b", v1.SecurityGroupSpec{Tier: 1})
 	w.says(t, "a", v1.ConditionReady, "True ")
 	w.says(t, "b", v1.ConditionNotImplemented, "True spec.tier (all groups' rules are in one order)")
-	o, _ := lister[*v1.SecurityGroup]{w, controller.KindGroup}.Get("", "a")
+	o, _ := lister[*v1.SecurityGroup]{w, object.KindGroup}.Get("", "a")
 	require.Equal(t, a, o.Status.PortGroup)
 	require.True(t, o.Status.IngressLastSyncSuccess && o.Status.AllowSameGroupTraffic)
 	require.Regexp(t, "^[0-9a-f]{32}$", o.Status.IngressMd5)
@@ -153,7 +153,7 @@ func TestSecurityGroups(t *testing.T) {
 func (w *world) renote(pod, key, value string) {
 	w.mu.Lock()
 	defer w.unlock()
-	p, _ := w.objects[podKey(pod)].(controller.Pod)
+	p, _ := w.objects[podKey(pod)].(object.Pod)
 	notes := map[string]string{}
 	for k, v := range p.Annotations {
 		notes[k] = v

@@ -8,12 +8,13 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/controller/status"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
 
 // service makes a Service's load balancers what it and its endpoints say.
-func (t *term) service(ctx context.Context, k Key) error {
+func (t *term) service(ctx context.Context, k object.Key) error {
 	s, ok := t.Services.Get(k.Namespace, k.Name)
 	from := t.Endpoints(k.Namespace, k.Name)
 	var old *ovn.UnsupportedError
@@ -22,7 +23,7 @@ func (t *term) service(ctx context.Context, k Key) error {
 			return err
 		}
 	} else if t.named.Load() { // it may have been: what they stand for goes after them
-		defer t.queue.Add(Key{Kind: kindLocals})
+		defer t.queue.Add(object.Key{Kind: kindLocals})
 	}
 	if !ok {
 		t.calm(k)
@@ -39,7 +40,7 @@ func (t *term) service(ctx context.Context, k Key) error {
 		return nil
 	}
 	t.served(k)
-	t.say(ctx, Object{Key: k, UID: s.UID}, Event{Reason: status.Fields, Message: "not carried out: " + strings.Join(undone, "; ")})
+	t.say(ctx, object.Object{Key: k, UID: s.UID}, object.Event{Reason: status.Fields, Message: "not carried out: " + strings.Join(undone, "; ")})
 	return nil
 }
 

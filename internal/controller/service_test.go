@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
-	"github.com/fairlead/fairlead/internal/controller"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	bed "github.com/fairlead/fairlead/internal/testbed/ovn"
 )
 
@@ -24,7 +24,7 @@ func (w *world) service(name, ip string, affinity int) {
 
 // slice declares an EndpointSlice with one endpoint, on port 8080.
 func (w *world) slice(name, service, ip string) {
-	w.set(controller.Key{Kind: kindSlice, Namespace: "ns", Name: name}, logical.Endpoints{
+	w.set(object.Key{Kind: kindSlice, Namespace: "ns", Name: name}, logical.Endpoints{
 		Namespace: "ns", Service: service, Ports: []logical.ServicePort{{Protocol: "TCP", Port: 8080}},
 		All: []logical.Endpoint{{IPs: []netip.Addr{netip.MustParseAddr(ip)}, Ready: true}},
 	})
@@ -54,7 +54,7 @@ func TestServices(t *testing.T) {
 	vips(t, db, "old", "10.96.0.2:80=")
 	w.slice("web-2", "web", "10.16.0.3")
 	vips(t, db, "web", "10.96.0.1:80=10.16.0.2:8080,10.16.0.3:8080")
-	w.set(controller.Key{Kind: kindSlice, Namespace: "ns", Name: "web-1"}, nil)
+	w.set(object.Key{Kind: kindSlice, Namespace: "ns", Name: "web-1"}, nil)
 	vips(t, db, "web", "10.96.0.1:80=10.16.0.3:8080")
 	w.slice("web-2", "old", "10.16.0.3") // its label names another
 	vips(t, db, "web", "10.96.0.1:80=")
@@ -106,9 +106,9 @@ func TestServices(t *testing.T) {
 func TestLocalServices(t *testing.T) {
 	t.Parallel()
 	w, db := newWorld(), database(t)
-	node := func(name string) controller.Key { return controller.Key{Kind: controller.KindNode, Name: name} }
+	node := func(name string) object.Key { return object.Key{Kind: object.KindNode, Name: name} }
 	for _, name := range []string{"n1", "n2"} {
-		w.set(node(name), controller.Node{Name: name, UID: name, Annotations: map[string]string{v1.AnnChassis: "c-" + name}})
+		w.set(node(name), object.Node{Name: name, UID: name, Annotations: map[string]string{v1.AnnChassis: "c-" + name}})
 	}
 	web := logical.Service{
 		Namespace: "ns", Name: "web", UID: "1", Local: true,
@@ -116,7 +116,7 @@ func TestLocalServices(t *testing.T) {
 	}
 	w.set(serviceKey("web"), web)
 	at := func(name, node, ip string, zones ...string) {
-		w.set(controller.Key{Kind: kindSlice, Namespace: "ns", Name: name}, logical.Endpoints{
+		w.set(object.Key{Kind: kindSlice, Namespace: "ns", Name: name}, logical.Endpoints{
 			Namespace: "ns", Service: "web", Ports: []logical.ServicePort{{Protocol: "TCP", Port: 8080}},
 			All: []logical.Endpoint{{IPs: []netip.Addr{netip.MustParseAddr(ip)}, Node: node, Ready: true, ForZones: zones}},
 		})
@@ -147,11 +147,11 @@ func TestLocalServices(t *testing.T) {
 	at("a", "n2", "10.16.0.2")
 	stands("n1", nobody)
 	stands("n2", "10.96.0.1 10.16.0.2:8080,10.16.0.3:8080")
-	w.set(node("n3"), controller.Node{Name: "n3", UID: "n3", Annotations: map[string]string{v1.AnnChassis: "c-n3"}})
+	w.set(node("n3"), object.Node{Name: "n3", UID: "n3", Annotations: map[string]string{v1.AnnChassis: "c-n3"}})
 	stands("n3", nobody)
 
 	// The machine n2 gets another name, and then the former Node goes.
-	w.set(node("renamed"), controller.Node{Name: "renamed", UID: "n4", Annotations: map[string]string{v1.AnnChassis: "c-n2"}})
+	w.set(node("renamed"), object.Node{Name: "renamed", UID: "n4", Annotations: map[string]string{v1.AnnChassis: "c-n2"}})
 	at("c", "renamed", "10.16.0.4")
 	stands("n2", "10.96.0.1 10.16.0.2:8080,10.16.0.3:8080,10.16.0.4:8080")
 	w.set(node("n2"), nil)
@@ -159,8 +159,8 @@ func TestLocalServices(t *testing.T) {
 	w.set(node("renamed"), nil)
 	stands("n2", "")
 	require.Equal(t, 3, db.Count("Chassis_Template_Var"), "a row stays, for ovn-controller's sake")
-	w.set(controller.Key{Kind: kindSlice, Namespace: "ns", Name: "c"}, nil)
-	w.set(node("n2"), controller.Node{Name: "n2", UID: "n2", Annotations: map[string]string{v1.AnnChassis: "c-n2"}})
+	w.set(object.Key{Kind: kindSlice, Namespace: "ns", Name: "c"}, nil)
+	w.set(node("n2"), object.Node{Name: "n2", UID: "n2", Annotations: map[string]string{v1.AnnChassis: "c-n2"}})
 	stands("n2", "10.96.0.1 10.16.0.2:8080,10.16.0.3:8080")
 
 	first.stop()
@@ -186,13 +186,13 @@ func TestLocalServices(t *testing.T) {
 	w.set(serviceKey("web"), web)
 	stands("n1", "")
 	for _, name := range []string{"n1", "n2"} {
-		w.set(node(name), controller.Node{Name: name, UID: name, Zone: "zone-" + name, Annotations: map[string]string{v1.AnnChassis: "c-" + name}})
+		w.set(node(name), object.Node{Name: name, UID: name, Zone: "zone-" + name, Annotations: map[string]string{v1.AnnChassis: "c-" + name}})
 	}
 	at("a", "n1", "10.16.0.2", "zone-n1")
 	at("b", "n1", "10.16.0.3", "zone-n2")
 	stands("n1", "10.96.0.1 10.16.0.2:8080")
 	stands("n2", "10.96.0.1 10.16.0.3:8080")
-	w.set(node("n2"), controller.Node{Name: "n2", UID: "n2", Zone: "zone-n1", Annotations: map[string]string{v1.AnnChassis: "c-n2"}})
+	w.set(node("n2"), object.Node{Name: "n2", UID: "n2", Zone: "zone-n1", Annotations: map[string]string{v1.AnnChassis: "c-n2"}})
 	stands("n2", "10.96.0.1 10.16.0.2:8080")
 	w.set(serviceKey("web"), nil)
 	stands("n1", "")

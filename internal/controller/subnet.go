@@ -8,6 +8,7 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/controller/status"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
@@ -15,7 +16,7 @@ import (
 
 // subnet makes a Subnet's switch what is in force. The switch of one that is
 // declared no more stays until nobody has an address of it.
-func (t *term) subnet(ctx context.Context, k Key) error {
+func (t *term) subnet(ctx context.Context, k object.Key) error {
 	net, _, ok := t.nets.Get(k.Name)
 	if !ok {
 		return t.unswitch(ctx, k)
@@ -33,7 +34,7 @@ func (t *term) subnet(ctx context.Context, k Key) error {
 	t.calm(k)
 	before := t.switchOf(k.Name, net.Vpc)
 	if before != "" && before != net.Vpc {
-		t.queue.Add(Key{Kind: KindVpc, Name: before})
+		t.queue.Add(object.Key{Kind: object.KindVpc, Name: before})
 	}
 	t.rouse(k.Name)
 	t.counted(k.Name)
@@ -42,7 +43,7 @@ func (t *term) subnet(ctx context.Context, k Key) error {
 
 // carriedElsewhere serves a Subnet that OVN does not carry. It has no rows, or had them
 // under another provider.
-func (t *term) carriedElsewhere(ctx context.Context, k Key) error {
+func (t *term) carriedElsewhere(ctx context.Context, k object.Key) error {
 	if t.hasSwitch(k.Name) {
 		if err := t.DB.Apply(ctx, &ovn.Set{Owner: "subnet/" + k.Name}); err != nil {
 			return err
@@ -55,7 +56,7 @@ func (t *term) carriedElsewhere(ctx context.Context, k Key) error {
 	t.calm(k)
 	for _, c := range t.Claims.List() {
 		if c.Spec.Subnet == k.Name {
-			t.queue.Add(Key{Kind: KindClaim, Name: c.Name})
+			t.queue.Add(object.Key{Kind: object.KindClaim, Name: c.Name})
 		}
 	}
 	t.rouse(k.Name)
@@ -86,7 +87,7 @@ func (t *term) refused(subnet string, err error) {
 }
 
 // unswitch removes the rows of a Subnet that is not in force.
-func (t *term) unswitch(ctx context.Context, k Key) error {
+func (t *term) unswitch(ctx context.Context, k object.Key) error {
 	t.refused(k.Name, nil)
 	t.recount(k.Name) // not counted, which has an empty one come here again
 	if !t.book.Shut(k.Name) {
@@ -103,7 +104,7 @@ func (t *term) unswitch(ctx context.Context, k Key) error {
 
 // status tells a Subnet's object what came of it, and how many of its addresses
 // are in use.
-func (t *term) status(ctx context.Context, k Key) error {
+func (t *term) status(ctx context.Context, k object.Key) error {
 	obj, ok := t.Subnets.Get("", k.Name)
 	if !ok {
 		return nil
@@ -124,7 +125,7 @@ func (t *term) status(ctx context.Context, k Key) error {
 	if !changed && status.Same(obj.Status, want) {
 		return nil
 	}
-	return gone(t.SubnetStatus(ctx, Object{Key: Key{Kind: KindSubnet, Name: k.Name}, UID: string(obj.UID)}, want))
+	return gone(t.SubnetStatus(ctx, object.Object{Key: object.Key{Kind: object.KindSubnet, Name: k.Name}, UID: string(obj.UID)}, want))
 }
 
 // gone takes an object that is gone for one that needs nothing any more.

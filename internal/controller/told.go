@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/controller/status"
 )
 
@@ -40,7 +41,7 @@ func (t *term) vlans(ctx context.Context) (err error) {
 		want := v1.VlanStatus{Subnets: subnets[o.Name], Conflict: c.Status == "True"}
 		want.Conditions, _ = status.Merge(o.Status.Conditions, []v1.Condition{c})
 		if !reflect.DeepEqual(o.Status, want) {
-			err = errors.Join(err, gone(t.Status(ctx, Object{Key: Key{Kind: KindVlan, Name: o.Name}, UID: string(o.UID)}, want)))
+			err = errors.Join(err, gone(t.Status(ctx, object.Object{Key: object.Key{Kind: object.KindVlan, Name: o.Name}, UID: string(o.UID)}, want)))
 		}
 	}
 	return err
@@ -48,7 +49,7 @@ func (t *term) vlans(ctx context.Context) (err error) {
 
 // qos tells a QoSPolicy that nobody carries it out: what it would be bound to, gateways
 // and external addresses, is not there.
-func (t *term) qos(ctx context.Context, k Key) error {
+func (t *term) qos(ctx context.Context, k object.Key) error {
 	o, ok := t.QoS.Get("", k.Name)
 	if !ok {
 		return nil
@@ -60,5 +61,5 @@ func (t *term) qos(ctx context.Context, k Key) error {
 	if !changed {
 		return nil
 	}
-	return gone(t.Status(ctx, Object{Key: k, UID: string(o.UID)}, want))
+	return gone(t.Status(ctx, object.Object{Key: k, UID: string(o.UID)}, want))
 }

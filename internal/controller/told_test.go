@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
-	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 )
 
@@ -20,7 +20,7 @@ func TestVlanConflict(t *testing.T) {
 	t.Parallel()
 	w, db := newWorld(), database(t)
 	vlan := func(name string, age int, spec v1.VlanSpec) {
-		w.set(controller.Key{Kind: controller.KindVlan, Name: name}, &v1.Vlan{ObjectMeta: metav1.ObjectMeta{
+		w.set(object.Key{Kind: object.KindVlan, Name: name}, &v1.Vlan{ObjectMeta: metav1.ObjectMeta{
 			Name: name, Generation: 3, CreationTimestamp: metav1.NewTime(time.Unix(1e9-int64(age), 0)),
 		}, Spec: spec})
 	}
@@ -28,7 +28,7 @@ func TestVlanConflict(t *testing.T) {
 		t.Helper()
 		got := ""
 		require.Eventually(t, func() bool {
-			o, ok := lister[*v1.Vlan]{w, controller.KindVlan}.Get("", name)
+			o, ok := lister[*v1.Vlan]{w, object.KindVlan}.Get("", name)
 			if !ok || len(o.Status.Conditions) != 1 {
 				return false
 			}
@@ -50,9 +50,9 @@ func TestVlanConflict(t *testing.T) {
 	for _, name := range []string{"old", "other", "none", "none2"} {
 		says(name, "Conflict False ")
 	}
-	o, _ := lister[*v1.Vlan]{w, controller.KindVlan}.Get("", "old")
+	o, _ := lister[*v1.Vlan]{w, object.KindVlan}.Get("", "old")
 	require.Equal(t, []string{"under"}, o.Status.Subnets)
-	w.set(controller.Key{Kind: controller.KindVlan, Name: "old"}, nil)
+	w.set(object.Key{Kind: object.KindVlan, Name: "old"}, nil)
 	says("new", "Conflict False ")
 }
 
@@ -62,14 +62,14 @@ func TestVlanConflict(t *testing.T) {
 func TestNamespacesOfAVpc(t *testing.T) {
 	t.Parallel()
 	w, db := newWorld(), database(t)
-	red := controller.Key{Kind: controller.KindVpc, Name: "red"}
+	red := object.Key{Kind: object.KindVpc, Name: "red"}
 	vpc := func(spec v1.VpcSpec) {
 		w.set(red, &v1.Vpc{ObjectMeta: metav1.ObjectMeta{Name: "red", UID: "uid-red"}, Spec: spec})
 	}
 	is := func(want string) {
 		t.Helper()
 		require.Eventually(t, func() bool {
-			o, _ := lister[*v1.Vpc]{w, controller.KindVpc}.Get("", "red")
+			o, _ := lister[*v1.Vpc]{w, object.KindVpc}.Get("", "red")
 			i := slices.IndexFunc(o.Status.Conditions, func(c v1.Condition) bool { return c.Type == v1.ConditionReady })
 			return i >= 0 && fmt.Sprintf("%s %s %v %t %s", o.Status.Conditions[i].Status, o.Status.DefaultLogicalSwitch, o.Status.Subnets, o.Status.Standby, o.Status.Conditions[i].Message) == want
 		}, patience, tick, want)
@@ -88,10 +88,10 @@ func TestNamespacesOfAVpc(t *testing.T) {
 	require.Contains(t, w.warned(podKey("a"))[0], "ValidatePodNetworkFailed: namespace ns is Vpc red's, which has no Subnet for its pods: ")
 	w.pod("chosen", "2", "ovn.kubernetes.io/logical_switch", "web")
 	require.Equal(t, "web", subnetOf("chosen"), "who names a Subnet has it")
-	system := controller.Key{Kind: controller.KindPod, Namespace: "kube-system", Name: "dns"}
-	w.set(system, controller.Pod{Pod: core.Pod{Namespace: "kube-system", Name: "dns", UID: "9"}})
+	system := object.Key{Kind: object.KindPod, Namespace: "kube-system", Name: "dns"}
+	w.set(system, object.Pod{Pod: core.Pod{Namespace: "kube-system", Name: "dns", UID: "9"}})
 	require.Eventually(t, func() bool {
-		p, _ := lister[controller.Pod]{w, controller.KindPod}.Get("kube-system", "dns")
+		p, _ := lister[object.Pod]{w, object.KindPod}.Get("kube-system", "dns")
 		return p.Annotations["ovn.kubernetes.io/logical_switch"] == "web"
 	}, patience, tick)
 

@@ -12,6 +12,7 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/controller/status"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/ipam"
@@ -47,7 +48,7 @@ func subnetOf(o *v1.Vip) string { return cmp.Or(o.Spec.Subnet, v1.DefaultSubnet)
 
 // vip makes a Vip's address, row and status what they should be. What it had goes
 // first, if that is not what it asks for, and once no pod may send from it.
-func (t *term) vip(ctx context.Context, k Key) error {
+func (t *term) vip(ctx context.Context, k object.Key) error {
 	obj, there := t.Vips.Get("", k.Name)
 	held, has := t.book.At(logical.VipPort(k.Name))
 	if has && (!there || !t.keeps(obj, held)) {
@@ -66,7 +67,7 @@ func (t *term) vip(ctx context.Context, k Key) error {
 		}
 		return t.DB.Apply(ctx, &ovn.Set{Owner: logical.VipPort(k.Name)})
 	}
-	o := Object{Key: k, UID: string(obj.UID)}
+	o := object.Object{Key: k, UID: string(obj.UID)}
 	l, err := t.shared(ctx, obj)
 	switch {
 	case err == nil:
@@ -122,7 +123,7 @@ func (t *term) shared(ctx context.Context, o *v1.Vip) (core.Lease, error) {
 
 // tellVip tells a Vip's object what came of it, and has the pods looked at that
 // name it, if that is news.
-func (t *term) tellVip(ctx context.Context, o Object, obj *v1.Vip, l core.Lease, refused error) error {
+func (t *term) tellVip(ctx context.Context, o object.Object, obj *v1.Vip, l core.Lease, refused error) error {
 	want := v1.VipStatus{Ready: refused == nil, Type: obj.Spec.Type, Selector: obj.Spec.Selector}
 	if refused == nil {
 		want.Mac = l.MAC.String()
@@ -140,7 +141,7 @@ func (t *term) tellVip(ctx context.Context, o Object, obj *v1.Vip, l core.Lease,
 func (t *term) sharing(vip string) {
 	for _, p := range t.Pods.List() {
 		if slices.Contains(named(p.Annotations, v1.FieldAAPs), vip) {
-			t.queue.Add(Key{KindPod, p.Namespace, p.Name})
+			t.queue.Add(object.KindPod.Named(p.Namespace, p.Name))
 		}
 	}
 }
@@ -155,7 +156,7 @@ func (t *term) unshare(vip string) int {
 }
 
 // share fills in which of the Vips that a pod names for an interface it may send from.
-func (t *term) share(p Pod, g *given) {
+func (t *term) share(p object.Pod, g *given) {
 	for _, name := range g.names.AAPs {
 		o, ok := t.Vips.Get("", name)
 		l, has := t.book.At(logical.VipPort(name))

@@ -8,14 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
-	"github.com/fairlead/fairlead/internal/controller"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 )
 
 const aaps = "ovn.kubernetes.io/aaps"
 
 func (w *world) vip(name, uid string, spec v1.VipSpec) {
-	w.set(controller.Key{Kind: controller.KindVip, Name: name}, &v1.Vip{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid), Generation: 1}, Spec: spec})
+	w.set(object.Key{Kind: object.KindVip, Name: name}, &v1.Vip{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid), Generation: 1}, Spec: spec})
 }
 
 // vipSays waits until a Vip's status says this: its addresses, and conditions.
@@ -23,7 +23,7 @@ func (w *world) vipSays(t *testing.T, name, want string) {
 	t.Helper()
 	got := ""
 	require.Eventually(t, func() bool {
-		o, ok := lister[*v1.Vip]{w, controller.KindVip}.Get("", name)
+		o, ok := lister[*v1.Vip]{w, object.KindVip}.Get("", name)
 		if !ok {
 			return false
 		}
@@ -87,12 +87,12 @@ func TestVips(t *testing.T) {
 	w.counts(t, "web", "3", "10.20.0.2-10.20.0.4", "2", "10.20.0.5-10.20.0.6")
 
 	// It goes: its pods give it up, and then who waits for it has it.
-	w.set(controller.Key{Kind: controller.KindVip, Name: "v"}, nil)
+	w.set(object.Key{Kind: object.KindVip, Name: "v"}, nil)
 	w.vipSays(t, "late", `10.20.0.3 fd20::5 True Truespec.type: switch_lb_vip (the address is kept, and that is all)`)
 	security("a", "")
 	w.vip("late", "2", v1.VipSpec{Subnet: "web", V4ip: "10.20.0.6"})
 	w.vipSays(t, "late", "10.20.0.6 fd20::6 True False")
-	w.set(controller.Key{Kind: controller.KindVip, Name: "late"}, nil)
+	w.set(object.Key{Kind: object.KindVip, Name: "late"}, nil)
 	require.Eventually(t, func() bool { return db.Get("Logical_Switch_Port", logical.VipPort("late"), "type") == "" }, patience, tick)
 	w.vip("bad", "3", v1.VipSpec{Subnet: "none"})
 	w.vipSays(t, "bad", "  Falsespec.subnet: Subnet none: it is not in force False")

@@ -6,13 +6,14 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/controller/status"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
 
 // vpc makes a Vpc's router what its object says; the default one is there
 // without an object.
-func (t *term) vpc(ctx context.Context, k Key) error {
+func (t *term) vpc(ctx context.Context, k object.Key) error {
 	obj, ok := t.Vpcs.Get("", k.Name)
 	if !ok && k.Name != v1.DefaultVpc {
 		if t.switched(k.Name) {
@@ -43,5 +44,5 @@ func (t *term) vpc(ctx context.Context, k Key) error {
 	if now.Conditions = conditions; !ok || !changed && status.SameVpc(obj.Status, now) {
 		return nil
 	}
-	return gone(t.VpcStatus(ctx, Object{Key: k, UID: string(obj.UID)}, now))
+	return gone(t.VpcStatus(ctx, object.Object{Key: k, UID: string(obj.UID)}, now))
 }

@@ -2,18 +2,20 @@ package controller
 
 import (
 	"context"
+
+	"github.com/fairlead/fairlead/internal/controller/object"
 )
 
 // failed tells why an object is not served, and has it looked at again when
 // what it needs changes: a Subnet or Vpc by name, "" for nothing that has one.
-func (t *term) failed(ctx context.Context, o Object, needs, reason string, err error) error {
+func (t *term) failed(ctx context.Context, o object.Object, needs, reason string, err error) error {
 	t.awaits(o.Key, needs)
-	t.say(ctx, o, Event{Reason: reason, Message: err.Error()})
+	t.say(ctx, o, object.Event{Reason: reason, Message: err.Error()})
 	return err
 }
 
 // say tells of an object what was not told of it last.
-func (t *term) say(ctx context.Context, o Object, e Event) {
+func (t *term) say(ctx context.Context, o object.Object, e object.Event) {
 	t.mu.Lock()
 	said := t.warned[o.Key] == e
 	t.warned[o.Key] = e
@@ -24,7 +26,7 @@ func (t *term) say(ctx context.Context, o Object, e Event) {
 }
 
 // awaits has an object looked at again when a Subnet or Vpc has rows.
-func (t *term) awaits(k Key, needs string) {
+func (t *term) awaits(k object.Key, needs string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.waiting[k] = needs
@@ -32,7 +34,7 @@ func (t *term) awaits(k Key, needs string) {
 
 // calm has an object wait for nothing any more; the same failure is told as an
 // event again.
-func (t *term) calm(k Key) {
+func (t *term) calm(k object.Key) {
 	t.mu.Lock()
 	_, warned := t.warned[k]
 	delete(t.waiting, k)
@@ -45,7 +47,7 @@ func (t *term) calm(k Key) {
 
 // served has an object wait for nothing any more; what was told of it still
 // holds.
-func (t *term) served(k Key) {
+func (t *term) served(k object.Key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.waiting, k)
@@ -53,7 +55,7 @@ func (t *term) served(k Key) {
 
 // rouse has objects looked at that wait for a Subnet or Vpc; "" is all.
 func (t *term) rouse(name string) {
-	var keys []Key
+	var keys []object.Key
 	t.mu.Lock()
 	for k, needs := range t.waiting {
 		if name == "" || needs == name {
@@ -66,9 +68,9 @@ func (t *term) rouse(name string) {
 
 // recount has a Subnet's counts told, and those of its IPPools.
 func (t *term) recount(subnet string) {
-	t.queue.Add(Key{Kind: kindStatus, Name: subnet})
+	t.queue.Add(object.Key{Kind: kindStatus, Name: subnet})
 	for _, p := range t.nets.Pools().In(subnet) {
-		t.queue.Add(Key{Kind: KindPool, Name: p})
+		t.queue.Add(object.Key{Kind: object.KindPool, Name: p})
 	}
 }
 
@@ -77,10 +79,10 @@ func (t *term) recount(subnet string) {
 func (t *term) counted(subnet string) {
 	t.recount(subnet)
 	if t.nets.freed(subnet) {
-		t.queue.Add(Key{Kind: kindNetworks})
+		t.queue.Add(object.Key{Kind: kindNetworks})
 	}
 	if _, _, inForce := t.nets.Get(subnet); !inForce && t.book.Empty(subnet) {
-		t.queue.Add(Key{Kind: KindSubnet, Name: subnet})
+		t.queue.Add(object.Key{Kind: object.KindSubnet, Name: subnet})
 	}
 }
 
@@ -118,17 +120,17 @@ func (t *term) switched(vpc string) bool {
 }
 
 // vpcsOf are the keys of a Vpc; of all that have rows where it is not known.
-func (t *term) vpcsOf(vpc string) []Key {
+func (t *term) vpcsOf(vpc string) []object.Key {
 	if vpc != anyVpc {
-		return []Key{{Kind: KindVpc, Name: vpc}}
+		return []object.Key{{Kind: object.KindVpc, Name: vpc}}
 	}
-	var out []Key
+	var out []object.Key
 	owners, err := t.DB.Owners()
 	if err != nil {
 		return nil // it comes back with everything else
 	}
 	for _, o := range owners {
-		if k, ok := keyOf(o); ok && k.Kind == KindVpc {
+		if k, ok := keyOf(o); ok && k.Kind == object.KindVpc {
 			out = append(out, k)
 		}
 	}

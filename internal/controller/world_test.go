@@ -17,9 +17,9 @@ import (
 
 	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
 	v1 "github.com/fairlead/fairlead/api/v1"
-	"github.com/fairlead/fairlead/internal/controller"
 	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 )
@@ -27,37 +27,37 @@ import (
 // world is a cluster's objects in memory, which several controllers may serve.
 type world struct {
 	mu      sync.Mutex
-	objects map[controller.Key]any
+	objects map[object.Key]any
 	follow  map[*follower]bool
 	events  []told
 	refuse  error         // of every write
 	hold    chan struct{} // unless it is nil, IP objects are written when it is closed
-	news    []controller.Key
+	news    []object.Key
 	version int
 }
 
-type follower struct{ changed func(controller.Key) }
+type follower struct{ changed func(object.Key) }
 
 // told is an event as it was recorded.
 type told struct {
 	by string
-	on controller.Key
-	controller.Event
+	on object.Key
+	object.Event
 }
 
 func newWorld() *world {
-	return &world{objects: map[controller.Key]any{}, follow: map[*follower]bool{}}
+	return &world{objects: map[object.Key]any{}, follow: map[*follower]bool{}}
 }
 
 // set puts an object in the place of the one that has its key; nil deletes.
-func (w *world) set(k controller.Key, o any) {
+func (w *world) set(k object.Key, o any) {
 	w.mu.Lock()
 	defer w.unlock()
 	w.put(k, o)
 }
 
-func (w *world) put(k controller.Key, o any) {
-	tell := []controller.Key{k}
+func (w *world) put(k object.Key, o any) {
+	tell := []object.Key{k}
 	if k.Kind == kindSlice {
 		tell = nil
 		for _, is := range []any{w.objects[k], o} {
@@ -66,7 +66,7 @@ func (w *world) put(k controller.Key, o any) {
 			}
 		}
 	}
-	if p, ok := o.(controller.Pod); ok {
+	if p, ok := o.(object.Pod); ok {
 		w.version++
 		p.Version = fmt.Sprint(w.version)
 		o = p
@@ -94,20 +94,20 @@ func (w *world) unlock() {
 // lister lists what is of a type.
 type lister[T any] struct {
 	*world
-	kind controller.Kind
+	kind object.Kind
 }
 
 func (l lister[T]) Get(namespace, name string) (T, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	o, ok := l.objects[controller.Key{Kind: l.kind, Namespace: namespace, Name: name}].(T)
+	o, ok := l.objects[object.Key{Kind: l.kind, Namespace: namespace, Name: name}].(T)
 	return o, ok
 }
 
 func (l lister[T]) List() (out []T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	keys := slices.SortedFunc(maps.Keys(l.objects), func(a, b controller.Key) int {
+	keys := slices.SortedFunc(maps.Keys(l.objects), func(a, b object.Key) int {
 		return cmp.Compare(a.String(), b.String())
 	})
 	for _, k := range keys {
@@ -119,31 +119,31 @@ func (l lister[T]) List() (out []T) {
 }
 
 // seenBy is the world as one controller has it.
-func (w *world) seenBy(name string) controller.World {
-	return controller.World{
-		Readers: controller.Readers{
-			Vpcs:       lister[*v1.Vpc]{w, controller.KindVpc},
-			Subnets:    lister[*v1.Subnet]{w, controller.KindSubnet},
-			Nodes:      lister[controller.Node]{w, controller.KindNode},
-			Pods:       lister[controller.Pod]{w, controller.KindPod},
-			Namespaces: lister[controller.Namespace]{w, controller.KindNamespace},
-			NADs:       lister[resolve.NAD]{w, controller.KindNAD},
-			Services:   lister[logical.Service]{w, controller.KindService},
+func (w *world) seenBy(name string) object.World {
+	return object.World{
+		Readers: object.Readers{
+			Vpcs:       lister[*v1.Vpc]{w, object.KindVpc},
+			Subnets:    lister[*v1.Subnet]{w, object.KindSubnet},
+			Nodes:      lister[object.Node]{w, object.KindNode},
+			Pods:       lister[object.Pod]{w, object.KindPod},
+			Namespaces: lister[object.Namespace]{w, object.KindNamespace},
+			NADs:       lister[resolve.NAD]{w, object.KindNAD},
+			Services:   lister[logical.Service]{w, object.KindService},
 			Endpoints: func(namespace, service string) []logical.Endpoints {
 				return slices.DeleteFunc(lister[logical.Endpoints]{w, kindSlice}.List(), func(e logical.Endpoints) bool {
 					return e.Namespace != namespace || e.Service != service
 				})
 			},
-			Policies: lister[controller.NetworkPolicy]{w, controller.KindPolicy},
-			IPs:      lister[*v1.IP]{w, controller.KindIP},
-			Sets:     lister[controller.StatefulSet]{w, controller.KindSet},
-			Pools:    lister[*v1.IPPool]{w, controller.KindPool},
-			Groups:   lister[*v1.SecurityGroup]{w, controller.KindGroup},
-			Vips:     lister[*v1.Vip]{w, controller.KindVip},
-			Vlans:    lister[*v1.Vlan]{w, controller.KindVlan},
-			QoS:      lister[*v1.QoSPolicy]{w, controller.KindQoS},
+			Policies: lister[object.NetworkPolicy]{w, object.KindPolicy},
+			IPs:      lister[*v1.IP]{w, object.KindIP},
+			Sets:     lister[object.StatefulSet]{w, object.KindSet},
+			Pools:    lister[*v1.IPPool]{w, object.KindPool},
+			Groups:   lister[*v1.SecurityGroup]{w, object.KindGroup},
+			Vips:     lister[*v1.Vip]{w, object.KindVip},
+			Vlans:    lister[*v1.Vlan]{w, object.KindVlan},
+			QoS:      lister[*v1.QoSPolicy]{w, object.KindQoS},
 			Claims:   w.known(),
-			Follow: func(ctx context.Context, changed func(controller.Key)) error {
+			Follow: func(ctx context.Context, changed func(object.Key)) error {
 				f := &follower{changed}
 				w.mu.Lock()
 				defer w.mu.Unlock()
@@ -162,7 +162,7 @@ func (w *world) seenBy(name string) controller.World {
 
 // known are the AddressLeases as a controller reads them.
 func (w *world) known() claim.Reader {
-	all := lister[*fairlead.AddressLease]{w, controller.KindClaim}
+	all := lister[*fairlead.AddressLease]{w, object.KindClaim}
 	return claim.Reader{
 		Get:  func(name string) (*fairlead.AddressLease, bool) { return all.Get("", name) },
 		List: all.List,
@@ -178,7 +178,7 @@ func (w *world) known() claim.Reader {
 			return nil, core.ErrNotFound
 		},
 		Gone: func(_ context.Context, pod core.Pod) (bool, error) {
-			p, ok := lister[controller.Pod]{w, controller.KindPod}.Get(pod.Namespace, pod.Name)
+			p, ok := lister[object.Pod]{w, object.KindPod}.Get(pod.Namespace, pod.Name)
 			return !ok || p.UID != pod.UID || p.Done, nil
 		},
 	}
@@ -194,7 +194,7 @@ type outcomes struct {
 	by string
 }
 
-func (o outcomes) Annotate(_ context.Context, at controller.Object, set map[string]string) error {
+func (o outcomes) Annotate(_ context.Context, at object.Object, set map[string]string) error {
 	o.mu.Lock()
 	defer o.unlock()
 	if o.refuse != nil {
@@ -211,7 +211,7 @@ func (o outcomes) Annotate(_ context.Context, at controller.Object, set map[stri
 		return out
 	}
 	switch was := o.objects[at.Key].(type) {
-	case controller.Pod:
+	case object.Pod:
 		if at.Version != "" && at.Version != was.Version {
 			return core.ErrNotFound
 		}
@@ -219,7 +219,7 @@ func (o outcomes) Annotate(_ context.Context, at controller.Object, set map[stri
 			o.put(at.Key, was)
 			return nil
 		}
-	case controller.Node:
+	case object.Node:
 		if was.Annotations = with(was.UID, was.Annotations); was.Annotations != nil {
 			o.put(at.Key, was)
 			return nil
@@ -228,7 +228,7 @@ func (o outcomes) Annotate(_ context.Context, at controller.Object, set map[stri
 	return core.ErrNotFound
 }
 
-func (o outcomes) SubnetStatus(_ context.Context, at controller.Object, status v1.SubnetStatus) error {
+func (o outcomes) SubnetStatus(_ context.Context, at object.Object, status v1.SubnetStatus) error {
 	o.mu.Lock()
 	defer o.unlock()
 	was, ok := o.objects[at.Key].(*v1.Subnet)
@@ -241,7 +241,7 @@ func (o outcomes) SubnetStatus(_ context.Context, at controller.Object, status v
 	return nil
 }
 
-func (o outcomes) PoolStatus(_ context.Context, at controller.Object, status v1.IPPoolStatus) error {
+func (o outcomes) PoolStatus(_ context.Context, at object.Object, status v1.IPPoolStatus) error {
 	o.mu.Lock()
 	defer o.unlock()
 	was, ok := o.objects[at.Key].(*v1.IPPool)
@@ -254,7 +254,7 @@ func (o outcomes) PoolStatus(_ context.Context, at controller.Object, status v1.
 	return nil
 }
 
-func (o outcomes) Status(_ context.Context, at controller.Object, status any) error {
+func (o outcomes) Status(_ context.Context, at object.Object, status any) error {
 	o.mu.Lock()
 	defer o.unlock()
 	switch was := o.objects[at.Key].(type) {
@@ -280,7 +280,7 @@ func (o outcomes) Status(_ context.Context, at controller.Object, status any) er
 	return nil
 }
 
-func (o outcomes) VpcStatus(_ context.Context, at controller.Object, status v1.VpcStatus) error {
+func (o outcomes) VpcStatus(_ context.Context, at object.Object, status v1.VpcStatus) error {
 	o.mu.Lock()
 	defer o.unlock()
 	was, ok := o.objects[at.Key].(*v1.Vpc)
@@ -306,7 +306,7 @@ func (o outcomes) PutIP(ctx context.Context, have, want *v1.IP) error {
 	if o.refuse != nil {
 		return o.refuse
 	}
-	k := controller.Key{Kind: controller.KindIP, Name: want.Name}
+	k := object.Key{Kind: object.KindIP, Name: want.Name}
 	now, there := o.objects[k].(*v1.IP)
 	switch {
 	case there != (have != nil), there && now.UID != have.UID:
@@ -335,7 +335,7 @@ func (o outcomes) PutIP(ctx context.Context, have, want *v1.IP) error {
 func (o outcomes) DropIP(_ context.Context, have *v1.IP) error {
 	o.mu.Lock()
 	defer o.unlock()
-	k := controller.Key{Kind: controller.KindIP, Name: have.Name}
+	k := object.Key{Kind: object.KindIP, Name: have.Name}
 	if now, there := o.objects[k].(*v1.IP); there && now.UID == have.UID {
 		o.put(k, nil)
 	}
@@ -348,7 +348,7 @@ func (o outcomes) PutClaim(_ context.Context, have, want *fairlead.AddressLease)
 	if o.refuse != nil {
 		return o.refuse
 	}
-	k := controller.Key{Kind: controller.KindClaim, Name: want.Name}
+	k := object.Key{Kind: object.KindClaim, Name: want.Name}
 	now, there := o.objects[k].(*fairlead.AddressLease)
 	if there != (have != nil) || there && now.ResourceVersion != have.ResourceVersion {
 		return core.ErrExists
@@ -366,7 +366,7 @@ func (o outcomes) PutClaim(_ context.Context, have, want *fairlead.AddressLease)
 func (o outcomes) DropClaim(_ context.Context, have *fairlead.AddressLease) error {
 	o.mu.Lock()
 	defer o.unlock()
-	k := controller.Key{Kind: controller.KindClaim, Name: have.Name}
+	k := object.Key{Kind: object.KindClaim, Name: have.Name}
 	switch now, there := o.objects[k].(*fairlead.AddressLease); {
 	case !there:
 	case now.ResourceVersion != have.ResourceVersion:
@@ -377,14 +377,14 @@ func (o outcomes) DropClaim(_ context.Context, have *fairlead.AddressLease) erro
 	return nil
 }
 
-func (o outcomes) Warn(_ context.Context, at controller.Object, e controller.Event) {
+func (o outcomes) Warn(_ context.Context, at object.Object, e object.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.events = append(o.events, told{o.by, at.Key, e})
 }
 
 // warned are the reasons of the events about an object.
-func (w *world) warned(k controller.Key) (out []string) {
+func (w *world) warned(k object.Key) (out []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range w.events {
@@ -396,18 +396,18 @@ func (w *world) warned(k controller.Key) (out []string) {
 }
 
 // kindSlice are the EndpointSlices.
-const kindSlice controller.Kind = "EndpointSlice"
+const kindSlice object.Kind = "EndpointSlice"
 
-func serviceKey(name string) controller.Key {
-	return controller.Key{Kind: controller.KindService, Namespace: "ns", Name: name}
+func serviceKey(name string) object.Key {
+	return object.Key{Kind: object.KindService, Namespace: "ns", Name: name}
 }
 
-func podKey(name string) controller.Key {
-	return controller.Key{Kind: controller.KindPod, Namespace: "ns", Name: name}
+func podKey(name string) object.Key {
+	return object.Key{Kind: object.KindPod, Namespace: "ns", Name: name}
 }
 
-func subnetKey(name string) controller.Key {
-	return controller.Key{Kind: controller.KindSubnet, Name: name}
+func subnetKey(name string) object.Key {
+	return object.Key{Kind: object.KindSubnet, Name: name}
 }
 
 // subnet declares a Subnet.
@@ -421,8 +421,8 @@ func (w *world) pod(name, uid string, notes ...string) {
 	w.set(podKey(name), declared(name, uid, notes...))
 }
 
-func declared(name, uid string, notes ...string) controller.Pod {
-	p := controller.Pod{Pod: core.Pod{Namespace: "ns", Name: name, UID: uid}, Annotations: map[string]string{}}
+func declared(name, uid string, notes ...string) object.Pod {
+	p := object.Pod{Pod: core.Pod{Namespace: "ns", Name: name, UID: uid}, Annotations: map[string]string{}}
 	for i := 0; i < len(notes); i += 2 {
 		p.Annotations[notes[i]] = notes[i+1]
 	}
@@ -431,7 +431,7 @@ func declared(name, uid string, notes ...string) controller.Pod {
 
 // notes are a pod's annotations now.
 func (w *world) notes(name string) map[string]string {
-	p, _ := lister[controller.Pod]{w, controller.KindPod}.Get("ns", name)
+	p, _ := lister[object.Pod]{w, object.KindPod}.Get("ns", name)
 	return p.Annotations
 }
 
@@ -448,7 +448,7 @@ func (w *world) counts(t testing.TB, name, used, usedRange, free, freeRange stri
 	t.Helper()
 	want, got := [4]string{used, usedRange, free, freeRange}, [4]string{}
 	require.Eventually(t, func() bool {
-		o, ok := lister[*v1.Subnet]{w, controller.KindSubnet}.Get("", name)
+		o, ok := lister[*v1.Subnet]{w, object.KindSubnet}.Get("", name)
 		if ok {
 			s := o.Status
 			got = [4]string{string(s.V4UsingIPs), s.V4UsingIPRange, string(s.V4AvailableIPs), s.V4AvailableIPRange}
@@ -458,7 +458,7 @@ func (w *world) counts(t testing.TB, name, used, usedRange, free, freeRange stri
 }
 
 // named gives a Vpc the metadata that its key says.
-func (w *world) named(k controller.Key) {
+func (w *world) named(k object.Key) {
 	w.mu.Lock()
 	defer w.unlock()
 	if o, ok := w.objects[k].(*v1.Vpc); ok {

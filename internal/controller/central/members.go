@@ -17,7 +17,7 @@ const membersLook = 15 * time.Second
 // about to be another.
 const (
 	looksReplaced = 2
-	looksUnlisted = 8
+	looksUnlisted = 5
 )
 
 // takeOut takes members that are gone for good out of the clusters, until ctx ends:

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
-	"github.com/fairlead/fairlead/internal/controller"
 	"github.com/fairlead/fairlead/internal/controller/claim"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 )
 
@@ -32,7 +32,7 @@ func readClaim(u *unstructured.Unstructured) *fairlead.AddressLease {
 // ofPod is the index's key of an AddressLease that an informer keeps.
 func ofPod(o any) ([]string, error) {
 	i, ok := o.(*item[*fairlead.AddressLease])
-	if !ok || i.value.Spec.Owner.Kind != string(controller.KindPod) {
+	if !ok || i.value.Spec.Owner.Kind != string(object.KindPod) {
 		return nil, nil
 	}
 	return []string{cache.NewObjectName(i.value.Spec.Owner.Namespace, i.value.Spec.Owner.Name).String()}, nil
@@ -40,7 +40,7 @@ func ofPod(o any) ([]string, error) {
 
 // claims implements controller.Readers.Claims.
 func (c *Cluster) claims() claim.Reader {
-	known := lister[*fairlead.AddressLease]{c.all[controller.KindClaim]}
+	known := lister[*fairlead.AddressLease]{c.all[object.KindClaim]}
 	return claim.Reader{
 		Get:  func(name string) (*fairlead.AddressLease, bool) { return known.Get("", name) },
 		List: known.List, Of: c.claimsOf, Now: c.claimNow, Gone: c.podGone,
@@ -49,7 +49,7 @@ func (c *Cluster) claims() claim.Reader {
 
 // claimsOf implements claim.Reader.Of.
 func (c *Cluster) claimsOf(pod core.Pod) (out []*fairlead.AddressLease) {
-	found, err := c.all[controller.KindClaim].GetIndexer().ByIndex(byPod, cache.NewObjectName(pod.Namespace, pod.Name).String())
+	found, err := c.all[object.KindClaim].GetIndexer().ByIndex(byPod, cache.NewObjectName(pod.Namespace, pod.Name).String())
 	if err != nil {
 		return nil // there is the index: New made it
 	}
@@ -90,7 +90,7 @@ func (c *Cluster) podGone(ctx context.Context, pod core.Pod) (bool, error) {
 // PutClaim implements claim.Writer.
 func (c *Cluster) PutClaim(ctx context.Context, have, want *fairlead.AddressLease) error {
 	o := want.DeepCopy()
-	o.TypeMeta = metav1.TypeMeta{APIVersion: fairlead.APIVersion, Kind: string(controller.KindClaim)}
+	o.TypeMeta = metav1.TypeMeta{APIVersion: fairlead.APIVersion, Kind: string(object.KindClaim)}
 	if have != nil {
 		o.UID, o.ResourceVersion = have.UID, have.ResourceVersion
 	}

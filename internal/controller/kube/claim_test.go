@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
-	"github.com/fairlead/fairlead/internal/controller"
 	"github.com/fairlead/fairlead/internal/controller/kube"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/testbed"
 	kubebed "github.com/fairlead/fairlead/internal/testbed/kube"
@@ -99,7 +99,7 @@ func BenchmarkClaim(b *testing.B) {
 		name := fairlead.LeaseName("bench", ip)
 		require.NoError(b, world.PutClaim(b.Context(), nil, &fairlead.AddressLease{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec:       fairlead.AddressLeaseSpec{Subnet: "bench", Address: ip.String(), Owner: fairlead.Owner{Kind: string(controller.KindPod), Namespace: "ns", Name: "p"}},
+			Spec:       fairlead.AddressLeaseSpec{Subnet: "bench", Address: ip.String(), Owner: fairlead.Owner{Kind: string(object.KindPod), Namespace: "ns", Name: "p"}},
 		}))
 		b.StopTimer()
 		have, err := world.Claims.Now(b.Context(), name)

@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
-	"github.com/fairlead/fairlead/internal/controller"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 )
@@ -53,12 +53,12 @@ var (
 type Cluster struct {
 	client dynamic.Interface
 	log    *slog.Logger
-	all    map[controller.Kind]cache.SharedIndexInformer
+	all    map[object.Kind]cache.SharedIndexInformer
 	begin  dynamicinformer.DynamicSharedInformerFactory
 	unseen unseen
 
 	mu    sync.Mutex
-	fails map[controller.Kind]error // why a kind cannot be listed or watched
+	fails map[object.Kind]error // why a kind cannot be listed or watched
 }
 
 // New makes a Cluster that knows no object yet: Run reads them.
@@ -68,30 +68,30 @@ func New(config *rest.Config, log *slog.Logger) (*Cluster, error) {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
 	c := &Cluster{
-		client: client, log: log, all: map[controller.Kind]cache.SharedIndexInformer{}, fails: map[controller.Kind]error{},
+		client: client, log: log, all: map[object.Kind]cache.SharedIndexInformer{}, fails: map[object.Kind]error{},
 		begin: dynamicinformer.NewDynamicSharedInformerFactory(client, 0),
 	}
-	for kind, k := range map[controller.Kind]struct {
+	for kind, k := range map[object.Kind]struct {
 		resource schema.GroupVersionResource
 		keep     cache.TransformFunc
 	}{
-		controller.KindVpc:       {vpcs, keep(read[v1.Vpc])},
-		controller.KindSubnet:    {subnets, keep(read[v1.Subnet])},
-		controller.KindNode:      {nodes, keep(readNode)},
-		controller.KindPod:       {pods, keep(readPod)},
-		controller.KindNamespace: {namespaces, keep(readNamespace)},
-		controller.KindNAD:       {nads, keep(readNAD)},
-		controller.KindService:   {services, keep(readService)},
-		kindSlice:                {slicesOf, keep(readEndpoints)},
-		controller.KindPolicy:    {policies, keep(readPolicy)},
-		controller.KindIP:        {ips, keep(readIP)},
-		controller.KindSet:       {sets, keep(readSet)},
-		controller.KindPool:      {ippools, keep(read[v1.IPPool])},
-		controller.KindGroup:     {groups, keep(read[v1.SecurityGroup])},
-		controller.KindVip:       {vips, keep(readVip)},
-		controller.KindVlan:      {vlans, keep(read[v1.Vlan])},
-		controller.KindQoS:       {qos, keep(read[v1.QoSPolicy])},
-		controller.KindClaim:     {leases, keep(readClaim)},
+		object.KindVpc:       {vpcs, keep(read[v1.Vpc])},
+		object.KindSubnet:    {subnets, keep(read[v1.Subnet])},
+		object.KindNode:      {nodes, keep(readNode)},
+		object.KindPod:       {pods, keep(readPod)},
+		object.KindNamespace: {namespaces, keep(readNamespace)},
+		object.KindNAD:       {nads, keep(readNAD)},
+		object.KindService:   {services, keep(readService)},
+		kindSlice:            {slicesOf, keep(readEndpoints)},
+		object.KindPolicy:    {policies, keep(readPolicy)},
+		object.KindIP:        {ips, keep(readIP)},
+		object.KindSet:       {sets, keep(readSet)},
+		object.KindPool:      {ippools, keep(read[v1.IPPool])},
+		object.KindGroup:     {groups, keep(read[v1.SecurityGroup])},
+		object.KindVip:       {vips, keep(readVip)},
+		object.KindVlan:      {vlans, keep(read[v1.Vlan])},
+		object.KindQoS:       {qos, keep(read[v1.QoSPolicy])},
+		object.KindClaim:     {leases, keep(readClaim)},
 	} {
 		informer := c.begin.ForResource(k.resource).Informer()
 		if err := informer.SetTransform(k.keep); err != nil {
@@ -105,7 +105,7 @@ func New(config *rest.Config, log *slog.Logger) (*Cluster, error) {
 	if err := c.all[kindSlice].AddIndexers(cache.Indexers{byService: indexed}); err != nil {
 		return nil, fmt.Errorf("read %s: %w", slicesOf.Resource, err)
 	}
-	if err := c.all[controller.KindClaim].AddIndexers(cache.Indexers{byPod: ofPod}); err != nil {
+	if err := c.all[object.KindClaim].AddIndexers(cache.Indexers{byPod: ofPod}); err != nil {
 		return nil, fmt.Errorf("read %s: %w", leases.Resource, err)
 	}
 	for kind := range c.all {
@@ -125,7 +125,7 @@ func (c *Cluster) Run(ctx context.Context) {
 
 // failed notes, and logs once, why a kind cannot be listed or watched. That a
 // watch ended is no news: the next one begins.
-func (c *Cluster) failed(kind controller.Kind, err error) {
+func (c *Cluster) failed(kind object.Kind, err error) {
 	if errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return
 	}
@@ -162,25 +162,25 @@ func (c *Cluster) Listed() error {
 }
 
 // World is the cluster as the controller has it.
-func (c *Cluster) World() controller.World {
-	return controller.World{
-		Readers: controller.Readers{
-			Vpcs:       lister[*v1.Vpc]{c.all[controller.KindVpc]},
-			Subnets:    lister[*v1.Subnet]{c.all[controller.KindSubnet]},
-			Nodes:      lister[controller.Node]{c.all[controller.KindNode]},
-			Pods:       lister[controller.Pod]{c.all[controller.KindPod]},
-			Namespaces: lister[controller.Namespace]{c.all[controller.KindNamespace]},
-			NADs:       lister[resolve.NAD]{c.all[controller.KindNAD]},
-			Services:   lister[logical.Service]{c.all[controller.KindService]},
+func (c *Cluster) World() object.World {
+	return object.World{
+		Readers: object.Readers{
+			Vpcs:       lister[*v1.Vpc]{c.all[object.KindVpc]},
+			Subnets:    lister[*v1.Subnet]{c.all[object.KindSubnet]},
+			Nodes:      lister[object.Node]{c.all[object.KindNode]},
+			Pods:       lister[object.Pod]{c.all[object.KindPod]},
+			Namespaces: lister[object.Namespace]{c.all[object.KindNamespace]},
+			NADs:       lister[resolve.NAD]{c.all[object.KindNAD]},
+			Services:   lister[logical.Service]{c.all[object.KindService]},
 			Endpoints:  c.endpoints,
-			Policies:   lister[controller.NetworkPolicy]{c.all[controller.KindPolicy]},
-			IPs:        lister[*v1.IP]{c.all[controller.KindIP]},
-			Sets:       lister[controller.StatefulSet]{c.all[controller.KindSet]},
-			Pools:      lister[*v1.IPPool]{c.all[controller.KindPool]},
-			Groups:     lister[*v1.SecurityGroup]{c.all[controller.KindGroup]},
-			Vips:       lister[*v1.Vip]{c.all[controller.KindVip]},
-			Vlans:      lister[*v1.Vlan]{c.all[controller.KindVlan]},
-			QoS:        lister[*v1.QoSPolicy]{c.all[controller.KindQoS]},
+			Policies:   lister[object.NetworkPolicy]{c.all[object.KindPolicy]},
+			IPs:        lister[*v1.IP]{c.all[object.KindIP]},
+			Sets:       lister[object.StatefulSet]{c.all[object.KindSet]},
+			Pools:      lister[*v1.IPPool]{c.all[object.KindPool]},
+			Groups:     lister[*v1.SecurityGroup]{c.all[object.KindGroup]},
+			Vips:       lister[*v1.Vip]{c.all[object.KindVip]},
+			Vlans:      lister[*v1.Vlan]{c.all[object.KindVlan]},
+			QoS:        lister[*v1.QoSPolicy]{c.all[object.KindQoS]},
 			Claims:     c.claims(),
 			Follow:     c.follow,
 		},
@@ -189,7 +189,7 @@ func (c *Cluster) World() controller.World {
 }
 
 // follow implements controller.Readers.Follow.
-func (c *Cluster) follow(ctx context.Context, changed func(controller.Key)) error {
+func (c *Cluster) follow(ctx context.Context, changed func(object.Key)) error {
 	var synced []cache.InformerSynced
 	for kind, informer := range c.all {
 		tell := func(o any) {
@@ -200,7 +200,7 @@ func (c *Cluster) follow(ctx context.Context, changed func(controller.Key)) erro
 				return
 			}
 			if name, err := cache.DeletionHandlingObjectToName(o); err == nil {
-				changed(controller.Key{Kind: kind, Namespace: name.Namespace, Name: name.Name})
+				changed(object.Key{Kind: kind, Namespace: name.Namespace, Name: name.Name})
 			}
 		}
 		handle, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{

@@ -17,6 +17,7 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller"
 	"github.com/fairlead/fairlead/internal/controller/kube"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
 	"github.com/fairlead/fairlead/internal/testbed"
@@ -144,7 +145,7 @@ func TestPodsAreAnnotated(t *testing.T) {
 	require.Equal(t, "10.30.0.2", strings.Split(note("pod", "c", "ovn.kubernetes.io/ip_address"), ",")[0])
 
 	// An earlier pod of the name is not told what is another's.
-	gone := controller.Object{Key: controller.Key{Kind: controller.KindPod, Namespace: ns, Name: "c"}, UID: string(first.GetUID())}
+	gone := object.Object{Key: object.Key{Kind: object.KindPod, Namespace: ns, Name: "c"}, UID: string(first.GetUID())}
 	require.ErrorIs(t, objects.Annotate(t.Context(), gone, map[string]string{"test/never": "x"}), core.ErrNotFound)
 	require.Empty(t, note("pod", "c", "test/never"))
 	for _, name := range []string{"a", "b"} {

@@ -13,8 +13,8 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
-	"github.com/fairlead/fairlead/internal/controller"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 )
@@ -70,8 +70,8 @@ func readIP(u *unstructured.Unstructured) *v1.IP {
 	return out
 }
 
-func readSet(u *unstructured.Unstructured) controller.StatefulSet {
-	s := controller.StatefulSet{Namespace: u.GetNamespace(), Name: u.GetName(), UID: string(u.GetUID()), Ending: u.GetDeletionTimestamp() != nil, Replicas: 1}
+func readSet(u *unstructured.Unstructured) object.StatefulSet {
+	s := object.StatefulSet{Namespace: u.GetNamespace(), Name: u.GetName(), UID: string(u.GetUID()), Ending: u.GetDeletionTimestamp() != nil, Replicas: 1}
 	if n, has, _ := unstructured.NestedInt64(u.Object, "spec", "replicas"); has {
 		s.Replicas = int(n)
 	}
@@ -80,8 +80,8 @@ func readSet(u *unstructured.Unstructured) controller.StatefulSet {
 	return s
 }
 
-func readNode(u *unstructured.Unstructured) controller.Node {
-	n := controller.Node{Name: u.GetName(), UID: string(u.GetUID()), Annotations: u.GetAnnotations(), Zone: u.GetLabels()[corev1.LabelTopologyZone]}
+func readNode(u *unstructured.Unstructured) object.Node {
+	n := object.Node{Name: u.GetName(), UID: string(u.GetUID()), Annotations: u.GetAnnotations(), Zone: u.GetLabels()[corev1.LabelTopologyZone]}
 	all, _, _ := unstructured.NestedSlice(u.Object, "status", "addresses")
 	for _, one := range all {
 		m, _ := one.(map[string]any)
@@ -93,8 +93,8 @@ func readNode(u *unstructured.Unstructured) controller.Node {
 	return n
 }
 
-func readNamespace(u *unstructured.Unstructured) controller.Namespace {
-	return controller.Namespace{Name: u.GetName(), Labels: u.GetLabels()}
+func readNamespace(u *unstructured.Unstructured) object.Namespace {
+	return object.Namespace{Name: u.GetName(), Labels: u.GetLabels()}
 }
 
 func readNAD(u *unstructured.Unstructured) resolve.NAD {
@@ -104,12 +104,12 @@ func readNAD(u *unstructured.Unstructured) resolve.NAD {
 
 // readPolicy keeps a NetworkPolicy that cannot be read as one that lets nothing
 // pass to or from any pod of its namespace.
-func readPolicy(u *unstructured.Unstructured) controller.NetworkPolicy {
+func readPolicy(u *unstructured.Unstructured) object.NetworkPolicy {
 	o := &networking.NetworkPolicy{}
 	if decode(u, o) != nil {
 		o = &networking.NetworkPolicy{Spec: networking.NetworkPolicySpec{PolicyTypes: []networking.PolicyType{networking.PolicyTypeIngress, networking.PolicyTypeEgress}}}
 	}
-	return controller.NetworkPolicy{Namespace: u.GetNamespace(), Name: u.GetName(), UID: string(u.GetUID()), Spec: o.Spec}
+	return object.NetworkPolicy{Namespace: u.GetNamespace(), Name: u.GetName(), UID: string(u.GetUID()), Spec: o.Spec}
 }
 
 // namedPorts are the ports of a pod's containers that have names.
@@ -135,13 +135,13 @@ func namedPorts(u *unstructured.Unstructured) (out []logical.ContainerPort) {
 	return out
 }
 
-func readPod(u *unstructured.Unstructured) controller.Pod {
-	p := controller.Pod{
+func readPod(u *unstructured.Unstructured) object.Pod {
+	p := object.Pod{
 		Pod:         core.Pod{Namespace: u.GetNamespace(), Name: u.GetName(), UID: string(u.GetUID())},
 		Annotations: u.GetAnnotations(), Labels: u.GetLabels(), Ports: namedPorts(u), Ending: u.GetDeletionTimestamp() != nil, Version: u.GetResourceVersion(),
 	}
 	if by := metav1.GetControllerOfNoCopy(u); by != nil {
-		p.Owner = controller.Owner{Kind: by.Kind, Name: by.Name, UID: string(by.UID)}
+		p.Owner = object.Owner{Kind: by.Kind, Name: by.Name, UID: string(by.UID)}
 	}
 	p.Node, _, _ = unstructured.NestedString(u.Object, "spec", "nodeName")
 	p.Host, _, _ = unstructured.NestedBool(u.Object, "spec", "hostNetwork")

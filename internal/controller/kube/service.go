@@ -6,13 +6,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/fairlead/fairlead/internal/controller"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 )
 
 // kindSlice are the EndpointSlices, of which the controller hears as of their
 // Services.
-const kindSlice controller.Kind = "EndpointSlice"
+const kindSlice object.Kind = "EndpointSlice"
 
 // byService is the index of EndpointSlices by Service.
 const byService = "service"
@@ -60,13 +60,13 @@ func indexed(o any) ([]string, error) {
 }
 
 // serviceOf is the Service of an EndpointSlice; false for another object.
-func serviceOf(o any) (controller.Key, bool) {
+func serviceOf(o any) (object.Key, bool) {
 	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 		o = gone.Obj
 	}
 	i, ok := o.(*item[logical.Endpoints])
 	if !ok {
-		return controller.Key{}, false
+		return object.Key{}, false
 	}
-	return controller.Key{Kind: controller.KindService, Namespace: i.value.Namespace, Name: i.value.Service}, true
+	return object.Key{Kind: object.KindService, Namespace: i.value.Namespace, Name: i.value.Service}, true
 }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
-	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 )
 
@@ -25,7 +25,7 @@ func readVip(u *unstructured.Unstructured) *v1.Vip {
 }
 
 // Status implements controller.Outcomes.
-func (c *Cluster) Status(ctx context.Context, o controller.Object, status any) error {
+func (c *Cluster) Status(ctx context.Context, o object.Object, status any) error {
 	have, ok := c.conditions(o.Key)
 	if !ok {
 		return core.ErrNotFound
@@ -34,29 +34,29 @@ func (c *Cluster) Status(ctx context.Context, o controller.Object, status any) e
 	if err != nil {
 		return fmt.Errorf("status of %s: %w", o.Key, err)
 	}
-	resource := v1.GroupVersion.WithResource(map[controller.Kind]string{
-		controller.KindGroup: groups.Resource, controller.KindVip: vips.Resource, controller.KindVlan: vlans.Resource, controller.KindQoS: qos.Resource,
+	resource := v1.GroupVersion.WithResource(map[object.Kind]string{
+		object.KindGroup: groups.Resource, object.KindVip: vips.Resource, object.KindVlan: vlans.Resource, object.KindQoS: qos.Resource,
 	}[o.Kind])
 	return c.patch(ctx, resource, o, body, "status")
 }
 
 // conditions are those that an object has; false for one that is gone.
-func (c *Cluster) conditions(k controller.Key) ([]v1.Condition, bool) {
+func (c *Cluster) conditions(k object.Key) ([]v1.Condition, bool) {
 	w := c.World()
 	switch k.Kind {
-	case controller.KindGroup:
+	case object.KindGroup:
 		if o, ok := w.Groups.Get("", k.Name); ok {
 			return o.Status.Conditions, true
 		}
-	case controller.KindVip:
+	case object.KindVip:
 		if o, ok := w.Vips.Get("", k.Name); ok {
 			return o.Status.Conditions, true
 		}
-	case controller.KindVlan:
+	case object.KindVlan:
 		if o, ok := w.Vlans.Get("", k.Name); ok {
 			return o.Status.Conditions, true
 		}
-	case controller.KindQoS:
+	case object.KindQoS:
 		if o, ok := w.QoS.Get("", k.Name); ok {
 			return o.Status.Conditions, true
 		}

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/object"
 )
 
 // write is the last write of an object.
@@ -20,44 +20,44 @@ type write struct {
 // unseen are the writes that the watches have not told of yet.
 type unseen struct {
 	mu     sync.Mutex
-	writes map[controller.Key]write
+	writes map[object.Key]write
 }
 
-func (u *unseen) of(k controller.Key) (w write, ok bool) {
+func (u *unseen) of(k object.Key) (w write, ok bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	w, ok = u.writes[k]
 	return w, ok
 }
 
-func (u *unseen) put(k controller.Key, w write) {
+func (u *unseen) put(k object.Key, w write) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.writes == nil {
-		u.writes = map[controller.Key]write{}
+		u.writes = map[object.Key]write{}
 	}
 	u.writes[k] = w
 }
 
-func (u *unseen) drop(k controller.Key) {
+func (u *unseen) drop(k object.Key) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	delete(u.writes, k)
 }
 
 // known is what the watch has told of an object.
-func (c *Cluster) known(k controller.Key) (found any, exists bool, err error) {
+func (c *Cluster) known(k object.Key) (found any, exists bool, err error) {
 	return c.all[k.Kind].GetStore().GetByKey(cache.NewObjectName(k.Namespace, k.Name).String())
 }
 
 // awaits tells that the watch has yet to tell of the last write of an object.
-func (c *Cluster) awaits(o controller.Object) bool {
+func (c *Cluster) awaits(o object.Object) bool {
 	last, ok := c.unseen.of(o.Key)
 	return ok && last.uid == o.UID && !c.knows(o.Key, last.version)
 }
 
 // wrote notes a write, unless the watch has told of it already.
-func (c *Cluster) wrote(o controller.Object, version string) {
+func (c *Cluster) wrote(o object.Object, version string) {
 	c.unseen.put(o.Key, write{o.UID, version})
 	if c.knows(o.Key, version) { // looked at last: the watch tells meanwhile
 		c.unseen.drop(o.Key)
@@ -66,7 +66,7 @@ func (c *Cluster) wrote(o controller.Object, version string) {
 
 // knows tells that the watch has told of a version of an object or of a later
 // one, or that the object is gone. A version that cannot be compared is known.
-func (c *Cluster) knows(k controller.Key, version string) bool {
+func (c *Cluster) knows(k object.Key, version string) bool {
 	found, exists, err := c.known(k)
 	now, ok := found.(metav1.Object)
 	if err != nil || !exists || !ok {
@@ -77,13 +77,13 @@ func (c *Cluster) knows(k controller.Key, version string) bool {
 }
 
 // clean has writes forgotten that the watch of a kind tells of.
-func (c *Cluster) clean(kind controller.Kind) error {
+func (c *Cluster) clean(kind object.Kind) error {
 	told := func(o any) {
 		name, err := cache.DeletionHandlingObjectToName(o)
 		if err != nil {
 			return
 		}
-		k := controller.Key{Kind: kind, Namespace: name.Namespace, Name: name.Name}
+		k := object.Key{Kind: kind, Namespace: name.Namespace, Name: name.Name}
 		if last, ok := c.unseen.of(k); ok && c.knows(k, last.version) {
 			c.unseen.drop(k)
 		}

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	kubebed "github.com/fairlead/fairlead/internal/testbed/kube"
 )
 
@@ -24,10 +24,10 @@ func TestOwnWriteIsAwaited(t *testing.T) {
 	as.UserAgent = "fairlead-controller/own"
 	objects, err := New(as, slog.New(slog.DiscardHandler)) // not run: the test is its watch
 	require.NoError(t, err)
-	o := controller.Object{Key: controller.Key{Kind: controller.KindPod, Namespace: ns, Name: "p"}, UID: string(p.GetUID())}
-	store := objects.all[controller.KindPod].GetStore()
+	o := object.Object{Key: object.Key{Kind: object.KindPod, Namespace: ns, Name: "p"}, UID: string(p.GetUID())}
+	store := objects.all[object.KindPod].GetStore()
 	seen := func(version string) {
-		require.NoError(t, store.Add(&item[controller.Pod]{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "p", UID: types.UID(o.UID), ResourceVersion: version}}))
+		require.NoError(t, store.Add(&item[object.Pod]{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "p", UID: types.UID(o.UID), ResourceVersion: version}}))
 	}
 	mark := c.Mark()
 	patches := func() int {

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
-	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 )
 
@@ -29,7 +29,7 @@ const manager = "fairlead-controller"
 // patch merges a body into one incarnation of an object. While the watch has
 // not told of the last write yet, nothing is written: what the body was made
 // from is older, and the controller comes again when the watch tells.
-func (c *Cluster) patch(ctx context.Context, what schema.GroupVersionResource, o controller.Object, body map[string]any, parts ...string) error {
+func (c *Cluster) patch(ctx context.Context, what schema.GroupVersionResource, o object.Object, body map[string]any, parts ...string) error {
 	if c.awaits(o) {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (c *Cluster) patch(ctx context.Context, what schema.GroupVersionResource, o
 }
 
 // replaced tells that another incarnation of an object is known.
-func (c *Cluster) replaced(o controller.Object) bool {
+func (c *Cluster) replaced(o object.Object) bool {
 	found, exists, err := c.known(o.Key)
 	if err != nil || !exists {
 		return err == nil
@@ -68,16 +68,16 @@ func (c *Cluster) replaced(o controller.Object) bool {
 }
 
 // Annotate implements controller.Outcomes.
-func (c *Cluster) Annotate(ctx context.Context, o controller.Object, set map[string]string) error {
+func (c *Cluster) Annotate(ctx context.Context, o object.Object, set map[string]string) error {
 	what := pods
-	if o.Kind == controller.KindNode {
+	if o.Kind == object.KindNode {
 		what = nodes
 	}
 	return c.patch(ctx, what, o, map[string]any{"metadata": map[string]any{"annotations": set}})
 }
 
 // SubnetStatus implements controller.Outcomes.
-func (c *Cluster) SubnetStatus(ctx context.Context, o controller.Object, s v1.SubnetStatus) error {
+func (c *Cluster) SubnetStatus(ctx context.Context, o object.Object, s v1.SubnetStatus) error {
 	now, ok := c.World().Subnets.Get("", o.Name)
 	if !ok {
 		return core.ErrNotFound
@@ -91,7 +91,7 @@ func (c *Cluster) SubnetStatus(ctx context.Context, o controller.Object, s v1.Su
 }
 
 // PoolStatus implements controller.Outcomes.
-func (c *Cluster) PoolStatus(ctx context.Context, o controller.Object, s v1.IPPoolStatus) error {
+func (c *Cluster) PoolStatus(ctx context.Context, o object.Object, s v1.IPPoolStatus) error {
 	now, ok := c.World().Pools.Get("", o.Name)
 	if !ok {
 		return core.ErrNotFound
@@ -123,7 +123,7 @@ func counting(s any, conditions []v1.Condition, fields ...string) (map[string]an
 }
 
 // VpcStatus implements controller.Outcomes.
-func (c *Cluster) VpcStatus(ctx context.Context, o controller.Object, status v1.VpcStatus) error {
+func (c *Cluster) VpcStatus(ctx context.Context, o object.Object, status v1.VpcStatus) error {
 	now, ok := c.World().Vpcs.Get("", o.Name)
 	if !ok {
 		return core.ErrNotFound
@@ -137,7 +137,7 @@ func (c *Cluster) VpcStatus(ctx context.Context, o controller.Object, status v1.
 // PutIP implements controller.Outcomes.
 func (c *Cluster) PutIP(ctx context.Context, have, want *v1.IP) error {
 	if have == nil {
-		want.TypeMeta = metav1.TypeMeta{APIVersion: v1.APIVersion, Kind: string(controller.KindIP)}
+		want.TypeMeta = metav1.TypeMeta{APIVersion: v1.APIVersion, Kind: string(object.KindIP)}
 		body, err := runtime.DefaultUnstructuredConverter.ToUnstructured(want)
 		if err != nil {
 			return fmt.Errorf("make IP %s: %w", want.Name, err)
@@ -153,7 +153,7 @@ func (c *Cluster) PutIP(ctx context.Context, have, want *v1.IP) error {
 	if err != nil || len(body) == 0 {
 		return err
 	}
-	return gone(c.patch(ctx, ips, controller.Object{Key: controller.Key{Kind: controller.KindIP, Name: have.Name}, UID: string(have.UID)}, body))
+	return gone(c.patch(ctx, ips, object.Object{Key: object.Key{Kind: object.KindIP, Name: have.Name}, UID: string(have.UID)}, body))
 }
 
 // changes merges into an object what another says. null removes a field that only
@@ -197,7 +197,7 @@ func lacking(have, want map[string]string) map[string]string {
 // DropIP implements controller.Outcomes.
 func (c *Cluster) DropIP(ctx context.Context, have *v1.IP) error {
 	if len(have.Finalizers) > 0 {
-		o := controller.Object{Key: controller.Key{Kind: controller.KindIP, Name: have.Name}, UID: string(have.UID)}
+		o := object.Object{Key: object.Key{Kind: object.KindIP, Name: have.Name}, UID: string(have.UID)}
 		if err := gone(c.patch(ctx, ips, o, map[string]any{"metadata": map[string]any{"finalizers": nil}})); err != nil {
 			return err
 		}
@@ -227,14 +227,14 @@ func merged(have, want []v1.Condition) []v1.Condition {
 
 // Warn implements controller.Outcomes. An event that cannot be written is
 // logged.
-func (c *Cluster) Warn(ctx context.Context, o controller.Object, e controller.Event) {
+func (c *Cluster) Warn(ctx context.Context, o object.Object, e object.Event) {
 	now, in := time.Now().UTC().Format(time.RFC3339), cmp.Or(o.Namespace, metav1.NamespaceDefault)
 	about := map[string]any{"kind": string(o.Kind), "namespace": o.Namespace, "name": o.Name, "uid": o.UID, "apiVersion": "v1"}
 	switch o.Kind {
-	case controller.KindVpc, controller.KindSubnet, controller.KindIP, controller.KindPool, controller.KindGroup, controller.KindVip, controller.KindVlan, controller.KindQoS:
+	case object.KindVpc, object.KindSubnet, object.KindIP, object.KindPool, object.KindGroup, object.KindVip, object.KindVlan, object.KindQoS:
 		about["apiVersion"] = v1.APIVersion
 	}
-	if o.Kind == controller.KindPolicy {
+	if o.Kind == object.KindPolicy {
 		about["apiVersion"] = policies.GroupVersion().String()
 	}
 	_, err := c.client.Resource(events).Namespace(in).Create(ctx, &unstructured.Unstructured{Object: map[string]any{

@@ -7,7 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/lib/metric"
 )
 
@@ -58,7 +58,7 @@ func newMetrics(o states) *metrics {
 }
 
 // done times one object's reconciliation (controller.Config.Done).
-func (m *metrics) done(kind controller.Kind, took time.Duration, err error) {
+func (m *metrics) done(kind object.Kind, took time.Duration, err error) {
 	result := "success"
 	if err != nil {
 		result = "error"

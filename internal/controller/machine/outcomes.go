@@ -7,14 +7,14 @@ import (
 
 	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
 	v1 "github.com/fairlead/fairlead/api/v1"
-	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/source/folder"
 )
 
 // Annotate implements controller.Outcomes.
-func (w *world) Annotate(_ context.Context, o controller.Object, set map[string]string) error {
-	if o.Kind == controller.KindNode {
+func (w *world) Annotate(_ context.Context, o object.Object, set map[string]string) error {
+	if o.Kind == object.KindNode {
 		w.AnnotateNode(set)
 		return nil
 	}
@@ -22,7 +22,7 @@ func (w *world) Annotate(_ context.Context, o controller.Object, set map[string]
 }
 
 // SubnetStatus implements controller.Outcomes.
-func (w *world) SubnetStatus(_ context.Context, o controller.Object, s v1.SubnetStatus) error {
+func (w *world) SubnetStatus(_ context.Context, o object.Object, s v1.SubnetStatus) error {
 	w.mu.Lock()
 	s.Conditions = merged(w.subnets[o.Name].Conditions, s.Conditions)
 	w.subnets[o.Name] = s
@@ -32,7 +32,7 @@ func (w *world) SubnetStatus(_ context.Context, o controller.Object, s v1.Subnet
 }
 
 // PoolStatus implements controller.Outcomes.
-func (w *world) PoolStatus(_ context.Context, o controller.Object, s v1.IPPoolStatus) error {
+func (w *world) PoolStatus(_ context.Context, o object.Object, s v1.IPPoolStatus) error {
 	w.mu.Lock()
 	s.Conditions = merged(w.pools[o.Name].Conditions, s.Conditions)
 	w.pools[o.Name] = s
@@ -42,7 +42,7 @@ func (w *world) PoolStatus(_ context.Context, o controller.Object, s v1.IPPoolSt
 }
 
 // VpcStatus implements controller.Outcomes.
-func (w *world) VpcStatus(_ context.Context, o controller.Object, status v1.VpcStatus) error {
+func (w *world) VpcStatus(_ context.Context, o object.Object, status v1.VpcStatus) error {
 	w.mu.Lock()
 	status.Conditions = merged(w.vpcs[o.Name].Conditions, status.Conditions)
 	w.vpcs[o.Name] = status
@@ -53,7 +53,7 @@ func (w *world) VpcStatus(_ context.Context, o controller.Object, status v1.VpcS
 
 // Status implements controller.Outcomes; of its kinds a folder has SecurityGroups
 // alone.
-func (w *world) Status(_ context.Context, o controller.Object, status any) error {
+func (w *world) Status(_ context.Context, o object.Object, status any) error {
 	s, ok := status.(v1.SecurityGroupStatus)
 	if !ok {
 		return core.ErrNotFound
@@ -75,7 +75,7 @@ func merged(have, want []v1.Condition) []v1.Condition {
 }
 
 // conditions makes a problem of an object of what its conditions tell.
-func (w *world) conditions(k controller.Key, all []v1.Condition) {
+func (w *world) conditions(k object.Key, all []v1.Condition) {
 	var said []string
 	for _, c := range all {
 		switch {
@@ -89,7 +89,7 @@ func (w *world) conditions(k controller.Key, all []v1.Condition) {
 }
 
 // idOf is the folder's name of an object.
-func idOf(k controller.Key) folder.ID {
+func idOf(k object.Key) folder.ID {
 	for name, kind := range kinds {
 		if kind == k.Kind {
 			return folder.ID{Kind: name, Namespace: k.Namespace, Name: k.Name}
@@ -113,14 +113,14 @@ func (*world) PutClaim(context.Context, *fairlead.AddressLease, *fairlead.Addres
 func (*world) DropClaim(context.Context, *fairlead.AddressLease) error { return nil }
 
 // Warn implements controller.Outcomes.
-func (w *world) Warn(_ context.Context, o controller.Object, e controller.Event) {
+func (w *world) Warn(_ context.Context, o object.Object, e object.Event) {
 	w.log.Warn("an object is not carried out as written", "object", o.Key, "reason", e.Reason, "message", e.Message)
 	w.Say(idOf(o.Key), e.Message)
 }
 
 // well hears that the last event about an object holds no more.
-func (w *world) well(k controller.Key) {
-	if k.Kind != controller.KindSubnet && k.Kind != controller.KindVpc && k.Kind != controller.KindPool && k.Kind != controller.KindGroup { // these have conditions
+func (w *world) well(k object.Key) {
+	if k.Kind != object.KindSubnet && k.Kind != object.KindVpc && k.Kind != object.KindPool && k.Kind != object.KindGroup { // these have conditions
 		w.Say(idOf(k), "")
 	}
 }

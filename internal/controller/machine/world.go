@@ -16,20 +16,20 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
-	"github.com/fairlead/fairlead/internal/controller"
 	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 	"github.com/fairlead/fairlead/internal/source/folder"
 	"github.com/fairlead/fairlead/internal/source/local"
 )
 
 // kinds are the controller's names of the folder's kinds.
-var kinds = map[string]controller.Kind{
-	folder.Pod: controller.KindPod, folder.NetworkAttachmentDefinition: controller.KindNAD, folder.Subnet: controller.KindSubnet,
-	folder.Vpc: controller.KindVpc, folder.IPPool: controller.KindPool, folder.Namespace: controller.KindNamespace,
-	folder.NetworkPolicy: controller.KindPolicy, folder.Service: controller.KindService,
-	folder.SecurityGroup: controller.KindGroup,
+var kinds = map[string]object.Kind{
+	folder.Pod: object.KindPod, folder.NetworkAttachmentDefinition: object.KindNAD, folder.Subnet: object.KindSubnet,
+	folder.Vpc: object.KindVpc, folder.IPPool: object.KindPool, folder.Namespace: object.KindNamespace,
+	folder.NetworkPolicy: object.KindPolicy, folder.Service: object.KindService,
+	folder.SecurityGroup: object.KindGroup,
 }
 
 // world is the machine as the controller has it. Statuses live as long as the
@@ -90,7 +90,7 @@ func of[T, U any](w *world, kind string, read func(U) T) lister[T] {
 }
 
 // World is what the controller is made of.
-func (w *world) World() controller.World {
+func (w *world) World() object.World {
 	subnets := of(w, folder.Subnet, with(w, w.subnets, func(o *v1.Subnet) (string, *v1.SubnetStatus) { return o.Name, &o.Status }))
 	declared := subnets.get
 	subnets.get = func(namespace, name string) (*v1.Subnet, bool) {
@@ -100,21 +100,21 @@ func (w *world) World() controller.World {
 		}
 		return s, ok
 	}
-	return controller.World{
-		Readers: controller.Readers{
+	return object.World{
+		Readers: object.Readers{
 			Subnets: subnets,
 			Vpcs:    of(w, folder.Vpc, with(w, w.vpcs, func(o *v1.Vpc) (string, *v1.VpcStatus) { return o.Name, &o.Status })),
 			Pools:   of(w, folder.IPPool, with(w, w.pools, func(o *v1.IPPool) (string, *v1.IPPoolStatus) { return o.Name, &o.Status })),
-			Nodes:   lister[controller.Node]{w.node, w.nodes}, Pods: lister[controller.Pod]{w.pod, w.pods},
-			Namespaces: lister[controller.Namespace]{w.namespace, w.namespaces},
+			Nodes:   lister[object.Node]{w.node, w.nodes}, Pods: lister[object.Pod]{w.pod, w.pods},
+			Namespaces: lister[object.Namespace]{w.namespace, w.namespaces},
 			NADs:       of(w, folder.NetworkAttachmentDefinition, func(n resolve.NAD) resolve.NAD { return n }),
 			Services:   of(w, folder.Service, service), Endpoints: w.endpoints,
-			Policies: of(w, folder.NetworkPolicy, func(o *networking.NetworkPolicy) controller.NetworkPolicy {
-				return controller.NetworkPolicy{Namespace: o.Namespace, Name: o.Name, Spec: o.Spec}
+			Policies: of(w, folder.NetworkPolicy, func(o *networking.NetworkPolicy) object.NetworkPolicy {
+				return object.NetworkPolicy{Namespace: o.Namespace, Name: o.Name, Spec: o.Spec}
 			}),
 			Groups: of(w, folder.SecurityGroup, with(w, w.groups, func(o *v1.SecurityGroup) (string, *v1.SecurityGroupStatus) { return o.Name, &o.Status })),
 			// The folder refuses these, and of Vlans the agent takes care.
-			IPs: none[*v1.IP](), Sets: none[controller.StatefulSet](), Vips: none[*v1.Vip](), Vlans: none[*v1.Vlan](), QoS: none[*v1.QoSPolicy](),
+			IPs: none[*v1.IP](), Sets: none[object.StatefulSet](), Vips: none[*v1.Vip](), Vlans: none[*v1.Vlan](), QoS: none[*v1.QoSPolicy](),
 			Claims: claim.Nobody(),
 			Follow: w.follow,
 		},
@@ -134,36 +134,36 @@ func with[T, S any](w *world, all map[string]S, at func(o *T) (name string, stat
 	}
 }
 
-func (w *world) node(_, name string) (controller.Node, bool) {
+func (w *world) node(_, name string) (object.Node, bool) {
 	n := w.nodes()[0]
 	return n, n.Name == name
 }
 
 // nodes is the machine. Its addresses are not told: whatever no Subnet has goes to
 // it.
-func (w *world) nodes() []controller.Node {
+func (w *world) nodes() []object.Node {
 	name, notes := w.Machine.Node()
-	return []controller.Node{{Name: name, UID: name, Annotations: notes}}
+	return []object.Node{{Name: name, UID: name, Annotations: notes}}
 }
 
-func (w *world) pod(namespace, name string) (controller.Pod, bool) {
+func (w *world) pod(namespace, name string) (object.Pod, bool) {
 	g, ok := w.Guest(namespace, name)
 	if !ok {
-		return controller.Pod{}, false
+		return object.Pod{}, false
 	}
 	return w.read(g), true
 }
 
-func (w *world) pods() (out []controller.Pod) {
+func (w *world) pods() (out []object.Pod) {
 	for _, g := range w.Guests() {
 		out = append(out, w.read(g))
 	}
 	return out
 }
 
-func (w *world) read(g local.Guest) controller.Pod {
+func (w *world) read(g local.Guest) object.Pod {
 	node, _ := w.Machine.Node()
-	p := controller.Pod{Pod: g.Pod, Annotations: g.Annotations, Labels: g.Labels, Owner: controller.Owner{Kind: g.Controller}, Node: node}
+	p := object.Pod{Pod: g.Pod, Annotations: g.Annotations, Labels: g.Labels, Owner: object.Owner{Kind: g.Controller}, Node: node}
 	for _, c := range g.Ports {
 		p.Ports = append(p.Ports, logical.ContainerPort{Name: c.Name, Protocol: protocol(c.Protocol), Number: int(c.ContainerPort)})
 	}
@@ -178,8 +178,8 @@ func protocol(p corev1.Protocol) string {
 }
 
 // namespace is there whether it is declared or not.
-func (w *world) namespace(_, name string) (controller.Namespace, bool) {
-	out := controller.Namespace{Name: name, Labels: map[string]string{corev1.LabelMetadataName: name}}
+func (w *world) namespace(_, name string) (object.Namespace, bool) {
+	out := object.Namespace{Name: name, Labels: map[string]string{corev1.LabelMetadataName: name}}
 	if o, ok := local.Get[*corev1.Namespace](w.Machine, folder.ID{Kind: folder.Namespace, Name: name}); ok {
 		maps.Copy(out.Labels, o.Labels)
 		out.Labels[corev1.LabelMetadataName] = name
@@ -188,7 +188,7 @@ func (w *world) namespace(_, name string) (controller.Namespace, bool) {
 }
 
 // namespaces are those that are declared, and those of pods.
-func (w *world) namespaces() (out []controller.Namespace) {
+func (w *world) namespaces() (out []object.Namespace) {
 	all := map[string]bool{}
 	for _, o := range local.List[*corev1.Namespace](w.Machine, folder.Namespace) {
 		all[o.Name] = true
@@ -204,16 +204,16 @@ func (w *world) namespaces() (out []controller.Namespace) {
 }
 
 // follow implements controller.Readers.Follow.
-func (w *world) follow(ctx context.Context, changed func(controller.Key)) error {
+func (w *world) follow(ctx context.Context, changed func(object.Key)) error {
 	return w.Follow(ctx, func(i folder.ID) {
 		w.forget(i)
 		if kind, ok := kinds[i.Kind]; ok {
-			changed(controller.Key{Kind: kind, Namespace: i.Namespace, Name: i.Name})
+			changed(object.Key{Kind: kind, Namespace: i.Namespace, Name: i.Name})
 		}
 		switch i.Kind {
 		case folder.Pod:
 			if w.enters(i.Namespace) {
-				changed(controller.Key{Kind: controller.KindNamespace, Name: i.Namespace})
+				changed(object.Key{Kind: object.KindNamespace, Name: i.Namespace})
 			}
 			w.serving(i.Namespace, changed)
 		case folder.EndpointSlice:
@@ -251,10 +251,10 @@ func (w *world) enters(namespace string) bool {
 }
 
 // serving has the Services of a namespace looked at.
-func (w *world) serving(namespace string, changed func(controller.Key)) {
+func (w *world) serving(namespace string, changed func(object.Key)) {
 	for _, s := range local.List[*corev1.Service](w.Machine, folder.Service) {
 		if s.Namespace == namespace {
-			changed(controller.Key{Kind: controller.KindService, Namespace: namespace, Name: s.Name})
+			changed(object.Key{Kind: object.KindService, Namespace: namespace, Name: s.Name})
 		}
 	}
 }

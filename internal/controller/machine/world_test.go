@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
-	"github.com/fairlead/fairlead/internal/controller"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/controller/status"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/source/local"
@@ -40,7 +40,7 @@ ports: [{name: w, port: 99}]
 endpoints: [{addresses: [192.0.2.9]}]
 `
 
-func machineOf(t *testing.T, text string) (*local.Machine, *world, controller.World) {
+func machineOf(t *testing.T, text string) (*local.Machine, *world, object.World) {
 	t.Helper()
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(text), 0o600))
@@ -63,7 +63,7 @@ func TestPods(t *testing.T) {
 	m.Announce(request("c2", "a", ""))
 	p, ok := w.Pods.Get("web", "a")
 	require.True(t, ok)
-	require.Equal(t, controller.Pod{
+	require.Equal(t, object.Pod{
 		Pod: core.Pod{Namespace: "web", Name: "a", UID: "of web/a"}, Node: "n1", Labels: map[string]string{"app": "x"},
 		Annotations: map[string]string{"ovn.kubernetes.io/logical_switch": "web"},
 		Ports:       []logical.ContainerPort{{Name: "http", Protocol: "TCP", Number: 8080}, {Name: "dns", Protocol: "UDP", Number: 53}},
@@ -80,7 +80,7 @@ func TestPods(t *testing.T) {
 	require.Equal(t, "u1", p.UID)
 	require.Equal(t, map[string]string{"app": "x"}, p.Labels)
 	require.Equal(t, map[string]string{"k": "v"}, p.Annotations)
-	o := controller.Object{Key: controller.Key{Kind: controller.KindPod, Namespace: "web", Name: "a-n1"}, UID: "u1"}
+	o := object.Object{Key: object.Key{Kind: object.KindPod, Namespace: "web", Name: "a-n1"}, UID: "u1"}
 	require.NoError(t, w.Annotate(t.Context(), o, map[string]string{"x": "y"}))
 	m.Announce(request("c4", "a-n1", "u2"))
 	require.ErrorIs(t, w.Annotate(t.Context(), o, map[string]string{"x": "z"}), core.ErrNotFound)
@@ -97,7 +97,7 @@ func TestEndpoints(t *testing.T) {
 	require.Equal(t, "192.0.2.9", w.Endpoints("web", "svc")[0].All[0].IPs[0].String())
 	m.Announce(request("c1", "a", "u"))
 	require.Equal(t, []logical.Endpoints{w.Endpoints("web", "svc")[0], {Namespace: "web", Service: "svc"}}, w.Endpoints("web", "svc"))
-	o := controller.Object{Key: controller.Key{Kind: controller.KindPod, Namespace: "web", Name: "a"}, UID: "u"}
+	o := object.Object{Key: object.Key{Kind: object.KindPod, Namespace: "web", Name: "a"}, UID: "u"}
 	require.NoError(t, w.Annotate(t.Context(), o, map[string]string{
 		"ovn.kubernetes.io/ip_address": "10.16.0.2,fd00::2", "ovn.kubernetes.io/routed": "true",
 	}))
@@ -114,10 +114,10 @@ func TestNews(t *testing.T) {
 	m, _, w := machineOf(t, objects)
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
-	require.ErrorIs(t, w.Follow(ctx, func(controller.Key) {}), context.Canceled)
+	require.ErrorIs(t, w.Follow(ctx, func(object.Key) {}), context.Canceled)
 	m.Known()
 	var heard []string
-	require.NoError(t, w.Follow(t.Context(), func(k controller.Key) { heard = append(heard, k.String()) }))
+	require.NoError(t, w.Follow(t.Context(), func(k object.Key) { heard = append(heard, k.String()) }))
 	m.Announce(request("c1", "a", ""))
 	m.Announce(request("c2", "b", ""))
 	require.Equal(t, []string{"Pod web/a", "Namespace web", "Service web/svc", "Pod web/b", "Service web/svc"}, heard)
@@ -140,7 +140,7 @@ func TestProblems(t *testing.T) {
 		return out
 	}
 	require.Empty(t, problems())
-	subnet := controller.Object{Key: controller.Key{Kind: controller.KindSubnet, Name: "web"}}
+	subnet := object.Object{Key: object.Key{Kind: object.KindSubnet, Name: "web"}}
 	told := func(undone ...string) {
 		require.NoError(t, w.SubnetStatus(t.Context(), subnet, v1.SubnetStatus{Conditions: status.Conditions(0, nil, undone)}))
 	}
@@ -150,12 +150,12 @@ func TestProblems(t *testing.T) {
 	told()
 	require.Empty(t, problems())
 
-	service := controller.Object{Key: controller.Key{Kind: controller.KindService, Namespace: "web", Name: "svc"}}
-	w.Warn(t.Context(), service, controller.Event{Reason: "R", Message: "some"})
+	service := object.Object{Key: object.Key{Kind: object.KindService, Namespace: "web", Name: "svc"}}
+	w.Warn(t.Context(), service, object.Event{Reason: "R", Message: "some"})
 	require.Equal(t, []string{"a.yaml:11: Service web/svc: some"}, problems())
 	own.well(service.Key)
 	require.Empty(t, problems())
-	w.Warn(t.Context(), controller.Object{Key: controller.Key{Kind: controller.KindPod, Namespace: "web", Name: "a"}}, controller.Event{Message: "late"})
+	w.Warn(t.Context(), object.Object{Key: object.Key{Kind: object.KindPod, Namespace: "web", Name: "a"}}, object.Event{Message: "late"})
 	require.Empty(t, problems(), "the pod is gone")
 }
 

@@ -44,31 +44,20 @@ const leastSilence = 10 * time.Second
 
 // Read takes a member's text apart.
 func Read(text string) (v View) {
-	var open []string // one that is down stands in brackets
-	var timer time.Duration
+	fields := map[string]string{}
 	for line := range strings.Lines(text) {
-		key, value, _ := strings.Cut(strings.TrimRight(line, "\n"), ":")
-		value = strings.TrimSpace(value)
-		switch key {
-		case "Status":
-			v.Status = value
-		case "Role":
-			v.Role = value
-		case "Term":
-			v.Term = value
-		case "Leader":
-			v.Leader = value
-		case "Election timer":
-			timer = milliseconds(value)
-		case "Connections":
-			open = strings.Fields(value)
-		}
-		if m := member.FindStringSubmatch(strings.TrimRight(line, "\n")); m != nil {
+		line = strings.TrimRight(line, "\n")
+		if m := member.FindStringSubmatch(line); m != nil {
 			v.Servers = append(v.Servers, server(m))
+		} else if key, value, ok := strings.Cut(line, ":"); ok {
+			fields[key] = strings.TrimSpace(value)
 		}
 	}
+	v.Status, v.Role, v.Term, v.Leader = fields["Status"], fields["Role"], fields["Term"], fields["Leader"]
+	open := strings.Fields(fields["Connections"]) // one that is down stands in brackets
+	patience := max(leastSilence, 2*milliseconds(fields["Election timer"]))
 	for i, s := range v.Servers {
-		silent := v.Leads() && s.Heard > max(leastSilence, 2*timer)
+		silent := v.Leads() && s.Heard > patience
 		v.Servers[i].Connected = s.Self || !silent && (slices.Contains(open, "->"+s.ID) || slices.Contains(open, "<-"+s.ID))
 	}
 	slices.SortFunc(v.Servers, func(a, b Server) int { return strings.Compare(a.Address, b.Address) })

@@ -1,8 +1,11 @@
-package controller
+// Package object is what the controller knows of objects, and what it tells them: over an
+// API server (kube) or a folder (machine).
+package object
 
 import (
 	"context"
 	"net/netip"
+	"strings"
 
 	networking "k8s.io/api/networking/v1"
 
@@ -11,7 +14,6 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
-	"github.com/fairlead/fairlead/internal/ovn"
 )
 
 // Kind is a kind of objects.
@@ -42,6 +44,11 @@ type Key struct {
 	Kind      Kind
 	Namespace string
 	Name      string
+}
+
+// Named is an object of a kind.
+func (k Kind) Named(namespace, name string) Key {
+	return Key{Kind: k, Namespace: namespace, Name: name}
 }
 
 // String is "Kind namespace/name".
@@ -77,6 +84,23 @@ type Pod struct {
 
 // Owner is an object that makes pods, in the pods' namespace.
 type Owner struct{ Kind, Name, UID string }
+
+// String is "kind/name/UID", "" for none.
+func (o Owner) String() string {
+	if o == (Owner{}) {
+		return ""
+	}
+	return o.Kind + "/" + o.Name + "/" + o.UID
+}
+
+// ReadOwner reads what String wrote, and nothing else.
+func ReadOwner(text string) Owner {
+	parts := strings.Split(text, "/")
+	if len(parts) != 3 {
+		return Owner{}
+	}
+	return Owner{parts[0], parts[1], parts[2]}
+}
 
 // StatefulSet is what the controller needs of a StatefulSet: which pods it has.
 type StatefulSet struct {
@@ -179,14 +203,4 @@ type Outcomes interface {
 type World struct {
 	Readers
 	Outcomes
-}
-
-// Database is what the controller needs of the northbound database;
-// ovn.Client documents the methods.
-type Database interface {
-	Take(ctx context.Context, holder string) (epoch uint64, err error)
-	Leads() error
-	Apply(ctx context.Context, set *ovn.Set) error
-	Ports() ([]ovn.Port, error)
-	Owners() ([]string, error)
 }

@@ -104,6 +104,7 @@ type term struct {
 	faults   map[string]error            // why Subnets have no rows
 	keepers  map[string]object.Owner     // that keep addresses for pods of a name, by namespace/name
 	warned   map[object.Key]object.Event // the last event about an object that is not well
+	lending  sync.Mutex                  // held while an address goes between a Vip and a pod
 	local    sync.Mutex                  // makes locals one after the other
 	chassis  map[string][]logical.Place  // nodes by the chassis that had one in this term; only locals has it
 	named    atomic.Bool                 // there was a Service for which it matters where clients are

@@ -177,7 +177,9 @@ func (t *term) clear(ctx context.Context, name core.Pod, held []core.Lease) erro
 // release gives addresses back, and wakes who waits for some.
 func (t *term) release(leases []core.Lease, cancelled bool) {
 	for _, l := range leases {
-		t.book.Forget(l, cancelled)
+		if !t.returned(l) {
+			t.book.Forget(l, cancelled)
+		}
 		t.counted(l.Subnet)
 		t.rouse(l.Subnet)
 		t.queue.Add(ipKey(l))
@@ -235,10 +237,10 @@ func (t *term) acquire(ctx context.Context, o object.Object, p object.Pod, nics 
 		} else if bytes.Equal(nic.MAC, g.net.GatewayMAC()) {
 			err = fmt.Errorf("MAC %s is that of its gateway", nic.MAC)
 		} else {
-			g.lease, g.fresh, err = t.book.Acquire(ipam.Request{
+			g.lease, g.fresh, err = t.borrow(nic.names.Vip, ipam.Request{
 				Subnet: nic.Subnet, Owner: owner(p.Pod, p.UID, nic.IfaceID), IPs: nic.IPs, Pool: nic.Pool, Ranges: nic.pool.Spare, Family: nic.Family, MAC: nic.MAC,
 				NoMAC: nic.lent && nic.MAC == nil && claim.Needed(nic.Subnet), // that is the plugin's matter
-			}, left...)
+			}, left)
 		}
 		if err != nil {
 			t.release(fresh(all), true)

@@ -56,25 +56,26 @@ func (t *term) pool(ctx context.Context, k object.Key) error {
 // waitsFor is what a pod needs that names an IPPool.
 func waitsFor(pool string) string { return "ippool/" + pool }
 
-// noPoolError tells that a pod names an IPPool that is not in force.
-type noPoolError struct {
-	name string
+// absentError tells that a pod names an IPPool or a Vip that is not in force.
+type absentError struct {
+	needs string // waitsFor, or logical.VipPort
 	error
 }
 
 // Unwrap makes errors.Is see why.
-func (e *noPoolError) Unwrap() error { return e.error }
+func (e *absentError) Unwrap() error { return e.error }
 
 // needsOf is what a failed pod waits for, "" where that has no name.
 func needsOf(err error) string {
-	if e := (*noPoolError)(nil); errors.As(err, &e) {
-		return waitsFor(e.name)
+	if e := (*absentError)(nil); errors.As(err, &e) {
+		return e.needs
 	}
 	return ""
 }
 
 // unpooled are a pod's annotations with Subnets in the place of IPPools: of those
-// that they name, and of the one to which its namespace's pods come.
+// that they name, and of the one to which its namespace's pods come; and with addresses
+// in the place of Vips.
 func (t *term) unpooled(p object.Pod) map[string]string {
 	notes, pools := map[string]string{}, t.nets.Pools()
 	maps.Copy(notes, p.Annotations)
@@ -86,6 +87,7 @@ func (t *term) unpooled(p object.Pod) map[string]string {
 	for key, value := range p.Annotations {
 		if annotation.IsObject(key) {
 			delete(notes, key) // pooled reads it
+			t.vipped(notes, p, key, value)
 		}
 		if !strings.Contains(key, v1.ProviderSuffix+v1.FieldIPPool) || !annotation.IsPool(value) {
 			continue
@@ -119,9 +121,9 @@ func (t *term) poolOf(p object.Pod, ifName string, n *core.NIC) (ippool.Pool, er
 	asked := strings.TrimSpace(p.Annotations[notes.Key(v1.FieldSubnet)])
 	switch {
 	case !ok && fault == "":
-		return pool, &noPoolError{name, annotation.Refused(core.CodeValue, key, name, "names an IPPool that does not exist")}
+		return pool, &absentError{waitsFor(name), annotation.Refused(core.CodeValue, key, name, "names an IPPool that does not exist")}
 	case !ok:
-		return pool, &noPoolError{name, annotation.Refused(core.CodeValue, key, name, "names an IPPool that is not in force: %s", fault)}
+		return pool, &absentError{waitsFor(name), annotation.Refused(core.CodeValue, key, name, "names an IPPool that is not in force: %s", fault)}
 	case asked != "" && pool.Subnet != asked, pool.Subnet != n.Subnet.Name:
 		return pool, annotation.Refused(core.CodeConflict, key, name, "is an IPPool of Subnet %s, and the interface is asked to be in %s", pool.Subnet, cmp.Or(asked, n.Subnet.Name))
 	case !pool.Gives(n.Families()):
@@ -155,11 +157,12 @@ func (t *term) asked(p object.Pod, w core.Want, n *core.NIC, lent bool) (nic, er
 	}
 	notes := annotation.Notes{All: p.Annotations, Provider: n.Provider, IfName: w.IfName}
 	names, err := notes.Objects()
+	if err == nil {
+		err = t.owned(p, n, notes.Key(v1.FieldVip), names.Vip)
+	}
 	switch {
 	case err != nil:
 		return nic{}, err
-	case names.Vip != "":
-		return nic{}, annotation.Refused(core.CodeValue, notes.Key(v1.FieldVip), names.Vip, "names a Vip as the interface's own address, which nobody carries out: ask for a fixed address (ip_address), or share the Vip (aaps)")
 	case claim.Needed(n.Subnet) && len(names.AAPs) > 0:
 		return nic{}, annotation.Refused(core.CodeValue, notes.Key(v1.FieldAAPs), strings.Join(names.AAPs, ","),
 			"names Vips to share, and OVN does not carry Subnet %s", n.Subnet.Name)

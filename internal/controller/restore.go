@@ -55,12 +55,13 @@ func (t *term) restore(ctx context.Context) error {
 		return err
 	}
 	r := restoring{taken: map[string]core.Owner{}}
+	slices.SortStableFunc(ports, func(a, b ovn.Port) int { return cmp.Compare(vipOf(a.Owner), vipOf(b.Owner)) }) // what a pod has of a Vip is the pod's
 	for _, p := range ports {
 		l := t.fromPort(p)
 		if len(l.IPs) == 0 {
 			continue
 		}
-		if by, ok := r.add(l); !ok {
+		if by, ok := r.add(l); !ok && (vipOf(p.Owner) == "" || !t.borrows(by.Pod, vipOf(p.Owner))) {
 			t.Log.Error("two logical ports have one address; the first keeps it", "port", p.Name, "keeps", by.Key.IfName)
 		}
 	}
@@ -69,6 +70,14 @@ func (t *term) restore(ctx context.Context) error {
 	t.restoreVips(&r)
 	t.restoreBefore(ctx, &r)
 	return t.book.Restore(r.leases)
+}
+
+// vipOf is the Vip that an owner of rows is, "" for none.
+func vipOf(owner string) string {
+	if k, ok := keyOf(owner); ok && k.Kind == object.KindVip {
+		return k.Name
+	}
+	return ""
 }
 
 // restoreTold adds what IP objects say, and what pods were told, whose rows were
@@ -99,7 +108,7 @@ func (t *term) restoreVips(r *restoring) {
 		if !t.possible(l) {
 			continue
 		}
-		if by, ok := r.add(l); !ok && by.Key.IfName != l.Owner.Key.IfName {
+		if by, ok := r.add(l); !ok && by.Key.IfName != l.Owner.Key.IfName && !t.borrows(by.Pod, o.Name) {
 			t.Log.Error("a Vip has an address that another has", "vip", o.Name, "ips", logical.Join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/status"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/ipam"
+	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
 
@@ -49,6 +50,7 @@ func subnetOf(o *v1.Vip) string { return cmp.Or(o.Spec.Subnet, v1.DefaultSubnet)
 // vip makes a Vip's address, row and status what they should be. What it had goes
 // first, if that is not what it asks for, and once no pod may send from it.
 func (t *term) vip(ctx context.Context, k object.Key) error {
+	t.rouse(logical.VipPort(k.Name))
 	obj, there := t.Vips.Get("", k.Name)
 	held, has := t.book.At(logical.VipPort(k.Name))
 	if has && (!there || !t.keeps(obj, held)) {
@@ -106,7 +108,7 @@ func (t *term) shared(ctx context.Context, o *v1.Vip) (core.Lease, error) {
 			return core.Lease{}, fmt.Errorf("spec.macAddress: %s is that of the gateway of Subnet %s", r.MAC, net.Name)
 		}
 	}
-	l, fresh, err := t.book.Acquire(r)
+	l, fresh, err := t.take(o.Name, r)
 	if err != nil {
 		return l, fmt.Errorf("address in Subnet %s: %w", net.Name, err)
 	}
@@ -160,22 +162,141 @@ func (t *term) share(p object.Pod, g *given) {
 	for _, name := range g.names.AAPs {
 		o, ok := t.Vips.Get("", name)
 		l, has := t.book.At(logical.VipPort(name))
-		var why string
+		why := ""
+		if ok {
+			why = forbids(o, p)
+		}
 		switch {
 		case !ok || !has || !t.keeps(o, l):
-			why = "it does not exist, or has no address yet"
+			why = "it does not exist, or has no address of its own now"
 		case l.Subnet != g.net.Name:
 			why = "it is of Subnet " + l.Subnet + ", and the interface of " + g.net.Name
-		case o.Spec.Namespace != p.Namespace:
-			why = fmt.Sprintf("its spec.namespace is %q", o.Spec.Namespace)
-		case !chosen(o.Spec.Selector, p.Labels):
-			why = "the pod's labels are not those of its spec.selector"
-		default:
+		case why == "":
 			g.shares, g.vips = append(g.shares, name), append(g.vips, l.IPs...)
 			continue
 		}
 		g.unshared = fmt.Sprintf("interface %s may not send from the addresses of Vip %s: %s", g.nic.IfaceID, name, why)
 	}
+}
+
+// forbids is why a pod may not have a Vip's address; "" if it may.
+func forbids(o *v1.Vip, p object.Pod) string {
+	switch {
+	case o.Spec.Namespace != p.Namespace:
+		return fmt.Sprintf("its spec.namespace is %q", o.Spec.Namespace)
+	case !chosen(o.Spec.Selector, p.Labels):
+		return "the pod's labels are not those of its spec.selector"
+	}
+	return ""
+}
+
+// vipFor is the address of a Vip that is to be that of a pod's interface, as its object
+// says, whoever has it now; why is why not.
+func (t *term) vipFor(p object.Pod, name string) (l core.Lease, why string) {
+	o, ok := t.Vips.Get("", name)
+	if !ok {
+		return l, "it does not exist"
+	}
+	if l = vipOfStatus(o); !o.Status.Ready || !t.possible(l) {
+		return l, "it has no address yet"
+	}
+	return l, forbids(o, p)
+}
+
+// vipped makes annotations ask for the address of the Vip that one of them names.
+func (t *term) vipped(notes map[string]string, p object.Pod, key, name string) {
+	at, field, _ := strings.Cut(key, v1.ProviderSuffix)
+	suffix, ok := strings.CutPrefix(field, v1.FieldVip) // "." and an interface, if any
+	if l, why := t.vipFor(p, strings.TrimSpace(name)); ok && why == "" {
+		at += v1.ProviderSuffix
+		notes[at+v1.FieldIP+suffix], notes[at+v1.FieldMAC+suffix] = logical.Join(l.IPs), l.MAC.String()
+		if notes[at+v1.FieldSubnet] == "" {
+			notes[at+v1.FieldSubnet] = l.Subnet
+		}
+	}
+}
+
+// owned is why an interface cannot have the address of a Vip that its pod names; one
+// that has an address keeps it.
+func (t *term) owned(p object.Pod, n *core.NIC, key, vip string) error {
+	if l, has := t.book.At(n.IfaceID); vip == "" || has && l.Owner.Key.Container == p.UID {
+		return nil
+	}
+	l, why := t.vipFor(p, vip)
+	switch {
+	case why != "":
+		return &absentError{logical.VipPort(vip), annotation.Refused(core.CodeValue, key, vip, "is no Vip whose address the interface can have: %s", why)}
+	case l.Subnet != n.Subnet.Name:
+		return annotation.Refused(core.CodeConflict, key, vip, "is a Vip of Subnet %s, and the interface is asked to be in %s", l.Subnet, n.Subnet.Name)
+	case !slices.Equal(l.IPs, n.IPs):
+		return annotation.Refused(core.CodeConflict, key, vip, "is a Vip with %s, and the interface is asked to have %s", logical.Join(l.IPs), logical.Join(n.IPs))
+	}
+	return nil
+}
+
+// take gives a Vip its lease, unless its address is a pod's now: what that has then.
+func (t *term) take(vip string, r ipam.Request) (l core.Lease, fresh bool, err error) {
+	t.lending.Lock()
+	defer t.lending.Unlock()
+	if _, has := t.book.At(logical.VipPort(vip)); !has {
+		if l, lent := t.lent(vip); lent {
+			return l, false, nil
+		}
+	}
+	return t.book.Acquire(r)
+}
+
+// borrow is book.Acquire for an interface whose address is to be a Vip's, "" for
+// none's.
+func (t *term) borrow(vip string, r ipam.Request, left []core.Lease) (core.Lease, bool, error) {
+	if vip == "" {
+		return t.book.Acquire(r, left...)
+	}
+	t.lending.Lock()
+	defer t.lending.Unlock()
+	if l, has := t.book.At(logical.VipPort(vip)); has {
+		left = append(slices.Clip(left), l)
+	}
+	return t.book.Acquire(r, left...)
+}
+
+// lent tells that a Vip's address is that of a pod's interface now, or is kept for the
+// next pod of a name. A pod took it by the object's status, which is read anew.
+func (t *term) lent(vip string) (core.Lease, bool) {
+	o, ok := t.Vips.Get("", vip)
+	if !ok || !o.Status.Ready {
+		return core.Lease{}, false
+	}
+	l := vipOfStatus(o)
+	return l, t.possible(l) && slices.ContainsFunc(t.book.Who(l.IPs[0]), func(by core.Lease) bool {
+		return by.Subnet == l.Subnet && slices.Equal(by.IPs, l.IPs) && t.borrows(by.Owner.Pod, vip)
+	})
+}
+
+// borrows tells that a pod has the address of a Vip as its interface's own, or that one
+// had it that is gone.
+func (t *term) borrows(pod core.Pod, vip string) bool {
+	p, there := t.Pods.Get(pod.Namespace, pod.Name)
+	return pod.Name != "" && (!there || slices.Contains(named(p.Annotations, v1.FieldVip), vip))
+}
+
+// returned gives an address that a pod had to the Vip whose it is. It is not free for
+// a moment.
+func (t *term) returned(l core.Lease) bool {
+	net, _, _ := t.nets.Get(l.Subnet)
+	for _, o := range t.Vips.List() {
+		want := vipOfStatus(o)
+		if !o.Status.Ready || l.Owner.Pod.Name == "" || want.Subnet != l.Subnet || !slices.Equal(want.IPs, l.IPs) {
+			continue
+		}
+		if _, has := t.book.At(logical.VipPort(o.Name)); has {
+			continue
+		}
+		_, _, err := t.book.Acquire(ipam.Request{Subnet: net.Subnet, Owner: want.Owner, IPs: l.IPs, MAC: l.MAC}, l)
+		t.queue.Add(object.Key{Kind: object.KindVip, Name: o.Name})
+		return err == nil
+	}
+	return false
 }
 
 // chosen tells that labels have all that a selector says, each "key: value". One that

@@ -123,7 +123,9 @@ func (b *Book) Of(pod core.Pod) []core.Lease {
 }
 
 // Acquire gives the lease that an owner has, or the one among left that is of its
-// port, which goes over to it without being free for a moment, or a fresh one.
+// port, which goes over to it without being free for a moment, or a fresh one. So goes
+// over, between a pod and an object that has addresses of itself, the one among left that
+// has the addresses asked for.
 func (b *Book) Acquire(r ipam.Request, left ...core.Lease) (l core.Lease, fresh bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,7 +135,7 @@ func (b *Book) Acquire(r ipam.Request, left ...core.Lease) (l core.Lease, fresh 
 	if b.closed[r.Subnet.Name] {
 		return core.Lease{}, false, fmt.Errorf("its rows are being removed: %w", core.ErrUnavailable)
 	}
-	i := slices.IndexFunc(left, func(l core.Lease) bool { return l.Owner.Key.IfName == r.Owner.Key.IfName })
+	i := slices.IndexFunc(left, func(l core.Lease) bool { return l.Owner.Key.IfName == r.Owner.Key.IfName || changes(l, r) })
 	if i >= 0 && b.has(left[i]) {
 		b.drop(left[i])
 		b.Allocator.Release(left[i])
@@ -144,7 +146,12 @@ func (b *Book) Acquire(r ipam.Request, left ...core.Lease) (l core.Lease, fresh 
 		return l, false, err
 	}
 	b.enter(l)
-	return l, i < 0 || Reservation(left[i]), nil
+	return l, i < 0 || Reservation(left[i]) || changes(left[i], r), nil
+}
+
+// changes tells that what is asked for goes over between a pod and what is none.
+func changes(l core.Lease, r ipam.Request) bool {
+	return (l.Owner.Pod.Name == "") != (r.Owner.Pod.Name == "") && l.Subnet == r.Subnet.Name && len(r.IPs) > 0 && slices.Equal(l.IPs, r.IPs)
 }
 
 // has tells that a lease is in the book. The caller holds mu.

@@ -19,13 +19,7 @@ const chassisLook = 15 * time.Second
 func (m *member) forget(ctx context.Context) {
 	var missed map[string]bool
 	dropped := map[string]bool{}
-	said := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(chassisLook):
-		}
+	m.every(ctx, chassisLook, "removal of chassis whose nodes are gone", func(ctx context.Context) error {
 		now, err := m.nodeless(ctx)
 		for name := range now {
 			if err == nil && missed[name] && !dropped[name] {
@@ -36,11 +30,27 @@ func (m *member) forget(ctx context.Context) {
 		}
 		missed = now
 		if err == nil {
-			said = ""
 			maps.DeleteFunc(dropped, func(name string, _ bool) bool { return !now[name] })
+		}
+		return err
+	})
+}
+
+// every does something after each pause, until ctx ends, and says once why it failed.
+func (m *member) every(ctx context.Context, pause time.Duration, what string, do func(context.Context) error) {
+	said := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		err := do(ctx)
+		if err == nil {
+			said = ""
 		} else if ctx.Err() == nil && err.Error() != said {
 			said = err.Error()
-			m.Log.Warn("chassis of nodes that are gone may stay: it is tried again", "err", err)
+			m.Log.Warn("failed: it is tried again", "part", what, "err", err)
 		}
 	}
 }

@@ -25,21 +25,9 @@ const (
 // leads a cluster looks at it, and one that is connected stays.
 func (m *member) takeOut(ctx context.Context) {
 	missed := map[database]map[string]int{north: {}, south: {}} // looks in a row, by server
-	said := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(membersLook):
-		}
-		err := errors.Join(m.takeOutOf(ctx, north, missed), m.takeOutOf(ctx, south, missed))
-		if err == nil {
-			said = ""
-		} else if ctx.Err() == nil && err.Error() != said {
-			said = err.Error()
-			m.Log.Warn("members that are gone may stay in their clusters: it is tried again", "err", err)
-		}
-	}
+	m.every(ctx, membersLook, "removal of members that are gone", func(ctx context.Context) error {
+		return errors.Join(m.takeOutOf(ctx, north, missed), m.takeOutOf(ctx, south, missed))
+	})
 }
 
 func (m *member) takeOutOf(ctx context.Context, d database, missed map[database]map[string]int) error {

@@ -37,6 +37,7 @@ type extra struct {
 	api    []string                       // flags of the API server
 	images []func(string) ([]byte, error) // of image, of the folder of Kubernetes' programs
 	dns    string                         // address of the cluster's DNS, which pods ask
+	ovs    bool                           // Open vSwitch is the chart's, on the one node
 }
 
 // bed is a machine before it is a node: its namespaces, its Open vSwitch, and its
@@ -66,6 +67,11 @@ ovn:
   image: ` + image.ControllerName + `
   ovnImage: ` + image.OVNName + `
   central: {members: %s}
+`
+
+// ovsValues are those of a node without an Open vSwitch of its own.
+const ovsValues = `openvswitch: {enabled: true}
+ovn: {ovnImage: ` + image.OVNName + `}
 `
 
 // subnet is the pods' network, of both families.
@@ -102,6 +108,10 @@ func (d *demo) start() {
 	}
 	d.step("what the chart runs: %s; then the nodes are Ready", strings.Join(d.parts(), ", "))
 	for _, part := range d.parts() {
+		if part == ovsPart { // it is updated by hand: kubectl knows no roll-out of that
+			d.c.Kubectl("-n", "kube-system", "wait", part, "--for=jsonpath={.status.numberReady}=1", "--timeout=120s")
+			continue
+		}
 		d.c.Kubectl("-n", "kube-system", "rollout", "status", part, "--timeout=120s")
 	}
 	for _, n := range d.machines {
@@ -113,24 +123,33 @@ func (d *demo) start() {
 	d.writeEnv()
 }
 
+const ovsPart = "daemonset/fairlead-openvswitch"
+
 // parts are what the chart runs.
 func (d *demo) parts() []string {
-	if d.nodes == 1 {
+	switch {
+	case d.extra.ovs:
+		return []string{ovsPart, "daemonset/fairlead-agent"}
+	case d.nodes == 1:
 		return []string{"daemonset/fairlead-agent"}
 	}
 	return []string{"daemonset/fairlead-central", "deployment/fairlead-controller", "daemonset/fairlead-chassis", "daemonset/fairlead-agent"}
 }
 
 // makeBeds makes the machines as an administrator prepares them: with Open vSwitch,
-// on one network.
+// unless the chart brings it, on one network.
 func (d *demo) makeBeds() {
-	d.step("%d machines with Open vSwitch", d.nodes)
+	d.step("machines: %d", d.nodes)
+	machine := testbed.New
+	if d.extra.ovs {
+		machine = testbed.Bare
+	}
 	var under *testbed.Underlay
 	if d.nodes > 1 {
 		under = testbed.NewUnderlay(d.t)
 	}
 	for i := range d.nodes {
-		b := &bed{Node: testbed.New(d.t), name: "demo"}
+		b := &bed{Node: machine(d.t), name: "demo"}
 		if i > 0 {
 			b.name = fmt.Sprintf("demo%d", i+1)
 		}
@@ -166,6 +185,9 @@ func (d *demo) install() {
 	if d.nodes > 1 {
 		text += fmt.Sprintf(ovnValues, d.members())
 	}
+	if d.extra.ovs {
+		text += ovsValues
+	}
 	require.NoError(d.t, os.WriteFile(file, []byte(text), 0o600))
 	d.command(testbed.Program(d.t), "install", "--kubeconfig", d.c.AdminKubeconfig(), "--values", file)
 	d.c.Kubectl("wait", "--for=condition=Established", "crd/subnets.kubeovn.io", "--timeout=60s")
@@ -179,7 +201,10 @@ func (d *demo) install() {
 func (d *demo) pack() {
 	makes := []func(string) ([]byte, error){image.Fairlead}
 	if d.nodes > 1 {
-		makes = append(makes, image.Controller, image.OVN)
+		makes = append(makes, image.Controller)
+	}
+	if d.nodes > 1 || d.extra.ovs {
+		makes = append(makes, image.OVN)
 	}
 	programs, err := kube.Programs()
 	require.NoError(d.t, err)

@@ -26,11 +26,11 @@ func main() {
 		fmt.Fprintf(os.Stderr, "cluster: NODES must be a number from 1 to %d\n", mostNodes)
 		os.Exit(2)
 	}
-	os.Exit(run(*nodes))
+	os.Exit(run(*nodes, extra{}))
 }
 
 // run makes a cluster and keeps it until a signal comes.
-func run(nodes int) int {
+func run(nodes int, more extra) int {
 	p := newProgress()
 	home, err := newHome(p.say)
 	if err != nil {
@@ -39,7 +39,7 @@ func run(nodes int) int {
 	}
 	f := &foreground{}
 	failed := f.run(func() {
-		d := &demo{t: f, progress: p, nodes: nodes}
+		d := &demo{t: f, progress: p, nodes: nodes, extra: more}
 		d.start()
 		p.say("%s", d.guide())
 		<-p.stop

@@ -23,10 +23,10 @@ func Controller(dir string) ([]byte, error) {
 	return i.archive()
 }
 
-// ovnPrograms are what OVN's central part and a chassis run, and those that people
-// look at them with.
+// ovnPrograms are what OVN's central part, a chassis and its Open vSwitch run, and
+// those that people look at them with.
 var ovnPrograms = []string{
-	"/usr/sbin/ovsdb-server", "/usr/bin/ovsdb-tool", "/usr/bin/ovsdb-client", "/usr/bin/ovs-appctl", "/usr/bin/ovs-vsctl", "/usr/bin/ovs-ofctl",
+	"/usr/sbin/ovsdb-server", "/usr/bin/ovsdb-tool", "/usr/bin/ovsdb-client", "/usr/bin/ovs-appctl", "/usr/bin/ovs-vsctl", "/usr/bin/ovs-ofctl", "/usr/sbin/ovs-vswitchd",
 	"/usr/bin/ovn-northd", "/usr/bin/ovn-controller", "/usr/bin/ovn-nbctl", "/usr/bin/ovn-sbctl", "/usr/bin/ovn-trace", "/usr/bin/ovn-appctl",
 }
 
@@ -66,6 +66,7 @@ func (i *image) addOVN() error {
 			return err
 		}
 	}
+	schemas = append(schemas, "/usr/share/openvswitch/vswitch.ovsschema")
 	for _, file := range slices.Concat(libraries, schemas) {
 		if err := i.addFile(file, strings.TrimPrefix(file, "/")); err != nil {
 			return err

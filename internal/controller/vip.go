@@ -256,6 +256,7 @@ func (t *term) borrow(vip string, r ipam.Request, left []core.Lease) (core.Lease
 	defer t.lending.Unlock()
 	if l, has := t.book.At(logical.VipPort(vip)); has {
 		left = append(slices.Clip(left), l)
+		defer t.sharing(vip)
 	}
 	return t.book.Acquire(r, left...)
 }
@@ -293,7 +294,7 @@ func (t *term) returned(l core.Lease) bool {
 			continue
 		}
 		_, _, err := t.book.Acquire(ipam.Request{Subnet: net.Subnet, Owner: want.Owner, IPs: l.IPs, MAC: l.MAC}, l)
-		t.queue.Add(object.Key{Kind: object.KindVip, Name: o.Name})
+		t.sharing(o.Name)
 		return err == nil
 	}
 	return false

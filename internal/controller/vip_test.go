@@ -125,17 +125,30 @@ func TestPodHasVip(t *testing.T) {
 	require.Never(t, func() bool { return len(w.warned(podKey("a"))) > told || w.ip(t, "a") != "10.20.0.2,fd20::2" }, 20*tick, tick, "%s", saidOf{w, "a"})
 	w.set(podKey("a"), nil)
 
+	w.set(podKey("s"), object.Pod{Pod: core.Pod{Namespace: "ns", Name: "s", UID: "s"}, Labels: map[string]string{"app": "web"},
+		Annotations: map[string]string{aaps: "v", "ovn.kubernetes.io/ip_address": "10.30.0.2", "ovn.kubernetes.io/mac_address": "0a:00:00:00:00:02", "ovn.kubernetes.io/logical_switch": "more"}})
+	require.Equal(t, "10.30.0.2", w.ip(t, "s"))
 	first := &object.Pod{Pod: core.Pod{Namespace: "ns", Name: "a", UID: "b"}, Labels: map[string]string{"app": "web"}, Annotations: map[string]string{own: "v"}}
 	w.set(podKey("a"), *first)
 	require.Equal(t, "10.30.0.9", w.ip(t, "a"))
 	require.Equal(t, "0a:00:00:00:00:07", w.notes("a")["ovn.kubernetes.io/mac_address"])
 	require.Equal(t, "more", w.notes("a")["ovn.kubernetes.io/logical_switch"])
+	// Who shared it may not send from it any more, and may again when it is the Vip's.
+	shared := func(want string) {
+		t.Helper()
+		got := ""
+		require.Eventually(t, func() bool {
+			got = db.Get("Logical_Switch_Port", "s.ns", "port_security")
+			return got == want
+		}, patience, 20*tick, "%s, not %s; told: %s", want, lately{&got}, saidOf{w, "s"})
+	}
 	next := *first
 	next.Pod = core.Pod{Namespace: "ns", Name: "c", UID: "c"}
+	shared(`["0a:00:00:00:00:02 10.30.0.2"]`)
 	w.set(podKey("c"), next)
 	said("c", "AcquireAddressFailed: address in Subnet more: 10.30.0.9 is held by pod ns/a (a.ns)")
 	w.vipSays(t, "v", "10.30.0.9  True False")
-	w.counts(t, "more", "1", "10.30.0.9", "12", "10.30.0.2-10.30.0.8,10.30.0.10-10.30.0.14")
+	w.counts(t, "more", "2", "10.30.0.2,10.30.0.9", "11", "10.30.0.3-10.30.0.8,10.30.0.10-10.30.0.14")
 
 	one.stop()
 	two := lead(t, "two", w, db)
@@ -149,7 +162,8 @@ func TestPodHasVip(t *testing.T) {
 	lead(t, "three", w, db)
 	w.vip("late", "2", v1.VipSpec{Subnet: "more", V4ip: "10.30.0.9"})
 	w.vipSays(t, "late", "  Falseaddress in Subnet more: 10.30.0.9 is held by pod / (vip/v) False")
-	w.counts(t, "more", "1", "10.30.0.9", "12", "10.30.0.2-10.30.0.8,10.30.0.10-10.30.0.14")
+	w.counts(t, "more", "2", "10.30.0.2,10.30.0.9", "11", "10.30.0.3-10.30.0.8,10.30.0.10-10.30.0.14")
+	shared(`["0a:00:00:00:00:02 10.30.0.2 10.30.0.9"]`)
 }
 
 // spaced writes annotation lists as OVN has them.

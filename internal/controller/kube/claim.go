@@ -76,15 +76,14 @@ func (c *Cluster) claimNow(ctx context.Context, name string) (*fairlead.AddressL
 // podGone implements claim.Reader.Gone. What it asks is answered by etcd, not by
 // a cache of the API server.
 func (c *Cluster) podGone(ctx context.Context, pod core.Pod) (bool, error) {
-	u, err := c.client.Resource(pods).Namespace(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
+	now, err := c.core.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return true, nil
 	case err != nil:
 		return false, fmt.Errorf("read pod %s: %w", pod, err)
 	}
-	now := readPod(u)
-	return now.UID != pod.UID || now.Done, nil
+	return string(now.UID) != pod.UID || ended(now), nil
 }
 
 // PutClaim implements claim.Writer.

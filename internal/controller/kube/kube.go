@@ -13,11 +13,13 @@ import (
 	"strings"
 	"sync"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networking "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -51,10 +53,9 @@ var (
 
 // Cluster is the objects of one API server.
 type Cluster struct {
-	client dynamic.Interface
+	clients
 	log    *slog.Logger
 	all    map[object.Kind]cache.SharedIndexInformer
-	begin  dynamicinformer.DynamicSharedInformerFactory
 	unseen unseen
 
 	mu    sync.Mutex
@@ -63,44 +64,37 @@ type Cluster struct {
 
 // New makes a Cluster that knows no object yet: Run reads them.
 func New(config *rest.Config, log *slog.Logger) (*Cluster, error) {
-	client, err := dynamic.NewForConfig(config)
+	to, err := connect(config)
 	if err != nil {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
-	c := &Cluster{
-		client: client, log: log, all: map[object.Kind]cache.SharedIndexInformer{}, fails: map[object.Kind]error{},
-		begin: dynamicinformer.NewDynamicSharedInformerFactory(client, 0),
-	}
-	for kind, k := range map[object.Kind]struct {
-		resource schema.GroupVersionResource
-		keep     cache.TransformFunc
-	}{
-		object.KindVpc:       {vpcs, keep(read[v1.Vpc])},
-		object.KindSubnet:    {subnets, keep(read[v1.Subnet])},
-		object.KindNode:      {nodes, keep(readNode)},
-		object.KindPod:       {pods, keep(readPod)},
-		object.KindNamespace: {namespaces, keep(readNamespace)},
-		object.KindNAD:       {nads, keep(readNAD)},
-		object.KindService:   {services, keep(readService)},
-		kindSlice:            {slicesOf, keep(readEndpoints)},
-		object.KindPolicy:    {policies, keep(readPolicy)},
-		object.KindIP:        {ips, keep(readIP)},
-		object.KindSet:       {sets, keep(readSet)},
-		object.KindPool:      {ippools, keep(read[v1.IPPool])},
-		object.KindGroup:     {groups, keep(read[v1.SecurityGroup])},
-		object.KindVip:       {vips, keep(readVip)},
-		object.KindVlan:      {vlans, keep(read[v1.Vlan])},
-		object.KindQoS:       {qos, keep(read[v1.QoSPolicy])},
-		object.KindClaim:     {leases, keep(readClaim)},
+	c := &Cluster{clients: to, log: log, all: map[object.Kind]cache.SharedIndexInformer{}, fails: map[object.Kind]error{}}
+	for kind, k := range map[object.Kind]reader{
+		object.KindVpc:       custom(to, vpcs, read[v1.Vpc]),
+		object.KindSubnet:    custom(to, subnets, read[v1.Subnet]),
+		object.KindNode:      builtin(to.core.CoreV1().RESTClient(), nodes, &corev1.Node{}, readNode),
+		object.KindPod:       builtin(to.core.CoreV1().RESTClient(), pods, &corev1.Pod{}, readPod),
+		object.KindNamespace: builtin(to.core.CoreV1().RESTClient(), namespaces, &corev1.Namespace{}, readNamespace),
+		object.KindNAD:       custom(to, nads, readNAD),
+		object.KindService:   builtin(to.core.CoreV1().RESTClient(), services, &corev1.Service{}, logical.ReadService),
+		kindSlice:            builtin(to.core.DiscoveryV1().RESTClient(), slicesOf, &discoveryv1.EndpointSlice{}, logical.ReadEndpoints),
+		object.KindPolicy:    builtin(to.core.NetworkingV1().RESTClient(), policies, &networking.NetworkPolicy{}, readPolicy),
+		object.KindIP:        custom(to, ips, readIP),
+		object.KindSet:       builtin(to.core.AppsV1().RESTClient(), sets, &appsv1.StatefulSet{}, readSet),
+		object.KindPool:      custom(to, ippools, read[v1.IPPool]),
+		object.KindGroup:     custom(to, groups, read[v1.SecurityGroup]),
+		object.KindVip:       custom(to, vips, readVip),
+		object.KindVlan:      custom(to, vlans, read[v1.Vlan]),
+		object.KindQoS:       custom(to, qos, read[v1.QoSPolicy]),
+		object.KindClaim:     custom(to, leases, readClaim),
 	} {
-		informer := c.begin.ForResource(k.resource).Informer()
-		if err := informer.SetTransform(k.keep); err != nil {
-			return nil, fmt.Errorf("read %s: %w", k.resource.Resource, err)
+		if err := k.SetTransform(k.keep); err != nil {
+			return nil, fmt.Errorf("read %s objects: %w", kind, err)
 		}
-		if err := informer.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { c.failed(kind, err) }); err != nil {
-			return nil, fmt.Errorf("watch %s: %w", k.resource.Resource, err)
+		if err := k.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { c.failed(kind, err) }); err != nil {
+			return nil, fmt.Errorf("watch %s objects: %w", kind, err)
 		}
-		c.all[kind] = informer
+		c.all[kind] = k
 	}
 	if err := c.all[kindSlice].AddIndexers(cache.Indexers{byService: indexed}); err != nil {
 		return nil, fmt.Errorf("read %s: %w", slicesOf.Resource, err)
@@ -118,9 +112,11 @@ func New(config *rest.Config, log *slog.Logger) (*Cluster, error) {
 
 // Run reads the objects and their changes until ctx ends. It is called once.
 func (c *Cluster) Run(ctx context.Context) {
-	c.begin.Start(ctx.Done())
-	<-ctx.Done()
-	c.begin.Shutdown()
+	var wg sync.WaitGroup
+	for _, informer := range c.all {
+		wg.Go(func() { informer.RunWithContext(ctx) })
+	}
+	wg.Wait()
 }
 
 // failed notes, and logs once, why a kind cannot be listed or watched. That a

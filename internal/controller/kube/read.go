@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"net/netip"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/cache"
 	kjson "sigs.k8s.io/json"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
@@ -18,22 +18,6 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 )
-
-// keep has an informer keep what read makes of an object.
-func keep[T any](read func(*unstructured.Unstructured) T) cache.TransformFunc {
-	return func(o any) (any, error) {
-		u, ok := o.(*unstructured.Unstructured)
-		if !ok {
-			return o, nil // it was read already
-		}
-		return &item[T]{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
-			},
-			value: read(u),
-		}, nil
-	}
-}
 
 // decode fills to with an object. Fields that it does not know are those of
 // another version of the kind.
@@ -70,31 +54,29 @@ func readIP(u *unstructured.Unstructured) *v1.IP {
 	return out
 }
 
-func readSet(u *unstructured.Unstructured) object.StatefulSet {
-	s := object.StatefulSet{Namespace: u.GetNamespace(), Name: u.GetName(), UID: string(u.GetUID()), Ending: u.GetDeletionTimestamp() != nil, Replicas: 1}
-	if n, has, _ := unstructured.NestedInt64(u.Object, "spec", "replicas"); has {
-		s.Replicas = int(n)
+func readSet(o *appsv1.StatefulSet) object.StatefulSet {
+	s := object.StatefulSet{Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Ending: o.DeletionTimestamp != nil, Replicas: 1}
+	if o.Spec.Replicas != nil {
+		s.Replicas = int(*o.Spec.Replicas)
 	}
-	first, _, _ := unstructured.NestedInt64(u.Object, "spec", "ordinals", "start")
-	s.First = int(first)
+	if o.Spec.Ordinals != nil {
+		s.First = int(o.Spec.Ordinals.Start)
+	}
 	return s
 }
 
-func readNode(u *unstructured.Unstructured) object.Node {
-	n := object.Node{Name: u.GetName(), UID: string(u.GetUID()), Annotations: u.GetAnnotations(), Zone: u.GetLabels()[corev1.LabelTopologyZone]}
-	all, _, _ := unstructured.NestedSlice(u.Object, "status", "addresses")
-	for _, one := range all {
-		m, _ := one.(map[string]any)
-		text, _ := m["address"].(string)
-		if ip, err := netip.ParseAddr(text); err == nil && m["type"] == string(corev1.NodeInternalIP) {
+func readNode(o *corev1.Node) object.Node {
+	n := object.Node{Name: o.Name, UID: string(o.UID), Annotations: o.Annotations, Zone: o.Labels[corev1.LabelTopologyZone]}
+	for _, a := range o.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
 			n.IPs = append(n.IPs, ip.Unmap())
 		}
 	}
 	return n
 }
 
-func readNamespace(u *unstructured.Unstructured) object.Namespace {
-	return object.Namespace{Name: u.GetName(), Labels: u.GetLabels()}
+func readNamespace(o *corev1.Namespace) object.Namespace {
+	return object.Namespace{Name: o.Name, Labels: o.Labels}
 }
 
 func readNAD(u *unstructured.Unstructured) resolve.NAD {
@@ -102,32 +84,17 @@ func readNAD(u *unstructured.Unstructured) resolve.NAD {
 	return resolve.NAD{Namespace: u.GetNamespace(), Name: u.GetName(), Annotations: u.GetAnnotations(), Config: config}
 }
 
-// readPolicy keeps a NetworkPolicy that cannot be read as one that lets nothing
-// pass to or from any pod of its namespace.
-func readPolicy(u *unstructured.Unstructured) object.NetworkPolicy {
-	o := &networking.NetworkPolicy{}
-	if decode(u, o) != nil {
-		o = &networking.NetworkPolicy{Spec: networking.NetworkPolicySpec{PolicyTypes: []networking.PolicyType{networking.PolicyTypeIngress, networking.PolicyTypeEgress}}}
-	}
-	return object.NetworkPolicy{Namespace: u.GetNamespace(), Name: u.GetName(), UID: string(u.GetUID()), Spec: o.Spec}
+func readPolicy(o *networking.NetworkPolicy) object.NetworkPolicy {
+	return object.NetworkPolicy{Namespace: o.Namespace, Name: o.Name, UID: string(o.UID), Spec: o.Spec}
 }
 
 // namedPorts are the ports of a pod's containers that have names.
-func namedPorts(u *unstructured.Unstructured) (out []logical.ContainerPort) {
-	containers, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "containers")
-	sidecars, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "initContainers")
-	for _, list := range []any{containers, sidecars} {
-		all, _ := list.([]any)
-		for _, c := range all {
-			container, _ := c.(map[string]any)
-			ports, _ := container["ports"].([]any)
-			for _, p := range ports {
-				port, _ := p.(map[string]any)
-				name, _ := port["name"].(string)
-				number, _ := port["containerPort"].(int64)
-				protocol, _ := port["protocol"].(string)
-				if name != "" && number != 0 {
-					out = append(out, logical.ContainerPort{Name: name, Protocol: cmp.Or(protocol, "TCP"), Number: int(number)})
+func namedPorts(o *corev1.Pod) (out []logical.ContainerPort) {
+	for _, list := range [][]corev1.Container{o.Spec.Containers, o.Spec.InitContainers} {
+		for _, c := range list {
+			for _, p := range c.Ports {
+				if p.Name != "" && p.ContainerPort != 0 {
+					out = append(out, logical.ContainerPort{Name: p.Name, Protocol: cmp.Or(string(p.Protocol), "TCP"), Number: int(p.ContainerPort)})
 				}
 			}
 		}
@@ -135,25 +102,24 @@ func namedPorts(u *unstructured.Unstructured) (out []logical.ContainerPort) {
 	return out
 }
 
-func readPod(u *unstructured.Unstructured) object.Pod {
+func readPod(o *corev1.Pod) object.Pod {
 	p := object.Pod{
-		Pod:         core.Pod{Namespace: u.GetNamespace(), Name: u.GetName(), UID: string(u.GetUID())},
-		Annotations: u.GetAnnotations(), Labels: u.GetLabels(), Ports: namedPorts(u), Ending: u.GetDeletionTimestamp() != nil, Version: u.GetResourceVersion(),
+		Pod:         core.Pod{Namespace: o.Namespace, Name: o.Name, UID: string(o.UID)},
+		Annotations: o.Annotations, Labels: o.Labels, Ports: namedPorts(o), Ending: o.DeletionTimestamp != nil, Version: o.ResourceVersion,
+		Node: o.Spec.NodeName, Host: o.Spec.HostNetwork, Done: ended(o),
 	}
-	if by := metav1.GetControllerOfNoCopy(u); by != nil {
+	if by := metav1.GetControllerOfNoCopy(o); by != nil {
 		p.Owner = object.Owner{Kind: by.Kind, Name: by.Name, UID: string(by.UID)}
 	}
-	p.Node, _, _ = unstructured.NestedString(u.Object, "spec", "nodeName")
-	p.Host, _, _ = unstructured.NestedBool(u.Object, "spec", "hostNetwork")
-	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
-	p.Done = phase == "Succeeded" || phase == "Failed"
-	all, _, _ := unstructured.NestedSlice(u.Object, "status", "podIPs")
-	for _, one := range all {
-		m, _ := one.(map[string]any)
-		text, _ := m["ip"].(string)
-		if ip, err := netip.ParseAddr(text); err == nil {
+	for _, one := range o.Status.PodIPs {
+		if ip, err := netip.ParseAddr(one.IP); err == nil {
 			p.IPs = append(p.IPs, ip.Unmap())
 		}
 	}
 	return p
+}
+
+// ended tells that all containers of a pod have ended for good.
+func ended(o *corev1.Pod) bool {
+	return o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed
 }

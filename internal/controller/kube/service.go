@@ -1,9 +1,6 @@
 package kube
 
 import (
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/fairlead/fairlead/internal/controller/logical"
@@ -16,25 +13,6 @@ const kindSlice object.Kind = "EndpointSlice"
 
 // byService is the index of EndpointSlices by Service.
 const byService = "service"
-
-// readService keeps a Service that cannot be read as one without addresses.
-func readService(u *unstructured.Unstructured) logical.Service {
-	var o corev1.Service
-	if decode(u, &o) != nil {
-		return logical.Service{Namespace: u.GetNamespace(), Name: u.GetName(), UID: string(u.GetUID())}
-	}
-	return logical.ReadService(&o)
-}
-
-// readEndpoints keeps an EndpointSlice that cannot be read as one without
-// endpoints.
-func readEndpoints(u *unstructured.Unstructured) logical.Endpoints {
-	var o discoveryv1.EndpointSlice
-	if decode(u, &o) != nil {
-		return logical.Endpoints{Namespace: u.GetNamespace(), Service: u.GetLabels()[discoveryv1.LabelServiceName]}
-	}
-	return logical.ReadEndpoints(&o)
-}
 
 // endpoints implements controller.Readers.Endpoints.
 func (c *Cluster) endpoints(namespace, service string) (out []logical.Endpoints) {

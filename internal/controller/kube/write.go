@@ -46,7 +46,7 @@ func (c *Cluster) patch(ctx context.Context, what schema.GroupVersionResource, o
 	if err != nil {
 		return fmt.Errorf("patch %s: %w", o.Key, err)
 	}
-	now, err := c.client.Resource(what).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, text, metav1.PatchOptions{FieldManager: manager}, parts...)
+	now, err := c.meta.Resource(what).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, text, metav1.PatchOptions{FieldManager: manager}, parts...)
 	switch {
 	case err == nil:
 		c.wrote(o, now.GetResourceVersion())

@@ -119,8 +119,10 @@ systemd does not run here; where it does:
   systemctl restart fairlead-up.service
 `, out)
 	text := b.Run("cat", unit)
+	program, err := filepath.EvalSymlinks(testbed.Program(t))
+	require.NoError(t, err)
 	require.Contains(t, text, "Type=notify\n")
-	require.Contains(t, text, "ExecStart="+testbed.Program(t)+" up --cgroup-root=")
+	require.Contains(t, text, "ExecStart="+program+" up --cgroup-root=")
 	require.Contains(t, text, " --dir="+b.dir+" ")
 	require.NotContains(t, text, "--install")
 	require.Equal(t, `systemd does not run here; where it does:

@@ -140,6 +140,8 @@ func testCluster(t *testing.T, nodes string) {
 	s.run("kubectl rollout status deployment/web --timeout=80s") // all of them: Available is true of three
 	if !strings.HasPrefix(nodes, "1") {
 		requireOneNetwork(s)
+		s.until("kubectl -n kube-system exec ds/fairlead-central -- fairlead doctor --cluster | grep 'southbound raft .* leads'")
+		s.run("kubectl -n kube-system exec ds/fairlead-central -- fairlead ovn nbctl ls-list | grep ovn-default")
 	}
 	requireOwnUsers(t, filepath.Dir(s.env))
 

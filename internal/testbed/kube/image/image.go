@@ -52,7 +52,7 @@ func (i *image) archive() ([]byte, error) {
 		return nil, fmt.Errorf("image %s: %w", i.name, err)
 	}
 	layer := digest(i.layer.Bytes())
-	starts := map[string]any{"Cmd": i.command, "Env": []string{"PATH=/bin"}}
+	starts := map[string]any{"Cmd": i.command, "Env": []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}}
 	if i.entry != "" {
 		starts["Entrypoint"] = []string{i.entry}
 	}

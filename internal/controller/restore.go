@@ -21,6 +21,12 @@ type restoring struct {
 	taken  map[string]core.Owner // by Subnet and address or MAC, and by port
 }
 
+// borrowed tells that a pod has a Vip's lease.
+func (r *restoring) borrowed(vip core.Lease) bool {
+	return strings.HasPrefix(vip.Owner.Key.IfName, logical.VipPort("")) &&
+		slices.ContainsFunc(r.leases, func(by core.Lease) bool { return borrowed(by, vip) })
+}
+
 // add takes a lease in; of one that claims what another has it gives that
 // other.
 func (r *restoring) add(l core.Lease) (by core.Owner, ok bool) {
@@ -61,7 +67,7 @@ func (t *term) restore(ctx context.Context) error {
 		if len(l.IPs) == 0 {
 			continue
 		}
-		if by, ok := r.add(l); !ok && (vipOf(p.Owner) == "" || !t.borrows(by.Pod, vipOf(p.Owner))) {
+		if by, ok := r.add(l); !ok && !r.borrowed(l) {
 			t.Log.Error("two logical ports have one address; the first keeps it", "port", p.Name, "keeps", by.Key.IfName)
 		}
 	}
@@ -108,7 +114,7 @@ func (t *term) restoreVips(r *restoring) {
 		if !t.possible(l) {
 			continue
 		}
-		if by, ok := r.add(l); !ok && by.Key.IfName != l.Owner.Key.IfName && !t.borrows(by.Pod, o.Name) {
+		if by, ok := r.add(l); !ok && by.Key.IfName != l.Owner.Key.IfName && !r.borrowed(l) {
 			t.Log.Error("a Vip has an address that another has", "vip", o.Name, "ips", logical.Join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
 		}
 	}

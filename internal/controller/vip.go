@@ -254,11 +254,15 @@ func (t *term) borrow(vip string, r ipam.Request, left []core.Lease) (core.Lease
 	}
 	t.lending.Lock()
 	defer t.lending.Unlock()
-	if l, has := t.book.At(logical.VipPort(vip)); has {
-		left = append(slices.Clip(left), l)
-		defer t.sharing(vip)
+	own, has := t.book.At(logical.VipPort(vip))
+	if has {
+		left = append(slices.Clip(left), own)
 	}
-	return t.book.Acquire(r, left...)
+	l, fresh, err := t.book.Acquire(r, left...)
+	if _, still := t.book.At(logical.VipPort(vip)); has && !still {
+		t.sharing(vip)
+	}
+	return l, fresh, err
 }
 
 // lent tells that a Vip's address is that of a pod's interface now, or is kept for the
@@ -269,16 +273,13 @@ func (t *term) lent(vip string) (core.Lease, bool) {
 		return core.Lease{}, false
 	}
 	l := vipOfStatus(o)
-	return l, t.possible(l) && slices.ContainsFunc(t.book.Who(l.IPs[0]), func(by core.Lease) bool {
-		return by.Subnet == l.Subnet && slices.Equal(by.IPs, l.IPs) && t.borrows(by.Owner.Pod, vip)
-	})
+	return l, t.possible(l) && slices.ContainsFunc(t.book.Who(l.IPs[0]), func(by core.Lease) bool { return borrowed(by, l) })
 }
 
-// borrows tells that a pod has the address of a Vip as its interface's own, or that one
-// had it that is gone.
-func (t *term) borrows(pod core.Pod, vip string) bool {
-	p, there := t.Pods.Get(pod.Namespace, pod.Name)
-	return pod.Name != "" && (!there || slices.Contains(named(p.Annotations, v1.FieldVip), vip))
+// borrowed tells that a pod's lease is a Vip's, which went over with the MAC. What the
+// pod's annotations say now, whoever wrote it, does not count.
+func borrowed(by, vip core.Lease) bool {
+	return by.Owner.Pod.Name != "" && by.Subnet == vip.Subnet && slices.Equal(by.IPs, vip.IPs) && slices.Equal(by.MAC, vip.MAC)
 }
 
 // returned gives an address that a pod had to the Vip whose it is. It is not free for
@@ -287,7 +288,7 @@ func (t *term) returned(l core.Lease) bool {
 	net, _, _ := t.nets.Get(l.Subnet)
 	for _, o := range t.Vips.List() {
 		want := vipOfStatus(o)
-		if !o.Status.Ready || l.Owner.Pod.Name == "" || want.Subnet != l.Subnet || !slices.Equal(want.IPs, l.IPs) {
+		if !o.Status.Ready || !borrowed(l, want) {
 			continue
 		}
 		if _, has := t.book.At(logical.VipPort(o.Name)); has {

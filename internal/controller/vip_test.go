@@ -1,6 +1,7 @@
 package controller_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -123,6 +124,15 @@ func TestPodHasVip(t *testing.T) {
 	told := len(w.warned(podKey("a")))
 	w.renote("a", own, "v") // what it has it keeps
 	require.Never(t, func() bool { return len(w.warned(podKey("a"))) > told || w.ip(t, "a") != "10.20.0.2,fd20::2" }, 20*tick, tick, "%s", saidOf{w, "a"})
+	w.renote("a", aaps, "v") // and that it may not share is told, not tried for ever
+	idle := 0
+	require.Eventually(t, func() bool {
+		if n, leads := one.Pending(); n > 0 || !leads {
+			idle = 0
+		}
+		idle++
+		return idle > 50
+	}, patience, tick)
 	w.set(podKey("a"), nil)
 
 	w.set(podKey("s"), object.Pod{Pod: core.Pod{Namespace: "ns", Name: "s", UID: "s"}, Labels: map[string]string{"app": "web"},
@@ -150,6 +160,11 @@ func TestPodHasVip(t *testing.T) {
 	w.vipSays(t, "v", "10.30.0.9  True False")
 	w.counts(t, "more", "2", "10.30.0.2,10.30.0.9", "11", "10.30.0.3-10.30.0.8,10.30.0.10-10.30.0.14")
 
+	// What a pod says later is no other's matter: the address is the Vip's, and comes back.
+	notes := maps.Clone(w.notes("a"))
+	delete(notes, own)
+	first.Annotations = notes
+	w.set(podKey("a"), *first)
 	one.stop()
 	two := lead(t, "two", w, db)
 	w.vip("late", "2", v1.VipSpec{Subnet: "more", V4ip: "10.30.0.9"})

@@ -21,6 +21,15 @@ func TestPartsGoOn(t *testing.T) {
 	require.True(t, found, "%s", out)
 	require.Equal(t, "\nfailed: one\n  --- FAIL: TestX (0.1s)\nfailed: two\n", summary)
 
+	// With what each failed test said first: a log may be cut before its end.
+	out, err = parts("one", "echo '--- FAIL: TestX (0.1s)'; echo '    x_test.go:7: wrong'; seq -f '        a log, %g' 1000; echo FAIL; echo '    no'; exit 1")
+	require.Error(t, err)
+	_, summary, found = strings.Cut(out, "\nfailed: one\n")
+	require.True(t, found, "%s", out)
+	require.True(t, strings.HasPrefix(summary, "  --- FAIL: TestX (0.1s)\nwhy: --- FAIL: TestX (0.1s)\n    x_test.go:7: wrong\n        a log, 1\n"), summary)
+	require.Less(t, strings.Count(summary, "\n"), 20)
+	require.NotContains(t, summary, "    no")
+
 	out, err = parts("one", "echo first", "two", "echo second")
 	require.NoError(t, err)
 	require.Equal(t, "first\nsecond\n", out)

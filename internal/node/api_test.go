@@ -263,7 +263,7 @@ func TestAPIServerAway(t *testing.T) {
 	k.create("comes", forever)
 	k.start()
 	ends := k.local("ends", ready)
-	k.exec(&ends, "touch", "/tmp/end")
+	k.finish(&ends)
 	k.local("ends", func(p *v1.Pod) string {
 		if restarts(p) < 1 {
 			return "not started again"

@@ -40,7 +40,7 @@ func TestDeadline(t *testing.T) {
 	k.create("api-0", forever)
 	static, object := k.awaitPod("web-0", ready), k.object(k.ns, "api-0", ready)
 	// The time goes on counting over a restart: it is not the container's.
-	k.exec(&static, "touch", "/tmp/end")
+	k.finish(&static)
 	k.awaitPod("web-0", func(p *v1.Pod) string {
 		if restarts(p) < 1 {
 			return "not started again"

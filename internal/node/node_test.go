@@ -77,6 +77,12 @@ func (b *bed) tryExec(pod *v1.Pod, argv ...string) (string, error) {
 	return string(out.GetStdout()), err
 }
 
+// finish ends a pod's container that waits for /tmp/end: who makes the file may be
+// killed with the container, having made it.
+func (b *bed) finish(pod *v1.Pod) {
+	_, _ = b.tryExec(pod, "touch", "/tmp/end")
+}
+
 // sandboxes are the ids of all ready ones, by pod.
 func (b *bed) sandboxes() map[string]string {
 	b.t.Helper()

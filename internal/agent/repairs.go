@@ -279,6 +279,9 @@ func (p *portRepairs) repair(ctx context.Context, containers []string) {
 		},
 		Told: func(rec core.Record, s core.Spec, found, err error) {
 			if err != nil && (ctx.Err() != nil || errors.Is(err, core.ErrUnavailable)) { // it was slow; or all is looked at when it comes back
+				if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+					p.repairs.log.Warn("took too long to put right; tried again later", "what", portOf(rec, s), "found", text(found), "err", err, "after", lastRetry)
+				}
 				p.later(rec.Key.Container, lastRetry)
 				return
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -30,16 +29,14 @@ type policies struct {
 	mu      sync.Mutex
 	all     map[string]map[string]*logical.NetworkPolicy
 	written map[object.Key]bool // whose port groups are in the database
-	faces   map[string]map[string]logical.Member
-	labels  map[string]map[string]string // of namespaces
-	near    map[string][]object.Key      // policies that reach a namespace, as far as it was asked
+	pods    *logical.Pods       // that have rows
 }
 
 // newPolicies has all policies looked at, when they are needed first.
 func newPolicies(from object.Readers) *policies {
 	return &policies{
 		from: from, stale: map[object.Key]bool{}, all: map[string]map[string]*logical.NetworkPolicy{}, written: map[object.Key]bool{},
-		faces: map[string]map[string]logical.Member{}, labels: map[string]map[string]string{}, near: map[string][]object.Key{},
+		pods: logical.NewPods(),
 	}
 }
 
@@ -64,16 +61,19 @@ func (s *policies) news() map[object.Key]bool {
 func (s *policies) look() (pods []object.Key) {
 	for k := range s.news() {
 		delete(s.written, k)
-		clear(s.near)
 		before := s.all[k.Namespace][k.Name]
 		var now *logical.NetworkPolicy
 		if o, ok := s.from.Policies.Get(k.Namespace, k.Name); ok {
 			now = logical.ReadNetworkPolicy(o.Namespace, o.Name, o.Spec)
 			within(s.all, k.Namespace)[k.Name] = now
+			s.pods.Add(now)
 		} else {
 			delete(s.all[k.Namespace], k.Name)
 		}
-		for name, m := range s.faces[k.Namespace] {
+		if before != nil {
+			s.pods.Remove(before)
+		}
+		for name, m := range s.pods.Of(k.Namespace) {
 			if before != nil && before.Selects(m.Labels) || now != nil && now.Selects(m.Labels) {
 				pods = append(pods, object.KindPod.Named(k.Namespace, name))
 			}
@@ -101,75 +101,27 @@ func (s *policies) over(p object.Pod) (out []string) {
 	return out
 }
 
-// space is a namespace without its pods. The caller holds mu.
-func (s *policies) space(name string) logical.Space {
-	return logical.Space{Name: name, Labels: s.labels[name]}
-}
-
 // put notes what policies see of a pod, nil for one that has no rows, and gives
-// the policies whose rows depend on what changed.
-func (s *policies) put(pod core.Pod, m *logical.Member) (keys []object.Key) {
-	before, had := s.faces[pod.Namespace][pod.Name]
-	if had == (m != nil) && (!had || reflect.DeepEqual(before, *m)) {
-		return nil
-	}
-	if _, known := s.labels[pod.Namespace]; !known {
+// the policies whose rows depend on what changed. The caller holds mu.
+func (s *policies) put(pod core.Pod, m *logical.Member) []object.Key {
+	if !s.pods.Known(pod.Namespace) {
 		s.label(pod.Namespace)
 	}
-	in := s.space(pod.Namespace)
-	for _, k := range s.reaching(in) {
-		if p := s.all[k.Namespace][k.Name]; had && p.Concerns(in, before) || m != nil && p.Concerns(in, *m) {
-			keys = append(keys, k)
-		}
-	}
-	if m != nil {
-		within(s.faces, pod.Namespace)[pod.Name] = *m
-	} else {
-		delete(s.faces[pod.Namespace], pod.Name)
+	return keysOf(s.pods.Put(pod.Namespace, pod.Name, m))
+}
+
+func keysOf(all []*logical.NetworkPolicy) (keys []object.Key) {
+	for _, p := range all {
+		keys = append(keys, object.KindPolicy.Named(p.Namespace(), p.Name()))
 	}
 	return keys
 }
 
-// reaching are the policies that reach a namespace: of many, each pod of it asks
-// these alone. The caller holds mu.
-func (s *policies) reaching(in logical.Space) []object.Key {
-	if keys, known := s.near[in.Name]; known {
-		return keys
-	}
-	var keys []object.Key
-	for namespace, all := range s.all {
-		for name, p := range all {
-			if p.Reaches(in) {
-				keys = append(keys, object.KindPolicy.Named(namespace, name))
-			}
-		}
-	}
-	s.near[in.Name] = keys
-	return keys
-}
-
-// seen are the namespaces that a policy reaches, with their pods. The caller holds
-// mu.
-func (s *policies) seen(by *logical.NetworkPolicy) (spaces []logical.Space) {
-	for name, pods := range s.faces {
-		if in := s.space(name); by.Reaches(in) {
-			in.Pods = slices.Collect(maps.Values(pods))
-			spaces = append(spaces, in)
-		}
-	}
-	return spaces
-}
-
-// label reads a namespace's labels; true for others than before.
-func (s *policies) label(name string) bool {
-	now := map[string]string{}
-	if o, ok := s.from.Namespaces.Get("", name); ok {
-		maps.Copy(now, o.Labels)
-	}
-	before, had := s.labels[name]
-	s.labels[name] = now
-	delete(s.near, name)
-	return !had || !maps.Equal(before, now)
+// label reads a namespace's labels, and gives the policies whose rows depend on what
+// changed. The caller holds mu.
+func (s *policies) label(name string) []object.Key {
+	o, _ := s.from.Namespaces.Get("", name)
+	return keysOf(s.pods.Label(name, maps.Clone(o.Labels)))
 }
 
 // allPolicies are the keys of all policies; they are read anew.
@@ -267,29 +219,20 @@ func ungrouped(err error) bool {
 	return errors.As(err, &missing) && missing.Table == ovn.TablePortGroup
 }
 
-// namespace has policies looked at that a namespace's labels may concern.
+// namespace has policies looked at that a namespace's labels concern.
 func (t *term) namespace(name string) {
 	t.rules.mu.Lock()
 	defer t.rules.mu.Unlock()
-	if !t.rules.label(name) {
-		return
-	}
-	for namespace, all := range t.rules.all {
-		for name, p := range all {
-			if p.Heeds() {
-				t.queue.Add(object.KindPolicy.Named(namespace, name))
-			}
-		}
-	}
+	t.queue.Add(t.rules.label(name)...)
 }
 
 // policy makes a NetworkPolicy's rows what they should be.
 func (t *term) policy(ctx context.Context, k object.Key) error {
 	t.rules.mu.Lock()
 	t.queue.Add(t.rules.look()...)
-	p, spaces := t.rules.all[k.Namespace][k.Name], []logical.Space(nil)
+	p, seen := t.rules.all[k.Namespace][k.Name], logical.Seen(nil)
 	if p != nil {
-		spaces = t.rules.seen(p)
+		seen = t.rules.pods.Seen(p)
 	} else {
 		delete(t.rules.written, k)
 	}
@@ -299,7 +242,7 @@ func (t *term) policy(ctx context.Context, k object.Key) error {
 		return t.DB.Apply(ctx, &ovn.Set{Owner: "networkpolicy/" + k.Namespace + "/" + k.Name})
 	}
 	net, _, _ := t.nets.Get(logical.JoinSubnet)
-	set, undone := p.Set(spaces, net.CIDRs)
+	set, undone := p.Set(seen, net.CIDRs)
 	obj, _ := t.Policies.Get(k.Namespace, k.Name)
 	o := object.Object{Key: k, UID: obj.UID}
 	err := t.DB.Apply(ctx, set)

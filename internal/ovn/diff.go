@@ -405,7 +405,7 @@ func equal(a, b reflect.Value) bool {
 	switch x := a.Interface().(type) {
 	case []string:
 		y, _ := b.Interface().([]string)
-		return slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y)))
+		return len(x) == len(y) && slices.Equal(sorted(x), sorted(y))
 	case map[string]string:
 		y, _ := b.Interface().(map[string]string)
 		return maps.Equal(x, y)
@@ -414,6 +414,14 @@ func equal(a, b reflect.Value) bool {
 		return a.Elem().Interface() == b.Elem().Interface()
 	}
 	return a.Interface() == b.Interface()
+}
+
+// sorted is a list in order, a copy if it was not.
+func sorted(list []string) []string {
+	if slices.IsSorted(list) {
+		return list
+	}
+	return slices.Sorted(slices.Values(list))
 }
 
 // delta are the changes that make a set of strings another: what comes is

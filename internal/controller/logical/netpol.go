@@ -36,13 +36,7 @@ type Member struct {
 	Labels map[string]string
 	Ports  []ContainerPort
 	IPs    []netip.Addr // of its default network
-}
-
-// Space is a namespace with its pods.
-type Space struct {
-	Name   string
-	Labels map[string]string
-	Pods   []Member
+	texts  []string     // of IPs
 }
 
 // NetworkPolicy is a policy with its selectors read.
@@ -58,14 +52,11 @@ type NetworkPolicy struct {
 type policyRule struct {
 	ingress bool
 	all     bool // peers are not restricted
-	peers   []policyPeer
+	peers   []selection
 	blocks  []netip.Prefix // without what is excepted, none inside another
 	ports   []policyPort
 	open    bool // ports are not restricted
 }
-
-// policyPeer selects pods; no spaces are those of the policy's own namespace.
-type policyPeer struct{ spaces, pods labels.Selector }
 
 // policyPort is a protocol with its ports: all where there is neither a name nor
 // a number.
@@ -88,32 +79,35 @@ func (p *NetworkPolicy) Group() string { return GroupOf(p.namespace, p.name) }
 // Name is the policy's name within its namespace.
 func (p *NetworkPolicy) Name() string { return p.name }
 
+// Namespace is the policy's.
+func (p *NetworkPolicy) Namespace() string { return p.namespace }
+
 // Selects tells that the policy governs a pod of its namespace.
 func (p *NetworkPolicy) Selects(with map[string]string) bool {
 	return p.pods.Matches(labels.Set(with))
 }
 
-// Concerns tells that the policy's rows depend on a pod: it is a peer, or it is
-// governed and says what a named port is.
-func (p *NetworkPolicy) Concerns(s Space, m Member) bool {
-	mine := s.Name == p.namespace && p.Selects(m.Labels)
+// selections are those of the pods on which the policy's rows depend: its peers, and
+// who says what a named port is.
+func (p *NetworkPolicy) selections() (out []selection) {
 	for _, r := range p.rules {
-		if r.named() && (r.ingress && mine || r.all && !r.ingress) {
-			return true
-		}
-		if slices.ContainsFunc(r.peers, func(o policyPeer) bool { return o.in(p, s) && o.pods.Matches(labels.Set(m.Labels)) }) {
-			return true
+		out = append(out, r.peers...)
+		if r.named() {
+			out = append(out, p.receivers(r)...)
 		}
 	}
-	return false
+	return out
 }
 
-// Reaches tells that the policy's rows may depend on pods of a namespace, whose
-// own pods do not count: it Concerns none of one that it does not reach.
-func (p *NetworkPolicy) Reaches(s Space) bool {
-	return s.Name == p.namespace || slices.ContainsFunc(p.rules, func(r policyRule) bool {
-		return r.all && !r.ingress && r.named() || slices.ContainsFunc(r.peers, func(o policyPeer) bool { return o.in(p, s) })
-	})
+// receivers select the pods at whose ports a rule lets something pass.
+func (p *NetworkPolicy) receivers(r policyRule) []selection {
+	switch {
+	case r.ingress:
+		return []selection{newSelection(p.namespace, nil, p.pods)}
+	case r.all:
+		return []selection{newSelection(p.namespace, labels.Everything(), labels.Everything())}
+	}
+	return r.peers
 }
 
 // named tells that a rule has a port whose number pods say.
@@ -121,35 +115,20 @@ func (r policyRule) named() bool {
 	return slices.ContainsFunc(r.ports, func(o policyPort) bool { return o.name != "" })
 }
 
-// Heeds tells that the policy's rows may depend on a namespace's labels.
-func (p *NetworkPolicy) Heeds() bool {
-	return slices.ContainsFunc(p.rules, func(r policyRule) bool {
-		return slices.ContainsFunc(r.peers, func(o policyPeer) bool { return o.spaces != nil })
-	})
-}
-
-// in tells that a peer may be of a namespace.
-func (o policyPeer) in(p *NetworkPolicy, s Space) bool {
-	if o.spaces == nil {
-		return s.Name == p.namespace
-	}
-	return o.spaces.Matches(labels.Set(s.Labels))
-}
-
 // policySet is a policy's Set in the making.
 type policySet struct {
 	*ovn.Set
 	p      *NetworkPolicy
-	spaces []Space
+	seen   Seen
 	undone []string
 }
 
 // Set is the policy's rows: its port group, into which the pods' own Sets put
 // their ports, with rules and address sets. Nodes always reach their pods: they
-// are the ones who probe them. undone is what the policy says and what nobody
+// are the ones who probe them. seen are the pods of Pods.Seen. undone is what the policy says and what nobody
 // carries out; it lets nothing pass.
-func (p *NetworkPolicy) Set(spaces []Space, nodes []netip.Prefix) (set *ovn.Set, undone []string) {
-	s := policySet{Set: &ovn.Set{Owner: "networkpolicy/" + p.namespace + "/" + p.name}, p: p, spaces: spaces, undone: slices.Clone(p.undone)}
+func (p *NetworkPolicy) Set(seen Seen, nodes []netip.Prefix) (set *ovn.Set, undone []string) {
+	s := policySet{Set: &ovn.Set{Owner: "networkpolicy/" + p.namespace + "/" + p.name}, p: p, seen: seen, undone: slices.Clone(p.undone)}
 	s.Put(&ovn.PortGroup{Name: p.Group(), ExternalIDs: s.ids()})
 	for ingress, has := range map[bool]bool{true: p.ingress, false: p.egress} {
 		if has {
@@ -193,7 +172,7 @@ func (s *policySet) rule(name string, ingress bool, priority int, action, match 
 // side of a packet by them.
 func (s *policySet) addresses(name, side string, of []string) (matches []string) {
 	four, six := []string{}, []string{}
-	for _, a := range slices.Compact(slices.Sorted(slices.Values(of))) {
+	for _, a := range of {
 		if strings.Contains(a, ":") {
 			six = append(six, a)
 		} else {
@@ -202,7 +181,8 @@ func (s *policySet) addresses(name, side string, of []string) (matches []string)
 	}
 	for fam, list := range map[string][]string{"4": four, "6": six} {
 		set := name + ".ip" + fam
-		s.Put(&ovn.AddressSet{Name: set, Addresses: list, ExternalIDs: s.ids()})
+		slices.Sort(list)
+		s.Put(&ovn.AddressSet{Name: set, Addresses: slices.Compact(list), ExternalIDs: s.ids()})
 		matches = append(matches, "ip"+fam+"."+side+" == $"+set)
 	}
 	slices.Sort(matches)
@@ -277,32 +257,16 @@ func (s *policySet) named(r policyRule, o policyPort, name string, peers []strin
 // numbers are what a port's name means, with the addresses where it means that.
 func (s *policySet) numbers(r policyRule, o policyPort) map[int][]string {
 	by := map[int][]string{}
-	s.each(func(space Space, m Member) {
-		receives := r.all || s.p.peer(r, space, m)
-		if r.ingress {
-			receives = space.Name == s.p.namespace && s.p.Selects(m.Labels)
-		}
-		for _, c := range m.Ports {
-			if receives && c.Name == o.name && strings.EqualFold(c.Protocol, o.protocol) {
-				by[c.Number] = append(by[c.Number], texts(m.IPs)...)
+	for _, to := range s.p.receivers(r) {
+		for _, m := range s.seen[to.key] {
+			for _, c := range m.Ports {
+				if c.Name == o.name && strings.EqualFold(c.Protocol, o.protocol) {
+					by[c.Number] = append(by[c.Number], m.texts...)
+				}
 			}
 		}
-	})
-	return by
-}
-
-// each gives all pods.
-func (s *policySet) each(do func(Space, Member)) {
-	for _, space := range s.spaces {
-		for _, m := range space.Pods {
-			do(space, m)
-		}
 	}
-}
-
-// peer tells that a rule selects a pod.
-func (p *NetworkPolicy) peer(r policyRule, s Space, m Member) bool {
-	return slices.ContainsFunc(r.peers, func(o policyPeer) bool { return o.in(p, s) && o.pods.Matches(labels.Set(m.Labels)) })
+	return by
 }
 
 // peers are the addresses of a rule's peers: networks, and pods that are in
@@ -321,13 +285,11 @@ func (s *policySet) peers(r policyRule) (out []string) {
 	}
 	within := inAny(r.blocks)
 	for _, o := range r.peers {
-		for _, space := range s.spaces {
-			if !o.in(s.p, space) {
-				continue
-			}
-			for _, m := range space.Pods {
-				if o.pods.Matches(labels.Set(m.Labels)) {
-					out = append(out, texts(slices.DeleteFunc(slices.Clone(m.IPs), within))...)
+		out = slices.Grow(out, len(s.seen[o.key]))
+		for _, m := range s.seen[o.key] {
+			for i, ip := range m.IPs {
+				if !within(ip) {
+					out = append(out, m.texts[i])
 				}
 			}
 		}

@@ -59,14 +59,14 @@ func (p *NetworkPolicy) read(path, field string, ingress bool, peers []networkin
 			p.block(at+".ipBlock", o.IPBlock, &blocks)
 			continue
 		}
-		peer := policyPeer{pods: labels.Everything()}
+		spaces, pods := labels.Selector(nil), labels.Everything()
 		if o.NamespaceSelector != nil {
-			peer.spaces = p.selector(at+".namespaceSelector", o.NamespaceSelector)
+			spaces = p.selector(at+".namespaceSelector", o.NamespaceSelector)
 		}
 		if o.PodSelector != nil {
-			peer.pods = p.selector(at+".podSelector", o.PodSelector)
+			pods = p.selector(at+".podSelector", o.PodSelector)
 		}
-		r.peers = append(r.peers, peer)
+		r.peers = append(r.peers, newSelection(p.namespace, spaces, pods))
 	}
 	if set, err := blocks.IPSet(); err == nil {
 		r.blocks = set.Prefixes()

@@ -16,9 +16,15 @@ import (
 	bed "github.com/fairlead/fairlead/internal/testbed/ovn"
 )
 
-// people are two namespaces: of ns, which is governed, and of other.
-func people() []logical.Space {
-	member := func(name, app string, web int, ips ...string) logical.Member {
+// resident is a pod of a namespace.
+type resident struct {
+	in string
+	logical.Member
+}
+
+// people are the pods of two namespaces: of ns, which is governed, and of other.
+func people() []resident {
+	one := func(in, name, app string, web int, ips ...string) resident {
 		m := logical.Member{Name: name, Labels: map[string]string{"app": app}}
 		if web != 0 {
 			m.Ports = []logical.ContainerPort{{Name: "web", Protocol: "TCP", Number: web}}
@@ -26,14 +32,26 @@ func people() []logical.Space {
 		for _, ip := range ips {
 			m.IPs = append(m.IPs, netip.MustParseAddr(ip))
 		}
-		return m
+		return resident{in, m}
 	}
-	return []logical.Space{
-		{Name: "ns", Labels: map[string]string{"team": "a"}, Pods: []logical.Member{
-			member("s1", "server", 80, "10.0.0.1", "fd00::1"), member("s2", "server", 8080, "10.0.0.2"), member("c", "client", 0, "10.0.0.3"),
-		}},
-		{Name: "other", Labels: map[string]string{"team": "b"}, Pods: []logical.Member{member("c", "client", 81, "10.0.1.3", "fd00:1::3")}},
+	return []resident{
+		one("ns", "s1", "server", 80, "10.0.0.1", "fd00::1"), one("ns", "s2", "server", 8080, "10.0.0.2"), one("ns", "c", "client", 0, "10.0.0.3"),
+		one("other", "c", "client", 81, "10.0.1.3", "fd00:1::3"),
 	}
+}
+
+// pods is an index of all of them, with policies.
+func pods(all []resident, policies ...*logical.NetworkPolicy) *logical.Pods {
+	x := logical.NewPods()
+	x.Label("ns", map[string]string{"team": "a"})
+	x.Label("other", map[string]string{"team": "b"})
+	for _, r := range all {
+		x.Put(r.in, r.Name, &r.Member)
+	}
+	for _, p := range policies {
+		x.Add(p)
+	}
+	return x
 }
 
 // TestNetworkPolicyRows: what passes by each kind of rule, and whom an address
@@ -93,7 +111,8 @@ func TestNetworkPolicyRows(t *testing.T) {
 				`spec.ingress[0].ports[2].endPort: 4 is not the end of a range that begins with a number|` +
 				`spec.ingress[0].ports[3].endPort: 4 is not the end of a range that begins with a number`},
 	} {
-		set, undone := policy(t, c1.spec).Set(people(), nil)
+		p := policy(t, c1.spec)
+		set, undone := p.Set(pods(people(), p).Seen(p), nil)
 		require.Equal(t, c1.undone, strings.Join(undone, "|"), c1.spec)
 		require.NoError(t, c.Apply(t.Context(), set), c1.spec)
 		require.Equal(t, c1.want, strings.Join(rows(), "|"), c1.spec)
@@ -138,11 +157,13 @@ func TestPolicyConcerns(t *testing.T) {
 		"{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}]}]}":                     "",
 	} {
 		p, got := policy(t, spec), []string{}
-		for _, s := range people() {
-			for _, m := range s.Pods {
-				if p.Concerns(s, m) {
-					got = append(got, s.Name+"/"+m.Name)
-				}
+		x := pods(people(), p)
+		for _, r := range people() {
+			switch by := x.Put(r.in, r.Name, nil); len(by) {
+			case 0:
+			case 1:
+				require.Same(t, p, by[0])
+				got = append(got, r.in+"/"+r.Name)
 			}
 		}
 		require.Equal(t, want, strings.Join(got, " "), spec)

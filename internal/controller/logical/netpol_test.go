@@ -51,11 +51,11 @@ func TestNetworkPolicyTraffic(t *testing.T) {
 		m.bind()
 		m.bindHost()
 	}
-	member := func(m *machine, app string) logical.Member {
-		return logical.Member{Name: m.rows.Pod.Name, IPs: m.rows.Ports[0].IPs, Labels: map[string]string{"app": app},
-			Ports: []logical.ContainerPort{{Name: "web", Protocol: "TCP", Number: 8080}}}
+	member := func(m *machine, app string) resident {
+		return resident{"ns", logical.Member{Name: m.rows.Pod.Name, IPs: m.rows.Ports[0].IPs, Labels: map[string]string{"app": app},
+			Ports: []logical.ContainerPort{{Name: "web", Protocol: "TCP", Number: 8080}}}}
 	}
-	spaces := []logical.Space{{Name: "ns", Pods: []logical.Member{member(a, "server"), member(b, "client")}}}
+	all := []resident{member(a, "server"), member(b, "client")}
 	pa, pb := within(t, a.pod), within(t, b.pod)
 	for _, p := range []int{8080, 8081, 9090} {
 		inside.Serve(t, pa, "a", p)
@@ -94,21 +94,22 @@ func TestNetworkPolicyTraffic(t *testing.T) {
 		return strings.Join(strings.Fields(strings.Join(answered, " ")), " ")
 	}
 	reaches := func(want, why string) { t.Helper(); settles(t, reach, want, why) }
-	const all = "t4:8080 t6:8080 u4:8080 u6:8080 t4:8081 t6:8081 u4:8081 u6:8081 t4:9090 t6:9090 u4:9090 u6:9090"
-	reaches(all, "all")
+	const everywhere = "t4:8080 t6:8080 u4:8080 u6:8080 t4:8081 t6:8081 u4:8081 u6:8081 t4:9090 t6:9090 u4:9090 u6:9090"
+	reaches(everywhere, "all")
 	governed := a.rows
 	governed.Ports[0].Groups = []string{logical.GroupOf("ns", "pol")}
 	with := func(spec string) {
 		t.Helper()
-		set, undone := policy(t, spec).Set(spaces, join.CIDRs)
+		p := policy(t, spec)
+		set, undone := p.Set(pods(all, p).Seen(p), join.CIDRs)
 		require.Empty(t, undone)
 		apply(set, logical.Ports(governed))
 		central.Sync()
 	}
 	for _, c := range []struct{ spec, want string }{
 		{"podSelector: {}", ""},
-		{"{podSelector: {}, ingress: [{}]}", all},
-		{"{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}", all},
+		{"{podSelector: {}, ingress: [{}]}", everywhere},
+		{"{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: client}}}]}]}", everywhere},
 		{"{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: other}}}]}]}", ""},
 		{"{podSelector: {}, ingress: [{ports: [{port: 8080}]}]}", "t4:8080 t6:8080"},
 		{"{podSelector: {}, ingress: [{ports: [{port: web}, {protocol: UDP, port: 9090}]}]}", "t4:8080 t6:8080 u4:9090 u6:9090"},
@@ -122,7 +123,7 @@ func TestNetworkPolicyTraffic(t *testing.T) {
 
 	// Egress: replies pass, connections of its own do not.
 	with("{podSelector: {}, policyTypes: [Egress]}")
-	reaches(all, "all")
+	reaches(everywhere, "all")
 	out := func() string {
 		var answered []string
 		for name, try := range map[string][2]string{"t4": {"tcp", b.v4}, "t6": {"tcp", b.v6}, "u4": {"udp", b.v4}} {
@@ -138,7 +139,7 @@ func TestNetworkPolicyTraffic(t *testing.T) {
 
 	apply(&ovn.Set{Owner: "networkpolicy/ns/pol"})
 	central.Sync()
-	reaches(all, "all")
+	reaches(everywhere, "all")
 	require.Zero(t, central.Count("ACL"))
 	require.Zero(t, central.Count("Address_Set"))
 }

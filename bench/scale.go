@@ -24,7 +24,7 @@ type sizes struct {
 }
 
 var (
-	largeCluster = sizes{pods: 10_000, nodes: 200, subnets: 50, services: 500, policies: 200, few: 1000, most: 250, one: 200, extra: 10}
+	largeCluster = sizes{pods: 10_000, nodes: 200, subnets: 50, services: 500, policies: 200, few: 1000, most: 250, one: 200, extra: 40}
 	smallCluster = sizes{pods: 1000, nodes: 20, subnets: 5, services: 50, policies: 20, few: 100, most: 25, one: 50, extra: 5}
 )
 

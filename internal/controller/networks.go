@@ -35,6 +35,7 @@ type networks struct {
 	told   map[object.Key]bool // objects of which there was news since the last look
 	read   map[object.Key]any  // what of an object matters, as it was when there was news of it
 	looks  uint64              // that brought something
+	parsed map[string]parsed   // Subnet objects, as the last look read them
 	book   declare.Book
 	force  map[string]logical.Subnet
 	forPod []core.Subnet     // those of them that pods may be in, by name
@@ -42,6 +43,13 @@ type networks struct {
 	pools  ippool.Pools
 	// homeless are the namespaces of Vpcs that have no Subnet for their pods, by name.
 	homeless map[string]string
+}
+
+// parsed is what a Subnet object says, and what is wrong with it.
+type parsed struct {
+	from   *v1.Subnet
+	says   declare.Subnet
+	faults []declare.Fault
 }
 
 func newNetworks(from object.Readers, join core.Subnet, leases *book.Book) *networks {
@@ -186,10 +194,18 @@ func (n *networks) declared() (out []declare.Subnet) {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	spaces := n.from.Namespaces.List()
+	before := n.parsed
+	n.parsed = make(map[string]parsed, len(all))
 	joined := false
 	for _, o := range all {
 		joined = joined || o.Name == logical.JoinSubnet
-		d, faults := logical.ReadSubnet(o)
+		p := before[o.Name]
+		if p.from != o { // objects that change are others
+			p = parsed{from: o}
+			p.says, p.faults = logical.ReadSubnet(o)
+		}
+		n.parsed[o.Name] = p
+		d, faults := p.says, p.faults
 		if len(faults) == 0 {
 			faults = n.inUse(d)
 		}

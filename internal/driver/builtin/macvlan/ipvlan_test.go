@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver/builtin/macvlan"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 )
 
 // ipvlanNode is a node whose kernel has ipvlan.
@@ -98,5 +99,26 @@ func TestIpvlanFindsItsMaster(t *testing.T) {
 		require.NoError(t, n.p.Del(t.Context(), call))
 		netnstest.Unbind(t, a.id.Path)
 		n.requireBare(a)
+	}
+}
+
+// TestIpvlanFreesItsAddresses: the next pod has the addresses of one whose link the
+// kernel has not deleted yet.
+func TestIpvlanFreesItsAddresses(t *testing.T) {
+	n := ipvlanNode(t)
+	a, b := n.pod("c1"), n.pod("c2")
+	cf := ipvlan(`"master":"m0",` + fix)
+	_, err := n.p.Add(t.Context(), n.call(a, cf, "", nil))
+	require.NoError(t, err)
+	conn, err := rtnl.Open(a.ns)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, conn.Close()) }()
+	require.NoError(t, macvlan.BuryLink(conn, "net1"))
+	require.Contains(t, n.ip(a.ns, "-d", "link"), "ipvlan", "it is still there")
+	_, err = n.p.Add(t.Context(), n.call(b, cf, "", nil))
+	require.NoError(t, err)
+	for _, p := range []pod{a, b} {
+		require.NoError(t, n.p.Del(t.Context(), n.call(p, cf, "", nil)))
+		n.requireBare(p)
 	}
 }

@@ -267,7 +267,8 @@ func (p *Plugin) bury(ctx context.Context, call driver.PluginCall) error {
 }
 
 // buryLink puts a link aside. A macvlan that has its master for itself is
-// deleted at once: while it is there, no other can be made.
+// deleted at once: while it is there, no other can be made. An ipvlan gives its
+// addresses back at once: while it has them, its master lets no other have them.
 func buryLink(conn *rtnl.Conn, name string) error {
 	l, mode, err := conn.UpperByName(name)
 	switch {
@@ -277,6 +278,14 @@ func buryLink(conn *rtnl.Conn, name string) error {
 		return err
 	case l.Kind == rtnl.KindMacvlan && mode == rtnl.MacvlanPassthru:
 		return conn.DelLink(l.Index)
+	case l.Kind == rtnl.KindIpvlan:
+		addrs, err := conn.Addrs(l.Index)
+		for _, a := range addrs {
+			err = errors.Join(err, conn.DelAddr(l.Index, a.Prefix))
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return tombstone.Bury(conn, l.Index)
 }

@@ -13,6 +13,10 @@ const AnnDefaultNetwork = "v1.multus-cni.io/default-network"
 // AnnChassis of a Node is its chassis' name in OVN (sdn.md, 0).
 const AnnChassis = "ovn.kubernetes.io/chassis"
 
+// AnnNodeIPs of a Node are its addresses of type InternalIP, comma-separated, of
+// which a controller tells the agents of the other nodes.
+const AnnNodeIPs = "fairlead.io/node-ips"
+
 // AnnAllocate is on a Subnet and says who gives its addresses where no controller
 // does: "" leaves it to one node alone, AllocateNodeBlock has each node give those
 // of its own node.spec.podCIDRs inside cidrBlock.

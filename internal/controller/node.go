@@ -51,6 +51,9 @@ func (t *term) node(ctx context.Context, k object.Key) error {
 	at := v1.DefaultProvider + v1.ProviderSuffix
 	want := logical.LeaseNotes(at, net, l)
 	want[at+fieldPortName] = core.NodePort(k.Name)
+	if len(n.IPs) > 0 {
+		want[v1.AnnNodeIPs] = logical.Join(n.IPs)
+	}
 	t.calm(k)
 	return t.tell(ctx, o, lacking(n.Annotations, want))
 }

@@ -256,6 +256,7 @@ type Join struct {
 	MAC      MAC
 	Addrs    []netip.Prefix // with their networks' lengths, one for each family
 	Gateways []netip.Addr   // of the same families, in the same order
+	Nodes    []netip.Addr   // of the other nodes, in their own network; sorted
 }
 
 // AddrRange is an inclusive range of addresses of one family.

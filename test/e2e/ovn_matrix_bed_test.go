@@ -119,8 +119,9 @@ func (m *matrixBed) pod(role, name string, n *ovnNode) {
 	p.service = s.Spec.ClusterIPs
 }
 
-// nodePort: pods reach an endpoint by a port of its node with externalTrafficPolicy:
-// Local, which kube-proxy does not masquerade; the answer comes back by the node.
+// nodePort: pods and nodes reach an endpoint by a port of its node with
+// externalTrafficPolicy: Local, which kube-proxy does not masquerade; the answer comes
+// back by the node.
 func (m *matrixBed) nodePort() {
 	t, n := m.t, m.o.nodes[0]
 	t.Helper()
@@ -133,7 +134,7 @@ func (m *matrixBed) nodePort() {
 		object("v1", "Service", name, nil, map[string]any{"type": "NodePort", "externalTrafficPolicy": "Local", "ipFamilyPolicy": "RequireDualStack", "ports": []any{
 			map[string]any{"name": "t", "port": 80, "protocol": "TCP", "nodePort": port}, map[string]any{"name": "u", "port": 80, "protocol": "UDP", "nodePort": port}}}),
 		onNode("IPv4", subject.ips[0]), onNode("IPv6", subject.ips[1])))
-	for _, from := range []string{"mate", "far mate", "stranger"} {
+	for _, from := range []string{"mate", "far mate", "stranger", "node", "far node"} {
 		for _, ip := range []string{n.at.IP4, n.at.IP6} {
 			for _, network := range []string{"tcp", "udp"} {
 				eventually(t, func() string {

@@ -43,6 +43,9 @@ func (g *Gateway) Drift(ctx context.Context, w Wanted) map[string]error {
 				nat = errors.Join(nat, checkNAT(table, s))
 			}
 		}
+		if tableErr == nil {
+			nat = errors.Join(nat, checkOthers(table, w.Join))
+		}
 		if err := errors.Join(g.checkGate(ctx, g.join(w.Join)), nat); err != nil {
 			found[JoinPort] = err
 		}
@@ -236,6 +239,17 @@ func checkNAT(r nft.Ruleset, s core.Subnet) error {
 		if s.NATOutgoing {
 			differ(&f, "masquerade spares "+cidr.String(), covers(r.Internal, cidr), true)
 		}
+	}
+	return f.err()
+}
+
+// checkOthers looks for the other nodes in the common table.
+func checkOthers(r nft.Ruleset, j *Join) error {
+	var f findings
+	for _, o := range j.others() {
+		differ(&f, "way back by the node for node "+o.From.Addr().String(), slices.ContainsFunc(r.Direct, func(w nft.Way) bool {
+			return w.Link == o.Link && covers([]netip.Prefix{w.From}, o.From)
+		}), true)
 	}
 	return f.err()
 }

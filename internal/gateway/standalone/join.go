@@ -9,6 +9,7 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/nft"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/ovs"
 )
@@ -49,6 +50,14 @@ func Behind(j core.Join, subnets []core.Subnet) *Join {
 func (j *Join) nodes() (out []netip.Prefix) {
 	for _, a := range j.Addrs {
 		out = append(out, a.Masked())
+	}
+	return out
+}
+
+// others are the ways of the other nodes: pods answer each by its own join port.
+func (j *Join) others() (out []nft.Way) {
+	for _, ip := range j.Nodes {
+		out = append(out, nft.Way{Link: JoinPort, From: netip.PrefixFrom(ip, ip.BitLen())})
 	}
 	return out
 }

@@ -95,14 +95,16 @@ func TestJoin(t *testing.T) {
 	// natOutgoing is masqueraded, and what goes to pods and nodes is not.
 	require.NotContains(t, b.sw.In("nft", "list", "set", "inet", standalone.TableName, "masquerade-ip"), "elements")
 	web.NATOutgoing = true
+	j.Nodes = []netip.Addr{netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("fd00:2::9")}
 	want.Join = standalone.Behind(j, []core.Subnet{web, more})
 	drift := b.gw.Drift(t.Context(), want)
+	require.ErrorContains(t, drift[standalone.JoinPort], "way back by the node for node fd00:2::9 is false, want true")
 	require.ErrorContains(t, drift[standalone.JoinPort], "masquerade of fd16::/64 is false, want true")
 	set()
 	table := strings.Join(strings.Fields(b.sw.In("nft", "list", "table", "inet", standalone.TableName)), " ")
 	for set, networks := range map[string]string{
 		"masquerade-ip": "10.16.0.0/16", "masquerade-ip6": "fd16::/64",
-		"direct-ip": `"ovn0" . 10.16.0.0/15`, "direct-ip6": `"ovn0" . fd16::/64`,
+		"direct-ip": `"ovn0" . 10.16.0.0/15, "ovn0" . 192.0.2.9`, "direct-ip6": `"ovn0" . fd00:2::9, "ovn0" . fd16::/64`,
 		"internal-ip": "10.16.0.0/15, 100.64.0.0/16", "internal-ip6": "fd00:100:64::/112, fd16::/64",
 	} {
 		_, in, _ := strings.Cut(table, "set "+set+" {")

@@ -113,6 +113,7 @@ func ruleset(w Wanted) (r nft.Ruleset) {
 		for _, s := range w.Join.Subnets {
 			add(s, JoinPort)
 		}
+		r.Direct = append(r.Direct, w.Join.others()...)
 	}
 	return r
 }

@@ -36,15 +36,10 @@ type self struct {
 	notes  map[string]string // annotations of OVN's
 }
 
-func readNode(o metav1.Object) share.Node {
-	claims, err := share.ParseClaims(o.GetAnnotations()[share.Annotation])
-	return share.Node{Claims: claims, Fault: err}
-}
-
 // nodeHeard has the Subnets looked at again: which of them this node serves
-// depends on what the others claim.
+// depends on what the others claim, and its way to pods on who they are.
 func (s *Source) nodeHeard(_ id, before, now *share.Node) {
-	if before == nil || now == nil || before.Claims.String() != now.Claims.String() {
+	if before == nil || now == nil || before.IPs != now.IPs || before.Claims.String() != now.Claims.String() {
 		s.pools.poke()
 	}
 }
@@ -73,7 +68,11 @@ func readSelf(o metav1.Object) self {
 
 // Join is what this node has in OVN's network of nodes, the zero value for nothing
 // yet. A change is told as one of Subnets is.
-func (s *Source) Join() core.Join { own, _ := s.self.get(id{Name: s.Node}); return own.join }
+func (s *Source) Join() core.Join {
+	own, _ := s.self.get(id{Name: s.Node})
+	own.join.Nodes = sharing{s}.View().Others()
+	return own.join
+}
 
 // Shares is the node's part in the Subnets of its cluster.
 type Shares struct{ *share.Keeper }

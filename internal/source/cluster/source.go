@@ -58,7 +58,7 @@ func New(c Config) *Source {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Source{Config: c, health: newHealth(c.Log), pools: newPools(c.Log), dra: newNodeSlices(), complete: make(chan struct{}), whole: func() {}, Logins: login.New(c)}
-	s.nodes = newMirror("nodes", readNode, s.nodeHeard)
+	s.nodes = newMirror("nodes", func(o metav1.Object) share.Node { return share.ReadNode(o.GetAnnotations()) }, s.nodeHeard)
 	s.self = newMirror("nodes", readSelf, func(_ id, was, now *self) {
 		if was == nil || now == nil || !reflect.DeepEqual(was.join, now.join) || !maps.Equal(was.notes, now.notes) {
 			s.pools.poke()

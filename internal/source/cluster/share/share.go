@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 
+	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 )
 
@@ -90,6 +91,13 @@ type Node struct {
 	Claims Claims
 	// Fault is why its claims cannot be read: it may claim anything.
 	Fault error
+	IPs   string // as v1.AnnNodeIPs has them
+}
+
+// ReadNode reads a Node's annotations.
+func ReadNode(notes map[string]string) Node {
+	claims, err := ParseClaims(notes[Annotation])
+	return Node{Claims: claims, Fault: err, IPs: notes[v1.AnnNodeIPs]}
 }
 
 // View is the cluster as one node sees it.
@@ -100,6 +108,22 @@ type View struct {
 	Nodes   map[string]Node
 	Blocks  []netip.Prefix // node.spec.podCIDRs of Self
 	OVN     bool           // a controller gives the addresses
+}
+
+// Others are the addresses of the other nodes, sorted; what is none is left out.
+func (v View) Others() (out []netip.Addr) {
+	for name, n := range v.Nodes {
+		if name == v.Self {
+			continue
+		}
+		for text := range strings.SplitSeq(n.IPs, ",") {
+			if ip, err := netip.ParseAddr(text); err == nil {
+				out = append(out, ip.Unmap())
+			}
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
 }
 
 // Answer is what Self may do with one Subnet.

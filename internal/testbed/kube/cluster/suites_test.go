@@ -161,10 +161,8 @@ const atOnce = 3
 
 // notRun are the kinds of specs that are about something else: load balancers and
 // Ingress of a cloud, features that are off, what breaks a node, and sweeps. SCTP is
-// not in this kernel. And one in which a node asks another node's port: Open vSwitch
-// 3.1's userspace datapath ends itself each time, under all others (docs/cluster.md).
-const notRun = `\[Feature:(LoadBalancer|Ingress|SCTPConnectivity|Networking-|PerformanceDNS|KubeProxyNFAcct|HostAccess|OffByDefault)|\[(Alpha|Disruptive|Slow|Serial)\]` +
-	`|externalTrafficPolicy=Local for type=NodePort`
+// not in this kernel.
+const notRun = `\[Feature:(LoadBalancer|Ingress|SCTPConnectivity|Networking-|PerformanceDNS|KubeProxyNFAcct|HostAccess|OffByDefault)|\[(Alpha|Disruptive|Slow|Serial)\]`
 
 // threeZones begin the names of specs that are skipped: they want three zones.
 const threeZones = "[sig-network] Traffic Distribution "

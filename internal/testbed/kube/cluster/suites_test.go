@@ -96,6 +96,8 @@ var otherwise = map[string]string{
 	"[sig-network] Conntrack proxy implementation should not be vulnerable to the invalid conntrack state bug [Privileged]": "its image is not made here",
 	"[sig-network] Services should fallback to local terminating endpoints when there are no ready endpoints with externalTrafficPolicy=Local": "kube-proxy " +
 		"knows pods by their network (clusterCIDR), which is that of all nodes: those of other nodes too reach endpoints everywhere",
+	"[sig-network] Services should support externalTrafficPolicy=Local for type=NodePort": "it asks from another node, which is answered, and is seen as " +
+		"the node that led it: a pod answers a node by that node's own join port (docs/cluster.md)",
 	"[sig-network] Services should implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes": "skipped: it wants three nodes",
 	"[sig-network] DNS should provide DNS for the cluster [Provider:GCE]":                                                   "skipped: this is no cloud",
 }

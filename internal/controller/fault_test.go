@@ -3,6 +3,7 @@ package controller_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -196,6 +197,31 @@ func TestNodeWithoutAPort(t *testing.T) {
 		n, _ := lister[object.Node]{w, object.KindNode}.Get("", "n1")
 		return n.Annotations["ovn.kubernetes.io/allocated"] == "true"
 	}, patience, tick)
+}
+
+// TestNodeIPs: agents are told a node's addresses as they are, also when it has none
+// any more.
+func TestNodeIPs(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	k := object.Key{Kind: object.KindNode, Name: "n1"}
+	told := func() map[string]string {
+		n, _ := lister[object.Node]{w, object.KindNode}.Get("", "n1")
+		return n.Annotations
+	}
+	n := object.Node{Name: "n1", UID: "n1"}
+	w.set(k, n)
+	lead(t, "one", w, db)
+	require.Eventually(t, func() bool { return told()["ovn.kubernetes.io/allocated"] == "true" }, patience, tick)
+	require.NotContains(t, told(), v1.AnnNodeIPs)
+	for _, ips := range []string{"192.0.2.1,fd00:2::1", "192.0.2.9", ""} {
+		n.IPs, n.Annotations = nil, maps.Clone(told())
+		for _, ip := range strings.FieldsFunc(ips, func(r rune) bool { return r == ',' }) {
+			n.IPs = append(n.IPs, netip.MustParseAddr(ip))
+		}
+		w.set(k, n)
+		require.Eventually(t, func() bool { return told()[v1.AnnNodeIPs] == ips }, patience, tick, ips)
+	}
 }
 
 // TestCountsAreARecount: whatever pods, Subnets and leaders come and go, a Subnet's

@@ -51,7 +51,7 @@ func (t *term) node(ctx context.Context, k object.Key) error {
 	at := v1.DefaultProvider + v1.ProviderSuffix
 	want := logical.LeaseNotes(at, net, l)
 	want[at+fieldPortName] = core.NodePort(k.Name)
-	if len(n.IPs) > 0 {
+	if len(n.IPs) > 0 || n.Annotations[v1.AnnNodeIPs] != "" {
 		want[v1.AnnNodeIPs] = logical.Join(n.IPs)
 	}
 	t.calm(k)

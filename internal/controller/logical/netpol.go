@@ -125,8 +125,8 @@ type policySet struct {
 
 // Set is the policy's rows: its port group, into which the pods' own Sets put
 // their ports, with rules and address sets. Nodes always reach their pods: they
-// are the ones who probe them. seen are the pods of Pods.Seen. undone is what the policy says and what nobody
-// carries out; it lets nothing pass.
+// are the ones who probe them. seen is what Pods.Seen gives of the policy. undone
+// is what it says and what nobody carries out; it lets nothing pass.
 func (p *NetworkPolicy) Set(seen Seen, nodes []netip.Prefix) (set *ovn.Set, undone []string) {
 	s := policySet{Set: &ovn.Set{Owner: "networkpolicy/" + p.namespace + "/" + p.name}, p: p, seen: seen, undone: slices.Clone(p.undone)}
 	s.Put(&ovn.PortGroup{Name: p.Group(), ExternalIDs: s.ids()})

@@ -283,7 +283,7 @@ func buryLink(conn *rtnl.Conn, name string) error {
 		for _, a := range addrs {
 			err = errors.Join(err, conn.DelAddr(l.Index, a.Prefix))
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, core.ErrNotFound) { // else it is gone
 			return err
 		}
 	}

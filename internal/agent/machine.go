@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -92,12 +93,12 @@ func (d departures) Failed(a core.Attempt) { d.left(a.Key, a.Pod) }
 
 // join is what a controller gave the node in OVN's network of nodes; false where
 // nobody who could tell is known yet.
-func (d *Daemon) join() (core.Join, bool) {
+func (d *Daemon) join() (core.Join, error) {
 	if d.machine != nil {
-		return d.machine.Join(), true
+		return d.machine.Join(), nil
 	}
 	if api := d.api(); api != nil {
-		return api.Join(), true
+		return api.Join()
 	}
-	return core.Join{}, false
+	return core.Join{}, fmt.Errorf("no Kubernetes API is known yet: %w", core.ErrUnavailable)
 }

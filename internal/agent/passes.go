@@ -215,11 +215,11 @@ func (p *passes) drift(ctx context.Context) map[string]error {
 	if err := p.ports.Drift(ctx); errors.Is(err, core.ErrDrift) {
 		found["host ports"] = err
 	}
-	subnets, err := p.objects.Subnets(ctx)
+	w, err := p.wanted(ctx)
 	if err != nil {
 		return found
 	}
-	for subnet, err := range p.gateway.Drift(ctx, p.wanted(subnets)) {
+	for subnet, err := range p.gateway.Drift(ctx, w) {
 		if errors.Is(err, core.ErrDrift) && !errors.Is(err, core.ErrUnavailable) {
 			found["gateway of subnet "+subnet] = err
 		}
@@ -260,10 +260,10 @@ func (p *passes) aim(ctx context.Context) {
 	if p.links == nil {
 		return
 	}
-	subnets, err := p.objects.Subnets(ctx)
+	w, err := p.wanted(ctx)
 	var links []int
 	if err == nil {
-		links, err = p.gateway.Links(p.wanted(subnets))
+		links, err = p.gateway.Links(w)
 	}
 	if err != nil || slices.Equal(links, p.aimed) {
 		return
@@ -292,20 +292,29 @@ func (p *passes) resync(ctx context.Context) bool {
 func (d *Daemon) setGateways(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, settingLimit)
 	defer stop()
-	subnets, err := d.objects.Subnets(ctx)
+	w, err := d.wanted(ctx)
 	if err != nil {
 		return err
 	}
-	return d.gateway.Set(ctx, d.wanted(subnets))
+	return d.gateway.Set(ctx, w)
 }
 
-// wanted is the node's side of these Subnets.
-func (d *Daemon) wanted(subnets []core.Subnet) standalone.Wanted {
-	w := standalone.Wanted{Subnets: d.served(subnets)}
-	if j, ok := d.join(); ok && d.opts.OVN {
+// wanted is the node's side of the Subnets in force; an error says that it is not
+// known, and what is there stays.
+func (d *Daemon) wanted(ctx context.Context) (w standalone.Wanted, err error) {
+	subnets, err := d.objects.Subnets(ctx)
+	if err != nil {
+		return w, err
+	}
+	if d.opts.OVN {
+		j, err := d.join()
+		if err != nil {
+			return w, err
+		}
 		w.Join = standalone.Behind(j, subnets)
 	}
-	return w
+	w.Subnets = d.served(subnets)
+	return w, nil
 }
 
 // served are the Subnets that need a gateway on the node. With OVN there is none: it

@@ -135,9 +135,9 @@ func (r *reach) cause(err error) error {
 
 // look is nil when pods of other nodes can be reached, else it says what is missing.
 func (r *reach) look(ctx context.Context) error {
-	join, ok := r.join()
-	if !ok {
-		return errors.New("no Kubernetes API is known yet")
+	join, err := r.join()
+	if err != nil {
+		return err
 	}
 	if len(join.Addrs) == 0 && r.machine != nil {
 		return cmp.Or(r.machine.Led(), errors.New("the controller has given this node no address in the Subnet join: the agent's log says why"))

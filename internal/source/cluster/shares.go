@@ -67,11 +67,12 @@ func readSelf(o metav1.Object) self {
 }
 
 // Join is what this node has in OVN's network of nodes, the zero value for nothing
-// yet. A change is told as one of Subnets is.
-func (s *Source) Join() core.Join {
+// yet; core.ErrUnavailable until the Nodes were read. A change is told as one of Subnets is.
+func (s *Source) Join() (core.Join, error) {
 	own, _ := s.self.get(id{Name: s.Node})
-	own.join.Nodes = sharing{s}.View().Others()
-	return own.join
+	v := sharing{s}.View()
+	own.join.Nodes = v.Others()
+	return own.join, v.Unknown
 }
 
 // Shares is the node's part in the Subnets of its cluster.

@@ -33,6 +33,13 @@ type sharer struct {
 	pools *ipam.Allocator
 }
 
+// TestJoinUnknown: before the Nodes were read nothing is known of them, which is not
+// that there are none.
+func TestJoinUnknown(t *testing.T) {
+	_, err := cluster.New(cluster.Config{Node: "n1"}).Join()
+	require.ErrorIs(t, err, core.ErrUnavailable)
+}
+
 // newSharer runs an agent on a node that is registered. given are addresses of
 // ovn-default that its pods have already.
 func newSharer(t *testing.T, c *kube.Cluster, name string, given ...string) *sharer {

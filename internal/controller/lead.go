@@ -46,6 +46,7 @@ type Database interface {
 	Apply(ctx context.Context, set *ovn.Set) error
 	Ports() ([]ovn.Port, error)
 	Owners() ([]string, error)
+	Complete(ctx context.Context) error
 }
 
 // Controller leads, one time after another. Its methods may be called at once
@@ -83,6 +84,13 @@ const (
 // fenceLook is how often the leader looks whether another took the database: a
 // write would tell it, and an idle one writes nothing.
 const fenceLook = time.Second
+
+// Looks in a row that find nothing to do before all rows are said to be there, and the
+// pause between two of them: longer than the first pause after a failure.
+const (
+	completeLook  = 100 * time.Millisecond
+	completeLooks = 3
+)
 
 // term is one time of leading.
 type term struct {
@@ -155,6 +163,7 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 	}
 	var wg sync.WaitGroup
 	wg.Go(func() { t.guard(ctx, end) })
+	wg.Go(func() { t.complete(ctx) })
 	t.queue.Run(ctx, c.Workers, func(ctx context.Context, k object.Key) error { return t.do(ctx, k, end) })
 	wg.Wait()
 	return context.Cause(ctx)
@@ -232,7 +241,10 @@ func keyOf(owner string) (object.Key, bool) {
 // changed takes news of an object.
 func (t *term) changed(k object.Key) {
 	switch k.Kind {
-	case object.KindSubnet, object.KindNamespace, object.KindPool, object.KindVpc:
+	case object.KindSubnet: // its rows are looked at when it is in force otherwise, and not with each count
+		t.nets.Changed(k)
+		t.queue.Add(object.Key{Kind: kindNetworks}, object.Key{Kind: kindVlans}, object.Key{Kind: kindStatus, Name: k.Name})
+	case object.KindNamespace, object.KindPool, object.KindVpc:
 		t.nets.Changed(k)
 		t.queue.Add(object.Key{Kind: kindNetworks}, object.Key{Kind: kindVlans}, k)
 	case object.KindVlan:
@@ -280,6 +292,32 @@ func (t *term) guard(ctx context.Context, end context.CancelCauseFunc) {
 				end(err)
 			}
 		}
+	}
+}
+
+// complete says in the database that all rows are there, once there has been nothing to
+// do for a moment: a database that began anew shows no node half of what it needs.
+func (t *term) complete(ctx context.Context) {
+	tick := time.NewTicker(completeLook)
+	defer tick.Stop()
+	for idle := 0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if idle++; t.queue.Len() > 0 {
+			idle = 0
+		}
+		if idle < completeLooks {
+			continue
+		}
+		err := t.DB.Complete(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		t.Log.Warn("what follows the northbound database is not told that all rows are there; it is tried again", "err", err)
+		idle = 0
 	}
 }
 

@@ -19,6 +19,9 @@ func (t *term) vlans(ctx context.Context) (err error) {
 	all := slices.SortedFunc(slices.Values(t.Vlans.List()), func(a, b *v1.Vlan) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
+	if len(all) == 0 {
+		return nil
+	}
 	subnets := map[string][]string{}
 	for _, s := range t.Subnets.List() {
 		subnets[s.Spec.Vlan] = append(subnets[s.Spec.Vlan], s.Name)

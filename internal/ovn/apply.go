@@ -138,7 +138,10 @@ func (c *Client) commit(ctx context.Context, batch []*request) (in, tangled []*r
 	if err != nil || len(in) == 0 {
 		return in, tangled, err
 	}
-	err = conn.Commit(ctx, d.finish())
+	c.meant.put(d.meant) // before the replica can have it
+	if err = conn.Commit(ctx, d.finish()); err != nil {
+		c.meant.drop(d.meant)
+	}
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%w: no answer: %w", core.ErrUnavailable, err)
 	}

@@ -33,10 +33,10 @@ type Config struct {
 	// not block. nil: nobody wants to know.
 	OnUp func()
 	// OnTouch is called when rows of an owner were changed, removed or taken out
-	// of a place, by whomever, this client included: applying the owner's Set
-	// again puts right what was not meant. lost: a row went that others' rows had
-	// a place in, and they come into no new one of its name by themselves. It must
-	// not block. nil: nobody wants to know.
+	// of a place, by whomever, this client included but for what it wrote into
+	// rows of a Set: applying the owner's Set again puts right what was not meant.
+	// lost: a row went that others' rows had a place in, and they come into no new one
+	// of its name by themselves. It must not block. nil: nobody wants to know.
 	OnTouch func(owner string, lost bool)
 	// Probe is how often a silent connection is tested and how long an answer
 	// may take; 0 = 5 s.
@@ -51,6 +51,7 @@ type Client struct {
 	db    *session.Client
 	queue chan *request
 	ended chan struct{} // closed when Run returns
+	meant writes
 
 	mu     sync.Mutex
 	epoch  uint64 // 0: not taken
@@ -158,6 +159,25 @@ func (c *Client) Leads() error {
 	}
 	_, err = c.fence(conn.View)
 	return err
+}
+
+// Complete says that all rows are there which this client's leader knows of: it raises
+// the number of the last change (nb_cfg), which ovn-northd hands on with what it makes
+// of them. It fails as Apply does.
+func (c *Client) Complete(ctx context.Context) error {
+	err := c.db.Change(ctx, func(v session.View, t *session.Txn) error {
+		g, err := c.fence(v)
+		if err != nil {
+			return err
+		}
+		t.ExpectIDs(tGlobal, g.UUID, g.Name, stamp(epochOf(g), g.ExternalIDs[KeyHolder]))
+		t.Mutate(tGlobal, g.UUID, ovsdb.NewMutation("nb_cfg", ovsdb.MutateOperationAdd, 1))
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("number of the last change in the northbound database: %w", err)
+	}
+	return nil
 }
 
 // fence is the root row with our epoch in it.

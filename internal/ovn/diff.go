@@ -21,6 +21,7 @@ type draft struct {
 	stand map[string]bool   // uuids of rows that it expects to be there
 	put   map[slot][]any    // references that it adds, of many Sets as one operation
 	order []slot            // of put
+	meant map[string]Row    // rows that it changes, as they are to be, by uuid
 
 	// What was looked up before: a port group may hold thousands of rows.
 	rows map[id]model.Model
@@ -33,7 +34,7 @@ type slot struct{ table, uuid, column string }
 func newDraft(v session.View) *draft {
 	return &draft{
 		v: v, made: map[id]ovsdb.UUID{}, gone: map[string]bool{}, stand: map[string]bool{},
-		put: map[slot][]any{}, rows: map[id]model.Model{}, held: map[slot]map[string]bool{},
+		put: map[slot][]any{}, meant: map[string]Row{}, rows: map[id]model.Model{}, held: map[slot]map[string]bool{},
 	}
 }
 
@@ -313,6 +314,7 @@ func (d *draft) change(r *desired, row model.Model) {
 		return
 	}
 	d.expect(r.kind.table, row)
+	d.meant[uuid] = r.row
 	if len(now) > 0 {
 		d.t.Update(r.kind.table, uuid, now)
 	}

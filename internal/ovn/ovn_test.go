@@ -491,7 +491,11 @@ func TestTouch(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"group/g", "pod/p.ns", "subnet/web"}, owners)
 
-	// Rows came, and others' and OVN's own columns change: no news until the harm.
+	// Rows came, others' and OVN's own columns change, and so does what this client
+	// writes: no news until the harm.
+	for _, mac := range []string{"2", "1"} {
+		require.NoError(t, c.Apply(t.Context(), pod("p.ns", "web", "00:00:00:00:00:0"+mac+" 10.16.0.2", ovn.InGroup("g"))))
+	}
 	nb.Nbctl("set", "logical_switch", "his", "other_config:x=1", "--", "set", "logical_switch_port", "p.ns", "up=true")
 	nb.Nbctl("clear", "logical_switch", "web", "other_config")
 	require.Equal(t, "subnet/web", <-touched)

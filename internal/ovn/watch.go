@@ -4,6 +4,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"sync"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/model"
@@ -21,7 +22,8 @@ func (c *Client) events(touch func(owner string, lost bool)) cache.EventHandler 
 			if !ours {
 				return
 			}
-			if n, _ := marked(now); n.owner != m.owner || rewritten(old, now) {
+			meant := c.meant.take(uuidOf(now))
+			if n, _ := marked(now); n.owner != m.owner || rewritten(old, now, meant) {
 				touch(m.owner, false)
 			}
 			for _, owner := range c.displaced(table, old, now) {
@@ -44,16 +46,59 @@ func holds(table string) bool {
 	})
 }
 
-// rewritten tells that a column of a row changed that a Set says.
-func rewritten(old, now model.Model) bool {
+// rewritten tells that a column of a row changed that a Set says, to something else than
+// this client meant to write; meant is nil where it wrote nothing.
+func rewritten(old, now, meant model.Model) bool {
 	for _, col := range columnsOf(reflect.TypeOf(old).Elem()) {
 		a, _ := field(old, col.name)
 		b, has := field(now, col.name)
-		if set := col.ref != "" && a.Kind() == reflect.Slice; !set && !col.read && has && !equal(a, b) {
+		if set := col.ref != "" && a.Kind() == reflect.Slice; set || col.read || !has || equal(a, b) {
+			continue
+		}
+		if meant == nil || col.ref != "" {
+			return true
+		}
+		if want, _ := field(meant, col.name); !equal(want, b) {
 			return true
 		}
 	}
 	return false
+}
+
+// writes are rows, by uuid, as this client writes them, until the replica has them or
+// they failed.
+type writes struct {
+	mu   sync.Mutex
+	rows map[string]Row
+}
+
+func (w *writes) put(rows map[string]Row) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.rows == nil {
+		w.rows = map[string]Row{}
+	}
+	maps.Copy(w.rows, rows)
+}
+
+func (w *writes) drop(rows map[string]Row) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for uuid := range rows {
+		delete(w.rows, uuid)
+	}
+}
+
+// take gives the row, nil for none, and forgets it.
+func (w *writes) take(uuid string) model.Model {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	row, has := w.rows[uuid]
+	if !has {
+		return nil
+	}
+	delete(w.rows, uuid)
+	return row
 }
 
 // displaced are the owners of rows that are there and have lost a place.

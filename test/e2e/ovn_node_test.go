@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	authv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -161,6 +163,45 @@ func (o *ovnCluster) restarts(a, b *ovnPod) {
 	pings.Answers(10)
 	answered, lost := pings.Stop()
 	t.Logf("ovs-vswitchd restarted: %d pings lost, %d answered, one each %s", lost, answered, pace)
+}
+
+// blind: an agent that starts without the right to read Nodes, which say what the
+// node's way to pods is, takes that for unknown and leaves it as it is; pods are
+// served.
+func (n *ovnNode) blind(far *ovnPod) {
+	t := n.o.t
+	t.Helper()
+	roles := n.o.c.Client().RbacV1().ClusterRoles()
+	role, err := roles.Get(t.Context(), "fairlead-agent", metav1.GetOptions{})
+	require.NoError(t, err)
+	all := slices.Clone(role.Rules)
+	role.Rules = slices.DeleteFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "nodes") })
+	require.Less(t, len(role.Rules), len(all))
+	role, err = roles.Update(t.Context(), role, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	way := func() string {
+		return n.Run("ip", "-o", "link", "show", "ovn0") + n.Run("ip", "route") + n.Run("ip", "-6", "route")
+	}
+	before := way()
+	n.agent.Kill()
+	n.agent = n.Agent(n.args...)
+	eventually(t, func() string {
+		if _, body, _ := n.agent.Get("/metrics"); !strings.Contains(body, `fairlead_api_requests_total{code="403",method="GET"}`) {
+			return "nothing was refused"
+		}
+		return ""
+	})
+	n.run("web/unread").end()
+	require.Equal(t, before, way())
+	for _, ip := range far.ips {
+		require.NoError(t, n.Ping(ip))
+	}
+	role.Rules = all
+	_, err = roles.Update(t.Context(), role, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	n.agent.WaitReady()
+	n.unavailable("False", "answers")
+	require.Equal(t, before, way())
 }
 
 // knows has the pod never ask for the other's MAC by IPv6.

@@ -551,6 +551,7 @@ func TestClusterNetwork(t *testing.T) {
 	}
 	late.reaches(other)
 	o.restarts(early, peer)
+	one.blind(peer)
 	o.using("web", 3)
 	o.using("data", 2)
 

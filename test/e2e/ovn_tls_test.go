@@ -1,8 +1,11 @@
 package e2e
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/stretchr/testify/require"
 
 	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
 	"github.com/fairlead/fairlead/internal/testbed"
@@ -18,10 +21,32 @@ func (o *ovnCluster) startCentral() {
 	o.t.Helper()
 	o.signer = o.site.Start("controller-ca", testbed.Controller(o.t), "--kubeconfig", o.account(fairlead.ControllerAccount),
 		"--nb", "unix:/nowhere", "--id", "ca", "--http", "", "--lease-duration", ovnLease.String())
+	o.runCentral()
+	// Chassis are let in when all rows are there; here there are none to wait for.
+	o.central.Nbctl("set", "nb_global", ".", "nb_cfg=1")
+}
+
+// centralDir is where central has its databases.
+func (o *ovnCluster) centralDir() string { return filepath.Join(o.site.Dir, "disk/central") }
+
+// runCentral starts the program and waits until it is ready, also for restored
+// databases.
+func (o *ovnCluster) runCentral(restore ...string) {
+	o.t.Helper()
 	p := o.site.Start("central", testbed.Controller(o.t), "central", "--kubeconfig", o.account(fairlead.CentralAccount),
-		"--address", o.world.IP4, "--members", o.world.IP4, "--dir", filepath.Join(o.site.Dir, "disk/central"), "--run-dir", o.central.RunDir())
+		"--address", o.world.IP4, "--members", o.world.IP4, "--dir", o.centralDir(), "--run-dir", o.central.RunDir())
 	o.central.By(p)
 	o.t.Cleanup(p.Stop)
+	if len(restore) > 0 {
+		eventually(o.t, func() string {
+			text, err := os.ReadFile(p.Log)
+			if err != nil || !strings.Contains(string(text), "the cluster of OVN_Northbound has begun already") {
+				return "it does not say that its databases were there before"
+			}
+			return ""
+		})
+		o.site.Fairlead(append([]string{"ovn", "restore", "--central-dir", o.centralDir()}, restore...)...)
+	}
 	eventually(o.t, func() string {
 		out, err := o.site.Try("bash", "-c", `exec 3<>/dev/tcp/127.0.0.1/10668; printf 'GET /readyz HTTP/1.0\r\n\r\n' >&3; cat <&3`)
 		if err != nil || !strings.Contains(out, " 200 OK") {
@@ -29,6 +54,13 @@ func (o *ovnCluster) startCentral() {
 		}
 		return ""
 	})
+}
+
+// loseDatabases ends central and removes all that it has on disk.
+func (o *ovnCluster) loseDatabases() {
+	o.t.Helper()
+	o.central.Program().Stop()
+	require.NoError(o.t, os.RemoveAll(o.centralDir()))
 }
 
 // account is a kubeconfig of a service account, with the rights that the chart gives.

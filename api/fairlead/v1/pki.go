@@ -49,6 +49,10 @@ const CAName = "fairlead-ca"
 // clusters of databases have begun: a key for each, with the cluster's id.
 const CentralName = "fairlead-central"
 
+// RestoreDir is the folder, within that of a member of central, from which it begins the
+// databases anew: nb.db and sb.db, each a database for itself; without one it is empty.
+const RestoreDir = "restore"
+
 // Keys of the ConfigMap CAName; both are PEM, with the former CA and the next one
 // beside the current one while a CA is being replaced.
 const (

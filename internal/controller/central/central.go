@@ -135,12 +135,22 @@ func Run(ctx context.Context, c Config) error {
 		func(ctx context.Context) error { m.run(ctx); return nil })
 }
 
-// run starts the children in order, once there are certificates, and ends them in
-// the reverse order.
+// run serves, once there are certificates, until ctx ends; anew when another cluster of
+// the databases has begun.
 func (m *member) run(ctx context.Context) {
 	if !m.until(ctx, "certificate", func(context.Context) error { return m.self.Ready() }) {
 		return
 	}
+	for ctx.Err() == nil {
+		m.serve(ctx)
+	}
+}
+
+// serve starts the children in order, and ends them in the reverse order when ctx ends
+// or the databases are to be others.
+func (m *member) serve(ctx context.Context) {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	var ends []func()
 	defer func() {
 		for _, end := range slices.Backward(ends) {
@@ -152,20 +162,29 @@ func (m *member) run(ctx context.Context) {
 		due  func(context.Context) error
 		then *child
 	}{
+		{"restored databases", m.restore, nil},
 		{"northbound database", func(ctx context.Context) error { return m.prepare(ctx, north) }, m.nb},
 		{"southbound database", func(ctx context.Context) error { return m.prepare(ctx, south) }, m.sb},
-		{"port for chassis", m.connection, m.relay},
 		{"northd", func(context.Context) error { return nil }, m.northd},
 	} {
 		if !m.until(ctx, step.what, step.due) {
 			return
 		}
-		ends = append(ends, step.then.begin(ctx))
+		if step.then != nil {
+			ends = append(ends, step.then.begin(ctx))
+		}
 	}
-	var tidy sync.WaitGroup
-	tidy.Go(func() { m.forget(ctx) })
-	tidy.Go(func() { m.takeOut(ctx) })
-	tidy.Wait()
+	var beside sync.WaitGroup
+	beside.Go(func() {
+		if m.until(ctx, "port for chassis", m.connection) && m.until(ctx, "port for chassis", m.filled) {
+			defer m.relay.begin(ctx)()
+		}
+		<-ctx.Done()
+	})
+	beside.Go(func() { m.forget(ctx) })
+	beside.Go(func() { m.takeOut(ctx) })
+	beside.Go(func() { m.follow(ctx); end() })
+	beside.Wait()
 }
 
 // until tries something until it succeeds; false: ctx ended before.

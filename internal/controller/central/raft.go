@@ -25,52 +25,65 @@ const dialLimit = 3 * time.Second
 
 // prepare makes a database's file where there is none: by joining those who are
 // there or, where this member is the first of all and no cluster has begun yet, by
-// beginning one.
+// beginning one. A file of a cluster in whose place another has begun is none.
 func (m *member) prepare(ctx context.Context, d database) error {
 	file := m.file(d)
+	if _, err := os.Stat(file); err == nil && m.former(ctx, d, m.cluster(ctx, d)) {
+		if err := m.aside(ctx, d); err != nil {
+			return err
+		}
+	}
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	me := "ssl:" + at(m.Address, d.raft)
+	me := m.me(d)
 	others := m.answering(ctx, d)
 	if len(others) == 0 {
 		if m.Address != m.first {
 			return fmt.Errorf("%s: no other member answers: %s begins its cluster", d.name, m.first)
 		}
-		return m.found(ctx, d, me)
+		return m.found(ctx, d, d.schema, false)
 	}
 	draft := file + ".new" // a file that is half made is none
 	if err := os.Remove(draft); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if _, err := m.call(ctx, append([]string{"ovsdb-tool", "join-cluster", draft, d.name, me}, others...)...); err != nil {
+	argv := []string{"ovsdb-tool"}
+	if id, err := m.self.Begun(ctx, d.name); err == nil && id != "" {
+		argv = append(argv, "--cid="+id) // and none of a former cluster that still runs
+	}
+	if _, err := m.call(ctx, append(append(argv, "join-cluster", draft, d.name, me), others...)...); err != nil {
 		return err
 	}
 	m.Log.Info("database made", "database", d.name, "joins", others)
 	return os.Rename(draft, file)
 }
 
-// found begins the cluster of a database, unless it has begun before. Its file is
-// whole before that is noted, and in its place after: killed between the two, this
-// member goes on with the file.
-func (m *member) found(ctx context.Context, d database, me string) error {
+// me is this member in a database's cluster.
+func (m *member) me(d database) string { return "ssl:" + at(m.Address, d.raft) }
+
+// found begins the cluster of a database with some contents, a schema or a database's,
+// unless it has begun before and this is not to be another. Its file is whole before
+// that is noted, and in its place after: killed between the two, this member goes on
+// with the file.
+func (m *member) found(ctx context.Context, d database, contents string, anew bool) error {
 	draft := m.file(d) + ".first"
 	id, err := m.call(ctx, "ovsdb-tool", "db-cid", draft)
-	if err != nil { // none, or half of one
+	if err != nil || anew { // none, half of one, or one with other contents
 		if err := os.Remove(draft); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if _, err := m.call(ctx, "ovsdb-tool", "create-cluster", draft, d.schema, me); err != nil {
+		if _, err := m.call(ctx, "ovsdb-tool", "create-cluster", draft, contents, m.me(d)); err != nil {
 			return err
 		}
 		if id, err = m.call(ctx, "ovsdb-tool", "db-cid", draft); err != nil {
 			return err
 		}
 	}
-	if err := m.self.Begin(ctx, d.name, id); err != nil {
+	if err := m.self.Begin(ctx, d.name, id, anew); err != nil {
 		return err
 	}
-	m.Log.Info("cluster of a database begun", "database", d.name, "id", id)
+	m.Log.Info("cluster of a database begun", "database", d.name, "id", id, "contents", contents)
 	return os.Rename(draft, m.file(d))
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -13,32 +14,49 @@ import (
 // Begin notes in ConfigMap CentralName of the namespace that the cluster of a database
 // has begun, under its id. It is nil for the one that came first, however often that
 // one asks; all others are refused: two clusters of one database would each be
-// believed by a part of the nodes.
-func (i *Identity) Begin(ctx context.Context, database, cluster string) error {
-	at := "config map " + i.cfg.Namespace + "/" + fairlead.CentralName
-	maps := i.client.CoreV1().ConfigMaps(i.cfg.Namespace)
-	m, err := maps.Get(ctx, fairlead.CentralName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("%s is not there: apply Fairlead's manifests again", at)
-	}
+// believed by a part of the nodes. anew says that an operator wants another one instead.
+func (i *Identity) Begin(ctx context.Context, database, cluster string, anew bool) error {
+	m, err := i.noted(ctx)
 	if err != nil {
-		return fmt.Errorf("%s: %w", at, err)
+		return err
 	}
-	switch had := m.Data[database]; had {
-	case cluster:
+	switch had := m.Data[database]; {
+	case had == cluster:
 		return nil
-	case "":
-	default:
+	case had != "" && !anew:
 		return fmt.Errorf("%s says that the cluster of %s has begun already, as %s, and no member of it answers: start the others; "+
-			"if the databases of all members are lost, take key %s away from it, and the controller writes all anew", at, database, had, database)
+			"if the databases of more than half are lost, `fairlead ovn restore` on one member begins them anew", i.note(), database, had)
 	}
 	m = m.DeepCopy()
 	if m.Data == nil {
 		m.Data = map[string]string{}
 	}
 	m.Data[database] = cluster
-	if _, err := maps.Update(ctx, m, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("%s: %w", at, err)
+	if _, err := i.client.CoreV1().ConfigMaps(i.cfg.Namespace).Update(ctx, m, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("%s: %w", i.note(), err)
 	}
 	return nil
+}
+
+// Begun is the id of the cluster of a database that has begun, "" for none.
+func (i *Identity) Begun(ctx context.Context, database string) (cluster string, err error) {
+	m, err := i.noted(ctx)
+	if err != nil {
+		return "", err
+	}
+	return m.Data[database], nil
+}
+
+func (i *Identity) note() string { return "config map " + i.cfg.Namespace + "/" + fairlead.CentralName }
+
+// noted is the ConfigMap.
+func (i *Identity) noted(ctx context.Context) (*corev1.ConfigMap, error) {
+	m, err := i.client.CoreV1().ConfigMaps(i.cfg.Namespace).Get(ctx, fairlead.CentralName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("%s is not there: apply Fairlead's manifests again", i.note())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", i.note(), err)
+	}
+	return m, nil
 }

@@ -103,7 +103,14 @@ func All() []Question {
 	}, {
 		Under: "import", Use: "kube-ovn", Short: "What Fairlead would make of a cluster of Kube-OVN; exit code 1 when something stands in the way",
 		Long: importHelp, Flags: []Flag{{Name: "plan", Switch: true, Usage: "look and change nothing (default)"}}, Ask: takenOver,
-	}, tool("nbctl", "northbound"), tool("sbctl", "southbound")}
+	}, tool("nbctl", "northbound"), tool("sbctl", "southbound"), {
+		Under: "ovn", Use: "backup", Args: []string{"FILE"}, Short: "Write OVN's databases to a file, a tar archive of both; may be /dev/stdout",
+		Long: " On a\nmember of central it needs no leader: what this member has is written.", Flags: endFlags(), Ask: backup,
+	}, {
+		Under: "ovn", Use: "restore", Args: []string{"[FILE]"}, Short: "Begin OVN's databases anew, from a backup, on the member of central that runs here",
+		Long: restoreHelp, Ask: restore,
+		Flags: []Flag{{Name: "empty", Switch: true, Usage: "without a backup: the controllers write everything again"}, {Name: "central-dir", Default: defaultCentral, Usage: "`folder` of the member's databases"}},
+	}}
 }
 
 // Has tells that a command is one of them: who asks it asks an agent too, where there

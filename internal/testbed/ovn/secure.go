@@ -25,6 +25,9 @@ func Over(t testing.TB, n *testbed.Node, addr string) *Central {
 // By is told the program.
 func (c *Central) By(p *testbed.Process) { c.by = p }
 
+// Program is the one that By was told.
+func (c *Central) Program() *testbed.Process { return c.by }
+
 // RunDir is where the program has its sockets.
 func (c *Central) RunDir() string { return c.run() }
 

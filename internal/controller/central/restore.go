@@ -1,0 +1,126 @@
+package central
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
+)
+
+// Pauses between two looks for databases that somebody restores here, and for ones that
+// another member has begun.
+const (
+	restoreLook = time.Second
+	formerLook  = 10 * time.Second
+)
+
+// restore begins the clusters of both databases anew with what lies in the folder for
+// it, and with nothing where that has no file: the controller writes it all again. What
+// was there is kept aside. Killed meanwhile it begins again.
+func (m *member) restore(ctx context.Context) error {
+	from := filepath.Join(m.Dir, fairlead.RestoreDir)
+	if _, err := os.Stat(from); err != nil {
+		return ignoreAbsent(err)
+	}
+	for _, d := range []database{north, south} {
+		contents := filepath.Join(from, d.short+".db")
+		if _, err := os.Stat(contents); errors.Is(err, fs.ErrNotExist) {
+			contents = d.schema
+		}
+		if err := m.aside(ctx, d); err != nil {
+			return err
+		}
+		if err := m.found(ctx, d, contents, true); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(from)
+}
+
+func ignoreAbsent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// aside keeps a database's file that is one no more under the id of its cluster.
+func (m *member) aside(ctx context.Context, d database) error {
+	if _, err := os.Stat(m.file(d)); err != nil {
+		return ignoreAbsent(err)
+	}
+	to := m.file(d) + "." + cmp.Or(m.cluster(ctx, d), "unjoined")
+	m.Log.Warn("database put aside: another cluster of it begins or has begun", "database", d.name, "file", to)
+	return os.Rename(m.file(d), to)
+}
+
+// cluster is the id of the cluster that a database's file is of, "" for none that it has
+// joined.
+func (m *member) cluster(ctx context.Context, d database) string {
+	id, err := m.call(ctx, "ovsdb-tool", "db-cid", m.file(d))
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
+// former tells that another cluster of a database has begun in the place of one. Where
+// nobody tells it has not: members start without an API server.
+func (m *member) former(ctx context.Context, d database, cluster string) bool {
+	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	defer cancel()
+	now, err := m.self.Begun(ctx, d.name)
+	return err == nil && now != "" && cluster != "" && now != cluster
+}
+
+// follow returns when ctx ends, somebody restores databases here, or another member has
+// begun their clusters anew.
+func (m *member) follow(ctx context.Context) {
+	tick := time.NewTicker(restoreLook)
+	defer tick.Stop()
+	own := map[database]string{}
+	for last := time.Now(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if _, err := os.Stat(filepath.Join(m.Dir, fairlead.RestoreDir)); err == nil {
+			return
+		}
+		if time.Since(last) < formerLook {
+			continue
+		}
+		last = time.Now()
+		for _, d := range []database{north, south} {
+			if own[d] == "" {
+				own[d] = m.cluster(ctx, d)
+			}
+			if m.former(ctx, d, own[d]) {
+				return
+			}
+		}
+	}
+}
+
+// filled is nil when the southbound database has what chassis need: one that began anew
+// and is still empty would have each of them give up the flows of its pods. Where there
+// is a chassis it had that before; else a controller says that all rows are there, and
+// northd that it has read them.
+func (m *member) filled(ctx context.Context) error {
+	chassis, err := m.call(ctx, m.sbctl("--bare", "--columns=name", "list", "Chassis")...)
+	if err != nil || chassis != "" {
+		return err
+	}
+	changes, err := m.call(ctx, m.sbctl("get", "SB_Global", ".", "nb_cfg")...)
+	if err == nil && changes == "0" {
+		err = fmt.Errorf("%s is empty: no controller has said yet that all rows are in %s", south.name, north.name)
+	}
+	return err
+}

@@ -115,21 +115,27 @@ func TestLostRows(t *testing.T) {
 	for i := range 5 {
 		w.pod(fmt.Sprintf("a%d", i), fmt.Sprint(i))
 	}
+	w.set(object.Key{Kind: object.KindNode, Name: "n1"}, object.Node{Name: "n1", UID: "n1"})
 	one := lead(t, "one", w, db)
 	told := map[string]string{}
+	require.Eventually(t, func() bool { told["node-n1"] = ports(db)["node-n1"]; return told["node-n1"] != "" }, patience, tick)
+	require.Eventually(t, func() bool { return len(lister[*v1.IP]{w, object.KindIP}.List()) == 1 }, patience, tick)
 	for i := range 5 {
 		name := fmt.Sprintf("a%d", i)
 		told[name+".ns"] = w.ip(t, name)
 		told[name+".ns"] = w.notes(name)["ovn.kubernetes.io/mac_address"] + " " + told[name+".ns"]
 	}
 	one.stop()
+	w.set(object.Key{Kind: object.KindIP, Name: "node-n1"}, nil) // its annotations tell, too
 	fresh := database(t)
+	w.set(object.Key{Kind: object.KindNode, Name: "a-first"}, object.Node{Name: "a-first", UID: "a"})
 	w.pod("A-first", "9") // in order before the others
 	lead(t, "two", w, fresh)
 	w.ip(t, "A-first")
-	require.Eventually(t, func() bool { return len(ports(fresh)) == 6 }, patience, tick)
+	require.Eventually(t, func() bool { return len(ports(fresh)) == 8 }, patience, tick)
 	now := ports(fresh)
 	delete(now, "A-first.ns")
+	delete(now, "node-a-first")
 	require.Equal(t, told, now)
 }
 

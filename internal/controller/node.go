@@ -47,6 +47,7 @@ func (t *term) node(ctx context.Context, k object.Key) error {
 	default:
 		return err
 	}
+	t.queue.Add(ipKey(l))
 	t.counted(net.Name)
 	at := v1.DefaultProvider + v1.ProviderSuffix
 	want := logical.LeaseNotes(at, net, l)

@@ -86,8 +86,8 @@ func vipOf(owner string) string {
 	return ""
 }
 
-// restoreTold adds what IP objects say, and what pods were told, whose rows were
-// lost.
+// restoreTold adds what IP objects say, and what pods and nodes were told, whose rows
+// were lost.
 func (t *term) restoreTold(r *restoring) {
 	for _, o := range t.IPs.List() {
 		l, ok := t.fromIP(o)
@@ -103,6 +103,15 @@ func (t *term) restoreTold(r *restoring) {
 			if by, ok := r.add(l); !ok && by.Key != l.Owner.Key {
 				t.Log.Error("a pod was told an address that another has", "pod", p.Pod, "ips", logical.Join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
 			}
+		}
+	}
+	for _, n := range t.Nodes.List() {
+		l, ok := t.noted(n.Annotations, v1.DefaultProvider)
+		if l.Owner = nodeOwner(n.Name); !ok || l.Subnet != logical.JoinSubnet || l.MAC == nil || !t.possible(l) {
+			continue
+		}
+		if by, ok := r.add(l); !ok && by.Key != l.Owner.Key {
+			t.Log.Error("a node was told an address that another has", "node", n.Name, "ips", logical.Join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
 		}
 	}
 }
@@ -173,21 +182,29 @@ func (t *term) fromNotes(p object.Pod) (out []core.Lease) {
 
 // fromNote is the lease that the annotations with a prefix show.
 func (t *term) fromNote(p object.Pod, prefix string) (l core.Lease, ok bool) {
-	at := prefix + v1.ProviderSuffix
-	net, _, ok := t.nets.Get(p.Annotations[at+v1.FieldSubnet])
-	if !ok {
-		return l, false
-	}
-	l = core.Lease{Subnet: net.Name, IPs: book.Given(net.Subnet, p.Annotations[at+v1.FieldIP])}
-	if err := l.MAC.UnmarshalText([]byte(p.Annotations[at+v1.FieldMAC])); err != nil || len(l.MAC) != 6 {
-		l.MAC = nil
-	}
+	l, ok = t.noted(p.Annotations, prefix)
 	port := p.Name + "." + p.Namespace
 	if prefix != v1.DefaultProvider {
 		port += "." + prefix
 	}
 	l.Owner = owner(p.Pod, p.UID, port)
-	return l, len(l.IPs) > 0 && (l.MAC != nil || claim.Needed(net.Subnet)) // a plugin's has its own
+	net, _, _ := t.nets.Get(l.Subnet)
+	return l, ok && len(l.IPs) > 0 && (l.MAC != nil || claim.Needed(net.Subnet)) // a plugin's has its own
+}
+
+// noted is what annotations with a prefix say, of nobody; false where their Subnet is not
+// in force.
+func (t *term) noted(notes map[string]string, prefix string) (l core.Lease, ok bool) {
+	at := prefix + v1.ProviderSuffix
+	net, _, ok := t.nets.Get(notes[at+v1.FieldSubnet])
+	if !ok {
+		return l, false
+	}
+	l = core.Lease{Subnet: net.Name, IPs: book.Given(net.Subnet, notes[at+v1.FieldIP])}
+	if err := l.MAC.UnmarshalText([]byte(notes[at+v1.FieldMAC])); err != nil || len(l.MAC) != 6 {
+		l.MAC = nil
+	}
+	return l, true
 }
 
 // owner is who has the address of a logical port. uid is that of a pod or node.

@@ -41,7 +41,9 @@ func TestOldSnapshot(t *testing.T) {
 			w, db := newWorld(), database(t)
 			w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.41.0.0/28", Default: true})
 			for i := range 6 {
-				w.pod(fmt.Sprintf("old%d", i), fmt.Sprint("old", i))
+				p := declared(fmt.Sprintf("old%d", i), fmt.Sprint("old", i))
+				p.Node = "n1"
+				w.set(podKey(p.Name), p)
 			}
 			one := lead(t, "one", w, db)
 			told := map[string]string{}

@@ -22,8 +22,8 @@ func (c *Client) events(touch func(owner string, lost bool)) cache.EventHandler 
 			if !ours {
 				return
 			}
-			meant := c.meant.take(uuidOf(now))
-			if n, _ := marked(now); n.owner != m.owner || rewritten(old, now, meant) {
+			own := c.meant.came(uuidOf(now), old, now)
+			if n, _ := marked(now); n.owner != m.owner || !own && rewritten(old, now, nil) {
 				touch(m.owner, false)
 			}
 			for _, owner := range c.displaced(table, old, now) {
@@ -65,40 +65,52 @@ func rewritten(old, now, meant model.Model) bool {
 	return false
 }
 
-// writes are rows, by uuid, as this client writes them, until the replica has them or
-// they failed.
+// writes are rows as this client writes them, by uuid and in order, until the replica
+// has them or they failed.
 type writes struct {
 	mu   sync.Mutex
-	rows map[string]Row
+	rows map[string][]Row
 }
 
 func (w *writes) put(rows map[string]Row) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.rows == nil {
-		w.rows = map[string]Row{}
+		w.rows = map[string][]Row{}
 	}
-	maps.Copy(w.rows, rows)
+	for uuid, row := range rows {
+		w.rows[uuid] = append(w.rows[uuid], row)
+	}
 }
 
+// drop forgets rows that were not written.
 func (w *writes) drop(rows map[string]Row) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for uuid := range rows {
-		delete(w.rows, uuid)
+	for uuid, row := range rows {
+		w.left(uuid, slices.DeleteFunc(w.rows[uuid], func(r Row) bool { return r == row }))
 	}
 }
 
-// take gives the row, nil for none, and forgets it.
-func (w *writes) take(uuid string) model.Model {
+// came tells that a row changed to what was written; it and what was written before
+// it are forgotten, and all where somebody else wrote.
+func (w *writes) came(uuid string, old, now model.Model) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	row, has := w.rows[uuid]
-	if !has {
-		return nil
+	for i, row := range w.rows[uuid] {
+		if !rewritten(old, now, row) {
+			w.left(uuid, w.rows[uuid][i+1:])
+			return true
+		}
 	}
 	delete(w.rows, uuid)
-	return row
+	return false
+}
+
+func (w *writes) left(uuid string, rows []Row) {
+	if w.rows[uuid] = rows; len(rows) == 0 {
+		delete(w.rows, uuid)
+	}
 }
 
 // displaced are the owners of rows that are there and have lost a place.

@@ -13,14 +13,14 @@ import (
 	"github.com/fairlead/fairlead/internal/testbed"
 )
 
-// TestDatabasesLost: both databases of OVN are lost as a whole, once without a backup
-// and once with one. They are made again with the same ports, addresses and MACs, what
-// talks goes on, and new pods are served.
+// TestDatabasesLost: both databases of OVN are lost as a whole, once without a backup,
+// while no controller reaches them, and once with one. They are made again with the
+// same ports, addresses and MACs, what talks goes on, and new pods are served.
 func TestDatabasesLost(t *testing.T) {
 	t.Parallel()
 	o := newOVNCluster(t)
 	one, two := o.nodes[0], o.nodes[1]
-	o.controller("a", "127.0.0.1:10666")
+	controller := o.controller("a", "127.0.0.1:10666")
 	for _, n := range o.nodes {
 		n.joined()
 		n.unavailable("False", "answers")
@@ -29,39 +29,59 @@ func TestDatabasesLost(t *testing.T) {
 	a.reaches(b)
 	a.reaches(c)
 	o.serves(b, a)
-	ports := func() []string {
-		return slices.Sorted(strings.Lines(o.central.Nbctl("--format=csv", "--no-headings", "--columns=name,addresses,port_security", "list", "logical_switch_port") + "\n"))
-	}
-	require.Contains(t, strings.Join(ports(), ""), a.ips[0])
-
 	const pace = 20 * time.Millisecond
-	lose := func(name string, restore ...string) (lost int) {
-		t.Helper()
-		want := ports()
-		pings := []*testbed.Pinger{a.StartPing(b.ips[0], pace), b.StartPing(a.ips[1], pace), c.StartPing(a.ips[0], pace)}
-		o.loseDatabases()
-		o.runCentral(restore...)
-		eventually(t, func() string {
-			if now := ports(); !slices.Equal(now, want) {
-				return fmt.Sprintf("ports: %q\nbefore: %q", now, want)
-			}
-			if all := o.central.Sbctl("--bare", "--columns=name", "list", "chassis"); len(strings.Fields(all)) != len(o.nodes) {
-				return "chassis: " + all
-			}
-			return ""
-		})
-		o.central.Sync()
-		for _, g := range pings {
-			g.Answers(10)
-			answered, missed := g.Stop()
-			t.Logf("%s: %d pings lost, %d answered, one each %s", name, missed, answered, pace)
-			lost += missed
-		}
-		one.run("web/after-" + name).reaches(c)
-		return lost
+	pinged := func() []*testbed.Pinger {
+		return []*testbed.Pinger{a.StartPing(b.ips[0], pace), b.StartPing(a.ips[1], pace), c.StartPing(a.ips[0], pace)}
 	}
-	lose("nothing", "--empty")
+
+	want, pings := o.ports(), pinged()
+	controller.Stop()
+	o.startSigner()
+	o.loseDatabases()
+	o.runCentral("--empty")
+	pings[0].Answers(int(10 * time.Second / pace)) // nodes try again each eight seconds at most
+	o.signer.Stop()
+	o.controller("b", "127.0.0.1:10667")
+	o.whole(want)
+	for _, g := range pings {
+		g.Answers(10)
+		answered, lost := g.Stop()
+		t.Logf("databases lost without a backup: %d pings lost, %d answered, one each %s", lost, answered, pace)
+	}
+	one.run("web/again").reaches(c)
+
 	backup := filepath.Join(o.site.Dir, "backup.tar")
 	o.site.Fairlead("ovn", "backup", "--central-run-dir", o.central.RunDir(), backup)
-	require.Zero(t, lose("backup", backup))
+	want, pings = o.ports(), pinged()
+	o.loseDatabases()
+	o.runCentral(backup)
+	o.whole(want)
+	for _, g := range pings {
+		g.Answers(10)
+		answered, lost := g.Stop()
+		require.Zero(t, lost, "pings lost with a backup, %d answered", answered)
+	}
+	one.run("web/and-again").reaches(c)
+}
+
+// ports are the logical ports, with what makes them what they are.
+func (o *ovnCluster) ports() []string {
+	o.t.Helper()
+	return slices.Sorted(strings.Lines(o.central.Nbctl("--format=csv", "--no-headings", "--columns=name,addresses,port_security", "list", "logical_switch_port") + "\n"))
+}
+
+// whole waits until the databases have these ports, and all nodes as chassis which have
+// carried them out.
+func (o *ovnCluster) whole(ports []string) {
+	o.t.Helper()
+	eventually(o.t, func() string {
+		if now := o.ports(); !slices.Equal(now, ports) {
+			return fmt.Sprintf("ports: %q\nbefore: %q", now, ports)
+		}
+		if all := o.central.Sbctl("--bare", "--columns=name", "list", "chassis"); len(strings.Fields(all)) != len(o.nodes) {
+			return "chassis: " + all
+		}
+		return ""
+	})
+	o.central.Sync()
 }

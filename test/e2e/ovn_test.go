@@ -40,6 +40,8 @@ type ovnCluster struct {
 	central *ovn.Central
 	signer  *testbed.Process // of certificates, while there is no controller
 	nodes   [2]*ovnNode
+
+	centrals int // starts of central
 }
 
 // ovnNode is a node with ovn-controller and an agent.

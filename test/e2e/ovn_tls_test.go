@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,11 +20,17 @@ const chassisKeys = "/var/lib/fairlead/ovn"
 // certificates, central's and the chassis', and reaches no database.
 func (o *ovnCluster) startCentral() {
 	o.t.Helper()
-	o.signer = o.site.Start("controller-ca", testbed.Controller(o.t), "--kubeconfig", o.account(fairlead.ControllerAccount),
-		"--nb", "unix:/nowhere", "--id", "ca", "--http", "", "--lease-duration", ovnLease.String())
+	o.startSigner()
 	o.runCentral()
 	// Chassis are let in when all rows are there; here there are none to wait for.
 	o.central.Nbctl("set", "nb_global", ".", "nb_cfg=1")
+}
+
+// startSigner starts a controller that signs certificates, and reaches no database.
+func (o *ovnCluster) startSigner() {
+	o.t.Helper()
+	o.signer = o.site.Start("controller-ca", testbed.Controller(o.t), "--kubeconfig", o.account(fairlead.ControllerAccount),
+		"--nb", "unix:/nowhere", "--id", "ca", "--http", "", "--lease-duration", ovnLease.String())
 }
 
 // centralDir is where central has its databases.
@@ -33,10 +40,15 @@ func (o *ovnCluster) centralDir() string { return filepath.Join(o.site.Dir, "dis
 // databases.
 func (o *ovnCluster) runCentral(restore ...string) {
 	o.t.Helper()
-	p := o.site.Start("central", testbed.Controller(o.t), "central", "--kubeconfig", o.account(fairlead.CentralAccount),
+	o.centrals++
+	p := o.site.Start(fmt.Sprintf("central-%d", o.centrals), testbed.Controller(o.t), "central", "--kubeconfig", o.account(fairlead.CentralAccount),
 		"--address", o.world.IP4, "--members", o.world.IP4, "--dir", o.centralDir(), "--run-dir", o.central.RunDir())
 	o.central.By(p)
-	o.t.Cleanup(p.Stop)
+	o.t.Cleanup(func() {
+		if p.Running() { // its databases were not lost
+			p.Stop()
+		}
+	})
 	if len(restore) > 0 {
 		eventually(o.t, func() string {
 			text, err := os.ReadFile(p.Log)

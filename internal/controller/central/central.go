@@ -150,13 +150,16 @@ func (m *member) run(ctx context.Context) {
 // or the databases are to be others.
 func (m *member) serve(ctx context.Context) {
 	ctx, end := context.WithCancel(ctx)
-	defer end()
+	var beside sync.WaitGroup
 	var ends []func()
 	defer func() {
+		end()
+		beside.Wait()
 		for _, end := range slices.Backward(ends) {
 			end()
 		}
 	}()
+	beside.Go(func() { m.follow(ctx); end() })
 	for _, step := range []struct {
 		what string
 		due  func(context.Context) error
@@ -174,7 +177,6 @@ func (m *member) serve(ctx context.Context) {
 			ends = append(ends, step.then.begin(ctx))
 		}
 	}
-	var beside sync.WaitGroup
 	beside.Go(func() {
 		if m.until(ctx, "port for chassis", m.connection) && m.until(ctx, "port for chassis", m.filled) {
 			defer m.relay.begin(ctx)()
@@ -183,8 +185,7 @@ func (m *member) serve(ctx context.Context) {
 	})
 	beside.Go(func() { m.forget(ctx) })
 	beside.Go(func() { m.takeOut(ctx) })
-	beside.Go(func() { m.follow(ctx); end() })
-	beside.Wait()
+	<-ctx.Done()
 }
 
 // until tries something until it succeeds; false: ctx ended before.

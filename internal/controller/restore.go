@@ -86,8 +86,8 @@ func vipOf(owner string) string {
 	return ""
 }
 
-// restoreTold adds what IP objects say, and what pods and nodes were told, whose rows
-// were lost.
+// restoreTold adds what IP objects say, and what pods and nodes were told, whose
+// rows were lost.
 func (t *term) restoreTold(r *restoring) {
 	for _, o := range t.IPs.List() {
 		l, ok := t.fromIP(o)
@@ -105,6 +105,11 @@ func (t *term) restoreTold(r *restoring) {
 			}
 		}
 	}
+	t.restoreNodes(r)
+}
+
+// restoreNodes adds what nodes were told whose rows were lost.
+func (t *term) restoreNodes(r *restoring) {
 	for _, n := range t.Nodes.List() {
 		l, ok := t.noted(n.Annotations, v1.DefaultProvider)
 		if l.Owner = nodeOwner(n.Name); !ok || l.Subnet != logical.JoinSubnet || l.MAC == nil || !t.possible(l) {

@@ -154,19 +154,25 @@ func unpack(ctx context.Context, a Asked, into string) error {
 		if err := hostfile.Write(path, content, 0o600); err != nil {
 			return err
 		}
-		is, err := a.Run(ctx, doctor.Command{Argv: []string{"ovsdb-tool", "db-name", path}})
-		if err == nil && strings.TrimSpace(string(is)) != name {
-			err = fmt.Errorf("it is database %s", strings.TrimSpace(string(is)))
-		}
-		if err == nil { // whole, not only its schema
-			_, err = a.Run(ctx, doctor.Command{Argv: []string{"ovsdb-tool", "query", path, `["` + name + `"]`}})
-		}
-		if err != nil {
+		if err := whole(ctx, a, path, name); err != nil {
 			return fmt.Errorf("%s: %w", h.Name, err)
 		}
 	}
 	if len(want) > 0 {
-		return fmt.Errorf("it lacks a database: it has to have nb.db and sb.db")
+		return errors.New("it lacks a database: it has to have nb.db and sb.db")
 	}
 	return nil
+}
+
+// whole proves that a file has a database of this name, and can be read to its end.
+func whole(ctx context.Context, a Asked, path, name string) error {
+	is, err := a.Run(ctx, doctor.Command{Argv: []string{"ovsdb-tool", "db-name", path}})
+	if err != nil {
+		return err
+	}
+	if now := strings.TrimSpace(string(is)); now != name {
+		return fmt.Errorf("it is database %s", now)
+	}
+	_, err = a.Run(ctx, doctor.Command{Argv: []string{"ovsdb-tool", "query", path, `["` + name + `"]`}})
+	return err
 }

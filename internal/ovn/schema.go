@@ -4,6 +4,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"sync"
 
 	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/model"
@@ -91,24 +92,47 @@ type column struct {
 	at   int
 }
 
-// columnsOf lists the columns of a row type but _uuid.
-func columnsOf(t reflect.Type) (out []column) {
+// shape is what reflection tells of a row type, once: it is asked for each row and
+// column of each change.
+type shape struct {
+	columns []column
+	at      map[string]int // field by column, _uuid too
+}
+
+func newShape(t reflect.Type) *shape {
+	s := &shape{at: map[string]int{}}
 	for i := range t.NumField() {
 		tag := t.Field(i).Tag
-		if name := tag.Get("ovsdb"); name != "_uuid" {
-			out = append(out, column{name: name, ref: tag.Get("ref"), own: tag.Get("own") != "", read: tag.Get("read") != "", at: i})
+		name := tag.Get("ovsdb")
+		s.at[name] = i
+		if name != "_uuid" {
+			s.columns = append(s.columns, column{name: name, ref: tag.Get("ref"), own: tag.Get("own") != "", read: tag.Get("read") != "", at: i})
 		}
 	}
-	return out
+	return s
 }
+
+// shapes are those that were asked for, by type: servers that lack columns have row
+// types of their own.
+var shapes sync.Map
+
+func shapeOf(t reflect.Type) *shape {
+	if s, known := shapes.Load(t); known {
+		return s.(*shape) //nolint:forcetypeassert // nothing else is in it
+	}
+	s := newShape(t)
+	shapes.Store(t, s)
+	return s
+}
+
+// columnsOf lists the columns of a row type but _uuid.
+func columnsOf(t reflect.Type) []column { return shapeOf(t).columns }
 
 // field gives a row's value in a column; false for a row without it.
 func field(row model.Model, name string) (reflect.Value, bool) {
 	v := reflect.ValueOf(row).Elem()
-	for i := range v.NumField() {
-		if v.Type().Field(i).Tag.Get("ovsdb") == name {
-			return v.Field(i), true
-		}
+	if at, has := shapeOf(v.Type()).at[name]; has {
+		return v.Field(at), true
 	}
 	return reflect.Value{}, false
 }

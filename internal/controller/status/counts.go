@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"go4.org/netipx"
-
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/ipam"
@@ -52,7 +50,8 @@ func Subnet(book *ipam.Allocator, net core.Subnet) (out v1.SubnetStatus) {
 	for _, s := range book.Stats([]core.Subnet{net}) {
 		six := s.Family == "IPv6"
 		i := slices.IndexFunc(net.CIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() == six })
-		used, free := ranges(net.CIDRs[i], net, held)
+		in, left := ipam.Spread(net, net.CIDRs[i], held)
+		used, free := text(in), text(left)
 		if six {
 			out.V6UsingIPs, out.V6AvailableIPs, out.V6UsingIPRange, out.V6AvailableIPRange = number(s.Used), number(s.Free), used, free
 		} else {
@@ -71,18 +70,10 @@ func Pool(book *ipam.Allocator, net core.Subnet, all, spare []core.AddrRange) (o
 		if six && out.V6UsingIPs != nil || !six && out.V4UsingIPs != nil {
 			continue
 		}
-		var in, left netipx.IPSetBuilder
-		for _, r := range spare {
-			if r.From.Is6() == six {
-				left.AddRange(netipx.IPRangeFrom(r.From, r.To))
-			}
+		family := func(all []core.AddrRange) []core.AddrRange {
+			return slices.DeleteFunc(slices.Clone(all), func(r core.AddrRange) bool { return r.From.Is6() != six })
 		}
-		for _, ip := range held {
-			if ip.Is6() == six && slices.ContainsFunc(all, func(r core.AddrRange) bool { return r.Contains(ip) }) {
-				in.Add(ip)
-				left.Remove(ip)
-			}
-		}
+		in, left := ipam.SpreadOf(family(all), family(spare), held)
 		if six {
 			out.V6UsingIPs, out.V6AvailableIPs, out.V6UsingIPRange, out.V6AvailableIPRange = number(size(in)), number(size(left)), text(in), text(left)
 		} else {
@@ -92,14 +83,10 @@ func Pool(book *ipam.Allocator, net core.Subnet, all, spare []core.AddrRange) (o
 	return out
 }
 
-// size is the number of addresses of a set; one beyond 2^64-1 is that.
-func size(b netipx.IPSetBuilder) (n uint64) {
-	set, err := b.IPSet()
-	if err != nil {
-		return 0
-	}
-	for _, r := range set.Ranges() {
-		more := ipam.Count(core.AddrRange{From: r.From(), To: r.To()})
+// size is the number of addresses of ranges; one beyond 2^64-1 is that.
+func size(all []core.AddrRange) (n uint64) {
+	for _, r := range all {
+		more := ipam.Count(r)
 		n += min(more, math.MaxUint64-n)
 	}
 	return n
@@ -118,45 +105,14 @@ func number(n uint64) json.RawMessage {
 	return json.RawMessage(text)
 }
 
-// ranges are the addresses of one network that are held, and those that may be
-// given: "a-b,c".
-func ranges(cidr netip.Prefix, net core.Subnet, held []netip.Addr) (used, free string) {
-	var in, left netipx.IPSetBuilder
-	left.AddPrefix(cidr)
-	whole := netipx.RangeOfPrefix(cidr)
-	if cidr.Addr().BitLen()-cidr.Bits() > 1 {
-		left.Remove(whole.From())
-		if cidr.Addr().Is4() {
-			left.Remove(whole.To())
-		}
-	}
-	for _, g := range net.Gateways {
-		left.Remove(g)
-	}
-	for _, x := range net.Exclude {
-		left.RemoveRange(netipx.IPRangeFrom(x.From, x.To))
-	}
-	for _, ip := range held {
-		if ip.Is4() == cidr.Addr().Is4() {
-			in.Add(ip)
-			left.Remove(ip)
-		}
-	}
-	return text(in), text(left)
-}
-
-// text writes the ranges of a set.
-func text(b netipx.IPSetBuilder) string {
-	set, err := b.IPSet()
-	if err != nil {
-		return ""
-	}
+// text writes ranges: "a-b,c".
+func text(all []core.AddrRange) string {
 	var out []string
-	for _, r := range set.Ranges() {
-		if r.From() == r.To() {
-			out = append(out, r.From().String())
+	for _, r := range all {
+		if r.From == r.To {
+			out = append(out, r.From.String())
 		} else {
-			out = append(out, r.From().String()+"-"+r.To().String())
+			out = append(out, r.From.String()+"-"+r.To.String())
 		}
 	}
 	return strings.Join(out, ",")

@@ -60,6 +60,47 @@ func Choosable(s core.Subnet, ranges []core.AddrRange) (out []core.AddrRange) {
 	return out
 }
 
+// Spread are the addresses of a family of a Subnet that are held, and those of its
+// network that it may give, while nobody has them, to who asks for none by name.
+// Sorted and disjoint.
+func Spread(s core.Subnet, cidr netip.Prefix, held []netip.Addr) (used, free []core.AddrRange) {
+	cidr = cidr.Masked()
+	first, last := ends(cidr)
+	used = runs(held, func(ip netip.Addr) bool { return ip.BitLen() == first.BitLen() })
+	return used, without(core.AddrRange{From: first, To: last}, merge(slices.Concat(reservedOf(cidr, s), used)))
+}
+
+// SpreadOf are the addresses of some ranges that are held, and those of others that are
+// not. Sorted and disjoint.
+func SpreadOf(all, spare []core.AddrRange, held []netip.Addr) (used, free []core.AddrRange) {
+	used = runs(held, func(ip netip.Addr) bool {
+		return slices.ContainsFunc(all, func(r core.AddrRange) bool { return r.Contains(ip) })
+	})
+	for _, r := range merge(slices.Clone(spare)) {
+		free = append(free, without(r, used)...)
+	}
+	return used, free
+}
+
+// runs are the addresses that count, as ranges.
+func runs(held []netip.Addr, counts func(netip.Addr) bool) (out []core.AddrRange) {
+	some := make([]netip.Addr, 0, len(held))
+	for _, ip := range held {
+		if counts(ip) {
+			some = append(some, ip)
+		}
+	}
+	slices.SortFunc(some, netip.Addr.Compare)
+	for _, ip := range some {
+		if n := len(out); n > 0 && (ip == out[n-1].To || ip == out[n-1].To.Next()) {
+			out[n-1].To = ip
+		} else {
+			out = append(out, core.AddrRange{From: ip, To: ip})
+		}
+	}
+	return out
+}
+
 // without cuts sorted ranges out of one.
 func without(r core.AddrRange, cut []core.AddrRange) (out []core.AddrRange) {
 	for _, c := range cut {

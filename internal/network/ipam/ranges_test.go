@@ -2,7 +2,9 @@ package ipam
 
 import (
 	"fmt"
+	mathrand "math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -59,5 +61,59 @@ func TestChoosable(t *testing.T) {
 		{[]core.AddrRange{span("fd01::", "fd01::5"), span("10.1.0.30", "10.1.0.30")}, []core.AddrRange{span("10.1.0.30", "10.1.0.30"), span("fd01::2", "fd01::5")}},
 	} {
 		require.Equal(t, c.want, Choosable(s, c.ranges), c.ranges)
+	}
+}
+
+// TestSpread: each address of a network is held, free, or neither because the Subnet
+// keeps it back.
+func TestSpread(t *testing.T) {
+	t.Parallel()
+	for range 300 {
+		bits := 24 + mathrand.IntN(9)
+		cidr := netip.PrefixFrom(netip.MustParseAddr("10.0.0.0"), bits)
+		six := netip.PrefixFrom(netip.MustParseAddr("fd00::"), 96+bits)
+		s := core.Subnet{Name: "s", CIDRs: []netip.Prefix{cidr, six}, Gateways: []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}}
+		at := func(p netip.Prefix, i int) netip.Addr {
+			a := p.Addr()
+			for range i {
+				a = a.Next()
+			}
+			return a
+		}
+		size := 1 << (32 - bits)
+		from := mathrand.IntN(size)
+		s.Exclude = []core.AddrRange{{From: at(cidr, from), To: at(cidr, from+mathrand.IntN(size-from))}}
+		var held []netip.Addr
+		for i := range size {
+			for _, p := range s.CIDRs {
+				if mathrand.IntN(3) == 0 {
+					held = append(held, at(p, i))
+				}
+			}
+		}
+		mathrand.Shuffle(len(held), func(i, k int) { held[i], held[k] = held[k], held[i] })
+		before := slices.Clone(held)
+		for _, p := range s.CIDRs {
+			used, free := Spread(s, p, held)
+			sp := newSpace(p, s)
+			for i := range size {
+				a := at(p, i)
+				in := func(r core.AddrRange) bool { return r.Contains(a) }
+				has := slices.Contains(held, a)
+				require.Equal(t, has, slices.ContainsFunc(used, in), "%s of %s", a, p)
+				require.Equal(t, !has && sp.choosable(a), slices.ContainsFunc(free, in), "%s of %s", a, p)
+			}
+			for _, all := range [][]core.AddrRange{used, free} {
+				require.Equal(t, all, merge(slices.Clone(all)), "sorted and disjoint")
+			}
+			inside, left := SpreadOf(s.Exclude, s.Exclude, held)
+			for i := range size {
+				a, has := at(p, i), slices.Contains(held, at(p, i))
+				in := func(r core.AddrRange) bool { return r.Contains(a) }
+				require.Equal(t, has && s.Exclude[0].Contains(a), slices.ContainsFunc(inside, in))
+				require.Equal(t, !has && s.Exclude[0].Contains(a), slices.ContainsFunc(left, in))
+			}
+		}
+		require.Equal(t, before, held)
 	}
 }

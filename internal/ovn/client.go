@@ -63,7 +63,12 @@ func New(cfg Config) *Client {
 	c := &Client{queue: make(chan *request), ended: make(chan struct{})}
 	c.db = session.New(session.Config{
 		Endpoint: cfg.Endpoint, TLS: cfg.TLS, Database: database, AskSchema: true, LeaderOnly: true, Replica: replica,
-		Events: c.events(cfg.OnTouch), OnUp: cfg.OnUp, Probe: cfg.Probe, Log: cfg.Log,
+		Events: c.events(cfg.OnTouch), OnUp: func() {
+			c.meant.clear() // of what was not seen nobody knows whether it came
+			if cfg.OnUp != nil {
+				cfg.OnUp()
+			}
+		}, Probe: cfg.Probe, Log: cfg.Log,
 	})
 	return c
 }

@@ -107,6 +107,12 @@ func (w *writes) came(uuid string, old, now model.Model) bool {
 	return false
 }
 
+func (w *writes) clear() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.rows)
+}
+
 func (w *writes) left(uuid string, rows []Row) {
 	if w.rows[uuid] = rows; len(rows) == 0 {
 		delete(w.rows, uuid)

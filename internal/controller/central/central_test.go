@@ -319,7 +319,20 @@ func TestCentral(t *testing.T) {
 	}
 	require.Contains(t, last.Fairlead("ovn", "nbctl", "--central-run-dir", filepath.Join(last.Dir, run), "ls-list"), "before")
 
+	// The API server has an old note of which clusters there are.
+	const nobodys = "00000000-1111-4222-8333-444444444444"
+	_, err = s.c.TryKubectl("", "patch", "configmap", "-n", s.ns, fairlead.CentralName, "--type=merge", "-p", `{"data":{"OVN_Northbound":"`+nobodys+`","OVN_Southbound":"`+nobodys+`"}}`)
+	require.NoError(t, err)
 	s.replaced(first, one, keys)
+	s.until(func() error {
+		if now := s.c.Kubectl("get", "configmap", "-n", s.ns, fairlead.CentralName, "-o", "jsonpath={.data}"); strings.Contains(now, nobodys) {
+			return errors.New(now)
+		}
+		return nil
+	}, "what runs is noted")
+	for _, m := range s.members {
+		m.ready()
+	}
 	s.until(func() error {
 		_, err := first.ctl("ovn-sbctl", "sb", "chassis-add", two+"-comes", "geneve", "192.0.2.9")
 		return err

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
@@ -19,6 +20,10 @@ const (
 	restoreLook = time.Second
 	formerLook  = 10 * time.Second
 )
+
+// looksAstray are the looks in a row that must find a cluster noted that nobody serves:
+// who begins one serves it a moment after it is noted.
+const looksAstray = 3
 
 // restore begins the clusters of both databases anew with what lies in the folder for
 // it, and with nothing where that has no file: the controller writes it all again. What
@@ -70,21 +75,48 @@ func (m *member) cluster(ctx context.Context, d database) string {
 	return id
 }
 
-// former tells that another cluster of a database has begun in the place of one. Where
-// nobody tells it has not: members start without an API server.
+// former tells that another cluster of a database has begun in the place of one: it is
+// noted, and a member serves it. A note alone may be older than the cluster, where the
+// API server's own database is. Where nobody tells it has not: members start without an
+// API server.
 func (m *member) former(ctx context.Context, d database, cluster string) bool {
+	noted := m.noted(ctx, d)
+	return noted != "" && cluster != "" && noted != cluster && m.served(ctx, d, noted)
+}
+
+// noted is the id of the cluster of a database that began last, "" where nobody tells.
+func (m *member) noted(ctx context.Context, d database) string {
 	ctx, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
-	now, err := m.self.Begun(ctx, d.name)
-	return err == nil && now != "" && cluster != "" && now != cluster
+	id, err := m.self.Begun(ctx, d.name)
+	if err != nil {
+		return ""
+	}
+	return id
+}
+
+// served tells that another member serves a cluster of a database.
+func (m *member) served(ctx context.Context, d database, cluster string) bool {
+	question := `["_Server",{"op":"select","table":"Database","where":[["name","==","` + d.name + `"]],"columns":["cid"]}]`
+	for _, a := range m.all {
+		if a == m.Address {
+			continue
+		}
+		argv := append([]string{"ovsdb-client", "--timeout=5", "--no-leader-only"}, m.keys(fileCentral)...)
+		if out, err := m.call(ctx, append(argv, "query", "ssl:"+at(a, d.clients), question)...); err == nil && strings.Contains(out, cluster) {
+			return true
+		}
+	}
+	return false
 }
 
 // follow returns when ctx ends, somebody restores databases here, or another member has
-// begun their clusters anew.
+// begun their clusters anew. A note of a cluster that nobody serves for a while is
+// replaced by that of this member's, if it has a leader.
 func (m *member) follow(ctx context.Context) {
 	tick := time.NewTicker(restoreLook)
 	defer tick.Stop()
-	own := map[database]string{}
+	own, astray := map[database]string{}, map[database]int{}
 	for last := time.Now(); ; {
 		select {
 		case <-ctx.Done():
@@ -105,8 +137,33 @@ func (m *member) follow(ctx context.Context) {
 			if m.former(ctx, d, own[d]) {
 				return
 			}
+			if astray[d]++; !m.astray(ctx, d, own[d]) {
+				astray[d] = 0
+			}
+			if astray[d] == looksAstray {
+				astray[d] = 0
+				m.note(ctx, d, own[d])
+			}
 		}
 	}
+}
+
+// astray tells that a cluster which has a leader is not the one that is noted.
+func (m *member) astray(ctx context.Context, d database, cluster string) bool {
+	noted := m.noted(ctx, d)
+	if noted == "" || cluster == "" || noted == cluster {
+		return false
+	}
+	_, err := m.state(ctx, d)
+	return err == nil
+}
+
+func (m *member) note(ctx context.Context, d database, cluster string) {
+	if err := m.self.Begin(ctx, d.name, cluster, true); err != nil {
+		m.Log.Warn("nobody serves the cluster that is noted, and the one that runs is not noted: it is tried again", "database", d.name, "err", err)
+		return
+	}
+	m.Log.Warn("nobody served the cluster that was noted: the one that runs is noted", "database", d.name, "id", cluster)
 }
 
 // filled is nil when the southbound database has what chassis need: one that began anew

@@ -141,7 +141,7 @@ func (m *member) run(ctx context.Context) {
 	if !m.until(ctx, "certificate", func(context.Context) error { return m.self.Ready() }) {
 		return
 	}
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && m.until(ctx, "restored databases", m.restore) {
 		m.serve(ctx)
 	}
 }
@@ -165,7 +165,6 @@ func (m *member) serve(ctx context.Context) {
 		due  func(context.Context) error
 		then *child
 	}{
-		{"restored databases", m.restore, nil},
 		{"northbound database", func(ctx context.Context) error { return m.prepare(ctx, north) }, m.nb},
 		{"southbound database", func(ctx context.Context) error { return m.prepare(ctx, south) }, m.sb},
 		{"northd", func(context.Context) error { return nil }, m.northd},
@@ -173,9 +172,7 @@ func (m *member) serve(ctx context.Context) {
 		if !m.until(ctx, step.what, step.due) {
 			return
 		}
-		if step.then != nil {
-			ends = append(ends, step.then.begin(ctx))
-		}
+		ends = append(ends, step.then.begin(ctx))
 	}
 	beside.Go(func() {
 		if m.until(ctx, "port for chassis", m.connection) && m.until(ctx, "port for chassis", m.filled) {

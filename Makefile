@@ -91,9 +91,10 @@ test: setup-test root build testbin floor kube critest ## set up, then all tests
 		vm '$(MAKE) vm' \
 		main 'FAIRLEAD_BIN=$(FAILPOINT) $(GO) test $(TEST_FLAGS) -skip "$(TEST_SKIP)" -timeout $(TEST_TIMEOUT) $(TEST_PACKAGES)'
 
-# Neither the testbed nor internal/cri itself, whose tests run the program as a
-# process: there the detector would see the tests' own code alone.
-RACE_PACKAGES ?= $(shell $(GO) list ./internal/... ./cmd/... | grep -v -e /internal/testbed -e '/internal/cri$$')
+# Neither the testbed nor internal/cri itself nor the controller's central, whose
+# tests run the program as a process: there the detector would see the tests' own
+# code alone.
+RACE_PACKAGES ?= $(shell $(GO) list ./internal/... ./cmd/... | grep -v -e /internal/testbed -e '/internal/cri$$' -e '/internal/controller/central$$')
 # What runs the same code over a second runtime, and what compares texts with
 # those of other programs, one after the other.
 RACE_SKIP ?= OverDocker|^(TestSameAsKubelet|TestSameVerdict|TestNothingIsGivenUnasked)$$

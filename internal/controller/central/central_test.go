@@ -375,6 +375,29 @@ func (s *site) restored() {
 	t.Helper()
 	last := s.members[2]
 	last.start()
+
+	// What cannot be restored takes nothing, however often it is tried.
+	home := filepath.Join(last.Dir, dir)
+	beside := func() []string {
+		found, err := filepath.Glob(filepath.Join(home, "nb.db*"))
+		require.NoError(t, err)
+		return slices.DeleteFunc(found, func(name string) bool { return strings.HasSuffix(name, "~") || strings.HasSuffix(name, ".first") })
+	}
+	was, due := beside(), filepath.Join(home, fairlead.RestoreDir)
+	require.NoError(t, os.MkdirAll(due+"-test", 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(due+"-test", "sb.db"), []byte("junk"), 0o600))
+	require.NoError(t, os.Rename(due+"-test", due))
+	s.until(func() error {
+		text, err := os.ReadFile(last.p.Log)
+		if err != nil || !strings.Contains(string(text), `"part":"restored databases"`) {
+			return fmt.Errorf("it does not say that it cannot restore: %w", err)
+		}
+		return nil
+	}, "refusal of junk")
+	time.Sleep(3 * time.Second) // it tries again each second
+	require.Equal(t, was, beside())
+	require.NoError(t, os.RemoveAll(due))
+
 	file := filepath.Join(last.Dir, "backup.tar")
 	s.until(func() error {
 		_, err := last.TryFairlead("ovn", "backup", "--central-run-dir", filepath.Join(last.Dir, run), file)

@@ -42,7 +42,7 @@ func (m *member) prepare(ctx context.Context, d database) error {
 		if m.Address != m.first {
 			return fmt.Errorf("%s: no other member answers: %s begins its cluster", d.name, m.first)
 		}
-		return m.found(ctx, d, d.schema, false)
+		return m.found(ctx, d)
 	}
 	draft := file + ".new" // a file that is half made is none
 	if err := os.Remove(draft); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -62,29 +62,41 @@ func (m *member) prepare(ctx context.Context, d database) error {
 // me is this member in a database's cluster.
 func (m *member) me(d database) string { return "ssl:" + at(m.Address, d.raft) }
 
-// found begins the cluster of a database with some contents, a schema or a database's,
-// unless it has begun before and this is not to be another. Its file is whole before
-// that is noted, and in its place after: killed between the two, this member goes on
-// with the file.
-func (m *member) found(ctx context.Context, d database, contents string, anew bool) error {
-	draft := m.file(d) + ".first"
-	id, err := m.call(ctx, "ovsdb-tool", "db-cid", draft)
-	if err != nil || anew { // none, half of one, or one with other contents
-		if err := os.Remove(draft); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		if _, err := m.call(ctx, "ovsdb-tool", "create-cluster", draft, contents, m.me(d)); err != nil {
-			return err
-		}
-		if id, err = m.call(ctx, "ovsdb-tool", "db-cid", draft); err != nil {
+// found begins the cluster of a database, unless it has begun before. Its file is
+// whole before that is noted, and in its place after: killed between the two, this
+// member goes on with the file.
+func (m *member) found(ctx context.Context, d database) error {
+	id, err := m.call(ctx, "ovsdb-tool", "db-cid", m.draft(d))
+	if err != nil { // none, or half of one
+		if id, err = m.begin(ctx, d, d.schema); err != nil {
 			return err
 		}
 	}
-	if err := m.self.Begin(ctx, d.name, id, anew); err != nil {
+	if err := m.self.Begin(ctx, d.name, id, false); err != nil {
 		return err
 	}
-	m.Log.Info("cluster of a database begun", "database", d.name, "id", id, "contents", contents)
-	return os.Rename(draft, m.file(d))
+	return m.begun(d, id)
+}
+
+// draft is the file of a cluster that begins here, until it is noted.
+func (m *member) draft(d database) string { return m.file(d) + ".first" }
+
+// begin makes the draft of a database with some contents, a schema or a database's,
+// in the place of one before, and gives the id of its cluster.
+func (m *member) begin(ctx context.Context, d database, contents string) (id string, err error) {
+	if err := os.Remove(m.draft(d)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if _, err := m.call(ctx, "ovsdb-tool", "create-cluster", m.draft(d), contents, m.me(d)); err != nil {
+		return "", err
+	}
+	return m.call(ctx, "ovsdb-tool", "db-cid", m.draft(d))
+}
+
+// begun puts the draft into its place.
+func (m *member) begun(d database, id string) error {
+	m.Log.Info("cluster of a database begun", "database", d.name, "id", id)
+	return os.Rename(m.draft(d), m.file(d))
 }
 
 // answering are the other members of a database's cluster who answer.

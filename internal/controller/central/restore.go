@@ -27,21 +27,35 @@ const looksAstray = 3
 
 // restore begins the clusters of both databases anew with what lies in the folder for
 // it, and with nothing where that has no file: the controller writes it all again. What
-// was there is kept aside. Killed meanwhile it begins again.
+// was there is kept aside, when both are made and noted: what fails before that, however
+// often, leaves the databases as they are. Killed meanwhile it begins again.
 func (m *member) restore(ctx context.Context) error {
 	from := filepath.Join(m.Dir, fairlead.RestoreDir)
 	if _, err := os.Stat(from); err != nil {
 		return ignoreAbsent(err)
 	}
-	for _, d := range []database{north, south} {
+	both, ids := []database{north, south}, map[database]string{}
+	for _, d := range both {
 		contents := filepath.Join(from, d.short+".db")
 		if _, err := os.Stat(contents); errors.Is(err, fs.ErrNotExist) {
 			contents = d.schema
 		}
+		id, err := m.begin(ctx, d, contents)
+		if err != nil {
+			return err
+		}
+		ids[d] = id
+	}
+	for _, d := range both {
+		if err := m.self.Begin(ctx, d.name, ids[d], true); err != nil {
+			return err
+		}
+	}
+	for _, d := range both {
 		if err := m.aside(ctx, d); err != nil {
 			return err
 		}
-		if err := m.found(ctx, d, contents, true); err != nil {
+		if err := m.begun(d, ids[d]); err != nil {
 			return err
 		}
 	}
@@ -75,13 +89,21 @@ func (m *member) cluster(ctx context.Context, d database) string {
 	return id
 }
 
-// former tells that another cluster of a database has begun in the place of one: it is
-// noted, and a member serves it. A note alone may be older than the cluster, where the
-// API server's own database is. Where nobody tells it has not: members start without an
-// API server.
+// other is the id of the cluster that is noted in the place of one, "" for none. A note
+// alone may be older than the cluster, where the API server's own database is: the other
+// one counts if a member serves it. Where nobody tells there is none: members start
+// without an API server.
+func (m *member) other(ctx context.Context, d database, cluster string) string {
+	if noted := m.noted(ctx, d); cluster != "" && noted != cluster {
+		return noted
+	}
+	return ""
+}
+
+// former tells that another cluster of a database has begun in the place of one.
 func (m *member) former(ctx context.Context, d database, cluster string) bool {
-	noted := m.noted(ctx, d)
-	return noted != "" && cluster != "" && noted != cluster && m.served(ctx, d, noted)
+	other := m.other(ctx, d, cluster)
+	return other != "" && m.served(ctx, d, other)
 }
 
 // noted is the id of the cluster of a database that began last, "" where nobody tells.
@@ -134,26 +156,32 @@ func (m *member) follow(ctx context.Context) {
 			if own[d] == "" {
 				own[d] = m.cluster(ctx, d)
 			}
-			if m.former(ctx, d, own[d]) {
+			if m.replaced(ctx, d, own[d], astray) {
 				return
-			}
-			if astray[d]++; !m.astray(ctx, d, own[d]) {
-				astray[d] = 0
-			}
-			if astray[d] == looksAstray {
-				astray[d] = 0
-				m.note(ctx, d, own[d])
 			}
 		}
 	}
 }
 
-// astray tells that a cluster which has a leader is not the one that is noted.
-func (m *member) astray(ctx context.Context, d database, cluster string) bool {
-	noted := m.noted(ctx, d)
-	if noted == "" || cluster == "" || noted == cluster {
-		return false
+// replaced tells that another member serves another cluster of a database, in the place
+// of this member's. astray counts the looks that found one noted which nobody serves.
+func (m *member) replaced(ctx context.Context, d database, cluster string, astray map[database]int) bool {
+	other := m.other(ctx, d, cluster)
+	if other != "" && m.served(ctx, d, other) {
+		return true
 	}
+	if astray[d]++; other == "" || !m.led(ctx, d) {
+		astray[d] = 0
+	}
+	if astray[d] == looksAstray {
+		astray[d] = 0
+		m.note(ctx, d, cluster)
+	}
+	return false
+}
+
+// led tells that a database's cluster has a leader.
+func (m *member) led(ctx context.Context, d database) bool {
 	_, err := m.state(ctx, d)
 	return err == nil
 }

@@ -112,7 +112,7 @@ func restore(ctx context.Context, a Asked) (view.Answer, error) {
 			return view.Answer{}, nil
 		}
 		if time.Since(begun) > restoreLimit {
-			return view.Answer{}, hint.On(fmt.Errorf("the member has not taken %s yet", due), "it does when it runs and reaches the API server; its log says what it waits for")
+			return view.Answer{}, hint.On(fmt.Errorf("the member has not taken %s yet", due), "it does when it runs and reaches the API server; its log says what it waits for. Remove the folder to go on with the databases that are there")
 		}
 		select {
 		case <-ctx.Done():

@@ -71,7 +71,7 @@ var strangers = []stranger{
 	{[]string{"internal/netplugin/cni", "internal/netplugin/kubenet"}, "a plugin knows no other plugin"},
 	{[]string{"internal/cri/sandbox", "internal/cri/container", "internal/cri/stats"}, "one group of RPCs knows no other"},
 	{[]string{"internal/source/folder", "internal/source/cluster", "internal/source/device"}, "a source knows no other source"},
-	{[]string{"internal/gateway/hostport", "internal/gateway/standalone"}, "one way out knows no other"},
+	{[]string{"internal/gateway/hostport", "internal/gateway/standalone", "internal/gateway/uplink"}, "one way out knows no other"},
 	{[]string{"internal/node/mux", "internal/node/source", "internal/node/podruntime", "internal/node/probe", "internal/node/report"},
 		"pod sources, runtime and reports meet in the pod workers"},
 }
@@ -86,7 +86,7 @@ type ban struct {
 var bans = []ban{
 	{"flag", []string{"cmd"}, "only commands read flags"},
 	{"github.com/spf13", []string{"cmd"}, "only commands read flags"},
-	{"os/exec", []string{"cmd/fairlead", "internal/kernel/nft", "internal/driver/exec", "internal/up", "internal/controller/central", "internal/ops/program"}, "the hot path starts no process; nft reads tables, delegates have their driver, `up` starts itself and its unit, central OVN's programs, and an operator's command the machine's"},
+	{"os/exec", []string{"cmd/fairlead", "internal/kernel/nft", "internal/kernel/iptables", "internal/driver/exec", "internal/up", "internal/controller/central", "internal/ops/program"}, "the hot path starts no process; nft reads tables, iptables has no other interface that both its backends share, delegates have their driver, `up` starts itself and its unit, central OVN's programs, and an operator's command the machine's"},
 	{"k8s.io/client-go", []string{"internal/source/cluster", "internal/node/apiserver", "internal/node/source/api", "internal/node/object/api", "internal/node/report", "internal/node/kubeletapi", "internal/node/client", "internal/controller/kube", "internal/lib/retry"}, "the Kubernetes API has one user, and the node's pods others; tests ask it through internal/testbed/kube"},
 	{"k8s.io/client-go/util/workqueue", []string{"internal/lib/retry"}, "one queue of work, over this one, which asks no server: retry.Queue"},
 	{"github.com/docker/docker", nil, "moby/moby/client is the maintained one"},

@@ -19,6 +19,11 @@ type SubnetDetail struct {
 	GatewayType string   `json:"gatewayType,omitempty"`
 	GatewayNode string   `json:"gatewayNode,omitempty"`
 	NATRules    []string `json:"natOutgoingPolicyRules,omitempty"`
+	// ActivateGateway is the gateway node of a centralized Subnet; "" with enableEcmp.
+	ActivateGateway       string `json:"activateGateway,omitempty"`
+	ExternalEgressGateway string `json:"externalEgressGateway,omitempty"`
+	// Physical: under OVN its pods leave by a machine of its VLAN, and by no node.
+	Physical bool `json:"physicalGateway,omitempty"`
 	// States counts the addresses that somebody has by IPHeld, IPKept, IPReserved and
 	// IPLeft.
 	States     map[string]int `json:"states"`
@@ -38,6 +43,8 @@ type NodeDetail struct {
 	Certificate *Certificate   `json:"certificate,omitempty"`
 	Conditions  []PodCondition `json:"conditions,omitempty"`
 	Pods        []NodePod      `json:"pods"`
+	// Outward is what the node's agent tells, where it is this node's.
+	Outward *Outward `json:"outward,omitempty"`
 }
 
 // Certificate is a request for one, and what it got.

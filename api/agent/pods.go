@@ -122,7 +122,10 @@ type Interface struct {
 	// EgressUnenforced: the kernel polices nothing, so that the rates from the
 	// pod are stored in OVSDB and no more.
 	EgressUnenforced bool `json:"egressUnenforced,omitempty"`
-	Mirror           bool `json:"mirror,omitempty"`
+	// DelayUnenforced: the kernel has no netem, so that latency, jitter, limit and loss
+	// are stored in OVSDB and no more.
+	DelayUnenforced bool `json:"delayUnenforced,omitempty"`
+	Mirror          bool `json:"mirror,omitempty"`
 	// PortSecurity is "on" where the switch takes from the pod only what comes from its
 	// own MAC and addresses, and VIPs; "off"; or "" where that is another's affair.
 	PortSecurity string       `json:"portSecurity,omitempty"`
@@ -170,6 +173,11 @@ type QoS struct {
 	JitterMs         int `json:"jitterMs,omitempty"`
 	LimitPackets     int `json:"limitPackets,omitempty"`
 	LossPercent      int `json:"lossPercent,omitempty"`
+}
+
+// Delays tells that packets towards the pod are delayed, lost, or few at a time.
+func (q QoS) Delays() bool {
+	return q.LatencyMs != 0 || q.JitterMs != 0 || q.LimitPackets != 0 || q.LossPercent != 0
 }
 
 // Port is the Open vSwitch side of an interface, as OVSDB tells it now.

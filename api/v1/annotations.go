@@ -13,9 +13,17 @@ const AnnDefaultNetwork = "v1.multus-cni.io/default-network"
 // AnnChassis of a Node is its chassis' name in OVN (sdn.md, 0).
 const AnnChassis = "ovn.kubernetes.io/chassis"
 
+// NetworkMTU is the end of a Node's label with the MTU of a provider network's NIC, in
+// bytes; its begin is the network's name.
+const NetworkMTU = ".provider-network.kubernetes.io/mtu"
+
 // AnnNodeIPs of a Node are its addresses of type InternalIP, comma-separated, of
 // which a controller tells the agents of the other nodes.
 const AnnNodeIPs = "fairlead.io/node-ips"
+
+// AnnNoAddress of a pod is why a controller has given it no address, for people and for
+// the agent's answer; it goes when the pod has one.
+const AnnNoAddress = "fairlead.io/no-address"
 
 // AnnAllocate is on a Subnet and says who gives its addresses where no controller
 // does: "" leaves it to one node alone, AllocateNodeBlock has each node give those
@@ -24,6 +32,11 @@ const (
 	AnnAllocate       = "fairlead.io/allocate"
 	AllocateNodeBlock = "node-block"
 )
+
+// AnnShown is on a Subnet that declares nothing: a controller made it to show a network
+// that no object declares. It has the spec that was written, as JSON; who changes that
+// declares the Subnet.
+const AnnShown = "fairlead.io/shown"
 
 // AnnPortSecurity of a pod or a Subnet is "false" where NICs may send from any
 // address.
@@ -67,11 +80,14 @@ const (
 	FieldSecurityGroups  = "security_groups" // "a,b": SecurityGroups, whose rules count
 	FieldVip             = "vip"             // a Vip, whose address is the NIC's own
 	FieldAAPs            = "aaps"            // "a,b": Vips, whose addresses pass besides
+	ExternalEIP          = "eip"             // of the external gateway: the pod's own address outside
+	ExternalSNAT         = "snat"            // of the same: an address outside that pods may share
 	FieldVLAN            = "vlan_id"
 	FieldNICType         = "pod_nic_type"
 	FieldDefaultRoute    = "default_route"
 	FieldProviderNetwork = "provider_network"
 	FieldNetworkType     = "network_type"
+	FieldMachine         = "virtualmachine" // that a launcher pod of KubeVirt runs: ports are named after it
 )
 
 // Values of FieldFamily.

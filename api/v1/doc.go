@@ -29,6 +29,8 @@ const (
 	ConditionNotImplemented = "NotImplemented"
 	// ConditionConflict is True on an object that cannot be beside an older one.
 	ConditionConflict = "Conflict"
+	// ConditionGateway is True on a centralized Subnet of which a gateway is ready.
+	ConditionGateway = "GatewayReady"
 )
 
 // Condition is one observed fact about an object.

@@ -176,6 +176,12 @@ type ACL struct {
 	Action string `json:"action,omitempty"`
 }
 
+// Values of NatPolicyRule.Action.
+const (
+	NATTranslate = "nat"     // it leaves with the node's address
+	NATForward   = "forward" // it keeps its own
+)
+
 // NatPolicyRule says which outgoing traffic is translated.
 //
 // +kubebuilder:pruning:PreserveUnknownFields

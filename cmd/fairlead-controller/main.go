@@ -9,15 +9,21 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
 	"github.com/fairlead/fairlead/cmd/usage"
+	"github.com/fairlead/fairlead/internal/controller/alive"
 	"github.com/fairlead/fairlead/internal/controller/central"
 	"github.com/fairlead/fairlead/internal/controller/kube"
 	"github.com/fairlead/fairlead/internal/controller/loop"
+	"github.com/fairlead/fairlead/internal/kernel/icmp"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/lib/hint"
 )
 
@@ -56,12 +62,34 @@ Exit codes: 0 ended by SIGTERM; 1 failed; 2 wrong command line.`,
 		Args: usage.Args(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.Log = slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil))
+			c.Echo, c.Routers = echo, routers
 			return loop.Run(cmd.Context(), c)
 		},
 	}, version)
 	flags(root.Flags(), &c)
 	root.AddCommand(centralCommand())
 	return root
+}
+
+// echo asks by ICMP.
+func echo(ctx context.Context, heard func(netip.Addr)) (alive.Line, error) {
+	m, err := icmp.OpenMany(ctx, heard)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// routers are those of this machine's default routes; where that cannot be read there are
+// fewer who tell whether anybody is heard.
+func routers() []netip.Addr {
+	conn, err := rtnl.Open(nil)
+	if err != nil {
+		return nil
+	}
+	defer conn.Close()
+	out, _ := conn.Routers()
+	return slices.DeleteFunc(out, netip.Addr.IsLinkLocalUnicast) // which only an interface beside makes one machine's
 }
 
 func centralCommand() *cobra.Command {
@@ -99,7 +127,7 @@ func flags(f *pflag.FlagSet, c *loop.Config) {
 	f.DurationVar(&c.CertificateLife, "certificate-life", 30*24*time.Hour, "how long certificates of OVN's central part and of chassis are good for; they are renewed before")
 	f.StringVar(&c.JoinCIDR, "join-cidr", "100.64.0.0/16,fd00:100:64::/112", "the nodes' network, one prefix of each family at most, where no Subnet `join` declares it")
 	f.StringVar(&c.Namespace, "lease-namespace", "kube-system", "namespace of the Lease that says who leads")
-	f.StringVar(&c.LeaseName, "lease-name", "fairlead-controller", "name of that Lease")
+	f.StringVar(&c.LeaseName, "lease-name", fairlead.ControllerLease, "name of that Lease")
 	f.DurationVar(&c.Lease, "lease-duration", kube.DefaultLease, "how long a leader that renews it no more is waited for, in whole seconds")
 	f.StringVar(&c.ID, "id", "", "this controller's name in the Lease (default: one made of the host's)")
 	f.IntVar(&c.Workers, "workers", 32, "objects that are worked on at once")

@@ -125,6 +125,7 @@ func values(work string) http.Handler {
 		DryRun: true, Removed: []agent.GCRemoved{removed()}, Kept: 3,
 		Strays: []agent.GCStray{{Kind: "port", Name: "eeeeeeeeeeee_h", Container: "eeeeeeeeeeeeeeee", IfName: "eth0"}},
 	}))
+	mux.HandleFunc("GET "+agent.PathOutward, serveJSON(200, outward()))
 	mux.HandleFunc("GET "+agent.PathLeaks, serveJSON(200, leaks()))
 	mux.HandleFunc("POST "+agent.PathCheck+"ns1/{name}", check)
 	mux.HandleFunc("POST "+cni.PathCNI, func(w http.ResponseWriter, r *http.Request) { serveCNI(w, r, work) })

@@ -174,4 +174,16 @@ func TestDescribeOfACluster(t *testing.T) {
 	require.Contains(t, s.err, "note: the southbound database is not asked about the chassis: ")
 	require.Equal(t, exitNotFound, v.ask(t, "describe node nobody").code)
 	require.Equal(t, exitNotFound, v.ask(t, "describe subnet nobody").code)
+
+	// How a pod leaves, as far as the API tells.
+	v.c.Kubectl("annotate", "pod", "-n", v.ns, "web", `k8s.v1.cni.cncf.io/network-status=[{"name":"fairlead","interface":"eth0","ips":["`+v.net+`.5"],"default":true}]`)
+	s = v.ask(t, "explain "+v.ns+"/web")
+	require.Zero(t, s.code, s.err)
+	require.Contains(t, s.out, "- Subnet "+v.ns+" is distributed: it leaves by the pod's own node")
+	require.Contains(t, s.out, "- natOutgoing is on: the world sees an address of that node")
+	v.c.Kubectl("patch", "subnet", v.ns, "--type=merge", "-p", `{"spec":{"gatewayType":"centralized","gatewayNode":"`+v.ns+`","natOutgoing":false}}`)
+	s = v.ask(t, "explain "+v.ns+"/web")
+	require.Contains(t, squeezed(s.out), "Leaves by: "+v.ns+"\nSeen as: "+v.net+".5\n")
+	require.Contains(t, s.out, `- Subnet `+v.ns+` is centralized (gatewayNode "`+v.ns+`"): OVN leads the packet by a tunnel to `+v.ns)
+	require.Equal(t, exitNotFound, v.ask(t, "explain "+v.ns+"/nobody").code)
 }

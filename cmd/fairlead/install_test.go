@@ -62,6 +62,9 @@ func TestInstallBesideACluster(t *testing.T) {
 		require.Contains(t, s.err, "nothing was applied", args)
 	}
 	require.Empty(t, c.Kubectl("get", "daemonsets,deployments", "-A", "-o", "name"))
+	// What the controller shows of former values declares nothing.
+	c.Apply(`{apiVersion: kubeovn.io/v1, kind: Subnet, metadata: {name: join, annotations: {fairlead.io/shown: '{"cidrBlock":"10.40.0.0/16"}'}}, spec: {cidrBlock: 10.40.0.0/16}}`)
+	c.Apply(`{apiVersion: kubeovn.io/v1, kind: Subnet, metadata: {name: ovn-default, annotations: {fairlead.io/shown: '{"cidrBlock":"10.16.0.0/16"}'}}, spec: {cidrBlock: 10.16.0.0/16}}`)
 	tell(t, admin+"--set ovn.podCIDR=10.40.0.0/16")
 	require.Equal(t, "10.40.0.0/16 true", c.Kubectl("get", "subnet", "ovn-default", "-o", "jsonpath={.spec.cidrBlock} {.spec.default}"))
 	tell(t, admin+"--set ovn.podCIDR=10.40.0.0/16")

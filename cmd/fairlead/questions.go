@@ -42,8 +42,8 @@ func questionCommand(q question.Question) *cobra.Command {
 		given := question.Given(q.Flags, func(name string) string { return cmd.Flag(name).Value.String() })
 		ctx, cancel := within(cmd)
 		defer cancel()
-		answer, err := q.Ask(ctx, question.Asked{
-			Origin: o, Args: args, Flags: given, Run: program.Run, Note: func(text string) { note(cmd, text) },
+		answer, err := q.Answer(ctx, question.Asked{
+			Origin: o, Args: args, Flags: given, Run: program.Run, Note: func(text string) { note(cmd, text) }, In: cmd.InOrStdin(), Out: cmd.OutOrStdout(),
 			// As long as the program takes: it has a --timeout of its own.
 			Hand: func(argv ...string) (int, error) {
 				return program.Hand(cmd.Context(), program.Streams{In: cmd.InOrStdin(), Out: cmd.OutOrStdout(), Err: cmd.ErrOrStderr()}, argv...)

@@ -6,6 +6,8 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/agent/chassis"
+	"github.com/fairlead/fairlead/internal/agent/elsewhere"
+	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/source/cluster/identity"
 )
 
@@ -18,7 +20,7 @@ func (d *Daemon) newChassis() *chassis.Keeper {
 		Flags: d.opts.Chassis, Iface: d.opts.Iface, Switch: d.ovs, Log: d.log.With("part", "chassis"),
 		Facts:  chassis.Facts{Node: d.opts.NodeName, Bridge: d.opts.Bridge, Datapath: d.datapath},
 		Keys:   d.keys(),
-		Tunnel: func() string { return d.note(chassis.AnnTunnel) },
+		Tunnel: func() string { return d.note(chassis.AnnTunnel) }, Instead: d.uplinks.Instead,
 	}
 	if d.opts.MTU == 0 {
 		c.Moved = d.moveMTU
@@ -34,11 +36,23 @@ func (d *Daemon) note(key string) string {
 	return ""
 }
 
+// conflict hears that another has an address of a pod.
+func (d *Daemon) conflict(c core.Conflict) {
+	if api := d.api(); api != nil {
+		elsewhere.Conflicting(api, d.log, c)
+	}
+}
+
 // moveMTU has pods from now on, and the node's own port, have another MTU.
 func (d *Daemon) moveMTU(mtu int) {
 	d.log.Info("the underlay has another MTU: new pods follow", "mtu", mtu)
 	d.mtu.Store(int64(mtu))
 	d.gateway.SetMTU(mtu)
+	d.move()
+}
+
+// move has a pass made, for something is wanted that was not before. It does not block.
+func (d *Daemon) move() {
 	select {
 	case d.moved <- struct{}{}:
 	default:

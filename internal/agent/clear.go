@@ -35,7 +35,7 @@ func (c *Config) Clear(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("remove gateways: %w", switcher.Connected())
 	}
-	err := standalone.New(standalone.Config{Ports: switcher, Node: c.NodeName}).Set(ctx, standalone.Wanted{})
+	err := standalone.New(standalone.Config{Ports: switcher, Filter: c.Filter.Filter(), Node: c.NodeName}).Set(ctx, standalone.Wanted{})
 	if err == nil {
 		err = switcher.Settle(ctx) // only then the devices are gone
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/internal/agent/chassis"
+	"github.com/fairlead/fairlead/internal/agent/packetfilter"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/lib/hint"
 	"github.com/fairlead/fairlead/internal/network/cniconf"
@@ -52,8 +53,9 @@ type Config struct {
 	NodeName   string
 	// Iface is the underlay interface, as chassis.Find takes it; MTU is that
 	// of pods, in bytes, 0 the underlay's less what encapsulation needs.
-	Iface string
-	MTU   int
+	Iface  string
+	MTU    int
+	Filter packetfilter.Flags
 	// MirrorAll is whether the bridge's mirror hears all ports.
 	MirrorAll chassis.OnOff
 	// CNIBinDirs are the folders of foreign plugins, ConfDir that of the runtime's
@@ -85,9 +87,10 @@ type Config struct {
 	Build Build
 	Shell hint.Shell // how those who read its hints call `fairlead`
 	Part  bool       // of a process that tells systemd itself how it is
-	// Police is nil where this kernel enforces rates from pods.
-	Police func() error
-	Log    *slog.Logger
+	// Police is nil where this kernel enforces rates from pods, and Netem where it can
+	// delay and lose packets.
+	Police, Netem func() error
+	Log           *slog.Logger
 }
 
 // Build is what the program knows of itself.

@@ -16,10 +16,13 @@ import (
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/agent/chassis"
+	"github.com/fairlead/fairlead/internal/agent/elsewhere"
 	"github.com/fairlead/fairlead/internal/agent/engine"
 	"github.com/fairlead/fairlead/internal/agent/metrics"
+	"github.com/fairlead/fairlead/internal/agent/packetfilter"
 	"github.com/fairlead/fairlead/internal/agent/server"
 	"github.com/fairlead/fairlead/internal/agent/upkeep"
+	"github.com/fairlead/fairlead/internal/agent/uplink"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/builtin/bridge"
@@ -85,6 +88,7 @@ type Daemon struct {
 	log     *slog.Logger
 	started time.Time
 
+	delays   func() error   // is nil where the kernel has netem
 	bridge   *filelock.Lock // nil: of a database elsewhere
 	journal  *journal.Journal
 	pools    *ipam.Allocator
@@ -111,6 +115,7 @@ type Daemon struct {
 	gates    atomic.Pointer[outcome] // of the last pass over the gateways
 	idle     atomic.Bool             // the built-in Subnet is not served, for nobody is on it
 	moved    chan struct{}           // somebody came to it, or went
+	lacks    packetfilter.Lacks      // what the node does not do for Subnets, as told last
 
 	repairs     *repairs
 	portRepairs *portRepairs
@@ -118,6 +123,7 @@ type Daemon struct {
 	reach       *reach           // nil without OVN
 	chassis     *chassis.Keeper  // nil without OVN
 	upkeep      *upkeep.Keeper
+	uplinks     *uplink.Node
 }
 
 // New opens what can fail before anything runs: the journal and the folder of
@@ -127,7 +133,7 @@ func New(o Config) (*Daemon, error) {
 		return nil, err
 	}
 	log := o.Log
-	d := &Daemon{opts: o, log: log, started: time.Now(), reset: make(chan struct{}, 1), restored: make(chan struct{}), spoilt: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
+	d := &Daemon{opts: o, log: log, started: time.Now(), reset: make(chan struct{}, 1), restored: make(chan struct{}), spoilt: make(chan struct{}, 1), moved: make(chan struct{}, 1), lacks: packetfilter.Lacks{Node: o.NodeName, Log: log}}
 	d.gates.Store(&outcome{err: errNoPass})
 	boot, err := netns.BootID()
 	if err != nil {
@@ -149,7 +155,7 @@ func New(o Config) (*Daemon, error) {
 	if d.journal, err = journal.Open(o.StateDir, journal.Options{Log: log, OnCorrupt: func(path string) { corrupt = path }}); err != nil {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
-	if d.bridge, err = lockBridge(o.OVSDB, o.Bridge); err != nil {
+	if d.bridge, err = ovs.LockBridge(o.OVSDB, o.Bridge); err != nil {
 		return nil, errors.Join(err, d.journal.Close())
 	}
 	d.wire(boot)
@@ -179,14 +185,16 @@ func bridgeMAC(node, bridge string) core.MAC {
 	return core.MAC{0x0a, sum[0], sum[1], sum[2], sum[3], sum[4]}
 }
 
-// ofOVN makes the parts of which a node has one or the others: what keeps pods apart
-// on a switch of ours, or what makes the node one of OVN's and tells whether that works.
-func (d *Daemon) ofOVN() {
+// ofSwitch makes the parts that work on the switch: uplinks, and what keeps pods apart on
+// one of ours, or what makes the node one of OVN's and tells whether that works.
+func (d *Daemon) ofSwitch(boot string) {
+	d.uplinks = uplink.NewNode(uplink.Parts{Node: d.opts.NodeName, BootID: boot, Datapath: d.datapath, Switch: d.ovs, Journal: d.journal, Objects: d.objects, OVN: d.opts.OVN, Login: d.login, Log: d.log})
+	d.delays = upkeep.Delays(d.opts.Netem, d.log)
 	if !d.opts.OVN {
 		d.flows = openflow.New(openflow.SocketOf(d.opts.OVSDB, d.opts.Bridge))
 		return
 	}
-	d.reach = &reach{Daemon: d}
+	d.reach = newReach(d)
 	d.chassis = d.newChassis()
 }
 
@@ -194,12 +202,12 @@ func (d *Daemon) ofOVN() {
 func (d *Daemon) wire(boot string) {
 	d.ovs = ovs.New(ovs.Config{
 		Endpoint: d.opts.OVSDB, Bridge: d.opts.Bridge, Datapath: d.datapath, MAC: bridgeMAC(d.opts.NodeName, d.opts.Bridge),
-		OVN: d.opts.OVN, MirrorAll: d.opts.MirrorAll.Said(), Log: d.log, OnReset: d.onReset, OnTouch: d.onTouch, OnIDs: d.onIDs,
+		OVN: d.opts.OVN, MirrorAll: d.opts.MirrorAll.Said(), Log: d.log, OnReset: d.onReset, OnTouch: d.onTouch, OnIDs: d.onIDs, OnMirror: d.move,
 	})
 	reaper := tombstone.New(nil, d.log)
-	d.ofOVN()
-	d.nics = ovsdriver.New(ovsdriver.Config{OVS: d.ovs, Flows: d.flows, UserspaceDatapath: d.datapath == "netdev", Reaper: reaper, Patience: d.started.Add(switchGrace), Log: d.log})
-	d.gateway = standalone.New(standalone.Config{Ports: d.ovs, Node: d.opts.NodeName, MTU: int(d.mtu.Load())})
+	d.ofSwitch(boot)
+	d.nics = ovsdriver.New(ovsdriver.Config{OVS: d.ovs, Flows: d.flows, UserspaceDatapath: d.datapath == "netdev", Conflict: d.conflict, Delays: d.delays, Reaper: reaper, Patience: d.started.Add(switchGrace), Log: d.log})
+	d.gateway = standalone.New(standalone.Config{Ports: d.ovs, Filter: d.opts.Filter.Filter(), Node: d.opts.NodeName, MTU: int(d.mtu.Load())})
 	d.metrics = metrics.NewMetrics(metrics.Options{
 		Version: d.opts.Build.Version, Revision: d.opts.Build.Commit,
 		Addresses:      d.addresses,
@@ -208,7 +216,7 @@ func (d *Daemon) wire(boot string) {
 		OVSDBConnected: func() bool { return d.ovs.Connected() == nil },
 		WritesRefused:  func() bool { api := d.api(); return api != nil && api.Writable() != nil },
 		Unrepaired:     func() int { return len(d.repairs.unrepaired("")) },
-		Unavailable:    d.unavailable(),
+		Unavailable:    d.unavailable(), Traffic: d.traffic,
 	})
 	d.repairs = newRepairs(d.log, d.metrics.DriftRepaired)
 	d.portRepairs = newPortRepairs(d)
@@ -230,7 +238,7 @@ func (d *Daemon) wire(boot string) {
 		Journal: d.journal, IPAM: d.pools, Source: d.objects, Gateway: d.gateway,
 		Devices: device.New(d.opts.KubeletRoot, published{d.api}), NodePorts: d.opts.HostPorts, OVN: d.opts.OVN, Alone: d.machine != nil,
 		Drivers: drivers, Tune: d.upkeep.Tune,
-		Node:     plan.Node{BinDirs: d.opts.CNIBinDirs},
+		Node:     plan.Node{BinDirs: d.opts.CNIBinDirs, NetworkMTU: elsewhere.NetworkMTU(d.note)},
 		MTU:      func() int { return int(d.mtu.Load()) },
 		ConfDir:  d.opts.ConfDir,
 		Daemon:   d.opts.File,
@@ -263,6 +271,7 @@ func plugins(reaper *tombstone.Reaper) map[string]driver.Plugin {
 }
 
 func (d *Daemon) onReset() {
+	d.uplinks.Poke()
 	select {
 	case d.reset <- struct{}{}:
 	default:
@@ -295,6 +304,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		wg.Go(func() { part(parts) })
 	}
 	d.meetOVS(ctx)
+	d.uplinks.Resume(ctx)
 	if err := d.engine.Adopt(ctx); err != nil {
 		d.log.Error("attachments not read back from the drivers: the agent knows those of its journal only", "err", err)
 	}
@@ -307,6 +317,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	wg.Go(func() { d.engine.Run(parts) })
 	wg.Go(func() { newPasses(d, swept).run(parts) })
 	wg.Go(func() { d.portRepairs.run(parts) })
+	wg.Go(func() { d.uplinks.Run(parts) })
 	if d.flows != nil { // they went with ovs-vswitchd, whatever the database says
 		wg.Go(func() { d.flows.Follow(parts, func() { d.portRepairs.touch(every) }, func() {}) })
 	}
@@ -336,7 +347,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 func (d *Daemon) settle() {
 	debug.SetGCPercent(gcPercent)
 	if d.opts.InCluster {
-		if err := openSysctls(); err != nil {
+		if err := sysfs.OpenSysctls(); err != nil {
 			d.log.Warn("/proc/sys not writable: sysctls of the node stay as they are", "err", err)
 		}
 	}
@@ -428,6 +439,14 @@ func (d *Daemon) addresses() []ipam.SubnetStats {
 		return nil
 	}
 	return d.pools.Stats(subnets)
+}
+
+func (d *Daemon) traffic() []metrics.Traffic {
+	out, err := packetfilter.Traffic(context.Background(), d.opts.NodeName, d.gateway) //nolint:forbidigo // a collector is given none
+	if err != nil {
+		d.log.Warn("counters of the packet filter not read", "err", err)
+	}
+	return out
 }
 
 func (d *Daemon) orphans() int {

@@ -10,9 +10,10 @@ import (
 	"time"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/agent/packetfilter"
+	"github.com/fairlead/fairlead/internal/agent/upkeep"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/gateway/standalone"
-	"github.com/fairlead/fairlead/internal/kernel/nft"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 )
 
@@ -93,6 +94,7 @@ func (p *passes) wait(ctx context.Context, retry, look, audit <-chan time.Time) 
 	case <-ctx.Done():
 		return ended
 	case <-p.objects.Changed():
+		p.uplinks.Poke()
 	case <-p.moved:
 	case <-p.ports.Spoilt():
 	case <-p.reset:
@@ -154,7 +156,7 @@ func (p *passes) pass(ctx context.Context) bool {
 	if !p.swept {
 		p.swept = p.resync(ctx)
 	}
-	err := errors.Join(p.guard.Apply(ctx), p.setGateways(ctx), p.ports.Audit(ctx))
+	err := errors.Join(p.guard.Apply(ctx), p.setGateways(ctx), p.ports.Audit(ctx), upkeep.RaiseMirror(p.ovs))
 	p.gates.Store(&outcome{begun, err})
 	p.repaired(err)
 	p.aim(ctx)
@@ -215,13 +217,12 @@ func (p *passes) drift(ctx context.Context) map[string]error {
 	if err := p.ports.Drift(ctx); errors.Is(err, core.ErrDrift) {
 		found["host ports"] = err
 	}
-	w, err := p.wanted(ctx)
-	if err != nil {
+	if _, err := p.wanted(ctx); err != nil {
 		return found
 	}
-	for subnet, err := range p.gateway.Drift(ctx, w) {
+	for subnet, err := range p.gateway.Drift(ctx) {
 		if errors.Is(err, core.ErrDrift) && !errors.Is(err, core.ErrUnavailable) {
-			found["gateway of subnet "+subnet] = err
+			found[packetfilter.Named(subnet)] = err
 		}
 	}
 	return found
@@ -311,10 +312,24 @@ func (d *Daemon) wanted(ctx context.Context) (w standalone.Wanted, err error) {
 		if err != nil {
 			return w, err
 		}
-		w.Join = standalone.Behind(j, subnets)
+		own, err := d.gateway.Own()
+		if err != nil {
+			return w, err
+		}
+		w.Join = standalone.Behind(d.opts.NodeName, j, subnets, own)
+		d.lacks.Tell(w.Join, d.told())
 	}
 	w.Subnets = d.served(subnets)
-	return w, nil
+	err = d.opts.Filter.Outward(&w, d.opts.Chassis.Services(), d.opts.Iface)
+	return w, err
+}
+
+// told is who tells Subnets, nil for nobody.
+func (d *Daemon) told() packetfilter.Told {
+	if api := d.api(); api != nil {
+		return api
+	}
+	return nil
 }
 
 // served are the Subnets that need a gateway on the node. With OVN there is none: it
@@ -374,10 +389,7 @@ func (a arrivals) changed(r core.Record) {
 		n := s.Given()
 		return n != nil && n.Subnet == v1.DefaultSubnet
 	}) {
-		select {
-		case a.moved <- struct{}{}:
-		default:
-		}
+		a.move()
 	}
 }
 
@@ -385,7 +397,7 @@ func (a arrivals) changed(r core.Record) {
 // gives what has that and the gateways' table repaired when somebody removes or
 // empties one, as a restart of a firewall does.
 func (d *Daemon) guardTables(ctx context.Context) (watch func(context.Context)) {
-	w, err := nft.NewWatch(nil, guardTable, standalone.TableName)
+	w, err := packetfilter.NewWatch(guardTable)
 	if err := errors.Join(err, d.guard.Apply(ctx)); err != nil {
 		d.log.Error("nftables tables not written yet: pods may reach the node's own stack until they are", "err", err)
 	}
@@ -394,7 +406,7 @@ func (d *Daemon) guardTables(ctx context.Context) (watch func(context.Context)) 
 			return
 		}
 		if err := w.Run(ctx, d.onLoss); err != nil {
-			d.log.Warn("nftables tables are repaired only with the next change", "err", err)
+			d.log.Warn("rules of the packet filter are repaired late", "every", auditEvery, "err", err)
 		}
 	}
 }

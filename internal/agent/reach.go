@@ -6,40 +6,45 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"sync/atomic"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/agent/elsewhere"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/gateway/standalone"
-	"github.com/fairlead/fairlead/internal/kernel/icmp"
+	"github.com/fairlead/fairlead/internal/source/cluster/login"
 	"github.com/fairlead/fairlead/internal/source/cluster/share"
 )
 
-// The Node's condition by which Kubernetes keeps pods away from a node without
-// network: its lifecycle controller sets a taint. The reasons are the reference's
-// (sdn.md, 6).
-const (
-	networkUnavailable = "NetworkUnavailable"
-	reasonReachable    = "JoinSubnetGatewayReachable"
-	reasonUnreachable  = "JoinSubnetGatewayUnreachable"
-	networkManager     = "fairlead-network" // owns it
-)
+const networkManager = "fairlead-network" // owns the condition
 
 const (
 	looksWell   = 10 * time.Second // between two looks while the network is there
 	looksIll    = time.Second      // while it is not, or that is not written yet
-	echoLimit   = time.Second
-	echoAgain   = 3 // requests, before a gateway counts as unreachable
 	tellingLast = 10 * time.Second
 )
 
 // reach tells on the Node whether it reaches the pods of other nodes: it has its port
-// in OVN's network, and the gateway there answers. Nothing else depends on it.
+// in OVN's network, the gateway there answers, and the tunnels lead to others. Nothing
+// else depends on it.
 type reach struct {
 	*Daemon
-	lost atomic.Bool
-	why  atomic.Pointer[error]
+	lost   atomic.Bool
+	why    atomic.Pointer[error]
+	tunnel elsewhere.Tunnel
+}
+
+// newReach makes it; run has it look.
+func newReach(d *Daemon) *reach {
+	return &reach{Daemon: d, tunnel: elsewhere.NewTunnel(d.login)}
+}
+
+// login is to the API server that is in use.
+func (d *Daemon) login() (login.Login, error) {
+	if api := d.api(); api != nil {
+		return api.Logins.Current()
+	}
+	return login.Login{}, core.ErrUnavailable
 }
 
 // errNoLook is why the network counts as away before the first look.
@@ -112,11 +117,14 @@ func (r *reach) tell(ctx context.Context, err error) error {
 	}
 	ctx, stop := context.WithTimeout(ctx, tellingLast)
 	defer stop()
-	told := share.Summary{Status: "False", Reason: reasonReachable, Message: "the node's gateway in the Subnet join answers"}
+	told := share.Summary{Status: "False", Reason: elsewhere.ReasonReachable, Message: "the node's gateway in the Subnet join answers"}
 	if err != nil {
-		told = share.Summary{Status: "True", Reason: reasonUnreachable, Message: err.Error()}
+		told = share.Summary{Status: "True", Reason: elsewhere.ReasonUnreachable, Message: err.Error()}
 	}
-	return api.Tell(ctx, networkManager, networkUnavailable, told)
+	if errors.Is(err, elsewhere.ErrTunnel) {
+		told.Reason = elsewhere.ReasonTunnel
+	}
+	return api.Tell(ctx, networkManager, elsewhere.NetworkUnavailable, told)
 }
 
 // cause puts what the node itself has not got before what does not work without it.
@@ -156,23 +164,20 @@ func (r *reach) look(ctx context.Context) error {
 		return fmt.Errorf("ovn-controller has not made the flows of %s: does it run, does it reach the southbound database?", standalone.JoinPort)
 	}
 	for _, gw := range join.Gateways {
-		if err := answers(ctx, gw); err != nil {
+		if err := elsewhere.Answers(ctx, standalone.JoinPort, gw); err != nil {
 			return fmt.Errorf("the node's gateway in the Subnet join does not answer: %w", err)
 		}
 	}
 	if err := r.chassis.Settle(ctx, r.ovs.Claim(standalone.JoinPort), core.NodePort(r.opts.NodeName)); err != nil {
 		return fmt.Errorf("flows for what pods send out of the cluster may be missing: %w", err)
 	}
-	return nil
+	return r.beyond(ctx)
 }
 
-// answers asks a gateway more than once: one packet may be lost.
-func answers(ctx context.Context, gw netip.Addr) (err error) {
-	for range echoAgain {
-		err = icmp.Echo(ctx, standalone.JoinPort, gw, echoLimit)
-		if err == nil || ctx.Err() != nil || !errors.Is(err, core.ErrUnavailable) {
-			return err
-		}
+// beyond is nil unless no tunnel leads to other nodes; a machine alone has none.
+func (r *reach) beyond(ctx context.Context) error {
+	if api := r.api(); api != nil {
+		return r.tunnel.Look(ctx, api.Peers())
 	}
-	return err
+	return nil
 }

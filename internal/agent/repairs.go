@@ -131,13 +131,15 @@ func text(err error) string {
 	return err.Error()
 }
 
-// list are the last repairs, the newest first.
-func (r *repairs) list() []agent.Repair {
+// list are the last repairs, the newest first, of a part; "" is any.
+func (r *repairs) list(part string) []agent.Repair {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []agent.Repair
 	for _, known := range r.of {
-		out = append(out, known.Repair)
+		if part == "" || part == known.part {
+			out = append(out, known.Repair)
+		}
 	}
 	slices.SortFunc(out, func(a, b agent.Repair) int { return cmp.Or(b.When.Compare(a.When), cmp.Compare(a.What, b.What)) })
 	return out[:min(len(out), toldMost)]
@@ -304,5 +306,7 @@ func (d *Daemon) onTouch(t ovs.Touched) {
 		d.portRepairs.touch(t.Container)
 	case t.Gateway != "":
 		d.onLoss()
+	default:
+		d.uplinks.Poke()
 	}
 }

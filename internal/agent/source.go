@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/fairlead/fairlead/internal/agent/elsewhere"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/allocated"
 	"github.com/fairlead/fairlead/internal/network/ipam"
@@ -61,7 +62,14 @@ func (d *Daemon) newRemote(kubeconfig string) *remote {
 		Shell:     d.opts.Shell,
 		Log:       d.log,
 	})
-	r := &remote{Source: src, Publisher: cluster.NewPublisher(src, d.held), Shares: cluster.NewShares(src, d.pools.Held, d.opts.OVN), recovered: d.restored}
+	held := d.pools.Held
+	if d.opts.OVN {
+		held = src.Strays(d.pools.Leases)
+	}
+	r := &remote{
+		Source: src, Publisher: cluster.NewPublisher(src, d.held), Shares: cluster.NewShares(src, held, d.opts.OVN),
+		recovered: d.restored, namespace: d.opts.Chassis.Namespace, log: d.log,
+	}
 	r.identity = d.newIdentity(r)
 	return r
 }
@@ -145,6 +153,18 @@ type remote struct {
 	cluster.Shares
 	recovered <-chan struct{}  // closed when IPAM knows the journal
 	identity  *identity.Keeper // of the chassis; nil where nobody asks for it
+	namespace string           // Fairlead's own
+	log       *slog.Logger
+}
+
+// Why implements allocated.Teller: that no controller answers. One that does has written
+// on the pod what is wrong.
+func (r *remote) Why(ctx context.Context, _ core.Pod) string {
+	said, err := elsewhere.Leaderless(ctx, r.Logins.Current, r.namespace)
+	if err != nil && ctx.Err() == nil {
+		r.log.Warn("who leads is not known", "err", err)
+	}
+	return said
 }
 
 // Run implements objects.
@@ -342,4 +362,7 @@ func (l *lateObjects) NADs() []resolve.NAD { return l.now.Load().NADs() }
 // Problems implements objects.
 func (l *lateObjects) Problems() []resolve.Problem { return l.now.Load().Problems() }
 
-var _ allocated.Follower = (*remote)(nil)
+var (
+	_ allocated.Follower = (*remote)(nil)
+	_ allocated.Teller   = (*remote)(nil)
+)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/agent/chassis"
+	"github.com/fairlead/fairlead/internal/agent/outward"
 	"github.com/fairlead/fairlead/internal/agent/server"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/ovs"
@@ -37,7 +38,7 @@ func podMTU(o Config) (int, error) {
 func (d *Daemon) view() server.View {
 	return server.View{
 		Journal: d.journal, IPAM: d.pools, Source: glance{d.objects, d.api},
-		Nets: d.nets, NADs: d.objects.NADs, Problems: d.problems, Conditions: d.conditions, Port: d.port, PortMissing: d.portMissing, Tombstones: d.nics.Tombstones, Repairs: d.repairs.list,
+		Nets: d.nets, NADs: d.objects.NADs, Problems: d.problems, Conditions: d.conditions, Port: d.port, PortMissing: d.portMissing, Tombstones: d.nics.Tombstones, Repairs: func() []agent.Repair { return d.repairs.list("") }, Outward: d.outward, Delays: d.delays,
 		Base: agent.Status{
 			Version: d.opts.Build.Version, Commit: d.opts.Build.Commit, Node: d.opts.NodeName, Started: d.started.UTC(),
 			Settings: agent.Settings{
@@ -56,7 +57,14 @@ func (d *Daemon) policed(err error) {
 		return
 	}
 	d.server.View.Unpoliced = true
-	d.log.Warn("rates from pods (egress_rate) are stored, not enforced: the kernel refuses a policing filter", "err", err)
+	d.log.Warn("rates from pods and of the node's gateway (egress_rate) are stored, not enforced: the kernel refuses a policing filter", "err", err)
+}
+
+// outward tells how pods leave the node.
+func (d *Daemon) outward(ctx context.Context) agent.Outward {
+	return outward.Node{
+		Name: d.opts.NodeName, Gateway: d.gateway, Uplinks: d.uplinks, Repairs: func() []agent.Repair { return d.repairs.list(partGateway) },
+	}.Look(ctx)
 }
 
 func (d *Daemon) port(hostIf string) (agent.Port, bool) {

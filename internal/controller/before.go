@@ -2,13 +2,9 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
-	"net"
 	"net/netip"
 	"slices"
-	"strings"
 
-	"github.com/fairlead/fairlead/api/agent"
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/controller/claim"
@@ -23,10 +19,10 @@ const ReasonAddress = "AddressDiffers"
 // restoreBefore adds what pods have that ran before there was a controller: their
 // agents chose it. It counts last, since a tenant may write what agents say; but the
 // addresses of eth0 are those that kubelet tells of the pod.
-func (t *term) restoreBefore(ctx context.Context, r *restoring) {
+func (t *term) restoreBefore(ctx context.Context, r *book.Gathering) {
 	for _, p := range t.Pods.List() {
 		for _, l := range t.fromBefore(ctx, p) {
-			if by, ok := r.add(l); !ok && by.Key != l.Owner.Key {
+			if by, ok := r.Add(l); !ok && by.Key != l.Owner.Key {
 				t.Log.Error("a pod that runs has an address that another has", "pod", p.Pod, "ips", logical.Join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
 			}
 		}
@@ -42,41 +38,17 @@ func (t *term) fromBefore(ctx context.Context, p object.Pod) (out []core.Lease) 
 	if err != nil {
 		return nil // when it is served, its event says why
 	}
-	has := running(p)
+	has := p.Attached()
 	for _, nic := range nics {
 		if p.Annotations[logical.Prefix(p.Pod, nic.IfaceID)+v1.ProviderSuffix+v1.FieldAllocated] == "true" {
 			continue
 		}
 		is := has[nic.ifName]
-		l := core.Lease{Subnet: nic.Subnet.Name, IPs: book.Given(nic.Subnet, is.ips), MAC: is.mac, Owner: owner(p.Pod, p.UID, nic.IfaceID)}
+		l := core.Lease{Subnet: nic.Subnet.Name, IPs: book.Given(nic.Subnet, logical.Join(is.IPs)), MAC: is.MAC, Owner: owner(p.Pod, p.UID, nic.IfaceID)}
 		if len(l.IPs) > 0 && (l.MAC != nil || claim.Needed(nic.Subnet)) {
 			out = append(out, l)
 		}
 	}
-	return out
-}
-
-// inUse is what a running pod has on an interface.
-type inUse struct {
-	ips string // with commas between
-	mac core.MAC
-}
-
-// running is what a pod has by the names of its interfaces.
-func running(p object.Pod) map[string]inUse {
-	out := map[string]inUse{}
-	var told []agent.NetworkStatus
-	_ = json.Unmarshal([]byte(p.Annotations[v1.AnnStatus]), &told) // whatever is no list says nothing
-	for _, s := range told {
-		is := inUse{ips: strings.Join(s.IPs, ",")}
-		if mac, err := net.ParseMAC(s.MAC); err == nil && len(mac) == 6 {
-			is.mac = core.MAC(mac)
-		}
-		out[s.Interface] = is
-	}
-	first := out["eth0"]
-	first.ips = logical.Join(p.IPs)
-	out["eth0"] = first
 	return out
 }
 

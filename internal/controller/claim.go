@@ -33,42 +33,59 @@ func (t *term) keepClaims() {
 			}
 			return nil
 		},
+		Attached: func(pod core.Pod, ips []netip.Addr) (is, placed bool) {
+			p, _ := live(pod)
+			return p.Has(ips), p.Node != ""
+		},
 		Counted: t.counted, Freed: t.rouse,
 		Look: func(pod core.Pod) { t.queue.Add(object.KindPod.Named(pod.Namespace, pod.Name)) },
 	}
 }
 
-// claim makes the objects of a pod's addresses that need some. An address that
-// another has claimed is that one's: nothing is given then.
+// claim makes the objects of a pod's addresses that need some, and of a MAC that it
+// asks for.
 func (t *term) claim(ctx context.Context, o object.Object, all []given) error {
 	for _, g := range all {
 		if !g.claimed() {
 			continue
 		}
+		t.claims.Observe(g.lease)
 		for _, want := range claim.Objects(g.lease, g.ifName, t.keeperOf(g.lease.Owner.Pod)) {
-			by, err := t.claims.Make(ctx, want)
+			err := t.claims.Make(ctx, want)
 			if err == nil {
+				fail.Here("controller.claiming")
 				continue
 			}
-			if !errors.Is(err, core.ErrHeld) {
+			if held := (*claim.HeldError)(nil); errors.As(err, &held) {
+				err = t.lost(ctx, o, all, g, held)
+			}
+			if err != nil {
 				return err // the objects may be there: what was acquired is kept
 			}
-			lost := fresh(all)
-			if !g.fresh {
-				lost = append(lost, g.lease)
-			}
-			if err := t.free(ctx, lost); err != nil {
-				return err
-			}
-			t.claims.Bar(by)
-			if g.fresh && len(g.nic.IPs) > 0 {
-				return t.failed(ctx, o, g.net.Name, ReasonAcquire, fmt.Errorf("address in Subnet %s: %w", g.net.Name, err))
-			}
-			return err // another address is chosen
 		}
 		fail.Here("controller.claimed")
 	}
 	return nil
+}
+
+// lost gives back what a pod acquired of which another has claimed a part.
+func (t *term) lost(ctx context.Context, o object.Object, all []given, g given, held *claim.HeldError) error {
+	if held.MAC != "" && t.claims.Kept(g.lease) { // both have it since MACs were not claimed
+		t.Log.Error("two pods have one MAC", "subnet", g.net.Name, "pod", o.Key, "err", held)
+		return nil
+	}
+	lost := t.fresh(all)
+	if !g.fresh {
+		lost = append(lost, g.lease)
+	}
+	if err := t.free(ctx, lost); err != nil {
+		return err
+	}
+	t.claims.Bar(held.By)
+	if g.fresh && len(g.nic.IPs) > 0 || held.MAC != "" {
+		return t.failed(ctx, o, g.net.Name, ReasonAcquire, fmt.Errorf("address in Subnet %s: %w", g.net.Name, held))
+	}
+	return held // another address is chosen
 }
 
 // free removes the claims of leases, and then gives their addresses back.
@@ -87,7 +104,7 @@ func (t *term) free(ctx context.Context, leases []core.Lease) error {
 
 // adopt makes the book say what a pod was told of Subnets whose addresses are claimed,
 // where a claim proves it: another controller told it. What no claim proves a tenant
-// wrote.
+// wrote. What was claimed by half goes.
 func (t *term) adopt(ctx context.Context, p object.Pod) error {
 	for _, l := range t.fromNotes(p) {
 		net, _, _ := t.nets.Get(l.Subnet)
@@ -112,7 +129,9 @@ func (t *term) adopt(ctx context.Context, p object.Pod) error {
 			t.Log.Error("a pod was told an address that another has", "pod", p.Pod, "ips", logical.Join(l.IPs), "err", err)
 		}
 	}
-	return nil
+	halves, err := t.claims.FreeHalves(ctx, p.Pod)
+	t.release(halves, false)
+	return err
 }
 
 // familyOf is the only family of some addresses, AnyFamily for both.
@@ -124,13 +143,14 @@ func familyOf(ips []netip.Addr) core.Family {
 }
 
 // restoreClaims adds what pods have claimed.
-func (t *term) restoreClaims(r *restoring) {
+func (t *term) restoreClaims(r *book.Gathering) {
 	leases, keepers := t.claims.Restored()
 	for pod, by := range keepers {
 		t.keptBy(pod, object.ReadOwner(by))
 	}
 	for _, l := range leases {
-		if by, ok := r.add(l); !ok {
+		t.claims.Observe(l)
+		if by, ok := r.Add(l); !ok {
 			t.Log.Error("an AddressLease is of an address that another has", "subnet", l.Subnet, "ips", logical.Join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
 		}
 	}

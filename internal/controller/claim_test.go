@@ -3,7 +3,9 @@ package controller_test
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -97,6 +99,41 @@ func TestClaims(t *testing.T) {
 	w.claimed(t, nil)
 }
 
+// TestHeldOnANode: an address that a node holds for a pod which is no more is not given,
+// by the next leader neither, until the node holds it no more or is gone.
+func TestHeldOnANode(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.elsewhere("10.79.0.0/29")
+	node := object.Key{Kind: object.KindNode, Name: "n1"}
+	holding := func(ips ...string) object.Node {
+		n := object.Node{Name: "n1", UID: "n1", Holds: map[string][]netip.Addr{}}
+		for _, ip := range ips {
+			n.Holds["uplink"] = append(n.Holds["uplink"], netip.MustParseAddr(ip))
+		}
+		return n
+	}
+	w.set(node, holding("10.79.0.2", "10.79.0.3"))
+	first := lead(t, "one", w, db)
+	w.pod("a", "1", instead, "ns/uplink")
+	require.Equal(t, "10.79.0.4", w.given(t, "a"))
+	w.pod("wants", "2", instead, "ns/uplink", uplink+"ip_address", "10.79.0.2")
+	require.Eventually(t, func() bool { return len(w.warned(podKey("wants"))) == 1 }, patience, tick)
+	first.stop()
+	second := lead(t, "two", w, db)
+	w.pod("b", "3", instead, "ns/uplink")
+	require.Equal(t, "10.79.0.5", w.given(t, "b"))
+	require.NotEqual(t, "true", w.notes("wants")[uplink+"allocated"])
+
+	w.set(node, holding("10.79.0.3"))
+	require.Equal(t, "10.79.0.2", w.given(t, "wants"))
+	w.pod("last", "4", instead, "ns/uplink", uplink+"ip_address", "10.79.0.3")
+	require.Eventually(t, func() bool { return len(w.warned(podKey("last"))) == 1 }, patience, tick)
+	w.set(node, nil)
+	require.Equal(t, "10.79.0.3", w.given(t, "last"))
+	second.stop()
+}
+
 // TestClaimsOfTwoLeaders: two controllers of which no fence stops either, each with a
 // database of its own, give no address twice, and tell no pod two.
 func TestClaimsOfTwoLeaders(t *testing.T) {
@@ -180,6 +217,26 @@ func TestClaimOfAnother(t *testing.T) {
 	w.counts(t, "uplink", "2", "10.79.0.3,10.79.0.5", "3", "10.79.0.2,10.79.0.4,10.79.0.6")
 }
 
+// TestHalfAClaim: a pod of which a controller that was killed had claimed the address of
+// one family, and which was told nothing, has both of the next one.
+func TestHalfAClaim(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.elsewhere("10.81.0.0/29,fd81::/125")
+	for name, ip := range map[string]string{"both": "10.81.0.2", "one": "10.81.0.3", "fixed": "10.81.0.4"} {
+		w.set(object.Key{Kind: object.KindClaim, Name: "uplink." + ip}, theirs(ip, name, name))
+	}
+	w.pod("both", "both", instead, "ns/uplink")
+	w.pod("one", "one", instead, "ns/uplink", uplink+"ip_family", "ipv4")
+	w.pod("fixed", "fixed", instead, "ns/uplink", uplink+"ip_address", "10.81.0.4,fd81::4")
+	l := lead(t, "a", w, db)
+	require.Contains(t, w.given(t, "both"), ",fd81::")
+	require.NotContains(t, w.given(t, "one"), ",")
+	require.Equal(t, "10.81.0.4,fd81::4", w.given(t, "fixed"))
+	require.Eventually(t, func() bool { n, leads := l.Pending(); return leads && n == 0 }, patience, tick)
+	require.Len(t, w.claims(), 5)
+}
+
 // TestClaimsWithoutDatabase: addresses that have no rows are given and freed while
 // the database is away.
 func TestClaimsWithoutDatabase(t *testing.T) {
@@ -205,4 +262,55 @@ func theirs(ip, pod, uid string) *fairlead.AddressLease {
 	c.Name, c.UID, c.ResourceVersion = "uplink."+ip, "theirs", "theirs"
 	c.Annotations = map[string]string{"fairlead.io/port": pod + ".ns.uplink.ns"}
 	return c
+}
+
+// TestClaimsOfMACs: a MAC that pods ask for is claimed like their addresses: of pods
+// that ask for one, whichever controller serves them, one has it.
+func TestClaimsOfMACs(t *testing.T) {
+	t.Parallel()
+	const mac, of = "0a:00:00:00:00:07", "uplink.fe80-0000-0000-0000-0800-00ff-fe00-0007"
+	w := newWorld()
+	w.elsewhere("10.83.0.0/24")
+	l := lead(t, "one", w, database(t))
+	l.rests(t)
+
+	// One that another controller serves, of whom this one has not heard.
+	w.lag(podKey("q"), true)
+	w.pod("q", "q", instead, "ns/uplink", uplink+"mac_address", mac, uplink+"ip_address", "10.83.0.9", uplink+"logical_switch", "uplink", uplink+"allocated", "true")
+	its, macs := theirs("10.83.0.9", "q", "q"), theirs("10.83.0.9", "q", "q")
+	its.Spec.MAC, macs.Spec.MAC = mac, mac
+	macs.Name, macs.Spec.Address = of, "fe80::800:ff:fe00:7"
+	w.set(object.Key{Kind: object.KindClaim, Name: its.Name}, its)
+	w.set(object.Key{Kind: object.KindClaim, Name: macs.Name}, macs)
+	l.rests(t)
+	for _, name := range []string{"p0", "p1", "p2", "p3"} {
+		w.pod(name, name, instead, "ns/uplink", uplink+"mac_address", mac)
+		require.Eventually(t, func() bool { return len(w.warned(podKey(name))) > 0 || w.notes(name)[uplink+"allocated"] != "" }, patience, tick)
+		require.Empty(t, w.notes(name)[uplink+"allocated"], name)
+	}
+	require.Contains(t, w.warned(podKey("p0"))[0], "AcquireAddressFailed: address in Subnet uplink: MAC "+mac+" is held by pod ns/q (AddressLease "+of+")")
+	w.claimed(t, map[string]string{"uplink.10.83.0.9": "q q", of: "q q"})
+
+	w.lag(podKey("q"), false)
+	require.Equal(t, "10.83.0.9", w.given(t, "q"))
+	w.set(podKey("q"), nil)
+	has := func() string {
+		var all []string
+		for _, name := range []string{"p0", "p1", "p2", "p3"} {
+			if notes := w.notes(name); notes[uplink+"allocated"] == "true" {
+				require.Equal(t, mac, notes[uplink+"mac_address"])
+				all = append(all, name)
+			}
+		}
+		require.LessOrEqual(t, len(all), 1, "%v", all)
+		return strings.Join(all, "")
+	}
+	lead(t, "two", w, database(t))
+	for range 4 {
+		require.Eventually(t, func() bool { return has() != "" }, patience, tick)
+		name := has()
+		w.claimed(t, map[string]string{"uplink." + w.notes(name)[uplink+"ip_address"]: name + " " + name, of: name + " " + name})
+		w.set(podKey(name), nil)
+	}
+	w.claimed(t, nil)
 }

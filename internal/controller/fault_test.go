@@ -186,6 +186,31 @@ func TestFixed(t *testing.T) {
 	require.Len(t, w.warned(podKey("second")), 1, "an event is told once")
 }
 
+// TestFixedIsFree: who waits for a fixed address is served when its holder is gone, by
+// that event: its next look of its own would be later than the bound.
+func TestFixedIsFree(t *testing.T) {
+	t.Parallel()
+	const (
+		looks = 8               // in vain: the pauses between them double, from 50 ms
+		next  = 6 * time.Second // until the one after
+		bound = 4 * time.Second // twice what is promised (docs/cluster.md)
+	)
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.25.0.0/24,fd25::/112", Default: true})
+	w.pod("a", "1", "ovn.kubernetes.io/ip_address", "10.25.0.9,fd25::9")
+	l := lead(t, "one", w, db)
+	w.ip(t, "a")
+	before := l.looks.Load()
+	w.pod("b", "2", "ovn.kubernetes.io/ip_address", "10.25.0.9,fd25::9")
+	require.Eventually(t, func() bool { return l.looks.Load() >= before+looks }, patience, tick)
+	gone := time.Now()
+	w.set(podKey("a"), nil)
+	require.Equal(t, "10.25.0.9,fd25::9", w.ip(t, "b"))
+	took := time.Since(gone)
+	t.Logf("served %s after its holder was gone", took.Round(time.Millisecond))
+	require.Less(t, took, bound, "it looked again by itself, %s after its last look", next)
+}
+
 // TestNodeWithoutAPort: a node whose port somebody else has is told so, and has its
 // address when that one is gone.
 func TestNodeWithoutAPort(t *testing.T) {
@@ -424,4 +449,28 @@ func TestShrunkSubnet(t *testing.T) {
 	w.pod("c", "3")
 	w.ip(t, "c")
 	require.Equal(t, "10.20.0.0/25", w.notes("c")["ovn.kubernetes.io/cidr"])
+}
+
+// TestRowsInTheMaking: a pod is not told that rows are missing which are about to be
+// made, and of those that stay missing the cause.
+func TestRowsInTheMaking(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet(slow, v1.SubnetSpec{CIDRBlock: "10.40.0.0/24"})
+	w.pod("early", "u", "ovn.kubernetes.io/logical_switch", slow)
+	w.subnet("lost", v1.SubnetSpec{CIDRBlock: "10.41.0.0/24", Vpc: "none"})
+	w.pod("lost", "u", "ovn.kubernetes.io/logical_switch", "lost")
+	l := lead(t, "one", w, db)
+	w.ip(t, "early")
+	_, failed := l.failed.Load("northbound rows of pod/ns/early: Logical_Switch_Port early.ns: Logical_Switch slow is not in the northbound database")
+	require.True(t, failed)
+	require.Empty(t, w.warned(podKey("early")))
+	require.Eventually(t, func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return slices.ContainsFunc(w.events, func(e told) bool {
+			return e.on == podKey("lost") && e.Unserved && e.Message == "no rows of Subnet lost: there is no router of Vpc none: it does not exist, or its condition says why"
+		})
+	}, patience, tick, "%v", w.warned(podKey("lost")))
+	require.Len(t, w.warned(podKey("lost")), 1)
 }

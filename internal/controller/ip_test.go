@@ -2,6 +2,7 @@ package controller_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -131,6 +132,47 @@ func TestStatefulSetKeepsAddresses(t *testing.T) {
 	w.sized("s2", 1)
 	w.pod("other", "5")
 	require.Equal(t, "10.21.0.2", w.ip(t, "other"))
+
+	// It is free of a StatefulSet that is being deleted, although that has replicas.
+	w.set(podKey("other"), nil)
+	w.replica("db-0", "6", "s2")
+	w.ip(t, "db-0")
+	w.set(podKey("db-0"), nil)
+	w.pod("other", "7")
+	require.Eventually(t, func() bool { return strings.Contains(strings.Join(w.warned(podKey("other")), " "), "is full") }, patience, tick)
+	w.set(object.Key{Kind: object.KindSet, Namespace: "ns", Name: "db"}, object.StatefulSet{Namespace: "ns", Name: "db", UID: "s2", Replicas: 1, Ending: true})
+	require.Equal(t, "10.21.0.2", w.ip(t, "other"))
+}
+
+// TestStatefulSetHoldsSubnet: what a Subnet was stays, under the next leader too, while a
+// StatefulSet keeps an address that it would no longer have, and is given up with it.
+func TestStatefulSetHoldsSubnet(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.85.0.0/24", Default: true})
+	w.sized("s1", 1)
+	w.replica("db-0", "1", "s1")
+	first := lead(t, "one", w, db)
+	require.Equal(t, "10.85.0.2", w.ip(t, "db-0"))
+	w.set(podKey("db-0"), nil)
+	require.Eventually(t, func() bool {
+		return strings.Contains(db.Get("Logical_Switch_Port", "db-0.ns", "addresses"), "10.85.0.2")
+	}, patience, tick)
+	first.rests(t)
+	first.stop()
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.86.0.0/24", Default: true})
+	lead(t, "two", w, db)
+	w.replica("db-0", "2", "s1")
+	require.Equal(t, "10.85.0.2", w.ip(t, "db-0"))
+	w.set(podKey("db-0"), nil)
+	w.sized("s1", 0)
+	require.Eventually(t, func() bool { return ports(db)["db-0.ns"] == "" }, patience, tick)
+	require.Eventually(t, func() bool { // who asks in between has an address of the former network, as the Subnet has
+		return strings.Contains(db.Get("Logical_Router_Port", "ovn-cluster-web", "networks"), "10.86.0.1/24")
+	}, patience, tick)
+	w.pod("other", "3")
+	require.Equal(t, "10.86.0.2", w.ip(t, "other"))
+	w.counts(t, "web", "1", "10.86.0.2", "252", "10.86.0.3-10.86.0.254")
 }
 
 // TestStatefulSetAsksForAnother: what a replica asks for anew counts more than what
@@ -161,15 +203,37 @@ func TestReservedByObject(t *testing.T) {
 	w.subnet("tiny", v1.SubnetSpec{CIDRBlock: "10.23.0.0/30", Default: true})
 	w.set(ipKey("a.ns"), &v1.IP{ObjectMeta: metav1.ObjectMeta{Name: "a.ns", UID: "u1"}, Spec: v1.IPSpec{
 		PodName: "a", Namespace: "ns", Subnet: "tiny", V4IPAddress: "10.23.0.2", MacAddress: "0a:00:00:00:23:02",
+		AttachSubnets: []string{"web"}, AttachIPs: []string{"10.24.0.2"}, AttachMacs: []string{"0a:00:00:00:24:02"},
 	}})
+	says := func(name, want string) {
+		t.Helper()
+		w.object(t, name, func(o *v1.IP) bool {
+			var got []string
+			for _, c := range o.Status.Conditions {
+				got = append(got, c.Type+" "+c.Status+" "+c.Message)
+			}
+			return strings.HasPrefix(strings.Join(got, "; "), want)
+		})
+	}
+	w.elsewhere("10.84.0.0/30")
+	w.pod("full", "0", instead, "ns/uplink")
 	first := lead(t, "one", w, db)
+	w.given(t, "full")
 	reserved := func(o *v1.IP) bool { return o.Labels["ovn.kubernetes.io/ip_reserved"] == "true" }
 	w.object(t, "a.ns", reserved)
 	w.pod("b", "1")
 	require.Eventually(t, func() bool { return len(w.warned(podKey("b"))) == 1 }, patience, tick)
-	w.pod("a", "2")
+	w.pod("a", "2", networks, "uplink") // of which none is free
+	require.Eventually(t, func() bool {
+		return strings.Contains(strings.Join(w.warned(podKey("a")), " "), "Subnet uplink is full")
+	}, patience, tick)
+	w.change("b", "test/look", "again")
+	first.rests(t)
+	require.Empty(t, w.notes("b")["ovn.kubernetes.io/ip_address"], "it is kept although the pod has not all that it asks for")
+	w.change("a", networks, "")
 	require.Equal(t, "10.23.0.2", w.ip(t, "a"))
 	require.Equal(t, "0a:00:00:00:23:02", w.notes("a")["ovn.kubernetes.io/mac_address"])
+	says("a.ns", "Ready True ; NotImplemented True spec.attachSubnets, spec.attachIps, spec.attachMacs")
 	w.set(podKey("a"), nil)
 	first.stop()
 	told := w.warned(podKey("b"))
@@ -188,8 +252,10 @@ func TestReservedByObject(t *testing.T) {
 	}})
 	require.Eventually(t, func() bool { return len(w.warned(ipKey("c.ns"))) == 1 }, patience, tick)
 	require.Contains(t, w.warned(ipKey("c.ns"))[0], "ReserveAddressFailed: 10.23.0.2 is held by pod ns/b")
+	says("c.ns", "Ready False 10.23.0.2 is held by pod ns/b")
 	w.set(podKey("b"), nil)
 	w.object(t, "c.ns", reserved)
+	says("c.ns", "Ready True ; NotImplemented False ")
 }
 
 // TestPodsBeforeRecords: IP objects that an API server takes no more keep no pod

@@ -12,12 +12,12 @@ import (
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 )
 
-// keptBy notes what keeps the addresses of pods of a name: a StatefulSet, whose
-// next pod of the name has them again. Other owners keep none.
+// keptBy notes what keeps the addresses of pods of a name: a StatefulSet or a virtual
+// machine, whose next pod of the name has them again. Other owners keep none.
 func (t *term) keptBy(pod core.Pod, o object.Owner) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if o.Kind != string(object.KindSet) {
+	if o.Kind != string(object.KindSet) && (o.Kind != string(object.KindMachine) || t.Machines == nil) {
 		delete(t.keepers, pod.String())
 		return
 	}
@@ -30,28 +30,42 @@ func (t *term) keeperOf(pod core.Pod) string {
 	return t.keepers[pod.String()].String()
 }
 
-// set has pods looked at that are gone and whose addresses a StatefulSet kept.
-func (t *term) set(k object.Key) {
+// keeper has pods looked at that are gone and whose addresses a StatefulSet or a virtual
+// machine kept; where that has no name, those of all of its kind, and those that are there.
+func (t *term) keeper(k object.Key) {
 	var keys []object.Key
 	t.mu.Lock()
 	for name, by := range t.keepers {
 		namespace, pod, _ := strings.Cut(name, "/")
-		if namespace == k.Namespace && by.Name == k.Name {
+		if by.Kind == string(k.Kind) && (k.Name == "" || namespace == k.Namespace && by.Name == k.Name) {
 			keys = append(keys, object.KindPod.Named(namespace, pod))
 		}
 	}
 	t.mu.Unlock()
 	t.queue.Add(slices.DeleteFunc(keys, func(k object.Key) bool { _, live := t.Pods.Get(k.Namespace, k.Name); return live })...)
+	if k.Kind != object.KindMachine {
+		return
+	}
+	for _, p := range t.Pods.List() {
+		if p.Machine && (k.Name == "" || p.Namespace == k.Namespace && p.Name == k.Name) {
+			t.queue.Add(object.KindPod.Named(p.Namespace, p.Name))
+		}
+	}
 }
 
-// wanted tells that the StatefulSet that made the pods of a name is there and will
-// make another: the same one, not ending, with a replica of that ordinal.
+// wanted tells that what made the pods of a name is there and will make another: the same
+// StatefulSet, not ending, with a replica of that ordinal, or the same virtual machine. One
+// of which nothing is known is taken to be there.
 func (t *term) wanted(pod core.Pod) bool {
 	t.mu.Lock()
 	by, has := t.keepers[pod.String()]
 	t.mu.Unlock()
 	if !has {
 		return false
+	}
+	if by.Kind == string(object.KindMachine) {
+		m, there, known := t.Machines.Get(pod.Namespace, by.Name)
+		return !known || there && m.UID == by.UID && !m.Ending
 	}
 	s, ok := t.Sets.Get(pod.Namespace, by.Name)
 	at, numbered := resolve.Ordinal(pod.Name)

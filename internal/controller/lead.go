@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,7 +16,11 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/controller/claim"
+	"github.com/fairlead/fairlead/internal/controller/gateway"
+	"github.com/fairlead/fairlead/internal/controller/groups"
+	"github.com/fairlead/fairlead/internal/controller/launcher"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/networks"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
@@ -26,9 +32,13 @@ type Config struct {
 	DB Database
 	// Join is the nodes' Subnet where no object of that name declares it.
 	Join core.Subnet
+	// Silent, unless it is nil, tells of a node that it answers no more.
+	Silent func(node string) bool
 	// Workers is how many objects are worked on at once, and a quarter as many records
 	// of what was done; 0 is 32. Their rows share transactions.
 	Workers int
+	// Outside: package external gives pods addresses outside.
+	Outside bool
 	// Done, unless it is nil, hears of each object that was worked on: its kind,
 	// how long that took, and what came of it.
 	Done func(kind object.Kind, took time.Duration, err error)
@@ -60,18 +70,22 @@ type Controller struct {
 // New makes a Controller that does not lead yet.
 func New(c Config) *Controller {
 	c.Workers = cmp.Or(c.Workers, 32)
+	c.World = launcher.World(c.World)
 	return &Controller{Config: c}
 }
 
 // Kinds of keys of the queue that no object has: networks compares all Subnets
 // in force with those before, status writes a Subnet's counts, everything has
 // all objects looked at, vlans compares all Vlans, locals is what names in load
-// balancers stand for on each node.
+// balancers stand for on each node, exits are the gateways of all centralized Subnets.
 const (
 	kindVlans    object.Kind = "vlans"
-	kindLocals   object.Kind = "locals"
+	kindUplinks  object.Kind = "providers"
+	kindLocals   object.Kind = object.KindLocals
+	kindExits    object.Kind = object.KindExits
 	kindAll      object.Kind = "everything"
 	kindNetworks object.Kind = "networks"
+	kindSpace    object.Kind = "annotations of a namespace"
 	kindStatus   object.Kind = "status"
 )
 
@@ -97,22 +111,30 @@ type term struct {
 	Config
 	book   *book.Book
 	claims *claim.Keeper
-	nets   *networks
+	nets   *networks.Networks
 	rules  *policies
-	guards *guards
+	guards *groups.Members
+	// gateways remembers by which nodes pods of centralized Subnets leave.
+	gateways *gateway.Keeper
 	// sharers are, by Vip, the pods that may send from its addresses.
-	sharers *guards
+	sharers *groups.Members
 	queue   lanes
+
+	pods sync.Map // that were there in this term, by namespace/name
+	seen sync.Map // Services, nodes and NetworkPolicies that were, or are proven to be gone, by key
 
 	mu       sync.Mutex
 	told     map[string]logical.Subnet   // Subnets that were in force when they were compared last
 	look     uint64                      // whose these are (networks.Since)
+	homes    uint64                      // as they were then (networks.Homes)
+	blamed   map[string]string           // what was wrong with Subnets then
 	switches map[string]string           // Vpc by Subnet that has rows; anyVpc where that is not known
-	waiting  map[object.Key]string       // what failed, and the Subnet or Vpc that it needs; "" for none
+	waiting  map[object.Key]awaited      // what failed, and what it needs
 	faults   map[string]error            // why Subnets have no rows
 	keepers  map[string]object.Owner     // that keep addresses for pods of a name, by namespace/name
 	warned   map[object.Key]object.Event // the last event about an object that is not well
 	lending  sync.Mutex                  // held while an address goes between a Vip and a pod
+	making   sync.Mutex                  // held while a SecurityGroup's rows are made for the Vpcs that there are
 	local    sync.Mutex                  // makes locals one after the other
 	chassis  map[string][]logical.Place  // nodes by the chassis that had one in this term; only locals has it
 	named    atomic.Bool                 // there was a Service for which it matters where clients are
@@ -131,8 +153,8 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 	defer end(nil)
 	addresses := book.New()
 	t := &term{
-		Config: c.Config, book: addresses, nets: newNetworks(c.Readers, c.Join, addresses), rules: newPolicies(c.Readers), guards: newGuards(), sharers: newGuards(), queue: newLanes(),
-		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[object.Key]string{}, warned: map[object.Key]object.Event{}, keepers: map[string]object.Owner{}, faults: map[string]error{}, chassis: map[string][]logical.Place{},
+		Config: c.Config, book: addresses, nets: networks.New(c.Readers, c.Join, addresses), rules: newPolicies(c.Readers), guards: groups.New(), gateways: gateway.New(), sharers: groups.New(), queue: newLanes(),
+		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[object.Key]awaited{}, warned: map[object.Key]object.Event{}, keepers: map[string]object.Owner{}, faults: map[string]error{}, chassis: map[string][]logical.Place{},
 	}
 	t.keepClaims()
 	if err := c.Follow(ctx, t.changed); err != nil {
@@ -147,8 +169,13 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 	if err := t.restore(ctx); err != nil {
 		return err
 	}
-	t.nets.restored()
-	t.restoreFaces()
+	t.nets.Restored()
+	for _, n := range t.Nodes.List() {
+		t.claims.Hold(n.Name, n.Holds)
+	}
+	if err := t.restoreFaces(); err != nil {
+		return err
+	}
 	t.restoreGuards()
 	c.mu.Lock()
 	c.now = t
@@ -176,12 +203,12 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 func (c *Controller) Touched(owner string, lost bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if k, ok := keyOf(owner); ok && c.now != nil {
+	if k, ok := object.KeyOf(owner); ok && c.now != nil {
 		if lost && k.Kind == object.KindPolicy {
 			c.now.rules.Changed(k)
 		}
 		if lost && k.Kind == object.KindGroup {
-			c.now.queue.Add(c.now.guards.lost(k.Name)...)
+			c.now.queue.Add(c.now.guards.Lost(k.Name)...)
 		}
 		c.now.queue.Add(k)
 	}
@@ -209,35 +236,6 @@ func (c *Controller) Pending() (n int, leads bool) {
 	return c.now.queue.Len(), true
 }
 
-// keyOf is the object of an owner of rows.
-func keyOf(owner string) (object.Key, bool) {
-	kind, rest, _ := strings.Cut(owner, "/")
-	switch kind {
-	case "vpc":
-		return object.Key{Kind: object.KindVpc, Name: rest}, true
-	case "subnet":
-		return object.Key{Kind: object.KindSubnet, Name: rest}, true
-	case "node":
-		return object.Key{Kind: object.KindNode, Name: rest}, true
-	case "pod":
-		namespace, name, ok := strings.Cut(rest, "/")
-		return object.KindPod.Named(namespace, name), ok
-	case "service":
-		namespace, name, ok := strings.Cut(rest, "/")
-		return object.KindService.Named(namespace, name), ok
-	case "vip":
-		return object.Key{Kind: object.KindVip, Name: rest}, true
-	case logical.LocalOwner:
-		return object.Key{Kind: kindLocals}, true
-	case "securitygroup":
-		return object.Key{Kind: object.KindGroup, Name: rest}, true
-	case "networkpolicy":
-		namespace, name, ok := strings.Cut(rest, "/")
-		return object.KindPolicy.Named(namespace, name), ok
-	}
-	return object.Key{}, false
-}
-
 // changed takes news of an object.
 func (t *term) changed(k object.Key) {
 	switch k.Kind {
@@ -247,15 +245,20 @@ func (t *term) changed(k object.Key) {
 	case object.KindNamespace, object.KindPool, object.KindVpc:
 		t.nets.Changed(k)
 		t.queue.Add(object.Key{Kind: kindNetworks}, object.Key{Kind: kindVlans}, k)
-	case object.KindVlan:
-		t.queue.Add(object.Key{Kind: kindVlans})
+		if k.Kind == object.KindNamespace {
+			t.queue.Add(object.Key{Kind: kindSpace, Name: k.Name})
+		}
+	case object.KindVlan, object.KindProvider:
+		t.nets.Changed(k)
+		t.queue.Add(object.Key{Kind: kindNetworks}, object.Key{Kind: kindVlans}, object.Key{Kind: kindUplinks})
 	case object.KindPolicy:
 		t.rules.Changed(k)
 		t.queue.Add(k)
 	case object.KindNAD:
 		t.rouse("")
 	case object.KindNode:
-		t.queue.Add(k, object.Key{Kind: kindLocals})
+		t.nets.Changed(k)
+		t.queue.Add(k, object.Key{Kind: kindNetworks}, object.Key{Kind: kindLocals}, object.Key{Kind: kindUplinks}, object.Key{Kind: kindExits})
 	default:
 		t.queue.Add(k)
 	}
@@ -327,7 +330,7 @@ func (t *term) everything() error {
 	if err != nil {
 		return err
 	}
-	keys := append([]object.Key{{Kind: object.KindVpc, Name: v1.DefaultVpc}, {Kind: kindNetworks}, {Kind: kindVlans}, {Kind: kindLocals}}, t.allPolicies()...)
+	keys := append([]object.Key{{Kind: object.KindVpc, Name: v1.DefaultVpc}, {Kind: kindNetworks}, {Kind: kindVlans}, {Kind: kindUplinks}, {Kind: kindLocals}, {Kind: kindExits}}, t.allPolicies()...)
 	keys = append(keys, t.moreKeys()...)
 	for _, v := range t.Vpcs.List() {
 		keys = append(keys, object.Key{Kind: object.KindVpc, Name: v.Name})
@@ -341,9 +344,7 @@ func (t *term) everything() error {
 	for _, p := range t.Pools.List() {
 		keys = append(keys, object.Key{Kind: object.KindPool, Name: p.Name})
 	}
-	for _, n := range t.Nodes.List() {
-		keys = append(keys, object.Key{Kind: object.KindNode, Name: n.Name})
-	}
+	keys = append(keys, t.nodeKeys()...)
 	for _, p := range t.Pods.List() {
 		keys = append(keys, object.KindPod.Named(p.Namespace, p.Name))
 	}
@@ -351,7 +352,7 @@ func (t *term) everything() error {
 		keys = append(keys, object.KindService.Named(s.Namespace, s.Name))
 	}
 	for _, o := range owners {
-		if k, ok := keyOf(o); ok {
+		if k, ok := object.KeyOf(o); ok {
 			keys = append(keys, k)
 		}
 	}
@@ -391,7 +392,7 @@ func (t *term) work(ctx context.Context, k object.Key) error {
 	case object.KindPolicy:
 		return t.policy(ctx, k)
 	case object.KindIP:
-		if !strings.HasPrefix(k.Name, logical.VipPort("")) { // which has an object of its own
+		if !strings.Contains(k.Name, "/") { // a Vip's or a router's, which have no object of this kind
 			return t.ip(ctx, k)
 		}
 		return nil
@@ -418,6 +419,12 @@ func (t *term) more(ctx context.Context, k object.Key) error {
 		return t.qos(ctx, k)
 	case kindVlans:
 		return t.vlans(ctx)
+	case kindUplinks:
+		return t.providers(ctx)
+	case kindExits:
+		return t.exits(ctx, k)
+	case kindSpace:
+		return t.space(ctx, k)
 	case kindLocals:
 		if err := t.locals(ctx); !errors.As(err, new(*ovn.UnsupportedError)) { // of which Services tell
 			return err
@@ -430,9 +437,7 @@ func (t *term) more(ctx context.Context, k object.Key) error {
 
 // moreKeys are the keys of those kinds.
 func (t *term) moreKeys() (keys []object.Key) {
-	for _, g := range t.Groups.List() {
-		keys = append(keys, object.Key{Kind: object.KindGroup, Name: g.Name})
-	}
+	keys = t.groupKeys()
 	for _, v := range t.Vips.List() {
 		keys = append(keys, object.Key{Kind: object.KindVip, Name: v.Name})
 	}
@@ -445,13 +450,72 @@ func (t *term) moreKeys() (keys []object.Key) {
 // heed has others looked at, for whom a key is news.
 func (t *term) heed(k object.Key) {
 	switch k.Kind {
-	case object.KindSet:
-		t.set(k)
+	case object.KindSet, object.KindMachine:
+		t.keeper(k)
 	case object.KindNamespace:
 		t.namespace(k.Name)
 	case kindNetworks:
 		t.compare()
 	}
+}
+
+// blame has Subnets told of which something else is wrong than before, and nodes: it may
+// be that they are in it, or that it is theirs and there is no object of it.
+func (t *term) blame(now map[string]string) {
+	t.mu.Lock()
+	before := t.blamed
+	t.blamed = now
+	t.mu.Unlock()
+	if maps.Equal(before, now) {
+		return
+	}
+	for _, of := range []map[string]string{before, now} {
+		for name := range of {
+			if before[name] != now[name] {
+				t.queue.Add(object.Key{Kind: kindStatus, Name: name})
+			}
+		}
+	}
+	if why := now[logical.JoinSubnet]; why != "" && why != before[logical.JoinSubnet] {
+		t.Log.Warn("the nodes' network is not what was declared", "subnet", logical.JoinSubnet, "why", why)
+	}
+	t.queue.Add(t.nodeKeys()...)
+}
+
+// podsIn are the keys of the pods that have addresses of some Subnets.
+func (t *term) podsIn(subnets map[string]bool) (keys []object.Key) {
+	for _, l := range t.book.All() {
+		if p := l.Owner.Pod; subnets[l.Subnet] && p.Namespace != "" {
+			keys = append(keys, object.KindPod.Named(p.Namespace, p.Name))
+		}
+	}
+	return keys
+}
+
+// nodeKeys are the keys of all nodes.
+func (t *term) nodeKeys() (keys []object.Key) {
+	for _, n := range t.Nodes.List() {
+		keys = append(keys, object.Key{Kind: object.KindNode, Name: n.Name})
+	}
+	return keys
+}
+
+// spaces are the keys of the annotations of namespaces whose pods may come to one of some
+// Subnets, or of all namespaces.
+func (t *term) spaces(of []core.Subnet, all bool) (keys []object.Key) {
+	fits := func(s core.Subnet) bool { return s.Default || s.Name == v1.DefaultSubnet }
+	if !all && !slices.ContainsFunc(of, fits) {
+		for _, s := range of {
+			for _, ns := range s.Namespaces {
+				keys = append(keys, object.Key{Kind: kindSpace, Name: ns})
+			}
+		}
+		return keys
+	}
+	for _, ns := range t.Namespaces.List() {
+		keys = append(keys, object.Key{Kind: kindSpace, Name: ns.Name})
+	}
+	return keys
 }
 
 // compare has Subnets looked at that are in force otherwise than before, and
@@ -464,25 +528,36 @@ func (t *term) compare() {
 	if now == nil {
 		return
 	}
+	t.queue.Add(object.Key{Kind: kindExits})
+	homes := t.nets.Homes()
 	t.mu.Lock()
-	names := logical.Differ(t.told, now)
+	names, moved := networks.Differ(t.told, now), map[string]bool{}
+	var come []core.Subnet
 	for _, name := range names {
+		if is, inForce := now[name]; inForce && networks.PodsDiffer(t.told[name], is) {
+			moved[name] = true
+		}
 		for _, of := range []map[string]logical.Subnet{t.told, now} {
 			if s, ok := of[name]; ok {
 				t.queue.Add(object.Key{Kind: object.KindVpc, Name: s.Vpc}) // its status names its Subnets
+				come = append(come, s.Subnet)
 			}
 		}
 	}
-	t.told, t.look = now, look
+	all := homes != t.homes
+	t.told, t.look, t.homes = now, look, homes
 	t.mu.Unlock()
+	t.blame(t.nets.Faults())
+	t.queue.Add(t.spaces(come, all)...)
+	if len(moved) > 0 {
+		t.queue.Add(t.podsIn(moved)...)
+	}
 	for _, name := range names {
 		t.queue.Add(object.Key{Kind: object.KindSubnet, Name: name})
 		if name == logical.JoinSubnet {
 			t.queue.Add(object.Key{Kind: object.KindVpc, Name: v1.DefaultVpc})
 			t.queue.Add(t.allPolicies()...)
-			for _, n := range t.Nodes.List() {
-				t.queue.Add(object.Key{Kind: object.KindNode, Name: n.Name})
-			}
+			t.queue.Add(t.nodeKeys()...)
 		}
 	}
 	if len(names) > 0 {

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/ippool"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/networks"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/controller/status"
 	"github.com/fairlead/fairlead/internal/core"
@@ -54,6 +54,9 @@ type given struct {
 func (t *term) pod(ctx context.Context, k object.Key) error {
 	p, ok := t.Pods.Get(k.Namespace, k.Name)
 	name := core.Pod{Namespace: k.Namespace, Name: k.Name}
+	if err := t.met(ctx, name, p, ok); err != nil {
+		return err
+	}
 	if err := t.adopt(ctx, p); err != nil {
 		return err
 	}
@@ -79,6 +82,44 @@ func (t *term) pod(ctx context.Context, k object.Key) error {
 	return t.serve(ctx, o, p, nics, held)
 }
 
+// met notes that a pod is there. Of one that is not, and was not in this term, it wants
+// the proof: the watch may have yet to tell of what a former leader served. A virtual
+// machine of which nothing is known yet is not to be served.
+func (t *term) met(ctx context.Context, pod core.Pod, is object.Pod, there bool) error {
+	if there {
+		t.pods.Store(pod.String(), nil)
+		if is.Unsure {
+			return fmt.Errorf("whether VirtualMachine %s is there is not known: %w", pod, core.ErrUnavailable)
+		}
+		return nil
+	}
+	if _, was := t.pods.Load(pod.String()); was {
+		return nil
+	}
+	gone, err := t.Claims.Gone(ctx, pod)
+	if err == nil && !gone {
+		err = fmt.Errorf("pod %s is there and has yet to be told of: %w", pod, core.ErrUnavailable)
+	}
+	return err
+}
+
+// missed is nil with the proof that a Service, a node or a NetworkPolicy is gone of which
+// there may be rows: one that was there in this term, or that the API server has no more.
+func (t *term) missed(ctx context.Context, k object.Key) error {
+	if _, was := t.seen.Load(k); was {
+		return nil
+	}
+	gone, err := t.Gone(ctx, k)
+	switch {
+	case err != nil:
+		return err
+	case !gone:
+		return fmt.Errorf("%s is there and has yet to be told of: %w", k, core.ErrUnavailable)
+	}
+	t.seen.Store(k, nil)
+	return nil
+}
+
 // serve gives a pod's interfaces addresses and rows, and tells it.
 func (t *term) serve(ctx context.Context, o object.Object, p object.Pod, nics []nic, held []core.Lease) error {
 	_, left := split(held, p.UID)
@@ -96,14 +137,38 @@ func (t *term) serve(ctx context.Context, o object.Object, p object.Pod, nics []
 // it is as it was known.
 func (t *term) report(ctx context.Context, o object.Object, p object.Pod, all []given) error {
 	t.settled(ctx, o, p, all)
-	want := podNotes(p, all)
-	if slices.ContainsFunc(all, given.claimed) {
+	told, drop := lacking(p.Annotations, podNotes(p, all)), t.stale(p, all)
+	if len(drop) > 0 || slices.ContainsFunc(all, given.claimed) {
 		o.Version = p.Version
 	}
-	if told := lacking(p.Annotations, want); len(told) > 0 {
-		return t.tell(ctx, o, told)
+	if p.Annotations[v1.AnnNoAddress] != "" {
+		drop = append(drop, v1.AnnNoAddress) // it has one now
+	}
+	if len(told)+len(drop) > 0 {
+		return t.tell(ctx, o, told, drop...)
 	}
 	return t.claims.Strays(ctx, p.Pod)
+}
+
+// stale are the annotations that tell a pod of interfaces which it is to have no more.
+// With them an address is still the pod's, so that those of an interface that OVN does
+// not carry stay until it is detached.
+func (t *term) stale(p object.Pod, all []given) (keys []string) {
+	own, _ := split(t.book.Of(p.Pod), p.UID)
+	for _, prefix := range logical.Told(p.Annotations) {
+		is := func(l core.Lease) bool { return logical.Prefix(p.Pod, l.Owner.Key.IfName) == prefix }
+		if slices.ContainsFunc(all, func(g given) bool { return is(g.lease) }) {
+			continue
+		}
+		var l core.Lease
+		if i := slices.IndexFunc(own, is); i >= 0 {
+			l = own[i]
+		}
+		if net, _, _ := t.nets.Get(l.Subnet); l.Subnet == "" || !claim.Needed(net.Subnet) || t.claims.Detached(l) {
+			keys = append(keys, logical.Stale(p.Annotations, prefix, l)...)
+		}
+	}
+	return keys
 }
 
 // outdated tells that what is left of an earlier pod of a name goes before the
@@ -171,7 +236,13 @@ func (t *term) clear(ctx context.Context, name core.Pod, held []core.Lease) erro
 		return err
 	}
 	t.keptBy(name, object.Owner{})
-	return t.claims.Strays(ctx, name)
+	if err := t.claims.Strays(ctx, name); err != nil {
+		return err
+	}
+	if _, there := t.Pods.Get(name.Namespace, name.Name); !there {
+		t.pods.Delete(name.String())
+	}
+	return nil
 }
 
 // release gives addresses back, and wakes who waits for some.
@@ -194,21 +265,37 @@ func (t *term) nics(ctx context.Context, p object.Pod, held []core.Lease) ([]nic
 	for _, l := range held {
 		pin(notes, logical.Prefix(p.Pod, l.Owner.Key.IfName), l)
 	}
-	src := desired{networks: t.nets, pod: resolve.Pod{Pod: p.Pod, Annotations: notes, Controller: p.Owner.Kind}}
+	src := networks.Source{Networks: t.nets, Of: resolve.Pod{Pod: p.Pod, Annotations: notes, Controller: p.Owner.Kind}}
 	wants, err := resolve.Resolve(ctx, src, resolve.Input{
 		Request: core.Request{
 			Op: core.Add, Key: core.Key{Container: p.UID, IfName: "eth0"}, Pod: p.Pod,
 			Conf: core.Conf{CNIVersion: "1.0.0", Name: "fairlead", Type: "fairlead"},
 		},
-		Devices: src, Log: t.Log,
+		Devices: src, Rank: t.rank(p), Log: t.Log,
 	})
-	if vpc := t.nets.homelessIn(p.Namespace); err != nil && vpc != "" {
+	if vpc := t.nets.HomelessIn(p.Namespace); err != nil && vpc != "" {
 		return nil, fmt.Errorf("namespace %s is Vpc %s's, which has no Subnet for its pods: %w", p.Namespace, vpc, err)
 	}
 	if err != nil {
 		return nil, err
 	}
 	return t.pooled(p, wants)
+}
+
+// rank orders the Subnets to which a pod may come: first the one of which an earlier pod
+// of its name left it addresses, or of which it runs with some, last those that are full.
+func (t *term) rank(p object.Pod) func(core.Subnet, core.Family) int {
+	_, left := split(t.book.Of(p.Pod), p.UID)
+	if !t.stays(p.Pod, left) {
+		left = nil
+	}
+	return func(s core.Subnet, only core.Family) int {
+		full := t.book.Full(s, only)
+		if slices.ContainsFunc(left, func(l core.Lease) bool { return l.Subnet == s.Name }) || full == 0 && len(p.IPs) > 0 && gives(s, p.IPs) {
+			return -1
+		}
+		return full
+	}
 }
 
 // pin makes annotations say what a lease does.
@@ -232,26 +319,24 @@ func (t *term) acquire(ctx context.Context, o object.Object, p object.Pod, nics 
 	for _, nic := range nics {
 		g := given{nic: nic}
 		subnet := nic.Subnet.Name
-		if g.net, _, _ = t.nets.Get(subnet); g.net.Name == "" {
-			err = fmt.Errorf("it is not in force: %w", core.ErrNotFound)
-		} else if bytes.Equal(nic.MAC, g.net.GatewayMAC()) {
-			err = fmt.Errorf("MAC %s is that of its gateway", nic.MAC)
-		} else {
+		g.net, _, _ = t.nets.Get(subnet)
+		g.net = t.joined(g.net)
+		if err = networks.Serves(g.net, nic.MAC); err == nil {
 			g.lease, g.fresh, err = t.borrow(nic.names.Vip, ipam.Request{
 				Subnet: nic.Subnet, Owner: owner(p.Pod, p.UID, nic.IfaceID), IPs: nic.IPs, Pool: nic.Pool, Ranges: nic.pool.Spare, Family: nic.Family, MAC: nic.MAC,
 				NoMAC: nic.lent && nic.MAC == nil && claim.Needed(nic.Subnet), // that is the plugin's matter
 			}, left)
 		}
 		if err != nil {
-			t.release(fresh(all), true)
-			return nil, t.failed(ctx, o, subnet, ReasonAcquire, t.full(subnet, nic.pool, err))
+			t.release(t.fresh(all), true)
+			return nil, t.failed(ctx, o, t.nets.Beside(subnet, p.Namespace), ReasonAcquire, t.full(subnet, nic.pool, err))
 		}
 		if nic.IfaceID == defaultPort(p.Pod) {
 			g.groups = groups
 		}
 		t.share(p, &g)
-		if g.guards, g.unguarded, err = t.guarded(ctx, nic); err != nil {
-			t.release(fresh(append(all, g)), true)
+		if g.guards, g.unguarded, err = t.guarded(ctx, nic, g.net.Vpc); err != nil {
+			t.release(t.fresh(append(all, g)), true)
 			return nil, err
 		}
 		all = append(all, g)
@@ -281,10 +366,10 @@ func (t *term) full(subnet string, pool ippool.Pool, err error) error {
 	return fmt.Errorf("pod left without an address: Subnet %s is full (%s): %w", subnet, strings.Join(parts, ", "), err)
 }
 
-// fresh are the leases that have no row yet.
-func fresh(all []given) (out []core.Lease) {
+// fresh are the leases that have no row yet and that no object keeps for the pod.
+func (t *term) fresh(all []given) (out []core.Lease) {
 	for _, g := range all {
-		if g.fresh {
+		if g.fresh && !t.reserved(g.lease) {
 			out = append(out, g.lease)
 		}
 	}
@@ -293,7 +378,7 @@ func fresh(all []given) (out []core.Lease) {
 
 // rowsOf are a pod's rows: an interface with an address of a claim has none.
 func (t *term) rowsOf(p object.Pod, all []given) logical.Pod {
-	rows := logical.Pod{Pod: p.Pod, Keeper: t.keeperOf(p.Pod)}
+	rows := logical.Pod{Pod: p.Pod, Keeper: t.keeperOf(p.Pod), Nodes: p.Nodes}
 	for _, g := range all {
 		if g.claimed() {
 			continue
@@ -301,7 +386,7 @@ func (t *term) rowsOf(p object.Pod, all []given) logical.Pod {
 		port := g.lease.Owner.Key.IfName
 		rows.Ports = append(rows.Ports, logical.Port{
 			Name: port, Subnet: g.net.Name, MAC: g.lease.MAC, IPs: g.lease.IPs, Groups: slices.Concat(g.groups, guardsOf(g)),
-			Open: g.nic.Open || g.nic.Subnet.Open, VIPs: slices.Concat(g.nic.VIPs.Addrs(), g.vips),
+			Open: g.nic.Open || g.nic.Subnet.Open, Probes: g.net.Underlay != "", Offers: g.net.Offers, VIPs: slices.Concat(g.nic.VIPs.Addrs(), g.vips),
 		})
 	}
 	return rows
@@ -327,13 +412,13 @@ func (t *term) commit(ctx context.Context, o object.Object, p object.Pod, all []
 	default:
 		return t.unmade(ctx, o, all, err)
 	}
-	if err := t.free(ctx, beyond(held, all)); err != nil {
+	if err := t.free(ctx, slices.DeleteFunc(beyond(held, all), t.claims.Kept)); err != nil {
 		return err
 	}
 	for _, g := range all {
 		t.queue.Add(ipKey(g.lease))
 	}
-	for _, l := range fresh(all) {
+	for _, l := range t.fresh(all) {
 		t.counted(l.Subnet)
 	}
 	t.face(p, all)
@@ -343,7 +428,7 @@ func (t *term) commit(ctx context.Context, o object.Object, p object.Pod, all []
 
 // unmade gives back what a pod got whose rows the database refused.
 func (t *term) unmade(ctx context.Context, o object.Object, all []given, why error) error {
-	if err := t.free(ctx, fresh(all)); err != nil {
+	if err := t.free(ctx, t.fresh(all)); err != nil {
 		return err
 	}
 	subnet := ""
@@ -366,12 +451,12 @@ func lacking(have, want map[string]string) map[string]string {
 	return want
 }
 
-// tell writes annotations of an object, in one write.
-func (t *term) tell(ctx context.Context, o object.Object, want map[string]string) error {
-	if len(want) == 0 {
+// tell writes annotations of an object and removes others, in one write.
+func (t *term) tell(ctx context.Context, o object.Object, want map[string]string, drop ...string) error {
+	if len(want)+len(drop) == 0 {
 		return nil
 	}
-	err := t.Annotate(ctx, o, want)
+	err := t.Annotate(ctx, o, want, drop...)
 	fail.Here("controller.told")
 	if errors.Is(err, core.ErrNotFound) {
 		return nil // whoever has the name now comes by itself
@@ -379,24 +464,22 @@ func (t *term) tell(ctx context.Context, o object.Object, want map[string]string
 	return err
 }
 
-// Annotations that only a controller writes or reads.
-const (
-	fieldRouter   = "logical_router"
-	fieldPortName = "port_name"
-)
+// fieldPortName is an annotation that only a controller writes or reads.
+const fieldPortName = "port_name"
 
 // podNotes are the annotations of a pod with these interfaces.
 func podNotes(p object.Pod, all []given) map[string]string {
 	out := map[string]string{}
 	for _, g := range all {
 		at := logical.Prefix(p.Pod, g.lease.Owner.Key.IfName) + v1.ProviderSuffix
-		maps.Copy(out, logical.LeaseNotes(at, g.net, g.lease))
-		if g.claimed() {
-			continue // what carries it is not ours
+		if g.claimed() { // what carries it is not ours
+			maps.Copy(out, logical.LeaseNotes(at, g.net, g.lease))
+		} else {
+			maps.Copy(out, logical.RoutedNotes(at, g.net, g.lease, g.nic.Type))
 		}
-		out[at+fieldRouter] = g.net.Vpc
-		out[at+v1.FieldNICType] = g.nic.Type
-		out[at+v1.FieldRouted] = "true"
+		if p.Machine {
+			out[at+v1.FieldMachine] = p.Name
+		}
 	}
 	return out
 }

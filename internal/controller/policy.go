@@ -3,11 +3,13 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 
+	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
@@ -30,13 +32,16 @@ type policies struct {
 	all     map[string]map[string]*logical.NetworkPolicy
 	written map[object.Key]bool // whose port groups are in the database
 	pods    *logical.Pods       // that have rows
+	// untold are policies that have rows and of which no watch has told, by namespace: while
+	// it is not known whether they are gone their pods stay in their groups.
+	untold map[string]map[string]bool
 }
 
 // newPolicies has all policies looked at, when they are needed first.
 func newPolicies(from object.Readers) *policies {
 	return &policies{
 		from: from, stale: map[object.Key]bool{}, all: map[string]map[string]*logical.NetworkPolicy{}, written: map[object.Key]bool{},
-		pods: logical.NewPods(),
+		pods: logical.NewPods(), untold: map[string]map[string]bool{},
 	}
 }
 
@@ -66,6 +71,7 @@ func (s *policies) look() (pods []object.Key) {
 		if o, ok := s.from.Policies.Get(k.Namespace, k.Name); ok {
 			now = logical.ReadNetworkPolicy(o.Namespace, o.Name, o.Spec)
 			within(s.all, k.Namespace)[k.Name] = now
+			delete(s.untold[k.Namespace], k.Name)
 			s.pods.Add(now)
 		} else {
 			delete(s.all[k.Namespace], k.Name)
@@ -134,7 +140,11 @@ func (t *term) allPolicies() (keys []object.Key) {
 
 // restoreFaces reads the policies, and what they see of pods that have
 // addresses: a new leader's first look leaves nobody out.
-func (t *term) restoreFaces() {
+func (t *term) restoreFaces() error {
+	owners, err := t.DB.Owners()
+	if err != nil {
+		return err
+	}
 	keys := t.allPolicies()
 	for _, k := range keys {
 		t.rules.Changed(k)
@@ -145,22 +155,56 @@ func (t *term) restoreFaces() {
 	for _, n := range t.Namespaces.List() {
 		t.rules.label(n.Name)
 	}
+	for _, v := range t.Vpcs.List() {
+		t.rules.pods.Link(v.Name, linkedTo(v.Spec))
+	}
 	for _, p := range pods {
 		for _, l := range t.book.Of(p.Pod) {
 			if l.Owner.Key.IfName == defaultPort(p.Pod) && l.Owner.Key.Container == p.UID {
-				t.rules.put(p.Pod, member(p, l))
+				net, _, _ := t.nets.Get(l.Subnet)
+				t.rules.put(p.Pod, member(p, l, net.Vpc))
 			}
 		}
 	}
 	t.rules.look()
+	t.rules.doubt(owners)
+	return nil
+}
+
+// doubt notes the policies that own rows and that no watch has told of. The caller holds mu.
+func (s *policies) doubt(owners []string) {
+	for _, o := range owners {
+		if k, ok := object.KeyOf(o); ok && k.Kind == object.KindPolicy && s.all[k.Namespace][k.Name] == nil {
+			within(s.untold, k.Namespace)[k.Name] = true
+		}
+	}
 }
 
 // defaultPort names a pod's port of its default network, which alone policies
 // govern.
 func defaultPort(p core.Pod) string { return p.Name + "." + p.Namespace }
 
-func member(p object.Pod, l core.Lease) *logical.Member {
-	return &logical.Member{Name: p.Name, Labels: p.Labels, Ports: p.Ports, IPs: l.IPs}
+func member(p object.Pod, l core.Lease, vpc string) *logical.Member {
+	return &logical.Member{Name: p.Name, Labels: p.Labels, Ports: p.Ports, IPs: l.IPs, Vpc: vpc}
+}
+
+// linkedTo are the Vpcs to which one names links.
+func linkedTo(spec v1.VpcSpec) (out []string) {
+	for _, p := range spec.VpcPeerings {
+		out = append(out, p.RemoteVpc)
+	}
+	return out
+}
+
+// linked has policies looked at where a Vpc has other links than before: who reaches their
+// pods depends on these.
+func (t *term) linked(vpc string, spec v1.VpcSpec) {
+	t.rules.mu.Lock()
+	changed := t.rules.pods.Link(vpc, linkedTo(spec))
+	t.rules.mu.Unlock()
+	if changed {
+		t.queue.Add(append(t.allPolicies(), t.groupKeys()...)...)
+	}
 }
 
 // groups are the port groups of a pod, which are in the database: its port comes
@@ -168,6 +212,10 @@ func member(p object.Pod, l core.Lease) *logical.Member {
 func (t *term) groups(ctx context.Context, p object.Pod) (out []string, err error) {
 	t.rules.mu.Lock()
 	t.queue.Add(t.rules.look()...)
+	for name := range t.rules.untold[p.Namespace] {
+		t.rules.mu.Unlock()
+		return nil, fmt.Errorf("whether NetworkPolicy %s/%s is there is not known: %w", p.Namespace, name, core.ErrUnavailable)
+	}
 	names, missing := t.rules.over(p), []object.Key{}
 	for _, name := range names {
 		out = append(out, logical.GroupOf(p.Namespace, name))
@@ -194,7 +242,7 @@ func (t *term) face(p object.Pod, all []given) {
 	}
 	t.rules.mu.Lock()
 	defer t.rules.mu.Unlock()
-	keys := t.rules.put(p.Pod, member(p, all[i].lease))
+	keys := t.rules.put(p.Pod, member(p, all[i].lease, all[i].net.Vpc))
 	keys = append(keys, t.rules.look()...)
 	var now []string
 	for _, name := range t.rules.over(p) {
@@ -226,6 +274,21 @@ func (t *term) namespace(name string) {
 	t.queue.Add(t.rules.label(name)...)
 }
 
+// unrule removes the rows of a NetworkPolicy that is gone.
+func (t *term) unrule(ctx context.Context, k object.Key) error {
+	if err := t.missed(ctx, k); err != nil {
+		return err
+	}
+	t.calm(k)
+	if err := t.DB.Apply(ctx, &ovn.Set{Owner: "networkpolicy/" + k.Namespace + "/" + k.Name}); err != nil {
+		return err
+	}
+	t.rules.mu.Lock()
+	defer t.rules.mu.Unlock()
+	delete(t.rules.untold[k.Namespace], k.Name)
+	return nil
+}
+
 // policy makes a NetworkPolicy's rows what they should be.
 func (t *term) policy(ctx context.Context, k object.Key) error {
 	t.rules.mu.Lock()
@@ -238,9 +301,9 @@ func (t *term) policy(ctx context.Context, k object.Key) error {
 	}
 	t.rules.mu.Unlock()
 	if p == nil {
-		t.calm(k)
-		return t.DB.Apply(ctx, &ovn.Set{Owner: "networkpolicy/" + k.Namespace + "/" + k.Name})
+		return t.unrule(ctx, k)
 	}
+	t.seen.Store(k, nil)
 	net, _, _ := t.nets.Get(logical.JoinSubnet)
 	set, undone := p.Set(seen, net.CIDRs)
 	obj, _ := t.Policies.Get(k.Namespace, k.Name)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	networking "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/logical"
@@ -60,7 +61,7 @@ func peers(t *testing.T, db *bed.Central, name, addresses string) {
 
 // TestNetworkPolicy: groups and address sets follow policies, pods' labels,
 // namespaces' labels and pods that go, also under a leader who comes later; what
-// no policy is about writes nothing of theirs.
+// no policy is about has none of their rows looked at.
 func TestNetworkPolicy(t *testing.T) {
 	t.Parallel()
 	w, db := newWorld(), database(t)
@@ -99,6 +100,18 @@ func TestNetworkPolicy(t *testing.T) {
 	group(t, db, "p", 0)
 	w.policy("p", "web", "client")
 	group(t, db, "p", 1)
+
+	// What none of them is about.
+	first.rests(t)
+	before := first.rules.Load()
+	w.labelled("plain", "6", "plain")
+	w.service("plain", "10.96.0.9", 0)
+	w.slice("plain", "plain", w.ip(t, "plain"))
+	vips(t, db, "plain", "10.96.0.9:80="+w.ip(t, "plain")+":8080")
+	w.set(podKey("plain"), nil)
+	require.Eventually(t, func() bool { return ports(db)["plain.ns"] == "" }, patience, tick)
+	first.rests(t)
+	require.Equal(t, before, first.rules.Load(), "a pod and a Service that no policy is about had rows of policies looked at")
 
 	// What was changed while nobody led.
 	first.stop()
@@ -195,4 +208,48 @@ func TestCollidingNames(t *testing.T) {
 	delete(after, "a.b c")
 	require.Equal(t, before, after)
 	require.Equal(t, "a-b", db.Get("Logical_Switch", "a-b", "name"))
+}
+
+// TestPolicyOfAVpc: a policy lets in pods of the Vpc that its own pods are in, not those of
+// another that has the same addresses, also under the next leader; pods of Vpcs with links
+// count, and what a Subnet's move to another Vpc changes.
+func TestPolicyOfAVpc(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	vpc := func(name string, peers ...v1.VpcPeering) {
+		w.set(object.Key{Kind: object.KindVpc, Name: name}, &v1.Vpc{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1.VpcSpec{VpcPeerings: peers}})
+	}
+	in := func(name, uid, app, subnet, ip string) {
+		w.set(podKey(name), object.Pod{Pod: core.Pod{Namespace: "ns", Name: name, UID: uid}, Labels: map[string]string{"app": app},
+			Annotations: map[string]string{"ovn.kubernetes.io/logical_switch": subnet, "ovn.kubernetes.io/ip_address": ip}})
+	}
+	for _, name := range []string{"blue", "red", "green"} {
+		vpc(name)
+	}
+	w.subnet("blue", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Vpc: "blue"})
+	w.subnet("red", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Vpc: "red"})
+	w.subnet("green", v1.SubnetSpec{CIDRBlock: "10.22.0.0/24", Vpc: "green"})
+	w.space("a")
+	w.policy("p", "web", "client")
+	in("server", "1", "web", "blue", "10.20.0.9")
+	in("mine", "2", "client", "blue", "10.20.0.2")
+	in("theirs", "3", "client", "red", "10.20.0.3")
+	in("third", "4", "client", "green", "10.22.0.4")
+	first := lead(t, "one", w, db)
+	for _, name := range []string{"server", "mine", "theirs", "third"} {
+		w.ip(t, name)
+	}
+	peers(t, db, "p", "10.20.0.2")
+	first.stop()
+	lead(t, "two", w, db)
+	in("more", "5", "client", "red", "10.20.0.5")
+	w.ip(t, "more")
+	peers(t, db, "p", "10.20.0.2")
+	vpc("blue", v1.VpcPeering{RemoteVpc: "green", LocalConnectIP: "169.254.0.1/30"})
+	vpc("green", v1.VpcPeering{RemoteVpc: "blue", LocalConnectIP: "169.254.0.2/30"})
+	peers(t, db, "p", "10.20.0.2 10.22.0.4")
+	w.subnet("green", v1.SubnetSpec{CIDRBlock: "10.22.0.0/24", Vpc: "red"})
+	peers(t, db, "p", "10.20.0.2")
+	in("server2", "6", "web", "red", "10.20.0.9")
+	peers(t, db, "p", "10.20.0.2 10.20.0.3 10.20.0.5 10.22.0.4")
 }

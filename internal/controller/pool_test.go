@@ -192,3 +192,51 @@ func TestReplicaOfAnIPPool(t *testing.T) {
 	require.Equal(t, "10.30.0.60", w.ip(t, "db-0"))
 	w.pooled(t, "gold", "0", "", "2", "10.30.0.50-10.30.0.51", "True ")
 }
+
+// TestNamespaceOfSeveralSubnets: pods come to the first that has room, to the one that has
+// the address that they name, and back to the one where a StatefulSet keeps theirs; who
+// waits for all of them is served when one has room.
+func TestNamespaceOfSeveralSubnets(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("a", v1.SubnetSpec{CIDRBlock: "10.40.0.0/29", Namespaces: []string{"ns"}, ExcludeIps: []string{"10.40.0.3..10.40.0.6"}})
+	w.subnet("b", v1.SubnetSpec{CIDRBlock: "10.41.0.0/29", Namespaces: []string{"ns"}, ExcludeIps: []string{"10.41.0.4..10.41.0.6"}})
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true})
+	is := func(name, ip, subnet string) {
+		t.Helper()
+		require.Equal(t, ip, w.ip(t, name))
+		require.Equal(t, subnet, w.notes(name)["ovn.kubernetes.io/logical_switch"])
+	}
+	w.sized("set", 1)
+	w.pod("p", "1")
+	first := lead(t, "one", w, db)
+	is("p", "10.40.0.2", "a")
+	w.replica("db-0", "2", "set")
+	is("db-0", "10.41.0.2", "b")
+	w.pod("fixed", "3", "ovn.kubernetes.io/ip_address", "10.41.0.5")
+	is("fixed", "10.41.0.5", "b")
+	w.pod("listed", "4", "ovn.kubernetes.io/ip_pool", "10.41.0.6;10.41.0.4")
+	is("listed", "10.41.0.6", "b")
+	w.pod("last", "5")
+	is("last", "10.41.0.3", "b")
+
+	w.pod("waits", "6")
+	require.Eventually(t, func() bool { return len(w.warned(podKey("waits"))) == 1 }, patience, tick)
+	w.set(podKey("last"), nil)
+	is("waits", "10.41.0.3", "b")
+
+	// The first Subnet has room again: what is kept in the other one stays there.
+	w.set(podKey("p"), nil)
+	w.counts(t, "a", "0", "", "1", "10.40.0.2")
+	w.set(podKey("db-0"), nil)
+	w.replica("db-0", "7", "set")
+	is("db-0", "10.41.0.2", "b")
+	first.stop()
+
+	// So does what a pod has that ran before anybody told it anything.
+	w.runs("old", "10.41.0.4", `[{"interface":"eth0","ips":["10.41.0.4"],"mac":"02:00:00:00:00:09"}]`)
+	lead(t, "two", w, db)
+	is("old", "10.41.0.4", "b")
+	w.pod("next", "9")
+	is("next", "10.40.0.2", "a")
+}

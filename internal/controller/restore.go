@@ -15,40 +15,6 @@ import (
 	"github.com/fairlead/fairlead/internal/ovn"
 )
 
-// restoring collects leases of which no two have an address or a port.
-type restoring struct {
-	leases []core.Lease
-	taken  map[string]core.Owner // by Subnet and address or MAC, and by port
-}
-
-// borrowed tells that a pod has a Vip's lease.
-func (r *restoring) borrowed(vip core.Lease) bool {
-	return strings.HasPrefix(vip.Owner.Key.IfName, logical.VipPort("")) &&
-		slices.ContainsFunc(r.leases, func(by core.Lease) bool { return borrowed(by, vip) })
-}
-
-// add takes a lease in; of one that claims what another has it gives that
-// other.
-func (r *restoring) add(l core.Lease) (by core.Owner, ok bool) {
-	keys := []string{"port " + l.Owner.Key.IfName}
-	for _, ip := range l.IPs {
-		keys = append(keys, l.Subnet+" "+ip.String())
-	}
-	if len(l.MAC) > 0 {
-		keys = append(keys, l.Subnet+" "+l.MAC.String())
-	}
-	for _, k := range keys {
-		if by, has := r.taken[k]; has {
-			return by, false
-		}
-	}
-	for _, k := range keys {
-		r.taken[k] = l.Owner
-	}
-	r.leases = append(r.leases, l)
-	return core.Owner{}, true
-}
-
 // restore makes the book of what the database gives away, and then, for what it
 // lost or never had, of claims, of IP objects, of what pods were told, which a tenant
 // may have written, and of what pods have that were there first.
@@ -60,27 +26,37 @@ func (t *term) restore(ctx context.Context) error {
 	if err := t.restoreSwitches(); err != nil {
 		return err
 	}
-	r := restoring{taken: map[string]core.Owner{}}
+	r := book.Gathering{}
 	slices.SortStableFunc(ports, func(a, b ovn.Port) int { return cmp.Compare(vipOf(a.Owner), vipOf(b.Owner)) }) // what a pod has of a Vip is the pod's
 	for _, p := range ports {
+		if k, ok := object.KeyOf(p.Owner); ok && k.Kind == object.KindSubnet && len(p.Networks) > 0 {
+			t.nets.Formerly(k.Name, p.Networks)
+		}
 		l := t.fromPort(p)
 		if len(l.IPs) == 0 {
 			continue
 		}
-		if by, ok := r.add(l); !ok && !r.borrowed(l) {
+		if by, ok := r.Add(l); !ok && !lentOf(&r, l) {
 			t.Log.Error("two logical ports have one address; the first keeps it", "port", p.Name, "keeps", by.Key.IfName)
 		}
 	}
+	t.restoreRouter(&r)
 	t.restoreClaims(&r)
 	t.restoreTold(&r)
 	t.restoreVips(&r)
 	t.restoreBefore(ctx, &r)
-	return t.book.Restore(r.leases)
+	return t.book.Restore(r.Leases)
+}
+
+// lentOf tells that a pod has a Vip's lease.
+func lentOf(r *book.Gathering, vip core.Lease) bool {
+	return strings.HasPrefix(vip.Owner.Key.IfName, logical.VipPort("")) &&
+		slices.ContainsFunc(r.Leases, func(by core.Lease) bool { return borrowed(by, vip) })
 }
 
 // vipOf is the Vip that an owner of rows is, "" for none.
 func vipOf(owner string) string {
-	if k, ok := keyOf(owner); ok && k.Kind == object.KindVip {
+	if k, ok := object.KeyOf(owner); ok && k.Kind == object.KindVip {
 		return k.Name
 	}
 	return ""
@@ -88,19 +64,19 @@ func vipOf(owner string) string {
 
 // restoreTold adds what IP objects say, and what pods and nodes were told, whose
 // rows were lost.
-func (t *term) restoreTold(r *restoring) {
+func (t *term) restoreTold(r *book.Gathering) {
 	for _, o := range t.IPs.List() {
 		l, ok := t.fromIP(o)
 		if !ok {
 			continue
 		}
-		if by, ok := r.add(l); !ok && by.Key.IfName != o.Name {
+		if by, ok := r.Add(l); !ok && by.Key.IfName != o.Name {
 			t.Log.Error("an IP object has an address that another has", "object", o.Name, "ips", logical.Join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
 		}
 	}
 	for _, p := range t.Pods.List() {
 		for _, l := range t.fromNotes(p) {
-			if by, ok := r.add(l); !ok && by.Key != l.Owner.Key {
+			if by, ok := r.Add(l); !ok && by.Key != l.Owner.Key {
 				t.Log.Error("a pod was told an address that another has", "pod", p.Pod, "ips", logical.Join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
 			}
 		}
@@ -109,26 +85,26 @@ func (t *term) restoreTold(r *restoring) {
 }
 
 // restoreNodes adds what nodes were told whose rows were lost.
-func (t *term) restoreNodes(r *restoring) {
+func (t *term) restoreNodes(r *book.Gathering) {
 	for _, n := range t.Nodes.List() {
-		l, ok := t.noted(n.Annotations, v1.DefaultProvider)
+		l, ok := t.leased(n.Annotations, v1.DefaultProvider)
 		if l.Owner = nodeOwner(n.Name); !ok || l.Subnet != logical.JoinSubnet || l.MAC == nil || !t.possible(l) {
 			continue
 		}
-		if by, ok := r.add(l); !ok && by.Key != l.Owner.Key {
+		if by, ok := r.Add(l); !ok && by.Key != l.Owner.Key {
 			t.Log.Error("a node was told an address that another has", "node", n.Name, "ips", logical.Join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
 		}
 	}
 }
 
 // restoreVips adds the addresses of Vips whose rows were lost.
-func (t *term) restoreVips(r *restoring) {
+func (t *term) restoreVips(r *book.Gathering) {
 	for _, o := range t.Vips.List() {
 		l := vipOfStatus(o)
 		if !t.possible(l) {
 			continue
 		}
-		if by, ok := r.add(l); !ok && by.Key.IfName != l.Owner.Key.IfName && !r.borrowed(l) {
+		if by, ok := r.Add(l); !ok && by.Key.IfName != l.Owner.Key.IfName && !lentOf(r, l) {
 			t.Log.Error("a Vip has an address that another has", "vip", o.Name, "ips", logical.Join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
 		}
 	}
@@ -138,7 +114,11 @@ func (t *term) restoreVips(r *restoring) {
 func (t *term) restoreSwitches() error {
 	owners, err := t.DB.Owners()
 	for _, o := range owners {
-		if k, ok := keyOf(o); ok && k.Kind == object.KindSubnet {
+		k, ok := object.KeyOf(o)
+		if !ok {
+			t.Log.Warn("rows of an owner of another version stay, and nobody gets their addresses", "owner", o)
+		}
+		if k.Kind == object.KindSubnet {
 			t.switches[k.Name] = anyVpc
 		}
 	}
@@ -148,7 +128,7 @@ func (t *term) restoreSwitches() error {
 // fromPort is the lease that a logical port shows.
 func (t *term) fromPort(p ovn.Port) core.Lease {
 	l := core.Lease{Subnet: p.Switch, MAC: p.MAC, IPs: p.IPs}
-	k, _ := keyOf(p.Owner)
+	k, _ := object.KeyOf(p.Owner)
 	switch k.Kind {
 	case object.KindPod:
 		pod := core.Pod{Namespace: k.Namespace, Name: k.Name, UID: p.ExternalIDs[logical.KeyUID]}
@@ -187,7 +167,7 @@ func (t *term) fromNotes(p object.Pod) (out []core.Lease) {
 
 // fromNote is the lease that the annotations with a prefix show.
 func (t *term) fromNote(p object.Pod, prefix string) (l core.Lease, ok bool) {
-	l, ok = t.noted(p.Annotations, prefix)
+	l, ok = t.leased(p.Annotations, prefix)
 	port := p.Name + "." + p.Namespace
 	if prefix != v1.DefaultProvider {
 		port += "." + prefix
@@ -197,9 +177,9 @@ func (t *term) fromNote(p object.Pod, prefix string) (l core.Lease, ok bool) {
 	return l, ok && len(l.IPs) > 0 && (l.MAC != nil || claim.Needed(net.Subnet)) // a plugin's has its own
 }
 
-// noted is what annotations with a prefix say, of nobody; false where their Subnet is not
+// leased is what annotations with a prefix say, of nobody; false where their Subnet is not
 // in force.
-func (t *term) noted(notes map[string]string, prefix string) (l core.Lease, ok bool) {
+func (t *term) leased(notes map[string]string, prefix string) (l core.Lease, ok bool) {
 	at := prefix + v1.ProviderSuffix
 	net, _, ok := t.nets.Get(notes[at+v1.FieldSubnet])
 	if !ok {

@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/logical"
@@ -22,85 +21,17 @@ import (
 // ReasonGroup is the reason of events about pods whose SecurityGroups are not there.
 const ReasonGroup = "SecurityGroupNotFound"
 
-// guards are the SecurityGroups that have rows, and the pods that have ports in them.
-type guards struct {
-	mu      sync.Mutex
-	written map[string]bool // "" is the group of all ports that name one
-	members map[string]map[object.Key]bool
-}
-
-func newGuards() *guards {
-	return &guards{written: map[string]bool{}, members: map[string]map[object.Key]bool{}}
-}
-
-// lost notes that a group's rows are not what was written, and gives the pods whose
-// ports it may have lost.
-func (s *guards) lost(group string) (pods []object.Key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.written, group)
-	return s.of(group)
-}
-
-// of are the pods in a group. The caller holds mu.
-func (s *guards) of(group string) (pods []object.Key) {
-	for k := range s.members[group] {
-		pods = append(pods, k)
-	}
-	return pods
-}
-
-// has tells that a group's rows are there.
-func (s *guards) has(group string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.written[group]
-}
-
-// note notes of a group that its rows are there, and tells what of that is news.
-func (s *guards) note(group string, there bool) (news bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	news = s.written[group] != there
-	s.written[group] = there
-	return news
-}
-
-// add notes groups into which a pod comes.
-func (s *guards) add(pod object.Key, groups []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, name := range groups {
-		if s.members[name] == nil {
-			s.members[name] = map[object.Key]bool{}
-		}
-		s.members[name][pod] = true
-	}
-}
-
-// put notes the groups of a pod, and gives those that it has left.
-func (s *guards) put(pod object.Key, groups []string) (left []string) {
-	s.add(pod, groups)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for name, pods := range s.members {
-		if pods[pod] && !slices.Contains(groups, name) {
-			left = append(left, name)
-			if delete(pods, pod); len(pods) == 0 {
-				delete(s.members, name)
-			}
-		}
-	}
-	return left
-}
-
 // guarded are the SecurityGroups of an interface; their rows are in the database, and
 // those of the group of all: its port comes into them by the transaction that makes
 // it. Where one is missing it is in that of all alone, which lets nothing pass: the
 // missing one could have dropped what the others allow.
-func (t *term) guarded(ctx context.Context, n nic) (names []string, missing string, err error) {
+func (t *term) guarded(ctx context.Context, n nic, vpc string) (names []string, missing string, err error) {
 	if len(n.names.SecurityGroups) == 0 {
 		return nil, "", nil
+	}
+	if t.guards.Come(vpc) {
+		t.guards.Forget()
+		t.queue.Add(t.groupKeys()...)
 	}
 	for _, name := range n.names.SecurityGroups {
 		if _, ok := t.Groups.Get("", name); !ok {
@@ -111,7 +42,7 @@ func (t *term) guarded(ctx context.Context, n nic) (names []string, missing stri
 	}
 	names = append(names, "")
 	for _, name := range names {
-		if t.guards.has(name) {
+		if t.guards.Has(name) {
 			continue
 		}
 		if err := t.securityGroup(ctx, object.Key{Kind: object.KindGroup, Name: name}); err != nil {
@@ -127,7 +58,7 @@ func guardsOf(g given) (out []string) {
 		if name == "" {
 			out = append(out, logical.ClosedGroup)
 		} else {
-			out = append(out, logical.SecurityGroupOf(name))
+			out = append(out, logical.GroupIn(name, g.net.Vpc))
 		}
 	}
 	return out
@@ -144,8 +75,8 @@ func guardsOfAll(all []given) (names []string) {
 // expect notes groups and Vips that a pod is to have: their rows stay meanwhile.
 func (t *term) expect(pod object.Key, all []given) {
 	for _, g := range all {
-		t.sharers.add(pod, g.shares)
-		t.guards.add(pod, g.guards)
+		t.sharers.Add(pod, g.shares)
+		t.guards.Add(pod, g.guards)
 	}
 }
 
@@ -156,10 +87,10 @@ func (t *term) enlist(pod object.Key, all []given) {
 	for _, g := range all {
 		vips = append(vips, g.shares...)
 	}
-	for _, name := range t.sharers.put(pod, vips) {
+	for _, name := range t.sharers.Put(pod, vips) {
 		t.queue.Add(object.Key{Kind: object.KindVip, Name: name})
 	}
-	for _, name := range t.guards.put(pod, guardsOfAll(all)) {
+	for _, name := range t.guards.Put(pod, guardsOfAll(all)) {
 		if _, there := t.Groups.Get("", name); !there && name != "" {
 			t.queue.Add(object.Key{Kind: object.KindGroup, Name: name})
 		}
@@ -167,7 +98,7 @@ func (t *term) enlist(pod object.Key, all []given) {
 }
 
 // settled has a pod wait for nothing any more. It tells of one that is closed for want
-// of a group, or does not share a Vip that it names.
+// of a group, does not share a Vip that it names, or asks for what nobody does.
 func (t *term) settled(ctx context.Context, o object.Object, p object.Pod, all []given) {
 	for _, g := range all {
 		e := object.Event{Reason: ReasonGroup, Message: g.unguarded}
@@ -185,7 +116,7 @@ func (t *term) settled(ctx context.Context, o object.Object, p object.Pod, all [
 		t.say(ctx, o, object.Event{Reason: ReasonAddress, Message: text})
 		return
 	}
-	t.calm(o.Key)
+	t.noted(ctx, o, status.UndonePod(p.Annotations, t.Outside))
 }
 
 // restoreGuards notes of pods that have addresses in which groups they may be, and
@@ -193,8 +124,13 @@ func (t *term) settled(ctx context.Context, o object.Object, p object.Pod, all [
 func (t *term) restoreGuards() {
 	for _, p := range t.Pods.List() {
 		if k := (object.KindPod.Named(p.Namespace, p.Name)); len(t.book.Of(p.Pod)) > 0 {
-			t.guards.put(k, named(p.Annotations, v1.FieldSecurityGroups))
-			t.sharers.put(k, named(p.Annotations, v1.FieldAAPs))
+			t.guards.Put(k, named(p.Annotations, v1.FieldSecurityGroups))
+			for _, l := range t.book.Of(p.Pod) {
+				if net, _, ok := t.nets.Get(l.Subnet); ok && len(named(p.Annotations, v1.FieldSecurityGroups)) > 0 {
+					t.guards.Come(net.Vpc)
+				}
+			}
+			t.sharers.Put(k, named(p.Annotations, v1.FieldAAPs))
 		}
 	}
 }
@@ -223,12 +159,9 @@ func (t *term) securityGroup(ctx context.Context, k object.Key) error {
 		return t.unguard(ctx, k)
 	}
 	known := func(group string) bool { _, ok := t.Groups.Get("", group); return ok }
-	set, faults, undone := logical.Guard(k.Name, obj.Spec, known)
-	if err := t.DB.Apply(ctx, set); err != nil {
+	faults, undone, err := t.guardRows(ctx, k.Name, obj.Spec, known)
+	if err != nil {
 		return err
-	}
-	if t.guards.note(k.Name, true) {
-		t.naming(k.Name)
 	}
 	var refused error
 	if len(faults) > 0 {
@@ -244,6 +177,42 @@ func (t *term) securityGroup(ctx context.Context, k object.Key) error {
 		return nil
 	}
 	return gone(t.Status(ctx, object.Object{Key: k, UID: string(obj.UID)}, want))
+}
+
+// guardRows makes a SecurityGroup's rows in each Vpc where it may have ports.
+func (t *term) guardRows(ctx context.Context, name string, spec v1.SecurityGroupSpec, known func(string) bool) (faults, undone []string, err error) {
+	t.making.Lock()
+	defer t.making.Unlock()
+	set, faults, undone := logical.Guard(name, spec, known, t.reaches())
+	if err := t.DB.Apply(ctx, set); err != nil {
+		return nil, nil, err
+	}
+	if t.guards.Note(name, true) {
+		t.naming(name)
+	}
+	return faults, undone, nil
+}
+
+// reaches are the Vpcs in which pods name groups, each with those of them that links lead to.
+func (t *term) reaches() map[string][]string {
+	out := map[string][]string{}
+	for _, vpc := range t.guards.Vpcs() {
+		out[vpc] = nil
+	}
+	t.rules.mu.Lock()
+	defer t.rules.mu.Unlock()
+	for vpc := range out {
+		out[vpc] = slices.DeleteFunc(t.rules.pods.Reach(vpc), func(to string) bool { _, has := out[to]; return !has })
+	}
+	return out
+}
+
+// groupKeys are the keys of all SecurityGroups.
+func (t *term) groupKeys() (keys []object.Key) {
+	for _, g := range t.Groups.List() {
+		keys = append(keys, object.Key{Kind: object.KindGroup, Name: g.Name})
+	}
+	return keys
 }
 
 // faulty tells that one of some faults is below a path.
@@ -266,18 +235,16 @@ func (t *term) closedGroup(ctx context.Context) error {
 	if err := t.DB.Apply(ctx, logical.Closed()); err != nil {
 		return err
 	}
-	t.guards.note("", true)
+	t.guards.Note("", true)
 	return nil
 }
 
 // unguard removes a group's rows once its pods have left it for the closed one.
 func (t *term) unguard(ctx context.Context, k object.Key) error {
-	if t.guards.note(k.Name, false) {
+	if t.guards.Note(k.Name, false) {
 		t.naming(k.Name)
 	}
-	t.guards.mu.Lock()
-	left := t.guards.of(k.Name)
-	t.guards.mu.Unlock()
+	left := t.guards.Of(k.Name)
 	if len(left) > 0 {
 		t.queue.Add(left...) // the last that goes comes back here
 		return nil

@@ -121,9 +121,9 @@ func TestSecurityGroups(t *testing.T) {
 	require.Equal(t, "SecurityGroupNotFound: interface r.ns reaches nobody and is reached by nobody: there is no SecurityGroup none", w.warned(podKey("r"))[0])
 	w.securityGroup("none", v1.SecurityGroupSpec{})
 	guarded(t, db, "r.ns", closed, a, logical.SecurityGroupOf("none"))
-	w.renote("r", securityGroups, "b")
+	w.change("r", securityGroups, "b")
 	guarded(t, db, "r.ns", closed, b)
-	w.renote("r", securityGroups, "")
+	w.change("r", securityGroups, "")
 	guarded(t, db, "r.ns")
 
 	// A group goes: its rows stay until its pods are closed. Then it goes while nobody leads.
@@ -149,16 +149,44 @@ func TestSecurityGroups(t *testing.T) {
 	require.Equal(t, 8, db.Count("ACL"))
 }
 
-// renote gives a pod another value of an annotation.
-func (w *world) renote(pod, key, value string) {
-	w.mu.Lock()
-	defer w.unlock()
-	p, _ := w.objects[podKey(pod)].(object.Pod)
-	notes := map[string]string{}
-	for k, v := range p.Annotations {
-		notes[k] = v
+// TestSecurityGroupOfAVpc: a group's ports have its members of their own Vpc let in, not
+// those of another that has the same addresses, also under the next leader; members in
+// Vpcs with links count.
+func TestSecurityGroupOfAVpc(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	vpc := func(name string, peers ...v1.VpcPeering) {
+		w.set(object.Key{Kind: object.KindVpc, Name: name}, &v1.Vpc{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1.VpcSpec{VpcPeerings: peers}})
 	}
-	notes[key] = value
-	p.Annotations = notes
-	w.put(podKey(pod), p)
+	for name, cidr := range map[string]string{"blue": "10.20.0.0/24", "red": "10.20.0.0/24", "green": "10.22.0.0/24"} {
+		vpc(name)
+		w.subnet(name, v1.SubnetSpec{CIDRBlock: cidr, Vpc: name})
+		w.pod("in-"+name, name, "ovn.kubernetes.io/logical_switch", name, securityGroups, "g")
+	}
+	w.securityGroup("g", v1.SecurityGroupSpec{IngressRules: []v1.SecurityGroupRule{from("g")}})
+	set := func(vpc string) string { return "$" + logical.GroupIn("g", vpc) + "_ip4" }
+	lets := func(vpc, want string) {
+		t.Helper()
+		group := logical.GroupIn("g", vpc)
+		want = `outport == @` + group + ` && ip4 && ip4.src == ` + want
+		require.Eventually(t, func() bool {
+			all := db.Nbctl("--bare", "--columns=match", "find", "ACL", "priority=19583", "external_ids:sg=g")
+			return slices.Contains(strings.Split(strings.TrimSpace(all), "\n"), want)
+		}, patience, tick, want)
+		guarded(t, db, "in-"+vpc+".ns", logical.ClosedGroup, group)
+	}
+	first := lead(t, "one", w, db)
+	for _, name := range []string{"blue", "red", "green"} {
+		w.ip(t, "in-"+name)
+		lets(name, set(name))
+	}
+	require.NotEqual(t, set("blue"), set("red"))
+	first.rests(t)
+	first.stop()
+	second := lead(t, "two", w, db)
+	second.rests(t)
+	lets("blue", set("blue"))
+	vpc("blue", v1.VpcPeering{RemoteVpc: "green", LocalConnectIP: "169.254.0.1/30"})
+	lets("blue", "{"+set("blue")+", "+set("green")+"}")
+	lets("red", set("red"))
 }

@@ -26,12 +26,16 @@ func (t *term) service(ctx context.Context, k object.Key) error {
 		defer t.queue.Add(object.Key{Kind: kindLocals})
 	}
 	if !ok {
+		if err := t.missed(ctx, k); err != nil {
+			return err
+		}
 		t.calm(k)
 		return t.DB.Apply(ctx, &ovn.Set{Owner: logical.ServiceOwner(k.Namespace, k.Name)})
 	}
+	t.seen.Store(k, nil)
 	s.Even = old != nil
 	if err := t.DB.Apply(ctx, logical.Balance(s, from)); err != nil {
-		t.awaits(k, v1.DefaultVpc)
+		t.awaits(k, v1.DefaultVpc, "")
 		return err
 	}
 	undone := s.Undone(from, old)

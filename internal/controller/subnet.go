@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/networks"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/controller/status"
+	"github.com/fairlead/fairlead/internal/controller/underlay"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
@@ -25,10 +30,13 @@ func (t *term) subnet(ctx context.Context, k object.Key) error {
 	if claim.Needed(net.Subnet) {
 		return t.carriedElsewhere(ctx, k)
 	}
-	err := t.DB.Apply(ctx, logical.Switch(net))
+	net, err := t.interconnect(net)
+	if err == nil {
+		err = t.DB.Apply(ctx, logical.Switch(net))
+	}
 	t.refused(k.Name, err)
 	if err != nil {
-		t.awaits(k, net.Vpc)
+		t.awaits(k, net.Vpc, "")
 		return err
 	}
 	t.calm(k)
@@ -71,7 +79,7 @@ func (t *term) refused(subnet string, err error) {
 	switch {
 	case errors.As(err, &missing):
 		err = fmt.Errorf("there is no router of Vpc %s: it does not exist, or its condition says why", missing.Key)
-	case err != nil && !errors.As(err, new(*ovn.TakenError)):
+	case err != nil && !errors.As(err, new(*ovn.TakenError)) && !errors.Is(err, core.ErrHeld) && !errors.Is(err, core.ErrExhausted):
 		return
 	}
 	t.mu.Lock()
@@ -89,6 +97,7 @@ func (t *term) refused(subnet string, err error) {
 // unswitch removes the rows of a Subnet that is not in force.
 func (t *term) unswitch(ctx context.Context, k object.Key) error {
 	t.refused(k.Name, nil)
+	underlay.Router{Book: t.book}.Leave(k.Name)
 	t.recount(k.Name) // not counted, which has an empty one come here again
 	if !t.book.Shut(k.Name) {
 		return nil // the last address that is given back comes here again
@@ -102,30 +111,55 @@ func (t *term) unswitch(ctx context.Context, k object.Key) error {
 	return nil
 }
 
+// show makes the object of a Subnet that none declares, and deletes one that does not show
+// what is in force; stays tells that an object is there for good. Both come back here.
+func (t *term) show(ctx context.Context, obj *v1.Subnet, there bool, net logical.Subnet) (stays bool, err error) {
+	switch {
+	case !there && net.Builtin:
+		return false, t.PutSubnet(ctx, networks.Shown(net))
+	case !there:
+		return false, nil
+	case v1.Shown(obj.Annotations, obj.Spec) && (!net.Builtin || !reflect.DeepEqual(obj.Spec, networks.Shown(net).Spec)):
+		return false, t.DropSubnet(ctx, obj)
+	}
+	return true, nil
+}
+
 // status tells a Subnet's object what came of it, and how many of its addresses
 // are in use.
 func (t *term) status(ctx context.Context, k object.Key) error {
 	obj, ok := t.Subnets.Get("", k.Name)
-	if !ok {
-		return nil
-	}
 	net, fault, inForce := t.nets.Get(k.Name)
-	t.mu.Lock()
-	refused := t.faults[k.Name]
-	t.mu.Unlock()
+	if stays, err := t.show(ctx, obj, ok, net); !stays || err != nil {
+		return err
+	}
+	refused := t.fault(k.Name)
 	if fault != "" {
 		refused = errors.New(fault)
 	}
+	about := object.Object{Key: object.Key{Kind: object.KindSubnet, Name: k.Name}, UID: string(obj.UID)}
+	why := fault
+	if refused != nil {
+		why = refused.Error()
+	}
+	t.blames(ctx, about, ReasonSubnet, why)
 	want := v1.SubnetStatus{}
 	if inForce {
 		want = status.Subnet(t.book.Allocator, net.Subnet)
+		if net = t.joined(net); len(net.Interconnection) > 0 {
+			want.U2OInterconnectionIP, want.U2OInterconnectionMAC, want.U2OInterconnectionVPC = logical.Join(net.Interconnection), net.GatewayMAC().String(), net.Vpc
+		}
 	}
-	conditions, changed := status.Merge(obj.Status.Conditions, status.Conditions(obj.Generation, refused, status.UndoneSubnet(obj.Spec)))
+	active, gateways := t.gateways.Status(obj)
+	want.ActivateGateway = active
+	conditions, changed := status.Merge(obj.Status.Conditions, slices.Concat(
+		status.Conditions(obj.Generation, refused, append(status.UndoneSubnet(obj.Spec), status.UndoneShare(obj.Annotations)...)),
+		gateways))
 	want.Conditions = conditions
 	if !changed && status.Same(obj.Status, want) {
 		return nil
 	}
-	return gone(t.SubnetStatus(ctx, object.Object{Key: object.Key{Kind: object.KindSubnet, Name: k.Name}, UID: string(obj.UID)}, want))
+	return gone(t.SubnetStatus(ctx, about, want))
 }
 
 // gone takes an object that is gone for one that needs nothing any more.
@@ -134,4 +168,30 @@ func gone(err error) error {
 		return nil
 	}
 	return err
+}
+
+// interconnect gives OVN's router its addresses in a Subnet, and the Subnet with them.
+func (t *term) interconnect(n logical.Subnet) (logical.Subnet, error) {
+	changed, err := underlay.Router{Book: t.book}.Settle(n.Subnet, n.Asked)
+	if changed { // pods have another gateway
+		t.counted(n.Name)
+		t.queue.Add(t.podsIn(map[string]bool{n.Name: true})...)
+	}
+	return t.joined(n), err
+}
+
+// joined is a Subnet with the addresses of OVN's router, where it has some.
+func (t *term) joined(n logical.Subnet) logical.Subnet {
+	n.Interconnection = underlay.Router{Book: t.book}.In(n.Subnet)
+	return n
+}
+
+// restoreRouter adds the addresses of OVN's router in interconnected Subnets.
+func (t *term) restoreRouter(r *book.Gathering) {
+	for _, o := range t.Subnets.List() {
+		net, _, _ := t.nets.Get(o.Name)
+		if l := underlay.Told(o, net.Subnet, t.nets.RouterIn(o)); net.Interconnected && t.possible(l) {
+			r.Add(l) // one that another has is chosen anew
+		}
+	}
 }

@@ -1,50 +1,67 @@
 package controller
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
+	"maps"
 	"reflect"
-	"slices"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/controller/status"
 )
 
-// vlans tells each Vlan which Subnets name it, and whether an older one has its id on
-// the same provider network.
+// Reasons of events about what is refused, the reference's.
+const (
+	ReasonVlan   = "ValidateVlanFailed"
+	ReasonSubnet = "ValidateLogicalSwitchFailed"
+)
+
+// blames tells by an event, once, what is wrong with an object; "" for nothing.
+func (t *term) blames(ctx context.Context, o object.Object, reason, fault string) {
+	if fault != "" {
+		t.say(ctx, o, object.Event{Reason: reason, Message: fault})
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.warned, o.Key)
+}
+
+// vlans tells each Vlan what there is to say of it.
 func (t *term) vlans(ctx context.Context) (err error) {
-	all := slices.SortedFunc(slices.Values(t.Vlans.List()), func(a, b *v1.Vlan) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
+	all := t.Vlans.List()
 	if len(all) == 0 {
 		return nil
 	}
-	subnets := map[string][]string{}
-	for _, s := range t.Subnets.List() {
-		subnets[s.Spec.Vlan] = append(subnets[s.Spec.Vlan], s.Name)
-	}
-	type place struct {
-		network string
-		id      int
-	}
-	first := map[place]string{}
-	for _, o := range all {
-		at := place{cmp.Or(o.Spec.Provider, o.Spec.OldProvider), cmp.Or(o.Spec.ID, o.Spec.OldID)}
-		c := v1.Condition{Type: v1.ConditionConflict, Status: "False", Reason: status.CarriedOut, ObservedGeneration: o.Generation}
-		if by, taken := first[at]; taken && at.network != "" {
-			c.Status, c.Reason = "True", "SameID"
-			c.Message = fmt.Sprintf("spec.id: Vlan %s has id %d of provider network %s already", by, at.id, at.network)
-		} else {
-			first[at] = o.Name
+	judged := t.nets.Vlans()
+	for name, want := range status.Vlans(all, judged, t.Subnets.List()) {
+		o, ok := t.Vlans.Get("", name)
+		if !ok {
+			continue
 		}
-		slices.Sort(subnets[o.Name])
-		want := v1.VlanStatus{Subnets: subnets[o.Name], Conflict: c.Status == "True"}
-		want.Conditions, _ = status.Merge(o.Status.Conditions, []v1.Condition{c})
+		about := object.Object{Key: object.Key{Kind: object.KindVlan, Name: name}, UID: string(o.UID)}
+		t.blames(ctx, about, ReasonVlan, judged[name].Fault)
 		if !reflect.DeepEqual(o.Status, want) {
-			err = errors.Join(err, gone(t.Status(ctx, object.Object{Key: object.Key{Kind: object.KindVlan, Name: o.Name}, UID: string(o.UID)}, want)))
+			err = errors.Join(err, gone(t.Status(ctx, about, want)))
+		}
+	}
+	return err
+}
+
+// providers tells each ProviderNetwork on which nodes it is, by what they say.
+func (t *term) providers(ctx context.Context) (err error) {
+	all := t.Providers.List()
+	if len(all) == 0 {
+		return nil
+	}
+	var nodes []status.ProviderNode
+	for _, n := range t.Nodes.List() {
+		nodes = append(nodes, status.ProviderNode{Name: n.Name, Labels: n.Uplinks, Notes: n.Annotations})
+	}
+	for _, o := range all {
+		if want := status.Provider(o, nodes, t.Vlans.List()); !reflect.DeepEqual(o.Status, want) {
+			err = errors.Join(err, gone(t.Status(ctx, object.Object{Key: object.KindProvider.Named("", o.Name), UID: string(o.UID)}, want)))
 		}
 	}
 	return err
@@ -57,12 +74,28 @@ func (t *term) qos(ctx context.Context, k object.Key) error {
 	if !ok {
 		return nil
 	}
-	undone := status.Conditions(o.Generation, nil, []string{status.UndoneQoSPolicy})
 	var changed bool
 	want := o.Status
-	want.Conditions, changed = status.Merge(o.Status.Conditions, slices.DeleteFunc(undone, func(c v1.Condition) bool { return c.Type == v1.ConditionReady }))
+	want.Conditions, changed = status.Merge(o.Status.Conditions, []v1.Condition{status.Undone(o.Generation, []string{status.UndoneQoSPolicy})})
 	if !changed {
 		return nil
 	}
 	return gone(t.Status(ctx, object.Object{Key: k, UID: string(o.UID)}, want))
+}
+
+// space tells a namespace to which Subnets its pods come. Nobody here reads that.
+func (t *term) space(ctx context.Context, k object.Key) error {
+	ns, ok := t.Namespaces.Get("", k.Name)
+	if !ok {
+		return nil
+	}
+	want := t.nets.Space(k.Name)
+	maps.DeleteFunc(want, func(key, value string) bool { return ns.Annotations[key] == value })
+	var drop []string
+	for key, value := range want {
+		if value == "" {
+			drop = append(drop, key)
+		}
+	}
+	return t.tell(ctx, object.Object{Key: object.KindNamespace.Named("", k.Name), UID: ns.UID}, want, drop...)
 }

@@ -150,9 +150,7 @@ func (t *term) sharing(vip string) {
 
 // unshare has the pods give a Vip up that share it, and tells how many there are.
 func (t *term) unshare(vip string) int {
-	t.sharers.mu.Lock()
-	left := t.sharers.of(vip)
-	t.sharers.mu.Unlock()
+	left := t.sharers.Of(vip)
 	t.queue.Add(left...)
 	return len(left)
 }

@@ -55,7 +55,7 @@ func TestVips(t *testing.T) {
 	first := lead(t, "one", w, db)
 	w.vipSays(t, "v", "10.20.0.3 fd20::2 True False")
 	w.labelled("a", "a", "web")
-	w.renote("a", aaps, "v")
+	w.change("a", aaps, "v")
 	w.ip(t, "a")
 	security := func(pod, more string) {
 		t.Helper()
@@ -69,7 +69,7 @@ func TestVips(t *testing.T) {
 
 	// Who may not share it is told, and sends from its own address alone.
 	w.labelled("b", "b", "other")
-	w.renote("b", aaps, "v")
+	w.change("b", aaps, "v")
 	w.ip(t, "b")
 	security("b", "")
 	require.Eventually(t, func() bool { return len(w.warned(podKey("b"))) == 1 }, patience, tick)
@@ -122,9 +122,9 @@ func TestPodHasVip(t *testing.T) {
 	w.labelled("a", "a", "web")
 	require.Equal(t, "10.20.0.2,fd20::2", w.ip(t, "a"))
 	told := len(w.warned(podKey("a")))
-	w.renote("a", own, "v") // what it has it keeps
+	w.change("a", own, "v") // what it has it keeps
 	require.Never(t, func() bool { return len(w.warned(podKey("a"))) > told || w.ip(t, "a") != "10.20.0.2,fd20::2" }, 20*tick, tick, "%s", saidOf{w, "a"})
-	w.renote("a", aaps, "v") // and that it may not share is told, not tried for ever
+	w.change("a", aaps, "v") // and that it may not share is told, not tried for ever
 	idle := 0
 	require.Eventually(t, func() bool {
 		if n, leads := one.Pending(); n > 0 || !leads {

@@ -6,33 +6,36 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/networks"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/controller/status"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
 
 // vpc makes a Vpc's router what its object says; the default one is there
-// without an object.
+// without an object, and gets one that shows its status.
 func (t *term) vpc(ctx context.Context, k object.Key) error {
 	obj, ok := t.Vpcs.Get("", k.Name)
+	if !ok {
+		obj = &v1.Vpc{}
+	}
+	t.linked(k.Name, obj.Spec)
 	if !ok && k.Name != v1.DefaultVpc {
 		if t.switched(k.Name) {
 			return nil // its Subnets' pods go on; the last Subnet that goes comes back to it
 		}
 		return t.DB.Apply(ctx, &ovn.Set{Owner: "vpc/" + k.Name})
 	}
-	if !ok {
-		obj = &v1.Vpc{}
-	}
 	v, undone, err := logical.ReadVpc(k.Name, obj.Spec)
 	now := v1.VpcStatus{Default: k.Name == v1.DefaultVpc, Standby: err == nil, Router: k.Name}
 	var unhoused error
-	now.DefaultLogicalSwitch, now.Subnets, unhoused = t.nets.home(k.Name, obj.Spec)
-	conditions := status.Conditions(obj.Generation, cmp.Or(err, unhoused), undone)
+	now.DefaultLogicalSwitch, now.Subnets, unhoused = t.nets.Home(k.Name, obj.Spec)
+	undone = append(undone, networks.Unheeded(k.Name, obj.Spec, now.DefaultLogicalSwitch)...)
+	conditions := status.Conditions(obj.Generation, cmp.Or(err, v.Refused, unhoused), undone)
 	if err == nil {
 		if k.Name == v1.DefaultVpc {
 			if net, _, there := t.nets.Get(logical.JoinSubnet); there {
-				v.Routes = append(v.Routes, logical.DefaultRoutes(net.Subnet)...)
+				v.Leave(net.Subnet, t.nets.Tables(k.Name))
 			}
 		}
 		if err := t.DB.Apply(ctx, logical.Router(v)); err != nil {
@@ -41,7 +44,7 @@ func (t *term) vpc(ctx context.Context, k object.Key) error {
 		t.rouse(k.Name)
 	}
 	conditions, changed := status.Merge(obj.Status.Conditions, conditions)
-	if now.Conditions = conditions; !ok || !changed && status.SameVpc(obj.Status, now) {
+	if now.Conditions = conditions; ok && !changed && status.SameVpc(obj.Status, now) {
 		return nil
 	}
 	return gone(t.VpcStatus(ctx, object.Object{Key: k, UID: string(obj.UID)}, now))

@@ -2,15 +2,45 @@ package controller
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/fairlead/fairlead/internal/controller/object"
+	"github.com/fairlead/fairlead/internal/controller/status"
+	"github.com/fairlead/fairlead/internal/ovn"
 )
 
+// missingFor is for how long rows may lack what others make at the same time, a Subnet's
+// switch first, before an object is told that it lacks them.
+const missingFor = 3 * time.Second
+
+// awaited is what an object needs that is not served, and since when.
+type awaited struct {
+	needs, lacks string // lacks is the row that is not there, "" where it is another failure
+	since        time.Time
+}
+
 // failed tells why an object is not served, and has it looked at again when
-// what it needs changes: a Subnet or Vpc by name, "" for nothing that has one.
+// what it needs changes: a Subnet or Vpc by name, or one of several with spaces between,
+// "" for nothing that has one.
 func (t *term) failed(ctx context.Context, o object.Object, needs, reason string, err error) error {
-	t.awaits(o.Key, needs)
-	t.say(ctx, o, object.Event{Reason: reason, Message: err.Error()})
+	missing, lacks := (*ovn.MissingError)(nil), ""
+	if errors.As(err, &missing) {
+		lacks = missing.Table + " " + missing.Key
+	}
+	since := t.awaits(o.Key, needs, lacks)
+	if missing != nil {
+		if time.Since(since) < missingFor {
+			return err // it is tried again
+		}
+		if fault := t.fault(missing.Key); fault != nil && missing.Table == ovn.TableSwitch {
+			err = fmt.Errorf("no rows of Subnet %s: %w", missing.Key, fault)
+		}
+	}
+	t.say(ctx, o, object.Event{Reason: reason, Message: err.Error(), Unserved: true})
 	return err
 }
 
@@ -25,11 +55,25 @@ func (t *term) say(ctx context.Context, o object.Object, e object.Event) {
 	}
 }
 
-// awaits has an object looked at again when a Subnet or Vpc has rows.
-func (t *term) awaits(k object.Key, needs string) {
+// awaits has an object looked at again when a Subnet or Vpc has rows, and gives since when
+// it is not served for want of the same row.
+func (t *term) awaits(k object.Key, needs, lacks string) (since time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.waiting[k] = needs
+	if was, is := t.waiting[k]; is && was.lacks == lacks {
+		since = was.since
+	} else {
+		since = time.Now()
+	}
+	t.waiting[k] = awaited{needs, lacks, since}
+	return since
+}
+
+// fault is why a Subnet that is good by itself has no rows.
+func (t *term) fault(subnet string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.faults[subnet]
 }
 
 // calm has an object wait for nothing any more; the same failure is told as an
@@ -45,6 +89,17 @@ func (t *term) calm(k object.Key) {
 	}
 }
 
+// noted has an object wait for nothing any more, and tells which of its annotations
+// nobody carries out.
+func (t *term) noted(ctx context.Context, o object.Object, undone []string) {
+	if len(undone) == 0 {
+		t.calm(o.Key)
+		return
+	}
+	t.served(o.Key)
+	t.say(ctx, o, object.Event{Reason: status.Fields, Message: "not carried out: " + strings.Join(undone, ", ")})
+}
+
 // served has an object wait for nothing any more; what was told of it still
 // holds.
 func (t *term) served(k object.Key) {
@@ -57,8 +112,8 @@ func (t *term) served(k object.Key) {
 func (t *term) rouse(name string) {
 	var keys []object.Key
 	t.mu.Lock()
-	for k, needs := range t.waiting {
-		if name == "" || needs == name {
+	for k, w := range t.waiting {
+		if name == "" || slices.Contains(strings.Fields(w.needs), name) {
 			keys = append(keys, k)
 		}
 	}
@@ -78,7 +133,7 @@ func (t *term) recount(subnet string) {
 // of it any more.
 func (t *term) counted(subnet string) {
 	t.recount(subnet)
-	if t.nets.freed(subnet) {
+	if t.nets.Freed(subnet) {
 		t.queue.Add(object.Key{Kind: kindNetworks})
 	}
 	if _, _, inForce := t.nets.Get(subnet); !inForce && t.book.Empty(subnet) {
@@ -130,7 +185,7 @@ func (t *term) vpcsOf(vpc string) []object.Key {
 		return nil // it comes back with everything else
 	}
 	for _, o := range owners {
-		if k, ok := keyOf(o); ok && k.Kind == object.KindVpc {
+		if k, ok := object.KeyOf(o); ok && k.Kind == object.KindVpc {
 			out = append(out, k)
 		}
 	}

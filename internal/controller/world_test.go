@@ -34,6 +34,10 @@ type world struct {
 	hold    chan struct{} // unless it is nil, IP objects are written when it is closed
 	news    []object.Key
 	version int
+	unseen  map[object.Key]bool // what no watch has told of yet
+	away    error               // of what is asked of the API server now
+	silent  sync.Map            // nodes that answer no more
+	unsure  bool                // which virtual machines there are is not known
 }
 
 type follower struct{ changed func(object.Key) }
@@ -79,6 +83,14 @@ func (w *world) put(k object.Key, o any) {
 	w.news = append(w.news, tell...)
 }
 
+// lag has no watch tell of an object, until it is called without.
+func (w *world) lag(k object.Key, lags bool) {
+	w.mu.Lock()
+	defer w.unlock()
+	w.unseen = map[object.Key]bool{k: lags}
+	w.news = append(w.news, k)
+}
+
 // unlock ends a change, and then tells it: who hears of it may ask at once.
 func (w *world) unlock() {
 	news, follow := w.news, slices.Collect(maps.Keys(w.follow))
@@ -100,7 +112,11 @@ type lister[T any] struct {
 func (l lister[T]) Get(namespace, name string) (T, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	o, ok := l.objects[object.Key{Kind: l.kind, Namespace: namespace, Name: name}].(T)
+	k := object.Key{Kind: l.kind, Namespace: namespace, Name: name}
+	o, ok := l.objects[k].(T)
+	if l.unseen[k] {
+		return *new(T), false
+	}
 	return o, ok
 }
 
@@ -111,7 +127,7 @@ func (l lister[T]) List() (out []T) {
 		return cmp.Compare(a.String(), b.String())
 	})
 	for _, k := range keys {
-		if o, ok := l.objects[k].(T); ok && k.Kind == l.kind {
+		if o, ok := l.objects[k].(T); ok && k.Kind == l.kind && !l.unseen[k] {
 			out = append(out, o)
 		}
 	}
@@ -140,9 +156,16 @@ func (w *world) seenBy(name string) object.World {
 			Pools:    lister[*v1.IPPool]{w, object.KindPool},
 			Groups:   lister[*v1.SecurityGroup]{w, object.KindGroup},
 			Vips:     lister[*v1.Vip]{w, object.KindVip},
-			Vlans:    lister[*v1.Vlan]{w, object.KindVlan},
+			Vlans:    lister[*v1.Vlan]{w, object.KindVlan}, Providers: lister[*v1.ProviderNetwork]{w, object.KindProvider},
 			QoS:      lister[*v1.QoSPolicy]{w, object.KindQoS},
 			Claims:   w.known(),
+			Machines: machines{w},
+			Gone: func(_ context.Context, k object.Key) (bool, error) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				_, there := w.objects[k]
+				return !there, w.away
+			},
 			Follow: func(ctx context.Context, changed func(object.Key)) error {
 				f := &follower{changed}
 				w.mu.Lock()
@@ -178,8 +201,10 @@ func (w *world) known() claim.Reader {
 			return nil, core.ErrNotFound
 		},
 		Gone: func(_ context.Context, pod core.Pod) (bool, error) {
-			p, ok := lister[object.Pod]{w, object.KindPod}.Get(pod.Namespace, pod.Name)
-			return !ok || p.UID != pod.UID || p.Done, nil
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			p, ok := w.objects[object.KindPod.Named(pod.Namespace, pod.Name)].(object.Pod)
+			return !ok || pod.UID != "" && p.UID != pod.UID || p.Done, w.away
 		},
 	}
 }
@@ -194,7 +219,7 @@ type outcomes struct {
 	by string
 }
 
-func (o outcomes) Annotate(_ context.Context, at object.Object, set map[string]string) error {
+func (o outcomes) Annotate(_ context.Context, at object.Object, set map[string]string, drop ...string) error {
 	o.mu.Lock()
 	defer o.unlock()
 	if o.refuse != nil {
@@ -207,6 +232,7 @@ func (o outcomes) Annotate(_ context.Context, at object.Object, set map[string]s
 		out := map[string]string{}
 		maps.Copy(out, have)
 		maps.Copy(out, set)
+		maps.DeleteFunc(out, func(k, _ string) bool { return slices.Contains(drop, k) })
 		out[writers] += o.by + " "
 		return out
 	}
@@ -216,6 +242,12 @@ func (o outcomes) Annotate(_ context.Context, at object.Object, set map[string]s
 			return core.ErrNotFound
 		}
 		if was.Annotations = with(was.UID, was.Annotations); was.Annotations != nil {
+			o.put(at.Key, was)
+			return nil
+		}
+	case object.Namespace:
+		if was.Annotations = with(was.UID, was.Annotations); was.Annotations != nil {
+			maps.DeleteFunc(was.Annotations, func(_, value string) bool { return value == "" })
 			o.put(at.Key, was)
 			return nil
 		}
@@ -266,9 +298,17 @@ func (o outcomes) Status(_ context.Context, at object.Object, status any) error 
 		now := was.DeepCopy()
 		now.Status = status.(v1.VipStatus)
 		o.put(at.Key, now)
+	case *v1.IP:
+		now := was.DeepCopy()
+		now.Status = status.(v1.IPStatus)
+		o.put(at.Key, now)
 	case *v1.Vlan:
 		now := was.DeepCopy()
 		now.Status = status.(v1.VlanStatus)
+		o.put(at.Key, now)
+	case *v1.ProviderNetwork:
+		now := was.DeepCopy()
+		now.Status = status.(v1.ProviderNetworkStatus)
 		o.put(at.Key, now)
 	case *v1.QoSPolicy:
 		now := was.DeepCopy()
@@ -290,6 +330,27 @@ func (o outcomes) VpcStatus(_ context.Context, at object.Object, status v1.VpcSt
 	now := was.DeepCopy()
 	now.Status = status
 	o.put(at.Key, now)
+	return nil
+}
+
+func (o outcomes) PutSubnet(_ context.Context, want *v1.Subnet) error {
+	o.mu.Lock()
+	defer o.unlock()
+	if _, there := o.objects[subnetKey(want.Name)]; !there {
+		o.version++
+		now := want.DeepCopy()
+		now.UID = types.UID(fmt.Sprint("subnet-", o.version))
+		o.put(subnetKey(want.Name), now)
+	}
+	return nil
+}
+
+func (o outcomes) DropSubnet(_ context.Context, have *v1.Subnet) error {
+	o.mu.Lock()
+	defer o.unlock()
+	if now, there := o.objects[subnetKey(have.Name)].(*v1.Subnet); there && now.UID == have.UID {
+		o.put(subnetKey(have.Name), nil)
+	}
 	return nil
 }
 

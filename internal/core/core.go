@@ -224,52 +224,6 @@ type PortMapping struct {
 	HostIP netip.Addr `json:"hostIP,omitzero"`
 }
 
-// Subnet is a pool of addresses and how its pods reach the world.
-type Subnet struct {
-	Name        string         `json:"name"`
-	Provider    string         `json:"provider,omitempty"` // "ovn" or "<nad>.<ns>[.ovn]"
-	CIDRs       []netip.Prefix `json:"cidrs"`              // one per family
-	Gateways    []netip.Addr   `json:"gateways"`           // one per CIDR, same order
-	Exclude     []AddrRange    `json:"exclude,omitempty"`
-	VLAN        int            `json:"vlan,omitempty"` // 802.1Q id, 0 = untagged
-	MTU         int            `json:"mtu,omitempty"`  // bytes, 0 = the node's
-	NATOutgoing bool           `json:"natOutgoing,omitempty"`
-	Open        bool           `json:"open,omitempty"` // its NICs are without port security
-	Default     bool           `json:"default,omitempty"`
-	Namespaces  []string       `json:"namespaces,omitempty"` // whose pods come here unasked
-	// Vpc is the router behind which it is; "" is the default one, as is its name.
-	Vpc string `json:"vpc,omitempty"`
-	// NodeBlock: each node of a cluster gives the addresses of its own
-	// node.spec.podCIDRs, and no others.
-	NodeBlock bool `json:"nodeBlock,omitempty"`
-	// Implied marks a subnet that no object declares: it follows from the
-	// annotations a controller left on a pod. It has no gateway of ours.
-	Implied bool `json:"implied,omitempty"`
-	// Builtin marks the one that no object declares and that serves where no other
-	// is the default.
-	Builtin bool `json:"builtin,omitempty"`
-}
-
-// Join is what a node has in OVN's network of nodes: the port by which it and the
-// pods of all nodes reach each other.
-type Join struct {
-	MAC      MAC
-	Addrs    []netip.Prefix // with their networks' lengths, one for each family
-	Gateways []netip.Addr   // of the same families, in the same order
-	Nodes    []netip.Addr   // of the other nodes, in their own network; sorted
-}
-
-// AddrRange is an inclusive range of addresses of one family.
-type AddrRange struct {
-	From netip.Addr `json:"from"`
-	To   netip.Addr `json:"to"`
-}
-
-// Contains tells whether a lies in the range.
-func (r AddrRange) Contains(a netip.Addr) bool {
-	return a.BitLen() == r.From.BitLen() && r.From.Compare(a) <= 0 && a.Compare(r.To) <= 0
-}
-
 // Want is one network a pod should get: resolve makes it, plan turns it into
 // Specs.
 type Want struct {

@@ -133,6 +133,27 @@ type OVSPort struct {
 	// Secure: unless the NIC is Open, the switch takes from it only what it sends
 	// as itself. What agents before port security made is not, as long as it lives.
 	Secure bool `json:"secure,omitempty"`
+	// Underlay is for a NIC that is made now; nil for one of no underlay Subnet, or where
+	// no OVN carries it.
+	Underlay *Underlay `json:"-"`
+}
+
+// Underlay is what stands behind a port of an underlay Subnet.
+type Underlay struct {
+	Network  string       // the provider network
+	Patch    string       // the port of its bridge that leads to the Subnet
+	Gateways []netip.Addr // that are to answer before the pod is served
+}
+
+// Conflict is that another has an address of a NIC.
+type Conflict struct {
+	Pod     Pod
+	IfName  string
+	Addr    netip.Addr
+	MAC     MAC    // of the other
+	Network string // the provider network
+	Bridge  string // its bridge on this node
+	Port    string // of the bridge, by which the other is reached; "" where the bridge has forgotten it
 }
 
 // DefaultRoute makes the pod's default route go through the Spec's interface.

@@ -210,11 +210,11 @@ func TestOneTornMetaPage(t *testing.T) {
 func TestNewerSchemaIsLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	path := sample(t, dir)
-	sealed("meta", "schema", "4")(t, path)
+	sealed("meta", "schema", "5")(t, path)
 	_, err := Open(dir, Options{OnCorrupt: func(string) { t.Error("quarantined") }})
 	require.ErrorIs(t, err, errNewer)
-	require.ErrorContains(t, err, "schema 4, this agent knows 3")
-	sealed("meta", "schema", "3")(t, path)
+	require.ErrorContains(t, err, "schema 5, this agent knows 4")
+	sealed("meta", "schema", "4")(t, path)
 	require.Len(t, open(t, dir).Records(), 30)
 }
 
@@ -222,17 +222,17 @@ func TestMigration(t *testing.T) {
 	path := sample(t, t.TempDir())
 	broken := errors.New("broken")
 	steps := map[uint64]func(*bbolt.Tx) error{
-		3: func(tx *bbolt.Tx) error { return tx.Bucket(bucketNames[attempts]).Delete([]byte("default/pod-1")) },
-		4: func(*bbolt.Tx) error { return broken },
+		4: func(tx *bbolt.Tx) error { return tx.Bucket(bucketNames[attempts]).Delete([]byte("default/pod-1")) },
+		5: func(*bbolt.Tx) error { return broken },
 	}
-	_, _, err := load(path, schema{version: 5, steps: steps})
+	_, _, err := load(path, schema{version: 6, steps: steps})
 	require.ErrorIs(t, err, broken)
 	db, m, err := load(path, current)
 	require.NoError(t, err, "all steps or none")
 	require.Len(t, m.rows[attempts], 1)
 	require.NoError(t, db.Close())
-	steps[4] = func(*bbolt.Tx) error { return nil }
-	db, m, err = load(path, schema{version: 5, steps: steps})
+	steps[5] = func(*bbolt.Tx) error { return nil }
+	db, m, err = load(path, schema{version: 6, steps: steps})
 	require.NoError(t, err)
 	require.Empty(t, m.rows[attempts])
 	require.Len(t, m.rows[records], 30)

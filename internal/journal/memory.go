@@ -18,10 +18,11 @@ const (
 	records bucket = iota
 	released
 	attempts
+	uplinks
 	buckets
 )
 
-var bucketNames = [buckets][]byte{records: []byte("records"), released: []byte("released"), attempts: []byte("attempts")}
+var bucketNames = [buckets][]byte{records: []byte("records"), released: []byte("released"), attempts: []byte("attempts"), uplinks: []byte("uplinks")}
 
 const (
 	maxAttempts = 1024
@@ -139,6 +140,10 @@ func (m *memory) load(s slot, r row) error {
 			return err
 		}
 		m.whens[s.key] = a.When
+	case uplinks:
+		if err := decode(r.data, &core.Uplink{}); err != nil {
+			return err
+		}
 	}
 	m.put(s, &r)
 	return nil

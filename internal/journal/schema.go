@@ -9,17 +9,18 @@ import (
 )
 
 // schema is the form of the values: its version and how to come to it. The
-// version grows whenever core.Record, core.Released or core.Attempt gains,
-// loses or changes a field (a test notices), because rows are read strictly.
+// version grows whenever core.Record, core.Released, core.Attempt or core.Uplink
+// gains, loses or changes a field (a test notices), because rows are read strictly.
 type schema struct {
 	version uint64
 	// steps[n] turns version n into n+1, in the transaction given.
 	steps map[uint64]func(*bbolt.Tx) error
 }
 
-var current = schema{version: 3, steps: map[uint64]func(*bbolt.Tx) error{
+var current = schema{version: 4, steps: map[uint64]func(*bbolt.Tx) error{
 	1: splitKinds,
 	2: func(*bbolt.Tx) error { return nil }, // port security: what was made before is without
+	3: func(tx *bbolt.Tx) error { _, err := tx.CreateBucketIfNotExists(bucketNames[uplinks]); return err },
 }}
 
 var (

@@ -64,6 +64,9 @@ func (t *txn) row(m *memory, s slot) (row, bool) {
 
 // apply stages one op over what the ops before it in the batch left.
 func (t *txn) apply(m *memory, o *op) error {
+	if o.link != "" {
+		return t.applyUplink(m, o)
+	}
 	s := slot{records, o.key.String()}
 	old, exists := t.row(m, s)
 	switch o.kind {
@@ -88,6 +91,29 @@ func (t *txn) apply(m *memory, o *op) error {
 		}
 		for _, g := range o.given {
 			t.give(m, g)
+		}
+	}
+	return nil
+}
+
+// applyUplink is apply for an uplink.
+func (t *txn) applyUplink(m *memory, o *op) error {
+	s := slot{uplinks, o.link}
+	_, exists := t.row(m, s)
+	switch o.kind {
+	case kindTake:
+		if exists {
+			return fmt.Errorf("uplink %w", core.ErrExists)
+		}
+		t.changes[s] = change{row: &o.row}
+	case kindMove:
+		if !exists {
+			return fmt.Errorf("uplink %w", core.ErrNotFound)
+		}
+		t.changes[s] = change{row: &o.row}
+	case kindReturn:
+		if exists {
+			t.changes[s] = change{}
 		}
 	}
 	return nil

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,9 @@ const (
 	kindSave
 	kindCommit
 	kindForget
+	kindTake
+	kindMove
+	kindReturn
 	kinds
 )
 
@@ -34,6 +38,9 @@ var kindNames = [kinds][2]string{
 	kindSave:   {"journal.save", "journal.saved"},
 	kindCommit: {"journal.commit", "journal.committed"},
 	kindForget: {"journal.forget", "journal.forgotten"},
+	kindTake:   {"journal.take", "journal.taken"},
+	kindMove:   {"journal.move", "journal.moved"},
+	kindReturn: {"journal.return", "journal.returned"},
 }
 
 func (k kind) name() string { return kindNames[k][0][len("journal."):] }
@@ -42,7 +49,8 @@ func (k kind) name() string { return kindNames[k][0][len("journal."):] }
 type op struct {
 	kind  kind
 	key   core.Key
-	row   row     // begin, save, commit
+	link  string  // take, move, return: of an uplink, instead of key
+	row   row     // begin, save, commit, take, move
 	given []given // forget, shed
 
 	// claimed is set once, by the writer that takes the op into a transaction
@@ -53,6 +61,9 @@ type op struct {
 	err     error // valid once done is closed
 }
 
+// about names what the op is about.
+func (o *op) about() string { return cmp.Or(o.link, o.key.String()) }
+
 // answer ends the caller's wait; what stage refused stands above what became
 // of the transaction.
 func (o *op) answer(err error) {
@@ -60,7 +71,7 @@ func (o *op) answer(err error) {
 		err = o.refused
 	}
 	if err != nil {
-		o.err = fmt.Errorf("journal %s %s: %w", o.kind.name(), o.key, err)
+		o.err = fmt.Errorf("journal %s %s: %w", o.kind.name(), o.about(), err)
 	}
 	close(o.done)
 }
@@ -99,7 +110,7 @@ func (j *Journal) submit(ctx context.Context, o *op) error {
 func cancelled(ctx context.Context, o *op, outcome string) error {
 	err := context.Cause(ctx)
 	return &core.Error{
-		Code: core.CodeTryAgain, Msg: "journal " + o.kind.name() + " " + o.key.String() + " was given up",
+		Code: core.CodeTryAgain, Msg: "journal " + o.kind.name() + " " + o.about() + " was given up",
 		Details: err.Error() + ": " + outcome, Err: err,
 	}
 }
@@ -196,7 +207,7 @@ func claim(batch []*op) []*op {
 func refuseBegins(batch []*op, err error) []*op {
 	kept := batch[:0]
 	for _, o := range batch {
-		if o.kind == kindBegin {
+		if o.kind == kindBegin || o.kind == kindTake {
 			o.answer(err)
 		} else {
 			kept = append(kept, o)

@@ -108,8 +108,6 @@ func (c *Client) carryOut(ctx context.Context, batch []*request) {
 // try answers the requests of a batch but for those that it returns, which are
 // to be tried one by one.
 func (c *Client) try(ctx context.Context, batch []*request) (alone []*request) {
-	ctx, cancel := context.WithTimeout(ctx, answers)
-	defer cancel()
 	for n := 1; ; n++ {
 		in, tangled, err := c.commit(ctx, batch)
 		batch, alone = in, append(alone, tangled...)
@@ -138,6 +136,8 @@ func (c *Client) commit(ctx context.Context, batch []*request) (in, tangled []*r
 	if err != nil || len(in) == 0 {
 		return in, tangled, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, answers) // making it may have taken long
+	defer cancel()
 	c.meant.put(d.meant) // before the replica can have it
 	if err = conn.Commit(ctx, d.finish()); err != nil {
 		c.meant.drop(d.meant)

@@ -16,10 +16,14 @@ import (
 	"github.com/fairlead/fairlead/internal/ovs/session"
 )
 
-// External ids of NB_Global: who may write, and since when.
+// External ids of NB_Global: who may write, and since when; the revision that the API
+// server's database had, and "TIME BEFORE AFTER" when it was last seen to be lower than
+// before.
 const (
-	KeyEpoch  = "fairlead-epoch"
-	KeyHolder = "fairlead-holder"
+	KeyEpoch    = "fairlead-epoch"
+	KeyHolder   = "fairlead-holder"
+	KeyRevision = "fairlead-api-revision"
+	KeyBack     = "fairlead-api-went-back"
 )
 
 // Config says which northbound database a Client works on.
@@ -183,6 +187,47 @@ func (c *Client) Complete(ctx context.Context) error {
 		return fmt.Errorf("number of the last change in the northbound database: %w", err)
 	}
 	return nil
+}
+
+// Reached notes which revision the API server's database has, and the time where it was
+// a higher one before, which it gives. It fails as Apply does.
+func (c *Client) Reached(ctx context.Context, revision uint64) (was uint64, err error) {
+	err = c.db.Change(ctx, func(v session.View, t *session.Txn) error {
+		g, err := c.fence(v)
+		if err != nil {
+			return err
+		}
+		was = revisionOf(g)
+		now := maps.Clone(g.ExternalIDs)
+		now[KeyRevision] = strconv.FormatUint(revision, 10)
+		if was > revision {
+			now[KeyBack] = fmt.Sprintf("%s %d %d", time.Now().UTC().Format(time.RFC3339), was, revision)
+		}
+		t.Expect(tGlobal, g.UUID, "external_ids", session.Map(g.ExternalIDs))
+		t.Update(tGlobal, g.UUID, ovsdb.Row{"external_ids": session.Map(now)})
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("revision in the northbound database: %w", err)
+	}
+	return was, nil
+}
+
+// Revision is what Reached noted last, be it another client's, 0 for nothing.
+func (c *Client) Revision() (uint64, error) {
+	conn, err := c.db.Conn()
+	if err != nil {
+		return 0, err
+	}
+	if g := global(conn.View); g != nil {
+		return revisionOf(g), nil
+	}
+	return 0, nil
+}
+
+func revisionOf(g *nbGlobal) uint64 {
+	n, _ := strconv.ParseUint(g.ExternalIDs[KeyRevision], 10, 64) // 0 where there is none
+	return n
 }
 
 // fence is the root row with our epoch in it.

@@ -20,6 +20,8 @@ type Port struct {
 	// Up: a chassis has bound it.
 	Up          bool
 	ExternalIDs map[string]string
+	// Networks are those of the router's port to which one of type router leads.
+	Networks []netip.Prefix
 }
 
 // Ports lists the logical switch ports, also those that are not ours, by name:
@@ -36,6 +38,10 @@ func (c *Client) Ports() ([]Port, error) {
 			home[uuid] = text(s, "name")
 		}
 	}
+	routers := map[string][]netip.Prefix{}
+	for _, row := range conn.View.All(TableRouterPort) {
+		routers[text(row, "name")] = prefixes(strs(row, "networks"))
+	}
 	var out []Port
 	for _, row := range conn.View.All(TableSwitchPort) {
 		m, _ := marked(row)
@@ -46,11 +52,25 @@ func (c *Client) Ports() ([]Port, error) {
 		if up, ok := field(row, "up"); ok && !up.IsNil() {
 			p.Up = up.Elem().Bool()
 		}
+		if v, ok := field(row, "options"); ok && p.Type == "router" {
+			options, _ := v.Interface().(map[string]string)
+			p.Networks = routers[options["router-port"]]
+		}
 		p.MAC, p.IPs = parse(strs(row, "addresses"))
 		out = append(out, p)
 	}
 	slices.SortFunc(out, func(a, b Port) int { return cmp.Compare(a.Name, b.Name) })
 	return out, nil
+}
+
+// prefixes reads addresses with prefix lengths; what is none is left out.
+func prefixes(list []string) (out []netip.Prefix) {
+	for _, s := range list {
+		if p, err := netip.ParsePrefix(s); err == nil {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // parse reads "MAC IP IP"; words such as unknown, router and dynamic are none.

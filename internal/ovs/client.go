@@ -44,6 +44,9 @@ type Config struct {
 	// OnIDs is called when the external ids of the switch itself changed, whoever
 	// did it. It must not block. nil: nobody wants to know.
 	OnIDs func()
+	// OnMirror is called when Open vSwitch has made the device of MirrorPort, which it
+	// leaves down. It must not block. nil: nobody wants to know.
+	OnMirror func()
 	// Probe is how often a silent connection is tested and how long an answer
 	// may take; 0 = 5 s.
 	Probe time.Duration
@@ -65,6 +68,7 @@ type Client struct {
 	mu      sync.Mutex
 	waiters map[string]map[chan struct{}]bool // by Interface name, or rootKey
 	ifindex int                               // of the bridge's own device, last seen
+	output  int                               // the same of MirrorPort
 }
 
 // New makes a Client that is not connected; Run connects it.

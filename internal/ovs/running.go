@@ -41,20 +41,24 @@ func (c *Client) Running(ctx context.Context) error {
 func AskSwitchd(ctx context.Context, endpoint string) error {
 	ctx, cancel := context.WithTimeout(ctx, reacts)
 	defer cancel()
-	path, isUnix := strings.CutPrefix(endpoint, "unix:")
-	if !isUnix {
-		return fmt.Errorf("control socket of ovs-vswitchd beside %s: %w", endpoint, core.ErrNotFound)
-	}
-	dir := filepath.Dir(path)
-	sockets, _ := filepath.Glob(filepath.Join(dir, "ovs-vswitchd*.ctl")) // a folder that is no good pattern has none
-	err := fmt.Errorf("control socket of ovs-vswitchd in %s: %w", dir, core.ErrNotFound)
-	for _, socket := range sockets {
+	err := fmt.Errorf("control socket of ovs-vswitchd beside %s: %w", endpoint, core.ErrNotFound)
+	for _, socket := range switchdSockets(endpoint) {
 		if err = ask(ctx, socket); err == nil {
 			return nil
 		}
 		err = fmt.Errorf("ovs-vswitchd does not answer: %w: %w", core.ErrUnavailable, err)
 	}
 	return err
+}
+
+// switchdSockets are the control sockets of ovs-vswitchd beside the database's.
+func switchdSockets(endpoint string) []string {
+	path, isUnix := strings.CutPrefix(endpoint, "unix:")
+	if !isUnix {
+		return nil
+	}
+	sockets, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "ovs-vswitchd*.ctl")) // a folder that is no good pattern has none
+	return sockets
 }
 
 // ask has the process say its version: its main loop answers, the one that applies

@@ -45,6 +45,23 @@ func (c *Client) WaitPort(ctx context.Context, name string) (ofport int, err err
 	return ofport, nil
 }
 
+// WaitPatch waits until a port is there that somebody else makes, and forwards. Without a
+// deadline in ctx it waits 30 s; its errors are those of WaitPort but core.ErrNotFound.
+func (c *Client) WaitPatch(ctx context.Context, name string) error {
+	err := c.await(ctx, name, func(v view) (done bool, err error) {
+		i := v.iface(name)
+		if i == nil {
+			return false, nil
+		}
+		_, done, err = stateOf(i, name)
+		return done, err
+	})
+	if err != nil {
+		return fmt.Errorf("wait for port %s: %w", name, err)
+	}
+	return nil
+}
+
 // Installed tells that ovn-controller has made all flows of a port.
 func (c *Client) Installed(name string) bool {
 	st, ok := c.PortByName(name)
@@ -194,6 +211,9 @@ func (c *Client) wake(key string) {
 func (c *Client) interfaceChanged(i *ifaceRow) {
 	c.wake(i.Name)
 	n := value(i.IfIndex)
+	if i.Name == MirrorPort && c.cfg.OnMirror != nil && c.another(n) {
+		c.cfg.OnMirror()
+	}
 	if i.Name != c.cfg.Bridge || n == 0 {
 		return
 	}
@@ -204,4 +224,13 @@ func (c *Client) interfaceChanged(i *ifaceRow) {
 	if anew {
 		c.wantReset()
 	}
+}
+
+// another tells that MirrorPort has a device, which is not the one that it had.
+func (c *Client) another(ifindex int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.output
+	c.output = ifindex
+	return ifindex != 0 && ifindex != was
 }

@@ -28,7 +28,7 @@ func (p *Pod) StartPing(addr string, interval time.Duration) *Pinger {
 	log, err := os.Create(filepath.Join(p.n.Dir, "log", "ping-"+p.netns+"-"+strings.ReplaceAll(addr, ":", "_")))
 	require.NoError(p.n.t, err)
 	g := &Pinger{n: p.n, log: log}
-	g.cmd = p.Cmd(context.Background(), "ping", "-n", "-i", fmt.Sprintf("%.3f", interval.Seconds()), addr)
+	g.cmd = p.Cmd(context.Background(), "ping", "-n", "-D", "-i", fmt.Sprintf("%.3f", interval.Seconds()), addr)
 	g.cmd.Stdout, g.cmd.Stderr = log, log
 	require.NoError(p.n.t, g.cmd.Start())
 	require.NoError(p.n.t, until("first answer to ping "+addr, func() error {
@@ -68,23 +68,27 @@ const overtaken = 5 * time.Second
 func (g *Pinger) Stop() (answered, lost int) {
 	g.n.t.Helper()
 	for end := time.Now().Add(overtaken); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if _, lost := g.count(); lost == 0 {
+		if _, lost, _ := g.count(); lost == 0 {
 			break
 		}
 	}
 	require.NoError(g.n.t, g.cmd.Process.Signal(syscall.SIGINT))
 	_ = g.cmd.Wait() // status 1 = some were lost
 	require.NoError(g.n.t, g.log.Close())
-	return g.count()
+	answered, lost, gaps := g.count()
+	if lost > 0 {
+		g.n.t.Logf("%s: no answer between\n%s", g.cmd, strings.Join(gaps, "\n"))
+	}
+	return answered, lost
 }
 
 // count reads how many requests have been answered, and how many before the
-// last of them have not.
-func (g *Pinger) count() (answered, lost int) {
+// last of them have not. A gap is the lines of the answers before and after.
+func (g *Pinger) count() (answered, lost int, gaps []string) {
 	g.n.t.Helper()
 	b, err := os.ReadFile(g.log.Name())
 	require.NoError(g.n.t, err)
-	last := 0
+	last, before := 0, "the start"
 	for s := bufio.NewScanner(strings.NewReader(string(b))); s.Scan(); {
 		var seq int
 		_, rest, found := strings.Cut(s.Text(), "icmp_seq=")
@@ -94,7 +98,12 @@ func (g *Pinger) count() (answered, lost int) {
 		if !strings.Contains(s.Text(), "DUP!") {
 			answered++
 		}
-		last = max(last, seq)
+		if seq > last+1 {
+			gaps = append(gaps, before+" and "+s.Text())
+		}
+		if last = max(last, seq); last == seq {
+			before = s.Text()
+		}
 	}
-	return answered, last - answered
+	return answered, last - answered, gaps
 }

@@ -70,6 +70,14 @@ func (s *Site) join() {
 	// A veth hands on checksums that are not computed; the userspace datapath of
 	// the receiver does not know that and delivers them as they are.
 	s.n.Run("ethtool", "-K", NIC, "tx", "off")
+	s.n.Run("ip", "link", "set", NIC, "up")
+	s.Address()
+}
+
+// Address gives a node that is on the network its addresses, and the bridge that they
+// are on: what goes with conf.db, and is a machine's own to make again.
+func (s *Site) Address() {
+	s.n.t.Helper()
 	dev := NIC
 	if s.n.OVS != nil {
 		dev = PhyBridge
@@ -77,7 +85,6 @@ func (s *Site) join() {
 		s.n.OVS.Vsctl("--timeout=20", "--may-exist", "add-port", PhyBridge, NIC)
 		s.n.OVS.Barrier()
 	}
-	s.n.Run("ip", "link", "set", NIC, "up")
 	s.n.Run("ip", "link", "set", dev, "up")
 	s.n.Run("ip", "addr", "add", s.IP4+"/24", "dev", dev)
 	s.n.Run("ip", "addr", "add", s.IP6+"/64", "dev", dev, "nodad")

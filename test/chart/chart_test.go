@@ -182,7 +182,7 @@ func TestDaemonSetIsNoMoreThanItMust(t *testing.T) {
 }
 
 // TestControllerIsNoMoreThanItMust: it asks two servers, and has nothing of its
-// node but the network.
+// node but the network, in which it may send echo requests.
 func TestControllerIsNoMoreThanItMust(t *testing.T) {
 	made := rendered(t, `ovn: {enabled: true, nb: "ssl:10.0.0.1:6641"}`)
 	spec := at(made["Deployment kube-system fairlead-controller"], "spec", "template", "spec")
@@ -191,10 +191,10 @@ func TestControllerIsNoMoreThanItMust(t *testing.T) {
 	}
 	c := spec["containers"].([]any)[0].(map[string]any)
 	sc := at(c, "securityContext")
-	require.Equal(t, true, sc["runAsNonRoot"])
+	require.EqualValues(t, 0, sc["runAsUser"], "others have no capability")
 	require.Equal(t, true, sc["readOnlyRootFilesystem"])
 	require.Equal(t, false, sc["allowPrivilegeEscalation"])
-	require.Equal(t, map[string]any{"drop": []any{"ALL"}}, sc["capabilities"])
+	require.Equal(t, map[string]any{"drop": []any{"ALL"}, "add": []any{"NET_RAW"}}, sc["capabilities"])
 	require.NotContains(t, c, "volumeMounts")
 	for _, role := range []string{"ClusterRole  fairlead-controller", "Role kube-system fairlead-controller"} {
 		require.NotContains(t, asYAML(t, made[role]), "*")

@@ -270,7 +270,7 @@ var gatewayTamperings = []tampering{
 	{"gateway port's tag", "vlan", "db: set Port {GW-tagged} tag=7", "port {GW-tagged}: tag is 7", itself},
 	{"ip_forward off", "dual", "node: sysctl -qw net.ipv4.ip_forward=0", "ip_forward is 0", itself},
 	{"IPv6 forwarding off", "dual", "node: sysctl -qw net.ipv6.conf.all.forwarding=0", "forwarding is 0", itself},
-	{"masquerade emptied", "dual", "node: nft flush set inet fairlead masquerade-ip", "masquerade of 10.16.0.0/16", itself},
+	{"masquerade emptied", "dual", "node: nft flush set inet fairlead ovn40subnets-nat", "set ovn40subnets-nat lacks 10.16.0.0/16", itself},
 	{"gateway port removed", "vlan", "db: del-port {GW-tagged}", "{GW-tagged} is missing", itself},
 }
 
@@ -301,7 +301,7 @@ func TestCheckFindsTampering(t *testing.T) {
 		b.repair(c)
 		found++
 	}
-	b.mendsItself("node: nft flush chain inet fairlead postrouting", "masquerade")
+	b.mendsItself("node: nft flush chain inet fairlead nat-postrouting", "masquerade")
 	b.mendsItself("node: nft delete table inet fairlead", "masquerade")
 	t.Logf("%d tamperings found", found)
 	require.GreaterOrEqual(t, found, 24)

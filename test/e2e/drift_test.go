@@ -38,8 +38,8 @@ func TestDriftComesBack(t *testing.T) {
 	n, a, p, gw := driftNode(t)
 	host := hostIf(p, "eth0")
 	for _, c := range []struct{ do, ask, was string }{
-		{"nft flush set inet fairlead masquerade-ip", "nft list set inet fairlead masquerade-ip", "10.16.0.0/16"},
-		{"nft delete table inet fairlead", "nft list set inet fairlead masquerade-ip", "10.16.0.0/16"},
+		{"nft flush set inet fairlead ovn40subnets-nat", "nft list set inet fairlead ovn40subnets-nat", "10.16.0.0/16"},
+		{"nft delete table inet fairlead", "nft list set inet fairlead ovn40subnets-nat", "10.16.0.0/16"},
 		{"ip addr flush dev " + gw, "ip -4 addr show " + gw, "inet 10.16.0.1/16"},
 		{"ip link set " + gw + " down", "ip link show up dev " + gw, "state"},
 		{"ip link set " + gw + " mtu 1200", "ip link show " + gw, "mtu 1400"},
@@ -70,6 +70,7 @@ func TestDriftComesBack(t *testing.T) {
 	status := n.Fairlead("status")
 	require.Contains(t, status, "Changed by somebody else, put right")
 	require.Contains(t, status, "gateway of subnet ovn-default")
+	require.Contains(t, status, "rules of the packet filter")
 	require.Contains(t, status, "port "+host+" of pod default/p")
 	_, metrics, err := a.Get("/metrics")
 	require.NoError(t, err)

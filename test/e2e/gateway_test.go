@@ -96,7 +96,15 @@ func TestGateway(t *testing.T) {
 	cutOff(t, q, testbed.WorldIP4, testbed.WorldIP6) // no way back to a pod's own address
 	cutOff(t, world, pa...)
 
-	ruleset, ports := n.Run("nft", "list", "ruleset"), n.OVS.Vsctl("list-ports", "br-int")
+	// The operator is told so.
+	require.Contains(t, n.Fairlead("explain", "p"), "natOutgoing is on: the world sees "+testbed.NodeIP4+"\n")
+	require.Contains(t, n.Fairlead("explain", "t1"), "natOutgoing is off: the world sees "+qa[0]+",")
+	said := n.Fairlead("describe", "node")
+	require.Contains(t, said, "fairlead         ovn40subnets-nat networks with natOutgoing; Subnets ovn-default; 10.16.0.0/16\n")
+	require.Contains(t, said, "fairlead         IPv6 nat OVN-POSTROUTING, from POSTROUTING\n")
+	require.Contains(t, said, "In the way (0)\n")
+
+	ruleset, ports := n.Run("nft", "-s", "list", "ruleset"), n.OVS.Vsctl("list-ports", "br-int")
 	require.Contains(t, ruleset, "masquerade")
 	flow := p.StartPing(testbed.WorldIP4, 20e6)
 	a.Kill()
@@ -106,11 +114,11 @@ func TestGateway(t *testing.T) {
 	flow.Answers(5)
 	_, lost := flow.Stop()
 	require.Zero(t, lost, "a restart of the agent loses nothing")
-	require.Equal(t, ruleset, n.Run("nft", "list", "ruleset"))
+	require.Equal(t, ruleset, n.Run("nft", "-s", "list", "ruleset"))
 	require.Equal(t, ports, n.OVS.Vsctl("list-ports", "br-int"))
 	a.Stop()
 	reaches(t, p, testbed.WorldIP4, "10.16.0.1")
-	require.Equal(t, ruleset, n.Run("nft", "list", "ruleset"), "a stop disturbs no pod")
+	require.Equal(t, ruleset, n.Run("nft", "-s", "list", "ruleset"), "a stop disturbs no pod")
 }
 
 // TestGatewayAnswersAlone: what asks for a gateway's address hears that gateway,
@@ -229,7 +237,7 @@ func TestGatewayFollowsTheFolder(t *testing.T) {
 	eventually(t, func() string { return holds(n.Run("ip", "addr"), "10.77.0.1/24") })
 	write(map[string]any{"gateway": "10.77.0.254"})
 	eventually(t, func() string {
-		return holds(n.Run("nft", "list", "set", "inet", "fairlead", "masquerade-ip"), "10.77.0.0/24")
+		return holds(n.Run("nft", "list", "set", "inet", "fairlead", "ovn40subnets-nat"), "10.77.0.0/24")
 	})
 
 	q.CNI("DEL", ownConf).Must()

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -172,4 +174,33 @@ func TestOVNAlone(t *testing.T) {
 	third := a.run("data/third", "other")
 	require.NotContains(t, [][]string{server.ips, friend.ips, other.ips}, third.ips)
 	third.reaches(server)
+	a.agrees(server, friend, other, vault, second, third)
+	other.CNI("DEL", ownConf).Must()
+	require.NoError(t, os.Remove(filepath.Join(a.Objects(), "data-other.yaml")))
+	other.Delete()
+	a.agrees(server, friend, vault, second, third)
+}
+
+// agrees waits until the databases have ports of the node and of these pods, and of
+// nobody else, with the addresses that the pods have.
+func (a *alone) agrees(pods ...*alonePod) {
+	a.t.Helper()
+	at, want := map[string]string{}, []string{}
+	for _, p := range pods {
+		at[p.Name+"."+p.Namespace] = "node1"
+		want = append(want, p.Name+"."+p.Namespace+" "+strings.Join(p.ips, " "))
+	}
+	slices.Sort(want)
+	eventually(a.t, func() string {
+		var got []string
+		for _, row := range rows(a.central) {
+			if f := strings.Fields(row); f[0] != "node-node1" {
+				got = append(got, strings.Join(slices.Delete(f, 1, 2), " "))
+			}
+		}
+		if !slices.Equal(got, want) {
+			return fmt.Sprintf("rows of the database: %q, want %q", got, want)
+		}
+		return unbound(a.central, at)
+	})
 }

@@ -29,9 +29,9 @@ type bookkeeping struct {
 
 const upProvider = "up.web"
 
-func newBookkeeping(t *testing.T) *bookkeeping {
+func newBookkeeping(t *testing.T, central func(testing.TB, *testbed.Node, string) *ovn.Central) *bookkeeping {
 	t.Helper()
-	b := &bookkeeping{ovnCluster: newOVNCentral(t, kube.Options{}, ovn.New)}
+	b := &bookkeeping{ovnCluster: newOVNCentral(t, kube.Options{}, central)}
 	for _, name := range []string{"node-1", "node-2"} {
 		b.c.RegisterNode(name)
 	}
@@ -62,124 +62,23 @@ func (b *bookkeeping) remove(names ...string) {
 	}
 }
 
-// list is a line for each object of a kind, in order; the nodes' own are left out.
-func (b *bookkeeping) list(kind, format string) (lines []string) {
-	b.t.Helper()
-	for _, line := range b.c.Lines(kind, format) {
-		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "node-") {
-			lines = append(lines, line)
-		}
-	}
-	slices.Sort(lines)
-	return lines
-}
-
-// told are the pods' addresses as their annotations say them: eth0's as PORT MAC
-// IPS, net1's as PORT IPS. A pod of which one is not told is only a name in waits.
-func (b *bookkeeping) told() (routed, claimed, waits []string) {
-	b.t.Helper()
-	const note = `{.metadata.annotations.%s\.kubernetes\.io/%s}|`
-	format := "{.metadata.name}|" + fmt.Sprintf(note, "ovn", "mac_address") + fmt.Sprintf(note, "ovn", "ip_address") + fmt.Sprintf(note, `ovn`, "routed") +
-		fmt.Sprintf(note, `up\.web`, "ip_address")
-	for _, line := range b.list("pods", format) {
-		f := strings.Split(line, "|")
-		if slices.Contains(f[:5], "") {
-			waits = append(waits, f[0])
-			continue
-		}
-		require.Equal(b.t, "true", f[3])
-		routed = append(routed, f[0]+".web "+f[1]+" "+strings.ReplaceAll(f[2], ",", " "))
-		for ip := range strings.SplitSeq(f[4], ",") {
-			claimed = append(claimed, f[0]+" "+ip)
-		}
-	}
-	return routed, claimed, waits
-}
-
-// twice is an address that is in two of the lines.
-func twice(lines []string) string {
-	by := map[string]string{}
-	for _, line := range lines {
-		for _, ip := range strings.Fields(line)[1:] {
-			if by[ip] != "" {
-				return fmt.Sprintf("%s is that of %q and of %q", ip, by[ip], line)
-			}
-			by[ip] = line
-		}
-	}
-	return ""
-}
-
-// rows are the ports of pods as the northbound database says them, as told has them.
-func (b *bookkeeping) rows() (lines []string) {
-	b.t.Helper()
-	out := b.central.Nbctl("--bare", "--columns=name,addresses", "find", "Logical_Switch_Port", `type=""`)
-	for row := range strings.SplitSeq(out, "\n\n") {
-		if row = strings.TrimSpace(row); row != "" && !strings.HasPrefix(row, "node-") {
-			lines = append(lines, strings.Join(strings.Fields(row), " "))
-		}
-	}
-	slices.Sort(lines)
-	return lines
-}
-
 // holds waits until all is as disagreement wants it.
 func (b *bookkeeping) holds(pods int) {
 	b.t.Helper()
 	eventually(b.t, func() string { return b.disagreement(pods) })
 }
 
-// disagreement is "" when pods, rows, IP objects, claims and counts say one thing: so
-// many pods have addresses, and nothing else has any, and the controller has nothing to
-// do. That an address is given twice is the test's end.
+// disagreement is that of ovnCluster, where so many pods have addresses, in both Subnets.
 func (b *bookkeeping) disagreement(pods int) string {
 	b.t.Helper()
-	routed, claimed, waits := b.told()
-	require.Empty(b.t, twice(append(slices.Clone(routed), claimed...)), "given twice")
-	if len(waits) > 0 || len(routed) != pods {
-		return fmt.Sprintf("%d of %d pods have their addresses; these wait: %v", len(routed), pods, waits)
+	said := b.told()
+	if len(said.waits) > 0 || said.pods != pods {
+		return fmt.Sprintf("%d of %d pods have their addresses; these wait: %v", said.pods, pods, said.waits)
 	}
-	for _, look := range []struct {
-		what      string
-		want, got []string
-	}{
-		{"rows of the database", routed, b.rows()},
-		{"claims", claimed, b.list("addressleases", "{.spec.owner.name} {.spec.address}")},
-		{"IP objects", b.objects(routed, claimed), b.list("ips", "{.spec.podName} {.spec.subnet} {.spec.ipAddress}")},
-	} {
-		slices.Sort(look.want)
-		if !slices.Equal(look.want, look.got) {
-			return fmt.Sprintf("%s: %q, want %q", look.what, look.got, look.want)
-		}
+	if len(said.claimed) != 2*pods {
+		return fmt.Sprintf("%d pods have claimed %v", pods, said.claimed)
 	}
-	counts := b.list("subnets", "{.metadata.name} {.status.v4usingIPs}")
-	for _, subnet := range []string{"web", "up"} {
-		if want := fmt.Sprintf("%s %d", subnet, pods); !slices.Contains(counts, want) {
-			return fmt.Sprintf("Subnets count %q: wanted %q", counts, want)
-		}
-	}
-	metrics, err := b.site.Try("bash", "-c", `exec 3<>/dev/tcp/127.0.0.1/10666; printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3; cat <&3`)
-	if err != nil || !strings.Contains(metrics, "\nfairlead_controller_leading 1\n") || !strings.Contains(metrics, "\nfairlead_controller_pending 0\n") {
-		return fmt.Sprintf("the controller has something to do: %v %s", err, metrics)
-	}
-	return ""
-}
-
-// objects are the IP objects that pods with such addresses have.
-func (b *bookkeeping) objects(routed, claimed []string) (lines []string) {
-	for _, line := range routed {
-		f := strings.Fields(line)
-		lines = append(lines, strings.TrimSuffix(f[0], ".web")+" web "+strings.Join(f[2:], ","))
-	}
-	both := map[string][]string{}
-	for _, line := range claimed {
-		f := strings.Fields(line)
-		both[f[0]] = append(both[f[0]], f[1])
-	}
-	for pod, ips := range both {
-		lines = append(lines, pod+" up "+strings.Join(ips, ","))
-	}
-	return lines
+	return b.ovnCluster.disagreement()
 }
 
 // named are the crash points of the controller's source.
@@ -205,7 +104,7 @@ func (b *bookkeeping) named() (all []string) {
 // begun: no address is given twice, none is lost, nothing is without its object.
 func TestControllerCrashSweep(t *testing.T) {
 	t.Parallel()
-	b := newBookkeeping(t)
+	b := newBookkeeping(t, ovn.New)
 	ops := []struct {
 		name string
 		run  func(pod string)
@@ -231,7 +130,7 @@ func TestControllerCrashSweep(t *testing.T) {
 	}
 	slices.Sort(all)
 	require.Equal(t, b.named(), slices.Compact(all), "crash points in the source, and those that a pod passes")
-	before, _, _ := b.told()
+	before := b.told()
 	if !soak() {
 		passed["create"], passed["delete"] = sample(passed["create"]), []string{"controller.cleared"}
 	}
@@ -252,8 +151,7 @@ func TestControllerCrashSweep(t *testing.T) {
 			}
 		}
 	}
-	after, _, _ := b.told()
-	require.Equal(t, before, after, "the pod that stayed")
+	require.Equal(t, before, b.told(), "the pod that stayed")
 	b.remove("stays")
 	b.holds(0)
 	t.Logf("%d crash points, cuts: %v", len(b.named()), times)
@@ -289,7 +187,7 @@ func TestControllerKills(t *testing.T) {
 	if soak() {
 		kills, pods = 200, 500
 	}
-	b := newBookkeeping(t)
+	b := newBookkeeping(t, ovn.New)
 	pod := func(i int) string { return fmt.Sprintf("pod-%d", i) }
 	for i := range pods {
 		b.create(pod(i), fmt.Sprintf("node-%d", 1+i%2))
@@ -302,12 +200,97 @@ func TestControllerKills(t *testing.T) {
 		time.Sleep(mathrand.N(2 * time.Second)) // the instant is what is random
 		b.process.Kill()
 		b.start()
-		routed, claimed, _ := b.told()
-		require.Empty(t, twice(append(routed, claimed...)), "given twice")
+		b.told()
 	}
-	left := b.list("pods", "{.metadata.name}")
+	var left []string
+	for _, name := range b.c.Lines("pods", "{.metadata.namespace} {.metadata.name}") {
+		if short, ok := strings.CutPrefix(name, "web "); ok {
+			left = append(left, short)
+		}
+	}
 	b.holds(len(left))
 	b.remove(left...)
 	b.holds(0)
 	t.Logf("%d kills, %d pods, of which %d stayed", kills, pods, len(left))
+
+	// What the southbound database has too much is seen.
+	b.create("last", "node-1")
+	b.holds(1)
+	b.central.KillNorthd()
+	b.remove("last")
+	eventually(t, func() string {
+		if why := b.disagreement(0); why != "the southbound database binds a port that is none: last.web" {
+			return "no binding is too much: " + why
+		}
+		return ""
+	})
+	b.central.StartNorthd()
+	b.holds(0)
+}
+
+// TestDatabaseLeaderKilled: the member that leads the northbound database of three dies
+// while pods come and go, and comes back while they do so; the next ones after it, too.
+func TestDatabaseLeaderKilled(t *testing.T) {
+	t.Parallel()
+	kills, pods := 2, 40
+	if soak() {
+		kills, pods = 20, 400
+	}
+	b := newBookkeeping(t, ovn.Clustered)
+	members, dead := b.central.Members(), -1
+	pod := func(i int) string { return fmt.Sprintf("pod-%d", i) }
+	for i := range pods {
+		b.create(pod(i), fmt.Sprintf("node-%d", 1+i%2))
+		if i >= 8 && i%2 == 0 {
+			b.remove(pod(i - 8))
+		}
+		if i*kills/pods == (i+1)*kills/pods {
+			continue
+		}
+		if dead >= 0 {
+			members.Start(dead)
+		}
+		dead = members.Leader()
+		members.Kill(dead)
+	}
+	left := 0
+	for i := range pods {
+		if i%2 == 1 || i+8 >= pods {
+			left++
+		}
+	}
+	b.holds(left) // of two members, too
+	members.Start(dead)
+	b.create("late", "node-1")
+	b.holds(left + 1)
+}
+
+// TestControllerWithoutAPI: the API server hangs, longer than a leader's Lease lasts, and
+// is restarted, while pods come; the controller, which is the same all the time, goes on
+// with them and with those that come later.
+func TestControllerWithoutAPI(t *testing.T) {
+	t.Parallel()
+	b := newBookkeeping(t, ovn.New)
+	pods := 0
+	burst := func() {
+		for range 8 {
+			b.create(fmt.Sprintf("pod-%d", pods), "node-1")
+			pods++
+		}
+	}
+	burst()
+	b.holds(pods)
+	for _, away := range []func(){
+		func() { b.c.Pause(); time.Sleep(ovnLease + time.Second); b.c.Resume() },
+		func() { b.c.Stop(); time.Sleep(time.Second); b.c.Restart() },
+	} {
+		burst()
+		away()
+		burst()
+		b.holds(pods)
+		b.remove(fmt.Sprintf("pod-%d", pods-1))
+		pods-- // its name comes again
+		b.holds(pods)
+	}
+	require.True(t, b.process.Running())
 }

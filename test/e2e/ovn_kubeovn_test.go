@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/cni"
 	"github.com/fairlead/fairlead/internal/testbed"
+	"github.com/fairlead/fairlead/internal/testbed/inside"
 )
 
 // kubeOVNConf is what Kube-OVN writes into /etc/cni/net.d.
@@ -101,6 +103,39 @@ func (p *ovnPod) kubeOVNPlugin(program, op string) string {
 	return string(out)
 }
 
+// handsOver proves that a node whose packet filter is as Kube-OVN's daemon leaves it is taken
+// over by the agent, and given back as it was, without a lost ping of its pod to the world,
+// which sees the node. The agent that comes then has the node again.
+func (n *ovnNode) handsOver(p *ovnPod) {
+	o := n.o
+	o.t.Helper()
+	o.c.Apply(subnetObject("web", map[string]any{"cidrBlock": webSubnet, "default": true, "natOutgoing": true}))
+	o.central.Nbctl("lr-route-add", "ovn-cluster", "0.0.0.0/0", "100.64.0.3") // the node's
+	n.agent.Stop()
+	n.Run("sh", "-c", "for t in iptables ip6tables; do for x in nat mangle filter; do $t -t $x -F; $t -t $x -X; done; done; ipset destroy") // what ours had written
+	n.Run("sh", "-ec", inside.KubeOVN)
+	everything := func() string { // but for counters, the order within sets, and the seeds of sets that were made anew
+		return n.Run("sh", "-c", `(iptables-save; ip6tables-save) | grep -v '^#' | sed 's/ \[[0-9:]*\]//'; ipset save | sed 's/ bucketsize.*//' | sort`)
+	}
+	before := everything()
+	ping := p.StartPing(o.world.IP4, 10*time.Millisecond)
+	dir := filepath.Join(n.Dir, "import")
+	require.Contains(o.t, n.Fairlead("import", "kube-ovn", "--apply", "--import-dir", dir), "of Kube-OVN are kept in ")
+	n.agent = n.Agent(n.args...)
+	eventually(o.t, func() string { return lacks(n.Run("ipset", "list", "-n"), "ovn40subnets-out") })
+	n.agent.WaitReady()
+	require.NotEqual(o.t, before, everything())
+	ping.Answers(20)
+	n.agent.Stop()
+	require.Contains(o.t, n.Fairlead("import", "kube-ovn", "--rollback", "--import-dir", dir), "are as they were")
+	require.Equal(o.t, before, everything())
+	ping.Answers(20)
+	_, lost := ping.Stop()
+	require.Zero(o.t, lost)
+	n.agent = n.Agent(n.args...)
+	n.agent.WaitReady()
+}
+
 // TestKubeOVNsCluster: where Kube-OVN's controller rules, what it writes serves our
 // agent as it stands, on Nodes, on pods and in the northbound database; and who
 // calls may be Kube-OVN's plugin: by its requests, in make soak the program itself.
@@ -146,6 +181,8 @@ func TestKubeOVNsCluster(t *testing.T) {
 	for _, ip := range b.ips {
 		require.NoError(t, o.nodes[0].Ping(ip), "a node to a pod of the other")
 	}
+	eventually(t, func() string { return unbound(o.central, map[string]string{a.port(): a.n.name, b.port(): b.n.name}) })
+	b.n.handsOver(b)
 	status, body = post(t, a.n.Node, cni.PathKubeOVNDel, kubeOVNRequest(a.Pod, nil))
 	require.Equal(t, http.StatusNoContent, status, "%s", body)
 	requireBare(t, a.Pod)

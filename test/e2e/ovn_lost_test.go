@@ -16,7 +16,7 @@ import (
 // TestDatabasesLost: both databases of OVN are lost as a whole, once without a backup,
 // while no controller reaches them, and once with one. They are made again with the
 // same ports, addresses and MACs, what talks goes on, a pod goes meanwhile, and one that
-// comes is served by itself.
+// comes is told to try again, and is served by itself.
 func TestDatabasesLost(t *testing.T) {
 	t.Parallel()
 	o := newOVNCluster(t)
@@ -47,6 +47,12 @@ func TestDatabasesLost(t *testing.T) {
 	one.waiting()
 	o.runCentral("--empty")
 	pings[0].Answers(int(10 * time.Second / pace)) // nodes try again each eight seconds at most
+	eventually(t, func() string {
+		if comes.again.Load() == 0 {
+			return "an ADD without a controller is not told to try again"
+		}
+		return ""
+	})
 	o.signer.Stop()
 	o.controller("b", "127.0.0.1:10667")
 	o.whole(want)
@@ -57,6 +63,7 @@ func TestDatabasesLost(t *testing.T) {
 	}
 	comes.added(<-answer).reaches(c)
 	require.NotContains(t, strings.Join(o.ports(), ""), ends.port())
+	o.agrees()
 
 	backup := filepath.Join(o.site.Dir, "backup.tar")
 	o.site.Fairlead("ovn", "backup", "--central-run-dir", o.central.RunDir(), backup)
@@ -70,6 +77,7 @@ func TestDatabasesLost(t *testing.T) {
 		require.Zero(t, lost, "pings lost with a backup, %d answered", answered)
 	}
 	one.run("web/again").reaches(c)
+	o.agrees()
 }
 
 // ports are the logical ports, with what makes them what they are.

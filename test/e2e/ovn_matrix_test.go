@@ -3,6 +3,9 @@ package e2e
 import (
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // States of the matrix's subject, a pod of the first node.
@@ -101,20 +104,23 @@ func TestClusterMatrix(t *testing.T) {
 	m.is(apart)
 	m.nodePort()
 
-	m.o.c.Apply(matrixPolicy(""))
+	m.change("np.", true, func() { m.o.c.Apply(matrixPolicy("")) })
 	m.is(policed)
 	m.holds([]string{"far mate", "stranger"}, matrixPolicy)
-	m.o.c.Delete(matrixPolicy(""))
+	m.change("np.", false, func() { m.o.c.Delete(matrixPolicy("")) })
 	m.is(open)
 
-	m.o.c.Apply(privateWeb(""))
+	m.change("subnet=web", true, func() { m.o.c.Apply(privateWeb("")) })
 	m.is(private)
 	m.holds([]string{"stranger", "far stranger"}, privateWeb)
-	m.o.c.Apply(subnetObject("web", map[string]any{"cidrBlock": webSubnet, "default": true}))
+	m.change("subnet=web", false, func() { m.o.c.Apply(subnetObject("web", map[string]any{"cidrBlock": webSubnet, "default": true})) })
 	m.is(open)
+	t.Logf("a change of rules was carried out by all nodes after %s at most", m.latest.Round(time.Millisecond))
 	if soak() {
+		require.Less(t, m.latest, latestBound)
 		m.firstPackets()
 	}
+	m.o.agrees()
 }
 
 // rowNames are all that rows mention.

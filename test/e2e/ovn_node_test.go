@@ -210,6 +210,56 @@ func (p *ovnPod) knows(other *ovnPod) {
 	p.Run("ip", "-6", "neigh", "change", other.ips[1], "dev", "eth0", "nud", "permanent")
 }
 
+// overfull has an ADD wait in a Subnet without a free address. What it gives proves
+// that the answer says so, and takes all of it away.
+func (n *ovnNode) overfull() (proves func()) {
+	t, o := n.o.t, n.o
+	t.Helper()
+	tiny := subnetObject("tiny", map[string]any{"cidrBlock": "10.18.0.0/30", "namespaces": []string{"tiny"}})
+	o.c.Apply(together(object("v1", "Namespace", "tiny", nil, nil), tiny))
+	has := n.pod("tiny/has")
+	o.has("pods", `{.metadata.name}: {.metadata.annotations.ovn\.kubernetes\.io/allocated}`, "has: true")
+	waits, answer := n.pod("tiny/waits"), make(chan testbed.Answer, 1)
+	go func() { answer <- waits.call("ADD") }()
+	return func() {
+		t.Helper()
+		e := (<-answer).Err()
+		require.NotNil(t, e)
+		require.Equal(t, uint(tryAgain), e.Code)
+		require.Contains(t, e.Details, "the controller says: pod left without an address: Subnet tiny is full (IPv4: 1 in use of 1)")
+		waits.gone()
+		has.gone()
+		o.c.Delete(tiny)
+	}
+}
+
+// cutOff proves that both of two nodes say so while no tunnel leads from one to the other.
+func (n *ovnNode) cutOff(other *ovnNode) {
+	n.o.t.Helper()
+	const drops = "priority=1000,udp,tp_dst=6081"
+	n.Run("ovs-ofctl", "add-flow", testbed.PhyBridge, drops+",actions=drop")
+	for _, one := range []*ovnNode{n, other} {
+		one.unavailable("True", "no other node answers through a tunnel")
+	}
+	n.Run("ovs-ofctl", "--strict", "del-flows", testbed.PhyBridge, drops)
+	for _, one := range []*ovnNode{n, other} {
+		one.unavailable("False", "answers")
+	}
+}
+
+// sayAgain proves that nobody makes a pod with what the controller said of another.
+func (n *ovnNode) sayAgain(of *ovnPod) {
+	t := n.o.t
+	t.Helper()
+	pods := n.o.c.Client().CoreV1().Pods(of.Namespace)
+	saved, err := pods.Get(t.Context(), of.Name, metav1.GetOptions{})
+	require.NoError(t, err)
+	again := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "again", Namespace: of.Namespace, Annotations: saved.Annotations}, Spec: saved.Spec}
+	_, err = pods.Create(t.Context(), again, metav1.CreateOptions{})
+	require.ErrorContains(t, err, "ovn.kubernetes.io/allocated")
+	require.ErrorContains(t, err, "of a new pod: only the controller that gives addresses writes them")
+}
+
 // TestSeedCommandLine: the whole command line of Kube-OVN's daemon starts the agent,
 // which says what has no effect.
 func TestSeedCommandLine(t *testing.T) {
@@ -226,7 +276,7 @@ func TestSeedCommandLine(t *testing.T) {
 	text, err := os.ReadFile(a.Log)
 	require.NoError(t, err)
 	log := string(text)
-	for _, flag := range []string{"service-cluster-ip-range", "default-interface-name", "encap-checksum"} {
+	for _, flag := range []string{"default-interface-name", "encap-checksum"} {
 		require.Contains(t, log, `"flag":"`+flag+`"`)
 	}
 	a.Stop()

@@ -29,8 +29,7 @@ func (o *ovnCluster) startCentral() {
 // startSigner starts a controller that signs certificates, and reaches no database.
 func (o *ovnCluster) startSigner() {
 	o.t.Helper()
-	o.signer = o.site.Start("controller-ca", testbed.Controller(o.t), "--kubeconfig", o.account(fairlead.ControllerAccount),
-		"--nb", "unix:/nowhere", "--id", "ca", "--http", "", "--lease-duration", ovnLease.String())
+	o.signer = o.site.Start("controller-ca", o.controls("unix:/nowhere", "ca", "")...)
 }
 
 // centralDir is where central has its databases.
@@ -60,12 +59,20 @@ func (o *ovnCluster) runCentral(restore ...string) {
 		o.site.Fairlead(append([]string{"ovn", "restore", "--central-dir", o.centralDir()}, restore...)...)
 	}
 	eventually(o.t, func() string {
-		out, err := o.site.Try("bash", "-c", `exec 3<>/dev/tcp/127.0.0.1/10668; printf 'GET /readyz HTTP/1.0\r\n\r\n' >&3; cat <&3`)
-		if err != nil || !strings.Contains(out, " 200 OK") {
+		if out := o.asks("10668", "/readyz"); !strings.Contains(out, " 200 OK") {
 			return "central is not ready: " + out
 		}
 		return ""
 	})
+}
+
+// asks is what is answered for a path at a port of the site; 10668 is central's.
+func (o *ovnCluster) asks(port, path string) string {
+	out, err := o.site.Try("bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/"+port+"; printf 'GET "+path+" HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3")
+	if err != nil {
+		return err.Error()
+	}
+	return out
 }
 
 // loseDatabases ends central and removes all that it has on disk.
@@ -93,7 +100,7 @@ func (n *ovnNode) policies(priority string) int {
 func (n *ovnNode) claimsLate() {
 	t := n.o.t
 	t.Helper()
-	const inside, wayOut = "31000", "29000"
+	const inside, wayOut = "31000", "28900"
 	flows := func(what string, good func() bool) {
 		t.Helper()
 		eventually(t, func() string {

@@ -15,7 +15,8 @@ import (
 )
 
 // TestOVNComesToANode: pods whose addresses their agent chose run on with these when
-// their cluster gets a controller and OVN; no other pod gets one of them.
+// their cluster gets a controller and OVN; no other pod gets one of them. The controller
+// gives no address while the agent does.
 func TestOVNComesToANode(t *testing.T) {
 	t.Parallel()
 	o := newOVNCentral(t, kube.Options{}, ovn.Over)
@@ -37,12 +38,23 @@ func TestOVNComesToANode(t *testing.T) {
 		known[p] = ipJSON(t, p, "neigh", "show", gateway)[0]["lladdr"]
 	}
 
+	controller := o.controller("a", "127.0.0.1:10666")
+	o.signer.Stop()
+	eventually(t, func() string {
+		if got := o.c.Kubectl("get", "events", "--field-selector=reason=AgentWithoutOVN", "-o", "jsonpath={.items[*].message}"); !strings.Contains(got, "Subnet data, web") {
+			return "the Node has no event about its agent: " + got
+		}
+		return ""
+	})
+	late := n.run("web/late") // its agent gives it an address
+	late.runs()
+	macs[late], _ = ipJSON(t, late, "link", "show", "eth0")[0]["address"].(string)
+	require.Empty(t, o.c.Kubectl("get", "pod", "-n", "web", "late", "-o", `jsonpath={.metadata.annotations.ovn\.kubernetes\.io/allocated}`))
+
 	n.agent.Kill()
 	n.chassis.Start()
 	n.agent = n.Agent(n.args...)
-	controller := o.controller("a", "127.0.0.1:10666")
-	o.signer.Stop()
-	for _, p := range []*ovnPod{web, data} {
+	for _, p := range []*ovnPod{web, data, late} {
 		eventually(t, func() string {
 			got := o.central.Get("Logical_Switch_Port", p.port(), "addresses")
 			if want := fmt.Sprintf(`["%s %s"]`, macs[p], strings.Join(p.ips, " ")); got != want {
@@ -56,10 +68,10 @@ func TestOVNComesToANode(t *testing.T) {
 		require.Equal(t, strings.Trim(o.central.Get("Logical_Router_Port", "ovn-cluster-"+p.Namespace, "mac"), `"`), known[p])
 	}
 	fresh := n.run("web/new")
-	for _, ip := range web.ips {
+	for _, ip := range append(web.ips, late.ips...) {
 		require.NotContains(t, fresh.ips, ip, "given twice")
 	}
-	for _, pair := range [][2]*ovnPod{{web, data}, {data, web}, {fresh, web}, {data, fresh}} {
+	for _, pair := range [][2]*ovnPod{{web, data}, {data, web}, {fresh, web}, {data, fresh}, {late, fresh}} {
 		for _, ip := range pair[1].ips {
 			eventually(t, func() string {
 				if _, err := pair[0].Try("ping", "-n", "-c", "1", "-W", "1", ip); err != nil {
@@ -70,12 +82,14 @@ func TestOVNComesToANode(t *testing.T) {
 		}
 	}
 	web.call("CHECK").Must()
-	o.using("web", 2)
+	o.using("web", 3)
 	o.using("data", 1)
-	for _, p := range []*ovnPod{web, data, fresh} {
+	o.agrees()
+	for _, p := range []*ovnPod{web, data, late, fresh} {
 		p.end()
 	}
 	o.using("web", 0)
+	o.agrees()
 	controller.Stop()
 }
 

@@ -70,22 +70,37 @@ func (f *flow) open(t *testing.T) {
 	})
 }
 
-// requireRates has every flow send as much as it can until the slowest, of
-// 1 Mbit/s, has brought enough, and compares what arrived until that moment. All
-// had the same time, so the ratios do not depend on how fast the machine is: a
-// burst too is 0.8 s of a flow's own rate. Each has its own sender, for a shaped
-// one is held back.
+// requireRates compares what arrives at each rate. All flows have the same time, so the
+// ratios do not depend on how fast the machine is: a burst too is 0.8 s of a flow's own
+// rate. What a rate holds back shows where the machine has more to offer than the rate: a
+// busy one gets three tries.
 func requireRates(t *testing.T, one, four, free *flow) {
+	t.Helper()
+	for _, f := range []*flow{one, four, free} {
+		f.open(t)
+	}
+	for try := 1; ; try++ {
+		atOne, atFour, atFree := measure(t, one, four, free)
+		// A busy machine may be late to fill the higher rate, and never exceeds it.
+		require.Greater(t, atFour/atOne, 2.0)
+		require.Less(t, atFour/atOne, 4.8)
+		if atFree/atFour > 1.5 {
+			return
+		}
+		require.Less(t, try, 3, "a rate holds back")
+	}
+}
+
+// measure has every flow send as much as it can until the slowest, of 1 Mbit/s, has
+// brought enough, and tells what arrived of each until that moment, in datagrams. Each
+// has its own sender, for a shaped one is held back.
+func measure(t *testing.T, one, four, free *flow) (atOne, atFour, atFree float64) {
 	t.Helper()
 	const enough = 500 // datagrams of 11 kbit
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	flows := []*flow{one, four, free}
-	for _, f := range flows {
-		f.open(t)
-	}
 	var senders sync.WaitGroup
-	for _, f := range flows {
+	for _, f := range []*flow{one, four, free} {
 		f.got.Store(0)
 		senders.Go(func() {
 			for ctx.Err() == nil {
@@ -97,15 +112,12 @@ func requireRates(t *testing.T, one, four, free *flow) {
 		require.NoError(t, ctx.Err(), "%d datagrams at 1 Mbit/s", one.got.Load())
 		time.Sleep(time.Millisecond)
 	}
-	atOne, atFour, atFree := float64(one.got.Load()), float64(four.got.Load()), float64(free.got.Load())
+	atOne, atFour, atFree = float64(one.got.Load()), float64(four.got.Load()), float64(free.got.Load())
 	cancel()
 	senders.Wait()
 	t.Logf("datagrams: %.0f at 1 Mbit/s, %.0f at 4 Mbit/s, %.0f without a rate", atOne, atFour, atFree)
 	require.NoError(t, errors.Join(one.err, four.err, free.err))
-	require.Greater(t, atFree/atFour, 1.5, "a rate holds back")
-	// A busy machine may be late to fill the higher rate, and never exceeds it.
-	require.Greater(t, atFour/atOne, 2.0)
-	require.Less(t, atFour/atOne, 4.8)
+	return atOne, atFour, atFree
 }
 
 // rated makes pods without a rate, with 1 and with 4 Mbit/s.

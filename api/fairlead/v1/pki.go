@@ -40,6 +40,10 @@ const (
 // controller takes it away when the next CA is made.
 const AnnReplaceCA = "fairlead.io/replace-ca"
 
+// ControllerLease is the name of the Lease, in Fairlead's namespace, of the controller
+// that leads.
+const ControllerLease = "fairlead-controller"
+
 // CAName is the name of three objects in Fairlead's namespace: the Secret with the
 // two CAs and their keys, the ConfigMap with the certificates that others trust,
 // and the Lease of the controller that keeps them.
@@ -50,7 +54,8 @@ const CAName = "fairlead-ca"
 const CentralName = "fairlead-central"
 
 // RestoreDir is the folder, within that of a member of central, from which it begins the
-// databases anew: nb.db and sb.db, each a database for itself; without one it is empty.
+// databases anew: nb.db and sb.db, each a database for itself, or an empty file for one
+// with nothing in it. A folder that lacks one of them begins nothing.
 const RestoreDir = "restore"
 
 // Keys of the ConfigMap CAName; both are PEM, with the former CA and the next one

@@ -72,9 +72,7 @@ SIGTERM lets running operations finish and leaves every pod's network as it is.`
 
 // machine is what an agent is told by the process that it runs in.
 func machine(b agent.Build) agent.Config {
-	return agent.Config{
-		Build: b, Shell: usage.Shell(), InCluster: os.Getenv("KUBERNETES_SERVICE_HOST") != "", Police: doctor.Police,
-	}
+	return agent.Config{Build: b, Shell: usage.Shell(), InCluster: os.Getenv("KUBERNETES_SERVICE_HOST") != "", Police: doctor.Police, Netem: doctor.Netem}
 }
 
 // Defaults are what flags say that are not given.
@@ -99,11 +97,13 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&c.Kind, "network-type", "", "tunnels between nodes: geneve or vxlan (default geneve)")
 	f.Var(&c.Checksum, "encap-checksum", "whether tunnels' outer packets have checksums (default: as Open vSwitch has it)")
 	f.Var(&o.MirrorAll, "enable-mirror", "whether port mirror0 hears all ports of the bridge, not only those of pods that ask for it (default: as it is)")
+	f.StringVar(&o.Filter.Netfilter, "netfilter", "auto", "what keeps the rules of the packet filter: iptables (with ipset), nft, or auto (iptables on a node of OVN, if it is installed; else nft)")
+	f.StringVar(&o.Filter.MSS, "mss", "", "largest segment of TCP connections that leave by the underlay interface, in bytes; 0: as the path's MTU allows (default: as they ask for)")
 	f.Lookup("encap-checksum").NoOptDefVal, f.Lookup("enable-mirror").NoOptDefVal = "true", "true"
 	f.DurationVar(&c.Recompute, "recompute-interval", 0, "have ovn-controller compute all flows anew so often (0: never)")
 	f.StringVar(&c.RunDir, "ovn-rundir", chassis.DefaultRunDir, "where ovn-controller's control socket is")
 	f.StringVar(&c.Namespace, "namespace", "kube-system", "Fairlead's namespace, where its controller publishes the CA of OVN's databases")
-	f.StringVar(&c.ServiceRange, "service-cluster-ip-range", "", "Kube-OVN's; has no effect: Services are known by their objects")
+	f.StringVar(&c.ServiceRange, "service-cluster-ip-range", "", "networks of Services, with commas between, for rules of the packet filter about them (none: kube-proxy's alone)")
 	f.StringVar(&c.DefaultNIC, "default-interface-name", "", "Kube-OVN's; has no effect: a ProviderNetwork names its interfaces")
 	f.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(chassis.Called(name))

@@ -30,7 +30,7 @@ func validate(c agent.Config) error {
 	if c.Socket == "" {
 		errs = append(errs, hint.Usagef("--socket is empty; the default is %s", cni.DefaultSocket))
 	}
-	return errors.Join(slices.Concat(errs, validateOVN(c), validateConf(c), validateSource(c))...)
+	return errors.Join(slices.Concat(errs, validateOVN(c), validateConf(c), validateSource(c), c.Filter.Check())...)
 }
 
 // validateOVN is about OVN's part of the node.

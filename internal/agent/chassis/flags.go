@@ -27,7 +27,8 @@ type Flags struct {
 	RunDir string
 	// Namespace is Fairlead's own, where the controller publishes its CA.
 	Namespace string
-	// ServiceRange and DefaultNIC are the reference's, and have no effect here.
+	// ServiceRange are networks of cluster IPs, with commas between. DefaultNIC is the
+	// reference's, and has no effect here.
 	ServiceRange, DefaultNIC string
 }
 
@@ -130,6 +131,16 @@ func (f Flags) checkRange() (errs []error) {
 	return errs
 }
 
+// Services are the networks of ServiceRange.
+func (f Flags) Services() (out []netip.Prefix) {
+	for _, one := range strings.Split(f.ServiceRange, ",") {
+		if p, err := netip.ParsePrefix(one); err == nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 func (f Flags) remotes() []string {
 	if f.Remote == "" {
 		return nil
@@ -148,7 +159,6 @@ func (f Flags) Idle(ovn bool) map[string]string {
 			out[flag] = why
 		}
 	}
-	note(f.ServiceRange != "", "service-cluster-ip-range", "OVN and kube-proxy know each Service by its object")
 	note(f.DefaultNIC != "", "default-interface-name", "a ProviderNetwork names its interfaces itself")
 	note(!ovn && f.Checksum != "", "encap-checksum", "there are no tunnels without --ovn")
 	return out

@@ -87,6 +87,6 @@ func TestFlags(t *testing.T) {
 		require.ErrorContains(t, err, c.says)
 	}
 	idle := chassis.Flags{ServiceRange: "10.96.0.0/12", DefaultNIC: "eth0", Checksum: "true"}
-	require.Len(t, idle.Idle(true), 2)
-	require.Len(t, idle.Idle(false), 3)
+	require.Len(t, idle.Idle(true), 1)
+	require.Len(t, idle.Idle(false), 2)
 }

@@ -34,6 +34,8 @@ type Config struct {
 	Iface  string
 	Tunnel func() string
 	Switch Switch
+	// Instead is the bridge that has the addresses of an interface, "" for none.
+	Instead func(name string) string
 	// Keys has the chassis' key and certificates.
 	Keys string
 	// Moved hears of another MTU for pods.
@@ -183,6 +185,9 @@ func (k *Keeper) nic() (nic NIC, given bool, err error) {
 	}
 	defer func() { _ = conn.Close() }()
 	nic, err = Find(conn, choice)
+	if bridge := k.cfg.Instead(nic.Name); err == nil && !nic.Addr.IsValid() && bridge != "" {
+		nic, err = Find(conn, bridge)
+	}
 	if err != nil {
 		return NIC{}, false, fmt.Errorf("%s: %w", flag, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"sync"
@@ -109,6 +110,16 @@ spec:
   cidrBlock: 10.20.0.0/24
   gateway: 10.20.0.1
   provider: second.default.ovn
+---
+apiVersion: kubeovn.io/v1
+kind: Subnet
+metadata: {name: few-a}
+spec: {cidrBlock: 10.30.0.0/30, namespaces: [few]}
+---
+apiVersion: kubeovn.io/v1
+kind: Subnet
+metadata: {name: few-b}
+spec: {cidrBlock: 10.31.0.0/30, namespaces: [few]}
 `
 
 // newEngine has a journal, addresses and a folder of its own, and d in place of
@@ -149,6 +160,23 @@ func TestRefusedIntentLeavesNoLease(t *testing.T) {
 	require.ErrorIs(t, err, core.ErrUnavailable)
 	require.Empty(t, e.IPAM.Leases())
 	require.Empty(t, e.Journal.Released())
+}
+
+// TestFullSubnetOfSeveral: a pod whose namespace has two Subnets comes to the second when
+// the first has no address left.
+func TestFullSubnetOfSeveral(t *testing.T) {
+	e := newEngine(t, &nics{})
+	for i, want := range []string{"10.30.0.2", "10.31.0.2"} {
+		req := add(t)
+		req.Key.Container, req.Pod = fmt.Sprintf("c%d", i), core.Pod{Namespace: "few", Name: fmt.Sprintf("p%d", i)}
+		_, err := e.Add(t.Context(), req)
+		require.NoError(t, err)
+		require.Len(t, e.IPAM.Who(netip.MustParseAddr(want)), 1)
+	}
+	req := add(t)
+	req.Key.Container, req.Pod = "c9", core.Pod{Namespace: "few", Name: "p9"}
+	_, err := e.Add(t.Context(), req)
+	require.ErrorIs(t, err, core.ErrExhausted)
 }
 
 // TestFailedRollbackKeepsCode: the runtime learns why the ADD failed, whatever

@@ -332,8 +332,9 @@ func TestOwnAddressFromAnEarlierSandbox(t *testing.T) {
 	subnets, err := e.Source.Subnets(t.Context())
 	require.NoError(t, err)
 	ip := netip.MustParseAddr("10.16.0.9")
+	of := slices.IndexFunc(subnets, func(s core.Subnet) bool { return s.CIDRs[0].Contains(ip) })
 	ask := func(container, pod string) ipam.Request {
-		return ipam.Request{Subnet: subnets[0], IPs: []netip.Addr{ip}, Owner: core.Owner{
+		return ipam.Request{Subnet: subnets[of], IPs: []netip.Addr{ip}, Owner: core.Owner{
 			Key: core.Key{Container: container, IfName: "net1"}, Pod: core.Pod{Namespace: "default", Name: pod},
 		}}
 	}

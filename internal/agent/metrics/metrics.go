@@ -36,6 +36,7 @@ type Options struct {
 	WritesRefused  func() bool // by the API server, for want of rights
 	Unrepaired     func() int  // gateways and ports that somebody changed and that are not put right
 	Unavailable    func() bool // OVN's network, to this node
+	Traffic        func() []Traffic
 }
 
 // Metrics implements core.Observer.
@@ -86,6 +87,9 @@ func NewMetrics(o Options) *Metrics {
 func (m *Metrics) registerStates(o Options) {
 	if o.Addresses != nil {
 		m.registry.MustRegister(addresses{o.Addresses})
+	}
+	if o.Traffic != nil {
+		m.registry.MustRegister(traffic{o.Traffic})
 	}
 	if o.Orphans != nil {
 		m.registry.Gauge("fairlead_orphans", "Attachments whose DEL was answered and some of whose parts are still there.",

@@ -20,7 +20,7 @@ import (
 )
 
 // View is where the operator's answers come from; every function reads memory
-// only, but for Tombstones, which asks the kernel.
+// only, but for Tombstones and Outward, which ask the kernel.
 type View struct {
 	Journal    *journal.Journal
 	IPAM       *ipam.Allocator
@@ -34,8 +34,11 @@ type View struct {
 	PortMissing func(hostIf string) bool
 	Tombstones  func() int
 	Repairs     func() []agent.Repair
+	Outward     func(context.Context) agent.Outward
 	// Unpoliced: the kernel does not enforce rates from pods.
 	Unpoliced bool
+	// Delays is nil where the kernel delays and loses packets as pods ask for.
+	Delays func() error
 	// Base is the part of the status that does not change: version, node,
 	// start and settings.
 	Base agent.Status
@@ -52,6 +55,7 @@ func (s *Server) operatorRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("POST "+agent.PathGC, s.serveGC)
 	mux.HandleFunc("GET "+agent.PathGC, s.servePreview)
 	mux.HandleFunc("GET "+agent.PathLeaks, s.serveLeaks)
+	mux.HandleFunc("GET "+agent.PathOutward, func(w http.ResponseWriter, r *http.Request) { writeJSON(w, http.StatusOK, s.View.Outward(r.Context())) })
 	mux.HandleFunc("POST "+agent.PathDetach, s.serveDetach)
 	mux.HandleFunc("POST "+agent.PathCheck+"{namespace}/{name}", s.serveCheck)
 	mux.HandleFunc("POST "+agent.PathMultusAdopt, s.multus(s.adopt))

@@ -49,6 +49,7 @@ func (s *Server) attachment(rec core.Record) agent.Attachment {
 			continue
 		}
 		i.EgressUnenforced = s.View.Unpoliced && i.QoS != nil && i.QoS.EgressMbps > 0
+		i.DelayUnenforced = i.QoS != nil && i.QoS.Delays() && s.View.Delays() != nil
 		p, ok := s.View.Port(i.HostIf)
 		if ok {
 			i.Port = &p

@@ -3,8 +3,10 @@ package upkeep
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
@@ -105,10 +107,39 @@ func tuned(s core.Spec, notes map[string]string) (core.Tuning, error) {
 
 // providerOf reads the name of a NIC's logical port (ifaceID).
 func providerOf(s core.Spec) string {
-	id, _ := strings.CutPrefix(s.NIC.IfaceID, s.Pod.Name+"."+s.Pod.Namespace)
+	id, own := strings.CutPrefix(s.NIC.IfaceID, s.Pod.Name+"."+s.Pod.Namespace)
+	if !own { // it has a virtual machine's name
+		_, id, _ = strings.Cut(id+".", "."+s.Pod.Namespace+".")
+		id = strings.TrimSuffix(id, ".")
+	}
 	id = strings.TrimSuffix(strings.TrimPrefix(id, "."), "."+s.Key.IfName)
 	if id == "" || id == s.Key.IfName {
 		return v1.DefaultProvider
 	}
 	return id
+}
+
+// asksAgain is how long a kernel without netem is not asked again: a module may come.
+const asksAgain = time.Minute
+
+// Delays asks the kernel, when a NIC wants a delay, until it has one to give (nil), and says
+// so when it has none. netem: how to ask; nil: it has.
+func Delays(netem func() error, log *slog.Logger) func() error {
+	var mu sync.Mutex
+	var asked time.Time
+	var has bool
+	var err error
+	return func() error {
+		mu.Lock()
+		defer mu.Unlock()
+		if netem == nil || has || !asked.IsZero() && time.Since(asked) < asksAgain {
+			return err
+		}
+		first := asked.IsZero()
+		asked, err = time.Now(), netem()
+		if has = err == nil; !has && first {
+			log.Warn("latency, jitter, limit and loss are stored, not enforced: the kernel has no netem", "err", err)
+		}
+		return err
+	}
 }

@@ -75,21 +75,21 @@ func (b *Book) All() []core.Lease {
 	return slices.Collect(maps.Values(b.ports))
 }
 
-// Misfit is an address that is in use in a Subnet and that, declared so, it would not
-// give: it lies outside, or is the gateway's. port is who has it; the zero address is
+// Misfit is the lowest address that is in use in a Subnet and that, declared so, it would
+// not give: it lies outside, or is the gateway's. port is who has it; the zero address is
 // none.
-func (b *Book) Misfit(s core.Subnet) (ip netip.Addr, port string) {
+func (b *Book) Misfit(s core.Subnet) (misfit netip.Addr, port string) {
 	for _, l := range b.All() {
 		if l.Subnet != s.Name {
 			continue
 		}
 		for _, ip := range l.IPs {
-			if !gives(s, ip) {
-				return ip, l.Owner.Key.IfName
+			if !gives(s, ip) && (!misfit.IsValid() || ip.Less(misfit)) {
+				misfit, port = ip, l.Owner.Key.IfName
 			}
 		}
 	}
-	return netip.Addr{}, ""
+	return misfit, port
 }
 
 // gives tells that an address is one that a Subnet may give.
@@ -147,6 +147,47 @@ func (b *Book) Acquire(r ipam.Request, left ...core.Lease) (l core.Lease, fresh 
 	}
 	b.enter(l)
 	return l, i < 0 || Reservation(left[i]) || changes(left[i], r), nil
+}
+
+// Widen has a lease, which it gives, have an address also of each other family of its
+// Subnet. On an error, of a family that is full, the lease is as it was.
+func (b *Book) Widen(l core.Lease, net core.Subnet) (core.Lease, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.has(l) || len(l.IPs) == 0 || slices.ContainsFunc(l.IPs, func(ip netip.Addr) bool { return !gives(net, ip) }) {
+		return l, nil
+	}
+	b.Allocator.Release(l)
+	r := ipam.Request{Subnet: net, Owner: l.Owner, IPs: l.IPs, MAC: l.MAC}
+	wide, err := b.Allocator.Acquire(r)
+	if err != nil {
+		r.Family = core.FamilyOf(l.IPs[0])
+		wide, _ = b.Allocator.Acquire(r) // nobody else asks meanwhile
+	}
+	b.enter(wide)
+	return wide, err
+}
+
+// Exchange has an owner have what r asks for in the place of its lease, which it keeps on an
+// error, if the Subnet still gives that.
+func (b *Book) Exchange(l core.Lease, r ipam.Request) (core.Lease, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.drop(l)
+	b.Allocator.Release(l)
+	now, err := b.Allocator.Acquire(r)
+	if err != nil {
+		r.IPs, r.MAC = l.IPs, l.MAC
+		if len(l.IPs) == 1 {
+			r.Family = core.FamilyOf(l.IPs[0])
+		}
+		var lost error
+		if now, lost = b.Allocator.Acquire(r); lost != nil { // nobody else asked meanwhile
+			return core.Lease{}, err
+		}
+	}
+	b.enter(now)
+	return now, err
 }
 
 // changes tells that what is asked for goes over between a pod and what is none.

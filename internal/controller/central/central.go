@@ -18,6 +18,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
@@ -72,6 +73,9 @@ type member struct {
 	self  *kube.Identity
 	nb, sb, relay,
 	northd *child
+
+	// converted tells that no database is of an older schema than this member's OVN.
+	converted atomic.Bool
 
 	mu      sync.Mutex
 	trusted kube.Credentials // whom the children have been told to trust since they began
@@ -150,6 +154,7 @@ func (m *member) run(ctx context.Context) {
 // or the databases are to be others.
 func (m *member) serve(ctx context.Context) {
 	ctx, end := context.WithCancel(ctx)
+	m.converted.Store(false)
 	var beside sync.WaitGroup
 	var ends []func()
 	defer func() {
@@ -167,7 +172,8 @@ func (m *member) serve(ctx context.Context) {
 	}{
 		{"northbound database", func(ctx context.Context) error { return m.prepare(ctx, north) }, m.nb},
 		{"southbound database", func(ctx context.Context) error { return m.prepare(ctx, south) }, m.sb},
-		{"northd", func(context.Context) error { return nil }, m.northd},
+		// northd of a newer OVN writes what an older schema has no columns for.
+		{"schemas", m.convert, m.northd},
 	} {
 		if !m.until(ctx, step.what, step.due) {
 			return

@@ -166,7 +166,11 @@ func (m *member) state(ctx context.Context, d database) (leads bool, err error) 
 func (m *member) ready(ctx context.Context) error {
 	_, nb := m.state(ctx, north)
 	_, sb := m.state(ctx, south)
-	return errors.Join(m.self.Ready(), nb, sb)
+	err := errors.Join(m.self.Ready(), nb, sb)
+	if err == nil && !m.converted.Load() {
+		err = errors.New("a database has an older schema than this member's OVN: the log says why it is not converted")
+	}
+	return err
 }
 
 // metrics are read at each scrape.

@@ -26,21 +26,38 @@ const (
 const looksAstray = 3
 
 // restore begins the clusters of both databases anew with what lies in the folder for
-// it, and with nothing where that has no file: the controller writes it all again. What
-// was there is kept aside, when both are made and noted: what fails before that, however
-// often, leaves the databases as they are. Killed meanwhile it begins again.
+// it. What was there is kept aside, when both are made and noted: what fails before that,
+// however often, leaves the databases as they are. Killed meanwhile it begins again.
 func (m *member) restore(ctx context.Context) error {
 	from := filepath.Join(m.Dir, fairlead.RestoreDir)
+	done := from + "-done"
+	if err := os.RemoveAll(done); err != nil {
+		return err
+	}
 	if _, err := os.Stat(from); err != nil {
 		return ignoreAbsent(err)
 	}
-	both, ids := []database{north, south}, map[database]string{}
+	if err := m.beginAnew(ctx, from); err != nil {
+		return err
+	}
+	if err := os.Rename(from, done); err != nil { // in one step: half of it is refused
+		return err
+	}
+	return os.RemoveAll(done)
+}
+
+// beginAnew puts both databases into their places, each with what a folder has for it.
+func (m *member) beginAnew(ctx context.Context, from string) error {
+	both, contents, ids := []database{north, south}, map[database]string{}, map[database]string{}
 	for _, d := range both {
-		contents := filepath.Join(from, d.short+".db")
-		if _, err := os.Stat(contents); errors.Is(err, fs.ErrNotExist) {
-			contents = d.schema
+		file, err := contentsOf(from, d)
+		if err != nil {
+			return err
 		}
-		id, err := m.begin(ctx, d, contents)
+		contents[d] = file
+	}
+	for _, d := range both {
+		id, err := m.begin(ctx, d, contents[d])
 		if err != nil {
 			return err
 		}
@@ -59,7 +76,22 @@ func (m *member) restore(ctx context.Context) error {
 			return err
 		}
 	}
-	return os.RemoveAll(from)
+	return nil
+}
+
+// contentsOf is the file with which a database begins: the one that lies in a folder for
+// it, or the schema where that is empty. A folder that lacks it is about to be removed by
+// somebody: it begins nothing.
+func contentsOf(from string, d database) (string, error) {
+	file := filepath.Join(from, d.short+".db")
+	is, err := os.Stat(file)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("half a folder of databases begins nothing: complete it or remove it: %w", err)
+	case is.Size() == 0:
+		return d.schema, nil
+	}
+	return file, nil
 }
 
 func ignoreAbsent(err error) error {

@@ -23,6 +23,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -55,7 +56,7 @@ type Reader struct {
 	// Now asks for one as it is at this moment; core.ErrNotFound is proof.
 	Now func(ctx context.Context, name string) (*fairlead.AddressLease, error)
 	// Gone asks whether the pod of that UID is gone, or has ended for good: true is
-	// proof.
+	// proof. "" is any pod of the name.
 	Gone func(context.Context, core.Pod) (bool, error)
 
 	none bool // Nobody
@@ -99,17 +100,27 @@ type Keeper struct {
 	Live func(core.Pod) (uid string, ok bool)
 	// Told are the leases that the pod of a name was told.
 	Told func(core.Pod) []core.Lease
+	// Attached tells that the node of the pod of a name says of it that it has one of
+	// some addresses, and that the pod has a node.
+	Attached func(pod core.Pod, ips []netip.Addr) (is, placed bool)
 	// Counted hears of a Subnet of which more or less is in use, Freed of one of
 	// which an address may be free, Look of a pod that is to be looked at.
 	Counted, Freed func(subnet string)
 	Look           func(core.Pod)
+
+	mu    sync.Mutex
+	seen  map[core.Key]bool            // interfaces that were attached when they were looked at last
+	holds map[string]map[string]string // Subnets by what keeps an address, by node
+
+	halves sync.Map // core.Key -> struct{}, see FreeHalves
 }
 
 // Objects are those that a lease of a pod should have; nic is the interface's name in
-// the pod, keeper what keeps the address, "" for nothing.
+// the pod, keeper what keeps the address, "" for nothing. The last is that of its MAC, if
+// it has one.
 func Objects(l core.Lease, nic, keeper string) (out []*fairlead.AddressLease) {
 	pod := l.Owner.Pod
-	for _, ip := range l.IPs {
+	for _, ip := range claimed(l) {
 		c := &fairlead.AddressLease{
 			ObjectMeta: metav1.ObjectMeta{
 				Name: fairlead.LeaseName(l.Subnet, ip), Annotations: map[string]string{notePort: l.Owner.Key.IfName},
@@ -141,32 +152,53 @@ func ownerOf(c *fairlead.AddressLease) core.Owner {
 	}
 }
 
-// Make makes one object, or makes one of an earlier pod of the name this pod's.
-// core.ErrHeld comes with the object of whoever has the address.
-func (k *Keeper) Make(ctx context.Context, want *fairlead.AddressLease) (by *fairlead.AddressLease, err error) {
+// HeldError says that an address or a MAC is another's. It wraps core.ErrHeld.
+type HeldError struct {
+	By  *fairlead.AddressLease // whose it is
+	MAC string                 // that is asked for, "" where it is about an address
+}
+
+// Error implements error.
+func (e *HeldError) Error() string {
+	what, by := e.By.Spec.Address, e.By.Spec.Owner
+	if e.MAC != "" {
+		what = "MAC " + e.MAC
+	}
+	return fmt.Sprintf("%s is held by %s %s/%s (AddressLease %s): %v", what, strings.ToLower(by.Kind), by.Namespace, by.Name, e.By.Name, core.ErrHeld)
+}
+
+// Unwrap implements error.
+func (e *HeldError) Unwrap() error { return core.ErrHeld }
+
+// Make makes one object, or makes one of an earlier pod of the name this pod's. Of
+// what another has it gives a *HeldError.
+func (k *Keeper) Make(ctx context.Context, want *fairlead.AddressLease) error {
 	have, there := k.Get(want.Name)
 	if !there {
 		err := k.PutClaim(ctx, nil, want)
 		if !errors.Is(err, core.ErrExists) {
-			return nil, err
+			return err
 		}
 		if have, err = k.Now(ctx, want.Name); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	was, is := ownerOf(have), ownerOf(want)
 	switch {
 	case !samePort(was, is):
-		return have, fmt.Errorf("%s is held by %s %s/%s (AddressLease %s): %w",
-			want.Spec.Address, strings.ToLower(have.Spec.Owner.Kind), have.Spec.Owner.Namespace, have.Spec.Owner.Name, have.Name, core.ErrHeld)
+		held := &HeldError{By: have}
+		if OfMAC(want) {
+			held.MAC = want.Spec.MAC
+		}
+		return held
 	case was.Key != is.Key:
 		if err := k.proveGone(ctx, was.Pod); err != nil {
-			return nil, err
+			return err
 		}
 	case have.Annotations[noteKeeper] == want.Annotations[noteKeeper] && have.Spec == want.Spec:
-		return nil, nil
+		return nil
 	}
-	return nil, k.PutClaim(ctx, have, want)
+	return k.PutClaim(ctx, have, want)
 }
 
 // samePort tells that two owners are incarnations of one pod's interface.
@@ -186,7 +218,7 @@ func (k *Keeper) proveGone(ctx context.Context, pod core.Pod) error {
 // Free removes the objects of a lease. Of a pod that is not known it wants the
 // proof that it is gone: another controller may have served it meanwhile.
 func (k *Keeper) Free(ctx context.Context, l core.Lease) error {
-	for _, ip := range l.IPs {
+	for _, ip := range claimed(l) {
 		c, there := k.Get(fairlead.LeaseName(l.Subnet, ip))
 		if !there || !samePort(ownerOf(c), l.Owner) {
 			continue // what the watch tells of later is looked at then
@@ -198,13 +230,21 @@ func (k *Keeper) Free(ctx context.Context, l core.Lease) error {
 	return nil
 }
 
-// drop removes a claim of a pod that does not have the address, or is gone.
+// drop removes a claim of a pod that was not told the address and does not have it, or
+// is gone. Any other is looked at again with its pod.
 func (k *Keeper) drop(ctx context.Context, c *fairlead.AddressLease) error {
-	pod := ownerOf(c).Pod
-	if uid, ok := k.Live(pod); !ok || uid != pod.UID {
-		if err := k.proveGone(ctx, pod); err != nil {
+	by := ownerOf(c)
+	if uid, ok := k.Live(by.Pod); !ok || uid != by.Pod.UID {
+		if err := k.proveGone(ctx, by.Pod); err != nil {
 			return err
 		}
+		k.note(by.Key, false)
+		return k.DropClaim(ctx, c)
+	}
+	ip, _ := netip.ParseAddr(c.Spec.Address) // the API server refuses what is none
+	has, _ := k.Attached(by.Pod, []netip.Addr{ip})
+	if has || slices.ContainsFunc(k.Told(by.Pod), func(l core.Lease) bool { return l.Owner.Key == by.Key && of(l, c) }) {
+		return nil
 	}
 	return k.DropClaim(ctx, c)
 }
@@ -212,13 +252,49 @@ func (k *Keeper) drop(ctx context.Context, c *fairlead.AddressLease) error {
 // Bar keeps an address from being given that somebody has claimed of whom the book
 // does not know that.
 func (k *Keeper) Bar(c *fairlead.AddressLease) {
-	net, ok := k.Net(c.Spec.Subnet)
-	ip, err := netip.ParseAddr(c.Spec.Address)
-	if !ok || err != nil {
+	if ip, err := netip.ParseAddr(c.Spec.Address); err == nil && !OfMAC(c) { // who asks for a MAC asks for its object
+		k.bar(c.Name, c.Spec.Subnet, ip, ownerOf(c))
+	}
+}
+
+func (k *Keeper) bar(name, subnet string, ip netip.Addr, by core.Owner) {
+	net, ok := k.Net(subnet)
+	if !ok {
 		return
 	}
-	_ = k.Book.Bar(c.Name, ipam.Request{Subnet: net, IPs: []netip.Addr{ip}, Family: core.FamilyOf(ip), NoMAC: true, Owner: ownerOf(c)})
-	k.Counted(c.Spec.Subnet)
+	_ = k.Book.Bar(name, ipam.Request{Subnet: net, IPs: []netip.Addr{ip}, Family: core.FamilyOf(ip), NoMAC: true, Owner: by})
+	k.Counted(subnet)
+}
+
+// Hold keeps addresses from being given, by Subnet, that are in use on a node by pods
+// that are no more, and frees those that it kept for the node before and are not any more.
+// Of a Subnet that OVN carries it keeps none: its pods' rows say who may use them.
+func (k *Keeper) Hold(node string, held map[string][]netip.Addr) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := map[string]string{}
+	for subnet, ips := range held {
+		if net, ok := k.Net(subnet); !ok || !Needed(net) {
+			continue
+		}
+		for _, ip := range ips {
+			name := "node " + node + " " + fairlead.LeaseName(subnet, ip)
+			now[name] = subnet
+			k.bar(name, subnet, ip, core.Owner{})
+		}
+	}
+	for name, subnet := range k.holds[node] {
+		if _, still := now[name]; !still && k.Book.Unbar(name) {
+			k.Counted(subnet)
+			k.Freed(subnet)
+		}
+	}
+	if k.holds == nil {
+		k.holds = map[string]map[string]string{}
+	}
+	if k.holds[node] = now; len(now) == 0 {
+		delete(k.holds, node)
+	}
 }
 
 // Heed looks at an object of which the book says otherwise: its pod takes or drops it,
@@ -234,7 +310,7 @@ func (k *Keeper) Heed(ctx context.Context, name string) error {
 		return nil
 	}
 	by := ownerOf(c)
-	if slices.ContainsFunc(k.Book.Who(ip), func(l core.Lease) bool { return l.Subnet == subnet && l.Owner.Key == by.Key }) {
+	if slices.ContainsFunc(k.having(subnet, ip), func(l core.Lease) bool { return l.Owner.Key == by.Key }) {
 		return nil
 	}
 	if slices.ContainsFunc(k.Book.Of(by.Pod), func(l core.Lease) bool { return of(l, c) }) {
@@ -260,8 +336,8 @@ func (k *Keeper) ended(name, subnet string, ip netip.Addr) {
 		k.Counted(subnet)
 	}
 	k.Freed(subnet)
-	for _, l := range k.Book.Who(ip) {
-		if pod := l.Owner.Pod; l.Subnet == subnet && !pod.IsZero() {
+	for _, l := range k.having(subnet, ip) {
+		if pod := l.Owner.Pod; !pod.IsZero() {
 			k.Look(pod)
 		}
 	}
@@ -295,7 +371,7 @@ func (k *Keeper) Strays(ctx context.Context, pod core.Pod) error {
 		if slices.ContainsFunc(k.Book.Of(pod), func(l core.Lease) bool {
 			net, ok := k.Net(l.Subnet)
 			return of(l, c) && (!ok || Needed(net))
-		}) || slices.ContainsFunc(k.Told(pod), func(l core.Lease) bool { return l.Owner.Key == ownerOf(c).Key && of(l, c) }) {
+		}) {
 			continue
 		}
 		if err := k.drop(ctx, c); err != nil {
@@ -307,7 +383,7 @@ func (k *Keeper) Strays(ctx context.Context, pod core.Pod) error {
 
 // of tells that a claim is of an address of a lease.
 func of(l core.Lease, c *fairlead.AddressLease) bool {
-	return l.Subnet == c.Spec.Subnet && slices.ContainsFunc(l.IPs, func(ip netip.Addr) bool { return fairlead.LeaseName(l.Subnet, ip) == c.Name })
+	return l.Subnet == c.Spec.Subnet && slices.ContainsFunc(claimed(l), func(ip netip.Addr) bool { return fairlead.LeaseName(l.Subnet, ip) == c.Name })
 }
 
 // Restored are the leases that objects show, by port, and what keeps addresses for
@@ -326,16 +402,48 @@ func (k *Keeper) Restored() (out []core.Lease, keepers map[core.Pod]string) {
 		}
 	}
 	for _, port := range slices.Sorted(maps.Keys(ports)) {
-		out = append(out, *ports[port])
+		l := *ports[port]
+		if k.half(l) {
+			k.halves.Store(l.Owner.Key, struct{}{})
+		}
+		out = append(out, l)
 	}
 	return out, keepers
+}
+
+// half tells that a lease is of a pod that was told nothing of it, and lacks an address
+// of a family of its Subnet: who claimed it may have been killed before it claimed that.
+func (k *Keeper) half(l core.Lease) bool {
+	net, ok := k.Net(l.Subnet)
+	uid, live := k.Live(l.Owner.Pod)
+	return ok && len(l.IPs) < len(net.CIDRs) && live && uid == l.Owner.Key.Container &&
+		!slices.ContainsFunc(k.Told(l.Owner.Pod), func(told core.Lease) bool { return told.Owner.Key == l.Owner.Key })
+}
+
+// FreeHalves removes the objects of a pod's leases, as Restored found them, that a
+// controller had claimed in part when it was killed, and gives the leases: they are free
+// then, and what the pod asks for is chosen anew. It does so once for each.
+func (k *Keeper) FreeHalves(ctx context.Context, pod core.Pod) (freed []core.Lease, err error) {
+	for _, l := range k.Book.Of(pod) {
+		if _, is := k.halves.Load(l.Owner.Key); !is {
+			continue
+		}
+		if k.half(l) {
+			if err := k.Free(ctx, l); err != nil {
+				return freed, err
+			}
+			freed = append(freed, l)
+		}
+		k.halves.Delete(l.Owner.Key)
+	}
+	return freed, nil
 }
 
 // gather puts an object to the lease of its port, unless that has an address of the
 // family already, or is another's.
 func gather(ports map[string]*core.Lease, by core.Owner, c *fairlead.AddressLease) bool {
 	ip, err := netip.ParseAddr(c.Spec.Address)
-	if by.Key.IfName == "" || err != nil {
+	if by.Key.IfName == "" || err != nil || OfMAC(c) {
 		return false
 	}
 	l := ports[by.Key.IfName]

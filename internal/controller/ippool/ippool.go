@@ -67,10 +67,10 @@ func (p Pools) place(pool Pool, subnets map[string]logical.Subnet) (Pool, error)
 	}
 	for _, r := range pool.Ranges {
 		if !slices.ContainsFunc(net.CIDRs, func(c netip.Prefix) bool { return c.Contains(r.From) && c.Contains(r.To) }) {
-			return pool, fmt.Errorf("spec.ips: %s lies outside of Subnet %s %v", text(r), pool.Subnet, net.CIDRs)
+			return pool, fmt.Errorf("spec.ips: %s lies outside of Subnet %s %v", Range(r), pool.Subnet, net.CIDRs)
 		}
 		if other := p.overlap(pool.Subnet, r); other != "" {
-			return pool, fmt.Errorf("spec.ips: %s overlaps IPPool %s", text(r), other)
+			return pool, fmt.Errorf("spec.ips: %s overlaps IPPool %s", Range(r), other)
 		}
 	}
 	pool.Spare = ipam.Choosable(net.Subnet, pool.Ranges)
@@ -96,14 +96,6 @@ func (p Pools) overlap(subnet string, r core.AddrRange) string {
 // of tells that some ranges have addresses of a family.
 func of(ranges []core.AddrRange, f core.Family) bool {
 	return slices.ContainsFunc(ranges, func(r core.AddrRange) bool { return core.FamilyOf(r.From) == f })
-}
-
-// text is a range as users write it.
-func text(r core.AddrRange) string {
-	if r.From == r.To {
-		return r.From.String()
-	}
-	return r.From.String() + ".." + r.To.String()
 }
 
 // Get is the IPPool in force of a name, and why it is not as its object says.
@@ -203,4 +195,12 @@ func parse(item string) (netipx.IPRange, error) {
 		return r, fmt.Errorf("does not go upwards")
 	}
 	return r, nil
+}
+
+// Range is a range as users write it.
+func Range(r core.AddrRange) string {
+	if r.From == r.To {
+		return r.From.String()
+	}
+	return r.From.String() + ".." + r.To.String()
 }

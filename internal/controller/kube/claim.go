@@ -83,7 +83,7 @@ func (c *Cluster) podGone(ctx context.Context, pod core.Pod) (bool, error) {
 	case err != nil:
 		return false, fmt.Errorf("read pod %s: %w", pod, err)
 	}
-	return string(now.UID) != pod.UID || ended(now), nil
+	return pod.UID != "" && string(now.UID) != pod.UID || ended(now), nil
 }
 
 // PutClaim implements claim.Writer.

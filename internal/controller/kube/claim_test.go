@@ -51,9 +51,10 @@ func TestClaims(t *testing.T) {
 		return strings.TrimSpace(c.Kubectl(append([]string{"get", "--ignore-not-found"}, args...)...))
 	}
 	seen := map[string]string{}
-	for i := range 5 {
-		name := fmt.Sprintf("p%d", i)
-		c.Apply(in(pod, name))
+	fixed := strings.Replace(pod, "default-network: NS/up", "default-network: NS/up, up.NS.kubernetes.io/mac_address: \"0a:00:00:00:00:07\"", 1)
+	c.Apply(in(fixed, "p0"))
+	for i := range 4 {
+		c.Apply(in(pod, fmt.Sprintf("p%d", i+1)))
 	}
 	for i := range 5 {
 		name := fmt.Sprintf("p%d", i)
@@ -69,6 +70,8 @@ func TestClaims(t *testing.T) {
 				"-o", "jsonpath={.spec.owner.kind} {.spec.owner.namespace} {.spec.owner.name} {.spec.owner.nic}"))
 		}
 	}
+	require.Equal(t, "Pod p0 0a:00:00:00:00:07", get("addresslease", "up-"+ns+".fe80-0000-0000-0000-0800-00ff-fe00-0007",
+		"-o", "jsonpath={.spec.owner.kind} {.spec.owner.name} {.spec.mac}"), "its MAC")
 	c.Apply(in(pod, "more"))
 	require.Eventually(t, func() bool {
 		return strings.Contains(get("events", "-n", ns, "--field-selector", "involvedObject.name=more", "-o", "jsonpath={.items[*].message}"), "is full (IPv4: 5 in use of 5, IPv6: ")

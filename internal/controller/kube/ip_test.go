@@ -84,12 +84,13 @@ func TestIPObjects(t *testing.T) {
 	is("1", "subnet", ns, "-o", "jsonpath={.status.v4usingIPs}")
 
 	// A user reserves it for a pod to come: an address is chosen for the other family.
-	c.Apply(in("apiVersion: kubeovn.io/v1\nkind: IP\nmetadata: {name: c.NS}\nspec: {podName: c, namespace: NS, subnet: NS, v4IpAddress: 10.30.0.2}\n"))
+	c.Apply(in("apiVersion: kubeovn.io/v1\nkind: IP\nmetadata: {name: c.NS}\nspec: {podName: c, namespace: NS, subnet: NS, v4IpAddress: 10.30.0.2, attachIps: [192.0.2.9]}\n"))
 	is("true 10.30.0.2,fd30::4", "ip", "c."+ns, "-o", `jsonpath={.metadata.labels.ovn\.kubernetes\.io/ip_reserved} {.spec.ipAddress}`)
 	c.Apply(in(podYAML, "NAME", "d"))
 	is("AcquireAddressFailed", "events", "-n", ns, "--field-selector", "involvedObject.name=d", "-o", "jsonpath={.items[*].reason}")
 	c.Apply(in(podYAML, "NAME", "c"))
 	is("10.30.0.2,fd30::4", "pod", "c", "-n", ns, "-o", note)
+	is(`c True spec.attachIps ["192.0.2.9"]`, "ip", "c."+ns, "-o", `jsonpath={.spec.podName} {.status.conditions[?(@.type=="Ready")].status} {.status.conditions[?(@.type=="NotImplemented")].message} {.spec.attachIps}`)
 	for _, name := range []string{"b", "c", "d"} {
 		c.Kubectl("delete", "pod", name, "-n", ns, "--force", "--grace-period=0")
 	}

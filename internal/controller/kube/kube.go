@@ -28,6 +28,7 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
+	"github.com/fairlead/fairlead/internal/source/cluster/health"
 )
 
 // Resources of the kinds that are read or written.
@@ -46,6 +47,7 @@ var (
 	groups     = v1.GroupVersion.WithResource("security-groups")
 	vips       = v1.GroupVersion.WithResource("vips")
 	vlans      = v1.GroupVersion.WithResource("vlans")
+	providers  = v1.GroupVersion.WithResource("provider-networks")
 	qos        = v1.GroupVersion.WithResource("qos-policies")
 	sets       = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}
 	nads       = schema.GroupVersionResource{Group: "k8s.cni.cncf.io", Version: "v1", Resource: "network-attachment-definitions"}
@@ -56,7 +58,10 @@ type Cluster struct {
 	clients
 	log    *slog.Logger
 	all    map[object.Kind]cache.SharedIndexInformer
+	vms    *machines
 	unseen unseen
+
+	revisions health.Revisions
 
 	mu    sync.Mutex
 	fails map[object.Kind]error // why a kind cannot be listed or watched
@@ -69,9 +74,12 @@ func New(config *rest.Config, log *slog.Logger) (*Cluster, error) {
 		return nil, fmt.Errorf("client of the API server: %w", err)
 	}
 	c := &Cluster{clients: to, log: log, all: map[object.Kind]cache.SharedIndexInformer{}, fails: map[object.Kind]error{}}
+	if c.vms, err = newMachines(to, func(err error) { c.failed(object.KindMachine, err) }); err != nil {
+		return nil, err
+	}
 	for kind, k := range map[object.Kind]reader{
 		object.KindVpc:       custom(to, vpcs, read[v1.Vpc]),
-		object.KindSubnet:    custom(to, subnets, read[v1.Subnet]),
+		object.KindSubnet:    custom(to, subnets, readSubnet),
 		object.KindNode:      builtin(to.core.CoreV1().RESTClient(), nodes, &corev1.Node{}, readNode),
 		object.KindPod:       builtin(to.core.CoreV1().RESTClient(), pods, &corev1.Pod{}, readPod),
 		object.KindNamespace: builtin(to.core.CoreV1().RESTClient(), namespaces, &corev1.Namespace{}, readNamespace),
@@ -86,6 +94,7 @@ func New(config *rest.Config, log *slog.Logger) (*Cluster, error) {
 		object.KindVip:       custom(to, vips, readVip),
 		object.KindVlan:      custom(to, vlans, read[v1.Vlan]),
 		object.KindQoS:       custom(to, qos, read[v1.QoSPolicy]),
+		object.KindProvider:  custom(to, providers, read[v1.ProviderNetwork]),
 		object.KindClaim:     custom(to, leases, readClaim),
 	} {
 		if err := k.SetTransform(k.keep); err != nil {
@@ -113,6 +122,7 @@ func New(config *rest.Config, log *slog.Logger) (*Cluster, error) {
 // Run reads the objects and their changes until ctx ends. It is called once.
 func (c *Cluster) Run(ctx context.Context) {
 	var wg sync.WaitGroup
+	wg.Go(func() { c.vms.run(ctx) })
 	for _, informer := range c.all {
 		wg.Go(func() { informer.RunWithContext(ctx) })
 	}
@@ -176,8 +186,11 @@ func (c *Cluster) World() object.World {
 			Groups:     lister[*v1.SecurityGroup]{c.all[object.KindGroup]},
 			Vips:       lister[*v1.Vip]{c.all[object.KindVip]},
 			Vlans:      lister[*v1.Vlan]{c.all[object.KindVlan]},
+			Providers:  lister[*v1.ProviderNetwork]{c.all[object.KindProvider]},
 			QoS:        lister[*v1.QoSPolicy]{c.all[object.KindQoS]},
 			Claims:     c.claims(),
+			Machines:   c.vms,
+			Gone:       c.gone,
 			Follow:     c.follow,
 		},
 		Outcomes: c,
@@ -187,6 +200,9 @@ func (c *Cluster) World() object.World {
 // follow implements controller.Readers.Follow.
 func (c *Cluster) follow(ctx context.Context, changed func(object.Key)) error {
 	var synced []cache.InformerSynced
+	if err := c.vms.follow(ctx, changed); err != nil {
+		return err
+	}
 	for kind, informer := range c.all {
 		tell := func(o any) {
 			if of, ok := serviceOf(o); ok {

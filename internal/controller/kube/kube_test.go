@@ -2,7 +2,7 @@ package kube_test
 
 import (
 	"context"
-	"fmt"
+	"encoding/json"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -13,12 +13,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller"
 	"github.com/fairlead/fairlead/internal/controller/kube"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/install/manifest"
 	"github.com/fairlead/fairlead/internal/ovn"
 	"github.com/fairlead/fairlead/internal/testbed"
 	kubebed "github.com/fairlead/fairlead/internal/testbed/kube"
@@ -64,13 +66,31 @@ func alone(t *testing.T) *kubebed.Cluster {
 	return kubebed.Shared(t)
 }
 
+// account is the controller's, with the rights that the chart gives it.
+func account(t *testing.T, c *kubebed.Cluster) *rest.Config {
+	t.Helper()
+	v, err := manifest.Defaults()
+	require.NoError(t, err)
+	require.NoError(t, v.Merge([]byte("ovn: {enabled: true, nb: 'tcp:192.0.2.1:6641'}")))
+	all, err := manifest.Render(v)
+	require.NoError(t, err)
+	for _, o := range all {
+		if o.Name() == "fairlead-controller" && o.Kind() != "Deployment" {
+			text, err := json.Marshal(o)
+			require.NoError(t, err)
+			c.Apply(string(text))
+		}
+	}
+	as := c.ServiceAccountConfig("kube-system", "fairlead-controller")
+	as.UserAgent = agent
+	return as
+}
+
 // serve starts a controller over an API server and a northbound database.
 func serve(t *testing.T, c *kubebed.Cluster, db *bed.Central) *kube.Cluster {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	as := c.Admin()
-	as.UserAgent = agent
-	objects, err := kube.New(as, log)
+	objects, err := kube.New(account(t, c), log)
 	require.NoError(t, err)
 	var ctl *controller.Controller
 	client := ovn.New(ovn.Config{Endpoint: db.NB(), Log: log,
@@ -119,6 +139,7 @@ func TestPodsAreAnnotated(t *testing.T) {
 	require.Equal(t, "10.30.0.2,fd30::2", note("pod", "a", "ovn.kubernetes.io/ip_address"))
 	require.Equal(t, ns, note("pod", "a", "ovn.kubernetes.io/logical_router"))
 	require.Equal(t, `["`+note("pod", "a", "ovn.kubernetes.io/mac_address")+` 10.30.0.2 fd30::2"]`, db.Get("Logical_Switch_Port", "a."+ns, "addresses"))
+	require.NotEqual(t, "[]", db.Get("Logical_Switch_Port", "a."+ns, "port_security"))
 	require.Eventually(t, func() bool { return note("node", ns, "ovn.kubernetes.io/port_name") == "node-"+ns }, patience, tick)
 
 	// What the objects say of themselves.
@@ -134,15 +155,50 @@ func TestPodsAreAnnotated(t *testing.T) {
 	is("True "+ns+` true ["`+ns+`"]`, "vpc", ns, "-o",
 		`jsonpath={.status.conditions[?(@.type=="Ready")].status} {.status.defaultLogicalSwitch} {.status.standby} {.status.subnets}`)
 
-	// A full Subnet is told by an event, and the next pod has the address of the
-	// one that goes.
+	// The default Vpc has an object although nobody declares it, which is made again.
+	is("true [\"join\",\"ovn-default\"] ovn-default", "vpc", v1.DefaultVpc, "--ignore-not-found", "-o", "jsonpath={.status.standby} {.status.subnets} {.status.defaultLogicalSwitch}")
+	c.Kubectl("delete", "vpc", v1.DefaultVpc)
+	is("true [\"join\",\"ovn-default\"] ovn-default", "vpc", v1.DefaultVpc, "--ignore-not-found", "-o", "jsonpath={.status.standby} {.status.subnets} {.status.defaultLogicalSwitch}")
+
+	// What no object declares has one that shows it, which is made again.
+	is("100.64.0.0/16 ovn-cluster 1 100.64.0.2 True", "subnet", "join", "--ignore-not-found", "-o",
+		`jsonpath={.spec.cidrBlock} {.spec.vpc} {.status.v4usingIPs} {.status.v4usingIPrange} {.status.conditions[?(@.type=="Ready")].status}`)
+	c.Kubectl("delete", "subnet", "ovn-default")
+	is("10.16.0.0/16 true", "subnet", "ovn-default", "--ignore-not-found", "-o", "jsonpath={.spec.cidrBlock} {.spec.default}")
+
+	// A namespace says where its pods come to; what it asks for by that is overwritten.
+	notes := "jsonpath={.metadata.annotations['ovn\\.kubernetes\\.io/logical_switch','ovn\\.kubernetes\\.io/cidr','ovn\\.kubernetes\\.io/exclude_ips','ovn\\.kubernetes\\.io/ip_pool']}"
+	is("ovn-default 10.16.0.0/16 10.16.0.1", "namespace", ns, "-o", notes)
+	c.Kubectl("annotate", "--overwrite", "namespace", ns, "ovn.kubernetes.io/ip_pool=mine", "ovn.kubernetes.io/logical_switch="+ns)
+	is("ovn-default 10.16.0.0/16 10.16.0.1", "namespace", ns, "-o", notes)
+
+	// A full Subnet is told by an event, and on the pod itself for its agent; the next
+	// pod has the address of the one that goes. Annotations of a Subnet that count are read of it.
+	c.Kubectl("annotate", "subnet", ns, "fairlead.io/allocate=all")
+	is("False", "subnet", ns, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+	c.Kubectl("annotate", "subnet", ns, "fairlead.io/allocate-", "ovn.kubernetes.io/port_security=false")
+	is("True", "subnet", ns, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 	c.Apply(in(podYAML, "b"))
 	require.Eventually(t, told("b"), patience, tick)
+	require.Equal(t, "[]", db.Get("Logical_Switch_Port", "b."+ns, "port_security"))
 	c.Apply(in(podYAML, "c"))
 	is("AcquireAddressFailed Warning", "events", "--field-selector", "involvedObject.name=c", "-o", "jsonpath={range .items[*]}{.reason} {.type}{end}")
+	require.Eventually(t, func() bool {
+		return strings.Contains(note("pod", "c", v1.AnnNoAddress), "Subnet "+ns+" is full (IPv4: 2 in use of 2, ")
+	}, patience, tick)
 	c.Kubectl("delete", "pod", "a", "-n", ns, "--force", "--grace-period=0")
 	require.Eventually(t, told("c"), patience, tick)
 	require.Equal(t, "10.30.0.2", strings.Split(note("pod", "c", "ovn.kubernetes.io/ip_address"), ",")[0])
+	require.NotContains(t, get("pod", "c", "-o", "yaml"), v1.AnnNoAddress)
+
+	// What is gone it may ask.
+	for k, want := range map[object.Key]bool{
+		{Kind: object.KindNode, Name: ns}: false, object.KindService.Named("default", "kubernetes"): false, object.KindPolicy.Named(ns, "none"): true,
+	} {
+		is, err := objects.World().Gone(t.Context(), k)
+		require.NoError(t, err, k)
+		require.Equal(t, want, is, k)
+	}
 
 	// An earlier pod of the name is not told what is another's.
 	gone := object.Object{Key: object.Key{Kind: object.KindPod, Namespace: ns, Name: "c"}, UID: string(first.GetUID())}
@@ -150,7 +206,7 @@ func TestPodsAreAnnotated(t *testing.T) {
 	require.Empty(t, note("pod", "c", "test/never"))
 	for _, name := range []string{"a", "b"} {
 		patches := c.Requests(kubebed.Filter{Since: mark, UserAgent: agent, Verbs: []string{"patch"}, Resource: "pods", Namespace: ns, Name: name})
-		require.Len(t, patches, 1, fmt.Sprint(patches))
+		require.Len(t, patches, 1, "%v\n%s", patches, get("events"))
 	}
 	c.Kubectl("delete", "pod", "b", "c", "-n", ns, "--force", "--grace-period=0")
 	is("0 ''", "subnet", ns, "-o", "jsonpath={.status.v4usingIPs} '{.status.v4usingIPrange}'")

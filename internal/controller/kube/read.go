@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -14,9 +16,11 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/networks"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
+	"github.com/fairlead/fairlead/internal/source/cluster/share"
 )
 
 // decode fills to with an object. Fields that it does not know are those of
@@ -48,6 +52,29 @@ func read[T any, P interface {
 	return out
 }
 
+// notes are the annotations of a Subnet that are read of it (declare.ReadNotes); all
+// others, of which kubectl's copy of the object is one, take memory for nothing.
+var notes = []string{v1.AnnAllocate, v1.AnnPortSecurity, v1.AnnShown}
+
+func readSubnet(u *unstructured.Unstructured) *v1.Subnet {
+	out := read[v1.Subnet](u)
+	out.Annotations = kept(u.GetAnnotations(), notes)
+	return out
+}
+
+// kept are some of an object's annotations, nil for none.
+func kept(all map[string]string, keys []string) (out map[string]string) {
+	for _, key := range keys {
+		if value, has := all[key]; has {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[key] = value
+		}
+	}
+	return out
+}
+
 func readIP(u *unstructured.Unstructured) *v1.IP {
 	out := read[v1.IP](u)
 	out.Labels, out.Annotations, out.Finalizers = u.GetLabels(), u.GetAnnotations(), u.GetFinalizers()
@@ -66,17 +93,39 @@ func readSet(o *appsv1.StatefulSet) object.StatefulSet {
 }
 
 func readNode(o *corev1.Node) object.Node {
-	n := object.Node{Name: o.Name, UID: string(o.UID), Annotations: o.Annotations, Zone: o.Labels[corev1.LabelTopologyZone]}
+	n := object.Node{Name: o.Name, UID: string(o.UID), Annotations: o.Annotations, Labels: o.Labels, Down: down(o), Zone: o.Labels[corev1.LabelTopologyZone], Uplinks: map[string]string{}}
+	for key, v := range o.Labels {
+		if strings.Contains(key, ".provider-network.kubernetes.io/") {
+			n.Uplinks[key] = v
+		}
+	}
 	for _, a := range o.Status.Addresses {
 		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
 			n.IPs = append(n.IPs, ip.Unmap())
 		}
 	}
+	claims := share.ReadNode(o.Annotations)
+	n.Holds, n.Gives = claims.Claims.Holds()
+	if claims.Fault != nil {
+		n.Gives = []string{"(" + claims.Fault.Error() + ")"} // it may be any
+	}
+	n.Unled = o.Annotations[v1.AnnChassis] == "" && slices.ContainsFunc(o.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == share.Condition })
 	return n
 }
 
+// down is the condition of a node for which it should be no gateway: its kubelet is not
+// ready, or its agent says that its network does not work.
+func down(o *corev1.Node) string {
+	for _, c := range o.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue || c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue {
+			return fmt.Sprintf("its condition %s is %s", c.Type, c.Status)
+		}
+	}
+	return ""
+}
+
 func readNamespace(o *corev1.Namespace) object.Namespace {
-	return object.Namespace{Name: o.Name, Labels: o.Labels}
+	return object.Namespace{Name: o.Name, UID: string(o.UID), Labels: o.Labels, Annotations: kept(o.Annotations, networks.SpaceFields())}
 }
 
 func readNAD(u *unstructured.Unstructured) resolve.NAD {
@@ -106,10 +155,13 @@ func readPod(o *corev1.Pod) object.Pod {
 	p := object.Pod{
 		Pod:         core.Pod{Namespace: o.Namespace, Name: o.Name, UID: string(o.UID)},
 		Annotations: o.Annotations, Labels: o.Labels, Ports: namedPorts(o), Ending: o.DeletionTimestamp != nil, Version: o.ResourceVersion,
-		Node: o.Spec.NodeName, Host: o.Spec.HostNetwork, Done: ended(o),
+		Node: o.Spec.NodeName, Host: o.Spec.HostNetwork, Done: ended(o), Born: o.CreationTimestamp.Time,
 	}
 	if by := metav1.GetControllerOfNoCopy(o); by != nil {
 		p.Owner = object.Owner{Kind: by.Kind, Name: by.Name, UID: string(by.UID)}
+		if by.Kind == object.OwnerInstance && v1.MachineOf(by) == "" {
+			p.Owner.Kind = by.APIVersion + " " + by.Kind
+		}
 	}
 	for _, one := range o.Status.PodIPs {
 		if ip, err := netip.ParseAddr(one.IP); err == nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/status"
 	"github.com/fairlead/fairlead/internal/testbed"
 	"github.com/fairlead/fairlead/internal/testbed/kube/kinds"
 	bed "github.com/fairlead/fairlead/internal/testbed/ovn"
@@ -68,16 +69,17 @@ func TestSecurityGroupObjects(t *testing.T) {
 		"spec.tier (all groups' rules are in one order)", "GROUP", group), "sg", ns, "-o",
 		"jsonpath={.status.portGroup} {.status.allowSameGroupTraffic} {.status.ingressLastSyncSuccess} {.status.egressLastSyncSuccess}|"+because)
 	require.Eventually(t, func() bool {
-		return len(strings.Fields(db.Nbctl("--bare", "--columns=ports", "find", "Port_Group", "name="+group))) == 1 &&
+		return len(strings.Fields(db.Nbctl("--bare", "--columns=ports", "find", "Port_Group", "name="+logical.GroupIn(ns, ns)))) == 1 && // its Vpc has the same name
 			len(strings.Fields(db.Nbctl("--bare", "--columns=ports", "find", "Port_Group", "name="+logical.ClosedGroup))) == 1
 	}, patience, tick)
-	is("spec (pods' rates are annotations: ovn.kubernetes.io/ingress_rate and egress_rate)", "qos", ns, "-o", `jsonpath={.status.conditions[?(@.type=="NotImplemented")].message}`)
+	is(status.UndoneQoSPolicy, "qos", ns, "-o", `jsonpath={.status.conditions[?(@.type=="NotImplemented")].message}`)
 	is(in("true spec.id: Vlan NS has id 7 of provider network net already"), "vlan", in("zz-NS"), "-o", `jsonpath={.status.conflict} {.status.conditions[?(@.type=="Conflict")].message}`)
 
 	c.Kubectl("delete", "sg", ns)
 	is("SecurityGroupNotFound Warning", "events", "-n", ns, "--field-selector", "involvedObject.name=a", "-o", "jsonpath={range .items[*]}{.reason} {.type}{end}")
 	require.Eventually(t, func() bool {
 		return db.Nbctl("--bare", "--columns=name", "find", "Port_Group", "name="+group) == "" &&
+			db.Nbctl("--bare", "--columns=name", "find", "Port_Group", "name="+logical.GroupIn(ns, ns)) == "" &&
 			len(strings.Fields(db.Nbctl("--bare", "--columns=ports", "find", "Port_Group", "name="+logical.ClosedGroup))) == 1
 	}, patience, tick)
 	c.Kubectl("delete", "vlan", ns)

@@ -31,11 +31,15 @@ func (c *Cluster) Status(ctx context.Context, o object.Object, status any) error
 		return core.ErrNotFound
 	}
 	body, err := replacing(status, have)
+	if own, ok := status.(v1.ProviderNetworkStatus); ok && err == nil { // its conditions are nodes', one of each type
+		body["status"].(map[string]any)["conditions"] = own.Conditions //nolint:forcetypeassert // as replacing made it
+	}
 	if err != nil {
 		return fmt.Errorf("status of %s: %w", o.Key, err)
 	}
 	resource := v1.GroupVersion.WithResource(map[object.Kind]string{
 		object.KindGroup: groups.Resource, object.KindVip: vips.Resource, object.KindVlan: vlans.Resource, object.KindQoS: qos.Resource,
+		object.KindIP: ips.Resource, object.KindProvider: providers.Resource,
 	}[o.Kind])
 	return c.patch(ctx, resource, o, body, "status")
 }
@@ -56,6 +60,13 @@ func (c *Cluster) conditions(k object.Key) ([]v1.Condition, bool) {
 		if o, ok := w.Vlans.Get("", k.Name); ok {
 			return o.Status.Conditions, true
 		}
+	case object.KindIP:
+		if o, ok := w.IPs.Get("", k.Name); ok {
+			return o.Status.Conditions, true
+		}
+	case object.KindProvider:
+		_, ok := w.Providers.Get("", k.Name)
+		return nil, ok
 	case object.KindQoS:
 		if o, ok := w.QoS.Get("", k.Name); ok {
 			return o.Status.Conditions, true

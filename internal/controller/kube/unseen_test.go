@@ -14,7 +14,7 @@ import (
 )
 
 // TestOwnWriteIsAwaited: what was compared with an object from before the last
-// write is not written.
+// write is not written. What is dropped goes in the same write.
 func TestOwnWriteIsAwaited(t *testing.T) {
 	t.Parallel()
 	c := kubebed.Shared(t)
@@ -42,6 +42,9 @@ func TestOwnWriteIsAwaited(t *testing.T) {
 	now, err := c.Client().CoreV1().Pods(ns).Get(t.Context(), "p", metav1.GetOptions{})
 	require.NoError(t, err)
 	seen(now.ResourceVersion)
-	require.NoError(t, objects.Annotate(t.Context(), o, map[string]string{"test/a": "2"}))
+	require.NoError(t, objects.Annotate(t.Context(), o, map[string]string{"test/b": "2"}, "test/a"))
 	require.Equal(t, 2, patches())
+	now, err = c.Client().CoreV1().Pods(ns).Get(t.Context(), "p", metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"test/b": "2"}, now.Annotations)
 }

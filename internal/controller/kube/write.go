@@ -68,12 +68,31 @@ func (c *Cluster) replaced(o object.Object) bool {
 }
 
 // Annotate implements controller.Outcomes.
-func (c *Cluster) Annotate(ctx context.Context, o object.Object, set map[string]string) error {
-	what := pods
-	if o.Kind == object.KindNode {
+func (c *Cluster) Annotate(ctx context.Context, o object.Object, set map[string]string, drop ...string) error {
+	what, notes := pods, map[string]any{}
+	switch o.Kind {
+	case object.KindNode:
 		what = nodes
+	case object.KindNamespace:
+		what = namespaces
 	}
-	return c.patch(ctx, what, o, map[string]any{"metadata": map[string]any{"annotations": set}})
+	for k, v := range set {
+		notes[k] = v
+	}
+	for _, k := range drop {
+		notes[k] = nil
+	}
+	return c.patch(ctx, what, o, map[string]any{"metadata": map[string]any{"annotations": notes}})
+}
+
+// noAddress tells a pod on itself why it has no address.
+func (c *Cluster) noAddress(ctx context.Context, o object.Object, why string) {
+	if p, ok := c.World().Pods.Get(o.Namespace, o.Name); !ok || p.Annotations[v1.AnnNoAddress] == why {
+		return
+	}
+	if err := gone(c.Annotate(ctx, o, map[string]string{v1.AnnNoAddress: why})); err != nil && ctx.Err() == nil {
+		c.log.Warn("a pod is not told why it has no address", "object", o.Key, "message", why, "err", err)
+	}
 }
 
 // SubnetStatus implements controller.Outcomes.
@@ -83,7 +102,8 @@ func (c *Cluster) SubnetStatus(ctx context.Context, o object.Object, s v1.Subnet
 		return core.ErrNotFound
 	}
 	status, err := counting(s, merged(now.Status.Conditions, s.Conditions),
-		"v4availableIPs", "v4availableIPrange", "v4usingIPs", "v4usingIPrange", "v6availableIPs", "v6availableIPrange", "v6usingIPs", "v6usingIPrange")
+		"v4availableIPs", "v4availableIPrange", "v4usingIPs", "v4usingIPrange", "v6availableIPs", "v6availableIPrange", "v6usingIPs", "v6usingIPrange",
+		"activateGateway", "u2oInterconnectionIP", "u2oInterconnectionMAC", "u2oInterconnectionVPC")
 	if err != nil {
 		return fmt.Errorf("status of %s: %w", o.Key, err)
 	}
@@ -125,13 +145,58 @@ func counting(s any, conditions []v1.Condition, fields ...string) (map[string]an
 // VpcStatus implements controller.Outcomes.
 func (c *Cluster) VpcStatus(ctx context.Context, o object.Object, status v1.VpcStatus) error {
 	now, ok := c.World().Vpcs.Get("", o.Name)
-	if !ok {
+	switch {
+	case !ok && o.UID == "":
+		return c.makeVpc(ctx, o.Name)
+	case !ok:
 		return core.ErrNotFound
 	}
 	return c.patch(ctx, vpcs, o, map[string]any{"status": map[string]any{
 		"conditions": merged(now.Status.Conditions, status.Conditions), "standby": status.Standby, "default": status.Default,
 		"router": status.Router, "defaultLogicalSwitch": status.DefaultLogicalSwitch, "subnets": status.Subnets,
 	}}, "status")
+}
+
+// makeVpc makes an object that says nothing. One that somebody makes meanwhile stays.
+func (c *Cluster) makeVpc(ctx context.Context, name string) error {
+	_, err := c.client.Resource(vpcs).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1.APIVersion, "kind": string(object.KindVpc), "metadata": map[string]any{"name": name}, "spec": map[string]any{},
+	}}, metav1.CreateOptions{FieldManager: manager})
+	if err != nil && !apierrors.IsAlreadyExists(err) { // then the watch tells of it
+		return fmt.Errorf("make Vpc %s: %w", name, err)
+	}
+	return nil
+}
+
+// PutSubnet implements controller.Outcomes.
+func (c *Cluster) PutSubnet(ctx context.Context, want *v1.Subnet) error {
+	want.TypeMeta = metav1.TypeMeta{APIVersion: v1.APIVersion, Kind: string(object.KindSubnet)}
+	body, err := runtime.DefaultUnstructuredConverter.ToUnstructured(want)
+	if err != nil {
+		return fmt.Errorf("make Subnet %s: %w", want.Name, err)
+	}
+	delete(body, "status")
+	_, err = c.client.Resource(subnets).Create(ctx, &unstructured.Unstructured{Object: body}, metav1.CreateOptions{FieldManager: manager})
+	if err != nil && !apierrors.IsAlreadyExists(err) { // then the watch tells of it
+		return fmt.Errorf("make Subnet %s: %w", want.Name, err)
+	}
+	return nil
+}
+
+// DropSubnet implements controller.Outcomes. Of one that somebody changes meanwhile the
+// watch tells.
+func (c *Cluster) DropSubnet(ctx context.Context, have *v1.Subnet) error {
+	found, exists, err := c.known(object.Key{Kind: object.KindSubnet, Name: have.Name})
+	now, ok := found.(metav1.Object)
+	if err != nil || !exists || !ok {
+		return err
+	}
+	version := now.GetResourceVersion()
+	err = c.client.Resource(subnets).Delete(ctx, have.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &have.UID, ResourceVersion: &version}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete Subnet %s: %w", have.Name, err)
+	}
+	return nil
 }
 
 // PutIP implements controller.Outcomes.
@@ -228,10 +293,17 @@ func merged(have, want []v1.Condition) []v1.Condition {
 // Warn implements controller.Outcomes. An event that cannot be written is
 // logged.
 func (c *Cluster) Warn(ctx context.Context, o object.Object, e object.Event) {
+	if e.Unserved && o.Kind == object.KindPod {
+		c.noAddress(ctx, o, e.Message)
+	}
+	level := "Warning"
+	if e.Good {
+		level = "Normal"
+	}
 	now, in := time.Now().UTC().Format(time.RFC3339), cmp.Or(o.Namespace, metav1.NamespaceDefault)
 	about := map[string]any{"kind": string(o.Kind), "namespace": o.Namespace, "name": o.Name, "uid": o.UID, "apiVersion": "v1"}
 	switch o.Kind {
-	case object.KindVpc, object.KindSubnet, object.KindIP, object.KindPool, object.KindGroup, object.KindVip, object.KindVlan, object.KindQoS:
+	case object.KindVpc, object.KindSubnet, object.KindIP, object.KindPool, object.KindGroup, object.KindVip, object.KindVlan, object.KindQoS, object.KindProvider:
 		about["apiVersion"] = v1.APIVersion
 	}
 	if o.Kind == object.KindPolicy {
@@ -240,7 +312,7 @@ func (c *Cluster) Warn(ctx context.Context, o object.Object, e object.Event) {
 	_, err := c.client.Resource(events).Namespace(in).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Event",
 		"metadata":       map[string]any{"generateName": "fairlead-", "namespace": in},
-		"involvedObject": about, "type": "Warning", "reason": e.Reason, "message": e.Message,
+		"involvedObject": about, "type": level, "reason": e.Reason, "message": e.Message,
 		"firstTimestamp": now, "lastTimestamp": now, "count": int64(1),
 		"source": map[string]any{"component": manager}, "reportingComponent": manager,
 	}}, metav1.CreateOptions{FieldManager: manager})

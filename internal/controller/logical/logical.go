@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/offer"
+	"github.com/fairlead/fairlead/internal/controller/underlay"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
 	"github.com/fairlead/fairlead/internal/source/declare"
@@ -34,6 +36,10 @@ const KeyKeeper = "fairlead-keeper"
 type Subnet struct {
 	core.Subnet
 	Access declare.Access
+	Offers declare.Offers
+	// Interconnection are the router's addresses in an underlay Subnet that is
+	// interconnected, one for each network, and Asked those that the Subnet asks for.
+	Interconnection, Asked []netip.Addr
 	// NoServices leaves its pods' packets to Services as they are.
 	NoServices bool
 	// Nodes are the networks of nodes, which a private Subnet lets in.
@@ -54,6 +60,9 @@ type Pod struct {
 	core.Pod
 	Keeper string // "" for none
 	Ports  []Port
+	// Nodes are those on which a virtual machine is while it moves from the first to the
+	// second.
+	Nodes []string
 }
 
 // Port is a NIC of a pod.
@@ -63,30 +72,61 @@ type Port struct {
 	MAC    core.MAC
 	IPs    []netip.Addr // one for each family at most
 	// Open switches port security off: the pod may send from any address.
-	Open   bool
-	VIPs   []netip.Addr // that the pod may send from besides
-	Groups []string     // names of port groups
+	Open bool
+	// Probes: the pod may ask by ARP who has its address as one that has none (RFC 5227),
+	// which port security takes for a sender 0.0.0.0.
+	Probes bool
+	Offers declare.Offers // of its Subnet
+	VIPs   []netip.Addr   // that the pod may send from besides
+	Groups []string       // names of port groups
 }
 
-// Switch is a Subnet's rows: its switch and both ends of the link to its Vpc's
-// router, where the gateways are. The router's Set must be there before.
+// Switch is a Subnet's rows: its switch, both ends of the link to its Vpc's router,
+// where the gateways are, and of an underlay Subnet the port to its VLAN instead of
+// that link or beside it. The router's Set must be there before, if there is a link.
 func Switch(n Subnet) *ovn.Set {
 	s := &ovn.Set{Owner: "subnet/" + n.Name}
 	var balanced []ovn.Link
 	if n.Vpc == v1.DefaultVpc && n.Name != JoinSubnet && !n.NoServices {
 		balanced = append(balanced, ovn.Balancers(n.Vpc))
 	}
-	s.Put(&ovn.LogicalSwitch{Name: n.Name, ExternalIDs: map[string]string{keyVpc: n.Vpc}}, balanced...)
+	s.Put(&ovn.LogicalSwitch{Name: n.Name, OtherConfig: offer.Snoop(n.Offers), ExternalIDs: map[string]string{keyVpc: n.Vpc}}, balanced...)
+	if n.ByNodes() || len(n.Interconnection) > 0 {
+		toRouter(s, n)
+	}
+	underlay.Join(s, n.Subnet)
+	offer.DHCP(s, n.Subnet, n.GatewayMAC(), n.Routers(), n.Offers)
+	access(s, n)
+	return s
+}
+
+// toRouter puts both ends of a Subnet's link to its Vpc's router.
+func toRouter(s *ovn.Set, n Subnet) {
 	here, there := link(n.Name, n.Vpc)
-	s.Put(&ovn.LogicalRouterPort{Name: there, MAC: n.GatewayMAC().String(), Networks: gateways(n.Subnet)}, ovn.InRouter(n.Vpc))
+	row := &ovn.LogicalRouterPort{Name: there, MAC: n.GatewayMAC().String(), Networks: gateways(n.Subnet, n.Routers())}
+	if n.ByNodes() {
+		offer.Advertise(row, n.Subnet, n.Offers)
+	}
+	s.Put(row, ovn.InRouter(n.Vpc))
 	s.Put(&ovn.LogicalSwitchPort{
 		Name: here, Type: "router", Addresses: []string{"router"},
 		Options:     map[string]string{"router-port": there},
 		ExternalIDs: map[string]string{keySwitch: n.Name},
 	}, ovn.InSwitch(n.Name))
-	access(s, n)
-	within(s, n)
-	return s
+	if n.ByNodes() {
+		within(s, n)
+	} else {
+		underlay.Interconnect(s, n.Subnet)
+	}
+}
+
+// Routers are the addresses by which its pods leave: the gateways, or those of OVN's router
+// beside a physical gateway.
+func (n Subnet) Routers() []netip.Addr {
+	if len(n.Interconnection) > 0 {
+		return n.Interconnection
+	}
+	return n.Gateways
 }
 
 // link names the ports that join a Subnet's switch and its Vpc's router: SUBNET-VPC and
@@ -101,9 +141,10 @@ func link(subnet, vpc string) (atSwitch, atRouter string) {
 	return subnet + sep + vpc, vpc + sep + subnet
 }
 
-// gateways are the addresses of a Subnet's router port, with prefix lengths.
-func gateways(n core.Subnet) (out []string) {
-	for i, g := range n.Gateways {
+// gateways are addresses of a Subnet's router port, one of each network, with prefix
+// lengths.
+func gateways(n core.Subnet, of []netip.Addr) (out []string) {
+	for i, g := range of {
 		out = append(out, netip.PrefixFrom(g, n.CIDRs[i].Bits()).String())
 	}
 	return out
@@ -120,7 +161,9 @@ func Host(n Node) *ovn.Set {
 	return s
 }
 
-// Ports is a pod's rows. The Sets of its Subnets must be there before.
+// Ports is a pod's rows. The Sets of its Subnets must be there before. While a virtual
+// machine moves its ports are at both nodes, and at the second nothing passes before the
+// machine there has said by RARP that it runs (ovn-nb(5), requested-chassis).
 func Ports(p Pod) *ovn.Set {
 	s := &ovn.Set{Owner: "pod/" + p.Pod.String()}
 	for _, port := range p.Ports {
@@ -134,10 +177,17 @@ func Ports(p Pod) *ovn.Set {
 		if p.Keeper != "" {
 			row.ExternalIDs[KeyKeeper] = p.Keeper
 		}
-		if !port.Open {
-			row.PortSecurity = []string{address(port.MAC, slices.Concat(port.IPs, port.VIPs))}
+		if len(p.Nodes) > 1 {
+			row.Options = map[string]string{"requested-chassis": strings.Join(p.Nodes, ","), "activation-strategy": "rarp"}
 		}
-		links := []ovn.Link{ovn.InSwitch(port.Subnet)}
+		if !port.Open {
+			may := slices.Concat(port.IPs, port.VIPs)
+			if port.Probes {
+				may = append(may, netip.IPv4Unspecified())
+			}
+			row.PortSecurity = []string{address(port.MAC, may)}
+		}
+		links := append([]ovn.Link{ovn.InSwitch(port.Subnet)}, offer.Refs(port.Subnet, port.IPs, port.Offers)...)
 		for _, g := range port.Groups {
 			links = append(links, ovn.InGroup(g))
 		}

@@ -36,11 +36,14 @@ func TestReadVpc(t *testing.T) {
 			{CIDR: "10.1.0.7/16", NextHopIP: "10.0.0.1", Policy: v1.PolicySrc, RouteTable: "t", ECMPMode: "ecmp_symmetric_reply"},
 			{CIDR: "10.2.0.9", NextHopIP: "10.0.0.1"}, {CIDR: "10.2.0.9", NextHopIP: "10.0.0.1", BfdID: "x"},
 		},
-		PolicyRoutes:  []v1.PolicyRoute{{Priority: 7, Match: "ip4", Action: v1.RouteReroute, NextHopIP: "10.0.0.1, 10.0.0.2"}},
+		PolicyRoutes: []v1.PolicyRoute{
+			{Priority: 7, Match: "ip4", Action: v1.RouteReroute, NextHopIP: "10.0.0.1, 10.0.0.2"}, {Match: "ip4.source == 10.0.0.1", Action: v1.RouteDrop},
+		},
 		DefaultSubnet: "s", Namespaces: []string{"n"}, EnableBfd: true, ExtraExternalSubnets: []string{"e"}, DynamicRouting: []byte("{}"),
 	})
 	require.NoError(t, err)
-	require.Equal(t, []string{"spec.staticRoutes[2].bfdId", "spec.extraExternalSubnets", "spec.enableBfd", "spec.dynamicRouting"}, undone)
+	require.Equal(t, []string{"spec.staticRoutes[2].bfdId",
+		`spec.policyRoutes[1].match: "ip4.source" stands where a field or a constant should`, "spec.extraExternalSubnets", "spec.enableBfd", "spec.dynamicRouting"}, undone)
 	require.Equal(t, []logical.Route{
 		{Prefix: netip.MustParsePrefix("10.1.0.0/16"), Nexthop: netip.MustParseAddr("10.0.0.1"), Source: true, Table: "t", Symmetric: true},
 		{Prefix: netip.MustParsePrefix("10.2.0.9/32"), Nexthop: netip.MustParseAddr("10.0.0.1")},

@@ -36,6 +36,7 @@ type Member struct {
 	Labels map[string]string
 	Ports  []ContainerPort
 	IPs    []netip.Addr // of its default network
+	Vpc    string       // of that network, "" where it is not known
 	texts  []string     // of IPs
 }
 
@@ -99,11 +100,14 @@ func (p *NetworkPolicy) selections() (out []selection) {
 	return out
 }
 
+// own selects the pods that the policy governs.
+func (p *NetworkPolicy) own() selection { return newSelection(p.namespace, nil, p.pods) }
+
 // receivers select the pods at whose ports a rule lets something pass.
 func (p *NetworkPolicy) receivers(r policyRule) []selection {
 	switch {
 	case r.ingress:
-		return []selection{newSelection(p.namespace, nil, p.pods)}
+		return []selection{p.own()}
 	case r.all:
 		return []selection{newSelection(p.namespace, labels.Everything(), labels.Everything())}
 	}

@@ -3,11 +3,13 @@ package logical
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/underlay"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/source/declare"
 )
@@ -17,8 +19,8 @@ import (
 func ReadSubnet(o *v1.Subnet) (declare.Subnet, []declare.Fault) {
 	d, faults := declare.ReadSubnet(o.Name, o.Spec)
 	faults = append(faults, declare.ReadNotes(&d.Subnet, o.Annotations)...)
-	if o.Spec.Vlan != "" {
-		faults = append(faults, declare.Fault{Path: "spec.vlan", Reason: "the controller does not carry it out yet: leave it out"})
+	if o.Spec.Vlan != "" && !v1.Routed(d.Provider) {
+		faults = append(faults, declare.Fault{Path: "spec.vlan", Reason: "OVN does not carry provider " + d.Provider + ": leave it out"})
 	}
 	return d, faults
 }
@@ -30,7 +32,7 @@ func LeaseNotes(at string, net Subnet, l core.Lease) map[string]string {
 	var gateways []netip.Addr
 	for i, c := range net.CIDRs {
 		if slices.ContainsFunc(l.IPs, func(ip netip.Addr) bool { return ip.Is4() == c.Addr().Is4() }) {
-			cidrs, gateways = append(cidrs, c), append(gateways, net.Gateways[i])
+			cidrs, gateways = append(cidrs, c), append(gateways, net.Routers()[i])
 		}
 	}
 	out := map[string]string{
@@ -41,6 +43,46 @@ func LeaseNotes(at string, net Subnet, l core.Lease) map[string]string {
 		out[at+v1.FieldMAC] = l.MAC.String()
 	}
 	return out
+}
+
+// fieldRouter is an annotation that only a controller writes or reads.
+const fieldRouter = "logical_router"
+
+// RoutedNotes are LeaseNotes and those that say that OVN carries the interface.
+func RoutedNotes(at string, net Subnet, l core.Lease, nicType string) map[string]string {
+	out := LeaseNotes(at, net, l)
+	out[at+v1.FieldNICType], out[at+v1.FieldRouted] = nicType, "true"
+	if net.OnRouter() {
+		out[at+fieldRouter] = net.Vpc
+	}
+	maps.Copy(out, underlay.Notes(at, net.Subnet))
+	return out
+}
+
+// Told are the prefixes of a pod's annotations that tell it addresses, sorted.
+func Told(notes map[string]string) (prefixes []string) {
+	for key, value := range notes {
+		if prefix, ok := strings.CutSuffix(key, v1.ProviderSuffix+v1.FieldAllocated); ok && value == "true" {
+			prefixes = append(prefixes, prefix)
+		}
+	}
+	slices.Sort(prefixes)
+	return prefixes
+}
+
+// Stale are the keys of all that tells a pod of an interface which has a lease. Addresses
+// and a MAC that are others than the lease's are not told: the pod asks for them.
+func Stale(notes map[string]string, prefix string, l core.Lease) (keys []string) {
+	at := prefix + v1.ProviderSuffix
+	for _, field := range []string{v1.FieldAllocated, v1.FieldRouted, v1.FieldIP, v1.FieldMAC, v1.FieldCIDR, v1.FieldGateway, v1.FieldSubnet, v1.FieldNICType, v1.FieldMachine,
+		fieldRouter, v1.FieldVLAN, v1.FieldProviderNetwork, v1.FieldNetworkType} {
+		value, has := notes[at+field]
+		asked := field == v1.FieldIP && len(l.IPs) > 0 && value != Join(l.IPs) || field == v1.FieldMAC && len(l.MAC) > 0 && value != l.MAC.String()
+		if has && !asked {
+			keys = append(keys, at+field)
+		}
+	}
+	return keys
 }
 
 // Join writes addresses as annotations have them.

@@ -47,6 +47,15 @@ type grouped struct {
 	ids   map[string]string
 }
 
+// GroupIn names the port group of a SecurityGroup's ports in one Vpc: addresses of other
+// Vpcs are others', which may have the same ones.
+func GroupIn(name, vpc string) string {
+	if vpc == "" || vpc == v1.DefaultVpc {
+		return SecurityGroupOf(name)
+	}
+	return SecurityGroupOf(name + "/" + vpc)
+}
+
 // rule adds one; ingress is what the ports get. Rules of one name differ in what they
 // match.
 func (g grouped) rule(name string, ingress bool, priority int, action, match string) {
@@ -79,6 +88,7 @@ func Closed() *ovn.Set {
 type guard struct {
 	grouped
 	known  func(group string) bool
+	reach  []string // Vpcs whose pods the ports' own reach
 	faults []string
 	undone []string
 }
@@ -87,13 +97,29 @@ type guard struct {
 // their ports, and its rules. known tells of which other groups there are rows. What
 // is wrong with a rule, and what of it nobody carries out, faults and undone name
 // with the field's path; such a rule lets nothing pass: without it if it allows,
-// else it drops all of its direction.
-func Guard(name string, spec v1.SecurityGroupSpec, known func(group string) bool) (set *ovn.Set, faults, undone []string) {
-	g := guard{grouped: grouped{&ovn.Set{Owner: ClosedOwner + name}, SecurityGroupOf(name), map[string]string{keyGroup: name}}, known: known}
-	g.Put(&ovn.PortGroup{Name: g.group, ExternalIDs: g.ids})
-	if spec.Tier != 0 {
-		g.undone = append(g.undone, "spec.tier (all groups' rules are in one order)")
+// else it drops all of its direction. vpcs are those in which it may have ports, each with
+// those that are reached from there; the default one is always among them.
+func Guard(name string, spec v1.SecurityGroupSpec, known func(group string) bool, vpcs map[string][]string) (set *ovn.Set, faults, undone []string) {
+	set = &ovn.Set{Owner: ClosedOwner + name}
+	for vpc, reach := range vpcs {
+		if vpc != v1.DefaultVpc {
+			guardIn(set, name, vpc, guard{known: known, reach: reach}, spec)
+		}
 	}
+	g := guardIn(set, name, v1.DefaultVpc, guard{known: known, reach: vpcs[v1.DefaultVpc]}, spec)
+	if spec.Tier != 0 {
+		g.undone = append([]string{"spec.tier (all groups' rules are in one order)"}, g.undone...)
+	}
+	return set, g.faults, g.undone
+}
+
+// guardIn puts a SecurityGroup's rows about its ports in a Vpc into its Set.
+func guardIn(set *ovn.Set, name, vpc string, g guard, spec v1.SecurityGroupSpec) guard {
+	g.grouped = grouped{set, GroupIn(name, vpc), map[string]string{keyGroup: name}}
+	if len(g.reach) == 0 {
+		g.reach = []string{vpc}
+	}
+	g.Put(&ovn.PortGroup{Name: g.group, ExternalIDs: g.ids})
 	for _, side := range []struct {
 		ingress bool
 		field   string
@@ -101,14 +127,14 @@ func Guard(name string, spec v1.SecurityGroupSpec, known func(group string) bool
 	}{{true, "spec.ingressRules", spec.IngressRules}, {false, "spec.egressRules", spec.EgressRules}} {
 		if spec.AllowSameGroupTraffic {
 			for _, fam := range []string{"ip4", "ip6"} {
-				g.rule(g.group+".same", side.ingress, prioritySame, actionAllow, membersOf(name, fam, remote(side.ingress)))
+				g.rule(g.group+".same", side.ingress, prioritySame, actionAllow, g.members(name, fam, remote(side.ingress)))
 			}
 		}
 		for i, r := range side.rules {
 			g.add(fmt.Sprintf("%s[%d]", side.field, i), side.ingress, r)
 		}
 	}
-	return g.Set, g.faults, g.undone
+	return g
 }
 
 // remote is the side of a packet at which the other one stands.
@@ -119,10 +145,18 @@ func remote(ingress bool) string {
 	return "dst"
 }
 
-// membersOf matches the members of a group at one side: their addresses OVN keeps
+// members matches the members of a group at one side: their addresses OVN keeps
 // itself, for each port group.
-func membersOf(group, family, side string) string {
-	return fmt.Sprintf("%s.%s == $%s_%s", family, side, SecurityGroupOf(group), family)
+func (g *guard) members(group, family, side string) string {
+	sets := make([]string, 0, len(g.reach))
+	for _, vpc := range g.reach {
+		sets = append(sets, "$"+GroupIn(group, vpc)+"_"+family)
+	}
+	of := sets[0]
+	if len(sets) > 1 {
+		of = "{" + strings.Join(sets, ", ") + "}"
+	}
+	return fmt.Sprintf("%s.%s == %s", family, side, of)
 }
 
 // add adds one rule.
@@ -139,7 +173,7 @@ func (g *guard) add(path string, ingress bool, r v1.SecurityGroupRule) {
 		g.faults = append(g.faults, fmt.Sprintf("%s.remoteSecurityGroup: there is no SecurityGroup %s: the rule is about nobody", path, r.RemoteSecurityGroup))
 		nobody = true
 	default:
-		m.and(membersOf(r.RemoteSecurityGroup, m.family, m.side))
+		m.and(g.members(r.RemoteSecurityGroup, m.family, m.side))
 	}
 	m.local()
 	m.protocol()

@@ -22,7 +22,7 @@ func securityGroup(t *testing.T, name, spec string) (set *ovn.Set, faults, undon
 	t.Helper()
 	var s v1.SecurityGroupSpec
 	require.NoError(t, yaml.UnmarshalStrict([]byte(spec), &s))
-	return logical.Guard(name, s, func(group string) bool { return group == "a" || group == "b" })
+	return logical.Guard(name, s, func(group string) bool { return group == "a" || group == "b" }, nil)
 }
 
 // TestSecurityGroupRows: what passes by each kind of rule, in which order, and that a

@@ -50,6 +50,7 @@ func (s *selection) selects(m *Member) bool { return m != nil && s.pods.Matches(
 type Pods struct {
 	spaces     map[string]*space
 	selections map[string]*selected
+	links      map[string][]string // Vpcs by one that has links to them
 }
 
 // space is a namespace with its pods.
@@ -63,12 +64,14 @@ type space struct {
 type selected struct {
 	selection
 	by   map[*NetworkPolicy]bool
-	pods []*Member // by their first addresses: lists made of them are in order, or nearly so
+	home map[*NetworkPolicy]bool // policies that govern these pods, and see others by where they are
+	pods []*Member               // by their first addresses: lists made of them are in order, or nearly so
+	vpcs map[string]int          // how many of them are in a Vpc
 }
 
 // NewPods is an index of no pods.
 func NewPods() *Pods {
-	return &Pods{spaces: map[string]*space{}, selections: map[string]*selected{}}
+	return &Pods{spaces: map[string]*space{}, selections: map[string]*selected{}, links: map[string][]string{}}
 }
 
 func (x *Pods) space(namespace string) *space {
@@ -116,22 +119,37 @@ func (x *Pods) Label(namespace string, now map[string]string) []*NetworkPolicy {
 		}
 		for _, m := range s.pods {
 			if was != is && o.selects(m) {
-				o.put(m, is)
-				maps.Copy(by, o.by)
+				o.concerns(by, o.put(m, is))
 			}
 		}
 	}
 	return slices.Collect(maps.Keys(by))
 }
 
-func (o *selected) put(m *Member, is bool) {
+// put takes a pod in or out, and tells that the selected are in other Vpcs by that.
+func (o *selected) put(m *Member, is bool) (moved bool) {
 	i, _ := slices.BinarySearchFunc(o.pods, m, func(a, b *Member) int { return cmp.Compare(a.first(), b.first()) })
 	if is {
 		o.pods = slices.Insert(o.pods, i, m)
-		return
+		o.vpcs[m.Vpc]++
+		return o.vpcs[m.Vpc] == 1
 	}
 	if at := slices.Index(o.pods[i:], m); at >= 0 {
 		o.pods = slices.Delete(o.pods, i+at, i+at+1)
+		o.vpcs[m.Vpc]--
+	}
+	if o.vpcs[m.Vpc] > 0 {
+		return false
+	}
+	delete(o.vpcs, m.Vpc)
+	return true
+}
+
+// concerns adds the policies whose rows depend on a pod that was put in or out.
+func (o *selected) concerns(by map[*NetworkPolicy]bool, moved bool) {
+	maps.Copy(by, o.by)
+	if moved {
+		maps.Copy(by, o.home)
 	}
 }
 
@@ -156,15 +174,11 @@ func (x *Pods) Put(namespace, name string, m *Member) []*NetworkPolicy {
 	}
 	by := map[*NetworkPolicy]bool{}
 	for _, o := range s.in {
-		was, is := o.selects(before), o.selects(m)
-		if was {
-			o.put(before, false)
+		if o.selects(m) { // before the former is out: the Vpc may be the same
+			o.concerns(by, o.put(m, true))
 		}
-		if is {
-			o.put(m, true)
-		}
-		if was || is {
-			maps.Copy(by, o.by)
+		if o.selects(before) {
+			o.concerns(by, o.put(before, false))
 		}
 	}
 	if m == nil {
@@ -177,15 +191,24 @@ func (x *Pods) Put(namespace, name string, m *Member) []*NetworkPolicy {
 
 // Add notes a policy, and Remove forgets it.
 func (x *Pods) Add(p *NetworkPolicy) {
-	for _, s := range p.selections() {
-		o := x.selections[s.key]
-		if o == nil {
-			o = &selected{selection: s, by: map[*NetworkPolicy]bool{}}
-			x.selections[s.key] = o
-			x.fill(o)
-		}
-		o.by[p] = true
+	all := p.selections()
+	for _, s := range all {
+		x.selected(s).by[p] = true
 	}
+	if len(all) > 0 {
+		x.selected(p.own()).home[p] = true
+	}
+}
+
+// selected is a selection with its pods.
+func (x *Pods) selected(s selection) *selected {
+	o := x.selections[s.key]
+	if o == nil {
+		o = &selected{selection: s, by: map[*NetworkPolicy]bool{}, home: map[*NetworkPolicy]bool{}, vpcs: map[string]int{}}
+		x.selections[s.key] = o
+		x.fill(o)
+	}
+	return o
 }
 
 // fill looks at all pods for a selection that is new.
@@ -205,12 +228,13 @@ func (x *Pods) fill(o *selected) {
 
 // Remove forgets a policy.
 func (x *Pods) Remove(p *NetworkPolicy) {
-	for _, s := range p.selections() {
+	for _, s := range append(p.selections(), p.own()) {
 		o := x.selections[s.key]
 		if o == nil {
 			continue
 		}
-		if delete(o.by, p); len(o.by) > 0 {
+		delete(o.by, p)
+		if delete(o.home, p); len(o.by)+len(o.home) > 0 {
 			continue
 		}
 		delete(x.selections, s.key)
@@ -223,12 +247,63 @@ func (x *Pods) Remove(p *NetworkPolicy) {
 // Seen are pods by the selections of one policy.
 type Seen map[string][]*Member
 
-// Seen are the pods that a policy selects, which was added. They are a copy.
+// Seen are the pods that a policy selects, which was added, as far as pods that it governs
+// can meet them: an address in another Vpc may be another pod's in theirs. They are a copy.
 func (x *Pods) Seen(p *NetworkPolicy) Seen {
-	out := Seen{}
+	out, met := Seen{}, x.met(p)
 	for _, s := range p.selections() {
 		if o := x.selections[s.key]; o != nil && out[s.key] == nil {
-			out[s.key] = slices.Clone(o.pods)
+			out[s.key] = o.within(met)
+		}
+	}
+	return out
+}
+
+// Link tells to which Vpcs one has links, and whether these are others than before.
+func (x *Pods) Link(vpc string, to []string) (changed bool) {
+	if slices.Equal(x.links[vpc], to) {
+		return false
+	}
+	if x.links[vpc] = to; len(to) == 0 {
+		delete(x.links, vpc)
+	}
+	return true
+}
+
+// met are the Vpcs of the pods that a policy governs, with those to which links lead from
+// there, over others too; nil for all, where it governs none or it is not known of one.
+func (x *Pods) met(p *NetworkPolicy) map[string]bool {
+	o := x.selections[p.own().key]
+	if o == nil || len(o.vpcs) == 0 || o.vpcs[""] > 0 {
+		return nil
+	}
+	return x.reach(slices.Collect(maps.Keys(o.vpcs)))
+}
+
+// Reach are the Vpcs to which links lead from one, over others too, itself among them.
+func (x *Pods) Reach(vpc string) []string {
+	return slices.Sorted(maps.Keys(x.reach([]string{vpc})))
+}
+
+func (x *Pods) reach(next []string) map[string]bool {
+	out := map[string]bool{}
+	for len(next) > 0 {
+		vpc := next[0]
+		if next = next[1:]; !out[vpc] {
+			out[vpc] = true
+			next = append(next, x.links[vpc]...)
+		}
+	}
+	return out
+}
+
+// within are a copy of the pods of some Vpcs, and of those of which it is not known; nil
+// are all.
+func (o *selected) within(vpcs map[string]bool) []*Member {
+	out := slices.Clone(o.pods)
+	for vpc := range o.vpcs {
+		if vpcs != nil && vpc != "" && !vpcs[vpc] {
+			return slices.DeleteFunc(out, func(m *Member) bool { return m.Vpc != "" && !vpcs[m.Vpc] })
 		}
 	}
 	return out

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/match"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
@@ -20,6 +21,9 @@ type Vpc struct {
 	Routes   []Route
 	Policies []Policy
 	Peers    []Peer
+	// Refused says which entries are left out since they contradict one before them; nil
+	// for none.
+	Refused error
 }
 
 // Route is a static route of a Vpc.
@@ -45,15 +49,33 @@ type Peer struct {
 	Addresses []string // with prefix lengths
 }
 
+// sameRow tells that two routes differ in nothing but how their row is.
+func (r Route) sameRow(o Route) bool {
+	r.Symmetric = o.Symmetric
+	return r == o
+}
+
+// Leave adds the default routes by the nodes' Subnet to the main table and these, but for
+// those that the Vpc says itself.
+func (v *Vpc) Leave(join core.Subnet, tables []string) {
+	for _, r := range DefaultRoutes(join, tables...) {
+		if !slices.ContainsFunc(v.Routes, r.sameRow) {
+			v.Routes = append(v.Routes, r)
+		}
+	}
+}
+
 // DefaultRoutes lead what no Subnet has to the nodes: by the gateways of the
 // join Subnet, which policies then direct to one node.
-func DefaultRoutes(join core.Subnet) (out []Route) {
+func DefaultRoutes(join core.Subnet, tables ...string) (out []Route) {
 	for _, g := range join.Gateways {
 		all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 		if g.Is6() {
 			all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 		}
-		out = append(out, Route{Prefix: all, Nexthop: g})
+		for _, table := range append([]string{""}, tables...) {
+			out = append(out, Route{Prefix: all, Nexthop: g, Table: table})
+		}
 	}
 	return out
 }
@@ -101,8 +123,9 @@ func peerMAC(vpc, peer string) core.MAC {
 }
 
 // ReadVpc reads what a user wrote. The error joins everything that is wrong,
-// with the field's path; the Vpc is not to be used then. undone are the paths of
-// fields that are set and that nobody carries out.
+// with the field's path; the Vpc is not to be used then. Of entries that contradict each
+// other the first counts. undone are the paths of fields that are set and that nobody
+// carries out.
 func ReadVpc(name string, spec v1.VpcSpec) (v Vpc, undone []string, err error) {
 	r := vpcReader{out: Vpc{Name: name}}
 	for i, s := range spec.StaticRoutes {
@@ -119,13 +142,20 @@ func ReadVpc(name string, spec v1.VpcSpec) (v Vpc, undone []string, err error) {
 	r.leave("spec.enableBfd", spec.EnableBfd)
 	r.leave("spec.bfdPort", spec.BFDPort != nil && spec.BFDPort.Enabled)
 	r.leave("spec.dynamicRouting", len(spec.DynamicRouting) > 0)
+	r.out.Refused = errors.Join(r.against...)
 	return r.out, r.undone, errors.Join(r.faults...)
 }
 
 type vpcReader struct {
-	out    Vpc
-	undone []string
-	faults []error
+	out     Vpc
+	undone  []string
+	faults  []error
+	against []error // entries that contradict others
+}
+
+// contradicts tells that an entry is left out for one before it.
+func (r *vpcReader) contradicts(path, what string) {
+	r.against = append(r.against, fmt.Errorf("%s: contradicts an entry before it, which has the same %s: it is left out", path, what))
 }
 
 func (r *vpcReader) refuse(path, format string, args ...any) {
@@ -154,7 +184,10 @@ func (r *vpcReader) route(path string, s v1.StaticRoute) {
 		r.refuse(path+".nextHopIP", "%q is not an address of the family of %s", s.NextHopIP, out.Prefix)
 	case s.Policy != "" && s.Policy != v1.PolicySrc && s.Policy != v1.PolicyDst:
 		r.refuse(path+".policy", "%q is neither %s nor %s", s.Policy, v1.PolicySrc, v1.PolicyDst)
-	case !slices.Contains(r.out.Routes, out): // else it says the same again
+	case slices.Contains(r.out.Routes, out): // it says the same again
+	case slices.ContainsFunc(r.out.Routes, out.sameRow):
+		r.contradicts(path+".ecmpMode", "cidr, nextHopIP, policy and routeTable")
+	default:
 		r.out.Routes = append(r.out.Routes, out)
 	}
 }
@@ -184,11 +217,20 @@ func (r *vpcReader) policy(path string, p v1.PolicyRoute) {
 			return
 		}
 	}
-	same := func(o Policy) bool {
-		return o.Priority == out.Priority && o.Match == out.Match && o.Action == out.Action && slices.Equal(o.Nexthops, out.Nexthops)
+	if why := match.Fault(p.Match); why != "" {
+		r.undone = append(r.undone, path+".match: "+why)
 	}
-	if !slices.ContainsFunc(r.out.Policies, same) {
+	r.add(path, out)
+}
+
+// add takes a policy unless one before it says the same, or otherwise, of what it matches.
+func (r *vpcReader) add(path string, out Policy) {
+	i := slices.IndexFunc(r.out.Policies, func(o Policy) bool { return o.Priority == out.Priority && o.Match == out.Match })
+	switch {
+	case i < 0:
 		r.out.Policies = append(r.out.Policies, out)
+	case r.out.Policies[i].Action != out.Action || !slices.Equal(r.out.Policies[i].Nexthops, out.Nexthops):
+		r.contradicts(path, "priority and match")
 	}
 }
 
@@ -199,7 +241,9 @@ func addresses(list string) (out []string, wrong string) {
 		if err != nil {
 			return nil, strconv.Quote(text)
 		}
-		out = append(out, a.String())
+		if !slices.Contains(out, a.String()) {
+			out = append(out, a.String())
+		}
 	}
 	return out, ""
 }
@@ -216,7 +260,15 @@ func (r *vpcReader) peer(path string, p v1.VpcPeering) {
 			r.refuse(path+".localConnectIP", "%q is not an address with a prefix length", text)
 			return
 		}
-		out.Addresses = append(out.Addresses, a.String())
+		if !slices.Contains(out.Addresses, a.String()) {
+			out.Addresses = append(out.Addresses, a.String())
+		}
 	}
-	r.out.Peers = append(r.out.Peers, out)
+	i := slices.IndexFunc(r.out.Peers, func(o Peer) bool { return o.Vpc == out.Vpc })
+	switch {
+	case i < 0:
+		r.out.Peers = append(r.out.Peers, out)
+	case !slices.Equal(r.out.Peers[i].Addresses, out.Addresses):
+		r.contradicts(path+".localConnectIP", "remoteVpc")
+	}
 }

@@ -14,7 +14,7 @@ import (
 const (
 	priorityInside = 31000 // to a Subnet: as the router's table says
 	priorityToNode = 30000 // to a node's own address: to that node
-	priorityWayOut = 29000 // to anything else: to the sender's node
+	priorityWayOut = 28900 // to anything else: to the node that the packet is on; below gateways (gateway.priority)
 )
 
 // within puts into a Subnet's Set that what goes to it stays in the router.

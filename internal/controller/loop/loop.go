@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -20,13 +21,17 @@ import (
 	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller"
+	"github.com/fairlead/fairlead/internal/controller/alive"
+	"github.com/fairlead/fairlead/internal/controller/external"
 	"github.com/fairlead/fairlead/internal/controller/kube"
 	"github.com/fairlead/fairlead/internal/controller/logical"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/lib/hint"
 	"github.com/fairlead/fairlead/internal/lib/httpserve"
 	"github.com/fairlead/fairlead/internal/lib/parts"
 	"github.com/fairlead/fairlead/internal/ovn"
+	"github.com/fairlead/fairlead/internal/source/cluster/health"
 	"github.com/fairlead/fairlead/internal/source/cluster/login"
 	"github.com/fairlead/fairlead/internal/source/declare"
 )
@@ -55,6 +60,11 @@ type Config struct {
 	Workers int
 	// HTTP is an address for metrics and probes, "" for none.
 	HTTP string
+
+	// Echo gives a line of echo requests, and Routers are those by which this machine
+	// leaves its network.
+	Echo    func(ctx context.Context, heard func(netip.Addr)) (alive.Line, error)
+	Routers func() []netip.Addr
 
 	Version, Revision string
 	Log               *slog.Logger
@@ -153,21 +163,20 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	var ctl *controller.Controller
+	var (
+		ctl     *controller.Controller
+		outside *external.Keeper
+	)
+	watch := c.watch(objects.World(), func() { ctl.Heard() })
 	db := ovn.New(ovn.Config{
 		Endpoint: c.NB, TLS: self.TLS(), Log: log,
-		OnUp: func() { ctl.Resync() }, OnTouch: func(owner string, lost bool) { ctl.Touched(owner, lost) },
+		OnUp: func() { ctl.Resync(); outside.Poke() }, OnTouch: func(owner string, lost bool) { ctl.Touched(owner, lost); outside.Touched(owner) },
 	})
-	count = newMetrics(states{
-		version: c.Version, revision: c.Revision,
-		pending:   func() (int, bool) { return ctl.Pending() },
-		connected: func() bool { return db.Connected() == nil },
-		listed:    func() bool { return objects.Listed() == nil },
-		expiry:    self.Expiry,
-	})
+	count = newMetrics(c.states(func() (int, bool) { return ctl.Pending() }, watch.Blind, db, objects, self))
 	ctl = controller.New(controller.Config{
-		World: objects.World(), DB: db, Join: join, Workers: c.Workers, Done: count.done, Log: log,
+		World: objects.World(), DB: db, Join: join, Silent: watch.Silent, Workers: c.Workers, Outside: true, Done: count.done, Log: log,
 	})
+	outside = external.New(external.Config{World: objects.World(), DB: db, Log: log, Maps: objects.Maps})
 	serve, err := httpserve.Open(ctx, c.HTTP, pages(count, db, objects))
 	if err != nil {
 		return hint.UsageError{Err: fmt.Errorf("--http: %w", err)}
@@ -177,31 +186,93 @@ func Run(ctx context.Context, c Config) error {
 		keep,
 		func(ctx context.Context) error { db.Run(ctx); return nil },
 		func(ctx context.Context) error { objects.Run(ctx); return nil },
-		func(ctx context.Context) error {
-			return kube.Elect(ctx, to.REST, kube.Election{
-				Namespace: c.Namespace, Name: c.LeaseName, ID: c.ID, Lease: c.Lease, Reach: db.Ping, Log: log,
-				Lead: func(ctx context.Context) { lead(ctx, ctl, c.ID, log) },
-			})
+		watch.Run,
+		func(ctx context.Context) error { return objects.Guard(ctx, db, c.wentBack(ctx, objects, count)) },
+		leader{&c, ctl, objects, db, outside}.elected(to))
+}
+
+// states are what metrics tell of the parts.
+func (c *Config) states(pending func() (int, bool), blind func() bool, db *ovn.Client, objects *kube.Cluster, self *kube.Identity) states {
+	return states{
+		version: c.Version, revision: c.Revision, pending: pending, blind: blind,
+		connected: func() bool { return db.Connected() == nil },
+		listed:    func() bool { return objects.Listed() == nil },
+		expiry:    self.Expiry,
+	}
+}
+
+// leader is what a controller leads with.
+type leader struct {
+	*Config
+	ctl     *controller.Controller
+	objects *kube.Cluster
+	db      *ovn.Client
+	outside *external.Keeper
+}
+
+// elected is the part that leads whenever this controller holds the Lease.
+func (l leader) elected(to login.Login) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return kube.Elect(ctx, to.REST, kube.Election{
+			Namespace: l.Namespace, Name: l.LeaseName, ID: l.ID, Lease: l.Config.Lease, Reach: l.db.Ping, Log: l.Log, Lead: l.lead,
 		})
+	}
 }
 
 // lead leads until ctx ends or another controller has taken the database. While
 // the database is away the leader stays.
-func lead(ctx context.Context, ctl *controller.Controller, id string, log *slog.Logger) {
+func (l leader) lead(ctx context.Context) {
+	ctx, end := context.WithCancel(ctx)
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	defer end()
+	beside.Go(func() { // it needs no database
+		if err := l.objects.TellLater(ctx); err != nil {
+			l.Log.Warn("objects of kinds that nobody carries out have no condition that says so", "err", err)
+		}
+	})
+	beside.Go(func() {
+		if err := l.outside.Run(ctx); err != nil {
+			l.Log.Warn("nobody keeps the external gateway", "err", err)
+		}
+	})
 	for ctx.Err() == nil {
-		err := ctl.Lead(ctx, id)
+		err := l.term(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, ovn.ErrFenced):
-			log.Warn("another controller has taken the northbound database: this one gives the Lease back", "err", err)
+			l.Log.Warn("another controller has taken the northbound database: this one gives the Lease back", "err", err)
 			return
 		}
-		log.Warn("leading ended; it begins again", "err", err)
+		l.Log.Warn("leading ended; it begins again", "err", err)
 		select {
 		case <-ctx.Done():
 		case <-time.After(leadAgain):
 		}
+	}
+}
+
+// term leads once, as soon as addresses may be given.
+func (l leader) term(ctx context.Context) error {
+	if err := awaitAgents(ctx, l.objects.World(), l.Log); err != nil {
+		return err
+	}
+	if err := l.objects.Settle(ctx, l.db); err != nil {
+		return err
+	}
+	return l.ctl.Lead(ctx, l.ID)
+}
+
+// reasonBack is the reason of the event about an API server's database that went back.
+const reasonBack = "APIWentBack"
+
+// wentBack tells people that objects are what they were at some earlier time.
+func (c *Config) wentBack(ctx context.Context, objects *kube.Cluster, count *metrics) func(*health.BackError) {
+	return func(back *health.BackError) {
+		count.back.Inc()
+		c.Log.Error("the API server's objects are older than those of before", "err", back)
+		objects.Warn(ctx, object.Object{Key: object.Key{Kind: object.KindNamespace, Name: c.Namespace}}, object.Event{Reason: reasonBack, Message: back.Error()})
 	}
 }
 

@@ -22,6 +22,7 @@ type states struct {
 	connected func() bool // to the northbound database, replica in sync
 	listed    func() bool // all objects of the API server are known
 	expiry    func() float64
+	blind     func() bool // whether gateways' nodes answer cannot be told
 }
 
 // metrics count and time what the controller does, for Prometheus. No label names
@@ -30,6 +31,7 @@ type metrics struct {
 	registry metric.Registry
 	worked   *prometheus.HistogramVec
 	requests *prometheus.CounterVec
+	back     prometheus.Counter
 }
 
 // newMetrics makes all metrics and registers them.
@@ -44,11 +46,16 @@ func newMetrics(o states) *metrics {
 			Name: "fairlead_api_requests_total",
 			Help: "Requests to the Kubernetes API server, by method and HTTP status; 0: there was no answer.",
 		}, []string{"method", "code"}),
+		back: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "fairlead_controller_api_went_back_total",
+			Help: "How often the API server's database was an older one than before: it was restored from a snapshot.",
+		}),
 	}
-	m.registry.MustRegister(m.worked, m.requests)
+	m.registry.MustRegister(m.worked, m.requests, m.back)
 	m.registry.Flag("fairlead_controller_leading", "1 while this controller leads.", func() bool { _, leads := o.pending(); return leads })
 	m.registry.Flag("fairlead_controller_listed", "1 once all objects of the API server are known.", o.listed)
 	m.registry.Flag("fairlead_nb_connected", "1 while the controller is connected to the northbound database and in sync with it.", o.connected)
+	m.registry.Flag("fairlead_controller_gateways_unheard", "1 while it cannot be told whether gateways' nodes answer: who is gateway follows from Nodes' conditions alone.", o.blind)
 	m.registry.Gauge("fairlead_certificate_expiry_timestamp_seconds", "When the controller's certificate for OVN's databases is over; 0: it has none.", o.expiry)
 	m.registry.Gauge("fairlead_controller_pending", "Objects that wait to be looked at, or are looked at now.", func() float64 {
 		n, _ := o.pending()

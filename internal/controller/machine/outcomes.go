@@ -12,13 +12,16 @@ import (
 	"github.com/fairlead/fairlead/internal/source/folder"
 )
 
-// Annotate implements controller.Outcomes.
-func (w *world) Annotate(_ context.Context, o object.Object, set map[string]string) error {
-	if o.Kind == object.KindNode {
+// Annotate implements controller.Outcomes. Nobody is told of a folder's namespaces.
+func (w *world) Annotate(_ context.Context, o object.Object, set map[string]string, drop ...string) error {
+	switch o.Kind {
+	case object.KindNode:
 		w.AnnotateNode(set)
 		return nil
+	case object.KindNamespace:
+		return nil
 	}
-	return w.Machine.Annotate(core.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, set)
+	return w.Machine.Annotate(core.Pod{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, set, drop...)
 }
 
 // SubnetStatus implements controller.Outcomes.
@@ -98,6 +101,12 @@ func idOf(k object.Key) folder.ID {
 	return folder.ID{Kind: string(k.Kind), Namespace: k.Namespace, Name: k.Name}
 }
 
+// PutSubnet implements controller.Outcomes: a folder's files are the user's.
+func (*world) PutSubnet(context.Context, *v1.Subnet) error { return nil }
+
+// DropSubnet implements controller.Outcomes.
+func (*world) DropSubnet(context.Context, *v1.Subnet) error { return nil }
+
 // PutIP implements controller.Outcomes: a folder has no IP objects.
 func (*world) PutIP(context.Context, *v1.IP, *v1.IP) error { return nil }
 
@@ -114,6 +123,10 @@ func (*world) DropClaim(context.Context, *fairlead.AddressLease) error { return 
 
 // Warn implements controller.Outcomes.
 func (w *world) Warn(_ context.Context, o object.Object, e object.Event) {
+	if e.Good {
+		w.log.Info("an object changed", "object", o.Key, "reason", e.Reason, "message", e.Message)
+		return
+	}
 	w.log.Warn("an object is not carried out as written", "object", o.Key, "reason", e.Reason, "message", e.Message)
 	w.Say(idOf(o.Key), e.Message)
 }

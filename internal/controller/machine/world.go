@@ -102,6 +102,7 @@ func (w *world) World() object.World {
 	}
 	return object.World{
 		Readers: object.Readers{
+			Gone:    func(context.Context, object.Key) (bool, error) { return true, nil }, // a folder is read as it is
 			Subnets: subnets,
 			Vpcs:    of(w, folder.Vpc, with(w, w.vpcs, func(o *v1.Vpc) (string, *v1.VpcStatus) { return o.Name, &o.Status })),
 			Pools:   of(w, folder.IPPool, with(w, w.pools, func(o *v1.IPPool) (string, *v1.IPPoolStatus) { return o.Name, &o.Status })),
@@ -114,7 +115,7 @@ func (w *world) World() object.World {
 			}),
 			Groups: of(w, folder.SecurityGroup, with(w, w.groups, func(o *v1.SecurityGroup) (string, *v1.SecurityGroupStatus) { return o.Name, &o.Status })),
 			// The folder refuses these, and of Vlans the agent takes care.
-			IPs: none[*v1.IP](), Sets: none[object.StatefulSet](), Vips: none[*v1.Vip](), Vlans: none[*v1.Vlan](), QoS: none[*v1.QoSPolicy](),
+			IPs: none[*v1.IP](), Sets: none[object.StatefulSet](), Vips: none[*v1.Vip](), Vlans: none[*v1.Vlan](), Providers: none[*v1.ProviderNetwork](), QoS: none[*v1.QoSPolicy](),
 			Claims: claim.Nobody(),
 			Follow: w.follow,
 		},

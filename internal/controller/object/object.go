@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/netip"
 	"strings"
+	"time"
 
 	networking "k8s.io/api/networking/v1"
 
@@ -36,8 +37,13 @@ const (
 	KindVip       Kind = "Vip"
 	KindVlan      Kind = "Vlan"
 	KindQoS       Kind = "QoSPolicy"
+	KindProvider  Kind = "ProviderNetwork"
 	KindClaim     Kind = "AddressLease"
+	KindMachine   Kind = "VirtualMachine" // KubeVirt's; with no name all of them, which are known now
 )
+
+// OwnerInstance is the kind of what makes the launcher pods of a virtual machine.
+const OwnerInstance = "VirtualMachineInstance"
 
 // Key names an object. Namespace is "" where the kind has none.
 type Key struct {
@@ -80,6 +86,11 @@ type Pod struct {
 	Done        bool                    // all its containers have ended for good
 	Ending      bool                    // it is being deleted
 	Version     string                  // of the object
+	Born        time.Time               // when it was made
+	// Machine: it stands for the launcher pods of a virtual machine of its name, which
+	// are on Nodes, the one that runs it first. Unsure: whether that is there is not known.
+	Machine, Unsure bool
+	Nodes           []string
 }
 
 // Owner is an object that makes pods, in the pods' namespace.
@@ -109,19 +120,47 @@ type StatefulSet struct {
 	Ending               bool
 }
 
+// Machine is what the controller needs of a virtual machine of KubeVirt.
+type Machine struct {
+	Namespace, Name, UID string
+	Ending               bool
+}
+
+// Machines are the virtual machines. Nobody asks an API server for them before the first
+// question.
+type Machines interface {
+	// Get gives one. known: it is there, or there is proof that it is not; what is not
+	// known is told of, by a key without a name, when it is.
+	Get(namespace, name string) (m Machine, there, known bool)
+	// Launchers asks for the pods, at this moment, that run one. Where nobody has asked
+	// for a machine there are none.
+	Launchers(ctx context.Context, namespace, machine string) ([]Pod, error)
+}
+
 // Node is what the controller needs of a node.
 type Node struct {
 	Name        string
 	UID         string
 	Annotations map[string]string
-	Zone        string       // label topology.kubernetes.io/zone
-	IPs         []netip.Addr // of type InternalIP
+	Labels      map[string]string
+	Down        string            // the condition for which it should be no gateway, "" for none
+	Zone        string            // label topology.kubernetes.io/zone
+	Uplinks     map[string]string // labels about provider networks
+	IPs         []netip.Addr      // of type InternalIP
+	// Gives are Subnets whose addresses the node's agent chooses itself, by name.
+	Gives []string
+	// Holds are addresses in use on the node whose pods may not be known, by Subnet.
+	Holds map[string][]netip.Addr
+	// Unled: its agent chooses addresses where a pod wants some. It runs without OVN.
+	Unled bool
 }
 
 // Namespace is what the controller needs of a namespace.
 type Namespace struct {
-	Name   string
-	Labels map[string]string
+	Name        string
+	UID         string
+	Labels      map[string]string
+	Annotations map[string]string // that a controller writes
 }
 
 // NetworkPolicy is what the controller needs of a NetworkPolicy.
@@ -159,8 +198,13 @@ type Readers struct {
 	Groups    Lister[*v1.SecurityGroup]
 	Vips      Lister[*v1.Vip]
 	Vlans     Lister[*v1.Vlan]
+	Providers Lister[*v1.ProviderNetwork]
 	QoS       Lister[*v1.QoSPolicy]
 	Claims    claim.Reader
+	Machines  Machines // nil: there are none
+	// Gone asks whether a Service, a node or a NetworkPolicy is gone at this moment: true is
+	// proof.
+	Gone func(ctx context.Context, k Key) (bool, error)
 	// Follow returns when all Listers know all objects, and calls changed for
 	// each object that comes, changes or goes after that, until ctx ends. changed
 	// does not block.
@@ -171,31 +215,40 @@ type Readers struct {
 type Event struct {
 	Reason  string // the reference's
 	Message string
+	// Unserved: for this reason the object has nothing. A pod is told it on itself, too,
+	// where its agent sees it.
+	Unserved bool
+	Good     bool // nothing is wrong: of type Normal
 }
 
 // Outcomes carry to the objects what the controller did. Each method may be
 // repeated, and says core.ErrNotFound where the incarnation is gone.
 type Outcomes interface {
 	claim.Writer
-	// Annotate sets these annotations of a pod or node, in one write, and leaves
-	// the others.
-	Annotate(ctx context.Context, o Object, set map[string]string) error
+	// Annotate sets these annotations of a pod, node or namespace and removes those of
+	// drop, in one write, and leaves the others.
+	Annotate(ctx context.Context, o Object, set map[string]string, drop ...string) error
 	// SubnetStatus replaces the conditions of these types, and all counts.
 	SubnetStatus(ctx context.Context, o Object, status v1.SubnetStatus) error
+	// PutSubnet makes an object that shows a Subnet, and DropSubnet deletes it; one that is
+	// there, or gone, is success.
+	PutSubnet(ctx context.Context, want *v1.Subnet) error
+	DropSubnet(ctx context.Context, have *v1.Subnet) error
 	// VpcStatus replaces the conditions of these types, and of the rest what a router
-	// and its Subnets are; what others wrote beside it stays.
+	// and its Subnets are; what others wrote beside it stays. Of no incarnation it makes
+	// the object, without spec, where there is none.
 	VpcStatus(ctx context.Context, o Object, status v1.VpcStatus) error
 	// PoolStatus replaces the conditions of these types, and all counts.
 	PoolStatus(ctx context.Context, o Object, status v1.IPPoolStatus) error
-	// Status makes the status of an object of the kinds SecurityGroup, Vip, Vlan and
-	// QoSPolicy what a status of its kind says; conditions of other types stay.
+	// Status makes the status of an object of the kinds SecurityGroup, Vip, Vlan, IP,
+	// ProviderNetwork and QoSPolicy what a status of its kind says; conditions of other types stay.
 	Status(ctx context.Context, o Object, status any) error
 	// PutIP makes an object what want is, as far as want says it. have is the object
 	// as it is known, nil for none.
 	PutIP(ctx context.Context, have, want *v1.IP) error
 	// DropIP deletes an object; one that is gone is success.
 	DropIP(ctx context.Context, have *v1.IP) error
-	// Warn records an event of type Warning.
+	// Warn records an event, of type Warning unless nothing is wrong.
 	Warn(ctx context.Context, o Object, e Event)
 }
 

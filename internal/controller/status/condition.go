@@ -15,6 +15,8 @@ const (
 	Refused    = "Refused"
 	// Fields are set that nobody carries out.
 	Fields = "FieldsNotImplemented"
+	// Kind is one of which nobody carries out anything.
+	Kind = "KindNotImplemented"
 )
 
 // Conditions are Ready, and NotImplemented with the fields that are set and
@@ -24,11 +26,42 @@ func Conditions(generation int64, err error, undone []string) []v1.Condition {
 	if err != nil {
 		ready.Status, ready.Reason, ready.Message = "False", Refused, err.Error()
 	}
-	fields := v1.Condition{Type: v1.ConditionNotImplemented, Status: "False", Reason: CarriedOut, ObservedGeneration: generation}
-	if len(undone) > 0 {
-		fields.Status, fields.Reason, fields.Message = "True", Fields, strings.Join(undone, ", ")
+	return []v1.Condition{ready, Undone(generation, undone)}
+}
+
+// Undone is NotImplemented with the fields that are set and not carried out.
+func Undone(generation int64, fields []string) v1.Condition {
+	c := v1.Condition{Type: v1.ConditionNotImplemented, Status: "False", Reason: CarriedOut, ObservedGeneration: generation}
+	if len(fields) > 0 {
+		c.Status, c.Reason, c.Message = "True", Fields, strings.Join(fields, ", ")
 	}
-	return []v1.Condition{ready, fields}
+	return c
+}
+
+// Nothing is NotImplemented of an object of which nobody carries out anything.
+func Nothing(generation int64) v1.Condition {
+	return v1.Condition{
+		Type: v1.ConditionNotImplemented, Status: "True", Reason: Kind, Message: "the object is kept whole, and nobody carries out objects of its kind",
+		ObservedGeneration: generation,
+	}
+}
+
+// Gateway is condition GatewayReady of a Subnet: of a centralized one, and of one that was
+// that before. why tells what is wrong with gateways, also while one of them is ready.
+func Gateway(o *v1.Subnet, centralized, ready bool, why string) []v1.Condition {
+	c := v1.Condition{Type: v1.ConditionGateway, Status: "True", Reason: CarriedOut, Message: why, ObservedGeneration: o.Generation}
+	had := slices.ContainsFunc(o.Status.Conditions, func(h v1.Condition) bool { return h.Type == c.Type })
+	switch {
+	case !centralized && !had:
+		return nil
+	case !centralized:
+		c.Reason, c.Message = "Distributed", "pods leave by their own node"
+	case !ready:
+		c.Status, c.Reason = "False", "NoGatewayNode"
+	case why != "":
+		c.Reason = "SomeNotReady"
+	}
+	return []v1.Condition{c}
 }
 
 // Merge dates conditions after those that an object has; false for none that

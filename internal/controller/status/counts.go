@@ -16,8 +16,10 @@ import (
 	"github.com/fairlead/fairlead/internal/network/ipam"
 )
 
-// Same tells that two statuses count the same.
-func Same(a, b v1.SubnetStatus) bool { return fields(a) == fields(b) }
+// Same tells that two statuses count the same, and name the same gateway and addresses of a router.
+func Same(a, b v1.SubnetStatus) bool {
+	return fields(a) == fields(b) && a.ActivateGateway == b.ActivateGateway && a.U2OInterconnectionIP == b.U2OInterconnectionIP && a.U2OInterconnectionVPC == b.U2OInterconnectionVPC
+}
 
 // SameVpc tells that two statuses say the same of a router and its Subnets.
 func SameVpc(a, b v1.VpcStatus) bool {

@@ -53,7 +53,7 @@ var rules = map[string]rule{
 	"enable-lb":                  {only: on, change: "OVN answers pods for Services; `enableLb: false` of a Subnet leaves them to kube-proxy"},
 	"enable-np":                  {only: on, change: "NetworkPolicies come into force"},
 	"enable-ovn-lb-prefer-local": {only: off, change: "endpoints on the pod's own node are not preferred"},
-	"keep-vm-ip":                 {only: off, change: "a virtual machine keeps its address only while its pod has one name"},
+	"keep-vm-ip":                 {only: on, change: "a virtual machine keeps its address as long as it is there"},
 	"secure-serving":             {only: off, change: "metrics are served without TLS"},
 }
 

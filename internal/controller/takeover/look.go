@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/status"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/source/cluster/query"
 )
@@ -107,14 +107,6 @@ func (p *Plan) workload(kind string, o query.Object) error {
 	return nil
 }
 
-// undoneOfPods are annotations of pods that have no counterpart, each with what it is
-// for.
-var undoneOfPods = map[string]string{
-	"ovn.kubernetes.io/eip":           "pods have no floating address by an annotation",
-	"ovn.kubernetes.io/snat":          "pods have no address of their own on the way out by an annotation",
-	"ovn.kubernetes.io/north_gateway": "pods leave by their own node",
-}
-
 // pods counts those that were told their addresses, and looks at what they ask for.
 func (p *Plan) pods(ctx context.Context, c *query.Client) error {
 	told := 0
@@ -122,11 +114,7 @@ func (p *Plan) pods(ctx context.Context, c *query.Client) error {
 		if o.Metadata.Annotations["ovn.kubernetes.io/allocated"] == "true" {
 			told++
 		}
-		for _, key := range slices.Sorted(maps.Keys(undoneOfPods)) {
-			if o.Metadata.Annotations[key] != "" {
-				p.block("Pod "+o.Metadata.Namespace+"/"+o.Metadata.Name, key+": "+undoneOfPods[key])
-			}
-		}
+		p.block("Pod "+o.Metadata.Namespace+"/"+o.Metadata.Name, status.UndonePod(o.Metadata.Annotations, true)...)
 		return nil
 	})
 	p.count("Pod", told)

@@ -6,6 +6,7 @@ package takeover
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -95,36 +96,38 @@ func whole(why string) func(*Plan, string, query.Object) error {
 	}
 }
 
+// nobody is why objects of some kinds have no counterpart.
+const nobody = "objects of this kind are stored, and nobody carries them out"
+
 // kinds are all of Kube-OVN's.
 func kinds() []kind {
-	nothing := func(*Plan, string, query.Object) error { return nil }
 	out := []kind{
 		{"Vpc", query.KubeOVN("vpcs", false), reads(vpc)},
 		{"Subnet", query.Subnets, reads(func(_ string, s v1.SubnetSpec) []string { return status.UndoneSubnet(s) })},
 		{"IPPool", query.Pools, reads(func(_ string, s v1.IPPoolSpec) []string { return status.UndonePool(s) })},
-		{"IP", query.IPs, nothing},
+		{"IP", query.IPs, reads(func(_ string, s v1.IPSpec) []string { return status.UndoneIP(s) })},
 		{"Vip", query.KubeOVN("vips", false), reads(func(_ string, s v1.VipSpec) []string { return status.UndoneVip(s) })},
 		{"SecurityGroup", query.KubeOVN("security-groups", false), reads(securityGroup)},
 		{"QoSPolicy", query.KubeOVN("qos-policies", false), whole(status.UndoneQoSPolicy)},
-		{"Vlan", query.KubeOVN("vlans", false), nothing},
-		{"ProviderNetwork", query.KubeOVN("provider-networks", false), nothing},
+		{"Vlan", query.KubeOVN("vlans", false), reads(func(string, v1.VlanSpec) []string { return nil })},
+		{"ProviderNetwork", query.KubeOVN("provider-networks", false), reads(func(_ string, s v1.ProviderNetworkSpec) []string { return status.UndoneProvider(s) })},
 	}
 	for _, k := range v1.Later() {
-		out = append(out, kind{k.Kind, query.KubeOVN(k.Plural, k.Namespaced), whole("objects of this kind are stored, and nobody carries them out")})
+		out = append(out, kind{k.Kind, query.KubeOVN(k.Plural, k.Namespaced), whole(nobody)})
 	}
 	return out
 }
 
 func vpc(name string, spec v1.VpcSpec) []string {
-	_, undone, err := logical.ReadVpc(name, spec)
-	if err != nil {
+	v, undone, err := logical.ReadVpc(name, spec)
+	if err = errors.Join(err, v.Refused); err != nil {
 		undone = append(undone, strings.Split(err.Error(), "\n")...)
 	}
 	return undone
 }
 
 func securityGroup(name string, spec v1.SecurityGroupSpec) []string {
-	_, faults, undone := logical.Guard(name, spec, func(string) bool { return true })
+	_, faults, undone := logical.Guard(name, spec, func(string) bool { return true }, nil)
 	return append(faults, undone...)
 }
 

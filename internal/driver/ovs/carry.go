@@ -15,6 +15,9 @@ func (d *Driver) Carry(s *core.Spec, n *core.NIC) error {
 		port.Type = v1.NICVeth
 	}
 	port.Secure = d.cfg.Flows != nil && !n.Subnet.Open
+	if n.Subnet.Underlay != "" && d.cfg.Flows == nil {
+		port.Underlay = underlayOf(s.NIC, n.Subnet)
+	}
 	s.NIC.OVS = &port
 	return nil
 }

@@ -61,6 +61,9 @@ func (d *Driver) differences(ctx context.Context, s nic, l core.Link) (drift, er
 		return nil, err
 	}
 	d.checkPort(s, &diff)
+	if err := d.checkDelay(s, &diff); err != nil {
+		return nil, err
+	}
 	if st, _ := d.cfg.OVS.PortByName(s.HostIf); st.OFPort > 0 && d.secured(s) {
 		err = d.checkFlows(ctx, s, st.OFPort, &diff)
 	}

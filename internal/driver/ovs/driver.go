@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/qdisc"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/kernel/tombstone"
 	"github.com/fairlead/fairlead/internal/lib/fail"
@@ -56,6 +57,11 @@ type Config struct {
 	// Flows of the bridge keep pods to their own addresses (port security). nil:
 	// somebody else makes the flows.
 	Flows *openflow.Client
+	// Conflict hears of each address of an underlay Subnet that another has; nil: nobody
+	// asks.
+	Conflict func(core.Conflict)
+	// Delays is nil where the kernel can delay and lose packets (netem); nil: it can.
+	Delays func() error
 	// Reaper deletes what was detached, other drivers' links too; nil = one of
 	// the driver's own. The driver runs it.
 	Reaper *tombstone.Reaper
@@ -147,7 +153,10 @@ func (d *Driver) Start(ctx context.Context, r driver.Run, s core.Spec) (core.Lin
 		return core.Link{}, nil, fmt.Errorf("attach %s: %w", s.Key, err)
 	}
 	defer d.locks.Hold(n.HostIf)()
-	l, err := d.attach(ctx, r.Time, n)
+	var l core.Link
+	if err = d.mapped(n); err == nil {
+		l, err = d.attach(ctx, r.Time, n)
+	}
 	if err != nil {
 		return core.Link{}, nil, fmt.Errorf("attach %s: %w", s.Key, err)
 	}
@@ -161,13 +170,25 @@ func (d *Driver) settled(ctx context.Context, t driver.Timer, s nic, mac core.MA
 	if err == nil {
 		err = d.secure(ctx, t, s, port)
 	}
+	if err == nil && behindRate(s.QoS) != (qdisc.Netem{}) {
+		err = d.delay(s, &drift{})
+	}
+	if err == nil {
+		err = d.patched(ctx, t, s)
+	}
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", s.Key, err)
 	}
 	// The answer need not wait for it. It costs the switch a frame to each of
 	// its ports, and the userspace datapath a flow besides.
 	if !s.Quiet {
-		go d.announce(s, mac)
+		go func() {
+			d.announce(s, mac)
+			d.probe(s, mac)
+		}()
+	}
+	if err := d.answered(ctx, t, s, mac); err != nil {
+		return fmt.Errorf("attach %s: %w", s.Key, err)
 	}
 	return nil
 }

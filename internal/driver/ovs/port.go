@@ -27,23 +27,18 @@ const (
 	keyPod          = "pod"                // of QoS and Queue: "<namespace>/<name>"
 )
 
-const (
-	mega = 1_000_000 // bits in a Mbit
-	kilo = 1_000     // kbit in a Mbit
-)
-
 // portFor is what the switch's database holds of a Spec, and what of the request
 // it cannot hold, in words.
 func portFor(s nic) (ovs.Port, []string) {
-	rate, burst := policing(s.QoS)
-	q, warnings := queueing(s)
+	rate, burst := ovs.Policing(s.QoS)
 	p := ovs.Port{
 		Name: s.HostIf, VLAN: s.VLAN, ExternalIDs: externalIDs(s), Mirror: s.Mirror,
-		PolicingRate: rate, PolicingBurst: burst, QoS: q,
+		PolicingRate: rate, PolicingBurst: burst, QoS: queueing(s),
 	}
+	var warnings []string
 	if s.Type == InternalPort {
 		p.Type, p.MAC, p.MTU = "internal", s.MAC, s.MTU
-		if rate > 0 || q != nil {
+		if rate > 0 || p.QoS != nil {
 			warnings = append(warnings, "rates and delays are not applied: Open vSwitch sets them by a device's name, and an internal port leaves its namespace")
 		}
 	}
@@ -74,61 +69,30 @@ func externalIDs(s nic) map[string]string {
 	return ids
 }
 
-// policing limits what the pod sends: rate in kbit/s and burst in kbit
-// (sdn.md, section 4). Without a burst of its own it is 0.8 of the rate.
-func policing(q core.QoS) (rate, burst int) {
-	rate = q.EgressMbps * kilo
-	burst = q.EgressBurstMbit * kilo
-	if rate == 0 {
-		return 0, 0
-	}
-	if burst == 0 {
-		burst = rate * 8 / 10
-	}
-	return rate, burst
-}
-
-// queueing limits or delays what the pod gets. A port of the switch has one
-// QoS row, so a rate and a delay exclude each other: the rate is kept, because
-// a limit may protect others and a delay is an experiment.
-func queueing(s nic) (*ovs.QoS, []string) {
+// queueing limits or delays what the pod gets. A port of the switch has one QoS row: with
+// a rate it is linux-htb, which leaves alone what else its other_config says, and the
+// delay is the driver's (delay.go). There it stands for an agent that lost its journal.
+func queueing(s nic) *ovs.QoS {
 	ids := map[string]string{ovs.KeyIfaceID: s.IfaceID, keyPod: s.Pod.String()}
 	delay := netem(s.QoS)
-	switch {
-	case s.QoS.IngressMbps > 0:
-		q := htb(s.QoS)
+	if q := ovs.HTB(s.QoS); q != nil {
 		q.ExternalIDs = ids
-		if len(delay) > 0 {
-			return q, []string{"latency, jitter, limit and loss are not applied: an Open vSwitch port has one QoS, and ingress_rate has it"}
-		}
-		return q, nil
-	case len(delay) > 0:
-		return &ovs.QoS{Type: "linux-netem", Other: delay, ExternalIDs: ids}, nil
+		maps.Copy(q.Other, delay)
+		return q
 	}
-	return nil, nil
+	if len(delay) == 0 {
+		return nil
+	}
+	return &ovs.QoS{Type: "linux-netem", Other: delay, ExternalIDs: ids}
 }
 
-// htb has the rate in bit/s on the QoS (the port) and on Queue 0, which all
-// packets use, and the burst in bits: by default 0.8 s of the rate. Kube-OVN
-// writes that burst in bytes and so gets an eighth of it (sdn.md, section 4).
-func htb(q core.QoS) *ovs.QoS {
-	rate := strconv.Itoa(q.IngressMbps * mega)
-	burst := q.IngressBurstMbit * mega
-	if burst == 0 {
-		burst = q.IngressMbps * mega * 8 / 10
-	}
-	return &ovs.QoS{
-		Type:       "linux-htb",
-		Other:      map[string]string{"max-rate": rate},
-		QueueOther: map[string]string{"max-rate": rate, "burst": strconv.Itoa(burst)},
-	}
-}
+const micros = 1_000 // of a millisecond
 
 // netem has times in microseconds, the queue's limit in packets, loss in %.
 func netem(q core.QoS) map[string]string {
 	m := map[string]string{}
 	for key, n := range map[string]int{
-		"latency": q.LatencyMs * kilo, "jitter": q.JitterMs * kilo,
+		"latency": q.LatencyMs * micros, "jitter": q.JitterMs * micros,
 		"limit": q.LimitPackets, "loss": q.LossPercent,
 	} {
 		if n > 0 {

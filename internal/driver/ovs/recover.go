@@ -42,7 +42,7 @@ func (d *Driver) Resync(ctx context.Context, specs []core.Spec) error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(errors.Join(errs...), d.secureAll(ctx, specs))
+	return errors.Join(errors.Join(errs...), d.secureAll(ctx, specs), d.delayAll(ctx, specs))
 }
 
 func (d *Driver) restore(ctx context.Context, spec core.Spec) error {
@@ -297,9 +297,9 @@ func routesOf(have []rtnl.Route) (rs []core.Route, gws []netip.Addr) {
 // qosOf is the inverse of Port for rates; a burst that is the default comes
 // back as none, which is the same request.
 func qosOf(st ovs.PortState) core.QoS {
-	q := core.QoS{EgressMbps: st.PolicingRate / kilo}
-	if _, def := policing(q); st.PolicingBurst != def {
-		q.EgressBurstMbit = st.PolicingBurst / kilo
+	q := core.QoS{EgressMbps: st.PolicingRate / ovs.KbitOfMbit}
+	if _, def := ovs.Policing(q); st.PolicingBurst != def {
+		q.EgressBurstMbit = st.PolicingBurst / ovs.KbitOfMbit
 	}
 	if st.QoS == nil {
 		return q
@@ -312,11 +312,11 @@ func qosOf(st ovs.PortState) core.QoS {
 		return n / unit
 	}
 	other := st.QoS.Other
-	q.IngressMbps = num(other, "max-rate", mega)
-	if b := st.QoS.QueueOther["burst"]; q.IngressMbps > 0 && b != htb(q).QueueOther["burst"] {
-		q.IngressBurstMbit = num(st.QoS.QueueOther, "burst", mega)
+	q.IngressMbps = num(other, "max-rate", ovs.BitsOfMbit)
+	if b := st.QoS.QueueOther["burst"]; q.IngressMbps > 0 && b != ovs.HTB(q).QueueOther["burst"] {
+		q.IngressBurstMbit = num(st.QoS.QueueOther, "burst", ovs.BitsOfMbit)
 	}
-	q.LatencyMs, q.JitterMs = num(other, "latency", kilo), num(other, "jitter", kilo)
+	q.LatencyMs, q.JitterMs = num(other, "latency", micros), num(other, "jitter", micros)
 	q.LimitPackets, q.LossPercent = num(other, "limit", 1), num(other, "loss", 1)
 	return q
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/kernel/qdisc"
 	"github.com/fairlead/fairlead/internal/ovs"
 )
 
@@ -29,6 +30,9 @@ func (d *Driver) Repair(ctx context.Context, _ driver.Run, spec core.Spec) (foun
 	var diff drift
 	there, err := d.repairPort(ctx, s, &diff)
 	if there && err == nil {
+		err = d.repairDelay(ctx, s, &diff)
+	}
+	if there && err == nil {
 		err = d.repairFlows(ctx, s, &diff)
 	}
 	if err != nil {
@@ -50,6 +54,17 @@ func (d *Driver) repairPort(ctx context.Context, s nic, diff *drift) (there bool
 		*diff = append(*diff, found...)
 	}
 	return made, err
+}
+
+// repairDelay has the netem behind the port's rate as it should be. Of a port that was
+// just changed the switch first makes the class.
+func (d *Driver) repairDelay(ctx context.Context, s nic, diff *drift) error {
+	if len(*diff) > 0 && d.shaped(s) && behindRate(s.QoS) != (qdisc.Netem{}) {
+		if err := d.cfg.OVS.Settle(ctx); err != nil {
+			return err
+		}
+	}
+	return d.delay(s, diff)
 }
 
 // repairFlows has those of port security as they should be.

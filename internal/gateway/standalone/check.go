@@ -3,11 +3,13 @@ package standalone
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/kernel/nft"
+	"github.com/fairlead/fairlead/internal/gateway/netfilter"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/kernel/sysfs"
 	"github.com/fairlead/fairlead/internal/ovs"
@@ -21,52 +23,51 @@ func (g *Gateway) Check(ctx context.Context, s core.Subnet) error {
 	if !Serves(s) {
 		return nil
 	}
-	r, err := g.table.Read(ctx)
-	if err == nil {
-		err = checkNAT(r, s)
-	}
-	return errors.Join(g.checkGate(ctx, g.gate(s)), err)
+	w := *g.last.Load()
+	w.Subnets = append(slices.DeleteFunc(slices.Clone(w.Subnets), func(o core.Subnet) bool { return o.Name == s.Name }), s)
+	found, err := g.cfg.Filter.Differences(ctx, w.filtered())
+	// What is about no network is about all of them.
+	found = slices.DeleteFunc(found, func(d netfilter.Difference) bool {
+		return d.Of.IsValid() && !slices.ContainsFunc(s.CIDRs, d.Of.Overlaps)
+	})
+	return errors.Join(g.checkGate(ctx, g.gate(s)), err, netfilter.Errors(found), g.lacking(waysOf(w), []core.Subnet{s})[s.Name])
 }
 
-// Drift compares the node with what Set makes: what is not so, by subnet and
-// JoinPort. An error that is no core.ErrDrift says that the truth could not be
-// learnt. A port too much is not looked for.
-func (g *Gateway) Drift(ctx context.Context, w Wanted) map[string]error {
+// Filtered is the name of the packet filter's rules in Drift. No Subnet has it.
+const Filtered = "(packet filter)"
+
+// Drift compares the node with what the last Set was to make: what is not so, by subnet,
+// JoinPort and Filtered. What is wanted since is no change of the node. An error that is
+// no core.ErrDrift says that the truth could not be learnt. A port too much is not looked
+// for.
+func (g *Gateway) Drift(ctx context.Context) map[string]error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	table, tableErr := g.table.Read(ctx)
+	w := *g.last.Load()
 	found := map[string]error{}
-	if w.Join != nil {
-		nat := tableErr
-		for _, s := range w.Join.Subnets {
-			if tableErr == nil {
-				nat = errors.Join(nat, checkNAT(table, s))
-			}
-		}
-		if tableErr == nil {
-			nat = errors.Join(nat, checkOthers(table, w.Join))
-		}
-		if err := errors.Join(g.checkGate(ctx, g.join(w.Join)), nat); err != nil {
-			found[JoinPort] = err
-		}
+	differs, err := g.cfg.Filter.Differences(ctx, w.filtered())
+	if err = errors.Join(err, netfilter.Errors(differs), g.aliased(w.Join)); err != nil {
+		found[Filtered] = err
 	}
-	for _, s := range w.Subnets {
-		if !Serves(s) {
-			continue
-		}
-		nat := tableErr
-		if nat == nil {
-			nat = checkNAT(table, s)
-		}
-		if err := errors.Join(g.checkGate(ctx, g.gate(s)), nat); err != nil {
-			found[s.Name] = err
+	maps.Copy(found, g.lacking(waysOf(w), w.pods()))
+	for _, one := range g.gates(w) {
+		if err := g.checkGate(ctx, one); err != nil {
+			found[one.subnet] = errors.Join(found[one.subnet], err)
 		}
 	}
 	return found
 }
 
+// Traffic is what the node forwarded for the Subnets of the last Set, by the packet
+// filter's counters, which begin anew when it writes these.
+func (g *Gateway) Traffic(ctx context.Context) ([]netfilter.Traffic, error) {
+	w := *g.last.Load()
+	return g.cfg.Filter.Traffic(ctx, w.filtered())
+}
+
 // Links are the indexes of the devices that hold what is wanted, as far as they
-// are there.
+// are there, and of those by which pods leave for gateways of their Subnets, or as
+// whose addresses.
 func (g *Gateway) Links(w Wanted) ([]int, error) {
 	c, err := rtnl.Open(g.cfg.Host)
 	if err != nil {
@@ -84,7 +85,11 @@ func (g *Gateway) Links(w Wanted) ([]int, error) {
 		}
 		out = append(out, l.Index)
 	}
-	return out, nil
+	nics, err := waysOf(w).nics(c)
+	more, errAliases := g.aliasLinks(w.Join)
+	out = slices.Concat(out, nics, more)
+	slices.Sort(out)
+	return slices.Compact(out), errors.Join(err, errAliases)
 }
 
 func (g *Gateway) checkGate(ctx context.Context, w gate) error {
@@ -135,6 +140,9 @@ func (g *Gateway) checkPort(ctx context.Context, w gate) error {
 	for k, v := range w.port.ExternalIDs {
 		differ(&f, port+": external_ids "+k, p.ExternalIDs[k], v)
 	}
+	differ(&f, port+": ingress_policing_rate", p.PolicingRate, w.port.PolicingRate)
+	differ(&f, port+": ingress_policing_burst", p.PolicingBurst, w.port.PolicingBurst)
+	differ(&f, port+": QoS", shape(p.QoS), shape(w.port.QoS))
 	if p.Bridge == "" {
 		f.add("%s is on no bridge", port)
 	}
@@ -142,6 +150,14 @@ func (g *Gateway) checkPort(ctx context.Context, w gate) error {
 		f.add("%s is not forwarded by Open vSwitch (ofport %d) %s", port, p.OFPort, p.Error)
 	}
 	return f.err()
+}
+
+// shape is what a QoS does, in words.
+func shape(q *ovs.QoS) string {
+	if q == nil {
+		return "none"
+	}
+	return fmt.Sprintf("%s %v, queue %v", q.Type, q.Other, q.QueueOther)
 }
 
 // checkLink compares the kernel's device with the port: OVS applies MAC and
@@ -227,38 +243,6 @@ func checkForwarding(w gate) error {
 		err = errors.Join(err, is(forward6, "1"))
 	}
 	return errors.Join(err, f.err())
-}
-
-// checkNAT looks for one subnet in the common table. A table of another form
-// than ours is a difference for every subnet, served by NAT or not.
-func checkNAT(r nft.Ruleset, s core.Subnet) error {
-	var f findings
-	for _, cidr := range s.CIDRs {
-		differ(&f, "way back by the node for "+cidr.String(), slices.ContainsFunc(r.Direct, func(w nft.Way) bool { return covers([]netip.Prefix{w.From}, cidr) }), true)
-		differ(&f, "masquerade of "+cidr.String(), covers(r.Masquerade, cidr), s.NATOutgoing)
-		if s.NATOutgoing {
-			differ(&f, "masquerade spares "+cidr.String(), covers(r.Internal, cidr), true)
-		}
-	}
-	return f.err()
-}
-
-// checkOthers looks for the other nodes in the common table.
-func checkOthers(r nft.Ruleset, j *Join) error {
-	var f findings
-	for _, o := range j.others() {
-		differ(&f, "way back by the node for node "+o.From.Addr().String(), slices.ContainsFunc(r.Direct, func(w nft.Way) bool {
-			return w.Link == o.Link && covers([]netip.Prefix{w.From}, o.From)
-		}), true)
-	}
-	return f.err()
-}
-
-// covers tells whether p lies in one of the prefixes, which are merged.
-func covers(list []netip.Prefix, p netip.Prefix) bool {
-	return slices.ContainsFunc(list, func(q netip.Prefix) bool {
-		return q.Bits() <= p.Bits() && q.Contains(p.Addr())
-	})
 }
 
 var _ PortMaker = (*ovs.Client)(nil)

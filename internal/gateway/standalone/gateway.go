@@ -1,6 +1,6 @@
-// Package standalone is the way out for pods of a node without a controller:
-// per Subnet an internal port on the bridge holds the gateway address, the
-// node forwards, and one nft table masquerades what leaves a natOutgoing
+// Package standalone is the way out for pods of a node: per Subnet an internal port
+// on the bridge holds the gateway address, or with OVN one port leads to all of
+// them, the node forwards, and its packet filter translates what leaves a natOutgoing
 // subnet. It takes the desired state as a whole and touches only ports that
 // carry its mark. It must not know pods, drivers or where Subnets come from.
 package standalone
@@ -9,21 +9,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/gateway/netfilter"
+	"github.com/fairlead/fairlead/internal/gateway/rules"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
-	"github.com/fairlead/fairlead/internal/kernel/nft"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/kernel/sysfs"
 	"github.com/fairlead/fairlead/internal/ovs"
 )
-
-// TableName is the nft table, family inet, that holds the masquerade.
-const TableName = "fairlead"
 
 const (
 	forward4 = "net.ipv4.ip_forward"
@@ -40,27 +39,38 @@ type PortMaker interface {
 	WaitPort(ctx context.Context, name string) (int, error)
 }
 
+// Filter is the node's packet filter; *netfilter.Filter is one. Apply is idempotent.
+type Filter interface {
+	Apply(ctx context.Context, in rules.Input) error
+	Differences(ctx context.Context, in rules.Input) ([]netfilter.Difference, error)
+	Traffic(ctx context.Context, in rules.Input) ([]netfilter.Traffic, error)
+	Inventory(ctx context.Context, in rules.Input) (netfilter.Inventory, error)
+}
+
 // Config says where gateways are made.
 type Config struct {
-	Ports PortMaker
-	Host  *netns.Handle // the node's namespace, where OVS makes its ports; nil = current
-	Node  string        // the node's name, written on the ports
+	Ports  PortMaker
+	Filter Filter
+	Host   *netns.Handle // the node's namespace, where OVS makes its ports; nil = current
+	Node   string        // the node's name, written on the ports
 	// MTU is for subnets that name none, in bytes, until SetMTU; 0 = OVS chooses.
 	MTU int
 }
 
-// Gateway keeps the gateways of a node. It remembers nothing: what is there is
-// read each time, so a restart of anything is repaired by the next Set.
+// Gateway keeps the gateways of a node. What is there is read each time, so a
+// restart of anything is repaired by the next Set. It remembers what the last Set was
+// to make: what differs from that somebody else has changed.
 type Gateway struct {
-	cfg   Config
-	table *nft.Table
-	mu    sync.Mutex // one Set at a time
-	mtu   atomic.Int64
+	cfg  Config
+	mu   sync.Mutex             // one Set at a time
+	last atomic.Pointer[Wanted] // of the last Set, read beside one under way; never nil
+	mtu  atomic.Int64
 }
 
 // New makes a Gateway; nothing is touched before Set.
 func New(cfg Config) *Gateway {
-	g := &Gateway{cfg: cfg, table: nft.New(cfg.Host, TableName)}
+	g := &Gateway{cfg: cfg}
+	g.last.Store(&Wanted{})
 	g.SetMTU(cfg.MTU)
 	return g
 }
@@ -70,8 +80,11 @@ func (g *Gateway) SetMTU(mtu int) { g.mtu.Store(int64(mtu)) }
 
 // Wanted is what a node has of ways between itself and pods.
 type Wanted struct {
-	Subnets []core.Subnet // that get a gateway
-	Join    *Join         // nil where there is no OVN, or it gave the node nothing yet
+	Subnets  []core.Subnet  // that get a gateway
+	Join     *Join          // nil where there is no OVN, or it gave the node nothing yet
+	Services []netip.Prefix // networks of cluster IPs, as far as they are known
+	Own      []netip.Addr   // of the node: as which it sends what a Service answers pods
+	Clamp    *rules.Clamp   // of TCP's segments, nil for none
 }
 
 // gates are the ports, each with what its device has.
@@ -94,9 +107,11 @@ func (g *Gateway) gates(w Wanted) (out []gate) {
 func (g *Gateway) Set(ctx context.Context, w Wanted) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.last.Store(&w)
 	want := g.gates(w)
 	errs := []error{
-		g.table.Apply(ctx, ruleset(w)), // before forwarding, which would let packets out untranslated
+		g.cfg.Filter.Apply(ctx, w.filtered()), // before forwarding, which would let packets out untranslated
+		g.setWays(waysOf(w)),
 		g.forward(want),
 	}
 	ctx, stop := context.WithTimeout(ctx, switchLimit)

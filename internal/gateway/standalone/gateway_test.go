@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/gateway/netfilter"
 	"github.com/fairlead/fairlead/internal/gateway/standalone"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
@@ -59,9 +60,18 @@ func (b *bed) ready() {
 	require.Eventually(b.t, func() bool { return b.ovs.Ready() == nil }, patient, 10*time.Millisecond)
 }
 
+// tableName is that of the packet filter's rules.
+const tableName = "fairlead"
+
+func (b *bed) config(ports standalone.PortMaker) standalone.Config {
+	return standalone.Config{
+		Ports: ports, Host: b.sw.NS, Node: "n1", MTU: 1400, Filter: netfilter.New(netfilter.Config{Host: b.sw.NS, Table: tableName}),
+	}
+}
+
 // restarted is the gateway of a new process.
 func (b *bed) restarted() *standalone.Gateway {
-	return standalone.New(standalone.Config{Ports: b.ovs, Host: b.sw.NS, Node: "n1", MTU: 1400})
+	return standalone.New(b.config(b.ovs))
 }
 
 func (b *bed) set(subnets ...core.Subnet) {
@@ -398,11 +408,11 @@ func TestCheckFindsTampering(t *testing.T) {
 		{"/forwarding is 0", in("sysctl", "-w", "net.ipv4.conf."+port+".forwarding=0")},
 		{"/arp_ignore is 0", in("sysctl", "-w", "net.ipv4.conf."+port+".arp_ignore=0")},
 		{"/disable_ipv6 is 1", in("sysctl", "-w", "net.ipv6.conf."+port+".disable_ipv6=1")},
-		{"masquerade of 10.16.0.0/16 is false", in("nft", "delete", "table", "inet", "fairlead")},
-		{"masquerade of 10.16.0.0/16 is false", in("nft", "flush", "set", "inet", "fairlead", "masquerade-ip")},
-		{"way back by the node for 10.16.0.0/16 is false", in("nft", "flush", "set", "inet", "fairlead", "direct-ip")},
-		{"masquerade spares fd00:10:16::/112 is false", in("nft", "flush", "set", "inet", "fairlead", "internal-ip6")},
-		{"rules are", in("nft", "insert", "rule", "inet", "fairlead", "postrouting", "accept")},
+		{"nft table fairlead: is missing", in("nft", "delete", "table", "inet", "fairlead")},
+		{"set ovn40subnets-nat lacks 10.16.0.0/16", in("nft", "flush", "set", "inet", "fairlead", "ovn40subnets-nat")},
+		{"rules are", in("nft", "flush", "chain", "inet", "fairlead", "OVN-SAME-SUBNET")},
+		{"set ovn60subnets lacks fd00:10:16::/112", in("nft", "flush", "set", "inet", "fairlead", "ovn60subnets")},
+		{"rules are", in("nft", "insert", "rule", "inet", "fairlead", "nat-postrouting", "accept")},
 	} {
 		found(c)
 	}
@@ -422,7 +432,7 @@ func TestCheckFindsTampering(t *testing.T) {
 	b.sw.In("ip", "link", "set", "elsewhere", "name", port)
 	b.set(s)
 	s.NATOutgoing = false
-	require.ErrorContains(t, b.gw.Check(t.Context(), s), "masquerade of 10.16.0.0/16 is true, want false")
+	require.ErrorContains(t, b.gw.Check(t.Context(), s), "set ovn40subnets-nat holds 10.16.0.0/16 too much")
 }
 
 func TestPortNames(t *testing.T) {
@@ -460,7 +470,7 @@ func TestManySubnetsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	ports := &paced{PortMaker: b.ovs}
-	b.gw = standalone.New(standalone.Config{Ports: ports, Host: b.sw.NS, Node: "n1", MTU: 1400})
+	b.gw = standalone.New(b.config(ports))
 	var many []core.Subnet
 	for i := range 40 {
 		many = append(many, core.Subnet{

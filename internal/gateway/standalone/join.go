@@ -2,6 +2,7 @@ package standalone
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -9,7 +10,6 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/kernel/nft"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/ovs"
 )
@@ -23,41 +23,126 @@ const JoinPort = "ovn0"
 type Join struct {
 	core.Join
 	Subnets []core.Subnet // with their networks but the nodes' own; never empty ones
+	Left    []string      // why networks are not among them that hold an address of a node
+	Aliases []Alias       // as whom pods of some of them are to be seen that leave by this node
+}
+
+// Alias is an address as which pods of a Subnet are to be seen, one for each family at most.
+type Alias struct {
+	Subnet string
+	Addr   netip.Addr
+	Held   bool // the node has it; otherwise the pods are seen as the node
+}
+
+// Own are the addresses of the node, those of ports aside that lead to pods.
+func (g *Gateway) Own() (own []netip.Addr, err error) {
+	all, err := g.held()
+	for _, a := range all {
+		own = append(own, a.Prefix.Addr())
+	}
+	return own, err
+}
+
+// held are the same, each with its device.
+func (g *Gateway) held() ([]rtnl.Addr, error) {
+	c, err := rtnl.Open(g.cfg.Host)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close() }()
+	ours := map[int]bool{}
+	for _, p := range g.cfg.Ports.PortsWith(ovs.KeyGateway, "") {
+		l, err := c.LinkByName(p.Name)
+		if err != nil && !errors.Is(err, core.ErrNotFound) {
+			return nil, err
+		}
+		ours[l.Index] = true
+	}
+	all, err := c.Addrs(0)
+	return slices.DeleteFunc(all, func(a rtnl.Addr) bool { return ours[a.Index] }), err
 }
 
 // Behind are the Subnets to which a node's join port leads, and whose pods on this
-// node leave the cluster by it: those that OVN carries in the default Vpc.
-func Behind(j core.Join, subnets []core.Subnet) *Join {
+// node leave the cluster by it: those that OVN carries and routes in the default Vpc. A network
+// that holds an address of the node, which are own, or of another one is left out: its
+// route would take the place of the kernel's, and with that the way to other nodes
+// (sdn.md, 6). Of nodes that came into a network of pods the controller tells no others.
+func Behind(node string, j core.Join, subnets []core.Subnet, own []netip.Addr) *Join {
 	if len(j.Addrs) == 0 {
 		return nil
 	}
-	out := &Join{Join: j}
+	out, taken := &Join{Join: j}, slices.Concat(own, j.Nodes)
 	for _, s := range subnets {
-		if s.Vpc != v1.DefaultVpc || !v1.Routed(s.Provider) || s.Implied {
+		if s.Vpc != v1.DefaultVpc || !v1.Routed(s.Provider) || s.Implied || !s.ByNodes() {
 			continue
 		}
 		s.CIDRs = slices.DeleteFunc(slices.Clone(s.CIDRs), func(c netip.Prefix) bool {
-			return slices.ContainsFunc(j.Addrs, c.Overlaps)
+			return slices.ContainsFunc(j.Addrs, c.Overlaps) || out.holds(s.Name, c, taken)
 		})
 		if len(s.CIDRs) > 0 {
 			out.Subnets = append(out.Subnets, s)
+			out.Aliases = append(out.Aliases, aliases(node, s, own)...)
 		}
 	}
 	return out
+}
+
+// aliases are the addresses as which a Subnet's pods leave by the node, which has own.
+func aliases(node string, s core.Subnet, own []netip.Addr) (out []Alias) {
+	for _, e := range s.Exits {
+		for _, ip := range e.IPs {
+			if e.Node == node {
+				out = append(out, Alias{Subnet: s.Name, Addr: ip, Held: slices.Contains(own, ip)})
+			}
+		}
+	}
+	return out
+}
+
+// aliased tells that an address came to the node, or went, as which pods leave.
+func (g *Gateway) aliased(j *Join) error {
+	if j == nil || len(j.Aliases) == 0 {
+		return nil
+	}
+	own, err := g.Own()
+	if err != nil {
+		return err
+	}
+	var f findings
+	for _, a := range j.Aliases {
+		differ(&f, "node has "+a.Addr.String()+", as which pods of Subnet "+a.Subnet+" leave", slices.Contains(own, a.Addr), a.Held)
+	}
+	return f.err()
+}
+
+// aliasLinks are the devices of which news may be about an address as which pods leave:
+// those with addresses of the node.
+func (g *Gateway) aliasLinks(j *Join) (out []int, err error) {
+	if j == nil || len(j.Aliases) == 0 {
+		return nil, nil
+	}
+	all, err := g.held()
+	for _, a := range all {
+		if !slices.Contains(out, a.Index) {
+			out = append(out, a.Index)
+		}
+	}
+	return out, err
+}
+
+// holds tells, and notes, that a network of a Subnet holds one of some addresses.
+func (j *Join) holds(subnet string, c netip.Prefix, own []netip.Addr) bool {
+	i := slices.IndexFunc(own, c.Contains)
+	if i >= 0 {
+		j.Left = append(j.Left, fmt.Sprintf("Subnet %s: %s holds %s, an address of a node", subnet, c, own[i]))
+	}
+	return i >= 0
 }
 
 // nodes are the networks of the nodes' own ports.
 func (j *Join) nodes() (out []netip.Prefix) {
 	for _, a := range j.Addrs {
 		out = append(out, a.Masked())
-	}
-	return out
-}
-
-// others are the ways of the other nodes: pods answer each by its own join port.
-func (j *Join) others() (out []nft.Way) {
-	for _, ip := range j.Nodes {
-		out = append(out, nft.Way{Link: JoinPort, From: netip.PrefixFrom(ip, ip.BitLen())})
 	}
 	return out
 }
@@ -72,6 +157,12 @@ func (g *Gateway) join(j *Join) gate {
 				ovs.KeyGateway: JoinPort, ovs.KeyVendor: ovs.Vendor, ovs.KeyIfaceID: core.NodePort(g.cfg.Node), keyNode: g.cfg.Node,
 			},
 		},
+	}
+	// The device is the kernel's end of the port: what leaves by it comes to the pods, and
+	// what they send out of the cluster comes in by it and is policed there.
+	w.port.PolicingRate, w.port.PolicingBurst = ovs.Policing(j.QoS)
+	if w.port.QoS = ovs.HTB(j.QoS); w.port.QoS != nil {
+		w.port.QoS.ExternalIDs = map[string]string{ovs.KeyIfaceID: core.NodePort(g.cfg.Node)}
 	}
 	for _, s := range j.Subnets {
 		for _, c := range s.CIDRs {

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/kernel/nft"
+	"github.com/fairlead/fairlead/internal/gateway/rules"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/ovs"
 )
@@ -89,31 +89,29 @@ func (w gate) has6() bool {
 	return false
 }
 
-// ruleset masquerades what leaves a natOutgoing subnet for anywhere but another
-// subnet; and, so that its answer comes back by the node, what kube-proxy or a host
-// port has led from a pod to one that would answer it past the node.
-func ruleset(w Wanted) (r nft.Ruleset) {
-	add := func(s core.Subnet, link string) {
-		// Also the subnets without NAT: pods see each other's own addresses.
-		r.Internal = append(r.Internal, s.CIDRs...)
-		if s.NATOutgoing {
-			r.Masquerade = append(r.Masquerade, s.CIDRs...)
-		}
-		for _, c := range s.CIDRs {
-			r.Direct = append(r.Direct, nft.Way{Link: link, From: c})
-		}
-	}
-	for _, s := range w.Subnets {
-		if Serves(s) {
-			add(s, PortName(s.Name))
-		}
+// filtered is what the packet filter's rules follow from.
+func (w Wanted) filtered() rules.Input {
+	in := rules.Input{Services: w.Services, Own: w.Own, Clamp: w.Clamp}
+	for _, s := range w.pods() {
+		in.Subnets = append(in.Subnets, w.Join.ruled(s))
 	}
 	if w.Join != nil {
-		r.Internal = append(r.Internal, w.Join.nodes()...)
-		for _, s := range w.Join.Subnets {
-			add(s, JoinPort)
-		}
-		r.Direct = append(r.Direct, w.Join.others()...)
+		in.Join, in.Nodes, in.Others = JoinPort, w.Join.nodes(), w.Join.Nodes
 	}
-	return r
+	return in
+}
+
+// ruled is what rules are to know of a Subnet. Without OVN all leave by their own node.
+func (j *Join) ruled(s core.Subnet) rules.Subnet {
+	out := rules.Subnet{Name: s.Name, CIDRs: s.CIDRs, NAT: s.NATOutgoing, Rules: s.NATRules}
+	if j == nil {
+		return out
+	}
+	out.Centralized = s.Centralized
+	for _, a := range j.Aliases {
+		if a.Subnet == s.Name && a.Held {
+			out.As = append(out.As, a.Addr)
+		}
+	}
+	return out
 }

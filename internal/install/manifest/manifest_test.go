@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"encoding/json"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -11,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
 )
 
 func render(t *testing.T, values string) []Object {
@@ -61,9 +64,38 @@ func TestOVN(t *testing.T) {
 	require.True(t, agents)
 }
 
+// TestLaterKindsAreTold: the controller may read each kind that nobody carries out, and
+// tell its objects so.
+func TestLaterKindsAreTold(t *testing.T) {
+	var role struct {
+		Rules []struct{ APIGroups, Resources, Verbs []string }
+	}
+	for _, o := range render(t, "ovn: {enabled: true, nb: 'tcp:10.0.0.1:6641'}") {
+		if o.Name() == "fairlead-controller" && o.Kind() == "ClusterRole" {
+			b, err := json.Marshal(o)
+			require.NoError(t, err)
+			require.NoError(t, json.Unmarshal(b, &role))
+		}
+	}
+	may := map[string][]string{}
+	for _, r := range role.Rules {
+		for _, what := range r.Resources {
+			if slices.Equal(r.APIGroups, []string{v1.GroupVersion.Group}) {
+				may[what] = append(may[what], r.Verbs...)
+			}
+		}
+	}
+	for _, k := range append(v1.Later(), v1.LaterKind{Plural: "provider-networks"}) {
+		require.Equal(t, []string{"list", "watch"}, may[k.Plural], k.Plural)
+		require.Equal(t, []string{"patch"}, may[k.Plural+"/status"], k.Plural)
+	}
+}
+
 func TestNamespaceOfAllObjects(t *testing.T) {
 	for _, o := range render(t, "{namespace: elsewhere, ovn: {enabled: true}}") {
-		if ns := o.Namespace(); ns != "" {
+		if ns := o.Namespace(); o.Name() == "fairlead-gateways" { // about ConfigMaps that are where Kube-OVN's are
+			require.Equal(t, "kube-system", ns, o)
+		} else if ns != "" {
 			require.Equal(t, "elsewhere", ns, o)
 		}
 	}
@@ -113,7 +145,8 @@ func TestRequestFieldsAreTheAnnotations(t *testing.T) {
 		require.NotNil(t, list)
 		asked = strings.Split(list[1], "|")
 	}
-	harmless := []string{"mirror", "pod_nic_type", "default_route", "ip_family"}
+	// A virtual machine's name counts on a pod alone that the machine has made.
+	harmless := []string{"mirror", "pod_nic_type", "default_route", "ip_family", "virtualmachine"}
 	for _, field := range Fields(t) {
 		require.True(t, slices.Contains(asked, field) || slices.Contains(harmless, field),
 			"annotation %s: is it a tenant's request (_helpers.tpl, requestFields), or harmless (here)?", field)

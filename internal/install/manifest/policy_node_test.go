@@ -9,54 +9,51 @@ import (
 	core "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 )
 
-// TestAgentsKeepToTheirNode: the agent's token changes of the Nodes only its own,
-// and of that what is Fairlead's.
-func TestAgentsKeepToTheirNode(t *testing.T) {
+// TestAgentsLabelTheirOwnNode: with the agent's token, what the node has of provider
+// networks, and no other label or annotation, and no other Node's.
+func TestAgentsLabelTheirOwnNode(t *testing.T) {
 	s := newSite(t)
-	here, there := "own-"+s.ns, "other-"+s.ns
+	here, there := "here-"+s.ns, "there-"+s.ns
 	for _, n := range []string{here, there} {
-		_, err := s.root.CoreV1().Nodes().Create(t.Context(), &core.Node{ObjectMeta: metav1.ObjectMeta{Name: n, Annotations: map[string]string{"note": "x"}}}, metav1.CreateOptions{})
+		node := &core.Node{ObjectMeta: metav1.ObjectMeta{Name: n, Labels: map[string]string{"zone": "a"}}}
+		_, err := s.root.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
 	agent := s.agentOf(here)
-	unbound := s.client(s.ServiceAccountConfig("kube-system", "fairlead-agent"))
-	change := func(as kubernetes.Interface, node, body string) error {
-		_, err := as.CoreV1().Nodes().Patch(t.Context(), node, types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{}, "status")
+	try := func(node string, labels, notes map[string]any) error {
+		meta := map[string]any{}
+		if labels != nil {
+			meta["labels"] = labels
+		}
+		if notes != nil {
+			meta["annotations"] = notes
+		}
+		body, err := json.Marshal(map[string]any{"metadata": meta})
+		require.NoError(t, err)
+		_, err = agent.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, body, metav1.PatchOptions{}, "status")
 		return err
 	}
-	note := func(key, value string) string {
-		b, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}})
-		require.NoError(t, err)
-		return string(b)
-	}
-	claim := note("fairlead.io/subnets", `{"ovn-default":["10.16.0.0/16"]}`)
-	require.Eventually(t, func() bool { return change(agent, here, claim) == nil }, time.Minute, 50*time.Millisecond)
-	require.Eventually(t, func() bool { return change(agent, there, claim) != nil }, time.Minute, 50*time.Millisecond)
+	const net1 = "net1.provider-network.kubernetes.io/"
+	ready := map[string]any{net1 + "ready": "true", net1 + "interface": "eth1", net1 + "mtu": "1500"}
+	require.Eventually(t, func() bool { return try(here, map[string]any{"zone": "b"}, nil) != nil && try(here, ready, nil) == nil }, time.Minute, 50*time.Millisecond)
 	for _, c := range []struct {
-		name       string
-		as         kubernetes.Interface
-		node, body string
-		refused    string
+		name    string
+		node    string
+		labels  map[string]any
+		notes   map[string]any
+		refused string
 	}{
-		{"its Subnets", agent, here, claim, ""},
-		{"its condition", agent, here, `{"status": {"conditions": [{"type": "fairlead.io/Addresses", "status": "False"}]}}`, ""},
-		{"whether it has the network", agent, here, `{"status": {"conditions": [{"type": "NetworkUnavailable", "status": "True"}]}}`, ""},
-		{"another's network", agent, there, `{"status": {"conditions": [{"type": "NetworkUnavailable", "status": "True"}]}}`, "may not change node " + there},
-		{"another node", agent, there, claim, "may not change node " + there},
-		{"a token that names no node", unbound, here, claim, "the agent of node (unknown)"},
-		{"an annotation of others", agent, here, note("note", "y"), "no annotation of its Node but"},
-		{"a new annotation", agent, here, note("more", "y"), "no annotation of its Node but"},
-		{"labels", agent, here, `{"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}}`, "labels"},
-		{"finalizers", agent, here, `{"metadata": {"finalizers": ["a.b/c"]}}`, "finalizers"},
-		{"a foreign condition", agent, here, `{"status": {"conditions": [{"type": "Ready", "status": "True"}]}}`, "no condition of its Node but"},
-		{"its addresses", agent, here, `{"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.9"}]}}`, "nothing of its Node's status"},
-		{"its capacity", agent, here, `{"status": {"capacity": {"cpu": "400"}}}`, "nothing of its Node's status"},
+		{"left out", here, map[string]any{net1 + "ready": nil, net1 + "exclude": "true"}, nil, ""},
+		{"why not", here, nil, map[string]any{net1 + "err_mesg": "no link eth1"}, ""},
+		{"why not, no more", here, nil, map[string]any{net1 + "err_mesg": nil}, ""},
+		{"another node", there, ready, nil, "may not change node " + there},
+		{"another label", here, map[string]any{"zone": "b"}, nil, "no label of its Node but"},
+		{"a label less", here, map[string]any{"zone": nil}, nil, "no label of its Node but"},
+		{"another label of the network", here, map[string]any{net1 + "other": "x"}, nil, "no label of its Node but"},
+		{"what an administrator says of the network", here, nil, map[string]any{net1 + "interface": "eth0"}, "no annotation of its Node but"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			judge(t, change(c.as, c.node, c.body), c.refused)
-		})
+		t.Run(c.name, func(t *testing.T) { judge(t, try(c.node, c.labels, c.notes), c.refused) })
 	}
 }

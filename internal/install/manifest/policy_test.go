@@ -127,6 +127,7 @@ func (s *site) await() {
 	require.Eventually(s.t, func() bool {
 		return s.create("probe", "default", map[string]string{"ovn.kubernetes.io/ip_address": "10.0.0.1"}) != nil &&
 			s.create("probe", "all", map[string]string{"ovn.kubernetes.io/ip_address": "10.0.0.1"}) == nil &&
+			s.create("probe", "all", map[string]string{"ovn.kubernetes.io/allocated": "true"}) != nil &&
 			s.create("probe", "storage", map[string]string{"k8s.v1.cni.cncf.io/networks": `[{"name":"storage","ips":["1.1.1.1"]}]`}) == nil &&
 			s.annotate(s.tenant, "", map[string]any{"ovn.kubernetes.io/ip_address": "10.0.0.2"}) != nil
 	}, time.Minute, 50*time.Millisecond)
@@ -227,6 +228,8 @@ func TestWhoMayAsk(t *testing.T) {
 		{"backend", backend, ""},
 		{"backend", with(backend, "ovn.kubernetes.io/ip_address", "10.0.0.1"), ""},
 		{"backend", with(backend, "ovn.kubernetes.io/mac_address", "02:00:00:00:00:01"), "subnets/mac"},
+		{"backend", with(backend, "ovn.kubernetes.io/eip", "192.0.2.50"), "subnets/outside (kubeovn.io), of all subnets"},
+		{"backend", with(backend, "ovn.kubernetes.io/snat", "192.0.2.50"), "subnets/outside (kubeovn.io), of all subnets"},
 		{"backend", with(nil, "ovn.kubernetes.io/ip_address", "10.0.0.1"), "does not name its own"},
 		{"backend", with(nil, "ovn.kubernetes.io/logical_switch", "frontend"), "of frontend"},
 		{"backend", with(backend, "storage.prod.ovn.kubernetes.io/ip_address", "10.0.0.1"), "does not name its own"},
@@ -287,13 +290,41 @@ func TestManagersAskForOthers(t *testing.T) {
 	require.NoError(t, s.annotate(s.root, "status", map[string]any{"ovn.kubernetes.io/ip_address": nil}))
 }
 
-// TestNobodySaysForTheController: an agent takes for given what these annotations say,
-// so that also who may choose an address does not write them.
+// TestNobodySaysForTheController: an agent takes for given what these annotations say.
+// Neither who may choose an address nor who may do all makes a pod with them, and nobody
+// but the controller changes what a pod was given while it waits for its node.
 func TestNobodySaysForTheController(t *testing.T) {
 	s := newSite(t)
-	for _, key := range []string{"ovn.kubernetes.io/allocated", "uplink.prod.kubernetes.io/allocated", "storage.prod.ovn.net1.kubernetes.io/routed"} {
-		judge(t, s.create("asks", "all", map[string]string{key: "true"}), key+" of a new pod: only the controller that gives addresses writes them")
+	s.ns = metav1.NamespaceSystem // which the policies about requests leave alone
+	const given, uplink = "ovn.kubernetes.io/", "uplink.prod.kubernetes.io/"
+	tenant := s.tenant
+	for _, s.tenant = range []kubernetes.Interface{tenant, s.root} {
+		for _, key := range []string{given + "allocated", uplink + "allocated", "storage.prod.ovn.net1.kubernetes.io/routed"} {
+			judge(t, s.create("asks", "all", map[string]string{key: "true"}), key+" of a new pod: only the controller that gives addresses writes them")
+		}
+		require.NoError(t, s.create("asks", "all", map[string]string{given + "ip_address": "10.0.0.1"}), "a request is none of it")
 	}
+
+	controller := s.client(s.User("controller"))
+	s.pod("waits", "", nil)
+	change := func(as kubernetes.Interface, notes map[string]any) error {
+		return patch(t.Context(), as, s.ns, "waits", "", map[string]any{"metadata": map[string]any{"annotations": notes}})
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{
+		given + "allocated": "true", given + "ip_address": "10.0.0.5", uplink + "allocated": "true", uplink + "ip_address": "10.77.0.5",
+	}}})
+	require.NoError(t, err)
+	_, err = controller.CoreV1().Pods(s.ns).Patch(t.Context(), "waits", types.MergePatchType, body, metav1.PatchOptions{})
+	require.NoError(t, err)
+	for key, value := range map[string]any{
+		given + "ip_address": "10.0.0.6", given + "mac_address": "02:00:00:00:00:01", given + "allocated": nil, given + "routed": "true",
+		uplink + "ip_address": "10.77.0.6", uplink + "ip_address.net1": "10.77.0.6", uplink + "logical_switch": "other",
+		"uplink.prod.net1.kubernetes.io/ip_address": "10.77.0.6", "uplink.prod.ovn.kubernetes.io/ip_address": "10.77.0.6",
+	} {
+		judge(t, change(tenant, map[string]any{key: value}), key+" cannot be changed")
+	}
+	require.NoError(t, change(tenant, map[string]any{"other": "y"}))
+	require.NoError(t, change(controller, map[string]any{uplink + "ip_address": "10.77.0.6"}))
 }
 
 // TestWhatWasAskedStays: on pods, pods/status and pods/binding.
@@ -327,7 +358,7 @@ func TestWhatWasAskedStays(t *testing.T) {
 		b := &core.Binding{ObjectMeta: metav1.ObjectMeta{Name: "there", Annotations: annotations}, Target: core.ObjectReference{Kind: "Node", Name: "n"}}
 		return s.tenant.CoreV1().Pods(s.ns).Bind(t.Context(), b, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	}
-	judge(t, bind(map[string]string{ip: "10.0.0.2"}), ip+" cannot be changed")
+	judge(t, bind(map[string]string{ip: "10.0.0.2"}), ip) // whichever policy is asked first
 	judge(t, bind(map[string]string{networksKey: `[{"name":"storage","ips":["10.1.0.9"]}]`}), networksKey+" cannot be changed")
 	judge(t, bind(map[string]string{insteadKey: "storage"}), insteadKey+" cannot be changed")
 	judge(t, bind(map[string]string{"other": "z"}), "")
@@ -355,17 +386,28 @@ func TestMirrorsOfStaticPods(t *testing.T) {
 	require.Error(t, err, "a tenant's mirror")
 }
 
-// TestDefaultsWarn: the defaults let a pod through and say so.
+// TestDefaultsWarn: the defaults let a pod through that asks, and say so; what is the
+// controller's to say they refuse.
 func TestDefaultsWarn(t *testing.T) {
 	v, err := manifest.Defaults()
 	require.NoError(t, err)
+	require.NoError(t, v.Set("ovn.enabled=true"))
+	require.NoError(t, v.Set("ovn.nb=tcp:192.0.2.1:6641"))
 	objects, err := manifest.Render(v)
 	require.NoError(t, err)
+	given := false
 	for _, o := range objects {
-		if o.Kind() == "ValidatingAdmissionPolicyBinding" && strings.HasPrefix(o.Name(), "fairlead-requests") {
-			require.Equal(t, []any{"Warn", "Audit"}, o["spec"].(map[string]any)["validationActions"])
+		spec, _ := o["spec"].(map[string]any)
+		switch {
+		case o.Kind() != "ValidatingAdmissionPolicyBinding":
+		case strings.HasPrefix(o.Name(), "fairlead-requests"):
+			require.Equal(t, []any{"Warn", "Audit"}, spec["validationActions"])
+		case o.Name() == "fairlead-given":
+			given = true
+			require.Equal(t, map[string]any{"policyName": "fairlead-given", "validationActions": []any{"Deny"}}, spec, "of all namespaces")
 		}
 	}
+	require.True(t, given)
 }
 
 // agentOf is the agent's client on a node, with the token that its pod would

@@ -51,3 +51,34 @@ func TestEcho(t *testing.T) {
 	run(t, ns, "ip link del here")
 	require.Error(t, ask(t.Context(), "10.0.0.2", time.Second))
 }
+
+// TestMany: one value asks addresses of both families, and hears who answers.
+func TestMany(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	run := func(line string) {
+		netnstest.Do(t, ns, func() error {
+			f := strings.Fields(line)
+			out, err := exec.Command(f[0], f[1:]...).CombinedOutput()
+			require.NoError(t, err, "%s: %s", line, out)
+			return nil
+		})
+	}
+	run("ip link set lo up")
+	run("ip addr add 10.0.0.1/32 dev lo")
+	run("ip addr add fd00::1/128 dev lo nodad")
+	heard := make(chan string, 8)
+	var m *icmp.Many
+	netnstest.Do(t, ns, func() (err error) {
+		m, err = icmp.OpenMany(t.Context(), func(ip netip.Addr) { heard <- ip.String() })
+		return err
+	})
+	for _, ip := range []string{"10.0.0.1", "fd00::1"} {
+		require.NoError(t, m.Ask(netip.MustParseAddr(ip)))
+		require.Equal(t, ip, <-heard)
+	}
+	require.Error(t, m.Ask(netip.MustParseAddr("10.0.0.2")), "no route leads there")
+	m.Close()
+	require.Error(t, m.Ask(netip.MustParseAddr("10.0.0.1")))
+	require.Empty(t, heard)
+}

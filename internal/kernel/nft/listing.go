@@ -19,7 +19,11 @@ type Listing struct {
 	Rules  []Rule // in the order of their chains, not what they do
 	Sets   map[string][]Element
 	Maps   map[string][]Element
+	Counts map[string]Counts // of counters that have names
 }
+
+// Counts are what a counter has seen.
+type Counts struct{ Packets, Bytes uint64 }
 
 // Rule is a rule by what it can be known by.
 type Rule struct {
@@ -68,6 +72,11 @@ type object struct {
 	Rule  *Rule
 	Set   *set
 	Map   *set
+
+	Counter *struct {
+		Name string
+		Counts
+	}
 }
 
 type set struct {
@@ -85,7 +94,7 @@ func parseListing(b []byte) (Listing, error) {
 	if len(all.Nftables) == 0 || all.Nftables[0].Metainfo == nil || all.Nftables[0].Metainfo.Schema != 1 {
 		return Listing{}, errors.New("nft's JSON is not of version 1")
 	}
-	l := Listing{Exists: true, Sets: map[string][]Element{}, Maps: map[string][]Element{}}
+	l := Listing{Exists: true, Sets: map[string][]Element{}, Maps: map[string][]Element{}, Counts: map[string]Counts{}}
 	for _, o := range all.Nftables {
 		if err := l.take(o); err != nil {
 			return Listing{}, err
@@ -102,6 +111,8 @@ func (l *Listing) take(o object) (err error) {
 		l.Rules = append(l.Rules, *o.Rule)
 	case o.Set != nil:
 		l.Sets[o.Set.Name], err = elements(o.Set, func(e any) (Element, error) { key, err := text(e); return Element{Key: key}, err })
+	case o.Counter != nil:
+		l.Counts[o.Counter.Name] = o.Counter.Counts
 	case o.Map != nil:
 		l.Maps[o.Map.Name], err = elements(o.Map, pair)
 	}

@@ -1,14 +1,16 @@
-// Package nft keeps nftables tables: one that masquerades what leaves a set of
-// source networks, and one that drops what the IP stack receives by a group of
-// links; and it tells when somebody removes a part of such a table. The first is
-// a value (Ruleset), replaced as a whole in one transaction and only when it
-// differs. It needs the nft program (written by sigs.k8s.io/knftables, read with
-// List), so it is for changes of configuration and for audits, never for single
-// pods. The package knows prefixes and groups and no subnets or pods.
+// Package nft keeps nftables tables: one that is a value (Ruleset), replaced as a
+// whole in one transaction and only when it differs, and one that drops what the IP
+// stack receives by a group of links; and it tells when somebody removes a part of
+// such a table. The first needs the nft program (written by sigs.k8s.io/knftables,
+// read with List), so it is for changes of configuration and for audits, never for
+// single pods. The package knows networks, chains and rules, and not what they are
+// for.
 package nft
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -24,28 +26,59 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 )
 
-const (
-	chain = "postrouting"
-	// A rule's comment carries this version: a change of the rules below must
-	// raise it, so that a table of an earlier program is seen as different.
-	version = "v2"
-)
-
-// Ruleset is what a Table should do. Both families may be mixed; prefixes may
-// overlap.
+// Ruleset is what a Table should be. One without chains is no table.
 type Ruleset struct {
-	Masquerade []netip.Prefix // packets from here are masqueraded ...
-	Internal   []netip.Prefix // ... unless they go here
-	// Direct are packets that another program has led elsewhere (to an endpoint of a
-	// Service): they are masqueraded too, since answers would come past this machine,
-	// which is to lead them back.
-	Direct []Way
+	Sets   []Set
+	Chains []Chain // one stands behind those that it jumps to
 }
 
-// Way is what leaves by a link from a network that lies behind the same link.
-type Way struct {
-	Link string
-	From netip.Prefix
+// Set is a set of networks of one family; they may overlap. Rules look it up in one
+// step however many it holds.
+type Set struct {
+	Name string
+	V6   bool
+	// Counters has each member count what it matches: the set is a map to counters, and a
+	// rule says `counter name ip saddr map @NAME`. Its members must not overlap.
+	Counters bool
+	Members  []netip.Prefix
+}
+
+// counter is the name of a member's counter.
+func (s Set) counter(p netip.Prefix) string {
+	sum := sha256.Sum256([]byte(p.String()))
+	return s.Name + "-" + hex.EncodeToString(sum[:6])
+}
+
+// kind is the type of its elements, as nft calls it.
+func (s Set) kind() string {
+	if s.V6 {
+		return "ipv6_addr"
+	}
+	return "ipv4_addr"
+}
+
+// Chain is a chain of rules; one with a hook is called by the kernel.
+type Chain struct {
+	Name  string
+	Hook  *Hook
+	Rules []Entry
+}
+
+// Hook is where the kernel calls a chain, and when among others there.
+type Hook struct {
+	Type     knftables.BaseChainType
+	At       knftables.BaseChainHook
+	Priority knftables.BaseChainPriority
+}
+
+// Entry is a rule as nft reads it. What a rule does is not read back: its comment
+// carries a hash of the text, by which another text is another rule.
+type Entry struct{ Comment, Text string }
+
+// known is the comment that the rule has in the table.
+func (e Entry) known() string {
+	sum := sha256.Sum256([]byte(e.Text))
+	return strings.TrimSpace(e.Comment + " " + hex.EncodeToString(sum[:4]))
 }
 
 // Table is one nftables table of one namespace. It is safe for concurrent use.
@@ -61,59 +94,31 @@ type Table struct {
 // is touched before Apply. The whole table is taken to be ours.
 func New(ns *netns.Handle, name string) *Table { return &Table{ns: ns, name: name} }
 
-// half is the part of a table for one address family.
-type half struct {
-	family string // as nft calls the protocol
-	kind   string // nft's type of address
-	is4    bool
-}
-
-var halves = []half{{"ip", "ipv4_addr", true}, {"ip6", "ipv6_addr", false}}
-
-// One set per family for the sources and one for the destinations: a set is
-// looked up in one step however many networks it holds, and, unlike a rule, it
-// can be read back.
-func (h half) masquerade() string { return "masquerade-" + h.family }
-func (h half) internal() string   { return "internal-" + h.family }
-func (h half) direct() string     { return "direct-" + h.family }
-
-// rule is a rule by its comment.
-type rule struct{ comment, text string }
-
-// rules hide a source behind the address that the packet leaves by. Ports are
-// drawn fully at random: two clients that want the same port would otherwise
-// race for it and one lose its packet.
-func (h half) rules() []rule {
-	const hide = "masquerade random,fully-random"
-	return []rule{
-		{version + " " + h.direct(), knftables.Concat("oifname", ".", h.family, "saddr", "@", h.direct(), "ct status dnat", hide)},
-		{version + " " + h.family, knftables.Concat(h.family, "saddr", "@", h.masquerade(), h.family, "daddr", "!=", "@", h.internal(), hide)},
-	}
-}
-
 // state is a table in comparable form: what its sets hold, and the comments of
-// its rules. knftables does not read rules back, hence the version in them.
+// its rules.
 type state struct {
 	exists bool
 	chains []string
-	names  []string                 // of sets, sorted
-	sets   map[string]*netipx.IPSet // of one with links "SET of LINK"
-	rules  []string
+	names  []string // of sets, sorted
+	sets   map[string]*netipx.IPSet
+	rules  []string // sorted by chain
+}
+
+// Difference is one way in which a table is not as it should be. Of is the network
+// that it is about, or none.
+type Difference struct {
+	Text string
+	Of   netip.Prefix
 }
 
 // Apply makes the table equal to want; when it is so already, nothing is
-// written. With nothing to masquerade the table is removed. On error the old
-// table stays as it was.
+// written. On error the old table stays as it was.
 func (t *Table) Apply(ctx context.Context, want Ruleset) error {
-	desired, err := desire(want)
-	if err != nil {
-		return fmt.Errorf("nft table %s: %w", t.name, err)
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	have, err := t.read(ctx)
-	if err == nil && len(differences(desired, have)) > 0 {
-		err = t.write(ctx, desired)
+	found, err := t.Differences(ctx, want)
+	if err == nil && len(found) > 0 {
+		err = t.write(ctx, want)
 	}
 	if err != nil {
 		return fmt.Errorf("apply nft table %s: %w", t.name, err)
@@ -121,60 +126,32 @@ func (t *Table) Apply(ctx context.Context, want Ruleset) error {
 	return nil
 }
 
-// Read gives what the table does now; a Ruleset without prefixes when there is
-// no table. Prefixes are sorted, and merged where they overlap. A table that
-// does anything else than a Ruleset can say is core.ErrDrift.
-func (t *Table) Read(ctx context.Context) (Ruleset, error) {
+// Differences tells how the table is not as want says.
+func (t *Table) Differences(ctx context.Context, want Ruleset) ([]Difference, error) {
+	desired, err := desire(want)
+	if err != nil {
+		return nil, fmt.Errorf("nft table %s: %w", t.name, err)
+	}
 	have, err := t.read(ctx)
-	if err != nil || !have.exists {
-		return Ruleset{}, err
+	if err != nil {
+		return nil, err
 	}
-	if err := t.drift(formDifferences(form(), have)); err != nil {
-		return Ruleset{}, err
-	}
-	var r Ruleset
-	for _, h := range halves {
-		r.Masquerade = append(r.Masquerade, have.sets[h.masquerade()].Prefixes()...)
-		r.Internal = append(r.Internal, have.sets[h.internal()].Prefixes()...)
-		for _, name := range slices.Sorted(maps.Keys(have.sets)) {
-			if link, ok := strings.CutPrefix(name, h.direct()+of); ok {
-				for _, p := range have.sets[name].Prefixes() {
-					r.Direct = append(r.Direct, Way{link, p})
-				}
-			}
-		}
-	}
-	return r, nil
+	return differences(desired, have), nil
 }
-
-// of stands between the name of a set and a link.
-const of = " of "
 
 // Check compares the table with want; the error wraps core.ErrDrift and names
 // every difference.
 func (t *Table) Check(ctx context.Context, want Ruleset) error {
-	desired, err := desire(want)
-	if err != nil {
-		return fmt.Errorf("nft table %s: %w", t.name, err)
-	}
-	have, err := t.read(ctx)
-	if err != nil {
-		return err
-	}
-	return t.drift(differences(desired, have))
-}
-
-// drift makes errors of differences.
-func (t *Table) drift(differences []string) error {
-	var errs []error
-	for _, d := range differences {
-		errs = append(errs, fmt.Errorf("nft table %s: %s: %w", t.name, d, core.ErrDrift))
+	found, err := t.Differences(ctx, want)
+	errs := []error{err}
+	for _, d := range found {
+		errs = append(errs, fmt.Errorf("nft table %s: %s: %w", t.name, d.Text, core.ErrDrift))
 	}
 	return errors.Join(errs...)
 }
 
 // write replaces the table. The caller has the turn.
-func (t *Table) write(ctx context.Context, want state) error {
+func (t *Table) write(ctx context.Context, want Ruleset) error {
 	// Do's thread starts nft itself, so the child is born in the namespace.
 	return t.ns.Do(func() (err error) {
 		if t.client == nil {
@@ -184,53 +161,56 @@ func (t *Table) write(ctx context.Context, want state) error {
 				return err
 			}
 		}
-		return t.client.Run(ctx, transaction(t.client, want))
-	})
-}
-
-// form is a table with empty sets: what is the same for all Rulesets.
-func form() state {
-	s := state{exists: true, chains: []string{chain}, sets: map[string]*netipx.IPSet{}}
-	for _, h := range halves {
-		for _, r := range h.rules() {
-			s.rules = append(s.rules, r.comment)
+		tx, err := transaction(t.client, want)
+		if err != nil {
+			return err
 		}
-		s.names = append(s.names, h.masquerade(), h.internal(), h.direct())
-	}
-	slices.Sort(s.names)
-	return s
+		return t.client.Run(ctx, tx)
+	})
 }
 
 // desire turns a Ruleset into the table that does it.
 func desire(want Ruleset) (state, error) {
-	if len(want.Masquerade)+len(want.Direct) == 0 {
+	if len(want.Chains) == 0 {
 		return state{}, nil
 	}
-	s := form()
-	for _, h := range halves {
-		all := map[string][]netip.Prefix{h.masquerade(): want.Masquerade, h.internal(): want.Internal}
-		for _, w := range want.Direct {
-			if w.From.Addr().Is4() == h.is4 {
-				all[h.direct()+of+w.Link] = append(all[h.direct()+of+w.Link], w.From)
-			}
+	s := state{exists: true, sets: map[string]*netipx.IPSet{}}
+	for _, one := range want.Sets {
+		var err error
+		if s.sets[one.Name], err = ipset(one); err != nil {
+			return state{}, err
 		}
-		for name, list := range all {
-			var err error
-			if s.sets[name], err = ipset(list, h.is4); err != nil {
-				return state{}, err
-			}
+		if one.Counters {
+			one.Name += " of counters"
+		}
+		s.names = append(s.names, one.Name)
+	}
+	for _, c := range want.Chains {
+		s.chains = append(s.chains, c.Name)
+		for _, r := range c.Rules {
+			s.rules = append(s.rules, c.Name+": "+r.known())
 		}
 	}
+	s.sort()
 	return s, nil
 }
 
-// ipset merges prefixes: nft refuses a set with overlapping ones.
-func ipset(list []netip.Prefix, is4 bool) (*netipx.IPSet, error) {
+// sort forgets the order of all but a chain's rules.
+func (s *state) sort() {
+	slices.Sort(s.names)
+	slices.Sort(s.chains)
+	slices.SortStableFunc(s.rules, func(a, b string) int {
+		a, _, _ = strings.Cut(a, ": ")
+		b, _, _ = strings.Cut(b, ": ")
+		return strings.Compare(a, b)
+	})
+}
+
+// ipset merges networks: nft refuses a set with overlapping ones.
+func ipset(s Set) (*netipx.IPSet, error) {
 	var b netipx.IPSetBuilder
-	for _, p := range list {
-		if p.Addr().Is4() == is4 {
-			b.AddPrefix(p)
-		}
+	for _, p := range s.Members {
+		b.AddPrefix(p)
 	}
 	return b.IPSet()
 }
@@ -241,29 +221,29 @@ func (t *Table) read(ctx context.Context) (state, error) {
 	if err != nil {
 		return state{}, err
 	}
-	s := state{exists: l.Exists, chains: l.Chains, names: slices.Sorted(maps.Keys(l.Sets)), sets: map[string]*netipx.IPSet{}}
+	s := state{exists: l.Exists, chains: l.Chains, sets: map[string]*netipx.IPSet{}}
+	s.names = slices.Sorted(maps.Keys(l.Sets))
+	for name, elements := range l.Maps { // of counters; a map and a set have no common name
+		l.Sets[name] = elements
+		s.names = append(s.names, name+" of counters")
+	}
 	for name, elements := range l.Sets {
-		parts := map[string][]string{name: nil}
+		var addrs []string
 		for _, e := range elements {
-			part, addr := name, e.Key
-			if link, rest, ok := strings.Cut(e.Key, " . "); ok {
-				part, addr = name+of+link, rest
-			}
-			parts[part] = append(parts[part], addr)
+			addrs = append(addrs, e.Key)
 		}
-		for part, addrs := range parts {
-			if s.sets[part], err = parse(addrs); err != nil {
-				return state{}, fmt.Errorf("read nft table %s: set %s: %w", t.name, part, err)
-			}
+		if s.sets[name], err = parse(addrs); err != nil {
+			return state{}, fmt.Errorf("read nft table %s: set %s: %w", t.name, name, err)
 		}
 	}
 	for _, r := range l.Rules {
-		text := "a foreign rule"
-		if r.Comment != "" && r.Chain == chain {
-			text = r.Comment
+		text := r.Comment
+		if text == "" {
+			text = "a foreign rule"
 		}
-		s.rules = append(s.rules, text)
+		s.rules = append(s.rules, r.Chain+": "+text)
 	}
+	s.sort()
 	return s, nil
 }
 
@@ -289,28 +269,20 @@ func parse(texts []string) (*netipx.IPSet, error) {
 }
 
 // differences says in words how have is not want.
-func differences(want, have state) []string {
+func differences(want, have state) (out []Difference) {
+	add := func(of netip.Prefix, format string, args ...any) {
+		out = append(out, Difference{fmt.Sprintf(format, args...), of})
+	}
 	switch {
 	case !want.exists && !have.exists:
 		return nil
 	case !want.exists:
-		return []string{"is there though nothing is masqueraded"}
+		add(netip.Prefix{}, "is there though nothing is to be done")
+		return out
 	case !have.exists:
-		return []string{"is missing"}
+		add(netip.Prefix{}, "is missing")
+		return out
 	}
-	out := formDifferences(want, have)
-	all := maps.Clone(want.sets)
-	maps.Copy(all, have.sets)
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if set, _, _ := strings.Cut(name, of); slices.Contains(want.names, set) && slices.Contains(have.names, set) {
-			out = append(out, setDifferences(name, want.sets[name], have.sets[name])...)
-		}
-	}
-	return out
-}
-
-// formDifferences compares all but what the sets hold.
-func formDifferences(want, have state) (out []string) {
 	for _, c := range []struct {
 		what       string
 		want, have []string
@@ -320,20 +292,17 @@ func formDifferences(want, have state) (out []string) {
 		{"sets", want.names, have.names},
 	} {
 		if !slices.Equal(c.want, c.have) {
-			out = append(out, fmt.Sprintf("%s are %q, want %q", c.what, c.have, c.want))
+			add(netip.Prefix{}, "%s are %q, want %q", c.what, c.have, c.want)
 		}
 	}
-	return out
-}
-
-// setDifferences names networks, not elements: nft may show two that touch as
-// one range.
-func setDifferences(name string, want, have *netipx.IPSet) (out []string) {
-	for _, p := range minus(want, have) {
-		out = append(out, fmt.Sprintf("set %s lacks %s", name, p))
-	}
-	for _, p := range minus(have, want) {
-		out = append(out, fmt.Sprintf("set %s holds %s too much", name, p))
+	for _, name := range slices.Sorted(maps.Keys(want.sets)) {
+		// Networks, not elements: nft may show two that touch as one range.
+		for _, p := range minus(want.sets[name], have.sets[name]) {
+			add(p, "set %s lacks %s", name, p)
+		}
+		for _, p := range minus(have.sets[name], want.sets[name]) {
+			add(p, "set %s holds %s too much", name, p)
+		}
 	}
 	return out
 }
@@ -356,40 +325,73 @@ func minus(a, b *netipx.IPSet) []netip.Prefix {
 
 // transaction replaces the table as a whole: whatever was done to the old one
 // is gone, and no packet sees a state between.
-func transaction(c knftables.Interface, want state) *knftables.Transaction {
+func transaction(c knftables.Interface, want Ruleset) (*knftables.Transaction, error) {
 	tx := c.NewTransaction()
 	tx.Add(&knftables.Table{}) // so that there is one to delete
 	tx.Delete(&knftables.Table{})
-	if !want.exists {
-		return tx
+	if len(want.Chains) == 0 {
+		return tx, nil
 	}
 	tx.Add(&knftables.Table{})
-	// At srcnat, 100, as everybody's masquerade: other tables' rules at the same
-	// hook still run, and whoever translates first has the connection.
-	tx.Add(&knftables.Chain{
-		Name:     chain,
-		Type:     knftables.PtrTo(knftables.NATType),
-		Hook:     knftables.PtrTo(knftables.PostroutingHook),
-		Priority: knftables.PtrTo(knftables.SNATPriority),
-	})
-	for _, h := range halves {
-		for _, set := range []knftables.Set{{Name: h.masquerade(), Type: h.kind}, {Name: h.internal(), Type: h.kind}, {Name: h.direct(), Type: "ifname . " + h.kind}} {
-			set.Flags = []knftables.SetFlag{knftables.IntervalFlag}
-			tx.Add(&set)
-		}
-		for _, r := range h.rules() {
-			tx.Add(&knftables.Rule{Chain: chain, Rule: r.text, Comment: knftables.PtrTo(r.comment)})
+	for _, s := range want.Sets {
+		if err := addSet(tx, s); err != nil {
+			return nil, err
 		}
 	}
-	for _, part := range slices.Sorted(maps.Keys(want.sets)) {
-		name, link, linked := strings.Cut(part, of)
-		for _, p := range want.sets[part].Prefixes() {
-			key := []string{p.String()}
-			if linked {
-				key = []string{link, p.String()}
-			}
-			tx.Add(&knftables.Element{Set: name, Key: key})
+	for _, ch := range want.Chains {
+		made := &knftables.Chain{Name: ch.Name}
+		if h := ch.Hook; h != nil {
+			made.Type, made.Hook, made.Priority = &h.Type, &h.At, &h.Priority
+		}
+		tx.Add(made)
+	}
+	for _, ch := range want.Chains {
+		for _, r := range ch.Rules {
+			tx.Add(&knftables.Rule{Chain: ch.Name, Rule: r.Text, Comment: knftables.PtrTo(r.known())})
 		}
 	}
-	return tx
+	return tx, nil
+}
+
+// addSet makes a set, or a map to counters.
+func addSet(tx *knftables.Transaction, s Set) error {
+	interval := []knftables.SetFlag{knftables.IntervalFlag}
+	if !s.Counters {
+		tx.Add(&knftables.Set{Name: s.Name, Type: s.kind(), Flags: interval})
+		members, err := ipset(s)
+		if err != nil {
+			return err
+		}
+		for _, p := range members.Prefixes() {
+			tx.Add(&knftables.Element{Set: s.Name, Key: []string{p.String()}})
+		}
+		return nil
+	}
+	for _, p := range s.Members { // before the map: nft makes one command of it and its elements
+		tx.Add(&knftables.Counter{Name: s.counter(p)})
+	}
+	tx.Add(&knftables.Map{Name: s.Name, Type: s.kind() + " : counter", Flags: interval})
+	for _, p := range s.Members {
+		tx.Add(&knftables.Element{Map: s.Name, Key: []string{p.String()}, Value: []string{s.counter(p)}})
+	}
+	return nil
+}
+
+// Counts are what the members of sets with counters have matched, by set and network.
+func (t *Table) Counts(ctx context.Context, of Ruleset) (map[string]map[netip.Prefix]Counts, error) {
+	l, err := List(ctx, t.ns, t.name)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]map[netip.Prefix]Counts{}
+	for _, s := range of.Sets {
+		if !s.Counters {
+			continue
+		}
+		out[s.Name] = map[netip.Prefix]Counts{}
+		for _, p := range s.Members {
+			out[s.Name][p] = l.Counts[s.counter(p)]
+		}
+	}
+	return out, nil
 }

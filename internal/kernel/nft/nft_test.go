@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/knftables"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
@@ -39,11 +39,23 @@ func run(t *testing.T, ns *netns.Handle, args ...string) string {
 
 func sample() nft.Ruleset {
 	return nft.Ruleset{
-		Masquerade: prefixes("10.16.0.0/16", "10.18.0.0/24", "fd00:10:16::/64"),
-		Internal:   prefixes("10.16.0.0/16", "10.17.0.0/16", "10.17.3.0/24", "192.0.2.1/32", "fd00:10:16::/64"),
-		Direct: []nft.Way{
-			{Link: "ovn0", From: netip.MustParsePrefix("10.17.0.0/16")}, {Link: "ovn0", From: netip.MustParsePrefix("10.16.0.0/16")},
-			{Link: "web-1", From: netip.MustParsePrefix("192.0.2.1/32")}, {Link: "ovn0", From: netip.MustParsePrefix("fd00:10:16::/64")},
+		Sets: []nft.Set{
+			{Name: "from", Members: prefixes("10.16.0.0/16", "10.18.0.0/24")},
+			{Name: "to", Members: prefixes("10.16.0.0/16", "10.17.0.0/16", "10.17.3.0/24", "192.0.2.1/32")},
+			{Name: "from6", V6: true, Members: prefixes("fd00:10:16::/64")},
+			{Name: "none", V6: true},
+			{Name: "counted", Counters: true, Members: prefixes("10.16.0.0/16", "10.17.0.0/16", "192.0.2.1/32")},
+		},
+		Chains: []nft.Chain{
+			{Name: "hide", Rules: []nft.Entry{{Text: "masquerade random,fully-random"}}},
+			{
+				Name: "postrouting", Hook: &nft.Hook{Type: knftables.NATType, At: knftables.PostroutingHook, Priority: knftables.SNATPriority},
+				Rules: []nft.Entry{
+					{Comment: "led elsewhere", Text: "ip saddr @from ct status dnat jump hide"},
+					{Text: "counter name ip saddr map @counted"},
+					{Text: "ip saddr @from ip daddr != @to jump hide"}, {Text: "ip6 saddr @from6 ip6 daddr != @none jump hide"},
+				},
+			},
 		},
 	}
 }
@@ -55,23 +67,14 @@ func TestApplyWritesTheTable(t *testing.T) {
 	text := run(t, ns, "list", "table", "inet", "flt")
 	for _, want := range []string{
 		"type nat hook postrouting priority srcnat",
-		"oifname . ip saddr @direct-ip ct status dnat masquerade random,fully-random",
-		"oifname . ip6 saddr @direct-ip6 ct status dnat masquerade random,fully-random",
-		"ip saddr @masquerade-ip ip daddr != @internal-ip masquerade random,fully-random",
-		"ip6 saddr @masquerade-ip6 ip6 daddr != @internal-ip6 masquerade random,fully-random",
-		"10.18.0.0/24", "fd00:10:16::/64",
+		"ip saddr @from ct status dnat jump hide comment \"led elsewhere ",
+		"ip saddr @from ip daddr != @to jump hide",
+		"masquerade random,fully-random",
+		"10.18.0.0/24", "fd00:10:16::/64", "10.16.0.0/15",
 	} {
 		require.Contains(t, text, want)
 	}
 	require.NoError(t, tab.Check(t.Context(), sample()))
-	got, err := tab.Read(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, prefixes("10.16.0.0/16", "10.18.0.0/24", "fd00:10:16::/64"), got.Masquerade)
-	require.Equal(t, prefixes("10.16.0.0/15", "192.0.2.1/32", "fd00:10:16::/64"), got.Internal, "merged")
-	require.Equal(t, []nft.Way{
-		{Link: "ovn0", From: netip.MustParsePrefix("10.16.0.0/15")}, {Link: "web-1", From: netip.MustParsePrefix("192.0.2.1/32")},
-		{Link: "ovn0", From: netip.MustParsePrefix("fd00:10:16::/64")},
-	}, got.Direct)
 }
 
 func TestApplyWritesOnlyOnDifference(t *testing.T) {
@@ -81,17 +84,20 @@ func TestApplyWritesOnlyOnDifference(t *testing.T) {
 	require.NoError(t, nft.New(ns, "flt").Apply(t.Context(), sample()))
 	require.Equal(t, before, run(t, ns, "-a", "list", "table", "inet", "flt"))
 
-	changed := sample()
-	changed.Masquerade = changed.Masquerade[1:]
-	require.ErrorIs(t, nft.New(ns, "flt").Check(t.Context(), changed), core.ErrDrift)
-	require.NoError(t, nft.New(ns, "flt").Apply(t.Context(), changed))
-	require.NoError(t, nft.New(ns, "flt").Check(t.Context(), changed))
+	members, text := sample(), sample()
+	members.Sets[0].Members = members.Sets[0].Members[1:]
+	text.Chains[1].Rules[2].Text = "ip saddr @from jump hide"
+	for _, changed := range []nft.Ruleset{members, text} {
+		require.ErrorIs(t, nft.New(ns, "flt").Check(t.Context(), changed), core.ErrDrift)
+		require.NoError(t, nft.New(ns, "flt").Apply(t.Context(), changed))
+		require.NoError(t, nft.New(ns, "flt").Check(t.Context(), changed))
+	}
 }
 
-func TestNothingToMasqueradeIsNoTable(t *testing.T) {
+func TestNoChainsIsNoTable(t *testing.T) {
 	ns := netnstest.New(t)
 	tab := nft.New(ns, "flt")
-	none := nft.Ruleset{Internal: prefixes("10.0.0.0/8")}
+	none := nft.Ruleset{Sets: sample().Sets}
 	require.NoError(t, tab.Apply(t.Context(), none))
 	require.NoError(t, tab.Check(t.Context(), none))
 	require.Empty(t, run(t, ns, "list", "ruleset"))
@@ -100,9 +106,6 @@ func TestNothingToMasqueradeIsNoTable(t *testing.T) {
 	require.ErrorIs(t, tab.Check(t.Context(), none), core.ErrDrift)
 	require.NoError(t, tab.Apply(t.Context(), none))
 	require.Empty(t, run(t, ns, "list", "ruleset"))
-	got, err := tab.Read(t.Context())
-	require.NoError(t, err)
-	require.Empty(t, got)
 }
 
 func TestForeignTablesAreLeftAlone(t *testing.T) {
@@ -116,25 +119,20 @@ func TestForeignTablesAreLeftAlone(t *testing.T) {
 }
 
 func TestTamperingIsSeenAndRepaired(t *testing.T) {
-	forms := []string{"rules flushed", "rule added", "rule in new chain", "chain added", "set added", "rule replaced"}
 	for name, args := range map[string]string{
 		"table deleted":      "delete table inet flt",
 		"table emptied":      "flush table inet flt",
 		"rules flushed":      "flush chain inet flt postrouting",
 		"rule added":         "insert rule inet flt postrouting accept",
 		"rule in new chain":  "add chain inet flt x; add rule inet flt x drop",
-		"element deleted":    "delete element inet flt masquerade-ip { 10.18.0.0/24 }",
-		"way deleted":        "delete element inet flt direct-ip { web-1 . 192.0.2.1 }",
-		"way added":          "add element inet flt direct-ip6 { web-1 . fd00:10:16::/64 }",
-		"ways emptied":       "flush set inet flt direct-ip",
-		"element added":      "add element inet flt masquerade-ip { 172.16.0.0/12 }",
-		"v6 element deleted": "delete element inet flt masquerade-ip6 { fd00:10:16::/64 }",
-		"internal widened":   "add element inet flt internal-ip { 0.0.0.0/5 }",
+		"element deleted":    "delete element inet flt from { 10.18.0.0/24 }",
+		"element added":      "add element inet flt from { 172.16.0.0/12 }",
+		"v6 element deleted": "delete element inet flt from6 { fd00:10:16::/64 }",
 		"chain added":        "add chain inet flt x { type filter hook forward priority 0; policy drop; }",
-		"set emptied":        "flush set inet flt internal-ip6",
+		"counter's network":  "delete element inet flt counted { 10.17.0.0/16 }",
+		"set emptied":        "flush set inet flt to",
 		"set added":          "add set inet flt x { type ipv4_addr; }",
-		"rule replaced": "flush chain inet flt postrouting; " +
-			"add rule inet flt postrouting ip saddr @masquerade-ip masquerade",
+		"rule replaced":      "flush chain inet flt hide; add rule inet flt hide masquerade",
 	} {
 		t.Run(name, func(t *testing.T) {
 			ns := netnstest.New(t)
@@ -142,9 +140,6 @@ func TestTamperingIsSeenAndRepaired(t *testing.T) {
 			require.NoError(t, tab.Apply(t.Context(), sample()))
 			run(t, ns, args)
 			require.ErrorIs(t, tab.Check(t.Context(), sample()), core.ErrDrift)
-			if _, err := tab.Read(t.Context()); slices.Contains(forms, name) {
-				require.ErrorIs(t, err, core.ErrDrift, "no Ruleset says this")
-			}
 			require.NoError(t, tab.Apply(t.Context(), sample()))
 			require.NoError(t, tab.Check(t.Context(), sample()))
 		})

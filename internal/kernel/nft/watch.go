@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -17,20 +18,37 @@ import (
 // nfgenmsg is the length of the header before a message's attributes, in bytes.
 const nfgenmsg = 4
 
+// Kinds of news.
+const (
+	delTable   netlink.HeaderType = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELTABLE
+	delChain   netlink.HeaderType = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELCHAIN
+	newRule    netlink.HeaderType = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWRULE
+	delRule    netlink.HeaderType = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELRULE
+	delSet     netlink.HeaderType = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELSET
+	delElement netlink.HeaderType = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELSETELEM
+)
+
 // losses are the news that somebody removed a part of a table.
-var losses = []netlink.HeaderType{
-	unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELTABLE,
-	unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELCHAIN,
-	unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELRULE,
-	unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELSET,
-	unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELSETELEM,
-}
+var losses = []netlink.HeaderType{delTable, delChain, delRule, delSet, delElement}
+
+// Tables of iptables, which are of family ip or ip6, and their chains that the kernel
+// calls.
+var (
+	xtables = []string{"nat", "mangle", "filter"}
+	builtin = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+)
 
 // Watch hears of the losses of some tables from the moment that it is made.
 type Watch struct {
-	conn  *netlink.Conn
-	names []string
+	conn   *netlink.Conn
+	names  []string
+	chains string
 }
+
+// Chains has the Watch hear, too, of what becomes of chains whose names begin so among
+// those of iptables, and of the kernel's own chains there, in which others' rules come
+// and go. To be called before Run.
+func (w *Watch) Chains(prefix string) { w.chains = prefix }
 
 // NewWatch listens for tables of family inet and these names in ns (nil: the
 // current namespace). Run must be called once.
@@ -43,7 +61,7 @@ func NewWatch(ns *netns.Handle, names ...string) (*Watch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch nft tables: %w", err)
 	}
-	return &Watch{conn, names}, nil
+	return &Watch{conn: conn, names: names}, nil
 }
 
 // Run calls lost when a table may have lost a part: by somebody's `nft flush
@@ -62,20 +80,49 @@ func (w *Watch) Run(ctx context.Context, lost func()) error {
 			lost()
 		case err != nil:
 			return fmt.Errorf("watch nft tables: %w", err)
-		case slices.ContainsFunc(news, func(m netlink.Message) bool { return concerns(m, w.names) }):
+		case slices.ContainsFunc(news, w.concerns):
 			lost()
 		}
 	}
 }
 
-// concerns tells a loss of one of the tables. A table's name is the first
-// attribute's type in messages about tables, chains, rules and sets alike.
-func concerns(m netlink.Message, names []string) bool {
-	if !slices.Contains(losses, m.Header.Type) || len(m.Data) < nfgenmsg || m.Data[0] != unix.NFPROTO_INET {
+// concerns tells a loss of one of the tables, or what happened to chains of iptables.
+func (w *Watch) concerns(m netlink.Message) bool {
+	if len(m.Data) < nfgenmsg {
 		return false
 	}
 	attrs, err := netlink.UnmarshalAttributes(m.Data[nfgenmsg:])
-	return err == nil && slices.ContainsFunc(attrs, func(a netlink.Attribute) bool {
-		return a.Type == unix.NFTA_TABLE_NAME && slices.Contains(names, string(bytes.TrimRight(a.Data, "\x00")))
-	})
+	if err != nil {
+		return false
+	}
+	if m.Data[0] == unix.NFPROTO_INET {
+		return slices.Contains(losses, m.Header.Type) && slices.Contains(w.names, name(attrs, unix.NFTA_TABLE_NAME))
+	}
+	return w.chains != "" && w.concernsChain(m.Header.Type, attrs)
+}
+
+// concernsChain is about tables of iptables. In a chain of the kernel's own a rule that
+// came counts too: it may stand before ours.
+func (w *Watch) concernsChain(kind netlink.HeaderType, attrs []netlink.Attribute) bool {
+	chain := ""
+	switch kind {
+	case delTable:
+		return slices.Contains(xtables, name(attrs, unix.NFTA_TABLE_NAME))
+	case delChain:
+		chain = name(attrs, unix.NFTA_CHAIN_NAME)
+	case delRule, newRule:
+		chain = name(attrs, unix.NFTA_RULE_CHAIN)
+	}
+	return slices.Contains(builtin, chain) || kind != newRule && chain != "" && strings.HasPrefix(chain, w.chains)
+}
+
+// name is a text among the attributes. A table's name is the first attribute's type in
+// messages about tables, chains, rules and sets alike.
+func name(attrs []netlink.Attribute, of uint16) string {
+	for _, a := range attrs {
+		if a.Type == of {
+			return string(bytes.TrimRight(a.Data, "\x00"))
+		}
+	}
+	return ""
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -15,12 +16,28 @@ import (
 
 // Addr is an address of a link.
 type Addr struct {
-	Prefix netip.Prefix // the address itself, with its subnet's length
-	Scope  int          // RT_SCOPE_*
-	Flags  int          // IFA_F_*
+	Prefix    netip.Prefix // the address itself, with its subnet's length
+	Index     int          // of its link
+	Scope     int          // RT_SCOPE_*
+	Flags     int          // IFA_F_*
+	Peer      netip.Addr   // the far side of a point-to-point address, else invalid
+	Broadcast netip.Addr   // IPv4; invalid for none
+	Label     string       // IPv4: the link's name, or that with ":" and more
+	Metric    int          // of the route that follows from it, 0 for the kernel's choice
+	Proto     int          // IFAPROT_*, who made it (Linux >= 5.18)
+	// Valid and Preferred are how long it goes on to be so, in seconds, from when it was
+	// read. They count where Flags lack IFA_F_PERMANENT.
+	Valid, Preferred uint32
 }
 
-// Addrs gives the addresses of a link, both families.
+// Numbers of linux/if_addr.h that package unix lacks.
+const (
+	ifaMetric = 9  // IFA_RT_PRIORITY
+	ifaProto  = 11 // IFA_PROTO
+	forever   = math.MaxUint32
+)
+
+// Addrs gives the addresses of a link, both families; with index 0 those of all links.
 func (c *Conn) Addrs(index int) ([]Addr, error) {
 	h := nl.NewIfAddrmsg(unix.AF_UNSPEC)
 	h.Index = uint32(index)
@@ -38,7 +55,7 @@ func parseAddr(b []byte) (Addr, error) {
 		return Addr{}, errors.New("short address message")
 	}
 	h := nl.DeserializeIfAddrmsg(b)
-	a := Addr{Scope: int(h.Scope), Flags: int(h.Flags)}
+	a := Addr{Index: int(h.Index), Scope: int(h.Scope), Flags: int(h.Flags)}
 	var local, peer netip.Addr
 	err := attrs(b[unix.SizeofIfAddrmsg:], func(kind uint16, v []byte) {
 		switch kind {
@@ -46,15 +63,40 @@ func parseAddr(b []byte) (Addr, error) {
 			local, _ = netip.AddrFromSlice(v)
 		case unix.IFA_ADDRESS: // the far side of a point-to-point address
 			peer, _ = netip.AddrFromSlice(v)
-		case unix.IFA_FLAGS: // all 32 bits; the header has room for 8
-			a.Flags = int(u32(v))
+		default:
+			a.set(kind, v)
 		}
 	})
-	if !local.IsValid() {
+	switch {
+	case !local.IsValid():
 		local = peer
+	case peer != local:
+		a.Peer = peer
 	}
 	a.Prefix = netip.PrefixFrom(local, int(h.Prefixlen))
 	return a, err
+}
+
+// set takes over one attribute that is no address of the pair.
+func (a *Addr) set(kind uint16, v []byte) {
+	switch kind {
+	case unix.IFA_FLAGS: // all 32 bits; the header has room for 8
+		a.Flags = int(u32(v))
+	case unix.IFA_BROADCAST:
+		a.Broadcast, _ = netip.AddrFromSlice(v)
+	case unix.IFA_LABEL:
+		a.Label = unix.ByteSliceToString(v)
+	case ifaMetric:
+		a.Metric = int(u32(v))
+	case ifaProto:
+		if len(v) > 0 {
+			a.Proto = int(v[0])
+		}
+	case unix.IFA_CACHEINFO: // struct ifa_cacheinfo: preferred, valid, two times
+		if len(v) >= 8 {
+			a.Preferred, a.Valid = u32(v), u32(v[4:])
+		}
+	}
 }
 
 // HasAddr tells that p is among a link's addresses, with its length.
@@ -94,6 +136,71 @@ func (c *Conn) DelAddr(index int, p netip.Prefix) error {
 		return fmt.Errorf("delete %s from link %d: %w", p, index, err)
 	}
 	return nil
+}
+
+// PutAddr puts an address on its link as a says it: with scope, flags, far side, label
+// and lifetimes. One that is there is changed to that, its scope, label and far side
+// excepted, which the kernel keeps.
+func (c *Conn) PutAddr(a Addr) error {
+	h := nl.NewIfAddrmsg(family(a.Prefix.Addr()))
+	h.Index, h.Prefixlen, h.Scope = uint32(a.Index), uint8(a.Prefix.Bits()), uint8(a.Scope)
+	m := c.pairMessage(c.message(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, h), a)
+	m.u32(unix.IFA_FLAGS, uint32(a.Flags&settable))
+	if a.Broadcast.IsValid() {
+		m.addr(unix.IFA_BROADCAST, a.Broadcast)
+	}
+	if a.Label != "" {
+		m.attr(unix.IFA_LABEL, nl.ZeroTerminated(a.Label))
+	}
+	if a.Metric != 0 {
+		m.u32(ifaMetric, uint32(a.Metric))
+	}
+	if a.Proto != 0 {
+		m.attr(ifaProto, []byte{uint8(a.Proto)})
+	}
+	m.attr(unix.IFA_CACHEINFO, a.lifetimes())
+	if err := m.exec(); err != nil {
+		return fmt.Errorf("put %s on link %d: %w", a.Prefix, a.Index, err)
+	}
+	return nil
+}
+
+// settable are the flags that are somebody's choice; the others are the kernel's findings.
+const settable = unix.IFA_F_NODAD | unix.IFA_F_HOMEADDRESS | unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_MANAGETEMPADDR | unix.IFA_F_MCAUTOJOIN | unix.IFA_F_OPTIMISTIC
+
+// Permanent tells that the address has no end.
+func (a Addr) Permanent() bool { return a.Flags&unix.IFA_F_PERMANENT != 0 || a.Valid == forever }
+
+func (a Addr) lifetimes() []byte {
+	preferred, valid := a.Preferred, a.Valid
+	if a.Permanent() {
+		valid = forever
+		if a.Flags&unix.IFA_F_DEPRECATED == 0 {
+			preferred = forever
+		}
+	}
+	b := binary.NativeEndian.AppendUint32(nil, preferred)
+	b = binary.NativeEndian.AppendUint32(b, valid)
+	return append(b, 0, 0, 0, 0, 0, 0, 0, 0)
+}
+
+// TakeAddr takes an address off its link, as Addrs gave it. One that is gone is success.
+func (c *Conn) TakeAddr(a Addr) error {
+	h := nl.NewIfAddrmsg(family(a.Prefix.Addr()))
+	h.Index, h.Prefixlen = uint32(a.Index), uint8(a.Prefix.Bits())
+	if err := gone(c.pairMessage(c.message(unix.RTM_DELADDR, 0, h), a).exec()); err != nil {
+		return fmt.Errorf("delete %s from link %d: %w", a.Prefix, a.Index, err)
+	}
+	return nil
+}
+
+// pairMessage writes both sides of an address, which are one without a far side.
+func (c *Conn) pairMessage(m message, a Addr) message {
+	far := a.Peer
+	if !far.IsValid() {
+		far = a.Prefix.Addr()
+	}
+	return m.addr(unix.IFA_LOCAL, a.Prefix.Addr()).addr(unix.IFA_ADDRESS, far)
 }
 
 // addrMessage names one address of one link. Without IFA_ADDRESS the kernel

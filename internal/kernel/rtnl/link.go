@@ -1,6 +1,7 @@
 package rtnl
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -27,6 +28,13 @@ type Link struct {
 	Running     bool // has carrier: the far end is up too
 	Group       uint32
 	MasterIndex int
+	// Lower is the index of the device below, of a VLAN link for example; 0 for none.
+	Lower int
+	VLAN  int // the id of a VLAN link
+	// Permanent is the hardware address that the device has from its maker, nil where the
+	// kernel knows none; Bus is where the device sits (0000:00:1f.6), "" for a virtual one.
+	Permanent core.MAC
+	Bus       string
 	// PeerNetnsID is this namespace's number for the one where the far end is;
 	// -1 when both ends are in one namespace.
 	PeerNetnsID int
@@ -86,7 +94,7 @@ func parseLink(b []byte) (Link, error) {
 	}
 	err := attrs(b[unix.SizeofIfInfomsg:], l.set)
 	if l.Kind != "veth" { // IFLA_LINK is the device below then
-		l.PeerIndex = 0
+		l.PeerIndex, l.Lower = 0, l.PeerIndex
 	}
 	return l, err
 }
@@ -113,19 +121,42 @@ func (l *Link) set(kind uint16, v []byte) {
 	case unix.IFLA_LINK_NETNSID:
 		l.PeerNetnsID = int(int32(u32(v)))
 	case unix.IFLA_LINKINFO:
-		l.Kind = linkKind(v)
+		l.setInfo(v)
+	default:
+		l.setHardware(kind, v)
 	}
 }
 
-// linkKind finds the kind inside IFLA_LINKINFO, which hardware does not have.
-func linkKind(info []byte) (kind string) {
-	// What cannot be parsed has no kind; the caller checks the outer message.
+// setHardware takes over what a device has from its maker.
+func (l *Link) setHardware(kind uint16, v []byte) {
+	switch kind {
+	case unix.IFLA_PERM_ADDRESS:
+		l.Permanent = core.MAC(v)
+	case unix.IFLA_PARENT_DEV_NAME:
+		l.Bus = unix.ByteSliceToString(v)
+	}
+}
+
+// setInfo takes over IFLA_LINKINFO, which hardware does not have. What cannot be parsed has
+// no kind; the caller checks the outer message.
+func (l *Link) setInfo(info []byte) {
+	var data []byte
 	_ = attrs(info, func(k uint16, v []byte) {
-		if k == unix.IFLA_INFO_KIND {
-			kind = unix.ByteSliceToString(v)
+		switch k {
+		case unix.IFLA_INFO_KIND:
+			l.Kind = unix.ByteSliceToString(v)
+		case unix.IFLA_INFO_DATA:
+			data = v
 		}
 	})
-	return kind
+	if l.Kind != "vlan" {
+		return
+	}
+	_ = attrs(data, func(k uint16, v []byte) {
+		if k == nl.IFLA_VLAN_ID && len(v) >= 2 {
+			l.VLAN = int(binary.NativeEndian.Uint16(v))
+		}
+	})
 }
 
 // linkHeader names a link by its index: a name could be another link's by now.

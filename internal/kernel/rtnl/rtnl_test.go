@@ -339,6 +339,9 @@ func TestRoutes(t *testing.T) {
 	all, err := b.pod.Routes(0)
 	require.NoError(t, err)
 	require.Equal(t, len(got), len(all))
+	routers, err := b.pod.Routers()
+	require.NoError(t, err)
+	require.Equal(t, []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("fd00::1")}, routers)
 
 	// Replaced, not added.
 	want[0].GW = netip.MustParseAddr("10.0.0.2")

@@ -15,14 +15,20 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 )
 
-// watched are the news that a Watch asks for: links, addresses, forwarding.
+// watched are the news that a Watch asks for: links, addresses, forwarding, rules, routes.
 var watched = []int{
 	unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF,
+	unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
 }
 
+// ProtoPods is the protocol of routes and rules that lead pods (RTPROT_*): a number that
+// no routing daemon has (iproute2, rt_protos).
+const ProtoPods = 70
+
 // Watch hears that something happened to some links of a namespace, to their
-// addresses or forwarding, or to the forwarding of the namespace. Of other
-// links, those of pods, it is not even woken: the kernel leaves their news out.
+// addresses or forwarding, or to the forwarding of the namespace; to any rule, and to
+// routes of ProtoPods. Of other links, those of pods, and of other routes it is not even
+// woken: the kernel leaves their news out.
 type Watch struct{ conn *netlink.Conn }
 
 // NewWatch listens in ns (nil: the current namespace), before Aim to no link.
@@ -72,7 +78,8 @@ const (
 	atType     = 4
 	atIndex    = unix.SizeofNlMsghdr + 4
 	atNetconf  = unix.SizeofNlMsghdr + 8
-	maxIndexes = 2000 // two instructions each, of BPF_MAXINSNS
+	atProtocol = unix.SizeofNlMsghdr + 5 // of a struct rtmsg
+	maxIndexes = 2000                    // two instructions each, of BPF_MAXINSNS
 )
 
 // newsOf is a classic BPF program that lets the news of these links pass, and of
@@ -80,6 +87,7 @@ const (
 func newsOf(indexes []int) []unix.SockFilter {
 	const (
 		halfAt, wordAt = unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
+		byteAt         = unix.BPF_LD | unix.BPF_B | unix.BPF_ABS
 		isEqual        = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
 		skip, ret      = unix.BPF_JMP | unix.BPF_JA, unix.BPF_RET | unix.BPF_K
 	)
@@ -87,10 +95,21 @@ func newsOf(indexes []int) []unix.SockFilter {
 	if len(indexes) > maxIndexes {
 		return []unix.SockFilter{pass}
 	}
-	kind := binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, unix.RTM_NEWNETCONF))
+	kind := func(k uint16) uint32 {
+		return uint32(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, k)))
+	}
 	program := []unix.SockFilter{
 		{Code: halfAt, K: atType},
-		{Code: isEqual, K: uint32(kind), Jf: 2},
+		{Code: isEqual, K: kind(unix.RTM_NEWRULE), Jt: 7},
+		{Code: isEqual, K: kind(unix.RTM_DELRULE), Jt: 6},
+		{Code: isEqual, K: kind(unix.RTM_NEWROUTE), Jt: 2},
+		{Code: isEqual, K: kind(unix.RTM_DELROUTE), Jt: 1},
+		{Code: skip, K: 4},
+		{Code: byteAt, K: atProtocol},
+		{Code: isEqual, K: ProtoPods, Jt: 1},
+		{Code: ret},
+		pass,
+		{Code: isEqual, K: kind(unix.RTM_NEWNETCONF), Jf: 2},
 		{Code: wordAt, K: atNetconf},
 		{Code: skip, K: 1},
 		{Code: wordAt, K: atIndex},

@@ -6,6 +6,7 @@
 package retry
 
 import (
+	"context"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -63,4 +64,19 @@ func (p *Pauses[K]) Reset() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	clear(p.all)
+}
+
+// Sleep waits; false when ctx ended before the time was over.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
 }

@@ -1,6 +1,7 @@
 package retry_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -35,4 +36,15 @@ func TestPauses(t *testing.T) {
 	p.Reset()
 	require.True(t, p.Due("a", now))
 	require.True(t, p.Due("A", now))
+}
+
+// TestSleep: an end that came before, and one that comes meanwhile, are told.
+func TestSleep(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	require.True(t, retry.Sleep(ctx, 0))
+	require.True(t, retry.Sleep(ctx, time.Nanosecond))
+	time.AfterFunc(time.Millisecond, stop)
+	require.False(t, retry.Sleep(ctx, time.Hour))
+	require.False(t, retry.Sleep(ctx, -time.Second))
 }

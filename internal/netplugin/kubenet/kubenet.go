@@ -17,6 +17,8 @@ import (
 	"slices"
 	"sync"
 
+	"sigs.k8s.io/knftables"
+
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/builtin/bridge"
@@ -188,13 +190,22 @@ func (p *Plugin) ready(ctx context.Context) error {
 // masquerade hides pods from where their addresses mean nothing. A family of
 // which nobody said where that is keeps its addresses, and one whose addresses
 // mean something everywhere.
-func masquerade(cidrs, exempt []netip.Prefix) nft.Ruleset {
-	r := nft.Ruleset{Internal: append(slices.Clone(cidrs), exempt...)}
-	for _, c := range cidrs {
-		of := slices.DeleteFunc(slices.Clone(exempt), func(e netip.Prefix) bool { return e.Addr().Is4() != c.Addr().Is4() })
-		if len(of) > 0 && !slices.ContainsFunc(of, func(e netip.Prefix) bool { return e.Bits() == 0 }) {
-			r.Masquerade = append(r.Masquerade, c)
+func masquerade(cidrs, exempt []netip.Prefix) (r nft.Ruleset) {
+	out := nft.Chain{Name: "postrouting", Hook: &nft.Hook{Type: knftables.NATType, At: knftables.PostroutingHook, Priority: knftables.SNATPriority}}
+	for _, v6 := range []bool{false, true} {
+		other := func(p netip.Prefix) bool { return p.Addr().Is6() != v6 }
+		pods, spared := slices.DeleteFunc(slices.Clone(cidrs), other), slices.DeleteFunc(slices.Clone(exempt), other)
+		if len(pods) == 0 || len(spared) == 0 || slices.ContainsFunc(spared, func(e netip.Prefix) bool { return e.Bits() == 0 }) {
+			continue
 		}
+		ip := map[bool]string{false: "ip", true: "ip6"}[v6]
+		r.Sets = append(r.Sets,
+			nft.Set{Name: "masquerade-" + ip, V6: v6, Members: pods},
+			nft.Set{Name: "internal-" + ip, V6: v6, Members: append(pods, spared...)})
+		out.Rules = append(out.Rules, nft.Entry{Text: knftables.Concat(ip, "saddr", "@masquerade-"+ip, ip, "daddr", "!=", "@internal-"+ip, "masquerade random,fully-random")})
+	}
+	if len(out.Rules) > 0 {
+		r.Chains = []nft.Chain{out}
 	}
 	return r
 }

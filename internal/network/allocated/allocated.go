@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
@@ -29,8 +30,13 @@ type Follower interface {
 type Host interface {
 	Follower
 	Announce(req core.Request)
-	// Why is what its controller says of a pod that has no address, "" for nothing.
-	Why(p core.Pod) string
+}
+
+// Teller is a Source that knows why a pod has no address, beside what the pod's own
+// annotations say.
+type Teller interface {
+	// Why is asked once, when the pod was waited for in vain; "" for nothing.
+	Why(ctx context.Context, p core.Pod) string
 }
 
 // Resolve is resolve.Resolve as soon as it gives no *annotation.UnallocatedError
@@ -48,8 +54,7 @@ func Addresses(ctx context.Context, src resolve.Source, in resolve.Input) (*core
 func wait[T any](ctx context.Context, src resolve.Source, in resolve.Input, try func(context.Context, resolve.Source, resolve.Input) (T, error)) (none T, err error) {
 	waiting, stop := context.WithTimeout(ctx, limit)
 	defer stop()
-	host, _ := src.(Host)
-	if host != nil {
+	if host, ok := src.(Host); ok {
 		host.Announce(in.Request)
 	}
 	for {
@@ -72,19 +77,28 @@ func wait[T any](ctx context.Context, src resolve.Source, in resolve.Input, try 
 		default:
 			return none, &core.Error{
 				Code: core.CodeTryAgain, Err: err, Msg: fmt.Sprintf("pod %s has no address after %s", pod, limit),
-				Details: err.Error() + "; " + why(host, pod),
+				Details: err.Error() + "; " + why(ctx, src, pod, missing),
 			}
 		}
 	}
 }
 
-// why is who knows more of a pod without address.
-func why(host Host, pod core.Pod) string {
-	if host == nil {
-		return "the pod's events say why, or no controller runs (`kubectl describe pod`)"
+// maxSaid bounds what is repeated of an annotation, in bytes: its pod's author may have
+// written it.
+const maxSaid = 1000
+
+// why is what stands in the way of a pod's address, or who knows more.
+func why(ctx context.Context, src resolve.Source, pod core.Pod, missing *annotation.UnallocatedError) string {
+	if t, ok := src.(Teller); ok {
+		if said := t.Why(ctx, pod); said != "" {
+			return said
+		}
 	}
-	if said := host.Why(pod); said != "" {
-		return said
+	if said := missing.Seen[v1.AnnNoAddress]; said != "" {
+		return "the controller says: " + said[:min(len(said), maxSaid)]
 	}
-	return "the agent's log says more"
+	if _, ok := src.(Host); ok {
+		return "the agent's log says more"
+	}
+	return "the pod's events say why, or no controller runs (`kubectl describe pod`)"
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/allocated"
 	"github.com/fairlead/fairlead/internal/network/resolve"
@@ -18,12 +19,15 @@ import (
 type source struct {
 	after time.Duration // 0: never
 	gone  bool          // the pod's name is another's at its first change
+	why   string        // there is no address, beside what the pod's annotations say
 	notes map[string]string
 }
 
 func (s *source) Pod(_ context.Context, p core.Pod) (*resolve.Pod, error) {
 	return &resolve.Pod{Pod: p, Annotations: s.notes}, nil
 }
+
+func (s *source) Why(context.Context, core.Pod) string { return s.why }
 
 func (s *source) NAD(context.Context, string, string) (*resolve.NAD, error) {
 	return nil, core.ErrNotFound
@@ -70,6 +74,16 @@ func TestResolve(t *testing.T) {
 		require.Equal(t, 30*time.Second, time.Since(began))
 		require.Equal(t, core.CodeTryAgain, core.CodeOf(err))
 		require.ErrorContains(t, err, "pod ns/p has no address after 30s")
+
+		// The cause: that nobody answers, what the controller wrote last, else who may know.
+		for want, src := range map[string]*source{
+			"no controller answers":                   {why: "no controller answers", notes: map[string]string{v1.AnnNoAddress: "Subnet web is full"}},
+			"the controller says: Subnet web is full": {notes: map[string]string{v1.AnnNoAddress: "Subnet web is full"}},
+			"the pod's events say why":                {},
+		} {
+			_, err = allocated.Resolve(t.Context(), src, in)
+			require.ErrorContains(t, err, want)
+		}
 
 		_, err = allocated.Resolve(t.Context(), &source{gone: true}, in)
 		require.Equal(t, core.CodeTryAgain, core.CodeOf(err))

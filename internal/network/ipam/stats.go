@@ -37,6 +37,17 @@ func (a *Allocator) Stats(subnets []core.Subnet) []SubnetStats {
 	return out
 }
 
+// Full is 1 where a subnet has no address of a family any more of which a request wants
+// one, and else 0: resolve.Input.Rank.
+func (a *Allocator) Full(s core.Subnet, only core.Family) int {
+	for _, st := range a.Stats([]core.Subnet{s}) {
+		if st.Free == 0 && (only == core.AnyFamily || st.Family == only.String()) {
+			return 1
+		}
+	}
+	return 0
+}
+
 // stats counts against the Subnet given, not the pool's: nobody may have asked
 // for an address since it changed. Held and reserved (a fixed request may name
 // an excluded address) counts as held.

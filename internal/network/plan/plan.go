@@ -5,6 +5,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -15,8 +16,10 @@ import (
 
 // Node is what a plan needs to know of the machine.
 type Node struct {
-	MTU     int      // bytes, for NICs whose subnet sets none
-	BinDirs []string // searched for foreign plugins before what the runtime says
+	MTU int // bytes, for NICs whose subnet sets none
+	// NetworkMTU is that of a provider network's NIC, 0 where it is not known; nil: of none.
+	NetworkMTU func(network string) int
+	BinDirs    []string // searched for foreign plugins before what the runtime says
 	// Carriers are the drivers of NICs, by name.
 	Carriers map[string]Carrier
 }
@@ -151,10 +154,9 @@ func (b *builder) lease(key core.Key, n *core.NIC) (core.Lease, error) {
 }
 
 func (b *builder) mtu(n *core.NIC) int {
-	for _, mtu := range []int{n.MTU, n.Subnet.MTU} {
-		if mtu > 0 {
-			return mtu
-		}
+	network := 0
+	if b.node.NetworkMTU != nil && !n.Subnet.OnRouter() { // what no tunnel carries
+		network = b.node.NetworkMTU(n.Subnet.Underlay)
 	}
-	return b.node.MTU
+	return cmp.Or(n.MTU, n.Subnet.MTU, network, b.node.MTU)
 }

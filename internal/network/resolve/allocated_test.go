@@ -4,7 +4,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/cniconf"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
@@ -132,4 +134,22 @@ func TestAllocatedByOthers(t *testing.T) {
 	_, err = Addresses(t.Context(), w, Input{OVN: true, Request: req})
 	require.Equal(t, core.CodeConfig, core.CodeOf(err))
 	require.ErrorContains(t, err, "no pod")
+}
+
+// TestVirtualMachinePorts: a launcher's ports are named after the virtual machine that a
+// controller says it runs, if that is the one that made the pod.
+func TestVirtualMachinePorts(t *testing.T) {
+	for of, want := range map[string]string{"vm": "vm.default", "another": "q.default", "": "q.default"} {
+		w, notes := standard(), allocatedNotes()
+		notes["ovn.kubernetes.io/virtualmachine"] = "vm"
+		w.pods["default/q"] = &Pod{Pod: core.Pod{Namespace: "default", Name: "q"}, Annotations: notes, Machine: of}
+		wants, err := Resolve(t.Context(), w, Input{OVN: true, Request: core.Request{
+			Key: core.Key{Container: "c", IfName: "eth0"}, Pod: core.Pod{Namespace: "default", Name: "q"},
+			Conf: core.Conf{CNIVersion: "1.0.0", Name: "fairlead", Type: "fairlead"},
+		}})
+		require.NoError(t, err)
+		require.Equal(t, want, wants[0].Steps[0].NIC.IfaceID, of)
+	}
+	require.Equal(t, "vm", v1.MachineOf(&metav1.OwnerReference{APIVersion: "kubevirt.io/v1", Kind: "VirtualMachineInstance", Name: "vm"}))
+	require.Empty(t, v1.MachineOf(&metav1.OwnerReference{APIVersion: "example.io/v1", Kind: "VirtualMachineInstance", Name: "vm"}))
 }

@@ -33,6 +33,7 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 	if err != nil {
 		return nil, err
 	}
+	s = ann.Routed(s, a)
 	nic := &core.NIC{
 		Driver: n.driver(), Provider: n.provider, Subnet: s, Settings: a.Settings, Type: a.NICType, IfaceID: r.ifaceID(nets, at, n.provider),
 		Family: a.Family, DefaultRoute: n.carriesDefault(),
@@ -70,10 +71,14 @@ func (r *resolution) given(nic *core.NIC, a annotation.Requested) {
 
 // ifaceID is the name of the logical port (spec/sdn.md, section 2). A provider
 // that serves more than one NIC of the pod needs the interface name in it; the
-// default NIC keeps the plain name, which other tools look for.
+// default NIC keeps the plain name, which other tools look for. That of a virtual
+// machine's launcher is named after the machine, where a controller says so.
 func (r *resolution) ifaceID(nets []network, at int, provider string) string {
 	n := &nets[at]
 	id := r.pod.Name + "." + r.pod.Namespace
+	if vm := r.notes[n.annotated()+v1.ProviderSuffix+v1.FieldMachine]; r.in.OVN && vm != "" && vm == r.machine {
+		id = vm + "." + r.pod.Namespace
+	}
 	if r.pod.IsZero() {
 		id = r.in.Request.Key.Container
 	}

@@ -36,7 +36,7 @@ func (r *resolution) readPod(ctx context.Context) error {
 	if r.pod.UID == "" {
 		r.pod.UID = found.UID
 	}
-	r.notes, r.controller = found.Annotations, found.Controller
+	r.notes, r.controller, r.machine = found.Annotations, found.Controller, found.Machine
 	return nil
 }
 

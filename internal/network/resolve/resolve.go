@@ -35,6 +35,10 @@ type Input struct {
 	OVN bool
 	// Alone: without a cluster plugins' interfaces have theirs from this machine itself.
 	Alone bool
+	// Rank orders Subnets of which an interface may be in any, as for a namespace that has
+	// several: the first of the lowest rank is taken. family is the only one of which it is
+	// to have an address. nil: they are alike.
+	Rank func(s core.Subnet, family core.Family) int
 	// Log hears of files that were skipped; nil means nobody wants to know.
 	Log *slog.Logger
 }
@@ -96,6 +100,7 @@ type resolution struct {
 	pod        core.Pod
 	notes      map[string]string // the pod's annotations
 	controller string            // kind of what controls the pod, "" where that is not known
+	machine    string            // virtual machine that it runs, "" for none
 	subnets    []core.Subnet
 	loaded     bool // subnets were read
 }

@@ -70,6 +70,8 @@ type Pod struct {
 	// Controller is the kind of the owner that made the pod, such as
 	// StatefulSet; "" where there is none or the source cannot tell.
 	Controller string
+	// Machine is the virtual machine of KubeVirt that the pod runs, "" for none.
+	Machine string
 }
 
 // NAD is a NetworkAttachmentDefinition.

@@ -11,7 +11,9 @@ import (
 )
 
 // subnet chooses where a NIC gets its address: the annotation, else the
-// provider's Subnet, else (default network) the namespace's, else the default.
+// provider's Subnet, else (default network) the namespace's, else the default. Of several
+// it is the one with the addresses that are asked for, else the first that has room
+// (sdn.md, 12).
 func (r *resolution) subnet(ctx context.Context, n *network, ann *annotation.Notes, a annotation.Requested) (core.Subnet, error) {
 	if !r.loaded {
 		all, err := r.src.Subnets(ctx)
@@ -24,20 +26,20 @@ func (r *resolution) subnet(ctx context.Context, n *network, ann *annotation.Not
 	if err != nil {
 		return s, err
 	}
-	return s, checkDeclared(ann, a, s)
+	return s, ann.CheckDeclared(a, s)
 }
 
 func (r *resolution) chooseSubnet(n *network, ann *annotation.Notes, a annotation.Requested) (core.Subnet, error) {
 	if a.Subnet != "" {
-		if s, ok := r.findSubnet(func(s core.Subnet) bool { return s.Name == a.Subnet }); ok {
+		if s, ok := r.findSubnet(a, func(s core.Subnet) bool { return s.Name == a.Subnet }); ok {
 			return s, nil
 		}
-		return implied(n, ann, a)
+		return ann.Implied(n.provider, a)
 	}
 	mine := func(s core.Subnet) bool { return slices.Contains(s.Namespaces, r.pod.Namespace) }
 	of := func(s core.Subnet) bool { return s.Provider == n.provider }
 	if n.provider != v1.DefaultProvider {
-		if s, ok := r.findSubnet(
+		if s, ok := r.findSubnet(a,
 			// Kube-OVN's controller does not write its name.
 			func(s core.Subnet) bool { return r.in.OVN && a.Allocated && of(s) && has(s, a.IPs) },
 			func(s core.Subnet) bool { return of(s) && mine(s) }, of,
@@ -48,7 +50,7 @@ func (r *resolution) chooseSubnet(n *network, ann *annotation.Notes, a annotatio
 			n.field(), n.provider, ann.Key(v1.FieldSubnet))
 	}
 	of = func(s core.Subnet) bool { return s.Provider == "" || s.Provider == v1.DefaultProvider }
-	if s, ok := r.findSubnet(
+	if s, ok := r.findSubnet(a,
 		func(s core.Subnet) bool { return of(s) && mine(s) },
 		func(s core.Subnet) bool { return s.Default },
 		func(s core.Subnet) bool { return s.Name == v1.DefaultSubnet },
@@ -59,58 +61,44 @@ func (r *resolution) chooseSubnet(n *network, ann *annotation.Notes, a annotatio
 		n.field(), v1.DefaultSubnet)
 }
 
-// findSubnet is one that fits first, if none does one that fits next, and so on.
-func (r *resolution) findSubnet(fits ...func(core.Subnet) bool) (core.Subnet, bool) {
+// findSubnet is the best of those that fit first, if none does of those that fit next, and
+// so on.
+func (r *resolution) findSubnet(a annotation.Requested, fits ...func(core.Subnet) bool) (core.Subnet, bool) {
 	for _, f := range fits {
-		if i := slices.IndexFunc(r.subnets, f); i >= 0 {
-			return r.subnets[i], true
+		all := slices.DeleteFunc(slices.Clone(r.subnets), func(s core.Subnet) bool { return !f(s) })
+		if len(all) > 0 {
+			return r.best(all, a), true
 		}
 	}
 	return core.Subnet{}, false
 }
 
+// best is the Subnet that has the addresses that are asked for, else the first of the
+// lowest rank.
+func (r *resolution) best(all []core.Subnet, a annotation.Requested) core.Subnet {
+	asked := a.IPs
+	if len(asked) == 0 {
+		asked = slices.Concat(a.Pool...)
+	}
+	if i := slices.IndexFunc(all, func(s core.Subnet) bool { return has(s, asked) }); i >= 0 {
+		return all[i]
+	}
+	best := all[0]
+	if len(all) == 1 || len(asked) > 0 || r.in.Rank == nil {
+		return best
+	}
+	lowest := r.in.Rank(best, a.Family)
+	for _, s := range all[1:] {
+		if at := r.in.Rank(s, a.Family); at < lowest {
+			best, lowest = s, at
+		}
+	}
+	return best
+}
+
 // has tells that all of some addresses are a Subnet's.
 func has(s core.Subnet, ips []netip.Addr) bool {
 	return len(ips) > 0 && !slices.ContainsFunc(ips, func(ip netip.Addr) bool { return !annotation.Within(ip, s.CIDRs) })
-}
-
-// implied is the subnet that follows from what a controller left on the pod:
-// no object declares it here, so its CIDR must stand beside its name. Where
-// the gateway does not, it is the first address, as for a Subnet.
-func implied(n *network, ann *annotation.Notes, a annotation.Requested) (core.Subnet, error) {
-	if len(a.CIDRs) == 0 {
-		return core.Subnet{}, annotation.Refused(core.CodeValue, ann.Key(v1.FieldSubnet), a.Subnet,
-			"is no known Subnet, and there is no %s to tell its addresses", ann.Key(v1.FieldCIDR))
-	}
-	s := core.Subnet{Name: a.Subnet, Provider: n.provider, CIDRs: a.CIDRs, Implied: true}
-	for _, p := range a.CIDRs {
-		gw := p.Addr().Next()
-		if i := slices.IndexFunc(a.Gateways, p.Contains); i >= 0 {
-			gw = a.Gateways[i]
-		}
-		s.Gateways = append(s.Gateways, gw)
-	}
-	return s, nil
-}
-
-// checkDeclared compares the annotations cidr and gateway with the Subnet that
-// was chosen: what they say must not be ignored. A Subnet that has grown since
-// still overlaps.
-func checkDeclared(ann *annotation.Notes, a annotation.Requested, s core.Subnet) error {
-	if s.Implied {
-		return nil
-	}
-	for _, p := range a.CIDRs {
-		if !slices.ContainsFunc(s.CIDRs, p.Overlaps) {
-			return annotation.Refused(core.CodeConflict, ann.Key(v1.FieldCIDR), p.String(), "is not part of subnet %s %v", s.Name, s.CIDRs)
-		}
-	}
-	for _, gw := range a.Gateways {
-		if !slices.Contains(s.Gateways, gw) {
-			return annotation.Refused(core.CodeConflict, ann.Key(v1.FieldGateway), gw.String(), "is not a gateway of subnet %s %v", s.Name, s.Gateways)
-		}
-	}
-	return nil
 }
 
 // checkGateways holds requested default gateways to the NIC's own subnet:

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/fairlead/fairlead/internal/lib/retry"
 )
 
 // looker looks at one instance.
@@ -38,7 +40,7 @@ func (l *looker) run(ctx context.Context) {
 // follow looks each period. It returns true once a startup probe has passed,
 // and false when the instance is to be restarted or ctx has ended.
 func (l *looker) follow(ctx context.Context, kind Kind, p *v1.Probe) bool {
-	if !pause(ctx, time.Until(l.instance.Started.Add(seconds(p.InitialDelaySeconds, 0)))) {
+	if !retry.Sleep(ctx, time.Until(l.instance.Started.Add(seconds(p.InitialDelaySeconds, 0)))) {
 		return false
 	}
 	period := time.NewTicker(seconds(p.PeriodSeconds, 10))
@@ -164,21 +166,6 @@ func (l *looker) change(do func(*Health)) bool {
 		l.prober.conf.Changed(l.instance.Pod.UID)
 	}
 	return was != now
-}
-
-// pause tells that the time is over and not ctx.
-func pause(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-t.C:
-		return true
-	}
 }
 
 // seconds reads a field of the API; what is not set has its default.

@@ -84,6 +84,11 @@ func (c *Client) Status(ctx context.Context) (agent.Status, error) {
 	return ask[agent.Status](ctx, c, http.MethodGet, agent.PathStatus)
 }
 
+// Outward asks how pods leave the node.
+func (c *Client) Outward(ctx context.Context) (agent.Outward, error) {
+	return ask[agent.Outward](ctx, c, http.MethodGet, agent.PathOutward)
+}
+
 // GC has the agent remove what belongs to namespaces that are gone.
 func (c *Client) GC(ctx context.Context) (agent.GCResult, error) {
 	return ask[agent.GCResult](ctx, c, http.MethodPost, agent.PathGC)

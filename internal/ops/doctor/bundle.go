@@ -41,6 +41,7 @@ type BundleConfig struct {
 type part struct {
 	name string
 	read func(context.Context) ([]byte, error)
+	long bool // it bounds itself: what it consists of has a time of its own each
 }
 
 const bundleReadme = `Fairlead support bundle
@@ -86,14 +87,14 @@ type bundle struct {
 
 func (b *bundle) parts() []part {
 	parts := []part{
-		{"README.txt", text0(bundleReadme)},
-		{"versions.txt", b.versionsFile},
-		{"doctor.txt", b.doctorFile},
-		{"ovs.txt", b.ovsFile},
-		{"links.txt", b.here(linksFile)},
-		{"routes.txt", b.here(routesFile)},
-		{"nft.txt", b.here(b.nftFile)},
-		{"log.txt", b.logFile},
+		{name: "README.txt", read: text0(bundleReadme)},
+		{name: "versions.txt", read: b.versionsFile},
+		{name: "doctor.txt", read: b.doctorFile, long: true},
+		{name: "ovs.txt", read: b.ovsFile},
+		{name: "links.txt", read: b.here(linksFile)},
+		{name: "routes.txt", read: b.here(routesFile)},
+		{name: "nft.txt", read: b.here(b.nftFile)},
+		{name: "log.txt", read: b.logFile},
 	}
 	for name, path := range map[string]string{
 		"status.json": agent.PathStatus, "pods.json": agent.PathPods, "nets.json": agent.PathNets,
@@ -106,7 +107,7 @@ func (b *bundle) parts() []part {
 }
 
 func (b *bundle) view(name, path string) part {
-	return part{name, func(ctx context.Context) ([]byte, error) {
+	return part{name: name, read: func(ctx context.Context) ([]byte, error) {
 		raw, err := b.cfg.Raw(ctx, path)
 		if err != nil || !strings.HasSuffix(name, ".json") {
 			return raw, err
@@ -119,6 +120,8 @@ func (b *bundle) view(name, path string) part {
 
 // described are the pods in full, with their timelines.
 func (b *bundle) described(ctx context.Context) (parts []part) {
+	ctx, cancel := context.WithTimeout(ctx, b.cfg.patience())
+	defer cancel()
 	raw, err := b.cfg.Raw(ctx, agent.PathPods)
 	var list agent.PodList
 	if err != nil || json.Unmarshal(raw, &list) != nil {
@@ -131,14 +134,20 @@ func (b *bundle) described(ctx context.Context) (parts []part) {
 	return parts
 }
 
-// add collects one part. What fails to be collected is no failure of the bundle.
+// add collects one part. What fails to be collected is no failure of the bundle; what
+// there is of it is in the file.
 func (b *bundle) add(ctx context.Context, p part) error {
-	bounded, cancel := context.WithTimeout(ctx, b.cfg.patience())
+	bounded, cancel := ctx, context.CancelFunc(func() {})
+	if !p.long {
+		bounded, cancel = context.WithTimeout(ctx, b.cfg.patience())
+	}
 	defer cancel()
 	content, err := p.read(bounded)
 	if err != nil {
 		b.failed = append(b.failed, fmt.Sprintf("%s: %v\n", p.name, err))
-		return nil
+		if len(content) == 0 {
+			return nil
+		}
 	}
 	return b.file(p.name, content)
 }
@@ -184,11 +193,8 @@ func (b *bundle) versionsFile(ctx context.Context) ([]byte, error) {
 
 func (b *bundle) doctorFile(ctx context.Context) ([]byte, error) {
 	r, err := Run(ctx, b.cfg.Config)
-	if err != nil {
-		return nil, err
-	}
 	out := &bytes.Buffer{}
-	err = r.Text(out)
+	err = errors.Join(err, r.Text(out))
 	return out.Bytes(), err
 }
 

@@ -23,6 +23,7 @@ type Agent interface {
 	Status(ctx context.Context) (agent.Status, error)
 	Nets(ctx context.Context) (agent.NetList, error)
 	Subnets(ctx context.Context) (agent.SubnetList, error)
+	Outward(ctx context.Context) (agent.Outward, error)
 }
 
 // Runner starts a program in the calling thread's network namespace with
@@ -141,6 +142,7 @@ func checks() []check {
 		{group: "Kernel", name: "veth", run: checkVeth},
 		{group: "Kernel", name: "rate to pods (htb)", run: checkHTB},
 		{group: "Kernel", name: "rate from pods (police)", run: checkPolice},
+		{group: "Kernel", name: "delay of pods (netem)", run: checkNetem},
 		{group: "Kernel", name: "nftables", run: checkNFT},
 		{group: "Kernel", name: "datapath", run: checkDatapath},
 		{group: "Kernel", name: "IPv4 forwarding", run: checkForwarding, local: true},
@@ -163,16 +165,21 @@ func checks() []check {
 		{group: "Node", name: "MTU", run: checkMTU, local: true},
 		{group: "Node", name: "state directory", run: checkState},
 		{group: "Node", name: "objects", run: checkObjects},
+		outwardRow("rules and sets", agent.PartRules, soundRules),
+		outwardRow("provider networks", agent.PartNetworks, soundNetworks),
+		outwardRow("policy rules", agent.PartWays, soundWays),
+		outwardRow("sysctls", agent.PartSysctls, soundSysctls),
 	}
 }
 
-// Run examines the machine. It fails only when ctx ends.
+// Run examines the machine. It fails only when ctx ends; what was found by then is in
+// the report.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	var r Report
 	if !cfg.OnlyMore {
 		var err error
 		if r.Findings, err = here(ctx, cfg); err != nil {
-			return Report{}, err
+			return r, err
 		}
 	}
 	if cfg.More != nil {
@@ -192,7 +199,7 @@ func here(ctx context.Context, cfg Config) (out []Finding, err error) {
 		}
 		f := c.finding(ctx, m)
 		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("examine %s: %w", c.name, err)
+			return out, fmt.Errorf("examine %s: %w", c.name, err)
 		}
 		out = append(out, f)
 	}

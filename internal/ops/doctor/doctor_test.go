@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -40,12 +41,18 @@ type answering struct {
 	status  agent.Status
 	nets    agent.NetList
 	subnets agent.SubnetList
+	outward agent.Outward
 	err     error
 }
 
-func (a answering) Status(context.Context) (agent.Status, error) { return a.status, a.err }
+func (a answering) Status(ctx context.Context) (agent.Status, error) {
+	return a.status, cmp.Or(ctx.Err(), a.err)
+}
 func (a answering) Subnets(context.Context) (agent.SubnetList, error) {
 	return a.subnets, a.err
+}
+func (a answering) Outward(context.Context) (agent.Outward, error) {
+	return a.outward, a.err
 }
 func (a answering) Nets(context.Context) (agent.NetList, error) { return a.nets, a.err }
 
@@ -137,13 +144,17 @@ func TestProbesTellTheTruth(t *testing.T) {
 	require.NoError(t, tool("ip", "link", "add", "name", "va", "type", "veth", "peer", "name", "vb"))
 	police := errors.Join(tool("tc", "qdisc", "add", "dev", "va", "ingress"), tool("tc", "filter", "add", "dev", "va", "ingress", "matchall", "action", "police", "rate", "1mbit", "burst", "100k", "drop"))
 
+	netem := tool("tc", "qdisc", "add", "dev", "va", "root", "netem", "delay", "1ms")
+
 	r, err := Run(t.Context(), bare(t))
 	require.NoError(t, err)
-	want := Warning
-	if police == nil {
-		want = OK
+	for name, err := range map[string]error{"rate from pods (police)": police, "delay of pods (netem)": netem} {
+		want := Warning
+		if err == nil {
+			want = OK
+		}
+		require.Equal(t, want, find(t, r, name).Verdict, name)
 	}
-	require.Equal(t, want, find(t, r, "rate from pods (police)").Verdict)
 }
 
 func TestOpenVSwitch(t *testing.T) {
@@ -213,7 +224,8 @@ func TestInAContainer(t *testing.T) {
 }
 
 // TestSilentDatabase: a socket that accepts and says nothing must not hang the
-// examination.
+// examination, nor make an agent look silent that answers; and a bundle has what was
+// found, which is what it is packed for.
 func TestSilentDatabase(t *testing.T) {
 	dir, err := os.MkdirTemp("", "doc")
 	require.NoError(t, err)
@@ -222,10 +234,37 @@ func TestSilentDatabase(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	cfg := bare(t)
-	cfg.OVSDB, cfg.Patience = "unix:"+dir+"/db.sock", 100*time.Millisecond
+	cfg.OVSDB, cfg.Patience = "unix:"+dir+"/db.sock", time.Second
+	cfg.Agent = answering{status: agent.Status{Ready: true, Version: "v1", Pods: 3}}
+	cfg.More = func(context.Context) []Finding {
+		return []Finding{{Group: "Cluster", Name: "southbound raft", Verdict: OK}}
+	}
 	r, err := Run(t.Context(), cfg)
 	require.NoError(t, err)
 	require.Equal(t, Failed, find(t, r, "OVSDB").Verdict)
+	require.Equal(t, "version v1, ready, 3 pods", find(t, r, "agent").Reason)
+
+	packed := &bytes.Buffer{}
+	raw := func(context.Context, string) ([]byte, error) { return []byte("{}"), nil }
+	require.NoError(t, Bundle(t.Context(), BundleConfig{Config: cfg, Raw: raw}, packed))
+	files := unpack(t, packed.Bytes())
+	require.Contains(t, files["errors.txt"], "ovs.txt: ")
+	require.NotContains(t, files["errors.txt"], "doctor.txt")
+	for _, want := range []string{"✗ OVSDB ", "version v1, ready, 3 pods", "✓ southbound raft "} {
+		require.Contains(t, files["doctor.txt"], want)
+	}
+}
+
+// TestBrokenOff: an examination that its caller ends leaves what it had found.
+func TestBrokenOff(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cfg := bare(t)
+	cfg.Run = func(context.Context, Command) ([]byte, error) { return nil, fs.ErrNotExist }
+	cfg.LoadObjects = func(string, bool) ([]agent.Problem, []string, error) { cancel(); return nil, nil, nil }
+	cfg.Objects = t.TempDir()
+	r, err := Run(ctx, cfg)
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotEmpty(t, r.Findings)
 }
 
 func TestCancelledExamination(t *testing.T) {
@@ -394,4 +433,28 @@ CNI
       next: install it
 1 ✓  3 !  1 ✗
 `, out.String())
+}
+
+// TestWayOut: what the agent finds in the way is a line of its part, the worst first, each
+// with what to do; without an agent nothing is claimed.
+func TestWayOut(t *testing.T) {
+	shadow := agent.OutwardFault{Part: agent.PartRules, What: "a rule of another program decides first", Next: "iptables -D it"}
+	lost := agent.OutwardFault{Part: agent.PartRules, What: "set ovn40subnets is missing", Next: "fairlead status", Fatal: true}
+	gone := agent.OutwardFault{Part: agent.PartNetworks, What: "NIC eth1 of provider network net1 is gone", Next: "put it back", Fatal: true}
+	cfg := bare(t)
+	cfg.Agent = answering{status: agent.Status{Ready: true}, outward: agent.Outward{
+		Filter: "nftables", Faults: []agent.OutwardFault{shadow, lost, gone}, Subnets: make([]agent.OutwardSubnet, 2),
+	}}
+	r, err := Run(t.Context(), cfg)
+	require.NoError(t, err)
+	require.Equal(t, Finding{
+		Group: "Way out", Name: "rules and sets", Verdict: Failed, Reason: lost.What, Next: lost.Next, Details: []string{shadow.What + "; next: " + shadow.Next},
+	}, find(t, r, "rules and sets"))
+	require.Equal(t, Failed, find(t, r, "provider networks").Verdict)
+	require.Equal(t, "forwarding and rp_filter let the pods of 2 Subnets out", find(t, r, "sysctls").Reason)
+
+	cfg.Agent = nil
+	r, err = Run(t.Context(), cfg)
+	require.NoError(t, err)
+	require.Equal(t, Warning, find(t, r, "sysctls").Verdict)
 }

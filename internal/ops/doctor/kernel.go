@@ -149,6 +149,30 @@ func (m *machine) police() error {
 	})
 }
 
+// Netem is nil when this kernel can delay and lose packets.
+func Netem() error {
+	m := &machine{}
+	m.ns, m.nsErr = throwAway()
+	defer m.close()
+	return m.netem()
+}
+
+// netem sets what Open vSwitch sets for a delay without a rate.
+func (m *machine) netem() error {
+	return m.traffic(func(h *netlink.Handle, index int) error {
+		root := netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(1, 0), Parent: netlink.HANDLE_ROOT}
+		return h.QdiscReplace(netlink.NewNetem(root, netlink.NetemQdiscAttrs{Latency: 1000}))
+	})
+}
+
+func checkNetem(_ context.Context, m *machine) outcome {
+	if err := m.netem(); err != nil {
+		return warn("modprobe sch_netem; or use a kernel that has it",
+			"latency, jitter, limit and loss are stored but not enforced: the kernel refuses qdisc netem (%v)", err)
+	}
+	return good("qdisc netem was set")
+}
+
 func checkPolice(_ context.Context, m *machine) outcome {
 	if err := m.police(); err != nil {
 		return warn("modprobe -a act_police cls_matchall sch_ingress; or use a kernel that has them",

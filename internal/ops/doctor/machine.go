@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -27,9 +28,12 @@ type machine struct {
 	agentUp  bool
 	agentErr error
 	status   agent.Status
-	ovs      ovsFacts
-	ovsErr   error
-	plugins  *explain.Plugins
+	outward  agent.Outward
+	// outwardErr is why the agent did not tell it; nil where none runs.
+	outwardErr error
+	ovs        ovsFacts
+	ovsErr     error
+	plugins    *explain.Plugins
 	// runtimes are those that answer; runtimesErr is why others do not whose
 	// sockets are there.
 	runtimes    []runtimes.Live
@@ -48,17 +52,33 @@ func examine(ctx context.Context, cfg Config) *machine {
 	m.ns, m.nsErr = throwAway()
 	m.datapaths = kernelDatapaths()
 
-	ctx, cancel := context.WithTimeout(ctx, cfg.patience())
-	defer cancel()
-	m.ovs, m.ovsErr = readOVS(ctx, cfg.OVSDB, cfg.Bridge)
-	m.runtimes, m.runtimesErr = runtimes.Running(ctx, cfg.Sockets)
-	m.place = placeOf(ctx, cfg.Socket)
-	m.agentErr = errNoAgent
-	if cfg.Agent != nil {
-		m.status, m.agentErr = cfg.Agent.Status(ctx)
+	// Each has its own time, and nobody waits for another: one that is silent does not
+	// make the others look so.
+	var wg sync.WaitGroup
+	for _, read := range []func(context.Context){
+		func(ctx context.Context) { m.ovs, m.ovsErr = readOVS(ctx, cfg.OVSDB, cfg.Bridge) },
+		func(ctx context.Context) { m.runtimes, m.runtimesErr = runtimes.Running(ctx, cfg.Sockets) },
+		func(ctx context.Context) { m.place = placeOf(ctx, cfg.Socket) },
+		m.askAgent,
+	} {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, cfg.patience())
+			defer cancel()
+			read(ctx)
+		})
 	}
-	m.agentUp = m.agentErr == nil
+	wg.Wait()
 	return m
+}
+
+// askAgent asks the agent how it is.
+func (m *machine) askAgent(ctx context.Context) {
+	if m.agentErr = errNoAgent; m.cfg.Agent != nil {
+		m.status, m.agentErr = m.cfg.Agent.Status(ctx)
+	}
+	if m.agentUp = m.agentErr == nil; m.agentUp {
+		m.outward, m.outwardErr = m.cfg.Agent.Outward(ctx)
+	}
 }
 
 func (m *machine) close() {

@@ -97,10 +97,8 @@ func restore(ctx context.Context, a Asked) (view.Answer, error) {
 		return view.Answer{}, err
 	}
 	defer func() { _ = os.RemoveAll(draft) }() // it has another name where all went well
-	if len(a.Args) == 1 {
-		if err := unpack(ctx, a, draft); err != nil {
-			return view.Answer{}, fmt.Errorf("backup %s: %w", a.Args[0], err)
-		}
+	if err := fill(ctx, a, draft); err != nil {
+		return view.Answer{}, err
 	}
 	due := filepath.Join(home, fairlead.RestoreDir)
 	if err := os.Rename(draft, due); err != nil {
@@ -120,6 +118,22 @@ func restore(ctx context.Context, a Asked) (view.Answer, error) {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// fill puts a backup's databases into a folder, or none of what there was.
+func fill(ctx context.Context, a Asked, into string) error {
+	if len(a.Args) == 1 {
+		if err := unpack(ctx, a, into); err != nil {
+			return fmt.Errorf("backup %s: %w", a.Args[0], err)
+		}
+		return nil
+	}
+	for _, d := range []database{north0, south0} {
+		if err := hostfile.Write(filepath.Join(into, d.short+".db"), nil, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // unpack puts a backup's databases into a folder, and proves that they are OVN's.

@@ -74,12 +74,17 @@ func TestBackup(t *testing.T) {
 	none := asked()
 	none.Flags["empty"] = "true"
 	go func() {
-		for os.Remove(due) != nil && t.Context().Err() == nil { // which has no files
+		for os.Rename(due, taken+"-empty") != nil && t.Context().Err() == nil {
 			time.Sleep(time.Millisecond)
 		}
 	}()
 	_, err = restore(t.Context(), none)
 	require.NoError(t, err)
+	for _, name := range []string{"nb.db", "sb.db"} {
+		text, err := os.ReadFile(filepath.Join(taken+"-empty", name))
+		require.NoError(t, err)
+		require.Empty(t, text)
+	}
 
 	for _, bad := range []struct{ file, why string }{
 		{archive(t, "nb.db", whole["nb.db"]), "lacks a database"},
@@ -103,7 +108,7 @@ func TestBackup(t *testing.T) {
 	require.ErrorContains(t, err, "no member of central runs here")
 	left, err := os.ReadDir(home)
 	require.NoError(t, err)
-	require.Len(t, left, 1, "what was taken")
+	require.Len(t, left, 2, "what was taken")
 
 	// One restoration at a time.
 	require.NoError(t, os.MkdirAll(filepath.Join(due, "under way"), 0o700))

@@ -33,8 +33,8 @@ const (
 // endFlags say where OVN's databases are, and by which files they are asked.
 func endFlags() []Flag {
 	return []Flag{
-		{Name: "nb", Usage: "OVN's northbound `database` (default: the --nb of Deployment fairlead-controller, else this member of central's)"},
-		{Name: "sb", Usage: "OVN's southbound `database` (default: this node's ovn-remote, else this member of central's)"},
+		{Name: "nb", Usage: "OVN's northbound `database` (default: the --nb of Deployment fairlead-controller, else this member of central's, or one's by exec through the API server)"},
+		{Name: "sb", Usage: "OVN's southbound `database` (default: this node's ovn-remote, else this member of central's, or one's by exec through the API server)"},
 		{Name: "install-namespace", Default: defaultNamespace, Usage: "`namespace` that Fairlead is installed in"},
 		{Name: "ovsdb", Default: defaultOVSDB, Usage: "this node's Open vSwitch `database`"},
 		{Name: "central-run-dir", Default: defaultMember, Usage: "`folder` of a member of central on this machine, or in this container: its sockets"},
@@ -61,7 +61,8 @@ func member(a Asked, short string) string {
 }
 
 // northOf is where the northbound database is: as the flag says, else as the
-// installation's Deployment does, else at a member of central that runs here.
+// installation's Deployment does, else at a member of central that runs here, or
+// behind the API server.
 func northOf(ctx context.Context, a Asked) (rows.Place, error) {
 	p := rows.Place{Endpoint: a.Flags["nb"], TLS: tlsOf(a)}
 	if p.Endpoint != "" {
@@ -71,6 +72,9 @@ func northOf(ctx context.Context, a Asked) (rows.Place, error) {
 	p.Endpoint, err = ofDeployment(ctx, a, "--nb=")
 	if here := member(a, "nb"); here != "" && (p.Endpoint == "" || unshown(p)) {
 		return rows.Place{Endpoint: here}, nil
+	}
+	if unshown(p) {
+		return relayed(a, "nb", p, err)
 	}
 	return p, err
 }
@@ -108,7 +112,8 @@ func ofDeployment(ctx context.Context, a Asked, flag string) (string, error) {
 }
 
 // southOf is where the southbound database is: as the flag says, else where this
-// node's ovn-controller is connected, else at a member of central that runs here.
+// node's ovn-controller is connected, else at a member of central that runs here, or
+// behind the API server.
 func southOf(ctx context.Context, a Asked) (rows.Place, error) {
 	p := rows.Place{Endpoint: a.Flags["sb"], TLS: tlsOf(a)}
 	if p.Endpoint == "" {
@@ -119,19 +124,24 @@ func southOf(ctx context.Context, a Asked) (rows.Place, error) {
 		case here != "":
 			return rows.Place{Endpoint: here}, nil
 		case err != nil:
-			return p, fmt.Errorf("this node's Open vSwitch does not tell: %w", err)
+			return relayed(a, "sb", p, fmt.Errorf("this node's Open vSwitch does not tell: %w", err))
 		default:
-			return p, errors.New("this node's Open vSwitch has no external_ids:ovn-remote")
+			return relayed(a, "sb", p, errors.New("this node's Open vSwitch has no external_ids:ovn-remote"))
 		}
 	}
-	if own := rows.FilesIn(filepath.Join(a.Flags["state-dir"], "ovn")); strings.Contains(p.Endpoint, "ssl:") && p.TLS == (rows.TLS{}) {
-		p.TLS = own
+	if unshown(p) {
+		p.TLS = rows.FilesIn(filepath.Join(a.Flags["state-dir"], "ovn"))
+	}
+	if unshown(p) {
+		return relayed(a, "sb", p, nil)
 	}
 	return p, nil
 }
 
 // switchIDs are the external ids of a node's Open vSwitch.
 func switchIDs(ctx context.Context, endpoint string) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, memberLimit) // what is asked next has the rest
+	defer cancel()
 	db, err := rows.Open(ctx, rows.Switch, rows.Place{Endpoint: endpoint}, false)
 	if err != nil {
 		return nil, err

@@ -113,13 +113,31 @@ func (h health) changes(ctx context.Context) []doctor.Finding {
 	if err != nil || unshown(nb) {
 		nb = rows.Place{}
 	}
-	return []doctor.Finding{settled(ctx, func(ctx context.Context) doctor.Finding {
+	return append(h.restored(ctx, nb), settled(ctx, func(ctx context.Context) doctor.Finding {
 		f, err := h.lag(ctx, nb, sb)
 		if err != nil {
 			return finding("changes carried out", doctor.Failed, h.pods("fairlead-central"), "OVN's databases do not tell: %v", err)
 		}
 		return f
-	})}
+	}))
+}
+
+// restoredFor is how long it is told that the API server's objects are those of a snapshot.
+const restoredFor = 24 * time.Hour
+
+// restored tells, for a while, that the API server's database went back.
+func (h health) restored(ctx context.Context, nb rows.Place) []doctor.Finding {
+	at, err := progressOf(ctx, nb)
+	parts := strings.Fields(at.back)
+	if err != nil || len(parts) != 3 {
+		return nil // a database that does not answer the next line tells
+	}
+	if when, err := time.Parse(time.RFC3339, parts[0]); err != nil || h.now.Sub(when) > restoredFor {
+		return nil
+	}
+	return []doctor.Finding{finding("API server's database", doctor.Warning,
+		"see that kubelets and the cluster's own controllers were restarted since then: their watches tell nothing",
+		"it was restored from an old snapshot: seen at %s, its revision was %s and became %s", parts[0], parts[1], parts[2])}
 }
 
 // progress is how far a change has come, by its number.
@@ -127,6 +145,7 @@ type progress struct {
 	asked, northd int
 	known         bool // the northbound database was asked
 	leader        string
+	back          string // when the API server's database went back (ovn.KeyBack)
 }
 
 func progressOf(ctx context.Context, place rows.Place) (p progress, err error) {
@@ -143,7 +162,8 @@ func progressOf(ctx context.Context, place rows.Place) (p progress, err error) {
 		return p, err
 	}
 	p = progress{asked: rows.Number(found[0]["nb_cfg"]), northd: rows.Number(found[0]["sb_cfg"]), known: true}
-	if ids := rows.Map(found[0]["external_ids"]); ids["fairlead-holder"] != "" {
+	ids := rows.Map(found[0]["external_ids"])
+	if p.back = ids["fairlead-api-went-back"]; ids["fairlead-holder"] != "" {
 		p.leader = "controller " + ids["fairlead-holder"] + " writes, epoch " + ids["fairlead-epoch"]
 	}
 	return p, nil

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math/big"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -129,9 +130,40 @@ func TestLag(t *testing.T) {
 	}
 	c.Nbctl("set", "nb_global", ".", "external_ids:fairlead-holder=ctl-1", "external_ids:fairlead-epoch=7")
 	require.Equal(t, []string{"controller ctl-1 writes, epoch 7"}, until(t, doctor.OK, look).Details)
+	packed(t, c)
+	back := func(ago time.Duration) doctor.Finding {
+		c.Nbctl("set", "nb_global", ".", fmt.Sprintf(`external_ids:fairlead-api-went-back="%s 900 20"`, time.Now().Add(-ago).UTC().Format(time.RFC3339)))
+		return h.changes(t.Context())[0]
+	}
+	require.Equal(t, doctor.Warning, back(time.Hour).Verdict)
+	require.Contains(t, back(time.Hour).Reason, "its revision was 900 and became 20")
+	require.Equal(t, "changes carried out", back(25*time.Hour).Name)
 	c.KillNorthd()
 	c.Nbctl("set", "nb_global", ".", "nb_cfg=50")
 	require.Contains(t, until(t, doctor.Failed, look).Reason, "ovn-northd is behind: change ")
+}
+
+// packed proves that a support bundle has how a cluster's databases are, how far changes
+// have come, and until when certificates are good.
+func packed(t *testing.T, c *ovn.Central) {
+	t.Helper()
+	state := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(state, "ovn"), 0o700))
+	for _, file := range []string{"cert.pem", "ca.pem"} {
+		require.NoError(t, os.WriteFile(filepath.Join(state, "ovn", file), pemOf(t, "n1", -time.Hour, 30*24*time.Hour), 0o600))
+	}
+	cfg := doctor.Config{StateDir: state, OVSDB: "unix:/nonexistent", Run: func(context.Context, doctor.Command) ([]byte, error) { return nil, os.ErrNotExist }}
+	flags := lookedAt(t, map[string]string{"nb": c.NB(), "sb": c.SB()}).Flags
+	Beside(&cfg, client.Origin{}, func(name string) string { return flags[name] })
+	file := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	require.NoError(t, doctor.BundleFile(t.Context(), file, doctor.BundleConfig{
+		Config: cfg, Raw: func(context.Context, string) ([]byte, error) { return nil, os.ErrNotExist },
+	}))
+	found, err := exec.CommandContext(t.Context(), "tar", "-xzOf", file, "fairlead/doctor.txt").Output()
+	require.NoError(t, err)
+	for _, want := range []string{"northbound raft ", "southbound raft ", "changes carried out ", "all 2 chassis have change ", "controller ctl-1 writes, epoch 7", "n1, until "} {
+		require.Contains(t, string(found), want)
+	}
 }
 
 // pemOf is a certificate with a life around now.

@@ -18,6 +18,8 @@ import (
 	"github.com/fairlead/fairlead/internal/ops/client"
 	"github.com/fairlead/fairlead/internal/ops/client/view"
 	"github.com/fairlead/fairlead/internal/ops/doctor"
+	"github.com/fairlead/fairlead/internal/ops/kubeovn"
+	"github.com/fairlead/fairlead/internal/ops/wayout"
 )
 
 // Question is a command.
@@ -69,6 +71,11 @@ type Asked struct {
 	// Hand hands the caller's streams to a program that answers itself, and gives its
 	// exit code.
 	Hand func(argv ...string) (int, error)
+	// The caller's streams.
+	In  io.Reader
+	Out io.Writer
+	// relay leads to a database of a member of central ("nb", "sb"); nil: there is none.
+	relay func(short string) (endpoint string, err error)
 }
 
 // On tells that a switch is on.
@@ -91,8 +98,14 @@ func All() []Question {
 	}, {
 		Under: "describe", Use: "subnet", Args: []string{"NAME"}, Short: "All that is known of a Subnet: counts, who reaches it, the way out, conditions", Ask: subnet,
 	}, {
-		Under: "describe", Use: "node", Args: []string{"NAME"}, Short: "All that is known of a node's network: chassis, tunnels, certificate, conditions, pods",
+		Under: "describe", Use: "node", Args: []string{"[NAME]"}, Short: "All that is known of a node's network: chassis, tunnels, certificate, conditions, pods; of this node the way out: rules, sets, routes and NICs",
 		Flags: endFlags(), Ask: node,
+	}, {
+		Use: "explain", Args: []string{"[NAMESPACE/]POD"}, Short: "How a pod's packets leave: by which node, rule and gateway, and as whom the world sees them", Long: wayout.Help,
+		Flags: []Flag{{Name: "namespace", Letter: "n", Usage: "`namespace` of a POD without one (default: the context's; without a cluster \"default\")"}},
+		Ask: func(ctx context.Context, a Asked) (view.Answer, error) {
+			return wayout.Ask(ctx, a.Origin, a.Args[0], a.Flags["namespace"])
+		},
 	}, {
 		Use: "trace", Args: []string{"[NAMESPACE/]POD", "DST", "[tcp:PORT|udp:PORT|icmp]"}, Short: "What becomes of a pod's packet: policies, Service, router, tunnel, node; the verdict last",
 		Long: traceHelp, Ask: traced,
@@ -101,11 +114,20 @@ func All() []Question {
 			{Name: "ipv6", Switch: true, Usage: "where DST has addresses of both families"}, {Name: "bridge", Default: "br-int", Usage: "this node's `bridge`"},
 		}, endFlags()...),
 	}, {
-		Under: "import", Use: "kube-ovn", Short: "What Fairlead would make of a cluster of Kube-OVN; exit code 1 when something stands in the way",
-		Long: importHelp, Flags: []Flag{{Name: "plan", Switch: true, Usage: "look and change nothing (default)"}}, Ask: takenOver,
+		Under: "import", Use: "kube-ovn", Short: "What Fairlead would make of a cluster of Kube-OVN, exit code 1 when something stands in the way; take this node's rules over, or give them back",
+		Long: kubeovn.Help, Ask: func(ctx context.Context, a Asked) (view.Answer, error) { return kubeovn.Ask(ctx, a.Origin, a.Flags) },
+		Flags: []Flag{
+			{Name: "plan", Switch: true, Usage: "look and change nothing (default)"},
+			{Name: "apply", Switch: true, Usage: "keep what this node's packet filter has of Kube-OVN, for the agent to take over"},
+			{Name: "rollback", Switch: true, Usage: "give it back"},
+			{Name: "import-dir", Default: "/var/lib/fairlead/import", Usage: "`folder` of what is kept"},
+		},
 	}, tool("nbctl", "northbound"), tool("sbctl", "southbound"), {
 		Under: "ovn", Use: "backup", Args: []string{"FILE"}, Short: "Write OVN's databases to a file, a tar archive of both; may be /dev/stdout",
 		Long: " On a\nmember of central it needs no leader: what this member has is written.", Flags: endFlags(), Ask: backup,
+	}, {
+		Under: "ovn", Use: "connect", Args: []string{"nb|sb"}, Short: "Lead standard input and output to a database of the member of central that runs here",
+		Long: " By it the\nother commands reach central through the API server (exec).", Flags: endFlags(), Hands: true, Ask: connect,
 	}, {
 		Under: "ovn", Use: "restore", Args: []string{"[FILE]"}, Short: "Begin OVN's databases anew, from a backup, on the member of central that runs here",
 		Long: restoreHelp, Ask: restore,
@@ -173,17 +195,15 @@ func subnet(ctx context.Context, a Asked) (view.Answer, error) {
 }
 
 func node(ctx context.Context, a Asked) (view.Answer, error) {
-	if err := onlyAPI(a, "a node", "`fairlead status` has what this node's agent knows"); err != nil {
+	n, err := wayout.Node(ctx, a.Origin, append(a.Args, "")[0])
+	switch {
+	case err != nil:
 		return view.Answer{}, err
+	case a.API == nil:
+		return shown(a, *n.Outward, view.Outward), nil
 	}
-	n, err := a.API.Node(ctx, a.Args[0])
-	if errors.Is(err, core.ErrNotFound) {
-		return view.Answer{}, hint.On(fmt.Errorf("there is no node %q: %w", a.Args[0], core.ErrNotFound), "`kubectl get nodes` lists all")
-	}
-	if err == nil {
-		chassis(ctx, a, &n)
-	}
-	return shown(a, n, view.NodeDetail), err
+	chassis(ctx, a, &n)
+	return shown(a, n, view.NodeDetail), nil
 }
 
 const leaksHelp = `

@@ -170,6 +170,15 @@ func (c *clients) nodes() *cache.ListWatch {
 	}
 }
 
+// revision is that of the server's database.
+func revision(ctx context.Context, c *clients) (string, error) {
+	list, err := c.meta.Resource(nodeResource).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return "", err
+	}
+	return list.ResourceVersion, nil
+}
+
 // podsOf asks for the metadata of a node's pods.
 func (c *clients) podsOf(node string) *cache.ListWatch {
 	mine := "spec.nodeName=" + node

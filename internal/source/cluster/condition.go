@@ -31,6 +31,7 @@ type conditions struct {
 	want  map[string]condition
 	wrote map[string]condition
 	to    string
+	backs int // as in written
 }
 
 // Condition sets one condition of a pod, and publishes it like the status:
@@ -61,10 +62,11 @@ func (p *Publisher) Condition(pod core.Pod, kind, status, reason, message string
 // writeConditions applies a pod's conditions where they differ from what was
 // applied last. All go in one apply: what is left out would be removed.
 func (p *Publisher) writeConditions(ctx context.Context, i id, have pod) error {
+	backs := p.src.revisions.Backs()
 	p.mu.Lock()
 	c, ok := p.conditions[i]
 	p.mu.Unlock()
-	if !ok || !have.is(c.uid) || (c.to == have.uid && maps.Equal(c.want, c.wrote)) {
+	if !ok || !have.is(c.uid) || (c.to == have.uid && c.backs == backs && maps.Equal(c.want, c.wrote)) {
 		return nil
 	}
 	body := podPatch(i, have.uid)
@@ -77,7 +79,7 @@ func (p *Publisher) writeConditions(ctx context.Context, i id, have pod) error {
 	defer p.mu.Unlock()
 	now, ok := p.conditions[i]
 	if ok && now.uid == c.uid {
-		now.wrote, now.to = c.want, have.uid
+		now.wrote, now.to, now.backs = c.want, have.uid, backs
 		p.conditions[i] = now
 	}
 	return nil

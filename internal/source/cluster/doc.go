@@ -16,7 +16,7 @@
 // patch of pods/status and nodes/status;
 // create of events (events.k8s.io); with a per-node certificate also create, get,
 // list, watch of certificatesigningrequests. Package identity needs those too, and get,
-// list, watch of one ConfigMap.
+// list, watch of one ConfigMap; an agent with OVN the same of one Lease.
 //
 // It decides nothing about a pod (resolve's work) and knows no kernel.
 package cluster

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/source/cluster/health"
 	"github.com/fairlead/fairlead/internal/source/cluster/login"
 )
 
@@ -86,7 +87,7 @@ func newNodeSlices() *nodeSlices {
 }
 
 // run follows the slices of a node once somebody wants them.
-func (s *nodeSlices) run(ctx context.Context, c *clients, node string, h *health) {
+func (s *nodeSlices) run(ctx context.Context, c *clients, node string, h *health.Health) {
 	select {
 	case <-s.wanted:
 		follow(ctx, s.mirror, c.chosen(sliceResource, "spec.nodeName="+node), &object{}, h)

@@ -10,7 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/flowcontrol"
 
+	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/lib/retry"
 	"github.com/fairlead/fairlead/internal/source/cluster/login"
 	"github.com/fairlead/fairlead/internal/source/cluster/share"
 )
@@ -140,6 +142,21 @@ func (e *events) fresh(what string, now time.Time) bool {
 	return true
 }
 
+// Warn tells of a pod what its owner should know, once.
+func (p *Publisher) Warn(pod core.Pod, reason, note string) {
+	if p.events.fresh(pod.String()+"\x00"+pod.UID+"\x00"+note, time.Now()) {
+		p.events.tell(pod, "Warning", reason, note)
+	}
+}
+
+// WarnSubnet tells of a Subnet what its owner should know, once.
+func (p *Publisher) WarnSubnet(name, reason, note string) {
+	if s, _ := p.events.src.pools.subnets.get(id{Name: name}); p.events.fresh("Subnet "+name+note, time.Now()) {
+		about := regarding{APIVersion: v1.GroupVersion.String(), Kind: "Subnet", Name: name, UID: s.uid}
+		p.events.enqueue(metav1.NamespaceDefault, event{Action: "Set", Type: "Warning", Reason: reason, Note: note, Regarding: about})
+	}
+}
+
 func (e *events) tell(p core.Pod, kind, reason, note string) {
 	if p.UID == "" || staticUID.MatchString(p.UID) { // describe finds events by the API's UID
 		if known, ok := e.src.pods.get(idOf(p)); ok {
@@ -216,7 +233,7 @@ func (e *events) run(ctx context.Context) {
 func (e *events) send(ctx context.Context, v event) {
 	for range eventAttempts {
 		err := e.post(ctx, v)
-		if err == nil || login.Refused(err) || !pause(ctx, eventPause) {
+		if err == nil || login.Refused(err) || !retry.Sleep(ctx, eventPause) {
 			break
 		}
 	}

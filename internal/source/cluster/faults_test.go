@@ -1,10 +1,15 @@
 package cluster_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/source/cluster"
@@ -95,4 +100,50 @@ func TestRelistAfter410(t *testing.T) {
 		again = again || r.Verb == "list" || strings.Contains(r.URI, "sendInitialEvents=true")
 	}
 	require.True(t, again, "the watch went on: the test made no 410")
+}
+
+// The database behind the API server is replaced by an old snapshot: what the agent
+// knows is what there is, and what it wrote since is written again. Watches go on from
+// where they stood, and tell nothing.
+func TestOldSnapshot(t *testing.T) {
+	t.Parallel()
+	c := kube.Start(t, kube.Options{})
+	const ns, node, note = "default", "node1", "ovn.kubernetes.io/test"
+	config, _ := account(c, ns)
+	c.RegisterNode(node)
+	a := newAgent(t, cluster.Config{Kubeconfig: config, Node: node})
+	a.synced()
+	stays := makePod(c, ns, "stays", node, networks, "one")
+	require.NoError(t, (<-a.askPod(stays)).err)
+	rollBack := c.Snapshot()
+
+	goes := makePod(c, ns, "goes", node)
+	makePod(c, ns, "stays", node, networks, "two")
+	a.attach(record(stays, "c1", "10.16.0.2"))
+	a.Condition(stays, "example.com/told", "True", "Test", "")
+	told := func() bool {
+		p, err := c.Client().CoreV1().Pods(ns).Get(t.Context(), "stays", metav1.GetOptions{})
+		return err == nil && p.Annotations["k8s.v1.cni.cncf.io/network-status"] != "" &&
+			slices.ContainsFunc(p.Status.Conditions, func(o corev1.PodCondition) bool { return o.Type == "example.com/told" })
+	}
+	eventually(t, "what is told", told)
+	for i := range 20 { // what comes after the snapshot is less
+		_, err := c.Client().CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"%d"}}}`, note, i), metav1.PatchOptions{})
+		require.NoError(t, err)
+	}
+	eventually(t, "all of it", func() bool {
+		now, err := a.Known(stays)
+		_, there := a.Known(goes)
+		return err == nil && there == nil && now.Annotations[networks] == "two" && a.Note(note) == "19"
+	})
+
+	rollBack() // nothing of it is told by then, unless the agent was quick
+	comes := makePod(c, ns, "comes", node)
+	eventually(t, "what there is", func() bool {
+		now, err := a.Known(stays)
+		_, gone := a.Known(goes)
+		_, there := a.Known(comes)
+		return err == nil && now.Annotations[networks] == "one" && gone != nil && there == nil && a.Note(note) == ""
+	})
+	eventually(t, "what was told", told)
 }

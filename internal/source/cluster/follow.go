@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
+
+	"github.com/fairlead/fairlead/internal/source/cluster/health"
 )
 
 const (
@@ -27,7 +29,7 @@ const (
 )
 
 // follow keeps m equal to what the server has, until ctx ends.
-func follow[T any](ctx context.Context, m *mirror[T], lw *cache.ListWatch, example runtime.Object, h *health) {
+func follow[T any](ctx context.Context, m *mirror[T], lw *cache.ListWatch, example runtime.Object, h *health.Health) {
 	// What the reflector would log is told by health and Problems.
 	quiet := logr.Discard()
 	ctx = logr.NewContext(ctx, quiet)
@@ -51,12 +53,12 @@ func follow[T any](ctx context.Context, m *mirror[T], lw *cache.ListWatch, examp
 
 // noting watches the requests of a reflector: their outcome is what is known of
 // the server's health, and of the right to read this kind.
-func (m *mirror[T]) noting(lw *cache.ListWatch, h *health) *cache.ListWatch {
+func (m *mirror[T]) noting(lw *cache.ListWatch, h *health.Health) *cache.ListWatch {
 	note := func(ctx context.Context, err error) {
 		if ctx.Err() != nil {
 			return
 		}
-		h.note(err)
+		h.Note(err)
 		if apierrors.IsNotFound(err) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 			err = nil // absent is an answer; and 410 is mended by a list
 		}

@@ -17,7 +17,7 @@ func (s *Source) KnownPod(ctx context.Context, want core.Pod) (*resolve.Pod, err
 		if staticUID.MatchString(want.UID) {
 			patience = staticPatience
 		}
-		waiting, stop := s.health.patient(ctx, patience)
+		waiting, stop := s.health.Patient(ctx, patience, downPatience)
 		s.awaitComplete(waiting)
 		stop()
 	}

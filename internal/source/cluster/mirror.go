@@ -28,8 +28,8 @@ type mirror[T any] struct {
 	heard func(i id, before, now *T)
 	// passed is called after each event and after each list as a whole.
 	passed func()
-	// alive is called at each sign of life of the server.
-	alive func()
+	// alive is called at each sign of life of the server, with its resourceVersion.
+	alive func(version string)
 
 	mu      sync.RWMutex
 	items   map[id]T
@@ -45,7 +45,7 @@ var (
 
 func newMirror[T any](kind string, read func(metav1.Object) T, heard func(id, *T, *T)) *mirror[T] {
 	return &mirror[T]{
-		kind: kind, read: read, heard: heard, passed: func() {}, alive: func() {},
+		kind: kind, read: read, heard: heard, passed: func() {}, alive: func(string) {},
 		items: map[id]T{}, waiters: map[id][]chan struct{}{},
 	}
 }
@@ -59,7 +59,7 @@ func (m *mirror[T]) Update(obj any) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", m.kind, err)
 	}
-	m.alive()
+	m.alive(o.GetResourceVersion())
 	m.set(i, m.read(o))
 	return nil
 }
@@ -80,11 +80,11 @@ func (m *mirror[T]) set(i id, now T) {
 
 // Delete implements cache.ReflectorStore.
 func (m *mirror[T]) Delete(obj any) error {
-	i, _, err := identify(obj)
+	i, o, err := identify(obj)
 	if err != nil {
 		return fmt.Errorf("%s: %w", m.kind, err)
 	}
-	m.alive()
+	m.alive(o.GetResourceVersion())
 	m.mu.Lock()
 	before, was := m.items[i]
 	delete(m.items, i)
@@ -98,7 +98,7 @@ func (m *mirror[T]) Delete(obj any) error {
 
 // Replace implements cache.ReflectorStore: the first list, and each one after
 // the server forgot where the watch stood (410).
-func (m *mirror[T]) Replace(list []any, _ string) error {
+func (m *mirror[T]) Replace(list []any, version string) error {
 	fresh := make(map[id]T, len(list))
 	for _, obj := range list {
 		i, o, err := identify(obj)
@@ -115,6 +115,7 @@ func (m *mirror[T]) Replace(list []any, _ string) error {
 		m.wake(i)
 	}
 	m.mu.Unlock()
+	m.alive(version)
 	m.tell(before, maps.Clone(fresh))
 	m.passed()
 	return nil
@@ -150,8 +151,8 @@ func (m *mirror[T]) Transformer() cache.TransformFunc {
 
 // Bookmark implements cache.ReflectorBookmarkStore: the server says every minute
 // that nothing happened.
-func (m *mirror[T]) Bookmark(string) error {
-	m.alive()
+func (m *mirror[T]) Bookmark(version string) error {
+	m.alive(version)
 	return nil
 }
 

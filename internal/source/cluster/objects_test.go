@@ -109,6 +109,16 @@ func TestSubnets(t *testing.T) {
 	eventually(t, "what OVN carries out", func() bool { return slices.Equal([]string{"ovn-default+", "secret"}, withOVN.names()) })
 	c.Delete(subnetYAML("secret", ""))
 
+	// One that a controller made to show what it serves declares nothing, until somebody changes it.
+	const shown = `{apiVersion: kubeovn.io/v1, kind: Subnet, metadata: {name: join, annotations: {fairlead.io/shown: '{"cidrBlock":"10.50.0.0/24"}'}}, spec: {cidrBlock: CIDR}}`
+	c.Apply(strings.Replace(shown, "CIDR", "10.50.0.0/24", 1))
+	c.Apply(subnetYAML("after", `cidrBlock: 10.51.0.0/24`))
+	become("after", "ovn-default+")
+	c.Apply(strings.Replace(shown, "CIDR", "10.50.0.0/25", 1))
+	become("after", "join", "ovn-default+")
+	c.Delete(subnetYAML("join", ""))
+	c.Delete(subnetYAML("after", ""))
+
 	c.Apply(subnetYAML("tagged", `cidrBlock: 10.20.0.0/24, vlan: v7`))
 	eventually(t, "the missing Vlan", func() bool { return strings.Contains(a.problems(), `Subnet tagged: spec.vlan: there is no Vlan "v7"`) })
 	c.Apply(`{apiVersion: kubeovn.io/v1, kind: Vlan, metadata: {name: v7}, spec: {id: 7}}`)

@@ -49,12 +49,13 @@ type pod struct {
 	notes map[string]string
 	// controller is the kind of the owner that made the pod.
 	controller string
+	machine    string // resolve.Pod.Machine
 }
 
 func readPod(o metav1.Object) pod {
 	p := pod{uid: string(o.GetUID()), rv: o.GetResourceVersion(), notes: kept(o.GetAnnotations())}
 	if owner := metav1.GetControllerOfNoCopy(o); owner != nil {
-		p.controller = owner.Kind
+		p.controller, p.machine = owner.Kind, v1.MachineOf(owner)
 	}
 	return p
 }
@@ -80,7 +81,7 @@ func (p pod) answer(want core.Pod) *resolve.Pod {
 	if want.UID == "" {
 		want.UID = p.uid
 	}
-	return &resolve.Pod{Pod: want, Annotations: p.notes, Controller: p.controller}
+	return &resolve.Pod{Pod: want, Annotations: p.notes, Controller: p.controller, Machine: p.machine}
 }
 
 // Pod implements resolve.Source. It waits for a pod that is not known yet, or
@@ -97,7 +98,7 @@ func (s *Source) Pod(ctx context.Context, want core.Pod) (*resolve.Pod, error) {
 	if static {
 		patience = staticPatience
 	}
-	waiting, stop := s.health.patient(ctx, patience)
+	waiting, stop := s.health.Patient(ctx, patience, downPatience)
 	defer stop()
 	p, ok := s.pods.await(waiting, i, func(p pod) bool { return p.is(want.UID) })
 	switch {
@@ -189,7 +190,7 @@ func ask[T any](ctx context.Context, s *Source, question func(context.Context, *
 	defer stop()
 	v, err := question(limited, c)
 	if ctx.Err() == nil {
-		s.health.note(err)
+		s.health.Note(err)
 	}
 	if err == nil || apierrors.IsNotFound(err) {
 		return v, err
@@ -200,7 +201,7 @@ func ask[T any](ctx context.Context, s *Source, question func(context.Context, *
 // unreachable is err, of a question to the API server, as one that wraps
 // core.ErrUnavailable; where the server is known to be down, it says since when.
 func (s *Source) unreachable(err error) error {
-	if down := s.health.down(); down != nil {
+	if down := s.health.Down(); down != nil {
 		return down
 	}
 	if err == nil {
@@ -225,6 +226,9 @@ func (s *Source) podHeard(i id, before, now *pod) {
 	s.mu.Unlock()
 	if publisher != nil {
 		publisher(i)
+	}
+	if now == nil || before != nil && before.uid != now.uid {
+		s.gone()
 	}
 	if now == nil || (before != nil && before.uid == now.uid && sameRequests(before.notes, now.notes)) {
 		return

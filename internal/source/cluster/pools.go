@@ -21,27 +21,30 @@ import (
 // subnet is a Subnet as declared.
 type subnet struct {
 	declare.Subnet
+	uid    string
 	made   time.Time
 	faults []declare.Fault
 	needs  []declare.Fault // where no OVN carries it
 	// first: it is meant to be the default one, be it right or wrong.
 	first bool
+	shown bool // it declares nothing (v1.Shown)
 }
 
 // vlan is a Vlan as declared.
 type vlan struct {
-	vid    int
+	declare.Vlan
 	faults []declare.Fault
 }
 
 func readSubnet(o metav1.Object) subnet {
 	var spec v1.SubnetSpec
-	s := subnet{made: o.GetCreationTimestamp().Time}
+	s := subnet{uid: string(o.GetUID()), made: o.GetCreationTimestamp().Time}
 	if raw, ok := o.(*object); ok {
 		if err := decode(raw.Spec, &spec); err != nil {
 			s.faults = []declare.Fault{{Path: "spec", Reason: err.Error()}}
 		}
 	}
+	s.shown = v1.Shown(o.GetAnnotations(), spec)
 	s.first = spec.Default || o.GetName() == v1.DefaultSubnet
 	if len(s.faults) == 0 {
 		s.Subnet, s.faults = declare.ReadSubnet(o.GetName(), spec)
@@ -59,8 +62,8 @@ func readVlan(o metav1.Object) vlan {
 			return vlan{faults: []declare.Fault{{Path: "spec", Reason: err.Error()}}}
 		}
 	}
-	vid, faults := declare.ReadVlan(spec)
-	return vlan{vid: vid, faults: faults}
+	v, faults := declare.ReadVlan(spec)
+	return vlan{v, faults}
 }
 
 // decode fills to. Fields that it does not know are those of a newer or another
@@ -87,7 +90,7 @@ type pools struct {
 	serving  []core.Subnet
 	problems []resolve.Problem
 	good     map[string]declare.Subnet // last good declarations of Subnets
-	vids     map[string]int            // last good ids of Vlans
+	vids     map[string]declare.Vlan   // last good versions of Vlans
 }
 
 func newPools(log *slog.Logger) *pools {
@@ -170,12 +173,12 @@ func (p *pools) report(before []resolve.Problem) {
 	}
 }
 
-// readVlans are the ids of the Vlans; one that is wrong keeps its last good id.
-func (p *pools) readVlans() map[string]int {
-	vids := map[string]int{}
+// readVlans are the Vlans; one that is wrong keeps its last good version.
+func (p *pools) readVlans() map[string]declare.Vlan {
+	vids := map[string]declare.Vlan{}
 	for i, v := range p.vlans.all() {
 		if len(v.faults) == 0 {
-			vids[i.Name] = v.vid
+			vids[i.Name] = v.Vlan
 			continue
 		}
 		for _, f := range v.faults {
@@ -200,6 +203,9 @@ func (p *pools) declared() (decls []declare.Subnet, withheld bool) {
 	good := map[string]declare.Subnet{}
 	for _, i := range names {
 		s := all[i]
+		if s.shown {
+			continue
+		}
 		if !p.ovn {
 			s.faults = append(s.faults, s.needs...)
 		}

@@ -73,6 +73,8 @@ type written struct {
 	uid  string
 	text string
 	rv   string // resourceVersion that the write made
+	// backs is how often the server's database was an older one by then.
+	backs int
 }
 
 // Held is what a pod's sandbox has of networks, complete and not about to go.
@@ -223,7 +225,7 @@ func (p *Publisher) pending(i id, have pod, text string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w, ok := p.written[i]
-	if !ok || w.uid != have.uid || w.text != text {
+	if !ok || w.uid != have.uid || w.text != text || w.backs != p.src.revisions.Backs() {
 		return false
 	}
 	order, err := resourceversion.CompareResourceVersion(have.rv, w.rv)
@@ -234,13 +236,14 @@ func (p *Publisher) pending(i id, have pod, text string) bool {
 func (p *Publisher) writeStatus(ctx context.Context, i id, uid, text string) error {
 	body := podPatch(i, uid)
 	body.Metadata.Annotations = map[string]string{v1.AnnStatus: text}
+	backs := p.src.revisions.Backs()
 	rv, err := p.apply(ctx, i, body, statusManager)
 	if err != nil || rv == "" {
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.written[i] = written{uid: uid, text: text, rv: rv}
+	p.written[i] = written{uid: uid, text: text, rv: rv, backs: backs}
 	return nil
 }
 
@@ -285,7 +288,7 @@ func (p *Publisher) apply(ctx context.Context, i id, body patch, manager string)
 	force := true
 	out, err := c.meta.Resource(podResource).Namespace(i.Namespace).Patch(ctx, i.Name, types.ApplyPatchType, raw,
 		metav1.PatchOptions{FieldManager: manager, Force: &force, FieldValidation: unchecked}, "status")
-	p.src.health.note(err)
+	p.src.health.Note(err)
 	p.src.denied.Note("pods/status", err)
 	switch {
 	case err == nil:

@@ -2,19 +2,23 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/fairlead/fairlead/internal/lib/retry"
+	"github.com/fairlead/fairlead/internal/source/cluster/health"
 	"github.com/fairlead/fairlead/internal/source/cluster/login"
 )
 
 const (
 	// loginRetry is the pause after credentials that cannot be used.
 	loginRetry = 2 * time.Second
-	// loginAudit is how often the credentials are compared with those in use.
-	loginAudit = 10 * time.Second
+	// loginAudit is how often the credentials are compared with those in use, and
+	// revisionAudit the database's revision with those before, if the server was not away.
+	loginAudit, revisionAudit = 10 * time.Second, time.Minute
 )
 
 // Config says which API server a Source reads, as whom, and for which node.
@@ -32,21 +36,11 @@ func (s *Source) Run(ctx context.Context) {
 			c, err = newClients(l.REST)
 		}
 		if err != nil {
-			s.health.note(err)
-			pause(ctx, loginRetry)
+			s.health.Note(err)
+			retry.Sleep(ctx, loginRetry)
 			continue
 		}
 		s.session(ctx, c, l)
-	}
-}
-
-// pause sleeps; false when ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -65,9 +59,21 @@ func (s *Source) session(ctx context.Context, c *clients, l login.Login) {
 	wg.Go(func() { follow(ctx, s.nodes, c.nodes(), &metav1.PartialObjectMetadata{}, s.health) })
 	wg.Go(func() { follow(ctx, s.self, c.chosen(nodeResource, "metadata.name="+s.Node), &object{}, s.health) })
 	wg.Go(func() { s.dra.run(ctx, c, s.Node, s.health) })
-	for pause(ctx, loginAudit) {
+	falls, compared := s.health.Falls(), time.Now()
+	for retry.Sleep(ctx, loginAudit) {
 		if l.Changed() {
 			s.Log.Info("credentials changed; connecting anew", "kubeconfig", l.File)
+			stop()
+		}
+		now := s.health.Falls()
+		if now == falls && time.Since(compared) < revisionAudit {
+			continue
+		}
+		err := s.revisions.Compare(ctx, func(ctx context.Context) (string, error) { return ask(ctx, s, revision) })
+		if err == nil {
+			falls, compared = now, time.Now()
+		} else if errors.As(err, new(*health.BackError)) {
+			s.Log.Error("objects are read anew", "err", err)
 			stop()
 		}
 	}

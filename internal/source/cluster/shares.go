@@ -5,9 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
-	"strings"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,7 +32,7 @@ type self struct {
 	blocks []netip.Prefix
 	told   map[string]condition // as the object has them
 	join   core.Join
-	notes  map[string]string // annotations of OVN's
+	notes  map[string]string // annotations of OVN's, and labels with provider networks' MTUs
 }
 
 // nodeHeard has the Subnets looked at again: which of them this node serves
@@ -47,8 +46,7 @@ func (s *Source) nodeHeard(_ id, before, now *share.Node) {
 func readSelf(o metav1.Object) self {
 	out := self{uid: string(o.GetUID()), told: map[string]condition{}}
 	out.join, _ = annotation.ReadJoin(o.GetAnnotations())
-	out.notes = maps.Clone(o.GetAnnotations())
-	maps.DeleteFunc(out.notes, func(key, _ string) bool { return !strings.HasPrefix(key, v1.DefaultProvider+v1.ProviderSuffix) })
+	out.notes = share.Notes(o.GetAnnotations(), o.GetLabels())
 	raw, ok := o.(*object)
 	if !ok {
 		return out
@@ -79,8 +77,8 @@ func (s *Source) Join() (core.Join, error) {
 type Shares struct{ *share.Keeper }
 
 // NewShares makes it; held are the addresses of a Subnet that this node has given
-// and not taken back. ovn: there is OVN, and those of Subnets that it carries a
-// controller gives.
+// and not taken back. ovn: a controller gives those of all Subnets, and held are ones
+// that it may not know of (Strays).
 func NewShares(src *Source, held func(subnet string) []netip.Addr, ovn bool) Shares {
 	src.pools.ovn = ovn
 	k := share.NewKeeper(sharing{src}, held, src.Log)
@@ -88,8 +86,28 @@ func NewShares(src *Source, held func(subnet string) []netip.Addr, ovn bool) Sha
 		before := *passed
 		*passed = func() { before(); k.Stir() }
 	}
+	if ovn {
+		src.gone = k.Stir
+	}
 	src.whole = k.Stir // whichever kind is known last: no Subnet is in force before
 	return Shares{k}
+}
+
+// Strays gives the addresses of a Subnet, by its name, that some leases have whose pods
+// are no more: they end, or the API server's database forgot them. Of a Subnet that OVN
+// carries there are none: it lets nothing pass for such a pod.
+func (s *Source) Strays(leases func() []core.Lease) func(subnet string) []netip.Addr {
+	return func(subnet string) (out []netip.Addr) {
+		if !slices.ContainsFunc(s.pools.inForce(), func(n core.Subnet) bool { return n.Name == subnet && !v1.Routed(n.Provider) }) {
+			return nil
+		}
+		for _, l := range leases() {
+			if _, err := s.Known(l.Owner.Pod); l.Subnet == subnet && !l.Owner.Pod.IsZero() && errors.Is(err, core.ErrNotFound) {
+				out = append(out, l.IPs...)
+			}
+		}
+		return out
+	}
 }
 
 // sharing is a share.Site over the Kubernetes API.
@@ -121,11 +139,11 @@ func (h sharing) Subnets() (all []core.Subnet, declared map[string]bool, err err
 
 // Patient implements share.Site.
 func (h sharing) Patient(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	return h.src.health.patient(ctx, limit)
+	return h.src.health.Patient(ctx, limit, downPatience)
 }
 
 // Down implements share.Site.
-func (h sharing) Down() error { return h.src.health.down() }
+func (h sharing) Down() error { return h.src.health.Down() }
 
 // nodePatch is the part of a Node that is applied.
 type nodePatch struct {
@@ -177,7 +195,8 @@ func (s *Source) next(own self, kind string, told share.Summary) (next condition
 	return next, news
 }
 
-// Note is an annotation of this node that is OVN's business.
+// Note is an annotation of this node that is OVN's business, or a label with a provider
+// network's MTU.
 func (s *Source) Note(key string) string {
 	own, _ := s.self.get(id{Name: s.Node})
 	return own.notes[key]
@@ -229,7 +248,7 @@ func (s *Source) applyNode(ctx context.Context, manager string, body nodePatch) 
 	force := true
 	_, err = c.meta.Resource(nodeResource).Patch(ctx, s.Node, types.ApplyPatchType, raw,
 		metav1.PatchOptions{FieldManager: manager, Force: &force, FieldValidation: unchecked}, "status")
-	s.health.note(err)
+	s.health.Note(err)
 	s.denied.Note("nodes/status", err)
 	switch {
 	case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):

@@ -40,6 +40,45 @@ func TestJoinUnknown(t *testing.T) {
 	require.ErrorIs(t, err, core.ErrUnavailable)
 }
 
+// TestStraysAreHeld: with a controller a Node says of which addresses its pods are no
+// more, for as long as they are held, where OVN does not carry the Subnet.
+func TestStraysAreHeld(t *testing.T) {
+	t.Parallel()
+	c := kube.Shared(t)
+	ns := c.Namespace()
+	c.RegisterNode(ns)
+	c.Apply(`{apiVersion: kubeovn.io/v1, kind: Subnet, metadata: {name: ` + ns + `}, spec: {cidrBlock: 192.0.2.0/24, provider: ` + ns + `.default}}`)
+	file, _ := account(c, ns)
+	src := cluster.New(cluster.Config{Kubeconfig: file, Node: ns, UserAgent: "fairlead/test"})
+	s := &sharer{c: c, name: ns, pools: ipam.New(), agent: &agent{t: t, Source: src, journal: map[core.Key]core.Record{}}}
+	s.Shares = cluster.NewShares(src, src.Strays(s.pools.Leases), true)
+	stays, goes := makePod(c, ns, "stays", ns), makePod(c, ns, "goes", ns)
+	var leases []core.Lease
+	for _, p := range []core.Pod{stays, goes} {
+		for _, n := range []core.Subnet{{Name: ns, CIDRs: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}, {Name: "ovn-default", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.16.0.0/16")}}} {
+			l, err := s.pools.Acquire(ipam.Request{Subnet: n, Owner: core.Owner{Key: core.Key{Container: p.Name, IfName: n.Name}, Pod: p}})
+			require.NoError(t, err)
+			leases = append(leases, l)
+		}
+	}
+	s.start()
+	done := make(chan struct{})
+	go func() { defer close(done); s.Shares.Run(t.Context()) }()
+	t.Cleanup(func() { <-done })
+	s.synced()
+	says := func() string { return s.node().Annotations[share.Annotation] }
+	require.Empty(t, says())
+
+	deletePod(c, goes)
+	want := fmt.Sprintf(`{%q:["%s/32"]}`, ns, leases[2].IPs[0])
+	eventually(t, "what is held", func() bool { return says() == want })
+	require.Empty(t, s.told())
+	s.pools.Release(leases[2])
+	s.pools.Release(leases[3])
+	s.Released()
+	eventually(t, "that it is free", func() bool { return says() == "" })
+}
+
 // newSharer runs an agent on a node that is registered. given are addresses of
 // ovn-default that its pods have already.
 func newSharer(t *testing.T, c *kube.Cluster, name string, given ...string) *sharer {

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/cniconf"
 	"github.com/fairlead/fairlead/internal/network/resolve"
+	"github.com/fairlead/fairlead/internal/source/cluster/health"
 	"github.com/fairlead/fairlead/internal/source/cluster/login"
 	"github.com/fairlead/fairlead/internal/source/cluster/share"
 )
@@ -32,19 +33,22 @@ const nadPatience = 1500 * time.Millisecond
 // same time, and before Run: everything is unavailable then.
 type Source struct {
 	Config
-	health  *health
-	denied  login.Denials
-	clients atomic.Pointer[clients]
-	pods    *mirror[pod]
-	nads    *mirror[nad]
-	pools   *pools
-	dra     *nodeSlices
-	nodes   *mirror[share.Node]
-	self    *mirror[self]
-	Logins  *login.Logins
+	health *health.Health
+	// revisions are the Nodes'.
+	revisions health.Revisions
+	denied    login.Denials
+	clients   atomic.Pointer[clients]
+	pods      *mirror[pod]
+	nads      *mirror[nad]
+	pools     *pools
+	dra       *nodeSlices
+	nodes     *mirror[share.Node]
+	self      *mirror[self]
+	Logins    *login.Logins
 
 	complete chan struct{} // closed when every kind is known
 	whole    func()        // called then
+	gone     func()        // called when a pod is no more
 	once     sync.Once     // closes it
 
 	mu        sync.Mutex // guards the two below
@@ -57,7 +61,7 @@ func New(c Config) *Source {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Source{Config: c, health: newHealth(c.Log), pools: newPools(c.Log), dra: newNodeSlices(), complete: make(chan struct{}), whole: func() {}, Logins: login.New(c)}
+	s := &Source{Config: c, health: health.New(c.Log), pools: newPools(c.Log), dra: newNodeSlices(), complete: make(chan struct{}), whole: func() {}, gone: func() {}, Logins: login.New(c)}
 	s.nodes = newMirror("nodes", func(o metav1.Object) share.Node { return share.ReadNode(o.GetAnnotations()) }, s.nodeHeard)
 	s.self = newMirror("nodes", readSelf, func(_ id, was, now *self) {
 		if was == nil || now == nil || !reflect.DeepEqual(was.join, now.join) || !maps.Equal(was.notes, now.notes) {
@@ -67,9 +71,11 @@ func New(c Config) *Source {
 	s.pods = newMirror("pods", readPod, s.podHeard)
 	s.nads = newMirror("network-attachment-definitions", readNAD, s.nadHeard)
 	s.pods.passed, s.nads.passed, s.pools.passed = s.check, s.check, s.check
-	alive := func() { s.health.note(nil) }
+	alive := func(string) { s.health.Note(nil) }
 	s.pods.alive, s.nads.alive, s.pools.subnets.alive, s.pools.vlans.alive = alive, alive, alive, alive
-	s.dra.alive, s.nodes.alive, s.self.alive = alive, alive, alive
+	s.dra.alive = alive
+	s.nodes.alive = func(version string) { alive(version); s.revisions.Saw(version) }
+	s.self.alive = s.nodes.alive
 	return s
 }
 
@@ -122,7 +128,7 @@ func (s *Source) NAD(ctx context.Context, namespace, name string) (*resolve.NAD,
 	if !s.nads.isSynced() {
 		patience = podPatience
 	}
-	waiting, stop := s.health.patient(ctx, patience)
+	waiting, stop := s.health.Patient(ctx, patience, downPatience)
 	defer stop()
 	n, ok := s.nads.await(waiting, i, func(nad) bool { return true })
 	if ok {
@@ -188,7 +194,7 @@ func (s *Source) unsynced() error {
 	if err == nil {
 		return nil
 	}
-	if down := s.health.down(); down != nil {
+	if down := s.health.Down(); down != nil {
 		return fmt.Errorf("objects are not known yet: %w", down)
 	}
 	return err
@@ -201,7 +207,7 @@ func (s *Source) Changed() <-chan struct{} { return s.pools.changed }
 // Problems lists what is not in force as written, and what cannot be read.
 func (s *Source) Problems() []resolve.Problem {
 	var out []resolve.Problem
-	if err := s.health.down(); err != nil {
+	if err := s.health.Down(); err != nil {
 		out = append(out, resolve.Problem{File: "API server", Reason: err.Error()})
 	}
 	kinds := map[string]error{

@@ -45,7 +45,7 @@ func (b Book) hasDefault() bool {
 func common(s core.Subnet) bool { return s.Vpc == v1.DefaultVpc }
 
 // Next makes the book that follows b when decls are all Subnets that are
-// declared, and vlans the ids of the Vlans that are. decls stand in order of
+// declared, and vlans the Vlans that are. decls stand in order of
 // precedence among those that are new, and among those in force that changed;
 // these come before new ones, and what stays as it was before both. Refused are those that contradict another Subnet or
 // name no Vlan; a refused one that was in force stays so as it was.
@@ -53,7 +53,7 @@ func common(s core.Subnet) bool { return s.Vpc == v1.DefaultVpc }
 // A changed Subnet that is refused falls back to its last good version, and is
 // then as much in force as those that did not change; so the check starts again
 // with it until nothing more falls back.
-func (b Book) Next(decls []Subnet, vlans map[string]int) (next Book, refused map[string]Fault) {
+func (b Book) Next(decls []Subnet, vlans map[string]Vlan) (next Book, refused map[string]Fault) {
 	pinned := map[string]Fault{}
 	for {
 		r := round{before: b, vlans: vlans, pinned: pinned, refused: map[string]Fault{}}
@@ -75,7 +75,7 @@ func (b Book) Next(decls []Subnet, vlans map[string]int) (next Book, refused map
 // round is one attempt to admit all.
 type round struct {
 	before  Book
-	vlans   map[string]int
+	vlans   map[string]Vlan
 	pinned  map[string]Fault // keep their last good version
 	next    Book
 	refused map[string]Fault
@@ -113,8 +113,8 @@ func (r *round) rank(d Subnet) int {
 	return 1
 }
 
-// stays tells that a Subnet in force is so still, as it was. One whose Vlan has
-// another id now is looked at anew.
+// stays tells that a Subnet in force is so still, as it was. One whose Vlan is
+// another now, or has a fault, is looked at anew.
 func (r *round) stays(d Subnet) bool {
 	if !r.before.Has(d.Name) {
 		return false
@@ -125,19 +125,23 @@ func (r *round) stays(d Subnet) bool {
 	if !reflect.DeepEqual(r.before.decls[d.Name], d) {
 		return false
 	}
-	vid, ok := r.vlans[d.Vlan]
-	return d.Vlan == "" || (ok && vid == r.before.nets[d.Name].VLAN)
+	v, ok := r.vlans[d.Vlan]
+	was := r.before.nets[d.Name]
+	return d.Vlan == "" || ok && v == Vlan{ID: was.VLAN, Network: was.Underlay}
 }
 
 // admit checks one Subnet against the Vlans and the Subnets already admitted.
 func (r *round) admit(d Subnet) (core.Subnet, *Fault) {
 	s := d.Subnet
 	if d.Vlan != "" {
-		vid, ok := r.vlans[d.Vlan]
-		if !ok {
+		v, ok := r.vlans[d.Vlan]
+		switch {
+		case !ok:
 			return s, &Fault{"spec.vlan", fmt.Sprintf("there is no Vlan %q", d.Vlan)}
+		case v.Fault != "":
+			return s, &Fault{"spec.vlan", "Vlan " + d.Vlan + ": " + v.Fault}
 		}
-		s.VLAN = vid
+		s.VLAN, s.Underlay = v.ID, v.Network
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.next.nets)) {
 		other := r.next.nets[name]
@@ -149,6 +153,9 @@ func (r *round) admit(d Subnet) (core.Subnet, *Fault) {
 		}
 		if s.Default && other.Default {
 			return s, &Fault{"spec.default", fmt.Sprintf("Subnet %s is the default already", name)}
+		}
+		if gw, yes := sameTable(s, other); yes {
+			return s, &Fault{"spec.policyRoutingTableID", fmt.Sprintf("table %d leads to %s for Subnet %s", s.Egress.Table, gw, name)}
 		}
 	}
 	return s, nil

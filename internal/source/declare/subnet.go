@@ -27,6 +27,9 @@ type Subnet struct {
 	core.Subnet
 	Vlan   string // name of a Vlan object, "" for none
 	Access Access
+	Offers Offers
+	// Interconnection are the addresses that are asked for OVN's router, nil for any.
+	Interconnection []netip.Addr
 	// NoServices keeps its pods' packets to Services away from OVN.
 	NoServices bool
 }
@@ -41,16 +44,25 @@ func Builtin() core.Subnet {
 	}
 }
 
-// ReadVlan gives the 802.1Q id of a Vlan, 0 for untagged.
-func ReadVlan(spec v1.VlanSpec) (int, []Fault) {
+// Vlan is what a Vlan object says.
+type Vlan struct {
+	ID      int    // 802.1Q, 0 = untagged
+	Network string // the provider network, "" for none
+	Fault   string // why no Subnet may begin to be on it, "" for nothing
+	// Conflict: that is another Vlan of the provider network, which has the id.
+	Conflict bool
+}
+
+// ReadVlan reads a Vlan object by itself.
+func ReadVlan(spec v1.VlanSpec) (Vlan, []Fault) {
 	vid, field := spec.ID, "spec.id"
 	if vid == 0 && spec.OldID != 0 {
 		vid, field = spec.OldID, "spec.vlanId"
 	}
 	if vid < 0 || vid > 4094 {
-		return 0, []Fault{{field, fmt.Sprintf("%d is not an 802.1Q id from 0 to 4094", vid)}}
+		return Vlan{}, []Fault{{field, fmt.Sprintf("%d is not an 802.1Q id from 0 to 4094", vid)}}
 	}
-	return vid, nil
+	return Vlan{ID: vid, Network: cmp.Or(spec.Provider, spec.OldProvider)}, nil
 }
 
 // ReadSubnet checks one Subnet by itself, field by field. It goes on past
@@ -60,6 +72,9 @@ func ReadSubnet(name string, spec v1.SubnetSpec) (Subnet, []Fault) {
 	r := subnetReader{spec: spec}
 	r.out.Name, r.out.Default, r.out.NATOutgoing = name, spec.Default, spec.NatOutgoing
 	r.out.Vlan, r.out.Vpc, r.out.Namespaces = spec.Vlan, cmp.Or(spec.Vpc, v1.DefaultVpc), spec.Namespaces
+	r.out.Interconnected = spec.U2OInterconnection && spec.Vlan != "" && !spec.LogicalGateway
+	r.out.Centralized = spec.GatewayType == v1.GatewayCentralized
+	r.out.LogicalGateway, r.out.Unchecked = spec.LogicalGateway, spec.DisableGatewayCheck
 	r.cidrs()
 	r.protocol()
 	r.gateways()
@@ -67,6 +82,11 @@ func ReadSubnet(name string, spec v1.SubnetSpec) (Subnet, []Fault) {
 	r.provider()
 	r.mtu()
 	r.access()
+	r.offers()
+	r.interconnection()
+	r.natRules()
+	r.egress()
+	r.exits()
 	return r.out, r.faults
 }
 
@@ -223,6 +243,25 @@ func (r *subnetReader) provider() {
 	}
 	if r.spec.Default && r.out.Provider != v1.DefaultProvider {
 		r.refuse("default", "only a Subnet of provider %q can be the default one, not %q", v1.DefaultProvider, r.out.Provider)
+	}
+}
+
+// interconnection reads the addresses of OVN's router in an underlay Subnet.
+func (r *subnetReader) interconnection() {
+	if r.spec.U2OInterconnectionIP == "" || !r.out.Interconnected {
+		return
+	}
+	for _, text := range pair(r.spec.U2OInterconnectionIP) {
+		a, err := netip.ParseAddr(text)
+		inside := func(p netip.Prefix) bool { return err == nil && p.Contains(a) }
+		if !slices.ContainsFunc(r.out.CIDRs, inside) || slices.Contains(r.out.Gateways, a) {
+			r.refuse("u2oInterconnectionIP", "%q is no address of cidrBlock %q beside the gateway", text, r.spec.CIDRBlock)
+			continue
+		}
+		r.out.Interconnection = append(r.out.Interconnection, a)
+	}
+	if n := len(r.out.Interconnection); n > 0 && n != len(r.out.CIDRs) {
+		r.refuse("u2oInterconnectionIP", "%q: each network of cidrBlock %q needs one", r.spec.U2OInterconnectionIP, r.spec.CIDRBlock)
 	}
 }
 

@@ -79,13 +79,20 @@ func (m *Machine) AnnotateNode(set map[string]string) {
 	m.news()
 }
 
-// Annotate sets annotations of a pod, unless another has its name.
-func (m *Machine) Annotate(pod core.Pod, set map[string]string) error {
+// Annotate sets annotations of a pod, and removes those of drop that were set, unless
+// another has its name.
+func (m *Machine) Annotate(pod core.Pod, set map[string]string, drop ...string) error {
 	m.mu.Lock()
 	g := m.guests[nameOf(pod)]
 	if g == nil || m.whole(g).UID != pod.UID {
 		m.mu.Unlock()
 		return fmt.Errorf("pod %s with UID %q: %w", pod, pod.UID, core.ErrNotFound)
+	}
+	before := len(g.told)
+	maps.DeleteFunc(g.told, func(k, _ string) bool { return slices.Contains(drop, k) })
+	if len(set) == 0 && len(g.told) == before { // what the folder says of it stays
+		m.mu.Unlock()
+		return nil
 	}
 	maps.Copy(g.told, set)
 	delete(m.said, podID(pod))

@@ -260,9 +260,9 @@ func (m *Machine) Join() core.Join {
 	return j
 }
 
-// Why is what was said last of a pod that is not served, "" for nothing; where no
-// controller leads it says that.
-func (m *Machine) Why(p core.Pod) string {
+// Why implements allocated.Teller: what was said last of a pod that is not served;
+// where no controller leads it says that.
+func (m *Machine) Why(_ context.Context, p core.Pod) string {
 	if err := m.Led(); err != nil {
 		return err.Error()
 	}

@@ -17,8 +17,8 @@ import (
 )
 
 // object is one declaration that is right by itself. Its value holds only what
-// decides networks: a resolve.Pod, a resolve.NAD, a subnet, the id of a Vlan,
-// or nil.
+// decides networks: a resolve.Pod, a resolve.NAD, a subnet, a vlan, a
+// v1.ProviderNetwork, or nil.
 type object struct {
 	id    folder.ID
 	file  string
@@ -145,5 +145,6 @@ func makeProviderNetwork(o *folder.Object) (any, []*folder.Fault) {
 			return nil, []*folder.Fault{o.Faultf(path, "%s.interface is missing", path)}
 		}
 	}
-	return nil, nil
+	p.Name = o.ID.Name
+	return p, nil
 }

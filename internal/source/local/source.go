@@ -17,8 +17,10 @@ import (
 	"sync"
 	"sync/atomic"
 
+	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
+	"github.com/fairlead/fairlead/internal/source/declare"
 	"github.com/fairlead/fairlead/internal/source/folder"
 )
 
@@ -129,6 +131,16 @@ func (s *Source) Subnets(context.Context) ([]core.Subnet, error) {
 // NADs lists the NetworkAttachmentDefinitions in force by namespace and name.
 func (s *Source) NADs() []resolve.NAD {
 	return list(s.current.Load(), func(n resolve.NAD) string { return n.Namespace + "/" + n.Name })
+}
+
+// Underlay is what is declared of physical networks; the node has no object.
+func (s *Source) Underlay() (declare.Underlay, error) {
+	st := s.current.Load()
+	u := declare.Underlay{Networks: list(st, func(p v1.ProviderNetwork) string { return p.Name })}
+	for _, v := range list(st, func(v vlan) string { return v.Name }) {
+		u.Vlans = append(u.Vlans, v.Vlan)
+	}
+	return u, nil
 }
 
 func list[T any](st *state, key func(T) string) []T {

@@ -301,6 +301,14 @@ func TestOneProblem(t *testing.T) {
 		{"acls", subnetYAML("x", "10.2.0.0/24", "acls: [{direction: to-lport, match: ip, action: drop}]"), 7, "spec.acls"},
 		{"allowSubnets", subnetYAML("x", "10.2.0.0/24", "allowSubnets: [x]"), 7, "spec.allowSubnets[0]"},
 
+		{"egress without table", subnetYAML("x", "10.2.0.0/24", "externalEgressGateway: 192.0.2.1", "policyRoutingPriority: 5"), 5, "spec.policyRoutingTableID: is missing"},
+		{"egress by a table of the kernel's", subnetYAML("x", "10.2.0.0/24", "externalEgressGateway: 192.0.2.1", "policyRoutingPriority: 5", "policyRoutingTableID: 254"), 9, "spec.policyRoutingTableID: 254"},
+		{"egress without rule", subnetYAML("x", "10.2.0.0/24", "externalEgressGateway: 192.0.2.1", "policyRoutingTableID: 5"), 5, "spec.policyRoutingPriority: is missing"},
+		{"egress by a pod", subnetYAML("x", "10.2.0.0/24", "externalEgressGateway: 10.2.0.9", "policyRoutingTableID: 5", "policyRoutingPriority: 5"), 7, "10.2.0.9 lies in cidrBlock"},
+		{"egress of another family", subnetYAML("x", "10.2.0.0/24", `externalEgressGateway: "192.0.2.1,fd00::1"`, "policyRoutingTableID: 5", "policyRoutingPriority: 5"), 7, "fd00::1 is of a family"},
+		{"egress twice", subnetYAML("x", "10.2.0.0/24", `externalEgressGateway: "192.0.2.1,192.0.2.2"`, "policyRoutingTableID: 5", "policyRoutingPriority: 5"), 7, "two gateways of one family"},
+		{"egress no address", subnetYAML("x", "10.2.0.0/24", "externalEgressGateway: router", "policyRoutingTableID: 5", "policyRoutingPriority: 5"), 7, `"router" is not an IP address`},
+
 		{"overlapping subnets", subnetYAML("x", "10.1.0.128/25"), 6, "10.1.0.128/25 overlaps 10.1.0.0/24 of Subnet good"},
 		{"two defaults", subnetYAML("x", "10.2.0.0/24", "default: true"), 7, "Subnet good is the default already"},
 		{"unknown Vlan", subnetYAML("x", "10.2.0.0/24", "vlan: v8"), 7, `there is no Vlan "v8"`},

@@ -175,12 +175,12 @@ func (a *assembly) admitSubnets() {
 	}
 }
 
-// vlans are the ids of the Vlans in force.
-func (a *assembly) vlans() map[string]int {
-	out := map[string]int{}
+// vlans are the Vlans in force.
+func (a *assembly) vlans() map[string]declare.Vlan {
+	out := map[string]declare.Vlan{}
 	for i, o := range a.next.objects {
-		if vid, ok := o.value.(int); ok && i.Kind == folder.Vlan {
-			out[i.Name] = vid
+		if v, ok := o.value.(vlan); ok {
+			out[i.Name] = v.says
 		}
 	}
 	return out

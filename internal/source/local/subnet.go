@@ -32,13 +32,20 @@ func readSubnet(o *folder.Object, s v1.Subnet) (out subnet, faults []declare.Fau
 	return out, append(faults, declare.ReadNotes(&out.Subnet.Subnet, s.Annotations)...)
 }
 
+// vlan is a Vlan with its id.
+type vlan struct {
+	v1.Vlan
+	says declare.Vlan
+}
+
 func makeVlan(o *folder.Object) (any, []*folder.Fault) {
 	var v v1.Vlan
 	if faults := decode(o, &v); faults != nil {
 		return nil, faults
 	}
-	vid, faults := declare.ReadVlan(v.Spec)
-	return vid, place(o, faults)
+	says, faults := declare.ReadVlan(v.Spec)
+	v.Name = o.ID.Name
+	return vlan{v, says}, place(o, faults)
 }
 
 // place finds the lines of faults.

@@ -45,6 +45,7 @@ type Central struct {
 	addr   string
 	secure bool             // over TLS, by the product's own program
 	by     *testbed.Process // that program
+	raft   *Cluster         // the northbound database, where it has several members
 	nb, sb *testbed.Process
 	northd *testbed.Process
 }
@@ -62,6 +63,18 @@ func New(t testing.TB, n *testbed.Node, addr string) *Central {
 	c.StartNorthd()
 	return c
 }
+
+// Clustered is New with a northbound database of three members, which are Members.
+func Clustered(t testing.TB, n *testbed.Node, addr string) *Central {
+	t.Helper()
+	c := &Central{Node: n, t: t, addr: addr, raft: NewCluster(t, n, 3)}
+	c.StartSB()
+	c.StartNorthd()
+	return c
+}
+
+// Members are those of the northbound database of Clustered.
+func (c *Central) Members() *Cluster { return c.raft }
 
 // NewNB starts a northbound database without anybody who reads it.
 func NewNB(t testing.TB, n *testbed.Node) *Central {
@@ -82,7 +95,12 @@ func (c *Central) disk() string { return filepath.Join(c.Node.Dir, "disk/ovn") }
 func (c *Central) socket(d db) string { return filepath.Join(c.run(), d.short+".sock") }
 
 // NB is the northbound database's endpoint for this process and for the node's.
-func (c *Central) NB() string { return "unix:" + c.socket(north) }
+func (c *Central) NB() string {
+	if c.raft != nil {
+		return c.raft.Endpoint()
+	}
+	return "unix:" + c.socket(north)
+}
 
 // SB is the southbound database's endpoint for this process and for the node's.
 func (c *Central) SB() string { return "unix:" + c.socket(south) }
@@ -206,7 +224,13 @@ func exit(t testing.TB, n *testbed.Node, socket string, p *testbed.Process) {
 }
 
 // Nbctl runs ovn-nbctl and returns its output without white space at its ends.
-func (c *Central) Nbctl(args ...string) string { return c.ctl("ovn-nbctl", c.NB(), args) }
+func (c *Central) Nbctl(args ...string) string {
+	c.t.Helper()
+	if c.raft != nil { // others than the leader may be behind
+		return c.ctl("ovn-nbctl", c.raft.socket(c.raft.Leader()), args)
+	}
+	return c.ctl("ovn-nbctl", c.NB(), args)
+}
 
 // Sbctl runs ovn-sbctl, as Nbctl does.
 func (c *Central) Sbctl(args ...string) string { return c.ctl("ovn-sbctl", c.SB(), args) }

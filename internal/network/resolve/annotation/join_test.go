@@ -17,6 +17,8 @@ func TestReadJoin(t *testing.T) {
 		"ovn.kubernetes.io/gateway": "100.64.0.1,fd00:100:64::1", "ovn.kubernetes.io/mac_address": "02:00:00:00:00:07",
 		"ovn.kubernetes.io/logical_switch": "join", "ovn.kubernetes.io/port_name": "node-a", "ovn.kubernetes.io/allocated": "true",
 	}
+	// What somebody else writes beside it costs no node its way to the pods.
+	notes["ovn.kubernetes.io/ingress_rate"], notes["ovn.kubernetes.io/routes"] = "10M", "junk"
 	j, ok := ReadJoin(notes)
 	require.True(t, ok)
 	require.Equal(t, core.Join{
@@ -24,6 +26,10 @@ func TestReadJoin(t *testing.T) {
 		Addrs:    []netip.Prefix{netip.MustParsePrefix("100.64.0.2/16"), netip.MustParsePrefix("fd00:100:64::2/112")},
 		Gateways: []netip.Addr{netip.MustParseAddr("100.64.0.1"), netip.MustParseAddr("fd00:100:64::1")},
 	}, j)
+	notes["ovn.kubernetes.io/ingress_rate"], notes["ovn.kubernetes.io/egress_rate"], notes["ovn.kubernetes.io/egress_burst"] = "10", "5", "2"
+	j, ok = ReadJoin(notes)
+	require.True(t, ok)
+	require.Equal(t, core.QoS{IngressMbps: 10, EgressMbps: 5, EgressBurstMbit: 2}, j.QoS)
 	for _, field := range []string{"ip_address", "cidr", "gateway", "mac_address", "allocated"} {
 		for _, value := range []string{"", "junk"} {
 			less := maps.Clone(notes)

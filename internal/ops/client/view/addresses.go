@@ -108,6 +108,8 @@ func SubnetDetail(w io.Writer, s agent.SubnetDetail, o Options) error {
 	}
 	p.heading("The way out")
 	p.field(2, "Gateway", strings.TrimSpace(s.GatewayType+" "+s.GatewayNode))
+	p.field(2, "In force", s.ActivateGateway)
+	p.field(2, "Egress", s.ExternalEgressGateway)
 	p.field(2, "NAT", yes(s.NATOutgoing))
 	for _, r := range s.NATRules {
 		p.field(2, "Rule", r)
@@ -149,6 +151,9 @@ func NodeDetail(w io.Writer, n agent.NodeDetail, o Options) error {
 	p.heading("Pods (%d)", len(n.Pods))
 	for _, pod := range n.Pods {
 		p.line("  %-40s %-13s %s", pod.Namespace+"/"+pod.Name, pod.State, join(pod.Addresses))
+	}
+	if n.Outward != nil {
+		p.outward(*n.Outward)
 	}
 	return p.end(w)
 }

@@ -218,7 +218,11 @@ func qos(i agent.Interface) (lines []string) {
 	netem := unit(", latency ", q.LatencyMs, " ms") + unit(", jitter ", q.JitterMs, " ms") +
 		unit(", limit ", q.LimitPackets, " packets") + unit(", loss ", q.LossPercent, " %")
 	if netem != "" {
-		lines = append(lines, strings.TrimPrefix(netem, ", "))
+		note := ""
+		if i.DelayUnenforced {
+			note = " (" + unenforced + ")"
+		}
+		lines = append(lines, strings.TrimPrefix(netem, ", ")+note)
 	}
 	return lines
 }

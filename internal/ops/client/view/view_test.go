@@ -160,12 +160,13 @@ func TestWriteErrorsAreTold(t *testing.T) {
 func TestUnenforcedRates(t *testing.T) {
 	for unenforced, want := range map[bool]string{true: "30/10*Mbit", false: "30/10Mbit"} {
 		pod := agent.Pod{Namespace: "a", Name: "b", Attachments: []agent.Attachment{{Interfaces: []agent.Interface{{
-			QoS: &agent.QoS{IngressMbps: 30, EgressMbps: 10}, EgressUnenforced: unenforced,
+			QoS: &agent.QoS{IngressMbps: 30, EgressMbps: 10, LatencyMs: 5, LossPercent: 1}, EgressUnenforced: unenforced, DelayUnenforced: unenforced,
 		}}}}}
 		require.Equal(t, want, cell(t, pod, 7))
 		var out bytes.Buffer
 		require.NoError(t, view.Describe(&out, pod, view.Options{}))
 		require.Equal(t, unenforced, strings.Contains(out.String(), "from the pod 10 Mbit/s (stored, not enforced by this kernel)\n"), out.String())
 		require.Contains(t, out.String(), "towards the pod 30 Mbit/s\n")
+		require.Equal(t, unenforced, strings.Contains(out.String(), "latency 5 ms, loss 1 % (stored, not enforced by this kernel)\n"), out.String())
 	}
 }

@@ -117,7 +117,8 @@ func New(o Options) (*Client, error) {
 }
 
 // Apply makes the object on the server as it is here. A CRD that another
-// installation made is left alone.
+// installation made is left alone. A Subnet that only shows what a controller serves is
+// nobody's.
 func (c *Client) Apply(ctx context.Context, o manifest.Object) (Outcome, error) {
 	before, err := c.get(ctx, o)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -131,7 +132,7 @@ func (c *Client) Apply(ctx context.Context, o manifest.Object) (Outcome, error) 
 		return "", fmt.Errorf("apply %s: %w", o, err)
 	}
 	r := c.request(c.rest.Patch(types.ApplyPatchType), o).Param("fieldManager", manager).Body(body)
-	if c.opts.Force {
+	if c.opts.Force || before != nil && before.shown() {
 		r = r.Param("force", "true")
 	}
 	after, err := meta(c.settled(ctx, r))
@@ -233,6 +234,13 @@ func IsConflict(err error) bool {
 // kept is what is looked at of an object on the server.
 type kept struct {
 	Metadata metav1.ObjectMeta `json:"metadata"`
+	Spec     json.RawMessage   `json:"spec"`
+}
+
+// shown tells of a Subnet that it declares nothing.
+func (k *kept) shown() bool {
+	var spec v1.SubnetSpec
+	return k.Metadata.Annotations[v1.AnnShown] != "" && json.Unmarshal(k.Spec, &spec) == nil && v1.Shown(k.Metadata.Annotations, spec)
 }
 
 func meta(raw []byte, err error) (*kept, error) {
@@ -295,6 +303,9 @@ func (c *Client) Cluster(ctx context.Context) (manifest.Cluster, error) {
 			}
 		}),
 		c.each(ctx, "/apis/kubeovn.io/v1/subnets", func(o listed) {
+			if v1.Shown(o.Metadata.Annotations, o.Spec.SubnetSpec) {
+				return // the values are about it
+			}
 			out.Builtin = out.Builtin && !o.Spec.Default && o.Metadata.Name != v1.DefaultSubnet
 			if o.Spec.Vpc == "" || o.Spec.Vpc == v1.DefaultVpc {
 				out.Subnets[o.Metadata.Name] = prefixes(o.Spec.CIDRBlock)
@@ -308,10 +319,8 @@ func (c *Client) Cluster(ctx context.Context) (manifest.Cluster, error) {
 type listed struct {
 	kept
 	Spec struct {
-		CIDRs     []string `json:"cidrs"`
-		CIDRBlock string   `json:"cidrBlock"`
-		Vpc       string   `json:"vpc"`
-		Default   bool     `json:"default"`
+		v1.SubnetSpec
+		CIDRs []string `json:"cidrs"`
 	} `json:"spec"`
 	Status struct {
 		Addresses []struct {

@@ -2,6 +2,7 @@ package apply_test
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -149,19 +150,23 @@ func TestNoCluster(t *testing.T) {
 // else. The API server is asked as the agent.
 func TestRightsOfTheAgent(t *testing.T) {
 	c := kube.Shared(t)
-	text, err := manifest.YAML(objects(t)[4:])
+	all := append(objects(t)[4:], slices.DeleteFunc(objects(t, "ovn.enabled=true", "ovn.nb=tcp:10.0.0.1:6641"), func(o manifest.Object) bool { return o.Name() != "fairlead-gateways" })...)
+	text, err := manifest.YAML(all)
 	require.NoError(t, err)
 	c.Apply(string(text))
 	as, err := kubernetes.NewForConfig(c.ServiceAccountConfig("kube-system", "fairlead-agent"))
 	require.NoError(t, err)
 	may := func(t *testing.T, what string) bool {
 		t.Helper()
-		f := strings.Fields(what) // VERB RESOURCE[/SUB][.GROUP] [NAMESPACE]
+		f := strings.Fields(what) // VERB RESOURCE[/SUB][.GROUP] [NAMESPACE [NAME]]
 		resource, group, _ := strings.Cut(f[1], ".")
 		resource, sub, _ := strings.Cut(resource, "/")
 		attr := &authorization.ResourceAttributes{Verb: f[0], Group: group, Resource: resource, Subresource: sub}
 		if len(f) > 2 {
 			attr.Namespace = f[2]
+		}
+		if len(f) > 3 {
+			attr.Name = f[3]
 		}
 		r, err := as.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorization.SelfSubjectAccessReview{
 			Spec: authorization.SelfSubjectAccessReviewSpec{ResourceAttributes: attr},
@@ -172,18 +177,19 @@ func TestRightsOfTheAgent(t *testing.T) {
 	for _, what := range []string{
 		"get pods", "get network-attachment-definitions.k8s.cni.cncf.io", "list pods", "watch pods", "patch pods/status", "patch pods/status default",
 		"list network-attachment-definitions.k8s.cni.cncf.io", "watch network-attachment-definitions.k8s.cni.cncf.io",
-		"list subnets.kubeovn.io", "watch vlans.kubeovn.io", "list resourceslices.resource.k8s.io", "create events.events.k8s.io",
+		"list subnets.kubeovn.io", "watch vlans.kubeovn.io", "list provider-networks.kubeovn.io", "watch provider-networks.kubeovn.io", "list resourceslices.resource.k8s.io", "create events.events.k8s.io",
 		"list nodes", "watch nodes", "patch nodes/status",
+		"list configmaps kube-system ovn-external-gw-config", "watch configmaps kube-system ovn-ic-config",
 	} {
 		require.True(t, may(t, what), what)
 	}
 	for _, what := range []string{
 		"create pods", "update pods", "patch pods", "delete pods", "update pods/status", "create pods/exec", "create pods/binding",
-		"create pods/eviction", "get pods/log", "get secrets", "list secrets kube-system", "get configmaps", "list configmaps kube-system",
-		"get nodes", "patch nodes", "update nodes/status", "create nodes", "delete nodes", "get namespaces", "get services", "list endpoints", "get serviceaccounts",
+		"create pods/eviction", "get pods/log", "get secrets", "list secrets kube-system", "get configmaps", "list configmaps kube-system", "watch configmaps kube-system kube-proxy", "list configmaps default ovn-external-gw-config", "patch configmaps kube-system ovn-external-gw-config",
+		"get nodes", "patch nodes", "update nodes", "update nodes/status", "create nodes", "delete nodes", "get namespaces", "get services", "list endpoints", "get serviceaccounts",
 		"create serviceaccounts/token kube-system", "impersonate users", "create network-attachment-definitions.k8s.cni.cncf.io",
 		"update network-attachment-definitions.k8s.cni.cncf.io", "patch subnets.kubeovn.io", "patch subnets/status.kubeovn.io",
-		"get subnets.kubeovn.io", "get vlans.kubeovn.io", "get resourceslices.resource.k8s.io", "use subnets.kubeovn.io", "manage subnets.kubeovn.io", "list provider-networks.kubeovn.io", "delete vlans.kubeovn.io",
+		"get subnets.kubeovn.io", "get vlans.kubeovn.io", "get resourceslices.resource.k8s.io", "use subnets.kubeovn.io", "manage subnets.kubeovn.io", "get provider-networks.kubeovn.io", "patch provider-networks/status.kubeovn.io", "delete vlans.kubeovn.io",
 		"update events.events.k8s.io", "list events.events.k8s.io", "create events", "get leases.coordination.k8s.io", "patch daemonsets.apps kube-system",
 		"create certificatesigningrequests.certificates.k8s.io", "patch clusterroles.rbac.authorization.k8s.io",
 		"delete validatingadmissionpolicies.admissionregistration.k8s.io",

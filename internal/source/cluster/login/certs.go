@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/fairlead/fairlead/internal/lib/hostfile"
+	"github.com/fairlead/fairlead/internal/lib/retry"
 )
 
 // A node's own identity: RBAC is bound to the group, admission policies compare
@@ -30,7 +31,10 @@ const (
 const (
 	// A certificate is renewed after this part of its life, and a random tenth
 	// later at most, so that a cluster's nodes do not come all at once.
-	renewAfter, renewSpread = 0.7, 0.1
+	renewAfter, renewSpread = 0.55, 0.1
+	// backdated is how much earlier than it is issued a certificate begins: both
+	// signers allow peers' clocks so much, and it is no part of its life.
+	backdated = 5 * time.Minute
 	// issueLimit is how long a request waits for somebody to approve it before
 	// a new one is made: the server forgets pending ones after a day.
 	issueLimit = 15 * time.Minute
@@ -85,7 +89,7 @@ func (c *certificates) run(ctx context.Context, bootstrap func(identified bool) 
 	wait := firstRequestPause
 	for ctx.Err() == nil {
 		leaf, err := c.load()
-		if err == nil && !pause(ctx, time.Until(Renewal(leaf))) {
+		if err == nil && !retry.Sleep(ctx, time.Until(Renewal(leaf))) {
 			return
 		}
 		identified := err == nil && time.Now().Before(leaf.NotAfter)
@@ -93,7 +97,7 @@ func (c *certificates) run(ctx context.Context, bootstrap func(identified bool) 
 			if ctx.Err() == nil {
 				c.log.Error("client certificate not issued: it is asked for again", "user", certUser+c.node, "err", err)
 			}
-			pause(ctx, wait)
+			retry.Sleep(ctx, wait)
 			wait = min(2*wait, longestRequestPause)
 			continue
 		}
@@ -101,10 +105,14 @@ func (c *certificates) run(ctx context.Context, bootstrap func(identified bool) 
 	}
 }
 
-// Renewal is when a certificate is to be replaced.
+// Renewal is when a certificate is to be replaced: before two thirds of its life.
 func Renewal(leaf *x509.Certificate) time.Time {
-	life := leaf.NotAfter.Sub(leaf.NotBefore)
-	return leaf.NotBefore.Add(time.Duration(float64(life) * (renewAfter + renewSpread*mrand.Float64())))
+	issued := leaf.NotBefore
+	if end := issued.Add(backdated); end.Before(leaf.NotAfter) {
+		issued = end
+	}
+	life := leaf.NotAfter.Sub(issued)
+	return issued.Add(time.Duration(float64(life) * (renewAfter + renewSpread*mrand.Float64())))
 }
 
 // renew gets one certificate.
@@ -127,16 +135,6 @@ func (c *certificates) renew(ctx context.Context, bootstrap func(bool) (Login, e
 	}
 	c.log.Info("client certificate issued", "file", c.file())
 	return nil
-}
-
-// pause sleeps; false when ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // store writes certificate and key at once: a reader sees the old pair or the new

@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+
+	"github.com/fairlead/fairlead/internal/lib/retry"
 )
 
 // requestPath is where certificates are asked for. What is sent and read there
@@ -170,7 +172,7 @@ func (r requester) issued(ctx context.Context, name string) (cert []byte, err er
 		if cert != nil || err != nil {
 			return cert, err
 		}
-		if !pause(ctx, firstRequestPause) {
+		if !retry.Sleep(ctx, firstRequestPause) {
 			return nil, fmt.Errorf("nobody approved and signed it: %w", ctx.Err())
 		}
 	}

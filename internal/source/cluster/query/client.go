@@ -50,6 +50,7 @@ type Options struct {
 // Client asks one API server. It is not for concurrent use.
 type Client struct {
 	rest      rest.Interface
+	config    *rest.Config
 	host      string
 	namespace string
 	note      func(string)
@@ -79,7 +80,7 @@ func New(o Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	c := &Client{host: cfg.Host, namespace: namespace, note: o.Note}
+	c := &Client{config: cfg, host: cfg.Host, namespace: namespace, note: o.Note}
 	if c.note == nil {
 		c.note = func(string) {}
 	}

@@ -38,9 +38,12 @@ func (c *Client) Subnet(ctx context.Context, name string) (agent.SubnetDetail, e
 	}
 	out := agent.SubnetDetail{
 		Subnet: agent.Subnet{Name: name}, Vpc: cmp.Or(spec.Vpc, v1.DefaultVpc), Namespaces: spec.Namespaces,
-		Private: spec.Private, AllowSubnets: spec.AllowSubnets, GatewayType: cmp.Or(spec.GatewayType, "distributed"),
-		GatewayNode: spec.GatewayNode, States: map[string]int{}, Conditions: conditions(o),
+		Private: spec.Private, AllowSubnets: spec.AllowSubnets, GatewayType: cmp.Or(spec.GatewayType, agent.Distributed),
+		GatewayNode: spec.GatewayNode, States: map[string]int{}, Conditions: conditions(o), ExternalEgressGateway: spec.ExternalEgressGateway, Physical: spec.Vlan != "" && !spec.LogicalGateway,
 	}
+	var status v1.SubnetStatus
+	_ = Read(o.Status, &status) // of a status that cannot be read no gateway is told
+	out.ActivateGateway = status.ActivateGateway
 	slices.SortStableFunc(spec.Acls, func(a, b v1.ACL) int { return cmp.Compare(b.Priority, a.Priority) })
 	for _, a := range spec.Acls {
 		out.ACLs = append(out.ACLs, fmt.Sprintf("%d %s %s: %s", a.Priority, a.Direction, a.Action, a.Match))

@@ -204,6 +204,9 @@ func (c *Client) declared(ctx context.Context) (all []declared, withheld bool, e
 			c.refused("Subnet", o, "spec: "+err.Error())
 			return
 		}
+		if v1.Shown(o.Metadata.Annotations, spec) {
+			return
+		}
 		d, faults := declare.ReadSubnet(o.Metadata.Name, spec)
 		if len(o.Status.Conditions) == 0 { // no controller has looked at it
 			faults = append(faults, declare.NeedsOVN(spec)...)
@@ -228,25 +231,25 @@ func (c *Client) refused(kind string, o object, reason string) {
 	c.note(fmt.Sprintf("%s %s is not in force as written: %s", kind, o.Metadata.Name, reason))
 }
 
-// vlans are the ids of the Vlans, where a Subnet names one. Where they may not be
+// vlans are the Vlans, where a Subnet names one. Where they may not be
 // seen the Subnets are shown without.
-func (c *Client) vlans(ctx context.Context, all []declared) (map[string]int, error) {
+func (c *Client) vlans(ctx context.Context, all []declared) (map[string]declare.Vlan, error) {
 	if !slices.ContainsFunc(all, func(d declared) bool { return d.Vlan != "" }) {
 		return nil, nil
 	}
-	out := map[string]int{}
+	out := map[string]declare.Vlan{}
 	err := each(ctx, c, question{Kind: vlans}, func(o object) {
 		var spec v1.VlanSpec
 		if err := o.spec(&spec); err != nil {
 			c.refused("Vlan", o, "spec: "+err.Error())
 			return
 		}
-		vid, faults := declare.ReadVlan(spec)
+		v, faults := declare.ReadVlan(spec)
 		for _, f := range faults {
 			c.refused("Vlan", o, f.String())
 		}
 		if len(faults) == 0 {
-			out[o.Metadata.Name] = vid
+			out[o.Metadata.Name] = v
 		}
 	})
 	if apierrors.IsNotFound(err) {

@@ -107,6 +107,9 @@ func (k *Keeper) view() View {
 	return v
 }
 
+// Peers are the other nodes as they are known now, see View.
+func (k *Keeper) Peers() []Peer { return k.view().Peers() }
+
 // answer is what may be done with a Subnet now, as it is declared now.
 func (k *Keeper) answer(s core.Subnet, asked bool) (Answer, View) {
 	if all, _, err := k.site.Subnets(); err == nil {
@@ -266,7 +269,7 @@ func (k *Keeper) reconcile(ctx context.Context) error {
 	}
 	claims := k.claims(self.Claims, answers)
 	told, any := Summarize(answers)
-	if !any {
+	if !any || v.OVN { // a controller tells whose addresses they are
 		return k.site.Write(ctx, claims, nil)
 	}
 	return k.site.Write(ctx, claims, &told)
@@ -280,7 +283,7 @@ func (k *Keeper) claims(have Claims, answers map[string]Answer) Claims {
 		if len(a.Want) > 0 {
 			out[name] = a.Want
 		}
-		ebb = ebb || a.Conflict || len(a.Within) > 0 && len(a.Want) > len(a.Within)
+		ebb = ebb || a.Conflict || a.Held || len(a.Within) > 0 && len(a.Want) > len(a.Within)
 	}
 	for name, parts := range have {
 		if _, known := answers[name]; !known && len(k.held(name)) > 0 {

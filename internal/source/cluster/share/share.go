@@ -10,7 +10,8 @@
 // followed by addresses. A claim on a whole Subnet is made only by the cluster's
 // single node, or by one that holds addresses of it from then; it stays over
 // reboots, and goes when the node holds no address any more and another claims
-// the same. It knows no API server.
+// the same. With a controller a node gives no addresses, and claims single ones that
+// are in use by pods of which the controller may not know. It knows no API server.
 package share
 
 import (
@@ -47,7 +48,8 @@ func ParseBlocks(one string, all []string) (out []netip.Prefix) {
 	return out
 }
 
-// Claims are the parts of Subnets, by name, that one node gives addresses of.
+// Claims are the parts of Subnets, by name, that one node gives addresses of, or the
+// single addresses that it holds (Holds).
 type Claims map[string][]netip.Prefix
 
 // ParseClaims reads an annotation; none is no claims.
@@ -92,12 +94,30 @@ type Node struct {
 	// Fault is why its claims cannot be read: it may claim anything.
 	Fault error
 	IPs   string // as v1.AnnNodeIPs has them
+	Join  string // as v1.FieldIP has what it is in OVN's network of nodes, "" for nothing
+}
+
+// Notes are those annotations of a Node that are OVN's business, and its labels with the
+// MTUs of provider networks.
+func Notes(annotations, labels map[string]string) map[string]string {
+	out := map[string]string{}
+	for key, value := range annotations {
+		if strings.HasPrefix(key, v1.DefaultProvider+v1.ProviderSuffix) {
+			out[key] = value
+		}
+	}
+	for key, value := range labels {
+		if strings.HasSuffix(key, v1.NetworkMTU) {
+			out[key] = value
+		}
+	}
+	return out
 }
 
 // ReadNode reads a Node's annotations.
 func ReadNode(notes map[string]string) Node {
 	claims, err := ParseClaims(notes[Annotation])
-	return Node{Claims: claims, Fault: err, IPs: notes[v1.AnnNodeIPs]}
+	return Node{Claims: claims, Fault: err, IPs: notes[v1.AnnNodeIPs], Join: notes[v1.DefaultProvider+v1.ProviderSuffix+v1.FieldIP]}
 }
 
 // View is the cluster as one node sees it.
@@ -107,7 +127,31 @@ type View struct {
 	Self    string
 	Nodes   map[string]Node
 	Blocks  []netip.Prefix // node.spec.podCIDRs of Self
-	OVN     bool           // a controller gives the addresses
+	// OVN: a controller gives the addresses. What Self holds is then what it may not know.
+	OVN bool
+}
+
+// Peer is another node, by both networks in which it may be asked.
+type Peer struct {
+	Name  string
+	Join  netip.Addr // in OVN's network of nodes, through a tunnel
+	Below netip.Addr // in the network that the tunnels cross
+}
+
+// Peers are the other nodes that have both, by name.
+func (v View) Peers() (out []Peer) {
+	first := func(list string) netip.Addr {
+		text, _, _ := strings.Cut(list, ",")
+		ip, _ := netip.ParseAddr(text) // what is none is the zero value
+		return ip
+	}
+	for name, n := range v.Nodes {
+		if p := (Peer{name, first(n.Join), first(n.IPs)}); name != v.Self && p.Join.IsValid() && p.Below.IsValid() {
+			out = append(out, p)
+		}
+	}
+	slices.SortFunc(out, func(a, b Peer) int { return cmp.Compare(a.Name, b.Name) })
+	return out
 }
 
 // Others are the addresses of the other nodes, sorted; what is none is left out.
@@ -138,15 +182,44 @@ type Answer struct {
 	Refused error
 	// Conflict: another node claims addresses that Self holds, or may.
 	Conflict bool
+	// Held: Want is what Self holds, and becomes less with that.
+	Held bool
 }
 
 // Of answers for one Subnet, of which Self holds addresses. asked tells that a
 // pod wants an address of it.
 func (v View) Of(s core.Subnet, held []netip.Addr, asked bool) Answer {
-	if v.OVN { // which gives those of all Subnets
-		return Answer{}
+	if v.OVN {
+		return keeps(held)
 	}
 	return v.of(s, held, asked)
+}
+
+// keeps is the answer where a controller gives addresses: what this node holds that the
+// controller may not know of is nobody else's.
+func keeps(held []netip.Addr) Answer {
+	a := Answer{Held: len(held) > 0}
+	for _, ip := range held {
+		a.Want = append(a.Want, netip.PrefixFrom(ip, ip.BitLen()))
+	}
+	slices.SortFunc(a.Want, netip.Prefix.Compare)
+	return a
+}
+
+// Holds are the claims on single addresses, by Subnet: a node holds these, and gives
+// none. Gives are the Subnets of the others.
+func (c Claims) Holds() (holds map[string][]netip.Addr, gives []string) {
+	holds = map[string][]netip.Addr{}
+	for _, subnet := range slices.Sorted(maps.Keys(c)) {
+		if slices.ContainsFunc(c[subnet], func(p netip.Prefix) bool { return !p.IsSingleIP() }) {
+			gives = append(gives, subnet)
+			continue
+		}
+		for _, p := range c[subnet] {
+			holds[subnet] = append(holds[subnet], p.Addr())
+		}
+	}
+	return holds, gives
 }
 
 func (v View) of(s core.Subnet, held []netip.Addr, asked bool) Answer {

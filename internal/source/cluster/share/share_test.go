@@ -85,6 +85,11 @@ func TestOf(t *testing.T) {
 	t.Run("unasked", func(t *testing.T) {
 		require.Empty(t, View{Self: "a", Nodes: map[string]Node{"a": none}}.Of(s, nil, false).Want)
 	})
+	t.Run("a controller gives", func(t *testing.T) {
+		v := View{Self: "a", Nodes: map[string]Node{"a": none, "b": claims(whole)}, OVN: true}
+		require.Equal(t, Answer{}, v.Of(s, nil, true))
+		require.Equal(t, Answer{Held: true, Want: prefixes("10.16.0.2/32", "fd00::2/128")}, v.Of(s, held("fd00::2", "10.16.0.2"), true))
+	})
 	t.Run("unknown", func(t *testing.T) {
 		err := View{Self: "a", Unknown: errors.New("forbidden")}.Of(s, held("10.16.0.2"), true).Refused
 		require.ErrorContains(t, err, "forbidden")
@@ -102,6 +107,13 @@ func TestClaims(t *testing.T) {
 		_, err := ParseClaims(bad)
 		require.ErrorContains(t, err, Annotation, bad)
 	}
+}
+
+// TestHolds: single addresses are what a node holds, networks what it gives addresses of.
+func TestHolds(t *testing.T) {
+	holds, gives := Claims{"held": prefixes("10.16.0.2/32", "fd00::2/128"), "given": prefixes(whole), "both": prefixes(whole, "10.17.0.2/32")}.Holds()
+	require.Equal(t, map[string][]netip.Addr{"held": held("10.16.0.2", "fd00::2")}, holds)
+	require.Equal(t, []string{"both", "given"}, gives)
 }
 
 func TestOthers(t *testing.T) {

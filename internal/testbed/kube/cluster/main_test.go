@@ -107,7 +107,7 @@ func TestCluster(t *testing.T) {
 	t.Parallel()
 	sizes := []string{"2"}
 	if os.Getenv("FAIRLEAD_SOAK") != "" {
-		sizes = append(sizes, "1", "1"+chartOVS)
+		sizes = append(sizes, "1", "1"+chartOVS, "3")
 	}
 	for _, nodes := range sizes {
 		t.Run(nodes, func(t *testing.T) {
@@ -142,6 +142,7 @@ func testCluster(t *testing.T, nodes string) {
 		requireOneNetwork(s)
 		s.until("kubectl -n kube-system exec ds/fairlead-central -- fairlead doctor --cluster | grep 'southbound raft .* leads'")
 		s.run("kubectl -n kube-system exec ds/fairlead-central -- fairlead ovn nbctl ls-list | grep ovn-default")
+		requireRelay(s)
 	}
 	requireOwnUsers(t, filepath.Dir(s.env))
 
@@ -173,6 +174,20 @@ func requireOneNetwork(s shell) {
 			s.run("kubectl exec " + pods[0][0] + " -- ping -c 1 -W 5 " + ip)
 		}
 	}
+}
+
+// requireRelay asks OVN's databases, which take certificates, as an administrator who
+// has a kubeconfig alone: through the API server. On the pod's node its switch answers too.
+func requireRelay(s shell) {
+	s.t.Helper()
+	s.run("fairlead ovn nbctl ls-list | grep ovn-default")
+	s.run("fairlead ovn sbctl list Chassis | grep hostname")
+	s.run("fairlead ovn backup $(dirname $KUBECONFIG)/ovn.tar && tar tf $(dirname $KUBECONFIG)/ovn.tar | grep -x nb.db")
+	s.run("fairlead ip leaks")
+	s.run("kubectl apply -f - <<<'{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: shut}, spec: {podSelector: {}, policyTypes: [Ingress]}}'")
+	s.until(`set -- $(kubectl get pods -l app=web -o name); fairlead trace default/${1#pod/} default/${2#pod/} | grep 'DROPPED by NetworkPolicy default/shut'`)
+	s.run("for p in $(kubectl get pods -l app=web -o name); do in_node fairlead trace default/${p#pod/} 10.16.0.1 || true; done | grep 'this switch'")
+	s.run("kubectl delete networkpolicy shut")
 }
 
 // requireOwnUsers wants everybody under a name of his own in the audit log: who

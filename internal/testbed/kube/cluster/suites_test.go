@@ -3,10 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -100,7 +100,41 @@ var otherwise = map[string]string{
 		"the node that led it: a pod answers a node by that node's own join port (docs/cluster.md)",
 	"[sig-network] Services should implement NodePort and HealthCheckNodePort correctly when ExternalTrafficPolicy changes": "skipped: it wants three nodes",
 	"[sig-network] DNS should provide DNS for the cluster [Provider:GCE]":                                                   "skipped: this is no cloud",
+
+	"[sig-network] Traffic Distribution should route traffic to an endpoint in the same zone when using PreferClose":                                                        threeZones,
+	"[sig-network] Traffic Distribution should route traffic correctly between pods on multiple nodes when using PreferClose":                                               threeZones,
+	"[sig-network] Traffic Distribution should route traffic to an endpoint in the same zone when using PreferSameZone":                                                     threeZones,
+	"[sig-network] Traffic Distribution should route traffic correctly between pods on multiple nodes when using PreferSameZone":                                            threeZones,
+	"[sig-network] Traffic Distribution should route traffic to an endpoint on the same node or fall back to same zone when using PreferSameNode":                           threeZones,
+	"[sig-network] Traffic Distribution should route traffic to an endpoint on the same node when using PreferSameNode and fall back when the endpoint becomes unavailable": threeZones,
 }
+
+const threeZones = "skipped: it wants three zones"
+
+// unrun are the specs that are not run for their kind, each with its reason.
+var unrun = map[string]string{
+	"[sig-network] DNS configMap nameserver Change stubDomain should be able to change stubDomain configuration [Slow] [Serial]":                    changesDNS,
+	"[sig-network] DNS configMap nameserver Forward PTR lookup should forward PTR records lookup to upstream nameserver [Slow] [Serial]":            changesDNS,
+	"[sig-network] DNS configMap nameserver Forward external name lookup should forward externalname lookup to upstream nameserver [Slow] [Serial]": changesDNS,
+
+	"[sig-network] Networking Granular Checks: Services should update nodePort: http [Slow]": waitsLong,
+	"[sig-network] Networking Granular Checks: Services should update nodePort: udp [Slow]":  waitsLong,
+
+	"[sig-network] Networking should recreate its iptables rules if they are deleted [Disruptive]": bySSH,
+	"[sig-network] Services should work after restarting kube-proxy [Disruptive]":                  bySSH,
+	"[sig-network] Services should work after restarting apiserver [Disruptive]":                   bySSH,
+
+	"[sig-network] Networking should allow creating a Pod with an SCTP HostPort [LinuxOnly] [Serial]":               noSCTP,
+	"[sig-network] Services should allow creating a basic SCTP service with pod and endpoints [LinuxOnly] [Serial]": noSCTP,
+}
+
+// Reasons of unrun.
+const (
+	changesDNS = "it changes the DNS of all the others"
+	waitsLong  = "it looks for minutes on end that what was closed stays closed; the specs of node ports that are run see one change"
+	bySSH      = "it breaks a machine by SSH, which none here has; our own tests kill all of them"
+	noSCTP     = "it asks whether the kernel's SCTP was loaded: the kernel is the machine's"
+)
 
 // spec is one result of the suites, as Ginkgo's JSON report has it.
 type spec struct {
@@ -161,13 +195,13 @@ func (d *demo) suites(focus string) (report string) {
 // atOnce is how many specs run beside each other: they wait more than they work.
 const atOnce = 3
 
-// notRun are the kinds of specs that are about something else: load balancers and
-// Ingress of a cloud, features that are off, what breaks a node, and sweeps. SCTP is
-// not in this kernel.
-const notRun = `\[Feature:(LoadBalancer|Ingress|SCTPConnectivity|Networking-|PerformanceDNS|KubeProxyNFAcct|HostAccess|OffByDefault)|\[(Alpha|Disruptive|Slow|Serial)\]`
+// otherThings is what specs have in their names that are about something else: load
+// balancers and Ingress of a cloud, and features that are off. SCTP is not in this kernel.
+const otherThings = `\[Feature:(LoadBalancer|Ingress|SCTPConnectivity|Networking-|PerformanceDNS|KubeProxyNFAcct|HostAccess|OffByDefault)|\[Alpha\]`
 
-// threeZones begin the names of specs that are skipped: they want three zones.
-const threeZones = "[sig-network] Traffic Distribution "
+// notRun has what is not run: these, and what breaks a node or takes a cluster for
+// itself, which unrun names one by one.
+const notRun = otherThings + `|\[(Disruptive|Slow|Serial)\]`
 
 // judge wants each spec to pass but those in otherwise, and these not to.
 func judge(t *testing.T, report string, whole bool) {
@@ -176,16 +210,36 @@ func judge(t *testing.T, report string, whole bool) {
 	require.NoError(t, err)
 	var suites []struct{ SpecReports []spec }
 	require.NoError(t, json.Unmarshal(b, &suites))
-	passed, wrong, seen := 0, []string{}, map[string]bool{}
 	for _, s := range suites[0].SpecReports {
-		name := s.name()
-		if s.LeafNodeType != "It" && s.State == "passed" || s.State == "skipped" && (s.RunTime == 0 || strings.HasPrefix(name, threeZones)) {
-			continue // not chosen
+		if s.RunTime != 0 {
+			t.Logf("%s %s: %s", s.State, s.RunTime.Round(time.Second), s.name())
 		}
-		seen[name] = true
-		t.Logf("%s %s: %s", s.State, s.RunTime.Round(time.Second), name)
+	}
+	passed, wrong := verdict(suites[0].SpecReports, whole)
+	t.Logf("%d specs pass, %d are otherwise than they should be", passed, len(wrong))
+	require.Empty(t, wrong)
+	require.NotZero(t, passed)
+}
+
+var aboutOthers = regexp.MustCompile(otherThings)
+
+// verdict counts the specs that pass, and says what is otherwise than it should be. Of
+// the whole, a spec that is not run must be one that unrun has, or be about other things.
+func verdict(specs []spec, whole bool) (passed int, wrong []string) {
+	seen := map[string]bool{}
+	for _, s := range specs {
+		name := s.name()
 		_, known := otherwise[name]
+		_, left := unrun[name]
+		seen[name] = true
 		switch {
+		case s.LeafNodeType != "It" && s.State == "passed":
+		case s.State == "skipped" && s.RunTime == 0: // not chosen
+			if whole && !left && strings.HasPrefix(name, "[sig-network] ") && !aboutOthers.MatchString(name) {
+				wrong = append(wrong, name+": is not run, and nobody says why")
+			}
+		case left:
+			wrong = append(wrong, name+": is run, and is said not to be: "+unrun[name])
 		case s.State == "passed" && !known:
 			passed++
 		case s.State == "passed":
@@ -194,12 +248,45 @@ func judge(t *testing.T, report string, whole bool) {
 			wrong = append(wrong, fmt.Sprintf("%s: %s: %s", name, s.State, s.Failure.Message))
 		}
 	}
-	t.Logf("%d specs pass, %d are otherwise than they should be", passed, len(wrong))
-	require.Empty(t, wrong)
-	require.NotZero(t, passed)
-	if whole {
-		for name := range maps.Keys(otherwise) {
-			require.True(t, seen[name], "no such spec: %s", name)
+	for _, list := range []map[string]string{otherwise, unrun} {
+		for name := range list {
+			if whole && !seen[name] {
+				wrong = append(wrong, name+": there is no such spec")
+			}
 		}
 	}
+	return passed, wrong
+}
+
+// TestVerdict: each spec that is not run, does not pass, or is not there, is named.
+func TestVerdict(t *testing.T) {
+	t.Parallel()
+	var all []spec
+	for name := range otherwise {
+		all = append(all, spec{LeafNodeText: name, LeafNodeType: "It", State: "skipped", RunTime: 1})
+	}
+	for name := range unrun {
+		require.Regexp(t, notRun, name)
+		all = append(all, spec{LeafNodeText: name, LeafNodeType: "It", State: "skipped"})
+	}
+	it := func(name, state string, took time.Duration) spec {
+		return spec{LeafNodeText: "[sig-network] " + name, LeafNodeType: "It", State: state, RunTime: took}
+	}
+	all = append(all, it("good", "passed", 1), it("balancer [Feature:LoadBalancer]", "skipped", 0))
+	passed, wrong := verdict(all, true)
+	require.Empty(t, wrong)
+	require.Equal(t, 1, passed)
+	for want, s := range map[string]spec{
+		"[sig-network] new [Slow]: is not run, and nobody says why":    it("new [Slow]", "skipped", 0),
+		"[sig-network] Traffic Distribution of three zones: skipped: ": it("Traffic Distribution of three zones", "skipped", 1),
+		"[sig-network] bad: failed: ":                                  it("bad", "failed", 1),
+	} {
+		_, wrong := verdict(append(slices.Clone(all), s), true)
+		require.Equal(t, []string{want}, wrong)
+	}
+	_, wrong = verdict(all[1:], true)
+	require.Len(t, wrong, 1)
+	require.Contains(t, wrong[0], "there is no such spec")
+	_, wrong = verdict([]spec{it("new [Slow]", "skipped", 0)}, false)
+	require.Empty(t, wrong)
 }

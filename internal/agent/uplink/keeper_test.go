@@ -1,0 +1,80 @@
+package uplink
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/gateway/uplink"
+	"github.com/fairlead/fairlead/internal/source/declare"
+)
+
+// given notes which networks have a NIC, and moves none.
+type given struct{ nics map[string]string }
+
+func (g *given) Take(_ context.Context, w uplink.Want) (uplink.Status, error) {
+	g.nics[w.Network] = w.NIC
+	return uplink.Status{NIC: w.NIC}, nil
+}
+
+func (g *given) Return(_ context.Context, network string) error {
+	delete(g.nics, network)
+	return nil
+}
+
+func (g *given) Resume(context.Context) error  { return nil }
+func (g *given) Strays() []uplink.Want         { return nil }
+func (g *given) Show() ([]uplink.Shown, error) { return nil, nil }
+
+func (g *given) All() (out []core.Uplink) {
+	for network, nic := range g.nics {
+		out = append(out, core.Uplink{Network: network, NIC: nic})
+	}
+	return out
+}
+
+// TestRefusedChangeTakesNothing: a network that asks for what is not done, or whose
+// selector cannot be read, keeps the NIC that it has; one that leaves the node out gives
+// it back.
+func TestRefusedChangeTakesNothing(t *testing.T) {
+	t.Parallel()
+	spec, unread := v1.ProviderNetworkSpec{DefaultInterface: "eth1"}, false
+	has := &given{nics: map[string]string{}}
+	var said map[string]string
+	k := New(Config{
+		Node: "n1", Transfers: has, Log: slog.New(slog.DiscardHandler),
+		Underlay: func() (declare.Underlay, error) {
+			if unread {
+				return declare.Underlay{Node: true, Unread: []string{"net1"}}, nil
+			}
+			return declare.Underlay{Node: true, Networks: []v1.ProviderNetwork{{ObjectMeta: metav1.ObjectMeta{Name: "net1"}, Spec: spec}}}, nil
+		},
+		Tell: func(_ context.Context, _, notes map[string]string) error { said = notes; return nil },
+	})
+	pass := func() { t.Helper(); require.NoError(t, k.pass(t.Context())) }
+	pass()
+	require.Equal(t, map[string]string{"net1": "eth1"}, has.nics)
+
+	spec.AutoCreateVlan = true
+	pass()
+	require.Equal(t, map[string]string{"net1": "eth1"}, has.nics)
+	require.Contains(t, said["net1.provider-network.kubernetes.io/err_mesg"], "spec.autoCreateVlanSubinterfaces")
+
+	spec.AutoCreateVlan, spec.NodeSelector = false, &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
+	pass()
+	require.Equal(t, map[string]string{"net1": "eth1"}, has.nics)
+	require.Contains(t, said["net1.provider-network.kubernetes.io/err_mesg"], "spec.nodeSelector")
+
+	unread = true
+	pass()
+	require.Equal(t, map[string]string{"net1": "eth1"}, has.nics)
+
+	unread, spec.NodeSelector, spec.ExcludeNodes = false, nil, []string{"n1"}
+	pass()
+	require.Empty(t, has.nics)
+}

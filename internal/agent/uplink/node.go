@@ -1,0 +1,79 @@
+package uplink
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/gateway/uplink"
+	"github.com/fairlead/fairlead/internal/source/cluster/login"
+	"github.com/fairlead/fairlead/internal/source/cluster/underlay"
+	"github.com/fairlead/fairlead/internal/source/declare"
+)
+
+// Parts are what an agent has of which a Node is made.
+type Parts struct {
+	Node, BootID string
+	Datapath     string // of its bridges: "netdev" is the userspace one
+	Switch       uplink.Switch
+	Journal      uplink.Journal
+	// Objects is asked what is declared, if it can tell (Declarer); otherwise the API
+	// server that Login leads to, when there is one.
+	Objects any
+	// OVN: the external gateway of the default Vpc is carried out.
+	OVN   bool
+	Login func() (login.Login, error)
+	Log   *slog.Logger
+}
+
+// Declarer is a source that knows what is declared of physical networks.
+type Declarer interface {
+	Underlay() (declare.Underlay, error)
+}
+
+// Node is a Keeper with what it follows.
+type Node struct {
+	*Keeper
+	follow func(context.Context) // nil: somebody else does
+}
+
+// NewNode makes it; nothing is touched.
+func NewNode(p Parts) *Node {
+	c := Config{
+		Node: p.Node, Log: p.Log.With("part", "uplinks"),
+		Transfers: uplink.New(uplink.Config{
+			Switch: p.Switch, Journal: p.Journal, Node: p.Node, BootID: p.BootID, Userspace: p.Datapath == "netdev", Log: p.Log.With("part", "uplinks"),
+		}),
+	}
+	n := &Node{}
+	if objects, ok := p.Objects.(Declarer); ok {
+		c.Underlay = objects.Underlay
+	} else {
+		api := underlay.New(underlay.Config{Login: p.Login, Node: p.Node, External: p.OVN, Changed: func() { n.Poke() }, Log: p.Log})
+		c.Underlay, c.Tell, n.follow = api.Underlay, api.Tell, api.Run
+	}
+	n.Keeper = New(c)
+	return n
+}
+
+// Run keeps the node's NICs where they should be until ctx ends.
+func (n *Node) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if n.follow != nil {
+		wg.Go(func() { n.follow(ctx) })
+	}
+	n.Keeper.Run(ctx)
+}
+
+// Instead is the bridge whose device has the addresses of a NIC that was given away,
+// "" for another NIC.
+func (n *Node) Instead(nic string) string {
+	for _, u := range n.cfg.Transfers.All() {
+		if u.Phase == core.Taken && (u.NIC == nic || u.Port == nic) {
+			return u.Bridge
+		}
+	}
+	return ""
+}

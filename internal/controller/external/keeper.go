@@ -1,0 +1,285 @@
+package external
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/object"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/lib/retry"
+	"github.com/fairlead/fairlead/internal/ovn"
+	"github.com/fairlead/fairlead/internal/source/declare"
+)
+
+// Annotations of a pod.
+const (
+	annEIP  = v1.DefaultProvider + v1.ProviderSuffix + v1.ExternalEIP
+	annSNAT = v1.DefaultProvider + v1.ProviderSuffix + v1.ExternalSNAT
+)
+
+// Reasons of events.
+const (
+	ReasonRefused = "ExternalGatewayRefused"
+	ReasonUndone  = "NotImplemented"
+	ReasonNoNode  = "NoGatewayNode"
+	ReasonPod     = "ExternalAddressRefused"
+)
+
+// Map is a ConfigMap.
+type Map struct {
+	Name, UID string
+	Data      map[string]string
+}
+
+// Config is what a Keeper is made of.
+type Config struct {
+	object.World
+	// Maps gives the ConfigMaps of declare.ConfigNamespace named declare.ConfigExternal and
+	// ConfigInterconnect that there are, false while that is not known, and calls changed for
+	// each change until ctx ends.
+	Maps func(ctx context.Context, changed func()) (now func() (map[string]Map, bool))
+	DB   interface {
+		Apply(ctx context.Context, set *ovn.Set) error
+	}
+	Log *slog.Logger
+}
+
+// Pauses after failures: the first, and the longest but for a quarter.
+const (
+	firstPause = 200 * time.Millisecond
+	mostPause  = 30 * time.Second
+)
+
+// errUnread is why nothing is done yet.
+var errUnread = fmt.Errorf("ConfigMaps %s and %s are not known yet: %w", declare.ConfigExternal, declare.ConfigInterconnect, core.ErrUnavailable)
+
+// Keeper keeps the gateway's rows, one time of leading after another.
+type Keeper struct {
+	Config
+	mu    sync.Mutex
+	queue *retry.Queue[string] // nil while this controller does not lead
+	asked map[string]bool      // IP objects of pods that wanted addresses outside when they were looked at last
+	told  map[object.Key]string
+	good  *declare.External // as it was without fault last; nil for none
+}
+
+// New makes a Keeper. Run has it work.
+func New(c Config) *Keeper { return &Keeper{Config: c} }
+
+// Poke has the rows looked at: the database was away, or something changed.
+func (k *Keeper) Poke() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.poke()
+}
+
+// poke is Poke for who holds mu.
+func (k *Keeper) poke() {
+	if k.queue != nil {
+		k.queue.Add(Owner)
+	}
+}
+
+// Touched has them looked at if they are not what was written (ovn.Config.OnTouch).
+func (k *Keeper) Touched(owner string) {
+	if owner == Owner {
+		k.Poke()
+	}
+}
+
+// Run works until ctx ends. It is for who leads.
+func (k *Keeper) Run(ctx context.Context) error {
+	queue := retry.NewQueue[string](firstPause, mostPause)
+	k.lead(queue)
+	defer k.lead(nil)
+	maps := k.Maps(ctx, k.Poke)
+	if err := k.Follow(ctx, k.heard); err != nil {
+		return fmt.Errorf("read the objects: %w", err)
+	}
+	k.Poke()
+	queue.Run(ctx, 1, func(ctx context.Context, _ string) error {
+		now, known := maps()
+		if !known {
+			return errUnread // of none nobody tells when that is known
+		}
+		err := k.once(ctx, now)
+		if err != nil && ctx.Err() == nil {
+			k.Log.Warn("the external gateway is not as it should be yet; it is tried again", "err", err)
+		}
+		return err
+	})
+	return nil
+}
+
+func (k *Keeper) lead(queue *retry.Queue[string]) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.queue, k.asked, k.told = queue, map[string]bool{}, map[object.Key]string{}
+}
+
+// heard has it look when an object changed that matters.
+func (k *Keeper) heard(of object.Key) {
+	switch of.Kind {
+	case object.KindNode, object.KindSubnet:
+		k.Poke()
+	case object.KindPod:
+		p, _ := k.Pods.Get(of.Namespace, of.Name)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.asked[ipName(of.Namespace, of.Name)] || p.Annotations[annEIP]+p.Annotations[annSNAT] != "" {
+			k.poke()
+		}
+	case object.KindIP:
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.asked[of.Name] {
+			k.poke()
+		}
+	}
+}
+
+// ipName is the IP object of a pod's address in the default Vpc.
+func ipName(namespace, pod string) string { return pod + "." + namespace }
+
+// once makes all as it should be.
+func (k *Keeper) once(ctx context.Context, maps map[string]Map) error {
+	saying := map[object.Key]fault{}
+	say := func(o object.Object, reason, text string) { saying[o.Key] = fault{o, reason + "\x00" + text} }
+	if m, ok := maps[declare.ConfigInterconnect]; ok && m.Data["enable-ic"] == "true" {
+		say(m.object(), ReasonUndone, "nobody joins this cluster to others: the keys of "+declare.ConfigInterconnect+" are not carried out, nor is the Node label ovn.kubernetes.io/ic-gw")
+	}
+	set := &ovn.Set{Owner: Owner}
+	m := maps[declare.ConfigExternal]
+	e, faults := declare.ReadExternal(m.Data)
+	if len(faults) > 0 {
+		say(m.object(), ReasonRefused, text(faults))
+		e = k.good // and pods come and go
+	}
+	k.good = e
+	pods := k.pods()
+	switch nodes := k.gateways(e); {
+	case e == nil && len(faults) > 0:
+		k.tell(ctx, saying)
+		return nil // this leader does not know it otherwise: what is there stays
+	case e == nil:
+		for _, p := range pods {
+			say(p.Object, ReasonPod, "annotations "+annEIP+" and snat: ConfigMap "+declare.ConfigNamespace+"/"+declare.ConfigExternal+" enables no external gateway")
+		}
+	default:
+		if len(nodes) == 0 && len(faults) == 0 {
+			say(m.object(), ReasonNoNode, fmt.Sprintf("no gateway node is a chassis of OVN: data.external-gw-nodes is %q, and no other Node has label %s=true", m.Data["external-gw-nodes"], declare.LabelExternal))
+		}
+		var wrong []fault
+		set, wrong = rows(*e, nodes, pods, k.nodes())
+		for _, f := range wrong {
+			say(f.of, ReasonPod, f.text)
+		}
+	}
+	k.tell(ctx, saying)
+	return k.DB.Apply(ctx, set)
+}
+
+// nodes are the addresses of all nodes.
+func (k *Keeper) nodes() map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	for _, n := range k.Nodes.List() {
+		for _, ip := range n.IPs {
+			out[ip] = true
+		}
+	}
+	return out
+}
+
+func (k *Keeper) gateways(e *declare.External) []object.Node {
+	if e == nil {
+		return nil
+	}
+	return gateways(*e, k.Nodes.List())
+}
+
+func (m Map) object() object.Object {
+	return object.Object{Key: object.Key{Kind: "ConfigMap", Namespace: declare.ConfigNamespace, Name: m.Name}, UID: m.UID}
+}
+
+func text(faults []declare.Fault) string {
+	var out []string
+	for _, f := range faults {
+		out = append(out, f.String())
+	}
+	return strings.Join(out, "; ")
+}
+
+// pods are those that ask for addresses outside and have some inside, the oldest first: who
+// had one keeps it.
+func (k *Keeper) pods() (out []Pod) {
+	asked, born := map[string]bool{}, map[object.Key]time.Time{}
+	for _, p := range k.Pods.List() {
+		eip, snat := p.Annotations[annEIP], p.Annotations[annSNAT]
+		if eip+snat == "" || p.Done || p.Host {
+			continue
+		}
+		asked[ipName(p.Namespace, p.Name)] = true
+		ip, ok := k.IPs.Get("", ipName(p.Namespace, p.Name))
+		if !ok {
+			continue // it is told when it has one
+		}
+		o := Pod{Object: object.Object{Key: object.KindPod.Named(p.Namespace, p.Name), UID: p.UID}, EIP: eip, SNAT: snat}
+		o.IPs, o.Elsewhere = k.addresses(ip)
+		born[o.Key] = p.Born
+		out = append(out, o)
+	}
+	slices.SortFunc(out, func(a, b Pod) int {
+		return cmp.Or(born[a.Key].Compare(born[b.Key]), strings.Compare(a.Key.String(), b.Key.String()))
+	})
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.asked = asked
+	return out
+}
+
+// addresses are a pod's in the default Vpc, by its IP object, which no tenant writes; else
+// elsewhere says why the gateway outside does not see what it sends.
+func (k *Keeper) addresses(ip *v1.IP) (out []netip.Addr, elsewhere string) {
+	s, ok := k.Subnets.Get("", ip.Spec.Subnet)
+	switch {
+	case !ok:
+		return nil, "there is no Subnet " + ip.Spec.Subnet
+	case s.Spec.Vpc != "" && s.Spec.Vpc != v1.DefaultVpc:
+		return nil, "Subnet " + s.Name + " is in Vpc " + s.Spec.Vpc
+	case !v1.Routed(s.Spec.Provider):
+		return nil, "OVN does not carry Subnet " + s.Name
+	case s.Spec.Vlan != "" && !s.Spec.LogicalGateway:
+		return nil, "what it sends leaves by the physical gateway of Subnet " + s.Name
+	}
+	for text := range strings.SplitSeq(ip.Spec.IPAddress, ",") {
+		if a, err := netip.ParseAddr(strings.TrimSpace(text)); err == nil {
+			out = append(out, a)
+		}
+	}
+	return out, ""
+}
+
+// tell tells objects what is wrong with them, each thing once.
+func (k *Keeper) tell(ctx context.Context, saying map[object.Key]fault) {
+	for key, f := range saying {
+		if k.told[key] == f.of.UID+f.text {
+			continue
+		}
+		reason, message, _ := strings.Cut(f.text, "\x00")
+		k.Warn(ctx, f.of, object.Event{Reason: reason, Message: message})
+		k.told[key] = f.of.UID + f.text
+	}
+	for key := range k.told {
+		if _, still := saying[key]; !still {
+			delete(k.told, key)
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package gateway_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/alive"
+	"github.com/fairlead/fairlead/internal/controller/gateway"
+	"github.com/fairlead/fairlead/internal/controller/object"
+)
+
+// list is a Lister of what it has.
+type list[T any] []T
+
+func (l list[T]) List() []T                      { return l }
+func (l list[T]) Get(_, _ string) (v T, ok bool) { return v, false }
+
+// TestWhom: gateways are asked by their tunnels where this machine has one, and below,
+// this machine itself never, and a few others and machines beside as witnesses.
+func TestWhom(t *testing.T) {
+	t.Parallel()
+	ip := netip.MustParseAddr
+	var nodes list[object.Node]
+	for i, name := range []string{"n7", "n6", "n5", "n4", "n3", "n2", "n1"} {
+		n := object.Node{Name: name, Labels: map[string]string{"edge": name}, IPs: []netip.Addr{ip("fd00::" + name[1:]), ip("192.0.2." + name[1:])},
+			Annotations: map[string]string{v1.AnnChassis: name, "ovn.kubernetes.io/ip_address": "100.64.0." + name[1:] + ",fd00:100:64::" + name[1:]}}
+		if i == 3 {
+			n.Down = "its condition Ready is Unknown"
+		}
+		nodes = append(nodes, n)
+	}
+	subnet := &v1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
+	from := object.Readers{Nodes: nodes, Subnets: list[*v1.Subnet]{subnet}}
+	db, router := ip("192.0.2.1"), ip("192.0.2.254")
+	require.Empty(t, gateway.Whom(from, nil, []netip.Addr{router}))
+
+	subnet.Spec = v1.SubnetSpec{GatewayType: v1.GatewayCentralized, GatewayNode: "n2", GatewayNodeSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"edge": "n1"}}}}
+	node := func(name string, witness bool) alive.Node {
+		return alive.Node{Name: name, Tunnel: ip("100.64.0." + name[1:]), Below: ip("192.0.2." + name[1:]), Witness: witness}
+	}
+	beside := alive.Node{Name: router.String(), Below: router, Witness: true}
+	want := []alive.Node{node("n1", false), node("n3", true), node("n5", true), node("n6", true), beside}
+	require.Equal(t, want, gateway.Whom(from, []netip.Addr{ip("127.0.0.1"), ip("100.64.0.2"), ip("192.0.2.2")}, []netip.Addr{db, router, ip("192.0.2.2")}), "on n2")
+
+	// A machine that is no node has no tunnel.
+	out := gateway.Whom(from, nil, nil)
+	require.Len(t, out, 5)
+	require.Equal(t, alive.Node{Name: "n1", Below: ip("192.0.2.1")}, out[0])
+}

@@ -1,0 +1,50 @@
+package loop
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/fairlead/fairlead/internal/controller/alive"
+	"github.com/fairlead/fairlead/internal/controller/gateway"
+	"github.com/fairlead/fairlead/internal/controller/object"
+)
+
+// watch asks the nodes that are gateways, also while this controller does not lead: it
+// knows then which of them is dead when it takes over, from one on that node maybe.
+func (c *Config) watch(w object.World, changed func()) *alive.Watch {
+	return alive.New(alive.Config{
+		Whom: func() []alive.Node { return gateway.Whom(w.Readers, own(), append(c.members(), c.Routers()...)) },
+		Follow: func(ctx context.Context, listed func()) error {
+			return w.Follow(ctx, func(k object.Key) {
+				if k.Kind == object.KindSubnet || k.Kind == object.KindNode {
+					listed()
+				}
+			})
+		},
+		Open: c.Echo, Changed: changed, Log: c.Log,
+	})
+}
+
+// members are the addresses of the northbound database's members.
+func (c *Config) members() (out []netip.Addr) {
+	for endpoint := range strings.SplitSeq(c.NB, ",") {
+		_, at, _ := strings.Cut(endpoint, ":")
+		if a, err := netip.ParseAddrPort(at); err == nil {
+			out = append(out, a.Addr())
+		}
+	}
+	return out
+}
+
+// own are this machine's addresses.
+func own() (out []netip.Addr) {
+	all, _ := net.InterfaceAddrs()
+	for _, a := range all {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			out = append(out, p.Addr())
+		}
+	}
+	return out
+}

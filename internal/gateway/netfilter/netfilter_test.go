@@ -1,0 +1,132 @@
+package netfilter_test
+
+import (
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/gateway/netfilter"
+	"github.com/fairlead/fairlead/internal/gateway/rules"
+	"github.com/fairlead/fairlead/internal/kernel/iptables"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
+)
+
+const table = "fairlead-test"
+
+func prefixes(list ...string) (out []netip.Prefix) {
+	for _, s := range list {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
+func addrs(list ...string) (out []netip.Addr) {
+	for _, s := range list {
+		out = append(out, netip.MustParseAddr(s))
+	}
+	return out
+}
+
+// sh runs a shell in ns, an independent witness.
+func sh(t *testing.T, ns *netns.Handle, script string) string {
+	t.Helper()
+	var out []byte
+	err := ns.Do(func() (err error) {
+		out, err = exec.CommandContext(t.Context(), "sh", "-c", script).CombinedOutput()
+		return err
+	})
+	require.NoError(t, err, "%s: %s", script, out)
+	return string(out)
+}
+
+// sample is the node of a cluster with OVN.
+func sample() rules.Input {
+	return rules.Input{
+		Subnets: []rules.Subnet{
+			{Name: "web", CIDRs: prefixes("10.16.0.0/16", "fd00:10:16::/112"), NAT: true},
+			{Name: "data", CIDRs: prefixes("10.17.0.0/16", "fd00:10:17::/112")},
+		},
+		Nodes:    prefixes("100.64.0.0/16", "fd00:100:64::/112"),
+		Services: prefixes("10.96.0.0/12", "fd00:10:96::/112"),
+		Own:      addrs("192.0.2.1", "2001:db8::1"), Others: addrs("192.0.2.9", "2001:db8::9"),
+		Join: "ovn0",
+	}
+}
+
+// everything is what iptables, ipset and nft tell of a node. Counters are none of it,
+// and of what differs from one reading to the next.
+func everything(t *testing.T, ns *netns.Handle) string {
+	t.Helper()
+	return sh(t, ns, "for p in iptables ip6tables; do for b in nft legacy; do $p-$b-save | sed 's/^#.*//; s/\\[[0-9:]*\\]//'; done; done; ipset save; nft -s list tables")
+}
+
+// TestApplyIsRepeatable: what is as it should be is not written, and a filter without
+// anything to do leaves nothing.
+func TestApplyIsRepeatable(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []netfilter.Mode{netfilter.IPTables, netfilter.NFTables} {
+		ns := netnstest.New(t)
+		sh(t, ns, "iptables-nft -t nat -A POSTROUTING -s 172.16.0.0/12 -j MASQUERADE; iptables-nft -t nat -N KUBE-SERVICES; iptables-nft -t nat -A PREROUTING -j KUBE-SERVICES")
+		before := everything(t, ns)
+		f := netfilter.New(netfilter.Config{Host: ns, Mode: mode, Table: table})
+		require.ErrorIs(t, f.Check(t.Context(), sample()), core.ErrDrift)
+		for range 2 {
+			require.NoError(t, f.Apply(t.Context(), sample()))
+			require.NoError(t, f.Check(t.Context(), sample()), mode)
+		}
+		require.NoError(t, f.Apply(t.Context(), rules.Input{}))
+		require.Equal(t, withoutEmpty(before), withoutEmpty(everything(t, ns)), mode)
+	}
+}
+
+// withoutEmpty leaves out tables that have no rule.
+func withoutEmpty(text string) string {
+	lines := strings.Split(text, "\n")
+	return strings.Join(slices.DeleteFunc(lines, func(l string) bool {
+		return l == "" || strings.HasPrefix(l, "*") || strings.HasPrefix(l, ":") && !strings.Contains(l, " - ") || l == "COMMIT" || strings.HasPrefix(l, "table ip")
+	}), "\n")
+}
+
+// only has programs found in a folder that has these alone.
+func only(t *testing.T, programs ...string) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, p := range programs {
+		at, err := exec.LookPath(p)
+		require.NoError(t, err)
+		require.NoError(t, os.Symlink(at, filepath.Join(dir, p)))
+	}
+	t.Setenv("PATH", dir)
+}
+
+// TestWithoutIPTables: by itself the agent takes nftables then; asked for iptables, it says
+// that these are missing.
+func TestWithoutIPTables(t *testing.T) {
+	ns := netnstest.New(t)
+	sh(t, ns, "ipset create ovn40subnets hash:net; iptables-nft -A INPUT -m set --match-set ovn40subnets src -j ACCEPT; ipset create ovn40services hash:net; ipset create ovn40subnets-out hash:net")
+	only(t, "nft", "ipset", "sh")
+	f := netfilter.New(netfilter.Config{Host: ns, Table: table})
+	require.NoError(t, f.Apply(t.Context(), sample()))
+	require.Contains(t, sh(t, ns, "nft list table inet "+table), "OVN-MASQUERADE")
+	require.NoError(t, f.Check(t.Context(), sample()), "a set that somebody's rule needs is no difference")
+	require.NotContains(t, sh(t, ns, "ipset save"), "services")
+	require.ErrorIs(t, netfilter.New(netfilter.Config{Host: ns, Mode: netfilter.IPTables, Table: table}).Apply(t.Context(), sample()), iptables.ErrNotInstalled)
+	require.NoError(t, f.Check(t.Context(), sample()), "what is there stays")
+}
+
+// TestOneFamilyFails: it is said, and the other's rules are there.
+func TestOneFamilyFails(t *testing.T) {
+	ns := netnstest.New(t)
+	only(t, "iptables-nft-save", "iptables-nft-restore", "iptables-restore", "nft", "sh")
+	f := netfilter.New(netfilter.Config{Host: ns, Table: table})
+	require.ErrorContains(t, f.Apply(t.Context(), sample()), "ip6tables")
+	require.Contains(t, sh(t, ns, "iptables-nft-save"), "-A OVN-MASQUERADE -j MASQUERADE --random-fully")
+}

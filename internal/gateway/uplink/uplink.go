@@ -1,0 +1,412 @@
+// Package uplink gives a node's NIC to a bridge of Open vSwitch, with all that the NIC has
+// of addresses, routes, rules and neighbours, and gives it back. The node is reached at
+// its addresses at every instant: they are on the bridge's own device before they leave
+// the NIC, and on the NIC before they leave the bridge. What is under way stands in the
+// journal, so that whoever starts after a crash or a reboot finishes it, or takes it back.
+// It must not know which NIC a network is to have, or who says so.
+package uplink
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/gateway/manager"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/nft"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/lib/fail"
+	"github.com/fairlead/fairlead/internal/ovs"
+)
+
+// Switch is what is asked of Open vSwitch; *ovs.Client is one.
+type Switch interface {
+	EnsureUplinkBridge(ctx context.Context, u ovs.Uplink) error
+	AttachUplink(ctx context.Context, u ovs.Uplink) error
+	DetachUplink(ctx context.Context, network, bridge string) error
+	BridgeOf(port string) string
+	Uplinks() ([]ovs.Uplink, error)
+	WaitDevice(ctx context.Context, name string) error
+}
+
+// Journal keeps transfers; *journal.Journal is one.
+type Journal interface {
+	Take(ctx context.Context, u core.Uplink) error
+	Move(ctx context.Context, u core.Uplink) error
+	Return(ctx context.Context, network string) error
+	Uplinks() []core.Uplink
+}
+
+// Config says where NICs are given and taken.
+type Config struct {
+	Switch  Switch
+	Journal Journal
+	Host    *netns.Handle // the node's namespace; nil = current
+	Node    string        // its name
+	BootID  string
+	// Userspace: Open vSwitch has the NIC's frames from a packet socket, and the kernel
+	// would hear them too and answer beside the bridge.
+	Userspace bool
+	// Run is the machine's /run, where managers of NICs are told; "" = /run.
+	Run string
+	// Limit is how long a transfer may take before it is taken back; 0 = 20 s.
+	Limit time.Duration
+	Log   *slog.Logger
+}
+
+// Want is a provider network's NIC on this node.
+type Want struct {
+	Network   string
+	NIC       string
+	Trunks    []int // VLANs of the network, 0 for untagged frames
+	Exchanged bool  // bridge and NIC change names
+	// Above are VLAN links that must be there above the NIC. All that are there stay.
+	Above []string
+}
+
+// BridgeOf is the name of a network's bridge, or of its NIC where both change names.
+func BridgeOf(network string) string { return "br-" + network }
+
+const (
+	limit   = 20 * time.Second
+	settles = 10 * time.Second // for a device of Open vSwitch to come or go
+	answers = 3 * time.Second  // for a gateway: the kernel asks three times
+	look    = 10 * time.Millisecond
+)
+
+// Transfers are a node's. Its methods may be called at the same time; they wait for each
+// other.
+type Transfers struct {
+	cfg  Config
+	mu   sync.Mutex
+	deaf map[string]hearing // what Deafen was called for, by NIC
+	// machine is who else gives NICs their addresses.
+	machine *manager.Machine
+}
+
+// New makes Transfers; nothing is touched.
+func New(c Config) *Transfers {
+	if c.Limit == 0 {
+		c.Limit = limit
+	}
+	if c.Run == "" {
+		c.Run = "/run"
+	}
+	return &Transfers{cfg: c, deaf: map[string]hearing{}, machine: manager.New(c.Run)}
+}
+
+// All are the transfers that were begun and not given back, by network.
+func (t *Transfers) All() []core.Uplink { return t.cfg.Journal.Uplinks() }
+
+func (t *Transfers) find(network string) (core.Uplink, bool) {
+	for _, u := range t.All() {
+		if u.Network == network {
+			return u, true
+		}
+	}
+	return core.Uplink{}, false
+}
+
+// Status is what a node has of a network.
+type Status struct {
+	NIC    string // its name now
+	Bridge string
+	MTU    int      // bytes
+	Above  []string // VLAN links above the NIC, which stay as they are
+}
+
+// Take gives a network its NIC, or makes sure that it has all of it; that costs no write
+// where it is so. A transfer that fails, or whose gateway does not answer by the bridge,
+// is taken back: the error says why. One that was finished before is repaired.
+func (t *Transfers) Take(ctx context.Context, w Want) (Status, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	st, err := t.give(ctx, w)
+	if err != nil {
+		return st, fmt.Errorf("give %s to provider network %s: %w", w.NIC, w.Network, err)
+	}
+	return st, nil
+}
+
+func (t *Transfers) give(ctx context.Context, w Want) (Status, error) {
+	c, err := rtnl.Open(t.cfg.Host)
+	if err != nil {
+		return Status{}, err
+	}
+	defer func() { _ = c.Close() }()
+	u, known := t.find(w.Network)
+	if known && (u.Phase == core.Returning || !fits(u, w)) {
+		if err := t.back(ctx, c, u); err != nil {
+			return Status{}, err
+		}
+		known = false
+	}
+	if !known {
+		if u, err = t.begin(ctx, c, w); err != nil {
+			return Status{}, err
+		}
+	}
+	st, err := (&mover{Transfers: t, c: c, trunks: w.Trunks, above: w.Above}).forth(ctx, &u)
+	if err != nil && u.Phase == core.Taking {
+		t.cfg.Log.Warn("transfer of a NIC is taken back", "network", u.Network, "nic", u.NIC, "err", err)
+		err = errors.Join(err, t.back(context.WithoutCancel(ctx), c, u))
+	}
+	return st, err
+}
+
+// fits tells that a transfer is the one that is wanted.
+func fits(u core.Uplink, w Want) bool { return u.NIC == w.NIC && (u.Port != u.NIC) == w.Exchanged }
+
+// begin records a transfer that nothing speaks against.
+func (t *Transfers) begin(ctx context.Context, c *rtnl.Conn, w Want) (core.Uplink, error) {
+	nic, err := c.LinkByName(w.NIC)
+	if errors.Is(err, core.ErrNotFound) {
+		return core.Uplink{}, fmt.Errorf("this node has no link %s: %w", w.NIC, core.ErrNotFound)
+	}
+	if err != nil {
+		return core.Uplink{}, err
+	}
+	if made(nic) && !w.Exchanged { // where names are exchanged, and the journal was lost, it is the bridge
+		return core.Uplink{}, fmt.Errorf("%s is a device of Open vSwitch, or a tap: %w", w.NIC, core.ErrExists)
+	}
+	u := core.Uplink{
+		Network: w.Network, Bridge: BridgeOf(w.Network), NIC: w.NIC, Port: w.NIC,
+		MAC: nic.MAC, Permanent: nic.Permanent, Bus: nic.Bus, Phase: core.Taking, BootID: t.cfg.BootID,
+	}
+	if w.Exchanged {
+		u.Bridge, u.Port = u.Port, u.Bridge
+	}
+	if err := t.free(c, u, nic); err != nil {
+		return u, err
+	}
+	inv, err := take(c, nic)
+	if err == nil {
+		inv.Kept, err = t.machine.Keeps(ctx, nic.Index)
+	}
+	if err == nil {
+		err = inv.Refuse()
+	}
+	if err == nil {
+		err = t.reaches(ctx, c, nic, inv.gateways())
+	}
+	if err != nil {
+		return u, err
+	}
+	if u.Had, err = json.Marshal(inv); err != nil {
+		return u, fmt.Errorf("record of %s: %w", w.NIC, err)
+	}
+	return u, t.cfg.Journal.Take(ctx, u)
+}
+
+// free is why a NIC is not the node's to give, nil when it is.
+func (t *Transfers) free(c *rtnl.Conn, u core.Uplink, nic rtnl.Link) error {
+	for _, o := range t.All() {
+		if o.Network != u.Network && (o.NIC == nic.Name || o.Port == nic.Name) {
+			return fmt.Errorf("%s is provider network %s's: %w", nic.Name, o.Network, core.ErrExists)
+		}
+	}
+	if on := t.cfg.Switch.BridgeOf(nic.Name); on != "" && on != u.Bridge {
+		return fmt.Errorf("%s is a port of bridge %s: %w", nic.Name, on, core.ErrExists)
+	}
+	links, err := c.Links()
+	if err != nil {
+		return err
+	}
+	return alone(nic, links)
+}
+
+// alone is nil where a NIC is part of no other link, and no other link of it but VLANs.
+func alone(nic rtnl.Link, links []rtnl.Link) error {
+	for _, l := range links {
+		switch {
+		// The kernel's datapath is a master too: what Open vSwitch knows of it was asked before.
+		case l.Index == nic.MasterIndex && l.Kind != kindDatapath:
+			return fmt.Errorf("%s is a member of %s (%s): give that: %w", nic.Name, l.Name, l.Kind, core.ErrExists)
+		case l.Lower == nic.Index && l.Index != nic.Index && l.VLAN == 0:
+			return fmt.Errorf("%s (%s) lies above %s: of such links VLANs alone go on to work: %w", l.Name, l.Kind, nic.Name, core.ErrExists)
+		}
+	}
+	return nil
+}
+
+// Kinds of the devices that Open vSwitch makes, by datapath: its internal ports and, of the
+// kernel's, what all ports have as their master; in user space internal ports are taps.
+const (
+	kindDatapath = "openvswitch"
+	kindTap      = "tun"
+)
+
+// made tells that a link is a device of Open vSwitch.
+func made(l rtnl.Link) bool { return l.Kind == kindTap || l.Kind == kindDatapath }
+
+// reaches is nil when one of the gateways, or none there is, answers by a link.
+func (t *Transfers) reaches(ctx context.Context, c *rtnl.Conn, l rtnl.Link, gateways []netip.Addr) error {
+	if len(gateways) == 0 {
+		return nil
+	}
+	for _, gw := range gateways {
+		if err := c.Solicit(l.Index, gw); err != nil {
+			return err
+		}
+	}
+	for end := time.Now().Add(answers); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(look) {
+		for _, gw := range gateways {
+			if ok, err := c.Answers(l.Index, gw); ok || err != nil {
+				return err
+			}
+		}
+	}
+	return fmt.Errorf("no gateway of the node (%s) answers by %s: %w", join(gateways), l.Name, core.ErrUnavailable)
+}
+
+func join(list []netip.Addr) (s string) {
+	for i, a := range list {
+		if i > 0 {
+			s += ", "
+		}
+		s += a.String()
+	}
+	return s
+}
+
+// Strays are NICs on bridges of ours of which nothing is recorded: the journal was lost.
+// None is known while the switch's database is away.
+func (t *Transfers) Strays() (out []Want) {
+	all, err := t.cfg.Switch.Uplinks()
+	if err != nil {
+		return nil
+	}
+	for _, u := range all {
+		if _, known := t.find(u.Network); known || u.NIC == "" {
+			continue
+		}
+		w := Want{Network: u.Network, NIC: u.NIC, Exchanged: u.Exchanged}
+		if u.Exchanged {
+			w.NIC = u.Bridge
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// Return gives a network's NIC back, with all that the bridge's device has by now. A
+// network without one is success.
+func (t *Transfers) Return(ctx context.Context, network string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	u, known := t.find(network)
+	if !known {
+		return nil
+	}
+	c, err := rtnl.Open(t.cfg.Host)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	if err := t.back(ctx, c, u); err != nil {
+		return fmt.Errorf("give %s of provider network %s back: %w", u.NIC, network, err)
+	}
+	return nil
+}
+
+// Resume finishes what a former process, or a former boot, left: a transfer that was
+// begun or done is carried on, a return too. It asks nobody whether they are still
+// wanted: the way to whoever would say it may lead over such a NIC.
+func (t *Transfers) Resume(ctx context.Context) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c, err := rtnl.Open(t.cfg.Host)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	var errs []error
+	for _, u := range t.All() {
+		if u.Phase == core.Returning {
+			errs = append(errs, t.back(ctx, c, u))
+			continue
+		}
+		_, err := (&mover{Transfers: t, c: c}).forth(ctx, &u)
+		if err != nil && u.Phase == core.Taking {
+			err = errors.Join(err, t.back(context.WithoutCancel(ctx), c, u))
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("provider network %s: %w", u.Network, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// chassisMAC is the one by which OVN's routers speak on a network. It follows from names.
+func chassisMAC(node, network string) core.MAC {
+	sum := sha256.Sum256([]byte("provider network " + network + " of node " + node))
+	return core.MAC{0x0a, sum[0], sum[1], sum[2], sum[3], sum[4]}
+}
+
+// find is a transfer's NIC: by its name now, or by what the hardware says where it has
+// another one.
+func find(c *rtnl.Conn, u core.Uplink) (rtnl.Link, error) {
+	links, err := c.Links()
+	if err != nil {
+		return rtnl.Link{}, err
+	}
+	// A virtual NIC has nothing but its name: a veth that was made anew has another MAC.
+	virtual := u.Bus == "" && len(u.Permanent) == 0
+	for _, fits := range []func(rtnl.Link) bool{
+		func(l rtnl.Link) bool { return l.Name == u.Port && is(u, l) },
+		func(l rtnl.Link) bool { return l.Name == u.NIC && is(u, l) },
+		func(l rtnl.Link) bool { return l.Lower == 0 && !member(l, links) && is(u, l) },
+		func(l rtnl.Link) bool { return l.Name == u.Port && virtual },
+		func(l rtnl.Link) bool { return l.Name == u.NIC && virtual },
+	} {
+		if i := slices.IndexFunc(links, func(l rtnl.Link) bool { return !made(l) && fits(l) }); i >= 0 {
+			return links[i], nil
+		}
+	}
+	return rtnl.Link{}, fmt.Errorf("no link has the name %s or its hardware address %s: %w", u.NIC, hardware(u), core.ErrNotFound)
+}
+
+// member tells that a link is a part of another one, which has its MAC too.
+func member(l rtnl.Link, links []rtnl.Link) bool {
+	return slices.ContainsFunc(links, func(m rtnl.Link) bool { return m.Index == l.MasterIndex && m.Kind != kindDatapath })
+}
+
+// is tells that a link has the hardware of a transfer's NIC.
+func is(u core.Uplink, l rtnl.Link) bool {
+	switch {
+	case u.Bus != "" && l.Bus != "":
+		return l.Bus == u.Bus
+	case len(u.Permanent) > 0:
+		return slices.Equal(l.Permanent, u.Permanent)
+	}
+	return slices.Equal(l.MAC, u.MAC)
+}
+
+// hardware is the address by which a NIC is found.
+func hardware(u core.Uplink) core.MAC {
+	if len(u.Permanent) > 0 {
+		return u.Permanent
+	}
+	return u.MAC
+}
+
+// hear undoes deafen.
+func (t *Transfers) hear(link string) error {
+	if !t.cfg.Userspace {
+		return nil
+	}
+	if err := nft.Hear(t.cfg.Host, link); err != nil {
+		return err
+	}
+	delete(t.deaf, link)
+	fail.Here("uplink.heard")
+	return nil
+}

@@ -119,7 +119,7 @@ func (t *term) adopt(ctx context.Context, p object.Pod) error {
 		if !proven {
 			continue
 		}
-		if has {
+		if has && have.Owner.Pod.String() == p.Pod.String() {
 			t.release([]core.Lease{have}, false) // its claims go when the pod is looked at the next time
 		}
 		for _, ip := range l.IPs {

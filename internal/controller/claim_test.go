@@ -13,6 +13,7 @@ import (
 	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/object"
+	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 )
 
@@ -313,4 +314,33 @@ func TestClaimsOfMACs(t *testing.T) {
 		w.set(podKey(name), nil)
 	}
 	w.claimed(t, nil)
+}
+
+// TestPortsOfOneName: names of pods and of networks have dots, so that the ports of two pods
+// may have one name. The first has it; the other is told, and served when the first is gone.
+func TestPortsOfOneName(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true})
+	w.elsewhere("10.77.0.0/24")
+	first := object.Key{Kind: object.KindPod, Namespace: "v", Name: "x"} // x.v.uplink.ns
+	put := func(labels map[string]string) {
+		w.set(first, object.Pod{Pod: core.Pod{Namespace: "v", Name: "x", UID: "1"}, Labels: labels, Annotations: map[string]string{networks: "ns/uplink"}})
+	}
+	put(nil)
+	lead(t, "one", w, db)
+	require.Eventually(t, func() bool { return len(w.claims()) == 1 }, patience, tick)
+	w.pod("x.v.uplink", "2") // x.v.uplink.ns, too
+	second := podKey("x.v.uplink")
+	require.Eventually(t, func() bool { return len(w.warned(second)) > 0 }, patience, tick)
+	require.Contains(t, w.warned(second)[0], "AcquireAddressFailed: address in Subnet web: logical port x.v.uplink.ns is held by pod v/x")
+	put(map[string]string{"looked": "at again"})
+	w.pod("a", "3")
+	w.ip(t, "a")
+	require.Len(t, w.claims(), 1)
+	require.Empty(t, db.Get("Logical_Switch_Port", "x.v.uplink.ns", "name"))
+	w.set(first, nil)
+	w.ip(t, "x.v.uplink")
+	require.Empty(t, w.claims())
+	require.NotEmpty(t, db.Get("Logical_Switch_Port", "x.v.uplink.ns", "name"))
 }

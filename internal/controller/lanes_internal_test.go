@@ -3,6 +3,10 @@ package controller
 import (
 	"context"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/controller/object"
 )
@@ -31,4 +35,33 @@ func TestGatewaysWaitForNoPods(t *testing.T) {
 	<-done
 	stop()
 	<-ended
+}
+
+// TestRecordsLetPodsPass: a record is written when the pods that wait have what they need, or
+// after patience where they have no end.
+func TestRecordsLetPodsPass(t *testing.T) {
+	t.Parallel()
+	const each = 20 * time.Millisecond // a pod
+	for name, pods := range map[string]int{"burst": 10, "storm": 100} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLanes()
+			for i := range pods {
+				l.Add(object.KindPod.Named("web", string(rune('a'+i))))
+			}
+			l.Add(object.KindIP.Named("", "a.web"))
+			ctx, stop := context.WithTimeout(t.Context(), time.Duration(pods)*each+patience)
+			defer stop()
+			begun, wrote := time.Now(), time.Duration(-1)
+			l.Run(ctx, 1, func(_ context.Context, k object.Key) error {
+				if k.Kind == object.KindIP {
+					wrote = time.Since(begun)
+				} else {
+					time.Sleep(each)
+				}
+				return nil
+			})
+			require.GreaterOrEqual(t, wrote, min(time.Duration(pods)*each, patience), name)
+			require.LessOrEqual(t, wrote, patience, name)
+		})
+	}
 }

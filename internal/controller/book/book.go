@@ -47,7 +47,8 @@ func (b *Book) Restore(leases []core.Lease) error {
 	return err
 }
 
-// enter notes a lease. The caller holds mu.
+// enter notes a lease. The caller holds mu. The first pod that has a port keeps it: names
+// of pods and of networks have dots, so that ports of two pods may have one name.
 func (b *Book) enter(l core.Lease) {
 	name := l.Owner.Pod.String()
 	if b.pods[name] == nil {
@@ -57,7 +58,14 @@ func (b *Book) enter(l core.Lease) {
 		b.counts[l.Subnet]++
 	}
 	b.pods[name][l.Owner.Key] = l
-	b.ports[l.Owner.Key.IfName] = l
+	if by := b.ports[l.Owner.Key.IfName]; !others(by, l.Owner) {
+		b.ports[l.Owner.Key.IfName] = l
+	}
+}
+
+// others tells that a lease, if it is one, is of another pod than an owner's.
+func others(l core.Lease, o core.Owner) bool {
+	return !l.Owner.Pod.IsZero() && l.Owner.Pod.String() != o.Pod.String()
 }
 
 // At is the lease of a logical port.
@@ -68,11 +76,15 @@ func (b *Book) At(port string) (core.Lease, bool) {
 	return l, ok
 }
 
-// All are the leases by port, in no order.
+// All are the leases, in no order.
 func (b *Book) All() []core.Lease {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.Collect(maps.Values(b.ports))
+	var out []core.Lease
+	for _, of := range b.pods {
+		out = slices.AppendSeq(out, maps.Values(of))
+	}
+	return out
 }
 
 // Misfit is the lowest address that is in use in a Subnet and that, declared so, it would
@@ -134,6 +146,9 @@ func (b *Book) Acquire(r ipam.Request, left ...core.Lease) (l core.Lease, fresh 
 	}
 	if b.closed[r.Subnet.Name] {
 		return core.Lease{}, false, fmt.Errorf("its rows are being removed: %w", core.ErrUnavailable)
+	}
+	if by := b.ports[r.Owner.Key.IfName]; others(by, r.Owner) {
+		return core.Lease{}, false, fmt.Errorf("logical port %s is %w by pod %s, whose name and network come to the same", r.Owner.Key.IfName, core.ErrHeld, by.Owner.Pod)
 	}
 	i := slices.IndexFunc(left, func(l core.Lease) bool { return l.Owner.Key.IfName == r.Owner.Key.IfName || changes(l, r) })
 	if i >= 0 && b.has(left[i]) {

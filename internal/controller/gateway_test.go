@@ -160,3 +160,34 @@ func (w *world) respec(name string, spec v1.SubnetSpec) {
 	o.Spec = spec
 	w.set(subnetKey(name), o)
 }
+
+// TestRefusedGateway: a change of a Subnet that is refused changes nothing of its way out
+// either.
+func TestRefusedGateway(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.chassis("n1", "")
+	spec := v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true}
+	w.subnet("web", spec)
+	w.subnet("taken", v1.SubnetSpec{CIDRBlock: "10.21.0.0/24"})
+	lead(t, "one", w, db)
+	w.pod("a", "1")
+	w.ip(t, "a")
+	spec.GatewayType, spec.GatewayNode, spec.CIDRBlock = v1.GatewayCentralized, "nowhere", "10.20.0.0/24,fd20::/120"
+	spec.ExcludeIps = []string{"10.99.0.1"}
+	w.subnet("web", spec)
+	require.Eventually(t, func() bool {
+		o, _ := lister[*v1.Subnet]{w, object.KindSubnet}.Get("", "web")
+		return slices.ContainsFunc(o.Status.Conditions, func(c v1.Condition) bool { return c.Type == v1.ConditionReady && c.Status == "False" })
+	}, patience, tick)
+	exits := func() string {
+		return db.Nbctl("--bare", "--columns=action", "find", "Logical_Router_Policy", "priority=29000")
+	}
+	w.chassis("n2", "") // has the ways out looked at
+	w.subnet("taken", v1.SubnetSpec{CIDRBlock: "10.21.0.0/24", GatewayType: v1.GatewayCentralized, GatewayNode: "nowhere"})
+	require.Eventually(t, func() bool { return strings.Contains(exits(), "drop") }, patience, tick)
+	require.Equal(t, 1, strings.Count(exits(), "drop"), "of the other Subnet alone")
+	spec.ExcludeIps = nil
+	w.subnet("web", spec)
+	require.Eventually(t, func() bool { return strings.Count(exits(), "drop") >= 2 }, patience, tick)
+}

@@ -81,3 +81,38 @@ func TestInterconnection(t *testing.T) {
 	require.Eventually(t, func() bool { return w.notes("a")["ovn.kubernetes.io/gateway"] == "10.50.0.1" }, patience, tick)
 	require.NotContains(t, policies(), "10.50.0.0/29")
 }
+
+// TestRefusedRows: what neither the kind nor the reader of objects refuses, and the book or
+// the database does, is told by condition and Event, and served once it is right.
+func TestRefusedRows(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.set(object.Key{Kind: object.KindProvider, Name: "net"}, &v1.ProviderNetwork{ObjectMeta: metav1.ObjectMeta{Name: "net"}})
+	w.set(object.Key{Kind: object.KindVlan, Name: "v"}, &v1.Vlan{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: v1.VlanSpec{ID: 7, Provider: "net"}})
+	under := v1.SubnetSpec{CIDRBlock: "10.50.0.0/24", Vlan: "v", U2OInterconnection: true, U2OInterconnectionIP: "10.50.0.0"}
+	open := v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true, Acls: []v1.ACL{{Direction: "to-lport", Priority: 1001, Match: "ip4", Action: "permit"}}}
+	w.subnet("under", under)
+	w.subnet("open", open)
+	lead(t, "one", w, db)
+	ready := func(subnet, status, message string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			o, _ := lister[*v1.Subnet]{w, object.KindSubnet}.Get("", subnet)
+			return slices.ContainsFunc(o.Status.Conditions, func(c v1.Condition) bool {
+				return c.Type == v1.ConditionReady && c.Status == status && strings.Contains(c.Message, message)
+			})
+		}, patience, tick)
+	}
+	for subnet, message := range map[string]string{"under": "10.50.0.0", "open": "permit"} {
+		ready(subnet, "False", message)
+		require.Eventually(t, func() bool {
+			return slices.ContainsFunc(w.warned(subnetKey(subnet)), func(e string) bool { return strings.Contains(e, message) })
+		}, patience, tick)
+	}
+	under.U2OInterconnectionIP, open.Acls[0].Action = "10.50.0.9", "allow"
+	w.subnet("under", under)
+	w.subnet("open", open)
+	ready("under", "True", "")
+	ready("open", "True", "")
+	require.Equal(t, `["10.50.0.9/24"]`, db.Get("Logical_Router_Port", "ovn-cluster-under", "networks"))
+}

@@ -72,6 +72,12 @@ func (t *term) carriedElsewhere(ctx context.Context, k object.Key) error {
 	return nil
 }
 
+// passes tells a failure that is nobody's who declared something, and is over by itself: the
+// database does not answer, another controller leads, this one ends.
+func passes(err error) bool {
+	return errors.Is(err, core.ErrUnavailable) || errors.Is(err, ovn.ErrFenced) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
 // refused notes why a Subnet that is good by itself has no rows, nil where it has
 // them, and has its condition tell that. What passes by itself it does not tell.
 func (t *term) refused(subnet string, err error) {
@@ -79,7 +85,7 @@ func (t *term) refused(subnet string, err error) {
 	switch {
 	case errors.As(err, &missing):
 		err = fmt.Errorf("there is no router of Vpc %s: it does not exist, or its condition says why", missing.Key)
-	case err != nil && !errors.As(err, new(*ovn.TakenError)) && !errors.Is(err, core.ErrHeld) && !errors.Is(err, core.ErrExhausted):
+	case passes(err):
 		return
 	}
 	t.mu.Lock()

@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"errors"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/logical"
@@ -27,25 +28,28 @@ func (t *term) vpc(ctx context.Context, k object.Key) error {
 		return t.DB.Apply(ctx, &ovn.Set{Owner: "vpc/" + k.Name})
 	}
 	v, undone, err := logical.ReadVpc(k.Name, obj.Spec)
-	now := v1.VpcStatus{Default: k.Name == v1.DefaultVpc, Standby: err == nil, Router: k.Name}
+	now := v1.VpcStatus{Default: k.Name == v1.DefaultVpc, Router: k.Name}
 	var unhoused error
 	now.DefaultLogicalSwitch, now.Subnets, unhoused = t.nets.Home(k.Name, obj.Spec)
 	undone = append(undone, networks.Unheeded(k.Name, obj.Spec, now.DefaultLogicalSwitch)...)
-	conditions := status.Conditions(obj.Generation, cmp.Or(err, v.Refused, unhoused), undone)
+	var refused error // by the database
 	if err == nil {
 		if k.Name == v1.DefaultVpc {
 			if net, _, there := t.nets.Get(logical.JoinSubnet); there {
 				v.Leave(net.Subnet, t.nets.Tables(k.Name))
 			}
 		}
-		if err := t.DB.Apply(ctx, logical.Router(v)); err != nil {
-			return err
+		if refused = t.DB.Apply(ctx, logical.Router(v)); passes(refused) || errors.As(refused, new(*ovn.MissingError)) {
+			return refused
 		}
-		t.rouse(k.Name)
+		if refused == nil {
+			t.rouse(k.Name)
+		}
 	}
-	conditions, changed := status.Merge(obj.Status.Conditions, conditions)
+	now.Standby = err == nil && refused == nil
+	conditions, changed := status.Merge(obj.Status.Conditions, status.Conditions(obj.Generation, cmp.Or(err, refused, v.Refused, unhoused), undone))
 	if now.Conditions = conditions; ok && !changed && status.SameVpc(obj.Status, now) {
-		return nil
+		return refused
 	}
-	return gone(t.VpcStatus(ctx, object.Object{Key: k, UID: string(obj.UID)}, now))
+	return errors.Join(refused, gone(t.VpcStatus(ctx, object.Object{Key: k, UID: string(obj.UID)}, now)))
 }

@@ -35,8 +35,8 @@ type Node struct {
 // Subnet is one of the default Vpc that OVN carries.
 type Subnet struct {
 	core.Subnet
-	Spec v1.SubnetSpec
-	Was  string // the gateway that its status names
+	By  declare.Gateway
+	Was string // the gateway that its status names
 }
 
 // Verdict is what there is to say of a centralized Subnet.
@@ -115,13 +115,13 @@ func (k *Keeper) Plan(subnets []Subnet, nodes []Node) (p Plan) {
 	var all []leave
 	for _, s := range subnets {
 		p.Events = append(p.Events, p.typed(s, k.types[s.Name])...)
-		if s.Spec.GatewayType != v1.GatewayCentralized {
+		if !s.By.Centralized {
 			continue
 		}
 		members, faults := candidates(s, nodes)
 		via := choose(s, members, cmp.Or(k.last[s.Name], s.Was))
 		p.is.last[s.Name] = k.last[s.Name]
-		if !s.Spec.EnableEcmp && len(via) > 0 {
+		if !s.By.ECMP && len(via) > 0 {
 			p.is.last[s.Name] = via[0].Name
 		}
 		out := leave{Subnet: s.Subnet, gateways: map[string][]netip.Addr{}}
@@ -155,7 +155,7 @@ func choose(s Subnet, members []Node, was string) []Node {
 	if len(good) == 0 {
 		good = members
 	}
-	if s.Spec.EnableEcmp || len(good) == 0 {
+	if s.By.ECMP || len(good) == 0 {
 		return good
 	}
 	i := max(0, slices.IndexFunc(good, func(n Node) bool { return n.Name == was }))
@@ -164,9 +164,9 @@ func choose(s Subnet, members []Node, was string) []Node {
 
 // typed remembers a Subnet's gatewayType, and tells that it is another than before.
 func (p *Plan) typed(s Subnet, was string) []Event {
-	now := s.Spec.GatewayType
-	if now == "" {
-		now = "distributed"
+	now := "distributed"
+	if s.By.Centralized {
+		now = v1.GatewayCentralized
 	}
 	p.is.types[s.Name] = now
 	if was == "" || was == now {
@@ -178,7 +178,7 @@ func (p *Plan) typed(s Subnet, was string) []Event {
 // candidates are the nodes that a Subnet names, in its order, and then those that its
 // selectors fit, by name.
 func candidates(s Subnet, nodes []Node) (out []Node, faults []string) {
-	exits, bad := declare.Exits(s.Spec.GatewayNode)
+	exits, bad := declare.Exits(s.By.Nodes)
 	for _, f := range bad {
 		faults = append(faults, f.String())
 	}
@@ -199,7 +199,7 @@ func candidates(s Subnet, nodes []Node) (out []Node, faults []string) {
 		}
 		add(nodes[i])
 	}
-	for i, by := range s.Spec.GatewayNodeSelectors {
+	for i, by := range s.By.Selectors {
 		fit, err := fitting(by, nodes)
 		if err != nil {
 			faults = append(faults, fmt.Sprintf("spec.gatewayNodeSelectors[%d]: %s", i, err))
@@ -208,7 +208,7 @@ func candidates(s Subnet, nodes []Node) (out []Node, faults []string) {
 			add(n)
 		}
 	}
-	if len(exits)+len(bad)+len(s.Spec.GatewayNodeSelectors) == 0 {
+	if len(exits)+len(bad)+len(s.By.Selectors) == 0 {
 		faults = append(faults, "spec.gatewayNode and gatewayNodeSelectors name no node")
 	}
 	return out, faults
@@ -239,7 +239,7 @@ func verdict(s Subnet, members, via []Node, faults []string) (v Verdict) {
 			v.Faults = append(v.Faults, "node "+m.Name+": "+m.Down)
 		}
 	}
-	if !s.Spec.EnableEcmp && len(via) > 0 && via[0].Down == "" {
+	if !s.By.ECMP && len(via) > 0 && via[0].Down == "" {
 		v.Active = via[0].Name
 	}
 	return v

@@ -10,6 +10,7 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/gateway"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/source/declare"
 )
 
 // plans is a Keeper with nodes n1, n2 and n3 and one Subnet.
@@ -21,7 +22,7 @@ type plans struct {
 }
 
 func newPlans(spec v1.SubnetSpec) *plans {
-	p := &plans{Keeper: gateway.New(), subnet: gateway.Subnet{Subnet: core.Subnet{Name: "web"}, Spec: spec}}
+	p := &plans{Keeper: gateway.New(), subnet: gateway.Subnet{Subnet: core.Subnet{Name: "web"}, By: declare.ReadGateway(spec)}}
 	for i, name := range []string{"n1", "n2", "n3"} {
 		p.nodes = append(p.nodes, gateway.Node{Name: name, Chassis: "c-" + name, Labels: map[string]string{"edge": name},
 			IPs: []netip.Addr{netip.AddrFrom4([4]byte{100, 64, 0, byte(i + 2)})}})
@@ -130,11 +131,11 @@ func TestBadGateways(t *testing.T) {
 	p.look()
 	require.Empty(t, p.last.Events)
 
-	p.subnet.Spec = v1.SubnetSpec{GatewayType: v1.GatewayCentralized}
+	p.subnet.By = declare.Gateway{Centralized: true}
 	require.Contains(t, p.look().Why(), "name no node")
-	p.subnet.Spec.GatewayNodeSelectors = []metav1.LabelSelector{{}, {MatchLabels: map[string]string{"edge": "n3"}}}
+	p.subnet.By.Selectors = []metav1.LabelSelector{{}, {MatchLabels: map[string]string{"edge": "n3"}}}
 	require.Equal(t, "n3", p.look().Active)
-	p.subnet.Spec = v1.SubnetSpec{}
+	p.subnet.By = declare.Gateway{}
 	p.look()
 	require.Equal(t, []string{gateway.ReasonType}, p.reasons())
 	require.Equal(t, []string{"web"}, p.last.Changed)
@@ -152,7 +153,7 @@ func TestAnotherSubnetOfTheName(t *testing.T) {
 	p.Written(p.Plan(nil, p.nodes))
 	require.Equal(t, "n1", p.look().Active)
 	p.Written(p.Plan(nil, p.nodes))
-	p.subnet.Spec = v1.SubnetSpec{}
+	p.subnet.By = declare.Gateway{}
 	p.look()
 	require.Empty(t, p.reasons(), "it was never of another type")
 }
@@ -176,7 +177,7 @@ func TestEventsFollowRows(t *testing.T) {
 	require.Empty(t, p.last.Events)
 	require.Empty(t, p.last.Changed)
 
-	p.subnet.Spec.GatewayType = "distributed"
+	p.subnet.By.Centralized = false
 	plan()
 	p.look()
 	require.Equal(t, []string{gateway.ReasonType}, p.reasons())

@@ -19,7 +19,7 @@ func (k *Keeper) Look(from object.Readers, force map[string]logical.Subnet, at f
 	for name, net := range force {
 		o, ok := from.Subnets.Get("", name)
 		if ok && name != logical.JoinSubnet && net.Vpc == v1.DefaultVpc && v1.Routed(net.Provider) && net.ByNodes() {
-			subnets = append(subnets, Subnet{Subnet: net.Subnet, Spec: o.Spec, Was: o.Status.ActivateGateway})
+			subnets = append(subnets, Subnet{Subnet: net.Subnet, By: net.Gateway, Was: o.Status.ActivateGateway})
 		}
 	}
 	var nodes []Node

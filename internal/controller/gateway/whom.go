@@ -9,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/alive"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/controller/object"
+	"github.com/fairlead/fairlead/internal/source/declare"
 )
 
 // witnesses is how many nodes are asked that are no gateways: where there are two
@@ -58,10 +59,11 @@ func named(from object.Readers, all []object.Node) map[string]bool {
 	}
 	out := map[string]bool{}
 	for _, s := range from.Subnets.List() {
-		if s.Spec.GatewayType != v1.GatewayCentralized {
+		by := declare.ReadGateway(s.Spec)
+		if !by.Centralized {
 			continue
 		}
-		members, _ := candidates(Subnet{Spec: s.Spec}, nodes)
+		members, _ := candidates(Subnet{By: by}, nodes)
 		for _, n := range members {
 			out[n.Name] = true
 		}

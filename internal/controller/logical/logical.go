@@ -35,8 +35,9 @@ const KeyKeeper = "fairlead-keeper"
 // Subnet is a switch with a port to its Vpc's router.
 type Subnet struct {
 	core.Subnet
-	Access declare.Access
-	Offers declare.Offers
+	Access  declare.Access
+	Offers  declare.Offers
+	Gateway declare.Gateway
 	// Interconnection are the router's addresses in an underlay Subnet that is
 	// interconnected, one for each network, and Asked those that the Subnet asks for.
 	Interconnection, Asked []netip.Addr

@@ -155,7 +155,7 @@ func (n *Networks) look() {
 	force := map[string]logical.Subnet{}
 	for _, s := range serving {
 		d := next.Declared(s.Name)
-		force[s.Name] = logical.Subnet{Subnet: s, Access: d.Access, Offers: d.Offers, Asked: d.Interconnection, NoServices: d.NoServices}
+		force[s.Name] = logical.Subnet{Subnet: s, Access: d.Access, Offers: d.Offers, Gateway: d.Gateway, Asked: d.Interconnection, NoServices: d.NoServices}
 	}
 	guard(force)
 	pools, homeless := n.pools, n.homeless

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
@@ -18,10 +19,23 @@ func Centralizes(spec v1.SubnetSpec) bool {
 	return spec.GatewayType == v1.GatewayCentralized && v1.Routed(spec.Provider) && (spec.Vpc == "" || spec.Vpc == v1.DefaultVpc)
 }
 
+// Gateway says by which nodes pods of a Subnet leave the cluster, as its fields do.
+type Gateway struct {
+	Centralized bool
+	Nodes       string // spec.gatewayNode: read it with Exits
+	Selectors   []metav1.LabelSelector
+	ECMP        bool
+}
+
+// ReadGateway reads these fields, whoever carries the Subnet.
+func ReadGateway(s v1.SubnetSpec) Gateway {
+	return Gateway{s.GatewayType == v1.GatewayCentralized, s.GatewayNode, s.GatewayNodeSelectors, s.EnableEcmp}
+}
+
 // exits reads the gateway nodes. What is wrong with one costs the Subnet nothing: who
 // chooses among them tells it.
 func (r *subnetReader) exits() {
-	r.out.Centralized = Centralizes(r.spec)
+	r.out.Gateway, r.out.Centralized = ReadGateway(r.spec), Centralizes(r.spec)
 	if !r.out.Centralized || !r.spec.NatOutgoing {
 		return
 	}

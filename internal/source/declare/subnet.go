@@ -25,9 +25,10 @@ func (f Fault) String() string { return f.Path + ": " + f.Reason }
 // Subnet is a Subnet before its Vlan is looked up.
 type Subnet struct {
 	core.Subnet
-	Vlan   string // name of a Vlan object, "" for none
-	Access Access
-	Offers Offers
+	Vlan    string // name of a Vlan object, "" for none
+	Access  Access
+	Offers  Offers
+	Gateway Gateway
 	// Interconnection are the addresses that are asked for OVN's router, nil for any.
 	Interconnection []netip.Addr
 	// NoServices keeps its pods' packets to Services away from OVN.
@@ -260,7 +261,8 @@ func (r *subnetReader) interconnection() {
 		}
 		r.out.Interconnection = append(r.out.Interconnection, a)
 	}
-	if n := len(r.out.Interconnection); n > 0 && n != len(r.out.CIDRs) {
+	lacks := func(c netip.Prefix) bool { return !slices.ContainsFunc(r.out.Interconnection, c.Contains) }
+	if n := len(r.out.Interconnection); n > 0 && (n != len(r.out.CIDRs) || slices.ContainsFunc(r.out.CIDRs, lacks)) {
 		r.refuse("u2oInterconnectionIP", "%q: each network of cidrBlock %q needs one", r.spec.U2OInterconnectionIP, r.spec.CIDRBlock)
 	}
 }

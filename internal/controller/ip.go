@@ -103,6 +103,7 @@ func (t *term) ip(ctx context.Context, k object.Key) error {
 	case there:
 		return t.reserve(ctx, have)
 	}
+	t.calm(k)
 	return nil
 }
 

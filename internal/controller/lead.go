@@ -124,20 +124,20 @@ type term struct {
 	seen sync.Map // Services, nodes and NetworkPolicies that were, or are proven to be gone, by key
 
 	mu       sync.Mutex
-	told     map[string]logical.Subnet   // Subnets that were in force when they were compared last
-	look     uint64                      // whose these are (networks.Since)
-	homes    uint64                      // as they were then (networks.Homes)
-	blamed   map[string]string           // what was wrong with Subnets then
-	switches map[string]string           // Vpc by Subnet that has rows; anyVpc where that is not known
-	waiting  map[object.Key]awaited      // what failed, and what it needs
-	faults   map[string]error            // why Subnets have no rows
-	keepers  map[string]object.Owner     // that keep addresses for pods of a name, by namespace/name
-	warned   map[object.Key]object.Event // the last event about an object that is not well
-	lending  sync.Mutex                  // held while an address goes between a Vip and a pod
-	making   sync.Mutex                  // held while a SecurityGroup's rows are made for the Vpcs that there are
-	local    sync.Mutex                  // makes locals one after the other
-	chassis  map[string][]logical.Place  // nodes by the chassis that had one in this term; only locals has it
-	named    atomic.Bool                 // there was a Service for which it matters where clients are
+	told     map[string]logical.Subnet  // Subnets that were in force when they were compared last
+	look     uint64                     // whose these are (networks.Since)
+	homes    uint64                     // as they were then (networks.Homes)
+	blamed   map[string]string          // what was wrong with Subnets then
+	switches map[string]string          // Vpc by Subnet that has rows; anyVpc where that is not known
+	waiting  map[object.Key]awaited     // what failed, and what it needs
+	faults   map[string]error           // why Subnets have no rows
+	keepers  map[string]object.Owner    // that keep addresses for pods of a name, by namespace/name
+	warned   map[object.Key]warning     // the last event about an object that is not well
+	lending  sync.Mutex                 // held while an address goes between a Vip and a pod
+	making   sync.Mutex                 // held while a SecurityGroup's rows are made for the Vpcs that there are
+	local    sync.Mutex                 // makes locals one after the other
+	chassis  map[string][]logical.Place // nodes by the chassis that had one in this term; only locals has it
+	named    atomic.Bool                // there was a Service for which it matters where clients are
 }
 
 // anyVpc stands for the Vpc of rows that an earlier leader wrote.
@@ -154,7 +154,7 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 	addresses := book.New()
 	t := &term{
 		Config: c.Config, book: addresses, nets: networks.New(c.Readers, c.Join, addresses), rules: newPolicies(c.Readers), guards: groups.New(), gateways: gateway.New(), sharers: groups.New(), queue: newLanes(),
-		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[object.Key]awaited{}, warned: map[object.Key]object.Event{}, keepers: map[string]object.Owner{}, faults: map[string]error{}, chassis: map[string][]logical.Place{},
+		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[object.Key]awaited{}, warned: map[object.Key]warning{}, keepers: map[string]object.Owner{}, faults: map[string]error{}, chassis: map[string][]logical.Place{},
 	}
 	t.keepClaims()
 	if err := c.Follow(ctx, t.changed); err != nil {

@@ -68,11 +68,7 @@ func (t *term) node(ctx context.Context, k object.Key) error {
 
 // noNode takes the address of a node back that is gone.
 func (t *term) noNode(ctx context.Context, k object.Key) error {
-	if err := t.missed(ctx, k); err != nil {
-		return err
-	}
-	t.calm(k)
-	if err := t.DB.Apply(ctx, &ovn.Set{Owner: "node/" + k.Name}); err != nil {
+	if err := t.unmake(ctx, k, "node/"+k.Name); err != nil {
 		return err
 	}
 	who := nodeOwner(k.Name)

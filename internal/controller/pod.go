@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/networks"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/controller/status"
+	"github.com/fairlead/fairlead/internal/controller/underlay"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/lib/fail"
 	"github.com/fairlead/fairlead/internal/network/ipam"
@@ -117,6 +118,19 @@ func (t *term) missed(ctx context.Context, k object.Key) error {
 		return fmt.Errorf("%s is there and has yet to be told of: %w", k, core.ErrUnavailable)
 	}
 	t.seen.Store(k, nil)
+	return nil
+}
+
+// unmake removes the rows of such an object that is gone.
+func (t *term) unmake(ctx context.Context, k object.Key, owner string) error {
+	if err := t.missed(ctx, k); err != nil {
+		return err
+	}
+	t.calm(k)
+	if err := t.DB.Apply(ctx, &ovn.Set{Owner: owner}); err != nil {
+		return err
+	}
+	t.seen.Delete(k)
 	return nil
 }
 
@@ -264,6 +278,9 @@ func (t *term) nics(ctx context.Context, p object.Pod, held []core.Lease) ([]nic
 	notes := t.unpooled(p)
 	for _, l := range held {
 		pin(notes, logical.Prefix(p.Pod, l.Owner.Key.IfName), l)
+	}
+	if underlay.Reserved(defaultPort(p.Pod)) {
+		return nil, fmt.Errorf("pod name %s: with its namespace it comes to the name of a Subnet's port to its provider network", p.Name)
 	}
 	src := networks.Source{Networks: t.nets, Of: resolve.Pod{Pod: p.Pod, Annotations: notes, Controller: p.Owner.Kind}}
 	wants, err := resolve.Resolve(ctx, src, resolve.Input{

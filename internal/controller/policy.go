@@ -276,11 +276,7 @@ func (t *term) namespace(name string) {
 
 // unrule removes the rows of a NetworkPolicy that is gone.
 func (t *term) unrule(ctx context.Context, k object.Key) error {
-	if err := t.missed(ctx, k); err != nil {
-		return err
-	}
-	t.calm(k)
-	if err := t.DB.Apply(ctx, &ovn.Set{Owner: "networkpolicy/" + k.Namespace + "/" + k.Name}); err != nil {
+	if err := t.unmake(ctx, k, "networkpolicy/"+k.Namespace+"/"+k.Name); err != nil {
 		return err
 	}
 	t.rules.mu.Lock()

@@ -26,11 +26,7 @@ func (t *term) service(ctx context.Context, k object.Key) error {
 		defer t.queue.Add(object.Key{Kind: kindLocals})
 	}
 	if !ok {
-		if err := t.missed(ctx, k); err != nil {
-			return err
-		}
-		t.calm(k)
-		return t.DB.Apply(ctx, &ovn.Set{Owner: logical.ServiceOwner(k.Namespace, k.Name)})
+		return t.unmake(ctx, k, logical.ServiceOwner(k.Namespace, k.Name))
 	}
 	t.seen.Store(k, nil)
 	s.Even = old != nil

@@ -136,6 +136,9 @@ func (t *term) show(ctx context.Context, obj *v1.Subnet, there bool, net logical
 func (t *term) status(ctx context.Context, k object.Key) error {
 	obj, ok := t.Subnets.Get("", k.Name)
 	net, fault, inForce := t.nets.Get(k.Name)
+	if !ok && !inForce {
+		t.calm(object.Key{Kind: object.KindSubnet, Name: k.Name})
+	}
 	if stays, err := t.show(ctx, obj, ok, net); !stays || err != nil {
 		return err
 	}

@@ -3,12 +3,14 @@ package controller_test
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller"
@@ -299,4 +301,41 @@ func TestContradictingVpc(t *testing.T) {
 	require.Subset(t, rows("Logical_Router_Policy", "priority,action"), []string{"7,drop", "8,reroute"})
 	require.NotContains(t, rows("Logical_Router_Policy", "priority,action"), "7,allow")
 	require.Equal(t, `["169.254.0.1/30"]`, db.Get("Logical_Router_Port", "ovn-cluster/peer/red", "networks"))
+}
+
+// TestToldAgain: an object that is deleted and made again with the same fault is told of it
+// again: nobody sees the events of the one before.
+func TestToldAgain(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true})
+	w.pod("a", "1")
+	lead(t, "one", w, db)
+	a := w.ip(t, "a")
+	ip := object.Key{Kind: object.KindIP, Name: "z.ns"}
+	for i := range 2 {
+		w.set(subnetKey("worse"), &v1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: "worse", UID: types.UID(strconv.Itoa(i))}, Spec: v1.SubnetSpec{CIDRBlock: "10.20.0.0/25"}})
+		w.set(ip, &v1.IP{ObjectMeta: metav1.ObjectMeta{Name: "z.ns", UID: types.UID(strconv.Itoa(i))}, Spec: v1.IPSpec{PodName: "z", Namespace: "ns", Subnet: "web", V4IPAddress: a, IPAddress: a}})
+		for _, k := range []object.Key{subnetKey("worse"), ip} {
+			require.Eventually(t, func() bool { return len(w.warned(k)) == i+1 }, patience, tick, "%s: %v", k, w.warned(k))
+		}
+		w.set(subnetKey("worse"), nil)
+		w.set(ip, nil)
+	}
+}
+
+// TestReservedName: a pod of which the port would have the name of a Subnet's port to its
+// provider network is refused, and the Subnet is carried out.
+func TestReservedName(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true})
+	w.pod("localnet", "1") // of namespace ns
+	lead(t, "one", w, db)
+	require.Eventually(t, func() bool { return len(w.warned(podKey("localnet"))) == 1 }, patience, tick)
+	require.Contains(t, w.warned(podKey("localnet"))[0], "ValidatePodNetworkFailed: pod name localnet")
+	w.set(object.Key{Kind: object.KindProvider, Name: "net"}, &v1.ProviderNetwork{ObjectMeta: metav1.ObjectMeta{Name: "net"}})
+	w.set(object.Key{Kind: object.KindVlan, Name: "v"}, &v1.Vlan{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: v1.VlanSpec{ID: 7, Provider: "net"}})
+	w.subnet("ns", v1.SubnetSpec{CIDRBlock: "10.30.0.0/24", Vlan: "v"})
+	require.Eventually(t, func() bool { return db.Get("Logical_Switch_Port", "localnet.ns", "type") == "localnet" }, patience, tick)
 }

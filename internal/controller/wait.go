@@ -44,11 +44,18 @@ func (t *term) failed(ctx context.Context, o object.Object, needs, reason string
 	return err
 }
 
+// warning is an event of an object, which is another one with another UID.
+type warning struct {
+	uid string
+	object.Event
+}
+
 // say tells of an object what was not told of it last.
 func (t *term) say(ctx context.Context, o object.Object, e object.Event) {
 	t.mu.Lock()
-	said := t.warned[o.Key] == e
-	t.warned[o.Key] = e
+	now := warning{o.UID, e}
+	said := t.warned[o.Key] == now
+	t.warned[o.Key] = now
 	t.mu.Unlock()
 	if !said {
 		t.Warn(ctx, o, e)

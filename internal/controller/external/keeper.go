@@ -3,6 +3,8 @@ package external
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -12,6 +14,8 @@ import (
 	"time"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/launcher"
+	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/lib/retry"
@@ -48,6 +52,7 @@ type Config struct {
 	Maps func(ctx context.Context, changed func()) (now func() (map[string]Map, bool))
 	DB   interface {
 		Apply(ctx context.Context, set *ovn.Set) error
+		Ports() ([]ovn.Port, error)
 	}
 	Log *slog.Logger
 }
@@ -68,11 +73,13 @@ type Keeper struct {
 	queue *retry.Queue[string] // nil while this controller does not lead
 	asked map[string]bool      // IP objects of pods that wanted addresses outside when they were looked at last
 	told  map[object.Key]string
-	good  *declare.External // as it was without fault last; nil for none
 }
 
-// New makes a Keeper. Run has it work.
-func New(c Config) *Keeper { return &Keeper{Config: c} }
+// New makes a Keeper. Run has it work. The launcher pods of a virtual machine are one pod.
+func New(c Config) *Keeper {
+	c.World = launcher.World(c.World)
+	return &Keeper{Config: c}
+}
 
 // Poke has the rows looked at: the database was away, or something changed.
 func (k *Keeper) Poke() {
@@ -158,17 +165,20 @@ func (k *Keeper) once(ctx context.Context, maps map[string]Map) error {
 	}
 	set := &ovn.Set{Owner: Owner}
 	m := maps[declare.ConfigExternal]
-	e, faults := declare.ReadExternal(m.Data)
-	if len(faults) > 0 {
+	data := m.Data
+	e, faults := declare.ReadExternal(data)
+	if len(faults) > 0 { // and pods come and go
 		say(m.object(), ReasonRefused, text(faults))
-		e = k.good // and pods come and go
+		var err error
+		if e, data, err = k.carriedOut(); err != nil {
+			return err
+		}
 	}
-	k.good = e
 	pods := k.pods()
 	switch nodes := k.gateways(e); {
 	case e == nil && len(faults) > 0:
 		k.tell(ctx, saying)
-		return nil // this leader does not know it otherwise: what is there stays
+		return nil // what is there, if anything is, stays
 	case e == nil:
 		for _, p := range pods {
 			say(p.Object, ReasonPod, "annotations "+annEIP+" and snat: ConfigMap "+declare.ConfigNamespace+"/"+declare.ConfigExternal+" enables no external gateway")
@@ -178,13 +188,35 @@ func (k *Keeper) once(ctx context.Context, maps map[string]Map) error {
 			say(m.object(), ReasonNoNode, fmt.Sprintf("no gateway node is a chassis of OVN: data.external-gw-nodes is %q, and no other Node has label %s=true", m.Data["external-gw-nodes"], declare.LabelExternal))
 		}
 		var wrong []fault
-		set, wrong = rows(*e, nodes, pods, k.nodes())
+		set, wrong = rows(*e, data, nodes, pods, k.nodes())
 		for _, f := range wrong {
 			say(f.of, ReasonPod, f.text)
 		}
 	}
+	err := k.DB.Apply(ctx, set)
+	if errors.As(err, new(*ovn.TakenError)) || errors.As(err, new(*ovn.UnsupportedError)) {
+		say(m.object(), ReasonRefused, err.Error()) // of a Subnet of this name, for one
+	}
 	k.tell(ctx, saying)
-	return k.DB.Apply(ctx, set)
+	return err
+}
+
+// carriedOut is what the database's rows were made of last, by whoever led then, nil where
+// there are none.
+func (k *Keeper) carriedOut() (e *declare.External, data map[string]string, err error) {
+	ports, err := k.DB.Ports()
+	if err != nil {
+		return nil, nil, err
+	}
+	i := slices.IndexFunc(ports, func(p ovn.Port) bool { return p.Name == localnet && p.Owner == Owner })
+	if i < 0 || json.Unmarshal([]byte(ports[i].ExternalIDs[noteData]), &data) != nil {
+		return nil, nil, nil
+	}
+	e, faults := declare.ReadExternal(data)
+	if len(faults) > 0 {
+		return nil, nil, nil // by an older version
+	}
+	return e, data, nil
 }
 
 // nodes are the addresses of all nodes.
@@ -227,12 +259,16 @@ func (k *Keeper) pods() (out []Pod) {
 			continue
 		}
 		asked[ipName(p.Namespace, p.Name)] = true
-		ip, ok := k.IPs.Get("", ipName(p.Namespace, p.Name))
-		if !ok {
-			continue // it is told when it has one
-		}
 		o := Pod{Object: object.Object{Key: object.KindPod.Named(p.Namespace, p.Name), UID: p.UID}, EIP: eip, SNAT: snat}
-		o.IPs, o.Elsewhere = k.addresses(ip)
+		has := logical.Told(p.Annotations) // all at once
+		switch ip, ok := k.IPs.Get("", ipName(p.Namespace, p.Name)); {
+		case ok:
+			o.IPs, o.Elsewhere = k.addresses(ip)
+		case len(has) > 0 && !slices.Contains(has, v1.DefaultProvider):
+			o.Elsewhere = "its default network is not of provider " + v1.DefaultProvider
+		default:
+			continue // it is told when it has an address
+		}
 		born[o.Key] = p.Born
 		out = append(out, o)
 	}

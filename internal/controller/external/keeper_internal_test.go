@@ -3,7 +3,11 @@ package external
 import (
 	"context"
 	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +17,8 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
 	"github.com/fairlead/fairlead/internal/source/declare"
+	"github.com/fairlead/fairlead/internal/testbed"
+	bed "github.com/fairlead/fairlead/internal/testbed/ovn"
 )
 
 // shelf is a Lister of what it has, by namespace and name.
@@ -30,52 +36,155 @@ func (s shelf[T]) Get(namespace, name string) (T, bool) {
 	return v, ok
 }
 
-// board is where events and rows go.
+// board is where events go.
 type board struct {
 	object.Outcomes
 	said []string
-	rows string
 }
 
 func (b *board) Warn(_ context.Context, of object.Object, e object.Event) {
 	b.said = append(b.said, fmt.Sprint(of.Key)+" "+e.Reason+" "+e.Message)
 }
 
-func (b *board) Apply(_ context.Context, s *ovn.Set) error {
-	b.rows = fmt.Sprintf("%+v", s)
-	return nil
+// northbound is a database with the default Vpc's router, and a client that leads.
+func northbound(t *testing.T) (*bed.Central, *ovn.Client) {
+	t.Helper()
+	db := bed.NewNB(t, testbed.Bare(t))
+	c := ovn.New(ovn.Config{Endpoint: db.NB(), Log: slog.New(slog.DiscardHandler)})
+	go c.Run(t.Context())
+	require.Eventually(t, func() bool { return c.Connected() == nil }, 20*time.Second, 10*time.Millisecond)
+	_, err := c.Take(t.Context(), "test")
+	require.NoError(t, err)
+	vpc := &ovn.Set{Owner: "vpc/" + v1.DefaultVpc}
+	vpc.Put(&ovn.LogicalRouter{Name: v1.DefaultVpc})
+	require.NoError(t, c.Apply(t.Context(), vpc))
+	return db, c
+}
+
+// translated are the translations that a database has: type, inside, outside.
+func translated(db *bed.Central) (out []string) {
+	for line := range strings.Lines(db.Nbctl("--format=csv", "--no-headings", "--columns=type,logical_ip,external_ip", "list", "NAT")) {
+		out = append(out, strings.ReplaceAll(strings.TrimSpace(line), `"`, ""))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// gatewayData is a ConfigMap's.
+func gatewayData() map[string]string {
+	return map[string]string{"enable-external-gw": "true", "external-gw-nic": "eth1", "nic-ip": "192.0.2.9/24", "external-gw-addr": "192.0.2.1"}
+}
+
+// wanting is a pod that asks for an address outside.
+func wanting(name, eip string) object.Pod {
+	return object.Pod{Pod: core.Pod{Namespace: "web", Name: name}, Annotations: map[string]string{annEIP: eip}}
+}
+
+// bench is a Keeper of what lies on shelves.
+type bench struct {
+	*board
+	*Keeper
+	data map[string]string
+	pods shelf[object.Pod]
+	ips  shelf[*v1.IP]
+}
+
+func newBench(c *ovn.Client, subnets shelf[*v1.Subnet]) *bench {
+	b := &bench{board: &board{}, data: gatewayData(), pods: shelf[object.Pod]{}, ips: shelf[*v1.IP]{}}
+	b.Keeper = New(Config{World: object.World{Readers: object.Readers{Nodes: shelf[object.Node]{}, Pods: b.pods, IPs: b.ips, Subnets: subnets}, Outcomes: b.board}, DB: c})
+	b.lead(nil)
+	return b
+}
+
+func (b *bench) once(t *testing.T) error {
+	t.Helper()
+	b.said = nil
+	return b.Keeper.once(t.Context(), map[string]Map{declare.ConfigExternal: {Name: declare.ConfigExternal, Data: b.data}})
+}
+
+func ipIn(subnet, addr string) *v1.IP {
+	return &v1.IP{Spec: v1.IPSpec{Subnet: subnet, IPAddress: addr}}
 }
 
 // TestRefusedConfigMap: with a ConfigMap that is refused pods go on to come and go by the
-// last good one: who gets a dead pod's address inside has not its address outside.
+// last good one, whoever led then: who gets a dead pod's address inside has not its address
+// outside.
 func TestRefusedConfigMap(t *testing.T) {
 	t.Parallel()
-	b := &board{}
-	pod := func(name, eip string) object.Pod {
-		return object.Pod{Pod: core.Pod{Namespace: "web", Name: name}, Annotations: map[string]string{annEIP: eip}}
-	}
-	pods := shelf[object.Pod]{"web/a": pod("a", "192.0.2.50"), "web/new": pod("new", "192.0.2.51"), "web/far": pod("far", "192.0.2.52")}
-	ip := func(subnet, addr string) *v1.IP { return &v1.IP{Spec: v1.IPSpec{Subnet: subnet, IPAddress: addr}} }
-	ips := shelf[*v1.IP]{"/a.web": ip("s", "10.0.0.2"), "/far.web": ip("vlan", "10.0.1.2")}
+	db, c := northbound(t)
 	subnets := shelf[*v1.Subnet]{"/s": {}, "/vlan": {ObjectMeta: metav1.ObjectMeta{Name: "vlan"}, Spec: v1.SubnetSpec{Vlan: "v"}}}
-	k := New(Config{World: object.World{Readers: object.Readers{Nodes: shelf[object.Node]{}, Pods: pods, IPs: ips, Subnets: subnets}, Outcomes: b}, DB: b})
-	k.lead(nil)
-	data := map[string]string{"enable-external-gw": "true", "external-gw-nic": "eth1", "nic-ip": "192.0.2.9/24", "external-gw-addr": "192.0.2.1"}
-	once := func() {
-		t.Helper()
-		b.said = nil
-		require.NoError(t, k.once(t.Context(), map[string]Map{declare.ConfigExternal: {Name: declare.ConfigExternal, Data: data}}))
-	}
-	once()
-	require.Contains(t, b.rows, "10.0.0.2")
-	require.NotContains(t, b.rows, "10.0.1.2")
+	b := newBench(c, subnets)
+	b.pods["web/a"], b.pods["web/b"], b.pods["web/new"], b.pods["web/far"] = wanting("a", "192.0.2.50"), wanting("b", "192.0.2.53"), wanting("new", "192.0.2.51"), wanting("far", "192.0.2.52")
+	b.ips["/a.web"], b.ips["/b.web"], b.ips["/far.web"] = ipIn("s", "10.0.0.2"), ipIn("s", "10.0.0.3"), ipIn("vlan", "10.0.1.2")
+	other := b.pods["web/far"]
+	other.Name, other.Annotations = "other", map[string]string{annEIP: "192.0.2.54", "uplink.ns.kubernetes.io/allocated": "true"}
+	b.pods["web/other"] = other
+	require.NoError(t, b.once(t))
+	require.Equal(t, []string{"dnat_and_snat,10.0.0.2,192.0.2.50", "dnat_and_snat,10.0.0.3,192.0.2.53"}, translated(db))
 	require.Contains(t, fmt.Sprint(b.said), "leaves by the physical gateway of Subnet vlan")
+	require.Contains(t, fmt.Sprint(b.said), "web/other ExternalAddressRefused annotations ovn.kubernetes.io/eip and snat: its default network is not of provider ovn")
 	require.NotContains(t, fmt.Sprint(b.said), "new", "it has no address yet")
 
-	delete(pods, "web/a")
-	data["type"] = "distributed"
-	once()
+	delete(b.pods, "web/a")
+	b.data["type"] = "distributed"
+	require.NoError(t, b.once(t))
 	require.Contains(t, fmt.Sprint(b.said), "ExternalGatewayRefused")
-	require.NotContains(t, b.rows, "10.0.0.2")
-	require.Contains(t, b.rows, "ovn-cluster-external", "the gateway stays")
+	require.Equal(t, []string{"dnat_and_snat,10.0.0.3,192.0.2.53"}, translated(db))
+	require.Equal(t, `["192.0.2.9/24"]`, db.Get("Logical_Router_Port", "ovn-cluster-external", "networks"), "the gateway stays")
+
+	// Another leads, and writes a good one; this one leads again when that is refused.
+	next := newBench(c, subnets)
+	next.ips["/b.web"] = b.ips["/b.web"]
+	next.data["type"] = "distributed"
+	require.NoError(t, next.once(t))
+	require.Empty(t, translated(db), "pod b is gone")
+	next.pods["web/b"] = wanting("b", "198.51.100.53")
+	delete(next.data, "type")
+	next.data["nic-ip"], next.data["external-gw-addr"] = "198.51.100.9/24", "198.51.100.1"
+	require.NoError(t, next.once(t))
+	b.lead(nil)
+	b.pods["web/b"] = next.pods["web/b"]
+	require.NoError(t, b.once(t))
+	require.Equal(t, []string{"dnat_and_snat,10.0.0.3,198.51.100.53"}, translated(db))
+	require.Equal(t, `["198.51.100.9/24"]`, db.Get("Logical_Router_Port", "ovn-cluster-external", "networks"))
+}
+
+// TestNameTaken: a Subnet of the external gateway's name keeps it from being, and the
+// ConfigMap is told.
+func TestNameTaken(t *testing.T) {
+	t.Parallel()
+	_, c := northbound(t)
+	subnet := &ovn.Set{Owner: "subnet/external"}
+	subnet.Put(&ovn.LogicalSwitch{Name: "external"})
+	require.NoError(t, c.Apply(t.Context(), subnet))
+	b := newBench(c, shelf[*v1.Subnet]{})
+	require.Error(t, b.once(t))
+	require.Contains(t, fmt.Sprint(b.said), "Logical_Switch external belongs to subnet/external")
+}
+
+// running are virtual machines that are all there.
+type running struct{ object.Machines }
+
+func (running) Get(namespace, name string) (m object.Machine, there, known bool) {
+	return object.Machine{Namespace: namespace, Name: name}, true, true
+}
+
+// TestAddressOfMachine: the launcher pod of a virtual machine has the addresses outside of
+// the machine's pod.
+func TestAddressOfMachine(t *testing.T) {
+	t.Parallel()
+	db, c := northbound(t)
+	b := newBench(c, shelf[*v1.Subnet]{"/s": {}})
+	w := b.World
+	w.Machines = running{}
+	w.Follow = func(context.Context, func(object.Key)) error { return nil }
+	w.Claims.Gone = func(context.Context, core.Pod) (bool, error) { return false, nil }
+	b.Keeper = New(Config{World: w, DB: c})
+	b.lead(nil)
+	p := wanting("virt-launcher-vm-x", "192.0.2.50")
+	p.Owner = object.Owner{Kind: object.OwnerInstance, Name: "vm"}
+	b.pods["web/virt-launcher-vm-x"], b.ips["/vm.web"] = p, ipIn("s", "10.0.0.2")
+	require.NoError(t, b.Follow(t.Context(), b.heard))
+	require.NoError(t, b.once(t))
+	require.Equal(t, []string{"dnat_and_snat,10.0.0.2,192.0.2.50"}, translated(db))
 }

@@ -6,6 +6,7 @@
 package external
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -75,13 +76,19 @@ func gateways(e declare.External, nodes []object.Node) (out []object.Node) {
 	return out
 }
 
-// rows are the gateway's. The default Vpc's Set must be there before. taken are addresses that
+// noteData is the external id of the localnet port that has what the rows are made of, a
+// ConfigMap's data: of one that is refused nobody else remembers how it was.
+const noteData = "config"
+
+// rows are the gateway's, as e says, which was read of data. The default Vpc's Set must be there before. taken are addresses that
 // no pod gets, those of nodes.
-func rows(e declare.External, nodes []object.Node, pods []Pod, taken map[netip.Addr]bool) (s *ovn.Set, faults []fault) {
+func rows(e declare.External, data map[string]string, nodes []object.Node, pods []Pod, taken map[netip.Addr]bool) (s *ovn.Set, faults []fault) {
 	s = &ovn.Set{Owner: Owner}
+	note, _ := json.Marshal(data) // of strings
 	s.Put(&ovn.LogicalSwitch{Name: switchName})
 	s.Put(&ovn.LogicalSwitchPort{
 		Name: localnet, Type: "localnet", Addresses: []string{"unknown"}, Options: map[string]string{"network_name": declare.ExternalNetwork},
+		ExternalIDs: map[string]string{noteData: string(note)},
 	}, ovn.InSwitch(switchName))
 	mac := e.MAC
 	if mac == nil {

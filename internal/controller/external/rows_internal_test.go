@@ -30,7 +30,7 @@ func TestAddressesOfPods(t *testing.T) {
 	pod := func(name, eip, snat string, ips ...string) Pod {
 		return Pod{Object: object.Object{Key: object.KindPod.Named("ns", name)}, IPs: addrs(ips...), EIP: eip, SNAT: snat}
 	}
-	_, faults := rows(outside, nil, []Pod{
+	_, faults := rows(outside, nil, nil, []Pod{
 		pod("good", "192.0.2.50, 2001:db8::50", "", "10.0.0.2", "fd00::2"),
 		pod("both", "192.0.2.51", "192.0.2.60", "10.0.0.3"), // eip does both
 		pod("shares", "", "192.0.2.61", "10.0.0.4"), pod("shares-too", "", "192.0.2.61", "10.0.0.5"),

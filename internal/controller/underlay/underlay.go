@@ -6,6 +6,7 @@ package underlay
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
@@ -14,7 +15,12 @@ import (
 
 // LocalnetPort names a Subnet's logical port to its provider network, as the reference
 // does: nodes know the patch port on the network's bridge by it.
-func LocalnetPort(subnet string) string { return "localnet." + subnet }
+func LocalnetPort(subnet string) string { return localnet + subnet }
+
+const localnet = "localnet."
+
+// Reserved tells that no pod's port may have a name: a Subnet's could be called so.
+func Reserved(port string) bool { return strings.HasPrefix(port, localnet) }
 
 // Join puts into a Subnet's Set the port by which its switch is a part of a VLAN of
 // a provider network, on each chassis that has pods of it and a bridge for the network

@@ -128,6 +128,8 @@ func (s *site) await() {
 		return s.create("probe", "default", map[string]string{"ovn.kubernetes.io/ip_address": "10.0.0.1"}) != nil &&
 			s.create("probe", "all", map[string]string{"ovn.kubernetes.io/ip_address": "10.0.0.1"}) == nil &&
 			s.create("probe", "all", map[string]string{"ovn.kubernetes.io/allocated": "true"}) != nil &&
+			s.create("probe", "default", map[string]string{"ovn.kubernetes.io/eip": "192.0.2.50"}) != nil &&
+			s.create("probe", "all", map[string]string{"ovn.kubernetes.io/eip": "192.0.2.50"}) == nil &&
 			s.create("probe", "storage", map[string]string{"k8s.v1.cni.cncf.io/networks": `[{"name":"storage","ips":["1.1.1.1"]}]`}) == nil &&
 			s.annotate(s.tenant, "", map[string]any{"ovn.kubernetes.io/ip_address": "10.0.0.2"}) != nil
 	}, time.Minute, 50*time.Millisecond)
@@ -290,6 +292,18 @@ func TestManagersAskForOthers(t *testing.T) {
 	require.NoError(t, s.annotate(s.root, "status", map[string]any{"ovn.kubernetes.io/ip_address": nil}))
 }
 
+// TestAddressesOutsideLater: nor does a pod get an address outside once it is there, if its
+// account may not have one; somebody who may give them gives it.
+func TestAddressesOutsideLater(t *testing.T) {
+	s := newSite(t)
+	eip := map[string]any{"ovn.kubernetes.io/eip": "192.0.2.50"}
+	judge(t, s.annotate(s.tenant, "", eip), "subnets/outside")
+	judge(t, s.annotate(s.tenant, "status", eip), "subnets/outside")
+	require.NoError(t, s.annotate(s.tenant, "", map[string]any{"else": "x"}))
+	s.tenant = s.client(s.User("controller"))
+	require.NoError(t, s.annotate(s.tenant, "", eip))
+}
+
 // TestNobodySaysForTheController: an agent takes for given what these annotations say.
 // Neither who may choose an address nor who may do all makes a pod with them, and nobody
 // but the controller changes what a pod was given while it waits for its node.
@@ -387,7 +401,7 @@ func TestMirrorsOfStaticPods(t *testing.T) {
 }
 
 // TestDefaultsWarn: the defaults let a pod through that asks, and say so; what is the
-// controller's to say they refuse.
+// controller's to say they refuse, and addresses outside of the cluster.
 func TestDefaultsWarn(t *testing.T) {
 	v, err := manifest.Defaults()
 	require.NoError(t, err)
@@ -395,19 +409,19 @@ func TestDefaultsWarn(t *testing.T) {
 	require.NoError(t, v.Set("ovn.nb=tcp:192.0.2.1:6641"))
 	objects, err := manifest.Render(v)
 	require.NoError(t, err)
-	given := false
+	refusing := 0
 	for _, o := range objects {
 		spec, _ := o["spec"].(map[string]any)
 		switch {
 		case o.Kind() != "ValidatingAdmissionPolicyBinding":
 		case strings.HasPrefix(o.Name(), "fairlead-requests"):
 			require.Equal(t, []any{"Warn", "Audit"}, spec["validationActions"])
-		case o.Name() == "fairlead-given":
-			given = true
-			require.Equal(t, map[string]any{"policyName": "fairlead-given", "validationActions": []any{"Deny"}}, spec, "of all namespaces")
+		case o.Name() == "fairlead-given", o.Name() == "fairlead-outside":
+			refusing++
+			require.Equal(t, map[string]any{"policyName": o.Name(), "validationActions": []any{"Deny"}}, spec, "of all namespaces")
 		}
 	}
-	require.True(t, given)
+	require.Equal(t, 2, refusing)
 }
 
 // agentOf is the agent's client on a node, with the token that its pod would

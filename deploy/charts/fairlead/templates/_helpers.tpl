@@ -55,7 +55,6 @@ api/v1 has the fields; a test compares.
 {{- define "fairlead.requestFields" -}}
 address: ip_address|ip_pool|cidr|gateway|routes|port_vips|vip|aaps
 mac: mac_address
-outside: eip|snat
 rate: ingress_rate|egress_rate|ingress_burst|egress_burst|latency|jitter|limit|loss
 security: port_security|security_groups
 subnet: logical_switch

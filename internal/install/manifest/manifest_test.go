@@ -5,6 +5,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 )
@@ -170,4 +172,24 @@ func Fields(t *testing.T) (out []string) {
 	})
 	require.NotEmpty(t, out)
 	return out
+}
+
+// TestNothingElseOfStatus: the policies name each field that a status has, but conditions.
+func TestNothingElseOfStatus(t *testing.T) {
+	var text string
+	for _, o := range render(t, "") {
+		if strings.HasPrefix(o.Name(), "fairlead-agent") && o.Kind() == "ValidatingAdmissionPolicy" {
+			b, err := YAML([]Object{o})
+			require.NoError(t, err)
+			text += string(b)
+		}
+	}
+	for _, of := range []any{corev1.PodStatus{}, corev1.NodeStatus{}} {
+		for field := range reflect.TypeOf(of).Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if name != "conditions" {
+				require.Regexp(t, `status\.`+name+`\s+==\s+oldObject\.\?status\.`+name+`\b`, text)
+			}
+		}
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // tokens are what an expression consists of, blanks and comments among it.
@@ -32,9 +33,36 @@ var others = regexp.MustCompile(`^(?:reg|xreg|xxreg)\d+$|^(?:ct|ct_\w+|flags|pkt
 
 var comparisons = []string{"==", "!=", "<", "<=", ">", ">="}
 
+// known are the faults of expressions that were asked about: a Subnet's are with each of its
+// pods that comes or goes, and to read one costs more than all else that is looked at then.
+var known = struct {
+	sync.Mutex
+	faults map[string]string
+}{faults: map[string]string{}}
+
+// mostKnown bounds them.
+const mostKnown = 10_000
+
 // Fault is why OVN does not read an expression, "" where it does, as far as that can be
 // known without the database: an address set may be missing there.
 func Fault(text string) string {
+	known.Lock()
+	fault, is := known.faults[text]
+	known.Unlock()
+	if is {
+		return fault
+	}
+	fault = read(text)
+	known.Lock()
+	defer known.Unlock()
+	if len(known.faults) >= mostKnown {
+		clear(known.faults)
+	}
+	known.faults[text] = fault
+	return fault
+}
+
+func read(text string) (fault string) {
 	p := parser{}
 	for rest := text; rest != ""; {
 		t := tokens.FindString(rest)

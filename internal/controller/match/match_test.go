@@ -49,3 +49,13 @@ func TestFault(t *testing.T) {
 	require.Equal(t, `it ends where ")" should stand`, match.Fault("ip4 && (tcp || udp"))
 	require.Equal(t, `"= 10.0.0.1" means nothing`, match.Fault("ip4.src = 10.0.0.1"))
 }
+
+// TestReadOnce: an expression that was read once costs nothing more.
+func TestReadOnce(t *testing.T) {
+	const text = "ip4.src == 10.20.0.0/24 && tcp.dst == {80, 443"
+	want := match.Fault(text)
+	require.NotEmpty(t, want)
+	same := true
+	require.Zero(t, testing.AllocsPerRun(10, func() { same = same && match.Fault(text) == want }))
+	require.True(t, same)
+}

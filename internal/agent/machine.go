@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -91,11 +92,16 @@ func (d departures) Detached(r core.Record) { d.left(r.Key, r.Pod) }
 // Failed implements core.Notices.
 func (d departures) Failed(a core.Attempt) { d.left(a.Key, a.Pod) }
 
-// join is what a controller gave the node in OVN's network of nodes; false where
-// nobody who could tell is known yet.
+// join is what a controller gave the node in OVN's network of nodes. It wraps
+// core.ErrUnavailable where nobody can tell yet: a machine's controller has told nothing
+// before it leads, and what the machine had from it before stays.
 func (d *Daemon) join() (core.Join, error) {
 	if d.machine != nil {
-		return d.machine.Join(), nil
+		if j := d.machine.Join(); len(j.Addrs) > 0 {
+			return j, nil
+		}
+		why := cmp.Or(d.machine.Led(), errors.New("the controller has given this node no address in the Subnet join: the agent's log says why"))
+		return core.Join{}, fmt.Errorf("%w (%w)", why, core.ErrUnavailable)
 	}
 	if api := d.api(); api != nil {
 		return api.Join()

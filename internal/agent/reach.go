@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -146,9 +145,6 @@ func (r *reach) look(ctx context.Context) error {
 	join, err := r.join()
 	if err != nil {
 		return err
-	}
-	if len(join.Addrs) == 0 && r.machine != nil {
-		return cmp.Or(r.machine.Led(), errors.New("the controller has given this node no address in the Subnet join: the agent's log says why"))
 	}
 	if len(join.Addrs) == 0 {
 		return errors.New("the controller has given this node no address in the Subnet join: does fairlead-controller run?")

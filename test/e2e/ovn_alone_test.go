@@ -161,6 +161,13 @@ func TestOVNAlone(t *testing.T) {
 	other.reaches(server)
 
 	ping := other.StartPing(server.ips[0], 20*time.Millisecond)
+	port := func() string {
+		out, err := a.Try("ip", "-o", "link", "show", "ovn0")
+		require.NoError(t, err)
+		index, _, _ := strings.Cut(out, ":")
+		return index
+	}
+	before := port()
 	for range 2 {
 		a.agent.Kill()
 		ping.Answers(5)
@@ -170,6 +177,7 @@ func TestOVNAlone(t *testing.T) {
 	ping.Answers(5)
 	_, lost := ping.Stop()
 	require.Zero(t, lost)
+	require.Equal(t, before, port(), "the machine's own port has stayed, as the controller had said")
 	friend.reaches(server)
 	third := a.run("data/third", "other")
 	require.NotContains(t, [][]string{server.ips, friend.ips, other.ips}, third.ips)

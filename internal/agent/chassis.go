@@ -17,15 +17,19 @@ const chassisManager = "fairlead-chassis"
 // newChassis makes what keeps the node a chassis of OVN's.
 func (d *Daemon) newChassis() *chassis.Keeper {
 	c := chassis.Config{
-		Flags: d.opts.Chassis, Iface: d.opts.Iface, Switch: d.ovs, Log: d.log.With("part", "chassis"),
+		Flags: d.opts.Chassis, Choice: d.choice(), Switch: d.ovs, Log: d.log.With("part", "chassis"),
 		Facts:  chassis.Facts{Node: d.opts.NodeName, Bridge: d.opts.Bridge, Datapath: d.datapath},
-		Keys:   d.keys(),
-		Tunnel: func() string { return d.note(chassis.AnnTunnel) }, Instead: d.uplinks.Instead,
+		Keys: d.keys(),
 	}
 	if d.opts.MTU == 0 {
 		c.Moved = d.moveMTU
 	}
 	return chassis.New(c, int(d.mtu.Load()))
+}
+
+// choice says which interface is the node's way out.
+func (d *Daemon) choice() chassis.Choice {
+	return chassis.Choice{Iface: d.opts.Iface, Tunnel: func() string { return d.note(chassis.AnnTunnel) }, Instead: d.uplinks.Instead}
 }
 
 // note is an annotation of this node, "" while it is not known.

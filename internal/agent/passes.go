@@ -217,8 +217,12 @@ func (p *passes) drift(ctx context.Context) map[string]error {
 	if err := p.ports.Drift(ctx); errors.Is(err, core.ErrDrift) {
 		found["host ports"] = err
 	}
-	if _, err := p.wanted(ctx); err != nil {
+	w, err := p.wanted(ctx)
+	if err != nil {
 		return found
+	}
+	if p.gateway.Elsewhere(w) {
+		p.move()
 	}
 	for subnet, err := range p.gateway.Drift(ctx) {
 		if errors.Is(err, core.ErrDrift) && !errors.Is(err, core.ErrUnavailable) {
@@ -320,7 +324,7 @@ func (d *Daemon) wanted(ctx context.Context) (w standalone.Wanted, err error) {
 		d.lacks.Tell(w.Join, d.told())
 	}
 	w.Subnets = d.served(subnets)
-	err = d.opts.Filter.Outward(&w, d.opts.Chassis.Services(), d.opts.Iface)
+	err = d.opts.Filter.Outward(&w, d.opts.Chassis.Services(), d.choice())
 	return w, err
 }
 

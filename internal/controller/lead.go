@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/gateway"
 	"github.com/fairlead/fairlead/internal/controller/groups"
+	"github.com/fairlead/fairlead/internal/controller/lanes"
 	"github.com/fairlead/fairlead/internal/controller/launcher"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/controller/networks"
@@ -89,11 +90,9 @@ const (
 	kindStatus   object.Kind = "status"
 )
 
-// Pauses after failures: the first, and the longest but for a quarter.
-const (
-	firstPause = 50 * time.Millisecond
-	mostPause  = 30 * time.Second
-)
+// kindsOf is which of them are behind others, and before all: IP objects, counts and
+// annotations of namespaces are records, and another gateway waits for no burst of pods.
+var kindsOf = lanes.Of{Records: map[object.Kind]bool{object.KindIP: true, kindStatus: true, kindSpace: true}, Alone: kindExits}
 
 // fenceLook is how often the leader looks whether another took the database: a
 // write would tell it, and an idle one writes nothing.
@@ -118,7 +117,7 @@ type term struct {
 	gateways *gateway.Keeper
 	// sharers are, by Vip, the pods that may send from its addresses.
 	sharers *groups.Members
-	queue   lanes
+	queue   lanes.Lanes
 
 	pods sync.Map // that were there in this term, by namespace/name
 	seen sync.Map // Services, nodes and NetworkPolicies that were, or are proven to be gone, by key
@@ -153,7 +152,7 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 	defer end(nil)
 	addresses := book.New()
 	t := &term{
-		Config: c.Config, book: addresses, nets: networks.New(c.Readers, c.Join, addresses), rules: newPolicies(c.Readers), guards: groups.New(), gateways: gateway.New(), sharers: groups.New(), queue: newLanes(),
+		Config: c.Config, book: addresses, nets: networks.New(c.Readers, c.Join, addresses), rules: newPolicies(c.Readers), guards: groups.New(), gateways: gateway.New(), sharers: groups.New(), queue: lanes.New(kindsOf),
 		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[object.Key]awaited{}, warned: map[object.Key]warning{}, keepers: map[string]object.Owner{}, faults: map[string]error{}, chassis: map[string][]logical.Place{},
 	}
 	t.keepClaims()

@@ -29,13 +29,8 @@ type Switch interface {
 type Config struct {
 	Flags
 	Facts // without Addr and State, which it finds
-	// Iface chooses the interface; Tunnel does so on the Node (annotation
-	// tunnel_interface) and counts more, "" for nothing said.
-	Iface  string
-	Tunnel func() string
+	Choice
 	Switch Switch
-	// Instead is the bridge that has the addresses of an interface, "" for none.
-	Instead func(name string) string
 	// Keys has the chassis' key and certificates.
 	Keys string
 	// Moved hears of another MTU for pods.
@@ -175,22 +170,16 @@ func (k *Keeper) pass(ctx context.Context) (NIC, error) {
 
 // nic is the tunnels' interface, and whether its address is asked for.
 func (k *Keeper) nic() (nic NIC, given bool, err error) {
-	choice, flag := k.cfg.Iface, "--iface"
-	if on := k.cfg.Tunnel(); on != "" {
-		choice, flag = on, "annotation "+AnnTunnel
-	}
 	conn, err := rtnl.Open(nil)
 	if err != nil {
 		return NIC{}, false, err
 	}
 	defer func() { _ = conn.Close() }()
-	nic, err = Find(conn, choice)
-	if bridge := k.cfg.Instead(nic.Name); err == nil && !nic.Addr.IsValid() && bridge != "" {
-		nic, err = Find(conn, bridge)
-	}
+	nic, err = k.cfg.Find(conn)
 	if err != nil {
-		return NIC{}, false, fmt.Errorf("%s: %w", flag, err)
+		return NIC{}, false, err
 	}
+	choice, _ := k.cfg.asked()
 	given = choice != "" || k.cfg.Remote != ""
 	if given && nic.Index == 0 {
 		return nic, given, errors.New("no default route tells which interface tunnels should leave by: give --iface")

@@ -25,6 +25,39 @@ type NIC struct {
 // ethernet is the MTU that is assumed of a machine without a way out.
 const ethernet = 1500
 
+// Choice says by which interface the node's tunnels leave, and what for is from the node
+// itself.
+type Choice struct {
+	// Iface chooses it (Find); Tunnel does so on the Node (annotation AnnTunnel), and comes
+	// first unless it gives "".
+	Iface  string
+	Tunnel func() string
+	// Instead is the bridge that has the addresses of an interface, "" for none.
+	Instead func(name string) string
+}
+
+// asked is what chooses, and who says it.
+func (c Choice) asked() (choice, by string) {
+	if on := c.Tunnel(); on != "" {
+		return on, "annotation " + AnnTunnel
+	}
+	return c.Iface, "--iface"
+}
+
+// Find is the interface that is chosen now: of one that was given away, the bridge that
+// has its addresses. An error says who chose it, and is core.ErrNotFound for none.
+func (c Choice) Find(conn *rtnl.Conn) (NIC, error) {
+	choice, by := c.asked()
+	nic, err := Find(conn, choice)
+	if bridge := c.Instead(nic.Name); err == nil && !nic.Addr.IsValid() && bridge != "" {
+		nic, err = Find(conn, bridge)
+	}
+	if err != nil {
+		return NIC{}, fmt.Errorf("%s: %w", by, err)
+	}
+	return nic, nil
+}
+
 // Find is the interface of which choice speaks: its name, an address of it, or a
 // regular expression that its name matches; of several with commas between, the
 // first that there is. "" is the interface of the default route. core.ErrNotFound:

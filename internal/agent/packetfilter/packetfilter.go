@@ -6,7 +6,6 @@ package packetfilter
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -65,9 +64,9 @@ func (f Flags) Filter() *netfilter.Filter {
 	return netfilter.New(netfilter.Config{Mode: netfilter.Mode(f.Netfilter), Table: Table})
 }
 
-// Outward adds to w what rules need to know of the way out by the interface that iface
-// chooses (chassis.Find), if flags ask for such ones.
-func (f Flags) Outward(w *standalone.Wanted, services []netip.Prefix, iface string) error {
+// Outward adds to w what rules need to know of the way out by the interface that is
+// chosen, if flags ask for such ones.
+func (f Flags) Outward(w *standalone.Wanted, services []netip.Prefix, by chassis.Choice) error {
 	if w.Services = services; len(services) == 0 && f.MSS == "" {
 		return nil
 	}
@@ -76,13 +75,11 @@ func (f Flags) Outward(w *standalone.Wanted, services []netip.Prefix, iface stri
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	nic, err := chassis.Find(conn, iface)
-	if err != nil {
-		return fmt.Errorf("--iface: %w", err)
+	nic, err := by.Find(conn)
+	if err != nil || nic.Index == 0 {
+		return err
 	}
-	if nic.Index == 0 {
-		return nil
-	}
+	w.Out = nic.Name
 	if size, err := f.mss(); f.MSS != "" && err == nil {
 		w.Clamp = &rules.Clamp{Device: nic.Name, Size: size}
 	}

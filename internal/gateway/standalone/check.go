@@ -58,6 +58,13 @@ func (g *Gateway) Drift(ctx context.Context) map[string]error {
 	return found
 }
 
+// Elsewhere tells that the node's own way out is not what the last Set was made of: another
+// device, or other addresses.
+func (g *Gateway) Elsewhere(w Wanted) bool {
+	last := g.last.Load()
+	return w.Out != last.Out || !slices.Equal(w.Own, last.Own)
+}
+
 // Traffic is what the node forwarded for the Subnets of the last Set, by the packet
 // filter's counters, which begin anew when it writes these.
 func (g *Gateway) Traffic(ctx context.Context) ([]netfilter.Traffic, error) {
@@ -66,8 +73,8 @@ func (g *Gateway) Traffic(ctx context.Context) ([]netfilter.Traffic, error) {
 }
 
 // Links are the indexes of the devices that hold what is wanted, as far as they
-// are there, and of those by which pods leave for gateways of their Subnets, or as
-// whose addresses.
+// are there, and of those by which the node itself leaves, or pods do for gateways of
+// their Subnets, or as whose addresses.
 func (g *Gateway) Links(w Wanted) ([]int, error) {
 	c, err := rtnl.Open(g.cfg.Host)
 	if err != nil {
@@ -83,6 +90,9 @@ func (g *Gateway) Links(w Wanted) ([]int, error) {
 		if err != nil {
 			return nil, err
 		}
+		out = append(out, l.Index)
+	}
+	if l, err := c.LinkByName(w.Out); w.Out != "" && err == nil {
 		out = append(out, l.Index)
 	}
 	nics, err := waysOf(w).nics(c)

@@ -83,7 +83,8 @@ type Wanted struct {
 	Subnets  []core.Subnet  // that get a gateway
 	Join     *Join          // nil where there is no OVN, or it gave the node nothing yet
 	Services []netip.Prefix // networks of cluster IPs, as far as they are known
-	Own      []netip.Addr   // of the node: as which it sends what a Service answers pods
+	Out      string         // device of the node's own way out, "" where no rule needs to know it
+	Own      []netip.Addr   // of the node there: as which it sends what a Service answers pods
 	Clamp    *rules.Clamp   // of TCP's segments, nil for none
 }
 

@@ -1,4 +1,4 @@
-package controller
+package lanes
 
 import (
 	"context"
@@ -11,16 +11,18 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/object"
 )
 
+var kinds = Of{Records: map[object.Kind]bool{object.KindIP: true}, Alone: object.KindExits}
+
 // TestGatewaysWaitForNoPods: another gateway is taken while all workers are busy.
 func TestGatewaysWaitForNoPods(t *testing.T) {
 	t.Parallel()
-	l := newLanes()
+	l := New(kinds)
 	ctx, stop := context.WithCancel(t.Context())
 	busy, done, ended := make(chan bool), make(chan bool), make(chan bool)
 	go func() {
 		defer close(ended)
 		l.Run(ctx, 1, func(ctx context.Context, k object.Key) error {
-			if k.Kind == kindExits {
+			if k.Kind == kinds.Alone {
 				close(done)
 				return nil
 			}
@@ -31,7 +33,7 @@ func TestGatewaysWaitForNoPods(t *testing.T) {
 	}()
 	l.Add(object.KindPod.Named("web", "a"))
 	<-busy
-	l.Add(object.Key{Kind: kindExits})
+	l.Add(object.Key{Kind: kinds.Alone})
 	<-done
 	stop()
 	<-ended
@@ -44,7 +46,7 @@ func TestRecordsLetPodsPass(t *testing.T) {
 	const each = 20 * time.Millisecond // a pod
 	for name, pods := range map[string]int{"burst": 10, "storm": 100} {
 		synctest.Test(t, func(t *testing.T) {
-			l := newLanes()
+			l := New(kinds)
 			for i := range pods {
 				l.Add(object.KindPod.Named("web", string(rune('a'+i))))
 			}

@@ -119,12 +119,13 @@ func (n node) agentRuns(ctx context.Context) (bool, error) {
 // cannot be taken over. It changes nothing.
 func (t *taking) look(ctx context.Context) error {
 	filter, err := handover.Look(ctx, t.host)
+	ours, none := errors.Is(err, handover.ErrOurs), errors.Is(err, handover.ErrNothing)
 	switch {
-	case errors.Is(err, handover.ErrOurs) && !t.known():
+	case ours && !t.known():
 		return hint.On(err, "what they were is not known any more; where the agent has the node nothing is to be done")
-	case errors.Is(err, handover.ErrOurs):
+	case (ours || none) && t.known(): // a reboot takes them away, too
 		filter = t.k.Kept
-	case err != nil && !errors.Is(err, handover.ErrNothing):
+	case err != nil && !none:
 		return err
 	}
 	now, err := former.Look(ctx, t.db)
@@ -145,7 +146,6 @@ func (t *taking) look(ctx context.Context) error {
 	if same(t.k, k) {
 		return nil
 	}
-	k.When = time.Now().UTC()
 	t.k, t.news = k, true
 	return nil
 }
@@ -163,7 +163,10 @@ func (t *taking) before(now former.Switch) former.Switch {
 	if t.known() {
 		out.IDs = maps.Clone(t.k.Switch.IDs)
 		for _, list := range []string{former.Mappings, former.ChassisMACs} {
-			out.IDs[list] = now.IDs[list]
+			delete(out.IDs, list)
+			if value, has := now.IDs[list]; has {
+				out.IDs[list] = value
+			}
 		}
 	}
 	for _, b := range now.Bridges {

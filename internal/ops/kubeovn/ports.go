@@ -61,30 +61,39 @@ func (t *taking) findPods(s former.Switch) error {
 	defer func() { _ = c.Close() }()
 	var strange []string
 	for _, p := range s.Ports {
-		pod := podOf(p)
-		if pod == "" || p.Bridge != integration(s) {
+		if podOf(p) == "" || p.Bridge != integration(s) {
 			continue
 		}
-		l, err := c.LinkByName(p.Name)
-		switch {
-		case p.Type != "" || p.Members > 1:
-			strange = append(strange, fmt.Sprintf("port %s of pod %s is %s", p.Name, pod, p.Kind()))
-		case errors.Is(err, core.ErrNotFound):
-			t.left(p, "it has no device on the node")
-		case err != nil:
+		what, err := t.findPod(p, c, containers)
+		if err != nil {
 			return err
-		case l.Kind != "veth":
-			strange = append(strange, fmt.Sprintf("port %s of pod %s is no end of a veth pair, but a VF's representor or another device", p.Name, pod))
-		default:
-			if err := t.addPod(p, l, containers); err != nil {
-				return err
-			}
+		}
+		if what != "" {
+			strange = append(strange, fmt.Sprintf("port %s of pod %s is %s", p.Name, podOf(p), what))
 		}
 	}
 	if len(strange) > 0 {
 		return hint.On(fmt.Errorf("the agent cannot serve all pods of this node: %s", strings.Join(strange, "; ")), "move these pods to another node: `kubectl drain`")
 	}
 	return nil
+}
+
+// findPod looks at one of them. strange is of what kind it is, where the agent does not
+// serve that.
+func (t *taking) findPod(p former.Port, c *rtnl.Conn, containers []cniconf.LibcniCache) (strange string, err error) {
+	l, err := c.LinkByName(p.Name)
+	switch {
+	case p.Type != "" || p.Members > 1:
+		return p.Kind(), nil
+	case errors.Is(err, core.ErrNotFound):
+		t.left(p, "it has no device on the node")
+		return "", nil
+	case err != nil:
+		return "", err
+	case l.Kind != "veth":
+		return "no end of a veth pair, but a VF's representor or another device", nil
+	}
+	return "", t.addPod(p, l, containers)
 }
 
 // left says of a port why it stays as it is.

@@ -133,7 +133,7 @@ func (s Switch) Restore(ctx context.Context, db *rows.DB, strip Strip) (changed 
 // restoreRoot is the part about the switch itself: what was there has the value that it
 // had, and what an agent has added goes.
 func (s Switch) restoreRoot(t *session.Txn, now found) {
-	if now.root == "" {
+	if now.root == "" || len(s.IDs) == 0 { // nothing was kept
 		return
 	}
 	want := maps.Clone(s.IDs)

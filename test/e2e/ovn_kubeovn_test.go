@@ -176,9 +176,6 @@ func (l *kubeOVNLeft) attach(p *ovnPod, mac, gateway string, addrs ...string) {
 	})
 }
 
-// hostIf is a pod's port.
-func hostIf(p *ovnPod) string { return p.ContainerID[:12] + "_h" }
-
 // imports runs an import.
 func (l *kubeOVNLeft) imports(way string) (string, error) {
 	l.n.o.t.Helper()
@@ -199,8 +196,8 @@ func (l *kubeOVNLeft) everything() string {
 	l.n.o.t.Helper()
 	return l.n.Run("sh", "-ec", `(iptables-save; ip6tables-save) | grep -v '^#' | sed 's/ \[[0-9:]*\]//'; ipset save | sed 's/ bucketsize.*//' | sort
 ovs-vsctl --timeout=20 --columns=external_ids list open_vswitch . -- --columns=name,external_ids,other_config,fail_mode list bridge br-net1 -- --columns=name,tag,trunks,external_ids list port nic1 -- \
-	--columns=name,type,external_ids list interface nic1 `+hostIf(l.web)+" "+hostIf(l.under)+` | sed 's/ovn-installed-ts="[0-9]*"//'
-ip -o link show type veth | sed 's/ qlen[^\\]*//; s/<.*>//' | grep -e `+hostIf(l.web)+" -e "+hostIf(l.under)+" -e nic1; ip -4 -br addr show br-net1")
+	--columns=name,type,external_ids list interface nic1 `+hostIf(l.web.Pod, "eth0")+" "+hostIf(l.under.Pod, "eth0")+` | sed 's/ovn-installed-ts="[0-9]*"//'
+ip -o link show type veth | sed 's/ qlen[^\\]*//; s/<.*>//' | grep -e `+hostIf(l.web.Pod, "eth0")+" -e "+hostIf(l.under.Pod, "eth0")+" -e nic1; ip -4 -br addr show br-net1")
 }
 
 // survivesKills proves of an apply and a rollback that one that was killed at any point (see
@@ -260,7 +257,7 @@ func (l *kubeOVNLeft) goes() {
 	for _, p := range []*ovnPod{l.web, l.under} {
 		p.call("DEL").Must()
 		requireBare(t, p.Pod)
-		require.NotContains(t, l.n.OVS.Vsctl("--timeout=20", "list-ports", "br-int"), hostIf(p))
+		require.NotContains(t, l.n.OVS.Vsctl("--timeout=20", "list-ports", "br-int"), hostIf(p.Pod, "eth0"))
 		p.gone()
 	}
 	l.n.o.c.Delete(l.net1())
@@ -294,9 +291,11 @@ func (n *ovnNode) handsOver(p *ovnPod) {
 	require.NotEqual(o.t, before, l.everything())
 	goOn()
 	n.agent.Stop()
-	require.Contains(o.t, l.must("--rollback"), "are as they were")
+	said := l.must("--rollback")
+	require.Contains(o.t, said, "are as they were")
+	require.Contains(o.t, said, "3 pods are Kube-OVN's", "what the agent attached too")
 	require.Equal(o.t, before, l.everything())
-	require.NotContains(o.t, n.OVS.Vsctl("--timeout=20", "get", "interface", hostIf(p), "external_ids"), "container_id", "what the agent attached is Kube-OVN's too")
+	require.NotContains(o.t, n.OVS.Vsctl("--timeout=20", "get", "interface", hostIf(p.Pod, "eth0"), "external_ids"), "container_id", "what the agent attached is Kube-OVN's too")
 	goOn()
 	l.survivesKills(before)
 	l.must("--apply")

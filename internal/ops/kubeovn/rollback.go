@@ -139,7 +139,7 @@ func (g *giving) sort(context.Context) error {
 // whole.
 func foreign(r core.Record) bool {
 	return r.Phase != core.Added || r.Orphan || len(r.Parts) > 0 ||
-		slices.ContainsFunc(record.AllSpecs(r), func(s core.Spec) bool { return s.OVS() == nil || s.OVS().Type != "" })
+		slices.ContainsFunc(record.AllSpecs(r), func(s core.Spec) bool { return s.OVS() == nil || s.OVS().Type == driver.InternalPort })
 }
 
 // gives tells that a port goes back.

@@ -118,14 +118,8 @@ func (n node) agentRuns(ctx context.Context) (bool, error) {
 // look reads what there is, beside what an earlier apply has kept of it, and refuses what
 // cannot be taken over. It changes nothing.
 func (t *taking) look(ctx context.Context) error {
-	filter, err := handover.Look(ctx, t.host)
-	ours, none := errors.Is(err, handover.ErrOurs), errors.Is(err, handover.ErrNothing)
-	switch {
-	case ours && !t.known():
-		return hint.On(err, "what they were is not known any more; where the agent has the node nothing is to be done")
-	case (ours || none) && t.known(): // a reboot takes them away, too
-		filter = t.k.Kept
-	case err != nil && !none:
+	filter, err := t.filter(ctx)
+	if err != nil {
 		return err
 	}
 	now, err := former.Look(ctx, t.db)
@@ -150,6 +144,22 @@ func (t *taking) look(ctx context.Context) error {
 	return nil
 }
 
+// filter is what the packet filter had of Kube-OVN before it was ours. A reboot takes that
+// away, too: then it is what was kept.
+func (t *taking) filter(ctx context.Context) (handover.Kept, error) {
+	k, err := handover.Look(ctx, t.host)
+	ours, none := errors.Is(err, handover.ErrOurs), errors.Is(err, handover.ErrNothing)
+	switch {
+	case (ours || none) && t.known():
+		return t.k.Kept, nil
+	case ours:
+		return k, hint.On(err, "what they were is not known any more; where the agent has the node nothing is to be done")
+	case none:
+		return k, nil
+	}
+	return k, err
+}
+
 // errNothing is why there is nothing to take over.
 var errNothing = errors.New("the node has nothing of Kube-OVN: neither chains and sets of the packet filter, nor pods' ports, nor bridges of provider networks")
 
@@ -170,26 +180,35 @@ func (t *taking) before(now former.Switch) former.Switch {
 		}
 	}
 	for _, b := range now.Bridges {
-		was, had := t.k.Switch.Bridge(b.Name)
-		switch {
-		case had && (b.IDs[ovs.KeyUplink] != "" || b.Name == integration(now)):
-			out.Bridges = append(out.Bridges, was)
-		case b.IDs[ovs.KeyUplink] == "" && (b.IDs[ovs.KeyVendor] == ovs.Vendor || b.Name == integration(now)):
+		if b, theirs := t.bridgeBefore(b, integration(now)); theirs {
 			out.Bridges = append(out.Bridges, b)
 		}
 	}
 	for _, p := range now.Ports {
-		was, had := t.k.Switch.Port(p.Name)
-		_, provider := out.Bridge(p.Bridge)
-		provider = provider && p.Bridge != integration(now) // all of it is Kube-OVN's
-		switch marked := p.IDs[ovs.KeyContainer] + p.IDs[ovs.KeyGateway]; {
-		case had && marked != "":
-			out.Ports = append(out.Ports, was)
-		case marked == "" && (provider || p.IDs[ovs.KeyVendor] == ovs.Vendor || p.IDs[ovs.KeyIfaceID] != ""):
+		_, whole := out.Bridge(p.Bridge)
+		if p, theirs := t.portBefore(p, whole && p.Bridge != integration(now)); theirs {
 			out.Ports = append(out.Ports, p)
 		}
 	}
 	return out
+}
+
+// bridgeBefore is a bridge as it was; theirs tells that it is one of Kube-OVN's.
+func (t *taking) bridgeBefore(now former.Bridge, integration string) (was former.Bridge, theirs bool) {
+	marked := now.IDs[ovs.KeyUplink] != ""
+	if was, had := t.k.Switch.Bridge(now.Name); had && (marked || now.Name == integration) {
+		return was, true
+	}
+	return now, !marked && (now.IDs[ovs.KeyVendor] == ovs.Vendor || now.Name == integration)
+}
+
+// portBefore is a port as it was. Of a whole bridge all ports are Kube-OVN's.
+func (t *taking) portBefore(now former.Port, whole bool) (was former.Port, theirs bool) {
+	marked := now.IDs[ovs.KeyContainer]+now.IDs[ovs.KeyGateway] != ""
+	if was, had := t.k.Switch.Port(now.Name); had && marked {
+		return was, true
+	}
+	return now, !marked && (whole || now.IDs[ovs.KeyVendor] == ovs.Vendor || now.IDs[ovs.KeyIfaceID] != "")
 }
 
 // integration is the name of OVN's bridge.

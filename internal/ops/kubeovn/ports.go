@@ -218,10 +218,7 @@ func (t *taking) recordPods(ctx context.Context, j *journal.Journal) (n int, err
 		byContainer[id] = append(byContainer[id], p)
 	}
 	for _, id := range order {
-		rec, err := recordOf(byContainer[id], j.Container(id))
-		if err != nil {
-			return n, err
-		}
+		rec := recordOf(byContainer[id], j.Container(id))
 		if len(rec.Specs) == 0 {
 			continue
 		}
@@ -235,7 +232,7 @@ func (t *taking) recordPods(ctx context.Context, j *journal.Journal) (n int, err
 }
 
 // recordOf is the record of a container's ports that stand in none yet.
-func recordOf(ports []port, have []core.Record) (core.Record, error) {
+func recordOf(ports []port, have []core.Record) core.Record {
 	rec := core.Record{Created: time.Now().UTC(), Phase: core.Added, Delivered: true}
 	for _, p := range ports {
 		if slices.ContainsFunc(have, func(r core.Record) bool {
@@ -249,7 +246,7 @@ func recordOf(ports []port, have []core.Record) (core.Record, error) {
 		record.Adopt(&rec, p.spec)
 	}
 	rec.Begun = len(rec.Specs)
-	return rec, nil
+	return rec
 }
 
 // links are the marks of the pods' devices as they were before they were ours.

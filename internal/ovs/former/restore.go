@@ -47,7 +47,7 @@ func Mark(ctx context.Context, db *rows.DB, ids map[string]map[string]string) (c
 			continue
 		}
 		at := f.ports[name]
-		put(&t, tInterface, at.iface, "external_ids", have.IDs, want, nil)
+		cell{tInterface, at.iface, "external_ids", have.IDs}.put(&t, want, nil)
 		if have.QoS != nil && have.QoS.IDs[ovs.KeyPort] == "" {
 			at.mark(&t, name)
 		}
@@ -64,26 +64,32 @@ func (r refs) mark(t *session.Txn, port string) {
 	}
 }
 
-// put changes some entries of a map column: those of want, and those that go. Others
-// stay, also such as come meanwhile.
-func put(t *session.Txn, table, uuid, column string, have, want map[string]string, gone []string) {
+// cell is a map column of one row, as it is.
+type cell struct {
+	table, uuid, column string
+	have                map[string]string
+}
+
+// put changes some of its entries: those of want, and those that go. Others stay, also such
+// as come meanwhile.
+func (c cell) put(t *session.Txn, want map[string]string, gone []string) {
 	keys, set := session.Set(), map[string]string{}
 	for _, k := range slices.Sorted(maps.Keys(want)) {
-		if v, has := have[k]; !has || v != want[k] {
+		if v, has := c.have[k]; !has || v != want[k] {
 			keys.GoSet, set[k] = append(keys.GoSet, k), want[k]
 		}
 	}
 	for _, k := range gone {
-		if _, has := have[k]; has {
+		if _, has := c.have[k]; has {
 			keys.GoSet = append(keys.GoSet, k)
 		}
 	}
 	if len(keys.GoSet) == 0 {
 		return
 	}
-	t.Mutate(table, uuid,
-		ovsdb.NewMutation(column, ovsdb.MutateOperationDelete, keys),
-		ovsdb.NewMutation(column, ovsdb.MutateOperationInsert, session.Map(set)))
+	t.Mutate(c.table, c.uuid,
+		ovsdb.NewMutation(c.column, ovsdb.MutateOperationDelete, keys),
+		ovsdb.NewMutation(c.column, ovsdb.MutateOperationInsert, session.Map(set)))
 }
 
 func commit(ctx context.Context, db *rows.DB, t session.Txn) error {
@@ -114,7 +120,7 @@ func (s Switch) Restore(ctx context.Context, db *rows.DB, strip Strip) (changed 
 		if was, kept := s.Bridge(b.Name); kept {
 			was.restore(&t, now.bridges[b.Name], b)
 		} else {
-			put(&t, tBridge, now.bridges[b.Name], "external_ids", b.IDs, nil, []string{ovs.KeyUplink})
+			cell{tBridge, now.bridges[b.Name], "external_ids", b.IDs}.put(&t, nil, []string{ovs.KeyUplink})
 		}
 	}
 	for _, p := range now.Ports {
@@ -124,7 +130,7 @@ func (s Switch) Restore(ctx context.Context, db *rows.DB, strip Strip) (changed 
 		case kept && was.Type == p.Type:
 			was.restore(&t, now.ports[p.Name], p)
 		case marked:
-			put(&t, tInterface, now.ports[p.Name].iface, "external_ids", p.IDs, nil, strip.IDs)
+			cell{tInterface, now.ports[p.Name].iface, "external_ids", p.IDs}.put(&t, nil, strip.IDs)
 		}
 	}
 	return len(t.Ops) > 0, commit(ctx, db, t)
@@ -139,13 +145,7 @@ func (s Switch) restoreRoot(t *session.Txn, now found) {
 	want := maps.Clone(s.IDs)
 	for _, key := range []string{Mappings, ChassisMACs} {
 		delete(want, key)
-		list, had := now.IDs[key], s.Entries(key)
-		for network, value := range s.Entries(Mappings) {
-			if _, there := now.Bridge(value); there && had[network] != "" {
-				list = withEntry(list, network, had[network])
-			}
-		}
-		if list != "" {
+		if list := s.listFor(key, now); list != "" {
 			want[key] = list
 		}
 	}
@@ -156,7 +156,19 @@ func (s Switch) restoreRoot(t *session.Txn, now found) {
 			gone = append(gone, key)
 		}
 	}
-	put(t, tRoot, now.root, "external_ids", now.IDs, want, gone)
+	cell{tRoot, now.root, "external_ids", now.IDs}.put(t, want, gone)
+}
+
+// listFor is one of the lists with the entries that were kept of networks whose bridge is
+// there.
+func (s Switch) listFor(key string, now found) string {
+	list, had := now.IDs[key], s.Entries(key)
+	for network, bridge := range s.Entries(Mappings) {
+		if _, there := now.Bridge(bridge); there && had[network] != "" {
+			list = withEntry(list, network, had[network])
+		}
+	}
+	return list
 }
 
 // withEntry is the list with a network's value, in its place.
@@ -179,8 +191,8 @@ func withEntry(list, network, value string) string {
 
 // restore puts a bridge's row back. Its MAC (hwaddr) is only changed where it was another.
 func (b Bridge) restore(t *session.Txn, uuid string, now Bridge) {
-	put(t, tBridge, uuid, "external_ids", now.IDs, b.IDs, lacking(now.IDs, b.IDs))
-	put(t, tBridge, uuid, "other_config", now.Other, b.Other, lacking(now.Other, b.Other))
+	cell{tBridge, uuid, "external_ids", now.IDs}.put(t, b.IDs, lacking(now.IDs, b.IDs))
+	cell{tBridge, uuid, "other_config", now.Other}.put(t, b.Other, lacking(now.Other, b.Other))
 	if now.FailMode != b.FailMode {
 		t.Update(tBridge, uuid, ovsdb.Row{"fail_mode": optional(b.FailMode)})
 	}
@@ -207,29 +219,32 @@ func optional(s string) any {
 func (p Port) restore(t *session.Txn, at refs, now Port) {
 	want := maps.Clone(p.IDs)
 	maps.DeleteFunc(want, func(k, _ string) bool { return strings.HasPrefix(k, "ovn-") })
-	put(t, tInterface, at.iface, "external_ids", now.IDs, want, lacking(now.IDs, p.IDs))
+	cell{tInterface, at.iface, "external_ids", now.IDs}.put(t, want, lacking(now.IDs, p.IDs))
 	if now.Rate != p.Rate || now.Burst != p.Burst {
 		t.Update(tInterface, at.iface, ovsdb.Row{"ingress_policing_rate": p.Rate, "ingress_policing_burst": p.Burst})
 	}
-	row := ovsdb.Row{}
 	if !slices.Equal(now.Tag, p.Tag) || !slices.Equal(now.Trunks, p.Trunks) || now.Mode != p.Mode {
-		row["tag"], row["trunks"], row["vlan_mode"] = set(p.Tag), set(p.Trunks), optional(p.Mode)
+		t.Update(tPort, at.port, ovsdb.Row{"tag": set(p.Tag), "trunks": set(p.Trunks), "vlan_mode": optional(p.Mode)})
 	}
-	if !p.QoS.same(now.QoS) {
-		row["qos"] = p.QoS.insert(t)
-		for _, queue := range at.queues {
-			t.Remove(tQueue, queue)
+	p.QoS.restore(t, at, now.QoS)
+}
+
+// restore gives a port its QoS; nil: none.
+func (q *QoS) restore(t *session.Txn, at refs, now *QoS) {
+	if q.same(now) {
+		if q != nil && q.IDs[ovs.KeyPort] == "" {
+			for uuid, name := range at.shaping() {
+				t.Mutate(name, uuid, ovsdb.NewMutation("external_ids", ovsdb.MutateOperationDelete, session.Set(ovs.KeyPort)))
+			}
 		}
-		if at.qos != "" {
-			t.Remove(tQoS, at.qos)
-		}
-	} else if p.QoS != nil && p.QoS.IDs[ovs.KeyPort] == "" {
-		for uuid, name := range at.shaping() {
-			t.Mutate(name, uuid, ovsdb.NewMutation("external_ids", ovsdb.MutateOperationDelete, session.Set(ovs.KeyPort)))
-		}
+		return
 	}
-	if len(row) > 0 {
-		t.Update(tPort, at.port, row)
+	t.Update(tPort, at.port, ovsdb.Row{"qos": q.insert(t)})
+	for _, queue := range at.queues {
+		t.Remove(tQueue, queue)
+	}
+	if at.qos != "" {
+		t.Remove(tQoS, at.qos)
 	}
 }
 

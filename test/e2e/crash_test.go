@@ -234,12 +234,12 @@ func discover(t *testing.T) map[trace][]string {
 func requireAllPassed(t *testing.T, passed map[trace][]string) {
 	t.Helper()
 	here := regexp.MustCompile(`fail\.Here\("([^"]+)"\)`)
-	// TestHotPlugCrashSweep, TestRateChangeSurvivesACrash, the kills of TestImport, and those
-	// of provider networks in TestUplinkOfTheDefaultRoute;
+	// TestHotPlugCrashSweep, TestRateChangeSurvivesACrash, the kills of TestImport, those of
+	// provider networks in TestUplinkOfTheDefaultRoute, and of an import in TestKubeOVNsCluster;
 	// `fairlead cri`, what it gives pods their networks with, the node's loop over
 	// pods and the controller (TestControllerCrashSweep) are no agent and have their
 	// own. A driver for tests is in no agent.
-	elsewhere := regexp.MustCompile(`^(plug|tune|import|rollback|uplink)\.|^journal\.(take|taken|move|moved|return|returned)$`)
+	elsewhere := regexp.MustCompile(`^(plug|tune|import|rollback|uplink|kubeovn)\.|^journal\.(take|taken|move|moved|return|returned)$`)
 	journal := regexp.MustCompile(`"(journal\.[a-z]+)", "(journal\.[a-z]+)"`)
 	var named []string
 	err := filepath.WalkDir("../../internal", func(name string, d fs.DirEntry, err error) error {

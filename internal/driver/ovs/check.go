@@ -105,7 +105,7 @@ func (d *Driver) checkHost(s nic, diff *drift) (near rtnl.Link, err error) {
 	name := "link " + s.HostIf
 	equal(diff, "kind of "+name, near.Kind, "veth")
 	equal(diff, "group of "+name, near.Group, GroupLive)
-	equal(diff, "alias of "+name, near.Alias, aliasOf(s.Key))
+	equal(diff, "alias of "+name, near.Alias, Alias(s.Key))
 	if s.MTU != 0 {
 		equal(diff, "MTU of "+name, near.MTU, s.MTU)
 	}

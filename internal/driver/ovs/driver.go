@@ -292,7 +292,7 @@ func (a attachment) pair(ctx context.Context) (l rtnl.Link, fresh bool, err erro
 	}
 	fail.Here("ovs.veth")
 	// One more request, and no more: each change wakes ovs-vswitchd.
-	err = c.Apply(l.Index, rtnl.Change{Alias: aliasOf(a.spec.Key), Up: true, NoLinkLocal: true})
+	err = c.Apply(l.Index, rtnl.Change{Alias: Alias(a.spec.Key), Up: true, NoLinkLocal: true})
 	fail.Here("ovs.alias")
 	return l, fresh, err
 }
@@ -443,13 +443,13 @@ func (d *Driver) isAttached(name string) bool {
 	return d.attached[name]
 }
 
-// aliasOf is the mark that says whose link it is.
-func aliasOf(k core.Key) string { return k.String()[:min(len(k.String()), maxAlias)] }
+// Alias is the mark that says whose link it is.
+func Alias(k core.Key) string { return k.String()[:min(len(k.String()), maxAlias)] }
 
 // ownLink tells that a link on the host is the attachment's. Without alias it
 // is one whose Attach died before it was set.
 func ownLink(l rtnl.Link, k core.Key) bool {
-	return l.Alias == aliasOf(k) || l.Alias == "" && (l.Group == GroupLive || l.Group == GroupTombstone)
+	return l.Alias == Alias(k) || l.Alias == "" && (l.Group == GroupLive || l.Group == GroupTombstone)
 }
 
 // ownPort tells that a port is the attachment's. One without container id is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -224,6 +225,27 @@ func recoverPort(st ovs.PortState, near rtnl.Link) (core.Spec, error) {
 	}
 	err := recoverPod(&s, id[keyPodNetns], near)
 	return s, err
+}
+
+// Foreign is the Spec of a pod's port that somebody else made, on the device near, as if it
+// were of that key and network, and the external ids by which the port is the driver's own
+// then. A Spec without namespace says that the pod is gone, or its end of the pair.
+func Foreign(st ovs.PortState, key core.Key, network string, near rtnl.Link) (core.Spec, map[string]string, error) {
+	st.ExternalIDs = maps.Clone(st.ExternalIDs)
+	st.ExternalIDs[ovs.KeyContainer], st.ExternalIDs[keyIfName], st.ExternalIDs[keyNetwork] = key.Container, key.IfName, network
+	if key.IfName == "eth0" {
+		st.ExternalIDs[keyDefault] = "true"
+	}
+	s, err := recoverPort(st, near)
+	if err != nil {
+		return s, nil, err
+	}
+	return s, externalIDs(nic{s, s.NIC, s.OVS()}), nil
+}
+
+// Marks are the external ids that Kube-OVN's ports have not.
+func Marks() []string {
+	return []string{ovs.KeyContainer, keyIfName, keyMAC, keyNetwork, keySubnet, keyDefault, keySecure}
 }
 
 // recoverPod fills what only the pod's namespace knows, if the path still

@@ -272,6 +272,11 @@ func (c *Conn) SetGroup(index int, group uint32) error {
 	return wrapLink("set group", index, c.setLink(index).u32(unix.IFLA_GROUP, group).exec())
 }
 
+// SetAlias gives the link an alias of at most 255 bytes, "" for none.
+func (c *Conn) SetAlias(index int, alias string) error {
+	return wrapLink("set alias", index, c.setLink(index).attr(unix.IFLA_IFALIAS, []byte(alias)).exec())
+}
+
 // DelLink deletes the link, both ends of a veth. It returns after an RCU grace
 // period (10-20 ms). A link that is gone is success.
 func (c *Conn) DelLink(index int) error {

@@ -1,12 +1,11 @@
 // Package kubeovn takes over what Kube-OVN made: it says what Fairlead would do with a
-// cluster, keeps what a node's packet filter has of Kube-OVN before the agent comes, and
-// gives a node back. It must not know commands.
+// cluster; on a node it keeps what is Kube-OVN's before the agent comes, writes its pods'
+// ports and provider bridges into the agent's journal, and gives all of it back. It must
+// not know commands.
 package kubeovn
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,14 +14,11 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/fairlead/fairlead/internal/controller/takeover"
-	"github.com/fairlead/fairlead/internal/gateway/handover"
-	"github.com/fairlead/fairlead/internal/gateway/netfilter"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/lib/filelock"
 	"github.com/fairlead/fairlead/internal/lib/hint"
-	"github.com/fairlead/fairlead/internal/lib/recordfile"
 	"github.com/fairlead/fairlead/internal/ops/client"
 	"github.com/fairlead/fairlead/internal/ops/client/view"
 )
@@ -35,9 +31,11 @@ installed with the same networks, what users would see that is not as it was, an
 what has no counterpart. It changes nothing.
 
 --apply, on a node where Kube-OVN's daemon has ended and the agent has not begun, keeps
-what the packet filter has of Kube-OVN's chains and sets; the agent, when it starts,
-takes them over without a lost packet. --rollback, where the agent has ended, makes
-them what they were. Rules of others stay. Both may be run again.`
+what the packet filter and Open vSwitch have of Kube-OVN, and gives its pods' ports and
+its provider networks' bridges to the agent, which goes on with them when it starts,
+without a lost packet. --rollback, where the agent has ended, makes chains, sets, ports
+and bridges what they were, and has the agent forget them. Rules of others stay. Both
+may be run again, also after one that was killed.`
 
 // Report is what was done on a node. Its keys are an interface: -o json prints it.
 type Report struct {
@@ -62,7 +60,10 @@ func (r Report) text(w io.Writer, _ view.Options) error {
 
 // Ask carries out what flags say: plan, apply or rollback.
 func Ask(ctx context.Context, o client.Origin, flags map[string]string) (view.Answer, error) {
-	n := node{agent: o.Agent, dir: flags["import-dir"], proc: "/proc"}
+	n := node{
+		agent: o.Agent, dir: flags["import-dir"], proc: "/proc",
+		state: flags["state-dir"], ovsdb: flags["ovsdb"], results: filepath.Join(flags["cni-dir"], "results"),
+	}
 	apply, rollback := flags["apply"] == "true", flags["rollback"] == "true"
 	switch {
 	case apply && rollback, flags["plan"] == "true" && (apply || rollback):
@@ -87,9 +88,13 @@ func shown(r Report, err error) (view.Answer, error) {
 
 // node is the one on which this runs.
 type node struct {
-	agent *client.Client
-	dir   string // of what is kept
-	proc  string
+	agent   *client.Client
+	host    *netns.Handle // its namespace; nil = current
+	dir     string        // of what is kept
+	proc    string
+	state   string // the agent's folder
+	ovsdb   string
+	results string // folder of libcni's results (containernetworking/cni, libcni)
 }
 
 // Names in the folder.
@@ -99,7 +104,7 @@ const (
 	dirMode  = 0o700
 )
 
-func (n node) kept() string { return filepath.Join(n.dir, keptName) }
+func (n node) file() string { return filepath.Join(n.dir, keptName) }
 
 // locked does one thing at a time.
 func (n node) locked(do func() (Report, error)) (Report, error) {
@@ -112,69 +117,6 @@ func (n node) locked(do func() (Report, error)) (Report, error) {
 	}
 	defer lock.Release()
 	return do()
-}
-
-func (n node) apply(ctx context.Context) (Report, error) {
-	var k handover.Kept
-	known, err := recordfile.Load(n.kept(), &k)
-	if err != nil {
-		return Report{}, err
-	}
-	if pid := n.running("kube-ovn-daemon"); pid != "" {
-		return Report{}, hint.On(fmt.Errorf("Kube-OVN's daemon runs (pid %s), and would write its rules again", pid),
-			"take its DaemonSet off this node: `kubectl -n kube-system get daemonset kube-ovn-cni`")
-	}
-	now, err := handover.Look(ctx, nil)
-	switch {
-	case known && (errors.Is(err, handover.ErrOurs) || err == nil && same(k, now)):
-		return Report{Done: []string{}, Todo: []string{"what was there at " + k.When.Format(time.DateTime) + " UTC is kept in " + n.kept() + "; " + start}}, nil
-	case errors.Is(err, handover.ErrOurs):
-		return Report{}, hint.On(err, "what they were is not known any more; where the agent has the node nothing is to be done")
-	case err != nil:
-		return Report{}, err
-	}
-	if err := recordfile.Save(n.kept(), now); err != nil { // Kube-OVN may have written since an earlier one
-		return Report{}, err
-	}
-	chains := 0
-	for _, t := range now.Tables {
-		chains += len(t.Chains)
-	}
-	return Report{Done: []string{fmt.Sprintf("%d chains and %d sets of Kube-OVN are kept in %s", chains, len(now.Sets), n.kept())}, Todo: []string{start}}, nil
-}
-
-// same tells that a node has what was kept.
-func same(k, now handover.Kept) bool {
-	now.When = k.When
-	was, err := json.Marshal(k)
-	is, failed := json.Marshal(now)
-	return err == nil && failed == nil && bytes.Equal(was, is)
-}
-
-const start = "start the agent with --ovn and without --netfilter=nft: it takes them over; `fairlead import kube-ovn --rollback` gives them back"
-
-func (n node) rollback(ctx context.Context) (Report, error) {
-	var k handover.Kept
-	known, err := recordfile.Load(n.kept(), &k)
-	if err != nil || !known {
-		return Report{Done: []string{}, Todo: []string{}}, err
-	}
-	switch _, err := n.agent.Status(ctx); {
-	case err == nil:
-		return Report{}, hint.On(errors.New("the agent runs, and would take them over again"), "end it: `systemctl stop fairlead`, or take its DaemonSet off this node")
-	case !ended(err):
-		return Report{}, fmt.Errorf("whether the agent has ended cannot be told, and it would take them over again: %w", err)
-	}
-	if err := k.Restore(ctx, nil, netfilter.OwnTable); err != nil {
-		return Report{}, err
-	}
-	if err := os.Rename(n.kept(), n.kept()+".restored"); err != nil {
-		return Report{}, err
-	}
-	return Report{
-		Done: []string{"Kube-OVN's chains and sets are as they were at " + k.When.Format(time.DateTime) + " UTC"},
-		Todo: []string{"start Kube-OVN's daemon: `kubectl -n kube-system get daemonset kube-ovn-cni`"},
-	}, nil
 }
 
 // ended tells that nobody listens where an agent would.

@@ -114,13 +114,16 @@ func All() []Question {
 			{Name: "ipv6", Switch: true, Usage: "where DST has addresses of both families"}, {Name: "bridge", Default: "br-int", Usage: "this node's `bridge`"},
 		}, endFlags()...),
 	}, {
-		Under: "import", Use: "kube-ovn", Short: "What Fairlead would make of a cluster of Kube-OVN, exit code 1 when something stands in the way; take this node's rules over, or give them back",
+		Under: "import", Use: "kube-ovn", Short: "What Fairlead would make of a cluster of Kube-OVN, exit code 1 when something stands in the way; take this node's rules, ports and bridges over, or give them back",
 		Long: kubeovn.Help, Ask: func(ctx context.Context, a Asked) (view.Answer, error) { return kubeovn.Ask(ctx, a.Origin, a.Flags) },
 		Flags: []Flag{
 			{Name: "plan", Switch: true, Usage: "look and change nothing (default)"},
-			{Name: "apply", Switch: true, Usage: "keep what this node's packet filter has of Kube-OVN, for the agent to take over"},
+			{Name: "apply", Switch: true, Usage: "take over what this node has of Kube-OVN, for the agent to go on with"},
 			{Name: "rollback", Switch: true, Usage: "give it back"},
 			{Name: "import-dir", Default: "/var/lib/fairlead/import", Usage: "`folder` of what is kept"},
+			{Name: "state-dir", Default: defaultState, Usage: "this node's agent's `folder`"},
+			{Name: "ovsdb", Default: defaultOVSDB, Usage: "this node's Open vSwitch `database`"},
+			{Name: "cni-dir", Default: "/var/lib/cni", Usage: "`folder` in which the runtime keeps what plugins answered, by which pods' containers are known"},
 		},
 	}, tool("nbctl", "northbound"), tool("sbctl", "southbound"), {
 		Under: "ovn", Use: "backup", Args: []string{"FILE"}, Short: "Write OVN's databases to a file, a tar archive of both; may be /dev/stdout",

@@ -10,7 +10,7 @@ import (
 // exits makes the ways by which pods of centralized Subnets leave the cluster, and tells
 // the Subnets.
 func (t *term) exits(ctx context.Context, k object.Key) error {
-	plan := t.gateways.Look(t.Readers, t.nets.All(), t.book.At, t.Silent)
+	plan := t.gateways.Look(t.Readers, t.nets.All(), t.book.At, t.Seen)
 	if err := t.DB.Apply(ctx, plan.Rows); err != nil {
 		t.awaits(k, v1.DefaultVpc, "")
 		return err
@@ -19,10 +19,11 @@ func (t *term) exits(ctx context.Context, k object.Key) error {
 	t.queue.Add(plan.Keys(kindStatus)...)
 	plan.Tell(ctx, t.World)
 	t.calm(k)
-	return nil
+	return t.DB.Answer(ctx)
 }
 
-// Heard has the gateways looked at: a node answers no more, or again (Config.Silent).
+// Heard has the gateways looked at: a node answers no more, or again (Config.Seen), or
+// another controller asks whether this one does.
 func (c *Controller) Heard() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

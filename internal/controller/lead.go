@@ -32,9 +32,8 @@ type Config struct {
 	object.World
 	DB Database
 	// Join is the nodes' Subnet where no object of that name declares it.
-	Join core.Subnet
-	// Silent, unless it is nil, tells of a node that it answers no more.
-	Silent func(node string) bool
+	Join         core.Subnet
+	gateway.Seen // of gateways
 	// Workers is how many objects are worked on at once, and a quarter as many records
 	// of what was done; 0 is 32. Their rows share transactions.
 	Workers int
@@ -58,6 +57,7 @@ type Database interface {
 	Ports() ([]ovn.Port, error)
 	Owners() ([]string, error)
 	Complete(ctx context.Context) error
+	Answer(ctx context.Context) error
 }
 
 // Controller leads, one time after another. Its methods may be called at once

@@ -42,6 +42,9 @@ type Config struct {
 	// lost: a row went that others' rows had a place in, and they come into no new one
 	// of its name by themselves. It must not block. nil: nobody wants to know.
 	OnTouch func(owner string, lost bool)
+	// OnQuestion is called when another client asks whether this one, if it leads, still
+	// works: Answer tells. It must not block. nil: it has no answer.
+	OnQuestion func()
 	// Probe is how often a silent connection is tested and how long an answer
 	// may take; 0 = 5 s.
 	Probe time.Duration
@@ -67,7 +70,7 @@ func New(cfg Config) *Client {
 	c := &Client{queue: make(chan *request), ended: make(chan struct{})}
 	c.db = session.New(session.Config{
 		Endpoint: cfg.Endpoint, TLS: cfg.TLS, Database: database, AskSchema: true, LeaderOnly: true, Replica: replica,
-		Events: c.events(cfg.OnTouch), OnUp: func() {
+		Events: c.events(cfg.OnTouch, cfg.OnQuestion), OnUp: func() {
 			c.meant.clear() // of what was not seen nobody knows whether it came
 			if cfg.OnUp != nil {
 				cfg.OnUp()

@@ -10,14 +10,16 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/model"
 )
 
-// events tells OnTouch whose rows are not what they were. The handlers run on
-// libovsdb's event goroutine.
-func (c *Client) events(touch func(owner string, lost bool)) cache.EventHandler {
+// events tells OnTouch whose rows are not what they were, and OnQuestion of questions. The
+// handlers run on libovsdb's event goroutine.
+func (c *Client) events(touch func(owner string, lost bool), asked func()) cache.EventHandler {
 	if touch == nil {
-		return nil
+		touch = func(string, bool) {}
 	}
 	return &cache.EventHandlerFuncs{
+		AddFunc: func(table string, now model.Model) { heed(table, now, asked) },
 		UpdateFunc: func(table string, old, now model.Model) {
+			heed(table, now, asked)
 			m, ours := marked(old)
 			if !ours {
 				return

@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -28,7 +29,7 @@ func TestGatewayNodes(t *testing.T) {
 	o := newOVNCluster(t)
 	one, two := o.nodes[0], o.nodes[1]
 	o.probes = append(o.probes, "10666")
-	one.Start("controller-a", o.controls(o.central.Endpoint(), "a", "127.0.0.1:10666")...) // a node, as of a cluster, has tunnels
+	a := one.Start("controller-a", o.controls(o.central.Endpoint(), "a", "127.0.0.1:10666")...) // a node, as of a cluster, has tunnels
 	for _, n := range o.nodes {
 		n.joined()
 		n.unavailable("False", "answers")
@@ -62,6 +63,7 @@ func TestGatewayNodes(t *testing.T) {
 	o.c.Apply(subnetObject("web", web))
 	o.exits(other, one)
 
+	taken := func() {} // once others have taken over
 	dies := func(how string, dies, returns func()) {
 		t.Helper()
 		o.exits(pod, two)
@@ -73,6 +75,7 @@ func TestGatewayNodes(t *testing.T) {
 		t.Logf("the gateway node's %s: %v pings lost by one of two gateways, %v by both at once, one each 100ms", how, byOne, byBoth)
 		require.Less(t, slices.Max(append(byOne, byBoth...)), 100)
 		require.Zero(t, slices.Max(spared.stop()), "of a Subnet that has no gateway")
+		taken()
 		o.has("subnets", active, "web: node-1")
 		o.exits(pod, one)
 
@@ -83,25 +86,31 @@ func TestGatewayNodes(t *testing.T) {
 		o.has("subnets", active, "web: node-1")
 		o.exits(pod, one)
 	}
-	dies("processes are killed", func() {
-		two.agent.Kill()
-		two.chassis.Kill()
-		two.OVS.KillVswitchd()
-		two.OVS.KillServer()
-	}, func() {
-		two.OVS.StartServer()
-		two.OVS.StartVswitchd()
-		two.chassis = ovn.NewHost(t, two.Node, ovn.Keys(chassisKeys)...)
-		two.agent = two.Agent(two.args...)
-		two.settle()
-	})
-	// Of a node that answers and is not Ready its Node tells.
-	for _, is := range []string{"Unknown", "True"} {
-		one.kubelet(is)
-		o.has("subnets", active, "web: node-2")
-		o.exits(pod, two)
+	dies("processes are killed", two.kill, two.revive)
+	back := func() { // of a node that answers and is not Ready its Node tells
+		for _, is := range []string{"Unknown", "True"} {
+			one.kubelet(is)
+			o.has("subnets", active, "web: node-2")
+			o.exits(pod, two)
+		}
 	}
+	back()
 	dies("link is cut", two.at.Cut, two.at.Mend)
+	back()
+
+	// Another controller leads, on the gateway's node, whose end the first one sees long
+	// before it may lead.
+	a, b := o.handsOver(a, two)
+	o.cutFrom(one, two, a, pod)
+	taken = func() { o.stoodIn(a) }
+	dies("machine is lost, and with it the controller that leads", func() {
+		b.Kill()
+		two.kill()
+		two.at.Cut()
+	}, func() {
+		two.at.Mend()
+		two.revive()
+	})
 
 	// Without any gateway pods still reach pods of other nodes and Subnets.
 	far := two.run("data/far")
@@ -120,6 +129,91 @@ func TestGatewayNodes(t *testing.T) {
 	})
 	pod.reaches(far)
 	far.talks(pod)
+}
+
+// kill ends all that a gateway node runs.
+func (n *ovnNode) kill() {
+	n.agent.Kill()
+	n.chassis.Kill()
+	n.OVS.KillVswitchd()
+	n.OVS.KillServer()
+}
+
+// revive starts it again.
+func (n *ovnNode) revive() {
+	n.o.t.Helper()
+	n.OVS.StartServer()
+	n.OVS.StartVswitchd()
+	n.chassis = ovn.NewHost(n.o.t, n.Node, ovn.Keys(chassisKeys)...)
+	n.agent = n.Agent(n.args...)
+	n.settle()
+}
+
+// handsOver starts a controller on a node, has the one that leads on the first node end,
+// which gives its Lease back, and starts that again.
+func (o *ovnCluster) handsOver(first *testbed.Process, to *ovnNode) (again, leads *testbed.Process) {
+	o.t.Helper()
+	const longer = "30s" // than it takes to see that a node is silent, on whatever machine
+	leads = to.Start("controller-b", append(o.controls(o.central.Endpoint(), "b", "127.0.0.1:10666"), "--lease-duration", longer)...)
+	to.metric("fairlead_nb_connected 1")
+	first.Stop()
+	require.Equal(o.t, "b", o.leader("a"))
+	to.metric("fairlead_controller_leading 1")
+	again = o.nodes[0].Start("controller-a-again", o.controls(o.central.Endpoint(), "a", "127.0.0.1:10666")...)
+	o.nodes[0].metric("fairlead_nb_connected 1")
+	o.nodes[0].metric("fairlead_controller_listed 1")
+	return again, leads
+}
+
+// metric waits until the controller on the node says this.
+func (n *ovnNode) metric(line string) {
+	n.o.t.Helper()
+	eventually(n.o.t, func() string {
+		if got := served(n.Node, "10666", "/metrics"); !strings.Contains(got, "\n"+line+"\n") {
+			return "the controller on " + n.name + " does not say " + line
+		}
+		return ""
+	})
+}
+
+// cutFrom has a controller on one node hear nothing of another one, where the controller
+// that leads works: pods go on to leave by it.
+func (o *ovnCluster) cutFrom(one, two *ovnNode, waits *testbed.Process, pod *ovnPod) {
+	o.t.Helper()
+	says := func(words string) {
+		o.t.Helper()
+		eventually(o.t, func() string {
+			if log, err := os.ReadFile(waits.Log); err != nil || !strings.Contains(string(log), words) {
+				return "the log of the controller that waits does not say: " + words
+			}
+			return ""
+		})
+	}
+	routes := o.central.Nbctl("lr-policy-list", "ovn-cluster")
+	pings := o.pings(pod)
+	one.Run("nft", "add table inet cut; add chain inet cut in { type filter hook input priority -10; }; add rule inet cut in icmp type echo-reply ip saddr != "+o.world.IP4+" drop")
+	says("a gateway's node does not answer")
+	says("the controller that leads works")
+	one.Run("nft", "delete table inet cut")
+	says("a gateway's node answers again")
+	require.Zero(o.t, slices.Max(pings.stop()))
+	require.Equal(o.t, routes, o.central.Nbctl("lr-policy-list", "ovn-cluster"))
+	one.metric("fairlead_controller_stood_in_total 0")
+}
+
+// stoodIn proves that a controller led pods to other gateways before it leads, and that
+// these are the ones to which it leads them then.
+func (o *ovnCluster) stoodIn(waits *testbed.Process) {
+	o.t.Helper()
+	require.Equal(o.t, "b", o.leader(""))
+	o.nodes[0].metric("fairlead_controller_stood_in_total 1")
+	routes := o.central.Nbctl("lr-policy-list", "ovn-cluster")
+	_, err := o.c.Client().CoordinationV1().Leases("kube-system").Patch(o.t.Context(), "fairlead-controller", types.MergePatchType,
+		[]byte(`{"spec":{"holderIdentity":""}}`), metav1.PatchOptions{})
+	require.NoError(o.t, err)
+	o.nodes[0].metric("fairlead_controller_leading 1")
+	o.nodes[0].metric("fairlead_controller_pending 0")
+	require.Equal(o.t, routes, o.central.Nbctl("lr-policy-list", "ovn-cluster"))
 }
 
 // sharedSubnet leaves by several gateways.

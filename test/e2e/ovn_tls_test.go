@@ -67,8 +67,11 @@ func (o *ovnCluster) runCentral(restore ...string) {
 }
 
 // asks is what is answered for a path at a port of the site; 10668 is central's.
-func (o *ovnCluster) asks(port, path string) string {
-	out, err := o.site.Try("bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/"+port+"; printf 'GET "+path+" HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3")
+func (o *ovnCluster) asks(port, path string) string { return served(o.site, port, path) }
+
+// served is that at a port of any machine.
+func served(n *testbed.Node, port, path string) string {
+	out, err := n.Try("bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/"+port+"; printf 'GET "+path+" HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3")
 	if err != nil {
 		return err.Error()
 	}

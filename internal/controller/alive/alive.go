@@ -42,7 +42,9 @@ type Config struct {
 	Open func(ctx context.Context, heard func(netip.Addr)) (Line, error)
 	// Changed hears that a node is silent now that was not, or no more.
 	Changed func()
-	Log     *slog.Logger
+	// Suspected, unless it is nil, hears half a second before that a node may soon be.
+	Suspected func()
+	Log       *slog.Logger
 }
 
 // A node that misses `most` answers in a row is silent: 1 to 1.25 s after its end; one
@@ -53,7 +55,7 @@ const (
 	period = 250 * time.Millisecond
 	most   = 4
 	steady = 20
-	few    = 2 // missed answers that make a node one of those that are not heard
+	few    = 2 // missed answers that make a node one of those that are not heard, and suspect
 	lists  = 2 * time.Second
 )
 
@@ -64,7 +66,8 @@ type Watch struct {
 	nodes  []Node
 	heard  map[netip.Addr]*track
 	silent map[string]bool
-	sees   sight // by which paths others are heard now
+	doubts map[string]bool // who is silent, or may soon be
+	sees   sight           // by which paths others are heard now
 	fault  string
 }
 
@@ -88,6 +91,13 @@ func (w *Watch) Silent(node string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.silent[node]
+}
+
+// Suspect tells that a node is silent, or has missed so many answers that it may soon be.
+func (w *Watch) Suspect(node string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.doubts[node]
 }
 
 // Blind tells that there are nodes to ask, and that their silence would mean nothing.
@@ -181,7 +191,7 @@ func (w *Watch) list() bool {
 	w.heard = now
 	maps.DeleteFunc(w.silent, func(name string, _ bool) bool { return !names[name] })
 	if len(nodes) == 0 {
-		w.fault = ""
+		w.fault, w.doubts = "", nil
 	}
 	return len(nodes) > 0
 }
@@ -216,13 +226,16 @@ func (w *Watch) look() {
 	w.restart(tunnel, w.sees.tunnel, now.tunnel)
 	w.restart(below, w.sees.below, now.below)
 	w.sees = now
-	changed := w.judge()
+	changed, suspected := w.judge(), w.doubt()
 	fault := ""
 	if unheard := func(t *track) bool { return t.missed >= few }; !now.tunnel && !now.below && slices.ContainsFunc(slices.Collect(maps.Values(w.heard)), unheard) {
 		fault = "nobody, or nearly nobody, of those who are asked answers: this machine is cut off"
 	}
 	w.mu.Unlock()
 	w.says(fault)
+	if suspected && w.Suspected != nil {
+		w.Suspected()
+	}
 	if changed {
 		w.Changed()
 	}
@@ -276,7 +289,7 @@ func (w *Watch) restart(path func(Node) netip.Addr, was, is bool) {
 func (w *Watch) judge() (changed bool) {
 	for _, n := range w.nodes {
 		was := w.silent[n.Name]
-		gone, back := w.verdict(n)
+		gone, back := w.verdict(n, 0)
 		if n.Witness || !was && !gone || was && !back {
 			continue
 		}
@@ -292,18 +305,39 @@ func (w *Watch) judge() (changed bool) {
 	return changed
 }
 
-// lost tells that an address is silent for so long that it counts.
-func (t *track) lost() bool { return t != nil && (t.missed >= steady || t.ever && t.missed >= most) }
+// doubt notes who is silent, or is after few more missed answers, and tells that somebody
+// new is among them. The caller holds mu.
+func (w *Watch) doubt() (more bool) {
+	was := w.doubts
+	w.doubts = map[string]bool{}
+	for _, n := range w.nodes {
+		if gone, _ := w.verdict(n, most-few); !n.Witness && (gone || w.silent[n.Name]) {
+			w.doubts[n.Name] = true
+			more = more || !was[n.Name]
+		}
+	}
+	return more
+}
 
-// verdict tells of a node that its silence is its own, and that it answers steadily. The
-// tunnel is what pods use, and counts. Where no tunnel leads anywhere the fault may be
-// this machine's: then the node counts as gone only if it is silent below too, where
-// others are heard. The caller holds mu.
-func (w *Watch) verdict(n Node) (gone, back bool) {
+// lost tells that an address is silent for so long that it counts, or does after some more
+// missed answers.
+func (t *track) lost(more int) bool {
+	if t == nil {
+		return false
+	}
+	missed := t.missed + more
+	return missed >= steady || t.ever && missed >= most
+}
+
+// verdict tells of a node that its silence is its own, after some more missed answers, and
+// that it answers steadily. The tunnel is what pods use, and counts. Where no tunnel leads
+// anywhere the fault may be this machine's: then the node counts as gone only if it is
+// silent below too, where others are heard. The caller holds mu.
+func (w *Watch) verdict(n Node, more int) (gone, back bool) {
 	through, under := w.heard[n.Tunnel], w.heard[n.Below]
-	gone = w.sees.below && under.lost()
+	gone = w.sees.below && under.lost(more)
 	if through != nil {
-		gone = through.lost() && (w.sees.tunnel || gone)
+		gone = through.lost(more) && (w.sees.tunnel || gone)
 	}
 	if through == nil || !through.ever {
 		return gone, !gone && under != nil && under.run >= steady

@@ -266,3 +266,41 @@ func TestRun(t *testing.T) {
 		stop()
 	})
 }
+
+// TestSuspect: a node is suspect half a second before it is silent, and no more when it
+// answers; each that comes to be is told. A witness is none, nor is anybody where nobody
+// is heard.
+func TestSuspect(t *testing.T) {
+	t.Parallel()
+	n1, n2, n3 := node("n1", 1), node("n2", 2), node("n3", 3)
+	n3.Witness = true
+	b := newBed(n1, n2, n3)
+	told := 0
+	b.Suspected = func() { told++ }
+	b.set(false, n1.Tunnel, n1.Below, n3.Tunnel, n3.Below)
+	b.looks(few - 1)
+	require.False(t, b.Suspect("n1"))
+	b.looks(1)
+	require.True(t, b.Suspect("n1"))
+	require.False(t, b.Silent("n1"))
+	require.False(t, b.Suspect("n3"), "nobody wants to know")
+	b.looks(most)
+	require.True(t, b.Silent("n1"))
+	require.True(t, b.Suspect("n1"))
+	require.Equal(t, 1, told)
+	b.set(true, n3.Tunnel, n3.Below)
+	b.looks(1)
+	b.set(false, n2.Tunnel, n2.Below)
+	b.looks(few)
+	require.True(t, b.Suspect("n2"))
+	require.Equal(t, 2, told)
+	b.set(true, n2.Tunnel, n2.Below)
+	b.looks(1)
+	require.False(t, b.Suspect("n2"))
+	require.EqualValues(t, 1, b.changes.Load())
+
+	b = newBed(n1, n2)
+	b.set(false, n1.Tunnel, n1.Below, n2.Tunnel, n2.Below)
+	b.looks(steady)
+	require.False(t, b.Suspect("n1"))
+}

@@ -37,6 +37,7 @@ type Subnet struct {
 	core.Subnet
 	By  declare.Gateway
 	Was string // the gateway that its status names
+	Now string // the one by which pods leave now, "" where that is none or several
 }
 
 // Verdict is what there is to say of a centralized Subnet.
@@ -113,13 +114,17 @@ func (k *Keeper) Plan(subnets []Subnet, nodes []Node) (p Plan) {
 	defer k.mu.Unlock()
 	p.is = memory{map[string]Verdict{}, map[string]string{}, map[string]string{}}
 	var all []leave
+	first := map[string]string{} // the gateways that status names, as long as nothing was written
 	for _, s := range subnets {
+		if k.said == nil {
+			first[s.Name] = s.Was
+		}
 		p.Events = append(p.Events, p.typed(s, k.types[s.Name])...)
 		if !s.By.Centralized {
 			continue
 		}
 		members, faults := candidates(s, nodes)
-		via := choose(s, members, cmp.Or(k.last[s.Name], s.Was))
+		via := choose(s, members, cmp.Or(s.Now, k.last[s.Name], s.Was))
 		p.is.last[s.Name] = k.last[s.Name]
 		if !s.By.ECMP && len(via) > 0 {
 			p.is.last[s.Name] = via[0].Name
@@ -131,7 +136,7 @@ func (k *Keeper) Plan(subnets []Subnet, nodes []Node) (p Plan) {
 		all = append(all, out)
 		p.is.said[s.Name] = verdict(s, members, via, faults)
 	}
-	p.tell(k.said, p.is.said)
+	p.tell(k.said, p.is.said, first)
 	p.Rows = rows(all)
 	return p
 }
@@ -245,8 +250,8 @@ func verdict(s Subnet, members, via []Node, faults []string) (v Verdict) {
 	return v
 }
 
-// tell adds what is new in verdicts.
-func (p *Plan) tell(before, now map[string]Verdict) {
+// tell adds what is new in verdicts; first are the gateways of Subnets that before lacks.
+func (p *Plan) tell(before, now map[string]Verdict, first map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(now)) {
 		was, known := before[name]
 		is := now[name]
@@ -254,6 +259,9 @@ func (p *Plan) tell(before, now map[string]Verdict) {
 			continue
 		}
 		p.Changed = append(p.Changed, name)
+		if !known {
+			was.Active = first[name]
+		}
 		p.report(name, was, is, known)
 	}
 	for name := range before {
@@ -269,7 +277,7 @@ func (p *Plan) report(name string, was, is Verdict, known bool) {
 	switch {
 	case len(is.Ready) == 0 && (!known || len(was.Ready) > 0):
 		p.Events = append(p.Events, Event{Subnet: name, Reason: ReasonNone, Message: is.Why()})
-	case known && from != to && to != "":
+	case (known || from != "") && from != to && to != "":
 		p.Events = append(p.Events, Event{Subnet: name, Reason: ReasonNode, Message: fmt.Sprintf("gateway node changes from %q to %q", from, to), Good: true})
 	}
 }

@@ -45,7 +45,7 @@ func rows(all []leave) *ovn.Set {
 					row.ExternalIDs[node] = ips[i].String()
 				}
 			}
-			s.PutKeyed(fmt.Sprintf("subnet/%s/%d/%s", l.Name, priority, row.Match), row, ovn.PolicyOf(v1.DefaultVpc))
+			s.PutKeyed(fmt.Sprintf("subnet/%s/%d/%s", l.Name, priority, row.Match), row, ovn.PolicyOf(v1.DefaultVpc)) // as subnetOf reads it
 		}
 	}
 	return s

@@ -23,9 +23,11 @@ import (
 	"github.com/fairlead/fairlead/internal/controller"
 	"github.com/fairlead/fairlead/internal/controller/alive"
 	"github.com/fairlead/fairlead/internal/controller/external"
+	"github.com/fairlead/fairlead/internal/controller/gateway"
 	"github.com/fairlead/fairlead/internal/controller/kube"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/controller/object"
+	"github.com/fairlead/fairlead/internal/controller/standin"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/lib/hint"
 	"github.com/fairlead/fairlead/internal/lib/httpserve"
@@ -167,16 +169,18 @@ func Run(ctx context.Context, c Config) error {
 		ctl     *controller.Controller
 		outside *external.Keeper
 	)
-	watch := c.watch(objects.World(), func() { ctl.Heard() })
+	var instead *standin.Keeper
+	watch := c.watch(objects.World(), func() { ctl.Heard(); instead.Poke() }, func() { instead.Poke() })
 	db := ovn.New(ovn.Config{
-		Endpoint: c.NB, TLS: self.TLS(), Log: log,
+		Endpoint: c.NB, TLS: self.TLS(), Log: log, OnQuestion: func() { ctl.Heard() },
 		OnUp: func() { ctl.Resync(); outside.Poke() }, OnTouch: func(owner string, lost bool) { ctl.Touched(owner, lost); outside.Touched(owner) },
 	})
 	count = newMetrics(c.states(func() (int, bool) { return ctl.Pending() }, watch.Blind, db, objects, self))
 	ctl = controller.New(controller.Config{
-		World: objects.World(), DB: db, Join: join, Silent: watch.Silent, Workers: c.Workers, Outside: true, Done: count.done, Log: log,
+		World: objects.World(), DB: db, Join: join, Seen: gateway.Seen{Silent: watch.Silent, Routes: db.Routes}, Workers: c.Workers, Outside: true, Done: count.done, Log: log,
 	})
 	outside = external.New(external.Config{World: objects.World(), DB: db, Log: log, Maps: objects.Maps})
+	instead = c.standIn(objects.World(), db, ctl, watch, count)
 	serve, err := httpserve.Open(ctx, c.HTTP, pages(count, db, objects))
 	if err != nil {
 		return hint.UsageError{Err: fmt.Errorf("--http: %w", err)}
@@ -186,7 +190,7 @@ func Run(ctx context.Context, c Config) error {
 		keep,
 		func(ctx context.Context) error { db.Run(ctx); return nil },
 		func(ctx context.Context) error { objects.Run(ctx); return nil },
-		watch.Run,
+		watch.Run, instead.Run,
 		func(ctx context.Context) error { return objects.Guard(ctx, db, c.wentBack(ctx, objects, count)) },
 		leader{&c, ctl, objects, db, outside}.elected(to))
 }

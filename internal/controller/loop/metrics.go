@@ -32,6 +32,7 @@ type metrics struct {
 	worked   *prometheus.HistogramVec
 	requests *prometheus.CounterVec
 	back     prometheus.Counter
+	stoodIn  prometheus.Counter
 }
 
 // newMetrics makes all metrics and registers them.
@@ -50,8 +51,12 @@ func newMetrics(o states) *metrics {
 			Name: "fairlead_controller_api_went_back_total",
 			Help: "How often the API server's database was an older one than before: it was restored from a snapshot.",
 		}),
+		stoodIn: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "fairlead_controller_stood_in_total",
+			Help: "How often this controller led pods to other gateways while the one that leads did not answer.",
+		}),
 	}
-	m.registry.MustRegister(m.worked, m.requests, m.back)
+	m.registry.MustRegister(m.worked, m.requests, m.back, m.stoodIn)
 	m.registry.Flag("fairlead_controller_leading", "1 while this controller leads.", func() bool { _, leads := o.pending(); return leads })
 	m.registry.Flag("fairlead_controller_listed", "1 once all objects of the API server are known.", o.listed)
 	m.registry.Flag("fairlead_nb_connected", "1 while the controller is connected to the northbound database and in sync with it.", o.connected)

@@ -6,14 +6,17 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/fairlead/fairlead/internal/controller"
 	"github.com/fairlead/fairlead/internal/controller/alive"
 	"github.com/fairlead/fairlead/internal/controller/gateway"
 	"github.com/fairlead/fairlead/internal/controller/object"
+	"github.com/fairlead/fairlead/internal/controller/standin"
+	"github.com/fairlead/fairlead/internal/ovn"
 )
 
 // watch asks the nodes that are gateways, also while this controller does not lead: it
 // knows then which of them is dead when it takes over, from one on that node maybe.
-func (c *Config) watch(w object.World, changed func()) *alive.Watch {
+func (c *Config) watch(w object.World, changed, suspected func()) *alive.Watch {
 	return alive.New(alive.Config{
 		Whom: func() []alive.Node { return gateway.Whom(w.Readers, own(), append(c.members(), c.Routers()...)) },
 		Follow: func(ctx context.Context, listed func()) error {
@@ -23,7 +26,15 @@ func (c *Config) watch(w object.World, changed func()) *alive.Watch {
 				}
 			})
 		},
-		Open: c.Echo, Changed: changed, Log: c.Log,
+		Open: c.Echo, Changed: changed, Suspected: suspected, Log: c.Log,
+	})
+}
+
+// standIn looks at gateways while the controller that leads does not.
+func (c *Config) standIn(w object.World, db *ovn.Client, ctl *controller.Controller, watch *alive.Watch, count *metrics) *standin.Keeper {
+	return standin.New(standin.Config{
+		From: w.Readers, DB: db, ID: c.ID, Silent: watch.Silent, Suspect: watch.Suspect, Done: count.stoodIn.Inc, Log: c.Log,
+		Leads: func() bool { _, leads := ctl.Pending(); return leads },
 	})
 }
 

@@ -102,6 +102,7 @@ type Daemon struct {
 	ports    *hostport.Table
 	guard    *nft.Guard
 	forget   *forgetter
+	pods     *packetfilter.Pods
 	engine   *engine.Engine
 	multus   *watch.Teller
 	metrics  *metrics.Metrics
@@ -207,7 +208,7 @@ func (d *Daemon) wire(boot string) {
 	reaper := tombstone.New(nil, d.log)
 	d.ofSwitch(boot)
 	d.nics = ovsdriver.New(ovsdriver.Config{OVS: d.ovs, Flows: d.flows, UserspaceDatapath: d.datapath == "netdev", Conflict: d.conflict, Delays: d.delays, Reaper: reaper, Patience: d.started.Add(switchGrace), Log: d.log})
-	d.gateway = standalone.New(standalone.Config{Ports: d.ovs, Filter: d.opts.Filter.Filter(), Node: d.opts.NodeName, MTU: int(d.mtu.Load())})
+	d.gateway = standalone.New(standalone.Config{Ports: d.ovs, Filter: d.opts.Filter.Filter(), Node: d.opts.NodeName, MTU: int(d.mtu.Load()), Held: d.pools.Held})
 	d.metrics = metrics.NewMetrics(metrics.Options{
 		Version: d.opts.Build.Version, Revision: d.opts.Build.Commit,
 		Addresses:      d.addresses,
@@ -227,6 +228,7 @@ func (d *Daemon) wire(boot string) {
 		d.pools.ShareWith(s)
 	}
 	d.forget = &forgetter{next: notices, of: d.ports, log: d.log}
+	d.pods = packetfilter.NewPods(arrivals{d.forget, d}, d.gateway.Pods, d.log)
 	drivers := driver.Set{
 		core.DriverOVS: d.nics, core.DriverExec: execdriver.New(plugins(reaper)), core.DriverDefroute: defroute.New(), core.DriverHostport: d.ports,
 	}
@@ -245,7 +247,7 @@ func (d *Daemon) wire(boot string) {
 		BootID:   boot,
 		Socket:   d.opts.Socket,
 		Observer: d.metrics,
-		Notices:  arrivals{d.forget, d}, Conditions: conditions,
+		Notices:  d.pods, Conditions: conditions,
 		Log: d.log,
 	})
 	d.multus = watch.New(watch.Config{
@@ -317,6 +319,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	wg.Go(func() { d.engine.Run(parts) })
 	wg.Go(func() { newPasses(d, swept).run(parts) })
 	wg.Go(func() { d.portRepairs.run(parts) })
+	wg.Go(func() { d.pods.Run(parts) })
 	wg.Go(func() { d.uplinks.Run(parts) })
 	if d.flows != nil { // they went with ovs-vswitchd, whatever the database says
 		wg.Go(func() { d.flows.Follow(parts, func() { d.portRepairs.touch(every) }, func() {}) })

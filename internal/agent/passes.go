@@ -405,7 +405,7 @@ func (d *Daemon) guardTables(ctx context.Context) (watch func(context.Context)) 
 		if w == nil {
 			return
 		}
-		if err := w.Run(ctx, d.onLoss); err != nil {
+		if err := w.Run(ctx, d.onLoss, d.pods.Poke); err != nil {
 			d.log.Warn("rules of the packet filter are repaired late", "every", auditEvery, "err", err)
 		}
 	}

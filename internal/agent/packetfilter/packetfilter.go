@@ -114,14 +114,22 @@ func NewWatch(tables ...string) (*Watch, error) {
 	return &Watch{w}, nil
 }
 
-// Run calls lost when rules or sets may have been changed, until ctx ends. An error is
-// why some of that is not heard of.
-func (w *Watch) Run(ctx context.Context, lost func()) error {
+// Run calls lost when rules or sets may have been changed, until ctx ends, and pods when the
+// set of the node's own pods has become smaller. An error is why some of that is not heard of.
+func (w *Watch) Run(ctx context.Context, lost, pods func()) error {
 	var (
 		wg   sync.WaitGroup
 		sets error
 	)
-	wg.Go(func() { sets = ipset.Watch(ctx, nil, setsEvery, rules.OwnSet, lost) })
+	wg.Go(func() {
+		sets = ipset.Watch(ctx, nil, setsEvery, rules.OwnSet, func(set string) {
+			if rules.PodSet(set) {
+				pods()
+			} else {
+				lost()
+			}
+		})
+	})
 	err := w.tables.Run(ctx, lost)
 	wg.Wait()
 	return errors.Join(err, sets)

@@ -100,6 +100,9 @@ func (inv *Inventory) sets(v *view) {
 	wanted := map[string]bool{}
 	for _, f := range v.all.Families {
 		for _, s := range f.Sets {
+			if s.Hosts && len(v.want.Families) == 0 {
+				continue
+			}
 			e := SetEntry{Name: s.Name, Does: s.Does, Writer: ByUs, Members: s.Members}
 			if len(v.want.Families) > 0 {
 				have, there := v.sets[s.Name]

@@ -38,6 +38,7 @@ const (
 type Input struct {
 	Subnets []Subnet       // whose pods leave by this node
 	Nodes   []netip.Prefix // networks of nodes behind OVN's routers
+	Pods    []netip.Addr   // the node's own of Subnets with NAT
 	// Services are the networks of cluster IPs; empty ones are not known.
 	Services []netip.Prefix
 	// Own are addresses of the node, of each family the one that a packet to a Service
@@ -60,6 +61,7 @@ type Clamp struct {
 // Subnet is what matters of one here.
 type Subnet struct {
 	Name  string
+	UID   string // of its object, "" without a cluster
 	CIDRs []netip.Prefix
 	NAT   bool           // packets to anywhere but pods get the node's address ...
 	As    []netip.Addr   // ... or of these the one of their family, an address of the node ...
@@ -113,6 +115,7 @@ const (
 	setServices    = "services"
 	setNodes       = "other-node"
 	setPolicy      = "subnets-nat-policy"
+	setPods        = "local-pod-ip-nat"
 	setFrom        = "subnets-out" // not Kube-OVN's, which has two rules for each Subnet instead
 	setTo          = "subnets-in"
 	setRule        = "natpr-" // and the rule's id, and src or dst
@@ -123,6 +126,7 @@ var ownSets = map[string]string{
 	setSubnets: "networks of pods, and of the nodes' own ports", setNAT: "networks with natOutgoing",
 	setDistributed: "networks whose pods leave by their own node", setServices: "networks of Services",
 	setNodes: "addresses of the other nodes", setPolicy: "networks with natOutgoingPolicyRules",
+	setPods: "the node's own pods of networks with natOutgoing: other programs' rules may ask it",
 	setFrom: "counts what comes from pods", setTo: "counts what goes to pods",
 }
 
@@ -196,6 +200,7 @@ func (c *computation) sets() {
 	c.set(setDistributed, own)
 	c.set(setServices, c.Services)
 	c.set(setNodes, single(c.Others))
+	c.set(setPods, single(c.Pods)).Hosts = true
 }
 
 func single(addrs []netip.Addr) (out []netip.Prefix) {
@@ -414,6 +419,11 @@ func OwnSet(name string) bool {
 		}
 	}
 	return false
+}
+
+// PodSet tells by its name that a set is the one of the node's own pods.
+func PodSet(name string) bool {
+	return name == setPrefix(false)+setPods || name == setPrefix(true)+setPods
 }
 
 // Made tells by the name of a set of the kernel that a Ruleset of ours was there: Kube-OVN,

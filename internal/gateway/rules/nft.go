@@ -24,12 +24,15 @@ var hooks = map[string]nft.Hook{
 }
 
 // NFT is the Ruleset as one table for both families. It has no rule that only lets
-// packets through, which spares them no other table's, and none about kube-proxy's
-// sets, which nftables does not know.
+// packets through, which spares them no other table's, none about kube-proxy's
+// sets, which nftables does not know, and no set that no rule speaks of.
 func (r Ruleset) NFT() (out nft.Ruleset) {
 	at := map[string]int{} // chains, by their names
 	for _, f := range r.Families {
 		for _, s := range f.Sets {
+			if s.Hosts {
+				continue
+			}
 			out.Sets = append(out.Sets, nft.Set{Name: s.Name, V6: f.V6, Counters: s.Counters, Members: s.Members})
 		}
 		for _, c := range f.Chains {

@@ -36,11 +36,13 @@ func setPrefix(v6 bool) string {
 	return "ovn40"
 }
 
-// Set holds networks, none within another; sorted.
+// Set holds networks, none within another; sorted. One of Hosts holds single addresses, and
+// no rule speaks of it: iptables' alone have it.
 type Set struct {
 	Name     string
 	Does     string // for people: what it holds
 	Counters bool   // each element counts what it matches
+	Hosts    bool
 	Members  []netip.Prefix
 }
 

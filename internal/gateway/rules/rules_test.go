@@ -60,10 +60,10 @@ func text(r rules.Ruleset) string {
 func cluster() rules.Input {
 	return rules.Input{
 		Subnets: []rules.Subnet{
-			{Name: "web", CIDRs: prefixes("10.16.0.0/16", "fd00:10:16::/112"), NAT: true},
+			{Name: "web", UID: "5f0c61b6-7c0d-4b0e-9a53-0123456789ab", CIDRs: prefixes("10.16.0.0/16", "fd00:10:16::/112"), NAT: true},
 			{Name: "data", CIDRs: prefixes("10.17.0.0/16")},
 		},
-		Nodes: prefixes("100.64.0.0/16", "fd00:100:64::/112"),
+		Nodes: prefixes("100.64.0.0/16", "fd00:100:64::/112"), Pods: addrs("10.16.0.7", "10.16.0.5", "fd00:10:16::5"),
 		Own:   addrs("192.0.2.1", "2001:db8::1"), Others: addrs("192.0.2.9", "2001:db8::9"), Join: "ovn0",
 	}
 }

@@ -39,10 +39,11 @@ type PortMaker interface {
 	WaitPort(ctx context.Context, name string) (int, error)
 }
 
-// Filter is the node's packet filter; *netfilter.Filter is one. Apply is idempotent.
+// Filter is the node's packet filter; *netfilter.Filter is one. Apply and Pods are idempotent.
 type Filter interface {
 	Apply(ctx context.Context, in rules.Input) error
 	Differences(ctx context.Context, in rules.Input) ([]netfilter.Difference, error)
+	Pods(addrs []netip.Addr) error
 	Traffic(ctx context.Context, in rules.Input) ([]netfilter.Traffic, error)
 	Inventory(ctx context.Context, in rules.Input) (netfilter.Inventory, error)
 }
@@ -51,8 +52,9 @@ type Filter interface {
 type Config struct {
 	Ports  PortMaker
 	Filter Filter
-	Host   *netns.Handle // the node's namespace, where OVS makes its ports; nil = current
-	Node   string        // the node's name, written on the ports
+	Host   *netns.Handle                    // the node's namespace, where OVS makes its ports; nil = current
+	Held   func(subnet string) []netip.Addr // by the node's pods; nil: nobody has to know
+	Node   string                           // the node's name, written on the ports
 	// MTU is for subnets that name none, in bytes, until SetMTU; 0 = OVS chooses.
 	MTU int
 }
@@ -110,6 +112,7 @@ func (g *Gateway) Set(ctx context.Context, w Wanted) error {
 	g.last.Store(&w)
 	want := g.gates(w)
 	errs := []error{
+		g.Pods(),
 		g.cfg.Filter.Apply(ctx, w.filtered()), // before forwarding, which would let packets out untranslated
 		g.setWays(waysOf(w)),
 		g.forward(want),
@@ -124,6 +127,20 @@ func (g *Gateway) Set(ctx context.Context, w Wanted) error {
 		}
 	}
 	return errors.Join(append(errs, g.prune(ctx, want))...)
+}
+
+// Pods has the packet filter know which of the node's pods there are, of the last Set's
+// Subnets with NAT.
+func (g *Gateway) Pods() error {
+	var out []netip.Addr
+	if g.cfg.Held != nil {
+		for _, s := range g.last.Load().pods() {
+			if s.NATOutgoing {
+				out = append(out, g.cfg.Held(s.Name)...)
+			}
+		}
+	}
+	return g.cfg.Filter.Pods(out)
 }
 
 // switchLimit is for Open vSwitch to take all ports.

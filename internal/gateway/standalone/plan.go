@@ -103,7 +103,7 @@ func (w Wanted) filtered() rules.Input {
 
 // ruled is what rules are to know of a Subnet. Without OVN all leave by their own node.
 func (j *Join) ruled(s core.Subnet) rules.Subnet {
-	out := rules.Subnet{Name: s.Name, CIDRs: s.CIDRs, NAT: s.NATOutgoing, Rules: s.NATRules}
+	out := rules.Subnet{Name: s.Name, UID: s.UID, CIDRs: s.CIDRs, NAT: s.NATOutgoing, Rules: s.NATRules}
 	if j == nil {
 		return out
 	}

@@ -320,6 +320,9 @@ func (d *Daemon) wanted(ctx context.Context) (w standalone.Wanted, err error) {
 		d.lacks.Tell(w.Join, d.told())
 	}
 	w.Subnets = d.served(subnets)
+	if w.Probes, err = d.probes.Wanted(); err != nil {
+		return w, err
+	}
 	err = d.opts.Filter.Outward(&w, d.opts.Chassis.Services(), d.opts.Iface)
 	return w, err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/gateway/netfilter"
+	"github.com/fairlead/fairlead/internal/gateway/rules"
 	"github.com/fairlead/fairlead/internal/kernel/sysfs"
 )
 
@@ -132,6 +133,20 @@ func strict(link string) (bool, error) {
 
 // reverse is the sysctl's name of a link, which may have a dot in its own.
 func reverse(link string) string { return "net/ipv4/conf/" + link + "/rp_filter" }
+
+// probes tells of probed ports of pods in Vpcs of their own.
+func (l *look) probes() {
+	var fault string
+	if l.out.Probes, fault = l.Probes(); fault != "" {
+		l.fault(agent.PartRules, true, fmt.Sprintf("have the other program give the port back (`ss -ltnp sport = :%d`)", rules.ProbePort),
+			"--enable-tproxy: kubelet's probes do not reach pods of other Vpcs: %s", fault)
+	}
+	for _, p := range l.out.Probes {
+		if p.Why != "" {
+			l.fault(agent.PartRules, false, "give the pod another address, or another port", "probes of pod %s at %s do not reach it: %s", p.Pod, p.To, p.Why)
+		}
+	}
+}
 
 // So many repairs of one thing, of which the last was no longer ago, tell that somebody
 // works against us.

@@ -55,8 +55,9 @@ func TestFaults(t *testing.T) {
 	_ = gw.Set(t.Context(), standalone.Wanted{Join: &standalone.Join{Subnets: []core.Subnet{web, out}}}) // of the join port there is none
 	repairs := []agent.Repair{}
 	networks := shown{}
+	var probed []agent.OutwardProbe
 	look := func() agent.Outward {
-		return outward.Node{Name: "n1", Host: ns, Gateway: gw, Uplinks: networks, Repairs: func() []agent.Repair { return repairs }}.Look(t.Context())
+		return outward.Node{Name: "n1", Host: ns, Gateway: gw, Uplinks: networks, Repairs: func() []agent.Repair { return repairs }, Probes: func() ([]agent.OutwardProbe, string) { return probed, "" }}.Look(t.Context())
 	}
 	o := look()
 	require.Empty(t, o.Faults)
@@ -110,9 +111,10 @@ func TestFaults(t *testing.T) {
 		{What: "a", Times: 2, When: time.Now()}, {What: "b", Times: 3, When: time.Now()}, {What: "c", Times: 9, When: time.Now().Add(-2 * time.Hour)},
 		{What: "d", Times: 6, When: time.Now(), Next: time.Now().Add(time.Minute)}, {What: "e", Times: 1, Error: "no space"},
 	}
+	probed = []agent.OutwardProbe{{Pod: "red/a", To: netip.MustParseAddrPort("10.0.0.5:80"), Open: true}, {Pod: "blue/a", To: netip.MustParseAddrPort("10.0.0.5:80"), Why: "taken"}}
 	var faults []string
 	for _, f := range look().Faults {
 		faults = append(faults, f.Part+" "+f.What[:12])
 	}
-	require.Equal(t, []string{"networks NIC eth7 of ", "networks NIC eth8 of ", "networks provider net", "rules b was put ri", "rules d was put ri", "rules e could not "}, faults)
+	require.Equal(t, []string{"networks NIC eth7 of ", "networks NIC eth8 of ", "networks provider net", "rules probes of po", "rules b was put ri", "rules d was put ri", "rules e could not "}, faults)
 }

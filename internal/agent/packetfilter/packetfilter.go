@@ -33,6 +33,9 @@ type Flags struct {
 	// MSS is the largest segment of TCP connections that leave by the underlay interface,
 	// in bytes: "0" is what the path's MTU allows, "" what they ask for.
 	MSS string
+	// Probes leads the node's own packets to probed ports of pods in Vpcs of their own to a
+	// proxy.
+	Probes bool
 }
 
 // Bounds of a segment's size, in bytes: what a header leaves of the smallest and of the
@@ -151,8 +154,11 @@ func Traffic(ctx context.Context, node string, g *standalone.Gateway) (out []met
 
 // Named is what people are told of a part of the gateways.
 func Named(subnet string) string {
-	if subnet == standalone.Filtered {
+	switch subnet {
+	case standalone.Filtered:
 		return "rules of the packet filter"
+	case standalone.Probed:
+		return "way to the proxy of probes"
 	}
 	return "gateway of subnet " + subnet
 }

@@ -47,8 +47,9 @@ type Input struct {
 	// Join is the device that leads to OVN's routers, "" on a node without OVN.
 	Join string
 	// Proxy are the names of kube-proxy's own sets that the node has.
-	Proxy []string
-	Clamp *Clamp // nil: TCP's segments stay as they are
+	Proxy  []string
+	Clamp  *Clamp // nil: TCP's segments stay as they are
+	Probes []Probe
 }
 
 // Clamp is what connections that leave by a device may have as their largest segment,
@@ -86,6 +87,7 @@ func Compute(in Input) (r Ruleset) {
 		c.sets()
 		c.nat()
 		c.mangle()
+		c.probes()
 		c.filter()
 		slices.SortFunc(c.out.Sets, func(a, b Set) int { return strings.Compare(a.Name, b.Name) })
 		c.out.V6 = v6
@@ -104,7 +106,7 @@ type computation struct {
 // concerned tells that pods or nodes have addresses of the family.
 func (c *computation) concerned() bool {
 	has := func(p netip.Prefix) bool { return p.Addr().Is6() == c.v6 }
-	return slices.ContainsFunc(c.Nodes, has) || slices.ContainsFunc(c.Subnets, func(s Subnet) bool { return slices.ContainsFunc(s.CIDRs, has) })
+	return len(c.probed()) > 0 || slices.ContainsFunc(c.Nodes, has) || slices.ContainsFunc(c.Subnets, func(s Subnet) bool { return slices.ContainsFunc(s.CIDRs, has) })
 }
 
 // Sets that rules speak of, without the prefix of their family.
@@ -242,6 +244,7 @@ func (c *computation) nat() {
 	hide := jump(chainMasquerade)
 	local := Mark{Value: markLocal, Mask: markLocal}
 	c.chain(NAT, "POSTROUTING", "POSTROUTING",
+		c.untranslated(),
 		c.asNode(), // a
 		[]Rule{{Mark: Mark{Value: markService, Mask: markService}, Do: hide, Does: "what kube-proxy marked, and pods' packets to Services by the node, get the node's address"}}, // b
 		c.backByNode(hide), // c
@@ -396,7 +399,7 @@ func (c *computation) filter() {
 		for _, port := range []uint16{genevePort, vxlanPort} {
 			refuse = append(refuse, Rule{Proto: "udp", Port: port, Do: mark(0, every), Does: "tunnels' packets bear no mark"})
 		}
-		c.chain(Filter, "OUTPUT", "OUTPUT", refuse)
+		c.chain(Filter, "OUTPUT", "OUTPUT", refuse, c.closed())
 	}
 }
 

@@ -125,14 +125,16 @@ const (
 	Masquerade
 	SNAT
 	MSS
+	Proxy
 )
 
 // Action is a verb with what it needs.
 type Action struct {
 	Verb  Verb
 	Chain string     // of Jump
-	Mark  Mark       // of SetMark
-	To    netip.Addr // of SNAT
+	Mark  Mark       // of SetMark and Proxy
+	To    netip.Addr // of SNAT and Proxy
+	Port  uint16     // of Proxy
 	Size  int        // of MSS, in bytes; 0: as the path's MTU allows
 }
 

@@ -87,6 +87,7 @@ type Wanted struct {
 	Services []netip.Prefix // networks of cluster IPs, as far as they are known
 	Own      []netip.Addr   // of the node: as which it sends what a Service answers pods
 	Clamp    *rules.Clamp   // of TCP's segments, nil for none
+	Probes   []rules.Probe  // which the node leads to a proxy
 }
 
 // gates are the ports, each with what its device has.

@@ -69,6 +69,9 @@ func (g *Gateway) ways(w Wanted) (out []Way, err error) {
 	}
 	want, pods := waysOf(w), w.pods()
 	for _, r := range want.rules {
+		if !r.From().IsValid() { // of probes
+			continue
+		}
 		one := Way{From: r.From(), Priority: r.Priority, Table: r.Table, Ours: true}
 		one.Missing = !slices.ContainsFunc(all, func(h rtnl.Rule) bool { return h.Protocol == rtnl.ProtoPods && sameRule(h, r) })
 		one.Subnet = subnetOf(pods, r.From())

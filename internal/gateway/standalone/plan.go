@@ -91,7 +91,7 @@ func (w gate) has6() bool {
 
 // filtered is what the packet filter's rules follow from.
 func (w Wanted) filtered() rules.Input {
-	in := rules.Input{Services: w.Services, Own: w.Own, Clamp: w.Clamp}
+	in := rules.Input{Services: w.Services, Own: w.Own, Clamp: w.Clamp, Probes: w.Probes}
 	for _, s := range w.pods() {
 		in.Subnets = append(in.Subnets, w.Join.ruled(s))
 	}

@@ -14,7 +14,7 @@ import (
 func TestWatchGoesOn(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
-	var told []int      // the looks after which somebody was told ...
+	var told []int     // the looks after which somebody was told ...
 	var names []string // ... and of which sets
 	looks, away := 0, errors.New("no descriptor")
 	watch(ctx, time.Millisecond, func(name string) { told, names = append(told, looks), append(names, name) }, func() (map[string]uint32, error) {

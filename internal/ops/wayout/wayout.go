@@ -110,6 +110,7 @@ func (e *explaining) leaving(i agent.Interface, ip netip.Addr) agent.Leaving {
 	switch {
 	case known && about.Vpc != "" && about.Vpc != v1.DefaultVpc:
 		l.step("Subnet %s is in Vpc %s: no node leads it out, its router's routes say where packets go", i.Subnet, about.Vpc)
+		l.probed()
 		return l.Leaving
 	case known && about.Physical:
 		l.step("Subnet %s is on a VLAN: packets go to its physical gateway (%s), by the NIC of its provider network", i.Subnet, cmp.Or(texts(i.Gateways), "none is named"))
@@ -126,6 +127,18 @@ func (e *explaining) leaving(i agent.Interface, ip netip.Addr) agent.Leaving {
 	l.egress(about)
 	l.rules()
 	return l.Leaving
+}
+
+// probed tells how the node itself reaches the address, to which it has no route.
+func (l *leaving) probed() {
+	if l.Here == nil {
+		return
+	}
+	for _, p := range l.Here.Probes {
+		if p.To.Addr() == l.Address && p.Pod == l.Pod.Namespace+"/"+l.Pod.Name {
+			l.step("kubelet's probes of port %d: %s", p.To.Port(), cmp.Or(p.Why, map[bool]string{true: "the node leads them to the pod by its proxy", false: "refused, the pod does not listen"}[p.Open]))
+		}
+	}
 }
 
 // served is what this node's agent says of a Subnet.

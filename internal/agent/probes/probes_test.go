@@ -124,7 +124,7 @@ func probed(t *testing.T, mode netfilter.Mode) {
 	node, red, blue := netnstest.New(t), newPod(t), newPod(t)
 	inside.Sh(t, node, "ip link set lo up; ip link add eth0 type veth peer name far; ip link set eth0 up; ip link set far up; ip addr add 192.0.2.1/24 dev eth0; ip addr add 2001:db8::1/64 dev eth0 nodad; "+
 		"ip route add default via 192.0.2.254; ip -6 route add default via 2001:db8::fe")
-	before := inside.Sh(t, node, "ip rule; ip -6 rule; ip route show table all | grep -v 'multicast\\|ff00' | sort")
+	before := inside.Sh(t, node, "ip rule; ip -6 rule; ip route show table all | grep -v 'multicast\\|ff00\\|fe80' | sort")
 	inside.Serve(t, red, "red", 8080, "10.0.0.5", "fd00:1::5")
 	inside.Serve(t, red, "red", 9090, "10.0.0.5")
 	inside.Serve(t, blue, "blue", 8080, "10.0.0.5", "fd00:1::5")
@@ -205,6 +205,6 @@ func probed(t *testing.T, mode netfilter.Mode) {
 	require.Empty(t, changed)
 
 	_ = gw.Set(t.Context(), standalone.Wanted{})
-	require.Equal(t, before, inside.Sh(t, node, "ip rule; ip -6 rule; ip route show table all | grep -v 'multicast\\|ff00' | sort"))
+	require.Equal(t, before, inside.Sh(t, node, "ip rule; ip -6 rule; ip route show table all | grep -v 'multicast\\|ff00\\|fe80' | sort"))
 	require.NotContains(t, inside.Sh(t, node, "iptables-nft-save; ip6tables-nft-save; nft list ruleset"), "90003")
 }

@@ -46,6 +46,9 @@ type Input struct {
 	Own, Others []netip.Addr
 	// Join is the device that leads to OVN's routers, "" on a node without OVN.
 	Join string
+	// World are devices by which pods' packets leave the node. No rule asks for them: it is
+	// for whoever looks at those of others.
+	World []string
 	// Proxy are the names of kube-proxy's own sets that the node has.
 	Proxy  []string
 	Clamp  *Clamp // nil: TCP's segments stay as they are

@@ -21,6 +21,8 @@ type Facts struct {
 	Here  *agent.Outward                // nil: no agent of the pod's node answers here
 	About map[string]agent.SubnetDetail // as the Kubernetes API tells; nil: it is not asked
 	Nodes map[string][]netip.Addr       // InternalIPs of nodes that pods leave by
+	// External is the external gateway of the default Vpc, nil for none that is in force.
+	External *declare.External
 	// Unknown is what could not be asked, and why.
 	Unknown []string
 }
@@ -122,6 +124,9 @@ func (e *explaining) leaving(i agent.Interface, ip netip.Addr) agent.Leaving {
 		l.step("no node leads Subnet %s out: packets go to the gateway of its own network (%s)", i.Subnet, cmp.Or(texts(i.Gateways), "none is named"))
 		return l.Leaving
 	}
+	if l.external() {
+		return l.Leaving
+	}
 	l.nodes(about, known)
 	l.translated(about, known)
 	l.egress(about)
@@ -175,6 +180,7 @@ func (l *leaving) step(format string, args ...any) {
 
 // nodes says by which nodes the packet leaves.
 func (l *leaving) nodes(about agent.SubnetDetail, known bool) {
+	said := l.Steps
 	if l.own != nil {
 		l.step("it comes to node %s by %s", l.Pod.Node, l.own.Device)
 	}
@@ -182,14 +188,14 @@ func (l *leaving) nodes(about agent.SubnetDetail, known bool) {
 	case !known:
 		l.Leaving.By, l.GatewayType = []string{l.Pod.Node}, agent.Distributed
 		if l.own != nil && l.own.GatewayType == v1.GatewayCentralized {
-			l.Leaving.By, l.GatewayType, l.Steps = nil, v1.GatewayCentralized, nil
+			l.Leaving.By, l.GatewayType, l.Steps = nil, v1.GatewayCentralized, said
 			l.step("Subnet %s is centralized: OVN leads the packet to its gateway node, which the Kubernetes API tells (--kubeconfig)", l.Subnet)
 		}
 		return
 	case about.GatewayType != v1.GatewayCentralized:
 		l.step("Subnet %s is distributed: it leaves by the pod's own node %s", l.Subnet, l.Pod.Node)
 	default:
-		l.Steps = nil // OVN has it go to another node at once
+		l.Steps = said // OVN has it go to another node at once
 		l.step("Subnet %s is centralized (gatewayNode %q): OVN leads the packet by a tunnel to %s", l.Subnet, about.GatewayNode, cmp.Or(strings.Join(l.Facts.By(about), " or "), "its gateway nodes, which its status does not name: with enableEcmp all good ones, else none is good (condition GatewayReady)"))
 	}
 	l.GatewayType, l.Leaving.By = about.GatewayType, l.Facts.By(about)

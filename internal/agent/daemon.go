@@ -331,6 +331,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if d.reach != nil {
 		wg.Go(func() { d.reach.run(parts) })
 		wg.Go(func() { d.chassis.Run(parts) })
+		wg.Go(func() { d.neighbours(parts) })
 		bridge := openflow.New(openflow.SocketOf(d.opts.OVSDB, d.opts.Bridge))
 		wg.Go(func() { bridge.Follow(parts, func() {}, d.chassis.Bare) })
 	}

@@ -193,6 +193,7 @@ func bridgeMAC(node, bridge string) core.MAC {
 func (d *Daemon) ofSwitch(boot string) {
 	d.uplinks = uplink.NewNode(uplink.Parts{Node: d.opts.NodeName, BootID: boot, Datapath: d.datapath, Switch: d.ovs, Journal: d.journal, Objects: d.objects, OVN: d.opts.OVN, Login: d.login, Log: d.log})
 	d.delays = upkeep.Delays(d.opts.Netem, d.log)
+	d.probes = d.newProbes()
 	if !d.opts.OVN {
 		d.flows = openflow.New(openflow.SocketOf(d.opts.OVSDB, d.opts.Bridge))
 		return
@@ -211,7 +212,6 @@ func (d *Daemon) wire(boot string) {
 	d.ofSwitch(boot)
 	d.nics = ovsdriver.New(ovsdriver.Config{OVS: d.ovs, Flows: d.flows, UserspaceDatapath: d.datapath == "netdev", Conflict: d.conflict, Delays: d.delays, Reaper: reaper, Patience: d.started.Add(switchGrace), Log: d.log})
 	d.gateway = standalone.New(standalone.Config{Ports: d.ovs, Filter: d.opts.Filter.Filter(), Node: d.opts.NodeName, MTU: int(d.mtu.Load()), Held: d.pools.Held})
-	d.probes = d.newProbes()
 	d.metrics = metrics.NewMetrics(metrics.Options{
 		Version: d.opts.Build.Version, Revision: d.opts.Build.Commit,
 		Addresses:      d.addresses,

@@ -139,11 +139,10 @@ func WithController(c agent.Config, nb string) agent.Config {
 }
 
 func hostname() string {
-	h, err := os.Hostname()
-	if err != nil {
-		return "localhost"
+	if h, err := os.Hostname(); err == nil {
+		return h
 	}
-	return h
+	return "localhost"
 }
 
 // Run runs an agent until ctx ends, unless flags make no sense. An error has a

@@ -58,16 +58,18 @@ type Keeper struct {
 	known map[core.Key]*pod // of Run alone, as is the time from which the server is asked again
 	next  time.Time
 	shown atomic.Pointer[[]port]
-	fault atomic.Pointer[string] // why the proxy does not listen
+	fault [2]atomic.Pointer[string] // why the proxy does not listen, for IPv4 and IPv6
 
 	led, refused atomic.Uint64
 }
 
 // pod is one that has been asked for.
 type pod struct {
+	core.Pod
 	called core.Moment
-	record core.Record
-	spec   *core.Spec // of the interface that is probed, nil where it is not ours
+	netns  core.Netns
+	subnet string // of the interface that is probed; "" where it is not ours
+	addrs  []netip.Prefix
 	ports  []uint16
 	asked  bool
 }
@@ -92,8 +94,8 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	for _, v6 := range []bool{false, true} {
-		wg.Go(func() { k.listen(ctx, rules.ProxyAt(v6)) })
+	for i, v6 := range []bool{false, true} {
+		wg.Go(func() { k.listen(ctx, rules.ProxyAt(v6), &k.fault[i]) })
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -145,8 +147,10 @@ func (k *Keeper) Show() (out []agent.OutwardProbe, fault string) {
 	for _, p := range k.now() {
 		out = append(out, agent.OutwardProbe{Pod: p.pod.String(), To: p.To, Open: p.Open, Why: p.why})
 	}
-	if said := k.fault.Load(); said != nil {
-		fault = *said
+	for i := range k.fault {
+		if said := k.fault[i].Load(); said != nil {
+			fault = *said
+		}
 	}
 	return out, fault
 }
@@ -192,7 +196,7 @@ func (k *Keeper) all(ctx context.Context, away map[string]bool) (out []port) {
 		}
 		there[h.Key] = true
 		p := k.pod(h)
-		if p.spec != nil && away[p.spec.Given().Subnet] && k.ask(ctx, p) {
+		if away[p.subnet] && k.ask(ctx, p) {
 			pods = append(pods, p)
 		}
 	}
@@ -204,9 +208,9 @@ func (k *Keeper) all(ctx context.Context, away map[string]bool) (out []port) {
 	slices.SortStableFunc(pods, func(a, b *pod) int { return a.called.Compare(b.called) })
 	taken, holder := k.cfg.Taken(), map[netip.AddrPort]core.Pod{}
 	for _, p := range pods {
-		for _, a := range p.spec.Given().Addrs {
+		for _, a := range p.addrs {
 			for _, n := range p.ports {
-				one := port{Probe: rules.Probe{To: netip.AddrPortFrom(a.Addr(), n)}, pod: p.record.Pod, netns: p.record.Netns}
+				one := port{Probe: rules.Probe{To: netip.AddrPortFrom(a.Addr(), n)}, pod: p.Pod, netns: p.netns}
 				other, has := holder[one.To]
 				switch {
 				case has:
@@ -228,14 +232,13 @@ func (k *Keeper) pod(h journal.Head) *pod {
 	if p := k.known[h.Key]; p != nil && p.called.Compare(h.Called) == 0 {
 		return p
 	}
-	p := &pod{called: h.Called}
+	p := &pod{Pod: h.Pod, called: h.Called, netns: h.Netns}
 	r, ok := k.cfg.Records.Get(h.Key)
 	if !ok {
 		return p // gone meanwhile
 	}
-	p.record = r
 	if i := slices.IndexFunc(r.Specs, func(s core.Spec) bool { return s.Default && s.Given() != nil }); i >= 0 {
-		p.spec = &r.Specs[i]
+		p.subnet, p.addrs = r.Specs[i].Given().Subnet, r.Specs[i].Given().Addrs
 	}
 	k.known[h.Key] = p
 	return p
@@ -247,10 +250,10 @@ func (k *Keeper) ask(ctx context.Context, p *pod) bool {
 	if p.asked || time.Now().Before(k.next) {
 		return p.asked
 	}
-	ports, err := k.cfg.Ports(ctx, p.record.Pod)
+	ports, err := k.cfg.Ports(ctx, p.Pod)
 	if err != nil {
 		k.next = time.Now().Add(again)
-		k.cfg.Log.Warn("not known at which ports a pod is probed; asked again", "pod", p.record.Pod, "err", err)
+		k.cfg.Log.Warn("not known at which ports a pod is probed; asked again", "pod", p.Pod, "err", err)
 		return false
 	}
 	p.ports, p.asked = ports, true

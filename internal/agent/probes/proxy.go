@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -24,19 +25,21 @@ const (
 
 // listen is the proxy at one address, until ctx ends. While somebody else has the port it
 // tries again; a machine without the family has nothing to serve.
-func (k *Keeper) listen(ctx context.Context, at netip.AddrPort) {
+func (k *Keeper) listen(ctx context.Context, at netip.AddrPort, fault *atomic.Pointer[string]) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	for ctx.Err() == nil {
 		l, err := tcp.Foreign(ctx, k.cfg.Host, at)
 		if errors.Is(err, syscall.EAFNOSUPPORT) || errors.Is(err, syscall.EADDRNOTAVAIL) && at.Addr().Is6() {
 			return
 		}
 		if err == nil {
-			k.fault.Store(nil)
-			err = k.serve(ctx, l)
+			fault.Store(nil)
+			err = k.serve(ctx, l, &wg)
 		}
 		if err != nil && ctx.Err() == nil {
 			said := err.Error()
-			if was := k.fault.Swap(&said); was == nil || *was != said {
+			if was := fault.Swap(&said); was == nil || *was != said {
 				k.cfg.Log.Error("probes do not reach pods of other Vpcs: the proxy does not listen", "err", err)
 			}
 		}
@@ -47,11 +50,10 @@ func (k *Keeper) listen(ctx context.Context, at netip.AddrPort) {
 	}
 }
 
-func (k *Keeper) serve(ctx context.Context, l net.Listener) error {
+// serve takes connections until that fails; wg has those that are left.
+func (k *Keeper) serve(ctx context.Context, l net.Listener, wg *sync.WaitGroup) error {
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 	defer func() { _ = l.Close() }()
-	var wg sync.WaitGroup
-	defer wg.Wait()
 	turns := make(chan struct{}, atOnce)
 	for {
 		c, err := l.Accept()

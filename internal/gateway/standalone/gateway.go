@@ -65,6 +65,7 @@ type Config struct {
 type Gateway struct {
 	cfg  Config
 	mu   sync.Mutex             // one Set at a time
+	pods sync.Mutex             // one list of the node's pods at a time
 	last atomic.Pointer[Wanted] // of the last Set, read beside one under way; never nil
 	mtu  atomic.Int64
 }
@@ -133,6 +134,8 @@ func (g *Gateway) Set(ctx context.Context, w Wanted) error {
 // Pods has the packet filter know which of the node's pods there are, of the last Set's
 // Subnets with NAT.
 func (g *Gateway) Pods() error {
+	g.pods.Lock() // a list that is older must not come after
+	defer g.pods.Unlock()
 	var out []netip.Addr
 	if g.cfg.Held != nil {
 		for _, s := range g.last.Load().pods() {

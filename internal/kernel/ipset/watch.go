@@ -17,8 +17,8 @@ import (
 
 // Watch calls lost for each set of those that own tells which went, or holds fewer members
 // than when it was looked at last, until ctx ends; and without a name when a look fails,
-// once until one does not: whoever looks then sees why. The kernel has no news of sets: each look asks for
-// their headers, in one exchange over netlink.
+// once until one does not: whoever looks then sees why. The kernel has no news of sets:
+// each look asks for their headers, in one exchange over netlink.
 func Watch(ctx context.Context, ns *netns.Handle, every time.Duration, own func(name string) bool, lost func(name string)) error {
 	cfg := &netlink.Config{}
 	if ns != nil {

@@ -17,6 +17,7 @@ type Outward struct {
 	Chains   []OutwardChain   `json:"chains"`
 	Ways     []OutwardWay     `json:"ways"`
 	Networks []OutwardNetwork `json:"networks"`
+	Probes   []OutwardProbe   `json:"probes,omitempty"`
 	Faults   []OutwardFault   `json:"faults"`
 	Repairs  []Repair         `json:"repairs,omitempty"` // of gateways, rules and sets
 	Unread   []string         `json:"unread,omitempty"`  // what could not be looked at, and why
@@ -37,6 +38,16 @@ type OutwardSubnet struct {
 	Egress      []netip.Addr `json:"egress,omitempty"` // externalEgressGateway
 	Table       int          `json:"table,omitempty"`  // of its routes
 	Priority    int          `json:"priority,omitempty"`
+}
+
+// OutwardProbe is a port at which a pod in a Vpc of its own is probed, which the node leads
+// to a proxy.
+type OutwardProbe struct {
+	Pod  string         `json:"pod"`
+	To   netip.AddrPort `json:"to"`
+	Open bool           `json:"open"` // the pod listens; otherwise the node is refused
+	// Why is why probes do not come to the pod, "" where they do.
+	Why string `json:"why,omitempty"`
 }
 
 // Distributed is the gatewayType of Subnets whose pods leave by their own node.

@@ -3,10 +3,12 @@ package agent
 import (
 	"context"
 	"path/filepath"
+	"time"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/agent/chassis"
 	"github.com/fairlead/fairlead/internal/agent/elsewhere"
+	"github.com/fairlead/fairlead/internal/agent/upkeep"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/source/cluster/identity"
 )
@@ -45,6 +47,14 @@ func (d *Daemon) conflict(c core.Conflict) {
 	if api := d.api(); api != nil {
 		elsewhere.Conflicting(api, d.log, c)
 	}
+}
+
+// neighbours looks for others who take an address of a pod while it runs, until ctx ends.
+func (d *Daemon) neighbours(ctx context.Context) {
+	tick := time.NewTicker(auditEvery)
+	defer tick.Stop()
+	n := upkeep.Neighbours{Records: d.journal.Records, Subnets: d.objects.Subnets, Others: d.nics.Others, Tell: d.conflict}
+	n.Run(ctx, tick.C)
 }
 
 // moveMTU has pods from now on, and the node's own port, have another MTU.

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/internal/agent/engine"
 	"github.com/fairlead/fairlead/internal/agent/metrics"
 	"github.com/fairlead/fairlead/internal/agent/packetfilter"
+	"github.com/fairlead/fairlead/internal/agent/probes"
 	"github.com/fairlead/fairlead/internal/agent/server"
 	"github.com/fairlead/fairlead/internal/agent/upkeep"
 	"github.com/fairlead/fairlead/internal/agent/uplink"
@@ -101,7 +102,8 @@ type Daemon struct {
 	gateway  *standalone.Gateway
 	ports    *hostport.Table
 	guard    *nft.Guard
-	forget   *forgetter
+	forget   *packetfilter.Forgetter
+	pods     *packetfilter.Pods
 	engine   *engine.Engine
 	multus   *watch.Teller
 	metrics  *metrics.Metrics
@@ -124,6 +126,7 @@ type Daemon struct {
 	chassis     *chassis.Keeper  // nil without OVN
 	upkeep      *upkeep.Keeper
 	uplinks     *uplink.Node
+	probes      *probes.Keeper // nil without --enable-tproxy
 }
 
 // New opens what can fail before anything runs: the journal and the folder of
@@ -190,6 +193,7 @@ func bridgeMAC(node, bridge string) core.MAC {
 func (d *Daemon) ofSwitch(boot string) {
 	d.uplinks = uplink.NewNode(uplink.Parts{Node: d.opts.NodeName, BootID: boot, Datapath: d.datapath, Switch: d.ovs, Journal: d.journal, Objects: d.objects, OVN: d.opts.OVN, Login: d.login, Log: d.log})
 	d.delays = upkeep.Delays(d.opts.Netem, d.log)
+	d.probes = d.newProbes()
 	if !d.opts.OVN {
 		d.flows = openflow.New(openflow.SocketOf(d.opts.OVSDB, d.opts.Bridge))
 		return
@@ -207,7 +211,7 @@ func (d *Daemon) wire(boot string) {
 	reaper := tombstone.New(nil, d.log)
 	d.ofSwitch(boot)
 	d.nics = ovsdriver.New(ovsdriver.Config{OVS: d.ovs, Flows: d.flows, UserspaceDatapath: d.datapath == "netdev", Conflict: d.conflict, Delays: d.delays, Reaper: reaper, Patience: d.started.Add(switchGrace), Log: d.log})
-	d.gateway = standalone.New(standalone.Config{Ports: d.ovs, Filter: d.opts.Filter.Filter(), Node: d.opts.NodeName, MTU: int(d.mtu.Load())})
+	d.gateway = standalone.New(standalone.Config{Ports: d.ovs, Filter: d.opts.Filter.Filter(), Node: d.opts.NodeName, MTU: int(d.mtu.Load()), Held: d.pools.Held})
 	d.metrics = metrics.NewMetrics(metrics.Options{
 		Version: d.opts.Build.Version, Revision: d.opts.Build.Commit,
 		Addresses:      d.addresses,
@@ -216,7 +220,7 @@ func (d *Daemon) wire(boot string) {
 		OVSDBConnected: func() bool { return d.ovs.Connected() == nil },
 		WritesRefused:  func() bool { api := d.api(); return api != nil && api.Writable() != nil },
 		Unrepaired:     func() int { return len(d.repairs.unrepaired("")) },
-		Unavailable:    d.unavailable(), Traffic: d.traffic,
+		Unavailable:    d.unavailable(), Traffic: d.traffic, Probes: d.probed(),
 	})
 	d.repairs = newRepairs(d.log, d.metrics.DriftRepaired)
 	d.portRepairs = newPortRepairs(d)
@@ -226,7 +230,8 @@ func (d *Daemon) wire(boot string) {
 	if s := d.shares(); s != nil {
 		d.pools.ShareWith(s)
 	}
-	d.forget = &forgetter{next: notices, of: d.ports, log: d.log}
+	d.forget = &packetfilter.Forgetter{Next: notices, Of: d.ports, Log: d.log}
+	d.pods = packetfilter.NewPods(arrivals{d.forget, d}, d.gateway.Pods, d.log)
 	drivers := driver.Set{
 		core.DriverOVS: d.nics, core.DriverExec: execdriver.New(plugins(reaper)), core.DriverDefroute: defroute.New(), core.DriverHostport: d.ports,
 	}
@@ -245,7 +250,7 @@ func (d *Daemon) wire(boot string) {
 		BootID:   boot,
 		Socket:   d.opts.Socket,
 		Observer: d.metrics,
-		Notices:  arrivals{d.forget, d}, Conditions: conditions,
+		Notices:  d.pods, Conditions: conditions,
 		Log: d.log,
 	})
 	d.multus = watch.New(watch.Config{
@@ -313,10 +318,12 @@ func (d *Daemon) Run(ctx context.Context) error {
 	swept := d.engine.Recover(ctx, records)
 	d.recalled(records)
 	close(d.restored)
-	d.forget.recall(d.journal.Released(), records)
+	d.forget.Recall(d.journal.Released(), records)
 	wg.Go(func() { d.engine.Run(parts) })
 	wg.Go(func() { newPasses(d, swept).run(parts) })
 	wg.Go(func() { d.portRepairs.run(parts) })
+	wg.Go(func() { d.pods.Run(parts) })
+	wg.Go(func() { d.probes.Run(parts) })
 	wg.Go(func() { d.uplinks.Run(parts) })
 	if d.flows != nil { // they went with ovs-vswitchd, whatever the database says
 		wg.Go(func() { d.flows.Follow(parts, func() { d.portRepairs.touch(every) }, func() {}) })
@@ -324,6 +331,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if d.reach != nil {
 		wg.Go(func() { d.reach.run(parts) })
 		wg.Go(func() { d.chassis.Run(parts) })
+		wg.Go(func() { d.neighbours(parts) })
 		bridge := openflow.New(openflow.SocketOf(d.opts.OVSDB, d.opts.Bridge))
 		wg.Go(func() { bridge.Follow(parts, func() {}, d.chassis.Bare) })
 	}
@@ -353,6 +361,9 @@ func (d *Daemon) settle() {
 	}
 	for flag, why := range d.opts.Chassis.Idle(d.opts.OVN) {
 		d.log.Warn("flag without effect", "flag", flag, "because", why)
+	}
+	if d.opts.Filter.Probes && d.probes == nil {
+		d.log.Warn("flag without effect", "flag", "enable-tproxy", "because", "Vpcs and probes are of a cluster with --ovn")
 	}
 	for _, key := range d.opts.File.Unknown {
 		d.log.Warn("key of the configuration file means nothing here", "file", d.opts.ConfigFile, "key", key)

@@ -324,6 +324,9 @@ func (d *Daemon) wanted(ctx context.Context) (w standalone.Wanted, err error) {
 		d.lacks.Tell(w.Join, d.told())
 	}
 	w.Subnets = d.served(subnets)
+	if w.Probes, err = d.probes.Wanted(); err != nil {
+		return w, err
+	}
 	err = d.opts.Filter.Outward(&w, d.opts.Chassis.Services(), d.choice())
 	return w, err
 }
@@ -409,7 +412,7 @@ func (d *Daemon) guardTables(ctx context.Context) (watch func(context.Context)) 
 		if w == nil {
 			return
 		}
-		if err := w.Run(ctx, d.onLoss); err != nil {
+		if err := w.Run(ctx, d.onLoss, d.pods.Poke); err != nil {
 			d.log.Warn("rules of the packet filter are repaired late", "every", auditEvery, "err", err)
 		}
 	}

@@ -63,7 +63,7 @@ func (d *Daemon) policed(err error) {
 // outward tells how pods leave the node.
 func (d *Daemon) outward(ctx context.Context) agent.Outward {
 	return outward.Node{
-		Name: d.opts.NodeName, Gateway: d.gateway, Uplinks: d.uplinks, Repairs: func() []agent.Repair { return d.repairs.list(partGateway) },
+		Name: d.opts.NodeName, Gateway: d.gateway, Uplinks: d.uplinks, Repairs: func() []agent.Repair { return d.repairs.list(partGateway) }, Probes: d.probes.Show,
 	}.Look(ctx)
 }
 

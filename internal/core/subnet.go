@@ -5,6 +5,7 @@ import "net/netip"
 // Subnet is a pool of addresses and how its pods reach the world.
 type Subnet struct {
 	Name     string         `json:"name"`
+	UID      string         `json:"uid,omitempty"`      // of the cluster's object
 	Provider string         `json:"provider,omitempty"` // "ovn" or "<nad>.<ns>[.ovn]"
 	CIDRs    []netip.Prefix `json:"cidrs"`              // one per family
 	Gateways []netip.Addr   `json:"gateways"`           // one per CIDR, same order

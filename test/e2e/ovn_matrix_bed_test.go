@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	kernelns "github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/testbed"
@@ -118,6 +121,82 @@ func (m *matrixBed) pod(role, name string, n *ovnNode) {
 	require.NoError(t, json.Unmarshal(b, &s))
 	require.Len(t, s.Spec.ClusterIPs, 2)
 	p.service = s.Spec.ClusterIPs
+}
+
+// probes: with --enable-tproxy a node reaches its pod of another Vpc at the ports at which
+// its containers are probed, and at no other; a pod of a third Vpc with the same address is
+// told that it is not probed. Without the option nothing of it is left.
+func (m *matrixBed) probes() {
+	t, n := m.t, m.o.nodes[0]
+	t.Helper()
+	agent := func(more ...string) {
+		n.agent.Stop()
+		n.agent = n.Agent(append(slices.Clone(n.args), more...)...)
+		n.agent.WaitReady()
+	}
+	const tcp, http, other = 8081, 8082, 8083
+	probed := func(p *corev1.Pod) {
+		c := &p.Spec.Containers[0]
+		c.Ports = []corev1.ContainerPort{{Name: "web", ContainerPort: http}}
+		c.LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(tcp)}}}
+		c.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromString("web")}}}
+	}
+	agent("--enable-tproxy")
+	first := n.labelled("isle/probed", nil, probed)
+	first.added(first.add())
+	in := inside.Open(t, first.NetnsPath())
+	for _, port := range []int{tcp, http, other} {
+		inside.Serve(t, in, "isle/probed", port, first.ips...)
+	}
+	node := m.parties["node"].ns
+	ask := func(ip string, port int, limit time.Duration) string {
+		return inside.Query(node, inside.Peer{Network: "tcp", Host: ip, Port: port, Limit: limit})
+	}
+	for _, ip := range first.ips {
+		for _, port := range []int{tcp, http} {
+			eventually(t, func() string {
+				if said := ask(ip, port, answers); said != "isle/probed sees "+ip {
+					return fmt.Sprintf("node by port %d of %s: %q", port, ip, said)
+				}
+				return ""
+			})
+		}
+		require.NotContains(t, ask(ip, other, time.Second), "sees", "it is not probed there")
+	}
+
+	m.o.c.Apply(together(object("v1", "Namespace", "key", nil, nil),
+		object("kubeovn.io/v1", "Vpc", "third", nil, map[string]any{"namespaces": []string{"key"}}),
+		subnetObject("key", map[string]any{"cidrBlock": isleSubnet, "vpc": "third", "namespaces": []string{"key"}})))
+	second := n.labelled("key/double", nil, probed, func(p *corev1.Pod) {
+		p.Annotations = map[string]string{"ovn.kubernetes.io/ip_address": strings.Join(first.ips, ",")}
+	})
+	second.added(second.add())
+	require.Equal(t, first.ips, second.ips)
+	eventually(t, func() string {
+		events, err := m.o.c.Client().EventsV1().Events("key").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		for _, e := range events.Items {
+			if e.Reason == "ProbeNotForwarded" && e.Regarding.Name == "double" && strings.Contains(e.Note, "isle/probed") {
+				return ""
+			}
+		}
+		return "no event tells double that it is not probed"
+	})
+	require.Equal(t, "isle/probed sees "+first.ips[0], ask(first.ips[0], tcp, answers))
+	require.Contains(t, n.Fairlead("describe", "node", "--node-local"), "probes of isle/probed at "+first.ips[0]+":8081: led to the pod")
+
+	agent()
+	eventually(t, func() string {
+		if left := n.Run("sh", "-c", "iptables-save; ip6tables-save; nft list ruleset; ip rule; ip -6 rule"); strings.Contains(left, "90003") {
+			return "rules of probes are left: " + left
+		}
+		return ""
+	})
+	second.end()
+	first.end()
+	m.o.c.Delete(subnetObject("key", nil))
 }
 
 // nodePort: pods and nodes reach an endpoint by a port of its node with

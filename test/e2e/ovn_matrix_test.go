@@ -103,6 +103,7 @@ func TestClusterMatrix(t *testing.T) {
 	m.is(open)
 	m.is(apart)
 	m.nodePort()
+	m.probes()
 
 	m.change("np.", true, func() { m.o.c.Apply(matrixPolicy("")) })
 	m.is(policed)

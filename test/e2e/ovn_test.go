@@ -244,14 +244,18 @@ func (n *ovnNode) pod(name string) *ovnPod {
 }
 
 // labelled is pod with labels.
-func (n *ovnNode) labelled(name string, labels map[string]string) *ovnPod {
+func (n *ovnNode) labelled(name string, labels map[string]string, change ...func(*corev1.Pod)) *ovnPod {
 	n.o.t.Helper()
 	ns, short, _ := strings.Cut(name, "/")
-	text, err := json.Marshal(corev1.Pod{
+	pod := corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: short, Labels: labels},
 		Spec:       corev1.PodSpec{NodeName: n.name, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
-	})
+	}
+	for _, fn := range change {
+		fn(&pod)
+	}
+	text, err := json.Marshal(pod)
 	require.NoError(n.o.t, err)
 	stored := n.o.c.Apply(string(text))
 	return &ovnPod{Pod: n.NewPod(name), n: n, uid: string(stored[0].GetUID())}

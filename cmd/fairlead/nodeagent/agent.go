@@ -99,6 +99,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.Var(&o.MirrorAll, "enable-mirror", "whether port mirror0 hears all ports of the bridge, not only those of pods that ask for it (default: as it is)")
 	f.StringVar(&o.Filter.Netfilter, "netfilter", "auto", "what keeps the rules of the packet filter: iptables (with ipset), nft, or auto (iptables on a node of OVN, if it is installed; else nft)")
 	f.StringVar(&o.Filter.MSS, "mss", "", "largest segment of TCP connections that leave by the underlay interface, in bytes; 0: as the path's MTU allows (default: as they ask for)")
+	f.BoolVar(&o.Filter.Probes, "enable-tproxy", false, "lead kubelet's TCP, HTTP and gRPC probes to this node's pods in Vpcs of their own, to whose addresses the node has no route")
 	f.Lookup("encap-checksum").NoOptDefVal, f.Lookup("enable-mirror").NoOptDefVal = "true", "true"
 	f.DurationVar(&c.Recompute, "recompute-interval", 0, "have ovn-controller compute all flows anew so often (0: never)")
 	f.StringVar(&c.RunDir, "ovn-rundir", chassis.DefaultRunDir, "where ovn-controller's control socket is")
@@ -138,11 +139,10 @@ func WithController(c agent.Config, nb string) agent.Config {
 }
 
 func hostname() string {
-	h, err := os.Hostname()
-	if err != nil {
-		return "localhost"
+	if h, err := os.Hostname(); err == nil {
+		return h
 	}
-	return h
+	return "localhost"
 }
 
 // Run runs an agent until ctx ends, unless flags make no sense. An error has a

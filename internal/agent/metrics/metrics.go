@@ -37,6 +37,7 @@ type Options struct {
 	Unrepaired     func() int  // gateways and ports that somebody changed and that are not put right
 	Unavailable    func() bool // OVN's network, to this node
 	Traffic        func() []Traffic
+	Probes         func() (led, refused uint64) // connections to probed ports
 }
 
 // Metrics implements core.Observer.
@@ -90,6 +91,9 @@ func (m *Metrics) registerStates(o Options) {
 	}
 	if o.Traffic != nil {
 		m.registry.MustRegister(traffic{o.Traffic})
+	}
+	if o.Probes != nil {
+		m.registry.MustRegister(probes{o.Probes})
 	}
 	if o.Orphans != nil {
 		m.registry.Gauge("fairlead_orphans", "Attachments whose DEL was answered and some of whose parts are still there.",

@@ -46,3 +46,19 @@ func (t traffic) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(bytesDesc, prometheus.CounterValue, float64(one.Bytes), labels...)
 	}
 }
+
+var probesDesc = prometheus.NewDesc("fairlead_probe_connections_total",
+	"Connections of the node to probed ports of pods in Vpcs of their own: led to the pod, or refused.", []string{"result"}, nil)
+
+// probes reads what the proxy of probes counts.
+type probes struct{ read func() (led, refused uint64) }
+
+// Describe implements prometheus.Collector.
+func (probes) Describe(out chan<- *prometheus.Desc) { out <- probesDesc }
+
+// Collect implements prometheus.Collector.
+func (p probes) Collect(out chan<- prometheus.Metric) {
+	led, refused := p.read()
+	out <- prometheus.MustNewConstMetric(probesDesc, prometheus.CounterValue, float64(led), "led")
+	out <- prometheus.MustNewConstMetric(probesDesc, prometheus.CounterValue, float64(refused), "refused")
+}

@@ -3,11 +3,13 @@ package outward
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/gateway/netfilter"
+	"github.com/fairlead/fairlead/internal/gateway/rules"
 	"github.com/fairlead/fairlead/internal/kernel/sysfs"
 )
 
@@ -29,16 +31,34 @@ func (l *look) differs(inv netfilter.Inventory) {
 
 // lead tells of policy rules that lead nowhere, and of others before ours.
 func (l *look) lead() {
+	var others []agent.OutwardWay // the first of each rule
+	of := map[agent.OutwardWay][]string{}
 	for _, w := range l.out.Ways {
 		switch {
 		case w.Missing:
 			l.fault(agent.PartWays, true, fmt.Sprintf("give the node a network that holds %s, or correct spec.externalEgressGateway (`ip route get %s`)", w.Via, w.Via),
 				"Subnet %s: the rule for %s, or the route by %s in table %d, is missing", w.Subnet, w.From, w.Via, w.Table)
 		case w.Writer == agent.WriterOthers && l.before(w):
-			l.fault(agent.PartWays, false, fmt.Sprintf("remove it: `ip rule del from %s priority %d`", w.From, w.Priority),
-				"pods of Subnet %s leave as table %d says, by the rule of another program for %s", w.Subnet, w.Table, w.From)
+			rule := agent.OutwardWay{From: w.From, Priority: w.Priority, Table: w.Table}
+			if of[rule] = append(of[rule], w.Subnet); len(of[rule]) == 1 {
+				others = append(others, rule)
+			}
 		}
 	}
+	for _, w := range others {
+		l.fault(agent.PartWays, false, fmt.Sprintf("remove it: `ip rule del from %s priority %d`", w.From, w.Priority),
+			"pods of Subnet %s leave as table %d says, by the rule of another program for %s", some(of[w]), w.Table, w.From)
+	}
+}
+
+// some names a few.
+func some(names []string) string {
+	const most = 3
+	text := strings.Join(names[:min(len(names), most)], ", ")
+	if n := len(names) - most; n > 0 {
+		text += fmt.Sprintf(" and %d more", n)
+	}
+	return text
 }
 
 // before tells that no rule of ours for the Subnet comes earlier.
@@ -132,6 +152,20 @@ func strict(link string) (bool, error) {
 
 // reverse is the sysctl's name of a link, which may have a dot in its own.
 func reverse(link string) string { return "net/ipv4/conf/" + link + "/rp_filter" }
+
+// probes tells of probed ports of pods in Vpcs of their own.
+func (l *look) probes() {
+	var fault string
+	if l.out.Probes, fault = l.Probes(); fault != "" {
+		l.fault(agent.PartRules, true, fmt.Sprintf("have the other program give the port back (`ss -ltnp sport = :%d`)", rules.ProbePort),
+			"--enable-tproxy: kubelet's probes do not reach pods of other Vpcs: %s", fault)
+	}
+	for _, p := range l.out.Probes {
+		if p.Why != "" {
+			l.fault(agent.PartRules, false, "give the pod another address, or another port", "probes of pod %s at %s do not reach it: %s", p.Pod, p.To, p.Why)
+		}
+	}
+}
 
 // So many repairs of one thing, of which the last was no longer ago, tell that somebody
 // works against us.

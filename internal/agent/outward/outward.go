@@ -31,6 +31,8 @@ type Node struct {
 		Show() ([]uplink.Shown, error)
 	}
 	Repairs func() []agent.Repair // of gateways, rules and sets
+	// Probes are ports that are led to a proxy, and why that does not serve, "" while it does.
+	Probes func() (all []agent.OutwardProbe, fault string)
 }
 
 // Look is the answer. What could not be read stands in it.
@@ -54,6 +56,7 @@ func (n Node) Look(ctx context.Context) agent.Outward {
 	l.unread("provider networks", err)
 	l.networks(networks)
 	l.unread("sysctls", n.Host.Do(l.sysctls))
+	l.probes()
 	l.repairs()
 	return l.out
 }

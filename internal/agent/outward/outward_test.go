@@ -55,8 +55,9 @@ func TestFaults(t *testing.T) {
 	_ = gw.Set(t.Context(), standalone.Wanted{Join: &standalone.Join{Subnets: []core.Subnet{web, out}}}) // of the join port there is none
 	repairs := []agent.Repair{}
 	networks := shown{}
+	var probed []agent.OutwardProbe
 	look := func() agent.Outward {
-		return outward.Node{Name: "n1", Host: ns, Gateway: gw, Uplinks: networks, Repairs: func() []agent.Repair { return repairs }}.Look(t.Context())
+		return outward.Node{Name: "n1", Host: ns, Gateway: gw, Uplinks: networks, Repairs: func() []agent.Repair { return repairs }, Probes: func() ([]agent.OutwardProbe, string) { return probed, "" }}.Look(t.Context())
 	}
 	o := look()
 	require.Empty(t, o.Faults)
@@ -84,6 +85,9 @@ func TestFaults(t *testing.T) {
 		{"iptables-nft -t nat -I POSTROUTING -j ACCEPT", "iptables-nft -t nat -D POSTROUTING -j ACCEPT", agent.PartRules, `"-j ACCEPT" of another program decides before OVN-POSTROUTING does`, "`iptables-nft -t nat -D POSTROUTING -j ACCEPT`", false},
 		{"ipset flush ovn40subnets-nat", "ipset add ovn40subnets-nat 10.16.0.0/16", agent.PartRules, "set ovn40subnets-nat lacks 10.16.0.0/16", "fairlead status", true},
 		{"ip route del default table 1000 via 198.51.100.9", "ip route add default table 1000 via 198.51.100.9 proto 70", agent.PartWays, "the route by 198.51.100.9 in table 1000, is missing", "ip route get 198.51.100.9", true},
+		{"ip rule add from 10.0.0.0/8 lookup 7 priority 950", "ip rule del from 10.0.0.0/8 lookup 7 priority 950", agent.PartWays, "pods of Subnet web leave as table 7 says", "ip rule del from 10.0.0.0/8 priority 950", false},
+		{"ip rule add from 10.0.0.0/8 lookup 7 priority 5", "ip rule del from 10.0.0.0/8 lookup 7 priority 5", agent.PartWays, "pods of Subnet web, out leave as table 7 says", "ip rule del from 10.0.0.0/8 priority 5", false},
+		{"iptables-nft -I FORWARD -i eth1.7 -o ovn0 -j DROP", "iptables-nft -D FORWARD -i eth1.7 -o ovn0 -j DROP", agent.PartRules, "of another program decides before OVN-FORWARD does", "iptables-nft -t filter -D FORWARD", false},
 		{"ip rule add from 10.17.3.0/24 lookup 7 priority 5", "ip rule del from 10.17.3.0/24 lookup 7 priority 5", agent.PartWays, "pods of Subnet out leave as table 7 says", "ip rule del from 10.17.3.0/24 priority 5", false},
 	} {
 		sh(c.harm)
@@ -110,9 +114,10 @@ func TestFaults(t *testing.T) {
 		{What: "a", Times: 2, When: time.Now()}, {What: "b", Times: 3, When: time.Now()}, {What: "c", Times: 9, When: time.Now().Add(-2 * time.Hour)},
 		{What: "d", Times: 6, When: time.Now(), Next: time.Now().Add(time.Minute)}, {What: "e", Times: 1, Error: "no space"},
 	}
+	probed = []agent.OutwardProbe{{Pod: "red/a", To: netip.MustParseAddrPort("10.0.0.5:80"), Open: true}, {Pod: "blue/a", To: netip.MustParseAddrPort("10.0.0.5:80"), Why: "taken"}}
 	var faults []string
 	for _, f := range look().Faults {
 		faults = append(faults, f.Part+" "+f.What[:12])
 	}
-	require.Equal(t, []string{"networks NIC eth7 of ", "networks NIC eth8 of ", "networks provider net", "rules b was put ri", "rules d was put ri", "rules e could not "}, faults)
+	require.Equal(t, []string{"networks NIC eth7 of ", "networks NIC eth8 of ", "networks provider net", "rules probes of po", "rules b was put ri", "rules d was put ri", "rules e could not "}, faults)
 }

@@ -32,6 +32,9 @@ type Flags struct {
 	// MSS is the largest segment of TCP connections that leave by the underlay interface,
 	// in bytes: "0" is what the path's MTU allows, "" what they ask for.
 	MSS string
+	// Probes leads the node's own packets to probed ports of pods in Vpcs of their own to a
+	// proxy.
+	Probes bool
 }
 
 // Bounds of a segment's size, in bytes: what a header leaves of the smallest and of the
@@ -111,14 +114,22 @@ func NewWatch(tables ...string) (*Watch, error) {
 	return &Watch{w}, nil
 }
 
-// Run calls lost when rules or sets may have been changed, until ctx ends. An error is
-// why some of that is not heard of.
-func (w *Watch) Run(ctx context.Context, lost func()) error {
+// Run calls lost when rules or sets may have been changed, until ctx ends, and pods when the
+// set of the node's own pods has become smaller. An error is why some of that is not heard of.
+func (w *Watch) Run(ctx context.Context, lost, pods func()) error {
 	var (
 		wg   sync.WaitGroup
 		sets error
 	)
-	wg.Go(func() { sets = ipset.Watch(ctx, nil, setsEvery, rules.OwnSet, lost) })
+	wg.Go(func() {
+		sets = ipset.Watch(ctx, nil, setsEvery, rules.OwnSet, func(set string) {
+			if rules.PodSet(set) {
+				pods()
+			} else {
+				lost()
+			}
+		})
+	})
 	err := w.tables.Run(ctx, lost)
 	wg.Wait()
 	return errors.Join(err, sets)
@@ -140,8 +151,11 @@ func Traffic(ctx context.Context, node string, g *standalone.Gateway) (out []met
 
 // Named is what people are told of a part of the gateways.
 func Named(subnet string) string {
-	if subnet == standalone.Filtered {
+	switch subnet {
+	case standalone.Filtered:
 		return "rules of the packet filter"
+	case standalone.Probed:
+		return "way to the proxy of probes"
 	}
 	return "gateway of subnet " + subnet
 }

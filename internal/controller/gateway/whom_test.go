@@ -1,7 +1,9 @@
 package gateway_test
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,7 +12,9 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/alive"
 	"github.com/fairlead/fairlead/internal/controller/gateway"
+	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/controller/object"
+	"github.com/fairlead/fairlead/internal/core"
 )
 
 // list is a Lister of what it has.
@@ -18,6 +22,36 @@ type list[T any] []T
 
 func (l list[T]) List() []T                      { return l }
 func (l list[T]) Get(_, _ string) (v T, ok bool) { return v, false }
+
+// named are Subnets by their names.
+type named map[string]*v1.Subnet
+
+func (n named) List() []*v1.Subnet                         { return slices.Collect(maps.Values(n)) }
+func (n named) Get(_, name string) (s *v1.Subnet, ok bool) { s, ok = n[name]; return s, ok }
+
+// TestUnderlayHasNoGateways: what pods of a VLAN send leaves by its physical gateway,
+// whatever gatewayType says: no node is their gateway, unless OVN's router is.
+func TestUnderlayHasNoGateways(t *testing.T) {
+	t.Parallel()
+	subnets, force := named{}, map[string]logical.Subnet{}
+	for _, s := range []core.Subnet{
+		{Name: "overlay"}, {Name: "vlan", Underlay: "net1"}, {Name: "joined", Underlay: "net1", Interconnected: true}, {Name: "logical", Underlay: "net1", LogicalGateway: true},
+	} {
+		s.Vpc, s.Provider, s.Centralized = v1.DefaultVpc, v1.DefaultProvider, true
+		subnets[s.Name] = &v1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Spec: v1.SubnetSpec{GatewayType: v1.GatewayCentralized, GatewayNode: "n1"}}
+		force[s.Name] = logical.Subnet{Subnet: s}
+	}
+	nodes := list[object.Node]{{Name: "n1", Annotations: map[string]string{v1.AnnChassis: "c1"}}}
+	at := func(string) (core.Lease, bool) {
+		return core.Lease{IPs: []netip.Addr{netip.MustParseAddr("100.64.0.2")}}, true
+	}
+	k := gateway.New()
+	k.Written(k.Look(object.Readers{Nodes: nodes, Subnets: subnets}, force, at, nil))
+	for name, gateways := range map[string]string{"overlay": "n1", "vlan": "", "joined": "", "logical": "n1"} {
+		v, _ := k.Verdict(name)
+		require.Equal(t, gateways, v.Active, name)
+	}
+}
 
 // TestWhom: gateways are asked by their tunnels where this machine has one, and below,
 // this machine itself never, and a few others and machines beside as witnesses.

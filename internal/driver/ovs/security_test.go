@@ -193,3 +193,23 @@ func TestOneFamily(t *testing.T) {
 	require.True(t, n.pings(thief, n.ip(thief, 4), n.ip(peer, 4)))
 	require.False(t, n.pings(thief, n.ip(thief, 6), n.ip(peer, 6)))
 }
+
+// TestOthers: a neighbour that takes the addresses of a running pod of an underlay Subnet
+// is found by one question, with its MAC; nobody else is.
+func TestOthers(t *testing.T) {
+	n := newNeighbours(t, func(s *core.Spec) { s.NIC.Open = true })
+	subnet := core.Subnet{Name: "s1", Underlay: "net1"}
+	link := core.Link{PodSide: core.PodSide{MAC: n.specs[victim].NIC.MAC}}
+	require.Empty(t, n.driver.Others(t.Context(), n.specs[victim], link, subnet))
+	n.in(n.ns[thief], "ip addr add "+n.ip(victim, 4)+"/16 dev eth0")
+	n.in(n.ns[thief], "ip addr add "+n.ip(victim, 6)+"/64 dev eth0 nodad")
+	n.eventually("both are found", func() bool {
+		found := n.driver.Others(t.Context(), n.specs[victim], link, subnet)
+		for _, c := range found {
+			require.Equal(t, n.specs[thief].NIC.MAC, c.MAC)
+			require.Equal(t, n.specs[victim].Pod, c.Pod)
+		}
+		return len(found) == 2
+	})
+	require.Empty(t, n.driver.Others(t.Context(), n.specs[victim], link, core.Subnet{Name: "s1"}), "of no VLAN")
+}

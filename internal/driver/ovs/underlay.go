@@ -111,19 +111,45 @@ func (d *Driver) probe(s nic, mac core.MAC) {
 	if s.Underlay == nil || d.cfg.Conflict == nil {
 		return
 	}
+	ctx, stop := context.WithTimeout(context.Background(), probeTime) //nolint:forbidigo // nobody waits for it: the NIC serves
+	defer stop()
+	d.ask(ctx, s, mac, d.cfg.Conflict)
+}
+
+// Others asks once, some 1.5 s long, whether others have addresses of an attached NIC of a
+// Subnet, and gives those that answer. A NIC of no underlay Subnet has no others.
+func (d *Driver) Others(ctx context.Context, s core.Spec, l core.Link, subnet core.Subnet) (out []core.Conflict) {
+	n, err := nicOf(s)
+	if err != nil || subnet.Underlay == "" {
+		return nil
+	}
+	port := *n.OVSPort
+	port.Underlay = underlayOf(n.NICSpec, subnet)
+	n.OVSPort = &port
+	ctx, stop := context.WithTimeout(ctx, probePause)
+	defer stop()
+	var mu sync.Mutex
+	d.ask(ctx, n, l.MAC, func(c core.Conflict) {
+		mu.Lock()
+		defer mu.Unlock()
+		out = append(out, c)
+	})
+	return out
+}
+
+// ask asks until ctx ends, and tells of each other who has an address of a NIC.
+func (d *Driver) ask(ctx context.Context, s nic, mac core.MAC, tell func(core.Conflict)) {
 	pod, err := netns.Verify(s.Netns)
 	if err != nil {
 		return // it is gone, and with it the question
 	}
 	defer func() { _ = pod.Close() }()
-	ctx, stop := context.WithTimeout(context.Background(), probeTime) //nolint:forbidigo // nobody waits for it: the NIC serves
-	defer stop()
 	var wg sync.WaitGroup
 	for _, a := range s.Addrs {
 		wg.Go(func() {
 			other, err := neigh.Who(ctx, pod, neigh.Question{IfName: s.Key.IfName, MAC: mac, For: a.Addr()}, probePause)
 			if err == nil {
-				d.cfg.Conflict(d.conflict(s, a.Addr(), other))
+				tell(d.conflict(s, a.Addr(), other))
 			}
 		})
 	}

@@ -74,6 +74,7 @@ func TestThereAndBack(t *testing.T) {
 		Subnets: []rules.Subnet{{Name: "web", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.16.0.0/16"), netip.MustParsePrefix("fd00:10:16::/112")}, NAT: true}},
 		Nodes:   []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")}, Join: "ovn0",
 	}
+	require.NoError(t, f.Pods([]netip.Addr{netip.MustParseAddr("10.16.0.9")}))
 	for range 3 {
 		require.NoError(t, f.Apply(t.Context(), in))
 		require.NoError(t, f.Check(t.Context(), in))

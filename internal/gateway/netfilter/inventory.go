@@ -100,6 +100,9 @@ func (inv *Inventory) sets(v *view) {
 	wanted := map[string]bool{}
 	for _, f := range v.all.Families {
 		for _, s := range f.Sets {
+			if s.Hosts && len(v.want.Families) == 0 {
+				continue
+			}
 			e := SetEntry{Name: s.Name, Does: s.Does, Writer: ByUs, Members: s.Members}
 			if len(v.want.Families) > 0 {
 				have, there := v.sets[s.Name]
@@ -252,21 +255,32 @@ func concerns(rule string, where at, in rules.Input) bool {
 			return false
 		}
 	}
-	return !others(devices, where.chain, in.Join)
+	return !others(devices, where.chain, in)
 }
 
 // others tells that a rule of these devices is not about pods' way out. They come by the device
-// that leads to them, and leave by whichever other. Without OVN each Subnet has a device.
-func others(devices map[string]string, chain, join string) bool {
+// that leads to them, and leave by one that leads to the world; answers the other way
+// round. Without OVN each Subnet has a device.
+func others(devices map[string]string, chain string, in rules.Input) bool {
 	from, has := devices["-i"]
 	to, leaves := devices["-o"]
+	pods := []string{in.Join}
 	switch {
 	case from == "lo" || to == "lo":
 		return true
-	case join == "" || chain == "POSTROUTING":
+	case in.Join == "" || chain == "POSTROUTING":
 		return false
+	case chain == "FORWARD":
+		way := func(a, b []string) bool { return (!has || means(from, a)) && (!leaves || means(to, b)) }
+		return !way(pods, slices.Concat(in.World, pods)) && !way(in.World, pods)
 	}
-	return has && from != join || leaves && to != join
+	return has && from != in.Join || leaves && to != in.Join
+}
+
+// means tells that a rule's device is one of these; a + at its end is whatever follows.
+func means(device string, of []string) bool {
+	start, open := strings.CutSuffix(device, "+")
+	return slices.ContainsFunc(of, func(d string) bool { return d == device || open && strings.HasPrefix(d, start) })
 }
 
 // elsewhere tells that a condition of a rule is not met by packets of pods.

@@ -31,8 +31,10 @@ func TestInventoryOfIPTables(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
 	f := netfilter.New(netfilter.Config{Host: ns, Mode: netfilter.IPTables, Table: table})
+	node := sample()
+	node.World = []string{"eth0"}
 	require.NoError(t, f.Apply(t.Context(), sample()))
-	inv, err := f.Inventory(t.Context(), sample())
+	inv, err := f.Inventory(t.Context(), node)
 	require.NoError(t, err)
 	require.Contains(t, inv.By, "iptables (")
 	require.Empty(t, inv.Above)
@@ -47,14 +49,15 @@ func TestInventoryOfIPTables(t *testing.T) {
 	for _, r := range []string{ // which are no matter: other sources, other devices, what belongs to no connection, what comes back, kube-proxy's
 		"-t nat -I POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE", "-I FORWARD -i docker0 -o eth0 -j DROP", "-I FORWARD -o docker0 -j DROP", "-t nat -I POSTROUTING -o lo -j ACCEPT", "-I FORWARD -m conntrack --ctstate INVALID -j DROP",
 		"-t nat -N KUBE-POSTROUTING", "-t nat -A KUBE-POSTROUTING -j MASQUERADE", "-t nat -I POSTROUTING -j KUBE-POSTROUTING", "-N DOCKER-USER", "-A DOCKER-USER -j RETURN", "-I FORWARD -j DOCKER-USER",
-		"-t nat -A POSTROUTING -j MASQUERADE", "-I FORWARD -j ACCEPT",
+		"-t nat -A POSTROUTING -j MASQUERADE", "-I FORWARD -j ACCEPT", "-I FORWARD -i eth0 -o docker0 -j DROP", "-I FORWARD -i eth1 -j DROP", "-I INPUT -i eth0 -j DROP",
 		// and those that are one
 		"-t nat -I POSTROUTING -o eth0 -j ACCEPT", "-t nat -I POSTROUTING -d 198.51.100.0/24 -j RETURN", "-t nat -N site", "-t nat -A site -s 10.16.0.0/12 -j SNAT --to-source 192.0.2.7", "-t nat -I POSTROUTING -j site", "-I FORWARD -d 203.0.113.0/24 -j DROP",
+		"-I FORWARD -o eth0 -j DROP", "-I FORWARD -i ovn0 -o eth0 -p udp -j DROP", "-I FORWARD -i eth+ -o ovn0 -j REJECT", "-I FORWARD -i ovn+ -j DROP",
 	} {
 		sh(t, ns, "iptables-nft "+r)
 	}
 	sh(t, ns, "iptables-nft -t nat -A OVN-MASQUERADE -j ACCEPT; ipset destroy ovn60subnets-in || ipset flush ovn40subnets-nat")
-	inv, err = f.Inventory(t.Context(), sample())
+	inv, err = f.Inventory(t.Context(), node)
 	require.NoError(t, err)
 	var above, remove []string
 	for _, r := range inv.Above {
@@ -62,6 +65,8 @@ func TestInventoryOfIPTables(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{
 		"nat POSTROUTING -o eth0 -j ACCEPT > OVN-POSTROUTING", "nat POSTROUTING -j site > OVN-POSTROUTING", "nat POSTROUTING -d 198.51.100.0/24 -j RETURN > OVN-POSTROUTING", "filter FORWARD -d 203.0.113.0/24 -j DROP > OVN-FORWARD",
+		"filter FORWARD -o eth0 -j DROP > OVN-FORWARD", "filter FORWARD -i ovn0 -o eth0 -p udp -j DROP > OVN-FORWARD",
+		"filter FORWARD -i eth+ -o ovn0 -j REJECT --reject-with icmp-port-unreachable > OVN-FORWARD", "filter FORWARD -i ovn+ -j DROP > OVN-FORWARD",
 	}, above)
 	require.Equal(t, netfilter.ByOthers, chainOf(t, inv, rules.NAT, "OVN-MASQUERADE").Writer)
 	require.Empty(t, setOf(t, inv, "ovn40subnets-nat").Members)
@@ -69,7 +74,7 @@ func TestInventoryOfIPTables(t *testing.T) {
 	for _, command := range remove { // they can be run
 		sh(t, ns, command)
 	}
-	inv, err = f.Inventory(t.Context(), sample())
+	inv, err = f.Inventory(t.Context(), node)
 	require.NoError(t, err)
 	require.Empty(t, inv.Above)
 }

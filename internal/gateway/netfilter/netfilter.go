@@ -46,13 +46,15 @@ type Config struct {
 	Table string        // of nftables, family inet
 }
 
-// Filter keeps them. It remembers nothing of what it wrote. It is safe for concurrent
-// use.
+// Filter keeps them. Of what it wrote it remembers the node's own pods alone, which come
+// and go between two changes. It is safe for concurrent use.
 type Filter struct {
 	cfg   Config
 	sets  *ipset.Table
 	table *nft.Table
 	mu    sync.Mutex // one change at a time
+	pods  []netip.Addr
+	kept  []ipset.Set // of these, as the last change made them; none of nftables
 }
 
 // New makes a Filter; nothing is touched before Apply.
@@ -75,10 +77,33 @@ func (f *Filter) Apply(ctx context.Context, in rules.Input) error {
 		return err
 	}
 	err = errors.Join(err, v.write(ctx))
+	f.kept = slices.DeleteFunc(v.wanted(), func(s ipset.Set) bool { return !s.Hosts })
 	if err != nil && len(v.want.Families) > 0 {
 		return err // what nftables may have still does its work until the others do it
 	}
 	return errors.Join(err, f.table.Apply(ctx, v.table))
+}
+
+// Pods says which addresses the node's own pods of Subnets with NAT have, whatever an
+// Input says of that. Where iptables keep the rules the sets of them follow at once, by
+// netlink alone.
+func (f *Filter) Pods(addrs []netip.Addr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.pods = addrs
+	var errs []error
+	for i, was := range f.kept {
+		now := &f.kept[i]
+		now.Members = nil
+		for _, a := range addrs {
+			if a.Is6() == now.V6 {
+				now.Members = append(now.Members, netip.PrefixFrom(a, a.BitLen()))
+			}
+		}
+		_, gone := now.Lacks(ipset.State{Set: was})
+		errs = append(errs, f.sets.Add(*now), f.sets.Remove(*now, gone))
+	}
+	return errors.Join(errs...)
 }
 
 // Differences tells how the rules are not those that follow from in. It waits for a
@@ -139,6 +164,7 @@ func (f *Filter) look(ctx context.Context, in rules.Input) (*view, error) {
 		return nil, err
 	}
 	v := &view{f: f, sets: sets}
+	in.Pods = f.pods
 	for name := range sets {
 		in.Proxy = append(in.Proxy, name)
 	}
@@ -224,7 +250,7 @@ func (v *view) speaks(v6 bool) bool {
 
 // setOf is a set as the kernel is to have it.
 func setOf(s rules.Set, v6 bool) ipset.Set {
-	return ipset.Set{Name: s.Name, V6: v6, Counters: s.Counters, Members: s.Members}
+	return ipset.Set{Name: s.Name, V6: v6, Counters: s.Counters, Hosts: s.Hosts, Members: s.Members}
 }
 
 // wanted are all sets of both families.

@@ -130,3 +130,39 @@ func TestOneFamilyFails(t *testing.T) {
 	require.ErrorContains(t, f.Apply(t.Context(), sample()), "ip6tables")
 	require.Contains(t, sh(t, ns, "iptables-nft-save"), "-A OVN-MASQUERADE -j MASQUERADE --random-fully")
 }
+
+// TestPods: the node's own pods are in sets of their own where iptables keep the rules, and
+// come and go without the rest being looked at; what somebody took out of it is a
+// difference, and comes back.
+func TestPods(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	f := netfilter.New(netfilter.Config{Host: ns, Mode: netfilter.IPTables, Table: table})
+	has := func(want ...string) {
+		t.Helper()
+		require.Equal(t, want, strings.Fields(sh(t, ns, "ipset save | sed -n 's/^add ovn.0local-pod-ip-nat //p' | sort")))
+	}
+	require.NoError(t, f.Pods(addrs("10.16.0.5", "fd00:10:16::5")), "before anything is there")
+	require.NoError(t, f.Apply(t.Context(), sample()))
+	has("10.16.0.5", "fd00:10:16::5")
+	require.Contains(t, sh(t, ns, "ipset save"), "create ovn40local-pod-ip-nat hash:ip family inet ")
+	require.NoError(t, f.Pods(addrs("10.16.0.5", "10.16.0.6")))
+	has("10.16.0.5", "10.16.0.6")
+	require.NoError(t, f.Check(t.Context(), sample()))
+
+	sh(t, ns, "ipset flush ovn40local-pod-ip-nat; ipset add ovn60local-pod-ip-nat fd00:10:16::9")
+	found, err := f.Differences(t.Context(), sample())
+	require.NoError(t, err)
+	require.Len(t, found, 3)
+	require.NoError(t, f.Apply(t.Context(), sample()))
+	has("10.16.0.5", "10.16.0.6")
+	sh(t, ns, "ipset destroy ovn40local-pod-ip-nat")
+	require.NoError(t, f.Pods(addrs("10.16.0.6")))
+	has("10.16.0.6")
+
+	byTables := netfilter.New(netfilter.Config{Host: ns, Mode: netfilter.NFTables, Table: table})
+	require.NoError(t, byTables.Pods(addrs("10.16.0.6")))
+	require.NoError(t, byTables.Apply(t.Context(), sample()))
+	require.NoError(t, byTables.Check(t.Context(), sample()))
+	require.NotContains(t, sh(t, ns, "ipset save; nft list table inet "+table), "local-pod-ip-nat")
+}

@@ -38,6 +38,7 @@ const (
 type Input struct {
 	Subnets []Subnet       // whose pods leave by this node
 	Nodes   []netip.Prefix // networks of nodes behind OVN's routers
+	Pods    []netip.Addr   // the node's own of Subnets with NAT
 	// Services are the networks of cluster IPs; empty ones are not known.
 	Services []netip.Prefix
 	// Own are addresses of the node, of each family the one that a packet to a Service
@@ -45,9 +46,13 @@ type Input struct {
 	Own, Others []netip.Addr
 	// Join is the device that leads to OVN's routers, "" on a node without OVN.
 	Join string
+	// World are devices by which pods' packets leave the node. No rule asks for them: it is
+	// for whoever looks at those of others.
+	World []string
 	// Proxy are the names of kube-proxy's own sets that the node has.
-	Proxy []string
-	Clamp *Clamp // nil: TCP's segments stay as they are
+	Proxy  []string
+	Clamp  *Clamp // nil: TCP's segments stay as they are
+	Probes []Probe
 }
 
 // Clamp is what connections that leave by a device may have as their largest segment,
@@ -60,6 +65,7 @@ type Clamp struct {
 // Subnet is what matters of one here.
 type Subnet struct {
 	Name  string
+	UID   string // of its object, "" without a cluster
 	CIDRs []netip.Prefix
 	NAT   bool           // packets to anywhere but pods get the node's address ...
 	As    []netip.Addr   // ... or of these the one of their family, an address of the node ...
@@ -84,6 +90,7 @@ func Compute(in Input) (r Ruleset) {
 		c.sets()
 		c.nat()
 		c.mangle()
+		c.probes()
 		c.filter()
 		slices.SortFunc(c.out.Sets, func(a, b Set) int { return strings.Compare(a.Name, b.Name) })
 		c.out.V6 = v6
@@ -102,7 +109,7 @@ type computation struct {
 // concerned tells that pods or nodes have addresses of the family.
 func (c *computation) concerned() bool {
 	has := func(p netip.Prefix) bool { return p.Addr().Is6() == c.v6 }
-	return slices.ContainsFunc(c.Nodes, has) || slices.ContainsFunc(c.Subnets, func(s Subnet) bool { return slices.ContainsFunc(s.CIDRs, has) })
+	return len(c.probed()) > 0 || slices.ContainsFunc(c.Nodes, has) || slices.ContainsFunc(c.Subnets, func(s Subnet) bool { return slices.ContainsFunc(s.CIDRs, has) })
 }
 
 // Sets that rules speak of, without the prefix of their family.
@@ -113,6 +120,7 @@ const (
 	setServices    = "services"
 	setNodes       = "other-node"
 	setPolicy      = "subnets-nat-policy"
+	setPods        = "local-pod-ip-nat"
 	setFrom        = "subnets-out" // not Kube-OVN's, which has two rules for each Subnet instead
 	setTo          = "subnets-in"
 	setRule        = "natpr-" // and the rule's id, and src or dst
@@ -123,6 +131,7 @@ var ownSets = map[string]string{
 	setSubnets: "networks of pods, and of the nodes' own ports", setNAT: "networks with natOutgoing",
 	setDistributed: "networks whose pods leave by their own node", setServices: "networks of Services",
 	setNodes: "addresses of the other nodes", setPolicy: "networks with natOutgoingPolicyRules",
+	setPods: "the node's own pods of networks with natOutgoing: other programs' rules may ask it",
 	setFrom: "counts what comes from pods", setTo: "counts what goes to pods",
 }
 
@@ -196,6 +205,7 @@ func (c *computation) sets() {
 	c.set(setDistributed, own)
 	c.set(setServices, c.Services)
 	c.set(setNodes, single(c.Others))
+	c.set(setPods, single(c.Pods)).Hosts = true
 }
 
 func single(addrs []netip.Addr) (out []netip.Prefix) {
@@ -237,6 +247,7 @@ func (c *computation) nat() {
 	hide := jump(chainMasquerade)
 	local := Mark{Value: markLocal, Mask: markLocal}
 	c.chain(NAT, "POSTROUTING", "POSTROUTING",
+		c.untranslated(),
 		c.asNode(), // a
 		[]Rule{{Mark: Mark{Value: markService, Mask: markService}, Do: hide, Does: "what kube-proxy marked, and pods' packets to Services by the node, get the node's address"}}, // b
 		c.backByNode(hide), // c
@@ -391,7 +402,7 @@ func (c *computation) filter() {
 		for _, port := range []uint16{genevePort, vxlanPort} {
 			refuse = append(refuse, Rule{Proto: "udp", Port: port, Do: mark(0, every), Does: "tunnels' packets bear no mark"})
 		}
-		c.chain(Filter, "OUTPUT", "OUTPUT", refuse)
+		c.chain(Filter, "OUTPUT", "OUTPUT", refuse, c.closed())
 	}
 }
 
@@ -414,6 +425,11 @@ func OwnSet(name string) bool {
 		}
 	}
 	return false
+}
+
+// PodSet tells by its name that a set is the one of the node's own pods.
+func PodSet(name string) bool {
+	return name == setPrefix(false)+setPods || name == setPrefix(true)+setPods
 }
 
 // Made tells by the name of a set of the kernel that a Ruleset of ours was there: Kube-OVN,

@@ -60,6 +60,8 @@ func (a Action) iptables() []string {
 		return []string{"-j MASQUERADE --random-fully"}
 	case SNAT:
 		return []string{"-j SNAT --to-source", a.To.String(), "--random-fully"}
+	case Proxy:
+		return []string{"-j TPROXY --on-port", fmt.Sprint(a.Port), "--on-ip", a.To.String(), "--tproxy-mark", fmt.Sprintf("%#x/%#x", a.Mark.Value, a.Mark.Mask)}
 	case MSS:
 		if a.Size == 0 {
 			return []string{"-j TCPMSS --clamp-mss-to-pmtu"}

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -17,6 +18,8 @@ import (
 var hooks = map[string]nft.Hook{
 	NAT + " PREROUTING":     {Type: knftables.NATType, At: knftables.PreroutingHook, Priority: "-101"},
 	NAT + " POSTROUTING":    {Type: knftables.NATType, At: knftables.PostroutingHook, Priority: knftables.SNATPriority},
+	Mangle + " PREROUTING":  {Type: knftables.FilterType, At: knftables.PreroutingHook, Priority: knftables.ManglePriority},
+	Mangle + " OUTPUT":      {Type: knftables.RouteType, At: knftables.OutputHook, Priority: knftables.ManglePriority}, // a marked packet finds another way
 	Mangle + " POSTROUTING": {Type: knftables.FilterType, At: knftables.PostroutingHook, Priority: knftables.ManglePriority},
 	Filter + " INPUT":       {Type: knftables.FilterType, At: knftables.InputHook, Priority: knftables.FilterPriority},
 	Filter + " FORWARD":     {Type: knftables.FilterType, At: knftables.ForwardHook, Priority: knftables.FilterPriority},
@@ -24,12 +27,15 @@ var hooks = map[string]nft.Hook{
 }
 
 // NFT is the Ruleset as one table for both families. It has no rule that only lets
-// packets through, which spares them no other table's, and none about kube-proxy's
-// sets, which nftables does not know.
+// packets through, which spares them no other table's, none about kube-proxy's
+// sets, which nftables does not know, and no set that no rule speaks of.
 func (r Ruleset) NFT() (out nft.Ruleset) {
 	at := map[string]int{} // chains, by their names
 	for _, f := range r.Families {
 		for _, s := range f.Sets {
+			if s.Hosts {
+				continue
+			}
 			out.Sets = append(out.Sets, nft.Set{Name: s.Name, V6: f.V6, Counters: s.Counters, Members: s.Members})
 		}
 		for _, c := range f.Chains {
@@ -131,6 +137,8 @@ func (a Action) nft(ip string) []string {
 		return []string{"masquerade fully-random"}
 	case SNAT:
 		return []string{"snat", ip, "to", a.To.String(), "fully-random"}
+	case Proxy:
+		return []string{"tproxy", ip, "to", netip.AddrPortFrom(a.To, a.Port).String(), "meta mark set", fmt.Sprintf("%#x", a.Mark.Value)}
 	case MSS:
 		if a.Size == 0 {
 			return []string{"tcp option maxseg size set rt mtu"}

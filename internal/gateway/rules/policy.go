@@ -11,13 +11,22 @@ import (
 
 const (
 	chainPolicy = ChainPrefix + "NAT-POLICY"
-	chainSubnet = "NAT-PSUBNET-" // and the Subnet's id
+	chainSubnet = "NAT-PSUBNET-" // and the end of the Subnet's UID
 	nameLength  = 64             // of a Subnet's name in comments, of which nft's have 128 characters at most
 	idLength    = 12             // hex digits of ids in names, of which iptables' have 28 characters at most
 )
 
 // ruled tells that rules say which of the Subnet's packets are translated.
 func (s Subnet) ruled() bool { return s.NAT && len(s.Rules) > 0 }
+
+// tail is the end of the Subnet's UID, by which Kube-OVN names its chain; where it has
+// none, as without a cluster, a short name for its own.
+func (s Subnet) tail() string {
+	if len(s.UID) < idLength {
+		return id(s.Name)
+	}
+	return s.UID[len(s.UID)-idLength:]
+}
 
 // id is a short name for what a text says.
 func id(text string) string {
@@ -40,7 +49,7 @@ func (c *computation) policies() []Rule {
 		if len(inside) == 0 {
 			continue
 		}
-		chain := chainSubnet + id(s.Name)
+		chain := chainSubnet + s.tail()
 		for _, p := range s.CIDRs {
 			if p.Addr().Is6() == c.v6 {
 				lead = append(lead, Rule{Src: p.Masked(), Comment: "natPolicySubnet-" + s.Name[:min(len(s.Name), nameLength)], Do: jump(ChainPrefix + chain), Does: "the rules of Subnet " + s.Name})

@@ -36,11 +36,13 @@ func setPrefix(v6 bool) string {
 	return "ovn40"
 }
 
-// Set holds networks, none within another; sorted.
+// Set holds networks, none within another; sorted. One of Hosts holds single addresses, and
+// no rule speaks of it: iptables' alone have it.
 type Set struct {
 	Name     string
 	Does     string // for people: what it holds
 	Counters bool   // each element counts what it matches
+	Hosts    bool
 	Members  []netip.Prefix
 }
 
@@ -123,14 +125,16 @@ const (
 	Masquerade
 	SNAT
 	MSS
+	Proxy
 )
 
 // Action is a verb with what it needs.
 type Action struct {
 	Verb  Verb
 	Chain string     // of Jump
-	Mark  Mark       // of SetMark
-	To    netip.Addr // of SNAT
+	Mark  Mark       // of SetMark and Proxy
+	To    netip.Addr // of SNAT and Proxy
+	Port  uint16     // of Proxy
 	Size  int        // of MSS, in bytes; 0: as the path's MTU allows
 }
 

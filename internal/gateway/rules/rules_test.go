@@ -60,11 +60,11 @@ func text(r rules.Ruleset) string {
 func cluster() rules.Input {
 	return rules.Input{
 		Subnets: []rules.Subnet{
-			{Name: "web", CIDRs: prefixes("10.16.0.0/16", "fd00:10:16::/112"), NAT: true},
+			{Name: "web", UID: "5f0c61b6-7c0d-4b0e-9a53-0123456789ab", CIDRs: prefixes("10.16.0.0/16", "fd00:10:16::/112"), NAT: true},
 			{Name: "data", CIDRs: prefixes("10.17.0.0/16")},
 		},
-		Nodes: prefixes("100.64.0.0/16", "fd00:100:64::/112"),
-		Own:   addrs("192.0.2.1", "2001:db8::1"), Others: addrs("192.0.2.9", "2001:db8::9"), Join: "ovn0",
+		Nodes: prefixes("100.64.0.0/16", "fd00:100:64::/112"), Pods: addrs("10.16.0.7", "10.16.0.5", "fd00:10:16::5"),
+		Own: addrs("192.0.2.1", "2001:db8::1"), Others: addrs("192.0.2.9", "2001:db8::9"), Join: "ovn0",
 	}
 }
 
@@ -91,10 +91,14 @@ func TestGolden(t *testing.T) {
 	gateway := policy // of a centralized Subnet, with an address of its own in one family
 	gateway.Subnets = slices.Clone(policy.Subnets)
 	gateway.Subnets[0].As, gateway.Subnets[0].Centralized = addrs("192.0.2.10"), true
+	probes := cluster()
+	probes.Probes = []rules.Probe{
+		{To: netip.MustParseAddrPort("10.0.0.5:8080"), Open: true}, {To: netip.MustParseAddrPort("10.0.0.5:9090")}, {To: netip.MustParseAddrPort("[fd00:1::5]:8080"), Open: true},
+	}
 	none := cluster()
 	none.Subnets[0].NAT = false
 	for name, in := range map[string]rules.Input{
-		"nothing": {}, "nat": cluster(), "no-nat": none, "services": services, "ipvs": ipvs, "policy": policy, "gateway": gateway, "centralized": central, "alone-mss": mss, "alone-mss-path": path,
+		"nothing": {}, "nat": cluster(), "no-nat": none, "services": services, "ipvs": ipvs, "policy": policy, "gateway": gateway, "centralized": central, "alone-mss": mss, "probes": probes, "alone-mss-path": path,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

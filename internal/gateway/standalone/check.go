@@ -33,11 +33,15 @@ func (g *Gateway) Check(ctx context.Context, s core.Subnet) error {
 	return errors.Join(g.checkGate(ctx, g.gate(s)), err, netfilter.Errors(found), g.lacking(waysOf(w), []core.Subnet{s})[s.Name])
 }
 
-// Filtered is the name of the packet filter's rules in Drift. No Subnet has it.
-const Filtered = "(packet filter)"
+// Names in Drift that no Subnet has: of the packet filter's rules, and of the way to the
+// proxy of probes.
+const (
+	Filtered = "(packet filter)"
+	Probed   = "(probes)"
+)
 
 // Drift compares the node with what the last Set was to make: what is not so, by subnet,
-// JoinPort and Filtered. What is wanted since is no change of the node. An error that is
+// JoinPort, Filtered and Probed. What is wanted since is no change of the node. An error that is
 // no core.ErrDrift says that the truth could not be learnt. A port too much is not looked
 // for.
 func (g *Gateway) Drift(ctx context.Context) map[string]error {
@@ -50,6 +54,9 @@ func (g *Gateway) Drift(ctx context.Context) map[string]error {
 		found[Filtered] = err
 	}
 	maps.Copy(found, g.lacking(waysOf(w), w.pods()))
+	if err := g.probesLack(w.Probes); err != nil {
+		found[Probed] = err
+	}
 	for _, one := range g.gates(w) {
 		if err := g.checkGate(ctx, one); err != nil {
 			found[one.subnet] = errors.Join(found[one.subnet], err)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/gateway/rules"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 )
 
@@ -45,7 +46,50 @@ func waysOf(w Wanted) (out ways) {
 			}
 		}
 	}
+	back := probeWays(w.Probes)
+	return ways{append(out.rules, back.rules...), append(out.routes, back.routes...)}
+}
+
+// Of the rule by which the node's own packets to probed ports come back in: early, as
+// nobody else's have the mark.
+const probePriority = 90
+
+// loopback is the index of lo, in every namespace (the kernel's LOOPBACK_IFINDEX).
+const loopback = 1
+
+// probeWays have what goes to the proxy of probes come back in by lo.
+func probeWays(probes []rules.Probe) (out ways) {
+	for _, everywhere := range []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)} {
+		v6 := everywhere.Addr().Is6()
+		if !slices.ContainsFunc(probes, func(p rules.Probe) bool { return p.Open && p.To.Addr().Is6() == v6 }) {
+			continue
+		}
+		out.rules = append(out.rules, rtnl.RuleMark(v6, rules.ProbeMark, probePriority, rules.ProbeTable, rtnl.ProtoPods))
+		out.routes = append(out.routes, rtnl.Route{
+			Dst: everywhere, Table: rules.ProbeTable, Type: unix.RTN_LOCAL, Scope: unix.RT_SCOPE_HOST, Index: loopback, Protocol: rtnl.ProtoPods,
+		})
+	}
 	return out
+}
+
+// probesLack is what the node lacks of these.
+func (g *Gateway) probesLack(probes []rules.Probe) error {
+	want := probeWays(probes)
+	if len(want.rules) == 0 {
+		return nil
+	}
+	has, err := g.waysNow(want)
+	if err != nil {
+		return err
+	}
+	var f findings
+	for _, r := range less(want.rules, has.rules, sameRule) {
+		f.add("rule for mark %#x to table %d is missing", r.Mark(), r.Table)
+	}
+	for _, r := range less(want.routes, has.routes, sameWay) {
+		f.add("route to %s in table %d is missing", r.Dst, r.Table)
+	}
+	return f.err()
 }
 
 // pods are the Subnets whose pods the node leads out.
@@ -116,7 +160,7 @@ func (w ways) tables() (out []int) {
 }
 
 func sameRule(a, b rtnl.Rule) bool {
-	return a.From() == b.From() && a.Priority == b.Priority && a.Table == b.Table
+	return a.Family == b.Family && a.From() == b.From() && a.Mark() == b.Mark() && a.Priority == b.Priority && a.Table == b.Table
 }
 
 func sameWay(a, b rtnl.Route) bool {

@@ -39,10 +39,11 @@ type PortMaker interface {
 	WaitPort(ctx context.Context, name string) (int, error)
 }
 
-// Filter is the node's packet filter; *netfilter.Filter is one. Apply is idempotent.
+// Filter is the node's packet filter; *netfilter.Filter is one. Apply and Pods are idempotent.
 type Filter interface {
 	Apply(ctx context.Context, in rules.Input) error
 	Differences(ctx context.Context, in rules.Input) ([]netfilter.Difference, error)
+	Pods(addrs []netip.Addr) error
 	Traffic(ctx context.Context, in rules.Input) ([]netfilter.Traffic, error)
 	Inventory(ctx context.Context, in rules.Input) (netfilter.Inventory, error)
 }
@@ -51,8 +52,9 @@ type Filter interface {
 type Config struct {
 	Ports  PortMaker
 	Filter Filter
-	Host   *netns.Handle // the node's namespace, where OVS makes its ports; nil = current
-	Node   string        // the node's name, written on the ports
+	Host   *netns.Handle                    // the node's namespace, where OVS makes its ports; nil = current
+	Held   func(subnet string) []netip.Addr // by the node's pods; nil: nobody has to know
+	Node   string                           // the node's name, written on the ports
 	// MTU is for subnets that name none, in bytes, until SetMTU; 0 = OVS chooses.
 	MTU int
 }
@@ -63,6 +65,7 @@ type Config struct {
 type Gateway struct {
 	cfg  Config
 	mu   sync.Mutex             // one Set at a time
+	pods sync.Mutex             // one list of the node's pods at a time
 	last atomic.Pointer[Wanted] // of the last Set, read beside one under way; never nil
 	mtu  atomic.Int64
 }
@@ -86,6 +89,7 @@ type Wanted struct {
 	Out      string         // device of the node's own way out, "" where no rule needs to know it
 	Own      []netip.Addr   // of the node there: as which it sends what a Service answers pods
 	Clamp    *rules.Clamp   // of TCP's segments, nil for none
+	Probes   []rules.Probe  // which the node leads to a proxy
 }
 
 // gates are the ports, each with what its device has.
@@ -111,6 +115,7 @@ func (g *Gateway) Set(ctx context.Context, w Wanted) error {
 	g.last.Store(&w)
 	want := g.gates(w)
 	errs := []error{
+		g.Pods(),
 		g.cfg.Filter.Apply(ctx, w.filtered()), // before forwarding, which would let packets out untranslated
 		g.setWays(waysOf(w)),
 		g.forward(want),
@@ -125,6 +130,22 @@ func (g *Gateway) Set(ctx context.Context, w Wanted) error {
 		}
 	}
 	return errors.Join(append(errs, g.prune(ctx, want))...)
+}
+
+// Pods has the packet filter know which of the node's pods there are, of the last Set's
+// Subnets with NAT.
+func (g *Gateway) Pods() error {
+	g.pods.Lock() // a list that is older must not come after
+	defer g.pods.Unlock()
+	var out []netip.Addr
+	if g.cfg.Held != nil {
+		for _, s := range g.last.Load().pods() {
+			if s.NATOutgoing {
+				out = append(out, g.cfg.Held(s.Name)...)
+			}
+		}
+	}
+	return g.cfg.Filter.Pods(out)
 }
 
 // switchLimit is for Open vSwitch to take all ports.

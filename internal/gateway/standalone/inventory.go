@@ -42,8 +42,10 @@ type Way struct {
 func (g *Gateway) Inventory(ctx context.Context) (Inventory, error) {
 	w := *g.last.Load()
 	var out Inventory
-	var errs [2]error
-	out.Inventory, errs[0] = g.cfg.Filter.Inventory(ctx, w.filtered())
+	var errs [3]error
+	in := w.filtered()
+	in.World, errs[2] = g.world(w)
+	out.Inventory, errs[0] = g.cfg.Filter.Inventory(ctx, in)
 	for _, s := range w.pods() {
 		one := Served{s, JoinPort}
 		if Serves(s) && (w.Join == nil || slices.ContainsFunc(w.Subnets, func(o core.Subnet) bool { return o.Name == s.Name })) {
@@ -53,6 +55,39 @@ func (g *Gateway) Inventory(ctx context.Context) (Inventory, error) {
 	}
 	out.Ways, errs[1] = g.ways(w)
 	return out, errors.Join(errs[:]...)
+}
+
+// world are the devices by which pods' packets leave: those of default routes, and of the
+// ways to gateways of their Subnets.
+func (g *Gateway) world(w Wanted) (out []string, err error) {
+	c, err := rtnl.Open(g.cfg.Host)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close() }()
+	indexes, err := waysOf(w).nics(c)
+	if err != nil {
+		return nil, err
+	}
+	routes, err := c.Routes(0)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range routes {
+		if r.Dst.Bits() > 0 {
+			continue
+		}
+		for _, h := range append(r.Multipath, rtnl.Hop{Index: r.Index}) {
+			indexes = append(indexes, h.Index)
+		}
+	}
+	links, err := c.Links()
+	for _, l := range links {
+		if slices.Contains(indexes, l.Index) {
+			out = append(out, l.Name)
+		}
+	}
+	return out, err
 }
 
 // ways are the policy rules that are wanted, and others that packets of pods meet before
@@ -69,6 +104,9 @@ func (g *Gateway) ways(w Wanted) (out []Way, err error) {
 	}
 	want, pods := waysOf(w), w.pods()
 	for _, r := range want.rules {
+		if !r.From().IsValid() { // of probes
+			continue
+		}
 		one := Way{From: r.From(), Priority: r.Priority, Table: r.Table, Ours: true}
 		one.Missing = !slices.ContainsFunc(all, func(h rtnl.Rule) bool { return h.Protocol == rtnl.ProtoPods && sameRule(h, r) })
 		one.Subnet = subnetOf(pods, r.From())
@@ -81,11 +119,13 @@ func (g *Gateway) ways(w Wanted) (out []Way, err error) {
 	}
 	for _, r := range all {
 		from := r.From()
-		if r.Protocol == rtnl.ProtoPods || !from.IsValid() {
+		if r.Protocol == rtnl.ProtoPods || !from.IsValid() || r.Mark() != 0 || r.Table == unix.RT_TABLE_MAIN {
 			continue
 		}
-		if s := subnetOf(pods, from); s != "" && r.Table != unix.RT_TABLE_MAIN {
-			out = append(out, Way{Subnet: s, From: from, Priority: r.Priority, Table: r.Table})
+		for _, s := range pods { // a part of one, or several as a whole
+			if slices.ContainsFunc(s.CIDRs, from.Overlaps) {
+				out = append(out, Way{Subnet: s.Name, From: from, Priority: r.Priority, Table: r.Table})
+			}
 		}
 	}
 	return out, nil

@@ -91,7 +91,7 @@ func (w gate) has6() bool {
 
 // filtered is what the packet filter's rules follow from.
 func (w Wanted) filtered() rules.Input {
-	in := rules.Input{Services: w.Services, Own: w.Own, Clamp: w.Clamp}
+	in := rules.Input{Services: w.Services, Own: w.Own, Clamp: w.Clamp, Probes: w.Probes}
 	for _, s := range w.pods() {
 		in.Subnets = append(in.Subnets, w.Join.ruled(s))
 	}
@@ -103,7 +103,7 @@ func (w Wanted) filtered() rules.Input {
 
 // ruled is what rules are to know of a Subnet. Without OVN all leave by their own node.
 func (j *Join) ruled(s core.Subnet) rules.Subnet {
-	out := rules.Subnet{Name: s.Name, CIDRs: s.CIDRs, NAT: s.NATOutgoing, Rules: s.NATRules}
+	out := rules.Subnet{Name: s.Name, UID: s.UID, CIDRs: s.CIDRs, NAT: s.NATOutgoing, Rules: s.NATRules}
 	if j == nil {
 		return out
 	}

@@ -1,4 +1,4 @@
-// Package ipset keeps sets of networks in the kernel, which rules of iptables match
+// Package ipset keeps sets of networks and of addresses in the kernel, which rules of iptables match
 // addresses with (ipset(8)): idempotent verbs over netlink, without a process. It
 // knows networks and names, and nothing of who matches what.
 package ipset
@@ -29,15 +29,26 @@ type Set struct {
 	Name     string
 	V6       bool
 	Counters bool // of packets and bytes, for each member
+	Hosts    bool // it holds single addresses alone
 	Members  []netip.Prefix
 }
 
-// kind is the type of all sets of ours. Of its revisions one is named that kernels have
-// since 3.19: programs that print a set leave out what its revision has not.
+// Types of our sets. Of the revisions of each one is named that kernels have since
+// 3.19: programs that print a set leave out what its revision has not.
 const (
-	kind     = "hash:net"
-	revision = 6
+	kindNets      = "hash:net"
+	revisionNets  = 6
+	kindHosts     = "hash:ip"
+	revisionHosts = 4
 )
+
+// kind is the set's type, and the revision of that.
+func (s Set) kind() (name string, revision uint8) {
+	if s.Hosts {
+		return kindHosts, revisionHosts
+	}
+	return kindNets, revisionNets
+}
 
 // State is a set as the kernel has it. One of another type has no Members that
 // are of use.
@@ -75,7 +86,7 @@ func (t *Table) Read() (map[string]State, error) {
 				s = State{
 					Type: p.TypeName, Used: p.References > 0,
 					Set: Set{
-						Name: p.SetName, V6: p.Family == unix.AF_INET6, Counters: p.CadtFlags&nl.IPSET_FLAG_WITH_COUNTERS != 0,
+						Name: p.SetName, V6: p.Family == unix.AF_INET6, Counters: p.CadtFlags&nl.IPSET_FLAG_WITH_COUNTERS != 0, Hosts: p.TypeName == kindHosts,
 					},
 				}
 			}
@@ -134,6 +145,7 @@ func (s Set) Lacks(have State) (missing, extra []netip.Prefix) {
 
 // Fits tells whether the kernel's set is of s's form, whatever it holds.
 func (s Set) Fits(have State) bool {
+	kind, _ := s.kind()
 	return have.Type == kind && have.V6 == s.V6 && have.Counters == s.Counters
 }
 
@@ -188,6 +200,7 @@ func fill(h *netlink.Handle, s Set, have State) error {
 		if s.V6 {
 			family = unix.AF_INET6
 		}
+		kind, revision := s.kind()
 		err := h.IpsetCreate(s.Name, kind, netlink.IpsetCreateOptions{Revision: revision, Family: family, Counters: s.Counters, MaxElements: MaxMembers})
 		if err != nil {
 			return err

@@ -54,6 +54,8 @@ func TestSets(t *testing.T) {
 	for _, s := range []ipset.Set{
 		{Name: "flt4", Members: prefixes("10.16.0.0/16", "10.17.0.0/16", "192.0.2.1/32", "0.0.0.0/1")},
 		{Name: "flt6", V6: true, Members: prefixes("fd00:10:16::/112", "2001:db8::1/128")},
+		{Name: "flth", Hosts: true, Members: prefixes("10.16.0.5/32", "192.0.2.1/32")},
+		{Name: "flth6", V6: true, Hosts: true, Members: prefixes("fd00:10:16::5/128")},
 		{Name: "fltc", Counters: true, Members: prefixes("10.16.0.0/16")},
 	} {
 		for what, before := range map[string]string{
@@ -137,7 +139,7 @@ func TestWatch(t *testing.T) {
 			default:
 			}
 			return name == "flt"
-		}, func() { lost <- struct{}{} })
+		}, func(string) { lost <- struct{}{} })
 	}()
 	look := func() { // one that begins after now
 		for range 3 {

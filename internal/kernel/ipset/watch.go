@@ -15,11 +15,11 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 )
 
-// Watch calls lost when a set of those that own tells went, or holds fewer members than
-// when it was looked at last, until ctx ends; and when a look fails, once until one does
-// not: whoever looks then sees why. The kernel has no news of sets: each look asks for
-// their headers, in one exchange over netlink.
-func Watch(ctx context.Context, ns *netns.Handle, every time.Duration, own func(name string) bool, lost func()) error {
+// Watch calls lost for each set of those that own tells which went, or holds fewer members
+// than when it was looked at last, until ctx ends; and without a name when a look fails,
+// once until one does not: whoever looks then sees why. The kernel has no news of sets:
+// each look asks for their headers, in one exchange over netlink.
+func Watch(ctx context.Context, ns *netns.Handle, every time.Duration, own func(name string) bool, lost func(name string)) error {
 	cfg := &netlink.Config{}
 	if ns != nil {
 		cfg.NetNS = ns.Fd()
@@ -49,17 +49,19 @@ func Watch(ctx context.Context, ns *netns.Handle, every time.Duration, own func(
 }
 
 // watch compares what looks give until ctx ends.
-func watch(ctx context.Context, every time.Duration, lost func(), look func() (map[string]uint32, error)) {
+func watch(ctx context.Context, every time.Duration, lost func(name string), look func() (map[string]uint32, error)) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	var last map[string]uint32
 	for failing := false; ; {
 		now, err := look()
-		switch {
-		case err == nil && fewer(last, now), err != nil && !failing:
-			lost()
+		if err != nil && !failing {
+			lost("")
 		}
 		if failing = err != nil; !failing {
+			for _, name := range fewer(last, now) {
+				lost(name)
+			}
 			last = now
 		}
 		select {
@@ -70,14 +72,14 @@ func watch(ctx context.Context, every time.Duration, lost func(), look func() (m
 	}
 }
 
-// fewer tells that a set went, or members of one.
-func fewer(last, now map[string]uint32) bool {
+// fewer are the sets that went, or lost members.
+func fewer(last, now map[string]uint32) (out []string) {
 	for name, n := range last {
 		if have, there := now[name]; !there || have < n {
-			return true
+			out = append(out, name)
 		}
 	}
-	return false
+	return out
 }
 
 // flagHeaders has the kernel leave members out (IPSET_FLAG_LIST_HEADER).

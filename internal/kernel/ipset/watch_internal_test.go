@@ -14,9 +14,10 @@ import (
 func TestWatchGoesOn(t *testing.T) {
 	t.Parallel()
 	ctx, stop := context.WithCancel(t.Context())
-	var told []int // the looks after which somebody was told
+	var told []int     // the looks after which somebody was told ...
+	var names []string // ... and of which sets
 	looks, away := 0, errors.New("no descriptor")
-	watch(ctx, time.Millisecond, func() { told = append(told, looks) }, func() (map[string]uint32, error) {
+	watch(ctx, time.Millisecond, func(name string) { told, names = append(told, looks), append(names, name) }, func() (map[string]uint32, error) {
 		looks++
 		switch looks {
 		case 1, 2:
@@ -30,4 +31,5 @@ func TestWatchGoesOn(t *testing.T) {
 		return map[string]uint32{"ovn40subnets": 1}, nil
 	})
 	require.Equal(t, []int{3, 5}, told)
+	require.Equal(t, []string{"", "ovn40subnets"}, names)
 }

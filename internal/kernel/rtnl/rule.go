@@ -2,8 +2,10 @@ package rtnl
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -42,10 +44,37 @@ func RuleFrom(src netip.Prefix, priority, table, protocol int) Rule {
 	}
 }
 
+// RuleMark is the rule that packets with a mark look into a table.
+func RuleMark(v6 bool, mark uint32, priority, table, protocol int) Rule {
+	fam := uint8(unix.AF_INET)
+	if v6 {
+		fam = unix.AF_INET6
+	}
+	number := func(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
+	return Rule{
+		Family: int(fam), Priority: priority, Protocol: protocol, Table: table,
+		Header: (&nl.RtMsg{RtMsg: unix.RtMsg{Family: fam, Type: unix.FR_ACT_TO_TBL}}).Serialize(),
+		Rest:   []RuleAttr{{unix.FRA_FWMARK, number(mark)}, {unix.FRA_FWMASK, number(math.MaxUint32)}},
+	}
+}
+
+// Mark is that of the packets which the rule is for; 0 for all.
+func (r Rule) Mark() uint32 {
+	for _, a := range r.Rest {
+		if a.Kind == unix.FRA_FWMARK && len(a.Data) == 4 {
+			return binary.NativeEndian.Uint32(a.Data)
+		}
+	}
+	return 0
+}
+
 // From are the addresses whose packets the rule is for; invalid for all.
 func (r Rule) From() netip.Prefix {
 	for _, a := range r.Rest {
-		if ip, ok := netip.AddrFromSlice(a.Data); ok && a.Kind == unix.FRA_SRC {
+		if a.Kind != unix.FRA_SRC {
+			continue
+		}
+		if ip, ok := netip.AddrFromSlice(a.Data); ok {
 			return netip.PrefixFrom(ip, int(nl.DeserializeRtMsg(r.Header).Src_len))
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/fairlead/fairlead/internal/lib/hint"
 	"github.com/fairlead/fairlead/internal/ops/client"
 	"github.com/fairlead/fairlead/internal/ops/client/view"
+	"github.com/fairlead/fairlead/internal/source/cluster/query"
+	"github.com/fairlead/fairlead/internal/source/declare"
 )
 
 // Help is of the command.
@@ -62,6 +64,7 @@ func (f *Facts) subnets(ctx context.Context, o client.Origin) error {
 		return err
 	}
 	f.Place(all.Items)
+	f.external(ctx, o)
 	for _, i := range f.Interfaces() {
 		if _, known := f.About[i.Subnet]; known || i.Subnet == "" {
 			continue
@@ -81,6 +84,27 @@ func (f *Facts) subnets(ctx context.Context, o client.Origin) error {
 		}
 	}
 	return nil
+}
+
+// external reads the external gateway of the default Vpc, where the pod asks for an address
+// there.
+func (f *Facts) external(ctx context.Context, o client.Origin) {
+	if f.outside() == "" {
+		return
+	}
+	m, err := o.API.Get(ctx, query.ConfigMaps, declare.ConfigNamespace, declare.ConfigExternal)
+	if err != nil && !errors.Is(err, core.ErrNotFound) {
+		f.Unknown = append(f.Unknown, "ConfigMap "+declare.ConfigExternal+": "+err.Error())
+		return
+	}
+	data := map[string]string{}
+	for key, value := range m.Data {
+		data[key] = fmt.Sprint(value)
+	}
+	gw, faults := declare.ReadExternal(data)
+	if gw != nil && len(faults) == 0 {
+		f.External = gw
+	}
 }
 
 // Node tells of a node what the Kubernetes API knows, and of this one what its agent does;

@@ -21,6 +21,8 @@ type Facts struct {
 	Here  *agent.Outward                // nil: no agent of the pod's node answers here
 	About map[string]agent.SubnetDetail // as the Kubernetes API tells; nil: it is not asked
 	Nodes map[string][]netip.Addr       // InternalIPs of nodes that pods leave by
+	// External is the external gateway of the default Vpc, nil for none that is in force.
+	External *declare.External
 	// Unknown is what could not be asked, and why.
 	Unknown []string
 }
@@ -110,6 +112,7 @@ func (e *explaining) leaving(i agent.Interface, ip netip.Addr) agent.Leaving {
 	switch {
 	case known && about.Vpc != "" && about.Vpc != v1.DefaultVpc:
 		l.step("Subnet %s is in Vpc %s: no node leads it out, its router's routes say where packets go", i.Subnet, about.Vpc)
+		l.probed()
 		return l.Leaving
 	case known && about.Physical:
 		l.step("Subnet %s is on a VLAN: packets go to its physical gateway (%s), by the NIC of its provider network", i.Subnet, cmp.Or(texts(i.Gateways), "none is named"))
@@ -121,11 +124,26 @@ func (e *explaining) leaving(i agent.Interface, ip netip.Addr) agent.Leaving {
 		l.step("no node leads Subnet %s out: packets go to the gateway of its own network (%s)", i.Subnet, cmp.Or(texts(i.Gateways), "none is named"))
 		return l.Leaving
 	}
+	if l.external() {
+		return l.Leaving
+	}
 	l.nodes(about, known)
 	l.translated(about, known)
 	l.egress(about)
 	l.rules()
 	return l.Leaving
+}
+
+// probed tells how the node itself reaches the address, to which it has no route.
+func (l *leaving) probed() {
+	if l.Here == nil {
+		return
+	}
+	for _, p := range l.Here.Probes {
+		if p.To.Addr() == l.Address && p.Pod == l.Pod.Namespace+"/"+l.Pod.Name {
+			l.step("kubelet's probes of port %d: %s", p.To.Port(), cmp.Or(p.Why, map[bool]string{true: "the node leads them to the pod by its proxy", false: "refused, the pod does not listen"}[p.Open]))
+		}
+	}
 }
 
 // served is what this node's agent says of a Subnet.
@@ -162,6 +180,7 @@ func (l *leaving) step(format string, args ...any) {
 
 // nodes says by which nodes the packet leaves.
 func (l *leaving) nodes(about agent.SubnetDetail, known bool) {
+	said := l.Steps
 	if l.own != nil {
 		l.step("it comes to node %s by %s", l.Pod.Node, l.own.Device)
 	}
@@ -169,14 +188,14 @@ func (l *leaving) nodes(about agent.SubnetDetail, known bool) {
 	case !known:
 		l.Leaving.By, l.GatewayType = []string{l.Pod.Node}, agent.Distributed
 		if l.own != nil && l.own.GatewayType == v1.GatewayCentralized {
-			l.Leaving.By, l.GatewayType, l.Steps = nil, v1.GatewayCentralized, nil
+			l.Leaving.By, l.GatewayType, l.Steps = nil, v1.GatewayCentralized, said
 			l.step("Subnet %s is centralized: OVN leads the packet to its gateway node, which the Kubernetes API tells (--kubeconfig)", l.Subnet)
 		}
 		return
 	case about.GatewayType != v1.GatewayCentralized:
 		l.step("Subnet %s is distributed: it leaves by the pod's own node %s", l.Subnet, l.Pod.Node)
 	default:
-		l.Steps = nil // OVN has it go to another node at once
+		l.Steps = said // OVN has it go to another node at once
 		l.step("Subnet %s is centralized (gatewayNode %q): OVN leads the packet by a tunnel to %s", l.Subnet, about.GatewayNode, cmp.Or(strings.Join(l.Facts.By(about), " or "), "its gateway nodes, which its status does not name: with enableEcmp all good ones, else none is good (condition GatewayReady)"))
 	}
 	l.GatewayType, l.Leaving.By = about.GatewayType, l.Facts.By(about)

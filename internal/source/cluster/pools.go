@@ -50,7 +50,7 @@ func readSubnet(o metav1.Object) subnet {
 		s.Subnet, s.faults = declare.ReadSubnet(o.GetName(), spec)
 		s.needs = declare.NeedsOVN(spec)
 	}
-	s.Name = o.GetName()
+	s.Name, s.UID = o.GetName(), s.uid
 	s.faults = append(s.faults, declare.ReadNotes(&s.Subnet.Subnet, o.GetAnnotations())...)
 	return s
 }

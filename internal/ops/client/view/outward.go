@@ -48,6 +48,9 @@ func (p *page) outward(n agent.Outward) {
 			p.more(8, r.Does)
 		}
 	}
+	for _, one := range n.Probes {
+		p.line("  probes of %s at %s: %s", one.Pod, one.To, cmp.Or(one.Why, map[bool]string{true: "led to the pod", false: "refused, the pod does not listen"}[one.Open]))
+	}
 	p.faults(n.Faults)
 	for _, r := range n.Repairs {
 		p.line("  put right %d times, last %s: %s: %s", r.Times, r.When.UTC().Format("2006-01-02T15:04:05Z"), r.What, r.Found)

@@ -1,4 +1,4 @@
-package agent
+package packetfilter
 
 import (
 	"log/slog"
@@ -13,31 +13,31 @@ import (
 // lastGone bounds what may have gone a moment before an agent was killed.
 const lastGone = 1 << 10
 
-// forgetter is a core.Notices before another: it has the kernel forget the
+// Forgetter is a core.Notices before another: it has the kernel forget the
 // connections of pods that are gone. An address that is given again before they
 // are forgotten waits for that.
-type forgetter struct {
-	next core.Notices // may be nil
-	of   *hostport.Table
-	log  *slog.Logger
+type Forgetter struct {
+	Next core.Notices // may be nil
+	Of   *hostport.Table
+	Log  *slog.Logger
 }
 
 // Attached implements core.Notices.
-func (f *forgetter) Attached(r core.Record) {
-	if slices.ContainsFunc(r.Specs, func(s core.Spec) bool { return f.of.Forgetting(s.Addresses()) }) {
-		if err := f.of.Flush(); err != nil {
-			f.log.Warn("conntrack entries of the pod that had the address before not deleted: they may lead to this one",
+func (f *Forgetter) Attached(r core.Record) {
+	if slices.ContainsFunc(r.Specs, func(s core.Spec) bool { return f.Of.Forgetting(s.Addresses()) }) {
+		if err := f.Of.Flush(); err != nil {
+			f.Log.Warn("conntrack entries of the pod that had the address before not deleted: they may lead to this one",
 				"container", r.Key.Container, "err", err)
 		}
 	}
-	if f.next != nil {
-		f.next.Attached(r)
+	if f.Next != nil {
+		f.Next.Attached(r)
 	}
 }
 
 // Detached implements core.Notices. Only addresses that we gave are ours to
 // tell of.
-func (f *forgetter) Detached(r core.Record) {
+func (f *Forgetter) Detached(r core.Record) {
 	var gone []netip.Addr
 	for _, s := range r.Specs {
 		if s.Kind() != core.KindNIC {
@@ -47,15 +47,15 @@ func (f *forgetter) Detached(r core.Record) {
 			gone = append(gone, a.Addr())
 		}
 	}
-	f.of.Forget(gone)
-	if f.next != nil {
-		f.next.Detached(r)
+	f.Of.Forget(gone)
+	if f.Next != nil {
+		f.Next.Detached(r)
 	}
 }
 
-// recall adds what an agent before this one may not have come to: the last
+// Recall adds what an agent before this one may not have come to: the last
 // addresses that were released, but for those that are in use.
-func (f *forgetter) recall(released []core.Released, records []core.Record) {
+func (f *Forgetter) Recall(released []core.Released, records []core.Record) {
 	held := map[netip.Addr]bool{}
 	for _, l := range record.Held(records) {
 		for _, a := range l.IPs {
@@ -70,12 +70,12 @@ func (f *forgetter) recall(released []core.Released, records []core.Record) {
 			}
 		}
 	}
-	f.of.Forget(gone)
+	f.Of.Forget(gone)
 }
 
 // Failed implements core.Notices.
-func (f *forgetter) Failed(a core.Attempt) {
-	if f.next != nil {
-		f.next.Failed(a)
+func (f *Forgetter) Failed(a core.Attempt) {
+	if f.Next != nil {
+		f.Next.Failed(a)
 	}
 }

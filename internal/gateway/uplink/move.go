@@ -24,6 +24,7 @@ type mover struct {
 	c      *rtnl.Conn
 	trunks []int // nil leaves the NIC's port as it is, if it is there
 	above  []string
+	makes  bool // the NIC, if it was made and is gone
 	// fell: the bridge's device was down, and the kernel has dropped its routes and its
 	// IPv6 addresses.
 	fell bool
@@ -44,7 +45,7 @@ type mover struct {
 func (m *mover) forth(ctx context.Context, u *core.Uplink) (Status, error) {
 	ctx, stop := context.WithTimeout(ctx, m.cfg.Limit)
 	defer stop()
-	nic, err := m.nic(u)
+	nic, err := m.nic(ctx, u)
 	if err != nil {
 		return Status{}, err
 	}
@@ -103,8 +104,11 @@ func (m *mover) led(ctx context.Context, u core.Uplink, nic rtnl.Link) error {
 }
 
 // nic is the transfer's NIC, up, under the name that its port has.
-func (m *mover) nic(u *core.Uplink) (rtnl.Link, error) {
+func (m *mover) nic(ctx context.Context, u *core.Uplink) (rtnl.Link, error) {
 	nic, err := find(m.c, *u)
+	if errors.Is(err, core.ErrNotFound) && m.makes && u.Below != "" {
+		nic, err = m.makeVLAN(ctx, *u)
+	}
 	if err != nil {
 		return nic, err
 	}
@@ -383,6 +387,9 @@ func (t *Transfers) back(ctx context.Context, c *rtnl.Conn, u core.Uplink) error
 		if err := t.cfg.Journal.Move(ctx, now); err != nil { // a full disk: it is repeated as a whole then
 			t.cfg.Log.Warn("return of a NIC not recorded", "network", u.Network, "err", err)
 		}
+	}
+	if u.Below != "" {
+		return t.unmake(ctx, c, u)
 	}
 	nic, err := find(c, u)
 	if err != nil {

@@ -149,7 +149,7 @@ func (l *Link) setInfo(info []byte) {
 			data = v
 		}
 	})
-	if l.Kind != "vlan" {
+	if l.Kind != KindVLAN {
 		return
 	}
 	_ = attrs(data, func(k uint16, v []byte) {

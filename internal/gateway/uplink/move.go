@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/gateway/manager"
+	"github.com/fairlead/fairlead/internal/kernel/neigh"
 	"github.com/fairlead/fairlead/internal/kernel/nft"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/lib/fail"
@@ -372,7 +373,7 @@ func (t *Transfers) announce(link string, mac core.MAC, inv Inventory) {
 	for _, a := range inv.Addrs {
 		list = append(list, a.Prefix)
 	}
-	if err := rtnl.Announce(t.cfg.Host, link, mac, list); err != nil {
+	if err := neigh.Announce(t.cfg.Host, link, mac, list); err != nil {
 		t.cfg.Log.Debug("addresses not announced", "link", link, "err", err)
 	}
 }

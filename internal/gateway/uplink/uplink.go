@@ -214,7 +214,7 @@ func (t *Transfers) consider(ctx context.Context, c *rtnl.Conn, u *core.Uplink, 
 	if i := slices.IndexFunc(links, func(l rtnl.Link) bool { return l.Name == u.Port }); i >= 0 && made(nic) {
 		port = links[i] // names are exchanged already
 	}
-	if err := errors.Join(alone(nic, links), vlan(u, port, links, makes)); err != nil {
+	if err := errors.Join(alone(nic, links), steady(nic, links), vlan(u, port, links, makes)); err != nil {
 		return Inventory{}, err
 	}
 	inv, err := take(c, nic)
@@ -252,6 +252,18 @@ func alone(nic rtnl.Link, links []rtnl.Link) error {
 			return fmt.Errorf("%s is a member of %s (%s): give that: %w", nic.Name, l.Name, l.Kind, core.ErrExists)
 		case l.Lower == nic.Index && l.Index != nic.Index && l.VLAN == 0:
 			return fmt.Errorf("%s (%s) lies above %s: of such links VLANs alone go on to work: %w", l.Name, l.Kind, nic.Name, core.ErrExists)
+		}
+	}
+	return nil
+}
+
+// steady is nil where all neighbours know a NIC by its own MAC. A bond in mode balance-alb
+// tells some of them another member's, and takes what they send to that for the bond's own
+// only on a bridge of the kernel's (bond_handle_frame).
+func steady(nic rtnl.Link, links []rtnl.Link) error {
+	for _, l := range links {
+		if (l.Index == nic.Index || l.Index == nic.Lower) && l.Kind == rtnl.KindBond && l.BondMode == rtnl.BondALB {
+			return fmt.Errorf("bond %s has mode balance-alb, which tells some neighbours other members' MACs: what they send would not reach the bridge", l.Name)
 		}
 	}
 	return nil

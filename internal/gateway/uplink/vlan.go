@@ -51,7 +51,7 @@ func foresee(c *rtnl.Conn, w Want) (u core.Uplink, err error) {
 			return u, fmt.Errorf("%s is a member of %s (%s): name a VLAN of that: %w", below, l.Name, l.Kind, core.ErrExists)
 		}
 	}
-	return core.Uplink{MAC: parent.MAC, VLAN: id, Below: below}, nil
+	return core.Uplink{MAC: parent.MAC, VLAN: id, Below: below}, steady(parent, links)
 }
 
 // lower is the link above which a VLAN link is to be made; it must be up for that.

@@ -10,8 +10,12 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 )
 
-// KindVLAN is the Kind of a VLAN link (802.1Q).
-const KindVLAN = "vlan"
+// Kinds of a VLAN link (802.1Q) and of a bond, and the bond's mode balance-alb.
+const (
+	KindVLAN = "vlan"
+	KindBond = "bond"
+	BondALB  = 6
+)
 
 // VLAN is a VLAN link to be made.
 type VLAN struct {

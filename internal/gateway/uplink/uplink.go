@@ -166,18 +166,25 @@ func (t *Transfers) give(ctx context.Context, w Want) (Status, error) {
 // fits tells that a transfer is the one that is wanted.
 func fits(u core.Uplink, w Want) bool { return u.NIC == w.NIC && (u.Port != u.NIC) == w.Exchanged }
 
+// named is the link that a network names; missing: there is none, and it may be made.
+func named(c *rtnl.Conn, w Want) (nic rtnl.Link, missing bool, err error) {
+	nic, err = c.LinkByName(w.NIC)
+	switch {
+	case errors.Is(err, core.ErrNotFound) && w.Make:
+		return nic, true, nil
+	case errors.Is(err, core.ErrNotFound):
+		return nic, false, fmt.Errorf("this node has no link %s: %w", w.NIC, core.ErrNotFound)
+	case err == nil && made(nic) && !w.Exchanged: // where names are exchanged, and the journal was lost, it is the bridge
+		return nic, false, fmt.Errorf("%s is a device of Open vSwitch, or a tap: %w", w.NIC, core.ErrExists)
+	}
+	return nic, false, err
+}
+
 // begin records a transfer that nothing speaks against.
 func (t *Transfers) begin(ctx context.Context, c *rtnl.Conn, w Want) (core.Uplink, error) {
-	nic, err := c.LinkByName(w.NIC)
-	missing := errors.Is(err, core.ErrNotFound)
-	if missing && !w.Make {
-		return core.Uplink{}, fmt.Errorf("this node has no link %s: %w", w.NIC, core.ErrNotFound)
-	}
-	if err != nil && !missing {
+	nic, missing, err := named(c, w)
+	if err != nil {
 		return core.Uplink{}, err
-	}
-	if made(nic) && !w.Exchanged { // where names are exchanged, and the journal was lost, it is the bridge
-		return core.Uplink{}, fmt.Errorf("%s is a device of Open vSwitch, or a tap: %w", w.NIC, core.ErrExists)
 	}
 	u := core.Uplink{MAC: nic.MAC, Permanent: nic.Permanent, Bus: nic.Bus}
 	if missing {
@@ -390,14 +397,12 @@ func find(c *rtnl.Conn, u core.Uplink) (rtnl.Link, error) {
 	if err != nil {
 		return rtnl.Link{}, err
 	}
-	// A virtual NIC has nothing but its name: a veth that was made anew has another MAC.
-	virtual := u.Bus == "" && len(u.Permanent) == 0 && u.VLAN == 0
 	for _, fits := range []func(rtnl.Link) bool{
 		func(l rtnl.Link) bool { return l.Name == u.Port && is(u, l) },
 		func(l rtnl.Link) bool { return l.Name == u.NIC && is(u, l) },
 		func(l rtnl.Link) bool { return l.Lower == 0 && !member(l, links) && is(u, l) },
-		func(l rtnl.Link) bool { return l.Name == u.Port && virtual },
-		func(l rtnl.Link) bool { return l.Name == u.NIC && virtual },
+		func(l rtnl.Link) bool { return l.Name == u.Port && virtual(u) },
+		func(l rtnl.Link) bool { return l.Name == u.NIC && virtual(u) },
 	} {
 		if i := slices.IndexFunc(links, func(l rtnl.Link) bool { return !made(l) && fits(l) }); i >= 0 {
 			return links[i], nil
@@ -405,6 +410,9 @@ func find(c *rtnl.Conn, u core.Uplink) (rtnl.Link, error) {
 	}
 	return rtnl.Link{}, fmt.Errorf("no link has the name %s or its hardware address %s: %w", u.NIC, hardware(u), core.ErrNotFound)
 }
+
+// virtual tells a NIC that has nothing but its name: a veth that was made anew has another MAC.
+func virtual(u core.Uplink) bool { return u.Bus == "" && len(u.Permanent) == 0 && u.VLAN == 0 }
 
 // member tells that a link is a part of another one, which has its MAC too.
 func member(l rtnl.Link, links []rtnl.Link) bool {

@@ -84,7 +84,7 @@ cluster: setup-cluster root $(KUBE)/kube $(KUBE)/containerd $(KUBE)/pause testbi
 
 .PHONY: test
 test: PGO = off
-test: setup-test root build testbin floor kube critest ## set up, then all tests in four parts (root: they make network namespaces)
+test: setup-test root build testbin floor kube critest networkmanager ## set up, then all tests in four parts (root: they make network namespaces)
 	@scripts/parts \
 		bench '$(GO) -C bench test ./...' \
 		chart '$(GO) -C test/chart test ./...' \
@@ -99,7 +99,7 @@ RACE_PACKAGES ?= $(shell $(GO) list ./internal/... ./cmd/... | grep -v -e /inter
 # those of other programs, one after the other.
 RACE_SKIP ?= OverDocker|^(TestSameAsKubelet|TestSameVerdict|TestNothingIsGivenUnasked)$$
 .PHONY: race
-race: setup-race root testbin kube ## the packages' own tests with the race detector (the one target that needs a C compiler)
+race: setup-race root testbin kube networkmanager ## the packages' own tests with the race detector (the one target that needs a C compiler)
 	@FAIRLEAD_BIN=$(FAILPOINT) CGO_ENABLED=1 $(GO) test -race $(TEST_FLAGS) -skip '$(RACE_SKIP)' -timeout $(TEST_TIMEOUT) $(RACE_PACKAGES)
 
 # Before the other tests, not beside them: the VM computes what it runs.
@@ -108,7 +108,7 @@ vm: setup-vm root testbin ## the tests that need a kernel with Open vSwitch, pol
 	@FAIRLEAD_BIN=$(FAILPOINT) $(GO) test -tags vm -count=1 -timeout $(TEST_TIMEOUT) ./test/vm
 
 .PHONY: soak
-soak: setup-soak root build testbin kube critest suites $(PEERS)/kube-ovn ## the tests with full counts, then every fuzz target for FUZZTIME
+soak: setup-soak root build testbin kube critest networkmanager suites $(PEERS)/kube-ovn ## the tests with full counts, then every fuzz target for FUZZTIME
 	@FAIRLEAD_SOAK=1 FAIRLEAD_BIN=$(FAILPOINT) $(GO) test $(TEST_FLAGS) -timeout $(SOAK_TIMEOUT) $(TEST_PACKAGES)
 	@scripts/fuzz $(FUZZTIME) $(TEST_PACKAGES)
 
@@ -189,6 +189,14 @@ $(CRITEST)/critest: test/cri/go.mod test/cri/go.sum
 $(CRITEST)/server: test/cri/server/main.go
 	@mkdir -p $(CRITEST)
 	@$(GO) -C test/cri build -trimpath -ldflags '-s -w' -o $@ ./server
+
+# Unpacked, never installed: it would manage the machine's NICs from the next boot on.
+.PHONY: networkmanager
+networkmanager: $(CACHE)/nm/.unpacked
+
+$(CACHE)/nm/.unpacked: scripts/nm
+	@scripts/nm $(@D)
+	@touch $@
 
 # Peers that must be built, each from a module of its own.
 MULTUS := gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd

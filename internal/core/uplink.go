@@ -12,6 +12,11 @@ type Uplink struct {
 	MAC       MAC    `json:"mac"`
 	Permanent MAC    `json:"permanent,omitempty"`
 	Bus       string `json:"bus,omitempty"`
+	// VLAN is the id of a NIC that is a VLAN link, by which and its name alone it is found: its
+	// MAC is that of the link below. Below is that link's name if the NIC was made for the
+	// network: it goes with it.
+	VLAN  int    `json:"vlan,omitempty"`
+	Below string `json:"below,omitempty"`
 	// Port is the link's name on the bridge, another one where both change names.
 	Port  string      `json:"port"`
 	Phase UplinkPhase `json:"phase"`

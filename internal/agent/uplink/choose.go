@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/gateway/uplink"
 	"github.com/fairlead/fairlead/internal/source/declare"
 )
 
@@ -35,21 +36,20 @@ type choice struct {
 	exchanged bool
 	trunks    []int
 	above     []string // VLAN links that must be there
+	makes     bool     // the NIC, where it is a VLAN link that is not there
 	err       error    // why it can be given nothing; what it has stays, if it has a NIC
 }
 
-// choose is what each network has on the node. A network that asks for something that is
-// not done here gets nothing, with the reason.
+// choose is what each network has on the node.
 func choose(node string, u declare.Underlay) (out []choice) {
 	for _, p := range u.Networks {
-		c := choice{network: p.Name, exchanged: p.Spec.ExchangeLinkName, trunks: u.Trunks(p.Name), above: p.Spec.VlanInterfaces}
+		c := choice{network: p.Name, exchanged: p.Spec.ExchangeLinkName, trunks: u.Trunks(p.Name), above: p.Spec.VlanInterfaces, makes: p.Spec.AutoCreateVlan}
 		leftOut, err := excluded(node, p, u)
 		switch {
 		case err != nil:
 			c.nic, c.err = interfaceOf(node, p, u), err
 		case !leftOut:
-			c.nic, c.err = interfaceOf(node, p, u), unserved(p)
-			if c.nic == "" {
+			if c.nic = interfaceOf(node, p, u); c.nic == "" {
 				c.err = fmt.Errorf("no interface is named for node %s (spec.defaultInterface, spec.customInterfaces)", node)
 			}
 		}
@@ -95,10 +95,17 @@ func interfaceOf(node string, p v1.ProviderNetwork, u declare.Underlay) string {
 	return p.Spec.DefaultInterface
 }
 
-// unserved is why a network cannot be carried out as it is written.
-func unserved(p v1.ProviderNetwork) error {
-	if p.Spec.AutoCreateVlan {
-		return fmt.Errorf("spec.autoCreateVlanSubinterfaces is not carried out")
+// contested is why a network that has no NIC yet cannot have the VLAN link that would be made
+// for it: its VLAN is pods' of the network that has the link below.
+func contested(c choice, list []choice) error {
+	below, id, err := uplink.VLANName(c.nic)
+	if !c.makes || err != nil {
+		return nil //nolint:nilerr // a NIC that is there may have any name
+	}
+	for _, o := range list {
+		if o.nic == below && slices.Contains(o.trunks, id) {
+			return fmt.Errorf("VLAN %d of %s is pods' of provider network %s: %s is not made", id, below, o.network, c.nic)
+		}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package uplink
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -43,7 +44,7 @@ func TestChoose(t *testing.T) {
 		{"node3", own, map[string]string{key + "ready": "true"}, nil, ""},
 		{"node3", v1.ProviderNetworkSpec{}, nil, nil, " no interface is named for node node3 (spec.defaultInterface, spec.customInterfaces)"},
 		{"node3", vlans, nil, nil, "eth0"},
-		{"node3", made, nil, nil, "eth0 spec.autoCreateVlanSubinterfaces is not carried out"},
+		{"node3", made, nil, nil, "eth0"},
 	} {
 		got := choose(c.node, declare.Underlay{
 			Networks: []v1.ProviderNetwork{{ObjectMeta: metav1.ObjectMeta{Name: "net1"}, Spec: c.spec}}, Labels: c.labels, Notes: c.notes,
@@ -57,5 +58,19 @@ func TestChoose(t *testing.T) {
 		require.Equal(t, c.want, said, fmt.Sprintf("%+v", c))
 		require.Equal(t, []int{0, 5, 7}, got[0].trunks)
 		require.Equal(t, c.spec.VlanInterfaces, got[0].above)
+		require.Equal(t, c.spec.AutoCreateVlan, got[0].makes)
+	}
+}
+
+// TestContested: a VLAN that pods have on a NIC is not made a link above it for another network.
+func TestContested(t *testing.T) {
+	list := []choice{{network: "a", nic: "eth1", trunks: []int{0, 100}}, {network: "b", nic: "eth1.100", makes: true, trunks: []int{0}}, {network: "c", nic: "eth1.200", makes: true}, {network: "d", nic: "eth1.100"}}
+	for network, why := range map[string]string{"a": "", "b": "VLAN 100 of eth1 is pods' of provider network a: eth1.100 is not made", "c": "", "d": ""} {
+		c := list[slices.IndexFunc(list, func(c choice) bool { return c.network == network })]
+		if err := contested(c, list); why == "" {
+			require.NoError(t, err)
+		} else {
+			require.EqualError(t, err, why)
+		}
 	}
 }

@@ -174,7 +174,8 @@ func (k *Keeper) pass(ctx context.Context) error {
 	return errors.Join(append(errs, k.tell(ctx, u, say))...)
 }
 
-// order has networks come first that have their NIC already: of two that want one it stays.
+// order has networks come first that have their NIC already: of two that want one it stays,
+// and so does a VLAN of a NIC.
 func (k *Keeper) order(list []choice) (out []choice) {
 	has := map[string]bool{}
 	for _, u := range k.cfg.Transfers.All() {
@@ -182,9 +183,13 @@ func (k *Keeper) order(list []choice) (out []choice) {
 	}
 	for _, first := range []bool{true, false} {
 		for _, c := range list {
-			if has[c.network] == first {
-				out = append(out, c)
+			if has[c.network] != first {
+				continue
 			}
+			if !first && c.err == nil {
+				c.err = contested(c, list)
+			}
+			out = append(out, c)
 		}
 	}
 	return out
@@ -202,7 +207,7 @@ func (k *Keeper) serve(ctx context.Context, c choice, say facts) error {
 		say.notes[key+keyError] = c.err.Error()
 		return nil //nolint:nilerr // to try again changes nothing
 	}
-	st, err := k.cfg.Transfers.Take(ctx, uplink.Want{Network: c.network, NIC: c.nic, Trunks: c.trunks, Exchanged: c.exchanged, Above: c.above})
+	st, err := k.cfg.Transfers.Take(ctx, uplink.Want{Network: c.network, NIC: c.nic, Trunks: c.trunks, Exchanged: c.exchanged, Above: c.above, Make: c.makes})
 	k.outcome(c.network, err)
 	if err != nil {
 		say.notes[key+keyError] = core.Clip(err.Error(), messageLimit)

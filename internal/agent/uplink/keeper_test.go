@@ -60,12 +60,7 @@ func TestRefusedChangeTakesNothing(t *testing.T) {
 	pass()
 	require.Equal(t, map[string]string{"net1": "eth1"}, has.nics)
 
-	spec.AutoCreateVlan = true
-	pass()
-	require.Equal(t, map[string]string{"net1": "eth1"}, has.nics)
-	require.Contains(t, said["net1.provider-network.kubernetes.io/err_mesg"], "spec.autoCreateVlanSubinterfaces")
-
-	spec.AutoCreateVlan, spec.NodeSelector = false, &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
+	spec.NodeSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}}
 	pass()
 	require.Equal(t, map[string]string{"net1": "eth1"}, has.nics)
 	require.Contains(t, said["net1.provider-network.kubernetes.io/err_mesg"], "spec.nodeSelector")

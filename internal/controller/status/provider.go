@@ -51,9 +51,6 @@ func Provider(o *v1.ProviderNetwork, nodes []ProviderNode, vlans []*v1.Vlan) v1.
 		}
 	}
 	slices.Sort(s.Vlans)
-	if fields := UndoneProvider(o.Spec); len(fields) > 0 {
-		s.Conditions = append(s.Conditions, nodeCondition(o.Status.Conditions, "", Undone(o.Generation, fields)))
-	}
 	return s
 }
 
@@ -67,11 +64,4 @@ func nodeCondition(all []v1.NodeCondition, node string, c v1.Condition) v1.NodeC
 	}
 	dated, _ := Merge(have, []v1.Condition{c})
 	return v1.NodeCondition{Node: node, Condition: dated[0]}
-}
-
-// UndoneProvider are the fields of a ProviderNetwork that are set and that agents refuse.
-func UndoneProvider(s v1.ProviderNetworkSpec) []string {
-	return set([]field{
-		{"spec.autoCreateVlanSubinterfaces", s.AutoCreateVlan},
-	})
 }

@@ -13,7 +13,7 @@ import (
 // goes on to say since when.
 func TestProvider(t *testing.T) {
 	const key = "net1.provider-network.kubernetes.io/"
-	o := &v1.ProviderNetwork{ObjectMeta: metav1.ObjectMeta{Name: "net1", Generation: 3}, Spec: v1.ProviderNetworkSpec{ExcludeNodes: []string{"d"}, AutoCreateVlan: true}}
+	o := &v1.ProviderNetwork{ObjectMeta: metav1.ObjectMeta{Name: "net1", Generation: 3}, Spec: v1.ProviderNetworkSpec{ExcludeNodes: []string{"d"}}}
 	nodes := []ProviderNode{
 		{Name: "b", Notes: map[string]string{key + "err_mesg": "this node has no link eth1"}},
 		{Name: "a", Labels: map[string]string{key + "ready": "true"}},
@@ -35,7 +35,6 @@ func TestProvider(t *testing.T) {
 	require.Equal(t, map[string]string{
 		"a": "Ready True InitOVSBridgeSucceeded ", "b": "Ready False InitOVSBridgeFailed this node has no link eth1",
 		"c": "Ready Unknown InitOVSBridgePending the node's agent has not said anything of it",
-		"":  v1.ConditionNotImplemented + " True " + Fields + " spec.autoCreateVlanSubinterfaces",
 	}, said)
 	o.Status = s
 	require.Equal(t, s, Provider(o, nodes, vlans), "nothing is new")

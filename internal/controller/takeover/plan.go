@@ -110,7 +110,7 @@ func kinds() []kind {
 		{"SecurityGroup", query.KubeOVN("security-groups", false), reads(securityGroup)},
 		{"QoSPolicy", query.KubeOVN("qos-policies", false), whole(status.UndoneQoSPolicy)},
 		{"Vlan", query.KubeOVN("vlans", false), reads(func(string, v1.VlanSpec) []string { return nil })},
-		{"ProviderNetwork", query.KubeOVN("provider-networks", false), reads(func(_ string, s v1.ProviderNetworkSpec) []string { return status.UndoneProvider(s) })},
+		{"ProviderNetwork", query.KubeOVN("provider-networks", false), reads(func(string, v1.ProviderNetworkSpec) []string { return nil })},
 	}
 	for _, k := range v1.Later() {
 		out = append(out, kind{k.Kind, query.KubeOVN(k.Plural, k.Namespaced), whole(nobody)})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/kernel/neigh"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/qdisc"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
@@ -388,7 +389,7 @@ func (d *Driver) announce(s nic, mac core.MAC) {
 		return // and so is the interface
 	}
 	if err == nil {
-		err = rtnl.Announce(pod, s.Key.IfName, mac, s.Addrs)
+		err = neigh.Announce(pod, s.Key.IfName, mac, s.Addrs)
 		_ = pod.Close()
 	}
 	if err != nil && !errors.Is(err, core.ErrNotFound) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/gateway/manager"
+	"github.com/fairlead/fairlead/internal/kernel/neigh"
 	"github.com/fairlead/fairlead/internal/kernel/nft"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/lib/fail"
@@ -24,6 +25,7 @@ type mover struct {
 	c      *rtnl.Conn
 	trunks []int // nil leaves the NIC's port as it is, if it is there
 	above  []string
+	makes  bool // the NIC, if it was made and is gone
 	// fell: the bridge's device was down, and the kernel has dropped its routes and its
 	// IPv6 addresses.
 	fell bool
@@ -44,7 +46,7 @@ type mover struct {
 func (m *mover) forth(ctx context.Context, u *core.Uplink) (Status, error) {
 	ctx, stop := context.WithTimeout(ctx, m.cfg.Limit)
 	defer stop()
-	nic, err := m.nic(u)
+	nic, err := m.nic(ctx, u)
 	if err != nil {
 		return Status{}, err
 	}
@@ -103,8 +105,11 @@ func (m *mover) led(ctx context.Context, u core.Uplink, nic rtnl.Link) error {
 }
 
 // nic is the transfer's NIC, up, under the name that its port has.
-func (m *mover) nic(u *core.Uplink) (rtnl.Link, error) {
+func (m *mover) nic(ctx context.Context, u *core.Uplink) (rtnl.Link, error) {
 	nic, err := find(m.c, *u)
+	if errors.Is(err, core.ErrNotFound) && m.makes && u.Below != "" {
+		nic, err = m.makeVLAN(ctx, *u)
+	}
 	if err != nil {
 		return nic, err
 	}
@@ -368,7 +373,7 @@ func (t *Transfers) announce(link string, mac core.MAC, inv Inventory) {
 	for _, a := range inv.Addrs {
 		list = append(list, a.Prefix)
 	}
-	if err := rtnl.Announce(t.cfg.Host, link, mac, list); err != nil {
+	if err := neigh.Announce(t.cfg.Host, link, mac, list); err != nil {
 		t.cfg.Log.Debug("addresses not announced", "link", link, "err", err)
 	}
 }
@@ -383,6 +388,9 @@ func (t *Transfers) back(ctx context.Context, c *rtnl.Conn, u core.Uplink) error
 		if err := t.cfg.Journal.Move(ctx, now); err != nil { // a full disk: it is repeated as a whole then
 			t.cfg.Log.Warn("return of a NIC not recorded", "network", u.Network, "err", err)
 		}
+	}
+	if u.Below != "" {
+		return t.unmake(ctx, c, u)
 	}
 	nic, err := find(c, u)
 	if err != nil {

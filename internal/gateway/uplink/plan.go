@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -386,7 +387,7 @@ func (s Step) put(c *rtnl.Conn) error {
 // putAddr has an IPv6 address serve at once: the node has proved it unique on the NIC.
 // That it was spared the proof is not written into it.
 func putAddr(c *rtnl.Conn, a rtnl.Addr) error {
-	if a.Prefix.Addr().Is4() || a.Flags&unix.IFA_F_NODAD != 0 {
+	if a.Prefix.Addr().Is4() {
 		return c.PutAddr(a)
 	}
 	spared := a
@@ -394,5 +395,26 @@ func putAddr(c *rtnl.Conn, a rtnl.Addr) error {
 	if err := c.PutAddr(spared); err != nil {
 		return err
 	}
+	if err := heard(c, a); err != nil || spared.Flags == a.Flags {
+		return err
+	}
 	return c.PutAddr(a)
+}
+
+// heard waits until the kernel takes what is sent to an IPv6 address on a link: unlike for
+// IPv4 a worker of the kernel's makes the route for it, on a busy machine some time after the
+// address is there. If the worker is late the address is there all the same.
+func heard(c *rtnl.Conn, a rtnl.Addr) error {
+	for end := time.Now().Add(settles); time.Now().Before(end); time.Sleep(look / 10) {
+		routes, err := c.AllRoutes(a.Index)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(routes, func(r rtnl.Route) bool {
+			return r.Table == unix.RT_TABLE_LOCAL && r.Dst == netip.PrefixFrom(a.Prefix.Addr(), a.Prefix.Addr().BitLen())
+		}) {
+			return nil
+		}
+	}
+	return nil
 }

@@ -68,6 +68,7 @@ type Want struct {
 	NIC       string
 	Trunks    []int // VLANs of the network, 0 for untagged frames
 	Exchanged bool  // bridge and NIC change names
+	Make      bool  // a VLAN link that the NIC's name tells (eth1.100) is made where it is not there
 	// Above are VLAN links that must be there above the NIC. All that are there stay.
 	Above []string
 }
@@ -154,7 +155,7 @@ func (t *Transfers) give(ctx context.Context, w Want) (Status, error) {
 			return Status{}, err
 		}
 	}
-	st, err := (&mover{Transfers: t, c: c, trunks: w.Trunks, above: w.Above}).forth(ctx, &u)
+	st, err := (&mover{Transfers: t, c: c, trunks: w.Trunks, above: w.Above, makes: w.Make}).forth(ctx, &u)
 	if err != nil && u.Phase == core.Taking {
 		t.cfg.Log.Warn("transfer of a NIC is taken back", "network", u.Network, "nic", u.NIC, "err", err)
 		err = errors.Join(err, t.back(context.WithoutCancel(ctx), c, u))
@@ -165,27 +166,63 @@ func (t *Transfers) give(ctx context.Context, w Want) (Status, error) {
 // fits tells that a transfer is the one that is wanted.
 func fits(u core.Uplink, w Want) bool { return u.NIC == w.NIC && (u.Port != u.NIC) == w.Exchanged }
 
+// named is the link that a network names; missing: there is none, and it may be made.
+func named(c *rtnl.Conn, w Want) (nic rtnl.Link, missing bool, err error) {
+	nic, err = c.LinkByName(w.NIC)
+	switch {
+	case errors.Is(err, core.ErrNotFound) && w.Make:
+		return nic, true, nil
+	case errors.Is(err, core.ErrNotFound):
+		return nic, false, fmt.Errorf("this node has no link %s: %w", w.NIC, core.ErrNotFound)
+	case err == nil && made(nic) && !w.Exchanged: // where names are exchanged, and the journal was lost, it is the bridge
+		return nic, false, fmt.Errorf("%s is a device of Open vSwitch, or a tap: %w", w.NIC, core.ErrExists)
+	}
+	return nic, false, err
+}
+
 // begin records a transfer that nothing speaks against.
 func (t *Transfers) begin(ctx context.Context, c *rtnl.Conn, w Want) (core.Uplink, error) {
-	nic, err := c.LinkByName(w.NIC)
-	if errors.Is(err, core.ErrNotFound) {
-		return core.Uplink{}, fmt.Errorf("this node has no link %s: %w", w.NIC, core.ErrNotFound)
-	}
+	nic, missing, err := named(c, w)
 	if err != nil {
 		return core.Uplink{}, err
 	}
-	if made(nic) && !w.Exchanged { // where names are exchanged, and the journal was lost, it is the bridge
-		return core.Uplink{}, fmt.Errorf("%s is a device of Open vSwitch, or a tap: %w", w.NIC, core.ErrExists)
+	u := core.Uplink{MAC: nic.MAC, Permanent: nic.Permanent, Bus: nic.Bus}
+	if missing {
+		if u, err = foresee(c, w); err != nil {
+			return u, err
+		}
 	}
-	u := core.Uplink{
-		Network: w.Network, Bridge: BridgeOf(w.Network), NIC: w.NIC, Port: w.NIC,
-		MAC: nic.MAC, Permanent: nic.Permanent, Bus: nic.Bus, Phase: core.Taking, BootID: t.cfg.BootID,
-	}
+	u.Network, u.Bridge, u.NIC, u.Port, u.Phase, u.BootID = w.Network, BridgeOf(w.Network), w.NIC, w.NIC, core.Taking, t.cfg.BootID
 	if w.Exchanged {
 		u.Bridge, u.Port = u.Port, u.Bridge
 	}
-	if err := t.free(c, u, nic); err != nil {
+	if err := t.free(u); err != nil {
 		return u, err
+	}
+	inv := Inventory{Name: u.NIC} // of what is made next
+	if !missing {
+		if inv, err = t.consider(ctx, c, &u, nic, w.Make); err != nil {
+			return u, err
+		}
+	}
+	if u.Had, err = json.Marshal(inv); err != nil {
+		return u, fmt.Errorf("record of %s: %w", w.NIC, err)
+	}
+	return u, t.cfg.Journal.Take(ctx, u)
+}
+
+// consider is all that a NIC has, where nothing speaks against its transfer.
+func (t *Transfers) consider(ctx context.Context, c *rtnl.Conn, u *core.Uplink, nic rtnl.Link, makes bool) (Inventory, error) {
+	links, err := c.Links()
+	if err != nil {
+		return Inventory{}, err
+	}
+	port := nic
+	if i := slices.IndexFunc(links, func(l rtnl.Link) bool { return l.Name == u.Port }); i >= 0 && made(nic) {
+		port = links[i] // names are exchanged already
+	}
+	if err := errors.Join(alone(nic, links), steady(nic, links), vlan(u, port, links, makes)); err != nil {
+		return Inventory{}, err
 	}
 	inv, err := take(c, nic)
 	if err == nil {
@@ -197,30 +234,20 @@ func (t *Transfers) begin(ctx context.Context, c *rtnl.Conn, w Want) (core.Uplin
 	if err == nil {
 		err = t.reaches(ctx, c, nic, inv.gateways())
 	}
-	if err != nil {
-		return u, err
-	}
-	if u.Had, err = json.Marshal(inv); err != nil {
-		return u, fmt.Errorf("record of %s: %w", w.NIC, err)
-	}
-	return u, t.cfg.Journal.Take(ctx, u)
+	return inv, err
 }
 
-// free is why a NIC is not the node's to give, nil when it is.
-func (t *Transfers) free(c *rtnl.Conn, u core.Uplink, nic rtnl.Link) error {
+// free is why a NIC is another network's, or another bridge's, nil when it is neither.
+func (t *Transfers) free(u core.Uplink) error {
 	for _, o := range t.All() {
-		if o.Network != u.Network && (o.NIC == nic.Name || o.Port == nic.Name) {
-			return fmt.Errorf("%s is provider network %s's: %w", nic.Name, o.Network, core.ErrExists)
+		if o.Network != u.Network && (o.NIC == u.NIC || o.Port == u.NIC) {
+			return fmt.Errorf("%s is provider network %s's: %w", u.NIC, o.Network, core.ErrExists)
 		}
 	}
-	if on := t.cfg.Switch.BridgeOf(nic.Name); on != "" && on != u.Bridge {
-		return fmt.Errorf("%s is a port of bridge %s: %w", nic.Name, on, core.ErrExists)
+	if on := t.cfg.Switch.BridgeOf(u.NIC); on != "" && on != u.Bridge {
+		return fmt.Errorf("%s is a port of bridge %s: %w", u.NIC, on, core.ErrExists)
 	}
-	links, err := c.Links()
-	if err != nil {
-		return err
-	}
-	return alone(nic, links)
+	return nil
 }
 
 // alone is nil where a NIC is part of no other link, and no other link of it but VLANs.
@@ -232,6 +259,18 @@ func alone(nic rtnl.Link, links []rtnl.Link) error {
 			return fmt.Errorf("%s is a member of %s (%s): give that: %w", nic.Name, l.Name, l.Kind, core.ErrExists)
 		case l.Lower == nic.Index && l.Index != nic.Index && l.VLAN == 0:
 			return fmt.Errorf("%s (%s) lies above %s: of such links VLANs alone go on to work: %w", l.Name, l.Kind, nic.Name, core.ErrExists)
+		}
+	}
+	return nil
+}
+
+// steady is nil where all neighbours know a NIC by its own MAC. A bond in mode balance-alb
+// tells some of them another member's, and takes what they send to that for the bond's own
+// only on a bridge of the kernel's (bond_handle_frame).
+func steady(nic rtnl.Link, links []rtnl.Link) error {
+	for _, l := range links {
+		if (l.Index == nic.Index || l.Index == nic.Lower) && l.Kind == rtnl.KindBond && l.BondMode == rtnl.BondALB {
+			return fmt.Errorf("bond %s has mode balance-alb, which tells some neighbours other members' MACs: what they send would not reach the bridge", l.Name)
 		}
 	}
 	return nil
@@ -334,7 +373,7 @@ func (t *Transfers) Resume(ctx context.Context) error {
 			errs = append(errs, t.back(ctx, c, u))
 			continue
 		}
-		_, err := (&mover{Transfers: t, c: c}).forth(ctx, &u)
+		_, err := (&mover{Transfers: t, c: c, makes: true}).forth(ctx, &u)
 		if err != nil && u.Phase == core.Taking {
 			err = errors.Join(err, t.back(context.WithoutCancel(ctx), c, u))
 		}
@@ -358,14 +397,12 @@ func find(c *rtnl.Conn, u core.Uplink) (rtnl.Link, error) {
 	if err != nil {
 		return rtnl.Link{}, err
 	}
-	// A virtual NIC has nothing but its name: a veth that was made anew has another MAC.
-	virtual := u.Bus == "" && len(u.Permanent) == 0
 	for _, fits := range []func(rtnl.Link) bool{
 		func(l rtnl.Link) bool { return l.Name == u.Port && is(u, l) },
 		func(l rtnl.Link) bool { return l.Name == u.NIC && is(u, l) },
 		func(l rtnl.Link) bool { return l.Lower == 0 && !member(l, links) && is(u, l) },
-		func(l rtnl.Link) bool { return l.Name == u.Port && virtual },
-		func(l rtnl.Link) bool { return l.Name == u.NIC && virtual },
+		func(l rtnl.Link) bool { return l.Name == u.Port && virtual(u) },
+		func(l rtnl.Link) bool { return l.Name == u.NIC && virtual(u) },
 	} {
 		if i := slices.IndexFunc(links, func(l rtnl.Link) bool { return !made(l) && fits(l) }); i >= 0 {
 			return links[i], nil
@@ -373,6 +410,9 @@ func find(c *rtnl.Conn, u core.Uplink) (rtnl.Link, error) {
 	}
 	return rtnl.Link{}, fmt.Errorf("no link has the name %s or its hardware address %s: %w", u.NIC, hardware(u), core.ErrNotFound)
 }
+
+// virtual tells a NIC that has nothing but its name: a veth that was made anew has another MAC.
+func virtual(u core.Uplink) bool { return u.Bus == "" && len(u.Permanent) == 0 && u.VLAN == 0 }
 
 // member tells that a link is a part of another one, which has its MAC too.
 func member(l rtnl.Link, links []rtnl.Link) bool {
@@ -382,6 +422,8 @@ func member(l rtnl.Link, links []rtnl.Link) bool {
 // is tells that a link has the hardware of a transfer's NIC.
 func is(u core.Uplink, l rtnl.Link) bool {
 	switch {
+	case u.VLAN != 0:
+		return l.VLAN == u.VLAN && (u.Below == "" || l.Alias == mark(u.Network))
 	case u.Bus != "" && l.Bus != "":
 		return l.Bus == u.Bus
 	case len(u.Permanent) > 0:

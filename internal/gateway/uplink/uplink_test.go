@@ -244,3 +244,27 @@ func TestAnotherNIC(t *testing.T) {
 	require.NoError(t, b.node.Return(t.Context(), "net1"))
 	b.out("ping", "-n", "-c", "3", "-i", "0.1", "192.0.2.1")
 }
+
+// TestVLANLinkIsNotMade: what no VLAN link can be, or above what there is none, is refused;
+// a NIC that is there needs none.
+func TestVLANLinkIsNotMade(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.sw.In("sh", "-euc", "ip link add idle type veth peer name eth1.100; ip link add lan type bridge; ip link add part type veth peer name far; ip link set part master lan up")
+	for nic, why := range map[string]string{
+		"eth7": "does not say which VLAN link it is", "eth1.": "does not say", ".7": "does not say", "eth1.0": "does not say", "eth1.4095": "does not say", "eth1.+5": "does not say",
+		"eth9.7": "eth9.7 is to be made above eth9, which this node has not", "idle.7": "idle.7 is to be made above idle, which is down",
+		"part.7": "part is a member of lan (bridge): name a VLAN of that", "eth1.100": "eth1.100 is there and is not VLAN 100 of eth1",
+	} {
+		_, err := b.node.Take(t.Context(), uplink.Want{Network: "net1", NIC: nic, Trunks: net1.Trunks, Make: true})
+		require.ErrorContains(t, err, why, nic)
+	}
+	require.Empty(t, b.node.All())
+	require.Equal(t, 1, b.sw.Count("Bridge"))
+	w := net1
+	w.Make = true
+	_, err := b.node.Take(t.Context(), w)
+	require.NoError(t, err)
+	require.NoError(t, b.node.Return(t.Context(), "net1"))
+	b.out("ping", "-n", "-c", "1", "-w", "10", "192.0.2.1")
+}

@@ -81,4 +81,9 @@ func TestKernelBond(t *testing.T) {
 	require.Empty(t, b.node.All())
 	_, err = b.node.Take(t.Context(), uplink.Want{Network: "net1", NIC: "nic0", Trunks: []int{0}})
 	require.ErrorContains(t, err, "nic0 is a member of bond0 (bond): give that")
+
+	// Its neighbours with another member's MAC would be cut off.
+	b.sw.In("ip", "link", "add", "alb", "type", "bond", "mode", "balance-alb")
+	_, err = b.node.Take(t.Context(), uplink.Want{Network: "net1", NIC: "alb", Trunks: []int{0}})
+	require.ErrorContains(t, err, "bond alb has mode balance-alb")
 }

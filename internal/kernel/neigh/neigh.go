@@ -1,7 +1,7 @@
-// Package neigh asks the neighbours of a link who has an address: by ARP (RFC 826,
-// RFC 5227) and by neighbour discovery (RFC 4861, RFC 4862), on a packet socket, so that
-// what the kernel believes of neighbours neither answers nor changes. It must not know why
-// it is asked.
+// Package neigh asks the neighbours of a link who has an address, and tells them who has: by
+// ARP (RFC 826, RFC 5227) and by neighbour discovery (RFC 4861, RFC 4862), on a packet socket,
+// so that what the kernel believes of neighbours neither answers nor changes. It must not
+// know why it is asked.
 package neigh
 
 import (

@@ -31,6 +31,8 @@ type Link struct {
 	// Lower is the index of the device below, of a VLAN link for example; 0 for none.
 	Lower int
 	VLAN  int // the id of a VLAN link
+	// BondMode is BOND_MODE_* of a bond (linux/if_bonding.h).
+	BondMode int
 	// Permanent is the hardware address that the device has from its maker, nil where the
 	// kernel knows none; Bus is where the device sits (0000:00:1f.6), "" for a virtual one.
 	Permanent core.MAC
@@ -149,12 +151,12 @@ func (l *Link) setInfo(info []byte) {
 			data = v
 		}
 	})
-	if l.Kind != "vlan" {
-		return
-	}
 	_ = attrs(data, func(k uint16, v []byte) {
-		if k == nl.IFLA_VLAN_ID && len(v) >= 2 {
+		switch {
+		case l.Kind == KindVLAN && k == nl.IFLA_VLAN_ID && len(v) >= 2:
 			l.VLAN = int(binary.NativeEndian.Uint16(v))
+		case l.Kind == KindBond && k == nl.IFLA_BOND_MODE && len(v) >= 1:
+			l.BondMode = int(v[0])
 		}
 	})
 }

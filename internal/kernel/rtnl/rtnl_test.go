@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/neigh"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
@@ -472,7 +473,7 @@ func TestAnnounceReachesTheNeighbour(t *testing.T) {
 	ip(t, b.hostNS, "neigh", "add", "fd00::5", "lladdr", "02:99:00:00:00:01", "dev", "fl1", "nud", "stale")
 	frames := sniff(t, b.hostNS, near.Index)
 
-	require.NoError(t, rtnl.Announce(b.podNS, "eth0", v.PeerMAC, []netip.Prefix{
+	require.NoError(t, neigh.Announce(b.podNS, "eth0", v.PeerMAC, []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.5/24"), netip.MustParsePrefix("fd00::5/64"),
 	}))
 	seen := map[string]bool{}
@@ -527,12 +528,12 @@ func sniff(t *testing.T, ns *netns.Handle, index int) <-chan []byte {
 func TestAnnounceFails(t *testing.T) {
 	b := newBed(t)
 	addr := []netip.Prefix{netip.MustParsePrefix("10.0.0.5/24")}
-	require.ErrorIs(t, rtnl.Announce(b.podNS, "eth0", mac("02:00:00:00:00:02"), addr), core.ErrNotFound)
-	require.Error(t, rtnl.Announce(b.podNS, "lo", nil, addr))
-	require.Error(t, rtnl.Announce(b.podNS, "sixteen-letters-", mac("02:00:00:00:00:02"), addr))
+	require.ErrorIs(t, neigh.Announce(b.podNS, "eth0", mac("02:00:00:00:00:02"), addr), core.ErrNotFound)
+	require.Error(t, neigh.Announce(b.podNS, "lo", nil, addr))
+	require.Error(t, neigh.Announce(b.podNS, "sixteen-letters-", mac("02:00:00:00:00:02"), addr))
 	_, err := b.host.EnsureVeth(b.veth())
 	require.NoError(t, err)
-	require.ErrorIs(t, rtnl.Announce(b.podNS, "eth0", mac("02:00:00:00:00:02"), addr), unix.ENETDOWN)
+	require.ErrorIs(t, neigh.Announce(b.podNS, "eth0", mac("02:00:00:00:00:02"), addr), unix.ENETDOWN)
 }
 
 func BenchmarkPodNetlink(b *testing.B) {
@@ -554,7 +555,7 @@ func BenchmarkPodNetlink(b *testing.B) {
 		step("up", func() error { return errors.Join(bed.host.SetUp(near.Index), pod.SetUp(far.Index)) })
 		step("addr", func() error { return pod.AddAddr(far.Index, addr, true) })
 		step("route", func() error { r := route; r.Index = far.Index; return pod.ReplaceRoute(r) })
-		step("announce", func() error { return rtnl.Announce(bed.podNS, "eth0", v.PeerMAC, []netip.Prefix{addr}) })
+		step("announce", func() error { return neigh.Announce(bed.podNS, "eth0", v.PeerMAC, []netip.Prefix{addr}) })
 		step("down", func() error { return bed.host.SetDown(near.Index) })
 		step("rename", func() error { return bed.host.SetName(near.Index, "dead") })
 		step("group", func() error { return bed.host.SetGroup(near.Index, group+1) })

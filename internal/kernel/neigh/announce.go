@@ -1,4 +1,4 @@
-package rtnl
+package neigh
 
 import (
 	"encoding/binary"
@@ -63,8 +63,12 @@ func ifIndex(fd int, name string) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("interface name %q: %w", name, err)
 	}
-	if err := unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, req); err != nil {
-		return 0, sentinel(os.NewSyscallError("ioctl SIOCGIFINDEX", err))
+	err = unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, req)
+	if errors.Is(err, unix.ENODEV) {
+		return 0, fmt.Errorf("interface %s: %w", name, core.ErrNotFound)
+	}
+	if err != nil {
+		return 0, os.NewSyscallError("ioctl SIOCGIFINDEX", err)
 	}
 	return int(req.Uint32()), nil
 }

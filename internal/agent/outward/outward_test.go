@@ -84,6 +84,7 @@ func TestFaults(t *testing.T) {
 		{"iptables-nft -t nat -I POSTROUTING -j ACCEPT", "iptables-nft -t nat -D POSTROUTING -j ACCEPT", agent.PartRules, `"-j ACCEPT" of another program decides before OVN-POSTROUTING does`, "`iptables-nft -t nat -D POSTROUTING -j ACCEPT`", false},
 		{"ipset flush ovn40subnets-nat", "ipset add ovn40subnets-nat 10.16.0.0/16", agent.PartRules, "set ovn40subnets-nat lacks 10.16.0.0/16", "fairlead status", true},
 		{"ip route del default table 1000 via 198.51.100.9", "ip route add default table 1000 via 198.51.100.9 proto 70", agent.PartWays, "the route by 198.51.100.9 in table 1000, is missing", "ip route get 198.51.100.9", true},
+		{"ip route replace default table 1000 via 198.51.100.8 proto static", "ip route replace default table 1000 via 198.51.100.9 proto 70", agent.PartWays, "do not leave by 198.51.100.9: table 1000 has a route of another program to 0.0.0.0/0 via 198.51.100.8 (protocol 4)", "policyRoutingTableID", true},
 		{"ip rule add from 10.17.3.0/24 lookup 7 priority 5", "ip rule del from 10.17.3.0/24 lookup 7 priority 5", agent.PartWays, "pods of Subnet out leave as table 7 says", "ip rule del from 10.17.3.0/24 priority 5", false},
 	} {
 		sh(c.harm)

@@ -110,10 +110,15 @@ func (f *Filter) Differences(ctx context.Context, in rules.Input) ([]Difference,
 // differences are those of nftables, and then those of iptables.
 func (v *view) differences(ctx context.Context) ([]Difference, error) {
 	found, err := v.f.table.Differences(ctx, v.table)
+	return append(v.f.named(found), v.found...), err
+}
+
+// named says of differences which table has them.
+func (f *Filter) named(found []Difference) []Difference {
 	for i := range found {
-		found[i].Text = "nft table " + v.f.cfg.Table + ": " + found[i].Text
+		found[i].Text = "nft table " + f.cfg.Table + ": " + found[i].Text
 	}
-	return append(found, v.found...), err
+	return found
 }
 
 // Check proves that the rules follow from in; the error joins a core.Difference for

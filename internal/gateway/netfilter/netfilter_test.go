@@ -199,3 +199,26 @@ func TestRendererMoveFails(t *testing.T) {
 		require.NotContains(t, ours(), was)
 	}
 }
+
+// TestChangedByHand: a policy of ours that somebody changes, and a rule that goes by our
+// comment, are seen and put right.
+func TestChangedByHand(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	f := netfilter.New(netfilter.Config{Host: ns, Mode: netfilter.NFTables, Table: table})
+	require.NoError(t, f.Apply(t.Context(), sample()))
+	whole := sh(t, ns, "nft -s list table inet "+table)
+	for harm, says := range map[string]string{
+		"nft chain inet " + table + " filter-forward '{ policy drop; }'": "filter-forward (filter forward 0, policy drop)",
+		`in="inet ` + table + ` OVN-MASQUERADE"; rule=$(nft -a list chain $in | grep -m1 masquerade)
+			nft replace rule $in handle ${rule##* } accept comment "$(echo "$rule" | sed 's/.*comment \("[^"]*"\).*/\1/')"`: `[{\"accept\": null}]`,
+	} {
+		sh(t, ns, harm)
+		err := f.Check(t.Context(), sample())
+		require.ErrorIs(t, err, core.ErrDrift, harm)
+		require.ErrorContains(t, err, says)
+		require.NoError(t, f.Apply(t.Context(), sample()))
+		require.NoError(t, f.Check(t.Context(), sample()))
+		require.Equal(t, whole, sh(t, ns, "nft -s list table inet "+table))
+	}
+}

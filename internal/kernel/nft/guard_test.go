@@ -52,6 +52,7 @@ func TestGuardIsRepaired(t *testing.T) {
 		"chain added":     "add chain inet flg x",
 		"other group":     "flush chain inet flg guard; add rule inet flg guard iifgroup 7 drop",
 		"other verdict":   `flush chain inet flg guard; add rule inet flg guard iifgroup 0x0fa1d001 accept comment "only the switch takes what pods send"`,
+		"other policy":    "chain inet flg guard { policy drop; }",
 		"other hook": "flush chain inet flg guard; delete chain inet flg guard; " +
 			`add chain inet flg guard { type filter hook input priority raw; }; ` +
 			`add rule inet flg guard iifgroup 0x0fa1d001 drop comment "only the switch takes what pods send"`,

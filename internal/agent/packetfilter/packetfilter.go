@@ -111,8 +111,8 @@ func NewWatch(tables ...string) (*Watch, error) {
 	return &Watch{w}, nil
 }
 
-// Run calls lost when rules or sets may have been changed, until ctx ends. An error is
-// why some of that is not heard of.
+// Run calls lost when rules or sets may have been changed, by us too, until ctx ends. An
+// error is why some of that is not heard of.
 func (w *Watch) Run(ctx context.Context, lost func()) error {
 	var (
 		wg   sync.WaitGroup

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -15,11 +16,13 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 )
 
-// Watch calls lost when a set of those that own tells went, or holds fewer members than
-// when it was looked at last, until ctx ends; and when a look fails, once until one does
-// not: whoever looks then sees why. The kernel has no news of sets: each look asks for
-// their headers, in one exchange over netlink.
-func Watch(ctx context.Context, ns *netns.Handle, every time.Duration, own func(name string) bool, lost func()) error {
+// Watch calls changed when a set of those that own tells came, went, or holds more or fewer
+// members than when it was looked at last, until ctx ends; and when a look fails, once
+// until one does not: whoever looks then sees why. The kernel has no news of sets: each
+// look asks for their headers, in one exchange over netlink. These do not tell of a member
+// that took another one's place between two looks. Our own changes are told too: whoever is
+// called compares before he writes.
+func Watch(ctx context.Context, ns *netns.Handle, every time.Duration, own func(name string) bool, changed func()) error {
 	cfg := &netlink.Config{}
 	if ns != nil {
 		cfg.NetNS = ns.Fd()
@@ -33,7 +36,7 @@ func Watch(ctx context.Context, ns *netns.Handle, every time.Duration, own func(
 			_ = conn.Close()
 		}
 	}()
-	watch(ctx, every, lost, func() (now map[string]uint32, err error) {
+	watch(ctx, every, changed, func() (now map[string]uint32, err error) {
 		if conn == nil {
 			if conn, err = netlink.Dial(unix.NETLINK_NETFILTER, cfg); err != nil {
 				return nil, err
@@ -49,15 +52,15 @@ func Watch(ctx context.Context, ns *netns.Handle, every time.Duration, own func(
 }
 
 // watch compares what looks give until ctx ends.
-func watch(ctx context.Context, every time.Duration, lost func(), look func() (map[string]uint32, error)) {
+func watch(ctx context.Context, every time.Duration, changed func(), look func() (map[string]uint32, error)) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	var last map[string]uint32
 	for failing := false; ; {
 		now, err := look()
 		switch {
-		case err == nil && fewer(last, now), err != nil && !failing:
-			lost()
+		case err == nil && last != nil && !maps.Equal(last, now), err != nil && !failing:
+			changed()
 		}
 		if failing = err != nil; !failing {
 			last = now
@@ -68,16 +71,6 @@ func watch(ctx context.Context, every time.Duration, lost func(), look func() (m
 		case <-tick.C:
 		}
 	}
-}
-
-// fewer tells that a set went, or members of one.
-func fewer(last, now map[string]uint32) bool {
-	for name, n := range last {
-		if have, there := now[name]; !there || have < n {
-			return true
-		}
-	}
-	return false
 }
 
 // flagHeaders has the kernel leave members out (IPSET_FLAG_LIST_HEADER).

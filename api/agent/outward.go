@@ -97,6 +97,7 @@ type OutwardWay struct {
 	Device   string       `json:"device,omitempty"` // that leads there
 	Writer   string       `json:"writer"`
 	Missing  bool         `json:"missing,omitempty"` // the rule, or the route to the gateway
+	Taken    string       `json:"taken,omitempty"`   // whose route keeps ours from its place
 }
 
 // OutwardNetwork is a provider network.

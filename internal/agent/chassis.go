@@ -20,8 +20,8 @@ const chassisManager = "fairlead-chassis"
 func (d *Daemon) newChassis() *chassis.Keeper {
 	c := chassis.Config{
 		Flags: d.opts.Chassis, Choice: d.choice(), Switch: d.ovs, Log: d.log.With("part", "chassis"),
-		Facts:  chassis.Facts{Node: d.opts.NodeName, Bridge: d.opts.Bridge, Datapath: d.datapath},
-		Keys: d.keys(),
+		Facts: chassis.Facts{Node: d.opts.NodeName, Bridge: d.opts.Bridge, Datapath: d.datapath},
+		Keys:  d.keys(),
 	}
 	if d.opts.MTU == 0 {
 		c.Moved = d.moveMTU

@@ -387,6 +387,7 @@ func (a arrivals) Detached(r core.Record) {
 	if a.opts.foreign() && len(a.pools.Held(v1.DefaultSubnet)) == 0 {
 		a.changed(r)
 	}
+	a.upkeep.Forget(r)
 	a.Notices.Detached(r)
 }
 

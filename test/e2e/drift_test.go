@@ -40,6 +40,7 @@ func TestDriftComesBack(t *testing.T) {
 	for _, c := range []struct{ do, ask, was string }{
 		{"nft flush set inet fairlead ovn40subnets-nat", "nft list set inet fairlead ovn40subnets-nat", "10.16.0.0/16"},
 		{"nft delete table inet fairlead", "nft list set inet fairlead ovn40subnets-nat", "10.16.0.0/16"},
+		{"nft chain inet fairlead filter-forward { policy drop; }", "nft list chain inet fairlead filter-forward", "policy accept"},
 		{"ip addr flush dev " + gw, "ip -4 addr show " + gw, "inet 10.16.0.1/16"},
 		{"ip link set " + gw + " down", "ip link show up dev " + gw, "state"},
 		{"ip link set " + gw + " mtu 1200", "ip link show " + gw, "mtu 1400"},

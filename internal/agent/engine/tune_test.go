@@ -77,3 +77,36 @@ func TestUnreadableRateKeepsTheFormer(t *testing.T) {
 	require.Contains(t, rates(), 40)
 	require.Len(t, d.specs, 1)
 }
+
+// forgets has a Keeper hear of what is gone.
+type forgets struct {
+	unheard
+	*upkeep.Keeper
+}
+
+func (f forgets) Detached(r core.Record) { f.Forget(r) }
+
+// TestUnreadableRateIsForgotten with its pod, and not before.
+func TestUnreadableRateIsForgotten(t *testing.T) {
+	e := newEngine(t, &nics{})
+	src := &noted{Source: e.Source}
+	e.Drivers["ovs"], e.Source = &repaired{nics: &nics{}}, src
+	req := add(t)
+	req.Conf.Raw = []byte(`{"cniVersion":"1.0.0","name":"net","type":"fairlead"}`)
+	heard := &failures{}
+	keeper := upkeep.New(upkeep.Config{Journal: e.Journal, Source: src, Drivers: e.Drivers, BootID: e.BootID, Notices: heard, Log: e.Log})
+	e.Tune, e.Notices = keeper.Tune, forgets{Keeper: keeper}
+	for round := range 2 {
+		src.notes = nil
+		_, err := e.Add(t.Context(), req)
+		require.NoError(t, err)
+		src.notes = map[string]string{"ovn.kubernetes.io/ingress_rate": "fast"}
+		for range 2 {
+			require.NoError(t, e.Replug(t.Context(), req.Pod))
+			rec, _ := e.Journal.Get(req.Key)
+			keeper.Forget(rec) // as of an interface that went
+		}
+		require.Len(t, heard.told, round+1)
+		require.NoError(t, e.Del(t.Context(), req))
+	}
+}

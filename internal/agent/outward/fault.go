@@ -3,6 +3,7 @@ package outward
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,6 +36,9 @@ func (l *look) lead() {
 	of := map[agent.OutwardWay][]string{}
 	for _, w := range l.out.Ways {
 		switch {
+		case w.Taken != "":
+			l.fault(agent.PartWays, true, "have spec.policyRoutingTableID name a table that nobody else uses, or remove the route there (`ip route show table "+strconv.Itoa(w.Table)+"`)",
+				"pods of Subnet %s do not leave by %s: %s", w.Subnet, w.Via, w.Taken)
 		case w.Missing:
 			l.fault(agent.PartWays, true, fmt.Sprintf("give the node a network that holds %s, or correct spec.externalEgressGateway (`ip route get %s`)", w.Via, w.Via),
 				"Subnet %s: the rule for %s, or the route by %s in table %d, is missing", w.Subnet, w.From, w.Via, w.Table)

@@ -193,7 +193,7 @@ func source(r rtnl.Route, addrs []rtnl.Addr) (first netip.Addr) {
 func (l *look) ways(inv standalone.Inventory) {
 	for _, w := range inv.Ways {
 		one := agent.OutwardWay{
-			Subnet: w.Subnet, From: w.From, Priority: w.Priority, Table: w.Table, Via: w.Gateway, Device: l.names[w.Index], Writer: netfilter.ByUs, Missing: w.Missing,
+			Subnet: w.Subnet, From: w.From, Priority: w.Priority, Table: w.Table, Via: w.Gateway, Device: l.names[w.Index], Writer: netfilter.ByUs, Missing: w.Missing, Taken: w.Taken,
 		}
 		if !w.Ours {
 			one.Writer = l.whose(one)

@@ -88,6 +88,7 @@ func TestFaults(t *testing.T) {
 		{"ip rule add from 10.0.0.0/8 lookup 7 priority 950", "ip rule del from 10.0.0.0/8 lookup 7 priority 950", agent.PartWays, "pods of Subnet web leave as table 7 says", "ip rule del from 10.0.0.0/8 priority 950", false},
 		{"ip rule add from 10.0.0.0/8 lookup 7 priority 5", "ip rule del from 10.0.0.0/8 lookup 7 priority 5", agent.PartWays, "pods of Subnet web, out leave as table 7 says", "ip rule del from 10.0.0.0/8 priority 5", false},
 		{"iptables-nft -I FORWARD -i eth1.7 -o ovn0 -j DROP", "iptables-nft -D FORWARD -i eth1.7 -o ovn0 -j DROP", agent.PartRules, "of another program decides before OVN-FORWARD does", "iptables-nft -t filter -D FORWARD", false},
+		{"ip route replace default table 1000 via 198.51.100.8 proto static", "ip route replace default table 1000 via 198.51.100.9 proto 70", agent.PartWays, "do not leave by 198.51.100.9: table 1000 has a route of another program to 0.0.0.0/0 via 198.51.100.8 (protocol 4)", "policyRoutingTableID", true},
 		{"ip rule add from 10.17.3.0/24 lookup 7 priority 5", "ip rule del from 10.17.3.0/24 lookup 7 priority 5", agent.PartWays, "pods of Subnet out leave as table 7 says", "ip rule del from 10.17.3.0/24 priority 5", false},
 	} {
 		sh(c.harm)

@@ -114,8 +114,9 @@ func NewWatch(tables ...string) (*Watch, error) {
 	return &Watch{w}, nil
 }
 
-// Run calls lost when rules or sets may have been changed, until ctx ends, and pods when the
-// set of the node's own pods has become smaller. An error is why some of that is not heard of.
+// Run calls lost when rules or sets may have been changed, by us too, until ctx ends, and
+// pods when that was the set of the node's own pods. An error is why some of that is not
+// heard of.
 func (w *Watch) Run(ctx context.Context, lost, pods func()) error {
 	var (
 		wg   sync.WaitGroup

@@ -89,6 +89,14 @@ func (k *Keeper) mistuned(rec core.Record, err error) {
 	}
 }
 
+// Forget drops what is known of an attachment that is gone. Of one that lost interfaces and
+// goes on it keeps it.
+func (k *Keeper) Forget(rec core.Record) {
+	if _, there := k.Journal.Head(rec.Key); !there {
+		k.untuned.Delete(rec.Key)
+	}
+}
+
 // tuned is what the pod's annotations ask for now, of a running pod's NIC. Where a
 // record does not say what else asked for bandwidth, rates stay unless annotations
 // set some. An error names the annotation; then nothing may change.

@@ -91,6 +91,7 @@ type Table struct {
 
 	writing sync.Mutex       // one transaction at a time; the fields below are its
 	have    map[element]bool // in the kernel; nil: not known
+	does    []string         // what the rules do, as listed behind the last writing of all
 	client  knftables.Interface
 	conn    *nftables.Conn // for small changes; stays open, as in conntrack
 	open    map[string]int // devices by which the node's loopback addresses reach pods, and their indexes
@@ -301,6 +302,9 @@ func (t *Table) write(ctx context.Context, c change) error {
 	}
 	if c.all {
 		t.have = map[element]bool{}
+		if len(c.add) > 0 {
+			t.keep(ctx)
+		}
 	}
 	for _, el := range c.remove {
 		delete(t.have, el)

@@ -100,8 +100,10 @@ func TestTamperingIsSeenAndRepaired(t *testing.T) {
 		"nft flush set inet fairlead-hostports target-ip6":                                                                                                       "target-ip6",
 		"nft flush chain inet fairlead-hostports translate":                                                                                                      "rules are",
 		"nft add rule inet fairlead-hostports guard accept":                                                                                                      "a foreign rule",
-		"nft add chain inet fairlead-hostports x":                                                                                                                "chains are",
-		"sysctl -qw net.ipv4.conf.br0.route_localnet=0":                                                                                                          "route_localnet",
+		`nft flush chain inet fairlead-hostports output && nft add rule inet fairlead-hostports output accept comment '"v1 loopback ip6"' && nft add rule inet fairlead-hostports output accept comment '"v1 own"'`: "rules do",
+		"nft chain inet fairlead-hostports guard '{ policy drop; }'": "policy drop",
+		"nft add chain inet fairlead-hostports x":                    "chains are",
+		"sysctl -qw net.ipv4.conf.br0.route_localnet=0":              "route_localnet",
 	} {
 		b.sh(b.host, cut)
 		err := b.table.Check(t.Context(), driver.Run{}, web.spec, core.Link{})

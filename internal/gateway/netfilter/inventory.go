@@ -9,7 +9,9 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/internal/gateway/rules"
+	"github.com/fairlead/fairlead/internal/kernel/ipset"
 	"github.com/fairlead/fairlead/internal/kernel/iptables"
+	"github.com/fairlead/fairlead/internal/kernel/nft"
 )
 
 // Writers of rules, as people know them.
@@ -67,15 +69,18 @@ func (f *Filter) Inventory(ctx context.Context, in rules.Input) (Inventory, erro
 	if v == nil {
 		return Inventory{}, err
 	}
-	found, errTable := v.differences(ctx)
-	inv := Inventory{Found: found, By: "nftables"}
+	table, errTable := f.table.Show(ctx, v.table)
+	inv := Inventory{Found: append(f.named(table.Found), v.found...), By: "nftables"}
 	if len(v.plans) == 0 && (v.speaks(false) || v.speaks(true)) { // somebody else's, which we leave alone
 		if errOthers := v.plan(ctx); !errors.Is(errOthers, iptables.ErrNotInstalled) {
 			err = errors.Join(err, errOthers)
 		}
 	}
-	inv.sets(v)
-	inv.chains(v)
+	if errTable == nil || len(v.want.Families) > 0 { // else nobody knows of ours
+		inv.sets(v, table)
+		inv.chains(v, table)
+	}
+	inv.setsOfOthers(v)
 	for _, p := range v.plans {
 		if p.uses && len(v.want.Families) > 0 {
 			inv.By = "iptables (" + string(cmp.Or(p.backend, iptables.Usual())) + ")"
@@ -96,23 +101,31 @@ func (v *view) family(v6 bool) rules.Family {
 	return rules.Family{V6: v6}
 }
 
-func (inv *Inventory) sets(v *view) {
-	wanted := map[string]bool{}
+// sets are ours, as they are there.
+func (inv *Inventory) sets(v *view, table nft.Shown) {
 	for _, f := range v.all.Families {
 		for _, s := range f.Sets {
 			if s.Hosts && len(v.want.Families) == 0 {
 				continue
 			}
-			e := SetEntry{Name: s.Name, Does: s.Does, Writer: ByUs, Members: s.Members}
+			e := SetEntry{Name: s.Name, Does: s.Does, Writer: ByUs}
 			if len(v.want.Families) > 0 {
 				have, there := v.sets[s.Name]
-				e.Members, e.Missing, wanted[s.Name] = have.Members, !there, true
+				e.Members, e.Missing = have.Members, !there
+			} else {
+				have, there := table.Sets[s.Name]
+				e.Members, e.Missing = have, !there
 			}
 			inv.Sets = append(inv.Sets, e)
 		}
 	}
+}
+
+// setsOfOthers have names of ours, and nobody wants them here.
+func (inv *Inventory) setsOfOthers(v *view) {
+	want := v.wanted()
 	for name, have := range v.sets {
-		if rules.OwnSet(name) && !wanted[name] {
+		if rules.OwnSet(name) && !slices.ContainsFunc(want, func(s ipset.Set) bool { return s.Name == name }) {
 			inv.Sets = append(inv.Sets, SetEntry{Name: name, Writer: ByKubeOVN, Members: have.Members})
 		}
 	}
@@ -120,14 +133,14 @@ func (inv *Inventory) sets(v *view) {
 }
 
 // chains are ours, as they are there.
-func (inv *Inventory) chains(v *view) {
+func (inv *Inventory) chains(v *view, table nft.Shown) {
 	for _, f := range v.all.Families {
 		at := slices.IndexFunc(v.plans, func(p plan) bool { return p.v6 == f.V6 && p.uses })
 		for _, c := range f.Chains {
 			e := ChainEntry{V6: f.V6, Table: c.Table, Name: c.Name, Parent: c.Parent, Writer: ByUs}
 			switch {
 			case len(v.want.Families) == 0:
-				e.Rules = asTable(c, f.V6)
+				e.asShown(c, v.table, table)
 			case at >= 0:
 				e.asThere(c, v.plans[at].have)
 			}
@@ -136,14 +149,24 @@ func (inv *Inventory) chains(v *view) {
 	}
 }
 
-// asTable are a chain's rules as nftables has them.
-func asTable(c rules.Chain, v6 bool) (out []RuleEntry) {
-	for _, r := range c.Rules {
-		if !r.Spared() {
-			out = append(out, RuleEntry{Text: r.NFT(v6), Does: r.Does})
+// asShown fills in what a chain has in nftables, where both families' rules stand in one.
+// What has nothing to do there is not missed.
+func (e *ChainEntry) asShown(c rules.Chain, want nft.Ruleset, table nft.Shown) {
+	now, there := table.Chains[c.NFT()]
+	e.Missing = !there && slices.ContainsFunc(want.Chains, func(w nft.Chain) bool { return w.Name == c.NFT() })
+	if now.Altered {
+		e.Writer = ByOthers
+	}
+	for _, r := range now.Rules {
+		i := slices.IndexFunc(c.Rules, func(w rules.Rule) bool { return r.Ours && w.NFT(e.V6) == r.Text })
+		switch {
+		case i >= 0:
+			e.Rules = append(e.Rules, RuleEntry{Text: r.Text, Does: c.Rules[i].Does})
+		case !r.Ours:
+			e.Writer = ByOthers
+			e.Rules = append(e.Rules, RuleEntry{Text: r.Text})
 		}
 	}
-	return out
 }
 
 // asThere fills in what a chain of iptables has. A line that is not ours makes it somebody

@@ -108,3 +108,40 @@ func TestInventoryOfNFTables(t *testing.T) {
 	}
 	require.Equal(t, []string{netfilter.ByUs, netfilter.ByKubeOVN}, writers)
 }
+
+// TestInventoryOfNFTablesIsWhatIsThere: rules, sets and chains that somebody changed, added
+// or removed are shown as they are.
+func TestInventoryOfNFTablesIsWhatIsThere(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	f := netfilter.New(netfilter.Config{Host: ns, Mode: netfilter.NFTables, Table: table})
+	show := func() netfilter.Inventory {
+		t.Helper()
+		inv, err := f.Inventory(t.Context(), sample())
+		require.NoError(t, err)
+		return inv
+	}
+	require.True(t, setOf(t, show(), "ovn40subnets").Missing)
+	require.True(t, chainOf(t, show(), rules.NAT, "OVN-POSTROUTING").Missing)
+	require.NoError(t, f.Apply(t.Context(), sample()))
+	inv := show()
+	require.Empty(t, inv.Found)
+	for _, c := range inv.Chains {
+		require.Equal(t, netfilter.ByUs, c.Writer, c.Name)
+		require.False(t, c.Missing, c.Name)
+	}
+	nat := chainOf(t, inv, rules.NAT, "OVN-POSTROUTING")
+	require.Contains(t, nat.Rules[len(nat.Rules)-1].Does, "natOutgoing")
+	require.Equal(t, prefixes("10.16.0.0/16"), setOf(t, inv, "ovn40subnets-nat").Members)
+
+	sh(t, ns, "nft add rule inet "+table+" OVN-MASQUERADE accept; nft delete element inet "+table+" ovn40subnets-nat '{ 10.16.0.0/16 }'; nft chain inet "+table+" filter-forward '{ policy drop; }'")
+	inv = show()
+	require.NotEmpty(t, inv.Found)
+	require.Empty(t, setOf(t, inv, "ovn40subnets-nat").Members)
+	require.Equal(t, netfilter.ByOthers, chainOf(t, inv, rules.Filter, "OVN-FORWARD").Writer)
+	masq := chainOf(t, inv, rules.NAT, "OVN-MASQUERADE")
+	require.Equal(t, netfilter.ByOthers, masq.Writer)
+	require.Equal(t, `[{"accept": null}]`, masq.Rules[len(masq.Rules)-1].Text)
+	require.NoError(t, f.Apply(t.Context(), sample()))
+	require.Empty(t, show().Found)
+}

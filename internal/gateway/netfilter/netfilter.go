@@ -76,12 +76,26 @@ func (f *Filter) Apply(ctx context.Context, in rules.Input) error {
 	if v == nil {
 		return err
 	}
-	err = errors.Join(err, v.write(ctx))
+	err = errors.Join(err, v.apply(ctx, err))
 	f.kept = slices.DeleteFunc(v.wanted(), func(s ipset.Set) bool { return !s.Hosts })
-	if err != nil && len(v.want.Families) > 0 {
-		return err // what nftables may have still does its work until the others do it
+	return err
+}
+
+// apply has the node's renderer first, and removes what the other one has once that did:
+// no packet passes between the two, and where the new one fails the old one's rules go on.
+// read is why a part of what is there is not known, nil for none.
+func (v *view) apply(ctx context.Context, read error) error {
+	if len(v.table.Chains) > 0 {
+		if err := v.f.table.Apply(ctx, v.table); err != nil {
+			return err
+		}
+		return v.write(ctx)
 	}
-	return errors.Join(err, f.table.Apply(ctx, v.table))
+	err := v.write(ctx)
+	if len(v.want.Families) > 0 && (err != nil || read != nil) {
+		return err
+	}
+	return errors.Join(err, v.f.table.Apply(ctx, v.table))
 }
 
 // Pods says which addresses the node's own pods of Subnets with NAT have, whatever an
@@ -122,10 +136,15 @@ func (f *Filter) Differences(ctx context.Context, in rules.Input) ([]Difference,
 // differences are those of nftables, and then those of iptables.
 func (v *view) differences(ctx context.Context) ([]Difference, error) {
 	found, err := v.f.table.Differences(ctx, v.table)
+	return append(v.f.named(found), v.found...), err
+}
+
+// named says of differences which table has them.
+func (f *Filter) named(found []Difference) []Difference {
 	for i := range found {
-		found[i].Text = "nft table " + v.f.cfg.Table + ": " + found[i].Text
+		found[i].Text = "nft table " + f.cfg.Table + ": " + found[i].Text
 	}
-	return append(found, v.found...), err
+	return found
 }
 
 // Check proves that the rules follow from in; the error joins a core.Difference for
@@ -304,11 +323,7 @@ func (v *view) compareSets() {
 // go after.
 func (v *view) write(ctx context.Context) error {
 	failed, errs := v.grow()
-	for _, p := range v.plans {
-		if !failed[p.v6] {
-			errs = append(errs, iptables.Restore(ctx, v.f.cfg.Host, p.v6, p.backend, p.change))
-		}
-	}
+	errs = append(errs, v.restore(ctx, failed))
 	for _, s := range v.wanted() {
 		if _, extra := s.Lacks(v.sets[s.Name]); len(extra) > 0 && s.Fits(v.sets[s.Name]) {
 			errs = append(errs, v.f.sets.Remove(s, extra))
@@ -316,6 +331,26 @@ func (v *view) write(ctx context.Context) error {
 	}
 	for _, name := range v.stale() {
 		if err := v.f.sets.Destroy(name); !errors.Is(err, ipset.ErrUsed) { // a rule that is not ours speaks of it
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// restore carries out the plans. Of each family rules come in the backend that the node
+// uses before they go from the other, and stay there where they could not come. Nothing is
+// done for families that failed.
+func (v *view) restore(ctx context.Context, failed map[bool]bool) error {
+	var errs []error
+	for _, comes := range []bool{true, false} {
+		for _, p := range v.plans {
+			if p.uses != comes || failed[p.v6] {
+				continue
+			}
+			err := iptables.Restore(ctx, v.f.cfg.Host, p.v6, p.backend, p.change)
+			if err != nil && len(v.family(p.v6).Chains) > 0 {
+				failed[p.v6] = true
+			}
 			errs = append(errs, err)
 		}
 	}

@@ -166,3 +166,95 @@ func TestPods(t *testing.T) {
 	require.NoError(t, byTables.Check(t.Context(), sample()))
 	require.NotContains(t, sh(t, ns, "ipset save; nft list table inet "+table), "local-pod-ip-nat")
 }
+
+// failing has programs of these names say that they cannot.
+func failing(t *testing.T, programs ...string) (end func()) {
+	t.Helper()
+	dir, path := t.TempDir(), os.Getenv("PATH")
+	for _, p := range programs {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, p), []byte("#!/bin/sh\necho somebody holds the lock >&2; exit 4\n"), 0o700)) //nolint:gosec // a program
+	}
+	t.Setenv("PATH", dir+":"+path)
+	return func() { t.Setenv("PATH", path) }
+}
+
+// TestBackendMoveFails: rules go from a backend when they stand in the other one. Where
+// they cannot come they stay, each family's for itself.
+func TestBackendMoveFails(t *testing.T) {
+	for from, to := range map[string]string{"nft": "legacy", "legacy": "nft"} {
+		ns := netnstest.New(t)
+		f := netfilter.New(netfilter.Config{Host: ns, Mode: netfilter.IPTables, Table: table})
+		each := func(backend, args string) {
+			sh(t, ns, "for p in iptables ip6tables; do $p-"+backend+" -t nat "+args+"; done")
+		}
+		has := func(program, backend string) bool {
+			return strings.Contains(sh(t, ns, program+"-"+backend+"-save"), "-A OVN-MASQUERADE -j MASQUERADE")
+		}
+		each(from, "-N KUBE-SERVICES")
+		require.NoError(t, f.Apply(t.Context(), sample()))
+		require.True(t, has("iptables", from))
+		each(from, "-X KUBE-SERVICES")
+		each(to, "-N KUBE-SERVICES")
+		end := failing(t, "iptables-"+to+"-restore")
+		require.ErrorContains(t, f.Apply(t.Context(), sample()), "somebody holds the lock")
+		require.True(t, has("iptables", from), "%s is no backend yet", to)
+		require.False(t, has("iptables", to))
+		require.False(t, has("ip6tables", from))
+		require.True(t, has("ip6tables", to))
+		end()
+		require.NoError(t, f.Apply(t.Context(), sample()))
+		require.NoError(t, f.Check(t.Context(), sample()))
+		require.False(t, has("iptables", from))
+		require.True(t, has("iptables", to))
+	}
+}
+
+// TestRendererMoveFails: what one renderer keeps goes when the other one has it.
+func TestRendererMoveFails(t *testing.T) {
+	for from, to := range map[netfilter.Mode]netfilter.Mode{netfilter.IPTables: netfilter.NFTables, netfilter.NFTables: netfilter.IPTables} {
+		ns := netnstest.New(t)
+		with := func(mode netfilter.Mode) *netfilter.Filter {
+			return netfilter.New(netfilter.Config{Host: ns, Mode: mode, Table: table})
+		}
+		ours := func() string {
+			return sh(t, ns, "for p in iptables ip6tables; do for b in nft legacy; do $p-$b-save | grep '^-.*OVN-'; done; done; nft -s list ruleset inet")
+		}
+		require.NoError(t, with(from).Apply(t.Context(), sample()))
+		was := ours()
+		require.Contains(t, was, "OVN-MASQUERADE")
+		programs := []string{"nft"}
+		if to == netfilter.IPTables {
+			programs = []string{"iptables-nft-restore", "ip6tables-nft-restore", "iptables-legacy-restore", "ip6tables-legacy-restore"}
+		}
+		end := failing(t, programs...)
+		require.ErrorContains(t, with(to).Apply(t.Context(), sample()), "somebody holds the lock")
+		end()
+		require.Equal(t, was, ours(), "%s is no renderer yet", to)
+		require.NoError(t, with(to).Apply(t.Context(), sample()))
+		require.NoError(t, with(to).Check(t.Context(), sample()))
+		require.NotContains(t, ours(), was)
+	}
+}
+
+// TestChangedByHand: a policy of ours that somebody changes, and a rule that goes by our
+// comment, are seen and put right.
+func TestChangedByHand(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	f := netfilter.New(netfilter.Config{Host: ns, Mode: netfilter.NFTables, Table: table})
+	require.NoError(t, f.Apply(t.Context(), sample()))
+	whole := sh(t, ns, "nft -s list table inet "+table)
+	for harm, says := range map[string]string{
+		"nft chain inet " + table + " filter-forward '{ policy drop; }'": "filter-forward (filter forward 0, policy drop)",
+		`in="inet ` + table + ` OVN-MASQUERADE"; rule=$(nft -a list chain $in | grep -m1 masquerade)
+			nft replace rule $in handle ${rule##* } accept comment "$(echo "$rule" | sed 's/.*comment \("[^"]*"\).*/\1/')"`: `[{\"accept\": null}]`,
+	} {
+		sh(t, ns, harm)
+		err := f.Check(t.Context(), sample())
+		require.ErrorIs(t, err, core.ErrDrift, harm)
+		require.ErrorContains(t, err, says)
+		require.NoError(t, f.Apply(t.Context(), sample()))
+		require.NoError(t, f.Check(t.Context(), sample()))
+		require.Equal(t, whole, sh(t, ns, "nft -s list table inet "+table))
+	}
+}

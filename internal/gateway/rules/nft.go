@@ -39,7 +39,7 @@ func (r Ruleset) NFT() (out nft.Ruleset) {
 			out.Sets = append(out.Sets, nft.Set{Name: s.Name, V6: f.V6, Counters: s.Counters, Members: s.Members})
 		}
 		for _, c := range f.Chains {
-			name := c.nft()
+			name := c.NFT()
 			if _, known := at[name]; !known {
 				at[name] = len(out.Chains)
 				out.Chains = append(out.Chains, nft.Chain{Name: name, Hook: c.hook()})
@@ -56,8 +56,8 @@ func (r Ruleset) NFT() (out nft.Ruleset) {
 	return out
 }
 
-// nft is the name of a chain in the table, which has no tables within.
-func (c Chain) nft() string {
+// NFT is the name of a chain in the table, which has no tables within.
+func (c Chain) NFT() string {
 	if c.Parent == "" {
 		return c.Name
 	}

@@ -23,6 +23,7 @@ const lastMetric = 1<<32 - 1024
 type ways struct {
 	rules  []rtnl.Rule
 	routes []rtnl.Route
+	others []rtnl.Route // which somebody else has in the same tables
 }
 
 // waysOf are those that are wanted. In each table what is for pods leads on to the
@@ -118,9 +119,9 @@ func tableOf(table int, gw netip.Addr, pods []core.Subnet, j *Join) (out []rtnl.
 	if j != nil {
 		within = append(within, j.nodes()...)
 	}
-	for _, c := range within {
-		if c.Addr().Is4() == gw.Is4() {
-			out = append(out, rtnl.Route{Dst: c.Masked(), Table: table, Type: unix.RTN_THROW, Protocol: rtnl.ProtoPods})
+	for i, c := range within {
+		if within[i] = c.Masked(); c.Addr().Is4() == gw.Is4() && !slices.Contains(within[:i], within[i]) {
+			out = append(out, rtnl.Route{Dst: within[i], Table: table, Type: unix.RTN_THROW, Protocol: rtnl.ProtoPods})
 		}
 	}
 	return out
@@ -146,7 +147,13 @@ func waysIn(c *rtnl.Conn, tables []int) (out ways, err error) {
 		if err != nil {
 			return out, err
 		}
-		out.routes = append(out.routes, slices.DeleteFunc(routes, func(r rtnl.Route) bool { return r.Protocol != rtnl.ProtoPods })...)
+		for _, r := range routes {
+			if r.Protocol == rtnl.ProtoPods {
+				out.routes = append(out.routes, r)
+			} else {
+				out.others = append(out.others, r)
+			}
+		}
 	}
 	return out, nil
 }
@@ -165,6 +172,33 @@ func sameRule(a, b rtnl.Rule) bool {
 
 func sameWay(a, b rtnl.Route) bool {
 	return a.Table == b.Table && a.Dst == b.Dst && a.GW == b.GW && max(a.Type, unix.RTN_UNICAST) == max(b.Type, unix.RTN_UNICAST)
+}
+
+// metric is the one that the kernel gives a route: IPv6 knows no 0 (IP6_RT_PRIO_USER).
+func metric(r rtnl.Route) int {
+	if r.Priority == 0 && r.Dst.Addr().Is6() {
+		return 1024
+	}
+	return r.Priority
+}
+
+// samePlace tells that a table has room for one of both alone.
+func samePlace(a, b rtnl.Route) bool {
+	return a.Table == b.Table && a.Dst == b.Dst && metric(a) == metric(b) && a.TOS == b.TOS
+}
+
+// taken says whose route stands where a route of ours is to be, "" for nobody's.
+func taken(r rtnl.Route, others []rtnl.Route) string {
+	i := slices.IndexFunc(others, func(o rtnl.Route) bool { return samePlace(r, o) })
+	if i < 0 {
+		return ""
+	}
+	o := others[i]
+	text := fmt.Sprintf("table %d has a route of another program to %s", o.Table, o.Dst)
+	if o.GW.IsValid() {
+		text += fmt.Sprintf(" via %s", o.GW)
+	}
+	return text + fmt.Sprintf(" (protocol %d), which stays", o.Protocol)
 }
 
 // less are those of a list that another one does not have.
@@ -193,7 +227,7 @@ func (g *Gateway) setWays(want ways) error {
 		errs = append(errs, c.AddRule(r))
 	}
 	for _, r := range less(want.routes, has.routes, sameWay) {
-		err := c.ReplaceRoute(r)
+		err := put(c, r, has)
 		if err != nil && r.GW.IsValid() {
 			err = fmt.Errorf("pods whose Subnets have externalEgressGateway %s do not leave by this node: %w", r.GW, err)
 		}
@@ -206,6 +240,18 @@ func (g *Gateway) setWays(want ways) error {
 		errs = append(errs, c.DelRule(r))
 	}
 	return errors.Join(errs...)
+}
+
+// put makes a route, in place of one of ours; somebody else's is left alone, and refused by
+// name.
+func put(c *rtnl.Conn, r rtnl.Route, has ways) error {
+	if whose := taken(r, has.others); whose != "" {
+		return errors.New(whose)
+	}
+	if slices.ContainsFunc(has.routes, func(o rtnl.Route) bool { return samePlace(r, o) }) {
+		return c.ReplaceRoute(r)
+	}
+	return c.NewRoute(r)
 }
 
 // nics are the links by which pods leave for gateways of their Subnets.
@@ -243,15 +289,24 @@ func (g *Gateway) lacking(want ways, of []core.Subnet) map[string]error {
 			}
 		}
 		for _, r := range less(want.routes, has.routes, sameWay) {
-			if r.Table == s.Egress.Table {
-				f.add("route to %s in table %d is missing", r.Dst, r.Table)
+			if r.Table != s.Egress.Table {
+				continue
 			}
+			f.add("route to %s in table %d is missing%s", r.Dst, r.Table, prefixed(": ", taken(r, has.others)))
 		}
 		if err := f.err(); err != nil {
 			out[s.Name] = err
 		}
 	}
 	return out
+}
+
+// prefixed is a text behind another one, if there is one.
+func prefixed(before, text string) string {
+	if text == "" {
+		return ""
+	}
+	return before + text
 }
 
 // waysNow are those that the node has.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/gateway/standalone"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
@@ -162,6 +163,54 @@ func TestEgress(t *testing.T) {
 		require.Contains(t, before, foreign)
 		require.Contains(t, others(), foreign)
 	}
+}
+
+// TestForeignRoutes: a route that somebody else has where ours is to be stays as it is,
+// and is named; when it goes ours comes, and another gateway takes its place.
+func TestForeignRoutes(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	plain, red := subnet(), vlanSubnet()
+	red.CIDRs, red.Gateways = append(red.CIDRs, netip.MustParsePrefix("fd00:100::/64")), append(red.Gateways, netip.MustParseAddr("fd00:100::1"))
+	red.Egress = &core.Egress{Gateways: []netip.Addr{netip.MustParseAddr("198.51.100.2"), netip.MustParseAddr("2001:db8:51::2")}, Table: 1000, Priority: 100}
+	b.firewall()
+	theirs := [][]string{
+		{"-4", "default", "via", "198.51.100.9", "dev", "egress", "proto", "static"}, {"-6", "default", "via", "2001:db8:51::9", "dev", "egress", "proto", "static", "metric", "1024"},
+		{"-4", "10.16.0.0/16", "via", "198.51.100.8", "dev", "egress", "proto", "static"},
+	}
+	for _, r := range theirs {
+		b.sw.In("ip", append([]string{r[0], "route", "add", "table", "1000"}, r[1:]...)...)
+	}
+	stay := func() {
+		t.Helper()
+		for _, r := range theirs {
+			require.Contains(t, b.sw.In("ip", r[0], "route", "show", "table", "1000"), strings.Join(r[1:], " "))
+		}
+	}
+	want := standalone.Wanted{Subnets: []core.Subnet{plain, red}}
+	for range 2 {
+		err := b.gw.Set(t.Context(), want)
+		require.ErrorContains(t, err, "externalEgressGateway 198.51.100.2 do not leave by this node: table 1000 has a route of another program to 0.0.0.0/0 via 198.51.100.9 (protocol 4)")
+		require.ErrorContains(t, err, "externalEgressGateway 2001:db8:51::2 do not leave by this node: table 1000 has a route of another program to ::/0 via 2001:db8:51::9")
+		require.ErrorContains(t, err, "to 10.16.0.0/16 via 198.51.100.8")
+		stay()
+	}
+	require.ErrorContains(t, b.gw.Drift(t.Context())[red.Name], "of another program to 0.0.0.0/0")
+	b.set(plain)
+	stay()
+	for _, r := range theirs {
+		b.sw.In("ip", append([]string{r[0], "route", "del", "table", "1000"}, r[1:]...)...)
+	}
+	// A network that two Subnets have is one route.
+	one, two := inVpc("one", v1.DefaultVpc, "ovn", "10.77.0.0/16"), inVpc("two", v1.DefaultVpc, "ovn", "10.77.0.0/16")
+	require.NoError(t, b.gw.Set(t.Context(), standalone.Wanted{Subnets: want.Subnets, Join: &standalone.Join{Join: joined(), Subnets: []core.Subnet{one, two}}}))
+	b.set(plain, red)
+	require.Contains(t, b.sw.In("ip", "route", "show", "table", "1000"), "default via 198.51.100.2")
+	red.Egress = &core.Egress{Gateways: []netip.Addr{netip.MustParseAddr("198.51.100.9"), netip.MustParseAddr("2001:db8:51::9")}, Table: 1000, Priority: 100}
+	b.set(plain, red)
+	require.Contains(t, b.sw.In("ip", "route", "show", "table", "1000"), "default via 198.51.100.9")
+	require.Contains(t, b.sw.In("ip", "-6", "route", "show", "table", "1000"), "default via 2001:db8:51::9")
+	require.NoError(t, b.gw.Check(t.Context(), red))
 }
 
 // stuck is a switch that takes no port before it is let go.

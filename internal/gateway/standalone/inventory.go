@@ -35,6 +35,7 @@ type Way struct {
 	Index           int  // of the link that leads there, 0 for none
 	Ours            bool // it carries our protocol's number
 	Missing         bool
+	Taken           string // whose route keeps that to the gateway from its place, "" for nobody's
 }
 
 // Inventory tells what the node has of what the last Set was to make, who wrote it, and
@@ -139,9 +140,12 @@ func (w *Way) lead(want, has []rtnl.Route) {
 		}
 		w.Gateway = r.GW
 		i := slices.IndexFunc(has, func(h rtnl.Route) bool { return sameWay(h, r) })
-		if w.Missing = w.Missing || i < 0; i >= 0 {
+		if i >= 0 {
 			w.Index = has[i].Index
+			continue
 		}
+		w.Missing = true
+		w.Taken = taken(r, slices.DeleteFunc(slices.Clone(has), func(h rtnl.Route) bool { return h.Protocol == rtnl.ProtoPods }))
 	}
 }
 

@@ -121,7 +121,8 @@ func TestUsedSetStays(t *testing.T) {
 	require.Contains(t, sh(t, ns, "iptables-save"), "--match-set flt src")
 }
 
-// TestWatch hears of sets that went and of those that lost members, and of no others.
+// TestWatch hears of sets of ours that went and of those with more or fewer members, and of
+// no others.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
@@ -141,12 +142,12 @@ func TestWatch(t *testing.T) {
 			return name == "flt"
 		}, func(string) { lost <- struct{}{} })
 	}()
-	look := func() { // one that begins after now
-		for range 3 {
+	look := func() { // one that begins after now, and is compared; each asks for two sets
+		for range 6 {
 			<-looked
 		}
 	}
-	for _, harm := range []string{"ipset del flt 10.16.0.0/16", "ipset flush flt", "ipset destroy flt"} {
+	for _, harm := range []string{"ipset add flt 8.8.8.0/24", "ipset del flt 10.16.0.0/16", "ipset flush flt", "ipset destroy flt"} {
 		look()
 		sh(t, ns, harm)
 		select {
@@ -156,9 +157,13 @@ func TestWatch(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Fatal("not heard of: " + harm)
 		}
-		require.NoError(t, table.Add(ipset.Set{Name: "flt", Members: prefixes("10.16.0.0/16", "10.17.0.0/16")}))
+		sh(t, ns, "ipset -exist create flt hash:net; ipset flush flt; ipset add flt 10.16.0.0/16; ipset add flt 10.17.0.0/16")
+		look()
+		for len(lost) > 0 { // of what was put right
+			<-lost
+		}
 	}
-	sh(t, ns, "ipset flush other; ipset add flt 10.18.0.0/16")
+	sh(t, ns, "ipset flush other; ipset add other 10.18.0.0/16; ipset add other 10.19.0.0/16")
 	look()
 	require.Empty(t, lost)
 	stop()

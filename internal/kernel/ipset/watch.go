@@ -15,11 +15,13 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 )
 
-// Watch calls lost for each set of those that own tells which went, or holds fewer members
-// than when it was looked at last, until ctx ends; and without a name when a look fails,
-// once until one does not: whoever looks then sees why. The kernel has no news of sets:
-// each look asks for their headers, in one exchange over netlink.
-func Watch(ctx context.Context, ns *netns.Handle, every time.Duration, own func(name string) bool, lost func(name string)) error {
+// Watch calls changed for each set of those that own tells that came, went, or holds more or fewer
+// members than when it was looked at last, until ctx ends; and without a name when a look
+// fails, once until one does not: whoever looks then sees why. The kernel has no news of sets: each
+// look asks for their headers, in one exchange over netlink. These do not tell of a member
+// that took another one's place between two looks. Our own changes are told too: whoever is
+// called compares before he writes.
+func Watch(ctx context.Context, ns *netns.Handle, every time.Duration, own func(name string) bool, changed func(name string)) error {
 	cfg := &netlink.Config{}
 	if ns != nil {
 		cfg.NetNS = ns.Fd()
@@ -33,7 +35,7 @@ func Watch(ctx context.Context, ns *netns.Handle, every time.Duration, own func(
 			_ = conn.Close()
 		}
 	}()
-	watch(ctx, every, lost, func() (now map[string]uint32, err error) {
+	watch(ctx, every, changed, func() (now map[string]uint32, err error) {
 		if conn == nil {
 			if conn, err = netlink.Dial(unix.NETLINK_NETFILTER, cfg); err != nil {
 				return nil, err
@@ -49,18 +51,20 @@ func Watch(ctx context.Context, ns *netns.Handle, every time.Duration, own func(
 }
 
 // watch compares what looks give until ctx ends.
-func watch(ctx context.Context, every time.Duration, lost func(name string), look func() (map[string]uint32, error)) {
+func watch(ctx context.Context, every time.Duration, changed func(name string), look func() (map[string]uint32, error)) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	var last map[string]uint32
 	for failing := false; ; {
 		now, err := look()
 		if err != nil && !failing {
-			lost("")
+			changed("")
 		}
 		if failing = err != nil; !failing {
-			for _, name := range fewer(last, now) {
-				lost(name)
+			if last != nil { // to compare with
+				for _, name := range others(last, now) {
+					changed(name)
+				}
 			}
 			last = now
 		}
@@ -72,10 +76,15 @@ func watch(ctx context.Context, every time.Duration, lost func(name string), loo
 	}
 }
 
-// fewer are the sets that went, or lost members.
-func fewer(last, now map[string]uint32) (out []string) {
-	for name, n := range last {
-		if have, there := now[name]; !there || have < n {
+// others are the sets that came, went, or have another number of members.
+func others(last, now map[string]uint32) (out []string) {
+	for name, n := range now {
+		if had, was := last[name]; !was || had != n {
+			out = append(out, name)
+		}
+	}
+	for name := range last {
+		if _, is := now[name]; !is {
 			out = append(out, name)
 		}
 	}

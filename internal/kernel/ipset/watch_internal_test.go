@@ -9,6 +9,24 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestWatchOfCounts: more members, or a set more, are a change as fewer are; what the first
+// look finds is none.
+func TestWatchOfCounts(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	looks := []map[string]uint32{{"ovn40subnets": 2}, {"ovn40subnets": 2}, {"ovn40subnets": 3}, {"ovn40subnets": 3, "ovn40other": 0}, {"ovn40subnets": 3}, {"ovn40subnets": 1}, {}}
+	var told []int
+	at := 0
+	watch(ctx, time.Millisecond, func(string) { told = append(told, at) }, func() (map[string]uint32, error) {
+		at++
+		if at == len(looks) {
+			stop()
+		}
+		return looks[min(at, len(looks))-1], nil
+	})
+	require.Equal(t, []int{3, 4, 5, 6, 7}, told)
+}
+
 // TestWatchGoesOn: a look that fails is a doubt, told once, and what went meanwhile is
 // seen when looks succeed again.
 func TestWatchGoesOn(t *testing.T) {

@@ -122,7 +122,8 @@ func (g *Guard) inForce(c *nftables.Conn) (bool, error) {
 }
 
 func sameChain(a, b *nftables.Chain) bool {
-	return a.Name == b.Name && a.Type == b.Type && reflect.DeepEqual(a.Hooknum, b.Hooknum) && reflect.DeepEqual(a.Priority, b.Priority)
+	return a.Name == b.Name && a.Type == b.Type && reflect.DeepEqual(a.Hooknum, b.Hooknum) && reflect.DeepEqual(a.Priority, b.Priority) &&
+		reflect.DeepEqual(a.Policy, b.Policy)
 }
 
 func sameExprs(a, b []expr.Any) bool {

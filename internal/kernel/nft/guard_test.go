@@ -2,6 +2,7 @@ package nft_test
 
 import (
 	"context"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -52,6 +53,7 @@ func TestGuardIsRepaired(t *testing.T) {
 		"chain added":     "add chain inet flg x",
 		"other group":     "flush chain inet flg guard; add rule inet flg guard iifgroup 7 drop",
 		"other verdict":   `flush chain inet flg guard; add rule inet flg guard iifgroup 0x0fa1d001 accept comment "only the switch takes what pods send"`,
+		"other policy":    "chain inet flg guard { policy drop; }",
 		"other hook": "flush chain inet flg guard; delete chain inet flg guard; " +
 			`add chain inet flg guard { type filter hook input priority raw; }; ` +
 			`add rule inet flg guard iifgroup 0x0fa1d001 drop comment "only the switch takes what pods send"`,
@@ -98,4 +100,30 @@ func TestWatchHearsOfLosses(t *testing.T) {
 	}
 	stop()
 	require.NoError(t, <-done)
+}
+
+// TestWatchHearsOfWhatComes: what somebody adds to ours, or has be something else.
+func TestWatchHearsOfWhatComes(t *testing.T) {
+	t.Parallel()
+	_, ns := newGuard(t)
+	sh := func(script string) {
+		t.Helper()
+		require.NoError(t, ns.Do(func() error { return exec.CommandContext(t.Context(), "sh", "-ec", script).Run() }), script)
+	}
+	sh("nft add set inet flg s '{ type ipv4_addr; }'; iptables-nft -t nat -N OVN-POSTROUTING; iptables-nft -t nat -A OVN-POSTROUTING -j RETURN")
+	for _, harm := range []string{
+		"nft add rule inet flg guard accept", "nft insert rule inet flg guard accept", "nft add chain inet flg x", "nft chain inet flg guard '{ policy drop; }'",
+		"nft add element inet flg s '{ 192.0.2.1 }'", "nft add set inet flg x '{ type ipv4_addr; }'",
+		"iptables-nft -t nat -I OVN-POSTROUTING 1 -j ACCEPT", "iptables-nft -t nat -A OVN-POSTROUTING -j ACCEPT", "iptables-nft -t nat -N OVN-OTHER",
+	} {
+		w, err := nft.NewWatch(ns, "flg")
+		require.NoError(t, err)
+		w.Chains("OVN-")
+		sh(harm)
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		heard := false
+		require.NoError(t, w.Run(ctx, func() { heard = true; stop() }))
+		stop()
+		require.True(t, heard, harm)
+	}
 }

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
+
+	"sigs.k8s.io/knftables"
 
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 )
@@ -15,8 +18,8 @@ import (
 // Listing is a table as `nft --json list table` prints it (libnftables-json(5)).
 type Listing struct {
 	Exists bool
-	Chains []string
-	Rules  []Rule // in the order of their chains, not what they do
+	Chains []Form
+	Rules  []Rule // in the order of their chains
 	Sets   map[string][]Element
 	Maps   map[string][]Element
 	Counts map[string]Counts // of counters that have names
@@ -25,10 +28,58 @@ type Listing struct {
 // Counts are what a counter has seen.
 type Counts struct{ Packets, Bytes uint64 }
 
-// Rule is a rule by what it can be known by.
+// Form is a chain without its rules. One that the kernel does not call has a name alone.
+type Form struct {
+	Name, Type, Hook string
+	Priority         int    `json:"prio"`
+	Policy           string // what becomes of packets that no rule decides about
+}
+
+// FormOf is that of a chain as it is written.
+func FormOf(c *knftables.Chain) (Form, error) {
+	f := Form{Name: c.Name}
+	if c.Hook == nil {
+		return f, nil
+	}
+	f.Type, f.Hook, f.Policy = string(*c.Type), string(*c.Hook), string(knftables.AcceptPolicy)
+	if c.Policy != nil {
+		f.Policy = string(*c.Policy)
+	}
+	var err error
+	if f.Priority, err = knftables.ParsePriority(knftables.InetFamily, string(*c.Priority)); err != nil {
+		return f, fmt.Errorf("chain %s: %w", c.Name, err)
+	}
+	return f, nil
+}
+
+// String is the form in words.
+func (f Form) String() string {
+	if f.Hook == "" {
+		return f.Name
+	}
+	return fmt.Sprintf("%s (%s %s %d, policy %s)", f.Name, f.Type, f.Hook, f.Priority, f.Policy)
+}
+
+// Rule is a rule as it is there.
 type Rule struct {
 	Chain   string
-	Comment string // "": none
+	Comment string          // "": none
+	Expr    json.RawMessage // what it does, in nft's own form, which nft alone can make of a text
+}
+
+// String is all of the rule.
+func (r Rule) String() string { return r.Chain + ": " + r.Comment + " " + string(r.Expr) }
+
+// Does is what the rules of each chain do, in their order. The listing of what was just
+// written says so of what was meant.
+func (l Listing) Does() []string {
+	sorted := slices.Clone(l.Rules)
+	slices.SortStableFunc(sorted, func(a, b Rule) int { return strings.Compare(a.Chain, b.Chain) })
+	out := make([]string, len(sorted))
+	for i, r := range sorted {
+		out[i] = r.String()
+	}
+	return out
 }
 
 // Element is an element of a set or, with a value, of a map, as nft writes it: an
@@ -68,7 +119,7 @@ type object struct {
 	Metainfo *struct {
 		Schema int `json:"json_schema_version"`
 	}
-	Chain *struct{ Name string }
+	Chain *Form
 	Rule  *Rule
 	Set   *set
 	Map   *set
@@ -106,7 +157,7 @@ func parseListing(b []byte) (Listing, error) {
 func (l *Listing) take(o object) (err error) {
 	switch {
 	case o.Chain != nil:
-		l.Chains = append(l.Chains, o.Chain.Name)
+		l.Chains = append(l.Chains, *o.Chain)
 	case o.Rule != nil:
 		l.Rules = append(l.Rules, *o.Rule)
 	case o.Set != nil:

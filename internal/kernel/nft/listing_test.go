@@ -26,7 +26,7 @@ table inet flt {
 	set none { type inet_service; }
 	map ports { type inet_proto . inet_service : ipv4_addr . inet_service; elements = { tcp . 80 comment "web" : 10.0.0.2 . 8080, sctp . 81 : 10.0.0.3 . 81 }; }
 	chain a { accept comment "first"; drop; }
-	chain b { jump a comment "last"; }
+	chain b { type filter hook forward priority filter + 7; policy drop; jump a comment "last"; }
 }
 table inet other { chain c { drop; }; }
 `), 0o600))
@@ -39,8 +39,8 @@ table inet other { chain c { drop; }; }
 	require.Empty(t, got.Sets["none"])
 	require.Len(t, got.Sets, 3)
 	require.Len(t, got.Maps, 1)
-	require.ElementsMatch(t, []string{"a", "b"}, got.Chains)
-	require.Equal(t, []nft.Rule{{Chain: "a", Comment: "first"}, {Chain: "a"}, {Chain: "b", Comment: "last"}}, got.Rules)
+	require.ElementsMatch(t, []nft.Form{{Name: "a"}, {Name: "b", Type: "filter", Hook: "forward", Priority: 7, Policy: "drop"}}, got.Chains)
+	require.Equal(t, []string{`a: first [{"accept": null}]`, `a:  [{"drop": null}]`, `b: last [{"jump": {"target": "a"}}]`}, got.Does())
 }
 
 // TestListTellsWhatIsWrong: an nft that fails, or is not there, is no table that is

@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"go4.org/netipx"
 	"sigs.k8s.io/knftables"
@@ -64,6 +65,15 @@ type Chain struct {
 	Rules []Entry
 }
 
+// made is the chain as it is written.
+func (c Chain) made() *knftables.Chain {
+	out := &knftables.Chain{Name: c.Name}
+	if h := c.Hook; h != nil {
+		out.Type, out.Hook, out.Priority = &h.Type, &h.At, &h.Priority
+	}
+	return out
+}
+
 // Hook is where the kernel calls a chain, and when among others there.
 type Hook struct {
 	Type     knftables.BaseChainType
@@ -71,8 +81,8 @@ type Hook struct {
 	Priority knftables.BaseChainPriority
 }
 
-// Entry is a rule as nft reads it. What a rule does is not read back: its comment
-// carries a hash of the text, by which another text is another rule.
+// Entry is a rule as nft reads it. Its comment carries a hash of the text, by which another
+// text is another rule: what nft lists of a rule is no such text.
 type Entry struct{ Comment, Text string }
 
 // known is the comment that the rule has in the table.
@@ -88,20 +98,26 @@ type Table struct {
 
 	mu     sync.Mutex
 	client knftables.Interface
+	made   atomic.Pointer[made] // nil: nothing yet
 }
+
+// made is what was listed right behind a write: the rules by their comments, and what each
+// of them does.
+type made struct{ rules, does []string }
 
 // New names a table of family inet in ns (nil: the current namespace). Nothing
 // is touched before Apply. The whole table is taken to be ours.
 func New(ns *netns.Handle, name string) *Table { return &Table{ns: ns, name: name} }
 
-// state is a table in comparable form: what its sets hold, and the comments of
-// its rules.
+// state is a table in comparable form: what its sets hold, the comments of its rules, and
+// what these do, which is not known of a table that is wanted.
 type state struct {
 	exists bool
-	chains []string
+	chains []string // with where the kernel calls them
 	names  []string // of sets, sorted
 	sets   map[string]*netipx.IPSet
 	rules  []string // sorted by chain
+	does   []string // in the same order
 }
 
 // Difference is one way in which a table is not as it should be. Of is the network
@@ -112,13 +128,17 @@ type Difference struct {
 }
 
 // Apply makes the table equal to want; when it is so already, nothing is
-// written. On error the old table stays as it was.
+// written. What another Table wrote is written once more: what its rules do is not known.
+// On error the old table stays as it was.
 func (t *Table) Apply(ctx context.Context, want Ruleset) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	found, err := t.Differences(ctx, want)
-	if err == nil && len(found) > 0 {
+	desired, have, err := t.look(ctx, want)
+	if err == nil && (len(desired.rules) > 0 && t.meant(desired) == nil || len(t.differences(desired, have)) > 0) {
 		err = t.write(ctx, want)
+		if err == nil {
+			err = t.keep(ctx, desired)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("apply nft table %s: %w", t.name, err)
@@ -126,17 +146,55 @@ func (t *Table) Apply(ctx context.Context, want Ruleset) error {
 	return nil
 }
 
-// Differences tells how the table is not as want says.
-func (t *Table) Differences(ctx context.Context, want Ruleset) ([]Difference, error) {
-	desired, err := desire(want)
-	if err != nil {
-		return nil, fmt.Errorf("nft table %s: %w", t.name, err)
-	}
+// keep notes what the rules do that were written now.
+func (t *Table) keep(ctx context.Context, desired state) error {
+	t.made.Store(nil)
 	have, err := t.read(ctx)
+	if err == nil && slices.Equal(desired.rules, have.rules) { // nobody was faster
+		t.made.Store(&made{have.rules, have.does})
+	}
+	return err
+}
+
+// meant is what the rules of a table are to do; nil while nobody knows.
+func (t *Table) meant(desired state) []string {
+	if m := t.made.Load(); m != nil && slices.Equal(m.rules, desired.rules) {
+		return m.does
+	}
+	return nil
+}
+
+// look reads what is wanted, and what is there.
+func (t *Table) look(ctx context.Context, want Ruleset) (desired, have state, err error) {
+	if desired, err = desire(want); err != nil {
+		return desired, have, fmt.Errorf("nft table %s: %w", t.name, err)
+	}
+	have, err = t.read(ctx)
+	return desired, have, err
+}
+
+// Differences tells how the table is not as want says. What the rules do is known of those
+// that Apply wrote.
+func (t *Table) Differences(ctx context.Context, want Ruleset) ([]Difference, error) {
+	desired, have, err := t.look(ctx, want)
 	if err != nil {
 		return nil, err
 	}
-	return differences(desired, have), nil
+	return t.differences(desired, have), nil
+}
+
+// differences are those of two states, and then of rules that are called as they should be
+// and do something else.
+func (t *Table) differences(desired, have state) []Difference {
+	out := differences(desired, have)
+	if meant := t.meant(desired); meant != nil && slices.Equal(desired.rules, have.rules) {
+		for i, does := range have.does {
+			if does != meant[i] {
+				out = append(out, Difference{Text: fmt.Sprintf("a rule is %q, want %q", does, meant[i])})
+			}
+		}
+	}
+	return out
 }
 
 // Check compares the table with want; the error wraps core.ErrDrift and names
@@ -186,7 +244,11 @@ func desire(want Ruleset) (state, error) {
 		s.names = append(s.names, one.Name)
 	}
 	for _, c := range want.Chains {
-		s.chains = append(s.chains, c.Name)
+		form, err := FormOf(c.made())
+		if err != nil {
+			return state{}, err
+		}
+		s.chains = append(s.chains, form.String())
 		for _, r := range c.Rules {
 			s.rules = append(s.rules, c.Name+": "+r.known())
 		}
@@ -221,7 +283,12 @@ func (t *Table) read(ctx context.Context) (state, error) {
 	if err != nil {
 		return state{}, err
 	}
-	s := state{exists: l.Exists, chains: l.Chains, sets: map[string]*netipx.IPSet{}}
+	return stateOf(t.name, l)
+}
+
+// stateOf is a listing of the table of that name in comparable form.
+func stateOf(table string, l Listing) (s state, err error) {
+	s = state{exists: l.Exists, does: l.Does(), sets: map[string]*netipx.IPSet{}}
 	s.names = slices.Sorted(maps.Keys(l.Sets))
 	for name, elements := range l.Maps { // of counters; a map and a set have no common name
 		l.Sets[name] = elements
@@ -233,8 +300,11 @@ func (t *Table) read(ctx context.Context) (state, error) {
 			addrs = append(addrs, e.Key)
 		}
 		if s.sets[name], err = parse(addrs); err != nil {
-			return state{}, fmt.Errorf("read nft table %s: set %s: %w", t.name, name, err)
+			return state{}, fmt.Errorf("read nft table %s: set %s: %w", table, name, err)
 		}
+	}
+	for _, c := range l.Chains {
+		s.chains = append(s.chains, c.String())
 	}
 	for _, r := range l.Rules {
 		text := r.Comment
@@ -339,11 +409,7 @@ func transaction(c knftables.Interface, want Ruleset) (*knftables.Transaction, e
 		}
 	}
 	for _, ch := range want.Chains {
-		made := &knftables.Chain{Name: ch.Name}
-		if h := ch.Hook; h != nil {
-			made.Type, made.Hook, made.Priority = &h.Type, &h.At, &h.Priority
-		}
-		tx.Add(made)
+		tx.Add(ch.made())
 	}
 	for _, ch := range want.Chains {
 		for _, r := range ch.Rules {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -80,9 +81,16 @@ func TestApplyWritesTheTable(t *testing.T) {
 func TestApplyWritesOnlyOnDifference(t *testing.T) {
 	ns := netnstest.New(t)
 	require.NoError(t, nft.New(ns, "flt").Apply(t.Context(), sample()))
-	before := run(t, ns, "-a", "list", "table", "inet", "flt") // handles count every write
-	require.NoError(t, nft.New(ns, "flt").Apply(t.Context(), sample()))
-	require.Equal(t, before, run(t, ns, "-a", "list", "table", "inet", "flt"))
+	first := run(t, ns, "-a", "list", "table", "inet", "flt") // handles count every write
+	tab := nft.New(ns, "flt")
+	require.NoError(t, tab.Check(t.Context(), sample()))
+	require.NoError(t, tab.Apply(t.Context(), sample()))
+	before := run(t, ns, "-a", "list", "table", "inet", "flt")
+	require.NotEqual(t, first, before, "what another one's rules do is not known")
+	for range 2 {
+		require.NoError(t, tab.Apply(t.Context(), sample()))
+		require.Equal(t, before, run(t, ns, "-a", "list", "table", "inet", "flt"))
+	}
 
 	members, text := sample(), sample()
 	members.Sets[0].Members = members.Sets[0].Members[1:]
@@ -133,6 +141,7 @@ func TestTamperingIsSeenAndRepaired(t *testing.T) {
 		"set emptied":        "flush set inet flt to",
 		"set added":          "add set inet flt x { type ipv4_addr; }",
 		"rule replaced":      "flush chain inet flt hide; add rule inet flt hide masquerade",
+		"policy":             "chain inet flt postrouting { policy drop; }",
 	} {
 		t.Run(name, func(t *testing.T) {
 			ns := netnstest.New(t)
@@ -143,6 +152,34 @@ func TestTamperingIsSeenAndRepaired(t *testing.T) {
 			require.NoError(t, tab.Apply(t.Context(), sample()))
 			require.NoError(t, tab.Check(t.Context(), sample()))
 		})
+	}
+}
+
+// TestOtherRuleOfOurName: a rule that bears our comment and does something else is none of
+// ours, for the one who wrote ours and for one that begins anew.
+func TestOtherRuleOfOurName(t *testing.T) {
+	ns := netnstest.New(t)
+	tab := nft.New(ns, "flt")
+	require.NoError(t, tab.Apply(t.Context(), sample()))
+	whole := run(t, ns, "list", "table", "inet", "flt")
+	shown, err := tab.Show(t.Context(), sample())
+	require.NoError(t, err)
+	require.Empty(t, shown.Found)
+	require.Equal(t, []nft.ShownRule{{Text: "masquerade random,fully-random", Ours: true}}, shown.Chains["hide"].Rules)
+	_, comment, _ := strings.Cut(whole, "masquerade random,fully-random comment ")
+	comment, _, _ = strings.Cut(comment, "\n")
+	for _, who := range []*nft.Table{tab, nft.New(ns, "flt")} {
+		run(t, ns, "flush chain inet flt hide; add rule inet flt hide accept comment "+comment)
+		if who == tab {
+			require.ErrorIs(t, who.Check(t.Context(), sample()), core.ErrDrift)
+			shown, err = who.Show(t.Context(), sample())
+			require.NoError(t, err)
+			require.Len(t, shown.Found, 1)
+			require.Equal(t, []nft.ShownRule{{Text: `[{"accept": null}]`}}, shown.Chains["hide"].Rules)
+		}
+		require.NoError(t, who.Apply(t.Context(), sample()))
+		require.Equal(t, whole, run(t, ns, "list", "table", "inet", "flt"))
+		require.NoError(t, who.Check(t.Context(), sample()))
 	}
 }
 

@@ -21,15 +21,19 @@ const nfgenmsg = 4
 // Kinds of news.
 const (
 	delTable   netlink.HeaderType = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELTABLE
+	newChain   netlink.HeaderType = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWCHAIN
 	delChain   netlink.HeaderType = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELCHAIN
 	newRule    netlink.HeaderType = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWRULE
 	delRule    netlink.HeaderType = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELRULE
+	newSet     netlink.HeaderType = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWSET
 	delSet     netlink.HeaderType = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELSET
+	newElement netlink.HeaderType = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWSETELEM
 	delElement netlink.HeaderType = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELSETELEM
 )
 
-// losses are the news that somebody removed a part of a table.
-var losses = []netlink.HeaderType{delTable, delChain, delRule, delSet, delElement}
+// changes are the news that a part of a table came, became another or went. A table that
+// comes has nothing in it.
+var changes = []netlink.HeaderType{delTable, newChain, delChain, newRule, delRule, newSet, delSet, newElement, delElement}
 
 // Tables of iptables, which are of family ip or ip6, and their chains that the kernel
 // calls.
@@ -38,7 +42,7 @@ var (
 	builtin = []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
 )
 
-// Watch hears of the losses of some tables from the moment that it is made.
+// Watch hears of changes of some tables from the moment that it is made.
 type Watch struct {
 	conn   *netlink.Conn
 	names  []string
@@ -64,10 +68,11 @@ func NewWatch(ns *netns.Handle, names ...string) (*Watch, error) {
 	return &Watch{conn: conn, names: names}, nil
 }
 
-// Run calls lost when a table may have lost a part: by somebody's `nft flush
-// ruleset`, or because it was written anew, our own writing included. It ends
-// with ctx, without an error then.
-func (w *Watch) Run(ctx context.Context, lost func()) error {
+// Run calls changed when a table may have another part, or one less: by somebody's `nft
+// flush ruleset` or `nft insert rule`, or because it was written anew, our own writing
+// included: whoever is called compares before he writes. It ends with ctx, without an
+// error then.
+func (w *Watch) Run(ctx context.Context, changed func()) error {
 	defer func() { _ = w.conn.Close() }()
 	// A deadline ends the wait; to close the socket meanwhile would not.
 	defer context.AfterFunc(ctx, func() { _ = w.conn.SetReadDeadline(time.Unix(1, 0)) })()
@@ -77,16 +82,16 @@ func (w *Watch) Run(ctx context.Context, lost func()) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, unix.ENOBUFS): // more news than the socket holds
-			lost()
+			changed()
 		case err != nil:
 			return fmt.Errorf("watch nft tables: %w", err)
 		case slices.ContainsFunc(news, w.concerns):
-			lost()
+			changed()
 		}
 	}
 }
 
-// concerns tells a loss of one of the tables, or what happened to chains of iptables.
+// concerns tells a change of one of the tables, or what happened to chains of iptables.
 func (w *Watch) concerns(m netlink.Message) bool {
 	if len(m.Data) < nfgenmsg {
 		return false
@@ -96,24 +101,25 @@ func (w *Watch) concerns(m netlink.Message) bool {
 		return false
 	}
 	if m.Data[0] == unix.NFPROTO_INET {
-		return slices.Contains(losses, m.Header.Type) && slices.Contains(w.names, name(attrs, unix.NFTA_TABLE_NAME))
+		return slices.Contains(changes, m.Header.Type) && slices.Contains(w.names, name(attrs, unix.NFTA_TABLE_NAME))
 	}
 	return w.chains != "" && w.concernsChain(m.Header.Type, attrs)
 }
 
-// concernsChain is about tables of iptables. In a chain of the kernel's own a rule that
-// came counts too: it may stand before ours.
+// concernsChain is about tables of iptables. In a chain of the kernel's own rules of others
+// count too: one may stand before ours. That such a chain came, or has another policy, is
+// no matter of ours.
 func (w *Watch) concernsChain(kind netlink.HeaderType, attrs []netlink.Attribute) bool {
 	chain := ""
 	switch kind {
 	case delTable:
 		return slices.Contains(xtables, name(attrs, unix.NFTA_TABLE_NAME))
-	case delChain:
+	case newChain, delChain:
 		chain = name(attrs, unix.NFTA_CHAIN_NAME)
-	case delRule, newRule:
+	case newRule, delRule:
 		chain = name(attrs, unix.NFTA_RULE_CHAIN)
 	}
-	return slices.Contains(builtin, chain) || kind != newRule && chain != "" && strings.HasPrefix(chain, w.chains)
+	return kind != newChain && slices.Contains(builtin, chain) || chain != "" && strings.HasPrefix(chain, w.chains)
 }
 
 // name is a text among the attributes. A table's name is the first attribute's type in

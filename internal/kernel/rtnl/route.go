@@ -210,14 +210,19 @@ func parseHops(b []byte) (hops []Hop) {
 
 // ReplaceRoute makes the route, in place of one with the same destination and
 // metric.
-func (c *Conn) ReplaceRoute(r Route) error {
+func (c *Conn) ReplaceRoute(r Route) error { return c.putRoute("replace", unix.NLM_F_REPLACE, r) }
+
+// NewRoute makes the route where none has its destination and metric: core.ErrExists.
+func (c *Conn) NewRoute(r Route) error { return c.putRoute("make", unix.NLM_F_EXCL, r) }
+
+func (c *Conn) putRoute(verb string, flag int, r Route) error {
 	if r.Scope == 0 && r.Dst.Addr().Is4() && !r.GW.IsValid() {
 		r.Scope = unix.RT_SCOPE_LINK
 	}
 	r.Protocol = orDefault(r.Protocol, unix.RTPROT_BOOT)
 	r.Type = orDefault(r.Type, unix.RTN_UNICAST)
-	if err := c.routeMessage(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, r).exec(); err != nil {
-		return fmt.Errorf("replace route %s: %w", r.Dst, err)
+	if err := c.routeMessage(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|flag, r).exec(); err != nil {
+		return fmt.Errorf("%s route %s: %w", verb, r.Dst, err)
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func (l *look) served() {
 	for _, n := range l.out.Networks {
 		switch {
 		case n.Gone:
-			l.fault(agent.PartNetworks, true, "put it back; or name another one for this node (spec.customInterfaces), or leave the node out (spec.excludeNodes)",
+			l.fault(agent.PartNetworks, true, "put it back; or give another one its addresses and name it for this node (spec.customInterfaces), or leave the node out (spec.excludeNodes)",
 				"NIC %s of provider network %s is gone: its Subnets have no way out by this node", n.NIC, n.Name)
 		case n.Reason != "":
 			l.fault(agent.PartNetworks, true, "put right what it says; it is tried again by itself (docs/underlay.md)", "provider network %s: %s", n.Name, n.Reason)

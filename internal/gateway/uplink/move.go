@@ -203,9 +203,9 @@ func (m *mover) take(u *core.Uplink, l rtnl.Link) (Inventory, error) {
 // boot whoever serves the NIC has given it what it is to have now; where nobody did, the
 // record counts.
 func (m *mover) wanted(u *core.Uplink, nic, bridge Inventory) (Inventory, error) {
-	var had Inventory
-	if err := json.Unmarshal(u.Had, &had); err != nil {
-		return had, fmt.Errorf("record of %s: %w", u.NIC, err)
+	had, err := recorded(*u)
+	if err != nil {
+		return had, err
 	}
 	if u.Port != u.NIC {
 		had.Rules = nil
@@ -385,6 +385,9 @@ func (t *Transfers) back(ctx context.Context, c *rtnl.Conn, u core.Uplink) error
 		}
 	}
 	nic, err := find(c, u)
+	if errors.Is(err, core.ErrNotFound) {
+		return m.without(ctx, u)
+	}
 	if err != nil {
 		return err
 	}

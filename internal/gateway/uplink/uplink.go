@@ -144,7 +144,7 @@ func (t *Transfers) give(ctx context.Context, w Want) (Status, error) {
 	defer func() { _ = c.Close() }()
 	u, known := t.find(w.Network)
 	if known && (u.Phase == core.Returning || !fits(u, w)) {
-		if err := t.back(ctx, c, u); err != nil {
+		if err := t.leave(ctx, c, u, w); err != nil {
 			return Status{}, err
 		}
 		known = false
@@ -168,11 +168,8 @@ func fits(u core.Uplink, w Want) bool { return u.NIC == w.NIC && (u.Port != u.NI
 // begin records a transfer that nothing speaks against.
 func (t *Transfers) begin(ctx context.Context, c *rtnl.Conn, w Want) (core.Uplink, error) {
 	nic, err := c.LinkByName(w.NIC)
-	if errors.Is(err, core.ErrNotFound) {
-		return core.Uplink{}, fmt.Errorf("this node has no link %s: %w", w.NIC, core.ErrNotFound)
-	}
 	if err != nil {
-		return core.Uplink{}, err
+		return core.Uplink{}, missing(w.NIC, err)
 	}
 	if made(nic) && !w.Exchanged { // where names are exchanged, and the journal was lost, it is the bridge
 		return core.Uplink{}, fmt.Errorf("%s is a device of Open vSwitch, or a tap: %w", w.NIC, core.ErrExists)

@@ -167,6 +167,9 @@ func fits(u core.Uplink, w Want) bool { return u.NIC == w.NIC && (u.Port != u.NI
 
 // begin records a transfer that nothing speaks against.
 func (t *Transfers) begin(ctx context.Context, c *rtnl.Conn, w Want) (core.Uplink, error) {
+	if name := BridgeOf(w.Network); len(name) > rtnl.NameLimit {
+		return core.Uplink{}, fmt.Errorf("the network's name is too long for its bridge: no link can be called %s, which has more than %d bytes", name, rtnl.NameLimit)
+	}
 	nic, err := c.LinkByName(w.NIC)
 	if err != nil {
 		return core.Uplink{}, missing(w.NIC, err)

@@ -40,8 +40,15 @@ type Link struct {
 	PeerNetnsID int
 }
 
-// LinkByName gives the link called name; core.ErrNotFound if there is none.
+// NameLimit is how long a link's name may be, in bytes.
+const NameLimit = unix.IFNAMSIZ - 1
+
+// LinkByName gives the link called name; core.ErrNotFound if there is none, as of a name
+// that no link can have.
 func (c *Conn) LinkByName(name string) (Link, error) {
+	if len(name) > NameLimit { // the kernel would refuse the question (ERANGE)
+		return Link{}, fmt.Errorf("get link %s: %w: a name has at most %d bytes", name, core.ErrNotFound, NameLimit)
+	}
 	l, err := c.getLink(c.message(unix.RTM_GETLINK, 0, nl.NewIfInfomsg(unix.AF_UNSPEC)).
 		name(name))
 	if err != nil {

@@ -157,6 +157,18 @@ func (p *Publisher) WarnSubnet(name, reason, note string) {
 	}
 }
 
+// WarnNode tells of the node itself what its owner should know, once in a while.
+func (p *Publisher) WarnNode(reason, note string) {
+	if p.events.fresh("Node"+note, time.Now()) {
+		p.events.enqueue(metav1.NamespaceDefault, event{Action: "Set", Type: "Warning", Reason: reason, Note: note, Regarding: p.events.self()})
+	}
+}
+
+// self is the node as an event is about it: UID is kubelet's, by which describe finds it.
+func (e *events) self() regarding {
+	return regarding{APIVersion: "v1", Kind: "Node", Name: e.src.Node, UID: e.src.Node}
+}
+
 func (e *events) tell(p core.Pod, kind, reason, note string) {
 	if p.UID == "" || staticUID.MatchString(p.UID) { // describe finds events by the API's UID
 		if known, ok := e.src.pods.get(idOf(p)); ok {
@@ -170,7 +182,7 @@ func (e *events) tell(p core.Pod, kind, reason, note string) {
 }
 
 // condition tells of one of the node that has another status, and once in a while of other
-// reasons. Namespace and UID are kubelet's, by which describe finds it.
+// reasons. The namespace is kubelet's, too.
 func (e *events) condition(kind string, told share.Summary) {
 	status := kind + "\x00" + told.Status
 	fresh := e.fresh(status+"\x00"+told.Message, time.Now())
@@ -183,7 +195,7 @@ func (e *events) condition(kind string, told share.Summary) {
 	}
 	e.enqueue(metav1.NamespaceDefault, event{
 		Action: kind, Type: map[string]string{"True": "Warning", "False": "Normal"}[told.Status], Reason: told.Reason, Note: told.Message,
-		Regarding: regarding{APIVersion: "v1", Kind: "Node", Name: e.src.Node, UID: e.src.Node},
+		Regarding: e.self(),
 	})
 }
 

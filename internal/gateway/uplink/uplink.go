@@ -358,12 +358,18 @@ func find(c *rtnl.Conn, u core.Uplink) (rtnl.Link, error) {
 	if err != nil {
 		return rtnl.Link{}, err
 	}
+	return pick(u, links)
+}
+
+// pick finds it among the node's links.
+func pick(u core.Uplink, links []rtnl.Link) (rtnl.Link, error) {
 	// A virtual NIC has nothing but its name: a veth that was made anew has another MAC.
 	virtual := u.Bus == "" && len(u.Permanent) == 0
 	for _, fits := range []func(rtnl.Link) bool{
+		func(l rtnl.Link) bool { return exactly(u, l) },
 		func(l rtnl.Link) bool { return l.Name == u.Port && is(u, l) },
 		func(l rtnl.Link) bool { return l.Name == u.NIC && is(u, l) },
-		func(l rtnl.Link) bool { return l.Lower == 0 && !member(l, links) && is(u, l) },
+		func(l rtnl.Link) bool { return l.Lower == 0 && !member(l, links) && is(u, l) && only(u, l, links) },
 		func(l rtnl.Link) bool { return l.Name == u.Port && virtual },
 		func(l rtnl.Link) bool { return l.Name == u.NIC && virtual },
 	} {
@@ -388,6 +394,24 @@ func is(u core.Uplink, l rtnl.Link) bool {
 		return slices.Equal(l.Permanent, u.Permanent)
 	}
 	return slices.Equal(l.MAC, u.MAC)
+}
+
+// exactly tells that a link is a transfer's NIC, whatever it is called: ports of one device may
+// share its place on the bus (two of one PCI function, representors), and have each an address
+// of its own.
+func exactly(u core.Uplink, l rtnl.Link) bool {
+	return u.Bus != "" && l.Bus == u.Bus && len(u.Permanent) > 0 && slices.Equal(l.Permanent, u.Permanent)
+}
+
+// only tells that no other link has a link's place on the bus, or it has none, so that it
+// is a transfer's NIC though that has another name; where addresses from the maker are known
+// they would have told it.
+func only(u core.Uplink, l rtnl.Link, links []rtnl.Link) bool {
+	if u.Bus == "" || l.Bus == "" {
+		return true
+	}
+	known := len(u.Permanent) > 0 && len(l.Permanent) > 0
+	return !known && !slices.ContainsFunc(links, func(o rtnl.Link) bool { return o.Index != l.Index && o.Bus == l.Bus })
 }
 
 // hardware is the address by which a NIC is found.

@@ -321,7 +321,7 @@ func (m *mover) deafen(ctx context.Context, nic rtnl.Link, above []rtnl.Link) er
 			err = errors.Join(err, nft.Hear(m.cfg.Host, name), m.machine.Forget(ctx, name))
 		}
 	}
-	want := hearing{nic.Index, ids(above)}
+	want := hearing{nic.Index, tags(above)}
 	if has := m.deaf[nic.Name]; err != nil || slices.Contains(deaf, nic.Name) && has.nic == want.nic && slices.Equal(has.vlans, want.vlans) {
 		return err
 	}

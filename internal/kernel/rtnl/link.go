@@ -31,6 +31,8 @@ type Link struct {
 	// Lower is the index of the device below, of a VLAN link for example; 0 for none.
 	Lower int
 	VLAN  int // the id of a VLAN link
+	// VLANProtocol is the EtherType of its tag: 802.1Q's (0x8100), or 802.1ad's (0x88a8).
+	VLANProtocol uint16
 	// Permanent is the hardware address that the device has from its maker, nil where the
 	// kernel knows none; Bus is where the device sits (0000:00:1f.6), "" for a virtual one.
 	Permanent core.MAC
@@ -160,8 +162,11 @@ func (l *Link) setInfo(info []byte) {
 		return
 	}
 	_ = attrs(data, func(k uint16, v []byte) {
-		if k == nl.IFLA_VLAN_ID && len(v) >= 2 {
+		switch {
+		case k == nl.IFLA_VLAN_ID && len(v) >= 2:
 			l.VLAN = int(binary.NativeEndian.Uint16(v))
+		case k == nl.IFLA_VLAN_PROTOCOL && len(v) >= 2:
+			l.VLANProtocol = binary.BigEndian.Uint16(v)
 		}
 	})
 }

@@ -10,11 +10,12 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 )
 
-// leave has a transfer make room for the one that is wanted. Where that names another NIC
-// which the node does not have, the network keeps what it has.
+// leave has a transfer make room for the one that is wanted. Of a NIC that is gone the network
+// keeps what it had until the NIC that is wanted instead is there: what goes then does not
+// come back.
 func (t *Transfers) leave(ctx context.Context, c *rtnl.Conn, u core.Uplink, w Want) error {
-	if u.Phase == core.Taken && u.NIC != w.NIC {
-		if _, err := c.LinkByName(w.NIC); err != nil {
+	if _, err := c.LinkByName(w.NIC); err != nil && u.Phase == core.Taken {
+		if _, gone := find(c, u); errors.Is(gone, core.ErrNotFound) {
 			return missing(w.NIC, err)
 		}
 	}

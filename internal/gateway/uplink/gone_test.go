@@ -30,8 +30,8 @@ func (b *bed) clean(nic string) {
 }
 
 // TestDeadNIC: of a NIC that died its network goes to another one, which has what is its
-// own, or leaves the node; either way nothing is left of the dead one. One that the node does
-// not have takes nothing away.
+// own, or leaves the node; either way nothing is left of the dead one. While the other one is
+// not there nothing is taken away.
 func TestDeadNIC(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -27,7 +27,7 @@ type Parts struct {
 	Login func() (login.Login, error)
 	// Warn has an Event of the Node say something, where there is a cluster.
 	Warn func(reason, note string)
-	Log   *slog.Logger
+	Log  *slog.Logger
 }
 
 // Declarer is a source that knows what is declared of physical networks.

@@ -199,7 +199,9 @@ func (p plan) above(want rules.Family, in rules.Input) (out []Foreign) {
 				break
 			}
 			if !ours(target(r)) && !strings.HasPrefix(target(r), proxyChains) && decides(p.have, at{c.Table, c.Parent}, r, in, deepest) {
-				command := func(verb string) string { return p.program() + " -t " + c.Table + " " + verb + " " + c.Parent + " " + r }
+				command := func(verb string) string {
+					return p.program() + " -t " + c.Table + " " + verb + " " + c.Parent + " " + r
+				}
 				out = append(out, Foreign{V6: p.v6, Backend: p.backend, Table: c.Table, Chain: c.Parent, Text: r, Hides: c.Name, Remove: command("-D"), AppendAgain: command("-A")})
 			}
 		}

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -90,29 +89,16 @@ func newEvents(src *Source) *events {
 
 // attached tells of one ADD: all its interfaces in one event.
 func (e *events) attached(r core.Record) {
-	if text := interfaces(r.Statuses); text != "" {
+	if text := core.NetTexts(r.Statuses); text != "" {
 		e.tell(r.Pod, "Normal", reasonAdded, "Added "+text)
 	}
 }
 
 // detached tells of networks that were taken from a running pod.
 func (e *events) detached(r core.Record) {
-	if text := interfaces(r.Statuses); text != "" {
+	if text := core.NetTexts(r.Statuses); text != "" {
 		e.tell(r.Pod, "Normal", reasonRemoved, "Removed "+text)
 	}
-}
-
-// interfaces are names, addresses and networks, in order.
-func interfaces(nets []core.Net) string {
-	parts := make([]string, 0, len(nets))
-	for _, n := range nets {
-		part := n.Interface
-		if len(n.IPs) > 0 {
-			part += " [" + strings.Join(n.IPs, " ") + "]"
-		}
-		parts = append(parts, part+" from "+n.Name)
-	}
-	return strings.Join(parts, ", ")
 }
 
 // failed tells of an ADD that failed, once per failure.
@@ -160,13 +146,9 @@ func (p *Publisher) WarnSubnet(name, reason, note string) {
 // WarnNode tells of the node itself what its owner should know, once in a while.
 func (p *Publisher) WarnNode(reason, note string) {
 	if p.events.fresh("Node"+note, time.Now()) {
-		p.events.enqueue(metav1.NamespaceDefault, event{Action: "Set", Type: "Warning", Reason: reason, Note: note, Regarding: p.events.self()})
+		about := regarding{APIVersion: "v1", Kind: "Node", Name: p.events.src.Node, UID: p.events.src.Node}
+		p.events.enqueue(metav1.NamespaceDefault, event{Action: "Set", Type: "Warning", Reason: reason, Note: note, Regarding: about})
 	}
-}
-
-// self is the node as an event is about it: UID is kubelet's, by which describe finds it.
-func (e *events) self() regarding {
-	return regarding{APIVersion: "v1", Kind: "Node", Name: e.src.Node, UID: e.src.Node}
 }
 
 func (e *events) tell(p core.Pod, kind, reason, note string) {
@@ -182,7 +164,7 @@ func (e *events) tell(p core.Pod, kind, reason, note string) {
 }
 
 // condition tells of one of the node that has another status, and once in a while of other
-// reasons. The namespace is kubelet's, too.
+// reasons. Namespace and UID are kubelet's, by which describe finds it.
 func (e *events) condition(kind string, told share.Summary) {
 	status := kind + "\x00" + told.Status
 	fresh := e.fresh(status+"\x00"+told.Message, time.Now())
@@ -195,7 +177,7 @@ func (e *events) condition(kind string, told share.Summary) {
 	}
 	e.enqueue(metav1.NamespaceDefault, event{
 		Action: kind, Type: map[string]string{"True": "Warning", "False": "Normal"}[told.Status], Reason: told.Reason, Note: told.Message,
-		Regarding: e.self(),
+		Regarding: regarding{APIVersion: "v1", Kind: "Node", Name: e.src.Node, UID: e.src.Node},
 	})
 }
 

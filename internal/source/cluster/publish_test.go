@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"

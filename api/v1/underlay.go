@@ -60,6 +60,10 @@ type VlanList struct {
 	Items []Vlan `json:"items"`
 }
 
+// ProviderNetworkNameLimit is how long the name of a ProviderNetwork may be, in bytes: its
+// bridge is called br-NAME, and a link's name has at most 15.
+const ProviderNetworkNameLimit = 12
+
 // +kubebuilder:validation:XValidation:rule="size(self.metadata.name) <= 12",messageExpression="'name ' + self.metadata.name + ' has more than 12 characters: its bridge, br-' + self.metadata.name + ', would have more than 15'"
 
 // ProviderNetwork is a physical network that nodes reach through a NIC of

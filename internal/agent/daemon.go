@@ -191,7 +191,12 @@ func bridgeMAC(node, bridge string) core.MAC {
 // ofSwitch makes the parts that work on the switch: uplinks, and what keeps pods apart on
 // one of ours, or what makes the node one of OVN's and tells whether that works.
 func (d *Daemon) ofSwitch(boot string) {
-	d.uplinks = uplink.NewNode(uplink.Parts{Node: d.opts.NodeName, BootID: boot, Datapath: d.datapath, Switch: d.ovs, Journal: d.journal, Objects: d.objects, OVN: d.opts.OVN, Login: d.login, Log: d.log})
+	warn := func(reason, note string) {
+		if api := d.api(); api != nil {
+			api.WarnNode(reason, note)
+		}
+	}
+	d.uplinks = uplink.NewNode(uplink.Parts{Node: d.opts.NodeName, BootID: boot, Datapath: d.datapath, Switch: d.ovs, Journal: d.journal, Objects: d.objects, OVN: d.opts.OVN, Login: d.login, Warn: warn, Log: d.log})
 	d.delays = upkeep.Delays(d.opts.Netem, d.log)
 	d.probes = d.newProbes()
 	if !d.opts.OVN {
@@ -243,12 +248,9 @@ func (d *Daemon) wire(boot string) {
 		Journal: d.journal, IPAM: d.pools, Source: d.objects, Gateway: d.gateway,
 		Devices: device.New(d.opts.KubeletRoot, published{d.api}), NodePorts: d.opts.HostPorts, OVN: d.opts.OVN, Alone: d.machine != nil,
 		Drivers: drivers, Tune: d.upkeep.Tune,
-		Node:     plan.Node{BinDirs: d.opts.CNIBinDirs, NetworkMTU: elsewhere.NetworkMTU(d.note)},
-		MTU:      func() int { return int(d.mtu.Load()) },
-		ConfDir:  d.opts.ConfDir,
-		Daemon:   d.opts.File,
-		BootID:   boot,
-		Socket:   d.opts.Socket,
+		Node:    plan.Node{BinDirs: d.opts.CNIBinDirs, NetworkMTU: elsewhere.NetworkMTU(d.note)},
+		MTU:     func() int { return int(d.mtu.Load()) },
+		ConfDir: d.opts.ConfDir, Daemon: d.opts.File, BootID: boot, Socket: d.opts.Socket,
 		Observer: d.metrics,
 		Notices:  d.pods, Conditions: conditions,
 		Log: d.log,

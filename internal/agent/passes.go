@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -47,15 +46,15 @@ type passes struct {
 	found map[string]error // what the next pass is to put right, by what it is
 	// fought: somebody undoes what a pass did, and the next one waits.
 	fought bool
-	sync   voice // of the switch and the journal
-	gate   voice // of the gateways and tables
+	sync   upkeep.Voice // of the switch and the journal
+	gate   upkeep.Voice // of the gateways and tables
 }
 
 func newPasses(d *Daemon, swept bool) *passes {
 	return &passes{
 		Daemon: d, swept: swept, retry: firstRetry,
-		sync: voice{log: d.log.With("part", "switch")},
-		gate: voice{log: d.log.With("part", "gateways")},
+		sync: upkeep.Voice{Log: d.log.With("part", "switch")},
+		gate: upkeep.Voice{Log: d.log.With("part", "gateways")},
 	}
 }
 
@@ -163,7 +162,7 @@ func (p *passes) pass(ctx context.Context) bool {
 	// That the API server was not heard yet is no failure of an agent that has
 	// just started.
 	if p.api() == nil || !errors.Is(err, core.ErrUnavailable) || time.Since(p.started) >= apiGrace {
-		p.gate.hear(err)
+		p.gate.Hear(err)
 	}
 	return err == nil && p.swept
 }
@@ -290,7 +289,7 @@ func (p *passes) resync(ctx context.Context) bool {
 		p.engine.Kick() // not waited for: it may hang on a foreign plugin
 		err = errors.Join(err, p.engine.Sweep(ctx))
 	}
-	p.sync.hear(err)
+	p.sync.Hear(err)
 	return err == nil && p.journal.Whole()
 }
 
@@ -423,32 +422,5 @@ func (d *Daemon) onLoss() {
 	select {
 	case d.spoilt <- struct{}{}:
 	default:
-	}
-}
-
-// voice says a failure once, however often it is met, and once that it is over.
-type voice struct {
-	log  *slog.Logger
-	said string
-}
-
-// hear takes the outcome of an attempt. What is away is so for reasons that
-// differ from moment to moment (no socket, nobody behind it): that is one.
-func (v *voice) hear(err error) {
-	said := ""
-	switch {
-	case errors.Is(err, core.ErrUnavailable):
-		said = core.ErrUnavailable.Error()
-	case err != nil:
-		said = err.Error()
-	}
-	if said == v.said {
-		return
-	}
-	v.said = said
-	if err != nil {
-		v.log.Error("node not in order yet", "err", err)
-	} else {
-		v.log.Info("node in order again")
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlead/fairlead/internal/agent/upkeep"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovs"
 )
@@ -45,12 +46,12 @@ func TestStartWithoutOVSDB(t *testing.T) {
 // TestVoiceSaysItOnce: a database that is away is so in many words, and once.
 func TestVoiceSaysItOnce(t *testing.T) {
 	var log bytes.Buffer
-	v := voice{log: slog.New(slog.NewTextHandler(&log, nil))}
+	v := upkeep.Voice{Log: slog.New(slog.NewTextHandler(&log, nil))}
 	for _, err := range []error{
 		nil, fmt.Errorf("no socket: %w", core.ErrUnavailable), fmt.Errorf("nobody there: %w", core.ErrUnavailable),
 		nil, nil, errors.New("a"), errors.New("a"), errors.New("b"), nil,
 	} {
-		v.hear(err)
+		v.Hear(err)
 	}
 	var said []string
 	for line := range strings.Lines(log.String()) {

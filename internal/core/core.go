@@ -482,6 +482,19 @@ type Net struct {
 	DefaultRoute []string        `json:"default-route,omitempty"`
 }
 
+// NetTexts are interfaces with addresses and networks for people, in order.
+func NetTexts(nets []Net) string {
+	parts := make([]string, 0, len(nets))
+	for _, n := range nets {
+		part := n.Interface
+		if len(n.IPs) > 0 {
+			part += " [" + strings.Join(n.IPs, " ") + "]"
+		}
+		parts = append(parts, part+" from "+n.Name)
+	}
+	return strings.Join(parts, ", ")
+}
+
 // Timing is one timed step of an operation.
 type Timing struct {
 	Step  string        `json:"step"`

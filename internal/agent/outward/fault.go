@@ -1,6 +1,8 @@
 package outward
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -77,7 +79,7 @@ func (l *look) served() {
 	for _, n := range l.out.Networks {
 		switch {
 		case n.Gone:
-			l.fault(agent.PartNetworks, true, "put it back; or name another one for this node (spec.customInterfaces), or leave the node out (spec.excludeNodes)",
+			l.fault(agent.PartNetworks, true, "put it back; or give another one its addresses and name it for this node (spec.customInterfaces), or leave the node out (spec.excludeNodes)",
 				"NIC %s of provider network %s is gone: its Subnets have no way out by this node", n.NIC, n.Name)
 		case n.Reason != "":
 			l.fault(agent.PartNetworks, true, "put right what it says; it is tried again by itself (docs/underlay.md)", "provider network %s: %s", n.Name, n.Reason)
@@ -85,6 +87,24 @@ func (l *look) served() {
 			l.fault(agent.PartNetworks, false, "wait: it is finished, or taken back, within a minute", "NIC %s of provider network %s is under way (%s)", n.NIC, n.Name, n.Phase)
 		}
 	}
+}
+
+// passed tells of rules that name a NIC which was given away: its packets come and go by
+// the bridge, and pass them by.
+func (l *look) passed(ctx context.Context) error {
+	var errs []error
+	for _, n := range l.out.Networks {
+		if n.Phase != string(core.Taken) || n.Port != "" || n.Gone {
+			continue
+		}
+		rules, err := netfilter.Names(ctx, l.Host, n.NIC, n.Bridge)
+		errs = append(errs, err)
+		for _, r := range rules {
+			l.fault(agent.PartRules, false, fmt.Sprintf("have it name %s too, or set spec.exchangeLinkName, by which the bridge is called %s", n.Bridge, n.NIC),
+				"%s: %q names %s, whose packets come and go by %s of provider network %s: the rule does not see them", r.Where, r.Text, n.NIC, n.Bridge, n.Name)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // sysctls tells of those that keep packets from their way. It runs in the node's namespace.

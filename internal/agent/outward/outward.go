@@ -55,6 +55,7 @@ func (n Node) Look(ctx context.Context) agent.Outward {
 	networks, err := n.Uplinks.Show()
 	l.unread("provider networks", err)
 	l.networks(networks)
+	l.unread("rules that name NICs", l.passed(ctx))
 	l.unread("sysctls", n.Host.Do(l.sysctls))
 	l.probes()
 	l.repairs()

@@ -102,6 +102,17 @@ func TestFaults(t *testing.T) {
 		require.Empty(t, look().Faults, c.mend)
 	}
 
+	// A firewall that names a NIC which was given away, until it names the bridge too.
+	networks = shown{{Shown: gateway.Shown{Uplink: core.Uplink{Network: "well", NIC: "eth3", Port: "eth3", Bridge: "br-well", Phase: core.Taken}}}}
+	sh("nft add table inet fw; nft add chain inet fw input '{ type filter hook input priority 0; }'; nft add rule inet fw input iifname eth3 icmp type echo-request drop")
+	require.Equal(t, []agent.OutwardFault{{
+		Part: agent.PartRules, What: `nft table inet fw, chain input: "iifname \"eth3\" icmp type echo-request drop" names eth3, whose packets come and go by br-well of provider network well: the rule does not see them`,
+		Next: "have it name br-well too, or set spec.exchangeLinkName, by which the bridge is called eth3",
+	}}, look().Faults)
+	sh("nft add rule inet fw input iifname br-well icmp type echo-request drop")
+	require.Empty(t, look().Faults)
+	networks = nil
+
 	// Kube-OVN's rule for a pod leads where ours does.
 	sh("ip rule add from 10.17.0.9 lookup 1000 priority 900")
 	o = look()

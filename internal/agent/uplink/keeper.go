@@ -36,7 +36,11 @@ type Config struct {
 	Underlay func() (declare.Underlay, error)
 	// Tell writes on the Node; nil where there is none.
 	Tell func(ctx context.Context, labels, notes map[string]string) error
-	Log  *slog.Logger
+	// Names are the rules of the machine's packet filter that name a NIC and not its bridge;
+	// nil: nobody can tell. Warn has an Event of the Node say something; nil where there is none.
+	Names func(ctx context.Context, nic, bridge string) ([]string, error)
+	Warn  func(reason, note string)
+	Log   *slog.Logger
 }
 
 // Pauses: a failure is tried again, ever more rarely, and what no event tells is looked at.
@@ -50,8 +54,9 @@ const (
 
 // Keeper keeps a node's NICs where they should be.
 type Keeper struct {
-	cfg  Config
-	poke chan struct{}
+	cfg    Config
+	poke   chan struct{}
+	looked map[string]string // NICs by network for which Names was asked
 
 	mu   sync.Mutex
 	fate map[string]error // of networks that are not as they should be
@@ -63,7 +68,7 @@ type facts struct{ labels, notes map[string]string }
 
 // New makes a Keeper.
 func New(c Config) *Keeper {
-	return &Keeper{cfg: c, poke: make(chan struct{}, 1), fate: map[string]error{}}
+	return &Keeper{cfg: c, poke: make(chan struct{}, 1), looked: map[string]string{}, fate: map[string]error{}}
 }
 
 // Poke has it look: something changed that it is about.
@@ -212,6 +217,11 @@ func (k *Keeper) serve(ctx context.Context, c choice, say facts) error {
 	if err != nil {
 		say.notes[key+keyError] = core.Clip(err.Error(), messageLimit)
 		return err
+	}
+	if c.exchanged { // the bridge is called as the NIC was
+		delete(k.looked, c.network)
+	} else {
+		k.passed(ctx, c.network, st.NIC, st.Bridge)
 	}
 	say.labels[key+keyReady], say.labels[key+keyInterface], say.labels[key+keyMTU] = "true", c.nic, strconv.Itoa(st.MTU)
 	if len(st.Above) > 0 {

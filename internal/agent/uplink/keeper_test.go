@@ -19,7 +19,7 @@ type given struct{ nics map[string]string }
 
 func (g *given) Take(_ context.Context, w uplink.Want) (uplink.Status, error) {
 	g.nics[w.Network] = w.NIC
-	return uplink.Status{NIC: w.NIC}, nil
+	return uplink.Status{NIC: w.NIC, Bridge: uplink.BridgeOf(w.Network)}, nil
 }
 
 func (g *given) Return(_ context.Context, network string) error {
@@ -72,4 +72,34 @@ func TestRefusedChangeTakesNothing(t *testing.T) {
 	unread, spec.NodeSelector, spec.ExcludeNodes = false, nil, []string{"n1"}
 	pass()
 	require.Empty(t, has.nics)
+}
+
+// TestRulesThatNameANIC: of rules that a NIC's packets pass by from now on the Node is told once
+// for each NIC; where the bridge is called as the NIC was there are none.
+func TestRulesThatNameANIC(t *testing.T) {
+	t.Parallel()
+	spec := v1.ProviderNetworkSpec{DefaultInterface: "eth1"}
+	var asked, said []string
+	k := New(Config{
+		Node: "n1", Transfers: &given{nics: map[string]string{}}, Log: slog.New(slog.DiscardHandler),
+		Underlay: func() (declare.Underlay, error) {
+			return declare.Underlay{Node: true, Networks: []v1.ProviderNetwork{{ObjectMeta: metav1.ObjectMeta{Name: "net1"}, Spec: spec}}}, nil
+		},
+		Names: func(_ context.Context, nic, bridge string) ([]string, error) {
+			asked = append(asked, nic+" "+bridge)
+			return []string{"chain INPUT: -i " + nic + " -j DROP", "another"}[:2*len(asked)%4], core.ErrUnavailable
+		},
+		Warn: func(reason, note string) { said = append(said, reason+": "+note) },
+	})
+	for _, c := range []struct {
+		nic       string
+		exchanged bool
+	}{{"eth1", false}, {"eth1", false}, {"eth2", false}, {"eth2", true}, {"eth2", false}} {
+		spec.DefaultInterface, spec.ExchangeLinkName = c.nic, c.exchanged
+		require.NoError(t, k.pass(t.Context()))
+	}
+	require.Equal(t, []string{"eth1 br-net1", "eth2 br-net1", "eth2 br-net1"}, asked)
+	require.Len(t, said, 2)
+	require.Contains(t, said[0], "RulesNameNIC: 2 rules of the packet filter name eth1, whose packets come and go by br-net1 of provider network net1 now")
+	require.Contains(t, said[0], "The first: chain INPUT: -i eth1 -j DROP")
 }

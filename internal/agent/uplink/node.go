@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/gateway/netfilter"
 	"github.com/fairlead/fairlead/internal/gateway/uplink"
 	"github.com/fairlead/fairlead/internal/source/cluster/login"
 	"github.com/fairlead/fairlead/internal/source/cluster/underlay"
@@ -24,7 +25,9 @@ type Parts struct {
 	// OVN: the external gateway of the default Vpc is carried out.
 	OVN   bool
 	Login func() (login.Login, error)
-	Log   *slog.Logger
+	// Warn has an Event of the Node say something, where there is a cluster.
+	Warn func(reason, note string)
+	Log  *slog.Logger
 }
 
 // Declarer is a source that knows what is declared of physical networks.
@@ -41,7 +44,7 @@ type Node struct {
 // NewNode makes it; nothing is touched.
 func NewNode(p Parts) *Node {
 	c := Config{
-		Node: p.Node, Log: p.Log.With("part", "uplinks"),
+		Node: p.Node, Log: p.Log.With("part", "uplinks"), Names: names, Warn: p.Warn,
 		Transfers: uplink.New(uplink.Config{
 			Switch: p.Switch, Journal: p.Journal, Node: p.Node, BootID: p.BootID, Userspace: p.Datapath == "netdev", Log: p.Log.With("part", "uplinks"),
 		}),
@@ -55,6 +58,15 @@ func NewNode(p Parts) *Node {
 	}
 	n.Keeper = New(c)
 	return n
+}
+
+// names are rules of this namespace's packet filter that name a NIC and not its bridge.
+func names(ctx context.Context, nic, bridge string) (out []string, err error) {
+	rules, err := netfilter.Names(ctx, nil, nic, bridge)
+	for _, r := range rules {
+		out = append(out, r.Where+": "+r.Text)
+	}
+	return out, err
 }
 
 // Run keeps the node's NICs where they should be until ctx ends.

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/source/declare"
 )
 
 // list is a Lister of what it has.
@@ -39,14 +40,14 @@ func TestUnderlayHasNoGateways(t *testing.T) {
 	} {
 		s.Vpc, s.Provider, s.Centralized = v1.DefaultVpc, v1.DefaultProvider, true
 		subnets[s.Name] = &v1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Spec: v1.SubnetSpec{GatewayType: v1.GatewayCentralized, GatewayNode: "n1"}}
-		force[s.Name] = logical.Subnet{Subnet: s}
+		force[s.Name] = logical.Subnet{Subnet: s, Gateway: declare.ReadGateway(subnets[s.Name].Spec)}
 	}
 	nodes := list[object.Node]{{Name: "n1", Annotations: map[string]string{v1.AnnChassis: "c1"}}}
 	at := func(string) (core.Lease, bool) {
 		return core.Lease{IPs: []netip.Addr{netip.MustParseAddr("100.64.0.2")}}, true
 	}
 	k := gateway.New()
-	k.Written(k.Look(object.Readers{Nodes: nodes, Subnets: subnets}, force, at, nil))
+	k.Written(k.Look(object.Readers{Nodes: nodes, Subnets: subnets}, force, at, gateway.Seen{}))
 	for name, gateways := range map[string]string{"overlay": "n1", "vlan": "", "joined": "", "logical": "n1"} {
 		v, _ := k.Verdict(name)
 		require.Equal(t, gateways, v.Active, name)

@@ -10,7 +10,7 @@ import (
 // was renamed for the pod is missed, and made again on the host, when the next port
 // comes (OVS 3.1). There every NIC is a veth pair.
 func (d *Driver) Carry(s *core.Spec, n *core.NIC) error {
-	port := core.OVSPort{HostIf: HostIf(s.Key), Type: n.Type}
+	port := core.OVSPort{HostIf: core.HostIf(s.Key), Type: n.Type}
 	if port.Type == InternalPort && !d.cfg.UserspaceDatapath {
 		port.Type = v1.NICVeth
 	}
@@ -24,5 +24,5 @@ func (d *Driver) Carry(s *core.Spec, n *core.NIC) error {
 
 // Guess implements driver.Guesser: the name of the port follows from the key.
 func (d *Driver) Guess(key core.Key, ns core.Netns) core.Spec {
-	return core.Spec{Key: key, Driver: core.DriverOVS, Netns: ns, NIC: &core.NICSpec{OVS: &core.OVSPort{HostIf: HostIf(key)}}}
+	return core.Spec{Key: key, Driver: core.DriverOVS, Netns: ns, NIC: &core.NICSpec{OVS: &core.OVSPort{HostIf: core.HostIf(key)}}}
 }

@@ -29,12 +29,12 @@ func TestHostIf(t *testing.T) {
 		{"abc", "net1", "abc_net1_h"},
 		{"abc", "net12345", "abc_net12345_h"},
 	} {
-		require.Equal(t, c.want, ovsdriver.HostIf(core.Key{Container: c.id, IfName: c.ifName}))
+		require.Equal(t, c.want, core.HostIf(core.Key{Container: c.id, IfName: c.ifName}))
 	}
-	hashed := ovsdriver.HostIf(core.Key{Container: long, IfName: "net10"})
+	hashed := core.HostIf(core.Key{Container: long, IfName: "net10"})
 	require.Regexp(t, `^[0-9a-v]{13}_h$`, hashed)
-	require.NotEqual(t, hashed, ovsdriver.HostIf(core.Key{Container: long, IfName: "net11"}))
-	require.NotEqual(t, ovsdriver.HostIf(core.Key{Container: "ab_net1", IfName: "eth0"}), ovsdriver.HostIf(core.Key{Container: "ab", IfName: "net1"}))
+	require.NotEqual(t, hashed, core.HostIf(core.Key{Container: long, IfName: "net11"}))
+	require.NotEqual(t, core.HostIf(core.Key{Container: "ab_net1", IfName: "eth0"}), core.HostIf(core.Key{Container: "ab", IfName: "net1"}))
 }
 
 // TestHostIfProperties: for any two keys of containers whose first 8 characters
@@ -61,10 +61,10 @@ func TestHostIfProperties(t *testing.T) {
 		prefixes[start] = id
 		for _, ifName := range []string{"eth0", "net1", "net2", "net10", text(ifChars, 1, 15), text(ifChars, 1, 15)} {
 			key := core.Key{Container: id, IfName: ifName}
-			name := ovsdriver.HostIf(key)
+			name := core.HostIf(key)
 			require.LessOrEqual(t, len(name), 15)
 			require.NotContains(t, name, "/")
-			require.Equal(t, name, ovsdriver.HostIf(key))
+			require.Equal(t, name, core.HostIf(key))
 			if other, ok := owner[name]; ok {
 				require.Equal(t, other, key, "both are %s", name)
 			}

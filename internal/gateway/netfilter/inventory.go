@@ -203,6 +203,18 @@ func (inv *Inventory) others(p plan, want rules.Family) {
 	}
 }
 
+// program is the one that changes the rules.
+func (p plan) program() string {
+	name := "iptables"
+	if p.v6 {
+		name = "ip6tables"
+	}
+	if p.backend != iptables.Default {
+		name += "-" + string(p.backend)
+	}
+	return name
+}
+
 // above are the rules of others that stand before those which lead to our chains, and
 // may decide about pods' packets.
 func (p plan) above(want rules.Family, in rules.Input) (out []Foreign) {
@@ -213,14 +225,9 @@ func (p plan) above(want rules.Family, in rules.Input) (out []Foreign) {
 				break
 			}
 			if !ours(target(r)) && !strings.HasPrefix(target(r), proxyChains) && decides(p.have, at{c.Table, c.Parent}, r, in, deepest) {
-				program := "iptables"
-				if p.v6 {
-					program = "ip6tables"
+				command := func(verb string) string {
+					return p.program() + " -t " + c.Table + " " + verb + " " + c.Parent + " " + r
 				}
-				if p.backend != iptables.Default {
-					program += "-" + string(p.backend)
-				}
-				command := func(verb string) string { return program + " -t " + c.Table + " " + verb + " " + c.Parent + " " + r }
 				out = append(out, Foreign{V6: p.v6, Backend: p.backend, Table: c.Table, Chain: c.Parent, Text: r, Hides: c.Name, Remove: command("-D"), AppendAgain: command("-A")})
 			}
 		}

@@ -48,7 +48,8 @@ func waysOf(w Wanted) (out ways) {
 		}
 	}
 	back := probeWays(w.Probes)
-	return ways{append(out.rules, back.rules...), append(out.routes, back.routes...)}
+	out.rules, out.routes = append(out.rules, back.rules...), append(out.routes, back.routes...)
+	return out
 }
 
 // Of the rule by which the node's own packets to probed ports come back in: early, as

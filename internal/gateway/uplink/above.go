@@ -7,13 +7,14 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/nft"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 )
 
 // hearing is what the kernel hears of a NIC that is deaf otherwise.
 type hearing struct {
 	nic   int // its index
-	vlans []int
+	vlans []nft.Tag
 }
 
 // vlans are the VLAN links above a NIC, by id: they stay there with all that they have. The
@@ -55,6 +56,13 @@ func (m *mover) trunk(above []rtnl.Link) []int {
 func names(links []rtnl.Link) (out []string) {
 	for _, l := range links {
 		out = append(out, l.Name)
+	}
+	return out
+}
+
+func tags(links []rtnl.Link) (out []nft.Tag) {
+	for _, l := range links {
+		out = append(out, nft.Tag{Protocol: l.VLANProtocol, ID: l.VLAN})
 	}
 	return out
 }

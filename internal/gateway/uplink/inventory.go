@@ -32,14 +32,20 @@ func (t *Transfers) Show() (out []Shown, err error) {
 		if err != nil && !one.Gone {
 			errs = append(errs, err)
 		}
-		var had Inventory
-		if err := json.Unmarshal(u.Had, &had); err != nil {
-			errs = append(errs, fmt.Errorf("record of %s: %w", u.NIC, err))
-		}
+		had, err := recorded(u)
+		errs = append(errs, err)
 		one.Moved = had.texts()
 		out = append(out, one)
 	}
 	return out, errors.Join(errs...)
+}
+
+// recorded is what a transfer's NIC had, and the bridge's device has now.
+func recorded(u core.Uplink) (had Inventory, err error) {
+	if err := json.Unmarshal(u.Had, &had); err != nil {
+		return had, fmt.Errorf("record of %s: %w", u.NIC, err)
+	}
+	return had, nil
 }
 
 // texts are the parts of an inventory, addresses each and the rest by number.

@@ -35,7 +35,7 @@ type mover struct {
 // forth has the bridge's device have all that the NIC has, and the NIC nothing. Whatever
 // of this is so already costs nothing. The order is the point of it:
 //
-//	bridge  made without the NIC, for no manager to touch, its device up with the NIC's MAC and MTU
+//	bridge  made without the NIC, for no manager to touch, its device up with the NIC's MAC, MTU and sysctls
 //	        addresses and neighbours put on it; the kernel still goes by the NIC
 //	NIC     made a port: frames for the node come by either way from now on
 //	        a gateway asked for by the bridge; without an answer nothing was lost
@@ -157,16 +157,28 @@ func (m *mover) bridge(ctx context.Context, row ovs.Uplink) (rtnl.Link, error) {
 			return bridge, err
 		}
 	}
-	if m.fell = !bridge.Up; m.fell { // the NIC's link-local address comes to it as the others do
-		// In one request the kernel would bring it up first.
-		for _, ch := range []rtnl.Change{{NoLinkLocal: true}, {Up: true}} {
-			if err := m.c.Apply(bridge.Index, ch); err != nil {
-				return bridge, err
-			}
+	if m.fell = !bridge.Up; m.fell {
+		if err := m.rise(row, bridge); err != nil {
+			return bridge, err
 		}
 	}
 	fail.Here("uplink.up")
 	return bridge, nil
+}
+
+// rise brings the bridge's device up, set as the NIC is. The NIC's link-local address comes
+// to it as the others do.
+func (m *mover) rise(row ovs.Uplink, bridge rtnl.Link) error {
+	if err := m.settings(row.NIC, row.Bridge); err != nil {
+		return err
+	}
+	// In one request the kernel would bring it up first.
+	for _, ch := range []rtnl.Change{{NoLinkLocal: true}, {Up: true}} {
+		if err := m.c.Apply(bridge.Index, ch); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // plan says what is to be done, and which gateways tell that it was done well.
@@ -208,9 +220,9 @@ func (m *mover) take(u *core.Uplink, l rtnl.Link) (Inventory, error) {
 // boot whoever serves the NIC has given it what it is to have now; where nobody did, the
 // record counts.
 func (m *mover) wanted(u *core.Uplink, nic, bridge Inventory) (Inventory, error) {
-	var had Inventory
-	if err := json.Unmarshal(u.Had, &had); err != nil {
-		return had, fmt.Errorf("record of %s: %w", u.NIC, err)
+	had, err := recorded(*u)
+	if err != nil {
+		return had, err
 	}
 	if u.Port != u.NIC {
 		had.Rules = nil
@@ -314,7 +326,7 @@ func (m *mover) deafen(ctx context.Context, nic rtnl.Link, above []rtnl.Link) er
 			err = errors.Join(err, nft.Hear(m.cfg.Host, name), m.machine.Forget(ctx, name))
 		}
 	}
-	want := hearing{nic.Index, ids(above)}
+	want := hearing{nic.Index, tags(above)}
 	if has := m.deaf[nic.Name]; err != nil || slices.Contains(deaf, nic.Name) && has.nic == want.nic && slices.Equal(has.vlans, want.vlans) {
 		return err
 	}
@@ -393,6 +405,9 @@ func (t *Transfers) back(ctx context.Context, c *rtnl.Conn, u core.Uplink) error
 		return t.unmake(ctx, c, u)
 	}
 	nic, err := find(c, u)
+	if errors.Is(err, core.ErrNotFound) {
+		return m.without(ctx, u)
+	}
 	if err != nil {
 		return err
 	}

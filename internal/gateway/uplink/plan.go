@@ -34,15 +34,20 @@ func take(c *rtnl.Conn, l rtnl.Link) (Inventory, error) {
 	inv.Addrs, errs[0] = c.Addrs(l.Index)
 	inv.Routes, errs[1] = c.AllRoutes(l.Index)
 	inv.Neighbours, errs[2] = c.Neighbours(l.Index)
-	rules, err := c.Rules()
-	errs[3] = err
-	for _, r := range rules {
-		if r.IIF == l.Name || r.OIF == l.Name {
-			inv.Rules = append(inv.Rules, r)
-		}
-	}
+	inv.Rules, errs[3] = rulesOf(c, l.Name)
 	inv.Routes = slices.DeleteFunc(inv.Routes, inv.derived)
 	return inv, errors.Join(errs[:]...)
+}
+
+// rulesOf are the policy rules that name a link, whether or not there is one.
+func rulesOf(c *rtnl.Conn, link string) (out []rtnl.Rule, err error) {
+	rules, err := c.Rules()
+	for _, r := range rules {
+		if r.IIF == link || r.OIF == link {
+			out = append(out, r)
+		}
+	}
+	return out, err
 }
 
 // derived tells a route that the kernel makes of the link's addresses by itself, on

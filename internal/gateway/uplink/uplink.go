@@ -145,7 +145,7 @@ func (t *Transfers) give(ctx context.Context, w Want) (Status, error) {
 	defer func() { _ = c.Close() }()
 	u, known := t.find(w.Network)
 	if known && (u.Phase == core.Returning || !fits(u, w)) {
-		if err := t.back(ctx, c, u); err != nil {
+		if err := t.leave(ctx, c, u, w); err != nil {
 			return Status{}, err
 		}
 		known = false
@@ -166,14 +166,14 @@ func (t *Transfers) give(ctx context.Context, w Want) (Status, error) {
 // fits tells that a transfer is the one that is wanted.
 func fits(u core.Uplink, w Want) bool { return u.NIC == w.NIC && (u.Port != u.NIC) == w.Exchanged }
 
-// named is the link that a network names; missing: there is none, and it may be made.
-func named(c *rtnl.Conn, w Want) (nic rtnl.Link, missing bool, err error) {
+// named is the link that a network names; absent: there is none, and it may be made.
+func named(c *rtnl.Conn, w Want) (nic rtnl.Link, absent bool, err error) {
 	nic, err = c.LinkByName(w.NIC)
 	switch {
 	case errors.Is(err, core.ErrNotFound) && w.Make:
 		return nic, true, nil
 	case errors.Is(err, core.ErrNotFound):
-		return nic, false, fmt.Errorf("this node has no link %s: %w", w.NIC, core.ErrNotFound)
+		return nic, false, missing(w.NIC, err)
 	case err == nil && made(nic) && !w.Exchanged: // where names are exchanged, and the journal was lost, it is the bridge
 		return nic, false, fmt.Errorf("%s is a device of Open vSwitch, or a tap: %w", w.NIC, core.ErrExists)
 	}
@@ -182,12 +182,15 @@ func named(c *rtnl.Conn, w Want) (nic rtnl.Link, missing bool, err error) {
 
 // begin records a transfer that nothing speaks against.
 func (t *Transfers) begin(ctx context.Context, c *rtnl.Conn, w Want) (core.Uplink, error) {
-	nic, missing, err := named(c, w)
+	if name := BridgeOf(w.Network); len(name) > rtnl.NameLimit {
+		return core.Uplink{}, fmt.Errorf("the network's name is too long for its bridge: no link can be called %s, which has more than %d bytes", name, rtnl.NameLimit)
+	}
+	nic, absent, err := named(c, w)
 	if err != nil {
 		return core.Uplink{}, err
 	}
 	u := core.Uplink{MAC: nic.MAC, Permanent: nic.Permanent, Bus: nic.Bus}
-	if missing {
+	if absent {
 		if u, err = foresee(c, w); err != nil {
 			return u, err
 		}
@@ -200,7 +203,7 @@ func (t *Transfers) begin(ctx context.Context, c *rtnl.Conn, w Want) (core.Uplin
 		return u, err
 	}
 	inv := Inventory{Name: u.NIC} // of what is made next
-	if !missing {
+	if !absent {
 		if inv, err = t.consider(ctx, c, &u, nic, w.Make); err != nil {
 			return u, err
 		}
@@ -397,10 +400,16 @@ func find(c *rtnl.Conn, u core.Uplink) (rtnl.Link, error) {
 	if err != nil {
 		return rtnl.Link{}, err
 	}
+	return pick(u, links)
+}
+
+// pick finds it among the node's links.
+func pick(u core.Uplink, links []rtnl.Link) (rtnl.Link, error) {
 	for _, fits := range []func(rtnl.Link) bool{
+		func(l rtnl.Link) bool { return exactly(u, l) },
 		func(l rtnl.Link) bool { return l.Name == u.Port && is(u, l) },
 		func(l rtnl.Link) bool { return l.Name == u.NIC && is(u, l) },
-		func(l rtnl.Link) bool { return l.Lower == 0 && !member(l, links) && is(u, l) },
+		func(l rtnl.Link) bool { return l.Lower == 0 && !member(l, links) && is(u, l) && only(u, l, links) },
 		func(l rtnl.Link) bool { return l.Name == u.Port && virtual(u) },
 		func(l rtnl.Link) bool { return l.Name == u.NIC && virtual(u) },
 	} {
@@ -430,6 +439,24 @@ func is(u core.Uplink, l rtnl.Link) bool {
 		return slices.Equal(l.Permanent, u.Permanent)
 	}
 	return slices.Equal(l.MAC, u.MAC)
+}
+
+// exactly tells that a link is a transfer's NIC, whatever it is called: ports of one device may
+// share its place on the bus (two of one PCI function, representors), and have each an address
+// of its own.
+func exactly(u core.Uplink, l rtnl.Link) bool {
+	return u.Bus != "" && l.Bus == u.Bus && len(u.Permanent) > 0 && slices.Equal(l.Permanent, u.Permanent)
+}
+
+// only tells that no other link has a link's place on the bus, or it has none, so that it
+// is a transfer's NIC though that has another name; where addresses from the maker are known
+// they would have told it.
+func only(u core.Uplink, l rtnl.Link, links []rtnl.Link) bool {
+	if u.Bus == "" || l.Bus == "" {
+		return true
+	}
+	known := len(u.Permanent) > 0 && len(l.Permanent) > 0
+	return !known && !slices.ContainsFunc(links, func(o rtnl.Link) bool { return o.Index != l.Index && o.Bus == l.Bus })
 }
 
 // hardware is the address by which a NIC is found.

@@ -9,7 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/gateway/uplink"
+	"github.com/fairlead/fairlead/internal/ovs"
 	"github.com/fairlead/fairlead/internal/ovs/ovstest"
 )
 
@@ -66,6 +68,32 @@ func TestTransferAndReturn(t *testing.T) {
 	for _, p := range pings {
 		p.none()
 	}
+}
+
+// TestLongName: a network whose bridge no link can be called after is begun nothing for. What
+// an earlier version began for it is taken back.
+func TestLongName(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	before := b.has("eth1")
+	long := uplink.Want{Network: "datacenter-east", NIC: "eth1", Trunks: net1.Trunks}
+	for _, exchanged := range []bool{false, true} {
+		long.Exchanged = exchanged
+		_, err := b.node.Take(t.Context(), long)
+		require.ErrorContains(t, err, "no link can be called br-datacenter-east")
+		require.Empty(t, b.node.All())
+		require.Equal(t, 1, b.sw.Count("Bridge"))
+	}
+
+	require.NoError(t, b.j.Take(t.Context(), core.Uplink{
+		Network: long.Network, Bridge: "br-datacenter-east", NIC: "eth1", Port: "eth1", MAC: core.MAC{2, 0, 0, 0, 1, 1}, Phase: core.Taking, BootID: b.boot, Had: []byte("{}"),
+	}))
+	require.NoError(t, b.ovs.EnsureUplinkBridge(t.Context(), ovs.Uplink{Network: long.Network, Bridge: "br-datacenter-east"}))
+	b.start()
+	require.NoError(t, b.node.Return(t.Context(), long.Network))
+	require.Empty(t, b.node.All())
+	require.Equal(t, 1, b.sw.Count("Bridge"))
+	require.Equal(t, before, b.has("eth1"))
 }
 
 // talk opens a TCP connection from the world to the node; each call says something that

@@ -18,11 +18,18 @@ func deafTable(link string) *nftables.Table {
 	return &nftables.Table{Name: "fairlead-uplink-" + link, Family: nftables.TableFamilyNetdev}
 }
 
+// Tag is what a VLAN's frames have: an id, and the EtherType before it, 802.1Q's (0x8100) or
+// 802.1ad's (0x88a8).
+type Tag struct {
+	Protocol uint16
+	ID       int
+}
+
 // Deafen has the IP stack of ns (nil: the current namespace) hear nothing of what a link
-// receives but frames with the tags (802.1Q) of these VLANs. Packet sockets go on hearing it, which come before, and so does a switch in
+// receives but frames with these tags. Packet sockets go on hearing it, which come before, and so does a switch in
 // user space. It goes over netlink and starts no process. To repeat it is harmless; it
 // leaves no moment without.
-func Deafen(ns *netns.Handle, link string, but []int) error {
+func Deafen(ns *netns.Handle, link string, but []Tag) error {
 	err := once(ns, func(c *nftables.Conn) error {
 		table, drop := deafTable(link), nftables.ChainPolicyDrop
 		c.AddTable(table) // so that there is one to delete
@@ -32,8 +39,8 @@ func Deafen(ns *netns.Handle, link string, but []int) error {
 			Name: "deaf", Table: table, Type: nftables.ChainTypeFilter, Policy: &drop,
 			Hooknum: nftables.ChainHookIngress, Priority: nftables.ChainPriorityFilter, Device: link,
 		})
-		for _, id := range but {
-			c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: tagged(id)})
+		for _, tag := range but {
+			c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: tag.accept()})
 		}
 		return c.Flush()
 	})
@@ -43,15 +50,15 @@ func Deafen(ns *netns.Handle, link string, but []int) error {
 	return nil
 }
 
-// tagged accepts the frames of a VLAN: the EtherType is 802.1Q's, and the id stands in the
-// last 12 bits of what follows.
-func tagged(id int) []expr.Any {
+// accept is a rule for the frames of a VLAN: the EtherType is the tag's, and the id stands in
+// the last 12 bits of what follows.
+func (t Tag) accept() []expr.Any {
 	return []expr.Any{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseLLHeader, Offset: 12, Len: 2},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(unix.ETH_P_8021Q)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(t.Protocol)},
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseLLHeader, Offset: 14, Len: 2},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 2, Mask: []byte{0x0f, 0xff}, Xor: []byte{0, 0}},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(uint16(id))}, //nolint:gosec // 12 bits
+		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(uint16(t.ID))}, //nolint:gosec // 12 bits
 		&expr.Verdict{Kind: expr.VerdictAccept},
 	}
 }

@@ -33,6 +33,8 @@ type Link struct {
 	VLAN  int // the id of a VLAN link
 	// BondMode is BOND_MODE_* of a bond (linux/if_bonding.h).
 	BondMode int
+	// VLANProtocol is the EtherType of its tag: 802.1Q's (0x8100), or 802.1ad's (0x88a8).
+	VLANProtocol uint16
 	// Permanent is the hardware address that the device has from its maker, nil where the
 	// kernel knows none; Bus is where the device sits (0000:00:1f.6), "" for a virtual one.
 	Permanent core.MAC
@@ -42,8 +44,15 @@ type Link struct {
 	PeerNetnsID int
 }
 
-// LinkByName gives the link called name; core.ErrNotFound if there is none.
+// NameLimit is how long a link's name may be, in bytes.
+const NameLimit = unix.IFNAMSIZ - 1
+
+// LinkByName gives the link called name; core.ErrNotFound if there is none, as of a name
+// that no link can have.
 func (c *Conn) LinkByName(name string) (Link, error) {
+	if len(name) > NameLimit { // the kernel would refuse the question (ERANGE)
+		return Link{}, fmt.Errorf("get link %s: %w: a name has at most %d bytes", name, core.ErrNotFound, NameLimit)
+	}
 	l, err := c.getLink(c.message(unix.RTM_GETLINK, 0, nl.NewIfInfomsg(unix.AF_UNSPEC)).
 		name(name))
 	if err != nil {
@@ -157,6 +166,8 @@ func (l *Link) setInfo(info []byte) {
 			l.VLAN = int(binary.NativeEndian.Uint16(v))
 		case l.Kind == KindBond && k == nl.IFLA_BOND_MODE && len(v) >= 1:
 			l.BondMode = int(v[0])
+		case l.Kind == KindVLAN && k == nl.IFLA_VLAN_PROTOCOL && len(v) >= 2:
+			l.VLANProtocol = binary.BigEndian.Uint16(v)
 		}
 	})
 }

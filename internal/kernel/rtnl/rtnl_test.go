@@ -394,8 +394,10 @@ func TestPoolReusesSockets(t *testing.T) {
 	defer p.Close()
 	c, err := p.Get()
 	require.NoError(t, err)
-	_, err = c.LinkByName("nothing")
-	require.ErrorIs(t, err, core.ErrNotFound)
+	for _, none := range []string{"nothing", "more-than-15-bytes"} {
+		_, err = c.LinkByName(none)
+		require.ErrorIs(t, err, core.ErrNotFound, none)
+	}
 	p.Put(c)
 	again, err := p.Get()
 	require.NoError(t, err)

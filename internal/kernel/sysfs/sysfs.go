@@ -25,6 +25,25 @@ const sysctlRoot = "/proc/sys"
 // ReadSysctl gives a sysctl's value without surrounding space. name is either
 // dotted ("net.ipv4.ip_forward") or a path below /proc/sys
 // ("net/ipv4/conf/eth0.100/arp_notify", for interfaces with a dot in the name).
+// WritableSysctls are the names of those sysctls of a folder below /proc/sys that can be
+// set; none of a folder that is not there.
+func WritableSysctls(folder string) (names []string, err error) {
+	path, err := sysctlPath(folder)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil && !SysctlMissing(err) {
+		return nil, fmt.Errorf("list sysctls of %s: %w", folder, err)
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && info.Mode()&0o200 != 0 {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
 // SysctlMissing tells an error's commonest cause.
 func ReadSysctl(name string) (string, error) {
 	path, err := sysctlPath(name)

@@ -168,7 +168,7 @@ func (t *taking) containers() (out []cniconf.LibcniCache, err error) {
 func keyOf(p former.Port, ifName string, containers []cniconf.LibcniCache) (key core.Key, network string, ok bool) {
 	for _, c := range containers {
 		one := core.Key{Container: c.Container, IfName: ifName}
-		if driver.HostIf(one) != p.Name {
+		if core.HostIf(one) != p.Name {
 			continue
 		}
 		if ok && key != one {

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -90,29 +89,16 @@ func newEvents(src *Source) *events {
 
 // attached tells of one ADD: all its interfaces in one event.
 func (e *events) attached(r core.Record) {
-	if text := interfaces(r.Statuses); text != "" {
+	if text := core.NetTexts(r.Statuses); text != "" {
 		e.tell(r.Pod, "Normal", reasonAdded, "Added "+text)
 	}
 }
 
 // detached tells of networks that were taken from a running pod.
 func (e *events) detached(r core.Record) {
-	if text := interfaces(r.Statuses); text != "" {
+	if text := core.NetTexts(r.Statuses); text != "" {
 		e.tell(r.Pod, "Normal", reasonRemoved, "Removed "+text)
 	}
-}
-
-// interfaces are names, addresses and networks, in order.
-func interfaces(nets []core.Net) string {
-	parts := make([]string, 0, len(nets))
-	for _, n := range nets {
-		part := n.Interface
-		if len(n.IPs) > 0 {
-			part += " [" + strings.Join(n.IPs, " ") + "]"
-		}
-		parts = append(parts, part+" from "+n.Name)
-	}
-	return strings.Join(parts, ", ")
 }
 
 // failed tells of an ADD that failed, once per failure.
@@ -153,6 +139,14 @@ func (p *Publisher) Warn(pod core.Pod, reason, note string) {
 func (p *Publisher) WarnSubnet(name, reason, note string) {
 	if s, _ := p.events.src.pools.subnets.get(id{Name: name}); p.events.fresh("Subnet "+name+note, time.Now()) {
 		about := regarding{APIVersion: v1.GroupVersion.String(), Kind: "Subnet", Name: name, UID: s.uid}
+		p.events.enqueue(metav1.NamespaceDefault, event{Action: "Set", Type: "Warning", Reason: reason, Note: note, Regarding: about})
+	}
+}
+
+// WarnNode tells of the node itself what its owner should know, once in a while.
+func (p *Publisher) WarnNode(reason, note string) {
+	if p.events.fresh("Node"+note, time.Now()) {
+		about := regarding{APIVersion: "v1", Kind: "Node", Name: p.events.src.Node, UID: p.events.src.Node}
 		p.events.enqueue(metav1.NamespaceDefault, event{Action: "Set", Type: "Warning", Reason: reason, Note: note, Regarding: about})
 	}
 }

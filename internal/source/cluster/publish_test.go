@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -227,6 +228,18 @@ func TestRule10_Events(t *testing.T) {
 	require.Equal(t, "Warning", notes["FailedAttachment"].Type)
 	require.LessOrEqual(t, len(notes["FailedAttachment"].Note), 1024)
 	require.True(t, utf8.ValidString(notes["FailedAttachment"].Note))
+
+	for range 3 { // of the node itself, where kubelet's are
+		a.WarnNode("RulesNameNIC", "a rule names eth1")
+	}
+	a.WarnNode("RulesNameNIC", "another one does")
+	eventually(t, "the node's", func() bool {
+		list, err := c.Client().EventsV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		events = slices.DeleteFunc(list.Items, func(e eventsv1.Event) bool { return e.Regarding.Kind != "Node" || e.Regarding.Name != ns })
+		return slices.ContainsFunc(events, func(e eventsv1.Event) bool { return e.Note == "another one does" })
+	})
+	require.Len(t, events, 2)
 }
 
 // TestWritesRefused: what the API server refuses for want of rights is known,

@@ -65,10 +65,14 @@ func readSelf(o metav1.Object) self {
 }
 
 // Join is what this node has in OVN's network of nodes, the zero value for nothing
-// yet; core.ErrUnavailable until the Nodes were read. A change is told as one of Subnets is.
+// yet; core.ErrUnavailable until the Nodes were read, and while this one is not among them:
+// kubelet registers again a Node that was deleted. A change is told as one of Subnets is.
 func (s *Source) Join() (core.Join, error) {
-	own, _ := s.self.get(id{Name: s.Node})
+	own, there := s.self.get(id{Name: s.Node})
 	v := sharing{s}.View()
+	if v.Unknown == nil && !there {
+		v.Unknown = fmt.Errorf("there is no Node %s now: %w", s.Node, core.ErrUnavailable)
+	}
 	own.join.Nodes = v.Others()
 	return own.join, v.Unknown
 }

@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -38,6 +39,26 @@ type sharer struct {
 func TestJoinUnknown(t *testing.T) {
 	_, err := cluster.New(cluster.Config{Node: "n1"}).Join()
 	require.ErrorIs(t, err, core.ErrUnavailable)
+}
+
+// TestJoinWithoutItsNode: while the node's own object is away nothing is known of what it has,
+// though the others are: what it was given stays.
+func TestJoinWithoutItsNode(t *testing.T) {
+	t.Parallel()
+	c := kube.Shared(t)
+	ns := c.Namespace()
+	file, _ := account(c, ns)
+	src := cluster.New(cluster.Config{Kubeconfig: file, Node: ns, UserAgent: "fairlead/test"})
+	a := &agent{t: t, Source: src, journal: map[core.Key]core.Record{}}
+	a.start()
+	register := func() {
+		c.RegisterNode(ns)
+		require.Eventually(t, func() bool { _, err := src.Join(); return err == nil }, time.Minute, 50*time.Millisecond)
+	}
+	register()
+	c.Kubectl("delete", "node", ns)
+	require.Eventually(t, func() bool { _, err := src.Join(); return errors.Is(err, core.ErrUnavailable) }, time.Minute, 50*time.Millisecond)
+	register()
 }
 
 // TestStraysAreHeld: with a controller a Node says of which addresses its pods are no

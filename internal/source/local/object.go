@@ -139,6 +139,9 @@ func makeProviderNetwork(o *folder.Object) (any, []*folder.Fault) {
 	if faults := decode(o, &p); faults != nil {
 		return nil, faults
 	}
+	if name := o.ID.Name; len(name) > v1.ProviderNetworkNameLimit {
+		return nil, []*folder.Fault{o.Faultf("metadata.name", "metadata.name: %s has more than %d characters: its bridge, br-%s, would have more than 15", name, v1.ProviderNetworkNameLimit, name)}
+	}
 	for n, c := range p.Spec.CustomInterfaces {
 		if c.Interface == "" {
 			path := fmt.Sprintf("spec.customInterfaces[%d]", n)

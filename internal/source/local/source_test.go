@@ -316,6 +316,7 @@ func TestOneProblem(t *testing.T) {
 		{"Vlan negative", vlanYAML("x", -1), 4, "spec.id: -1"},
 		{"old Vlan key out of range", "apiVersion: kubeovn.io/v1\nkind: Vlan\nmetadata: {name: x}\nspec:\n  id: 0\n  vlanId: 5000\n", 6, "spec.vlanId: 5000"},
 		{"ProviderNetwork without interface", "apiVersion: kubeovn.io/v1\nkind: ProviderNetwork\nmetadata: {name: x}\nspec:\n  customInterfaces:\n  - nodes: [a]\n", 6, "customInterfaces[0].interface"},
+		{"ProviderNetwork with a long name", "apiVersion: kubeovn.io/v1\nkind: ProviderNetwork\nmetadata:\n  name: datacenter-east\nspec: {defaultInterface: eth1}\n", 4, "datacenter-east has more than 12 characters"},
 		{"same Subnet in two files", subnetYAML("good", "10.1.0.0/24", "default: true"), 1, "Subnet good is declared twice"},
 		{"same Pod in two files", "\n" + podYAML("p", `a: "2"`), 2, "Pod default/p is declared twice"},
 

@@ -223,11 +223,17 @@ func concerns(was, now any) bool {
 	return !isObject || !ok || x.GetGeneration() != y.GetGeneration() || (x.GetDeletionTimestamp() == nil) != (y.GetDeletionTimestamp() == nil)
 }
 
-// Underlay is what is known; core.ErrUnavailable until all of it was read.
+// Underlay is what is known; core.ErrUnavailable until all of it was read, and while there is no
+// Node: kubelet registers again one that was deleted, and what labels and annotations of it
+// say decides which NICs it gives.
 func (s *Source) Underlay() (declare.Underlay, error) {
 	now := s.now.Load()
 	if now == nil || !now.networks.control.HasSynced() || !now.vlans.control.HasSynced() || !now.node.control.HasSynced() {
 		return declare.Underlay{}, fmt.Errorf("provider networks are not known yet: %w", core.ErrUnavailable)
+	}
+	own := now.self(s.cfg.Node)
+	if own == nil {
+		return declare.Underlay{}, fmt.Errorf("there is no Node %s now: %w", s.cfg.Node, core.ErrUnavailable)
 	}
 	var u declare.Underlay
 	for _, o := range now.networks.store.List() {
@@ -236,7 +242,7 @@ func (s *Source) Underlay() (declare.Underlay, error) {
 		}
 	}
 	if !slices.ContainsFunc(u.Networks, func(p v1.ProviderNetwork) bool { return p.Name == declare.ExternalNetwork }) {
-		s.outside(now, &u)
+		s.outside(now, own.Labels, &u)
 	}
 	slices.SortFunc(u.Networks, func(a, b v1.ProviderNetwork) int { return strings.Compare(a.Name, b.Name) })
 	for _, o := range now.vlans.store.List() {
@@ -244,16 +250,14 @@ func (s *Source) Underlay() (declare.Underlay, error) {
 			u.Vlans = append(u.Vlans, *v)
 		}
 	}
-	if n := now.self(s.cfg.Node); n != nil {
-		u.Node, u.Labels, u.Notes = true, n.Labels, n.Annotations
-	}
+	u.Node, u.Labels, u.Notes = true, own.Labels, own.Annotations
 	return u, nil
 }
 
 // outside adds the provider network of the external gateway, if there is one; it leaves out
 // nodes that are none. Of one that has a fault, which the controller tells, the last good
 // version counts; where that is not known, what the network has stays.
-func (s *Source) outside(now *session, u *declare.Underlay) {
+func (s *Source) outside(now *session, labels map[string]string, u *declare.Underlay) {
 	if now.external == nil {
 		return
 	}
@@ -276,10 +280,6 @@ func (s *Source) outside(now *session, u *declare.Underlay) {
 		return
 	}
 	out := v1.ProviderNetwork{ObjectMeta: metav1.ObjectMeta{Name: declare.ExternalNetwork}, Spec: v1.ProviderNetworkSpec{DefaultInterface: e.NIC}}
-	var labels map[string]string
-	if own := now.self(s.cfg.Node); own != nil {
-		labels = own.Labels
-	}
 	if !e.IsGateway(s.cfg.Node, labels) {
 		out.Spec.ExcludeNodes = []string{s.cfg.Node}
 	}

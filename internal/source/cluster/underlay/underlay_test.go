@@ -3,6 +3,7 @@ package underlay
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -59,7 +60,7 @@ func TestFollowsAndTells(t *testing.T) {
 	t.Cleanup(wg.Wait)
 	until := func(what string, ok func() bool) {
 		t.Helper()
-		require.Eventually(t, ok, time.Minute, 200*time.Millisecond, what)
+		require.Eventually(t, ok, 3*time.Minute, 200*time.Millisecond, what)
 	}
 	c.Apply(`{apiVersion: kubeovn.io/v1, kind: ProviderNetwork, metadata: {name: net1}, spec: {defaultInterface: eth1, exchangeLinkName: true}}
 ---
@@ -99,8 +100,13 @@ func TestFollowsAndTells(t *testing.T) {
 	require.NoError(t, err)
 	until("an administrator's word is heard", func() bool { u, _ := s.Underlay(); return u.Notes[key+"interface"] == "eth2" })
 	require.NotEmpty(t, changed)
+	c.Kubectl("delete", "node", node)
+	until("without the Node nothing is known", func() bool { _, err := s.Underlay(); return errors.Is(err, core.ErrUnavailable) })
+	_, err = c.Client().CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{"zone": "b"}}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	until("it is registered again", func() bool { u, err := s.Underlay(); return err == nil && u.Labels["zone"] == "b" })
 	c.Kubectl("delete", "provider-network", "net1")
-	until("it is gone", func() bool { u, _ := s.Underlay(); return len(u.Networks) == 0 })
+	until("it is gone", func() bool { u, err := s.Underlay(); return err == nil && len(u.Networks) == 0 })
 }
 
 // synced is a controller that has read all, or not.
@@ -126,7 +132,7 @@ func TestFaultyExternalGateway(t *testing.T) {
 			"enable-external-gw": "true", "type": kind, "external-gw-nodes": "n1", "external-gw-nic": "eth7", "nic-ip": "192.0.2.9/24", "external-gw-addr": "192.0.2.1",
 		}}))
 	}
-	look := func() (u declare.Underlay) { s.outside(now, &u); return u }
+	look := func() (u declare.Underlay) { s.outside(now, nil, &u); return u }
 	require.Equal(t, declare.Underlay{Unread: []string{"external"}}, look(), "before it was read")
 	read = true
 	require.Equal(t, declare.Underlay{}, look())

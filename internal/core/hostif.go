@@ -1,11 +1,9 @@
-package ovs
+package core
 
 import (
 	"crypto/sha256"
 	"encoding/base32"
 	"strings"
-
-	"github.com/fairlead/fairlead/internal/core"
 )
 
 // Lengths of the parts of a host interface name, in bytes; the kernel's limit
@@ -21,7 +19,7 @@ const (
 // "_h" for eth0; as many as leave room and "_<ifname>_h" for others. Where
 // fewer than 8 would be left, or where an underscore in a part would make two
 // keys look alike, 13 characters of a hash of the key stand in for both parts.
-func HostIf(key core.Key) string {
+func HostIf(key Key) string {
 	id, middle := key.Container, ""
 	keep := idLen
 	if key.IfName != "eth0" {
@@ -38,7 +36,7 @@ func HostIf(key core.Key) string {
 	return id + middle + "_h"
 }
 
-func hashed(key core.Key) string {
+func hashed(key Key) string {
 	sum := sha256.Sum256([]byte(key.String()))
 	text := base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:])
 	return strings.ToLower(text[:hashLen]) + "_h"

@@ -188,7 +188,7 @@ func bridgeMAC(node, bridge string) core.MAC {
 // ofSwitch makes the parts that work on the switch: uplinks, and what keeps pods apart on
 // one of ours, or what makes the node one of OVN's and tells whether that works.
 func (d *Daemon) ofSwitch(boot string) {
-	d.uplinks = uplink.NewNode(uplink.Parts{Node: d.opts.NodeName, BootID: boot, Datapath: d.datapath, Switch: d.ovs, Journal: d.journal, Objects: d.objects, OVN: d.opts.OVN, Login: d.login, Log: d.log})
+	d.uplinks = uplink.NewNode(uplink.Parts{Node: d.opts.NodeName, BootID: boot, Datapath: d.datapath, Switch: d.ovs, Journal: d.journal, Objects: d.objects, OVN: d.opts.OVN, Login: d.login, Changed: d.onIDs, Log: d.log})
 	d.delays = upkeep.Delays(d.opts.Netem, d.log)
 	if !d.opts.OVN {
 		d.flows = openflow.New(openflow.SocketOf(d.opts.OVSDB, d.opts.Bridge))

@@ -24,7 +24,9 @@ type Parts struct {
 	// OVN: the external gateway of the default Vpc is carried out.
 	OVN   bool
 	Login func() (login.Login, error)
-	Log   *slog.Logger
+	// Changed hears of each change of what the API server says. It must not block.
+	Changed func()
+	Log     *slog.Logger
 }
 
 // Declarer is a source that knows what is declared of physical networks.
@@ -35,7 +37,8 @@ type Declarer interface {
 // Node is a Keeper with what it follows.
 type Node struct {
 	*Keeper
-	follow func(context.Context) // nil: somebody else does
+	follow func(context.Context)        // nil: somebody else does
+	joins  func() (gateway, known bool) // nil: nobody can tell
 }
 
 // NewNode makes it; nothing is touched.
@@ -50,8 +53,8 @@ func NewNode(p Parts) *Node {
 	if objects, ok := p.Objects.(Declarer); ok {
 		c.Underlay = objects.Underlay
 	} else {
-		api := underlay.New(underlay.Config{Login: p.Login, Node: p.Node, External: p.OVN, Changed: func() { n.Poke() }, Log: p.Log})
-		c.Underlay, c.Tell, n.follow = api.Underlay, api.Tell, api.Run
+		api := underlay.New(underlay.Config{Login: p.Login, Node: p.Node, External: p.OVN, Changed: func() { n.Poke(); p.Changed() }, Log: p.Log})
+		c.Underlay, c.Tell, n.follow, n.joins = api.Underlay, api.Tell, api.Run, api.Joins
 	}
 	n.Keeper = New(c)
 	return n
@@ -65,6 +68,14 @@ func (n *Node) Run(ctx context.Context) {
 		wg.Go(func() { n.follow(ctx) })
 	}
 	n.Keeper.Run(ctx)
+}
+
+// Joins tells that the node is a gateway to other clusters; known is false while nobody knows.
+func (n *Node) Joins() (gateway, known bool) {
+	if n.joins == nil {
+		return false, false
+	}
+	return n.joins()
 }
 
 // Instead is the bridge whose device has the addresses of a NIC that was given away,

@@ -21,7 +21,7 @@ func (d *Daemon) newChassis() *chassis.Keeper {
 	c := chassis.Config{
 		Flags: d.opts.Chassis, Choice: d.choice(), Switch: d.ovs, Log: d.log.With("part", "chassis"),
 		Facts: chassis.Facts{Node: d.opts.NodeName, Bridge: d.opts.Bridge, Datapath: d.datapath},
-		Keys:  d.keys(),
+		Keys:  d.keys(), Joins: d.uplinks.Joins,
 	}
 	if d.opts.MTU == 0 {
 		c.Moved = d.moveMTU
@@ -73,7 +73,7 @@ func (d *Daemon) move() {
 	}
 }
 
-// onIDs hears that somebody changed the external ids of Open vSwitch.
+// onIDs hears that somebody changed the external ids of Open vSwitch, or what they follow from.
 func (d *Daemon) onIDs() {
 	if d.chassis != nil {
 		d.chassis.Poke()

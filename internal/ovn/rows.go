@@ -188,6 +188,7 @@ type (
 	nbGlobal struct {
 		UUID        string            `ovsdb:"_uuid"`
 		Name        string            `ovsdb:"name"`
+		Options     map[string]string `ovsdb:"options"`
 		ExternalIDs map[string]string `ovsdb:"external_ids"`
 	}
 )

@@ -292,8 +292,8 @@ func (o *ovnCluster) exitsAs(p *ovnPod, ip4, ip6 string) {
 
 // TestExternalGateway: the NIC of a gateway node goes to the default Vpc's network outside,
 // where pods of another node have addresses: their own, at which they are reached too, and
-// one that they share. What is wrong with the ConfigMap, or nobody carries out, is told it;
-// without it all is as before.
+// one that they share. What is wrong with the ConfigMap is told it; without it all is as
+// before.
 func TestExternalGateway(t *testing.T) {
 	t.Parallel()
 	o := newOVNCluster(t)
@@ -306,11 +306,6 @@ func TestExternalGateway(t *testing.T) {
 		n.joined()
 	}
 	own, shares := one.run("web/own"), one.run("web/shares")
-	config := func(name string, data map[string]string) {
-		text, err := json.Marshal(corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}, Data: data})
-		require.NoError(t, err)
-		o.c.Apply(string(text))
-	}
 	ask := func(p *ovnPod, field, value string) {
 		_, err := o.c.Client().CoreV1().Pods(p.Namespace).Patch(t.Context(), p.Name, types.MergePatchType,
 			fmt.Appendf(nil, `{"metadata":{"annotations":{"ovn.kubernetes.io/%s":%q}}}`, field, value), metav1.PatchOptions{})
@@ -328,13 +323,11 @@ func TestExternalGateway(t *testing.T) {
 		"enable-external-gw": "true", "external-gw-nodes": two.name, "external-gw-nic": testbed.OutsideIf, "type": "distributed",
 		"external-gw-addr": testbed.WorldIP4 + "/24," + testbed.WorldIP6, "nic-ip": "198.51.100.254/24,2001:db8:51::fe/64", "nic-mac": "16:52:f3:13:6a:25",
 	}
-	config("ovn-external-gw-config", data)
-	config("ovn-ic-config", map[string]string{"enable-ic": "true", "az-name": "az1"})
+	o.config("ovn-external-gw-config", data)
 	says("ConfigMap", "ovn-external-gw-config", `data.type: "distributed" is not carried out`)
-	says("ConfigMap", "ovn-ic-config", "not carried out")
 
 	data["type"] = "centralized"
-	config("ovn-external-gw-config", data)
+	o.config("ovn-external-gw-config", data)
 	reach := func(what string, ping func(string) error, addr string) {
 		t.Helper()
 		eventually(t, func() string {
@@ -368,6 +361,14 @@ func TestExternalGateway(t *testing.T) {
 	for _, p := range []*ovnPod{own, shares} {
 		p.end()
 	}
+}
+
+// config gives a ConfigMap of Kube-OVN's names its data.
+func (o *ovnCluster) config(name string, data map[string]string) {
+	o.t.Helper()
+	text, err := json.Marshal(corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: name}, Data: data})
+	require.NoError(o.t, err)
+	o.c.Apply(string(text))
 }
 
 // hears tells that no event of an object has such words.

@@ -83,7 +83,13 @@ func (o *ovnCluster) populate() *ovnCluster {
 // newOVNCentral is such a cluster without nodes, with a central of package ovn's.
 func newOVNCentral(t *testing.T, options kube.Options, central func(testing.TB, *testbed.Node, string) *ovn.Central) *ovnCluster {
 	t.Helper()
-	o := &ovnCluster{t: t, c: kube.Start(t, options), site: testbed.Bare(t), under: testbed.NewUnderlay(t), tunnel: "geneve"}
+	return newOVNSite(t, options, central, testbed.NewUnderlay(t)).subnets(webSubnet, dataSubnet)
+}
+
+// newOVNSite is such a cluster without Subnets, beside others on an underlay.
+func newOVNSite(t *testing.T, options kube.Options, central func(testing.TB, *testbed.Node, string) *ovn.Central, under *testbed.Underlay) *ovnCluster {
+	t.Helper()
+	o := &ovnCluster{t: t, c: kube.Start(t, options), site: testbed.Bare(t), under: under, tunnel: "geneve"}
 	o.world = o.under.Join(o.site)
 	o.central = central(t, o.site, o.world.IP4)
 	crds.Install(t, o.c)
@@ -94,9 +100,15 @@ func newOVNCentral(t *testing.T, options kube.Options, central func(testing.TB, 
 	for _, ns := range []string{"web", "data"} {
 		o.c.Apply(object("v1", "Namespace", ns, nil, nil))
 	}
+	return o
+}
+
+// subnets adds Subnets web, the default one, and data.
+func (o *ovnCluster) subnets(web, data string) *ovnCluster {
+	o.t.Helper()
 	o.c.Apply(together(
-		subnetObject("web", map[string]any{"cidrBlock": webSubnet, "default": true}),
-		subnetObject("data", map[string]any{"cidrBlock": dataSubnet, "namespaces": []string{"data"}}),
+		subnetObject("web", map[string]any{"cidrBlock": web, "default": true}),
+		subnetObject("data", map[string]any{"cidrBlock": data, "namespaces": []string{"data"}}),
 	))
 	return o
 }

@@ -17,6 +17,7 @@ const (
 	idBridge   = "ovn-bridge"
 	idDatapath = "ovn-bridge-datapath-type"
 	idCalm     = "ovn-ofctrl-wait-before-clear" // milliseconds
+	idJoins    = "ovn-is-interconn"
 )
 
 // idSettled is an external id of our own: the claim of the node's port since which
@@ -45,6 +46,7 @@ type Facts struct {
 	Bridge, Datapath string
 	Addr             netip.Addr // of the tunnels; the zero value leaves it alone
 	State            State
+	Joins            *bool // it is a gateway to other clusters; nil leaves what is said of it alone
 }
 
 // IDs are the external ids of the switch that f and its flags ask for, beside
@@ -68,5 +70,9 @@ func (f Facts) IDs(flags Flags, have map[string]string) map[string]string {
 	set(whole, idDatapath, f.Datapath)
 	set(whole && f.State == Flowing, idCalm, fmt.Sprint(calm.Milliseconds()))
 	set(whole && f.State == Bare && have[idCalm] != "", idCalm, "0")
+	if f.Joins != nil {
+		set(*f.Joins, idJoins, "true")
+		set(!*f.Joins && have[idJoins] != "", idJoins, "false")
+	}
 	return out
 }

@@ -44,6 +44,21 @@ func TestIDs(t *testing.T) {
 	}
 }
 
+// TestGatewayToOthers: what nobody knows is left alone, and what was never said is not taken back.
+func TestGatewayToOthers(t *testing.T) {
+	yes, no := true, false
+	for _, c := range []struct {
+		joins      *bool
+		have, want string
+	}{{nil, "true", ""}, {&yes, "", "true"}, {&no, "true", "false"}, {&no, "", ""}} {
+		have := map[string]string{}
+		if c.have != "" {
+			have["ovn-is-interconn"] = c.have
+		}
+		require.Equal(t, c.want, chassis.Facts{Joins: c.joins}.IDs(chassis.Flags{}, have)["ovn-is-interconn"], "%+v", c)
+	}
+}
+
 // TestMTU: tunnels take their headers.
 func TestMTU(t *testing.T) {
 	v4 := chassis.NIC{MTU: 1500, Addr: netip.MustParseAddr("172.18.0.1")}

@@ -31,6 +31,9 @@ type Config struct {
 	Facts // without Addr and State, which it finds
 	Choice
 	Switch Switch
+	// Joins tells that the node is a gateway to other clusters; known is false while that is not
+	// known.
+	Joins func() (gateway, known bool)
 	// Keys has the chassis' key and certificates.
 	Keys string
 	// Moved hears of another MTU for pods.
@@ -146,6 +149,9 @@ func (k *Keeper) pass(ctx context.Context) (NIC, error) {
 	facts.State = State(k.flow.Load())
 	if given {
 		facts.Addr = nic.Addr
+	}
+	if gateway, known := k.cfg.Joins(); known {
+		facts.Joins = &gateway
 	}
 	ctx, stop := context.WithTimeout(ctx, limit)
 	defer stop()

@@ -27,7 +27,9 @@ type Parts struct {
 	Login func() (login.Login, error)
 	// Warn has an Event of the Node say something, where there is a cluster.
 	Warn func(reason, note string)
-	Log  *slog.Logger
+	// Changed hears of each change of what the API server says. It must not block.
+	Changed func()
+	Log     *slog.Logger
 }
 
 // Declarer is a source that knows what is declared of physical networks.
@@ -38,7 +40,8 @@ type Declarer interface {
 // Node is a Keeper with what it follows.
 type Node struct {
 	*Keeper
-	follow func(context.Context) // nil: somebody else does
+	follow func(context.Context)        // nil: somebody else does
+	joins  func() (gateway, known bool) // nil: nobody can tell
 }
 
 // NewNode makes it; nothing is touched.
@@ -53,8 +56,8 @@ func NewNode(p Parts) *Node {
 	if objects, ok := p.Objects.(Declarer); ok {
 		c.Underlay = objects.Underlay
 	} else {
-		api := underlay.New(underlay.Config{Login: p.Login, Node: p.Node, External: p.OVN, Changed: func() { n.Poke() }, Log: p.Log})
-		c.Underlay, c.Tell, n.follow = api.Underlay, api.Tell, api.Run
+		api := underlay.New(underlay.Config{Login: p.Login, Node: p.Node, External: p.OVN, Changed: func() { n.Poke(); p.Changed() }, Log: p.Log})
+		c.Underlay, c.Tell, n.follow, n.joins = api.Underlay, api.Tell, api.Run, api.Joins
 	}
 	n.Keeper = New(c)
 	return n
@@ -77,6 +80,14 @@ func (n *Node) Run(ctx context.Context) {
 		wg.Go(func() { n.follow(ctx) })
 	}
 	n.Keeper.Run(ctx)
+}
+
+// Joins tells that the node is a gateway to other clusters; known is false while nobody knows.
+func (n *Node) Joins() (gateway, known bool) {
+	if n.joins == nil {
+		return false, false
+	}
+	return n.joins()
 }
 
 // Instead is the bridge whose device has the addresses of a NIC that was given away,

@@ -1,8 +1,8 @@
 // Package central runs one member of OVN's central part: both databases as members
 // of their clusters (raft), a relay of the southbound one for chassis, and northd,
-// as its children. It keeps their certificates. It must not know what is in the
-// databases, but for the port that chassis connect to, and chassis of nodes that are
-// gone.
+// as its children; and ovn-ic, while the cluster is joined to others. It keeps their
+// certificates. It must not know what is in the databases, but for the port that chassis
+// connect to, chassis of nodes that are gone, and where ovn-ic is to connect to.
 package central
 
 import (
@@ -74,10 +74,14 @@ type member struct {
 	nb, sb, relay,
 	northd *child
 
+	// apart tells that the cluster is joined to no other, which is not known at first.
+	apart atomic.Bool
+
 	// converted tells that no database is of an older schema than this member's OVN.
 	converted atomic.Bool
 
 	mu      sync.Mutex
+	ic      *child           // nil while the cluster is joined to no other
 	trusted kube.Credentials // whom the children have been told to trust since they began
 }
 
@@ -188,6 +192,7 @@ func (m *member) serve(ctx context.Context) {
 	})
 	beside.Go(func() { m.forget(ctx) })
 	beside.Go(func() { m.takeOut(ctx) })
+	beside.Go(func() { m.interconnect(ctx) })
 	<-ctx.Done()
 }
 

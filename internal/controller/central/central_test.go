@@ -298,7 +298,7 @@ func (m *member) shared(answers func(keys []string, transaction, want string), k
 // TestCentral: three members find each other, over TLS; a chassis changes its own
 // rows and nothing else; what dies is started again, a member that lost its disk
 // comes back, and both CAs are replaced while the database is written. Databases of an
-// older OVN are converted, those of a newer one are not.
+// older OVN are converted, those of a newer one are not. A chassis of another cluster stays.
 func TestCentral(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -325,6 +325,8 @@ func TestCentral(t *testing.T) {
 	require.NoError(t, err)
 	_, err = first.ctl("ovn-sbctl", "sb", "create", "Chassis_Private", "name="+s.ns+"-gone")
 	require.NoError(t, err)
+
+	s.joined(first)
 
 	// A database's server dies.
 	pid := regexp.MustCompile(`(?m)^\s*(\d+).*nb\.db`)
@@ -386,6 +388,7 @@ func TestCentral(t *testing.T) {
 		if table == "Chassis" {
 			require.Contains(t, all, one)
 			require.Contains(t, all, two)
+			require.Contains(t, all, s.ns+"-far")
 		}
 	}
 

@@ -15,7 +15,8 @@ const chassisLook = 15 * time.Second
 // keep tunnels to them, and a node that comes under another name with the address of
 // one that is gone could not become a chassis. Only the member that leads the
 // southbound cluster looks. A chassis goes when two looks in a row found no Node of it;
-// one that comes back lives, without a Node, and stays.
+// one that comes back lives, without a Node, and stays. Those of other clusters stay while
+// this one is joined to them.
 func (m *member) forget(ctx context.Context) {
 	var missed map[string]bool
 	dropped := map[string]bool{}
@@ -81,9 +82,15 @@ func (m *member) nodeless(ctx context.Context) (map[string]bool, error) {
 	if len(nodes) == 0 {
 		return nil, errors.New("the API server has no Node at all")
 	}
+	var kept map[string]bool
+	if !m.apart.Load() { // what other clusters have is no Node's
+		if kept, err = m.remote(ctx); err != nil {
+			return nil, err
+		}
+	}
 	out := map[string]bool{}
 	for _, name := range chassis {
-		if !nodes[name] {
+		if !nodes[name] && !kept[name] {
 			out[name] = true
 		}
 	}

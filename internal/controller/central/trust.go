@@ -93,6 +93,7 @@ func (m *member) distrust(was, now kube.Credentials) {
 	time.AfterFunc(time.Duration(slices.Index(m.all, m.Address))*turn, func() {
 		m.sb.again()
 		m.northd.again()
+		m.againIC()
 		time.AfterFunc(turn/2, m.nb.again)
 	})
 }

@@ -32,24 +32,14 @@ const (
 // Reasons of events.
 const (
 	ReasonRefused = "ExternalGatewayRefused"
-	ReasonUndone  = "NotImplemented"
 	ReasonNoNode  = "NoGatewayNode"
 	ReasonPod     = "ExternalAddressRefused"
 )
 
-// Map is a ConfigMap.
-type Map struct {
-	Name, UID string
-	Data      map[string]string
-}
-
 // Config is what a Keeper is made of.
 type Config struct {
 	object.World
-	// Maps gives the ConfigMaps of declare.ConfigNamespace named declare.ConfigExternal and
-	// ConfigInterconnect that there are, false while that is not known, and calls changed for
-	// each change until ctx ends.
-	Maps func(ctx context.Context, changed func()) (now func() (map[string]Map, bool))
+	Maps object.Maps
 	DB   interface {
 		Apply(ctx context.Context, set *ovn.Set) error
 		Ports() ([]ovn.Port, error)
@@ -64,7 +54,7 @@ const (
 )
 
 // errUnread is why nothing is done yet.
-var errUnread = fmt.Errorf("ConfigMaps %s and %s are not known yet: %w", declare.ConfigExternal, declare.ConfigInterconnect, core.ErrUnavailable)
+var errUnread = fmt.Errorf("ConfigMap %s is not known yet: %w", declare.ConfigExternal, core.ErrUnavailable)
 
 // Keeper keeps the gateway's rows, one time of leading after another.
 type Keeper struct {
@@ -157,18 +147,15 @@ func (k *Keeper) heard(of object.Key) {
 func ipName(namespace, pod string) string { return pod + "." + namespace }
 
 // once makes all as it should be.
-func (k *Keeper) once(ctx context.Context, maps map[string]Map) error {
+func (k *Keeper) once(ctx context.Context, maps map[string]object.Map) error {
 	saying := map[object.Key]fault{}
 	say := func(o object.Object, reason, text string) { saying[o.Key] = fault{o, reason + "\x00" + text} }
-	if m, ok := maps[declare.ConfigInterconnect]; ok && m.Data["enable-ic"] == "true" {
-		say(m.object(), ReasonUndone, "nobody joins this cluster to others: the keys of "+declare.ConfigInterconnect+" are not carried out, nor is the Node label ovn.kubernetes.io/ic-gw")
-	}
 	set := &ovn.Set{Owner: Owner}
 	m := maps[declare.ConfigExternal]
 	data := m.Data
 	e, faults := declare.ReadExternal(data)
 	if len(faults) > 0 { // and pods come and go
-		say(m.object(), ReasonRefused, text(faults))
+		say(m.Object(), ReasonRefused, text(faults))
 		var err error
 		if e, data, err = k.carriedOut(); err != nil {
 			return err
@@ -185,7 +172,7 @@ func (k *Keeper) once(ctx context.Context, maps map[string]Map) error {
 		}
 	default:
 		if len(nodes) == 0 && len(faults) == 0 {
-			say(m.object(), ReasonNoNode, fmt.Sprintf("no gateway node is a chassis of OVN: data.external-gw-nodes is %q, and no other Node has label %s=true", m.Data["external-gw-nodes"], declare.LabelExternal))
+			say(m.Object(), ReasonNoNode, fmt.Sprintf("no gateway node is a chassis of OVN: data.external-gw-nodes is %q, and no other Node has label %s=true", m.Data["external-gw-nodes"], declare.LabelExternal))
 		}
 		var wrong []fault
 		set, wrong = rows(*e, data, nodes, pods, k.nodes())
@@ -195,7 +182,7 @@ func (k *Keeper) once(ctx context.Context, maps map[string]Map) error {
 	}
 	err := k.DB.Apply(ctx, set)
 	if errors.As(err, new(*ovn.TakenError)) || errors.As(err, new(*ovn.UnsupportedError)) {
-		say(m.object(), ReasonRefused, err.Error()) // of a Subnet of this name, for one
+		say(m.Object(), ReasonRefused, err.Error()) // of a Subnet of this name, for one
 	}
 	k.tell(ctx, saying)
 	return err
@@ -235,10 +222,6 @@ func (k *Keeper) gateways(e *declare.External) []object.Node {
 		return nil
 	}
 	return gateways(*e, k.Nodes.List())
-}
-
-func (m Map) object() object.Object {
-	return object.Object{Key: object.Key{Kind: "ConfigMap", Namespace: declare.ConfigNamespace, Name: m.Name}, UID: m.UID}
 }
 
 func text(faults []declare.Fault) string {

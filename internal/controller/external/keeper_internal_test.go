@@ -99,7 +99,7 @@ func newBench(c *ovn.Client, subnets shelf[*v1.Subnet]) *bench {
 func (b *bench) once(t *testing.T) error {
 	t.Helper()
 	b.said = nil
-	return b.Keeper.once(t.Context(), map[string]Map{declare.ConfigExternal: {Name: declare.ConfigExternal, Data: b.data}})
+	return b.Keeper.once(t.Context(), map[string]object.Map{declare.ConfigExternal: {Name: declare.ConfigExternal, Data: b.data}})
 }
 
 func ipIn(subnet, addr string) *v1.IP {

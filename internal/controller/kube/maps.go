@@ -7,12 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/fairlead/fairlead/internal/controller/external"
+	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/source/declare"
 )
 
-// Maps is external.Config.Maps.
-func (c *Cluster) Maps(ctx context.Context, changed func()) func() (map[string]external.Map, bool) {
+// Maps is object.Maps.
+func (c *Cluster) Maps(ctx context.Context, changed func()) func() (map[string]object.Map, bool) {
 	stores, news := map[cache.Store]cache.InformerSynced{}, func(any) { changed() }
 	for _, name := range []string{declare.ConfigExternal, declare.ConfigInterconnect} {
 		only := cache.NewListWatchFromClient(c.core.CoreV1().RESTClient(), "configmaps", declare.ConfigNamespace, fields.OneTermEqualSelector("metadata.name", name))
@@ -21,13 +21,13 @@ func (c *Cluster) Maps(ctx context.Context, changed func()) func() (map[string]e
 		go control.RunWithContext(ctx)
 		stores[store] = control.HasSynced
 	}
-	return func() (map[string]external.Map, bool) {
-		out, known := map[string]external.Map{}, true
+	return func() (map[string]object.Map, bool) {
+		out, known := map[string]object.Map{}, true
 		for store, all := range stores {
 			known = known && all()
 			for _, o := range store.List() {
 				m, _ := o.(*corev1.ConfigMap)
-				out[m.Name] = external.Map{Name: m.Name, UID: string(m.UID), Data: m.Data}
+				out[m.Name] = object.Map{Name: m.Name, UID: string(m.UID), Data: m.Data}
 			}
 		}
 		return out, known

@@ -24,6 +24,7 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/alive"
 	"github.com/fairlead/fairlead/internal/controller/external"
 	"github.com/fairlead/fairlead/internal/controller/gateway"
+	"github.com/fairlead/fairlead/internal/controller/interconnect"
 	"github.com/fairlead/fairlead/internal/controller/kube"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/controller/object"
@@ -33,6 +34,7 @@ import (
 	"github.com/fairlead/fairlead/internal/lib/httpserve"
 	"github.com/fairlead/fairlead/internal/lib/parts"
 	"github.com/fairlead/fairlead/internal/ovn"
+	"github.com/fairlead/fairlead/internal/ovn/ic"
 	"github.com/fairlead/fairlead/internal/source/cluster/health"
 	"github.com/fairlead/fairlead/internal/source/cluster/login"
 	"github.com/fairlead/fairlead/internal/source/declare"
@@ -166,20 +168,20 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	var (
-		ctl     *controller.Controller
-		outside *external.Keeper
+		ctl   *controller.Controller
+		ports keepers
 	)
 	var instead *standin.Keeper
 	watch := c.watch(objects.World(), func() { ctl.Heard(); instead.Poke() }, func() { instead.Poke() })
 	db := ovn.New(ovn.Config{
 		Endpoint: c.NB, TLS: self.TLS(), Log: log, OnQuestion: func() { ctl.Heard() },
-		OnUp: func() { ctl.Resync(); outside.Poke() }, OnTouch: func(owner string, lost bool) { ctl.Touched(owner, lost); outside.Touched(owner) },
+		OnUp: func() { ctl.Resync(); ports.poke() }, OnTouch: func(owner string, lost bool) { ctl.Touched(owner, lost); ports.touched(owner) },
 	})
 	count = newMetrics(c.states(func() (int, bool) { return ctl.Pending() }, watch.Blind, db, objects, self))
 	ctl = controller.New(controller.Config{
 		World: objects.World(), DB: db, Join: join, Seen: gateway.Seen{Silent: watch.Silent, Routes: db.Routes}, Workers: c.Workers, Outside: true, Done: count.done, Log: log,
 	})
-	outside = external.New(external.Config{World: objects.World(), DB: db, Log: log, Maps: objects.Maps})
+	ports = c.keepers(objects, db, join)
 	instead = c.standIn(objects.World(), db, ctl, watch, count)
 	serve, err := httpserve.Open(ctx, c.HTTP, pages(count, db, objects))
 	if err != nil {
@@ -192,8 +194,29 @@ func Run(ctx context.Context, c Config) error {
 		func(ctx context.Context) error { objects.Run(ctx); return nil },
 		watch.Run, instead.Run,
 		func(ctx context.Context) error { return objects.Guard(ctx, db, c.wentBack(ctx, objects, count)) },
-		leader{&c, ctl, objects, db, outside}.elected(to))
+		leader{&c, ctl, objects, db, ports}.elected(to))
 }
+
+// keepers keep the ports of the default Vpc's router that lead out of the cluster: to a network
+// outside, and to other clusters.
+type keepers struct {
+	outside *external.Keeper
+	others  *interconnect.Keeper
+}
+
+func (c *Config) keepers(objects *kube.Cluster, db *ovn.Client, join core.Subnet) keepers {
+	return keepers{
+		outside: external.New(external.Config{World: objects.World(), DB: db, Log: c.Log, Maps: objects.Maps}),
+		others: interconnect.New(interconnect.Config{
+			World: objects.World(), DB: db, Log: c.Log, Maps: objects.Maps, Join: join.CIDRs,
+			Shared: interconnect.Shared{Look: ic.Look, Claim: ic.Claim, Forget: ic.Forget},
+		}),
+	}
+}
+
+func (k keepers) poke() { k.outside.Poke(); k.others.Poke() }
+
+func (k keepers) touched(owner string) { k.outside.Touched(owner); k.others.Touched(owner) }
 
 // states are what metrics tell of the parts.
 func (c *Config) states(pending func() (int, bool), blind func() bool, db *ovn.Client, objects *kube.Cluster, self *kube.Identity) states {
@@ -211,7 +234,7 @@ type leader struct {
 	ctl     *controller.Controller
 	objects *kube.Cluster
 	db      *ovn.Client
-	outside *external.Keeper
+	ports   keepers
 }
 
 // elected is the part that leads whenever this controller holds the Lease.
@@ -236,8 +259,13 @@ func (l leader) lead(ctx context.Context) {
 		}
 	})
 	beside.Go(func() {
-		if err := l.outside.Run(ctx); err != nil {
+		if err := l.ports.outside.Run(ctx); err != nil {
 			l.Log.Warn("nobody keeps the external gateway", "err", err)
+		}
+	})
+	beside.Go(func() {
+		if err := l.ports.others.Run(ctx); err != nil {
+			l.Log.Warn("nobody keeps the interconnection with other clusters", "err", err)
 		}
 	})
 	for ctx.Err() == nil {

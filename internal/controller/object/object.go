@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
+	"github.com/fairlead/fairlead/internal/source/declare"
 )
 
 // Kind is a kind of objects.
@@ -39,6 +40,7 @@ const (
 	KindQoS       Kind = "QoSPolicy"
 	KindProvider  Kind = "ProviderNetwork"
 	KindClaim     Kind = "AddressLease"
+	KindMap       Kind = "ConfigMap"      // told of nobody
 	KindMachine   Kind = "VirtualMachine" // KubeVirt's; with no name all of them, which are known now
 )
 
@@ -170,6 +172,21 @@ type NetworkPolicy struct {
 	UID       string
 	Spec      networking.NetworkPolicySpec
 }
+
+// Map is what the controller needs of a ConfigMap of declare.ConfigNamespace.
+type Map struct {
+	Name, UID string
+	Data      map[string]string
+}
+
+// Object is the ConfigMap, for who is told of it.
+func (m Map) Object() Object {
+	return Object{Key: Key{Kind: KindMap, Namespace: declare.ConfigNamespace, Name: m.Name}, UID: m.UID}
+}
+
+// Maps gives those named declare.ConfigExternal and ConfigInterconnect that there are, false
+// while that is not known, and calls changed for each change until ctx ends.
+type Maps func(ctx context.Context, changed func()) (now func() (map[string]Map, bool))
 
 // Lister gives the objects of one kind as they are known now. What it gives is
 // not to be changed.

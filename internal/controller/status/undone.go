@@ -46,7 +46,7 @@ func UndoneSubnet(s v1.SubnetSpec) []string {
 	all = append(all, undoneGateway(s, elsewhere, another)...)
 	return append(set(append(all, []field{
 		undoneRules(s),
-		{"spec.disableInterConnection", s.DisableInterConnection},
+		{not("disableInterConnection"), s.DisableInterConnection && elsewhere},
 		{"spec.enableExternalLBAddress", s.EnableExternalLBAddress},
 		{"spec.natOutgoing (Vpc " + s.Vpc + " has no way out by nodes)", s.NatOutgoing && another},
 		{"spec.enableLb (Services are reached in Vpc " + v1.DefaultVpc + " alone)", balanced && another},

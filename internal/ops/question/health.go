@@ -113,7 +113,7 @@ func (h health) changes(ctx context.Context) []doctor.Finding {
 	if err != nil || unshown(nb) {
 		nb = rows.Place{}
 	}
-	return append(h.restored(ctx, nb), settled(ctx, func(ctx context.Context) doctor.Finding {
+	return append(append(h.restored(ctx, nb), doctor.Joined(ctx, nb, sb)...), settled(ctx, func(ctx context.Context) doctor.Finding {
 		f, err := h.lag(ctx, nb, sb)
 		if err != nil {
 			return finding("changes carried out", doctor.Failed, h.pods("fairlead-central"), "OVN's databases do not tell: %v", err)

@@ -25,11 +25,14 @@ const (
 	Northbound = "OVN_Northbound"
 	Southbound = "OVN_Southbound"
 	Switch     = "Open_vSwitch"
+	ICNorth    = "OVN_IC_Northbound"
+	ICSouth    = "OVN_IC_Southbound"
 	Server     = "_Server" // of each ovsdb-server, about its databases (ovsdb-server(5))
 )
 
 // roots are a table of each database: libovsdb wants to know one.
-var roots = map[string]string{Northbound: "NB_Global", Southbound: "SB_Global", Switch: "Open_vSwitch", Server: "Database"}
+var roots = map[string]string{Northbound: "NB_Global", Southbound: "SB_Global", Switch: "Open_vSwitch", Server: "Database",
+	ICNorth: "IC_NB_Global", ICSouth: "IC_SB_Global"}
 
 // root is the least that libovsdb wants to know of a table.
 type root struct {

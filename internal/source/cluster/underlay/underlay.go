@@ -48,7 +48,7 @@ type Config struct {
 	Login func() (login.Login, error)
 	Node  string
 	// External: the NIC of the default Vpc's external gateway is a provider network's, too
-	// (declare.ExternalNetwork).
+	// (declare.ExternalNetwork), and the node may be a gateway to other clusters.
 	External bool
 	// Changed hears of each change. It must not block.
 	Changed func()
@@ -61,6 +61,8 @@ type Source struct {
 	now atomic.Pointer[session]
 	// good is the external gateway as it was well last, nil for none.
 	good atomic.Pointer[declare.External]
+	// joined is how the cluster is joined to others as it was well last, nil for not.
+	joined atomic.Pointer[declare.Interconnect]
 }
 
 // session is what one login follows.
@@ -70,13 +72,14 @@ type session struct {
 	vlans    follower
 	node     follower
 	external *follower // of one ConfigMap; nil where nobody asks for it
+	others   *follower // the same
 }
 
 // all are its followers.
 func (n *session) all() []follower {
 	out := []follower{n.networks, n.vlans, n.node}
 	if n.external != nil {
-		out = append(out, *n.external)
+		out = append(out, *n.external, *n.others)
 	}
 	return out
 }
@@ -155,9 +158,12 @@ func (s *Source) open(base *rest.Config) (*session, error) {
 		if err != nil {
 			return nil, fmt.Errorf("client of %s: %w", base.Host, err)
 		}
-		only := fields.OneTermEqualSelector("metadata.name", declare.ConfigExternal)
-		f := s.follower(cache.NewListWatchFromClient(core, "configmaps", declare.ConfigNamespace, only), &corev1.ConfigMap{})
-		out.external = &f
+		named := func(name string) *follower {
+			only := fields.OneTermEqualSelector("metadata.name", name)
+			f := s.follower(cache.NewListWatchFromClient(core, "configmaps", declare.ConfigNamespace, only), &corev1.ConfigMap{})
+			return &f
+		}
+		out.external, out.others = named(declare.ConfigExternal), named(declare.ConfigInterconnect)
 	}
 	return out, nil
 }
@@ -284,6 +290,34 @@ func (s *Source) outside(now *session, labels map[string]string, u *declare.Unde
 		out.Spec.ExcludeNodes = []string{s.cfg.Node}
 	}
 	u.Networks = append(u.Networks, out)
+}
+
+// Joins tells that the node is a gateway to other clusters; known is false while that is not
+// known. Of a ConfigMap that has a fault, which the controller tells, the last good version counts.
+func (s *Source) Joins() (gateway, known bool) {
+	now := s.now.Load()
+	if now == nil || now.others == nil || !now.others.control.HasSynced() || !now.node.control.HasSynced() {
+		return false, false
+	}
+	var i *declare.Interconnect
+	for _, o := range now.others.store.List() {
+		if m, _ := o.(*corev1.ConfigMap); m != nil && m.DeletionTimestamp == nil {
+			var faults []declare.Fault
+			if i, faults = declare.ReadInterconnect(m.Data); len(faults) > 0 {
+				if i = s.joined.Load(); i == nil {
+					return false, false
+				}
+			}
+		}
+	}
+	if s.joined.Store(i); i == nil {
+		return false, true
+	}
+	var labels map[string]string
+	if own := now.self(s.cfg.Node); own != nil {
+		labels = own.Labels
+	}
+	return i.IsGateway(s.cfg.Node, labels), true
 }
 
 func (n *session) self(node string) *metav1.PartialObjectMetadata {

@@ -145,3 +145,36 @@ func TestFaultyExternalGateway(t *testing.T) {
 	set("distributed")
 	require.Equal(t, good, look())
 }
+
+// TestJoins: whether the node is a gateway to other clusters is not known before the ConfigMap
+// was read, nor of a faulty one; then the last good version counts.
+func TestJoins(t *testing.T) {
+	t.Parallel()
+	read := synced(false)
+	keep := func() follower { return follower{store: cache.NewStore(cache.MetaNamespaceKeyFunc), control: &read} }
+	maps := keep()
+	s := &Source{cfg: Config{Node: "n1"}}
+	s.now.Store(&session{node: keep(), others: &maps})
+	set := func(zone, nodes string) {
+		t.Helper()
+		require.NoError(t, maps.store.Add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: declare.ConfigInterconnect}, Data: map[string]string{
+			"enable-ic": "true", "az-name": zone, "ic-db-host": "192.0.2.1", "gw-nodes": nodes,
+		}}))
+	}
+	is := func(gateway, known bool) {
+		t.Helper()
+		g, k := s.Joins()
+		require.Equal(t, []bool{gateway, known}, []bool{g, k})
+	}
+	is(false, false)
+	read = true
+	is(false, true)
+	set("", "n1")
+	is(false, false)
+	set("az1", "n1")
+	is(true, true)
+	set("", "n2")
+	is(true, true)
+	set("az1", "n2")
+	is(false, true)
+}

@@ -122,16 +122,21 @@ func (t *term) adopt(ctx context.Context, p object.Pod) error {
 		if has && have.Owner.Pod.String() == p.Pod.String() {
 			t.release([]core.Lease{have}, false) // its claims go when the pod is looked at the next time
 		}
-		for _, ip := range l.IPs {
-			t.book.Unbar(fairlead.LeaseName(l.Subnet, ip))
-		}
-		if _, _, err := t.book.Acquire(ipam.Request{Subnet: net.Subnet, Owner: l.Owner, IPs: l.IPs, MAC: l.MAC, NoMAC: l.MAC == nil, Family: familyOf(l.IPs)}); err != nil {
-			t.Log.Error("a pod was told an address that another has", "pod", p.Pod, "ips", logical.Join(l.IPs), "err", err)
-		}
+		t.enter(net.Subnet, l)
 	}
 	halves, err := t.claims.FreeHalves(ctx, p.Pod)
 	t.release(halves, false)
 	return err
+}
+
+// enter puts a lease that a claim proves into the book.
+func (t *term) enter(net core.Subnet, l core.Lease) {
+	for _, ip := range l.IPs {
+		t.book.Unbar(fairlead.LeaseName(l.Subnet, ip))
+	}
+	if _, _, err := t.book.Acquire(ipam.Request{Subnet: net, Owner: l.Owner, IPs: l.IPs, MAC: l.MAC, NoMAC: l.MAC == nil, Family: familyOf(l.IPs)}); err != nil {
+		t.Log.Error("a pod was told an address that another has", "pod", l.Owner.Pod, "ips", logical.Join(l.IPs), "err", err)
+	}
 }
 
 // familyOf is the only family of some addresses, AnyFamily for both.

@@ -34,16 +34,8 @@ func (t *term) vpc(ctx context.Context, k object.Key) error {
 	undone = append(undone, networks.Unheeded(k.Name, obj.Spec, now.DefaultLogicalSwitch)...)
 	var refused error // by the database
 	if err == nil {
-		if k.Name == v1.DefaultVpc {
-			if net, _, there := t.nets.Get(logical.JoinSubnet); there {
-				v.Leave(net.Subnet, t.nets.Tables(k.Name))
-			}
-		}
-		if refused = t.DB.Apply(ctx, logical.Router(v)); passes(refused) || errors.As(refused, new(*ovn.MissingError)) {
+		if refused = t.router(ctx, v); passes(refused) || errors.As(refused, new(*ovn.MissingError)) {
 			return refused
-		}
-		if refused == nil {
-			t.rouse(k.Name)
 		}
 	}
 	now.Standby = err == nil && refused == nil
@@ -52,4 +44,16 @@ func (t *term) vpc(ctx context.Context, k object.Key) error {
 		return refused
 	}
 	return errors.Join(refused, gone(t.VpcStatus(ctx, object.Object{Key: k, UID: string(obj.UID)}, now)))
+}
+
+// router makes a Vpc's router.
+func (t *term) router(ctx context.Context, v logical.Vpc) error {
+	if net, _, there := t.nets.Get(logical.JoinSubnet); there && v.Name == v1.DefaultVpc {
+		v.Leave(net.Subnet, t.nets.Tables(v.Name))
+	}
+	if err := t.DB.Apply(ctx, logical.Router(v)); err != nil {
+		return err
+	}
+	t.rouse(v.Name)
+	return nil
 }

@@ -131,7 +131,7 @@ func (n *ovnNode) leaves(p *ovnPod) *kubeOVNLeft {
 		n.Run("ip", "link", "set", dev, "netns", filepath.Base(l.physical.Netns()))
 		l.physical.Run("sh", "-ec", "ip link set "+dev+" up; ip addr add "+addr+" dev "+dev)
 	}
-	n.Run("sh", "-ec", inside.KubeOVNBridge("ovs-vsctl --timeout=20", "netdev", "net1", "nic1", net1Node+"/24", "10"))
+	n.Run("sh", "-ec", inside.KubeOVNBridge("ovs-vsctl --timeout=20", "netdev", "net1", "nic1", net1Node+"/24"))
 	o.central.Nbctl("ls-add", "v10", "--", "set", "Logical_Switch", "v10", "external_ids:vendor=kube-ovn", "--", "lsp-add", "v10", "localnet.v10", "--", "lsp-set-type", "localnet.v10", "localnet",
 		"--", "lsp-set-addresses", "localnet.v10", "unknown", "--", "lsp-set-options", "localnet.v10", "network_name=net1", "--", "set", "Logical_Switch_Port", "localnet.v10", "tag=10")
 	o.c.Apply(together(

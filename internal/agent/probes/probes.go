@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"sync"
@@ -177,6 +178,11 @@ func (k *Keeper) look(ctx context.Context) {
 	if first || !slices.Equal(wanted(was), wanted(now)) {
 		k.cfg.Changed()
 	}
+	k.tell(was, now)
+}
+
+// tell says of pods to which probes are not led why, once.
+func (k *Keeper) tell(was, now []port) {
 	for _, p := range now {
 		if p.why != "" && !slices.ContainsFunc(was, func(o port) bool { return o.pod == p.pod && o.To == p.To && o.why == p.why }) {
 			k.cfg.Log.Warn("probes of a pod are not led to it", "pod", p.pod, "to", p.To, "because", p.why)
@@ -188,26 +194,8 @@ func (k *Keeper) look(ctx context.Context) {
 // all are the probed ports of pods in such Subnets, those of the pod that came first before
 // others with the same.
 func (k *Keeper) all(ctx context.Context, away map[string]bool) (out []port) {
-	there := map[core.Key]bool{}
-	var pods []*pod
-	for _, h := range k.cfg.Records.Heads() {
-		if h.Phase != core.Added || h.Orphan {
-			continue
-		}
-		there[h.Key] = true
-		p := k.pod(h)
-		if away[p.subnet] && k.ask(ctx, p) {
-			pods = append(pods, p)
-		}
-	}
-	for key := range k.known {
-		if !there[key] {
-			delete(k.known, key)
-		}
-	}
-	slices.SortStableFunc(pods, func(a, b *pod) int { return a.called.Compare(b.called) })
 	taken, holder := k.cfg.Taken(), map[netip.AddrPort]core.Pod{}
-	for _, p := range pods {
+	for _, p := range k.probed(ctx, away) {
 		for _, a := range p.addrs {
 			for _, n := range p.ports {
 				one := port{Probe: rules.Probe{To: netip.AddrPortFrom(a.Addr(), n)}, pod: p.Pod, netns: p.netns}
@@ -225,6 +213,24 @@ func (k *Keeper) all(ctx context.Context, away map[string]bool) (out []port) {
 		}
 	}
 	return out
+}
+
+// probed are the pods of such Subnets whose ports are known, in the order of their coming.
+func (k *Keeper) probed(ctx context.Context, away map[string]bool) (pods []*pod) {
+	there := map[core.Key]bool{}
+	for _, h := range k.cfg.Records.Heads() {
+		if h.Phase != core.Added || h.Orphan {
+			continue
+		}
+		there[h.Key] = true
+		p := k.pod(h)
+		if away[p.subnet] && k.ask(ctx, p) {
+			pods = append(pods, p)
+		}
+	}
+	maps.DeleteFunc(k.known, func(key core.Key, _ *pod) bool { return !there[key] })
+	slices.SortStableFunc(pods, func(a, b *pod) int { return a.called.Compare(b.called) })
+	return pods
 }
 
 // pod is what is known of a record.

@@ -56,12 +56,12 @@ func (n *Neighbours) round(ctx context.Context) {
 	)
 	turns := make(chan struct{}, questions)
 	for _, r := range n.Records() {
-		for i, s := range r.Specs {
-			subnet, on := core.Subnet{}, false
-			if s.NIC != nil {
-				subnet, on = physical[s.NIC.Subnet]
-			}
-			if !on || r.Phase != core.Added || r.Orphan || i >= len(r.Links) || ctx.Err() != nil {
+		if r.Phase != core.Added || r.Orphan {
+			continue
+		}
+		for i, s := range r.Specs[:min(len(r.Specs), len(r.Links))] {
+			subnet, on := on(s, physical)
+			if !on || ctx.Err() != nil {
 				continue
 			}
 			turns <- struct{}{}
@@ -76,6 +76,14 @@ func (n *Neighbours) round(ctx context.Context) {
 	}
 	wg.Wait()
 	n.tell(found)
+}
+
+// on is the Subnet of a NIC, if it is one of these.
+func on(s core.Spec, some map[string]core.Subnet) (subnet core.Subnet, is bool) {
+	if s.NIC != nil {
+		subnet, is = some[s.NIC.Subnet]
+	}
+	return subnet, is
 }
 
 func (n *Neighbours) tell(found []core.Conflict) {

@@ -152,14 +152,12 @@ func (k *Keeper) once(ctx context.Context, maps map[string]object.Map) error {
 	say := func(o object.Object, reason, text string) { saying[o.Key] = fault{o, reason + "\x00" + text} }
 	set := &ovn.Set{Owner: Owner}
 	m := maps[declare.ConfigExternal]
-	data := m.Data
-	e, faults := declare.ReadExternal(data)
-	if len(faults) > 0 { // and pods come and go
+	e, data, faults, err := k.read(m)
+	if err != nil {
+		return err
+	}
+	if len(faults) > 0 {
 		say(m.Object(), ReasonRefused, text(faults))
-		var err error
-		if e, data, err = k.carriedOut(); err != nil {
-			return err
-		}
 	}
 	pods := k.pods()
 	switch nodes := k.gateways(e); {
@@ -171,7 +169,7 @@ func (k *Keeper) once(ctx context.Context, maps map[string]object.Map) error {
 			say(p.Object, ReasonPod, "annotations "+annEIP+" and snat: ConfigMap "+declare.ConfigNamespace+"/"+declare.ConfigExternal+" enables no external gateway")
 		}
 	default:
-		if len(nodes) == 0 && len(faults) == 0 {
+		if len(nodes)+len(faults) == 0 {
 			say(m.Object(), ReasonNoNode, fmt.Sprintf("no gateway node is a chassis of OVN: data.external-gw-nodes is %q, and no other Node has label %s=true", m.Data["external-gw-nodes"], declare.LabelExternal))
 		}
 		var wrong []fault
@@ -180,12 +178,23 @@ func (k *Keeper) once(ctx context.Context, maps map[string]object.Map) error {
 			say(f.of, ReasonPod, f.text)
 		}
 	}
-	err := k.DB.Apply(ctx, set)
+	err = k.DB.Apply(ctx, set)
 	if errors.As(err, new(*ovn.TakenError)) || errors.As(err, new(*ovn.UnsupportedError)) {
 		say(m.Object(), ReasonRefused, err.Error()) // of a Subnet of this name, for one
 	}
 	k.tell(ctx, saying)
 	return err
+}
+
+// read gives what is to be carried out, and the data that says it: of a ConfigMap with faults
+// what was carried out last, since pods come and go.
+func (k *Keeper) read(m object.Map) (e *declare.External, data map[string]string, faults []declare.Fault, err error) {
+	e, faults = declare.ReadExternal(m.Data)
+	if len(faults) == 0 {
+		return e, m.Data, nil, nil
+	}
+	e, data, err = k.carriedOut()
+	return e, data, faults, err
 }
 
 // carriedOut is what the database's rows were made of last, by whoever led then, nil where
@@ -196,8 +205,11 @@ func (k *Keeper) carriedOut() (e *declare.External, data map[string]string, err 
 		return nil, nil, err
 	}
 	i := slices.IndexFunc(ports, func(p ovn.Port) bool { return p.Name == localnet && p.Owner == Owner })
-	if i < 0 || json.Unmarshal([]byte(ports[i].ExternalIDs[noteData]), &data) != nil {
+	if i < 0 || !json.Valid([]byte(ports[i].ExternalIDs[noteData])) { // an older version wrote none
 		return nil, nil, nil
+	}
+	if err := json.Unmarshal([]byte(ports[i].ExternalIDs[noteData]), &data); err != nil {
+		return nil, nil, fmt.Errorf("data of port %s: %w", localnet, err)
 	}
 	e, faults := declare.ReadExternal(data)
 	if len(faults) > 0 {

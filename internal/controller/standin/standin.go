@@ -115,6 +115,11 @@ func (k *Keeper) look(ctx context.Context) time.Duration {
 	if err == nil {
 		err = k.act(ctx, routes, slices.DeleteFunc(suspects, func(node string) bool { return !k.Silent(node) }))
 	}
+	return k.ended(ctx, err)
+}
+
+// ended gives the pause after an attempt with this outcome.
+func (k *Keeper) ended(ctx context.Context, err error) time.Duration {
 	switch {
 	case errors.Is(err, ovn.ErrAnswered):
 		return k.answered()

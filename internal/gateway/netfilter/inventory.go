@@ -295,16 +295,16 @@ func others(devices map[string]string, chain string, in rules.Input) bool {
 	from, has := devices["-i"]
 	to, leaves := devices["-o"]
 	pods := []string{in.Join}
+	way := func(a, b []string) bool { return (!has || means(from, a)) && (!leaves || means(to, b)) }
 	switch {
 	case from == "lo" || to == "lo":
 		return true
 	case in.Join == "" || chain == "POSTROUTING":
 		return false
 	case chain == "FORWARD":
-		way := func(a, b []string) bool { return (!has || means(from, a)) && (!leaves || means(to, b)) }
 		return !way(pods, slices.Concat(in.World, pods)) && !way(in.World, pods)
 	}
-	return has && from != in.Join || leaves && to != in.Join
+	return !way(pods, pods)
 }
 
 // means tells that a rule's device is one of these; a + at its end is whatever follows.

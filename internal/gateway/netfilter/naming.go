@@ -35,7 +35,7 @@ func Names(ctx context.Context, host *netns.Handle, link, instead string) (out [
 	}
 	rules, err := nft.Naming(ctx, host, link, instead)
 	for _, r := range rules {
-		if !(managed && slices.Contains(xtables, r.Table) && strings.HasPrefix(r.Family, "ip")) { // told above
+		if !managed || !slices.Contains(xtables, r.Table) || !strings.HasPrefix(r.Family, "ip") { // else told above
 			out = append(out, Naming{Where: "nft table " + r.Family + " " + r.Table + ", chain " + r.Chain, Text: r.Text})
 		}
 	}

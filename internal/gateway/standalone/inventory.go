@@ -118,6 +118,11 @@ func (g *Gateway) ways(w Wanted) (out []Way, err error) {
 		one.lead(want.routes, routes)
 		out = append(out, one)
 	}
+	return append(out, others(pods, all)...), nil
+}
+
+// others are the rules of others that packets of pods meet.
+func others(pods []core.Subnet, all []rtnl.Rule) (out []Way) {
 	for _, r := range all {
 		from := r.From()
 		if r.Protocol == rtnl.ProtoPods || !from.IsValid() || r.Mark() != 0 || r.Table == unix.RT_TABLE_MAIN {
@@ -129,7 +134,7 @@ func (g *Gateway) ways(w Wanted) (out []Way, err error) {
 			}
 		}
 	}
-	return out, nil
+	return out
 }
 
 // lead fills in the gateway of the way's table, and whether the route there is missing.

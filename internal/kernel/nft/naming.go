@@ -102,17 +102,7 @@ func naming(text []byte, link, instead string) (out []handled, err error) {
 	if err := json.Unmarshal(text, &all); err != nil {
 		return nil, err
 	}
-	sets, there := map[string]any{}, map[string]bool{}
-	for _, o := range all.Nftables {
-		for _, s := range []*members{o.Set, o.Map} {
-			if s != nil {
-				sets[s.Family+" "+s.Table+" @"+s.Name] = s.Elem
-			}
-		}
-		if o.Rule != nil {
-			there[o.Rule.place()+o.Rule.says(link, link)] = true
-		}
-	}
+	sets, there := all.Nftables.known(link)
 	for _, o := range all.Nftables {
 		if o.Rule == nil {
 			continue
@@ -125,6 +115,23 @@ func naming(text []byte, link, instead string) (out []handled, err error) {
 		}
 	}
 	return out, nil
+}
+
+// known are the members of all sets and maps, by family, table and @name, and what rules
+// say, with their places.
+func (r ruleset) known(link string) (sets map[string]any, there map[string]bool) {
+	sets, there = map[string]any{}, map[string]bool{}
+	for _, o := range r {
+		for _, s := range []*members{o.Set, o.Map} {
+			if s != nil {
+				sets[s.Family+" "+s.Table+" @"+s.Name] = s.Elem
+			}
+		}
+		if o.Rule != nil {
+			there[o.Rule.place()+o.Rule.says(link, link)] = true
+		}
+	}
+	return sets, there
 }
 
 // meant is what a rule names.

@@ -22,9 +22,6 @@ import (
 
 const sysctlRoot = "/proc/sys"
 
-// ReadSysctl gives a sysctl's value without surrounding space. name is either
-// dotted ("net.ipv4.ip_forward") or a path below /proc/sys
-// ("net/ipv4/conf/eth0.100/arp_notify", for interfaces with a dot in the name).
 // WritableSysctls are the names of those sysctls of a folder below /proc/sys that can be
 // set; none of a folder that is not there.
 func WritableSysctls(folder string) (names []string, err error) {
@@ -44,7 +41,9 @@ func WritableSysctls(folder string) (names []string, err error) {
 	return names, nil
 }
 
-// SysctlMissing tells an error's commonest cause.
+// ReadSysctl gives a sysctl's value without surrounding space. name is either
+// dotted ("net.ipv4.ip_forward") or a path below /proc/sys
+// ("net/ipv4/conf/eth0.100/arp_notify", for interfaces with a dot in the name).
 func ReadSysctl(name string) (string, error) {
 	path, err := sysctlPath(name)
 	if err != nil {

@@ -69,7 +69,7 @@ func newBed(t *testing.T) *bed {
 		"--", "--id=@q", "create", "qos", "type=linux-htb", "queues:0=@u", "external_ids:iface-id=p0.web", "external_ids:pod=web/p0",
 		"--", "--id=@u", "create", "queue", "other_config:max-rate=7000000", "other_config:burst=700000", "external_ids:iface-id=p0.web", "external_ids:pod=web/p0")
 	inside.Sh(t, b.sw.NS, "ip link add eth1 type veth peer name far netns "+b.world.ProcPath(), "ip link set eth1 up; ip addr add "+nodeAddr+" dev eth1",
-		inside.KubeOVNBridge(b.vsctl, ovstest.Datapath(t), "net1", "eth1", nodeAddr, "10"))
+		inside.KubeOVNBridge(b.vsctl, ovstest.Datapath(t), "net1", "eth1", nodeAddr))
 	inside.Sh(t, b.world, "ip link set far up; ip addr add 198.18.0.2/24 dev far")
 	return b
 }

@@ -109,13 +109,13 @@ func (p KubeOVNPod) Cached() string {
 }
 
 // KubeOVNBridge are the commands by which Kube-OVN's daemon gives a NIC, which has the address,
-// to a provider network with these VLANs. datapath is the type of br-int.
-func KubeOVNBridge(vsctl, datapath, network, nic, addr string, vlans ...string) string {
+// to a provider network with VLAN 10. datapath is the type of br-int.
+func KubeOVNBridge(vsctl, datapath, network, nic, addr string) string {
 	return fmt.Sprintf(`br=br-%[2]s; mac=$(ip -o link show %[3]s | sed 's/.*ether //; s/ .*//')
-%[1]s --may-exist add-br $br -- set bridge $br datapath_type=%[6]s other_config:mac-learning-fallback=true external_ids:vendor=kube-ovn external_ids:exchange-link-name=false
+%[1]s --may-exist add-br $br -- set bridge $br datapath_type=%[5]s other_config:mac-learning-fallback=true external_ids:vendor=kube-ovn external_ids:exchange-link-name=false
 %[1]s set open_vswitch . external_ids:ovn-bridge-mappings=%[2]s:$br external_ids:ovn-chassis-mac-mappings='"%[2]s:02:00:00:00:0a:01"'
 ip addr del %[4]s dev %[3]s; ip addr add %[4]s dev $br
 %[1]s set bridge $br other_config:hwaddr='"'$mac'"'
 ip link set $br up; ip link set %[3]s up
-%[1]s --may-exist add-port $br %[3]s -- set port %[3]s trunks=0,%[5]s external_ids:vendor=kube-ovn`, vsctl, network, nic, addr, strings.Join(vlans, ","), datapath)
+%[1]s --may-exist add-port $br %[3]s -- set port %[3]s trunks=0,10 external_ids:vendor=kube-ovn`, vsctl, network, nic, addr, datapath)
 }

@@ -251,6 +251,11 @@ func (p *pass) join(ctx context.Context, want declare.Interconnect, joined bool)
 			want.Zone, want.NB, declare.ConfigNamespace, now.Owners[want.Zone])
 		return errSoon
 	}
+	return p.connect(ctx, want, now, joined)
+}
+
+// connect makes the rows of a zone whose name is this cluster's.
+func (p *pass) connect(ctx context.Context, want declare.Interconnect, now ic.State, joined bool) error {
 	nodes := gateways(want, p.Nodes.List())
 	p.sayNodes(want, nodes)
 	if twin := p.twins(want.Zone, nodes, now); twin && !joined {

@@ -52,7 +52,6 @@ func UndoneSubnet(s v1.SubnetSpec) []string {
 		{"spec.enableLb (Services are reached in Vpc " + v1.DefaultVpc + " alone)", balanced && another},
 		{"spec.vips", len(s.Vips) > 0},
 		{"spec.nodeNetwork", s.NodeNetwork != ""},
-		{"spec.enableEcmp" + ofCentralized, s.EnableEcmp && s.GatewayType != v1.GatewayCentralized},
 		{"spec.u2oFeatures", len(s.U2OFeatures) > 0},
 	}...)), slices.Concat(undoneEgress(s), undoneOffers(s, not), undoneUnderlay(s), declare.UnheardOffers(s), unread(s.Acls))...)
 }
@@ -68,6 +67,7 @@ const ofCentralized = " (of gatewayType " + v1.GatewayCentralized + " alone)"
 func undoneGateway(s v1.SubnetSpec, elsewhere, another bool) []field {
 	central := s.GatewayType == v1.GatewayCentralized
 	return []field{
+		{"spec.enableEcmp" + ofCentralized, s.EnableEcmp && !central},
 		{"spec.gatewayType (OVN does not carry provider " + s.Provider + ")", central && elsewhere},
 		{"spec.gatewayType: " + s.GatewayType + " (Vpc " + s.Vpc + " has no way out by nodes)", central && another},
 		{"spec.gatewayNode" + ofCentralized, s.GatewayNode != "" && !central},

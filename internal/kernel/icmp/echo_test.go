@@ -67,18 +67,24 @@ func TestMany(t *testing.T) {
 	run("ip link set lo up")
 	run("ip addr add 10.0.0.1/32 dev lo")
 	run("ip addr add fd00::1/128 dev lo nodad")
-	heard := make(chan string, 8)
+	heard := make(chan string, 1024)
 	var m *icmp.Many
 	netnstest.Do(t, ns, func() (err error) {
 		m, err = icmp.OpenMany(t.Context(), func(ip netip.Addr) { heard <- ip.String() })
 		return err
 	})
 	for _, ip := range []string{"10.0.0.1", "fd00::1"} {
-		require.NoError(t, m.Ask(netip.MustParseAddr(ip)))
-		require.Equal(t, ip, <-heard)
+		for got := ""; got != ip; { // a request may be lost: of a new address the kernel has the local route a moment later
+			require.NoError(t, m.Ask(netip.MustParseAddr(ip)))
+			select {
+			case got = <-heard:
+			case <-time.After(200 * time.Millisecond):
+			}
+		}
 	}
 	require.Error(t, m.Ask(netip.MustParseAddr("10.0.0.2")), "no route leads there")
 	m.Close()
+	answers := len(heard)
 	require.Error(t, m.Ask(netip.MustParseAddr("10.0.0.1")))
-	require.Empty(t, heard)
+	require.Len(t, heard, answers)
 }

@@ -9,8 +9,6 @@ import (
 	core "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/fairlead/fairlead/internal/source/cluster/share"
 )
 
 // TestAgentsLabelTheirOwnNode: with the agent's token, what the node has of provider
@@ -37,7 +35,6 @@ func TestAgentsLabelTheirOwnNode(t *testing.T) {
 		_, err = agent.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, body, metav1.PatchOptions{}, "status")
 		return err
 	}
-	held := func(claims string) map[string]any { return map[string]any{share.Annotation: claims} }
 	const net1 = "net1.provider-network.kubernetes.io/"
 	ready := map[string]any{net1 + "ready": "true", net1 + "interface": "eth1", net1 + "mtu": "1500"}
 	require.Eventually(t, func() bool { return try(here, map[string]any{"zone": "b"}, nil) != nil && try(here, ready, nil) == nil }, time.Minute, 50*time.Millisecond)
@@ -56,13 +53,6 @@ func TestAgentsLabelTheirOwnNode(t *testing.T) {
 		{"a label less", here, map[string]any{"zone": nil}, nil, "no label of its Node but"},
 		{"another label of the network", here, map[string]any{net1 + "other": "x"}, nil, "no label of its Node but"},
 		{"what an administrator says of the network", here, nil, map[string]any{net1 + "interface": "eth0"}, "no annotation of its Node but"},
-		{"its pods' addresses", here, nil, held(`{"web":["10.16.0.5/32","fd00::5/128"],"db":["10.17.0.2/32"]}`), ""},
-		{"no address", here, nil, held(`{"web":[]}`), ""},
-		{"nothing", here, nil, map[string]any{share.Annotation: nil}, ""},
-		// For which the next controller would wait without end.
-		{"a network", here, nil, held(`{"web":["10.16.0.5/32"],"x":["0.0.0.0/0"]}`), "single addresses alone"},
-		{"a network of IPv6", here, nil, held(`{"web":["fd00::/32"]}`), "single addresses alone"},
-		{"junk", here, nil, held("{"), "single addresses alone"},
 	} {
 		t.Run(c.name, func(t *testing.T) { judge(t, try(c.node, c.labels, c.notes), c.refused) })
 	}

@@ -213,10 +213,18 @@ func (inv Inventory) readText(name, texts string) {
 	}
 }
 
+// numbered numbers the lines of each table. Which table comes first means nothing: one that
+// is written as a whole is listed last.
 func numbered(text string) []string {
 	var out []string
+	table, at := "", 0
 	for line := range strings.Lines(text) {
-		out = append(out, fmt.Sprintf("%03d %s", len(out), strings.TrimRight(line, "\n")))
+		line = strings.TrimRight(line, "\n")
+		if strings.HasPrefix(line, "table ") {
+			table, at = strings.TrimSuffix(line, " {"), 0
+		}
+		out = append(out, fmt.Sprintf("%s %03d %s", table, at, line))
+		at++
 	}
 	return out
 }

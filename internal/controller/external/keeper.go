@@ -17,8 +17,7 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/launcher"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/controller/object"
-	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/lib/retry"
+	"github.com/fairlead/fairlead/internal/controller/ports"
 	"github.com/fairlead/fairlead/internal/ovn"
 	"github.com/fairlead/fairlead/internal/source/declare"
 )
@@ -47,100 +46,56 @@ type Config struct {
 	Log *slog.Logger
 }
 
-// Pauses after failures: the first, and the longest but for a quarter.
-const (
-	firstPause = 200 * time.Millisecond
-	mostPause  = 30 * time.Second
-)
-
-// errUnread is why nothing is done yet.
-var errUnread = fmt.Errorf("ConfigMap %s is not known yet: %w", declare.ConfigExternal, core.ErrUnavailable)
-
 // Keeper keeps the gateway's rows, one time of leading after another.
 type Keeper struct {
 	Config
+	*ports.Loop
+	told map[object.Key]string
+
 	mu    sync.Mutex
-	queue *retry.Queue[string] // nil while this controller does not lead
-	asked map[string]bool      // IP objects of pods that wanted addresses outside when they were looked at last
-	told  map[object.Key]string
+	asked map[string]bool // IP objects of pods that wanted addresses outside when they were looked at last
 }
 
 // New makes a Keeper. Run has it work. The launcher pods of a virtual machine are one pod.
 func New(c Config) *Keeper {
 	c.World = launcher.World(c.World)
-	return &Keeper{Config: c}
-}
-
-// Poke has the rows looked at: the database was away, or something changed.
-func (k *Keeper) Poke() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.poke()
-}
-
-// poke is Poke for who holds mu.
-func (k *Keeper) poke() {
-	if k.queue != nil {
-		k.queue.Add(Owner)
-	}
-}
-
-// Touched has them looked at if they are not what was written (ovn.Config.OnTouch).
-func (k *Keeper) Touched(owner string) {
-	if owner == Owner {
-		k.Poke()
-	}
+	return &Keeper{Config: c, Loop: ports.NewLoop(Owner, declare.ConfigExternal, c.Maps)}
 }
 
 // Run works until ctx ends. It is for who leads.
 func (k *Keeper) Run(ctx context.Context) error {
-	queue := retry.NewQueue[string](firstPause, mostPause)
-	k.lead(queue)
-	defer k.lead(nil)
-	maps := k.Maps(ctx, k.Poke)
-	if err := k.Follow(ctx, k.heard); err != nil {
-		return fmt.Errorf("read the objects: %w", err)
-	}
-	k.Poke()
-	queue.Run(ctx, 1, func(ctx context.Context, _ string) error {
-		now, known := maps()
-		if !known {
-			return errUnread // of none nobody tells when that is known
-		}
-		err := k.once(ctx, now)
+	k.begin()
+	return k.Lead(ctx, k.World, k.concerns, func(ctx context.Context, maps map[string]object.Map) error {
+		err := k.once(ctx, maps)
 		if err != nil && ctx.Err() == nil {
 			k.Log.Warn("the external gateway is not as it should be yet; it is tried again", "err", err)
 		}
 		return err
 	})
-	return nil
 }
 
-func (k *Keeper) lead(queue *retry.Queue[string]) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.queue, k.asked, k.told = queue, map[string]bool{}, map[object.Key]string{}
-}
+// begin forgets whom it told what while it led before: another may have led meanwhile.
+func (k *Keeper) begin() { k.told = map[object.Key]string{} }
 
-// heard has it look when an object changed that matters.
-func (k *Keeper) heard(of object.Key) {
+// concerns tells an object of which a change matters.
+func (k *Keeper) concerns(of object.Key) bool {
 	switch of.Kind {
 	case object.KindNode, object.KindSubnet:
-		k.Poke()
+		return true
 	case object.KindPod:
 		p, _ := k.Pods.Get(of.Namespace, of.Name)
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if k.asked[ipName(of.Namespace, of.Name)] || p.Annotations[annEIP]+p.Annotations[annSNAT] != "" {
-			k.poke()
-		}
+		return k.wanted(ipName(of.Namespace, of.Name)) || p.Annotations[annEIP]+p.Annotations[annSNAT] != ""
 	case object.KindIP:
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if k.asked[of.Name] {
-			k.poke()
-		}
+		return k.wanted(of.Name)
 	}
+	return false
+}
+
+// wanted tells that an IP object's pod wanted addresses outside.
+func (k *Keeper) wanted(ip string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.asked[ip]
 }
 
 // ipName is the IP object of a pod's address in the default Vpc.
@@ -233,7 +188,7 @@ func (k *Keeper) gateways(e *declare.External) []object.Node {
 	if e == nil {
 		return nil
 	}
-	return gateways(*e, k.Nodes.List())
+	return ports.Gateways(k.Nodes.List(), e.Nodes, e.IsGateway)
 }
 
 func text(faults []declare.Fault) string {

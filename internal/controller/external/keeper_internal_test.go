@@ -92,7 +92,7 @@ type bench struct {
 func newBench(c *ovn.Client, subnets shelf[*v1.Subnet]) *bench {
 	b := &bench{board: &board{}, data: gatewayData(), pods: shelf[object.Pod]{}, ips: shelf[*v1.IP]{}}
 	b.Keeper = New(Config{World: object.World{Readers: object.Readers{Nodes: shelf[object.Node]{}, Pods: b.pods, IPs: b.ips, Subnets: subnets}, Outcomes: b.board}, DB: c})
-	b.lead(nil)
+	b.begin()
 	return b
 }
 
@@ -142,7 +142,7 @@ func TestRefusedConfigMap(t *testing.T) {
 	delete(next.data, "type")
 	next.data["nic-ip"], next.data["external-gw-addr"] = "198.51.100.9/24", "198.51.100.1"
 	require.NoError(t, next.once(t))
-	b.lead(nil)
+	b.begin()
 	b.pods["web/b"] = next.pods["web/b"]
 	require.NoError(t, b.once(t))
 	require.Equal(t, []string{"dnat_and_snat,10.0.0.3,198.51.100.53"}, translated(db))
@@ -180,11 +180,11 @@ func TestAddressOfMachine(t *testing.T) {
 	w.Follow = func(context.Context, func(object.Key)) error { return nil }
 	w.Claims.Gone = func(context.Context, core.Pod) (bool, error) { return false, nil }
 	b.Keeper = New(Config{World: w, DB: c})
-	b.lead(nil)
+	b.begin()
 	p := wanting("virt-launcher-vm-x", "192.0.2.50")
 	p.Owner = object.Owner{Kind: object.OwnerInstance, Name: "vm"}
 	b.pods["web/virt-launcher-vm-x"], b.ips["/vm.web"] = p, ipIn("s", "10.0.0.2")
-	require.NoError(t, b.Follow(t.Context(), b.heard))
+	require.NoError(t, b.Follow(t.Context(), func(object.Key) {}))
 	require.NoError(t, b.once(t))
 	require.Equal(t, []string{"dnat_and_snat,10.0.0.2,192.0.2.50"}, translated(db))
 }

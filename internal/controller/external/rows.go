@@ -54,28 +54,6 @@ type fault struct {
 	text string
 }
 
-// gateways are the nodes that may be one now, in order, with their chassis.
-func gateways(e declare.External, nodes []object.Node) (out []object.Node) {
-	for _, n := range nodes {
-		if e.IsGateway(n.Name, n.Labels) && n.Annotations[v1.AnnChassis] != "" {
-			out = append(out, n)
-		}
-	}
-	rank := func(n object.Node) int {
-		if i := slices.Index(e.Nodes, n.Name); i >= 0 {
-			return i
-		}
-		return len(e.Nodes)
-	}
-	slices.SortFunc(out, func(a, b object.Node) int {
-		if d := rank(a) - rank(b); d != 0 {
-			return d
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
-	return out
-}
-
 // noteData is the external id of the localnet port that has what the rows are made of, a
 // ConfigMap's data: of one that is refused nobody else remembers how it was.
 const noteData = "config"

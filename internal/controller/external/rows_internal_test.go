@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/source/declare"
 )
@@ -56,18 +55,4 @@ func TestAddressesOfPods(t *testing.T) {
 		"node: annotation ovn.kubernetes.io/eip: 192.0.2.77 is a node's",
 		"far: annotations ovn.kubernetes.io/eip and snat: Subnet s is in Vpc red",
 	}, said)
-}
-
-// TestGatewaysInOrder: those that the ConfigMap names come first, in its order; one that is
-// no chassis is none.
-func TestGatewaysInOrder(t *testing.T) {
-	t.Parallel()
-	node := func(name, chassis, label string) object.Node {
-		return object.Node{Name: name, Annotations: map[string]string{v1.AnnChassis: chassis}, Labels: map[string]string{declare.LabelExternal: label}}
-	}
-	var names []string
-	for _, n := range gateways(outside, []object.Node{node("n0", "c0", "true"), node("n1", "c1", ""), node("n2", "c2", "false"), node("n3", "c3", "false"), node("n4", "", "true")}) {
-		names = append(names, n.Name)
-	}
-	require.Equal(t, []string{"n2", "n1", "n0"}, names)
 }

@@ -14,8 +14,8 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/object"
+	"github.com/fairlead/fairlead/internal/controller/ports"
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/lib/retry"
 	"github.com/fairlead/fairlead/internal/ovn"
 	"github.com/fairlead/fairlead/internal/ovn/ic"
 	"github.com/fairlead/fairlead/internal/source/declare"
@@ -57,73 +57,41 @@ type Shared struct {
 	Forget func(ctx context.Context, d ic.Databases, zone, owner string) (found bool, err error)
 }
 
-// Pauses after failures: the first, and the longest but for a quarter. Nothing tells of what
-// other clusters do: it is looked for each look.
-const (
-	firstPause = 200 * time.Millisecond
-	mostPause  = 20 * time.Second
-	look       = 10 * time.Second
-)
+// look is the pause between two looks: nothing tells of what other clusters do.
+const look = 10 * time.Second
 
 // patience is how long databases may be silent that this cluster leaves, before what is left
 // in them is told and forgotten.
 const patience = time.Minute
 
-// Why something is looked at again soon.
-var (
-	errUnread = fmt.Errorf("ConfigMap %s is not known yet: %w", declare.ConfigInterconnect, core.ErrUnavailable)
-	errSoon   = errors.New("another look is due")
-)
+// errSoon is why something is looked at again soon.
+var errSoon = errors.New("another look is due")
 
 // Keeper keeps the interconnection, one time of leading after another.
 type Keeper struct {
 	Config
-	mu    sync.Mutex
-	queue *retry.Queue[string]  // nil while this controller does not lead
+	*ports.Loop
 	told  map[string]string     // what the ConfigMap was told, with its UID
-	seen  map[object.Key]string // what matters of objects that changed since this controller leads
-	good  *declare.Interconnect // as it was without fault last; nil for none
+	good  *declare.Interconnect // as it was without fault last since this controller leads; nil for none
 	since time.Time             // it parts from databases that do not answer; zero: it does not
 	asked time.Time             // it waits for the zone to be there; zero: it is
+
+	mu   sync.Mutex
+	seen map[object.Key]string // what matters of objects that changed
 }
 
 // New makes a Keeper. Run has it work.
-func New(c Config) *Keeper { return &Keeper{Config: c} }
-
-// Poke has it look: the database was away, or something changed.
-func (k *Keeper) Poke() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.queue != nil {
-		k.queue.Add(Owner)
-	}
-}
-
-// Touched has it look if its rows are not what was written (ovn.Config.OnTouch).
-func (k *Keeper) Touched(owner string) {
-	if owner == Owner {
-		k.Poke()
-	}
+func New(c Config) *Keeper {
+	return &Keeper{Config: c, Loop: ports.NewLoop(Owner, declare.ConfigInterconnect, c.Maps)}
 }
 
 // Run works until ctx ends. It is for who leads.
 func (k *Keeper) Run(ctx context.Context) error {
-	queue := retry.NewQueue[string](firstPause, mostPause)
-	k.lead(queue)
-	defer k.lead(nil)
-	maps := k.Maps(ctx, k.Poke)
-	if err := k.Follow(ctx, k.heard); err != nil {
-		return fmt.Errorf("read the objects: %w", err)
-	}
+	k.begin()
 	again := time.AfterFunc(look, k.Poke)
 	defer again.Stop()
-	k.Poke()
-	queue.Run(ctx, 1, func(ctx context.Context, _ string) error {
-		now, known := maps()
-		if !known {
-			return errUnread // of none nobody tells when that is known
-		}
-		err := k.once(ctx, now)
+	return k.Lead(ctx, k.World, k.concerns, func(ctx context.Context, maps map[string]object.Map) error {
+		err := k.once(ctx, maps)
 		switch {
 		case err == nil && k.good != nil:
 			again.Reset(look)
@@ -132,12 +100,19 @@ func (k *Keeper) Run(ctx context.Context) error {
 		}
 		return err
 	})
-	return nil
 }
 
-// heard has it look when something changed of an object that matters; counts of addresses and
+// begin forgets what it knew while it led before: another may have led meanwhile.
+func (k *Keeper) begin() {
+	k.told, k.good, k.since, k.asked = map[string]string{}, nil, time.Time{}, time.Time{}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.seen = map[object.Key]string{}
+}
+
+// concerns tells an object of which something changed that matters; counts of addresses and
 // heartbeats do not.
-func (k *Keeper) heard(of object.Key) {
+func (k *Keeper) concerns(of object.Key) bool {
 	now := ""
 	switch of.Kind {
 	case object.KindNode:
@@ -149,24 +124,15 @@ func (k *Keeper) heard(of object.Key) {
 			now = fmt.Sprint(s.Spec.CIDRBlock, s.Spec.Provider, s.Spec.Vpc, s.Spec.DisableInterConnection)
 		}
 	default:
-		return
+		return false
 	}
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	was, known := k.seen[of]
 	if k.seen[of] = now; now == "" {
 		delete(k.seen, of)
 	}
-	k.mu.Unlock()
-	if !known || was != now {
-		k.Poke()
-	}
-}
-
-func (k *Keeper) lead(queue *retry.Queue[string]) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.queue, k.told, k.seen = queue, map[string]string{}, map[object.Key]string{}
-	k.since, k.asked = time.Time{}, time.Time{}
+	return !known || was != now
 }
 
 // once makes all as it should be, and tells the ConfigMap what is not.
@@ -256,7 +222,7 @@ func (p *pass) join(ctx context.Context, want declare.Interconnect, joined bool)
 
 // connect makes the rows of a zone whose name is this cluster's.
 func (p *pass) connect(ctx context.Context, want declare.Interconnect, now ic.State, joined bool) error {
-	nodes := gateways(want, p.Nodes.List())
+	nodes := ports.Gateways(p.Nodes.List(), want.Nodes, want.IsGateway)
 	p.sayNodes(want, nodes)
 	if twin := p.twins(want.Zone, nodes, now); twin && !joined {
 		return errSoon // ovn-ic would write nothing at all

@@ -18,7 +18,6 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/lib/retry"
 	"github.com/fairlead/fairlead/internal/ovn"
 	"github.com/fairlead/fairlead/internal/ovn/ic"
 	"github.com/fairlead/fairlead/internal/source/declare"
@@ -115,7 +114,7 @@ func (s *site) cluster(name, cidr string) *cluster {
 			},
 		},
 	})
-	c.lead(nil)
+	c.begin()
 	c.central.Node.Start("ovn-ic", "ovn-ic", "--ovnnb-db="+c.central.NB(), "--ovnsb-db="+c.central.SB(), "--ic-nb-db="+s.shared.NB(), "--ic-sb-db="+s.shared.SB(),
 		"--unixctl="+c.central.Node.Dir+"/run/ovn-ic.ctl")
 	return c
@@ -201,7 +200,21 @@ func TestZones(t *testing.T) {
 	a.data["auto-route"] = "x"
 	require.NoError(t, a.look())
 	require.True(t, a.heard("InterconnectionRefused data.auto-route"))
+	// Nor does it where another led meanwhile, by another version than this one knew.
+	without := a.Keeper
+	a.Keeper = New(a.Config)
+	a.begin()
 	a.asks("az-a")
+	delete(a.data, "auto-route")
+	a.until("another leader's", func() bool { return !strings.Contains(a.routes(), "10.2.0.0/16") })
+	a.Keeper = without
+	a.begin()
+	a.data["auto-route"] = "x"
+	require.NoError(t, a.look())
+	require.True(t, a.heard("InterconnectionRefused data.auto-route"))
+	require.NotContains(t, a.routes(), "10.2.0.0/16")
+	a.asks("az-a")
+	a.until("joined as before", func() bool { return strings.Contains(a.routes(), "10.2.0.0/16") })
 	a.silent = true
 	require.ErrorIs(t, a.look(), core.ErrUnavailable)
 	require.True(t, a.heard("does not answer"))
@@ -248,29 +261,23 @@ func TestTwins(t *testing.T) {
 	require.NotContains(t, a.central.Nbctl("list", "NB_Global"), "fairlead-ic")
 }
 
-// TestHeard: what changes with every pod, or by itself, is no reason to look.
-func TestHeard(t *testing.T) {
+// TestConcerns: what changes with every pod, or by itself, is no reason to look.
+func TestConcerns(t *testing.T) {
 	t.Parallel()
 	nodes, subnets := shelf[object.Node]{}, shelf[*v1.Subnet]{}
 	k := New(Config{World: object.World{Readers: object.Readers{Nodes: nodes, Subnets: subnets}}})
-	k.lead(nil)
-	looks := func(of object.Key) bool {
-		queue := retry.NewQueue[string](firstPause, mostPause)
-		k.queue = queue
-		k.heard(of)
-		return queue.Len() > 0
-	}
+	k.begin()
 	node, subnet := object.KindNode.Named("", "n"), object.KindSubnet.Named("", "s")
 	nodes["/n"], subnets["/s"] = object.Node{Labels: map[string]string{declare.LabelInterconnect: "true"}}, &v1.Subnet{Spec: v1.SubnetSpec{CIDRBlock: "10.0.0.0/16"}}
-	require.True(t, looks(node))
-	require.True(t, looks(subnet))
+	require.True(t, k.concerns(node))
+	require.True(t, k.concerns(subnet))
 	nodes["/n"] = object.Node{Labels: map[string]string{declare.LabelInterconnect: "true", "x": "y"}, Down: "NotReady"}
 	subnets["/s"] = &v1.Subnet{Spec: v1.SubnetSpec{CIDRBlock: "10.0.0.0/16"}, Status: v1.SubnetStatus{V4UsingIPs: []byte("7")}}
-	require.False(t, looks(node))
-	require.False(t, looks(subnet))
-	require.False(t, looks(object.KindPod.Named("ns", "p")))
+	require.False(t, k.concerns(node))
+	require.False(t, k.concerns(subnet))
+	require.False(t, k.concerns(object.KindPod.Named("ns", "p")))
 	nodes["/n"] = object.Node{}
-	require.True(t, looks(node))
+	require.True(t, k.concerns(node))
 	delete(subnets, "/s")
-	require.True(t, looks(subnet))
+	require.True(t, k.concerns(subnet))
 }

@@ -11,14 +11,12 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
 	"github.com/fairlead/fairlead/internal/ovn/ic"
-	"github.com/fairlead/fairlead/internal/source/declare"
 )
 
 // Owner owns the rows.
@@ -37,28 +35,6 @@ const first = 1000
 
 // optKey is an option of switches and ports that ovn-ic writes, too: the number in tunnels.
 const optKey = "requested-tnl-key"
-
-// gateways are the nodes that may be gateways now, in order.
-func gateways(want declare.Interconnect, nodes []object.Node) (out []object.Node) {
-	for _, n := range nodes {
-		if want.IsGateway(n.Name, n.Labels) && n.Annotations[v1.AnnChassis] != "" {
-			out = append(out, n)
-		}
-	}
-	rank := func(n object.Node) int {
-		if i := slices.Index(want.Nodes, n.Name); i >= 0 {
-			return i
-		}
-		return len(want.Nodes)
-	}
-	slices.SortFunc(out, func(a, b object.Node) int {
-		if d := rank(a) - rank(b); d != 0 {
-			return d
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
-	return out
-}
 
 // portOf and switchPortOf are a zone's ends of the link between its router and the transit
 // switch, by the reference's names.

@@ -7,11 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn/ic"
-	"github.com/fairlead/fairlead/internal/source/declare"
 )
 
 func prefix(text string) netip.Prefix { return netip.MustParsePrefix(text) }
@@ -53,20 +51,6 @@ func TestAddresses(t *testing.T) {
 		_, err = address("az1", prefix(small), nil)
 		require.ErrorIs(t, err, core.ErrExhausted)
 	}
-}
-
-// TestGatewaysInOrder: those that the ConfigMap names come first, in its order; one that is no
-// chassis is none.
-func TestGatewaysInOrder(t *testing.T) {
-	t.Parallel()
-	node := func(name, chassis, label string) object.Node {
-		return object.Node{Name: name, Annotations: map[string]string{v1.AnnChassis: chassis}, Labels: map[string]string{declare.LabelInterconnect: label}}
-	}
-	var names []string
-	for _, n := range gateways(declare.Interconnect{Nodes: []string{"n2", "n1"}}, []object.Node{node("n0", "c0", "true"), node("n1", "c1", ""), node("n2", "c2", "false"), node("n3", "c3", "false"), node("n4", "", "true")}) {
-		names = append(names, n.Name)
-	}
-	require.Equal(t, []string{"n2", "n1", "n0"}, names)
 }
 
 // TestDenied: of IPv6 nothing is denied by which OVN 23.03 would tell no network of pods either.

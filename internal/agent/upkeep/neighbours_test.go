@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -16,6 +17,11 @@ import (
 // that come or go.
 func TestNeighbours(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, neighbours)
+}
+
+func neighbours(t *testing.T) {
+	t.Helper()
 	record := func(name, subnet string, phase core.Phase) core.Record {
 		return core.Record{Pod: core.Pod{Name: name}, Phase: phase, Links: []core.Link{{IfName: "eth0"}, {IfName: "eth0"}}, Specs: []core.Spec{
 			{DefaultRoute: &core.DefaultRoute{}}, {Pod: core.Pod{Name: name}, NIC: &core.NICSpec{Subnet: subnet}},
@@ -46,12 +52,13 @@ func TestNeighbours(t *testing.T) {
 		defer close(done)
 		n.Run(ctx, tick)
 	}()
-	tick <- time.Time{}
-	for _, taken = range []bool{false, true, true, false, true} {
-		n.round(ctx)
+	for _, now := range []bool{false, true, true, false, true} {
+		taken = now
+		tick <- time.Time{}
+		synctest.Wait()
 	}
 	stop()
 	<-done
 	require.Equal(t, []string{"a", "a"}, told)
-	require.Len(t, asked, 1)
+	require.Equal(t, map[string]int{"a vlan": 5}, asked)
 }

@@ -121,6 +121,11 @@ func (b *bed) set(change func(), wait time.Duration) {
 	change()
 	b.mu.Unlock()
 	b.Poke()
+	pass(wait)
+}
+
+// pass lets time pass until the Keeper waits again, so that the bed may be read.
+func pass(wait time.Duration) {
 	time.Sleep(wait)
 	synctest.Wait()
 }
@@ -148,7 +153,7 @@ func TestNoLeader(t *testing.T) {
 		b.dies("n2")
 		require.Equal(t, 1, b.changes)
 		require.Equal(t, by("n1"), b.routes)
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.Equal(t, 2, b.asked)
 
 		// The leader comes back and sees it otherwise: it is not overruled again.
@@ -167,7 +172,7 @@ func TestLivingLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		b.dies("n2")
-		time.Sleep(5 * time.Minute)
+		pass(5 * time.Minute)
 		require.Zero(t, b.changes)
 		require.Less(t, b.asked, 30)
 		b.set(func() { b.alive = false }, 17*time.Second)
@@ -181,11 +186,11 @@ func TestNobodyAsks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
-		b.alive = false
+		b.set(func() { b.alive = false }, 0)
 		b.dies("n1")
 		require.Zero(t, b.asked)
 		b.dies("n2")
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.Zero(t, b.changes, "nobody answers")
 		require.Equal(t, by("n2"), b.routes)
 		b.back("n1")
@@ -204,7 +209,7 @@ func TestDatabaseAway(t *testing.T) {
 		b := newBed(t)
 		b.set(func() { b.alive, b.away = false, errors.New("away") }, 0)
 		b.dies("n2")
-		time.Sleep(time.Minute)
+		pass(time.Minute)
 		require.Zero(t, b.changes)
 		b.set(func() { b.away = nil }, time.Second)
 		require.Equal(t, 1, b.changes)

@@ -14,37 +14,13 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/object"
+	"github.com/fairlead/fairlead/internal/controller/object/objecttest"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
 	"github.com/fairlead/fairlead/internal/source/declare"
 	"github.com/fairlead/fairlead/internal/testbed"
 	bed "github.com/fairlead/fairlead/internal/testbed/ovn"
 )
-
-// shelf is a Lister of what it has, by namespace and name.
-type shelf[T any] map[string]T
-
-func (s shelf[T]) List() (out []T) {
-	for _, v := range s {
-		out = append(out, v)
-	}
-	return out
-}
-
-func (s shelf[T]) Get(namespace, name string) (T, bool) {
-	v, ok := s[namespace+"/"+name]
-	return v, ok
-}
-
-// board is where events go.
-type board struct {
-	object.Outcomes
-	said []string
-}
-
-func (b *board) Warn(_ context.Context, of object.Object, e object.Event) {
-	b.said = append(b.said, fmt.Sprint(of.Key)+" "+e.Reason+" "+e.Message)
-}
 
 // northbound is a database with the default Vpc's router, and a client that leads.
 func northbound(t *testing.T) (*bed.Central, *ovn.Client) {
@@ -82,23 +58,23 @@ func wanting(name, eip string) object.Pod {
 
 // bench is a Keeper of what lies on shelves.
 type bench struct {
-	*board
+	*objecttest.Board
 	*Keeper
 	data map[string]string
-	pods shelf[object.Pod]
-	ips  shelf[*v1.IP]
+	pods objecttest.Shelf[object.Pod]
+	ips  objecttest.Shelf[*v1.IP]
 }
 
-func newBench(c *ovn.Client, subnets shelf[*v1.Subnet]) *bench {
-	b := &bench{board: &board{}, data: gatewayData(), pods: shelf[object.Pod]{}, ips: shelf[*v1.IP]{}}
-	b.Keeper = New(Config{World: object.World{Readers: object.Readers{Nodes: shelf[object.Node]{}, Pods: b.pods, IPs: b.ips, Subnets: subnets}, Outcomes: b.board}, DB: c})
+func newBench(c *ovn.Client, subnets objecttest.Shelf[*v1.Subnet]) *bench {
+	b := &bench{Board: &objecttest.Board{}, data: gatewayData(), pods: objecttest.Shelf[object.Pod]{}, ips: objecttest.Shelf[*v1.IP]{}}
+	b.Keeper = New(Config{World: object.World{Readers: object.Readers{Nodes: objecttest.Shelf[object.Node]{}, Pods: b.pods, IPs: b.ips, Subnets: subnets}, Outcomes: b.Board}, DB: c})
 	b.begin()
 	return b
 }
 
 func (b *bench) once(t *testing.T) error {
 	t.Helper()
-	b.said = nil
+	b.Said = nil
 	return b.Keeper.once(t.Context(), map[string]object.Map{declare.ConfigExternal: {Name: declare.ConfigExternal, Data: b.data}})
 }
 
@@ -112,7 +88,7 @@ func ipIn(subnet, addr string) *v1.IP {
 func TestRefusedConfigMap(t *testing.T) {
 	t.Parallel()
 	db, c := northbound(t)
-	subnets := shelf[*v1.Subnet]{"/s": {}, "/vlan": {ObjectMeta: metav1.ObjectMeta{Name: "vlan"}, Spec: v1.SubnetSpec{Vlan: "v"}}}
+	subnets := objecttest.Shelf[*v1.Subnet]{"/s": {}, "/vlan": {ObjectMeta: metav1.ObjectMeta{Name: "vlan"}, Spec: v1.SubnetSpec{Vlan: "v"}}}
 	b := newBench(c, subnets)
 	b.pods["web/a"], b.pods["web/b"], b.pods["web/new"], b.pods["web/far"] = wanting("a", "192.0.2.50"), wanting("b", "192.0.2.53"), wanting("new", "192.0.2.51"), wanting("far", "192.0.2.52")
 	b.ips["/a.web"], b.ips["/b.web"], b.ips["/far.web"] = ipIn("s", "10.0.0.2"), ipIn("s", "10.0.0.3"), ipIn("vlan", "10.0.1.2")
@@ -121,14 +97,14 @@ func TestRefusedConfigMap(t *testing.T) {
 	b.pods["web/other"] = other
 	require.NoError(t, b.once(t))
 	require.Equal(t, []string{"dnat_and_snat,10.0.0.2,192.0.2.50", "dnat_and_snat,10.0.0.3,192.0.2.53"}, translated(db))
-	require.Contains(t, fmt.Sprint(b.said), "leaves by the physical gateway of Subnet vlan")
-	require.Contains(t, fmt.Sprint(b.said), "web/other ExternalAddressRefused annotations ovn.kubernetes.io/eip and snat: its default network is not of provider ovn")
-	require.NotContains(t, fmt.Sprint(b.said), "new", "it has no address yet")
+	require.Contains(t, fmt.Sprint(b.Said), "leaves by the physical gateway of Subnet vlan")
+	require.Contains(t, fmt.Sprint(b.Said), "web/other ExternalAddressRefused annotations ovn.kubernetes.io/eip and snat: its default network is not of provider ovn")
+	require.NotContains(t, fmt.Sprint(b.Said), "new", "it has no address yet")
 
 	delete(b.pods, "web/a")
 	b.data["type"] = "distributed"
 	require.NoError(t, b.once(t))
-	require.Contains(t, fmt.Sprint(b.said), "ExternalGatewayRefused")
+	require.Contains(t, fmt.Sprint(b.Said), "ExternalGatewayRefused")
 	require.Equal(t, []string{"dnat_and_snat,10.0.0.3,192.0.2.53"}, translated(db))
 	require.Equal(t, `["192.0.2.9/24"]`, db.Get("Logical_Router_Port", "ovn-cluster-external", "networks"), "the gateway stays")
 
@@ -157,9 +133,9 @@ func TestNameTaken(t *testing.T) {
 	subnet := &ovn.Set{Owner: "subnet/external"}
 	subnet.Put(&ovn.LogicalSwitch{Name: "external"})
 	require.NoError(t, c.Apply(t.Context(), subnet))
-	b := newBench(c, shelf[*v1.Subnet]{})
+	b := newBench(c, objecttest.Shelf[*v1.Subnet]{})
 	require.Error(t, b.once(t))
-	require.Contains(t, fmt.Sprint(b.said), "Logical_Switch external belongs to subnet/external")
+	require.Contains(t, fmt.Sprint(b.Said), "Logical_Switch external belongs to subnet/external")
 }
 
 // running are virtual machines that are all there.
@@ -174,7 +150,7 @@ func (running) Get(namespace, name string) (m object.Machine, there, known bool)
 func TestAddressOfMachine(t *testing.T) {
 	t.Parallel()
 	db, c := northbound(t)
-	b := newBench(c, shelf[*v1.Subnet]{"/s": {}})
+	b := newBench(c, objecttest.Shelf[*v1.Subnet]{"/s": {}})
 	w := b.World
 	w.Machines = running{}
 	w.Follow = func(context.Context, func(object.Key)) error { return nil }

@@ -10,17 +10,12 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/gateway"
 	"github.com/fairlead/fairlead/internal/controller/object"
+	"github.com/fairlead/fairlead/internal/controller/object/objecttest"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
 
-// subnets is a Lister of Subnets by name.
-type subnets map[string]v1.SubnetSpec
-
-func (s subnets) List() []*v1.Subnet { return nil }
-
-func (s subnets) Get(_, name string) (*v1.Subnet, bool) {
-	spec, ok := s[name]
-	return &v1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, ok
+func subnet(name string, spec v1.SubnetSpec) *v1.Subnet {
+	return &v1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
 }
 
 // routeBy is a route of IPv4 by nodes, whose addresses end with their numbers.
@@ -37,20 +32,22 @@ func routeBy(nodes ...string) ovn.Policy {
 // that a leader would take; where nobody answers, or nobody knows better, they stay.
 func TestReroute(t *testing.T) {
 	t.Parallel()
-	var nodes list[object.Node]
+	nodes := objecttest.Shelf[object.Node]{}
 	for _, name := range []string{"n1", "n2", "n3", "n4"} {
 		n := object.Node{Name: name, Annotations: map[string]string{v1.AnnChassis: "c-" + name}}
 		if name == "n4" {
 			n.Down = "its condition Ready is False"
 		}
-		nodes = append(nodes, n)
+		nodes["/"+name] = n
 	}
 	at := func(port string) []netip.Addr {
 		return []netip.Addr{netip.MustParseAddr("fd00::" + port[len(port)-1:]), netip.MustParseAddr("100.64.0." + port[len(port)-1:])}
 	}
 	ecmp := centralized("n1,n2,n3")
 	ecmp.EnableEcmp = true
-	from := object.Readers{Nodes: nodes, Subnets: subnets{"one": centralized("n2,n4,n1,n3"), "all": ecmp, "bad": centralized("n2,n4"), "alone": centralized("n2")}}
+	from := object.Readers{Nodes: nodes, Subnets: objecttest.Shelf[*v1.Subnet]{
+		"/one": subnet("one", centralized("n2,n4,n1,n3")), "/all": subnet("all", ecmp), "/bad": subnet("bad", centralized("n2,n4")), "/alone": subnet("alone", centralized("n2")),
+	}}
 	key := func(subnet string) string { return "subnet/" + subnet + "/29000/ip4.src == 10.0.0.0/24" }
 	for name, c := range map[string]struct {
 		subnet string

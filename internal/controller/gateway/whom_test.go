@@ -1,9 +1,7 @@
 package gateway_test
 
 import (
-	"maps"
 	"net/netip"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,35 +12,24 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/gateway"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/controller/object"
+	"github.com/fairlead/fairlead/internal/controller/object/objecttest"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/source/declare"
 )
-
-// list is a Lister of what it has.
-type list[T any] []T
-
-func (l list[T]) List() []T                      { return l }
-func (l list[T]) Get(_, _ string) (v T, ok bool) { return v, false }
-
-// named are Subnets by their names.
-type named map[string]*v1.Subnet
-
-func (n named) List() []*v1.Subnet                         { return slices.Collect(maps.Values(n)) }
-func (n named) Get(_, name string) (s *v1.Subnet, ok bool) { s, ok = n[name]; return s, ok }
 
 // TestUnderlayHasNoGateways: what pods of a VLAN send leaves by its physical gateway,
 // whatever gatewayType says: no node is their gateway, unless OVN's router is.
 func TestUnderlayHasNoGateways(t *testing.T) {
 	t.Parallel()
-	subnets, force := named{}, map[string]logical.Subnet{}
+	subnets, force := objecttest.Shelf[*v1.Subnet]{}, map[string]logical.Subnet{}
 	for _, s := range []core.Subnet{
 		{Name: "overlay"}, {Name: "vlan", Underlay: "net1"}, {Name: "joined", Underlay: "net1", Interconnected: true}, {Name: "logical", Underlay: "net1", LogicalGateway: true},
 	} {
 		s.Vpc, s.Provider, s.Centralized = v1.DefaultVpc, v1.DefaultProvider, true
-		subnets[s.Name] = &v1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: s.Name}, Spec: v1.SubnetSpec{GatewayType: v1.GatewayCentralized, GatewayNode: "n1"}}
-		force[s.Name] = logical.Subnet{Subnet: s, Gateway: declare.ReadGateway(subnets[s.Name].Spec)}
+		subnets["/"+s.Name] = subnet(s.Name, v1.SubnetSpec{GatewayType: v1.GatewayCentralized, GatewayNode: "n1"})
+		force[s.Name] = logical.Subnet{Subnet: s, Gateway: declare.ReadGateway(subnets["/"+s.Name].Spec)}
 	}
-	nodes := list[object.Node]{{Name: "n1", Annotations: map[string]string{v1.AnnChassis: "c1"}}}
+	nodes := objecttest.Shelf[object.Node]{"/n1": {Name: "n1", Annotations: map[string]string{v1.AnnChassis: "c1"}}}
 	at := func(string) (core.Lease, bool) {
 		return core.Lease{IPs: []netip.Addr{netip.MustParseAddr("100.64.0.2")}}, true
 	}
@@ -59,21 +46,21 @@ func TestUnderlayHasNoGateways(t *testing.T) {
 func TestWhom(t *testing.T) {
 	t.Parallel()
 	ip := netip.MustParseAddr
-	var nodes list[object.Node]
+	nodes := objecttest.Shelf[object.Node]{}
 	for i, name := range []string{"n7", "n6", "n5", "n4", "n3", "n2", "n1"} {
 		n := object.Node{Name: name, Labels: map[string]string{"edge": name}, IPs: []netip.Addr{ip("fd00::" + name[1:]), ip("192.0.2." + name[1:])},
 			Annotations: map[string]string{v1.AnnChassis: name, "ovn.kubernetes.io/ip_address": "100.64.0." + name[1:] + ",fd00:100:64::" + name[1:]}}
 		if i == 3 {
 			n.Down = "its condition Ready is Unknown"
 		}
-		nodes = append(nodes, n)
+		nodes["/"+name] = n
 	}
-	subnet := &v1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: "web"}}
-	from := object.Readers{Nodes: nodes, Subnets: list[*v1.Subnet]{subnet}}
+	web := subnet("web", v1.SubnetSpec{})
+	from := object.Readers{Nodes: nodes, Subnets: objecttest.Shelf[*v1.Subnet]{"/web": web}}
 	db, router := ip("192.0.2.1"), ip("192.0.2.254")
 	require.Empty(t, gateway.Whom(from, nil, []netip.Addr{router}))
 
-	subnet.Spec = v1.SubnetSpec{GatewayType: v1.GatewayCentralized, GatewayNode: "n2", GatewayNodeSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"edge": "n1"}}}}
+	web.Spec = v1.SubnetSpec{GatewayType: v1.GatewayCentralized, GatewayNode: "n2", GatewayNodeSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{"edge": "n1"}}}}
 	node := func(name string, witness bool) alive.Node {
 		return alive.Node{Name: name, Tunnel: ip("100.64.0." + name[1:]), Below: ip("192.0.2." + name[1:]), Witness: witness}
 	}

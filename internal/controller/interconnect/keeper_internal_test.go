@@ -17,6 +17,7 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/object"
+	"github.com/fairlead/fairlead/internal/controller/object/objecttest"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
 	"github.com/fairlead/fairlead/internal/ovn/ic"
@@ -28,40 +29,15 @@ import (
 // patient decides how late a failure is seen.
 const patient = time.Minute
 
-// shelf is a Lister of what it has, by namespace and name.
-type shelf[T any] map[string]T
-
-func (s shelf[T]) List() (out []T) {
-	for _, v := range s {
-		out = append(out, v)
-	}
-	return out
-}
-
-func (s shelf[T]) Get(namespace, name string) (T, bool) {
-	v, ok := s[namespace+"/"+name]
-	return v, ok
-}
-
-// board is where events go.
-type board struct {
-	object.Outcomes
-	said []string
-}
-
-func (b *board) Warn(_ context.Context, of object.Object, e object.Event) {
-	b.said = append(b.said, fmt.Sprint(of.Key)+" "+e.Reason+" "+e.Message)
-}
-
 // cluster is one with its Keeper, over a real northbound database and the shared ones, which
 // ovn-ic joins.
 type cluster struct {
 	*Keeper
 	t       *testing.T
 	central *bed.Central
-	said    *board
+	said    *objecttest.Board
 	data    map[string]string // of the ConfigMap; nil for none
-	subnets shelf[*v1.Subnet]
+	subnets objecttest.Shelf[*v1.Subnet]
 	silent  bool // the shared databases do not answer
 }
 
@@ -74,7 +50,7 @@ type site struct {
 // cluster makes one with a gateway node and a Subnet, whose router has a port in it.
 func (s *site) cluster(name, cidr string) *cluster {
 	s.t.Helper()
-	c := &cluster{t: s.t, central: bed.New(s.t, testbed.Bare(s.t), "127.0.0.1"), said: &board{}, subnets: shelf[*v1.Subnet]{}}
+	c := &cluster{t: s.t, central: bed.New(s.t, testbed.Bare(s.t), "127.0.0.1"), said: &objecttest.Board{}, subnets: objecttest.Shelf[*v1.Subnet]{}}
 	c.central.Sbctl("chassis-add", name+"-1", "geneve", fmt.Sprintf("192.0.2.%d", len(name)), "--", "set", "Chassis", name+"-1", "other_config:is-interconn=true")
 	db := ovn.New(ovn.Config{Endpoint: c.central.NB(), Log: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -93,8 +69,8 @@ func (s *site) cluster(name, cidr string) *cluster {
 	c.subnet("web", cidr, false)
 	node := object.Node{Name: name + "-1", Annotations: map[string]string{v1.AnnChassis: name + "-1"}, IPs: []netip.Addr{netip.MustParseAddr("192.0.2.77")}}
 	readers := object.Readers{
-		Nodes: shelf[object.Node]{"/" + node.Name: node}, Subnets: c.subnets,
-		Namespaces: shelf[object.Namespace]{"/kube-system": {UID: "uid-of-" + name}},
+		Nodes: objecttest.Shelf[object.Node]{"/" + node.Name: node}, Subnets: c.subnets,
+		Namespaces: objecttest.Shelf[object.Namespace]{"/kube-system": {UID: "uid-of-" + name}},
 	}
 	at := func(ic.Databases) ic.Databases {
 		if c.silent {
@@ -149,14 +125,14 @@ func (c *cluster) until(what string, is func() bool) {
 		if err != nil && !errors.Is(err, errSoon) && !errors.Is(err, core.ErrUnavailable) {
 			require.NoError(c.t, err)
 		}
-		require.True(c.t, time.Now().Before(end), "%s: in vain: %v, %v, %s", what, err, c.said.said, c.routes())
+		require.True(c.t, time.Now().Before(end), "%s: in vain: %v, %v, %s", what, err, c.said.Said, c.routes())
 	}
 }
 
 func (c *cluster) routes() string { return c.central.Nbctl("lr-policy-list", v1.DefaultVpc) }
 
 func (c *cluster) heard(words string) bool {
-	return slices.ContainsFunc(c.said.said, func(s string) bool { return strings.Contains(s, words) })
+	return slices.ContainsFunc(c.said.Said, func(s string) bool { return strings.Contains(s, words) })
 }
 
 // TestZones: two clusters are joined and learn each other's networks, but for the nodes' and
@@ -239,16 +215,16 @@ func TestTwins(t *testing.T) {
 	a.until("a is there", func() bool { return strings.Contains(s.shared.Sbctl("show"), "gateway a-1") })
 	bb.asks("az-a")
 	require.ErrorIs(t, bb.look(), errSoon)
-	require.True(t, bb.heard(`"az-a" is another cluster's name`), bb.said.said)
+	require.True(t, bb.heard(`"az-a" is another cluster's name`), bb.said.Said)
 	require.Empty(t, bb.central.Nbctl("ls-list"))
 
 	bb.asks("az-bb")
 	bb.data["gw-nodes"] = "bb-1,none"
-	bb.Nodes = shelf[object.Node]{"/bb-1": {Name: "bb-1", Annotations: map[string]string{v1.AnnChassis: "a-1"}}}
+	bb.Nodes = objecttest.Shelf[object.Node]{"/bb-1": {Name: "bb-1", Annotations: map[string]string{v1.AnnChassis: "a-1"}}}
 	require.ErrorIs(t, bb.look(), errSoon) // claims the name
 	require.ErrorIs(t, bb.look(), errSoon)
-	require.True(t, bb.heard(`chassis a-1 has the name of a gateway of cluster "az-a"`), bb.said.said)
-	require.True(t, bb.heard("there is no Node none"), bb.said.said)
+	require.True(t, bb.heard(`chassis a-1 has the name of a gateway of cluster "az-a"`), bb.said.Said)
+	require.True(t, bb.heard("there is no Node none"), bb.said.Said)
 	require.Empty(t, bb.central.Nbctl("ls-list"))
 
 	// A leader whose old databases do not answer any more leaves them in the end.
@@ -264,7 +240,7 @@ func TestTwins(t *testing.T) {
 // TestConcerns: what changes with every pod, or by itself, is no reason to look.
 func TestConcerns(t *testing.T) {
 	t.Parallel()
-	nodes, subnets := shelf[object.Node]{}, shelf[*v1.Subnet]{}
+	nodes, subnets := objecttest.Shelf[object.Node]{}, objecttest.Shelf[*v1.Subnet]{}
 	k := New(Config{World: object.World{Readers: object.Readers{Nodes: nodes, Subnets: subnets}}})
 	k.begin()
 	node, subnet := object.KindNode.Named("", "n"), object.KindSubnet.Named("", "s")

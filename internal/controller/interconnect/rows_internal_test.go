@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/controller/object"
+	"github.com/fairlead/fairlead/internal/controller/object/objecttest"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn/ic"
 )
@@ -56,7 +57,7 @@ func TestAddresses(t *testing.T) {
 // TestDenied: of IPv6 nothing is denied by which OVN 23.03 would tell no network of pods either.
 func TestDenied(t *testing.T) {
 	t.Parallel()
-	nodes := shelf[object.Node]{"/n": {IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}}
+	nodes := objecttest.Shelf[object.Node]{"/n": {IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}}}
 	p := &pass{Keeper: New(Config{World: object.World{Readers: object.Readers{Nodes: nodes}}}), outside: map[string]string{
 		"enable-external-gw": "true", "external-gw-nic": "eth1", "nic-ip": "198.51.100.9/24", "external-gw-addr": "198.51.100.1",
 	}}

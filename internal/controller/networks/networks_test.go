@@ -1,8 +1,6 @@
 package networks
 
 import (
-	"maps"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,36 +8,27 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/controller/object"
+	"github.com/fairlead/fairlead/internal/controller/object/objecttest"
 	"github.com/fairlead/fairlead/internal/core"
 )
 
-// shelf is objects of one kind by namespace and name.
-type shelf[T any] map[[2]string]T
-
-func (s shelf[T]) Get(namespace, name string) (T, bool) {
-	o, ok := s[[2]string{namespace, name}]
-	return o, ok
-}
-
-func (s shelf[T]) List() []T { return slices.Collect(maps.Values(s)) }
-
 // counting counts how often all Subnets are read.
 type counting struct {
-	shelf[*v1.Subnet]
+	objecttest.Shelf[*v1.Subnet]
 	lists *int
 }
 
 func (c counting) List() []*v1.Subnet {
 	*c.lists++
-	return c.shelf.List()
+	return c.Shelf.List()
 }
 
 // TestCountsAreNoNews: a Subnet's status, which changes with every pod, has nobody
 // look at all Subnets; what decides who is in force does.
 func TestCountsAreNoNews(t *testing.T) {
 	t.Parallel()
-	lists, all, spaces, pools := 0, shelf[*v1.Subnet]{}, shelf[object.Namespace]{}, shelf[*v1.IPPool]{}
-	n := New(object.Readers{Subnets: counting{all, &lists}, Namespaces: spaces, Pools: pools, Vpcs: shelf[*v1.Vpc]{}, Nodes: shelf[object.Node]{}, Vlans: shelf[*v1.Vlan]{}, Providers: shelf[*v1.ProviderNetwork]{}}, core.Subnet{}, book.New())
+	lists, all, spaces, pools := 0, objecttest.Shelf[*v1.Subnet]{}, objecttest.Shelf[object.Namespace]{}, objecttest.Shelf[*v1.IPPool]{}
+	n := New(object.Readers{Subnets: counting{all, &lists}, Namespaces: spaces, Pools: pools, Vpcs: objecttest.Shelf[*v1.Vpc]{}, Nodes: objecttest.Shelf[object.Node]{}, Vlans: objecttest.Shelf[*v1.Vlan]{}, Providers: objecttest.Shelf[*v1.ProviderNetwork]{}}, core.Subnet{}, book.New())
 	told := func(what string, looks int, names ...string) {
 		t.Helper()
 		before := lists
@@ -51,12 +40,12 @@ func TestCountsAreNoNews(t *testing.T) {
 	}
 	change := func(name string, do func(*v1.Subnet)) {
 		o := &v1.Subnet{}
-		if was := all[[2]string{"", name}]; was != nil {
+		if was := all["/"+name]; was != nil {
 			o = was.DeepCopy()
 		}
 		o.Name = name
 		do(o)
-		all[[2]string{"", name}] = o
+		all["/"+name] = o
 	}
 	change("a", func(o *v1.Subnet) { o.Spec = v1.SubnetSpec{CIDRBlock: "10.0.0.0/24", Default: true} })
 	told("it came", 1, "a")
@@ -72,15 +61,15 @@ func TestCountsAreNoNews(t *testing.T) {
 	require.Equal(t, 25, n.All()["a"].CIDRs[0].Bits())
 	change("a", func(o *v1.Subnet) { o.UID = "another" })
 	told("made anew", 1, "a")
-	spaces[[2]string{"", "x"}] = object.Namespace{Name: "x"}
+	spaces["/x"] = object.Namespace{Name: "x"}
 	n.Changed(object.Key{Kind: object.KindNamespace, Name: "x"})
 	told("a namespace", 1)
 	n.Changed(object.Key{Kind: object.KindNamespace, Name: "x"})
 	told("the same namespace", 0)
-	pools[[2]string{"", "p"}] = &v1.IPPool{Spec: v1.IPPoolSpec{Subnet: "a"}}
+	pools["/p"] = &v1.IPPool{Spec: v1.IPPoolSpec{Subnet: "a"}}
 	n.Changed(object.Key{Kind: object.KindPool, Name: "p"})
 	told("a pool", 1)
-	delete(all, [2]string{"", "a"})
+	delete(all, "/a")
 	told("it went", 1, "a")
 	require.NotContains(t, n.All(), "a")
 }

@@ -16,21 +16,11 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/gateway"
 	"github.com/fairlead/fairlead/internal/controller/object"
+	"github.com/fairlead/fairlead/internal/controller/object/objecttest"
 	"github.com/fairlead/fairlead/internal/controller/standin"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
-
-// list is a Lister of what it has.
-type list[T any] []T
-
-func (l list[T]) List() []T { return l }
-func (l list[T]) Get(_, _ string) (v T, ok bool) {
-	if len(l) == 0 {
-		return v, false
-	}
-	return l[0], true
-}
 
 // bed is a Keeper that does not lead, beside a leader and a database in memory. The one
 // Subnet leaves by n2, or by n1.
@@ -58,16 +48,16 @@ func by(node string) map[string]ovn.Policy {
 func newBed(t *testing.T) *bed {
 	t.Helper()
 	b := &bed{alive: true, routes: by("n2"), suspect: map[string]bool{}, silent: map[string]bool{}}
-	var nodes list[object.Node]
+	nodes := objecttest.Shelf[object.Node]{}
 	for _, name := range []string{"n1", "n2"} {
-		nodes = append(nodes, object.Node{Name: name, Annotations: map[string]string{v1.AnnChassis: name}})
+		nodes["/"+name] = object.Node{Name: name, Annotations: map[string]string{v1.AnnChassis: name}}
 	}
 	web := &v1.Subnet{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: v1.SubnetSpec{GatewayType: v1.GatewayCentralized, GatewayNode: "n2,n1"}}
 	of := func(is map[string]bool) func(string) bool {
 		return func(node string) bool { b.mu.Lock(); defer b.mu.Unlock(); return is[node] }
 	}
 	b.Keeper = standin.New(standin.Config{
-		From: object.Readers{Nodes: nodes, Subnets: list[*v1.Subnet]{web}}, DB: b, ID: "b", Log: slog.New(slog.DiscardHandler), Done: func() {},
+		From: object.Readers{Nodes: nodes, Subnets: objecttest.Shelf[*v1.Subnet]{"/web": web}}, DB: b, ID: "b", Log: slog.New(slog.DiscardHandler), Done: func() {},
 		Leads: func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.leads }, Silent: of(b.silent), Suspect: of(b.suspect),
 	})
 	ctx, stop := context.WithCancel(t.Context())

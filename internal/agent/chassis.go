@@ -57,6 +57,12 @@ func (d *Daemon) neighbours(ctx context.Context) {
 	n.Run(ctx, tick.C)
 }
 
+// ways are those by which NICs of pods leave the node.
+func (d *Daemon) ways(ctx context.Context) []core.Way {
+	subnets, _ := d.objects.Subnets(ctx) // those that are known now, for records that do not say
+	return upkeep.Ways(d.journal.Records(), subnets)
+}
+
 // moveMTU has pods from now on, and the node's own port, have another MTU.
 func (d *Daemon) moveMTU(mtu int) {
 	d.log.Info("the underlay has another MTU: new pods follow", "mtu", mtu)

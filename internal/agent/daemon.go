@@ -196,7 +196,7 @@ func (d *Daemon) ofSwitch(boot string) {
 			api.WarnNode(reason, note)
 		}
 	}
-	d.uplinks = uplink.NewNode(uplink.Parts{Node: d.opts.NodeName, BootID: boot, Datapath: d.datapath, Switch: d.ovs, Journal: d.journal, Objects: d.objects, OVN: d.opts.OVN, Login: d.login, Warn: warn, Changed: d.onIDs, Log: d.log})
+	d.uplinks = uplink.NewNode(uplink.Parts{Node: d.opts.NodeName, BootID: boot, Datapath: d.datapath, Switch: d.ovs, Journal: d.journal, Objects: d.objects, Used: d.ways, OVN: d.opts.OVN, Login: d.login, Warn: warn, Changed: d.onIDs, Log: d.log})
 	d.delays = upkeep.Delays(d.opts.Netem, d.log)
 	d.probes = d.newProbes()
 	if !d.opts.OVN {

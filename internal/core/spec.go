@@ -133,9 +133,17 @@ type OVSPort struct {
 	// Secure: unless the NIC is Open, the switch takes from it only what it sends
 	// as itself. What agents before port security made is not, as long as it lives.
 	Secure bool `json:"secure,omitempty"`
+	// Way is that of a NIC of an underlay Subnet under OVN; records of older agents do not say.
+	Way Way `json:"way,omitzero"`
 	// Underlay is for a NIC that is made now; nil for one of no underlay Subnet, or where
 	// no OVN carries it.
 	Underlay *Underlay `json:"-"`
+}
+
+// Way is the VLAN of a provider network by which a NIC's packets leave the node, 0 untagged.
+type Way struct {
+	Network string `json:"network"`
+	VLAN    int    `json:"vlan,omitempty"`
 }
 
 // Underlay is what stands behind a port of an underlay Subnet.

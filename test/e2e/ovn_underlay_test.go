@@ -132,9 +132,55 @@ func TestUnderlay(t *testing.T) {
 	}
 
 	m.conflicts(one)
+	two.carries(one)
 	for _, p := range []*ovnPod{a, b, other, near, far, web} {
 		p.end()
 	}
+}
+
+// carries proves that the NIC of a provider network, which other nodes lack, goes on carrying the
+// VLAN of a pod whose Vlan is deleted, for as long as the pod lives.
+func (n *ovnNode) carries(other *ovnNode) {
+	t := n.o.t
+	t.Helper()
+	far := n.NewPod("far/gateway")
+	n.Run("sh", "-ec", "ip link add nic2 type veth peer name wire2; ip link set wire2 up; ip link set nic2 up")
+	n.OVS.AddBridge("br-far")
+	n.OVS.Vsctl("--timeout=20", "add-port", "br-far", "wire2", "--", "add-port", "br-far", "far40", "tag=40", "--", "set", "interface", "far40", "type=internal")
+	n.Run("ip", "link", "set", "far40", "netns", filepath.Base(far.Netns()))
+	far.Run("sh", "-ec", "ip link set far40 up; ip addr add 10.40.0.1/24 dev far40; ip addr add fd00:10:40::1/64 dev far40 nodad")
+	vlan := func(name string, id int) {
+		n.o.c.Apply(object("kubeovn.io/v1", "Vlan", name, nil, map[string]any{"id": id, "provider": "net2"}) + "\n")
+	}
+	trunks := func(want string) {
+		t.Helper()
+		eventually(t, func() string {
+			if got := strings.TrimSpace(n.OVS.Vsctl("--timeout=20", "get", "port", "nic2", "trunks")); got != want {
+				return "nic2 carries " + got + ", not " + want
+			}
+			return ""
+		})
+	}
+	n.o.c.Apply(object("kubeovn.io/v1", "ProviderNetwork", "net2", nil, map[string]any{"defaultInterface": "nic2", "excludeNodes": []string{other.name}}) + "\n")
+	vlan("v40", 40)
+	n.o.c.Apply(together(
+		object("v1", "Namespace", "v40", nil, nil),
+		subnetObject("v40", map[string]any{"cidrBlock": "10.40.0.0/24,fd00:10:40::/64", "vlan": "v40", "namespaces": []string{"v40"}}),
+	))
+	p := n.run("v40/p")
+	n.o.c.Kubectl("delete", "vlan", "v40")
+	vlan("later", 50) // the agent has seen that the Vlan is gone when it has seen this
+	trunks("[0, 40, 50]")
+	n.agent.Kill()
+	n.agent = n.Agent(n.args...)
+	n.agent.WaitReady()
+	vlan("later", 51)
+	trunks("[0, 40, 51]")
+	for _, gw := range []string{"10.40.0.1", "fd00:10:40::1"} {
+		require.NoError(t, p.Ping(gw))
+	}
+	p.end()
+	trunks("[0, 51]")
 }
 
 // conflicts proves that a pod whose address another machine has too runs, and is told.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/gateway/uplink"
 	"github.com/fairlead/fairlead/internal/source/declare"
 )
@@ -40,10 +41,10 @@ type choice struct {
 	err       error    // why it can be given nothing; what it has stays, if it has a NIC
 }
 
-// choose is what each network has on the node.
-func choose(node string, u declare.Underlay) (out []choice) {
+// choose is what each network has on the node, whose pods use some VLANs.
+func choose(node string, u declare.Underlay, used []core.Way) (out []choice) {
 	for _, p := range u.Networks {
-		c := choice{network: p.Name, exchanged: p.Spec.ExchangeLinkName, trunks: u.Trunks(p.Name), above: p.Spec.VlanInterfaces, makes: p.Spec.AutoCreateVlan}
+		c := choice{network: p.Name, exchanged: p.Spec.ExchangeLinkName, trunks: carried(p.Name, u, used), above: p.Spec.VlanInterfaces, makes: p.Spec.AutoCreateVlan}
 		leftOut, err := excluded(node, p, u)
 		switch {
 		case err != nil:
@@ -57,6 +58,19 @@ func choose(node string, u declare.Underlay) (out []choice) {
 	}
 	slices.SortFunc(out, func(a, b choice) int { return cmp.Compare(a.network, b.network) })
 	return out
+}
+
+// carried are the VLANs of a network that its NIC carries, in order: those that are declared,
+// and those that pods have.
+func carried(network string, u declare.Underlay, used []core.Way) []int {
+	ids := u.Trunks(network)
+	for _, w := range used {
+		if w.Network == network {
+			ids = append(ids, w.VLAN)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 // excluded tells that a network leaves the node out.

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/source/declare"
 )
 
@@ -49,14 +50,14 @@ func TestChoose(t *testing.T) {
 		got := choose(c.node, declare.Underlay{
 			Networks: []v1.ProviderNetwork{{ObjectMeta: metav1.ObjectMeta{Name: "net1"}, Spec: c.spec}}, Labels: c.labels, Notes: c.notes,
 			Vlans: []v1.Vlan{{Spec: v1.VlanSpec{ID: 7, Provider: "net1"}}, {Spec: v1.VlanSpec{OldID: 5, OldProvider: "net1"}}, {Spec: v1.VlanSpec{ID: 9, Provider: "net2"}}, {Spec: v1.VlanSpec{ID: 7, Provider: "net1"}}},
-		})
+		}, []core.Way{{Network: "net1", VLAN: 8}, {Network: "net2", VLAN: 9}, {Network: "net1"}})
 		require.Len(t, got, 1)
 		said := got[0].nic
 		if got[0].err != nil {
 			said += " " + got[0].err.Error()
 		}
 		require.Equal(t, c.want, said, fmt.Sprintf("%+v", c))
-		require.Equal(t, []int{0, 5, 7}, got[0].trunks)
+		require.Equal(t, []int{0, 5, 7, 8}, got[0].trunks, "a pod has VLAN 8")
 		require.Equal(t, c.spec.VlanInterfaces, got[0].above)
 		require.Equal(t, c.spec.AutoCreateVlan, got[0].makes)
 	}

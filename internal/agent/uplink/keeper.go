@@ -34,6 +34,9 @@ type Config struct {
 	// Underlay is what is declared; an error says that it is not known, and nothing is
 	// given or taken then.
 	Underlay func() (declare.Underlay, error)
+	// Used are VLANs that pods have, which their networks' NICs go on carrying whatever becomes
+	// of the Vlan objects.
+	Used func(context.Context) []core.Way
 	// Tell writes on the Node; nil where there is none.
 	Tell func(ctx context.Context, labels, notes map[string]string) error
 	// Names are the rules of the machine's packet filter that name a NIC and not its bridge;
@@ -154,7 +157,7 @@ func (k *Keeper) pass(ctx context.Context) error {
 		return errors.Join(err, k.cfg.Transfers.Resume(ctx))
 	}
 	var errs []error
-	choices, wanted := choose(k.cfg.Node, u), map[string]choice{}
+	choices, wanted := choose(k.cfg.Node, u, k.cfg.Used(ctx)), map[string]choice{}
 	for _, c := range choices {
 		wanted[c.network] = c
 	}

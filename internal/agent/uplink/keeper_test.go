@@ -38,6 +38,9 @@ func (g *given) All() (out []core.Uplink) {
 	return out
 }
 
+// nobody uses a VLAN.
+func nobody(context.Context) []core.Way { return nil }
+
 // TestRefusedChangeTakesNothing: a network that asks for what is not done, or whose
 // selector cannot be read, keeps the NIC that it has; one that leaves the node out gives
 // it back.
@@ -47,7 +50,7 @@ func TestRefusedChangeTakesNothing(t *testing.T) {
 	has := &given{nics: map[string]string{}}
 	var said map[string]string
 	k := New(Config{
-		Node: "n1", Transfers: has, Log: slog.New(slog.DiscardHandler),
+		Node: "n1", Transfers: has, Used: nobody, Log: slog.New(slog.DiscardHandler),
 		Underlay: func() (declare.Underlay, error) {
 			if unread {
 				return declare.Underlay{Node: true, Unread: []string{"net1"}}, nil
@@ -81,7 +84,7 @@ func TestRulesThatNameANIC(t *testing.T) {
 	spec := v1.ProviderNetworkSpec{DefaultInterface: "eth1"}
 	var asked, said []string
 	k := New(Config{
-		Node: "n1", Transfers: &given{nics: map[string]string{}}, Log: slog.New(slog.DiscardHandler),
+		Node: "n1", Transfers: &given{nics: map[string]string{}}, Used: nobody, Log: slog.New(slog.DiscardHandler),
 		Underlay: func() (declare.Underlay, error) {
 			return declare.Underlay{Node: true, Networks: []v1.ProviderNetwork{{ObjectMeta: metav1.ObjectMeta{Name: "net1"}, Spec: spec}}}, nil
 		},

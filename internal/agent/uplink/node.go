@@ -22,6 +22,8 @@ type Parts struct {
 	// Objects is asked what is declared, if it can tell (Declarer); otherwise the API
 	// server that Login leads to, when there is one.
 	Objects any
+	// Used are the ways that NICs of this node's pods have.
+	Used func(context.Context) []core.Way
 	// OVN: the external gateway of the default Vpc is carried out.
 	OVN   bool
 	Login func() (login.Login, error)
@@ -47,7 +49,7 @@ type Node struct {
 // NewNode makes it; nothing is touched.
 func NewNode(p Parts) *Node {
 	c := Config{
-		Node: p.Node, Log: p.Log.With("part", "uplinks"), Names: names, Warn: p.Warn,
+		Node: p.Node, Log: p.Log.With("part", "uplinks"), Used: p.Used, Names: names, Warn: p.Warn,
 		Transfers: uplink.New(uplink.Config{
 			Switch: p.Switch, Journal: p.Journal, Node: p.Node, BootID: p.BootID, Userspace: p.Datapath == "netdev", Log: p.Log.With("part", "uplinks"),
 		}),

@@ -17,6 +17,7 @@ func (d *Driver) Carry(s *core.Spec, n *core.NIC) error {
 	port.Secure = d.cfg.Flows != nil && !n.Subnet.Open
 	if n.Subnet.Underlay != "" && d.cfg.Flows == nil {
 		port.Underlay = underlayOf(s.NIC, n.Subnet)
+		port.Way = core.Way{Network: n.Subnet.Underlay, VLAN: n.Subnet.VLAN}
 	}
 	s.NIC.OVS = &port
 	return nil

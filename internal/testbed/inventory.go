@@ -202,7 +202,7 @@ var refcount = regexp.MustCompile(` refcnt \d+`)
 // per rule, whose place is part of it; and traffic control of each device.
 func (inv Inventory) readText(name, texts string) {
 	rules, control, _ := strings.Cut(texts, "== tc")
-	inv.add(name+" nft", numbered(rules)...)
+	inv.add(name+" nft", RulesByTable(rules)...)
 	for _, section := range strings.Split(control, "== tc") {
 		device, lines, _ := strings.Cut(section, "\n")
 		for line := range strings.Lines(lines) {
@@ -213,9 +213,10 @@ func (inv Inventory) readText(name, texts string) {
 	}
 }
 
-// numbered numbers the lines of each table. Which table comes first means nothing: one that
-// is written as a whole is listed last.
-func numbered(text string) []string {
+// RulesByTable is what `nft list ruleset` says, each line with its table's name and its number
+// there, sorted. Which table comes first means nothing: one that is written as a whole is
+// listed last.
+func RulesByTable(text string) []string {
 	var out []string
 	table, at := "", 0
 	for line := range strings.Lines(text) {
@@ -226,6 +227,7 @@ func numbered(text string) []string {
 		out = append(out, fmt.Sprintf("%s %03d %s", table, at, line))
 		at++
 	}
+	slices.Sort(out)
 	return out
 }
 

@@ -85,11 +85,12 @@ func TestHostPorts(t *testing.T) {
 	taken := rival.CNI("ADD", conf).MustCode(105)
 	require.Contains(t, taken.Msg+taken.Details, "host port 8080/tcp is taken by pod default/web")
 
-	ruleset := n.Run("nft", "-s", "list", "ruleset")
+	ruleset := func() []string { return testbed.RulesByTable(n.Run("nft", "-s", "list", "ruleset")) }
+	was := ruleset()
 	a.Kill()
 	require.Equal(t, "hello", page(out, testbed.NodeIP4, 8080), "without an agent")
 	n.Agent().WaitReady()
-	require.Equal(t, ruleset, n.Run("nft", "-s", "list", "ruleset"))
+	require.Equal(t, was, ruleset())
 	check().Must()
 	rival.CNI("ADD", conf).MustCode(105)
 

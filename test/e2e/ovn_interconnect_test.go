@@ -130,6 +130,11 @@ func TestInterconnection(t *testing.T) {
 	})
 	require.Error(t, east.pod.Ping(west.pod.ips[0]))
 
+	// It joins again at once.
+	west.asks(host, nil)
+	east.reaches(west)
+	west.reaches(east)
+
 	west.asks(under.Join(testbed.Bare(t)).IP4, nil)
 	west.says("does not answer")
 	east.c.Kubectl("-n", "kube-system", "delete", "configmap", "ovn-ic-config")

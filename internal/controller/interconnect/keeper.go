@@ -48,6 +48,7 @@ type Northbound interface {
 	Apply(ctx context.Context, set *ovn.Set) error
 	Interconnection() (ovn.Interconnection, error)
 	Interconnect(ctx context.Context, want ovn.Interconnection) error
+	Ports() ([]ovn.Port, error)
 }
 
 // Shared is what the Keeper asks of the interconnection databases; package ic is one.
@@ -233,14 +234,33 @@ func (p *pass) connect(ctx context.Context, want declare.Interconnect, now ic.St
 	if want.Routes {
 		w.learned = p.learned(want.Zone, now, open, closed)
 	}
-	set, err := rows(want.Zone, nodes, now, w)
+	leads, err := p.leads(want.Zone, now)
+	if err != nil {
+		return err
+	}
+	set, err := rows(want.Zone, nodes, now, w, leads)
 	if err != nil {
 		return err
 	}
 	if err := p.DB.Apply(ctx, set); err != nil { // before ovn-ic makes a transit switch of its own
 		return err
 	}
-	return p.DB.Interconnect(ctx, ovn.Interconnection{NB: want.NB, SB: want.SB, Zone: want.Zone, Routes: want.Routes, Deny: p.deny(open, closed)})
+	err = p.DB.Interconnect(ctx, ovn.Interconnection{NB: want.NB, SB: want.SB, Zone: want.Zone, Routes: want.Routes, Deny: p.deny(open, closed)})
+	if err == nil && !leads {
+		return errSoon
+	}
+	return err
+}
+
+// leads tells that the router may be on the transit switch: its port has the number in tunnels
+// that it will keep, or is there already. Until ovn-ic has chosen it the port has one of this
+// cluster's alone, and an ovn-controller that knew that one (OVN 23.03) goes on sending with it.
+func (p *pass) leads(zone string, now ic.State) (bool, error) {
+	if _, chosen := tunnelKey(zone, now); chosen {
+		return true, nil
+	}
+	all, err := p.DB.Ports()
+	return slices.ContainsFunc(all, func(o ovn.Port) bool { return o.Name == switchPortOf(zone) && len(o.Networks) > 0 }), err
 }
 
 // sayNodes says which gateway nodes are none.

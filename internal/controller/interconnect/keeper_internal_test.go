@@ -111,7 +111,11 @@ func (c *cluster) look() error {
 	if c.data != nil {
 		maps[declare.ConfigInterconnect] = object.Map{Name: declare.ConfigInterconnect, UID: "u", Data: c.data}
 	}
-	return c.once(c.t.Context(), maps)
+	err := c.once(c.t.Context(), maps)
+	if zone := c.data["az-name"]; strings.Contains(c.central.Nbctl("lrp-list", v1.DefaultVpc), "("+portOf(zone)+")") {
+		require.Contains(c.t, c.central.Get("Logical_Switch_Port", switchPortOf(zone), "options"), optKey, "the router is on a switch whose number in tunnels is not ovn-ic's")
+	}
+	return err
 }
 
 // until looks until something is so and nothing is left to do.

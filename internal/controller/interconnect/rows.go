@@ -47,15 +47,23 @@ type ways struct {
 	closed  []netip.Prefix
 }
 
-// rows are those of a zone whose gateways are nodes. The default Vpc's Set must be there
-// before.
-func rows(zone string, nodes []object.Node, now ic.State, w ways) (*ovn.Set, error) {
+// rows are those of a zone whose gateways are nodes; without the router's port unless it leads
+// there. The default Vpc's Set must be there before.
+func rows(zone string, nodes []object.Node, now ic.State, w ways, leads bool) (*ovn.Set, error) {
 	s := &ovn.Set{Owner: Owner}
 	transit := &ovn.LogicalSwitch{Name: ic.Switch, OtherConfig: map[string]string{"interconn-ts": ic.Switch}}
 	if now.Key != 0 {
 		transit.OtherConfig[optKey] = strconv.Itoa(now.Key)
 	}
 	s.Put(transit)
+	end := &ovn.LogicalSwitchPort{Name: switchPortOf(zone), Type: "router", Addresses: []string{"router"}, Options: map[string]string{"router-port": portOf(zone)}}
+	if key, chosen := tunnelKey(zone, now); chosen {
+		end.Options[optKey] = strconv.Itoa(key)
+	}
+	s.Put(end, ovn.InSwitch(ic.Switch))
+	if !leads {
+		return s, nil
+	}
 	port := &ovn.LogicalRouterPort{Name: portOf(zone), MAC: core.Subnet{Name: "(zone " + zone + ")"}.GatewayMAC().String()}
 	for _, n := range now.Networks {
 		a, err := address(zone, n, now.Ports)
@@ -70,13 +78,17 @@ func rows(zone string, nodes []object.Node, now ic.State, w ways) (*ovn.Set, err
 		s.Put(&ovn.GatewayChassis{Name: port.Name + "-" + chassis, ChassisName: chassis, Priority: max(first-i, 0)},
 			ovn.Place{Table: ovn.TableRouterPort, Key: port.Name, Column: "gateway_chassis"})
 	}
-	end := &ovn.LogicalSwitchPort{Name: switchPortOf(zone), Type: "router", Addresses: []string{"router"}, Options: map[string]string{"router-port": port.Name}}
-	if i := slices.IndexFunc(now.Ports, func(p ic.Port) bool { return p.Name == end.Name && p.Zone == zone }); i >= 0 && now.Ports[i].Key != 0 {
-		end.Options[optKey] = strconv.Itoa(now.Ports[i].Key)
-	}
-	s.Put(end, ovn.InSwitch(ic.Switch))
 	w.put(s, port.Name)
 	return s, nil
+}
+
+// tunnelKey is the number in tunnels that ovn-ic has chosen for a zone's port.
+func tunnelKey(zone string, now ic.State) (key int, chosen bool) {
+	i := slices.IndexFunc(now.Ports, func(p ic.Port) bool { return p.Name == switchPortOf(zone) && p.Zone == zone })
+	if i < 0 || now.Ports[i].Key == 0 {
+		return 0, false
+	}
+	return now.Ports[i].Key, true
 }
 
 // put puts the policy routes. Networks of others are no routes: ovn-ic would tell them on.

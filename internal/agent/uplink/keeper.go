@@ -106,11 +106,16 @@ func (k *Keeper) Run(ctx context.Context) {
 			}
 		})
 	}
-	retry := firstRetry
+	retry, waits := firstRetry, false
 	for ctx.Err() == nil {
 		err := k.pass(ctx)
 		if watch != nil {
-			k.aim(watch)
+			was := waits
+			waits = errors.Is(err, core.ErrNotFound)
+			k.aim(watch, waits)
+			if waits && !was { // what came before was not heard
+				k.Poke()
+			}
 		}
 		wait := audit
 		if err != nil {
@@ -127,8 +132,9 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// aim has the watch hear of the NICs and bridges.
-func (k *Keeper) aim(w *rtnl.Watch) {
+// aim has the watch hear of the NICs and bridges, and of all links that come where a NIC is
+// waited for: one that is put back has another index.
+func (k *Keeper) aim(w *rtnl.Watch, waits bool) {
 	c, err := rtnl.Open(nil)
 	if err != nil {
 		return
@@ -142,7 +148,11 @@ func (k *Keeper) aim(w *rtnl.Watch) {
 			}
 		}
 	}
-	if err := w.Aim(links); err != nil {
+	at := w.Aim
+	if waits {
+		at = w.AimAtAll
+	}
+	if err := at(links); err != nil {
 		k.cfg.Log.Warn("changes of NICs are seen late", "every", audit, "err", err)
 	}
 }

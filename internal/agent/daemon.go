@@ -218,7 +218,6 @@ func (d *Daemon) ofSwitch(boot string) error {
 // wire makes the other parts; nothing here touches the machine.
 func (d *Daemon) wire(boot string) {
 	reaper := tombstone.New(nil, d.log)
-	d.ofSwitch(boot)
 	d.nics = ovsdriver.New(ovsdriver.Config{OVS: d.ovs, Flows: d.flows, UserspaceDatapath: d.datapath == "netdev", Conflict: d.conflict, Delays: d.delays, Reaper: reaper, Patience: d.started.Add(switchGrace), Log: d.log})
 	d.gateway = standalone.New(standalone.Config{Ports: d.ovs, Filter: d.opts.Filter.Filter(), Node: d.opts.NodeName, MTU: int(d.mtu.Load()), Held: d.pools.Held})
 	d.metrics = metrics.NewMetrics(metrics.Options{

@@ -167,13 +167,7 @@ func (s search) named(links []rtnl.Link, name string) (nic NIC, err error) {
 // given away. Of NICs that are gone their bridges come last: nothing gets out by them.
 func (s search) like(links []rtnl.Link, like *regexp.Regexp) (NIC, error) {
 	for _, l := range links {
-		names := []string{l.Name}
-		for _, g := range s.given {
-			if g.Now == l.Name {
-				names = append(names, g.Names...)
-			}
-		}
-		if !slices.ContainsFunc(names, like.MatchString) {
+		if !slices.ContainsFunc(s.names(l), like.MatchString) {
 			continue
 		}
 		// Ports of the switch match easily; what tunnels leave by has an address.
@@ -192,6 +186,17 @@ func (s search) like(links []rtnl.Link, like *regexp.Regexp) (NIC, error) {
 		}
 	}
 	return NIC{}, core.ErrNotFound
+}
+
+// names are a link's, with those that it had before it was given away.
+func (s search) names(l rtnl.Link) []string {
+	names := []string{l.Name}
+	for _, g := range s.given {
+		if g.Now == l.Name {
+			names = append(names, g.Names...)
+		}
+	}
+	return names
 }
 
 // at is a link with the address that tunnels have: of a NIC that was given away and has none

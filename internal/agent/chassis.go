@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/internal/agent/elsewhere"
 	"github.com/fairlead/fairlead/internal/agent/upkeep"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/lib/retry"
 	"github.com/fairlead/fairlead/internal/source/cluster/identity"
 )
 
@@ -31,7 +32,18 @@ func (d *Daemon) newChassis() *chassis.Keeper {
 
 // choice says which interface is the node's way out.
 func (d *Daemon) choice() chassis.Choice {
-	return chassis.Choice{Iface: d.opts.Iface, Tunnel: func() string { return d.note(chassis.AnnTunnel) }, Instead: d.uplinks.Instead}
+	return chassis.Choice{Iface: d.opts.Iface, Tunnel: func() string { return d.note(chassis.AnnTunnel) }, Given: d.uplinks.Given}
+}
+
+// seekUnderlay looks for an underlay interface that was not there at the start, until it is or
+// ctx ends. With OVN the chassis does.
+func (d *Daemon) seekUnderlay(ctx context.Context) {
+	for d.unfound && d.chassis == nil && retry.Sleep(ctx, time.Second) {
+		if nic, late, err := d.choice().First(); late == nil && err == nil {
+			d.moveMTU(d.opts.Chassis.MTU(nic))
+			return
+		}
+	}
 }
 
 // note is an annotation of this node, "" while it is not known.

@@ -111,6 +111,7 @@ type Daemon struct {
 	conf     *conf.Writer // nil where nobody asked for it
 	datapath string
 	mtu      atomic.Int64            // of pods, in bytes
+	unfound  bool                    // the underlay interface, at the start
 	reset    chan struct{}           // OVSDB is new or back
 	restored chan struct{}           // closed when IPAM knows the journal
 	spoilt   chan struct{}           // somebody removed a part of our nftables tables
@@ -142,11 +143,6 @@ func New(o Config) (*Daemon, error) {
 	if err != nil {
 		return nil, fmt.Errorf("boot id: %w", err)
 	}
-	mtu, err := podMTU(o)
-	if err != nil {
-		return nil, err
-	}
-	d.mtu.Store(int64(mtu))
 	if d.datapath, err = datapath(); err != nil {
 		return nil, err
 	}
@@ -159,6 +155,10 @@ func New(o Config) (*Daemon, error) {
 		return nil, fmt.Errorf("journal: %w", err)
 	}
 	if d.bridge, err = ovs.LockBridge(o.OVSDB, o.Bridge); err != nil {
+		return nil, errors.Join(err, d.journal.Close())
+	}
+	if err := d.ofSwitch(boot); err != nil {
+		d.bridge.Release()
 		return nil, errors.Join(err, d.journal.Close())
 	}
 	d.wire(boot)
@@ -189,8 +189,13 @@ func bridgeMAC(node, bridge string) core.MAC {
 }
 
 // ofSwitch makes the parts that work on the switch: uplinks, and what keeps pods apart on
-// one of ours, or what makes the node one of OVN's and tells whether that works.
-func (d *Daemon) ofSwitch(boot string) {
+// one of ours, or what makes the node one of OVN's and tells whether that works. An error is
+// of flags that cannot be met.
+func (d *Daemon) ofSwitch(boot string) error {
+	d.ovs = ovs.New(ovs.Config{
+		Endpoint: d.opts.OVSDB, Bridge: d.opts.Bridge, Datapath: d.datapath, MAC: bridgeMAC(d.opts.NodeName, d.opts.Bridge),
+		OVN: d.opts.OVN, MirrorAll: d.opts.MirrorAll.Said(), Log: d.log, OnReset: d.onReset, OnTouch: d.onTouch, OnIDs: d.onIDs, OnMirror: d.move,
+	})
 	warn := func(reason, note string) {
 		if api := d.api(); api != nil {
 			api.WarnNode(reason, note)
@@ -199,22 +204,20 @@ func (d *Daemon) ofSwitch(boot string) {
 	d.uplinks = uplink.NewNode(uplink.Parts{Node: d.opts.NodeName, BootID: boot, Datapath: d.datapath, Switch: d.ovs, Journal: d.journal, Objects: d.objects, Used: d.ways, OVN: d.opts.OVN, Login: d.login, Warn: warn, Changed: d.onIDs, Log: d.log})
 	d.delays = upkeep.Delays(d.opts.Netem, d.log)
 	d.probes = d.newProbes()
+	mtu, err := d.podMTU()
+	d.mtu.Store(int64(mtu))
 	if !d.opts.OVN {
 		d.flows = openflow.New(openflow.SocketOf(d.opts.OVSDB, d.opts.Bridge))
-		return
+		return err
 	}
 	d.reach = newReach(d)
 	d.chassis = d.newChassis()
+	return err
 }
 
-// wire makes the parts; nothing here touches the machine.
+// wire makes the other parts; nothing here touches the machine.
 func (d *Daemon) wire(boot string) {
-	d.ovs = ovs.New(ovs.Config{
-		Endpoint: d.opts.OVSDB, Bridge: d.opts.Bridge, Datapath: d.datapath, MAC: bridgeMAC(d.opts.NodeName, d.opts.Bridge),
-		OVN: d.opts.OVN, MirrorAll: d.opts.MirrorAll.Said(), Log: d.log, OnReset: d.onReset, OnTouch: d.onTouch, OnIDs: d.onIDs, OnMirror: d.move,
-	})
 	reaper := tombstone.New(nil, d.log)
-	d.ofSwitch(boot)
 	d.nics = ovsdriver.New(ovsdriver.Config{OVS: d.ovs, Flows: d.flows, UserspaceDatapath: d.datapath == "netdev", Conflict: d.conflict, Delays: d.delays, Reaper: reaper, Patience: d.started.Add(switchGrace), Log: d.log})
 	d.gateway = standalone.New(standalone.Config{Ports: d.ovs, Filter: d.opts.Filter.Filter(), Node: d.opts.NodeName, MTU: int(d.mtu.Load()), Held: d.pools.Held})
 	d.metrics = metrics.NewMetrics(metrics.Options{
@@ -327,6 +330,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	wg.Go(func() { d.pods.Run(parts) })
 	wg.Go(func() { d.probes.Run(parts) })
 	wg.Go(func() { d.uplinks.Run(parts) })
+	wg.Go(func() { d.seekUnderlay(parts) })
 	if d.flows != nil { // they went with ovs-vswitchd, whatever the database says
 		wg.Go(func() { d.flows.Follow(parts, func() { d.portRepairs.touch(every) }, func() {}) })
 	}

@@ -8,42 +8,35 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/api/agent"
-	"github.com/fairlead/fairlead/internal/agent/chassis"
 	"github.com/fairlead/fairlead/internal/agent/outward"
 	"github.com/fairlead/fairlead/internal/agent/server"
-	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/ovs"
 	"github.com/fairlead/fairlead/internal/source/catalog"
 )
 
 // podMTU is --mtu, else the underlay interface's MTU less what encapsulation
-// may need; without an underlay Ethernet's 1500 are assumed.
-func podMTU(o Config) (int, error) {
-	if o.MTU != 0 {
-		return o.MTU, nil
+// may need; without an underlay, or until it is found, Ethernet's 1500 are assumed.
+func (d *Daemon) podMTU() (int, error) {
+	if d.opts.MTU != 0 {
+		return d.opts.MTU, nil
 	}
-	conn, err := rtnl.Open(nil)
-	if err != nil {
-		return 0, err
+	nic, late, err := d.choice().First()
+	if d.unfound = late != nil; d.unfound {
+		d.log.Warn("underlay interface not found yet: pods have the MTU of Ethernet until it is", "err", late)
 	}
-	defer func() { _ = conn.Close() }()
-	nic, err := chassis.Find(conn, o.Iface)
-	if err != nil {
-		return 0, fmt.Errorf("--iface: %w", err)
-	}
-	return o.Chassis.MTU(nic), nil
+	return d.opts.Chassis.MTU(nic), err
 }
 
 // view is where the operator's queries read.
 func (d *Daemon) view() server.View {
 	return server.View{
 		Journal: d.journal, IPAM: d.pools, Source: glance{d.objects, d.api},
-		Nets: d.nets, NADs: d.objects.NADs, Problems: d.problems, Conditions: d.conditions, Port: d.port, PortMissing: d.portMissing, Tombstones: d.nics.Tombstones, Repairs: func() []agent.Repair { return d.repairs.list("") }, Outward: d.outward, Delays: d.delays,
+		Nets: d.nets, NADs: d.objects.NADs, Problems: d.problems, Conditions: d.conditions, Port: d.port, PortMissing: d.portMissing, Tombstones: d.nics.Tombstones, Repairs: func() []agent.Repair { return d.repairs.list("") }, Outward: d.outward, Delays: d.delays, MTU: d.mtu.Load,
 		Base: agent.Status{
 			Version: d.opts.Build.Version, Commit: d.opts.Build.Commit, Node: d.opts.NodeName, Started: d.started.UTC(),
 			Settings: agent.Settings{
 				Socket: d.opts.Socket, CompatSockets: d.opts.CompatSockets, StateDir: d.opts.StateDir, Objects: d.opts.Objects,
-				OVSDB: d.opts.OVSDB, Bridge: d.opts.Bridge, OVN: d.opts.OVN, NB: d.opts.NB, Datapath: d.datapath, Iface: d.opts.Iface, MTU: int(d.mtu.Load()),
+				OVSDB: d.opts.OVSDB, Bridge: d.opts.Bridge, OVN: d.opts.OVN, NB: d.opts.NB, Datapath: d.datapath, Iface: d.opts.Iface,
 				Kubeconfig: d.opts.Kubeconfig, CNIBinDirs: d.opts.CNIBinDirs, ConfDir: d.opts.ConfDir, HTTP: d.opts.HTTP,
 			},
 		},

@@ -56,6 +56,9 @@ func (o *Outside) join() {
 	o.n.Run("ip", "-6", "route", "add", "default", "via", WorldIP6)
 }
 
+// NetnsPath is the namespace of the world outside, for who opens sockets there.
+func (o *Outside) NetnsPath() string { return o.h.proc("ns/net") }
+
 // Run runs a command in the world outside.
 func (o *Outside) Run(argv ...string) string {
 	o.n.t.Helper()

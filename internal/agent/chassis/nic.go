@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 
@@ -32,8 +33,15 @@ type Choice struct {
 	// first unless it gives "".
 	Iface  string
 	Tunnel func() string
-	// Instead is the bridge that has the addresses of an interface, "" for none.
-	Instead func(name string) string
+	// Given are the NICs that were given away.
+	Given func() []Given
+}
+
+// Given is a NIC that was given to a bridge, whose device has its addresses.
+type Given struct {
+	Names  []string // that the NIC had, and that its port is to have
+	Now    string   // its name, whatever it was renamed to; "" while the node has no such NIC
+	Bridge string
 }
 
 // asked is what chooses, and who says it.
@@ -45,33 +53,52 @@ func (c Choice) asked() (choice, by string) {
 }
 
 // Find is the interface that is chosen now: of one that was given away, the bridge that
-// has its addresses. An error says who chose it, and is core.ErrNotFound for none.
+// has its addresses, also while the NIC is gone or has another name. An error says who
+// chose it, and is core.ErrNotFound for none.
 func (c Choice) Find(conn *rtnl.Conn) (NIC, error) {
 	choice, by := c.asked()
-	nic, err := Find(conn, choice)
-	if bridge := c.Instead(nic.Name); err == nil && !nic.Addr.IsValid() && bridge != "" {
-		nic, err = Find(conn, bridge)
-	}
+	nic, err := Find(conn, choice, c.Given()...)
 	if err != nil {
 		return NIC{}, fmt.Errorf("%s: %w", by, err)
 	}
 	return nic, nil
 }
 
+// First is Find at a start, when what is chosen may be yet to come: late says that there is
+// none so far, and the NIC is one of a machine without a way out. An error is of a choice
+// that can never be met.
+func (c Choice) First() (nic NIC, late, err error) {
+	conn, err := rtnl.Open(nil)
+	if err != nil {
+		return NIC{}, nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	var never *syntax.Error
+	nic, err = c.Find(conn)
+	switch {
+	case errors.As(err, &never):
+		return NIC{}, nil, err
+	case err != nil:
+		return NIC{MTU: ethernet}, err, nil
+	}
+	return nic, nil, nil
+}
+
 // Find is the interface of which choice speaks: its name, an address of it, or a
 // regular expression that its name matches; of several with commas between, the
-// first that there is. "" is the interface of the default route. core.ErrNotFound:
-// there is none.
-func Find(c *rtnl.Conn, choice string) (NIC, error) {
+// first that there is. "" is the interface of the default route. Of a NIC that was
+// given away it is the bridge. core.ErrNotFound: there is none.
+func Find(c *rtnl.Conn, choice string, given ...Given) (NIC, error) {
+	s := search{c, given}
 	if choice == "" {
-		return outward(c)
+		return s.outward()
 	}
 	links, err := c.Links()
 	if err != nil {
 		return NIC{}, err
 	}
 	for _, one := range strings.Split(choice, ",") {
-		nic, err := pick(c, links, strings.TrimSpace(one))
+		nic, err := s.pick(links, strings.TrimSpace(one))
 		if !errors.Is(err, core.ErrNotFound) {
 			return nic, err
 		}
@@ -79,9 +106,15 @@ func Find(c *rtnl.Conn, choice string) (NIC, error) {
 	return NIC{}, fmt.Errorf("no interface of this node has the name or the address %q, or matches it: %w", choice, core.ErrNotFound)
 }
 
+// search is where an interface is looked for.
+type search struct {
+	c     *rtnl.Conn
+	given []Given
+}
+
 // outward is the interface of the default route.
-func outward(c *rtnl.Conn) (NIC, error) {
-	routes, err := c.Routes(0)
+func (s search) outward() (NIC, error) {
+	routes, err := s.c.Routes(0)
 	if err != nil {
 		return NIC{}, fmt.Errorf("underlay interface: %w", err)
 	}
@@ -89,8 +122,8 @@ func outward(c *rtnl.Conn) (NIC, error) {
 		if r.Dst.Bits() > 0 || r.Index == 0 {
 			continue
 		}
-		if l, err := c.LinkByIndex(r.Index); err == nil {
-			return addressed(c, l)
+		if l, err := s.c.LinkByIndex(r.Index); err == nil {
+			return s.at(l)
 		}
 	}
 	return NIC{MTU: ethernet}, nil
@@ -98,28 +131,109 @@ func outward(c *rtnl.Conn) (NIC, error) {
 
 // pick is the first of the links that fits one choice: the name first, so that a
 // name with a dot in it is no expression.
-func pick(c *rtnl.Conn, links []rtnl.Link, choice string) (NIC, error) {
-	if i := slices.IndexFunc(links, func(l rtnl.Link) bool { return l.Name == choice }); i >= 0 {
-		return addressed(c, links[i])
+func (s search) pick(links []rtnl.Link, choice string) (NIC, error) {
+	nic, err := s.named(links, choice)
+	if !errors.Is(err, core.ErrNotFound) {
+		return nic, err
 	}
 	if addr, err := netip.ParseAddr(choice); err == nil {
-		return holder(c, links, addr)
+		return holder(s.c, links, addr)
 	}
 	like, err := regexp.Compile(choice)
 	if err != nil {
 		return NIC{}, fmt.Errorf("%q is no regular expression: %w", choice, err)
 	}
+	return s.like(links, like)
+}
+
+// named is the interface of a name, and the bridge of a NIC that had it.
+func (s search) named(links []rtnl.Link, name string) (nic NIC, err error) {
+	err = core.ErrNotFound
+	if i := slices.IndexFunc(links, func(l rtnl.Link) bool { return l.Name == name }); i >= 0 {
+		nic, err = s.at(links[i])
+	}
+	for _, g := range s.given {
+		if nic.Addr.IsValid() || !slices.Contains(g.Names, name) {
+			continue
+		}
+		if on, err := s.of(g); !errors.Is(err, core.ErrNotFound) {
+			return on, err
+		}
+	}
+	return nic, err
+}
+
+// like is the first interface with an address whose name matches, or did before it was
+// given away. Of NICs that are gone their bridges come last: nothing gets out by them.
+func (s search) like(links []rtnl.Link, like *regexp.Regexp) (NIC, error) {
 	for _, l := range links {
-		if !like.MatchString(l.Name) {
+		if !slices.ContainsFunc(s.names(l), like.MatchString) {
 			continue
 		}
 		// Ports of the switch match easily; what tunnels leave by has an address.
-		nic, err := addressed(c, l)
+		nic, err := s.at(l)
 		if err != nil || nic.Addr.IsValid() {
 			return nic, err
 		}
 	}
+	for _, g := range s.given {
+		if g.Now != "" || !slices.ContainsFunc(g.Names, like.MatchString) {
+			continue
+		}
+		nic, err := s.of(g)
+		if nic.Addr.IsValid() || err != nil && !errors.Is(err, core.ErrNotFound) {
+			return nic, err
+		}
+	}
 	return NIC{}, core.ErrNotFound
+}
+
+// names are a link's, with those that it had before it was given away.
+func (s search) names(l rtnl.Link) []string {
+	names := []string{l.Name}
+	for _, g := range s.given {
+		if g.Now == l.Name {
+			names = append(names, g.Names...)
+		}
+	}
+	return names
+}
+
+// at is a link with the address that tunnels have: of a NIC that was given away and has none
+// any more, the bridge.
+func (s search) at(l rtnl.Link) (NIC, error) {
+	nic, err := addressed(s.c, l)
+	if err != nil || nic.Addr.IsValid() {
+		return nic, err
+	}
+	for _, g := range s.given {
+		if g.Now == l.Name || g.Now == "" && slices.Contains(g.Names, l.Name) {
+			return s.of(g)
+		}
+	}
+	return nic, nil
+}
+
+// of is where a given NIC's addresses are: on the NIC until they are on the bridge, as after
+// a boot.
+func (s search) of(g Given) (nic NIC, err error) {
+	err = core.ErrNotFound
+	for _, name := range []string{g.Now, g.Bridge} {
+		if nic.Addr.IsValid() || name == "" {
+			continue
+		}
+		l, lerr := s.c.LinkByName(name)
+		if errors.Is(lerr, core.ErrNotFound) {
+			continue
+		}
+		if lerr != nil {
+			return NIC{}, lerr
+		}
+		if nic, err = addressed(s.c, l); err != nil {
+			return NIC{}, err
+		}
+	}
+	return nic, err
 }
 
 // holder is the link that has an address.

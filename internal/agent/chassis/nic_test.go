@@ -1,9 +1,11 @@
 package chassis_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -66,4 +68,84 @@ func TestFind(t *testing.T) {
 	require.ErrorIs(t, err, core.ErrNotFound)
 	_, err = chassis.Find(conn, "eth(")
 	require.ErrorContains(t, err, "regular expression")
+}
+
+// TestFindOfAGivenNIC: a choice goes on to mean the NIC that it meant when that was given to
+// a bridge, renamed or pulled out, and no other one; until the bridge has its address, as after
+// a boot, it is the NIC.
+func TestFindOfAGivenNIC(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	ip := func(line string) {
+		t.Helper()
+		netnstest.Do(t, ns, func() error {
+			out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput()
+			if err != nil {
+				return fmt.Errorf("%s: %w: %s", line, err, out)
+			}
+			return nil
+		})
+	}
+	for _, name := range []string{"eth1", "eth2", "br-net1"} {
+		ip("link add " + name + " type veth peer name far-" + name)
+		ip("link set " + name + " up")
+	}
+	ip("addr add 192.0.2.1/24 dev br-net1")
+	conn, err := rtnl.Open(ns)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close() }()
+	given := chassis.Given{Names: []string{"eth1", "eth1"}, Now: "eth1", Bridge: "br-net1"}
+	found := func(want string, choices ...string) {
+		t.Helper()
+		for _, choice := range choices {
+			nic, err := chassis.Find(conn, choice, given)
+			require.NoError(t, err, choice)
+			require.Equal(t, want, nic.Name, choice)
+		}
+	}
+	meant := []string{"eth1", "eth.*", "^eth1$", "none,eth1"}
+	found("br-net1", meant...)
+	ip("addr add 198.51.100.1/24 dev eth2")
+	found("br-net1", meant...)
+	found("eth2", "eth2", "eth[2-9]")
+
+	ip("link set eth1 down")
+	ip("link set eth1 name enp3s0")
+	given.Now = "enp3s0"
+	found("br-net1", append(meant, "enp3s0")...)
+	ip("addr del 192.0.2.1/24 dev br-net1")
+	ip("addr add 192.0.2.1/24 dev enp3s0")
+	found("enp3s0", meant...)
+	ip("link set br-net1 name br-none")
+	found("enp3s0", meant...)
+
+	ip("link del enp3s0")
+	given.Now = ""
+	_, err = chassis.Find(conn, "eth1", given)
+	require.ErrorIs(t, err, core.ErrNotFound)
+	found("eth2", "eth.*")
+	ip("link set br-none name br-net1")
+	ip("addr add 192.0.2.1/24 dev br-net1")
+	found("br-net1", "eth1", "^eth1$", "none,eth1")
+	found("eth2", "eth.*") // by which others are reached
+	ip("addr del 198.51.100.1/24 dev eth2")
+	found("br-net1", meant...)
+}
+
+// TestFirstOfWhatIsYetToCome: at a start a choice that nothing meets is no error, one that
+// nothing can ever meet is.
+func TestFirstOfWhatIsYetToCome(t *testing.T) {
+	t.Parallel()
+	by := func(iface string) chassis.Choice {
+		return chassis.Choice{Iface: iface, Tunnel: func() string { return "" }, Given: func() []chassis.Given { return nil }}
+	}
+	nic, late, err := by("^none-of-this-machine$").First()
+	require.NoError(t, err)
+	require.ErrorIs(t, late, core.ErrNotFound)
+	require.Equal(t, chassis.NIC{MTU: 1500}, nic)
+	_, _, err = by("eth(").First()
+	require.ErrorContains(t, err, "--iface: \"eth(\" is no regular expression")
+	nic, late, err = by("lo").First()
+	require.NoError(t, errors.Join(late, err))
+	require.Equal(t, "lo", nic.Name)
 }

@@ -22,8 +22,8 @@ func TestOutward(t *testing.T) {
 	ns := netnstest.New(t)
 	services := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}
 	on := ""
-	by := chassis.Choice{Iface: "eth1", Tunnel: func() string { return on }, Instead: func(name string) string {
-		return map[string]string{"eth1": "br-net1"}[name]
+	by := chassis.Choice{Iface: "eth1", Tunnel: func() string { return on }, Given: func() []chassis.Given {
+		return []chassis.Given{{Names: []string{"eth1", "eth1"}, Now: "eth1", Bridge: "br-net1"}}
 	}}
 	netnstest.Do(t, ns, func() error {
 		sh := func(commands ...string) {

@@ -35,6 +35,7 @@ type View struct {
 	Tombstones  func() int
 	Repairs     func() []agent.Repair
 	Outward     func(context.Context) agent.Outward
+	MTU         func() int64 // of new pods, in bytes
 	// Unpoliced: the kernel does not enforce rates from pods.
 	Unpoliced bool
 	// Delays is nil where the kernel delays and loses packets as pods ask for.
@@ -301,6 +302,7 @@ func (s *Server) unheldIP(n core.Subnet, addr netip.Addr) agent.IP {
 func (s *Server) serveStatus(w http.ResponseWriter, r *http.Request) {
 	st := s.View.Base
 	st.UptimeSeconds = time.Since(st.Started).Seconds()
+	st.Settings.MTU = int(s.View.MTU())
 	st.Conditions = s.View.Conditions(r.Context())
 	st.Ready = true
 	for _, c := range st.Conditions {

@@ -60,6 +60,7 @@ type Keeper struct {
 	cfg    Config
 	poke   chan struct{}
 	looked map[string]string // NICs by network for which Names was asked
+	lacks  []string          // NICs that networks wanted in vain at the last pass
 
 	mu   sync.Mutex
 	fate map[string]error // of networks that are not as they should be
@@ -109,11 +110,14 @@ func (k *Keeper) Run(ctx context.Context) {
 			}
 		})
 	}
-	retry := firstRetry
+	retry, waits := firstRetry, false
 	for ctx.Err() == nil {
 		err := k.pass(ctx)
 		if watch != nil {
-			k.aim(watch)
+			was := waits
+			if waits = k.aim(watch); waits && !was { // what came before was not heard
+				k.Poke()
+			}
 		}
 		wait := audit
 		if err != nil {
@@ -130,24 +134,37 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// aim has the watch hear of the NICs and bridges.
-func (k *Keeper) aim(w *rtnl.Watch) {
+// aim has the watch hear of the NICs and bridges. waits tells that a NIC is not there, and that
+// the watch hears of all links that come: one that is put back has another index.
+func (k *Keeper) aim(w *rtnl.Watch) (waits bool) {
 	c, err := rtnl.Open(nil)
 	if err != nil {
-		return
+		return false
 	}
 	defer func() { _ = c.Close() }()
 	var links []int
-	for _, u := range k.cfg.Transfers.All() {
-		for _, name := range []string{u.Bridge, u.Port} {
-			if l, err := c.LinkByName(name); err == nil {
-				links = append(links, l.Index)
-			}
+	look := func(name string) (gone bool) {
+		l, err := c.LinkByName(name)
+		if err == nil {
+			links = append(links, l.Index)
 		}
+		return errors.Is(err, core.ErrNotFound)
 	}
-	if err := w.Aim(links); err != nil {
+	for _, u := range k.cfg.Transfers.All() {
+		look(u.Bridge)
+		waits = look(u.Port) || waits
+	}
+	for _, nic := range k.lacks {
+		waits = look(nic) || waits
+	}
+	at := w.Aim
+	if waits {
+		at = w.AimAtAll
+	}
+	if err := at(links); err != nil {
 		k.cfg.Log.Warn("changes of NICs are seen late", "every", audit, "err", err)
 	}
+	return waits
 }
 
 // pass makes all so once. Returns come first: a NIC may go from one network to another.
@@ -157,6 +174,7 @@ func (k *Keeper) pass(ctx context.Context) error {
 		return errors.Join(err, k.cfg.Transfers.Resume(ctx))
 	}
 	var errs []error
+	k.lacks = nil
 	choices, wanted := choose(k.cfg.Node, u, k.cfg.Used(ctx)), map[string]choice{}
 	for _, c := range choices {
 		wanted[c.network] = c
@@ -219,6 +237,9 @@ func (k *Keeper) serve(ctx context.Context, c choice, say facts) error {
 	k.outcome(c.network, err)
 	if err != nil {
 		say.notes[key+keyError] = core.Clip(err.Error(), messageLimit)
+		if !c.makes { // its own link would come and go with each attempt
+			k.lacks = append(k.lacks, c.nic)
+		}
 		return err
 	}
 	if c.exchanged { // the bridge is called as the NIC was

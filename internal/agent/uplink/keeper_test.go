@@ -2,8 +2,11 @@ package uplink
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"os/exec"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +14,7 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/gateway/uplink"
+	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
 	"github.com/fairlead/fairlead/internal/source/declare"
 )
 
@@ -105,4 +109,62 @@ func TestRulesThatNameANIC(t *testing.T) {
 	require.Len(t, said, 2)
 	require.Contains(t, said[0], "RulesNameNIC: 2 rules of the packet filter name eth1, whose packets come and go by br-net1 of provider network net1 now")
 	require.Contains(t, said[0], "The first: chain INPUT: -i eth1 -j DROP")
+}
+
+// pulledOut are transfers whose NIC is not there.
+type pulledOut struct {
+	*given
+	takes chan struct{}
+}
+
+func (p pulledOut) Take(ctx context.Context, _ uplink.Want) (uplink.Status, error) {
+	select {
+	case p.takes <- struct{}{}:
+	case <-ctx.Done():
+	}
+	return uplink.Status{}, core.ErrNotFound
+}
+
+// TestWaitsForANIC: while a network's NIC is gone each link that comes has it looked for, not
+// the pauses between attempts, of which a dozen take minutes.
+func TestWaitsForANIC(t *testing.T) {
+	t.Parallel()
+	ns := netnstest.New(t)
+	gone := pulledOut{&given{nics: map[string]string{}}, make(chan struct{})}
+	k := New(Config{
+		Node: "n1", Transfers: gone, Used: nobody, Log: slog.New(slog.DiscardHandler),
+		Underlay: func() (declare.Underlay, error) {
+			return declare.Underlay{Node: true, Networks: []v1.ProviderNetwork{{ObjectMeta: metav1.ObjectMeta{Name: "net1"}, Spec: v1.ProviderNetworkSpec{DefaultInterface: "eth1"}}}}, nil
+		},
+	})
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer stop()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		netnstest.Do(t, ns, func() error { k.Run(ctx); return nil })
+	}()
+	look := func(what string) {
+		t.Helper()
+		select {
+		case <-gone.takes:
+		case <-ctx.Done():
+			require.Fail(t, "not looked for", what)
+		}
+	}
+	look("at the start")
+	look("because the first look heard of nothing")
+	for i := range 12 {
+		netnstest.Do(t, ns, func() error { return exec.Command("ip", "link", "add", fmt.Sprintf("v%d", i), "type", "veth").Run() })
+		look(fmt.Sprintf("after v%d came", i))
+		for more := true; more; { // a pair is two links, each with more news than one
+			select {
+			case <-gone.takes:
+			case <-time.After(200 * time.Millisecond):
+				more = false
+			}
+		}
+	}
+	stop()
+	<-ended
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/fairlead/fairlead/internal/agent/chassis"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/gateway/netfilter"
 	"github.com/fairlead/fairlead/internal/gateway/uplink"
@@ -92,13 +93,14 @@ func (n *Node) Joins() (gateway, known bool) {
 	return n.joins()
 }
 
-// Instead is the bridge whose device has the addresses of a NIC that was given away,
-// "" for another NIC.
-func (n *Node) Instead(nic string) string {
-	for _, u := range n.cfg.Transfers.All() {
-		if u.Phase == core.Taken && (u.NIC == nic || u.Port == nic) {
-			return u.Bridge
-		}
+// Given are the NICs that were given to bridges, or are about to be.
+func (n *Node) Given() (out []chassis.Given) {
+	if len(n.cfg.Transfers.All()) == 0 {
+		return nil
 	}
-	return ""
+	all, _ := n.cfg.Transfers.Show() // without what could not be looked at, which whoever moves NICs tells
+	for _, u := range all {
+		out = append(out, chassis.Given{Names: []string{u.NIC, u.Port}, Now: u.Now, Bridge: u.Bridge})
+	}
+	return out
 }

@@ -56,6 +56,7 @@ type Identity struct {
 	cfg    IdentityConfig
 	client kubernetes.Interface
 	nodes  metadata.ResourceInterface
+	term   pki.Term
 
 	mu   sync.Mutex
 	now  Credentials
@@ -132,7 +133,7 @@ func (i *Identity) once(ctx context.Context) error {
 	i.mu.Unlock()
 	was := next
 	next.Central, next.Chassis = central, chassis
-	if leaf == nil || time.Now().After(pki.Renewal(leaf)) || pki.Trusts(next.Central, leaf, nil, x509.ExtKeyUsageServerAuth) != nil {
+	if leaf == nil || i.term.Due(leaf) || pki.Trusts(next.Central, leaf, nil, x509.ExtKeyUsageServerAuth) != nil {
 		if next.Key, next.Cert, err = i.ask(ctx); err != nil {
 			return err
 		}

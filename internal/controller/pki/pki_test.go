@@ -5,12 +5,14 @@ import (
 	"encoding/pem"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
 	"github.com/fairlead/fairlead/internal/controller/pki"
+	"github.com/fairlead/fairlead/internal/lib/retry"
 )
 
 const life = time.Hour
@@ -81,6 +83,21 @@ func TestReplacement(t *testing.T) {
 	now = now.Add(7 * 365 * 24 * time.Hour) // two thirds of its life are over
 	step(true, false)
 	require.NotNil(t, ring.Next)
+}
+
+// TestNextThoughTheClockWasSetBack: a next CA that all read issues in time, by the clock that
+// there is now.
+func TestNextThoughTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	ring, err := pki.NewRing("central", now)
+	require.NoError(t, err)
+	first := ring.Issuing.Cert
+	for _, at := range []time.Time{now, now, now.Add(-21 * 24 * time.Hour), now.Add(-21*24*time.Hour + life/10)} {
+		ring, err = ring.Step("central", at, life, true, ring.Next == nil && ring.Issuing.Cert == first)
+		require.NoError(t, err)
+	}
+	require.NotEqual(t, first, ring.Issuing.Cert)
 }
 
 // TestLostSecret: certificates of CAs whose keys are lost are good as long as they
@@ -158,4 +175,23 @@ func TestWhoGetsCertificates(t *testing.T) {
 	}
 	_, err := pki.Request{Signer: fairlead.SignerCentral, PEM: []byte(strings.Repeat("x", 9))}.Check("ns")
 	require.ErrorIs(t, err, pki.ErrDenied)
+}
+
+// TestDueThoughTheClockWasSetBack: a certificate is replaced when so much time has passed as it
+// was to be used, whatever the clock says.
+func TestDueThoughTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		now, off := time.Now(), time.Duration(0)
+		ring, err := pki.NewRing("central", now)
+		require.NoError(t, err)
+		leaf := sign(t, ring, fairlead.SignerCentral, "a", fairlead.OrganizationCentral, now)
+		term := pki.Term{Term: retry.Term{Wall: func() time.Time { return time.Now().Add(off) }}}
+		require.False(t, term.Due(leaf))
+		off = -2 * life
+		time.Sleep(pki.Renewal(leaf).Sub(now) - time.Minute)
+		require.False(t, term.Due(leaf))
+		time.Sleep(time.Minute)
+		require.True(t, term.Due(leaf))
+	})
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
+	"github.com/fairlead/fairlead/internal/lib/retry"
 )
 
 // Key usages, as CertificateSigningRequests name them.
@@ -178,6 +179,16 @@ func NewRequest(name, organization string) (key, request []byte, err error) {
 func Renewal(leaf *x509.Certificate) time.Time {
 	issued := leaf.NotBefore.Add(skew)
 	return issued.Add(leaf.NotAfter.Sub(issued) * 3 / 5)
+}
+
+// Term is a certificate's that is in use.
+type Term struct{ retry.Term }
+
+// Due tells that a certificate of ours is to be replaced, also where the clock was set back
+// since it was first asked.
+func (t *Term) Due(leaf *x509.Certificate) bool {
+	at := Renewal(leaf)
+	return t.Left(leaf.SerialNumber.String(), at, at.Sub(leaf.NotBefore)-skew) <= 0
 }
 
 // Trusts tells that a certificate leads to one of a bundle. Names are not

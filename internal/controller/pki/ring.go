@@ -99,7 +99,7 @@ func (r Ring) Bundle() string {
 // asks for another CA. It gives the ring as it is, or the next one:
 //
 //   - a next CA is made, and is in the bundle from then on;
-//   - the time at which the bundle is published is noted;
+//   - the time at which the bundle is published is noted, anew when the clock was set back;
 //   - a tenth of life later, one hour at most, the next CA issues, and the one
 //     before is a former one;
 //   - when the last certificate of a former CA is over, it leaves the bundle.
@@ -124,7 +124,7 @@ func (r Ring) Step(name string, now time.Time, life time.Duration, published, re
 		}
 		r.Next = &Next{CA: ca}
 	case r.Next == nil || !published:
-	case r.Next.Since.IsZero():
+	case !r.Next.noted(now):
 		r.Next = &Next{CA: r.Next.CA, Since: now}
 	case now.Sub(r.Next.Since) >= min(life/10, announceLimit):
 		r.Former = append([]Former{{Cert: r.Issuing.Cert, Until: now.Add(life)}}, r.Former...)
@@ -132,6 +132,10 @@ func (r Ring) Step(name string, now time.Time, life time.Duration, published, re
 	}
 	return r, nil
 }
+
+// noted tells that the time at which a next CA was published is known, by the clock that there
+// is now: it may have been set back.
+func (n *Next) noted(now time.Time) bool { return !n.Since.IsZero() && !now.Before(n.Since) }
 
 // Adopt trusts, for life, the certificates of a bundle too: those of a ring that
 // is lost, of which certificates are in use.

@@ -55,12 +55,17 @@ func NewWatch(ns *netns.Handle) (*Watch, error) {
 
 // Aim says which links count, by index. What happens to them from then on is
 // heard.
-func (w *Watch) Aim(indexes []int) error {
+func (w *Watch) Aim(indexes []int) error { return w.filter(newsOf(indexes, false)) }
+
+// AimAtAll is Aim where a link is waited for whose index nobody knows yet: that any link
+// came, or changed, is heard too.
+func (w *Watch) AimAtAll(indexes []int) error { return w.filter(newsOf(indexes, true)) }
+
+func (w *Watch) filter(filter []unix.SockFilter) error {
 	raw, err := w.conn.SyscallConn()
 	if err != nil {
 		return fmt.Errorf("watch links: %w", err)
 	}
-	filter := newsOf(indexes)
 	ctlErr := raw.Control(func(fd uintptr) {
 		err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
 			&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}) //nolint:gosec // at most BPF_MAXINSNS
@@ -83,8 +88,9 @@ const (
 )
 
 // newsOf is a classic BPF program that lets the news of these links pass, and of
-// all where there are too many. It reads numbers in network byte order.
-func newsOf(indexes []int) []unix.SockFilter {
+// all where there are too many; with come also RTM_NEWLINK of others. It reads numbers in
+// network byte order.
+func newsOf(indexes []int, come bool) []unix.SockFilter {
 	const (
 		halfAt, wordAt = unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 		byteAt         = unix.BPF_LD | unix.BPF_B | unix.BPF_ABS
@@ -98,8 +104,11 @@ func newsOf(indexes []int) []unix.SockFilter {
 	kind := func(k uint16) uint32 {
 		return uint32(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, k)))
 	}
-	program := []unix.SockFilter{
-		{Code: halfAt, K: atType},
+	program := []unix.SockFilter{{Code: halfAt, K: atType}}
+	if come {
+		program = append(program, unix.SockFilter{Code: isEqual, K: kind(unix.RTM_NEWLINK), Jf: 1}, pass)
+	}
+	program = append(program, []unix.SockFilter{
 		{Code: isEqual, K: kind(unix.RTM_NEWRULE), Jt: 7},
 		{Code: isEqual, K: kind(unix.RTM_DELRULE), Jt: 6},
 		{Code: isEqual, K: kind(unix.RTM_NEWROUTE), Jt: 2},
@@ -113,7 +122,7 @@ func newsOf(indexes []int) []unix.SockFilter {
 		{Code: wordAt, K: atNetconf},
 		{Code: skip, K: 1},
 		{Code: wordAt, K: atIndex},
-	}
+	}...)
 	match := func(index uint32) {
 		k := binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, index))
 		program = append(program, unix.SockFilter{Code: isEqual, K: k, Jf: 1}, pass)

@@ -73,5 +73,10 @@ func TestWatch(t *testing.T) {
 	expect("ip", "link", "set", "gw0", "mtu", "1300")
 	ip("ip", "link", "add", "pod1", "type", "veth", "peer", "pod1p")
 	require.Empty(t, heard, "what pods' links do")
+	require.NoError(t, w.AimAtAll([]int{gw.Index}))
+	expect("ip", "link", "add", "pod2", "type", "veth", "peer", "pod2p")
+	expect("ip", "link", "set", "pod2", "name", "eth1")
+	ip("ip", "addr", "add", "192.0.2.1/24", "dev", "eth1")
+	require.Empty(t, heard, "addresses of other links")
 	expect("ip", "link", "del", "gw0")
 }

@@ -52,7 +52,7 @@ func writeKubeconfig(file string, c *rest.Config) error {
 		return errors.New("write kubeconfig: the configuration names files")
 	}
 	k := api.NewConfig()
-	k.Clusters["kube"] = &api.Cluster{Server: c.Host, CertificateAuthorityData: c.CAData}
+	k.Clusters["kube"] = &api.Cluster{Server: c.Host, CertificateAuthorityData: c.CAData, TLSServerName: c.ServerName}
 	k.AuthInfos["user"] = &api.AuthInfo{ClientCertificateData: c.CertData, ClientKeyData: c.KeyData, Token: c.BearerToken}
 	k.Contexts["kube"] = &api.Context{Cluster: "kube", AuthInfo: "user"}
 	k.CurrentContext = "kube"

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
+	"github.com/fairlead/fairlead/internal/lib/retry"
 	"github.com/fairlead/fairlead/internal/source/cluster/login"
 )
 
@@ -48,6 +49,7 @@ type Keeper struct {
 	cfg   Config
 	store store
 	poke  chan struct{} // the CAs changed
+	term  retry.Term    // of the certificate in force
 
 	mu    sync.Mutex
 	cas   string // digest of the CAs, "" while they are not known
@@ -122,7 +124,7 @@ func (k *Keeper) due() (time.Duration, error) {
 	if err != nil || !k.store.askedUnder(cas) {
 		return 0, nil //nolint:nilerr // what cannot be used is replaced
 	}
-	return time.Until(login.Renewal(leaf)), nil
+	return login.Renewing(&k.term, leaf), nil
 }
 
 // blame notes why there is no certificate, and says it once.

@@ -86,10 +86,10 @@ func (c *certificates) load() (*x509.Certificate, error) {
 // run keeps the certificate young until ctx ends. bootstrap leads to the server
 // with the certificate, or with the credentials that are only good for asking.
 func (c *certificates) run(ctx context.Context, bootstrap func(identified bool) (Login, error)) {
-	wait := firstRequestPause
+	wait, term := firstRequestPause, &retry.Term{}
 	for ctx.Err() == nil {
 		leaf, err := c.load()
-		if err == nil && !retry.Sleep(ctx, time.Until(Renewal(leaf))) {
+		if err == nil && !retry.Sleep(ctx, Renewing(term, leaf)) {
 			return
 		}
 		identified := err == nil && time.Now().Before(leaf.NotAfter)
@@ -107,12 +107,24 @@ func (c *certificates) run(ctx context.Context, bootstrap func(identified bool) 
 
 // Renewal is when a certificate is to be replaced: before two thirds of its life.
 func Renewal(leaf *x509.Certificate) time.Time {
-	issued := leaf.NotBefore
-	if end := issued.Add(backdated); end.Before(leaf.NotAfter) {
-		issued = end
+	from := issued(leaf)
+	life := leaf.NotAfter.Sub(from)
+	return from.Add(time.Duration(float64(life) * (renewAfter + renewSpread*mrand.Float64())))
+}
+
+// issued is when a certificate was, by the clock of its signer.
+func issued(leaf *x509.Certificate) time.Time {
+	if end := leaf.NotBefore.Add(backdated); end.Before(leaf.NotAfter) {
+		return end
 	}
-	life := leaf.NotAfter.Sub(issued)
-	return issued.Add(time.Duration(float64(life) * (renewAfter + renewSpread*mrand.Float64())))
+	return leaf.NotBefore
+}
+
+// Renewing is in which time a certificate is to be replaced, also where the clock was set back
+// since the Term was first asked for it.
+func Renewing(t *retry.Term, leaf *x509.Certificate) time.Duration {
+	due := Renewal(leaf)
+	return t.Left(leaf.SerialNumber.String(), due, due.Sub(issued(leaf)))
 }
 
 // renew gets one certificate.

@@ -53,12 +53,10 @@ func (t *term) subnet(ctx context.Context, k object.Key) error {
 // under another provider.
 func (t *term) carriedElsewhere(ctx context.Context, k object.Key) error {
 	if t.hasSwitch(k.Name) {
-		if err := t.DB.Apply(ctx, &ovn.Set{Owner: "subnet/" + k.Name}); err != nil {
+		if err := t.vacate(ctx, k); err != nil {
 			return err
 		}
-		if vpc := t.switchOf(k.Name, ""); vpc != "" {
-			t.queue.Add(t.vpcsOf(vpc)...)
-		}
+		t.book.Open(k.Name)
 	}
 	t.refused(k.Name, nil)
 	t.calm(k)
@@ -103,6 +101,12 @@ func (t *term) refused(subnet string, err error) {
 // unswitch removes the rows of a Subnet that is not in force.
 func (t *term) unswitch(ctx context.Context, k object.Key) error {
 	t.refused(k.Name, nil)
+	return t.vacate(ctx, k)
+}
+
+// vacate removes the rows of a Subnet once nobody has an address of it: its ports go with
+// its switch.
+func (t *term) vacate(ctx context.Context, k object.Key) error {
 	underlay.Router{Book: t.book}.Leave(k.Name)
 	t.recount(k.Name) // not counted, which has an empty one come here again
 	if !t.book.Shut(k.Name) {

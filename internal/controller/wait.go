@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/controller/status"
 	"github.com/fairlead/fairlead/internal/ovn"
@@ -143,7 +144,7 @@ func (t *term) counted(subnet string) {
 	if t.nets.Freed(subnet) {
 		t.queue.Add(object.Key{Kind: kindNetworks})
 	}
-	if _, _, inForce := t.nets.Get(subnet); !inForce && t.book.Empty(subnet) {
+	if net, _, inForce := t.nets.Get(subnet); (!inForce || claim.Needed(net.Subnet) && t.hasSwitch(subnet)) && t.book.Empty(subnet) {
 		t.queue.Add(object.Key{Kind: object.KindSubnet, Name: subnet})
 	}
 }

@@ -155,7 +155,7 @@ func (t *term) status(ctx context.Context, k object.Key) error {
 	if refused != nil {
 		why = refused.Error()
 	}
-	t.blames(ctx, about, ReasonSubnet, why)
+	blamed := t.blames(ctx, about, ReasonSubnet, why)
 	want := v1.SubnetStatus{}
 	if inForce {
 		want = status.Subnet(t.book.Allocator, net.Subnet)
@@ -170,9 +170,9 @@ func (t *term) status(ctx context.Context, k object.Key) error {
 		gateways))
 	want.Conditions = conditions
 	if !changed && status.Same(obj.Status, want) {
-		return nil
+		return blamed
 	}
-	return gone(t.SubnetStatus(ctx, about, want))
+	return errors.Join(blamed, gone(t.SubnetStatus(ctx, about, want)))
 }
 
 // gone takes an object that is gone for one that needs nothing any more.

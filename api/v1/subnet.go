@@ -151,6 +151,9 @@ type SubnetSpec struct {
 	RouteTable              string                 `json:"routeTable,omitempty"`
 	NamespaceSelectors      []metav1.LabelSelector `json:"namespaceSelectors,omitempty"`
 	NodeNetwork             string                 `json:"nodeNetwork,omitempty"`
+
+	// Unknown are keys that the object has and this version does not know, each by its path.
+	Unknown []string `json:"-"`
 }
 
 // GatewayCentralized has a Subnet's pods leave the cluster by the nodes that the

@@ -132,6 +132,7 @@ func (t *term) record(ctx context.Context, l core.Lease, have *v1.IP) error {
 	}
 	if have != nil {
 		want.Spec.AttachSubnets, want.Spec.AttachIPs, want.Spec.AttachMacs = have.Spec.AttachSubnets, have.Spec.AttachIPs, have.Spec.AttachMacs
+		want.Spec.Unknown = have.Spec.Unknown
 	}
 	if keeper := t.keeperOf(pod); keeper != "" {
 		want.Annotations[logical.NoteKeeper], want.Spec.PodType = keeper, object.ReadOwner(keeper).Kind

@@ -165,7 +165,7 @@ func (t *term) securityGroup(ctx context.Context, k object.Key) error {
 	if len(faults) > 0 {
 		refused = errors.New(strings.Join(faults, "; "))
 	}
-	conditions, _ := status.Merge(obj.Status.Conditions, status.Conditions(obj.Generation, refused, undone))
+	conditions, _ := status.Merge(obj.Status.Conditions, status.Conditions(obj.Generation, refused, append(undone, status.Unknown(obj.Spec.Unknown)...)))
 	want := v1.SecurityGroupStatus{
 		Conditions: conditions, PortGroup: logical.SecurityGroupOf(k.Name), AllowSameGroupTraffic: obj.Spec.AllowSameGroupTraffic,
 		IngressMd5: sum(obj.Spec.IngressRules), EgressMd5: sum(obj.Spec.EgressRules),

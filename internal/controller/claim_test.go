@@ -135,6 +135,25 @@ func TestHeldOnANode(t *testing.T) {
 	second.stop()
 }
 
+// TestHeldBeforeItsSubnet: what a node holds is kept from being given also where its Subnet
+// comes after the node said so.
+func TestHeldBeforeItsSubnet(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.set(object.Key{Kind: object.KindNode, Name: "n1"}, object.Node{Name: "n1", UID: "n1", Holds: map[string][]netip.Addr{
+		"uplink": {netip.MustParseAddr("10.79.0.2"), netip.MustParseAddr("10.79.0.3")}, "never": {netip.MustParseAddr("10.80.0.2")},
+	}})
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true})
+	w.pod("a", "1", networks, "uplink")
+	lead(t, "one", w, db)
+	require.Eventually(t, func() bool { return len(w.warned(podKey("a"))) > 0 }, patience, tick)
+	w.elsewhere("10.79.0.0/29")
+	require.Equal(t, "10.79.0.4", w.given(t, "a"))
+	w.set(object.Key{Kind: object.KindNode, Name: "n1"}, object.Node{Name: "n1", UID: "n1"})
+	w.pod("b", "2", networks, "uplink", uplink+"ip_address", "10.79.0.3")
+	require.Equal(t, "10.79.0.3", w.given(t, "b"))
+}
+
 // TestClaimsOfTwoLeaders: two controllers of which no fence stops either, each with a
 // database of its own, give no address twice, and tell no pod two.
 func TestClaimsOfTwoLeaders(t *testing.T) {

@@ -58,6 +58,7 @@ func (t *term) carriedElsewhere(ctx context.Context, k object.Key) error {
 		}
 		t.book.Open(k.Name)
 	}
+	t.claims.Arrived(k.Name)
 	t.refused(k.Name, nil)
 	t.calm(k)
 	for _, c := range t.Claims.List() {

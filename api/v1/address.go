@@ -56,6 +56,9 @@ type IPSpec struct {
 	AttachMacs  []string `json:"attachMacs,omitempty"`
 	ContainerID string   `json:"containerID,omitempty"`
 	PodType     string   `json:"podType,omitempty"` // "", StatefulSet, VirtualMachine ...
+
+	// Unknown are keys that the object has and this version does not know, each by its path.
+	Unknown []string `json:"-"`
 }
 
 // IPStatus is what was observed. Kube-OVN's IP has none.
@@ -117,6 +120,9 @@ type IPPoolSpec struct {
 	IPs []AddressRange `json:"ips"`
 
 	EnableAddressSet bool `json:"enableAddressSet,omitempty"`
+
+	// Unknown are keys that the object has and this version does not know, each by its path.
+	Unknown []string `json:"-"`
 }
 
 // +kubebuilder:validation:XValidation:rule="isCIDR(self) || (size(self.split('..')) <= 2 && isIP(self.split('..')[0]) && isIP(self.split('..')[size(self.split('..')) - 1]))",messageExpression="self + ' is neither an address, nor a range from..to, nor a network in CIDR form'"
@@ -204,6 +210,9 @@ type VipSpec struct {
 	MacAddress    string   `json:"macAddress,omitempty"`
 	Selector      []string `json:"selector,omitempty"` // of pods that may use it
 	AttachSubnets []string `json:"attachSubnets,omitempty"`
+
+	// Unknown are keys that the object has and this version does not know, each by its path.
+	Unknown []string `json:"-"`
 }
 
 // VipStatus is what was observed.

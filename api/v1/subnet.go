@@ -27,6 +27,7 @@ func Routed(provider string) bool {
 // DefaultSubnet is the Subnet that serves where no other is the default.
 const DefaultSubnet = "ovn-default"
 
+// +kubebuilder:validation:XValidation:rule="(has(self.spec.provider) && self.spec.provider != '' ? self.spec.provider : 'ovn') == (has(oldSelf.spec.provider) && oldSelf.spec.provider != '' ? oldSelf.spec.provider : 'ovn') || !has(oldSelf.status) || ((!has(oldSelf.status.v4usingIPrange) || oldSelf.status.v4usingIPrange == '') && (!has(oldSelf.status.v6usingIPrange) || oldSelf.status.v6usingIPrange == ''))",messageExpression="'provider ' + (has(oldSelf.spec.provider) && oldSelf.spec.provider != '' ? oldSelf.spec.provider : 'ovn') + ' cannot become ' + (has(self.spec.provider) && self.spec.provider != '' ? self.spec.provider : 'ovn') + ' while addresses of it are in use'",fieldPath=".spec.provider"
 // +kubebuilder:validation:XValidation:rule="(has(self.spec.cidrBlock) ? self.spec.cidrBlock : '') == (has(oldSelf.spec.cidrBlock) ? oldSelf.spec.cidrBlock : '') || !has(oldSelf.status) || ((!has(oldSelf.status.v4usingIPrange) || oldSelf.status.v4usingIPrange == '') && (!has(oldSelf.status.v6usingIPrange) || oldSelf.status.v6usingIPrange == ''))",messageExpression="'cidrBlock ' + (has(oldSelf.spec.cidrBlock) ? oldSelf.spec.cidrBlock : 'none') + ' cannot become ' + (has(self.spec.cidrBlock) ? self.spec.cidrBlock : 'none') + ' while addresses of it are in use'",fieldPath=".spec.cidrBlock"
 
 // Subnet is a pool of addresses with a gateway. It is cluster-scoped.
@@ -150,6 +151,9 @@ type SubnetSpec struct {
 	RouteTable              string                 `json:"routeTable,omitempty"`
 	NamespaceSelectors      []metav1.LabelSelector `json:"namespaceSelectors,omitempty"`
 	NodeNetwork             string                 `json:"nodeNetwork,omitempty"`
+
+	// Unknown are keys that the object has and this version does not know, each by its path.
+	Unknown []string `json:"-"`
 }
 
 // GatewayCentralized has a Subnet's pods leave the cluster by the nodes that the

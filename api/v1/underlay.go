@@ -39,6 +39,9 @@ type VlanSpec struct {
 	// +kubebuilder:validation:Maximum=4094
 	OldID       int    `json:"vlanId,omitempty"`
 	OldProvider string `json:"providerInterfaceName,omitempty"`
+
+	// Unknown are keys that the object has and this version does not know, each by its path.
+	Unknown []string `json:"-"`
 }
 
 // VlanStatus is what was observed.
@@ -99,6 +102,9 @@ type ProviderNetworkSpec struct {
 	PreserveVlanInterfaces bool                  `json:"preserveVlanInterfaces,omitempty"`
 	VlanInterfaces         []string              `json:"vlanInterfaces,omitempty"`
 	AutoCreateVlan         bool                  `json:"autoCreateVlanSubinterfaces,omitempty"`
+
+	// Unknown are keys that the object has and this version does not know, each by its path.
+	Unknown []string `json:"-"`
 }
 
 // CustomInterface names the NIC for nodes on which it is not the default one.

@@ -155,6 +155,7 @@ func (t *term) restoreClaims(r *book.Gathering) {
 	}
 	for _, l := range leases {
 		t.claims.Observe(l)
+		t.nets.Came(l.Subnet, logical.Prefix(l.Owner.Pod, l.Owner.Key.IfName))
 		if by, ok := r.Add(l); !ok {
 			t.Log.Error("an AddressLease is of an address that another has", "subnet", l.Subnet, "ips", logical.Join(l.IPs), "holder", by.Pod, "port", by.Key.IfName)
 		}

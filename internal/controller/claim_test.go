@@ -135,6 +135,25 @@ func TestHeldOnANode(t *testing.T) {
 	second.stop()
 }
 
+// TestHeldBeforeItsSubnet: what a node holds is kept from being given also where its Subnet
+// comes after the node said so.
+func TestHeldBeforeItsSubnet(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.set(object.Key{Kind: object.KindNode, Name: "n1"}, object.Node{Name: "n1", UID: "n1", Holds: map[string][]netip.Addr{
+		"uplink": {netip.MustParseAddr("10.79.0.2"), netip.MustParseAddr("10.79.0.3")}, "never": {netip.MustParseAddr("10.80.0.2")},
+	}})
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true})
+	w.pod("a", "1", networks, "uplink")
+	lead(t, "one", w, db)
+	require.Eventually(t, func() bool { return len(w.warned(podKey("a"))) > 0 }, patience, tick)
+	w.elsewhere("10.79.0.0/29")
+	require.Equal(t, "10.79.0.4", w.given(t, "a"))
+	w.set(object.Key{Kind: object.KindNode, Name: "n1"}, object.Node{Name: "n1", UID: "n1"})
+	w.pod("b", "2", networks, "uplink", uplink+"ip_address", "10.79.0.3")
+	require.Equal(t, "10.79.0.3", w.given(t, "b"))
+}
+
 // TestClaimsOfTwoLeaders: two controllers of which no fence stops either, each with a
 // database of its own, give no address twice, and tell no pod two.
 func TestClaimsOfTwoLeaders(t *testing.T) {
@@ -343,4 +362,61 @@ func TestPortsOfOneName(t *testing.T) {
 	w.ip(t, "x.v.uplink")
 	require.Empty(t, w.claims())
 	require.NotEmpty(t, db.Get("Logical_Switch_Port", "x.v.uplink.ns", "name"))
+}
+
+// TestProviderInUse: a Subnet stays with what carries it while somebody has an address of
+// it, under this leader and under the next: OVN's, whose rows of running pods would go, and
+// another's, whose interfaces would get rows.
+func TestProviderInUse(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true})
+	w.subnet("lan", v1.SubnetSpec{CIDRBlock: "10.30.0.0/24"})
+	w.elsewhere("10.77.0.0/24")
+	w.pod("a", "1", "ovn.kubernetes.io/logical_switch", "lan", networks, "uplink")
+	first := lead(t, "one", w, db)
+	require.Equal(t, "10.30.0.2 10.77.0.2", w.ip(t, "a")+" "+w.given(t, "a"))
+	row, notes := ports(db)["a.ns"], w.notes("a")
+	says := func(subnet, want string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			o, _ := lister[*v1.Subnet]{w, object.KindSubnet}.Get("", subnet)
+			return slices.ContainsFunc(o.Status.Conditions, func(c v1.Condition) bool {
+				return c.Type == v1.ConditionReady && c.ObservedGeneration == o.Generation && c.Status+" "+c.Message == want
+			})
+		}, patience, tick, want)
+	}
+	change := func() {
+		w.subnet("lan", v1.SubnetSpec{CIDRBlock: "10.30.0.0/24", Provider: "lan.prod"})
+		w.subnet("uplink", v1.SubnetSpec{CIDRBlock: "10.77.0.0/24", Provider: "ovn"})
+	}
+	refused := func() {
+		t.Helper()
+		says("lan", "False spec.provider: a.ns has 10.30.0.2 of provider ovn, which cannot become lan.prod before it is given back; what is in force stays until then")
+		says("uplink", "False spec.provider: a.ns.uplink.ns has 10.77.0.2 of provider uplink.ns, which cannot become ovn before it is given back; what is in force stays until then")
+		require.Equal(t, row, ports(db)["a.ns"])
+		require.Equal(t, "lan", db.Get("Logical_Switch", "lan", "name"))
+		require.Equal(t, "", db.Get("Logical_Switch", "uplink", "name"))
+		w.claimed(t, map[string]string{"uplink.10.77.0.2": "a 1"})
+		require.Equal(t, notes, w.notes("a"))
+	}
+	change()
+	refused()
+	w.pod("b", "2", "ovn.kubernetes.io/logical_switch", "lan")
+	require.Equal(t, "10.30.0.3", w.ip(t, "b"), "what is in force serves on")
+	w.set(podKey("b"), nil)
+	w.counts(t, "lan", "1", "10.30.0.2", "252", "10.30.0.3-10.30.0.254")
+	first.stop()
+	change() // without a status
+	lead(t, "two", w, db)
+	refused()
+
+	w.set(podKey("a"), nil)
+	says("lan", "True ")
+	says("uplink", "True ")
+	require.Eventually(t, func() bool {
+		return db.Get("Logical_Switch", "lan", "name") == "" && db.Get("Logical_Switch", "uplink", "name") == "uplink"
+	}, patience, tick)
+	w.pod("c", "3", "ovn.kubernetes.io/logical_switch", "uplink")
+	require.Equal(t, "10.77.0.3", w.ip(t, "c"))
 }

@@ -474,3 +474,26 @@ func TestRowsInTheMaking(t *testing.T) {
 	}, patience, tick, "%v", w.warned(podKey("lost")))
 	require.Len(t, w.warned(podKey("lost")), 1)
 }
+
+// TestWhyIsToldAgain: what is wrong with an object and could not be told is told later,
+// although nothing else changes, and once.
+func TestWhyIsToldAgain(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/30", Default: true})
+	w.subnet("within", v1.SubnetSpec{CIDRBlock: "10.20.0.0/29"})
+	w.mute = errors.New("the API server errs")
+	w.pod("a", "1")
+	lead(t, "one", w, db)
+	w.ip(t, "a")
+	w.pod("b", "2")
+	require.Never(t, func() bool { return len(w.warned(podKey("b")))+len(w.warned(subnetKey("within"))) > 0 }, time.Second, tick)
+	w.mu.Lock()
+	w.mute = nil
+	w.mu.Unlock()
+	for _, k := range []object.Key{podKey("b"), subnetKey("within")} {
+		require.Eventually(t, func() bool { return len(w.warned(k)) == 1 }, patience, tick, k)
+	}
+	require.Contains(t, w.warned(podKey("b"))[0], "AcquireAddressFailed: pod left without an address: Subnet web is full")
+	require.Contains(t, w.warned(subnetKey("within"))[0], "ValidateLogicalSwitchFailed: spec.cidrBlock: 10.20.0.0/29 overlaps")
+}

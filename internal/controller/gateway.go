@@ -17,7 +17,7 @@ func (t *term) exits(ctx context.Context, k object.Key) error {
 	}
 	t.gateways.Written(plan)
 	t.queue.Add(plan.Keys(kindStatus)...)
-	plan.Tell(ctx, t.World)
+	plan.Tell(ctx, t.World, t.Log)
 	t.calm(k)
 	return t.DB.Answer(ctx)
 }

@@ -11,6 +11,7 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/book"
+	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/controller/status"
@@ -132,6 +133,7 @@ func (t *term) record(ctx context.Context, l core.Lease, have *v1.IP) error {
 	}
 	if have != nil {
 		want.Spec.AttachSubnets, want.Spec.AttachIPs, want.Spec.AttachMacs = have.Spec.AttachSubnets, have.Spec.AttachIPs, have.Spec.AttachMacs
+		want.Spec.Unknown = have.Spec.Unknown
 	}
 	if keeper := t.keeperOf(pod); keeper != "" {
 		want.Annotations[logical.NoteKeeper], want.Spec.PodType = keeper, object.ReadOwner(keeper).Kind
@@ -163,6 +165,9 @@ func (t *term) reserve(ctx context.Context, o *v1.IP) error {
 	case !ok:
 		err = fmt.Errorf("address in Subnet %s: %s: %w", l.Subnet, cmp.Or(fault, "it is not in force"), core.ErrNotFound)
 	default:
+		if claim.Needed(net.Subnet) {
+			t.claims.Arrived(l.Subnet)
+		}
 		_, _, err = t.book.Acquire(ipam.Request{Subnet: net.Subnet, Owner: l.Owner, IPs: l.IPs, MAC: l.MAC})
 	}
 	if err != nil {

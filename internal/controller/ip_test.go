@@ -2,12 +2,14 @@ package controller_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/object"
@@ -75,6 +77,40 @@ func TestIPObjects(t *testing.T) {
 
 	w.set(podKey("a"), nil)
 	w.noObject(t, "a.ns")
+}
+
+// TestReservedForNoPort: an object that reserves for a pod and is not called as a port of it
+// says so, and reserves nothing; it does under the right name, of any of the pod's networks.
+func TestReservedForNoPort(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/24", Default: true})
+	reserve := func(name, ip, pod, namespace string) {
+		w.set(ipKey(name), &v1.IP{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "u-" + types.UID(name), Generation: 1}, Spec: v1.IPSpec{Subnet: "web", IPAddress: ip, PodName: pod, Namespace: namespace}})
+	}
+	reserve("mine", "10.20.0.9", "a", "ns")
+	reserve("bare", "10.20.0.10", "a", "")
+	reserve("a.ns.nad.ns.ovn", "10.20.0.11", "a", "ns")
+	reserve("node-x", "10.20.0.12", "node-x", "")
+	reserve("any", "10.20.0.13", "", "")
+	lead(t, "one", w, db)
+	says := func(name, want string) {
+		t.Helper()
+		w.object(t, name, func(o *v1.IP) bool {
+			return slices.ContainsFunc(o.Status.Conditions, func(c v1.Condition) bool { return c.Type == v1.ConditionReady && c.Status+" "+c.Message == want })
+		})
+	}
+	says("mine", "False metadata.name: pod ns/a never has it: call the object a.ns, or a.ns.PROVIDER for an interface of another network")
+	says("bare", "False spec.podName: a is a pod of some namespace, and spec.namespace is missing")
+	for _, name := range []string{"a.ns.nad.ns.ovn", "node-x", "any"} {
+		says(name, "True ")
+	}
+	w.pod("b", "1", "ovn.kubernetes.io/ip_address", "10.20.0.9")
+	require.Equal(t, "10.20.0.9", w.ip(t, "b"), "it is not reserved")
+	reserve("any", "10.20.0.13", "a", "ns") // it was good
+	says("any", "False metadata.name: pod ns/a never has it: call the object a.ns, or a.ns.PROVIDER for an interface of another network")
+	w.pod("c", "2", "ovn.kubernetes.io/ip_address", "10.20.0.13")
+	require.Equal(t, "10.20.0.13", w.ip(t, "c"))
 }
 
 // TestStatefulSetKeepsAddresses: a replica's address and MAC are nobody else's while

@@ -58,12 +58,12 @@ func (t *term) node(ctx context.Context, k object.Key) error {
 		want[v1.AnnNodeIPs] = logical.Join(told)
 	}
 	if fault == "" {
-		t.noted(ctx, o, status.UndoneNode(n.Annotations))
+		err = t.noted(ctx, o, status.UndoneNode(n.Annotations))
 	} else {
 		t.served(k)
-		t.say(ctx, o, object.Event{Reason: ReasonKept, Message: "Subnet " + net.Name + " stays what it was: " + fault})
+		err = t.say(ctx, o, object.Event{Reason: ReasonKept, Message: "Subnet " + net.Name + " stays what it was: " + fault})
 	}
-	return t.tell(ctx, o, lacking(n.Annotations, want))
+	return errors.Join(err, t.tell(ctx, o, lacking(n.Annotations, want)))
 }
 
 // noNode takes the address of a node back that is gone.

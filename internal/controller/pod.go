@@ -150,7 +150,7 @@ func (t *term) serve(ctx context.Context, o object.Object, p object.Pod, nics []
 // report tells a pod what it has. One that has an address of a claim is told only if
 // it is as it was known.
 func (t *term) report(ctx context.Context, o object.Object, p object.Pod, all []given) error {
-	t.settled(ctx, o, p, all)
+	said := t.settled(ctx, o, p, all)
 	told, drop := lacking(p.Annotations, podNotes(p, all)), t.stale(p, all)
 	if len(drop) > 0 || slices.ContainsFunc(all, given.claimed) {
 		o.Version = p.Version
@@ -159,9 +159,9 @@ func (t *term) report(ctx context.Context, o object.Object, p object.Pod, all []
 		drop = append(drop, v1.AnnNoAddress) // it has one now
 	}
 	if len(told)+len(drop) > 0 {
-		return t.tell(ctx, o, told, drop...)
+		return errors.Join(said, t.tell(ctx, o, told, drop...))
 	}
-	return t.claims.Strays(ctx, p.Pod)
+	return errors.Join(said, t.claims.Strays(ctx, p.Pod))
 }
 
 // stale are the annotations that tell a pod of interfaces which it is to have no more.
@@ -338,6 +338,9 @@ func (t *term) acquire(ctx context.Context, o object.Object, p object.Pod, nics 
 		subnet := nic.Subnet.Name
 		g.net, _, _ = t.nets.Get(subnet)
 		g.net = t.joined(g.net)
+		if g.claimed() {
+			t.claims.Arrived(subnet)
+		}
 		if err = networks.Serves(g.net, nic.MAC); err == nil {
 			g.lease, g.fresh, err = t.borrow(nic.names.Vip, ipam.Request{
 				Subnet: nic.Subnet, Owner: owner(p.Pod, p.UID, nic.IfaceID), IPs: nic.IPs, Pool: nic.Pool, Ranges: nic.pool.Spare, Family: nic.Family, MAC: nic.MAC,

@@ -321,6 +321,5 @@ func (t *term) policy(ctx context.Context, k object.Key) error {
 		t.calm(k)
 		return nil
 	}
-	t.say(ctx, o, object.Event{Reason: ReasonPolicy, Message: strings.Join(undone, "; ")})
-	return nil
+	return t.say(ctx, o, object.Event{Reason: ReasonPolicy, Message: strings.Join(undone, "; ")})
 }

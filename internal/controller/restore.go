@@ -29,12 +29,16 @@ func (t *term) restore(ctx context.Context) error {
 	r := book.Gathering{}
 	slices.SortStableFunc(ports, func(a, b ovn.Port) int { return cmp.Compare(vipOf(a.Owner), vipOf(b.Owner)) }) // what a pod has of a Vip is the pod's
 	for _, p := range ports {
-		if k, ok := object.KeyOf(p.Owner); ok && k.Kind == object.KindSubnet && len(p.Networks) > 0 {
+		k, _ := object.KeyOf(p.Owner)
+		if k.Kind == object.KindSubnet && len(p.Networks) > 0 {
 			t.nets.Formerly(k.Name, p.Networks)
 		}
 		l := t.fromPort(p)
 		if len(l.IPs) == 0 {
 			continue
+		}
+		if k.Kind == object.KindPod {
+			t.nets.Came(l.Subnet, logical.Prefix(l.Owner.Pod, p.Name))
 		}
 		if by, ok := r.Add(l); !ok && !lentOf(&r, l) {
 			t.Log.Error("two logical ports have one address; the first keeps it", "port", p.Name, "keeps", by.Key.IfName)

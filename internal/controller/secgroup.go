@@ -99,7 +99,7 @@ func (t *term) enlist(pod object.Key, all []given) {
 
 // settled has a pod wait for nothing any more. It tells of one that is closed for want
 // of a group, does not share a Vip that it names, or asks for what nobody does.
-func (t *term) settled(ctx context.Context, o object.Object, p object.Pod, all []given) {
+func (t *term) settled(ctx context.Context, o object.Object, p object.Pod, all []given) error {
 	for _, g := range all {
 		e := object.Event{Reason: ReasonGroup, Message: g.unguarded}
 		if e.Message == "" {
@@ -107,16 +107,14 @@ func (t *term) settled(ctx context.Context, o object.Object, p object.Pod, all [
 		}
 		if e.Message != "" {
 			t.served(o.Key)
-			t.say(ctx, o, e)
-			return
+			return t.say(ctx, o, e)
 		}
 	}
 	if text := differs(p, all); text != "" {
 		t.served(o.Key)
-		t.say(ctx, o, object.Event{Reason: ReasonAddress, Message: text})
-		return
+		return t.say(ctx, o, object.Event{Reason: ReasonAddress, Message: text})
 	}
-	t.noted(ctx, o, status.UndonePod(p.Annotations, t.Outside))
+	return t.noted(ctx, o, status.UndonePod(p.Annotations, t.Outside))
 }
 
 // restoreGuards notes of pods that have addresses in which groups they may be, and
@@ -167,7 +165,7 @@ func (t *term) securityGroup(ctx context.Context, k object.Key) error {
 	if len(faults) > 0 {
 		refused = errors.New(strings.Join(faults, "; "))
 	}
-	conditions, _ := status.Merge(obj.Status.Conditions, status.Conditions(obj.Generation, refused, undone))
+	conditions, _ := status.Merge(obj.Status.Conditions, status.Conditions(obj.Generation, refused, append(undone, status.Unknown(obj.Spec.Unknown)...)))
 	want := v1.SecurityGroupStatus{
 		Conditions: conditions, PortGroup: logical.SecurityGroupOf(k.Name), AllowSameGroupTraffic: obj.Spec.AllowSameGroupTraffic,
 		IngressMd5: sum(obj.Spec.IngressRules), EgressMd5: sum(obj.Spec.EgressRules),

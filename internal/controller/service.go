@@ -40,8 +40,7 @@ func (t *term) service(ctx context.Context, k object.Key) error {
 		return nil
 	}
 	t.served(k)
-	t.say(ctx, object.Object{Key: k, UID: s.UID}, object.Event{Reason: status.Fields, Message: "not carried out: " + strings.Join(undone, "; ")})
-	return nil
+	return t.say(ctx, object.Object{Key: k, UID: s.UID}, object.Event{Reason: status.Fields, Message: "not carried out: " + strings.Join(undone, "; ")})
 }
 
 // locals makes what names in load balancers stand for on each node what the Services

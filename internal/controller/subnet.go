@@ -53,13 +53,12 @@ func (t *term) subnet(ctx context.Context, k object.Key) error {
 // under another provider.
 func (t *term) carriedElsewhere(ctx context.Context, k object.Key) error {
 	if t.hasSwitch(k.Name) {
-		if err := t.DB.Apply(ctx, &ovn.Set{Owner: "subnet/" + k.Name}); err != nil {
+		if err := t.vacate(ctx, k); err != nil {
 			return err
 		}
-		if vpc := t.switchOf(k.Name, ""); vpc != "" {
-			t.queue.Add(t.vpcsOf(vpc)...)
-		}
+		t.book.Open(k.Name)
 	}
+	t.claims.Arrived(k.Name)
 	t.refused(k.Name, nil)
 	t.calm(k)
 	for _, c := range t.Claims.List() {
@@ -103,6 +102,12 @@ func (t *term) refused(subnet string, err error) {
 // unswitch removes the rows of a Subnet that is not in force.
 func (t *term) unswitch(ctx context.Context, k object.Key) error {
 	t.refused(k.Name, nil)
+	return t.vacate(ctx, k)
+}
+
+// vacate removes the rows of a Subnet once nobody has an address of it: its ports go with
+// its switch.
+func (t *term) vacate(ctx context.Context, k object.Key) error {
 	underlay.Router{Book: t.book}.Leave(k.Name)
 	t.recount(k.Name) // not counted, which has an empty one come here again
 	if !t.book.Shut(k.Name) {
@@ -151,7 +156,7 @@ func (t *term) status(ctx context.Context, k object.Key) error {
 	if refused != nil {
 		why = refused.Error()
 	}
-	t.blames(ctx, about, ReasonSubnet, why)
+	blamed := t.blames(ctx, about, ReasonSubnet, why)
 	want := v1.SubnetStatus{}
 	if inForce {
 		want = status.Subnet(t.book.Allocator, net.Subnet)
@@ -166,9 +171,9 @@ func (t *term) status(ctx context.Context, k object.Key) error {
 		gateways))
 	want.Conditions = conditions
 	if !changed && status.Same(obj.Status, want) {
-		return nil
+		return blamed
 	}
-	return gone(t.SubnetStatus(ctx, about, want))
+	return errors.Join(blamed, gone(t.SubnetStatus(ctx, about, want)))
 }
 
 // gone takes an object that is gone for one that needs nothing any more.

@@ -18,14 +18,14 @@ const (
 )
 
 // blames tells by an event, once, what is wrong with an object; "" for nothing.
-func (t *term) blames(ctx context.Context, o object.Object, reason, fault string) {
+func (t *term) blames(ctx context.Context, o object.Object, reason, fault string) error {
 	if fault != "" {
-		t.say(ctx, o, object.Event{Reason: reason, Message: fault})
-		return
+		return t.say(ctx, o, object.Event{Reason: reason, Message: fault})
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.warned, o.Key)
+	return nil
 }
 
 // vlans tells each Vlan what there is to say of it.
@@ -41,7 +41,7 @@ func (t *term) vlans(ctx context.Context) (err error) {
 			continue
 		}
 		about := object.Object{Key: object.Key{Kind: object.KindVlan, Name: name}, UID: string(o.UID)}
-		t.blames(ctx, about, ReasonVlan, judged[name].Fault)
+		err = errors.Join(err, t.blames(ctx, about, ReasonVlan, judged[name].Fault))
 		if !reflect.DeepEqual(o.Status, want) {
 			err = errors.Join(err, gone(t.Status(ctx, about, want)))
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/logical"
@@ -31,7 +32,7 @@ func (t *term) vpc(ctx context.Context, k object.Key) error {
 	now := v1.VpcStatus{Default: k.Name == v1.DefaultVpc, Router: k.Name}
 	var unhoused error
 	now.DefaultLogicalSwitch, now.Subnets, unhoused = t.nets.Home(k.Name, obj.Spec)
-	undone = append(undone, networks.Unheeded(k.Name, obj.Spec, now.DefaultLogicalSwitch)...)
+	undone = slices.Concat(undone, networks.Unheeded(k.Name, obj.Spec, now.DefaultLogicalSwitch), status.Unknown(obj.Spec.Unknown))
 	var refused error // by the database
 	if err == nil {
 		if refused = t.router(ctx, v); passes(refused) || errors.As(refused, new(*ovn.MissingError)) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/controller/status"
 	"github.com/fairlead/fairlead/internal/ovn"
@@ -40,8 +41,7 @@ func (t *term) failed(ctx context.Context, o object.Object, needs, reason string
 			err = fmt.Errorf("no rows of Subnet %s: %w", missing.Key, fault)
 		}
 	}
-	t.say(ctx, o, object.Event{Reason: reason, Message: err.Error(), Unserved: true})
-	return err
+	return errors.Join(err, t.say(ctx, o, object.Event{Reason: reason, Message: err.Error(), Unserved: true}))
 }
 
 // warning is an event of an object, which is another one with another UID.
@@ -50,16 +50,24 @@ type warning struct {
 	object.Event
 }
 
-// say tells of an object what was not told of it last.
-func (t *term) say(ctx context.Context, o object.Object, e object.Event) {
+// say tells of an object what was not told of it last. What it could not tell it tells when
+// the object is looked at again.
+func (t *term) say(ctx context.Context, o object.Object, e object.Event) error {
 	t.mu.Lock()
 	now := warning{o.UID, e}
 	said := t.warned[o.Key] == now
 	t.warned[o.Key] = now
 	t.mu.Unlock()
-	if !said {
-		t.Warn(ctx, o, e)
+	if said {
+		return nil
 	}
+	err := t.Warn(ctx, o, e)
+	if err != nil {
+		t.mu.Lock()
+		delete(t.warned, o.Key)
+		t.mu.Unlock()
+	}
+	return err
 }
 
 // awaits has an object looked at again when a Subnet or Vpc has rows, and gives since when
@@ -98,13 +106,13 @@ func (t *term) calm(k object.Key) {
 
 // noted has an object wait for nothing any more, and tells which of its annotations
 // nobody carries out.
-func (t *term) noted(ctx context.Context, o object.Object, undone []string) {
+func (t *term) noted(ctx context.Context, o object.Object, undone []string) error {
 	if len(undone) == 0 {
 		t.calm(o.Key)
-		return
+		return nil
 	}
 	t.served(o.Key)
-	t.say(ctx, o, object.Event{Reason: status.Fields, Message: "not carried out: " + strings.Join(undone, ", ")})
+	return t.say(ctx, o, object.Event{Reason: status.Fields, Message: "not carried out: " + strings.Join(undone, ", ")})
 }
 
 // served has an object wait for nothing any more; what was told of it still
@@ -143,7 +151,7 @@ func (t *term) counted(subnet string) {
 	if t.nets.Freed(subnet) {
 		t.queue.Add(object.Key{Kind: kindNetworks})
 	}
-	if _, _, inForce := t.nets.Get(subnet); !inForce && t.book.Empty(subnet) {
+	if net, _, inForce := t.nets.Get(subnet); (!inForce || claim.Needed(net.Subnet) && t.hasSwitch(subnet)) && t.book.Empty(subnet) {
 		t.queue.Add(object.Key{Kind: object.KindSubnet, Name: subnet})
 	}
 }

@@ -31,6 +31,7 @@ type world struct {
 	follow  map[*follower]bool
 	events  []told
 	refuse  error         // of every write
+	mute    error         // of every event
 	hold    chan struct{} // unless it is nil, IP objects are written when it is closed
 	news    []object.Key
 	version int
@@ -438,10 +439,14 @@ func (o outcomes) DropClaim(_ context.Context, have *fairlead.AddressLease) erro
 	return nil
 }
 
-func (o outcomes) Warn(_ context.Context, at object.Object, e object.Event) {
+func (o outcomes) Warn(_ context.Context, at object.Object, e object.Event) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.mute != nil {
+		return o.mute
+	}
 	o.events = append(o.events, told{o.by, at.Key, e})
+	return nil
 }
 
 // warned are the reasons of the events about an object.

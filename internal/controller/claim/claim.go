@@ -111,6 +111,8 @@ type Keeper struct {
 	mu    sync.Mutex
 	seen  map[core.Key]bool            // interfaces that were attached when they were looked at last
 	holds map[string]map[string]string // Subnets by what keeps an address, by node
+	// late are, by node, what it holds of Subnets that were not in force, or OVN's.
+	late map[string]map[string][]netip.Addr
 
 	halves sync.Map // core.Key -> struct{}, see FreeHalves
 }
@@ -272,16 +274,13 @@ func (k *Keeper) bar(name, subnet string, ip netip.Addr, by core.Owner) {
 func (k *Keeper) Hold(node string, held map[string][]netip.Addr) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	now := map[string]string{}
+	now, late := map[string]string{}, map[string][]netip.Addr{}
 	for subnet, ips := range held {
 		if net, ok := k.Net(subnet); !ok || !Needed(net) {
+			late[subnet] = ips
 			continue
 		}
-		for _, ip := range ips {
-			name := "node " + node + " " + fairlead.LeaseName(subnet, ip)
-			now[name] = subnet
-			k.bar(name, subnet, ip, core.Owner{})
-		}
+		k.hold(now, node, subnet, ips)
 	}
 	for name, subnet := range k.holds[node] {
 		if _, still := now[name]; !still && k.Book.Unbar(name) {
@@ -294,6 +293,41 @@ func (k *Keeper) Hold(node string, held map[string][]netip.Addr) {
 	}
 	if k.holds[node] = now; len(now) == 0 {
 		delete(k.holds, node)
+	}
+	if k.late == nil {
+		k.late = map[string]map[string][]netip.Addr{}
+	}
+	if k.late[node] = late; len(late) == 0 {
+		delete(k.late, node)
+	}
+}
+
+// hold bars a Subnet's addresses for a node, and notes by what. The caller holds mu.
+func (k *Keeper) hold(noted map[string]string, node, subnet string, ips []netip.Addr) {
+	for _, ip := range ips {
+		name := "node " + node + " " + fairlead.LeaseName(subnet, ip)
+		noted[name] = subnet
+		k.bar(name, subnet, ip, core.Owner{})
+	}
+}
+
+// Arrived keeps addresses of a Subnet whose addresses are claimed from being given that nodes
+// said they hold before it was in force. It is to be called before any is given.
+func (k *Keeper) Arrived(subnet string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for node, of := range k.late {
+		ips, some := of[subnet]
+		if !some {
+			continue
+		}
+		if k.holds[node] == nil {
+			k.holds[node] = map[string]string{}
+		}
+		k.hold(k.holds[node], node, subnet, ips)
+		if delete(of, subnet); len(of) == 0 {
+			delete(k.late, node)
+		}
 	}
 }
 

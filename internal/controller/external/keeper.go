@@ -260,7 +260,10 @@ func (k *Keeper) tell(ctx context.Context, saying map[object.Key]fault) {
 			continue
 		}
 		reason, message, _ := strings.Cut(f.text, "\x00")
-		k.Warn(ctx, f.of, object.Event{Reason: reason, Message: message})
+		if err := k.Warn(ctx, f.of, object.Event{Reason: reason, Message: message}); err != nil {
+			k.Log.Warn("an event is not recorded; the next look tries it again", "object", key, "reason", reason, "message", message, "err", err)
+			continue
+		}
 		k.told[key] = f.of.UID + f.text
 	}
 	for key := range k.told {

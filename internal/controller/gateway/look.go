@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"log/slog"
 	"net/netip"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
@@ -59,12 +60,14 @@ func (p Plan) Keys(kind object.Kind) (keys []object.Key) {
 	return keys
 }
 
-// Tell records the plan's events on their Subnets.
-func (p Plan) Tell(ctx context.Context, w object.World) {
+// Tell records the plan's events on their Subnets; what it cannot record comes to log.
+func (p Plan) Tell(ctx context.Context, w object.World, log *slog.Logger) {
 	for _, e := range p.Events {
 		if o, ok := w.Subnets.Get("", e.Subnet); ok {
 			at := object.Object{Key: object.Key{Kind: object.KindSubnet, Name: e.Subnet}, UID: string(o.UID)}
-			w.Warn(ctx, at, object.Event{Reason: e.Reason, Message: e.Message, Good: e.Good})
+			if err := w.Warn(ctx, at, object.Event{Reason: e.Reason, Message: e.Message, Good: e.Good}); err != nil && ctx.Err() == nil {
+				log.Warn("an event is not recorded", "object", at.Key, "reason", e.Reason, "message", e.Message, "err", err)
+			}
 		}
 	}
 }

@@ -420,13 +420,14 @@ func (k *Keeper) tell(ctx context.Context, m object.Map, said []string) {
 		if uid, once := k.told[s]; once && uid == m.UID {
 			continue
 		}
-		k.told[s] = m.UID
 		reason, message, _ := strings.Cut(s, "\x00")
 		if m.UID == "" { // it is gone
 			k.Log.Warn("the ConfigMap that asked for the interconnection is gone; it would be told", "reason", reason, "message", message)
+		} else if err := k.Warn(ctx, m.Object(), object.Event{Reason: reason, Message: message}); err != nil {
+			k.Log.Warn("an event is not recorded; the next look tries it again", "reason", reason, "message", message, "err", err)
 			continue
 		}
-		k.Warn(ctx, m.Object(), object.Event{Reason: reason, Message: message})
+		k.told[s] = m.UID
 	}
 	for s := range k.told {
 		if !now[s] {

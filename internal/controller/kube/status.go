@@ -17,9 +17,11 @@ import (
 // readVip keeps a Vip that cannot be read as one of a type that nobody carries out.
 func readVip(u *unstructured.Unstructured) *v1.Vip {
 	out := &v1.Vip{}
-	if err := decode(u, out); err != nil {
+	unknown, err := decode(u, out)
+	if err != nil {
 		out = &v1.Vip{Spec: v1.VipSpec{Type: "unreadable: " + err.Error()}}
 	}
+	out.Spec.Unknown = unknown
 	out.ObjectMeta = meta(u)
 	return out
 }

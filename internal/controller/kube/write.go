@@ -85,14 +85,16 @@ func (c *Cluster) Annotate(ctx context.Context, o object.Object, set map[string]
 	return c.patch(ctx, what, o, map[string]any{"metadata": map[string]any{"annotations": notes}})
 }
 
-// noAddress tells a pod on itself why it has no address.
-func (c *Cluster) noAddress(ctx context.Context, o object.Object, why string) {
+// noAddress tells a pod on itself why it has no address. While it is not known what the pod
+// was told last, nothing is told: it might go on with an earlier reason.
+func (c *Cluster) noAddress(ctx context.Context, o object.Object, why string) error {
+	if c.awaits(o) {
+		return fmt.Errorf("tell %s why it has no address: the watch has yet to tell of what it was told last: %w", o.Key, core.ErrUnavailable)
+	}
 	if p, ok := c.World().Pods.Get(o.Namespace, o.Name); !ok || p.Annotations[v1.AnnNoAddress] == why {
-		return
+		return nil
 	}
-	if err := gone(c.Annotate(ctx, o, map[string]string{v1.AnnNoAddress: why})); err != nil && ctx.Err() == nil {
-		c.log.Warn("a pod is not told why it has no address", "object", o.Key, "message", why, "err", err)
-	}
+	return gone(c.Annotate(ctx, o, map[string]string{v1.AnnNoAddress: why}))
 }
 
 // SubnetStatus implements controller.Outcomes.
@@ -290,11 +292,13 @@ func merged(have, want []v1.Condition) []v1.Condition {
 	return append(others, want...)
 }
 
-// Warn implements controller.Outcomes. An event that cannot be written is
-// logged.
-func (c *Cluster) Warn(ctx context.Context, o object.Object, e object.Event) {
+// Warn implements controller.Outcomes. An event that the API server refuses, as of a
+// namespace that is going, is logged.
+func (c *Cluster) Warn(ctx context.Context, o object.Object, e object.Event) error {
 	if e.Unserved && o.Kind == object.KindPod {
-		c.noAddress(ctx, o, e.Message)
+		if err := c.noAddress(ctx, o, e.Message); err != nil {
+			return err
+		}
 	}
 	level := "Warning"
 	if e.Good {
@@ -316,7 +320,12 @@ func (c *Cluster) Warn(ctx context.Context, o object.Object, e object.Event) {
 		"firstTimestamp": now, "lastTimestamp": now, "count": int64(1),
 		"source": map[string]any{"component": manager}, "reportingComponent": manager,
 	}}, metav1.CreateOptions{FieldManager: manager})
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err):
 		c.log.Warn("an event is not recorded", "object", o.Key, "reason", e.Reason, "message", e.Message, "err", err)
+		return nil
 	}
+	return fmt.Errorf("event %s of %s: %w", e.Reason, o.Key, err)
 }

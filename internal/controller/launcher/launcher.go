@@ -257,6 +257,10 @@ func (o outcomes) Annotate(ctx context.Context, at object.Object, set map[string
 }
 
 // Warn implements object.Outcomes.
-func (o outcomes) Warn(ctx context.Context, at object.Object, e object.Event) {
-	_ = o.each(at, func(at object.Object) error { o.Outcomes.Warn(ctx, at, e); return nil })
+func (o outcomes) Warn(ctx context.Context, at object.Object, e object.Event) error {
+	err := o.each(at, func(at object.Object) error { return o.Outcomes.Warn(ctx, at, e) })
+	if errors.Is(err, core.ErrNotFound) {
+		return nil // who has the name now is told by itself
+	}
+	return err
 }

@@ -40,6 +40,9 @@ func ReadIP(o *v1.IP) (core.Lease, error) {
 	if Ours(o) {
 		l.Owner.Key.Container = o.Annotations[NoteOwner]
 	}
+	if err := fits(o); err != nil {
+		return l, err
+	}
 	if l.Owner.Pod.Namespace == "" || l.Owner.Pod.Name == "" {
 		l.Owner.Pod = core.Pod{} // nobody's but the object's
 	}
@@ -64,6 +67,20 @@ func ReadIP(o *v1.IP) (core.Lease, error) {
 		return l, fmt.Errorf("spec.macAddress: %w", err)
 	}
 	return l, nil
+}
+
+// fits tells of a user's object for a pod that it has another name than a port of the pod,
+// which would never have what it reserves. A node's port has the name of its "pod".
+func fits(o *v1.IP) error {
+	pod, namespace := o.Spec.PodName, o.Spec.Namespace
+	port := pod + "." + namespace
+	switch {
+	case Ours(o), pod == "", pod == o.Name && namespace == "", o.Name == port, strings.HasPrefix(o.Name, port+"."):
+		return nil
+	case namespace == "":
+		return fmt.Errorf("spec.podName: %s is a pod of some namespace, and spec.namespace is missing", pod)
+	}
+	return fmt.Errorf("metadata.name: pod %s/%s never has it: call the object %[3]s, or %[3]s.PROVIDER for an interface of another network", namespace, pod, port)
 }
 
 // Label adds the labels of Subnet and node, but for names that are too long for one,

@@ -32,8 +32,8 @@ func awaitAgents(ctx context.Context, w object.World, log *slog.Logger) error {
 		for _, n := range w.Nodes.List() {
 			why := now[n.Name]
 			if why != "" && why != said[n.Name] {
-				log.Warn("no addresses are given yet: an agent chooses them itself", "node", n.Name, "why", why)
-				w.Warn(ctx, object.Object{Key: object.Key{Kind: object.KindNode, Name: n.Name}, UID: n.UID}, object.Event{Reason: ReasonUnled, Message: why})
+				err := w.Warn(ctx, object.Object{Key: object.Key{Kind: object.KindNode, Name: n.Name}, UID: n.UID}, object.Event{Reason: ReasonUnled, Message: why})
+				log.Warn("no addresses are given yet: an agent chooses them itself", "node", n.Name, "why", why, "told", err == nil)
 			}
 		}
 		if said = now; len(now) == 0 {

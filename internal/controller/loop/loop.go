@@ -303,8 +303,8 @@ const reasonBack = "APIWentBack"
 func (c *Config) wentBack(ctx context.Context, objects *kube.Cluster, count *metrics) func(*health.BackError) {
 	return func(back *health.BackError) {
 		count.back.Inc()
-		c.Log.Error("the API server's objects are older than those of before", "err", back)
-		objects.Warn(ctx, object.Object{Key: object.Key{Kind: object.KindNamespace, Name: c.Namespace}}, object.Event{Reason: reasonBack, Message: back.Error()})
+		err := objects.Warn(ctx, object.Object{Key: object.Key{Kind: object.KindNamespace, Name: c.Namespace}}, object.Event{Reason: reasonBack, Message: back.Error()})
+		c.Log.Error("the API server's objects are older than those of before", "err", back, "told", err == nil)
 	}
 }
 

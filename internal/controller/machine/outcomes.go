@@ -122,13 +122,14 @@ func (*world) PutClaim(context.Context, *fairlead.AddressLease, *fairlead.Addres
 func (*world) DropClaim(context.Context, *fairlead.AddressLease) error { return nil }
 
 // Warn implements controller.Outcomes.
-func (w *world) Warn(_ context.Context, o object.Object, e object.Event) {
+func (w *world) Warn(_ context.Context, o object.Object, e object.Event) error {
 	if e.Good {
 		w.log.Info("an object changed", "object", o.Key, "reason", e.Reason, "message", e.Message)
-		return
+		return nil
 	}
 	w.log.Warn("an object is not carried out as written", "object", o.Key, "reason", e.Reason, "message", e.Message)
 	w.Say(idOf(o.Key), e.Message)
+	return nil
 }
 
 // well hears that the last event about an object holds no more.

@@ -39,7 +39,7 @@ type Networks struct {
 	mu     sync.Mutex
 	anew   bool                   // a look is due although there was no news
 	held   map[string]bool        // Subnets that do not change because of addresses in use
-	rows   map[string]core.Subnet // networks and gateways of Subnets as an earlier leader wrote them
+	rows   map[string]core.Subnet // networks, gateways and providers of Subnets as an earlier leader left them
 	whole  bool                   // the leases are known
 	nodes  []nodeIP               // as the last look read them
 	told   map[object.Key]bool    // objects of which there was news since the last look
@@ -330,44 +330,6 @@ func (n *Networks) admissible(d declare.Subnet, faults []declare.Fault) (version
 	return n.former(d, good)
 }
 
-// former is a good Subnet with the networks that it had under an earlier leader: of what
-// was in force then the database alone tells.
-func (n *Networks) former(d declare.Subnet, good bool) (version declare.Subnet, ok bool) {
-	was, ok := n.rows[d.Name]
-	if !good || !ok || d.Interconnected { // of which the router has others than the gateways
-		return d, false
-	}
-	d.CIDRs, d.Gateways = was.CIDRs, was.Gateways
-	d.Exclude = slices.DeleteFunc(slices.Clone(d.Exclude), func(r core.AddrRange) bool {
-		return !annotation.Within(r.From, d.CIDRs) || !annotation.Within(r.To, d.CIDRs)
-	})
-	misfit, _ := n.leases.Misfit(d.Subnet)
-	return d, !misfit.IsValid()
-}
-
-// Formerly says what a Subnet's networks are in the database, each with its gateway's
-// address. It is for a leader that begins.
-func (n *Networks) Formerly(subnet string, networks []netip.Prefix) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	was := core.Subnet{Name: subnet}
-	for _, p := range networks {
-		was.CIDRs, was.Gateways = append(was.CIDRs, p.Masked()), append(was.Gateways, p.Addr())
-	}
-	n.rows[subnet] = was
-}
-
-// RouterIn are the addresses of OVN's router in a Subnet, as the database has them, else as the
-// Subnet's status tells. It is for a leader that begins.
-func (n *Networks) RouterIn(o *v1.Subnet) []netip.Addr {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if was, ok := n.rows[o.Name]; ok {
-		return was.Gateways
-	}
-	return logical.Addrs(o.Status.U2OInterconnectionIP, ",")
-}
-
 // nodeIP is an address of a node.
 type nodeIP struct {
 	ip   netip.Addr
@@ -417,48 +379,6 @@ func (n *Networks) ForPods(ip netip.Addr) bool {
 	defer n.mu.Unlock()
 	n.look()
 	return slices.ContainsFunc(n.forPod, func(s core.Subnet) bool { return routed(s) && annotation.Within(ip, s.CIDRs) })
-}
-
-// runs tells that a network of a Subnet is in force, or was under an earlier leader: its
-// rows or an address of it are there.
-func (n *Networks) runs(subnet string, c netip.Prefix) bool {
-	if n.book.Has(subnet) {
-		return slices.Contains(n.book.Declared(subnet).CIDRs, c)
-	}
-	return slices.Contains(n.rows[subnet].CIDRs, c) || slices.ContainsFunc(n.leases.Held(subnet), c.Contains)
-}
-
-// inUse tells whose address a changed Subnet would no longer have. Objects keep such
-// changes out by their status, which is written a moment after the pod; a restored
-// etcd may have other ones.
-func (n *Networks) inUse(d declare.Subnet) []declare.Fault {
-	if now := n.book.Declared(d.Name); slices.Equal(now.CIDRs, d.CIDRs) && slices.Equal(now.Gateways, d.Gateways) {
-		return nil
-	}
-	ip, port := n.leases.Misfit(d.Subnet)
-	if !ip.IsValid() {
-		return nil
-	}
-	n.held[d.Name] = true
-	return []declare.Fault{{Path: "spec", Reason: fmt.Sprintf("%s has %s, which lies outside of %s or would be the gateway's; what is in force stays until it is given back",
-		port, ip, logical.Join(d.CIDRs))}}
-}
-
-// Restored says that the leases are known from now on: what was in force before is
-// looked at with them.
-func (n *Networks) Restored() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.anew, n.whole, n.book = true, true, declare.Book{}
-}
-
-// Freed says that an address of a Subnet was given back, and tells whether it may
-// change now.
-func (n *Networks) Freed(subnet string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.anew = n.anew || n.held[subnet]
-	return n.held[subnet]
 }
 
 // selected adds to a list of namespaces those that one of the selectors fits.

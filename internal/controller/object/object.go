@@ -265,8 +265,9 @@ type Outcomes interface {
 	PutIP(ctx context.Context, have, want *v1.IP) error
 	// DropIP deletes an object; one that is gone is success.
 	DropIP(ctx context.Context, have *v1.IP) error
-	// Warn records an event, of type Warning unless nothing is wrong.
-	Warn(ctx context.Context, o Object, e Event)
+	// Warn records an event, of type Warning unless nothing is wrong. An error says that
+	// it is not told, or not all of it, and that to try it again may help.
+	Warn(ctx context.Context, o Object, e Event) error
 }
 
 // World is the objects that the controller serves.

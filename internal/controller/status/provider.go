@@ -22,7 +22,8 @@ type ProviderNode struct {
 }
 
 // Provider is the status of a ProviderNetwork: on which nodes it is, on which it should be
-// and is not, and why. A node whose agent has said nothing is not ready.
+// and is not, and why. A node whose agent has said nothing is not ready. What is no node's is
+// said with none.
 func Provider(o *v1.ProviderNetwork, nodes []ProviderNode, vlans []*v1.Vlan) v1.ProviderNetworkStatus {
 	key := o.Name + ".provider-network.kubernetes.io/"
 	var s v1.ProviderNetworkStatus
@@ -43,6 +44,9 @@ func Provider(o *v1.ProviderNetwork, nodes []ProviderNode, vlans []*v1.Vlan) v1.
 			s.NotReadyNodes = append(s.NotReadyNodes, n.Name)
 		}
 		s.Conditions = append(s.Conditions, nodeCondition(o.Status.Conditions, n.Name, c))
+	}
+	if len(o.Spec.Unknown) > 0 {
+		s.Conditions = append(s.Conditions, nodeCondition(o.Status.Conditions, "", Undone(o.Generation, Unknown(o.Spec.Unknown))))
 	}
 	s.Ready = len(s.NotReadyNodes) == 0
 	for _, v := range vlans {

@@ -53,7 +53,7 @@ func UndoneSubnet(s v1.SubnetSpec) []string {
 		{"spec.vips", len(s.Vips) > 0},
 		{"spec.nodeNetwork", s.NodeNetwork != ""},
 		{"spec.u2oFeatures", len(s.U2OFeatures) > 0},
-	}...)), slices.Concat(undoneEgress(s), undoneOffers(s, not), undoneUnderlay(s), declare.UnheardOffers(s), unread(s.Acls))...)
+	}...)), slices.Concat(undoneEgress(s), undoneOffers(s, not), undoneUnderlay(s), declare.UnheardOffers(s), unread(s.Acls), Unknown(s.Unknown))...)
 }
 
 // byPhysical is why a field does nothing.
@@ -168,25 +168,34 @@ func unread(rules []v1.ACL) (out []string) {
 
 // UndonePool are the fields of an IPPool that are set and that nobody carries out.
 func UndonePool(s v1.IPPoolSpec) []string {
-	return set([]field{{"spec.enableAddressSet", s.EnableAddressSet}})
+	return append(set([]field{{"spec.enableAddressSet", s.EnableAddressSet}}), Unknown(s.Unknown)...)
 }
 
 // UndoneVip are the fields of a Vip that are set and that nobody carries out.
 func UndoneVip(s v1.VipSpec) []string {
-	return set([]field{
+	return append(set([]field{
 		{"spec.type: " + s.Type + " (the address is kept, and that is all)", s.Type != ""},
 		{"spec.attachSubnets", len(s.AttachSubnets) > 0},
-	})
+	}), Unknown(s.Unknown)...)
 }
 
 // UndoneIP are the fields of an IP that are set and that nobody carries out. A pod's
 // further interfaces have objects of their own.
 func UndoneIP(s v1.IPSpec) []string {
-	return set([]field{
+	return append(set([]field{
 		{"spec.attachSubnets", len(s.AttachSubnets) > 0},
 		{"spec.attachIps", len(s.AttachIPs) > 0},
 		{"spec.attachMacs", len(s.AttachMacs) > 0},
-	})
+	}), Unknown(s.Unknown)...)
+}
+
+// Unknown are keys of a spec that this version does not know: a newer one of Kube-OVN has
+// them, or they are misspelt.
+func Unknown(paths []string) (out []string) {
+	for _, p := range paths {
+		out = append(out, p+" (this version does not know it)")
+	}
+	return out
 }
 
 // undoneOfPods are fields of the annotations of a pod's interfaces that nobody carries

@@ -27,7 +27,7 @@ func Vlans(all []*v1.Vlan, judged map[string]declare.Vlan, subnets []*v1.Subnet)
 		}
 		slices.Sort(naming[o.Name])
 		s := v1.VlanStatus{Subnets: naming[o.Name], Conflict: v.Conflict}
-		s.Conditions, _ = Merge(o.Status.Conditions, []v1.Condition{conflict, ready, Undone(o.Generation, nil)})
+		s.Conditions, _ = Merge(o.Status.Conditions, []v1.Condition{conflict, ready, Undone(o.Generation, Unknown(o.Spec.Unknown))})
 		out[o.Name] = s
 	}
 	return out

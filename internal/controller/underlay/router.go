@@ -11,13 +11,13 @@ import (
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 )
 
-// routerPort names what has the router's addresses in an interconnected Subnet, as no
+// RouterPort names what has the router's addresses in an interconnected Subnet, as no
 // pod's port is named.
-func routerPort(subnet string) string { return "u2o/" + subnet }
+func RouterPort(subnet string) string { return "u2o/" + subnet }
 
 // owner has the router's addresses in a Subnet.
 func owner(subnet string) core.Owner {
-	return core.Owner{Key: core.Key{IfName: routerPort(subnet)}}
+	return core.Owner{Key: core.Key{IfName: RouterPort(subnet)}}
 }
 
 // Router is OVN's router, which has addresses in interconnected Subnets as a book says.
@@ -26,7 +26,7 @@ type Router struct{ Book *book.Book }
 // In are its addresses in a Subnet, one for each network, in their order; nil where it has
 // not all of them.
 func (r Router) In(n core.Subnet) (out []netip.Addr) {
-	l, has := r.Book.At(routerPort(n.Name))
+	l, has := r.Book.At(RouterPort(n.Name))
 	if !has || !n.Interconnected {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (r Router) In(n core.Subnet) (out []netip.Addr) {
 // and takes back what the Subnet is not to give; changed tells that it has others than
 // before. On an error it has what it had.
 func (r Router) Settle(n core.Subnet, asked []netip.Addr) (changed bool, err error) {
-	l, has := r.Book.At(routerPort(n.Name))
+	l, has := r.Book.At(RouterPort(n.Name))
 	other := func(ip netip.Addr) bool { return !slices.Contains(l.IPs, ip) }
 	want := ipam.Request{Subnet: n, Owner: owner(n.Name), IPs: asked, MAC: n.GatewayMAC()}
 	switch {
@@ -67,7 +67,7 @@ func (r Router) Settle(n core.Subnet, asked []netip.Addr) (changed bool, err err
 
 // Leave takes back what it has in a Subnet.
 func (r Router) Leave(subnet string) {
-	if l, has := r.Book.At(routerPort(subnet)); has {
+	if l, has := r.Book.At(RouterPort(subnet)); has {
 		r.Book.Forget(l, false)
 	}
 }

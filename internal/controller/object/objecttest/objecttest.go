@@ -34,6 +34,7 @@ type Board struct {
 }
 
 // Warn writes an event down.
-func (b *Board) Warn(_ context.Context, of object.Object, e object.Event) {
+func (b *Board) Warn(_ context.Context, of object.Object, e object.Event) error {
 	b.Said = append(b.Said, fmt.Sprint(of.Key)+" "+e.Reason+" "+e.Message)
+	return nil
 }

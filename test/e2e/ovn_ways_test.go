@@ -130,6 +130,24 @@ func (o *ovnCluster) filtered(p *ovnPod, web func(more map[string]any)) {
 	require.Regexp(o.t, `ovn_subnet_gateway_packets\{cidr="10.16.0.0/16",direction="egress",hostname="`+p.n.name+`",protocol="IPv4",subnet_name="web"\} [1-9]`, metrics)
 }
 
+// routed proves that routes to pods that somebody deletes, or has elsewhere, come back by
+// news of them: three times in a row long before the audit would see the third.
+func (o *ovnCluster) routed(n *ovnNode) {
+	o.t.Helper()
+	routes := func() string { return n.Run("ip", "route") + n.Run("ip", "-6", "route", "show", "dev", "ovn0") }
+	was, began := routes(), time.Now()
+	for _, harm := range []string{"ip route del 10.16.0.0/16", "ip route flush dev ovn0 proto static", "ip route add 10.99.0.0/16 dev ovn0"} {
+		n.Run("sh", "-c", harm)
+		eventually(o.t, func() string {
+			if now := routes(); now != was {
+				return "after " + harm + ":\n" + now
+			}
+			return ""
+		})
+	}
+	require.Less(o.t, time.Since(began), time.Minute, "the audit comes each two minutes, once")
+}
+
 // leaves proves as whom pods come to the world outside and to the nodes, by what a
 // server there sees: as themselves, or as their node if the way is translated.
 func (o *ovnCluster) leaves(translated bool, pods ...*ovnPod) {

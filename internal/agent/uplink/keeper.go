@@ -134,15 +134,15 @@ func (k *Keeper) aim(w *rtnl.Watch) {
 		return
 	}
 	defer func() { _ = c.Close() }()
-	var links []int
+	var at rtnl.Aims
 	for _, u := range k.cfg.Transfers.All() {
 		for _, name := range []string{u.Bridge, u.Port} {
 			if l, err := c.LinkByName(name); err == nil {
-				links = append(links, l.Index)
+				at.Links = append(at.Links, l.Index)
 			}
 		}
 	}
-	if err := w.Aim(links); err != nil {
+	if err := w.Aim(at); err != nil {
 		k.cfg.Log.Warn("changes of NICs are seen late", "every", audit, "err", err)
 	}
 }

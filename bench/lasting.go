@@ -6,7 +6,6 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"time"
 )
 
 // commitsPerAdd attaches a few pods one after the other and counts.
@@ -152,73 +151,6 @@ func (f *fairlead) inventory(b *bench) (i inventory, err error) {
 		i.inPods += strings.Count(out, "\n")
 	}
 	return i, nil
-}
-
-// What a Kube-OVN daemon with 250 subnets was measured to do when idle
-// (spec/performance.md); it is a record, for it needs a cluster.
-const (
-	peerIdleCPU       = 43 // ms per second
-	peerIdleRSS       = 97 // MB
-	peerIdleProcesses = 9  // per second
-)
-
-// idleRow is row 9.
-func idleRow(b *bench) (lines []line, err error) {
-	const subnets = 250
-	window := 30 * time.Second
-	if b.quick {
-		window = 5 * time.Second
-	}
-	f, err := b.ours(0, manySubnets(subnets), "/var/lib/fairlead")
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.node.close()) }()
-	err = until(func() error {
-		n, err := f.node.ports()
-		if err == nil && n < subnets {
-			err = fmt.Errorf("%d of %d gateway ports", n, subnets)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := f.Settle(); err != nil {
-		return nil, err
-	}
-	time.Sleep(3 * time.Second) // what start-up left to be done
-	return f.idle(window)
-}
-
-// idle watches the agent do nothing.
-func (f *fairlead) idle(window time.Duration) ([]line, error) {
-	events, err := listen()
-	if err != nil {
-		return nil, err
-	}
-	from, err := cpuOf(f.agent.pid())
-	if err == nil {
-		time.Sleep(window)
-	}
-	to, err2 := cpuOf(f.agent.pid())
-	found, err3 := events.count(f.node.pids())
-	used, err4 := memoryOf(f.agent.pid())
-	if err := errors.Join(err, err2, err3, err4, events.close()); err != nil {
-		return nil, err
-	}
-	cpu := millis(to-from) / window.Seconds()
-	started := float64(found.forks)
-	load := fmt.Sprintf("250 subnets, %s", window)
-	recorded := func(v any) string { return fmt.Sprint(v, " (recorded)") }
-	return []line{
-		{row: "9", what: "idle: processes started / Kube-OVN daemon", load: load, ours: fmt.Sprint(started),
-			peer: recorded(float64(peerIdleProcesses) * window.Seconds()), got: started, bound: atMost(0, 0)},
-		{row: "9", what: "idle: CPU of the agent / Kube-OVN daemon", load: load, ours: fmt.Sprintf("%.2f ms/s", cpu),
-			peer: recorded(fmt.Sprintf("%d ms/s", peerIdleCPU)), got: cpu, unit: " ms/s", bound: atMost(5, 5)},
-		{row: "9", what: "idle: RSS of the agent / Kube-OVN daemon", load: load, ours: fmt.Sprintf("%.1f MB", used.rss),
-			peer: recorded(fmt.Sprintf("%d MB", peerIdleRSS)), got: used.rss, unit: " MB", bound: atMost(60, 60)},
-	}, nil
 }
 
 // memory is a process's in megabytes (10^6 bytes): all that is resident, and

@@ -20,9 +20,10 @@ const ovnRate = "100"
 // onOVN is a side whose pods are ports of OVN.
 type onOVN struct {
 	plugin
-	c    *controlled
-	pods map[*pod]ovnPod // the present ones
-	told *tracker
+	c     *controlled
+	pods  map[*pod]ovnPod // the present ones
+	told  *tracker
+	agent *daemon // of ours
 }
 
 // ovnPod is a pod with what the controller gave it.
@@ -163,11 +164,11 @@ func (b *bench) oursOnOVN(pods int) (*onOVN, error) {
 		return nil, err
 	}
 	o.path, o.conf = b.bin("fairlead-cni"), []byte(oursConf)
-	d, err := o.node.start(b.bin("fairlead"), "agent", "--ovn", "--node-name", benchNode, "--kubeconfig", o.c.api.kubeconfig(),
+	o.agent, err = o.node.start(b.bin("fairlead"), "agent", "--ovn", "--node-name", benchNode, "--kubeconfig", o.c.api.kubeconfig(),
 		"--state-dir", "/var/lib/fairlead", "--mtu", "1400", "--cni-bin-dir", b.tool(""), "--conf-dir", o.node.dir, "--http", readyAddr)
 	if err == nil {
 		agent := clustered{api: o.c.api}
-		err = d.await(agent.ready)
+		err = o.agent.await(agent.ready)
 	}
 	if err != nil {
 		return nil, errors.Join(err, fmt.Errorf("%s", logs(o.node)), o.node.close())

@@ -42,7 +42,7 @@ type passes struct {
 	made  bool // a pass has been; before it nothing is set, and nobody has changed it
 	retry time.Duration
 	links *rtnl.Watch
-	aimed []int            // the links that it watches
+	aimed rtnl.Aims        // the links that it watches
 	found map[string]error // what the next pass is to put right, by what it is
 	// fought: somebody undoes what a pass did, and the next one waits.
 	fought bool
@@ -265,18 +265,18 @@ func (p *passes) aim(ctx context.Context) {
 		return
 	}
 	w, err := p.wanted(ctx)
-	var links []int
+	var at rtnl.Aims
 	if err == nil {
-		links, err = p.gateway.Links(w)
+		at, err = p.gateway.Links(w)
 	}
-	if err != nil || slices.Equal(links, p.aimed) {
+	if err != nil || slices.Equal(at.Links, p.aimed.Links) && slices.Equal(at.Routes, p.aimed.Routes) {
 		return
 	}
-	if err := p.links.Aim(links); err != nil {
+	if err := p.links.Aim(at); err != nil {
 		p.log.Warn("changes of gateways' links are seen late", "every", auditEvery, "err", err)
 		return
 	}
-	p.aimed = links
+	p.aimed = at
 	p.onLoss()
 }
 

@@ -66,5 +66,6 @@ type Join struct {
 	Addrs    []netip.Prefix // with their networks' lengths, one for each family
 	Gateways []netip.Addr   // of the same families, in the same order
 	Nodes    []netip.Addr   // of the other nodes, in their own network; sorted
+	Own      []netip.Addr   // of this node there, as its Node says; sorted
 	QoS      QoS            // rates of its port: ingress is towards the pods, egress from them
 }

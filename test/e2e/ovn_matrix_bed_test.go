@@ -84,7 +84,7 @@ func (m *matrixBed) outside() {
 	for i, n := range o.nodes {
 		n.Run("ip", "route", "add", "default", "via", o.world.IP4)
 		n.Run("ip", "-6", "route", "add", "default", "via", o.world.IP6)
-		kube.StartProxy(m.t, o.c, n.Node, n.name, webSubnet)
+		kube.StartProxy(m.t, o.c, n.Node, n.name, "--proxy-mode=nftables", "--cluster-cidr="+webSubnet)
 		m.serve([]string{"node", "far node"}[i], &party{name: n.name, ns: inside.Open(m.t, n.NetnsPath()), ips: []string{n.at.IP4, n.at.IP6}})
 	}
 	for i, cidr := range strings.Split(webSubnet+","+dataSubnet, ",") {

@@ -476,6 +476,7 @@ func TestClusterNetwork(t *testing.T) {
 	web(nil)
 	o.leaves(true, early, peer)
 	o.filtered(peer, web)
+	o.routed(two)
 	web(map[string]any{"natOutgoing": false})
 	o.leaves(false, early, peer)
 	o.egress(early, peer)

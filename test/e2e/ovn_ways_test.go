@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/testbed"
 	"github.com/fairlead/fairlead/internal/testbed/inside"
+	"github.com/fairlead/fairlead/internal/testbed/kube"
 )
 
 // serves proves that pods reach a pod by the address of a Service; it answers on
@@ -92,28 +94,7 @@ func (o *ovnCluster) seen(p *ovnPod, name string, at *testbed.Site, as ...string
 // of others stay as they are.
 func (o *ovnCluster) filtered(p *ovnPod, web func(more map[string]any)) {
 	o.t.Helper()
-	p.n.Run("sh", "-c", "iptables -t nat -A POSTROUTING -s 192.0.2.0/24 -j MASQUERADE; iptables -A FORWARD -i lo -j DROP")
-	rules := func() string { // without counters, and in an order of their own those of sets
-		return p.n.Run("sh", "-c", "iptables-save | grep -v '^[#:]'; ip6tables-save | grep -v '^[#:]'; ipset save | grep ovn | sed 's/ packets.*//' | sort")
-	}
-	was := rules()
-	require.Contains(o.t, was, "-A POSTROUTING -s 192.0.2.0/24 -j MASQUERADE")
-	require.Contains(o.t, was, "-A OVN-POSTROUTING -m set --match-set ovn40subnets-nat src -m set ! --match-set ovn40subnets dst -j OVN-MASQUERADE")
-	for _, harm := range []string{
-		"for c in MASQUERADE POSTROUTING PREROUTING; do iptables -t nat -F OVN-$c; done; ipset flush", "ip6tables -t nat -F", "ipset flush ovn60subnets-nat",
-		"iptables -t nat -D POSTROUTING -m comment --comment 'kube-ovn postrouting rules' -j OVN-POSTROUTING",
-	} {
-		p.n.Run("sh", "-c", harm)
-		began := time.Now()
-		eventually(o.t, func() string {
-			if now := sortedLines(rules()); now != sortedLines(was) {
-				return "after " + harm + ":\n" + now
-			}
-			return ""
-		})
-		o.t.Logf("%s: back after %v", harm, time.Since(began).Round(time.Millisecond))
-	}
-	p.n.Run("sh", "-c", "iptables -t nat -D POSTROUTING -s 192.0.2.0/24 -j MASQUERADE; iptables -D FORWARD -i lo -j DROP")
+	o.flushed(p.n)
 	require.Contains(o.t, p.n.Fairlead("status"), "rules of the packet filter")
 	p.n.Run("iptables", "-t", "nat", "-I", "POSTROUTING", "-d", "203.0.113.0/24", "-j", "ACCEPT")
 	said := p.n.Fairlead("describe", "node")
@@ -128,6 +109,87 @@ func (o *ovnCluster) filtered(p *ovnPod, web func(more map[string]any)) {
 	_, metrics, err := p.n.agent.Get("/metrics")
 	require.NoError(o.t, err)
 	require.Regexp(o.t, `ovn_subnet_gateway_packets\{cidr="10.16.0.0/16",direction="egress",hostname="`+p.n.name+`",protocol="IPv4",subnet_name="web"\} [1-9]`, metrics)
+}
+
+// Parts of what a packet filter has, without counters: of a set's members, which have no
+// order, what the kernel lists first.
+const (
+	ownRules     = "{ iptables-save; ip6tables-save; } | grep OVN- | sed 's/ \\[.*//'; ipset save | grep ovn | sed 's/ packets.*//' | sort"
+	foreignRules = "{ iptables-save; ip6tables-save; } | grep -v '^#\\|OVN-' | sed 's/ \\[.*//'; ipset save | grep -v ovn || true"
+	// What kube-proxy made goes, its own --cleanup leaves some, and all else keeps its place.
+	unproxied = `for p in iptables ip6tables; do $p-save | awk '/^\*/ { print } /^:KUBE/ { c[n++] = substr($1, 2) }
+		/^-A/ && !/^-A KUBE/ && /-j KUBE/ { sub(/^-A/, "-D"); print }
+		/^COMMIT/ { for (i = 0; i < n; i++) print "-F " c[i]; for (i = 0; i < n; i++) print "-X " c[i]; n = 0; print }' | $p-restore --noflush; done
+		nft delete chain ip nat OUTPUT; nft delete chain ip6 nat OUTPUT`
+	flushRules = `ipset flush; for p in iptables ip6tables; do
+		$p-save | awk '/^\*/ { print } /^:OVN-/ { print $1, "-" } /^COMMIT/ { print }' | $p-restore --noflush; done`
+)
+
+// flushed proves that all of a node's rules and sets are back within a second after somebody
+// flushed them, by the median of three times, and within a while what somebody removes one
+// by one. kube-proxy's rules, and those of others, are the same text in the same order.
+func (o *ovnCluster) flushed(n *ovnNode) {
+	o.t.Helper()
+	stop := kube.StartProxy(o.t, o.c, n.Node, n.name, "--proxy-mode=iptables")
+	n.Run("sh", "-c", "iptables -t nat -A POSTROUTING -s 192.0.2.0/24 -j MASQUERADE; iptables -A FORWARD -i lo -j DROP")
+	own, foreign := func() string { return n.Run("sh", "-c", ownRules) }, func() string { return n.Run("sh", "-c", foreignRules) }
+	eventually(o.t, func() string {
+		nat := n.Run("iptables", "-t", "nat", "-S")
+		mine, its := strings.Index(nat, "-j OVN-PREROUTING"), strings.Index(nat, "-A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES")
+		made := strings.Count(foreign(), "-A KUBE-POSTROUTING -m comment --comment \"kubernetes service traffic requiring SNAT\" -j MASQUERADE") // of each family
+		if made < 2 || !strings.Contains(nat, "web/svc cluster IP") || its < 0 || mine < 0 || mine > its {
+			return "kube-proxy's rules are not there, or ours not before them:\n" + nat
+		}
+		return ""
+	})
+	was, theirs := own(), foreign()
+	require.Contains(o.t, was, "-A OVN-POSTROUTING -m set --match-set ovn40subnets-nat src -m set ! --match-set ovn40subnets dst -j OVN-MASQUERADE")
+	require.Contains(o.t, theirs, "-A POSTROUTING -s 192.0.2.0/24 -j MASQUERADE")
+	var took []time.Duration
+	for i, harm := range []string{
+		flushRules, flushRules, flushRules, "ipset flush ovn60subnets-nat",
+		"iptables -t nat -D POSTROUTING -m comment --comment 'kube-ovn postrouting rules' -j OVN-POSTROUTING",
+		"ip6tables -t nat -D PREROUTING -m comment --comment 'kube-ovn prerouting rules' -j OVN-PREROUTING",
+	} {
+		n.Run("sh", "-c", harm)
+		began := time.Now()
+		if i == 0 {
+			o.t.Logf("flushed: %d lines of %d are there", strings.Count(own(), "\n"), strings.Count(was, "\n"))
+		}
+		eventually(o.t, func() string {
+			if now := own(); now != was {
+				return "after " + harm + ":\n" + now
+			}
+			return ""
+		})
+		took = append(took, time.Since(began).Round(time.Millisecond))
+		require.Equal(o.t, theirs, foreign(), "after %s", harm)
+	}
+	o.t.Log("rules are back after", took)
+	all := took[:3]
+	slices.Sort(all)
+	require.Less(o.t, all[1], time.Second, "median of three times that all was flushed")
+	n.Run("sh", "-c", "iptables -t nat -D POSTROUTING -s 192.0.2.0/24 -j MASQUERADE; iptables -D FORWARD -i lo -j DROP")
+	stop()
+	n.Run("sh", "-ec", unproxied)
+}
+
+// routed proves that routes to pods that somebody deletes, or has elsewhere, come back by
+// news of them: three times in a row long before the audit would see the third.
+func (o *ovnCluster) routed(n *ovnNode) {
+	o.t.Helper()
+	routes := func() string { return n.Run("ip", "route") + n.Run("ip", "-6", "route", "show", "dev", "ovn0") }
+	was, began := routes(), time.Now()
+	for _, harm := range []string{"ip route del 10.16.0.0/16", "ip route flush dev ovn0 proto static", "ip route add 10.99.0.0/16 dev ovn0"} {
+		n.Run("sh", "-c", harm)
+		eventually(o.t, func() string {
+			if now := routes(); now != was {
+				return "after " + harm + ":\n" + now
+			}
+			return ""
+		})
+	}
+	require.Less(o.t, time.Since(began), time.Minute, "the audit comes each two minutes, once")
 }
 
 // leaves proves as whom pods come to the world outside and to the nodes, by what a

@@ -109,7 +109,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		nic, err := k.pass(ctx)
 		if err == nil && watch != nil && nic.Index != aimed {
-			if watch.Aim([]int{nic.Index}) == nil {
+			if watch.Aim(rtnl.Aims{Links: []int{nic.Index}}) == nil {
 				aimed = nic.Index
 				continue // what happened to it before was not heard
 			}

@@ -258,16 +258,16 @@ func addressed(c *rtnl.Conn, l rtnl.Link) (NIC, error) {
 		return nic, nil
 	}
 	for _, a := range has {
-		if addr := a.Prefix.Addr(); serves(a) && (!nic.Addr.IsValid() || nic.Addr.Is6() && addr.Is4()) {
+		if addr := a.Prefix.Addr(); Serves(a) && (!nic.Addr.IsValid() || nic.Addr.Is6() && addr.Is4()) {
 			nic.Addr = addr
 		}
 	}
 	return nic, err
 }
 
-// serves tells that other nodes may reach an address: not those of the link alone,
+// Serves tells that other nodes may reach an address: not those of the link alone,
 // nor what the kernel has not proved unique, or is about to drop.
-func serves(a rtnl.Addr) bool {
+func Serves(a rtnl.Addr) bool {
 	const unsure = unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED | unix.IFA_F_DEPRECATED
 	return a.Scope == unix.RT_SCOPE_UNIVERSE && a.Flags&unsure == 0
 }

@@ -4,6 +4,7 @@
 package packetfilter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -11,6 +12,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/agent/chassis"
 	"github.com/fairlead/fairlead/internal/agent/metrics"
@@ -87,13 +90,34 @@ func (f Flags) Outward(w *standalone.Wanted, services []netip.Prefix, by chassis
 		w.Clamp = &rules.Clamp{Device: nic.Name, Size: size}
 	}
 	has, err := conn.Addrs(nic.Index)
-	for _, a := range has {
-		if a.Prefix.Addr().IsGlobalUnicast() {
-			w.Own = append(w.Own, a.Prefix.Addr())
-		}
-	}
-	slices.SortFunc(w.Own, netip.Addr.Compare)
+	w.Own = own(w.Join, nic, has)
 	return err
+}
+
+// own are the addresses by which others know the node, of those that its interface has.
+// First come those that its Node has, then that of its tunnels. An address that somebody
+// added to others (a virtual one, one for pods of a Subnet) stands behind them, as does
+// one that the kernel has for privacy.
+func own(j *standalone.Join, nic chassis.NIC, has []rtnl.Addr) (out []netip.Addr) {
+	has = slices.DeleteFunc(has, func(a rtnl.Addr) bool { return !chassis.Serves(a) })
+	rank := func(a rtnl.Addr) int {
+		switch addr := a.Prefix.Addr(); {
+		case j != nil && slices.Contains(j.Own, addr):
+			return 0
+		case addr == nic.Addr:
+			return 1
+		case a.Flags&unix.IFA_F_SECONDARY == 0 && !a.Prefix.IsSingleIP(): // IFA_F_TEMPORARY of IPv6 is the same bit
+			return 2
+		}
+		return 3
+	}
+	slices.SortFunc(has, func(a, b rtnl.Addr) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), a.Prefix.Addr().Compare(b.Prefix.Addr()))
+	})
+	for _, a := range has {
+		out = append(out, a.Prefix.Addr())
+	}
+	return out
 }
 
 // setsEvery is how often the sets' headers are asked for: the kernel tells nobody when

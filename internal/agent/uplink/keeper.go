@@ -142,29 +142,25 @@ func (k *Keeper) aim(w *rtnl.Watch) (waits bool) {
 		return false
 	}
 	defer func() { _ = c.Close() }()
-	var links []int
+	var at rtnl.Aims
 	look := func(name string) (gone bool) {
 		l, err := c.LinkByName(name)
 		if err == nil {
-			links = append(links, l.Index)
+			at.Links = append(at.Links, l.Index)
 		}
 		return errors.Is(err, core.ErrNotFound)
 	}
 	for _, u := range k.cfg.Transfers.All() {
 		look(u.Bridge)
-		waits = look(u.Port) || waits
+		at.Come = look(u.Port) || at.Come
 	}
 	for _, nic := range k.lacks {
-		waits = look(nic) || waits
+		at.Come = look(nic) || at.Come
 	}
-	at := w.Aim
-	if waits {
-		at = w.AimAtAll
-	}
-	if err := at(links); err != nil {
+	if err := w.Aim(at); err != nil {
 		k.cfg.Log.Warn("changes of NICs are seen late", "every", audit, "err", err)
 	}
-	return waits
+	return at.Come
 }
 
 // pass makes all so once. Returns come first: a NIC may go from one network to another.

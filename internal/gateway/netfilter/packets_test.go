@@ -174,6 +174,40 @@ func TestOnlyLocal(t *testing.T) {
 	}
 }
 
+// TestKnownToIPVS: where kube-proxy's IPVS mode serves, a Service answers pods that come by
+// the node's port, and refuses who comes elsewhere unmarked; a node whose pods come by other
+// ports refuses nobody.
+func TestKnownToIPVS(t *testing.T) {
+	t.Parallel()
+	service := [2]string{"10.96.0.10", "fd00:10:96::10"}
+	for _, mode := range renderers {
+		b := newBed(t)
+		sh(t, b.node, `ip link set lo up; ip addr add 10.96.0.10/32 dev lo; ip addr add fd00:10:96::10/128 dev lo nodad
+			ipset create KUBE-CLUSTER-IP hash:ip,port; ipset add KUBE-CLUSTER-IP 10.96.0.10,tcp:8080
+			ipset create KUBE-6-CLUSTER-IP hash:ip,port family inet6; ipset add KUBE-6-CLUSTER-IP fd00:10:96::10,tcp:8080`)
+		sh(t, b.world, "ip route add 10.96.0.0/12 via 192.0.2.1; ip route add fd00:10:96::/112 via 2001:db8::1")
+		inside.Serve(t, b.node, "ipvs", 8080, service[:]...)
+		f := netfilter.New(netfilter.Config{Host: b.node, Mode: mode, Table: table})
+		for _, join := range []string{"ovn0", ""} {
+			in := input(true)
+			in.Join, in.Services = join, prefixes("10.96.0.0/12", "fd00:10:96::/112")
+			require.NoError(t, f.Apply(t.Context(), in))
+			require.NoError(t, f.Check(t.Context(), in), mode)
+			for i, to := range service {
+				ask := func(from *netns.Handle) string {
+					return inside.Query(from, inside.Peer{Network: "tcp", Host: to, Port: 8080, Limit: 20 * time.Second})
+				}
+				require.Equal(t, "ipvs sees "+pod[i], ask(b.pod), "%s %s, by %q", mode, to, join)
+				if join == "" {
+					require.Contains(t, ask(b.world), "ipvs sees ", "%s %s", mode, to)
+				} else {
+					require.NotContains(t, ask(b.world), "ipvs sees ", "%s %s", mode, to)
+				}
+			}
+		}
+	}
+}
+
 // TestClamp: first packets that leave by the device ask for segments of the size that
 // the flag says, or of what its MTU allows.
 func TestClamp(t *testing.T) {

@@ -273,7 +273,7 @@ func (c *computation) toServices() []Rule {
 	}
 	r := Rule{In: c.Join, Sets: []Match{c.in("src", setSubnets), c.in("dst", setServices)}, Do: mark(markService, markService), Does: "pods' packets to Services by the node are marked"}
 	if set, has := c.proxy(proxyClusterIP); has {
-		r.Sets[1] = Match{Set: set, Dir: "dst,dst"}
+		r.Sets[1] = Match{Set: set, Dir: "dst,dst", Else: c.name(setServices)}
 	}
 	return []Rule{r}
 }
@@ -406,9 +406,10 @@ func (c *computation) filter() {
 	}
 }
 
-// refused are connections to cluster IPs that IPVS knows no endpoint of.
+// refused are connections to cluster IPs that IPVS knows no endpoint of: nobody marked them.
+// Where pods' packets are not marked there is none.
 func (c *computation) refused() []Rule {
-	if _, has := c.proxy(proxyClusterIP); !has {
+	if _, has := c.proxy(proxyClusterIP); !has || c.Join == "" {
 		return nil
 	}
 	return []Rule{{

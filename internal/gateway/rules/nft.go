@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -28,7 +29,8 @@ var hooks = map[string]nft.Hook{
 
 // NFT is the Ruleset as one table for both families. It has no rule that only lets
 // packets through, which spares them no other table's, none about kube-proxy's
-// sets, which nftables does not know, and no set that no rule speaks of.
+// sets, which nftables does not know, where none of ours stands in, and no set that no
+// rule speaks of.
 func (r Ruleset) NFT() (out nft.Ruleset) {
 	at := map[string]int{} // chains, by their names
 	for _, f := range r.Families {
@@ -74,7 +76,7 @@ func (c Chain) hook() *nft.Hook {
 
 // Spared tells that nftables has no such rule.
 func (r Rule) Spared() bool {
-	return r.Do.Verb == Accept || slices.ContainsFunc(r.Sets, func(m Match) bool { return strings.HasPrefix(m.Set, proxySets) })
+	return r.Do.Verb == Accept || slices.ContainsFunc(r.Sets, func(m Match) bool { return m.Else == "" && strings.HasPrefix(m.Set, proxySets) })
 }
 
 // NFT is the rule as nft reads it, for one family.
@@ -95,14 +97,15 @@ func (r Rule) NFT(v6 bool) string {
 	}[r.Flags])
 	b.when(r.ToNode, "fib daddr type local")
 	for _, m := range r.Sets {
-		side := map[string]string{"src": ip + " saddr", "dst": ip + " daddr"}[m.Dir]
+		dir, _, _ := strings.Cut(m.Dir, ",")
+		side := map[string]string{"src": ip + " saddr", "dst": ip + " daddr"}[dir]
 		if r.Do.Verb == Count {
 			b.add("counter name", side, "map", "@"+m.Set)
 			continue
 		}
 		b.add(side)
 		b.when(m.Not, "!=")
-		b.add("@" + m.Set)
+		b.add("@" + cmp.Or(m.Else, m.Set))
 	}
 	b.when(r.State != AnyState, map[State]string{New: "ct state new", Invalid: "ct state invalid", Translated: "ct status dnat"}[r.State])
 	b.when(r.Mark.Mask != 0, r.Mark.nft())

@@ -80,6 +80,9 @@ type Match struct {
 	Set string
 	Dir string // src or dst; others' sets have more
 	Not bool
+	// Else is the set of ours whose addresses in the same direction nftables asks instead of
+	// another program's; without one it has no such rule.
+	Else string
 }
 
 // Mark is a packet's mark in the bits of Mask; a Mask of 0 asks for nothing.

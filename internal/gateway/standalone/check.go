@@ -81,32 +81,35 @@ func (g *Gateway) Traffic(ctx context.Context) ([]netfilter.Traffic, error) {
 
 // Links are the indexes of the devices that hold what is wanted, as far as they
 // are there, and of those by which the node itself leaves, or pods do for gateways of
-// their Subnets, or as whose addresses.
-func (g *Gateway) Links(w Wanted) ([]int, error) {
+// their Subnets, or as whose addresses. Routes are those over which there are routes of ours.
+func (g *Gateway) Links(w Wanted) (out rtnl.Aims, err error) {
 	c, err := rtnl.Open(g.cfg.Host)
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	defer func() { _ = c.Close() }()
-	var out []int
 	for _, one := range g.gates(w) {
 		l, err := c.LinkByName(one.port.Name)
 		if errors.Is(err, core.ErrNotFound) {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return out, err
 		}
-		out = append(out, l.Index)
+		out.Links = append(out.Links, l.Index)
+		if one.routes != nil {
+			out.Routes = append(out.Routes, l.Index)
+		}
 	}
 	if l, err := c.LinkByName(w.Out); w.Out != "" && err == nil {
-		out = append(out, l.Index)
+		out.Links = append(out.Links, l.Index)
 	}
 	nics, err := waysOf(w).nics(c)
 	more, errAliases := g.aliasLinks(w.Join)
-	out = slices.Concat(out, nics, more)
-	slices.Sort(out)
-	return slices.Compact(out), errors.Join(err, errAliases)
+	out.Links = slices.Concat(out.Links, nics, more)
+	slices.Sort(out.Links)
+	out.Links = slices.Compact(out.Links)
+	return out, errors.Join(err, errAliases)
 }
 
 func (g *Gateway) checkGate(ctx context.Context, w gate) error {

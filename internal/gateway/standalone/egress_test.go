@@ -99,7 +99,7 @@ func TestEgress(t *testing.T) {
 	defer func() { stop(); <-done }()
 	links, err := b.gw.Links(standalone.Wanted{Subnets: []core.Subnet{red}})
 	require.NoError(t, err)
-	require.Len(t, links, 2)
+	require.Len(t, links.Links, 2)
 	require.NoError(t, watch.Aim(links))
 	netnstest.Do(t, out, func() error {
 		c, err := rtnl.Open(nil)

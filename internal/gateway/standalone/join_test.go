@@ -1,6 +1,7 @@
 package standalone_test
 
 import (
+	"context"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/gateway/standalone"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 )
 
 // joined is what a controller gave node n1.
@@ -76,7 +78,8 @@ func TestJoin(t *testing.T) {
 	}
 	links, err := b.gw.Links(want)
 	require.NoError(t, err)
-	require.Len(t, links, 1)
+	require.Len(t, links.Links, 1)
+	require.Equal(t, links.Links, links.Routes, "news of routes over it are heard")
 
 	for what, change := range map[string]func(){
 		"lacks route 10.17.0.0/16":         func() { b.sw.In("ip", "route", "del", "10.17.0.0/16") },
@@ -133,6 +136,56 @@ func TestJoin(t *testing.T) {
 	require.Eventually(t, func() bool { return !strings.Contains(b.sw.In("ip", "-o", "link"), "ovn0") }, time.Minute, 10*time.Millisecond,
 		"ovs-vswitchd removes it after its row")
 	require.NotContains(t, routes(), "10.16.0.0/16")
+}
+
+// TestJoinKept: routes to Subnets that somebody deletes, or adds over the node's port, are
+// heard of and put right, whatever protocol they have; other programs' routes wake nobody.
+func TestJoinKept(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	want := standalone.Wanted{Join: standalone.Behind("n1", joined(), []core.Subnet{inVpc("web", v1.DefaultVpc, "ovn", "10.16.0.0/16", "fd16::/64")}, nil)}
+	require.NoError(t, b.gw.Set(t.Context(), want))
+	b.sw.In("ip", "link", "add", "nic0", "up", "type", "veth", "peer", "name", "nic1")
+	b.sw.In("ip", "addr", "add", "192.0.2.7/24", "dev", "nic0")
+
+	watch, err := rtnl.NewWatch(b.sw.NS)
+	require.NoError(t, err)
+	links, err := b.gw.Links(want)
+	require.NoError(t, err)
+	require.NoError(t, watch.Aim(links))
+	ctx, stop := context.WithCancel(t.Context())
+	heard, done := make(chan struct{}, 1000), make(chan struct{})
+	go func() { _ = watch.Run(ctx, func() { heard <- struct{}{} }); close(done) }()
+	defer func() { stop(); <-done }()
+	for quiet := false; !quiet; { // what the switch still does to its new device
+		select {
+		case <-heard:
+		case <-time.After(500 * time.Millisecond):
+			quiet = true
+		}
+	}
+	for _, proto := range []string{"boot", "static", "bird"} {
+		b.sw.In("ip", "route", "add", "198.51.100.0/24", "via", "192.0.2.1", "dev", "nic0", "proto", proto)
+		b.sw.In("ip", "route", "del", "198.51.100.0/24")
+	}
+	routes := func() string { return b.sw.In("ip", "route") + b.sw.In("ip", "-6", "route") }
+	was := routes()
+	for i, harm := range [][]string{
+		{"route", "del", "10.16.0.0/16"}, {"-6", "route", "del", "fd16::/64"}, {"route", "add", "10.99.0.0/16", "via", "100.64.0.1", "dev", "ovn0"}, {"route", "flush", "proto", "static"},
+	} {
+		if i == 0 {
+			require.Empty(t, heard, "other programs' routes")
+		}
+		b.sw.In("ip", harm...)
+		require.Eventually(t, func() bool {
+			select {
+			case <-heard:
+				require.NoError(t, b.gw.Set(t.Context(), want))
+			default:
+			}
+			return routes() == was
+		}, patient, 10*time.Millisecond, "after %v:\n%s", harm, routes())
+	}
 }
 
 // TestRatesOfANode: the join port has the rates of the Node, as they are now; what somebody
@@ -214,7 +267,7 @@ func TestAliases(t *testing.T) {
 	number, _, _ := strings.Cut(b.sw.In("ip", "-o", "link", "show", "nic0"), ":")
 	index, err := strconv.Atoi(number)
 	require.NoError(t, err)
-	require.Contains(t, links, index, "news of the device are heard")
+	require.Contains(t, links.Links, index, "news of the device are heard")
 	for _, step := range []struct {
 		do   []string
 		says string

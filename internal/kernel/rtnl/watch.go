@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/mdlayher/netlink"
@@ -26,9 +27,9 @@ var watched = []int{
 const ProtoPods = 70
 
 // Watch hears that something happened to some links of a namespace, to their
-// addresses or forwarding, or to the forwarding of the namespace; to any rule, and to
-// routes of ProtoPods. Of other links, those of pods, and of other routes it is not even
-// woken: the kernel leaves their news out.
+// addresses or forwarding, or to the forwarding of the namespace; to any rule, to
+// routes of ProtoPods, and to all routes over some links. Of other links, those of pods,
+// and of other routes it is not even woken: the kernel leaves their news out.
 type Watch struct{ conn *netlink.Conn }
 
 // NewWatch listens in ns (nil: the current namespace), before Aim to no link.
@@ -46,26 +47,27 @@ func NewWatch(ns *netns.Handle) (*Watch, error) {
 		return nil, fmt.Errorf("watch links: %w", err)
 	}
 	w := &Watch{conn}
-	if err := w.Aim(nil); err != nil {
+	if err := w.Aim(Aims{}); err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
 	return w, nil
 }
 
-// Aim says which links count, by index. What happens to them from then on is
-// heard.
-func (w *Watch) Aim(indexes []int) error { return w.filter(newsOf(indexes, false)) }
+// Aims are the links that count, by index: Routes are those over which routes do, too. Come:
+// a link is waited for whose index nobody knows yet, so that any link came, or changed, counts.
+type Aims struct {
+	Links, Routes []int
+	Come          bool
+}
 
-// AimAtAll is Aim where a link is waited for whose index nobody knows yet: that any link
-// came, or changed, is heard too.
-func (w *Watch) AimAtAll(indexes []int) error { return w.filter(newsOf(indexes, true)) }
-
-func (w *Watch) filter(filter []unix.SockFilter) error {
+// Aim says which links count. What happens to them from then on is heard.
+func (w *Watch) Aim(at Aims) error {
 	raw, err := w.conn.SyscallConn()
 	if err != nil {
 		return fmt.Errorf("watch links: %w", err)
 	}
+	filter := newsOf(at)
 	ctlErr := raw.Control(func(fd uintptr) {
 		err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
 			&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}) //nolint:gosec // at most BPF_MAXINSNS
@@ -84,54 +86,69 @@ const (
 	atIndex    = unix.SizeofNlMsghdr + 4
 	atNetconf  = unix.SizeofNlMsghdr + 8
 	atProtocol = unix.SizeofNlMsghdr + 5 // of a struct rtmsg
-	maxIndexes = 2000                    // two instructions each, of BPF_MAXINSNS
+	behindRt   = unix.SizeofNlMsghdr + unix.SizeofRtMsg
+	atValue    = unix.SizeofRtAttr // within an attribute
+	maxIndexes = 2000              // two instructions each, of BPF_MAXINSNS
 )
 
+// findAttr, as an address to load from, is the kernel's extension SKF_AD_NLATTR: where
+// behind A the first attribute of type X stands, 0 for none (linux/filter.h).
+const findAttr = 0xfffff000 + 12
+
 // newsOf is a classic BPF program that lets the news of these links pass, and of
-// all where there are too many; with come also RTM_NEWLINK of others. It reads numbers in
-// network byte order.
-func newsOf(indexes []int, come bool) []unix.SockFilter {
+// all where there are too many. It reads numbers in network byte order.
+func newsOf(at Aims) []unix.SockFilter {
 	const (
 		halfAt, wordAt = unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, unix.BPF_LD | unix.BPF_W | unix.BPF_ABS
 		byteAt         = unix.BPF_LD | unix.BPF_B | unix.BPF_ABS
+		number, second = unix.BPF_LD | unix.BPF_IMM, unix.BPF_LDX | unix.BPF_IMM
 		isEqual        = unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
 		skip, ret      = unix.BPF_JMP | unix.BPF_JA, unix.BPF_RET | unix.BPF_K
 	)
 	pass := unix.SockFilter{Code: ret, K: math.MaxUint32}
-	if len(indexes) > maxIndexes {
+	if len(at.Links)+len(at.Routes) > maxIndexes {
 		return []unix.SockFilter{pass}
 	}
 	kind := func(k uint16) uint32 {
 		return uint32(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, k)))
 	}
-	program := []unix.SockFilter{{Code: halfAt, K: atType}}
-	if come {
-		program = append(program, unix.SockFilter{Code: isEqual, K: kind(unix.RTM_NEWLINK), Jf: 1}, pass)
+	// match has what is loaded compared with links, of which the news pass; others' do not.
+	match := func(indexes []int) (out []unix.SockFilter) {
+		for _, i := range indexes {
+			k := binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, uint32(i))) //nolint:gosec // the kernel's own number
+			out = append(out, unix.SockFilter{Code: isEqual, K: k, Jf: 1}, pass)
+		}
+		return append(out, unix.SockFilter{Code: ret})
 	}
-	program = append(program, []unix.SockFilter{
-		{Code: isEqual, K: kind(unix.RTM_NEWRULE), Jt: 7},
-		{Code: isEqual, K: kind(unix.RTM_DELRULE), Jt: 6},
+	routes := append([]unix.SockFilter{
+		{Code: byteAt, K: atProtocol},
+		{Code: isEqual, K: ProtoPods, Jf: 1},
+		pass,
+		{Code: number, K: behindRt},
+		{Code: second, K: unix.RTA_OIF},
+		{Code: wordAt, K: findAttr},
+		{Code: isEqual, Jf: 1},
+		{Code: ret},
+		{Code: unix.BPF_MISC | unix.BPF_TAX},
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_IND, K: atValue},
+	}, match(at.Routes)...)
+	begin := []unix.SockFilter{{Code: halfAt, K: atType}}
+	if at.Come {
+		begin = append(begin, unix.SockFilter{Code: isEqual, K: kind(unix.RTM_NEWLINK), Jf: 1}, pass)
+	}
+	return slices.Concat(begin, []unix.SockFilter{
+		{Code: isEqual, K: kind(unix.RTM_NEWRULE), Jt: 1},
+		{Code: isEqual, K: kind(unix.RTM_DELRULE), Jf: 1},
+		pass,
 		{Code: isEqual, K: kind(unix.RTM_NEWROUTE), Jt: 2},
 		{Code: isEqual, K: kind(unix.RTM_DELROUTE), Jt: 1},
-		{Code: skip, K: 4},
-		{Code: byteAt, K: atProtocol},
-		{Code: isEqual, K: ProtoPods, Jt: 1},
-		{Code: ret},
-		pass,
+		{Code: skip, K: uint32(len(routes))}, //nolint:gosec // at most BPF_MAXINSNS
+	}, routes, []unix.SockFilter{
 		{Code: isEqual, K: kind(unix.RTM_NEWNETCONF), Jf: 2},
 		{Code: wordAt, K: atNetconf},
 		{Code: skip, K: 1},
 		{Code: wordAt, K: atIndex},
-	}...)
-	match := func(index uint32) {
-		k := binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, index))
-		program = append(program, unix.SockFilter{Code: isEqual, K: k, Jf: 1}, pass)
-	}
-	match(netconfAll)
-	for _, i := range indexes {
-		match(uint32(i)) //nolint:gosec // the kernel's own number
-	}
-	return append(program, unix.SockFilter{Code: ret})
+	}, match(append([]int{-1}, at.Links...))) // NETCONFA_IFINDEX_ALL
 }
 
 // Run calls changed for such news. It ends with ctx, without an error then.

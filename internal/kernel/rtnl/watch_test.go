@@ -15,7 +15,8 @@ import (
 )
 
 // TestWatch: a change of a link that is aimed at, of its addresses or of
-// forwarding is heard; what happens to other links is not.
+// forwarding is heard, and so is one of a route over it; what happens to other links and
+// their routes is not.
 func TestWatch(t *testing.T) {
 	ns := netnstest.New(t)
 	ip := func(args ...string) {
@@ -28,6 +29,8 @@ func TestWatch(t *testing.T) {
 			return nil
 		})
 	}
+	ip("ip", "link", "add", "nic0", "up", "type", "veth", "peer", "nic1")
+	ip("ip", "addr", "add", "198.51.100.1/24", "dev", "nic0")
 	ip("ip", "link", "add", "gw0", "type", "veth", "peer", "gw0p")
 	ip("sysctl", "-qw", "net.ipv4.ip_forward=1")
 	conn, err := rtnl.Open(ns)
@@ -37,7 +40,7 @@ func TestWatch(t *testing.T) {
 	require.NoError(t, err)
 	w, err := rtnl.NewWatch(ns)
 	require.NoError(t, err)
-	require.NoError(t, w.Aim([]int{gw.Index}))
+	require.NoError(t, w.Aim(rtnl.Aims{Links: []int{gw.Index}, Routes: []int{gw.Index}}))
 	heard := make(chan struct{}, 1000)
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -66,6 +69,19 @@ func TestWatch(t *testing.T) {
 	ip("ip", "link", "del", "pod0")
 	expect("ip", "link", "set", "gw0", "up")
 	expect("ip", "addr", "add", "192.0.2.1/24", "dev", "gw0")
+	for _, proto := range []string{"static", "boot", "bird"} {
+		expect("ip", "route", "add", "203.0.113.0/24", "via", "192.0.2.2", "dev", "gw0", "proto", proto)
+		expect("ip", "route", "del", "203.0.113.0/24")
+		expect("ip", "-6", "route", "add", "2001:db8::/64", "dev", "gw0", "proto", proto)
+		expect("ip", "-6", "route", "del", "2001:db8::/64")
+		ip("ip", "route", "add", "203.0.113.0/24", "via", "198.51.100.2", "dev", "nic0", "proto", proto)
+		ip("ip", "route", "del", "203.0.113.0/24")
+		ip("ip", "-6", "route", "add", "2001:db8::/64", "dev", "nic0", "proto", proto)
+		ip("ip", "-6", "route", "del", "2001:db8::/64")
+	}
+	require.Empty(t, heard, "routes over other links")
+	expect("ip", "route", "add", "203.0.113.0/24", "dev", "nic0", "proto", "70")
+	expect("ip", "route", "del", "203.0.113.0/24")
 	expect("ip", "addr", "del", "192.0.2.1/24", "dev", "gw0")
 	expect("sysctl", "-qw", "net.ipv4.conf.gw0.forwarding=0")
 	expect("sysctl", "-qw", "net.ipv4.ip_forward=0")
@@ -73,7 +89,7 @@ func TestWatch(t *testing.T) {
 	expect("ip", "link", "set", "gw0", "mtu", "1300")
 	ip("ip", "link", "add", "pod1", "type", "veth", "peer", "pod1p")
 	require.Empty(t, heard, "what pods' links do")
-	require.NoError(t, w.AimAtAll([]int{gw.Index}))
+	require.NoError(t, w.Aim(rtnl.Aims{Links: []int{gw.Index}, Come: true}))
 	expect("ip", "link", "add", "pod2", "type", "veth", "peer", "pod2p")
 	expect("ip", "link", "set", "pod2", "name", "eth1")
 	ip("ip", "addr", "add", "192.0.2.1/24", "dev", "eth1")

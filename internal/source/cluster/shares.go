@@ -73,7 +73,7 @@ func (s *Source) Join() (core.Join, error) {
 	if v.Unknown == nil && !there {
 		v.Unknown = fmt.Errorf("there is no Node %s now: %w", s.Node, core.ErrUnavailable)
 	}
-	own.join.Nodes = v.Others()
+	own.join.Nodes, own.join.Own = v.Others(), v.Own()
 	return own.join, v.Unknown
 }
 

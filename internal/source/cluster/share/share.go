@@ -155,9 +155,14 @@ func (v View) Peers() (out []Peer) {
 }
 
 // Others are the addresses of the other nodes, sorted; what is none is left out.
-func (v View) Others() (out []netip.Addr) {
+func (v View) Others() []netip.Addr { return v.addresses(false) }
+
+// Own are those of Self.
+func (v View) Own() []netip.Addr { return v.addresses(true) }
+
+func (v View) addresses(self bool) (out []netip.Addr) {
 	for name, n := range v.Nodes {
-		if name == v.Self {
+		if self != (name == v.Self) {
 			continue
 		}
 		for text := range strings.SplitSeq(n.IPs, ",") {

@@ -119,6 +119,7 @@ func TestHolds(t *testing.T) {
 func TestOthers(t *testing.T) {
 	nodes := map[string]Node{"own": {IPs: "192.0.2.1"}, "b": {IPs: "192.0.2.3,fd00::3"}, "a": {IPs: "192.0.2.2,x"}, "new": {}}
 	require.Equal(t, held("192.0.2.2", "192.0.2.3", "fd00::3"), View{Self: "own", Nodes: nodes}.Others())
+	require.Equal(t, held("192.0.2.1"), View{Self: "own", Nodes: nodes}.Own())
 	require.Equal(t, Node{Claims: Claims{}, IPs: "192.0.2.1"}, ReadNode(map[string]string{"fairlead.io/node-ips": "192.0.2.1"}))
 }
 

@@ -162,7 +162,7 @@ func TestSuites(t *testing.T) {
 	d.c.Publish(apiAddress, d.beds[0].NetnsPath())
 	for i, m := range d.machines {
 		d.c.Kubectl("label", "node", m.Name, fmt.Sprintf("topology.kubernetes.io/zone=zone-%d", i))
-		kube.StartProxy(t, d.c, m.Node, m.Name, podCIDR+",fd00:10:16::/112")
+		kube.StartProxy(t, d.c, m.Node, m.Name, "--proxy-mode=nftables", "--cluster-cidr="+podCIDR+",fd00:10:16::/112")
 	}
 	d.c.Apply(dns)
 	d.c.Kubectl("-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=120s")

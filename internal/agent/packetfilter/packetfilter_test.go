@@ -21,7 +21,7 @@ import (
 func TestOwn(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
-	by := chassis.Choice{Iface: "eth1", Tunnel: func() string { return "" }, Instead: func(string) string { return "" }}
+	by := chassis.Choice{Iface: "eth1", Tunnel: func() string { return "" }, Given: func() []chassis.Given { return nil }}
 	netnstest.Do(t, ns, func() error {
 		for _, c := range []string{
 			"link add eth1 type veth peer name e1", "link set e1 up", "link set eth1 up", "addr add 192.0.2.20/24 dev eth1",

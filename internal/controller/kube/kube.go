@@ -59,7 +59,7 @@ type Cluster struct {
 	log    *slog.Logger
 	all    map[object.Kind]cache.SharedIndexInformer
 	vms    *machines
-	unseen unseen
+	unseen sync.Map // by object.Key, a write that the watches have not told of yet
 
 	revisions health.Revisions
 

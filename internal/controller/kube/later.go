@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
@@ -94,7 +93,7 @@ func (c *Cluster) tellBare(ctx context.Context, from cache.Store, k laterKey) er
 	if err != nil || !exists || !ok {
 		return err
 	}
-	conditions, news := withNotImplemented(o.value)
+	conditions, news := status.WithNothing(o.value.conditions, o.value.generation)
 	if !news {
 		return nil
 	}
@@ -110,23 +109,4 @@ func (c *Cluster) tellBare(ctx context.Context, from cache.Store, k laterKey) er
 		return fmt.Errorf("condition of %s %s: %w", k.plural, k.name, err)
 	}
 	return nil
-}
-
-// withNotImplemented are an object's conditions with the one that nobody carries it out; news
-// tells that it had another one, or none.
-func withNotImplemented(o bare) (out []any, news bool) {
-	var have []v1.Condition
-	for _, c := range o.conditions {
-		one, _ := c.(map[string]any)
-		if one["type"] != v1.ConditionNotImplemented {
-			out = append(out, c)
-			continue
-		}
-		var is v1.Condition
-		if runtime.DefaultUnstructuredConverter.FromUnstructured(one, &is) == nil {
-			have = append(have, is)
-		}
-	}
-	want, news := status.Merge(have, []v1.Condition{status.Nothing(o.generation)})
-	return append(out, want[0]), news
 }

@@ -2,7 +2,6 @@ package kube
 
 import (
 	"fmt"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -17,32 +16,11 @@ type write struct {
 	version string // resourceVersion that the API server answered with
 }
 
-// unseen are the writes that the watches have not told of yet.
-type unseen struct {
-	mu     sync.Mutex
-	writes map[object.Key]write
-}
-
-func (u *unseen) of(k object.Key) (w write, ok bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	w, ok = u.writes[k]
-	return w, ok
-}
-
-func (u *unseen) put(k object.Key, w write) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.writes == nil {
-		u.writes = map[object.Key]write{}
-	}
-	u.writes[k] = w
-}
-
-func (u *unseen) drop(k object.Key) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.writes, k)
+// last is the last write of an object, unless the watches have told of it.
+func (c *Cluster) last(k object.Key) (write, bool) {
+	w, ok := c.unseen.Load(k)
+	last, _ := w.(write)
+	return last, ok
 }
 
 // known is what the watch has told of an object.
@@ -52,15 +30,15 @@ func (c *Cluster) known(k object.Key) (found any, exists bool, err error) {
 
 // awaits tells that the watch has yet to tell of the last write of an object.
 func (c *Cluster) awaits(o object.Object) bool {
-	last, ok := c.unseen.of(o.Key)
+	last, ok := c.last(o.Key)
 	return ok && last.uid == o.UID && !c.knows(o.Key, last.version)
 }
 
 // wrote notes a write, unless the watch has told of it already.
 func (c *Cluster) wrote(o object.Object, version string) {
-	c.unseen.put(o.Key, write{o.UID, version})
+	c.unseen.Store(o.Key, write{o.UID, version})
 	if c.knows(o.Key, version) { // looked at last: the watch tells meanwhile
-		c.unseen.drop(o.Key)
+		c.unseen.Delete(o.Key)
 	}
 }
 
@@ -84,8 +62,8 @@ func (c *Cluster) clean(kind object.Kind) error {
 			return
 		}
 		k := object.Key{Kind: kind, Namespace: name.Namespace, Name: name.Name}
-		if last, ok := c.unseen.of(k); ok && c.knows(k, last.version) {
-			c.unseen.drop(k)
+		if last, ok := c.last(k); ok && c.knows(k, last.version) {
+			c.unseen.Delete(k)
 		}
 	}
 	if _, err := c.all[kind].AddEventHandler(cache.ResourceEventHandlerFuncs{

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 )
@@ -44,6 +45,25 @@ func Nothing(generation int64) v1.Condition {
 		Type: v1.ConditionNotImplemented, Status: "True", Reason: Kind, Message: "the object is kept whole, and nobody carries out objects of its kind",
 		ObservedGeneration: generation,
 	}
+}
+
+// WithNothing are an object's conditions, as the API server tells them, with the one that nobody carries it out; news
+// tells that it had another one, or none.
+func WithNothing(conditions []any, generation int64) (out []any, news bool) {
+	var have []v1.Condition
+	for _, c := range conditions {
+		one, _ := c.(map[string]any)
+		if one["type"] != v1.ConditionNotImplemented {
+			out = append(out, c)
+			continue
+		}
+		var is v1.Condition
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(one, &is) == nil {
+			have = append(have, is)
+		}
+	}
+	want, news := Merge(have, []v1.Condition{Nothing(generation)})
+	return append(out, want[0]), news
 }
 
 // Gateway is condition GatewayReady of a Subnet: of a centralized one, and of one that was

@@ -16,7 +16,7 @@ import (
 
 // TestGatewayShares: several gateways at once each carry connections. When one of three is
 // lost none breaks that another one carries, and when it is back none but those that began
-// meanwhile in its part.
+// meanwhile in its part. Then: a centralized Subnet's gateway outside.
 func TestGatewayShares(t *testing.T) {
 	t.Parallel()
 	o := newOVNCluster(t)
@@ -28,7 +28,7 @@ func TestGatewayShares(t *testing.T) {
 	for _, n := range nodes {
 		n.joined()
 	}
-	o.c.Apply(together(object("v1", "Namespace", "shared", nil, nil),
+	o.c.Apply(together(object("v1", "Namespace", "shared", nil, nil), object("v1", "Namespace", "led", nil, nil),
 		subnetObject("shared", map[string]any{"cidrBlock": sharedSubnet, "namespaces": []string{"shared"}, "natOutgoing": true,
 			"gatewayType": "centralized", "gatewayNode": "node-1,node-2,node-3", "enableEcmp": true})))
 	var pods []*ovnPod
@@ -77,6 +77,7 @@ func TestGatewayShares(t *testing.T) {
 	require.Empty(t, broken, "carried by gateways that are not lost")
 	require.Empty(t, again, "carried by gateways that were not lost")
 	require.Empty(t, meanwhile, "in the parts of others")
+	o.ledOut(nodes)
 }
 
 // heldConn is a pod's connection to the world, which sees it as an address.

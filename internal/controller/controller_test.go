@@ -282,6 +282,9 @@ func TestFieldsNotCarriedOut(t *testing.T) {
 		U2OInterconnectionIP: "10.22.0.9", PolicyRoutingPriority: 1, PolicyRoutingTableID: 1, U2OFeatures: []byte("{}")})
 	w.subnet("masked", v1.SubnetSpec{CIDRBlock: "10.29.0.0/24", NatOutgoing: true, ExternalEgressGateway: "192.0.2.1", PolicyRoutingPriority: 1, PolicyRoutingTableID: 1})
 	w.subnet("egress", v1.SubnetSpec{CIDRBlock: "10.30.0.0/24", ExternalEgressGateway: "192.0.2.1", PolicyRoutingPriority: 1, PolicyRoutingTableID: 1})
+	w.subnet("led", v1.SubnetSpec{
+		CIDRBlock: "10.32.0.0/24", GatewayType: v1.GatewayCentralized, GatewayNode: "n1", ExternalEgressGateway: "192.0.2.1", PolicyRoutingPriority: 1, PolicyRoutingTableID: 1,
+	})
 	for i, nodes := range []string{"n1:fd00::1,n2:192.0.2.1", "n1:192.0.2.1", "n1:192.0.2.1,n2"} {
 		w.subnet(fmt.Sprintf("exits%d", i), v1.SubnetSpec{CIDRBlock: fmt.Sprintf("10.31.%d.0/24", i), NatOutgoing: i != 1, GatewayType: v1.GatewayCentralized, GatewayNode: nodes})
 	}
@@ -310,8 +313,9 @@ func TestFieldsNotCarriedOut(t *testing.T) {
 		"carried":  "True spec.enableLb (OVN does not carry provider nad.ns)",
 		"all": "True spec.enableEcmp (of gatewayType centralized alone), spec.u2oFeatures, spec.policyRoutingPriority (without externalEgressGateway), spec.policyRoutingTableID (without externalEgressGateway), " +
 			"spec.u2oInterconnectionIP (u2oInterconnection is not set), spec.dhcpV4Options (enableDHCP is not set), spec.dhcpV6Options (enableDHCP is not set), spec.ipv6RAConfigs (enableIPv6RA is not set)",
-		"masked": "True spec.externalEgressGateway (distributed and without natOutgoing in Vpc ovn-cluster alone)",
+		"masked": "True spec.externalEgressGateway (without natOutgoing in Vpc ovn-cluster alone)",
 		"egress": "False ",
+		"led":    "False ",
 		"exits0": "True spec.gatewayNode: addresses (fd00::1 of node n1 is of a family that cidrBlock does not have)",
 		"exits1": "True spec.gatewayNode: addresses (natOutgoing is off)",
 		"exits2": "False ",

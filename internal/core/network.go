@@ -27,4 +27,8 @@ type Egress struct {
 	Gateways []netip.Addr `json:"gateways"` // at most one per family
 	Table    int          `json:"table"`    // of routes: 1 to 2147483647 without the kernel's own
 	Priority int          `json:"priority"` // of the rule that leads there, 1 to 32765; the lowest comes first
+	// By and Where are the nodes, by name and by selectors of labels, that lead there what
+	// pods of a centralized Subnet send; of another one each node does.
+	By    []string `json:"by,omitempty"`
+	Where []string `json:"where,omitempty"`
 }

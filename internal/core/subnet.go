@@ -63,9 +63,10 @@ func (s Subnet) ByNodes() bool { return s.Underlay == "" || s.LogicalGateway }
 // pods of all nodes reach each other.
 type Join struct {
 	MAC      MAC
-	Addrs    []netip.Prefix // with their networks' lengths, one for each family
-	Gateways []netip.Addr   // of the same families, in the same order
-	Nodes    []netip.Addr   // of the other nodes, in their own network; sorted
-	Own      []netip.Addr   // of this node there, as its Node says; sorted
-	QoS      QoS            // rates of its port: ingress is towards the pods, egress from them
+	Addrs    []netip.Prefix    // with their networks' lengths, one for each family
+	Gateways []netip.Addr      // of the same families, in the same order
+	Nodes    []netip.Addr      // of the other nodes, in their own network; sorted
+	Own      []netip.Addr      // of this node there, as its Node says; sorted
+	QoS      QoS               // rates of its port: ingress is towards the pods, egress from them
+	Labels   map[string]string // of the node
 }

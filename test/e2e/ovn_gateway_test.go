@@ -23,7 +23,9 @@ import (
 // TestGatewayNodes: pods of a centralized Subnet come to the world as its gateway node,
 // whatever node they are on, and under the addresses that it is given as soon as it has them. When that node dies, or only its link, another one takes
 // over, the whole of it or with enableEcmp its share, and keeps what it took; when the
-// first one is back no ping is lost, and none ever of pods of a distributed Subnet.
+// first one is back no ping is lost, and none ever of pods of a distributed Subnet. On a
+// loaded machine a failover may take longer than it should: the best of three tries counts,
+// but for the machine that is lost together with the leader, which happens once.
 func TestGatewayNodes(t *testing.T) {
 	t.Parallel()
 	o := newOVNCluster(t)
@@ -64,7 +66,7 @@ func TestGatewayNodes(t *testing.T) {
 	o.exits(other, one)
 
 	taken := func() {} // once others have taken over
-	dies := func(how string, dies, returns func()) {
+	dies := func(how string, dies, returns func()) int {
 		t.Helper()
 		o.exits(pod, two)
 		o.has("subnets", active, "web: node-2")
@@ -73,7 +75,8 @@ func TestGatewayNodes(t *testing.T) {
 		dies()
 		byOne, byBoth := central.stop(), shared.stop()
 		t.Logf("the gateway node's %s: %v pings lost by one of two gateways, %v by both at once, one each 100ms", how, byOne, byBoth)
-		require.Less(t, slices.Max(append(byOne, byBoth...)), 100)
+		lost := slices.Max(append(byOne, byBoth...))
+		require.Less(t, lost, 100)
 		require.Zero(t, slices.Max(spared.stop()), "of a Subnet that has no gateway")
 		taken()
 		o.has("subnets", active, "web: node-1")
@@ -85,8 +88,8 @@ func TestGatewayNodes(t *testing.T) {
 		require.Zero(t, slices.Max(all.stop()), "%s, and back", how)
 		o.has("subnets", active, "web: node-1")
 		o.exits(pod, one)
+		return lost
 	}
-	dies("processes are killed", two.kill, two.revive)
 	back := func() { // of a node that answers and is not Ready its Node tells
 		for _, is := range []string{"Unknown", "True"} {
 			one.kubelet(is)
@@ -94,9 +97,16 @@ func TestGatewayNodes(t *testing.T) {
 			o.exits(pod, two)
 		}
 	}
-	back()
-	dies("link is cut", two.at.Cut, two.at.Mend)
-	back()
+	fast := func(how string, end, returns func()) {
+		t.Helper()
+		for try := 1; dies(how, end, returns) > failover; try++ {
+			require.Less(t, try, 3, "it took too long each time")
+			back()
+		}
+		back()
+	}
+	fast("processes are killed", two.kill, two.revive)
+	fast("link is cut", two.at.Cut, two.at.Mend)
 
 	// Another controller leads, on the gateway's node, whose end the first one sees long
 	// before it may lead.
@@ -130,6 +140,9 @@ func TestGatewayNodes(t *testing.T) {
 	pod.reaches(far)
 	far.talks(pod)
 }
+
+// failover is how many pings, one each 100 ms, may be lost by one: those of two seconds.
+const failover = 20
 
 // kill ends all that a gateway node runs.
 func (n *ovnNode) kill() {

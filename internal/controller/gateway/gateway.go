@@ -129,9 +129,9 @@ func (k *Keeper) Plan(subnets []Subnet, nodes []Node) (p Plan) {
 		if !s.By.ECMP && len(via) > 0 {
 			p.is.last[s.Name] = via[0].Name
 		}
-		out := leave{Subnet: s.Subnet, gateways: map[string][]netip.Addr{}}
-		for _, n := range via {
-			out.gateways[n.Name] = n.IPs
+		out := leave{Subnet: s.Subnet, via: via}
+		if s.By.ECMP {
+			out.homes = members
 		}
 		all = append(all, out)
 		p.is.said[s.Name] = verdict(s, members, via, faults)

@@ -38,8 +38,11 @@ func (s Seen) active() map[string]string {
 	}
 	routes, _ := s.Routes(Owner) // while the database is away nothing is written either
 	for key, r := range routes {
-		if nodes := via(r); len(nodes) == 1 {
-			out[subnetOf(key)] = nodes[0]
+		for _, node := range via(r) {
+			if was, other := out[subnetOf(key)]; other && was != node {
+				node = ""
+			}
+			out[subnetOf(key)] = node
 		}
 	}
 	return out

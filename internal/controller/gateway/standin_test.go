@@ -33,7 +33,7 @@ func routeBy(nodes ...string) ovn.Policy {
 func TestReroute(t *testing.T) {
 	t.Parallel()
 	nodes := objecttest.Shelf[object.Node]{}
-	for _, name := range []string{"n1", "n2", "n3", "n4"} {
+	for _, name := range []string{"n1", "n2", "n3", "n4", "n5"} {
 		n := object.Node{Name: name, Annotations: map[string]string{v1.AnnChassis: "c-" + name}}
 		if name == "n4" {
 			n.Down = "its condition Ready is False"
@@ -45,8 +45,10 @@ func TestReroute(t *testing.T) {
 	}
 	ecmp := centralized("n1,n2,n3")
 	ecmp.EnableEcmp = true
+	four := centralized("n1,n2,n3,n5")
+	four.EnableEcmp = true
 	from := object.Readers{Nodes: nodes, Subnets: objecttest.Shelf[*v1.Subnet]{
-		"/one": subnet("one", centralized("n2,n4,n1,n3")), "/all": subnet("all", ecmp), "/bad": subnet("bad", centralized("n2,n4")), "/alone": subnet("alone", centralized("n2")),
+		"/one": subnet("one", centralized("n2,n4,n1,n3")), "/all": subnet("all", ecmp), "/bad": subnet("bad", centralized("n2,n4")), "/alone": subnet("alone", centralized("n2")), "/four": subnet("four", four),
 	}}
 	key := func(subnet string) string { return "subnet/" + subnet + "/29000/ip4.src == 10.0.0.0/24" }
 	for name, c := range map[string]struct {
@@ -59,6 +61,7 @@ func TestReroute(t *testing.T) {
 		"the first good one comes":          {"one", routeBy("n2"), []string{"n2"}, routeBy("n1")},
 		"those that are left stay":          {"all", routeBy("n1", "n2"), []string{"n2"}, routeBy("n1")},
 		"all are dead":                      {"all", routeBy("n2"), []string{"n2"}, routeBy("n1")},
+		"the others share its part":         {"four", routeBy("n2"), []string{"n2"}, routeBy("n1", "n5")},
 		"one that is bad and answers comes": {"bad", routeBy("n2"), []string{"n2"}, routeBy("n4")},
 		"nobody answers":                    {"alone", routeBy("n2"), []string{"n2"}, ovn.Policy{}},
 		"the Subnet is gone":                {"gone", routeBy("n2"), []string{"n2"}, ovn.Policy{}},

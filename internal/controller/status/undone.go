@@ -99,7 +99,7 @@ func undoneExits(s v1.SubnetSpec) field {
 // undoneEgress are the fields of a gateway outside of the cluster by which pods do not
 // leave.
 func undoneEgress(s v1.SubnetSpec) []string {
-	by, why := s.ExternalEgressGateway != "", "distributed and without natOutgoing in Vpc "+v1.DefaultVpc+" alone"
+	by, why := s.ExternalEgressGateway != "", "without natOutgoing in Vpc "+v1.DefaultVpc+" alone"
 	if !v1.Routed(s.Provider) {
 		why = "OVN does not carry provider " + s.Provider
 	}

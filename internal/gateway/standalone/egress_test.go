@@ -213,6 +213,35 @@ func TestForeignRoutes(t *testing.T) {
 	require.NoError(t, b.gw.Check(t.Context(), red))
 }
 
+// TestEgressOfGatewayNodes: of a centralized Subnet the nodes that are its gateways, by name
+// or by labels, lead pods to its gateway outside, each as long as it is one; others do not.
+func TestEgressOfGatewayNodes(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.firewall()
+	web := inVpc("web", v1.DefaultVpc, "ovn", "10.16.0.0/16")
+	web.Centralized = true
+	for _, c := range []struct {
+		by, where []string
+		labels    map[string]string
+		leads     bool
+	}{
+		{by: []string{"n2"}},
+		{by: []string{"n2", "n1"}, leads: true},
+		{where: []string{"edge=true"}, labels: map[string]string{"edge": "false"}},
+		{where: []string{"zone=a", "edge=true"}, labels: map[string]string{"edge": "true"}, leads: true},
+		{},
+	} {
+		web.Egress = &core.Egress{Gateways: []netip.Addr{netip.MustParseAddr("198.51.100.2")}, Table: 1000, Priority: 100, By: c.by, Where: c.where}
+		j := joined()
+		j.Labels = c.labels
+		require.NoError(t, b.gw.Set(t.Context(), standalone.Wanted{Join: standalone.Behind("n1", j, []core.Subnet{web}, nil)}))
+		rules, routes := b.sw.In("ip", "rule"), b.sw.In("ip", "route", "show", "table", "all")
+		require.Equal(t, c.leads, strings.Contains(rules, "from 10.16.0.0/16 lookup 1000"), "%+v: %s", c, rules)
+		require.Equal(t, c.leads, strings.Contains(routes, "default via 198.51.100.2"), "%+v: %s", c, routes)
+	}
+}
+
 // stuck is a switch that takes no port before it is let go.
 type stuck struct {
 	standalone.PortMaker

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/labels"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
@@ -79,12 +80,24 @@ func Behind(node string, j core.Join, subnets []core.Subnet, own []netip.Addr) *
 		s.CIDRs = slices.DeleteFunc(slices.Clone(s.CIDRs), func(c netip.Prefix) bool {
 			return slices.ContainsFunc(j.Addrs, c.Overlaps) || out.holds(s.Name, c, taken)
 		})
+		if s.Centralized && s.Egress != nil && !leads(*s.Egress, node, j.Labels) {
+			s.Egress = nil
+		}
 		if len(s.CIDRs) > 0 {
 			out.Subnets = append(out.Subnets, s)
 			out.Aliases = append(out.Aliases, aliases(node, s, own)...)
 		}
 	}
 	return out
+}
+
+// leads tells that a node is one of those that lead a centralized Subnet's pods to their
+// gateway outside.
+func leads(e core.Egress, node string, has map[string]string) bool {
+	return slices.Contains(e.By, node) || slices.ContainsFunc(e.Where, func(text string) bool {
+		s, err := labels.Parse(text)
+		return err == nil && s.Matches(labels.Set(has))
+	})
 }
 
 // aliases are the addresses as which a Subnet's pods leave by the node, which has own.

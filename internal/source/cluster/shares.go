@@ -46,6 +46,7 @@ func (s *Source) nodeHeard(_ id, before, now *share.Node) {
 func readSelf(o metav1.Object) self {
 	out := self{uid: string(o.GetUID()), told: map[string]condition{}}
 	out.join, _ = annotation.ReadJoin(o.GetAnnotations())
+	out.join.Labels = o.GetLabels()
 	out.notes = share.Notes(o.GetAnnotations(), o.GetLabels())
 	raw, ok := o.(*object)
 	if !ok {

@@ -56,6 +56,8 @@ func TestJoinWithoutItsNode(t *testing.T) {
 		require.Eventually(t, func() bool { _, err := src.Join(); return err == nil }, time.Minute, 50*time.Millisecond)
 	}
 	register()
+	c.Kubectl("label", "node", ns, "edge=true")
+	require.Eventually(t, func() bool { j, err := src.Join(); return err == nil && j.Labels["edge"] == "true" }, time.Minute, 50*time.Millisecond)
 	c.Kubectl("delete", "node", ns)
 	require.Eventually(t, func() bool { _, err := src.Join(); return errors.Is(err, core.ErrUnavailable) }, time.Minute, 50*time.Millisecond)
 	register()

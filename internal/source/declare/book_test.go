@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
@@ -210,10 +211,15 @@ func TestOneGatewayInATable(t *testing.T) {
 	require.Equal(t, "spec.policyRoutingTableID: table 1000 leads to fd00::1 for Subnet a", refused["c"].String())
 	require.Equal(t, &core.Egress{Gateways: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Table: 1000, Priority: 100}, next.Declared("b").Egress)
 	require.Nil(t, next.Declared("e").Egress, "its pods leave as their node does")
-	require.Nil(t, subnet(t, "f", "10.6.0.0/16", func(s *v1.SubnetSpec) {
+	require.Equal(t, &core.Egress{
+		Gateways: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Table: 1000, Priority: 100, By: []string{"n1", "n2"}, Where: []string{"edge=true,zone in (a,b)"},
+	}, subnet(t, "f", "10.6.0.0/16", func(s *v1.SubnetSpec) {
 		by("192.0.2.1", 1000, false)(s)
-		s.GatewayType = v1.GatewayCentralized
-	}).Egress)
+		s.GatewayType, s.GatewayNode = v1.GatewayCentralized, "n1, n2:192.0.2.7, -"
+		s.GatewayNodeSelectors = []metav1.LabelSelector{{}, {MatchLabels: map[string]string{"edge": "true"}, MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: "zone", Operator: metav1.LabelSelectorOpIn, Values: []string{"a", "b"}},
+		}}, {MatchLabels: map[string]string{"-": "-"}}}
+	}).Egress, "of its gateway nodes")
 }
 
 // TestExits: of a centralized Subnet's gateway nodes those have addresses for its pods

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 )
@@ -21,8 +23,7 @@ const (
 // LeavesBy tells that pods of a Subnet leave the cluster by a gateway of its own, where
 // nodes carry that out: their addresses are seen there, and nodes have routes to them.
 func LeavesBy(spec v1.SubnetSpec) bool {
-	own := spec.GatewayType != v1.GatewayCentralized // of a gateway node its agent does not know
-	return spec.ExternalEgressGateway != "" && !spec.NatOutgoing && own && v1.Routed(spec.Provider) && (spec.Vpc == "" || spec.Vpc == v1.DefaultVpc)
+	return spec.ExternalEgressGateway != "" && !spec.NatOutgoing && v1.Routed(spec.Provider) && (spec.Vpc == "" || spec.Vpc == v1.DefaultVpc)
 }
 
 // egress reads the gateway outside of the cluster.
@@ -31,6 +32,9 @@ func (r *subnetReader) egress() {
 		return
 	}
 	e := &core.Egress{Table: int(r.spec.PolicyRoutingTableID), Priority: int(r.spec.PolicyRoutingPriority)}
+	if Centralizes(r.spec) {
+		e.By, e.Where = leaders(r.spec)
+	}
 	for _, text := range pair(r.spec.ExternalEgressGateway) {
 		if gw, why := r.egressGateway(text, e.Gateways); why != "" {
 			r.refuse("externalEgressGateway", "%s", why)
@@ -51,6 +55,22 @@ func (r *subnetReader) egress() {
 		r.refuse("policyRoutingPriority", "%d is not from 1 to %d", e.Priority, lastPriority)
 	}
 	r.out.Egress = e
+}
+
+// leaders are a Subnet's gateway nodes, those among them that stand by: who takes over
+// leads pods to the gateway from the first packet on. Selectors are as labels.Parse reads
+// them; what is wrong with one its condition says.
+func leaders(spec v1.SubnetSpec) (by, where []string) {
+	exits, _ := Exits(spec.GatewayNode)
+	for _, e := range exits {
+		by = append(by, e.Node)
+	}
+	for _, one := range spec.GatewayNodeSelectors {
+		if s, err := metav1.LabelSelectorAsSelector(&one); err == nil && !s.Empty() {
+			where = append(where, s.String())
+		}
+	}
+	return by, where
 }
 
 // egressGateway reads one of the gateways; before are those of other families.

@@ -62,7 +62,13 @@ func newBedOf(t *testing.T, kind bedOf) *bed {
 	b.ovs = ovs.New(ovs.Config{Endpoint: b.sw.Endpoint(), Bridge: "br-int", Datapath: kind.datapath, Log: slog.New(slog.DiscardHandler)})
 	done := make(chan struct{})
 	go func() { b.ovs.Run(ctx); close(done) }()
-	t.Cleanup(func() { stop(); <-done; _ = b.j.Close() })
+	t.Cleanup(func() {
+		stop()
+		<-done
+		if b.j != nil {
+			_ = b.j.Close()
+		}
+	})
 	b.until("the switch's database is known", func() bool { return b.ovs.Connected() == nil })
 	require.NoError(t, b.ovs.EnsureBridge(t.Context()))
 	b.until("the NIC's own address is proved", func() bool { return !strings.Contains(b.sw.In("ip", "addr", "show", "dev", kind.nic), "tentative") })
@@ -131,7 +137,7 @@ func (b *bed) out(name string, args ...string) string {
 
 func (b *bed) until(what string, ok func() bool) {
 	b.t.Helper()
-	require.Eventually(b.t, ok, 30*time.Second, 20*time.Millisecond, what)
+	require.Eventually(b.t, ok, 2*time.Minute, 20*time.Millisecond, what)
 }
 
 // has is all that a link has, in iproute2's words, with the link's name as "NIC".

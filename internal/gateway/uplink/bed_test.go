@@ -37,6 +37,8 @@ type bed struct {
 	node  *uplink.Transfers
 	boot  string
 	kind  bedOf
+	// through stands between the node and its switch; nil: nothing does.
+	through uplink.Switch
 }
 
 // bedOf is of what a bed is made.
@@ -114,8 +116,12 @@ func (b *bed) start() {
 	var err error
 	b.j, err = journal.Open(b.dir, journal.Options{})
 	require.NoError(b.t, err)
+	sw := uplink.Switch(b.ovs)
+	if b.through != nil {
+		sw = b.through
+	}
 	b.node = uplink.New(uplink.Config{
-		Switch: b.ovs, Journal: b.j, Host: b.sw.NS, Node: "node-1", BootID: b.boot, Run: b.run, Userspace: b.kind.datapath == ovstest.Userspace,
+		Switch: sw, Journal: b.j, Host: b.sw.NS, Node: "node-1", BootID: b.boot, Run: b.run, Userspace: b.kind.datapath == ovstest.Userspace,
 		Log: slog.New(slog.NewTextHandler(b.t.Output(), nil)),
 	})
 }

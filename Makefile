@@ -262,6 +262,7 @@ install: build foreign ## binaries, plugin, systemd unit, folder of objects (DES
 	@$(foreach type,$(CNI_TYPES),$(call put,0755,bin/fairlead-cni,$(CNI_DIR)/$(type));)
 	@sed 's#@PREFIX@#$(PREFIX)#; s#@OBJECTS_DIR@#$(OBJECTS_DIR)#' deploy/systemd/fairlead.service > bin/fairlead.service
 	@$(call put,0644,bin/fairlead.service,$(UNIT_DIR)/fairlead.service)
+	@$(call put,0644,deploy/systemd/ovs-vswitchd.service.d/fairlead.conf,$(UNIT_DIR)/ovs-vswitchd.service.d/fairlead.conf)
 	@install -d $(DESTDIR)$(OBJECTS_DIR)
 
 # A Go program carries the path of its package; ours of any version is found so.
@@ -287,7 +288,7 @@ uninstall: ## remove what `make install` put there; objects and the state in /va
 		if $(call ours,$$plugin); then rm -f "$$plugin"; \
 		elif [ -e "$$plugin" ]; then echo "left alone, not ours: $$plugin"; fi; \
 	done
-	@rm -f $(DESTDIR)$(PREFIX)/bin/fairlead $(DESTDIR)$(PREFIX)/bin/fairlead-controller $(DESTDIR)$(UNIT_DIR)/fairlead.service
+	@rm -f $(DESTDIR)$(PREFIX)/bin/fairlead $(DESTDIR)$(PREFIX)/bin/fairlead-controller $(DESTDIR)$(UNIT_DIR)/fairlead.service $(DESTDIR)$(UNIT_DIR)/ovs-vswitchd.service.d/fairlead.conf
 
 .PHONY: clean
 clean: ## remove everything that make built

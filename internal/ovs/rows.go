@@ -44,13 +44,14 @@ type (
 		ExternalIDs  map[string]string `ovsdb:"external_ids"`
 	}
 	portRow struct {
-		UUID       string   `ovsdb:"_uuid"`
-		Name       string   `ovsdb:"name"`
-		Interfaces []string `ovsdb:"interfaces"`
-		Tag        *int     `ovsdb:"tag"`
-		Trunks     []int    `ovsdb:"trunks"`
-		VLANMode   *string  `ovsdb:"vlan_mode"`
-		QoS        *string  `ovsdb:"qos"`
+		UUID        string            `ovsdb:"_uuid"`
+		Name        string            `ovsdb:"name"`
+		Interfaces  []string          `ovsdb:"interfaces"`
+		Tag         *int              `ovsdb:"tag"`
+		Trunks      []int             `ovsdb:"trunks"`
+		VLANMode    *string           `ovsdb:"vlan_mode"`
+		QoS         *string           `ovsdb:"qos"`
+		OtherConfig map[string]string `ovsdb:"other_config"`
 	}
 	ifaceRow struct {
 		UUID          string            `ovsdb:"_uuid"`
@@ -103,7 +104,7 @@ func (r *bridgeRow) CloneModel() model.Model {
 func (r *portRow) CloneModel() model.Model {
 	c := *r
 	c.Interfaces, c.Trunks = slices.Clone(r.Interfaces), slices.Clone(r.Trunks)
-	c.Tag, c.VLANMode, c.QoS = clonePtr(r.Tag), clonePtr(r.VLANMode), clonePtr(r.QoS)
+	c.Tag, c.VLANMode, c.QoS, c.OtherConfig = clonePtr(r.Tag), clonePtr(r.VLANMode), clonePtr(r.QoS), maps.Clone(r.OtherConfig)
 	return &c
 }
 
@@ -198,7 +199,7 @@ func monitorOptions() []client.MonitorOption {
 	return []client.MonitorOption{
 		client.WithTable(&root, &root.Bridges, &root.NextCfg, &root.CurCfg, &root.ExternalIDs),
 		client.WithTable(&br, &br.Name, &br.Ports, &br.Mirrors, &br.DatapathType, &br.FailMode, &br.OtherConfig, &br.ExternalIDs),
-		client.WithTable(&port, &port.Name, &port.Interfaces, &port.Tag, &port.Trunks, &port.VLANMode, &port.QoS),
+		client.WithTable(&port, &port.Name, &port.Interfaces, &port.Tag, &port.Trunks, &port.VLANMode, &port.QoS, &port.OtherConfig),
 		client.WithTable(&ifc, &ifc.Name, &ifc.Type, &ifc.OFPort, &ifc.Error, &ifc.LinkState, &ifc.IfIndex,
 			&ifc.MAC, &ifc.MTURequest, &ifc.PolicingRate, &ifc.PolicingBurst, &ifc.ExternalIDs),
 		client.WithTable(&qos, &qos.Type, &qos.OtherConfig, &qos.Queues, &qos.ExternalIDs),

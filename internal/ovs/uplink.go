@@ -25,6 +25,11 @@ const (
 	idMappings    = "ovn-bridge-mappings"
 	idChassisMACs = "ovn-chassis-mac-mappings"
 	keyFallback   = "mac-learning-fallback"
+
+	// KeyTransient marks a port that is not to be there after a reboot: what starts Open
+	// vSwitch removes it (ovs-ctl(8); deploy/systemd; the chart), since the kernel has the
+	// NIC's addresses on the NIC again, and nobody has the bridge's device up.
+	KeyTransient = "transient"
 )
 
 // Uplink is the bridge of a provider network with the NIC that leads there.
@@ -151,6 +156,7 @@ func (c *Client) uplinkPort(v view, t *session.Txn, u Uplink, b *bridgeRow) erro
 	if u.Trunks == nil {
 		trunks = append(trunks, 0)
 	}
+	transient := map[string]string{KeyTransient: "true"}
 	p, i := v.port(u.NIC), v.iface(u.NIC)
 	if p != nil && i != nil && (value(i.Error) != "" || value(i.OFPort) < 0) { // a new row has no old error
 		c.removePort(v, t, u.NIC)
@@ -159,10 +165,16 @@ func (c *Client) uplinkPort(v view, t *session.Txn, u Uplink, b *bridgeRow) erro
 	if p == nil {
 		ids := session.Map(map[string]string{KeyVendor: Vendor})
 		iface := t.Insert(tInterface, ovsdb.Row{"name": u.NIC, "external_ids": ids})
-		port := t.Insert(tPort, ovsdb.Row{"name": u.NIC, "interfaces": session.Set(iface), "trunks": session.Set(trunks...), "external_ids": ids})
+		port := t.Insert(tPort, ovsdb.Row{
+			"name": u.NIC, "interfaces": session.Set(iface), "trunks": session.Set(trunks...), "external_ids": ids, "other_config": session.Map(transient),
+		})
 		t.Expect(tBridge, b.UUID, "name", b.Name)
 		t.Add(tBridge, b.UUID, "ports", port)
 		return nil
+	}
+	if !includes(p.OtherConfig, transient) {
+		t.Expect(tPort, p.UUID, "other_config", session.Map(p.OtherConfig))
+		t.Update(tPort, p.UUID, ovsdb.Row{"other_config": session.Map(merged(p.OtherConfig, transient))})
 	}
 	if have := slices.Sorted(slices.Values(p.Trunks)); u.Trunks != nil && !slices.Equal(have, slices.Sorted(slices.Values(u.Trunks))) || p.Tag != nil {
 		t.Update(tPort, p.UUID, ovsdb.Row{"trunks": session.Set(trunks...), "tag": session.Set()})

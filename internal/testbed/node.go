@@ -213,11 +213,11 @@ func (n *Node) Reboot() {
 	n.pods = map[string]*Pod{}
 	n.mu.Unlock()
 	n.boot()
+	if n.outside != nil { // the kernel finds NICs before any service starts
+		n.outside.join()
+	}
 	if n.OVS != nil {
 		n.OVS.start()
-	}
-	if n.outside != nil {
-		n.outside.join()
 	}
 	if n.site != nil {
 		n.site.join()

@@ -43,6 +43,7 @@ func (o *Outside) join() {
 		require.NoError(o.n.t, err)
 		o.h = h
 	}
+	_, _ = o.Try("ip", "link", "del", "eth0") // its node's end may not have gone yet
 	// Fixed MACs: a NIC keeps its own through a reboot.
 	o.n.Run("ip", "link", "add", OutsideIf, "address", "02:00:00:00:00:02", "type", "veth",
 		"peer", "name", "eth0", "address", "02:00:00:00:00:01", "netns", strconv.Itoa(o.h.pid()))

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/ovs/ovstest"
 )
 
 const schema = "/usr/share/openvswitch/vswitch.ovsschema"
@@ -38,11 +40,13 @@ func (o *OVS) Endpoint() string { return "unix:" + o.socket() }
 
 func (o *OVS) socket() string { return filepath.Join(o.dir(), "db.sock") }
 
-// start brings both daemons up, on the conf.db that is there or on a new one.
+// start brings both daemons up as a machine with our drop-in does, on the conf.db that is
+// there or on a new one.
 func (o *OVS) start() {
 	o.n.t.Helper()
 	require.NoError(o.n.t, os.MkdirAll(o.dir(), 0o755))
 	o.StartServer()
+	o.n.Run("sh", "-ec", ovstest.PreStart(o.n.t))
 	o.StartVswitchd()
 }
 

@@ -216,6 +216,26 @@ func TestSignalsEndOpenVSwitch(t *testing.T) {
 	}
 }
 
+// TestOpenVSwitchFreesNICs: the chart's Open vSwitch does before it starts what the drop-in
+// does for that of a machine, which tests of a reboot run.
+func TestOpenVSwitchFreesNICs(t *testing.T) {
+	dropIn, err := os.ReadFile("../../deploy/systemd/ovs-vswitchd.service.d/fairlead.conf")
+	require.NoError(t, err)
+	_, script, _ := strings.Cut(string(dropIn), "ExecStartPre=-/bin/sh -c '")
+	script, _, ok := strings.Cut(script, "'\n")
+	require.True(t, ok)
+	made := rendered(t, `{openvswitch: {enabled: true}}`)["DaemonSet kube-system fairlead-openvswitch"]
+	for _, c := range at(made, "spec", "template", "spec")["containers"].([]any) {
+		if c := c.(map[string]any); c["name"] == "ovs-vswitchd" {
+			text := c["command"].([]any)[2].(string)
+			text = strings.NewReplacer("; do\n", "; do ", "\ndone", "; done").Replace(text)
+			require.Contains(t, strings.Join(strings.Fields(text), " "), strings.ReplaceAll(script, "$$", "$")+" exec ovs-vswitchd ")
+			return
+		}
+	}
+	require.Fail(t, "no ovs-vswitchd")
+}
+
 func at(o map[string]any, path ...string) map[string]any {
 	for _, p := range path {
 		o, _ = o[p].(map[string]any)

@@ -195,7 +195,7 @@ func (l *kubeOVNLeft) must(way string) string {
 func (l *kubeOVNLeft) everything() string {
 	l.n.o.t.Helper()
 	return l.n.Run("sh", "-ec", `(iptables-save; ip6tables-save) | grep -v '^#' | sed 's/ \[[0-9:]*\]//'; ipset save | sed 's/ bucketsize.*//' | sort
-ovs-vsctl --timeout=20 --columns=external_ids list open_vswitch . -- --columns=name,external_ids,other_config,fail_mode list bridge br-net1 -- --columns=name,tag,trunks,external_ids list port nic1 -- \
+ovs-vsctl --timeout=20 --columns=external_ids list open_vswitch . -- --columns=name,external_ids,other_config,fail_mode list bridge br-net1 -- --columns=name,tag,trunks,external_ids,other_config list port nic1 -- \
 	--columns=name,type,external_ids list interface nic1 `+hostIf(l.web.Pod, "eth0")+" "+hostIf(l.under.Pod, "eth0")+` | sed 's/ovn-installed-ts="[0-9]*"//'
 ip -o link show type veth | sed 's/ qlen[^\\]*//; s/<.*>//' | grep -e `+hostIf(l.web.Pod, "eth0")+" -e "+hostIf(l.under.Pod, "eth0")+" -e nic1; ip -4 -br addr show br-net1")
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -25,14 +26,65 @@ type uplinkBed struct {
 	n     *testbed.Node
 	world *testbed.Outside
 	a     *testbed.Agent
+	// before is all that the NIC had, as whole tells it.
+	before    string
+	exchanged bool // bridge and NIC change names
 }
 
 func newUplinkBed(t *testing.T) *uplinkBed {
 	n := testbed.New(t)
 	b := &uplinkBed{t: t, n: n, world: n.Outside()}
-	b.honest()
-	b.a = n.Agent()
+	b.start(n.Agent)
 	return b
+}
+
+// start dresses the node and starts its agent.
+func (b *uplinkBed) start(agent func(...string) *testbed.Agent, args ...string) {
+	b.t.Helper()
+	b.dress()
+	b.before = b.whole(testbed.OutsideIf)
+	b.a = agent(args...)
+}
+
+// dress has the machine's programs give the NIC what else a node may have, under a strict
+// rp_filter: further addresses, one that no more is to begin with, routes of other tables and
+// by several hops, a rule, a neighbour.
+func (b *uplinkBed) dress() {
+	b.t.Helper()
+	b.honest()
+	b.n.Run("sysctl", "-w", "net.ipv4.conf.all.rp_filter=1")
+	for _, line := range []string{
+		"addr add 198.51.100.3/24 dev eth0", "addr add 203.0.113.1 peer 203.0.113.9/32 dev eth0", "addr add 2001:db8:51::3/64 dev eth0 nodad preferred_lft 0",
+		"route add 10.1.0.0/16 via 198.51.100.1 dev eth0 table 100 proto bird", "route add 10.3.0.0/16 dev eth0 scope link metric 9 mtu 1400",
+		"route add 10.2.0.0/16 nexthop via 198.51.100.1 dev eth0 weight 3 nexthop via 198.51.100.7 dev eth0", "rule add iif eth0 lookup 100 priority 77",
+		"neigh add 198.51.100.7 lladdr 02:00:00:00:09:09 dev eth0 nud permanent",
+	} {
+		b.n.Run(append([]string{"ip"}, strings.Fields(line)...)...)
+	}
+	eventually(b.t, func() string {
+		if has := b.n.Run("ip", "addr", "show", "dev", testbed.OutsideIf); strings.Contains(has, "tentative") {
+			return has
+		}
+		return ""
+	})
+}
+
+// whole is all that a link has, in iproute2's words, with the link's name as "NIC".
+func (b *uplinkBed) whole(link string) string {
+	b.t.Helper()
+	text, err := b.n.Try("sh", "-c", strings.ReplaceAll(`ip -o addr show dev LINK; ip -4 route show table all dev LINK; ip -6 route show table all dev LINK
+		ip rule; ip neigh show nud permanent dev LINK; sysctl net.ipv4.conf.LINK.rp_filter`, "LINK", link))
+	if err != nil {
+		return err.Error() + text
+	}
+	var all []string
+	name := regexp.MustCompile(`\b` + link + `\b(:\d+)?`) // a link that is renamed has its labels numbered
+	for line := range strings.Lines(text) {
+		line = regexp.MustCompile(`^\d+: `).ReplaceAllString(strings.TrimSpace(line), "")
+		all = append(all, strings.Join(strings.Fields(name.ReplaceAllString(line, "NIC")), " "))
+	}
+	slices.Sort(all) // the kernel tells routes of one metric by when they came
+	return strings.Join(all, "\n")
 }
 
 // honest has the NIC's frames have their checksums: Open vSwitch takes them from a socket.
@@ -46,7 +98,7 @@ const uplinkObject = "net1.yaml"
 
 func (b *uplinkBed) declare() {
 	b.t.Helper()
-	b.n.WriteObjects(uplinkObject, object("kubeovn.io/v1", "ProviderNetwork", "net1", nil, map[string]any{"defaultInterface": testbed.OutsideIf}))
+	b.n.WriteObjects(uplinkObject, object("kubeovn.io/v1", "ProviderNetwork", "net1", nil, map[string]any{"defaultInterface": testbed.OutsideIf, "exchangeLinkName": b.exchanged}))
 }
 
 func (b *uplinkBed) withdraw() {
@@ -54,19 +106,23 @@ func (b *uplinkBed) withdraw() {
 	require.NoError(b.t, os.Remove(filepath.Join(b.n.Objects(), uplinkObject)))
 }
 
-// on waits until one of the two links has all that the NIC had, and the other nothing.
+// on waits until the NIC, or the bridge's device, has all that the NIC had, and the other one
+// nothing. Where they change names that is always the link of the NIC's name.
 func (b *uplinkBed) on(link string) {
 	b.t.Helper()
-	other := map[string]string{testbed.OutsideIf: "br-net1", "br-net1": testbed.OutsideIf}[link]
+	bridge, has, other := "br-net1", link, "br-net1"
+	switch {
+	case b.exchanged:
+		bridge, has = testbed.OutsideIf, testbed.OutsideIf
+	case link == "br-net1":
+		other = testbed.OutsideIf
+	}
 	eventually(b.t, func() string {
-		has, err := b.n.Try("sh", "-c", "ip -o addr show dev "+link+"; ip route show dev "+link+"; ip -6 route show dev "+link)
-		rest, _ := b.n.Try("sh", "-c", "ip -o addr show dev "+other+" 2>/dev/null; ip route show dev "+other+" 2>/dev/null")
-		bridges := b.n.OVS.Vsctl("list-br")
-		gone := link != testbed.OutsideIf || !strings.Contains(bridges, "br-net1")
-		for _, want := range []string{testbed.NodeIP4 + "/24", testbed.NodeIP6 + "/64", "default via " + testbed.WorldIP4, "default via " + testbed.WorldIP6} {
-			if err != nil || !strings.Contains(has, want) || strings.TrimSpace(rest) != "" || !gone {
-				return fmt.Sprintf("%s has %s (%v), %s has %s, bridges %s", link, has, err, other, rest, bridges)
-			}
+		whole := b.whole(has)
+		rest, _ := b.n.Try("sh", "-c", strings.ReplaceAll("for f in -4 -6; do ip -o $f addr show dev LINK; ip $f route show dev LINK; done 2>/dev/null; ip -4 route show table all dev LINK 2>/dev/null", "LINK", other))
+		bridges := strings.Fields(b.n.OVS.Vsctl("list-br"))
+		if whole != b.before || strings.TrimSpace(rest) != "" || slices.Contains(bridges, bridge) != (link == "br-net1") {
+			return fmt.Sprintf("%s has\n%s\nand not\n%s\n%s has %s, bridges %s", has, whole, b.before, other, rest, bridges)
 		}
 		return ""
 	})
@@ -115,18 +171,65 @@ func TestUplinkOfTheDefaultRoute(t *testing.T) {
 			way.undo()
 			b.on(way.from)
 		}
-		for _, point := range way.points {
-			b.n.Crash(point)
-			way.order()
-			require.Error(t, b.a.Wait(), "killed at %s", point)
-			require.True(t, b.a.Killed(), point)
-			b.answers("killed at " + point)
-			b.a = b.n.Agent()
+		for i, point := range way.points {
+			b.killedAt(point, way.order, i%4 == 3 || soak())
 			b.on(way.to)
 			b.answers("after it was killed at " + point)
 			way.undo()
 			b.on(way.from)
 		}
+	}
+}
+
+// killedAt has the agent killed at a point on the way that an order begins, the machine too,
+// perhaps, and starts another one.
+func (b *uplinkBed) killedAt(point string, order func(), reboot bool) {
+	b.t.Helper()
+	b.n.Crash(point)
+	order()
+	require.Error(b.t, b.a.Wait(), "killed at %s", point)
+	require.True(b.t, b.a.Killed(), point)
+	b.answers("killed at " + point)
+	if reboot {
+		b.n.Reboot()
+		b.dress()
+		b.answers("rebooted at " + point)
+	}
+	b.a = b.n.Agent()
+}
+
+// TestUplinkKilledAsNamesChange: as TestUplinkOfTheDefaultRoute, where bridge and NIC change
+// names, at the points about that.
+func TestUplinkKilledAsNamesChange(t *testing.T) {
+	t.Parallel()
+	b := newUplinkBed(t)
+	b.exchanged = true
+	b.n.CrashTrace()
+	b.declare()
+	b.on("br-net1")
+	there := uplinkPoints(b.n.CrashTrace())
+	b.withdraw()
+	b.on(testbed.OutsideIf)
+	back := uplinkPoints(b.n.CrashTrace())
+	require.Contains(t, there, "uplink.renamed")
+	require.Contains(t, back, "uplink.named")
+	if !soak() {
+		there = []string{"journal.taken", "uplink.renamed", "uplink.bridged", "uplink.drop"}
+		back = []string{"uplink.drop-back", "uplink.detached", "uplink.named"}
+	}
+	for i, point := range there {
+		b.killedAt(point, b.declare, i%2 == 1)
+		b.on("br-net1")
+		b.answers("after it was killed at " + point)
+		b.withdraw()
+		b.on(testbed.OutsideIf)
+	}
+	for i, point := range back {
+		b.declare()
+		b.on("br-net1")
+		b.killedAt(point, b.withdraw, i%2 == 1)
+		b.on(testbed.OutsideIf)
+		b.answers("after it was killed at " + point)
 	}
 }
 
@@ -150,7 +253,7 @@ func TestUplinkKilledAtRandom(t *testing.T) {
 			b.answers("killed on the way to " + way.to)
 			if i%3 == 2 {
 				b.n.Reboot()
-				b.honest()
+				b.dress()
 				b.answers("rebooted on the way to " + way.to)
 			}
 			b.a = b.n.Agent()
@@ -230,7 +333,7 @@ func (b *uplinkBed) reboot() {
 	b.a.Kill()
 	_ = b.a.Wait()
 	b.n.Reboot()
-	b.honest()
+	b.dress()
 }
 
 // TestUplinkIsRefused: a NIC that does not serve, or that is another's, stays as it is, with
@@ -291,8 +394,7 @@ func TestUplinkInACluster(t *testing.T) {
 	t.Parallel()
 	n := startClusterNode(t, kube.Shared(t))
 	b := &uplinkBed{t: t, n: n.Node, world: n.Outside()}
-	b.honest()
-	b.a = n.Agent(n.args...)
+	b.start(n.Agent, n.args...)
 	t.Cleanup(func() { n.c.Kubectl("delete", "provider-network", "net1", "--ignore-not-found") })
 	const key = "net1.provider-network.kubernetes.io/"
 	says := func(labels map[string]string, why string) {

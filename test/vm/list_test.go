@@ -23,7 +23,7 @@ var jobs = []job{
 	{"./internal/gateway/standalone", "^TestKernel", "rates of a node's gateway, which need policing"},
 	{"./internal/driver/builtin/macvlan", "^TestIpvlan", "ipvlan as a part of the agent, beside upstream's program"},
 	{"./internal/node/podruntime", "^(TestCgroupOfAPod|TestStrayProcess)$", "cgroup v2, which this VM has mounted alone"},
-	{"./internal/gateway/uplink", "^TestKernel", "a bond below VLAN links goes to a bridge of the kernel's datapath"},
+	{"./internal/gateway/uplink", "^(TestKernel|TestRebootWithoutAgent$)", "a bond below VLAN links goes to a bridge of the kernel's datapath"},
 	{"./internal/kernel/nft", "^TestKernel", "VLAN links above a NIC that is deaf otherwise"},
 	{"./internal/kernel/qdisc", ".", "netem"},
 	{"./internal/kernel/rtnl", ".", "netlink of an older kernel"},

@@ -37,6 +37,8 @@ type bed struct {
 	node  *uplink.Transfers
 	boot  string
 	kind  bedOf
+	// through stands between the node and its switch; nil: nothing does.
+	through uplink.Switch
 }
 
 // bedOf is of what a bed is made.
@@ -62,7 +64,13 @@ func newBedOf(t *testing.T, kind bedOf) *bed {
 	b.ovs = ovs.New(ovs.Config{Endpoint: b.sw.Endpoint(), Bridge: "br-int", Datapath: kind.datapath, Log: slog.New(slog.DiscardHandler)})
 	done := make(chan struct{})
 	go func() { b.ovs.Run(ctx); close(done) }()
-	t.Cleanup(func() { stop(); <-done; _ = b.j.Close() })
+	t.Cleanup(func() {
+		stop()
+		<-done
+		if b.j != nil {
+			_ = b.j.Close()
+		}
+	})
 	b.until("the switch's database is known", func() bool { return b.ovs.Connected() == nil })
 	require.NoError(t, b.ovs.EnsureBridge(t.Context()))
 	b.until("the NIC's own address is proved", func() bool { return !strings.Contains(b.sw.In("ip", "addr", "show", "dev", kind.nic), "tentative") })
@@ -108,8 +116,12 @@ func (b *bed) start() {
 	var err error
 	b.j, err = journal.Open(b.dir, journal.Options{})
 	require.NoError(b.t, err)
+	sw := uplink.Switch(b.ovs)
+	if b.through != nil {
+		sw = b.through
+	}
 	b.node = uplink.New(uplink.Config{
-		Switch: b.ovs, Journal: b.j, Host: b.sw.NS, Node: "node-1", BootID: b.boot, Run: b.run, Userspace: b.kind.datapath == ovstest.Userspace,
+		Switch: sw, Journal: b.j, Host: b.sw.NS, Node: "node-1", BootID: b.boot, Run: b.run, Userspace: b.kind.datapath == ovstest.Userspace,
 		Log: slog.New(slog.NewTextHandler(b.t.Output(), nil)),
 	})
 }
@@ -131,7 +143,7 @@ func (b *bed) out(name string, args ...string) string {
 
 func (b *bed) until(what string, ok func() bool) {
 	b.t.Helper()
-	require.Eventually(b.t, ok, 30*time.Second, 20*time.Millisecond, what)
+	require.Eventually(b.t, ok, 2*time.Minute, 20*time.Millisecond, what)
 }
 
 // has is all that a link has, in iproute2's words, with the link's name as "NIC".

@@ -37,12 +37,13 @@ type mover struct {
 //
 //	bridge  made without the NIC, for no manager to touch, its device up with the NIC's MAC, MTU and sysctls
 //	        addresses and neighbours put on it; the kernel still goes by the NIC
+//	        a strict rp_filter made loose: frames come one way and go the other for a while
 //	NIC     made a port: frames for the node come by either way from now on
 //	        a gateway asked for by the bridge; without an answer nothing was lost
 //	bridge  rules and routes put on it: the node goes by the bridge
 //	NIC     routes, rules and addresses dropped, then deaf (userspace datapath)
 //	        its manager told, and led to the bridge if it renews addresses
-//	        the gateway asked again
+//	        the gateway asked again, the bridge's rp_filter as it was
 func (m *mover) forth(ctx context.Context, u *core.Uplink) (Status, error) {
 	ctx, stop := context.WithTimeout(ctx, m.cfg.Limit)
 	defer stop()
@@ -74,12 +75,14 @@ func (m *mover) forth(ctx context.Context, u *core.Uplink) (Status, error) {
 	}
 	for _, step := range []func() error{
 		func() error { return m.carry("address", p.Addrs) },
+		func() error { return m.loosen(ctx, u, p) },
 		func() error { return m.port(ctx, row, nic) },
 		func() error { return m.reaches(ctx, m.c, bridge, gateways) },
 		func() error { return errors.Join(m.carry("way", p.Ways), ctx.Err()) },
 		func() error { return m.carry("drop", p.Drop) },
 		func() error { return errors.Join(m.deafen(ctx, nic, above), m.led(ctx, *u, nic)) },
 		func() error { return m.reaches(ctx, m.c, bridge, gateways) },
+		func() error { return m.tighten(*u) },
 		func() error { return m.done(ctx, u, bridge, len(p.Addrs)+len(p.Ways)+len(p.Drop) > 0) },
 	} {
 		if err := step(); err != nil {
@@ -416,6 +419,7 @@ func (t *Transfers) back(ctx context.Context, c *rtnl.Conn, u core.Uplink) error
 		func() error { return t.hear(nic.Name) },
 		func() error { return m.unload(u, nic) },
 		func() error { return t.cfg.Switch.DetachUplink(ctx, u.Network, u.Bridge) },
+		func() error { return m.bare(u) },
 		func() error { return m.gone(ctx, u) },
 		func() error { return m.named(u, nic) },
 		func() error { return m.managed(ctx, u, nic) },
@@ -472,6 +476,11 @@ func (m *mover) unload(u core.Uplink, nic rtnl.Link) error {
 		return err
 	}
 	p := plan(want, from, to)
+	if from.Self != 0 {
+		if p.Drop, err = m.linger(from); err != nil {
+			return err
+		}
+	}
 	for _, part := range []struct {
 		point string
 		steps []Step

@@ -25,6 +25,9 @@ type Inventory struct {
 	Neighbours []rtnl.Neighbour `json:",omitempty"`
 	// Kept is what systemd-networkd has to do with the NIC.
 	Kept manager.Kept `json:",omitzero"`
+	// Filter is the rp_filter of the bridge's device before a move that is under way; "" where
+	// that leaves it.
+	Filter string `json:",omitempty"`
 }
 
 // take reads a link's.

@@ -40,10 +40,11 @@ type Port struct {
 	IDs     map[string]string // external ids of the Interface
 	Tag     []int             // none or one
 	Trunks  []int
-	Mode    string // vlan_mode
-	Rate    int    // ingress_policing_rate, kbit/s
-	Burst   int    // ingress_policing_burst, kbit
-	QoS     *QoS   `json:",omitempty"`
+	Mode    string            // vlan_mode
+	Other   map[string]string `json:",omitempty"` // other_config
+	Rate    int               // ingress_policing_rate, kbit/s
+	Burst   int               // ingress_policing_burst, kbit
+	QoS     *QoS              `json:",omitempty"`
 }
 
 // QoS is a port's, with its queues by number.
@@ -74,7 +75,7 @@ const (
 var columns = map[string][]string{
 	tRoot:      {"_uuid", "external_ids"},
 	tBridge:    {"_uuid", "name", "ports", "datapath_type", "fail_mode", "external_ids", "other_config"},
-	tPort:      {"_uuid", "name", "interfaces", "tag", "trunks", "vlan_mode", "qos"},
+	tPort:      {"_uuid", "name", "interfaces", "tag", "trunks", "vlan_mode", "qos", "other_config"},
 	tInterface: {"_uuid", "name", "type", "external_ids", "ingress_policing_rate", "ingress_policing_burst"},
 	tQoS:       {"_uuid", "type", "other_config", "external_ids", "queues"},
 	tQueue:     {"_uuid", "other_config", "external_ids"},
@@ -154,7 +155,7 @@ func (f *found) addPort(all map[string]table, bridge, uuid string) {
 	}
 	i := all[tInterface][members[0]]
 	p := Port{
-		Name: rows.Text(r["name"]), Bridge: bridge, Members: len(members), Tag: numbers(r["tag"]), Trunks: numbers(r["trunks"]), Mode: rows.Text(r["vlan_mode"]),
+		Name: rows.Text(r["name"]), Bridge: bridge, Members: len(members), Tag: numbers(r["tag"]), Trunks: numbers(r["trunks"]), Mode: rows.Text(r["vlan_mode"]), Other: rows.Map(r["other_config"]),
 		Type: rows.Text(i["type"]), IDs: rows.Map(i["external_ids"]), Rate: rows.Number(i["ingress_policing_rate"]), Burst: rows.Number(i["ingress_policing_burst"]),
 	}
 	at := refs{port: uuid, iface: members[0], qos: rows.Text(r["qos"])}

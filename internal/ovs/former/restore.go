@@ -226,6 +226,9 @@ func (p Port) restore(t *session.Txn, at refs, now Port) {
 	if !slices.Equal(now.Tag, p.Tag) || !slices.Equal(now.Trunks, p.Trunks) || now.Mode != p.Mode {
 		t.Update(tPort, at.port, ovsdb.Row{"tag": set(p.Tag), "trunks": set(p.Trunks), "vlan_mode": optional(p.Mode)})
 	}
+	if _, had := p.Other[ovs.KeyTransient]; !had {
+		cell{tPort, at.port, "other_config", now.Other}.put(t, nil, []string{ovs.KeyTransient})
+	}
 	p.QoS.restore(t, at, now.QoS)
 }
 

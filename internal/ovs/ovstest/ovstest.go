@@ -138,6 +138,55 @@ func (s *Switch) ExitSwitchd() {
 	s.vswd = nil
 }
 
+// Reboot ends the Switch with all its devices, but for conf.db, has the machine come up, and
+// starts it as a machine with our drop-in for ovs-vswitchd does.
+func (s *Switch) Reboot(up func()) {
+	s.t.Helper()
+	bridges := strings.Fields(s.Vsctl("list-br"))
+	s.KillSwitchd()
+	s.KillServer()
+	if Datapath(s.t) != Userspace {
+		s.In("ovs-dpctl", "del-dp", "ovs-system")
+	}
+	for _, b := range bridges {
+		_, _ = Run(s.NS, "ip", "link", "del", b) // a tap; most are gone
+	}
+	up()
+	s.StartServer()
+	s.PreStart()
+	s.StartSwitchd()
+}
+
+// PreStart runs what a machine with our drop-in runs before it starts ovs-vswitchd.
+func (s *Switch) PreStart() {
+	s.t.Helper()
+	// sysfs shows the network of the namespace in which it was mounted.
+	c := s.command("unshare", "--mount", "sh", "-ec", "mount -t sysfs none /sys; "+PreStart(s.t))
+	require.NoError(s.t, s.NS.Do(c.Run))
+}
+
+// PreStart is what a machine runs when ovsdb-server is there and ovs-vswitchd not yet, for a
+// shell: that of the drop-in in deploy/systemd.
+func PreStart(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	require.NoError(t, err)
+	const dropIn = "deploy/systemd/ovs-vswitchd.service.d/fairlead.conf"
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		text, err := os.ReadFile(filepath.Join(dir, dropIn))
+		if os.IsNotExist(err) {
+			continue
+		}
+		require.NoError(t, err)
+		_, script, ok := strings.Cut(string(text), "\nExecStartPre=-/bin/sh -c '")
+		script, _, closed := strings.Cut(script, "'\n")
+		require.True(t, ok && closed, "%s: %s", dropIn, text)
+		return strings.ReplaceAll(script, "$$", "$")
+	}
+	require.Fail(t, "the test does not run inside the repository")
+	return ""
+}
+
 // Signal sends sig to ovsdb-server: SIGSTOP makes a server that never answers.
 func (s *Switch) Signal(sig syscall.Signal) {
 	s.t.Helper()

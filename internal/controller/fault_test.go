@@ -193,7 +193,7 @@ func TestFixedIsFree(t *testing.T) {
 	const (
 		looks = 8               // in vain: the pauses between them double, from 50 ms
 		next  = 6 * time.Second // until the one after
-		bound = 4 * time.Second // twice what is promised (docs/cluster.md)
+		bound = 2 * time.Second // what is promised (docs/cluster.md)
 	)
 	w, db := newWorld(), database(t)
 	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.25.0.0/24,fd25::/112", Default: true})

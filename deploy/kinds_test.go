@@ -269,6 +269,7 @@ func absent(v any, t reflect.Type, path string) (out []string) {
 		key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		value, ok := m[key]
 		switch {
+		case key == "-": // it is no field of the object
 		case key == "" && f.Anonymous:
 			out = append(out, absent(v, f.Type, path)...)
 		case !ok:

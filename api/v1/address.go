@@ -57,8 +57,8 @@ type IPSpec struct {
 	ContainerID string   `json:"containerID,omitempty"`
 	PodType     string   `json:"podType,omitempty"` // "", StatefulSet, VirtualMachine ...
 
-	// Unknown are keys that the object has and this version does not know, each by its path.
-	Unknown []string `json:"-"`
+	// Unknown are the paths of keys that the object has and this version does not know.
+	Unknown string `json:"-"`
 }
 
 // IPStatus is what was observed. Kube-OVN's IP has none.
@@ -121,8 +121,8 @@ type IPPoolSpec struct {
 
 	EnableAddressSet bool `json:"enableAddressSet,omitempty"`
 
-	// Unknown are keys that the object has and this version does not know, each by its path.
-	Unknown []string `json:"-"`
+	// Unknown are the paths of keys that the object has and this version does not know.
+	Unknown string `json:"-"`
 }
 
 // +kubebuilder:validation:XValidation:rule="isCIDR(self) || (size(self.split('..')) <= 2 && isIP(self.split('..')[0]) && isIP(self.split('..')[size(self.split('..')) - 1]))",messageExpression="self + ' is neither an address, nor a range from..to, nor a network in CIDR form'"
@@ -211,8 +211,8 @@ type VipSpec struct {
 	Selector      []string `json:"selector,omitempty"` // of pods that may use it
 	AttachSubnets []string `json:"attachSubnets,omitempty"`
 
-	// Unknown are keys that the object has and this version does not know, each by its path.
-	Unknown []string `json:"-"`
+	// Unknown are the paths of keys that the object has and this version does not know.
+	Unknown string `json:"-"`
 }
 
 // VipStatus is what was observed.

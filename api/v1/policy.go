@@ -48,8 +48,8 @@ type SecurityGroupSpec struct {
 	// +kubebuilder:validation:Maximum=3
 	Tier int `json:"tier,omitempty"` // of OVN's ACLs
 
-	// Unknown are keys that the object has and this version does not know, each by its path.
-	Unknown []string `json:"-"`
+	// Unknown are the paths of keys that the object has and this version does not know.
+	Unknown string `json:"-"`
 }
 
 // +kubebuilder:validation:XValidation:rule="self.ipVersion.lowerAscii() in ['ipv4', 'ipv6']",messageExpression="'ipVersion ' + self.ipVersion + ' is neither ipv4 nor ipv6'",fieldPath=".ipVersion"

@@ -152,8 +152,8 @@ type SubnetSpec struct {
 	NamespaceSelectors      []metav1.LabelSelector `json:"namespaceSelectors,omitempty"`
 	NodeNetwork             string                 `json:"nodeNetwork,omitempty"`
 
-	// Unknown are keys that the object has and this version does not know, each by its path.
-	Unknown []string `json:"-"`
+	// Unknown are the paths of keys that the object has and this version does not know.
+	Unknown string `json:"-"`
 }
 
 // GatewayCentralized has a Subnet's pods leave the cluster by the nodes that the

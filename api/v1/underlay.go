@@ -40,8 +40,8 @@ type VlanSpec struct {
 	OldID       int    `json:"vlanId,omitempty"`
 	OldProvider string `json:"providerInterfaceName,omitempty"`
 
-	// Unknown are keys that the object has and this version does not know, each by its path.
-	Unknown []string `json:"-"`
+	// Unknown are the paths of keys that the object has and this version does not know.
+	Unknown string `json:"-"`
 }
 
 // VlanStatus is what was observed.
@@ -103,8 +103,8 @@ type ProviderNetworkSpec struct {
 	VlanInterfaces         []string              `json:"vlanInterfaces,omitempty"`
 	AutoCreateVlan         bool                  `json:"autoCreateVlanSubinterfaces,omitempty"`
 
-	// Unknown are keys that the object has and this version does not know, each by its path.
-	Unknown []string `json:"-"`
+	// Unknown are the paths of keys that the object has and this version does not know.
+	Unknown string `json:"-"`
 }
 
 // CustomInterface names the NIC for nodes on which it is not the default one.

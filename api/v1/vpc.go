@@ -68,8 +68,8 @@ type VpcSpec struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	DynamicRouting json.RawMessage `json:"dynamicRouting,omitempty"`
 
-	// Unknown are keys that the object has and this version does not know, each by its path.
-	Unknown []string `json:"-"`
+	// Unknown are the paths of keys that the object has and this version does not know.
+	Unknown string `json:"-"`
 }
 
 // +kubebuilder:validation:XValidation:rule="isIP(self.cidr) || isCIDR(self.cidr)",messageExpression="'cidr ' + self.cidr + ' is neither an address nor a network in CIDR form'",fieldPath=".cidr"

@@ -11,7 +11,6 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/book"
-	"github.com/fairlead/fairlead/internal/controller/claim"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/controller/status"
@@ -165,9 +164,7 @@ func (t *term) reserve(ctx context.Context, o *v1.IP) error {
 	case !ok:
 		err = fmt.Errorf("address in Subnet %s: %s: %w", l.Subnet, cmp.Or(fault, "it is not in force"), core.ErrNotFound)
 	default:
-		if claim.Needed(net.Subnet) {
-			t.claims.Arrived(l.Subnet)
-		}
+		t.claims.Arrived(l.Subnet)
 		_, _, err = t.book.Acquire(ipam.Request{Subnet: net.Subnet, Owner: l.Owner, IPs: l.IPs, MAC: l.MAC})
 	}
 	if err != nil {

@@ -338,9 +338,7 @@ func (t *term) acquire(ctx context.Context, o object.Object, p object.Pod, nics 
 		subnet := nic.Subnet.Name
 		g.net, _, _ = t.nets.Get(subnet)
 		g.net = t.joined(g.net)
-		if g.claimed() {
-			t.claims.Arrived(subnet)
-		}
+		t.claims.Arrived(subnet)
 		if err = networks.Serves(g.net, nic.MAC); err == nil {
 			g.lease, g.fresh, err = t.borrow(nic.names.Vip, ipam.Request{
 				Subnet: nic.Subnet, Owner: owner(p.Pod, p.UID, nic.IfaceID), IPs: nic.IPs, Pool: nic.Pool, Ranges: nic.pool.Spare, Family: nic.Family, MAC: nic.MAC,

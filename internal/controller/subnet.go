@@ -170,10 +170,10 @@ func (t *term) status(ctx context.Context, k object.Key) error {
 		status.Conditions(obj.Generation, refused, append(status.UndoneSubnet(obj.Spec), status.UndoneShare(obj.Annotations)...)),
 		gateways))
 	want.Conditions = conditions
-	if !changed && status.Same(obj.Status, want) {
-		return blamed
+	if changed || !status.Same(obj.Status, want) {
+		blamed = errors.Join(blamed, gone(t.SubnetStatus(ctx, about, want)))
 	}
-	return errors.Join(blamed, gone(t.SubnetStatus(ctx, about, want)))
+	return blamed
 }
 
 // gone takes an object that is gone for one that needs nothing any more.

@@ -50,8 +50,7 @@ type warning struct {
 	object.Event
 }
 
-// say tells of an object what was not told of it last. What it could not tell it tells when
-// the object is looked at again.
+// say tells of an object what was not told of it last; what it could not tell, the next time.
 func (t *term) say(ctx context.Context, o object.Object, e object.Event) error {
 	t.mu.Lock()
 	now := warning{o.UID, e}
@@ -61,13 +60,10 @@ func (t *term) say(ctx context.Context, o object.Object, e object.Event) error {
 	if said {
 		return nil
 	}
-	err := t.Warn(ctx, o, e)
-	if err != nil {
-		t.mu.Lock()
-		delete(t.warned, o.Key)
-		t.mu.Unlock()
+	if err := t.Warn(ctx, o, e); err != nil {
+		return errors.Join(err, t.blames(ctx, o, e.Reason, "")) // nothing was told
 	}
-	return err
+	return nil
 }
 
 // awaits has an object looked at again when a Subnet or Vpc has rows, and gives since when

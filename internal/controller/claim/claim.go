@@ -314,6 +314,9 @@ func (k *Keeper) hold(noted map[string]string, node, subnet string, ips []netip.
 // Arrived keeps addresses of a Subnet whose addresses are claimed from being given that nodes
 // said they hold before it was in force. It is to be called before any is given.
 func (k *Keeper) Arrived(subnet string) {
+	if net, ok := k.Net(subnet); !ok || !Needed(net) {
+		return
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for node, of := range k.late {

@@ -2,10 +2,8 @@ package kube
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -14,7 +12,6 @@ import (
 	networking "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	kjson "sigs.k8s.io/json"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/logical"
@@ -25,21 +22,13 @@ import (
 	"github.com/fairlead/fairlead/internal/source/cluster/share"
 )
 
-// decode fills to with an object. unknown are the keys of its spec that it does not know, by
-// their paths: they are those of another version of the kind, or misspelt.
-func decode(u *unstructured.Unstructured, to any) (unknown []string, err error) {
+// decode fills to with an object.
+func decode(u *unstructured.Unstructured, to any) error {
 	text, err := u.MarshalJSON()
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", u.GetKind(), u.GetName(), err)
+		return fmt.Errorf("%s %s: %w", u.GetKind(), u.GetName(), err)
 	}
-	beside, err := kjson.UnmarshalStrict(text, to, kjson.DisallowUnknownFields)
-	for _, e := range beside {
-		if of := (kjson.FieldError)(nil); errors.As(e, &of) && strings.HasPrefix(of.FieldPath(), "spec.") {
-			unknown = append(unknown, of.FieldPath())
-		}
-	}
-	slices.Sort(unknown)
-	return unknown, err
+	return object.Decode(text, to)
 }
 
 func meta(u *unstructured.Unstructured) metav1.ObjectMeta {
@@ -54,12 +43,8 @@ func read[T any, P interface {
 	metav1.ObjectMetaAccessor
 }](u *unstructured.Unstructured) P {
 	out := P(new(T))
-	unknown, err := decode(u, out)
-	if err != nil {
+	if decode(u, out) != nil {
 		out = new(T)
-	}
-	if of := reflect.ValueOf(out).Elem().FieldByName("Spec").FieldByName("Unknown"); of.IsValid() && len(unknown) > 0 {
-		of.Set(reflect.ValueOf(unknown))
 	}
 	*out.GetObjectMeta().(*metav1.ObjectMeta) = meta(u) // every kind of ours embeds it
 	return out
@@ -91,9 +76,6 @@ func kept(all map[string]string, keys []string) (out map[string]string) {
 func readIP(u *unstructured.Unstructured) *v1.IP {
 	out := read[v1.IP](u)
 	out.Labels, out.Annotations, out.Finalizers = u.GetLabels(), u.GetAnnotations(), u.GetFinalizers()
-	if logical.Ours(out) && out.Labels[logical.LabelReserved] != "true" {
-		out.Spec.Unknown = nil // nobody asked for anything by it
-	}
 	return out
 }
 

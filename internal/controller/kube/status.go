@@ -17,11 +17,9 @@ import (
 // readVip keeps a Vip that cannot be read as one of a type that nobody carries out.
 func readVip(u *unstructured.Unstructured) *v1.Vip {
 	out := &v1.Vip{}
-	unknown, err := decode(u, out)
-	if err != nil {
+	if err := decode(u, out); err != nil {
 		out = &v1.Vip{Spec: v1.VipSpec{Type: "unreadable: " + err.Error()}}
 	}
-	out.Spec.Unknown = unknown
 	out.ObjectMeta = meta(u)
 	return out
 }

@@ -85,8 +85,7 @@ func (c *Cluster) Annotate(ctx context.Context, o object.Object, set map[string]
 	return c.patch(ctx, what, o, map[string]any{"metadata": map[string]any{"annotations": notes}})
 }
 
-// noAddress tells a pod on itself why it has no address. While it is not known what the pod
-// was told last, nothing is told: it might go on with an earlier reason.
+// noAddress tells a pod on itself why it has no address, once it is known what it was told last.
 func (c *Cluster) noAddress(ctx context.Context, o object.Object, why string) error {
 	if c.awaits(o) {
 		return fmt.Errorf("tell %s why it has no address: the watch has yet to tell of what it was told last: %w", o.Key, core.ErrUnavailable)
@@ -300,17 +299,13 @@ func (c *Cluster) Warn(ctx context.Context, o object.Object, e object.Event) err
 			return err
 		}
 	}
-	level := "Warning"
-	if e.Good {
-		level = "Normal"
-	}
+	level := map[bool]string{true: "Normal", false: "Warning"}[e.Good]
 	now, in := time.Now().UTC().Format(time.RFC3339), cmp.Or(o.Namespace, metav1.NamespaceDefault)
 	about := map[string]any{"kind": string(o.Kind), "namespace": o.Namespace, "name": o.Name, "uid": o.UID, "apiVersion": "v1"}
 	switch o.Kind {
 	case object.KindVpc, object.KindSubnet, object.KindIP, object.KindPool, object.KindGroup, object.KindVip, object.KindVlan, object.KindQoS, object.KindProvider:
 		about["apiVersion"] = v1.APIVersion
-	}
-	if o.Kind == object.KindPolicy {
+	case object.KindPolicy:
 		about["apiVersion"] = policies.GroupVersion().String()
 	}
 	_, err := c.client.Resource(events).Namespace(in).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
@@ -320,12 +315,10 @@ func (c *Cluster) Warn(ctx context.Context, o object.Object, e object.Event) err
 		"firstTimestamp": now, "lastTimestamp": now, "count": int64(1),
 		"source": map[string]any{"component": manager}, "reportingComponent": manager,
 	}}, metav1.CreateOptions{FieldManager: manager})
-	switch {
-	case err == nil:
-		return nil
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsNotFound(err):
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err) {
 		c.log.Warn("an event is not recorded", "object", o.Key, "reason", e.Reason, "message", e.Message, "err", err)
-		return nil
+	} else if err != nil {
+		return fmt.Errorf("event %s of %s: %w", e.Reason, o.Key, err)
 	}
-	return fmt.Errorf("event %s of %s: %w", e.Reason, o.Key, err)
+	return nil
 }

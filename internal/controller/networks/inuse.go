@@ -152,4 +152,3 @@ func (n *Networks) Freed(subnet string) bool {
 	n.anew = n.anew || n.held[subnet]
 	return n.held[subnet]
 }
-

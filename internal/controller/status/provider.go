@@ -45,7 +45,7 @@ func Provider(o *v1.ProviderNetwork, nodes []ProviderNode, vlans []*v1.Vlan) v1.
 		}
 		s.Conditions = append(s.Conditions, nodeCondition(o.Status.Conditions, n.Name, c))
 	}
-	if len(o.Spec.Unknown) > 0 {
+	if o.Spec.Unknown != "" {
 		s.Conditions = append(s.Conditions, nodeCondition(o.Status.Conditions, "", Undone(o.Generation, Unknown(o.Spec.Unknown))))
 	}
 	s.Ready = len(s.NotReadyNodes) == 0

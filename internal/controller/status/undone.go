@@ -191,8 +191,8 @@ func UndoneIP(s v1.IPSpec) []string {
 
 // Unknown are keys of a spec that this version does not know: a newer one of Kube-OVN has
 // them, or they are misspelt.
-func Unknown(paths []string) (out []string) {
-	for _, p := range paths {
+func Unknown(paths string) (out []string) {
+	for _, p := range strings.Fields(paths) {
 		out = append(out, p+" (this version does not know it)")
 	}
 	return out

@@ -299,10 +299,7 @@ func (c *Cluster) Warn(ctx context.Context, o object.Object, e object.Event) err
 			return err
 		}
 	}
-	level := "Warning"
-	if e.Good {
-		level = "Normal"
-	}
+	level := map[bool]string{true: "Normal", false: "Warning"}[e.Good]
 	now, in := time.Now().UTC().Format(time.RFC3339), cmp.Or(o.Namespace, metav1.NamespaceDefault)
 	about := map[string]any{"kind": string(o.Kind), "namespace": o.Namespace, "name": o.Name, "uid": o.UID, "apiVersion": "v1"}
 	switch o.Kind {

@@ -39,6 +39,8 @@ type bed struct {
 	kind  bedOf
 	// through stands between the node and its switch; nil: nothing does.
 	through uplink.Switch
+	// record stands between the node and its journal, likewise.
+	record func(uplink.Journal) uplink.Journal
 }
 
 // bedOf is of what a bed is made.
@@ -120,8 +122,12 @@ func (b *bed) start() {
 	if b.through != nil {
 		sw = b.through
 	}
+	j := uplink.Journal(b.j)
+	if b.record != nil {
+		j = b.record(j)
+	}
 	b.node = uplink.New(uplink.Config{
-		Switch: sw, Journal: b.j, Host: b.sw.NS, Node: "node-1", BootID: b.boot, Run: b.run, Userspace: b.kind.datapath == ovstest.Userspace,
+		Switch: sw, Journal: j, Host: b.sw.NS, Node: "node-1", BootID: b.boot, Run: b.run, Userspace: b.kind.datapath == ovstest.Userspace,
 		Log: slog.New(slog.NewTextHandler(b.t.Output(), nil)),
 	})
 }

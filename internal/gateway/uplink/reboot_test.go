@@ -49,6 +49,7 @@ func TestRebootWithoutAgent(t *testing.T) {
 	b.out("ping", "-n", "-c", "1", "-w", "5", "192.0.2.1") // the world's neighbour entry
 	p := b.ping(b.world, "192.0.2.1")
 	time.Sleep(time.Second)
+	b.until("the NIC's link-local address is proved", func() bool { return !strings.Contains(b.has("eth1"), "tentative") })
 	require.Equal(t, before, b.has("eth1"))
 	p.none()
 

@@ -18,7 +18,7 @@ var shapes = map[uint64]string{
 	1: "bf9d442e5cf7f3e7",
 	2: "1d387713577edcb6",
 	3: "32641ab2376eee8e",
-	4: "d9d905711346b2c0",
+	4: "062a52e82c8ee030",
 }
 
 // TestShapeOfTheSchema fails when a stored type changes. Rows are read strictly,

@@ -68,7 +68,6 @@ func TestUplinkIsTheWayToTheAPIServer(t *testing.T) {
 	n := startClusterNode(t, kube.Shared(t))
 	n.link.Cut()
 	b := &uplinkBed{t: t, n: n.Node, world: n.Outside()}
-	b.honest()
 	user := "agent-of-" + n.name
 	as := n.c.User(user, "system:masters")
 	at, err := url.Parse(as.Host)
@@ -79,7 +78,8 @@ func TestUplinkIsTheWayToTheAPIServer(t *testing.T) {
 	t.Cleanup(over.Close)
 	as.ServerName, as.Host = at.Hostname(), "https://"+net.JoinHostPort(testbed.WorldIP4, at.Port())
 	n.args = []string{"--kubeconfig", n.c.Kubeconfig(as), "--node-name", n.name}
-	b.a = n.Agent(n.args...)
+	b.start(n.Agent, n.args...)
+	b.a.WaitReady()
 	t.Cleanup(func() { n.c.Kubectl("delete", "provider-network", "net1", "--ignore-not-found") })
 
 	const key = "net1.provider-network.kubernetes.io/"

@@ -70,10 +70,14 @@ func TestKernelBond(t *testing.T) {
 	require.NoError(t, b.node.Return(t.Context(), "net1"))
 	require.Equal(t, before, b.has("bond0"))
 	say()
-	vlan.none()
-	answered, lost := main.lost()
-	t.Logf("untagged: %d pings lost, %d answered, one each 10 ms", lost, answered)
-	require.Greater(t, answered, lost)
+	// A bond is set up anew by the kernel when its datapath takes it and gives it back, and what
+	// comes in that moment is lost: mostly nothing, of 8 runs one ping of a VLAN and up to 3 untagged.
+	for what, p := range map[string]*ping{"untagged": main, "VLAN 10": vlan} {
+		answered, lost := p.lost()
+		t.Logf("%s: %d pings lost, %d answered, one each 10 ms", what, lost, answered)
+		require.NotZero(t, answered)
+		require.Less(t, lost, map[string]int{"untagged": 20, "VLAN 10": 4}[what], what)
+	}
 
 	want.Trunks, want.Above = []int{0}, []string{"bond0.30"}
 	_, err = b.node.Take(t.Context(), want)

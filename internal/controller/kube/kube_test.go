@@ -206,7 +206,10 @@ func TestPodsAreAnnotated(t *testing.T) {
 	require.Empty(t, note("pod", "c", "test/never"))
 	for _, name := range []string{"a", "b"} {
 		patches := c.Requests(kubebed.Filter{Since: mark, UserAgent: agent, Verbs: []string{"patch"}, Resource: "pods", Namespace: ns, Name: name})
-		require.Len(t, patches, 1, "%v\n%s", patches, get("events"))
+		// One; and at times another that changes nothing, by a look that read the pod before the
+		// watch told of the first and wrote after.
+		require.NotEmpty(t, patches)
+		require.LessOrEqual(t, len(patches), 2, "%v\n%s", patches, get("events"))
 	}
 	c.Kubectl("delete", "pod", "b", "c", "-n", ns, "--force", "--grace-period=0")
 	is("0 ''", "subnet", ns, "-o", "jsonpath={.status.v4usingIPs} '{.status.v4usingIPrange}'")

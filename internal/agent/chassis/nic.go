@@ -33,8 +33,8 @@ type Choice struct {
 	// first unless it gives "".
 	Iface  string
 	Tunnel func() string
-	// Given are the NICs that were given away.
-	Given func() []Given
+	// Given are the NICs that were given away; an error says that nobody can tell.
+	Given func() ([]Given, error)
 }
 
 // Given is a NIC that was given to a bridge, whose device has its addresses.
@@ -57,7 +57,11 @@ func (c Choice) asked() (choice, by string) {
 // chose it, and is core.ErrNotFound for none.
 func (c Choice) Find(conn *rtnl.Conn) (NIC, error) {
 	choice, by := c.asked()
-	nic, err := Find(conn, choice, c.Given()...)
+	given, err := c.Given()
+	if err != nil { // without them another one would be taken for the one that is meant
+		return NIC{}, fmt.Errorf("%s: %w", by, err)
+	}
+	nic, err := Find(conn, choice, given...)
 	if err != nil {
 		return NIC{}, fmt.Errorf("%s: %w", by, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -132,12 +133,22 @@ func TestFindOfAGivenNIC(t *testing.T) {
 	found("br-net1", meant...)
 }
 
+// TestGivenIsNotKnown: while nobody can tell which NICs were given away none is taken for the
+// one that is meant.
+func TestGivenIsNotKnown(t *testing.T) {
+	t.Parallel()
+	by := chassis.Choice{Iface: "lo,.*", Tunnel: func() string { return "" }, Given: func() ([]chassis.Given, error) { return nil, syscall.EMFILE }}
+	_, late, err := by.First()
+	require.NoError(t, err)
+	require.ErrorIs(t, late, syscall.EMFILE)
+}
+
 // TestFirstOfWhatIsYetToCome: at a start a choice that nothing meets is no error, one that
 // nothing can ever meet is.
 func TestFirstOfWhatIsYetToCome(t *testing.T) {
 	t.Parallel()
 	by := func(iface string) chassis.Choice {
-		return chassis.Choice{Iface: iface, Tunnel: func() string { return "" }, Given: func() []chassis.Given { return nil }}
+		return chassis.Choice{Iface: iface, Tunnel: func() string { return "" }, Given: func() ([]chassis.Given, error) { return nil, nil }}
 	}
 	nic, late, err := by("^none-of-this-machine$").First()
 	require.NoError(t, err)

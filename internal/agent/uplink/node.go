@@ -93,14 +93,21 @@ func (n *Node) Joins() (gateway, known bool) {
 	return n.joins()
 }
 
-// Given are the NICs that were given to bridges, or are about to be.
-func (n *Node) Given() (out []chassis.Given) {
+// Given are the NICs that were given to bridges, or are about to be. An error says that one
+// could not be looked at.
+func (n *Node) Given() (out []chassis.Given, err error) {
 	if len(n.cfg.Transfers.All()) == 0 {
-		return nil
+		return nil, nil
 	}
-	all, _ := n.cfg.Transfers.Show() // without what could not be looked at, which whoever moves NICs tells
-	for _, u := range all {
+	all, err := n.cfg.Transfers.Show()
+	if all == nil {
+		return nil, err
+	}
+	for _, u := range all { // a record that cannot be read says nothing of where the NIC is
+		if u.Now == "" && !u.Gone {
+			return nil, err
+		}
 		out = append(out, chassis.Given{Names: []string{u.NIC, u.Port}, Now: u.Now, Bridge: u.Bridge})
 	}
-	return out
+	return out, nil
 }

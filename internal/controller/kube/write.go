@@ -299,7 +299,10 @@ func (c *Cluster) Warn(ctx context.Context, o object.Object, e object.Event) err
 			return err
 		}
 	}
-	level := map[bool]string{true: "Normal", false: "Warning"}[e.Good]
+	level := "Warning"
+	if e.Good {
+		level = "Normal"
+	}
 	now, in := time.Now().UTC().Format(time.RFC3339), cmp.Or(o.Namespace, metav1.NamespaceDefault)
 	about := map[string]any{"kind": string(o.Kind), "namespace": o.Namespace, "name": o.Name, "uid": o.UID, "apiVersion": "v1"}
 	switch o.Kind {

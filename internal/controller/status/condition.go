@@ -47,8 +47,8 @@ func Nothing(generation int64) v1.Condition {
 	}
 }
 
-// WithNothing are an object's conditions, as the API server tells them, with the one that nobody carries it out; news
-// tells that it had another one, or none.
+// WithNothing are an object's conditions, as the API server tells them, with the one that
+// nobody carries it out; news tells that it had another one, or none.
 func WithNothing(conditions []any, generation int64) (out []any, news bool) {
 	var have []v1.Condition
 	for _, c := range conditions {

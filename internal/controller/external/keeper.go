@@ -117,8 +117,7 @@ func (k *Keeper) once(ctx context.Context, maps map[string]object.Map) error {
 	pods := k.pods()
 	switch nodes := k.gateways(e); {
 	case e == nil && len(faults) > 0:
-		k.tell(ctx, saying)
-		return nil // what is there, if anything is, stays
+		return k.tell(ctx, saying) // what is there, if anything is, stays
 	case e == nil:
 		for _, p := range pods {
 			say(p.Object, ReasonPod, "annotations "+annEIP+" and snat: ConfigMap "+declare.ConfigNamespace+"/"+declare.ConfigExternal+" enables no external gateway")
@@ -137,8 +136,7 @@ func (k *Keeper) once(ctx context.Context, maps map[string]object.Map) error {
 	if errors.As(err, new(*ovn.TakenError)) || errors.As(err, new(*ovn.UnsupportedError)) {
 		say(m.Object(), ReasonRefused, err.Error()) // of a Subnet of this name, for one
 	}
-	k.tell(ctx, saying)
-	return err
+	return errors.Join(err, k.tell(ctx, saying))
 }
 
 // read gives what is to be carried out, and the data that says it: of a ConfigMap with faults
@@ -254,14 +252,14 @@ func (k *Keeper) addresses(ip *v1.IP) (out []netip.Addr, elsewhere string) {
 }
 
 // tell tells objects what is wrong with them, each thing once.
-func (k *Keeper) tell(ctx context.Context, saying map[object.Key]fault) {
+func (k *Keeper) tell(ctx context.Context, saying map[object.Key]fault) (err error) {
 	for key, f := range saying {
 		if k.told[key] == f.of.UID+f.text {
 			continue
 		}
 		reason, message, _ := strings.Cut(f.text, "\x00")
-		if err := k.Warn(ctx, f.of, object.Event{Reason: reason, Message: message}); err != nil {
-			k.Log.Warn("an event is not recorded; the next look tries it again", "object", key, "reason", reason, "message", message, "err", err)
+		if failed := k.Warn(ctx, f.of, object.Event{Reason: reason, Message: message}); failed != nil {
+			err = errors.Join(err, failed)
 			continue
 		}
 		k.told[key] = f.of.UID + f.text
@@ -271,4 +269,5 @@ func (k *Keeper) tell(ctx context.Context, saying map[object.Key]fault) {
 			delete(k.told, key)
 		}
 	}
+	return err
 }

@@ -2,6 +2,7 @@ package external
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -80,6 +81,22 @@ func (b *bench) once(t *testing.T) error {
 
 func ipIn(subnet, addr string) *v1.IP {
 	return &v1.IP{Spec: v1.IPSpec{Subnet: subnet, IPAddress: addr}}
+}
+
+// TestUntoldIsTriedAgain: an event that could not be recorded has the Keeper look again, and is
+// told then.
+func TestUntoldIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	_, c := northbound(t)
+	b := newBench(c, objecttest.Shelf[*v1.Subnet]{"/s": {}})
+	b.data["type"] = "distributed"
+	b.Fail = errors.New("the API server is away")
+	require.ErrorIs(t, b.once(t), b.Fail)
+	b.Fail = nil
+	require.NoError(t, b.once(t))
+	require.Contains(t, fmt.Sprint(b.Said), "ExternalGatewayRefused")
+	require.NoError(t, b.once(t))
+	require.Empty(t, b.Said, "it is told once")
 }
 
 // TestRefusedConfigMap: with a ConfigMap that is refused pods go on to come and go by the

@@ -153,8 +153,7 @@ func (k *Keeper) once(ctx context.Context, maps map[string]object.Map) error {
 	if want != nil || len(faults) == 0 { // else this leader does not know it otherwise: what is there stays
 		err = p.do(ctx, want)
 	}
-	k.tell(ctx, m, p.said)
-	return err
+	return errors.Join(err, k.tell(ctx, m, p.said))
 }
 
 // pass is one look.
@@ -228,7 +227,6 @@ func (p *pass) connect(ctx context.Context, want declare.Interconnect, now ic.St
 	if twin := p.twins(want.Zone, nodes, now); twin && !joined {
 		return errSoon // ovn-ic would write nothing at all
 	}
-	p.sayAbsent(want, joined && !slices.Contains(now.Zones, want.Zone))
 	open, closed := p.own()
 	w := ways{closed: closed}
 	if want.Routes {
@@ -238,6 +236,7 @@ func (p *pass) connect(ctx context.Context, want declare.Interconnect, now ic.St
 	if err != nil {
 		return err
 	}
+	p.sayAbsent(want, joined && (!leads || !slices.Contains(now.Zones, want.Zone)))
 	set, err := rows(want.Zone, nodes, now, w, leads)
 	if err != nil {
 		return err
@@ -288,7 +287,7 @@ func (p *pass) sayAbsent(want declare.Interconnect, absent bool) {
 	case p.asked.IsZero():
 		p.asked = time.Now()
 	case time.Since(p.asked) > 2*look:
-		p.say(ReasonSilent, "zone %q has not come into the databases at %s: no member of OVN's central part runs ovn-ic (Debian: package ovn-ic), or none reaches them", want.Zone, want.SB)
+		p.say(ReasonSilent, "zone %q, or its port, has not come into the databases at %s: no member of OVN's central part runs ovn-ic (Debian: package ovn-ic), or none reaches them", want.Zone, want.SB)
 	}
 }
 
@@ -413,7 +412,7 @@ func (p *pass) part(ctx context.Context, have ovn.Interconnection) error {
 }
 
 // tell tells the ConfigMap what is wrong, each thing once.
-func (k *Keeper) tell(ctx context.Context, m object.Map, said []string) {
+func (k *Keeper) tell(ctx context.Context, m object.Map, said []string) (err error) {
 	now := map[string]bool{}
 	for _, s := range said {
 		now[s] = true
@@ -423,8 +422,8 @@ func (k *Keeper) tell(ctx context.Context, m object.Map, said []string) {
 		reason, message, _ := strings.Cut(s, "\x00")
 		if m.UID == "" { // it is gone
 			k.Log.Warn("the ConfigMap that asked for the interconnection is gone; it would be told", "reason", reason, "message", message)
-		} else if err := k.Warn(ctx, m.Object(), object.Event{Reason: reason, Message: message}); err != nil {
-			k.Log.Warn("an event is not recorded; the next look tries it again", "reason", reason, "message", message, "err", err)
+		} else if failed := k.Warn(ctx, m.Object(), object.Event{Reason: reason, Message: message}); failed != nil {
+			err = errors.Join(err, failed)
 			continue
 		}
 		k.told[s] = m.UID
@@ -434,4 +433,5 @@ func (k *Keeper) tell(ctx context.Context, m object.Map, said []string) {
 			delete(k.told, s)
 		}
 	}
+	return err
 }

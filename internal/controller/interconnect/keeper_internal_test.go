@@ -39,6 +39,7 @@ type cluster struct {
 	data    map[string]string // of the ConfigMap; nil for none
 	subnets objecttest.Shelf[*v1.Subnet]
 	silent  bool // the shared databases do not answer
+	ic      *testbed.Process
 }
 
 // site has the databases that clusters share.
@@ -91,7 +92,7 @@ func (s *site) cluster(name, cidr string) *cluster {
 		},
 	})
 	c.begin()
-	c.central.Node.Start("ovn-ic", "ovn-ic", "--ovnnb-db="+c.central.NB(), "--ovnsb-db="+c.central.SB(), "--ic-nb-db="+s.shared.NB(), "--ic-sb-db="+s.shared.SB(),
+	c.ic = c.central.Node.Start("ovn-ic", "ovn-ic", "--ovnnb-db="+c.central.NB(), "--ovnsb-db="+c.central.SB(), "--ic-nb-db="+s.shared.NB(), "--ic-sb-db="+s.shared.SB(),
 		"--unixctl="+c.central.Node.Dir+"/run/ovn-ic.ctl")
 	return c
 }
@@ -239,6 +240,28 @@ func TestTwins(t *testing.T) {
 	require.NoError(t, a.look())
 	require.Empty(t, a.central.Nbctl("ls-list"))
 	require.NotContains(t, a.central.Nbctl("list", "NB_Global"), "fairlead-ic")
+}
+
+// TestNobodyRunsIt: that ovn-ic chooses no number for the zone's port is told, also where the zone
+// is there from before; an event that could not be recorded is told at the next look.
+func TestNobodyRunsIt(t *testing.T) {
+	t.Parallel()
+	s := &site{t: t, shared: bed.NewShared(t, testbed.Bare(t), "")}
+	a := s.cluster("a", "10.1.0.0/16")
+	a.ic.Kill()
+	a.asks("az-a")
+	require.ErrorIs(t, a.look(), errSoon) // claims the name
+	s.shared.Sbctl("create", "Availability_Zone", "name=az-a")
+	for range 2 { // makes the port, waits
+		require.ErrorIs(t, a.look(), errSoon)
+	}
+	require.Empty(t, a.said.Said)
+	a.asked = time.Now().Add(-time.Minute)
+	a.said.Fail = errors.New("the API server is away")
+	require.ErrorIs(t, a.look(), a.said.Fail)
+	a.said.Fail = nil
+	require.ErrorIs(t, a.look(), errSoon)
+	require.True(t, a.heard(`zone "az-a", or its port, has not come into the databases`), a.said.Said)
 }
 
 // TestConcerns: what changes with every pod, or by itself, is no reason to look.

@@ -31,10 +31,14 @@ func (s Shelf[T]) Get(namespace, name string) (T, bool) {
 type Board struct {
 	object.Outcomes
 	Said []string // each the object's key, the reason and the message
+	Fail error    // of what is to be written down
 }
 
-// Warn writes an event down.
+// Warn writes an event down, unless it is to fail.
 func (b *Board) Warn(_ context.Context, of object.Object, e object.Event) error {
+	if b.Fail != nil {
+		return b.Fail
+	}
 	b.Said = append(b.Said, fmt.Sprint(of.Key)+" "+e.Reason+" "+e.Message)
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/internal/network/resolve/element"
+
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/cniconf"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
@@ -28,14 +30,14 @@ func (r *resolution) runtimeConfig(n *network) (map[string]json.RawMessage, erro
 	if err := r.bounded(&n.elem); err != nil {
 		return nil, err
 	}
-	asked := n.elem.runtimeConfig()
+	asked := n.elem.RuntimeConfig()
 	for _, capability := range slices.Sorted(maps.Keys(asked)) {
 		raw, err := json.Marshal(asked[capability])
 		if err != nil {
-			return nil, core.Errorf(core.CodeValue, "%s.%s: %w", n.elem.field, fieldOf(capability), err)
+			return nil, core.Errorf(core.CodeValue, "%s.%s: %w", n.elem.Field, element.FieldOf(capability), err)
 		}
 		if !n.can(capability) {
-			return nil, annotation.Refused(core.CodeValue, n.elem.field+"."+fieldOf(capability), string(raw),
+			return nil, annotation.Refused(core.CodeValue, n.elem.Field+"."+element.FieldOf(capability), string(raw),
 				"asks network %s for capability %s, which none of its plugins has", n.label, capability)
 		}
 		out[capability] = raw
@@ -82,11 +84,11 @@ func legacy(capability string, p core.Plugin) bool {
 func (r *resolution) args(n *network) string {
 	raw := r.in.Request.RawArgs
 	more := ""
-	if n.elem.mac != "" {
-		more += ";MAC=" + n.elem.mac
+	if n.elem.MAC != "" {
+		more += ";MAC=" + n.elem.MAC
 	}
-	if len(n.elem.ips) > 0 {
-		more += ";IP=" + strings.Join(n.elem.ips, ",")
+	if len(n.elem.IPs) > 0 {
+		more += ";IP=" + strings.Join(n.elem.IPs, ",")
 	}
 	switch {
 	case more == "":
@@ -103,7 +105,7 @@ func (r *resolution) args(n *network) string {
 func (r *resolution) exec(n *network, c call, rc map[string]json.RawMessage) (*core.Exec, error) {
 	info := r.devInfo(n)
 	conf, err := cniconf.PluginConf(*c.chain, c.plugin, cniconf.Inject{
-		RuntimeConfig: withDevice(rc, n.elem.deviceID, info), CNIArgs: n.elem.cniArgs, DeviceID: n.elem.deviceID,
+		RuntimeConfig: withDevice(rc, n.elem.DeviceID, info), CNIArgs: n.elem.CNIArgs, DeviceID: n.elem.DeviceID,
 	})
 	if err != nil {
 		return nil, core.WithCode(core.CodeConfig, n.field(), err)

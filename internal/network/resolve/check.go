@@ -3,6 +3,7 @@ package resolve
 import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+	"github.com/fairlead/fairlead/internal/network/resolve/element"
 )
 
 // AnnotationError is the cause behind a refused annotation.
@@ -13,7 +14,7 @@ type AnnotationError = annotation.Error
 // source uses it to tell the author of a file early.
 func CheckAnnotations(namespace string, all map[string]string) []error {
 	var errs []error
-	if _, err := parseNetworks(v1.AnnNetworks, all[v1.AnnNetworks], namespace); err != nil {
+	if _, err := element.Parse(v1.AnnNetworks, all[v1.AnnNetworks], namespace); err != nil {
 		errs = append(errs, err)
 	}
 	if _, err := defaultElement(all, namespace); err != nil {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/internal/network/resolve/element"
+
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/cniconf"
@@ -100,7 +102,7 @@ func (r *resolution) named(ctx context.Context, key, value string) (network, err
 		}
 		return fromChain(c, v1.DefaultProvider)
 	}
-	e := element{field: key, name: value, namespace: r.multusNamespace()}
+	e := element.Element{Field: key, Name: value, Namespace: r.multusNamespace()}
 	nad, err := r.promptNAD(e)
 	if errors.Is(err, core.ErrNotFound) {
 		c, fileErr := r.confs().ByName(value)
@@ -114,7 +116,7 @@ func (r *resolution) named(ctx context.Context, key, value string) (network, err
 		if errors.Is(err, core.ErrNotFound) {
 			return network{}, &core.Error{
 				Code: core.CodeTryAgain, Msg: key + ": network " + value + " does not exist", Err: core.ErrNotFound,
-				Details: "there is no NetworkAttachmentDefinition " + e.label() + ", and " + fileErr.Error(),
+				Details: "there is no NetworkAttachmentDefinition " + e.Label() + ", and " + fileErr.Error(),
 			}
 		}
 	}
@@ -135,19 +137,19 @@ func (r *resolution) byPath(place string) (core.Chain, error) {
 
 // promptNAD is the NAD that e names, if it is known already: where there may be
 // a file instead it would be a waste to wait for one that never comes.
-func (r *resolution) promptNAD(e element) (*NAD, error) {
+func (r *resolution) promptNAD(e element.Element) (*NAD, error) {
 	p, ok := r.src.(Prompt)
-	if !annotation.IsName(e.name) || !ok {
+	if !annotation.IsName(e.Name) || !ok {
 		return nil, core.ErrNotFound
 	}
-	return p.KnownNAD(e.namespace, e.name)
+	return p.KnownNAD(e.Namespace, e.Name)
 }
 
-func (r *resolution) patientNAD(ctx context.Context, e element) (*NAD, error) {
-	if !annotation.IsName(e.name) {
+func (r *resolution) patientNAD(ctx context.Context, e element.Element) (*NAD, error) {
+	if !annotation.IsName(e.Name) {
 		return nil, core.ErrNotFound
 	}
-	return r.src.NAD(ctx, e.namespace, e.name)
+	return r.src.NAD(ctx, e.Namespace, e.Name)
 }
 
 func (r *resolution) multusNamespace() string {
@@ -214,4 +216,20 @@ func (r *resolution) confDirs() []string {
 		dirs = append(dirs, r.in.ConfDir)
 	}
 	return dirs
+}
+
+// defaultElement reads the annotation that replaces the default network. Names
+// without a namespace are meant in Multus' own (multinet.md, Annotations).
+func defaultElement(all map[string]string, multusNamespace string) (*element.Element, error) {
+	list, err := element.Parse(v1.AnnDefaultNetwork, all[v1.AnnDefaultNetwork], multusNamespace)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	if len(list) != 1 {
+		return nil, annotation.Refused(core.CodeValue, v1.AnnDefaultNetwork, all[v1.AnnDefaultNetwork], "names %d networks, it must be one", len(list))
+	}
+	if list[0].IfName != "" {
+		return nil, annotation.Refused(core.CodeValue, list[0].Field+".interface", list[0].IfName, "cannot be chosen for the default network")
+	}
+	return &list[0], nil
 }

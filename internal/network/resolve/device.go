@@ -69,7 +69,7 @@ type hand struct {
 
 // keep notes the device that an element names.
 func (h *hand) keep(n *network) error {
-	id := n.elem.deviceID
+	id := n.elem.DeviceID
 	if id == "" {
 		return nil
 	}
@@ -95,13 +95,13 @@ func (h *hand) keep(n *network) error {
 
 // give takes the next device for a network that has none yet.
 func (h *hand) give(n *network) error {
-	if n.resource == "" || n.elem.deviceID != "" {
+	if n.resource == "" || n.elem.DeviceID != "" {
 		return nil
 	}
 	for _, id := range h.have[n.resource] {
 		if _, ok := h.given[n.resource+"\x00"+id]; !ok {
 			h.given[n.resource+"\x00"+id] = n.field()
-			n.elem.deviceID = id
+			n.elem.DeviceID = id
 			return nil
 		}
 	}
@@ -132,14 +132,14 @@ func (h *hand) unknown(n *network) error {
 // them when it has a device, and when one of its plugins asks for the file.
 // The name is of this attachment alone, whatever is cut from its front.
 func (r *resolution) devInfo(n *network) *core.DevInfo {
-	if n.resource == "" && n.elem.deviceID == "" && !n.can(capDevInfo) {
+	if n.resource == "" && n.elem.DeviceID == "" && !n.can(capDevInfo) {
 		return nil
 	}
 	info := &core.DevInfo{
 		CNI: devInfoDir + "cni/" + devInfoName(n.label, r.in.Request.Key.Container, n.ifName), Shared: n.informed,
 	}
-	if n.resource != "" && n.elem.deviceID != "" {
-		info.DP = devInfoDir + "dp/" + devInfoName(n.resource, n.elem.deviceID)
+	if n.resource != "" && n.elem.DeviceID != "" {
+		info.DP = devInfoDir + "dp/" + devInfoName(n.resource, n.elem.DeviceID)
 	}
 	n.informed = true
 	return info

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/internal/network/resolve/element"
+
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/cniconf"
@@ -13,14 +15,14 @@ import (
 )
 
 // fromNAD finds the network that an element names.
-func (r *resolution) fromNAD(ctx context.Context, e element) (network, error) {
+func (r *resolution) fromNAD(ctx context.Context, e element.Element) (network, error) {
 	if err := r.allowed(&e); err != nil {
 		return network{}, err
 	}
-	nad, err := r.src.NAD(ctx, e.namespace, e.name)
+	nad, err := r.src.NAD(ctx, e.Namespace, e.Name)
 	if errors.Is(err, core.ErrNotFound) {
 		return network{}, &core.Error{
-			Code: core.CodeConfig, Msg: e.field + ": NetworkAttachmentDefinition " + e.label() + " does not exist",
+			Code: core.CodeConfig, Msg: e.Field + ": NetworkAttachmentDefinition " + e.Label() + " does not exist",
 			Details: "create it or correct the annotation; `fairlead get nets` lists what exists", Err: core.ErrNotFound,
 		}
 	}
@@ -31,12 +33,9 @@ func (r *resolution) fromNAD(ctx context.Context, e element) (network, error) {
 	return n, err
 }
 
-// label is the network's name as Want.Network has it.
-func (e *element) label() string { return e.namespace + "/" + e.name }
-
 // ofNAD makes the network of what a source answered.
-func (r *resolution) ofNAD(e element, nad *NAD, err error) (network, error) {
-	what := e.field + ": NetworkAttachmentDefinition " + e.label()
+func (r *resolution) ofNAD(e element.Element, nad *NAD, err error) (network, error) {
+	what := e.Field + ": NetworkAttachmentDefinition " + e.Label()
 	if err != nil {
 		return network{}, core.WithCode(core.CodeTryAgain, what, err)
 	}
@@ -44,18 +43,18 @@ func (r *resolution) ofNAD(e element, nad *NAD, err error) (network, error) {
 	if err != nil {
 		return network{}, core.WithCode(core.CodeConfig, what, err)
 	}
-	n, err := fromChain(chain, e.name+"."+e.namespace+"."+v1.DefaultProvider)
-	n.label, n.nad, n.elem, n.resource = e.label(), e.label(), e, nad.Annotations[v1.AnnResourceName]
+	n, err := fromChain(chain, e.Name+"."+e.Namespace+"."+v1.DefaultProvider)
+	n.label, n.nad, n.elem, n.resource = e.Label(), e.Label(), e, nad.Annotations[v1.AnnResourceName]
 	return n, err
 }
 
 // allowed holds a pod to NADs of its own and of the global namespaces when the
 // configuration isolates namespaces. "default" is global unless a list is given.
-func (r *resolution) allowed(e *element) error {
-	if r.open(e.namespace) {
+func (r *resolution) allowed(e *element.Element) error {
+	if r.open(e.Namespace) {
 		return nil
 	}
-	return annotation.Refused(core.CodeDenied, e.field+".namespace", e.namespace,
+	return annotation.Refused(core.CodeDenied, e.Field+".namespace", e.Namespace,
 		"is neither the pod's namespace nor global, and namespaceIsolation is on")
 }
 

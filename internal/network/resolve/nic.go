@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fairlead/fairlead/internal/network/resolve/element"
+
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
@@ -18,11 +20,11 @@ import (
 // nic resolves our own interface of network nets[at].
 func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[string]json.RawMessage) (*core.NIC, error) {
 	n := &nets[at]
-	if n.elem.deviceID != "" {
-		return nil, annotation.Refused(core.CodeDevice, n.elem.field+".deviceID", n.elem.deviceID, "cannot be used: network %s has no devices", n.label)
+	if n.elem.DeviceID != "" {
+		return nil, annotation.Refused(core.CodeDevice, n.elem.Field+".deviceID", n.elem.DeviceID, "cannot be used: network %s has no devices", n.label)
 	}
-	if n.elem.ipamClaim != "" {
-		return nil, annotation.Refused(core.CodeValue, n.elem.field+".ipam-claim-reference", n.elem.ipamClaim, "cannot be used: network %s has no IPAM claims", n.label)
+	if n.elem.IPAMClaim != "" {
+		return nil, annotation.Refused(core.CodeValue, n.elem.Field+".ipam-claim-reference", n.elem.IPAMClaim, "cannot be used: network %s has no IPAM claims", n.label)
 	}
 	ann := &annotation.Notes{All: r.notes, Provider: n.annotated(), IfName: n.ifName, Controlled: r.in.OVN}
 	a, err := ann.Read()
@@ -160,8 +162,8 @@ func sorted(v []netip.Addr) []netip.Addr {
 
 // place names a capability's value: the element's field, or runtimeConfig.
 func (n *network) place(capability string) string {
-	if _, asked := n.elem.runtimeConfig()[capability]; asked {
-		return n.elem.field + "." + capability
+	if _, asked := n.elem.RuntimeConfig()[capability]; asked {
+		return n.elem.Field + "." + capability
 	}
 	return "runtimeConfig." + capability
 }
@@ -175,16 +177,16 @@ func (n *network) addresses(rc map[string]json.RawMessage, s core.Subnet) (claim
 		return out, annotation.Refused(core.CodeValue, out.from, string(rc["ips"]), "is not a list of strings")
 	}
 	for _, text := range list {
-		q, err := parseIP(text)
+		q, err := element.ParseIP(text)
 		if err != nil {
 			return out, annotation.Refused(core.CodeValue, out.from, text, "%v", err)
 		}
 		for _, p := range s.CIDRs {
-			if q.bits >= 0 && p.Contains(q.addr) && q.bits != p.Bits() {
+			if q.Bits >= 0 && p.Contains(q.Addr) && q.Bits != p.Bits() {
 				return out, annotation.Refused(core.CodeAddress, out.from, text, "has another prefix length than subnet %s (%s)", s.Name, p)
 			}
 		}
-		out.value = append(out.value, q.addr)
+		out.value = append(out.value, q.Addr)
 	}
 	if err := annotation.OnePerFamily(out.value); err != nil {
 		return out, annotation.Refused(core.CodeValue, out.from, strings.Join(list, ","), "%v", err)
@@ -216,11 +218,11 @@ func (r *resolution) legacyArgs() (claim[[]netip.Addr], claim[core.MAC], error) 
 	mac := claim[core.MAC]{from: "CNI_ARGS MAC"}
 	args := r.in.Request.Args
 	for _, s := range strings.FieldsFunc(args["IP"], func(c rune) bool { return c == ',' }) {
-		q, err := parseIP(s)
+		q, err := element.ParseIP(s)
 		if err != nil {
 			return ips, mac, core.Errorf(core.CodeEnv, "CNI_ARGS: IP %q %w", annotation.Clip(s), err)
 		}
-		ips.value = append(ips.value, q.addr)
+		ips.value = append(ips.value, q.Addr)
 	}
 	if err := annotation.OnePerFamily(ips.value); err != nil {
 		return ips, mac, core.Errorf(core.CodeEnv, "CNI_ARGS: IP %q %w", annotation.Clip(args["IP"]), err)

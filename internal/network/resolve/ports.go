@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/fairlead/fairlead/internal/network/resolve/element"
+
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 )
@@ -60,16 +62,16 @@ type NodePorts = annotation.NodePorts
 
 // bounded refuses a host port that an annotation may not ask for. What was given
 // already is given back whatever the lists say by now.
-func (r *resolution) bounded(e *element) error {
+func (r *resolution) bounded(e *element.Element) error {
 	if r.in.Request.Op == core.Del {
 		return nil
 	}
-	for i, m := range e.ports {
+	for i, m := range e.Ports {
 		why := r.in.NodePorts.Fault(m.HostPort)
 		if why == "" {
 			continue
 		}
-		cause := &annotation.Error{Key: fmt.Sprintf("%s.%s[%d].hostPort", e.field, capPorts, i), Value: strconv.Itoa(m.HostPort), Reason: why}
+		cause := &annotation.Error{Key: fmt.Sprintf("%s.%s[%d].hostPort", e.Field, capPorts, i), Value: strconv.Itoa(m.HostPort), Reason: why}
 		return &core.Error{
 			Code: core.CodeDenied, Msg: cause.Error(), Err: cause,
 			Details: "ask for another port, or have the node's administrator change the agent's lists; a hostPort in the pod's spec is not bound by them",

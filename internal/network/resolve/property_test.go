@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/fairlead/fairlead/internal/network/resolve/element"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -23,9 +25,9 @@ func TestInterfaceNames(t *testing.T) {
 		asked := map[string]int{"eth0": 1}
 		for i := range nets[1:] {
 			n := &nets[i+1]
-			n.elem = element{field: fmt.Sprintf("f[%d]", i), ifName: pool[rnd.IntN(len(pool))]}
-			if n.elem.ifName != "" {
-				asked[n.elem.ifName]++
+			n.elem = element.Element{Field: fmt.Sprintf("f[%d]", i), IfName: pool[rnd.IntN(len(pool))]}
+			if n.elem.IfName != "" {
+				asked[n.elem.IfName]++
 			}
 		}
 		clash := false
@@ -43,8 +45,8 @@ func TestInterfaceNames(t *testing.T) {
 			require.Empty(t, annotation.IfNameFault(n.ifName))
 			require.False(t, seen[n.ifName], "%s twice", n.ifName)
 			seen[n.ifName] = true
-			if i > 0 && n.elem.ifName != "" {
-				require.Equal(t, n.elem.ifName, n.ifName)
+			if i > 0 && n.elem.IfName != "" {
+				require.Equal(t, n.elem.IfName, n.ifName)
 			}
 		}
 	}
@@ -84,7 +86,7 @@ func FuzzNetworksAnnotation(f *testing.F) {
 				require.True(t, (s.NIC == nil) != (s.Exec == nil))
 			}
 		}
-		require.LessOrEqual(t, len(wants), maxNetworks+1)
+		require.LessOrEqual(t, len(wants), element.MaxNetworks+1)
 	})
 }
 

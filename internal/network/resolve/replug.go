@@ -2,10 +2,11 @@ package resolve
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/fairlead/fairlead/internal/network/resolve/element"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
@@ -61,7 +62,7 @@ func Replug(ctx context.Context, src Source, in Input, have, fixed []Present) (C
 	if err := r.readRunning(ctx); err != nil {
 		return Change{}, err
 	}
-	elems, err := parseNetworks(v1.AnnNetworks, r.notes[v1.AnnNetworks], r.pod.Namespace)
+	elems, err := element.Parse(v1.AnnNetworks, r.notes[v1.AnnNetworks], r.pod.Namespace)
 	if err != nil {
 		return Change{}, err
 	}
@@ -76,7 +77,7 @@ func Replug(ctx context.Context, src Source, in Input, have, fixed []Present) (C
 	given := devicesOf(stay)
 	for i := range nets {
 		w, err := r.coming(ctx, nets, i, &given)
-		w.Network, w.IfName = elementLabel(nets[i].elem), nets[i].ifName // also of one that cannot be
+		w.Network, w.IfName = nets[i].elem.Label(), nets[i].ifName // also of one that cannot be
 		c.Come = append(c.Come, Coming{Network: w.Network, Want: w, Err: err})
 	}
 	return c, nil
@@ -101,10 +102,10 @@ func (r *resolution) readRunning(ctx context.Context) error {
 // compare finds the elements that the pod has no network for, the networks that
 // no element asks for any more, and what had no Request with the one it has by
 // now.
-func compare(elems []element, have []Present) (fresh []element, gone, known []Present) {
+func compare(elems []element.Element, have []Present) (fresh []element.Element, gone, known []Present) {
 	gone = slices.Clone(have)
 	for _, e := range elems {
-		at := slices.IndexFunc(gone, func(p Present) bool { return p.Request == e.request })
+		at := slices.IndexFunc(gone, func(p Present) bool { return p.Request == e.Request })
 		if at < 0 {
 			at = slices.IndexFunc(gone, func(p Present) bool { return p.Request == "" && p.fits(e) })
 		}
@@ -113,7 +114,7 @@ func compare(elems []element, have []Present) (fresh []element, gone, known []Pr
 			continue
 		}
 		if p := gone[at]; p.Request == "" {
-			p.Request = e.request
+			p.Request = e.Request
 			known = append(known, p)
 		}
 		gone = slices.Delete(gone, at, at+1)
@@ -124,14 +125,14 @@ func compare(elems []element, have []Present) (fresh []element, gone, known []Pr
 
 // fits tells that a network whose request nobody wrote down may be the one that
 // e asks for.
-func (p Present) fits(e element) bool {
-	return p.Network == elementLabel(e) && (e.ifName == "" || e.ifName == p.IfName)
+func (p Present) fits(e element.Element) bool {
+	return p.Network == e.Label() && (e.IfName == "" || e.IfName == p.IfName)
 }
 
 func (p Present) same(q Present) bool { return p.IfName == q.IfName }
 
 // nameFresh gives the new networks their interface names.
-func (r *resolution) nameFresh(fresh []element, stay []Present) ([]network, error) {
+func (r *resolution) nameFresh(fresh []element.Element, stay []Present) ([]network, error) {
 	var used []string
 	for _, p := range stay {
 		used = append(used, p.IfName)
@@ -139,13 +140,13 @@ func (r *resolution) nameFresh(fresh []element, stay []Present) ([]network, erro
 	var asked []string
 	nets := make([]network, 0, len(fresh))
 	for _, e := range fresh {
-		if slices.Contains(asked, e.ifName) {
-			return nil, annotation.Refused(core.CodeConflict, e.field+".interface", e.ifName, "is asked for twice")
+		if slices.Contains(asked, e.IfName) {
+			return nil, annotation.Refused(core.CodeConflict, e.Field+".interface", e.IfName, "is asked for twice")
 		}
-		if e.ifName != "" {
-			asked = append(asked, e.ifName)
+		if e.IfName != "" {
+			asked = append(asked, e.IfName)
 		}
-		nets = append(nets, network{elem: e, ifName: e.ifName})
+		nets = append(nets, network{elem: e, ifName: e.IfName})
 	}
 	free := slices.Concat(used, asked)
 	for i := range nets {
@@ -173,7 +174,7 @@ func (r *resolution) coming(ctx context.Context, nets []network, at int, given *
 		return core.Want{}, err
 	}
 	nets[at] = all[len(all)-1]
-	*given = append(*given, network{elem: element{deviceID: nets[at].elem.deviceID, field: e.field}})
+	*given = append(*given, network{elem: element.Element{DeviceID: nets[at].elem.DeviceID, Field: e.Field}})
 	return r.want(ctx, nets, at)
 }
 
@@ -183,41 +184,8 @@ func devicesOf(have []Present) []network {
 	var out []network
 	for _, p := range have {
 		for _, id := range p.Devices {
-			out = append(out, network{elem: element{deviceID: id, field: "interface " + p.IfName}})
+			out = append(out, network{elem: element.Element{DeviceID: id, Field: "interface " + p.IfName}})
 		}
 	}
 	return out
-}
-
-func elementLabel(e element) string { return e.namespace + "/" + e.name }
-
-// canonical is an element in one form: equal requests are equal strings.
-func (e *element) canonical() string {
-	var gateways *[]string // an empty list is a request too
-	if len(e.gateways) > 0 || e.takesDefault {
-		gateways = &[]string{}
-	}
-	for _, gw := range e.gateways {
-		*gateways = append(*gateways, gw.String())
-	}
-	raw, err := json.Marshal(struct {
-		Name      string                     `json:"name"`
-		Namespace string                     `json:"namespace"`
-		Interface string                     `json:"interface,omitempty"`
-		IPs       []string                   `json:"ips,omitempty"`
-		MAC       string                     `json:"mac,omitempty"`
-		GUID      string                     `json:"infiniband-guid,omitempty"`
-		Ports     []annotation.PortMapping   `json:"portMappings,omitempty"`
-		Bandwidth *annotation.Bandwidth      `json:"bandwidth,omitempty"`
-		CNIArgs   map[string]json.RawMessage `json:"cni-args,omitempty"`
-		Gateways  *[]string                  `json:"default-route,omitempty"`
-		DeviceID  string                     `json:"deviceID,omitempty"`
-		IPAMClaim string                     `json:"ipam-claim-reference,omitempty"`
-	}{
-		e.name, e.namespace, e.ifName, e.ips, e.mac, e.guid, e.ports, e.bandwidth, e.cniArgs, gateways, e.deviceID, e.ipamClaim,
-	})
-	if err != nil {
-		return "" // everything in it was read from JSON
-	}
-	return string(raw)
 }

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"slices"
 
+	"github.com/fairlead/fairlead/internal/network/resolve/element"
+
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/cniconf"
@@ -118,7 +120,7 @@ type network struct {
 	nad      string // "namespace/name", "" for a network of the configuration
 	chain    core.Chain
 	behind   core.Chain // another chain's plugins that go on where chain ends
-	elem     element
+	elem     element.Element
 	own      *core.Conf // configuration of our own plugin, the chain's first
 	provider string     // of own
 	ifName   string
@@ -134,8 +136,8 @@ func (n *network) driver() string { return core.NICDriver(n.own.Type) }
 
 // field says in messages what asked for the network.
 func (n *network) field() string {
-	if n.elem.field != "" {
-		return n.elem.field
+	if n.elem.Field != "" {
+		return n.elem.Field
 	}
 	return "network " + n.label
 }
@@ -161,7 +163,7 @@ func (r *resolution) networks(ctx context.Context) ([]network, error) {
 		}
 		nets = append(nets, n)
 	}
-	elems, err := parseNetworks(v1.AnnNetworks, r.notes[v1.AnnNetworks], r.pod.Namespace)
+	elems, err := element.Parse(v1.AnnNetworks, r.notes[v1.AnnNetworks], r.pod.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -229,14 +231,14 @@ func (r *resolution) nameInterfaces(nets []network) error {
 	taken := map[string]string{nets[0].ifName: "the default network"}
 	for i := range nets[1:] {
 		n := &nets[i+1]
-		if n.elem.ifName == "" {
+		if n.elem.IfName == "" {
 			continue
 		}
-		if by, ok := taken[n.elem.ifName]; ok {
-			return annotation.Refused(core.CodeConflict, n.elem.field+".interface", n.elem.ifName, "is already the interface of %s", by)
+		if by, ok := taken[n.elem.IfName]; ok {
+			return annotation.Refused(core.CodeConflict, n.elem.Field+".interface", n.elem.IfName, "is already the interface of %s", by)
 		}
-		n.ifName = n.elem.ifName
-		taken[n.ifName] = n.elem.field
+		n.ifName = n.elem.IfName
+		taken[n.ifName] = n.elem.Field
 	}
 	next := 1
 	for i := range nets[1:] {
@@ -261,13 +263,13 @@ func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Wan
 	}
 	w := core.Want{
 		Network: n.label, IfName: n.ifName, Default: n.first,
-		Gateways: n.elem.gateways, TakesDefault: n.elem.takesDefault, Args: r.args(n),
+		Gateways: n.elem.Gateways, TakesDefault: n.elem.TakesDefault, Args: r.args(n),
 	}
 	if !n.direct {
 		w.CNIVersion = n.chain.CNIVersion
 	}
 	if !n.first {
-		w.Request = n.elem.request
+		w.Request = n.elem.Request
 	}
 	for _, c := range n.calls() {
 		p := c.plugin

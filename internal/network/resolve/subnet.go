@@ -104,15 +104,15 @@ func has(s core.Subnet, ips []netip.Addr) bool {
 // checkGateways holds requested default gateways to the NIC's own subnet:
 // anything else could never be reached.
 func checkGateways(n *network, nic *core.NIC) error {
-	for _, gw := range n.elem.gateways {
+	for _, gw := range n.elem.Gateways {
 		if !annotation.Within(gw, nic.Subnet.CIDRs) {
-			return annotation.Refused(core.CodeValue, n.elem.field+".default-route", gw.String(), "lies outside of subnet %s %v", nic.Subnet.Name, nic.Subnet.CIDRs)
+			return annotation.Refused(core.CodeValue, n.elem.Field+".default-route", gw.String(), "lies outside of subnet %s %v", nic.Subnet.Name, nic.Subnet.CIDRs)
 		}
 		if !nic.Family.Has(gw) {
-			return annotation.Refused(core.CodeValue, n.elem.field+".default-route", gw.String(), "is asked for, and only an %s address", nic.Family)
+			return annotation.Refused(core.CodeValue, n.elem.Field+".default-route", gw.String(), "is asked for, and only an %s address", nic.Family)
 		}
 		if slices.Contains(nic.IPs, gw) {
-			return annotation.Refused(core.CodeValue, n.elem.field+".default-route", gw.String(), "is the pod's own address")
+			return annotation.Refused(core.CodeValue, n.elem.Field+".default-route", gw.String(), "is the pod's own address")
 		}
 	}
 	return nil

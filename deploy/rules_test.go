@@ -21,8 +21,11 @@ func manifest(kind, name, spec string) string {
 		name = own
 	}
 	group := "kubeovn.io/v1"
-	if kind == "AddressLease" {
+	switch kind {
+	case "AddressLease":
 		group = "fairlead.io/v1"
+	case "PodNetwork":
+		group = "net.fairlead.io/v1alpha1"
 	}
 	return fmt.Sprintf(`{apiVersion: %s, kind: %s, metadata: {name: %s}, spec: {%s}}`, group, kind, name, spec)
 }
@@ -75,7 +78,7 @@ var literal = regexp.MustCompile(`'[^']*'`)
 func rules(t *testing.T) map[string][]string {
 	t.Helper()
 	out := map[string][]string{}
-	for _, pattern := range []string{"cluster/*.yaml", ChartDir + "/crds/kubeovn.io_*.yaml"} {
+	for _, pattern := range []string{"cluster/*.yaml", ChartDir + "/crds/*.io_*.yaml"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		for _, f := range files {

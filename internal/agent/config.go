@@ -64,6 +64,9 @@ type Config struct {
 	ConfDir, KubeletRoot string
 	// HostPorts are those that pods may ask for by an annotation.
 	HostPorts annotation.NodePorts
+	// PodNetworkNamespaces are those whose labelled ConfigMaps declare settings of pods;
+	// of Fairlead's own they are about pods of all namespaces.
+	PodNetworkNamespaces []string
 	// HTTP is an address for metrics and probes, "" for none.
 	HTTP string
 

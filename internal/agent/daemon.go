@@ -248,7 +248,7 @@ func (d *Daemon) wire(boot string) {
 		TryLock: func(id string) (func(), bool) { return d.engine.TryLock(id) },
 	})
 	d.engine = engine.New(engine.Config{
-		Journal: d.journal, IPAM: d.pools, Source: d.objects, Gateway: d.gateway,
+		Journal: d.journal, IPAM: d.pools, Source: d.objects, Declared: d.objects, Gateway: d.gateway,
 		Devices: device.New(d.opts.KubeletRoot, published{d.api}), NodePorts: d.opts.HostPorts, OVN: d.opts.OVN, Alone: d.machine != nil,
 		Drivers: drivers, Tune: d.upkeep.Tune,
 		Node:    plan.Node{BinDirs: d.opts.CNIBinDirs, NetworkMTU: elsewhere.NetworkMTU(d.note)},
@@ -310,7 +310,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
-	for _, part := range []func(context.Context){boundMemory, d.ovs.Run, d.nics.Run, d.objects.Run, d.ports.Run, d.guardTables(ctx), d.reap} {
+	for _, part := range []func(context.Context){metrics.BoundMemory, d.ovs.Run, d.nics.Run, d.objects.Run, d.ports.Run, d.guardTables(ctx), d.reap} {
 		wg.Go(func() { part(parts) })
 	}
 	d.meetOVS(ctx)
@@ -359,7 +359,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 
 // settle prepares the process and says what of the configuration has no effect.
 func (d *Daemon) settle() {
-	debug.SetGCPercent(gcPercent)
+	debug.SetGCPercent(metrics.GCPercent)
 	if d.opts.InCluster {
 		if err := sysfs.OpenSysctls(); err != nil {
 			d.log.Warn("/proc/sys not writable: sysctls of the node stay as they are", "err", err)

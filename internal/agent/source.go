@@ -4,23 +4,27 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"github.com/fairlead/fairlead/internal/agent/elsewhere"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/allocated"
+	"github.com/fairlead/fairlead/internal/network/declared"
 	"github.com/fairlead/fairlead/internal/network/ipam"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 	"github.com/fairlead/fairlead/internal/source/cluster"
 	"github.com/fairlead/fairlead/internal/source/cluster/identity"
 	"github.com/fairlead/fairlead/internal/source/cluster/login"
+	"github.com/fairlead/fairlead/internal/source/cluster/settings"
 	"github.com/fairlead/fairlead/internal/source/local"
 )
 
 // objects is where the desired state comes from: a folder or a cluster.
 type objects interface {
 	resolve.Source
+	resolve.Declarer
 	NADs() []resolve.NAD
 	Changed() <-chan struct{}
 	Problems() []resolve.Problem
@@ -70,6 +74,9 @@ func (d *Daemon) newRemote(kubeconfig string) *remote {
 		Source: src, Publisher: cluster.NewPublisher(src, d.held), Shares: cluster.NewShares(src, held, d.opts.OVN),
 		recovered: d.restored, namespace: d.opts.Chassis.Namespace, log: d.log,
 	}
+	r.settings = settings.New(settings.Config{
+		Login: src.Logins.Current, Namespaces: d.opts.PodNetworkNamespaces, Common: d.opts.Chassis.Namespace, Optional: d.late != nil, Log: d.log,
+	})
 	r.identity = d.newIdentity(r)
 	return r
 }
@@ -151,6 +158,7 @@ type remote struct {
 	*cluster.Source
 	*cluster.Publisher
 	cluster.Shares
+	settings  *settings.Source
 	recovered <-chan struct{}  // closed when IPAM knows the journal
 	identity  *identity.Keeper // of the chassis; nil where nobody asks for it
 	namespace string           // Fairlead's own
@@ -172,6 +180,7 @@ func (r *remote) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { r.Publisher.Run(ctx) })
+	wg.Go(func() { r.settings.Run(ctx) })
 	if r.identity != nil {
 		wg.Go(func() { r.identity.Run(ctx) })
 	}
@@ -193,7 +202,12 @@ func (r *remote) Detached(rec core.Record) {
 
 // Problems implements objects.
 func (r *remote) Problems() []resolve.Problem {
-	return append(r.Source.Problems(), r.Publisher.Problems()...)
+	return slices.Concat(r.Source.Problems(), r.Publisher.Problems(), r.settings.Problems())
+}
+
+// Declared implements resolve.Declarer.
+func (r *remote) Declared(ctx context.Context) (*declared.Index, error) {
+	return r.settings.Declared(ctx)
 }
 
 // shares are the node's part in the Subnets of its cluster, nil where there is
@@ -354,6 +368,11 @@ func (l *lateObjects) KnownNAD(namespace, name string) (*resolve.NAD, error) {
 // Subnets implements resolve.Source.
 func (l *lateObjects) Subnets(ctx context.Context) ([]core.Subnet, error) {
 	return l.now.Load().Subnets(ctx)
+}
+
+// Declared implements resolve.Declarer.
+func (l *lateObjects) Declared(ctx context.Context) (*declared.Index, error) {
+	return l.now.Load().Declared(ctx)
 }
 
 // NADs implements objects.

@@ -282,6 +282,7 @@ type NIC struct {
 	// DefaultRoute: this NIC carries the pod's default route.
 	DefaultRoute bool
 	Type         string // "veth-pair" or "internal-port"
+	Hardware     Hardware
 	IfaceID      string // pod.ns[.provider][.ifname]: name of the logical port
 	Ports        []PortMapping
 }

@@ -32,7 +32,9 @@ const (
 // Error is a failure with the CNI code that a runtime will see. Msg says what
 // failed, Details why and what to do.
 type Error struct {
-	Code    uint
+	Code uint
+	// Reason is a word for programs, "" for most errors; Msg begins with it.
+	Reason  string
 	Msg     string
 	Details string
 	Err     error // cause, may be nil; its text stands in Details already
@@ -53,6 +55,37 @@ func (e *Error) Unwrap() error { return e.Err }
 func Errorf(code uint, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Code: code, Msg: err.Error(), Err: errors.Unwrap(err)}
+}
+
+// Reasons of errors about settings that are declared of pods by name, and of the
+// devices that carry them (spec/sriov.md, Errors).
+const (
+	ReasonInvalidVLAN          = "InvalidVLAN"
+	ReasonInvalidMAC           = "InvalidMAC"
+	ReasonRateInvalid          = "RateInvalid"
+	ReasonDriverCannot         = "DriverCannot"
+	ReasonAddressOutsideSubnet = "AddressOutsideSubnet"
+	ReasonOrdinalOutOfRange    = "OrdinalOutOfRange"
+	ReasonAddressHeld          = "AddressHeld"
+	ReasonAmbiguousDeclaration = "AmbiguousDeclaration"
+	ReasonAnnotationConflict   = "AnnotationConflict"
+)
+
+// Reasoned is Errorf with a reason, with which its message begins.
+func Reasoned(code uint, reason, format string, args ...any) *Error {
+	e := Errorf(code, reason+": "+format, args...)
+	e.Reason = reason
+	return e
+}
+
+// ReasonOf is the reason of err, "" where it has none.
+func ReasonOf(err error) string {
+	for e := (*Error)(nil); errors.As(err, &e); err = e.Err {
+		if e.Reason != "" || e.Err == nil {
+			return e.Reason
+		}
+	}
+	return ""
 }
 
 // WithCode puts a code and a heading on err; an Error inside err keeps its own

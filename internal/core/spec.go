@@ -76,6 +76,39 @@ type Tuning struct {
 	VIPs AddrList `json:"vips,omitempty"`
 }
 
+// Hardware are settings that only NICs of some carriers have; the driver refuses what
+// its own do not.
+type Hardware struct {
+	VLANQoS   int    // PCP, 0 to 7
+	VLANProto string // "802.1q", "802.1ad", "" for the former
+	MinMbps   int    // what it can always send, 0 for nothing
+	SpoofChk  *bool  // nil: as the carrier has it
+	Trust     *bool
+	LinkState string   // "auto", "enable", "disable", "" as the carrier has it
+	PFs       []string // of which it may be; none: of any
+}
+
+// Asked are the names of those that are set, as people declare them.
+func (h Hardware) Asked() (out []string) {
+	for _, one := range []struct {
+		name string
+		set  bool
+	}{
+		{"vlan.qos", h.VLANQoS != 0},
+		{"vlan.proto 802.1ad", h.VLANProto == "802.1ad"},
+		{"bandwidth.minMbps", h.MinMbps != 0},
+		{"sriov.spoofchk", h.SpoofChk != nil},
+		{"sriov.trust", h.Trust != nil},
+		{"sriov.linkState", h.LinkState != ""},
+		{"sriov.pf", len(h.PFs) > 0},
+	} {
+		if one.set {
+			out = append(out, one.name)
+		}
+	}
+	return out
+}
+
 // AddrList is addresses with commas between, so that it can be compared.
 type AddrList string
 

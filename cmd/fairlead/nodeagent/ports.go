@@ -6,10 +6,9 @@ import (
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 )
 
-// reservedPorts are those that a node's own services usually have: sshd, DNS,
-// DHCP, rpcbind, NTP, BGP; etcd, API server, RKE2, kubelet and its peers, VXLAN
-// and Geneve, Open vSwitch and OVN, the agent's metrics; and NodePorts. Whoever
-// gets one of them by an annotation would take the service's place.
+// reservedPorts are those that a node's own services usually have: sshd, DNS, DHCP, rpcbind, NTP, BGP; etcd, API server, RKE2,
+// kubelet and its peers, VXLAN and Geneve, Open vSwitch and OVN, the agent's metrics; and NodePorts. Whoever gets one of them by
+// an annotation would take the service's place.
 const reservedPorts = "22,53,67-68,111,123,179,2379-2381,4789,6081,6443,6640-6648,8472,9345,10248-10260,10660-10665,30000-32767"
 
 // portFlags are about ports of the node that annotations ask for.

@@ -40,13 +40,14 @@ type GatewayChecker interface {
 	Check(ctx context.Context, s core.Subnet) error
 }
 
-// Config is what an Engine is made of; all fields but Devices, Gateway, Socket,
+// Config is what an Engine is made of; all fields but Devices, Declared, Gateway, Socket,
 // Notices and Conditions are required.
 type Config struct {
 	Journal    *journal.Journal
 	IPAM       *ipam.Allocator
 	Source     resolve.Source
 	Devices    resolve.Devices   // nil: nobody gives pods devices
+	Declared   resolve.Declarer  // nil: nothing is declared of pods by their names
 	NodePorts  resolve.NodePorts // which of the node's ports annotations may ask for; none: all
 	OVN        bool              // a controller gives the addresses
 	Alone      bool              // without a cluster: but for those of interfaces that plugins make

@@ -1,6 +1,8 @@
 package ovs
 
 import (
+	"strings"
+
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 )
@@ -8,8 +10,12 @@ import (
 // Carry implements driver.Carrier: the name of the port and its type. Where Open
 // vSwitch forwards in the kernel it knows its own devices by their names: one that
 // was renamed for the pod is missed, and made again on the host, when the next port
-// comes (OVS 3.1). There every NIC is a veth pair.
+// comes (OVS 3.1). There every NIC is a veth pair. DriverCannot (102): what only other
+// carriers have was declared of it.
 func (d *Driver) Carry(s *core.Spec, n *core.NIC) error {
+	if asked := n.Hardware.Asked(); len(asked) > 0 {
+		return core.Reasoned(core.CodeValue, core.ReasonDriverCannot, "interface %s is a port of Open vSwitch, which has no %s", s.Key.IfName, strings.Join(asked, ", "))
+	}
 	port := core.OVSPort{HostIf: core.HostIf(s.Key), Type: n.Type}
 	if port.Type == InternalPort && !d.cfg.UserspaceDatapath {
 		port.Type = v1.NICVeth

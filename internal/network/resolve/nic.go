@@ -2,6 +2,7 @@ package resolve
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/declared"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 )
 
@@ -31,6 +33,10 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 	if err != nil {
 		return nil, err
 	}
+	if n.subnet != "" && a.Subnet != "" && n.subnet != a.Subnet {
+		return nil, n.declared.Contradicts(declared.Network, n.subnet, ann.Key(v1.FieldSubnet), a.Subnet)
+	}
+	a.Subnet = cmp.Or(a.Subnet, n.subnet)
 	s, err := r.subnet(ctx, n, ann, a)
 	if err != nil {
 		return nil, err
@@ -48,7 +54,7 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 		nic.DefaultRoute = a.DefaultRoute
 	}
 	if err := r.identity(n, ann, a, rc, nic); err != nil {
-		return nil, err
+		return nil, n.reasoned(err)
 	}
 	if err := r.fromPool(ann, a.Pool, nic); err != nil {
 		return nil, err
@@ -57,6 +63,9 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 		return nil, err
 	}
 	if nic.Ports, err = n.hostPorts(rc); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(n.declaredNIC(a, ann, nic), r.keep(n, nic)); err != nil {
 		return nil, err
 	}
 	r.given(nic, a)
@@ -160,8 +169,12 @@ func sorted(v []netip.Addr) []netip.Addr {
 	return slices.SortedFunc(slices.Values(v), netip.Addr.Compare)
 }
 
-// place names a capability's value: the element's field, or runtimeConfig.
+// place names a capability's value: what declares it, the element's field, or
+// runtimeConfig.
 func (n *network) place(capability string) string {
+	if s := n.declared; s != nil && s.From[capability] != "" {
+		return s.From[capability] + ": " + capability
+	}
 	if _, asked := n.elem.RuntimeConfig()[capability]; asked {
 		return n.elem.Field + "." + capability
 	}

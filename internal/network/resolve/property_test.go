@@ -34,7 +34,7 @@ func TestInterfaceNames(t *testing.T) {
 		for _, n := range asked {
 			clash = clash || n > 1
 		}
-		err := (&resolution{}).nameInterfaces(nets)
+		err := (&resolution{}).nameInterfaces(nets, map[string]string{})
 		require.Equal(t, clash, err != nil, "%v", asked)
 		if err != nil {
 			require.Equal(t, core.CodeConflict, core.CodeOf(err))

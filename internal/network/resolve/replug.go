@@ -73,9 +73,14 @@ func Replug(ctx context.Context, src Source, in Input, have, fixed []Present) (C
 	if err != nil {
 		return Change{}, err
 	}
+	of, err := r.declareFresh(ctx, stay, nets)
+	if err != nil {
+		return Change{}, err
+	}
 	c := Change{Gone: gone, Known: known}
 	given := devicesOf(stay)
 	for i := range nets {
+		nets[i].declared = of[nets[i].ifName]
 		w, err := r.coming(ctx, nets, i, &given)
 		w.Network, w.IfName = nets[i].elem.Label(), nets[i].ifName // also of one that cannot be
 		c.Come = append(c.Come, Coming{Network: w.Network, Want: w, Err: err})
@@ -163,12 +168,17 @@ func (r *resolution) nameFresh(fresh []element.Element, stay []Present) ([]netwo
 // coming resolves one new network. given are networks that hold devices; one
 // that gets a device joins them.
 func (r *resolution) coming(ctx context.Context, nets []network, at int, given *[]network) (core.Want, error) {
-	e, ifName := nets[at].elem, nets[at].ifName
+	e, ifName, s := nets[at].elem, nets[at].ifName, nets[at].declared
 	n, err := r.fromNAD(ctx, e)
 	if err != nil {
 		return core.Want{}, err
 	}
 	n.ifName = ifName
+	if s != nil {
+		if err := r.settle(&n, s); err != nil {
+			return core.Want{}, err
+		}
+	}
 	all := append(slices.Clone(*given), n)
 	if err := r.handOut(ctx, all); err != nil {
 		return core.Want{}, err

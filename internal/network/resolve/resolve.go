@@ -13,6 +13,7 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/cniconf"
+	"github.com/fairlead/fairlead/internal/network/declared"
 	"github.com/fairlead/fairlead/internal/network/defaultroute"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 )
@@ -41,6 +42,8 @@ type Input struct {
 	// several: the first of the lowest rank is taken. family is the only one of which it is
 	// to have an address. nil: they are alike.
 	Rank func(s core.Subnet, family core.Family) int
+	// Declared tells what is declared of pods by their names; nil means that nothing is.
+	Declared Declarer
 	// Log hears of files that were skipped; nil means nobody wants to know.
 	Log *slog.Logger
 }
@@ -70,11 +73,17 @@ func Resolve(ctx context.Context, src Source, in Input) ([]core.Want, error) {
 	if err := r.readPod(ctx); err != nil {
 		return nil, err
 	}
+	if err := r.readDeclared(ctx); err != nil {
+		return nil, err
+	}
 	nets, err := r.networks(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := r.nameInterfaces(nets); err != nil {
+	if err := r.nameInterfaces(nets, r.claimNames(nets)); err != nil {
+		return nil, err
+	}
+	if nets, err = r.declare(ctx, nets); err != nil {
 		return nil, err
 	}
 	if err := r.handOut(ctx, nets); err != nil {
@@ -105,6 +114,9 @@ type resolution struct {
 	machine    string            // virtual machine that it runs, "" for none
 	subnets    []core.Subnet
 	loaded     bool // subnets were read
+
+	index        *declared.Index // nil: nothing is declared of any pod
+	declarations []declared.Declaration
 }
 
 func newResolution(src Source, in Input) *resolution {
@@ -129,6 +141,8 @@ type network struct {
 	resource string // that the NAD takes its devices from
 	informed bool   // a plugin has the device information files already
 	lent     bool   // only addresses: a foreign plugin makes the interface
+	declared *declared.Settings
+	subnet   string // that declares for it, "" for none
 }
 
 // driver is that of our own NIC in the network: the network's type decides.
@@ -226,12 +240,15 @@ func fromChain(c core.Chain, provider string) (network, error) {
 }
 
 // nameInterfaces gives every network its interface name: what was asked for,
-// else net1, net2, ... leaving out the names that were asked for.
-func (r *resolution) nameInterfaces(nets []network) error {
-	taken := map[string]string{nets[0].ifName: "the default network"}
+// else net1, net2, ... leaving out the names that were asked for, and those in taken.
+func (r *resolution) nameInterfaces(nets []network, taken map[string]string) error {
+	taken[nets[0].ifName] = "the default network"
 	for i := range nets[1:] {
 		n := &nets[i+1]
 		if n.elem.IfName == "" {
+			if n.ifName != "" {
+				taken[n.ifName] = n.elem.Field
+			}
 			continue
 		}
 		if by, ok := taken[n.elem.IfName]; ok {

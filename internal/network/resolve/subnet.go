@@ -7,6 +7,7 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/declared"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 )
 
@@ -33,6 +34,9 @@ func (r *resolution) chooseSubnet(n *network, ann *annotation.Notes, a annotatio
 	if a.Subnet != "" {
 		if s, ok := r.findSubnet(a, func(s core.Subnet) bool { return s.Name == a.Subnet }); ok {
 			return s, nil
+		}
+		if n.subnet != "" {
+			return core.Subnet{}, core.Errorf(core.CodeConfig, "%s: network %s is no Subnet", n.declared.From[declared.Network], n.subnet)
 		}
 		return ann.Implied(n.provider, a)
 	}

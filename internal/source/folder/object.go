@@ -10,6 +10,7 @@ import (
 
 	kjson "sigs.k8s.io/json"
 
+	"github.com/fairlead/fairlead/api/net/v1alpha1"
 	v1 "github.com/fairlead/fairlead/api/v1"
 )
 
@@ -22,6 +23,7 @@ const (
 	Subnet                      = "Subnet"
 	Vlan                        = "Vlan"
 	ProviderNetwork             = "ProviderNetwork"
+	PodNetwork                  = "PodNetwork"
 )
 
 // Kinds of objects that only OVN carries out.
@@ -51,6 +53,7 @@ func Kinds(names ...string) []Kind {
 		{Subnet, v1.APIVersion, false},
 		{Vlan, v1.APIVersion, false},
 		{ProviderNetwork, v1.APIVersion, false},
+		{PodNetwork, v1alpha1.APIVersion, true},
 	}
 	if len(names) == 0 {
 		return all

@@ -18,7 +18,7 @@ import (
 
 // object is one declaration that is right by itself. Its value holds only what
 // decides networks: a resolve.Pod, a resolve.NAD, a subnet, a vlan, a
-// v1.ProviderNetwork, or nil.
+// v1.ProviderNetwork, a *v1alpha1.PodNetwork, a settings, or nil.
 type object struct {
 	id    folder.ID
 	file  string
@@ -41,8 +41,8 @@ type withWhole struct{ value, whole any }
 // maker reads and checks an object. Its value may be a withWhole.
 type maker func(*folder.Object) (value any, faults []*folder.Fault)
 
-// makers are those of each kind that the agent subscribes to. ConfigMaps and Secrets
-// are the node loop's.
+// makers are those of each kind that the agent subscribes to. Secrets are the node
+// loop's, as are ConfigMaps without the label that makes them settings of pods.
 func makers() map[string]maker {
 	return map[string]maker{
 		folder.Pod:                         makePod,
@@ -50,6 +50,8 @@ func makers() map[string]maker {
 		folder.Subnet:                      makeSubnet,
 		folder.Vlan:                        makeVlan,
 		folder.ProviderNetwork:             makeProviderNetwork,
+		folder.PodNetwork:                  makePodNetwork,
+		folder.ConfigMap:                   makeConfigMap,
 	}
 }
 

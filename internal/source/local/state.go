@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/declared"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 	"github.com/fairlead/fairlead/internal/source/declare"
 	"github.com/fairlead/fairlead/internal/source/folder"
@@ -23,10 +24,11 @@ type state struct {
 	all      []core.Subnet                 // the same, with the default one, by name
 	broken   map[folder.ID]resolve.Problem // declared, refused, and never good
 	problems []resolve.Problem
+	declared *declared.Index // of pods by their names
 }
 
 func newState() *state {
-	return &state{objects: map[folder.ID]*object{}, broken: map[folder.ID]resolve.Problem{}}
+	return &state{objects: map[folder.ID]*object{}, broken: map[folder.ID]resolve.Problem{}, declared: &declared.Index{}}
 }
 
 // assembly makes the next state from the files and the state before. It is
@@ -51,6 +53,7 @@ func assemble(files []file, before *state) *state {
 			a.next.broken[i] = p
 		}
 	}
+	a.declare()
 	slices.SortFunc(a.next.problems, func(p, q resolve.Problem) int {
 		return cmp.Or(cmp.Compare(p.File, q.File), cmp.Compare(p.Line, q.Line), cmp.Compare(p.Reason, q.Reason))
 	})

@@ -28,18 +28,18 @@ func wholeMakers() map[string]maker {
 		return withWhole{v, v}, faults
 	}
 	all[folder.Subnet] = makeRouted
-	all[folder.Namespace] = declared[corev1.Namespace]
-	all[folder.NetworkPolicy] = declared[networking.NetworkPolicy]
-	all[folder.Vpc] = declared[v1.Vpc]
-	all[folder.IPPool] = declared[v1.IPPool]
-	all[folder.SecurityGroup] = declared[v1.SecurityGroup]
+	all[folder.Namespace] = plain[corev1.Namespace]
+	all[folder.NetworkPolicy] = plain[networking.NetworkPolicy]
+	all[folder.Vpc] = plain[v1.Vpc]
+	all[folder.IPPool] = plain[v1.IPPool]
+	all[folder.SecurityGroup] = plain[v1.SecurityGroup]
 	all[folder.Service] = makeService
 	all[folder.EndpointSlice] = makeSlice
 	return all
 }
 
-// declared keeps an object whose fields are all known.
-func declared[T any](o *folder.Object) (any, []*folder.Fault) {
+// plain keeps an object whose fields are all known.
+func plain[T any](o *folder.Object) (any, []*folder.Fault) {
 	out := new(T)
 	if faults := decode(o, out); faults != nil {
 		return nil, faults
@@ -98,7 +98,7 @@ func readPod(o *folder.Object) podWhole {
 // makeService refuses what nobody on one machine carries out, and says what an API
 // server would choose.
 func makeService(o *folder.Object) (any, []*folder.Fault) {
-	v, faults := declared[corev1.Service](o)
+	v, faults := plain[corev1.Service](o)
 	if faults != nil {
 		return nil, faults
 	}
@@ -188,7 +188,7 @@ func portFaults(o *folder.Object, path string, port int32, protocol corev1.Proto
 
 // makeSlice wants to know whose endpoints an EndpointSlice has.
 func makeSlice(o *folder.Object) (any, []*folder.Fault) {
-	v, faults := declared[discoveryv1.EndpointSlice](o)
+	v, faults := plain[discoveryv1.EndpointSlice](o)
 	if faults != nil {
 		return nil, faults
 	}

@@ -23,7 +23,7 @@ type Refusal struct {
 
 // All are the cases of every kind.
 func All() []Refusal {
-	return slices.Concat(subnets, underlay, vpcs, addresses, policies, leases)
+	return slices.Concat(subnets, underlay, vpcs, addresses, policies, leases, podNetworks)
 }
 
 var subnets = []Refusal{
@@ -151,4 +151,23 @@ func rule(change string) string {
 // lease is an AddressLease of a pod.
 func lease(subnet, address string) string {
 	return fmt.Sprintf(`subnet: %s, address: "%s", owner: {kind: Pod, namespace: a, name: web}`, subnet, address)
+}
+
+var podNetworks = []Refusal{
+	{"PodNetwork", `interfaces: []`, `interfaces: [{name: net1}]`, []string{"spec.interfaces"}},
+	{"PodNetwork", `interfaces: [{name: a/b}]`, ``, []string{"spec.interfaces[0].name"}},
+	{"PodNetwork", `interfaces: [{name: net1, ipRange: 10.9.0.16-10.9.0.31}]`, `statefulSet: db, interfaces: [{name: net1, ipRange: "fd00::10-fd00::1f", macBase: "02:0A:09:00:01:00"}]`, []string{"spec.interfaces", "ipRange and macBase are for the pods of a statefulSet"}},
+	{"PodNetwork", `statefulSet: db, interfaces: [{name: net1, ips: [10.9.0.16]}]`, `interfaces: [{name: net1, ips: [10.9.0.16/24, "fd00::16"], mac: "02:0a:09:00:01:00"}]`, []string{"spec.interfaces", "ips and mac are of one pod: those of a statefulSet have an ipRange and a macBase"}},
+	{"PodNetwork", `statefulSet: db, interfaces: [{name: net1, ipRange: 10.9.0.16}]`, ``, []string{"spec.interfaces[0].ipRange", "ipRange 10.9.0.16 is not of the form 10.9.0.16-10.9.0.31"}},
+	{"PodNetwork", `statefulSet: db, interfaces: [{name: net1, ipRange: "10.9.0.16-fd00::1"}]`, ``, []string{"spec.interfaces[0].ipRange", "ipRange 10.9.0.16-fd00::1 is not of the form"}},
+	{"PodNetwork", `statefulSet: db, interfaces: [{name: net1, macBase: "01:0a:09:00:01:00"}]`, ``, []string{"spec.interfaces[0].macBase", "macBase 01:0a:09:00:01:00 is no unicast Ethernet address"}},
+	{"PodNetwork", `interfaces: [{name: net1, ips: [10.9.0.300]}]`, ``, []string{"spec.interfaces[0].ips", "an element of ips is neither an address nor one with its prefix length"}},
+	{"PodNetwork", `interfaces: [{name: net1, ips: [10.9.0.3, 10.9.0.4]}]`, ``, []string{"spec.interfaces[0].ips", "ips are at most one of each family"}},
+	{"PodNetwork", `interfaces: [{name: net1, mac: "00:00:00:00:00:00"}]`, ``, []string{"spec.interfaces[0].mac", "mac 00:00:00:00:00:00 is no unicast Ethernet address"}},
+	{"PodNetwork", `interfaces: [{name: net1, vlan: {id: 4095}}]`, `interfaces: [{name: net1, vlan: {id: 4094, qos: 7, proto: 802.1ad}}]`, []string{"spec.interfaces[0].vlan.id"}},
+	{"PodNetwork", `interfaces: [{name: net1, vlan: {id: 0, qos: 3}}]`, `interfaces: [{name: net1, vlan: {id: 0}}]`, []string{"spec.interfaces[0].vlan.qos", "qos is a tag's priority: it needs an id"}},
+	{"PodNetwork", `interfaces: [{name: net1, vlan: {id: 0, proto: 802.1ad}}]`, ``, []string{"spec.interfaces[0].vlan.proto", "802.1ad needs an id"}},
+	{"PodNetwork", `interfaces: [{name: net1, bandwidth: {minMbps: 5, maxMbps: 4}}]`, `interfaces: [{name: net1, bandwidth: {minMbps: 5, maxMbps: 0}}]`, []string{"spec.interfaces[0].bandwidth.minMbps", "minMbps is more than maxMbps"}},
+	{"PodNetwork", `interfaces: [{name: net1, sriov: {linkState: up}}]`, `interfaces: [{name: net1, sriov: {linkState: enable, pf: [ens1f0]}}]`, []string{"spec.interfaces[0].sriov.linkState"}},
+	{"PodNetwork", `interfaces: [{name: net1, retain: Never}]`, `interfaces: [{name: net1, retain: WhileDeclared}]`, []string{"spec.interfaces[0].retain"}},
 }

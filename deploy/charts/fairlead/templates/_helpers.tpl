@@ -153,3 +153,42 @@ spec:
           values: {{- toYaml . | nindent 12 }}
   {{- end }}
 {{- end }}
+
+{{/* Namespaces whose ConfigMaps declare settings of pods. */}}
+{{- define "fairlead.podNetworkNamespaces" -}}
+{{- .Values.namespace }}{{- range .Values.podNetworks.namespaces }},{{ . }}{{- end }}
+{{- end }}
+
+{{/* The right to read the ConfigMaps of one: they may not be chosen by label. */}}
+{{- define "fairlead.podNetworkRole" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: fairlead-pod-networks
+  namespace: {{ .namespace }}
+  labels: {{- include "fairlead.labels" .root | nindent 4 }}
+rules:
+  - apiGroups: [""]
+    resources: [configmaps]
+    verbs: [list, watch]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: fairlead-pod-networks
+  namespace: {{ .namespace }}
+  labels: {{- include "fairlead.labels" .root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: fairlead-pod-networks
+subjects:
+  - kind: ServiceAccount
+    name: {{ .root.Values.serviceAccount.name }}
+    namespace: {{ .root.Values.namespace }}
+  {{- if .root.Values.rbac.nodeCertificates }}
+  - apiGroup: rbac.authorization.k8s.io
+    kind: Group
+    name: system:fairlead
+  {{- end }}
+{{- end }}

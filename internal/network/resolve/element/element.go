@@ -366,3 +366,17 @@ func (e *Element) canonical() string {
 
 // Label is the network's name, as core.Want's Network has it.
 func (e *Element) Label() string { return e.Namespace + "/" + e.Name }
+
+// SameIPs tells that two lists have the same addresses, whatever their order and prefix lengths.
+func SameIPs(a, b []string) bool {
+	texts := func(list []string) (out []string) {
+		for _, s := range list {
+			if q, err := ParseIP(s); err == nil {
+				out = append(out, q.Addr.String())
+			}
+		}
+		slices.Sort(out)
+		return out
+	}
+	return slices.Equal(texts(a), texts(b))
+}

@@ -1,16 +1,16 @@
-package agent
+package metrics
 
 import (
 	"context"
 	"runtime/debug"
-	"runtime/metrics"
+	gauges "runtime/metrics"
 	"time"
 )
 
 const (
-	// gcPercent lets the heap, which is a few MiB, grow further between two
+	// GCPercent lets the heap, which is a few MiB, grow further between two
 	// collections: they would cost more than all allocations of an ADD.
-	gcPercent = 400
+	GCPercent = 400
 	// memoryGoal bounds that growth, in bytes of the Go runtime: with the
 	// program's own pages it keeps a full node's agent (250 pods, 1,000 NADs)
 	// below 60 MB after a storm too.
@@ -21,8 +21,8 @@ const (
 	memoryPace            = 10 * time.Second
 )
 
-// boundMemory keeps the goal in force until ctx ends.
-func boundMemory(ctx context.Context) {
+// BoundMemory keeps the goal in force until ctx ends.
+func BoundMemory(ctx context.Context) {
 	tick := time.NewTicker(memoryPace)
 	defer tick.Stop()
 	for {
@@ -37,9 +37,9 @@ func boundMemory(ctx context.Context) {
 
 // liveHeap is what the last collection left, in bytes.
 func liveHeap() int64 {
-	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	metrics.Read(s)
-	if s[0].Value.Kind() != metrics.KindUint64 {
+	s := []gauges.Sample{{Name: "/gc/heap/live:bytes"}}
+	gauges.Read(s)
+	if s[0].Value.Kind() != gauges.KindUint64 {
 		return 0
 	}
 	return int64(min(s[0].Value.Uint64(), 1<<62)) //nolint:gosec // bounded

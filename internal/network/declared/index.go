@@ -1,0 +1,195 @@
+package declared
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/api/net/v1alpha1"
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// ConfigMap is one with the label by which it declares settings of pods.
+type ConfigMap struct {
+	Namespace, Name string
+	Data            map[string]string // by names of pods
+}
+
+// Index is all that is declared, for questions about single pods. The zero value is
+// nothing.
+type Index struct {
+	pods   map[name]*v1alpha1.PodNetwork   // of single pods
+	sets   map[name][]*v1alpha1.PodNetwork // of StatefulSets
+	maps   map[string][]ConfigMap          // by namespace
+	common string                          // the namespace whose ConfigMaps are about pods of all others
+	starts Starts
+	broken map[name]error // of single pods
+	kept   []Kept
+}
+
+// Starts tells a StatefulSet's first ordinal (spec.ordinals.start).
+type Starts func(ctx context.Context, namespace, set string) (int, error)
+
+type name struct{ namespace, name string }
+
+// NewIndex makes one of objects that have passed Check, in any order. common is the
+// agent's namespace, "" for none. Without starts first ordinals are 0.
+func NewIndex(pods []*v1alpha1.PodNetwork, maps []ConfigMap, common string, starts Starts) *Index {
+	x := &Index{pods: map[name]*v1alpha1.PodNetwork{}, sets: map[name][]*v1alpha1.PodNetwork{}, maps: map[string][]ConfigMap{}, common: common, starts: starts, broken: map[name]error{}}
+	for _, p := range pods {
+		if set := p.Spec.StatefulSet; set != "" {
+			at := name{p.Namespace, set}
+			x.sets[at] = append(x.sets[at], p)
+		} else {
+			x.pods[name{p.Namespace, p.Name}] = p
+		}
+	}
+	for _, m := range maps {
+		x.maps[m.Namespace] = append(x.maps[m.Namespace], m)
+	}
+	for _, all := range x.sets {
+		slices.SortFunc(all, func(a, b *v1alpha1.PodNetwork) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	for _, all := range x.maps {
+		slices.SortFunc(all, func(a, b ConfigMap) int { return cmp.Compare(a.Name, b.Name) })
+	}
+	x.keep()
+	return x
+}
+
+// Of is what is declared of a pod, the strongest first. Errors are those of the
+// objects that speak of it (Of, InConfigMap), and those of Starts.
+func (x *Index) Of(ctx context.Context, pod core.Pod) ([]Declaration, error) {
+	var out []Declaration
+	var failed []error
+	add := func(d *Declaration, err error) {
+		if failed = append(failed, err); d != nil {
+			out = append(out, *d)
+		}
+	}
+	add(nil, x.broken[name{pod.Namespace, pod.Name}])
+	if p := x.pods[name{pod.Namespace, pod.Name}]; p != nil {
+		add(Of(p, pod, 0))
+	}
+	if i := strings.LastIndexByte(pod.Name, '-'); i > 0 {
+		set := pod.Name[:i]
+		for _, p := range x.sets[name{pod.Namespace, set}] {
+			start, err := x.start(ctx, pod.Namespace, set)
+			if err != nil {
+				return nil, core.WithCode(core.CodeTryAgain, "PodNetwork "+p.Namespace+"/"+p.Name, err)
+			}
+			add(Of(p, pod, start))
+		}
+	}
+	for _, m := range x.maps[pod.Namespace] {
+		add(InConfigMap(m.Namespace, m.Name, m.Data, pod, OfNamespace))
+	}
+	if x.common != "" && x.common != pod.Namespace {
+		for _, m := range x.maps[x.common] {
+			add(InConfigMap(m.Namespace, m.Name, m.Data, pod, OfAll))
+		}
+	}
+	return out, errors.Join(failed...)
+}
+
+func (x *Index) start(ctx context.Context, namespace, set string) (int, error) {
+	if x.starts == nil {
+		return 0, nil
+	}
+	return x.starts(ctx, namespace, set)
+}
+
+// Break notes, before the Index is asked, that the PodNetwork of a pod's name is there
+// and cannot be read: the pod hears why.
+func (x *Index) Break(namespace, pod string, err error) { x.broken[name{namespace, pod}] = err }
+
+// Kept are addresses that are declared, for whom: nobody else is given them.
+type Kept struct {
+	core.AddrRange
+
+	Namespace string // of the pods; "" for those of the common namespace, which are of any
+	Pod       string // "" where Set says which pods
+	Set       string
+	Network   string // as declared, "" where the object does not say
+	Source    string
+}
+
+// For tells that they are kept for a pod.
+func (k Kept) For(pod core.Pod) bool {
+	if k.Namespace != "" && k.Namespace != pod.Namespace {
+		return false
+	}
+	if k.Set == "" {
+		return k.Pod == pod.Name
+	}
+	_, ok := ordinal(pod.Name, k.Set)
+	return ok
+}
+
+// Kept are all addresses that are declared, in order.
+func (x *Index) Kept() []Kept { return x.kept }
+
+func (x *Index) keep() {
+	for _, p := range x.pods {
+		x.keepAll(p.Spec.Interfaces, Kept{Namespace: p.Namespace, Pod: p.Name, Source: "PodNetwork " + p.Namespace + "/" + p.Name})
+	}
+	for at, all := range x.sets {
+		for _, p := range all {
+			x.keepAll(p.Spec.Interfaces, Kept{Namespace: p.Namespace, Set: at.name, Source: "PodNetwork " + p.Namespace + "/" + p.Name})
+		}
+	}
+	for namespace, all := range x.maps {
+		for _, m := range all {
+			for pod := range m.Data {
+				x.keepOf(m, core.Pod{Namespace: namespace, Name: pod})
+			}
+		}
+	}
+	slices.SortFunc(x.kept, func(a, b Kept) int {
+		return cmp.Or(a.From.Compare(b.From), a.To.Compare(b.To), cmp.Compare(a.Source, b.Source))
+	})
+}
+
+// keepOf keeps what a ConfigMap declares of a pod; what is wrong with it the pod hears.
+func (x *Index) keepOf(m ConfigMap, pod core.Pod) {
+	d, err := InConfigMap(m.Namespace, m.Name, m.Data, pod, OfNamespace)
+	if err != nil {
+		return
+	}
+	k := Kept{Namespace: pod.Namespace, Pod: pod.Name, Source: d.Source}
+	if m.Namespace == x.common {
+		k.Namespace = ""
+	}
+	for _, i := range d.Interfaces {
+		x.keepAll([]v1alpha1.PodInterface{i.PodInterface}, k)
+	}
+}
+
+func (x *Index) keepAll(all []v1alpha1.PodInterface, k Kept) {
+	for _, i := range all {
+		k.Network = i.Network
+		if r, err := parseRange(i.IPRange); err == nil {
+			k.AddrRange = r
+			x.kept = append(x.kept, k)
+		}
+		for _, text := range i.IPs {
+			if a, err := parseAddr(text); err == nil {
+				k.AddrRange = core.AddrRange{From: a, To: a}
+				x.kept = append(x.kept, k)
+			}
+		}
+	}
+}
+
+// Inside are the kept addresses that lie in one of some networks.
+func Inside(all []Kept, cidrs []netip.Prefix) (out []Kept) {
+	for _, k := range all {
+		if slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Contains(k.From) && p.Contains(k.To) }) {
+			out = append(out, k)
+		}
+	}
+	return out
+}

@@ -1,0 +1,308 @@
+package resolve
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/declared"
+	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+	"github.com/fairlead/fairlead/internal/network/resolve/element"
+)
+
+// Declarer tells what is declared of pods by their names (PodNetworks and ConfigMaps).
+type Declarer interface {
+	// Declared is all of it; core.ErrUnavailable while it was not read yet.
+	Declared(ctx context.Context) (*declared.Index, error)
+}
+
+// readDeclared finds what is declared of the pod.
+func (r *resolution) readDeclared(ctx context.Context) error {
+	if r.in.Declared == nil || r.pod.IsZero() {
+		return nil
+	}
+	index, err := r.in.Declared.Declared(ctx)
+	if err != nil {
+		return core.WithCode(core.CodeTryAgain, "what is declared of pods", err)
+	}
+	r.index = index
+	r.declarations, err = index.Of(ctx, r.pod)
+	return err
+}
+
+// claimNames gives networks without an interface's name the one that is declared for
+// them. Names that are declared for networks which the pod does not ask for are taken:
+// it gets those as well.
+func (r *resolution) claimNames(nets []network) (taken map[string]string) {
+	taken = map[string]string{}
+	for _, d := range r.declarations {
+		for _, i := range d.Interfaces {
+			if i.Name == "" || !strings.Contains(i.Network, "/") || slices.ContainsFunc(nets, func(n network) bool { return n.named() == i.Name }) {
+				continue
+			}
+			at := slices.IndexFunc(nets, func(n network) bool { return !n.first && n.named() == "" && n.nad == i.Network })
+			if at >= 0 {
+				nets[at].ifName = i.Name
+			} else {
+				taken[i.Name] = d.Source
+			}
+		}
+	}
+	return taken
+}
+
+// named is the name of the network's interface as far as it is known.
+func (n *network) named() string {
+	if n.ifName != "" {
+		return n.ifName
+	}
+	return n.elem.IfName
+}
+
+// declare settles what is declared of the pod's interfaces, now that they have names,
+// and adds the networks that only declarations name.
+func (r *resolution) declare(ctx context.Context, nets []network) ([]network, error) {
+	var further []string
+	for _, n := range nets[1:] {
+		further = append(further, n.ifName)
+	}
+	all, err := r.settled(nets[0].ifName, further)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		s := &all[i]
+		at := slices.IndexFunc(nets, func(n network) bool { return n.ifName == s.Name })
+		if at < 0 {
+			if !r.serves() {
+				continue // another call of the runtime is for it
+			}
+			n, err := r.added(ctx, s)
+			if err != nil {
+				return nil, err
+			}
+			nets, at = append(nets, n), len(nets)
+		}
+		if err := r.settle(&nets[at], s); err != nil {
+			return nil, err
+		}
+	}
+	return nets, nil
+}
+
+// settled is what counts of the pod's interfaces, of which first is the default one.
+func (r *resolution) settled(first string, further []string) ([]declared.Settings, error) {
+	if err := declared.Place(r.declarations, first, further); err != nil {
+		return nil, err
+	}
+	return declared.Settle(r.declarations)
+}
+
+// declareFresh settles what is declared of networks that come to a running pod, which
+// has those of stay.
+func (r *resolution) declareFresh(ctx context.Context, stay []Present, fresh []network) (of map[string]*declared.Settings, err error) {
+	if err := r.readDeclared(ctx); err != nil {
+		return nil, err
+	}
+	var further []string
+	for _, p := range stay {
+		if p.IfName != r.in.Request.Key.IfName {
+			further = append(further, p.IfName)
+		}
+	}
+	for _, n := range fresh {
+		further = append(further, n.ifName)
+	}
+	all, err := r.settled(r.in.Request.Key.IfName, further)
+	of = map[string]*declared.Settings{}
+	for i := range all {
+		of[all[i].Name] = &all[i]
+	}
+	return of, err
+}
+
+// added is a network that only a declaration names.
+func (r *resolution) added(ctx context.Context, s *declared.Settings) (network, error) {
+	ns, name, nad := strings.Cut(s.Network, "/")
+	if !nad {
+		return network{}, core.Reasoned(core.CodeConflict, core.ReasonAmbiguousDeclaration,
+			"%s: the pod has no interface %s: let it ask for the network there, or name its NetworkAttachmentDefinition, NAMESPACE/NAME, in network", s.Source(), s.Name)
+	}
+	n, err := r.fromNAD(ctx, element.Element{Field: s.From[declared.Network] + ": network", Namespace: ns, Name: name})
+	n.ifName = s.Name
+	return n, err
+}
+
+// settle brings what is declared of an interface into its network.
+func (r *resolution) settle(n *network, s *declared.Settings) error {
+	n.declared = s
+	for _, part := range []func(*network, *declared.Settings) error{r.declareNetwork, declareAddresses, declareRates, declareHardware} {
+		if err := part(n, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cannot is the error of a setting that a network's plugins have no way to carry out.
+func cannot(n *network, s *declared.Settings, field string) error {
+	return core.Reasoned(core.CodeValue, core.ReasonDriverCannot, "%s declares %s of interface %s, and no plugin of network %s can set it",
+		s.From[field], field, s.Name, n.label)
+}
+
+func (r *resolution) declareNetwork(n *network, s *declared.Settings) error {
+	switch {
+	case s.Network == "" || s.Network == n.nad:
+	case strings.Contains(s.Network, "/"):
+		return s.Contradicts(declared.Network, s.Network, n.field(), n.label)
+	case n.own == nil:
+		return cannot(n, s, declared.Network)
+	default:
+		n.subnet = s.Network
+	}
+	return nil
+}
+
+func declareAddresses(n *network, s *declared.Settings) error {
+	e := &n.elem
+	if len(s.IPs) > 0 {
+		switch {
+		case !n.can("ips"):
+			return cannot(n, s, declared.IPs)
+		case len(e.IPs) > 0 && !element.SameIPs(e.IPs, s.IPs):
+			return s.Contradicts(declared.IPs, fmt.Sprint(s.IPs), e.Field+".ips", fmt.Sprint(e.IPs))
+		case e.IPAMClaim != "":
+			return s.Contradicts(declared.IPs, fmt.Sprint(s.IPs), e.Field+".ipam-claim-reference", e.IPAMClaim)
+		}
+		e.IPs = s.IPs
+	}
+	if s.MAC != "" {
+		mac, err := annotation.ParseMAC(s.MAC)
+		asked, _ := annotation.ParseMAC(e.MAC) // checked already
+		switch {
+		case err != nil:
+			return core.Errorf(core.CodeValue, "%s: mac %q %w", s.From[declared.MAC], annotation.Clip(s.MAC), err)
+		case !n.can("mac"):
+			return cannot(n, s, declared.MAC)
+		case e.MAC != "" && asked.String() != mac.String():
+			return s.Contradicts(declared.MAC, s.MAC, e.Field+".mac", e.MAC)
+		}
+		e.MAC = mac.String()
+	}
+	if len(s.Gateways) > 0 && n.own == nil {
+		return cannot(n, s, declared.Gateway)
+	}
+	return nil
+}
+
+// declareRates has plugins of others limit the rate by CNI's bandwidth; our own NICs
+// have it from declaredNIC.
+func declareRates(n *network, s *declared.Settings) error {
+	if s.From[declared.MaxMbps] == "" || n.own != nil {
+		return nil
+	}
+	if !n.can("bandwidth") {
+		return cannot(n, s, declared.MaxMbps)
+	}
+	const mbit = 1_000_000
+	want := annotation.Bandwidth{}
+	if most := *s.Bandwidth.MaxMbps; most > 0 {
+		rate := uint64(most) * mbit //nolint:gosec // checked to be 0 to 1,000,000
+		want = annotation.Bandwidth{IngressRate: rate, IngressBurst: rate, EgressRate: rate, EgressBurst: rate}
+	}
+	if b := n.elem.Bandwidth; b != nil && (b.IngressRate != want.IngressRate || b.EgressRate != want.EgressRate) {
+		return s.Contradicts(declared.MaxMbps, fmt.Sprint(*s.Bandwidth.MaxMbps), n.elem.Field+".bandwidth", fmt.Sprintf("%d and %d bit/s", b.IngressRate, b.EgressRate))
+	}
+	n.elem.Bandwidth = &want
+	return nil
+}
+
+// declareHardware refuses of others' plugins what CNI has no words for.
+func declareHardware(n *network, s *declared.Settings) error {
+	if n.own != nil {
+		return nil
+	}
+	for _, field := range []string{declared.VLAN, declared.MinMbps, declared.SpoofChk, declared.Trust, declared.LinkState, declared.PF} {
+		if s.From[field] != "" {
+			return cannot(n, s, field)
+		}
+	}
+	return nil
+}
+
+// declaredNIC brings what is declared into a NIC of our own.
+func (n *network) declaredNIC(a annotation.Requested, ann *annotation.Notes, nic *core.NIC) error {
+	s := n.declared
+	if s == nil {
+		return nil
+	}
+	if v := s.VLAN; v != nil {
+		if a.HasVLAN && a.VLAN != v.ID {
+			return s.Contradicts(declared.VLAN, fmt.Sprint(v.ID), ann.Key("vlan"), fmt.Sprint(a.VLAN))
+		}
+		nic.VLAN, nic.Hardware.VLANQoS, nic.Hardware.VLANProto = v.ID, v.QoS, v.Proto
+	}
+	if b := s.Bandwidth; b != nil && b.MaxMbps != nil {
+		want := core.QoS{IngressMbps: *b.MaxMbps, EgressMbps: *b.MaxMbps}
+		if a.QoS.Rated() && (a.QoS.IngressMbps != want.IngressMbps || a.QoS.EgressMbps != want.EgressMbps) {
+			return s.Contradicts(declared.MaxMbps, fmt.Sprint(*b.MaxMbps), "an annotation", fmt.Sprintf("ingress %d and egress %d Mbit/s", a.QoS.IngressMbps, a.QoS.EgressMbps))
+		}
+		nic.QoS = nic.QoS.WithRates(want)
+	}
+	if b := s.Bandwidth; b != nil && b.MinMbps != nil {
+		nic.Hardware.MinMbps = *b.MinMbps
+	}
+	if vf := s.SRIOV; vf != nil {
+		nic.Hardware.SpoofChk, nic.Hardware.Trust, nic.Hardware.LinkState, nic.Hardware.PFs = vf.SpoofChk, vf.Trust, vf.LinkState, vf.PF
+	}
+	return n.declaredGateways(s, nic)
+}
+
+// reasoned gives an error about a NIC's addresses and MAC its reason, where these are
+// declared.
+func (n *network) reasoned(err error) error {
+	reason := map[uint]string{core.CodeConflict: core.ReasonAnnotationConflict, core.CodeAddress: core.ReasonAddressOutsideSubnet}[core.CodeOf(err)]
+	if n.declared == nil || reason == "" {
+		return err
+	}
+	return &core.Error{Code: core.CodeOf(err), Reason: reason, Msg: reason + ": " + err.Error(), Err: err}
+}
+
+func (n *network) declaredGateways(s *declared.Settings, nic *core.NIC) error {
+	for _, text := range s.Gateways {
+		gw, err := annotation.ParseAddr(text)
+		if err != nil {
+			return core.Errorf(core.CodeValue, "%s: gateway %q %w", s.From[declared.Gateway], annotation.Clip(text), err)
+		}
+		if !slices.Contains(nic.Subnet.Gateways, gw) {
+			return core.Reasoned(core.CodeAddress, core.ReasonAddressOutsideSubnet, "%s declares gateway %s of interface %s, and subnet %s has %v",
+				s.From[declared.Gateway], gw, s.Name, nic.Subnet.Name, nic.Subnet.Gateways)
+		}
+	}
+	return nil
+}
+
+// keep holds addresses back that are declared for other pods: the NIC is not given one
+// of them, and may not ask for one.
+func (r *resolution) keep(n *network, nic *core.NIC) error {
+	if r.index == nil || r.in.OVN && !r.in.Alone {
+		return nil // the controller knows of them
+	}
+	nic.Subnet.Exclude = slices.Clone(nic.Subnet.Exclude)
+	for _, k := range declared.Inside(r.index.Kept(), nic.Subnet.CIDRs) {
+		if k.For(r.pod) || k.Network != "" && k.Network != n.nad && k.Network != nic.Subnet.Name {
+			continue
+		}
+		for _, ip := range nic.IPs {
+			if k.Contains(ip) {
+				return core.Reasoned(core.CodeTryAgain, core.ReasonAddressHeld, "address %s of subnet %s is kept for another pod: %s declares it", ip, nic.Subnet.Name, k.Source)
+			}
+		}
+		nic.Pool = slices.DeleteFunc(nic.Pool, func(ips []netip.Addr) bool { return slices.ContainsFunc(ips, k.Contains) })
+		nic.Subnet.Exclude = append(nic.Subnet.Exclude, k.AddrRange)
+	}
+	return nil
+}

@@ -1,0 +1,173 @@
+package resolve
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/declared"
+)
+
+// said is a Declarer of ConfigMaps of pod default/p, or of nothing yet.
+type said []string
+
+func (s said) Declared(context.Context) (*declared.Index, error) {
+	if s == nil {
+		return nil, core.ErrUnavailable
+	}
+	var maps []declared.ConfigMap
+	for n, text := range s {
+		pod := "p"
+		if n > 0 {
+			pod = fmt.Sprintf("q%d", n)
+		}
+		maps = append(maps, declared.ConfigMap{Namespace: "default", Name: fmt.Sprintf("m%d", n), Data: map[string]string{pod: text}})
+	}
+	return declared.NewIndex(nil, maps, "", nil), nil
+}
+
+func (w *world) declaring(t *testing.T, all ...string) ([]core.Want, error) {
+	t.Helper()
+	return Resolve(t.Context(), w, Input{Request: request(), Declared: said(all)})
+}
+
+// TestDeclared: what is declared of a pod by its name is what its NICs get, though the
+// pod asks for nothing of it; a network that only the declaration names is added.
+func TestDeclared(t *testing.T) {
+	w := standard()
+	wants, err := w.declaring(t, `
+interfaces:
+- {name: eth0, network: backend, ips: [10.100.0.7], mac: "02:00:00:00:00:07", vlan: {id: 5}, bandwidth: {maxMbps: 100}}
+- {name: net1, network: default/second, ips: [10.20.0.9/24]}
+- {name: net7, network: default/foreign, ips: [10.30.0.9/24], mac: "02:00:00:00:00:09"}
+`)
+	require.NoError(t, err)
+	require.Len(t, wants, 3)
+	eth0 := wants[0].Steps[0].NIC
+	require.Equal(t, "backend", eth0.Subnet.Name)
+	require.Equal(t, []netip.Addr{netip.MustParseAddr("10.100.0.7")}, eth0.IPs)
+	require.Equal(t, "02:00:00:00:00:07", eth0.MAC.String())
+	require.Equal(t, 5, eth0.VLAN)
+	require.Equal(t, core.QoS{IngressMbps: 100, EgressMbps: 100}, eth0.QoS)
+	require.Equal(t, []string{"net1", "net7"}, []string{wants[1].IfName, wants[2].IfName})
+	require.Equal(t, []netip.Addr{netip.MustParseAddr("10.20.0.9")}, wants[1].Steps[0].NIC.IPs)
+	require.Empty(t, wants[1].Request, "the annotation has no say in it")
+	require.Contains(t, string(wants[2].Steps[0].Exec.Conf), `"runtimeConfig":{"ips":["10.30.0.9/24"],"mac":"02:00:00:00:00:09"}`)
+	require.Contains(t, wants[2].Args, "IP=10.30.0.9/24")
+
+	t.Run("the short form means the only further network, else eth0", func(t *testing.T) {
+		w := standard()
+		wants, err := w.declaring(t, `{"ip":"10.16.0.77/16","gateway":"10.16.0.1","vlan":12}`)
+		require.NoError(t, err)
+		require.Equal(t, []any{"10.16.0.77", 12}, []any{wants[0].Steps[0].NIC.IPs[0].String(), wants[0].Steps[0].NIC.VLAN})
+		w.note("k8s.v1.cni.cncf.io/networks", "second")
+		wants, err = w.declaring(t, `{"ip":"10.20.0.77","max_tx_rate":8}`)
+		require.NoError(t, err)
+		require.Empty(t, wants[0].Steps[0].NIC.IPs)
+		require.Equal(t, []any{"net1", "10.20.0.77", 8}, []any{wants[1].IfName, wants[1].Steps[0].NIC.IPs[0].String(), wants[1].Steps[0].NIC.QoS.EgressMbps})
+	})
+	t.Run("a network without a name has the declared one", func(t *testing.T) {
+		w := standard()
+		w.note("k8s.v1.cni.cncf.io/networks", "plain,second")
+		wants, err := w.declaring(t, `interfaces: [{name: net1, network: default/second, ips: [10.20.0.9]}, {name: net2, network: other/shared}]`)
+		require.NoError(t, err)
+		require.Equal(t, []string{"eth0", "net3 default/plain", "net1 default/second", "net2 other/shared"},
+			[]string{wants[0].IfName, wants[1].IfName + " " + wants[1].Network, wants[2].IfName + " " + wants[2].Network, wants[3].IfName + " " + wants[3].Network})
+	})
+	t.Run("a networks annotation that says the same", func(t *testing.T) {
+		w := standard()
+		w.note("k8s.v1.cni.cncf.io/networks", `[{"name":"second","interface":"net1","ips":["10.20.0.9"],"mac":"02-00-00-00-00-0A"}]`, "ovn.kubernetes.io/vlan_id", "3")
+		wants, err := w.declaring(t, `interfaces: [{name: net1, network: default/second, ips: [10.20.0.9/24], mac: "02:00:00:00:00:0a"}, {name: eth0, vlan: {id: 3}}]`)
+		require.NoError(t, err)
+		require.Len(t, wants, 2)
+	})
+}
+
+// TestDeclaredOfARunningPod: a network that comes to a running pod has what is declared
+// of its interface.
+func TestDeclaredOfARunningPod(t *testing.T) {
+	w := standard()
+	w.note("k8s.v1.cni.cncf.io/networks", "second")
+	in := Input{Request: request(), Declared: said{`{"interface":"net1","ip":"10.20.0.9"}`}}
+	c, err := Replug(t.Context(), w, in, nil, []Present{{IfName: "eth0"}})
+	require.NoError(t, err)
+	require.NoError(t, c.Come[0].Err)
+	require.Equal(t, "10.20.0.9", c.Come[0].Want.Steps[0].NIC.IPs[0].String())
+}
+
+// TestDeclaredAndRefused: what cannot be, or contradicts, is refused with its reason and
+// the object's name; nothing is dropped in silence.
+func TestDeclaredAndRefused(t *testing.T) {
+	const networks, vlan, ip = "k8s.v1.cni.cncf.io/networks", "ovn.kubernetes.io/vlan_id", "ovn.kubernetes.io/ip_address"
+	for _, c := range []struct {
+		note, value, text string
+		code              uint
+		reason, says      string
+	}{
+		{"", "", `{"interface":"net1","ip":"10.20.0.9"}`, 105, core.ReasonAmbiguousDeclaration, "the pod has no interface net1"},
+		{"", "", `{"interface":"net1","network":"backend"}`, 105, core.ReasonAmbiguousDeclaration, "the pod has no interface net1"},
+		{"", "", `{"interface":"net1","network":"default/nobody"}`, 7, "", "default/nobody does not exist"},
+		{"", "", `{"network":"nobody"}`, 7, "", "network nobody is no Subnet"},
+		{networks, "plain,second", `{"ip":"10.20.0.9"}`, 105, core.ReasonAmbiguousDeclaration, "several further networks"},
+		{networks, "plain@net1", `{"interface":"net1","network":"default/second"}`, 105, core.ReasonAnnotationConflict, "default/plain"},
+		{networks, `[{"name":"second","ips":["10.20.0.8"]}]`, `{"ip":"10.20.0.9"}`, 105, core.ReasonAnnotationConflict, "10.20.0.8"},
+		{networks, `[{"name":"second","mac":"02:00:00:00:00:08"}]`, `{"mac":"02:00:00:00:00:09"}`, 105, core.ReasonAnnotationConflict, "02:00:00:00:00:08"},
+		{ip, "10.16.0.8", `{"ip":"10.16.0.9"}`, 105, core.ReasonAnnotationConflict, "10.16.0.8"},
+		{vlan, "7", `{"vlan":8}`, 105, core.ReasonAnnotationConflict, "asks for 7"},
+		{"ovn.kubernetes.io/egress_rate", "7", `{"max_tx_rate":8}`, 105, core.ReasonAnnotationConflict, "egress 7"},
+		{"ovn.kubernetes.io/logical_switch", "nsnet", `{"network":"backend"}`, 105, core.ReasonAnnotationConflict, "nsnet"},
+		{"", "", `{"ip":"10.16.0.9/24"}`, 103, core.ReasonAddressOutsideSubnet, "prefix length"},
+		{"", "", `{"ip":"10.99.0.9"}`, 103, core.ReasonAddressOutsideSubnet, "10.99.0.9"},
+		{"", "", `{"ip":"10.16.0.1"}`, 103, core.ReasonAddressOutsideSubnet, "10.16.0.1"},
+		{"", "", `{"gateway":"10.16.0.5"}`, 103, core.ReasonAddressOutsideSubnet, "has [10.16.0.1 fd00:10:16::1]"},
+		{networks, "plain", `{"ip":"10.20.0.9"}`, 102, core.ReasonDriverCannot, "no plugin of network default/plain can set it"},
+		{networks, "foreign", `{"vlan":9}`, 102, core.ReasonDriverCannot, "vlan"},
+		{networks, "foreign", `{"max_tx_rate":9}`, 102, core.ReasonDriverCannot, "maxMbps"},
+		{networks, "foreign", `{"min_tx_rate":9}`, 102, core.ReasonDriverCannot, "minMbps"},
+		{networks, "foreign", `{"trust":"on"}`, 102, core.ReasonDriverCannot, "sriov.trust"},
+		{networks, "foreign", `{"gateway":"10.0.0.1"}`, 102, core.ReasonDriverCannot, "gateway"},
+		{networks, "foreign", `{"network":"backend"}`, 102, core.ReasonDriverCannot, "network"},
+		{"", "", `{"vlan":4095}`, 102, core.ReasonInvalidVLAN, "4095"},
+	} {
+		w := standard()
+		if c.note != "" {
+			w.note(c.note, c.value)
+		}
+		_, err := w.declaring(t, c.text)
+		require.ErrorContains(t, err, c.says, c)
+		require.ErrorContains(t, err, "ConfigMap default/m0, key p", c)
+		require.Equal(t, c.code, core.CodeOf(err), c)
+		require.Equal(t, c.reason, core.ReasonOf(err), c)
+	}
+	_, err := Resolve(t.Context(), standard(), Input{Request: request(), Declared: said(nil)})
+	require.Equal(t, core.CodeTryAgain, core.CodeOf(err), "nobody may get an address while it is not known what is declared: %v", err)
+}
+
+// TestKeptForOthers: an address that is declared for another pod is not given, and a pod
+// that asks for it is told whose it is, in the networks that the declaration means.
+func TestKeptForOthers(t *testing.T) {
+	others := []string{`{"interface":"eth0","vlan":0}`, `{"ip":"10.16.0.9"}`, `{"network":"nsnet","ip":"10.16.0.10"}`}
+	w := standard()
+	wants, err := w.declaring(t, others...)
+	require.NoError(t, err)
+	a := netip.MustParseAddr("10.16.0.9")
+	require.Equal(t, []core.AddrRange{{From: a, To: a}}, wants[0].Steps[0].NIC.Subnet.Exclude)
+	require.Empty(t, w.subnets[2].Exclude, "the source's own is as it was")
+
+	w.note("ovn.kubernetes.io/ip_address", "10.16.0.9")
+	_, err = w.declaring(t, others...)
+	require.ErrorContains(t, err, "ConfigMap default/m1, key q1")
+	require.Equal(t, []any{core.CodeTryAgain, core.ReasonAddressHeld}, []any{core.CodeOf(err), core.ReasonOf(err)})
+	w.note("ovn.kubernetes.io/ip_address", "10.16.0.10")
+	_, err = w.declaring(t, others...)
+	require.NoError(t, err, "it is declared of another network")
+
+	w.note("ovn.kubernetes.io/ip_address", "", "ovn.kubernetes.io/ip_pool", "10.16.0.9;10.16.0.20")
+	wants, err = w.declaring(t, others...)
+	require.NoError(t, err)
+	require.Equal(t, [][]netip.Addr{{netip.MustParseAddr("10.16.0.20")}}, wants[0].Steps[0].NIC.Pool)
+}

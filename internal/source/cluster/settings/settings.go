@@ -1,0 +1,311 @@
+// Package settings follows what an API server has of settings that are declared of pods
+// by their names: PodNetworks of all namespaces, and labelled ConfigMaps of some. It
+// decides nothing.
+package settings
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/fairlead/fairlead/api/net/v1alpha1"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/lib/retry"
+	"github.com/fairlead/fairlead/internal/network/declared"
+	"github.com/fairlead/fairlead/internal/network/resolve"
+	"github.com/fairlead/fairlead/internal/source/cluster/login"
+)
+
+const (
+	again    = 2 * time.Second  // after credentials that cannot be used
+	audit    = 10 * time.Second // how often credentials are compared with those in use
+	patience = 3 * time.Second  // for what was not read yet
+	asking   = 2 * time.Second  // for a StatefulSet
+)
+
+// Config says which API server is followed.
+type Config struct {
+	Login func() (login.Login, error)
+	// Namespaces are those whose ConfigMaps are read; of Common, which may be one of
+	// them, they are about pods of all namespaces.
+	Namespaces []string
+	Common     string
+	// Optional: what nobody lets us read has no objects. Else nothing is known until all
+	// of it can be read.
+	Optional bool
+	Log      *slog.Logger
+}
+
+// Source serves what is known. Of a namespace that is not read it knows no ConfigMaps. Its methods may be called at the same time, and before Run.
+type Source struct {
+	cfg     Config
+	now     atomic.Pointer[session]
+	changes atomic.Uint64
+	index   atomic.Pointer[made]
+	ready   chan struct{} // closed when all was read once
+	once    sync.Once
+}
+
+// made is an Index of what was known after so many changes.
+type made struct {
+	*declared.Index
+
+	changes uint64
+}
+
+// session is what one login follows.
+type session struct {
+	networks follower
+	maps     map[string]follower // by namespace
+	apps     rest.Interface
+}
+
+// follower is one kind, of all namespaces or of one.
+type follower struct {
+	what    string
+	store   cache.Store
+	control cache.Controller
+	fault   *atomic.Pointer[error] // why it cannot be read, nil where it can
+}
+
+// New makes a Source; Run has it follow.
+func New(c Config) *Source { return &Source{cfg: c, ready: make(chan struct{})} }
+
+// Run follows until ctx ends.
+func (s *Source) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		l, err := s.cfg.Login()
+		var next *session
+		if err == nil {
+			next, err = s.open(l.REST)
+		}
+		if err != nil {
+			retry.Sleep(ctx, again)
+			continue
+		}
+		s.follow(ctx, next, l)
+	}
+}
+
+// follow runs a session until its login is another one, or ctx ends. What is known goes on
+// to be served until the next has read all.
+func (s *Source) follow(ctx context.Context, next *session, l login.Login) {
+	ctx, stop := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	var synced []cache.InformerSynced
+	for _, f := range next.all() {
+		synced = append(synced, f.control.HasSynced)
+		wg.Go(func() { f.control.RunWithContext(ctx) })
+	}
+	if s.now.Load() == nil {
+		s.now.Store(next) // what cannot be read is told by it
+	}
+	wg.Go(func() {
+		if cache.WaitForCacheSync(ctx.Done(), synced...) {
+			s.now.Store(next)
+			s.changes.Add(1)
+			s.once.Do(func() { close(s.ready) })
+		}
+	})
+	for retry.Sleep(ctx, audit) && !l.Changed() {
+	}
+}
+
+func (n *session) all() []follower {
+	out := []follower{n.networks}
+	for _, f := range n.maps {
+		out = append(out, f)
+	}
+	return out
+}
+
+func (s *Source) open(base *rest.Config) (*session, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme, appsv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	client := func(gv schema.GroupVersion, root string) (rest.Interface, error) {
+		cfg := rest.CopyConfig(base)
+		cfg.GroupVersion, cfg.APIPath = &gv, root
+		cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+		c, err := rest.RESTClientFor(cfg)
+		if err != nil {
+			return nil, fmt.Errorf("client of %s: %w", base.Host, err)
+		}
+		return c, nil
+	}
+	ours, err := client(v1alpha1.GroupVersion, "/apis")
+	if err != nil {
+		return nil, err
+	}
+	maps, err := client(corev1.SchemeGroupVersion, "/api")
+	if err != nil {
+		return nil, err
+	}
+	out := &session{maps: map[string]follower{}}
+	if out.apps, err = client(appsv1.SchemeGroupVersion, "/apis"); err != nil {
+		return nil, err
+	}
+	all := func(*metav1.ListOptions) {}
+	out.networks = s.follower("podnetworks", cache.NewFilteredListWatchFromClient(ours, "podnetworks", "", all), &v1alpha1.PodNetwork{}, &v1alpha1.PodNetworkList{})
+	labelled := func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.LabelPodNetwork + "=true" }
+	for _, ns := range s.namespaces() {
+		out.maps[ns] = s.follower("configmaps of namespace "+ns, cache.NewFilteredListWatchFromClient(maps, "configmaps", ns, labelled), &corev1.ConfigMap{}, &corev1.ConfigMapList{})
+	}
+	return out, nil
+}
+
+func (s *Source) namespaces() []string {
+	return slices.Compact(slices.Sorted(slices.Values(s.cfg.Namespaces)))
+}
+
+// absent tells that there is nothing to be read.
+func (s *Source) absent(err error) bool {
+	return apierrors.IsNotFound(err) || s.cfg.Optional && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err))
+}
+
+// follower keeps what it hears; a kind that the server does not know has no objects.
+func (s *Source) follower(what string, lw *cache.ListWatch, example, none runtime.Object) follower {
+	f := follower{what: what, fault: &atomic.Pointer[error]{}}
+	list := lw.ListWithContextFunc
+	lw.ListWithContextFunc = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		out, err := list(ctx, o)
+		f.fault.Store(nil)
+		if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+			f.fault.Store(&err)
+		}
+		if s.absent(err) {
+			return none.DeepCopyObject(), nil
+		}
+		return out, err
+	}
+	heard := lw.WatchFuncWithContext
+	lw.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		w, err := heard(ctx, o)
+		if s.absent(err) {
+			retry.Sleep(ctx, audit)
+		}
+		return w, err
+	}
+	news := func(any) { s.changes.Add(1) }
+	f.store, f.control = cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: lw, ObjectType: example,
+		Handler: cache.ResourceEventHandlerFuncs{AddFunc: news, DeleteFunc: news, UpdateFunc: func(_, now any) { news(now) }},
+		Transform: func(o any) (any, error) {
+			if m, ok := o.(metav1.Object); ok {
+				m.SetManagedFields(nil)
+			}
+			return o, nil
+		},
+	})
+	return f
+}
+
+// Declared implements resolve.Declarer. Until all was read once it waits for a moment,
+// and is core.ErrUnavailable then, with the reason.
+func (s *Source) Declared(ctx context.Context) (*declared.Index, error) {
+	changes := s.changes.Load()
+	if x := s.index.Load(); x != nil && x.changes == changes {
+		return x.Index, nil
+	}
+	select {
+	case <-s.ready:
+	case <-ctx.Done():
+		return nil, s.unread()
+	case <-time.After(patience):
+		return nil, s.unread()
+	}
+	now := s.now.Load()
+	var pods []*v1alpha1.PodNetwork
+	for _, o := range now.networks.store.List() {
+		if p, ok := o.(*v1alpha1.PodNetwork); ok && p.DeletionTimestamp == nil {
+			pods = append(pods, p)
+		}
+	}
+	x := declared.NewIndex(pods, now.configMaps(), s.cfg.Common, s.start)
+	s.index.Store(&made{x, changes})
+	return x, nil
+}
+
+// unread says what was not read, and why.
+func (s *Source) unread() error {
+	now := s.now.Load()
+	if now == nil {
+		return fmt.Errorf("PodNetworks are not known yet: %w", core.ErrUnavailable)
+	}
+	for _, f := range now.all() {
+		if why := f.fault.Load(); why != nil && !f.control.HasSynced() {
+			return fmt.Errorf("%s cannot be read: %w: %w", f.what, core.ErrUnavailable, *why)
+		}
+	}
+	return fmt.Errorf("PodNetworks are not known yet: %w", core.ErrUnavailable)
+}
+
+// Problems are what nobody lets us read, and what is wrong in ConfigMaps.
+func (s *Source) Problems() (out []resolve.Problem) {
+	now := s.now.Load()
+	if now == nil {
+		return nil
+	}
+	for _, f := range now.all() {
+		if why := f.fault.Load(); why != nil {
+			out = append(out, resolve.Problem{File: f.what, Reason: "cannot be read: " + (*why).Error()})
+		}
+	}
+	for _, m := range now.configMaps() {
+		for pod := range m.Data {
+			if _, err := declared.InConfigMap(m.Namespace, m.Name, m.Data, core.Pod{Namespace: m.Namespace, Name: pod}, declared.OfNamespace); err != nil {
+				out = append(out, resolve.Problem{File: "ConfigMap " + m.Namespace + "/" + m.Name, Reason: err.Error()})
+			}
+		}
+	}
+	return out
+}
+
+func (n *session) configMaps() (out []declared.ConfigMap) {
+	for _, f := range n.maps {
+		for _, o := range f.store.List() {
+			if m, ok := o.(*corev1.ConfigMap); ok && m.DeletionTimestamp == nil {
+				out = append(out, declared.ConfigMap{Namespace: m.Namespace, Name: m.Name, Data: m.Data})
+			}
+		}
+	}
+	return out
+}
+
+// start is the first ordinal of a StatefulSet (spec.ordinals.start). One that is gone
+// began at 0: its pods go as well.
+func (s *Source) start(ctx context.Context, namespace, set string) (int, error) {
+	ctx, stop := context.WithTimeout(ctx, asking)
+	defer stop()
+	var out appsv1.StatefulSet
+	err := s.now.Load().apps.Get().Namespace(namespace).Resource("statefulsets").Name(set).Do(ctx).Into(&out)
+	if apierrors.IsNotFound(err) || err == nil && out.Spec.Ordinals == nil {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("StatefulSet %s/%s: %w: %w", namespace, set, core.ErrUnavailable, err)
+	}
+	return int(out.Spec.Ordinals.Start), nil
+}
+
+var _ resolve.Declarer = (*Source)(nil)

@@ -72,7 +72,7 @@ type PodNetworkSpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.ips) || size(self.ips) < 2 || self.ips[0].contains(':') != self.ips[1].contains(':')",message="ips are at most one of each family",fieldPath=".ips"
 // +kubebuilder:validation:XValidation:rule="!has(self.mac) || self.mac.matches('^[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}$') && self.mac != '00:00:00:00:00:00'",messageExpression="'mac ' + self.mac + ' is no unicast Ethernet address'",fieldPath=".mac"
 // +kubebuilder:validation:XValidation:rule="!has(self.macBase) || self.macBase.matches('^[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}$') && self.macBase != '00:00:00:00:00:00'",messageExpression="'macBase ' + self.macBase + ' is no unicast Ethernet address'",fieldPath=".macBase"
-// +kubebuilder:validation:XValidation:rule="!has(self.ipRange) || self.ipRange.matches('^[0-9a-fA-F.:]+-[0-9a-fA-F.:]+$') && self.ipRange.split('-').all(a, isIP(a)) && self.ipRange.split('-')[0].contains(':') == self.ipRange.split('-')[1].contains(':')",messageExpression="'ipRange ' + self.ipRange + ' is not of the form 10.9.0.16-10.9.0.31'",fieldPath=".ipRange"
+// +kubebuilder:validation:XValidation:rule="!has(self.ipRange) || self.ipRange.matches('^[0-9a-fA-F.:]+-[0-9a-fA-F.:]+(/[0-9]{1,3})?$') && self.ipRange.split('/')[0].split('-').all(a, isIP(a)) && self.ipRange.split('-')[0].contains(':') == self.ipRange.split('-')[1].contains(':')",messageExpression="'ipRange ' + self.ipRange + ' is not of the form 10.9.0.16-10.9.0.31'",fieldPath=".ipRange"
 
 // PodInterface is what is declared of one interface. What is left out is decided by
 // who comes next: other declarations, the pod's annotations, the network.
@@ -96,7 +96,8 @@ type PodInterface struct {
 	// +kubebuilder:validation:items:MaxLength=64
 	IPs []string `json:"ips,omitempty"`
 	// IPRange, FIRST-LAST, gives the pod of ordinal i its address FIRST + i - the
-	// StatefulSet's ordinals.start.
+	// StatefulSet's ordinals.start; FIRST-LAST/LENGTH with a prefix length, which networks
+	// without a Subnet need.
 	//
 	// +kubebuilder:validation:MaxLength=128
 	IPRange string `json:"ipRange,omitempty"`

@@ -95,7 +95,7 @@ func checkAddrs(i *Interface, where string) error {
 		}
 	}
 	if i.IPRange != "" {
-		if _, err := parseRange(i.IPRange); err != nil {
+		if _, _, err := parseRange(i.IPRange); err != nil {
 			return core.Errorf(core.CodeValue, "%s: %v", where, err)
 		}
 	}

@@ -70,6 +70,9 @@ func TestOrdinals(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, []string{d.Interfaces[0].IPs[0], d.Interfaces[0].MAC})
 	}
+	long, err := Of(podNetwork("db", "mysql", v1alpha1.PodInterface{Name: "net1", IPRange: "10.9.0.254-10.9.1.9/16"}), core.Pod{Namespace: "bank", Name: "mysql-3"}, 0)
+	require.NoError(t, err)
+	require.Equal(t, []string{"10.9.1.1/16"}, long.Interfaces[0].IPs)
 	for _, ordinal := range []string{"4", "9"} {
 		_, err := Of(p, core.Pod{Namespace: "bank", Name: "mysql-" + ordinal}, 5)
 		require.Equal(t, core.ReasonOrdinalOutOfRange, core.ReasonOf(err))

@@ -171,7 +171,7 @@ func (x *Index) keepOf(m ConfigMap, pod core.Pod) {
 func (x *Index) keepAll(all []v1alpha1.PodInterface, k Kept) {
 	for _, i := range all {
 		k.Network = i.Network
-		if r, err := parseRange(i.IPRange); err == nil {
+		if r, _, err := parseRange(i.IPRange); err == nil {
 			k.AddrRange = r
 			x.kept = append(x.kept, k)
 		}

@@ -3,6 +3,7 @@ package declared
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -55,7 +56,7 @@ func ordinal(pod, set string) (int, bool) {
 // own puts the pod's own address and MAC in the place of a range and a base.
 func (i *Interface) own(at int) error {
 	if i.IPRange != "" {
-		r, err := parseRange(i.IPRange)
+		r, length, err := parseRange(i.IPRange)
 		if err != nil {
 			return err
 		}
@@ -63,7 +64,7 @@ func (i *Interface) own(at int) error {
 		if !ok || !r.Contains(a) {
 			return fmt.Errorf("ipRange %s has no address for replica %d", i.IPRange, at)
 		}
-		i.IPRange, i.IPs = "", []string{a.String()}
+		i.IPRange, i.IPs = "", []string{a.String() + length}
 	}
 	if i.MACBase != "" {
 		base, err := annotation.ParseMAC(i.MACBase)
@@ -99,14 +100,19 @@ func above(base core.MAC, n int) core.MAC {
 	return out
 }
 
-func parseRange(text string) (core.AddrRange, error) {
+// parseRange reads FIRST-LAST; length is the prefix length behind it, "/24", or "".
+func parseRange(text string) (r core.AddrRange, length string, err error) {
 	from, to, ok := strings.Cut(text, "-")
-	a, err := netip.ParseAddr(from)
-	b, err2 := netip.ParseAddr(to)
-	if !ok || err != nil || err2 != nil || a.Is4() != b.Is4() || a.Compare(b) > 0 {
-		return core.AddrRange{}, fmt.Errorf("ipRange %s is not of the form 10.9.0.16-10.9.0.31", annotation.Clip(text))
+	if i := strings.IndexByte(to, '/'); i >= 0 {
+		to, length = to[:i], to[i:]
+		_, err = netip.ParsePrefix(to + length)
 	}
-	return core.AddrRange{From: a, To: b}, nil
+	a, err1 := netip.ParseAddr(from)
+	b, err2 := netip.ParseAddr(to)
+	if !ok || errors.Join(err, err1, err2) != nil || a.Is4() != b.Is4() || a.Compare(b) > 0 {
+		return r, "", fmt.Errorf("ipRange %s is not of the form 10.9.0.16-10.9.0.31", annotation.Clip(text))
+	}
+	return core.AddrRange{From: a, To: b}, length, nil
 }
 
 // flat is the short form of a ConfigMap's value: one interface, with the keys of the

@@ -50,7 +50,7 @@ func makeConfigMap(o *folder.Object) (any, []*folder.Fault) {
 func (a *assembly) declare() {
 	var pods []*v1alpha1.PodNetwork
 	var maps []declared.ConfigMap
-	for i, o := range a.next.objects {
+	for _, o := range a.next.objects {
 		switch v := o.value.(type) {
 		case *v1alpha1.PodNetwork:
 			pods = append(pods, v)
@@ -58,7 +58,7 @@ func (a *assembly) declare() {
 			maps = append(maps, v.ConfigMap)
 			for pod, line := range v.lines {
 				if _, err := declared.InConfigMap(v.Namespace, v.Name, v.Data, core.Pod{Namespace: v.Namespace, Name: pod}, declared.OfNamespace); err != nil {
-					a.problem(folder.ID{}, folder.Problem{Where: o.file, Line: line, Reason: i.String() + ": " + err.Error()})
+					a.problem(folder.ID{}, folder.Problem{Where: o.file, Line: line, Reason: err.Error()})
 				}
 			}
 		}

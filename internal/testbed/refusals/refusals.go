@@ -159,7 +159,7 @@ var podNetworks = []Refusal{
 	{"PodNetwork", `interfaces: [{name: net1, ipRange: 10.9.0.16-10.9.0.31}]`, `statefulSet: db, interfaces: [{name: net1, ipRange: "fd00::10-fd00::1f", macBase: "02:0A:09:00:01:00"}]`, []string{"spec.interfaces", "ipRange and macBase are for the pods of a statefulSet"}},
 	{"PodNetwork", `statefulSet: db, interfaces: [{name: net1, ips: [10.9.0.16]}]`, `interfaces: [{name: net1, ips: [10.9.0.16/24, "fd00::16"], mac: "02:0a:09:00:01:00"}]`, []string{"spec.interfaces", "ips and mac are of one pod: those of a statefulSet have an ipRange and a macBase"}},
 	{"PodNetwork", `statefulSet: db, interfaces: [{name: net1, ipRange: 10.9.0.16}]`, ``, []string{"spec.interfaces[0].ipRange", "ipRange 10.9.0.16 is not of the form 10.9.0.16-10.9.0.31"}},
-	{"PodNetwork", `statefulSet: db, interfaces: [{name: net1, ipRange: "10.9.0.16-fd00::1"}]`, ``, []string{"spec.interfaces[0].ipRange", "ipRange 10.9.0.16-fd00::1 is not of the form"}},
+	{"PodNetwork", `statefulSet: db, interfaces: [{name: net1, ipRange: "10.9.0.16-fd00::1"}]`, `statefulSet: db, interfaces: [{name: net1, ipRange: 10.9.0.16-10.9.0.31/24}]`, []string{"spec.interfaces[0].ipRange", "ipRange 10.9.0.16-fd00::1 is not of the form"}},
 	{"PodNetwork", `statefulSet: db, interfaces: [{name: net1, macBase: "01:0a:09:00:01:00"}]`, ``, []string{"spec.interfaces[0].macBase", "macBase 01:0a:09:00:01:00 is no unicast Ethernet address"}},
 	{"PodNetwork", `interfaces: [{name: net1, ips: [10.9.0.300]}]`, ``, []string{"spec.interfaces[0].ips", "an element of ips is neither an address nor one with its prefix length"}},
 	{"PodNetwork", `interfaces: [{name: net1, ips: [10.9.0.3, 10.9.0.4]}]`, ``, []string{"spec.interfaces[0].ips", "ips are at most one of each family"}},

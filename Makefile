@@ -315,8 +315,8 @@ $(TOOLS)/.lint: tools/go.mod tools/go.sum
 	@$(GO) -C tools build -trimpath -ldflags '-s -w' -o $(TOOLS)/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@touch $@
 
-.PHONY: setup-run setup-test setup-race setup-bench setup-lint setup-cluster setup-vm
-setup-run setup-test setup-race setup-bench setup-lint setup-cluster setup-vm: setup-%:
+.PHONY: setup-run setup-test setup-soak setup-race setup-bench setup-lint setup-cluster setup-vm
+setup-run setup-test setup-soak setup-race setup-bench setup-lint setup-cluster setup-vm: setup-%:
 	@scripts/setup $*
 
 .PHONY: root

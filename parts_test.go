@@ -1,7 +1,9 @@
 package fairlead_test
 
 import (
+	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -56,4 +58,21 @@ func TestPartsSayHowFarTheyAre(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cmd.Wait())
 	require.Contains(t, string(out), "progress: quiet, 0 min: 1 packages ok, 0 failures, running: ")
+}
+
+// TestJobsAreSetUp: each job of scripts/setup that a target of the Makefile asks for
+// has a rule, and the script knows it.
+func TestJobsAreSetUp(t *testing.T) {
+	text, err := os.ReadFile("Makefile")
+	require.NoError(t, err)
+	_, rule, ok := strings.Cut(string(text), "\nsetup-run ")
+	require.True(t, ok)
+	rule, _, _ = strings.Cut("setup-run "+rule, ":")
+	asked := regexp.MustCompile(`\bsetup-([a-z]+)`).FindAllStringSubmatch(string(text), -1)
+	require.Greater(t, len(asked), 10)
+	for _, job := range asked {
+		require.Contains(t, strings.Fields(rule), job[0])
+		out, err := exec.CommandContext(t.Context(), "grep", "-E", "^\t"+job[1]+"\\)", "scripts/setup").CombinedOutput()
+		require.NoError(t, err, "scripts/setup knows no %s: %s", job[1], out)
+	}
 }

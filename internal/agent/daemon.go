@@ -29,6 +29,7 @@ import (
 	"github.com/fairlead/fairlead/internal/driver/builtin/bridge"
 	"github.com/fairlead/fairlead/internal/driver/builtin/hostlocal"
 	"github.com/fairlead/fairlead/internal/driver/builtin/macvlan"
+	"github.com/fairlead/fairlead/internal/driver/builtin/sriov"
 	"github.com/fairlead/fairlead/internal/driver/builtin/static"
 	"github.com/fairlead/fairlead/internal/driver/defroute"
 	execdriver "github.com/fairlead/fairlead/internal/driver/exec"
@@ -277,6 +278,7 @@ func plugins(reaper *tombstone.Reaper) map[string]driver.Plugin {
 		macvlan.NameIpvlan: macvlan.NewIpvlan(nil, reaper),
 		hostlocal.Name:     hostlocal.New(),
 		static.Name:        static.Plugin{},
+		sriov.Name:         sriov.New(),
 	}
 }
 

@@ -69,6 +69,9 @@ const (
 	ReasonAddressHeld          = "AddressHeld"
 	ReasonAmbiguousDeclaration = "AmbiguousDeclaration"
 	ReasonAnnotationConflict   = "AnnotationConflict"
+	ReasonNoDeviceRequested    = "NoDeviceRequested"
+	ReasonNoVFMatches          = "NoVFMatches"
+	ReasonVFDirty              = "VFDirty"
 )
 
 // Reasoned is Errorf with a reason, with which its message begins.

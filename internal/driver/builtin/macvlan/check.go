@@ -80,41 +80,5 @@ func (p *Plugin) inspect(conn *rtnl.Conn, c conf, call driver.PluginCall, prev i
 	if mac := prev.Interfaces[at].MAC; mac != "" && mac != l.MAC.String() {
 		errs = append(errs, fmt.Errorf("its MAC is %s, not %s", l.MAC, mac))
 	}
-	return errors.Join(append(errs, inspectAddrs(conn, l, prev.IPs), inspectRoutes(conn, prev))...)
-}
-
-func inspectAddrs(conn *rtnl.Conn, l rtnl.Link, ips []inproc.IP) error {
-	have, err := conn.Addrs(l.Index)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, ip := range ips {
-		if !rtnl.HasAddr(have, ip.Address) {
-			errs = append(errs, fmt.Errorf("it has not the address %s", ip.Address))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// inspectRoutes looks in all tables: `sbr` moves routes there. Of a default
-// route the gateway is not compared; it may be another network's by now.
-func inspectRoutes(conn *rtnl.Conn, prev inproc.Result) error {
-	if len(prev.Routes) == 0 {
-		return nil
-	}
-	have, err := conn.PolicyRoutes(0)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, r := range prev.Routes {
-		there := slices.ContainsFunc(have, func(h rtnl.Route) bool {
-			return h.Dst == r.Dst.Masked() && (h.GW == r.GW || !r.GW.IsValid() || r.Dst.Bits() == 0 || len(h.Multipath) > 0)
-		})
-		if !there {
-			errs = append(errs, fmt.Errorf("route %s is missing", r.Dst))
-		}
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, prev.Inspect(conn, l.Index))...)
 }

@@ -1,0 +1,544 @@
+// Package sriov is a CNI plugin inside the agent that gives a pod a virtual function
+// of a network card: the device that kubelet or the configuration names is moved into
+// the pod with the attributes that its physical function enforces, and comes back as
+// it was. Configurations of the usual plugin sriov work as they stand. It knows no
+// other plugin and keeps nothing: whose a device is, and what it was called, stands
+// in the device's alias.
+package sriov
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/driver/builtin/inproc"
+	"github.com/fairlead/fairlead/internal/kernel/neigh"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/kernel/sriov"
+	"github.com/fairlead/fairlead/internal/lib/fail"
+	"github.com/fairlead/fairlead/internal/lib/keylock"
+)
+
+// Name is the plugin's type.
+const Name = "sriov"
+
+const (
+	undoLimit    = 20 * time.Second // for what a failed Add has to clear up
+	carrierLimit = 5 * time.Second  // cards begin anew when a VF changes
+	returnLimit  = 3 * time.Second  // for the kernel to bring back a device whose namespace has ended
+)
+
+// Plugin is the plugin; make it with New.
+type Plugin struct {
+	sys   sriov.Sys
+	host  *rtnl.Pool
+	locks keylock.Queue // by PCI address
+}
+
+var _ driver.PluginProver = (*Plugin)(nil)
+
+// New makes the plugin for the machine's devices. It must run in the namespace that has
+// them.
+func New() *Plugin { return &Plugin{sys: sriov.At(""), host: rtnl.NewPool(nil)} }
+
+// mark is what the alias of a device says while a pod has it, or is to have it.
+type mark struct {
+	owner core.Key
+	name  string   // of the device, on the machine
+	mac   core.MAC // that it had there
+}
+
+const marked = "fairlead-vf"
+
+func (m mark) String() string { return strings.Join([]string{marked, m.owner.String(), m.name, m.mac.String()}, " ") }
+
+// markOf reads an alias; ok is false for one that is not ours.
+func markOf(alias string) (m mark, ok bool) {
+	f := strings.Fields(alias)
+	if len(f) != 4 || f[0] != marked {
+		return m, false
+	}
+	m.owner, ok = core.ParseKey(f[1])
+	m.name = f[2]
+	return m, ok && m.mac.UnmarshalText([]byte(f[3])) == nil
+}
+
+// Add gives the pod the VF. After an error the VF is as it was.
+func (p *Plugin) Add(ctx context.Context, call driver.PluginCall) (json.RawMessage, error) {
+	c, err := read(call.Conf)
+	if err == nil {
+		err = p.Prove(call)
+	}
+	if err != nil {
+		return nil, err
+	}
+	want, err := c.attrs(call)
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := p.lock(ctx, c.DeviceID)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	pod, err := netns.Verify(call.Netns)
+	if err != nil {
+		return nil, inproc.Fail("failed to open netns", err)
+	}
+	defer func() { _ = pod.Close() }()
+	v, err := p.find(c.DeviceID)
+	if err != nil {
+		return nil, err
+	}
+	return p.give(ctx, v, want, grant{c, call, pod})
+}
+
+func (p *Plugin) lock(ctx context.Context, pci string) (unlock func(), err error) {
+	unlock, err = p.locks.Lock(ctx, pci)
+	return unlock, inproc.Fail("wait for device "+pci, err)
+}
+
+// grant is a call that is carried out.
+type grant struct {
+	c    conf
+	call driver.PluginCall
+	pod  *netns.Handle
+}
+
+func (p *Plugin) find(pci string) (sriov.VF, error) {
+	v, err := p.sys.VF(pci)
+	if errors.Is(err, core.ErrNotFound) {
+		return v, core.Reasoned(core.CodeDevice, core.ReasonNoVFMatches, "%w", err)
+	}
+	return v, inproc.Fail("find device "+pci, err)
+}
+
+// give marks the device, sets the VF's attributes, moves it and configures it.
+func (p *Plugin) give(ctx context.Context, v sriov.VF, want sriov.Attrs, g grant) (out json.RawMessage, err error) {
+	host, err := p.host.Get()
+	if err != nil {
+		return nil, inproc.Fail("host", err)
+	}
+	defer p.host.Put(host)
+	l, err := p.take(host, v, g)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.undo(ctx, v, g.call))
+		}
+	}()
+	fail.Here("sriov.marked")
+	if err := sriov.Write(v, want); err != nil {
+		if refused := (*sriov.Refused)(nil); errors.As(err, &refused) {
+			return nil, core.Reasoned(core.CodeValue, core.ReasonDriverCannot, "virtual function %d of %s: %w", v.Index, v.PF, err)
+		}
+		return nil, inproc.Fail("set up "+v.PCI, err)
+	}
+	fail.Here("sriov.attributes")
+	if l, err = p.setMAC(host, v, l, want.MAC); err != nil {
+		return nil, inproc.Fail("set up "+v.PCI, err)
+	}
+	if err := sriov.Move(nil, l.Index, g.pod, g.call.Key.IfName); err != nil {
+		return nil, inproc.Fail("give "+v.PCI, err)
+	}
+	fail.Here("sriov.moved")
+	return p.configure(ctx, v, g)
+}
+
+// take marks the device for the pod. One that an agent which died left marked for another
+// is cleaned first: nobody works on it, and its pod has it not.
+func (p *Plugin) take(host *rtnl.Conn, v sriov.VF, g grant) (rtnl.Link, error) {
+	name, err := p.sys.Netdev(v.PCI)
+	if err != nil {
+		return rtnl.Link{}, inproc.Fail("find device "+v.PCI, err)
+	}
+	if name == "" {
+		if _, err := inPod(g.pod, g.call.Key); err == nil {
+			return rtnl.Link{}, fmt.Errorf("%s has it already: %w", g.call.Key, core.ErrExists)
+		}
+		return rtnl.Link{}, core.Reasoned(core.CodeDevice, core.ReasonNoVFMatches,
+			"virtual function %d of %s (%s) has no network device on this machine: its driver is %q, or another pod has it", v.Index, v.PF, v.PCI, v.Driver)
+	}
+	l, err := host.LinkByName(name)
+	if err != nil {
+		return l, inproc.Fail("find device "+v.PCI, err)
+	}
+	if m, ok := markOf(l.Alias); ok {
+		if m.owner == g.call.Key {
+			return l, nil
+		}
+		if l, err = p.clean(host, v, m); err != nil {
+			return l, core.Reasoned(core.CodeDevice, core.ReasonVFDirty, "virtual function %d of %s (%s), which %s had, cannot be cleaned: %w", v.Index, v.PF, v.PCI, m.owner, err)
+		}
+	}
+	l.Alias = mark{g.call.Key, l.Name, l.MAC}.String()
+	return l, inproc.Fail("mark device "+v.PCI, host.SetAlias(l.Index, l.Alias))
+}
+
+// setMAC gives the device itself the MAC. Drivers that do not take it read that of the
+// physical function when they begin anew.
+func (p *Plugin) setMAC(host *rtnl.Conn, v sriov.VF, l rtnl.Link, mac core.MAC) (rtnl.Link, error) {
+	if len(mac) == 0 || mac.String() == l.MAC.String() {
+		return l, nil
+	}
+	if err := host.SetDown(l.Index); err != nil {
+		return l, err
+	}
+	if host.SetMAC(l.Index, mac) == nil {
+		return l, nil
+	}
+	return p.rebind(host, v, l.Alias, mac)
+}
+
+// rebind makes the device anew, with the alias that it had and its MAC; without a MAC,
+// with any.
+func (p *Plugin) rebind(host *rtnl.Conn, v sriov.VF, alias string, mac core.MAC) (rtnl.Link, error) {
+	name, err := p.sys.Rebind(v)
+	if err != nil {
+		return rtnl.Link{}, err
+	}
+	l, err := host.LinkByName(name)
+	if err == nil && alias != "" {
+		err = host.SetAlias(l.Index, alias)
+	}
+	if err == nil && len(mac) > 0 && l.MAC.String() != mac.String() {
+		err = errors.Join(host.SetDown(l.Index), host.SetMAC(l.Index, mac))
+	}
+	l.Alias = alias
+	return l, err
+}
+
+// undo clears up after a failed Add, whose caller may have given up.
+func (p *Plugin) undo(ctx context.Context, v sriov.VF, call driver.PluginCall) error {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+	defer stop()
+	return p.restore(ctx, v, call)
+}
+
+// configure gives the device its addresses and answers. After an error the IPAM plugin
+// holds nothing.
+func (p *Plugin) configure(ctx context.Context, v sriov.VF, g grant) (out json.RawMessage, err error) {
+	res, err := addresses(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, release(ctx, g))
+		}
+	}()
+	fail.Here("sriov.leased")
+	name := g.call.Key.IfName
+	conn, err := inproc.Enter(g.pod, res.Sysctls(name))
+	if err != nil {
+		return nil, inproc.Fail("failed to configure "+name, err)
+	}
+	defer func() { _ = conn.Close() }()
+	l, err := conn.LinkByName(name)
+	if err == nil {
+		err = res.Configure(ctx, conn, l.Index)
+	}
+	if err == nil {
+		err = carrier(ctx, conn, l.Index)
+	}
+	if err != nil {
+		return nil, inproc.Fail("failed to configure "+name, err)
+	}
+	fail.Here("sriov.configured")
+	var addrs []netip.Prefix
+	for _, ip := range res.IPs {
+		addrs = append(addrs, ip.Address)
+	}
+	_ = neigh.Announce(g.pod, name, l.MAC, addrs) // neighbours ask again in any case
+	if g.call.Saw != nil {
+		g.call.Saw(l.MTU)
+	}
+	res.Interfaces = []inproc.Interface{{Name: name, MAC: l.MAC.String(), Sandbox: g.call.Netns.Path}}
+	res.DNS = g.c.DNS
+	if out, err = res.Encode(g.c.CNIVersion); err != nil {
+		return nil, core.Errorf(inproc.CodeOther, "%s: %w", v.PCI, err)
+	}
+	return out, nil
+}
+
+// carrier waits until the device has one. A card whose cable is out is no reason to
+// refuse the pod.
+func carrier(ctx context.Context, conn *rtnl.Conn, index int) error {
+	err := inproc.Await(ctx, carrierLimit, func() (bool, error) {
+		l, err := conn.LinkByIndex(index)
+		return l.Running, err
+	})
+	if errors.Is(err, inproc.ErrTimeout) {
+		return nil
+	}
+	return err
+}
+
+// addresses asks the IPAM plugin, if the configuration names one.
+func addresses(ctx context.Context, g grant) (res inproc.Result, err error) {
+	if g.c.IPAM.Type == "" {
+		return res, nil
+	}
+	out, err := g.call.IPAM(ctx, core.Add)
+	if err != nil {
+		return res, err
+	}
+	if res, err = inproc.Parse(out, g.c.CNIVersion); err != nil {
+		return res, errors.Join(err, release(ctx, g))
+	}
+	first := 0
+	for i := range res.IPs {
+		res.IPs[i].Interface = &first
+	}
+	return res, nil
+}
+
+func release(ctx context.Context, g grant) error {
+	if g.c.IPAM.Type == "" {
+		return nil
+	}
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
+	defer stop()
+	_, err := g.call.IPAM(ctx, core.Del)
+	return err
+}
+
+// Del takes the VF back and makes it what it was, then frees the addresses. A VF that
+// was given on by now is left alone.
+func (p *Plugin) Del(ctx context.Context, call driver.PluginCall) error {
+	c, err := read(call.Conf)
+	if err != nil {
+		return err
+	}
+	if c.DeviceID != "" {
+		unlock, err := p.lock(ctx, c.DeviceID)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		v, err := p.sys.VF(c.DeviceID)
+		if err == nil {
+			err = p.restore(ctx, v, call)
+		}
+		if err != nil && !errors.Is(err, core.ErrNotFound) { // else the VF is gone
+			return inproc.Fail("take back "+c.DeviceID, err)
+		}
+		fail.Here("sriov.restored")
+	}
+	return release(ctx, grant{c: c, call: call})
+}
+
+// restore brings the device back out of the pod, if it is there, and cleans it.
+func (p *Plugin) restore(ctx context.Context, v sriov.VF, call driver.PluginCall) error {
+	host, err := p.host.Get()
+	if err != nil {
+		return err
+	}
+	defer p.host.Put(host)
+	name, err := p.sys.Netdev(v.PCI)
+	if err != nil {
+		return err
+	}
+	if name == "" {
+		if name, err = p.fetch(ctx, v, call); err != nil || name == "" {
+			return err
+		}
+		fail.Here("sriov.back")
+	}
+	l, err := host.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	m, ok := markOf(l.Alias)
+	if !ok || m.owner != call.Key {
+		return nil
+	}
+	_, err = p.clean(host, v, m)
+	return err
+}
+
+// fetch moves the device out of the pod, or waits for the kernel, which moves it when
+// the pod's namespace has ended. "": another pod has it.
+func (p *Plugin) fetch(ctx context.Context, v sriov.VF, call driver.PluginCall) (string, error) {
+	if call.Netns.Path != "" {
+		pod, err := netns.Verify(call.Netns)
+		if err == nil {
+			defer func() { _ = pod.Close() }()
+			return p.outOf(pod, v, call.Key)
+		}
+		if !errors.Is(err, core.ErrNetnsGone) {
+			return "", err
+		}
+	}
+	var name string
+	err := inproc.Await(ctx, returnLimit, func() (_ bool, err error) {
+		name, err = p.sys.Netdev(v.PCI)
+		return name != "", err
+	})
+	if errors.Is(err, inproc.ErrTimeout) {
+		return "", nil
+	}
+	return name, err
+}
+
+// inPod finds the device of a key in a pod, be it under another name.
+func inPod(pod *netns.Handle, key core.Key) (l rtnl.Link, err error) {
+	conn, err := rtnl.Open(pod)
+	if err != nil {
+		return l, err
+	}
+	defer func() { _ = conn.Close() }()
+	all, err := conn.Links()
+	if err != nil {
+		return l, err
+	}
+	at := slices.IndexFunc(all, func(l rtnl.Link) bool {
+		m, ok := markOf(l.Alias)
+		return ok && m.owner == key
+	})
+	if at < 0 {
+		return l, fmt.Errorf("device of %s: %w", key, core.ErrNotFound)
+	}
+	return all[at], nil
+}
+
+// outOf moves the device back to the machine. Where its name is taken by now it gets
+// one that nobody has.
+func (p *Plugin) outOf(pod *netns.Handle, v sriov.VF, key core.Key) (string, error) {
+	l, err := inPod(pod, key)
+	if errors.Is(err, core.ErrNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	home, err := netns.Current()
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = home.Close() }()
+	m, _ := markOf(l.Alias)
+	err = sriov.Move(pod, l.Index, home, m.name)
+	if errors.Is(err, core.ErrExists) {
+		err = sriov.Move(pod, l.Index, home, "vf%d")
+	}
+	if err != nil {
+		return "", err
+	}
+	return p.sys.Netdev(v.PCI)
+}
+
+// clean makes a device on the machine what it was: no attribute and no filter of the
+// pod stays. The mark goes last.
+func (p *Plugin) clean(host *rtnl.Conn, v sriov.VF, m mark) (l rtnl.Link, err error) {
+	if err := sriov.Write(v, baseline); err != nil {
+		return l, err
+	}
+	fail.Here("sriov.baseline")
+	if l, err = p.rebind(host, v, m.String(), m.mac); err != nil {
+		return l, err
+	}
+	if l.Name != m.name {
+		err := host.SetName(l.Index, m.name)
+		if err != nil && !errors.Is(err, core.ErrExists) {
+			return l, err
+		}
+		if err == nil {
+			l.Name = m.name
+		}
+	}
+	fail.Here("sriov.clean")
+	l.MAC, l.Alias = m.mac, ""
+	return l, host.SetAlias(l.Index, "")
+}
+
+// Check proves that the pod has the device, and the VF each attribute.
+func (p *Plugin) Check(ctx context.Context, call driver.PluginCall) error {
+	c, err := read(call.Conf)
+	if err != nil {
+		return err
+	}
+	if c.IPAM.Type != "" {
+		if _, err := call.IPAM(ctx, core.Check); err != nil {
+			return err
+		}
+	}
+	prev, err := inproc.Parse(c.PrevResult, c.CNIVersion)
+	if err != nil {
+		return err
+	}
+	want, err := c.attrs(call)
+	if err != nil {
+		return err
+	}
+	v, err := p.find(c.DeviceID)
+	if err != nil {
+		return err
+	}
+	have, err := sriov.Read(v)
+	if err != nil {
+		return inproc.Fail("check "+v.PCI, err)
+	}
+	var found []error
+	for _, d := range want.Differ(have) {
+		found = append(found, core.Differ("virtual function %d of %s: %s", v.Index, v.PF, d))
+	}
+	return errors.Join(append(found, inspect(call, prev))...)
+}
+
+// inspect compares the pod with the result.
+func inspect(call driver.PluginCall, prev inproc.Result) error {
+	pod, err := netns.Verify(call.Netns)
+	if err != nil {
+		return inproc.Fail("failed to open netns", err)
+	}
+	defer func() { _ = pod.Close() }()
+	l, err := inPod(pod, call.Key)
+	if errors.Is(err, core.ErrNotFound) {
+		return core.Difference("the device is not in the pod")
+	}
+	if err != nil {
+		return err
+	}
+	var found []error
+	if l.Name != call.Key.IfName {
+		found = append(found, core.Differ("the device is called %s, not %s", l.Name, call.Key.IfName))
+	}
+	if !l.Up {
+		found = append(found, core.Difference("the device is down"))
+	}
+	for _, i := range prev.Interfaces {
+		if i.Name == call.Key.IfName && i.MAC != l.MAC.String() {
+			found = append(found, core.Differ("its MAC is %s, not %s", l.MAC, i.MAC))
+		}
+	}
+	conn, err := rtnl.Open(pod)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	return errors.Join(append(found, prev.Inspect(conn, l.Index))...)
+}
+
+// GC does nothing: a device that nobody asked back is cleaned when the next pod gets it.
+func (p *Plugin) GC(context.Context, driver.PluginCall) error { return nil }
+
+// Status asks the IPAM plugin.
+func (p *Plugin) Status(ctx context.Context, call driver.PluginCall) error {
+	c, err := read(call.Conf)
+	if err != nil || c.IPAM.Type == "" {
+		return err
+	}
+	_, err = call.IPAM(ctx, core.Status)
+	return err
+}

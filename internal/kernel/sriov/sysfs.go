@@ -1,0 +1,172 @@
+// Package sriov is virtual functions of network cards: which there are and of which
+// physical function, by PCI address, and what the physical function enforces of each.
+// It knows no pods and keeps nothing.
+package sriov
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/core"
+)
+
+// Sys is sysfs as the machine shows it to the calling process: of network devices it
+// has those of the namespace in which it was mounted.
+type Sys struct{ root string }
+
+// At is Sys below a folder; "" is /sys.
+func At(root string) Sys {
+	if root == "" {
+		root = "/sys"
+	}
+	return Sys{root}
+}
+
+// VF is one virtual function.
+type VF struct {
+	PCI    string // 0000:01:10.0
+	PF     string // the network device of its physical function
+	Index  int    // among those of the PF
+	Driver string // "" for none
+	NUMA   int    // -1 where the machine does not say
+}
+
+var address = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
+
+func (s Sys) device(pci string, more ...string) string {
+	return filepath.Join(append([]string{s.root, "bus/pci/devices", pci}, more...)...)
+}
+
+// VF finds a virtual function by its PCI address. core.ErrNotFound: there is no such
+// device, or it is no virtual function of a network card.
+func (s Sys) VF(pci string) (VF, error) {
+	v := VF{PCI: pci, Index: -1, NUMA: -1}
+	if !address.MatchString(pci) {
+		return v, fmt.Errorf("PCI device %q: %w: it is no address of the form 0000:01:10.0", pci, core.ErrNotFound)
+	}
+	names, err := s.names(s.device(pci, "physfn", "net"))
+	if err != nil || len(names) == 0 {
+		return v, fmt.Errorf("PCI device %s: %w: it is no virtual function of a network card", pci, errors.Join(core.ErrNotFound, err))
+	}
+	v.PF = names[0]
+	links, err := filepath.Glob(s.device(pci, "physfn", "virtfn*"))
+	if err != nil {
+		return v, err
+	}
+	for _, l := range links {
+		to, err := os.Readlink(l)
+		if err == nil && filepath.Base(to) == pci {
+			v.Index, err = strconv.Atoi(strings.TrimPrefix(filepath.Base(l), "virtfn"))
+		}
+		if err != nil {
+			return v, fmt.Errorf("PCI device %s: %w", pci, err)
+		}
+	}
+	if v.Index < 0 {
+		return v, fmt.Errorf("PCI device %s: %w among the virtual functions of %s", pci, core.ErrNotFound, v.PF)
+	}
+	if to, err := os.Readlink(s.device(pci, "driver")); err == nil {
+		v.Driver = filepath.Base(to)
+	}
+	if text, err := os.ReadFile(s.device(pci, "numa_node")); err == nil {
+		if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			v.NUMA = n
+		}
+	}
+	return v, nil
+}
+
+// VFs are all virtual functions of a network device, in their order.
+func (s Sys) VFs(pf string) ([]VF, error) {
+	text, err := os.ReadFile(filepath.Join(s.root, "class/net", pf, "device/sriov_numvfs"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("network device %s: %w: it is no physical function with virtual ones", pf, core.ErrNotFound)
+	}
+	n, err2 := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err := errors.Join(err, err2); err != nil {
+		return nil, fmt.Errorf("virtual functions of %s: %w", pf, err)
+	}
+	out := make([]VF, 0, n)
+	for i := range n {
+		to, err := os.Readlink(filepath.Join(s.root, "class/net", pf, "device", "virtfn"+strconv.Itoa(i)))
+		if err != nil {
+			return nil, fmt.Errorf("virtual function %d of %s: %w", i, pf, err)
+		}
+		v, err := s.VF(filepath.Base(to))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, v)
+	}
+	return out, nil
+}
+
+// PFs are the network devices that can have virtual functions.
+func (s Sys) PFs() (out []string, err error) {
+	found, err := filepath.Glob(filepath.Join(s.root, "class/net/*/device/sriov_totalvfs"))
+	for _, f := range found {
+		out = append(out, filepath.Base(filepath.Dir(filepath.Dir(f))))
+	}
+	return out, err
+}
+
+// Netdev is the name of a function's network device; "": it has none, or it is in
+// another namespace.
+func (s Sys) Netdev(pci string) (string, error) {
+	names, err := s.names(s.device(pci, "net"))
+	if err != nil || len(names) == 0 {
+		return "", err
+	}
+	return names[0], nil
+}
+
+func (s Sys) names(dir string) (out []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	for _, e := range entries {
+		out = append(out, e.Name())
+	}
+	return out, err
+}
+
+// probeLimit bounds how long a driver may take to make a network device.
+const probeLimit = 5 * time.Second
+
+// Rebind takes a function away from its driver and gives it back: its network device
+// is a new one, with the MAC that the physical function says, and in the namespace of
+// the machine. It gives the device's name.
+func (s Sys) Rebind(v VF) (string, error) {
+	if v.Driver != "" {
+		if err := s.write(v.PCI, s.device(v.PCI, "driver/unbind")); err != nil {
+			return "", err
+		}
+	}
+	if err := s.write(v.PCI, filepath.Join(s.root, "bus/pci/drivers_probe")); err != nil {
+		return "", err
+	}
+	for deadline := time.Now().Add(probeLimit); ; time.Sleep(10 * time.Millisecond) {
+		name, err := s.Netdev(v.PCI)
+		if err != nil || name != "" {
+			return name, err
+		}
+		if time.Now().After(deadline) {
+			return "", fmt.Errorf("PCI device %s has no network device %s after its driver was bound again", v.PCI, probeLimit)
+		}
+	}
+}
+
+func (s Sys) write(text, file string) error {
+	if err := os.WriteFile(file, []byte(text), 0); err != nil {
+		return fmt.Errorf("PCI device %s: %w", text, err)
+	}
+	return nil
+}

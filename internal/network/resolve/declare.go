@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/declared"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
@@ -139,7 +140,7 @@ func (r *resolution) added(ctx context.Context, s *declared.Settings) (network, 
 // settle brings what is declared of an interface into its network.
 func (r *resolution) settle(n *network, s *declared.Settings) error {
 	n.declared = s
-	for _, part := range []func(*network, *declared.Settings) error{r.declareNetwork, declareAddresses, declareRates, declareHardware} {
+	for _, part := range []func(*network, *declared.Settings) error{r.declareNetwork, configure, declareAddresses, declareRates, declareHardware} {
 		if err := part(n, s); err != nil {
 			return err
 		}
@@ -166,9 +167,35 @@ func (r *resolution) declareNetwork(n *network, s *declared.Settings) error {
 	return nil
 }
 
+// configure has the first plugin of others' carry out what its configuration has keys
+// for; the rest goes by capabilities.
+func configure(n *network, s *declared.Settings) error {
+	if n.own != nil || len(n.chain.Plugins) == 0 {
+		return nil
+	}
+	first := n.chain.Plugins[0]
+	raw, done, err := s.Configure(first.Type, first.Raw)
+	if err != nil {
+		return err
+	}
+	first.Raw = raw
+	n.chain.Plugins = slices.Concat([]core.Plugin{first}, n.chain.Plugins[1:])
+	n.configured = done
+	if n.elem.MAC != "" && n.carriesOut(declared.MAC) && !element.SameMAC(n.elem.MAC, s.MAC) {
+		return s.Contradicts(declared.MAC, s.MAC, n.elem.Field+".mac", n.elem.MAC)
+	}
+	if len(n.elem.IPs) > 0 && n.carriesOut(declared.IPs) && !element.SameIPs(n.elem.IPs, s.IPs) {
+		return s.Contradicts(declared.IPs, fmt.Sprint(s.IPs), n.elem.Field+".ips", fmt.Sprint(n.elem.IPs))
+	}
+	return nil
+}
+
+// carriesOut tells that the configuration of the network's first plugin says a field.
+func (n *network) carriesOut(field string) bool { return slices.Contains(n.configured, field) }
+
 func declareAddresses(n *network, s *declared.Settings) error {
 	e := &n.elem
-	if len(s.IPs) > 0 {
+	if len(s.IPs) > 0 && !n.carriesOut(declared.IPs) {
 		switch {
 		case !n.can("ips"):
 			return cannot(n, s, declared.IPs)
@@ -179,20 +206,19 @@ func declareAddresses(n *network, s *declared.Settings) error {
 		}
 		e.IPs = s.IPs
 	}
-	if s.MAC != "" {
+	if s.MAC != "" && !n.carriesOut(declared.MAC) {
 		mac, err := annotation.ParseMAC(s.MAC)
-		asked, _ := annotation.ParseMAC(e.MAC) // checked already
 		switch {
 		case err != nil:
 			return core.Errorf(core.CodeValue, "%s: mac %q %w", s.From[declared.MAC], annotation.Clip(s.MAC), err)
 		case !n.can("mac"):
 			return cannot(n, s, declared.MAC)
-		case e.MAC != "" && asked.String() != mac.String():
+		case e.MAC != "" && !element.SameMAC(e.MAC, s.MAC):
 			return s.Contradicts(declared.MAC, s.MAC, e.Field+".mac", e.MAC)
 		}
 		e.MAC = mac.String()
 	}
-	if len(s.Gateways) > 0 && n.own == nil {
+	if len(s.Gateways) > 0 && n.own == nil && !n.carriesOut(declared.Gateway) {
 		return cannot(n, s, declared.Gateway)
 	}
 	return nil
@@ -201,7 +227,7 @@ func declareAddresses(n *network, s *declared.Settings) error {
 // declareRates has plugins of others limit the rate by CNI's bandwidth; our own NICs
 // have it from declaredNIC.
 func declareRates(n *network, s *declared.Settings) error {
-	if s.From[declared.MaxMbps] == "" || n.own != nil {
+	if s.From[declared.MaxMbps] == "" || n.own != nil || n.carriesOut(declared.MaxMbps) {
 		return nil
 	}
 	if !n.can("bandwidth") {
@@ -226,7 +252,7 @@ func declareHardware(n *network, s *declared.Settings) error {
 		return nil
 	}
 	for _, field := range []string{declared.VLAN, declared.MinMbps, declared.SpoofChk, declared.Trust, declared.LinkState, declared.PF} {
-		if s.From[field] != "" {
+		if s.From[field] != "" && !n.carriesOut(field) {
 			return cannot(n, s, field)
 		}
 	}
@@ -235,30 +261,13 @@ func declareHardware(n *network, s *declared.Settings) error {
 
 // declaredNIC brings what is declared into a NIC of our own.
 func (n *network) declaredNIC(a annotation.Requested, ann *annotation.Notes, nic *core.NIC) error {
-	s := n.declared
-	if s == nil {
+	if n.declared == nil {
 		return nil
 	}
-	if v := s.VLAN; v != nil {
-		if a.HasVLAN && a.VLAN != v.ID {
-			return s.Contradicts(declared.VLAN, fmt.Sprint(v.ID), ann.Key("vlan"), fmt.Sprint(a.VLAN))
-		}
-		nic.VLAN, nic.Hardware.VLANQoS, nic.Hardware.VLANProto = v.ID, v.QoS, v.Proto
+	if v := n.declared.VLAN; v != nil && a.HasVLAN && a.VLAN != v.ID {
+		return n.declared.Contradicts(declared.VLAN, fmt.Sprint(v.ID), ann.Key(v1.FieldVLAN), fmt.Sprint(a.VLAN))
 	}
-	if b := s.Bandwidth; b != nil && b.MaxMbps != nil {
-		want := core.QoS{IngressMbps: *b.MaxMbps, EgressMbps: *b.MaxMbps}
-		if a.QoS.Rated() && (a.QoS.IngressMbps != want.IngressMbps || a.QoS.EgressMbps != want.EgressMbps) {
-			return s.Contradicts(declared.MaxMbps, fmt.Sprint(*b.MaxMbps), "an annotation", fmt.Sprintf("ingress %d and egress %d Mbit/s", a.QoS.IngressMbps, a.QoS.EgressMbps))
-		}
-		nic.QoS = nic.QoS.WithRates(want)
-	}
-	if b := s.Bandwidth; b != nil && b.MinMbps != nil {
-		nic.Hardware.MinMbps = *b.MinMbps
-	}
-	if vf := s.SRIOV; vf != nil {
-		nic.Hardware.SpoofChk, nic.Hardware.Trust, nic.Hardware.LinkState, nic.Hardware.PFs = vf.SpoofChk, vf.Trust, vf.LinkState, vf.PF
-	}
-	return n.declaredGateways(s, nic)
+	return n.declared.Tell(nic, a.QoS)
 }
 
 // reasoned gives an error about a NIC's addresses and MAC its reason, where these are
@@ -269,20 +278,6 @@ func (n *network) reasoned(err error) error {
 		return err
 	}
 	return &core.Error{Code: core.CodeOf(err), Reason: reason, Msg: reason + ": " + err.Error(), Err: err}
-}
-
-func (n *network) declaredGateways(s *declared.Settings, nic *core.NIC) error {
-	for _, text := range s.Gateways {
-		gw, err := annotation.ParseAddr(text)
-		if err != nil {
-			return core.Errorf(core.CodeValue, "%s: gateway %q %w", s.From[declared.Gateway], annotation.Clip(text), err)
-		}
-		if !slices.Contains(nic.Subnet.Gateways, gw) {
-			return core.Reasoned(core.CodeAddress, core.ReasonAddressOutsideSubnet, "%s declares gateway %s of interface %s, and subnet %s has %v",
-				s.From[declared.Gateway], gw, s.Name, nic.Subnet.Name, nic.Subnet.Gateways)
-		}
-	}
-	return nil
 }
 
 // keep holds addresses back that are declared for other pods: the NIC is not given one

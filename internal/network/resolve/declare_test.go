@@ -56,8 +56,9 @@ interfaces:
 	require.Equal(t, []string{"net1", "net7"}, []string{wants[1].IfName, wants[2].IfName})
 	require.Equal(t, []netip.Addr{netip.MustParseAddr("10.20.0.9")}, wants[1].Steps[0].NIC.IPs)
 	require.Empty(t, wants[1].Request, "the annotation has no say in it")
-	require.Contains(t, string(wants[2].Steps[0].Exec.Conf), `"runtimeConfig":{"ips":["10.30.0.9/24"],"mac":"02:00:00:00:00:09"}`)
-	require.Contains(t, wants[2].Args, "IP=10.30.0.9/24")
+	require.Contains(t, string(wants[2].Steps[0].Exec.Conf), `"ipam":{"addresses":[{"address":"10.30.0.9/24"}],"type":"static"}`)
+	require.Contains(t, string(wants[2].Steps[0].Exec.Conf), `"runtimeConfig":{"mac":"02:00:00:00:00:09"}`)
+	require.Contains(t, wants[2].Args, "MAC=02:00:00:00:00:09")
 
 	t.Run("the short form means the only further network, else eth0", func(t *testing.T) {
 		w := standard()
@@ -85,6 +86,42 @@ interfaces:
 		require.NoError(t, err)
 		require.Len(t, wants, 2)
 	})
+}
+
+// TestDeclaredOfAVF: what is declared stands in the configuration of an SR-IOV plugin, under
+// its own keys, and comes before what the network says; so do addresses where the
+// network has nobody who gives any.
+func TestDeclaredOfAVF(t *testing.T) {
+	w := standard()
+	w.nad("default/vf", `{"cniVersion":"1.0.0","type":"sriov","deviceID":"0000:01:10.0","vlan":7,"trust":"on"}`)
+	w.nad("default/pool", `{"cniVersion":"1.0.0","type":"sriov","ipam":{"type":"host-local"}}`)
+	wants, err := w.declaring(t, `{"interface":"net1","network":"default/vf","ip":"10.9.0.18/24,fd00::18/64","gateway":"10.9.0.1","mac":"02:0A:09:00:00:12","vlan":1200,"vlanQoS":3,"min_tx_rate":0,"max_tx_rate":5000,"spoofchk":"off","link_state":"auto"}`)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"cniVersion":"1.0.0","name":"vf","type":"sriov","deviceID":"0000:01:10.0","trust":"on",
+		"vlan":1200,"vlanQoS":3,"vlanProto":"802.1q","mac":"02:0A:09:00:00:12","min_tx_rate":0,"max_tx_rate":5000,"spoofchk":"off","link_state":"auto",
+		"ipam":{"type":"static","addresses":[{"address":"10.9.0.18/24","gateway":"10.9.0.1"},{"address":"fd00::18/64"}]}}`, string(wants[1].Steps[0].Exec.Conf))
+	require.Contains(t, w.nads["default/vf"].Config, `"vlan":7`, "the network itself is as it was")
+
+	for text, want := range map[string]struct {
+		code         uint
+		reason, says string
+	}{
+		`{"interface":"net1","network":"default/vf","ip":"10.9.0.18"}`:                                  {103, core.ReasonAddressOutsideSubnet, "without a prefix length"},
+		`{"interfaces":[{"name":"net1","network":"default/vf","sriov":{"pf":["ens1f0"]}}]}`:             {102, core.ReasonDriverCannot, "sriov.pf"},
+		`{"interfaces":[{"name":"net1","network":"default/pool","ips":["10.9.0.18"],"vlan":{"id":5}}]}`: {0, "", ""},
+		`{"interfaces":[{"name":"net1","network":"default/pool","mac":"02:00:00:00:00:09"}]}`:           {0, "", ""},
+	} {
+		_, err := w.declaring(t, text)
+		if want.code == 0 {
+			require.NoError(t, err, text)
+			continue
+		}
+		require.ErrorContains(t, err, want.says, text)
+		require.Equal(t, []any{want.code, want.reason}, []any{core.CodeOf(err), core.ReasonOf(err)}, text)
+	}
+	w.note("k8s.v1.cni.cncf.io/networks", `[{"name":"vf","mac":"02:00:00:00:00:08"}]`)
+	_, err = w.declaring(t, `{"mac":"02:00:00:00:00:09"}`)
+	require.Equal(t, core.ReasonAnnotationConflict, core.ReasonOf(err), "%v", err)
 }
 
 // TestDeclaredOfARunningPod: a network that comes to a running pod has what is declared
@@ -124,7 +161,8 @@ func TestDeclaredAndRefused(t *testing.T) {
 		{"", "", `{"ip":"10.99.0.9"}`, 103, core.ReasonAddressOutsideSubnet, "10.99.0.9"},
 		{"", "", `{"ip":"10.16.0.1"}`, 103, core.ReasonAddressOutsideSubnet, "10.16.0.1"},
 		{"", "", `{"gateway":"10.16.0.5"}`, 103, core.ReasonAddressOutsideSubnet, "has [10.16.0.1 fd00:10:16::1]"},
-		{networks, "plain", `{"ip":"10.20.0.9"}`, 102, core.ReasonDriverCannot, "no plugin of network default/plain can set it"},
+		{networks, "kube-system/main", `{"ip":"10.20.0.9/24"}`, 102, core.ReasonDriverCannot, "no plugin of network kube-system/main can set it"},
+		{networks, "plain", `{"ip":"10.20.0.9"}`, 103, core.ReasonAddressOutsideSubnet, "without a prefix length"},
 		{networks, "foreign", `{"vlan":9}`, 102, core.ReasonDriverCannot, "vlan"},
 		{networks, "foreign", `{"max_tx_rate":9}`, 102, core.ReasonDriverCannot, "maxMbps"},
 		{networks, "foreign", `{"min_tx_rate":9}`, 102, core.ReasonDriverCannot, "minMbps"},

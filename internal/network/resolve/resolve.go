@@ -142,7 +142,9 @@ type network struct {
 	informed bool   // a plugin has the device information files already
 	lent     bool   // only addresses: a foreign plugin makes the interface
 	declared *declared.Settings
-	subnet   string // that declares for it, "" for none
+	subnet   string // that is declared for it, "" for none
+	// configured are declared fields that the first plugin's configuration says.
+	configured []string
 }
 
 // driver is that of our own NIC in the network: the network's type decides.

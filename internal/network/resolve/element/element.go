@@ -380,3 +380,10 @@ func SameIPs(a, b []string) bool {
 	}
 	return slices.Equal(texts(a), texts(b))
 }
+
+// SameMAC tells that two texts are one MAC.
+func SameMAC(a, b string) bool {
+	x, err := annotation.ParseMAC(a)
+	y, err2 := annotation.ParseMAC(b)
+	return err == nil && err2 == nil && x.String() == y.String()
+}

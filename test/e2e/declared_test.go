@@ -1,57 +1,33 @@
 package e2e
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/testbed"
 )
 
-const declaredNetworks = `
-apiVersion: kubeovn.io/v1
-kind: Subnet
-metadata: {name: db}
-spec: {cidrBlock: 10.9.0.0/29, provider: db-vlan.bank.ovn}
----
-apiVersion: k8s.cni.cncf.io/v1
-kind: NetworkAttachmentDefinition
-metadata: {namespace: bank, name: db-vlan}
-spec: {config: '{"cniVersion":"1.0.0","type":"fairlead","provider":"db-vlan.bank.ovn"}'}
----
-apiVersion: k8s.cni.cncf.io/v1
-kind: NetworkAttachmentDefinition
-metadata: {namespace: bank, name: db-macvlan}
-spec: {config: '{"cniVersion":"1.0.0","type":"macvlan","master":"up0","mode":"bridge","capabilities":{"ips":true,"mac":true},"ipam":{"type":"static"}}'}
-`
+// documented are the objects of docs/fixed-addresses.md.
+func documented(t *testing.T) string {
+	t.Helper()
+	root, err := testbed.Repository()
+	require.NoError(t, err)
+	text, err := os.ReadFile(filepath.Join(root, "docs/fixed-addresses.md"))
+	require.NoError(t, err)
+	blocks := regexp.MustCompile("(?s)\n```yaml\n(.*?)\n```").FindAllStringSubmatch(string(text), -1)
+	require.Len(t, blocks, 2)
+	return blocks[0][1] + "\n---\n" + blocks[1][1] + "\n"
+}
 
-const declaredPods = `
-apiVersion: net.fairlead.io/v1alpha1
-kind: PodNetwork
-metadata: {namespace: bank, name: mysql-0}
-spec:
-  interfaces:
-  - {name: eth0, ips: [10.16.0.50]}
-  - name: net1
-    network: bank/db-vlan
-    ips: [10.9.0.3/29]
-    mac: "02:0a:09:00:00:11"
-    vlan: {id: 1200}
-    bandwidth: {maxMbps: 50}
----
-apiVersion: net.fairlead.io/v1alpha1
-kind: PodNetwork
-metadata: {namespace: bank, name: pg}
-spec:
-  statefulSet: pg
-  interfaces:
-  - {name: net1, network: bank/db-macvlan, ipRange: 10.7.0.16-10.7.0.17/24, macBase: "02:0a:09:00:01:00"}
----
-apiVersion: v1
+const badConfigMap = `apiVersion: v1
 kind: ConfigMap
-metadata: {namespace: bank, name: db-net, labels: {net.fairlead.io/pod-network: "true"}}
+metadata: {namespace: bank, name: bad, labels: {net.fairlead.io/pod-network: "true"}}
 data:
-  mysql-1: |
-    {"interface":"net1","network":"bank/db-vlan","ip":"10.9.0.4/29","gateway":"10.9.0.1","vlan":1200,"max_tx_rate":50}
   mysql-2: |
     {"interface":"net1","network":"bank/db-vlan","vlan":4095}
 `
@@ -64,13 +40,13 @@ func TestDeclaredByName(t *testing.T) {
 	t.Parallel()
 	const networks = "k8s.v1.cni.cncf.io/networks"
 	further := map[string]string{networks: "db-vlan"}
-	n := startNode(t, map[string]string{"networks.yaml": declaredNetworks, "pods.yaml": declaredPods, "others.yaml": together(
+	n := startNode(t, map[string]string{"documented.yaml": documented(t), "bad.yaml": badConfigMap, "others.yaml": together(
 		podObject("bank/a", further), podObject("bank/b", further), podObject("bank/c", further),
 		podObject("bank/thief", map[string]string{networks: `[{"name":"db-vlan","ips":["10.9.0.4"]}]`}),
 	)})
 	n.Run("ip", "link", "add", "up0", "type", "veth", "peer", "name", "up1")
 	t.Cleanup(func() { n.Run("ip", "link", "del", "up0") })
-	problemIn(t, n, "pods.yaml", 29, "InvalidVLAN: ConfigMap bank/db-net, key mysql-2")
+	problemIn(t, n, "bad.yaml", 5, "InvalidVLAN: ConfigMap bank/bad, key mysql-2")
 	before := n.Inventory()
 
 	for range 2 { // the second time made anew
@@ -106,7 +82,7 @@ func TestDeclaredByName(t *testing.T) {
 		return e.Msg + e.Details
 	}
 	require.Contains(t, refused("bank/pg-2", 103), "OrdinalOutOfRange: PodNetwork bank/pg: interface net1: ipRange 10.7.0.16-10.7.0.17/24 has no address for replica 2")
-	require.Contains(t, refused("bank/mysql-2", 102), "InvalidVLAN: ConfigMap bank/db-net, key mysql-2: vlan id 4095")
+	require.Contains(t, refused("bank/mysql-2", 102), "InvalidVLAN: ConfigMap bank/bad, key mysql-2: vlan id 4095")
 	n.RequireNoLeaks(before)
 
 	// The Subnet has five addresses for pods, of which three are nobody's.

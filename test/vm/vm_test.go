@@ -42,7 +42,7 @@ func TestInVM(t *testing.T) {
 		fmt.Fprintln(&lines, name(i), filepath.Join(root, j.pkg), j.run)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(b.dir, "jobs"), []byte(lines.String()), 0o600))
-	said, vmErr := b.vmrun(t.Context(), "--share", b.dir, "--env", "FAIRLEAD_BIN",
+	said, vmErr := b.vmrun(t.Context(), "--vfs", "3", "--share", b.dir, "--env", "FAIRLEAD_BIN",
 		"--timeout", patience(t), "--", b.script("run_in_guest"), b.dir).CombinedOutput()
 	t.Logf("vmrun:\n%s", said)
 	for i, j := range jobs {
@@ -124,7 +124,7 @@ func TestNoVMIsLeft(t *testing.T) {
 	require.NoError(t, err)
 	for _, reached := range []string{"/out", "pdeathsig", "\x00--foreground\x00", "qemu-system-x86_64\x00-nodefaults"} {
 		b := bed{root: root, dir: t.TempDir()}
-		cmd := b.vmrun(t.Context(), "--share", b.dir, "--", "sleep", "1000")
+		cmd := b.vmrun(t.Context(), "--vfs", "3", "--share", b.dir, "--", "sleep", "1000")
 		require.NoError(t, cmd.Start())
 		mine := func(word string) []string { return processes(t, b.dir, word) }
 		require.Eventually(t, func() bool { return len(mine(reached)) > 0 }, time.Minute, time.Millisecond, "the script comes to %q", reached)

@@ -21,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/internal/testbed"
 	"github.com/fairlead/fairlead/internal/testbed/inside"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
+	"github.com/fairlead/fairlead/internal/testbed/ovn"
 )
 
 const (
@@ -33,6 +34,7 @@ const (
 type matrixBed struct {
 	t       *testing.T
 	o       *ovnCluster
+	rows    []pair
 	parties map[string]*party // "NAME", and "NAME apart" where the other Vpc has its own
 	pods    map[string]*ovnPod
 	latest  time.Duration // that a change of rules took, of all
@@ -46,29 +48,41 @@ type party struct {
 	service []string // the same of its Service; nil where it has none
 }
 
-// newMatrix makes two nodes with kube-proxy, pods in two Subnets of the default
+// machines is how many nodes the matrix has.
+func machines() int {
+	if soak() {
+		return 3
+	}
+	return 2
+}
+
+// newMatrix makes nodes with kube-proxy, pods in two Subnets of the default
 // Vpc and in one of another, a Service for each pod, and the world outside.
 func newMatrix(t *testing.T) *matrixBed {
 	t.Helper()
-	m := &matrixBed{t: t, o: newOVNCluster(t, "--service-cluster-ip-range="+servicesFor), parties: map[string]*party{}, pods: map[string]*ovnPod{}}
-	o := m.o
+	o := newOVNCentral(t, kube.Options{Flags: []string{"--service-cluster-ip-range=" + servicesFor}}, ovn.Over)
+	o.nodes = make([]*ovnNode, machines())
+	o.populate()
+	m := &matrixBed{t: t, o: o, rows: matrixRows(len(o.nodes)), parties: map[string]*party{}, pods: map[string]*ovnPod{}}
 	o.c.Apply(together(object("v1", "Namespace", "isle", nil, nil),
 		object("kubeovn.io/v1", "Vpc", "other", nil, map[string]any{"namespaces": []string{"isle"}}),
 		subnetObject("isle", map[string]any{"cidrBlock": isleSubnet, "vpc": "other", "namespaces": []string{"isle"}})))
 	o.controller("a", "127.0.0.1:10666")
 	m.outside()
 	for _, p := range []struct {
-		role, ns, label string
-		node            int
-		suffix          string
+		party, name, label string
+		node               int
 	}{
-		{"subject", "web", "subject", 0, ""}, {"mate", "web", "mate", 0, ""}, {"far mate", "web", "far", 1, ""},
-		{"stranger", "data", "near", 0, ""}, {"far stranger", "data", "far", 1, ""},
-		{"subject", "isle", "subject", 0, " apart"}, {"mate", "isle", "mate", 0, " apart"}, {"far mate", "isle", "far", 1, " apart"},
+		{"subject", "web/subject", "subject", 0}, {"mate", "web/mate", "mate", 0}, {"far mate", "web/far", "far", 1},
+		{"stranger", "data/near", "near", 0}, {"far stranger", "data/far", "far", 1},
+		{"subject apart", "isle/subject", "subject", 0}, {"mate apart", "isle/mate", "mate", 0}, {"far mate apart", "isle/far", "far", 1},
+		{"third mate", "web/third", "third", 2}, {"third stranger", "data/third", "far", 2}, {"third mate apart", "isle/third", "third", 2},
 	} {
-		m.pod(p.role+p.suffix, p.ns+"/"+p.label, o.nodes[p.node])
+		if p.node < len(o.nodes) {
+			m.pod(p.party, p.name, p.label, o.nodes[p.node])
+		}
 	}
-	for _, name := range rowNames() {
+	for _, name := range rowNames(m.rows) {
 		require.Contains(t, m.parties, name)
 	}
 	return m
@@ -85,7 +99,7 @@ func (m *matrixBed) outside() {
 		n.Run("ip", "route", "add", "default", "via", o.world.IP4)
 		n.Run("ip", "-6", "route", "add", "default", "via", o.world.IP6)
 		kube.StartProxy(m.t, o.c, n.Node, n.name, "--proxy-mode=nftables", "--cluster-cidr="+webSubnet)
-		m.serve([]string{"node", "far node"}[i], &party{name: n.name, ns: inside.Open(m.t, n.NetnsPath()), ips: []string{n.at.IP4, n.at.IP6}})
+		m.serve([]string{"node", "far node", "third node"}[i], &party{name: n.name, ns: inside.Open(m.t, n.NetnsPath()), ips: []string{n.at.IP4, n.at.IP6}})
 	}
 	for i, cidr := range strings.Split(webSubnet+","+dataSubnet, ",") {
 		gateway := o.nodes[0].at.IP4
@@ -102,11 +116,10 @@ func (m *matrixBed) serve(role string, p *party) {
 	m.parties[role] = p
 }
 
-// pod makes a pod, whose label role is its own name, with its Service.
-func (m *matrixBed) pod(role, name string, n *ovnNode) {
+// pod makes a pod with its Service; label is its role for policies.
+func (m *matrixBed) pod(role, name, label string, n *ovnNode) {
 	t := m.t
 	t.Helper()
-	_, label, _ := strings.Cut(name, "/")
 	pod := n.labelled(name, map[string]string{"role": label})
 	m.pods[role] = pod.added(pod.add())
 	p := &party{name: name, ns: inside.Open(t, pod.NetnsPath()), ips: pod.ips}
@@ -268,25 +281,30 @@ func (m *matrixBed) party(name, state string) *party {
 
 // questions are the questions of a state, with and without an answer.
 func (m *matrixBed) questions(state string) (reach, cut []question) {
-	for _, p := range pairs {
-		name, service := strings.CutSuffix(p.to, "'s Service")
-		to := m.party(name, state)
-		ips, port := to.ips, serverPort
-		if service {
-			ips, port = to.service, 80
-		}
-		for _, ip := range ips {
-			for _, network := range []string{"tcp", "udp"} {
-				c := question{pair: p, from: m.party(p.from, state), peer: inside.Peer{Network: network, Host: ip, Port: port}, says: to.name}
-				if slices.Contains(p.reach, state) {
-					reach = append(reach, c)
-				} else {
-					cut = append(cut, c)
-				}
-			}
+	for _, p := range m.rows {
+		if slices.Contains(p.reach, state) {
+			reach = append(reach, m.asked(p, state)...)
+		} else {
+			cut = append(cut, m.asked(p, state)...)
 		}
 	}
 	return reach, cut
+}
+
+// asked are the questions of a row in a state, by TCP and UDP in both families.
+func (m *matrixBed) asked(p pair, state string) (all []question) {
+	name, service := strings.CutSuffix(p.to, "'s Service")
+	to := m.party(name, state)
+	ips, port := to.ips, serverPort
+	if service {
+		ips, port = to.service, 80
+	}
+	for _, ip := range ips {
+		for _, network := range []string{"tcp", "udp"} {
+			all = append(all, question{pair: p, from: m.party(p.from, state), peer: inside.Peer{Network: network, Host: ip, Port: port}, says: to.name})
+		}
+	}
+	return all
 }
 
 // Silence that counts as being cut, and patience with those who must answer.

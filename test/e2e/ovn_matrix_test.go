@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,16 +67,26 @@ var pairs = []pair{
 // matrixPolicy names the mate of its node and the far stranger, both ways. ours is
 // another network that it names, which is nobody's.
 func matrixPolicy(ours string) string {
-	peers := []any{
-		map[string]any{"podSelector": map[string]any{"matchLabels": map[string]any{"role": "mate"}}},
+	if ours == "" {
+		return policyOf()
+	}
+	return policyOf(map[string]any{"ipBlock": map[string]any{"cidr": ours}})
+}
+
+// labelled is a peer of a policy: pods of its namespace with that role.
+func labelled(role string) any {
+	return map[string]any{"podSelector": map[string]any{"matchLabels": map[string]any{"role": role}}}
+}
+
+// policyOf is that policy with more peers.
+func policyOf(more ...any) string {
+	peers := append([]any{
+		labelled("mate"),
 		map[string]any{
 			"namespaceSelector": map[string]any{"matchLabels": map[string]any{"kubernetes.io/metadata.name": "data"}},
 			"podSelector":       map[string]any{"matchLabels": map[string]any{"role": "far"}},
 		},
-	}
-	if ours != "" {
-		peers = append(peers, map[string]any{"ipBlock": map[string]any{"cidr": ours}})
-	}
+	}, more...)
 	return object("networking.k8s.io/v1", "NetworkPolicy", "web/matrix", nil, map[string]any{
 		"podSelector": map[string]any{"matchLabels": map[string]any{"role": "subject"}},
 		"policyTypes": []string{"Ingress", "Egress"},
@@ -85,18 +97,25 @@ func matrixPolicy(ours string) string {
 
 // privateWeb is the Subnet web as a private one, which allows another network.
 func privateWeb(ours string) string {
-	spec := map[string]any{"cidrBlock": webSubnet, "default": true, "private": true}
-	if ours != "" {
-		spec["allowSubnets"] = []string{ours}
+	if ours == "" {
+		return webWith(map[string]any{"private": true})
 	}
+	return webWith(map[string]any{"private": true, "allowSubnets": strings.Split(ours, ",")})
+}
+
+// webWith is the Subnet web with more in its spec.
+func webWith(more map[string]any) string {
+	spec := map[string]any{"cidrBlock": webSubnet, "default": true}
+	maps.Copy(spec, more)
 	return subnetObject("web", spec)
 }
 
 // TestClusterMatrix: who reaches whom, by TCP and UDP of both families, from pods,
 // nodes, Services and the world outside: without a policy, under one, in a private
-// Subnet and in another Vpc. What is cut stays cut while its rules change under a
-// flood: 5 times each, in make soak 200 times. There new pods' first packets are
-// counted too.
+// Subnet and in another Vpc, on two nodes, in make soak on three. After each change of
+// rules the data path is asked how soon it follows. What is cut stays cut while its rules
+// change under a flood: 5 times each, in make soak 200 times. There new pods' first
+// packets are counted too.
 func TestClusterMatrix(t *testing.T) {
 	t.Parallel()
 	m := newMatrix(t)
@@ -105,16 +124,24 @@ func TestClusterMatrix(t *testing.T) {
 	m.nodePort()
 	m.probes()
 
-	m.change("np.", true, func() { m.o.c.Apply(matrixPolicy("")) })
+	write := func(text string) func() { return func() { m.o.c.Apply(text) } }
+	far, near := m.between("far mate", "subject"), m.between("stranger", "subject")
+	m.follows("NetworkPolicy added", isCut, slices.Concat(far, m.between("subject", "stranger")), write(policyOf()))
 	m.is(policed)
 	m.holds([]string{"far mate", "stranger"}, matrixPolicy)
-	m.change("np.", false, func() { m.o.c.Delete(matrixPolicy("")) })
+	m.follows("NetworkPolicy widened", passes, far, write(policyOf(labelled("far"))))
+	m.follows("NetworkPolicy narrowed", isCut, far, write(policyOf()))
+	m.follows("NetworkPolicy removed", passes, far, func() { m.o.c.Delete(policyOf()) })
+	m.follows("acls added", isCut, far, write(webWith(map[string]any{"acls": m.drops("far mate")})))
+	m.follows("acls removed", passes, far, write(webWith(nil)))
 	m.is(open)
 
-	m.change("subnet=web", true, func() { m.o.c.Apply(privateWeb("")) })
+	m.follows("Subnet private", isCut, slices.Concat(near, m.between("subject", "far stranger")), write(privateWeb("")))
 	m.is(private)
 	m.holds([]string{"stranger", "far stranger"}, privateWeb)
-	m.change("subnet=web", false, func() { m.o.c.Apply(subnetObject("web", map[string]any{"cidrBlock": webSubnet, "default": true})) })
+	m.follows("private Subnet allows another", passes, near, write(privateWeb(dataSubnet)))
+	m.follows("private Subnet allows none", isCut, near, write(privateWeb("")))
+	m.follows("Subnet private no longer", passes, near, write(webWith(nil)))
 	m.is(open)
 	t.Logf("a change of rules was carried out by all nodes after %s at most", m.latest.Round(time.Millisecond))
 	if soak() {
@@ -124,10 +151,31 @@ func TestClusterMatrix(t *testing.T) {
 	m.o.agrees()
 }
 
-// rowNames are all that rows mention.
-func rowNames() (out []string) {
-	seen := map[string]bool{}
+// matrixRows are the matrix's. With a third node the rows of who is far are there again for
+// who is on that one, and more that join the two.
+func matrixRows(nodes int) []pair {
+	out := slices.Clone(pairs)
+	if nodes < 3 {
+		return out
+	}
 	for _, p := range pairs {
+		from, to := strings.Replace(p.from, "far ", "third ", 1), strings.Replace(p.to, "far ", "third ", 1)
+		if from != p.from || to != p.to {
+			out = append(out, pair{from, to, p.reach, p.why})
+		}
+	}
+	return append(out,
+		pair{"far mate", "third mate", always, "the policy is the subject's alone"},
+		pair{"third mate", "far mate", always, "the policy is the subject's alone"},
+		pair{"far stranger", "third mate", []string{open, policed}, "it is in no private Subnet, and in no other Vpc"},
+		pair{"third mate", "far mate's Service", []string{open, policed, private}, "Services are the default Vpc's"},
+		pair{"far node", "third node", always, "no matter of OVN"})
+}
+
+// rowNames are all that rows mention.
+func rowNames(rows []pair) (out []string) {
+	seen := map[string]bool{}
+	for _, p := range rows {
 		for _, n := range []string{p.from, strings.TrimSuffix(p.to, "'s Service")} {
 			if !seen[n] {
 				seen[n] = true

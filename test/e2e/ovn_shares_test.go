@@ -25,7 +25,7 @@ func TestGatewayShares(t *testing.T) {
 	o.nodes[0].Start("controller-a", o.controls(o.central.Endpoint(), "a", "127.0.0.1:10666")...)
 	lost := o.join(o.under, "node-3") // which a controller gives its certificate
 	lost.settle()
-	nodes := append(o.nodes[:], lost)
+	nodes := append(slices.Clone(o.nodes), lost)
 	for _, n := range nodes {
 		n.joined()
 	}

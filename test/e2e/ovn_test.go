@@ -30,8 +30,8 @@ const (
 	dataSubnet = "10.17.0.0/16,fd00:10:17::/112"
 )
 
-// ovnCluster is a cluster whose pods OVN joins: two nodes, a third one with OVN's
-// central part and two controllers, and an API server.
+// ovnCluster is a cluster whose pods OVN joins: two nodes, where a test wants it more,
+// another one with OVN's central part and two controllers, and an API server.
 type ovnCluster struct {
 	t       *testing.T
 	c       *kube.Cluster
@@ -40,7 +40,7 @@ type ovnCluster struct {
 	world   *testbed.Site // where the site is on the nodes' underlay
 	central *ovn.Central
 	signer  *testbed.Process // of certificates, while there is no controller
-	nodes   [2]*ovnNode
+	nodes   []*ovnNode
 
 	flags    []string // of each controller
 	tunnel   string   // of the nodes: geneve or vxlan
@@ -70,6 +70,12 @@ func newOVNCluster(t *testing.T, flags ...string) *ovnCluster {
 func (o *ovnCluster) populate() *ovnCluster {
 	o.t.Helper()
 	o.startCentral()
+	return o.enroll()
+}
+
+// enroll adds the nodes, while the signer runs, which ends then.
+func (o *ovnCluster) enroll() *ovnCluster {
+	o.t.Helper()
 	for i := range o.nodes {
 		o.nodes[i] = o.join(o.under, fmt.Sprintf("node-%d", i+1))
 	}
@@ -89,7 +95,7 @@ func newOVNCentral(t *testing.T, options kube.Options, central func(testing.TB, 
 // newOVNSite is such a cluster without Subnets, beside others on an underlay.
 func newOVNSite(t *testing.T, options kube.Options, central func(testing.TB, *testbed.Node, string) *ovn.Central, under *testbed.Underlay) *ovnCluster {
 	t.Helper()
-	o := &ovnCluster{t: t, c: kube.Start(t, options), site: testbed.Bare(t), under: under, tunnel: "geneve"}
+	o := &ovnCluster{t: t, c: kube.Start(t, options), site: testbed.Bare(t), under: under, tunnel: "geneve", nodes: make([]*ovnNode, 2)}
 	o.world = o.under.Join(o.site)
 	o.central = central(t, o.site, o.world.IP4)
 	crds.Install(t, o.c)

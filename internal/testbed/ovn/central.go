@@ -43,6 +43,7 @@ type Central struct {
 
 	t      testing.TB
 	addr   string
+	beside []string         // addresses of the other members, where there are several
 	secure bool             // over TLS, by the product's own program
 	by     *testbed.Process // that program
 	raft   *Cluster         // the northbound database, where it has several members
@@ -107,11 +108,19 @@ func (c *Central) SB() string { return "unix:" + c.socket(south) }
 
 // Remote is the southbound database's endpoint for chassis.
 func (c *Central) Remote() string {
-	scheme := "tcp"
 	if c.secure {
-		scheme = "ssl"
+		return c.over("ssl", south)
 	}
-	return fmt.Sprintf("%s:%s:%d", scheme, bracketed(c.addr), south.port)
+	return c.over("tcp", south)
+}
+
+// over is a database's endpoint at the addresses of all members.
+func (c *Central) over(scheme string, d db) string {
+	all := []string{fmt.Sprintf("%s:%s:%d", scheme, bracketed(c.addr), d.port)}
+	for _, addr := range c.beside {
+		all = append(all, fmt.Sprintf("%s:%s:%d", scheme, bracketed(addr), d.port))
+	}
+	return strings.Join(all, ",")
 }
 
 func bracketed(addr string) string {

@@ -22,6 +22,26 @@ func Over(t testing.TB, n *testbed.Node, addr string) *Central {
 	return &Central{Node: n, t: t, addr: addr, secure: true}
 }
 
+// Beside is told the other members' addresses, for Endpoint and Remote.
+func (c *Central) Beside(addrs ...string) { c.beside = addrs }
+
+// Leads tells whether this member leads the northbound database, or the southbound one.
+func (c *Central) Leads(southbound bool) bool {
+	d := north
+	if southbound {
+		d = south
+	}
+	status, err := c.Node.Try("ovs-appctl", "-t", ctl(d.short), "cluster/status", d.name)
+	return err == nil && strings.Contains(status, "\nRole: leader")
+}
+
+// Die ends the program and all its parts with SIGKILL, as a machine does that loses its power.
+func (c *Central) Die() {
+	c.t.Helper()
+	c.freeze("northd", "relay", "sb", "nb")
+	c.by.Kill()
+}
+
 // By is told the program.
 func (c *Central) By(p *testbed.Process) { c.by = p }
 
@@ -36,7 +56,7 @@ func (c *Central) Endpoint() string {
 	if !c.secure {
 		return c.NB()
 	}
-	return fmt.Sprintf("ssl:%s:%d", bracketed(c.addr), north.port)
+	return c.over("ssl", north)
 }
 
 // freeze ends parts of the program with SIGKILL, and keeps it from starting them

@@ -15,6 +15,9 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 )
 
+// errElement: an element is of a kind that this package does not read, such as a verdict.
+var errElement = errors.New("element of")
+
 // Listing is a table as `nft --json list table` prints it (libnftables-json(5)).
 type Listing struct {
 	Exists bool
@@ -175,7 +178,7 @@ func elements(s *set, read func(any) (Element, error)) ([]Element, error) {
 	for _, raw := range s.Elem {
 		e, err := read(raw)
 		if err != nil {
-			return nil, fmt.Errorf("element of %s: %w", s.Name, err)
+			return nil, fmt.Errorf("%w %s: %w", errElement, s.Name, err)
 		}
 		out = append(out, e)
 	}

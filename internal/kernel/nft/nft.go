@@ -277,18 +277,21 @@ func ipset(s Set) (*netipx.IPSet, error) {
 	return b.IPSet()
 }
 
-// read gets the table as it is.
+// read gets the table as it is. One with elements that no Ruleset has is none that is wanted.
 func (t *Table) read(ctx context.Context) (state, error) {
 	l, err := List(ctx, t.ns, t.name)
+	if errors.Is(err, errElement) {
+		return state{exists: true, names: []string{err.Error()}}, nil
+	}
 	if err != nil {
 		return state{}, err
 	}
-	return stateOf(t.name, l)
+	return stateOf(l), nil
 }
 
-// stateOf is a listing of the table of that name in comparable form.
-func stateOf(table string, l Listing) (s state, err error) {
-	s = state{exists: l.Exists, does: l.Does(), sets: map[string]*netipx.IPSet{}}
+// stateOf is a listing in comparable form.
+func stateOf(l Listing) state {
+	s := state{exists: l.Exists, does: l.Does(), sets: map[string]*netipx.IPSet{}}
 	s.names = slices.Sorted(maps.Keys(l.Sets))
 	for name, elements := range l.Maps { // of counters; a map and a set have no common name
 		l.Sets[name] = elements
@@ -299,9 +302,12 @@ func stateOf(table string, l Listing) (s state, err error) {
 		for _, e := range elements {
 			addrs = append(addrs, e.Key)
 		}
-		if s.sets[name], err = parse(addrs); err != nil {
-			return state{}, fmt.Errorf("read nft table %s: set %s: %w", table, name, err)
+		networks, err := parse(addrs)
+		if err != nil { // a former version's, or somebody else's: none of a Ruleset
+			s.names = append(s.names, fmt.Sprintf("%s of other elements: %v", name, err))
+			continue
 		}
+		s.sets[name] = networks
 	}
 	for _, c := range l.Chains {
 		s.chains = append(s.chains, c.String())
@@ -314,7 +320,7 @@ func stateOf(table string, l Listing) (s state, err error) {
 		s.rules = append(s.rules, r.Chain+": "+text)
 	}
 	s.sort()
-	return s, nil
+	return s
 }
 
 // parse reads an address, a prefix or a range each.

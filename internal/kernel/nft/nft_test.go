@@ -140,6 +140,8 @@ func TestTamperingIsSeenAndRepaired(t *testing.T) {
 		"counter's network":  "delete element inet flt counted { 10.17.0.0/16 }",
 		"set emptied":        "flush set inet flt to",
 		"set added":          "add set inet flt x { type ipv4_addr; }",
+		"set of pairs":       "add set inet flt x { type ifname . ipv4_addr; flags interval; elements = { ovn0 . 10.16.0.0/15 }; }",
+		"map of verdicts":    "add map inet flt x { type ipv4_addr : verdict; elements = { 10.16.0.1 : jump hide }; }",
 		"rule replaced":      "flush chain inet flt hide; add rule inet flt hide masquerade",
 		"policy":             "chain inet flt postrouting { policy drop; }",
 	} {

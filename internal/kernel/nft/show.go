@@ -35,10 +35,7 @@ func (t *Table) Show(ctx context.Context, want Ruleset) (Shown, error) {
 	if err != nil {
 		return Shown{}, err
 	}
-	have, err := stateOf(t.name, l)
-	if err != nil {
-		return Shown{}, err
-	}
+	have := stateOf(l)
 	out := Shown{Found: t.differences(desired, have), Sets: map[string][]netip.Prefix{}, Chains: map[string]ShownChain{}}
 	for name, s := range have.sets {
 		out.Sets[name] = s.Prefixes()

@@ -41,14 +41,17 @@ KUBE_VERSION := $(shell sed -n 's#^\tk8s.io/kubernetes \(v[0-9.]*\)$$#\1#p' test
 KUBE         := $(CACHE)/kube/$(KUBE_VERSION)
 # Other projects' programs: the benchmark's, and Kube-OVN's plugin for make soak.
 PEERS        := $(CACHE)/bench
+# The commit from whose version make soak upgrades a cluster.
+FORMER       ?= HEAD~60
+FORMER_BIN   := $(CACHE)/former
 
 # Two packages at a time and few parallel tests in each: a node runs two OVS
 # daemons, and the machines that this must suit have two cores. Lint vets already.
 TEST_PACKAGES ?= ./...
 TEST_FLAGS    ?= -count=1 -p 2 -parallel 4 -vet=off
 TEST_TIMEOUT  ?= 40m
-# What repeats a case over a second runtime or at another layer: make soak runs it.
-TEST_SKIP     ?= ^Test((AskedFor|Debug|ObjectsOfAFolder|PodsThatNobodyDeclares|Probes|PullSecrets)OverDocker|(Kubelet_(UpstreamManifests|StockNodeHasItsOwn|DockerInstalled|Reboot)|NetpluginKubenetOverDocker|Suites)$$)
+# What repeats a case over a second runtime, at another layer or from a former version: make soak runs it.
+TEST_SKIP     ?= ^Test((AskedFor|Debug|ObjectsOfAFolder|PodsThatNobodyDeclares|Probes|PullSecrets)OverDocker|(FormerVersion|Kubelet_(UpstreamManifests|StockNodeHasItsOwn|DockerInstalled|Reboot)|NetpluginKubenetOverDocker|Suites)$$)
 SOAK_TIMEOUT  ?= 180m
 # Time for each fuzz target of `make soak`.
 FUZZTIME      ?= 2m
@@ -108,9 +111,16 @@ vm: setup-vm root testbin ## the tests that need a kernel with Open vSwitch, pol
 	@FAIRLEAD_BIN=$(FAILPOINT) $(GO) test -tags vm -count=1 -timeout $(TEST_TIMEOUT) ./test/vm
 
 .PHONY: soak
-soak: setup-soak root build testbin kube critest networkmanager suites $(PEERS)/kube-ovn ## the tests with full counts, then every fuzz target for FUZZTIME
-	@FAIRLEAD_SOAK=1 FAIRLEAD_BIN=$(FAILPOINT) $(GO) test $(TEST_FLAGS) -timeout $(SOAK_TIMEOUT) $(TEST_PACKAGES)
+soak: setup-soak root build testbin kube critest networkmanager suites former $(PEERS)/kube-ovn ## the tests with full counts, then every fuzz target for FUZZTIME
+	@FAIRLEAD_SOAK=1 FAIRLEAD_BIN=$(FAILPOINT) FAIRLEAD_FORMER=$(FORMER_BIN) $(GO) test $(TEST_FLAGS) -timeout $(SOAK_TIMEOUT) $(TEST_PACKAGES)
 	@scripts/fuzz $(FUZZTIME) $(TEST_PACKAGES)
+
+.PHONY: former
+former: ## the programs of a former version (FORMER=COMMIT), for TestFormerVersion; the checkout's history must reach it
+	@rm -rf $(FORMER_BIN) && mkdir -p $(FORMER_BIN)/src
+	@git archive $(FORMER) | tar x -C $(FORMER_BIN)/src
+	@$(GO) -C $(FORMER_BIN)/src build -trimpath -buildvcs=false -o $(FORMER_BIN)/ ./cmd/fairlead ./cmd/fairlead-controller
+	@rm -rf $(FORMER_BIN)/src
 
 # Built once for each version: some minutes on two cores. The module's own
 # version is what a program says of itself, as in a release.

@@ -32,12 +32,25 @@ func (n *Node) Agent(args ...string) *Agent {
 	return a
 }
 
+// AgentOf is Agent of another program, such as that of a former version.
+func (n *Node) AgentOf(program string, args ...string) *Agent {
+	n.t.Helper()
+	a := n.startAgent(program, args)
+	a.WaitServing()
+	return a
+}
+
 // StartAgent starts the agent and does not wait: for agents that are to crash
 // while they start.
 func (n *Node) StartAgent(args ...string) *Agent {
 	n.t.Helper()
+	return n.startAgent(programs(n.t).fairlead, args)
+}
+
+func (n *Node) startAgent(program string, args []string) *Agent {
+	n.t.Helper()
 	n.agents++
-	argv := []string{programs(n.t).fairlead, "agent", "--node-name", "node1", "--http", HTTPAddr}
+	argv := []string{program, "agent", "--node-name", "node1", "--http", HTTPAddr}
 	if !slices.ContainsFunc(args, clustered) {
 		argv = append(argv, "--objects", n.Objects())
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -42,6 +43,7 @@ type ovnCluster struct {
 	signer  *testbed.Process // of certificates, while there is no controller
 	nodes   []*ovnNode
 
+	former   string   // the folder of a former version's programs, while it is that which starts
 	flags    []string // of each controller
 	tunnel   string   // of the nodes: geneve or vxlan
 	centrals int      // starts of central
@@ -123,7 +125,7 @@ func (o *ovnCluster) subnets(web, data string) *ovnCluster {
 func (o *ovnCluster) join(under *testbed.Underlay, name string) *ovnNode {
 	o.t.Helper()
 	n := o.enlist(under, name)
-	n.agent = n.Agent(n.args...)
+	n.starts()
 	return n
 }
 
@@ -143,6 +145,16 @@ func (o *ovnCluster) enlist(under *testbed.Underlay, name string) *ovnNode {
 		"--kubeconfig", o.c.Kubeconfig(o.agentOf(name)), "--node-name", name,
 	}
 	return n
+}
+
+// starts starts the node's agent, of the version that starts now.
+func (n *ovnNode) starts() {
+	n.o.t.Helper()
+	if n.o.former != "" {
+		n.agent = n.AgentOf(filepath.Join(n.o.former, "fairlead"), n.args...)
+		return
+	}
+	n.agent = n.Agent(n.args...)
 }
 
 // settle waits until the node is ready and has its tunnel to the other.
@@ -221,7 +233,11 @@ func (o *ovnCluster) controller(id, http string) *testbed.Process {
 // controls is the command line of a controller of a northbound database.
 func (o *ovnCluster) controls(nb, id, http string) []string {
 	o.t.Helper()
-	return append([]string{testbed.Controller(o.t), "--kubeconfig", o.account(fairlead.ControllerAccount), "--nb", nb,
+	program := testbed.Controller(o.t)
+	if o.former != "" {
+		program = filepath.Join(o.former, "fairlead-controller")
+	}
+	return append([]string{program, "--kubeconfig", o.account(fairlead.ControllerAccount), "--nb", nb,
 		"--id", id, "--http", http, "--lease-duration", ovnLease.String()}, o.flags...)
 }
 

@@ -73,6 +73,7 @@ type LostList struct {
 // Kinds of Lost.
 const (
 	LostObject = "ip-object" // of a pod or node that is gone, kept by nothing
+	LostLease  = "lease"     // an AddressLease of a pod that is gone, kept by nothing
 	LostPod    = "pod"       // it was told addresses, and no IP object has them
 	LostRow    = "row"       // of OVN's northbound database, a port of a pod that is gone
 )

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,6 +77,13 @@ func (v *city) ip(t *testing.T, pod, uid, keeper, ip string) {
 	v.apply(t, fmt.Sprintf(`{apiVersion: kubeovn.io/v1, kind: IP, metadata: {name: %s.NS, labels: {ovn.kubernetes.io/ip_reserved: "false", ovn.kubernetes.io/subnet: NS},
   annotations: {fairlead.io/owner-uid: %q, fairlead.io/keeper: %q}}, spec: {podName: %s, namespace: NS, subnet: NS, nodeName: NS, ipAddress: %s, v4IpAddress: %s,
   macAddress: "0a:00:00:00:00:05"}}`, pod, uid, keeper, pod, ip, ip))
+}
+
+// lease claims an address of a Subnet that OVN does not carry, as the controller does.
+func (v *city) lease(t *testing.T, pod, uid, keeper, ip string) {
+	t.Helper()
+	v.apply(t, fmt.Sprintf(`{apiVersion: fairlead.io/v1, kind: AddressLease, metadata: {name: NS.%s, annotations: {fairlead.io/port: %s.NS.lan.NS, fairlead.io/keeper: %q}},
+  spec: {subnet: NS, address: %s, owner: {kind: Pod, namespace: NS, name: %s, uid: %q, nic: net1}}}`, ip, pod, keeper, ip, pod, uid))
 }
 
 // ask runs a command as an administrator.
@@ -154,6 +162,48 @@ func TestLeaksOfACluster(t *testing.T) {
 	}
 	v.ip(t, "early", v.uid(t, "early"), "", v.net+".6")
 	require.NotContains(t, v.ask(t, "ip leaks --install-namespace "+v.ns).out, v.ns)
+}
+
+// TestLeaksOfLeases: an AddressLease whose pod is gone, or another one by its UID, is found
+// and removed; of a pod that lives, one that a StatefulSet, a virtual machine or an IP
+// object keeps, and one of another owner stay.
+func TestLeaksOfLeases(t *testing.T) {
+	v := newCity(t, "10.211.8")
+	set, err := v.c.Client().AppsV1().StatefulSets(v.ns).Get(t.Context(), "db", metav1.GetOptions{})
+	require.NoError(t, err)
+	sets := "StatefulSet/db/" + string(set.UID)
+	v.lease(t, "web", v.uid(t, "web"), "", "10.9.1.1")
+	v.lease(t, "early", "", "", "10.9.1.2") // it stays with the name
+	v.lease(t, "db-1", "1-2-3", sets, "10.9.1.3")
+	v.lease(t, "vm", "1-2-3", "VirtualMachine/vm/1-2-3", "10.9.1.4")
+	v.lease(t, "kept", "1-2-3", "", "10.9.1.5")
+	v.apply(t, `{apiVersion: kubeovn.io/v1, kind: IP, metadata: {name: kept.NS.lan.NS}, spec: {podName: kept, namespace: NS, subnet: NS, v4IpAddress: 10.9.1.5}}`)
+	v.apply(t, `{apiVersion: fairlead.io/v1, kind: AddressLease, metadata: {name: NS.10.9.1.6}, spec: {subnet: NS, address: 10.9.1.6, owner: {kind: Vip, name: gone}}}`)
+	v.lease(t, "gone", "1-2-4", "", "10.9.1.7")
+	v.lease(t, "web", "1-2-4", "", "10.9.1.8") // of the pod before it
+	v.lease(t, "db-7", "1-2-3", sets, "10.9.1.9")
+
+	says := []string{
+		"addresslease " + v.ns + ".10.9.1.7 (10.9.1.7): there is no pod " + v.ns + "/gone\n",
+		"addresslease " + v.ns + ".10.9.1.8 (10.9.1.8): pod " + v.ns + "/web is another one, of UID " + v.uid(t, "web") + "\n",
+		"addresslease " + v.ns + ".10.9.1.9 (10.9.1.9): there is no pod " + v.ns + "/db-7, and StatefulSet db wants it no more\n",
+	}
+	s := v.ask(t, "ip leaks --install-namespace "+v.ns)
+	require.Equal(t, exitFailed, s.code)
+	for _, line := range says {
+		require.Contains(t, s.out, line+"    next: `fairlead ip leaks --fix`\n")
+	}
+	require.Equal(t, len(says), strings.Count(s.out, "addresslease "+v.ns))
+	s = v.ask(t, "ip leaks --fix --install-namespace "+v.ns)
+	for _, line := range says {
+		require.Contains(t, s.out, line+"    removed\n")
+	}
+	left := strings.Fields(v.c.Kubectl("get", "addressleases", "-o", "name"))
+	left = slices.DeleteFunc(left, func(name string) bool { return !strings.Contains(name, "/"+v.ns+".") })
+	require.Len(t, left, 6)
+	for i := range left {
+		require.Equal(t, fmt.Sprintf("addresslease.fairlead.io/%s.10.9.1.%d", v.ns, i+1), left[i])
+	}
 }
 
 // TestDescribeOfACluster: a Subnet and a node in full.

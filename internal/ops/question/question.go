@@ -216,9 +216,9 @@ pools and those of host-local's folders for the networks that it knows. Each is
 listed with the owner that is recorded, why it is left over, and the command that
 frees it. Nothing is changed. Unproven is one whose owner the agent does not know.
 
-Of a cluster: IP objects whose pod or node is gone and which nothing keeps, pods
-that were told an address of which no IP object tells, and ports in OVN's
-northbound database of pods that are gone. --fix removes objects and ports that are
+Of a cluster: IP objects whose pod or node is gone and which nothing keeps,
+AddressLeases of such pods, pods that were told an address of which no IP object
+tells, and ports in OVN's northbound database of pods that are gone. --fix removes objects and ports that are
 nobody's when the API server is asked about each once more.`
 
 func leaks(ctx context.Context, a Asked) (view.Answer, error) {
@@ -268,6 +268,8 @@ func fix(ctx context.Context, a Asked, nb *north, of []row, list *agent.LostList
 		switch l.Kind {
 		case agent.LostObject:
 			l.Stays, err = a.API.Free(ctx, l.Name)
+		case agent.LostLease:
+			l.Stays, err = a.API.FreeLease(ctx, l.Name)
 		case agent.LostRow:
 			l.Stays, err = nb.free(ctx, a.API, of, l.Name)
 		default:

@@ -172,7 +172,7 @@ func Lost(w io.Writer, list agent.LostList, _ Options) error {
 	p := &page{}
 	removed := 0
 	for _, l := range list.Items {
-		what := map[string]string{agent.LostObject: "ip", agent.LostPod: "pod", agent.LostRow: "port"}[l.Kind]
+		what := map[string]string{agent.LostObject: "ip", agent.LostLease: "addresslease", agent.LostPod: "pod", agent.LostRow: "port"}[l.Kind]
 		p.line("%s %s (%s): %s", what, l.Name, join(l.Addresses), l.Reason)
 		switch {
 		case l.Removed:

@@ -19,8 +19,8 @@ type Row struct {
 	Addresses          []netip.Addr
 }
 
-// Lost looks for IP objects that are nobody's, pods that no IP object tells of, and
-// rows that are nobody's. What is found in lists is asked again one by one: only
+// Lost looks for IP objects and AddressLeases that are nobody's, pods that no IP object
+// tells of, and rows that are nobody's. What is found in lists is asked again one by one: only
 // what the server says now counts.
 func (c *Client) Lost(ctx context.Context, of []Row) (out agent.LostList, err error) {
 	s, err := c.census(ctx)
@@ -38,8 +38,8 @@ func (c *Client) Lost(ctx context.Context, of []Row) (out agent.LostList, err er
 			add(&out)(c.lostPod(ctx, h))
 		}
 	}
-	if !s.knowsRecords {
-		return out, nil
+	if err := c.lostLeases(ctx, s, &out); err != nil || !s.knowsRecords {
+		return out, err
 	}
 	for _, r := range of {
 		if _, there := s.pods[r.Pod.Namespace+"/"+r.Pod.Name]; !there {
@@ -54,10 +54,14 @@ func (c census) unseen() (out []string) {
 	for i, seen := range []bool{c.knowsRecords, c.knowsSets, c.knowsNodes} {
 		if !seen {
 			what := []string{"IP objects", "StatefulSets", "nodes"}[i]
-			out = append(out, what+": they cannot be listed, and nothing is said that depends on them")
+			out = append(out, unlisted(what))
 		}
 	}
 	return out
+}
+
+func unlisted(what string) string {
+	return what + ": they cannot be listed, and nothing is said that depends on them"
 }
 
 // add keeps a finding; what could not be asked again is told, and no finding.

@@ -147,6 +147,18 @@ func (r *HAChassis) CloneModel() model.Model { return clone(r) }
 func (r *HAChassis) CloneModelInto(m model.Model) { cloneInto(r, m) }
 
 // CloneModel copies the row.
+func (r *Meter) CloneModel() model.Model { return clone(r) }
+
+// CloneModelInto copies the row into another.
+func (r *Meter) CloneModelInto(m model.Model) { cloneInto(r, m) }
+
+// CloneModel copies the row.
+func (r *MeterBand) CloneModel() model.Model { return clone(r) }
+
+// CloneModelInto copies the row into another.
+func (r *MeterBand) CloneModelInto(m model.Model) { cloneInto(r, m) }
+
+// CloneModel copies the row.
 func (r *nbGlobal) CloneModel() model.Model { return clone(r) }
 
 // CloneModelInto copies the row into another.

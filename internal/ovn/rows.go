@@ -113,6 +113,23 @@ type (
 		Options     map[string]string `ovsdb:"options"`
 		ExternalIDs map[string]string `ovsdb:"external_ids"`
 	}
+	// Meter limits what a chassis does for rows that name it: how often it logs a rule.
+	Meter struct {
+		UUID        string            `ovsdb:"_uuid"`
+		Name        string            `ovsdb:"name"`
+		Unit        string            `ovsdb:"unit"`                              // kbps, pktps
+		Bands       []string          `ovsdb:"bands" ref:"Meter_Band" own:"refs"` // at least one
+		Fair        *bool             `ovsdb:"fair"`                              // each rule that names it has the rate for itself
+		ExternalIDs map[string]string `ovsdb:"external_ids"`
+	}
+	// MeterBand is what a meter does above a rate.
+	MeterBand struct {
+		UUID        string            `ovsdb:"_uuid"`
+		Action      string            `ovsdb:"action"`     // drop
+		Rate        int               `ovsdb:"rate"`       // in the meter's unit
+		BurstSize   int               `ovsdb:"burst_size"` // 0 is the rate
+		ExternalIDs map[string]string `ovsdb:"external_ids"`
+	}
 	// PortGroup is a set of ports that ACLs name; $NAME_ip4 and $NAME_ip6 are
 	// their addresses.
 	PortGroup struct {

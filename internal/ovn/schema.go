@@ -29,6 +29,8 @@ const (
 	TableLoadBalancer      = "Load_Balancer"
 	TableLoadBalancerGroup = "Load_Balancer_Group"
 	TableDHCPOptions       = "DHCP_Options"
+	TableMeter             = "Meter"
+	TableMeterBand         = "Meter_Band"
 	TableHAChassisGroup    = "HA_Chassis_Group"
 )
 
@@ -60,6 +62,8 @@ var kinds = []*kind{
 	{"Logical_Router_Policy", &Policy{}, false, false},
 	{"NAT", &NAT{}, false, false},
 	{TablePortGroup, &PortGroup{}, true, true},
+	{TableMeterBand, &MeterBand{}, true, false}, // a meter without one cannot be made, so that the meter refers to it
+	{TableMeter, &Meter{}, true, true},
 	{"ACL", &ACL{}, false, false},
 	{TableAddressSet, &AddressSet{}, true, true},
 }

@@ -64,6 +64,9 @@ func Balancers(group string) Ref {
 	return Ref{Column: "load_balancer_group", Table: TableLoadBalancerGroup, Key: group}
 }
 
+// Band refers a meter to what it does.
+func Band(key string) Ref { return Ref{Column: "bands", Table: TableMeterBand, Key: key} }
+
 // Ref fills a column of a row with a reference to another row of ours.
 type Ref struct{ Column, Table, Key string }
 

@@ -30,33 +30,56 @@ const (
 // access puts the rules of who reaches a Subnet's pods into its Set.
 func access(s *ovn.Set, n Subnet) {
 	seen := map[string]bool{}
-	put := func(r declare.Rule) {
+	put := func(r declare.Rule, log bool) {
 		key := fmt.Sprintf("%s/%s/%d/%s/%x", n.Name, r.Direction, r.Priority, r.Action, sha256.Sum256([]byte(r.Match)))
 		if seen[key] {
 			return // it says the same again
 		}
 		seen[key] = true
-		s.PutKeyed(key, &ovn.ACL{
+		row := &ovn.ACL{
 			Direction: r.Direction, Priority: r.Priority, Match: r.Match, Action: r.Action,
 			ExternalIDs: map[string]string{keySubnet: n.Name},
-		}, ovn.RuleOfSwitch(n.Name))
+		}
+		if log {
+			logged(row, n)
+		}
+		s.PutKeyed(key, row, ovn.RuleOfSwitch(n.Name))
 	}
 	for _, r := range n.Access.Rules {
-		put(r)
+		put(r, false)
 	}
 	if n.Access.EastWest {
 		for _, c := range n.CIDRs {
 			for _, d := range []string{v1.FromPort, v1.ToPort} {
-				put(declare.Rule{Direction: d, Priority: priorityWithin, Match: flow(c, c), Action: actionAllow})
+				put(declare.Rule{Direction: d, Priority: priorityWithin, Match: flow(c, c), Action: actionAllow}, false)
 			}
 		}
 	}
 	if n.Access.Private {
 		for _, r := range private(n) {
-			put(r)
+			put(r, r.Action == actionDrop)
 		}
+		s.PutKeyed(logName(n), &ovn.MeterBand{Action: "drop", Rate: logRate, BurstSize: logBurst})
+		s.Put(&ovn.Meter{Name: logName(n), Unit: "pktps"}, ovn.Band(logName(n)))
 	}
 }
+
+// What a node logs of the packets that a private Subnet drops: messages a second, and so
+// many at once. It is some 20 MB a day at the most.
+const logRate, logBurst = 1, 10
+
+// logName is what the log of a private Subnet calls it, and the name of its meter.
+func logName(n Subnet) string { return "private/" + n.Name }
+
+// logged makes a rule log what it matches, as often as its Subnet's meter lets it.
+func logged(row *ovn.ACL, n Subnet) {
+	name, severity, meter := logName(n), "info", logName(n)
+	name = name[:min(len(name), logNameSize)]
+	row.Log, row.Name, row.Severity, row.Meter = true, &name, &severity, &meter
+}
+
+// logNameSize is the longest name of an ACL, in bytes (ovn-nb(5)).
+const logNameSize = 63
 
 // private are the rules of a private Subnet. They stand at the ports' end, to the
 // router too: so they are about what comes in as well as about what goes out.

@@ -3,6 +3,7 @@ package logical_test
 import (
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,7 +19,8 @@ import (
 
 // TestAccess: a private Subnet is reached by nodes and by what it allows alone,
 // and reaches no more; while its rules change hundreds of times no packet passes.
-// Rules of its own count by their priority.
+// Rules of its own count by their priority. What it drops is logged by its name, and a
+// flood does not fill the log.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	central, c, a, b := newSite(t)
@@ -104,6 +106,12 @@ func TestAccess(t *testing.T) {
 	_ = flood.Wait() // it ends with 1 where nobody answered
 	require.Contains(t, said.String(), " 0 received, 100% packet loss")
 
+	const sent = 2000
+	_ = b.pod.Cmd(t.Context(), "ping", "-n", "-q", "-i", "0.002", "-W", "1", "-c", strconv.Itoa(sent), a.v6).Run() // nobody answers
+	log := a.ch.Logged()
+	require.Regexp(t, `name="private/`+a.net.Name+`", verdict=drop, severity=info, direction=to-lport: icmp6,.*ipv6_src=`+b.v6, log)
+	require.Less(t, strings.Count(log, "verdict=drop"), sent/5, "lines of %d packets", sent)
+
 	rules := func(x *declare.Access) {
 		x.Rules = []declare.Rule{
 			{Direction: v1.ToPort, Priority: 1500, Match: "ip", Action: "drop"},
@@ -118,7 +126,7 @@ func TestAccess(t *testing.T) {
 	settles(t, reach, "q>p q>p6 r>p", "reach")
 
 	apply(a.net)
-	require.Zero(t, central.Count("ACL"))
+	require.Zero(t, central.Count("ACL")+central.Count("Meter")+central.Count("Meter_Band"))
 	central.Sync()
 	settles(t, reach, "q>p q>p6 r>p r>p6 p>r p>r6 n>p n>p6", "reach")
 }

@@ -18,6 +18,9 @@ const Bridge = "br-int"
 // PodMTU is what is left of an underlay's 1500 bytes inside geneve.
 const PodMTU = "1400"
 
+// logged is the file of rules' log.
+const logged = "acl.log"
+
 // Chassis is ovn-controller on a node with Open vSwitch.
 type Chassis struct {
 	Node *testbed.Node
@@ -65,8 +68,17 @@ func quoted(s string) string { return `"` + s + `"` }
 // Start starts ovn-controller.
 func (ch *Chassis) Start() {
 	ch.t.Helper()
-	argv := []string{"env", "OVN_RUNDIR=" + rundir, "ovn-controller", ch.Node.OVS.Endpoint(), "--verbose=console:warn"}
+	argv := []string{"env", "OVN_RUNDIR=" + rundir, "ovn-controller", ch.Node.OVS.Endpoint(), "--verbose=console:warn",
+		"--log-file=" + filepath.Join(rundir, logged), "--verbose=file:off", "--verbose=acl_log:file:info"}
 	ch.controller = ch.Node.Start("ovn-controller", append(argv, ch.args...)...)
+}
+
+// Logged is what ovn-controller has logged of rules that say so.
+func (ch *Chassis) Logged() string {
+	ch.t.Helper()
+	text, err := os.ReadFile(filepath.Join(ch.Node.Dir, rundir, logged))
+	require.NoError(ch.t, err)
+	return string(text)
 }
 
 // Kill ends ovn-controller with SIGKILL: tunnels and flows stay.

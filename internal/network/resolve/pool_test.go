@@ -85,7 +85,11 @@ func TestComplaint_FixedAddressPerReplica(t *testing.T) {
 		require.Equal(t, c.ips, fmt.Sprint(nic.IPs), "%s %s", c.name, c.controller)
 		require.Equal(t, !c.fixed, len(nic.Pool) > 0)
 	}
-	_, err := pooled(t, "web-3", "StatefulSet", value)
+	// Also where the first ordinal is another than 0 (spec.ordinals.start).
+	nic, err := pooled(t, "web-5", "StatefulSet", "10.16.0.10;10.16.0.11;10.16.0.12;10.16.0.13;10.16.0.14;10.16.0.15")
+	require.NoError(t, err)
+	require.Equal(t, "[10.16.0.15]", fmt.Sprint(nic.IPs))
+	_, err = pooled(t, "web-3", "StatefulSet", value)
 	require.Equal(t, core.CodeAddress, core.CodeOf(err))
 	require.ErrorContains(t, err, "none for replica 3")
 }

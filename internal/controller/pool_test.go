@@ -240,3 +240,19 @@ func TestNamespaceOfSeveralSubnets(t *testing.T) {
 	w.pod("next", "9")
 	is("next", "10.40.0.2", "a")
 }
+
+// TestListOfLaterOrdinals: with another first ordinal than 0 (spec.ordinals.start), too, a
+// replica has the element of its ordinal of a list, and one behind the list's end none.
+func TestListOfLaterOrdinals(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.42.0.0/24", Default: true})
+	w.set(object.Key{Kind: object.KindSet, Namespace: "ns", Name: "db"}, object.StatefulSet{Namespace: "ns", Name: "db", UID: "set", First: 2, Replicas: 2})
+	lead(t, "one", w, database(t))
+	const list = "10.42.0.20;10.42.0.21;10.42.0.22"
+	w.replica("db-2", "1", "set", ipPool, list)
+	require.Equal(t, "10.42.0.22", w.ip(t, "db-2"))
+	w.replica("db-3", "2", "set", ipPool, list)
+	require.Eventually(t, func() bool { return len(w.warned(podKey("db-3"))) > 0 }, patience, tick)
+	require.Contains(t, w.warned(podKey("db-3"))[0], "has 3 elements, and none for replica 3")
+}

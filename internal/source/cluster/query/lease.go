@@ -84,11 +84,7 @@ func (c *Client) unclaimed(ctx context.Context, name string) (o Object, is bool,
 	if p, there := s.pods[of.Namespace+"/"+of.Name]; there && has(p, of) {
 		return o, false, "", nil
 	}
-	set, there := s.sets[of.Namespace+"/"+keeper]
-	if there && keeps(set, note[strings.LastIndexByte(note, '/')+1:], of.Name) {
-		return o, false, "", nil
-	}
-	if kept, err := c.keptByObject(ctx, o.Metadata.Annotations[notePort]); err != nil || kept {
+	if kept, err := c.leaseKept(ctx, s.sets[of.Namespace+"/"+keeper], o, of.Name); err != nil || kept {
 		return o, false, "", err
 	}
 	r := record{Object: o}
@@ -96,8 +92,13 @@ func (c *Client) unclaimed(ctx context.Context, name string) (o Object, is bool,
 	return o, true, left(s, r), nil
 }
 
-// keptByObject tells that the IP object of a logical port is there, and somebody's.
-func (c *Client) keptByObject(ctx context.Context, port string) (bool, error) {
+// leaseKept tells that a StatefulSet, the zero value for none, keeps an AddressLease for the next
+// pod of the name, or that the IP object of its logical port is there, and somebody's.
+func (c *Client) leaseKept(ctx context.Context, set, lease Object, pod string) (bool, error) {
+	note, port := lease.Metadata.Annotations[noteKeeper], lease.Metadata.Annotations[notePort]
+	if set.Metadata.Name != "" && keeps(set, note[strings.LastIndexByte(note, '/')+1:], pod) {
+		return true, nil
+	}
 	if port == "" {
 		return false, nil
 	}

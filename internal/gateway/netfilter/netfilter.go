@@ -46,20 +46,40 @@ type Config struct {
 	Table string        // of nftables, family inet
 }
 
-// Filter keeps them. Of what it wrote it remembers the node's own pods alone, which come
-// and go between two changes. It is safe for concurrent use.
+// Filter keeps them. Of what it wrote it remembers the node's own pods, which come
+// and go between two changes, and what it read of nftables until that is changed. It is safe for concurrent use.
 type Filter struct {
 	cfg   Config
 	sets  *ipset.Table
 	table *nft.Table
 	mu    sync.Mutex // one change at a time
 	pods  []netip.Addr
-	kept  []ipset.Set // of these, as the last change made them; none of nftables
+	kept  []ipset.Set                            // of these, as the last change made them; none of nftables
+	read  map[bool]*nft.Reading[iptables.Tables] // of iptables-nft, of IPv6 or not
+	wrote Written
+}
+
+// Written is what changes gave to the kernel until now.
+type Written struct {
+	Bytes   int64 // of text, to nft and iptables-restore
+	Members int   // of sets of ipset, over netlink: added and removed
+}
+
+// Written tells it.
+func (f *Filter) Written() Written {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := f.wrote
+	out.Bytes += f.table.Written()
+	return out
 }
 
 // New makes a Filter; nothing is touched before Apply.
 func New(cfg Config) *Filter {
-	return &Filter{cfg: cfg, sets: ipset.New(cfg.Host), table: nft.New(cfg.Host, cfg.Table)}
+	return &Filter{
+		cfg: cfg, sets: ipset.New(cfg.Host), table: nft.New(cfg.Host, cfg.Table),
+		read: map[bool]*nft.Reading[iptables.Tables]{false: {}, true: {}},
+	}
 }
 
 // Difference is one way in which the node's rules are not as they should be. Of is
@@ -326,6 +346,7 @@ func (v *view) write(ctx context.Context) error {
 	errs = append(errs, v.restore(ctx, failed))
 	for _, s := range v.wanted() {
 		if _, extra := s.Lacks(v.sets[s.Name]); len(extra) > 0 && s.Fits(v.sets[s.Name]) {
+			v.f.wrote.Members += len(extra)
 			errs = append(errs, v.f.sets.Remove(s, extra))
 		}
 	}
@@ -347,6 +368,7 @@ func (v *view) restore(ctx context.Context, failed map[bool]bool) error {
 			if p.uses != comes || failed[p.v6] {
 				continue
 			}
+			v.f.wrote.Bytes += int64(len(p.change.String()))
 			err := iptables.Restore(ctx, v.f.cfg.Host, p.v6, p.backend, p.change)
 			if err != nil && len(v.family(p.v6).Chains) > 0 {
 				failed[p.v6] = true
@@ -363,10 +385,17 @@ func (v *view) grow() (failed map[bool]bool, errs []error) {
 	failed = map[bool]bool{}
 	for _, s := range v.wanted() {
 		have, there := v.sets[s.Name]
-		if missing, _ := s.Lacks(have); there && s.Fits(have) && len(missing) == 0 {
+		missing, _ := s.Lacks(have)
+		fits := there && s.Fits(have)
+		if fits && len(missing) == 0 {
 			continue
 		}
-		if err := v.f.sets.Add(s); err != nil {
+		add := func() error { return v.f.sets.Put(s, missing) } // the kernel is not asked again what it has
+		if !fits {
+			missing, add = s.Members, func() error { return v.f.sets.Add(s) }
+		}
+		v.f.wrote.Members += len(missing)
+		if err := add(); err != nil {
 			failed[s.V6] = true
 			errs = append(errs, err)
 		}

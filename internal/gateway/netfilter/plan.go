@@ -42,7 +42,7 @@ func (f *Filter) planFamily(ctx context.Context, want rules.Family, backends []i
 				continue
 			}
 		}
-		tables, err := iptables.Read(ctx, f.cfg.Host, want.V6, b)
+		tables, err := f.tables(ctx, want.V6, b)
 		if err != nil {
 			return nil, err
 		}
@@ -60,6 +60,16 @@ func (f *Filter) planFamily(ctx context.Context, want rules.Family, backends []i
 		out = append(out, p)
 	}
 	return out, nil
+}
+
+// tables are a family's rules in one backend. Of those in nf_tables the kernel tells whether
+// they were changed, and the program is asked only then.
+func (f *Filter) tables(ctx context.Context, v6 bool, b iptables.Backend) (iptables.Tables, error) {
+	read := func() (iptables.Tables, error) { return iptables.Read(ctx, f.cfg.Host, v6, b) }
+	if b != iptables.NFT {
+		return read()
+	}
+	return f.read[v6].Get(f.cfg.Host, read)
 }
 
 // used is the backend that the node uses: where kube-proxy's chains are, else where

@@ -207,12 +207,21 @@ func fill(h *netlink.Handle, s Set, have State) error {
 		}
 	}
 	missing, _ := s.Lacks(have)
-	for _, p := range missing {
-		if err := h.IpsetAdd(s.Name, entry(p)); err != nil {
+	return put(h, s.Name, missing)
+}
+
+func put(h *netlink.Handle, name string, members []netip.Prefix) error {
+	for _, p := range members {
+		if err := h.IpsetAdd(name, entry(p)); err != nil {
 			return fmt.Errorf("add %s: %w", p, err)
 		}
 	}
 	return nil
+}
+
+// Put adds members to a set that is there; those that it has already stay.
+func (t *Table) Put(s Set, members []netip.Prefix) error {
+	return t.do("extend", s.Name, func(h *netlink.Handle) error { return put(h, s.Name, members) })
 }
 
 // entry is a member; to add one that is there, or to remove one that is not, is no failure.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"sync"
 
 	"github.com/google/nftables"
@@ -111,6 +112,9 @@ func (g *Guard) inForce(c *nftables.Conn) (bool, error) {
 		}
 	}
 	want := g.chain()
+	if flags, err := g.flagged(c); err != nil || flags {
+		return false, err
+	}
 	if len(have) != 1 || !sameChain(have[0], want) {
 		return false, nil
 	}
@@ -119,6 +123,16 @@ func (g *Guard) inForce(c *nftables.Conn) (bool, error) {
 		return false, fmt.Errorf("list rules: %w", err)
 	}
 	return len(rules) == 1 && bytes.Equal(rules[0].UserData, guardComment) && sameExprs(rules[0].Exprs, g.rule()), nil
+}
+
+// flagged tells that the table has flags, of which ours has none: the kernel calls no chain of
+// a dormant one.
+func (g *Guard) flagged(c *nftables.Conn) (bool, error) {
+	tables, err := c.ListTablesOfFamily(g.table.Family)
+	if err != nil {
+		return false, fmt.Errorf("list tables: %w", err)
+	}
+	return slices.ContainsFunc(tables, func(t *nftables.Table) bool { return t.Name == g.table.Name && t.Flags != 0 }), nil
 }
 
 func sameChain(a, b *nftables.Chain) bool {

@@ -53,6 +53,7 @@ func TestGuardIsRepaired(t *testing.T) {
 		"chain added":     "add chain inet flg x",
 		"other group":     "flush chain inet flg guard; add rule inet flg guard iifgroup 7 drop",
 		"other verdict":   `flush chain inet flg guard; add rule inet flg guard iifgroup 0x0fa1d001 accept comment "only the switch takes what pods send"`,
+		"dormant":         "add table inet flg { flags dormant; }",
 		"other policy":    "chain inet flg guard { policy drop; }",
 		"other hook": "flush chain inet flg guard; delete chain inet flg guard; " +
 			`add chain inet flg guard { type filter hook input priority raw; }; ` +
@@ -113,7 +114,7 @@ func TestWatchHearsOfWhatComes(t *testing.T) {
 	sh("nft add set inet flg s '{ type ipv4_addr; }'; iptables-nft -t nat -N OVN-POSTROUTING; iptables-nft -t nat -A OVN-POSTROUTING -j RETURN")
 	for _, harm := range []string{
 		"nft add rule inet flg guard accept", "nft insert rule inet flg guard accept", "nft add chain inet flg x", "nft chain inet flg guard '{ policy drop; }'",
-		"nft add element inet flg s '{ 192.0.2.1 }'", "nft add set inet flg x '{ type ipv4_addr; }'",
+		"nft add table inet flg '{ flags dormant; }'", "nft add element inet flg s '{ 192.0.2.1 }'", "nft add set inet flg x '{ type ipv4_addr; }'",
 		"iptables-nft -t nat -I OVN-POSTROUTING 1 -j ACCEPT", "iptables-nft -t nat -A OVN-POSTROUTING -j ACCEPT", "iptables-nft -t nat -N OVN-OTHER",
 	} {
 		w, err := nft.NewWatch(ns, "flg")

@@ -20,12 +20,13 @@ var errElement = errors.New("element of")
 
 // Listing is a table as `nft --json list table` prints it (libnftables-json(5)).
 type Listing struct {
-	Exists bool
-	Chains []Form
-	Rules  []Rule // in the order of their chains
-	Sets   map[string][]Element
-	Maps   map[string][]Element
-	Counts map[string]Counts // of counters that have names
+	Exists  bool
+	Flagged bool // the table has flags, as "dormant"; which ones not every nft tells
+	Chains  []Form
+	Rules   []Rule // in the order of their chains
+	Sets    map[string][]Element
+	Maps    map[string][]Element
+	Counts  map[string]Counts // of counters that have names
 }
 
 // Counts are what a counter has seen.
@@ -122,6 +123,7 @@ type object struct {
 	Metainfo *struct {
 		Schema int `json:"json_schema_version"`
 	}
+	Table *struct{ Flags any } // nft 1.0.6 writes the table's name instead
 	Chain *Form
 	Rule  *Rule
 	Set   *set
@@ -159,6 +161,8 @@ func parseListing(b []byte) (Listing, error) {
 
 func (l *Listing) take(o object) (err error) {
 	switch {
+	case o.Table != nil:
+		l.Flagged = o.Table.Flags != nil
 	case o.Chain != nil:
 		l.Chains = append(l.Chains, *o.Chain)
 	case o.Rule != nil:

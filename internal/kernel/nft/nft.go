@@ -98,7 +98,12 @@ type Table struct {
 
 	mu     sync.Mutex
 	client knftables.Interface
+	wrote  *Ruleset             // what Apply made last; nil: nothing yet, or it failed
 	made   atomic.Pointer[made] // nil: nothing yet
+	bytes  atomic.Int64         // that nft was given
+
+	reading sync.Mutex
+	seen    Reading[state]
 }
 
 // made is what was listed right behind a write: the rules by their comments, and what each
@@ -113,6 +118,7 @@ func New(ns *netns.Handle, name string) *Table { return &Table{ns: ns, name: nam
 // what these do, which is not known of a table that is wanted.
 type state struct {
 	exists bool
+	flags  bool     // it has some, as "dormant": the kernel calls none of its chains then
 	chains []string // with where the kernel calls them
 	names  []string // of sets, sorted
 	sets   map[string]*netipx.IPSet
@@ -128,23 +134,72 @@ type Difference struct {
 }
 
 // Apply makes the table equal to want; when it is so already, nothing is
-// written. What another Table wrote is written once more: what its rules do is not known.
-// On error the old table stays as it was.
+// written, and where sets alone hold other networks only these. What another Table wrote is
+// written once more: what its rules do is not known. On error the old table stays as it was.
 func (t *Table) Apply(ctx context.Context, want Ruleset) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	desired, have, err := t.look(ctx, want)
 	if err == nil && (len(desired.rules) > 0 && t.meant(desired) == nil || len(t.differences(desired, have)) > 0) {
-		err = t.write(ctx, want)
-		if err == nil {
-			err = t.keep(ctx, desired)
-		}
+		err = t.change(ctx, want, desired, have)
 	}
 	if err != nil {
 		return fmt.Errorf("apply nft table %s: %w", t.name, err)
 	}
 	return nil
 }
+
+// change writes the table: what differs where it is as Apply left it and the same chains and
+// sets are wanted, else, or where that fails, all of it.
+func (t *Table) change(ctx context.Context, want Ruleset, desired, have state) error {
+	if t.untouched(have) && sameShape(desired, have) {
+		before, errBefore := Generation(t.ns)
+		if t.write(ctx, elementsOf(*t.wrote, want)) == nil {
+			t.wrote = &want
+			if errBefore == nil {
+				desired.does = have.does
+				t.follow(before, desired)
+			}
+			return nil
+		}
+	}
+	t.wrote = nil
+	err := t.write(ctx, whole(want))
+	if err == nil {
+		t.wrote = &want
+		err = t.keep(ctx, desired)
+	}
+	return err
+}
+
+// untouched tells that the table is as Apply left it.
+func (t *Table) untouched(have state) bool {
+	if t.wrote == nil {
+		return false
+	}
+	left, err := desire(*t.wrote)
+	return err == nil && t.meant(left) != nil && len(t.differences(left, have)) == 0
+}
+
+// sameShape tells that two tables differ by what their sets hold alone.
+func sameShape(a, b state) bool {
+	return a.exists && b.exists && slices.Equal(a.chains, b.chains) && slices.Equal(a.rules, b.rules) && slices.Equal(a.names, b.names)
+}
+
+// follow knows what a write has made of the table that was read in the generation before,
+// without another look, if nobody else wrote meanwhile.
+func (t *Table) follow(before uint32, now state) {
+	t.reading.Lock()
+	defer t.reading.Unlock()
+	known := t.seen.of == before
+	t.seen = Reading[state]{}
+	if after, err := Generation(t.ns); err == nil && known && after == before+1 {
+		t.seen = Reading[state]{of: after, value: now}
+	}
+}
+
+// Written is how many bytes nft was given to read, until now.
+func (t *Table) Written() int64 { return t.bytes.Load() }
 
 // keep notes what the rules do that were written now.
 func (t *Table) keep(ctx context.Context, desired state) error {
@@ -208,8 +263,8 @@ func (t *Table) Check(ctx context.Context, want Ruleset) error {
 	return errors.Join(errs...)
 }
 
-// write replaces the table. The caller has the turn.
-func (t *Table) write(ctx context.Context, want Ruleset) error {
+// write makes a transaction. The caller has the turn.
+func (t *Table) write(ctx context.Context, make func(knftables.Interface) (*knftables.Transaction, error)) error {
 	// Do's thread starts nft itself, so the child is born in the namespace.
 	return t.ns.Do(func() (err error) {
 		if t.client == nil {
@@ -219,10 +274,11 @@ func (t *Table) write(ctx context.Context, want Ruleset) error {
 				return err
 			}
 		}
-		tx, err := transaction(t.client, want)
+		tx, err := make(t.client)
 		if err != nil {
 			return err
 		}
+		t.bytes.Add(int64(len(tx.String())))
 		return t.client.Run(ctx, tx)
 	})
 }
@@ -277,21 +333,26 @@ func ipset(s Set) (*netipx.IPSet, error) {
 	return b.IPSet()
 }
 
-// read gets the table as it is. One with elements that no Ruleset has is none that is wanted.
+// read gets the table as it is. nft is asked only where something was changed since it was.
+// One with elements that no Ruleset has is none that is wanted.
 func (t *Table) read(ctx context.Context) (state, error) {
-	l, err := List(ctx, t.ns, t.name)
-	if errors.Is(err, errElement) {
-		return state{exists: true, names: []string{err.Error()}}, nil
-	}
-	if err != nil {
-		return state{}, err
-	}
-	return stateOf(l), nil
+	t.reading.Lock()
+	defer t.reading.Unlock()
+	return t.seen.Get(t.ns, func() (state, error) {
+		l, err := List(ctx, t.ns, t.name)
+		if errors.Is(err, errElement) {
+			return state{exists: true, names: []string{err.Error()}}, nil
+		}
+		if err != nil {
+			return state{}, err
+		}
+		return stateOf(t.name, l)
+	})
 }
 
-// stateOf is a listing in comparable form.
-func stateOf(l Listing) state {
-	s := state{exists: l.Exists, does: l.Does(), sets: map[string]*netipx.IPSet{}}
+// stateOf is a listing of the table of that name in comparable form.
+func stateOf(table string, l Listing) (s state, err error) {
+	s = state{exists: l.Exists, flags: l.Flagged, does: l.Does(), sets: map[string]*netipx.IPSet{}}
 	s.names = slices.Sorted(maps.Keys(l.Sets))
 	for name, elements := range l.Maps { // of counters; a map and a set have no common name
 		l.Sets[name] = elements
@@ -359,6 +420,9 @@ func differences(want, have state) (out []Difference) {
 		add(netip.Prefix{}, "is missing")
 		return out
 	}
+	if have.flags {
+		add(netip.Prefix{}, "has flags, want none: a dormant table's rules are not asked")
+	}
 	for _, c := range []struct {
 		what       string
 		want, have []string
@@ -386,6 +450,9 @@ func differences(want, have state) (out []Difference) {
 // minus is what a holds and b does not; nil is none.
 func minus(a, b *netipx.IPSet) []netip.Prefix {
 	var d netipx.IPSetBuilder
+	if a != nil && b != nil && a.Equal(b) {
+		return nil
+	}
 	if a != nil {
 		d.AddSet(a)
 	}
@@ -397,56 +464,6 @@ func minus(a, b *netipx.IPSet) []netip.Prefix {
 		return nil
 	}
 	return s.Prefixes()
-}
-
-// transaction replaces the table as a whole: whatever was done to the old one
-// is gone, and no packet sees a state between.
-func transaction(c knftables.Interface, want Ruleset) (*knftables.Transaction, error) {
-	tx := c.NewTransaction()
-	tx.Add(&knftables.Table{}) // so that there is one to delete
-	tx.Delete(&knftables.Table{})
-	if len(want.Chains) == 0 {
-		return tx, nil
-	}
-	tx.Add(&knftables.Table{})
-	for _, s := range want.Sets {
-		if err := addSet(tx, s); err != nil {
-			return nil, err
-		}
-	}
-	for _, ch := range want.Chains {
-		tx.Add(ch.made())
-	}
-	for _, ch := range want.Chains {
-		for _, r := range ch.Rules {
-			tx.Add(&knftables.Rule{Chain: ch.Name, Rule: r.Text, Comment: knftables.PtrTo(r.known())})
-		}
-	}
-	return tx, nil
-}
-
-// addSet makes a set, or a map to counters.
-func addSet(tx *knftables.Transaction, s Set) error {
-	interval := []knftables.SetFlag{knftables.IntervalFlag}
-	if !s.Counters {
-		tx.Add(&knftables.Set{Name: s.Name, Type: s.kind(), Flags: interval})
-		members, err := ipset(s)
-		if err != nil {
-			return err
-		}
-		for _, p := range members.Prefixes() {
-			tx.Add(&knftables.Element{Set: s.Name, Key: []string{p.String()}})
-		}
-		return nil
-	}
-	for _, p := range s.Members { // before the map: nft makes one command of it and its elements
-		tx.Add(&knftables.Counter{Name: s.counter(p)})
-	}
-	tx.Add(&knftables.Map{Name: s.Name, Type: s.kind() + " : counter", Flags: interval})
-	for _, p := range s.Members {
-		tx.Add(&knftables.Element{Map: s.Name, Key: []string{p.String()}, Value: []string{s.counter(p)}})
-	}
-	return nil
 }
 
 // Counts are what the members of sets with counters have matched, by set and network.

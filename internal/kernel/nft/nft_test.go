@@ -71,7 +71,7 @@ func TestApplyWritesTheTable(t *testing.T) {
 		"ip saddr @from ct status dnat jump hide comment \"led elsewhere ",
 		"ip saddr @from ip daddr != @to jump hide",
 		"masquerade random,fully-random",
-		"10.18.0.0/24", "fd00:10:16::/64", "10.16.0.0/15",
+		"10.18.0.0/24", "fd00:10:16::/64", "10.16.0.0/16, 10.17.0.0/16",
 	} {
 		require.Contains(t, text, want)
 	}
@@ -143,6 +143,7 @@ func TestTamperingIsSeenAndRepaired(t *testing.T) {
 		"set of pairs":       "add set inet flt x { type ifname . ipv4_addr; flags interval; elements = { ovn0 . 10.16.0.0/15 }; }",
 		"map of verdicts":    "add map inet flt x { type ipv4_addr : verdict; elements = { 10.16.0.1 : jump hide }; }",
 		"rule replaced":      "flush chain inet flt hide; add rule inet flt hide masquerade",
+		"dormant":            "add table inet flt { flags dormant; }",
 		"policy":             "chain inet flt postrouting { policy drop; }",
 	} {
 		t.Run(name, func(t *testing.T) {

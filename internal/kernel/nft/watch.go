@@ -20,6 +20,7 @@ const nfgenmsg = 4
 
 // Kinds of news.
 const (
+	newTable   netlink.HeaderType = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWTABLE
 	delTable   netlink.HeaderType = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELTABLE
 	newChain   netlink.HeaderType = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWCHAIN
 	delChain   netlink.HeaderType = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELCHAIN
@@ -31,9 +32,9 @@ const (
 	delElement netlink.HeaderType = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELSETELEM
 )
 
-// changes are the news that a part of a table came, became another or went. A table that
-// comes has nothing in it.
-var changes = []netlink.HeaderType{delTable, newChain, delChain, newRule, delRule, newSet, delSet, newElement, delElement}
+// changes are the news that a part of a table came, became another or went, or that a table
+// sleeps or wakes, which is told as if it came.
+var changes = []netlink.HeaderType{newTable, delTable, newChain, delChain, newRule, delRule, newSet, delSet, newElement, delElement}
 
 // Tables of iptables, which are of family ip or ip6, and their chains that the kernel
 // calls.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"slices"
 	"strings"
 
 	"sigs.k8s.io/knftables"
@@ -67,6 +66,7 @@ func (f Form) String() string {
 // Rule is a rule as it is there.
 type Rule struct {
 	Chain   string
+	Handle  int             // the kernel's number for it
 	Comment string          // "": none
 	Expr    json.RawMessage // what it does, in nft's own form, which nft alone can make of a text
 }
@@ -76,12 +76,13 @@ func (r Rule) String() string { return r.Chain + ": " + r.Comment + " " + string
 
 // Does is what the rules of each chain do, in their order. The listing of what was just
 // written says so of what was meant.
-func (l Listing) Does() []string {
-	sorted := slices.Clone(l.Rules)
-	slices.SortStableFunc(sorted, func(a, b Rule) int { return strings.Compare(a.Chain, b.Chain) })
-	out := make([]string, len(sorted))
-	for i, r := range sorted {
-		out[i] = r.String()
+func (l Listing) Does() (out []string) { return does(l.byChain()) }
+
+// byChain are the rules of each chain, in their order.
+func (l Listing) byChain() map[string][]Rule {
+	out := map[string][]Rule{}
+	for _, r := range l.Rules {
+		out[r.Chain] = append(out[r.Chain], r)
 	}
 	return out
 }
@@ -120,6 +121,8 @@ func missing(err error, said string) bool {
 
 // object is one object of a listing: one of these is set, or none that matters.
 type object struct {
+	Add, Insert *struct{ Rule *Rule } // of what nft tells of a transaction
+
 	Metainfo *struct {
 		Schema int `json:"json_schema_version"`
 	}

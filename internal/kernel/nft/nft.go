@@ -122,8 +122,9 @@ type state struct {
 	chains []string // with where the kernel calls them
 	names  []string // of sets, sorted
 	sets   map[string]*netipx.IPSet
-	rules  []string // sorted by chain
-	does   []string // in the same order
+	rules  []string          // sorted by chain
+	does   []string          // in the same order
+	there  map[string][]Rule // by chain
 }
 
 // Difference is one way in which a table is not as it should be. Of is the network
@@ -134,8 +135,9 @@ type Difference struct {
 }
 
 // Apply makes the table equal to want; when it is so already, nothing is
-// written, and where sets alone hold other networks only these. What another Table wrote is
-// written once more: what its rules do is not known. On error the old table stays as it was.
+// written, and of a table that nobody else touched only what is to be another. What another Table wrote is
+// written once more: what its rules do is not known. On error the old table stays as it was. What
+// want holds must not be altered later.
 func (t *Table) Apply(ctx context.Context, want Ruleset) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -149,27 +151,49 @@ func (t *Table) Apply(ctx context.Context, want Ruleset) error {
 	return nil
 }
 
-// change writes the table: what differs where it is as Apply left it and the same chains and
-// sets are wanted, else, or where that fails, all of it.
+// change writes the table: what differs where it is as Apply left it, else, or where that
+// fails, all of it.
 func (t *Table) change(ctx context.Context, want Ruleset, desired, have state) error {
-	if t.untouched(have) && sameShape(desired, have) {
+	if e := (edit{want: want, there: have.there}); t.untouched(have) && desired.exists && e.fits(*t.wrote) {
 		before, errBefore := Generation(t.ns)
-		if t.write(ctx, elementsOf(*t.wrote, want)) == nil {
+		e.now = *t.wrote
+		if news, err := t.edit(ctx, e); err == nil {
 			t.wrote = &want
-			if errBefore == nil {
-				desired.does = have.does
-				t.follow(before, desired)
+			there, ok := e.after(news)
+			if !ok {
+				return t.keep(ctx, desired)
 			}
+			desired.there, desired.does = there, does(there)
+			t.made.Store(&made{desired.rules, desired.does})
+			t.follow(before, errBefore, desired)
 			return nil
 		}
 	}
 	t.wrote = nil
-	err := t.write(ctx, whole(want))
+	err := t.write(ctx, func(c knftables.Interface) error {
+		tx := whole(c, want)
+		t.bytes.Add(int64(len(tx.String())))
+		return c.Run(ctx, tx)
+	})
 	if err == nil {
 		t.wrote = &want
 		err = t.keep(ctx, desired)
 	}
 	return err
+}
+
+// edit makes one transaction of an edit, and gives the rules that came by it.
+func (t *Table) edit(ctx context.Context, e edit) (news []Rule, err error) {
+	err = t.write(ctx, func(c knftables.Interface) (err error) {
+		text := e.transaction(c).String()
+		if _, why, bad := strings.Cut(text, "# ERROR: "); bad { // so knftables says that it is not all there
+			return errors.New(why)
+		}
+		t.bytes.Add(int64(len(text)))
+		news, err = echo(ctx, text)
+		return err
+	})
+	return news, err
 }
 
 // untouched tells that the table is as Apply left it.
@@ -178,22 +202,17 @@ func (t *Table) untouched(have state) bool {
 		return false
 	}
 	left, err := desire(*t.wrote)
-	return err == nil && t.meant(left) != nil && len(t.differences(left, have)) == 0
-}
-
-// sameShape tells that two tables differ by what their sets hold alone.
-func sameShape(a, b state) bool {
-	return a.exists && b.exists && slices.Equal(a.chains, b.chains) && slices.Equal(a.rules, b.rules) && slices.Equal(a.names, b.names)
+	return err == nil && left.exists && t.meant(left) != nil && len(t.differences(left, have)) == 0
 }
 
 // follow knows what a write has made of the table that was read in the generation before,
 // without another look, if nobody else wrote meanwhile.
-func (t *Table) follow(before uint32, now state) {
+func (t *Table) follow(before uint32, errBefore error, now state) {
 	t.reading.Lock()
 	defer t.reading.Unlock()
 	known := t.seen.of == before
 	t.seen = Reading[state]{}
-	if after, err := Generation(t.ns); err == nil && known && after == before+1 {
+	if after, err := Generation(t.ns); err == nil && errBefore == nil && known && after == before+1 {
 		t.seen = Reading[state]{of: after, value: now}
 	}
 }
@@ -263,8 +282,11 @@ func (t *Table) Check(ctx context.Context, want Ruleset) error {
 	return errors.Join(errs...)
 }
 
-// write makes a transaction. The caller has the turn.
-func (t *Table) write(ctx context.Context, make func(knftables.Interface) (*knftables.Transaction, error)) error {
+// write calls how with what makes transactions, in the namespace. The caller has the turn.
+func (t *Table) write(ctx context.Context, how func(knftables.Interface) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	// Do's thread starts nft itself, so the child is born in the namespace.
 	return t.ns.Do(func() (err error) {
 		if t.client == nil {
@@ -274,12 +296,7 @@ func (t *Table) write(ctx context.Context, make func(knftables.Interface) (*knft
 				return err
 			}
 		}
-		tx, err := make(t.client)
-		if err != nil {
-			return err
-		}
-		t.bytes.Add(int64(len(tx.String())))
-		return t.client.Run(ctx, tx)
+		return how(t.client)
 	})
 }
 
@@ -352,7 +369,7 @@ func (t *Table) read(ctx context.Context) (state, error) {
 
 // stateOf is a listing of the table of that name in comparable form.
 func stateOf(table string, l Listing) (s state, err error) {
-	s = state{exists: l.Exists, flags: l.Flagged, does: l.Does(), sets: map[string]*netipx.IPSet{}}
+	s = state{exists: l.Exists, flags: l.Flagged, there: l.byChain(), does: l.Does(), sets: map[string]*netipx.IPSet{}}
 	s.names = slices.Sorted(maps.Keys(l.Sets))
 	for name, elements := range l.Maps { // of counters; a map and a set have no common name
 		l.Sets[name] = elements
@@ -382,6 +399,17 @@ func stateOf(table string, l Listing) (s state, err error) {
 	}
 	s.sort()
 	return s
+}
+
+// does is what the rules of each chain do, in their order. The listing of what was just
+// written says so of what was meant.
+func does(there map[string][]Rule) (out []string) {
+	for _, chain := range slices.Sorted(maps.Keys(there)) {
+		for _, r := range there[chain] {
+			out = append(out, r.String())
+		}
+	}
+	return out
 }
 
 // parse reads an address, a prefix or a range each.

@@ -10,50 +10,26 @@ import (
 
 // whole replaces the table as a whole: whatever was done to the old one
 // is gone, and no packet sees a state between.
-func whole(want Ruleset) func(knftables.Interface) (*knftables.Transaction, error) {
-	return func(c knftables.Interface) (*knftables.Transaction, error) {
-		tx := c.NewTransaction()
-		tx.Add(&knftables.Table{}) // so that there is one to delete
-		tx.Delete(&knftables.Table{})
-		if len(want.Chains) == 0 {
-			return tx, nil
-		}
-		tx.Add(&knftables.Table{})
-		for _, s := range want.Sets {
-			s.counters(tx, s.elements()) // before the map: nft makes one command of it and its elements
-			s.make(tx)
-			s.add(tx, s.elements())
-		}
-		for _, ch := range want.Chains {
-			tx.Add(ch.made())
-		}
-		for _, ch := range want.Chains {
-			for _, r := range ch.Rules {
-				tx.Add(&knftables.Rule{Chain: ch.Name, Rule: r.Text, Comment: knftables.PtrTo(r.known())})
-			}
-		}
-		return tx, nil
+func whole(c knftables.Interface, want Ruleset) *knftables.Transaction {
+	tx := c.NewTransaction()
+	tx.Add(&knftables.Table{}) // so that there is one to delete
+	tx.Delete(&knftables.Table{})
+	if len(want.Chains) == 0 {
+		return tx
 	}
-}
-
-// elementsOf changes what the sets of a table hold, of which all else is as it is to be.
-func elementsOf(now, want Ruleset) func(knftables.Interface) (*knftables.Transaction, error) {
-	return func(c knftables.Interface) (*knftables.Transaction, error) {
-		tx := c.NewTransaction()
-		for _, s := range want.Sets {
-			had := s
-			had.Members = nil
-			if i := slices.IndexFunc(now.Sets, func(h Set) bool { return h.Name == s.Name }); i >= 0 {
-				had = now.Sets[i]
-			}
-			old, wanted := had.elements(), s.elements()
-			had.remove(tx, without(old, wanted)) // first: what comes may lie across it
-			missing := without(wanted, old)
-			s.counters(tx, missing)
-			s.add(tx, missing)
-		}
-		return tx, nil
+	tx.Add(&knftables.Table{})
+	for _, s := range want.Sets {
+		s.write(tx)
 	}
+	for _, ch := range want.Chains {
+		tx.Add(ch.made())
+	}
+	for _, ch := range want.Chains {
+		for _, r := range ch.Rules {
+			tx.Add(&knftables.Rule{Chain: ch.Name, Rule: r.Text, Comment: knftables.PtrTo(r.known())})
+		}
+	}
+	return tx
 }
 
 // elements are the members, sorted, but for those that lie in others: nft refuses a set whose
@@ -86,6 +62,13 @@ func without(a, b []netip.Prefix) (out []netip.Prefix) {
 		}
 	}
 	return out
+}
+
+// write makes a set with all that it holds.
+func (s Set) write(tx *knftables.Transaction) {
+	s.counters(tx, s.elements()) // before the map: nft makes one command of it and its elements
+	s.make(tx)
+	s.add(tx, s.elements())
 }
 
 // make makes a set, or a map to counters.
@@ -127,10 +110,25 @@ func (s Set) remove(tx *knftables.Transaction, elements []netip.Prefix) {
 	for _, p := range elements {
 		tx.Delete(s.element(p))
 	}
+	s.forget(tx, elements)
+}
+
+// forget removes the counters of elements that are gone.
+func (s Set) forget(tx *knftables.Transaction, elements []netip.Prefix) {
 	if !s.Counters {
 		return
 	}
 	for _, p := range elements {
 		tx.Delete(&knftables.Counter{Name: s.counter(p)})
 	}
+}
+
+// destroy removes a set that no rule speaks of any more.
+func (s Set) destroy(tx *knftables.Transaction) {
+	if s.Counters {
+		tx.Delete(&knftables.Map{Name: s.Name})
+	} else {
+		tx.Delete(&knftables.Set{Name: s.Name})
+	}
+	s.forget(tx, s.elements())
 }

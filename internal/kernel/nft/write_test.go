@@ -1,7 +1,9 @@
 package nft_test
 
 import (
+	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,4 +65,49 @@ func TestOneMore(t *testing.T) {
 			require.NoError(t, tab.Check(t.Context(), sample()))
 		})
 	}
+}
+
+// TestRulesOneMore: rules that come and go, wherever in a chain, leave the others theirs, with
+// the chains and sets that they need.
+func TestRulesOneMore(t *testing.T) {
+	chains := func(names ...string) nft.Ruleset {
+		out := nft.Ruleset{Sets: sample().Sets}
+		for i, name := range names {
+			c := nft.Chain{Name: fmt.Sprintf("c%d", i)}
+			for _, r := range strings.Fields(name) {
+				c.Rules = append(c.Rules, nft.Entry{Comment: r, Text: "ip saddr 192.0.2." + r + " accept"})
+			}
+			out.Chains = append(out.Chains, c)
+		}
+		return out
+	}
+	newSet := chains("1 2 3")
+	newSet.Sets = append(newSet.Sets[1:], nft.Set{Name: "new", Members: prefixes("192.0.2.0/24")}, nft.Set{Name: "new6", V6: true, Counters: true, Members: prefixes("2001:db8::/32")})
+	newSet.Chains[0].Rules = append(newSet.Chains[0].Rules, nft.Entry{Text: "ip saddr @new jump added"}, nft.Entry{Text: "counter name ip6 saddr map @new6"})
+	newSet.Chains = append([]nft.Chain{{Name: "added", Rules: []nft.Entry{{Text: "accept"}}}}, newSet.Chains...)
+	ns, other := netnstest.New(t), netnstest.New(t)
+	tab := nft.New(ns, "flt")
+	for _, want := range []nft.Ruleset{
+		chains("1 2 3"), chains("1 5 2 3"), chains("0 1 5 2 6 3 4"), chains("5 2 4"), chains("4 2 5"), chains("2", "7 7 8"), chains("2 2", "7 8"), chains("", "8 9"), newSet, chains("3 2 1", ""), newSet,
+	} {
+		require.NoError(t, tab.Apply(t.Context(), want))
+		require.NoError(t, tab.Check(t.Context(), want))
+		require.NoError(t, nft.New(ns, "flt").Check(t.Context(), want))
+		require.NoError(t, nft.New(other, "flt").Apply(t.Context(), want))
+		chain := func(ns *netns.Handle, name string) string { return run(t, ns, "list", "chain", "inet", "flt", name) }
+		for _, c := range want.Chains {
+			require.Equal(t, chain(other, c.Name), chain(ns, c.Name))
+		}
+		lines := func(ns *netns.Handle) []string { return strings.Split(run(t, ns, "-s", "list", "ruleset"), "\n") }
+		require.ElementsMatch(t, lines(other), lines(ns))
+		run(t, ns, "add table ip other; delete table ip other") // so that all is read once more
+		require.NoError(t, tab.Check(t.Context(), want))
+	}
+
+	handles := func() string { return run(t, ns, "-a", "list", "chain", "inet", "flt", "added") }
+	before := handles()
+	newSet.Chains = slices.Clone(newSet.Chains)
+	newSet.Chains[1].Rules = newSet.Chains[1].Rules[1:]
+	require.NoError(t, tab.Apply(t.Context(), newSet))
+	require.Equal(t, before, handles(), "only what differs is written")
 }

@@ -28,7 +28,8 @@ const ProtoPods = 70
 
 // Watch hears that something happened to some links of a namespace, to their
 // addresses or forwarding, or to the forwarding of the namespace; to any rule, to
-// routes of ProtoPods, and to all routes over some links. Of other links, those of pods,
+// routes of ProtoPods, and to all routes over some links, and that any route took the place
+// of another one, which may be one of those. Of other links, those of pods,
 // and of other routes it is not even woken: the kernel leaves their news out.
 type Watch struct{ conn *netlink.Conn }
 
@@ -83,6 +84,7 @@ func (w *Watch) Aim(at Aims) error {
 // attribute NETCONFA_IFINDEX first.
 const (
 	atType     = 4
+	atFlags    = 6
 	atIndex    = unix.SizeofNlMsghdr + 4
 	atNetconf  = unix.SizeofNlMsghdr + 8
 	atProtocol = unix.SizeofNlMsghdr + 5 // of a struct rtmsg
@@ -121,6 +123,9 @@ func newsOf(at Aims) []unix.SockFilter {
 		return append(out, unix.SockFilter{Code: ret})
 	}
 	routes := append([]unix.SockFilter{
+		{Code: halfAt, K: atFlags},
+		{Code: unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K, K: kind(unix.NLM_F_REPLACE), Jf: 1},
+		pass, // the route that it took the place of has no news of its own
 		{Code: byteAt, K: atProtocol},
 		{Code: isEqual, K: ProtoPods, Jf: 1},
 		pass,

@@ -82,6 +82,11 @@ func TestWatch(t *testing.T) {
 	require.Empty(t, heard, "routes over other links")
 	expect("ip", "route", "add", "203.0.113.0/24", "dev", "nic0", "proto", "70")
 	expect("ip", "route", "del", "203.0.113.0/24")
+	for _, route := range [][]string{{"203.0.113.0/24"}, {"203.0.113.0/24", "table", "1000"}, {"2001:db8::/64"}} {
+		expect(append(append([]string{"ip", "route", "add"}, route...), "dev", "gw0", "proto", "static")...)
+		expect(append(append([]string{"ip", "route", "replace"}, route...), "dev", "nic0", "proto", "static")...)
+		ip(append([]string{"ip", "route", "del"}, route...)...)
+	}
 	expect("ip", "addr", "del", "192.0.2.1/24", "dev", "gw0")
 	expect("sysctl", "-qw", "net.ipv4.conf.gw0.forwarding=0")
 	expect("sysctl", "-qw", "net.ipv4.ip_forward=0")

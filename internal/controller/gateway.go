@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/object"
@@ -17,9 +18,9 @@ func (t *term) exits(ctx context.Context, k object.Key) error {
 	}
 	t.gateways.Written(plan)
 	t.queue.Add(plan.Keys(kindStatus)...)
-	plan.Tell(ctx, t.World, t.Log)
+	err := t.gateways.Tell(ctx, plan, t.World)
 	t.calm(k)
-	return t.DB.Answer(ctx)
+	return errors.Join(err, t.DB.Answer(ctx))
 }
 
 // Heard has the gateways looked at: a node answers no more, or again (Config.Seen), or

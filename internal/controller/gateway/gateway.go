@@ -81,6 +81,7 @@ type memory struct {
 type Keeper struct {
 	mu sync.Mutex
 	memory
+	untold []Event // that could not be recorded
 }
 
 // New makes a Keeper that knows nothing.

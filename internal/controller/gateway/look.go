@@ -2,8 +2,10 @@ package gateway
 
 import (
 	"context"
-	"log/slog"
+	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/logical"
@@ -60,14 +62,37 @@ func (p Plan) Keys(kind object.Kind) (keys []object.Key) {
 	return keys
 }
 
-// Tell records the plan's events on their Subnets; what it cannot record comes to log.
-func (p Plan) Tell(ctx context.Context, w object.World, log *slog.Logger) {
-	for _, e := range p.Events {
-		if o, ok := w.Subnets.Get("", e.Subnet); ok {
-			at := object.Object{Key: object.Key{Kind: object.KindSubnet, Name: e.Subnet}, UID: string(o.UID)}
-			if err := w.Warn(ctx, at, object.Event{Reason: e.Reason, Message: e.Message, Good: e.Good}); err != nil && ctx.Err() == nil {
-				log.Warn("an event is not recorded", "object", at.Key, "reason", e.Reason, "message", e.Message, "err", err)
-			}
+// Tell records the plan's events on their Subnets, and those that could not be recorded
+// before: of each reason the last one. The error says which ones wait for the next Tell.
+func (k *Keeper) Tell(ctx context.Context, p Plan, w object.World) error {
+	k.mu.Lock()
+	waiting := k.untold
+	k.mu.Unlock()
+	var again []Event
+	var errs []error
+	for _, e := range lastOf(append(slices.Clone(waiting), p.Events...)) {
+		o, ok := w.Subnets.Get("", e.Subnet)
+		if !ok {
+			continue
+		}
+		at := object.Object{Key: object.Key{Kind: object.KindSubnet, Name: e.Subnet}, UID: string(o.UID)}
+		if err := w.Warn(ctx, at, object.Event{Reason: e.Reason, Message: e.Message, Good: e.Good}); err != nil {
+			again = append(again, e)
+			errs = append(errs, fmt.Errorf("event %s of %v (%s): %w", e.Reason, at.Key, e.Message, err))
 		}
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.untold = again
+	return errors.Join(errs...)
+}
+
+// lastOf leaves out events that another one of the same Subnet and reason follows.
+func lastOf(events []Event) (out []Event) {
+	for i, e := range events {
+		if !slices.ContainsFunc(events[i+1:], func(o Event) bool { return o.Subnet == e.Subnet && o.Reason == e.Reason }) {
+			out = append(out, e)
+		}
+	}
+	return out
 }

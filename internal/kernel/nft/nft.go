@@ -1,5 +1,5 @@
-// Package nft keeps nftables tables: one that is a value (Ruleset), replaced as a
-// whole in one transaction and only when it differs, and one that drops what the IP
+// Package nft keeps nftables tables: one that is a value (Ruleset), written in
+// one transaction and only as far as it differs, and one that drops what the IP
 // stack receives by a group of links; and it tells when somebody removes a part of
 // such a table. The first needs the nft program (written by sigs.k8s.io/knftables,
 // read with List), so it is for changes of configuration and for audits, never for

@@ -363,13 +363,13 @@ func (t *Table) read(ctx context.Context) (state, error) {
 		if err != nil {
 			return state{}, err
 		}
-		return stateOf(t.name, l)
+		return stateOf(l), nil
 	})
 }
 
-// stateOf is a listing of the table of that name in comparable form.
-func stateOf(table string, l Listing) (s state, err error) {
-	s = state{exists: l.Exists, flags: l.Flagged, there: l.byChain(), does: l.Does(), sets: map[string]*netipx.IPSet{}}
+// stateOf is a listing in comparable form.
+func stateOf(l Listing) state {
+	s := state{exists: l.Exists, flags: l.Flagged, there: l.byChain(), does: l.Does(), sets: map[string]*netipx.IPSet{}}
 	s.names = slices.Sorted(maps.Keys(l.Sets))
 	for name, elements := range l.Maps { // of counters; a map and a set have no common name
 		l.Sets[name] = elements

@@ -208,4 +208,3 @@ func TestKernelSRIOV(t *testing.T) {
 		})
 	}
 }
-

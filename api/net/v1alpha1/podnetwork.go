@@ -28,8 +28,8 @@ func AddToScheme(s *runtime.Scheme) error {
 	return nil
 }
 
-// LabelPodNetwork, with the value "true", is on ConfigMaps that declare settings by
-// the names of pods.
+// LabelPodNetwork is the label, with the value "true", of ConfigMaps that declare settings
+// by the names of pods.
 const LabelPodNetwork = "net.fairlead.io/pod-network"
 
 // PodNetwork declares settings of a pod's interfaces, by the name of the pod: the

@@ -118,13 +118,17 @@ func (a Attrs) table() []attr {
 		},
 		{
 			"rate", func(a Attrs) string { return fmt.Sprintf("%d to %d Mbit/s", a.MinMbps, a.MaxMbps) },
-			func(h *netlink.Handle, l netlink.Link, vf int) error { return h.LinkSetVfRate(l, vf, a.MinMbps, a.MaxMbps) },
+			func(h *netlink.Handle, l netlink.Link, vf int) error {
+				return h.LinkSetVfRate(l, vf, a.MinMbps, a.MaxMbps)
+			},
 		},
 		{"spoofchk", func(a Attrs) string { return onOff(a.SpoofChk) }, func(h *netlink.Handle, l netlink.Link, vf int) error { return h.LinkSetVfSpoofchk(l, vf, a.SpoofChk) }},
 		{"trust", func(a Attrs) string { return onOff(a.Trust) }, func(h *netlink.Handle, l netlink.Link, vf int) error { return h.LinkSetVfTrust(l, vf, a.Trust) }},
 		{
 			"state", func(a Attrs) string { return [...]string{"auto", "enable", "disable"}[a.LinkState%3] },
-			func(h *netlink.Handle, l netlink.Link, vf int) error { return h.LinkSetVfState(l, vf, uint32(a.LinkState)) }, //nolint:gosec // 0 to 2
+			func(h *netlink.Handle, l netlink.Link, vf int) error {
+				return h.LinkSetVfState(l, vf, uint32(a.LinkState))
+			}, //nolint:gosec // 0 to 2
 		},
 	}
 }

@@ -41,7 +41,12 @@ type VF struct {
 var address = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
 func (s Sys) device(pci string, more ...string) string {
-	return filepath.Join(append([]string{s.root, "bus/pci/devices", pci}, more...)...)
+	return filepath.Join(append([]string{s.root + "/bus/pci/devices", pci}, more...)...)
+}
+
+// netdev is a file about the PCI device of a network device.
+func (s Sys) netdev(name, file string) string {
+	return filepath.Join(s.root+"/class/net", name, "device", file)
 }
 
 // VF finds a virtual function by its PCI address. core.ErrNotFound: there is no such
@@ -56,21 +61,8 @@ func (s Sys) VF(pci string) (VF, error) {
 		return v, fmt.Errorf("PCI device %s: %w: it is no virtual function of a network card", pci, errors.Join(core.ErrNotFound, err))
 	}
 	v.PF = names[0]
-	links, err := filepath.Glob(s.device(pci, "physfn", "virtfn*"))
-	if err != nil {
-		return v, err
-	}
-	for _, l := range links {
-		to, err := os.Readlink(l)
-		if err == nil && filepath.Base(to) == pci {
-			v.Index, err = strconv.Atoi(strings.TrimPrefix(filepath.Base(l), "virtfn"))
-		}
-		if err != nil {
-			return v, fmt.Errorf("PCI device %s: %w", pci, err)
-		}
-	}
-	if v.Index < 0 {
-		return v, fmt.Errorf("PCI device %s: %w among the virtual functions of %s", pci, core.ErrNotFound, v.PF)
+	if v.Index, err = s.index(pci); err != nil {
+		return v, fmt.Errorf("PCI device %s, virtual function of %s: %w", pci, v.PF, err)
 	}
 	if to, err := os.Readlink(s.device(pci, "driver")); err == nil {
 		v.Driver = filepath.Base(to)
@@ -83,9 +75,23 @@ func (s Sys) VF(pci string) (VF, error) {
 	return v, nil
 }
 
+// index is a virtual function's number among those of its physical one.
+func (s Sys) index(pci string) (int, error) {
+	links, err := filepath.Glob(s.device(pci, "physfn", "virtfn*"))
+	if err != nil {
+		return -1, err
+	}
+	for _, l := range links {
+		if to, err := os.Readlink(l); err == nil && filepath.Base(to) == pci {
+			return strconv.Atoi(strings.TrimPrefix(filepath.Base(l), "virtfn"))
+		}
+	}
+	return -1, core.ErrNotFound
+}
+
 // VFs are all virtual functions of a network device, in their order.
 func (s Sys) VFs(pf string) ([]VF, error) {
-	text, err := os.ReadFile(filepath.Join(s.root, "class/net", pf, "device/sriov_numvfs"))
+	text, err := os.ReadFile(s.netdev(pf, "sriov_numvfs"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("network device %s: %w: it is no physical function with virtual ones", pf, core.ErrNotFound)
 	}
@@ -95,7 +101,7 @@ func (s Sys) VFs(pf string) ([]VF, error) {
 	}
 	out := make([]VF, 0, n)
 	for i := range n {
-		to, err := os.Readlink(filepath.Join(s.root, "class/net", pf, "device", "virtfn"+strconv.Itoa(i)))
+		to, err := os.Readlink(s.netdev(pf, "virtfn"+strconv.Itoa(i)))
 		if err != nil {
 			return nil, fmt.Errorf("virtual function %d of %s: %w", i, pf, err)
 		}
@@ -110,7 +116,7 @@ func (s Sys) VFs(pf string) ([]VF, error) {
 
 // PFs are the network devices that can have virtual functions.
 func (s Sys) PFs() (out []string, err error) {
-	found, err := filepath.Glob(filepath.Join(s.root, "class/net/*/device/sriov_totalvfs"))
+	found, err := filepath.Glob(s.netdev("*", "sriov_totalvfs"))
 	for _, f := range found {
 		out = append(out, filepath.Base(filepath.Dir(filepath.Dir(f))))
 	}
@@ -150,7 +156,7 @@ func (s Sys) Rebind(v VF) (string, error) {
 			return "", err
 		}
 	}
-	if err := s.write(v.PCI, filepath.Join(s.root, "bus/pci/drivers_probe")); err != nil {
+	if err := s.write(v.PCI, s.root+"/bus/pci/drivers_probe"); err != nil {
 		return "", err
 	}
 	for deadline := time.Now().Add(probeLimit); ; time.Sleep(10 * time.Millisecond) {

@@ -18,18 +18,11 @@ func (s *Settings) Tell(nic *core.NIC, asked core.QoS) error {
 	if v := s.VLAN; v != nil {
 		nic.VLAN, nic.Hardware.VLANQoS, nic.Hardware.VLANProto = v.ID, v.QoS, v.Proto
 	}
-	if b := s.Bandwidth; b != nil && b.MaxMbps != nil {
-		want := core.QoS{IngressMbps: *b.MaxMbps, EgressMbps: *b.MaxMbps}
-		if asked.Rated() && (asked.IngressMbps != want.IngressMbps || asked.EgressMbps != want.EgressMbps) {
-			return s.Contradicts(MaxMbps, fmt.Sprint(*b.MaxMbps), "an annotation", fmt.Sprintf("ingress %d and egress %d Mbit/s", asked.IngressMbps, asked.EgressMbps))
-		}
-		nic.QoS = nic.QoS.WithRates(want)
-	}
-	if b := s.Bandwidth; b != nil && b.MinMbps != nil {
-		nic.Hardware.MinMbps = *b.MinMbps
-	}
 	if vf := s.SRIOV; vf != nil {
 		nic.Hardware.SpoofChk, nic.Hardware.Trust, nic.Hardware.LinkState, nic.Hardware.PFs = vf.SpoofChk, vf.Trust, vf.LinkState, vf.PF
+	}
+	if err := s.tellRates(nic, asked); err != nil {
+		return err
 	}
 	for _, text := range s.Gateways {
 		gw, err := netip.ParseAddr(text)
@@ -41,5 +34,22 @@ func (s *Settings) Tell(nic *core.NIC, asked core.QoS) error {
 				s.From[Gateway], gw, s.Name, nic.Subnet.Name, nic.Subnet.Gateways)
 		}
 	}
+	return nil
+}
+
+func (s *Settings) tellRates(nic *core.NIC, asked core.QoS) error {
+	b := s.Bandwidth
+	if b == nil {
+		return nil
+	}
+	nic.Hardware.MinMbps = value(b.MinMbps)
+	if b.MaxMbps == nil {
+		return nil
+	}
+	want := core.QoS{IngressMbps: *b.MaxMbps, EgressMbps: *b.MaxMbps}
+	if asked.Rated() && (asked.IngressMbps != want.IngressMbps || asked.EgressMbps != want.EgressMbps) {
+		return s.Contradicts(MaxMbps, fmt.Sprint(*b.MaxMbps), "an annotation", fmt.Sprintf("ingress %d and egress %d Mbit/s", asked.IngressMbps, asked.EgressMbps))
+	}
+	nic.QoS = nic.QoS.WithRates(want)
 	return nil
 }

@@ -195,15 +195,17 @@ func (d *Declaration) readFlat(raw []byte) error {
 	}
 	i.Gateways = split(f.Gateway)
 	if f.VLAN != nil || f.VLANQoS != 0 || f.VLANProto != "" {
-		i.VLAN = &v1alpha1.VLAN{QoS: f.VLANQoS, Proto: strings.ToLower(f.VLANProto)}
-		if f.VLAN != nil {
-			i.VLAN.ID = *f.VLAN
-		}
+		i.VLAN = &v1alpha1.VLAN{ID: value(f.VLAN), QoS: f.VLANQoS, Proto: strings.ToLower(f.VLANProto)}
 	}
 	if f.Min != nil || f.Max != nil {
 		i.Bandwidth = &v1alpha1.Bandwidth{MinMbps: f.Min, MaxMbps: f.Max}
 	}
 	d.Interfaces = []Interface{i}
+	return d.readSwitches(f)
+}
+
+// readSwitches reads what only a virtual function has.
+func (d *Declaration) readSwitches(f flat) error {
 	if f.SpoofChk == "" && f.Trust == "" && f.LinkState == "" {
 		return nil
 	}

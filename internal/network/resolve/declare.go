@@ -20,7 +20,6 @@ type Declarer interface {
 	Declared(ctx context.Context) (*declared.Index, error)
 }
 
-// readDeclared finds what is declared of the pod.
 func (r *resolution) readDeclared(ctx context.Context) error {
 	if r.in.Declared == nil || r.pod.IsZero() {
 		return nil
@@ -137,10 +136,9 @@ func (r *resolution) added(ctx context.Context, s *declared.Settings) (network, 
 	return n, err
 }
 
-// settle brings what is declared of an interface into its network.
 func (r *resolution) settle(n *network, s *declared.Settings) error {
 	n.declared = s
-	for _, part := range []func(*network, *declared.Settings) error{r.declareNetwork, configure, declareAddresses, declareRates, declareHardware} {
+	for _, part := range []func(*network, *declared.Settings) error{r.declareNetwork, configure, declareAddresses, declareMAC, declareRates, declareHardware} {
 		if err := part(n, s); err != nil {
 			return err
 		}
@@ -206,21 +204,23 @@ func declareAddresses(n *network, s *declared.Settings) error {
 		}
 		e.IPs = s.IPs
 	}
-	if s.MAC != "" && !n.carriesOut(declared.MAC) {
-		mac, err := annotation.ParseMAC(s.MAC)
-		switch {
-		case err != nil:
-			return core.Errorf(core.CodeValue, "%s: mac %q %w", s.From[declared.MAC], annotation.Clip(s.MAC), err)
-		case !n.can("mac"):
-			return cannot(n, s, declared.MAC)
-		case e.MAC != "" && !element.SameMAC(e.MAC, s.MAC):
-			return s.Contradicts(declared.MAC, s.MAC, e.Field+".mac", e.MAC)
-		}
-		e.MAC = mac.String()
-	}
 	if len(s.Gateways) > 0 && n.own == nil && !n.carriesOut(declared.Gateway) {
 		return cannot(n, s, declared.Gateway)
 	}
+	return nil
+}
+
+func declareMAC(n *network, s *declared.Settings) error {
+	if s.MAC == "" || n.carriesOut(declared.MAC) {
+		return nil
+	}
+	switch {
+	case !n.can("mac"):
+		return cannot(n, s, declared.MAC)
+	case n.elem.MAC != "" && !element.SameMAC(n.elem.MAC, s.MAC):
+		return s.Contradicts(declared.MAC, s.MAC, n.elem.Field+".mac", n.elem.MAC)
+	}
+	n.elem.MAC = strings.ToLower(s.MAC)
 	return nil
 }
 

@@ -2,7 +2,6 @@ package resolve
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +14,6 @@ import (
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/network/declared"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 )
 
@@ -33,10 +31,6 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 	if err != nil {
 		return nil, err
 	}
-	if n.subnet != "" && a.Subnet != "" && n.subnet != a.Subnet {
-		return nil, n.declared.Contradicts(declared.Network, n.subnet, ann.Key(v1.FieldSubnet), a.Subnet)
-	}
-	a.Subnet = cmp.Or(a.Subnet, n.subnet)
 	s, err := r.subnet(ctx, n, ann, a)
 	if err != nil {
 		return nil, err
@@ -62,10 +56,8 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 	if err := r.rates(n, rc, nic); err != nil {
 		return nil, err
 	}
-	if nic.Ports, err = n.hostPorts(rc); err != nil {
-		return nil, err
-	}
-	if err := errors.Join(n.declaredNIC(a, ann, nic), r.keep(n, nic)); err != nil {
+	nic.Ports, err = n.hostPorts(rc)
+	if err := errors.Join(err, n.declaredNIC(a, ann, nic), r.keep(n, nic)); err != nil {
 		return nil, err
 	}
 	r.given(nic, a)

@@ -23,6 +23,11 @@ func (r *resolution) subnet(ctx context.Context, n *network, ann *annotation.Not
 		}
 		r.subnets, r.loaded = all, true
 	}
+	if n.subnet != "" {
+		if err := r.declaredSubnet(n, ann, &a); err != nil {
+			return core.Subnet{}, err
+		}
+	}
 	s, err := r.chooseSubnet(n, ann, a)
 	if err != nil {
 		return s, err
@@ -30,13 +35,22 @@ func (r *resolution) subnet(ctx context.Context, n *network, ann *annotation.Not
 	return s, ann.CheckDeclared(a, s)
 }
 
+// declaredSubnet has the NIC be in the Subnet that is declared for it.
+func (r *resolution) declaredSubnet(n *network, ann *annotation.Notes, a *annotation.Requested) error {
+	if a.Subnet != "" && n.subnet != a.Subnet {
+		return n.declared.Contradicts(declared.Network, n.subnet, ann.Key(v1.FieldSubnet), a.Subnet)
+	}
+	if !slices.ContainsFunc(r.subnets, func(s core.Subnet) bool { return s.Name == n.subnet }) {
+		return core.Errorf(core.CodeConfig, "%s: network %s is no Subnet", n.declared.From[declared.Network], n.subnet)
+	}
+	a.Subnet = n.subnet
+	return nil
+}
+
 func (r *resolution) chooseSubnet(n *network, ann *annotation.Notes, a annotation.Requested) (core.Subnet, error) {
 	if a.Subnet != "" {
 		if s, ok := r.findSubnet(a, func(s core.Subnet) bool { return s.Name == a.Subnet }); ok {
 			return s, nil
-		}
-		if n.subnet != "" {
-			return core.Subnet{}, core.Errorf(core.CodeConfig, "%s: network %s is no Subnet", n.declared.From[declared.Network], n.subnet)
 		}
 		return ann.Implied(n.provider, a)
 	}

@@ -63,7 +63,9 @@ func (a *assembly) declare() {
 			}
 		}
 	}
-	slices.SortFunc(pods, func(p, q *v1alpha1.PodNetwork) int { return cmp.Or(cmp.Compare(p.Namespace, q.Namespace), cmp.Compare(p.Name, q.Name)) })
+	slices.SortFunc(pods, func(p, q *v1alpha1.PodNetwork) int {
+		return cmp.Or(cmp.Compare(p.Namespace, q.Namespace), cmp.Compare(p.Name, q.Name))
+	})
 	a.next.declared = declared.NewIndex(pods, maps, "", nil)
 	for i, p := range a.next.broken {
 		if i.Kind == folder.PodNetwork {

@@ -88,7 +88,8 @@ func (c conf) attrs(call driver.PluginCall) (a sriov.Attrs, err error) {
 	case c.MaxMbps > 0 && c.MinMbps > c.MaxMbps:
 		return a, core.Reasoned(core.CodeValue, core.ReasonRateInvalid, "key \"min_tx_rate\": %d is more than max_tx_rate %d", c.MinMbps, c.MaxMbps)
 	}
-	return a, c.switches(&a)
+	err = c.switches(&a)
+	return a, err
 }
 
 func (c conf) tag(a *sriov.Attrs) error {

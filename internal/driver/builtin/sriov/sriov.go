@@ -58,7 +58,9 @@ type mark struct {
 
 const marked = "fairlead-vf"
 
-func (m mark) String() string { return strings.Join([]string{marked, m.owner.String(), m.name, m.mac.String()}, " ") }
+func (m mark) String() string {
+	return strings.Join([]string{marked, m.owner.String(), m.name, m.mac.String()}, " ")
+}
 
 // markOf reads an alias; ok is false for one that is not ours.
 func markOf(alias string) (m mark, ok bool) {

@@ -106,7 +106,7 @@ func (p *pod) add() {
 	p.b.Helper()
 	out, err := p.b.p.Add(p.b.Context(), p.call)
 	require.NoError(p.b, err)
-	p.set("prevResult", json.RawMessage(out))
+	p.set("prevResult", out)
 	require.NoError(p.b, p.b.p.Check(p.b.Context(), p.call), "what was just made")
 }
 

@@ -260,6 +260,7 @@ func ParseIP(s string) (IPRequest, error) {
 	return IPRequest{Addr: a, Bits: p.Bits()}, nil
 }
 
+// IPRequest is an address as it is asked for; Bits is -1 without a prefix length.
 type IPRequest struct {
 	Addr netip.Addr
 	Bits int

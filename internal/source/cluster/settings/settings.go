@@ -36,6 +36,8 @@ const (
 	audit    = 10 * time.Second // how often credentials are compared with those in use
 	patience = 3 * time.Second  // for what was not read yet
 	asking   = 2 * time.Second  // for a StatefulSet
+	// absentPause is between two looks for what the server does not have.
+	absentPause = 15 * time.Second
 )
 
 // Config says which API server is followed.
@@ -183,6 +185,21 @@ func (s *Source) absent(err error) bool {
 	return apierrors.IsNotFound(err) || s.cfg.Optional && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err))
 }
 
+// nothing is a watch that hears nothing and ends after a while: then it is asked again.
+func nothing(ctx context.Context) watch.Interface {
+	events := make(chan watch.Event)
+	w := watch.NewProxyWatcher(events)
+	go func() {
+		defer close(events)
+		select {
+		case <-ctx.Done():
+		case <-w.StopChan():
+		case <-time.After(absentPause):
+		}
+	}()
+	return w
+}
+
 // follower keeps what it hears; a kind that the server does not know has no objects.
 func (s *Source) follower(what string, lw *cache.ListWatch, example, none runtime.Object) follower {
 	f := follower{what: what, fault: &atomic.Pointer[error]{}}
@@ -201,8 +218,8 @@ func (s *Source) follower(what string, lw *cache.ListWatch, example, none runtim
 	heard := lw.WatchFuncWithContext
 	lw.WatchFuncWithContext = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 		w, err := heard(ctx, o)
-		if s.absent(err) {
-			retry.Sleep(ctx, audit)
+		if s.absent(err) && (o.SendInitialEvents == nil || !*o.SendInitialEvents) { // else it is to be listed
+			return nothing(ctx), nil
 		}
 		return w, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -75,7 +76,8 @@ func (d *Daemon) newRemote(kubeconfig string) *remote {
 		recovered: d.restored, namespace: d.opts.Chassis.Namespace, log: d.log,
 	}
 	r.settings = settings.New(settings.Config{
-		Login: src.Logins.Current, Namespaces: d.opts.PodNetworkNamespaces, Common: d.opts.Chassis.Namespace, Optional: d.late != nil, Log: d.log,
+		Login: src.Logins.Current, Namespaces: d.opts.PodNetworkNamespaces, Common: d.opts.Chassis.Namespace, Optional: d.late != nil,
+		File: filepath.Join(d.opts.StateDir, "declared.json"), Log: d.log,
 	})
 	r.identity = d.newIdentity(r)
 	return r

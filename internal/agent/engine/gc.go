@@ -244,6 +244,10 @@ func (e *Engine) ReadyWithoutSwitch(ctx context.Context) error { return e.ready(
 func (e *Engine) ready(ctx context.Context, drivers []string) error {
 	subnets, err := e.Source.Subnets(ctx)
 	errs := []error{e.Journal.Healthy(), err}
+	if e.Declared != nil {
+		_, err := e.Declared.Declared(ctx)
+		errs = append(errs, err)
+	}
 	if len(drivers) > 0 {
 		errs = append(errs, e.IPAM.Barred(subnets))
 	}

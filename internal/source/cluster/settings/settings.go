@@ -4,9 +4,12 @@
 package settings
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,6 +28,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/net/v1alpha1"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/lib/recordfile"
 	"github.com/fairlead/fairlead/internal/lib/retry"
 	"github.com/fairlead/fairlead/internal/network/declared"
 	"github.com/fairlead/fairlead/internal/network/resolve"
@@ -36,6 +40,7 @@ const (
 	audit    = 10 * time.Second // how often credentials are compared with those in use
 	patience = 3 * time.Second  // for what was not read yet
 	asking   = 2 * time.Second  // for a StatefulSet
+	calm     = time.Second      // after a change, before it is written down
 	// absentPause is between two looks for what the server does not have.
 	absentPause = 15 * time.Second
 )
@@ -50,7 +55,10 @@ type Config struct {
 	// Optional: what nobody lets us read has no objects. Else nothing is known until all
 	// of it can be read.
 	Optional bool
-	Log      *slog.Logger
+	// File keeps what was known: an agent that starts while the server is away goes on with
+	// it. "": none does.
+	File string
+	Log  *slog.Logger
 }
 
 // Source serves what is known. Of a namespace that is not read it knows no ConfigMaps. Its methods may be called at the same time, and before Run.
@@ -61,6 +69,18 @@ type Source struct {
 	index   atomic.Pointer[made]
 	ready   chan struct{} // closed when all was read once
 	once    sync.Once
+	poked   chan struct{} // when something changed
+	former  *declared.Index
+
+	mu   sync.Mutex
+	kept known // what File has
+}
+
+// known is what is kept between two lives of the agent.
+type known struct {
+	Pods   []*v1alpha1.PodNetwork `json:"podNetworks"`
+	Maps   []declared.ConfigMap   `json:"configMaps"`
+	Starts map[string]int         `json:"starts,omitempty"` // first ordinals, by NAMESPACE/STATEFULSET
 }
 
 // made is an Index of what was known after so many changes.
@@ -86,10 +106,26 @@ type follower struct {
 }
 
 // New makes a Source; Run has it follow.
-func New(c Config) *Source { return &Source{cfg: c, ready: make(chan struct{})} }
+func New(c Config) *Source {
+	s := &Source{cfg: c, ready: make(chan struct{}), poked: make(chan struct{}, 1)}
+	if c.File == "" {
+		return s
+	}
+	there, err := recordfile.Load(c.File, &s.kept)
+	if err != nil {
+		c.Log.Warn("what was declared of pods before is not known: they wait for the API server", "err", err)
+	}
+	if there && err == nil {
+		s.former = declared.NewIndex(s.kept.Pods, s.kept.Maps, c.Common, s.start)
+	}
+	return s
+}
 
 // Run follows until ctx ends.
 func (s *Source) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { s.keep(ctx) })
 	for ctx.Err() == nil {
 		l, err := s.cfg.Login()
 		var next *session
@@ -122,12 +158,73 @@ func (s *Source) follow(ctx context.Context, next *session, l login.Login) {
 	wg.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), synced...) {
 			s.now.Store(next)
-			s.changes.Add(1)
+			s.changed()
 			s.once.Do(func() { close(s.ready) })
 		}
 	})
 	for retry.Sleep(ctx, audit) && !l.Changed() {
 	}
+}
+
+func (s *Source) changed() {
+	s.changes.Add(1)
+	select {
+	case s.poked <- struct{}{}:
+	default:
+	}
+}
+
+// keep writes down what is known, a moment after it changed.
+func (s *Source) keep(ctx context.Context) {
+	for s.cfg.File != "" {
+		select {
+		case <-s.poked:
+		case <-ctx.Done():
+			return
+		}
+		if !retry.Sleep(ctx, calm) {
+			return
+		}
+		if err := s.save(); err != nil {
+			s.cfg.Log.Warn("what is declared of pods is not written down: an agent that starts while the API server is away will not know it", "err", err)
+		}
+	}
+}
+
+func (s *Source) save() error {
+	select {
+	case <-s.ready:
+	default:
+		return nil // it is the former one that counts
+	}
+	now := s.now.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := known{Pods: now.podNetworks(), Maps: now.configMaps(), Starts: s.kept.Starts}
+	sortKnown(&next)
+	if reflect.DeepEqual(next, s.kept) {
+		return nil
+	}
+	s.kept = next
+	return s.remember()
+}
+
+func sortKnown(k *known) {
+	slices.SortFunc(k.Pods, func(a, b *v1alpha1.PodNetwork) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	slices.SortFunc(k.Maps, func(a, b declared.ConfigMap) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+func (n *session) podNetworks() (out []*v1alpha1.PodNetwork) {
+	for _, o := range n.networks.store.List() {
+		if p, ok := o.(*v1alpha1.PodNetwork); ok && p.DeletionTimestamp == nil {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 func (n *session) all() []follower {
@@ -223,7 +320,7 @@ func (s *Source) follower(what string, lw *cache.ListWatch, example, none runtim
 		}
 		return w, err
 	}
-	news := func(any) { s.changes.Add(1) }
+	news := func(any) { s.changed() }
 	f.store, f.control = cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: lw, ObjectType: example,
 		Handler: cache.ResourceEventHandlerFuncs{AddFunc: news, DeleteFunc: news, UpdateFunc: func(_, now any) { news(now) }},
@@ -237,8 +334,9 @@ func (s *Source) follower(what string, lw *cache.ListWatch, example, none runtim
 	return f
 }
 
-// Declared implements resolve.Declarer. Until all was read once it waits for a moment,
-// and is core.ErrUnavailable then, with the reason.
+// Declared implements resolve.Declarer. Until all was read once it waits for a moment;
+// then what a former agent knew counts, and without that it is core.ErrUnavailable, with
+// the reason.
 func (s *Source) Declared(ctx context.Context) (*declared.Index, error) {
 	changes := s.changes.Load()
 	if x := s.index.Load(); x != nil && x.changes == changes {
@@ -247,20 +345,22 @@ func (s *Source) Declared(ctx context.Context) (*declared.Index, error) {
 	select {
 	case <-s.ready:
 	case <-ctx.Done():
-		return nil, s.unread()
+		return s.before()
 	case <-time.After(patience):
-		return nil, s.unread()
+		return s.before()
 	}
 	now := s.now.Load()
-	var pods []*v1alpha1.PodNetwork
-	for _, o := range now.networks.store.List() {
-		if p, ok := o.(*v1alpha1.PodNetwork); ok && p.DeletionTimestamp == nil {
-			pods = append(pods, p)
-		}
-	}
-	x := declared.NewIndex(pods, now.configMaps(), s.cfg.Common, s.start)
+	x := declared.NewIndex(now.podNetworks(), now.configMaps(), s.cfg.Common, s.start)
 	s.index.Store(&made{x, changes})
 	return x, nil
+}
+
+// before is what a former agent knew.
+func (s *Source) before() (*declared.Index, error) {
+	if s.former != nil {
+		return s.former, nil
+	}
+	return nil, s.unread()
 }
 
 // unread says what was not read, and why.
@@ -309,18 +409,54 @@ func (n *session) configMaps() (out []declared.ConfigMap) {
 	return out
 }
 
-// start is the first ordinal of a StatefulSet (spec.ordinals.start). One that is gone
-// began at 0: its pods go as well.
+// start is the first ordinal of a StatefulSet (spec.ordinals.start), as it was known last
+// where nobody answers. One that is gone began at 0: its pods go as well.
 func (s *Source) start(ctx context.Context, namespace, set string) (int, error) {
+	n, err := s.ask(ctx, namespace, set)
+	key := namespace + "/" + set
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last, known := s.kept.Starts[key]
+	switch {
+	case err != nil && known:
+		return last, nil
+	case err != nil:
+		return 0, fmt.Errorf("StatefulSet %s: %w: %w", key, core.ErrUnavailable, err)
+	case known && n == last:
+		return n, nil
+	}
+	starts := maps.Clone(s.kept.Starts)
+	if starts == nil {
+		starts = map[string]int{}
+	}
+	starts[key] = n
+	s.kept.Starts = starts
+	return n, s.remember()
+}
+
+// remember writes down what is kept.
+func (s *Source) remember() error {
+	if s.cfg.File == "" {
+		return nil
+	}
+	return recordfile.Save(s.cfg.File, s.kept)
+}
+
+// ask asks the server.
+func (s *Source) ask(ctx context.Context, namespace, set string) (int, error) {
+	now := s.now.Load()
+	if now == nil {
+		return 0, core.ErrUnavailable
+	}
 	ctx, stop := context.WithTimeout(ctx, asking)
 	defer stop()
 	var out appsv1.StatefulSet
-	err := s.now.Load().apps.Get().Namespace(namespace).Resource("statefulsets").Name(set).Do(ctx).Into(&out)
+	err := now.apps.Get().Namespace(namespace).Resource("statefulsets").Name(set).Do(ctx).Into(&out)
 	if apierrors.IsNotFound(err) || err == nil && out.Spec.Ordinals == nil {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("StatefulSet %s/%s: %w: %w", namespace, set, core.ErrUnavailable, err)
+		return 0, err
 	}
 	return int(out.Spec.Ordinals.Start), nil
 }

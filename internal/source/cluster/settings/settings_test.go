@@ -3,6 +3,7 @@ package settings
 import (
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -25,6 +26,9 @@ func source(t *testing.T, c *kube.Cluster, node string, cfg Config) *Source {
 	t.Helper()
 	cfg.Login = login.New(login.Config{Kubeconfig: c.Kubeconfig(c.User("system:fairlead:"+node, "system:fairlead-"+node)), Node: node, UserAgent: "fairlead/test"}).Current
 	cfg.Log = slog.New(slog.DiscardHandler)
+	if cfg.File == "" {
+		cfg.File = filepath.Join(t.TempDir(), "declared.json")
+	}
 	s := New(cfg)
 	var wg sync.WaitGroup
 	wg.Go(func() { s.Run(t.Context()) })
@@ -57,7 +61,8 @@ func TestFollows(t *testing.T) {
 	c := kube.Shared(t)
 	bank, other := c.Namespace(), c.Namespace()
 	rights(t, c, "follows", bank)
-	s := source(t, c, "follows", Config{Namespaces: []string{"kube-system", bank}, Common: "kube-system"})
+	cfg := Config{Namespaces: []string{"kube-system", bank}, Common: "kube-system", File: filepath.Join(t.TempDir(), "declared.json")}
+	s := source(t, c, "follows", cfg)
 	c.Apply(`{apiVersion: net.fairlead.io/v1alpha1, kind: PodNetwork, metadata: {namespace: ` + bank + `, name: mysql}, spec: {statefulSet: mysql, interfaces: [{name: net1, ipRange: 10.9.0.16-10.9.0.31}]}}
 ---
 {apiVersion: apps/v1, kind: StatefulSet, metadata: {namespace: ` + bank + `, name: mysql}, spec: {serviceName: x, ordinals: {start: 5}, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}}
@@ -98,6 +103,21 @@ func TestFollows(t *testing.T) {
 
 	require.NoError(t, c.TryApply(c.Admin(), `{apiVersion: net.fairlead.io/v1alpha1, kind: PodNetwork, metadata: {namespace: `+bank+`, name: mysql-7}, spec: {interfaces: [{name: net1, ips: [10.9.0.99]}]}}`))
 	require.Eventually(t, func() bool { return slices.Contains(sources(mysql), "PodNetwork bank/mysql-7") }, time.Minute, 50*time.Millisecond)
+
+	// An agent that starts while nobody answers knows what this one knew.
+	require.Eventually(t, func() bool {
+		text, err := os.ReadFile(cfg.File)
+		return err == nil && strings.Contains(string(text), "10.9.0.99")
+	}, time.Minute, 50*time.Millisecond)
+	cfg.Login, cfg.Log = func() (login.Login, error) { return login.Login{}, core.ErrUnavailable }, slog.New(slog.DiscardHandler)
+	s = New(cfg)
+	want = append([]string{"PodNetwork bank/mysql-7"}, want...)
+	require.Equal(t, want, sources(mysql))
+	x, err = s.Declared(t.Context())
+	require.NoError(t, err)
+	all, err = x.Of(t.Context(), mysql)
+	require.NoError(t, err)
+	require.Equal(t, []string{"10.9.0.18"}, all[1].Interfaces[0].IPs, "the first ordinal is remembered")
 }
 
 // TestUnread: while it is not known what is declared nobody is told that nothing is, but

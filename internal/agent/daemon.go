@@ -278,7 +278,7 @@ func plugins(reaper *tombstone.Reaper) map[string]driver.Plugin {
 		macvlan.NameIpvlan: macvlan.NewIpvlan(nil, reaper),
 		hostlocal.Name:     hostlocal.New(),
 		static.Name:        static.Plugin{},
-		sriov.Name:         sriov.New(),
+		sriov.Name:         sriov.New(sriov.Dir),
 	}
 }
 

@@ -120,7 +120,7 @@ func (c *card) state(n int) string {
 	if vf["address"] == mac[:17] {
 		vf["address"] = "00:00:00:00:00:00" // the VF's own, once it has told it
 	}
-	return fmt.Sprint(vf, names[0].Name(), mac[:17], strings.Contains(link, "alias"))
+	return fmt.Sprint(vf, names[0].Name(), mac[:17])
 }
 
 // cni calls the plugin for a pod of a namespace; after a minute it is a failure.
@@ -183,7 +183,7 @@ func TestKernelSRIOV(t *testing.T) {
 	})
 	for _, kill := range []struct{ op, point string }{
 		{"ADD", "sriov.marked"}, {"ADD", "sriov.attributes"}, {"ADD", "sriov.moved"}, {"ADD", "sriov.leased"}, {"ADD", "sriov.configured"},
-		{"DEL", "sriov.back"}, {"DEL", "sriov.baseline"}, {"DEL", "sriov.clean"}, {"DEL", "sriov.restored"},
+		{"DEL", "sriov.back"}, {"DEL", "sriov.baseline"}, {"DEL", "sriov.unbound"}, {"DEL", "sriov.clean"}, {"DEL", "sriov.restored"},
 	} {
 		t.Run(kill.op+" killed at "+kill.point, func(t *testing.T) {
 			if kill.op == "DEL" {

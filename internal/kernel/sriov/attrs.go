@@ -169,7 +169,11 @@ func Write(v VF, want Attrs) error {
 	}
 	for _, t := range want.table() {
 		err := t.set(h, l, v.Index)
-		if err != nil && t.text(want) != t.text(have) {
+		switch {
+		case err == nil:
+		case !isRefusal(err):
+			return fmt.Errorf("set %s of virtual function %d of %s: %w", t.name, v.Index, v.PF, err)
+		case t.text(want) != t.text(have):
 			return &Refused{t.name, err}
 		}
 	}
@@ -182,9 +186,15 @@ func Write(v VF, want Attrs) error {
 	return nil
 }
 
+// isRefusal tells that a driver does not do what it is asked; others fail.
+func isRefusal(err error) bool {
+	return slices.ContainsFunc([]error{unix.EOPNOTSUPP, unix.EINVAL, unix.EPROTONOSUPPORT, unix.ERANGE}, func(e error) bool { return errors.Is(err, e) })
+}
+
 // Move puts a network device, by its index in the namespace of the handle from (nil:
-// the process's own), into another namespace under another name, with an alias, in one
-// request. core.ErrExists: the name is taken there.
+// the process's own), into another namespace under another name, in one request.
+// core.ErrExists: the name is taken there; where the one that it had was free it has
+// moved nevertheless, and kept that.
 func Move(from *netns.Handle, index int, to *netns.Handle, name string) error {
 	move := func() error {
 		req := nl.NewNetlinkRequest(unix.RTM_NEWLINK, unix.NLM_F_ACK)

@@ -50,15 +50,23 @@ func (s Sys) netdev(name, file string) string {
 }
 
 // VF finds a virtual function by its PCI address. core.ErrNotFound: there is no such
-// device, or it is no virtual function of a network card.
+// device, or it is no virtual function.
 func (s Sys) VF(pci string) (VF, error) {
 	v := VF{PCI: pci, Index: -1, NUMA: -1}
 	if !address.MatchString(pci) {
 		return v, fmt.Errorf("PCI device %q: %w: it is no address of the form 0000:01:10.0", pci, core.ErrNotFound)
 	}
+	for _, of := range []struct{ file, why string }{{"", "there is none"}, {"physfn", "it is no virtual function"}} {
+		if _, err := os.Stat(s.device(pci, of.file)); errors.Is(err, fs.ErrNotExist) {
+			return v, fmt.Errorf("PCI device %s: %w: %s", pci, core.ErrNotFound, of.why)
+		}
+	}
 	names, err := s.names(s.device(pci, "physfn", "net"))
-	if err != nil || len(names) == 0 {
-		return v, fmt.Errorf("PCI device %s: %w: it is no virtual function of a network card", pci, errors.Join(core.ErrNotFound, err))
+	if err != nil {
+		return v, fmt.Errorf("physical function of PCI device %s: %w", pci, err)
+	}
+	if len(names) == 0 {
+		return v, fmt.Errorf("physical function of PCI device %s has no network device here", pci)
 	}
 	v.PF = names[0]
 	if v.Index, err = s.index(pci); err != nil {
@@ -147,25 +155,29 @@ func (s Sys) names(dir string) (out []string, err error) {
 // probeLimit bounds how long a driver may take to make a network device.
 const probeLimit = 5 * time.Second
 
-// Rebind takes a function away from its driver and gives it back: its network device
-// is a new one, with the MAC that the physical function says, and in the namespace of
-// the machine. It gives the device's name.
-func (s Sys) Rebind(v VF) (string, error) {
-	if v.Driver != "" {
-		if err := s.write(v.PCI, s.device(v.PCI, "driver/unbind")); err != nil {
-			return "", err
-		}
+// Unbind takes a function away from its driver: its network device ends, wherever it is.
+func (s Sys) Unbind(pci string) error {
+	err := s.write(pci, s.device(pci, "driver/unbind"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it has none
 	}
-	if err := s.write(v.PCI, s.root+"/bus/pci/drivers_probe"); err != nil {
+	return err
+}
+
+// Bind has the kernel look for the function's driver, and gives the name of the network
+// device that this makes in the namespace of the machine, with the MAC that the physical
+// function says.
+func (s Sys) Bind(pci string) (string, error) {
+	if err := s.write(pci, s.root+"/bus/pci/drivers_probe"); err != nil {
 		return "", err
 	}
 	for deadline := time.Now().Add(probeLimit); ; time.Sleep(10 * time.Millisecond) {
-		name, err := s.Netdev(v.PCI)
+		name, err := s.Netdev(pci)
 		if err != nil || name != "" {
 			return name, err
 		}
 		if time.Now().After(deadline) {
-			return "", fmt.Errorf("PCI device %s has no network device %s after its driver was bound again", v.PCI, probeLimit)
+			return "", fmt.Errorf("PCI device %s has no network device %s after its driver was bound", pci, probeLimit)
 		}
 	}
 }

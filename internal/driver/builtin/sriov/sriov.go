@@ -2,8 +2,8 @@
 // of a network card: the device that kubelet or the configuration names is moved into
 // the pod with the attributes that its physical function enforces, and comes back as
 // it was. Configurations of the usual plugin sriov work as they stand. It knows no
-// other plugin and keeps nothing: whose a device is, and what it was called, stands
-// in the device's alias.
+// other plugin, and keeps a file for each VF that is given, until the machine ends: whose
+// it is, and what its device was called.
 package sriov
 
 import (
@@ -12,8 +12,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -25,6 +26,7 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/sriov"
 	"github.com/fairlead/fairlead/internal/lib/fail"
 	"github.com/fairlead/fairlead/internal/lib/keylock"
+	"github.com/fairlead/fairlead/internal/lib/recordfile"
 )
 
 // Name is the plugin's type.
@@ -40,37 +42,39 @@ const (
 type Plugin struct {
 	sys   sriov.Sys
 	host  *rtnl.Pool
+	dir   string        // of the marks
 	locks keylock.Queue // by PCI address
 }
 
 var _ driver.PluginProver = (*Plugin)(nil)
 
-// New makes the plugin for the machine's devices. It must run in the namespace that has
-// them.
-func New() *Plugin { return &Plugin{sys: sriov.At(""), host: rtnl.NewPool(nil)} }
+// Dir is where the machine's marks are. They end with it, as VFs do.
+const Dir = "/run/fairlead/vf"
 
-// mark is what the alias of a device says while a pod has it, or is to have it.
+// New makes the plugin for the machine's devices, with its marks in a folder. It must run
+// in the namespace that has the devices.
+func New(dir string) *Plugin { return &Plugin{sys: sriov.At(""), host: rtnl.NewPool(nil), dir: dir} }
+
+// mark is what is kept of a VF while a pod has it, or is to have it.
 type mark struct {
-	owner core.Key
-	name  string   // of the device, on the machine
-	mac   core.MAC // that it had there
+	Owner core.Key `json:"owner"`
+	Name  string   `json:"name"` // of the device, on the machine
+	MAC   core.MAC `json:"mac"`  // that it had there
 }
 
-const marked = "fairlead-vf"
+func (p *Plugin) file(pci string) string { return filepath.Join(p.dir, pci+".json") }
 
-func (m mark) String() string {
-	return strings.Join([]string{marked, m.owner.String(), m.name, m.mac.String()}, " ")
+// marked reads a VF's mark; ok is false where it has none.
+func (p *Plugin) marked(pci string) (m mark, ok bool, err error) {
+	ok, err = recordfile.Load(p.file(pci), &m)
+	return m, ok, err
 }
 
-// markOf reads an alias; ok is false for one that is not ours.
-func markOf(alias string) (m mark, ok bool) {
-	f := strings.Fields(alias)
-	if len(f) != 4 || f[0] != marked {
-		return m, false
+func (p *Plugin) mark(pci string, m mark) error {
+	if err := os.MkdirAll(p.dir, 0o700); err != nil {
+		return err
 	}
-	m.owner, ok = core.ParseKey(f[1])
-	m.name = f[2]
-	return m, ok && m.mac.UnmarshalText([]byte(f[3])) == nil
+	return recordfile.Save(p.file(pci), m)
 }
 
 // Add gives the pod the VF. After an error the VF is as it was.
@@ -159,32 +163,37 @@ func (p *Plugin) give(ctx context.Context, v sriov.VF, want sriov.Attrs, g grant
 
 // take marks the device for the pod. One that an agent which died left marked for another
 // is cleaned first: nobody works on it, and its pod has it not.
-func (p *Plugin) take(host *rtnl.Conn, v sriov.VF, g grant) (rtnl.Link, error) {
-	name, err := p.sys.Netdev(v.PCI)
-	if err != nil {
-		return rtnl.Link{}, inproc.Fail("find device "+v.PCI, err)
-	}
-	if name == "" {
-		if _, err := inPod(g.pod, g.call.Key); err == nil {
-			return rtnl.Link{}, fmt.Errorf("%s has it already: %w", g.call.Key, core.ErrExists)
-		}
-		return rtnl.Link{}, core.Reasoned(core.CodeDevice, core.ReasonNoVFMatches,
-			"virtual function %d of %s (%s) has no network device on this machine: its driver is %q, or another pod has it", v.Index, v.PF, v.PCI, v.Driver)
-	}
-	l, err := host.LinkByName(name)
+func (p *Plugin) take(host *rtnl.Conn, v sriov.VF, g grant) (l rtnl.Link, err error) {
+	m, ok, err := p.marked(v.PCI)
 	if err != nil {
 		return l, inproc.Fail("find device "+v.PCI, err)
 	}
-	if m, ok := markOf(l.Alias); ok {
-		if m.owner == g.call.Key {
-			return l, nil
+	name, err := p.sys.Netdev(v.PCI)
+	if err != nil {
+		return l, inproc.Fail("find device "+v.PCI, err)
+	}
+	switch {
+	case name == "" && ok && m.Owner == g.call.Key:
+		if _, err := inPod(g.pod, v.PCI); err == nil {
+			return l, fmt.Errorf("%s has it already: %w", g.call.Key, core.ErrExists)
 		}
+		fallthrough
+	case name == "" && (!ok || v.Driver != ""):
+		return l, core.Reasoned(core.CodeDevice, core.ReasonNoVFMatches,
+			"virtual function %d of %s (%s) has no network device on this machine: its driver is %q, or another pod has it", v.Index, v.PF, v.PCI, v.Driver)
+	case ok && m.Owner != g.call.Key:
 		if l, err = p.clean(host, v, m); err != nil {
-			return l, core.Reasoned(core.CodeDevice, core.ReasonVFDirty, "virtual function %d of %s (%s), which %s had, cannot be cleaned: %w", v.Index, v.PF, v.PCI, m.owner, err)
+			return l, core.Reasoned(core.CodeDevice, core.ReasonVFDirty, "virtual function %d of %s (%s), which %s had, cannot be cleaned: %w", v.Index, v.PF, v.PCI, m.Owner, err)
+		}
+	default:
+		if l, err = host.LinkByName(name); err != nil {
+			return l, inproc.Fail("find device "+v.PCI, err)
 		}
 	}
-	l.Alias = mark{g.call.Key, l.Name, l.MAC}.String()
-	return l, inproc.Fail("mark device "+v.PCI, host.SetAlias(l.Index, l.Alias))
+	if ok && m.Owner == g.call.Key {
+		return l, nil
+	}
+	return l, inproc.Fail("mark device "+v.PCI, p.mark(v.PCI, mark{g.call.Key, l.Name, l.MAC}))
 }
 
 // setMAC gives the device itself the MAC. Drivers that do not take it read that of the
@@ -199,24 +208,23 @@ func (p *Plugin) setMAC(host *rtnl.Conn, v sriov.VF, l rtnl.Link, mac core.MAC) 
 	if host.SetMAC(l.Index, mac) == nil {
 		return l, nil
 	}
-	return p.rebind(host, v, l.Alias, mac)
+	return p.rebind(host, v, mac)
 }
 
-// rebind makes the device anew, with the alias that it had and its MAC; without a MAC,
-// with any.
-func (p *Plugin) rebind(host *rtnl.Conn, v sriov.VF, alias string, mac core.MAC) (rtnl.Link, error) {
-	name, err := p.sys.Rebind(v)
+// rebind makes the device anew, with a MAC.
+func (p *Plugin) rebind(host *rtnl.Conn, v sriov.VF, mac core.MAC) (rtnl.Link, error) {
+	if err := p.sys.Unbind(v.PCI); err != nil {
+		return rtnl.Link{}, err
+	}
+	fail.Here("sriov.unbound")
+	name, err := p.sys.Bind(v.PCI)
 	if err != nil {
 		return rtnl.Link{}, err
 	}
 	l, err := host.LinkByName(name)
-	if err == nil && alias != "" {
-		err = host.SetAlias(l.Index, alias)
-	}
 	if err == nil && len(mac) > 0 && l.MAC.String() != mac.String() {
 		err = errors.Join(host.SetDown(l.Index), host.SetMAC(l.Index, mac))
 	}
-	l.Alias = alias
 	return l, err
 }
 
@@ -342,59 +350,53 @@ func (p *Plugin) Del(ctx context.Context, call driver.PluginCall) error {
 
 // restore brings the device back out of the pod, if it is there, and cleans it.
 func (p *Plugin) restore(ctx context.Context, v sriov.VF, call driver.PluginCall) error {
+	m, ok, err := p.marked(v.PCI)
+	if err != nil || !ok || m.Owner != call.Key {
+		return err
+	}
 	host, err := p.host.Get()
 	if err != nil {
 		return err
 	}
 	defer p.host.Put(host)
-	name, err := p.sys.Netdev(v.PCI)
-	if err != nil {
+	if err := p.fetch(ctx, v, call, m.Name); err != nil {
 		return err
 	}
-	if name == "" {
-		if name, err = p.fetch(ctx, v, call); err != nil || name == "" {
-			return err
-		}
-		fail.Here("sriov.back")
-	}
-	l, err := host.LinkByName(name)
-	if err != nil {
-		return err
-	}
-	m, ok := markOf(l.Alias)
-	if !ok || m.owner != call.Key {
-		return nil
-	}
+	fail.Here("sriov.back")
 	_, err = p.clean(host, v, m)
 	return err
 }
 
-// fetch moves the device out of the pod, or waits for the kernel, which moves it when
-// the pod's namespace has ended. "": another pod has it.
-func (p *Plugin) fetch(ctx context.Context, v sriov.VF, call driver.PluginCall) (string, error) {
+// fetch has the device be on the machine: it moves it out of the pod, or waits for the
+// kernel, which moves it when the pod's namespace has ended. One whose driver was taken
+// away has none.
+func (p *Plugin) fetch(ctx context.Context, v sriov.VF, call driver.PluginCall, name string) error {
+	here := func() (bool, error) {
+		now, err := p.sys.Netdev(v.PCI)
+		return now != "", err
+	}
+	if ok, err := here(); ok || err != nil || v.Driver == "" {
+		return err
+	}
 	if call.Netns.Path != "" {
 		pod, err := netns.Verify(call.Netns)
 		if err == nil {
 			defer func() { _ = pod.Close() }()
-			return p.outOf(pod, v, call.Key)
+			err = p.outOf(pod, v, name)
 		}
-		if !errors.Is(err, core.ErrNetnsGone) {
-			return "", err
+		if err != nil && !errors.Is(err, core.ErrNetnsGone) && !errors.Is(err, core.ErrNotFound) {
+			return err
 		}
 	}
-	var name string
-	err := inproc.Await(ctx, returnLimit, func() (_ bool, err error) {
-		name, err = p.sys.Netdev(v.PCI)
-		return name != "", err
-	})
+	err := inproc.Await(ctx, returnLimit, here)
 	if errors.Is(err, inproc.ErrTimeout) {
-		return "", nil
+		return fmt.Errorf("it is neither in its pod nor on the machine: its driver is %q", v.Driver)
 	}
-	return name, err
+	return err
 }
 
-// inPod finds the device of a key in a pod, be it under another name.
-func inPod(pod *netns.Handle, key core.Key) (l rtnl.Link, err error) {
+// inPod finds the device of a PCI address in a pod, whatever its name.
+func inPod(pod *netns.Handle, pci string) (l rtnl.Link, err error) {
 	conn, err := rtnl.Open(pod)
 	if err != nil {
 		return l, err
@@ -404,40 +406,33 @@ func inPod(pod *netns.Handle, key core.Key) (l rtnl.Link, err error) {
 	if err != nil {
 		return l, err
 	}
-	at := slices.IndexFunc(all, func(l rtnl.Link) bool {
-		m, ok := markOf(l.Alias)
-		return ok && m.owner == key
-	})
+	at := slices.IndexFunc(all, func(l rtnl.Link) bool { return l.Bus == pci })
 	if at < 0 {
-		return l, fmt.Errorf("device of %s: %w", key, core.ErrNotFound)
+		return l, fmt.Errorf("device %s: %w", pci, core.ErrNotFound)
 	}
 	return all[at], nil
 }
 
-// outOf moves the device back to the machine. Where its name is taken by now it gets
-// one that nobody has.
-func (p *Plugin) outOf(pod *netns.Handle, v sriov.VF, key core.Key) (string, error) {
-	l, err := inPod(pod, key)
-	if errors.Is(err, core.ErrNotFound) {
-		return "", nil
-	}
+// outOf moves the device back to the machine. Where its name is taken by now it keeps the
+// one that it had in the pod, or gets one that nobody has.
+func (p *Plugin) outOf(pod *netns.Handle, v sriov.VF, name string) error {
+	l, err := inPod(pod, v.PCI)
 	if err != nil {
-		return "", err
+		return err
 	}
 	home, err := netns.Current()
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer func() { _ = home.Close() }()
-	m, _ := markOf(l.Alias)
-	err = sriov.Move(pod, l.Index, home, m.name)
-	if errors.Is(err, core.ErrExists) {
-		err = sriov.Move(pod, l.Index, home, "vf%d")
+	err = sriov.Move(pod, l.Index, home, name)
+	if !errors.Is(err, core.ErrExists) {
+		return err
 	}
-	if err != nil {
-		return "", err
+	if now, err := p.sys.Netdev(v.PCI); err != nil || now != "" {
+		return err
 	}
-	return p.sys.Netdev(v.PCI)
+	return sriov.Move(pod, l.Index, home, "vf%d")
 }
 
 // clean makes a device on the machine what it was: no attribute and no filter of the
@@ -447,21 +442,21 @@ func (p *Plugin) clean(host *rtnl.Conn, v sriov.VF, m mark) (l rtnl.Link, err er
 		return l, err
 	}
 	fail.Here("sriov.baseline")
-	if l, err = p.rebind(host, v, m.String(), m.mac); err != nil {
+	if l, err = p.rebind(host, v, m.MAC); err != nil {
 		return l, err
 	}
-	if l.Name != m.name {
-		err := host.SetName(l.Index, m.name)
+	if l.Name != m.Name {
+		err := host.SetName(l.Index, m.Name)
 		if err != nil && !errors.Is(err, core.ErrExists) {
 			return l, err
 		}
 		if err == nil {
-			l.Name = m.name
+			l.Name = m.Name
 		}
 	}
 	fail.Here("sriov.clean")
-	l.MAC, l.Alias = m.mac, ""
-	return l, host.SetAlias(l.Index, "")
+	l.MAC = m.MAC
+	return l, recordfile.Remove(p.file(v.PCI))
 }
 
 // Check proves that the pod has the device, and the VF each attribute.
@@ -495,17 +490,17 @@ func (p *Plugin) Check(ctx context.Context, call driver.PluginCall) error {
 	for _, d := range want.Differ(have) {
 		found = append(found, core.Differ("virtual function %d of %s: %s", v.Index, v.PF, d))
 	}
-	return errors.Join(append(found, inspect(call, prev))...)
+	return errors.Join(append(found, inspect(call, v.PCI, prev))...)
 }
 
 // inspect compares the pod with the result.
-func inspect(call driver.PluginCall, prev inproc.Result) error {
+func inspect(call driver.PluginCall, pci string, prev inproc.Result) error {
 	pod, err := netns.Verify(call.Netns)
 	if err != nil {
 		return inproc.Fail("failed to open netns", err)
 	}
 	defer func() { _ = pod.Close() }()
-	l, err := inPod(pod, call.Key)
+	l, err := inPod(pod, pci)
 	if errors.Is(err, core.ErrNotFound) {
 		return core.Difference("the device is not in the pod")
 	}

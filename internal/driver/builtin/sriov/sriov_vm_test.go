@@ -37,7 +37,7 @@ func newBed(t *testing.T) *bed {
 	vfs, err := sriov.At("").VFs(pf)
 	require.NoError(t, err)
 	require.Len(t, vfs, 3)
-	return &bed{t, plugin.New(), vfs}
+	return &bed{t, plugin.New(t.TempDir()), vfs}
 }
 
 // state is all that a VF is on the machine.
@@ -54,7 +54,7 @@ func (b *bed) state(v sriov.VF) []string {
 	if a.MAC.String() == mac[:17] {
 		a.MAC = nil // the VF's own, which the card shows once the VF has told it
 	}
-	return []string{fmt.Sprintf("%+v", a), now.Driver, name, mac[:17], fmt.Sprint(strings.Contains(link, "alias"))}
+	return []string{fmt.Sprintf("%+v", a), now.Driver, name, mac[:17]}
 }
 
 func (b *bed) run(argv ...string) string {
@@ -231,6 +231,18 @@ func TestKernelVFIsCleaned(t *testing.T) {
 		p.del() // late
 		require.NoError(t, b.p.Check(t.Context(), next.call))
 		next.del()
+		require.Equal(t, before, b.state(v))
+	})
+	t.Run("the name is taken meanwhile", func(t *testing.T) {
+		p := b.pod(1, v, "10.9.0.17/24", settings)
+		p.add()
+		b.run("ip", "link", "add", before[2], "type", "dummy")
+		p.del()
+		b.run("ip", "link", "del", before[2])
+		name, err := sriov.At("").Netdev(v.PCI)
+		require.NoError(t, err)
+		b.run("ip", "link", "set", name, "down")
+		b.run("ip", "link", "set", name, "name", before[2])
 		require.Equal(t, before, b.state(v))
 	})
 	t.Run("a late Del", func(t *testing.T) {

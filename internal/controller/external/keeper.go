@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -52,8 +53,10 @@ type Keeper struct {
 	*ports.Loop
 	told map[object.Key]string
 
+	seen object.Seen // what matters of objects that changed
+
 	mu    sync.Mutex
-	asked map[string]bool // IP objects of pods that wanted addresses outside when they were looked at last
+	asked map[string]object.Key // pods that want addresses outside, by their IP objects; nil before they were looked for
 }
 
 // New makes a Keeper. Run has it work. The launcher pods of a virtual machine are one pod.
@@ -75,27 +78,93 @@ func (k *Keeper) Run(ctx context.Context) error {
 }
 
 // begin forgets whom it told what while it led before: another may have led meanwhile.
-func (k *Keeper) begin() { k.told = map[object.Key]string{} }
+func (k *Keeper) begin() {
+	k.told = map[object.Key]string{}
+	k.seen.Forget()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.asked = nil
+}
 
-// concerns tells an object of which a change matters.
+// concerns tells an object of which something changed that matters: with each pod counts of
+// addresses do, and a look for that would make every pod cost what there is.
 func (k *Keeper) concerns(of object.Key) bool {
 	switch of.Kind {
-	case object.KindNode, object.KindSubnet:
-		return true
 	case object.KindPod:
-		p, _ := k.Pods.Get(of.Namespace, of.Name)
-		return k.wanted(ipName(of.Namespace, of.Name)) || p.Annotations[annEIP]+p.Annotations[annSNAT] != ""
+		p, was := k.ask(of)
+		return (was || asks(p)) && k.seen.Changed(of, wish(p))
 	case object.KindIP:
-		return k.wanted(of.Name)
+		return k.wanted(of.Name) && k.seen.Changed(of, k.matters(of))
+	case object.KindNode, object.KindSubnet:
+		return k.seen.Changed(of, k.matters(of))
 	}
 	return false
 }
 
-// wanted tells that an IP object's pod wanted addresses outside.
+// matters is what of an object makes rows, "" for one that is gone.
+func (k *Keeper) matters(of object.Key) string {
+	if n, ok := k.Nodes.Get("", of.Name); ok && of.Kind == object.KindNode {
+		return fmt.Sprintln(n.Annotations[v1.AnnChassis], n.Labels[declare.LabelExternal], n.IPs)
+	}
+	if s, ok := k.Subnets.Get("", of.Name); ok && of.Kind == object.KindSubnet {
+		return fmt.Sprintln(s.Spec.Vpc, s.Spec.Provider, s.Spec.Vlan, s.Spec.LogicalGateway)
+	}
+	if o, ok := k.IPs.Get("", of.Name); ok && of.Kind == object.KindIP {
+		return fmt.Sprintln(o.Spec.Subnet, o.Spec.IPAddress)
+	}
+	return ""
+}
+
+// wish is what a pod wants outside, "" for nothing.
+func wish(p object.Pod) string {
+	if !asks(p) {
+		return ""
+	}
+	return fmt.Sprintln(p.UID, p.Annotations[annEIP], p.Annotations[annSNAT], logical.Told(p.Annotations))
+}
+
+// asks tells that a pod wants an address outside.
+func asks(p object.Pod) bool {
+	return p.Annotations[annEIP]+p.Annotations[annSNAT] != "" && !p.Done && !p.Host
+}
+
+// ask notes whether a pod wants an address outside now, and tells that it did.
+func (k *Keeper) ask(of object.Key) (p object.Pod, was bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p, _ = k.Pods.Get(of.Namespace, of.Name) // all pods are looked for before this, or find it so
+	name := ipName(of.Namespace, of.Name)
+	_, was = k.asked[name]
+	switch {
+	case !asks(p):
+		delete(k.asked, name)
+	case k.asked != nil:
+		k.asked[name] = of
+	}
+	return p, was
+}
+
+// wanted tells that an IP object's pod wants addresses outside.
 func (k *Keeper) wanted(ip string) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.asked[ip]
+	_, is := k.asked[ip]
+	return is
+}
+
+// wanting are the pods that want addresses outside. All pods are looked at once.
+func (k *Keeper) wanting() []object.Key {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.asked == nil {
+		k.asked = map[string]object.Key{}
+		for _, p := range k.Pods.List() {
+			if asks(p) {
+				k.asked[ipName(p.Namespace, p.Name)] = object.KindPod.Named(p.Namespace, p.Name)
+			}
+		}
+	}
+	return slices.Collect(maps.Values(k.asked))
 }
 
 // ipName is the IP object of a pod's address in the default Vpc.
@@ -200,14 +269,13 @@ func text(faults []declare.Fault) string {
 // pods are those that ask for addresses outside and have some inside, the oldest first: who
 // had one keeps it.
 func (k *Keeper) pods() (out []Pod) {
-	asked, born := map[string]bool{}, map[object.Key]time.Time{}
-	for _, p := range k.Pods.List() {
-		eip, snat := p.Annotations[annEIP], p.Annotations[annSNAT]
-		if eip+snat == "" || p.Done || p.Host {
-			continue
+	born := map[object.Key]time.Time{}
+	for _, key := range k.wanting() {
+		p, _ := k.Pods.Get(key.Namespace, key.Name)
+		if !asks(p) {
+			continue // there will be news of it
 		}
-		asked[ipName(p.Namespace, p.Name)] = true
-		o := Pod{Object: object.Object{Key: object.KindPod.Named(p.Namespace, p.Name), UID: p.UID}, EIP: eip, SNAT: snat}
+		o := Pod{Object: object.Object{Key: key, UID: p.UID}, EIP: p.Annotations[annEIP], SNAT: p.Annotations[annSNAT]}
 		has := logical.Told(p.Annotations) // all at once
 		switch ip, ok := k.IPs.Get("", ipName(p.Namespace, p.Name)); {
 		case ok:
@@ -223,9 +291,6 @@ func (k *Keeper) pods() (out []Pod) {
 	slices.SortFunc(out, func(a, b Pod) int {
 		return cmp.Or(born[a.Key].Compare(born[b.Key]), strings.Compare(a.Key.String(), b.Key.String()))
 	})
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.asked = asked
 	return out
 }
 

@@ -76,6 +76,9 @@ func newBench(c *ovn.Client, subnets objecttest.Shelf[*v1.Subnet]) *bench {
 func (b *bench) once(t *testing.T) error {
 	t.Helper()
 	b.Said = nil
+	for _, p := range b.pods {
+		b.concerns(object.KindPod.Named(p.Namespace, p.Name))
+	}
 	return b.Keeper.once(t.Context(), map[string]object.Map{declare.ConfigExternal: {Name: declare.ConfigExternal, Data: b.data}})
 }
 
@@ -180,4 +183,59 @@ func TestAddressOfMachine(t *testing.T) {
 	require.NoError(t, b.Follow(t.Context(), func(object.Key) {}))
 	require.NoError(t, b.once(t))
 	require.Equal(t, []string{"dnat_and_snat,10.0.0.2,192.0.2.50"}, translated(db))
+}
+
+// counted counts looks at all objects.
+type counted[T any] struct {
+	objecttest.Shelf[T]
+	looks *int
+}
+
+func (c counted[T]) List() []T {
+	*c.looks++
+	return c.Shelf.List()
+}
+
+// TestConcerns: what changes with every pod, or by itself, is no reason to look; and a look
+// is at the pods that ask for something, not at all of them.
+func TestConcerns(t *testing.T) {
+	t.Parallel()
+	_, c := northbound(t)
+	subnets, nodes, looks := objecttest.Shelf[*v1.Subnet]{"/s": {}}, objecttest.Shelf[object.Node]{"/n": {Name: "n"}}, 0
+	b := newBench(c, subnets)
+	b.Nodes, b.Pods = nodes, counted[object.Pod]{b.pods, &looks}
+	subnet, node, asking, plain, ip := object.KindSubnet.Named("", "s"), object.KindNode.Named("", "n"), object.KindPod.Named("web", "a"), object.KindPod.Named("web", "p"), object.KindIP.Named("", "a.web")
+	b.pods["web/a"], b.pods["web/p"] = wanting("a", "192.0.2.50"), object.Pod{Pod: core.Pod{Namespace: "web", Name: "p"}}
+	b.ips["/a.web"], b.ips["/p.web"] = ipIn("s", "10.0.0.2"), ipIn("s", "10.0.0.3")
+	require.NoError(t, b.once(t))
+	for _, of := range []object.Key{subnet, node, ip} {
+		require.True(t, b.concerns(of), "%s: its first news", of)
+	}
+	subnets["/s"] = &v1.Subnet{Status: v1.SubnetStatus{V4UsingIPs: []byte("7")}}
+	nodes["/n"] = object.Node{Name: "n", Down: "NotReady", Labels: map[string]string{"x": "y"}}
+	running := wanting("a", "192.0.2.50")
+	running.Version, running.Node = "2", "n"
+	b.pods["web/a"] = running
+	for _, of := range []object.Key{subnet, node, ip, asking, plain, object.KindIP.Named("", "p.web")} {
+		require.False(t, b.concerns(of), of)
+	}
+
+	subnets["/s"] = &v1.Subnet{Spec: v1.SubnetSpec{Vpc: "other"}}
+	nodes["/n"] = object.Node{Name: "n", Annotations: map[string]string{v1.AnnChassis: "c"}}
+	b.pods["web/a"], b.pods["web/p"] = wanting("a", "192.0.2.51"), wanting("p", "192.0.2.52")
+	b.ips["/a.web"] = ipIn("s", "10.0.0.4")
+	for _, of := range []object.Key{subnet, node, ip, asking, plain} {
+		require.True(t, b.concerns(of), of)
+	}
+	require.NoError(t, b.once(t))
+	require.Equal(t, 1, looks, "all pods are looked at once")
+
+	delete(b.pods, "web/a")
+	delete(subnets, "/s")
+	require.True(t, b.concerns(asking))
+	require.True(t, b.concerns(subnet))
+	require.False(t, b.concerns(ip), "nobody asks for it any more")
+	b.begin()
+	require.NoError(t, b.once(t))
+	require.Equal(t, 2, looks, "who leads again knows no pod")
 }

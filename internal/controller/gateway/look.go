@@ -36,10 +36,14 @@ func (k *Keeper) Look(from object.Readers, force map[string]logical.Subnet, at f
 			subnets = append(subnets, Subnet{Subnet: net.Subnet, By: net.Gateway, Was: o.Status.ActivateGateway, Now: now[name]})
 		}
 	}
-	return k.Plan(subnets, nodesOf(from, func(port string) []netip.Addr {
-		l, _ := at(port)
-		return l.IPs
-	}, seen.Silent))
+	var nodes []Node // where no Subnet is centralized, it is nobody's matter how many there are
+	if slices.ContainsFunc(subnets, func(s Subnet) bool { return s.By.Centralized }) {
+		nodes = nodesOf(from, func(port string) []netip.Addr {
+			l, _ := at(port)
+			return l.IPs
+		}, seen.Silent)
+	}
+	return k.Plan(subnets, nodes)
 }
 
 // nodesOf are all nodes; at gives what a port has.

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -49,6 +50,18 @@ func Whom(from object.Readers, local, beside []netip.Addr) (out []alive.Node) {
 		}
 	}
 	return out
+}
+
+// Matters is what of an object decides whom to ask, "" for one that is gone and for other
+// kinds.
+func Matters(from object.Readers, of object.Key) string {
+	if s, ok := from.Subnets.Get("", of.Name); ok && of.Kind == object.KindSubnet {
+		return fmt.Sprintln(declare.ReadGateway(s.Spec))
+	}
+	if n, ok := from.Nodes.Get("", of.Name); ok && of.Kind == object.KindNode {
+		return fmt.Sprintln(n.Annotations[v1.AnnChassis], joinOf(n), n.IPs, n.Labels, n.Down)
+	}
+	return ""
 }
 
 // named are the nodes that centralized Subnets name.

@@ -41,6 +41,35 @@ func TestUnderlayHasNoGateways(t *testing.T) {
 	}
 }
 
+// counted counts looks at all objects.
+type counted[T any] struct {
+	objecttest.Shelf[T]
+	looks *int
+}
+
+func (c counted[T]) List() []T {
+	*c.looks++
+	return c.Shelf.List()
+}
+
+// TestNodesAreNobodysMatter: without centralized Subnets one more Subnet is not dearer for
+// the nodes there are.
+func TestNodesAreNobodysMatter(t *testing.T) {
+	t.Parallel()
+	looks := 0
+	web := subnet("web", v1.SubnetSpec{})
+	from := object.Readers{Nodes: counted[object.Node]{objecttest.Shelf[object.Node]{"/n1": {Name: "n1"}}, &looks}, Subnets: objecttest.Shelf[*v1.Subnet]{"/web": web}}
+	look := func() int {
+		force := map[string]logical.Subnet{"web": {Subnet: core.Subnet{Name: "web", Vpc: v1.DefaultVpc, Provider: v1.DefaultProvider}, Gateway: declare.ReadGateway(web.Spec)}}
+		looks = 0
+		gateway.New().Look(from, force, func(string) (core.Lease, bool) { return core.Lease{}, false }, gateway.Seen{})
+		return looks
+	}
+	require.Zero(t, look())
+	web.Spec.GatewayType = v1.GatewayCentralized
+	require.Equal(t, 1, look())
+}
+
 // TestWhom: gateways are asked by their tunnels where this machine has one, and below,
 // this machine itself never, and a few others and machines beside as witnesses.
 func TestWhom(t *testing.T) {

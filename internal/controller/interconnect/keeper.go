@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
@@ -76,9 +75,7 @@ type Keeper struct {
 	good  *declare.Interconnect // as it was without fault last since this controller leads; nil for none
 	since time.Time             // it parts from databases that do not answer; zero: it does not
 	asked time.Time             // it waits for the zone to be there; zero: it is
-
-	mu   sync.Mutex
-	seen map[object.Key]string // what matters of objects that changed
+	seen  object.Seen           // what matters of objects that changed
 }
 
 // New makes a Keeper. Run has it work.
@@ -106,9 +103,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 // begin forgets what it knew while it led before: another may have led meanwhile.
 func (k *Keeper) begin() {
 	k.told, k.good, k.since, k.asked = map[string]string{}, nil, time.Time{}, time.Time{}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.seen = map[object.Key]string{}
+	k.seen.Forget()
 }
 
 // concerns tells an object of which something changed that matters; counts of addresses and
@@ -127,13 +122,7 @@ func (k *Keeper) concerns(of object.Key) bool {
 	default:
 		return false
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	was, known := k.seen[of]
-	if k.seen[of] = now; now == "" {
-		delete(k.seen, of)
-	}
-	return !known || was != now
+	return k.seen.Changed(of, now)
 }
 
 // once makes all as it should be, and tells the ConfigMap what is not.

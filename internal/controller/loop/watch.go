@@ -20,14 +20,20 @@ func (c *Config) watch(w object.World, changed, suspected func()) *alive.Watch {
 	return alive.New(alive.Config{
 		Whom: func() []alive.Node { return gateway.Whom(w.Readers, own(), append(c.members(), c.Routers()...)) },
 		Follow: func(ctx context.Context, listed func()) error {
-			return w.Follow(ctx, func(k object.Key) {
-				if k.Kind == object.KindSubnet || k.Kind == object.KindNode {
-					listed()
-				}
-			})
+			return w.Follow(ctx, askedAnew(w.Readers, listed))
 		},
 		Open: c.Echo, Changed: changed, Suspected: suspected, Log: c.Log,
 	})
+}
+
+// askedAnew takes news of objects, and calls listed where other nodes may be to be asked.
+func askedAnew(from object.Readers, listed func()) func(object.Key) {
+	var seen object.Seen
+	return func(k object.Key) {
+		if (k.Kind == object.KindSubnet || k.Kind == object.KindNode) && seen.Changed(k, gateway.Matters(from, k)) {
+			listed()
+		}
+	}
 }
 
 // standIn looks at gateways while the controller that leads does not.

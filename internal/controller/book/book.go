@@ -91,6 +91,9 @@ func (b *Book) All() []core.Lease {
 // not give: it lies outside, or is the gateway's. port is who has it; the zero address is
 // none.
 func (b *Book) Misfit(s core.Subnet) (misfit netip.Addr, port string) {
+	if b.Empty(s.Name) { // as that of one more Subnet is, however many pods there are
+		return misfit, port
+	}
 	for _, l := range b.All() {
 		if l.Subnet != s.Name {
 			continue

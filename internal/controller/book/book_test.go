@@ -1,0 +1,35 @@
+package book_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/controller/book"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/ipam"
+)
+
+// TestMisfitOfOneMore: a Subnet in which nobody has an address has none that does not fit it,
+// without a look at all leases; one that somebody has is found.
+func TestMisfitOfOneMore(t *testing.T) {
+	b := book.New()
+	net := core.Subnet{Name: "s", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/16")}, Gateways: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}
+	for i := range 100 {
+		name := fmt.Sprint("p", i)
+		_, _, err := b.Acquire(ipam.Request{Subnet: net, Owner: core.Owner{Key: core.Key{Container: name, IfName: name + ".web"}, Pod: core.Pod{Namespace: "web", Name: name}}})
+		require.NoError(t, err)
+	}
+	more := core.Subnet{Name: "more", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
+	require.Zero(t, testing.AllocsPerRun(10, func() {
+		if ip, _ := b.Misfit(more); ip.IsValid() {
+			t.Error(ip)
+		}
+	}))
+	net.CIDRs = more.CIDRs
+	ip, port := b.Misfit(net)
+	require.Equal(t, "10.0.0.2", ip.String())
+	require.Equal(t, "p0.web", port)
+}

@@ -313,9 +313,10 @@ func (inv Inventory) readFiles(n *Node) error {
 	return nil
 }
 
-// habit tells files that upstream's host-local leaves on purpose.
+// habit tells files that upstream's host-local leaves on purpose, and what an agent writes
+// down once it has read the API server.
 func habit(name string) bool {
-	return name == "lock" || strings.HasPrefix(name, "last_reserved_ip.")
+	return name == "lock" || strings.HasPrefix(name, "last_reserved_ip.") || strings.Contains(name, "declared.json")
 }
 
 // Diff lists what differs, "+" for what came and "-" for what went.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -84,6 +85,19 @@ func (n *kubeNode) everyRight() {
 	p.cni("CHECK").Must()
 	p.end()
 	n.erase("web")
+
+	n.c.Apply(`{apiVersion: net.fairlead.io/v1alpha1, kind: PodNetwork, metadata: {namespace: ` + n.name + `, name: db}, spec: {statefulSet: db, interfaces: [{name: eth0, ipRange: 10.16.7.1-10.16.7.9}]}}`)
+	db := n.makePod("db-1", nil)
+	eventually(n.t, func() string { // the PodNetwork comes by a watch of its own
+		db.cni("ADD").Must()
+		if ips := db.ips(); ips[0] != "10.16.7.2" {
+			db.cni("DEL").Must()
+			return fmt.Sprintf("%v is not the second of the range", ips)
+		}
+		return ""
+	})
+	db.end()
+	n.erase("db-1")
 
 	missing := n.makePod("missing", map[string]string{networksKey: "default/nowhere"})
 	require.NotNil(n.t, missing.cni("ADD").Err())

@@ -95,6 +95,7 @@ var (
 		"IPs": "address", "Pool": "address", "Routes": "address", "MAC": "mac", "QoS": "rate", "Bandwidth": "rate", "Ports": "port", "VLAN": "vlan",
 		"Open": "security", "VIPs": "address",
 		"Driver": "", "Provider": "", "Subnet": "", "Given": "", "MTU": "", "DefaultRoute": "", "Mirror": "", "Type": "", "IfaceID": "", "DNS": "", "Family": "", // Subnet by name, below
+		"Hardware": "", // annotations cannot say it: who may write PodNetworks and ConfigMaps is RBAC's
 	}
 	execKinds = map[string]string{
 		"Conf": "", "Args": "", // both below

@@ -34,7 +34,7 @@ func TestObjectsComeInOrder(t *testing.T) {
 		kinds = append(kinds, o.Kind())
 	}
 	require.Equal(t, []string{
-		"ServiceAccount", "ConfigMap", "ClusterRole", "ClusterRoleBinding",
+		"ServiceAccount", "ConfigMap", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
 		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicy",
 		"ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicyBinding",
 		"ValidatingAdmissionPolicyBinding",
@@ -42,7 +42,7 @@ func TestObjectsComeInOrder(t *testing.T) {
 	}, kinds)
 	crds, err := CRDs(Values{})
 	require.NoError(t, err)
-	require.Len(t, crds, 4)
+	require.Len(t, crds, 5)
 }
 
 // TestOVN: one value gives the controller and what it may do, and tells the agents.

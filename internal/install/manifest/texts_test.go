@@ -123,7 +123,7 @@ var elementSamples = map[string]string{
 // elementKeys are those that the agent's parser takes.
 func elementKeys(t *testing.T) (out []string) {
 	t.Helper()
-	f, err := parser.ParseFile(token.NewFileSet(), "../../network/resolve/networks.go", nil, 0)
+	f, err := parser.ParseFile(token.NewFileSet(), "../../network/resolve/element/element.go", nil, 0)
 	require.NoError(t, err)
 	ast.Inspect(f, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)

@@ -78,6 +78,7 @@ type Source struct {
 
 // known is what is kept between two lives of the agent.
 type known struct {
+	Read   bool                   `json:"read"` // all of it, once
 	Pods   []*v1alpha1.PodNetwork `json:"podNetworks"`
 	Maps   []declared.ConfigMap   `json:"configMaps"`
 	Starts map[string]int         `json:"starts,omitempty"` // first ordinals, by NAMESPACE/STATEFULSET
@@ -115,7 +116,7 @@ func New(c Config) *Source {
 	if err != nil {
 		c.Log.Warn("what was declared of pods before is not known: they wait for the API server", "err", err)
 	}
-	if there && err == nil {
+	if there && err == nil && s.kept.Read {
 		s.former = declared.NewIndex(s.kept.Pods, s.kept.Maps, c.Common, s.start)
 	}
 	return s
@@ -200,7 +201,7 @@ func (s *Source) save() error {
 	now := s.now.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := known{Pods: now.podNetworks(), Maps: now.configMaps(), Starts: s.kept.Starts}
+	next := known{Read: true, Pods: now.podNetworks(), Maps: now.configMaps(), Starts: s.kept.Starts}
 	sortKnown(&next)
 	if reflect.DeepEqual(next, s.kept) {
 		return nil

@@ -283,7 +283,7 @@ func (n *network) reasoned(err error) error {
 // keep holds addresses back that are declared for other pods: the NIC is not given one
 // of them, and may not ask for one.
 func (r *resolution) keep(n *network, nic *core.NIC) error {
-	if r.index == nil || r.in.OVN && !(n.lent && r.in.Alone) {
+	if given := r.in.OVN && (!n.lent || !r.in.Alone); r.index == nil || given {
 		return nil // a controller has given the addresses
 	}
 	nic.Subnet.Exclude = slices.Clone(nic.Subnet.Exclude)

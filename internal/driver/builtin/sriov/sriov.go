@@ -172,28 +172,31 @@ func (p *Plugin) take(host *rtnl.Conn, v sriov.VF, g grant) (l rtnl.Link, err er
 	if err != nil {
 		return l, inproc.Fail("find device "+v.PCI, err)
 	}
-	switch {
-	case name == "" && ok && m.Owner == g.call.Key:
-		if _, err := inPod(g.pod, v.PCI); err == nil {
-			return l, fmt.Errorf("%s has it already: %w", g.call.Key, core.ErrExists)
-		}
-		fallthrough
-	case name == "" && (!ok || v.Driver != ""):
-		return l, core.Reasoned(core.CodeDevice, core.ReasonNoVFMatches,
-			"virtual function %d of %s (%s) has no network device on this machine: its driver is %q, or another pod has it", v.Index, v.PF, v.PCI, v.Driver)
-	case ok && m.Owner != g.call.Key:
+	own := ok && m.Owner == g.call.Key
+	if ok && !own && (name != "" || v.Driver == "") {
 		if l, err = p.clean(host, v, m); err != nil {
 			return l, core.Reasoned(core.CodeDevice, core.ReasonVFDirty, "virtual function %d of %s (%s), which %s had, cannot be cleaned: %w", v.Index, v.PF, v.PCI, m.Owner, err)
 		}
-	default:
-		if l, err = host.LinkByName(name); err != nil {
-			return l, inproc.Fail("find device "+v.PCI, err)
+		name = l.Name
+	}
+	if name == "" {
+		return l, absent(v, g, own)
+	}
+	if l, err = host.LinkByName(name); err == nil && !own {
+		err = p.mark(v.PCI, mark{g.call.Key, l.Name, l.MAC})
+	}
+	return l, inproc.Fail("mark device "+v.PCI, err)
+}
+
+// absent says why the machine has no network device of the VF.
+func absent(v sriov.VF, g grant, own bool) error {
+	if own {
+		if _, err := inPod(g.pod, v.PCI); err == nil {
+			return fmt.Errorf("%s has it already: %w", g.call.Key, core.ErrExists)
 		}
 	}
-	if ok && m.Owner == g.call.Key {
-		return l, nil
-	}
-	return l, inproc.Fail("mark device "+v.PCI, p.mark(v.PCI, mark{g.call.Key, l.Name, l.MAC}))
+	return core.Reasoned(core.CodeDevice, core.ReasonNoVFMatches,
+		"virtual function %d of %s (%s) has no network device on this machine: its driver is %q, or another pod has it", v.Index, v.PF, v.PCI, v.Driver)
 }
 
 // setMAC gives the device itself the MAC. Drivers that do not take it read that of the

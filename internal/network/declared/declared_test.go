@@ -185,7 +185,7 @@ func TestKept(t *testing.T) {
 		podNetwork("mysql", "mysql", v1alpha1.PodInterface{Name: "net1", Network: "bank/db", IPRange: "10.9.0.16-10.9.0.31"}),
 		podNetwork("one", "", v1alpha1.PodInterface{Name: "eth0", IPs: []string{"10.8.0.1/24", "fd00::1"}}),
 	}, []ConfigMap{configMap("system", "all", `{"ip":"10.9.0.40"}`), configMap("bank", "bad", `{"ip":"10.9.0.400"}`)}, "system", nil)
-	in := Inside(x.Kept(), []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24"), netip.MustParsePrefix("fd00::/64")})
+	in := x.Within(core.Subnet{Name: "s", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24"), netip.MustParsePrefix("fd00::/64")}}, "bank/db")
 	var got []string
 	for _, k := range in {
 		got = append(got, k.From.String()+" "+k.Source)

@@ -115,6 +115,7 @@ type Kept struct {
 	Set       string
 	Network   string // as declared, "" where the object does not say
 	Source    string
+	Subnet    string // in which they are looked at
 }
 
 // For tells that they are kept for a pod.
@@ -128,9 +129,6 @@ func (k Kept) For(pod core.Pod) bool {
 	_, ok := ordinal(pod.Name, k.Set)
 	return ok
 }
-
-// Kept are all addresses that are declared, in order.
-func (x *Index) Kept() []Kept { return x.kept }
 
 func (x *Index) keep() {
 	for _, p := range x.pods {
@@ -184,12 +182,23 @@ func (x *Index) keepAll(all []v1alpha1.PodInterface, k Kept) {
 	}
 }
 
-// Inside are the kept addresses that lie in one of some networks.
-func Inside(all []Kept, cidrs []netip.Prefix) (out []Kept) {
-	for _, k := range all {
-		if slices.ContainsFunc(cidrs, func(p netip.Prefix) bool { return p.Contains(k.From) && p.Contains(k.To) }) {
+// Within are the kept addresses of a Subnet, of which nad is the network ("" for none).
+func (x *Index) Within(s core.Subnet, nad string) (out []Kept) {
+	for _, k := range x.kept {
+		inside := slices.ContainsFunc(s.CIDRs, func(p netip.Prefix) bool { return p.Contains(k.From) && p.Contains(k.To) })
+		if inside && slices.Contains([]string{"", nad, s.Name}, k.Network) {
+			k.Subnet = s.Name
 			out = append(out, k)
 		}
 	}
 	return out
+}
+
+// Held is an AddressHeld (11) where an address is kept for another pod.
+func Held(kept []Kept, pod core.Pod, ip netip.Addr) error {
+	i := slices.IndexFunc(kept, func(k Kept) bool { return k.Contains(ip) && !k.For(pod) })
+	if i < 0 {
+		return nil
+	}
+	return core.Reasoned(core.CodeTryAgain, core.ReasonAddressHeld, "address %s of subnet %s is kept for another pod: %s declares it", ip, kept[i].Subnet, kept[i].Source)
 }

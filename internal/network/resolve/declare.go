@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -55,12 +56,7 @@ func (r *resolution) claimNames(nets []network) (taken map[string]string) {
 }
 
 // named is the name of the network's interface as far as it is known.
-func (n *network) named() string {
-	if n.ifName != "" {
-		return n.ifName
-	}
-	return n.elem.IfName
-}
+func (n *network) named() string { return cmp.Or(n.ifName, n.elem.IfName) }
 
 // declare settles what is declared of the pod's interfaces, now that they have names,
 // and adds the networks that only declarations name.
@@ -280,24 +276,26 @@ func (n *network) reasoned(err error) error {
 	return &core.Error{Code: core.CodeOf(err), Reason: reason, Msg: reason + ": " + err.Error(), Err: err}
 }
 
-// keep holds addresses back that are declared for other pods: the NIC is not given one
-// of them, and may not ask for one.
+// keep holds addresses back that are declared: the NIC is given none, and may ask for none of another pod.
 func (r *resolution) keep(n *network, nic *core.NIC) error {
 	if given := r.in.OVN && (!n.lent || !r.in.Alone); r.index == nil || given {
 		return nil // a controller has given the addresses
 	}
+	kept := r.index.Within(nic.Subnet, n.nad)
 	nic.Subnet.Exclude = slices.Clone(nic.Subnet.Exclude)
-	for _, k := range declared.Inside(r.index.Kept(), nic.Subnet.CIDRs) {
-		if k.For(r.pod) || k.Network != "" && k.Network != n.nad && k.Network != nic.Subnet.Name {
-			continue
-		}
-		for _, ip := range nic.IPs {
-			if k.Contains(ip) {
-				return core.Reasoned(core.CodeTryAgain, core.ReasonAddressHeld, "address %s of subnet %s is kept for another pod: %s declares it", ip, nic.Subnet.Name, k.Source)
-			}
-		}
-		nic.Pool = slices.DeleteFunc(nic.Pool, func(ips []netip.Addr) bool { return slices.ContainsFunc(ips, k.Contains) })
+	for _, k := range kept { // also the pod's own, which it gets as a fixed address on the NIC that has it
 		nic.Subnet.Exclude = append(nic.Subnet.Exclude, k.AddrRange)
+	}
+	var held error
+	others := func(ip netip.Addr) bool {
+		err := declared.Held(kept, r.pod, ip)
+		held = cmp.Or(err, held)
+		return err != nil
+	}
+	asked := len(nic.Pool) // an address that is not of the list was not asked for
+	nic.Pool = slices.DeleteFunc(nic.Pool, func(ips []netip.Addr) bool { return slices.ContainsFunc(ips, others) })
+	if slices.ContainsFunc(nic.IPs, others) || asked > 0 && len(nic.Pool) == 0 {
+		return held
 	}
 	return nil
 }

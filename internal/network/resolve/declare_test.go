@@ -208,4 +208,16 @@ func TestKeptForOthers(t *testing.T) {
 	wants, err = w.declaring(t, others...)
 	require.NoError(t, err)
 	require.Equal(t, [][]netip.Addr{{netip.MustParseAddr("10.16.0.20")}}, wants[0].Steps[0].NIC.Pool)
+	w.note("ovn.kubernetes.io/ip_pool", "10.16.0.9")
+	_, err = w.declaring(t, others...)
+	require.Equal(t, core.ReasonAddressHeld, core.ReasonOf(err), "it is given none that is not of its list: %v", err)
+
+	// What is declared of one interface of a pod is not given to another one of it; and of
+	// all pods the Subnet is the same, so that it is not laid out anew for each.
+	w = standard()
+	mine := `{"interface":"eth0","ip":"10.16.0.9"}`
+	wants, err = w.declaring(t, mine)
+	require.NoError(t, err)
+	require.Equal(t, []core.AddrRange{{From: a, To: a}}, wants[0].Steps[0].NIC.Subnet.Exclude)
+	require.Equal(t, []netip.Addr{a}, wants[0].Steps[0].NIC.IPs)
 }

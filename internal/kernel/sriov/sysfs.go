@@ -35,7 +35,6 @@ type VF struct {
 	PF     string // the network device of its physical function
 	Index  int    // among those of the PF
 	Driver string // "" for none
-	NUMA   int    // -1 where the machine does not say
 }
 
 var address = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
@@ -44,91 +43,69 @@ func (s Sys) device(pci string, more ...string) string {
 	return filepath.Join(append([]string{s.root + "/bus/pci/devices", pci}, more...)...)
 }
 
-// netdev is a file about the PCI device of a network device.
-func (s Sys) netdev(name, file string) string {
-	return filepath.Join(s.root+"/class/net", name, "device", file)
-}
-
 // VF finds a virtual function by its PCI address. core.ErrNotFound: there is no such
 // device, or it is no virtual function.
 func (s Sys) VF(pci string) (VF, error) {
-	v := VF{PCI: pci, Index: -1, NUMA: -1}
+	v := VF{PCI: pci, Index: -1}
 	if !address.MatchString(pci) {
 		return v, fmt.Errorf("PCI device %q: %w: it is no address of the form 0000:01:10.0", pci, core.ErrNotFound)
 	}
 	for _, of := range []struct{ file, why string }{{"", "there is none"}, {"physfn", "it is no virtual function"}} {
-		if _, err := os.Stat(s.device(pci, of.file)); errors.Is(err, fs.ErrNotExist) {
+		_, err := os.Stat(s.device(pci, of.file))
+		if errors.Is(err, fs.ErrNotExist) {
 			return v, fmt.Errorf("PCI device %s: %w: %s", pci, core.ErrNotFound, of.why)
+		}
+		if err != nil {
+			return v, fmt.Errorf("PCI device %s: %w", pci, err)
 		}
 	}
 	names, err := s.names(s.device(pci, "physfn", "net"))
+	if err == nil && len(names) == 0 {
+		err = errors.New("it has no network device here")
+	}
 	if err != nil {
 		return v, fmt.Errorf("physical function of PCI device %s: %w", pci, err)
 	}
-	if len(names) == 0 {
-		return v, fmt.Errorf("physical function of PCI device %s has no network device here", pci)
-	}
 	v.PF = names[0]
-	if v.Index, err = s.index(pci); err != nil {
+	if v.Index, err = s.index(pci); err == nil {
+		v.Driver, err = s.driver(pci)
+	}
+	if err != nil {
 		return v, fmt.Errorf("PCI device %s, virtual function of %s: %w", pci, v.PF, err)
-	}
-	if to, err := os.Readlink(s.device(pci, "driver")); err == nil {
-		v.Driver = filepath.Base(to)
-	}
-	if text, err := os.ReadFile(s.device(pci, "numa_node")); err == nil {
-		if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
-			v.NUMA = n
-		}
 	}
 	return v, nil
 }
 
-// index is a virtual function's number among those of its physical one.
+// driver is the name of a function's driver, "" for none.
+func (s Sys) driver(pci string) (string, error) {
+	to, err := os.Readlink(s.device(pci, "driver"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return filepath.Base(to), err
+}
+
+// index is a virtual function's number among those of its physical one. What cannot be
+// looked at is no answer.
 func (s Sys) index(pci string) (int, error) {
-	links, err := filepath.Glob(s.device(pci, "physfn", "virtfn*"))
+	names, err := s.names(s.device(pci, "physfn"))
 	if err != nil {
 		return -1, err
 	}
-	for _, l := range links {
-		if to, err := os.Readlink(l); err == nil && filepath.Base(to) == pci {
-			return strconv.Atoi(strings.TrimPrefix(filepath.Base(l), "virtfn"))
+	for _, name := range names {
+		number, is := strings.CutPrefix(name, "virtfn")
+		if !is {
+			continue
 		}
-	}
-	return -1, core.ErrNotFound
-}
-
-// VFs are all virtual functions of a network device, in their order.
-func (s Sys) VFs(pf string) ([]VF, error) {
-	text, err := os.ReadFile(s.netdev(pf, "sriov_numvfs"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("network device %s: %w: it is no physical function with virtual ones", pf, core.ErrNotFound)
-	}
-	n, err2 := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err := errors.Join(err, err2); err != nil {
-		return nil, fmt.Errorf("virtual functions of %s: %w", pf, err)
-	}
-	out := make([]VF, 0, n)
-	for i := range n {
-		to, err := os.Readlink(s.netdev(pf, "virtfn"+strconv.Itoa(i)))
+		to, err := os.Readlink(s.device(pci, "physfn", name))
 		if err != nil {
-			return nil, fmt.Errorf("virtual function %d of %s: %w", i, pf, err)
+			return -1, err
 		}
-		v, err := s.VF(filepath.Base(to))
-		if err != nil {
-			return nil, err
+		if filepath.Base(to) == pci {
+			return strconv.Atoi(number)
 		}
-		out = append(out, v)
 	}
-	return out, nil
-}
-
-// PFs are the network devices that can have virtual functions.
-func (s Sys) PFs() (out []string, err error) {
-	found, err := filepath.Glob(s.netdev("*", "sriov_totalvfs"))
-	for _, f := range found {
-		out = append(out, filepath.Base(filepath.Dir(filepath.Dir(f))))
-	}
-	return out, err
+	return -1, errors.New("it is none of those that this one has")
 }
 
 // Netdev is the name of a function's network device; "": it has none, or it is in
@@ -152,6 +129,19 @@ func (s Sys) names(dir string) (out []string, err error) {
 	return out, err
 }
 
+// Writable is nil where drivers can be taken from functions and given to them: a container
+// has sysfs read-only unless somebody says otherwise.
+func (s Sys) Writable() error {
+	f, err := os.OpenFile(s.root+probe, os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("drivers cannot be bound: %w", err)
+	}
+	return f.Close()
+}
+
+// probe has the kernel look for the driver of a device that has none.
+const probe = "/bus/pci/drivers_probe"
+
 // probeLimit bounds how long a driver may take to make a network device.
 const probeLimit = 5 * time.Second
 
@@ -168,7 +158,7 @@ func (s Sys) Unbind(pci string) error {
 // device that this makes in the namespace of the machine, with the MAC that the physical
 // function says.
 func (s Sys) Bind(pci string) (string, error) {
-	if err := s.write(pci, s.root+"/bus/pci/drivers_probe"); err != nil {
+	if err := s.write(pci, s.root+probe); err != nil {
 		return "", err
 	}
 	for deadline := time.Now().Add(probeLimit); ; time.Sleep(10 * time.Millisecond) {

@@ -19,10 +19,8 @@ func (p *Plugin) Check(ctx context.Context, call driver.PluginCall) error {
 	if err != nil {
 		return err
 	}
-	if c.IPAM.Type != "" {
-		if _, err := call.IPAM(ctx, core.Check); err != nil {
-			return err
-		}
+	if err := c.Ask(ctx, call.IPAM, core.Check); err != nil {
+		return err
 	}
 	if len(c.PrevResult) == 0 {
 		return core.Errorf(inproc.CodeOther, "required prevResult missing")

@@ -129,7 +129,7 @@ func (p *Plugin) configure(ctx context.Context, c conf, call driver.PluginCall, 
 	if leased {
 		defer func() {
 			if err != nil {
-				err = errors.Join(err, release(ctx, call))
+				err = errors.Join(err, inproc.Release(ctx, call.IPAM))
 			}
 		}()
 	}
@@ -209,14 +209,6 @@ func (p *Plugin) addresses(ctx context.Context, c conf, call driver.PluginCall) 
 	return res, leased, nil
 }
 
-// release gives back what a failed Add was given.
-func release(ctx context.Context, call driver.PluginCall) error {
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
-	defer stop()
-	_, err := call.IPAM(ctx, core.Del)
-	return err
-}
-
 // Del removes the link, then frees the addresses: whoever gets them next must
 // not meet the pod that still has them.
 func (p *Plugin) Del(ctx context.Context, call driver.PluginCall) error {
@@ -230,10 +222,7 @@ func (p *Plugin) Del(ctx context.Context, call driver.PluginCall) error {
 		}
 		fail.Here("macvlan.unlinked")
 	}
-	if c.IPAM.Type == "" {
-		return nil
-	}
-	_, err = call.IPAM(ctx, core.Del)
+	err = c.Ask(ctx, call.IPAM, core.Del)
 	fail.Here("macvlan.released")
 	return err
 }
@@ -322,9 +311,8 @@ func (p *Plugin) GC(context.Context, driver.PluginCall) error { return nil }
 // Status asks the IPAM plugin.
 func (p *Plugin) Status(ctx context.Context, call driver.PluginCall) error {
 	c, err := read(call.Conf)
-	if err != nil || c.IPAM.Type == "" {
+	if err != nil {
 		return err
 	}
-	_, err = call.IPAM(ctx, core.Status)
-	return err
+	return c.Ask(ctx, call.IPAM, core.Status)
 }

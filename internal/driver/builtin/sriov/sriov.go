@@ -62,7 +62,7 @@ type mark struct {
 	MAC   core.MAC `json:"mac"`  // that it had there
 }
 
-func (p *Plugin) file(pci string) string { return filepath.Join(p.dir, pci+".json") }
+func (p *Plugin) file(pci string) string { return filepath.Join(p.dir, filepath.Base(pci)+".json") }
 
 // marked reads a VF's mark; ok is false where it has none.
 func (p *Plugin) marked(pci string) (m mark, ok bool, err error) {
@@ -103,6 +103,9 @@ func (p *Plugin) Add(ctx context.Context, call driver.PluginCall) (json.RawMessa
 	v, err := p.find(c.DeviceID)
 	if err != nil {
 		return nil, err
+	}
+	if err := p.sys.Writable(); err != nil { // the VF could never be cleaned
+		return nil, core.Errorf(core.CodeConfig, "%w: give the agent a writable /sys, or put the program %s into the plugin folder", err, Name)
 	}
 	return p.give(ctx, v, want, grant{c, call, pod})
 }
@@ -191,8 +194,12 @@ func (p *Plugin) take(host *rtnl.Conn, v sriov.VF, g grant) (l rtnl.Link, err er
 // absent says why the machine has no network device of the VF.
 func absent(v sriov.VF, g grant, own bool) error {
 	if own {
-		if _, err := inPod(g.pod, v.PCI); err == nil {
+		_, err := inPod(g.pod, v.PCI)
+		switch {
+		case err == nil:
 			return fmt.Errorf("%s has it already: %w", g.call.Key, core.ErrExists)
+		case !errors.Is(err, core.ErrNotFound):
+			return inproc.Fail("find device "+v.PCI, err)
 		}
 	}
 	return core.Reasoned(core.CodeDevice, core.ReasonNoVFMatches,
@@ -247,7 +254,7 @@ func (p *Plugin) configure(ctx context.Context, v sriov.VF, g grant) (out json.R
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, release(ctx, g))
+			err = errors.Join(err, g.release(ctx))
 		}
 	}()
 	fail.Here("sriov.leased")
@@ -307,7 +314,7 @@ func addresses(ctx context.Context, g grant) (res inproc.Result, err error) {
 		return res, err
 	}
 	if res, err = inproc.Parse(out, g.c.CNIVersion); err != nil {
-		return res, errors.Join(err, release(ctx, g))
+		return res, errors.Join(err, g.release(ctx))
 	}
 	first := 0
 	for i := range res.IPs {
@@ -316,14 +323,12 @@ func addresses(ctx context.Context, g grant) (res inproc.Result, err error) {
 	return res, nil
 }
 
-func release(ctx context.Context, g grant) error {
+// release gives back the addresses of an Add that failed.
+func (g grant) release(ctx context.Context) error {
 	if g.c.IPAM.Type == "" {
 		return nil
 	}
-	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
-	defer stop()
-	_, err := g.call.IPAM(ctx, core.Del)
-	return err
+	return inproc.Release(ctx, g.call.IPAM)
 }
 
 // Del takes the VF back and makes it what it was, then frees the addresses. A VF that
@@ -339,16 +344,27 @@ func (p *Plugin) Del(ctx context.Context, call driver.PluginCall) error {
 			return err
 		}
 		defer unlock()
-		v, err := p.sys.VF(c.DeviceID)
-		if err == nil {
-			err = p.restore(ctx, v, call)
-		}
-		if err != nil && !errors.Is(err, core.ErrNotFound) { // else the VF is gone
+		if err := p.back(ctx, c.DeviceID, call); err != nil {
 			return inproc.Fail("take back "+c.DeviceID, err)
 		}
 		fail.Here("sriov.restored")
 	}
-	return release(ctx, grant{c: c, call: call})
+	return c.Ask(ctx, call.IPAM, core.Del)
+}
+
+// back restores the VF. Of one that is no more only the mark is left.
+func (p *Plugin) back(ctx context.Context, pci string, call driver.PluginCall) error {
+	v, err := p.sys.VF(pci)
+	if err == nil {
+		return p.restore(ctx, v, call)
+	}
+	if !errors.Is(err, core.ErrNotFound) {
+		return err
+	}
+	if m, ok, err := p.marked(pci); err != nil || !ok || m.Owner != call.Key {
+		return err
+	}
+	return recordfile.Remove(p.file(pci))
 }
 
 // restore brings the device back out of the pod, if it is there, and cleans it.
@@ -468,10 +484,8 @@ func (p *Plugin) Check(ctx context.Context, call driver.PluginCall) error {
 	if err != nil {
 		return err
 	}
-	if c.IPAM.Type != "" {
-		if _, err := call.IPAM(ctx, core.Check); err != nil {
-			return err
-		}
+	if err := c.Ask(ctx, call.IPAM, core.Check); err != nil {
+		return err
 	}
 	prev, err := inproc.Parse(c.PrevResult, c.CNIVersion)
 	if err != nil {
@@ -536,9 +550,8 @@ func (p *Plugin) GC(context.Context, driver.PluginCall) error { return nil }
 // Status asks the IPAM plugin.
 func (p *Plugin) Status(ctx context.Context, call driver.PluginCall) error {
 	c, err := read(call.Conf)
-	if err != nil || c.IPAM.Type == "" {
+	if err != nil {
 		return err
 	}
-	_, err = call.IPAM(ctx, core.Status)
-	return err
+	return c.Ask(ctx, call.IPAM, core.Status)
 }

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -34,10 +36,16 @@ type bed struct {
 }
 
 func newBed(t *testing.T) *bed {
-	vfs, err := sriov.At("").VFs(pf)
-	require.NoError(t, err)
-	require.Len(t, vfs, 3)
-	return &bed{t, plugin.New(t.TempDir()), vfs}
+	b := &bed{T: t, p: plugin.New(t.TempDir())}
+	for n := range 3 {
+		to, err := os.Readlink(fmt.Sprintf("/sys/class/net/%s/device/virtfn%d", pf, n))
+		require.NoError(t, err)
+		v, err := sriov.At("").VF(filepath.Base(to))
+		require.NoError(t, err)
+		require.Equal(t, n, v.Index)
+		b.vfs = append(b.vfs, v)
+	}
+	return b
 }
 
 // state is all that a VF is on the machine.

@@ -1,0 +1,98 @@
+package sriov
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
+	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+	"github.com/fairlead/fairlead/internal/kernel/sriov"
+)
+
+const pci = "0000:01:10.0"
+
+// onPaper is a plugin over a sysfs of files, with one VF.
+func onPaper(t *testing.T) (p *Plugin, root string) {
+	t.Helper()
+	root = t.TempDir()
+	devices := filepath.Join(root, "bus/pci/devices")
+	require.NoError(t, os.MkdirAll(filepath.Join(devices, "0000:01:00.0/net/pf0"), 0o755))
+	require.NoError(t, os.MkdirAll(filepath.Join(devices, pci), 0o755))
+	require.NoError(t, os.Symlink("../0000:01:00.0", filepath.Join(devices, pci, "physfn")))
+	require.NoError(t, os.Symlink("../"+pci, filepath.Join(devices, "0000:01:00.0/virtfn0")))
+	return &Plugin{sys: sriov.At(root), host: rtnl.NewPool(nil), dir: t.TempDir()}, root
+}
+
+func callFor(t *testing.T) driver.PluginCall {
+	t.Helper()
+	id, err := netns.Identify(netnstest.Bind(t, netnstest.New(t)))
+	require.NoError(t, err)
+	return driver.PluginCall{
+		Key: core.Key{Container: "c", IfName: "net1"}, Netns: id,
+		Conf: json.RawMessage(`{"cniVersion":"1.0.0","name":"db","type":"sriov","deviceID":"` + pci + `"}`),
+	}
+}
+
+// TestReadOnlyMachine: where drivers cannot be bound no VF is given: it would be dirty for
+// ever. Nothing is touched.
+func TestReadOnlyMachine(t *testing.T) {
+	p, _ := onPaper(t)
+	_, err := p.Add(t.Context(), callFor(t))
+	require.Equal(t, core.CodeConfig, core.CodeOf(err))
+	require.ErrorContains(t, err, "drivers cannot be bound")
+	require.ErrorContains(t, err, "writable /sys")
+	left, err := os.ReadDir(p.dir)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// TestVFThatIsNoMore: a Del of a VF that somebody took away leaves nothing of it behind,
+// and no mark that another one of that address would have to answer for; what cannot be
+// looked at is not gone.
+func TestVFThatIsNoMore(t *testing.T) {
+	p, root := onPaper(t)
+	call := callFor(t)
+	require.NoError(t, p.mark(pci, mark{Owner: call.Key, Name: "eth0"}))
+	spoilt := filepath.Join(root, "bus/pci/devices/0000:01:00.0/net")
+	require.NoError(t, os.Rename(spoilt, spoilt+"-was"))
+	require.Error(t, p.Del(t.Context(), call))
+	_, ok, err := p.marked(pci)
+	require.NoError(t, err)
+	require.True(t, ok, "it was not looked at")
+
+	require.NoError(t, os.RemoveAll(filepath.Join(root, "bus/pci/devices", pci)))
+	other := call
+	other.Key.Container = "other"
+	require.NoError(t, p.Del(t.Context(), other))
+	_, ok, err = p.marked(pci)
+	require.NoError(t, err)
+	require.True(t, ok, "it is another's")
+	require.NoError(t, p.Del(t.Context(), call))
+	_, ok, err = p.marked(pci)
+	require.NoError(t, err)
+	require.False(t, ok)
+}
+
+// TestDelGivesUp: a Del whose caller has given up asks the IPAM plugin with that caller's
+// context.
+func TestDelGivesUp(t *testing.T) {
+	p, root := onPaper(t)
+	require.NoError(t, os.RemoveAll(filepath.Join(root, "bus/pci/devices", pci)))
+	call := callFor(t)
+	call.Conf = json.RawMessage(`{"cniVersion":"1.0.0","name":"db","type":"sriov","deviceID":"` + pci + `","ipam":{"type":"static"}}`)
+	ctx, stop := context.WithCancel(t.Context())
+	call.IPAM = func(asked context.Context, op core.Op) (json.RawMessage, error) {
+		require.Equal(t, core.Del, op)
+		stop()
+		return nil, asked.Err()
+	}
+	require.ErrorIs(t, p.Del(ctx, call), context.Canceled)
+}

@@ -179,6 +179,15 @@ func TestBadValues(t *testing.T) {
 	}
 }
 
+// TestUnchecked: a PodNetwork that an API server without its rules has let pass is refused
+// where its pod asks, in the words of the rules.
+func TestUnchecked(t *testing.T) {
+	x := NewIndex([]*v1alpha1.PodNetwork{podNetwork("mysql-1", "", v1alpha1.PodInterface{Name: "net1", VLAN: &v1alpha1.VLAN{ID: 5000}})}, nil, "", nil)
+	_, err := x.Of(t.Context(), mysql)
+	require.ErrorContains(t, err, "PodNetwork bank/mysql-1: InvalidVLAN: spec.interfaces[net1]: vlan id 5000")
+	require.Equal(t, []any{core.CodeValue, core.ReasonInvalidVLAN}, []any{core.CodeOf(err), core.ReasonOf(err)})
+}
+
 // TestKept: declared addresses are kept for the pods that they are declared for.
 func TestKept(t *testing.T) {
 	x := NewIndex([]*v1alpha1.PodNetwork{

@@ -28,6 +28,15 @@ type Index struct {
 	starts Starts
 	broken map[name]error // of single pods
 	kept   []Kept
+	faults []Fault
+}
+
+// Fault is what is wrong with a part of an object; the pods that it is about hear it too.
+type Fault struct {
+	Object          string // "ConfigMap bank/db-net"
+	Namespace, Name string
+	Pod             string // whose settings they are, the key
+	Err             error
 }
 
 // Starts tells a StatefulSet's first ordinal (spec.ordinals.start).
@@ -35,7 +44,7 @@ type Starts func(ctx context.Context, namespace, set string) (int, error)
 
 type name struct{ namespace, name string }
 
-// NewIndex makes one of objects that have passed Check, in any order. common is the
+// NewIndex makes one of objects in any order. common is the
 // agent's namespace, "" for none. Without starts first ordinals are 0.
 func NewIndex(pods []*v1alpha1.PodNetwork, maps []ConfigMap, common string, starts Starts) *Index {
 	x := &Index{pods: map[name]*v1alpha1.PodNetwork{}, sets: map[name][]*v1alpha1.PodNetwork{}, maps: map[string][]ConfigMap{}, common: common, starts: starts, broken: map[name]error{}}
@@ -118,6 +127,9 @@ type Kept struct {
 	Subnet    string // in which they are looked at
 }
 
+// Faults are what is wrong in ConfigMaps, in order.
+func (x *Index) Faults() []Fault { return x.faults }
+
 // For tells that they are kept for a pod.
 func (k Kept) For(pod core.Pod) bool {
 	if k.Namespace != "" && k.Namespace != pod.Namespace {
@@ -146,15 +158,17 @@ func (x *Index) keep() {
 			}
 		}
 	}
+	slices.SortFunc(x.faults, func(a, b Fault) int { return cmp.Or(cmp.Compare(a.Object, b.Object), cmp.Compare(a.Pod, b.Pod)) })
 	slices.SortFunc(x.kept, func(a, b Kept) int {
 		return cmp.Or(a.From.Compare(b.From), a.To.Compare(b.To), cmp.Compare(a.Source, b.Source))
 	})
 }
 
-// keepOf keeps what a ConfigMap declares of a pod; what is wrong with it the pod hears.
+// keepOf keeps what a ConfigMap declares of a pod.
 func (x *Index) keepOf(m ConfigMap, pod core.Pod) {
 	d, err := InConfigMap(m.Namespace, m.Name, m.Data, pod, OfNamespace)
 	if err != nil {
+		x.faults = append(x.faults, Fault{"ConfigMap " + m.Namespace + "/" + m.Name, m.Namespace, m.Name, pod.Name, err})
 		return
 	}
 	k := Kept{Namespace: pod.Namespace, Pod: pod.Name, Source: d.Source}

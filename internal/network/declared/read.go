@@ -18,9 +18,10 @@ import (
 )
 
 // Of is what a PodNetwork says of a pod, nil where it speaks of others. start is the
-// first ordinal of its StatefulSet (spec.ordinals.start). The object has passed Check.
+// first ordinal of its StatefulSet (spec.ordinals.start).
 //
-// OrdinalOutOfRange (103): a range that ends before the pod's ordinal.
+// OrdinalOutOfRange (103): a range that ends before the pod's ordinal. Those of Check: an
+// API server without its rules, or with others, has let it pass.
 func Of(p *v1alpha1.PodNetwork, pod core.Pod, start int) (*Declaration, error) {
 	d := &Declaration{Source: "PodNetwork " + p.Namespace + "/" + p.Name}
 	if p.Namespace != pod.Namespace {
@@ -35,6 +36,9 @@ func Of(p *v1alpha1.PodNetwork, pod core.Pod, start int) (*Declaration, error) {
 		d.Level, at = OfStatefulSet, n-start
 	} else if p.Name != pod.Name {
 		return nil, nil
+	}
+	if err := Check(p); err != nil {
+		return nil, core.WithCode(core.CodeValue, d.Source, err)
 	}
 	for n := range p.Spec.Interfaces {
 		i := Interface{PodInterface: p.Spec.Interfaces[n]}

@@ -1,9 +1,7 @@
 package local
 
 import (
-	"cmp"
 	"context"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -35,9 +33,17 @@ func makePodNetwork(o *folder.Object) (any, []*folder.Fault) {
 // makeConfigMap takes one with the label; what its values say of pods these hear, and
 // the problems tell it (declare).
 func makeConfigMap(o *folder.Object) (any, []*folder.Fault) {
+	var labels struct {
+		Metadata struct {
+			Labels map[string]string `json:"labels"`
+		} `json:"metadata"`
+	}
+	if _, wrong := o.Decode(&labels); wrong != nil || labels.Metadata.Labels[v1alpha1.LabelPodNetwork] != "true" {
+		return nil, nil // it is the node loop's
+	}
 	var m corev1.ConfigMap
-	if _, wrong := o.Decode(&m); wrong != nil || m.Labels[v1alpha1.LabelPodNetwork] != "true" {
-		return nil, nil // the node loop says what is wrong with it
+	if faults := decode(o, &m); faults != nil {
+		return nil, faults
 	}
 	s := settings{declared.ConfigMap{Namespace: o.ID.Namespace, Name: o.ID.Name, Data: m.Data}, map[string]int{}}
 	for pod := range m.Data {
@@ -56,17 +62,14 @@ func (a *assembly) declare() {
 			pods = append(pods, v)
 		case settings:
 			maps = append(maps, v.ConfigMap)
-			for pod, line := range v.lines {
-				if _, err := declared.InConfigMap(v.Namespace, v.Name, v.Data, core.Pod{Namespace: v.Namespace, Name: pod}, declared.OfNamespace); err != nil {
-					a.problem(folder.ID{}, folder.Problem{Where: o.file, Line: line, Reason: err.Error()})
-				}
-			}
 		}
 	}
-	slices.SortFunc(pods, func(p, q *v1alpha1.PodNetwork) int {
-		return cmp.Or(cmp.Compare(p.Namespace, q.Namespace), cmp.Compare(p.Name, q.Name))
-	})
 	a.next.declared = declared.NewIndex(pods, maps, "", nil)
+	for _, f := range a.next.declared.Faults() {
+		o := a.next.objects[folder.ID{Kind: folder.ConfigMap, Namespace: f.Namespace, Name: f.Name}]
+		s, _ := o.value.(settings)
+		a.problem(folder.ID{}, folder.Problem{Where: o.file, Line: s.lines[f.Pod], Reason: f.Err.Error()})
+	}
 	for i, p := range a.next.broken {
 		if i.Kind == folder.PodNetwork {
 			a.next.declared.Break(i.Namespace, i.Name, core.Errorf(core.CodeValue, "%s is declared but wrong: %s", i, p))

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -377,4 +378,33 @@ func TestWatchPods(t *testing.T) {
 	f.remove("a.yaml")
 	require.NoError(t, f.reload())
 	require.Len(t, told, 2, "who is gone asks for nothing")
+}
+
+// TestDeclaredAndWrong: a labelled ConfigMap that cannot be read, or of which one pod's
+// settings cannot be, is told with its line; those of the others are in force.
+func TestDeclaredAndWrong(t *testing.T) {
+	const of = `apiVersion: v1
+kind: ConfigMap
+metadata: {namespace: bank, name: NAME, labels: {net.fairlead.io/pod-network: "true"}}
+data:
+  good: '{"vlan":7}'
+  bad: VALUE
+`
+	dir := t.TempDir()
+	for name, value := range map[string]string{"a": "7", "b": "'{\"vlan\":5000}'"} {
+		text := strings.NewReplacer("NAME", name, "VALUE", value).Replace(of)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(text), 0o600))
+	}
+	s, err := Open(dir, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	problems := s.Problems()
+	require.Len(t, problems, 2)
+	require.Contains(t, problems[0].String(), "a.yaml:")
+	require.Contains(t, problems[0].Reason, "ConfigMap bank/a: data: want string, got number")
+	require.Contains(t, problems[1].String(), "b.yaml:6: InvalidVLAN: ConfigMap bank/b, key bad")
+	x, err := s.Declared(t.Context())
+	require.NoError(t, err)
+	all, err := x.Of(t.Context(), core.Pod{Namespace: "bank", Name: "good"})
+	require.NoError(t, err)
+	require.Len(t, all, 1)
 }

@@ -38,7 +38,7 @@ import (
 const (
 	again    = 2 * time.Second  // after credentials that cannot be used
 	audit    = 10 * time.Second // how often credentials are compared with those in use
-	patience = 3 * time.Second  // for what was not read yet
+	patience = 3 * time.Second  // after the start, for what was not read yet
 	asking   = 2 * time.Second  // for a StatefulSet
 	calm     = time.Second      // after a change, before it is written down
 	// absentPause is between two looks for what the server does not have.
@@ -61,7 +61,8 @@ type Config struct {
 	Log  *slog.Logger
 }
 
-// Source serves what is known. Of a namespace that is not read it knows no ConfigMaps. Its methods may be called at the same time, and before Run.
+// Source serves what is known. Of a namespace that is not read it knows no ConfigMaps.
+// Its methods may be called at the same time, and before Run.
 type Source struct {
 	cfg     Config
 	now     atomic.Pointer[session]
@@ -69,11 +70,12 @@ type Source struct {
 	index   atomic.Pointer[made]
 	ready   chan struct{} // closed when all was read once
 	once    sync.Once
-	poked   chan struct{} // when something changed
+	poked   chan struct{} // when something is to be written down
 	former  *declared.Index
+	late    <-chan time.Time // when nobody waits for the first reading any more
 
-	mu   sync.Mutex
-	kept known // what File has
+	mu     sync.Mutex
+	starts map[string]int // first ordinals, by NAMESPACE/STATEFULSET
 }
 
 // known is what is kept between two lives of the agent.
@@ -81,7 +83,7 @@ type known struct {
 	Read   bool                   `json:"read"` // all of it, once
 	Pods   []*v1alpha1.PodNetwork `json:"podNetworks"`
 	Maps   []declared.ConfigMap   `json:"configMaps"`
-	Starts map[string]int         `json:"starts,omitempty"` // first ordinals, by NAMESPACE/STATEFULSET
+	Starts map[string]int         `json:"starts,omitempty"` // as in Source
 }
 
 // made is an Index of what was known after so many changes.
@@ -108,16 +110,19 @@ type follower struct {
 
 // New makes a Source; Run has it follow.
 func New(c Config) *Source {
-	s := &Source{cfg: c, ready: make(chan struct{}), poked: make(chan struct{}, 1)}
+	s := &Source{cfg: c, ready: make(chan struct{}), poked: make(chan struct{}, 1), starts: map[string]int{}}
+	late := make(chan time.Time)
+	s.late = late
+	time.AfterFunc(patience, func() { close(late) })
+	var kept known
 	if c.File == "" {
 		return s
 	}
-	there, err := recordfile.Load(c.File, &s.kept)
-	if err != nil {
+	if there, err := recordfile.Load(c.File, &kept); err != nil {
 		c.Log.Warn("what was declared of pods before is not known: they wait for the API server", "err", err)
-	}
-	if there && err == nil && s.kept.Read {
-		s.former = declared.NewIndex(s.kept.Pods, s.kept.Maps, c.Common, s.start)
+	} else if there && kept.Read {
+		maps.Copy(s.starts, kept.Starts)
+		s.former = declared.NewIndex(kept.Pods, kept.Maps, c.Common, s.start)
 	}
 	return s
 }
@@ -126,7 +131,9 @@ func New(c Config) *Source {
 func (s *Source) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { s.keep(ctx) })
+	if s.cfg.File != "" {
+		wg.Go(func() { s.keep(ctx) })
+	}
 	for ctx.Err() == nil {
 		l, err := s.cfg.Login()
 		var next *session
@@ -169,15 +176,26 @@ func (s *Source) follow(ctx context.Context, next *session, l login.Login) {
 
 func (s *Source) changed() {
 	s.changes.Add(1)
+	s.poke()
+}
+
+// poke has what is known written down.
+func (s *Source) poke() {
 	select {
 	case s.poked <- struct{}{}:
 	default:
 	}
 }
 
-// keep writes down what is known, a moment after it changed.
+// keep writes down what is known, a moment after it changed, and again where that failed.
 func (s *Source) keep(ctx context.Context) {
-	for s.cfg.File != "" {
+	select {
+	case <-s.ready: // until then it is the former one that counts
+	case <-ctx.Done():
+		return
+	}
+	var saved known
+	for {
 		select {
 		case <-s.poked:
 		case <-ctx.Done():
@@ -186,28 +204,35 @@ func (s *Source) keep(ctx context.Context) {
 		if !retry.Sleep(ctx, calm) {
 			return
 		}
-		if err := s.save(); err != nil {
-			s.cfg.Log.Warn("what is declared of pods is not written down: an agent that starts while the API server is away will not know it", "err", err)
+		next := s.known()
+		if reflect.DeepEqual(next, saved) {
+			continue
 		}
+		if err := recordfile.Save(s.cfg.File, next); err != nil {
+			s.cfg.Log.Warn("what is declared of pods is not written down: an agent that starts while the API server is away will not know it; it is tried again", "err", err)
+			retry.Sleep(ctx, audit)
+			s.poke()
+			continue
+		}
+		saved = next
 	}
 }
 
-func (s *Source) save() error {
-	select {
-	case <-s.ready:
-	default:
-		return nil // it is the former one that counts
-	}
+// known is what is to be written down. First ordinals are kept as long as something is
+// declared of their StatefulSet.
+func (s *Source) known() known {
 	now := s.now.Load()
+	out := known{Read: true, Pods: now.podNetworks(), Maps: now.configMaps(), Starts: map[string]int{}}
+	sortKnown(&out)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := known{Read: true, Pods: now.podNetworks(), Maps: now.configMaps(), Starts: s.kept.Starts}
-	sortKnown(&next)
-	if reflect.DeepEqual(next, s.kept) {
-		return nil
+	for _, p := range out.Pods {
+		key := p.Namespace + "/" + p.Spec.StatefulSet
+		if n, ok := s.starts[key]; ok {
+			out.Starts[key] = n
+		}
 	}
-	s.kept = next
-	return s.remember()
+	return out
 }
 
 func sortKnown(k *known) {
@@ -280,7 +305,7 @@ func (s *Source) namespaces() []string {
 
 // absent tells that there is nothing to be read.
 func (s *Source) absent(err error) bool {
-	return apierrors.IsNotFound(err) || s.cfg.Optional && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err))
+	return apierrors.IsNotFound(err) || s.cfg.Optional && apierrors.IsForbidden(err)
 }
 
 // nothing is a watch that hears nothing and ends after a while: then it is asked again.
@@ -339,29 +364,33 @@ func (s *Source) follower(what string, lw *cache.ListWatch, example, none runtim
 // then what a former agent knew counts, and without that it is core.ErrUnavailable, with
 // the reason.
 func (s *Source) Declared(ctx context.Context) (*declared.Index, error) {
-	changes := s.changes.Load()
-	if x := s.index.Load(); x != nil && x.changes == changes {
-		return x.Index, nil
+	select {
+	case <-s.ready:
+		return s.latest(), nil
+	default:
 	}
 	select {
 	case <-s.ready:
+		return s.latest(), nil
 	case <-ctx.Done():
-		return s.before()
-	case <-time.After(patience):
-		return s.before()
+	case <-s.late:
 	}
-	now := s.now.Load()
-	x := declared.NewIndex(now.podNetworks(), now.configMaps(), s.cfg.Common, s.start)
-	s.index.Store(&made{x, changes})
-	return x, nil
-}
-
-// before is what a former agent knew.
-func (s *Source) before() (*declared.Index, error) {
 	if s.former != nil {
 		return s.former, nil
 	}
 	return nil, s.unread()
+}
+
+// latest is the Index of what is known now, once all was read.
+func (s *Source) latest() *declared.Index {
+	changes := s.changes.Load()
+	if x := s.index.Load(); x != nil && x.changes == changes {
+		return x.Index
+	}
+	now := s.now.Load()
+	x := declared.NewIndex(now.podNetworks(), now.configMaps(), s.cfg.Common, s.start)
+	s.index.Store(&made{x, changes})
+	return x
 }
 
 // unread says what was not read, and why.
@@ -389,12 +418,12 @@ func (s *Source) Problems() (out []resolve.Problem) {
 			out = append(out, resolve.Problem{File: f.what, Reason: "cannot be read: " + (*why).Error()})
 		}
 	}
-	for _, m := range now.configMaps() {
-		for pod := range m.Data {
-			if _, err := declared.InConfigMap(m.Namespace, m.Name, m.Data, core.Pod{Namespace: m.Namespace, Name: pod}, declared.OfNamespace); err != nil {
-				out = append(out, resolve.Problem{File: "ConfigMap " + m.Namespace + "/" + m.Name, Reason: err.Error()})
-			}
+	select {
+	case <-s.ready:
+		for _, f := range s.latest().Faults() {
+			out = append(out, resolve.Problem{File: f.Object, Reason: f.Err.Error()})
 		}
+	default:
 	}
 	return out
 }
@@ -417,30 +446,17 @@ func (s *Source) start(ctx context.Context, namespace, set string) (int, error) 
 	key := namespace + "/" + set
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	last, known := s.kept.Starts[key]
+	last, known := s.starts[key]
 	switch {
 	case err != nil && known:
 		return last, nil
 	case err != nil:
 		return 0, fmt.Errorf("StatefulSet %s: %w: %w", key, core.ErrUnavailable, err)
-	case known && n == last:
-		return n, nil
+	case !known || n != last:
+		s.starts[key] = n
+		s.poke()
 	}
-	starts := maps.Clone(s.kept.Starts)
-	if starts == nil {
-		starts = map[string]int{}
-	}
-	starts[key] = n
-	s.kept.Starts = starts
-	return n, s.remember()
-}
-
-// remember writes down what is kept.
-func (s *Source) remember() error {
-	if s.cfg.File == "" {
-		return nil
-	}
-	return recordfile.Save(s.cfg.File, s.kept)
+	return n, nil
 }
 
 // ask asks the server.

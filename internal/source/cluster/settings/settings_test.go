@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/install/manifest"
@@ -118,6 +120,26 @@ func TestFollows(t *testing.T) {
 	all, err = x.Of(t.Context(), mysql)
 	require.NoError(t, err)
 	require.Equal(t, []string{"10.9.0.18"}, all[1].Interfaces[0].IPs, "the first ordinal is remembered")
+}
+
+// TestWrittenInTheEnd: what could not be written down is tried again, though nothing
+// changes any more.
+func TestWrittenInTheEnd(t *testing.T) {
+	c := kube.Shared(t)
+	rights(t, c, "written")
+	dir := filepath.Join(t.TempDir(), "later")
+	s := source(t, c, "written", Config{File: filepath.Join(dir, "declared.json")})
+	require.Eventually(t, func() bool { _, err := s.Declared(t.Context()); return err == nil }, time.Minute, 50*time.Millisecond)
+	time.Sleep(2 * calm) // it has tried
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	require.Eventually(t, func() bool { _, err := os.Stat(s.cfg.File); return err == nil }, time.Minute, 50*time.Millisecond)
+}
+
+// TestNobodyIsAsked: credentials that have ended say nothing of what is declared.
+func TestNobodyIsAsked(t *testing.T) {
+	s := New(Config{Optional: true})
+	require.False(t, s.absent(apierrors.NewUnauthorized("ended")))
+	require.True(t, s.absent(apierrors.NewForbidden(schema.GroupResource{}, "", nil)))
 }
 
 // TestUnread: while it is not known what is declared nobody is told that nothing is, but

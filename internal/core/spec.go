@@ -1,7 +1,9 @@
 package core
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -86,6 +88,46 @@ type Hardware struct {
 	Trust     *bool
 	LinkState string   // "auto", "enable", "disable", "" as the carrier has it
 	PFs       []string // of which it may be; none: of any
+}
+
+// Cannot refuses those that are set, for a carrier that has none of them.
+func (h Hardware) Cannot(ifName, carrier string) error {
+	if asked := h.Asked(); len(asked) > 0 {
+		return Reasoned(CodeValue, ReasonDriverCannot, "interface %s is %s, which has no %s", ifName, carrier, strings.Join(asked, ", "))
+	}
+	return nil
+}
+
+// TagFault says why there is no such tag of a VLAN (id 0: none) with that priority and
+// protocol ("" is 802.1q), "" if there is.
+func TagFault(id, qos int, proto string) string {
+	switch {
+	case id < 0 || id > 4094:
+		return fmt.Sprintf("vlan id %d is not 0 to 4094", id)
+	case qos < 0 || qos > 7:
+		return fmt.Sprintf("vlan qos %d is not 0 to 7", qos)
+	case qos != 0 && id == 0:
+		return fmt.Sprintf("vlan qos %d is a tag's priority: it needs an id", qos)
+	case !slices.Contains([]string{"", "802.1q", "802.1ad"}, proto):
+		return fmt.Sprintf("vlan proto %q is neither 802.1q nor 802.1ad", proto)
+	case proto == "802.1ad" && id == 0:
+		return "vlan proto 802.1ad needs an id"
+	}
+	return ""
+}
+
+// MaxMbps bounds rates: 1 Tbit/s.
+const MaxMbps = 1_000_000
+
+// RateFault says why there are no such rates in Mbit/s (0: none), "" if there are.
+func RateFault(low, high int) string {
+	switch {
+	case min(low, high) < 0 || max(low, high) > MaxMbps:
+		return fmt.Sprintf("rates are 0 to %d Mbit/s", MaxMbps)
+	case high != 0 && low > high:
+		return fmt.Sprintf("minMbps %d is more than maxMbps %d", low, high)
+	}
+	return ""
 }
 
 // Asked are the names of those that are set, as people declare them.

@@ -1,8 +1,6 @@
 package ovs
 
 import (
-	"strings"
-
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 )
@@ -13,8 +11,8 @@ import (
 // comes (OVS 3.1). There every NIC is a veth pair. DriverCannot (102): what only other
 // carriers have was declared of it.
 func (d *Driver) Carry(s *core.Spec, n *core.NIC) error {
-	if asked := n.Hardware.Asked(); len(asked) > 0 {
-		return core.Reasoned(core.CodeValue, core.ReasonDriverCannot, "interface %s is a port of Open vSwitch, which has no %s", s.Key.IfName, strings.Join(asked, ", "))
+	if err := n.Hardware.Cannot(s.Key.IfName, "a port of Open vSwitch"); err != nil {
+		return err
 	}
 	port := core.OVSPort{HostIf: core.HostIf(s.Key), Type: n.Type}
 	if port.Type == InternalPort && !d.cfg.UserspaceDatapath {

@@ -10,9 +10,6 @@ import (
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 )
 
-// maxMbps bounds rates: 1 Tbit/s.
-const maxMbps = annotation.MaxMbit
-
 // Check is what the API server would refuse of a PodNetwork. Errors are *core.Error
 // with code 102 and, where the specification has a word for it, a reason.
 func Check(p *v1alpha1.PodNetwork) error {
@@ -122,34 +119,19 @@ func checkMACs(i *Interface, where string) error {
 }
 
 func checkVLAN(i *Interface, where string) error {
-	v := i.VLAN
-	switch {
-	case v == nil:
-		return nil
-	case v.ID < 0 || v.ID > 4094:
-		return core.Reasoned(core.CodeValue, core.ReasonInvalidVLAN, "%s: vlan id %d is not 0 to 4094", where, v.ID)
-	case v.QoS < 0 || v.QoS > 7:
-		return core.Reasoned(core.CodeValue, core.ReasonInvalidVLAN, "%s: vlan qos %d is not 0 to 7", where, v.QoS)
-	case v.QoS != 0 && v.ID == 0:
-		return core.Reasoned(core.CodeValue, core.ReasonInvalidVLAN, "%s: vlan qos %d is a tag's priority: it needs an id", where, v.QoS)
-	case !slices.Contains([]string{"", "802.1q", "802.1ad"}, v.Proto):
-		return core.Reasoned(core.CodeValue, core.ReasonInvalidVLAN, "%s: vlan proto %q is neither 802.1q nor 802.1ad", where, annotation.Clip(v.Proto))
-	case v.Proto == "802.1ad" && v.ID == 0:
-		return core.Reasoned(core.CodeValue, core.ReasonInvalidVLAN, "%s: vlan proto 802.1ad needs an id", where)
+	if v := i.VLAN; v != nil {
+		if why := core.TagFault(v.ID, v.QoS, annotation.Clip(v.Proto)); why != "" {
+			return core.Reasoned(core.CodeValue, core.ReasonInvalidVLAN, "%s: %s", where, why)
+		}
 	}
 	return nil
 }
 
 func checkRates(i *Interface, where string) error {
-	if i.Bandwidth == nil {
-		return nil
-	}
-	low, high := value(i.Bandwidth.MinMbps), value(i.Bandwidth.MaxMbps)
-	switch {
-	case min(low, high) < 0 || max(low, high) > maxMbps:
-		return core.Reasoned(core.CodeValue, core.ReasonRateInvalid, "%s: bandwidth: rates are 0 to %d Mbit/s", where, maxMbps)
-	case high != 0 && low > high:
-		return core.Reasoned(core.CodeValue, core.ReasonRateInvalid, "%s: bandwidth: minMbps %d is more than maxMbps %d", where, low, high)
+	if b := i.Bandwidth; b != nil {
+		if why := core.RateFault(value(b.MinMbps), value(b.MaxMbps)); why != "" {
+			return core.Reasoned(core.CodeValue, core.ReasonRateInvalid, "%s: bandwidth: %s", where, why)
+		}
 	}
 	return nil
 }

@@ -3,12 +3,14 @@ package sriov
 import (
 	"cmp"
 	"encoding/json"
+	"strings"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/builtin/inproc"
 	"github.com/fairlead/fairlead/internal/kernel/sriov"
 	"github.com/fairlead/fairlead/internal/network/cniconf"
+	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 )
 
 // conf is a configuration with the usual keys of SR-IOV plugins.
@@ -73,40 +75,28 @@ func (c conf) attrs(call driver.PluginCall) (a sriov.Attrs, err error) {
 	}
 	a = baseline
 	a.VLAN, a.QoS, a.MinMbps, a.MaxMbps = c.VLAN, c.VLANQoS, c.MinMbps, c.MaxMbps
-	if a.MAC, err = inproc.ParseMAC(cmp.Or(c.RuntimeConfig.MAC, text, c.MAC)); err != nil {
-		return a, err
-	}
-	if len(a.MAC) > 0 && (a.MAC[0]&1 != 0 || a.MAC.String() == "00:00:00:00:00:00") {
-		return a, core.Reasoned(core.CodeValue, core.ReasonInvalidMAC, "key \"mac\": %s is no unicast address", a.MAC)
+	if mac := cmp.Or(c.RuntimeConfig.MAC, text, c.MAC); mac != "" {
+		if a.MAC, err = annotation.ParseMAC(mac); err != nil {
+			return a, core.Reasoned(core.CodeValue, core.ReasonInvalidMAC, "key \"mac\": %q %w", annotation.Clip(mac), err)
+		}
 	}
 	if err := c.tag(&a); err != nil {
 		return a, err
 	}
-	switch {
-	case min(c.MinMbps, c.MaxMbps) < 0:
-		return a, core.Reasoned(core.CodeValue, core.ReasonRateInvalid, "keys \"min_tx_rate\" and \"max_tx_rate\": %d and %d are not both 0 or more", c.MinMbps, c.MaxMbps)
-	case c.MaxMbps > 0 && c.MinMbps > c.MaxMbps:
-		return a, core.Reasoned(core.CodeValue, core.ReasonRateInvalid, "key \"min_tx_rate\": %d is more than max_tx_rate %d", c.MinMbps, c.MaxMbps)
+	if why := core.RateFault(c.MinMbps, c.MaxMbps); why != "" {
+		return a, core.Reasoned(core.CodeValue, core.ReasonRateInvalid, "keys \"min_tx_rate\" and \"max_tx_rate\": %s", why)
 	}
 	err = c.switches(&a)
 	return a, err
 }
 
 func (c conf) tag(a *sriov.Attrs) error {
-	switch c.VLANProto {
-	case "", "802.1q", "802.1Q":
-	case "802.1ad", "802.1AD":
-		a.Proto = sriov.Proto8021AD
-	default:
-		return core.Reasoned(core.CodeValue, core.ReasonInvalidVLAN, "key \"vlanProto\": %q is neither 802.1q nor 802.1ad", c.VLANProto)
+	proto := strings.ToLower(c.VLANProto)
+	if why := core.TagFault(c.VLAN, c.VLANQoS, proto); why != "" {
+		return core.Reasoned(core.CodeValue, core.ReasonInvalidVLAN, "keys \"vlan\", \"vlanQoS\" and \"vlanProto\": %s", why)
 	}
-	switch {
-	case c.VLAN < 0 || c.VLAN > 4094:
-		return core.Reasoned(core.CodeValue, core.ReasonInvalidVLAN, "key \"vlan\": %d is not 0 to 4094", c.VLAN)
-	case c.VLANQoS < 0 || c.VLANQoS > 7:
-		return core.Reasoned(core.CodeValue, core.ReasonInvalidVLAN, "key \"vlanQoS\": %d is not 0 to 7", c.VLANQoS)
-	case c.VLAN == 0 && (c.VLANQoS != 0 || a.Proto != 0):
-		return core.Reasoned(core.CodeValue, core.ReasonInvalidVLAN, "keys \"vlanQoS\" and \"vlanProto\" are of a tag: they need a vlan")
+	if proto == "802.1ad" {
+		a.Proto = sriov.Proto8021AD
 	}
 	return nil
 }

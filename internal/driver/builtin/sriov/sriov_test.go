@@ -96,3 +96,25 @@ func TestDelGivesUp(t *testing.T) {
 	}
 	require.ErrorIs(t, p.Del(ctx, call), context.Canceled)
 }
+
+// TestProve: values that no VF can have are refused before anything is touched, with
+// their reasons.
+func TestProve(t *testing.T) {
+	p, _ := onPaper(t)
+	for keys, reason := range map[string]string{
+		`"vlan":4095`: core.ReasonInvalidVLAN, `"vlan":-1`: core.ReasonInvalidVLAN, `"vlanQoS":3`: core.ReasonInvalidVLAN, `"vlan":1,"vlanQoS":8`: core.ReasonInvalidVLAN,
+		`"vlanProto":"802.1ad"`: core.ReasonInvalidVLAN, `"vlan":1,"vlanProto":"qinq"`: core.ReasonInvalidVLAN,
+		`"mac":"01:00:00:00:00:01"`: core.ReasonInvalidMAC, `"mac":"00:00:00:00:00:00"`: core.ReasonInvalidMAC, `"mac":"x"`: core.ReasonInvalidMAC,
+		`"min_tx_rate":5,"max_tx_rate":4`: core.ReasonRateInvalid, `"max_tx_rate":-1`: core.ReasonRateInvalid,
+		`"spoofchk":"yes"`: "", `"link_state":"up"`: "",
+	} {
+		call := callFor(t)
+		call.Conf = json.RawMessage(`{"cniVersion":"1.0.0","type":"sriov","deviceID":"` + pci + `",` + keys + `}`)
+		err := p.Prove(call)
+		require.Error(t, err, keys)
+		require.Equal(t, reason, core.ReasonOf(err), "%s: %v", keys, err)
+	}
+	call := callFor(t)
+	call.Conf = json.RawMessage(`{"type":"sriov","deviceID":"` + pci + `","vlan":4094,"vlanQoS":7,"vlanProto":"802.1AD","mac":"02-00-00-00-00-01","min_tx_rate":5,"trust":"on","link_state":"auto"}`)
+	require.NoError(t, p.Prove(call))
+}

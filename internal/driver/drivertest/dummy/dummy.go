@@ -39,7 +39,10 @@ func New(host *netns.Handle) Driver { return Driver{host} }
 
 // Carry implements driver.Carrier. All that the driver needs follows from the key:
 // its NICs have no part of a carrier.
-func (Driver) Carry(_ *core.Spec, n *core.NIC) error {
+func (Driver) Carry(s *core.Spec, n *core.NIC) error {
+	if err := n.Hardware.Cannot(s.Key.IfName, "a dummy"); err != nil {
+		return err
+	}
 	if n.VLAN != 0 || n.Tuning != (core.Tuning{}) || n.Type != v1.NICVeth {
 		return core.Errorf(core.CodeValue, "a dummy NIC has no VLAN, no rates, no mirror and no other type than %s", v1.NICVeth)
 	}

@@ -11,8 +11,8 @@ import (
 // Bounds of numbers: wide enough for any real link, narrow enough that OVS'
 // 32-bit columns (kbit/s, microseconds) hold the product.
 const (
-	MaxMbit   = 1_000_000 // Mbit/s: 1 Tbit/s
-	maxMillis = 3_600_000 // one hour
+	MaxMbit   = core.MaxMbps // Mbit/s
+	maxMillis = 3_600_000    // one hour
 	maxLimit  = 10_000_000
 	maxVLAN   = 4094
 )

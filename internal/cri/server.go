@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/moby/moby/client"
@@ -33,6 +32,7 @@ import (
 	"github.com/fairlead/fairlead/internal/cri/spec"
 	"github.com/fairlead/fairlead/internal/cri/stats"
 	"github.com/fairlead/fairlead/internal/cri/stream"
+	"github.com/fairlead/fairlead/internal/lib/httpserve"
 	"github.com/fairlead/fairlead/internal/netplugin"
 )
 
@@ -257,9 +257,7 @@ func listen(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("listen: %w", err)
 	}
-	old := syscall.Umask(0o777 &^ socketMode)
-	l, err := net.Listen("unix", path)
-	syscall.Umask(old)
+	l, err := httpserve.Socket(path, socketMode)
 	if err != nil {
 		return nil, fmt.Errorf("listen: %w", err)
 	}

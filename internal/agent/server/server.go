@@ -19,7 +19,6 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +28,7 @@ import (
 	"github.com/fairlead/fairlead/internal/agent/engine"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/lib/hint"
+	"github.com/fairlead/fairlead/internal/lib/httpserve"
 )
 
 // Bounds on what is accepted (reliability.md, Security).
@@ -127,10 +127,7 @@ func (s *Server) listen(path string) error {
 	if err := removeStale(path); err != nil {
 		return fmt.Errorf("listen %s: %w", path, err)
 	}
-	// The mask is the process's; for this instant other files only get stricter.
-	old := syscall.Umask(0o177)
-	l, err := net.Listen("unix", path)
-	syscall.Umask(old)
+	l, err := httpserve.Socket(path, 0o600)
 	if err != nil {
 		return fmt.Errorf("listen %s: %w", path, err)
 	}

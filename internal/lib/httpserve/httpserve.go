@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"syscall"
 	"time"
 )
 
@@ -26,6 +28,17 @@ func Open(ctx context.Context, address string, h http.Handler) (func() error, er
 		return nil, err // it names the address
 	}
 	return func() error { return Serve(ctx, l, h) }, nil
+}
+
+// Socket listens on a unix socket at a path where nothing is. The socket has its mode from
+// its first instant, without a mask of the whole process and without another path: bind(2)
+// on Linux gives the file the mode of the socket's own inode, less the mask.
+func Socket(path string, mode os.FileMode) (net.Listener, error) {
+	lc := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		var err error
+		return errors.Join(raw.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), uint32(mode.Perm())) }), err)
+	}}
+	return lc.Listen(context.Background(), "unix", path) // it waits for nothing
 }
 
 // Serve serves h until ctx ends, which is no error, and closes l. Requests under

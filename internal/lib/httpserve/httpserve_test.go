@@ -5,6 +5,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -87,4 +90,24 @@ func TestNotServedAnyMore(t *testing.T) {
 	l := listen(t)
 	require.NoError(t, l.Close())
 	require.ErrorIs(t, httpserve.Serve(t.Context(), l, http.NotFoundHandler()), net.ErrClosed)
+}
+
+// TestSocket: what a process that is killed at any moment leaves is the socket alone.
+func TestSocket(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, mode := range []os.FileMode{0o600, 0o640} {
+		path := filepath.Join(dir, mode.String())
+		l, err := httpserve.Socket(path, mode)
+		require.NoError(t, err)
+		defer l.Close()
+		info, err := os.Stat(path)
+		require.NoError(t, err)
+		require.Equal(t, os.ModeSocket|mode, info.Mode())
+		_, err = httpserve.Socket(path, mode)
+		require.ErrorIs(t, err, syscall.EADDRINUSE)
+	}
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, left, 2)
 }

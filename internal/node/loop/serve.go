@@ -20,7 +20,7 @@ func serveSocket(ctx context.Context, listen string, h http.Handler) error {
 	if path == "" {
 		return nil
 	}
-	l, err := private(ctx, path)
+	l, err := private(path)
 	if err != nil {
 		return fmt.Errorf("--listen %s: %w", path, err)
 	}
@@ -35,29 +35,21 @@ func serveSocket(ctx context.Context, listen string, h http.Handler) error {
 	return err
 }
 
-// private listens at a path that nobody else can open at any time: the socket
-// is made in a closed folder and moved.
-func private(ctx context.Context, path string) (net.Listener, error) {
+// private listens at a path for root alone, in the place of a socket that is left there.
+func private(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp(filepath.Dir(path), ".n-") // 0700
-	if err != nil {
-		return nil, err
+	if info, err := os.Lstat(path); err == nil && info.Mode().Type() == os.ModeSocket {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // an empty folder
-	made := filepath.Join(dir, "s")
-	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", made)
-	if err != nil {
-		return nil, err
-	}
+	l, err := httpserve.Socket(path, 0o600)
 	if u, ok := l.(*net.UnixListener); ok {
-		u.SetUnlinkOnClose(false) // it has moved
+		u.SetUnlinkOnClose(false) // a successor may have the path by then
 	}
-	if err := errors.Join(os.Chmod(made, 0o600), os.Rename(made, path)); err != nil {
-		return nil, errors.Join(err, l.Close())
-	}
-	return l, nil
+	return l, err
 }
 
 // serveHTTP serves on an address until ctx ends; "" is none.

@@ -87,6 +87,7 @@ const (
 	FieldDefaultRoute    = "default_route"
 	FieldProviderNetwork = "provider_network"
 	FieldNetworkType     = "network_type"
+	FieldDeclared        = "declared"       // NETWORK@INTERFACE of one that a PodNetwork alone named when the pod was served
 	FieldMachine         = "virtualmachine" // that a launcher pod of KubeVirt runs: ports are named after it
 )
 

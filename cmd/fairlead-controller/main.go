@@ -130,6 +130,7 @@ func flags(f *pflag.FlagSet, c *loop.Config) {
 	f.StringVar(&c.LeaseName, "lease-name", fairlead.ControllerLease, "name of that Lease")
 	f.DurationVar(&c.Lease, "lease-duration", kube.DefaultLease, "how long a leader that renews it no more is waited for, in whole seconds")
 	f.StringVar(&c.ID, "id", "", "this controller's name in the Lease (default: one made of the host's)")
+	f.StringSliceVar(&c.PodNetworkNamespaces, "pod-network-namespaces", nil, "namespaces whose ConfigMaps with label net.fairlead.io/pod-network=true declare settings of their pods; those of --lease-namespace, if it is among them, of all pods")
 	f.IntVar(&c.Workers, "workers", 32, "objects that are worked on at once")
 	f.StringVar(&c.HTTP, "http", "127.0.0.1:10666", "serve /metrics, /livez and /readyz on this address; empty for none")
 }

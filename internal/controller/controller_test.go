@@ -92,7 +92,7 @@ func leadWith(t *testing.T, name string, w *world, db *bed.Central, join ...stri
 	client := ovn.New(ovn.Config{Endpoint: db.NB(), Log: log,
 		OnTouch: func(owner string, lost bool) { ctl.Touched(owner, lost) }, OnUp: func() { ctl.Resync() }})
 	ctl = controller.New(controller.Config{
-		World: w.seenBy(name), DB: counted{client, &l.rules, &l.stuck}, Log: log, Seen: gateway.Seen{Silent: func(node string) bool { _, is := w.silent.Load(node); return is }, Routes: client.Routes}, Workers: 8, Join: nodes,
+		World: w.seenBy(name), DB: counted{client, &l.rules, &l.stuck}, Log: log, Seen: gateway.Seen{Silent: func(node string) bool { _, is := w.silent.Load(node); return is }, Routes: client.Routes}, Workers: 8, Join: nodes, Declared: w,
 		Done: func(kind object.Kind, _ time.Duration, err error) {
 			if kind == "annotations of a namespace" {
 				l.spaces.Add(1)

@@ -24,6 +24,7 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/networks"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/resolve"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
 
@@ -32,7 +33,10 @@ type Config struct {
 	object.World
 	DB Database
 	// Join is the nodes' Subnet where no object of that name declares it.
-	Join         core.Subnet
+	Join core.Subnet
+	// Declared tells what is declared of pods by their names, nil where nothing is.
+	// Redeclared hears that it changed.
+	Declared     resolve.Declarer
 	gateway.Seen // of gateways
 	// Workers is how many objects are worked on at once, and a quarter as many records
 	// of what was done; 0 is 32. Their rows share transactions.
@@ -422,6 +426,8 @@ func (t *term) more(ctx context.Context, k object.Key) error {
 		return t.providers(ctx)
 	case kindExits:
 		return t.exits(ctx, k)
+	case object.KindNetwork:
+		return t.redeclared(ctx)
 	case kindSpace:
 		return t.space(ctx, k)
 	case kindLocals:

@@ -21,7 +21,6 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/lib/fail"
 	"github.com/fairlead/fairlead/internal/network/ipam"
-	"github.com/fairlead/fairlead/internal/network/resolve"
 	"github.com/fairlead/fairlead/internal/ovn"
 )
 
@@ -275,21 +274,10 @@ func (t *term) release(leases []core.Lease, cancelled bool) {
 // of provider ovn, or of one that ends so. Leases that the pod has already
 // stand in the place of what its annotations say.
 func (t *term) nics(ctx context.Context, p object.Pod, held []core.Lease) ([]nic, error) {
-	notes := t.unpooled(p)
-	for _, l := range held {
-		pin(notes, logical.Prefix(p.Pod, l.Owner.Key.IfName), l)
-	}
 	if underlay.Reserved(defaultPort(p.Pod)) {
 		return nil, fmt.Errorf("pod name %s: with its namespace it comes to the name of a Subnet's port to its provider network", p.Name)
 	}
-	src := networks.Source{Networks: t.nets, Of: resolve.Pod{Pod: p.Pod, Annotations: notes, Controller: p.Owner.Kind}}
-	wants, err := resolve.Resolve(ctx, src, resolve.Input{
-		Request: core.Request{
-			Op: core.Add, Key: core.Key{Container: p.UID, IfName: "eth0"}, Pod: p.Pod,
-			Conf: core.Conf{CNIVersion: "1.0.0", Name: "fairlead", Type: "fairlead"},
-		},
-		Devices: src, Rank: t.rank(p), Log: t.Log,
-	})
+	wants, err := t.resolved(ctx, p, held)
 	if vpc := t.nets.HomelessIn(p.Namespace); err != nil && vpc != "" {
 		return nil, fmt.Errorf("namespace %s is Vpc %s's, which has no Subnet for its pods: %w", p.Namespace, vpc, err)
 	}
@@ -495,6 +483,7 @@ func podNotes(p object.Pod, all []given) map[string]string {
 		} else {
 			maps.Copy(out, logical.RoutedNotes(at, g.net, g.lease, g.nic.Type))
 		}
+		maps.Copy(out, declaredNotes(at, g.nic))
 		if p.Machine {
 			out[at+v1.FieldMachine] = p.Name
 		}

@@ -25,6 +25,8 @@ type nic struct {
 	names  annotation.Objects
 	ifName string // in the pod
 	lent   bool   // a plugin makes the interface, and asks for its addresses
+	// declared is the network where only a declaration names it.
+	declared string
 }
 
 // pool tells an IPPool's object what came of it, and how many of its addresses are
@@ -170,7 +172,11 @@ func (t *term) asked(p object.Pod, w core.Want, n *core.NIC, lent bool) (nic, er
 		return nic{}, annotation.Refused(core.CodeValue, notes.Key(v1.FieldSecurityGroups), strings.Join(names.SecurityGroups, ","),
 			"names SecurityGroups, and OVN does not carry Subnet %s", n.Subnet.Name)
 	}
-	return nic{n, pool, names, w.IfName, lent}, nil
+	out := nic{NIC: n, pool: pool, names: names, ifName: w.IfName, lent: lent}
+	if w.Declared {
+		out.declared = w.Network
+	}
+	return out, nil
 }
 
 // pooled adds to interfaces which IPPools give them their addresses, and what other

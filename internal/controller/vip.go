@@ -108,6 +108,12 @@ func (t *term) shared(ctx context.Context, o *v1.Vip) (core.Lease, error) {
 			return core.Lease{}, fmt.Errorf("spec.macAddress: %s is that of the gateway of Subnet %s", r.MAC, net.Name)
 		}
 	}
+	if _, has := t.book.At(logical.VipPort(o.Name)); !has {
+		s, err := t.kept(ctx, r.Subnet, r.IPs)
+		if r.Subnet = s; err != nil {
+			return core.Lease{}, fmt.Errorf("address in Subnet %s: %w", net.Name, err)
+		}
+	}
 	l, fresh, err := t.take(o.Name, r)
 	if err != nil {
 		return l, fmt.Errorf("address in Subnet %s: %w", net.Name, err)

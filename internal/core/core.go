@@ -240,6 +240,8 @@ type Want struct {
 	TakesDefault bool
 	// Args is the CNI_ARGS string this network's plugins get.
 	Args string
+	// Declared: only a declaration outside of the pod names the network.
+	Declared bool
 	// Request is the element of the pod's annotation that asks for the network,
 	// in one form whatever the form it was written in; "" for a network of the
 	// configuration. A network is the same as long as its Request is.

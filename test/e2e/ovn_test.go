@@ -460,7 +460,7 @@ func TestClusterNetwork(t *testing.T) {
 	peer.reaches(early)
 	other := two.run("data/other")
 	other.reaches(early)
-	near := one.run("data/near")
+	near := one.declared(two, early)
 	near.reaches(peer)
 	for _, pair := range [][2]*ovnPod{{early, peer}, {peer, early}, {early, other}, {other, early}, {near, other}, {near, early}} {
 		pair[0].talks(pair[1])

@@ -74,7 +74,7 @@ func Told(notes map[string]string) (prefixes []string) {
 // and a MAC that are others than the lease's are not told: the pod asks for them.
 func Stale(notes map[string]string, prefix string, l core.Lease) (keys []string) {
 	at := prefix + v1.ProviderSuffix
-	for _, field := range []string{v1.FieldAllocated, v1.FieldRouted, v1.FieldIP, v1.FieldMAC, v1.FieldCIDR, v1.FieldGateway, v1.FieldSubnet, v1.FieldNICType, v1.FieldMachine,
+	for _, field := range []string{v1.FieldAllocated, v1.FieldRouted, v1.FieldIP, v1.FieldMAC, v1.FieldCIDR, v1.FieldGateway, v1.FieldSubnet, v1.FieldNICType, v1.FieldMachine, v1.FieldDeclared,
 		fieldRouter, v1.FieldVLAN, v1.FieldProviderNetwork, v1.FieldNetworkType} {
 		value, has := notes[at+field]
 		asked := field == v1.FieldIP && len(l.IPs) > 0 && value != Join(l.IPs) || field == v1.FieldMAC && len(l.MAC) > 0 && value != l.MAC.String()

@@ -37,6 +37,7 @@ import (
 	"github.com/fairlead/fairlead/internal/ovn/ic"
 	"github.com/fairlead/fairlead/internal/source/cluster/health"
 	"github.com/fairlead/fairlead/internal/source/cluster/login"
+	"github.com/fairlead/fairlead/internal/source/cluster/settings"
 	"github.com/fairlead/fairlead/internal/source/declare"
 )
 
@@ -60,6 +61,9 @@ type Config struct {
 	Namespace, LeaseName string
 	Lease                time.Duration
 	ID                   string
+	// PodNetworkNamespaces are those whose labelled ConfigMaps declare settings of their
+	// pods; those of Namespace, if it is among them, of all pods.
+	PodNetworkNamespaces []string
 	// Workers is how many objects are worked on at once.
 	Workers int
 	// HTTP is an address for metrics and probes, "" for none.
@@ -151,10 +155,11 @@ func Run(ctx context.Context, c Config) error {
 	}
 	var count *metrics
 	login.LogTo(log)
-	to, err := login.New(login.Config{
+	logins := login.New(login.Config{
 		Kubeconfig: c.Kubeconfig, UserAgent: "fairlead-controller/" + c.Version, Log: log,
 		Requested: func(method string, status int) { count.requested(method, status) },
-	}).Current()
+	})
+	to, err := logins.Current()
 	if err != nil {
 		return hint.UsageError{Err: fmt.Errorf("--kubeconfig: %w", err)}
 	}
@@ -178,8 +183,9 @@ func Run(ctx context.Context, c Config) error {
 		OnUp: func() { ctl.Resync(); ports.poke() }, OnTouch: func(owner string, lost bool) { ctl.Touched(owner, lost); ports.touched(owner) },
 	})
 	count = newMetrics(c.states(func() (int, bool) { return ctl.Pending() }, watch.Blind, db, objects, self))
+	declared := c.declared(logins, func() { ctl.Redeclared() })
 	ctl = controller.New(controller.Config{
-		World: objects.World(), DB: db, Join: join, Seen: gateway.Seen{Silent: watch.Silent, Routes: db.Routes}, Workers: c.Workers, Outside: true, Done: count.done, Log: log,
+		World: objects.World(), DB: db, Join: join, Declared: declared, Seen: gateway.Seen{Silent: watch.Silent, Routes: db.Routes}, Workers: c.Workers, Outside: true, Done: count.done, Log: log,
 	})
 	ports = c.keepers(objects, db, join)
 	instead = c.standIn(objects.World(), db, ctl, watch, count)
@@ -192,9 +198,15 @@ func Run(ctx context.Context, c Config) error {
 		keep,
 		func(ctx context.Context) error { db.Run(ctx); return nil },
 		func(ctx context.Context) error { objects.Run(ctx); return nil },
+		func(ctx context.Context) error { declared.Run(ctx); return nil },
 		watch.Run, instead.Run,
 		func(ctx context.Context) error { return objects.Guard(ctx, db, c.wentBack(ctx, objects, count)) },
 		leader{&c, ctl, objects, db, ports}.elected(to))
+}
+
+// declared follows what is declared of pods by their names.
+func (c *Config) declared(logins *login.Logins, changed func()) *settings.Source {
+	return settings.New(settings.Config{Login: logins.Current, Namespaces: c.PodNetworkNamespaces, Common: c.Namespace, Changed: changed, Log: c.Log})
 }
 
 // keepers keep the ports of the default Vpc's router that lead out of the cluster: to a network

@@ -63,7 +63,7 @@ func Run(ctx context.Context, c Config) error {
 	})
 	w := newWorld(c.Machine, c.Log)
 	ctl = controller.New(controller.Config{
-		World: w.World(), DB: guarded{db}, Join: join.Subnet, Workers: workers, Well: w.well, Log: c.Log,
+		World: w.World(), DB: guarded{db}, Join: join.Subnet, Declared: c.Machine, Workers: workers, Well: w.well, Log: c.Log,
 	})
 	l.ctl, l.db = ctl, db
 	c.Machine.LedBy(l.leads)

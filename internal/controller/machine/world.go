@@ -29,7 +29,7 @@ var kinds = map[string]object.Kind{
 	folder.Pod: object.KindPod, folder.NetworkAttachmentDefinition: object.KindNAD, folder.Subnet: object.KindSubnet,
 	folder.Vpc: object.KindVpc, folder.IPPool: object.KindPool, folder.Namespace: object.KindNamespace,
 	folder.NetworkPolicy: object.KindPolicy, folder.Service: object.KindService,
-	folder.SecurityGroup: object.KindGroup,
+	folder.SecurityGroup: object.KindGroup, folder.PodNetwork: object.KindNetwork, folder.ConfigMap: object.KindNetwork,
 }
 
 // world is the machine as the controller has it. Statuses live as long as the

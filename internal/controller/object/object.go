@@ -40,6 +40,7 @@ const (
 	KindQoS       Kind = "QoSPolicy"
 	KindProvider  Kind = "ProviderNetwork"
 	KindClaim     Kind = "AddressLease"
+	KindNetwork   Kind = "PodNetwork"     // with no name all that is declared of pods
 	KindMap       Kind = "ConfigMap"      // told of nobody
 	KindMachine   Kind = "VirtualMachine" // KubeVirt's; with no name all of them, which are known now
 )

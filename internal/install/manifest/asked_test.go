@@ -103,7 +103,7 @@ var (
 	}
 	wantKinds = map[string]string{
 		"Network": "", "Steps": "", // both below
-		"IfName": "", "Default": "", "CNIVersion": "", "Gateways": "", "TakesDefault": "", "Args": "", "Request": "",
+		"IfName": "", "Default": "", "CNIVersion": "", "Gateways": "", "TakesDefault": "", "Args": "", "Request": "", "Declared": "", // as Hardware
 	}
 	confKinds = map[string]string{
 		"ips": "address", "mac": "mac", "infinibandGUID": "mac", "bandwidth": "rate", "portMappings": "port",

@@ -313,7 +313,7 @@ func TestNobodySaysForTheController(t *testing.T) {
 	const given, uplink = "ovn.kubernetes.io/", "uplink.prod.kubernetes.io/"
 	tenant := s.tenant
 	for _, s.tenant = range []kubernetes.Interface{tenant, s.root} {
-		for _, key := range []string{given + "allocated", uplink + "allocated", "storage.prod.ovn.net1.kubernetes.io/routed"} {
+		for _, key := range []string{given + "allocated", uplink + "allocated", "storage.prod.ovn.net1.kubernetes.io/routed", uplink + "declared"} {
 			judge(t, s.create("asks", "all", map[string]string{key: "true"}), key+" of a new pod: only the controller that gives addresses writes them")
 		}
 		require.NoError(t, s.create("asks", "all", map[string]string{given + "ip_address": "10.0.0.1"}), "a request is none of it")
@@ -331,7 +331,7 @@ func TestNobodySaysForTheController(t *testing.T) {
 	_, err = controller.CoreV1().Pods(s.ns).Patch(t.Context(), "waits", types.MergePatchType, body, metav1.PatchOptions{})
 	require.NoError(t, err)
 	for key, value := range map[string]any{
-		given + "ip_address": "10.0.0.6", given + "mac_address": "02:00:00:00:00:01", given + "allocated": nil, given + "routed": "true",
+		given + "ip_address": "10.0.0.6", given + "mac_address": "02:00:00:00:00:01", given + "allocated": nil, given + "routed": "true", uplink + "declared": "prod/other@net1",
 		uplink + "ip_address": "10.77.0.6", uplink + "ip_address.net1": "10.77.0.6", uplink + "logical_switch": "other",
 		"uplink.prod.net1.kubernetes.io/ip_address": "10.77.0.6", "uplink.prod.ovn.kubernetes.io/ip_address": "10.77.0.6",
 	} {

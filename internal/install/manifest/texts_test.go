@@ -57,7 +57,7 @@ var fieldSamples = map[string]string{
 	"jitter": "5", "limit": "5", "loss": "5", "mirror": "true", "vlan_id": "5", "pod_nic_type": "veth-pair",
 	"default_route": "true", "provider_network": "physical", "network_type": "vlan", "ip_family": "ipv4",
 	"port_security": "false", "port_vips": "10.1.0.7",
-	"security_groups": "a,b", "vip": "a", "aaps": "a,b", "virtualmachine": "vm", "eip": "192.0.2.7", "snat": "192.0.2.8",
+	"security_groups": "a,b", "vip": "a", "aaps": "a,b", "virtualmachine": "vm", "declared": "ns/own@net1", "eip": "192.0.2.7", "snat": "192.0.2.8",
 }
 
 // needs are fields that mean nothing without another one.
@@ -101,7 +101,8 @@ func fieldTexts(t *testing.T, ns string) (out []text) {
 						r.notes[k] = v
 					}
 				}
-				if blank == "backend" && i < plain && field != v1.FieldAllocated && field != v1.FieldRouted { // the controller's alone
+				alone := slices.Contains([]string{v1.FieldAllocated, v1.FieldRouted, v1.FieldDeclared}, field) // the controller's
+				if blank == "backend" && i < plain && !alone {
 					r.allowed = []string{"backend"}
 				}
 				out = append(out, r)

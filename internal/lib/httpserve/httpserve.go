@@ -38,7 +38,7 @@ func Socket(path string, mode os.FileMode) (net.Listener, error) {
 		var err error
 		return errors.Join(raw.Control(func(fd uintptr) { err = syscall.Fchmod(int(fd), uint32(mode.Perm())) }), err)
 	}}
-	return lc.Listen(context.Background(), "unix", path) // it waits for nothing
+	return lc.Listen(context.Background(), "unix", path) //nolint:forbidigo // it waits for nothing
 }
 
 // Serve serves h until ctx ends, which is no error, and closes l. Requests under

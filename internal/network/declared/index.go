@@ -104,6 +104,19 @@ func (x *Index) Of(ctx context.Context, pod core.Pod) ([]Declaration, error) {
 	return out, errors.Join(failed...)
 }
 
+// About tells that something is declared of a pod, right or wrong.
+func (x *Index) About(pod core.Pod) bool {
+	at := name{pod.Namespace, pod.Name}
+	if x.pods[at] != nil || x.broken[at] != nil {
+		return true
+	}
+	if i := strings.LastIndexByte(pod.Name, '-'); i > 0 && len(x.sets[name{pod.Namespace, pod.Name[:i]}]) > 0 {
+		return true
+	}
+	named := func(m ConfigMap) bool { _, ok := m.Data[pod.Name]; return ok }
+	return slices.ContainsFunc(x.maps[pod.Namespace], named) || x.common != "" && slices.ContainsFunc(x.maps[x.common], named)
+}
+
 func (x *Index) start(ctx context.Context, namespace, set string) (int, error) {
 	if x.starts == nil {
 		return 0, nil

@@ -128,11 +128,23 @@ func (r *resolution) added(ctx context.Context, s *declared.Settings) (network, 
 			"%s: the pod has no interface %s: let it ask for the network there, or name its NetworkAttachmentDefinition, NAMESPACE/NAME, in network", s.Source(), s.Name)
 	}
 	n, err := r.fromNAD(ctx, element.Element{Field: s.From[declared.Network] + ": network", Namespace: ns, Name: name})
-	n.ifName = s.Name
+	n.ifName, n.only = s.Name, true
 	return n, err
 }
 
+// has tells that an interface of ours has its address already.
+func (r *resolution) has(n *network) bool {
+	if n.own == nil || r.in.Has == nil {
+		return false
+	}
+	ann := annotation.Notes{All: r.notes, Provider: n.annotated(), IfName: n.ifName, Controlled: r.in.OVN}
+	return r.in.Has(ann.Key(v1.FieldIP))
+}
+
 func (r *resolution) settle(n *network, s *declared.Settings) error {
+	if r.has(n) {
+		return nil
+	}
 	n.declared = s
 	for _, part := range []func(*network, *declared.Settings) error{r.declareNetwork, configure, declareAddresses, declareMAC, declareRates, declareHardware} {
 		if err := part(n, s); err != nil {
@@ -278,7 +290,7 @@ func (n *network) reasoned(err error) error {
 
 // keep holds addresses back that are declared: the NIC is given none, and may ask for none of another pod.
 func (r *resolution) keep(n *network, nic *core.NIC) error {
-	if given := r.in.OVN && (!n.lent || !r.in.Alone); r.index == nil || given {
+	if given := r.in.OVN && (!n.lent || !r.in.Alone); r.index == nil || given || r.has(n) {
 		return nil // a controller has given the addresses
 	}
 	kept := r.index.Within(nic.Subnet, n.nad)

@@ -44,6 +44,9 @@ type Input struct {
 	Rank func(s core.Subnet, family core.Family) int
 	// Declared tells what is declared of pods by their names; nil means that nothing is.
 	Declared Declarer
+	// Has tells by the key of its ip_address an interface of ours that has its address
+	// already: what is declared of it is for the next pod. nil: none has.
+	Has func(key string) bool
 	// Log hears of files that were skipped; nil means nobody wants to know.
 	Log *slog.Logger
 }
@@ -142,6 +145,7 @@ type network struct {
 	informed bool   // a plugin has the device information files already
 	lent     bool   // only addresses: a foreign plugin makes the interface
 	declared *declared.Settings
+	only     bool   // only a declaration names it
 	subnet   string // that is declared for it, "" for none
 	// configured are declared fields that the first plugin's configuration says.
 	configured []string
@@ -281,7 +285,7 @@ func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Wan
 		return core.Want{}, err
 	}
 	w := core.Want{
-		Network: n.label, IfName: n.ifName, Default: n.first,
+		Network: n.label, IfName: n.ifName, Default: n.first, Declared: n.only,
 		Gateways: n.elem.Gateways, TakesDefault: n.elem.TakesDefault, Args: r.args(n),
 	}
 	if !n.direct {

@@ -62,7 +62,7 @@ vlan: vlan_id|provider_network|network_type
 {{- end }}
 
 {{- define "fairlead.requestKeys" -}}
-r'\.kubernetes\.io/({{ range $kind, $fields := include "fairlead.requestFields" . | fromYaml }}{{ $fields }}|{{ end }}allocated|routed)(\..+)?$'
+r'\.kubernetes\.io/({{ range $kind, $fields := include "fairlead.requestFields" . | fromYaml }}{{ $fields }}|{{ end }}allocated|routed|declared)(\..+)?$'
 {{- end }}
 
 {{/*
@@ -190,5 +190,10 @@ subjects:
   - apiGroup: rbac.authorization.k8s.io
     kind: Group
     name: system:fairlead
+  {{- end }}
+  {{- if .root.Values.ovn.enabled }}
+  - kind: ServiceAccount
+    name: fairlead-controller
+    namespace: {{ .root.Values.namespace }}
   {{- end }}
 {{- end }}

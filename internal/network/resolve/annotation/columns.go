@@ -69,6 +69,7 @@ var columns = []column{
 	{field: v1.FieldAllocated, read: into(parseFlag, func(a *Requested) *bool { return &a.Allocated })},
 	// A controller's own.
 	{field: v1.FieldRouted, read: into(parseFlag, func(a *Requested) *bool { return &a.Routed })},
+	{field: v1.FieldDeclared, read: into(parseDeclared, nowhere[string])},
 	{field: v1.FieldMachine, read: into(parseName, nowhere[string])},
 	{field: v1.FieldProviderNetwork, read: into(parseName, nowhere[string])},
 	{field: v1.FieldNetworkType, read: into(oneOf("geneve", "vxlan", "stt", "vlan"), nowhere[string])},

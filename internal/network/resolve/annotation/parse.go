@@ -122,6 +122,16 @@ func parseName(value string) (string, error) {
 	return value, nil
 }
 
+// parseDeclared reads NAMESPACE/NAME@INTERFACE.
+func parseDeclared(value string) (string, error) {
+	network, ifName, _ := strings.Cut(value, "@")
+	ns, name, _ := strings.Cut(network, "/")
+	if !IsNamespace(ns) || !IsName(name) || ifName == "" || IfNameFault(ifName) != "" {
+		return "", errors.New("is not NAMESPACE/NAME@INTERFACE")
+	}
+	return value, nil
+}
+
 // elementError is about one element of a list.
 type elementError struct {
 	at  int

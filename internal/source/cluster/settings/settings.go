@@ -58,7 +58,9 @@ type Config struct {
 	// File keeps what was known: an agent that starts while the server is away goes on with
 	// it. "": none does.
 	File string
-	Log  *slog.Logger
+	// Changed hears that something else may be declared; it is not to wait. nil: nobody does.
+	Changed func()
+	Log     *slog.Logger
 }
 
 // Source serves what is known. Of a namespace that is not read it knows no ConfigMaps.
@@ -177,6 +179,9 @@ func (s *Source) follow(ctx context.Context, next *session, l login.Login) {
 func (s *Source) changed() {
 	s.changes.Add(1)
 	s.poke()
+	if s.cfg.Changed != nil {
+		s.cfg.Changed()
+	}
 }
 
 // poke has what is known written down.

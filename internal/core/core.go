@@ -239,7 +239,8 @@ type Want struct {
 	Gateways     []netip.Addr
 	TakesDefault bool
 	// Args is the CNI_ARGS string this network's plugins get.
-	Args string
+	Args   string
+	Claims []Claim // of its interface, as in Spec
 	// Request is the element of the pod's annotation that asks for the network,
 	// in one form whatever the form it was written in; "" for a network of the
 	// configuration. A network is the same as long as its Request is.

@@ -57,7 +57,7 @@ type AddressLease struct {
 // +kubebuilder:validation:XValidation:rule="has(self.address) != has(self.mac)",message="a lease is of an address or of a MAC",fieldPath=".domain"
 // +kubebuilder:validation:XValidation:rule="!has(self.mac) || self.mac.matches('^[0-9a-f]{2}(:[0-9a-f]{2}){5}$')",messageExpression="'mac ' + self.mac + ' is not of the form 02:00:00:00:00:01'",fieldPath=".mac"
 // +kubebuilder:validation:XValidation:rule="self.holder.sandbox == '' || self.holder.node != ''",message="a holder is on a node",fieldPath=".holder"
-// +kubebuilder:validation:XValidation:rule="self.holder.epoch >= oldSelf.holder.epoch",messageExpression="'epoch ' + string(oldSelf.holder.epoch) + ' cannot become ' + string(self.holder.epoch) + ': it grows'",fieldPath=".holder"
+// +kubebuilder:validation:XValidation:rule="self.holder.epoch >= oldSelf.holder.epoch",message="the holder's epoch grows",fieldPath=".holder"
 
 // AddressLeaseSpec is what is leased, for whom, and who has it now.
 type AddressLeaseSpec struct {

@@ -158,7 +158,7 @@ func (k *Keeper) bind(ctx context.Context, h lease.Holder, claims []core.Claim) 
 		k.Audit()
 		return out, nil
 	}
-	k.queue.Add(k.book.Free(h, claims)...)
+	k.queue.Add(k.book.Undo(h, claims, before)...)
 	return nil, core.WithCode(core.CodeTryAgain, "leases of interface "+h.Key.IfName, err)
 }
 

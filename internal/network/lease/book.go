@@ -95,6 +95,29 @@ func (b *Book) Free(h Holder, claims []core.Claim) (names []string) {
 	return names
 }
 
+// Undo makes entries what they were before a Take whose holder was not confirmed: the
+// keeper of the leases may have it nevertheless. It tells which are to be given back.
+func (b *Book) Undo(h Holder, claims []core.Claim, before []Entry) (names []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, c := range claims {
+		e, ok := b.all[Name(c)]
+		if !ok || !e.Holder.Same(h) {
+			continue
+		}
+		if before[i].Holder.IsZero() {
+			e.Free = true
+		} else {
+			e = before[i]
+			e.Former = append(slices.Clone(e.Former), h.Key.Container)
+		}
+		if b.all[Name(c)] = e; e.Free {
+			names = append(names, Name(c))
+		}
+	}
+	return names
+}
+
 // Drop forgets an entry, unless it is another by now.
 func (b *Book) Drop(e Entry) {
 	b.mu.Lock()

@@ -184,15 +184,11 @@ func (k *Keeper) Conflicts() map[string]core.Pod {
 
 // expire deletes leases that nobody declares, when nobody has had them for a while.
 func (k *Keeper) expire(ctx context.Context, store Store) {
-	r, ok := store.(Remover)
-	if !ok {
-		return
-	}
 	k.mu.Lock()
 	due := maps.Clone(k.expiring)
 	k.mu.Unlock()
 	for name, when := range due {
-		if time.Now().Before(when) || r.Remove(ctx, name) != nil {
+		if time.Now().Before(when) || store.Remove(ctx, name) != nil {
 			continue
 		}
 		k.mu.Lock()

@@ -33,12 +33,8 @@ type Store interface {
 	Bind(ctx context.Context, h lease.Holder, c core.Claim, ours func(lease.Holder) bool) (epoch int64, err error)
 	Release(ctx context.Context, name string, ours func(lease.Holder) bool) error
 	Mine(ctx context.Context) ([]cluster.Record, error)
-	Get(ctx context.Context, name string) (cluster.Record, bool, error)
-}
-
-// Remover is a Store that deletes leases which nobody has.
-type Remover interface {
 	Remove(ctx context.Context, name string) error
+	Get(ctx context.Context, name string) (cluster.Record, bool, error)
 }
 
 // Config is what a Keeper is made of.
@@ -48,6 +44,8 @@ type Config struct {
 	File         string       // keeps what is to be given back over a restart
 	// Gone tells that no pod of that UID is on this node. An error proves nothing.
 	Gone func(core.Pod) (bool, error)
+	// Declared tells whether what a pod had is declared of it still; nil: all of it is.
+	Declared func(context.Context, core.Pod, core.Claim) bool
 	// Conflict hears that another has, or may have, what a pod of this node has; text "" that
 	// this is over.
 	Conflict func(pod core.Pod, text string)
@@ -262,6 +260,11 @@ func (k *Keeper) settle(ctx context.Context, name string) error {
 	})
 	if err != nil {
 		return err
+	}
+	if e.Claim.Declared != "" && k.Declared != nil && !k.Declared(ctx, e.Holder.Pod, e.Claim) {
+		if err := store.Remove(ctx, name); err != nil {
+			return err
+		}
 	}
 	k.book.Drop(e)
 	k.mu.Lock()

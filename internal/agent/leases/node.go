@@ -1,6 +1,7 @@
 package leases
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"path/filepath"
@@ -25,7 +26,9 @@ type Node struct {
 
 	Login func() (login.Login, error)
 	API   func() Cluster // nil while there is none
-	Log   *slog.Logger
+	// Declared tells what is declared of pods.
+	Declared resolve.Declarer
+	Log      *slog.Logger
 }
 
 // ForNode makes the Keeper of an agent.
@@ -49,6 +52,10 @@ func ForNode(n Node) *Keeper {
 				return true, nil
 			}
 			return false, err
+		},
+		Declared: func(ctx context.Context, pod core.Pod, c core.Claim) bool {
+			x, err := n.Declared.Declared(ctx)
+			return err != nil || x.Says(ctx, pod, c)
 		},
 		Conflict: func(pod core.Pod, text string) {
 			api := n.API()

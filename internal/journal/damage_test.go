@@ -222,7 +222,7 @@ func TestMigration(t *testing.T) {
 	path := sample(t, t.TempDir())
 	broken, v := errors.New("broken"), current.version
 	steps := map[uint64]func(*bbolt.Tx) error{
-		v: func(tx *bbolt.Tx) error { return tx.Bucket(bucketNames[attempts]).Delete([]byte("default/pod-1")) },
+		v:     func(tx *bbolt.Tx) error { return tx.Bucket(bucketNames[attempts]).Delete([]byte("default/pod-1")) },
 		v + 1: func(*bbolt.Tx) error { return broken },
 	}
 	_, _, err := load(path, schema{version: v + 2, steps: steps})

@@ -109,6 +109,8 @@ type AddressLeaseStatus struct {
 	// +kubebuilder:validation:Enum=Reserved;Bound;Releasing;Conflict
 	Phase string `json:"phase,omitempty"`
 	// Since is when it came to this phase or holder, by the clock of the node that wrote it.
+	//
+	// +optional
 	Since metav1.Time `json:"since,omitzero"`
 	// Message is for people, of a Conflict.
 	//

@@ -214,7 +214,7 @@ func (a *addition) plan(ctx context.Context) error {
 	}
 	if err == nil && record.Claims(a.rec.Specs) {
 		err = a.trace.Timed("leases", func() error { return a.e.Leases.Bind(ctx, a.rec.Specs) })
-		fail.Here("add.bound")
+		fail.Here("lease.bound")
 	}
 	if err != nil {
 		a.e.cancel(&a.rec)

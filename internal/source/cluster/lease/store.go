@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,12 +48,12 @@ type Store struct {
 }
 
 // Client asks with one login.
-type Client struct{ leases, core, auth, events rest.Interface }
+type Client struct{ leases, core, auth rest.Interface }
 
 // NewClient makes one; nothing is asked yet.
 func NewClient(base *rest.Config) (*Client, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme, authenticationv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}
@@ -70,7 +71,7 @@ func NewClient(base *rest.Config) (*Client, error) {
 		to   *rest.Interface
 		gv   schema.GroupVersion
 		root string
-	}{{&out.leases, v1alpha1.GroupVersion, "/apis"}, {&out.core, corev1.SchemeGroupVersion, "/api"}} {
+	}{{&out.leases, v1alpha1.GroupVersion, "/apis"}, {&out.core, corev1.SchemeGroupVersion, "/api"}, {&out.auth, authenticationv1.SchemeGroupVersion, "/apis"}} {
 		cfg.GroupVersion, cfg.APIPath = &one.gv, one.root
 		if *one.to, err = rest.RESTClientForConfigAndClient(cfg, shared); err != nil {
 			return nil, fmt.Errorf("client of %s: %w", cfg.Host, err)

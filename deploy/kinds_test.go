@@ -47,6 +47,7 @@ func installed(t *testing.T) *kube.Cluster {
 // typed are the kinds that api has types for, with their names for kubectl.
 var typed = map[string]struct{ plural, short string }{
 	"AddressLease":    {"addressleases", "al"},
+	leaseOfAgents:     {"addressleases", "nal"},
 	"IP":              {"ips", "ip"},
 	"IPPool":          {"ippools", "ippool"},
 	"PodNetwork":      {"podnetworks", "pnet"},
@@ -57,6 +58,17 @@ var typed = map[string]struct{ plural, short string }{
 	"Vip":             {"vips", "vip"},
 	"Vlan":            {"vlans", "vlan"},
 	"Vpc":             {"vpcs", "vpc"},
+}
+
+// leaseOfAgents is the AddressLease of net.fairlead.io, which has the name of another kind.
+const leaseOfAgents = "AddressLease.net.fairlead.io"
+
+// keyOf is a kind's key in typed.
+func keyOf(kind, apiVersion string) string {
+	if kind == "AddressLease" && apiVersion == v1alpha1.APIVersion {
+		return leaseOfAgents
+	}
+	return kind
 }
 
 // TestNamesForKubectl: each kind is in category fairlead, under Kube-OVN's plural
@@ -82,7 +94,7 @@ func TestNamesForKubectl(t *testing.T) {
 			f = append(f[:1], append([]string{""}, f[1:]...)...)
 		}
 		require.Len(t, f, 5, line)
-		got[f[4]] = []string{f[0], f[1], f[3]}
+		got[keyOf(f[4], f[2])] = []string{f[0], f[1], f[3]}
 	}
 	require.Equal(t, want, got)
 }
@@ -114,7 +126,7 @@ func documents(t *testing.T, file string) []*unstructured.Unstructured {
 // resource is the interface for an object's kind.
 func resource(t *testing.T, c *kube.Cluster, o *unstructured.Unstructured) dynamic.ResourceInterface {
 	t.Helper()
-	gvr := schema.GroupVersionResource{Group: o.GroupVersionKind().Group, Version: o.GroupVersionKind().Version, Resource: typed[o.GetKind()].plural}
+	gvr := schema.GroupVersionResource{Group: o.GroupVersionKind().Group, Version: o.GroupVersionKind().Version, Resource: typed[keyOf(o.GetKind(), o.GetAPIVersion())].plural}
 	for _, k := range v1.Later() {
 		if k.Kind == o.GetKind() {
 			gvr = k.Resource()
@@ -134,7 +146,7 @@ func store(t *testing.T, c *kube.Cluster, o *unstructured.Unstructured) *unstruc
 	made, err := r.Create(t.Context(), o, metav1.CreateOptions{FieldValidation: "Strict"})
 	require.NoError(t, err)
 	removeAfter(t, r, o.GetName())
-	if status, ok := o.Object["status"]; ok {
+	if status, ok := o.Object["status"]; ok && keyOf(o.GetKind(), o.GetAPIVersion()) != leaseOfAgents { // which is written as a whole
 		made.Object["status"] = status
 		_, err = r.UpdateStatus(t.Context(), made, metav1.UpdateOptions{FieldValidation: "Strict"})
 		require.NoError(t, err)
@@ -165,7 +177,7 @@ func TestNothingIsLost(t *testing.T) {
 	t.Parallel()
 	c := installed(t)
 	full, later := documents(t, "testdata/full.yaml"), documents(t, "testdata/later.yaml")
-	require.Len(t, full, len(typed)+1, "PodNetworks are of two forms")
+	require.Len(t, full, len(typed)+2, "PodNetworks and leases are of two forms")
 	require.Len(t, later, len(v1.Later()))
 	for _, o := range append(full, later...) {
 		requireKept(t, o, store(t, c, o))
@@ -193,10 +205,10 @@ func TestNothingIsLost(t *testing.T) {
 // with all fields.
 func requireColumns(t *testing.T, c *kube.Cluster, o *unstructured.Unstructured) {
 	t.Helper()
-	if o.GetKind() == "PodNetwork" {
+	if o.GetKind() == "PodNetwork" || o.GetKind() == "AddressLease" && o.GetName() == "web.mac.0a0000000005" {
 		return // no form has a value in each
 	}
-	text, err := restClient(t, c, o.GroupVersionKind().GroupVersion()).Get().Resource(typed[o.GetKind()].plural).Name(o.GetName()).
+	text, err := restClient(t, c, o.GroupVersionKind().GroupVersion()).Get().Resource(typed[keyOf(o.GetKind(), o.GetAPIVersion())].plural).Name(o.GetName()).
 		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(t.Context()).Raw()
 	require.NoError(t, err)
 	var table metav1.Table
@@ -252,10 +264,11 @@ func TestTypesLoseNothing(t *testing.T) {
 		require.NoError(t, strict.Encode(read.DeepCopyObject(), &back))
 		require.JSONEq(t, string(text), back.String(), o.GetKind())
 		out := absent(o.Object, reflect.TypeOf(read).Elem(), o.GetKind())
-		if before, ok := missing[o.GetKind()]; ok {
+		kind := keyOf(o.GetKind(), o.GetAPIVersion())
+		if before, ok := missing[kind]; ok {
 			out = slices.DeleteFunc(out, func(s string) bool { return !slices.Contains(before, s) })
 		}
-		missing[o.GetKind()] = out
+		missing[kind] = out
 	}
 	for _, out := range missing {
 		require.Empty(t, out, "fields without an example in testdata/full.yaml")

@@ -24,6 +24,8 @@ func manifest(kind, name, spec string) string {
 	switch kind {
 	case "AddressLease":
 		group = "fairlead.io/v1"
+	case "AddressLease/net":
+		kind, group = "AddressLease", "net.fairlead.io/v1alpha1"
 	case "PodNetwork":
 		group = "net.fairlead.io/v1alpha1"
 	}
@@ -37,7 +39,7 @@ func TestRules(t *testing.T) {
 	c := installed(t)
 	unproven := rules(t)
 	prove := func(kind, message string) {
-		kind, _, _ = strings.Cut(kind, " ")
+		kind, _, _ = strings.Cut(strings.Replace(kind, "/net", "", 1), " ")
 		for name, parts := range unproven {
 			if strings.HasPrefix(name, kind+": ") && all(message, parts) {
 				delete(unproven, name)
@@ -131,11 +133,17 @@ func lease(subnet, address string) string {
 	return fmt.Sprintf(`subnet: %s, address: "%s", owner: {kind: Pod, namespace: a, name: web}`, subnet, address)
 }
 
+// agentLease is one that a node's agent has made.
+func agentLease(what string, epoch int) string {
+	return fmt.Sprintf(`domain: db, %s, owner: {namespace: a, pod: web, interface: net1}, holder: {sandbox: c1, node: n1, epoch: %d}`, what, epoch)
+}
+
 // changes are objects that are good by themselves and may not follow each other.
 var changes = []struct{ kind, before, after, allowed, says string }{
 	{"IPPool changing", `subnet: a, ips: [10.16.0.5]`, `subnet: b, ips: [10.16.0.5]`, `subnet: a, ips: [10.16.0.6]`, "subnet a cannot become b: make another IPPool"},
 	{"AddressLease web.10.16.0.50", lease("web", "10.16.0.50"), lease("web", "10.16.0.51"), lease("web", "10.16.0.50") + ", node: n2", "address 10.16.0.50 cannot become 10.16.0.51: a lease is of one address"},
 	{"AddressLease web.10.16.0.52", lease("web", "10.16.0.52"), lease("other", "10.16.0.52"), lease("web", "10.16.0.52"), "subnet web cannot become other: a lease is of one address"},
+	{"AddressLease/net db.10.9.0.30", agentLease("address: 10.9.0.30", 7), agentLease("address: 10.9.0.30", 6), agentLease("address: 10.9.0.30", 8), "the holder's epoch grows"},
 	{"Subnet in-use", `cidrBlock: 10.70.0.0/16`, `cidrBlock: 10.71.0.0/16`, `cidrBlock: 10.70.0.0/16, gateway: 10.70.0.9`, "cidrBlock 10.70.0.0/16 cannot become 10.71.0.0/16 while addresses of it are in use"},
 	{"Subnet in-use-6", `cidrBlock: "fd70::/64"`, `gateway: ""`, `cidrBlock: "fd70::/64", mtu: 1400`, "cidrBlock fd70::/64 cannot become none while addresses of it are in use"},
 	{"Subnet in-use-ovn", `cidrBlock: 10.72.0.0/16`, `cidrBlock: 10.72.0.0/16, provider: lan.prod`, `cidrBlock: 10.72.0.0/16, provider: ovn`, "provider ovn cannot become lan.prod while addresses of it are in use"},

@@ -47,7 +47,7 @@ func commands() []func() *cobra.Command {
 		getCommand, describeCommand,
 		func() *cobra.Command { return nodeagent.Command(agent.Build{Version: version, Commit: usage.Commit()}) },
 		attachCommand, detachCommand, checkCommand,
-		installCommand, uninstallCommand, installCNICommand, importCommand, confCommand,
+		installCommand, uninstallCommand, installCNICommand, importCommand, confCommand, leaseCommand,
 		criCommand, func() *cobra.Command { return nodeloop.Command(version) }, logsCommand, execCommand, upCommand, downCommand, gcCommand, doctorCommand, bundleCommand, versionCommand,
 	}
 }

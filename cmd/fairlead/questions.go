@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fairlead/fairlead/cmd/usage"
+	"github.com/fairlead/fairlead/internal/ops/leasing"
 	"github.com/fairlead/fairlead/internal/ops/program"
 	"github.com/fairlead/fairlead/internal/ops/question"
 )
@@ -20,6 +21,14 @@ func questions(under string) []*cobra.Command {
 		}
 	}
 	return out
+}
+
+func leaseCommand() *cobra.Command {
+	var subs []*cobra.Command
+	for _, q := range leasing.Questions() {
+		subs = append(subs, questionCommand(q))
+	}
+	return group("lease", "Declared addresses and MACs: who has which", subs...)
 }
 
 func questionCommand(q question.Question) *cobra.Command {

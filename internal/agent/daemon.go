@@ -18,6 +18,7 @@ import (
 	"github.com/fairlead/fairlead/internal/agent/chassis"
 	"github.com/fairlead/fairlead/internal/agent/elsewhere"
 	"github.com/fairlead/fairlead/internal/agent/engine"
+	"github.com/fairlead/fairlead/internal/agent/leases"
 	"github.com/fairlead/fairlead/internal/agent/metrics"
 	"github.com/fairlead/fairlead/internal/agent/packetfilter"
 	"github.com/fairlead/fairlead/internal/agent/probes"
@@ -106,6 +107,7 @@ type Daemon struct {
 	forget   *packetfilter.Forgetter
 	pods     *packetfilter.Pods
 	engine   *engine.Engine
+	leases   *leases.Keeper
 	multus   *watch.Teller
 	metrics  *metrics.Metrics
 	server   *server.Server
@@ -248,8 +250,9 @@ func (d *Daemon) wire(boot string) {
 		Journal: d.journal, Source: d.objects, Drivers: drivers, BootID: boot, Notices: d.forget, Log: d.log,
 		TryLock: func(id string) (func(), bool) { return d.engine.TryLock(id) },
 	})
+	d.leases = leases.ForNode(leases.Node{Name: d.opts.NodeName, BootID: boot, StateDir: d.opts.StateDir, Login: d.login, API: d.cluster, Declared: d.objects, Log: d.log})
 	d.engine = engine.New(engine.Config{
-		Journal: d.journal, IPAM: d.pools, Source: d.objects, Declared: d.objects, Gateway: d.gateway,
+		Journal: d.journal, IPAM: d.pools, Source: d.objects, Declared: d.objects, Leases: d.leases, Gateway: d.gateway,
 		Devices: device.New(d.opts.KubeletRoot, published{d.api}), NodePorts: d.opts.HostPorts, OVN: d.opts.OVN, Alone: d.machine != nil,
 		Drivers: drivers, Tune: d.upkeep.Tune,
 		Node:    plan.Node{BinDirs: d.opts.CNIBinDirs, NetworkMTU: elsewhere.NetworkMTU(d.note)},
@@ -322,14 +325,14 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	records := d.journal.Records()
 	d.recall(records)
+	d.leases.Restore(records)
 	swept := d.engine.Recover(ctx, records)
 	d.recalled(records)
 	close(d.restored)
 	d.forget.Recall(d.journal.Released(), records)
-	wg.Go(func() { d.engine.Run(parts) })
-	wg.Go(func() { newPasses(d, swept).run(parts) })
-	wg.Go(func() { d.portRepairs.run(parts) })
-	wg.Go(func() { d.pods.Run(parts) })
+	for _, part := range []func(context.Context){d.engine.Run, d.leases.Run, newPasses(d, swept).run, d.portRepairs.run, d.pods.Run} {
+		wg.Go(func() { part(parts) })
+	}
 	wg.Go(func() { d.probes.Run(parts) })
 	wg.Go(func() { d.uplinks.Run(parts) })
 	wg.Go(func() { d.seekUnderlay(parts) })

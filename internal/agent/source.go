@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fairlead/fairlead/internal/agent/elsewhere"
+	"github.com/fairlead/fairlead/internal/agent/leases"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/allocated"
 	"github.com/fairlead/fairlead/internal/network/declared"
@@ -101,6 +102,14 @@ func (d *Daemon) api() *remote {
 		return d.late.remote.Load()
 	}
 	return d.remote
+}
+
+// cluster is api as the keeper of leases wants it.
+func (d *Daemon) cluster() leases.Cluster {
+	if api := d.api(); api != nil {
+		return api
+	}
+	return nil
 }
 
 // notices hears what is told to the cluster, nil where there is none.

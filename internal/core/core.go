@@ -239,7 +239,8 @@ type Want struct {
 	Gateways     []netip.Addr
 	TakesDefault bool
 	// Args is the CNI_ARGS string this network's plugins get.
-	Args string
+	Args   string
+	Claims []Claim // of its interface, as in Spec
 	// Declared: only a declaration outside of the pod names the network.
 	Declared bool
 	// Request is the element of the pod's annotation that asks for the network,

@@ -67,6 +67,8 @@ const (
 	ReasonAddressOutsideSubnet = "AddressOutsideSubnet"
 	ReasonOrdinalOutOfRange    = "OrdinalOutOfRange"
 	ReasonAddressHeld          = "AddressHeld"
+	ReasonAddressConflict      = "AddressConflictOnWire"
+	ReasonMACInUse             = "MACInUse"
 	ReasonAmbiguousDeclaration = "AmbiguousDeclaration"
 	ReasonAnnotationConflict   = "AnnotationConflict"
 	ReasonNoDeviceRequested    = "NoDeviceRequested"

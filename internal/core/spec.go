@@ -21,6 +21,8 @@ type Spec struct {
 	Pod        Pod    `json:"pod"`
 	Netns      Netns  `json:"netns"`
 	CNIVersion string `json:"cniVersion,omitempty"` // of the delegate chain that it stands in, but for a delegate's own
+	// Claims are what the interface has to itself as long as the Spec is there.
+	Claims []Claim `json:"claims,omitempty"`
 
 	// Exactly one of the following is set; Kind tells which.
 	NIC          *NICSpec      `json:"nic,omitempty"`
@@ -58,6 +60,27 @@ func (s *Spec) Kind() Kind {
 		return KindLent
 	}
 	return KindNone
+}
+
+// Claim is an address or a MAC that one interface has to itself in a domain of layer 2,
+// on all nodes that reach it.
+type Claim struct {
+	Domain string     `json:"domain"`
+	Addr   netip.Addr `json:"addr,omitzero"` // or MAC
+	MAC    MAC        `json:"mac,omitempty"`
+	// Declared is the object that declares it, "" where it was chosen.
+	Declared string `json:"declared,omitempty"`
+	// Epoch is that of the API server's lease, which grows with each holder; 0 where no API
+	// server has one.
+	Epoch int64 `json:"epoch,omitempty"`
+}
+
+// String is what is claimed, as people write it.
+func (c Claim) String() string {
+	if c.Addr.IsValid() {
+		return "address " + c.Addr.String()
+	}
+	return "MAC " + c.MAC.String()
 }
 
 // Settings are what is set on a NIC on layers 2 and 3, whatever carries it. They

@@ -27,7 +27,7 @@ func TestKube(t *testing.T) {
 	for name, test := range map[string]func(*kubeNode){
 		"storm": testStorm, "reborn": testReborn, "Rule11 counts": testCounts, "changed NAD": testChangedNAD,
 		"stranger": testStranger, "memory": testMemory, "Rule12 hot plug": testHotPlug,
-		"told": testTold,
+		"told": testTold, "leased": testLeased,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -86,7 +86,8 @@ func (n *kubeNode) everyRight() {
 	p.end()
 	n.erase("web")
 
-	n.c.Apply(`{apiVersion: net.fairlead.io/v1alpha1, kind: PodNetwork, metadata: {namespace: ` + n.name + `, name: db}, spec: {statefulSet: db, interfaces: [{name: eth0, ipRange: 10.16.7.1-10.16.7.9}]}}`)
+	declaration := `{apiVersion: net.fairlead.io/v1alpha1, kind: PodNetwork, metadata: {namespace: ` + n.name + `, name: db}, spec: {statefulSet: db, interfaces: [{name: eth0, ipRange: 10.16.7.1-10.16.7.9}]}}`
+	n.c.Apply(declaration)
 	db := n.makePod("db-1", nil)
 	eventually(n.t, func() string { // the PodNetwork comes by a watch of its own
 		db.cni("ADD").Must()
@@ -96,7 +97,21 @@ func (n *kubeNode) everyRight() {
 		}
 		return ""
 	})
+	lease := func() string {
+		return n.c.Kubectl("get", "nal", "ovn-default.10.16.7.2", "--ignore-not-found", "-o", "jsonpath={.status.phase}")
+	}
+	require.Equal(n.t, "Bound", lease())
+	n.c.Delete(declaration)
+	other := n.makePod("db-2", nil)
+	eventually(n.t, func() string {
+		other.cni("ADD").Must()
+		other.cni("DEL").Must()
+		return n.c.Kubectl("get", "nal", "ovn-default.10.16.7.3", "--ignore-not-found", "-o", "jsonpath={.metadata.name} is leased still")
+	})
+	other.end()
+	n.erase("db-2")
 	db.end()
+	eventually(n.t, lease) // what is not declared any more is not reserved
 	n.erase("db-1")
 
 	missing := n.makePod("missing", map[string]string{networksKey: "default/nowhere"})

@@ -212,6 +212,10 @@ func (a *addition) plan(ctx context.Context) error {
 	if err == nil {
 		err = errors.Join(a.besideOthers(), a.e.Drivers.Prove(ctx, a.rec.Specs))
 	}
+	if err == nil && record.Claims(a.rec.Specs) {
+		err = a.trace.Timed("leases", func() error { return a.e.Leases.Bind(ctx, a.rec.Specs) })
+		fail.Here("lease.bound")
+	}
 	if err != nil {
 		a.e.cancel(&a.rec)
 	}

@@ -40,14 +40,25 @@ type GatewayChecker interface {
 	Check(ctx context.Context, s core.Subnet) error
 }
 
-// Config is what an Engine is made of; all fields but Devices, Declared, Gateway, Socket,
-// Notices and Conditions are required.
+// Leases says who has what interfaces claim for themselves, on this node and beyond.
+type Leases interface {
+	// Bind makes the Specs' interfaces the holders of all that they claim, or of nothing. It
+	// may be called again. AddressHeld (11), MACInUse (103): another has it.
+	Bind(ctx context.Context, specs []core.Spec) error
+	// Free gives back what Specs claim, whose interfaces are gone or were never made; what
+	// they do not have is left alone. It waits for nobody.
+	Free(specs []core.Spec)
+}
+
+// Config is what an Engine is made of; all fields but Devices, Declared, Leases, Gateway,
+// Socket, Notices and Conditions are required.
 type Config struct {
 	Journal    *journal.Journal
 	IPAM       *ipam.Allocator
 	Source     resolve.Source
 	Devices    resolve.Devices   // nil: nobody gives pods devices
 	Declared   resolve.Declarer  // nil: nothing is declared of pods by their names
+	Leases     Leases            // nil: nothing is claimed
 	NodePorts  resolve.NodePorts // which of the node's ports annotations may ask for; none: all
 	OVN        bool              // a controller gives the addresses
 	Alone      bool              // without a cluster: but for those of interfaces that plugins make
@@ -90,6 +101,9 @@ func New(c Config) *Engine {
 	if c.Notices == nil {
 		c.Notices = unheard{}
 	}
+	if c.Leases == nil {
+		c.Leases = unclaimed{}
+	}
 	return &Engine{Config: c, queue: keylock.New(), retry: make(chan struct{}, 1), pauses: retry.New[core.Key](auditEvery, longestPause)}
 }
 
@@ -99,6 +113,12 @@ type unheard struct{}
 func (unheard) Attached(core.Record) {}
 func (unheard) Detached(core.Record) {}
 func (unheard) Failed(core.Attempt)  {}
+
+// unclaimed is a Leases for which all is everybody's.
+type unclaimed struct{}
+
+func (unclaimed) Bind(context.Context, []core.Spec) error { return nil }
+func (unclaimed) Free([]core.Spec)                        {}
 
 // InFlight is the number of operations that are running or waiting.
 func (e *Engine) InFlight() int { return int(e.inflight.Load()) }

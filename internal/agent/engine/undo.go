@@ -213,6 +213,7 @@ func (e *Engine) shed(ctx context.Context, rec *core.Record, rest core.Record, f
 	for _, l := range free {
 		e.IPAM.Release(l)
 	}
+	e.Leases.Free(record.Without(record.AllSpecs(*rec), record.AllSpecs(rest)))
 	*rec = rest
 	return nil
 }
@@ -230,12 +231,14 @@ func (e *Engine) discard(ctx context.Context, t driver.Timer, rec *core.Record) 
 	left := r.left()
 	if len(left) == 0 {
 		e.cancel(rec)
+		e.Leases.Free(rec.Specs)
 		return nil
 	}
 	rest, free := record.Remain(*rec, left)
 	for _, l := range free {
 		e.IPAM.Cancel(l)
 	}
+	e.Leases.Free(record.Without(rec.Specs, rest.Specs))
 	*rec = rest
 	e.remains.Add(rest) // what is left may still use its addresses
 	return r.err()
@@ -282,6 +285,7 @@ func (e *Engine) forget(ctx context.Context, rec *core.Record) error {
 	for _, l := range rec.Leases {
 		e.IPAM.Release(l)
 	}
+	e.Leases.Free(record.AllSpecs(*rec))
 	rec.Leases = nil
 	e.dropFormerFiles(rec.FormerFiles)
 	e.timelines.Delete(rec.Key)

@@ -426,7 +426,10 @@ func TestDefaultsWarn(t *testing.T) {
 
 // agentOf is the agent's client on a node, with the token that its pod would
 // have.
-func (s *site) agentOf(node string) kubernetes.Interface {
+func (s *site) agentOf(node string) kubernetes.Interface { return s.client(s.tokenOf(node)) }
+
+// tokenOf is the login of the agent of a node.
+func (s *site) tokenOf(node string) *rest.Config {
 	s.t.Helper()
 	name := "agent-" + node
 	pod, err := s.root.CoreV1().Pods("kube-system").Create(s.t.Context(), &core.Pod{
@@ -440,7 +443,7 @@ func (s *site) agentOf(node string) kubernetes.Interface {
 	require.NoError(s.t, err)
 	cfg := rest.AnonymousClientConfig(s.Admin())
 	cfg.BearerToken = token.Status.Token
-	return s.client(cfg)
+	return cfg
 }
 
 // TestAgentsAreConfined: the agent's token changes the status of its own node's

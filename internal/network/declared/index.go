@@ -124,6 +124,24 @@ func (x *Index) start(ctx context.Context, namespace, set string) (int, error) {
 	return x.starts(ctx, namespace, set)
 }
 
+// Says tells whether what a pod's interface claims is declared of the pod still. What
+// cannot be told is taken for declared.
+func (x *Index) Says(ctx context.Context, pod core.Pod, c core.Claim) bool {
+	all, err := x.Of(ctx, pod)
+	if err != nil {
+		return true
+	}
+	for _, d := range all {
+		for _, i := range d.Interfaces {
+			has := func(text string) bool { a, err := parseAddr(text); return err == nil && a == c.Addr }
+			if c.Addr.IsValid() && slices.ContainsFunc(i.IPs, has) || !c.Addr.IsValid() && strings.EqualFold(i.MAC, c.MAC.String()) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // Break notes, before the Index is asked, that the PodNetwork of a pod's name is there
 // and cannot be read: the pod hears why.
 func (x *Index) Break(namespace, pod string, err error) { x.broken[name{namespace, pod}] = err }

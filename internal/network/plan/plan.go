@@ -77,7 +77,11 @@ func Plan(wants []core.Want, leases []core.Lease, pod core.Pod, key core.Key, ne
 			Key:     core.Key{Container: key.Container, IfName: w.IfName},
 			Network: w.Network, Request: w.Request, Default: w.Default, Pod: pod, Netns: netns,
 		}
-		for _, s := range w.Steps {
+		for at, s := range w.Steps {
+			base := base
+			if at == 0 { // the step that makes the interface
+				base.Claims = w.Claims
+			}
 			if s.Kind() == core.KindDelegate {
 				b.exec(base, s.Exec)
 			} else if err := b.nic(base, i, s.NIC); err != nil {

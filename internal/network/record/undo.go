@@ -87,3 +87,19 @@ func Remain(r core.Record, left []core.Spec) (core.Record, []core.Lease) {
 	r.Specs, r.Leases, r.Begun, r.Links, r.Procs = left, kept, len(left), nil, nil
 	return r, free
 }
+
+// Claims tells that one of specs claims something.
+func Claims(specs []core.Spec) bool {
+	return slices.ContainsFunc(specs, func(s core.Spec) bool { return len(s.Claims) > 0 })
+}
+
+// Without are those of specs that claim something and are not among rest.
+func Without(specs, rest []core.Spec) (out []core.Spec) {
+	for _, s := range specs {
+		stays := func(o core.Spec) bool { return o.Key == s.Key && len(o.Claims) > 0 }
+		if len(s.Claims) > 0 && !slices.ContainsFunc(rest, stays) {
+			out = append(out, s)
+		}
+	}
+	return out
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/network/resolve/element"
 
+	"github.com/fairlead/fairlead/api/net/v1alpha1"
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/cniconf"
@@ -45,6 +46,7 @@ func (r *resolution) ofNAD(e element.Element, nad *NAD, err error) (network, err
 	}
 	n, err := fromChain(chain, e.Name+"."+e.Namespace+"."+v1.DefaultProvider)
 	n.label, n.nad, n.elem, n.resource = e.Label(), e.Label(), e, nad.Annotations[v1.AnnResourceName]
+	n.domain = nad.Annotations[v1alpha1.AnnL2Domain]
 	return n, err
 }
 

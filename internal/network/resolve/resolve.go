@@ -149,6 +149,7 @@ type network struct {
 	subnet   string // that is declared for it, "" for none
 	// configured are declared fields that the first plugin's configuration says.
 	configured []string
+	domain     string // of layer 2, as the NAD names it; "" where it does not
 }
 
 // driver is that of our own NIC in the network: the network's type decides.
@@ -318,7 +319,8 @@ func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Wan
 		}
 		w.Steps = append(w.Steps, step)
 	}
-	return w, nil
+	w.Claims, err = r.claims(n, w.Steps)
+	return w, err
 }
 
 // call is one plugin with the chain whose name and version it gets.

@@ -23,7 +23,7 @@ type Refusal struct {
 
 // All are the cases of every kind.
 func All() []Refusal {
-	return slices.Concat(subnets, underlay, vpcs, addresses, policies, leases, podNetworks)
+	return slices.Concat(subnets, underlay, vpcs, addresses, policies, leases, agentLeases, podNetworks)
 }
 
 var subnets = []Refusal{
@@ -146,6 +146,23 @@ func rule(change string) string {
 		}
 	}
 	return `ingressRules: [{` + strings.TrimSuffix(spec, ", ") + `, ` + change + `}]`
+}
+
+// agentLeases are AddressLeases of net.fairlead.io.
+var agentLeases = []Refusal{
+	{"AddressLease/net db.10.9.0.5", held(`address: 10.9.0.6`), held(`address: 10.9.0.5`), []string{"spec.domain", "name db.10.9.0.5 is not that of what it leases in domain db"}},
+	{"AddressLease/net db.fd00-0000-0000-0000-0000-0000-0000-0005", held(`address: "fd00::6"`), held(`address: "fd00::5"`), []string{"spec.domain", "is not that of what it leases"}},
+	{"AddressLease/net db.10.9.0.256", held(`address: 10.9.0.256`), ``, []string{"spec.domain", "is not that of what it leases"}},
+	{"AddressLease/net db.mac.020000000005", held(`mac: "02:00:00:00:00:06"`), held(`mac: "02:00:00:00:00:05"`), []string{"spec.domain", "is not that of what it leases"}},
+	{"AddressLease/net db.mac.0A0000000005", held(`mac: "0A:00:00:00:00:05"`), ``, []string{"spec.mac", "mac 0A:00:00:00:00:05 is not of the form"}},
+	{"AddressLease/net db.10.9.0.7", held(`address: 10.9.0.7, mac: "02:00:00:00:00:07"`), held(`address: 10.9.0.7`), []string{"spec.domain", "a lease is of an address or of a MAC"}},
+	{"AddressLease/net db.10.9.0.8", `domain: db, address: 10.9.0.8, owner: {namespace: a, pod: web, interface: net1}, holder: {sandbox: c1, epoch: 1}`,
+		`domain: db, address: 10.9.0.8, owner: {namespace: a, pod: web, interface: net1}, holder: {epoch: 1}`, []string{"spec.holder", "a holder is on a node"}},
+}
+
+// held is an AddressLease that a sandbox has.
+func held(what string) string {
+	return fmt.Sprintf(`domain: db, %s, owner: {namespace: a, pod: web, interface: net1}, holder: {sandbox: c1, node: n1, epoch: 1}`, what)
 }
 
 // lease is an AddressLease of a pod.

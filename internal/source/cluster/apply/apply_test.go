@@ -76,7 +76,7 @@ func TestInstallation(t *testing.T) {
 	ovn := []string{"ovn.enabled=true", "ovn.nb=tcp:10.0.0.1:6641", "ovn.podCIDR=10.40.0.0/16"} // all kinds of objects
 	all := objects(t, ovn...)
 
-	each(client(t, apply.Options{Kubeconfig: kubeconfig, DryRun: true}), all[5:], first)
+	each(client(t, apply.Options{Kubeconfig: kubeconfig, DryRun: true}), all[6:], first)
 	require.Nil(t, daemonSet(), "a dry run keeps nothing")
 
 	real := client(t, apply.Options{Kubeconfig: kubeconfig})
@@ -96,7 +96,7 @@ func TestInstallation(t *testing.T) {
 	require.Equal(t, "ghcr.io/fairlead/fairlead:next", images[0].(map[string]any)["image"])
 
 	for _, want := range []apply.Outcome{apply.Deleted, apply.Absent} {
-		for _, o := range all[5:] {
+		for _, o := range all[6:] {
 			have, err := real.Delete(t.Context(), o)
 			require.NoError(t, err)
 			require.Equal(t, want, have, o)
@@ -110,7 +110,7 @@ func TestForeignCRDsStay(t *testing.T) {
 	c := kube.Start(t, kube.Options{})
 	c.Kubectl("label", "crd", "vlans.kubeovn.io", "app.kubernetes.io/part-of=kube-ovn", "--overwrite")
 	cl := client(t, apply.Options{Kubeconfig: c.AdminKubeconfig()})
-	for _, o := range objects(t)[:4] {
+	for _, o := range objects(t)[:5] {
 		outcome, err := cl.Apply(t.Context(), o)
 		require.NoError(t, err)
 		require.Equal(t, o.Name() == "vlans.kubeovn.io", outcome == apply.Foreign, o)
@@ -150,7 +150,7 @@ func TestNoCluster(t *testing.T) {
 // else. The API server is asked as the agent.
 func TestRightsOfTheAgent(t *testing.T) {
 	c := kube.Shared(t)
-	all := append(objects(t)[5:], slices.DeleteFunc(objects(t, "ovn.enabled=true", "ovn.nb=tcp:10.0.0.1:6641"), func(o manifest.Object) bool { return o.Name() != "fairlead-gateways" })...)
+	all := append(objects(t)[6:], slices.DeleteFunc(objects(t, "ovn.enabled=true", "ovn.nb=tcp:10.0.0.1:6641"), func(o manifest.Object) bool { return o.Name() != "fairlead-gateways" })...)
 	text, err := manifest.YAML(all)
 	require.NoError(t, err)
 	c.Apply(string(text))
@@ -180,13 +180,13 @@ func TestRightsOfTheAgent(t *testing.T) {
 		"list subnets.kubeovn.io", "watch vlans.kubeovn.io", "list provider-networks.kubeovn.io", "watch provider-networks.kubeovn.io", "list resourceslices.resource.k8s.io", "create events.events.k8s.io",
 		"list nodes", "watch nodes", "patch nodes/status",
 		"list configmaps kube-system ovn-external-gw-config", "watch configmaps kube-system ovn-ic-config",
-		"list podnetworks.net.fairlead.io", "watch podnetworks.net.fairlead.io", "get statefulsets.apps", "list configmaps kube-system", "watch configmaps kube-system",
+		"list podnetworks.net.fairlead.io", "watch podnetworks.net.fairlead.io", "get statefulsets.apps", "get addressleases.net.fairlead.io", "list addressleases.net.fairlead.io", "create addressleases.net.fairlead.io", "update addressleases.net.fairlead.io", "delete addressleases.net.fairlead.io", "list configmaps kube-system", "watch configmaps kube-system",
 	} {
 		require.True(t, may(t, what), what)
 	}
 	for _, what := range []string{
 		"create pods", "update pods", "patch pods", "delete pods", "update pods/status", "create pods/exec", "create pods/binding",
-		"create pods/eviction", "get pods/log", "get secrets", "list secrets kube-system", "get configmaps", "get configmaps kube-system", "list configmaps", "list configmaps default ovn-external-gw-config", "patch podnetworks.net.fairlead.io", "list statefulsets.apps", "patch configmaps kube-system ovn-external-gw-config",
+		"create pods/eviction", "get pods/log", "get secrets", "list secrets kube-system", "get configmaps", "get configmaps kube-system", "list configmaps", "list configmaps default ovn-external-gw-config", "patch podnetworks.net.fairlead.io", "patch addressleases.net.fairlead.io", "deletecollection addressleases.net.fairlead.io", "get addressleases.fairlead.io", "list statefulsets.apps", "patch configmaps kube-system ovn-external-gw-config",
 		"get nodes", "patch nodes", "update nodes", "update nodes/status", "create nodes", "delete nodes", "get namespaces", "get services", "list endpoints", "get serviceaccounts",
 		"create serviceaccounts/token kube-system", "impersonate users", "create network-attachment-definitions.k8s.cni.cncf.io",
 		"update network-attachment-definitions.k8s.cni.cncf.io", "patch subnets.kubeovn.io", "patch subnets/status.kubeovn.io",

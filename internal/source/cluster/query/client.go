@@ -99,6 +99,9 @@ func New(o Options) (*Client, error) {
 // Namespace is the context's, "default" where it has none.
 func (c *Client) Namespace() string { return c.namespace }
 
+// Config says how the API server is reached, and as whom.
+func (c *Client) Config() *rest.Config { return rest.CopyConfig(c.config) }
+
 // Scope is where to look.
 type Scope struct {
 	Namespace string // "" is all

@@ -1,0 +1,198 @@
+package leases
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/lease"
+	cluster "github.com/fairlead/fairlead/internal/source/cluster/lease"
+)
+
+const (
+	every = 30 * time.Second // between two rounds while there are leases
+	quiet = 10 * time.Minute // while there are none
+	grace = time.Minute      // for an ADD that is binding
+)
+
+// Audit has the leases compared with the book at once.
+func (k *Keeper) Audit() {
+	select {
+	case k.audits <- struct{}{}:
+	default:
+	}
+}
+
+// audit compares again and again: often while this node has leases, or the API server did
+// not answer.
+func (k *Keeper) audit(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.audits:
+		case <-timer.C:
+		}
+		pause := quiet
+		store := k.store()
+		if store != nil {
+			some, err := k.Round(ctx, store)
+			if err != nil && ctx.Err() == nil {
+				k.Log.Warn("leases not compared with the journal", "err", err)
+			}
+			k.expire(ctx, store)
+			if some || err != nil {
+				pause = every
+			}
+		}
+		if store == nil || len(k.book.All()) > 0 {
+			pause = every
+		}
+		timer.Reset(pause)
+	}
+}
+
+// Round compares once, and tells whether this node has leases: the leases are read first,
+// then who of this node has what. A lease of this node that no sandbox has, and of whose
+// pod there is nothing here, goes in the second round that says so. What a sandbox has
+// and the API server says otherwise is put right, unless another has it.
+func (k *Keeper) Round(ctx context.Context, store Store) (some bool, err error) {
+	mine, err := store.Mine(ctx)
+	if err != nil {
+		return false, err
+	}
+	seen, strays := map[string]bool{}, map[string]cluster.Record{}
+	for _, r := range mine {
+		e, known := k.book.Get(r.Name)
+		switch {
+		case !known:
+			if k.stray(r) {
+				strays[r.Name] = r
+			}
+		case e.Free && e.Ours(r.Holder):
+			k.queue.Add(r.Name)
+		case !e.Free && e.Holder.Same(r.Holder):
+			seen[r.Name] = true
+			k.peace(r.Name)
+		}
+	}
+	k.drop(ctx, store, strays)
+	for _, e := range k.book.All() {
+		if e.Free || seen[lease.Name(e.Claim)] || e.Claim.Epoch == 0 && time.Since(e.Since) < grace {
+			continue
+		}
+		if one := k.restore(ctx, store, e); one != nil && err == nil {
+			err = one
+		}
+	}
+	return len(mine) > 0, err
+}
+
+// stray tells a lease of this node whose pod is not here any more.
+func (k *Keeper) stray(r cluster.Record) bool {
+	if r.Holder.Pod.IsZero() || k.Gone == nil {
+		return true
+	}
+	is, err := k.Gone(r.Holder.Pod)
+	return is && err == nil
+}
+
+// drop releases strays that the round before has seen too.
+func (k *Keeper) drop(ctx context.Context, store Store, strays map[string]cluster.Record) {
+	k.mu.Lock()
+	before := k.strays
+	k.strays = strays
+	k.mu.Unlock()
+	for name, r := range strays {
+		if was, ok := before[name]; !ok || was.Holder != r.Holder || was.Claim.Epoch != r.Claim.Epoch {
+			continue
+		}
+		k.Log.Warn("a lease of this node that no sandbox has is given back", "lease", name, "pod", r.Holder.Pod, "container", r.Holder.Key.Container)
+		err := store.Release(ctx, name, func(h lease.Holder) bool {
+			_, known := k.book.Get(name)
+			return !known && h == r.Holder
+		})
+		if err != nil {
+			k.Log.Warn("it is not given back yet; tried again", "lease", name, "err", err)
+		}
+	}
+}
+
+// restore has the API server say what a sandbox of this node has. It may say otherwise
+// because its database is an older one, or because somebody wrote it.
+func (k *Keeper) restore(ctx context.Context, store Store, e lease.Entry) error {
+	name := lease.Name(e.Claim)
+	r, there, err := store.Get(ctx, name)
+	if err != nil {
+		return err
+	}
+	if there && r.Stolen == e.Holder.Key.Container {
+		k.conflict(name, e.Holder.Pod, fmt.Sprintf("%s of interface %s was taken from it by hand (AddressLease %s); it has it as long as it runs", e.Claim, e.Holder.Key.IfName, name))
+		return nil
+	}
+	epoch, err := store.Bind(ctx, e.Holder, e.Claim, e.Ours)
+	switch reason := core.ReasonOf(err); {
+	case reason == core.ReasonAddressHeld || reason == core.ReasonMACInUse:
+		k.conflict(name, e.Holder.Pod, fmt.Sprintf("the API server gives what interface %s has to another: %v", e.Holder.Key.IfName, err))
+		return nil
+	case err != nil:
+		return err
+	}
+	e.Claim.Epoch = epoch
+	k.book.Confirm(e.Holder, e.Claim)
+	k.Log.Warn("the API server did not know who has a lease: it is told again", "lease", name, "pod", e.Holder.Pod, "container", e.Holder.Key.Container)
+	k.peace(name)
+	return nil
+}
+
+// conflict tells once that another may have what a pod has.
+func (k *Keeper) conflict(name string, pod core.Pod, text string) {
+	k.mu.Lock()
+	_, told := k.conflicts[name]
+	k.conflicts[name] = pod
+	k.mu.Unlock()
+	if told {
+		return
+	}
+	k.Log.Error("two may have one address", "lease", name, "pod", pod, "reason", text)
+	if k.Conflict != nil {
+		k.Conflict(pod, text)
+	}
+}
+
+// peace tells that a conflict is over.
+func (k *Keeper) peace(name string) {
+	k.mu.Lock()
+	pod, told := k.conflicts[name]
+	delete(k.conflicts, name)
+	k.mu.Unlock()
+	if told && k.Conflict != nil {
+		k.Conflict(pod, "")
+	}
+}
+
+// Conflicts are the leases of pods of this node that the API server says are another's.
+func (k *Keeper) Conflicts() map[string]core.Pod {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return maps.Clone(k.conflicts)
+}
+
+// expire deletes leases that nobody declares, when nobody has had them for a while.
+func (k *Keeper) expire(ctx context.Context, store Store) {
+	k.mu.Lock()
+	due := maps.Clone(k.expiring)
+	k.mu.Unlock()
+	for name, when := range due {
+		if time.Now().Before(when) || store.Remove(ctx, name) != nil {
+			continue
+		}
+		k.mu.Lock()
+		delete(k.expiring, name)
+		k.mu.Unlock()
+	}
+}

@@ -1,0 +1,291 @@
+package leases_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/fairlead/fairlead/api/net/v1alpha1"
+	"github.com/fairlead/fairlead/internal/agent/leases"
+	"github.com/fairlead/fairlead/internal/core"
+	cluster "github.com/fairlead/fairlead/internal/source/cluster/lease"
+	"github.com/fairlead/fairlead/internal/source/cluster/login"
+	"github.com/fairlead/fairlead/internal/testbed/kube"
+)
+
+func TestMain(m *testing.M) { os.Exit(kube.Main(m)) }
+
+const (
+	patience = time.Minute
+	tick     = 20 * time.Millisecond
+)
+
+// agent is the part of a node's agent that keeps leases, with what its journal has.
+type agent struct {
+	*leases.Keeper
+	t          *testing.T
+	c          *kube.Cluster
+	node, boot string
+	dir        string
+	stop       func()
+
+	mu        sync.Mutex
+	records   map[string]core.Record // by sandbox
+	alive     map[core.Pod]bool
+	conflicts map[string]string // by pod
+}
+
+// newAgent registers a node that reports a boot, and starts its agent.
+func newAgent(t *testing.T, c *kube.Cluster, node, boot string) *agent {
+	t.Helper()
+	c.RegisterNode(node)
+	a := &agent{t: t, c: c, node: node, boot: boot, dir: t.TempDir(), records: map[string]core.Record{}, alive: map[core.Pod]bool{}, conflicts: map[string]string{}}
+	a.report(boot)
+	a.start()
+	t.Cleanup(func() { a.stop() })
+	return a
+}
+
+// report has the node's kubelet say in which boot it is.
+func (a *agent) report(boot string) {
+	a.t.Helper()
+	body := fmt.Sprintf(`{"status":{"nodeInfo":{"bootID":%q,"machineID":"","systemUUID":"","kernelVersion":"","osImage":"","containerRuntimeVersion":"","kubeletVersion":"","kubeProxyVersion":"","operatingSystem":"","architecture":""}}}`, boot)
+	_, err := a.c.Client().CoreV1().Nodes().Patch(a.t.Context(), a.node, types.MergePatchType, []byte(body), metav1.PatchOptions{}, "status")
+	require.NoError(a.t, err)
+}
+
+// start is the agent's start, with what the journal has.
+func (a *agent) start() {
+	as := login.New(login.Config{Kubeconfig: a.c.AdminKubeconfig(), Node: a.node, UserAgent: "fairlead/test"})
+	store := &cluster.Store{Login: as.Current, Node: a.node, BootID: a.boot}
+	a.Keeper = leases.New(leases.Config{
+		Node: a.node, BootID: a.boot, File: filepath.Join(a.dir, "leases.json"), Log: slog.New(slog.DiscardHandler),
+		Store: func() leases.Store { return store },
+		Gone: func(p core.Pod) (bool, error) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return !a.alive[p], nil
+		},
+		Conflict: func(p core.Pod, text string) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.conflicts[p.String()] = text
+		},
+	})
+	var all []core.Record
+	for _, r := range a.records {
+		all = append(all, r)
+	}
+	a.Restore(all)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { a.Run(ctx) })
+	a.stop = func() { cancel(); wg.Wait() }
+}
+
+// pod is a sandbox that claims an address and a MAC.
+func pod(name, uid, sandbox string, n int) core.Spec {
+	return core.Spec{
+		Pod: core.Pod{Namespace: "bank", Name: name, UID: uid}, Key: core.Key{Container: sandbox, IfName: "net1"},
+		Claims: []core.Claim{
+			{Domain: "db", Addr: netip.AddrFrom4([4]byte{10, 9, byte(n >> 8), byte(n)}), Declared: "PodNetwork bank/" + name},
+			{Domain: "db", MAC: core.MAC{2, 0, 0, 0, byte(n >> 8), byte(n)}, Declared: "PodNetwork bank/" + name},
+		},
+	}
+}
+
+// add is an ADD: it binds, and then the journal has it.
+func (a *agent) add(ctx context.Context, s core.Spec) error {
+	s.Netns.BootID = a.boot
+	specs := []core.Spec{s}
+	if err := a.Bind(ctx, specs); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.records[s.Key.Container] = core.Record{Key: s.Key, Pod: s.Pod, Netns: s.Netns, Phase: core.Added, Specs: specs}
+	a.alive[s.Pod] = true
+	return nil
+}
+
+// del is a DEL: the journal has it no more, and it is given back.
+func (a *agent) del(sandbox string) {
+	a.mu.Lock()
+	r := a.records[sandbox]
+	delete(a.records, sandbox)
+	delete(a.alive, r.Pod)
+	a.mu.Unlock()
+	a.Free(r.Specs)
+}
+
+// lease is what the API server says of a lease: its phase, holder and epoch.
+func lease(t *testing.T, c *kube.Cluster, name string) string {
+	t.Helper()
+	return c.Kubectl("get", "addressleases.net.fairlead.io", name, "--ignore-not-found", "-o", "jsonpath={.status.phase} {.spec.holder.sandbox} {.spec.holder.node} {.spec.holder.epoch}")
+}
+
+func eventually(t *testing.T, want string, have func() string) {
+	t.Helper()
+	last := ""
+	require.Eventually(t, func() bool { last = have(); return last == want }, patience, tick, "want %q", want)
+}
+
+// TestOneHolder is the life of a declared address and its MAC: bound, refused to others
+// with the holder's name, given back, bound by another node; a release that comes late
+// leaves the next holder alone; and the node that is proved dead loses it.
+func TestOneHolder(t *testing.T) {
+	t.Parallel()
+	c := kube.Start(t, kube.Options{})
+	n1, n2 := newAgent(t, c, "n1", "boot-1"), newAgent(t, c, "n2", "boot-2")
+	first, second := pod("mysql-0", "u1", "s1", 17), pod("mysql-0", "u2", "s2", 17)
+
+	require.NoError(t, n1.add(t.Context(), first))
+	require.Equal(t, "Bound s1 n1 1", lease(t, c, "db.10.9.0.17"))
+	require.Equal(t, "Bound s1 n1 1", lease(t, c, "db.mac.020000000011"))
+	refused := func(a *agent, s core.Spec, code uint, words ...string) {
+		t.Helper()
+		err := a.add(t.Context(), s)
+		require.Error(t, err)
+		require.Equal(t, code, core.CodeOf(err), err)
+		for _, w := range words {
+			require.ErrorContains(t, err, w)
+		}
+		require.Equal(t, "Bound s1 n1 1", lease(t, c, "db.10.9.0.17"), "nothing changes")
+	}
+	refused(n2, second, core.CodeTryAgain, "AddressHeld: address 10.9.0.17 in db is held by pod bank/mysql-0 on node n1 since 20")
+	mac := pod("other", "u3", "s3", 99)
+	mac.Claims[1].MAC = first.Claims[1].MAC
+	refused(n2, mac, core.CodeAddress, "MACInUse: MAC 02:00:00:00:00:11 in db is held by pod bank/mysql-0 on node n1")
+	eventually(t, "Reserved   1", func() string { return lease(t, c, "db.10.9.0.99") }) // all or nothing
+
+	n1.del("s1")
+	eventually(t, "Reserved   1", func() string { return lease(t, c, "db.10.9.0.17") })
+	require.NoError(t, n2.add(t.Context(), second))
+	require.Equal(t, "Bound s2 n2 2", lease(t, c, "db.10.9.0.17"))
+	n1.Free([]core.Spec{first}) // DEL once more
+	require.NoError(t, n1.add(t.Context(), pod("beside", "u4", "s4", 18)))
+	require.Equal(t, "Bound s2 n2 2", lease(t, c, "db.10.9.0.17"))
+
+	again := pod("mysql-0", "u5", "s5", 17)
+	require.Error(t, n1.add(t.Context(), again), "n2 is silent, which proves nothing")
+	for _, proof := range []struct{ does, undo func() }{
+		{func() { c.Kubectl("taint", "node", "n2", "node.kubernetes.io/out-of-service=x:NoExecute") }, func() { c.Kubectl("taint", "node", "n2", "node.kubernetes.io/out-of-service-") }},
+		{func() { n2.report("boot-3") }, func() { n2.report("boot-2") }},
+		{func() { c.Kubectl("delete", "node", "n2") }, func() {}},
+	} {
+		proof.does()
+		require.NoError(t, n1.add(t.Context(), again))
+		proof.undo()
+		n1.del("s5")
+		eventually(t, "Reserved", func() string { return lease(t, c, "db.10.9.0.17")[:8] })
+		if _, err := c.Client().CoreV1().Nodes().Get(t.Context(), "n2", metav1.GetOptions{}); err == nil {
+			require.NoError(t, n2.add(t.Context(), second))
+		}
+	}
+	require.ErrorContains(t, n2.add(t.Context(), second), "there is no Node n2")
+}
+
+// TestTwoOfOneName: of two machines that act as one node, the one that Kubernetes does not
+// know binds nothing.
+func TestTwoOfOneName(t *testing.T) {
+	t.Parallel()
+	c := kube.Start(t, kube.Options{})
+	one := newAgent(t, c, "n1", "boot-1")
+	require.NoError(t, one.add(t.Context(), pod("a", "u1", "s1", 17)))
+	two := &agent{t: t, c: c, node: "n1", boot: "boot-2", dir: t.TempDir(), records: map[string]core.Record{}, alive: map[core.Pod]bool{}, conflicts: map[string]string{}}
+	two.start()
+	t.Cleanup(func() { two.stop() })
+	for _, p := range []core.Spec{pod("a", "u1", "s9", 17), pod("b", "u2", "s8", 18)} {
+		err := two.add(t.Context(), p)
+		require.Equal(t, core.CodeTryAgain, core.CodeOf(err))
+		require.ErrorContains(t, err, "Node n1 reports boot boot-1")
+	}
+	require.Equal(t, "Bound s1 n1 1", lease(t, c, "db.10.9.0.17"))
+	require.Empty(t, lease(t, c, "db.10.9.0.18"))
+}
+
+// TestServerAway: while nobody answers, an ADD works where this node had the lease, and a
+// DEL always; what it could not tell is told later, also by the agent's next process.
+func TestServerAway(t *testing.T) {
+	t.Parallel()
+	c := kube.Start(t, kube.Options{})
+	n1 := newAgent(t, c, "n1", "boot-1")
+	require.NoError(t, n1.add(t.Context(), pod("a", "u1", "s1", 17)))
+	require.NoError(t, n1.add(t.Context(), pod("b", "u2", "s2", 18)))
+	c.Stop()
+	n1.del("s1")
+	n1.del("s2")
+	err := n1.add(t.Context(), pod("c", "u3", "s3", 19))
+	require.Equal(t, core.CodeTryAgain, core.CodeOf(err), err)
+	err = n1.add(t.Context(), pod("c", "u3", "s3", 17))
+	require.Equal(t, core.CodeTryAgain, core.CodeOf(err), "another pod: %v", err)
+	require.NoError(t, n1.add(t.Context(), pod("a", "u1", "s4", 17)), "this node had it")
+	require.FileExists(t, filepath.Join(n1.dir, "leases.json"))
+	n1.stop()
+	n1.start()
+	n1.del("s4")
+	require.NoError(t, n1.add(t.Context(), pod("a", "u1", "s5", 17)), "the next process knows it, too")
+	c.Restart()
+	eventually(t, "Reserved   1", func() string { return lease(t, c, "db.10.9.0.18") })
+	eventually(t, "Bound s5 n1 2", func() string { n1.Audit(); return lease(t, c, "db.10.9.0.17") })
+	require.Empty(t, lease(t, c, "db.10.9.0.19"))
+}
+
+// TestOldSnapshot: the database is what it was before an address was leased. The journal of
+// the node that has it has the API server know again; where another node was faster, that
+// is told, and nothing is taken from anybody.
+func TestOldSnapshot(t *testing.T) {
+	t.Parallel()
+	c := kube.Start(t, kube.Options{})
+	n1, n2 := newAgent(t, c, "n1", "boot-1"), newAgent(t, c, "n2", "boot-2")
+	rollBack := c.Snapshot()
+	require.NoError(t, n1.add(t.Context(), pod("a", "u1", "s1", 17)))
+	require.NoError(t, n1.add(t.Context(), pod("b", "u2", "s2", 18)))
+	rollBack()
+	require.NoError(t, n2.add(t.Context(), pod("b", "u3", "s3", 18)), "nobody but n1 knows better")
+	eventually(t, "Bound s1 n1 2", func() string { n1.Audit(); return lease(t, c, "db.10.9.0.17") })
+	told := func() string {
+		n1.mu.Lock()
+		defer n1.mu.Unlock()
+		return n1.conflicts["bank/b"]
+	}
+	require.Eventually(t, func() bool { n1.Audit(); return told() != "" }, patience, tick)
+	require.Contains(t, told(), "is held by pod bank/b on node n2")
+	require.Equal(t, "Bound s3 n2 1", lease(t, c, "db.10.9.0.18"))
+	n2.del("s3")
+	eventually(t, "", func() string { n1.Audit(); return told() })
+	require.Equal(t, "Bound s2 n1 2", lease(t, c, "db.10.9.0.18"))
+}
+
+// TestStrays: a lease that no sandbox of the node has, because the agent was killed between
+// the claim and its journal, goes in the second round, unless its pod is still there.
+func TestStrays(t *testing.T) {
+	t.Parallel()
+	c := kube.Start(t, kube.Options{})
+	n1 := newAgent(t, c, "n1", "boot-1")
+	for _, s := range []core.Spec{pod("a", "u1", "s1", 17), pod("b", "u2", "s2", 18)} {
+		require.NoError(t, n1.add(t.Context(), s))
+		delete(n1.records, s.Key.Container)
+	}
+	n1.stop()
+	delete(n1.alive, pod("a", "u1", "", 0).Pod)
+	n1.start()
+	eventually(t, "Reserved   1", func() string { n1.Audit(); return lease(t, c, "db.10.9.0.17") })
+	require.Equal(t, "Bound s2 n1 1", lease(t, c, "db.10.9.0.18"))
+	require.NoError(t, n1.add(t.Context(), pod("b", "u2", "s3", 18)), "its pod's next sandbox has it")
+	require.Equal(t, "Bound s3 n1 2", lease(t, c, "db.10.9.0.18"))
+}
+
+var _ = corev1.Node{}
+var _ = v1alpha1.AddressLease{}

@@ -1,0 +1,97 @@
+package resolve
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+
+	"github.com/fairlead/fairlead/api/net/v1alpha1"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/declared"
+	"github.com/fairlead/fairlead/internal/network/lease"
+	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+	"github.com/fairlead/fairlead/internal/network/resolve/element"
+)
+
+// claims are the declared addresses and the MAC of a network's interface, which it is to
+// have to itself in its domain of layer 2. Those of a Subnet are a controller's to give,
+// where there is one.
+func (r *resolution) claims(n *network, steps []core.Step) ([]core.Claim, error) {
+	s := n.declared
+	if s == nil || s.From[declared.IPs] == "" && s.From[declared.MAC] == "" {
+		return nil, nil
+	}
+	domain, given, err := r.domainOf(n, steps)
+	if given || err != nil {
+		return nil, err
+	}
+	var out []core.Claim
+	for _, text := range s.IPs {
+		q, err := element.ParseIP(text)
+		if err != nil {
+			return nil, core.Errorf(core.CodeValue, "%s: address %q: %w", s.From[declared.IPs], annotation.Clip(text), err)
+		}
+		out = append(out, core.Claim{Domain: domain, Addr: q.Addr.Unmap(), Declared: s.From[declared.IPs]})
+	}
+	if s.From[declared.MAC] != "" {
+		mac, err := annotation.ParseMAC(s.MAC)
+		if err != nil {
+			return nil, core.Reasoned(core.CodeValue, core.ReasonInvalidMAC, "%s: mac %q: %w", s.From[declared.MAC], annotation.Clip(s.MAC), err)
+		}
+		out = append(out, core.Claim{Domain: domain, MAC: mac, Declared: s.From[declared.MAC]})
+	}
+	return out, nil
+}
+
+// domainOf is the domain of layer 2 that a network's interface is in; given: a controller
+// gives its addresses.
+func (r *resolution) domainOf(n *network, steps []core.Step) (domain string, given bool, err error) {
+	for _, step := range steps {
+		nic := step.NIC
+		if nic == nil {
+			nic = step.Lent
+		}
+		if nic != nil {
+			in := nic.Subnet
+			in.VLAN = nic.VLAN
+			return lease.OfSubnet(in), r.in.OVN && (step.NIC != nil || !r.in.Alone), nil
+		}
+	}
+	return n.ownDomain(), false, n.domainFault()
+}
+
+// ownDomain is the domain that a network without Subnet leads to: what its NAD says, else
+// its own name, and the VLAN.
+func (n *network) ownDomain() string {
+	name := n.domain
+	if name == "" {
+		name = strings.ReplaceAll(n.label, "/", ".")
+	}
+	return lease.Domain(name, n.vlan())
+}
+
+// domainName is what may stand in an object's name.
+var domainName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+
+func (n *network) domainFault() error {
+	if name := n.ownDomain(); !domainName.MatchString(name) {
+		return core.Errorf(core.CodeConfig, "network %s: its domain of layer 2 would be %q, which cannot be a name: give it one by annotation %s",
+			n.label, annotation.Clip(name), v1alpha1.AnnL2Domain)
+	}
+	return nil
+}
+
+// vlan is the tag of the interface's packets, as far as declaration or configuration say it.
+func (n *network) vlan() int {
+	if v := n.declared.VLAN; v != nil {
+		return v.ID
+	}
+	var conf struct {
+		VLAN   int `json:"vlan"`
+		VLANID int `json:"vlanId"`
+	}
+	if len(n.chain.Plugins) == 0 || json.Unmarshal(n.chain.Plugins[0].Raw, &conf) != nil {
+		return 0 // a form that the plugin itself will refuse
+	}
+	return max(conf.VLAN, conf.VLANID)
+}

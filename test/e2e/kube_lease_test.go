@@ -1,0 +1,93 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/stretchr/testify/require"
+)
+
+// testLeased: declared addresses and MACs on macvlan, which no Subnet has, are leased with
+// the API server before the interface is made and given back when it is gone; another pod
+// is told who has it; an agent that is killed at any point of it loses nothing and leaves
+// nothing.
+func testLeased(n *kubeNode) {
+	n.Run("ip", "link", "add", "up0", "type", "veth", "peer", "name", "up1")
+	n.c.Apply(nadObject(n.name+"/db", `{"cniVersion":"1.0.0","type":"macvlan","master":"up0","mode":"bridge"}`))
+	declares := func(pod string) string {
+		return `{apiVersion: net.fairlead.io/v1alpha1, kind: PodNetwork, metadata: {namespace: ` + n.name + `, name: ` + pod + `}, spec: {interfaces: [{name: net1, network: ` + n.name + `/db, ips: [10.7.0.16/24], mac: "02:0a:09:00:01:10"}]}}`
+	}
+	n.c.Apply(declares("db") + "\n---\n" + declares("second"))
+	domain := n.name + ".db."
+	lease := func(name string) string {
+		n.t.Helper()
+		return n.c.Kubectl("get", "addressleases.net.fairlead.io", domain+name, "--ignore-not-found", "-o", "jsonpath={.status.phase} {.spec.owner.pod} {.spec.holder.sandbox} {.spec.holder.node}")
+	}
+	both := func(want string) {
+		n.t.Helper()
+		for _, name := range []string{"10.7.0.16", "mac.020a09000110"} {
+			eventually(n.t, func() string {
+				if have := lease(name); have != want {
+					return fmt.Sprintf("%s is %q, not %q", name, have, want)
+				}
+				return ""
+			})
+		}
+	}
+	has := func(p *kubePod) {
+		n.t.Helper()
+		require.Equal(n.t, []string{"10.7.0.16/24"}, addresses(n.t, p.Pod, "net1"))
+		both("Bound db " + p.ContainerID + " " + n.name)
+	}
+	before := n.Inventory()
+	first := n.makePod("db", nil)
+	eventually(n.t, func() string { // what is declared comes by watches of its own
+		if err := first.cni("ADD").Err(); err != nil {
+			return err.Msg + err.Details
+		}
+		if len(addresses(n.t, first.Pod, "net1")) == 0 {
+			first.cni("DEL").Must()
+			return "no net1"
+		}
+		return ""
+	})
+	has(first)
+	second := n.makePod("second", nil)
+	refused := second.cni("ADD").MustCode(11)
+	require.Contains(n.t, refused.Msg+refused.Details, "AddressHeld: address 10.7.0.16 in "+strings.TrimSuffix(domain, ".")+" is held by pod "+n.name+"/db on node "+n.name)
+	has(first)
+	second.end()
+	n.erase("second")
+	first.end()
+	both("Reserved db  ")
+
+	for _, op := range []string{"ADD", "DEL"} {
+		points := n.leasePoints(op)
+		require.NotEmpty(n.t, points)
+		for _, point := range points {
+			n.t.Logf("%s is cut at %s", op, point)
+			p := &kubePod{n: n, Pod: n.NewPod(n.name + "/db"), uid: first.uid}
+			if op == "DEL" {
+				p.cni("ADD").Must()
+			}
+			n.Crash(point)
+			_ = p.cni(op).Err()
+			require.Error(n.t, n.agent.Wait())
+			n.agent = n.Agent(n.args...)
+			n.agent.WaitReady()
+			if op == "ADD" {
+				p.cni("ADD").Must()
+				has(p)
+			}
+			p.end()
+			both("Reserved db  ")
+		}
+	}
+	n.erase("db")
+	n.RequireNoLeaks(before)
+}
+
+// leasePoints are the crash points about leases that an operation passes.
+func (n *kubeNode) leasePoints(op string) []string {
+	return map[string][]string{"ADD": {"lease.claimed", "lease.bound"}, "DEL": {"lease.released"}}[op]
+}

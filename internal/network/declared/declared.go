@@ -106,6 +106,14 @@ var fields = []field{
 	{PF, ofVF(func(s *v1alpha1.SRIOV) string { return list(s.PF) }), func(to, from *Interface) { to.vf().PF = from.SRIOV.PF }},
 }
 
+// Names are those of all fields, in order.
+func Names() (out []string) {
+	for _, f := range fields {
+		out = append(out, f.name)
+	}
+	return out
+}
+
 func (i *Interface) rates() *v1alpha1.Bandwidth {
 	if i.Bandwidth == nil {
 		i.Bandwidth = &v1alpha1.Bandwidth{}

@@ -172,7 +172,7 @@ func configure(n *network, s *declared.Settings) error {
 	if err != nil {
 		return err
 	}
-	first.Raw = raw
+	n.written, first.Raw = first.Raw, raw
 	n.chain.Plugins = slices.Concat([]core.Plugin{first}, n.chain.Plugins[1:])
 	n.configured = done
 	if n.elem.MAC != "" && n.carriesOut(declared.MAC) && !element.SameMAC(n.elem.MAC, s.MAC) {

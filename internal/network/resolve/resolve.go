@@ -145,6 +145,7 @@ type network struct {
 	subnet   string // that is declared for it, "" for none
 	// configured are declared fields that the first plugin's configuration says.
 	configured []string
+	written    json.RawMessage // the first plugin's configuration before that, nil for one of our own
 }
 
 // driver is that of our own NIC in the network: the network's type decides.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
@@ -194,6 +195,14 @@ func (r *remote) Run(ctx context.Context) {
 		}
 	})
 	r.Source.Run(ctx)
+}
+
+// Failed implements core.Notices: those who declare what was refused hear of it, too.
+func (r *remote) Failed(a core.Attempt) {
+	r.Publisher.Failed(a)
+	for _, o := range a.Objects {
+		r.WarnObject(r.settings.About(o), a.Reason, fmt.Sprintf("pod %s: %s (code %d)", a.Pod, a.Error, a.Code))
+	}
 }
 
 // Detached implements core.Notices.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
@@ -24,4 +25,16 @@ func (e *Engine) carried(w core.Want) error {
 		}
 		return nil
 	})
+}
+
+// blame notes which objects declare what an error refuses of an interface, "" for any.
+func (a *addition) blame(err error, ifName string) error {
+	var by []string
+	for _, w := range a.wants {
+		if ifName == "" || w.IfName == ifName {
+			by = append(by, w.DeclaredBy...)
+		}
+	}
+	slices.Sort(by)
+	return core.Blame(err, slices.Compact(by)...)
 }

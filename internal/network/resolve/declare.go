@@ -124,8 +124,8 @@ func (r *resolution) declareFresh(ctx context.Context, stay []Present, fresh []n
 func (r *resolution) added(ctx context.Context, s *declared.Settings) (network, error) {
 	ns, name, nad := strings.Cut(s.Network, "/")
 	if !nad {
-		return network{}, core.Reasoned(core.CodeConflict, core.ReasonAmbiguousDeclaration,
-			"%s: the pod has no interface %s: let it ask for the network there, or name its NetworkAttachmentDefinition, NAMESPACE/NAME, in network", s.Source(), s.Name)
+		return network{}, core.Blame(core.Reasoned(core.CodeConflict, core.ReasonAmbiguousDeclaration,
+			"%s: the pod has no interface %s: let it ask for the network there, or name its NetworkAttachmentDefinition, NAMESPACE/NAME, in network", s.Source(), s.Name), s.Sources()...)
 	}
 	n, err := r.fromNAD(ctx, element.Element{Field: s.From[declared.Network] + ": network", Namespace: ns, Name: name})
 	n.ifName = s.Name
@@ -136,7 +136,7 @@ func (r *resolution) settle(n *network, s *declared.Settings) error {
 	n.declared = s
 	for _, part := range []func(*network, *declared.Settings) error{r.declareNetwork, configure, declareAddresses, declareMAC, declareRates, declareHardware} {
 		if err := part(n, s); err != nil {
-			return err
+			return core.Blame(err, s.Sources()...)
 		}
 	}
 	return nil
@@ -144,8 +144,8 @@ func (r *resolution) settle(n *network, s *declared.Settings) error {
 
 // cannot is the error of a setting that a network's plugins have no way to carry out.
 func cannot(n *network, s *declared.Settings, field string) error {
-	return core.Reasoned(core.CodeValue, core.ReasonDriverCannot, "%s declares %s of interface %s, and no plugin of network %s can set it",
-		s.From[field], field, s.Name, n.label)
+	return core.Blame(core.Reasoned(core.CodeValue, core.ReasonDriverCannot, "%s declares %s of interface %s, and no plugin of network %s can set it",
+		s.From[field], field, s.Name, n.label), s.From[field])
 }
 
 func (r *resolution) declareNetwork(n *network, s *declared.Settings) error {

@@ -93,7 +93,7 @@ func Resolve(ctx context.Context, src Source, in Input) ([]core.Want, error) {
 	for i := range nets {
 		w, err := r.want(ctx, nets, i)
 		if err != nil {
-			return nil, err
+			return nil, core.Blame(err, nets[i].declaredBy()...)
 		}
 		wants = append(wants, w)
 	}
@@ -282,7 +282,7 @@ func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Wan
 		return core.Want{}, err
 	}
 	w := core.Want{
-		Network: n.label, IfName: n.ifName, Default: n.first,
+		Network: n.label, IfName: n.ifName, Default: n.first, DeclaredBy: n.declaredBy(),
 		Gateways: n.elem.Gateways, TakesDefault: n.elem.TakesDefault, Args: r.args(n),
 	}
 	if !n.direct {
@@ -322,6 +322,14 @@ func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Wan
 type call struct {
 	chain  *core.Chain
 	plugin core.Plugin
+}
+
+// declaredBy are the objects that declare settings of n's interface.
+func (n *network) declaredBy() []string {
+	if n.declared == nil {
+		return nil
+	}
+	return n.declared.Sources()
 }
 
 // calls are n's plugins in order, those behind its own chain included.

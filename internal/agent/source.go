@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/fairlead/fairlead/internal/agent/declarations"
 	"github.com/fairlead/fairlead/internal/agent/elsewhere"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/allocated"
@@ -73,12 +73,16 @@ func (d *Daemon) newRemote(kubeconfig string) *remote {
 		held = src.Strays(d.pools.Leases)
 	}
 	r := &remote{
-		Source: src, Publisher: cluster.NewPublisher(src, d.held), Shares: cluster.NewShares(src, held, d.opts.OVN),
+		Source: src, Shares: cluster.NewShares(src, held, d.opts.OVN),
 		recovered: d.restored, namespace: d.opts.Chassis.Namespace, log: d.log,
 	}
 	r.settings = settings.New(settings.Config{
 		Login: src.Logins.Current, Namespaces: d.opts.PodNetworkNamespaces, Common: d.opts.Chassis.Namespace, Optional: d.late != nil,
 		File: filepath.Join(d.opts.StateDir, "declared.json"), Log: d.log,
+	})
+	r.Keeper = declarations.New(cluster.NewPublisher(src, d.held), declarations.Config{
+		Node: d.opts.NodeName, Pods: src, Settings: r.settings, Heads: d.journal.Heads, Log: d.log,
+		Explain: func(ctx context.Context, p core.Pod) (resolve.Explained, error) { return d.engine.Explain(ctx, p) },
 	})
 	r.identity = d.newIdentity(r)
 	return r
@@ -159,7 +163,7 @@ var _, _ resolve.Prompt = (*remote)(nil), (*lateObjects)(nil)
 // remote is an API server: what it says and what it is told.
 type remote struct {
 	*cluster.Source
-	*cluster.Publisher
+	*declarations.Keeper
 	cluster.Shares
 	settings  *settings.Source
 	recovered <-chan struct{}  // closed when IPAM knows the journal
@@ -190,6 +194,7 @@ func (r *remote) Run(ctx context.Context) {
 	wg.Go(func() {
 		select {
 		case <-r.recovered:
+			wg.Go(func() { r.Keep(ctx) })
 			r.Shares.Run(ctx)
 		case <-ctx.Done():
 		}
@@ -197,17 +202,9 @@ func (r *remote) Run(ctx context.Context) {
 	r.Source.Run(ctx)
 }
 
-// Failed implements core.Notices: those who declare what was refused hear of it, too.
-func (r *remote) Failed(a core.Attempt) {
-	r.Publisher.Failed(a)
-	for _, o := range a.Objects {
-		r.WarnObject(r.settings.About(o), a.Reason, fmt.Sprintf("pod %s: %s (code %d)", a.Pod, a.Error, a.Code))
-	}
-}
-
 // Detached implements core.Notices.
 func (r *remote) Detached(rec core.Record) {
-	r.Publisher.Detached(rec)
+	r.Keeper.Detached(rec)
 	r.Released()
 }
 

@@ -48,6 +48,7 @@ type Metrics struct {
 	corruptions prometheus.Counter
 	requests    *prometheus.CounterVec
 	repairs     *prometheus.CounterVec
+	refusals    *prometheus.CounterVec
 }
 
 var _ core.Observer = (*Metrics)(nil)
@@ -79,7 +80,11 @@ func NewMetrics(o Options) *Metrics {
 		Name: "fairlead_drift_repairs_total",
 		Help: "Times that a gateway or a pod's port was not as it was made, by what it is and whether it was put right.",
 	}, []string{"part", "result"})
-	m.registry.MustRegister(m.operations, m.steps, m.corruptions, m.requests, m.repairs)
+	m.refusals = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "fairlead_refused_adds_total",
+		Help: "ADDs that failed for a reason that has a name, by it (docs/fixed-addresses.md).",
+	}, []string{"reason"})
+	m.registry.MustRegister(m.operations, m.steps, m.corruptions, m.requests, m.repairs, m.refusals)
 	m.registerStates(o)
 	return m
 }
@@ -133,6 +138,9 @@ func (m *Metrics) OpDone(op core.Op, driver string, took time.Duration, err erro
 		result = "error"
 	}
 	m.operations.WithLabelValues(string(op), driver, result).Observe(took.Seconds())
+	if reason := core.ReasonOf(err); reason != "" && (op == core.Add || op == core.HotPlug) {
+		m.refusals.WithLabelValues(reason).Inc()
+	}
 }
 
 // APIRequest counts one request to the Kubernetes API server; code 0 means that

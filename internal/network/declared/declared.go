@@ -66,6 +66,19 @@ func (s *Settings) Sources() (all []string) {
 // Source are these as text.
 func (s *Settings) Source() string { return strings.Join(s.Sources(), ", ") }
 
+// By are the settings that come from one source.
+func (s *Settings) By(source string) *Settings {
+	out := &Settings{From: map[string]string{}}
+	out.Name = s.Name
+	for _, f := range fields {
+		if s.From[f.name] == source {
+			f.copy(&out.Interface, &s.Interface)
+			out.From[f.name] = source
+		}
+	}
+	return out
+}
+
 // Object is the object of a source: "PodNetwork bank/mysql-0", "ConfigMap bank/db-net, key
 // mysql-1".
 func Object(source string) (kind, namespace, name string) {

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/internal/agent/elsewhere"
 	"github.com/fairlead/fairlead/internal/agent/engine"
 	"github.com/fairlead/fairlead/internal/agent/metrics"
+	"github.com/fairlead/fairlead/internal/agent/nicstats"
 	"github.com/fairlead/fairlead/internal/agent/packetfilter"
 	"github.com/fairlead/fairlead/internal/agent/probes"
 	"github.com/fairlead/fairlead/internal/agent/server"
@@ -230,6 +231,7 @@ func (d *Daemon) wire(boot string) {
 		WritesRefused:  func() bool { api := d.api(); return api != nil && api.Writable() != nil },
 		Unrepaired:     func() int { return len(d.repairs.unrepaired("")) },
 		Unavailable:    d.unavailable(), Traffic: d.traffic, Probes: d.probed(),
+		NICs: nicstats.Of(d.opts.PodMetrics, nicstats.Reader{Heads: d.journal.Heads, Log: d.log}),
 	})
 	d.repairs = newRepairs(d.log, d.metrics.DriftRepaired)
 	d.portRepairs = newPortRepairs(d)

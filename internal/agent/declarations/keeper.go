@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fairlead/fairlead/api/net/v1alpha1"
@@ -51,6 +52,8 @@ type Keeper struct {
 
 	cfg   Config
 	poked chan struct{}
+	fresh atomic.Bool // a pod was attached since NetworkPolicies were looked at
+	asked time.Time   // when they were
 
 	mu     sync.Mutex
 	failed map[core.Pod]core.Attempt // ADDs that were refused, by the pod without its UID
@@ -76,6 +79,7 @@ func (k *Keeper) Attached(r core.Record) {
 	k.mu.Lock()
 	delete(k.failed, named(r.Pod))
 	k.mu.Unlock()
+	k.fresh.Store(true)
 	k.poke()
 }
 
@@ -140,7 +144,8 @@ func (k *Keeper) pass(ctx context.Context) error {
 	if !known || k.cfg.Pods.Synced() != nil {
 		return nil // a change pokes
 	}
-	own := k.states(ctx)
+	pods := k.pods()
+	own := k.states(ctx, pods)
 	var errs []error
 	for _, o := range all {
 		status, changed := next(o, k.cfg.Node, own["PodNetwork "+o.Namespace+"/"+o.Name], k.cfg.Pods.HasNode)
@@ -151,13 +156,19 @@ func (k *Keeper) pass(ctx context.Context) error {
 		errs = append(errs, k.cfg.Settings.SetStatus(ctx, o, status))
 		stop()
 	}
+	if time.Since(k.asked) > audit || k.fresh.Swap(false) {
+		k.asked = time.Now()
+		if err := k.policies(ctx, pods); err != nil && ctx.Err() == nil {
+			k.cfg.Log.Warn("pods' NetworkPolicies not looked at; tried again later", "err", err)
+		}
+	}
 	return errors.Join(errs...)
 }
 
 // states are those of this node's pods, by the source that speaks of them.
-func (k *Keeper) states(ctx context.Context) map[string][]v1alpha1.PodNetworkPod {
+func (k *Keeper) states(ctx context.Context, pods map[core.Pod][]core.Net) map[string][]v1alpha1.PodNetworkPod {
 	out := map[string][]v1alpha1.PodNetworkPod{}
-	for pod, nets := range k.pods() {
+	for pod, nets := range pods {
 		x, err := k.cfg.Explain(ctx, pod)
 		for source, p := range k.judge(pod, nets, x, err) {
 			out[source] = append(out[source], p)

@@ -1,7 +1,8 @@
 // Package metrics counts and times what the agent does, for Prometheus. It is a
 // core.Observer to the engine; what is a state rather than an event it asks for
 // when it is scraped. It has a registry of its own and no label that names a
-// pod: the number of series does not grow with the number of pods.
+// pod, unless somebody asks for the counters of pods' interfaces: else the number of
+// series does not grow with the number of pods.
 package metrics
 
 import (
@@ -37,6 +38,7 @@ type Options struct {
 	Unrepaired     func() int  // gateways and ports that somebody changed and that are not put right
 	Unavailable    func() bool // OVN's network, to this node
 	Traffic        func() []Traffic
+	NICs           func() []NIC                 // series for each pod
 	Probes         func() (led, refused uint64) // connections to probed ports
 }
 
@@ -96,6 +98,9 @@ func (m *Metrics) registerStates(o Options) {
 	}
 	if o.Traffic != nil {
 		m.registry.MustRegister(traffic{o.Traffic})
+	}
+	if o.NICs != nil {
+		m.registry.MustRegister(nics{o.NICs})
 	}
 	if o.Probes != nil {
 		m.registry.MustRegister(probes{o.Probes})

@@ -74,7 +74,9 @@ func TestAgentsTellOfTheirPods(t *testing.T) {
 		return as.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(path + sub).Body(raw).Do(t.Context()).Error()
 	}
 	type list = []map[string]any
-	status := func(key string, value list) map[string]any { return map[string]any{"status": map[string]any{key: value}} }
+	status := func(key string, value list) map[string]any {
+		return map[string]any{"status": map[string]any{key: value}}
+	}
 	entry := func(node, reason string) map[string]any {
 		return map[string]any{"name": node, "pods": list{{"name": "db-0", "reason": reason}}}
 	}

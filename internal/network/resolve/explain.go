@@ -57,7 +57,7 @@ func Explain(ctx context.Context, src Source, in Input, carried func(core.Want) 
 		if n := &all[i]; n.declared != nil {
 			over := n.over()
 			if err == nil {
-				err = r.prove(ctx, all, i, over, carried)
+				err = core.Blame(r.prove(ctx, all, i, over, carried), n.declaredBy()...)
 			}
 			out.Interfaces = append(out.Interfaces, ExplainedInterface{*over, n.label})
 		}

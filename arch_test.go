@@ -169,12 +169,13 @@ var larger = map[string]int{"internal/agent/engine": 3300, "internal/controller"
 
 // smaller are packages of internal/ that stand alone though they are small.
 var smaller = map[string]string{
-	"internal/lib/fail":      "it stands below everything, and test builds alone have its other half",
-	"internal/lib/hint":      "commands, agent, node and sources tell people the next step",
-	"internal/lib/httpserve": "agent, node loop and the CRI command serve by it, and know no common wing",
-	"internal/lib/metric":    "agent, CRI command and controller have a registry each, and know no common wing",
-	"internal/lib/parts":     "node loop and controller run their parts by it, and know no common wing",
-	"internal/cri/fault":     "below the groups of RPCs, of which none knows another",
+	"internal/lib/fail":        "it stands below everything, and test builds alone have its other half",
+	"internal/lib/hint":        "commands, agent, node and sources tell people the next step",
+	"internal/lib/httpserve":   "agent, node loop and the CRI command serve by it, and know no common wing",
+	"internal/lib/metric":      "agent, CRI command and controller have a registry each, and know no common wing",
+	"internal/lib/parts":       "node loop and controller run their parts by it, and know no common wing",
+	"internal/kernel/counters": "of devices and of virtual functions, of which rtnl and sriov know one each",
+	"internal/cri/fault":       "below the groups of RPCs, of which none knows another",
 }
 
 // source is one parsed file.

@@ -67,8 +67,10 @@ type Config struct {
 	// PodNetworkNamespaces are those whose labelled ConfigMaps declare settings of pods;
 	// of Fairlead's own they are about pods of all namespaces.
 	PodNetworkNamespaces []string
-	// HTTP is an address for metrics and probes, "" for none.
-	HTTP string
+	// HTTP is an address for metrics and probes, "" for none; PodMetrics adds counters of
+	// each pod's interfaces.
+	HTTP       string
+	PodMetrics bool
 
 	// Kubeconfig leads to the API server; Bootstrap has credentials for the request
 	// of a certificate instead, kept in CertDir ("" is pki in StateDir) and asked to

@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/internal/agent/engine"
 	"github.com/fairlead/fairlead/internal/agent/leases"
 	"github.com/fairlead/fairlead/internal/agent/metrics"
+	"github.com/fairlead/fairlead/internal/agent/nicstats"
 	"github.com/fairlead/fairlead/internal/agent/packetfilter"
 	"github.com/fairlead/fairlead/internal/agent/probes"
 	"github.com/fairlead/fairlead/internal/agent/server"
@@ -232,6 +233,7 @@ func (d *Daemon) wire(boot string) {
 		WritesRefused:  func() bool { api := d.api(); return api != nil && api.Writable() != nil },
 		Unrepaired:     func() int { return len(d.repairs.unrepaired("")) },
 		Unavailable:    d.unavailable(), Traffic: d.traffic, Probes: d.probed(),
+		NICs: nicstats.Of(d.opts.PodMetrics, nicstats.Reader{Heads: d.journal.Heads, Log: d.log}),
 	})
 	d.repairs = newRepairs(d.log, d.metrics.DriftRepaired)
 	d.portRepairs = newPortRepairs(d)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/fairlead/fairlead/internal/agent/declarations"
 	"github.com/fairlead/fairlead/internal/agent/elsewhere"
 	"github.com/fairlead/fairlead/internal/agent/leases"
 	"github.com/fairlead/fairlead/internal/core"
@@ -73,12 +74,16 @@ func (d *Daemon) newRemote(kubeconfig string) *remote {
 		held = src.Strays(d.pools.Leases)
 	}
 	r := &remote{
-		Source: src, Publisher: cluster.NewPublisher(src, d.held), Shares: cluster.NewShares(src, held, d.opts.OVN),
+		Source: src, Shares: cluster.NewShares(src, held, d.opts.OVN),
 		recovered: d.restored, namespace: d.opts.Chassis.Namespace, log: d.log,
 	}
 	r.settings = settings.New(settings.Config{
 		Login: src.Logins.Current, Namespaces: d.opts.PodNetworkNamespaces, Common: d.opts.Chassis.Namespace, Optional: d.late != nil,
 		File: filepath.Join(d.opts.StateDir, "declared.json"), Log: d.log,
+	})
+	r.Keeper = declarations.New(cluster.NewPublisher(src, d.held), declarations.Config{
+		Node: d.opts.NodeName, Pods: src, Settings: r.settings, Heads: d.journal.Heads, Log: d.log,
+		Explain: func(ctx context.Context, p core.Pod) (resolve.Explained, error) { return d.engine.Explain(ctx, p) },
 	})
 	r.identity = d.newIdentity(r)
 	return r
@@ -167,7 +172,7 @@ var _, _ resolve.Prompt = (*remote)(nil), (*lateObjects)(nil)
 // remote is an API server: what it says and what it is told.
 type remote struct {
 	*cluster.Source
-	*cluster.Publisher
+	*declarations.Keeper
 	cluster.Shares
 	settings  *settings.Source
 	recovered <-chan struct{}  // closed when IPAM knows the journal
@@ -198,6 +203,7 @@ func (r *remote) Run(ctx context.Context) {
 	wg.Go(func() {
 		select {
 		case <-r.recovered:
+			wg.Go(func() { r.Keep(ctx) })
 			r.Shares.Run(ctx)
 		case <-ctx.Done():
 		}
@@ -207,7 +213,7 @@ func (r *remote) Run(ctx context.Context) {
 
 // Detached implements core.Notices.
 func (r *remote) Detached(rec core.Record) {
-	r.Publisher.Detached(rec)
+	r.Keeper.Detached(rec)
 	r.Released()
 }
 

@@ -247,6 +247,8 @@ type Want struct {
 	// in one form whatever the form it was written in; "" for a network of the
 	// configuration. A network is the same as long as its Request is.
 	Request string
+	// DeclaredBy are the objects that declare settings of the interface (Blame).
+	DeclaredBy []string
 }
 
 // Step is one element of a chain: exactly one of NIC and Exec is set.
@@ -518,6 +520,10 @@ type Attempt struct {
 	Error    string    `json:"error"`
 	// NoNetwork: a network that does not exist was asked for.
 	NoNetwork bool `json:"-"`
+	// Reason is the error's, "" for most, and Objects are those that declare what it
+	// refuses (core.Blamed).
+	Reason  string   `json:"-"`
+	Objects []string `json:"-"`
 }
 
 // Released remembers which addresses a pod's interface held, so that the same

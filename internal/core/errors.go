@@ -93,6 +93,32 @@ func ReasonOf(err error) string {
 	return ""
 }
 
+// blamed is an error with the objects that declare what it refuses.
+type blamed struct {
+	error
+
+	objects []string
+}
+
+func (b *blamed) Unwrap() error { return b.error }
+
+// Blame notes on an error that has a reason which objects declare what it refuses, each as
+// "Kind namespace/name" with more behind a comma; an error that knows better keeps its own.
+func Blame(err error, objects ...string) error {
+	if ReasonOf(err) == "" || len(objects) == 0 || len(Blamed(err)) > 0 {
+		return err
+	}
+	return &blamed{err, objects}
+}
+
+// Blamed are the objects that declare what err refuses.
+func Blamed(err error) []string {
+	if b := (*blamed)(nil); errors.As(err, &b) {
+		return b.objects
+	}
+	return nil
+}
+
 // WithCode puts a code and a heading on err; an Error inside err keeps its own
 // code. WithCode(nil) is nil.
 func WithCode(code uint, msg string, err error) error {

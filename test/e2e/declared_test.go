@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/testbed"
 )
 
@@ -48,6 +51,7 @@ func TestDeclaredByName(t *testing.T) {
 	t.Cleanup(func() { n.Run("ip", "link", "del", "up0") })
 	problemIn(t, n, "bad.yaml", 5, "InvalidVLAN: ConfigMap bank/bad, key mysql-2")
 	before := n.Inventory()
+	explained(t, n)
 
 	for range 2 { // the second time made anew
 		p := n.NewPod("bank/mysql-0")
@@ -95,4 +99,23 @@ func TestDeclaredByName(t *testing.T) {
 	}
 	slices.Sort(given)
 	require.Equal(t, []string{"10.9.0.2/29", "10.9.0.5/29", "10.9.0.6/29"}, given)
+}
+
+// explained: what counts of pods that are not there yet, and what refuses them.
+func explained(t *testing.T, n *testbed.Node) {
+	t.Helper()
+	of := func(pod string) (s agent.PodSettings) {
+		out, err := n.TryFairlead("explain", "pod", pod, "-o", "json")
+		require.NoError(t, json.Unmarshal([]byte(out), &s), out)
+		require.Equal(t, s.Refusal != nil, err != nil)
+		return s
+	}
+	pg := of("bank/pg-1")
+	require.Equal(t, agent.InterfaceSettings{Name: "net1", Network: "bank/db-macvlan", Fields: []agent.FieldSetting{
+		{Field: "network", Value: "bank/db-macvlan", Source: "PodNetwork bank/pg"}, {Field: "ips", Value: "[10.7.0.17/24]", Source: "PodNetwork bank/pg"},
+		{Field: "mac", Value: "02:0a:09:00:01:01", Source: "PodNetwork bank/pg"},
+	}}, pg.Interfaces[0])
+	require.Nil(t, pg.Refusal)
+	require.Equal(t, core.ReasonOrdinalOutOfRange, of("bank/pg-2").Refusal.Reason)
+	require.Equal(t, core.ReasonInvalidVLAN, of("bank/mysql-2").Refusal.Reason)
 }

@@ -36,12 +36,15 @@ const LabelPodNetwork = "net.fairlead.io/pod-network"
 // object's own, or each name that a StatefulSet gives. It is namespaced, as pods are.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,shortName=pnet,categories=fairlead
 // +kubebuilder:metadata:labels="app.kubernetes.io/part-of=fairlead"
 // +kubebuilder:printcolumn:name="StatefulSet",type=string,JSONPath=".spec.statefulSet"
 // +kubebuilder:printcolumn:name="Interfaces",type=string,JSONPath=".spec.interfaces[*].name"
 // +kubebuilder:printcolumn:name="Networks",type=string,JSONPath=".spec.interfaces[*].network"
 // +kubebuilder:printcolumn:name="IPs",type=string,JSONPath=".spec.interfaces[*].ips",priority=1
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=".status.conditions[?(@.type=='Ready')].status"
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=".status.conditions[?(@.type=='Ready')].reason"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp"
 type PodNetwork struct {
 	metav1.TypeMeta `json:",inline"`
@@ -49,6 +52,61 @@ type PodNetwork struct {
 	metav1.ObjectMeta `json:"metadata"`
 
 	Spec PodNetworkSpec `json:"spec"`
+	// +optional
+	Status PodNetworkStatus `json:"status,omitzero"`
+}
+
+// Types of conditions.
+const (
+	// ConditionReady: the pods that are there have what is declared. Its reason is
+	// ReasonApplied, ReasonNoPod, ReasonRestartNeeded, or why a pod is refused.
+	ConditionReady = "Ready"
+	// ConditionRestartNeeded: a running pod has addresses, a MAC, a network or a physical
+	// function that are declared otherwise now: these change with a new pod.
+	ConditionRestartNeeded = "RestartNeeded"
+)
+
+// Reasons of pods and of conditions; others are those of refusals.
+const (
+	ReasonApplied       = "Applied"
+	ReasonNoPod         = "NoPod"
+	ReasonRestartNeeded = "RestartNeeded"
+	ReasonRefused       = "Refused" // for a reason that has no name
+)
+
+// PodNetworkStatus is what the agents of the nodes say that have pods of it.
+type PodNetworkStatus struct {
+	// ObservedGeneration is the spec's that the last agent which wrote had read.
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=8
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Nodes are those that have pods of it; each agent writes its own element.
+	//
+	// +listType=map
+	// +listMapKey=name
+	Nodes []PodNetworkNode `json:"nodes,omitempty"`
+}
+
+// PodNetworkNode is what one node's agent says.
+type PodNetworkNode struct {
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// ObservedGeneration is the spec's that the agent had read.
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// +listType=map
+	// +listMapKey=name
+	Pods []PodNetworkPod `json:"pods"`
+}
+
+// PodNetworkPod is one pod on that node.
+type PodNetworkPod struct {
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// Reason is Applied where the pod has what is declared, else why not.
+	Reason  string `json:"reason"`
+	Message string `json:"message,omitempty"`
 }
 
 // +kubebuilder:validation:XValidation:rule="has(self.statefulSet) || self.interfaces.all(i, !has(i.ipRange) && !has(i.macBase))",message="ipRange and macBase are for the pods of a statefulSet",fieldPath=".interfaces"

@@ -68,7 +68,7 @@ func (e *Engine) Add(ctx context.Context, req core.Request) (Answer, error) {
 		e.queue.GivesWay(req.Key.Container, nil)
 		unlock()
 	}
-	err = explain(ctx, err)
+	err = a.blame(explain(ctx, err), "")
 	e.Observer.OpDone(core.Add, mainDriver(a.rec), time.Since(a.trace.Start), err)
 	if err != nil {
 		e.noteFailure(core.Add, req, a.trace, err)
@@ -102,7 +102,7 @@ func explain(ctx context.Context, err error) error {
 func (e *Engine) noteFailure(op core.Op, req core.Request, t *core.Trace, err error) {
 	a := core.Attempt{
 		Op: op, Key: req.Key, Pod: req.Pod, When: time.Now().UTC(),
-		Timeline: t.Timeline(), Code: core.CodeOf(err), Error: err.Error(),
+		Timeline: t.Timeline(), Code: core.CodeOf(err), Error: err.Error(), Reason: core.ReasonOf(err), Objects: core.Blamed(err),
 	}
 	a.NoNetwork = a.Code == core.CodeConfig && errors.Is(err, core.ErrNotFound)
 	e.Journal.Fail(a)
@@ -325,7 +325,7 @@ func (a *addition) begin(ctx context.Context) func() error {
 func (a *addition) attachAll(ctx context.Context) error {
 	for i := range a.rec.Specs {
 		if err := a.attach(ctx, i); err != nil {
-			return err
+			return a.blame(err, a.rec.Specs[i].Key.IfName)
 		}
 	}
 	return ctx.Err()

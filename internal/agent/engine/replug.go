@@ -193,7 +193,7 @@ func (r *replug) give(ctx context.Context, come []resolve.Coming) (errs []error,
 		}
 		r.trace = core.NewTrace(r.e.Observer)
 		if err == nil {
-			err = explain(ctx, r.plug(ctx, c.Want))
+			err = core.Blame(explain(ctx, r.plug(ctx, c.Want)), c.Want.DeclaredBy...)
 		}
 		if err != nil {
 			errs = append(errs, r.failed(c.Want.IfName, core.WithCode(core.CodeIO, "attach network "+c.Network+" to the running pod", err)))

@@ -1,7 +1,8 @@
 // Package metrics counts and times what the agent does, for Prometheus. It is a
 // core.Observer to the engine; what is a state rather than an event it asks for
 // when it is scraped. It has a registry of its own and no label that names a
-// pod: the number of series does not grow with the number of pods.
+// pod, unless somebody asks for the counters of pods' interfaces: else the number of
+// series does not grow with the number of pods.
 package metrics
 
 import (
@@ -37,6 +38,7 @@ type Options struct {
 	Unrepaired     func() int  // gateways and ports that somebody changed and that are not put right
 	Unavailable    func() bool // OVN's network, to this node
 	Traffic        func() []Traffic
+	NICs           func() []NIC                 // series for each pod
 	Probes         func() (led, refused uint64) // connections to probed ports
 }
 
@@ -48,6 +50,7 @@ type Metrics struct {
 	corruptions prometheus.Counter
 	requests    *prometheus.CounterVec
 	repairs     *prometheus.CounterVec
+	refusals    *prometheus.CounterVec
 }
 
 var _ core.Observer = (*Metrics)(nil)
@@ -79,7 +82,11 @@ func NewMetrics(o Options) *Metrics {
 		Name: "fairlead_drift_repairs_total",
 		Help: "Times that a gateway or a pod's port was not as it was made, by what it is and whether it was put right.",
 	}, []string{"part", "result"})
-	m.registry.MustRegister(m.operations, m.steps, m.corruptions, m.requests, m.repairs)
+	m.refusals = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "fairlead_refused_adds_total",
+		Help: "ADDs that failed for a reason that has a name, by it (docs/fixed-addresses.md).",
+	}, []string{"reason"})
+	m.registry.MustRegister(m.operations, m.steps, m.corruptions, m.requests, m.repairs, m.refusals)
 	m.registerStates(o)
 	return m
 }
@@ -91,6 +98,9 @@ func (m *Metrics) registerStates(o Options) {
 	}
 	if o.Traffic != nil {
 		m.registry.MustRegister(traffic{o.Traffic})
+	}
+	if o.NICs != nil {
+		m.registry.MustRegister(nics{o.NICs})
 	}
 	if o.Probes != nil {
 		m.registry.MustRegister(probes{o.Probes})
@@ -133,6 +143,9 @@ func (m *Metrics) OpDone(op core.Op, driver string, took time.Duration, err erro
 		result = "error"
 	}
 	m.operations.WithLabelValues(string(op), driver, result).Observe(took.Seconds())
+	if reason := core.ReasonOf(err); reason != "" && (op == core.Add || op == core.HotPlug) {
+		m.refusals.WithLabelValues(reason).Inc()
+	}
 }
 
 // APIRequest counts one request to the Kubernetes API server; code 0 means that

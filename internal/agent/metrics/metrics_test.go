@@ -40,6 +40,8 @@ func TestObserver(t *testing.T) {
 	o.OpDone(core.Add, "ovs", 4*time.Millisecond, nil)
 	o.OpDone(core.Add, "ovs", 51*time.Second, errors.New("late"))
 	o.OpDone(core.Status, "", time.Millisecond, nil)
+	o.OpDone(core.Add, "", time.Millisecond, core.Reasoned(core.CodeValue, core.ReasonDriverCannot, "no"))
+	o.OpDone(core.Check, "", time.Millisecond, core.Reasoned(core.CodeValue, core.ReasonDriverCannot, "no"))
 	o.StepDone("journal.begin", 300*time.Microsecond)
 	m.JournalCorrupt()
 	m.APIRequest("PATCH", 200)
@@ -53,6 +55,7 @@ func TestObserver(t *testing.T) {
 		`fairlead_cni_operation_duration_seconds_count{driver="none",op="STATUS",result="success"} 1`,
 		`fairlead_cni_step_duration_seconds_bucket{step="journal.begin",le="0.0002"} 0`,
 		`fairlead_cni_step_duration_seconds_bucket{step="journal.begin",le="0.0005"} 1`,
+		`fairlead_refused_adds_total{reason="DriverCannot"} 1`,
 		`fairlead_journal_corruptions_total 1`,
 		`fairlead_api_requests_total{code="200",method="PATCH"} 2`,
 		`fairlead_api_requests_total{code="0",method="GET"} 1`,
@@ -98,6 +101,7 @@ func TestLabels(t *testing.T) {
 		WritesRefused: func() bool { return false },
 	})
 	m.OpDone(core.Add, "ovs", 0, nil)
+	m.OpDone(core.Add, "", 0, core.Reasoned(core.CodeValue, core.ReasonDriverCannot, "no"))
 	m.StepDone("s", 0)
 	m.APIRequest("GET", 200)
 	want := map[string][]string{
@@ -107,6 +111,7 @@ func TestLabels(t *testing.T) {
 		"fairlead_ipam_addresses":                 {"state", "subnet"},
 		"fairlead_build_info":                     {"goversion", "revision", "version"},
 		"fairlead_journal_corruptions_total":      nil,
+		"fairlead_refused_adds_total":             {"reason"},
 		"fairlead_orphans":                        nil,
 		"fairlead_cni_operations_in_flight":       nil,
 		"fairlead_ovsdb_connected":                nil,

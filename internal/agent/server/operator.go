@@ -48,6 +48,7 @@ type View struct {
 func (s *Server) operatorRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+agent.PathPods, s.servePods)
 	mux.HandleFunc("GET "+agent.PathPod+"{namespace}/{name}", s.servePod)
+	mux.HandleFunc("GET "+agent.PathSettings+"{namespace}/{name}", s.serveSettings)
 	mux.HandleFunc("GET "+agent.PathNets, s.serveNets)
 	mux.HandleFunc("GET "+agent.PathSubnets, s.serveSubnets)
 	mux.HandleFunc("GET "+agent.PathIPs, s.serveIPs)

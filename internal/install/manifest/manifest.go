@@ -62,7 +62,7 @@ func text(v any) string {
 // order is that of creation: what others need comes first.
 var order = []string{
 	"CustomResourceDefinition", "ServiceAccount", "Secret", "ConfigMap", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding",
-	"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "DaemonSet", "Deployment", "Subnet",
+	"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding", "DaemonSet", "Deployment", "Subnet",
 }
 
 // Order are the kinds that Render can give, in the order in which they are to

@@ -76,6 +76,25 @@ func (s *Settings) attributes(set map[string]any) (done []string) {
 	return done
 }
 
+// keys are those of fields, as attributes writes them.
+var keys = map[string]string{MAC: "mac", VLAN: "vlan", MinMbps: "min_tx_rate", MaxMbps: "max_tx_rate", SpoofChk: "spoofchk", Trust: "trust", LinkState: "link_state"}
+
+// Over adds to Lost what the configuration of somebody's plugin, of that type, says of
+// fields that are declared otherwise. source is who wrote it.
+func (s *Settings) Over(source, kind string, raw json.RawMessage) {
+	var conf map[string]json.RawMessage
+	if kind != sriov || json.Unmarshal(raw, &conf) != nil {
+		return
+	}
+	set := map[string]any{}
+	for _, field := range s.attributes(set) {
+		now, err := json.Marshal(set[keys[field]])
+		if was := conf[keys[field]]; err == nil && len(was) > 0 && string(was) != string(now) {
+			s.Lost = append(s.Lost, Lost{field, strings.Trim(string(was), `"`), source})
+		}
+	}
+}
+
 // static is the configuration of the IPAM plugin static.
 func (s *Settings) static() (any, error) {
 	type address struct {

@@ -53,21 +53,45 @@ type Settings struct {
 // Lost is a value that another object's came before.
 type Lost struct{ Field, Value, Source string }
 
-// Source are the objects that have a word in it, the strongest first.
-func (s *Settings) Source() string {
-	var all []string
+// Sources are the objects that have a word in it, in the order of fields.
+func (s *Settings) Sources() (all []string) {
 	for _, f := range fields {
 		if from, ok := s.From[f.name]; ok && !slices.Contains(all, from) {
 			all = append(all, from)
 		}
 	}
-	return strings.Join(all, ", ")
+	return all
+}
+
+// Source are these as text.
+func (s *Settings) Source() string { return strings.Join(s.Sources(), ", ") }
+
+// By are the settings that come from one source.
+func (s *Settings) By(source string) *Settings {
+	out := &Settings{From: map[string]string{}}
+	out.Name = s.Name
+	for _, f := range fields {
+		if s.From[f.name] == source {
+			f.copy(&out.Interface, &s.Interface)
+			out.From[f.name] = source
+		}
+	}
+	return out
+}
+
+// Object is the object of a source: "PodNetwork bank/mysql-0", "ConfigMap bank/db-net, key
+// mysql-1".
+func Object(source string) (kind, namespace, name string) {
+	source, _, _ = strings.Cut(source, ",")
+	kind, source, _ = strings.Cut(source, " ")
+	namespace, name, _ = strings.Cut(source, "/")
+	return kind, namespace, name
 }
 
 // Contradicts is the error where something of the pod asks for another value of a field.
 func (s *Settings) Contradicts(field, value, where, asked string) error {
-	return core.Reasoned(core.CodeConflict, core.ReasonAnnotationConflict, "%s declares %s %s of interface %s, and %s asks for %s",
-		s.From[field], field, value, s.Name, where, asked)
+	return core.Blame(core.Reasoned(core.CodeConflict, core.ReasonAnnotationConflict, "%s declares %s %s of interface %s, and %s asks for %s",
+		s.From[field], field, value, s.Name, where, asked), s.From[field])
 }
 
 // field is one that is settled for itself.
@@ -104,6 +128,14 @@ var fields = []field{
 	{Trust, flag(func(s *v1alpha1.SRIOV) *bool { return s.Trust }), func(to, from *Interface) { to.vf().Trust = from.SRIOV.Trust }},
 	{LinkState, ofVF(func(s *v1alpha1.SRIOV) string { return s.LinkState }), func(to, from *Interface) { to.vf().LinkState = from.SRIOV.LinkState }},
 	{PF, ofVF(func(s *v1alpha1.SRIOV) string { return list(s.PF) }), func(to, from *Interface) { to.vf().PF = from.SRIOV.PF }},
+}
+
+// Names are those of all fields, in order.
+func Names() (out []string) {
+	for _, f := range fields {
+		out = append(out, f.name)
+	}
+	return out
 }
 
 func (i *Interface) rates() *v1alpha1.Bandwidth {
@@ -193,8 +225,8 @@ func Place(all []Declaration, first string, further []string) error {
 			case len(further) == 1:
 				i.Name = further[0]
 			default:
-				return core.Reasoned(core.CodeConflict, core.ReasonAmbiguousDeclaration,
-					"%s names no interface, and the pod has several further networks, on %v", d.Source, further)
+				return core.Blame(core.Reasoned(core.CodeConflict, core.ReasonAmbiguousDeclaration,
+					"%s names no interface, and the pod has several further networks, on %v", d.Source, further), d.Source)
 			}
 		}
 	}
@@ -213,8 +245,8 @@ func Settle(all []Declaration) ([]Settings, error) {
 		for n := range d.Interfaces {
 			i := &d.Interfaces[n]
 			if last, ok := by[i.Name]; ok && last.Level == d.Level {
-				return nil, core.Reasoned(core.CodeConflict, core.ReasonAmbiguousDeclaration,
-					"%s and %s both declare interface %s of the pod", last.Source, d.Source, i.Name)
+				return nil, core.Blame(core.Reasoned(core.CodeConflict, core.ReasonAmbiguousDeclaration,
+					"%s and %s both declare interface %s of the pod", last.Source, d.Source, i.Name), last.Source, d.Source)
 			}
 			by[i.Name] = d
 			at := slices.IndexFunc(out, func(s Settings) bool { return s.Name == i.Name })

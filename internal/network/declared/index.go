@@ -245,5 +245,6 @@ func Held(kept []Kept, pod core.Pod, ip netip.Addr) error {
 	if i < 0 {
 		return nil
 	}
-	return core.Reasoned(core.CodeTryAgain, core.ReasonAddressHeld, "address %s of subnet %s is kept for another pod: %s declares it", ip, kept[i].Subnet, kept[i].Source)
+	return core.Blame(core.Reasoned(core.CodeTryAgain, core.ReasonAddressHeld, "address %s of subnet %s is kept for another pod: %s declares it",
+		ip, kept[i].Subnet, kept[i].Source), kept[i].Source)
 }

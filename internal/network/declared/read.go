@@ -38,12 +38,12 @@ func Of(p *v1alpha1.PodNetwork, pod core.Pod, start int) (*Declaration, error) {
 		return nil, nil
 	}
 	if err := Check(p); err != nil {
-		return nil, core.WithCode(core.CodeValue, d.Source, err)
+		return nil, core.Blame(core.WithCode(core.CodeValue, d.Source, err), d.Source)
 	}
 	for n := range p.Spec.Interfaces {
 		i := Interface{PodInterface: p.Spec.Interfaces[n]}
 		if err := i.own(at); err != nil {
-			return nil, core.Reasoned(core.CodeAddress, core.ReasonOrdinalOutOfRange, "%s: interface %s: %v", d.Source, i.Name, err)
+			return nil, core.Blame(core.Reasoned(core.CodeAddress, core.ReasonOrdinalOutOfRange, "%s: interface %s: %v", d.Source, i.Name, err), d.Source)
 		}
 		d.Interfaces = append(d.Interfaces, i)
 	}
@@ -171,7 +171,7 @@ func InConfigMap(namespace, name string, data map[string]string, pod core.Pod, l
 			}
 		}
 	}
-	return d, err
+	return d, core.Blame(err, d.Source)
 }
 
 func (d *Declaration) readSpec(raw []byte) error {

@@ -124,8 +124,8 @@ func (r *resolution) declareFresh(ctx context.Context, stay []Present, fresh []n
 func (r *resolution) added(ctx context.Context, s *declared.Settings) (network, error) {
 	ns, name, nad := strings.Cut(s.Network, "/")
 	if !nad {
-		return network{}, core.Reasoned(core.CodeConflict, core.ReasonAmbiguousDeclaration,
-			"%s: the pod has no interface %s: let it ask for the network there, or name its NetworkAttachmentDefinition, NAMESPACE/NAME, in network", s.Source(), s.Name)
+		return network{}, core.Blame(core.Reasoned(core.CodeConflict, core.ReasonAmbiguousDeclaration,
+			"%s: the pod has no interface %s: let it ask for the network there, or name its NetworkAttachmentDefinition, NAMESPACE/NAME, in network", s.Source(), s.Name), s.Sources()...)
 	}
 	n, err := r.fromNAD(ctx, element.Element{Field: s.From[declared.Network] + ": network", Namespace: ns, Name: name})
 	n.ifName, n.only = s.Name, true
@@ -148,7 +148,7 @@ func (r *resolution) settle(n *network, s *declared.Settings) error {
 	n.declared = s
 	for _, part := range []func(*network, *declared.Settings) error{r.declareNetwork, configure, declareAddresses, declareMAC, declareRates, declareHardware} {
 		if err := part(n, s); err != nil {
-			return err
+			return core.Blame(err, s.Sources()...)
 		}
 	}
 	return nil
@@ -156,8 +156,8 @@ func (r *resolution) settle(n *network, s *declared.Settings) error {
 
 // cannot is the error of a setting that a network's plugins have no way to carry out.
 func cannot(n *network, s *declared.Settings, field string) error {
-	return core.Reasoned(core.CodeValue, core.ReasonDriverCannot, "%s declares %s of interface %s, and no plugin of network %s can set it",
-		s.From[field], field, s.Name, n.label)
+	return core.Blame(core.Reasoned(core.CodeValue, core.ReasonDriverCannot, "%s declares %s of interface %s, and no plugin of network %s can set it",
+		s.From[field], field, s.Name, n.label), s.From[field])
 }
 
 func (r *resolution) declareNetwork(n *network, s *declared.Settings) error {
@@ -184,7 +184,7 @@ func configure(n *network, s *declared.Settings) error {
 	if err != nil {
 		return err
 	}
-	first.Raw = raw
+	n.written, first.Raw = first.Raw, raw
 	n.chain.Plugins = slices.Concat([]core.Plugin{first}, n.chain.Plugins[1:])
 	n.configured = done
 	if n.elem.MAC != "" && n.carriesOut(declared.MAC) && !element.SameMAC(n.elem.MAC, s.MAC) {

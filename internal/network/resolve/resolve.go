@@ -96,7 +96,7 @@ func Resolve(ctx context.Context, src Source, in Input) ([]core.Want, error) {
 	for i := range nets {
 		w, err := r.want(ctx, nets, i)
 		if err != nil {
-			return nil, err
+			return nil, core.Blame(err, nets[i].declaredBy()...)
 		}
 		wants = append(wants, w)
 	}
@@ -149,7 +149,8 @@ type network struct {
 	subnet   string // that is declared for it, "" for none
 	// configured are declared fields that the first plugin's configuration says.
 	configured []string
-	domain     string // of layer 2, as the NAD names it; "" where it does not
+	domain     string          // of layer 2, as the NAD names it; "" where it does not
+	written    json.RawMessage // the first plugin's configuration before that, nil for one of our own
 }
 
 // driver is that of our own NIC in the network: the network's type decides.
@@ -286,7 +287,7 @@ func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Wan
 		return core.Want{}, err
 	}
 	w := core.Want{
-		Network: n.label, IfName: n.ifName, Default: n.first, Declared: n.only,
+		Network: n.label, IfName: n.ifName, Default: n.first, Declared: n.only, DeclaredBy: n.declaredBy(),
 		Gateways: n.elem.Gateways, TakesDefault: n.elem.TakesDefault, Args: r.args(n),
 	}
 	if !n.direct {
@@ -327,6 +328,14 @@ func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Wan
 type call struct {
 	chain  *core.Chain
 	plugin core.Plugin
+}
+
+// declaredBy are the objects that declare settings of n's interface.
+func (n *network) declaredBy() []string {
+	if n.declared == nil {
+		return nil
+	}
+	return n.declared.Sources()
 }
 
 // calls are n's plugins in order, those behind its own chain included.

@@ -59,6 +59,11 @@ func (c *Client) Pod(ctx context.Context, pod core.Pod) (agent.Pod, error) {
 	return ask[agent.Pod](ctx, c, http.MethodGet, agent.PodPath(pod.Namespace, pod.Name))
 }
 
+// Settings tells what is declared of a pod, be it there or not.
+func (c *Client) Settings(ctx context.Context, pod core.Pod) (agent.PodSettings, error) {
+	return ask[agent.PodSettings](ctx, c, http.MethodGet, agent.SettingsPath(pod.Namespace, pod.Name))
+}
+
 // Nets lists the networks that a pod can name.
 func (c *Client) Nets(ctx context.Context) (agent.NetList, error) {
 	return ask[agent.NetList](ctx, c, http.MethodGet, agent.PathNets)

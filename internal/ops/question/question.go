@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/internal/lib/hint"
 	"github.com/fairlead/fairlead/internal/ops/client"
 	"github.com/fairlead/fairlead/internal/ops/client/view"
+	"github.com/fairlead/fairlead/internal/ops/declaration"
 	"github.com/fairlead/fairlead/internal/ops/doctor"
 	"github.com/fairlead/fairlead/internal/ops/kubeovn"
 	"github.com/fairlead/fairlead/internal/ops/wayout"
@@ -83,7 +84,7 @@ func (a Asked) On(flag string) bool { return a.Flags[flag] == "true" }
 
 // All are the commands.
 func All() []Question {
-	return []Question{{
+	return append(declarations(), []Question{{
 		Use: "ip", Args: []string{"SUBNET"}, Short: "What becomes of each address of a Subnet",
 		Long: " It tells who has which address, what is reserved, kept, excluded, or left, and\nwhat is free.",
 		Ask:  addressMap,
@@ -102,17 +103,14 @@ func All() []Question {
 		Flags: endFlags(), Ask: node,
 	}, {
 		Use: "explain", Args: []string{"[NAMESPACE/]POD"}, Short: "How a pod's packets leave: by which node, rule and gateway, and as whom the world sees them", Long: wayout.Help,
-		Flags: []Flag{{Name: "namespace", Letter: "n", Usage: "`namespace` of a POD without one (default: the context's; without a cluster \"default\")"}},
+		Flags: []Flag{ofPod},
 		Ask: func(ctx context.Context, a Asked) (view.Answer, error) {
 			return wayout.Ask(ctx, a.Origin, a.Args[0], a.Flags["namespace"])
 		},
 	}, {
 		Use: "trace", Args: []string{"[NAMESPACE/]POD", "DST", "[tcp:PORT|udp:PORT|icmp]"}, Short: "What becomes of a pod's packet: policies, Service, router, tunnel, node; the verdict last",
 		Long: traceHelp, Ask: traced,
-		Flags: append([]Flag{
-			{Name: "namespace", Letter: "n", Usage: "`namespace` of a POD without one (default: the context's; without a cluster \"default\")"},
-			{Name: "ipv6", Switch: true, Usage: "where DST has addresses of both families"}, {Name: "bridge", Default: "br-int", Usage: "this node's `bridge`"},
-		}, endFlags()...),
+		Flags: append([]Flag{ofPod, {Name: "ipv6", Switch: true, Usage: "where DST has addresses of both families"}, {Name: "bridge", Default: "br-int", Usage: "this node's `bridge`"}}, endFlags()...),
 	}, {
 		Under: "import", Use: "kube-ovn", Short: "What Fairlead would make of a cluster of Kube-OVN, exit code 1 when something stands in the way; take this node's rules, ports and bridges over, or give them back",
 		Long: kubeovn.Help, Ask: func(ctx context.Context, a Asked) (view.Answer, error) { return kubeovn.Ask(ctx, a.Origin, a.Flags) },
@@ -135,8 +133,21 @@ func All() []Question {
 		Under: "ovn", Use: "restore", Args: []string{"[FILE]"}, Short: "Begin OVN's databases anew, from a backup, on the member of central that runs here",
 		Long: restoreHelp, Ask: restore,
 		Flags: []Flag{{Name: "empty", Switch: true, Usage: "without a backup: the controllers write everything again"}, {Name: "central-dir", Default: defaultCentral, Usage: "`folder` of the member's databases"}},
+	}}...)
+}
+
+// declarations are the commands about what is declared of pods.
+func declarations() []Question {
+	return []Question{{
+		Under: "explain", Use: "pod", Args: []string{"[NAMESPACE/]NAME"}, Short: "What is declared of a pod from outside: each field, its source, what lost to it; exit code 1 where it is refused", Long: declaration.Help,
+		Flags: []Flag{ofPod, {Name: "install-namespace", Default: defaultNamespace, Usage: "Fairlead's own `namespace`, whose ConfigMaps are about pods of all"}},
+		Ask: func(ctx context.Context, a Asked) (view.Answer, error) {
+			return declaration.Explain(ctx, a.Origin, a.Args[0], a.Flags)
+		},
 	}}
 }
+
+var ofPod = Flag{Name: "namespace", Letter: "n", Usage: "`namespace` of a POD without one (default: the context's; without a cluster \"default\")"}
 
 // Has tells that a command is one of them: who asks it asks an agent too, where there
 // is no cluster.

@@ -11,8 +11,10 @@
 // The node's ResourceSlices are followed too, from the first pod on whose network
 // wants a device that a DRA driver allocated.
 //
+// Which NetworkPolicies select a pod is asked for, where somebody wants to know.
+//
 // Rights it needs: get, list, watch of pods and network-attachment-definitions;
-// list, watch of nodes, subnets, vlans and resourceslices (resource.k8s.io);
+// list of networkpolicies; list, watch of nodes, subnets, vlans and resourceslices (resource.k8s.io);
 // patch of pods/status and nodes/status;
 // create of events (events.k8s.io); with a per-node certificate also create, get,
 // list, watch of certificatesigningrequests. Package identity needs those too, and get,

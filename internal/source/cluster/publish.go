@@ -105,7 +105,7 @@ func NewPublisher(src *Source, held func(core.Pod) []Held) *Publisher {
 func (p *Publisher) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { p.events.run(ctx) })
+	wg.Go(func() { p.events.Run(ctx) })
 	p.queue.Run(ctx, writers, p.update)
 }
 

@@ -263,3 +263,9 @@ func (s *Source) applyNode(ctx context.Context, manager string, body nodePatch) 
 	}
 	return false, fmt.Errorf("apply node %s: %w", s.Node, err)
 }
+
+// HasNode tells that there is such a Node, or that this is not known.
+func (s *Source) HasNode(name string) bool {
+	_, is := s.nodes.get(id{Name: name})
+	return is || s.nodes.unsynced() != nil
+}

@@ -197,3 +197,20 @@ subjects:
     namespace: {{ .root.Values.namespace }}
   {{- end }}
 {{- end }}
+
+{{/* Where a policy about devices looks for its objects: the pod's namespace ("") or another. */}}
+{{- define "fairlead.devicesBinding" -}}
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata:
+  name: {{ .policy }}{{ if .namespace }}-{{ .namespace }}{{ end }}
+  labels: {{- include "fairlead.labels" .root | nindent 4 }}
+spec:
+  policyName: {{ .policy }}
+  paramRef:
+    {{- if .namespace }}
+    namespace: {{ .namespace }}
+    {{- end }}
+    selector: {{ "{" }}{{ if .label }}matchLabels: {{ "{" }}{{ .label }}: "true"{{ "}" }}{{ end }}{{ "}" }}
+    parameterNotFoundAction: Allow
+{{- end }}

@@ -53,6 +53,8 @@ var plurals = map[string]string{
 	"ClusterRoleBinding":               "clusterrolebindings",
 	"ValidatingAdmissionPolicy":        "validatingadmissionpolicies",
 	"ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+	"MutatingAdmissionPolicy":          "mutatingadmissionpolicies",
+	"MutatingAdmissionPolicyBinding":   "mutatingadmissionpolicybindings",
 	"Role":                             "roles",
 	"RoleBinding":                      "rolebindings",
 	"DaemonSet":                        "daemonsets",

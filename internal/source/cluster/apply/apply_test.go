@@ -180,13 +180,13 @@ func TestRightsOfTheAgent(t *testing.T) {
 		"list subnets.kubeovn.io", "watch vlans.kubeovn.io", "list provider-networks.kubeovn.io", "watch provider-networks.kubeovn.io", "list resourceslices.resource.k8s.io", "create events.events.k8s.io",
 		"list nodes", "watch nodes", "patch nodes/status",
 		"list configmaps kube-system ovn-external-gw-config", "watch configmaps kube-system ovn-ic-config",
-		"list podnetworks.net.fairlead.io", "watch podnetworks.net.fairlead.io", "get statefulsets.apps", "get addressleases.net.fairlead.io", "list addressleases.net.fairlead.io", "create addressleases.net.fairlead.io", "update addressleases.net.fairlead.io", "delete addressleases.net.fairlead.io", "list configmaps kube-system", "watch configmaps kube-system",
+		"list podnetworks.net.fairlead.io", "watch podnetworks.net.fairlead.io", "get statefulsets.apps", "get addressleases.net.fairlead.io", "list addressleases.net.fairlead.io", "create addressleases.net.fairlead.io", "update addressleases.net.fairlead.io", "delete addressleases.net.fairlead.io", "list configmaps kube-system", "watch configmaps kube-system", "patch podnetworks/status.net.fairlead.io", "list networkpolicies.networking.k8s.io",
 	} {
 		require.True(t, may(t, what), what)
 	}
 	for _, what := range []string{
 		"create pods", "update pods", "patch pods", "delete pods", "update pods/status", "create pods/exec", "create pods/binding",
-		"create pods/eviction", "get pods/log", "get secrets", "list secrets kube-system", "get configmaps", "get configmaps kube-system", "list configmaps", "list configmaps default ovn-external-gw-config", "patch podnetworks.net.fairlead.io", "patch addressleases.net.fairlead.io", "deletecollection addressleases.net.fairlead.io", "get addressleases.fairlead.io", "list statefulsets.apps", "patch configmaps kube-system ovn-external-gw-config",
+		"create pods/eviction", "get pods/log", "get secrets", "list secrets kube-system", "get configmaps", "get configmaps kube-system", "list configmaps", "list configmaps default ovn-external-gw-config", "patch podnetworks.net.fairlead.io", "patch addressleases.net.fairlead.io", "deletecollection addressleases.net.fairlead.io", "get addressleases.fairlead.io", "list statefulsets.apps", "patch configmaps kube-system ovn-external-gw-config", "update podnetworks/status.net.fairlead.io", "watch networkpolicies.networking.k8s.io", "patch networkpolicies.networking.k8s.io",
 		"get nodes", "patch nodes", "update nodes", "update nodes/status", "create nodes", "delete nodes", "get namespaces", "get services", "list endpoints", "get serviceaccounts",
 		"create serviceaccounts/token kube-system", "impersonate users", "create network-attachment-definitions.k8s.cni.cncf.io",
 		"update network-attachment-definitions.k8s.cni.cncf.io", "patch subnets.kubeovn.io", "patch subnets/status.kubeovn.io",

@@ -106,6 +106,7 @@ func (c *Client) Config() *rest.Config { return rest.CopyConfig(c.config) }
 type Scope struct {
 	Namespace string // "" is all
 	Name      string // "" is all
+	Labels    string // label selector, "" is all
 }
 
 // Kind is a resource of the API.
@@ -188,6 +189,9 @@ func (c *Client) page(ctx context.Context, q question, next string, to any) erro
 	}
 	if q.fields != "" {
 		r = r.Param("fieldSelector", q.fields)
+	}
+	if q.Labels != "" {
+		r = r.Param("labelSelector", q.Labels)
 	}
 	if q.heads {
 		r = r.SetHeader("Accept", heads)

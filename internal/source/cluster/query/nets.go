@@ -167,6 +167,9 @@ type declared struct {
 	object
 }
 
+// InForce are the Subnets in force, by name.
+func (c *Client) InForce(ctx context.Context) ([]core.Subnet, error) { return c.pools(ctx) }
+
 // pools are the Subnets in force, as an agent that starts now would have them.
 // What is not in force as written is noted.
 func (c *Client) pools(ctx context.Context) ([]core.Subnet, error) {

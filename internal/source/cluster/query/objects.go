@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/fairlead/fairlead/api/net/v1alpha1"
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 )
@@ -31,6 +32,8 @@ var (
 	IPs          = KubeOVN("ips", false)
 	Pools        = KubeOVN("ippools", false)
 	Subnets      = subnets
+	NADs         = nads
+	PodNetworks  = Kind{v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, "podnetworks", false}
 )
 
 // KubeOVN is a kind of kubeovn.io, which has its plural.

@@ -73,6 +73,7 @@ type Source struct {
 	ready   chan struct{} // closed when all was read once
 	once    sync.Once
 	poked   chan struct{} // when something is to be written down
+	heard   chan struct{} // when anything is another, a status too
 	former  *declared.Index
 	late    <-chan time.Time // when nobody waits for the first reading any more
 
@@ -98,6 +99,7 @@ type made struct {
 // session is what one login follows.
 type session struct {
 	networks follower
+	ours     rest.Interface
 	maps     map[string]follower // by namespace
 	apps     rest.Interface
 }
@@ -112,7 +114,7 @@ type follower struct {
 
 // New makes a Source; Run has it follow.
 func New(c Config) *Source {
-	s := &Source{cfg: c, ready: make(chan struct{}), poked: make(chan struct{}, 1), starts: map[string]int{}}
+	s := &Source{cfg: c, ready: make(chan struct{}), poked: make(chan struct{}, 1), heard: make(chan struct{}, 1), starts: map[string]int{}}
 	late := make(chan time.Time)
 	s.late = late
 	time.AfterFunc(patience, func() { close(late) })
@@ -182,12 +184,15 @@ func (s *Source) changed() {
 	if s.cfg.Changed != nil {
 		s.cfg.Changed()
 	}
+	hear(s.heard)
 }
 
 // poke has what is known written down.
-func (s *Source) poke() {
+func (s *Source) poke() { hear(s.poked) }
+
+func hear(c chan struct{}) {
 	select {
-	case s.poked <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -227,7 +232,7 @@ func (s *Source) keep(ctx context.Context) {
 // declared of their StatefulSet.
 func (s *Source) known() known {
 	now := s.now.Load()
-	out := known{Read: true, Pods: now.podNetworks(), Maps: now.configMaps(), Starts: map[string]int{}}
+	out := known{Read: true, Pods: bare(now.podNetworks()), Maps: now.configMaps(), Starts: map[string]int{}}
 	sortKnown(&out)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,7 +296,7 @@ func (s *Source) open(base *rest.Config) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &session{maps: map[string]follower{}}
+	out := &session{ours: ours, maps: map[string]follower{}}
 	if out.apps, err = client(appsv1.SchemeGroupVersion, "/apis"); err != nil {
 		return nil, err
 	}
@@ -352,9 +357,16 @@ func (s *Source) follower(what string, lw *cache.ListWatch, example, none runtim
 		return w, err
 	}
 	news := func(any) { s.changed() }
+	newer := func(was, now any) {
+		if sameSpec(was, now) {
+			hear(s.heard)
+		} else {
+			news(now)
+		}
+	}
 	f.store, f.control = cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: lw, ObjectType: example,
-		Handler: cache.ResourceEventHandlerFuncs{AddFunc: news, DeleteFunc: news, UpdateFunc: func(_, now any) { news(now) }},
+		Handler: cache.ResourceEventHandlerFuncs{AddFunc: news, DeleteFunc: news, UpdateFunc: newer},
 		Transform: func(o any) (any, error) {
 			if m, ok := o.(metav1.Object); ok {
 				m.SetManagedFields(nil)

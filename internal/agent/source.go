@@ -219,7 +219,7 @@ func (r *remote) Detached(rec core.Record) {
 
 // Problems implements objects.
 func (r *remote) Problems() []resolve.Problem {
-	return slices.Concat(r.Source.Problems(), r.Publisher.Problems(), r.settings.Problems())
+	return slices.Concat(r.Source.Problems(), r.Publisher.Problems(), r.settings.Problems(), resolve.SharedWires(r.NADs()))
 }
 
 // Declared implements resolve.Declarer.

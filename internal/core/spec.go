@@ -304,6 +304,16 @@ func (s *Spec) Addresses() []netip.Prefix {
 	return nil
 }
 
+// ClaimedAddrs are the addresses that the Spec's interface has to itself.
+func (s *Spec) ClaimedAddrs() (out []netip.Addr) {
+	for _, c := range s.Claims {
+		if c.Addr.IsValid() {
+			out = append(out, c.Addr)
+		}
+	}
+	return out
+}
+
 // ChangeNIC gives the Spec a NIC part of its own, to be changed.
 func (s *Spec) ChangeNIC() *NICSpec {
 	n := *s.NIC

@@ -90,6 +90,9 @@ type PluginCall struct {
 	Key   core.Key        // CNI_CONTAINERID, CNI_IFNAME
 	Netns core.Netns      // verified: the path still leads to this namespace
 	Args  string          // CNI_ARGS
+	// Alone are addresses that the interface is to have to itself: where its network can be
+	// asked, Add proves that nobody answers for one before it sets it.
+	Alone []netip.Addr
 	// IPAM calls the plugin that the configuration's ipam.type names, with the
 	// same environment and the given command, and returns its standard output.
 	IPAM func(ctx context.Context, op core.Op) (json.RawMessage, error)

@@ -35,6 +35,18 @@ data:
     {"interface":"net1","network":"bank/db-vlan","vlan":4095}
 `
 
+// twins are declared to have what pg-1 has: one its address, one its MAC.
+const twins = `apiVersion: net.fairlead.io/v1alpha1
+kind: PodNetwork
+metadata: {namespace: bank, name: twin}
+spec: {interfaces: [{name: net1, network: bank/db-macvlan, ips: [10.7.0.17/24]}]}
+---
+apiVersion: net.fairlead.io/v1alpha1
+kind: PodNetwork
+metadata: {namespace: bank, name: double}
+spec: {interfaces: [{name: net1, network: bank/db-macvlan, ips: [10.7.0.99/24], mac: "02:0a:09:00:01:01"}]}
+`
+
 // TestDeclaredByName: what is declared of pods by their names, in PodNetworks and in a
 // labelled ConfigMap, is what they get, though they ask for nothing, on a port of the
 // switch as on macvlan; it is the same after they were made anew, and nobody else gets
@@ -43,7 +55,7 @@ func TestDeclaredByName(t *testing.T) {
 	t.Parallel()
 	const networks = "k8s.v1.cni.cncf.io/networks"
 	further := map[string]string{networks: "db-vlan"}
-	n := startNode(t, map[string]string{"documented.yaml": documented(t), "bad.yaml": badConfigMap, "others.yaml": together(
+	n := startNode(t, map[string]string{"documented.yaml": documented(t), "bad.yaml": badConfigMap, "twins.yaml": twins, "others.yaml": together(
 		podObject("bank/a", further), podObject("bank/b", further), podObject("bank/c", further),
 		podObject("bank/thief", map[string]string{networks: `[{"name":"db-vlan","ips":["10.9.0.4"]}]`}),
 	)})
@@ -76,8 +88,6 @@ func TestDeclaredByName(t *testing.T) {
 	pg.CNI("ADD", ownConf).Must()
 	require.Equal(t, []string{"10.7.0.17/24"}, addresses(t, pg, "net1"))
 	require.Equal(t, "02:0a:09:00:01:01", linkOf(t, pg, "net1")["address"])
-	pg.CNI("DEL", ownConf).Must()
-	pg.Delete()
 
 	refused := func(pod string, code uint) string {
 		p := n.NewPod(pod)
@@ -85,6 +95,16 @@ func TestDeclaredByName(t *testing.T) {
 		e := p.CNI("ADD", ownConf).MustCode(code)
 		return e.Msg + e.Details
 	}
+	require.Contains(t, refused("bank/twin", 11), "AddressHeld: address 10.7.0.17 in bank.db-macvlan is held by pod bank/pg-1")
+	require.Contains(t, refused("bank/double", 103), "MACInUse: MAC 02:0a:09:00:01:01 in bank.db-macvlan is held by pod bank/pg-1")
+	pg.CNI("DEL", ownConf).Must()
+	pg.Delete()
+	twin := n.NewPod("bank/twin")
+	twin.CNI("ADD", ownConf).Must()
+	require.Equal(t, []string{"10.7.0.17/24"}, addresses(t, twin, "net1"))
+	twin.CNI("DEL", ownConf).Must()
+	twin.Delete()
+
 	require.Contains(t, refused("bank/pg-2", 103), "OrdinalOutOfRange: PodNetwork bank/pg: interface net1: ipRange 10.7.0.16-10.7.0.17/24 has no address for replica 2")
 	require.Contains(t, refused("bank/mysql-2", 102), "InvalidVLAN: ConfigMap bank/bad, key mysql-2: vlan id 4095")
 	n.RequireNoLeaks(before)

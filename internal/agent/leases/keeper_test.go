@@ -12,11 +12,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/fairlead/fairlead/api/net/v1alpha1"
 	"github.com/fairlead/fairlead/internal/agent/leases"
 	"github.com/fairlead/fairlead/internal/core"
 	cluster "github.com/fairlead/fairlead/internal/source/cluster/lease"
@@ -286,6 +284,3 @@ func TestStrays(t *testing.T) {
 	require.NoError(t, n1.add(t.Context(), pod("b", "u2", "s3", 18)), "its pod's next sandbox has it")
 	require.Equal(t, "Bound s3 n1 2", lease(t, c, "db.10.9.0.18"))
 }
-
-var _ = corev1.Node{}
-var _ = v1alpha1.AddressLease{}

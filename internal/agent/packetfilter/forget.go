@@ -24,7 +24,13 @@ type Forgetter struct {
 
 // Attached implements core.Notices.
 func (f *Forgetter) Attached(r core.Record) {
-	if slices.ContainsFunc(r.Specs, func(s core.Spec) bool { return f.Of.Forgetting(s.Addresses()) }) {
+	moved := false
+	for _, s := range r.Specs { // another node may have had what they claim
+		addrs := s.ClaimedAddrs()
+		moved = moved || len(addrs) > 0
+		f.Of.Forget(addrs)
+	}
+	if moved || slices.ContainsFunc(r.Specs, func(s core.Spec) bool { return f.Of.Forgetting(s.Addresses()) }) {
 		if err := f.Of.Flush(); err != nil {
 			f.Log.Warn("conntrack entries of the pod that had the address before not deleted: they may lead to this one",
 				"container", r.Key.Container, "err", err)
@@ -40,6 +46,7 @@ func (f *Forgetter) Attached(r core.Record) {
 func (f *Forgetter) Detached(r core.Record) {
 	var gone []netip.Addr
 	for _, s := range r.Specs {
+		gone = append(gone, s.ClaimedAddrs()...)
 		if s.Kind() != core.KindNIC {
 			continue
 		}

@@ -70,6 +70,7 @@ func (d *Driver) Attach(ctx context.Context, r driver.Run, s core.Spec) (core.Li
 		run: r, exec: *s.Exec, command: core.Add, key: s.Key, netns: s.Netns, prev: s.Exec.Prev,
 		prepare: func() (err error) { warning, err = provide(s.Exec.DevInfo); return err },
 		saw:     func(seen int) { mtu = seen },
+		alone:   s.ClaimedAddrs(),
 	}
 	out, err := d.add(ctx, pod, s, add)
 	if err != nil {

@@ -65,7 +65,7 @@ func (d *Driver) runInside(ctx context.Context, v invocation, p driver.Plugin, c
 		return nil, core.WithCode(codeOr(err, core.CodeIO), v.heading(), err)
 	}
 	out, err = v.perform(ctx, p, driver.PluginCall{
-		Conf: conf, Key: v.key, Netns: v.netns, Args: v.exec.Args, IPAM: d.ipam(v, conf), Saw: v.saw,
+		Conf: conf, Key: v.key, Netns: v.netns, Args: v.exec.Args, Alone: v.alone, IPAM: d.ipam(v, conf), Saw: v.saw,
 		Time: v.run.Time,
 	})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -46,7 +47,8 @@ type invocation struct {
 	// configuration.
 	prepare func() error
 	// saw, if any, is told the MTU of the pod's interface by a Plugin that knows.
-	saw func(mtu int)
+	saw   func(mtu int)
+	alone []netip.Addr // as in driver.PluginCall
 	// nested: for another plugin, which adds its own heading to an answer.
 	nested bool
 	// usual is exec.Conf without what only this attachment has, where that is

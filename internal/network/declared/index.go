@@ -239,12 +239,25 @@ func (x *Index) Within(s core.Subnet, nad string) (out []Kept) {
 	return out
 }
 
+// In are the kept addresses of a network without Subnet.
+func (x *Index) In(nad string) (out []Kept) {
+	for _, k := range x.kept {
+		if k.Network == nad {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
 // Held is an AddressHeld (11) where an address is kept for another pod.
 func Held(kept []Kept, pod core.Pod, ip netip.Addr) error {
 	i := slices.IndexFunc(kept, func(k Kept) bool { return k.Contains(ip) && !k.For(pod) })
 	if i < 0 {
 		return nil
 	}
-	return core.Blame(core.Reasoned(core.CodeTryAgain, core.ReasonAddressHeld, "address %s of subnet %s is kept for another pod: %s declares it",
-		ip, kept[i].Subnet, kept[i].Source), kept[i].Source)
+	where := "subnet " + kept[i].Subnet
+	if kept[i].Subnet == "" {
+		where = "network " + kept[i].Network
+	}
+	return core.Blame(core.Reasoned(core.CodeTryAgain, core.ReasonAddressHeld, "address %s of %s is kept for another pod: %s declares it", ip, where, kept[i].Source), kept[i].Source)
 }

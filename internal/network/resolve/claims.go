@@ -2,11 +2,13 @@ package resolve
 
 import (
 	"encoding/json"
+	"fmt"
 	"regexp"
 	"strings"
 
 	"github.com/fairlead/fairlead/api/net/v1alpha1"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/cniconf"
 	"github.com/fairlead/fairlead/internal/network/declared"
 	"github.com/fairlead/fairlead/internal/network/lease"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
@@ -17,6 +19,9 @@ import (
 // have to itself in its domain of layer 2. Those of a Subnet are a controller's to give,
 // where there is one.
 func (r *resolution) claims(n *network, steps []core.Step) ([]core.Claim, error) {
+	if err := r.leaveKept(n); err != nil {
+		return nil, err
+	}
 	s := n.declared
 	if s == nil || s.From[declared.IPs] == "" && s.From[declared.MAC] == "" {
 		return nil, nil
@@ -41,6 +46,56 @@ func (r *resolution) claims(n *network, steps []core.Step) ([]core.Claim, error)
 		out = append(out, core.Claim{Domain: domain, MAC: mac, Declared: s.From[declared.MAC]})
 	}
 	return out, nil
+}
+
+// leaveKept refuses, in a network without Subnet, addresses that the pod asks for and that
+// are declared of another there.
+func (r *resolution) leaveKept(n *network) error {
+	if n.own != nil || n.declared != nil || r.index == nil || n.nad == "" {
+		return nil
+	}
+	for _, text := range n.elem.IPs {
+		q, err := element.ParseIP(text)
+		if err != nil {
+			continue // the plugin refuses it
+		}
+		if err := declared.Held(r.index.In(n.nad), r.pod, q.Addr.Unmap()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SharedWires are NetworkAttachmentDefinitions that lead by one device and VLAN to one
+// layer 2 and do not name it the same: what is leased in one is not known in the other.
+func SharedWires(nads []NAD) (out []Problem) {
+	first := map[string]NAD{} // by device and VLAN
+	for _, nad := range nads {
+		c, err := cniconf.ParseChain([]byte(nad.Config), nad.Name)
+		if err != nil || len(c.Plugins) == 0 {
+			continue // told as a problem of its own
+		}
+		n := network{label: nad.Namespace + "/" + nad.Name, chain: c, declared: &declared.Settings{}, domain: nad.Annotations[v1alpha1.AnnL2Domain]}
+		var conf struct {
+			Master string `json:"master"`
+		}
+		if json.Unmarshal(c.Plugins[0].Raw, &conf) != nil || conf.Master == "" {
+			continue
+		}
+		wire := fmt.Sprintf("%s vlan %d", conf.Master, n.vlan())
+		other, there := first[wire]
+		if !there {
+			first[wire] = nad
+			continue
+		}
+		was := network{label: other.Namespace + "/" + other.Name, chain: c, declared: &declared.Settings{}, domain: other.Annotations[v1alpha1.AnnL2Domain]}
+		if was.ownDomain() != n.ownDomain() {
+			out = append(out, Problem{File: "NetworkAttachmentDefinition " + n.label, Reason: fmt.Sprintf(
+				"it leads to %s as NetworkAttachmentDefinition %s does, and they name no common domain of layer 2: an address may be leased in both; set annotation %s of both to one name",
+				conf.Master, was.label, v1alpha1.AnnL2Domain)})
+		}
+	}
+	return out
 }
 
 // domainOf is the domain of layer 2 that a network's interface is in; given: a controller

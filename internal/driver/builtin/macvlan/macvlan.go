@@ -146,6 +146,11 @@ func (p *Plugin) configure(ctx context.Context, c conf, call driver.PluginCall, 
 	if err == nil && p.layer3(c) {
 		_ = conn.AnnounceIPv4(l.Index) // the program passes a failure over, too
 	}
+	if err == nil && p.kind.link == rtnl.KindMacvlan { // ipvlans have one MAC with the master: an answer tells nothing
+		if err = inproc.Alone(ctx, pod, conn, l, call.Alone); core.ReasonOf(err) != "" {
+			return nil, err
+		}
+	}
 	if err == nil {
 		err = res.Configure(ctx, conn, l.Index)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -368,4 +369,34 @@ func TestAccepts(t *testing.T) {
 	require.NoError(t, macvlan.New(nil, nil).Accepts(json.RawMessage(conf("1.0.0", `"mac":"x","bcqueuelen":1`))))
 	require.Error(t, macvlan.NewIpvlan(nil, nil).Accepts(json.RawMessage(conf("1.0.0", `"mac":"x"`))))
 	require.Error(t, macvlan.NewIpvlan(nil, nil).Accepts(json.RawMessage(conf("1.0.0", `"bcqueuelen":1`))))
+}
+
+// TestAddressOfAnother: an address that the link is to have to itself is not set where
+// somebody answers for it, whose MAC the error names; nothing is left. One that nobody
+// answers for is set, and an address that need not be the link's alone is not asked for.
+func TestAddressOfAnother(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, macvlan.Name)
+	static := func(addr string) string {
+		return `{"cniVersion":"1.0.0","name":"lan","type":"macvlan","master":"m0","mode":"bridge","ipam":{"type":"static","addresses":[{"address":"` + addr + `/24"}]}}`
+	}
+	add := func(container, addr string, alone ...netip.Addr) (pod, error) {
+		p := n.pod(container)
+		c := n.call(p, static(addr), "", nil)
+		c.Alone = alone
+		_, err := n.p.Add(t.Context(), c)
+		return p, err
+	}
+	for _, addr := range []string{"10.7.0.5", "fd07::5"} {
+		a := netip.MustParseAddr(addr)
+		first, err := add("first"+addr, addr, a)
+		require.NoError(t, err)
+		second, err := add("second"+addr, addr, a)
+		require.Equal(t, core.CodeTryAgain, core.CodeOf(err), err)
+		require.Equal(t, core.ReasonAddressConflict, core.ReasonOf(err))
+		require.ErrorContains(t, err, strings.Fields(n.ip(first.ns, "-br", "link", "show", "net1"))[2]+" answers for address "+addr)
+		require.Empty(t, n.links(second.ns))
+		_, err = add("third"+addr, addr)
+		require.NoError(t, err)
+	}
 }

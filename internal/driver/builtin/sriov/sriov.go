@@ -266,6 +266,11 @@ func (p *Plugin) configure(ctx context.Context, v sriov.VF, g grant) (out json.R
 	defer func() { _ = conn.Close() }()
 	l, err := conn.LinkByName(name)
 	if err == nil {
+		if err = alone(ctx, g, conn, l); core.ReasonOf(err) != "" {
+			return nil, err
+		}
+	}
+	if err == nil {
 		err = res.Configure(ctx, conn, l.Index)
 	}
 	if err == nil {
@@ -289,6 +294,22 @@ func (p *Plugin) configure(ctx context.Context, v sriov.VF, g grant) (out json.R
 		return nil, core.Errorf(inproc.CodeOther, "%s: %w", v.PCI, err)
 	}
 	return out, nil
+}
+
+// alone proves of addresses that are to be the device's alone that nobody else answers for
+// one, once its cable leads somewhere.
+func alone(ctx context.Context, g grant, conn *rtnl.Conn, l rtnl.Link) error {
+	if len(g.call.Alone) == 0 {
+		return nil
+	}
+	err := conn.SetUp(l.Index)
+	if err == nil {
+		err = carrier(ctx, conn, l.Index)
+	}
+	if err != nil {
+		return err
+	}
+	return inproc.Alone(ctx, g.pod, conn, l, g.call.Alone)
 }
 
 // carrier waits until the device has one. A card whose cable is out is no reason to

@@ -1,0 +1,64 @@
+package resolve
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/api/net/v1alpha1"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/declared"
+)
+
+// TestClaims: what is declared of an interface without Subnet is claimed in the domain of
+// layer 2 that its NAD names, else in one of the NAD's own name, by VLAN.
+func TestClaims(t *testing.T) {
+	s := &declared.Settings{From: map[string]string{declared.IPs: "PodNetwork a/b", declared.MAC: "ConfigMap a/c"}}
+	s.IPs, s.MAC = []string{"10.9.0.17/24", "fd00::17"}, "02:0A:09:00:00:11"
+	n := &network{label: "bank/DB", declared: s, chain: core.Chain{Plugins: []core.Plugin{{Type: "macvlan", Raw: []byte(`{"master":"eth1","vlan":7}`)}}}}
+	r := &resolution{}
+	domains := func() (out []string) {
+		claims, err := r.claims(n, []core.Step{{Exec: &core.Exec{}}})
+		require.NoError(t, err)
+		for _, c := range claims {
+			out = append(out, c.Domain+" "+c.String()+" "+c.Declared)
+		}
+		return out
+	}
+	require.Equal(t, []string{
+		"bank.db.vlan7 address 10.9.0.17 PodNetwork a/b", "bank.db.vlan7 address fd00::17 PodNetwork a/b", "bank.db.vlan7 MAC 02:0a:09:00:00:11 ConfigMap a/c",
+	}, domains())
+	s.VLAN = &v1alpha1.VLAN{ID: 1200}
+	require.Contains(t, domains()[0], "bank.db.vlan1200 ", "what is declared counts more")
+	s.VLAN, n.domain = &v1alpha1.VLAN{}, "racks"
+	require.Contains(t, domains()[0], "racks address ")
+	n.domain = "no name"
+	_, err := r.claims(n, nil)
+	require.Equal(t, core.CodeConfig, core.CodeOf(err))
+	require.ErrorContains(t, err, "net.fairlead.io/l2-domain")
+	n.domain, s.From = "", map[string]string{declared.VLAN: "PodNetwork a/b"}
+	require.Empty(t, domains(), "a VLAN alone needs no lease")
+
+	s.From = map[string]string{declared.IPs: "PodNetwork a/b"}
+	subnet := []core.Step{{NIC: &core.NIC{Subnet: core.Subnet{Name: "db", Underlay: "net1"}, Settings: core.Settings{VLAN: 5}}}}
+	claims, err := r.claims(n, subnet)
+	require.NoError(t, err)
+	require.Equal(t, "net1.vlan5", claims[0].Domain)
+	r.in.OVN = true
+	claims, err = r.claims(n, subnet)
+	require.NoError(t, err)
+	require.Empty(t, claims, "a controller gives its addresses")
+}
+
+// TestSharedWires: two NADs of one device and VLAN are told, unless they name one domain.
+func TestSharedWires(t *testing.T) {
+	nad := func(name, conf, domain string) NAD {
+		return NAD{Namespace: "a", Name: name, Config: `{"cniVersion":"1.0.0","type":"macvlan",` + conf + `}`, Annotations: map[string]string{v1alpha1.AnnL2Domain: domain}}
+	}
+	all := []NAD{nad("one", `"master":"eth1"`, ""), nad("two", `"master":"eth1","vlan":7`, ""), nad("three", `"master":"eth2"`, ""), nad("four", `"mode":"bridge"`, "")}
+	require.Empty(t, SharedWires(all))
+	got := SharedWires(append(all, nad("five", `"master":"eth1"`, "")))
+	require.Len(t, got, 1)
+	require.Contains(t, got[0].String(), "NetworkAttachmentDefinition a/five: it leads to eth1 as NetworkAttachmentDefinition a/one does")
+	require.Empty(t, SharedWires([]NAD{nad("one", `"master":"eth1"`, "x"), nad("five", `"master":"eth1"`, "x")}))
+}

@@ -69,6 +69,7 @@ const (
 	ReasonAddressHeld          = "AddressHeld"
 	ReasonAmbiguousDeclaration = "AmbiguousDeclaration"
 	ReasonAnnotationConflict   = "AnnotationConflict"
+	ReasonAnnotationForbidden  = "AnnotationForbidden"
 	ReasonNoDeviceRequested    = "NoDeviceRequested"
 	ReasonNoVFMatches          = "NoVFMatches"
 	ReasonVFDirty              = "VFDirty"

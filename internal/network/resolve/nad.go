@@ -28,7 +28,7 @@ func (r *resolution) fromNAD(ctx context.Context, e element.Element) (network, e
 	}
 	n, err := r.ofNAD(e, nad, err)
 	if err == nil {
-		err = r.reaches(&n)
+		err = errors.Join(r.reaches(&n), n.mayAsk(r.notes))
 	}
 	return n, err
 }
@@ -45,6 +45,10 @@ func (r *resolution) ofNAD(e element.Element, nad *NAD, err error) (network, err
 	}
 	n, err := fromChain(chain, e.Name+"."+e.Namespace+"."+v1.DefaultProvider)
 	n.label, n.nad, n.elem, n.resource = e.Label(), e.Label(), e, nad.Annotations[v1.AnnResourceName]
+	if err == nil {
+		n.allowed, err = confine(nad, chain)
+		err = core.WithCode(core.CodeConfig, what, err)
+	}
 	return n, err
 }
 

@@ -71,6 +71,7 @@ const (
 	ReasonMACInUse             = "MACInUse"
 	ReasonAmbiguousDeclaration = "AmbiguousDeclaration"
 	ReasonAnnotationConflict   = "AnnotationConflict"
+	ReasonAnnotationForbidden  = "AnnotationForbidden"
 	ReasonNoDeviceRequested    = "NoDeviceRequested"
 	ReasonNoVFMatches          = "NoVFMatches"
 	ReasonVFDirty              = "VFDirty"

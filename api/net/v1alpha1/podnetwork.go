@@ -32,6 +32,12 @@ func AddToScheme(s *runtime.Scheme) error {
 // by the names of pods.
 const LabelPodNetwork = "net.fairlead.io/pod-network"
 
+// AnnAllowPodOverride is on a NetworkAttachmentDefinition: the settings that pods'
+// annotations may ask for there, with commas between, of bandwidth, pf, spoofchk, trust
+// and vlan. With it, and without it on networks of virtual functions, those that it does
+// not name are refused.
+const AnnAllowPodOverride = "net.fairlead.io/allow-pod-override"
+
 // PodNetwork declares settings of a pod's interfaces, by the name of the pod: the
 // object's own, or each name that a StatefulSet gives. It is namespaced, as pods are.
 //

@@ -29,7 +29,7 @@ func (k *Keeper) Tune(ctx context.Context, rec *core.Record) error {
 	if err != nil {
 		return err
 	}
-	changed, wrong := k.changes(rec.Specs, pod.Annotations)
+	changed, wrong := k.changes(ctx, rec.Specs, pod.Annotations)
 	k.mistuned(*rec, wrong)
 	if len(changed) == 0 {
 		return nil
@@ -57,13 +57,16 @@ func (k *Keeper) Tune(ctx context.Context, rec *core.Record) error {
 
 // changes are the Specs that the annotations change, by their place, and why
 // others stay as they are.
-func (k *Keeper) changes(specs []core.Spec, notes map[string]string) (changed map[int]core.Spec, wrong error) {
+func (k *Keeper) changes(ctx context.Context, specs []core.Spec, notes map[string]string) (changed map[int]core.Spec, wrong error) {
 	changed = map[int]core.Spec{}
 	for i, s := range specs {
 		if _, ok := k.Drivers[s.Driver].(driver.Repairer); !ok || s.Kind() != core.KindNIC {
 			continue
 		}
 		now, err := tuned(s, notes)
+		if err == nil && now.QoS != s.NIC.QoS {
+			err = resolve.MayTune(ctx, k.Source, s.Network, now)
+		}
 		if wrong = errors.Join(wrong, err); err == nil && now != s.NIC.Tuning {
 			s.ChangeNIC().Tuning = now
 			changed[i] = s

@@ -29,7 +29,7 @@ func (r *resolution) fromNAD(ctx context.Context, e element.Element) (network, e
 	}
 	n, err := r.ofNAD(e, nad, err)
 	if err == nil {
-		err = r.reaches(&n)
+		err = errors.Join(r.reaches(&n), n.mayAsk(r.notes))
 	}
 	return n, err
 }
@@ -47,6 +47,10 @@ func (r *resolution) ofNAD(e element.Element, nad *NAD, err error) (network, err
 	n, err := fromChain(chain, e.Name+"."+e.Namespace+"."+v1.DefaultProvider)
 	n.label, n.nad, n.elem, n.resource = e.Label(), e.Label(), e, nad.Annotations[v1.AnnResourceName]
 	n.domain = nad.Annotations[v1alpha1.AnnL2Domain]
+	if err == nil {
+		n.allowed, err = confine(nad, chain)
+		err = core.WithCode(core.CodeConfig, what, err)
+	}
 	return n, err
 }
 

@@ -139,11 +139,12 @@ type network struct {
 	own      *core.Conf // configuration of our own plugin, the chain's first
 	provider string     // of own
 	ifName   string
-	first    bool   // the pod's default network
-	direct   bool   // the runtime's own configuration, not a delegate
-	resource string // that the NAD takes its devices from
-	informed bool   // a plugin has the device information files already
-	lent     bool   // only addresses: a foreign plugin makes the interface
+	first    bool     // the pod's default network
+	direct   bool     // the runtime's own configuration, not a delegate
+	resource string   // that the NAD takes its devices from
+	informed bool     // a plugin has the device information files already
+	allowed  []string // that annotations may ask for; nil: all
+	lent     bool     // only addresses: a foreign plugin makes the interface
 	declared *declared.Settings
 	only     bool   // only a declaration names it
 	subnet   string // that is declared for it, "" for none
@@ -171,6 +172,9 @@ func (r *resolution) networks(ctx context.Context) ([]network, error) {
 		return nil, err
 	}
 	first.first, first.ifName = true, r.in.Request.Key.IfName
+	if err := first.mayAsk(r.notes); err != nil {
+		return nil, err
+	}
 	if !r.serves() {
 		return []network{first}, nil
 	}

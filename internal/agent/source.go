@@ -9,16 +9,19 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/fairlead/fairlead/internal/agent/deviceplugin"
 	"github.com/fairlead/fairlead/internal/agent/elsewhere"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/allocated"
 	"github.com/fairlead/fairlead/internal/network/declared"
 	"github.com/fairlead/fairlead/internal/network/ipam"
 	"github.com/fairlead/fairlead/internal/network/resolve"
+	"github.com/fairlead/fairlead/internal/network/vfpolicy"
 	"github.com/fairlead/fairlead/internal/source/cluster"
 	"github.com/fairlead/fairlead/internal/source/cluster/identity"
 	"github.com/fairlead/fairlead/internal/source/cluster/login"
 	"github.com/fairlead/fairlead/internal/source/cluster/settings"
+	"github.com/fairlead/fairlead/internal/source/cluster/vfpolicies"
 	"github.com/fairlead/fairlead/internal/source/local"
 )
 
@@ -26,6 +29,7 @@ import (
 type objects interface {
 	resolve.Source
 	resolve.Declarer
+	deviceplugin.Source
 	NADs() []resolve.NAD
 	Changed() <-chan struct{}
 	Problems() []resolve.Problem
@@ -79,6 +83,7 @@ func (d *Daemon) newRemote(kubeconfig string) *remote {
 		Login: src.Logins.Current, Namespaces: d.opts.PodNetworkNamespaces, Common: d.opts.Chassis.Namespace, Optional: d.late != nil,
 		File: filepath.Join(d.opts.StateDir, "declared.json"), Log: d.log,
 	})
+	r.Follower = vfpolicies.New(vfpolicies.Config{Login: src.Logins.Current, Node: d.opts.NodeName, Changed: func() { d.vfs.Poke() }, Log: d.log})
 	r.identity = d.newIdentity(r)
 	return r
 }
@@ -159,6 +164,7 @@ var _, _ resolve.Prompt = (*remote)(nil), (*lateObjects)(nil)
 type remote struct {
 	*cluster.Source
 	*cluster.Publisher
+	*vfpolicies.Follower
 	cluster.Shares
 	settings  *settings.Source
 	recovered <-chan struct{}  // closed when IPAM knows the journal
@@ -183,6 +189,7 @@ func (r *remote) Run(ctx context.Context) {
 	defer wg.Wait()
 	wg.Go(func() { r.Publisher.Run(ctx) })
 	wg.Go(func() { r.settings.Run(ctx) })
+	wg.Go(func() { r.Follower.Run(ctx) })
 	if r.identity != nil {
 		wg.Go(func() { r.identity.Run(ctx) })
 	}
@@ -376,6 +383,9 @@ func (l *lateObjects) Subnets(ctx context.Context) ([]core.Subnet, error) {
 func (l *lateObjects) Declared(ctx context.Context) (*declared.Index, error) {
 	return l.now.Load().Declared(ctx)
 }
+
+// VFPolicies implements deviceplugin.Source.
+func (l *lateObjects) VFPolicies() ([]vfpolicy.Policy, error) { return l.now.Load().VFPolicies() }
 
 // NADs implements objects.
 func (l *lateObjects) NADs() []resolve.NAD { return l.now.Load().NADs() }

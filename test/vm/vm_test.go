@@ -42,7 +42,7 @@ func TestInVM(t *testing.T) {
 		fmt.Fprintln(&lines, name(i), filepath.Join(root, j.pkg), j.run)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(b.dir, "jobs"), []byte(lines.String()), 0o600))
-	said, vmErr := b.vmrun(t.Context(), "--vfs", "3", "--share", b.dir, "--env", "FAIRLEAD_BIN",
+	said, vmErr := b.vmrun(t.Context(), "--vfs", "3", "--share", b.dir, "--env", "FAIRLEAD_BIN", "--env", "FAIRLEAD_SOAK",
 		"--timeout", patience(t), "--", b.script("run_in_guest"), b.dir).CombinedOutput()
 	t.Logf("vmrun:\n%s", said)
 	for i, j := range jobs {

@@ -50,6 +50,7 @@ var typed = map[string]struct{ plural, short string }{
 	leaseOfAgents:     {"addressleases", "nal"},
 	"IP":              {"ips", "ip"},
 	"IPPool":          {"ippools", "ippool"},
+	"NodeVFPolicy":    {"nodevfpolicies", "nvfp"},
 	"PodNetwork":      {"podnetworks", "pnet"},
 	"ProviderNetwork": {"provider-networks", "pn"},
 	"QoSPolicy":       {"qos-policies", "qos"},
@@ -188,7 +189,7 @@ func TestNothingIsLost(t *testing.T) {
 
 	// Keys that nobody knows stay too, at every depth.
 	for _, o := range append(full, later...) {
-		if o.GetKind() == "AddressLease" || o.GetKind() == "PodNetwork" { // ours alone
+		if slices.Contains([]string{"AddressLease", "PodNetwork", "NodeVFPolicy"}, o.GetKind()) { // ours alone
 			continue
 		}
 		o = o.DeepCopy()

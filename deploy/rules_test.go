@@ -26,7 +26,7 @@ func manifest(kind, name, spec string) string {
 		group = "fairlead.io/v1"
 	case "AddressLease/net":
 		kind, group = "AddressLease", "net.fairlead.io/v1alpha1"
-	case "PodNetwork":
+	case "PodNetwork", "NodeVFPolicy":
 		group = "net.fairlead.io/v1alpha1"
 	}
 	return fmt.Sprintf(`{apiVersion: %s, kind: %s, metadata: {name: %s}, spec: {%s}}`, group, kind, name, spec)

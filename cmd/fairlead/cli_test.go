@@ -126,6 +126,11 @@ func values(work string) http.Handler {
 		Strays: []agent.GCStray{{Kind: "port", Name: "eeeeeeeeeeee_h", Container: "eeeeeeeeeeeeeeee", IfName: "eth0"}},
 	}))
 	mux.HandleFunc("GET "+agent.PathOutward, serveJSON(200, outward()))
+	mux.HandleFunc("GET "+agent.PathVFs, serveJSON(200, agent.VFList{Items: []agent.VF{
+		{PF: "ens1f0", PCI: "0000:01:10.0", Driver: "igbvf", Resource: "fairlead.io/db", Policy: "db", Place: "n0-0", AttachmentRef: agent.AttachmentRef{Namespace: "bank", Pod: "mysql-0", IfName: "net1"},
+			Attributes: &agent.VFAttributes{MAC: "02:0a:09:00:00:11", VLAN: 1200, MaxMbps: 500, SpoofChk: true}},
+		{PF: "ens1f0", Index: 1, PCI: "0000:01:10.1", Resource: "fairlead.io/db", Policy: "db", Unhealthy: "it has no driver", Attributes: &agent.VFAttributes{}},
+	}}))
 	mux.HandleFunc("GET "+agent.PathLeaks, serveJSON(200, leaks()))
 	mux.HandleFunc("POST "+agent.PathCheck+"ns1/{name}", check)
 	mux.HandleFunc("POST "+cni.PathCNI, func(w http.ResponseWriter, r *http.Request) { serveCNI(w, r, work) })

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/internal/agent/chassis"
+	"github.com/fairlead/fairlead/internal/agent/deviceplugin"
 	"github.com/fairlead/fairlead/internal/agent/packetfilter"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/lib/hint"
@@ -62,6 +63,7 @@ type Config struct {
 	// configurations, KubeletRoot kubelet's.
 	CNIBinDirs           []string
 	ConfDir, KubeletRoot string
+	VFs                  deviceplugin.Flags
 	// HostPorts are those that pods may ask for by an annotation.
 	HostPorts annotation.NodePorts
 	// PodNetworkNamespaces are those whose labelled ConfigMaps declare settings of pods;

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/agent/chassis"
+	"github.com/fairlead/fairlead/internal/agent/deviceplugin"
 	"github.com/fairlead/fairlead/internal/agent/elsewhere"
 	"github.com/fairlead/fairlead/internal/agent/engine"
 	"github.com/fairlead/fairlead/internal/agent/leases"
@@ -132,6 +133,7 @@ type Daemon struct {
 	upkeep      *upkeep.Keeper
 	uplinks     *uplink.Node
 	probes      *probes.Keeper // nil without --enable-tproxy
+	vfs         *deviceplugin.Manager
 }
 
 // New opens what can fail before anything runs: the journal and the folder of
@@ -245,8 +247,10 @@ func (d *Daemon) wire(boot string) {
 	}
 	d.forget = &packetfilter.Forgetter{Next: notices, Of: d.ports, Log: d.log}
 	d.pods = packetfilter.NewPods(arrivals{d.forget, d}, d.gateway.Pods, d.log)
+	kubelet, vf := device.New(d.opts.KubeletRoot, published{d.api}), sriov.New(sriov.Dir)
+	d.vfs = d.devicePlugin(kubelet, vf)
 	drivers := driver.Set{
-		core.DriverOVS: d.nics, core.DriverExec: execdriver.New(plugins(reaper)), core.DriverDefroute: defroute.New(), core.DriverHostport: d.ports,
+		core.DriverOVS: d.nics, core.DriverExec: execdriver.New(plugins(reaper, vf)), core.DriverDefroute: defroute.New(), core.DriverHostport: d.ports,
 	}
 	d.upkeep = upkeep.New(upkeep.Config{
 		Journal: d.journal, Source: d.objects, Drivers: drivers, BootID: boot, Notices: d.forget, Log: d.log,
@@ -255,7 +259,7 @@ func (d *Daemon) wire(boot string) {
 	d.leases = leases.ForNode(leases.Node{Name: d.opts.NodeName, BootID: boot, StateDir: d.opts.StateDir, Login: d.login, API: d.cluster, Declared: d.objects, Log: d.log})
 	d.engine = engine.New(engine.Config{
 		Journal: d.journal, IPAM: d.pools, Source: d.objects, Declared: d.objects, Leases: d.leases, Gateway: d.gateway,
-		Devices: device.New(d.opts.KubeletRoot, published{d.api}), NodePorts: d.opts.HostPorts, OVN: d.opts.OVN, Alone: d.machine != nil,
+		Devices: deviceplugin.Devices{Kubelet: kubelet, Manager: d.vfs}, NodePorts: d.opts.HostPorts, OVN: d.opts.OVN, Alone: d.machine != nil,
 		Drivers: drivers, Tune: d.upkeep.Tune,
 		Node:    plan.Node{BinDirs: d.opts.CNIBinDirs, NetworkMTU: elsewhere.NetworkMTU(d.note)},
 		MTU:     func() int { return int(d.mtu.Load()) },
@@ -275,15 +279,27 @@ func (d *Daemon) wire(boot string) {
 	})
 }
 
+func (d *Daemon) devicePlugin(kubelet *device.Kubelet, vf *sriov.Plugin) *deviceplugin.Manager {
+	return deviceplugin.For(deviceplugin.Node{
+		Flags: d.opts.VFs, Name: d.opts.NodeName, KubeletRoot: d.opts.KubeletRoot, Kubelet: kubelet, Journal: d.journal, Cleaner: vf, Source: d.objects, Log: d.log,
+		Report: func(all []deviceplugin.Report) {
+			if api := d.api(); api != nil {
+				api.ReportVFs(all)
+			}
+		},
+		TryLock: func(id string) (func(), bool) { return d.engine.TryLock(id) },
+	})
+}
+
 // plugins are the well-known CNI plugins that need no process, by their type.
-func plugins(reaper *tombstone.Reaper) map[string]driver.Plugin {
+func plugins(reaper *tombstone.Reaper, vf *sriov.Plugin) map[string]driver.Plugin {
 	return map[string]driver.Plugin{
 		bridge.Type:        bridge.New(nil, reaper),
 		macvlan.Name:       macvlan.New(nil, reaper),
 		macvlan.NameIpvlan: macvlan.NewIpvlan(nil, reaper),
 		hostlocal.Name:     hostlocal.New(),
 		static.Name:        static.Plugin{},
-		sriov.Name:         sriov.New(sriov.Dir),
+		sriov.Name:         vf,
 	}
 }
 
@@ -317,7 +333,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
-	for _, part := range []func(context.Context){metrics.BoundMemory, d.ovs.Run, d.nics.Run, d.objects.Run, d.ports.Run, d.guardTables(ctx), d.reap} {
+	for _, part := range []func(context.Context){metrics.BoundMemory, d.ovs.Run, d.nics.Run, d.objects.Run, d.vfs.Run, d.ports.Run, d.guardTables(ctx), d.reap} {
 		wg.Go(func() { part(parts) })
 	}
 	d.meetOVS(ctx)

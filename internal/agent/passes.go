@@ -94,6 +94,7 @@ func (p *passes) wait(ctx context.Context, retry, look, audit <-chan time.Time) 
 		return ended
 	case <-p.objects.Changed():
 		p.uplinks.Poke()
+		p.vfs.Poke()
 	case <-p.moved:
 	case <-p.ports.Spoilt():
 	case <-p.reset:

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fairlead/fairlead/internal/agent/declarations"
+	"github.com/fairlead/fairlead/internal/agent/deviceplugin"
 	"github.com/fairlead/fairlead/internal/agent/elsewhere"
 	"github.com/fairlead/fairlead/internal/agent/leases"
 	"github.com/fairlead/fairlead/internal/core"
@@ -17,10 +18,12 @@ import (
 	"github.com/fairlead/fairlead/internal/network/declared"
 	"github.com/fairlead/fairlead/internal/network/ipam"
 	"github.com/fairlead/fairlead/internal/network/resolve"
+	"github.com/fairlead/fairlead/internal/network/vfpolicy"
 	"github.com/fairlead/fairlead/internal/source/cluster"
 	"github.com/fairlead/fairlead/internal/source/cluster/identity"
 	"github.com/fairlead/fairlead/internal/source/cluster/login"
 	"github.com/fairlead/fairlead/internal/source/cluster/settings"
+	"github.com/fairlead/fairlead/internal/source/cluster/vfpolicies"
 	"github.com/fairlead/fairlead/internal/source/local"
 )
 
@@ -28,6 +31,7 @@ import (
 type objects interface {
 	resolve.Source
 	resolve.Declarer
+	deviceplugin.Source
 	NADs() []resolve.NAD
 	Changed() <-chan struct{}
 	Problems() []resolve.Problem
@@ -85,6 +89,7 @@ func (d *Daemon) newRemote(kubeconfig string) *remote {
 		Node: d.opts.NodeName, Pods: src, Settings: r.settings, Heads: d.journal.Heads, Log: d.log,
 		Explain: func(ctx context.Context, p core.Pod) (resolve.Explained, error) { return d.engine.Explain(ctx, p) },
 	})
+	r.Follower = vfpolicies.New(vfpolicies.Config{Login: src.Logins.Current, Node: d.opts.NodeName, Changed: func() { d.vfs.Poke() }, Log: d.log})
 	r.identity = d.newIdentity(r)
 	return r
 }
@@ -173,6 +178,7 @@ var _, _ resolve.Prompt = (*remote)(nil), (*lateObjects)(nil)
 type remote struct {
 	*cluster.Source
 	*declarations.Keeper
+	*vfpolicies.Follower
 	cluster.Shares
 	settings  *settings.Source
 	recovered <-chan struct{}  // closed when IPAM knows the journal
@@ -197,6 +203,7 @@ func (r *remote) Run(ctx context.Context) {
 	defer wg.Wait()
 	wg.Go(func() { r.Publisher.Run(ctx) })
 	wg.Go(func() { r.settings.Run(ctx) })
+	wg.Go(func() { r.Follower.Run(ctx) })
 	if r.identity != nil {
 		wg.Go(func() { r.identity.Run(ctx) })
 	}
@@ -391,6 +398,9 @@ func (l *lateObjects) Subnets(ctx context.Context) ([]core.Subnet, error) {
 func (l *lateObjects) Declared(ctx context.Context) (*declared.Index, error) {
 	return l.now.Load().Declared(ctx)
 }
+
+// VFPolicies implements deviceplugin.Source.
+func (l *lateObjects) VFPolicies() ([]vfpolicy.Policy, error) { return l.now.Load().VFPolicies() }
 
 // NADs implements objects.
 func (l *lateObjects) NADs() []resolve.NAD { return l.now.Load().NADs() }

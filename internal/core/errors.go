@@ -75,6 +75,7 @@ const (
 	ReasonNoDeviceRequested    = "NoDeviceRequested"
 	ReasonNoVFMatches          = "NoVFMatches"
 	ReasonVFDirty              = "VFDirty"
+	ReasonMinRate              = "MinRateOversubscribed"
 )
 
 // Reasoned is Errorf with a reason, with which its message begins.

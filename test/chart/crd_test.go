@@ -22,7 +22,7 @@ const (
 
 // inChart are the kinds of which one machine alone makes use; the CRDs of the
 // others are for a cluster with a controller.
-var inChart = []string{"kubeovn.io_provider-networks.yaml", "kubeovn.io_subnets.yaml", "kubeovn.io_vlans.yaml", "net.fairlead.io_addressleases.yaml", "net.fairlead.io_podnetworks.yaml"}
+var inChart = []string{"kubeovn.io_provider-networks.yaml", "kubeovn.io_subnets.yaml", "kubeovn.io_vlans.yaml", "net.fairlead.io_addressleases.yaml", "net.fairlead.io_nodevfpolicies.yaml", "net.fairlead.io_podnetworks.yaml"}
 
 // TestCRDsAreGenerated proves that the CRDs follow the types of api: whoever adds
 // a field runs this with -update.

@@ -23,7 +23,7 @@ var GroupVersion = schema.GroupVersion{Group: "net.fairlead.io", Version: "v1alp
 
 // AddToScheme makes the package's objects and their lists known to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &PodNetwork{}, &PodNetworkList{}, &AddressLease{}, &AddressLeaseList{})
+	s.AddKnownTypes(GroupVersion, &PodNetwork{}, &PodNetworkList{}, &AddressLease{}, &AddressLeaseList{}, &NodeVFPolicy{}, &NodeVFPolicyList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

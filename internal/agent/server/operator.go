@@ -35,6 +35,7 @@ type View struct {
 	Tombstones  func() int
 	Repairs     func() []agent.Repair
 	Outward     func(context.Context) agent.Outward
+	VFs         func() agent.VFList
 	MTU         func() int64 // of new pods, in bytes
 	// Unpoliced: the kernel does not enforce rates from pods.
 	Unpoliced bool
@@ -57,6 +58,7 @@ func (s *Server) operatorRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("POST "+agent.PathGC, s.serveGC)
 	mux.HandleFunc("GET "+agent.PathGC, s.servePreview)
 	mux.HandleFunc("GET "+agent.PathLeaks, s.serveLeaks)
+	mux.HandleFunc("GET "+agent.PathVFs, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.View.VFs()) })
 	mux.HandleFunc("GET "+agent.PathOutward, func(w http.ResponseWriter, r *http.Request) { writeJSON(w, http.StatusOK, s.View.Outward(r.Context())) })
 	mux.HandleFunc("POST "+agent.PathDetach, s.serveDetach)
 	mux.HandleFunc("POST "+agent.PathCheck+"{namespace}/{name}", s.serveCheck)

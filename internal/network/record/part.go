@@ -56,6 +56,17 @@ func Device(s core.Spec) string {
 	return conf.DeviceID
 }
 
+// Devices are the attachments by the ids of the devices that their plugins were given.
+func Devices(r core.Record) map[string]core.Key {
+	out := map[string]core.Key{}
+	for _, s := range AllSpecs(r) {
+		if id := Device(s); id != "" {
+			out[id] = s.Key
+		}
+	}
+	return out
+}
+
 // Join is r with a network more, whose part is complete: links are those of its
 // specs. A default route that the new network has taken is no other's any more.
 func Join(r core.Record, p core.Part, links []core.Link) (core.Record, error) {

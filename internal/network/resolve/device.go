@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// devInfoDir holds the device information files of device plugins (dp) and
+	// DevInfoDir holds the device information files of device plugins (dp) and
 	// CNI plugins (cni); NPWG device information specification v1.1, section 4.
-	devInfoDir = "/var/run/k8s.cni.cncf.io/devinfo/"
+	DevInfoDir = "/var/run/k8s.cni.cncf.io/devinfo/"
 	// maxDevInfo bounds a file's name, in bytes: NAME_MAX without the ending of
 	// a file that is just being written.
 	maxDevInfo = 250
@@ -37,7 +37,7 @@ func (r *resolution) handOut(ctx context.Context, nets []network) error {
 	if r.in.Request.Op == core.Del || !slices.ContainsFunc(nets, wants) {
 		return nil
 	}
-	h := hand{given: map[string]string{}}
+	h := hand{given: map[string]string{}, choose: func(n *network, free []string) (Chosen, error) { return r.choose(ctx, n, free) }}
 	h.have, h.err = r.allocated(ctx)
 	for i := range nets {
 		if err := h.keep(&nets[i]); err != nil {
@@ -65,6 +65,8 @@ type hand struct {
 	have  map[string][]string // by resource
 	err   error               // why have is not all
 	given map[string]string   // resource and id -> who has it
+	// choose is resolution.choose.
+	choose func(n *network, free []string) (Chosen, error)
 }
 
 // keep notes the device that an element names.
@@ -98,11 +100,17 @@ func (h *hand) give(n *network) error {
 	if n.resource == "" || n.elem.DeviceID != "" {
 		return nil
 	}
+	var free []string
 	for _, id := range h.have[n.resource] {
 		if _, ok := h.given[n.resource+"\x00"+id]; !ok {
-			h.given[n.resource+"\x00"+id] = n.field()
-			n.elem.DeviceID = id
-			return nil
+			free = append(free, id)
+		}
+	}
+	if len(free) > 0 {
+		got, err := h.choose(n, free)
+		if got.ID != "" || err != nil {
+			h.given[n.resource+"\x00"+got.ID], n.elem.DeviceID = n.field(), got.Device
+			return err
 		}
 	}
 	if h.err != nil {
@@ -117,6 +125,51 @@ func (h *hand) give(n *network) error {
 		Code: core.CodeDevice, Msg: n.field() + ": " + what + why,
 		Details: "request one for each such network in resources.limits of the pod's containers",
 	}
+}
+
+// choose picks one of the ids that kubelet gave the pod and no other network has, and the
+// device that it stands for: itself, unless somebody knows better. It is none where others
+// have all.
+func (r *resolution) choose(ctx context.Context, n *network, free []string) (Chosen, error) {
+	by, ok := r.in.Devices.(Chooser)
+	if !ok {
+		return Chosen{ID: free[0], Device: free[0]}, nil
+	}
+	w := DeviceWish{Key: r.in.Request.Key, Resource: n.resource, IDs: free}
+	w.Key.IfName = n.ifName
+	if n.declared != nil && n.declared.SRIOV != nil {
+		w.PFs = n.declared.SRIOV.PF
+	}
+	var rate struct {
+		MinMbps int `json:"min_tx_rate"`
+	}
+	if len(n.chain.Plugins) > 0 && json.Unmarshal(n.chain.Plugins[0].Raw, &rate) == nil {
+		w.MinMbps = rate.MinMbps
+	}
+	got, err := by.Choose(ctx, w)
+	if err == nil {
+		err = n.defaults(got.Defaults)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", n.field(), err)
+	}
+	return got, err
+}
+
+// defaults gives the configuration of a first plugin sriov keys that it does not say.
+func (n *network) defaults(keys map[string]any) error {
+	if len(keys) == 0 || len(n.chain.Plugins) == 0 || n.chain.Plugins[0].Type != "sriov" {
+		return nil
+	}
+	first := n.chain.Plugins[0]
+	conf := maps.Clone(keys)
+	if err := json.Unmarshal(first.Raw, &conf); err != nil {
+		return core.Errorf(core.CodeConfig, "configuration of plugin %s: %w", first.Type, err)
+	}
+	raw, err := json.Marshal(conf)
+	first.Raw = raw
+	n.chain.Plugins = slices.Concat([]core.Plugin{first}, n.chain.Plugins[1:])
+	return err
 }
 
 // unknown says that a network's devices cannot be told.
@@ -136,16 +189,18 @@ func (r *resolution) devInfo(n *network) *core.DevInfo {
 		return nil
 	}
 	info := &core.DevInfo{
-		CNI: devInfoDir + "cni/" + devInfoName(n.label, r.in.Request.Key.Container, n.ifName), Shared: n.informed,
+		CNI: DevInfoDir + "cni/" + DevInfoName(n.label, r.in.Request.Key.Container, n.ifName), Shared: n.informed,
 	}
 	if n.resource != "" && n.elem.DeviceID != "" {
-		info.DP = devInfoDir + "dp/" + devInfoName(n.resource, n.elem.DeviceID)
+		info.DP = DevInfoDir + "dp/" + DevInfoName(n.resource, n.elem.DeviceID)
 	}
 	n.informed = true
 	return info
 }
 
-func devInfoName(parts ...string) string {
+// DevInfoName is the name of a device information file: of a resource and a device where a
+// device plugin writes it (section 4).
+func DevInfoName(parts ...string) string {
 	name := strings.ReplaceAll(strings.Join(append(parts, "device.json"), "-"), "/", "-")
 	return name[max(0, len(name)-maxDevInfo):]
 }

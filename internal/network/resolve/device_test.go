@@ -188,7 +188,7 @@ func TestNamesOfDeviceInformationFilesFitIntoAFolder(t *testing.T) {
 	b := r.devInfo(&network{label: "ns/" + long, ifName: "net2", resource: "r"})
 	require.NotEqual(t, a.CNI, b.CNI)
 	require.True(t, strings.HasSuffix(a.CNI, fmt.Sprintf("-%s-net1-device.json", id)))
-	require.Len(t, strings.TrimPrefix(a.CNI, devInfoDir+"cni/"), maxDevInfo)
+	require.Len(t, strings.TrimPrefix(a.CNI, DevInfoDir+"cni/"), maxDevInfo)
 }
 
 // Rule 8 holds for a running pod too: what its interfaces have, that of the
@@ -215,4 +215,51 @@ func TestHotPluggedNetworksGetFreeDevices(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, have, change.Gone)
 	require.Contains(t, string(change.Come[0].Want.Steps[0].Exec.Conf), `"deviceID":"n2"`, "what goes frees its device")
+}
+
+// chooser is a kubelet whose devices of one resource are places.
+type chooser struct {
+	*kubelet
+
+	wishes []DeviceWish
+	of     map[string]string // devices by place
+	err    error
+}
+
+// Choose implements Chooser.
+func (c *chooser) Choose(_ context.Context, w DeviceWish) (Chosen, error) {
+	c.wishes = append(c.wishes, w)
+	for _, id := range w.IDs {
+		if d := c.of[id]; d != "" {
+			return Chosen{ID: id, Device: d, Defaults: map[string]any{"vlan": 7, "trust": "on"}}, nil
+		}
+	}
+	return Chosen{}, c.err
+}
+
+// TestPlaces: a place is a device by the time that plugins and files hear of it. Who chooses
+// is told what the interface wants; what the network says counts more than the device's
+// own settings.
+func TestPlaces(t *testing.T) {
+	w := equipped()
+	for _, key := range []string{"default/a", "default/b"} {
+		w.nad(key, `{"cniVersion":"1.0.0","type":"sriov","vlan":0,"min_tx_rate":50}`)
+		w.nads[key].Annotations = map[string]string{resourceKey: "example.com/nic"}
+	}
+	w.note(networks, "a,b")
+	c := &chooser{kubelet: nics("n0-0", "n0-1"), of: map[string]string{"n0-0": "0000:01:10.0", "n0-1": "0000:01:10.1"}}
+	wants, err := Resolve(t.Context(), w, Input{Request: request(), Devices: c})
+	require.NoError(t, err)
+	x := wants[2].Steps[0].Exec
+	require.JSONEq(t, `{"cniVersion":"1.0.0","name":"b","type":"sriov","vlan":0,"trust":"on","min_tx_rate":50,"deviceID":"0000:01:10.1","pciBusID":"0000:01:10.1"}`, string(x.Conf))
+	require.Contains(t, x.DevInfo.DP, "example.com-nic-0000:01:10.1-device.json")
+	require.Equal(t, DeviceWish{Key: core.Key{Container: request().Key.Container, IfName: "net2"}, Resource: "example.com/nic", IDs: []string{"n0-1"}, MinMbps: 50}, c.wishes[1])
+
+	c.of, c.err = nil, core.Reasoned(core.CodeDevice, core.ReasonNoVFMatches, "none")
+	_, err = Resolve(t.Context(), w, Input{Request: request(), Devices: c})
+	require.Equal(t, core.ReasonNoVFMatches, core.ReasonOf(err))
+	require.ErrorContains(t, err, "networks[0]")
+	c.err = nil
+	_, err = Resolve(t.Context(), w, Input{Request: request(), Devices: c})
+	require.ErrorContains(t, err, "2, which other networks of the pod have")
 }

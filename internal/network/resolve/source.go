@@ -48,6 +48,33 @@ type Devices interface {
 	Allocated(ctx context.Context, p core.Pod) (map[string][]string, error)
 }
 
+// Chooser is a Devices some of whose ids are places, for which the device is chosen when
+// the pod is known.
+type Chooser interface {
+	// Choose picks one of w.IDs, and the device that it stands for: another id is a device
+	// itself. It is kept for w.Key; without an ID other interfaces of the container have
+	// them all. 104: no device fits, 11: it cannot be told now.
+	Choose(ctx context.Context, w DeviceWish) (Chosen, error)
+}
+
+// Chosen is a device for an interface.
+type Chosen struct {
+	ID     string // of DeviceWish.IDs
+	Device string
+	// Defaults are keys that the configuration of plugin sriov has where it does not say
+	// them.
+	Defaults map[string]any
+}
+
+// DeviceWish is what an interface wants of a resource's devices.
+type DeviceWish struct {
+	Key      core.Key
+	Resource string
+	IDs      []string // that kubelet gave the pod, at least one
+	PFs      []string // physical functions of which it may be; none: any
+	MinMbps  int      // rate that it is promised, Mbit/s; 0 for none
+}
+
 // Problem is something in a source that is not in force as written.
 type Problem struct {
 	File   string `json:"file"` // or the object, where there is no file

@@ -36,11 +36,23 @@ const (
 // errSilent: nobody serves kubelet's socket.
 var errSilent = errors.New("kubelet does not serve its podresources socket")
 
-// ask has kubelet list the pod's devices. A connection serves one question:
-// kubelet makes its socket anew at each start, and questions are few.
-func (k *Kubelet) ask(caller context.Context, p core.Pod) (*podresources.PodResources, error) {
+// ask has kubelet list the pod's devices.
+func (k *Kubelet) ask(caller context.Context, p core.Pod) (res *podresources.PodResources, err error) {
 	ctx, stop := context.WithTimeout(caller, askLimit)
 	defer stop()
+	err = k.dial(ctx, func(c podresources.PodResourcesListerClient) (err error) {
+		res, err = get(ctx, c, p)
+		return err
+	})
+	if err != nil && !errors.Is(err, errSilent) {
+		return nil, core.WithCode(codeOf(err), "devices of pod "+p.String()+" at "+k.socket, err)
+	}
+	return res, err
+}
+
+// dial asks kubelet one question. A connection serves one: kubelet makes its socket anew
+// at each start, and questions are few. errSilent: nobody serves it.
+func (k *Kubelet) dial(ctx context.Context, question func(podresources.PodResourcesListerClient) error) error {
 	var dialled atomic.Pointer[error]
 	conn, err := grpc.NewClient("passthrough:///kubelet", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(answerLimit)),
@@ -51,17 +63,14 @@ func (k *Kubelet) ask(caller context.Context, p core.Pod) (*podresources.PodReso
 			return c, err
 		}))
 	if err != nil {
-		return nil, core.WithCode(core.CodeTryAgain, "kubelet at "+k.socket, err)
+		return core.WithCode(core.CodeTryAgain, "kubelet", err)
 	}
 	defer func() { _ = conn.Close() }()
-	res, err := get(ctx, podresources.NewPodResourcesListerClient(conn), p)
+	err = question(podresources.NewPodResourcesListerClient(conn))
 	if d := dialled.Load(); err != nil && d != nil && silent(*d) {
-		return nil, fmt.Errorf("%w: %w", errSilent, *d)
+		return fmt.Errorf("%w: %w", errSilent, *d)
 	}
-	if err != nil {
-		return nil, core.WithCode(codeOf(err), "devices of pod "+p.String()+" at "+k.socket, err)
-	}
-	return res, nil
+	return err
 }
 
 // silent tells the errors of a socket that nobody serves.

@@ -24,6 +24,7 @@ const (
 	Vlan                        = "Vlan"
 	ProviderNetwork             = "ProviderNetwork"
 	PodNetwork                  = "PodNetwork"
+	NodeVFPolicy                = "NodeVFPolicy"
 )
 
 // Kinds of objects that only OVN carries out.
@@ -54,6 +55,7 @@ func Kinds(names ...string) []Kind {
 		{Vlan, v1.APIVersion, false},
 		{ProviderNetwork, v1.APIVersion, false},
 		{PodNetwork, v1alpha1.APIVersion, true},
+		{NodeVFPolicy, v1alpha1.APIVersion, false},
 	}
 	if len(names) == 0 {
 		return all

@@ -18,7 +18,7 @@ import (
 
 // object is one declaration that is right by itself. Its value holds only what
 // decides networks: a resolve.Pod, a resolve.NAD, a subnet, a vlan, a
-// v1.ProviderNetwork, a *v1alpha1.PodNetwork, a settings, or nil.
+// v1.ProviderNetwork, a *v1alpha1.PodNetwork, a settings, a vfpolicy.Policy, or nil.
 type object struct {
 	id    folder.ID
 	file  string
@@ -52,6 +52,7 @@ func makers() map[string]maker {
 		folder.ProviderNetwork:             makeProviderNetwork,
 		folder.PodNetwork:                  makePodNetwork,
 		folder.ConfigMap:                   makeConfigMap,
+		folder.NodeVFPolicy:                makeVFPolicy,
 	}
 }
 

@@ -23,7 +23,7 @@ type Refusal struct {
 
 // All are the cases of every kind.
 func All() []Refusal {
-	return slices.Concat(subnets, underlay, vpcs, addresses, policies, leases, agentLeases, podNetworks)
+	return slices.Concat(subnets, underlay, vpcs, addresses, policies, leases, agentLeases, podNetworks, vfPolicies)
 }
 
 var subnets = []Refusal{
@@ -187,4 +187,29 @@ var podNetworks = []Refusal{
 	{"PodNetwork", `interfaces: [{name: net1, bandwidth: {minMbps: 5, maxMbps: 4}}]`, `interfaces: [{name: net1, bandwidth: {minMbps: 5, maxMbps: 0}}]`, []string{"spec.interfaces[0].bandwidth.minMbps", "minMbps is more than maxMbps"}},
 	{"PodNetwork", `interfaces: [{name: net1, sriov: {linkState: up}}]`, `interfaces: [{name: net1, sriov: {linkState: enable, pf: [ens1f0]}}]`, []string{"spec.interfaces[0].sriov.linkState"}},
 	{"PodNetwork", `interfaces: [{name: net1, retain: Never}]`, `interfaces: [{name: net1, retain: WhileDeclared}]`, []string{"spec.interfaces[0].retain"}},
+}
+
+var vfPolicies = []Refusal{
+	{"NodeVFPolicy", `resource: db, pf: [ens1f0]`, `resource: fairlead.io/db, pf: ["ens1f0#0-3,7"]`, []string{"spec.resource", "resource db is no name of the form vendor.example/db"}},
+	{"NodeVFPolicy", `resource: kubernetes.io/db, pf: [ens1f0]`, `resource: fairlead.io/db, selectors: [{}]`, []string{"spec.resource", "resource kubernetes.io/db is no name"}},
+	{"NodeVFPolicy", `resource: fairlead.io/db`, ``, []string{"spec", "pf or selectors must say which functions are meant"}},
+	{"NodeVFPolicy", `resource: fairlead.io/db, pf: ["ens1f0#3-"]`, ``, []string{"spec.pf[0]"}},
+	{"NodeVFPolicy", `resource: fairlead.io/db, selectors: [{vendors: ["8086"]}], numVFs: 3`, `resource: fairlead.io/db, pf: [ens1f0], numVFs: 0`, []string{"spec.numVFs", "numVFs is a number for each physical function in pf"}},
+	{"NodeVFPolicy", `resource: fairlead.io/db, pf: [ens1f0], numVFs: -1`, ``, []string{"spec.numVFs"}},
+	{"NodeVFPolicy", `resource: fairlead.io/db, selectors: [{vendors: ["8086"]}], mtu: 9000`, `resource: fairlead.io/db, pf: [ens1f0], mtu: 9000`, []string{"spec.mtu", "mtu is that of the physical functions in pf"}},
+	{"NodeVFPolicy", `resource: fairlead.io/db, pf: [ens1f0], mtu: 67`, ``, []string{"spec.mtu"}},
+	{"NodeVFPolicy", `resource: fairlead.io/db, pf: [ens1f0], idMode: uuid`, ``, []string{"spec.idMode"}},
+	{"NodeVFPolicy", `resource: fairlead.io/db, pf: [ens1f0], driver: uio`, `resource: fairlead.io/db, pf: [ens1f0], driver: vfio-pci`, []string{"spec.driver"}},
+	{"NodeVFPolicy", `resource: fairlead.io/db, pf: [ens1f0], driver: vfio-pci, idMode: slot`, `resource: fairlead.io/db, pf: [ens1f0], driver: vfio-pci, idMode: pci`, []string{"spec.idMode", "functions of vfio-pci are given by their addresses"}},
+	{"NodeVFPolicy", `resource: fairlead.io/db, pf: [ens1f0], driver: vfio-pci, minRateBudgetPercent: 90`, `resource: fairlead.io/db, pf: [ens1f0], minRateBudgetPercent: 90`, []string{"spec.minRateBudgetPercent", "minRateBudgetPercent is of functions that the agent chooses"}},
+	{"NodeVFPolicy", `resource: fairlead.io/db, pf: [ens1f0], idMode: pci, minRateBudgetPercent: 90`, ``, []string{"spec.minRateBudgetPercent"}},
+	{"NodeVFPolicy", `resource: fairlead.io/db, selectors: [{isRdma: true}]`, `resource: fairlead.io/db, idMode: pci, selectors: [{isRdma: true}]`, []string{"spec.idMode", "RDMA device is given with its address"}},
+	{"NodeVFPolicy", `resource: fairlead.io/db, pf: [ens1f0], priority: 100`, `resource: fairlead.io/db, pf: [ens1f0], priority: 0`, []string{"spec.priority"}},
+	{"NodeVFPolicy", `resource: fairlead.io/db, pf: [ens1f0], minRateBudgetPercent: 101`, ``, []string{"spec.minRateBudgetPercent"}},
+	{"NodeVFPolicy", `resource: fairlead.io/db, pf: [ens1f0], baseline: {vlan: 4095}`, `resource: fairlead.io/db, pf: [ens1f0], baseline: {vlan: 4094, spoofchk: false, trust: true, maxMbps: 100}`, []string{"spec.baseline.vlan"}},
+	{"NodeVFPolicy", `resource: fairlead.io/db, pf: [ens1f0], baseline: {maxMbps: -1}`, ``, []string{"spec.baseline.maxMbps"}},
+	{"NodeVFPolicy", `resource: fairlead.io/db, selectors: [{vendors: [intel]}]`, `resource: fairlead.io/db, selectors: [{vendors: ["8086"], devices: [10ca], drivers: [igbvf], linkTypes: [ether]}]`, []string{"spec.selectors[0].vendors[0]"}},
+	{"NodeVFPolicy", `resource: fairlead.io/db, selectors: [{pciAddresses: ["01:10.0"]}]`, `resource: fairlead.io/db, selectors: [{pciAddresses: ["0000:01:10.0"], rootDevices: ["0000:01:00.0#0-3"], pfNames: ["pf0#1"]}]`, []string{"spec.selectors[0].pciAddresses[0]"}},
+	{"NodeVFPolicy", `resource: fairlead.io/db, selectors: [{rootDevices: ["0000:01:00.0#a"]}]`, ``, []string{"spec.selectors[0].rootDevices[0]"}},
+	{"NodeVFPolicy", `resource: fairlead.io/db, selectors: [{linkTypes: [fibre]}]`, ``, []string{"spec.selectors[0].linkTypes[0]"}},
 }

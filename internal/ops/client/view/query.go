@@ -50,6 +50,9 @@ pools, and those of host-local's folders for the networks that it knows. Each is
 listed with the owner that is recorded, why it is left over, and the command that
 frees it. Nothing is changed. Unproven is one whose owner the agent does not know.`,
 		Path: agent.PathLeaks, Read: reads(Leaks, func(l agent.LeakList) bool { return len(l.Items)+len(l.Failed) > 0 }),
+	}, {
+		Under: "get", Use: "vfs", Short: "Virtual functions of this node's cards: who has which, with what, and which kubelet may give; exit code 1 when one cannot be looked at",
+		Path: agent.PathVFs, Read: reads(VFs, func(l agent.VFList) bool { return len(l.Failed) > 0 }),
 	}}
 }
 

@@ -193,7 +193,7 @@ func TestRightsOfTheAgent(t *testing.T) {
 		"get subnets.kubeovn.io", "get vlans.kubeovn.io", "get resourceslices.resource.k8s.io", "use subnets.kubeovn.io", "manage subnets.kubeovn.io", "get provider-networks.kubeovn.io", "patch provider-networks/status.kubeovn.io", "delete vlans.kubeovn.io",
 		"update events.events.k8s.io", "list events.events.k8s.io", "create events", "get leases.coordination.k8s.io", "patch daemonsets.apps kube-system",
 		"create certificatesigningrequests.certificates.k8s.io", "patch clusterroles.rbac.authorization.k8s.io",
-		"delete validatingadmissionpolicies.admissionregistration.k8s.io",
+		"delete validatingadmissionpolicies.admissionregistration.k8s.io", "list nodevfpolicies.net.fairlead.io",
 	} {
 		require.False(t, may(t, what), what)
 	}

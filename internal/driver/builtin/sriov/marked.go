@@ -1,0 +1,76 @@
+package sriov
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/lib/recordfile"
+)
+
+// Marked are the VFs, by PCI address, that attachments have, or had and that were not
+// cleaned since.
+func (p *Plugin) Marked() (map[string]core.Key, error) {
+	entries, err := os.ReadDir(p.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("marks of virtual functions: %w", err)
+	}
+	out := map[string]core.Key{}
+	for _, e := range entries {
+		pci, is := strings.CutSuffix(e.Name(), ".json")
+		if !is || strings.HasPrefix(pci, ".") {
+			continue
+		}
+		m, ok, err := p.marked(pci)
+		if err != nil {
+			return nil, fmt.Errorf("mark of virtual function %s: %w", pci, err)
+		}
+		if ok {
+			out[pci] = m.Owner
+		}
+	}
+	return out, nil
+}
+
+// Clean makes a VF what it was, if it is marked for an attachment, of which the caller
+// knows that it has ended. One that is not on the machine yet is not cleaned; of one that
+// is no more the mark goes.
+func (p *Plugin) Clean(ctx context.Context, pci string, of core.Key) error {
+	unlock, err := p.lock(ctx, pci)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	m, ok, err := p.marked(pci)
+	if err != nil || !ok || m.Owner != of {
+		return err
+	}
+	v, err := p.sys.VF(pci)
+	if errors.Is(err, core.ErrNotFound) {
+		return recordfile.Remove(p.file(pci))
+	}
+	if err != nil {
+		return err
+	}
+	name, err := p.sys.Netdev(pci)
+	if err == nil && name == "" && v.Driver != "" {
+		err = errors.New("its network device is not on the machine")
+	}
+	if err != nil {
+		return err
+	}
+	host, err := p.host.Get()
+	if err != nil {
+		return err
+	}
+	defer p.host.Put(host)
+	_, err = p.clean(host, v, m)
+	return err
+}

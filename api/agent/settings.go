@@ -2,6 +2,42 @@ package agent
 
 import "net/url"
 
+// PathPodNetworks lists what PodNetworks declare. GET: PodNetworkList; ?namespace= limits it.
+const PathPodNetworks = "/v1/podnetworks"
+
+// PodNetworkList answers PathPodNetworks.
+type PodNetworkList struct {
+	Items []PodNetwork `json:"items"`
+}
+
+// PodNetwork is one with the pods that it is about, as far as they are there.
+type PodNetwork struct {
+	Namespace   string                `json:"namespace"`
+	Name        string                `json:"name"`
+	StatefulSet string                `json:"statefulSet,omitempty"`
+	Interfaces  []PodNetworkInterface `json:"interfaces"`
+	Pods        []PodNetworkPod       `json:"pods"`
+	// Conditions are the Kubernetes API's.
+	Conditions []PodCondition `json:"conditions,omitempty"`
+}
+
+// PodNetworkInterface is what is declared of one interface, as a PodNetwork says it.
+type PodNetworkInterface struct {
+	Name    string            `json:"name"`
+	Network string            `json:"network,omitempty"`
+	Address string            `json:"address,omitempty"` // or a range
+	Fields  map[string]string `json:"fields"`
+}
+
+// PodNetworkPod is a pod, the node that says so, and whether it has what is declared:
+// Applied, RestartNeeded, or the reason why it is refused.
+type PodNetworkPod struct {
+	Name    string `json:"name"`
+	Node    string `json:"node,omitempty"`
+	Reason  string `json:"reason"`
+	Message string `json:"message,omitempty"`
+}
+
 // PathSettings is followed by {namespace}/{name}. GET: PodSettings.
 const PathSettings = "/v1/settings/"
 

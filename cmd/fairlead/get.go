@@ -130,6 +130,14 @@ func getCommand() *cobra.Command {
 				l.Items = slices.DeleteFunc(l.Items, func(n agent.Net) bool { return !named(n.Name, path.Base(n.Name)) })
 			},
 		}.command(),
+		tabled[podNetworkList]{
+			use: "podnetworks", short: "What PodNetworks declare, and which pods have it", aliases: []string{"podnetwork", "pnet"}, spaced: true,
+			ask:  client.Origin.PodNetworks,
+			text: view.PodNetworks, size: func(l podNetworkList) int { return len(l.Items) },
+			keep: func(l *podNetworkList, named func(...string) bool) {
+				l.Items = slices.DeleteFunc(l.Items, func(n agent.PodNetwork) bool { return !named(n.Name, n.Namespace+"/"+n.Name) })
+			},
+		}.command(),
 		tabled[subnetList]{
 			use: "subnets", short: "Pools of addresses and their use", aliases: []string{"subnet"},
 			ask:  client.Origin.Subnets,
@@ -216,4 +224,6 @@ type (
 	netList    = agent.NetList
 	subnetList = agent.SubnetList
 	ipList     = agent.IPList
+
+	podNetworkList = agent.PodNetworkList
 )

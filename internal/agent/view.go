@@ -30,7 +30,7 @@ func (d *Daemon) podMTU() (int, error) {
 // view is where the operator's queries read.
 func (d *Daemon) view() server.View {
 	return server.View{
-		Journal: d.journal, IPAM: d.pools, Source: glance{d.objects, d.api},
+		Journal: d.journal, IPAM: d.pools, Source: glance{d.objects, d.api}, Declared: d.objects,
 		Nets: d.nets, NADs: d.objects.NADs, Problems: d.problems, Conditions: d.conditions, Port: d.port, PortMissing: d.portMissing, Tombstones: d.nics.Tombstones, Repairs: func() []agent.Repair { return d.repairs.list("") }, Outward: d.outward, Delays: d.delays, VFs: d.vfs.Show, MTU: d.mtu.Load,
 		Base: agent.Status{
 			Version: d.opts.Build.Version, Commit: d.opts.Build.Commit, Node: d.opts.NodeName, Started: d.started.UTC(),

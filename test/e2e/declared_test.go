@@ -55,10 +55,16 @@ func TestDeclaredByName(t *testing.T) {
 	t.Parallel()
 	const networks = "k8s.v1.cni.cncf.io/networks"
 	further := map[string]string{networks: "db-vlan"}
-	n := startNode(t, map[string]string{"documented.yaml": documented(t), "bad.yaml": badConfigMap, "twins.yaml": twins, "others.yaml": together(
+	n := testbed.New(t)
+	n.WriteObjects("documented.yaml", documented(t))
+	n.WriteObjects("bad.yaml", badConfigMap)
+	n.WriteObjects("twins.yaml", twins)
+	n.WriteObjects("others.yaml", together(
 		podObject("bank/a", further), podObject("bank/b", further), podObject("bank/c", further),
 		podObject("bank/thief", map[string]string{networks: `[{"name":"db-vlan","ips":["10.9.0.4"]}]`}),
-	)})
+	))
+	a := n.Agent("--pod-metrics")
+	a.WaitReady()
 	n.Run("ip", "link", "add", "up0", "type", "veth", "peer", "name", "up1")
 	t.Cleanup(func() { n.Run("ip", "link", "del", "up0") })
 	problemIn(t, n, "bad.yaml", 5, "InvalidVLAN: ConfigMap bank/bad, key mysql-2")
@@ -88,6 +94,13 @@ func TestDeclaredByName(t *testing.T) {
 	pg.CNI("ADD", ownConf).Must()
 	require.Equal(t, []string{"10.7.0.17/24"}, addresses(t, pg, "net1"))
 	require.Equal(t, "02:0a:09:00:01:01", linkOf(t, pg, "net1")["address"])
+	require.Contains(t, n.Fairlead("get", "podnetworks", "bank/pg"), "pg-1")
+	require.Contains(t, n.Fairlead("describe", "podnetwork", "bank/pg"), "Applied")
+	_, metrics, err := a.Get("/metrics")
+	require.NoError(t, err)
+	for _, of := range []string{`address="10.16.0.`, `address="10.7.0.17",direction="transmit",interface="net1",namespace="bank",pod="pg-1"`} {
+		require.Contains(t, metrics, `fairlead_pod_network_packets_total{`+of)
+	}
 
 	refused := func(pod string, code uint) string {
 		p := n.NewPod(pod)
@@ -99,6 +112,9 @@ func TestDeclaredByName(t *testing.T) {
 	require.Contains(t, refused("bank/double", 103), "MACInUse: MAC 02:0a:09:00:01:01 in bank.db-macvlan is held by pod bank/pg-1")
 	pg.CNI("DEL", ownConf).Must()
 	pg.Delete()
+	_, metrics, err = a.Get("/metrics")
+	require.NoError(t, err)
+	require.NotContains(t, metrics, `pod="pg-1"`)
 	twin := n.NewPod("bank/twin")
 	twin.CNI("ADD", ownConf).Must()
 	require.Equal(t, []string{"10.7.0.17/24"}, addresses(t, twin, "net1"))
@@ -107,6 +123,9 @@ func TestDeclaredByName(t *testing.T) {
 
 	require.Contains(t, refused("bank/pg-2", 103), "OrdinalOutOfRange: PodNetwork bank/pg: interface net1: ipRange 10.7.0.16-10.7.0.17/24 has no address for replica 2")
 	require.Contains(t, refused("bank/mysql-2", 102), "InvalidVLAN: ConfigMap bank/bad, key mysql-2: vlan id 4095")
+	_, metrics, err = a.Get("/metrics")
+	require.NoError(t, err)
+	require.Contains(t, metrics, `fairlead_refused_adds_total{reason="OrdinalOutOfRange"} 1`)
 	n.RequireNoLeaks(before)
 
 	// The Subnet has five addresses for pods, of which three are nobody's.

@@ -170,7 +170,7 @@ func (k *Keeper) states(ctx context.Context, pods map[core.Pod][]core.Net) map[s
 	out := map[string][]v1alpha1.PodNetworkPod{}
 	for pod, nets := range pods {
 		x, err := k.cfg.Explain(ctx, pod)
-		for source, p := range k.judge(pod, nets, x, err) {
+		for source, p := range Judge(pod, nets, k.refused(pod), x, err) {
 			out[source] = append(out[source], p)
 			if p.Reason == v1alpha1.ReasonRestartNeeded {
 				k.Warn(pod, p.Reason, source+": "+p.Message)
@@ -178,6 +178,16 @@ func (k *Keeper) states(ctx context.Context, pods map[core.Pod][]core.Net) map[s
 		}
 	}
 	return out
+}
+
+// refused is why a pod's ADD failed, nil where it did not.
+func (k *Keeper) refused(pod core.Pod) *core.Attempt {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if a, ok := k.failed[pod]; ok {
+		return &a
+	}
+	return nil
 }
 
 // pods are this node's that have networks or were refused them, with what they have.
@@ -204,19 +214,18 @@ func (k *Keeper) pods() map[core.Pod][]core.Net {
 	return out
 }
 
-// judge says of each source that speaks of a pod what became of that.
-func (k *Keeper) judge(pod core.Pod, nets []core.Net, x resolve.Explained, err error) map[string]v1alpha1.PodNetworkPod {
-	k.mu.Lock()
-	attempt, failed := k.failed[pod]
-	k.mu.Unlock()
+// Judge says of each source that speaks of a pod what became of that. nets are what the pod
+// has, nil for nothing; refused is why its ADD failed, nil where it did not; x and err are
+// what Explain says now.
+func Judge(pod core.Pod, nets []core.Net, refused *core.Attempt, x resolve.Explained, err error) map[string]v1alpha1.PodNetworkPod {
 	out := map[string]v1alpha1.PodNetworkPod{}
 	say := func(source, reason, message string) {
 		out[source] = v1alpha1.PodNetworkPod{Name: pod.Name, Reason: reason, Message: core.Clip(message, most)}
 	}
 	for _, d := range x.Declarations {
 		switch differs := differing(d.Source, nets, x); {
-		case nets == nil && failed:
-			say(d.Source, reasonOf(attempt.Reason), attempt.Error)
+		case nets == nil && refused != nil:
+			say(d.Source, reasonOf(refused.Reason), refused.Error)
 		case len(differs) > 0:
 			say(d.Source, v1alpha1.ReasonRestartNeeded, "a new pod gets "+strings.Join(differs, ", "))
 		case nets != nil:

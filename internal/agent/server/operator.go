@@ -25,6 +25,7 @@ type View struct {
 	Journal    *journal.Journal
 	IPAM       *ipam.Allocator
 	Source     resolve.Source
+	Declared   resolve.Declarer
 	Nets       func(context.Context) []agent.Net // without the count of interfaces
 	NADs       func() []resolve.NAD
 	Problems   func() []agent.Problem                  // objects that could not be read
@@ -49,6 +50,7 @@ type View struct {
 func (s *Server) operatorRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+agent.PathPods, s.servePods)
 	mux.HandleFunc("GET "+agent.PathPod+"{namespace}/{name}", s.servePod)
+	mux.HandleFunc("GET "+agent.PathPodNetworks, s.servePodNetworks)
 	mux.HandleFunc("GET "+agent.PathSettings+"{namespace}/{name}", s.serveSettings)
 	mux.HandleFunc("GET "+agent.PathNets, s.serveNets)
 	mux.HandleFunc("GET "+agent.PathSubnets, s.serveSubnets)

@@ -142,6 +142,20 @@ func (x *Index) Says(ctx context.Context, pod core.Pod, c core.Claim) bool {
 	return false
 }
 
+// PodNetworks are all of them, by namespace and name. They are the Index's own.
+func (x *Index) PodNetworks() (out []*v1alpha1.PodNetwork) {
+	for _, p := range x.pods {
+		out = append(out, p)
+	}
+	for _, all := range x.sets {
+		out = append(out, all...)
+	}
+	slices.SortFunc(out, func(a, b *v1alpha1.PodNetwork) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
 // Break notes, before the Index is asked, that the PodNetwork of a pod's name is there
 // and cannot be read: the pod hears why.
 func (x *Index) Break(namespace, pod string, err error) { x.broken[name{namespace, pod}] = err }

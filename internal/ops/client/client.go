@@ -64,6 +64,11 @@ func (c *Client) Settings(ctx context.Context, pod core.Pod) (agent.PodSettings,
 	return ask[agent.PodSettings](ctx, c, http.MethodGet, agent.SettingsPath(pod.Namespace, pod.Name))
 }
 
+// PodNetworks lists what PodNetworks declare, of a namespace, "" for all.
+func (c *Client) PodNetworks(ctx context.Context, namespace string) (agent.PodNetworkList, error) {
+	return ask[agent.PodNetworkList](ctx, c, http.MethodGet, inNamespace(agent.PathPodNetworks, namespace))
+}
+
 // Nets lists the networks that a pod can name.
 func (c *Client) Nets(ctx context.Context) (agent.NetList, error) {
 	return ask[agent.NetList](ctx, c, http.MethodGet, agent.PathNets)

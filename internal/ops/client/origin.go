@@ -109,6 +109,14 @@ func (o Origin) Nets(ctx context.Context) (agent.NetList, error) {
 	return list, err
 }
 
+// PodNetworks lists what PodNetworks declare, and the pods that they are about.
+func (o Origin) PodNetworks(ctx context.Context) (agent.PodNetworkList, error) {
+	if o.API != nil {
+		return o.API.PodNetworks(ctx, o.Scope)
+	}
+	return o.Agent.PodNetworks(ctx, o.Namespace)
+}
+
 // Subnets lists the pools of addresses and their use.
 func (o Origin) Subnets(ctx context.Context) (agent.SubnetList, error) {
 	if o.API != nil {

@@ -8,16 +8,20 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/ovs"
+	"github.com/fairlead/fairlead/internal/lib/hint"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 	"github.com/fairlead/fairlead/internal/ops/client"
 	"github.com/fairlead/fairlead/internal/ops/client/view"
 	"github.com/fairlead/fairlead/internal/source/catalog"
+	"github.com/fairlead/fairlead/internal/source/cluster/query"
 )
 
 // Help is of the command.
@@ -81,4 +85,23 @@ func carried(w core.Want) error {
 		}
 		return nil
 	})
+}
+
+// Describe tells all of a PodNetwork, [NAMESPACE/]NAME; core.ErrNotFound without one.
+func Describe(ctx context.Context, o client.Origin, name, namespace string) (view.Answer, error) {
+	named, err := client.ParsePod(name, cmp.Or(namespace, o.Usual()))
+	if err != nil {
+		return view.Answer{}, err
+	}
+	o.Scope = query.Scope{Namespace: named.Namespace}
+	list, err := o.PodNetworks(ctx)
+	if err != nil {
+		return view.Answer{}, err
+	}
+	i := slices.IndexFunc(list.Items, func(n agent.PodNetwork) bool { return n.Name == named.Name })
+	if i < 0 {
+		return view.Answer{}, hint.On(fmt.Errorf("there is no PodNetwork %s: %w", named, core.ErrNotFound), "`fairlead get podnetworks -A` lists all")
+	}
+	out := list.Items[i]
+	return view.Answer{Value: out, Text: func(w io.Writer, v view.Options) error { return view.PodNetwork(w, out, v) }}, nil
 }

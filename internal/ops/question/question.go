@@ -144,6 +144,11 @@ func declarations() []Question {
 		Ask: func(ctx context.Context, a Asked) (view.Answer, error) {
 			return declaration.Explain(ctx, a.Origin, a.Args[0], a.Flags)
 		},
+	}, {
+		Under: "describe", Use: "podnetwork", Args: []string{"[NAMESPACE/]NAME"}, Short: "All that a PodNetwork declares, and which pods have it", Flags: []Flag{ofPod},
+		Ask: func(ctx context.Context, a Asked) (view.Answer, error) {
+			return declaration.Describe(ctx, a.Origin, a.Args[0], a.Flags["namespace"])
+		},
 	}}
 }
 

@@ -1,7 +1,11 @@
 package catalog
 
 import (
+	"cmp"
+	"strings"
+
 	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/api/net/v1alpha1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/declared"
 	"github.com/fairlead/fairlead/internal/network/resolve"
@@ -36,6 +40,24 @@ func fieldsOf(s *declared.Settings) []agent.FieldSetting {
 			}
 		}
 		out = append(out, f)
+	}
+	return out
+}
+
+// PodNetwork is what an object declares, without its pods.
+func PodNetwork(o *v1alpha1.PodNetwork) agent.PodNetwork {
+	out := agent.PodNetwork{Namespace: o.Namespace, Name: o.Name, StatefulSet: o.Spec.StatefulSet, Interfaces: []agent.PodNetworkInterface{}, Pods: []agent.PodNetworkPod{}}
+	for _, i := range o.Spec.Interfaces {
+		said := declared.Interface{PodInterface: i}
+		fields := said.Fields()
+		for name, value := range map[string]string{"ipRange": i.IPRange, "macBase": i.MACBase} {
+			if value != "" {
+				fields[name] = value
+			}
+		}
+		out.Interfaces = append(out.Interfaces, agent.PodNetworkInterface{
+			Name: i.Name, Network: i.Network, Address: cmp.Or(strings.Join(i.IPs, ","), i.IPRange), Fields: fields,
+		})
 	}
 	return out
 }

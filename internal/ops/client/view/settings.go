@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/api/agent"
@@ -29,5 +31,43 @@ func PodSettings(w io.Writer, s agent.PodSettings, _ Options) error {
 	for _, n := range s.Notes {
 		p.line("cannot tell: %s", n)
 	}
+	return p.end(w)
+}
+
+// PodNetworks lists each interface that PodNetworks declare, with each pod that has it.
+func PodNetworks(w io.Writer, list agent.PodNetworkList, o Options) error {
+	t := newTable(w, o, []string{"NAMESPACE", "NAME", "INTERFACE", "NETWORK", "ADDRESS", "POD", "NODE", "STATE"}, []string{"STATEFULSET", "WHY"})
+	for _, n := range list.Items {
+		for _, i := range n.Interfaces {
+			cells := []string{n.Namespace, n.Name, i.Name, i.Network, i.Address}
+			for _, p := range n.Pods {
+				t.row(o, append(slices.Clone(cells), p.Name, p.Node, p.Reason), []string{n.StatefulSet, p.Message})
+			}
+			if len(n.Pods) == 0 {
+				t.row(o, append(cells, "", "", ""), []string{n.StatefulSet, ""})
+			}
+		}
+	}
+	return t.end()
+}
+
+// PodNetwork writes all that is known of one.
+func PodNetwork(w io.Writer, n agent.PodNetwork, o Options) error {
+	p := &page{}
+	p.field(0, "PodNetwork", n.Namespace+"/"+n.Name)
+	p.field(0, "Pods of", prefixed("StatefulSet ", n.StatefulSet != "", n.StatefulSet))
+	for _, i := range n.Interfaces {
+		p.heading("%s", i.Name)
+		for _, name := range slices.Sorted(maps.Keys(i.Fields)) {
+			p.line("  %-16s %s", name, i.Fields[name])
+		}
+	}
+	if len(n.Pods) > 0 {
+		p.heading("Pods")
+	}
+	for _, pod := range n.Pods {
+		p.line("  %s on %s: %s", pod.Name, cmp.Or(pod.Node, "this node"), strings.TrimSuffix(pod.Reason+": "+pod.Message, ": "))
+	}
+	p.conditions(n.Conditions, o)
 	return p.end(w)
 }

@@ -65,8 +65,8 @@ func newCard(t *testing.T) *card {
 	c.run("ip", "link", "add", "up0", "type", "veth", "peer", "name", "up1")
 	c.run("ip", "link", "set", "up0", "up")
 	t.Cleanup(func() { c.run("ip", "link", "del", "up0") })
-	c.start()
 	t.Cleanup(c.stop)
+	c.start()
 	return c
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"os"
 	"path/filepath"
 	"slices"
@@ -45,22 +46,43 @@ func (m mark) is(l rtnl.Link) bool {
 	return slices.Equal(l.Permanent, m.Permanent)
 }
 
+// on finds the device on the machine, most often by its name.
+func (m mark) on(host *rtnl.Conn) (l rtnl.Link, ok bool, err error) {
+	if l, err = host.LinkByName(m.Name); err == nil && m.is(l) {
+		return l, true, nil
+	}
+	all, err := host.Links()
+	if at := slices.IndexFunc(all, m.is); err == nil && at >= 0 {
+		return all[at], true, nil
+	}
+	return l, false, err
+}
+
 // returns tells that the kernel brings the device back when its namespace ends. Virtual
 // ones end with it.
 func (m mark) returns() bool { return m.Kind == "" }
 
-func (p *Plugin) file(name string) string { return filepath.Join(p.dir, filepath.Base(name)+".json") }
+// file is that of a mark: DEVICE@OWNER.
+func (p *Plugin) file(m mark) string {
+	return filepath.Join(p.dir, filepath.Base(m.Name)+"@"+digest(m.Owner)+".json")
+}
+
+func digest(owner core.Key) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(owner.Container + "/" + owner.IfName)) // never fails
+	return fmt.Sprintf("%016x", h.Sum64())
+}
 
 func (p *Plugin) mark(m mark) error {
 	if err := os.MkdirAll(p.dir, 0o700); err != nil {
 		return err
 	}
-	return recordfile.Save(p.file(m.Name), m)
+	return recordfile.Save(p.file(m), m)
 }
 
-// marks are all that there are.
-func (p *Plugin) marks() (all []mark, err error) {
-	files, err := filepath.Glob(filepath.Join(p.dir, "*.json"))
+// marks are all that there are of owners with a digest, "*" for any.
+func (p *Plugin) marks(digest string) (all []mark, err error) {
+	files, err := filepath.Glob(filepath.Join(p.dir, "*@"+digest+".json"))
 	for _, file := range files {
 		m := mark{}
 		ok, failed := recordfile.Load(file, &m)
@@ -75,7 +97,7 @@ func (p *Plugin) marks() (all []mark, err error) {
 // marksOf are those of one owner: one at most, unless it was given another device before
 // anybody took the first back.
 func (p *Plugin) marksOf(owner core.Key) ([]mark, error) {
-	all, err := p.marks()
+	all, err := p.marks(digest(owner))
 	return slices.DeleteFunc(all, func(m mark) bool { return m.Owner != owner }), err
 }
 
@@ -109,7 +131,7 @@ func (p *Plugin) back(ctx context.Context, call driver.PluginCall) error {
 // restore takes what is in the pod out of it, and makes what is on the machine what it was.
 // away are devices that will come back.
 func (p *Plugin) restore(host *rtnl.Conn, call driver.PluginCall) (away []mark, err error) {
-	if err := p.takeOut(call); err != nil {
+	if err := p.takeOut(host, call); err != nil {
 		return nil, err
 	}
 	fail.Here("hostdevice.back")
@@ -117,19 +139,17 @@ func (p *Plugin) restore(host *rtnl.Conn, call driver.PluginCall) (away []mark, 
 	if err != nil {
 		return nil, err
 	}
-	all, err := host.Links()
-	if err != nil {
-		return nil, err
-	}
 	for _, m := range mine {
-		at := slices.IndexFunc(all, m.is)
+		l, ok, failed := m.on(host)
 		switch {
-		case at >= 0:
-			err = errors.Join(err, p.clean(host, all[at], m))
+		case failed != nil:
+			err = errors.Join(err, failed)
+		case ok:
+			err = errors.Join(err, p.clean(host, l, m))
 		case m.returns() && p.exists(m):
 			away = append(away, m)
 		default: // it ended with its namespace, or its hardware was taken away
-			err = errors.Join(err, recordfile.Remove(p.file(m.Name)))
+			err = errors.Join(err, recordfile.Remove(p.file(m)))
 		}
 	}
 	return away, err
@@ -145,7 +165,7 @@ func (p *Plugin) exists(m mark) bool {
 }
 
 // takeOut moves the pod's device to the machine, if the pod is there and has one.
-func (p *Plugin) takeOut(call driver.PluginCall) error {
+func (p *Plugin) takeOut(host *rtnl.Conn, call driver.PluginCall) error {
 	if call.Netns.Path == "" {
 		return nil
 	}
@@ -173,7 +193,7 @@ func (p *Plugin) takeOut(call driver.PluginCall) error {
 		}
 		defer func() { _ = home.Close() }()
 	}
-	return moveOut(conn, l, m, home)
+	return moveOut(conn, host, l, m, home)
 }
 
 // inPod finds the device in the pod, by its mark or, where a program gave it, by the alias
@@ -205,12 +225,7 @@ func (p *Plugin) inPod(conn *rtnl.Conn, owner core.Key) (l rtnl.Link, m mark, er
 
 // moveOut has the machine see the device under its own name only, as long as the pod has no
 // link of that name: who renames devices there is not woken.
-func moveOut(conn *rtnl.Conn, l rtnl.Link, m mark, home *netns.Handle) error {
-	host, err := rtnl.Open(home)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = host.Close() }()
+func moveOut(conn, host *rtnl.Conn, l rtnl.Link, m mark, home *netns.Handle) error {
 	if other, err := host.LinkByName(m.Name); err == nil {
 		return fmt.Errorf("link %d of the machine is called %s by now: rename it, so that the device can have its name again", other.Index, m.Name)
 	} else if !errors.Is(err, core.ErrNotFound) {
@@ -250,25 +265,23 @@ func (p *Plugin) clean(host *rtnl.Conn, l rtnl.Link, m mark) error {
 		}
 	}
 	fail.Here("hostdevice.clean")
-	return recordfile.Remove(p.file(m.Name))
+	return recordfile.Remove(p.file(m))
 }
 
 // sweep cleans all devices that have a mark and are on the machine: they came back by
 // themselves. dirty are those that could not be cleaned.
 func (p *Plugin) sweep(host *rtnl.Conn) (dirty []mark, err error) {
-	all, err := p.marks()
+	all, err := p.marks("*")
 	if err != nil || len(all) == 0 {
 		return nil, err
 	}
-	links, err := host.Links()
-	if err != nil {
-		return all, err
-	}
 	for _, m := range all {
-		if at := slices.IndexFunc(links, m.is); at >= 0 {
-			if failed := p.clean(host, links[at], m); failed != nil {
-				dirty, err = append(dirty, m), errors.Join(err, failed)
-			}
+		l, ok, failed := m.on(host)
+		if ok {
+			failed = p.clean(host, l, m)
+		}
+		if failed != nil {
+			dirty, err = append(dirty, m), errors.Join(err, failed)
 		}
 	}
 	return dirty, err

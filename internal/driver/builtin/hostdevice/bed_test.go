@@ -131,7 +131,7 @@ func (n *node) requireBack(before string) {
 	n.Helper()
 	require.Equal(n, before, n.state(n.host))
 	require.Empty(n, drivertest.Leases(n, n.data))
-	left, err := n.p.marks()
+	left, err := n.p.marks("*")
 	require.NoError(n, err)
 	require.Empty(n, left)
 }

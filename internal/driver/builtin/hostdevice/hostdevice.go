@@ -147,9 +147,12 @@ func (p *Plugin) give(ctx context.Context, g grant, auxiliaryDir string) error {
 // free finds the device on the machine. Those that came back by themselves, because their
 // pods' namespaces ended, are made what they were before.
 func (p *Plugin) free(host *rtnl.Conn, c conf, auxiliaryDir string) (rtnl.Link, error) {
-	dirty, swept := p.sweep(host)
 	l, err := p.find(host, c, auxiliaryDir)
-	if err != nil {
+	if err == nil && l.Alias == "" && l.Bus == "" { // none that was in a pod
+		return l, nil
+	}
+	dirty, swept := p.sweep(host)
+	if l, err = p.find(host, c, auxiliaryDir); err != nil {
 		return l, errors.Join(err, swept)
 	}
 	if slices.ContainsFunc(dirty, func(m mark) bool { return m.is(l) }) {

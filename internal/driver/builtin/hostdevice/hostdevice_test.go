@@ -243,7 +243,7 @@ func TestNamespaceIsGone(t *testing.T) {
 	require.NoError(t, a.ns.Close())
 	require.NoError(t, n.p.Del(t.Context(), call))
 	require.Empty(t, drivertest.Leases(t, n.data))
-	left, err := n.p.marks()
+	left, err := n.p.marks("*")
 	require.NoError(t, err)
 	require.Empty(t, left)
 }

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -28,11 +27,11 @@ func TestKernelDeclaredOnEveryNetwork(t *testing.T) {
 // TestKernelDeclaredOnAVF is TestDeclaredOnEveryNetwork on a virtual function, whose card is
 // in the VM's first namespace.
 func TestKernelDeclaredOnAVF(t *testing.T) {
-	c := newCard(t)
-	c.stop()
-	vf := declaredOn{"bank", nadObject("bank/db", `{"cniVersion":"1.0.0","type":"sriov","deviceID":"`+c.pci[0]+`",`+rangeOf+`}`)}
-	require.NoError(t, os.WriteFile(c.dir+"/objects/pods.yaml", []byte(vf.all()), 0o600))
-	c.start()
+	var vf declaredOn
+	c := cardWith(t, func(pci []string) string {
+		vf = declaredOn{"bank", nadObject("bank/db", `{"cniVersion":"1.0.0","type":"sriov","deviceID":"`+pci[0]+`",`+rangeOf+`}`)}
+		return vf.all()
+	})
 	before := c.state(0)
 	var made []string
 	vf.tryAll(t, func(pod string) (addrs []string, code uint, text string) {
@@ -44,9 +43,7 @@ func TestKernelDeclaredOnAVF(t *testing.T) {
 		out, err := c.cni("ADD", name)
 		if err == nil {
 			c.must("CHECK", name)
-			for _, field := range strings.Fields(c.run("ip", "-n", name, "-br", "-4", "addr", "show", "dev", "net1"))[2:] {
-				addrs = append(addrs, field)
-			}
+			addrs = strings.Fields(c.run("ip", "-n", name, "-br", "-4", "addr", "show", "dev", "net1"))[2:]
 		} else {
 			e := cni.Error{}
 			require.NoError(t, json.Unmarshal([]byte(out), &e), out)
@@ -135,17 +132,15 @@ func TestKernelVLANOfAMasterSurvives(t *testing.T) {
 // address, and comes back as it was: whatever the pod has made of it, and also when the
 // pod's namespace went first and the kernel brought it back under another name.
 func TestKernelHostDevice(t *testing.T) {
-	c := newCard(t)
-	c.stop()
-	objects := nadObject("bank/db", `{"cniVersion":"1.0.0","type":"host-device","pciBusID":"`+c.pci[0]+`"}`) + `
+	c := cardWith(t, func(pci []string) string {
+		return nadObject("bank/db", `{"cniVersion":"1.0.0","type":"host-device","pciBusID":"`+pci[0]+`"}`) + `
 ---
 apiVersion: v1
 kind: ConfigMap
 metadata: {namespace: bank, name: db-net, labels: {net.fairlead.io/pod-network: "true"}}
 data: {own: '{"interface":"net1","network":"bank/db","ip":"10.9.0.3/29","mac":"02:0a:09:00:00:11"}'}
 `
-	require.NoError(t, os.WriteFile(c.dir+"/objects/pods.yaml", []byte(objects), 0o600))
-	c.start()
+	})
 	before := c.state(0)
 	spoil := func() {
 		c.run("ip", "-n", "own", "link", "set", "net1", "down")

@@ -17,10 +17,12 @@ func (s *Settings) ipam(kind string, raw json.RawMessage) (any, error) {
 	var of struct {
 		Type string `json:"type"`
 	}
-	if s.From[IPs] == "" || len(raw) > 0 && json.Unmarshal(raw, &of) != nil {
+	if s.From[IPs] == "" {
 		return nil, nil
 	}
+	readable := len(raw) == 0 || json.Unmarshal(raw, &of) == nil
 	switch {
+	case !readable: // the plugin's own to refuse
 	case of.Type == "" && slices.Contains(fixable, kind):
 		return s.static()
 	case of.Type == "host-local":
@@ -78,15 +80,13 @@ func (s *Settings) hostLocal(raw json.RawMessage) (any, error) {
 
 		Ranges [][]ipRange `json:"ranges"`
 	}
-	if json.Unmarshal(raw, &conf) != nil || json.Unmarshal(raw, &of) != nil {
-		return nil, nil // its own to refuse
-	}
+	readable := json.Unmarshal(raw, &conf) == nil && json.Unmarshal(raw, &of) == nil
 	sets := of.Ranges
 	if of.Subnet != "" {
 		sets = append([][]ipRange{{of.ipRange}}, sets...)
 	}
-	if len(sets) == 0 {
-		return nil, nil
+	if !readable || len(sets) == 0 {
+		return nil, nil // what cannot be read is its own to refuse
 	}
 	for _, ip := range s.IPs {
 		at, one, err := s.within(sets, ip)

@@ -134,7 +134,7 @@ func (p *Plugin) make(ctx context.Context, c conf, call driver.PluginCall, pod *
 		err = p.soundMTU(c, lower)
 	}
 	if err == nil && c.Declared.VLAN != 0 {
-		lower, err = p.tagged(ctx, host, lower, c, call, pod)
+		lower, err = p.tagged(ctx, host, lower, stand{c.Declared.VLAN, call.Key, pod})
 	}
 	if err != nil {
 		return err
@@ -147,19 +147,26 @@ func (p *Plugin) make(ctx context.Context, c conf, call driver.PluginCall, pod *
 	return err
 }
 
+// stand is a pod's place on a declared VLAN.
+type stand struct {
+	vlan  int
+	owner core.Key
+	pod   *netns.Handle
+}
+
 // tagged gives the link of a declared VLAN, for the pod's to stand on.
-func (p *Plugin) tagged(ctx context.Context, host *rtnl.Conn, lower rtnl.Link, c conf, call driver.PluginCall, pod *netns.Handle) (rtnl.Link, error) {
-	conn, err := rtnl.Open(pod)
+func (p *Plugin) tagged(ctx context.Context, host *rtnl.Conn, lower rtnl.Link, s stand) (rtnl.Link, error) {
+	conn, err := rtnl.Open(s.pod)
 	if err != nil {
 		return lower, inproc.Fail("failed to open netns", err)
 	}
 	defer func() { _ = conn.Close() }()
-	if _, err := conn.LinkByName(call.Key.IfName); err == nil { // whose place on the VLAN is kept
-		return lower, fmt.Errorf("interface %s: %w", call.Key.IfName, core.ErrExists)
+	if _, err := conn.LinkByName(s.owner.IfName); err == nil { // whose place on the VLAN is kept
+		return lower, fmt.Errorf("interface %s: %w", s.owner.IfName, core.ErrExists)
 	}
-	l, err := p.vlans.Take(ctx, host, lower, c.Declared.VLAN, call.Key)
+	l, err := p.vlans.Take(ctx, host, lower, s.vlan, s.owner)
 	if err != nil {
-		return lower, core.Errorf(inproc.CodeOther, "VLAN %d of %s: %v", c.Declared.VLAN, lower.Name, err)
+		return lower, core.Errorf(inproc.CodeOther, "VLAN %d of %s: %v", s.vlan, lower.Name, err)
 	}
 	fail.Here("vlanparent.taken")
 	return l, nil

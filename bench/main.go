@@ -39,7 +39,7 @@ type row struct {
 }
 
 var rows = []row{
-	{"1", versionRow}, {"2", bridgeRow}, {"3", portsRow}, {"2o,7,11", switchRow}, {"4", multusRow}, {"5", vlanRow}, {"6", ovnRow}, {"9", idleRow}, {"10", journalRow}, {"15", gatewayRow}, {"15", filterRow},
+	{"1", versionRow}, {"2", bridgeRow}, {"3", portsRow}, {"2o,7,11", switchRow}, {"4", multusRow}, {"5", vlanRow}, {"6", ovnRow}, {"9", idleRow}, {"10", journalRow}, {"15", gatewayRow}, {"15", filterRow}, {"16", deviceRow},
 	{"8", controllerRow}, {"8,8i", ipamRow}, {"12,13", containerdRow}, {"13", dockerRow}, {"14", memoryRow},
 }
 

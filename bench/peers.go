@@ -169,7 +169,7 @@ func (s *steps) callIPAM(w *worker, command string, p *pod) ([]byte, error) {
 // prepare checks that everything that is measured was built, and notes what
 // it is.
 func (b *bench) prepare() error {
-	need := []string{b.bin("fairlead"), b.bin("fairlead-cni"), b.bin("fairlead-controller"), b.tool("bridge"), b.tool("host-local"), b.tool("portmap"), b.tool("bandwidth"),
+	need := []string{b.bin("fairlead"), b.bin("fairlead-cni"), b.bin("fairlead-controller"), b.tool("bridge"), b.tool("host-device"), b.tool("host-local"), b.tool("portmap"), b.tool("bandwidth"),
 		b.peer("floor-plugin"), b.peer("floor-agent"), b.peer("kube-ovn-steps")}
 	if b.scale {
 		need = []string{b.bin("fairlead-controller")}

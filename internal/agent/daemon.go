@@ -30,10 +30,12 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/builtin/bridge"
+	"github.com/fairlead/fairlead/internal/driver/builtin/hostdevice"
 	"github.com/fairlead/fairlead/internal/driver/builtin/hostlocal"
 	"github.com/fairlead/fairlead/internal/driver/builtin/macvlan"
 	"github.com/fairlead/fairlead/internal/driver/builtin/sriov"
 	"github.com/fairlead/fairlead/internal/driver/builtin/static"
+	"github.com/fairlead/fairlead/internal/driver/builtin/vlanparent"
 	"github.com/fairlead/fairlead/internal/driver/defroute"
 	execdriver "github.com/fairlead/fairlead/internal/driver/exec"
 	ovsdriver "github.com/fairlead/fairlead/internal/driver/ovs"
@@ -293,10 +295,13 @@ func (d *Daemon) devicePlugin(kubelet *device.Kubelet, vf *sriov.Plugin) *device
 
 // plugins are the well-known CNI plugins that need no process, by their type.
 func plugins(reaper *tombstone.Reaper, vf *sriov.Plugin) map[string]driver.Plugin {
+	vlans := vlanparent.New(vlanparent.Dir)
 	return map[string]driver.Plugin{
 		bridge.Type:        bridge.New(nil, reaper),
-		macvlan.Name:       macvlan.New(nil, reaper),
-		macvlan.NameIpvlan: macvlan.NewIpvlan(nil, reaper),
+		macvlan.Name:       macvlan.New(nil, reaper, vlans),
+		macvlan.NameIpvlan: macvlan.NewIpvlan(nil, reaper, vlans),
+		macvlan.NameVLAN:   macvlan.NewVLAN(nil, reaper),
+		hostdevice.Name:    hostdevice.New(nil, hostdevice.Dir),
 		hostlocal.Name:     hostlocal.New(),
 		static.Name:        static.Plugin{},
 		sriov.Name:         vf,

@@ -52,6 +52,11 @@ data:
 `
 
 func newCard(t *testing.T) *card {
+	return cardWith(t, func(pci []string) string { return fmt.Sprintf(cardPods, pci[0], pci[1]) })
+}
+
+// cardWith is a card whose agent has these objects.
+func cardWith(t *testing.T, objects func(pci []string) string) *card {
 	c := &card{T: t, dir: t.TempDir()}
 	for n := range 2 {
 		to, err := os.Readlink(fmt.Sprintf("/sys/class/net/pf0/device/virtfn%d", n))
@@ -61,12 +66,12 @@ func newCard(t *testing.T) *card {
 	for _, d := range []string{"objects", "state", "fail"} {
 		require.NoError(t, os.Mkdir(filepath.Join(c.dir, d), 0o755))
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(c.dir, "objects/pods.yaml"), fmt.Appendf(nil, cardPods, c.pci[0], c.pci[1]), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(c.dir, "objects/pods.yaml"), []byte(objects(c.pci)), 0o600))
 	c.run("ip", "link", "add", "up0", "type", "veth", "peer", "name", "up1")
 	c.run("ip", "link", "set", "up0", "up")
 	t.Cleanup(func() { c.run("ip", "link", "del", "up0") })
-	c.start()
 	t.Cleanup(c.stop)
+	c.start()
 	return c
 }
 
@@ -84,7 +89,7 @@ func (c *card) start() {
 	c.agent.Env = append(os.Environ(), "FAIRLEAD_FAIL_DIR="+c.dir+"/fail")
 	c.agent.Stdout, c.agent.Stderr = &c.log, &c.log
 	require.NoError(c, c.agent.Start())
-	require.Eventually(c, func() bool { return alive("http://" + http + "/livez") }, time.Minute, 20*time.Millisecond, "the agent serves")
+	require.Eventually(c, func() bool { return alive("http://" + http + "/livez") }, 3*time.Minute, 20*time.Millisecond, "the agent serves")
 }
 
 func alive(url string) bool {

@@ -23,7 +23,7 @@ var jobs = []job{
 	{"./internal/driver/ovs", "^TestConformance$/^(attach_again|two_interfaces_of_one_pod|namespace_gone)$",
 		"the driver on the kernel's datapath"},
 	{"./internal/gateway/standalone", "^TestKernel", "rates of a node's gateway, which need policing"},
-	{"./internal/driver/builtin/macvlan", "^TestIpvlan", "ipvlan as a part of the agent, beside upstream's program"},
+	{"./internal/driver/builtin/macvlan", "^Test(Ipvlan|VLAN)", "ipvlan and vlan as parts of the agent, beside upstream's programs, and VLANs of a master"},
 	{"./internal/node/podruntime", "^(TestCgroupOfAPod|TestStrayProcess)$", "cgroup v2, which this VM has mounted alone"},
 	{"./internal/gateway/uplink", "^(TestKernel|TestRebootWithoutAgent$)", "a bond below VLAN links goes to a bridge of the kernel's datapath"},
 	{"./internal/kernel/nft", "^TestKernel", "VLAN links above a NIC that is deaf otherwise"},

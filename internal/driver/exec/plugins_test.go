@@ -76,7 +76,7 @@ func agentHost(t testing.TB) (*netns.Handle, inHost) {
 	go func() { reaper.Run(ctx); close(ended) }()
 	t.Cleanup(func() { stop(); <-ended })
 	d.Driver = exec.New(map[string]driver.Plugin{
-		bridge.Type: bridge.New(ns, reaper), mv.Name: mv.New(ns, reaper), hostlocal.Name: hostlocal.New(), static.Name: static.Plugin{},
+		bridge.Type: bridge.New(ns, reaper), mv.Name: mv.New(ns, reaper, nil), hostlocal.Name: hostlocal.New(), static.Name: static.Plugin{},
 	})
 	return ns, d
 }

@@ -68,6 +68,9 @@ func (d *Driver) prove(ctx context.Context, v invocation) (kind string, known bo
 		err = missing
 	}
 	if err == nil && !inside {
+		err = v.declared()
+	}
+	if err == nil && !inside {
 		err = d.programs.speaks(ctx, path, v.exec.CNIVersion)
 	}
 	return kind, known, err
@@ -136,7 +139,7 @@ func (d *Driver) proveIPAM(ctx context.Context, v invocation) (kind string, err 
 	if err != nil || kind == "" {
 		return v.exec.Type, err
 	}
-	v.exec.Type = kind
+	v.exec.Type, v.nested = kind, true
 	_, known, err := d.prove(ctx, v)
 	if err != nil {
 		return v.exec.Type, core.WithCode(core.CodeConfig, `key "ipam.type"`, err)

@@ -155,3 +155,29 @@ func TestVersionIsAskedOnce(t *testing.T) {
 	require.Equal(t, core.CodeVersion, core.CodeOf(d.Prove(t.Context(), spec(core.Netns{}, x))))
 	require.Equal(t, "VERSION\nVERSION\n", said())
 }
+
+// TestSettingsThatNoProgramKnows: what is declared of a pod and only the agent's own plugin
+// can do is refused where a program is somebody's own, and that is not called.
+func TestSettingsThatNoProgramKnows(t *testing.T) {
+	_, inside := agentHost(t)
+	_, id := pod(t)
+	called := filepath.Join(t.TempDir(), "called")
+	own := script(t, "macvlan", `[ "$CNI_COMMAND" = ADD ] && touch `+called+`; echo '{"cniVersion":"1.0.0"}'`)
+	for _, c := range []struct {
+		key, dir string
+		refused  bool
+	}{{`"net.fairlead.io/settings":{"vlan":7},`, own, true}, {"", own, false}, {`"net.fairlead.io/settings":{"vlan":7},`, t.TempDir(), false}} {
+		s := spec(id, call(t, `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"macvlan",`+c.key+`"master":"m0"}]}`, 0, c.dir))
+		err := inside.Prove(t.Context(), s)
+		if !c.refused {
+			require.NoError(t, err, c)
+			continue
+		}
+		for range 2 {
+			require.Equal(t, []any{core.CodeValue, core.ReasonDriverCannot}, []any{core.CodeOf(err), core.ReasonOf(err)}, "%v", err)
+			_, err = inside.Attach(t.Context(), driver.Run{}, s)
+		}
+		require.NoFileExists(t, called)
+		require.NoError(t, inside.Detach(t.Context(), driver.Run{}, s))
+	}
+}

@@ -88,7 +88,20 @@ func (d *Driver) carryOut(ctx context.Context, v invocation, w way) ([]byte, err
 	if w.plugin != nil {
 		return d.runInside(ctx, v, w.plugin, w.conf)
 	}
+	if err := v.declared(); err != nil {
+		return nil, refusal(err)
+	}
 	return v.runProgram(ctx, w.conf)
+}
+
+// declared refuses an ADD by a program of settings that no program knows.
+func (v invocation) declared() error {
+	if v.command != core.Add || v.nested || !cniconf.HasSettings(v.exec.Conf) {
+		return nil
+	}
+	return core.Reasoned(core.CodeValue, core.ReasonDriverCannot,
+		"what is declared of interface %s needs the agent's own plugin %s, and the file of that name in %s is somebody's own, or has keys that the agent's own does not know",
+		v.key.IfName, v.exec.Type, strings.Join(v.exec.Path, ", "))
 }
 
 // runProgram executes the plugin and returns its standard output. A CNI error that

@@ -51,7 +51,7 @@ func (d *Driver) delWithoutNetns(ctx context.Context, c invocation) error {
 		return d.delInStandIn(ctx, c)
 	}
 	_, err := d.call(ctx, c)
-	if err != nil || c.exec.Type != "host-device" {
+	if err != nil || c.exec.Type != "host-device" || d.inside(c.exec.Type, c.exec.Path, c.exec.Conf, false) != nil {
 		return err
 	}
 	kind, err := cniconf.IPAMType(c.exec.Conf)

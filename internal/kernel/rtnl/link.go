@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
 )
 
 // skipStats (RTEXT_FILTER_SKIP_STATS) keeps counters out of replies.
@@ -219,6 +220,7 @@ func (c *Conn) SetName(index int, name string) error {
 
 // Change is several settings of one link; what is zero stays as it is.
 type Change struct {
+	To    *netns.Handle // moves it, and takes it down; ErrExists: perhaps it has moved, and not got its name
 	Name  string
 	Alias string // at most 255 bytes
 	Group uint32
@@ -256,6 +258,9 @@ func (c *Conn) change(index int, ch Change) message {
 		h.Change = unix.IFF_UP
 	}
 	m := c.message(unix.RTM_SETLINK, 0, h)
+	if ch.To != nil {
+		m.u32(unix.IFLA_NET_NS_FD, uint32(ch.To.Fd())) //nolint:gosec // a descriptor
+	}
 	if ch.Name != "" {
 		m.name(ch.Name)
 	}

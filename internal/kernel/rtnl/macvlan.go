@@ -31,7 +31,7 @@ const (
 	IpvlanL3S uint32 = 2
 )
 
-// Upper is a macvlan or ipvlan to be made.
+// Upper is a macvlan, ipvlan or VLAN link to be made.
 type Upper struct {
 	Kind       string
 	Name       string
@@ -39,6 +39,7 @@ type Upper struct {
 	Mode       uint32
 	MTU        int      // bytes, 0 = that of the device below
 	MAC        core.MAC // nil = the kernel's choice; an ipvlan has that of the device below
+	VLAN       int      // of a VLAN link: the id, 0 to 4094
 	BCQueueLen uint32   // macvlan: broadcasts waiting to be copied, 0 = the kernel's default
 	Netns      *netns.Handle
 }
@@ -66,12 +67,24 @@ func (c *Conn) create(u Upper) error {
 	return u.message(c).u32(unix.IFLA_NET_NS_FD, uint32(u.Netns.Fd())).exec()
 }
 
+// Drafts is what the names of links begin with that have not got their own yet.
+const Drafts = "fldraft"
+
 // Draft is the name of a link that is to be called name in a moment: always the
 // same, so that what a crash left is found.
 func Draft(name string) string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name)) // never fails
-	return fmt.Sprintf("fldraft%08x", h.Sum32())
+	return fmt.Sprintf(Drafts+"%08x", h.Sum32())
+}
+
+// delLeft deletes the link of that name, if there is one.
+func (c *Conn) delLeft(name string) error {
+	l, err := c.LinkByName(name)
+	if err == nil {
+		err = c.DelLink(l.Index)
+	}
+	return gone(err)
 }
 
 // newUpperByDraft makes the link under another name and renames it.
@@ -86,10 +99,8 @@ func (c *Conn) newUpperByDraft(u Upper) error {
 	}
 	draft := u
 	draft.Name = Draft(u.Name)
-	if left, err := pod.LinkByName(draft.Name); err == nil {
-		if err := pod.DelLink(left.Index); err != nil {
-			return err
-		}
+	if err := pod.delLeft(draft.Name); err != nil {
+		return err
 	}
 	if err := c.create(draft); err != nil {
 		return err
@@ -113,10 +124,13 @@ func (u Upper) message(c *Conn) message {
 	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
 	info.AddRtAttr(unix.IFLA_INFO_KIND, nl.NonZeroTerminated(u.Kind))
 	data := info.AddRtAttr(unix.IFLA_INFO_DATA, nil)
-	if u.Kind == KindIpvlan {
+	switch u.Kind {
+	case KindVLAN:
+		data.AddRtAttr(nl.IFLA_VLAN_ID, nl.Uint16Attr(uint16(u.VLAN))) //nolint:gosec // 12 bits
+	case KindIpvlan:
 		data.AddRtAttr(nl.IFLA_IPVLAN_MODE, nl.Uint16Attr(uint16(u.Mode)))
 		data.AddRtAttr(nl.IFLA_IPVLAN_FLAG, nl.Uint16Attr(0)) // bridge: packets between them are let through
-	} else {
+	default:
 		data.AddRtAttr(nl.IFLA_MACVLAN_MODE, nl.Uint32Attr(u.Mode))
 		if u.BCQueueLen != 0 {
 			data.AddRtAttr(nl.IFLA_MACVLAN_BC_QUEUE_LEN, nl.Uint32Attr(u.BCQueueLen))

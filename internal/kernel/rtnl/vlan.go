@@ -4,10 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
-
-	"github.com/fairlead/fairlead/internal/core"
 )
 
 // Kinds of a VLAN link (802.1Q) and of a bond, and the bond's mode balance-alb.
@@ -41,24 +38,11 @@ func (c *Conn) NewVLAN(v VLAN) (Link, error) {
 }
 
 func (c *Conn) newVLAN(v VLAN) (Link, error) {
-	if _, err := c.LinkByName(v.Name); !errors.Is(err, core.ErrNotFound) {
-		if err == nil {
-			err = core.ErrExists
-		}
+	draft := Draft(v.Name)
+	if err := c.delLeft(draft); err != nil {
 		return Link{}, err
 	}
-	draft := Draft(v.Name)
-	if left, err := c.LinkByName(draft); err == nil {
-		if err := c.DelLink(left.Index); err != nil {
-			return Link{}, err
-		}
-	}
-	m := c.message(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, linkHeader(0)).name(draft).u32(unix.IFLA_LINK, uint32(v.Lower))
-	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
-	info.AddRtAttr(unix.IFLA_INFO_KIND, nl.NonZeroTerminated(KindVLAN))
-	info.AddRtAttr(unix.IFLA_INFO_DATA, nil).AddRtAttr(nl.IFLA_VLAN_ID, nl.Uint16Attr(uint16(v.ID))) //nolint:gosec // 12 bits
-	m.AddData(info)
-	if err := m.exec(); err != nil {
+	if err := (Upper{Kind: KindVLAN, Name: draft, Lower: v.Lower, VLAN: v.ID}).message(c).exec(); err != nil {
 		return Link{}, err
 	}
 	l, err := c.LinkByName(draft)

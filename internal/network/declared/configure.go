@@ -6,23 +6,56 @@ import (
 	"strings"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/cniconf"
 )
 
 // Types of plugins whose configuration has a place for what is declared.
 const (
-	sriov   = "sriov"
-	macvlan = "macvlan"
+	sriov      = "sriov"
+	macvlan    = "macvlan"
+	ipvlan     = "ipvlan"
+	vlan       = "vlan"
+	hostDevice = "host-device"
 )
+
+// fixable are those that take addresses from an IPAM plugin, whichever it is.
+var fixable = []string{sriov, macvlan, ipvlan, vlan, hostDevice}
 
 // keyed are the fields for which the configuration of an SR-IOV plugin has keys.
 var keyed = []string{MAC, VLAN, MinMbps, MaxMbps, SpoofChk, Trust, LinkState}
 
+// whys says why plugins of a type cannot do what is declared, where there is more to say.
+var whys = map[string]map[string]string{
+	macvlan: {
+		VLAN:    "it has VLANs of 802.1q without a priority",
+		MaxMbps: "packets between pods on one master pass no queue of the machine, and a pod that may change its MAC would be out of its class",
+	},
+	ipvlan: {
+		MAC:     "it has its master's",
+		VLAN:    "it has VLANs of 802.1q without a priority",
+		MaxMbps: "packets between pods on one master pass no queue of the machine, and a pod that may add an address would be out of its class",
+	},
+	vlan: {
+		VLAN:    "it has VLANs of 802.1q, 1 to 4094, without a priority",
+		MaxMbps: "the device is in the pod, which could take a limit off",
+	},
+	hostDevice: {
+		VLAN:    "a pod that has a device of the machine for itself tags what it likes",
+		MaxMbps: "the device is in the pod, which could take a limit off",
+	},
+}
+
+// Why says why plugins of a type cannot do a field, "" where nothing more is known.
+func Why(kind, field string) string { return whys[kind][field] }
+
 // Configure writes into the configuration of somebody's plugin, of that type, what it
 // has keys for, in the place of what stands there: the declaration counts more than the
 // network. Where it names no IPAM plugin, declared addresses become those of plugin
-// static. done are the fields that it has written.
+// static; where it names host-local, the ranges of this one. done are the fields that it
+// has written.
 //
-// 102: an address without the prefix length that nothing else tells.
+// 103: an address without the prefix length that nothing else tells, or that no range's
+// subnet has.
 func (s *Settings) Configure(kind string, raw json.RawMessage) (out json.RawMessage, done []string, err error) {
 	var conf map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &conf); err != nil {
@@ -31,11 +64,15 @@ func (s *Settings) Configure(kind string, raw json.RawMessage) (out json.RawMess
 	set := map[string]any{}
 	if kind == sriov {
 		done = s.attributes(set)
+	} else {
+		done = s.ofLink(kind, set)
 	}
-	if (kind == sriov || kind == macvlan) && s.From[IPs] != "" && noIPAM(conf["ipam"]) {
-		if set["ipam"], err = s.static(); err != nil {
-			return nil, nil, err
-		}
+	ipam, err := s.ipam(kind, conf["ipam"])
+	if err != nil {
+		return nil, nil, err
+	}
+	if ipam != nil {
+		set["ipam"] = ipam
 		done = append(done, IPs, Gateway)
 	}
 	if len(done) == 0 {
@@ -48,6 +85,29 @@ func (s *Settings) Configure(kind string, raw json.RawMessage) (out json.RawMess
 	}
 	out, err = json.Marshal(conf)
 	return out, done, err
+}
+
+// ofLink are settings of a link, under a key of the plugin's own or of ours.
+func (s *Settings) ofLink(kind string, set map[string]any) (done []string) {
+	more := cniconf.Settings{}
+	if s.From[MAC] != "" && (kind == vlan || kind == hostDevice) {
+		more.MAC = strings.ToLower(s.MAC)
+		done = append(done, MAC)
+	}
+	if v := s.VLAN; v != nil && v.QoS == 0 && (v.Proto == "" || v.Proto == "802.1q") {
+		switch {
+		case kind == macvlan, kind == ipvlan:
+			more.VLAN = v.ID
+			done = append(done, VLAN)
+		case kind == vlan && v.ID != 0:
+			set["vlanId"] = v.ID
+			done = append(done, VLAN)
+		}
+	}
+	if more != (cniconf.Settings{}) {
+		set[cniconf.SettingsKey] = more
+	}
+	return done
 }
 
 // attributes are those of a VF, under the usual keys.
@@ -93,35 +153,4 @@ func (s *Settings) Over(source, kind string, raw json.RawMessage) {
 			s.Lost = append(s.Lost, Lost{field, strings.Trim(string(was), `"`), source})
 		}
 	}
-}
-
-// static is the configuration of the IPAM plugin static.
-func (s *Settings) static() (any, error) {
-	type address struct {
-		Address string `json:"address"`
-		Gateway string `json:"gateway,omitempty"`
-	}
-	var all []address
-	for _, ip := range s.IPs {
-		if !strings.Contains(ip, "/") {
-			return nil, core.Reasoned(core.CodeAddress, core.ReasonAddressOutsideSubnet,
-				"%s declares address %s of interface %s without a prefix length, and its network has no Subnet that tells it", s.From[IPs], ip, s.Name)
-		}
-		a := address{Address: ip}
-		for _, gw := range s.Gateways {
-			if strings.Contains(gw, ":") == strings.Contains(ip, ":") {
-				a.Gateway = gw
-			}
-		}
-		all = append(all, a)
-	}
-	return map[string]any{"type": "static", "addresses": all}, nil
-}
-
-// noIPAM tells that a configuration's ipam names no plugin.
-func noIPAM(raw json.RawMessage) bool {
-	var ipam struct {
-		Type string `json:"type"`
-	}
-	return len(raw) == 0 || json.Unmarshal(raw, &ipam) == nil && ipam.Type == ""
 }

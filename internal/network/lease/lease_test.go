@@ -46,7 +46,9 @@ func TestBook(t *testing.T) {
 	}
 	var b lease.Book
 	a, other, next := holder("a", "u1", "s1"), holder("b", "u2", "s2"), holder("a", "u1", "s3")
-	take := func(h lease.Holder, claims []core.Claim) ([]lease.Entry, error) { return b.Take(h, claims, time.Unix(1, 0)) }
+	take := func(h lease.Holder, claims []core.Claim) ([]lease.Entry, error) {
+		return b.Take(h, claims, time.Unix(1, 0))
+	}
 	_, err := take(a, c)
 	require.NoError(t, err)
 	_, err = take(a, c)

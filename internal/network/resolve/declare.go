@@ -156,8 +156,14 @@ func (r *resolution) settle(n *network, s *declared.Settings) error {
 
 // cannot is the error of a setting that a network's plugins have no way to carry out.
 func cannot(n *network, s *declared.Settings, field string) error {
-	return core.Blame(core.Reasoned(core.CodeValue, core.ReasonDriverCannot, "%s declares %s of interface %s, and no plugin of network %s can set it",
-		s.From[field], field, s.Name, n.label), s.From[field])
+	why := ""
+	if n.own == nil && len(n.chain.Plugins) > 0 {
+		if why = declared.Why(n.chain.Plugins[0].Type, field); why != "" {
+			why = ": " + n.chain.Plugins[0].Type + ": " + why
+		}
+	}
+	return core.Blame(core.Reasoned(core.CodeValue, core.ReasonDriverCannot, "%s declares %s of interface %s, and no plugin of network %s can set it%s",
+		s.From[field], field, s.Name, n.label, why), s.From[field])
 }
 
 func (r *resolution) declareNetwork(n *network, s *declared.Settings) error {
@@ -223,13 +229,18 @@ func declareMAC(n *network, s *declared.Settings) error {
 		return nil
 	}
 	switch {
-	case !n.can("mac"):
+	case !n.can("mac") || n.anyIpvlan():
 		return cannot(n, s, declared.MAC)
 	case n.elem.MAC != "" && !element.SameMAC(n.elem.MAC, s.MAC):
 		return s.Contradicts(declared.MAC, s.MAC, n.elem.Field+".mac", n.elem.MAC)
 	}
 	n.elem.MAC = strings.ToLower(s.MAC)
 	return nil
+}
+
+// anyIpvlan: one takes capability mac, and leaves it.
+func (n *network) anyIpvlan() bool {
+	return n.anyPlugin(func(p core.Plugin) bool { return p.Type == "ipvlan" })
 }
 
 // declareRates has plugins of others limit the rate by CNI's bandwidth; our own NICs

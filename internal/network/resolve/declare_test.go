@@ -163,8 +163,8 @@ func TestDeclaredAndRefused(t *testing.T) {
 		{"", "", `{"gateway":"10.16.0.5"}`, 103, core.ReasonAddressOutsideSubnet, "has [10.16.0.1 fd00:10:16::1]"},
 		{networks, "kube-system/main", `{"ip":"10.20.0.9/24"}`, 102, core.ReasonDriverCannot, "no plugin of network kube-system/main can set it"},
 		{networks, "plain", `{"ip":"10.20.0.9"}`, 103, core.ReasonAddressOutsideSubnet, "without a prefix length"},
-		{networks, "foreign", `{"vlan":9}`, 102, core.ReasonDriverCannot, "vlan"},
-		{networks, "foreign", `{"max_tx_rate":9}`, 102, core.ReasonDriverCannot, "maxMbps"},
+		{networks, "foreign", `{"vlan":9,"vlanQoS":1}`, 102, core.ReasonDriverCannot, "macvlan: it has VLANs of 802.1q without a priority"},
+		{networks, "foreign", `{"max_tx_rate":9}`, 102, core.ReasonDriverCannot, "maxMbps of interface net1, and no plugin of network default/foreign can set it: macvlan: packets between pods"},
 		{networks, "foreign", `{"min_tx_rate":9}`, 102, core.ReasonDriverCannot, "minMbps"},
 		{networks, "foreign", `{"trust":"on"}`, 102, core.ReasonDriverCannot, "sriov.trust"},
 		{networks, "foreign", `{"gateway":"10.0.0.1"}`, 102, core.ReasonDriverCannot, "gateway"},
@@ -220,4 +220,50 @@ func TestKeptForOthers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []core.AddrRange{{From: a, To: a}}, wants[0].Steps[0].NIC.Subnet.Exclude)
 	require.Equal(t, []netip.Addr{a}, wants[0].Steps[0].NIC.IPs)
+}
+
+// TestDeclaredOfEachPlugin: what is declared comes into the configuration of the network's
+// first plugin, under its own keys or ours, or is refused with the reason; none is left out.
+func TestDeclaredOfEachPlugin(t *testing.T) {
+	const (
+		static  = `"ipam":{"type":"static","addresses":[{"address":"10.9.0.18/24","gateway":"10.9.0.1"}]}`
+		ranges  = `"ipam":{"type":"host-local","subnet":"10.9.0.0/24","rangeStart":"10.9.0.100","rangeEnd":"10.9.0.110","routes":[{"dst":"0.0.0.0/0"}]}`
+		address = `"interface":"net1","network":"default/net","ip":"10.9.0.18/24"`
+	)
+	for _, c := range []struct{ conf, said, want, reason string }{
+		{`"type":"macvlan"`, address + `,"gateway":"10.9.0.1","vlan":7`, `"type":"macvlan",` + static + `,"net.fairlead.io/settings":{"vlan":7}`, ""},
+		{`"type":"ipvlan"`, address + `,"gateway":"10.9.0.1","vlan":7`, `"type":"ipvlan",` + static + `,"net.fairlead.io/settings":{"vlan":7}`, ""},
+		{`"type":"vlan","vlanId":3`, address + `,"gateway":"10.9.0.1","vlan":7,"mac":"02:0A:09:00:00:12"`, `"type":"vlan","vlanId":7,` + static + `,"net.fairlead.io/settings":{"mac":"02:0a:09:00:00:12"}`, ""},
+		{`"type":"host-device","device":"d0"`, address + `,"gateway":"10.9.0.1","mac":"02:0a:09:00:00:12"`, `"type":"host-device","device":"d0",` + static + `,"net.fairlead.io/settings":{"mac":"02:0a:09:00:00:12"}`, ""},
+		{`"type":"macvlan"`, `"interface":"net1","network":"default/net","vlan":0`, `"type":"macvlan"`, ""},
+
+		// In the place of the network's range.
+		{`"type":"ipvlan",` + ranges, address, `"type":"ipvlan","ipam":{"type":"host-local","ranges":[[{"subnet":"10.9.0.0/24","rangeStart":"10.9.0.18","rangeEnd":"10.9.0.18"}]],"routes":[{"dst":"0.0.0.0/0"}]}`, ""},
+		{`"type":"bridge","ipam":{"type":"host-local","ranges":[[{"subnet":"fd00::/64"}],[{"subnet":"10.9.0.0/24","gateway":"10.9.0.9"}]]}`, address,
+			`"type":"bridge","ipam":{"type":"host-local","ranges":[[{"subnet":"fd00::/64"}],[{"subnet":"10.9.0.0/24","rangeStart":"10.9.0.18","rangeEnd":"10.9.0.18","gateway":"10.9.0.9"}]]}`, ""},
+		{`"type":"macvlan",` + ranges, address + `,"gateway":"10.9.0.7"`, `"type":"macvlan","ipam":{"type":"host-local","ranges":[[{"subnet":"10.9.0.0/24","rangeStart":"10.9.0.18","rangeEnd":"10.9.0.18","gateway":"10.9.0.7"}]],"routes":[{"dst":"0.0.0.0/0"}]}`, ""},
+		{`"type":"ipvlan",` + ranges, `"interface":"net1","network":"default/net","ip":"10.9.1.18"`, "", core.ReasonAddressOutsideSubnet},
+		{`"type":"ipvlan",` + ranges, `"interface":"net1","network":"default/net","ip":"10.9.0.18/16"`, "", core.ReasonAddressOutsideSubnet},
+		{`"type":"ipvlan",` + ranges, `"interface":"net1","network":"default/net","ip":"10.9.0.1"`, "", core.ReasonAddressOutsideSubnet},
+		{`"type":"ipvlan",` + ranges, `"interface":"net1","network":"default/net","ip":"10.9.0.255"`, "", core.ReasonAddressOutsideSubnet},
+		{`"type":"ipvlan",` + ranges, address + `,"mac":"02:0a:09:00:00:12"`, "", core.ReasonDriverCannot},
+		{`"type":"ipvlan","capabilities":{"mac":true}`, `"interface":"net1","network":"default/net","mac":"02:0a:09:00:00:12"`, "", core.ReasonDriverCannot},
+		{`"type":"ipvlan"`, `"interface":"net1","network":"default/net","max_tx_rate":9`, "", core.ReasonDriverCannot},
+		{`"type":"macvlan"`, `"interface":"net1","network":"default/net","vlan":7,"vlanProto":"802.1ad"`, "", core.ReasonDriverCannot},
+		{`"type":"vlan","vlanId":3`, `"interface":"net1","network":"default/net","vlan":0`, "", core.ReasonDriverCannot},
+		{`"type":"vlan","vlanId":3`, `"interface":"net1","network":"default/net","max_tx_rate":9`, "", core.ReasonDriverCannot},
+		{`"type":"host-device","device":"d0"`, `"interface":"net1","network":"default/net","vlan":7`, "", core.ReasonDriverCannot},
+		{`"type":"host-device","device":"d0"`, `"interface":"net1","network":"default/net","max_tx_rate":9`, "", core.ReasonDriverCannot},
+		{`"type":"bridge"`, `"interface":"net1","network":"default/net","vlan":7`, "", core.ReasonDriverCannot},
+	} {
+		w := standard()
+		w.nad("default/net", `{"cniVersion":"1.0.0",`+c.conf+`}`)
+		wants, err := w.declaring(t, `{`+c.said+`}`)
+		if c.reason != "" {
+			require.Equal(t, c.reason, core.ReasonOf(err), "%s: %v", c, err)
+			continue
+		}
+		require.NoError(t, err, c)
+		require.JSONEq(t, `{"cniVersion":"1.0.0","name":"net",`+c.want+`}`, string(wants[1].Steps[0].Exec.Conf), c)
+	}
 }

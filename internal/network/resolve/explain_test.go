@@ -34,7 +34,7 @@ func TestExplainFields(t *testing.T) {
 // TestExplainRefusal: what was settled is told beside the reason why the pod is refused.
 func TestExplainRefusal(t *testing.T) {
 	w := standard()
-	x, err := w.explain(t, `{interfaces: [{name: eth0, vlan: {id: 5}}, {name: net1, network: default/foreign, vlan: {id: 5}}]}`)
+	x, err := w.explain(t, `{interfaces: [{name: eth0, vlan: {id: 5}}, {name: net1, network: default/foreign, vlan: {id: 5, qos: 3}}]}`)
 	require.Equal(t, core.ReasonDriverCannot, core.ReasonOf(err), err)
 	require.Len(t, x.Interfaces, 1)
 	require.Equal(t, map[string]string{"vlan": "5"}, x.Interfaces[0].Fields())

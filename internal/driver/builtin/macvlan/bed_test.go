@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/internal/driver/builtin/hostlocal"
 	"github.com/fairlead/fairlead/internal/driver/builtin/macvlan"
 	"github.com/fairlead/fairlead/internal/driver/builtin/static"
+	"github.com/fairlead/fairlead/internal/driver/builtin/vlanparent"
 	"github.com/fairlead/fairlead/internal/driver/drivertest"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
@@ -31,13 +32,15 @@ import (
 // folder for host-local.
 type node struct {
 	testing.TB
-	host *netns.Handle
-	data string
-	dir  string // of the programs
-	kind string
-	p    *macvlan.Plugin
-	ipam map[string]driver.Plugin
-	dad  bool // pods prove their addresses unique, which takes a second or two
+	host  *netns.Handle
+	data  string
+	dir   string // of the programs
+	kind  string
+	p     *macvlan.Plugin
+	ipam  map[string]driver.Plugin
+	vlans *vlanparent.Parents
+	marks string // of vlans
+	dad   bool   // pods prove their addresses unique, which takes a second or two
 }
 
 func newNode(t testing.TB, kind string) *node {
@@ -48,10 +51,16 @@ func newNode(t testing.TB, kind string) *node {
 		ipam: map[string]driver.Plugin{hostlocal.Name: hostlocal.New(), static.Name: static.Plugin{}},
 	}
 	reaper := tombstone.New(n.host, slog.New(slog.DiscardHandler))
-	n.p = macvlan.New(n.host, reaper)
-	if kind == macvlan.NameIpvlan {
+	n.marks = t.TempDir()
+	n.vlans = vlanparent.New(n.marks)
+	n.p = macvlan.New(n.host, reaper, n.vlans)
+	switch kind {
+	case macvlan.NameIpvlan:
 		drivertest.Programs(t, "main/ipvlan")
-		n.p = macvlan.NewIpvlan(n.host, reaper)
+		n.p = macvlan.NewIpvlan(n.host, reaper, n.vlans)
+	case macvlan.NameVLAN:
+		drivertest.Programs(t, "main/vlan")
+		n.p = macvlan.NewVLAN(n.host, reaper)
 	}
 	n.ip(n.host, "link", "add", "m0", "type", "veth", "peer", "name", "m1")
 	n.ip(n.host, "link", "set", "m1", "up")
@@ -148,7 +157,10 @@ func canonical(text string) string {
 // state is all that a plugin can touch in the pod.
 func (n *node) state(p pod) string {
 	n.Helper()
-	require.Eventually(n, func() bool { return !strings.Contains(n.ip(p.ns, "addr"), "tentative") }, time.Minute, 5*time.Millisecond)
+	require.Eventually(n, func() bool {
+		unsettled := n.kind == macvlan.NameVLAN && strings.Contains(n.ip(p.ns, "link"), "state UNKNOWN")
+		return !unsettled && !strings.Contains(n.ip(p.ns, "addr"), "tentative")
+	}, time.Minute, 5*time.Millisecond)
 	var out strings.Builder
 	for _, args := range []string{"-d link", "addr", "-4 route show table all", "-6 route show table all"} {
 		var list []any
@@ -200,4 +212,12 @@ func ping(to string) error {
 		return fmt.Errorf("ping: %w: %s", err, out)
 	}
 	return nil
+}
+
+// noMarks: no VLAN is counted for a pod.
+func (n *node) noMarks() {
+	n.Helper()
+	left, err := os.ReadDir(n.marks)
+	require.NoError(n, err)
+	require.Empty(n, left)
 }

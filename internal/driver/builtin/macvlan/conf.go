@@ -13,33 +13,46 @@ import (
 	"github.com/fairlead/fairlead/internal/network/cniconf"
 )
 
-// conf is a configuration of either kind.
+// conf is a configuration of any kind.
 type conf struct {
 	inproc.Conf
 	Master          string `json:"master"`
-	Mode            string `json:"mode"`
 	MTU             int    `json:"mtu"`
 	LinkInContainer bool   `json:"linkInContainer"`
+
+	// macvlan's and ipvlan's
+	Mode string `json:"mode"`
 
 	// macvlan's
 	MAC        string `json:"mac"`
 	BCQueueLen uint32 `json:"bcqueuelen"`
+
+	// vlan's
+	VLAN int `json:"vlanId"`
+
+	Declared cniconf.Settings `json:"net.fairlead.io/settings"` // of which each kind knows its own
 }
 
-// common are the keys of both kinds.
-var common = inproc.Keys("master", "mode", "mtu", "linkInContainer")
+// common are the keys of all kinds.
+var common = inproc.Keys("master", "mtu", "linkInContainer", cniconf.SettingsKey)
 
-// Accepts refuses keys that v1.9.1 does not know, and a master in the pod.
+// Accepts refuses keys that v1.9.1 does not know, and a master in the pod but for a VLAN.
 func (p *Plugin) Accepts(raw json.RawMessage) error {
 	keys, err := cniconf.Keys(raw)
 	if err == nil {
 		err = cniconf.OnlyKeys(keys, append(p.kind.keys, common...)...)
 	}
+	if err == nil {
+		keys, err = cniconf.Keys(raw, cniconf.SettingsKey)
+	}
+	if err == nil {
+		err = cniconf.OnlyKeys(keys, p.kind.settings...)
+	}
 	if err != nil {
 		return err
 	}
 	c, err := read(raw)
-	if err == nil && c.LinkInContainer {
+	if err == nil && c.LinkInContainer && !p.kind.inPod {
 		err = errors.New("key \"linkInContainer\": a master in the pod is left to the program")
 	}
 	return err
@@ -76,7 +89,14 @@ func (k kind) modeName(number uint32) string {
 
 // upper is the link that a configuration asks for, as far as it says.
 func (p *Plugin) upper(c conf, call driver.PluginCall) (u rtnl.Upper, err error) {
-	u = rtnl.Upper{Kind: p.kind.link, Name: call.Key.IfName, MTU: max(c.MTU, 0), BCQueueLen: c.BCQueueLen}
+	u = rtnl.Upper{Kind: p.kind.link, Name: call.Key.IfName, MTU: max(c.MTU, 0), BCQueueLen: c.BCQueueLen, VLAN: c.VLAN}
+	if p.kind.link == rtnl.KindVLAN {
+		u.MAC, err = inproc.ParseMAC(c.Declared.MAC)
+		return u, errors.Join(err, c.soundVLAN())
+	}
+	if why := core.TagFault(c.Declared.VLAN, 0, ""); why != "" {
+		return u, core.Reasoned(core.CodeValue, core.ReasonInvalidVLAN, "key %q: %s", cniconf.SettingsKey, why)
+	}
 	if u.Mode, err = p.kind.mode(c.Mode); err != nil || p.kind.link != rtnl.KindMacvlan {
 		return u, err
 	}
@@ -88,13 +108,24 @@ func (p *Plugin) upper(c conf, call driver.PluginCall) (u rtnl.Upper, err error)
 	return u, err
 }
 
+// soundVLAN refuses what upstream's vlan refuses.
+func (c conf) soundVLAN() error {
+	if c.Master == "" {
+		return core.Errorf(core.CodeConfig, "key \"master\": it says on which device of the machine the VLAN is")
+	}
+	if why := core.TagFault(c.VLAN, 0, ""); why != "" {
+		return core.Errorf(core.CodeConfig, "key \"vlanId\": %s", why)
+	}
+	return nil
+}
+
 // Prove implements driver.PluginProver: the master is looked for when it is needed.
 func (p *Plugin) Prove(call driver.PluginCall) error {
 	c, err := read(call.Conf)
 	if err == nil {
 		_, err = p.upper(c, call)
 	}
-	if err == nil && c.MTU < 0 && p.kind.link == rtnl.KindMacvlan {
+	if err == nil && c.MTU < 0 && p.kind.link != rtnl.KindIpvlan {
 		err = core.Errorf(core.CodeConfig, "key \"mtu\": %d is negative", c.MTU)
 	}
 	return err
@@ -136,10 +167,10 @@ func defaultLink(host *rtnl.Conn) (rtnl.Link, error) {
 	return rtnl.Link{}, errors.New("no default route interface found")
 }
 
-// soundMTU: a macvlan has at most what the device below has. An ipvlan's is the
+// soundMTU: a macvlan and a VLAN have at most what the device below has. An ipvlan's is the
 // kernel's to judge.
 func (p *Plugin) soundMTU(c conf, lower rtnl.Link) error {
-	if p.kind.link == rtnl.KindMacvlan && (c.MTU < 0 || c.MTU > lower.MTU) {
+	if p.kind.link != rtnl.KindIpvlan && (c.MTU < 0 || c.MTU > lower.MTU) {
 		return core.Errorf(core.CodeConfig, "key \"mtu\": invalid MTU %d, must be [0, master MTU(%d)]", c.MTU, lower.MTU)
 	}
 	return nil

@@ -1,19 +1,23 @@
-// Package macvlan is CNI's plugins macvlan and ipvlan inside the agent: a link
-// of the pod's own on a device of the host, with the addresses that an IPAM
+// Package macvlan is CNI's plugins macvlan, ipvlan and vlan inside the agent: a
+// link of the pod's own on a device of the host, with the addresses that an IPAM
 // plugin gives. What it makes and answers is what containernetworking/plugins
 // v1.9.1 make, so that each may check and remove what the other made. It knows
-// no other plugin and keeps nothing.
+// no other plugin and keeps nothing itself.
 package macvlan
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/builtin/inproc"
+	"github.com/fairlead/fairlead/internal/driver/builtin/vlanparent"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/kernel/tombstone"
@@ -24,17 +28,21 @@ import (
 const (
 	Name       = "macvlan"
 	NameIpvlan = "ipvlan"
+	NameVLAN   = "vlan"
 )
 
 // undoLimit is how long a failed Add may take to clear up.
 const undoLimit = 10 * time.Second
 
-// kind is what tells the two from each other.
+// kind is what tells the three from each other.
 type kind struct {
-	link    string
-	keys    []string // beside those that both have
-	modes   []mode   // the first one is the default
-	chained bool     // addresses and master may be those of an earlier plugin
+	link     string
+	keys     []string // beside those that all have
+	settings []string // those of cniconf.Settings that it carries out
+	modes    []mode   // the first one is the default
+	chained  bool     // addresses and master may be those of an earlier plugin
+	inPod    bool     // its master may be in the pod
+	quiet    bool     // it does not tell neighbours of itself
 }
 
 type mode struct {
@@ -42,20 +50,22 @@ type mode struct {
 	number uint32
 }
 
-// Plugin is macvlan or ipvlan; make it with New or NewIpvlan.
+// Plugin is macvlan, ipvlan or vlan; make it with New, NewIpvlan or NewVLAN.
 type Plugin struct {
 	kind   kind
 	host   *rtnl.Pool
 	reaper *tombstone.Reaper
+	vlans  *vlanparent.Parents
 }
 
 var _ driver.PluginProver = (*Plugin)(nil)
 
 // New makes the plugin macvlan for devices of the namespace host, nil for the
-// agent's own. reaper deletes what Del puts aside.
-func New(host *netns.Handle, reaper *tombstone.Reaper) *Plugin {
-	return &Plugin{host: rtnl.NewPool(host), reaper: reaper, kind: kind{
-		link: rtnl.KindMacvlan, keys: []string{"mac", "bcqueuelen"},
+// agent's own. reaper deletes what Del puts aside; vlans has what declared VLANs
+// stand on.
+func New(host *netns.Handle, reaper *tombstone.Reaper, vlans *vlanparent.Parents) *Plugin {
+	return &Plugin{host: rtnl.NewPool(host), reaper: reaper, vlans: vlans, kind: kind{
+		link: rtnl.KindMacvlan, keys: []string{"mode", "mac", "bcqueuelen"}, settings: []string{"vlan"},
 		modes: []mode{
 			{"bridge", rtnl.MacvlanBridge}, {"private", rtnl.MacvlanPrivate},
 			{"vepa", rtnl.MacvlanVEPA}, {"passthru", rtnl.MacvlanPassthru},
@@ -64,10 +74,18 @@ func New(host *netns.Handle, reaper *tombstone.Reaper) *Plugin {
 }
 
 // NewIpvlan is New for ipvlan.
-func NewIpvlan(host *netns.Handle, reaper *tombstone.Reaper) *Plugin {
-	return &Plugin{host: rtnl.NewPool(host), reaper: reaper, kind: kind{
-		link: rtnl.KindIpvlan, chained: true,
+func NewIpvlan(host *netns.Handle, reaper *tombstone.Reaper, vlans *vlanparent.Parents) *Plugin {
+	return &Plugin{host: rtnl.NewPool(host), reaper: reaper, vlans: vlans, kind: kind{
+		link: rtnl.KindIpvlan, keys: []string{"mode"}, settings: []string{"vlan"}, chained: true,
 		modes: []mode{{"l2", rtnl.IpvlanL2}, {"l3", rtnl.IpvlanL3}, {"l3s", rtnl.IpvlanL3S}},
+	}}
+}
+
+// NewVLAN is New for vlan, whose master has each VLAN once, wherever that is.
+func NewVLAN(host *netns.Handle, reaper *tombstone.Reaper) *Plugin {
+	return &Plugin{host: rtnl.NewPool(host), reaper: reaper, kind: kind{
+		link: rtnl.KindVLAN, keys: []string{"vlanId"}, settings: []string{"mac"}, inPod: true, quiet: true,
+		modes: []mode{{"", 0}},
 	}}
 }
 
@@ -82,19 +100,19 @@ func (p *Plugin) Add(ctx context.Context, call driver.PluginCall) (json.RawMessa
 		return nil, inproc.Fail("failed to open netns", err)
 	}
 	defer func() { _ = pod.Close() }()
-	if err := p.make(c, call, pod); err != nil {
+	if err := p.make(ctx, c, call, pod); err != nil {
 		return nil, err
 	}
 	fail.Here("macvlan.linked")
 	out, err := p.configure(ctx, c, call, pod)
 	if err != nil {
-		return nil, errors.Join(err, undo(ctx, pod, call.Key.IfName))
+		return nil, errors.Join(err, p.undo(ctx, c, call, pod))
 	}
 	return out, nil
 }
 
 // make makes the link in the pod.
-func (p *Plugin) make(c conf, call driver.PluginCall, pod *netns.Handle) error {
+func (p *Plugin) make(ctx context.Context, c conf, call driver.PluginCall, pod *netns.Handle) error {
 	u, err := p.upper(c, call)
 	if err != nil {
 		return err
@@ -104,22 +122,95 @@ func (p *Plugin) make(c conf, call driver.PluginCall, pod *netns.Handle) error {
 		return inproc.Fail("host", err)
 	}
 	defer p.host.Put(host)
-	lower, err := p.lower(host, c)
+	where := host
+	if c.LinkInContainer {
+		if where, err = rtnl.Open(pod); err != nil {
+			return inproc.Fail("failed to open netns", err)
+		}
+		defer func() { _ = where.Close() }()
+	}
+	lower, err := p.lower(where, c)
 	if err == nil {
 		err = p.soundMTU(c, lower)
+	}
+	if err == nil && c.Declared.VLAN != 0 {
+		lower, err = p.tagged(ctx, host, lower, stand{c.Declared.VLAN, call.Key, pod})
 	}
 	if err != nil {
 		return err
 	}
 	u.Lower, u.Netns = lower.Index, pod
-	return inproc.Fail("failed to create "+p.kind.link, host.NewUpper(u))
+	err = inproc.Fail("failed to create "+p.kind.link, distinct(where.NewUpper(u), u))
+	if err != nil && c.Declared.VLAN != 0 {
+		err = errors.Join(err, p.vlans.Leave(context.WithoutCancel(ctx), host, call.Key))
+	}
+	return err
+}
+
+// stand is a pod's place on a declared VLAN.
+type stand struct {
+	vlan  int
+	owner core.Key
+	pod   *netns.Handle
+}
+
+// tagged gives the link of a declared VLAN, for the pod's to stand on.
+func (p *Plugin) tagged(ctx context.Context, host *rtnl.Conn, lower rtnl.Link, s stand) (rtnl.Link, error) {
+	conn, err := rtnl.Open(s.pod)
+	if err != nil {
+		return lower, inproc.Fail("failed to open netns", err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := conn.LinkByName(s.owner.IfName); err == nil { // whose place on the VLAN is kept
+		return lower, fmt.Errorf("interface %s: %w", s.owner.IfName, core.ErrExists)
+	}
+	l, err := p.vlans.Take(ctx, host, lower, s.vlan, s.owner)
+	if err != nil {
+		return lower, core.Errorf(inproc.CodeOther, "VLAN %d of %s: %v", s.vlan, lower.Name, err)
+	}
+	fail.Here("vlanparent.taken")
+	return l, nil
+}
+
+// distinct tells a VLAN that its master has already from a name that is taken.
+func distinct(err error, u rtnl.Upper) error {
+	if u.Kind != rtnl.KindVLAN || !errors.Is(err, core.ErrExists) {
+		return err
+	}
+	conn, failed := rtnl.Open(u.Netns)
+	if failed != nil {
+		return failed
+	}
+	defer func() { _ = conn.Close() }()
+	if _, here := conn.LinkByName(u.Name); here == nil {
+		return err
+	}
+	return fmt.Errorf("the master has VLAN %d already, here or in another pod: %w", u.VLAN, unix.EEXIST)
 }
 
 // undo removes the link of a failed Add, whose caller may have given up.
-func undo(ctx context.Context, pod *netns.Handle, name string) error {
+func (p *Plugin) undo(ctx context.Context, c conf, call driver.PluginCall, pod *netns.Handle) error {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer stop()
-	return unlink(ctx, pod, name)
+	err := unlink(ctx, pod, call.Key.IfName)
+	if err == nil {
+		err = p.leave(ctx, c, call.Key)
+	}
+	return err
+}
+
+// leave gives up what a declared VLAN stands on. The pod's link is gone by then, or put
+// aside.
+func (p *Plugin) leave(ctx context.Context, c conf, owner core.Key) error {
+	if c.Declared.VLAN == 0 {
+		return nil
+	}
+	host, err := p.host.Get()
+	if err != nil {
+		return inproc.Fail("host", err)
+	}
+	defer p.host.Put(host)
+	return inproc.Fail("leave VLAN", p.vlans.Leave(ctx, host, owner))
 }
 
 // configure gives the link its addresses and answers. After an error the IPAM
@@ -143,7 +234,7 @@ func (p *Plugin) configure(ctx context.Context, c conf, call driver.PluginCall, 
 	}
 	defer func() { _ = conn.Close() }()
 	l, err := conn.LinkByName(call.Key.IfName)
-	if err == nil && p.layer3(c) {
+	if err == nil && p.layer3(c) && !p.kind.quiet {
 		_ = conn.AnnounceIPv4(l.Index) // the program passes a failure over, too
 	}
 	if err == nil && p.kind.link == rtnl.KindMacvlan { // ipvlans have one MAC with the master: an answer tells nothing
@@ -175,13 +266,16 @@ func (p *Plugin) settings(c conf, res inproc.Result, name string) []inproc.Sysct
 	if !p.layer3(c) {
 		return nil
 	}
+	if p.kind.quiet {
+		return res.Sysctls(name)
+	}
 	return append([]inproc.Sysctl{
 		{Path: "net/ipv6/conf/" + name + "/ndisc_notify", Value: "1"},
 	}, res.Sysctls(name)...)
 }
 
 // layer3 tells that the link must have an address.
-func (p *Plugin) layer3(c conf) bool { return c.IPAM.Type != "" || p.kind.chained }
+func (p *Plugin) layer3(c conf) bool { return c.IPAM.Type != "" || p.kind.link != rtnl.KindMacvlan }
 
 // addresses asks the IPAM plugin, or takes those of an earlier plugin (ipvlan).
 // leased tells that the IPAM plugin was asked with success.
@@ -227,6 +321,9 @@ func (p *Plugin) Del(ctx context.Context, call driver.PluginCall) error {
 		}
 		fail.Here("macvlan.unlinked")
 	}
+	if err := p.leave(ctx, c, call.Key); err != nil {
+		return err
+	}
 	err = c.Ask(ctx, call.IPAM, core.Del)
 	fail.Here("macvlan.released")
 	return err
@@ -261,7 +358,7 @@ func (p *Plugin) bury(ctx context.Context, call driver.PluginCall) error {
 }
 
 // buryLink puts a link aside. A macvlan that has its master for itself is
-// deleted at once: while it is there, no other can be made. An ipvlan gives its
+// deleted at once, as a VLAN: while it is there, no other can be made. An ipvlan gives its
 // addresses back at once: while it has them, its master lets no other have them.
 func buryLink(conn *rtnl.Conn, name string) error {
 	l, mode, err := conn.UpperByName(name)
@@ -270,7 +367,7 @@ func buryLink(conn *rtnl.Conn, name string) error {
 		return nil
 	case err != nil:
 		return err
-	case l.Kind == rtnl.KindMacvlan && mode == rtnl.MacvlanPassthru:
+	case l.Kind == rtnl.KindMacvlan && mode == rtnl.MacvlanPassthru, l.Kind == rtnl.KindVLAN:
 		return conn.DelLink(l.Index)
 	case l.Kind == rtnl.KindIpvlan:
 		addrs, err := conn.Addrs(l.Index)

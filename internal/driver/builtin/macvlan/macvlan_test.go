@@ -360,15 +360,24 @@ func TestAccepts(t *testing.T) {
 		`"ipam":{"type":"whereabouts","x":1}`:   true,
 		`"runtimeConfig":{"portMappings":[{}]}`: true,
 		`"args":{"cni":{}}`:                     true,
+		`"net.fairlead.io/settings":{"vlan":7}`: true,
+		`"net.fairlead.io/settings":{"mac":""}`: false,
 	} {
-		for _, p := range []*macvlan.Plugin{macvlan.New(nil, nil), macvlan.NewIpvlan(nil, nil)} {
+		for _, p := range []*macvlan.Plugin{macvlan.New(nil, nil, nil), macvlan.NewIpvlan(nil, nil, nil)} {
 			err := p.Accepts(json.RawMessage(conf("1.0.0", keys)))
 			require.Equal(t, ok, err == nil, "%s: %v", keys, err)
 		}
 	}
-	require.NoError(t, macvlan.New(nil, nil).Accepts(json.RawMessage(conf("1.0.0", `"mac":"x","bcqueuelen":1`))))
-	require.Error(t, macvlan.NewIpvlan(nil, nil).Accepts(json.RawMessage(conf("1.0.0", `"mac":"x"`))))
-	require.Error(t, macvlan.NewIpvlan(nil, nil).Accepts(json.RawMessage(conf("1.0.0", `"bcqueuelen":1`))))
+	require.NoError(t, macvlan.New(nil, nil, nil).Accepts(json.RawMessage(conf("1.0.0", `"mac":"x","bcqueuelen":1`))))
+	require.Error(t, macvlan.NewIpvlan(nil, nil, nil).Accepts(json.RawMessage(conf("1.0.0", `"mac":"x"`))))
+	require.Error(t, macvlan.NewIpvlan(nil, nil, nil).Accepts(json.RawMessage(conf("1.0.0", `"bcqueuelen":1`))))
+	vlan := macvlan.NewVLAN(nil, nil)
+	for keys, ok := range map[string]bool{
+		`"master":"m0","vlanId":7,"mtu":1400`: true, `"linkInContainer":true`: true, `"net.fairlead.io/settings":{"mac":"x"}`: true,
+		`"mode":"bridge"`: false, `"mac":"x"`: false, `"vlanID":7`: false, `"net.fairlead.io/settings":{"vlan":7}`: false,
+	} {
+		require.Equal(t, ok, vlan.Accepts(json.RawMessage(conf("1.0.0", keys))) == nil, keys)
+	}
 }
 
 // TestAddressOfAnother: an address that the link is to have to itself is not set where

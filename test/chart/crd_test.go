@@ -32,7 +32,7 @@ func TestCRDsAreGenerated(t *testing.T) {
 
 	made, err := filepath.Glob(filepath.Join(out, "*.yaml"))
 	require.NoError(t, err)
-	require.Len(t, made, 12)
+	require.Len(t, made, 13)
 	chart, cluster := 0, 0
 	for _, name := range made {
 		dir, count := clusterDir, &cluster

@@ -244,6 +244,8 @@ type Want struct {
 	// in one form whatever the form it was written in; "" for a network of the
 	// configuration. A network is the same as long as its Request is.
 	Request string
+	// Declared as in Spec.
+	Declared map[string]string
 }
 
 // Step is one element of a chain: exactly one of NIC and Exec is set.
@@ -283,6 +285,7 @@ type NIC struct {
 	DefaultRoute bool
 	Type         string // "veth-pair" or "internal-port"
 	Hardware     Hardware
+	PlainVLAN    *int   // as in NICSpec
 	IfaceID      string // pod.ns[.provider][.ifname]: name of the logical port
 	Ports        []PortMapping
 }
@@ -337,6 +340,10 @@ type Exec struct {
 	DevInfo *DevInfo `json:"devInfo,omitempty"`
 	// Failed is there when the plugin's ADD did not succeed, nil when it did.
 	Failed *Failure `json:"failed,omitempty"`
+	// Plain is Conf as it is where nothing is declared of the pod; nil where nothing was.
+	Plain json.RawMessage `json:"plain,omitempty"`
+	// Former is Conf before a change of the running pod that has not ended yet.
+	Former json.RawMessage `json:"former,omitempty"`
 }
 
 // DevInfo names the device information files of one attachment (NPWG device

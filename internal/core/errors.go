@@ -72,6 +72,8 @@ const (
 	ReasonNoDeviceRequested    = "NoDeviceRequested"
 	ReasonNoVFMatches          = "NoVFMatches"
 	ReasonVFDirty              = "VFDirty"
+	ReasonMACInUse             = "MACInUse"
+	ReasonRestartNeeded        = "RestartNeeded"
 )
 
 // Reasoned is Errorf with a reason, with which its message begins.

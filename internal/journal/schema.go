@@ -17,10 +17,11 @@ type schema struct {
 	steps map[uint64]func(*bbolt.Tx) error
 }
 
-var current = schema{version: 4, steps: map[uint64]func(*bbolt.Tx) error{
+var current = schema{version: 5, steps: map[uint64]func(*bbolt.Tx) error{
 	1: splitKinds,
 	2: func(*bbolt.Tx) error { return nil }, // port security: what was made before is without
 	3: func(tx *bbolt.Tx) error { _, err := tx.CreateBucketIfNotExists(bucketNames[uplinks]); return err },
+	4: func(*bbolt.Tx) error { return nil }, // changes of running pods: none was under way
 }}
 
 var (

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,10 +41,15 @@ func TestDeclaredByName(t *testing.T) {
 	t.Parallel()
 	const networks = "k8s.v1.cni.cncf.io/networks"
 	further := map[string]string{networks: "db-vlan"}
-	n := startNode(t, map[string]string{"documented.yaml": documented(t), "bad.yaml": badConfigMap, "others.yaml": together(
+	n := testbed.New(t)
+	n.WriteObjects("documented.yaml", documented(t))
+	n.WriteObjects("bad.yaml", badConfigMap)
+	n.WriteObjects("others.yaml", together(
 		podObject("bank/a", further), podObject("bank/b", further), podObject("bank/c", further),
 		podObject("bank/thief", map[string]string{networks: `[{"name":"db-vlan","ips":["10.9.0.4"]}]`}),
-	)})
+	))
+	a := n.Agent()
+	a.WaitReady()
 	n.Run("ip", "link", "add", "up0", "type", "veth", "peer", "name", "up1")
 	t.Cleanup(func() { n.Run("ip", "link", "del", "up0") })
 	problemIn(t, n, "bad.yaml", 5, "InvalidVLAN: ConfigMap bank/bad, key mysql-2")
@@ -65,6 +71,7 @@ func TestDeclaredByName(t *testing.T) {
 	second.CNI("ADD", ownConf).Must()
 	require.Equal(t, []string{"10.9.0.4/29"}, addresses(t, second, "net1"))
 	require.Equal(t, "1200", column(n, "Port", hostIf(second, "net1"), "tag"))
+	declaredAnew(t, a, n, second)
 	second.CNI("DEL", ownConf).Must()
 	second.Delete()
 
@@ -95,4 +102,53 @@ func TestDeclaredByName(t *testing.T) {
 	}
 	slices.Sort(given)
 	require.Equal(t, []string{"10.9.0.2/29", "10.9.0.5/29", "10.9.0.6/29"}, given)
+}
+
+// declaredAnew: a running pod gets the VLAN and the rate that are declared of it now, also
+// when the agent is killed in between and after it has been started anew; what only a new
+// pod can have, and what the switch cannot do, is told and changes nothing.
+func declaredAnew(t *testing.T, a *testbed.Agent, n *testbed.Node, p *testbed.Pod) {
+	t.Helper()
+	former := documented(t)
+	const was = `"ip":"10.9.0.4/29","gateway":"10.9.0.1","vlan":1200,"max_tx_rate":50}`
+	declare := func(now string) { n.WriteObjects("documented.yaml", strings.Replace(former, was, now, 1)) }
+	host := hostIf(p, "net1")
+	becomes := func(want string) {
+		t.Helper()
+		eventually(t, func() string {
+			if got := column(n, "Port", host, "tag") + " " + column(n, "Interface", host, "ingress_policing_rate"); got != want {
+				return got + ", not " + want
+			}
+			return ""
+		})
+		p.CNI("CHECK", ownConf).Must()
+	}
+	told := func(reason string) {
+		t.Helper()
+		eventually(t, func() string {
+			if out := n.Fairlead("describe", "pod", "bank/mysql-1"); !strings.Contains(out, reason) {
+				return reason + " is not in " + out
+			}
+			return ""
+		})
+	}
+	a.Kill()
+	a = n.Agent()
+	becomes("1200 50000") // what is declared stays, over a restart too
+	n.Crash("tune.recorded")
+	declare(`"ip":"10.9.0.4/29","gateway":"10.9.0.1","vlan":1300,"max_tx_rate":60}`)
+	require.Error(t, a.Wait())
+	require.True(t, a.Killed())
+	n.Agent().WaitReady()
+	becomes("1300 60000")
+	declare(`"ip":"10.9.0.4/29","gateway":"10.9.0.1","vlan":1300,"max_tx_rate":70,"trust":"on"}`)
+	told("DriverCannot")
+	becomes("1300 60000")
+	declare(`"ip":"10.9.0.5/29","vlan":1400,"mac":"02:0a:09:00:00:77"}`)
+	becomes("1400 0")
+	told("RestartNeeded: gateway, ips, mac of interface net1: ConfigMap bank/db-net, key mysql-1 declares another value now")
+	declare(`"ip":"10.9.0.4/29"}`)
+	becomes("[] 0")
+	declare(was)
+	becomes("1200 50000")
 }

@@ -17,6 +17,7 @@ var jobs = []job{
 	{"./test/e2e", "^(TestVLANsAreSeparate|TestGateway|TestAgentKilledWhilePodsTalk|TestConfDBLost)$",
 		"the product on the kernel's datapath"},
 	{"./internal/driver/builtin/sriov", "^TestKernel", "virtual functions of a card"},
+	{"./internal/kernel/sriov", "^TestKernel", "attributes that the emulated card refuses, on a simulated one"},
 	{"./internal/driver/ovs", "^(TestSeedVLANQoS|TestRateReachesTheKernel|TestDelayBehindARate|TestTraffic|TestResyncAfterLostDatabase|TestPortSecurity)$",
 		"the driver on the kernel's datapath"},
 	{"./internal/driver/ovs", "^TestConformance$/^(attach_again|two_interfaces_of_one_pod|namespace_gone)$",

@@ -47,6 +47,7 @@ type Config struct {
 	IPAM       *ipam.Allocator
 	Source     resolve.Source
 	Devices    resolve.Devices   // nil: nobody gives pods devices
+	PFOf       func(device string) (string, error)
 	Declared   resolve.Declarer  // nil: nothing is declared of pods by their names
 	NodePorts  resolve.NodePorts // which of the node's ports annotations may ask for; none: all
 	OVN        bool              // a controller gives the addresses

@@ -77,7 +77,11 @@ func Plan(wants []core.Want, leases []core.Lease, pod core.Pod, key core.Key, ne
 			Key:     core.Key{Container: key.Container, IfName: w.IfName},
 			Network: w.Network, Request: w.Request, Default: w.Default, Pod: pod, Netns: netns,
 		}
-		for _, s := range w.Steps {
+		for n, s := range w.Steps {
+			base.Declared = nil
+			if n == 0 {
+				base.Declared = w.Declared
+			}
 			if s.Kind() == core.KindDelegate {
 				b.exec(base, s.Exec)
 			} else if err := b.nic(base, i, s.NIC); err != nil {
@@ -85,7 +89,7 @@ func Plan(wants []core.Want, leases []core.Lease, pod core.Pod, key core.Key, ne
 			}
 		}
 		if defaultroute.NeedsStep(wants, i) {
-			base.CNIVersion = w.CNIVersion
+			base.CNIVersion, base.Declared = w.CNIVersion, nil
 			routes = append(routes, defaultroute.Step(base, w.Gateways))
 		}
 	}
@@ -122,7 +126,7 @@ func (b *builder) nic(s core.Spec, want int, n *core.NIC) error {
 	s.NIC = &core.NICSpec{
 		Subnet: n.Subnet.Name, IfaceID: n.IfaceID,
 		Settings:  n.Settings,
-		Bandwidth: &n.Bandwidth, Quiet: l.Quiet, NoDefault: w.Default && !n.DefaultRoute && len(w.Gateways) == 0,
+		Bandwidth: &n.Bandwidth, PlainVLAN: n.PlainVLAN, Quiet: l.Quiet, NoDefault: w.Default && !n.DefaultRoute && len(w.Gateways) == 0,
 	}
 	if err := address(s.Key, s.NIC, n, l); err != nil {
 		return err

@@ -17,7 +17,7 @@ func Fixed(r core.Record, have []resolve.Present) []resolve.Present {
 			continue
 		}
 		p := resolve.Present{IfName: s.Key.IfName}
-		if id := device(s); id != "" {
+		if id := Device(s); id != "" {
 			p.Devices = []string{id}
 		}
 		out = append(out, p)

@@ -24,7 +24,7 @@ func Present(r core.Record) []resolve.Present {
 			at = len(out)
 			out = append(out, resolve.Present{Request: s.Request, Network: s.Network, IfName: s.Key.IfName})
 		}
-		if id := device(s); id != "" && !slices.Contains(out[at].Devices, id) {
+		if id := Device(s); id != "" && !slices.Contains(out[at].Devices, id) {
 			out[at].Devices = append(out[at].Devices, id)
 		}
 	}
@@ -45,8 +45,8 @@ func WithCall(r core.Record, ask *core.AddCall, known []resolve.Present) core.Re
 	return r
 }
 
-// device is the id that a plugin was given, "" for none.
-func device(s core.Spec) string {
+// Device is the id that a plugin was given, "" for none.
+func Device(s core.Spec) string {
 	var conf struct {
 		DeviceID string `json:"deviceID"`
 	}

@@ -172,6 +172,9 @@ func configure(n *network, s *declared.Settings) error {
 	if err != nil {
 		return err
 	}
+	if len(done) > 0 {
+		n.plain = first.Raw
+	}
 	first.Raw = raw
 	n.chain.Plugins = slices.Concat([]core.Plugin{first}, n.chain.Plugins[1:])
 	n.configured = done
@@ -248,7 +251,8 @@ func declareHardware(n *network, s *declared.Settings) error {
 		return nil
 	}
 	for _, field := range []string{declared.VLAN, declared.MinMbps, declared.SpoofChk, declared.Trust, declared.LinkState, declared.PF} {
-		if s.From[field] != "" && !n.carriesOut(field) {
+		proven := field == declared.PF && (n.resource != "" || n.device() != "") // of the device, by ofPF
+		if s.From[field] != "" && !n.carriesOut(field) && !proven {
 			return cannot(n, s, field)
 		}
 	}

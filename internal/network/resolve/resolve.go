@@ -31,6 +31,9 @@ type Input struct {
 	// Devices tells which devices the pod was given; nil means that this node
 	// gives none. Only NADs that name a resource need it.
 	Devices Devices
+	// PFOf is the network device of the physical function of a virtual one, by its PCI
+	// address; core.ErrNotFound: it is none. nil: nobody can tell, and none may be declared.
+	PFOf func(device string) (string, error)
 	// NodePorts bounds the ports of the node that annotations ask for.
 	NodePorts NodePorts
 	// OVN: a controller alone gives the addresses; interfaces of ours are in networks
@@ -89,6 +92,9 @@ func Resolve(ctx context.Context, src Source, in Input) ([]core.Want, error) {
 	if err := r.handOut(ctx, nets); err != nil {
 		return nil, err
 	}
+	if err := r.ofPFs(nets); err != nil {
+		return nil, err
+	}
 	wants := make([]core.Want, 0, len(nets))
 	for i := range nets {
 		w, err := r.want(ctx, nets, i)
@@ -143,8 +149,10 @@ type network struct {
 	lent     bool   // only addresses: a foreign plugin makes the interface
 	declared *declared.Settings
 	subnet   string // that is declared for it, "" for none
-	// configured are declared fields that the first plugin's configuration says.
+	// configured are declared fields that the first plugin's configuration says, and plain
+	// is that without them.
 	configured []string
+	plain      json.RawMessage
 }
 
 // driver is that of our own NIC in the network: the network's type decides.
@@ -290,6 +298,9 @@ func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Wan
 	if !n.first {
 		w.Request = n.elem.Request
 	}
+	if n.declared != nil {
+		w.Declared = n.declared.Fields()
+	}
 	for _, c := range n.calls() {
 		p := c.plugin
 		if p.Own() {
@@ -321,6 +332,7 @@ func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Wan
 type call struct {
 	chain  *core.Chain
 	plugin core.Plugin
+	first  bool // of all
 }
 
 // calls are n's plugins in order, those behind its own chain included.
@@ -328,7 +340,7 @@ func (n *network) calls() []call {
 	var out []call
 	for _, c := range []*core.Chain{&n.chain, &n.behind} {
 		for _, p := range c.Plugins {
-			out = append(out, call{c, p})
+			out = append(out, call{c, p, len(out) == 0})
 		}
 	}
 	return out

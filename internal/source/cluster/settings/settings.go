@@ -71,6 +71,7 @@ type Source struct {
 	ready   chan struct{} // closed when all was read once
 	once    sync.Once
 	poked   chan struct{} // when something is to be written down
+	retold  chan struct{} // when something else is declared
 	former  *declared.Index
 	late    <-chan time.Time // when nobody waits for the first reading any more
 
@@ -110,7 +111,7 @@ type follower struct {
 
 // New makes a Source; Run has it follow.
 func New(c Config) *Source {
-	s := &Source{cfg: c, ready: make(chan struct{}), poked: make(chan struct{}, 1), starts: map[string]int{}}
+	s := &Source{cfg: c, ready: make(chan struct{}), poked: make(chan struct{}, 1), retold: make(chan struct{}, 1), starts: map[string]int{}}
 	late := make(chan time.Time)
 	s.late = late
 	time.AfterFunc(patience, func() { close(late) })
@@ -177,12 +178,18 @@ func (s *Source) follow(ctx context.Context, next *session, l login.Login) {
 func (s *Source) changed() {
 	s.changes.Add(1)
 	s.poke()
+	wake(s.retold)
 }
 
+// Redeclared gets a value after what is declared of pods may have changed.
+func (s *Source) Redeclared() <-chan struct{} { return s.retold }
+
 // poke has what is known written down.
-func (s *Source) poke() {
+func (s *Source) poke() { wake(s.poked) }
+
+func wake(c chan<- struct{}) {
 	select {
-	case s.poked <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

@@ -58,7 +58,7 @@ also for pods that came since, but for those with interfaces of Fairlead's own.`
 		}
 		return o.run(cmd, out)
 	}
-	return group("import", "Take over what another project runs", append(questions("import"), cmd)...)
+	return group("import", "Take over what another project runs", append(questions("import"), cmd, importSRIOVCommand())...)
 }
 
 func (o importOptions) run(cmd *cobra.Command, out *format) error {

@@ -45,6 +45,7 @@ import (
 	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/nft"
+	vfs "github.com/fairlead/fairlead/internal/kernel/sriov"
 	"github.com/fairlead/fairlead/internal/kernel/sysfs"
 	"github.com/fairlead/fairlead/internal/kernel/tombstone"
 	"github.com/fairlead/fairlead/internal/lib/filelock"
@@ -255,13 +256,13 @@ func (d *Daemon) wire(boot string) {
 		core.DriverOVS: d.nics, core.DriverExec: execdriver.New(plugins(reaper, vf)), core.DriverDefroute: defroute.New(), core.DriverHostport: d.ports,
 	}
 	d.upkeep = upkeep.New(upkeep.Config{
-		Journal: d.journal, Source: d.objects, Drivers: drivers, BootID: boot, Notices: d.forget, Log: d.log,
+		Journal: d.journal, Source: d.objects, Declared: d.objects, PFOf: vfs.At("").PFOf, Drivers: drivers, BootID: boot, Notices: d.forget, Log: d.log,
 		TryLock: func(id string) (func(), bool) { return d.engine.TryLock(id) },
 	})
 	d.leases = leases.ForNode(leases.Node{Name: d.opts.NodeName, BootID: boot, StateDir: d.opts.StateDir, Login: d.login, API: d.cluster, Declared: d.objects, Log: d.log})
 	d.engine = engine.New(engine.Config{
 		Journal: d.journal, IPAM: d.pools, Source: d.objects, Declared: d.objects, Leases: d.leases, Gateway: d.gateway,
-		Devices: deviceplugin.Devices{Kubelet: kubelet, Manager: d.vfs}, NodePorts: d.opts.HostPorts, OVN: d.opts.OVN, Alone: d.machine != nil,
+		Devices: deviceplugin.Devices{Kubelet: kubelet, Manager: d.vfs}, PFOf: vfs.At("").PFOf, NodePorts: d.opts.HostPorts, OVN: d.opts.OVN, Alone: d.machine != nil,
 		Drivers: drivers, Tune: d.upkeep.Tune,
 		Node:    plan.Node{BinDirs: d.opts.CNIBinDirs, NetworkMTU: elsewhere.NetworkMTU(d.note)},
 		MTU:     func() int { return int(d.mtu.Load()) },
@@ -407,8 +408,8 @@ func (d *Daemon) settle() {
 	}
 }
 
-// follow makes running pods' networks those that their annotations ask for: at
-// the start and after each change.
+// follow makes running pods' networks those that their annotations ask for, and gives
+// them what is declared of them: at the start and after each change.
 func (d *Daemon) follow(ctx context.Context) {
 	pods := retry.NewQueue[core.Pod](firstReplug, mostReplug)
 	changed := func(p core.Pod) {
@@ -416,9 +417,22 @@ func (d *Daemon) follow(ctx context.Context) {
 		pods.Add(p)
 	}
 	d.objects.WatchPods(changed)
-	for _, p := range d.engine.Followed() {
-		changed(p)
+	all := func() {
+		for _, p := range d.engine.Followed() {
+			changed(p)
+		}
 	}
+	all()
+	go func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-d.objects.Redeclared():
+				all()
+			}
+		}
+	}()
 	pods.Run(ctx, replugs, func(ctx context.Context, p core.Pod) error {
 		d.multus.PodChanged(ctx, p)
 		err := d.engine.Replug(ctx, p)

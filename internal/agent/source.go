@@ -36,6 +36,8 @@ type objects interface {
 	Changed() <-chan struct{}
 	Problems() []resolve.Problem
 	WatchPods(fn func(core.Pod))
+	// Redeclared gets a value after what is declared of pods may have changed.
+	Redeclared() <-chan struct{}
 	Run(ctx context.Context)
 }
 
@@ -58,7 +60,7 @@ func (d *Daemon) openObjects() (objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.late = &lateObjects{open: d.newRemote, log: d.log, changed: make(chan struct{}, 1), named: make(chan struct{})}
+	d.late = &lateObjects{open: d.newRemote, log: d.log, changed: make(chan struct{}, 1), retold: make(chan struct{}, 1), named: make(chan struct{})}
 	d.late.now.Store(&serving{objects: builtin})
 	return d.late, nil
 }
@@ -234,6 +236,9 @@ func (r *remote) Declared(ctx context.Context) (*declared.Index, error) {
 	return r.settings.Declared(ctx)
 }
 
+// Redeclared implements objects.
+func (r *remote) Redeclared() <-chan struct{} { return r.settings.Redeclared() }
+
 // shares are the node's part in the Subnets of its cluster, nil where there is
 // none.
 func (d *Daemon) shares() ipam.Shares {
@@ -273,6 +278,7 @@ type lateObjects struct {
 	now     atomic.Pointer[serving]
 	remote  atomic.Pointer[remote]
 	changed chan struct{}
+	retold  chan struct{}
 	named   chan struct{} // closed when remote is set
 
 	mu       sync.Mutex // guards watchers, and that remote hears of all of them
@@ -344,21 +350,28 @@ func (l *lateObjects) Run(ctx context.Context) {
 	case <-l.named:
 	}
 	r := l.remote.Load()
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-r.Changed():
-				select {
-				case l.changed <- struct{}{}:
-				default:
-				}
-			}
-		}
-	}()
+	go forward(ctx, r.Changed(), l.changed)
+	go forward(ctx, r.Redeclared(), l.retold)
 	r.Run(ctx)
 }
+
+// forward hands on that there is news until ctx ends.
+func forward(ctx context.Context, from <-chan struct{}, to chan<- struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-from:
+			select {
+			case to <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// Redeclared implements objects.
+func (l *lateObjects) Redeclared() <-chan struct{} { return l.retold }
 
 // Changed implements objects.
 func (l *lateObjects) Changed() <-chan struct{} { return l.changed }

@@ -173,7 +173,7 @@ func (t *term) asked(p object.Pod, w core.Want, n *core.NIC, lent bool) (nic, er
 			"names SecurityGroups, and OVN does not carry Subnet %s", n.Subnet.Name)
 	}
 	out := nic{NIC: n, pool: pool, names: names, ifName: w.IfName, lent: lent}
-	if w.Declared {
+	if w.Unasked {
 		out.declared = w.Network
 	}
 	return out, nil

@@ -241,14 +241,16 @@ type Want struct {
 	// Args is the CNI_ARGS string this network's plugins get.
 	Args   string
 	Claims []Claim // of its interface, as in Spec
-	// Declared: only a declaration outside of the pod names the network.
-	Declared bool
+	// Unasked: only a declaration outside of the pod names the network.
+	Unasked bool
 	// Request is the element of the pod's annotation that asks for the network,
 	// in one form whatever the form it was written in; "" for a network of the
 	// configuration. A network is the same as long as its Request is.
 	Request string
 	// DeclaredBy are the objects that declare settings of the interface (Blame).
 	DeclaredBy []string
+	// Declared as in Spec.
+	Declared map[string]string
 }
 
 // Step is one element of a chain: exactly one of NIC and Exec is set.
@@ -288,6 +290,7 @@ type NIC struct {
 	DefaultRoute bool
 	Type         string // "veth-pair" or "internal-port"
 	Hardware     Hardware
+	PlainVLAN    *int   // as in NICSpec
 	IfaceID      string // pod.ns[.provider][.ifname]: name of the logical port
 	Ports        []PortMapping
 }
@@ -342,6 +345,10 @@ type Exec struct {
 	DevInfo *DevInfo `json:"devInfo,omitempty"`
 	// Failed is there when the plugin's ADD did not succeed, nil when it did.
 	Failed *Failure `json:"failed,omitempty"`
+	// Plain is Conf as it is where nothing is declared of the pod; nil where nothing was.
+	Plain json.RawMessage `json:"plain,omitempty"`
+	// Former is Conf before a change of the running pod that has not ended yet.
+	Former json.RawMessage `json:"former,omitempty"`
 }
 
 // DevInfo names the device information files of one attachment (NPWG device

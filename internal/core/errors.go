@@ -76,6 +76,7 @@ const (
 	ReasonNoVFMatches          = "NoVFMatches"
 	ReasonVFDirty              = "VFDirty"
 	ReasonMinRate              = "MinRateOversubscribed"
+	ReasonRestartNeeded        = "RestartNeeded"
 )
 
 // Reasoned is Errorf with a reason, with which its message begins.

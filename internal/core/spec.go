@@ -23,6 +23,9 @@ type Spec struct {
 	CNIVersion string `json:"cniVersion,omitempty"` // of the delegate chain that it stands in, but for a delegate's own
 	// Claims are what the interface has to itself as long as the Spec is there.
 	Claims []Claim `json:"claims,omitempty"`
+	// Declared is what was declared of the pod's interface when it was made, or was last tried
+	// on it since, by field; of several Specs of an interface the first has it.
+	Declared map[string]string `json:"declared,omitempty"`
 
 	// Exactly one of the following is set; Kind tells which.
 	NIC          *NICSpec      `json:"nic,omitempty"`
@@ -216,6 +219,8 @@ type NICSpec struct {
 	Settings
 	// Bandwidth as in NIC; nil in records that do not say.
 	Bandwidth *QoS `json:"bandwidth,omitempty"`
+	// PlainVLAN is the VLAN where none is declared of the pod; nil: none is.
+	PlainVLAN *int `json:"plainVLAN,omitempty"`
 	// NoDefault: the default network is to have no default route, whoever else
 	// has one.
 	NoDefault bool `json:"noDefault,omitempty"`

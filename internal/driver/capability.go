@@ -153,6 +153,16 @@ type Finder interface {
 	Left(s core.Spec) bool
 }
 
+// Changer is a Driver of foreign plugins, some of which can change what a running pod
+// has. The agent's upkeep asks it when what is declared of the pod has changed.
+type Changer interface {
+	Driver
+	// Change makes of what Attach made of Exec.Former what Exec.Conf says. It may be called
+	// again at any time. After an error with a reason (core.ReasonOf) Exec.Former is in force
+	// again: the plugin cannot, or the card refuses. After others nothing is known.
+	Change(ctx context.Context, r Run, s core.Spec) error
+}
+
 // Repairer is a Driver that can put right what stands outside of a pod while
 // the pod runs, also after the Spec was changed in what stands there. The agent's
 // upkeep asks it, by events, by the clock and when a pod's rates change.

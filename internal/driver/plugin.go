@@ -46,6 +46,25 @@ type PluginProver interface {
 	Prove(c PluginCall) error
 }
 
+// PluginChanger is a Plugin that can change what a running pod has. The driver of
+// foreign plugins asks it in its own Change.
+type PluginChanger interface {
+	Plugin
+	// Change makes of what Add made what the configuration in c says, which differs from
+	// former in keys that declarations may change (declared.Live); nothing that differs is
+	// success. After an error with a reason (core.ReasonOf) former is in force again; after
+	// others nothing is known, and Change is to be called again.
+	Change(ctx context.Context, c PluginCall, former json.RawMessage) error
+}
+
+// PluginBare is a Plugin whose interface may be no network device. The driver of foreign
+// plugins asks it in Check, where it finds none.
+type PluginBare interface {
+	Plugin
+	// Bare tells that Add made none, as of a VF that programs use.
+	Bare(c PluginCall) (bool, error)
+}
+
 // Keeper is an IPAM Plugin that keeps each address as a file. The driver of foreign
 // plugins asks it in its own Kept.
 type Keeper interface {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -210,29 +211,30 @@ func TestOneTornMetaPage(t *testing.T) {
 func TestNewerSchemaIsLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	path := sample(t, dir)
-	sealed("meta", "schema", "6")(t, path)
+	newer, own := strconv.FormatUint(current.version+1, 10), strconv.FormatUint(current.version, 10)
+	sealed("meta", "schema", newer)(t, path)
 	_, err := Open(dir, Options{OnCorrupt: func(string) { t.Error("quarantined") }})
 	require.ErrorIs(t, err, errNewer)
-	require.ErrorContains(t, err, "schema 6, this agent knows 5")
-	sealed("meta", "schema", "5")(t, path)
+	require.ErrorContains(t, err, "schema "+newer+", this agent knows "+own)
+	sealed("meta", "schema", own)(t, path)
 	require.Len(t, open(t, dir).Records(), 30)
 }
 
 func TestMigration(t *testing.T) {
 	path := sample(t, t.TempDir())
-	broken, v := errors.New("broken"), current.version
+	broken := errors.New("broken")
 	steps := map[uint64]func(*bbolt.Tx) error{
-		v:     func(tx *bbolt.Tx) error { return tx.Bucket(bucketNames[attempts]).Delete([]byte("default/pod-1")) },
-		v + 1: func(*bbolt.Tx) error { return broken },
+		current.version:     func(tx *bbolt.Tx) error { return tx.Bucket(bucketNames[attempts]).Delete([]byte("default/pod-1")) },
+		current.version + 1: func(*bbolt.Tx) error { return broken },
 	}
-	_, _, err := load(path, schema{version: v + 2, steps: steps})
+	_, _, err := load(path, schema{version: current.version + 2, steps: steps})
 	require.ErrorIs(t, err, broken)
 	db, m, err := load(path, current)
 	require.NoError(t, err, "all steps or none")
 	require.Len(t, m.rows[attempts], 1)
 	require.NoError(t, db.Close())
-	steps[v+1] = func(*bbolt.Tx) error { return nil }
-	db, m, err = load(path, schema{version: v + 2, steps: steps})
+	steps[current.version+1] = func(*bbolt.Tx) error { return nil }
+	db, m, err = load(path, schema{version: current.version + 2, steps: steps})
 	require.NoError(t, err)
 	require.Empty(t, m.rows[attempts])
 	require.Len(t, m.rows[records], 30)

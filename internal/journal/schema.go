@@ -21,7 +21,7 @@ var current = schema{version: 5, steps: map[uint64]func(*bbolt.Tx) error{
 	1: splitKinds,
 	2: func(*bbolt.Tx) error { return nil }, // port security: what was made before is without
 	3: func(tx *bbolt.Tx) error { _, err := tx.CreateBucketIfNotExists(bucketNames[uplinks]); return err },
-	4: func(*bbolt.Tx) error { return nil }, // claims: what was made before has none
+	4: func(*bbolt.Tx) error { return nil }, // claims, and changes of running pods: what was made before has none
 }}
 
 var (

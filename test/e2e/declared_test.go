@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -87,6 +88,7 @@ func TestDeclaredByName(t *testing.T) {
 	second.CNI("ADD", ownConf).Must()
 	require.Equal(t, []string{"10.9.0.4/29"}, addresses(t, second, "net1"))
 	require.Equal(t, "1200", column(n, "Port", hostIf(second, "net1"), "tag"))
+	a = declaredAnew(t, a, n, second)
 	second.CNI("DEL", ownConf).Must()
 	second.Delete()
 
@@ -157,4 +159,55 @@ func explained(t *testing.T, n *testbed.Node) {
 	require.Nil(t, pg.Refusal)
 	require.Equal(t, core.ReasonOrdinalOutOfRange, of("bank/pg-2").Refusal.Reason)
 	require.Equal(t, core.ReasonInvalidVLAN, of("bank/mysql-2").Refusal.Reason)
+}
+
+// declaredAnew: a running pod gets the VLAN and the rate that are declared of it now, also
+// when the agent is killed in between and after it has been started anew; what only a new
+// pod can have, and what the switch cannot do, is told and changes nothing.
+func declaredAnew(t *testing.T, a *testbed.Agent, n *testbed.Node, p *testbed.Pod) *testbed.Agent {
+	t.Helper()
+	former := documented(t)
+	const was = `"ip":"10.9.0.4/29","gateway":"10.9.0.1","vlan":1200,"max_tx_rate":50}`
+	declare := func(now string) { n.WriteObjects("documented.yaml", strings.Replace(former, was, now, 1)) }
+	host := hostIf(p, "net1")
+	becomes := func(want string) {
+		t.Helper()
+		eventually(t, func() string {
+			if got := column(n, "Port", host, "tag") + " " + column(n, "Interface", host, "ingress_policing_rate"); got != want {
+				return got + ", not " + want
+			}
+			return ""
+		})
+		p.CNI("CHECK", ownConf).Must()
+	}
+	told := func(reason string) {
+		t.Helper()
+		eventually(t, func() string {
+			if out := n.Fairlead("describe", "pod", "bank/mysql-1"); !strings.Contains(out, reason) {
+				return reason + " is not in " + out
+			}
+			return ""
+		})
+	}
+	a.Kill()
+	a = n.Agent("--pod-metrics")
+	becomes("1200 50000") // what is declared stays, over a restart too
+	n.Crash("tune.recorded")
+	declare(`"ip":"10.9.0.4/29","gateway":"10.9.0.1","vlan":1300,"max_tx_rate":60}`)
+	require.Error(t, a.Wait())
+	require.True(t, a.Killed())
+	a = n.Agent("--pod-metrics")
+	a.WaitReady()
+	becomes("1300 60000")
+	declare(`"ip":"10.9.0.4/29","gateway":"10.9.0.1","vlan":1300,"max_tx_rate":70,"trust":"on"}`)
+	told("DriverCannot")
+	becomes("1300 60000")
+	declare(`"ip":"10.9.0.5/29","vlan":1400,"mac":"02:0a:09:00:00:77"}`)
+	becomes("1400 0")
+	told("RestartNeeded: gateway, ips, mac of interface net1: ConfigMap bank/db-net, key mysql-1 declares another value now")
+	declare(`"ip":"10.9.0.4/29"}`)
+	becomes("[] 0")
+	declare(was)
+	becomes("1200 50000")
+	return a
 }

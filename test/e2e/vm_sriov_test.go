@@ -29,6 +29,10 @@ type card struct {
 	pci   []string // of the VFs
 }
 
+// vmPatience is how long something may take in a VM without hardware virtualization, on a
+// machine that others use.
+const vmPatience = 4 * time.Minute
+
 const cardConf = `{"cniVersion":"1.0.0","name":"cluster","type":"fairlead","socket":"%s/agent.sock","delegates":[
 	{"cniVersion":"1.0.0","name":"main","type":"macvlan","master":"up0","ipam":{"type":"static","addresses":[{"address":"10.1.0.9/24"}]}}]}`
 
@@ -89,7 +93,7 @@ func (c *card) start() {
 	c.agent.Env = append(os.Environ(), "FAIRLEAD_FAIL_DIR="+c.dir+"/fail")
 	c.agent.Stdout, c.agent.Stderr = &c.log, &c.log
 	require.NoError(c, c.agent.Start())
-	require.Eventually(c, func() bool { return alive("http://" + http + "/livez") }, 3*time.Minute, 20*time.Millisecond, "the agent serves")
+	require.Eventually(c, func() bool { return alive("http://" + http + "/livez") }, vmPatience, 20*time.Millisecond, "the agent serves")
 }
 
 func alive(url string) bool {
@@ -170,6 +174,7 @@ func TestKernelSRIOV(t *testing.T) {
 		return exec.Command("ip", "netns", "exec", "mysql-0", "ping", "-n", "-c", "1", "-w", "3", "10.9.0.18").Run() == nil
 	}
 	require.Eventually(t, ping, 30*time.Second, 100*time.Millisecond)
+	c.changes(ping)
 	c.run("ip", "link", "set", "pf0", "vf", "0", "trust", "off")
 	out, err := c.cni("CHECK", "mysql-0")
 	require.Error(t, err)
@@ -194,15 +199,9 @@ func TestKernelSRIOV(t *testing.T) {
 			if kill.op == "DEL" {
 				c.must("ADD", "mysql-0")
 			}
-			require.NoError(t, os.WriteFile(c.dir+"/fail/crash", []byte(kill.point), 0o600))
-			ended := make(chan error, 1)
-			go func() { ended <- c.agent.Wait() }()
-			go func() { _, _ = c.cni(kill.op, "mysql-0") }() // it is told that there is no answer
-			select {
-			case <-ended:
-			case <-time.After(time.Minute):
-				require.Fail(t, "it never came there")
-			}
+			c.killed(kill.point, func() {
+				go func() { _, _ = c.cni(kill.op, "mysql-0") }() // it is told that there is no answer
+			})
 			c.start()
 			c.must("DEL", "mysql-0")
 			require.Equal(t, before[0], c.state(0))
@@ -211,5 +210,65 @@ func TestKernelSRIOV(t *testing.T) {
 			c.must("DEL", "mysql-0")
 			require.Equal(t, before[0], c.state(0))
 		})
+	}
+}
+
+// changes: a running pod gets the VLAN, the rate and the switches that are declared of it
+// now, without a restart and also when the agent is killed at any step of it; CHECK goes by
+// them. Of what the driver refuses nothing is set, and it is told; so is what only a new pod
+// can have.
+func (c *card) changes(ping func() bool) {
+	c.Helper()
+	const was = `"vlan":1200,"max_tx_rate":500,"trust":"on"}`
+	file := c.dir + "/objects/pods.yaml"
+	text, err := os.ReadFile(file)
+	require.NoError(c, err)
+	declare := func(now string) {
+		c.Helper()
+		next := file + ".new" // not read: it is no YAML file yet
+		require.NoError(c, os.WriteFile(next, bytes.Replace(text, []byte(was), []byte(now), 1), 0o600))
+		require.NoError(c, os.Rename(next, file))
+	}
+	becomes := func(want string) {
+		c.Helper()
+		require.Eventually(c, func() bool {
+			out := c.run("ip", "link", "show", "dev", "pf0")
+			_, err := c.cni("CHECK", "mysql-0")
+			return strings.Contains(out, want) && err == nil
+		}, vmPatience, 100*time.Millisecond, "%s; %s", want, c.run("ip", "link", "show", "dev", "pf0"))
+	}
+	told := func(what string) {
+		c.Helper()
+		require.Eventually(c, func() bool {
+			return strings.Contains(c.run(testbed.Program(c), "describe", "pod", "bank/mysql-0", "--socket", c.dir+"/agent.sock"), what)
+		}, vmPatience, 100*time.Millisecond, what)
+	}
+	for n, point := range []string{"tune.recorded", "sriov.changed"} {
+		c.killed(point, func() { declare(fmt.Sprintf(`"vlan":%d,"vlanQoS":2,"max_tx_rate":400,"spoofchk":"off"}`, 1300+n)) })
+		c.start()
+		becomes(fmt.Sprintf("vlan %d, qos 2, tx rate 400 (Mbps), max_tx_rate 400Mbps, spoof checking off, link-state auto, trust off", 1300+n))
+	}
+	require.False(c, ping(), "it is in another VLAN")
+	declare(`"vlan":1200,"max_tx_rate":500,"trust":"on","min_tx_rate":5}`)
+	told("DriverCannot: virtual function 0 of pf0: the driver refuses rate")
+	becomes("vlan 1301, qos 2, tx rate 400 (Mbps), max_tx_rate 400Mbps, spoof checking off, link-state auto, trust off")
+	declare(strings.Replace(was, "}", `,"gateway":"10.9.0.1"}`, 1))
+	told("RestartNeeded: gateway of interface net1")
+	declare(was)
+	becomes("vlan 1200, tx rate 500 (Mbps), max_tx_rate 500Mbps, spoof checking on, link-state auto, trust on")
+	require.Eventually(c, ping, 30*time.Second, 100*time.Millisecond)
+}
+
+// killed has the agent die at a crash point, which it comes to by what do begins.
+func (c *card) killed(point string, do func()) {
+	c.Helper()
+	require.NoError(c, os.WriteFile(c.dir+"/fail/crash", []byte(point), 0o600))
+	ended := make(chan error, 1)
+	go func() { ended <- c.agent.Wait() }()
+	do()
+	select {
+	case <-ended:
+	case <-time.After(vmPatience):
+		require.Fail(c, "it never came there", point)
 	}
 }

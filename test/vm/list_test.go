@@ -18,6 +18,7 @@ var jobs = []job{
 		"the product on the kernel's datapath"},
 	{"./internal/driver/builtin/sriov", "^TestKernel", "virtual functions of a card"},
 	{"./internal/agent/deviceplugin", "^TestKernel", "functions are made, lose their driver, and are cleaned"},
+	{"./internal/kernel/sriov", "^TestKernel", "attributes that the emulated card refuses, on a simulated one"},
 	{"./internal/driver/ovs", "^(TestSeedVLANQoS|TestRateReachesTheKernel|TestDelayBehindARate|TestTraffic|TestResyncAfterLostDatabase|TestPortSecurity)$",
 		"the driver on the kernel's datapath"},
 	{"./internal/driver/ovs", "^TestConformance$/^(attach_again|two_interfaces_of_one_pod|namespace_gone)$",

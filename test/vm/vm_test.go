@@ -42,8 +42,11 @@ func TestInVM(t *testing.T) {
 		fmt.Fprintln(&lines, name(i), filepath.Join(root, j.pkg), j.run)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(b.dir, "jobs"), []byte(lines.String()), 0o600))
-	said, vmErr := b.vmrun(t.Context(), "--vfs", "3", "--share", b.dir, "--env", "FAIRLEAD_BIN",
-		"--timeout", patience(t), "--", b.script("run_in_guest"), b.dir).CombinedOutput()
+	module := b.netdevsim(t)
+	cmd := b.vmrun(t.Context(), "--vfs", "3", "--share", b.dir, "--env", "FAIRLEAD_BIN", "--env", "FAIRLEAD_NETDEVSIM",
+		"--timeout", patience(t), "--", b.script("run_in_guest"), b.dir)
+	cmd.Env = append(cmd.Env, "FAIRLEAD_NETDEVSIM="+module)
+	said, vmErr := cmd.CombinedOutput()
 	t.Logf("vmrun:\n%s", said)
 	for i, j := range jobs {
 		t.Run(name(i)+" "+strings.TrimPrefix(j.pkg, "./"), func(t *testing.T) { b.judge(t, name(i), j, wanted[i]) })
@@ -58,6 +61,18 @@ func patience(t *testing.T) string {
 	end, bounded := t.Deadline()
 	require.True(t, bounded, "go test has a -timeout")
 	return strconv.Itoa(int(time.Until(end.Add(-time.Minute)).Seconds()))
+}
+
+// netdevsim builds the simulated card's module, for the kernel of the VM.
+func (b bed) netdevsim(t *testing.T) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), b.script("netdevsim"))
+	cmd.Env = append(os.Environ(), "VMRUN_CACHE="+filepath.Join(b.root, ".cache/vm"))
+	var said strings.Builder
+	cmd.Stderr = &said
+	path, err := cmd.Output()
+	require.NoError(t, err, said.String())
+	return strings.TrimSpace(string(path))
 }
 
 func name(i int) string { return "job" + strconv.Itoa(i) }

@@ -17,7 +17,7 @@ import (
 // network configurations, and only those that a NAD or the conf asks for.
 func (e *Engine) input(req core.Request) resolve.Input {
 	req.Conf = e.conf(req)
-	return resolve.Input{Request: req, Files: hostfile.Machine(), ConfDir: e.ConfDir, Devices: e.Devices, Declared: e.Declared, NodePorts: e.NodePorts, OVN: e.OVN, Alone: e.Alone, Rank: e.IPAM.Full, Log: e.Log}
+	return resolve.Input{Request: req, Files: hostfile.Machine(), ConfDir: e.ConfDir, Devices: e.Devices, PFOf: e.PFOf, Declared: e.Declared, NodePorts: e.NodePorts, OVN: e.OVN, Alone: e.Alone, Rank: e.IPAM.Full, Log: e.Log}
 }
 
 // conf is a request's configuration with what the agent's file lays over it.

@@ -56,7 +56,8 @@ type Config struct {
 	Journal    *journal.Journal
 	IPAM       *ipam.Allocator
 	Source     resolve.Source
-	Devices    resolve.Devices   // nil: nobody gives pods devices
+	Devices    resolve.Devices // nil: nobody gives pods devices
+	PFOf       func(device string) (string, error)
 	Declared   resolve.Declarer  // nil: nothing is declared of pods by their names
 	Leases     Leases            // nil: nothing is claimed
 	NodePorts  resolve.NodePorts // which of the node's ports annotations may ask for; none: all

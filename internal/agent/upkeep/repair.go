@@ -21,6 +21,10 @@ const workers = 8
 type Config struct {
 	Journal *journal.Journal
 	Source  resolve.Source
+	// Declared tells what is declared of pods by their names; nil: nothing is.
+	Declared resolve.Declarer
+	// PFOf as in resolve.Input; Declared needs it.
+	PFOf    func(device string) (string, error)
 	Drivers driver.Set
 	BootID  string
 	// TryLock takes a container's turn, false while an operation has it.
@@ -32,7 +36,7 @@ type Config struct {
 // Keeper does both. Its methods may be called at the same time.
 type Keeper struct {
 	Config
-	untuned sync.Map // core.Key -> string: why its rates are not as asked for
+	untuned sync.Map // core.Key -> string: why what it has is not as asked for
 }
 
 // New makes a Keeper.

@@ -183,7 +183,7 @@ func Run(ctx context.Context, c Config) error {
 		OnUp: func() { ctl.Resync(); ports.poke() }, OnTouch: func(owner string, lost bool) { ctl.Touched(owner, lost); ports.touched(owner) },
 	})
 	count = newMetrics(c.states(func() (int, bool) { return ctl.Pending() }, watch.Blind, db, objects, self))
-	declared := c.declared(logins, func() { ctl.Redeclared() })
+	declared := settings.New(settings.Config{Login: logins.Current, Namespaces: c.PodNetworkNamespaces, Common: c.Namespace, Log: log})
 	ctl = controller.New(controller.Config{
 		World: objects.World(), DB: db, Join: join, Declared: declared, Seen: gateway.Seen{Silent: watch.Silent, Routes: db.Routes}, Workers: c.Workers, Outside: true, Done: count.done, Log: log,
 	})
@@ -198,15 +198,25 @@ func Run(ctx context.Context, c Config) error {
 		keep,
 		func(ctx context.Context) error { db.Run(ctx); return nil },
 		func(ctx context.Context) error { objects.Run(ctx); return nil },
-		func(ctx context.Context) error { declared.Run(ctx); return nil },
+		func(ctx context.Context) error { follow(ctx, declared, ctl); return nil },
 		watch.Run, instead.Run,
 		func(ctx context.Context) error { return objects.Guard(ctx, db, c.wentBack(ctx, objects, count)) },
 		leader{&c, ctl, objects, db, ports}.elected(to))
 }
 
-// declared follows what is declared of pods by their names.
-func (c *Config) declared(logins *login.Logins, changed func()) *settings.Source {
-	return settings.New(settings.Config{Login: logins.Current, Namespaces: c.PodNetworkNamespaces, Common: c.Namespace, Changed: changed, Log: c.Log})
+// follow reads what is declared of pods by their names, and has pods looked at for it.
+func follow(ctx context.Context, from *settings.Source, ctl *controller.Controller) {
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	reading.Go(func() { from.Run(ctx) })
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-from.Redeclared():
+			ctl.Redeclared()
+		}
+	}
 }
 
 // keepers keep the ports of the default Vpc's router that lead out of the cluster: to a network

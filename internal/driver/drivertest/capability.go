@@ -50,6 +50,7 @@ var capabilities = []capability{
 	owes("Recoverer", recovers),
 	owes("Restorer", restores),
 	owes("Repairer", repairs),
+	owes("Changer", changes),
 }
 
 // again is the driver as a new process has it.
@@ -327,4 +328,23 @@ func (b *bed) until(ok func() bool) {
 // held are the capabilities that a driver has.
 func held(d driver.Driver) []capability {
 	return slices.DeleteFunc(slices.Clone(capabilities), func(c capability) bool { return !c.has(d) })
+}
+
+// changes: a change to what there is already succeeds, or is refused with a reason; what was
+// made is as it was.
+func changes(t *testing.T, b *bed, d driver.Changer) {
+	s := b.spec(1, b.pod())
+	l := b.attach(s)
+	next := s
+	x := next.ChangeExec()
+	x.Former = x.Conf
+	for range 2 {
+		if err := d.Change(t.Context(), driver.Run{}, next); err != nil {
+			require.NotEmpty(t, core.ReasonOf(err), "%v", err)
+		}
+		require.NoError(t, b.Driver.Check(t.Context(), driver.Run{}, s, l))
+	}
+	b.detach(s)
+	require.Error(t, d.Change(t.Context(), driver.Run{}, next), "nothing is there to be changed")
+	b.clean()
 }

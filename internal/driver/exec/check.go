@@ -34,8 +34,28 @@ func (d *Driver) Check(ctx context.Context, r driver.Run, s core.Spec, l core.Li
 	if len(final) == 0 {
 		final = l.CNIResult
 	}
-	return errors.Join(inspect(ns, s.Key.IfName, final, l.MTU), d.askPlugin(ctx, r, s, final))
+	return errors.Join(d.look(ns, s, final, l.MTU), d.askPlugin(ctx, r, s, final))
 }
+
+// look is inspect, but of an interface that is no network device.
+func (d *Driver) look(ns *netns.Handle, s core.Spec, final json.RawMessage, mtu int) error {
+	found := inspect(ns, s.Key.IfName, final, mtu)
+	if !errors.Is(found, errMissing) {
+		return found
+	}
+	p, ok := d.inside(s.Exec.Type, s.Exec.Path, s.Exec.Conf, false).(driver.PluginBare)
+	if !ok {
+		return found
+	}
+	bare, err := p.Bare(driver.PluginCall{Conf: s.Exec.Conf, Key: s.Key, Netns: s.Netns, Args: s.Exec.Args})
+	if bare {
+		return nil
+	}
+	return errors.Join(found, err)
+}
+
+// errMissing is the drift of an interface that is not in the pod.
+var errMissing = core.Difference("interface is missing")
 
 func (d *Driver) askPlugin(ctx context.Context, r driver.Run, s core.Spec, final json.RawMessage) error {
 	if s.Exec.NoCheck || !cniconf.HasCheck(s.Exec.CNIVersion) {
@@ -66,7 +86,7 @@ func inspect(ns *netns.Handle, ifName string, result json.RawMessage, mtu int) e
 	want.MTU = mtu
 	have, err := c.LinkByName(ifName)
 	if errors.Is(err, core.ErrNotFound) {
-		return core.Differ("interface is missing")
+		return errMissing
 	}
 	if err != nil {
 		return err

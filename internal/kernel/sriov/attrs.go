@@ -78,7 +78,7 @@ func read(h *netlink.Handle, v VF) (Attrs, netlink.Link, error) {
 	if !bytes.Equal(f.Mac, make(net.HardwareAddr, len(f.Mac))) {
 		a.MAC = core.MAC(f.Mac)
 	}
-	if nl.Swap16(uint16(f.VlanProto)) == Proto8021AD { //nolint:gosec // an EtherType, as it stands on the wire
+	if f.VlanProto == Proto8021AD {
 		a.Proto = Proto8021AD
 	}
 	return a, l, nil
@@ -158,6 +158,17 @@ func (a Attrs) proto() int {
 // driver cannot set and is as wanted is no error; what it does not take is Refused, and
 // the attributes before it in `ip`'s order are set then.
 func Write(v VF, want Attrs) error {
+	return write(v, want, func(attr, Attrs) bool { return true })
+}
+
+// Adjust is Write for a VF that is in use: what is as wanted is not set again, and its MAC
+// is not touched, since cards begin anew with one.
+func Adjust(v VF, want Attrs) error {
+	return write(v, want, func(t attr, have Attrs) bool { return t.name != "mac" && t.text(want) != t.text(have) })
+}
+
+// write sets the attributes that differ says, of those that the VF has.
+func write(v VF, want Attrs, differ func(t attr, have Attrs) bool) error {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return err
@@ -168,6 +179,9 @@ func Write(v VF, want Attrs) error {
 		return err
 	}
 	for _, t := range want.table() {
+		if !differ(t, have) {
+			continue
+		}
 		err := t.set(h, l, v.Index)
 		switch {
 		case err == nil:

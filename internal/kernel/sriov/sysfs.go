@@ -37,6 +37,12 @@ type VF struct {
 	Driver string // "" for none
 }
 
+// Userspace tells that the VF's driver hands it to programs, as DPDK's or a virtual
+// machine: it is no network device.
+func (v VF) Userspace() bool {
+	return strings.Contains(v.Driver, "vfio") || v.Driver == "uio_pci_generic" || v.Driver == "igb_uio"
+}
+
 var address = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
 func (s Sys) device(pci string, more ...string) string {
@@ -74,6 +80,12 @@ func (s Sys) VF(pci string) (VF, error) {
 		return v, fmt.Errorf("PCI device %s, virtual function of %s: %w", pci, v.PF, err)
 	}
 	return v, nil
+}
+
+// PFOf is the network device of a virtual function's physical one. Errors are those of VF.
+func (s Sys) PFOf(pci string) (string, error) {
+	v, err := s.VF(pci)
+	return v.PF, err
 }
 
 // driver is the name of a function's driver, "" for none.

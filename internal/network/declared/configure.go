@@ -2,6 +2,7 @@ package declared
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 
@@ -109,6 +110,46 @@ func (s *Settings) ofLink(kind string, set map[string]any) (done []string) {
 	}
 	return done
 }
+
+// Live are the fields of which plugins of that type take another value while the pod
+// runs (Reconfigure).
+func Live(kind string) []string {
+	if kind != sriov {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(keyed), func(field string) bool { return field == MAC })
+}
+
+// Reconfigure is Configure for a pod that runs: of its configuration raw what is Live
+// becomes as it is declared now, else as it is in plain, the one without declarations.
+// Nothing is declared where s is nil.
+func (s *Settings) Reconfigure(kind string, raw, plain json.RawMessage) (json.RawMessage, error) {
+	var now, was map[string]json.RawMessage
+	if err := errors.Join(json.Unmarshal(raw, &now), json.Unmarshal(plain, &was)); err != nil {
+		return nil, core.Errorf(core.CodeConfig, "configuration of plugin %s: %w", kind, err)
+	}
+	set := map[string]any{}
+	if s != nil {
+		s.attributes(set)
+	}
+	for _, key := range liveKeys {
+		delete(now, key)
+		if v, ok := was[key]; ok {
+			now[key] = v
+		}
+		if v, ok := set[key]; ok {
+			text, err := json.Marshal(v)
+			if err != nil {
+				return nil, err
+			}
+			now[key] = text
+		}
+	}
+	return json.Marshal(now)
+}
+
+// liveKeys are those of Live's fields in a configuration.
+var liveKeys = []string{"vlan", "vlanQoS", "vlanProto", "min_tx_rate", "max_tx_rate", "spoofchk", "trust", "link_state"}
 
 // attributes are those of a VF, under the usual keys.
 func (s *Settings) attributes(set map[string]any) (done []string) {

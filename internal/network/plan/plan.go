@@ -80,7 +80,7 @@ func Plan(wants []core.Want, leases []core.Lease, pod core.Pod, key core.Key, ne
 		for at, s := range w.Steps {
 			base := base
 			if at == 0 { // the step that makes the interface
-				base.Claims = w.Claims
+				base.Claims, base.Declared = w.Claims, w.Declared
 			}
 			if s.Kind() == core.KindDelegate {
 				b.exec(base, s.Exec)
@@ -126,7 +126,7 @@ func (b *builder) nic(s core.Spec, want int, n *core.NIC) error {
 	s.NIC = &core.NICSpec{
 		Subnet: n.Subnet.Name, IfaceID: n.IfaceID,
 		Settings:  n.Settings,
-		Bandwidth: &n.Bandwidth, Quiet: l.Quiet, NoDefault: w.Default && !n.DefaultRoute && len(w.Gateways) == 0,
+		Bandwidth: &n.Bandwidth, PlainVLAN: n.PlainVLAN, Quiet: l.Quiet, NoDefault: w.Default && !n.DefaultRoute && len(w.Gateways) == 0,
 	}
 	if err := address(s.Key, s.NIC, n, l); err != nil {
 		return err

@@ -104,16 +104,20 @@ func (r *resolution) args(n *network) string {
 // exec is one call of a foreign plugin.
 func (r *resolution) exec(n *network, c call, rc map[string]json.RawMessage) (*core.Exec, error) {
 	info := r.devInfo(n)
-	conf, err := cniconf.PluginConf(*c.chain, c.plugin, cniconf.Inject{
-		RuntimeConfig: withDevice(rc, n.elem.DeviceID, info), CNIArgs: n.elem.CNIArgs, DeviceID: n.elem.DeviceID,
-	})
+	inject := cniconf.Inject{RuntimeConfig: withDevice(rc, n.elem.DeviceID, info), CNIArgs: n.elem.CNIArgs, DeviceID: n.elem.DeviceID}
+	conf, err := cniconf.PluginConf(*c.chain, c.plugin, inject)
+	var plain json.RawMessage
+	if err == nil && c.first && len(n.configured) > 0 {
+		c.plugin.Raw = n.written
+		plain, err = cniconf.PluginConf(*c.chain, c.plugin, inject)
+	}
 	if err != nil {
 		return nil, core.WithCode(core.CodeConfig, n.field(), err)
 	}
 	x := &core.Exec{
 		Type: c.plugin.Type, CNIVersion: c.chain.CNIVersion, Conf: conf, Network: c.chain.Name,
 		Path: slices.Clone(r.in.Request.Path), DisableGC: c.chain.DisableGC, NoCheck: c.chain.DisableCheck,
-		DevInfo: info,
+		DevInfo: info, Plain: plain,
 	}
 	if r.conf.BinDir != "" {
 		x.Path = slices.Insert(x.Path, 0, r.conf.BinDir)

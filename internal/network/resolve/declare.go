@@ -271,7 +271,8 @@ func declareHardware(n *network, s *declared.Settings) error {
 		return nil
 	}
 	for _, field := range []string{declared.VLAN, declared.MinMbps, declared.SpoofChk, declared.Trust, declared.LinkState, declared.PF} {
-		if s.From[field] != "" && !n.carriesOut(field) {
+		proven := field == declared.PF && (n.resource != "" || n.device() != "") // of the device, by ofPF
+		if s.From[field] != "" && !n.carriesOut(field) && !proven {
 			return cannot(n, s, field)
 		}
 	}

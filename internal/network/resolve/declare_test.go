@@ -124,6 +124,33 @@ func TestDeclaredOfAVF(t *testing.T) {
 	require.Equal(t, core.ReasonAnnotationConflict, core.ReasonOf(err), "%v", err)
 }
 
+// TestDeclaredPF: a device of another physical function than those that are declared is
+// none for the pod, and neither is one that has none.
+func TestDeclaredPF(t *testing.T) {
+	w := standard()
+	w.nad("default/vf", `{"cniVersion":"1.0.0","type":"sriov","deviceID":"0000:01:10.0"}`)
+	for pf, want := range map[string]struct{ reason, says string }{
+		"ens1f0": {"", ""},
+		"ens2f0": {core.ReasonNoVFMatches, "declares sriov.pf [ens1f0 ens1f1] of interface net1, and the pod's device 0000:01:10.0 is of ens2f0"},
+		"":       {core.ReasonNoVFMatches, "is no virtual function"},
+	} {
+		pfOf := func(device string) (string, error) {
+			require.Equal(t, "0000:01:10.0", device)
+			if pf == "" {
+				return "", fmt.Errorf("%w: is no virtual function", core.ErrNotFound)
+			}
+			return pf, nil
+		}
+		said := said{`{"interfaces":[{"name":"net1","network":"default/vf","sriov":{"pf":["ens1f0","ens1f1"]}}]}`}
+		_, err := Resolve(t.Context(), w, Input{Request: request(), Declared: said, PFOf: pfOf})
+		require.Equal(t, want.reason, core.ReasonOf(err), "%v", err)
+		if want.reason != "" {
+			require.ErrorContains(t, err, want.says)
+			require.Equal(t, core.CodeDevice, core.CodeOf(err))
+		}
+	}
+}
+
 // TestDeclaredOfARunningPod: a network that comes to a running pod has what is declared
 // of its interface.
 func TestDeclaredOfARunningPod(t *testing.T) {

@@ -107,9 +107,9 @@ func (n *network) mayHave(a annotation.Requested, ann *annotation.Notes) error {
 
 // MayTune is an AnnotationForbidden (101) where the annotations of a running pod ask for
 // rates that are not the pod's to say. network is as in Want. Other errors: nobody can say.
-func MayTune(ctx context.Context, src Source, network string, asked core.Tuning) error {
+func MayTune(ctx context.Context, src Source, network string, asked core.QoS) error {
 	namespace, name, further := strings.Cut(network, "/")
-	if !further || !asked.QoS.Rated() {
+	if !further || !asked.Rated() {
 		return nil
 	}
 	nad, err := FromMemory{src}.NAD(ctx, namespace, name)

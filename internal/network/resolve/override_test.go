@@ -59,11 +59,11 @@ func TestAnnotationForbidden(t *testing.T) {
 func TestMayTune(t *testing.T) {
 	w := standard()
 	w.nad("default/net", own("second"))
-	rates := core.Tuning{QoS: core.QoS{IngressMbps: 5}}
+	rates := core.QoS{IngressMbps: 5}
 	require.NoError(t, MayTune(t.Context(), w, "default/net", rates))
 	w.nads["default/net"].Annotations = map[string]string{allow: "vlan"}
 	require.Equal(t, core.ReasonAnnotationForbidden, core.ReasonOf(MayTune(t.Context(), w, "default/net", rates)))
-	require.NoError(t, MayTune(t.Context(), w, "default/net", core.Tuning{Mirror: true}))
+	require.NoError(t, MayTune(t.Context(), w, "default/net", core.QoS{}))
 	require.NoError(t, MayTune(t.Context(), w, "fairlead", rates))
 }
 

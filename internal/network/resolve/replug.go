@@ -183,6 +183,9 @@ func (r *resolution) coming(ctx context.Context, nets []network, at int, given *
 	if err := r.handOut(ctx, all); err != nil {
 		return core.Want{}, err
 	}
+	if err := r.ofPF(&all[len(all)-1]); err != nil {
+		return core.Want{}, err
+	}
 	nets[at] = all[len(all)-1]
 	*given = append(*given, network{elem: element.Element{DeviceID: nets[at].elem.DeviceID, Field: e.Field}})
 	return r.want(ctx, nets, at)

@@ -31,6 +31,9 @@ type Input struct {
 	// Devices tells which devices the pod was given; nil means that this node
 	// gives none. Only NADs that name a resource need it.
 	Devices Devices
+	// PFOf is the network device of the physical function of a virtual one, by its PCI
+	// address; core.ErrNotFound: it is none. nil: nobody can tell, and none may be declared.
+	PFOf func(device string) (string, error)
 	// NodePorts bounds the ports of the node that annotations ask for.
 	NodePorts NodePorts
 	// OVN: a controller alone gives the addresses; interfaces of ours are in networks
@@ -92,6 +95,9 @@ func Resolve(ctx context.Context, src Source, in Input) ([]core.Want, error) {
 	if err := r.handOut(ctx, nets); err != nil {
 		return nil, err
 	}
+	if err := r.ofPFs(nets); err != nil {
+		return nil, err
+	}
 	wants := make([]core.Want, 0, len(nets))
 	for i := range nets {
 		w, err := r.want(ctx, nets, i)
@@ -148,10 +154,11 @@ type network struct {
 	declared *declared.Settings
 	only     bool   // only a declaration names it
 	subnet   string // that is declared for it, "" for none
-	// configured are declared fields that the first plugin's configuration says.
+	// configured are declared fields that the first plugin's configuration says, and written
+	// is that without them, nil for one of our own.
 	configured []string
-	domain     string          // of layer 2, as the NAD names it; "" where it does not
-	written    json.RawMessage // the first plugin's configuration before that, nil for one of our own
+	written    json.RawMessage
+	domain     string // of layer 2, as the NAD names it; "" where it does not
 }
 
 // driver is that of our own NIC in the network: the network's type decides.
@@ -291,7 +298,7 @@ func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Wan
 		return core.Want{}, err
 	}
 	w := core.Want{
-		Network: n.label, IfName: n.ifName, Default: n.first, Declared: n.only, DeclaredBy: n.declaredBy(),
+		Network: n.label, IfName: n.ifName, Default: n.first, Unasked: n.only, DeclaredBy: n.declaredBy(),
 		Gateways: n.elem.Gateways, TakesDefault: n.elem.TakesDefault, Args: r.args(n),
 	}
 	if !n.direct {
@@ -299,6 +306,9 @@ func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Wan
 	}
 	if !n.first {
 		w.Request = n.elem.Request
+	}
+	if n.declared != nil {
+		w.Declared = n.declared.Fields()
 	}
 	for _, c := range n.calls() {
 		p := c.plugin
@@ -332,6 +342,7 @@ func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Wan
 type call struct {
 	chain  *core.Chain
 	plugin core.Plugin
+	first  bool // of all
 }
 
 // declaredBy are the objects that declare settings of n's interface.
@@ -347,7 +358,7 @@ func (n *network) calls() []call {
 	var out []call
 	for _, c := range []*core.Chain{&n.chain, &n.behind} {
 		for _, p := range c.Plugins {
-			out = append(out, call{c, p})
+			out = append(out, call{c, p, len(out) == 0})
 		}
 	}
 	return out

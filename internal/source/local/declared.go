@@ -77,6 +77,9 @@ func (a *assembly) declare() {
 	}
 }
 
+// Redeclared gets a value after what is declared of pods has changed.
+func (s *Source) Redeclared() <-chan struct{} { return s.retold }
+
 // Declared implements resolve.Declarer. A folder has no namespace of the agent's.
 func (s *Source) Declared(context.Context) (*declared.Index, error) {
 	return s.current.Load().declared, nil

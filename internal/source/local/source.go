@@ -32,6 +32,7 @@ type Source struct {
 	log     *slog.Logger
 	current atomic.Pointer[state]
 	changed chan struct{}
+	retold  chan struct{} // when what is declared of pods has changed
 
 	mu       sync.Mutex // guards what follows, and the order of reloads
 	cache    map[*folder.File]file
@@ -78,7 +79,7 @@ func over(f *folder.Folder, log *slog.Logger, by map[string]maker) (*Source, err
 }
 
 func newSource(f *folder.Subscription, log *slog.Logger) *Source {
-	s := &Source{folder: f, log: log, changed: make(chan struct{}, 1), passed: func(folder.ID) {}}
+	s := &Source{folder: f, log: log, changed: make(chan struct{}, 1), retold: make(chan struct{}, 1), passed: func(folder.ID) {}}
 	s.current.Store(newState())
 	return s
 }
@@ -175,15 +176,20 @@ func (s *Source) reload() error {
 	s.current.Store(next)
 	s.report(next)
 	s.tellPods(before, next)
+	if !reflect.DeepEqual(before.declared, next.declared) {
+		wake(s.retold)
+	}
 	s.tellAll(before, next)
 	s.news()
 	return err
 }
 
 // news has Changed tell.
-func (s *Source) news() {
+func (s *Source) news() { wake(s.changed) }
+
+func wake(c chan<- struct{}) {
 	select {
-	case s.changed <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

@@ -4,37 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"strings"
 
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/lib/recordfile"
 )
 
 // Marked are the VFs, by PCI address, that attachments have, or had and that were not
 // cleaned since.
 func (p *Plugin) Marked() (map[string]core.Key, error) {
-	entries, err := os.ReadDir(p.dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+	all, err := p.marks.all()
 	if err != nil {
 		return nil, fmt.Errorf("marks of virtual functions: %w", err)
 	}
 	out := map[string]core.Key{}
-	for _, e := range entries {
-		pci, is := strings.CutSuffix(e.Name(), ".json")
-		if !is || strings.HasPrefix(pci, ".") {
-			continue
-		}
-		m, ok, err := p.marked(pci)
-		if err != nil {
-			return nil, fmt.Errorf("mark of virtual function %s: %w", pci, err)
-		}
-		if ok {
-			out[pci] = m.Owner
-		}
+	for pci, m := range all {
+		out[pci] = m.Owner
 	}
 	return out, nil
 }
@@ -48,19 +31,19 @@ func (p *Plugin) Clean(ctx context.Context, pci string, of core.Key) error {
 		return err
 	}
 	defer unlock()
-	m, ok, err := p.marked(pci)
+	m, ok, err := p.marks.load(pci)
 	if err != nil || !ok || m.Owner != of {
 		return err
 	}
 	v, err := p.sys.VF(pci)
 	if errors.Is(err, core.ErrNotFound) {
-		return recordfile.Remove(p.file(pci))
+		return p.marks.remove(pci, m)
 	}
 	if err != nil {
 		return err
 	}
 	name, err := p.sys.Netdev(pci)
-	if err == nil && name == "" && v.Driver != "" {
+	if err == nil && name == "" && v.Driver != "" && !v.Userspace() {
 		err = errors.New("its network device is not on the machine")
 	}
 	if err != nil {

@@ -28,7 +28,7 @@ func onPaper(t *testing.T) (p *Plugin, root string) {
 	require.NoError(t, os.MkdirAll(filepath.Join(devices, pci), 0o755))
 	require.NoError(t, os.Symlink("../0000:01:00.0", filepath.Join(devices, pci, "physfn")))
 	require.NoError(t, os.Symlink("../"+pci, filepath.Join(devices, "0000:01:00.0/virtfn0")))
-	return &Plugin{sys: sriov.At(root), host: rtnl.NewPool(nil), dir: t.TempDir()}, root
+	return &Plugin{sys: sriov.At(root), host: rtnl.NewPool(nil), marks: marks{dir: t.TempDir()}}, root
 }
 
 func callFor(t *testing.T) driver.PluginCall {
@@ -49,7 +49,7 @@ func TestReadOnlyMachine(t *testing.T) {
 	require.Equal(t, core.CodeConfig, core.CodeOf(err))
 	require.ErrorContains(t, err, "drivers cannot be bound")
 	require.ErrorContains(t, err, "writable /sys")
-	left, err := os.ReadDir(p.dir)
+	left, err := os.ReadDir(p.marks.dir)
 	require.NoError(t, err)
 	require.Empty(t, left)
 }
@@ -60,11 +60,11 @@ func TestReadOnlyMachine(t *testing.T) {
 func TestVFThatIsNoMore(t *testing.T) {
 	p, root := onPaper(t)
 	call := callFor(t)
-	require.NoError(t, p.mark(pci, mark{Owner: call.Key, Name: "eth0"}))
+	require.NoError(t, p.marks.save(pci, Mark{Owner: call.Key, Name: "eth0"}))
 	spoilt := filepath.Join(root, "bus/pci/devices/0000:01:00.0/net")
 	require.NoError(t, os.Rename(spoilt, spoilt+"-was"))
 	require.Error(t, p.Del(t.Context(), call))
-	_, ok, err := p.marked(pci)
+	_, ok, err := p.marks.load(pci)
 	require.NoError(t, err)
 	require.True(t, ok, "it was not looked at")
 
@@ -72,11 +72,11 @@ func TestVFThatIsNoMore(t *testing.T) {
 	other := call
 	other.Key.Container = "other"
 	require.NoError(t, p.Del(t.Context(), other))
-	_, ok, err = p.marked(pci)
+	_, ok, err = p.marks.load(pci)
 	require.NoError(t, err)
 	require.True(t, ok, "it is another's")
 	require.NoError(t, p.Del(t.Context(), call))
-	_, ok, err = p.marked(pci)
+	_, ok, err = p.marks.load(pci)
 	require.NoError(t, err)
 	require.False(t, ok)
 }

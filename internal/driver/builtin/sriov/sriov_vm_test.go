@@ -31,12 +31,14 @@ const pf = "pf0" // of test/vm
 // bed is the VM's card. Its tests run one after the other: the card is one.
 type bed struct {
 	*testing.T
-	p   *plugin.Plugin
-	vfs []sriov.VF
+	p     *plugin.Plugin
+	marks string // the folder of its marks
+	vfs   []sriov.VF
 }
 
 func newBed(t *testing.T) *bed {
-	b := &bed{T: t, p: plugin.New(t.TempDir())}
+	b := &bed{T: t, marks: t.TempDir()}
+	b.p = plugin.New(b.marks)
 	for n := range 3 {
 		to, err := os.Readlink(fmt.Sprintf("/sys/class/net/%s/device/virtfn%d", pf, n))
 		require.NoError(t, err)
@@ -110,11 +112,17 @@ func (p *pod) set(key string, value any) {
 	p.call.Conf = raw
 }
 
-func (p *pod) add() {
+// give is ADD alone.
+func (p *pod) give() {
 	p.b.Helper()
 	out, err := p.b.p.Add(p.b.Context(), p.call)
 	require.NoError(p.b, err)
 	p.set("prevResult", out)
+}
+
+func (p *pod) add() {
+	p.b.Helper()
+	p.give()
 	require.NoError(p.b, p.b.p.Check(p.b.Context(), p.call), "what was just made")
 }
 

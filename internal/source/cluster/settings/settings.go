@@ -58,9 +58,7 @@ type Config struct {
 	// File keeps what was known: an agent that starts while the server is away goes on with
 	// it. "": none does.
 	File string
-	// Changed hears that something else may be declared; it is not to wait. nil: nobody does.
-	Changed func()
-	Log     *slog.Logger
+	Log  *slog.Logger
 }
 
 // Source serves what is known. Of a namespace that is not read it knows no ConfigMaps.
@@ -74,6 +72,7 @@ type Source struct {
 	once    sync.Once
 	poked   chan struct{} // when something is to be written down
 	heard   chan struct{} // when anything is another, a status too
+	retold  chan struct{} // when something else is declared
 	former  *declared.Index
 	late    <-chan time.Time // when nobody waits for the first reading any more
 
@@ -114,7 +113,7 @@ type follower struct {
 
 // New makes a Source; Run has it follow.
 func New(c Config) *Source {
-	s := &Source{cfg: c, ready: make(chan struct{}), poked: make(chan struct{}, 1), heard: make(chan struct{}, 1), starts: map[string]int{}}
+	s := &Source{cfg: c, ready: make(chan struct{}), poked: make(chan struct{}, 1), heard: make(chan struct{}, 1), retold: make(chan struct{}, 1), starts: map[string]int{}}
 	late := make(chan time.Time)
 	s.late = late
 	time.AfterFunc(patience, func() { close(late) })
@@ -181,16 +180,17 @@ func (s *Source) follow(ctx context.Context, next *session, l login.Login) {
 func (s *Source) changed() {
 	s.changes.Add(1)
 	s.poke()
-	if s.cfg.Changed != nil {
-		s.cfg.Changed()
-	}
-	hear(s.heard)
+	wake(s.heard)
+	wake(s.retold)
 }
 
-// poke has what is known written down.
-func (s *Source) poke() { hear(s.poked) }
+// Redeclared gets a value after what is declared of pods may have changed.
+func (s *Source) Redeclared() <-chan struct{} { return s.retold }
 
-func hear(c chan struct{}) {
+// poke has what is known written down.
+func (s *Source) poke() { wake(s.poked) }
+
+func wake(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -359,7 +359,7 @@ func (s *Source) follower(what string, lw *cache.ListWatch, example, none runtim
 	news := func(any) { s.changed() }
 	newer := func(was, now any) {
 		if sameSpec(was, now) {
-			hear(s.heard)
+			wake(s.heard)
 		} else {
 			news(now)
 		}

@@ -113,7 +113,7 @@ func (t tabled[T]) footnote(w io.Writer, list T) (err error) {
 }
 
 func getCommand() *cobra.Command {
-	return group("get", "List pods, networks, subnets, addresses or virtual functions", append(queries("get"),
+	return group("get", "List pods, networks, subnets, addresses or virtual functions",
 		tabled[podList]{
 			use: "pods", short: "Every interface of every pod", aliases: []string{"pod", "po"}, spaced: true,
 			ask:  client.Origin.Pods,
@@ -154,7 +154,7 @@ func getCommand() *cobra.Command {
 				l.Items = slices.DeleteFunc(l.Items, func(i agent.IP) bool { return !named(i.Address.String()) })
 			},
 		}.command(),
-	)...)
+	)
 }
 
 func describeCommand() *cobra.Command {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/fairlead/fairlead/cmd/usage"
 	"github.com/fairlead/fairlead/internal/driver/builtin/sriov"
-	"github.com/fairlead/fairlead/internal/lib/hint"
 	"github.com/fairlead/fairlead/internal/ops/client/view"
 )
 
@@ -32,13 +31,12 @@ way. --apply may be killed at any instant and run again; --rollback undoes it.`,
 	f.BoolVar(&rollback, "rollback", false, "leave them to the program")
 	f.StringVar(&dir, "sriov-dir", sriov.FormerDir, "where the program keeps what it did")
 	f.StringVar(&marks, "vf-dir", sriov.Dir, "where the agent keeps whose each virtual function is")
+	cmd.MarkFlagsMutuallyExclusive("plan", "apply", "rollback")
 	out := outputFlag(cmd, asTable, asJSON, asYAML)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		i := sriov.NewImport(dir, marks)
 		do := i.Plan
 		switch {
-		case plan && apply || plan && rollback || apply && rollback:
-			return hint.Usagef("give one of --plan, --apply and --rollback")
 		case apply:
 			do = i.Apply
 		case rollback:

@@ -21,8 +21,8 @@ const (
 	AnnStolenAt     = "net.fairlead.io/stolen-at"
 )
 
-// AnnL2Domain, on a NetworkAttachmentDefinition, names the layer 2 that it leads to:
-// networks that lead to one have one name there, and no address twice.
+// AnnL2Domain is an annotation of a NetworkAttachmentDefinition that names the layer 2
+// which it leads to: networks that lead to one have one name there, and no address twice.
 const AnnL2Domain = "net.fairlead.io/l2-domain"
 
 // +kubebuilder:validation:XValidation:rule="has(self.spec.address) ? (self.metadata.name.startsWith(self.spec.domain + '.') && isIP(self.spec.address) && (self.spec.address.contains(':') ? self.metadata.name.substring(size(self.spec.domain) + 1).matches('^[0-9a-f]{4}(-[0-9a-f]{4}){7}$') && ip(self.metadata.name.substring(size(self.spec.domain) + 1).replace('-', ':')) == ip(self.spec.address) : self.metadata.name.substring(size(self.spec.domain) + 1) == self.spec.address)) : has(self.spec.mac) && self.metadata.name == self.spec.domain + '.mac.' + self.spec.mac.replace(':', '')",messageExpression="'name ' + self.metadata.name + ' is not that of what it leases in domain ' + self.spec.domain",fieldPath=".spec.domain"

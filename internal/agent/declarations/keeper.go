@@ -141,7 +141,7 @@ func (k *Keeper) waiting() bool {
 // pass brings all objects up to date; one that fails keeps no other.
 func (k *Keeper) pass(ctx context.Context) error {
 	all, known := k.cfg.Settings.PodNetworks()
-	if !known || k.cfg.Pods.Synced() != nil {
+	if synced := k.cfg.Pods.Synced() == nil; !known || !synced {
 		return nil // a change pokes
 	}
 	pods := k.pods()

@@ -65,7 +65,23 @@ func (k *Keeper) Round(ctx context.Context, store Store) (some bool, err error) 
 	if err != nil {
 		return false, err
 	}
-	seen, strays := map[string]bool{}, map[string]cluster.Record{}
+	seen, strays := k.compare(mine)
+	k.drop(ctx, store, strays)
+	for _, e := range k.book.All() {
+		if e.Free || seen[lease.Name(e.Claim)] || e.Claim.Epoch == 0 && time.Since(e.Since) < grace {
+			continue
+		}
+		if one := k.restore(ctx, store, e); one != nil && err == nil {
+			err = one
+		}
+	}
+	return len(mine) > 0, err
+}
+
+// compare divides the leases that the API server says are this node's: those whose holder
+// has them, and those of nobody here.
+func (k *Keeper) compare(mine []cluster.Record) (seen map[string]bool, strays map[string]cluster.Record) {
+	seen, strays = map[string]bool{}, map[string]cluster.Record{}
 	for _, r := range mine {
 		e, known := k.book.Get(r.Name)
 		switch {
@@ -80,16 +96,7 @@ func (k *Keeper) Round(ctx context.Context, store Store) (some bool, err error) 
 			k.peace(r.Name)
 		}
 	}
-	k.drop(ctx, store, strays)
-	for _, e := range k.book.All() {
-		if e.Free || seen[lease.Name(e.Claim)] || e.Claim.Epoch == 0 && time.Since(e.Since) < grace {
-			continue
-		}
-		if one := k.restore(ctx, store, e); one != nil && err == nil {
-			err = one
-		}
-	}
-	return len(mine) > 0, err
+	return seen, strays
 }
 
 // stray tells a lease of this node whose pod is not here any more.

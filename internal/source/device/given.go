@@ -8,8 +8,9 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/fairlead/fairlead/internal/core"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/fairlead/fairlead/internal/core"
 )
 
 // Given are devices of one resource that a pod has.
@@ -25,7 +26,7 @@ func (k *Kubelet) Given(ctx context.Context) ([]Given, error) {
 	ctx, stop := context.WithTimeout(ctx, askLimit)
 	defer stop()
 	var out []Given
-	err := k.dial(ctx, func(c podresources.PodResourcesListerClient) error {
+	err := k.dial(func(c podresources.PodResourcesListerClient) error {
 		all, err := c.List(ctx, &podresources.ListPodResourcesRequest{})
 		for _, p := range all.GetPodResources() {
 			for _, container := range p.GetContainers() {

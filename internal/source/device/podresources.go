@@ -40,7 +40,7 @@ var errSilent = errors.New("kubelet does not serve its podresources socket")
 func (k *Kubelet) ask(caller context.Context, p core.Pod) (res *podresources.PodResources, err error) {
 	ctx, stop := context.WithTimeout(caller, askLimit)
 	defer stop()
-	err = k.dial(ctx, func(c podresources.PodResourcesListerClient) (err error) {
+	err = k.dial(func(c podresources.PodResourcesListerClient) (err error) {
 		res, err = get(ctx, c, p)
 		return err
 	})
@@ -52,7 +52,7 @@ func (k *Kubelet) ask(caller context.Context, p core.Pod) (res *podresources.Pod
 
 // dial asks kubelet one question. A connection serves one: kubelet makes its socket anew
 // at each start, and questions are few. errSilent: nobody serves it.
-func (k *Kubelet) dial(ctx context.Context, question func(podresources.PodResourcesListerClient) error) error {
+func (k *Kubelet) dial(question func(podresources.PodResourcesListerClient) error) error {
 	var dialled atomic.Pointer[error]
 	conn, err := grpc.NewClient("passthrough:///kubelet", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(answerLimit)),

@@ -233,20 +233,9 @@ func (p *Plugin) configure(ctx context.Context, c conf, call driver.PluginCall, 
 		return nil, inproc.Fail("failed to configure "+call.Key.IfName, err)
 	}
 	defer func() { _ = conn.Close() }()
-	l, err := conn.LinkByName(call.Key.IfName)
-	if err == nil && p.layer3(c) && !p.kind.quiet {
-		_ = conn.AnnounceIPv4(l.Index) // the program passes a failure over, too
-	}
-	if err == nil && p.kind.link == rtnl.KindMacvlan { // ipvlans have one MAC with the master: an answer tells nothing
-		if err = inproc.Alone(ctx, pod, conn, l, call.Alone); core.ReasonOf(err) != "" {
-			return nil, err
-		}
-	}
-	if err == nil {
-		err = res.Configure(ctx, conn, l.Index)
-	}
+	l, err := p.address(ctx, c, call, pod, conn, res)
 	if err != nil {
-		return nil, inproc.Fail("failed to configure "+call.Key.IfName, err)
+		return nil, err
 	}
 	fail.Here("macvlan.configured")
 	if call.Saw != nil {
@@ -258,6 +247,26 @@ func (p *Plugin) configure(ctx context.Context, c conf, call driver.PluginCall, 
 		return nil, core.Errorf(inproc.CodeOther, "%w", err) // versions before 0.3.0 need an address
 	}
 	return out, nil
+}
+
+// address gives the link its addresses, once nobody else answers for those that are to be
+// its alone.
+//
+//nolint:revive // six values of one call; a struct would only rename them
+func (p *Plugin) address(ctx context.Context, c conf, call driver.PluginCall, pod *netns.Handle, conn *rtnl.Conn, res inproc.Result) (rtnl.Link, error) {
+	l, err := conn.LinkByName(call.Key.IfName)
+	if err == nil && p.layer3(c) && !p.kind.quiet {
+		_ = conn.AnnounceIPv4(l.Index) // the program passes a failure over, too
+	}
+	if err == nil && p.kind.link == rtnl.KindMacvlan { // ipvlans have one MAC with the master: an answer tells nothing
+		if err = inproc.Alone(ctx, pod, conn, l, call.Alone); core.ReasonOf(err) != "" {
+			return l, err
+		}
+	}
+	if err == nil {
+		err = res.Configure(ctx, conn, l.Index)
+	}
+	return l, inproc.Fail("failed to configure "+call.Key.IfName, err)
 }
 
 // settings are the sysctls of the link: it tells its neighbours of itself, of

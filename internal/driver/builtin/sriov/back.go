@@ -72,8 +72,7 @@ func (p *Plugin) restore(ctx context.Context, v sriov.VF, call driver.PluginCall
 		return err
 	}
 	fail.Here("sriov.back")
-	_, err = p.clean(host, v, m)
-	return err
+	return p.clean(host, v, m)
 }
 
 // fetch has the device be on the machine: it moves it out of the pod, or waits for the
@@ -152,23 +151,24 @@ func (p *Plugin) outOf(pod *netns.Handle, v sriov.VF, name string) error {
 // pod stays. The mark goes last. The driver of one that is of programs stays bound: it
 // resets the VF whenever a program takes it or gives it back, and waits for the program
 // if it is to go.
-func (p *Plugin) clean(host *rtnl.Conn, v sriov.VF, m Mark) (l rtnl.Link, err error) {
+func (p *Plugin) clean(host *rtnl.Conn, v sriov.VF, m Mark) error {
 	if err := sriov.Write(v, baseline); err != nil {
-		return l, err
+		return err
 	}
 	fail.Here("sriov.baseline")
 	if v.Userspace() {
-		return l, p.marks.remove(v.PCI, m)
+		return p.marks.remove(v.PCI, m)
 	}
-	if l, err = p.rebind(host, v, m.MAC); err != nil {
-		return l, err
+	l, err := p.rebind(host, v, m.MAC)
+	if err != nil {
+		return err
 	}
 	if m.Name != "" && l.Name != m.Name {
 		err := host.SetName(l.Index, m.Name)
 		if err != nil && !errors.Is(err, core.ErrExists) {
-			return l, err
+			return err
 		}
 	}
 	fail.Here("sriov.clean")
-	return l, p.marks.remove(v.PCI, m)
+	return p.marks.remove(v.PCI, m)
 }

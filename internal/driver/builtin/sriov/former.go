@@ -139,10 +139,18 @@ func (i *Import) read(name string, f *Former) error {
 	f.mark = Mark{Owner: core.Key{Container: container, IfName: ifName}, Name: k.OrigVfState.HostIFName, Driver: v.Driver}
 	place := filepath.Join(i.dir, "pci", k.DeviceID)
 	f.mark.Former = []string{f.File, place}
+	if err := k.macs(&f.mark); err != nil {
+		return err
+	}
+	f.mark.Netns, err = namespaceOf(place)
+	return err
+}
+
+func (k *kept) macs(m *Mark) (err error) {
 	for _, mac := range []struct {
 		text string
 		to   *core.MAC
-	}{{k.OrigVfState.EffectiveMAC, &f.mark.MAC}, {k.MAC, &f.mark.Given}} {
+	}{{k.OrigVfState.EffectiveMAC, &m.MAC}, {k.MAC, &m.Given}} {
 		if mac.text == "" {
 			continue
 		}
@@ -150,8 +158,7 @@ func (i *Import) read(name string, f *Former) error {
 			return fmt.Errorf("MAC %q %w", mac.text, err)
 		}
 	}
-	f.mark.Netns, err = namespaceOf(place)
-	return err
+	return nil
 }
 
 // namespaceOf is the namespace that a file names; the zero value: it is no more.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/sriov"
 )
 
 // Marked are the VFs, by PCI address, that attachments have, or had and that were not
@@ -39,12 +40,8 @@ func (p *Plugin) Clean(ctx context.Context, pci string, of core.Key) error {
 	if errors.Is(err, core.ErrNotFound) {
 		return p.marks.remove(pci, m)
 	}
-	if err != nil {
-		return err
-	}
-	name, err := p.sys.Netdev(pci)
-	if err == nil && name == "" && v.Driver != "" && !v.Userspace() {
-		err = errors.New("its network device is not on the machine")
+	if err == nil {
+		err = p.here(v)
 	}
 	if err != nil {
 		return err
@@ -54,6 +51,14 @@ func (p *Plugin) Clean(ctx context.Context, pci string, of core.Key) error {
 		return err
 	}
 	defer p.host.Put(host)
-	_, err = p.clean(host, v, m)
+	return p.clean(host, v, m)
+}
+
+// here proves that a VF's network device is on the machine, if its driver makes one.
+func (p *Plugin) here(v sriov.VF) error {
+	name, err := p.sys.Netdev(v.PCI)
+	if err == nil && name == "" && v.Driver != "" && !v.Userspace() {
+		err = errors.New("its network device is not on the machine")
+	}
 	return err
 }

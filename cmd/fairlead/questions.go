@@ -38,7 +38,9 @@ func questionCommand(q question.Question) *cobra.Command {
 	if !q.Hands {
 		out = outputFlag(cmd, asTable, asJSON, asYAML)
 	}
-	cmd.AddCommand(questions(q.Use)...)
+	if q.Under == "" {
+		cmd.AddCommand(questions(q.Use)...)
+	}
 	from.add(cmd)
 	cmd.Long += q.Long
 	cmd.Flags().SetInterspersed(!q.Hands)

@@ -20,14 +20,14 @@ import (
 // Questions are the subcommands of `lease`.
 func Questions() []question.Question {
 	return []question.Question{{
-		Use: "list", Short: "Which declared addresses and MACs are leased, to which pod, where", Ask: list,
+		Under: "lease", Use: "list", Short: "Which declared addresses and MACs are leased, to which pod, where", Ask: list,
 	}, {
-		Use: "describe", Args: []string{"ADDRESS"}, Short: "All of the leases of an address, a MAC or a name",
+		Under: "lease", Use: "describe", Args: []string{"ADDRESS"}, Short: "All of the leases of an address, a MAC or a name",
 		Ask: func(ctx context.Context, a question.Asked) (view.Answer, error) {
 			return found(ctx, a, func(w io.Writer, l agent.LeaseList, _ view.Options) error { return view.Lease(w, l) })
 		},
 	}, {
-		Use: "steal", Args: []string{"ADDRESS"}, Short: "Take a lease from a holder that is not proved dead, so that another pod may have the address",
+		Under: "lease", Use: "steal", Args: []string{"ADDRESS"}, Short: "Take a lease from a holder that is not proved dead, so that another pod may have the address",
 		Long: stealHelp, Ask: steal,
 		Flags: []question.Flag{{Name: "reason", Usage: "`why`; it stands in the lease and in an event, with your name"}, {Name: "domain", Usage: "`domain` of layer 2, where the address has leases in several"}},
 	}}

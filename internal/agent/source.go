@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/internal/agent/elsewhere"
 	"github.com/fairlead/fairlead/internal/agent/leases"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/network/allocated"
 	"github.com/fairlead/fairlead/internal/network/declared"
 	"github.com/fairlead/fairlead/internal/network/ipam"
@@ -88,7 +89,7 @@ func (d *Daemon) newRemote(kubeconfig string) *remote {
 		File: filepath.Join(d.opts.StateDir, "declared.json"), Log: d.log,
 	})
 	r.Keeper = declarations.New(cluster.NewPublisher(src, d.held), declarations.Config{
-		Node: d.opts.NodeName, Pods: src, Settings: r.settings, Heads: d.journal.Heads, Log: d.log,
+		Node: d.opts.NodeName, Pods: src, Settings: r.settings, Heads: func() []journal.Head { return d.journal.Heads() }, Log: d.log,
 		Explain: func(ctx context.Context, p core.Pod) (resolve.Explained, error) { return d.engine.Explain(ctx, p) },
 	})
 	r.Follower = vfpolicies.New(vfpolicies.Config{Login: src.Logins.Current, Node: d.opts.NodeName, Changed: func() { d.vfs.Poke() }, Log: d.log})

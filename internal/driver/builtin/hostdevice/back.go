@@ -30,20 +30,34 @@ type mark struct {
 	Kind      string   `json:"kind,omitempty"`
 	Bus       string   `json:"bus,omitempty"`
 	Permanent core.MAC `json:"permanent,omitempty"`
+	VF        bool     `json:"vf,omitempty"` // of which Permanent may change
 }
 
-func marked(owner core.Key, l rtnl.Link) mark {
-	return mark{Owner: owner, Name: l.Name, Alias: l.Alias, MAC: l.MAC, MTU: l.MTU, Kind: l.Kind, Bus: l.Bus, Permanent: l.Permanent}
+func (p *Plugin) marked(owner core.Key, l rtnl.Link) mark {
+	return mark{
+		Owner: owner, Name: l.Name, Alias: l.Alias, MAC: l.MAC, MTU: l.MTU, Kind: l.Kind, Bus: l.Bus, Permanent: l.Permanent,
+		VF: p.virtual(l.Bus),
+	}
+}
+
+// virtual tells a virtual function: its driver may take a MAC that the device is given for
+// the one that its maker gave it (igbvf does, whenever it begins anew).
+func (p *Plugin) virtual(bus string) bool {
+	if bus == "" {
+		return false
+	}
+	_, err := os.Stat(p.sys + pci + bus + "/physfn")
+	return err == nil
 }
 
 // is tells whether a link is the device, wherever it is and whatever it is called there.
-// Hardware is known by where it sits and what its maker gave it, what has neither by the
-// alias that it was moved with.
+// Hardware is known by where it sits and, as a card may have several, by what its maker gave
+// it; what has neither by the alias that it was moved with.
 func (m mark) is(l rtnl.Link) bool {
 	if m.Bus == "" || l.Bus != m.Bus || l.Kind != m.Kind {
 		return m.Bus == "" && l.Kind == m.Kind && l.Alias == m.Name
 	}
-	return slices.Equal(l.Permanent, m.Permanent)
+	return m.VF || slices.Equal(l.Permanent, m.Permanent)
 }
 
 // on finds the device on the machine, most often by its name.
@@ -216,7 +230,7 @@ func (p *Plugin) inPod(conn *rtnl.Conn, owner core.Key) (l rtnl.Link, m mark, er
 	if len(mine) > 0 || at < 0 {
 		return l, m, nil
 	}
-	m = mark{Owner: owner, Name: all[at].Alias, Kind: all[at].Kind, Bus: all[at].Bus, Permanent: all[at].Permanent}
+	m = mark{Owner: owner, Name: all[at].Alias, Kind: all[at].Kind, Bus: all[at].Bus, Permanent: all[at].Permanent, VF: p.virtual(all[at].Bus)}
 	if len(m.Name) > rtnl.NameLimit {
 		return l, m, nil // the user's own alias
 	}

@@ -132,7 +132,7 @@ func (p *Plugin) give(ctx context.Context, g grant, auxiliaryDir string) error {
 	if err != nil {
 		return inproc.Fail("failed to find host device", err)
 	}
-	if err := p.mark(marked(g.call.Key, l)); err != nil {
+	if err := p.mark(p.marked(g.call.Key, l)); err != nil {
 		return inproc.Fail("mark "+l.Name, err)
 	}
 	fail.Here("hostdevice.marked")

@@ -200,7 +200,7 @@ func TestKilledHalfWay(t *testing.T) {
 			n.p.host.Put(host)
 			mine, next := n.call(a, config("1.0.0", `"device":"d0",`+four), nil), n.call(b, config("1.0.0", `"hwaddr":"02:00:00:00:00:d0",`+four), nil)
 			for range 2 {
-				m := marked(a.key, l)
+				m := n.p.marked(a.key, l)
 				require.NoError(t, n.p.mark(m))
 				c.do(n, a)
 				_, err = n.p.Add(t.Context(), next)

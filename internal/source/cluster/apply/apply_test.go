@@ -76,7 +76,7 @@ func TestInstallation(t *testing.T) {
 	ovn := []string{"ovn.enabled=true", "ovn.nb=tcp:10.0.0.1:6641", "ovn.podCIDR=10.40.0.0/16"} // all kinds of objects
 	all := objects(t, ovn...)
 
-	each(client(t, apply.Options{Kubeconfig: kubeconfig, DryRun: true}), all[6:], first)
+	each(client(t, apply.Options{Kubeconfig: kubeconfig, DryRun: true}), all[7:], first)
 	require.Nil(t, daemonSet(), "a dry run keeps nothing")
 
 	real := client(t, apply.Options{Kubeconfig: kubeconfig})

@@ -217,7 +217,13 @@ func discover(t *testing.T) map[trace][]string {
 		note(name, "DEL")
 		p.CNI("ADD", ownConf).Must()
 		s.n.CrashTrace()
-		s.gc().Must()
+		eventually(t, func() string { // what an operation is under way for is left to it
+			s.gc().Must()
+			if strings.Contains(s.n.Run("ovs-vsctl", "list-ports", "br-int"), hostIf(p, "eth0")) {
+				return "the port of " + name + " is left"
+			}
+			return ""
+		})
 		note(name, "GC")
 		for _, op := range []string{startAfterAdd, startAfterDel} {
 			s.cutStart(p, op)

@@ -29,6 +29,11 @@ import (
 // nobody that a driver was taken away.
 const look = 2 * time.Second
 
+const (
+	cleanLimit = 20 * time.Second // for one function, which an ADD or DEL may have in hand
+	cleanAgain = 30 * time.Second // after a failure: its driver is bound anew each time
+)
+
 // Config is what a Manager is made of.
 type Config struct {
 	// Dir is kubelet's folder of device plugins.
@@ -72,11 +77,13 @@ type Manager struct {
 	poke chan struct{}
 	// Of Run alone.
 	endpoints map[string]*endpoint
-	said      string // why policies are not known
+	said      string               // why policies are not known
+	tried     map[string]time.Time // functions that could not be cleaned, by address
 
 	mu       sync.Mutex // guards what follows
 	known    bool       // policies were read once
 	seen     state
+	unclean  map[string]string // why a function could not be cleaned, by its address
 	driven   map[string]string // driver by address, to which a function was bound once
 	book     map[string]grant  // by attachment
 	read     bool              // the book was
@@ -96,7 +103,7 @@ type state struct {
 // New makes a Manager; Run has it work.
 func New(c Config) *Manager {
 	return &Manager{
-		cfg: c, poke: make(chan struct{}, 1), endpoints: map[string]*endpoint{}, driven: map[string]string{}, book: map[string]grant{},
+		cfg: c, poke: make(chan struct{}, 1), endpoints: map[string]*endpoint{}, tried: map[string]time.Time{}, unclean: map[string]string{}, driven: map[string]string{}, book: map[string]grant{},
 	}
 }
 
@@ -166,6 +173,9 @@ func (m *Manager) serve(ctx context.Context) {
 		policies, err := m.policies()
 		if err == nil {
 			m.pass(ctx, policies)
+			if m.clean(ctx) {
+				m.pass(ctx, policies)
+			}
 			m.tell(ctx)
 		}
 		if err == nil && len(policies) == 0 {
@@ -208,7 +218,6 @@ func (m *Manager) pass(ctx context.Context, policies []vfpolicy.Policy) {
 		}
 		maps.Copy(next.amiss, amiss)
 	}
-	m.clean(ctx, &next)
 	m.describe(next)
 	m.seen, m.known = next, true
 	m.report()
@@ -291,7 +300,11 @@ func (m *Manager) sick(card vfpolicy.PF, f vfpolicy.Function, p *vfpolicy.Policy
 		return ""
 	}
 	if by.dirty {
-		return "it waits to be cleaned after " + by.key.String()
+		why := "it waits to be cleaned after " + by.key.String()
+		if failed := m.unclean[f.PCI]; failed != "" {
+			why += ": " + failed
+		}
+		return why
 	}
 	if why := wrongDriver(f, p); why != "" {
 		return why
@@ -321,18 +334,29 @@ func wrongDriver(f vfpolicy.Function, p *vfpolicy.Policy) string {
 }
 
 // clean has functions cleaned whose pods have ended: nobody else would, as no pod gets one.
-func (m *Manager) clean(ctx context.Context, s *state) {
-	for pci, by := range s.given {
-		if !by.dirty {
+// No pod that starts waits for it. tried: the next look shows what came of it.
+func (m *Manager) clean(ctx context.Context) (tried bool) {
+	m.mu.Lock()
+	given := maps.Clone(m.seen.given)
+	m.mu.Unlock()
+	for pci, by := range given {
+		if !by.dirty || time.Since(m.tried[pci]) < cleanAgain {
 			continue
 		}
-		if err := m.cfg.Cleaner.Clean(ctx, pci, by.key); err != nil {
-			s.sick[pci] = s.sick[pci] + ": " + err.Error()
-			continue
+		limited, stop := context.WithTimeout(ctx, cleanLimit)
+		err := m.cfg.Cleaner.Clean(limited, pci, by.key)
+		stop()
+		m.mu.Lock()
+		if delete(m.unclean, pci); err != nil {
+			m.unclean[pci] = err.Error()
 		}
-		delete(s.given, pci)
-		delete(s.sick, pci)
+		m.mu.Unlock()
+		if delete(m.tried, pci); err != nil {
+			m.tried[pci] = time.Now()
+		}
+		tried = true
 	}
+	return tried
 }
 
 // load reads what was chosen before the agent started.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +36,7 @@ type node struct {
 	root, dir string
 	cfg       Config
 	m         *Manager
+	looks     atomic.Int32 // that asked for policies
 
 	mu       sync.Mutex
 	policies []vfpolicy.Policy
@@ -45,6 +47,8 @@ type node struct {
 	kubelet  error // why kubelet does not tell
 	reports  []vfpolicy.Report
 	cleaned  []string
+	failed   int           // to clean
+	hung     chan struct{} // closed when a cleaning hangs that ends with its context
 }
 
 func newNode(t testing.TB, specs ...v1alpha1.NodeVFPolicySpec) *node {
@@ -94,6 +98,7 @@ func (n *node) locked(do func()) {
 }
 
 func (n *node) declared() ([]vfpolicy.Policy, error) {
+	n.looks.Add(1)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.unknown {
@@ -121,10 +126,16 @@ func (n *node) Marked() (map[string]core.Key, error) {
 }
 
 // Clean implements Cleaner.
-func (n *node) Clean(_ context.Context, pci string, of core.Key) error {
+func (n *node) Clean(ctx context.Context, pci string, of core.Key) error {
+	if of.Container == "hangs" {
+		close(n.hung)
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if strings.HasPrefix(of.Container, "stuck") {
+		n.failed++
 		return errors.New("the card does not answer")
 	}
 	n.cleaned = append(n.cleaned, pci)
@@ -265,6 +276,32 @@ func TestHealth(t *testing.T) {
 	require.NoError(t, os.Rename(away, net))
 	n.locked(func() { delete(n.living, "mysql-0") })
 	require.Eventually(t, func() (is bool) { n.locked(func() { is = slices.Contains(n.cleaned, all[1]) }); return is }, time.Minute, 20*time.Millisecond)
+}
+
+// TestUnclean: no pod that starts waits for a card that does not answer, and what could not
+// be cleaned is not bound anew with each look.
+func TestUnclean(t *testing.T) {
+	n := newNode(t, v1alpha1.NodeVFPolicySpec{PF: []string{"ens1f0"}})
+	n.hung = make(chan struct{})
+	n.marked[address(1)] = core.Key{Container: "stuck", IfName: "net1"}
+	k := startKubelet(t, n.dir)
+	stop := n.start()
+	k.waits(db, "n0-0", "n0-1")
+	for range 3 {
+		looks := n.looks.Load()
+		n.m.Poke()
+		require.Eventually(t, func() bool { return n.looks.Load() > looks }, time.Minute, time.Millisecond)
+	}
+	n.locked(func() {
+		require.Equal(t, 1, n.failed)
+		n.marked[address(2)] = core.Key{Container: "hangs", IfName: "net1"}
+	})
+	n.m.Poke()
+	<-n.hung
+	out, err := n.m.Choose(t.Context(), resolve.DeviceWish{Key: core.Key{Container: "c", IfName: "net1"}, Resource: db, IDs: []string{"n0-0"}})
+	require.NoError(t, err)
+	require.Equal(t, address(0), out.Device)
+	stop()
 }
 
 // TestAllocate: what a container gets of functions that kubelet chooses.

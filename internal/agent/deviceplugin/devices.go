@@ -219,8 +219,8 @@ func (m *Manager) paths(p *vfpolicy.Policy, f vfpolicy.Function) (out []string) 
 	if p.Spec.NeedVhostNet {
 		out = append(out, vhostNet...)
 	}
-	if p.RDMA() && f.RDMA {
-		out = append(out, m.cfg.Sys.RDMA(f.PCI)...)
+	if p.RDMA() {
+		out = append(out, f.RDMANodes...)
 	}
 	return out
 }

@@ -82,8 +82,8 @@ func (m *Manager) information(s state, p *vfpolicy.Policy, f vfpolicy.Function) 
 	if p.Spec.NeedVhostNet {
 		out.PCI.Vhost = vhostNet[0]
 	}
-	if p.RDMA() && f.RDMA {
-		out.PCI.RDMA = strings.Join(m.cfg.Sys.RDMA(f.PCI), ",")
+	if p.RDMA() {
+		out.PCI.RDMA = strings.Join(f.RDMANodes, ",")
 	}
 	return out
 }

@@ -259,7 +259,7 @@ func (m *Manager) cards() ([]vfpolicy.PF, error) {
 		for _, f := range functions {
 			card.Functions = append(card.Functions, vfpolicy.Function{
 				PCI: f.PCI, PF: f.PF, Index: f.Index, Driver: f.Driver, Vendor: f.Vendor, Device: f.Device,
-				NUMA: f.NUMA, RDMA: f.RDMA, Netdev: f.Netdev, IOMMUGroup: f.IOMMUGroup,
+				NUMA: f.NUMA, RDMA: f.RDMA, RDMANodes: f.RDMANodes, Netdev: f.Netdev, IOMMUGroup: f.IOMMUGroup,
 			})
 		}
 		out = append(out, card)

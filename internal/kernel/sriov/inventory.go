@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
 // PF is a physical function that can have virtual ones.
@@ -29,11 +30,12 @@ type Function struct {
 	VF
 
 	PFAddress      string
-	Vendor, Device string // four hexadecimal digits
-	NUMA           int    // -1: the machine does not tell
-	RDMA           bool   // it has an RDMA device
-	Netdev         string // as Sys.Netdev
-	IOMMUGroup     string // "" for none
+	Vendor, Device string   // four hexadecimal digits
+	NUMA           int      // -1: the machine does not tell
+	RDMA           bool     // it has an RDMA device
+	RDMANodes      []string // its device nodes, with the one that all share
+	Netdev         string   // as Sys.Netdev
+	IOMMUGroup     string   // "" for none
 }
 
 // Types of links (linux/if_arp.h), as selectors call them.
@@ -79,11 +81,26 @@ func (s Sys) pf(pci string) (p PF, err error) {
 	}
 	kind, err := s.text(s.device(pci, "net", p.Name, "type"))
 	p.LinkType = linkTypes[kind]
-	// A device that is down has neither (Documentation/ABI/testing/sysfs-class-net).
-	carrier, _ := s.number(s.device(pci, "net", p.Name, "carrier"))
-	speed, _ := s.number(s.device(pci, "net", p.Name, "speed"))
-	p.Up, p.Mbps = carrier == 1, max(0, speed)
+	if err != nil {
+		return p, err
+	}
+	carrier, err := s.ofLink(p, "carrier")
+	if err != nil {
+		return p, err
+	}
+	p.Up = carrier == 1
+	p.Mbps, err = s.ofLink(p, "speed")
 	return p, err
+}
+
+// ofLink is a number that a device has while it is up, else 0: reading it is an EINVAL then
+// (Documentation/ABI/testing/sysfs-class-net).
+func (s Sys) ofLink(p PF, file string) (int, error) {
+	n, err := s.number(s.device(p.PCI, "net", p.Name, file))
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	return max(0, n), err
 }
 
 // Functions lists the virtual functions of a physical one, by their numbers.
@@ -140,7 +157,11 @@ func (s Sys) describe(f *Function) (err error) {
 	if err != nil {
 		return err
 	}
-	f.RDMA = len(rdma) > 0
+	if f.RDMA = len(rdma) > 0; f.RDMA {
+		if f.RDMANodes, err = s.rdmaNodes(f.PCI); err != nil {
+			return err
+		}
+	}
 	if to, err := os.Readlink(s.device(f.PCI, "iommu_group")); err == nil {
 		f.IOMMUGroup = filepath.Base(to)
 	}
@@ -203,10 +224,12 @@ func (s Sys) number(file string) (int, error) {
 	return strconv.Atoi(text)
 }
 
-// RDMA lists the device nodes of a function's RDMA device, with the one that all share.
-func (s Sys) RDMA(pci string) (out []string) {
+func (s Sys) rdmaNodes(pci string) (out []string, err error) {
 	for _, kind := range []string{"infiniband_verbs", "infiniband_mad"} {
-		names, _ := s.names(s.device(pci, kind)) // none that can be looked at
+		names, err := s.names(s.device(pci, kind))
+		if err != nil {
+			return nil, err
+		}
 		for _, name := range names {
 			out = append(out, "/dev/infiniband/"+name)
 		}
@@ -214,5 +237,5 @@ func (s Sys) RDMA(pci string) (out []string) {
 	if len(out) > 0 {
 		out = append(out, "/dev/infiniband/rdma_cm")
 	}
-	return out
+	return out, nil
 }

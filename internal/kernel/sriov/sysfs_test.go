@@ -76,3 +76,44 @@ func TestWritable(t *testing.T) {
 	require.NoError(t, os.WriteFile(root+probe, nil, 0o600))
 	require.NoError(t, At(root).Writable())
 }
+
+// TestPFs: a card whose device is down has neither carrier nor speed; what cannot be looked
+// at is no card that is down.
+func TestPFs(t *testing.T) {
+	root := tree(t)
+	card := filepath.Join(root, "bus/pci/devices", pf)
+	put := func(file, text string) { require.NoError(t, os.WriteFile(filepath.Join(card, file), []byte(text), 0o600)) }
+	put("sriov_totalvfs", "7")
+	put("sriov_numvfs", "2")
+	put("net/pf0/type", "1")
+	all, err := At(root).PFs()
+	require.NoError(t, err)
+	require.Equal(t, []PF{{PCI: pf, Name: "pf0", VFs: 2, Most: 7, LinkType: "ether"}}, all)
+	put("net/pf0/carrier", "1\n")
+	put("net/pf0/speed", "10000\n")
+	all, err = At(root).PFs()
+	require.NoError(t, err)
+	require.True(t, all[0].Up)
+	require.Equal(t, 10000, all[0].Mbps)
+	require.NoError(t, os.Remove(filepath.Join(card, "net/pf0/carrier")))
+	require.NoError(t, os.Mkdir(filepath.Join(card, "net/pf0/carrier"), 0o755))
+	_, err = At(root).PFs()
+	require.Error(t, err)
+}
+
+// TestRDMANodes: what cannot be looked at is not left out.
+func TestRDMANodes(t *testing.T) {
+	root := tree(t)
+	of := filepath.Join(root, "bus/pci/devices", vf)
+	for _, d := range []string{"infiniband/mlx5_2", "infiniband_verbs/uverbs2"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(of, d), 0o755))
+	}
+	for _, id := range []string{"vendor", "device"} {
+		require.NoError(t, os.WriteFile(filepath.Join(of, id), []byte("0x8086"), 0o600))
+	}
+	f := Function{VF: VF{PCI: vf}}
+	require.NoError(t, At(root).describe(&f))
+	require.Equal(t, []string{"/dev/infiniband/uverbs2", "/dev/infiniband/rdma_cm"}, f.RDMANodes)
+	require.NoError(t, os.WriteFile(filepath.Join(of, "infiniband_mad"), nil, 0o600))
+	require.Error(t, At(root).describe(&f))
+}

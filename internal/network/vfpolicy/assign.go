@@ -27,7 +27,8 @@ type Function struct {
 	Vendor, Device string
 	NUMA           int // -1: not known
 	RDMA           bool
-	Netdev         string // on the machine; "": none, or elsewhere
+	RDMANodes      []string // device nodes
+	Netdev         string   // on the machine; "": none, or elsewhere
 	IOMMUGroup     string
 }
 

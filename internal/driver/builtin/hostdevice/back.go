@@ -117,29 +117,35 @@ func (p *Plugin) marksOf(owner core.Key) ([]mark, error) {
 
 // back brings the device of a pod back as it was. None is success.
 func (p *Plugin) back(ctx context.Context, call driver.PluginCall) error {
-	unlock, err := p.lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	host, err := p.host.Get()
-	if err != nil {
-		return err
-	}
-	defer p.host.Put(host)
-	away, err := p.restore(host, call)
+	away, err := p.look(ctx, call)
 	if err != nil || len(away) == 0 {
 		return err
 	}
-	// The kernel has them still: it ends namespaces one after the other.
+	// The kernel has them still: it ends namespaces one after the other. Other pods' devices
+	// do not wait for that.
 	err = inproc.Await(ctx, returnLimit, func() (bool, error) {
-		away, err = p.restore(host, call)
+		away, err = p.look(ctx, call)
 		return len(away) == 0, err
 	})
 	if errors.Is(err, inproc.ErrTimeout) {
 		return fmt.Errorf("%s is neither in its pod nor on the machine: a process holds the pod's namespace", away[0].Name)
 	}
 	return err
+}
+
+// look is restore in its turn.
+func (p *Plugin) look(ctx context.Context, call driver.PluginCall) (away []mark, err error) {
+	unlock, err := p.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	host, err := p.host.Get()
+	if err != nil {
+		return nil, err
+	}
+	defer p.host.Put(host)
+	return p.restore(host, call)
 }
 
 // restore takes what is in the pod out of it, and makes what is on the machine what it was.

@@ -248,6 +248,29 @@ func TestNamespaceIsGone(t *testing.T) {
 	require.Empty(t, left)
 }
 
+// TestOthersDoNotWait: while a pod's device is on its way back, other pods' devices move.
+func TestOthersDoNotWait(t *testing.T) {
+	n := newNode(t)
+	a := n.pod("c1")
+	n.p.sys = t.TempDir()
+	card := filepath.Join(n.p.sys, pci, "0000:01:10.0")
+	require.NoError(t, os.MkdirAll(card, 0o755))
+	require.NoError(t, n.p.mark(mark{Owner: a.key, Name: "ens1f0", Bus: "0000:01:10.0"})) // neither here nor in the pod
+	done := make(chan error, 1)
+	go func() { done <- n.p.back(t.Context(), n.call(a, config("1.0.0", `"device":"ens1f0",`+four), nil)) }()
+	for {
+		unlock, free := n.p.moves.TryLock("")
+		if left, err := n.p.marks("*"); free && err == nil && len(left) == 1 {
+			require.NoError(t, os.RemoveAll(card)) // it was taken out
+			unlock()
+			break
+		} else if free {
+			unlock()
+		}
+	}
+	require.NoError(t, <-done, "it waited with the turn of all devices")
+}
+
 // TestCheckFindsDrift: whatever is changed is told.
 func TestCheckFindsDrift(t *testing.T) {
 	for name, do := range map[string]func(n *node, p pod){

@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/fairlead/fairlead/api/net/v1alpha1"
@@ -52,16 +51,16 @@ type Keeper struct {
 
 	cfg   Config
 	poked chan struct{}
-	fresh atomic.Bool // a pod was attached since NetworkPolicies were looked at
-	asked time.Time   // when they were
+	asked time.Time // when NetworkPolicies of all pods were looked at
 
 	mu     sync.Mutex
 	failed map[core.Pod]core.Attempt // ADDs that were refused, by the pod without its UID
+	fresh  map[core.Pod]bool         // attached since their NetworkPolicies were looked at
 }
 
 // New makes a Keeper of a Publisher; Keep has it work.
 func New(p *cluster.Publisher, c Config) *Keeper {
-	return &Keeper{Publisher: p, cfg: c, poked: make(chan struct{}, 1), failed: map[core.Pod]core.Attempt{}}
+	return &Keeper{Publisher: p, cfg: c, poked: make(chan struct{}, 1), failed: map[core.Pod]core.Attempt{}, fresh: map[core.Pod]bool{}}
 }
 
 func (k *Keeper) poke() {
@@ -78,8 +77,8 @@ func (k *Keeper) Attached(r core.Record) {
 	k.Publisher.Attached(r)
 	k.mu.Lock()
 	delete(k.failed, named(r.Pod))
+	k.fresh[named(r.Pod)] = true
 	k.mu.Unlock()
-	k.fresh.Store(true)
 	k.poke()
 }
 
@@ -156,11 +155,8 @@ func (k *Keeper) pass(ctx context.Context) error {
 		errs = append(errs, k.cfg.Settings.SetStatus(ctx, o, status))
 		stop()
 	}
-	if time.Since(k.asked) > audit || k.fresh.Swap(false) {
-		k.asked = time.Now()
-		if err := k.policies(ctx, pods); err != nil && ctx.Err() == nil {
-			k.cfg.Log.Warn("pods' NetworkPolicies not looked at; tried again later", "err", err)
-		}
+	if err := k.policies(ctx, pods); err != nil && ctx.Err() == nil {
+		k.cfg.Log.Warn("pods' NetworkPolicies not looked at; tried again later", "err", err)
 	}
 	return errors.Join(errs...)
 }

@@ -210,4 +210,10 @@ func TestPolicyInVain(t *testing.T) {
 	}, patience, 100*time.Millisecond)
 	b.attach("db-0", core.Net{Name: "fairlead", Interface: "eth0"}, core.Net{Name: b.ns + "/mv", Interface: "net1"})
 	b.event("Pod", "db-0", declarations.ReasonPolicy, "NetworkPolicy deny selects the pod, and has no effect on net1 (macvlan)")
+
+	// Another pod is no reason to ask of this one again.
+	since := b.Mark()
+	b.attach("db-1", core.Net{Name: b.ns + "/mv", Interface: "net1"})
+	b.event("Pod", "db-1", declarations.ReasonPolicy, "NetworkPolicy deny selects the pod")
+	require.Len(t, b.Requests(kube.Filter{Since: since, User: "system:fairlead:" + b.node, Verbs: []string{"list"}, Resource: "networkpolicies"}), 1)
 }

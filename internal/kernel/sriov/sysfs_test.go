@@ -82,7 +82,9 @@ func TestWritable(t *testing.T) {
 func TestPFs(t *testing.T) {
 	root := tree(t)
 	card := filepath.Join(root, "bus/pci/devices", pf)
-	put := func(file, text string) { require.NoError(t, os.WriteFile(filepath.Join(card, file), []byte(text), 0o600)) }
+	put := func(file, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(card, file), []byte(text), 0o600))
+	}
 	put("sriov_totalvfs", "7")
 	put("sriov_numvfs", "2")
 	put("net/pf0/type", "1")

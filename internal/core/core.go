@@ -495,6 +495,19 @@ type Net struct {
 	DefaultRoute []string        `json:"default-route,omitempty"`
 }
 
+// PCI is the address of the network's device, "" where it has none on that bus.
+func (n Net) PCI() string {
+	var device struct {
+		PCI struct {
+			Address string `json:"pci-address"`
+		} `json:"pci"`
+	}
+	if len(n.DeviceInfo) == 0 || json.Unmarshal(n.DeviceInfo, &device) != nil {
+		return ""
+	}
+	return device.PCI.Address
+}
+
 // NetTexts are interfaces with addresses and networks for people, in order.
 func NetTexts(nets []Net) string {
 	parts := make([]string, 0, len(nets))

@@ -5,7 +5,6 @@ package declarations
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -260,7 +259,7 @@ func running(nets []core.Net, ifName string) *declared.Running {
 	if i < 0 {
 		return nil
 	}
-	out := &declared.Running{Network: nets[i].Name, MAC: nets[i].MAC, PF: physical(nets[i].DeviceInfo)}
+	out := &declared.Running{Network: nets[i].Name, MAC: nets[i].MAC, PF: physical(nets[i])}
 	for _, text := range nets[i].IPs {
 		if a, err := netip.ParseAddr(text); err == nil {
 			out.IPs = append(out.IPs, a)
@@ -270,16 +269,8 @@ func running(nets []core.Net, ifName string) *declared.Running {
 }
 
 // physical is the physical function of a device, "" where that is not known.
-func physical(info json.RawMessage) string {
-	var device struct {
-		PCI struct {
-			Address string `json:"pci-address"`
-		} `json:"pci"`
-	}
-	if len(info) == 0 || json.Unmarshal(info, &device) != nil {
-		return ""
-	}
-	v, err := sriov.At("").VF(device.PCI.Address)
+func physical(n core.Net) string {
+	v, err := sriov.At("").VF(n.PCI())
 	if err != nil {
 		return ""
 	}

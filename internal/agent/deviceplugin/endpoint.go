@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +15,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 	pb "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"github.com/fairlead/fairlead/internal/lib/httpserve"
 )
 
 const (
@@ -82,7 +83,7 @@ func (e *endpoint) ensure(ctx context.Context) error {
 	}
 	if e.server == nil || err != nil || !os.SameFile(now, e.own) {
 		e.stop()
-		if err := e.listen(ctx); err != nil {
+		if err := e.listen(); err != nil {
 			return err
 		}
 	}
@@ -109,11 +110,11 @@ func (e *endpoint) unheard() bool {
 	return e.streams == 0 && time.Since(e.registered) > deaf
 }
 
-func (e *endpoint) listen(ctx context.Context) error {
+func (e *endpoint) listen() error {
 	if err := os.Remove(e.socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "unix", e.socket)
+	l, err := httpserve.Socket(e.socket, 0o600)
 	if err != nil {
 		return fmt.Errorf("resource %s: %w", e.name, err)
 	}

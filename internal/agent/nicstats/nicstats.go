@@ -4,7 +4,6 @@
 package nicstats
 
 import (
-	"encoding/json"
 	"log/slog"
 	"strings"
 
@@ -79,7 +78,7 @@ func find(host counters.Devices, inside func() map[string]counters.Traffic, key 
 	if t, ok := host.Links[core.HostIf(key)]; ok {
 		return t.Turned(), true
 	}
-	if v, err := sriov.At("").VF(device(n.DeviceInfo)); err == nil {
+	if v, err := sriov.At("").VF(n.PCI()); err == nil {
 		// A driver that does not count for its functions gives zeros: the device in the
 		// pod's namespace, where there is one, tells more.
 		if t := host.Functions[counters.Function{PF: v.PF, Index: v.Index}]; t != (counters.Traffic{}) {
@@ -88,17 +87,4 @@ func find(host counters.Devices, inside func() map[string]counters.Traffic, key 
 	}
 	t, ok := inside()[n.Interface]
 	return t, ok
-}
-
-// device is the PCI address of an interface's device, "" for none.
-func device(info json.RawMessage) string {
-	var d struct {
-		PCI struct {
-			Address string `json:"pci-address"`
-		} `json:"pci"`
-	}
-	if len(info) == 0 || json.Unmarshal(info, &d) != nil {
-		return ""
-	}
-	return d.PCI.Address
 }

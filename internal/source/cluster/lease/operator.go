@@ -90,7 +90,10 @@ func (c *Client) Steal(ctx context.Context, name, reason string) (agent.Lease, e
 			return agent.Lease{}, err
 		}
 		note := fmt.Sprintf("taken from pod %s/%s (sandbox %s on node %s) by %s: %s", have.Spec.Owner.Namespace, have.Spec.Owner.Pod, from.Sandbox, from.Node, by, reason)
-		return shown(next), c.event(ctx, have, note)
+		if err = c.event(ctx, have, note); err != nil {
+			err = fmt.Errorf("%s is taken, as the AddressLease says; the event about it was not recorded: %w", name, err)
+		}
+		return shown(next), err
 	}
 	return agent.Lease{}, fmt.Errorf("AddressLease %s: others write it all the time: %w", name, core.ErrUnavailable)
 }

@@ -49,14 +49,7 @@ func TestKubeInstalled(t *testing.T) {
 	// It has no card, and no interface that NetworkPolicies do not reach: package vfpolicies
 	// and TestPolicyInVain use these, with the same rights.
 	elsewhere := []string{"list networkpolicies", "patch nodevfpolicies/status"}
-	want := n.granted()
-	eventually(t, func() string { // a status is written a moment later
-		used := slices.Sorted(slices.Values(append(n.used(), elsewhere...)))
-		if !slices.Equal(want, used) {
-			return fmt.Sprintf("rights %v, used %v", want, used)
-		}
-		return ""
-	})
+	require.Equal(t, n.granted(), slices.Sorted(slices.Values(append(n.used(), elsewhere...))))
 }
 
 // boundToken is the account of the installed agent with the token that its pod
@@ -111,6 +104,12 @@ func (n *kubeNode) everyRight() {
 		return n.c.Kubectl("get", "nal", "ovn-default.10.16.7.2", "--ignore-not-found", "-o", "jsonpath={.status.phase}")
 	}
 	require.Equal(n.t, "Bound", lease())
+	eventually(n.t, func() string {
+		if told := n.c.Kubectl("-n", n.name, "get", "pnet", "db", "-o", "jsonpath={.status.nodes[*].pods[*].name}"); told != "db-1" {
+			return "the PodNetwork's status tells of " + told
+		}
+		return ""
+	})
 	n.c.Delete(declaration)
 	other := n.makePod("db-2", nil)
 	eventually(n.t, func() string {

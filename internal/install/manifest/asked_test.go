@@ -95,15 +95,15 @@ var (
 		"IPs": "address", "Pool": "address", "Routes": "address", "MAC": "mac", "QoS": "rate", "Bandwidth": "rate", "Ports": "port", "VLAN": "vlan",
 		"Open": "security", "VIPs": "address",
 		"Driver": "", "Provider": "", "Subnet": "", "Given": "", "MTU": "", "DefaultRoute": "", "Mirror": "", "Type": "", "IfaceID": "", "DNS": "", "Family": "", // Subnet by name, below
-		"Hardware": "", // annotations cannot say it: who may write PodNetworks and ConfigMaps is RBAC's
+		"Hardware": "", "PlainVLAN": "", // annotations cannot say it: who may write PodNetworks and ConfigMaps is RBAC's
 	}
 	execKinds = map[string]string{
 		"Conf": "", "Args": "", // both below
-		"Type": "", "CNIVersion": "", "Path": "", "Prev": "", "Network": "", "DisableGC": "", "NoCheck": "", "DevInfo": "", "Failed": "",
+		"Type": "", "CNIVersion": "", "Path": "", "Prev": "", "Network": "", "DisableGC": "", "NoCheck": "", "DevInfo": "", "Failed": "", "Plain": "", "Former": "",
 	}
 	wantKinds = map[string]string{
 		"Network": "", "Steps": "", // both below
-		"IfName": "", "Default": "", "CNIVersion": "", "Gateways": "", "TakesDefault": "", "Args": "", "Request": "", "Declared": "", // as Hardware
+		"IfName": "", "Default": "", "CNIVersion": "", "Gateways": "", "TakesDefault": "", "Args": "", "Request": "", "Declared": "", "DeclaredBy": "", "Claims": "", "Unasked": "", // as Hardware
 	}
 	confKinds = map[string]string{
 		"ips": "address", "mac": "mac", "infinibandGUID": "mac", "bandwidth": "rate", "portMappings": "port",

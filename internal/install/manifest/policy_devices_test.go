@@ -1,6 +1,7 @@
 package manifest_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/fairlead/fairlead/internal/install/manifest"
@@ -35,6 +37,8 @@ func TestDevicesAreRequested(t *testing.T) {
 	}
 	c.Apply(nad(ns, "db", "vendor.example/db") + nad(ns, "db2", "vendor.example/db") + nad("default", "shared-"+ns, "vendor.example/shared") + nad(ns, "plain", "") + `
 {apiVersion: net.fairlead.io/v1alpha1, kind: PodNetwork, metadata: {namespace: ` + ns + `, name: mysql-0}, spec: {interfaces: [{name: net1, network: ` + ns + `/db}, {name: eth0, network: ovn-default}]}}
+---
+{apiVersion: net.fairlead.io/v1alpha1, kind: PodNetwork, metadata: {namespace: ` + ns + `, name: mysql-2}, spec: {interfaces: [{name: net1, network: ` + ns + `/db}, {name: net2, network: ` + ns + `/db}]}}
 ---
 {apiVersion: net.fairlead.io/v1alpha1, kind: PodNetwork, metadata: {namespace: ` + ns + `, name: pg}, spec: {statefulSet: pg, interfaces: [{name: net1, network: default/shared-` + ns + `}]}}
 ---
@@ -73,7 +77,16 @@ func TestDevicesAreRequested(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		return same(of("db", 1), made("mysql-0", "", nil)) && same(of("db", 1), made("mysql-1", "", nil)) && same(of("shared", 1), made("pg-3", "", nil))
-	}, 4*time.Minute, 200*time.Millisecond, "the server reads policies, parameters and objects a moment after they were stored")
+	}, time.Minute, 200*time.Millisecond, "the server reads policies, parameters and objects a moment after they were stored")
+	policies := root.AdmissionregistrationV1().MutatingAdmissionPolicies()
+	for round := range 8 {
+		touch := fmt.Sprintf(`{"metadata":{"annotations":{"round":"%d"}}}`, round)
+		_, err := policies.Patch(t.Context(), "fairlead-devices-requested", types.MergePatchType, []byte(touch), metav1.PatchOptions{})
+		require.NoError(t, err)
+		time.Sleep(1100 * time.Millisecond) // the server reads changed policies each second, and each time they get another order
+		require.True(t, same(of("db", 1), made("mysql-0", "", nil)), "round %d: whatever the order in which the server invokes policies", round)
+		require.True(t, same(of("db", 2), made("mysql-2", "db@net1", nil)), "round %d: what is declared beyond what the pod asks for", round)
+	}
 	for _, c := range []struct {
 		name, networks string
 		own, want      core.ResourceList

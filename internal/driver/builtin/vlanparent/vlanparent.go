@@ -140,10 +140,6 @@ func (p *Parents) drop(host *rtnl.Conn, owner core.Key) error {
 	if err != nil || !ok {
 		return err
 	}
-	last, err := p.last(own)
-	if err != nil {
-		return err
-	}
 	if draft, err := host.LinkByName(rtnl.Draft(own.Parent)); err == nil { // of an agent that died
 		if err := host.DelLink(draft.Index); err != nil {
 			return err
@@ -154,7 +150,7 @@ func (p *Parents) drop(host *rtnl.Conn, owner core.Key) error {
 	case errors.Is(err, core.ErrNotFound):
 	case err != nil:
 		return err
-	case last && l.Kind == rtnl.KindVLAN && l.Alias == alias:
+	case p.last(own) && l.Kind == rtnl.KindVLAN && l.Alias == alias:
 		if err := host.DelLink(l.Index); err != nil {
 			return err
 		}
@@ -163,21 +159,12 @@ func (p *Parents) drop(host *rtnl.Conn, owner core.Key) error {
 	return recordfile.Remove(p.file(owner))
 }
 
-// last tells that nobody else stands on the link.
-func (p *Parents) last(own mark) (bool, error) {
-	files, err := filepath.Glob(filepath.Join(p.dir, "*.json"))
-	if err != nil {
-		return false, err
-	}
-	for _, file := range files {
+// last tells that nobody else stands on the link. A mark that cannot be read may be anybody's.
+func (p *Parents) last(own mark) bool {
+	files, _ := filepath.Glob(filepath.Join(p.dir, "*.json")) // the pattern is a good one
+	return !slices.ContainsFunc(files, func(file string) bool {
 		var m mark
 		ok, err := recordfile.Load(file, &m)
-		if err != nil {
-			return false, err
-		}
-		if ok && m.Owner != own.Owner && m.Parent == own.Parent {
-			return false, nil
-		}
-	}
-	return true, nil
+		return err != nil || ok && m.Owner != own.Owner && m.Parent == own.Parent
+	})
 }

@@ -104,8 +104,11 @@ current-context: x
 
 func (a *api) kubeconfig() string { return filepath.Join(a.dir, "kubeconfig") }
 
-// do sends one request; a body is JSON.
+// do sends one request; a body is JSON, nil for none.
 func (a *api) do(method, path string, body any) ([]byte, error) {
+	if body == nil { // not "null", which would come before what the path asks of a deletion
+		return a.send(method, path, "application/json", nil)
+	}
 	raw, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
@@ -184,9 +187,12 @@ func (n *node) dial(network, addr string) (c net.Conn, err error) {
 type clustered struct {
 	plugin
 	api     *api
-	names   map[*pod]object // the present ones
-	written sync.Map        // names of pods that have a status
-	after   func() error    // what else to wait for
+	names   map[*pod]object   // the present ones
+	written sync.Map          // names of pods that have a status
+	after   func() error      // what else to wait for
+	agent   *daemon           // of ours
+	asks    map[string]string // annotations of the pods, nil: they ask for net1
+	called  func(*pod) string // what a pod is called, nil: otherwise with each container
 }
 
 // object is a Pod of the API server.
@@ -202,9 +208,15 @@ func (c *clustered) Prepare(pods []*pod) error {
 				return err
 			}
 		}
-		name := fmt.Sprintf("%s-%s", p.name, p.container[:12])
+		name, asks := fmt.Sprintf("%s-%s", p.name, p.container[:12]), map[string]string{"k8s.v1.cni.cncf.io/networks": "net1"}
+		if c.called != nil {
+			name = c.called(p)
+		}
+		if c.asks != nil {
+			asks = c.asks
+		}
 		out, err := c.api.do(http.MethodPost, podPath, map[string]any{
-			"metadata": map[string]any{"name": name, "annotations": map[string]string{"k8s.v1.cni.cncf.io/networks": "net1"}},
+			"metadata": map[string]any{"name": name, "annotations": asks},
 			"spec":     map[string]any{"nodeName": "bench", "containers": []map[string]string{{"name": "c", "image": "x"}}},
 		})
 		if err != nil {

@@ -2,8 +2,8 @@
 // the same work can cost, and prints one table. Each side runs on a node of
 // its own (network and mount namespace, Open vSwitch); both sides take turns.
 // It knows Fairlead only as programs: bin/fairlead, bin/fairlead-cni and
-// bin/fairlead-controller, but for what an address costs alone; of the test bed it
-// has images and cgroups.
+// bin/fairlead-controller, but for what an address and a lease cost alone; of the test
+// bed it has images and cgroups.
 //
 // What is measured, the protocol, the gates and the targets are those of the
 // project's performance specification; README.md explains the table.
@@ -40,6 +40,7 @@ type row struct {
 
 var rows = []row{
 	{"1", versionRow}, {"2", bridgeRow}, {"3", portsRow}, {"2o,7,11", switchRow}, {"4", multusRow}, {"5", vlanRow}, {"6", ovnRow}, {"9", idleRow}, {"10", journalRow}, {"15", gatewayRow}, {"15", filterRow}, {"16", deviceRow},
+	{"17", claimRow}, {"17", poolRow}, {"17", unsetRow},
 	{"8", controllerRow}, {"8,8i", ipamRow}, {"12,13", containerdRow}, {"13", dockerRow}, {"14", memoryRow},
 }
 

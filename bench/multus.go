@@ -81,13 +81,22 @@ func (c *clustered) declare(nad string) error {
 // oursClustered is our side. With foreign it runs the peers' delegates;
 // otherwise both networks are its own.
 func (b *bench) oursClustered(pods int, foreign bool) (*clustered, error) {
-	nad, conf := ownNAD, `{"cniVersion":"1.0.0","name":"fairlead","type":"fairlead"}`
+	nad := ownNAD
 	if foreign {
-		nad, conf = macvlanConf, `{"cniVersion":"1.0.0","name":"fairlead","type":"fairlead","delegates":[`+delegateConf+`]}`
+		nad = macvlanConf
 	}
 	c, err := b.cluster(pods, nad)
 	if err != nil {
 		return nil, err
+	}
+	return b.oursAt(c, foreign)
+}
+
+// oursAt starts our agent in a cluster that has all objects, or closes its node.
+func (b *bench) oursAt(c *clustered, foreign bool) (_ *clustered, err error) {
+	conf := `{"cniVersion":"1.0.0","name":"fairlead","type":"fairlead"}`
+	if foreign {
+		conf = `{"cniVersion":"1.0.0","name":"fairlead","type":"fairlead","delegates":[` + delegateConf + `]}`
 	}
 	c.path, c.conf = b.bin("fairlead-cni"), []byte(conf)
 	// The delegates' bridge needs no Open vSwitch, and the peers' node has none.
@@ -96,15 +105,14 @@ func (b *bench) oursClustered(pods int, foreign bool) (*clustered, error) {
 		err = c.node.startOVS()
 	}
 	if err == nil {
-		var d *daemon
-		d, err = c.node.start(b.bin("fairlead"), "agent", "--node-name", benchNode, "--kubeconfig", c.api.kubeconfig(),
+		c.agent, err = c.node.start(b.bin("fairlead"), "agent", "--node-name", benchNode, "--kubeconfig", c.api.kubeconfig(),
 			"--state-dir", "/var/lib/fairlead", "--mtu", "1400", "--cni-bin-dir", b.tool(""), "--conf-dir", c.node.dir, "--http", readyAddr)
 		ready := c.ready // the gateways are interfaces too
 		if foreign {
 			ready = c.serves
 		}
 		if err == nil {
-			err = d.await(ready)
+			err = c.agent.await(ready)
 		}
 	}
 	if err != nil {

@@ -141,7 +141,7 @@ func (k *Keeper) restore(ctx context.Context, store Store, e lease.Entry) error 
 		k.conflict(name, e.Holder.Pod, fmt.Sprintf("%s of interface %s was taken from it by hand (AddressLease %s); it has it as long as it runs", e.Claim, e.Holder.Key.IfName, name))
 		return nil
 	}
-	epoch, err := store.Bind(ctx, e.Holder, e.Claim, e.Ours)
+	epoch, err := store.Bind(ctx, e.Holder, e.Claim, e.Ours, func() error { return nil })
 	switch reason := core.ReasonOf(err); {
 	case reason == core.ReasonAddressHeld || reason == core.ReasonMACInUse:
 		k.conflict(name, e.Holder.Pod, fmt.Sprintf("the API server gives what interface %s has to another: %v", e.Holder.Key.IfName, err))

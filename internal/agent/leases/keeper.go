@@ -30,7 +30,7 @@ const (
 // each method owes).
 type Store interface {
 	NodeNow(ctx context.Context, name string) (lease.Node, error)
-	Bind(ctx context.Context, h lease.Holder, c core.Claim, ours func(lease.Holder) bool) (epoch int64, err error)
+	Bind(ctx context.Context, h lease.Holder, c core.Claim, ours func(lease.Holder) bool, may func() error) (epoch int64, err error)
 	Release(ctx context.Context, name string, ours func(lease.Holder) bool) error
 	Mine(ctx context.Context) ([]cluster.Record, error)
 	Remove(ctx context.Context, name string) error
@@ -160,21 +160,23 @@ func (k *Keeper) bind(ctx context.Context, h lease.Holder, claims []core.Claim) 
 	return nil, core.WithCode(core.CodeTryAgain, "leases of interface "+h.Key.IfName, err)
 }
 
-// bindAll binds claims at once, each for itself.
+// bindAll binds claims at once, each for itself. The Node is read beside the leases, once
+// for all.
 func (k *Keeper) bindAll(ctx context.Context, store Store, h lease.Holder, claims []core.Claim) error {
-	n, err := store.NodeNow(ctx, k.Node)
-	if err == nil {
-		err = lease.Own(k.Node, k.BootID, n)
-	}
-	if err != nil {
-		return err
-	}
+	may := sync.OnceValue(func() error {
+		n, err := store.NodeNow(ctx, k.Node)
+		if err != nil {
+			return err
+		}
+		return lease.Own(k.Node, k.BootID, n)
+	})
 	errs := make([]error, len(claims))
 	var wg sync.WaitGroup
+	wg.Go(func() { _ = may() }) // each claim hears what it says
 	for i := range claims {
 		wg.Go(func() {
 			c := &claims[i]
-			epoch, err := store.Bind(ctx, h, *c, k.ours(lease.Name(*c)))
+			epoch, err := store.Bind(ctx, h, *c, k.ours(lease.Name(*c)), may)
 			if errs[i] = err; err == nil {
 				c.Epoch = epoch
 				k.book.Confirm(h, *c)

@@ -3,6 +3,7 @@ package resolve
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -15,7 +16,7 @@ type Explained struct {
 	// Declarations are all that speak of the pod, but those that cannot be read.
 	Declarations []declared.Declaration
 	// Interfaces are those of which something is declared, as far as it was settled.
-	// Lost has what their networks say, too.
+	// Lost has what their networks and the pod's annotations say, too.
 	Interfaces []ExplainedInterface
 }
 
@@ -49,6 +50,7 @@ func Explain(ctx context.Context, src Source, in Input, carried func(core.Want) 
 	if err := r.nameInterfaces(nets, r.claimNames(nets)); err != nil {
 		return out, err
 	}
+	asked := slices.Clone(nets) // as the pod asks for them
 	all, err := r.declare(ctx, nets)
 	if err != nil {
 		all = nets
@@ -56,6 +58,9 @@ func Explain(ctx context.Context, src Source, in Input, carried func(core.Want) 
 	for i := range all {
 		if n := &all[i]; n.declared != nil {
 			over := n.over()
+			if i < len(asked) {
+				over.Lost = append(over.Lost, r.outranked(&asked[i], over)...)
+			}
 			if err == nil {
 				err = core.Blame(r.prove(ctx, all, i, over, carried), n.declaredBy()...)
 			}

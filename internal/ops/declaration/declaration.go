@@ -29,8 +29,8 @@ const Help = `
 
 PodNetworks and labelled ConfigMaps declare it, by the pod's name: the pod need not
 be there. Each field is shown with its value and the object that says it; below it
-what another object, or the network's own configuration, says and what does not
-count. A refusal is what the pod's ADD fails with, or would. A cluster is asked with
+what another object, an annotation of the pod or the network's own configuration
+says, which does not count. A refusal is what the pod's ADD fails with, or would. A cluster is asked with
 your rights; of what the nodes' own configuration says nothing is known then.`
 
 // Explain tells what is declared of a pod, [NAMESPACE/]NAME. Flag namespace is that of a

@@ -177,14 +177,19 @@ func (s *Store) NodeNow(ctx context.Context, name string) (lease.Node, error) {
 // Bind makes a pod's interface the holder of what it claims, and gives the lease's epoch.
 // ours tells holders of this node that are known to be gone. A holder of another kind is
 // followed by a next one only when it is proved dead; otherwise the error is lease.Held.
+// may says whether this node may bind at all: it is asked when the lease has been read, so
+// that the answer can come beside that, and before anything follows from it.
 // core.ErrUnavailable: nobody knows whether it is done.
-func (s *Store) Bind(ctx context.Context, h lease.Holder, claim core.Claim, ours func(lease.Holder) bool) (epoch int64, err error) {
+func (s *Store) Bind(ctx context.Context, h lease.Holder, claim core.Claim, ours func(lease.Holder) bool, may func() error) (epoch int64, err error) {
 	c, err := s.client()
 	if err != nil {
 		return 0, err
 	}
 	for range attempts {
 		have, err := c.get(ctx, lease.Name(claim))
+		if err == nil {
+			err = may()
+		}
 		if err == nil && have != nil {
 			err = s.mayFollow(ctx, h, claim, have, ours)
 		}

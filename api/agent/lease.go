@@ -15,6 +15,7 @@ type Lease struct {
 	MAC        string    `json:"mac,omitempty"`
 	Phase      string    `json:"phase"`
 	Since      time.Time `json:"since,omitzero"`
+	Reason     string    `json:"reason,omitempty"` // of phase Conflict
 	Message    string    `json:"message,omitempty"`
 	Namespace  string    `json:"namespace,omitempty"`
 	Pod        string    `json:"pod,omitempty"`

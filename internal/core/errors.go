@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 )
 
@@ -84,6 +85,18 @@ func Reasoned(code uint, reason, format string, args ...any) *Error {
 	e := Errorf(code, reason+": "+format, args...)
 	e.Reason = reason
 	return e
+}
+
+// WireConflict is that somebody on the network answers for an address.
+type WireConflict struct {
+	Addr   netip.Addr
+	MAC    string // who answers
+	IfName string // that was to have it
+}
+
+// Error implements error.
+func (c *WireConflict) Error() string {
+	return fmt.Sprintf("MAC %s answers for address %s, which interface %s is to have to itself", c.MAC, c.Addr, c.IfName)
 }
 
 // ReasonOf is the reason of err, "" where it has none.

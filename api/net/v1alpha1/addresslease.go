@@ -9,7 +9,7 @@ const (
 	LeaseReserved  = "Reserved"  // declared, and nobody's now
 	LeaseBound     = "Bound"     // the holder has it
 	LeaseReleasing = "Releasing" // nobody's, and about to be deleted
-	LeaseConflict  = "Conflict"  // the holder's node and another one say that they have it
+	LeaseConflict  = "Conflict"  // somebody else has the address, or says so: the reason tells which
 )
 
 // Annotations of an AddressLease that was taken from its holder by hand: by whom, why,
@@ -112,6 +112,12 @@ type AddressLeaseStatus struct {
 	//
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
+	// Reason is that of a Conflict: AddressConflictOnWire, who had it was answered for by
+	// somebody on the network and gave it back; AddressConflict, another pod has it too, as
+	// its node's journal says.
+	//
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason,omitempty"`
 	// Message is for people, of a Conflict.
 	//
 	// +kubebuilder:validation:MaxLength=1024

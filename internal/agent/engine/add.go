@@ -354,6 +354,7 @@ func (a *addition) attach(ctx context.Context, i int) error {
 	end()
 	done(err)
 	if err != nil {
+		a.e.Leases.Unusable(*s, err)
 		if d, ok := d.(driver.Refuser); ok {
 			*s = d.Refused(*s, err)
 		}

@@ -48,6 +48,9 @@ type Leases interface {
 	// Free gives back what Specs claim, whose interfaces are gone or were never made; what
 	// they do not have is left alone. It waits for nobody.
 	Free(specs []core.Spec)
+	// Unusable notes why an interface that is its holder cannot have what it claims, before
+	// that is given back: a core.WireConflict. Other errors say nothing about it.
+	Unusable(s core.Spec, err error)
 }
 
 // Config is what an Engine is made of; all fields but Devices, Declared, Leases, Gateway,
@@ -120,6 +123,7 @@ type unclaimed struct{}
 
 func (unclaimed) Bind(context.Context, []core.Spec) error { return nil }
 func (unclaimed) Free([]core.Spec)                        {}
+func (unclaimed) Unusable(core.Spec, error)               {}
 
 // InFlight is the number of operations that are running or waiting.
 func (e *Engine) InFlight() int { return int(e.inflight.Load()) }

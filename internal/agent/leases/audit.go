@@ -45,11 +45,12 @@ func (k *Keeper) audit(ctx context.Context) {
 				k.Log.Warn("leases not compared with the journal", "err", err)
 			}
 			k.expire(ctx, store)
+			k.calm(ctx, store)
 			if some || err != nil {
 				pause = every
 			}
 		}
-		if store == nil || len(k.book.All()) > 0 {
+		if store == nil || len(k.book.All()) > 0 || k.waits() {
 			pause = every
 		}
 		timer.Reset(pause)
@@ -122,7 +123,7 @@ func (k *Keeper) drop(ctx context.Context, store Store, strays map[string]cluste
 		err := store.Release(ctx, name, func(h lease.Holder) bool {
 			_, known := k.book.Get(name)
 			return !known && h == r.Holder
-		})
+		}, "")
 		if err != nil {
 			k.Log.Warn("it is not given back yet; tried again", "lease", name, "err", err)
 		}
@@ -138,13 +139,13 @@ func (k *Keeper) restore(ctx context.Context, store Store, e lease.Entry) error 
 		return err
 	}
 	if there && r.Stolen == e.Holder.Key.Container {
-		k.conflict(name, e.Holder.Pod, fmt.Sprintf("%s of interface %s was taken from it by hand (AddressLease %s); it has it as long as it runs", e.Claim, e.Holder.Key.IfName, name))
+		k.contested(ctx, store, name, e, fmt.Sprintf("%s of interface %s was taken from it by hand (AddressLease %s); it has it as long as it runs", e.Claim, e.Holder.Key.IfName, name))
 		return nil
 	}
 	epoch, err := store.Bind(ctx, e.Holder, e.Claim, e.Ours, func() error { return nil })
 	switch reason := core.ReasonOf(err); {
 	case reason == core.ReasonAddressHeld || reason == core.ReasonMACInUse:
-		k.conflict(name, e.Holder.Pod, fmt.Sprintf("the API server gives what interface %s has to another: %v", e.Holder.Key.IfName, err))
+		k.contested(ctx, store, name, e, fmt.Sprintf("the API server gives what interface %s has to another: %v", e.Holder.Key.IfName, err))
 		return nil
 	case err != nil:
 		return err

@@ -31,7 +31,9 @@ const (
 type Store interface {
 	NodeNow(ctx context.Context, name string) (lease.Node, error)
 	Bind(ctx context.Context, h lease.Holder, c core.Claim, ours func(lease.Holder) bool, may func() error) (epoch int64, err error)
-	Release(ctx context.Context, name string, ours func(lease.Holder) bool) error
+	Release(ctx context.Context, name string, ours func(lease.Holder) bool, conflict string) error
+	Contest(ctx context.Context, name string, ours func(lease.Holder) bool, text string) error
+	Settle(ctx context.Context, name, reason string) error
 	Mine(ctx context.Context) ([]cluster.Record, error)
 	Remove(ctx context.Context, name string) error
 	Get(ctx context.Context, name string) (cluster.Record, bool, error)
@@ -65,6 +67,7 @@ type Keeper struct {
 	// conflicts are those told, by name.
 	strays    map[string]cluster.Record
 	conflicts map[string]core.Pod
+	answered  map[string]core.Pod  // leases that the wire has kept from pods of this node
 	expiring  map[string]time.Time // leases that nobody declares, when they are to be deleted
 }
 
@@ -72,7 +75,7 @@ type Keeper struct {
 func New(c Config) *Keeper {
 	return &Keeper{
 		Config: c, queue: retry.NewQueue[string](first, most), audits: make(chan struct{}, 1),
-		strays: map[string]cluster.Record{}, conflicts: map[string]core.Pod{}, expiring: map[string]time.Time{},
+		strays: map[string]cluster.Record{}, conflicts: map[string]core.Pod{}, answered: map[string]core.Pod{}, expiring: map[string]time.Time{},
 	}
 }
 
@@ -259,7 +262,10 @@ func (k *Keeper) settle(ctx context.Context, name string) error {
 	err := store.Release(ctx, name, func(h lease.Holder) bool {
 		now, ok := k.book.Get(name)
 		return ok && now.Free && now.Ours(h)
-	})
+	}, e.Conflict)
+	if err == nil {
+		err = k.unless(ctx, store, name, e)
+	}
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -263,10 +264,65 @@ func TestOldSnapshot(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { n1.Audit(); return told() != "" }, patience, tick)
 	require.Contains(t, told(), "is held by pod bank/b on node n2")
-	require.Equal(t, "Bound s3 n2 1", lease(t, c, "db.10.9.0.18"))
+	eventually(t, "Conflict s3 n2 1", func() string { n1.Audit(); return lease(t, c, "db.10.9.0.18") })
+	require.Equal(t, "AddressConflict: pod bank/b on node n1 has it too, as the journal there says", conflict(c, "db.10.9.0.18"))
 	n2.del("s3")
 	eventually(t, "", func() string { n1.Audit(); return told() })
 	require.Equal(t, "Bound s2 n1 2", lease(t, c, "db.10.9.0.18"))
+	require.Equal(t, ": ", conflict(c, "db.10.9.0.18"))
+
+	rollBack() // and once more, until the pod goes that the API server does not know
+	require.NoError(t, n2.add(t.Context(), pod("b", "u3", "s3", 18)))
+	eventually(t, "Conflict s3 n2 1", func() string { n1.Audit(); return lease(t, c, "db.10.9.0.18") })
+	n1.del("s2")
+	eventually(t, "Bound s3 n2 1", func() string { return lease(t, c, "db.10.9.0.18") })
+	require.Equal(t, ": ", conflict(c, "db.10.9.0.18"))
+}
+
+// conflict is what a lease says of one.
+func conflict(c *kube.Cluster, name string) string {
+	return c.Kubectl("get", "addressleases.net.fairlead.io", name, "-o", "jsonpath={.status.reason}: {.status.message}")
+}
+
+// TestAnsweredOnTheWire: a lease that the wire kept from its holder says so, with the MAC that
+// answered, until somebody has the address or the pod is gone.
+func TestAnsweredOnTheWire(t *testing.T) {
+	t.Parallel()
+	c := kube.Start(t, kube.Options{})
+	n1 := newAgent(t, c, "n1", "boot-1")
+	s := pod("a", "u1", "s1", 17)
+	s.Netns.BootID = n1.boot
+	n1.mu.Lock()
+	n1.alive[s.Pod] = true
+	n1.mu.Unlock()
+	refused := func(sandbox string) { // an ADD that comes to its probe
+		t.Helper()
+		specs := []core.Spec{s}
+		specs[0].Key.Container = sandbox
+		require.NoError(t, n1.Bind(t.Context(), specs))
+		n1.Unusable(specs[0], core.Reasoned(core.CodeTryAgain, core.ReasonAddressConflict, "%w", &core.WireConflict{Addr: s.Claims[0].Addr, MAC: "02:00:00:00:00:99", IfName: "net1"}))
+		n1.Free(specs)
+		eventually(t, "Conflict", func() string { return strings.Fields(lease(t, c, "db.10.9.0.17"))[0] })
+		require.Equal(t, "AddressConflictOnWire: pod bank/a on node n1 was refused: MAC 02:00:00:00:00:99 answers for address 10.9.0.17, which interface net1 is to have to itself",
+			conflict(c, "db.10.9.0.17"))
+		eventually(t, "Reserved", func() string { return strings.Fields(lease(t, c, "db.mac.020000000011"))[0] }) // nobody asked for the MAC
+	}
+	refused("s1")
+	require.NoError(t, n1.add(t.Context(), pod("a", "u1", "s2", 17)))
+	require.Equal(t, "Bound s2 n1 2", lease(t, c, "db.10.9.0.17"))
+	require.Equal(t, ": ", conflict(c, "db.10.9.0.17"))
+	n1.del("s2")
+	eventually(t, "Reserved   2", func() string { return lease(t, c, "db.10.9.0.17") })
+
+	n1.mu.Lock()
+	n1.alive[s.Pod] = true
+	n1.mu.Unlock()
+	refused("s3")
+	n1.mu.Lock()
+	delete(n1.alive, s.Pod)
+	n1.mu.Unlock()
+	eventually(t, "Reserved   3", func() string { n1.Audit(); return lease(t, c, "db.10.9.0.17") })
+	require.Equal(t, ": ", conflict(c, "db.10.9.0.17"))
 }
 
 // TestStrays: a lease that no sandbox of the node has, because the agent was killed between

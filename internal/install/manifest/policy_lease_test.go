@@ -66,6 +66,18 @@ func TestAgentsLeaseForTheirNode(t *testing.T) {
 		_, err = as.Update(t.Context(), next, metav1.UpdateOptions{})
 		return err
 	}
+	contest := func(as dynamic.ResourceInterface, of, phase, by string) error {
+		n++
+		require.NoError(t, create(root, lease(n, of, nil)))
+		have, err := root.Get(t.Context(), lease(n, of, nil).GetName(), metav1.GetOptions{})
+		require.NoError(t, err)
+		require.NoError(t, unstructured.SetNestedField(have.Object, phase, "status", "phase"))
+		if by != "" {
+			require.NoError(t, unstructured.SetNestedField(have.Object, by, "spec", "declaredBy"))
+		}
+		_, err = as.Update(t.Context(), have, metav1.UpdateOptions{})
+		return err
+	}
 	remove := func(as dynamic.ResourceInterface, of string) error {
 		n++
 		require.NoError(t, create(root, lease(n, of, nil)))
@@ -85,6 +97,9 @@ func TestAgentsLeaseForTheirNode(t *testing.T) {
 		{"give back", change(agent, here, "", nil), ""},
 		{"give to another node", change(agent, here, there, nil), "may not lease anything to node " + there},
 		{"give back another's", change(agent, there, "", nil), "may not give back what node " + there},
+		{"say that another's is in conflict", contest(agent, there, "Conflict", ""), ""},
+		{"say that, and by whom it is declared", contest(agent, there, "Conflict", "nobody"), "may not lease anything to node " + there},
+		{"say that another's is reserved", contest(agent, there, "Reserved", ""), "may not lease anything to node " + there},
 		{"say who stole it", change(agent, here, here, map[string]string{"net.fairlead.io/stolen-by": "nobody"}), "may not change by whom"},
 		{"delete what nobody has", remove(agent, ""), ""},
 		{"delete its own", remove(agent, here), ""},

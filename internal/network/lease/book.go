@@ -20,6 +20,8 @@ type Entry struct {
 	// Former are sandboxes of this node that had it before, and are gone: the keeper of the
 	// leases may still take one for the holder.
 	Former []string `json:"former,omitempty"`
+	// Conflict is why the holder could not have it, of one that is given back.
+	Conflict string `json:"conflict,omitempty"`
 }
 
 // Ours tells that whom the keeper of the leases has as the holder is the entry's sandbox,
@@ -74,6 +76,16 @@ func (b *Book) Confirm(h Holder, c core.Claim) {
 	defer b.mu.Unlock()
 	if e, ok := b.all[Name(c)]; ok && e.Holder.Same(h) {
 		e.Claim.Epoch, e.Former = c.Epoch, nil
+		b.all[Name(c)] = e
+	}
+}
+
+// Note notes why a holder cannot have what it claims.
+func (b *Book) Note(h Holder, c core.Claim, conflict string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e, ok := b.all[Name(c)]; ok && e.Holder.Same(h) {
+		e.Conflict = conflict
 		b.all[Name(c)] = e
 	}
 }

@@ -49,7 +49,7 @@ func unanswered(ctx context.Context, pod *netns.Handle, l rtnl.Link, a netip.Add
 	other, err := neigh.Who(asking, pod, neigh.Question{IfName: l.Name, MAC: l.MAC, For: a}, probePause)
 	switch {
 	case err == nil:
-		return core.Reasoned(core.CodeTryAgain, core.ReasonAddressConflict, "MAC %s answers for address %s, which interface %s is to have to itself", other, a, l.Name)
+		return core.Reasoned(core.CodeTryAgain, core.ReasonAddressConflict, "%w", &core.WireConflict{Addr: a, MAC: other.String(), IfName: l.Name})
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, core.ErrNotFound):

@@ -12,10 +12,10 @@ import (
 
 // Leases is a table of leases.
 func Leases(w io.Writer, list agent.LeaseList, o Options) error {
-	t := newTable(w, o, []string{"DOMAIN", "ADDRESS", "PHASE", "POD", "INTERFACE", "NODE", "SINCE"}, []string{"DECLARED BY", "SANDBOX", "BOOT", "DEVICE", "EPOCH"})
+	t := newTable(w, o, []string{"DOMAIN", "ADDRESS", "PHASE", "POD", "INTERFACE", "NODE", "SINCE"}, []string{"DECLARED BY", "SANDBOX", "BOOT", "DEVICE", "EPOCH", "REASON"})
 	for _, l := range list.Items {
 		t.row(o, []string{l.Domain, l.Address + l.MAC, l.Phase, leasePod(l), l.Interface, l.Node, leaseSince(l)},
-			[]string{l.DeclaredBy, l.Sandbox, l.BootID, l.Device, strconv.FormatInt(l.Epoch, 10)})
+			[]string{l.DeclaredBy, l.Sandbox, l.BootID, l.Device, strconv.FormatInt(l.Epoch, 10), l.Reason})
 	}
 	return t.end()
 }
@@ -46,6 +46,7 @@ func Lease(w io.Writer, list agent.LeaseList) error {
 		line("Address", l.Address)
 		line("MAC", l.MAC)
 		line("Phase", strings.TrimSpace(l.Phase+" "+leaseSince(l)))
+		line("Reason", l.Reason)
 		line("Message", l.Message)
 		line("For", strings.TrimSpace(leasePod(l)+" "+l.Interface))
 		line("Declared by", l.DeclaredBy)

@@ -75,7 +75,7 @@ func (c *Client) Steal(ctx context.Context, name, reason string) (agent.Lease, e
 		case have.Spec.Holder.Sandbox == "":
 			return shown(have), errFree
 		}
-		next := freed(have)
+		next := freed(have, "")
 		if next.Annotations == nil {
 			next.Annotations = map[string]string{}
 		}
@@ -135,7 +135,7 @@ func (c *Client) event(ctx context.Context, about *v1alpha1.AddressLease, note s
 func shown(o *v1alpha1.AddressLease) agent.Lease {
 	h, s := o.Spec.Holder, o.Annotations
 	l := agent.Lease{
-		Name: o.Name, Domain: o.Spec.Domain, Address: o.Spec.Address, MAC: o.Spec.MAC, Phase: o.Status.Phase, Since: o.Status.Since.Time, Message: o.Status.Message,
+		Name: o.Name, Domain: o.Spec.Domain, Address: o.Spec.Address, MAC: o.Spec.MAC, Phase: o.Status.Phase, Since: o.Status.Since.Time, Reason: o.Status.Reason, Message: o.Status.Message,
 		Namespace: o.Spec.Owner.Namespace, Pod: o.Spec.Owner.Pod, Interface: o.Spec.Owner.Interface, DeclaredBy: o.Spec.DeclaredBy,
 		PodUID: h.PodUID, Sandbox: h.Sandbox, Node: h.Node, BootID: h.BootID, Device: h.Device, Epoch: h.Epoch,
 	}

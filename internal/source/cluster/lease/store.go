@@ -245,8 +245,9 @@ func bound(have *v1alpha1.AddressLease, h lease.Holder, c core.Claim) *v1alpha1.
 
 // Release gives back what a holder that ours tells has of a claim; what another has is left
 // alone, and what nobody has is success. What was declared is reserved again; what was
-// chosen stays Releasing, until Remove.
-func (s *Store) Release(ctx context.Context, name string, ours func(lease.Holder) bool) error {
+// chosen stays Releasing, until Remove. conflict is why the holder could not have it, ""
+// where it could: then the lease is in Conflict until it is bound the next time, or Settle.
+func (s *Store) Release(ctx context.Context, name string, ours func(lease.Holder) bool, conflict string) error {
 	c, err := s.client()
 	if err != nil {
 		return err
@@ -256,23 +257,13 @@ func (s *Store) Release(ctx context.Context, name string, ours func(lease.Holder
 		if err != nil || have == nil || !ours(HolderOf(have)) {
 			return err
 		}
-		err = c.put(ctx, freed(have))
+		err = c.put(ctx, freed(have, conflict))
 		fail.Here("lease.released")
 		if !overtaken(err) {
 			return err
 		}
 	}
 	return fmt.Errorf("AddressLease %s: others write it all the time: %w", name, core.ErrUnavailable)
-}
-
-func freed(have *v1alpha1.AddressLease) *v1alpha1.AddressLease {
-	out := have.DeepCopy()
-	out.Spec.Holder = v1alpha1.LeaseHolder{Epoch: have.Spec.Holder.Epoch}
-	out.Status = v1alpha1.AddressLeaseStatus{Phase: v1alpha1.LeaseReserved, Since: metav1.NewTime(time.Now())}
-	if have.Spec.DeclaredBy == "" {
-		out.Status.Phase = v1alpha1.LeaseReleasing
-	}
-	return out
 }
 
 // Remove deletes a lease that nobody has.

@@ -43,7 +43,7 @@ func TestInVM(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(b.dir, "jobs"), []byte(lines.String()), 0o600))
 	module := b.netdevsim(t)
-	cmd := b.vmrun(t.Context(), "--vfs", "3", "--share", b.dir, "--env", "FAIRLEAD_BIN", "--env", "FAIRLEAD_NETDEVSIM",
+	cmd := b.vmrun(t.Context(), "--vfs", "3", "--share", b.dir, "--env", "FAIRLEAD_BIN", "--env", "FAIRLEAD_NETDEVSIM", "--env", "FAIRLEAD_SOAK",
 		"--timeout", patience(t), "--", b.script("run_in_guest"), b.dir)
 	cmd.Env = append(cmd.Env, "FAIRLEAD_NETDEVSIM="+module)
 	said, vmErr := cmd.CombinedOutput()

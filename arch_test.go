@@ -67,7 +67,7 @@ type stranger struct {
 
 var strangers = []stranger{
 	{[]string{"internal/driver/ovs", "internal/driver/exec", "internal/driver/defroute", "internal/driver/builtin/bridge", "internal/driver/builtin/macvlan",
-		"internal/driver/builtin/hostdevice", "internal/driver/builtin/hostlocal", "internal/driver/builtin/sriov", "internal/driver/builtin/static"}, "an implementation knows no other implementation"},
+		"internal/driver/builtin/hostdevice", "internal/driver/builtin/hostlocal", "internal/driver/builtin/sriov", "internal/driver/builtin/static", "internal/driver/builtin/whereabouts"}, "an implementation knows no other implementation"},
 	{[]string{"internal/netplugin/cni", "internal/netplugin/kubenet"}, "a plugin knows no other plugin"},
 	{[]string{"internal/cri/sandbox", "internal/cri/container", "internal/cri/stats"}, "one group of RPCs knows no other"},
 	{[]string{"internal/source/folder", "internal/source/cluster", "internal/source/device"}, "a source knows no other source"},

@@ -194,6 +194,11 @@ func (k *Keeper) expire(ctx context.Context, store Store) {
 	k.mu.Lock()
 	due := maps.Clone(k.expiring)
 	k.mu.Unlock()
+	if k.Seen != nil {
+		for _, name := range k.Seen.Idle(time.Now().Add(-idle)) {
+			due[name] = time.Time{}
+		}
+	}
 	for name, when := range due {
 		if time.Now().Before(when) || store.Remove(ctx, name) != nil {
 			continue

@@ -3,7 +3,6 @@ package resolve
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/fairlead/fairlead/api/net/v1alpha1"
@@ -16,27 +15,27 @@ import (
 )
 
 // claims are the declared addresses and the MAC of a network's interface, which it is to
-// have to itself in its domain of layer 2. Those of a Subnet are a controller's to give,
-// where there is one.
+// have to itself in its domain of layer 2, and those that are chosen from its ranges. Those
+// of a Subnet are a controller's to give, where there is one.
 func (r *resolution) claims(n *network, steps []core.Step) ([]core.Claim, error) {
 	if err := r.leaveKept(n); err != nil {
 		return nil, err
 	}
+	out, err := r.chosen(n)
 	s := n.declared
-	if s == nil || s.From[declared.IPs] == "" && s.From[declared.MAC] == "" {
-		return nil, nil
+	if err != nil || s == nil || s.From[declared.IPs] == "" && s.From[declared.MAC] == "" {
+		return out, err
 	}
 	domain, given, err := r.domainOf(n, steps)
 	if given || err != nil {
 		return nil, err
 	}
-	var out []core.Claim
 	for _, text := range s.IPs {
 		q, err := element.ParseIP(text)
 		if err != nil {
 			return nil, core.Errorf(core.CodeValue, "%s: address %q: %w", s.From[declared.IPs], annotation.Clip(text), err)
 		}
-		out = append(out, core.Claim{Domain: domain, Addr: q.Addr.Unmap(), Declared: s.From[declared.IPs]})
+		out = append(out, core.Claim{Domain: n.poolDomain(q.Addr.Unmap(), domain), Addr: q.Addr.Unmap(), Declared: s.From[declared.IPs]})
 	}
 	if s.From[declared.MAC] != "" {
 		mac, err := annotation.ParseMAC(s.MAC)
@@ -125,11 +124,8 @@ func (n *network) ownDomain() string {
 	return lease.Domain(name, n.vlan())
 }
 
-// domainName is what may stand in an object's name.
-var domainName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
-
 func (n *network) domainFault() error {
-	if name := n.ownDomain(); !domainName.MatchString(name) {
+	if name := n.ownDomain(); !lease.Nameable(name) {
 		return core.Errorf(core.CodeConfig, "network %s: its domain of layer 2 would be %q, which cannot be a name: give it one by annotation %s",
 			n.label, annotation.Clip(name), v1alpha1.AnnL2Domain)
 	}
@@ -138,8 +134,8 @@ func (n *network) domainFault() error {
 
 // vlan is the tag of the interface's packets, as far as declaration or configuration say it.
 func (n *network) vlan() int {
-	if v := n.declared.VLAN; v != nil {
-		return v.ID
+	if n.declared != nil && n.declared.VLAN != nil {
+		return n.declared.VLAN.ID
 	}
 	var conf struct {
 		VLAN   int `json:"vlan"`

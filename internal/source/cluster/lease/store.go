@@ -294,6 +294,7 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 type Record struct {
 	Name   string
 	Claim  core.Claim
+	Owner  core.Pod // that has it, or had it last; without UID
 	Holder lease.Holder
 	Since  time.Time
 	Stolen string // the sandbox from which it was taken by hand last, "" for none
@@ -348,7 +349,7 @@ func (c *Client) list(ctx context.Context, fields string) (out []v1alpha1.Addres
 }
 
 func recordOf(o *v1alpha1.AddressLease) Record {
-	r := Record{Name: o.Name, Holder: HolderOf(o), Since: o.Status.Since.Time, Stolen: o.Annotations[v1alpha1.AnnStolenFrom]}
+	r := Record{Name: o.Name, Owner: core.Pod{Namespace: o.Spec.Owner.Namespace, Name: o.Spec.Owner.Pod}, Holder: HolderOf(o), Since: o.Status.Since.Time, Stolen: o.Annotations[v1alpha1.AnnStolenFrom]}
 	r.Claim = core.Claim{Domain: o.Spec.Domain, Declared: o.Spec.DeclaredBy, Epoch: o.Spec.Holder.Epoch}
 	r.Claim.Addr, _ = netip.ParseAddr(o.Spec.Address) // the API server refuses what is none
 	_ = r.Claim.MAC.UnmarshalText([]byte(o.Spec.MAC))

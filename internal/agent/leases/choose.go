@@ -2,8 +2,10 @@ package leases
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"time"
@@ -20,6 +22,8 @@ const (
 	// idle is how long nobody has had a chosen address before any agent deletes its lease: that
 	// which gave it back, and has that in mind, does so after reuseDelay.
 	idle = 10 * time.Minute
+	// furthest is how many candidates one who has lost races passes over at most.
+	furthest = 256
 )
 
 // Seen is what is known of all leases, which may be a moment old: it spares attempts, and
@@ -44,21 +48,51 @@ func (k *Keeper) choose(ctx context.Context, h lease.Holder, c core.Claim) (core
 	if err := k.mayChoose(ctx, store); err != nil {
 		return c, core.WithCode(core.CodeTryAgain, "leases of interface "+h.Key.IfName, err)
 	}
-	for a := range k.candidates(ctx, store, h, c) {
-		one := c
-		one.Addr = a
-		err := k.take(ctx, store, h, &one)
-		if err == nil {
-			return one, nil
+	err := k.first(ctx, h, &c, k.candidates(ctx, store, h, c))
+	switch {
+	case err == nil:
+		return c, nil
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case errors.Is(err, core.ErrExhausted):
+		return c, err
+	}
+	return c, core.WithCode(core.CodeTryAgain, "leases of interface "+h.Key.IfName, err)
+}
+
+// first has a claim be of the first candidate that h gets. Where another is faster it goes on a
+// little further on, the further the more often, and to what it has passed over in the end: many
+// agents that begin at once would else lose all races but one each.
+func (k *Keeper) first(ctx context.Context, h lease.Holder, c *core.Claim, all iter.Seq[candidate]) error {
+	var passed []candidate
+	pass, spread := 0, 1
+	try := func(a candidate) (done bool, err error) {
+		c.Addr = a.addr
+		err = k.take(ctx, h, c, a.known)
+		if err == nil || core.ReasonOf(err) != core.ReasonAddressHeld {
+			return true, err
 		}
-		if core.ReasonOf(err) != core.ReasonAddressHeld {
-			return c, core.WithCode(core.CodeTryAgain, "leases of interface "+h.Key.IfName, err)
+		spread = min(2*spread, furthest)
+		pass = rand.IntN(spread) //nolint:gosec // nobody is to guess it, but others not to do the same
+		return false, nil
+	}
+	for a := range all {
+		if pass > 0 {
+			pass--
+			passed = append(passed, a)
+			continue
+		}
+		if done, err := try(a); done {
+			return err
 		}
 	}
-	if ctx.Err() != nil {
-		return c, core.WithCode(core.CodeTryAgain, "leases of interface "+h.Key.IfName, context.Cause(ctx))
+	for _, a := range passed {
+		if done, err := try(a); done {
+			return err
+		}
 	}
-	return c, fmt.Errorf("%s: %w", c.Pool.Label, core.ErrExhausted)
+	c.Addr = netip.Addr{}
+	return fmt.Errorf("%s: %w", c.Pool.Label, core.ErrExhausted)
 }
 
 // mayChoose is nil where this node may bind, and the leases are known.
@@ -76,14 +110,20 @@ func (k *Keeper) mayChoose(ctx context.Context, store Store) error {
 	return err
 }
 
-// take binds one address. AddressHeld: another was faster, and nothing has changed.
-func (k *Keeper) take(ctx context.Context, store Store, h lease.Holder, c *core.Claim) error {
+// take binds one address, of which a lease is known or not. AddressHeld: another was faster,
+// and nothing has changed.
+func (k *Keeper) take(ctx context.Context, h lease.Holder, c *core.Claim, known bool) error {
 	bare := core.Claim{Domain: c.Domain, Addr: c.Addr}
 	before, err := k.book.Take(h, []core.Claim{bare}, time.Now())
+	store := k.store()
 	if err != nil || store == nil {
 		return err
 	}
-	c.Epoch, err = store.Bind(ctx, h, bare, k.ours(lease.Name(bare)))
+	if known {
+		c.Epoch, err = store.Bind(ctx, h, bare, k.ours(lease.Name(bare)))
+	} else {
+		c.Epoch, err = store.Create(ctx, h, bare)
+	}
 	switch {
 	case err == nil:
 		bare.Epoch = c.Epoch
@@ -96,27 +136,35 @@ func (k *Keeper) take(ctx context.Context, store Store, h lease.Holder, c *core.
 	return err
 }
 
+// candidate is an address that may be had; known: there is a lease of it.
+type candidate struct {
+	addr  netip.Addr
+	known bool
+}
+
 // candidates are the addresses of a claim's pool that h may have, the best first.
-func (k *Keeper) candidates(ctx context.Context, store Store, h lease.Holder, c core.Claim) iter.Seq[netip.Addr] {
-	return func(yield func(netip.Addr) bool) {
+func (k *Keeper) candidates(ctx context.Context, store Store, h lease.Holder, c core.Claim) iter.Seq[candidate] {
+	return func(yield func(candidate) bool) {
 		of := map[chance][]cluster.Record{}
 		for a := range addresses(c.Pool.Ranges) {
 			r, what := k.chance(ctx, store, h, core.Claim{Domain: c.Domain, Addr: a})
-			if what == best && !yield(a) || ctx.Err() != nil {
+			if what == best && !yield(candidate{a, r.Name != ""}) || ctx.Err() != nil {
 				return
 			}
-			of[what] = append(of[what], r)
+			if what == free || what == held {
+				of[what] = append(of[what], r)
+			}
 		}
 		for _, some := range of {
 			slices.SortStableFunc(some, func(x, y cluster.Record) int { return x.Since.Compare(y.Since) })
 		}
 		for _, r := range of[free] {
-			if !yield(r.Claim.Addr) {
+			if !yield(candidate{r.Claim.Addr, true}) {
 				return
 			}
 		}
 		for _, r := range k.dead(ctx, store, of[held]) {
-			if !yield(r.Claim.Addr) {
+			if !yield(candidate{r.Claim.Addr, true}) {
 				return
 			}
 		}

@@ -31,6 +31,7 @@ const (
 type Store interface {
 	NodeNow(ctx context.Context, name string) (lease.Node, error)
 	Bind(ctx context.Context, h lease.Holder, c core.Claim, ours func(lease.Holder) bool) (epoch int64, err error)
+	Create(ctx context.Context, h lease.Holder, c core.Claim) (epoch int64, err error)
 	Release(ctx context.Context, name string, ours func(lease.Holder) bool) error
 	Mine(ctx context.Context) ([]cluster.Record, error)
 	Remove(ctx context.Context, name string) error

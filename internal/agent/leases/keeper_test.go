@@ -42,6 +42,8 @@ type agent struct {
 	records   map[string]core.Record // by sandbox
 	alive     map[core.Pod]bool
 	conflicts map[string]string // by pod
+	// undeclared are pods of which nothing is declared any more.
+	undeclared map[string]bool
 }
 
 // newAgent registers a node that reports a boot, and starts its agent.
@@ -70,6 +72,12 @@ func (a *agent) start() {
 	a.Keeper = leases.New(leases.Config{
 		Node: a.node, BootID: a.boot, File: filepath.Join(a.dir, "leases.json"), Log: slog.New(slog.DiscardHandler),
 		Store: func() leases.Store { return store },
+		Seen:  cluster.NewFollower(as.Current),
+		Declared: func(_ context.Context, p core.Pod, c core.Claim) bool {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return !a.undeclared[p.String()]
+		},
 		Gone: func(p core.Pod) (bool, error) {
 			a.mu.Lock()
 			defer a.mu.Unlock()

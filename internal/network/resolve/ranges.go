@@ -2,12 +2,15 @@ package resolve
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/cniconf"
 	"github.com/fairlead/fairlead/internal/network/declared"
+	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 	"github.com/fairlead/fairlead/internal/network/whereabouts"
 )
 
@@ -51,12 +54,17 @@ func (r *resolution) fromRanges(n *network) error {
 	if err := r.readRanges(n); err != nil || n.ranges == nil {
 		return err
 	}
+	_, asked := n.elem.CNIArgs["ips"]
+	if asked || len(n.elem.IPs) > 0 {
+		return annotation.Refused(core.CodeValue, n.elem.Field+".ips", strings.Join(n.elem.IPs, ","), "cannot be asked for: network %s gives addresses of its ranges", n.label)
+	}
 	first := n.chain.Plugins[0]
 	raw, err := n.ranges.Static(first.Raw)
 	if err != nil {
 		return core.WithCode(core.CodeConfig, n.field(), err)
 	}
-	first.Raw = raw
+	first.Raw, first.Capabilities = raw, maps.Clone(first.Capabilities)
+	delete(first.Capabilities, "ips") // the runtime's would take the place of those that are leased
 	n.chain.Plugins = slices.Concat([]core.Plugin{first}, n.chain.Plugins[1:])
 	return nil
 }

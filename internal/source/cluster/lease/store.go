@@ -201,6 +201,21 @@ func (s *Store) Bind(ctx context.Context, h lease.Holder, claim core.Claim, ours
 	return 0, fmt.Errorf("AddressLease %s: others write it all the time: %w", lease.Name(claim), core.ErrUnavailable)
 }
 
+// Create is Bind of what there is no lease of. AddressHeld (11): there is one, whoever has it.
+func (s *Store) Create(ctx context.Context, h lease.Holder, claim core.Claim) (epoch int64, err error) {
+	c, err := s.client()
+	if err != nil {
+		return 0, err
+	}
+	next := bound(nil, h, claim)
+	err = c.put(ctx, next)
+	fail.Here("lease.claimed")
+	if apierrors.IsAlreadyExists(err) {
+		return 0, core.Reasoned(core.CodeTryAgain, core.ReasonAddressHeld, "%s in %s: there is AddressLease %s", claim, claim.Domain, next.Name)
+	}
+	return next.Spec.Holder.Epoch, err
+}
+
 // mayFollow is nil where h may have a lease after who has it.
 func (s *Store) mayFollow(ctx context.Context, h lease.Holder, claim core.Claim, have *v1alpha1.AddressLease, ours func(lease.Holder) bool) error {
 	was := HolderOf(have)

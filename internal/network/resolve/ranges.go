@@ -104,3 +104,28 @@ func (n *network) poolDomain(a netip.Addr, otherwise string) string {
 	}
 	return otherwise
 }
+
+// Ranged is what a NAD says of whereabouts: the network_name, and the domain in which the
+// addresses of each range are leased. Of other networks, and of what cannot be read, it has no
+// ranges.
+type Ranged struct {
+	Network string
+	Domains map[netip.Prefix]string
+}
+
+// RangesOf reads a NAD.
+func RangesOf(nad NAD) (out Ranged) {
+	c, err := cniconf.ParseChain([]byte(nad.Config), nad.Name)
+	if err != nil || len(c.Plugins) == 0 {
+		return out
+	}
+	n := onWire(nad, c)
+	if n.ranges == nil {
+		return out
+	}
+	out = Ranged{n.ranges.Network(), map[netip.Prefix]string{}}
+	for _, r := range n.ranges.Ranges {
+		out.Domains[r.CIDR] = n.poolDomain(r.CIDR.Addr(), n.ownDomain())
+	}
+	return out
+}

@@ -268,15 +268,24 @@ func (c *Conf) nameable() error {
 // Domain is where nobody else has an address of r: all ranges of one network_name are in
 // one, unless overlapping ranges are nothing to each other, which have one each.
 func (c *Conf) Domain(r Range) string {
-	name := Type
-	if c.network != "" {
-		name += "." + c.network
-	}
+	name := CommonDomain(c.network)
 	if c.apart {
 		name += fmt.Sprintf(".%s-%d", lease.Text(r.CIDR.Addr()), r.CIDR.Bits())
 	}
 	return lease.Domain(name, 0)
 }
+
+// CommonDomain is that of all ranges of a network_name, "" for none.
+func CommonDomain(network string) string {
+	name := Type
+	if network != "" {
+		name += "." + network
+	}
+	return lease.Domain(name, 0)
+}
+
+// Network is the network_name, "" for none.
+func (c *Conf) Network() string { return c.network }
 
 // Of is the range whose network an address is of, whether it may be given or not.
 func (c *Conf) Of(a netip.Addr) (Range, bool) {

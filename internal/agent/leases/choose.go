@@ -198,16 +198,22 @@ func (k *Keeper) chance(ctx context.Context, store Store, h lease.Holder, c core
 	case !known:
 		return r, best
 	case r.Holder.IsZero():
-		if r.Claim.Declared != "" && (k.Declared == nil || k.Declared(ctx, r.Owner, r.Claim)) {
-			return r, none
-		}
-		return r, free
+		return r, k.unheld(ctx, r)
 	case r.Holder.Node != k.Node:
 		return r, held
 	case r.Holder.Key.IfName == h.Key.IfName && (h.Same(r.Holder) || h.Reincarnates(r.Holder)):
 		return r, best
 	}
 	return r, none
+}
+
+// unheld is the chance of an address whose lease nobody has: none as long as it is declared of
+// a pod.
+func (k *Keeper) unheld(ctx context.Context, r cluster.Record) chance {
+	if r.Claim.Declared != "" && (k.Declared == nil || k.Declared(ctx, r.Owner, r.Claim)) {
+		return none
+	}
+	return free
 }
 
 // dead are those of held leases whose node is proved to be no more, or another boot's.

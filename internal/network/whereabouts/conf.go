@@ -6,7 +6,6 @@
 package whereabouts
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -70,6 +69,19 @@ type written struct {
 	Exclude []string `json:"exclude"`
 }
 
+// keys are what of a configuration is read.
+type keys struct {
+	written
+
+	Ranges      []written       `json:"ipRanges"`
+	Gateway     string          `json:"gateway"`
+	Routes      json.RawMessage `json:"routes"`
+	DNS         json.RawMessage `json:"dns"`
+	Addresses   []address       `json:"addresses"`
+	Network     string          `json:"network_name"`
+	Overlapping *bool           `json:"enable_overlapping_ranges"`
+}
+
 // Parse reads an `ipam`. Errors have code 7 and name the key.
 func Parse(ipam json.RawMessage) (*Conf, error) {
 	c, err := parse(ipam)
@@ -83,17 +95,7 @@ func parse(ipam json.RawMessage) (*Conf, error) {
 	if err := known(ipam); err != nil {
 		return nil, err
 	}
-	var w struct {
-		written
-
-		Ranges      []written       `json:"ipRanges"`
-		Gateway     string          `json:"gateway"`
-		Routes      json.RawMessage `json:"routes"`
-		DNS         json.RawMessage `json:"dns"`
-		Addresses   []address       `json:"addresses"`
-		Network     string          `json:"network_name"`
-		Overlapping *bool           `json:"enable_overlapping_ranges"`
-	}
+	var w keys
 	if err := json.Unmarshal(ipam, &w); err != nil {
 		return nil, err
 	}
@@ -102,24 +104,31 @@ func parse(ipam json.RawMessage) (*Conf, error) {
 	if c.gateway, err = addrOf("gateway", w.Gateway); err != nil {
 		return nil, err
 	}
-	if w.Range != "" {
-		err = c.add("", w.written)
-	} else if w.Start+w.End != "" || len(w.Exclude) > 0 {
-		err = errors.New(`keys "range_start", "range_end" and "exclude" need key "range"`)
-	}
-	for i, r := range w.Ranges {
-		if err == nil {
-			err = c.add(fmt.Sprintf("ipRanges[%d].", i), r)
-		}
-	}
-	if err == nil && len(c.Ranges) == 0 {
-		err = errors.New(`neither key "range" nor "ipRanges" has a range`)
-	}
-	if err == nil {
-		err = c.nameable()
+	if err := errors.Join(c.nameable(), c.addAll(w)); err != nil {
+		return nil, err
 	}
 	c.all = slices.Clone(c.Ranges)
-	return c, err
+	return c, nil
+}
+
+// addAll reads the ranges, of which there must be one.
+func (c *Conf) addAll(w keys) error {
+	if w.Range != "" {
+		if err := c.add("", w.written); err != nil {
+			return err
+		}
+	} else if w.Start+w.End != "" || len(w.Exclude) > 0 {
+		return errors.New(`keys "range_start", "range_end" and "exclude" need key "range"`)
+	}
+	for i, r := range w.Ranges {
+		if err := c.add(fmt.Sprintf("ipRanges[%d].", i), r); err != nil {
+			return err
+		}
+	}
+	if len(c.Ranges) == 0 {
+		return errors.New(`neither key "range" nor "ipRanges" has a range`)
+	}
+	return nil
 }
 
 // known refuses keys that the plugin may know and this package does not: what they say
@@ -343,12 +352,12 @@ func (c *Conf) Static(plugin json.RawMessage) (json.RawMessage, error) {
 
 // Give adds a chosen address to the configuration that Static made.
 func Give(plugin json.RawMessage, c core.Claim) (json.RawMessage, error) {
-	keys, err := cniconf.Keys(plugin, "ipam")
+	ipam, err := cniconf.Keys(plugin, "ipam")
 	if err != nil {
 		return nil, err
 	}
 	var all []address
-	if raw := keys["addresses"]; raw != nil {
+	if raw := ipam["addresses"]; raw != nil {
 		if err := json.Unmarshal(raw, &all); err != nil {
 			return nil, err
 		}
@@ -357,23 +366,20 @@ func Give(plugin json.RawMessage, c core.Claim) (json.RawMessage, error) {
 	if c.Pool.Gateway.IsValid() {
 		one.Gateway = c.Pool.Gateway.String()
 	}
-	if keys["addresses"], err = json.Marshal(append(all, one)); err != nil {
+	if ipam["addresses"], err = json.Marshal(append(all, one)); err != nil {
 		return nil, err
 	}
-	return with(plugin, "ipam", keys)
+	return with(plugin, "ipam", ipam)
 }
 
 // with is a configuration with another value under a key.
 func with(conf json.RawMessage, key string, value any) (json.RawMessage, error) {
-	var keys map[string]json.RawMessage
-	d := json.NewDecoder(bytes.NewReader(conf))
-	if err := d.Decode(&keys); err != nil {
-		return nil, err
-	}
-	raw, err := json.Marshal(value)
+	all, err := cniconf.Keys(conf)
 	if err != nil {
 		return nil, err
 	}
-	keys[key] = raw
-	return json.Marshal(keys)
+	if all[key], err = json.Marshal(value); err != nil {
+		return nil, err
+	}
+	return json.Marshal(all)
 }

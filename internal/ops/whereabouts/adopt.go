@@ -57,15 +57,18 @@ func (i *imported) run(ctx context.Context) ([]Given, error) {
 	if errors.Is(err, core.ErrNotFound) {
 		return nil, fmt.Errorf("this cluster has no IPPools of whereabouts: %w", err)
 	}
+	if err != nil {
+		return nil, err
+	}
 	out := []Given{}
 	for _, o := range pools {
-		some, one := i.pool(ctx, o)
+		some, err := i.pool(ctx, o)
 		out = append(out, some...)
-		if err = errors.Join(err, one); err != nil {
+		if err != nil {
 			return out, err
 		}
 	}
-	return out, err
+	return out, nil
 }
 
 // pool is what the program's book of one range says.

@@ -237,7 +237,10 @@ func TestServerAway(t *testing.T) {
 	err = n1.add(t.Context(), pod("c", "u3", "s3", 17))
 	require.Equal(t, core.CodeTryAgain, core.CodeOf(err), "another pod: %v", err)
 	require.NoError(t, n1.add(t.Context(), pod("a", "u1", "s4", 17)), "this node had it")
-	require.FileExists(t, filepath.Join(n1.dir, "leases.json"))
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(filepath.Join(n1.dir, "leases.json"))
+		return err == nil
+	}, patience, tick, "it is written once the API server has not answered")
 	n1.stop()
 	n1.start()
 	n1.del("s4")

@@ -125,6 +125,10 @@ func (k *Keeper) drop(ctx context.Context, store Store, strays map[string]cluste
 		})
 		if err != nil {
 			k.Log.Warn("it is not given back yet; tried again", "lease", name, "err", err)
+		} else if r.Claim.Declared == "" {
+			k.mu.Lock()
+			k.expiring[name] = time.Now().Add(reuseDelay)
+			k.mu.Unlock()
 		}
 	}
 }

@@ -125,6 +125,10 @@ func (k *Keeper) drop(ctx context.Context, store Store, strays map[string]cluste
 		})
 		if err != nil {
 			k.Log.Warn("it is not given back yet; tried again", "lease", name, "err", err)
+		} else if r.Claim.Declared == "" {
+			k.mu.Lock()
+			k.expiring[name] = time.Now().Add(reuseDelay)
+			k.mu.Unlock()
 		}
 	}
 }
@@ -194,6 +198,11 @@ func (k *Keeper) expire(ctx context.Context, store Store) {
 	k.mu.Lock()
 	due := maps.Clone(k.expiring)
 	k.mu.Unlock()
+	if k.Seen != nil {
+		for _, name := range k.Seen.Idle(time.Now().Add(-idle)) {
+			due[name] = time.Time{}
+		}
+	}
 	for name, when := range due {
 		if time.Now().Before(when) || store.Remove(ctx, name) != nil {
 			continue

@@ -107,12 +107,13 @@ race: setup-race root testbin kube networkmanager ## the packages' own tests wit
 
 # Before the other tests, not beside them: the VM computes what it runs.
 .PHONY: vm
-vm: setup-vm root testbin ## the tests that need a kernel with Open vSwitch, policing and ipvlan, in a VM (QEMU)
+vm: setup-vm root testbin kube ## the tests that need a kernel with Open vSwitch, policing and ipvlan, in a VM (QEMU)
 	@FAIRLEAD_BIN=$(FAILPOINT) $(GO) test -tags vm -count=1 -timeout $(TEST_TIMEOUT) ./test/vm
 
 .PHONY: soak
 soak: setup-soak root build testbin kube critest networkmanager suites former $(PEERS)/kube-ovn ## the tests with full counts, then every fuzz target for FUZZTIME
 	@FAIRLEAD_SOAK=1 FAIRLEAD_BIN=$(FAILPOINT) FAIRLEAD_FORMER=$(FORMER_BIN) $(GO) test $(TEST_FLAGS) -timeout $(SOAK_TIMEOUT) $(TEST_PACKAGES)
+	@FAIRLEAD_SOAK=1 $(MAKE) vm TEST_TIMEOUT=$(SOAK_TIMEOUT)
 	@scripts/fuzz $(FUZZTIME) $(TEST_PACKAGES)
 
 .PHONY: former

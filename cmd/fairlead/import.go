@@ -14,6 +14,7 @@ import (
 	"github.com/fairlead/fairlead/internal/lib/hint"
 	"github.com/fairlead/fairlead/internal/multus/migrate"
 	"github.com/fairlead/fairlead/internal/ops/client/view"
+	"github.com/fairlead/fairlead/internal/ops/whereabouts"
 )
 
 // importTimeout bounds an import unless --timeout says otherwise: a CHECK of
@@ -58,7 +59,7 @@ also for pods that came since, but for those with interfaces of Fairlead's own.`
 		}
 		return o.run(cmd, out)
 	}
-	return group("import", "Take over what another project runs", append(questions("import"), cmd, importSRIOVCommand())...)
+	return group("import", "Take over what another project runs", append(questions("import"), cmd, importSRIOVCommand(), questionCommand(whereabouts.Question()))...)
 }
 
 func (o importOptions) run(cmd *cobra.Command, out *format) error {

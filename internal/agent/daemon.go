@@ -36,6 +36,7 @@ import (
 	"github.com/fairlead/fairlead/internal/driver/builtin/sriov"
 	"github.com/fairlead/fairlead/internal/driver/builtin/static"
 	"github.com/fairlead/fairlead/internal/driver/builtin/vlanparent"
+	"github.com/fairlead/fairlead/internal/driver/builtin/whereabouts"
 	"github.com/fairlead/fairlead/internal/driver/defroute"
 	execdriver "github.com/fairlead/fairlead/internal/driver/exec"
 	ovsdriver "github.com/fairlead/fairlead/internal/driver/ovs"
@@ -306,6 +307,7 @@ func plugins(reaper *tombstone.Reaper, vf *sriov.Plugin) map[string]driver.Plugi
 		hostlocal.Name:     hostlocal.New(),
 		static.Name:        static.Plugin{},
 		sriov.Name:         vf,
+		whereabouts.Name:   whereabouts.Plugin{},
 	}
 }
 

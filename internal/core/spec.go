@@ -76,12 +76,26 @@ type Claim struct {
 	// Epoch is that of the API server's lease, which grows with each holder; 0 where no API
 	// server has one.
 	Epoch int64 `json:"epoch,omitempty"`
+	// Pool is where Addr is from, which is chosen when it is claimed; nil where it was given.
+	// Once it is chosen nobody needs to know.
+	Pool *Pool `json:"-"`
+}
+
+// Pool is addresses of which an interface gets one that is free.
+type Pool struct {
+	Label   string      // in messages: "range 10.0.0.0/24"
+	Ranges  []AddrRange // in the order in which they are given
+	Bits    int         // prefix length of what is given
+	Gateway netip.Addr  // that goes with it, the zero value for none
 }
 
 // String is what is claimed, as people write it.
 func (c Claim) String() string {
-	if c.Addr.IsValid() {
+	switch {
+	case c.Addr.IsValid():
 		return "address " + c.Addr.String()
+	case c.Pool != nil:
+		return "an address of " + c.Pool.Label
 	}
 	return "MAC " + c.MAC.String()
 }

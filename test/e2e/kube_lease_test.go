@@ -85,6 +85,56 @@ func testLeased(n *kubeNode) {
 	}
 	n.erase("db")
 	n.RequireNoLeaks(before)
+	fromRange(n)
+	n.RequireNoLeaks(before)
+}
+
+// fromRange: pods of a network whose ipam is whereabouts get the lowest free address each,
+// without its program; one that is given back is given again, and an agent that is killed
+// between the lease and its journal keeps none.
+func fromRange(n *kubeNode) {
+	network := n.name + "/ranged"
+	n.c.Apply(nadObject(network, `{"cniVersion":"1.0.0","type":"macvlan","master":"up0","mode":"bridge","ipam":{"type":"whereabouts",
+		"range":"10.8.0.0/24","range_start":"10.8.0.10","range_end":"10.8.0.13","exclude":["10.8.0.12/32"],"network_name":"`+n.name+`","log_level":"debug"}}`))
+	pods := map[string]*kubePod{}
+	start := func(name string) *kubePod {
+		pods[name] = n.makePod(name, map[string]string{"k8s.v1.cni.cncf.io/networks": network})
+		return pods[name]
+	}
+	end := func(name string) {
+		pods[name].end()
+		n.erase(name)
+		delete(pods, name)
+	}
+	given := func(name, want string) {
+		n.t.Helper()
+		require.Equal(n.t, []string{want + "/24"}, addresses(n.t, pods[name].Pod, "net1"))
+		require.Equal(n.t, "Bound "+name, n.c.Kubectl("get", "addressleases.net.fairlead.io", "whereabouts."+n.name+"."+want, "-o", "jsonpath={.status.phase} {.spec.owner.pod}"))
+	}
+	for i, name := range []string{"a", "b", "c"} {
+		start(name).cni("ADD").Must()
+		given(name, []string{"10.8.0.10", "10.8.0.11", "10.8.0.13"}[i])
+	}
+	pods["b"].cni("CHECK").Must()
+	none := start("d").cni("ADD").MustCode(103)
+	require.Contains(n.t, none.Msg+none.Details, "range 10.8.0.0/24 of network "+network+": no free address")
+	end("b")
+	for _, point := range n.leasePoints("ADD") {
+		n.t.Logf("ADD is cut at %s", point)
+		n.Crash(point)
+		_ = pods["d"].cni("ADD").Err()
+		require.Error(n.t, n.agent.Wait())
+		n.agent = n.Agent(n.args...)
+		n.agent.WaitReady()
+		pods["d"].cni("ADD").Must()
+		given("d", "10.8.0.11")
+		pods["d"].cni("DEL").Must()
+	}
+	pods["d"].cni("ADD").Must()
+	given("d", "10.8.0.11")
+	for name := range pods {
+		end(name)
+	}
 }
 
 // leasePoints are the crash points about leases that an operation passes.

@@ -31,7 +31,16 @@ type bed struct {
 
 // TestInVM runs the jobs in one VM; each is a subtest. A test that did not run,
 // or was skipped, has failed: here is the kernel that has what it needs.
-func TestInVM(t *testing.T) {
+func TestInVM(t *testing.T) { inVM(t, jobs) }
+
+// TestInVMWithIOMMU is the same in a VM whose cards programs can have. Its one
+// processor is slower.
+func TestInVMWithIOMMU(t *testing.T) { inVM(t, iommuJobs, "--iommu") }
+
+func inVM(t *testing.T, jobs []job, options ...string) {
+	if os.Getenv("FAIRLEAD_SOAK") == "" {
+		jobs = slices.DeleteFunc(slices.Clone(jobs), func(j job) bool { return j.soak })
+	}
 	root, err := testbed.Repository()
 	require.NoError(t, err)
 	b := bed{root: root, dir: t.TempDir()}
@@ -43,8 +52,9 @@ func TestInVM(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(b.dir, "jobs"), []byte(lines.String()), 0o600))
 	module := b.netdevsim(t)
-	cmd := b.vmrun(t.Context(), "--vfs", "3", "--share", b.dir, "--env", "FAIRLEAD_BIN", "--env", "FAIRLEAD_NETDEVSIM",
+	options = append(options, "--vfs", "3", "--share", b.dir, "--env", "FAIRLEAD_BIN", "--env", "FAIRLEAD_NETDEVSIM", "--env", "FAIRLEAD_SOAK",
 		"--timeout", patience(t), "--", b.script("run_in_guest"), b.dir)
+	cmd := b.vmrun(t.Context(), options...)
 	cmd.Env = append(cmd.Env, "FAIRLEAD_NETDEVSIM="+module)
 	said, vmErr := cmd.CombinedOutput()
 	t.Logf("vmrun:\n%s", said)

@@ -21,6 +21,10 @@ const (
 	AnnStolenAt     = "net.fairlead.io/stolen-at"
 )
 
+// AnnAdopted is on an AddressLease that `fairlead import whereabouts` has made: the sandbox for
+// which. It stays when another has the lease.
+const AnnAdopted = "net.fairlead.io/adopted-for"
+
 // AnnL2Domain is an annotation of a NetworkAttachmentDefinition that names the layer 2
 // which it leads to: networks that lead to one have one name there, and no address twice.
 const AnnL2Domain = "net.fairlead.io/l2-domain"

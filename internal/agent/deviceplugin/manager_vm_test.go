@@ -188,3 +188,53 @@ func TestKernelDevicePlugin(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, marked)
 }
+
+// TestIOMMUDevicePlugin: a policy gives its functions to programs, with the nodes that
+// the kernel made of them, and its physical function an MTU; the other functions stay the
+// kernel's. A changed policy brings them back.
+func TestIOMMUDevicePlugin(t *testing.T) {
+	require.NoError(t, exec.CommandContext(t.Context(), "modprobe", "vfio-pci").Run())
+	mtu := func() string {
+		text, err := os.ReadFile("/sys/class/net/pf0/mtu")
+		require.NoError(t, err)
+		return strings.TrimSpace(string(text))
+	}
+	was := mtu()
+	t.Cleanup(func() { require.NoError(t, setMTU("pf0", 1500)) })
+	require.Equal(t, "1500", was)
+	count, wanted := 2, 1600
+	c := newCard(t,
+		vfpolicy.Policy{Name: "db", Spec: v1alpha1.NodeVFPolicySpec{Resource: "fairlead.io/db", PF: []string{"pf0#0"}, NumVFs: &count, MTU: wanted}},
+		vfpolicy.Policy{Name: "dpdk", Spec: v1alpha1.NodeVFPolicySpec{Resource: "fairlead.io/dpdk", PF: []string{"pf0#1"}, NumVFs: &count, Driver: "vfio-pci"}})
+	k := startKubelet(t, c.dir)
+	k.waits("fairlead.io/db", "n-0")
+	require.Eventually(t, func() bool { return len(k.healthy("fairlead.io/dpdk")) == 1 }, time.Minute, 20*time.Millisecond)
+	require.Equal(t, "1600", mtu())
+	pci := k.healthy("fairlead.io/dpdk")[0]
+	to, err := os.Readlink("/sys/class/net/pf0/device/virtfn1")
+	require.NoError(t, err)
+	require.Equal(t, filepath.Base(to), pci)
+	v, err := sriov.At("").VF(pci)
+	require.NoError(t, err)
+	require.Equal(t, sriov.DriverVFIO, v.Driver)
+
+	out, err := k.allocate("fairlead.io/dpdk", pci)
+	require.NoError(t, err)
+	require.Equal(t, pci, out.GetEnvs()["PCIDEVICE_FAIRLEAD_IO_DPDK"])
+	require.Len(t, out.GetDevices(), 2)
+	for _, d := range out.GetDevices() {
+		info, err := os.Stat(d.GetHostPath())
+		require.NoError(t, err)
+		require.NotZero(t, info.Mode()&os.ModeCharDevice, d.GetHostPath())
+		require.Contains(t, out.GetEnvs()["PCIDEVICE_FAIRLEAD_IO_DPDK_INFO"], d.GetHostPath())
+	}
+
+	c.mu.Lock()
+	c.policies[1].Spec.Driver = "kernel"
+	c.mu.Unlock()
+	c.m.Poke()
+	k.waits("fairlead.io/dpdk", "n-0")
+	v, err = sriov.At("").VF(pci)
+	require.NoError(t, err)
+	require.Equal(t, "igbvf", v.Driver)
+}

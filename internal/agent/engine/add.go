@@ -216,6 +216,9 @@ func (a *addition) plan(ctx context.Context) error {
 		err = a.trace.Timed("leases", func() error { return a.e.Leases.Bind(ctx, a.rec.Specs) })
 		fail.Here("lease.bound")
 	}
+	if err == nil {
+		err = plan.Chosen(a.rec.Specs)
+	}
 	if err != nil {
 		a.e.cancel(&a.rec)
 	}

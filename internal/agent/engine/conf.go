@@ -17,7 +17,14 @@ import (
 // network configurations, and only those that a NAD or the conf asks for.
 func (e *Engine) input(req core.Request) resolve.Input {
 	req.Conf = e.conf(req)
-	return resolve.Input{Request: req, Files: hostfile.Machine(), ConfDir: e.ConfDir, Devices: e.Devices, PFOf: e.PFOf, Declared: e.Declared, NodePorts: e.NodePorts, OVN: e.OVN, Alone: e.Alone, Rank: e.IPAM.Full, Log: e.Log}
+	return resolve.Input{Request: req, Files: hostfile.Machine(), ConfDir: e.ConfDir, Devices: e.Devices, PFOf: e.PFOf, Declared: e.Declared, NodePorts: e.NodePorts, OVN: e.OVN, Alone: e.Alone, Rank: e.IPAM.Full, Inside: e.inside, Log: e.Log}
+}
+
+// inside tells that the agent carries out a plugin's call itself, where it is searched as plan
+// has it.
+func (e *Engine) inside(x core.Exec) bool {
+	x.Path = slices.Concat(e.Node.BinDirs, x.Path)
+	return e.Drivers.Inside(core.Spec{Driver: core.DriverExec, Exec: &x})
 }
 
 // conf is a request's configuration with what the agent's file lays over it.

@@ -37,24 +37,26 @@ func (k *Keeper) audit(ctx context.Context) {
 		case <-k.audits:
 		case <-timer.C:
 		}
-		pause := quiet
-		store := k.store()
-		if store != nil {
-			some, err := k.Round(ctx, store)
-			if err != nil && ctx.Err() == nil {
-				k.Log.Warn("leases not compared with the journal", "err", err)
-			}
-			k.expire(ctx, store)
-			k.calm(ctx, store)
-			if some || err != nil {
-				pause = every
-			}
-		}
-		if store == nil || len(k.book.All()) > 0 || k.waits() {
-			pause = every
-		}
-		timer.Reset(pause)
+		timer.Reset(k.look(ctx))
 	}
+}
+
+// look is a round and what goes with it; it tells when the next one is due.
+func (k *Keeper) look(ctx context.Context) time.Duration {
+	store := k.store()
+	if store == nil {
+		return every
+	}
+	some, err := k.Round(ctx, store)
+	if err != nil && ctx.Err() == nil {
+		k.Log.Warn("leases not compared with the journal", "err", err)
+	}
+	k.expire(ctx, store)
+	k.calm(ctx, store)
+	if some || err != nil || len(k.book.All()) > 0 || k.waits() {
+		return every
+	}
+	return quiet
 }
 
 // Round compares once, and tells whether this node has leases: the leases are read first,
@@ -126,6 +128,10 @@ func (k *Keeper) drop(ctx context.Context, store Store, strays map[string]cluste
 		}, "")
 		if err != nil {
 			k.Log.Warn("it is not given back yet; tried again", "lease", name, "err", err)
+		} else if r.Claim.Declared == "" {
+			k.mu.Lock()
+			k.expiring[name] = time.Now().Add(reuseDelay)
+			k.mu.Unlock()
 		}
 	}
 }
@@ -195,6 +201,11 @@ func (k *Keeper) expire(ctx context.Context, store Store) {
 	k.mu.Lock()
 	due := maps.Clone(k.expiring)
 	k.mu.Unlock()
+	if k.Seen != nil {
+		for _, name := range k.Seen.Idle(time.Now().Add(-idle)) {
+			due[name] = time.Time{}
+		}
+	}
 	for name, when := range due {
 		if time.Now().Before(when) || store.Remove(ctx, name) != nil {
 			continue

@@ -31,6 +31,7 @@ const (
 type Store interface {
 	NodeNow(ctx context.Context, name string) (lease.Node, error)
 	Bind(ctx context.Context, h lease.Holder, c core.Claim, ours func(lease.Holder) bool, may func() error) (epoch int64, err error)
+	Create(ctx context.Context, h lease.Holder, c core.Claim) (epoch int64, err error)
 	Release(ctx context.Context, name string, ours func(lease.Holder) bool, conflict string) error
 	Contest(ctx context.Context, name string, ours func(lease.Holder) bool, text string) error
 	Settle(ctx context.Context, name, reason string) error
@@ -43,6 +44,7 @@ type Store interface {
 type Config struct {
 	Node, BootID string
 	Store        func() Store // nil, or gives nil: there is no cluster, and the book says all
+	Seen         Seen         // required with a Store
 	File         string       // keeps what is to be given back over a restart
 	// Gone tells that no pod of that UID is on this node. An error proves nothing.
 	Gone func(core.Pod) (bool, error)
@@ -69,13 +71,14 @@ type Keeper struct {
 	conflicts map[string]core.Pod
 	answered  map[string]core.Pod  // leases that the wire has kept from pods of this node
 	expiring  map[string]time.Time // leases that nobody declares, when they are to be deleted
+	looked    map[string]time.Time // nodes, when they were asked for as holders of a pool's addresses
 }
 
 // New makes a Keeper; call Restore before the first Bind.
 func New(c Config) *Keeper {
 	return &Keeper{
 		Config: c, queue: retry.NewQueue[string](first, most), audits: make(chan struct{}, 1),
-		strays: map[string]cluster.Record{}, conflicts: map[string]core.Pod{}, answered: map[string]core.Pod{}, expiring: map[string]time.Time{},
+		strays: map[string]cluster.Record{}, conflicts: map[string]core.Pod{}, answered: map[string]core.Pod{}, expiring: map[string]time.Time{}, looked: map[string]time.Time{},
 	}
 }
 
@@ -115,22 +118,22 @@ func (k *Keeper) Restore(records []core.Record) {
 }
 
 // Bind makes the interfaces of specs the holders of all that they claim, or of nothing,
-// and notes the leases' epochs in the specs. It may be called again.
+// chooses addresses where they claim one of a pool, and notes these and the leases' epochs in
+// the specs. It may be called again.
 //
-// AddressHeld (11) and MACInUse (103): another has it, whom the message names. 11: nobody
-// can tell now, and this node does not have it.
+// AddressHeld (11) and MACInUse (103): another has it, whom the message names.
+// core.ErrExhausted (103): the pool has none left. 11: nobody can tell now, and this node does
+// not have it.
 func (k *Keeper) Bind(ctx context.Context, specs []core.Spec) error {
 	for i := range specs {
 		s := &specs[i]
 		if len(s.Claims) == 0 {
 			continue
 		}
-		claims, err := k.bind(ctx, k.holder(*s), s.Claims)
-		if err != nil {
+		if err := k.obtain(ctx, s); err != nil {
 			k.Free(specs[:i])
 			return err
 		}
-		s.Claims = claims
 	}
 	return nil
 }
@@ -239,6 +242,9 @@ func (k *Keeper) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { k.audit(ctx) })
+	if k.Seen != nil {
+		wg.Go(func() { k.Seen.Run(ctx) })
+	}
 	k.queue.Run(ctx, workers, func(ctx context.Context, name string) error {
 		err := k.settle(ctx, name)
 		if err != nil && ctx.Err() == nil {

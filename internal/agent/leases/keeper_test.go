@@ -45,6 +45,8 @@ type agent struct {
 	records   map[string]core.Record // by sandbox
 	alive     map[core.Pod]bool
 	conflicts map[string]string // by pod
+	// undeclared are pods of which nothing is declared any more.
+	undeclared map[string]bool
 }
 
 // newAgent registers a node that reports a boot, and starts its agent.
@@ -76,6 +78,12 @@ func (a *agent) start() {
 	a.Keeper = leases.New(leases.Config{
 		Node: a.node, BootID: a.boot, File: filepath.Join(a.dir, "leases.json"), Log: slog.New(slog.DiscardHandler),
 		Store: func() leases.Store { return store },
+		Seen:  cluster.NewFollower(as.Current),
+		Declared: func(_ context.Context, p core.Pod, c core.Claim) bool {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return !a.undeclared[p.String()]
+		},
 		Gone: func(p core.Pod) (bool, error) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
@@ -235,10 +243,10 @@ func TestServerAway(t *testing.T) {
 	err = n1.add(t.Context(), pod("c", "u3", "s3", 17))
 	require.Equal(t, core.CodeTryAgain, core.CodeOf(err), "another pod: %v", err)
 	require.NoError(t, n1.add(t.Context(), pod("a", "u1", "s4", 17)), "this node had it")
-	require.Eventually(t, func() bool { // the queue tries first
+	require.Eventually(t, func() bool {
 		_, err := os.Stat(filepath.Join(n1.dir, "leases.json"))
 		return err == nil
-	}, patience, tick, "what is to be told is written down")
+	}, patience, tick, "it is written once the API server has not answered")
 	n1.stop()
 	n1.start()
 	n1.del("s4")

@@ -42,6 +42,7 @@ func ForNode(n Node) *Keeper {
 			}
 			return store
 		},
+		Seen: cluster.NewFollower(n.Login),
 		Gone: func(pod core.Pod) (bool, error) {
 			api := n.API()
 			if api == nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+	"github.com/fairlead/fairlead/internal/network/whereabouts"
 )
 
 // ipam is the ipam of a configuration that gives the declared addresses; nil where none are
@@ -103,6 +104,28 @@ func (s *Settings) hostLocal(raw json.RawMessage) (any, error) {
 	return conf, err
 }
 
+// InRanges has the declared addresses take the place of those that would be chosen from
+// ranges of whereabouts, which tell prefix length and gateway.
+//
+// 103: an address that no pod can have there.
+func (s *Settings) InRanges(c *whereabouts.Conf) error {
+	for _, text := range s.IPs {
+		ip, err := parseAddr(text)
+		if err != nil {
+			return err
+		}
+		r, ok := c.Of(ip)
+		if !ok {
+			return s.outside(text, "and no range of its network has a subnet with it")
+		}
+		if err := s.possible(r.CIDR, c.Gateway(ip), text, ip); err != nil {
+			return err
+		}
+		c.Fix(r, ip, s.gatewayFor(text))
+	}
+	return nil
+}
+
 // within finds the set that gives addresses of the subnet that an address is of, and the
 // range of that address alone.
 func (s *Settings) within(sets [][]ipRange, text string) (at int, one ipRange, err error) {
@@ -124,19 +147,31 @@ func (s *Settings) within(sets [][]ipRange, text string) (at int, one ipRange, e
 
 // only is a range of that address alone, which a pod in that subnet can have.
 func (s *Settings) only(r ipRange, subnet netip.Prefix, text string, ip netip.Addr) (ipRange, error) {
-	if p, err := netip.ParsePrefix(text); err == nil && p.Bits() != subnet.Bits() {
-		return r, s.outside(text, "and its network has subnet %s", subnet)
-	}
 	gateway := subnet.Addr().Next() // host-local's own choice
 	if gw, err := netip.ParseAddr(r.Gateway); err == nil {
 		gateway = gw
 	}
-	of := core.Subnet{Name: "of its network", CIDRs: []netip.Prefix{subnet}, Gateways: []netip.Addr{gateway}}
-	if err := annotation.CheckAddresses(s.From[IPs]+": interface "+s.Name, []netip.Addr{ip}, of); err != nil {
-		return r, core.Reasoned(core.CodeAddress, core.ReasonAddressOutsideSubnet, "%w", err)
+	if err := s.possible(subnet, gateway, text, ip); err != nil {
+		return r, err
 	}
 	if gw := s.gatewayFor(text); gw != "" {
 		r.Gateway = gw
 	}
 	return ipRange{subnet.String(), ip.String(), ip.String(), r.Gateway}, nil
+}
+
+// possible refuses an address, with the text that declares it, that no pod of a subnet can
+// have. gateway may be the zero value.
+func (s *Settings) possible(subnet netip.Prefix, gateway netip.Addr, text string, ip netip.Addr) error {
+	if p, err := netip.ParsePrefix(text); err == nil && p.Bits() != subnet.Bits() {
+		return s.outside(text, "and its network has subnet %s", subnet)
+	}
+	of := core.Subnet{Name: "of its network", CIDRs: []netip.Prefix{subnet}}
+	if gateway.IsValid() {
+		of.Gateways = []netip.Addr{gateway}
+	}
+	if err := annotation.CheckAddresses(s.From[IPs]+": interface "+s.Name, []netip.Addr{ip}, of); err != nil {
+		return core.Reasoned(core.CodeAddress, core.ReasonAddressOutsideSubnet, "%w", err)
+	}
+	return nil
 }

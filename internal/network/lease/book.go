@@ -147,6 +147,19 @@ func (b *Book) Undo(h Holder, claims []core.Claim, before []Entry) (names []stri
 	return names
 }
 
+// Lost makes an entry what it was before a Take whose holder is known not to have got it.
+func (b *Book) Lost(h Holder, c core.Claim, before Entry) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e, ok := b.all[Name(c)]; {
+	case !ok || !e.Holder.Same(h):
+	case before.Holder.IsZero():
+		delete(b.all, Name(c))
+	default:
+		b.all[Name(c)] = before
+	}
+}
+
 // Drop forgets an entry, unless it is another by now.
 func (b *Book) Drop(e Entry) {
 	b.mu.Lock()

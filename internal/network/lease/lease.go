@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -33,6 +34,12 @@ func Domain(network string, vlan int) string {
 	digits := hex.EncodeToString(sum[:8])
 	return strings.TrimRight(out[:longest-len(digits)-1], ".-") + "-" + digits
 }
+
+// nameable is what may stand in an object's name.
+var nameable = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+
+// Nameable tells that a domain may be in the names of objects.
+func Nameable(domain string) bool { return nameable.MatchString(domain) }
 
 // OfSubnet is the domain of a Subnet's addresses: its provider network and VLAN, or the
 // Subnet alone.

@@ -3,7 +3,6 @@ package resolve
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/fairlead/fairlead/api/net/v1alpha1"
@@ -13,30 +12,31 @@ import (
 	"github.com/fairlead/fairlead/internal/network/lease"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 	"github.com/fairlead/fairlead/internal/network/resolve/element"
+	"github.com/fairlead/fairlead/internal/network/whereabouts"
 )
 
 // claims are the declared addresses and the MAC of a network's interface, which it is to
-// have to itself in its domain of layer 2. Those of a Subnet are a controller's to give,
-// where there is one.
+// have to itself in its domain of layer 2, and those that are chosen from its ranges. Those
+// of a Subnet are a controller's to give, where there is one.
 func (r *resolution) claims(n *network, steps []core.Step) ([]core.Claim, error) {
 	if err := r.leaveKept(n); err != nil {
 		return nil, err
 	}
+	out, err := r.chosen(n)
 	s := n.declared
-	if s == nil || s.From[declared.IPs] == "" && s.From[declared.MAC] == "" {
-		return nil, nil
+	if err != nil || s == nil || s.From[declared.IPs] == "" && s.From[declared.MAC] == "" {
+		return out, err
 	}
 	domain, given, err := r.domainOf(n, steps)
 	if given || err != nil {
 		return nil, err
 	}
-	var out []core.Claim
 	for _, text := range s.IPs {
 		q, err := element.ParseIP(text)
 		if err != nil {
 			return nil, core.Errorf(core.CodeValue, "%s: address %q: %w", s.From[declared.IPs], annotation.Clip(text), err)
 		}
-		out = append(out, core.Claim{Domain: domain, Addr: q.Addr.Unmap(), Declared: s.From[declared.IPs]})
+		out = append(out, core.Claim{Domain: n.poolDomain(q.Addr.Unmap(), domain), Addr: q.Addr.Unmap(), Declared: s.From[declared.IPs]})
 	}
 	if s.From[declared.MAC] != "" {
 		mac, err := annotation.ParseMAC(s.MAC)
@@ -69,13 +69,13 @@ func (r *resolution) leaveKept(n *network) error {
 // SharedWires are NetworkAttachmentDefinitions that lead by one device and VLAN to one
 // layer 2 and do not name it the same: what is leased in one is not known in the other.
 func SharedWires(nads []NAD) (out []Problem) {
-	first := map[string]NAD{} // by device and VLAN
+	first := map[string]*network{} // by device and VLAN
 	for _, nad := range nads {
 		c, err := cniconf.ParseChain([]byte(nad.Config), nad.Name)
 		if err != nil || len(c.Plugins) == 0 {
 			continue // told as a problem of its own
 		}
-		n := network{label: nad.Namespace + "/" + nad.Name, chain: c, declared: &declared.Settings{}, domain: nad.Annotations[v1alpha1.AnnL2Domain]}
+		n := onWire(nad, c)
 		var conf struct {
 			Master string `json:"master"`
 		}
@@ -85,17 +85,34 @@ func SharedWires(nads []NAD) (out []Problem) {
 		wire := fmt.Sprintf("%s vlan %d", conf.Master, n.vlan())
 		other, there := first[wire]
 		if !there {
-			first[wire] = nad
+			first[wire] = n
 			continue
 		}
-		was := network{label: other.Namespace + "/" + other.Name, chain: c, declared: &declared.Settings{}, domain: other.Annotations[v1alpha1.AnnL2Domain]}
-		if was.ownDomain() != n.ownDomain() {
+		if other.wireDomain() != n.wireDomain() {
 			out = append(out, Problem{File: "NetworkAttachmentDefinition " + n.label, Reason: fmt.Sprintf(
 				"it leads to %s as NetworkAttachmentDefinition %s does, and they name no common domain of layer 2: an address may be leased in both; set annotation %s of both to one name",
-				conf.Master, was.label, v1alpha1.AnnL2Domain)})
+				conf.Master, other.label, v1alpha1.AnnL2Domain)})
 		}
 	}
 	return out
+}
+
+// onWire is the network of a NAD as far as its domain follows from it.
+func onWire(nad NAD, c core.Chain) *network {
+	n := &network{label: nad.Namespace + "/" + nad.Name, chain: c, domain: nad.Annotations[v1alpha1.AnnL2Domain]}
+	if ipamType(c.Plugins[0]) == whereabouts.Type {
+		keys, _ := cniconf.Keys(c.Plugins[0].Raw)     // it was read as a chain
+		n.ranges, _ = whereabouts.Parse(keys["ipam"]) // what cannot be read is told to its pods
+	}
+	return n
+}
+
+// wireDomain is where the addresses are leased that are not of a Subnet.
+func (n *network) wireDomain() string {
+	if n.ranges == nil || len(n.ranges.Ranges) == 0 {
+		return n.ownDomain()
+	}
+	return n.poolDomain(n.ranges.Ranges[0].CIDR.Addr(), n.ownDomain())
 }
 
 // domainOf is the domain of layer 2 that a network's interface is in; given: a controller
@@ -125,11 +142,8 @@ func (n *network) ownDomain() string {
 	return lease.Domain(name, n.vlan())
 }
 
-// domainName is what may stand in an object's name.
-var domainName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
-
 func (n *network) domainFault() error {
-	if name := n.ownDomain(); !domainName.MatchString(name) {
+	if name := n.ownDomain(); !lease.Nameable(name) {
 		return core.Errorf(core.CodeConfig, "network %s: its domain of layer 2 would be %q, which cannot be a name: give it one by annotation %s",
 			n.label, annotation.Clip(name), v1alpha1.AnnL2Domain)
 	}
@@ -138,8 +152,8 @@ func (n *network) domainFault() error {
 
 // vlan is the tag of the interface's packets, as far as declaration or configuration say it.
 func (n *network) vlan() int {
-	if v := n.declared.VLAN; v != nil {
-		return v.ID
+	if n.declared != nil && n.declared.VLAN != nil {
+		return n.declared.VLAN.ID
 	}
 	var conf struct {
 		VLAN   int `json:"vlan"`

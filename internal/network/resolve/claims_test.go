@@ -61,4 +61,7 @@ func TestSharedWires(t *testing.T) {
 	require.Len(t, got, 1)
 	require.Contains(t, got[0].String(), "NetworkAttachmentDefinition a/five: it leads to eth1 as NetworkAttachmentDefinition a/one does")
 	require.Empty(t, SharedWires([]NAD{nad("one", `"master":"eth1"`, "x"), nad("five", `"master":"eth1"`, "x")}))
+	const ranged = `"master":"eth1","ipam":{"type":"whereabouts","range":`
+	require.Empty(t, SharedWires([]NAD{nad("six", ranged+`"10.0.0.0/24"}`, ""), nad("seven", ranged+`"10.0.0.0/16"}`, "")}))
+	require.Len(t, SharedWires([]NAD{nad("six", ranged+`"10.0.0.0/24"}`, ""), nad("seven", ranged+`"10.0.0.0/16","network_name":"x"}`, ""), nad("eight", ranged+`"x"}`, "")}), 2)
 }

@@ -146,7 +146,7 @@ func (r *resolution) settle(n *network, s *declared.Settings) error {
 		return nil
 	}
 	n.declared = s
-	for _, part := range []func(*network, *declared.Settings) error{r.declareNetwork, configure, declareAddresses, declareMAC, declareRates, declareHardware} {
+	for _, part := range []func(*network, *declared.Settings) error{r.declareNetwork, r.configure, declareAddresses, declareMAC, declareRates, declareHardware} {
 		if err := part(n, s); err != nil {
 			return core.Blame(err, s.Sources()...)
 		}
@@ -181,7 +181,7 @@ func (r *resolution) declareNetwork(n *network, s *declared.Settings) error {
 
 // configure has the first plugin of others' carry out what its configuration has keys
 // for; the rest goes by capabilities.
-func configure(n *network, s *declared.Settings) error {
+func (r *resolution) configure(n *network, s *declared.Settings) error {
 	if n.own != nil || len(n.chain.Plugins) == 0 {
 		return nil
 	}
@@ -193,6 +193,9 @@ func configure(n *network, s *declared.Settings) error {
 	n.written, first.Raw = first.Raw, raw
 	n.chain.Plugins = slices.Concat([]core.Plugin{first}, n.chain.Plugins[1:])
 	n.configured = done
+	if err := r.fixInRanges(n, s); err != nil {
+		return err
+	}
 	if n.elem.MAC != "" && n.carriesOut(declared.MAC) && !element.SameMAC(n.elem.MAC, s.MAC) {
 		return s.Contradicts(declared.MAC, s.MAC, n.elem.Field+".mac", n.elem.MAC)
 	}

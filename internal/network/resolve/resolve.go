@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/internal/network/declared"
 	"github.com/fairlead/fairlead/internal/network/defaultroute"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+	"github.com/fairlead/fairlead/internal/network/whereabouts"
 )
 
 // Input is one call of Resolve.
@@ -50,6 +51,8 @@ type Input struct {
 	// Has tells by the key of its ip_address an interface of ours that has its address
 	// already: what is declared of it is for the next pod. nil: none has.
 	Has func(key string) bool
+	// Inside tells that the agent carries out a call of a plugin itself. nil: of none.
+	Inside func(core.Exec) bool
 	// Log hears of files that were skipped; nil means nobody wants to know.
 	Log *slog.Logger
 }
@@ -158,7 +161,8 @@ type network struct {
 	// is that without them, nil for one of our own.
 	configured []string
 	written    json.RawMessage
-	domain     string // of layer 2, as the NAD names it; "" where it does not
+	domain     string            // of layer 2, as the NAD names it; "" where it does not
+	ranges     *whereabouts.Conf // of which the interface gets addresses here; nil: it has none
 }
 
 // driver is that of our own NIC in the network: the network's type decides.
@@ -294,6 +298,9 @@ func (r *resolution) nameInterfaces(nets []network, taken map[string]string) err
 func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Want, error) {
 	n := &nets[at]
 	rc, err := r.runtimeConfig(n)
+	if err == nil {
+		err = r.fromRanges(n)
+	}
 	if err != nil {
 		return core.Want{}, err
 	}

@@ -161,6 +161,25 @@ func TestVLANThatWasThere(t *testing.T) {
 	n.noMarks()
 }
 
+// TestVLANThatOthersUse: a link that somebody has put on ours keeps it, until the last pod
+// after that link.
+func TestVLANThatOthersUse(t *testing.T) {
+	n := vlanNode(t, macvlan.Name)
+	a := n.pod("c1")
+	cf := tagged("macvlan", four)
+	_, err := n.p.Add(t.Context(), n.call(a, cf, "", nil))
+	require.NoError(t, err)
+	n.ip(n.host, "link", "add", "vm0", "link", "m0.7", "type", "macvlan")
+	require.NoError(t, n.p.Del(t.Context(), n.call(a, cf, "", nil)))
+	require.ElementsMatch(t, []string{"m0", "m1", "m0.7", "vm0"}, n.links(n.host))
+	n.noMarks()
+	n.ip(n.host, "link", "del", "vm0")
+	_, err = n.p.Add(t.Context(), n.call(a, cf, "", nil))
+	require.NoError(t, err)
+	require.NoError(t, n.p.Del(t.Context(), n.call(a, cf, "", nil)))
+	require.ElementsMatch(t, []string{"m0", "m1"}, n.links(n.host))
+}
+
 // TestVLANOfAFailedAdd: nothing is left of it, nor after a Del that comes without the namespace.
 func TestVLANOfAFailedAdd(t *testing.T) {
 	n := vlanNode(t, macvlan.Name)

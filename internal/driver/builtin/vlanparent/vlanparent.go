@@ -1,6 +1,6 @@
 // Package vlanparent is VLAN links of the machine that pods' links stand on: each is made
 // for the first pod that needs it and removed after the last. One that somebody else has
-// made is used and left alone. It keeps a file for each pod's link, until the machine ends,
+// made, or made a link on, is used and left alone. It keeps a file for each pod's link, until the machine ends,
 // and knows no kind of link above.
 package vlanparent
 
@@ -151,12 +151,21 @@ func (p *Parents) drop(host *rtnl.Conn, owner core.Key) error {
 	case err != nil:
 		return err
 	case p.last(own) && l.Kind == rtnl.KindVLAN && l.Alias == alias:
-		if err := host.DelLink(l.Index); err != nil {
+		if err := leave(host, l); err != nil {
 			return err
 		}
 	}
 	fail.Here("vlanparent.removed")
 	return recordfile.Remove(p.file(owner))
+}
+
+// leave removes a VLAN link, unless somebody of this namespace has made a link on it.
+func leave(host *rtnl.Conn, l rtnl.Link) error {
+	all, err := host.Links()
+	if err != nil || slices.ContainsFunc(all, func(upper rtnl.Link) bool { return upper.Lower == l.Index && upper.PeerNetnsID < 0 }) {
+		return err
+	}
+	return host.DelLink(l.Index)
 }
 
 // last tells that nobody else stands on the link. A mark that cannot be read may be anybody's.

@@ -180,7 +180,7 @@ func TestRightsOfTheAgent(t *testing.T) {
 		"list subnets.kubeovn.io", "watch vlans.kubeovn.io", "list provider-networks.kubeovn.io", "watch provider-networks.kubeovn.io", "list resourceslices.resource.k8s.io", "create events.events.k8s.io",
 		"list nodes", "watch nodes", "patch nodes/status",
 		"list configmaps kube-system ovn-external-gw-config", "watch configmaps kube-system ovn-ic-config",
-		"list podnetworks.net.fairlead.io", "watch podnetworks.net.fairlead.io", "list nodevfpolicies.net.fairlead.io", "watch nodevfpolicies.net.fairlead.io", "patch nodevfpolicies/status.net.fairlead.io", "get statefulsets.apps", "get addressleases.net.fairlead.io", "list addressleases.net.fairlead.io", "create addressleases.net.fairlead.io", "update addressleases.net.fairlead.io", "delete addressleases.net.fairlead.io", "list configmaps kube-system", "watch configmaps kube-system", "patch podnetworks/status.net.fairlead.io", "list networkpolicies.networking.k8s.io",
+		"list podnetworks.net.fairlead.io", "watch podnetworks.net.fairlead.io", "list nodevfpolicies.net.fairlead.io", "watch nodevfpolicies.net.fairlead.io", "patch nodevfpolicies/status.net.fairlead.io", "get statefulsets.apps", "get addressleases.net.fairlead.io", "list addressleases.net.fairlead.io", "watch addressleases.net.fairlead.io", "create addressleases.net.fairlead.io", "update addressleases.net.fairlead.io", "delete addressleases.net.fairlead.io", "list configmaps kube-system", "watch configmaps kube-system", "patch podnetworks/status.net.fairlead.io", "list networkpolicies.networking.k8s.io",
 	} {
 		require.True(t, may(t, what), what)
 	}

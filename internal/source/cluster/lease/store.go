@@ -206,6 +206,21 @@ func (s *Store) Bind(ctx context.Context, h lease.Holder, claim core.Claim, ours
 	return 0, fmt.Errorf("AddressLease %s: others write it all the time: %w", lease.Name(claim), core.ErrUnavailable)
 }
 
+// Create is Bind of what there is no lease of. AddressHeld (11): there is one, whoever has it.
+func (s *Store) Create(ctx context.Context, h lease.Holder, claim core.Claim) (epoch int64, err error) {
+	c, err := s.client()
+	if err != nil {
+		return 0, err
+	}
+	next := bound(nil, h, claim)
+	err = c.put(ctx, next)
+	fail.Here("lease.claimed")
+	if apierrors.IsAlreadyExists(err) {
+		return 0, core.Reasoned(core.CodeTryAgain, core.ReasonAddressHeld, "%s in %s: there is AddressLease %s", claim, claim.Domain, next.Name)
+	}
+	return next.Spec.Holder.Epoch, err
+}
+
 // mayFollow is nil where h may have a lease after who has it.
 func (s *Store) mayFollow(ctx context.Context, h lease.Holder, claim core.Claim, have *v1alpha1.AddressLease, ours func(lease.Holder) bool) error {
 	was := HolderOf(have)
@@ -290,6 +305,7 @@ func (s *Store) Remove(ctx context.Context, name string) error {
 type Record struct {
 	Name   string
 	Claim  core.Claim
+	Owner  core.Pod // that has it, or had it last; without UID
 	Holder lease.Holder
 	Since  time.Time
 	Stolen string // the sandbox from which it was taken by hand last, "" for none
@@ -344,7 +360,7 @@ func (c *Client) list(ctx context.Context, fields string) (out []v1alpha1.Addres
 }
 
 func recordOf(o *v1alpha1.AddressLease) Record {
-	r := Record{Name: o.Name, Holder: HolderOf(o), Since: o.Status.Since.Time, Stolen: o.Annotations[v1alpha1.AnnStolenFrom]}
+	r := Record{Name: o.Name, Owner: core.Pod{Namespace: o.Spec.Owner.Namespace, Name: o.Spec.Owner.Pod}, Holder: HolderOf(o), Since: o.Status.Since.Time, Stolen: o.Annotations[v1alpha1.AnnStolenFrom]}
 	r.Claim = core.Claim{Domain: o.Spec.Domain, Declared: o.Spec.DeclaredBy, Epoch: o.Spec.Holder.Epoch}
 	r.Claim.Addr, _ = netip.ParseAddr(o.Spec.Address) // the API server refuses what is none
 	_ = r.Claim.MAC.UnmarshalText([]byte(o.Spec.MAC))

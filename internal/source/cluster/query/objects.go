@@ -33,6 +33,7 @@ var (
 	Pools        = KubeOVN("ippools", false)
 	Subnets      = subnets
 	NADs         = nads
+	Ranges       = Kind{"whereabouts.cni.cncf.io", "v1alpha1", "ippools", false} // of the IPAM plugin whereabouts
 	PodNetworks  = Kind{v1alpha1.GroupVersion.Group, v1alpha1.GroupVersion.Version, "podnetworks", false}
 )
 

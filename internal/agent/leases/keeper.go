@@ -203,11 +203,12 @@ func silent(err error) bool {
 	return errors.Is(err, core.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// had tells that this node was the holder of all before, for the same pod by name, in this
-// boot (spec/sriov.md, Lease rules, 8).
+// had tells that this node is the holder of all since before, for the same pod by name, in
+// this boot (spec/sriov.md, Lease rules, 8): what it may have given back already, whether or
+// not it heard an answer, others may have by now.
 func had(before []lease.Entry, h lease.Holder) bool {
 	for _, e := range before {
-		if e.Claim.Epoch == 0 || e.Holder.BootID != h.BootID || e.Holder.Pod.String() != h.Pod.String() {
+		if e.Leaving || e.Claim.Epoch == 0 || e.Holder.BootID != h.BootID || e.Holder.Pod.String() != h.Pod.String() {
 			return false
 		}
 	}
@@ -261,8 +262,11 @@ func (k *Keeper) settle(ctx context.Context, name string) error {
 		return nil
 	}
 	err := store.Release(ctx, name, func(h lease.Holder) bool {
-		now, ok := k.book.Get(name)
-		return ok && now.Free && now.Ours(h)
+		leaves := k.book.Leave(name, h)
+		if leaves {
+			k.save(true) // an earlier file says otherwise
+		}
+		return leaves
 	})
 	if err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/agent/leases"
 	"github.com/fairlead/fairlead/internal/core"
+	netlease "github.com/fairlead/fairlead/internal/network/lease"
 	cluster "github.com/fairlead/fairlead/internal/source/cluster/lease"
 	"github.com/fairlead/fairlead/internal/source/cluster/login"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
@@ -41,7 +42,8 @@ type agent struct {
 	mu        sync.Mutex
 	records   map[string]core.Record // by sandbox
 	alive     map[core.Pod]bool
-	conflicts map[string]string // by pod
+	conflicts map[string]string               // by pod
+	by        func(leases.Store) leases.Store // how its next start reaches the API server, nil: as it is
 	// undeclared are pods of which nothing is declared any more.
 	undeclared map[string]bool
 }
@@ -68,7 +70,10 @@ func (a *agent) report(boot string) {
 // start is the agent's start, with what the journal has.
 func (a *agent) start() {
 	as := login.New(login.Config{Kubeconfig: a.c.AdminKubeconfig(), Node: a.node, UserAgent: "fairlead/test"})
-	store := &cluster.Store{Login: as.Current, Node: a.node, BootID: a.boot}
+	store := leases.Store(&cluster.Store{Login: as.Current, Node: a.node, BootID: a.boot})
+	if a.by != nil {
+		store = a.by(store)
+	}
 	a.Keeper = leases.New(leases.Config{
 		Node: a.node, BootID: a.boot, File: filepath.Join(a.dir, "leases.json"), Log: slog.New(slog.DiscardHandler),
 		Store: func() leases.Store { return store },
@@ -249,6 +254,46 @@ func TestServerAway(t *testing.T) {
 	eventually(t, "Reserved   1", func() string { return lease(t, c, "db.10.9.0.18") })
 	eventually(t, "Bound s5 n1 2", func() string { n1.Audit(); return lease(t, c, "db.10.9.0.17") })
 	require.Empty(t, lease(t, c, "db.10.9.0.19"))
+}
+
+// deaf is an API server that hears everything, and whose answers do not arrive.
+type deaf struct{ leases.Store }
+
+func (d deaf) NodeNow(ctx context.Context, name string) (netlease.Node, error) {
+	_, _ = d.Store.NodeNow(ctx, name)
+	return netlease.Node{}, core.ErrUnavailable
+}
+
+func (d deaf) Bind(context.Context, netlease.Holder, core.Claim, func(netlease.Holder) bool) (int64, error) {
+	return 0, core.ErrUnavailable // it is written no more than it was
+}
+
+func (d deaf) Release(ctx context.Context, name string, ours func(netlease.Holder) bool) error {
+	_ = d.Store.Release(ctx, name, ours)
+	return core.ErrUnavailable
+}
+
+// TestAnswerLost: a lease was given back, and the answer did not arrive. Another node has it
+// then: that this one had it counts no more, in its next process either.
+func TestAnswerLost(t *testing.T) {
+	t.Parallel()
+	c := kube.Start(t, kube.Options{})
+	n1, n2 := newAgent(t, c, "n1", "boot-1"), newAgent(t, c, "n2", "boot-2")
+	require.NoError(t, n1.add(t.Context(), pod("a", "u1", "s1", 17)))
+	n1.stop()
+	n1.by = func(s leases.Store) leases.Store { return deaf{s} }
+	n1.start()
+	n1.del("s1")
+	eventually(t, "Reserved   1", func() string { return lease(t, c, "db.10.9.0.17") })
+	eventually(t, "Reserved   1", func() string { return lease(t, c, "db.mac.020000000011") })
+	require.NoError(t, n2.add(t.Context(), pod("a", "u2", "s2", 17)))
+	for range 2 {
+		err := n1.add(t.Context(), pod("a", "u1", "s3", 17))
+		require.Equal(t, core.CodeTryAgain, core.CodeOf(err), err)
+		n1.stop()
+		n1.start()
+	}
+	require.Equal(t, "Bound s2 n2 2", lease(t, c, "db.10.9.0.17"))
 }
 
 // TestOldSnapshot: the database is what it was before an address was leased. The journal of

@@ -83,15 +83,20 @@ func bigEndian(n uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, n))
 }
 
-// ask sends and hears until there is an answer or ctx ends.
+// ask sends and hears until there is an answer or ctx ends. A question that a crowded link
+// drops is asked again; core.ErrUnavailable: it has dropped all.
 func (q Question) ask(ctx context.Context, f *os.File, pause time.Duration) (core.MAC, error) {
 	defer context.AfterFunc(ctx, func() { _ = f.SetDeadline(time.Unix(1, 0)) })()
 	question, err := q.frame()
 	if err != nil {
 		return nil, err
 	}
+	asked := false
 	for buf := make([]byte, maxFrame); ctx.Err() == nil; {
-		if _, err := f.Write(question); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		switch _, err := f.Write(question); {
+		case err == nil:
+			asked = true
+		case !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, unix.ENOBUFS):
 			return nil, err
 		}
 		for end := time.Now().Add(pause); time.Now().Before(end) && ctx.Err() == nil; {
@@ -106,6 +111,9 @@ func (q Question) ask(ctx context.Context, f *os.File, pause time.Duration) (cor
 				return mac, nil
 			}
 		}
+	}
+	if !asked {
+		return nil, fmt.Errorf("the link sends nothing: %w", core.ErrUnavailable)
 	}
 	return nil, fmt.Errorf("nobody answers: %w", core.ErrNotFound)
 }

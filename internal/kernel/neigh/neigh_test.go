@@ -2,7 +2,10 @@ package neigh_test
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
+	"os/exec"
+	"sync"
 	"testing"
 	"time"
 
@@ -75,4 +78,36 @@ func TestWho(t *testing.T) {
 			require.ErrorIs(t, err, core.ErrNotFound)
 		}
 	}
+}
+
+// TestWhoOnACrowdedLink: a link that drops questions is asked on, and one that dropped all has
+// told nothing.
+func TestWhoOnACrowdedLink(t *testing.T) {
+	t.Parallel()
+	ns, ownMAC := wire(t)
+	q := neigh.Question{IfName: "eth0", MAC: ownMAC, For: netip.MustParsePrefix(far[true]).Addr()}
+	tc := func(args ...string) {
+		netnstest.Do(t, ns, func() error {
+			out, err := exec.Command("tc", args...).CombinedOutput()
+			if err != nil {
+				return fmt.Errorf("tc %v: %w: %s", args, err, out)
+			}
+			return nil
+		})
+	}
+	tc("qdisc", "add", "dev", "eth0", "root", "bfifo", "limit", "1") // bytes
+	ctx, stop := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer stop()
+	_, err := neigh.Who(ctx, ns, q, 50*time.Millisecond)
+	require.ErrorIs(t, err, core.ErrUnavailable)
+	require.NotErrorIs(t, err, core.ErrNotFound)
+
+	var mac core.MAC
+	var wg sync.WaitGroup
+	wg.Go(func() { mac, err = neigh.Who(t.Context(), ns, q, 50*time.Millisecond) })
+	time.Sleep(200 * time.Millisecond) // for some questions that are dropped
+	tc("qdisc", "del", "dev", "eth0", "root")
+	wg.Wait()
+	require.NoError(t, err)
+	require.Equal(t, farMAC, mac)
 }

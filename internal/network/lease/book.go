@@ -20,6 +20,9 @@ type Entry struct {
 	// Former are sandboxes of this node that had it before, and are gone: the keeper of the
 	// leases may still take one for the holder.
 	Former []string `json:"former,omitempty"`
+	// Leaving: whoever keeps the leases may have heard that it is free, though nobody has
+	// said so: another may have it.
+	Leaving bool `json:"leaving,omitempty"`
 }
 
 // Ours tells that whom the keeper of the leases has as the holder is the entry's sandbox,
@@ -76,6 +79,20 @@ func (b *Book) Confirm(h Holder, c core.Claim) {
 		e.Claim.Epoch, e.Former = c.Epoch, nil
 		b.all[Name(c)] = e
 	}
+}
+
+// Leave marks an entry as Leaving where it is free and h, whom the keeper of the leases has
+// as the holder, is its own; else it is not to be given back.
+func (b *Book) Leave(name string, h Holder) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	e, ok := b.all[name]
+	if !ok || !e.Free || !e.Ours(h) {
+		return false
+	}
+	e.Leaving = true
+	b.all[name] = e
+	return true
 }
 
 // Free marks what a holder has of claims as given back, and tells which: what has passed

@@ -54,6 +54,8 @@ func unanswered(ctx context.Context, pod *netns.Handle, l rtnl.Link, a netip.Add
 		return context.Cause(ctx)
 	case errors.Is(err, core.ErrNotFound):
 		return nil
+	case errors.Is(err, core.ErrUnavailable):
+		return core.WithCode(core.CodeTryAgain, "probe "+a.String(), err)
 	}
 	return err
 }

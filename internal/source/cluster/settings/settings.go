@@ -281,6 +281,7 @@ func (s *Source) open(base *rest.Config) (*session, error) {
 	client := func(gv schema.GroupVersion, root string) (rest.Interface, error) {
 		cfg := rest.CopyConfig(base)
 		cfg.GroupVersion, cfg.APIPath = &gv, root
+		cfg.QPS = -1 // an ADD must not wait behind others'
 		cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 		c, err := rest.RESTClientFor(cfg)
 		if err != nil {

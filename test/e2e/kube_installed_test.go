@@ -46,9 +46,10 @@ func TestKubeInstalled(t *testing.T) {
 	for _, refusal := range []string{`code="401"`, `code="403"`, `code="422"`} {
 		require.NotContains(t, metrics, "fairlead_api_requests_total{"+refusal)
 	}
-	// It has no card, and no interface that NetworkPolicies do not reach: package vfpolicies
-	// and TestPolicyInVain use these, with the same rights.
-	elsewhere := []string{"list networkpolicies", "patch nodevfpolicies/status"}
+	// It has no card, no interface that NetworkPolicies do not reach, and no range of
+	// whereabouts': package vfpolicies, TestPolicyInVain and TestKube/leased use these, with the
+	// same rights.
+	elsewhere := []string{"list networkpolicies", "patch nodevfpolicies/status", "watch addressleases"}
 	require.Equal(t, n.granted(), slices.Sorted(slices.Values(append(n.used(), elsewhere...))))
 }
 

@@ -30,7 +30,7 @@ import (
 const look = 2 * time.Second
 
 const (
-	cleanLimit = 20 * time.Second // for one function, which an ADD or DEL may have in hand
+	cleanLimit = 20 * time.Second // for all that one look finds: an ADD or DEL may have one in hand
 	cleanAgain = 30 * time.Second // after a failure: its driver is bound anew each time
 )
 
@@ -339,13 +339,16 @@ func (m *Manager) clean(ctx context.Context) (tried bool) {
 	m.mu.Lock()
 	given := maps.Clone(m.seen.given)
 	m.mu.Unlock()
+	limited, stop := context.WithTimeout(ctx, cleanLimit)
+	defer stop()
 	for pci, by := range given {
+		if limited.Err() != nil {
+			break // the next look goes on with the others
+		}
 		if !by.dirty || time.Since(m.tried[pci]) < cleanAgain {
 			continue
 		}
-		limited, stop := context.WithTimeout(ctx, cleanLimit)
 		err := m.cfg.Cleaner.Clean(limited, pci, by.key)
-		stop()
 		m.mu.Lock()
 		if delete(m.unclean, pci); err != nil {
 			m.unclean[pci] = err.Error()

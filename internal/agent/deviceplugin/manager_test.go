@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -302,6 +303,33 @@ func TestUnclean(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, address(0), out.Device)
 	stop()
+}
+
+// hanging is a Cleaner whose functions are all in somebody's hand.
+type hanging struct{ asked map[string]int }
+
+func (hanging) Marked() (map[string]core.Key, error) { return nil, nil }
+
+func (h hanging) Clean(ctx context.Context, pci string, _ core.Key) error {
+	h.asked[pci]++
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestCleaningIsBounded: however many functions cannot be cleaned, a look waits as long as for
+// one of them, and each has its turn.
+func TestCleaningIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := hanging{map[string]int{}}
+		m := New(Config{Cleaner: h})
+		m.seen.given = map[string]owner{address(0): {dirty: true}, address(1): {dirty: true}, address(2): {}}
+		for range 2 {
+			began := time.Now()
+			require.True(t, m.clean(t.Context()))
+			require.LessOrEqual(t, time.Since(began), cleanLimit) // of the bubble's clock
+		}
+		require.Equal(t, map[string]int{address(0): 1, address(1): 1}, h.asked)
+	})
 }
 
 // TestAllocate: what a container gets of functions that kubelet chooses.

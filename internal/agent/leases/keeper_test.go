@@ -39,12 +39,12 @@ type agent struct {
 	node, boot string
 	dir        string
 	stop       func()
-	by         func(leases.Store) leases.Store // how its next start reaches the API server, nil: as it is
 
 	mu        sync.Mutex
 	records   map[string]core.Record // by sandbox
 	alive     map[core.Pod]bool
-	conflicts map[string]string // by pod
+	conflicts map[string]string               // by pod
+	by        func(leases.Store) leases.Store // how its next start reaches the API server, nil: as it is
 	// undeclared are pods of which nothing is declared any more.
 	undeclared map[string]bool
 }

@@ -28,17 +28,25 @@ func (d *Driver) Repair(ctx context.Context, _ driver.Run, spec core.Spec) (foun
 		return nil, nil
 	}
 	var diff drift
-	there, err := d.repairPort(ctx, s, &diff)
-	if there && err == nil {
-		err = d.repairDelay(ctx, s, &diff)
-	}
-	if there && err == nil {
-		err = d.repairFlows(ctx, s, &diff)
+	err = d.repair(ctx, s, &diff)
+	if errors.Is(err, core.ErrNotFound) { // the port went between two looks at it
+		err = d.repair(ctx, s, &diff)
 	}
 	if err != nil {
 		return errors.Join(diff...), fmt.Errorf("repair %s: %w", s.Key, err)
 	}
 	return errors.Join(diff...), nil
+}
+
+func (d *Driver) repair(ctx context.Context, s nic, diff *drift) error {
+	there, err := d.repairPort(ctx, s, diff)
+	if there && err == nil {
+		err = d.repairDelay(ctx, s, diff)
+	}
+	if there && err == nil {
+		err = d.repairFlows(ctx, s, diff)
+	}
+	return err
 }
 
 // repairPort is false where the interface has no device to forward for.

@@ -213,3 +213,24 @@ func TestOthers(t *testing.T) {
 	})
 	require.Empty(t, n.driver.Others(t.Context(), n.specs[victim], link, core.Subnet{Name: "s1"}), "of no VLAN")
 }
+
+// A port that is removed while Repair looks at it is put back like one that had been
+// removed before.
+func TestRemovedMeanwhile(t *testing.T) {
+	n := newNode(t)
+	_, s := n.pod(1)
+	n.attach(s)
+	for range 20 {
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			n.sw.Vsctl("del-port", s.NIC.OVS.HostIf)
+		}()
+		for found := error(nil); found == nil; {
+			var err error
+			found, err = n.driver.Repair(t.Context(), driver.Run{}, s)
+			require.NoError(t, err)
+		}
+		<-gone
+	}
+}

@@ -99,23 +99,31 @@ func (q Question) ask(ctx context.Context, f *os.File, pause time.Duration) (cor
 		case !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, unix.ENOBUFS):
 			return nil, err
 		}
-		for end := time.Now().Add(pause); time.Now().Before(end) && ctx.Err() == nil; {
-			if err := f.SetReadDeadline(end); err != nil {
-				return nil, err
-			}
-			n, err := f.Read(buf)
-			if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-				return nil, err
-			}
-			if mac := q.answer(buf[:n]); mac != nil {
-				return mac, nil
-			}
+		if mac, err := q.hear(ctx, f, buf, pause); mac != nil || err != nil {
+			return mac, err
 		}
 	}
 	if !asked {
 		return nil, fmt.Errorf("the link sends nothing: %w", core.ErrUnavailable)
 	}
 	return nil, fmt.Errorf("nobody answers: %w", core.ErrNotFound)
+}
+
+// hear waits a while for an answer; nil: there is none.
+func (q Question) hear(ctx context.Context, f *os.File, buf []byte, pause time.Duration) (core.MAC, error) {
+	for end := time.Now().Add(pause); time.Now().Before(end) && ctx.Err() == nil; {
+		if err := f.SetReadDeadline(end); err != nil {
+			return nil, err
+		}
+		n, err := f.Read(buf)
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil, err
+		}
+		if mac := q.answer(buf[:n]); mac != nil {
+			return mac, nil
+		}
+	}
+	return nil, nil
 }
 
 // frame is the question as it goes over the wire.

@@ -1,6 +1,7 @@
 package leases_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -16,6 +17,8 @@ import (
 	"github.com/fairlead/fairlead/api/net/v1alpha1"
 	"github.com/fairlead/fairlead/internal/agent/leases"
 	"github.com/fairlead/fairlead/internal/core"
+	cluster "github.com/fairlead/fairlead/internal/source/cluster/lease"
+	"github.com/fairlead/fairlead/internal/source/cluster/login"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
 )
 
@@ -118,6 +121,33 @@ func TestAllOrNothing(t *testing.T) {
 	s.Claims = append(s.Claims, ranged("", "", "", 1).Claims...)
 	require.ErrorIs(t, n1.add(t.Context(), s), core.ErrExhausted)
 	eventually(t, "Releasing   1", func() string { return lease(t, c, "db.10.9.0.2") })
+}
+
+// TestIdle: whoever looks knows the chosen addresses that nobody has any more, also those that
+// the wire kept from their last holder, and none that is held or declared.
+func TestIdle(t *testing.T) {
+	t.Parallel()
+	c := kube.Start(t, kube.Options{})
+	for i, of := range []string{
+		`{phase: Releasing}`, `{phase: Conflict, reason: AddressConflictOnWire}`, `{phase: Reserved}`, `{phase: Bound}`, `{phase: Conflict, reason: AddressConflict}`,
+	} {
+		spec, holder := fmt.Sprintf("{domain: db, address: 10.9.0.%d, owner: {namespace: bank, pod: a, interface: net1}", i), "{epoch: 1}"
+		switch i {
+		case 2:
+			spec += ", declaredBy: PodNetwork bank/a"
+		case 3, 4:
+			holder = "{podUID: u, sandbox: s, node: n1, bootID: b, epoch: 1}"
+		}
+		spec += ", holder: " + holder
+		c.Apply(fmt.Sprintf("{apiVersion: net.fairlead.io/v1alpha1, kind: AddressLease, metadata: {name: db.10.9.0.%d}, spec: %s}, status: {since: 2026-01-01T00:00:00Z, %s}", i, spec, of[1:]))
+	}
+	f := cluster.NewFollower(func() (login.Login, error) { return login.Login{REST: c.Admin()}, nil })
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { f.Run(ctx) })
+	t.Cleanup(func() { stop(); wg.Wait() })
+	require.NoError(t, f.Known(t.Context()))
+	require.ElementsMatch(t, []string{"db.10.9.0.0", "db.10.9.0.1"}, f.Idle(time.Now()))
 }
 
 // TestChosenAlone: without a cluster the journal is the book.

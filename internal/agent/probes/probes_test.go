@@ -123,7 +123,8 @@ func probed(t *testing.T, mode netfilter.Mode) {
 	t.Helper()
 	node, red, blue := netnstest.New(t), newPod(t), newPod(t)
 	inside.Sh(t, node, "ip link set lo up; ip link add eth0 type veth peer name far; ip link set eth0 up; ip link set far up; ip addr add 192.0.2.1/24 dev eth0; ip addr add 2001:db8::1/64 dev eth0 nodad; "+
-		"ip route add default via 192.0.2.254; ip -6 route add default via 2001:db8::fe")
+		"ip route add default via 192.0.2.254; ip -6 route add default via 2001:db8::fe; "+
+		"until ip -6 route show table local | grep -q '^local 2001:db8::1 '; do sleep 0.01; done") // the link's carrier brings it
 	before := inside.Sh(t, node, "ip rule; ip -6 rule; ip route show table all | grep -v 'multicast\\|ff00\\|fe80' | sort")
 	inside.Serve(t, red, "red", 8080, "10.0.0.5", "fd00:1::5")
 	inside.Serve(t, red, "red", 9090, "10.0.0.5")

@@ -23,8 +23,8 @@ import (
 func TestOwnWriteIsAwaited(t *testing.T) {
 	t.Parallel()
 	c := kubebed.Shared(t)
-	ns := c.Namespace()
-	p := c.Apply(strings.ReplaceAll("{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: NS}, spec: {containers: [{name: c, image: none}]}}", "NS", ns))[0]
+	ns := c.Namespace() // whose pod no other test's controller serves
+	p := c.Apply(strings.ReplaceAll("{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: NS}, spec: {hostNetwork: true, containers: [{name: c, image: none}]}}", "NS", ns))[0]
 	as := c.Admin()
 	as.UserAgent = "fairlead-controller/own"
 	objects, err := New(as, slog.New(slog.DiscardHandler)) // not run: the test is its watch

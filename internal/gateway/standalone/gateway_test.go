@@ -77,8 +77,14 @@ func (b *bed) restarted() *standalone.Gateway {
 func (b *bed) set(subnets ...core.Subnet) {
 	b.t.Helper()
 	require.NoError(b.t, b.gw.Set(b.t.Context(), standalone.Wanted{Subnets: subnets}))
-	for _, s := range subnets {
-		require.NoError(b.t, b.gw.Check(b.t.Context(), s), s.Name)
+	for _, s := range subnets { // until ovs-vswitchd has read an MTU it keeps the former one
+		var err error
+		for begun := time.Now(); time.Since(begun) < patient; time.Sleep(10 * time.Millisecond) {
+			if err = b.gw.Check(b.t.Context(), s); err == nil {
+				break
+			}
+		}
+		require.NoError(b.t, err, s.Name)
 	}
 }
 

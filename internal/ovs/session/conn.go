@@ -38,7 +38,7 @@ func (s *Conn) Cause() error { return context.Cause(s.ctx) }
 
 // connect opens a connection to the first endpoint that will do and fills its
 // replica. Each is bounded by the probe time also when the server accepts and
-// never answers.
+// never answers, and by fillLimit when it has answered and sends its rows.
 func (c *Client) connect(ctx context.Context) (*Conn, error) {
 	var errs []error
 	for e := range strings.SplitSeq(c.cfg.Endpoint, ",") {
@@ -143,6 +143,8 @@ func (c *Client) fill(s *Conn, monitor []client.MonitorOption, events cache.Even
 	// Not monitor_cond_since: libovsdb drops errors of its updates, and a
 	// cache that missed one would stay wrong; with update2 it reconnects.
 	mon.Method = ovsdb.ConditionalMonitorRPC
+	ctx, cancel = context.WithTimeout(s.ctx, fillLimit)
+	defer cancel()
 	_, err := s.db.Monitor(ctx, mon)
 	return err
 }

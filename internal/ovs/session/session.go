@@ -63,6 +63,7 @@ type Replica struct {
 
 const (
 	defaultProbe = 5 * time.Second
+	fillLimit    = time.Minute // a large database, a busy machine: the rows come as one answer
 	minBackoff   = 20 * time.Millisecond
 	maxBackoff   = 500 * time.Millisecond // a lost conf.db must be refilled within 1 s of its return
 )

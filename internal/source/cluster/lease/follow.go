@@ -73,7 +73,7 @@ func (f *Follower) Idle(before time.Time) (names []string) {
 		return nil
 	}
 	for _, o := range (*now).List() {
-		if l, ok := o.(*v1alpha1.AddressLease); ok && l.Status.Phase == v1alpha1.LeaseReleasing && l.Status.Since.Time.Before(before) {
+		if l, ok := o.(*v1alpha1.AddressLease); ok && l.Spec.DeclaredBy == "" && HolderOf(l).IsZero() && l.Status.Since.Time.Before(before) {
 			names = append(names, l.Name)
 		}
 	}

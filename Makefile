@@ -101,9 +101,15 @@ RACE_PACKAGES ?= $(shell $(GO) list ./internal/... ./cmd/... | grep -v -e /inter
 # What runs the same code over a second runtime, and what compares texts with
 # those of other programs, one after the other.
 RACE_SKIP ?= OverDocker|^(TestSameAsKubelet|TestSameVerdict|TestNothingIsGivenUnasked)$$
+# Where those are.
+RACE_PART := %/internal/node %/internal/node/source %/internal/install/manifest
 .PHONY: race
 race: setup-race root testbin kube networkmanager ## the packages' own tests with the race detector (the one target that needs a C compiler)
 	@FAIRLEAD_BIN=$(FAILPOINT) CGO_ENABLED=1 $(GO) test -race $(TEST_FLAGS) -skip '$(RACE_SKIP)' -timeout $(TEST_TIMEOUT) $(RACE_PACKAGES)
+
+.PHONY: unraced
+unraced: ## print the packages of which `make race` leaves tests out
+	@echo $(filter-out $(filter-out $(RACE_PART),$(RACE_PACKAGES)),$(shell $(GO) list ./...))
 
 # Before the other tests, not beside them: the VM computes what it runs.
 .PHONY: vm

@@ -73,6 +73,8 @@ type Claim struct {
 	MAC    MAC        `json:"mac,omitempty"`
 	// Declared is the object that declares it, "" where it was chosen.
 	Declared string `json:"declared,omitempty"`
+	// Forever: it stays the pod's when nobody declares it any more.
+	Forever bool `json:"forever,omitempty"`
 	// Epoch is that of the API server's lease, which grows with each holder; 0 where no API
 	// server has one.
 	Epoch int64 `json:"epoch,omitempty"`

@@ -78,8 +78,12 @@ type AddressLeaseSpec struct {
 	// where it was chosen.
 	//
 	// +kubebuilder:validation:MaxLength=1024
-	DeclaredBy string      `json:"declaredBy,omitempty"`
-	Holder     LeaseHolder `json:"holder"`
+	DeclaredBy string `json:"declaredBy,omitempty"`
+	// Retain is Forever where it is kept for the owner when nobody declares it any more.
+	//
+	// +kubebuilder:validation:Enum=Forever
+	Retain string      `json:"retain,omitempty"`
+	Holder LeaseHolder `json:"holder"`
 }
 
 // LeaseOwner is the pod's interface, by name, that the lease is for.

@@ -116,6 +116,7 @@ type PodNetworkPod struct {
 }
 
 // +kubebuilder:validation:XValidation:rule="has(self.statefulSet) || self.interfaces.all(i, !has(i.ipRange) && !has(i.macBase))",message="ipRange and macBase are for the pods of a statefulSet",fieldPath=".interfaces"
+// +kubebuilder:validation:XValidation:rule="has(self.statefulSet) || self.interfaces.all(i, !has(i.retain) || i.retain != 'UntilScaleDown')",message="retain UntilScaleDown is for the pods of a statefulSet",fieldPath=".interfaces"
 // +kubebuilder:validation:XValidation:rule="!has(self.statefulSet) || self.interfaces.all(i, !has(i.ips) && !has(i.mac))",message="ips and mac are of one pod: those of a statefulSet have an ipRange and a macBase",fieldPath=".interfaces"
 
 // PodNetworkSpec is what a user writes.
@@ -137,6 +138,7 @@ type PodNetworkSpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.mac) || self.mac.matches('^[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}$') && self.mac != '00:00:00:00:00:00'",messageExpression="'mac ' + self.mac + ' is no unicast Ethernet address'",fieldPath=".mac"
 // +kubebuilder:validation:XValidation:rule="!has(self.macBase) || self.macBase.matches('^[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}$') && self.macBase != '00:00:00:00:00:00'",messageExpression="'macBase ' + self.macBase + ' is no unicast Ethernet address'",fieldPath=".macBase"
 // +kubebuilder:validation:XValidation:rule="!has(self.ipRange) || self.ipRange.matches('^[0-9a-fA-F.:]+-[0-9a-fA-F.:]+(/[0-9]{1,3})?$') && self.ipRange.split('/')[0].split('-').all(a, isIP(a)) && self.ipRange.split('-')[0].contains(':') == self.ipRange.split('-')[1].contains(':')",messageExpression="'ipRange ' + self.ipRange + ' is not of the form 10.9.0.16-10.9.0.31'",fieldPath=".ipRange"
+// +kubebuilder:validation:XValidation:rule="!has(self.retain) || self.retain == 'WhileDeclared' || has(self.ips) || has(self.ipRange) || has(self.mac) || has(self.macBase)",message="no address or MAC is declared that could be retained",fieldPath=".retain"
 
 // PodInterface is what is declared of one interface. What is left out is decided by
 // who comes next: other declarations, the pod's annotations, the network.
@@ -174,12 +176,21 @@ type PodInterface struct {
 	VLAN      *VLAN      `json:"vlan,omitempty"`
 	Bandwidth *Bandwidth `json:"bandwidth,omitempty"`
 	SRIOV     *SRIOV     `json:"sriov,omitempty"`
-	// Retain says how long the addresses are kept for the pod while it is not there:
-	// as long as they are declared, which is the default.
+	// Retain says how long addresses and MAC are kept for the pod while it is not there:
+	// WhileDeclared, which is the default; UntilScaleDown, as long as its StatefulSet has a
+	// pod of that ordinal, too; Forever, until somebody deletes the AddressLease. The latter
+	// two are for networks without a Subnet.
 	//
-	// +kubebuilder:validation:Enum=WhileDeclared
+	// +kubebuilder:validation:Enum=WhileDeclared;UntilScaleDown;Forever
 	Retain string `json:"retain,omitempty"`
 }
+
+// Values of Retain.
+const (
+	RetainWhileDeclared  = "WhileDeclared"
+	RetainUntilScaleDown = "UntilScaleDown"
+	RetainForever        = "Forever"
+)
 
 // +kubebuilder:validation:XValidation:rule="self.id != 0 || (!has(self.qos) || self.qos == 0)",message="qos is a tag's priority: it needs an id",fieldPath=".qos"
 // +kubebuilder:validation:XValidation:rule="self.id != 0 || !has(self.proto) || self.proto != '802.1ad'",message="802.1ad needs an id",fieldPath=".proto"

@@ -208,9 +208,9 @@ func (k *Keeper) chance(ctx context.Context, store Store, h lease.Holder, c core
 }
 
 // unheld is the chance of an address whose lease nobody has: none as long as it is declared of
-// a pod.
+// a pod, or kept for it.
 func (k *Keeper) unheld(ctx context.Context, r cluster.Record) chance {
-	if r.Claim.Declared != "" && (k.Declared == nil || k.Declared(ctx, r.Owner, r.Claim)) {
+	if r.Claim.Forever || r.Claim.Declared != "" && (k.Declared == nil || k.Declared(ctx, r.Owner, r.Claim)) {
 		return none
 	}
 	return free

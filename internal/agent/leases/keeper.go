@@ -279,7 +279,7 @@ func (k *Keeper) settle(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if e.Claim.Declared != "" && k.Declared != nil && !k.Declared(ctx, e.Holder.Pod, e.Claim) {
+	if k.lapsed(ctx, e) {
 		if err := store.Remove(ctx, name); err != nil {
 			return err
 		}
@@ -292,6 +292,11 @@ func (k *Keeper) settle(ctx context.Context, name string) error {
 		k.expiring[name] = time.Now().Add(reuseDelay)
 	}
 	return nil
+}
+
+// lapsed tells that nobody declares, or keeps for ever, what was declared of an entry's pod.
+func (k *Keeper) lapsed(ctx context.Context, e lease.Entry) bool {
+	return e.Claim.Declared != "" && !e.Claim.Forever && k.Declared != nil && !k.Declared(ctx, e.Holder.Pod, e.Claim)
 }
 
 // save writes down what is to be given back. Where the API server answers there is

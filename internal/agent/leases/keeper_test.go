@@ -396,3 +396,39 @@ func TestStrays(t *testing.T) {
 	require.NoError(t, n1.add(t.Context(), pod("b", "u2", "s3", 18)), "its pod's next sandbox has it")
 	require.Equal(t, "Bound s3 n1 2", lease(t, c, "db.10.9.0.18"))
 }
+
+// TestForever: what is retained for ever stays its pod's when nobody declares it any more: no
+// other pod is given it, by declaration or from a range, until the lease is deleted.
+func TestForever(t *testing.T) {
+	t.Parallel()
+	c := kube.Start(t, kube.Options{})
+	n1, n2 := newAgent(t, c, "n1", "boot-1"), newAgent(t, c, "n2", "boot-2")
+	s := pod("a", "u1", "s1", 1)
+	for i := range s.Claims {
+		s.Claims[i].Forever = true
+	}
+	require.NoError(t, n1.add(t.Context(), s))
+	n1.mu.Lock()
+	n1.undeclared = map[string]bool{"bank/a": true}
+	n1.mu.Unlock()
+	n1.del("s1")
+	eventually(t, "Reserved   1", func() string { return lease(t, c, "db.10.9.0.1") })
+	eventually(t, "Reserved   1", func() string { return lease(t, c, "db.mac.020000000001") })
+
+	other := pod("b", "u2", "s2", 1)
+	err := n2.add(t.Context(), other)
+	require.Contains(t, []string{core.ReasonAddressHeld, core.ReasonMACInUse}, core.ReasonOf(err))
+	require.ErrorContains(t, err, "is kept for pod bank/a (AddressLease db.")
+	other.Claims = other.Claims[:1]
+	err = n2.add(t.Context(), other)
+	require.Equal(t, []any{core.CodeTryAgain, core.ReasonAddressHeld}, []any{core.CodeOf(err), core.ReasonOf(err)})
+	require.ErrorIs(t, n1.add(t.Context(), ranged("c", "u3", "s3", 1)), core.ErrExhausted)
+	require.Equal(t, "Reserved   1", lease(t, c, "db.10.9.0.1"))
+
+	s.Key.Container = "s4"
+	require.NoError(t, n2.add(t.Context(), s), "its own pod has it, wherever it is")
+	n2.del("s4")
+	eventually(t, "Reserved   2", func() string { return lease(t, c, "db.10.9.0.1") })
+	c.Kubectl("delete", "addressleases.net.fairlead.io", "db.10.9.0.1")
+	require.NoError(t, n2.add(t.Context(), other))
+}

@@ -44,6 +44,8 @@ func ofSet(i *Interface, set bool, where string) error {
 		return core.Errorf(core.CodeValue, "%s: ipRange and macBase are for the pods of a statefulSet", where)
 	case set && (len(i.IPs) > 0 || i.MAC != ""):
 		return core.Errorf(core.CodeValue, "%s: ips and mac are of one pod: those of a statefulSet have an ipRange and a macBase", where)
+	case !set && i.Retain == v1alpha1.RetainUntilScaleDown:
+		return core.Errorf(core.CodeValue, "%s: retain %s is for the pods of a statefulSet", where, i.Retain)
 	}
 	return nil
 }
@@ -144,8 +146,11 @@ func value(n *int) int {
 }
 
 func checkWords(i *Interface, where string) error {
-	if i.Retain != "" && i.Retain != "WhileDeclared" {
-		return core.Errorf(core.CodeValue, "%s: retain %q is not WhileDeclared", where, annotation.Clip(i.Retain))
+	if !slices.Contains([]string{"", v1alpha1.RetainWhileDeclared, v1alpha1.RetainUntilScaleDown, v1alpha1.RetainForever}, i.Retain) {
+		return core.Errorf(core.CodeValue, "%s: retain %q is none of WhileDeclared, UntilScaleDown, Forever", where, annotation.Clip(i.Retain))
+	}
+	if i.Retain != "" && i.Retain != v1alpha1.RetainWhileDeclared && len(i.IPs) == 0 && i.IPRange == "" && i.MAC == "" && i.MACBase == "" {
+		return core.Errorf(core.CodeValue, "%s: retain %s: no address or MAC is declared that could be retained", where, i.Retain)
 	}
 	if i.SRIOV != nil && !slices.Contains([]string{"", "auto", "enable", "disable"}, i.SRIOV.LinkState) {
 		return core.Errorf(core.CodeValue, "%s: sriov.linkState %q is none of auto, enable, disable", where, annotation.Clip(i.SRIOV.LinkState))

@@ -114,6 +114,7 @@ const (
 	Trust     = "sriov.trust"
 	LinkState = "sriov.linkState"
 	PF        = "sriov.pf"
+	Retain    = "retain"
 )
 
 var fields = []field{
@@ -128,6 +129,7 @@ var fields = []field{
 	{Trust, flag(func(s *v1alpha1.SRIOV) *bool { return s.Trust }), func(to, from *Interface) { to.vf().Trust = from.SRIOV.Trust }},
 	{LinkState, ofVF(func(s *v1alpha1.SRIOV) string { return s.LinkState }), func(to, from *Interface) { to.vf().LinkState = from.SRIOV.LinkState }},
 	{PF, ofVF(func(s *v1alpha1.SRIOV) string { return list(s.PF) }), func(to, from *Interface) { to.vf().PF = from.SRIOV.PF }},
+	{Retain, func(i *Interface) string { return i.Retain }, func(to, from *Interface) { to.Retain = from.Retain }},
 }
 
 // Names are those of all fields, in order.

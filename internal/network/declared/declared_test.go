@@ -1,6 +1,8 @@
 package declared
 
 import (
+	"context"
+	"math"
 	"net/netip"
 	"testing"
 
@@ -168,8 +170,11 @@ func TestBadValues(t *testing.T) {
 		`{"interface":"a/b"}`:               {"", "must not contain"},
 		`{"network":"A/b"}`:                 {"", `network "A/b"`},
 		`{"retain":"Never"}`:                {"", `retain "Never"`},
-		`{"statefulSet":"mysql","interfaces":[{"name":"net1"}]}`: {"", "statefulSet stands in PodNetworks only"},
-		`{"interfaces":[{"name":"net1","vlan":{"id":5000}}]}`:    {core.ReasonInvalidVLAN, "vlan id 5000"},
+		`{"retain":"Forever"}`:              {"", `retain Forever: no address or MAC is declared`},
+		`{"ip":"10.9.0.3","retain":"UntilScaleDown"}`:                    {"", `retain UntilScaleDown is for the pods of a statefulSet`},
+		`{"interfaces":[{"name":"net1","ipRange":"10.9.0.3-10.9.0.9"}]}`: {"", `ipRange and macBase are for the pods of a statefulSet`},
+		`{"statefulSet":"mysql","interfaces":[{"name":"net1"}]}`:         {"", "statefulSet stands in PodNetworks only"},
+		`{"interfaces":[{"name":"net1","vlan":{"id":5000}}]}`:            {core.ReasonInvalidVLAN, "vlan id 5000"},
 	} {
 		_, err := NewIndex(nil, []ConfigMap{configMap("bank", "db", value)}, "", nil).Of(t.Context(), mysql)
 		require.ErrorContains(t, err, want.text, value)
@@ -205,4 +210,27 @@ func TestKept(t *testing.T) {
 	require.True(t, in[1].For(core.Pod{Namespace: "other", Name: "mysql-1"}))
 	require.True(t, in[2].For(core.Pod{Namespace: "bank", Name: "one"}))
 	require.False(t, in[2].For(mysql))
+}
+
+// TestSays: what is declared of a pod is said of it; what is retained until its StatefulSet is
+// scaled down below it, as long as that has not happened or is not known.
+func TestSays(t *testing.T) {
+	start, replicas, fault := 2, 3, error(nil)
+	says := func(pod, ip, retain string) bool {
+		x := NewIndex([]*v1alpha1.PodNetwork{
+			podNetwork("mysql", "mysql", v1alpha1.PodInterface{Name: "net1", IPRange: "10.9.0.16-10.9.0.31", Retain: retain}),
+		}, nil, "", func(context.Context, string, string) (int, int, error) { return start, replicas, fault })
+		return x.Says(t.Context(), core.Pod{Namespace: "bank", Name: pod}, core.Claim{Domain: "db", Addr: netip.MustParseAddr(ip)})
+	}
+	require.True(t, says("mysql-4", "10.9.0.18", v1alpha1.RetainUntilScaleDown))
+	require.False(t, says("mysql-5", "10.9.0.19", v1alpha1.RetainUntilScaleDown))
+	require.True(t, says("mysql-5", "10.9.0.19", v1alpha1.RetainWhileDeclared))
+	require.True(t, says("mysql-5", "10.9.0.19", ""))
+	require.False(t, says("mysql-5", "10.9.0.18", ""))
+	replicas = math.MaxInt32
+	require.True(t, says("mysql-5", "10.9.0.19", v1alpha1.RetainUntilScaleDown))
+	start, replicas = 0, 0 // it is gone
+	require.False(t, says("mysql-0", "10.9.0.16", v1alpha1.RetainUntilScaleDown))
+	fault = core.ErrUnavailable
+	require.True(t, says("mysql-0", "10.9.0.16", v1alpha1.RetainUntilScaleDown))
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
@@ -21,14 +22,14 @@ type ConfigMap struct {
 // Index is all that is declared, for questions about single pods. The zero value is
 // nothing.
 type Index struct {
-	pods   map[name]*v1alpha1.PodNetwork   // of single pods
-	sets   map[name][]*v1alpha1.PodNetwork // of StatefulSets
-	maps   map[string][]ConfigMap          // by namespace
-	common string                          // the namespace whose ConfigMaps are about pods of all others
-	starts Starts
-	broken map[name]error // of single pods
-	kept   []Kept
-	faults []Fault
+	pods     map[name]*v1alpha1.PodNetwork   // of single pods
+	sets     map[name][]*v1alpha1.PodNetwork // of StatefulSets
+	maps     map[string][]ConfigMap          // by namespace
+	common   string                          // the namespace whose ConfigMaps are about pods of all others
+	ordinals Ordinals
+	broken   map[name]error // of single pods
+	kept     []Kept
+	faults   []Fault
 }
 
 // Fault is what is wrong with a part of an object; the pods that it is about hear it too.
@@ -39,15 +40,17 @@ type Fault struct {
 	Err             error
 }
 
-// Starts tells a StatefulSet's first ordinal (spec.ordinals.start).
-type Starts func(ctx context.Context, namespace, set string) (int, error)
+// Ordinals tells a StatefulSet's first ordinal (spec.ordinals.start), and how many pods it
+// is to have (spec.replicas): of one that is not there 0 and 0, and math.MaxInt32 pods where
+// that is not known.
+type Ordinals func(ctx context.Context, namespace, set string) (start, replicas int, err error)
 
 type name struct{ namespace, name string }
 
 // NewIndex makes one of objects in any order. common is the
-// agent's namespace, "" for none. Without starts first ordinals are 0.
-func NewIndex(pods []*v1alpha1.PodNetwork, maps []ConfigMap, common string, starts Starts) *Index {
-	x := &Index{pods: map[name]*v1alpha1.PodNetwork{}, sets: map[name][]*v1alpha1.PodNetwork{}, maps: map[string][]ConfigMap{}, common: common, starts: starts, broken: map[name]error{}}
+// agent's namespace, "" for none. Without ordinals all StatefulSets begin at 0.
+func NewIndex(pods []*v1alpha1.PodNetwork, maps []ConfigMap, common string, ordinals Ordinals) *Index {
+	x := &Index{pods: map[name]*v1alpha1.PodNetwork{}, sets: map[name][]*v1alpha1.PodNetwork{}, maps: map[string][]ConfigMap{}, common: common, ordinals: ordinals, broken: map[name]error{}}
 	for _, p := range pods {
 		if set := p.Spec.StatefulSet; set != "" {
 			at := name{p.Namespace, set}
@@ -70,7 +73,7 @@ func NewIndex(pods []*v1alpha1.PodNetwork, maps []ConfigMap, common string, star
 }
 
 // Of is what is declared of a pod, the strongest first. Errors are those of the
-// objects that speak of it (Of, InConfigMap), and those of Starts.
+// objects that speak of it (Of, InConfigMap), and those of Ordinals.
 func (x *Index) Of(ctx context.Context, pod core.Pod) ([]Declaration, error) {
 	var out []Declaration
 	var failed []error
@@ -86,7 +89,7 @@ func (x *Index) Of(ctx context.Context, pod core.Pod) ([]Declaration, error) {
 	if i := strings.LastIndexByte(pod.Name, '-'); i > 0 {
 		set := pod.Name[:i]
 		for _, p := range x.sets[name{pod.Namespace, set}] {
-			start, err := x.start(ctx, pod.Namespace, set)
+			start, _, err := x.of(ctx, pod.Namespace, set)
 			if err != nil {
 				return nil, core.WithCode(core.CodeTryAgain, "PodNetwork "+p.Namespace+"/"+p.Name, err)
 			}
@@ -117,15 +120,16 @@ func (x *Index) About(pod core.Pod) bool {
 	return slices.ContainsFunc(x.maps[pod.Namespace], named) || x.common != "" && slices.ContainsFunc(x.maps[x.common], named)
 }
 
-func (x *Index) start(ctx context.Context, namespace, set string) (int, error) {
-	if x.starts == nil {
-		return 0, nil
+func (x *Index) of(ctx context.Context, namespace, set string) (start, replicas int, err error) {
+	if x.ordinals == nil {
+		return 0, math.MaxInt32, nil
 	}
-	return x.starts(ctx, namespace, set)
+	return x.ordinals(ctx, namespace, set)
 }
 
-// Says tells whether what a pod's interface claims is declared of the pod still. What
-// cannot be told is taken for declared.
+// Says tells whether what a pod's interface claims is declared of the pod still, and its
+// StatefulSet not scaled down below it where it is kept until then. What cannot be told is
+// taken for declared.
 func (x *Index) Says(ctx context.Context, pod core.Pod, c core.Claim) bool {
 	all, err := x.Of(ctx, pod)
 	if err != nil {
@@ -135,11 +139,19 @@ func (x *Index) Says(ctx context.Context, pod core.Pod, c core.Claim) bool {
 		for _, i := range d.Interfaces {
 			has := func(text string) bool { a, err := parseAddr(text); return err == nil && a == c.Addr }
 			if c.Addr.IsValid() && slices.ContainsFunc(i.IPs, has) || !c.Addr.IsValid() && strings.EqualFold(i.MAC, c.MAC.String()) {
-				return true
+				return i.Retain != v1alpha1.RetainUntilScaleDown || !x.scaledDown(ctx, pod)
 			}
 		}
 	}
 	return false
+}
+
+// scaledDown tells that the pod's StatefulSet has no pod of its ordinal any more.
+func (x *Index) scaledDown(ctx context.Context, pod core.Pod) bool {
+	set := pod.Name[:max(strings.LastIndexByte(pod.Name, '-'), 0)]
+	n, ok := ordinal(pod.Name, set)
+	start, replicas, err := x.of(ctx, pod.Namespace, set)
+	return ok && err == nil && n >= start+replicas
 }
 
 // PodNetworks are all of them, by namespace and name. They are the Index's own.

@@ -2,6 +2,7 @@ package declared
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -166,7 +167,8 @@ func InConfigMap(namespace, name string, data map[string]string, pod core.Pod, l
 	}
 	if err == nil {
 		for n := range d.Interfaces {
-			if err = check(&d.Interfaces[n], d.Source); err != nil {
+			i := &d.Interfaces[n]
+			if err = cmp.Or(ofSet(i, false, d.Source), check(i, d.Source)); err != nil {
 				break
 			}
 		}

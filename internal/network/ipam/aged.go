@@ -1,14 +1,23 @@
 package ipam
 
-import "container/heap"
+import (
+	"cmp"
+	"slices"
+)
 
 // aged is a set whose members have an age: the one with the lowest sequence
-// number is the oldest. Adding, removing and finding the oldest cost O(log n):
-// a removed member stays in the heap until it comes up, or until such members
-// are the majority.
+// number is the oldest. Members come in the order of their ages, but for a few that
+// come back: adding, removing and finding the oldest cost O(1). A removed member stays
+// in the order until it comes up, or until such members are the majority.
 type aged[K comparable] struct {
-	seq  map[K]uint64
-	heap ageHeap[K]
+	seq   map[K]uint64
+	order []age[K] // by age
+	next  int      // what is before it is removed, or parked
+}
+
+type age[K comparable] struct {
+	key K
+	seq uint64
 }
 
 func newAged[K comparable]() *aged[K] { return &aged[K]{seq: map[K]uint64{}} }
@@ -18,8 +27,17 @@ func (a *aged[K]) len() int { return len(a.seq) }
 // put adds k, or gives it a new age.
 func (a *aged[K]) put(k K, seq uint64) {
 	a.seq[k] = seq
-	heap.Push(&a.heap, age[K]{k, seq})
-	if len(a.heap) > 2*len(a.seq)+64 {
+	at := len(a.order)
+	if at > 0 && a.order[at-1].seq >= seq { // it comes back
+		var found bool
+		at, found = slices.BinarySearchFunc(a.order, seq, func(x age[K], seq uint64) int { return cmp.Compare(x.seq, seq) })
+		a.next = min(a.next, at)
+		if found && a.order[at].key == k {
+			return
+		}
+	}
+	a.order = slices.Insert(a.order, at, age[K]{k, seq})
+	if len(a.order) > 2*len(a.seq)+64 {
 		a.compact()
 	}
 }
@@ -34,15 +52,18 @@ func (a *aged[K]) drop(k K) (uint64, bool) {
 // oldest finds the oldest member that is wanted. Members that are not are
 // parked: they keep their age and are looked at again after a compact.
 func (a *aged[K]) oldest(wanted func(K) bool) (K, bool) {
-	for len(a.heap) > 0 {
-		top := a.heap[0]
-		if seq, ok := a.seq[top.key]; ok && seq == top.seq && wanted(top.key) {
-			return top.key, true
+	for ; a.next < len(a.order); a.next++ {
+		if x := a.order[a.next]; a.has(x) && wanted(x.key) {
+			return x.key, true
 		}
-		heap.Pop(&a.heap)
 	}
 	var none K
 	return none, false
+}
+
+func (a *aged[K]) has(x age[K]) bool {
+	seq, ok := a.seq[x.key]
+	return ok && seq == x.seq
 }
 
 // shed removes the oldest member of all.
@@ -57,34 +78,8 @@ func (a *aged[K]) shed() K {
 	return k
 }
 
-// compact rebuilds the heap from the members.
+// compact leaves the members alone in the order, and looks at all of them again.
 func (a *aged[K]) compact() {
-	a.heap = a.heap[:0]
-	for k, seq := range a.seq {
-		a.heap = append(a.heap, age[K]{k, seq})
-	}
-	heap.Init(&a.heap)
-}
-
-type age[K comparable] struct {
-	key K
-	seq uint64
-}
-
-// ageHeap is a container/heap with the lowest sequence number first.
-type ageHeap[K comparable] []age[K]
-
-func (h ageHeap[K]) Len() int           { return len(h) }
-func (h ageHeap[K]) Less(i, j int) bool { return h[i].seq < h[j].seq }
-func (h ageHeap[K]) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-
-// Push and Pop are for container/heap.
-func (h *ageHeap[K]) Push(x any) { *h = append(*h, x.(age[K])) }
-
-// Pop removes the last element.
-func (h *ageHeap[K]) Pop() any {
-	old := *h
-	e := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return e
+	a.order = slices.DeleteFunc(a.order, func(x age[K]) bool { return !a.has(x) })
+	a.next = 0
 }

@@ -309,7 +309,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	p := a.pool("s")
 	require.Len(t, p.former, maxReleased)
 	require.Equal(t, maxReleased, p.freed[v6].len())
-	require.LessOrEqual(t, len(p.freed[v6].heap), 2*maxReleased+64)
+	require.LessOrEqual(t, len(p.freed[v6].order), 2*maxReleased+64)
 	// What was forgotten counts as never used: after 65,536 others, in turn.
 	require.Equal(t, ips("fd00::3e9"), take(t, a, s, -1).IPs)
 }

@@ -129,10 +129,7 @@ func Own(node, bootID string, n Node) error {
 // Held is the error of a claim that another has: AddressHeld (11) or MACInUse (103).
 // since may be zero; more says what else is to be told.
 func Held(c core.Claim, by Holder, since time.Time, more string) error {
-	code, reason := core.CodeTryAgain, core.ReasonAddressHeld
-	if !c.Addr.IsValid() {
-		code, reason = core.CodeAddress, core.ReasonMACInUse
-	}
+	code, reason := taken(c)
 	who := "pod " + by.Pod.String()
 	if by.Pod.IsZero() {
 		who = "container " + by.Key.Container
@@ -147,4 +144,18 @@ func Held(c core.Claim, by Holder, since time.Time, more string) error {
 		more = fmt.Sprintf(" (%s)", more)
 	}
 	return core.Reasoned(code, reason, "%s in %s is held by %s%s", c, c.Domain, who, more)
+}
+
+// Kept is the error of a claim of what nobody has and a lease keeps for another pod.
+func Kept(c core.Claim, owner core.Pod, name string) error {
+	code, reason := taken(c)
+	return core.Reasoned(code, reason, "%s in %s is kept for pod %s (AddressLease %s, retain Forever)", c, c.Domain, owner, name)
+}
+
+// taken are code and reason where a claim is another's.
+func taken(c core.Claim) (code uint, reason string) {
+	if !c.Addr.IsValid() {
+		return core.CodeAddress, core.ReasonMACInUse
+	}
+	return core.CodeTryAgain, core.ReasonAddressHeld
 }

@@ -31,21 +31,32 @@ func (r *resolution) claims(n *network, steps []core.Step) ([]core.Claim, error)
 	if given || err != nil {
 		return nil, err
 	}
+	forever := s.Retain == v1alpha1.RetainForever
 	for _, text := range s.IPs {
 		q, err := element.ParseIP(text)
 		if err != nil {
 			return nil, core.Errorf(core.CodeValue, "%s: address %q: %w", s.From[declared.IPs], annotation.Clip(text), err)
 		}
-		out = append(out, core.Claim{Domain: n.poolDomain(q.Addr.Unmap(), domain), Addr: q.Addr.Unmap(), Declared: s.From[declared.IPs]})
+		out = append(out, core.Claim{Domain: n.poolDomain(q.Addr.Unmap(), domain), Addr: q.Addr.Unmap(), Declared: s.From[declared.IPs], Forever: forever})
 	}
 	if s.From[declared.MAC] != "" {
 		mac, err := annotation.ParseMAC(s.MAC)
 		if err != nil {
 			return nil, core.Reasoned(core.CodeValue, core.ReasonInvalidMAC, "%s: mac %q: %w", s.From[declared.MAC], annotation.Clip(s.MAC), err)
 		}
-		out = append(out, core.Claim{Domain: domain, MAC: mac, Declared: s.From[declared.MAC]})
+		out = append(out, core.Claim{Domain: domain, MAC: mac, Declared: s.From[declared.MAC], Forever: forever})
 	}
 	return out, nil
+}
+
+// retainFault refuses to keep what a Subnet's book gives for longer than it is declared.
+func (n *network) retainFault() error {
+	s := n.declared
+	if s == nil || s.Retain == "" || s.Retain == v1alpha1.RetainWhileDeclared {
+		return nil
+	}
+	return core.Reasoned(core.CodeValue, core.ReasonDriverCannot, "%s: retain %s: the addresses of network %s are of a Subnet, which keeps them while they are declared",
+		s.From[declared.Retain], s.Retain, n.label)
 }
 
 // leaveKept refuses, in a network without Subnet, addresses that the pod asks for and that
@@ -126,7 +137,7 @@ func (r *resolution) domainOf(n *network, steps []core.Step) (domain string, giv
 		if nic != nil {
 			in := nic.Subnet
 			in.VLAN = nic.VLAN
-			return lease.OfSubnet(in), r.in.OVN && (step.NIC != nil || !r.in.Alone), nil
+			return lease.OfSubnet(in), r.in.OVN && (step.NIC != nil || !r.in.Alone), n.retainFault()
 		}
 	}
 	return n.ownDomain(), false, n.domainFault()

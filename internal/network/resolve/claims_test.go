@@ -48,6 +48,17 @@ func TestClaims(t *testing.T) {
 	claims, err = r.claims(n, subnet)
 	require.NoError(t, err)
 	require.Empty(t, claims, "a controller gives its addresses")
+
+	s.Retain, s.From[declared.Retain] = v1alpha1.RetainForever, "PodNetwork a/b"
+	for _, ovn := range []bool{true, false} {
+		r.in.OVN = ovn
+		_, err = r.claims(n, subnet)
+		require.Equal(t, []any{core.CodeValue, core.ReasonDriverCannot}, []any{core.CodeOf(err), core.ReasonOf(err)})
+		require.ErrorContains(t, err, "PodNetwork a/b: retain Forever: the addresses of network bank/DB are of a Subnet")
+	}
+	claims, err = r.claims(n, []core.Step{{Exec: &core.Exec{}}})
+	require.NoError(t, err)
+	require.True(t, claims[0].Forever)
 }
 
 // TestSharedWires: two NADs of one device and VLAN are told, unless they name one domain.

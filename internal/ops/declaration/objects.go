@@ -64,25 +64,26 @@ func (o *objects) read(ctx context.Context, pod core.Pod) error {
 			return err
 		}
 	}
-	o.index = declared.NewIndex(nets, maps, o.common, o.start)
+	o.index = declared.NewIndex(nets, maps, o.common, o.ordinals)
 	return nil
 }
 
-// start is the first ordinal of a StatefulSet.
-func (o *objects) start(ctx context.Context, namespace, set string) (int, error) {
+// ordinals implements declared.Ordinals.
+func (o *objects) ordinals(ctx context.Context, namespace, set string) (start, replicas int, err error) {
 	x, err := o.api.Get(ctx, query.StatefulSets, namespace, set)
-	var spec struct {
+	if errors.Is(err, core.ErrNotFound) {
+		return 0, 0, nil
+	}
+	spec := struct {
+		Replicas int `json:"replicas"`
 		Ordinals struct {
 			Start int `json:"start"`
 		} `json:"ordinals"`
-	}
-	if errors.Is(err, core.ErrNotFound) {
-		return 0, nil
-	}
+	}{Replicas: 1}
 	if err == nil {
 		err = query.Read(x.Spec, &spec)
 	}
-	return spec.Ordinals.Start, o.note(err)
+	return spec.Ordinals.Start, spec.Replicas, o.note(err)
 }
 
 // note keeps why the server did not answer.

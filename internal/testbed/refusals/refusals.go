@@ -187,6 +187,8 @@ var podNetworks = []Refusal{
 	{"PodNetwork", `interfaces: [{name: net1, bandwidth: {minMbps: 5, maxMbps: 4}}]`, `interfaces: [{name: net1, bandwidth: {minMbps: 5, maxMbps: 0}}]`, []string{"spec.interfaces[0].bandwidth.minMbps", "minMbps is more than maxMbps"}},
 	{"PodNetwork", `interfaces: [{name: net1, sriov: {linkState: up}}]`, `interfaces: [{name: net1, sriov: {linkState: enable, pf: [ens1f0]}}]`, []string{"spec.interfaces[0].sriov.linkState"}},
 	{"PodNetwork", `interfaces: [{name: net1, retain: Never}]`, `interfaces: [{name: net1, retain: WhileDeclared}]`, []string{"spec.interfaces[0].retain"}},
+	{"PodNetwork", `interfaces: [{name: net1, ips: [10.9.0.3], retain: UntilScaleDown}]`, `statefulSet: db, interfaces: [{name: net1, ipRange: 10.9.0.3-10.9.0.9, retain: UntilScaleDown}]`, []string{"spec.interfaces", "retain UntilScaleDown is for the pods of a statefulSet"}},
+	{"PodNetwork", `interfaces: [{name: net1, retain: Forever}]`, `interfaces: [{name: net1, mac: "02:0a:09:00:01:00", retain: Forever}]`, []string{"spec.interfaces[0].retain", "no address or MAC is declared that could be retained"}},
 }
 
 var vfPolicies = []Refusal{

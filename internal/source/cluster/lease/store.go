@@ -224,6 +224,9 @@ func (s *Store) Create(ctx context.Context, h lease.Holder, claim core.Claim) (e
 // mayFollow is nil where h may have a lease after who has it.
 func (s *Store) mayFollow(ctx context.Context, h lease.Holder, claim core.Claim, have *v1alpha1.AddressLease, ours func(lease.Holder) bool) error {
 	was := HolderOf(have)
+	if owner := have.Spec.Owner; was.IsZero() && have.Spec.Retain != "" && (owner.Namespace != h.Pod.Namespace || owner.Pod != h.Pod.Name) {
+		return lease.Kept(claim, core.Pod{Namespace: owner.Namespace, Name: owner.Pod}, have.Name)
+	}
 	if was.IsZero() || was.Same(h) || h.Reincarnates(was) || ours(was) {
 		return nil
 	}
@@ -248,6 +251,9 @@ func bound(have *v1alpha1.AddressLease, h lease.Holder, c core.Claim) *v1alpha1.
 		Domain: c.Domain, DeclaredBy: c.Declared,
 		Owner:  v1alpha1.LeaseOwner{Namespace: h.Pod.Namespace, Pod: h.Pod.Name, Interface: h.Key.IfName},
 		Holder: v1alpha1.LeaseHolder{PodUID: h.Pod.UID, Sandbox: h.Key.Container, Node: h.Node, BootID: h.BootID, Device: h.Device, Epoch: epoch},
+	}
+	if c.Forever {
+		out.Spec.Retain = v1alpha1.RetainForever
 	}
 	if c.Addr.IsValid() {
 		out.Spec.Address = c.Addr.String()
@@ -361,7 +367,7 @@ func (c *Client) list(ctx context.Context, fields string) (out []v1alpha1.Addres
 
 func recordOf(o *v1alpha1.AddressLease) Record {
 	r := Record{Name: o.Name, Owner: core.Pod{Namespace: o.Spec.Owner.Namespace, Name: o.Spec.Owner.Pod}, Holder: HolderOf(o), Since: o.Status.Since.Time, Stolen: o.Annotations[v1alpha1.AnnStolenFrom]}
-	r.Claim = core.Claim{Domain: o.Spec.Domain, Declared: o.Spec.DeclaredBy, Epoch: o.Spec.Holder.Epoch}
+	r.Claim = core.Claim{Domain: o.Spec.Domain, Declared: o.Spec.DeclaredBy, Forever: o.Spec.Retain != "", Epoch: o.Spec.Holder.Epoch}
 	r.Claim.Addr, _ = netip.ParseAddr(o.Spec.Address) // the API server refuses what is none
 	_ = r.Claim.MAC.UnmarshalText([]byte(o.Spec.MAC))
 	return r

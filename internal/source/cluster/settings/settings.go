@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"sync"
@@ -125,7 +126,7 @@ func New(c Config) *Source {
 		c.Log.Warn("what was declared of pods before is not known: they wait for the API server", "err", err)
 	} else if there && kept.Read {
 		maps.Copy(s.starts, kept.Starts)
-		s.former = declared.NewIndex(kept.Pods, kept.Maps, c.Common, s.start)
+		s.former = declared.NewIndex(kept.Pods, kept.Maps, c.Common, s.ordinals)
 	}
 	return s
 }
@@ -406,7 +407,7 @@ func (s *Source) latest() *declared.Index {
 		return x.Index
 	}
 	now := s.now.Load()
-	x := declared.NewIndex(now.podNetworks(), now.configMaps(), s.cfg.Common, s.start)
+	x := declared.NewIndex(now.podNetworks(), now.configMaps(), s.cfg.Common, s.ordinals)
 	s.index.Store(&made{x, changes})
 	return x
 }
@@ -457,43 +458,48 @@ func (n *session) configMaps() (out []declared.ConfigMap) {
 	return out
 }
 
-// start is the first ordinal of a StatefulSet (spec.ordinals.start), as it was known last
-// where nobody answers. One that is gone began at 0: its pods go as well.
-func (s *Source) start(ctx context.Context, namespace, set string) (int, error) {
-	n, err := s.ask(ctx, namespace, set)
+// ordinals are those of a StatefulSet (declared.Ordinals); where nobody answers, its first
+// one as it was known last. One that is gone began at 0: its pods go as well.
+func (s *Source) ordinals(ctx context.Context, namespace, set string) (start, replicas int, err error) {
+	start, replicas, err = s.ask(ctx, namespace, set)
 	key := namespace + "/" + set
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last, known := s.starts[key]
 	switch {
 	case err != nil && known:
-		return last, nil
+		return last, math.MaxInt32, nil
 	case err != nil:
-		return 0, fmt.Errorf("StatefulSet %s: %w: %w", key, core.ErrUnavailable, err)
-	case !known || n != last:
-		s.starts[key] = n
+		return 0, 0, fmt.Errorf("StatefulSet %s: %w: %w", key, core.ErrUnavailable, err)
+	case !known || start != last:
+		s.starts[key] = start
 		s.poke()
 	}
-	return n, nil
+	return start, replicas, nil
 }
 
 // ask asks the server.
-func (s *Source) ask(ctx context.Context, namespace, set string) (int, error) {
+func (s *Source) ask(ctx context.Context, namespace, set string) (start, replicas int, err error) {
 	now := s.now.Load()
 	if now == nil {
-		return 0, core.ErrUnavailable
+		return 0, 0, core.ErrUnavailable
 	}
 	ctx, stop := context.WithTimeout(ctx, asking)
 	defer stop()
 	var out appsv1.StatefulSet
-	err := now.apps.Get().Namespace(namespace).Resource("statefulsets").Name(set).Do(ctx).Into(&out)
-	if apierrors.IsNotFound(err) || err == nil && out.Spec.Ordinals == nil {
-		return 0, nil
+	err = now.apps.Get().Namespace(namespace).Resource("statefulsets").Name(set).Do(ctx).Into(&out)
+	switch {
+	case apierrors.IsNotFound(err):
+		return 0, 0, nil
+	case err != nil:
+		return 0, 0, err
+	case out.Spec.Ordinals != nil:
+		start = int(out.Spec.Ordinals.Start)
 	}
-	if err != nil {
-		return 0, err
+	if replicas = 1; out.Spec.Replicas != nil {
+		replicas = int(*out.Spec.Replicas)
 	}
-	return int(out.Spec.Ordinals.Start), nil
+	return start, replicas, nil
 }
 
 var _ resolve.Declarer = (*Source)(nil)

@@ -2,6 +2,7 @@ package settings
 
 import (
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,9 +66,9 @@ func TestFollows(t *testing.T) {
 	rights(t, c, "follows", bank)
 	cfg := Config{Namespaces: []string{"kube-system", bank}, Common: "kube-system", File: filepath.Join(t.TempDir(), "declared.json")}
 	s := source(t, c, "follows", cfg)
-	c.Apply(`{apiVersion: net.fairlead.io/v1alpha1, kind: PodNetwork, metadata: {namespace: ` + bank + `, name: mysql}, spec: {statefulSet: mysql, interfaces: [{name: net1, ipRange: 10.9.0.16-10.9.0.31}]}}
+	c.Apply(`{apiVersion: net.fairlead.io/v1alpha1, kind: PodNetwork, metadata: {namespace: ` + bank + `, name: mysql}, spec: {statefulSet: mysql, interfaces: [{name: net1, ipRange: 10.9.0.16-10.9.0.31, retain: UntilScaleDown}]}}
 ---
-{apiVersion: apps/v1, kind: StatefulSet, metadata: {namespace: ` + bank + `, name: mysql}, spec: {serviceName: x, ordinals: {start: 5}, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}}
+{apiVersion: apps/v1, kind: StatefulSet, metadata: {namespace: ` + bank + `, name: mysql}, spec: {serviceName: x, replicas: 3, ordinals: {start: 5}, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}}
 ---
 {apiVersion: v1, kind: ConfigMap, metadata: {namespace: ` + bank + `, name: db, labels: {net.fairlead.io/pod-network: "true"}}, data: {mysql-7: '{"interface":"eth0","vlan":7}', bad: '{"vlan":5000}'}}
 ---
@@ -102,6 +103,12 @@ func TestFollows(t *testing.T) {
 	require.NoError(t, err)
 	require.Same(t, x, again, "an ADD costs no new index")
 	require.Contains(t, s.Problems()[0].String(), "vlan id 5000")
+	third := core.Claim{Domain: "db", Addr: netip.MustParseAddr("10.9.0.18")}
+	require.True(t, x.Says(t.Context(), mysql, third))
+	c.Kubectl("-n", bank, "scale", "statefulset", "mysql", "--replicas=2")
+	require.False(t, x.Says(t.Context(), mysql, third), "it is scaled down")
+	c.Kubectl("-n", bank, "scale", "statefulset", "mysql", "--replicas=3")
+	require.True(t, x.Says(t.Context(), mysql, third))
 
 	require.NoError(t, c.TryApply(c.Admin(), `{apiVersion: net.fairlead.io/v1alpha1, kind: PodNetwork, metadata: {namespace: `+bank+`, name: mysql-7}, spec: {interfaces: [{name: net1, ips: [10.9.0.99]}]}}`))
 	require.Eventually(t, func() bool { return slices.Contains(sources(mysql), "PodNetwork bank/mysql-7") }, time.Minute, 50*time.Millisecond)
@@ -120,6 +127,7 @@ func TestFollows(t *testing.T) {
 	all, err = x.Of(t.Context(), mysql)
 	require.NoError(t, err)
 	require.Equal(t, []string{"10.9.0.18"}, all[1].Interfaces[0].IPs, "the first ordinal is remembered")
+	require.True(t, x.Says(t.Context(), mysql, third), "nobody knows whether it is scaled down")
 }
 
 // TestWrittenInTheEnd: what could not be written down is tried again, though nothing

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -38,6 +39,8 @@ type Store interface {
 	Mine(ctx context.Context) ([]cluster.Record, error)
 	Remove(ctx context.Context, name string) error
 	Get(ctx context.Context, name string) (cluster.Record, bool, error)
+	IPAMClaim(ctx context.Context, namespace, name string) (*cluster.IPAMClaim, error)
+	Fill(ctx context.Context, claim *cluster.IPAMClaim, ips []netip.Prefix) error
 }
 
 // Config is what a Keeper is made of.
@@ -279,18 +282,13 @@ func (k *Keeper) settle(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if e.Claim.Declared != "" && k.Declared != nil && !k.Declared(ctx, e.Holder.Pod, e.Claim) {
-		if err := store.Remove(ctx, name); err != nil {
-			return err
-		}
+	if err := k.left(ctx, store, e.Holder.Pod, e.Claim); err != nil {
+		return err
 	}
 	k.book.Drop(e)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.conflicts, name) // it went with the pod
-	if e.Claim.Declared == "" {
-		k.expiring[name] = time.Now().Add(reuseDelay)
-	}
 	return nil
 }
 

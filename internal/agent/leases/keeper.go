@@ -125,8 +125,9 @@ func (k *Keeper) Restore(records []core.Record) {
 // the specs. It may be called again.
 //
 // AddressHeld (11) and MACInUse (103): another has it, whom the message names.
-// core.ErrExhausted (103): the pool has none left. 11: nobody can tell now, and this node does
-// not have it.
+// core.ErrExhausted (103): the pool has none left. AddressOutsideSubnet (103): an IPAMClaim names
+// what the pool does not have. 102: the IPAMClaim is for something else. 11: nobody can tell now,
+// and this node does not have it; there is no such IPAMClaim.
 func (k *Keeper) Bind(ctx context.Context, specs []core.Spec) error {
 	for i := range specs {
 		s := &specs[i]

@@ -58,7 +58,7 @@ func Explain(ctx context.Context, src Source, in Input, carried func(core.Want) 
 		all = nets
 	}
 	for i := range all {
-		if n := &all[i]; n.declared != nil || n.elem.IPAMClaim != "" {
+		if n := &all[i]; n.declared != nil || n.leavesToClaim() {
 			over := r.over(n)
 			if i < len(asked) {
 				over.Lost = append(over.Lost, r.outranked(&asked[i], over)...)
@@ -80,9 +80,9 @@ func (r *resolution) over(n *network) *declared.Settings {
 	if n.declared != nil {
 		s = *n.declared
 	}
-	if by := r.claimOf(n); by != nil && s.From[declared.IPs] == "" {
+	if n.leavesToClaim() && s.From[declared.IPs] == "" {
 		s.IPs, s.From = []string{byClaim(&n.elem)}, maps.Clone(s.From)
-		s.From[declared.IPs] = by.String()
+		s.From[declared.IPs] = r.claimOf(n).String()
 	}
 	if n.written != nil {
 		s.Over("NetworkAttachmentDefinition "+n.nad, n.chain.Plugins[0].Type, n.written)

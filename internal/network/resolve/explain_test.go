@@ -84,7 +84,8 @@ interfaces:
 // TestExplainClaim: an IPAMClaim to which the pod refers is the source of its addresses.
 func TestExplainClaim(t *testing.T) {
 	w := standard()
-	w.note(v1.AnnNetworks, `[{"name":"foreign","ipam-claim-reference":"vm"}]`)
+	w.nad("default/ranged", `{"cniVersion":"1.0.0","type":"macvlan","master":"eth1","ipam":{"type":"whereabouts","range":"10.7.0.0/24"}}`)
+	w.note(v1.AnnNetworks, `[{"name":"ranged","ipam-claim-reference":"vm"},{"name":"foreign","ipam-claim-reference":"vm"}]`)
 	x, err := w.explain(t, `{"interface":"net1","mac":"02:00:00:00:00:09"}`)
 	require.NoError(t, err)
 	require.Len(t, x.Interfaces, 1)

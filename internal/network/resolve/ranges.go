@@ -115,6 +115,11 @@ func (r *resolution) claimOf(n *network) *core.IPAMClaim {
 	}
 }
 
+// leavesToClaim tells, before the ranges are read, that an IPAMClaim keeps the addresses.
+func (n *network) leavesToClaim() bool {
+	return n.elem.IPAMClaim != "" && n.own == nil && len(n.chain.Plugins) > 0 && ipamType(n.chain.Plugins[0]) == whereabouts.Type
+}
+
 // unclaimable refuses an IPAMClaim where others than ranges give the addresses. A plugin that is
 // asked for them itself may know what to do with it.
 func (n *network) unclaimable() error {

@@ -87,16 +87,16 @@ func (r *resolution) chosen(n *network) (out []core.Claim, err error) {
 			kept = append(kept, k.AddrRange)
 		}
 	}
-	by, declared := r.claimOf(n), ""
+	by, keeper := r.claimOf(n), ""
 	if by != nil {
-		declared = by.String()
+		keeper = by.String()
 	}
 	for _, part := range n.ranges.Ranges {
 		pool, cut := n.ranges.Pool(part, kept)
 		err = errors.Join(err, cut)
 		pool.Label += " of network " + n.label
 		pool.For = by
-		out = append(out, core.Claim{Domain: n.poolDomain(part.CIDR.Addr(), n.ownDomain()), Declared: declared, Pool: pool})
+		out = append(out, core.Claim{Domain: n.poolDomain(part.CIDR.Addr(), n.ownDomain()), Declared: keeper, Pool: pool})
 	}
 	return out, core.WithCode(core.CodeConfig, n.field(), err)
 }

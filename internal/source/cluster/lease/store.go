@@ -1,7 +1,7 @@
 // Package lease keeps the leases of addresses and MACs as objects of an API server:
 // AddressLeases of net.fairlead.io/v1alpha1. Each is written by an update of what was read
-// a moment before, so that of two who write one is refused. It must not know what an
-// address is for, nor which pods there are.
+// a moment before, so that of two who write one is refused; so are IPAMClaims, which keep
+// addresses for pods. It must not know what an address is for, nor which pods there are.
 package lease
 
 import (

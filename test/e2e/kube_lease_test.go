@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlead/fairlead/internal/testbed/kube/kinds"
+	crds "github.com/fairlead/fairlead/internal/testbed/kube/kinds"
 )
 
 // testLeased: declared addresses and MACs on macvlan, which no Subnet has, are leased with
@@ -150,7 +150,7 @@ func fromRange(n *kubeNode) {
 // pod with it has the same, also when the agent is killed at any point of it, and it is free
 // when the claim is gone.
 func claimed(n *kubeNode) {
-	kinds.IPAMClaims(n.t, n.c)
+	crds.IPAMClaims(n.t, n.c)
 	n.c.Apply(nadObject(n.name+"/disks", `{"cniVersion":"1.0.0","type":"macvlan","master":"up0","mode":"bridge",
 		"ipam":{"type":"whereabouts","range":"10.8.1.0/24","range_start":"10.8.1.10","range_end":"10.8.1.20","network_name":"`+n.name+`"}}`))
 	example := strings.ReplaceAll(documentedBlocks(n.t)[2], "namespace: bank", "namespace: "+n.name)

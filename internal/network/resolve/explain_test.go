@@ -85,7 +85,7 @@ interfaces:
 func TestExplainClaim(t *testing.T) {
 	w := standard()
 	w.nad("default/ranged", `{"cniVersion":"1.0.0","type":"macvlan","master":"eth1","ipam":{"type":"whereabouts","range":"10.7.0.0/24"}}`)
-	w.note(v1.AnnNetworks, `[{"name":"ranged","ipam-claim-reference":"vm"},{"name":"foreign","ipam-claim-reference":"vm"}]`)
+	w.note(v1.AnnNetworks, `[{"name":"ranged","ipam-claim-reference":"vm"},{"name":"foreign","ipam-claim-reference":"other"}]`)
 	x, err := w.explain(t, `{"interface":"net1","mac":"02:00:00:00:00:09"}`)
 	require.NoError(t, err)
 	require.Len(t, x.Interfaces, 1)

@@ -90,7 +90,7 @@ func TestExplainClaim(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, x.Interfaces, 1)
 	i := x.Interfaces[0]
-	require.Equal(t, map[string]string{"mac": "02:00:00:00:00:09", "ips": "those of IPAMClaim vm"}, i.Fields())
+	require.Equal(t, map[string]string{"mac": "02:00:00:00:00:09", "ips": "[those of IPAMClaim vm]"}, i.Fields())
 	require.Equal(t, map[string]string{"mac": "ConfigMap default/m0, key p", "ips": "IPAMClaim default/vm"}, i.From)
 	require.Empty(t, i.Lost)
 }

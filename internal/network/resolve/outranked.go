@@ -55,7 +55,7 @@ func (l *losses) element(e *element.Element) {
 	if len(e.IPs) > 0 && !element.SameIPs(e.IPs, l.s.IPs) {
 		l.add(declared.IPs, fmt.Sprint(e.IPs), e.Field+".ips")
 	}
-	if e.IPAMClaim != "" {
+	if e.IPAMClaim != "" && !slices.Equal(l.s.IPs, []string{byClaim(e)}) {
 		l.add(declared.IPs, byClaim(e), e.Field+".ipam-claim-reference")
 	}
 	if e.MAC != "" && !element.SameMAC(e.MAC, l.s.MAC) {

@@ -63,9 +63,10 @@ func (s *Store) IPAMClaim(ctx context.Context, namespace, name string) (*IPAMCla
 	}
 	what := "IPAMClaim " + namespace + "/" + name
 	var raw []byte
-	err = ask(ctx, what, func(ctx context.Context) (err error) {
-		raw, err = c.core.Get().AbsPath(claimPath(namespace, name)...).Do(ctx).Raw()
-		return err
+	err = ask(ctx, what, func(ctx context.Context) error {
+		got := c.core.Get().AbsPath(claimPath(namespace, name)...).Do(ctx)
+		raw, _ = got.Raw() // what Error reads of the answer, Raw leaves out
+		return got.Error()
 	})
 	if apierrors.IsNotFound(err) {
 		if !about(err, name) {

@@ -89,6 +89,36 @@ type Pool struct {
 	Ranges  []AddrRange // in the order in which they are given
 	Bits    int         // prefix length of what is given
 	Gateway netip.Addr  // that goes with it, the zero value for none
+	// For is the object whose status says which, and is told which where it says nothing yet.
+	// nil: nobody says.
+	For *IPAMClaim
+}
+
+// Has tells that an address is of the pool.
+func (p *Pool) Has(a netip.Addr) bool {
+	return slices.ContainsFunc(p.Ranges, func(r AddrRange) bool { return r.Contains(a) })
+}
+
+// IPAMClaim is what an element of a pod's networks annotation refers to: an object of that
+// kind of k8s.cni.cncf.io that keeps an interface's addresses from one pod to the next.
+type IPAMClaim struct {
+	Namespace, Name string
+	Networks        []string // names by which it may mean the network
+	Field           string   // of the annotation, for messages
+}
+
+const claimKind = "IPAMClaim "
+
+// String is the claim as Claim.Declared has it.
+func (c IPAMClaim) String() string { return claimKind + c.Namespace + "/" + c.Name }
+
+// ParseIPAMClaim reads namespace and name of what String wrote; false: it is of another kind.
+func ParseIPAMClaim(declared string) (c IPAMClaim, ok bool) {
+	rest, ok := strings.CutPrefix(declared, claimKind)
+	if ok {
+		c.Namespace, c.Name, ok = strings.Cut(rest, "/")
+	}
+	return c, ok
 }
 
 // String is what is claimed, as people write it.

@@ -16,16 +16,26 @@ import (
 	"github.com/fairlead/fairlead/internal/testbed"
 )
 
-// documented are the objects of docs/fixed-addresses.md.
+// documented are the objects of docs/fixed-addresses.md that a folder has.
 func documented(t *testing.T) string {
+	t.Helper()
+	blocks := documentedBlocks(t)
+	return blocks[0] + "\n---\n" + blocks[1] + "\n"
+}
+
+// documentedBlocks are all its examples: the last is an IPAMClaim with a pod.
+func documentedBlocks(t *testing.T) (out []string) {
 	t.Helper()
 	root, err := testbed.Repository()
 	require.NoError(t, err)
 	text, err := os.ReadFile(filepath.Join(root, "docs/fixed-addresses.md"))
 	require.NoError(t, err)
 	blocks := regexp.MustCompile("(?s)\n```yaml\n(.*?)\n```").FindAllStringSubmatch(string(text), -1)
-	require.Len(t, blocks, 2)
-	return blocks[0][1] + "\n---\n" + blocks[1][1] + "\n"
+	require.Len(t, blocks, 3)
+	for _, b := range blocks {
+		out = append(out, b[1])
+	}
+	return out
 }
 
 const badConfigMap = `apiVersion: v1

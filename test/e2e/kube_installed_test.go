@@ -49,7 +49,7 @@ func TestKubeInstalled(t *testing.T) {
 	// It has no card, no interface that NetworkPolicies do not reach, and no range of
 	// whereabouts': package vfpolicies, TestPolicyInVain and TestKube/leased use these, with the
 	// same rights.
-	elsewhere := []string{"list networkpolicies", "patch nodevfpolicies/status", "watch addressleases"}
+	elsewhere := []string{"get ipamclaims", "list networkpolicies", "patch ipamclaims/status", "patch nodevfpolicies/status", "watch addressleases"}
 	require.Equal(t, n.granted(), slices.Sorted(slices.Values(append(n.used(), elsewhere...))))
 }
 

@@ -2,9 +2,12 @@ package e2e
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/stretchr/testify/require"
+
+	crds "github.com/fairlead/fairlead/internal/testbed/kube/kinds"
 )
 
 // testLeased: declared addresses and MACs on macvlan, which no Subnet has, are leased with
@@ -91,6 +94,7 @@ func testLeased(n *kubeNode) {
 	n.erase("db")
 	n.RequireNoLeaks(before)
 	fromRange(n)
+	claimed(n)
 	n.RequireNoLeaks(before)
 }
 
@@ -140,6 +144,69 @@ func fromRange(n *kubeNode) {
 	for name := range pods {
 		end(name)
 	}
+}
+
+// claimed: an IPAMClaim is told which address was chosen for the pod that refers to it, another
+// pod with it has the same, also when the agent is killed at any point of it, and it is free
+// when the claim is gone.
+func claimed(n *kubeNode) {
+	crds.IPAMClaims(n.t, n.c)
+	n.c.Apply(nadObject(n.name+"/disks", `{"cniVersion":"1.0.0","type":"macvlan","master":"up0","mode":"bridge",
+		"ipam":{"type":"whereabouts","range":"10.8.1.0/24","range_start":"10.8.1.10","range_end":"10.8.1.20","network_name":"`+n.name+`"}}`))
+	example := strings.ReplaceAll(documentedBlocks(n.t)[2], "namespace: bank", "namespace: "+n.name)
+	claim, pod, _ := strings.Cut(example, "\n---\n")
+	n.c.Apply(claim)
+	asks := regexp.MustCompile(`cncf\.io/networks: '(.*)'`).FindStringSubmatch(pod)
+	require.NotNil(n.t, asks)
+	start := func(name string) *kubePod {
+		return n.makePod(name, map[string]string{"k8s.v1.cni.cncf.io/networks": asks[1]})
+	}
+	end := func(p *kubePod, name string) {
+		p.end()
+		n.erase(name)
+	}
+	lease := func(want string) {
+		n.t.Helper()
+		eventually(n.t, func() string {
+			have := n.c.Kubectl("get", "addressleases.net.fairlead.io", "whereabouts."+n.name+".10.8.1.10", "--ignore-not-found", "-o", "jsonpath={.status.phase} {.spec.owner.pod} {.spec.declaredBy}")
+			if have != want {
+				return have + " is not " + want
+			}
+			return ""
+		})
+	}
+	has := func(p *kubePod, name string) {
+		n.t.Helper()
+		require.Equal(n.t, []string{"10.8.1.10/24"}, addresses(n.t, p.Pod, "net1"))
+		require.Equal(n.t, "10.8.1.10/24", n.c.Kubectl("-n", n.name, "get", "ipamclaims", "vm.disks", "-o", "jsonpath={.status.ips[*]}"))
+		lease("Bound " + name + " IPAMClaim " + n.name + "/vm.disks")
+	}
+	for i, point := range append(n.leasePoints("ADD"), "lease.filled") {
+		n.t.Logf("ADD is cut at %s", point)
+		name := fmt.Sprint("vm-", i)
+		p := start(name)
+		n.c.Kubectl("-n", n.name, "patch", "ipamclaims", "vm.disks", "--subresource=status", "--type=merge", "-p", `{"status":null}`)
+		n.Crash(point)
+		_ = p.cni("ADD").Err()
+		require.Error(n.t, n.agent.Wait())
+		n.agent = n.Agent(n.args...)
+		n.agent.WaitReady()
+		p.cni("ADD").Must()
+		has(p, name)
+		p.cni("CHECK").Must()
+		end(p, name)
+		lease("Reserved " + name + " IPAMClaim " + n.name + "/vm.disks")
+	}
+	next := start("next")
+	next.cni("ADD").Must()
+	has(next, "next")
+	other := start("other")
+	held := other.cni("ADD").MustCode(11)
+	require.Contains(n.t, held.Msg+held.Details, "AddressHeld: address 10.8.1.10 in whereabouts."+n.name+" is held by pod "+n.name+"/next")
+	end(other, "other")
+	n.c.Delete(claim)
+	end(next, "next")
+	lease("")
 }
 
 // leasePoints are the crash points about leases that an operation passes.

@@ -52,6 +52,7 @@ func (k *Keeper) look(ctx context.Context) time.Duration {
 		k.Log.Warn("leases not compared with the journal", "err", err)
 	}
 	k.expire(ctx, store)
+	k.reap(ctx, store)
 	k.calm(ctx, store)
 	if some || err != nil || len(k.book.All()) > 0 || k.waits() {
 		return every
@@ -126,12 +127,11 @@ func (k *Keeper) drop(ctx context.Context, store Store, strays map[string]cluste
 			_, known := k.book.Get(name)
 			return !known && h == r.Holder
 		}, "")
+		if err == nil {
+			err = k.left(ctx, store, r.Owner, r.Claim)
+		}
 		if err != nil {
 			k.Log.Warn("it is not given back yet; tried again", "lease", name, "err", err)
-		} else if r.Claim.Declared == "" {
-			k.mu.Lock()
-			k.expiring[name] = time.Now().Add(reuseDelay)
-			k.mu.Unlock()
 		}
 	}
 }

@@ -36,11 +36,16 @@ type Seen interface {
 	Get(name string) (cluster.Record, bool)
 	// Idle are the chosen addresses' leases that nobody has had since before.
 	Idle(before time.Time) []string
+	// Follow has Run follow them without waiting for Known.
+	Follow()
+	// Declared are the leases of what an object declares for which of says so.
+	Declared(of func(declared string) bool) []cluster.Record
 }
 
 // choose makes an interface the holder of an address of its claim's pool: the lowest of which
 // there is no lease, else the one that is free for the longest time, else one whose holder is
-// proved dead. core.ErrExhausted: there is none.
+// proved dead. What an IPAMClaim has had before comes first for it, and last for others.
+// core.ErrExhausted: there is none.
 func (k *Keeper) choose(ctx context.Context, h lease.Holder, c core.Claim) (core.Claim, error) {
 	ctx, stop := context.WithTimeout(ctx, bindLimit)
 	defer stop()
@@ -113,7 +118,7 @@ func (k *Keeper) mayChoose(ctx context.Context, store Store) error {
 // take binds one address, of which a lease is known or not. AddressHeld: another was faster,
 // and nothing has changed.
 func (k *Keeper) take(ctx context.Context, h lease.Holder, c *core.Claim, known bool) error {
-	bare := core.Claim{Domain: c.Domain, Addr: c.Addr}
+	bare := core.Claim{Domain: c.Domain, Addr: c.Addr, Declared: c.Declared}
 	before, err := k.book.Take(h, []core.Claim{bare}, time.Now())
 	store := k.store()
 	if err != nil || store == nil {
@@ -145,27 +150,33 @@ type candidate struct {
 // candidates are the addresses of a claim's pool that h may have, the best first.
 func (k *Keeper) candidates(ctx context.Context, store Store, h lease.Holder, c core.Claim) iter.Seq[candidate] {
 	return func(yield func(candidate) bool) {
+		for _, one := range k.kept(c) {
+			if !yield(one) {
+				return
+			}
+		}
 		of := map[chance][]cluster.Record{}
 		for a := range addresses(c.Pool.Ranges) {
 			r, what := k.chance(ctx, store, h, core.Claim{Domain: c.Domain, Addr: a})
 			if what == best && !yield(candidate{a, r.Name != ""}) || ctx.Err() != nil {
 				return
 			}
-			if what == free || what == held {
+			if what > best {
 				of[what] = append(of[what], r)
 			}
 		}
 		for _, some := range of {
 			slices.SortStableFunc(some, func(x, y cluster.Record) int { return x.Since.Compare(y.Since) })
 		}
-		for _, r := range of[free] {
-			if !yield(candidate{r.Claim.Addr, true}) {
-				return
-			}
-		}
-		for _, r := range k.dead(ctx, store, of[held]) {
-			if !yield(candidate{r.Claim.Addr, true}) {
-				return
+		for _, some := range []func() []cluster.Record{
+			func() []cluster.Record { return of[free] },
+			func() []cluster.Record { return k.dead(ctx, store, of[held]) },
+			func() []cluster.Record { return of[reserved] },
+		} {
+			for _, r := range some() {
+				if !yield(candidate{r.Claim.Addr, true}) {
+					return
+				}
 			}
 		}
 	}
@@ -175,10 +186,11 @@ func (k *Keeper) candidates(ctx context.Context, store Store, h lease.Holder, c 
 type chance int
 
 const (
-	none chance = iota // somebody of this node has it, or it is reserved
-	best               // there is no lease of it, or one of the same pod's from an ADD that came to nothing
-	free               // there is a lease that nobody has
-	held               // on another node
+	none     chance = iota // somebody of this node has it, or it is reserved
+	best                   // there is no lease of it, or one of the same pod's from an ADD that came to nothing
+	free                   // there is a lease that nobody has
+	held                   // on another node
+	reserved               // nobody has it, and an IPAMClaim may name it, which Bind asks
 )
 
 // chance is what is known of an address, with its lease where there is one.
@@ -186,7 +198,7 @@ func (k *Keeper) chance(ctx context.Context, store Store, h lease.Holder, c core
 	name := lease.Name(c)
 	e, here := k.book.Get(name)
 	switch {
-	case here && !e.Free:
+	case here && (!e.Free || unclaimed(e.Claim) == reserved):
 		return cluster.Record{}, none
 	case here: // it is about to be given back
 		return cluster.Record{Name: name, Claim: c, Since: e.Since}, free
@@ -210,8 +222,17 @@ func (k *Keeper) chance(ctx context.Context, store Store, h lease.Holder, c core
 // unheld is the chance of an address whose lease nobody has: none as long as it is declared of
 // a pod, or kept for it.
 func (k *Keeper) unheld(ctx context.Context, r cluster.Record) chance {
-	if r.Claim.Forever || r.Claim.Declared != "" && (k.Declared == nil || k.Declared(ctx, r.Owner, r.Claim)) {
+	what := unclaimed(r.Claim)
+	if what == free && r.Claim.Declared != "" && (r.Claim.Forever || k.Declared == nil || k.Declared(ctx, r.Owner, r.Claim)) {
 		return none
+	}
+	return what
+}
+
+// unclaimed is the chance of an address that nobody has, as far as IPAMClaims go.
+func unclaimed(c core.Claim) chance {
+	if _, is := core.ParseIPAMClaim(c.Declared); is {
+		return reserved
 	}
 	return free
 }
@@ -264,7 +285,14 @@ func addresses(ranges []core.AddrRange) iter.Seq[netip.Addr] {
 }
 
 // obtain makes a Spec's interface the holder of all that it claims, or of nothing.
-func (k *Keeper) obtain(ctx context.Context, s *core.Spec) (err error) {
+func (k *Keeper) obtain(ctx context.Context, s *core.Spec) error {
+	if by := byClaim(s.Claims); by != nil {
+		return k.obtainFor(ctx, s, *by)
+	}
+	return k.obtainAll(ctx, s)
+}
+
+func (k *Keeper) obtainAll(ctx context.Context, s *core.Spec) (err error) {
 	h := k.holder(*s)
 	var have, pools []core.Claim
 	for _, c := range s.Claims {

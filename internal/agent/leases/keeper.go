@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -38,6 +39,8 @@ type Store interface {
 	Mine(ctx context.Context) ([]cluster.Record, error)
 	Remove(ctx context.Context, name string) error
 	Get(ctx context.Context, name string) (cluster.Record, bool, error)
+	IPAMClaim(ctx context.Context, namespace, name string) (*cluster.IPAMClaim, error)
+	Fill(ctx context.Context, claim *cluster.IPAMClaim, ips []netip.Prefix) error
 }
 
 // Config is what a Keeper is made of.
@@ -122,8 +125,9 @@ func (k *Keeper) Restore(records []core.Record) {
 // the specs. It may be called again.
 //
 // AddressHeld (11) and MACInUse (103): another has it, whom the message names.
-// core.ErrExhausted (103): the pool has none left. 11: nobody can tell now, and this node does
-// not have it.
+// core.ErrExhausted (103): the pool has none left. AddressOutsideSubnet (103): an IPAMClaim names
+// what the pool does not have. 102: the IPAMClaim is for something else. 11: nobody can tell now,
+// and this node does not have it; there is no such IPAMClaim.
 func (k *Keeper) Bind(ctx context.Context, specs []core.Spec) error {
 	for i := range specs {
 		s := &specs[i]
@@ -279,24 +283,14 @@ func (k *Keeper) settle(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if k.lapsed(ctx, e) {
-		if err := store.Remove(ctx, name); err != nil {
-			return err
-		}
+	if err := k.left(ctx, store, e.Holder.Pod, e.Claim); err != nil {
+		return err
 	}
 	k.book.Drop(e)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.conflicts, name) // it went with the pod
-	if e.Claim.Declared == "" {
-		k.expiring[name] = time.Now().Add(reuseDelay)
-	}
 	return nil
-}
-
-// lapsed tells that nobody declares, or keeps for ever, what was declared of an entry's pod.
-func (k *Keeper) lapsed(ctx context.Context, e lease.Entry) bool {
-	return e.Claim.Declared != "" && !e.Claim.Forever && k.Declared != nil && !k.Declared(ctx, e.Holder.Pod, e.Claim)
 }
 
 // save writes down what is to be given back. Where the API server answers there is

@@ -10,7 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/fairlead/fairlead/internal/testbed/kube/kinds"
 )
 
 // TestAgentsLeaseForTheirNode: with a node's own token leases are made, taken and given back
@@ -104,6 +107,54 @@ func TestAgentsLeaseForTheirNode(t *testing.T) {
 		{"delete what nobody has", remove(agent, ""), ""},
 		{"delete its own", remove(agent, here), ""},
 		{"delete another's", remove(agent, there), "may not give back what node " + there},
+	} {
+		t.Run(c.name, func(t *testing.T) { judge(t, c.err, c.refused) })
+	}
+}
+
+// TestAgentsFillClaims: with a node's own token an IPAMClaim that names no address is told some,
+// and nothing else is changed of any.
+func TestAgentsFillClaims(t *testing.T) {
+	s := newSite(t)
+	kinds.IPAMClaims(t, s.Cluster)
+	here := "here-" + s.ns
+	_, err := s.root.CoreV1().Nodes().Create(t.Context(), &core.Node{ObjectMeta: metav1.ObjectMeta{Name: here}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	of := func(c dynamic.Interface) dynamic.ResourceInterface {
+		return c.Resource(schema.GroupVersionResource{Group: "k8s.cni.cncf.io", Version: "v1alpha1", Resource: "ipamclaims"}).Namespace(s.ns)
+	}
+	as, err := dynamic.NewForConfig(s.tokenOf(here))
+	require.NoError(t, err)
+	agent, root, n := of(as), of(s.Dynamic()), 0
+	const filled = `{"status":{"ips":["10.9.0.1/24"]}}`
+	change := func(before, after string) error {
+		n++
+		name := fmt.Sprint("vm-", n)
+		_, err := root.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "k8s.cni.cncf.io/v1alpha1", "kind": "IPAMClaim", "metadata": map[string]any{"name": name}, "spec": map[string]any{"network": "a", "interface": "net1"},
+		}}, metav1.CreateOptions{})
+		require.NoError(t, err)
+		if before != "" {
+			_, err = root.Patch(t.Context(), name, types.MergePatchType, []byte(before), metav1.PatchOptions{}, "status")
+			require.NoError(t, err)
+		}
+		_, err = agent.Patch(t.Context(), name, types.MergePatchType, []byte(after), metav1.PatchOptions{}, "status")
+		return err
+	}
+	require.Eventually(t, func() bool {
+		return change(filled, `{"status":{"ips":["10.9.0.2/24"]}}`) != nil && change("", filled) == nil
+	}, time.Minute, 50*time.Millisecond)
+	for _, c := range []struct {
+		name    string
+		err     error
+		refused string
+	}{
+		{"fill", change("", filled), ""},
+		{"fill one that has an owner", change(`{"status":{"ips":[],"ownerPod":{"name":"a"}}}`, filled), ""},
+		{"name another address", change(filled, `{"status":{"ips":["10.9.0.2/24"]}}`), "may not change which addresses an IPAMClaim names"},
+		{"name none any more", change(filled, `{"status":{"ips":[]}}`), "may not change which addresses an IPAMClaim names"},
+		{"say whose it is", change("", `{"status":{"ips":["10.9.0.1/24"],"ownerPod":{"name":"a"}}}`), "nothing of an IPAMClaim's status but its addresses"},
+		{"say how it is", change("", `{"status":{"ips":["10.9.0.1/24"],"conditions":[{"type":"Ready"}]}}`), "nothing of an IPAMClaim's status but its addresses"},
 	} {
 		t.Run(c.name, func(t *testing.T) { judge(t, c.err, c.refused) })
 	}

@@ -196,6 +196,9 @@ func (r *resolution) configure(n *network, s *declared.Settings) error {
 	if err := r.fixInRanges(n, s); err != nil {
 		return err
 	}
+	if n.elem.IPAMClaim != "" && n.carriesOut(declared.IPs) {
+		return s.Contradicts(declared.IPs, fmt.Sprint(s.IPs), n.claimRef(), n.elem.IPAMClaim)
+	}
 	if n.elem.MAC != "" && n.carriesOut(declared.MAC) && !element.SameMAC(n.elem.MAC, s.MAC) {
 		return s.Contradicts(declared.MAC, s.MAC, n.elem.Field+".mac", n.elem.MAC)
 	}
@@ -217,7 +220,7 @@ func declareAddresses(n *network, s *declared.Settings) error {
 		case len(e.IPs) > 0 && !element.SameIPs(e.IPs, s.IPs):
 			return s.Contradicts(declared.IPs, fmt.Sprint(s.IPs), e.Field+".ips", fmt.Sprint(e.IPs))
 		case e.IPAMClaim != "":
-			return s.Contradicts(declared.IPs, fmt.Sprint(s.IPs), e.Field+".ipam-claim-reference", e.IPAMClaim)
+			return s.Contradicts(declared.IPs, fmt.Sprint(s.IPs), n.claimRef(), e.IPAMClaim)
 		}
 		e.IPs = s.IPs
 	}

@@ -3,6 +3,7 @@ package resolve
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 
@@ -15,7 +16,8 @@ import (
 type Explained struct {
 	// Declarations are all that speak of the pod, but those that cannot be read.
 	Declarations []declared.Declaration
-	// Interfaces are those of which something is declared, as far as it was settled.
+	// Interfaces are those of which something is declared, as far as it was settled, or left to
+	// an IPAMClaim.
 	// Lost has what their networks and the pod's annotations say, too.
 	Interfaces []ExplainedInterface
 }
@@ -56,8 +58,8 @@ func Explain(ctx context.Context, src Source, in Input, carried func(core.Want) 
 		all = nets
 	}
 	for i := range all {
-		if n := &all[i]; n.declared != nil {
-			over := n.over()
+		if n := &all[i]; n.declared != nil || n.leavesToClaim() {
+			over := r.over(n)
 			if i < len(asked) {
 				over.Lost = append(over.Lost, r.outranked(&asked[i], over)...)
 			}
@@ -70,9 +72,18 @@ func Explain(ctx context.Context, src Source, in Input, carried func(core.Want) 
 	return out, err
 }
 
-// over is what is declared of a network, with what its configuration says otherwise.
-func (n *network) over() *declared.Settings {
-	s := *n.declared
+// over is what is declared of a network, or left to an IPAMClaim, with what its configuration
+// says otherwise.
+func (r *resolution) over(n *network) *declared.Settings {
+	s := declared.Settings{From: map[string]string{}}
+	s.Name = n.ifName
+	if n.declared != nil {
+		s = *n.declared
+	}
+	if n.leavesToClaim() && s.From[declared.IPs] == "" {
+		s.IPs, s.From = []string{byClaim(&n.elem)}, maps.Clone(s.From)
+		s.From[declared.IPs] = r.claimOf(n).String()
+	}
 	if n.written != nil {
 		s.Over("NetworkAttachmentDefinition "+n.nad, n.chain.Plugins[0].Type, n.written)
 	}

@@ -80,3 +80,17 @@ interfaces:
 	require.NoError(t, err, "a list is left alone where an address is declared")
 	require.Equal(t, []declared.Lost{{Field: "ips", Value: "one of 10.16.0.8;10.16.0.9", Source: "annotation ovn.kubernetes.io/ip_pool"}}, x.Interfaces[0].Lost)
 }
+
+// TestExplainClaim: an IPAMClaim to which the pod refers is the source of its addresses.
+func TestExplainClaim(t *testing.T) {
+	w := standard()
+	w.nad("default/ranged", `{"cniVersion":"1.0.0","type":"macvlan","master":"eth1","ipam":{"type":"whereabouts","range":"10.7.0.0/24"}}`)
+	w.note(v1.AnnNetworks, `[{"name":"ranged","ipam-claim-reference":"vm"},{"name":"foreign","ipam-claim-reference":"other"}]`)
+	x, err := w.explain(t, `{"interface":"net1","mac":"02:00:00:00:00:09"}`)
+	require.NoError(t, err)
+	require.Len(t, x.Interfaces, 1)
+	i := x.Interfaces[0]
+	require.Equal(t, map[string]string{"mac": "02:00:00:00:00:09", "ips": "[those of IPAMClaim vm]"}, i.Fields())
+	require.Equal(t, map[string]string{"mac": "ConfigMap default/m0, key p", "ips": "IPAMClaim default/vm"}, i.From)
+	require.Empty(t, i.Lost)
+}

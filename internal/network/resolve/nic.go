@@ -23,9 +23,6 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 	if n.elem.DeviceID != "" {
 		return nil, annotation.Refused(core.CodeDevice, n.elem.Field+".deviceID", n.elem.DeviceID, "cannot be used: network %s has no devices", n.label)
 	}
-	if n.elem.IPAMClaim != "" {
-		return nil, annotation.Refused(core.CodeValue, n.elem.Field+".ipam-claim-reference", n.elem.IPAMClaim, "cannot be used: network %s has no IPAM claims", n.label)
-	}
 	ann := &annotation.Notes{All: r.notes, Provider: n.annotated(), IfName: n.ifName, Controlled: r.in.OVN}
 	a, err := ann.Read()
 	if err == nil {

@@ -55,8 +55,8 @@ func (l *losses) element(e *element.Element) {
 	if len(e.IPs) > 0 && !element.SameIPs(e.IPs, l.s.IPs) {
 		l.add(declared.IPs, fmt.Sprint(e.IPs), e.Field+".ips")
 	}
-	if e.IPAMClaim != "" {
-		l.add(declared.IPs, "those of IPAMClaim "+e.IPAMClaim, e.Field+".ipam-claim-reference")
+	if e.IPAMClaim != "" && !slices.Equal(l.s.IPs, []string{byClaim(e)}) {
+		l.add(declared.IPs, byClaim(e), e.Field+".ipam-claim-reference")
 	}
 	if e.MAC != "" && !element.SameMAC(e.MAC, l.s.MAC) {
 		l.add(declared.MAC, e.MAC, e.Field+".mac")
@@ -71,6 +71,9 @@ func (l *losses) element(e *element.Element) {
 		}
 	}
 }
+
+// byClaim are an element's addresses that an IPAMClaim of the pod's namespace tells.
+func byClaim(e *element.Element) string { return "those of IPAMClaim " + e.IPAMClaim }
 
 // rate is one in bit/s, 0 for none.
 func (l *losses) rate(bits uint64, place string) {

@@ -51,8 +51,11 @@ func (r *resolution) fixInRanges(n *network, s *declared.Settings) error {
 // fromRanges writes into the configuration of a network's first plugin what its ranges say
 // of an interface; the addresses are yet to be chosen.
 func (r *resolution) fromRanges(n *network) error {
-	if err := r.readRanges(n); err != nil || n.ranges == nil {
+	if err := r.readRanges(n); err != nil {
 		return err
+	}
+	if n.ranges == nil {
+		return n.unclaimable()
 	}
 	_, asked := n.elem.CNIArgs["ips"]
 	if asked || len(n.elem.IPs) > 0 {
@@ -84,13 +87,46 @@ func (r *resolution) chosen(n *network) (out []core.Claim, err error) {
 			kept = append(kept, k.AddrRange)
 		}
 	}
+	by, keeper := r.claimOf(n), ""
+	if by != nil {
+		keeper = by.String()
+	}
 	for _, part := range n.ranges.Ranges {
 		pool, cut := n.ranges.Pool(part, kept)
 		err = errors.Join(err, cut)
 		pool.Label += " of network " + n.label
-		out = append(out, core.Claim{Domain: n.poolDomain(part.CIDR.Addr(), n.ownDomain()), Pool: pool})
+		pool.For = by
+		out = append(out, core.Claim{Domain: n.poolDomain(part.CIDR.Addr(), n.ownDomain()), Declared: keeper, Pool: pool})
 	}
 	return out, core.WithCode(core.CodeConfig, n.field(), err)
+}
+
+// claimRef is where an element names an IPAMClaim.
+func (n *network) claimRef() string { return n.elem.Field + ".ipam-claim-reference" }
+
+// claimOf is the IPAMClaim that the pod refers to in a network of ranges, nil for none. By its
+// spec.network it may mean the network's name, which its makers write there, or the NAD.
+func (r *resolution) claimOf(n *network) *core.IPAMClaim {
+	if n.elem.IPAMClaim == "" {
+		return nil
+	}
+	return &core.IPAMClaim{
+		Namespace: r.pod.Namespace, Name: n.elem.IPAMClaim, Field: n.claimRef(), Networks: []string{n.chain.Name, n.nad, n.elem.Name},
+	}
+}
+
+// leavesToClaim tells, before the ranges are read, that an IPAMClaim keeps the addresses.
+func (n *network) leavesToClaim() bool {
+	return n.elem.IPAMClaim != "" && n.own == nil && len(n.chain.Plugins) > 0 && ipamType(n.chain.Plugins[0]) == whereabouts.Type
+}
+
+// unclaimable refuses an IPAMClaim where others than ranges give the addresses. A plugin that is
+// asked for them itself may know what to do with it.
+func (n *network) unclaimable() error {
+	if n.elem.IPAMClaim == "" || n.own == nil && !n.lends() {
+		return nil
+	}
+	return annotation.Refused(core.CodeValue, n.claimRef(), n.elem.IPAMClaim, "cannot be used: network %s has no IPAM claims: a Subnet gives its addresses", n.label)
 }
 
 // poolDomain is the domain in which an address of the network's ranges is claimed: what the

@@ -60,6 +60,22 @@ func TestRanged(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "racks.vlan7", wants[1].Claims[0].Domain)
 	})
+	t.Run("an IPAMClaim", func(t *testing.T) {
+		const asks = `[{"name":"ranged","ipam-claim-reference":"vm"}]`
+		got, err := standard().ranged(t, both, asks, inside, `{"interface":"net1","mac":"02:00:00:00:00:09"}`)
+		require.NoError(t, err)
+		require.Len(t, got.Claims, 3)
+		for _, c := range got.Claims[:2] {
+			require.Equal(t, "IPAMClaim default/vm", c.Declared)
+			require.Equal(t, &core.IPAMClaim{
+				Namespace: "default", Name: "vm", Field: networks + "[0].ipam-claim-reference", Networks: []string{"ranged", "default/ranged", "ranged"},
+			}, c.Pool.For)
+		}
+		require.Equal(t, "ConfigMap default/m0, key p", got.Claims[2].Declared)
+		_, err = standard().ranged(t, both, asks, inside, `{"interface":"net1","ip":"10.7.0.9/24"}`)
+		require.Equal(t, core.ReasonAnnotationConflict, core.ReasonOf(err), err)
+		require.Equal(t, core.CodeConflict, core.CodeOf(err))
+	})
 	for name, inside := range map[string][]string{"its program is there": {"macvlan"}, "somebody's own macvlan": {"whereabouts"}, "no agent": nil} {
 		t.Run(name, func(t *testing.T) {
 			got, err := standard().ranged(t, both, "ranged", inside)

@@ -112,6 +112,8 @@ func TestRefused(t *testing.T) {
 		{"ips without the capability", 102, networks + "[0].ips", []string{networks, `[{"name":"plain","ips":["10.0.0.1"]}]`}, nil},
 		{"ipam-claim-reference no name", 102, networks + "[0].ipam-claim-reference", []string{networks, `[{"name":"plain","ipam-claim-reference":"A_"}]`}, nil},
 		{"ipam-claim-reference on our NIC", 102, networks + "[0].ipam-claim-reference", []string{networks, `[{"name":"second","ipam-claim-reference":"c"}]`}, nil},
+		{"ipam-claim-reference where a Subnet gives a plugin's addresses", 102, networks + "[0].ipam-claim-reference", []string{networks, `[{"name":"borrowed","ipam-claim-reference":"c"}]`}, nil},
+		{"ipam-claim-reference twice", 105, networks + "[1].ipam-claim-reference", []string{networks, `[{"name":"foreign","ipam-claim-reference":"c"},{"name":"plain","ipam-claim-reference":"c"}]`}, nil},
 		{"mac of 5 bytes", 102, networks + "[0].mac", []string{networks, `[{"name":"foreign","mac":"02:00:00:00:01"}]`}, nil},
 		{"mac without the capability", 102, networks + "[0].mac", []string{networks, `[{"name":"main","namespace":"kube-system","mac":"02:00:00:00:00:01"}]`}, func(w *world, _ *core.Request) {
 			w.nad("kube-system/main", `{"type":"ptp"}`)

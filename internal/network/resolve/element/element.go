@@ -70,12 +70,25 @@ func Parse(key, value, namespace string) ([]Element, error) {
 		if list[i].Namespace == "" {
 			list[i].Namespace = namespace
 		}
-		if err := list[i].check(); err != nil {
+		err := list[i].check()
+		if err == nil {
+			err = list[i].shares(list[:i])
+		}
+		if err != nil {
 			return nil, err
 		}
 		list[i].Request = list[i].canonical()
 	}
 	return list, nil
+}
+
+// shares refuses the IPAMClaim of another element: its addresses are one interface's.
+func (e *Element) shares(others []Element) error {
+	at := slices.IndexFunc(others, func(o Element) bool { return e.IPAMClaim != "" && o.IPAMClaim == e.IPAMClaim })
+	if at < 0 {
+		return nil
+	}
+	return annotation.Refused(core.CodeConflict, e.Field+".ipam-claim-reference", e.IPAMClaim, "is that of %s already", others[at].Field)
 }
 
 // parseCSV reads [namespace/]name[@interface], joined by commas.

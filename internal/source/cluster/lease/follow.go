@@ -52,6 +52,9 @@ func (f *Follower) Known(ctx context.Context) error {
 	}
 }
 
+// Follow has Run follow from now on.
+func (f *Follower) Follow() { f.ask() }
+
 // Get is a lease as it was a moment ago; false where it is not known.
 func (f *Follower) Get(name string) (Record, bool) {
 	now := f.now.Load()
@@ -78,6 +81,20 @@ func (f *Follower) Idle(before time.Time) (names []string) {
 		}
 	}
 	return names
+}
+
+// Declared are the leases of what an object declares for which of says so.
+func (f *Follower) Declared(of func(declared string) bool) (out []Record) {
+	now := f.now.Load()
+	if now == nil {
+		return nil
+	}
+	for _, o := range (*now).List() {
+		if l, ok := o.(*v1alpha1.AddressLease); ok && l.Spec.DeclaredBy != "" && of(l.Spec.DeclaredBy) {
+			out = append(out, recordOf(l))
+		}
+	}
+	return out
 }
 
 // Run follows until ctx ends.

@@ -1,7 +1,7 @@
 // Package lease keeps the leases of addresses and MACs as objects of an API server:
 // AddressLeases of net.fairlead.io/v1alpha1. Each is written by an update of what was read
-// a moment before, so that of two who write one is refused. It must not know what an
-// address is for, nor which pods there are.
+// a moment before, so that of two who write one is refused; so are IPAMClaims, which keep
+// addresses for pods. It must not know what an address is for, nor which pods there are.
 package lease
 
 import (
@@ -125,7 +125,7 @@ func (c *Client) get(ctx context.Context, name string) (*v1alpha1.AddressLease, 
 		return c.leases.Get().Resource(resource).Name(name).Do(ctx).Into(out)
 	})
 	if apierrors.IsNotFound(err) {
-		if status := apierrors.APIStatus(nil); errors.As(err, &status) && (status.Status().Details == nil || status.Status().Details.Name != name) {
+		if !about(err, name) {
 			return nil, core.Errorf(core.CodeTryAgain, "this cluster has no AddressLeases of %s: install the CRDs of the chart", v1alpha1.APIVersion)
 		}
 		return nil, nil //nolint:nilnil // there is none
@@ -176,7 +176,8 @@ func (s *Store) NodeNow(ctx context.Context, name string) (lease.Node, error) {
 
 // Bind makes a pod's interface the holder of what it claims, and gives the lease's epoch.
 // ours tells holders of this node that are known to be gone. A holder of another kind is
-// followed by a next one only when it is proved dead; otherwise the error is lease.Held.
+// followed by a next one only when it is proved dead; otherwise the error is lease.Held. What
+// another IPAMClaim keeps is AddressHeld (11) too.
 // may says whether this node may bind at all: it is asked when the lease has been read, so
 // that the answer can come beside that, and before anything follows from it.
 // core.ErrUnavailable: nobody knows whether it is done.
@@ -192,6 +193,9 @@ func (s *Store) Bind(ctx context.Context, h lease.Holder, claim core.Claim, ours
 		}
 		if err == nil && have != nil {
 			err = s.mayFollow(ctx, h, claim, have, ours)
+		}
+		if err == nil && have != nil {
+			err = s.unkept(ctx, claim, have)
 		}
 		if err != nil {
 			return 0, err

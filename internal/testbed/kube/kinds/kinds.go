@@ -1,10 +1,11 @@
-// Package kinds puts the CRDs of a cluster with a controller (deploy/cluster)
-// into a test's cluster, which has those of deploy/crds already. It must not know
-// what is done with their objects.
+// Package kinds puts the CRDs of a cluster with a controller (deploy/cluster), and one of
+// somebody else's, into a test's cluster, which has those of deploy/crds already. It must not
+// know what is done with their objects.
 package kinds
 
 import (
 	"context"
+	_ "embed"
 	"os"
 	"path/filepath"
 	"testing"
@@ -31,11 +32,29 @@ func Install(t testing.TB, c *kube.Cluster) {
 	files, err := filepath.Glob(filepath.Join(root, "deploy/cluster/*.yaml"))
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
-	var crds []*unstructured.Unstructured
+	var texts []string
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		require.NoError(t, err)
-		crds = append(crds, c.With(t).Apply(string(text))...)
+		texts = append(texts, string(text))
+	}
+	install(t, c, texts)
+}
+
+//go:embed testdata/ipamclaims.yaml
+var ipamClaims string
+
+// IPAMClaims installs that kind, which no part of Fairlead installs, as Install does.
+func IPAMClaims(t testing.TB, c *kube.Cluster) {
+	t.Helper()
+	install(t, c, []string{ipamClaims})
+}
+
+func install(t testing.TB, c *kube.Cluster, texts []string) {
+	t.Helper()
+	var crds []*unstructured.Unstructured
+	for _, text := range texts {
+		crds = append(crds, c.With(t).Apply(text)...)
 	}
 	for _, crd := range crds {
 		require.Eventually(t, func() bool { return served(c, crd) }, patience, 20*time.Millisecond, "CRD %s is not established", crd.GetName())
@@ -53,7 +72,8 @@ func served(c *kube.Cluster, crd *unstructured.Unstructured) bool {
 	}
 	group, _, _ := unstructured.NestedString(now.Object, "spec", "group")
 	plural, _, _ := unstructured.NestedString(now.Object, "spec", "names", "plural")
-	_, err = client.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}).List(ctx, metav1.ListOptions{Limit: 1})
+	stored, _, _ := unstructured.NestedStringSlice(now.Object, "status", "storedVersions")
+	_, err = client.Resource(schema.GroupVersionResource{Group: group, Version: stored[0], Resource: plural}).List(ctx, metav1.ListOptions{Limit: 1})
 	return err == nil
 }
 

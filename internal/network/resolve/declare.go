@@ -196,6 +196,12 @@ func (r *resolution) configure(n *network, s *declared.Settings) error {
 	if err := r.fixInRanges(n, s); err != nil {
 		return err
 	}
+	return n.asksOtherwise(s)
+}
+
+// asksOtherwise is the error where the pod's element asks for something else than is declared
+// and carried out by the configuration.
+func (n *network) asksOtherwise(s *declared.Settings) error {
 	if n.elem.IPAMClaim != "" && n.carriesOut(declared.IPs) {
 		return s.Contradicts(declared.IPs, fmt.Sprint(s.IPs), n.claimRef(), n.elem.IPAMClaim)
 	}

@@ -22,7 +22,6 @@ import (
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 	"github.com/fairlead/fairlead/internal/ovs"
 	"github.com/fairlead/fairlead/internal/ovs/ovstest"
-	"github.com/fairlead/fairlead/internal/testbed/kube/relay"
 )
 
 const patient = 20 * time.Second
@@ -530,34 +529,4 @@ func TestFlows(t *testing.T) {
 	go func() { _, err := c.WaitPort(t.Context(), "web_h"); waited <- err }()
 	sw.Vsctl("set", "interface", "web_h", "external_ids:ovn-installed=true")
 	require.NoError(t, <-waited)
-}
-
-// late holds back what asks for rows, for a while.
-type late struct {
-	net.Conn
-	by time.Duration
-}
-
-func (l late) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte(`"monitor_cond"`)) {
-		time.Sleep(l.by)
-	}
-	return l.Conn.Write(p)
-}
-
-// TestManyRows: a database whose rows take longer than a probe may is followed nevertheless.
-func TestManyRows(t *testing.T) {
-	sw := ovstest.NewServer(t)
-	path := filepath.Join(t.TempDir(), "db.sock")
-	l, err := net.Listen("unix", path)
-	require.NoError(t, err)
-	const probe = 500 * time.Millisecond
-	slow := relay.New(l, func(net.Conn) (net.Conn, error) {
-		conn, err := net.Dial("unix", sw.Socket)
-		return late{conn, 3 * probe}, err
-	})
-	t.Cleanup(slow.Close)
-	c := runConfig(t, ovs.Config{Endpoint: "unix:" + path, Bridge: "br-int", Log: slog.New(slog.DiscardHandler), Probe: probe})
-	eventually(t, "connected", func() bool { return c.Connected() == nil })
-	require.NoError(t, c.EnsureBridge(t.Context()))
 }

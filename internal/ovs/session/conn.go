@@ -1,10 +1,12 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
@@ -26,8 +28,8 @@ type Conn struct {
 	ctx     context.Context // ends with the connection; its cause says why
 	cancel  context.CancelCauseFunc
 	lost    chan struct{}   // closed when libovsdb sees the end
-	deposed <-chan struct{} // closed when the server leads no longer; nil: no matter
-	beside  *Conn           // tells that; nil as well
+	deposed <-chan struct{} // closed when the server leads no longer; nil: this one does not tell
+	beside  *Conn           // tells that; nil: no matter
 }
 
 // Done is closed when the connection ends; Cause says why then.
@@ -53,24 +55,22 @@ func (c *Client) connect(ctx context.Context) (*Conn, error) {
 
 func (c *Client) connectTo(ctx context.Context, endpoint string) (*Conn, error) {
 	var beside *Conn
-	var deposed <-chan struct{}
 	var err error
 	if c.cfg.LeaderOnly {
-		if beside, deposed, err = c.leads(ctx, endpoint); err != nil {
+		if beside, err = c.leads(ctx, endpoint); err != nil {
 			return nil, err
 		}
 	}
-	s, err := c.follow(ctx, endpoint)
+	s, err := c.follow(ctx, endpoint, beside)
 	if err != nil {
 		beside.close(err)
 		return nil, err
 	}
-	s.beside, s.deposed = beside, deposed
 	return s, nil
 }
 
 // follow opens the connection that the Client is for.
-func (c *Client) follow(ctx context.Context, endpoint string) (*Conn, error) {
+func (c *Client) follow(ctx context.Context, endpoint string, beside *Conn) (*Conn, error) {
 	schema, err := c.schema(ctx, endpoint)
 	if err != nil {
 		return nil, err
@@ -79,15 +79,15 @@ func (c *Client) follow(ctx context.Context, endpoint string) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.dial(ctx, endpoint, replica, c.cfg.Events)
+	return c.dial(ctx, endpoint, beside, replica, c.cfg.Events)
 }
 
-func (c *Client) dial(ctx context.Context, endpoint string, replica Replica, events cache.EventHandler) (*Conn, error) {
+func (c *Client) dial(ctx context.Context, endpoint string, beside *Conn, replica Replica, events cache.EventHandler) (*Conn, error) {
 	db, err := client.NewOVSDBClient(replica.Model, client.WithEndpoint(endpoint), client.WithTLSConfig(c.cfg.TLS))
 	if err != nil {
 		return nil, err
 	}
-	s := &Conn{db: db, lost: make(chan struct{})}
+	s := &Conn{db: db, lost: make(chan struct{}), beside: beside}
 	s.ctx, s.cancel = context.WithCancelCause(ctx)
 	// The library tells a loss only to who is listening at that moment.
 	go func() {
@@ -143,10 +143,29 @@ func (c *Client) fill(s *Conn, monitor []client.MonitorOption, events cache.Even
 	// Not monitor_cond_since: libovsdb drops errors of its updates, and a
 	// cache that missed one would stay wrong; with update2 it reconnects.
 	mon.Method = ovsdb.ConditionalMonitorRPC
-	ctx, cancel = context.WithTimeout(s.ctx, fillLimit)
-	defer cancel()
-	_, err := s.db.Monitor(ctx, mon)
-	return err
+	return c.rows(s, mon)
+}
+
+// rows waits for what is in the database, as long as it takes; of a member that hangs, or
+// leads no longer, no longer than that takes to notice.
+func (c *Client) rows(s *Conn, mon *client.Monitor) error {
+	limit := fillLimit
+	if s.beside == nil && c.cfg.LeaderOnly {
+		limit = c.cfg.Probe // a row that tells who leads
+	}
+	timed, stop := context.WithTimeout(s.ctx, limit)
+	defer stop()
+	ctx, give := context.WithCancelCause(timed)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer give(nil)
+	if s.beside != nil {
+		wg.Go(func() { give(s.beside.watch(ctx, c.cfg.Probe)) })
+	}
+	if _, err := s.db.Monitor(ctx, mon); err != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	return nil
 }
 
 // serve returns when the connection ends, with the reason; it probes a
@@ -172,8 +191,9 @@ func (s *Conn) watch(ctx context.Context, probe time.Duration) error {
 	tick := time.NewTicker(probe)
 	defer tick.Stop()
 	var blind <-chan struct{} // closed when nobody tells any more whether the server leads
+	deposed := s.deposed
 	if s.beside != nil {
-		blind = s.beside.lost
+		blind, deposed = s.beside.lost, s.beside.deposed
 	}
 	for {
 		select {
@@ -183,7 +203,7 @@ func (s *Conn) watch(ctx context.Context, probe time.Duration) error {
 			return errors.New("the server closed the connection")
 		case <-blind:
 			return errors.New("the server closed the connection that tells who leads")
-		case <-s.deposed:
+		case <-deposed:
 			return errNotLeader
 		case <-tick.C:
 			if err := s.echo(ctx, probe); err != nil {

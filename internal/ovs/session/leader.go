@@ -21,13 +21,13 @@ type serverRow struct {
 
 var errNotLeader = errors.New("the server does not lead its cluster")
 
-// leads proves that the server leads and gives what tells when it does no
+// leads proves that the server leads, by a connection that tells when it does no
 // longer. The library has such a watch too, which waits for ever where a server
 // hangs.
-func (c *Client) leads(ctx context.Context, endpoint string) (*Conn, <-chan struct{}, error) {
+func (c *Client) leads(ctx context.Context, endpoint string) (*Conn, error) {
 	m, err := model.NewClientDBModel("_Server", map[string]model.Model{"Database": &serverRow{}})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	deposed := make(chan struct{})
 	var once sync.Once
@@ -36,16 +36,17 @@ func (c *Client) leads(ctx context.Context, endpoint string) (*Conn, <-chan stru
 			once.Do(func() { close(deposed) })
 		}
 	}
-	s, err := c.dial(ctx, endpoint, Replica{Model: m, Monitor: []client.MonitorOption{client.WithTable(&serverRow{})}},
+	s, err := c.dial(ctx, endpoint, nil, Replica{Model: m, Monitor: []client.MonitorOption{client.WithTable(&serverRow{})}},
 		&cache.EventHandlerFuncs{UpdateFunc: func(_ string, _, now model.Model) { look(now) }})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	s.deposed = deposed
 	for _, r := range Rows[serverRow](s.View, "Database") {
 		if r.Name == c.cfg.Database && r.Leader {
-			return s, deposed, nil
+			return s, nil
 		}
 	}
 	s.close(errNotLeader)
-	return nil, nil, errNotLeader
+	return nil, errNotLeader
 }

@@ -1,11 +1,15 @@
 package session_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +21,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovs/ovstest"
 	"github.com/fairlead/fairlead/internal/ovs/session"
+	"github.com/fairlead/fairlead/internal/testbed/kube/relay"
 )
 
 const patient = 20 * time.Second
@@ -121,4 +126,60 @@ func TestUps(t *testing.T) {
 	require.ErrorIs(t, conn.Commit(t.Context(), &txn), core.ErrUnavailable)
 	sw.StartServer()
 	require.Equal(t, uint64(2), <-seen)
+}
+
+// asked is a connection to a server of which something is done before rows are asked for.
+type asked struct {
+	net.Conn
+	before func()
+}
+
+func (a *asked) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte(`"monitor_cond"`)) {
+		a.before()
+	}
+	return a.Conn.Write(p)
+}
+
+// before is an endpoint of a server, of which something is done before rows are asked for.
+func before(t *testing.T, sw *ovstest.Switch, do func()) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "db.sock")
+	l, err := net.Listen("unix", path)
+	require.NoError(t, err)
+	r := relay.New(l, func(net.Conn) (net.Conn, error) {
+		conn, err := net.Dial("unix", sw.Socket)
+		return &asked{conn, do}, err
+	})
+	t.Cleanup(r.Close)
+	return "unix:" + path
+}
+
+// TestManyRows: a database whose rows take longer than a probe may is followed nevertheless.
+func TestManyRows(t *testing.T) {
+	const probe = 500 * time.Millisecond
+	c := run(t, session.Config{
+		Endpoint: before(t, ovstest.NewServer(t), func() { time.Sleep(3 * probe) }), Replica: queues, Probe: probe,
+	})
+	connected(t, c)
+}
+
+// TestHangsAtItsRows: a member that hangs when it is asked who leads, or for its rows, keeps
+// nobody from the next one.
+func TestHangsAtItsRows(t *testing.T) {
+	for at := int32(1); at <= 2; at++ {
+		first, next := ovstest.NewServer(t), ovstest.NewServer(t)
+		var times atomic.Int32
+		c := run(t, session.Config{
+			Endpoint: before(t, first, func() {
+				if times.Add(1) == at {
+					first.Signal(syscall.SIGSTOP)
+				}
+			}) + "," + next.Endpoint(),
+			Database: "Open_vSwitch", LeaderOnly: true, Replica: queues, Probe: 200 * time.Millisecond,
+		})
+		t.Cleanup(func() { first.Signal(syscall.SIGCONT) })
+		connected(t, c)
+		require.Equal(t, at, times.Load())
+	}
 }

@@ -1,8 +1,11 @@
 package fairlead_test
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
+	"path"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -75,4 +78,35 @@ func TestJobsAreSetUp(t *testing.T) {
 		out, err := exec.CommandContext(t.Context(), "grep", "-E", "^\t"+job[1]+"\\)", "scripts/setup").CombinedOutput()
 		require.NoError(t, err, "scripts/setup knows no %s: %s", job[1], out)
 	}
+}
+
+// TestEachTestRuns: what `make race` leaves out of a package is run by what comes after it in
+// .ci/run.
+func TestEachTestRuns(t *testing.T) {
+	text, err := os.ReadFile("Makefile")
+	require.NoError(t, err)
+	skip := regexp.MustCompile(`(?m)^RACE_SKIP \?= (.+)$`).FindSubmatch(text)
+	require.NotNil(t, skip)
+	left := regexp.MustCompile(strings.ReplaceAll(string(skip[1]), "$$", "$"))
+	out, err := exec.CommandContext(t.Context(), "make", "-s", "unraced").Output()
+	require.NoError(t, err)
+	rest := strings.Fields(string(out))
+	require.Contains(t, rest, module+"/test/e2e")
+	require.NotContains(t, rest, module+"/internal/agent/engine")
+	found := 0
+	name := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
+	require.NoError(t, filepath.WalkDir("internal", func(file string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(file, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(file)
+		for _, f := range name.FindAllStringSubmatch(string(text), -1) {
+			if left.MatchString(f[1]) {
+				found++
+				require.Contains(t, rest, module+"/"+path.Dir(file), f[1])
+			}
+		}
+		return err
+	}))
+	require.Greater(t, found, 5)
 }

@@ -105,11 +105,7 @@ func (k *Keeper) compare(mine []cluster.Record) (seen map[string]bool, strays ma
 
 // stray tells a lease of this node whose pod is not here any more.
 func (k *Keeper) stray(r cluster.Record) bool {
-	if r.Holder.Pod.IsZero() || k.Gone == nil {
-		return true
-	}
-	is, err := k.Gone(r.Holder.Pod)
-	return is && err == nil
+	return r.Holder.Pod.IsZero() || k.Gone == nil || k.gone(r.Holder.Pod)
 }
 
 // drop releases strays that the round before has seen too.
@@ -157,7 +153,7 @@ func (k *Keeper) restore(ctx context.Context, store Store, e lease.Entry) error 
 		return err
 	}
 	e.Claim.Epoch = epoch
-	k.book.Confirm(e.Holder, e.Claim)
+	k.confirm(e.Holder, e.Claim)
 	k.Log.Warn("the API server did not know who has a lease: it is told again", "lease", name, "pod", e.Holder.Pod, "container", e.Holder.Key.Container)
 	k.peace(name)
 	return nil

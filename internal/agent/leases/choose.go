@@ -132,7 +132,7 @@ func (k *Keeper) take(ctx context.Context, h lease.Holder, c *core.Claim, known 
 	switch {
 	case err == nil:
 		bare.Epoch = c.Epoch
-		k.book.Confirm(h, bare)
+		k.confirm(h, bare)
 	case core.ReasonOf(err) == core.ReasonAddressHeld:
 		k.book.Lost(h, bare, before[0])
 	default:

@@ -49,22 +49,36 @@ func (k *Keeper) calm(ctx context.Context, store Store) {
 	all := maps.Clone(k.answered)
 	k.mu.Unlock()
 	for name, pod := range all {
-		if _, again := k.book.Get(name); !again {
-			if k.Gone == nil {
-				continue
-			}
-			if gone, err := k.Gone(pod); err != nil || !gone {
-				continue
-			}
-			if err := store.Settle(ctx, name, core.ReasonAddressConflict); err != nil {
-				k.Log.Warn("a lease still says that it is in conflict; tried again", "lease", name, "err", err)
-				continue
-			}
+		if _, busy := k.book.Get(name); busy || !k.gone(pod) {
+			continue
 		}
-		k.mu.Lock()
-		delete(k.answered, name)
-		k.mu.Unlock()
+		if err := store.Settle(ctx, name, core.ReasonAddressConflict); err != nil {
+			k.Log.Warn("a lease still says that it is in conflict; tried again", "lease", name, "err", err)
+			continue
+		}
+		k.calmed(name)
 	}
+}
+
+// confirm notes that a holder has what it claims: that is in no conflict any more.
+func (k *Keeper) confirm(h lease.Holder, c core.Claim) {
+	k.book.Confirm(h, c)
+	k.calmed(lease.Name(c))
+}
+
+func (k *Keeper) calmed(name string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.answered, name)
+}
+
+// gone tells that no pod of that UID is here, where anybody can tell.
+func (k *Keeper) gone(pod core.Pod) bool {
+	if k.Gone == nil {
+		return false
+	}
+	gone, err := k.Gone(pod)
+	return gone && err == nil
 }
 
 // contested tells that another has what a sandbox of this node has: the pod, and in the lease

@@ -12,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/lease"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+	"github.com/fairlead/fairlead/internal/network/resolve/element"
 	cluster "github.com/fairlead/fairlead/internal/source/cluster/lease"
 )
 
@@ -128,14 +129,14 @@ func named(s *core.Spec, by core.IPAMClaim, claim *cluster.IPAMClaim) (out []cor
 
 // fits is the claim of an address in the pool that has it.
 func fits(by core.IPAMClaim, pools []core.Claim, text string) (c core.Claim, err error) {
-	a, bits, err := cluster.ParseIP(text)
+	one, err := element.ParseIP(text)
 	if err != nil {
 		return c, refusedClaim(by, "cannot be used: status.ips of %s has %q, which is no address", by, annotation.Clip(text))
 	}
 	var labels []string
 	for _, c := range pools {
-		if c.Pool.Has(a) && (bits < 0 || bits == c.Pool.Bits) {
-			c.Addr = a
+		if c.Pool.Has(one.Addr) && (one.Bits < 0 || one.Bits == c.Pool.Bits) {
+			c.Addr = one.Addr
 			return c, nil
 		}
 		labels = append(labels, c.Pool.Label)

@@ -189,7 +189,7 @@ func (k *Keeper) bindAll(ctx context.Context, store Store, h lease.Holder, claim
 			epoch, err := store.Bind(ctx, h, *c, k.ours(lease.Name(*c)), may)
 			if errs[i] = err; err == nil {
 				c.Epoch = epoch
-				k.book.Confirm(h, *c)
+				k.confirm(h, *c)
 			}
 		})
 	}

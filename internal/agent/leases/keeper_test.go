@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,8 +46,10 @@ type agent struct {
 	alive     map[core.Pod]bool
 	conflicts map[string]string               // by pod
 	by        func(leases.Store) leases.Store // how its next start reaches the API server, nil: as it is
-	// undeclared are pods of which nothing is declared any more.
+	// undeclared are pods of which nothing is declared any more; asked is called before anybody
+	// hears that.
 	undeclared map[string]bool
+	asked      func()
 }
 
 // newAgent registers a node that reports a boot, and starts its agent.
@@ -80,6 +83,12 @@ func (a *agent) start() {
 		Store: func() leases.Store { return store },
 		Seen:  cluster.NewFollower(as.Current),
 		Declared: func(_ context.Context, p core.Pod, c core.Claim) bool {
+			a.mu.Lock()
+			asked := a.asked
+			a.mu.Unlock()
+			if asked != nil {
+				asked()
+			}
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			return !a.undeclared[p.String()]
@@ -337,6 +346,18 @@ func conflict(c *kube.Cluster, name string) string {
 	return c.Kubectl("get", "addressleases.net.fairlead.io", name, "-o", "jsonpath={.status.reason}: {.status.message}")
 }
 
+// counted counts the rounds of an agent.
+type counted struct {
+	leases.Store
+
+	rounds *atomic.Int32
+}
+
+func (c counted) Mine(ctx context.Context) ([]cluster.Record, error) {
+	c.rounds.Add(1)
+	return c.Store.Mine(ctx)
+}
+
 // TestAnsweredOnTheWire: a lease that the wire kept from its holder says so, with the MAC that
 // answered, until somebody has the address or the pod is gone.
 func TestAnsweredOnTheWire(t *testing.T) {
@@ -376,6 +397,28 @@ func TestAnsweredOnTheWire(t *testing.T) {
 	n1.mu.Unlock()
 	eventually(t, "Reserved   3", func() string { n1.Audit(); return lease(t, c, "db.10.9.0.17") })
 	require.Equal(t, ": ", conflict(c, "db.10.9.0.17"))
+
+	// Rounds go on while a lease is given back.
+	n1.stop()
+	rounds, once := &atomic.Int32{}, sync.Once{}
+	n1.by = func(s leases.Store) leases.Store { return counted{s, rounds} }
+	n1.start()
+	n1.mu.Lock()
+	n1.alive[s.Pod] = true
+	n1.asked = func() {
+		once.Do(func() {
+			for until := rounds.Load() + 2; rounds.Load() < until; time.Sleep(tick) {
+				n1.Audit()
+			}
+		})
+	}
+	n1.mu.Unlock()
+	refused("s6")
+	require.Eventually(t, func() bool { return rounds.Load() >= 2 }, patience, tick)
+	n1.mu.Lock()
+	delete(n1.alive, s.Pod)
+	n1.mu.Unlock()
+	eventually(t, "Reserved   4", func() string { n1.Audit(); return lease(t, c, "db.10.9.0.17") })
 }
 
 // TestStrays: a lease that no sandbox of the node has, because the agent was killed between
@@ -427,8 +470,15 @@ func TestForever(t *testing.T) {
 
 	s.Key.Container = "s4"
 	require.NoError(t, n2.add(t.Context(), s), "its own pod has it, wherever it is")
-	n2.del("s4")
-	eventually(t, "Reserved   2", func() string { return lease(t, c, "db.10.9.0.1") })
+	c.Kubectl("delete", "node", "n2")
+	err = n1.add(t.Context(), other)
+	require.ErrorContains(t, err, "is kept for pod bank/a", "also when its node is proved dead")
+	require.Equal(t, core.ReasonAddressHeld, core.ReasonOf(err))
+	s.Key.Container = "s5"
+	require.NoError(t, n1.add(t.Context(), s))
+	n1.del("s5")
+	eventually(t, "Reserved   3", func() string { return lease(t, c, "db.10.9.0.1") })
 	c.Kubectl("delete", "addressleases.net.fairlead.io", "db.10.9.0.1")
-	require.NoError(t, n2.add(t.Context(), other))
+	require.NoError(t, n1.add(t.Context(), other))
+	n2.stop()
 }

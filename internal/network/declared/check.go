@@ -149,7 +149,7 @@ func checkWords(i *Interface, where string) error {
 	if !slices.Contains([]string{"", v1alpha1.RetainWhileDeclared, v1alpha1.RetainUntilScaleDown, v1alpha1.RetainForever}, i.Retain) {
 		return core.Errorf(core.CodeValue, "%s: retain %q is none of WhileDeclared, UntilScaleDown, Forever", where, annotation.Clip(i.Retain))
 	}
-	if i.Retain != "" && i.Retain != v1alpha1.RetainWhileDeclared && len(i.IPs) == 0 && i.IPRange == "" && i.MAC == "" && i.MACBase == "" {
+	if i.Outlasts() && len(i.IPs) == 0 && i.IPRange == "" && i.MAC == "" && i.MACBase == "" {
 		return core.Errorf(core.CodeValue, "%s: retain %s: no address or MAC is declared that could be retained", where, i.Retain)
 	}
 	if i.SRIOV != nil && !slices.Contains([]string{"", "auto", "enable", "disable"}, i.SRIOV.LinkState) {

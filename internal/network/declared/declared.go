@@ -31,6 +31,8 @@ type Declaration struct {
 	Level      Level
 	Source     string // "PodNetwork bank/mysql-0", "ConfigMap bank/db-net, key mysql-1"
 	Interfaces []Interface
+	// Beyond: the pod's StatefulSet is scaled down below it, or gone.
+	Beyond bool
 }
 
 // Interface is what is declared of one interface of one pod: a range's addresses are
@@ -40,6 +42,11 @@ type Interface struct {
 	v1alpha1.PodInterface
 
 	Gateways []string // at most one of each family
+}
+
+// Outlasts tells that its addresses are not kept for just as long as they are declared.
+func (i *Interface) Outlasts() bool {
+	return i.Retain != "" && i.Retain != v1alpha1.RetainWhileDeclared
 }
 
 // Settings are what counts of one interface.

@@ -215,15 +215,16 @@ func TestKept(t *testing.T) {
 // TestSays: what is declared of a pod is said of it; what is retained until its StatefulSet is
 // scaled down below it, as long as that has not happened or is not known.
 func TestSays(t *testing.T) {
-	start, replicas, fault := 2, 3, error(nil)
+	start, replicas, fault, questions := 2, 3, error(nil), 0
 	says := func(pod, ip, retain string) bool {
 		x := NewIndex([]*v1alpha1.PodNetwork{
 			podNetwork("mysql", "mysql", v1alpha1.PodInterface{Name: "net1", IPRange: "10.9.0.16-10.9.0.31", Retain: retain}),
-		}, nil, "", func(context.Context, string, string) (int, int, error) { return start, replicas, fault })
+		}, nil, "", func(context.Context, string, string) (int, int, error) { questions++; return start, replicas, fault })
 		return x.Says(t.Context(), core.Pod{Namespace: "bank", Name: pod}, core.Claim{Domain: "db", Addr: netip.MustParseAddr(ip)})
 	}
 	require.True(t, says("mysql-4", "10.9.0.18", v1alpha1.RetainUntilScaleDown))
 	require.False(t, says("mysql-5", "10.9.0.19", v1alpha1.RetainUntilScaleDown))
+	require.Equal(t, 2, questions, "one each")
 	require.True(t, says("mysql-5", "10.9.0.19", v1alpha1.RetainWhileDeclared))
 	require.True(t, says("mysql-5", "10.9.0.19", ""))
 	require.False(t, says("mysql-5", "10.9.0.18", ""))

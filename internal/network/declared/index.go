@@ -89,11 +89,15 @@ func (x *Index) Of(ctx context.Context, pod core.Pod) ([]Declaration, error) {
 	if i := strings.LastIndexByte(pod.Name, '-'); i > 0 {
 		set := pod.Name[:i]
 		for _, p := range x.sets[name{pod.Namespace, set}] {
-			start, _, err := x.of(ctx, pod.Namespace, set)
+			start, replicas, err := x.of(ctx, pod.Namespace, set)
 			if err != nil {
 				return nil, core.WithCode(core.CodeTryAgain, "PodNetwork "+p.Namespace+"/"+p.Name, err)
 			}
-			add(Of(p, pod, start))
+			d, err := Of(p, pod, start)
+			if n, ok := ordinal(pod.Name, set); ok && d != nil {
+				d.Beyond = n >= start+replicas
+			}
+			add(d, err)
 		}
 	}
 	for _, m := range x.maps[pod.Namespace] {
@@ -138,20 +142,15 @@ func (x *Index) Says(ctx context.Context, pod core.Pod, c core.Claim) bool {
 	for _, d := range all {
 		for _, i := range d.Interfaces {
 			has := func(text string) bool { a, err := parseAddr(text); return err == nil && a == c.Addr }
+			if d.Beyond && i.Retain == v1alpha1.RetainUntilScaleDown {
+				continue
+			}
 			if c.Addr.IsValid() && slices.ContainsFunc(i.IPs, has) || !c.Addr.IsValid() && strings.EqualFold(i.MAC, c.MAC.String()) {
-				return i.Retain != v1alpha1.RetainUntilScaleDown || !x.scaledDown(ctx, pod)
+				return true
 			}
 		}
 	}
 	return false
-}
-
-// scaledDown tells that the pod's StatefulSet has no pod of its ordinal any more.
-func (x *Index) scaledDown(ctx context.Context, pod core.Pod) bool {
-	set := pod.Name[:max(strings.LastIndexByte(pod.Name, '-'), 0)]
-	n, ok := ordinal(pod.Name, set)
-	start, replicas, err := x.of(ctx, pod.Namespace, set)
-	return ok && err == nil && n >= start+replicas
 }
 
 // PodNetworks are all of them, by namespace and name. They are the Index's own.

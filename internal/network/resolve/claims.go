@@ -52,7 +52,7 @@ func (r *resolution) claims(n *network, steps []core.Step) ([]core.Claim, error)
 // retainFault refuses to keep what a Subnet's book gives for longer than it is declared.
 func (n *network) retainFault() error {
 	s := n.declared
-	if s == nil || s.Retain == "" || s.Retain == v1alpha1.RetainWhileDeclared {
+	if s == nil || !s.Outlasts() {
 		return nil
 	}
 	return core.Reasoned(core.CodeValue, core.ReasonDriverCannot, "%s: retain %s: the addresses of network %s are of a Subnet, which keeps them while they are declared",

@@ -15,6 +15,8 @@ import (
 	"github.com/fairlead/fairlead/api/net/v1alpha1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/lib/fail"
+	"github.com/fairlead/fairlead/internal/network/lease"
+	"github.com/fairlead/fairlead/internal/network/resolve/element"
 )
 
 // claimGroup is that of IPAMClaims, whose CRD the Network Plumbing Working Group publishes.
@@ -37,20 +39,11 @@ type IPAMClaim struct {
 	} `json:"status"`
 }
 
-// ParseIP reads an address of a status. bits is its prefix length, -1 for none.
-func ParseIP(text string) (a netip.Addr, bits int, err error) {
-	if a, err = netip.ParseAddr(text); err == nil {
-		return a.Unmap(), -1, nil
-	}
-	p, err := netip.ParsePrefix(text)
-	return p.Addr().Unmap(), p.Bits(), err
-}
-
 // Names tells that the status has an address.
 func (c *IPAMClaim) Names(a netip.Addr) bool {
 	return slices.ContainsFunc(c.Status.IPs, func(text string) bool {
-		one, _, err := ParseIP(text)
-		return err == nil && one == a
+		one, err := element.ParseIP(text)
+		return err == nil && one.Addr == a
 	})
 }
 
@@ -118,9 +111,13 @@ func (s *Store) Fill(ctx context.Context, claim *IPAMClaim, ips []netip.Prefix) 
 	return err
 }
 
-// unkept is nil where nobody keeps what a lease is of: an error of AddressHeld (11) as long as
-// another IPAMClaim than that which claim is declared by names the address.
-func (s *Store) unkept(ctx context.Context, claim core.Claim, have *v1alpha1.AddressLease) error {
+// unkept is nil where nobody keeps what a lease is of, whether its last holder lives or not:
+// AddressHeld (11) or MACInUse (103) where it is retained for ever for another pod than h's, and
+// AddressHeld as long as another IPAMClaim than that which claim is declared by names the address.
+func (s *Store) unkept(ctx context.Context, h lease.Holder, claim core.Claim, have *v1alpha1.AddressLease) error {
+	if owner := have.Spec.Owner; have.Spec.Retain != "" && (owner.Namespace != h.Pod.Namespace || owner.Pod != h.Pod.Name) {
+		return lease.Kept(claim, core.Pod{Namespace: owner.Namespace, Name: owner.Pod}, have.Name)
+	}
 	by, is := core.ParseIPAMClaim(have.Spec.DeclaredBy)
 	if !is || have.Spec.DeclaredBy == claim.Declared || !claim.Addr.IsValid() {
 		return nil

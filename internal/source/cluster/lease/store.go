@@ -195,7 +195,7 @@ func (s *Store) Bind(ctx context.Context, h lease.Holder, claim core.Claim, ours
 			err = s.mayFollow(ctx, h, claim, have, ours)
 		}
 		if err == nil && have != nil {
-			err = s.unkept(ctx, claim, have)
+			err = s.unkept(ctx, h, claim, have)
 		}
 		if err != nil {
 			return 0, err
@@ -228,9 +228,6 @@ func (s *Store) Create(ctx context.Context, h lease.Holder, claim core.Claim) (e
 // mayFollow is nil where h may have a lease after who has it.
 func (s *Store) mayFollow(ctx context.Context, h lease.Holder, claim core.Claim, have *v1alpha1.AddressLease, ours func(lease.Holder) bool) error {
 	was := HolderOf(have)
-	if owner := have.Spec.Owner; was.IsZero() && have.Spec.Retain != "" && (owner.Namespace != h.Pod.Namespace || owner.Pod != h.Pod.Name) {
-		return lease.Kept(claim, core.Pod{Namespace: owner.Namespace, Name: owner.Pod}, have.Name)
-	}
 	if was.IsZero() || was.Same(h) || h.Reincarnates(was) || ours(was) {
 		return nil
 	}

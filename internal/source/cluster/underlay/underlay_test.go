@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -47,9 +48,10 @@ func TestFollowsAndTells(t *testing.T) {
 	_, err = c.Client().CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{"zone": "a"}}}, metav1.CreateOptions{})
 	require.NoError(t, err)
 
+	user := c.User("system:fairlead:"+node, "system:fairlead")
 	changed := make(chan struct{}, 100)
 	s := New(Config{
-		Login: login.New(login.Config{Kubeconfig: c.Kubeconfig(c.User("system:fairlead:"+node, "system:fairlead")), Node: node, UserAgent: "fairlead/test"}).Current,
+		Login: login.New(login.Config{Kubeconfig: c.Kubeconfig(user), Node: node, UserAgent: "fairlead/test"}).Current,
 		Node:  node, Changed: func() { changed <- struct{}{} }, Log: slog.New(slog.DiscardHandler),
 	})
 	_, err = s.Underlay()
@@ -78,13 +80,17 @@ func TestFollowsAndTells(t *testing.T) {
 			return err == nil && n.Labels[key+"ready"] == ready && n.Annotations[key+"err_mesg"] == why && n.Labels["zone"] == "a"
 		}
 	}
-	tries := 0
-	until("the policy and its rights are in force", func() bool {
-		tries++
-		refused := s.Tell(t.Context(), map[string]string{fmt.Sprintf("other-%d", tries): "b"}, nil)
-		err := s.Tell(t.Context(), map[string]string{key + "ready": "true"}, nil)
-		return refused != nil && err == nil
-	})
+	// Asked without a write: a label that went in before the policy came is one that the policy
+	// keeps the next word from taking off.
+	agent, err := kubernetes.NewForConfig(user)
+	require.NoError(t, err)
+	may := func(label string) error {
+		_, err := agent.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"b"}}}`, label),
+			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "status")
+		return err
+	}
+	until("the policy and its rights are in force", func() bool { return may("other") != nil && may(key+"ready") == nil })
+	require.NoError(t, s.Tell(t.Context(), map[string]string{key + "ready": "true"}, nil))
 	require.True(t, says("true", "")())
 	require.NoError(t, s.Tell(t.Context(), nil, map[string]string{key + "err_mesg": "no link"}))
 	require.True(t, says("", "no link")())

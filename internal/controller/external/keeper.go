@@ -70,7 +70,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 	k.begin()
 	return k.Lead(ctx, k.World, k.concerns, func(ctx context.Context, maps map[string]object.Map) error {
 		err := k.once(ctx, maps)
-		if err != nil && ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil && !ports.Untaken(err) {
 			k.Log.Warn("the external gateway is not as it should be yet; it is tried again", "err", err)
 		}
 		return err

@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +20,7 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/controller/object/objecttest"
+	"github.com/fairlead/fairlead/internal/controller/ports"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/ovn"
 	"github.com/fairlead/fairlead/internal/source/declare"
@@ -84,6 +89,44 @@ func (b *bench) once(t *testing.T) error {
 
 func ipIn(subnet, addr string) *v1.IP {
 	return &v1.IP{Spec: v1.IPSpec{Subnet: subnet, IPAddress: addr}}
+}
+
+// TestBeforeTheEpochIsTaken: a look that came before this controller had taken its epoch is made
+// again, and complains of no other controller; a fault of another kind is told.
+func TestBeforeTheEpochIsTaken(t *testing.T) {
+	t.Parallel()
+	db := bed.NewNB(t, testbed.Bare(t))
+	c := ovn.New(ovn.Config{Endpoint: db.NB(), Log: slog.New(slog.DiscardHandler)})
+	go c.Run(t.Context())
+	require.Eventually(t, func() bool { return c.Connected() == nil }, 20*time.Second, 10*time.Millisecond)
+	var looks atomic.Int32
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	require.NoError(t, err)
+	defer log.Close()
+	said := func() string {
+		text, err := os.ReadFile(log.Name())
+		require.NoError(t, err)
+		return string(text)
+	}
+	b := newBench(c, objecttest.Shelf[*v1.Subnet]{"/s": {}})
+	b.World.Follow = func(context.Context, func(object.Key)) error { return nil }
+	b.Log = slog.New(slog.NewTextHandler(log, nil))
+	b.Loop = ports.NewLoop(Owner, declare.ConfigExternal, func(context.Context, func()) func() (map[string]object.Map, bool) {
+		return func() (map[string]object.Map, bool) {
+			looks.Add(1)
+			return map[string]object.Map{declare.ConfigExternal: {Name: declare.ConfigExternal, Data: b.data}}, true
+		}
+	})
+	var wg sync.WaitGroup
+	ctx, end := context.WithCancel(t.Context())
+	wg.Go(func() { _ = b.Run(ctx) })
+	require.Eventually(t, func() bool { return looks.Load() > 2 }, 20*time.Second, 10*time.Millisecond)
+	require.Empty(t, said())
+	_, err = c.Take(t.Context(), "test")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return strings.Contains(said(), "the external gateway is not as it should be yet") }, 20*time.Second, 10*time.Millisecond, "there is no router yet")
+	end()
+	wg.Wait()
 }
 
 // TestUntoldIsTriedAgain: an event that could not be recorded has the Keeper look again, and is

@@ -93,7 +93,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		switch {
 		case err == nil && k.good != nil:
 			again.Reset(look)
-		case err != nil && ctx.Err() == nil && !errors.Is(err, errSoon):
+		case err != nil && ctx.Err() == nil && !errors.Is(err, errSoon) && !ports.Untaken(err):
 			k.Log.Warn("the interconnection with other clusters is not as it should be yet; it is tried again", "err", err)
 		}
 		return err

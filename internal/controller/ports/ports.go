@@ -6,6 +6,7 @@ package ports
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/lib/retry"
+	"github.com/fairlead/fairlead/internal/ovn"
 )
 
 // Pauses after failures: the first, and the longest but for a quarter.
@@ -39,6 +41,11 @@ type Loop struct {
 func NewLoop(owner, name string, maps object.Maps) *Loop {
 	return &Loop{owner: owner, name: name, maps: maps}
 }
+
+// Untaken tells an error of the fence, which is no fault to tell of: a look that came before
+// this controller took its epoch, which it does beside, or after another one did, which ends
+// the time of leading.
+func Untaken(err error) bool { return errors.Is(err, ovn.ErrFenced) }
 
 // Poke has the keeper look: the database was away, or something changed.
 func (l *Loop) Poke() {

@@ -92,10 +92,11 @@ func (k *kubelet) healthy(resource string) (out []string) {
 	return out
 }
 
-// waits until these are the healthy devices of a resource.
+// waits until these are the healthy devices of a resource: also when a function was cleaned only
+// the second time, which is cleanAgain after a first that took cleanLimit.
 func (k *kubelet) waits(resource string, ids ...string) {
 	k.t.Helper()
-	require.Eventually(k.t, func() bool { return slices.Equal(k.healthy(resource), ids) }, time.Minute, 20*time.Millisecond,
+	require.Eventually(k.t, func() bool { return slices.Equal(k.healthy(resource), ids) }, 2*time.Minute, 20*time.Millisecond,
 		"%s: %v", resource, ids)
 }
 

@@ -74,7 +74,7 @@ func newCard(t *testing.T, policies ...vfpolicy.Policy) *card {
 // amiss waits for what is told of a policy.
 func (c *card) amiss(word string) {
 	c.Helper()
-	for deadline := time.After(time.Minute); ; {
+	for deadline := time.After(2 * time.Minute); ; {
 		select {
 		case all := <-c.reports:
 			for _, r := range all {

@@ -95,21 +95,27 @@ var (
 // Split implements splitter.
 func (a *vfAgent) Split(s *sample) error {
 	now, err := a.steps()
-	if err != nil {
-		return err
+	if err == nil {
+		err = split(s, a.told, now)
 	}
+	a.told = now
+	return err
+}
+
+// split gives a run what was done between two readings. A step that is not told of would
+// be time of the peer's kind.
+func split(s *sample, before, now map[string]steptime) error {
 	for _, of := range []struct {
 		phase *phase
 		names []string
 	}{{&s.add, addMore}, {&s.del, delMore}} {
 		for _, name := range of.names {
-			if now[name].calls == a.told[name].calls {
+			if now[name].calls == before[name].calls {
 				return fmt.Errorf("the agent's metrics do not tell of step %s", name)
 			}
-			of.phase.more += now[name].took - a.told[name].took
+			of.phase.more += now[name].took - before[name].took
 		}
 	}
-	a.told = now
 	return nil
 }
 

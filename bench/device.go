@@ -7,20 +7,24 @@ import (
 	"strings"
 )
 
-// device is a side whose pods have a device of the machine each, d0 that of the first.
+// delegateList has the agent carry out one plugin's configuration.
+const delegateList = `{"cniVersion":"1.1.0","name":"fairlead","type":"fairlead","delegates":[%s]}`
+
+// device is a side whose pods have a device of the machine each.
 type device struct {
 	side
 	dir, path string // of the plugin that is called
-	list      string // how its configuration holds that of host-device
+	list      string // how its configuration holds that of the plugin
+	conf      func(*pod) string
 }
 
-// deviceConf is host-device with an address, the same on both sides.
+// deviceConf is host-device with an address, the same on both sides; d0 is the first pod's device.
 func deviceConf(p *pod) string {
 	return fmt.Sprintf(`{"cniVersion":"1.1.0","name":"bench","type":"host-device","device":"d%d","ipam":%s}`, p.index, ipamConf)
 }
 
 func (d device) Call(w *worker, command string, p *pod) error {
-	_, err := w.run(environ(command, d.dir, p), []byte(fmt.Sprintf(d.list, deviceConf(p))), d.path)
+	_, err := w.run(environ(command, d.dir, p), fmt.Appendf(nil, d.list, d.conf(p)), d.path)
 	return err
 }
 
@@ -42,8 +46,7 @@ func deviceRow(b *bench) (lines []line, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, f.node.close()) }()
-	const list = `{"cniVersion":"1.1.0","name":"fairlead","type":"fairlead","delegates":[%s]}`
-	f.conf = fmt.Appendf(nil, list, deviceConf(f.node.pods[0])) // of the question whether it is ready
+	f.conf = fmt.Appendf(nil, delegateList, deviceConf(f.node.pods[0])) // of the question whether it is ready
 	if err := errors.Join(devices(f.node), f.start()); err != nil {
 		return nil, err
 	}
@@ -56,8 +59,8 @@ func deviceRow(b *bench) (lines []line, err error) {
 		return nil, err
 	}
 	program := &plugin{node: n, path: b.tool("host-device")}
-	ours := device{f, filepath.Dir(f.path), f.path, list}
-	peer := device{program, filepath.Dir(program.path), program.path, "%s"}
+	ours := device{f, filepath.Dir(f.path), f.path, delegateList, deviceConf}
+	peer := device{program, filepath.Dir(program.path), program.path, "%s", deviceConf}
 	return b.climb(contest{sides: []side{ours, peer}, metrics: deviceMetrics()}, shortLadder[:2], 0)
 }
 

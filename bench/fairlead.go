@@ -80,15 +80,20 @@ func (b *bench) fairlead(pods int, objects, state string) (*fairlead, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &fairlead{plugin: plugin{node: n, path: b.bin("fairlead-cni"), conf: []byte(oursConf)}, state: state}
-	folder := filepath.Join(n.dir, "objects")
-	f.args = []string{b.bin("fairlead"), "agent", "--node-name", "bench", "--objects", folder, "--state-dir", state,
-		"--mtu", "1400", "--cni-bin-dir", b.tool(""), "--conf-dir", folder}
-	err = errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "objects.yaml"), []byte(objects), 0o600))
+	f, err := b.agentOn(n, objects, state)
 	if err != nil {
 		return nil, errors.Join(err, n.close())
 	}
 	return f, nil
+}
+
+// agentOn is fairlead on a node that is there.
+func (b *bench) agentOn(n *node, objects, state string) (*fairlead, error) {
+	f := &fairlead{plugin: plugin{node: n, path: b.bin("fairlead-cni"), conf: []byte(oursConf)}, state: state}
+	folder := filepath.Join(n.dir, "objects")
+	f.args = []string{b.bin("fairlead"), "agent", "--node-name", "bench", "--objects", folder, "--state-dir", state,
+		"--mtu", "1400", "--cni-bin-dir", b.tool(""), "--conf-dir", folder}
+	return f, errors.Join(os.MkdirAll(folder, 0o755), os.WriteFile(filepath.Join(folder, "objects.yaml"), []byte(objects), 0o600))
 }
 
 // start runs the agent and waits until it is ready for ADD.

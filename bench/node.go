@@ -41,7 +41,14 @@ type pod struct {
 }
 
 // newNode makes the namespaces; dir is made and removed with the node.
-func newNode(dir string) (*node, error) {
+func newNode(dir string) (*node, error) { return makeNode(dir, (*node).unshare) }
+
+// newGuest is a node in the namespaces that this process has: a machine that is the
+// benchmark's own, as one in QEMU.
+func newGuest(dir string) (*node, error) { return makeNode(dir, (*node).hold) }
+
+// makeNode makes a node; enter runs on its thread, and opens the namespaces.
+func makeNode(dir string, enter func(*node) error) (*node, error) {
 	n := &node{dir: dir, calls: make(chan func()), mnt: -1, net: -1}
 	for _, d := range []string{"lib", "log", "cgroup"} {
 		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
@@ -51,7 +58,7 @@ func newNode(dir string) (*node, error) {
 	made := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread is the node's
-		made <- n.unshare()
+		made <- enter(n)
 		for f := range n.calls {
 			f()
 		}
@@ -88,12 +95,16 @@ func (n *node) unshare() error {
 			return fmt.Errorf("mount %s: %w", m.target, err)
 		}
 	}
+	return n.hold()
+}
+
+// hold opens the namespaces of the calling thread.
+func (n *node) hold() (err error) {
 	for _, d := range []string{"/run/netns", "/run/openvswitch"} {
-		if err := os.Mkdir(d, 0o755); err != nil {
+		if err := os.MkdirAll(d, 0o755); err != nil {
 			return err
 		}
 	}
-	var err error
 	if n.mnt, err = unix.Open("/proc/thread-self/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 		return err
 	}

@@ -213,8 +213,14 @@ func cycle(s side, pods []*pod, par, delPar int) (out sample, err error) {
 		out.followed = time.Since(begun)
 		return err
 	})
+	if t, ok := s.(splitter); ok && err == nil {
+		err = t.Split(&out)
+	}
 	return out, err
 }
+
+// splitter is a side that knows which part of a run's calls did what its peer does not do.
+type splitter interface{ Split(s *sample) error }
 
 // preparer is a side whose pods are more than a namespace.
 type preparer interface{ Prepare(pods []*pod) error }

@@ -14,6 +14,7 @@ type phase struct {
 	wall time.Duration   // from the first start to the last end
 	done time.Duration   // the same until everything that the calls caused is done
 	cpu  bill
+	more time.Duration // what of all of them the peer does not do, see splitter
 }
 
 // bill is processor time, user + system, by who used it.
@@ -36,6 +37,7 @@ func (p *phase) join(o phase) {
 	p.wall += o.wall
 	p.done += o.done
 	p.cpu = p.cpu.plus(o.cpu)
+	p.more += o.more
 }
 
 // quantile is the nearest-rank quantile in milliseconds; q is from 0 to 1.
@@ -50,6 +52,15 @@ func quantile(took []time.Duration, q float64) float64 {
 
 func (p phase) p50() float64 { return quantile(p.took, 0.50) }
 func (p phase) p99() float64 { return quantile(p.took, 0.99) }
+
+// less is the mean time of an operation in milliseconds, without what the peer does not do.
+func (p phase) less() float64 {
+	sum := -p.more
+	for _, t := range p.took {
+		sum += t
+	}
+	return p.each(sum)
+}
 
 // cpuEach is the processor time of one operation in milliseconds.
 func (p phase) cpuEach() float64 { return p.each(p.cpu.sum()) }

@@ -154,9 +154,9 @@ func (a Attrs) proto() int {
 	return a.Proto
 }
 
-// Write sets all attributes of a VF, and proves them by reading them again. What a
-// driver cannot set and is as wanted is no error; what it does not take is Refused, and
-// the attributes before it in `ip`'s order are set then.
+// Write sets all attributes of a VF; Prove tells whether they are so now. What a driver
+// cannot set and is as wanted is no error; what it does not take is Refused, and the
+// attributes before it in `ip`'s order are set then.
 func Write(v VF, want Attrs) error {
 	return write(v, want, func(attr, Attrs) bool { return true })
 }
@@ -191,7 +191,14 @@ func write(v VF, want Attrs, differ func(t attr, have Attrs) bool) error {
 			return &Refused{t.name, err}
 		}
 	}
-	if have, _, err = read(h, v); err != nil {
+	return nil
+}
+
+// Prove reads the attributes of a VF. One that is not as wanted is Refused: drivers take
+// some that they do not set.
+func Prove(v VF, want Attrs) error {
+	have, err := Read(v)
+	if err != nil {
 		return err
 	}
 	if bad := want.Differ(have); len(bad) > 0 {

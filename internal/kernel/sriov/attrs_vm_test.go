@@ -57,9 +57,7 @@ func TestKernelAttributes(t *testing.T) {
 		want sriov.Attrs
 	}{{sriov.Write, full}, {sriov.Write, full}, {sriov.Adjust, other}, {sriov.Adjust, full}, {sriov.Write, sriov.Attrs{SpoofChk: true}}} {
 		require.NoError(t, set.how(v, set.want))
-		have, err := sriov.Read(v)
-		require.NoError(t, err)
-		require.Empty(t, set.want.Differ(have))
+		require.NoError(t, sriov.Prove(v, set.want))
 	}
 	beside, err := sriov.Read(sriov.VF{PF: v.PF})
 	require.NoError(t, err)
@@ -70,5 +68,7 @@ func TestKernelAttributes(t *testing.T) {
 	var no *sriov.Refused
 	require.True(t, errors.As(sriov.Write(v, bad), &no))
 	require.Equal(t, "rate", no.Attr)
+	require.True(t, errors.As(sriov.Prove(v, full), &no), "it has been set as far as that")
+	require.Equal(t, "rate is 0 to 0 Mbit/s, not 50 to 100 Mbit/s", no.Attr)
 	require.ErrorIs(t, sriov.Write(sriov.VF{PF: v.PF, Index: 4}, full), core.ErrNotFound)
 }

@@ -68,11 +68,11 @@ func (p *Plugin) restore(ctx context.Context, v sriov.VF, call driver.PluginCall
 		return err
 	}
 	defer p.host.Put(host)
-	if err := p.fetch(ctx, v, call, m.Name); err != nil {
+	if err := timed(call.Time, "sriov.del.fetch", func() error { return p.fetch(ctx, v, call, m.Name) }); err != nil {
 		return err
 	}
 	fail.Here("sriov.back")
-	return p.clean(host, v, m)
+	return p.clean(call.Time, host, v, m)
 }
 
 // fetch has the device be on the machine: it moves it out of the pod, or waits for the
@@ -151,15 +151,19 @@ func (p *Plugin) outOf(pod *netns.Handle, v sriov.VF, name string) error {
 // pod stays. The mark goes last. The driver of one that is of programs stays bound: it
 // resets the VF whenever a program takes it or gives it back, and waits for the program
 // if it is to go.
-func (p *Plugin) clean(host *rtnl.Conn, v sriov.VF, m Mark) error {
-	if err := sriov.Write(v, baseline); err != nil {
+func (p *Plugin) clean(t driver.Timer, host *rtnl.Conn, v sriov.VF, m Mark) error {
+	if err := write(t, "sriov.del", v, baseline); err != nil {
 		return err
 	}
 	fail.Here("sriov.baseline")
 	if v.Userspace() {
 		return p.marks.remove(v.PCI, m)
 	}
-	l, err := p.rebind(host, v, m.MAC)
+	var l rtnl.Link
+	err := timed(t, "sriov.del.bind", func() (err error) {
+		l, err = p.rebind(host, v, m.MAC)
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func (p *Plugin) Change(ctx context.Context, call driver.PluginCall, former json
 	if !ok || m.Owner != call.Key {
 		return core.Reasoned(core.CodeDevice, core.ReasonNoVFMatches, "virtual function %d of %s (%s) is not that of %s any more", v.Index, v.PF, v.PCI, call.Key)
 	}
-	err = sriov.Adjust(v, want)
+	err = adjust(v, want)
 	fail.Here("sriov.changed")
 	if err == nil {
 		return nil
@@ -63,5 +63,12 @@ func (p *Plugin) again(v sriov.VF, call driver.PluginCall, former json.RawMessag
 	if err != nil {
 		return err
 	}
-	return sriov.Adjust(v, want)
+	return adjust(v, want)
+}
+
+func adjust(v sriov.VF, want sriov.Attrs) error {
+	if err := sriov.Adjust(v, want); err != nil {
+		return err
+	}
+	return sriov.Prove(v, want)
 }

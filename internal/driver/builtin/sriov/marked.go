@@ -51,7 +51,7 @@ func (p *Plugin) Clean(ctx context.Context, pci string, of core.Key) error {
 		return err
 	}
 	defer p.host.Put(host)
-	return p.clean(host, v, m)
+	return p.clean(nil, host, v, m)
 }
 
 // here proves that a VF's network device is on the machine, if its driver makes one.

@@ -124,7 +124,7 @@ func (p *Plugin) left(host *rtnl.Conn, v sriov.VF, key core.Key) (Mark, error) {
 	if err != nil || !free {
 		return m, inproc.Fail("find device "+v.PCI, err)
 	}
-	if err := p.clean(host, v, m); err != nil {
+	if err := p.clean(nil, host, v, m); err != nil {
 		return m, core.Reasoned(core.CodeDevice, core.ReasonVFDirty, "virtual function %d of %s (%s), which %s had, cannot be cleaned: %w", v.Index, v.PF, v.PCI, m.Owner, err)
 	}
 	return Mark{}, nil
@@ -223,5 +223,5 @@ func (p *Plugin) has(host *rtnl.Conn, pci, pf string, m Mark) (bool, error) {
 	if err != nil || !free {
 		return !free, err
 	}
-	return false, p.clean(host, v, m)
+	return false, p.clean(nil, host, v, m)
 }

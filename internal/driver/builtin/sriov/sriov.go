@@ -126,7 +126,7 @@ func (p *Plugin) give(ctx context.Context, v sriov.VF, want sriov.Attrs, g grant
 		}
 	}()
 	fail.Here("sriov.marked")
-	if err := sriov.Write(v, want); err != nil {
+	if err := write(g.call.Time, "sriov", v, want); err != nil {
 		return nil, refused(v, "set up", err)
 	}
 	fail.Here("sriov.attributes")
@@ -136,11 +136,27 @@ func (p *Plugin) give(ctx context.Context, v sriov.VF, want sriov.Attrs, g grant
 	if l, err = p.setMAC(host, v, l, want.MAC); err != nil {
 		return nil, inproc.Fail("set up "+v.PCI, err)
 	}
-	if err := sriov.Move(nil, l.Index, g.pod, g.call.Key.IfName); err != nil {
+	if err := timed(g.call.Time, "sriov.move", func() error { return sriov.Move(nil, l.Index, g.pod, g.call.Key.IfName) }); err != nil {
 		return nil, inproc.Fail("give "+v.PCI, err)
 	}
 	fail.Here("sriov.moved")
 	return p.configure(ctx, v, g)
+}
+
+// timed runs a step of Add or Del, for the operation's timeline.
+func timed(t driver.Timer, step string, do func() error) error {
+	done := t.Step(step)
+	err := do()
+	done(err)
+	return err
+}
+
+// write sets the attributes of a VF and proves them.
+func write(t driver.Timer, of string, v sriov.VF, want sriov.Attrs) error {
+	if err := timed(t, of+".write", func() error { return sriov.Write(v, want) }); err != nil {
+		return err
+	}
+	return timed(t, of+".prove", func() error { return sriov.Prove(v, want) })
 }
 
 // refused is the error of attributes that could not be set: DriverCannot where the driver
@@ -220,7 +236,7 @@ func (p *Plugin) configure(ctx context.Context, v sriov.VF, g grant) (out json.R
 		err = res.Configure(ctx, conn, l.Index)
 	}
 	if err == nil {
-		err = carrier(ctx, conn, l.Index)
+		err = g.carrier(ctx, conn, l.Index)
 	}
 	if err != nil {
 		return nil, inproc.Fail("failed to configure "+name, err)
@@ -269,20 +285,22 @@ func alone(ctx context.Context, g grant, conn *rtnl.Conn, l rtnl.Link) error {
 	}
 	err := conn.SetUp(l.Index)
 	if err == nil {
-		err = carrier(ctx, conn, l.Index)
+		err = g.carrier(ctx, conn, l.Index)
 	}
 	if err != nil {
 		return err
 	}
-	return inproc.Alone(ctx, g.pod, conn, l, g.call.Alone)
+	return timed(g.call.Time, "sriov.probe", func() error { return inproc.Alone(ctx, g.pod, conn, l, g.call.Alone) })
 }
 
 // carrier waits until the device has one. A card whose cable is out is no reason to
 // refuse the pod.
-func carrier(ctx context.Context, conn *rtnl.Conn, index int) error {
-	err := inproc.Await(ctx, carrierLimit, func() (bool, error) {
-		l, err := conn.LinkByIndex(index)
-		return l.Running, err
+func (g grant) carrier(ctx context.Context, conn *rtnl.Conn, index int) error {
+	err := timed(g.call.Time, "sriov.carrier", func() error {
+		return inproc.Await(ctx, carrierLimit, func() (bool, error) {
+			l, err := conn.LinkByIndex(index)
+			return l.Running, err
+		})
 	})
 	if errors.Is(err, inproc.ErrTimeout) {
 		return nil

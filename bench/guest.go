@@ -35,12 +35,12 @@ type vf struct {
 // vfsOf are the first functions of a card.
 func vfsOf(sys, pf string, count int) (out []vf, err error) {
 	for i := range count {
-		to, err := os.Readlink(filepath.Join(sys, "class/net", pf, "device", fmt.Sprintf("virtfn%d", i)))
+		to, err := os.Readlink(filepath.Join(sys, "class", "net", pf, "device", fmt.Sprintf("virtfn%d", i)))
 		if err != nil {
 			return nil, err
 		}
 		v := vf{index: i, pci: filepath.Base(to), declared: fmt.Sprintf("02:0a:09:00:00:%02x", i+0x10)}
-		names, err := os.ReadDir(filepath.Join(sys, "bus/pci/devices", v.pci, "net"))
+		names, err := os.ReadDir(filepath.Join(sys, "bus", "pci", "devices", v.pci, "net"))
 		if err == nil && len(names) != 1 {
 			err = fmt.Errorf("it has %d network devices", len(names))
 		}
@@ -48,7 +48,7 @@ func vfsOf(sys, pf string, count int) (out []vf, err error) {
 			return nil, fmt.Errorf("virtual function %s: %w", v.pci, err)
 		}
 		v.name = names[0].Name()
-		mac, err := os.ReadFile(filepath.Join(sys, "class/net", v.name, "address"))
+		mac, err := os.ReadFile(filepath.Join(sys, "class", "net", v.name, "address"))
 		if err != nil {
 			return nil, err
 		}
@@ -61,7 +61,7 @@ func vfsOf(sys, pf string, count int) (out []vf, err error) {
 // conf is the usual configuration of sriov, the same on both sides. The emulated card's
 // driver lets a VF have another MAC than the one it began with only where it is trusted.
 func (v vf) conf() string {
-	return fmt.Sprintf(`{"cniVersion":"1.0.0","name":"bench","type":"sriov","deviceID":"%s","vlan":100,"mac":"%s","trust":"on","ipam":%s}`, v.pci, v.declared, ipamConf)
+	return fmt.Sprintf(`{"cniVersion":"1.0.0","name":"bench","type":"sriov","deviceID":%q,"vlan":100,"mac":%q,"trust":"on","ipam":%s}`, v.pci, v.declared, ipamConf)
 }
 
 // declaredAddresses are PodNetworks, which say each pod's address.

@@ -51,7 +51,7 @@ func vfRow(b *bench) ([]line, error) {
 		return nil, err
 	}
 	argv := []string{self, "-guest", "-root=" + b.root, "-quick=" + strconv.FormatBool(b.quick)}
-	r, err := b.boot(filepath.Join(b.root, "test/vm/vmrun"), argv)
+	r, err := b.boot(filepath.Join(b.root, "test", "vm", "vmrun"), argv)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func vfRow(b *bench) ([]line, error) {
 // process.
 func (b *bench) boot(vmrun string, command []string) (r report, err error) {
 	cmd := exec.Command(vmrun, append([]string{"--vfs", strconv.Itoa(guestVFs), "--timeout", strconv.Itoa(guestLimit), "--"}, command...)...)
-	cmd.Env = append(os.Environ(), "VMRUN_CACHE="+filepath.Join(b.root, ".cache/vm"), "TMPDIR="+b.dir)
+	cmd.Env = append(os.Environ(), "VMRUN_CACHE="+filepath.Join(b.root, ".cache", "vm"), "TMPDIR="+b.dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	var out, said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &said

@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/internal/agent/deviceplugin"
 	"github.com/fairlead/fairlead/internal/agent/elsewhere"
 	"github.com/fairlead/fairlead/internal/agent/engine"
+	"github.com/fairlead/fairlead/internal/agent/fence"
 	"github.com/fairlead/fairlead/internal/agent/leases"
 	"github.com/fairlead/fairlead/internal/agent/metrics"
 	"github.com/fairlead/fairlead/internal/agent/nicstats"
@@ -114,6 +115,7 @@ type Daemon struct {
 	pods     *packetfilter.Pods
 	engine   *engine.Engine
 	leases   *leases.Keeper
+	fence    *fence.Guard
 	multus   *watch.Teller
 	metrics  *metrics.Metrics
 	server   *server.Server
@@ -260,9 +262,9 @@ func (d *Daemon) wire(boot string) {
 		Journal: d.journal, Source: d.objects, Declared: d.objects, PFOf: vfs.At("").PFOf, Drivers: drivers, BootID: boot, Notices: d.forget, Log: d.log,
 		TryLock: func(id string) (func(), bool) { return d.engine.TryLock(id) },
 	})
-	d.leases = leases.ForNode(leases.Node{Name: d.opts.NodeName, BootID: boot, StateDir: d.opts.StateDir, Login: d.login, API: d.cluster, Declared: d.objects, Log: d.log})
+	d.wireLeases(boot, drivers)
 	d.engine = engine.New(engine.Config{
-		Journal: d.journal, IPAM: d.pools, Source: d.objects, Declared: d.objects, Leases: d.leases, Gateway: d.gateway,
+		Journal: d.journal, IPAM: d.pools, Source: d.objects, Declared: d.objects, Leases: d.leases, Fence: d.fence, Gateway: d.gateway,
 		Devices: deviceplugin.Devices{Kubelet: kubelet, Manager: d.vfs}, PFOf: vfs.At("").PFOf, NodePorts: d.opts.HostPorts, OVN: d.opts.OVN, Alone: d.machine != nil,
 		Drivers: drivers, Tune: d.upkeep.Tune,
 		Node:    plan.Node{BinDirs: d.opts.CNIBinDirs, NetworkMTU: elsewhere.NetworkMTU(d.note)},
@@ -337,6 +339,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if err := d.server.Listen(); err != nil {
 		return err
 	}
+	d.fence.Enforce() // others may have what was leased when the last agent ended
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -356,7 +359,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.recalled(records)
 	close(d.restored)
 	d.forget.Recall(d.journal.Released(), records)
-	for _, part := range []func(context.Context){d.engine.Run, d.leases.Run, newPasses(d, swept).run, d.portRepairs.run, d.pods.Run} {
+	for _, part := range []func(context.Context){d.engine.Run, d.leases.Run, d.fence.Run, newPasses(d, swept).run, d.portRepairs.run, d.pods.Run} {
 		wg.Go(func() { part(parts) })
 	}
 	wg.Go(func() { d.probes.Run(parts) })

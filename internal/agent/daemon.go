@@ -236,6 +236,7 @@ func (d *Daemon) wire(boot string) {
 		Version: d.opts.Build.Version, Revision: d.opts.Build.Commit,
 		Addresses:      d.addresses,
 		Orphans:        d.orphans,
+		Fence:          func() (bool, int) { return d.fence.Count() },
 		InFlight:       func() int { return d.engine.InFlight() },
 		OVSDBConnected: func() bool { return d.ovs.Connected() == nil },
 		WritesRefused:  func() bool { api := d.api(); return api != nil && api.Writable() != nil },

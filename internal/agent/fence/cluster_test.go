@@ -34,14 +34,15 @@ const (
 )
 
 // machine is a node's keeper of leases and its fence, with a wire to the API server that can
-// be cut and a clock that a test turns.
+// be cut and clocks that a test turns.
 type machine struct {
 	*leases.Keeper
 	*fence.Guard
 	t    *testing.T
 	name string
 	wire *wire
-	now  *atomic.Int64
+	// now is the clock of the fence, seen that of what it observes of others.
+	now, seen atomic.Int64
 
 	mu        sync.Mutex
 	up        map[string]bool
@@ -86,7 +87,7 @@ func (w *wire) sever(cut bool) {
 	w.open = nil
 }
 
-func newMachine(t *testing.T, c *kube.Cluster, name string, now *atomic.Int64) *machine {
+func newMachine(t *testing.T, c *kube.Cluster, name string) *machine {
 	t.Helper()
 	c.RegisterNode(name)
 	boot := "boot-" + name
@@ -95,7 +96,7 @@ func newMachine(t *testing.T, c *kube.Cluster, name string, now *atomic.Int64) *
 	require.NoError(t, err)
 	server, err := url.Parse(c.URL())
 	require.NoError(t, err)
-	m := &machine{t: t, name: name, wire: &wire{to: server.Host}, now: now, up: map[string]bool{}, conflicts: map[string]string{}}
+	m := &machine{t: t, name: name, wire: &wire{to: server.Host}, up: map[string]bool{}, conflicts: map[string]string{}}
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it ends with the test
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close(); m.wire.sever(true) })
@@ -103,8 +104,8 @@ func newMachine(t *testing.T, c *kube.Cluster, name string, now *atomic.Int64) *
 	as := c.Admin()
 	as.Host = "https://" + l.Addr().String()
 	from := login.New(login.Config{Kubeconfig: c.Kubeconfig(as), Node: name, UserAgent: "fairlead/test"})
-	clock := func() time.Duration { return time.Duration(now.Load()) }
-	store := &lease.Store{Login: from.Current, Node: name, BootID: boot, Namespace: "default", Clock: clock}
+	m.now.Store(int64(time.Hour))
+	store := &lease.Store{Login: from.Current, Node: name, BootID: boot, Namespace: "default", Clock: func() time.Duration { return time.Duration(m.seen.Load()) }}
 	dir, log := t.TempDir(), slog.New(slog.DiscardHandler)
 	m.Keeper = leases.New(leases.Config{
 		Node: name, BootID: boot, File: filepath.Join(dir, "leases.json"), Log: log, Store: func() leases.Store { return store },
@@ -116,7 +117,7 @@ func newMachine(t *testing.T, c *kube.Cluster, name string, now *atomic.Int64) *
 		},
 	})
 	m.Guard = fence.New(fence.Config{
-		On: true, BootID: boot, File: filepath.Join(dir, "fence.json"), Now: clock, Links: m, Reclaim: m.Reclaim, Log: log,
+		On: true, BootID: boot, File: filepath.Join(dir, "fence.json"), Now: func() time.Duration { return time.Duration(m.now.Load()) }, Links: m, Reclaim: m.Reclaim, Log: log,
 		Heartbeat: func() fence.Heartbeat { return store }, Tell: func(core.Pod, string) {},
 		Records: func() []core.Record {
 			m.mu.Lock()
@@ -179,9 +180,11 @@ func (m *machine) add(pod, sandbox, addr string) error {
 func TestSelfFence(t *testing.T) {
 	t.Parallel()
 	c := kube.Start(t, kube.Options{})
-	now := &atomic.Int64{}
-	now.Store(int64(time.Hour))
-	a, b := newMachine(t, c, "a", now), newMachine(t, c, "b", now)
+	a, b := newMachine(t, c, "a"), newMachine(t, c, "b")
+	pass := func(d time.Duration) { // of b's own fence no time passes: it renews by timers
+		a.now.Add(int64(d))
+		b.seen.Add(int64(d))
+	}
 	beats := func(node string) string {
 		return c.Kubectl("-n", "default", "get", "lease", "fairlead-node-"+node, "--ignore-not-found", "-o", "jsonpath={.spec.holderIdentity} {.spec.leaseDurationSeconds}")
 	}
@@ -195,11 +198,11 @@ func TestSelfFence(t *testing.T) {
 	a.wire.sever(true)
 	require.ErrorContains(t, b.add("mysql", "s3", "10.9.0.3"), "AddressHeld")
 	require.True(t, a.isUp("mysql"))
-	now.Add(int64(lease.Proof - time.Second))
+	pass(lease.Proof - time.Second)
 	require.Eventually(t, func() bool { return !a.isUp("mysql") && !a.isUp("redis") }, patience, tick)
 	require.ErrorContains(t, b.add("mysql", "s3", "10.9.0.3"), "AddressHeld", "the heartbeat may be renewed yet")
 	require.ErrorContains(t, a.add("late", "s4", "10.9.0.5"), "NodeFenced")
-	now.Add(int64(time.Second))
+	pass(time.Second)
 	require.NoError(t, b.add("mysql", "s3", "10.9.0.3"))
 	require.False(t, a.isUp("mysql"))
 

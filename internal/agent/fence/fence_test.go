@@ -291,3 +291,51 @@ func TestGoneIsForgotten(t *testing.T) {
 	_, down := g.Count()
 	require.Zero(t, down)
 }
+
+// killed are links at which the agent dies: before or after the effect.
+type killed struct {
+	*node
+	op    string
+	after bool
+}
+
+func (k killed) Down(s core.Spec) error { return k.at("down", func() { _ = k.node.Down(s) }) }
+
+func (k killed) Up(s core.Spec, v Saved) error { return k.at("up", func() { _ = k.node.Up(s, v) }) }
+
+func (k killed) at(op string, do func()) error {
+	if op != k.op {
+		do()
+		return nil
+	}
+	if k.after {
+		do()
+	}
+	panic("killed")
+}
+
+// TestKilledAtALink: an agent that dies while it takes links down, or puts them back, is
+// followed by one that ends what it had begun.
+func TestKilledAtALink(t *testing.T) {
+	t.Parallel()
+	for _, after := range []bool{false, true} {
+		n := newNode(t, "a")
+		g := n.agent(true)
+		g.beat(t.Context())
+		n.clock += limit
+		g.Links = killed{n, "down", after}
+		require.Panics(t, g.Enforce)
+		g = n.agent(true)
+		g.Enforce()
+		require.False(t, n.isUp("a"))
+
+		g.Links = killed{n, "up", after}
+		g.beat(t.Context())
+		require.Panics(t, func() { _ = g.raise(spec("a").Key.String(), spec("a")) })
+		g = n.agent(true)
+		g.Enforce()
+		require.False(t, n.isUp("a"), "whose it is has to be asked again")
+		require.True(t, g.reclaim(t.Context()))
+		require.True(t, n.isUp("a"))
+	}
+}

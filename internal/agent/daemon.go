@@ -335,12 +335,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer d.bridge.Release()
 	defer func() { _ = d.journal.Close() }()
 	d.settle()
-	// The sockets come first: an agent that may not have them touches nothing.
-	// Until they are served a plugin takes the agent for down, which it is.
-	if err := d.server.Listen(); err != nil {
+	if err := d.open(); err != nil {
 		return err
 	}
-	d.fence.Enforce() // others may have what was leased when the last agent ended
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -390,6 +387,17 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.notify(daemon.SdNotifyStopping)
 	d.log.Info("stopped; pods keep their networks")
 	return err
+}
+
+// open takes the sockets, and then off the network what others may have had since the last
+// agent ended. The sockets come first: an agent that may not have them touches nothing.
+// Until they are served a plugin takes the agent for down, which it is.
+func (d *Daemon) open() error {
+	if err := d.server.Listen(); err != nil {
+		return err
+	}
+	d.fence.Enforce()
+	return nil
 }
 
 // settle prepares the process and says what of the configuration has no effect.

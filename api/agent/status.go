@@ -11,6 +11,7 @@ const (
 	CheckJournal   = "journal"   // writable, not quarantined
 	CheckAPI       = "api"       // the API server's objects are known, and it takes what we write; only where there is one
 	CheckAddresses = "addresses" // this node gives addresses of the default Subnet, or has given some; only in a cluster
+	CheckFence     = "fence"     // the node renews its heartbeat, and nothing is down by the fence; only with --self-fence, or while an earlier one is not ended
 	CheckOVN       = "ovn"       // the controller in this process leads, and the node reaches OVN's network; only with --objects and --ovn
 	CheckObjects   = "objects"   // no file of --objects has a problem; never makes the agent unready
 )

@@ -69,6 +69,9 @@ type Config struct {
 	// PodNetworkNamespaces are those whose labelled ConfigMaps declare settings of pods;
 	// of Fairlead's own they are about pods of all namespaces.
 	PodNetworkNamespaces []string
+	// SelfFence: what pods have leased is taken off the network when the node cannot renew its
+	// heartbeat in the cluster.
+	SelfFence bool
 	// HTTP is an address for metrics and probes, "" for none; PodMetrics adds counters of
 	// each pod's interfaces.
 	HTTP       string

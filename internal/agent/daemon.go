@@ -19,6 +19,7 @@ import (
 	"github.com/fairlead/fairlead/internal/agent/deviceplugin"
 	"github.com/fairlead/fairlead/internal/agent/elsewhere"
 	"github.com/fairlead/fairlead/internal/agent/engine"
+	"github.com/fairlead/fairlead/internal/agent/fence"
 	"github.com/fairlead/fairlead/internal/agent/leases"
 	"github.com/fairlead/fairlead/internal/agent/metrics"
 	"github.com/fairlead/fairlead/internal/agent/nicstats"
@@ -114,6 +115,7 @@ type Daemon struct {
 	pods     *packetfilter.Pods
 	engine   *engine.Engine
 	leases   *leases.Keeper
+	fence    *fence.Guard
 	multus   *watch.Teller
 	metrics  *metrics.Metrics
 	server   *server.Server
@@ -234,6 +236,7 @@ func (d *Daemon) wire(boot string) {
 		Version: d.opts.Build.Version, Revision: d.opts.Build.Commit,
 		Addresses:      d.addresses,
 		Orphans:        d.orphans,
+		Fence:          func() (bool, int) { return d.fence.Count() },
 		InFlight:       func() int { return d.engine.InFlight() },
 		OVSDBConnected: func() bool { return d.ovs.Connected() == nil },
 		WritesRefused:  func() bool { api := d.api(); return api != nil && api.Writable() != nil },
@@ -260,9 +263,9 @@ func (d *Daemon) wire(boot string) {
 		Journal: d.journal, Source: d.objects, Declared: d.objects, PFOf: vfs.At("").PFOf, Drivers: drivers, BootID: boot, Notices: d.forget, Log: d.log,
 		TryLock: func(id string) (func(), bool) { return d.engine.TryLock(id) },
 	})
-	d.leases = leases.ForNode(leases.Node{Name: d.opts.NodeName, BootID: boot, StateDir: d.opts.StateDir, Login: d.login, API: d.cluster, Declared: d.objects, Log: d.log})
+	d.wireLeases(boot, drivers)
 	d.engine = engine.New(engine.Config{
-		Journal: d.journal, IPAM: d.pools, Source: d.objects, Declared: d.objects, Leases: d.leases, Gateway: d.gateway,
+		Journal: d.journal, IPAM: d.pools, Source: d.objects, Declared: d.objects, Leases: d.leases, Fence: d.fence, Gateway: d.gateway,
 		Devices: deviceplugin.Devices{Kubelet: kubelet, Manager: d.vfs}, PFOf: vfs.At("").PFOf, NodePorts: d.opts.HostPorts, OVN: d.opts.OVN, Alone: d.machine != nil,
 		Drivers: drivers, Tune: d.upkeep.Tune,
 		Node:    plan.Node{BinDirs: d.opts.CNIBinDirs, NetworkMTU: elsewhere.NetworkMTU(d.note)},
@@ -332,9 +335,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer d.bridge.Release()
 	defer func() { _ = d.journal.Close() }()
 	d.settle()
-	// The sockets come first: an agent that may not have them touches nothing.
-	// Until they are served a plugin takes the agent for down, which it is.
-	if err := d.server.Listen(); err != nil {
+	if err := d.open(); err != nil {
 		return err
 	}
 	parts, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -356,7 +357,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.recalled(records)
 	close(d.restored)
 	d.forget.Recall(d.journal.Released(), records)
-	for _, part := range []func(context.Context){d.engine.Run, d.leases.Run, newPasses(d, swept).run, d.portRepairs.run, d.pods.Run} {
+	for _, part := range []func(context.Context){d.engine.Run, d.leases.Run, d.fence.Run, newPasses(d, swept).run, d.portRepairs.run, d.pods.Run} {
 		wg.Go(func() { part(parts) })
 	}
 	wg.Go(func() { d.probes.Run(parts) })
@@ -386,6 +387,17 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.notify(daemon.SdNotifyStopping)
 	d.log.Info("stopped; pods keep their networks")
 	return err
+}
+
+// open takes the sockets, and then off the network what others may have had since the last
+// agent ended. The sockets come first: an agent that may not have them touches nothing.
+// Until they are served a plugin takes the agent for down, which it is.
+func (d *Daemon) open() error {
+	if err := d.server.Listen(); err != nil {
+		return err
+	}
+	d.fence.Enforce()
+	return nil
 }
 
 // settle prepares the process and says what of the configuration has no effect.

@@ -273,6 +273,9 @@ func (p *portRepairs) repair(ctx context.Context, containers []string) {
 	}
 	busy := p.upkeep.Repair(ctx, containers, upkeep.Repairs{
 		May: func(rec core.Record, s core.Spec) bool {
+			if p.fence.Down(s.Key) != nil {
+				return false
+			}
 			wait := p.repairs.wait(portOf(rec, s), time.Now())
 			if wait > 0 {
 				p.later(rec.Key.Container, wait)

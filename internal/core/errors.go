@@ -69,6 +69,7 @@ const (
 	ReasonOrdinalOutOfRange    = "OrdinalOutOfRange"
 	ReasonAddressHeld          = "AddressHeld"
 	ReasonAddressConflict      = "AddressConflictOnWire"
+	ReasonFenced               = "NodeFenced"
 	ReasonMACInUse             = "MACInUse"
 	ReasonAmbiguousDeclaration = "AmbiguousDeclaration"
 	ReasonAnnotationConflict   = "AnnotationConflict"

@@ -106,6 +106,9 @@ type LeaseHolder struct {
 	Node   string `json:"node"`
 	BootID string `json:"bootID,omitempty"` // of the node
 	Device string `json:"device,omitempty"` // its PCI address
+	// SelfFence: the node takes it off the network by itself when it cannot renew its heartbeat,
+	// Lease fairlead-node-NODE, so that the end of this proves that nobody has it.
+	SelfFence bool `json:"selfFence,omitempty"`
 	// Epoch grows with each holder.
 	//
 	// +kubebuilder:validation:Minimum=0

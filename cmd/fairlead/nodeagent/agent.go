@@ -125,6 +125,7 @@ func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.VFs.List, "resource-list", "", "virtual functions of cards that kubelet gives pods, as the usual device plugin's config.json says, beside those of NodeVFPolicies")
 	f.StringVar(&o.VFs.CDIDir, "cdi-dir", "", "where CDI's specifications are, e.g. /var/run/cdi: pods get device nodes of their virtual functions by these (default: from kubelet)")
 	f.StringSliceVar(&o.PodNetworkNamespaces, "pod-network-namespaces", nil, "namespaces whose ConfigMaps with label net.fairlead.io/pod-network=true declare settings of their pods; those of --namespace, if it is among them, of all pods")
+	f.BoolVar(&o.SelfFence, "self-fence", false, "take what pods lease off the network when the node's heartbeat in the cluster cannot be renewed, so that other nodes may have it then")
 	f.BoolVar(&o.PodMetrics, "pod-metrics", false, "metrics have packets, bytes and drops of each interface of each pod")
 	f.StringVar(&o.HTTP, "http", "", "serve /metrics, /livez and /readyz on this address, e.g. 127.0.0.1:10665")
 }

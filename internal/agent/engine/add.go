@@ -213,7 +213,9 @@ func (a *addition) plan(ctx context.Context) error {
 		err = errors.Join(a.besideOthers(), a.e.Drivers.Prove(ctx, a.rec.Specs))
 	}
 	if err == nil && record.Claims(a.rec.Specs) {
-		err = a.trace.Timed("leases", func() error { return a.e.Leases.Bind(ctx, a.rec.Specs) })
+		if err = a.e.Fence.Fenced(); err == nil {
+			err = a.trace.Timed("leases", func() error { return a.e.Leases.Bind(ctx, a.rec.Specs) })
+		}
 		fail.Here("lease.bound")
 	}
 	if err == nil {
@@ -285,8 +287,7 @@ func (a *addition) build(ctx context.Context) error {
 	a.rec.Begun = record.Startable(a.rec.Specs, 0, a.e.Drivers.Inside)
 	a.begun = a.begin(ctx)
 	fail.Here("add.begun")
-	err := a.attachAll(ctx)
-	begun := a.begun()
+	err, begun := a.attachFenced(ctx)
 	if err == nil {
 		err = begun
 	}
@@ -323,6 +324,17 @@ func (a *addition) begin(ctx context.Context) func() error {
 		err = a.trace.Timed("journal.begin", func() error { return write(context.WithoutCancel(ctx), rec) })
 	}()
 	return func() error { <-done; return err }
+}
+
+// attachFenced attaches all while that may be on the network, and waits for the intent, by
+// which the fence finds it from then on.
+func (a *addition) attachFenced(ctx context.Context) (err, begun error) {
+	within, end := a.e.Fence.Within(ctx, a.rec.Specs)
+	err, begun = a.attachAll(within), a.begun()
+	if fell := end(); fell != nil {
+		err = fell
+	}
+	return err, begun
 }
 
 func (a *addition) attachAll(ctx context.Context) error {

@@ -75,6 +75,12 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 	run, end := e.invite(nil, &callback.Host{Rec: &rec}, nil)
 	defer end()
 	for i, s := range record.Retuned(rec, req.Conf) {
+		if down := e.Fence.Down(s.Key); down != nil { // as it is to be, and not well
+			if len(s.Claims) > 0 {
+				errs = append(errs, core.About(s.Key.IfName, down))
+			}
+			continue
+		}
 		d, err := e.driver(s)
 		if err == nil {
 			err = d.Check(ctx, run, s, e.finalLink(rec, i, req.Conf))

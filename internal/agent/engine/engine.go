@@ -53,7 +53,19 @@ type Leases interface {
 	Unusable(s core.Spec, err error)
 }
 
-// Config is what an Engine is made of; all fields but Devices, Declared, Leases, Gateway,
+// Fence takes what interfaces have leased off the network while others may take this node for
+// dead.
+type Fence interface {
+	// Fenced is why nothing that is leased may be on the network now (11), nil where it may.
+	Fenced() error
+	// Within is ctx for as long as what Specs claim may be on the network. end is called once
+	// their record is durable, and is why they are to be unmade.
+	Within(ctx context.Context, specs []core.Spec) (within context.Context, end func() error)
+	// Down is why an interface is off the network (11), nil where it is not.
+	Down(k core.Key) error
+}
+
+// Config is what an Engine is made of; all fields but Devices, Declared, Leases, Fence, Gateway,
 // Socket, Notices and Conditions are required.
 type Config struct {
 	Journal    *journal.Journal
@@ -63,6 +75,7 @@ type Config struct {
 	PFOf       func(device string) (string, error)
 	Declared   resolve.Declarer  // nil: nothing is declared of pods by their names
 	Leases     Leases            // nil: nothing is claimed
+	Fence      Fence             // nil: nothing is fenced
 	NodePorts  resolve.NodePorts // which of the node's ports annotations may ask for; none: all
 	OVN        bool              // a controller gives the addresses
 	Alone      bool              // without a cluster: but for those of interfaces that plugins make
@@ -108,6 +121,9 @@ func New(c Config) *Engine {
 	if c.Leases == nil {
 		c.Leases = unclaimed{}
 	}
+	if c.Fence == nil {
+		c.Fence = unfenced{}
+	}
 	return &Engine{Config: c, queue: keylock.New(), retry: make(chan struct{}, 1), pauses: retry.New[core.Key](auditEvery, longestPause)}
 }
 
@@ -124,6 +140,15 @@ type unclaimed struct{}
 func (unclaimed) Bind(context.Context, []core.Spec) error { return nil }
 func (unclaimed) Free([]core.Spec)                        {}
 func (unclaimed) Unusable(core.Spec, error)               {}
+
+// unfenced is a Fence that never falls.
+type unfenced struct{}
+
+func (unfenced) Fenced() error       { return nil }
+func (unfenced) Down(core.Key) error { return nil }
+func (unfenced) Within(ctx context.Context, _ []core.Spec) (context.Context, func() error) {
+	return ctx, func() error { return nil }
+}
 
 // InFlight is the number of operations that are running or waiting.
 func (e *Engine) InFlight() int { return int(e.inflight.Load()) }

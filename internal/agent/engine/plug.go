@@ -31,8 +31,7 @@ func (r *replug) plug(ctx context.Context, w core.Want) error {
 	a.rec.Begun = record.Startable(a.rec.Specs, 0, r.e.Drivers.Inside)
 	a.begun = a.begin(ctx)
 	fail.Here("plug.begun")
-	err := a.attachAll(ctx)
-	begun := a.begun()
+	err, begun := a.attachFenced(ctx)
 	if err = errors.Join(begun, err); err == nil {
 		err = a.join(ctx)
 	}

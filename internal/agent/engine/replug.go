@@ -108,7 +108,9 @@ func (e *Engine) replugContainer(ctx context.Context, id string, pod core.Pod) e
 	for _, rec := range all {
 		follows, err := e.follows(rec, pod)
 		if follows && e.Tune != nil {
-			err = e.Tune(ctx, &rec)
+			if err = e.down(rec); err == nil {
+				err = e.Tune(ctx, &rec)
+			}
 		}
 		errs = append(errs, err)
 		if !follows || rec.AddCall == nil && !forgotten(rec) {
@@ -127,6 +129,16 @@ func (e *Engine) replugContainer(ctx context.Context, id string, pod core.Pod) e
 		return nil // nothing is asked for any more
 	}
 	return errors.Join(errs...)
+}
+
+// down is why an interface of a record is off the network: settings would put it back.
+func (e *Engine) down(rec core.Record) error {
+	for _, s := range record.AllSpecs(rec) {
+		if err := e.Fence.Down(s.Key); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // follows tells a record of a pod that runs. The error says that this could not

@@ -95,7 +95,7 @@ func (k *Keeper) compare(mine []cluster.Record) (seen map[string]bool, strays ma
 			}
 		case e.Free && e.Ours(r.Holder):
 			k.queue.Add(r.Name)
-		case !e.Free && e.Holder.Same(r.Holder):
+		case !e.Free && e.Holder.Same(r.Holder) && e.Holder.SelfFence == r.Holder.SelfFence:
 			seen[r.Name] = true
 			k.peace(r.Name)
 		}
@@ -140,23 +140,60 @@ func (k *Keeper) restore(ctx context.Context, store Store, e lease.Entry) error 
 	if err != nil {
 		return err
 	}
-	if there && r.Stolen == e.Holder.Key.Container {
-		k.contested(ctx, store, name, e, fmt.Sprintf("%s of interface %s was taken from it by hand (AddressLease %s); it has it as long as it runs", e.Claim, e.Holder.Key.IfName, name))
-		return nil
+	theirs, err := k.rebind(ctx, store, e, r.Stolen)
+	if err == nil && theirs == "" && !(there && e.Holder.Same(r.Holder)) { // else it was told how it is fenced
+		k.Log.Warn("the API server did not know who has a lease: it is told again", "lease", name, "pod", e.Holder.Pod, "container", e.Holder.Key.Container)
+	}
+	return err
+}
+
+// rebind writes a lease as its sandbox has it, whatever it says, unless another has it: who
+// does is theirs, and is told. stolen is the sandbox from which it was taken by hand last.
+func (k *Keeper) rebind(ctx context.Context, store Store, e lease.Entry, stolen string) (theirs string, err error) {
+	name := lease.Name(e.Claim)
+	if stolen != "" && stolen == e.Holder.Key.Container {
+		theirs = fmt.Sprintf("%s of interface %s was taken from it by hand (AddressLease %s); it has it as long as it runs", e.Claim, e.Holder.Key.IfName, name)
+		k.contested(ctx, store, name, e, theirs)
+		return theirs, nil
 	}
 	epoch, err := store.Bind(ctx, e.Holder, e.Claim, e.Ours, func() error { return nil })
 	switch reason := core.ReasonOf(err); {
 	case reason == core.ReasonAddressHeld || reason == core.ReasonMACInUse:
-		k.contested(ctx, store, name, e, fmt.Sprintf("the API server gives what interface %s has to another: %v", e.Holder.Key.IfName, err))
-		return nil
+		theirs = fmt.Sprintf("the API server gives what interface %s has to another: %v", e.Holder.Key.IfName, err)
+		k.contested(ctx, store, name, e, theirs)
+		return theirs, nil
 	case err != nil:
-		return err
+		return "", err
 	}
 	e.Claim.Epoch = epoch
 	k.confirm(e.Holder, e.Claim)
-	k.Log.Warn("the API server did not know who has a lease: it is told again", "lease", name, "pod", e.Holder.Pod, "container", e.Holder.Key.Container)
 	k.peace(name)
-	return nil
+	return "", nil
+}
+
+// Reclaim has the API server say anew that an interface of this node has what it claims. Each
+// lease is written, also one that says so already: a node that has proved this one dead a
+// moment before, and has yet to write, is refused then. theirs says that another has one by
+// now, or that the interface has given it back.
+func (k *Keeper) Reclaim(ctx context.Context, s core.Spec) (theirs string, err error) {
+	store, h := k.store(), k.holder(s)
+	for _, c := range s.Claims {
+		e, ok := k.book.Get(lease.Name(c))
+		if !ok || e.Free || !e.Holder.Same(h) {
+			return fmt.Sprintf("%s is given back", c), nil
+		}
+		if store == nil {
+			return "", core.ErrUnavailable
+		}
+		r, _, err := store.Get(ctx, lease.Name(c))
+		if err != nil {
+			return "", err
+		}
+		if theirs, err = k.rebind(ctx, store, e, r.Stolen); theirs != "" || err != nil {
+			return theirs, err
+		}
+	}
+	return "", nil
 }
 
 // conflict tells once that another may have what a pod has.

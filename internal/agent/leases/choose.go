@@ -247,7 +247,7 @@ func (k *Keeper) dead(ctx context.Context, store Store, held []cluster.Record) (
 				continue
 			}
 			var err error
-			if n, err = store.NodeNow(ctx, r.Holder.Node); err != nil {
+			if n, err = store.NodeOf(ctx, r.Holder); err != nil {
 				return out
 			}
 			now[r.Holder.Node] = n

@@ -31,6 +31,7 @@ const (
 // each method owes).
 type Store interface {
 	NodeNow(ctx context.Context, name string) (lease.Node, error)
+	NodeOf(ctx context.Context, h lease.Holder) (lease.Node, error)
 	Bind(ctx context.Context, h lease.Holder, c core.Claim, ours func(lease.Holder) bool, may func() error) (epoch int64, err error)
 	Create(ctx context.Context, h lease.Holder, c core.Claim) (epoch int64, err error)
 	Release(ctx context.Context, name string, ours func(lease.Holder) bool, conflict string) error
@@ -56,7 +57,10 @@ type Config struct {
 	// Conflict hears that another has, or may have, what a pod of this node has; text "" that
 	// this is over.
 	Conflict func(pod core.Pod, text string)
-	Log      *slog.Logger
+	// Fences tells that this node takes an interface off the network by itself before others
+	// may take it for dead; nil: none.
+	Fences func(core.Spec) bool
+	Log    *slog.Logger
 }
 
 // Keeper is the node's part in all leases.
@@ -93,7 +97,10 @@ func (k *Keeper) store() Store {
 }
 
 func (k *Keeper) holder(s core.Spec) lease.Holder {
-	return lease.Holder{Pod: s.Pod, Key: s.Key, Node: k.Node, BootID: s.Netns.BootID, Device: record.Device(s)}
+	return lease.Holder{
+		Pod: s.Pod, Key: s.Key, Node: k.Node, BootID: s.Netns.BootID, Device: record.Device(s),
+		SelfFence: k.Fences != nil && k.Fences(s),
+	}
 }
 
 // Restore enters what the journal's records have, the older first, and what an earlier

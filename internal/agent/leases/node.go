@@ -23,6 +23,7 @@ type Cluster interface {
 // Node is an agent whose leases are kept.
 type Node struct {
 	Name, BootID, StateDir string
+	Fences                 func(core.Spec) bool // as in Config
 
 	Login func() (login.Login, error)
 	API   func() Cluster // nil while there is none
@@ -32,10 +33,9 @@ type Node struct {
 }
 
 // ForNode makes the Keeper of an agent.
-func ForNode(n Node) *Keeper {
-	store := &cluster.Store{Login: n.Login, Node: n.Name, BootID: n.BootID}
+func ForNode(n Node, store *cluster.Store) *Keeper {
 	return New(Config{
-		Node: n.Name, BootID: n.BootID, File: filepath.Join(n.StateDir, "leases.json"), Log: n.Log,
+		Node: n.Name, BootID: n.BootID, Fences: n.Fences, File: filepath.Join(n.StateDir, "leases.json"), Log: n.Log,
 		Store: func() Store {
 			if n.API() == nil {
 				return nil

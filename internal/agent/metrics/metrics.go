@@ -31,12 +31,13 @@ type Options struct {
 	Revision string
 
 	Addresses      func() []ipam.SubnetStats
-	Orphans        func() int  // records whose DEL was answered and is not finished
-	InFlight       func() int  // operations now
-	OVSDBConnected func() bool // connected, cache in sync
-	WritesRefused  func() bool // by the API server, for want of rights
-	Unrepaired     func() int  // gateways and ports that somebody changed and that are not put right
-	Unavailable    func() bool // OVN's network, to this node
+	Orphans        func() int                     // records whose DEL was answered and is not finished
+	InFlight       func() int                     // operations now
+	OVSDBConnected func() bool                    // connected, cache in sync
+	WritesRefused  func() bool                    // by the API server, for want of rights
+	Fence          func() (fenced bool, down int) // the node by itself, and interfaces off the network by it
+	Unrepaired     func() int                     // gateways and ports that somebody changed and that are not put right
+	Unavailable    func() bool                    // OVN's network, to this node
 	Traffic        func() []Traffic
 	NICs           func() []NIC                 // series for each pod
 	Probes         func() (led, refused uint64) // connections to probed ports
@@ -116,6 +117,12 @@ func (m *Metrics) registerStates(o Options) {
 	if o.Unrepaired != nil {
 		m.registry.Gauge("fairlead_drift_unrepaired", "Gateways and pods' ports that are not as they were made and are not put right yet.",
 			func() float64 { return float64(o.Unrepaired()) })
+	}
+	if o.Fence != nil {
+		m.registry.Flag("fairlead_fenced", "1 while the node could not renew its heartbeat for so long that what its pods lease is off the network.",
+			func() bool { fenced, _ := o.Fence(); return fenced })
+		m.registry.Gauge("fairlead_fenced_interfaces", "Pods' interfaces that are off the network because the node had fenced itself.",
+			func() float64 { _, down := o.Fence(); return float64(down) })
 	}
 	m.registry.Flag("fairlead_network_unavailable", "1 while this node does not reach its gateway in OVN's network of nodes.", o.Unavailable)
 	m.registry.Flag("fairlead_ovsdb_connected", "1 while the agent is connected to OVSDB and in sync with it.", o.OVSDBConnected)

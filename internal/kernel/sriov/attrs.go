@@ -241,3 +241,30 @@ func Move(from *netns.Handle, index int, to *netns.Handle, name string) error {
 	}
 	return nil
 }
+
+// SetState sets the state of a VF's link alone. Refused: the driver has none.
+func SetState(v VF, state int) error {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	l, err := h.LinkByName(v.PF)
+	if err != nil {
+		return fmt.Errorf("physical function %s: %w", v.PF, err)
+	}
+	err = h.LinkSetVfState(l, v.Index, uint32(state)) //nolint:gosec // 0 to 2
+	if isRefusal(err) {
+		return &Refused{"state", err}
+	}
+	if err != nil {
+		return fmt.Errorf("set state of virtual function %d of %s: %w", v.Index, v.PF, err)
+	}
+	return nil
+}
+
+// HasState tells that the driver takes the state of a VF's link, by setting the one that it has.
+func HasState(v VF) bool {
+	a, err := Read(v)
+	return err == nil && SetState(v, a.LinkState) == nil
+}

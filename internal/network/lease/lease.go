@@ -75,6 +75,8 @@ type Holder struct {
 	Node   string
 	BootID string // of the node
 	Device string // PCI address, "" for none
+	// SelfFence: its node takes it off the network before its heartbeat ends.
+	SelfFence bool `json:",omitempty"`
 }
 
 // IsZero tells nobody.
@@ -96,7 +98,11 @@ type Node struct {
 	Known        bool   // there is a Node of its name
 	BootID       string // that it reports, "" for none yet
 	OutOfService bool   // it carries the taint node.kubernetes.io/out-of-service
+	Silent       string // the boot whose heartbeat has ended, "" for none known
 }
+
+// Heartbeat is the name of the Lease by which a node that fences itself says that it lives.
+func Heartbeat(node string) string { return "fairlead-node-" + node }
 
 // Dead says by what it is proved that a holder's sandbox is no more, "" where it is not
 // (spec/sriov.md, Lease rules, 4).
@@ -108,6 +114,8 @@ func Dead(h Holder, n Node) string {
 		return "node " + h.Node + " is out of service"
 	case n.BootID != "" && h.BootID != "" && n.BootID != h.BootID:
 		return "node " + h.Node + " was booted again"
+	case h.SelfFence && h.BootID != "" && n.Silent == h.BootID:
+		return "node " + h.Node + " has fenced itself: its heartbeat has ended"
 	}
 	return ""
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,19 +42,25 @@ type Store struct {
 	Login func() (login.Login, error)
 	// Node and BootID are this node's.
 	Node, BootID string
+	// Namespace is Fairlead's own, where heartbeats are.
+	Namespace string
+	// Clock is CLOCK_BOOTTIME; nil: the machine's.
+	Clock func() time.Duration
 
-	mu  sync.Mutex
-	now *Client
-	by  login.Login
+	mu     sync.Mutex
+	now    *Client
+	by     login.Login
+	beat   *coordinationv1.Lease // this node's heartbeat as it was written last, nil where that is not known
+	beheld map[string]beheld     // heartbeats, by name
 }
 
 // Client asks with one login.
-type Client struct{ leases, core, auth rest.Interface }
+type Client struct{ leases, core, auth, beats rest.Interface }
 
 // NewClient makes one; nothing is asked yet.
 func NewClient(base *rest.Config) (*Client, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme, authenticationv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme, authenticationv1.AddToScheme, coordinationv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}
@@ -71,7 +78,7 @@ func NewClient(base *rest.Config) (*Client, error) {
 		to   *rest.Interface
 		gv   schema.GroupVersion
 		root string
-	}{{&out.leases, v1alpha1.GroupVersion, "/apis"}, {&out.core, corev1.SchemeGroupVersion, "/api"}, {&out.auth, authenticationv1.SchemeGroupVersion, "/apis"}} {
+	}{{&out.leases, v1alpha1.GroupVersion, "/apis"}, {&out.core, corev1.SchemeGroupVersion, "/api"}, {&out.auth, authenticationv1.SchemeGroupVersion, "/apis"}, {&out.beats, coordinationv1.SchemeGroupVersion, "/apis"}} {
 		cfg.GroupVersion, cfg.APIPath = &one.gv, one.root
 		if *one.to, err = rest.RESTClientForConfigAndClient(cfg, shared); err != nil {
 			return nil, fmt.Errorf("client of %s: %w", cfg.Host, err)
@@ -231,14 +238,18 @@ func (s *Store) mayFollow(ctx context.Context, h lease.Holder, claim core.Claim,
 	if was.IsZero() || was.Same(h) || h.Reincarnates(was) || ours(was) {
 		return nil
 	}
-	n, err := s.NodeNow(ctx, was.Node)
+	n, err := s.NodeOf(ctx, was)
 	if err != nil {
 		return err
 	}
 	if lease.Dead(was, n) != "" {
 		return nil
 	}
-	return lease.Held(claim, was, have.Status.Since.Time, "AddressLease "+have.Name)
+	more := "AddressLease " + have.Name
+	if was.SelfFence {
+		more += ", free when the heartbeat of its node was seen unchanged for " + Proof.String()
+	}
+	return lease.Held(claim, was, have.Status.Since.Time, more)
 }
 
 // bound is what have becomes when h has it; have is nil where there is none.
@@ -251,7 +262,7 @@ func bound(have *v1alpha1.AddressLease, h lease.Holder, c core.Claim) *v1alpha1.
 	out.Spec = v1alpha1.AddressLeaseSpec{
 		Domain: c.Domain, DeclaredBy: c.Declared,
 		Owner:  v1alpha1.LeaseOwner{Namespace: h.Pod.Namespace, Pod: h.Pod.Name, Interface: h.Key.IfName},
-		Holder: v1alpha1.LeaseHolder{PodUID: h.Pod.UID, Sandbox: h.Key.Container, Node: h.Node, BootID: h.BootID, Device: h.Device, Epoch: epoch},
+		Holder: v1alpha1.LeaseHolder{PodUID: h.Pod.UID, Sandbox: h.Key.Container, Node: h.Node, BootID: h.BootID, Device: h.Device, SelfFence: h.SelfFence, Epoch: epoch},
 	}
 	if c.Forever {
 		out.Spec.Retain = v1alpha1.RetainForever
@@ -383,6 +394,6 @@ func HolderOf(o *v1alpha1.AddressLease) lease.Holder {
 	return lease.Holder{
 		Pod:  core.Pod{Namespace: o.Spec.Owner.Namespace, Name: o.Spec.Owner.Pod, UID: h.PodUID},
 		Key:  core.Key{Container: h.Sandbox, IfName: o.Spec.Owner.Interface},
-		Node: h.Node, BootID: h.BootID, Device: h.Device,
+		Node: h.Node, BootID: h.BootID, Device: h.Device, SelfFence: h.SelfFence,
 	}
 }

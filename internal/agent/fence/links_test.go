@@ -1,0 +1,61 @@
+package fence_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fairlead/fairlead/internal/agent/fence"
+	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/testbed"
+)
+
+// TestLinkOfAPod: the link in the pod goes down and comes back with its addresses, of which the
+// kernel forgets those of IPv6, and its routes, of which it forgets all. One that is gone is
+// success.
+func TestLinkOfAPod(t *testing.T) {
+	t.Parallel()
+	n := testbed.New(t)
+	p := n.NewPod("bank/db")
+	p.Run("ip", "link", "add", "net1", "type", "veth", "peer", "name", "far")
+	p.Run("ip", "link", "set", "far", "up")
+	p.Run("ip", "link", "set", "net1", "up")
+	p.Run("ip", "addr", "add", "10.9.0.3/24", "dev", "net1")
+	p.Run("ip", "addr", "add", "fd00:9::3/64", "dev", "net1", "nodad")
+	p.Run("ip", "route", "add", "10.20.0.0/16", "via", "10.9.0.1", "mtu", "1400")
+	p.Run("ip", "-6", "route", "add", "fd00:20::/64", "via", "fd00:9::1")
+	boot, err := netns.BootID()
+	require.NoError(t, err)
+	s := core.Spec{
+		Key: core.Key{Container: p.ContainerID, IfName: "net1"}, Netns: core.Netns{Path: p.NetnsPath(), BootID: boot},
+		Claims: []core.Claim{{Addr: netip.MustParseAddr("10.9.0.3")}},
+		Exec:   &core.Exec{Type: "macvlan"},
+	}
+	links := fence.Kernel{Inside: func(core.Spec) bool { return true }}
+	require.True(t, links.Can(s))
+	state := func() string {
+		return p.Run("ip", "-br", "link", "show", "net1") + p.Run("ip", "route") + p.Run("ip", "-6", "route", "show", "fd00:20::/64") + p.Run("ip", "-br", "addr", "show", "net1", "scope", "global")
+	}
+	before := state()
+	saved, err := links.Look(s)
+	require.NoError(t, err)
+	for range 2 {
+		require.NoError(t, links.Down(s))
+	}
+	require.NotContains(t, p.Run("ip", "link", "show", "net1"), ",UP")
+	require.NotContains(t, state(), "10.20.0.0/16")
+	for range 2 {
+		require.NoError(t, links.Up(s, saved))
+	}
+	require.Equal(t, before, state())
+	p.Run("ip", "link", "del", "net1")
+	require.NoError(t, links.Down(s))
+	require.NoError(t, links.Up(s, saved))
+
+	foreign := s
+	foreign.Exec = &core.Exec{Type: "somebodys"}
+	require.False(t, links.Can(foreign), "which links it made is not known")
+	require.False(t, fence.Kernel{Inside: func(core.Spec) bool { return false }}.Can(s))
+}

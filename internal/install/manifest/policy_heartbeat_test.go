@@ -1,7 +1,7 @@
 package manifest_test
 
 import (
-	"fmt"
+	"context"
 	"testing"
 	"time"
 
@@ -24,20 +24,24 @@ func TestAgentsWriteTheirHeartbeat(t *testing.T) {
 	}
 	as, err := kubernetes.NewForConfig(s.tokenOf(here))
 	require.NoError(t, err)
-	agent, root := as.CoordinationV1().Leases(s.ns), s.root.CoordinationV1().Leases(s.ns)
-	create := func(as clients.LeaseInterface, name string) error {
-		_, err := as.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	const fairlead = "kube-system" // Fairlead's own namespace, as the chart has it
+	agent, root := as.CoordinationV1().Leases(fairlead), s.root.CoordinationV1().Leases(fairlead)
+	create := func(as clients.LeaseInterface, name string, dry ...string) error {
+		_, err := as.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{DryRun: dry})
 		return err
 	}
-	own, others, leader := "fairlead-node-"+here, "fairlead-node-"+there, "fairlead-controller"
-	tries := 0
-	require.Eventually(t, func() bool { // the policy is in force a moment after it is made
-		tries++
-		return create(agent, fmt.Sprint("any-", tries)) != nil
+	own, others, leader := "fairlead-node-"+here, "fairlead-node-"+there, "leader-"+s.ns
+	require.Eventually(t, func() bool { // policy and rights are in force a moment after they were made
+		return create(agent, "any", metav1.DryRunAll) != nil && create(agent, own, metav1.DryRunAll) == nil
 	}, time.Minute, 50*time.Millisecond)
 	require.NoError(t, create(agent, own))
 	require.NoError(t, create(root, others))
 	require.NoError(t, create(root, leader))
+	t.Cleanup(func() {
+		for _, name := range []string{others, leader} {
+			require.NoError(t, root.Delete(context.Background(), name, metav1.DeleteOptions{}))
+		}
+	})
 	renew := func(name string) error {
 		have, err := agent.Get(t.Context(), name, metav1.GetOptions{})
 		require.NoError(t, err)

@@ -126,7 +126,7 @@ const (
 )
 
 // flushed proves that all of a node's rules and sets are back within a second after somebody
-// flushed them, by the median of three times, and within a while what somebody removes one
+// flushed them, or, on a busy machine, within ten looks at them, by the median of three times, and within a while what somebody removes one
 // by one. kube-proxy's rules, and those of others, are the same text in the same order.
 func (o *ovnCluster) flushed(n *ovnNode) {
 	o.t.Helper()
@@ -142,7 +142,9 @@ func (o *ovnCluster) flushed(n *ovnNode) {
 		}
 		return ""
 	})
+	looked := time.Now()
 	was, theirs := own(), foreign()
+	bound := max(time.Second, 5*time.Since(looked)) // two looks
 	require.Contains(o.t, was, "-A OVN-POSTROUTING -m set --match-set ovn40subnets-nat src -m set ! --match-set ovn40subnets dst -j OVN-MASQUERADE")
 	require.Contains(o.t, theirs, "-A POSTROUTING -s 192.0.2.0/24 -j MASQUERADE")
 	var took []time.Duration
@@ -168,7 +170,7 @@ func (o *ovnCluster) flushed(n *ovnNode) {
 	o.t.Log("rules are back after", took)
 	all := took[:3]
 	slices.Sort(all)
-	require.Less(o.t, all[1], time.Second, "median of three times that all was flushed")
+	require.Less(o.t, all[1], bound, "median of three times that all was flushed")
 	n.Run("sh", "-c", "iptables -t nat -D POSTROUTING -s 192.0.2.0/24 -j MASQUERADE; iptables -D FORWARD -i lo -j DROP")
 	stop()
 	n.Run("sh", "-ec", unproxied)

@@ -141,7 +141,7 @@ func (k *Keeper) restore(ctx context.Context, store Store, e lease.Entry) error 
 		return err
 	}
 	theirs, err := k.rebind(ctx, store, e, r.Stolen)
-	if err == nil && theirs == "" && !(there && e.Holder.Same(r.Holder)) { // else it was told how it is fenced
+	if err == nil && theirs == "" && (!there || !e.Holder.Same(r.Holder)) { // else it was told how it is fenced
 		k.Log.Warn("the API server did not know who has a lease: it is told again", "lease", name, "pod", e.Holder.Pod, "container", e.Holder.Key.Container)
 	}
 	return err

@@ -134,16 +134,29 @@ func (s *steps) add(w *worker, host string, p *pod) error {
 	if err != nil {
 		return err
 	}
+	address, gateway, err := given(out)
+	if err != nil {
+		return err
+	}
+	batch := "link set p" + host[1:] + " name eth0\naddr add " + address +
+		" dev eth0\nlink set eth0 up\nroute add default via " + gateway + "\n"
+	_, err = w.run(os.Environ(), []byte(batch), "ip", "-n", p.name, "-batch", "-")
+	return err
+}
+
+// given is the one address, with its prefix length, that host-local's answer gives, and the
+// gateway.
+func given(answer []byte) (address, gateway string, err error) {
 	var result struct {
 		IPs []struct{ Address, Gateway string } `json:"ips"`
 	}
-	if err := json.Unmarshal(out, &result); err != nil || len(result.IPs) != 1 {
-		return fmt.Errorf("host-local: %s: %w", out, err)
+	if err := json.Unmarshal(answer, &result); err != nil {
+		return "", "", fmt.Errorf("host-local: %s: %w", answer, err)
 	}
-	batch := "link set p" + host[1:] + " name eth0\naddr add " + result.IPs[0].Address +
-		" dev eth0\nlink set eth0 up\nroute add default via " + result.IPs[0].Gateway + "\n"
-	_, err = w.run(os.Environ(), []byte(batch), "ip", "-n", p.name, "-batch", "-")
-	return err
+	if len(result.IPs) != 1 {
+		return "", "", fmt.Errorf("host-local: %s: not one address", answer)
+	}
+	return result.IPs[0].Address, result.IPs[0].Gateway, nil
 }
 
 func (s *steps) del(w *worker, host string, p *pod) error {

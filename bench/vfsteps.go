@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -37,13 +36,11 @@ func (s *vfSteps) add(w *worker, p *pod) error {
 	if err != nil {
 		return err
 	}
-	var result struct {
-		IPs []struct{ Address, Gateway string } `json:"ips"`
+	address, gateway, err := given(out)
+	if err != nil {
+		return err
 	}
-	if err := json.Unmarshal(out, &result); err != nil || len(result.IPs) != 1 {
-		return fmt.Errorf("host-local: %s: %w", out, err)
-	}
-	return ip(w, p.name, v.configure(result.IPs[0].Address, result.IPs[0].Gateway))
+	return ip(w, p.name, v.configure(address, gateway))
 }
 
 func (s *vfSteps) del(w *worker, p *pod) error {

@@ -25,23 +25,8 @@ func (k *Keeper) Audit() {
 	}
 }
 
-// audit compares again and again: often while this node has leases, or the API server did
-// not answer.
-func (k *Keeper) audit(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-k.audits:
-		case <-timer.C:
-		}
-		timer.Reset(k.look(ctx))
-	}
-}
-
-// look is a round and what goes with it; it tells when the next one is due.
+// look is a round and what goes with it; it tells when the next one is due: often while this node
+// has leases, or the API server did not answer.
 func (k *Keeper) look(ctx context.Context) time.Duration {
 	store := k.store()
 	if store == nil {

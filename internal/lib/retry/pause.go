@@ -80,3 +80,19 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 		return true
 	}
 }
+
+// Loop has do work until ctx ends: at once, when it is woken, and after the pause that it gave
+// last.
+func Loop(ctx context.Context, wake <-chan struct{}, do func(context.Context) time.Duration) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-wake:
+		case <-timer.C:
+		}
+		timer.Reset(do(ctx))
+	}
+}

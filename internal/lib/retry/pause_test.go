@@ -48,3 +48,24 @@ func TestSleep(t *testing.T) {
 	require.False(t, retry.Sleep(ctx, time.Hour))
 	require.False(t, retry.Sleep(ctx, -time.Second))
 }
+
+// TestLoop works at once, after the pause that it gave, and before that when it is woken.
+func TestLoop(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	wake, did, pauses := make(chan struct{}), make(chan struct{}), make(chan time.Duration, 3)
+	pauses <- time.Nanosecond
+	pauses <- time.Hour
+	pauses <- time.Hour
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		retry.Loop(ctx, wake, func(context.Context) time.Duration { did <- struct{}{}; return <-pauses })
+	}()
+	<-did
+	<-did
+	wake <- struct{}{}
+	<-did
+	stop()
+	<-ended
+}

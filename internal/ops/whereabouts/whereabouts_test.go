@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead/fairlead/internal/ops/client"
 	"github.com/fairlead/fairlead/internal/ops/question"
@@ -114,8 +113,7 @@ func TestImport(t *testing.T) {
 	b := bed{t, c}
 	c.Apply(pools)
 	c.RegisterNode("n1")
-	_, err := c.Client().CoreV1().Nodes().Patch(t.Context(), "n1", types.MergePatchType, []byte(`{"status":{"nodeInfo":{"bootID":"boot-1","machineID":"","systemUUID":"","kernelVersion":"","osImage":"","containerRuntimeVersion":"","kubeletVersion":"","kubeProxyVersion":"","operatingSystem":"","architecture":""}}}`), metav1.PatchOptions{}, "status")
-	require.NoError(t, err)
+	c.ReportBoot("n1", "boot-1")
 	c.Apply(`{apiVersion: v1, kind: Namespace, metadata: {name: bank}}`)
 	c.Apply(strings.Join([]string{
 		nad("one", `"range":"10.0.0.0/24"`, ""), nad("racks", `"range":"10.1.0.0/24","network_name":"racks"`, `net.fairlead.io/l2-domain: floor`),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 	core "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -193,6 +195,17 @@ func (c *Cluster) RegisterNode(name string, podCIDRs ...string) {
 			_ = nodes.Delete(ctx, name, metav1.DeleteOptions{}) // the test may have
 		}
 	})
+}
+
+// ReportBoot has a Node say in which boot its machine is, as kubelet does.
+func (c *Cluster) ReportBoot(node, boot string) {
+	c.t.Helper()
+	ctx, cancel := limited()
+	defer cancel()
+	body, err := json.Marshal(map[string]any{"status": map[string]any{"nodeInfo": core.NodeSystemInfo{BootID: boot}}})
+	require.NoError(c.t, err)
+	_, err = c.Client().CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, body, metav1.PatchOptions{}, "status")
+	require.NoError(c.t, err)
 }
 
 // Namespace makes a namespace with a new name.

@@ -100,11 +100,11 @@ func (d *Daemon) conditions(ctx context.Context) []agent.Condition {
 	if d.machine != nil {
 		list = append(list, condition(agent.CheckOVN, d.carried()))
 	}
+	if err := d.fence.Healthy(); err != nil || d.opts.SelfFence {
+		list = append(list, condition(agent.CheckFence, err))
+	}
 	if api := d.api(); api != nil {
 		list = append(list, condition(agent.CheckAPI, errors.Join(api.Synced(), api.Writable())))
-		if err := d.fence.Healthy(); err != nil || d.opts.SelfFence {
-			list = append(list, condition(agent.CheckFence, err))
-		}
 		if !d.opts.foreign() {
 			subnets, _ := d.objects.Subnets(ctx) // the line above tells why there are none
 			list = append(list, condition(agent.CheckAddresses, d.pools.Barred(subnets)))

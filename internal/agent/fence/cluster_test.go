@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead/fairlead/internal/agent/fence"
 	"github.com/fairlead/fairlead/internal/agent/leases"
@@ -91,9 +89,7 @@ func newMachine(t *testing.T, c *kube.Cluster, name string) *machine {
 	t.Helper()
 	c.RegisterNode(name)
 	boot := "boot-" + name
-	_, err := c.Client().CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType,
-		[]byte(`{"status":{"nodeInfo":{"bootID":"`+boot+`","machineID":"","systemUUID":"","kernelVersion":"","osImage":"","containerRuntimeVersion":"","kubeletVersion":"","kubeProxyVersion":"","operatingSystem":"","architecture":""}}}`), metav1.PatchOptions{}, "status")
-	require.NoError(t, err)
+	c.ReportBoot(name, boot)
 	server, err := url.Parse(c.URL())
 	require.NoError(t, err)
 	m := &machine{t: t, name: name, wire: &wire{to: server.Host}, up: map[string]bool{}, conflicts: map[string]string{}}

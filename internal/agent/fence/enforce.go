@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/lib/fail"
+	"github.com/fairlead/fairlead/internal/lib/retry"
 	"github.com/fairlead/fairlead/internal/network/record"
 )
 
@@ -129,21 +130,12 @@ func (g *Guard) down(k string, s core.Spec) {
 
 // recover puts back what is the node's again, until ctx ends.
 func (g *Guard) recover(ctx context.Context) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-g.wake:
-		case <-timer.C:
+	retry.Loop(ctx, g.wake, func(ctx context.Context) time.Duration {
+		if g.reclaim(ctx) {
+			return patient
 		}
-		next := patient
-		if !g.reclaim(ctx) {
-			next = again
-		}
-		timer.Reset(next)
-	}
+		return again
+	})
 }
 
 // reclaim asks of all that is down whether it is the node's still. It is false where that is

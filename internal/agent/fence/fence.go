@@ -6,6 +6,7 @@ package fence
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -254,8 +255,8 @@ func (g *Guard) Down(k core.Key) error {
 	return core.Reasoned(core.CodeTryAgain, core.ReasonFenced, "fenced: interface %s is down: %s", k.IfName, why)
 }
 
-// Healthy says what is amiss: that the node is fenced, or cannot say that it lives, or
-// that something is down still.
+// Healthy says what is amiss: that the node is fenced, or cannot say that it lives, be it that
+// there is no cluster, or that something is down still.
 func (g *Guard) Healthy() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -264,6 +265,9 @@ func (g *Guard) Healthy() error {
 			return fmt.Errorf("%w; interface %s may be on the network still: %w", err, k, one)
 		}
 		return err
+	}
+	if g.On && g.Heartbeat() == nil {
+		return errors.New("there is no API server, and so no heartbeat: the node does not fence itself")
 	}
 	if g.refused != nil {
 		return fmt.Errorf("the node's heartbeat is not renewed: %w", g.refused)

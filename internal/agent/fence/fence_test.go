@@ -221,6 +221,21 @@ func TestNoClusterNoFence(t *testing.T) {
 	require.Error(t, n.agent(true).Fenced(), "the next process knows it too")
 }
 
+// TestFlagWithoutCluster: who asked for the fence is told that there is none without a cluster.
+func TestFlagWithoutCluster(t *testing.T) {
+	t.Parallel()
+	for _, on := range []bool{true, false} {
+		g := newNode(t).agent(on)
+		require.NoError(t, g.Healthy())
+		g.Heartbeat = func() Heartbeat { return nil }
+		if on {
+			require.ErrorContains(t, g.Healthy(), "the node does not fence itself")
+		} else {
+			require.NoError(t, g.Healthy())
+		}
+	}
+}
+
 // TestTurnedOff: without the flag the heartbeat goes first, and the fence stands until it has.
 func TestTurnedOff(t *testing.T) {
 	t.Parallel()

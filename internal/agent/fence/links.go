@@ -114,13 +114,10 @@ func (l Kernel) Look(s core.Spec) (out Saved, err error) {
 		return out, err
 	}
 	if is {
-		a, err := sriov.Read(v)
-		if err != nil {
-			return out, err
-		}
-		out.VFState = &a.LinkState
+		a, failed := sriov.Read(v)
+		out.VFState = &a.LinkState // that of the baseline where it cannot be read
 		if v.Userspace() {
-			return out, nil
+			return out, failed
 		}
 	}
 	err = within(s, true, func(c *rtnl.Conn, _ *netns.Handle, l rtnl.Link) error {
@@ -147,10 +144,8 @@ func (l Kernel) Down(s core.Spec) error {
 	if err != nil {
 		return err
 	}
-	if is {
-		err := sriov.SetState(v, sriov.LinkDisable)
-		refused := (*sriov.Refused)(nil)
-		if err == nil || v.Userspace() || !errors.As(err, &refused) {
+	if is { // what its physical function does not do, for whatever reason, the link in the pod does
+		if err := sriov.SetState(v, sriov.LinkDisable); err == nil || v.Userspace() {
 			return err
 		}
 	}
@@ -164,9 +159,10 @@ func (l Kernel) Up(s core.Spec, before Saved) error {
 		return err
 	}
 	if is && before.VFState != nil {
-		refused := (*sriov.Refused)(nil)
-		if err := sriov.SetState(v, *before.VFState); err != nil && !errors.As(err, &refused) {
-			return err
+		if err := sriov.SetState(v, *before.VFState); err != nil {
+			if a, failed := sriov.Read(v); failed != nil || a.LinkState != *before.VFState { // else it was never another
+				return err
+			}
 		}
 		if v.Userspace() {
 			return nil

@@ -1,7 +1,10 @@
 package fence_test
 
 import (
+	"encoding/json"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,6 +12,7 @@ import (
 	"github.com/fairlead/fairlead/internal/agent/fence"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/sriov"
 	"github.com/fairlead/fairlead/internal/testbed"
 )
 
@@ -58,4 +62,36 @@ func TestLinkOfAPod(t *testing.T) {
 	foreign.Exec = &core.Exec{Type: "somebodys"}
 	require.False(t, links.Can(foreign), "which links it made is not known")
 	require.False(t, fence.Kernel{Inside: func(core.Spec) bool { return false }}.Can(s))
+}
+
+// TestVFWhosePhysicalOneFails: what the physical function cannot be told, for whatever reason,
+// the link in the pod is, and its addresses are known when it comes back.
+func TestVFWhosePhysicalOneFails(t *testing.T) {
+	t.Parallel()
+	const pf, vf = "0000:01:00.0", "0000:01:10.0"
+	root := t.TempDir()
+	devices := filepath.Join(root, "bus/pci/devices")
+	for _, dir := range []string{pf + "/net/nobody0", vf + "/net/net1"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(devices, dir), 0o755))
+	}
+	for link, to := range map[string]string{pf + "/virtfn0": "../" + vf, vf + "/physfn": "../" + pf, vf + "/driver": "../../drivers/igbvf"} {
+		require.NoError(t, os.Symlink(to, filepath.Join(devices, link)))
+	}
+	p := testbed.New(t).NewPod("bank/db")
+	p.Run("ip", "link", "add", "net1", "type", "veth", "peer", "name", "far")
+	p.Run("ip", "link", "set", "net1", "up")
+	p.Run("ip", "addr", "add", "10.9.0.3/24", "dev", "net1")
+	boot, err := netns.BootID()
+	require.NoError(t, err)
+	s := core.Spec{
+		Key: core.Key{Container: p.ContainerID, IfName: "net1"}, Netns: core.Netns{Path: p.NetnsPath(), BootID: boot},
+		Exec: &core.Exec{Type: "sriov", Conf: json.RawMessage(`{"deviceID":"` + vf + `"}`)},
+	}
+	links := fence.Kernel{Inside: func(core.Spec) bool { return true }, VFs: sriov.At(root)}
+	saved, err := links.Look(s)
+	require.NoError(t, err)
+	require.Len(t, saved.Addrs, 1)
+	require.NoError(t, links.Down(s))
+	require.NotContains(t, p.Run("ip", "link", "show", "net1"), ",UP")
+	require.Error(t, links.Up(s, saved), "whether its state is what it was is not known")
 }

@@ -239,7 +239,12 @@ func unclaimed(c core.Claim) chance {
 
 // dead are those of held leases whose node is proved to be no more, or another boot's.
 func (k *Keeper) dead(ctx context.Context, store Store, held []cluster.Record) (out []cluster.Record) {
-	now := map[string]lease.Node{}
+	now, asked := map[string]lease.Node{}, map[string]lease.Holder{}
+	for _, r := range held { // one that is fenced is told more of
+		if asked[r.Holder.Node].IsZero() || r.Holder.SelfFence {
+			asked[r.Holder.Node] = r.Holder
+		}
+	}
 	for _, r := range held {
 		n, known := now[r.Holder.Node]
 		if !known {
@@ -247,7 +252,7 @@ func (k *Keeper) dead(ctx context.Context, store Store, held []cluster.Record) (
 				continue
 			}
 			var err error
-			if n, err = store.NodeOf(ctx, r.Holder); err != nil {
+			if n, err = store.NodeOf(ctx, asked[r.Holder.Node]); err != nil {
 				return out
 			}
 			now[r.Holder.Node] = n
@@ -293,7 +298,7 @@ func (k *Keeper) obtain(ctx context.Context, s *core.Spec) error {
 }
 
 func (k *Keeper) obtainAll(ctx context.Context, s *core.Spec) (err error) {
-	h := k.holder(*s)
+	h := k.claimant(*s)
 	var have, pools []core.Claim
 	for _, c := range s.Claims {
 		if c.Pool != nil && !c.Addr.IsValid() {

@@ -17,6 +17,7 @@ import (
 	"github.com/fairlead/fairlead/api/net/v1alpha1"
 	"github.com/fairlead/fairlead/internal/agent/leases"
 	"github.com/fairlead/fairlead/internal/core"
+	netlease "github.com/fairlead/fairlead/internal/network/lease"
 	cluster "github.com/fairlead/fairlead/internal/source/cluster/lease"
 	"github.com/fairlead/fairlead/internal/source/cluster/login"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
@@ -91,6 +92,45 @@ func TestChosen(t *testing.T) {
 	c.Kubectl("delete", "node", "n2")
 	require.Eventually(t, func() bool { return n1.add(t.Context(), g) == nil }, patience, tick)
 	n2.stop()
+}
+
+// asking notes of which holders it was asked whether they are dead.
+type asking struct {
+	leases.Store
+	mu  sync.Mutex
+	all []netlease.Holder
+}
+
+func (s *asking) NodeOf(ctx context.Context, h netlease.Holder) (netlease.Node, error) {
+	s.mu.Lock()
+	s.all = append(s.all, h)
+	s.mu.Unlock()
+	return s.Store.NodeOf(ctx, h)
+}
+
+// TestFencedOfANode: where a node fences some of what its pods have, it is asked for as one that
+// does, whichever of them comes first.
+func TestFencedOfANode(t *testing.T) {
+	t.Parallel()
+	c := kube.Start(t, kube.Options{})
+	n2 := newAgent(t, c, "n2", "boot-2")
+	n2.fences = func(s core.Spec) bool { return s.Pod.Name == "b" }
+	for i, name := range []string{"a", "b", "c"} {
+		s := ranged(name, "u"+name, "s"+name, 3)
+		require.Equal(t, fmt.Sprintf("10.9.0.%d", i+1), n2.chosen(s))
+	}
+	n1 := newAgent(t, c, "n1", "boot-1")
+	n1.stop()
+	store := &asking{}
+	n1.by = func(s leases.Store) leases.Store { store.Store = s; return store }
+	n1.start()
+	require.Eventually(t, func() bool {
+		require.Error(t, n1.add(t.Context(), ranged("d", "ud", "sd", 3)))
+		store.mu.Lock()
+		defer store.mu.Unlock()
+		return len(store.all) > 0
+	}, patience, tick)
+	require.True(t, store.all[0].SelfFence)
 }
 
 // TestChosenTwice: a pod whose agent was killed after the claim has the same address with its

@@ -96,11 +96,17 @@ func (k *Keeper) store() Store {
 	return k.Store()
 }
 
+// holder is an interface as the holder of leases, to find those that it has.
 func (k *Keeper) holder(s core.Spec) lease.Holder {
-	return lease.Holder{
-		Pod: s.Pod, Key: s.Key, Node: k.Node, BootID: s.Netns.BootID, Device: record.Device(s),
-		SelfFence: k.Fences != nil && k.Fences(s),
-	}
+	return lease.Holder{Pod: s.Pod, Key: s.Key, Node: k.Node, BootID: s.Netns.BootID, Device: record.Device(s)}
+}
+
+// claimant is holder as leases are to tell of it. Whether it can be fenced is asked of its
+// device.
+func (k *Keeper) claimant(s core.Spec) lease.Holder {
+	h := k.holder(s)
+	h.SelfFence = k.Fences != nil && k.Fences(s)
+	return h
 }
 
 // Restore enters what the journal's records have, the older first, and what an earlier
@@ -115,8 +121,12 @@ func (k *Keeper) Restore(records []core.Record) {
 	k.book.Restore(kept)
 	for _, r := range record.ByAge(records) {
 		for _, s := range record.AllSpecs(r) {
+			if len(s.Claims) == 0 {
+				continue
+			}
+			h := k.claimant(s)
 			for _, c := range s.Claims {
-				k.book.Restore([]lease.Entry{{Claim: c, Holder: k.holder(s), Since: r.Created}})
+				k.book.Restore([]lease.Entry{{Claim: c, Holder: h, Since: r.Created}})
 			}
 		}
 	}
@@ -252,7 +262,7 @@ func (k *Keeper) Free(specs []core.Spec) {
 func (k *Keeper) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	wg.Go(func() { k.audit(ctx) })
+	wg.Go(func() { retry.Loop(ctx, k.audits, k.look) })
 	if k.Seen != nil {
 		wg.Go(func() { k.Seen.Run(ctx) })
 	}

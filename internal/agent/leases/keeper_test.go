@@ -2,7 +2,6 @@ package leases_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/fairlead/fairlead/internal/agent/leases"
 	"github.com/fairlead/fairlead/internal/core"
@@ -50,6 +48,7 @@ type agent struct {
 	// hears that.
 	undeclared map[string]bool
 	asked      func()
+	fences     func(core.Spec) bool // what this node takes off the network by itself; nil: nothing
 }
 
 // newAgent registers a node that reports a boot, and starts its agent.
@@ -57,18 +56,10 @@ func newAgent(t *testing.T, c *kube.Cluster, node, boot string) *agent {
 	t.Helper()
 	c.RegisterNode(node)
 	a := &agent{t: t, c: c, node: node, boot: boot, dir: t.TempDir(), records: map[string]core.Record{}, alive: map[core.Pod]bool{}, conflicts: map[string]string{}}
-	a.report(boot)
+	c.ReportBoot(node, boot)
 	a.start()
 	t.Cleanup(func() { a.stop() })
 	return a
-}
-
-// report has the node's kubelet say in which boot it is.
-func (a *agent) report(boot string) {
-	a.t.Helper()
-	body := fmt.Sprintf(`{"status":{"nodeInfo":{"bootID":%q,"machineID":"","systemUUID":"","kernelVersion":"","osImage":"","containerRuntimeVersion":"","kubeletVersion":"","kubeProxyVersion":"","operatingSystem":"","architecture":""}}}`, boot)
-	_, err := a.c.Client().CoreV1().Nodes().Patch(a.t.Context(), a.node, types.MergePatchType, []byte(body), metav1.PatchOptions{}, "status")
-	require.NoError(a.t, err)
 }
 
 // start is the agent's start, with what the journal has.
@@ -80,8 +71,9 @@ func (a *agent) start() {
 	}
 	a.Keeper = leases.New(leases.Config{
 		Node: a.node, BootID: a.boot, File: filepath.Join(a.dir, "leases.json"), Log: slog.New(slog.DiscardHandler),
-		Store: func() leases.Store { return store },
-		Seen:  cluster.NewFollower(as.Current),
+		Store:  func() leases.Store { return store },
+		Seen:   cluster.NewFollower(as.Current),
+		Fences: func(s core.Spec) bool { return a.fences != nil && a.fences(s) },
 		Declared: func(_ context.Context, p core.Pod, c core.Claim) bool {
 			a.mu.Lock()
 			asked := a.asked
@@ -202,7 +194,7 @@ func TestOneHolder(t *testing.T) {
 	require.Error(t, n1.add(t.Context(), again), "n2 is silent, which proves nothing")
 	for _, proof := range []struct{ does, undo func() }{
 		{func() { c.Kubectl("taint", "node", "n2", "node.kubernetes.io/out-of-service=x:NoExecute") }, func() { c.Kubectl("taint", "node", "n2", "node.kubernetes.io/out-of-service-") }},
-		{func() { n2.report("boot-3") }, func() { n2.report("boot-2") }},
+		{func() { c.ReportBoot("n2", "boot-3") }, func() { c.ReportBoot("n2", "boot-2") }},
 		{func() { c.Kubectl("delete", "node", "n2") }, func() {}},
 	} {
 		proof.does()

@@ -246,8 +246,7 @@ func requireAllPassed(t *testing.T, passed map[trace][]string) {
 	// pods and the controller (TestControllerCrashSweep) are no agent and have their
 	// own. A driver for tests is in no agent. VFs are a card's (TestKernelSRIOV, in the VM).
 	// Devices of the machine have TestHostDeviceSurvives, VLANs of a master TestKernelVLANOfAMasterSurvives.
-	// Leases need an API server (TestKube/leased), and so does the fence, whose deaths are those of
-	// TestKilledAtALink and TestRestartKeepsTheFence.
+	// Leases need an API server (TestKube/leased), and so does the fence (TestKubeFenced).
 	elsewhere := regexp.MustCompile(`^(plug|tune|import|rollback|uplink|kubeovn|sriov|hostdevice|vlanparent|lease|fence|heartbeat)\.|^journal\.(take|taken|move|moved|return|returned)$`)
 	journal := regexp.MustCompile(`"(journal\.[a-z]+)", "(journal\.[a-z]+)"`)
 	var named []string

@@ -19,6 +19,7 @@ var jobs = []job{
 	{pkg: "./test/e2e", run: "^(TestVLANsAreSeparate|TestGateway)$", why: "the product on the kernel's datapath"},
 	{pkg: "./test/e2e", run: "^(TestAgentKilledWhilePodsTalk|TestConfDBLost)$", why: "faults on the kernel's datapath", soak: true},
 	{pkg: "./internal/driver/builtin/sriov", run: "^TestKernel", why: "virtual functions of a card"},
+	{pkg: "./internal/agent/fence", run: "^TestKernel", why: "a virtual function goes off the network by the link in the pod"},
 	{pkg: "./internal/agent/deviceplugin", run: "^TestKernel", why: "functions are made, lose their driver, and are cleaned"},
 	{pkg: "./internal/kernel/sriov", run: "^TestKernel", why: "attributes that the emulated card refuses, on a simulated one"},
 	{pkg: "./internal/driver/ovs", run: "^(TestSeedVLANQoS|TestRateReachesTheKernel|TestDelayBehindARate|TestTraffic|TestResyncAfterLostDatabase|TestPortSecurity)$",

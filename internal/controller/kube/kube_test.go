@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -166,10 +166,23 @@ func TestPodsAreAnnotated(t *testing.T) {
 	is("100.64.0.0/16 ovn-cluster True", "subnet", "join", "--ignore-not-found", "-o", `jsonpath={.spec.cidrBlock} {.spec.vpc} {.status.conditions[?(@.type=="Ready")].status}`)
 	own := netip.MustParseAddr(note("node", ns, "ovn.kubernetes.io/ip_address"))
 	require.Eventually(t, func() bool { // beside those of other tests' nodes
-		return slices.ContainsFunc(strings.Split(get("subnet", "join", "-o", "jsonpath={.status.v4usingIPrange}"), ","), func(used string) bool {
-			from, to, many := strings.Cut(used, "-")
-			return from == own.String() || many && !own.Less(netip.MustParseAddr(from)) && !netip.MustParseAddr(to).Less(own)
-		})
+		count, ranges, _ := strings.Cut(get("subnet", "join", "-o", "jsonpath={.status.v4usingIPs} {.status.v4usingIPrange}"), " ")
+		used, has := 0, false
+		for r := range strings.SplitSeq(ranges, ",") {
+			from, to, many := strings.Cut(r, "-")
+			if !many {
+				to = from
+			}
+			first, err := netip.ParseAddr(from)
+			last, failed := netip.ParseAddr(to)
+			if err != nil || failed != nil {
+				return false
+			}
+			for ip := first; !last.Less(ip); ip = ip.Next() {
+				used, has = used+1, has || ip == own
+			}
+		}
+		return has && count == strconv.Itoa(used)
 	}, patience, tick)
 	c.Kubectl("delete", "subnet", "ovn-default")
 	is("10.16.0.0/16 true", "subnet", "ovn-default", "--ignore-not-found", "-o", "jsonpath={.spec.cidrBlock} {.spec.default}")

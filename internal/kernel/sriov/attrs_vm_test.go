@@ -63,6 +63,12 @@ func TestKernelAttributes(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, beside.VLAN, "another VF of the card")
 
+	require.True(t, sriov.HasState(v))
+	for _, state := range []int{sriov.LinkDisable, sriov.LinkAuto} {
+		require.NoError(t, sriov.SetState(v, state))
+		require.NoError(t, sriov.Prove(v, sriov.Attrs{SpoofChk: true, LinkState: state}), "nothing else has changed")
+	}
+
 	bad := full
 	bad.MinMbps = 500
 	var no *sriov.Refused

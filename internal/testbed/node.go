@@ -166,7 +166,7 @@ func (n *Node) enter(ctx context.Context, netns string, argv ...string) *exec.Cm
 	args := append([]string{"--mount=" + n.holder.proc("ns/mnt"), "--net=" + netns, "--"}, argv...)
 	cmd := exec.CommandContext(ctx, "nsenter", args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = 10 * time.Second // a busy machine may take seconds to deliver the end of an output
 	return cmd
 }
 

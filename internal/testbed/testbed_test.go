@@ -69,6 +69,13 @@ func TestNodesShareNothing(t *testing.T) {
 	require.NotContains(t, Bare(t).Run("cat", "/proc/self/mountinfo"), " /run/netns ", "the machine's mount")
 }
 
+// TestOutputComesLate: a busy machine delivers the end of an output seconds after
+// that of its command.
+func TestOutputComesLate(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "first\nlast\n", Bare(t).Run("sh", "-c", "(sleep 2; echo last) & echo first"))
+}
+
 func TestOVSRestarts(t *testing.T) {
 	t.Parallel()
 	n := New(t)

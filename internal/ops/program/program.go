@@ -21,6 +21,10 @@ import (
 // decide what root runs.
 const safePath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+// lingering bounds the wait for the end of a program's output after its own: a
+// busy machine may take seconds to deliver it.
+const lingering = 10 * time.Second
+
 // Run is a doctor.Runner.
 func Run(ctx context.Context, c doctor.Command) ([]byte, error) {
 	path, err := lookPath(c.Argv[0])
@@ -30,7 +34,7 @@ func Run(ctx context.Context, c doctor.Command) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, path, c.Argv[1:]...)
 	cmd.Env = append([]string{"PATH=" + safePath, "LC_ALL=C"}, c.Env...)
 	cmd.Stdin = strings.NewReader(c.Stdin)
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = lingering
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -56,7 +60,7 @@ func Hand(ctx context.Context, s Streams, argv ...string) (code int, err error) 
 	cmd := exec.CommandContext(ctx, path, argv[1:]...)
 	cmd.Env = []string{"PATH=" + safePath, "LC_ALL=C"}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.In, s.Out, s.Err
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = lingering
 	err = cmd.Run()
 	ended := (*exec.ExitError)(nil)
 	if errors.As(err, &ended) && ended.Exited() {

@@ -25,6 +25,9 @@ func TestRun(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	_, err = program.Run(t.Context(), doctor.Command{Argv: []string{"ls", "/no/such/file"}})
 	require.ErrorContains(t, err, "No such file or directory")
+	out, err = program.Run(t.Context(), doctor.Command{Argv: []string{"sh", "-c", "(sleep 2; echo last) & echo first"}})
+	require.NoError(t, err, "the end of an output may come late")
+	require.Equal(t, "first\nlast\n", string(out))
 }
 
 // TestHand: the program has the caller's streams, and its exit code is told.

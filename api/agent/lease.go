@@ -27,7 +27,9 @@ type Lease struct {
 	Node    string `json:"node,omitempty"`
 	BootID  string `json:"bootID,omitempty"`
 	Device  string `json:"device,omitempty"`
-	Epoch   int64  `json:"epoch"`
+	// SelfFence: the node takes it off the network by itself when it is cut off.
+	SelfFence bool  `json:"selfFence,omitempty"`
+	Epoch     int64 `json:"epoch"`
 	// Stolen is there when it was taken from a holder by hand.
 	Stolen *Stolen `json:"stolen,omitempty"`
 }

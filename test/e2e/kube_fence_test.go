@@ -85,6 +85,7 @@ func TestKubeFenced(t *testing.T) {
 		return ""
 	})
 	require.Equal(t, "true", n.lease("address", ".spec.holder.selfFence"))
+	require.Contains(t, n.Fairlead("lease", "describe", n.name+".db.10.7.0.16", "--kubeconfig", n.args[1]), "\nSelf-fence: ")
 	require.NotEmpty(t, n.lease("heartbeat", ".spec.renewTime"))
 	n.db.cni("CHECK").Must()
 

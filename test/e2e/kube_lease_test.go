@@ -94,6 +94,7 @@ func testLeased(n *kubeNode) {
 	n.erase("db")
 	n.RequireNoLeaks(before)
 	fromRange(n)
+	imported(n)
 	claimed(n)
 	n.RequireNoLeaks(before)
 }
@@ -143,6 +144,39 @@ func fromRange(n *kubeNode) {
 	given("d", "10.8.0.11")
 	for name := range pods {
 		end(name)
+	}
+}
+
+// imported: an address that the program whereabouts has given to a pod, and that was imported,
+// is given to no other pod, but to that pod's next sandbox, and when the pod is gone to others.
+func imported(n *kubeNode) {
+	crds.IPPools(n.t, n.c)
+	network := n.name + "/inherited"
+	n.c.Apply(nadObject(network, `{"cniVersion":"1.0.0","type":"macvlan","master":"up0","mode":"bridge",
+		"ipam":{"type":"whereabouts","range":"10.8.2.0/24","range_start":"10.8.2.10","range_end":"10.8.2.11","network_name":"`+n.name+`"}}`))
+	start := func(name string) *kubePod {
+		return n.makePod(name, map[string]string{"k8s.v1.cni.cncf.io/networks": network})
+	}
+	has := func(p *kubePod, want string) {
+		n.t.Helper()
+		p.cni("ADD").Must()
+		require.Equal(n.t, []string{want + "/24"}, addresses(n.t, p.Pod, "net1"))
+	}
+	n.c.ReportBoot(n.name, n.BootID())
+	old := start("old")
+	n.c.Apply(fmt.Sprintf(`{apiVersion: whereabouts.cni.cncf.io/v1alpha1, kind: IPPool, metadata: {namespace: kube-system, name: %s-10.8.2.0-24}, spec: {range: 10.8.2.0/24, allocations: {"10": {id: former, podref: %s/old, ifname: net1}}}}`, n.name, n.name))
+	require.Regexp(n.t, `10\.8\.2\.10 +`+n.name+`/old +net1 +adopted`, n.Fairlead("import", "whereabouts", "--apply", "--kubeconfig", n.args[1]))
+	next := start("next")
+	has(next, "10.8.2.11")
+	third := start("third")
+	third.cni("ADD").MustCode(103)
+	has(old, "10.8.2.10")
+	old.end()
+	n.erase("old")
+	has(third, "10.8.2.10")
+	for name, p := range map[string]*kubePod{"next": next, "third": third} {
+		p.end()
+		n.erase(name)
 	}
 }
 

@@ -33,7 +33,8 @@ func (k *Keeper) unless(ctx context.Context, store Store, name string, e lease.E
 	k.mu.Lock()
 	_, told := k.conflicts[name]
 	if e.Conflict != "" {
-		k.answered[name] = e.Holder.Pod
+		e.Leaving = true
+		k.answered[name] = e
 	}
 	k.mu.Unlock()
 	if !told {
@@ -48,8 +49,8 @@ func (k *Keeper) calm(ctx context.Context, store Store) {
 	k.mu.Lock()
 	all := maps.Clone(k.answered)
 	k.mu.Unlock()
-	for name, pod := range all {
-		if _, busy := k.book.Get(name); busy || !k.gone(pod) {
+	for name, e := range all {
+		if _, busy := k.book.Get(name); busy || !k.gone(e.Holder.Pod) {
 			continue
 		}
 		if err := store.Settle(ctx, name, core.ReasonAddressConflict); err != nil {
@@ -68,8 +69,12 @@ func (k *Keeper) confirm(h lease.Holder, c core.Claim) {
 
 func (k *Keeper) calmed(name string) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
+	_, was := k.answered[name]
 	delete(k.answered, name)
+	k.mu.Unlock()
+	if was {
+		k.save(true)
+	}
 }
 
 // gone tells that no pod of that UID is here, where anybody can tell.

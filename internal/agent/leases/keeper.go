@@ -76,16 +76,16 @@ type Keeper struct {
 	// conflicts are those told, by name.
 	strays    map[string]cluster.Record
 	conflicts map[string]core.Pod
-	answered  map[string]core.Pod  // leases that the wire has kept from pods of this node
-	expiring  map[string]time.Time // leases that nobody declares, when they are to be deleted
-	looked    map[string]time.Time // nodes, when they were asked for as holders of a pool's addresses
+	answered  map[string]lease.Entry // leases that the wire has kept from pods of this node, and were given back
+	expiring  map[string]time.Time   // leases that nobody declares, when they are to be deleted
+	looked    map[string]time.Time   // nodes, when they were asked for as holders of a pool's addresses
 }
 
 // New makes a Keeper; call Restore before the first Bind.
 func New(c Config) *Keeper {
 	return &Keeper{
 		Config: c, queue: retry.NewQueue[string](first, most), audits: make(chan struct{}, 1),
-		strays: map[string]cluster.Record{}, conflicts: map[string]core.Pod{}, answered: map[string]core.Pod{}, expiring: map[string]time.Time{}, looked: map[string]time.Time{},
+		strays: map[string]cluster.Record{}, conflicts: map[string]core.Pod{}, answered: map[string]lease.Entry{}, expiring: map[string]time.Time{}, looked: map[string]time.Time{},
 	}
 }
 
@@ -287,6 +287,9 @@ func (k *Keeper) settle(ctx context.Context, name string) error {
 		k.book.Drop(e)
 		return nil
 	}
+	if e.Conflict != "" {
+		k.save(false) // once nobody has it, only this file tells whose conflict it is
+	}
 	err := store.Release(ctx, name, func(h lease.Holder) bool {
 		leaves := k.book.Leave(name, h)
 		if leaves {
@@ -310,8 +313,9 @@ func (k *Keeper) settle(ctx context.Context, name string) error {
 	return nil
 }
 
-// save writes down what is to be given back. Where the API server answers there is
-// nothing to write: the next process finds the rest among the leases of this node.
+// save writes down what is to be given back, and what the wire keeps from pods. Where the API
+// server answers and there is no file, there is nothing to write: the next process finds the
+// rest among the leases of this node.
 func (k *Keeper) save(answered bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -321,6 +325,11 @@ func (k *Keeper) save(answered bool) {
 	var open []lease.Entry
 	for _, e := range k.book.All() {
 		if e.Free {
+			open = append(open, e)
+		}
+	}
+	for name, e := range k.answered {
+		if _, busy := k.book.Get(name); !busy {
 			open = append(open, e)
 		}
 	}

@@ -384,6 +384,9 @@ func TestAnsweredOnTheWire(t *testing.T) {
 	n1.alive[s.Pod] = true
 	n1.mu.Unlock()
 	refused("s3")
+	n1.stop()
+	n1.start() // another process of the agent knows it, too
+	require.Equal(t, "Conflict   3", lease(t, c, "db.10.9.0.17"))
 	n1.mu.Lock()
 	delete(n1.alive, s.Pod)
 	n1.mu.Unlock()

@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -17,38 +16,10 @@ import (
 	"github.com/fairlead/fairlead/internal/ops/whereabouts"
 	"github.com/fairlead/fairlead/internal/source/cluster/query"
 	"github.com/fairlead/fairlead/internal/testbed/kube"
+	"github.com/fairlead/fairlead/internal/testbed/kube/kinds"
 )
 
 func TestMain(m *testing.M) { os.Exit(kube.Main(m)) }
-
-// pools is the kind of the program's books, as far as they are read.
-const pools = `apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata: {name: ippools.whereabouts.cni.cncf.io}
-spec:
-  group: whereabouts.cni.cncf.io
-  names: {kind: IPPool, listKind: IPPoolList, plural: ippools, singular: ippool}
-  scope: Namespaced
-  versions:
-  - name: v1alpha1
-    served: true
-    storage: true
-    schema:
-      openAPIV3Schema:
-        type: object
-        properties:
-          spec:
-            type: object
-            required: [range, allocations]
-            properties:
-              range: {type: string}
-              allocations:
-                type: object
-                additionalProperties:
-                  type: object
-                  required: [id, podref]
-                  properties: {id: {type: string}, podref: {type: string}, ifname: {type: string}}
-`
 
 func nad(name, ipam, notes string) string {
 	return fmt.Sprintf(`{apiVersion: k8s.cni.cncf.io/v1, kind: NetworkAttachmentDefinition, metadata: {namespace: bank, name: %s, annotations: {%s}}, spec: {config: '{"cniVersion":"1.0.0","type":"macvlan","ipam":{"type":"whereabouts",%s}}'}}`, name, notes, ipam)
@@ -111,7 +82,7 @@ func TestImport(t *testing.T) {
 	t.Parallel()
 	c := kube.Start(t, kube.Options{})
 	b := bed{t, c}
-	c.Apply(pools)
+	kinds.IPPools(t, c)
 	c.RegisterNode("n1")
 	c.ReportBoot("n1", "boot-1")
 	c.Apply(`{apiVersion: v1, kind: Namespace, metadata: {name: bank}}`)
@@ -123,17 +94,13 @@ func TestImport(t *testing.T) {
 	b.pod("b", "", corev1.PodRunning)
 	b.pod("over", "", corev1.PodSucceeded)
 	b.pod("anew", `[{"name":"bank/one","interface":"net1","ips":["10.0.0.77"]}]`, corev1.PodRunning)
-	objects := []string{
+	c.Apply(strings.Join([]string{
 		ipPool("10.0.0.0-24", "10.0.0.0/24", `"5": {id: s1, podref: bank/a}, "6": {id: s2, podref: bank/b, ifname: net1}, "7": {id: s3, podref: bank/gone, ifname: net1}, "8": {id: s4, podref: bank/over, ifname: net1}, "9": {id: s5, podref: bank/anew, ifname: net1}`),
 		ipPool("racks-10.1.0.0-24", "10.1.0.0/24", `"1": {id: s2, podref: bank/b, ifname: net2}`),
 		ipPool("fd00---64", "fd00::/64", `"16": {id: s1, podref: bank/a, ifname: net2}`),
 		ipPool("other-10.2.0.0-24", "10.2.0.0/24", `"1": {id: s2, podref: bank/b, ifname: net3}`),
 		ipPool("10.3.0.0-24-n1", "10.3.0.0/24", ``),
-	}
-	require.Eventually(t, func() bool {
-		_, err := c.TryKubectl(strings.Join(objects, "\n---\n"), "apply", "-f", "-")
-		return err == nil
-	}, time.Minute, 50*time.Millisecond, "the kind is served")
+	}, "\n---\n"))
 
 	const apart = "whereabouts.fd00-0000-0000-0000-0000-0000-0000-0000-64.fd00-0000-0000-0000-0000-0000-0000-0010"
 	rows := func(state string) []string {

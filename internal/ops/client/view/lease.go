@@ -55,6 +55,9 @@ func Lease(w io.Writer, list agent.LeaseList) error {
 			line("Pod UID", l.PodUID)
 			line("Boot", l.BootID)
 			line("Device", l.Device)
+			if l.SelfFence {
+				line("Self-fence", "the node takes it off the network when it cannot renew its heartbeat")
+			}
 		}
 		line("Epoch", strconv.FormatInt(l.Epoch, 10))
 		if s := l.Stolen; s != nil {

@@ -137,7 +137,7 @@ func shown(o *v1alpha1.AddressLease) agent.Lease {
 	l := agent.Lease{
 		Name: o.Name, Domain: o.Spec.Domain, Address: o.Spec.Address, MAC: o.Spec.MAC, Phase: o.Status.Phase, Since: o.Status.Since.Time, Reason: o.Status.Reason, Message: o.Status.Message,
 		Namespace: o.Spec.Owner.Namespace, Pod: o.Spec.Owner.Pod, Interface: o.Spec.Owner.Interface, DeclaredBy: o.Spec.DeclaredBy,
-		PodUID: h.PodUID, Sandbox: h.Sandbox, Node: h.Node, BootID: h.BootID, Device: h.Device, Epoch: h.Epoch,
+		PodUID: h.PodUID, Sandbox: h.Sandbox, Node: h.Node, BootID: h.BootID, Device: h.Device, SelfFence: h.SelfFence, Epoch: h.Epoch,
 	}
 	if s[v1alpha1.AnnStolenBy] != "" {
 		l.Stolen = &agent.Stolen{By: s[v1alpha1.AnnStolenBy], Reason: s[v1alpha1.AnnStolenReason], From: s[v1alpha1.AnnStolenFrom], At: s[v1alpha1.AnnStolenAt]}

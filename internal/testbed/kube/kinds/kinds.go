@@ -1,5 +1,5 @@
-// Package kinds puts the CRDs of a cluster with a controller (deploy/cluster), and one of
-// somebody else's, into a test's cluster, which has those of deploy/crds already. It must not
+// Package kinds puts the CRDs of a cluster with a controller (deploy/cluster), and some of
+// others, into a test's cluster, which has those of deploy/crds already. It must not
 // know what is done with their objects.
 package kinds
 
@@ -48,6 +48,15 @@ var ipamClaims string
 func IPAMClaims(t testing.TB, c *kube.Cluster) {
 	t.Helper()
 	install(t, c, []string{ipamClaims})
+}
+
+//go:embed testdata/ippools.yaml
+var ipPools string
+
+// IPPools installs that of whereabouts, which no part of Fairlead installs, as Install does.
+func IPPools(t testing.TB, c *kube.Cluster) {
+	t.Helper()
+	install(t, c, []string{ipPools})
 }
 
 func install(t testing.TB, c *kube.Cluster, texts []string) {

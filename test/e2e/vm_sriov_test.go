@@ -40,12 +40,22 @@ const cardPods = `
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
 metadata: {namespace: bank, name: vf-a}
-spec: {config: '{"cniVersion":"1.0.0","type":"sriov","deviceID":"%s"}'}
+spec: {config: '{"cniVersion":"1.0.0","type":"sriov","deviceID":"%[1]s"}'}
 ---
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
 metadata: {namespace: bank, name: vf-b}
-spec: {config: '{"cniVersion":"1.0.0","type":"sriov","deviceID":"%s"}'}
+spec: {config: '{"cniVersion":"1.0.0","type":"sriov","deviceID":"%[2]s"}'}
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {namespace: bank, name: pool-a}
+spec: {config: '{"cniVersion":"1.0.0","type":"sriov","deviceID":"%[1]s","vlan":1200,"ipam":{"type":"whereabouts","range":"10.9.1.0/24","range_start":"10.9.1.10","range_end":"10.9.1.11"}}'}
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {namespace: bank, name: pool-b}
+spec: {config: '{"cniVersion":"1.0.0","type":"sriov","deviceID":"%[2]s","vlan":1200,"ipam":{"type":"whereabouts","range":"10.9.1.0/24","range_start":"10.9.1.10","range_end":"10.9.1.11"}}'}
 ---
 apiVersion: v1
 kind: ConfigMap
@@ -53,6 +63,8 @@ metadata: {namespace: bank, name: db-net, labels: {net.fairlead.io/pod-network: 
 data:
   mysql-0: '{"interface":"net1","network":"bank/vf-a","ip":"10.9.0.17/24","mac":"02:0a:09:00:00:11","vlan":1200,"max_tx_rate":500,"trust":"on"}'
   mysql-1: '{"interface":"net1","network":"bank/vf-b","ip":"10.9.0.18/24","mac":"02:0a:09:00:00:12","vlan":1200}'
+  pool-0: '{"interface":"net1","network":"bank/pool-a"}'
+  pool-1: '{"interface":"net1","network":"bank/pool-b"}'
 `
 
 func newCard(t *testing.T) *card {
@@ -156,7 +168,7 @@ func (c *card) pod(name string) {
 
 // TestKernelSRIOV: a pod that a ConfigMap names gets a VF with address, MAC, VLAN and
 // switches, though it asks for nothing; two in one VLAN reach each other, and what leaves
-// has the tag. After DEL each VF is what it was: also when the agent was killed at any
+// has the tag. So do two whose network has a range of whereabouts. After DEL each VF is what it was: also when the agent was killed at any
 // step, when it is asked again, and when the pod's namespace went first.
 func TestKernelSRIOV(t *testing.T) {
 	c := newCard(t)
@@ -184,6 +196,21 @@ func TestKernelSRIOV(t *testing.T) {
 		c.must("DEL", name)
 		require.Equal(t, before[n], c.state(n))
 	}
+	t.Run("addresses of a range", func(t *testing.T) {
+		for n, name := range []string{"pool-0", "pool-1"} {
+			c.pod(name)
+			c.must("ADD", name)
+			c.must("CHECK", name)
+			require.Contains(t, c.run("ip", "-n", name, "-o", "addr", "show", "dev", "net1"), fmt.Sprintf("10.9.1.1%d/24", n))
+		}
+		require.Eventually(t, func() bool {
+			return exec.Command("ip", "netns", "exec", "pool-0", "ping", "-n", "-c", "1", "-w", "3", "10.9.1.11").Run() == nil
+		}, 30*time.Second, 100*time.Millisecond)
+		for n, name := range []string{"pool-0", "pool-1"} {
+			c.must("DEL", name)
+			require.Equal(t, before[n], c.state(n))
+		}
+	})
 	t.Run("the namespace went first", func(t *testing.T) {
 		c.must("ADD", "mysql-0")
 		c.run("ip", "netns", "del", "mysql-0")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,7 +15,6 @@ import (
 	core "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -200,12 +198,7 @@ func (c *Cluster) RegisterNode(name string, podCIDRs ...string) {
 // ReportBoot has a Node say in which boot its machine is, as kubelet does.
 func (c *Cluster) ReportBoot(node, boot string) {
 	c.t.Helper()
-	ctx, cancel := limited()
-	defer cancel()
-	body, err := json.Marshal(map[string]any{"status": map[string]any{"nodeInfo": core.NodeSystemInfo{BootID: boot}}})
-	require.NoError(c.t, err)
-	_, err = c.Client().CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, body, metav1.PatchOptions{}, "status")
-	require.NoError(c.t, err)
+	c.Kubectl("patch", "node", node, "--subresource=status", "--type=merge", "-p", `{"status":{"nodeInfo":{"bootID":"`+boot+`"}}}`)
 }
 
 // Namespace makes a namespace with a new name.

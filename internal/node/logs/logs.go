@@ -33,7 +33,8 @@ const poll = 100 * time.Millisecond
 // its end or that of ctx, which is no error. A log that is not there is an
 // error that is os.ErrNotExist.
 func Read(ctx context.Context, file string, o Options, w io.Writer) error {
-	parts, err := Parts(file)
+	parts, err := open(file)
+	defer closeAll(parts)
 	if err != nil {
 		return fmt.Errorf("read log: %w", err)
 	}
@@ -41,17 +42,69 @@ func Read(ctx context.Context, file string, o Options, w io.Writer) error {
 		return fmt.Errorf("read log %s: %w", file, os.ErrNotExist)
 	}
 	r := &reader{o: o, w: w, whole: true}
+	left := parts
 	if o.Tail >= 0 {
-		at, err := tail(parts, o.Tail)
-		if err != nil {
-			return fmt.Errorf("read log: %w", err)
-		}
-		parts, r.skip = parts[at.part:], at.offset
+		at := tail(parts, o.Tail)
+		closeAll(parts[:at.part]) // what follows may take hours
+		left, r.skip = parts[at.part:], at.offset
 	}
-	if err := r.all(ctx, file, parts); err != nil {
+	if err := r.all(ctx, file, left); err != nil {
 		return fmt.Errorf("read log: %w", err)
 	}
 	return nil
+}
+
+// looks bounds how often a log that is rotated all the time is looked at.
+const looks = 100
+
+// open opens the parts of a log as they were at one moment: one that is rotated away
+// meanwhile is read all the same.
+func open(file string) (parts []*os.File, err error) {
+	for range looks {
+		closeAll(parts)
+		names, err := Parts(file)
+		if err != nil {
+			return nil, err
+		}
+		if parts, err = openAll(names); err != nil {
+			return parts, err
+		}
+		if same(file, parts) {
+			break
+		}
+	}
+	return parts, nil
+}
+
+// openAll opens those that are there.
+func openAll(names []string) (parts []*os.File, err error) {
+	for _, name := range names {
+		f, err := os.Open(filepath.Clean(name))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it was removed, or put aside
+		}
+		if err != nil {
+			return parts, err
+		}
+		parts = append(parts, f)
+	}
+	return parts, nil
+}
+
+// same tells that these are all parts of a log still.
+func same(file string, parts []*os.File) bool {
+	names, err := Parts(file)
+	return err == nil && slices.EqualFunc(names, parts, func(name string, f *os.File) bool {
+		now, err := os.Stat(name)
+		was, errWas := f.Stat()
+		return err == nil && errWas == nil && os.SameFile(now, was)
+	})
+}
+
+func closeAll(parts []*os.File) {
+	for _, f := range parts {
+		_ = f.Close()
+	}
 }
 
 // Parts are the files of a log that are there, the oldest first; the last is
@@ -79,18 +132,11 @@ type place struct {
 }
 
 // tail finds where the last n lines begin. Of a line in parts the first counts.
-func tail(parts []string, n int) (place, error) {
+func tail(parts []*os.File, n int) place {
 	var starts []place // of the last n lines, a ring once it is full
 	next, begins := 0, true
 	end := place{part: len(parts) - 1}
-	for i, name := range parts {
-		f, err := os.Open(filepath.Clean(name))
-		if errors.Is(err, os.ErrNotExist) {
-			continue // rotated away meanwhile
-		}
-		if err != nil {
-			return place{}, err
-		}
+	for i, f := range parts {
 		in, offset := bufio.NewReader(f), int64(0)
 		for {
 			line, err := in.ReadBytes('\n')
@@ -110,15 +156,14 @@ func tail(parts []string, n int) (place, error) {
 			offset += int64(len(line))
 		}
 		end.offset = offset
-		_ = f.Close()
 	}
 	switch {
 	case len(starts) == 0:
-		return end, nil
+		return end
 	case len(starts) < n:
-		return starts[0], nil
+		return starts[0]
 	}
-	return starts[next], nil
+	return starts[next]
 }
 
 // parse splits "<time> <stream> <tags> <text>\n".
@@ -138,17 +183,11 @@ type reader struct {
 	whole bool  // the next line begins one
 }
 
-func (r *reader) all(ctx context.Context, file string, parts []string) error {
-	for i, name := range parts {
-		f, err := os.Open(filepath.Clean(name))
-		if errors.Is(err, os.ErrNotExist) {
-			continue // rotated away meanwhile
-		}
-		if err != nil {
-			return err
-		}
+func (r *reader) all(ctx context.Context, file string, parts []*os.File) error {
+	for i, f := range parts {
 		in := newInput(f)
-		if _, err = f.Seek(r.skip, io.SeekStart); err == nil {
+		_, err := f.Seek(r.skip, io.SeekStart)
+		if err == nil {
 			err = r.drain(ctx, in)
 		}
 		r.skip = 0

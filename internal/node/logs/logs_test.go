@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -142,4 +143,45 @@ func TestRotate(t *testing.T) {
 	parts, err = logs.Parts(file)
 	require.NoError(t, err)
 	require.Empty(t, parts)
+}
+
+// TestReadWhileRotated: no line is missing of a log that is put aside while it is read.
+func TestReadWhileRotated(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "0.log")
+	const tail, rotations = 50, 500
+	next := 0
+	more := func() {
+		var lines []string
+		for range 2 * tail {
+			lines = append(lines, line(1, "F", fmt.Sprint(next)))
+			next++
+		}
+		write(t, file, lines...)
+	}
+	more()
+	more()
+	var over atomic.Bool
+	done := make(chan error, 1)
+	go func() {
+		defer over.Store(true)
+		for i := range rotations {
+			if err := logs.Rotate(file, logs.Limits{Size: 1, Files: 3}, time.Unix(int64(i), 0), func() error { more(); return nil }); err != nil {
+				done <- err
+				return
+			}
+		}
+		done <- nil
+	}()
+	for !over.Load() {
+		var out bytes.Buffer
+		require.NoError(t, logs.Read(t.Context(), file, logs.Options{Tail: tail}, &out))
+		said := strings.Fields(out.String())
+		require.GreaterOrEqual(t, len(said), tail)
+		first, err := strconv.Atoi(said[0])
+		require.NoError(t, err)
+		for i, text := range said {
+			require.Equal(t, strconv.Itoa(first+i), text)
+		}
+	}
+	require.NoError(t, <-done)
 }

@@ -50,6 +50,8 @@ FORMER_BIN   := $(CACHE)/former
 TEST_PACKAGES ?= ./...
 TEST_FLAGS    ?= -count=1 -p 2 -parallel 4 -vet=off
 TEST_TIMEOUT  ?= 40m
+# Packages of which those tests alone are run that `make race` leaves out (.ci/run).
+TEST_PARTLY   ?=
 # What repeats a case over a second runtime, at another layer or from a former version: make soak runs it.
 TEST_SKIP     ?= ^Test((AskedFor|Debug|ObjectsOfAFolder|PodsThatNobodyDeclares|Probes|PullSecrets)OverDocker|(FormerVersion|Kubelet_(UpstreamManifests|StockNodeHasItsOwn|DockerInstalled|Reboot)|NetpluginKubenetOverDocker|Suites)$$)
 SOAK_TIMEOUT  ?= 180m
@@ -87,11 +89,12 @@ cluster: setup-cluster root $(KUBE)/kube $(KUBE)/containerd $(KUBE)/pause testbi
 
 .PHONY: test
 test: PGO = off
-test: setup-test root build testbin floor kube critest networkmanager ## set up, then all tests in four parts (root: they make network namespaces)
+test: setup-test root build testbin floor kube critest networkmanager ## set up, then all tests, in parts (root: they make network namespaces)
 	@scripts/parts \
 		bench '$(GO) -C bench test ./...' \
 		chart '$(GO) -C test/chart test ./...' \
 		vm '$(MAKE) vm' \
+		$(if $(TEST_PARTLY),partly 'FAIRLEAD_BIN=$(FAILPOINT) $(GO) test $(TEST_FLAGS) -run "$(RACE_SKIP)" -skip "$(TEST_SKIP)" -timeout $(TEST_TIMEOUT) $(TEST_PARTLY)') \
 		main 'FAIRLEAD_BIN=$(FAILPOINT) $(GO) test $(TEST_FLAGS) -skip "$(TEST_SKIP)" -timeout $(TEST_TIMEOUT) $(TEST_PACKAGES)'
 
 # Neither the testbed nor internal/cri itself nor the controller's central, whose
@@ -108,8 +111,12 @@ race: setup-race root testbin kube networkmanager ## the packages' own tests wit
 	@FAIRLEAD_BIN=$(FAILPOINT) CGO_ENABLED=1 $(GO) test -race $(TEST_FLAGS) -skip '$(RACE_SKIP)' -timeout $(TEST_TIMEOUT) $(RACE_PACKAGES)
 
 .PHONY: unraced
-unraced: ## print the packages of which `make race` leaves tests out
-	@echo $(filter-out $(filter-out $(RACE_PART),$(RACE_PACKAGES)),$(shell $(GO) list ./...))
+unraced: ## print the packages that `make race` does not run
+	@echo $(filter-out $(RACE_PACKAGES),$(shell $(GO) list ./...))
+
+.PHONY: partly
+partly: ## print the packages of which `make race` leaves tests out (RACE_SKIP)
+	@echo $(filter $(RACE_PART),$(RACE_PACKAGES))
 
 # Before the other tests, not beside them: the VM computes what it runs.
 .PHONY: vm

@@ -168,16 +168,22 @@ func refused(v sriov.VF, verb string, err error) error {
 	return inproc.Fail(verb+" "+v.PCI, err)
 }
 
-// setMAC gives the device itself the MAC. Drivers that do not take it read that of the
-// physical function when they begin anew.
+// setMAC gives the device itself the MAC, nil for its own, of which the card is told again:
+// cards forget whose frames a VF is to get when the physical function's word of its MAC is
+// taken back. Drivers that do not take one read that of the physical function, or choose
+// theirs, when they begin anew.
 func (p *Plugin) setMAC(host *rtnl.Conn, v sriov.VF, l rtnl.Link, mac core.MAC) (rtnl.Link, error) {
-	if len(mac) == 0 || mac.String() == l.MAC.String() {
+	if mac.String() == l.MAC.String() {
 		return l, nil
 	}
 	if err := host.SetDown(l.Index); err != nil {
 		return l, err
 	}
-	if host.SetMAC(l.Index, mac) == nil {
+	now := mac
+	if len(mac) == 0 {
+		now = l.MAC
+	}
+	if host.SetMAC(l.Index, now) == nil {
 		return l, nil
 	}
 	return p.rebind(host, v, mac)

@@ -93,10 +93,11 @@ func (k *kubelet) healthy(resource string) (out []string) {
 }
 
 // waits until these are the healthy devices of a resource: also when a function was cleaned only
-// the second time, which is cleanAgain after a first that took cleanLimit.
+// the second time, which is cleanAgain after a first that took cleanLimit, and the kernel of a VM took
+// its time to give a device back from a namespace that is gone.
 func (k *kubelet) waits(resource string, ids ...string) {
 	k.t.Helper()
-	require.Eventually(k.t, func() bool { return slices.Equal(k.healthy(resource), ids) }, 2*time.Minute, 20*time.Millisecond,
+	require.Eventually(k.t, func() bool { return slices.Equal(k.healthy(resource), ids) }, 4*time.Minute, 20*time.Millisecond,
 		"%s: %v", resource, ids)
 }
 

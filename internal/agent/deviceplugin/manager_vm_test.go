@@ -68,7 +68,21 @@ func newCard(t *testing.T, policies ...vfpolicy.Policy) *card {
 	ctx, stop := context.WithCancel(t.Context())
 	wg.Go(func() { c.m.Run(ctx) })
 	t.Cleanup(func() { stop(); wg.Wait() })
+	t.Cleanup(c.tell)
 	return c
+}
+
+// tell says of a test that failed why functions are not given, and what the kernel said.
+func (c *card) tell() {
+	if !c.Failed() {
+		return
+	}
+	c.m.mu.Lock()
+	c.Logf("sick: %v; not cleaned: %v", c.m.seen.sick, c.m.unclean)
+	c.m.mu.Unlock()
+	said, err := exec.Command("dmesg").CombinedOutput()
+	lines := strings.Split(string(said), "\n")
+	c.Log(strings.Join(lines[max(0, len(lines)-40):], "\n"), err)
 }
 
 // amiss waits for what is told of a policy.

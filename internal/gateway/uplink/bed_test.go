@@ -75,9 +75,20 @@ func newBedOf(t *testing.T, kind bedOf) *bed {
 	})
 	b.until("the switch's database is known", func() bool { return b.ovs.Connected() == nil })
 	require.NoError(t, b.ovs.EnsureBridge(t.Context()))
-	b.until("the NIC's own address is proved", func() bool { return !strings.Contains(b.sw.In("ip", "addr", "show", "dev", kind.nic), "tentative") })
+	b.proved()
 	b.start()
 	return b
+}
+
+// proved waits for the NIC's link-local address: the kernel gives it one some time after
+// there is a carrier, and proves it then. A NIC without IPv6 has none.
+func (b *bed) proved() {
+	b.t.Helper()
+	b.until("the NIC's link-local address is proved", func() bool {
+		has := b.sw.In("ip", "addr", "show", "dev", b.kind.nic)
+		without := strings.TrimSpace(b.sw.In("sysctl", "-n", "net.ipv6.conf."+b.kind.nic+".disable_ipv6")) == "1"
+		return (without || strings.Contains(has, "inet6 fe80:")) && !strings.Contains(has, "tentative")
+	})
 }
 
 // wire makes the NIC and the gateway at its far end.

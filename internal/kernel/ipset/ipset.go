@@ -264,11 +264,6 @@ func (t *Table) do(verb, name string, fn func(*netlink.Handle) error) (err error
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer func() {
-		// The library takes every failure for an errno, and ends on another one: of an
-		// answer that is cut or not its own.
-		if p := recover(); p != nil {
-			err = fmt.Errorf("netlink: %v", p)
-		}
 		if err != nil {
 			t.close()
 			err = fmt.Errorf("%s ipset %s: %w", verb, name, err)
@@ -283,7 +278,23 @@ func (t *Table) do(verb, name string, fn func(*netlink.Handle) error) (err error
 			return err
 		}
 	}
-	return fn(t.h)
+	// The library hands every attribute from one goroutine to another: where the caller has
+	// a thread to itself that is a switch of threads, and 20 times as slow. The socket is of
+	// its namespace wherever it is used.
+	done := make(chan error, 1)
+	go func() { done <- guarded(fn, t.h) }()
+	return <-done
+}
+
+// guarded calls fn. The library takes every failure for an errno, and ends on another one: of
+// an answer that is cut or not its own.
+func guarded(fn func(*netlink.Handle) error, h *netlink.Handle) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("netlink: %v", p)
+		}
+	}()
+	return fn(h)
 }
 
 func (t *Table) close() {

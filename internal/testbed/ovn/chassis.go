@@ -68,7 +68,7 @@ func quoted(s string) string { return `"` + s + `"` }
 // Start starts ovn-controller.
 func (ch *Chassis) Start() {
 	ch.t.Helper()
-	argv := []string{"env", "OVN_RUNDIR=" + rundir, "ovn-controller", ch.Node.OVS.Endpoint(), "--verbose=console:warn",
+	argv := []string{"env", "OVN_RUNDIR=" + rundir, "ovn-controller", ch.Node.OVS.Endpoint(), "--verbose=console:info",
 		"--log-file=" + filepath.Join(rundir, logged), "--verbose=file:off", "--verbose=acl_log:file:info"}
 	ch.controller = ch.Node.Start("ovn-controller", append(argv, ch.args...)...)
 }

@@ -105,6 +105,18 @@ func (p *Process) Killed() bool {
 	return ok && ws.Signaled() && ws.Signal() == syscall.SIGKILL
 }
 
+// Crashed tells that the process ended by a fault of its own, and how: not with status 0,
+// and not as tests and nodes end processes.
+func (p *Process) Crashed() (how string, crashed bool) {
+	if p.Running() {
+		return "", false
+	}
+	s := p.cmd.ProcessState
+	ws, ok := s.Sys().(syscall.WaitStatus)
+	asked := ok && ws.Signaled() && (ws.Signal() == syscall.SIGKILL || ws.Signal() == syscall.SIGTERM)
+	return s.String(), !s.Success() && !asked
+}
+
 // tail is the end of the log.
 func (p *Process) tail() string {
 	b, err := os.ReadFile(p.Log)

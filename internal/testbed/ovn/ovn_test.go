@@ -1,7 +1,10 @@
 package ovn_test
 
 import (
+	"fmt"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -41,6 +44,13 @@ func TestSwitch(t *testing.T) {
 	siteB.Mend()
 	require.NoError(t, pa.Ping("10.16.0.12"))
 
+	crashed := chA.PID()
+	require.NoError(t, syscall.Kill(crashed, syscall.SIGSEGV))
+	require.Eventually(t, func() bool {
+		now := chA.PID()
+		_, err := a.Try("ovs-appctl", "-t", fmt.Sprintf("/run/ovn/ovn-controller.%d.ctl", now), "version")
+		return now != crashed && err == nil
+	}, time.Minute, 50*time.Millisecond, "it is started again")
 	chA.Stop()
 	require.NotContains(t, central.Sbctl("show"), "ch-a")
 	central.Stop()

@@ -92,8 +92,9 @@ func (n *Node) strangers() []string {
 }
 
 func (n *Node) owns(pid int) bool {
-	return slices.ContainsFunc(n.started, func(p *Process) bool { return p.Running() && p.PID() == pid }) ||
-		n.OVS != nil && n.OVS.vswitchd() == pid
+	return slices.ContainsFunc(n.started, func(p *Process) bool {
+		return p.Running() && (p.PID() == pid || p.Watched() == pid)
+	})
 }
 
 // logs prints the ends of the daemons' logs into the test's.

@@ -6,9 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -109,29 +107,7 @@ func (o *OVS) KillServer() { o.server.Kill() }
 // over it ends then too.
 func (o *OVS) KillVswitchd() {
 	o.n.t.Helper()
-	if pid := o.vswitchd(); pid != 0 {
-		require.NoError(o.n.t, syscall.Kill(pid, syscall.SIGKILL))
-		_ = o.switchd.Wait()
-	}
-	o.switchd.Kill() // nothing, unless it was about to start another
-}
-
-// vswitchd is the pid of ovs-vswitchd itself, the one child of who watches over it;
-// 0 when it does not run.
-func (o *OVS) vswitchd() int {
-	o.n.t.Helper()
-	if o.switchd == nil || !o.switchd.Running() {
-		return 0
-	}
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", o.switchd.PID()))
-	require.NoError(o.n.t, err)
-	child := strings.TrimSpace(string(b))
-	if child == "" { // it has ended by a fault of its own, a moment ago
-		return 0
-	}
-	pid, err := strconv.Atoi(child)
-	require.NoError(o.n.t, err, "ovs-vswitchd: %s", o.switchd.tail())
-	return pid
+	o.switchd.KillWatched()
 }
 
 // LoseConfDB restarts ovsdb-server on an empty database and waits until

@@ -105,16 +105,32 @@ func (p *Process) Killed() bool {
 	return ok && ws.Signaled() && ws.Signal() == syscall.SIGKILL
 }
 
-// Crashed tells that the process ended by a fault of its own, and how: not with status 0,
-// and not as tests and nodes end processes.
-func (p *Process) Crashed() (how string, crashed bool) {
-	if p.Running() {
-		return "", false
+// Watched is the pid of what this process watches over (--monitor), its one child; 0 when
+// that does not run, and of a process that watches over nothing.
+func (p *Process) Watched() int {
+	p.node.t.Helper()
+	if !slices.Contains(p.cmd.Args, "--monitor") || !p.Running() {
+		return 0
 	}
-	s := p.cmd.ProcessState
-	ws, ok := s.Sys().(syscall.WaitStatus)
-	asked := ok && ws.Signaled() && (ws.Signal() == syscall.SIGKILL || ws.Signal() == syscall.SIGTERM)
-	return s.String(), !s.Success() && !asked
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.PID()))
+	require.NoError(p.node.t, err)
+	child := strings.TrimSpace(string(b))
+	if child == "" { // it has ended by a fault of its own, a moment ago
+		return 0
+	}
+	pid, err := strconv.Atoi(child)
+	require.NoError(p.node.t, err, "%s: %s", p.Name, p.tail())
+	return pid
+}
+
+// KillWatched ends what this process watches over with SIGKILL. It ends then too.
+func (p *Process) KillWatched() {
+	p.node.t.Helper()
+	if pid := p.Watched(); pid != 0 {
+		require.NoError(p.node.t, syscall.Kill(pid, syscall.SIGKILL))
+		_ = p.Wait()
+	}
+	p.Kill() // nothing, unless it was about to start another
 }
 
 // tail is the end of the log.

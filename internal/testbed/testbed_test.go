@@ -100,7 +100,7 @@ func TestOVSRestarts(t *testing.T) {
 	n.RequireNoLeaks(before)
 
 	// A fault of its own ends it, and it is started again.
-	first := n.OVS.vswitchd()
+	first := n.OVS.switchd.Watched()
 	require.NoError(t, syscall.Kill(first, syscall.SIGABRT))
 	require.NoError(t, until("another ovs-vswitchd", func() error {
 		if b, err := os.ReadFile(n.OVS.switchd.Log); err != nil || !strings.Contains(string(b), "restarting") {
@@ -109,14 +109,14 @@ func TestOVSRestarts(t *testing.T) {
 		return nil
 	}))
 	n.OVS.Barrier()
-	require.NotEqual(t, first, n.OVS.vswitchd())
+	require.NotEqual(t, first, n.OVS.switchd.Watched())
 	require.NoError(t, p.Ping("10.9.0.2"))
 	n.RequireNoLeaks(before)
 
 	// So soon after, who watches over it waits before the next start; it ends too.
-	require.NoError(t, syscall.Kill(n.OVS.vswitchd(), syscall.SIGABRT))
+	require.NoError(t, syscall.Kill(n.OVS.switchd.Watched(), syscall.SIGABRT))
 	require.NoError(t, until("ovs-vswitchd to end", func() error {
-		if pid := n.OVS.vswitchd(); pid != 0 {
+		if pid := n.OVS.switchd.Watched(); pid != 0 {
 			return fmt.Errorf("%d runs", pid)
 		}
 		return nil

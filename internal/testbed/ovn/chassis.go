@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,9 +28,7 @@ type Chassis struct {
 
 	t          testing.TB
 	args       []string
-	mu         sync.Mutex
 	controller *testbed.Process
-	over       bool
 	bound      int
 }
 
@@ -45,7 +42,9 @@ func NewChassis(t testing.TB, n *testbed.Node, c *Central, name, encap string) *
 		"external_ids:ovn-encap-ip="+quoted(encap), "external_ids:ovn-bridge="+Bridge,
 		"external_ids:ovn-bridge-datapath-type=netdev",
 		"--", "--may-exist", "add-br", Bridge, "--", "set", "bridge", Bridge, "datapath_type=netdev", "fail_mode=secure")
-	return started(&Chassis{Node: n, Name: name, t: t})
+	ch := &Chassis{Node: n, Name: name, t: t}
+	ch.Start()
+	return ch
 }
 
 // NewHost starts ovn-controller on a node as its package does, with args: what makes
@@ -53,17 +52,8 @@ func NewChassis(t testing.TB, n *testbed.Node, c *Central, name, encap string) *
 func NewHost(t testing.TB, n *testbed.Node, args ...string) *Chassis {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(filepath.Join(n.Dir, rundir), 0o755))
-	return started(&Chassis{Node: n, t: t, args: args})
-}
-
-func started(ch *Chassis) *Chassis {
-	ch.t.Helper()
+	ch := &Chassis{Node: n, t: t, args: args}
 	ch.Start()
-	ch.t.Cleanup(func() {
-		ch.mu.Lock()
-		defer ch.mu.Unlock()
-		ch.over = true
-	})
 	return ch
 }
 
@@ -75,31 +65,14 @@ func Keys(dir string) []string {
 // quoted is a value with colons as ovs-vsctl takes it.
 func quoted(s string) string { return `"` + s + `"` }
 
-// Start starts ovn-controller. When it ends by a fault of its own it is started again, as by
-// its package's unit (Restart=on-failure) and by kubelet: that of 23.03 can abort when Open
-// vSwitch's database is emptied below it.
+// Start starts ovn-controller. As on a node, another process watches over it and starts it
+// again when it ended by a fault of its own: that of 23.03 can die when Open vSwitch's
+// database is emptied below it.
 func (ch *Chassis) Start() {
 	ch.t.Helper()
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	ch.start()
-}
-
-func (ch *Chassis) start() {
-	ch.t.Helper()
-	argv := []string{"env", "OVN_RUNDIR=" + rundir, "ovn-controller", ch.Node.OVS.Endpoint(), "--verbose=console:info",
+	argv := []string{"env", "OVN_RUNDIR=" + rundir, "ovn-controller", ch.Node.OVS.Endpoint(), "--verbose=console:info", "--monitor",
 		"--log-file=" + filepath.Join(rundir, logged), "--verbose=file:off", "--verbose=acl_log:file:info"}
-	p := ch.Node.Start("ovn-controller", append(argv, ch.args...)...)
-	ch.controller = p
-	go func() {
-		<-p.Done()
-		ch.mu.Lock()
-		defer ch.mu.Unlock()
-		if how, crashed := p.Crashed(); crashed && !ch.over && ch.controller == p {
-			ch.t.Logf("ovn-controller (pid %d) ended by itself: %s; it is started again", p.PID(), how)
-			ch.start()
-		}
-	}()
+	ch.controller = ch.Node.Start("ovn-controller", append(argv, ch.args...)...)
 }
 
 // Logged is what ovn-controller has logged of rules that say so.
@@ -111,24 +84,17 @@ func (ch *Chassis) Logged() string {
 }
 
 // Kill ends ovn-controller with SIGKILL: tunnels and flows stay.
-func (ch *Chassis) Kill() { ch.running().Kill() }
+func (ch *Chassis) Kill() { ch.controller.KillWatched() }
 
-// PID is the process that runs, or ran last.
-func (ch *Chassis) PID() int { return ch.running().PID() }
-
-func (ch *Chassis) running() *testbed.Process {
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	return ch.controller
-}
+// PID is that of ovn-controller itself; 0 when it does not run.
+func (ch *Chassis) PID() int { return ch.controller.Watched() }
 
 // Stop ends ovn-controller as for good: the chassis leaves the southbound
 // database.
 func (ch *Chassis) Stop() {
 	ch.t.Helper()
 	// It takes no --unixctl (23.03): the socket has the process id in its name.
-	p := ch.running()
-	exit(ch.t, ch.Node, ctl(fmt.Sprintf("ovn-controller.%d", p.PID())), p)
+	exit(ch.t, ch.Node, ctl(fmt.Sprintf("ovn-controller.%d", ch.PID())), ch.controller)
 }
 
 // NIC is a pod's interface as its logical port has it.

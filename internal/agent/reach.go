@@ -91,20 +91,13 @@ func (r *reach) run(ctx context.Context) {
 }
 
 // rest is the pause before the next look. It ends when ovn-controller has claimed the
-// node's port anew.
+// node's port anew, or Open vSwitch's database went.
 func (r *reach) rest(ctx context.Context, pause time.Duration) {
-	end := time.NewTimer(pause)
-	defer end.Stop()
-	tick := time.NewTicker(looksIll)
-	defer tick.Stop()
-	for claim := r.ovs.Claim(standalone.JoinPort); claim == r.ovs.Claim(standalone.JoinPort); {
-		select {
-		case <-ctx.Done():
-			return
-		case <-end.C:
-			return
-		case <-tick.C:
-		}
+	ctx, stop := context.WithTimeout(ctx, pause)
+	defer stop()
+	claim := r.ovs.Claim(standalone.JoinPort)
+	if err := r.ovs.WaitClaim(ctx, standalone.JoinPort, claim); err != nil && claim == "" {
+		<-ctx.Done() // there was no database to begin with
 	}
 }
 

@@ -78,7 +78,7 @@ func (d *Daemon) newRemote(kubeconfig string) *remote {
 	})
 	held := d.pools.Held
 	if d.opts.OVN {
-		held = src.Strays(d.pools.Leases)
+		held = src.Strays(d.pools.LeasesOf)
 	}
 	r := &remote{
 		Source: src, Shares: cluster.NewShares(src, held, d.opts.OVN),

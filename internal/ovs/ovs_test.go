@@ -278,6 +278,32 @@ func TestWaitPortWithoutSwitchd(t *testing.T) {
 	require.ErrorIs(t, c.DelPort(t.Context(), "aaa_h"), core.ErrUnavailable)
 }
 
+// TestWaitClaim: each claim of ovn-controller ends a wait, as its end and that of the server do.
+func TestWaitClaim(t *testing.T) {
+	sw := ovstest.NewServer(t)
+	c := run(t, sw, nil)
+	eventually(t, "connected", func() bool { return c.Connected() == nil })
+	require.NoError(t, c.EnsureBridge(t.Context()))
+	require.NoError(t, c.AddPort(t.Context(), pod("aaa_h", "aaa")))
+	done := make(chan error, 1)
+	last := ""
+	wait := func() { done <- c.WaitClaim(t.Context(), "aaa_h", last) }
+	for _, turn := range []struct{ ids, want string }{
+		{"ovn-installed=true external_ids:ovn-installed-ts=7", "7"}, {"ovn-installed-ts=8", "8"}, {"ovn-installed=false", ""},
+	} {
+		go wait()
+		sw.Vsctl(append([]string{"set", "Interface", "aaa_h"}, strings.Fields("external_ids:"+turn.ids)...)...)
+		require.NoError(t, <-done)
+		last = c.Claim("aaa_h")
+		require.Equal(t, turn.want, last)
+	}
+	go wait()
+	sw.KillServer()
+	require.ErrorIs(t, <-done, core.ErrUnavailable)
+	eventually(t, "away", func() bool { return c.Connected() != nil })
+	require.Empty(t, c.Claim("aaa_h"))
+}
+
 // TestRunning: the database says nothing of a process that died or hangs, its
 // control socket does; where that is not to be found, a change does.
 func TestRunning(t *testing.T) {

@@ -71,11 +71,25 @@ func (c *Client) Installed(name string) bool {
 // Claim tells each claim of a port by ovn-controller from the one before, "" while
 // the port has no flows.
 func (c *Client) Claim(name string) string {
-	st, ok := c.PortByName(name)
-	if !ok || st.ExternalIDs[keyInstalled] != "true" {
+	v, err := c.view()
+	if err != nil {
 		return ""
 	}
-	return cmp.Or(st.ExternalIDs[keySince], "once") // before OVN 22.12
+	return v.claim(name)
+}
+
+// WaitClaim waits until Claim is no longer last. It fails with core.ErrUnavailable when the
+// connection or the time ends.
+func (c *Client) WaitClaim(ctx context.Context, name, last string) error {
+	return c.await(ctx, name, func(v view) (bool, error) { return v.claim(name) != last, nil })
+}
+
+func (v view) claim(name string) string {
+	i := v.iface(name)
+	if i == nil || i.ExternalIDs[keyInstalled] != "true" {
+		return ""
+	}
+	return cmp.Or(i.ExternalIDs[keySince], "once") // before OVN 22.12
 }
 
 // stateOf is the OpenFlow number of a port, whether OVS has decided about it, and

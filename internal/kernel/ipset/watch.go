@@ -8,11 +8,11 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/nlsock"
 )
 
 // Watch calls changed for each set of those that own tells that came, went, or holds more or fewer
@@ -22,32 +22,39 @@ import (
 // that took another one's place between two looks. Our own changes are told too: whoever is
 // called compares before he writes.
 func Watch(ctx context.Context, ns *netns.Handle, every time.Duration, own func(name string) bool, changed func(name string)) error {
-	cfg := &netlink.Config{}
-	if ns != nil {
-		cfg.NetNS = ns.Fd()
-	}
-	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, cfg)
+	socket, err := dial(ns)
 	if err != nil {
-		return fmt.Errorf("watch ipsets: %w", err)
+		return err
 	}
 	defer func() {
-		if conn != nil {
-			_ = conn.Close()
+		if socket != nil {
+			_ = socket.Close()
 		}
 	}()
 	watch(ctx, every, changed, func() (now map[string]uint32, err error) {
-		if conn == nil {
-			if conn, err = netlink.Dial(unix.NETLINK_NETFILTER, cfg); err != nil {
+		if socket == nil {
+			if socket, err = dial(ns); err != nil {
 				return nil, err
 			}
 		}
-		if now, err = headers(conn, own); err != nil { // the rest of an answer may be in it
-			_ = conn.Close()
-			conn = nil
+		if now, err = headers(socket, own); err != nil {
+			_ = socket.Close()
+			socket = nil
 		}
 		return now, err
 	})
 	return nil
+}
+
+func dial(ns *netns.Handle) (s *nlsock.Socket, err error) {
+	err = ns.Do(func() (err error) {
+		s, err = nlsock.Open(unix.NETLINK_NETFILTER)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch ipsets: %w", err)
+	}
+	return s, nil
 }
 
 // watch compares what looks give until ctx ends.
@@ -94,23 +101,16 @@ func others(last, now map[string]uint32) (out []string) {
 // flagHeaders has the kernel leave members out (IPSET_FLAG_LIST_HEADER).
 const flagHeaders = 1 << 2
 
-// nfgenmsg is the length of the header before a message's attributes, in bytes.
-const nfgenmsg = 4
+// list asks for sets, and answers with one.
+const list = unix.NFNL_SUBSYS_IPSET<<8 | nl.IPSET_CMD_LIST
 
 // headers are how many members sets hold, by their names.
-func headers(conn *netlink.Conn, own func(string) bool) (map[string]uint32, error) {
-	e := netlink.NewAttributeEncoder()
-	e.Uint8(nl.IPSET_ATTR_PROTOCOL, nl.IPSET_PROTOCOL)
-	e.ByteOrder = binary.BigEndian
-	e.Uint32(nl.IPSET_ATTR_FLAGS|netlink.NetByteOrder, flagHeaders)
-	attrs, err := e.Encode()
-	if err != nil {
-		return nil, err
-	}
-	answers, err := conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: unix.NFNL_SUBSYS_IPSET<<8 | nl.IPSET_CMD_LIST, Flags: netlink.Request | netlink.Dump},
-		Data:   append(make([]byte, nfgenmsg), attrs...),
-	})
+func headers(socket *nlsock.Socket, own func(string) bool) (map[string]uint32, error) {
+	r := &nl.NetlinkRequest{NlMsghdr: unix.NlMsghdr{Len: unix.SizeofNlMsghdr, Type: list, Flags: unix.NLM_F_REQUEST | unix.NLM_F_DUMP}}
+	r.AddData(&nl.Nfgenmsg{})
+	r.AddData(nl.NewRtAttr(nl.IPSET_ATTR_PROTOCOL, nl.Uint8Attr(nl.IPSET_PROTOCOL)))
+	r.AddData(nl.NewRtAttr(nl.IPSET_ATTR_FLAGS|unix.NLA_F_NET_BYTEORDER, binary.BigEndian.AppendUint32(nil, flagHeaders)))
+	answers, err := socket.Ask(r, list)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EOPNOTSUPP) { // a kernel without sets
 		return nil, nil
 	}
@@ -118,8 +118,8 @@ func headers(conn *netlink.Conn, own func(string) bool) (map[string]uint32, erro
 		return nil, err
 	}
 	out := map[string]uint32{}
-	for _, m := range answers {
-		if name, n, err := header(m); err == nil && own(name) {
+	for _, answer := range answers {
+		if name, n, err := header(answer); err == nil && own(name) {
 			out[name] = n
 		}
 	}
@@ -127,29 +127,21 @@ func headers(conn *netlink.Conn, own func(string) bool) (map[string]uint32, erro
 }
 
 // header reads the name of a set and how many members it holds.
-func header(m netlink.Message) (name string, members uint32, err error) {
-	if len(m.Data) < nfgenmsg {
+func header(answer []byte) (name string, members uint32, err error) {
+	if len(answer) < nl.SizeofNfgenmsg {
 		return "", 0, errors.New("message is cut")
 	}
-	d, err := netlink.NewAttributeDecoder(m.Data[nfgenmsg:])
-	if err != nil {
-		return "", 0, err
-	}
-	d.ByteOrder = binary.BigEndian
-	for d.Next() {
-		switch d.Type() {
+	err = nlsock.Attrs(answer[nl.SizeofNfgenmsg:], func(kind uint16, v []byte) {
+		switch kind {
 		case nl.IPSET_ATTR_SETNAME:
-			name = d.String()
+			name = unix.ByteSliceToString(v)
 		case nl.IPSET_ATTR_DATA:
-			d.Nested(func(in *netlink.AttributeDecoder) error {
-				for in.Next() {
-					if in.Type() == nl.IPSET_ATTR_ELEMENTS {
-						members = in.Uint32()
-					}
+			_ = nlsock.Attrs(v, func(kind uint16, v []byte) {
+				if kind == nl.IPSET_ATTR_ELEMENTS && len(v) == 4 {
+					members = binary.BigEndian.Uint32(v)
 				}
-				return nil
 			})
 		}
-	}
-	return name, members, d.Err()
+	})
+	return name, members, err
 }

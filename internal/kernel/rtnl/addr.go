@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/nlsock"
 )
 
 // Addr is an address of a link.
@@ -57,7 +58,7 @@ func parseAddr(b []byte) (Addr, error) {
 	h := nl.DeserializeIfAddrmsg(b)
 	a := Addr{Index: int(h.Index), Scope: int(h.Scope), Flags: int(h.Flags)}
 	var local, peer netip.Addr
-	err := attrs(b[unix.SizeofIfAddrmsg:], func(kind uint16, v []byte) {
+	err := nlsock.Attrs(b[unix.SizeofIfAddrmsg:], func(kind uint16, v []byte) {
 		switch kind {
 		case unix.IFA_LOCAL:
 			local, _ = netip.AddrFromSlice(v)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/nlsock"
 )
 
 // KindBridge is the Kind of a Linux bridge.
@@ -102,7 +103,7 @@ func (c *Conn) getPort(m message) (p Port, err error) {
 		return Port{}, err
 	}
 	p.Promisc = nl.DeserializeIfInfomsg(b).Flags&unix.IFF_PROMISC != 0
-	return p, attrs(b[unix.SizeofIfInfomsg:], p.set)
+	return p, nlsock.Attrs(b[unix.SizeofIfInfomsg:], p.set)
 }
 
 // set takes over one attribute that Link does not have.
@@ -114,9 +115,9 @@ func (p *Port) set(kind uint16, v []byte) {
 		p.NoRA = noRA(v)
 	case kind == unix.IFLA_LINKINFO:
 		// What cannot be parsed has no flags; the caller checks the outer message.
-		_ = attrs(v, func(kind uint16, v []byte) {
+		_ = nlsock.Attrs(v, func(kind uint16, v []byte) {
 			if kind == unix.IFLA_INFO_SLAVE_DATA {
-				_ = attrs(v, p.setFlag)
+				_ = nlsock.Attrs(v, p.setFlag)
 			}
 		})
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/kernel/nlsock"
 )
 
 // The settings of an interface that /proc/sys has too. There the kernel looks
@@ -46,7 +48,7 @@ func (c *Conn) Forwards(family int) (bool, error) {
 	}
 	on := false
 	if err == nil {
-		err = attrs(b[sizeofRtgenmsg:], func(kind uint16, v []byte) {
+		err = nlsock.Attrs(b[sizeofRtgenmsg:], func(kind uint16, v []byte) {
 			if kind == netconfForward {
 				on = u32(v) == 1 // the kernel takes any number
 			}
@@ -62,11 +64,11 @@ func (c *Conn) Forwards(family int) (bool, error) {
 // no such setting.
 func noRA(spec []byte) (none bool) {
 	// What cannot be parsed has none; the caller checks the outer message.
-	_ = attrs(spec, func(family uint16, v []byte) {
+	_ = nlsock.Attrs(spec, func(family uint16, v []byte) {
 		if family != unix.AF_INET6 {
 			return
 		}
-		_ = attrs(v, func(kind uint16, v []byte) {
+		_ = nlsock.Attrs(v, func(kind uint16, v []byte) {
 			if at := 4 * ipv6AcceptRA; kind == inet6Conf && len(v) >= at+4 {
 				none = u32(v[at:]) == 0
 			}

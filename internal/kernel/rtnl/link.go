@@ -10,6 +10,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/nlsock"
 )
 
 // skipStats (RTEXT_FILTER_SKIP_STATS) keeps counters out of replies.
@@ -104,7 +105,7 @@ func parseLink(b []byte) (Link, error) {
 		Running:     h.Flags&unix.IFF_LOWER_UP != 0,
 		PeerNetnsID: here,
 	}
-	err := attrs(b[unix.SizeofIfInfomsg:], l.set)
+	err := nlsock.Attrs(b[unix.SizeofIfInfomsg:], l.set)
 	if l.Kind != "veth" { // IFLA_LINK is the device below then
 		l.PeerIndex, l.Lower = 0, l.PeerIndex
 	}
@@ -153,7 +154,7 @@ func (l *Link) setHardware(kind uint16, v []byte) {
 // no kind; the caller checks the outer message.
 func (l *Link) setInfo(info []byte) {
 	var data []byte
-	_ = attrs(info, func(k uint16, v []byte) {
+	_ = nlsock.Attrs(info, func(k uint16, v []byte) {
 		switch k {
 		case unix.IFLA_INFO_KIND:
 			l.Kind = unix.ByteSliceToString(v)
@@ -161,7 +162,7 @@ func (l *Link) setInfo(info []byte) {
 			data = v
 		}
 	})
-	_ = attrs(data, func(k uint16, v []byte) {
+	_ = nlsock.Attrs(data, func(k uint16, v []byte) {
 		switch {
 		case l.Kind == KindVLAN && k == nl.IFLA_VLAN_ID && len(v) >= 2:
 			l.VLAN = int(binary.NativeEndian.Uint16(v))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/nlsock"
 )
 
 // The kinds of links that share the device below them.
@@ -149,7 +150,7 @@ func (c *Conn) UpperByName(name string) (l Link, mode uint32, err error) {
 		l, err = parseLink(b)
 	}
 	if err == nil {
-		err = attrs(b[unix.SizeofIfInfomsg:], func(kind uint16, v []byte) {
+		err = nlsock.Attrs(b[unix.SizeofIfInfomsg:], func(kind uint16, v []byte) {
 			if kind == unix.IFLA_LINKINFO {
 				mode = upperMode(l.Kind, v)
 			}
@@ -164,11 +165,11 @@ func (c *Conn) UpperByName(name string) (l Link, mode uint32, err error) {
 // upperMode finds the mode inside IFLA_LINKINFO. The attribute has the same
 // number for both kinds, and another size.
 func upperMode(kind string, info []byte) (mode uint32) {
-	_ = attrs(info, func(k uint16, data []byte) {
+	_ = nlsock.Attrs(info, func(k uint16, data []byte) {
 		if k != unix.IFLA_INFO_DATA {
 			return
 		}
-		_ = attrs(data, func(k uint16, v []byte) {
+		_ = nlsock.Attrs(data, func(k uint16, v []byte) {
 			switch {
 			case kind == KindMacvlan && k == nl.IFLA_MACVLAN_MODE:
 				mode = u32(v)

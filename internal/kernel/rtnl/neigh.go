@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/nlsock"
 )
 
 // Neighbour is what a link knows of an address behind it.
@@ -64,7 +65,7 @@ func parseNeighbour(b []byte) (Neighbour, error) {
 		return Neighbour{}, errors.New("short neighbour message")
 	}
 	n := Neighbour{Index: int(u32(b[4:])), State: int(binary.NativeEndian.Uint16(b[8:])), Flags: int(b[10])}
-	err := attrs(b[sizeofNdmsg:], func(kind uint16, v []byte) {
+	err := nlsock.Attrs(b[sizeofNdmsg:], func(kind uint16, v []byte) {
 		switch kind {
 		case unix.NDA_DST:
 			n.Addr, _ = netip.AddrFromSlice(v)

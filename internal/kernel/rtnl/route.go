@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/fairlead/fairlead/internal/kernel/nlsock"
 )
 
 // Route is a route of one routing table. Zero values mean: Table main,
@@ -124,7 +126,7 @@ func parseRoute(b []byte) (Route, error) {
 	if h.Family == unix.AF_INET6 {
 		dst = netip.IPv6Unspecified()
 	}
-	err := attrs(b[unix.SizeofRtMsg:], func(kind uint16, v []byte) {
+	err := nlsock.Attrs(b[unix.SizeofRtMsg:], func(kind uint16, v []byte) {
 		if kind == unix.RTA_DST {
 			dst, _ = netip.AddrFromSlice(v)
 			return
@@ -197,7 +199,7 @@ func parseHops(b []byte) (hops []Hop) {
 			return hops
 		}
 		hop := Hop{Weight: int(b[3]) + 1, Index: int(u32(b[4:])), OnLink: b[2]&unix.RTNH_F_ONLINK != 0}
-		_ = attrs(b[unix.SizeofRtNexthop:size], func(kind uint16, v []byte) {
+		_ = nlsock.Attrs(b[unix.SizeofRtNexthop:size], func(kind uint16, v []byte) {
 			if kind == unix.RTA_GATEWAY || kind == unix.RTA_VIA {
 				hop.GW = gateway(kind, v)
 			}

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"sync"
 	"syscall"
 
@@ -20,6 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/nlsock"
 )
 
 // dumpTries bounds the repetitions of a dump that changes interrupted.
@@ -29,20 +29,16 @@ const dumpTries = 5
 // time: the kernel serves a socket's requests one by one, so workers that
 // share one wait for each other's RCU grace periods (spec/performance.md).
 type Conn struct {
-	ns  *netns.Handle // nil: where the socket was opened
-	fd  int
-	seq uint32 // of the last request
-	// kernel is where requests go. Each Conn has its own: package unix writes
-	// the raw address into the value with each use.
-	kernel unix.SockaddrNetlink
+	ns     *netns.Handle // nil: where the socket was opened
+	socket *nlsock.Socket
 }
 
 // Open opens a socket in ns, or in the calling thread's namespace when ns is
 // nil. The Conn does not own ns, which must stay open as long as it is used.
 func Open(ns *netns.Handle) (*Conn, error) {
-	c := &Conn{ns: ns, kernel: unix.SockaddrNetlink{Family: unix.AF_NETLINK}}
+	c := &Conn{ns: ns}
 	err := ns.Do(func() (err error) {
-		c.fd, err = dial()
+		c.socket, err = nlsock.Open(unix.NETLINK_ROUTE, nlsock.Strict)
 		return err
 	})
 	if err != nil {
@@ -52,10 +48,31 @@ func Open(ns *netns.Handle) (*Conn, error) {
 }
 
 // Close closes the socket.
-func (c *Conn) Close() error {
-	fd := c.fd
-	c.fd = -1 // the number may be somebody else's at once
-	return os.NewSyscallError("close", unix.Close(fd))
+func (c *Conn) Close() error { return c.socket.Close() }
+
+// turns are how many requests may be under way at once, in all namespaces. The
+// kernel serves one at a time under a lock of its own (RTNL): of fifty threads
+// there the next ones spin, the others are replaced by the Go runtime, and both
+// cost more than the requests. With one turn the kernel would be idle whenever
+// whoever has it waits for a processor.
+var turns = make(chan struct{}, 8)
+
+// roundTrip sends a request and gives the replies of type reply.
+func (c *Conn) roundTrip(r *nl.NetlinkRequest, reply uint16) ([][]byte, error) {
+	if err := c.send(r); err != nil {
+		return nil, err
+	}
+	return c.socket.Receive(r, reply)
+}
+
+// send has the kernel carry the request out. A deletion has no turn: it gives
+// the kernel's lock back and then waits for a grace period.
+func (c *Conn) send(r *nl.NetlinkRequest) error {
+	if r.Type != unix.RTM_DELLINK {
+		turns <- struct{}{}
+		defer func() { <-turns }()
+	}
+	return c.socket.Send(r)
 }
 
 // Pool keeps idle sockets of one namespace for the next worker.
@@ -175,7 +192,7 @@ func (m message) dump(reply uint16) ([][]byte, error) {
 	m.Flags |= unix.NLM_F_DUMP
 	for try := 1; ; try++ {
 		msgs, err := m.conn.roundTrip(m.NetlinkRequest, reply)
-		if err == nil || try == dumpTries || !errors.Is(err, errInterrupted) {
+		if err == nil || try == dumpTries || !errors.Is(err, nlsock.ErrInterrupted) {
 			return msgs, sentinel(err)
 		}
 	}
@@ -220,18 +237,6 @@ func gone(err error) error {
 		return nil
 	}
 	return err
-}
-
-// attrs calls fn for each attribute in b; nested flags are taken off the type.
-func attrs(b []byte, fn func(kind uint16, v []byte)) error {
-	list, err := nl.ParseRouteAttr(b)
-	if err != nil {
-		return fmt.Errorf("parse reply: %w", err)
-	}
-	for _, a := range list {
-		fn(a.Attr.Type&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER), a.Value)
-	}
-	return nil
 }
 
 // u32 reads a 32-bit attribute. Netlink is in the machine's byte order; a short

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/kernel/nlsock"
 )
 
 // Rule is a policy rule: which packets look into which table of routes. What is not named
@@ -107,7 +108,7 @@ func parseRule(b []byte) (Rule, error) {
 	}
 	h := nl.DeserializeRtMsg(b)
 	r := Rule{Family: int(h.Family), Table: int(h.Table), Header: bytes.Clone(b[:sizeofRuleHeader])}
-	err := attrs(b[sizeofRuleHeader:], func(kind uint16, v []byte) {
+	err := nlsock.Attrs(b[sizeofRuleHeader:], func(kind uint16, v []byte) {
 		switch kind {
 		case unix.FRA_IIFNAME:
 			r.IIF = unix.ByteSliceToString(v)

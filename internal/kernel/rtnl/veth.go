@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/kernel/netns"
+	"github.com/fairlead/fairlead/internal/kernel/nlsock"
 )
 
 // netnsaFD is NETNSA_FD of linux/net_namespace.h; NETNSA_NSID is 1.
@@ -208,7 +209,7 @@ func (c *Conn) netnsID(ns *netns.Handle) (int, error) {
 	if len(b) < sizeofRtgenmsg {
 		return 0, errors.New("short namespace message")
 	}
-	err = attrs(b[sizeofRtgenmsg:], func(kind uint16, v []byte) {
+	err = nlsock.Attrs(b[sizeofRtgenmsg:], func(kind uint16, v []byte) {
 		if kind == netnsaNSID {
 			id = int(int32(u32(v)))
 		}

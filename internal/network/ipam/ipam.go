@@ -142,15 +142,22 @@ func (a *Allocator) Who(addr netip.Addr) []core.Lease {
 
 // Held are the addresses of a subnet that somebody holds, in no order.
 func (a *Allocator) Held(subnet string) []netip.Addr {
-	a.mu.RLock()
-	p := a.pools[subnet]
-	a.mu.RUnlock()
+	p := a.known(subnet)
 	if p == nil {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Collect(maps.Keys(p.holders))
+}
+
+// LeasesOf are the leases of a subnet, by first address.
+func (a *Allocator) LeasesOf(subnet string) []core.Lease {
+	p := a.known(subnet)
+	if p == nil {
+		return nil
+	}
+	return p.leases()
 }
 
 // Leases are all leases, by subnet, then by first address.
@@ -162,12 +169,16 @@ func (a *Allocator) Leases() []core.Lease {
 	return out
 }
 
+// known is the subnet's pool, nil when there is none.
+func (a *Allocator) known(name string) *pool {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	return a.pools[name]
+}
+
 // pool is the subnet's pool, made when there is none.
 func (a *Allocator) pool(name string) *pool {
-	a.mu.RLock()
-	p := a.pools[name]
-	a.mu.RUnlock()
-	if p != nil {
+	if p := a.known(name); p != nil {
 		return p
 	}
 	a.mu.Lock()

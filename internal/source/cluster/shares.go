@@ -98,18 +98,19 @@ func NewShares(src *Source, held func(subnet string) []netip.Addr, ovn bool) Sha
 	return Shares{k}
 }
 
-// Strays gives the addresses of a Subnet, by its name, that some leases have whose pods
+// Strays gives the addresses of a Subnet, by its name, that some of its leases have whose pods
 // are no more: they end, or the API server's database forgot them. Of a Subnet that OVN
 // carries there are none: it lets nothing pass for such a pod.
-func (s *Source) Strays(leases func() []core.Lease) func(subnet string) []netip.Addr {
+func (s *Source) Strays(leases func(subnet string) []core.Lease) func(subnet string) []netip.Addr {
 	return func(subnet string) (out []netip.Addr) {
-		if !slices.ContainsFunc(s.pools.inForce(), func(n core.Subnet) bool { return n.Name == subnet && !v1.Routed(n.Provider) }) {
-			return nil
-		}
-		for _, l := range leases() {
-			if _, err := s.Known(l.Owner.Pod); l.Subnet == subnet && !l.Owner.Pod.IsZero() && errors.Is(err, core.ErrNotFound) {
+		for _, l := range leases(subnet) {
+			if _, err := s.Known(l.Owner.Pod); !l.Owner.Pod.IsZero() && errors.Is(err, core.ErrNotFound) {
 				out = append(out, l.IPs...)
 			}
+		}
+		// Asked last: all Subnets are gone through, for each of them at each change.
+		if len(out) > 0 && !slices.ContainsFunc(s.pools.inForce(), func(n core.Subnet) bool { return n.Name == subnet && !v1.Routed(n.Provider) }) {
+			return nil
 		}
 		return out
 	}

@@ -1,7 +1,8 @@
-package rtnl
+package nlsock
 
 import (
 	"encoding/binary"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -92,4 +93,24 @@ func TestGarbageIsNoPanic(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestAttrs(t *testing.T) {
+	b := nl.NewRtAttr(1|unix.NLA_F_NESTED, nl.NewRtAttr(2|unix.NLA_F_NET_BYTEORDER, []byte("abcde")).Serialize()).Serialize()
+	b = append(b, nl.NewRtAttr(3, nil).Serialize()...)
+	read := func(b []byte) (got []string, err error) {
+		err = Attrs(b, func(kind uint16, v []byte) {
+			got = append(got, fmt.Sprint(kind))
+			if kind == 1 {
+				require.NoError(t, Attrs(v, func(kind uint16, v []byte) { got = append(got, fmt.Sprint(kind, string(v))) }))
+			}
+		})
+		return got, err
+	}
+	got, err := read(b)
+	require.NoError(t, err)
+	require.Equal(t, []string{"1", "2abcde", "3"}, got)
+	got, err = read(append(b, 9, 0, 4, 0, 'x'))
+	require.EqualError(t, err, "parse reply: truncated attribute")
+	require.Equal(t, []string{"1", "2abcde", "3"}, got)
 }

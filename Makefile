@@ -53,7 +53,7 @@ TEST_TIMEOUT  ?= 40m
 # Packages of which those tests alone are run that `make race` leaves out (.ci/run).
 TEST_PARTLY   ?=
 # What repeats a case over a second runtime, at another layer or from a former version: make soak runs it.
-TEST_SKIP     ?= ^Test((AskedFor|Debug|ObjectsOfAFolder|PodsThatNobodyDeclares|Probes|PullSecrets)OverDocker|(FormerVersion|Kubelet_(UpstreamManifests|StockNodeHasItsOwn|DockerInstalled|Reboot)|NetpluginKubenetOverDocker|Suites)$$)
+TEST_SKIP     ?= ^Test((AskedFor|Debug|ObjectsOfAFolder|PodsThatNobodyDeclares|Probes|PullSecrets)OverDocker|(FormerVersion|Up_Containerd|UpKilled_Docker|Kubelet_(UpstreamManifests|StockNodeHasItsOwn|DockerInstalled|Reboot)|NetpluginKubenetOverDocker|Suites)$$)
 SOAK_TIMEOUT  ?= 180m
 # Time for each fuzz target of `make soak`.
 FUZZTIME      ?= 2m

@@ -218,7 +218,7 @@ func (i idler) calm(w idling) []line {
 		{row: "9", what: "idle: writes into databases", load: i.load(w), ours: w.written(), peer: "-", got: float64(writes), bound: atMost(0, 0)},
 		{row: "9", what: "idle: CPU of the agent / Kube-OVN daemon", load: i.load(w), ours: fmt.Sprintf("%.2f ms/s", w.cpu),
 			peer: recorded(fmt.Sprintf("%d ms/s", peerIdleCPU)), got: w.cpu, unit: " ms/s", bound: atMost(5, 5)},
-		{row: "9", what: "idle: RSS of the agent / Kube-OVN daemon", load: i.load(w), ours: fmt.Sprintf("%.1f MB", w.used.rss),
+		{row: "9", what: "idle: RSS of the agent / Kube-OVN daemon", load: i.load(w), ours: fmt.Sprintf("%.1f MB, %.1f of them no file's", w.used.rss, w.used.own),
 			peer: recorded(fmt.Sprintf("%d MB", peerIdleRSS)), got: w.used.rss, unit: " MB", bound: atMost(60, 60)},
 	}
 }

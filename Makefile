@@ -26,7 +26,10 @@ FORCE       ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 PROGRAMS = ./cmd/fairlead ./cmd/fairlead-cni ./cmd/fairlead-controller
-GOBUILD  = $(GO) build -trimpath -ldflags '$(LDFLAGS)'
+GOBUILD  = $(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)'
+# What calls methods by names that it is told has the linker keep all methods of all types: a fifth of
+# the program, in memory too. Templates do (arch_test.go bans them), and with them gRPC's pages of traces.
+TAGS     = grpcnotrace
 # What the compiler knows of a working agent (profile-guided optimization: some
 # 5 % less CPU). `make PGO=off build` is twice as fast where nothing is cached.
 PGO     ?= cmd/fairlead/agent.pgo
@@ -48,7 +51,7 @@ FORMER_BIN   := $(CACHE)/former
 # Two packages at a time and few parallel tests in each: a node runs two OVS
 # daemons, and the machines that this must suit have two cores. Lint vets already.
 TEST_PACKAGES ?= ./...
-TEST_FLAGS    ?= -count=1 -p 2 -parallel 4 -vet=off
+TEST_FLAGS    ?= -count=1 -p 2 -parallel 4 -vet=off -tags $(TAGS)
 TEST_TIMEOUT  ?= 40m
 # Packages of which those tests alone are run that `make race` leaves out (.ci/run).
 TEST_PARTLY   ?=
@@ -234,9 +237,10 @@ bench-scale: setup-bench root build kube ## one controller for 10,000 pods, 200 
 
 .PHONY: profile
 profile: PGO = off
+profile: TAGS = grpcnotrace,profile
 profile: setup-bench root build floor kube $(TOOLS)/.cni $(PEERS)/.peers ## make cmd/fairlead/agent.pgo anew, of the benchmark's load
 	@rm -rf $(CACHE)/profiles && mkdir -p $(CACHE)/profiles
-	@$(GOBUILD) -pgo=off -tags profile -o bin/ ./cmd/fairlead
+	@$(GOBUILD) -pgo=off -o bin/ ./cmd/fairlead
 	@FAIRLEAD_PROFILES=$(CACHE)/profiles $(GO) -C bench run . -quick -rows 2,3,2o,4,5
 	@$(GO) -C bench run ./pgo $(CURDIR)/cmd/fairlead/agent.pgo $$(find $(CACHE)/profiles -name '*.pprof')
 
@@ -321,10 +325,11 @@ clean: ## remove everything that make built
 # What the test nodes run: our binaries with crash points, and a plugin
 # directory in which the thin plugin has all its types beside the upstream ones.
 .PHONY: testbin
+testbin: TAGS = grpcnotrace,failpoint
 testbin: $(TOOLS)/.cni
 	@echo "building fairlead, fairlead-cni and fairlead-controller, with crash points"
 	@mkdir -p $(FAILPOINT) $(TESTCNI)
-	@$(GOBUILD) -tags failpoint -o $(FAILPOINT)/ $(PROGRAMS)
+	@$(GOBUILD) -o $(FAILPOINT)/ $(PROGRAMS)
 	@for p in $(notdir $(CNI_PLUGINS)); do ln -f $(TOOLS)/$$p $(TESTCNI)/$$p; done
 	@for p in fairlead multus kube-ovn; do ln -f $(FAILPOINT)/fairlead-cni $(TESTCNI)/$$p; done
 

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"bytes"
 	"debug/elf"
 	"os"
 	"os/exec"
@@ -71,8 +72,8 @@ func runBuild(t *testing.T, src, build, arch string) string {
 	return out
 }
 
-// requireProgram wants programs of one architecture that run on any base, and a
-// plugin that is as small as DESIGN.md says.
+// requireProgram wants programs of one architecture that run on any base, have no more in
+// them than they use, and a plugin that is as small as DESIGN.md says.
 func requireProgram(t *testing.T, dir string, machine elf.Machine, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -83,6 +84,10 @@ func requireProgram(t *testing.T, dir string, machine elf.Machine, names ...stri
 		require.NoError(t, err)
 		require.Empty(t, libs, "%s must run on any base", name)
 		require.NoError(t, f.Close())
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		require.False(t, bytes.Contains(b, []byte("text/template.(*state).evalField")),
+			"%s: methods are called by name, for which the linker keeps all of all types (Makefile, TAGS)", name)
 	}
 	info, err := os.Stat(filepath.Join(dir, "fairlead-cni"))
 	require.NoError(t, err)

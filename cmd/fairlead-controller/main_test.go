@@ -41,7 +41,7 @@ func TestHelp(t *testing.T) {
 
 	code, stdout, _ = runIt(t.Context(), "--version")
 	require.Zero(t, code)
-	require.Equal(t, "fairlead-controller dev\n", stdout)
+	require.Equal(t, "fairlead-controller version dev\n", stdout)
 }
 
 // TestWrongCommandLine: nothing is done, and two lines say what is wrong and

@@ -94,7 +94,7 @@ func (b bed) script(name string) string { return filepath.Join(b.root, "test/vm"
 func (b bed) compile(t *testing.T, i int, j job) []string {
 	t.Helper()
 	program := filepath.Join(b.dir, name(i)+".test")
-	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-tags", "vm", "-o", program, j.pkg)
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-tags", "vm,grpcnotrace", "-o", program, j.pkg)
 	build.Dir, build.Env = b.root, append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -10,8 +10,8 @@ import (
 	"io/fs"
 	"path"
 	"strings"
-	"text/template"
 
+	template "github.com/DataDog/datadog-agent/pkg/template/text"
 	"sigs.k8s.io/yaml"
 
 	"github.com/fairlead/fairlead/deploy"

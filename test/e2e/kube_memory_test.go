@@ -16,11 +16,11 @@ import (
 	"github.com/fairlead/fairlead/internal/testbed"
 )
 
-// Bounds on memory, in bytes. Some 46 MB of what is resident of the agent are pages of
+// Bounds on memory, in bytes. Some 38 MB of what is resident of the agent are pages of
 // its program, of which the kernel maps as many as it has at hand; what it allocated is
 // bounded by itself.
 const (
-	agentMemory    = 72e6
+	agentMemory    = 64e6
 	agentAllocated = 26e6
 	pluginMemory   = 8e6
 )

@@ -97,7 +97,7 @@ var bans = []ban{
 	{"github.com/coreos/go-iptables", nil, "it starts processes; knftables batches"},
 	{"github.com/fsnotify/fsnotify", []string{"internal/lib/filewatch"}, "one watcher of files"},
 	{"io/ioutil", nil, "os and io have it all"},
-	{"text/template", nil, "it calls methods by name, for which the linker keeps all of all types: a fifth of the program; the copy without does it"},
+	{"text/template", nil, "it calls methods by name, for which the linker keeps all methods of all types: a fifth of the program; datadog-agent/pkg/template calls none"},
 	{"html/template", nil, "as text/template"},
 	{"unsafe", []string{"cmd/fairlead-cni", "internal/kernel"}, "only system calls need it; go:linkname reaches below Go's public surface"},
 	{"testing", nil, "a test library in the product"},

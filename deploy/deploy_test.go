@@ -87,7 +87,7 @@ func requireProgram(t *testing.T, dir string, machine elf.Machine, names ...stri
 		b, err := os.ReadFile(filepath.Join(dir, name))
 		require.NoError(t, err)
 		require.False(t, bytes.Contains(b, []byte("text/template.(*state).evalField")),
-			"%s: methods are called by name, for which the linker keeps all of all types (Makefile, TAGS)", name)
+			"%s: methods are called by name, for which the linker keeps all methods of all types (Makefile, TAGS)", name)
 	}
 	info, err := os.Stat(filepath.Join(dir, "fairlead-cni"))
 	require.NoError(t, err)

@@ -52,8 +52,8 @@ func Main(run func(ctx context.Context, args []string, stdout, stderr io.Writer)
 	os.Exit(code)
 }
 
-// Program makes a command a program's root, whose errors Report tells. It may have no template of
-// cobra's: see `make build` (TAGS).
+// Program makes a command a program's root, whose errors Report tells. Setting one of cobra's
+// templates would make the program larger by a fifth (Makefile, TAGS).
 func Program(root *cobra.Command, version string) *cobra.Command {
 	root.Version, root.SilenceErrors, root.SilenceUsage = version, true, true
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return hint.UsageError{Err: err} })

@@ -131,17 +131,18 @@ func header(answer []byte) (name string, members uint32, err error) {
 	if len(answer) < nl.SizeofNfgenmsg {
 		return "", 0, errors.New("message is cut")
 	}
+	var inner error
 	err = nlsock.Attrs(answer[nl.SizeofNfgenmsg:], func(kind uint16, v []byte) {
 		switch kind {
 		case nl.IPSET_ATTR_SETNAME:
 			name = unix.ByteSliceToString(v)
 		case nl.IPSET_ATTR_DATA:
-			_ = nlsock.Attrs(v, func(kind uint16, v []byte) {
+			inner = nlsock.Attrs(v, func(kind uint16, v []byte) {
 				if kind == nl.IPSET_ATTR_ELEMENTS && len(v) == 4 {
 					members = binary.BigEndian.Uint32(v)
 				}
 			})
 		}
 	})
-	return name, members, err
+	return name, members, errors.Join(err, inner)
 }

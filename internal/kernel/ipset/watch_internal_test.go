@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 )
 
 // TestWatchOfCounts: more members, or a set more, are a change as fewer are; what the first
@@ -50,4 +52,22 @@ func TestWatchGoesOn(t *testing.T) {
 	})
 	require.Equal(t, []int{3, 5}, told)
 	require.Equal(t, []string{"", "ovn40subnets"}, names)
+}
+
+// TestHeader: a header that is cut says nothing of its set, not that it is empty.
+func TestHeader(t *testing.T) {
+	t.Parallel()
+	name := nl.NewRtAttr(nl.IPSET_ATTR_SETNAME, nl.ZeroTerminated("flt")).Serialize()
+	said := func(inner []byte) (string, uint32, error) {
+		return header(append(append(make([]byte, nl.SizeofNfgenmsg), name...), nl.NewRtAttr(nl.IPSET_ATTR_DATA|unix.NLA_F_NESTED, inner).Serialize()...))
+	}
+	count := nl.NewRtAttr(nl.IPSET_ATTR_ELEMENTS|unix.NLA_F_NET_BYTEORDER, []byte{0, 0, 1, 2}).Serialize()
+	set, members, err := said(count)
+	require.NoError(t, err)
+	require.Equal(t, "flt", set)
+	require.EqualValues(t, 258, members)
+	_, _, err = said(count[:6])
+	require.EqualError(t, err, "parse reply: truncated attribute")
+	_, _, err = header([]byte{0, 0})
+	require.EqualError(t, err, "message is cut")
 }

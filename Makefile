@@ -50,13 +50,12 @@ FORMER_BIN   := $(CACHE)/former
 
 # Two packages at a time and few parallel tests in each: a node runs two OVS
 # daemons, and the machines that this must suit have two cores. Lint vets already.
-TEST_PACKAGES ?= ./...
+TEST_PACKAGES ?= $(filter-out $(shell $(GO) list $(RACE_CORE)),$(shell $(GO) list ./...))
 TEST_FLAGS    ?= -count=1 -p 2 -parallel 4 -vet=off -tags $(TAGS)
 TEST_TIMEOUT  ?= 40m
-# Packages of which those tests alone are run that `make race` leaves out (.ci/run).
-TEST_PARTLY   ?=
 # What repeats a case over a second runtime, at another layer or from a former version: make soak runs it.
 TEST_SKIP     ?= ^Test((AskedFor|Debug|ObjectsOfAFolder|PodsThatNobodyDeclares|Probes|PullSecrets)OverDocker|(FormerVersion|Up_Containerd|UpKilled_Docker|Kubelet_(UpstreamManifests|StockNodeHasItsOwn|DockerInstalled|Reboot)|NetpluginKubenetOverDocker|Suites)$$)
+SOAK_PACKAGES ?= ./...
 SOAK_TIMEOUT  ?= 180m
 # Time for each fuzz target of `make soak`.
 FUZZTIME      ?= 2m
@@ -97,7 +96,7 @@ test: setup-test root build testbin floor kube critest networkmanager ## set up,
 		bench '$(GO) -C bench test ./...' \
 		chart '$(GO) -C test/chart test ./...' \
 		vm '$(MAKE) vm' \
-		$(if $(TEST_PARTLY),partly 'FAIRLEAD_BIN=$(FAILPOINT) $(GO) test $(TEST_FLAGS) -run "$(RACE_SKIP)" -skip "$(TEST_SKIP)" -timeout $(TEST_TIMEOUT) $(TEST_PARTLY)') \
+		race '$(MAKE) race RACE_PACKAGES="$(RACE_CORE)"' \
 		main 'FAIRLEAD_BIN=$(FAILPOINT) $(GO) test $(TEST_FLAGS) -skip "$(TEST_SKIP)" -timeout $(TEST_TIMEOUT) $(TEST_PACKAGES)'
 
 # Neither the testbed nor internal/cri itself nor the controller's central, whose
@@ -107,19 +106,16 @@ RACE_PACKAGES ?= $(shell $(GO) list ./internal/... ./cmd/... | grep -v -e /inter
 # What runs the same code over a second runtime, and what compares texts with
 # those of other programs, one after the other.
 RACE_SKIP ?= OverDocker|^(TestSameAsKubelet|TestSameVerdict|TestNothingIsGivenUnasked)$$
-# Where those are.
-RACE_PART := %/internal/node %/internal/node/source %/internal/install/manifest
+# Where the goroutines of all ADDs and DELs meet. These link no client of Kubernetes, which takes as
+# long to compile for the detector as their tests run: make test runs them with it, and no others.
+RACE_CORE := $(addprefix ./internal/,agent/deviceplugin agent/engine driver/defroute gateway/handover journal kernel/... lib/... network/... ovn ovs/...)
 .PHONY: race
-race: setup-race root testbin kube networkmanager ## the packages' own tests with the race detector (the one target that needs a C compiler)
+race: setup-race root testbin kube networkmanager ## all packages' own tests with the race detector (the one target that needs a C compiler)
 	@FAIRLEAD_BIN=$(FAILPOINT) CGO_ENABLED=1 $(GO) test -race $(TEST_FLAGS) -skip '$(RACE_SKIP)' -timeout $(TEST_TIMEOUT) $(RACE_PACKAGES)
 
 .PHONY: unraced
-unraced: ## print the packages that `make race` does not run
-	@echo $(filter-out $(RACE_PACKAGES),$(shell $(GO) list ./...))
-
-.PHONY: partly
-partly: ## print the packages of which `make race` leaves tests out (RACE_SKIP)
-	@echo $(filter $(RACE_PART),$(RACE_PACKAGES))
+unraced: ## print the packages that `make test` runs without the race detector
+	@echo $(TEST_PACKAGES)
 
 # Before the other tests, not beside them: the VM computes what it runs.
 .PHONY: vm
@@ -127,10 +123,11 @@ vm: setup-vm root testbin kube ## the tests that need a kernel with Open vSwitch
 	@FAIRLEAD_BIN=$(FAILPOINT) $(GO) test -tags vm -count=1 -timeout $(TEST_TIMEOUT) ./test/vm
 
 .PHONY: soak
-soak: setup-soak root build testbin kube critest networkmanager suites former $(PEERS)/kube-ovn ## the tests with full counts, then every fuzz target for FUZZTIME
-	@FAIRLEAD_SOAK=1 FAIRLEAD_BIN=$(FAILPOINT) FAIRLEAD_FORMER=$(FORMER_BIN) $(GO) test $(TEST_FLAGS) -timeout $(SOAK_TIMEOUT) $(TEST_PACKAGES)
+soak: setup-soak root build testbin kube critest networkmanager suites former $(PEERS)/kube-ovn ## the tests with full counts, all with the race detector, then every fuzz target for FUZZTIME
+	@FAIRLEAD_SOAK=1 FAIRLEAD_BIN=$(FAILPOINT) FAIRLEAD_FORMER=$(FORMER_BIN) $(GO) test $(TEST_FLAGS) -timeout $(SOAK_TIMEOUT) $(SOAK_PACKAGES)
 	@FAIRLEAD_SOAK=1 $(MAKE) vm TEST_TIMEOUT=$(SOAK_TIMEOUT)
-	@scripts/fuzz $(FUZZTIME) $(TEST_PACKAGES)
+	@$(MAKE) race TEST_TIMEOUT=$(SOAK_TIMEOUT)
+	@scripts/fuzz $(FUZZTIME) $(SOAK_PACKAGES)
 
 .PHONY: former
 former: ## the programs of a former version (FORMER=COMMIT), for TestFormerVersion; the checkout's history must reach it

@@ -1,13 +1,9 @@
 package fairlead_test
 
 import (
-	"io/fs"
 	"os"
 	"os/exec"
-	"path"
-	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -81,41 +77,40 @@ func TestJobsAreSetUp(t *testing.T) {
 	}
 }
 
-// TestEachTestRuns: what `make race` leaves out of a package is run by what comes after it in
-// .ci/run.
+// TestEachTestRuns: `make test` runs each package once, with the race detector or without it, and of
+// those with it leaves no test out.
 func TestEachTestRuns(t *testing.T) {
 	text, err := os.ReadFile("Makefile")
 	require.NoError(t, err)
-	skip := regexp.MustCompile(`(?m)^RACE_SKIP \?= (.+)$`).FindSubmatch(text)
-	require.NotNil(t, skip)
-	left := regexp.MustCompile(strings.ReplaceAll(string(skip[1]), "$$", "$"))
-	ci, err := os.ReadFile(".ci/run")
-	require.NoError(t, err)
-	require.Contains(t, string(ci), `make test TEST_PACKAGES="$rest" TEST_PARTLY="$partly"`)
-	packages := func(target string) []string {
-		out, err := exec.CommandContext(t.Context(), "make", "-s", target).Output()
+	words := func(name string, args ...string) []string {
+		out, err := exec.CommandContext(t.Context(), name, args...).Output()
 		require.NoError(t, err)
 		return strings.Fields(string(out))
 	}
-	whole, partly := packages("unraced"), packages("partly")
-	require.Contains(t, whole, module+"/test/e2e")
-	for _, one := range append(slices.Clone(partly), module+"/internal/agent/engine") {
-		require.NotContains(t, whole, one)
+	variable := func(name string) string {
+		m := regexp.MustCompile(`(?m)^` + name + ` *:?\??= (.+)$`).FindSubmatch(text)
+		require.NotNil(t, m, name)
+		return strings.ReplaceAll(string(m[1]), "$$", "$")
 	}
-	found := 0
-	name := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
-	require.NoError(t, filepath.WalkDir("internal", func(file string, _ fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(file, "_test.go") {
-			return err
+	core := regexp.MustCompile(`^\$\(addprefix (\S+?),(.+)\)$`).FindStringSubmatch(variable("RACE_CORE"))
+	require.NotNil(t, core)
+	var patterns []string
+	for _, p := range strings.Fields(core[2]) {
+		patterns = append(patterns, core[1]+p)
+	}
+	raced := words("go", append([]string{"list"}, patterns...)...)
+	require.Contains(t, raced, module+"/internal/agent/engine")
+	require.Contains(t, string(text), `race '$(MAKE) race RACE_PACKAGES="$(RACE_CORE)"'`)
+	require.ElementsMatch(t, words("go", "list", "./..."), append(words("make", "-s", "unraced"), raced...))
+
+	files := words("go", append([]string{"list", "-f", `{{$d := .Dir}}{{range .TestGoFiles}}{{$d}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$d}}/{{.}} {{end}}`}, raced...)...)
+	require.Greater(t, len(files), len(raced))
+	left := regexp.MustCompile(variable("RACE_SKIP") + "|" + variable("TEST_SKIP"))
+	for _, name := range files {
+		file, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for _, f := range regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`).FindAllSubmatch(file, -1) {
+			require.False(t, left.Match(f[1]), "%s of %s is left out", f[1], name)
 		}
-		text, err := os.ReadFile(file)
-		for _, f := range name.FindAllStringSubmatch(string(text), -1) {
-			if left.MatchString(f[1]) {
-				found++
-				require.Contains(t, slices.Concat(whole, partly), module+"/"+path.Dir(file), f[1])
-			}
-		}
-		return err
-	}))
-	require.Greater(t, found, 5)
+	}
 }

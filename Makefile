@@ -54,7 +54,7 @@ TEST_PACKAGES ?= $(filter-out $(shell $(GO) list $(RACE_CORE)),$(shell $(GO) lis
 TEST_FLAGS    ?= -count=1 -p 2 -parallel 4 -vet=off -tags $(TAGS)
 TEST_TIMEOUT  ?= 40m
 # What repeats a case over a second runtime, at another layer or from a former version: make soak runs it.
-TEST_SKIP     ?= ^Test((AskedFor|Debug|ObjectsOfAFolder|PodsThatNobodyDeclares|Probes|PullSecrets)OverDocker|(FormerVersion|Up_Containerd|UpKilled_Docker|Kubelet_(UpstreamManifests|StockNodeHasItsOwn|DockerInstalled|Reboot)|NetpluginKubenetOverDocker|Suites)$$)
+TEST_SKIP     ?= ^Test((AskedFor|Debug|ObjectsOfAFolder|PodsThatNobodyDeclares|Probes|PullSecrets)OverDocker|(FormerVersion|Up_Containerd|UpKilled_Docker|Kubelet_(UpstreamManifests|StockNodeHasItsOwn|Docker|DockerInstalled|Reboot|StatefulSet)|NetpluginKubenet(OverDocker|UnderKubelet)|Suites)$$)
 SOAK_PACKAGES ?= ./...
 SOAK_TIMEOUT  ?= 180m
 # Time for each fuzz target of `make soak`.

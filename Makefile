@@ -26,10 +26,12 @@ FORCE       ?=
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS  = -s -w -X main.version=$(VERSION)
 PROGRAMS = ./cmd/fairlead ./cmd/fairlead-cni ./cmd/fairlead-controller
-GOBUILD  = $(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)'
+GOBUILD  = $(GO) build $(TRIMPATH) -tags $(TAGS) -ldflags '$(LDFLAGS)'
 # What calls methods by names that it is told has the linker keep all methods of all types: a fifth of
 # the program, in memory too. Templates do (arch_test.go bans them), and with them gRPC's pages of traces.
 TAGS     = grpcnotrace
+# Not of what only tests run: what is compiled with it and without it is compiled twice.
+TRIMPATH ?= -trimpath
 # What the compiler knows of a working agent (profile-guided optimization: some
 # 5 % less CPU). `make PGO=off build` is twice as fast where nothing is cached.
 PGO     ?= cmd/fairlead/agent.pgo
@@ -86,11 +88,12 @@ stop: root ## end what `make run KEEP=1` left
 
 .PHONY: cluster
 cluster: setup-cluster root $(KUBE)/kube $(KUBE)/containerd $(KUBE)/pause testbin ## a Kubernetes cluster with Fairlead, in the foreground; Ctrl-C removes it (NODES=2)
-	@$(GO) build -trimpath -ldflags '-s -w' -o $(CACHE)/cluster ./internal/testbed/kube/cluster
+	@$(GO) build -ldflags '-s -w' -o $(CACHE)/cluster ./internal/testbed/kube/cluster
 	@FAIRLEAD_BIN=$(FAILPOINT) exec $(CACHE)/cluster -nodes $(NODES)
 
 .PHONY: test
 test: PGO = off
+test testbin: TRIMPATH =
 test: setup-test root build testbin floor kube critest networkmanager ## set up, then all tests, in parts (root: they make network namespaces)
 	@scripts/parts \
 		bench '$(GO) -C bench test ./...' \
@@ -123,7 +126,7 @@ vm: setup-vm root testbin kube ## the tests that need a kernel with Open vSwitch
 	@FAIRLEAD_BIN=$(FAILPOINT) $(GO) test -tags vm -count=1 -timeout $(TEST_TIMEOUT) ./test/vm
 
 .PHONY: soak
-soak: setup-soak root build testbin kube critest networkmanager suites former $(PEERS)/kube-ovn ## the tests with full counts, all with the race detector, then every fuzz target for FUZZTIME
+soak: setup-soak root build testbin kube $(KUBE)/containerd17/containerd critest networkmanager suites former $(PEERS)/kube-ovn ## the tests with full counts, all with the race detector, then every fuzz target for FUZZTIME
 	@FAIRLEAD_SOAK=1 FAIRLEAD_BIN=$(FAILPOINT) FAIRLEAD_FORMER=$(FORMER_BIN) $(GO) test $(TEST_FLAGS) -timeout $(SOAK_TIMEOUT) $(SOAK_PACKAGES)
 	@FAIRLEAD_SOAK=1 $(MAKE) vm TEST_TIMEOUT=$(SOAK_TIMEOUT)
 	@$(MAKE) race TEST_TIMEOUT=$(SOAK_TIMEOUT)
@@ -133,7 +136,7 @@ soak: setup-soak root build testbin kube critest networkmanager suites former $(
 former: ## the programs of a former version (FORMER=COMMIT), for TestFormerVersion; the checkout's history must reach it
 	@rm -rf $(FORMER_BIN) && mkdir -p $(FORMER_BIN)/src
 	@git archive $(FORMER) | tar x -C $(FORMER_BIN)/src
-	@$(GO) -C $(FORMER_BIN)/src build -trimpath -buildvcs=false -o $(FORMER_BIN)/ ./cmd/fairlead ./cmd/fairlead-controller
+	@$(GO) -C $(FORMER_BIN)/src build -buildvcs=false -o $(FORMER_BIN)/ ./cmd/fairlead ./cmd/fairlead-controller
 	@rm -rf $(FORMER_BIN)/src
 
 # Built once for each version: some minutes on two cores. The module's own
@@ -144,23 +147,23 @@ KUBE_LDFLAGS   = -s -w $(foreach v,gitVersion=$(KUBE_VERSION) gitMajor=$(word 1,
 # Packages that are compiled, a line for every 200 of them, and what else is said.
 COUNTED := 2>&1 | awk '/^[a-z][^ :]*$$/ { if (++n % 200 == 0) { print "  " n " packages"; fflush() }; next } { print }'
 .PHONY: kube
-kube: $(KUBE)/kube $(KUBE)/oracle $(KUBE)/containerd $(KUBE)/containerd17/containerd $(KUBE)/pause ## Kubernetes' programs and containerd for the tests (once, some minutes)
+kube: $(KUBE)/kube $(KUBE)/oracle $(KUBE)/containerd $(KUBE)/pause ## Kubernetes' programs and containerd for the tests (once, some minutes)
 
 $(KUBE)/kube: test/kube/go.mod test/kube/go.sum test/kube/main.go
 	@mkdir -p $(KUBE)
 	@echo "building Kubernetes $(KUBE_VERSION) for the tests (once, some minutes)"
-	@$(GO) -C test/kube build -v -p 2 -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $@ . $(COUNTED)
+	@$(GO) -C test/kube build -v -p 2 -ldflags '$(KUBE_LDFLAGS)' -o $@ . $(COUNTED)
 	@for p in $(KUBE_PROGRAMS); do ln -sf kube $(KUBE)/$$p; done
 
 # kubelet's pod sources, for the differential test of internal/node/source:
 # packages that the programs above have compiled already.
 $(KUBE)/oracle: test/kube/go.mod test/kube/go.sum $(wildcard test/kube/oracle/*)
 	@mkdir -p $(KUBE)
-	@$(GO) -C test/kube build -trimpath -ldflags '-s -w' -o $@ ./oracle
+	@$(GO) -C test/kube build -ldflags '-s -w' -o $@ ./oracle
 
 $(KUBE)/pause: test/kube/pause/main.go
 	@mkdir -p $(KUBE)
-	@$(GO) -C test/kube build -trimpath -ldflags '-s -w' -o $@ ./pause
+	@$(GO) -C test/kube build -ldflags '-s -w' -o $@ ./pause
 
 # Kubernetes' own end-to-end suites about networks, and what runs in their pods.
 .PHONY: suites
@@ -169,34 +172,34 @@ suites: $(KUBE)/e2e.test $(KUBE)/ginkgo $(KUBE)/agnhost $(KUBE)/coredns
 $(KUBE)/e2e.test: test/kube/go.mod test/kube/go.sum test/kube/e2e/e2e_test.go
 	@mkdir -p $(KUBE)
 	@echo "building Kubernetes' end-to-end suites (once, some minutes)"
-	@$(GO) -C test/kube test -c -p 2 -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $@ ./e2e
+	@$(GO) -C test/kube test -c -p 2 -ldflags '$(KUBE_LDFLAGS)' -o $@ ./e2e
 
 $(KUBE)/ginkgo $(KUBE)/agnhost: test/kube/go.mod test/kube/go.sum
 	@mkdir -p $(KUBE)
-	@$(GO) -C test/kube build -p 2 -trimpath -ldflags '-s -w' -o $(KUBE)/ github.com/onsi/ginkgo/v2/ginkgo k8s.io/kubernetes/test/images/agnhost
+	@$(GO) -C test/kube build -p 2 -ldflags '-s -w' -o $(KUBE)/ github.com/onsi/ginkgo/v2/ginkgo k8s.io/kubernetes/test/images/agnhost
 	@cd "$$($(GO) -C test/kube list -m -f '{{.Dir}}' k8s.io/kubernetes)/test/images/agnhost/porter" && install -m 644 localhost.crt localhost.key $(KUBE)/
 
 $(KUBE)/coredns: test/kube/coredns/go.mod test/kube/coredns/go.sum test/kube/coredns/main.go
 	@mkdir -p $(KUBE)
 	@echo "building CoreDNS (once, some minutes)"
-	@$(GO) -C test/kube/coredns build -p 2 -trimpath -ldflags '-s -w' -o $@ .
+	@$(GO) -C test/kube/coredns build -p 2 -ldflags '-s -w' -o $@ .
 
 # Without the snapshotters that need C libraries; shim and ctr lie beside it.
 CONTAINERD := github.com/containerd/containerd/v2/cmd
 $(KUBE)/containerd: test/kube/containerd/go.mod test/kube/containerd/go.sum
 	@mkdir -p $(KUBE)
 	@echo "building containerd for the tests (once, some minutes)"
-	@$(GO) -C test/kube/containerd build -v -p 2 -trimpath -tags 'no_btrfs no_zfs no_devmapper' -ldflags '-s -w' -o $(KUBE)/ \
+	@$(GO) -C test/kube/containerd build -v -p 2 -tags 'no_btrfs no_zfs no_devmapper' -ldflags '-s -w' -o $(KUBE)/ \
 		$(CONTAINERD)/containerd $(CONTAINERD)/containerd-shim-runc-v2 $(CONTAINERD)/ctr $(COUNTED)
 	@touch $@
 
-# The version before, which many nodes have: it takes CNI 1.0 at the most. (1.6
+# The version before, which many nodes have, for make soak: it takes CNI 1.0 at the most. (1.6
 # is Debian's package.)
 CONTAINERD17 := github.com/containerd/containerd/cmd
 $(KUBE)/containerd17/containerd: test/kube/containerd17/go.mod test/kube/containerd17/go.sum
 	@mkdir -p $(@D)
 	@echo "building containerd 1.7 for the tests (once, a minute)"
-	@$(GO) -C test/kube/containerd17 build -p 2 -trimpath -tags 'no_aufs no_btrfs no_zfs no_devmapper' -ldflags '-s -w' -o $(@D)/ \
+	@$(GO) -C test/kube/containerd17 build -p 2 -tags 'no_aufs no_btrfs no_zfs no_devmapper' -ldflags '-s -w' -o $(@D)/ \
 		$(CONTAINERD17)/containerd $(CONTAINERD17)/containerd-shim-runc-v2 $(CONTAINERD17)/ctr
 	@touch $@
 
@@ -212,7 +215,7 @@ $(CRITEST)/critest: test/cri/go.mod test/cri/go.sum
 
 $(CRITEST)/server: test/cri/server/main.go
 	@mkdir -p $(CRITEST)
-	@$(GO) -C test/cri build -trimpath -ldflags '-s -w' -o $@ ./server
+	@$(GO) -C test/cri build -ldflags '-s -w' -o $@ ./server
 
 # Unpacked, never installed: it would manage the machine's NICs from the next boot on.
 .PHONY: networkmanager
@@ -244,26 +247,26 @@ profile: setup-bench root build floor kube $(TOOLS)/.cni $(PEERS)/.peers ## make
 # Alone, as it is shipped: what other programs are built in with it has memory too.
 $(PEERS)/kubelet: test/kube/go.mod test/kube/go.sum
 	@mkdir -p $(PEERS)
-	@$(GO) -C test/kube build -p 2 -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $@ k8s.io/kubernetes/cmd/kubelet
+	@$(GO) -C test/kube build -p 2 -ldflags '$(KUBE_LDFLAGS)' -o $@ k8s.io/kubernetes/cmd/kubelet
 
 # The floor that the benchmark compares with; its own tests use it too.
 .PHONY: floor
 floor:
 	@mkdir -p $(PEERS)
-	@$(GO) -C bench build -trimpath -ldflags '-s -w' -o $(PEERS)/floor-agent ./floor/agent
-	@$(GO) -C bench build -trimpath -ldflags '-s -w' -o $(PEERS)/floor-plugin ./floor/plugin
-	@$(GO) -C bench build -trimpath -ldflags '-s -w' -o $(PEERS)/kube-ovn-steps ./kubeovn
+	@$(GO) -C bench build -ldflags '-s -w' -o $(PEERS)/floor-agent ./floor/agent
+	@$(GO) -C bench build -ldflags '-s -w' -o $(PEERS)/floor-plugin ./floor/plugin
+	@$(GO) -C bench build -ldflags '-s -w' -o $(PEERS)/kube-ovn-steps ./kubeovn
 
 $(PEERS)/.peers: bench/peers/multus/go.mod
 	@mkdir -p $(PEERS)
 	@echo "building Multus (once, a minute)"
-	@$(GO) -C bench/peers/multus build -mod=mod -trimpath -ldflags '-s -w' -o $(PEERS)/ $(MULTUS)/multus $(MULTUS)/multus-shim $(MULTUS)/multus-daemon
+	@$(GO) -C bench/peers/multus build -mod=mod -ldflags '-s -w' -o $(PEERS)/ $(MULTUS)/multus $(MULTUS)/multus-shim $(MULTUS)/multus-daemon
 	@touch $@
 
 $(PEERS)/kube-ovn: bench/peers/kubeovn/go.mod bench/peers/kubeovn/go.sum
 	@mkdir -p $(PEERS)
 	@echo "building Kube-OVN's plugin (once, two minutes)"
-	@$(GO) -C bench/peers/kubeovn build -mod=mod -trimpath -ldflags '-s -w' -o $@ github.com/kubeovn/kube-ovn/cmd/cni
+	@$(GO) -C bench/peers/kubeovn build -mod=mod -ldflags '-s -w' -o $@ github.com/kubeovn/kube-ovn/cmd/cni
 
 .PHONY: lint
 lint: setup-lint $(TOOLS)/.lint ## golangci-lint, shellcheck
@@ -333,12 +336,12 @@ testbin: $(TOOLS)/.cni
 $(TOOLS)/.cni: tools/go.mod tools/go.sum
 	@mkdir -p $(TOOLS)
 	@echo "building upstream's CNI plugins (once, a minute)"
-	@$(GO) -C tools build -trimpath -ldflags '-s -w' -o $(TOOLS)/ $(CNI_PLUGINS) github.com/containernetworking/cni/cnitool
+	@$(GO) -C tools build -ldflags '-s -w' -o $(TOOLS)/ $(CNI_PLUGINS) github.com/containernetworking/cni/cnitool
 	@touch $@
 
 $(TOOLS)/.lint: tools/go.mod tools/go.sum
 	@mkdir -p $(TOOLS)
-	@$(GO) -C tools build -trimpath -ldflags '-s -w' -o $(TOOLS)/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@$(GO) -C tools build -ldflags '-s -w' -o $(TOOLS)/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@touch $@
 
 .PHONY: setup-run setup-test setup-soak setup-race setup-bench setup-lint setup-cluster setup-vm

@@ -26,7 +26,7 @@ var multusProgram = sync.OnceValues(func() ([]byte, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	cmd := exec.Command("go", "build", "-C", "../../bench/peers/multus", "-mod=mod", "-trimpath", "-o", dir+"/multus",
+	cmd := exec.Command("go", "build", "-C", "../../bench/peers/multus", "-mod=mod", "-o", dir+"/multus",
 		"gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -38,7 +38,7 @@ func Programs(t testing.TB, names ...string) string {
 			continue
 		}
 		unfinished := fmt.Sprintf("%s.%d", file, os.Getpid())
-		cmd := exec.Command("go", "-C", filepath.Join(root, "tools"), "build", "-trimpath", "-ldflags", "-s -w", "-o", unfinished,
+		cmd := exec.Command("go", "-C", filepath.Join(root, "tools"), "build", "-ldflags", "-s -w", "-o", unfinished,
 			"github.com/containernetworking/plugins/plugins/"+name)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 		out, err := cmd.CombinedOutput()

@@ -133,7 +133,7 @@ func newMachine(t *testing.T, c *kube.Cluster, name string) *machine {
 func (m *machine) Look(core.Spec) (fence.Saved, error) { return fence.Saved{}, nil }
 
 // Down implements fence.Links.
-func (m *machine) Down(s core.Spec) error { return m.set(s, false) }
+func (m *machine) Down(s core.Spec, _ fence.Saved) error { return m.set(s, false) }
 
 // Up implements fence.Links.
 func (m *machine) Up(s core.Spec, _ fence.Saved) error { return m.set(s, true) }

@@ -30,8 +30,8 @@ func (g *Guard) Enforce() {
 	specs := claimed(g.Records())
 	g.note(specs, fenced)
 	for k, s := range specs {
-		if g.isDown(k) {
-			g.down(k, s)
+		if before, down := g.known(k); down {
+			g.down(k, s, before)
 		}
 	}
 }
@@ -76,7 +76,7 @@ func claimed(records []core.Record) map[string]core.Spec {
 func (g *Guard) note(specs map[string]core.Spec, fenced bool) {
 	found := map[string]Saved{}
 	for k, s := range specs {
-		if !fenced || g.isDown(k) {
+		if _, down := g.known(k); down || !fenced {
 			continue
 		}
 		saved, err := g.Links.Look(s)
@@ -106,15 +106,16 @@ func (g *Guard) note(specs map[string]core.Spec, fenced bool) {
 	}
 }
 
-func (g *Guard) isDown(k string) bool {
+// known is what an interface had before it went down; false where it is not to be down.
+func (g *Guard) known(k string) (before Saved, down bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	_, down := g.state.Down[k]
-	return down
+	before, down = g.state.Down[k]
+	return before, down
 }
 
-func (g *Guard) down(k string, s core.Spec) {
-	err := g.Links.Down(s)
+func (g *Guard) down(k string, s core.Spec, before Saved) {
+	err := g.Links.Down(s, before)
 	fail.Here("fence.down")
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -152,7 +153,7 @@ func (g *Guard) reclaim(ctx context.Context) bool {
 		slot = make(chan struct{}, workers)
 	)
 	for k, s := range claimed(made) {
-		if !g.isDown(k) {
+		if _, down := g.known(k); !down {
 			continue
 		}
 		slot <- struct{}{}

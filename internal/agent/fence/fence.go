@@ -39,10 +39,10 @@ type Heartbeat interface {
 // Links are the interfaces of pods. Each method may be called again at any time; an interface
 // that is gone is success.
 type Links interface {
-	// Look is what Up needs to make an interface what it is now.
+	// Look is what Down and Up need to find an interface, and to make it what it is now.
 	Look(s core.Spec) (Saved, error)
 	// Down has the interface send and receive nothing. An error says that it may do so still.
-	Down(s core.Spec) error
+	Down(s core.Spec, before Saved) error
 	Up(s core.Spec, before Saved) error
 }
 

@@ -71,7 +71,7 @@ func (n *node) Retire(context.Context, string) error {
 
 func (n *node) Look(core.Spec) (Saved, error) { return Saved{}, nil }
 
-func (n *node) Down(s core.Spec) error {
+func (n *node) Down(s core.Spec, _ Saved) error {
 	n.up[s.Key.String()] = false
 	return nil
 }
@@ -314,7 +314,9 @@ type killed struct {
 	after bool
 }
 
-func (k killed) Down(s core.Spec) error { return k.at("down", func() { _ = k.node.Down(s) }) }
+func (k killed) Down(s core.Spec, before Saved) error {
+	return k.at("down", func() { _ = k.node.Down(s, before) })
+}
 
 func (k killed) Up(s core.Spec, v Saved) error { return k.at("up", func() { _ = k.node.Up(s, v) }) }
 

@@ -1,6 +1,7 @@
 package fence
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -19,6 +20,7 @@ import (
 // Saved is what an interface had before it was taken down. The kernel forgets a link's routes
 // and IPv6 addresses with it.
 type Saved struct {
+	Index   int          `json:"index,omitempty"`   // of the link in the pod, which may get another name; 0 for none
 	VFState *int         `json:"vfState,omitempty"` // nil: no virtual function, or its driver has none
 	Addrs   []rtnl.Addr  `json:"addrs,omitempty"`
 	Routes  []rtnl.Route `json:"routes,omitempty"`
@@ -71,9 +73,9 @@ func (l Kernel) vf(s core.Spec) (v sriov.VF, is bool, err error) {
 
 // within calls do with an interface's link: that of a port of the switch on the node where its
 // end is there, else that in the pod.
-func within(s core.Spec, pod bool, do func(c *rtnl.Conn, ns *netns.Handle, l rtnl.Link) error) error {
+func within(s core.Spec, known Saved, pod bool, do func(c *rtnl.Conn, ns *netns.Handle, l rtnl.Link) error) error {
 	if o := s.OVS(); o != nil && !pod {
-		err := on(nil, o.HostIf, do)
+		err := on(nil, func(c *rtnl.Conn) (rtnl.Link, error) { return c.LinkByName(o.HostIf) }, do)
 		if !errors.Is(err, core.ErrNotFound) {
 			return err
 		}
@@ -83,16 +85,46 @@ func within(s core.Spec, pod bool, do func(c *rtnl.Conn, ns *netns.Handle, l rtn
 		return fmt.Errorf("link %s: %w", s.Key, err)
 	}
 	defer func() { _ = ns.Close() }()
-	return on(ns, s.Key.IfName, do)
+	return on(ns, func(c *rtnl.Conn) (rtnl.Link, error) { return find(c, s, known) }, do)
 }
 
-func on(ns *netns.Handle, name string, do func(c *rtnl.Conn, ns *netns.Handle, l rtnl.Link) error) error {
+// find is an interface's link in the pod. Whoever renames it there keeps what it has leased: where
+// no link has the interface's name it is the one with that MAC or address.
+func find(c *rtnl.Conn, s core.Spec, known Saved) (rtnl.Link, error) {
+	if known.Index != 0 {
+		if l, err := c.LinkByIndex(known.Index); !errors.Is(err, core.ErrNotFound) {
+			return l, err
+		}
+	}
+	named, err := c.LinkByName(s.Key.IfName)
+	if !errors.Is(err, core.ErrNotFound) {
+		return named, err
+	}
+	links, failed := c.Links()
+	addrs, unread := c.Addrs(0)
+	if failed := errors.Join(failed, unread); failed != nil {
+		return rtnl.Link{}, failed
+	}
+	for _, l := range links {
+		for _, claim := range s.Claims {
+			if len(claim.MAC) > 0 && bytes.Equal(l.MAC, claim.MAC) || slices.ContainsFunc(addrs, func(a rtnl.Addr) bool {
+				return a.Index == l.Index && claim.Addr.IsValid() && a.Prefix.Addr() == claim.Addr
+			}) {
+				return l, nil
+			}
+		}
+	}
+	return rtnl.Link{}, err
+}
+
+// on calls do with a link of a namespace, nil for the node's.
+func on(ns *netns.Handle, find func(*rtnl.Conn) (rtnl.Link, error), do func(c *rtnl.Conn, ns *netns.Handle, l rtnl.Link) error) error {
 	c, err := rtnl.Open(ns)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = c.Close() }()
-	l, err := c.LinkByName(name)
+	l, err := find(c)
 	if err != nil {
 		return err
 	}
@@ -120,7 +152,8 @@ func (l Kernel) Look(s core.Spec) (out Saved, err error) {
 			return out, failed
 		}
 	}
-	err = within(s, true, func(c *rtnl.Conn, _ *netns.Handle, l rtnl.Link) error {
+	err = within(s, Saved{}, true, func(c *rtnl.Conn, _ *netns.Handle, l rtnl.Link) error {
+		out.Index = l.Index
 		addrs, err := c.Addrs(l.Index)
 		if err != nil {
 			return err
@@ -139,7 +172,7 @@ func ofKernel(r rtnl.Route) bool {
 }
 
 // Down implements Links.
-func (l Kernel) Down(s core.Spec) error {
+func (l Kernel) Down(s core.Spec, before Saved) error {
 	v, is, err := l.vf(s)
 	if err != nil {
 		return err
@@ -149,7 +182,7 @@ func (l Kernel) Down(s core.Spec) error {
 			return err
 		}
 	}
-	return gone(within(s, false, func(c *rtnl.Conn, _ *netns.Handle, l rtnl.Link) error { return c.SetDown(l.Index) }))
+	return gone(within(s, before, false, func(c *rtnl.Conn, _ *netns.Handle, l rtnl.Link) error { return c.SetDown(l.Index) }))
 }
 
 // Up implements Links. What the pod's interface has kept, or got anew, stays.
@@ -169,10 +202,10 @@ func (l Kernel) Up(s core.Spec, before Saved) error {
 		}
 	}
 	up := func(c *rtnl.Conn, _ *netns.Handle, l rtnl.Link) error { return c.SetUp(l.Index) }
-	if err := gone(within(s, false, up)); err != nil {
+	if err := gone(within(s, before, false, up)); err != nil {
 		return err
 	}
-	return gone(within(s, true, func(c *rtnl.Conn, ns *netns.Handle, l rtnl.Link) error {
+	return gone(within(s, before, true, func(c *rtnl.Conn, ns *netns.Handle, l rtnl.Link) error {
 		if err := c.SetUp(l.Index); err != nil {
 			return err
 		}

@@ -46,7 +46,7 @@ func TestLinkOfAPod(t *testing.T) {
 	saved, err := links.Look(s)
 	require.NoError(t, err)
 	for range 2 {
-		require.NoError(t, links.Down(s))
+		require.NoError(t, links.Down(s, saved))
 	}
 	require.NotContains(t, p.Run("ip", "link", "show", "net1"), ",UP")
 	require.NotContains(t, state(), "10.20.0.0/16")
@@ -55,8 +55,30 @@ func TestLinkOfAPod(t *testing.T) {
 	}
 	require.Equal(t, before, state())
 	p.Run("ip", "link", "del", "net1")
-	require.NoError(t, links.Down(s))
+	require.NoError(t, links.Down(s, saved))
 	require.NoError(t, links.Up(s, saved))
+
+	// Whatever it is called meanwhile, it is the one that has what is leased, and later the one that was found.
+	for _, claim := range []core.Claim{{Addr: netip.MustParseAddr("fd00:9::4")}, {MAC: core.MAC{2, 0, 0, 9, 0, 3}}} {
+		s.Claims = []core.Claim{claim}
+		p.Run("ip", "link", "add", "mine", "address", "02:00:00:09:00:03", "type", "veth", "peer", "name", "near")
+		p.Run("ip", "link", "set", "near", "up")
+		p.Run("ip", "link", "set", "mine", "up")
+		p.Run("ip", "addr", "add", "fd00:9::4/64", "dev", "mine", "nodad")
+		saved, err := links.Look(s)
+		require.NoError(t, err)
+		require.NoError(t, links.Down(s, saved))
+		require.NotContains(t, p.Run("ip", "link", "show", "mine"), ",UP")
+		require.Contains(t, p.Run("ip", "link", "show", "near"), ",UP", "another one")
+		p.Run("ip", "link", "set", "mine", "name", "hidden") // the kernel has forgotten its IPv6 addresses
+		p.Run("ip", "link", "set", "hidden", "up")
+		require.NoError(t, links.Down(s, saved))
+		require.NotContains(t, p.Run("ip", "link", "show", "hidden"), ",UP")
+		require.NoError(t, links.Up(s, saved))
+		require.Contains(t, p.Run("ip", "link", "show", "hidden"), ",UP")
+		require.Contains(t, p.Run("ip", "addr", "show", "hidden"), "fd00:9::4/64")
+		p.Run("ip", "link", "del", "hidden")
+	}
 
 	foreign := s
 	foreign.Exec = &core.Exec{Type: "somebodys"}
@@ -91,7 +113,7 @@ func TestVFWhosePhysicalOneFails(t *testing.T) {
 	saved, err := links.Look(s)
 	require.NoError(t, err)
 	require.Len(t, saved.Addrs, 1)
-	require.NoError(t, links.Down(s))
+	require.NoError(t, links.Down(s, saved))
 	require.NotContains(t, p.Run("ip", "link", "show", "net1"), ",UP")
 	require.Error(t, links.Up(s, saved), "whether its state is what it was is not known")
 }

@@ -64,7 +64,7 @@ func TestKernelVFFenced(t *testing.T) {
 	saved, err := links.Look(s)
 	require.NoError(t, err)
 	require.Equal(t, sriov.LinkAuto, *saved.VFState)
-	require.NoError(t, links.Down(s))
+	require.NoError(t, links.Down(s, saved))
 	require.NotContains(t, in("ip", "link", "show", "net1"), ",UP")
 	require.NoError(t, links.Up(s, saved))
 	require.Contains(t, in("ip", "link", "show", "net1"), ",UP")

@@ -213,3 +213,26 @@ func TestSelfFence(t *testing.T) {
 	require.True(t, b.isUp("mysql"))
 	require.Equal(t, "b Conflict", c.Kubectl("get", "nal", "db.10.9.0.3", "-o", "jsonpath={.spec.holder.node} {.status.phase}"))
 }
+
+// TestHeartbeatGoesWithItsNode: Kubernetes deletes the heartbeat of a node that was removed. One
+// that lives, and has a Node again, has a heartbeat again.
+func TestHeartbeatGoesWithItsNode(t *testing.T) {
+	t.Parallel()
+	c := kube.Start(t, kube.Options{Control: true})
+	newMachine(t, c, "living")
+	removed := newMachine(t, c, "removed")
+	owner := func(node string) string {
+		return c.Kubectl("-n", "default", "get", "lease", "fairlead-node-"+node, "--ignore-not-found", "-o", "jsonpath={.metadata.ownerReferences[0].uid}")
+	}
+	node := func(name string) string { return c.Kubectl("get", "node", name, "-o", "jsonpath={.metadata.uid}") }
+	for _, n := range []string{"living", "removed"} {
+		require.Eventually(t, func() bool { return owner(n) == node(n) }, patience, tick)
+	}
+	former := node("living")
+	removed.wire.sever(true)
+	c.Kubectl("delete", "node", "living", "removed")
+	c.RegisterNode("living")
+	require.NotEqual(t, former, node("living"))
+	require.Eventually(t, func() bool { return owner("living") == node("living") }, 2*patience, tick)
+	require.Eventually(t, func() bool { return owner("removed") == "" }, patience, tick)
+}

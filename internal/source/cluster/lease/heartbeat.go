@@ -113,6 +113,9 @@ func (s *Store) Renew(ctx context.Context, former string, arm func() error) erro
 		if next, err = s.takeOver(ctx, c, former); err != nil {
 			return err
 		}
+		if next.OwnerReferences, err = s.owner(ctx, c); err != nil {
+			return err
+		}
 		if err := arm(); err != nil {
 			return err
 		}
@@ -155,6 +158,16 @@ func (s *Store) takeOver(ctx context.Context, c *Client, former string) (*coordi
 			have.Name, by, s.BootID, Proof)
 	}
 	return have, nil
+}
+
+// owner has Kubernetes delete the heartbeat after its Node, which proves more by its absence. The
+// next one is of the next Node of that name: what deletes this one fails its renewal.
+func (s *Store) owner(ctx context.Context, c *Client) ([]metav1.OwnerReference, error) {
+	n, err := c.node(ctx, s.Node)
+	if err != nil || n == nil {
+		return nil, err
+	}
+	return []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}}, nil
 }
 
 // own tells that a heartbeat's holder is nobody, this boot or the one before.

@@ -166,19 +166,27 @@ func (s *Store) NodeNow(ctx context.Context, name string) (lease.Node, error) {
 	if err != nil {
 		return lease.Node{}, err
 	}
-	var all corev1.NodeList
-	err = ask(ctx, "Node "+name, func(ctx context.Context) error {
-		return c.core.Get().Resource("nodes").Param("fieldSelector", "metadata.name="+name).Do(ctx).Into(&all)
-	})
-	if err != nil || len(all.Items) == 0 {
+	n, err := c.node(ctx, name)
+	if err != nil || n == nil {
 		return lease.Node{}, err
 	}
-	n := &all.Items[0]
 	out := lease.Node{Known: true, BootID: n.Status.NodeInfo.BootID}
 	for _, t := range n.Spec.Taints {
 		out.OutOfService = out.OutOfService || t.Key == outOf
 	}
 	return out, nil
+}
+
+// node is the Node of a name; nil for none.
+func (c *Client) node(ctx context.Context, name string) (*corev1.Node, error) {
+	var all corev1.NodeList
+	err := ask(ctx, "Node "+name, func(ctx context.Context) error {
+		return c.core.Get().Resource("nodes").Param("fieldSelector", "metadata.name="+name).Do(ctx).Into(&all)
+	})
+	if err != nil || len(all.Items) == 0 {
+		return nil, err
+	}
+	return &all.Items[0], nil
 }
 
 // Bind makes a pod's interface the holder of what it claims, and gives the lease's epoch.

@@ -17,10 +17,18 @@ func New() (*Handle, error) {
 	)
 	go func() {
 		defer close(made)
-		// Never unlocked: the thread, which has left its namespace, dies here.
 		runtime.LockOSThread()
+		if err = os.NewSyscallError("open own netns", errHome); err != nil {
+			runtime.UnlockOSThread()
+			return
+		}
 		if err = os.NewSyscallError("unshare", unix.Unshare(unix.CLONE_NEWNET)); err == nil {
 			h, err = Current()
+		}
+		// Home again, as after Do. A thread left behind locked would die with this goroutine, but for
+		// the process's first one, which Go cannot end: the namespace would live as long as that.
+		if unix.Setns(home, unix.CLONE_NEWNET) == nil {
+			runtime.UnlockOSThread()
 		}
 	}()
 	<-made

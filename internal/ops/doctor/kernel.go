@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/fairlead/fairlead/internal/kernel/netns"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 )
 
@@ -122,7 +123,7 @@ func checkHTB(_ context.Context, m *machine) outcome {
 // network namespace that goes with the probe.
 func Police() error {
 	m := &machine{}
-	m.ns, m.nsErr = throwAway()
+	m.ns, m.nsErr = netns.New()
 	defer m.close()
 	return m.police()
 }
@@ -152,7 +153,7 @@ func (m *machine) police() error {
 // Netem is nil when this kernel can delay and lose packets.
 func Netem() error {
 	m := &machine{}
-	m.ns, m.nsErr = throwAway()
+	m.ns, m.nsErr = netns.New()
 	defer m.close()
 	return m.netem()
 }

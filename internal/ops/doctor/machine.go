@@ -3,11 +3,7 @@ package doctor
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime"
 	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/api/agent"
 	"github.com/fairlead/fairlead/internal/core"
@@ -49,7 +45,7 @@ var errNoAgent = errors.New("no agent to ask")
 func examine(ctx context.Context, cfg Config) *machine {
 	m := &machine{cfg: cfg}
 	m.plugins = explain.NewPlugins(cfg.BinDirs, m.askPlugin)
-	m.ns, m.nsErr = throwAway()
+	m.ns, m.nsErr = netns.New()
 	m.datapaths = kernelDatapaths()
 
 	// Each has its own time, and nobody waits for another: one that is silent does not
@@ -85,37 +81,6 @@ func (m *machine) close() {
 	if m.ns != nil {
 		_ = m.ns.Close() // the last reference: the kernel removes what is inside
 	}
-}
-
-// throwAway makes a network namespace that nothing but the handle holds.
-func throwAway() (*netns.Handle, error) {
-	type made struct {
-		ns  *netns.Handle
-		err error
-	}
-	result := make(chan made)
-	go func() {
-		runtime.LockOSThread()
-		home, err := netns.Current()
-		if err != nil {
-			result <- made{err: err}
-			return
-		}
-		defer func() { _ = home.Close() }()
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			result <- made{err: fmt.Errorf("make a network namespace: %w", err)}
-			return
-		}
-		ns, err := netns.Current()
-		// Back home before the thread is used again; one that cannot return
-		// stays locked and ends with this goroutine.
-		if back := unix.Setns(home.Fd(), unix.CLONE_NEWNET); back == nil {
-			runtime.UnlockOSThread()
-		}
-		result <- made{ns, err}
-	}()
-	r := <-result
-	return r.ns, r.err
 }
 
 // inside runs a command in the throw-away namespace.

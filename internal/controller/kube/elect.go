@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -136,10 +137,15 @@ func (l *lock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 // Lease back.
 func (l *lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	if r.HolderIdentity == "" {
-		if l.holder != l.Identity() {
-			return fmt.Errorf("the Lease is %s's by now: %w", l.holder, core.ErrExists)
+		err := l.giveBack(ctx, r)
+		if !apierrors.IsConflict(err) {
+			return err
 		}
-		return l.write(r, l.Interface.Update(ctx, r))
+		// A renewal that was given up may have been written, or another candidate's.
+		if _, _, err := l.Get(ctx); err != nil {
+			return err
+		}
+		return l.giveBack(ctx, r)
 	}
 	unreached := l.reached(ctx)
 	if unreached == nil {
@@ -154,6 +160,14 @@ func (l *lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 		return unreached
 	}
 	return nil
+}
+
+// giveBack writes the record without holder, unless another has the Lease.
+func (l *lock) giveBack(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	if l.holder != l.Identity() {
+		return fmt.Errorf("the Lease is %s's by now: %w", l.holder, core.ErrExists)
+	}
+	return l.write(r, l.Interface.Update(ctx, r))
 }
 
 func (l *lock) write(r resourcelock.LeaderElectionRecord, err error) error {

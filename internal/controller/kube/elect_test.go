@@ -1,16 +1,20 @@
 package kube_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/fairlead/fairlead/internal/controller/kube"
@@ -28,19 +32,37 @@ type candidate struct {
 
 // electorate is the candidates of one Lease.
 type electorate struct {
-	t  *testing.T
-	c  *kubebed.Cluster
-	ns string
+	t     *testing.T
+	c     *kubebed.Cluster
+	ns    string
+	lease time.Duration
+	// before is called before each request of those who join; nil for nothing.
+	before func(*http.Request)
+}
+
+// asking calls what it is before each request.
+type asking struct {
+	http.RoundTripper
+	before func(*http.Request)
+}
+
+func (a asking) RoundTrip(r *http.Request) (*http.Response, error) {
+	a.before(r)
+	return a.RoundTripper.RoundTrip(r)
 }
 
 func (e *electorate) join(id string) *candidate {
 	e.t.Helper()
 	out := &candidate{resigns: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.Background())
+	config := e.c.Admin()
+	if e.before != nil {
+		config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return asking{rt, e.before} })
+	}
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		err := kube.Elect(ctx, e.c.Admin(), kube.Election{
-			Namespace: e.ns, Name: "controller", ID: id, Lease: 2 * time.Second, Log: slog.New(slog.DiscardHandler),
+		err := kube.Elect(ctx, config, kube.Election{
+			Namespace: e.ns, Name: "controller", ID: id, Lease: cmp.Or(e.lease, 2*time.Second), Log: slog.New(slog.DiscardHandler),
 			Reach: func(context.Context) error {
 				if out.cut.Load() {
 					return errors.New("cut")
@@ -144,4 +166,29 @@ func TestLeaseIsAnothers(t *testing.T) {
 	}, patience, time.Millisecond)
 	a.stop()
 	require.Equal(t, "other", e.holder())
+}
+
+// TestLeaseChanged: a leader that ends gives the Lease back also where it is written between its
+// look and its word, as by a renewal that was under way.
+func TestLeaseChanged(t *testing.T) {
+	t.Parallel()
+	c := kubebed.Shared(t)
+	client, err := kubernetes.NewForConfig(c.Admin())
+	require.NoError(t, err)
+	e := &electorate{t: t, c: c, ns: c.Namespace(), lease: time.Minute} // it is not renewed for seconds
+	var ends, changed atomic.Bool
+	e.before = func(r *http.Request) {
+		if r.Method != http.MethodPut || !ends.Load() || changed.Swap(true) {
+			return
+		}
+		_, err := client.CoordinationV1().Leases(e.ns).Patch(context.Background(), "controller", types.MergePatchType,
+			[]byte(`{"metadata":{"labels":{"changed":"yes"}}}`), metav1.PatchOptions{})
+		assert.NoError(t, err)
+	}
+	a := e.join("a")
+	require.Eventually(t, a.leads.Load, patience, tick)
+	ends.Store(true)
+	a.stop()
+	require.True(t, changed.Load())
+	require.Empty(t, e.holder())
 }

@@ -113,15 +113,20 @@ func (n *nm) end(how syscall.Signal) {
 	if n.cmd == nil {
 		return
 	}
-	list, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", n.cmd.Process.Pid))
+	n.signal(n.cmd, how)
+	n.signal(n.bus, syscall.SIGKILL) // itself: who becomes another user does not die with unshare
+	n.cmd = nil
+}
+
+// signal ends the program that begin started.
+func (n *nm) signal(cmd *exec.Cmd, how syscall.Signal) {
+	n.b.t.Helper()
+	list, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", cmd.Process.Pid))
 	require.NoError(n.b.t, err)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(list)))
 	require.NoError(n.b.t, err)
 	require.NoError(n.b.t, syscall.Kill(pid, how))
-	_ = n.cmd.Wait()
-	_ = n.bus.Process.Kill()
-	_ = n.bus.Wait()
-	n.cmd = nil
+	_ = cmd.Wait()
 }
 
 // says is how it calls its own state, a link's with the profile by which it serves it, "" while

@@ -30,7 +30,7 @@ GOBUILD  = $(GO) build $(TRIMPATH) -tags $(TAGS) -ldflags '$(LDFLAGS)'
 # What calls methods by names that it is told has the linker keep all methods of all types: a fifth of
 # the program, in memory too. Templates do (arch_test.go bans them), and with them gRPC's pages of traces.
 TAGS     = grpcnotrace
-# Not of what only tests run: what is compiled with it and without it is compiled twice.
+# Not for what only tests run: what is compiled with it and without it is compiled twice.
 TRIMPATH ?= -trimpath
 # What the compiler knows of a working agent (profile-guided optimization: some
 # 5 % less CPU). `make PGO=off build` is twice as fast where nothing is cached.

@@ -110,12 +110,13 @@ func (n *nm) within(script string, unshare ...string) *exec.Cmd {
 // end kills it, as a machine's crash does, or asks it to end, as systemd does.
 func (n *nm) end(how syscall.Signal) {
 	n.b.t.Helper()
-	if n.cmd == nil {
-		return
+	if n.cmd != nil {
+		n.signal(n.cmd, how)
 	}
-	n.signal(n.cmd, how)
-	n.signal(n.bus, syscall.SIGKILL) // itself: who becomes another user does not die with unshare
-	n.cmd = nil
+	if n.bus != nil {
+		n.signal(n.bus, syscall.SIGKILL) // itself: who becomes another user does not die with unshare
+	}
+	n.cmd, n.bus = nil, nil
 }
 
 // signal ends the program that begin started.

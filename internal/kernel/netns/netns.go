@@ -262,7 +262,19 @@ func (h *Handle) Do(fn func() error) error {
 	if h == nil {
 		return fn()
 	}
-	v := visit{ns: h, fn: fn, done: make(chan struct{})}
+	return visiting(func() error {
+		if err := unix.Setns(h.Fd(), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter netns %s: %w", h, os.NewSyscallError("setns", err))
+		}
+		return nil
+	}, fn)
+}
+
+// visiting runs fn, as Do does, on a thread that enter has brought into another namespace. The
+// thread comes home: one that ended instead could be the process's first, which Go cannot
+// end, and would keep that namespace as long as the process lives.
+func visiting(enter, fn func() error) error {
+	v := visit{enter: enter, fn: fn, done: make(chan struct{})}
 	go v.run()
 	<-v.done
 	switch {
@@ -276,7 +288,7 @@ func (h *Handle) Do(fn func() error) error {
 
 // visit is one stay of a thread in a namespace.
 type visit struct {
-	ns       *Handle
+	enter    func() error
 	fn       func() error
 	done     chan struct{}
 	err      error
@@ -292,9 +304,9 @@ func (v *visit) run() {
 		v.err, v.returned = os.NewSyscallError("open own netns", errHome), true
 		return
 	}
-	if err := unix.Setns(v.ns.Fd(), unix.CLONE_NEWNET); err != nil {
+	if err := v.enter(); err != nil {
 		runtime.UnlockOSThread()
-		v.err, v.returned = fmt.Errorf("enter netns %s: %w", v.ns, os.NewSyscallError("setns", err)), true
+		v.err, v.returned = err, true
 		return
 	}
 	defer func() {

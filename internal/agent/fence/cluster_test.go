@@ -236,3 +236,18 @@ func TestHeartbeatGoesWithItsNode(t *testing.T) {
 	require.Eventually(t, func() bool { return owner("living") == node("living") }, 2*patience, tick)
 	require.Eventually(t, func() bool { return owner("removed") == "" }, patience, tick)
 }
+
+// TestHeartbeatWithoutNode: a heartbeat is written also where its Node cannot be looked at.
+func TestHeartbeatWithoutNode(t *testing.T) {
+	t.Parallel()
+	c := kube.Start(t, kube.Options{})
+	c.Kubectl("create", "role", "leases", "-n", "default", "--resource=leases.coordination.k8s.io", "--verb=get,create,update")
+	c.Kubectl("create", "rolebinding", "leases", "-n", "default", "--role=leases", "--user=leaser")
+	from := login.New(login.Config{Kubeconfig: c.Kubeconfig(c.User("leaser")), Node: "a", UserAgent: "fairlead/test"})
+	store := &lease.Store{Login: from.Current, Node: "a", BootID: "boot-a", Namespace: "default"}
+	require.Eventually(t, func() bool { _, err := from.Current(); return err == nil }, patience, tick)
+	_, err := store.NodeNow(t.Context(), "a")
+	require.ErrorContains(t, err, "forbidden")
+	require.Eventually(t, func() bool { return store.Renew(t.Context(), "", func() error { return nil }) == nil }, patience, tick) // rights take effect a little later
+	require.Equal(t, "boot-a", c.Kubectl("-n", "default", "get", "lease", "fairlead-node-a", "-o", "jsonpath={.spec.holderIdentity}"))
+}

@@ -113,9 +113,7 @@ func (s *Store) Renew(ctx context.Context, former string, arm func() error) erro
 		if next, err = s.takeOver(ctx, c, former); err != nil {
 			return err
 		}
-		if next.OwnerReferences, err = s.owner(ctx, c); err != nil {
-			return err
-		}
+		s.own(ctx, c, next)
 		if err := arm(); err != nil {
 			return err
 		}
@@ -153,25 +151,29 @@ func (s *Store) takeOver(ctx context.Context, c *Client, former string) (*coordi
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: lease.Heartbeat(s.Node)},
 		}, nil
 	}
-	if by := holderOf(have); !s.own(by, former) && s.unchanged(have, asked) < Proof {
+	if by := holderOf(have); !s.ours(by, former) && s.unchanged(have, asked) < Proof {
 		return nil, core.Errorf(core.CodeTryAgain, "Lease %s is boot %s's, and this machine is in boot %s: either it was booted again, or another machine acts as this node; it is taken over when it was not renewed for %s",
 			have.Name, by, s.BootID, Proof)
 	}
 	return have, nil
 }
 
-// owner has Kubernetes delete the heartbeat after its Node, which proves more by its absence. The
-// next one is of the next Node of that name: what deletes this one fails its renewal.
-func (s *Store) owner(ctx context.Context, c *Client) ([]metav1.OwnerReference, error) {
+// own has Kubernetes delete the heartbeat after its Node, which proves more by its absence. The
+// next one is of the next Node of that name: what deletes this one fails its renewal. Where the
+// Node cannot be looked at the owner stays as it is: no renewal may fail for that.
+func (s *Store) own(ctx context.Context, c *Client, beat *coordinationv1.Lease) {
 	n, err := c.node(ctx, s.Node)
-	if err != nil || n == nil {
-		return nil, err
+	if err != nil {
+		return
 	}
-	return []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}}, nil
+	beat.OwnerReferences = nil
+	if n != nil {
+		beat.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: n.Name, UID: n.UID}}
+	}
 }
 
-// own tells that a heartbeat's holder is nobody, this boot or the one before.
-func (s *Store) own(by, former string) bool {
+// ours tells that a heartbeat's holder is nobody, this boot or the one before.
+func (s *Store) ours(by, former string) bool {
 	return slices.Contains([]string{"", s.BootID, former}, by)
 }
 
@@ -183,7 +185,7 @@ func (s *Store) Retire(ctx context.Context, former string) error {
 		return err
 	}
 	have, err := s.heartbeat(ctx, c, s.Node)
-	if err != nil || have == nil || !s.own(holderOf(have), former) {
+	if err != nil || have == nil || !s.ours(holderOf(have), former) {
 		return err
 	}
 	err = ask(ctx, "delete Lease "+have.Name, func(ctx context.Context) error {

@@ -257,6 +257,33 @@ func TestHalfAClaim(t *testing.T) {
 	require.Len(t, w.claims(), 5)
 }
 
+// TestHalfAClaimOfSlowNews: what it freed is claimed anew, though the watch shows it as it was.
+func TestHalfAClaimOfSlowNews(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.lingering = map[string]*fairlead.AddressLease{}
+	w.elsewhere("10.84.0.0/29,fd84::/125")
+	w.set(object.Key{Kind: object.KindClaim, Name: "uplink.10.84.0.4"}, theirs("10.84.0.4", "fixed", "1"))
+	w.pod("fixed", "1", instead, "ns/uplink", uplink+"ip_address", "10.84.0.4,fd84::4")
+	lead(t, "a", w, db)
+	require.Equal(t, "10.84.0.4,fd84::4", w.given(t, "fixed"))
+	require.Len(t, w.claims(), 2)
+}
+
+// TestHalfAClaimOfASlowSubnet: both families it has, too, where its Subnet is heard of last.
+func TestHalfAClaimOfASlowSubnet(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	six := theirs("fd85::2", "both", "1")
+	w.set(object.Key{Kind: object.KindClaim, Name: six.Name}, six)
+	w.pod("both", "1", instead, "ns/uplink")
+	l := lead(t, "a", w, db)
+	require.Eventually(t, func() bool { n, leads := l.Pending(); return leads && n == 0 }, patience, tick)
+	w.elsewhere("10.85.0.0/29,fd85::/125")
+	require.Contains(t, w.given(t, "both"), "10.85.0.2,fd85::")
+	require.Eventually(t, func() bool { return len(w.claims()) == 2 }, patience, tick)
+}
+
 // TestClaimsWithoutDatabase: addresses that have no rows are given and freed while
 // the database is away.
 func TestClaimsWithoutDatabase(t *testing.T) {
@@ -279,7 +306,7 @@ func theirs(ip, pod, uid string) *fairlead.AddressLease {
 	c := &fairlead.AddressLease{Spec: fairlead.AddressLeaseSpec{
 		Subnet: "uplink", Address: ip, Owner: fairlead.Owner{Kind: "Pod", Namespace: "ns", Name: pod, UID: uid},
 	}}
-	c.Name, c.UID, c.ResourceVersion = "uplink."+ip, "theirs", "theirs"
+	c.Name, c.UID, c.ResourceVersion = fairlead.LeaseName("uplink", netip.MustParseAddr(ip)), "theirs", "theirs"
 	c.Annotations = map[string]string{"fairlead.io/port": pod + ".ns.uplink.ns"}
 	return c
 }

@@ -39,6 +39,8 @@ type world struct {
 	away    error               // of what is asked of the API server now
 	silent  sync.Map            // nodes that answer no more
 	unsure  bool                // which virtual machines there are is not known
+	// lingering are AddressLeases that are gone and of which no watch has told that; nil where watches are at once.
+	lingering map[string]*fairlead.AddressLease
 }
 
 type follower struct{ changed func(object.Key) }
@@ -188,7 +190,15 @@ func (w *world) seenBy(name string) object.World {
 func (w *world) known() claim.Reader {
 	all := lister[*fairlead.AddressLease]{w, object.KindClaim}
 	return claim.Reader{
-		Get:  func(name string) (*fairlead.AddressLease, bool) { return all.Get("", name) },
+		Get: func(name string) (*fairlead.AddressLease, bool) {
+			if c, ok := all.Get("", name); ok {
+				return c, true
+			}
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			c, ok := w.lingering[name]
+			return c, ok
+		},
 		List: all.List,
 		Of: func(pod core.Pod) []*fairlead.AddressLease {
 			return slices.DeleteFunc(all.List(), func(c *fairlead.AddressLease) bool {
@@ -435,6 +445,9 @@ func (o outcomes) DropClaim(_ context.Context, have *fairlead.AddressLease) erro
 		return core.ErrExists
 	default:
 		o.put(k, nil)
+		if o.lingering != nil {
+			o.lingering[have.Name] = now
+		}
 	}
 	return nil
 }

@@ -114,7 +114,27 @@ type Keeper struct {
 	// late are, by node, what it holds of Subnets that were not in force, or OVN's.
 	late map[string]map[string][]netip.Addr
 
-	halves sync.Map // core.Key -> struct{}, see FreeHalves
+	restored sync.Map // core.Key -> struct{}: leases that objects showed and no look at their pods has seen
+	dropped  sync.Map // UIDs of objects that this keeper deleted, by name: the watch may have yet to tell
+}
+
+// known gives an object that is not known to be gone.
+func (k *Keeper) known(name string) (*fairlead.AddressLease, bool) {
+	c, there := k.Get(name)
+	if !there {
+		return nil, false
+	}
+	uid, was := k.dropped.Load(name)
+	return c, !was || uid != c.UID
+}
+
+// delete removes an object as it is known.
+func (k *Keeper) delete(ctx context.Context, c *fairlead.AddressLease) error {
+	if err := k.DropClaim(ctx, c); err != nil {
+		return err
+	}
+	k.dropped.Store(c.Name, c.UID)
+	return nil
 }
 
 // Objects are those that a lease of a pod should have; nic is the interface's name in
@@ -175,7 +195,7 @@ func (e *HeldError) Unwrap() error { return core.ErrHeld }
 // Make makes one object, or makes one of an earlier pod of the name this pod's. Of
 // what another has it gives a *HeldError.
 func (k *Keeper) Make(ctx context.Context, want *fairlead.AddressLease) error {
-	have, there := k.Get(want.Name)
+	have, there := k.known(want.Name)
 	if !there {
 		err := k.PutClaim(ctx, nil, want)
 		if !errors.Is(err, core.ErrExists) {
@@ -221,7 +241,7 @@ func (k *Keeper) proveGone(ctx context.Context, pod core.Pod) error {
 // proof that it is gone: another controller may have served it meanwhile.
 func (k *Keeper) Free(ctx context.Context, l core.Lease) error {
 	for _, ip := range claimed(l) {
-		c, there := k.Get(fairlead.LeaseName(l.Subnet, ip))
+		c, there := k.known(fairlead.LeaseName(l.Subnet, ip))
 		if !there || !samePort(ownerOf(c), l.Owner) {
 			continue // what the watch tells of later is looked at then
 		}
@@ -241,14 +261,14 @@ func (k *Keeper) drop(ctx context.Context, c *fairlead.AddressLease) error {
 			return err
 		}
 		k.note(by.Key, false)
-		return k.DropClaim(ctx, c)
+		return k.delete(ctx, c)
 	}
 	ip, _ := netip.ParseAddr(c.Spec.Address) // the API server refuses what is none
 	has, _ := k.Attached(by.Pod, []netip.Addr{ip})
 	if has || slices.ContainsFunc(k.Told(by.Pod), func(l core.Lease) bool { return l.Owner.Key == by.Key && of(l, c) }) {
 		return nil
 	}
-	return k.DropClaim(ctx, c)
+	return k.delete(ctx, c)
 }
 
 // Bar keeps an address from being given that somebody has claimed of whom the book
@@ -343,6 +363,7 @@ func (k *Keeper) Heed(ctx context.Context, name string) error {
 	}
 	c, there := k.Get(name)
 	if !there {
+		k.dropped.Delete(name)
 		k.ended(name, subnet, ip)
 		return nil
 	}
@@ -364,7 +385,7 @@ func (k *Keeper) Heed(ctx context.Context, name string) error {
 	if is, err := k.Gone(ctx, by.Pod); err != nil || !is {
 		return err // the watch of pods has yet to tell of it
 	}
-	return k.DropClaim(ctx, c)
+	return k.delete(ctx, c)
 }
 
 // ended takes news of an object that is gone. One that somebody deleted is made again.
@@ -384,7 +405,7 @@ func (k *Keeper) ended(name, subnet string, ip netip.Addr) {
 func (k *Keeper) Proven(ctx context.Context, l core.Lease) (bool, error) {
 	for _, ip := range l.IPs {
 		name := fairlead.LeaseName(l.Subnet, ip)
-		c, there := k.Get(name)
+		c, there := k.known(name)
 		if !there { // who told it may know more than the watch has told
 			var err error
 			if c, err = k.Now(ctx, name); errors.Is(err, core.ErrNotFound) {
@@ -440,38 +461,31 @@ func (k *Keeper) Restored() (out []core.Lease, keepers map[core.Pod]string) {
 	}
 	for _, port := range slices.Sorted(maps.Keys(ports)) {
 		l := *ports[port]
-		if k.half(l) {
-			k.halves.Store(l.Owner.Key, struct{}{})
-		}
+		k.restored.Store(l.Owner.Key, struct{}{})
 		out = append(out, l)
 	}
 	return out, keepers
 }
 
-// half tells that a lease is of a pod that was told nothing of it, and lacks an address
-// of a family of its Subnet: who claimed it may have been killed before it claimed that.
-func (k *Keeper) half(l core.Lease) bool {
-	net, ok := k.Net(l.Subnet)
-	uid, live := k.Live(l.Owner.Pod)
-	return ok && len(l.IPs) < len(net.CIDRs) && live && uid == l.Owner.Key.Container &&
-		!slices.ContainsFunc(k.Told(l.Owner.Pod), func(told core.Lease) bool { return told.Owner.Key == l.Owner.Key })
-}
-
 // FreeHalves removes the objects of a pod's leases, as Restored found them, that a
 // controller had claimed in part when it was killed, and gives the leases: they are free
-// then, and what the pod asks for is chosen anew. It does so once for each.
+// then, and what the pod asks for is chosen anew. Such a lease lacks an address of a family
+// of its Subnet, and its pod was told nothing of it. Each lease is looked at once.
 func (k *Keeper) FreeHalves(ctx context.Context, pod core.Pod) (freed []core.Lease, err error) {
 	for _, l := range k.Book.Of(pod) {
-		if _, is := k.halves.Load(l.Owner.Key); !is {
-			continue
+		net, ok := k.Net(l.Subnet)
+		uid, live := k.Live(pod)
+		if _, is := k.restored.Load(l.Owner.Key); !is || !ok || !live || uid != l.Owner.Key.Container {
+			continue // one that is not in force or not known yet is looked at when it is
 		}
-		if k.half(l) {
+		told := slices.ContainsFunc(k.Told(pod), func(told core.Lease) bool { return told.Owner.Key == l.Owner.Key })
+		if len(l.IPs) < len(net.CIDRs) && !told {
 			if err := k.Free(ctx, l); err != nil {
 				return freed, err
 			}
 			freed = append(freed, l)
 		}
-		k.halves.Delete(l.Owner.Key)
+		k.restored.Delete(l.Owner.Key)
 	}
 	return freed, nil
 }

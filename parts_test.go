@@ -1,6 +1,7 @@
 package fairlead_test
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"regexp"
@@ -78,7 +79,7 @@ func TestJobsAreSetUp(t *testing.T) {
 }
 
 // TestEachTestRuns: `make test` runs each package once, with the race detector or without it, and of
-// those with it leaves no test out.
+// those with it leaves no test out. What test/soak.txt leaves to `make soak` is a test of one name.
 func TestEachTestRuns(t *testing.T) {
 	text, err := os.ReadFile("Makefile")
 	require.NoError(t, err)
@@ -105,12 +106,57 @@ func TestEachTestRuns(t *testing.T) {
 
 	files := words("go", append([]string{"list", "-f", `{{$d := .Dir}}{{range .TestGoFiles}}{{$d}}/{{.}} {{end}}{{range .XTestGoFiles}}{{$d}}/{{.}} {{end}}`}, raced...)...)
 	require.Greater(t, len(files), len(raced))
-	left := regexp.MustCompile(variable("RACE_SKIP") + "|" + variable("TEST_SKIP"))
+	list, err := os.ReadFile("test/soak.txt")
+	require.NoError(t, err)
+	soak := regexp.MustCompile(`(?m)^(Test\S+) +\S`).FindAllSubmatch(list, -1)
+	require.Greater(t, len(soak), 20)
+	var names []string
+	for _, s := range soak {
+		names = append(names, string(s[1]))
+		require.Len(t, words("git", "grep", "-lE", `^func `+string(s[1])+`\(t \*testing\.T\)`), 1, "%s is in test/soak.txt", s[1])
+	}
+	reads := regexp.MustCompile(`^\^\(\$\(shell (.+)\)\)\$$`).FindStringSubmatch(variable("TEST_SKIP"))
+	require.NotNil(t, reads)
+	require.Equal(t, []string{strings.Join(names, "|")}, words("bash", "-c", reads[1]))
+	left := regexp.MustCompile(variable("RACE_SKIP") + "|^(" + strings.Join(names, "|") + ")$")
 	for _, name := range files {
 		file, err := os.ReadFile(name)
 		require.NoError(t, err)
 		for _, f := range regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`).FindAllSubmatch(file, -1) {
 			require.False(t, left.Match(f[1]), "%s of %s is left out", f[1], name)
 		}
+	}
+}
+
+// TestLibrariesAreSharedByModules: what the modules of tests and of the benchmark have in common with the
+// main one they have in the same versions, so that it is compiled once where nothing is cached.
+func TestLibrariesAreSharedByModules(t *testing.T) {
+	requires := func(dir string) map[string]string {
+		cmd := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json")
+		cmd.Dir = dir
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		var mod struct {
+			Require []struct{ Path, Version string }
+		}
+		require.NoError(t, json.Unmarshal(out, &mod))
+		all := map[string]string{}
+		for _, r := range mod.Require {
+			all[r.Path] = r.Version
+		}
+		return all
+	}
+	ours := requires(".")
+	for _, dir := range []string{"bench", "bench/peers/multus", "test/chart", "test/cri", "test/kube/containerd"} {
+		shared := 0
+		for path, version := range requires(dir) {
+			is, there := ours[path]
+			if !there || strings.HasPrefix(path, "github.com/onsi/") { // CRI's suite has a newer one
+				continue
+			}
+			shared++
+			require.Equal(t, is, version, "%s in %s", path, dir)
+		}
+		require.Greater(t, shared, 10, dir)
 	}
 }

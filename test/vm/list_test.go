@@ -16,7 +16,7 @@ type job struct {
 
 var jobs = []job{
 	{pkg: "./test/e2e", run: "^TestKernel", why: "made for this kernel: its datapath, rates that are enforced, ipvlan"},
-	{pkg: "./test/e2e", run: "^(TestVLANsAreSeparate|TestGateway)$", why: "the product on the kernel's datapath"},
+	{pkg: "./test/e2e", run: "^(TestVLANsAreSeparate|TestGateway)$", why: "the product on the kernel's datapath", soak: true},
 	{pkg: "./test/e2e", run: "^(TestAgentKilledWhilePodsTalk|TestConfDBLost)$", why: "faults on the kernel's datapath", soak: true},
 	{pkg: "./internal/driver/builtin/sriov", run: "^TestKernel", why: "virtual functions of a card"},
 	{pkg: "./internal/agent/fence", run: "^TestKernel", why: "a virtual function goes off the network by the link in the pod"},
@@ -25,7 +25,7 @@ var jobs = []job{
 	{pkg: "./internal/driver/ovs", run: "^(TestSeedVLANQoS|TestRateReachesTheKernel|TestDelayBehindARate|TestTraffic|TestResyncAfterLostDatabase|TestPortSecurity)$",
 		why: "the driver on the kernel's datapath"},
 	{pkg: "./internal/driver/ovs", run: "^TestConformance$/^(attach_again|two_interfaces_of_one_pod|namespace_gone)$",
-		why: "the driver on the kernel's datapath"},
+		why: "the driver on the kernel's datapath", soak: true},
 	{pkg: "./internal/gateway/standalone", run: "^TestKernel", why: "rates of a node's gateway, which need policing"},
 	{pkg: "./internal/driver/builtin/macvlan", run: "^Test(Ipvlan|VLAN)", why: "ipvlan and vlan as parts of the agent, beside upstream's programs, and VLANs of a master"},
 	{pkg: "./internal/node/podruntime", run: "^(TestCgroupOfAPod|TestStrayProcess)$", why: "cgroup v2, which this VM has mounted alone"},

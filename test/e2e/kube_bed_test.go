@@ -67,6 +67,16 @@ func newKubeNode(t *testing.T, c *kube.Cluster) *kubeNode {
 	n.Run("ip", "link", "add", "br-foreign", "address", "0a:00:00:00:30:01", "up", "type", "bridge")
 	n.agent = n.Agent(n.args...)
 	n.agent.WaitReady()
+	// What the API server lists may be older than what was applied, and more comes by the watch.
+	eventually(t, func() string {
+		have := n.Run("ip", "-o", "-4", "addr", "show") + n.Run("ip", "link", "show", "br-int")
+		for _, want := range []string{"inet 10.16.0.1/16", "inet 10.20.0.1/16", "mtu 1400"} {
+			if !strings.Contains(have, want) {
+				return "no " + want + " in\n" + have
+			}
+		}
+		return ""
+	})
 	return n
 }
 

@@ -75,11 +75,11 @@ func (b *bench) idleAlone() (i idler, err error) {
 
 // idleOnOVN is a node of a cluster with OVN, whose controller is beside.
 func (b *bench) idleOnOVN() (i idler, err error) {
-	begun := time.Now()
 	o, err := b.oursOnOVN(0)
 	if err != nil {
 		return i, err
 	}
+	begun := time.Now() // the cluster was made before the agent
 	var things []thing
 	for n := 1; n < idleSubnets; n++ {
 		things = append(things, subnetThing(fmt.Sprintf("s%d", n), fmt.Sprintf("10.17.%d.0/24", n), fmt.Sprintf("10.17.%d.1", n), "none"))

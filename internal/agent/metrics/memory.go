@@ -14,7 +14,7 @@ const (
 	// memoryGoal bounds that growth, in bytes of the Go runtime: with the
 	// program's own pages it keeps a full node's agent (250 pods, 1,000 NADs)
 	// below 60 MB after a storm too.
-	memoryGoal = 24 << 20
+	memoryGoal = 22 << 20
 	// liveShare and memoryRoom raise the goal where more than that is in use:
 	// a goal that cannot be met would only burn CPU.
 	liveShare, memoryRoom = 2, 8 << 20

@@ -134,30 +134,53 @@ func (p *passes) next(good, again bool) time.Duration {
 
 // outcome is what became of a pass.
 type outcome struct {
-	resets uint64 // of the switch, before the pass began
-	err    error
+	resets  uint64            // of the switch, before the pass began
+	refused map[string]string // why Subnets were not served, by name
+	err     error
 }
 
 // inOrder is why the node's side of the Subnets is not as it should be: what the
-// last pass said, unless what it put in order has gone with the switch since.
-func (d *Daemon) inOrder() error {
-	last := d.gates.Load()
-	if last.err == nil && last.resets != d.ovs.Resets() {
+// last pass said, unless what it put in order has gone with the switch since, or
+// the node may serve a Subnet now that it left out.
+func (d *Daemon) inOrder() error { return d.gates.Load().still(d.ovs.Resets(), d.refusals) }
+
+// still is an outcome's error where nothing has changed since.
+func (o *outcome) still(resets uint64, refusals func() map[string]string) error {
+	switch {
+	case o.err != nil:
+		return o.err
+	case o.resets != resets:
 		return errAnew
+	case len(o.refused) == 0:
+		return nil
 	}
-	return last.err
+	now := refusals()
+	for _, subnet := range slices.Sorted(maps.Keys(o.refused)) {
+		if _, refused := now[subnet]; !refused {
+			return fmt.Errorf("the gateway of Subnet %s is set, which this node may serve now: %w", subnet, core.ErrUnavailable)
+		}
+	}
+	return nil
+}
+
+// refusals are why this node gives no addresses, by Subnet.
+func (d *Daemon) refusals() map[string]string {
+	if api := d.api(); api != nil && !d.opts.OVN {
+		return api.Refusals()
+	}
+	return nil
 }
 
 // pass does all once and tells whether it was good.
 func (p *passes) pass(ctx context.Context) bool {
 	p.made = true
 	p.onIDs() // the Node's annotations may be others
-	begun := p.ovs.Resets()
+	begun, refused := p.ovs.Resets(), p.refusals()
 	if !p.swept {
 		p.swept = p.resync(ctx)
 	}
 	err := errors.Join(p.guard.Apply(ctx), p.setGateways(ctx), p.ports.Audit(ctx), upkeep.RaiseMirror(p.ovs))
-	p.gates.Store(&outcome{begun, err})
+	p.gates.Store(&outcome{begun, refused, err})
 	p.repaired(err)
 	p.aim(ctx)
 	// That the API server was not heard yet is no failure of an agent that has
@@ -345,10 +368,7 @@ func (d *Daemon) told() packetfilter.Told {
 // pod here has one, nor the built-in one behind a default network that is
 // somebody else's.
 func (d *Daemon) served(subnets []core.Subnet) []core.Subnet {
-	var refused map[string]string
-	if api := d.api(); api != nil {
-		refused = api.Refusals()
-	}
+	refused := d.refusals()
 	idle := d.opts.foreign()
 	d.idle.Store(idle) // before the pools are asked: who comes meanwhile sees it
 	return slices.DeleteFunc(slices.Clone(subnets), func(s core.Subnet) bool {

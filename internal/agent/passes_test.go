@@ -94,3 +94,26 @@ func TestLooksDoNotGather(t *testing.T) {
 		time.Sleep(time.Hour) // the timer before it
 	})
 }
+
+// TestReadyWithEveryGateway: a Subnet that the last pass left out, since this node might not serve it,
+// has no gateway at the moment from which on it may.
+func TestReadyWithEveryGateway(t *testing.T) {
+	t.Parallel()
+	refused := map[string]string{"web": "whether this cluster has other nodes is not known", "data": "no block"}
+	now := func(subnets ...string) func() map[string]string {
+		return func() map[string]string {
+			out := map[string]string{}
+			for _, s := range subnets {
+				out[s] = "refused"
+			}
+			return out
+		}
+	}
+	last := &outcome{resets: 1, refused: refused}
+	require.NoError(t, last.still(1, now("data", "web")))
+	require.ErrorContains(t, last.still(1, now("data")), "the gateway of Subnet web is set, which this node may serve now")
+	require.ErrorIs(t, last.still(1, now()), core.ErrUnavailable)
+	require.ErrorIs(t, last.still(2, now("data", "web")), errAnew)
+	require.NoError(t, (&outcome{resets: 1}).still(1, nil), "nothing is asked where nothing was left out")
+	require.EqualError(t, (&outcome{err: errNoPass}).still(0, nil), errNoPass.Error())
+}

@@ -65,25 +65,9 @@ func newKubeNode(t *testing.T, c *kube.Cluster) *kubeNode {
 	n.args = []string{"--kubeconfig", c.Kubeconfig(c.User(n.user, "system:masters")), "--node-name", n.name}
 	// The plugin `bridge` leaves it for all pods.
 	n.Run("ip", "link", "add", "br-foreign", "address", "0a:00:00:00:30:01", "up", "type", "bridge")
-	n.begin()
-	return n
-}
-
-// begin starts the agent, and waits for the gateways of all Subnets: what the API server lists at
-// first may be older than what was applied.
-func (n *kubeNode) begin() {
-	n.t.Helper()
 	n.agent = n.Agent(n.args...)
 	n.agent.WaitReady()
-	eventually(n.t, func() string {
-		have := n.Run("ip", "-o", "-4", "addr", "show") + n.Run("ip", "link", "show", "br-int")
-		for _, want := range []string{"inet 10.16.0.1/16", "inet 10.20.0.1/16", "mtu 1400"} {
-			if !strings.Contains(have, want) {
-				return "no " + want + " in\n" + have
-			}
-		}
-		return ""
-	})
+	return n
 }
 
 // kubePod is a pod of the API server with its sandbox.

@@ -37,7 +37,8 @@ func TestKubeInstalled(t *testing.T) {
 	c.Apply(kubeObjects())
 	n.args = []string{"--kubeconfig", c.Kubeconfig(n.boundToken()), "--node-name", n.name}
 	n.Run("ip", "link", "add", "br-foreign", "address", "0a:00:00:00:30:01", "up", "type", "bridge")
-	n.begin()
+	n.agent = n.Agent(n.args...)
+	n.agent.WaitReady()
 	n.everyRight()
 	_, metrics, err := n.agent.Get("/metrics")
 	require.NoError(t, err)

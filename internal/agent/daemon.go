@@ -127,6 +127,7 @@ type Daemon struct {
 	restored chan struct{}           // closed when IPAM knows the journal
 	spoilt   chan struct{}           // somebody removed a part of our nftables tables
 	gates    atomic.Pointer[outcome] // of the last pass over the gateways
+	unserved []core.Subnet           // by the pass under way, whose own this is
 	idle     atomic.Bool             // the built-in Subnet is not served, for nobody is on it
 	moved    chan struct{}           // somebody came to it, or went
 	lacks    packetfilter.Lacks      // what the node does not do for Subnets, as told last

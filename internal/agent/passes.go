@@ -134,39 +134,36 @@ func (p *passes) next(good, again bool) time.Duration {
 
 // outcome is what became of a pass.
 type outcome struct {
-	resets  uint64            // of the switch, before the pass began
-	refused map[string]string // why Subnets were not served, by name
-	err     error
+	resets uint64        // of the switch, before the pass began
+	left   []core.Subnet // that have no gateway, since this node might not serve them
+	err    error
 }
 
 // inOrder is why the node's side of the Subnets is not as it should be: what the
 // last pass said, unless what it put in order has gone with the switch since, or
 // the node may serve a Subnet now that it left out.
-func (d *Daemon) inOrder() error { return d.gates.Load().still(d.ovs.Resets(), d.refusals) }
+func (d *Daemon) inOrder() error {
+	return d.gates.Load().still(d.ovs.Resets(), func(s core.Subnet) error {
+		if api := d.api(); api != nil {
+			return api.Barred(s)
+		}
+		return nil
+	})
+}
 
-// still is an outcome's error where nothing has changed since.
-func (o *outcome) still(resets uint64, refusals func() map[string]string) error {
+// still is an outcome's error where nothing has changed since. barred is why a Subnet may not be
+// served; one of which that is not known stays barred.
+func (o *outcome) still(resets uint64, barred func(core.Subnet) error) error {
 	switch {
 	case o.err != nil:
 		return o.err
 	case o.resets != resets:
 		return errAnew
-	case len(o.refused) == 0:
-		return nil
 	}
-	now := refusals()
-	for _, subnet := range slices.Sorted(maps.Keys(o.refused)) {
-		if _, refused := now[subnet]; !refused {
-			return fmt.Errorf("the gateway of Subnet %s is set, which this node may serve now: %w", subnet, core.ErrUnavailable)
+	for _, s := range o.left {
+		if barred(s) == nil {
+			return fmt.Errorf("the gateway of Subnet %s is set, which this node may serve now: %w", s.Name, core.ErrUnavailable)
 		}
-	}
-	return nil
-}
-
-// refusals are why this node gives no addresses, by Subnet.
-func (d *Daemon) refusals() map[string]string {
-	if api := d.api(); api != nil && !d.opts.OVN {
-		return api.Refusals()
 	}
 	return nil
 }
@@ -175,12 +172,12 @@ func (d *Daemon) refusals() map[string]string {
 func (p *passes) pass(ctx context.Context) bool {
 	p.made = true
 	p.onIDs() // the Node's annotations may be others
-	begun, refused := p.ovs.Resets(), p.refusals()
+	begun := p.ovs.Resets()
 	if !p.swept {
 		p.swept = p.resync(ctx)
 	}
 	err := errors.Join(p.guard.Apply(ctx), p.setGateways(ctx), p.ports.Audit(ctx), upkeep.RaiseMirror(p.ovs))
-	p.gates.Store(&outcome{begun, refused, err})
+	p.gates.Store(&outcome{begun, p.unserved, err})
 	p.repaired(err)
 	p.aim(ctx)
 	// That the API server was not heard yet is no failure of an agent that has
@@ -368,7 +365,11 @@ func (d *Daemon) told() packetfilter.Told {
 // pod here has one, nor the built-in one behind a default network that is
 // somebody else's.
 func (d *Daemon) served(subnets []core.Subnet) []core.Subnet {
-	refused := d.refusals()
+	var refused map[string]string
+	if api := d.api(); api != nil {
+		refused = api.Refusals()
+	}
+	d.unserved = nil
 	idle := d.opts.foreign()
 	d.idle.Store(idle) // before the pools are asked: who comes meanwhile sees it
 	return slices.DeleteFunc(slices.Clone(subnets), func(s core.Subnet) bool {
@@ -381,6 +382,9 @@ func (d *Daemon) served(subnets []core.Subnet) []core.Subnet {
 		empty := len(d.pools.Held(s.Name)) == 0
 		if s.Builtin && !empty {
 			d.idle.Store(false)
+		}
+		if empty && refused[s.Name] != "" {
+			d.unserved = append(d.unserved, s)
 		}
 		return empty
 	})

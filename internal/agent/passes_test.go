@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -99,21 +100,20 @@ func TestLooksDoNotGather(t *testing.T) {
 // has no gateway at the moment from which on it may.
 func TestReadyWithEveryGateway(t *testing.T) {
 	t.Parallel()
-	refused := map[string]string{"web": "whether this cluster has other nodes is not known", "data": "no block"}
-	now := func(subnets ...string) func() map[string]string {
-		return func() map[string]string {
-			out := map[string]string{}
-			for _, s := range subnets {
-				out[s] = "refused"
+	may := func(subnets ...string) func(core.Subnet) error {
+		return func(s core.Subnet) error {
+			if slices.Contains(subnets, s.Name) {
+				return nil
 			}
-			return out
+			return errors.New("whether this cluster has other nodes is not known")
 		}
 	}
-	last := &outcome{resets: 1, refused: refused}
-	require.NoError(t, last.still(1, now("data", "web")))
-	require.ErrorContains(t, last.still(1, now("data")), "the gateway of Subnet web is set, which this node may serve now")
-	require.ErrorIs(t, last.still(1, now()), core.ErrUnavailable)
-	require.ErrorIs(t, last.still(2, now("data", "web")), errAnew)
+	last := &outcome{resets: 1, left: []core.Subnet{{Name: "data"}, {Name: "web"}}}
+	require.NoError(t, last.still(1, may()), "what nothing is known of may not be served")
+	require.NoError(t, last.still(1, may("gone")))
+	require.ErrorContains(t, last.still(1, may("web")), "the gateway of Subnet web is set, which this node may serve now")
+	require.ErrorIs(t, last.still(1, may("data", "web")), core.ErrUnavailable)
+	require.ErrorIs(t, last.still(2, may()), errAnew)
 	require.NoError(t, (&outcome{resets: 1}).still(1, nil), "nothing is asked where nothing was left out")
 	require.EqualError(t, (&outcome{err: errNoPass}).still(0, nil), errNoPass.Error())
 }

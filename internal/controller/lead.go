@@ -127,7 +127,7 @@ type term struct {
 	seen sync.Map // Services, nodes and NetworkPolicies that were, or are proven to be gone, by key
 
 	mu       sync.Mutex
-	told     map[string]logical.Subnet  // Subnets that were in force when they were compared last
+	told     map[string]*logical.Subnet // Subnets that were in force when they were compared last
 	look     uint64                     // whose these are (networks.Since)
 	homes    uint64                     // as they were then (networks.Homes)
 	blamed   map[string]string          // what was wrong with Subnets then
@@ -157,7 +157,7 @@ func (c *Controller) Lead(ctx context.Context, holder string) error {
 	addresses := book.New()
 	t := &term{
 		Config: c.Config, book: addresses, nets: networks.New(c.Readers, c.Join, addresses), rules: newPolicies(c.Readers), guards: groups.New(), gateways: gateway.New(), sharers: groups.New(), queue: lanes.New(kindsOf),
-		told: map[string]logical.Subnet{}, switches: map[string]string{}, waiting: map[object.Key]awaited{}, warned: map[object.Key]warning{}, keepers: map[string]object.Owner{}, faults: map[string]error{}, chassis: map[string][]logical.Place{},
+		told: map[string]*logical.Subnet{}, switches: map[string]string{}, waiting: map[object.Key]awaited{}, warned: map[object.Key]warning{}, keepers: map[string]object.Owner{}, faults: map[string]error{}, chassis: map[string][]logical.Place{},
 	}
 	t.keepClaims()
 	if err := c.Follow(ctx, t.changed); err != nil {
@@ -539,11 +539,12 @@ func (t *term) compare() {
 	names, moved := networks.Differ(t.told, now), map[string]bool{}
 	var come []core.Subnet
 	for _, name := range names {
-		if is, inForce := now[name]; inForce && networks.PodsDiffer(t.told[name], is) {
+		was, is := t.told[name], now[name]
+		if is != nil && (was == nil || networks.PodsDiffer(was, is)) {
 			moved[name] = true
 		}
-		for _, of := range []map[string]logical.Subnet{t.told, now} {
-			if s, ok := of[name]; ok {
+		for _, s := range []*logical.Subnet{was, is} {
+			if s != nil {
 				t.queue.Add(object.Key{Kind: object.KindVpc, Name: s.Vpc}) // its status names its Subnets
 				come = append(come, s.Subnet)
 			}

@@ -27,8 +27,8 @@ type Seen struct {
 
 // Look plans for the Subnets in force; at gives what a port has, of nodes that in the
 // nodes' Subnet. A gateway stays by which pods leave now, whoever wrote that.
-func (k *Keeper) Look(from object.Readers, force map[string]logical.Subnet, at func(port string) (core.Lease, bool), seen Seen) Plan {
-	var subnets []Subnet
+func (k *Keeper) Look(from object.Readers, force map[string]*logical.Subnet, at func(port string) (core.Lease, bool), seen Seen) Plan {
+	subnets := make([]Subnet, 0, len(force))
 	now := seen.active()
 	for name, net := range force {
 		o, ok := from.Subnets.Get("", name)

@@ -21,13 +21,13 @@ import (
 // whatever gatewayType says: no node is their gateway, unless OVN's router is.
 func TestUnderlayHasNoGateways(t *testing.T) {
 	t.Parallel()
-	subnets, force := objecttest.Shelf[*v1.Subnet]{}, map[string]logical.Subnet{}
+	subnets, force := objecttest.Shelf[*v1.Subnet]{}, map[string]*logical.Subnet{}
 	for _, s := range []core.Subnet{
 		{Name: "overlay"}, {Name: "vlan", Underlay: "net1"}, {Name: "joined", Underlay: "net1", Interconnected: true}, {Name: "logical", Underlay: "net1", LogicalGateway: true},
 	} {
 		s.Vpc, s.Provider, s.Centralized = v1.DefaultVpc, v1.DefaultProvider, true
 		subnets["/"+s.Name] = subnet(s.Name, v1.SubnetSpec{GatewayType: v1.GatewayCentralized, GatewayNode: "n1"})
-		force[s.Name] = logical.Subnet{Subnet: s, Gateway: declare.ReadGateway(subnets["/"+s.Name].Spec)}
+		force[s.Name] = &logical.Subnet{Subnet: s, Gateway: declare.ReadGateway(subnets["/"+s.Name].Spec)}
 	}
 	nodes := objecttest.Shelf[object.Node]{"/n1": {Name: "n1", Annotations: map[string]string{v1.AnnChassis: "c1"}}}
 	at := func(string) (core.Lease, bool) {
@@ -60,7 +60,7 @@ func TestNodesAreNobodysMatter(t *testing.T) {
 	web := subnet("web", v1.SubnetSpec{})
 	from := object.Readers{Nodes: counted[object.Node]{objecttest.Shelf[object.Node]{"/n1": {Name: "n1"}}, &looks}, Subnets: objecttest.Shelf[*v1.Subnet]{"/web": web}}
 	look := func() int {
-		force := map[string]logical.Subnet{"web": {Subnet: core.Subnet{Name: "web", Vpc: v1.DefaultVpc, Provider: v1.DefaultProvider}, Gateway: declare.ReadGateway(web.Spec)}}
+		force := map[string]*logical.Subnet{"web": {Subnet: core.Subnet{Name: "web", Vpc: v1.DefaultVpc, Provider: v1.DefaultProvider}, Gateway: declare.ReadGateway(web.Spec)}}
 		looks = 0
 		gateway.New().Look(from, force, func(string) (core.Lease, bool) { return core.Lease{}, false }, gateway.Seen{})
 		return looks

@@ -37,7 +37,7 @@ type Pools struct {
 
 // Next are the IPPools in force of these objects and Subnets. Of one whose object is
 // bad the version before stays, if it still can.
-func (p Pools) Next(objects []*v1.IPPool, subnets map[string]logical.Subnet) Pools {
+func (p Pools) Next(objects []*v1.IPPool, subnets map[string]*logical.Subnet) Pools {
 	out := Pools{faults: map[string]string{}}
 	objects = slices.SortedFunc(slices.Values(objects), func(a, b *v1.IPPool) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
@@ -60,7 +60,7 @@ func (p Pools) Next(objects []*v1.IPPool, subnets map[string]logical.Subnet) Poo
 }
 
 // place fits a pool into its Subnet, beside the others.
-func (p Pools) place(pool Pool, subnets map[string]logical.Subnet) (Pool, error) {
+func (p Pools) place(pool Pool, subnets map[string]*logical.Subnet) (Pool, error) {
 	net, ok := subnets[pool.Subnet]
 	if !ok || pool.Subnet == logical.JoinSubnet {
 		return pool, fmt.Errorf("spec.subnet: Subnet %s is not in force, or not for pods", pool.Subnet)

@@ -3,7 +3,6 @@ package networks
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
@@ -16,25 +15,26 @@ import (
 const systemNamespace = "kube-system"
 
 // onOVN tells a Subnet in which pods may have their first interface.
-func onOVN(s core.Subnet) bool { return s.Provider == "" || s.Provider == v1.DefaultProvider }
+func onOVN(s *core.Subnet) bool { return s.Provider == "" || s.Provider == v1.DefaultProvider }
 
 // defaultSubnet is the Subnet of a Vpc to which pods of its namespaces come: the one
 // that it names, else the first by name that isDefault says, "" for none.
-func defaultSubnet(vpc string, spec v1.VpcSpec, all map[string]logical.Subnet, isDefault func(subnet string) bool) string {
-	of := func(name string) bool { s, ok := all[name]; return ok && s.Vpc == vpc && onOVN(s.Subnet) }
+func defaultSubnet(vpc string, spec v1.VpcSpec, all map[string]*logical.Subnet, isDefault func(subnet string) bool) string {
+	of := func(name string) bool { s, ok := all[name]; return ok && s.Vpc == vpc && onOVN(&s.Subnet) }
 	if vpc != v1.DefaultVpc && of(spec.DefaultSubnet) {
 		return spec.DefaultSubnet
 	}
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if of(name) && isDefault(name) {
-			return name
+	first := ""
+	for name := range all {
+		if (first == "" || name < first) && of(name) && isDefault(name) {
+			first = name
 		}
 	}
-	return ""
+	return first
 }
 
 // subnetsOf are those of a Vpc, by name.
-func subnetsOf(vpc string, all map[string]logical.Subnet) (out []string) {
+func subnetsOf(vpc string, all map[string]*logical.Subnet) (out []string) {
 	for name, s := range all {
 		if s.Vpc == vpc {
 			out = append(out, name)
@@ -48,7 +48,7 @@ func subnetsOf(vpc string, all map[string]logical.Subnet) (out []string) {
 // Vpc by name has a namespace. A Subnet that names the namespace itself comes before
 // one that is only marked as default, and after one that the Vpc names, as in the
 // reference. homeless are the namespaces without any Subnet, each with its Vpc.
-func house(vpcs []*v1.Vpc, all map[string]logical.Subnet, isDefault func(subnet string) bool) (homeless map[string]string) {
+func house(vpcs []*v1.Vpc, all map[string]*logical.Subnet, isDefault func(subnet string) bool) (homeless map[string]string) {
 	homeless = map[string]string{}
 	housed := map[string]bool{systemNamespace: true}
 	for _, v := range slices.SortedFunc(slices.Values(vpcs), func(a, b *v1.Vpc) int { return cmp.Compare(a.Name, b.Name) }) {
@@ -74,9 +74,9 @@ func house(vpcs []*v1.Vpc, all map[string]logical.Subnet, isDefault func(subnet 
 }
 
 // namedBy are the Subnets to which a namespace's pods come.
-func namedBy(all map[string]logical.Subnet, ns string) (out []string) {
+func namedBy(all map[string]*logical.Subnet, ns string) (out []string) {
 	for name, s := range all {
-		if onOVN(s.Subnet) && slices.Contains(s.Namespaces, ns) {
+		if onOVN(&s.Subnet) && slices.Contains(s.Namespaces, ns) {
 			out = append(out, name)
 		}
 	}
@@ -84,15 +84,15 @@ func namedBy(all map[string]logical.Subnet, ns string) (out []string) {
 }
 
 // move has a namespace's pods come to one Subnet and to none of others.
-func move(all map[string]logical.Subnet, ns string, from []string, to string) {
+func move(all map[string]*logical.Subnet, ns string, from []string, to string) {
 	for _, name := range from {
-		s := all[name]
+		s := *all[name]
 		s.Namespaces = slices.DeleteFunc(slices.Clone(s.Namespaces), func(n string) bool { return n == ns })
-		all[name] = s
+		all[name] = &s
 	}
-	s := all[to]
+	s := *all[to]
 	s.Namespaces = append(slices.Clone(s.Namespaces), ns)
-	all[to] = s
+	all[to] = &s
 }
 
 // unhoused is what is wrong with a Vpc's default Subnet and namespaces: nil for

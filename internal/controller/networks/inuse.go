@@ -15,10 +15,10 @@ import (
 
 // former is a good Subnet with the networks and the provider that it had under an earlier
 // leader: of what was in force then the database alone tells, and what has its addresses.
-func (n *Networks) former(d declare.Subnet, good bool) (version declare.Subnet, ok bool) {
+func (n *Networks) former(d declare.Subnet, good bool) (version *declare.Subnet, ok bool) {
 	was, ok := n.rows[d.Name]
 	if !good || !ok || d.Interconnected { // of which the router has others than the gateways
-		return d, false
+		return nil, false
 	}
 	if was.Provider != "" && v1.Routed(was.Provider) != v1.Routed(d.Provider) {
 		d.Provider = was.Provider
@@ -30,7 +30,7 @@ func (n *Networks) former(d declare.Subnet, good bool) (version declare.Subnet, 
 		return !annotation.Within(r.From, d.CIDRs) || !annotation.Within(r.To, d.CIDRs)
 	})
 	misfit, _ := n.leases.Misfit(d.Subnet)
-	return d, !misfit.IsValid()
+	return &d, !misfit.IsValid()
 }
 
 // Formerly says what a Subnet's networks are in the database, each with its gateway's
@@ -81,7 +81,7 @@ func (n *Networks) runs(subnet string, c netip.Prefix) bool {
 // provider: its rows would go, or come to an interface that is not OVN's. Objects keep such
 // changes out by their status, which is written a moment after the pod; a restored
 // etcd may have other ones.
-func (n *Networks) inUse(d declare.Subnet) []declare.Fault {
+func (n *Networks) inUse(d *declare.Subnet) []declare.Fault {
 	now := n.book.Declared(d.Name)
 	if was, other := n.otherwise(d); other {
 		if ip, by := n.holder(d.Name); ip.IsValid() {
@@ -104,7 +104,7 @@ func (n *Networks) inUse(d declare.Subnet) []declare.Fault {
 
 // otherwise tells that a Subnet is declared with another provider than the one in force;
 // after an earlier leader, with one that has something else carry it.
-func (n *Networks) otherwise(d declare.Subnet) (was string, other bool) {
+func (n *Networks) otherwise(d *declare.Subnet) (was string, other bool) {
 	if n.book.Has(d.Name) {
 		was = n.book.Declared(d.Name).Provider
 		return was, was != d.Provider

@@ -48,9 +48,10 @@ type Networks struct {
 	homes  uint64                 // of them, that brought other IPPools or Vpcs without a Subnet
 	parsed map[string]parsed      // Subnet objects, as the last look read them
 	book   declare.Book
-	force  map[string]logical.Subnet
-	forPod []core.Subnet     // those of them that pods may be in, by name
-	faults map[string]string // why an object's Subnet is not in force as written
+	made   map[string]made            // what serves of Subnet objects, as the last look found it
+	force  map[string]*logical.Subnet // what may be changed of them is a copy
+	forPod []core.Subnet              // those of them that pods may be in, by name
+	faults map[string]string          // why an object's Subnet is not in force as written
 	pools  ippool.Pools
 	// homeless are the namespaces of Vpcs that have no Subnet for their pods, by name.
 	homeless map[string]string
@@ -59,8 +60,15 @@ type Networks struct {
 // parsed is what a Subnet object says, and what is wrong with it.
 type parsed struct {
 	from   *v1.Subnet
-	says   declare.Subnet
+	shown  bool // it declares nothing
+	says   *declare.Subnet
 	faults []declare.Fault
+}
+
+// made is a Subnet that serves as it is declared.
+type made struct {
+	from *declare.Subnet
+	is   *logical.Subnet
 }
 
 // New makes them; join serves where no object has its name, and leases say whose addresses
@@ -152,17 +160,16 @@ func (n *Networks) look() {
 	if blamed != "" {
 		n.faults[blamed] = declare.BlamedReason
 	}
-	force := map[string]logical.Subnet{}
-	for _, s := range serving {
-		d := next.Declared(s.Name)
-		force[s.Name] = logical.Subnet{Subnet: s, Access: d.Access, Offers: d.Offers, Gateway: d.Gateway, Asked: d.Interconnection, NoServices: d.NoServices}
-	}
+	force := n.serve(next, serving)
 	guard(force)
 	pools, homeless := n.pools, n.homeless
 	n.pools = n.pools.Next(n.from.Pools.List(), force)
 	for name, s := range force {
-		s.Exclude = slices.Concat(s.Exclude, n.pools.Ranges(name))
-		force[name] = s
+		if ranges := n.pools.Ranges(name); len(ranges) > 0 {
+			without := *s
+			without.Exclude = slices.Concat(s.Exclude, ranges)
+			force[name] = &without
+		}
 	}
 	if n.book, n.force = next, force; n.whole {
 		clear(n.rows) // what counts of them is in force now
@@ -172,6 +179,23 @@ func (n *Networks) look() {
 	if !maps.Equal(homeless, n.homeless) || !reflect.DeepEqual(pools, n.pools) {
 		n.homes++
 	}
+}
+
+// serve are the Subnets of a book that serve, by name, as they are declared: those that did
+// not change are the same ones. The caller holds mu.
+func (n *Networks) serve(from declare.Book, serving []core.Subnet) map[string]*logical.Subnet {
+	before, force := n.made, make(map[string]*logical.Subnet, len(serving))
+	n.made = make(map[string]made, len(serving))
+	for i := range serving {
+		s := &serving[i]
+		d := from.Declared(s.Name)
+		m := before[s.Name]
+		if m.from != d || !reflect.DeepEqual(&m.is.Subnet, s) {
+			m = made{d, &logical.Subnet{Subnet: *s, Access: d.Access, Offers: d.Offers, Gateway: d.Gateway, Asked: d.Interconnection, NoServices: d.NoServices}}
+		}
+		n.made[s.Name], force[s.Name] = m, m.is
+	}
+	return force
 }
 
 // Vlans are the Vlans that are declared now, by name, each with what keeps Subnets from it.
@@ -199,18 +223,23 @@ func (n *Networks) Tables(vpc string) []string {
 }
 
 // guard has private Subnets let the nodes in.
-func guard(force map[string]logical.Subnet) {
-	nodes := force[logical.JoinSubnet].CIDRs
+func guard(force map[string]*logical.Subnet) {
+	join, ok := force[logical.JoinSubnet]
+	if !ok {
+		return
+	}
 	for name, s := range force {
 		if s.Access.Private {
-			s.Nodes = nodes
-			force[name] = s
+			guarded := *s
+			guarded.Nodes = join.CIDRs
+			force[name] = &guarded
 		}
 	}
 }
 
 // podSubnets are those Subnets that pods may be in, by name: all but the nodes' own.
-func podSubnets(all map[string]logical.Subnet) (out []core.Subnet) {
+func podSubnets(all map[string]*logical.Subnet) []core.Subnet {
+	out := make([]core.Subnet, 0, len(all))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if name != logical.JoinSubnet {
 			out = append(out, all[name].Subnet)
@@ -269,7 +298,7 @@ func (n *Networks) withheld() bool {
 
 // declared are the good Subnet objects, the oldest first. A bad one of which a
 // good version is in force counts as that version.
-func (n *Networks) declared() (out []declare.Subnet) {
+func (n *Networks) declared() (out []*declare.Subnet) {
 	n.faults = map[string]string{}
 	clear(n.held)
 	n.nodes = ofNodes(n.from.Nodes.List())
@@ -281,25 +310,29 @@ func (n *Networks) declared() (out []declare.Subnet) {
 	n.parsed = make(map[string]parsed, len(all))
 	joined := false
 	for _, o := range all {
-		if v1.Shown(o.Annotations, o.Spec) {
+		p := before[o.Name]
+		if p.from != o { // objects that change are others
+			says, faults := logical.ReadSubnet(o)
+			says.Namespaces = selected(says.Namespaces, nil, nil)
+			p = parsed{o, v1.Shown(o.Annotations, o.Spec), &says, faults}
+		}
+		if n.parsed[o.Name] = p; p.shown {
 			continue
 		}
 		joined = joined || o.Name == logical.JoinSubnet
-		p := before[o.Name]
-		if p.from != o { // objects that change are others
-			p = parsed{from: o}
-			p.says, p.faults = logical.ReadSubnet(o)
-		}
-		n.parsed[o.Name] = p
 		d, ok := n.admissible(p.says, p.faults)
 		if !ok {
 			continue
 		}
-		d.Namespaces = selected(d.Namespaces, o.Spec.NamespaceSelectors, spaces)
+		if len(o.Spec.NamespaceSelectors) > 0 {
+			c := *d
+			c.Namespaces = selected(d.Namespaces, o.Spec.NamespaceSelectors, spaces)
+			d = &c
+		}
 		out = append(out, d)
 	}
 	if !joined && n.join.Name != "" {
-		if d, ok := n.admissible(declare.Subnet{Subnet: n.join}, nil); ok {
+		if d, ok := n.admissible(&declare.Subnet{Subnet: n.join}, nil); ok {
 			out = slices.Insert(out, 0, d)
 		}
 	}
@@ -308,7 +341,7 @@ func (n *Networks) declared() (out []declare.Subnet) {
 
 // admissible is the version of a Subnet that may be in force: the one that is declared,
 // with these faults, or else the last good one.
-func (n *Networks) admissible(d declare.Subnet, faults []declare.Fault) (version declare.Subnet, ok bool) {
+func (n *Networks) admissible(d *declare.Subnet, faults []declare.Fault) (version *declare.Subnet, ok bool) {
 	good := len(faults) == 0
 	if good {
 		faults = n.inUse(d)
@@ -327,7 +360,7 @@ func (n *Networks) admissible(d declare.Subnet, faults []declare.Fault) (version
 	if n.book.Has(d.Name) {
 		return n.book.Declared(d.Name), true
 	}
-	return n.former(d, good)
+	return n.former(*d, good)
 }
 
 // nodeIP is an address of a node.
@@ -350,7 +383,7 @@ func ofNodes(all []object.Node) (out []nodeIP) {
 // covers tells that a Subnet to whose pods nodes have a route holds the address of a
 // node, which would lose its way to the others by it (sdn.md, 6). goesOn: it was in force
 // before the node came, and is so on.
-func (n *Networks) covers(d declare.Subnet) (fault *declare.Fault, goesOn bool) {
+func (n *Networks) covers(d *declare.Subnet) (fault *declare.Fault, goesOn bool) {
 	if !n.whole || !routed(d.Subnet) || d.Vlan != "" && !d.LogicalGateway {
 		return nil, true
 	}
@@ -404,8 +437,10 @@ func (n *Networks) Get(name string) (s logical.Subnet, fault string, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.look()
-	s, ok = n.force[name]
-	return s, n.faults[name], ok
+	if is, ok := n.force[name]; ok {
+		return *is, n.faults[name], true
+	}
+	return s, n.faults[name], false
 }
 
 // Beside are the Subnets, divided by spaces, to any of which a pod of a namespace may come
@@ -434,22 +469,22 @@ func (n *Networks) Faults() map[string]string {
 	return maps.Clone(n.faults)
 }
 
-// All are the Subnets in force by name.
-func (n *Networks) All() map[string]logical.Subnet {
+// All are the Subnets in force by name. They must not be changed.
+func (n *Networks) All() map[string]*logical.Subnet {
 	all, _ := n.Since(0)
 	return all
 }
 
 // Since are the Subnets in force by name unless they are those of a look, nil then;
-// now is the number of theirs, 0 that of none.
-func (n *Networks) Since(look uint64) (all map[string]logical.Subnet, now uint64) {
+// now is the number of theirs, 0 that of none. They must not be changed.
+func (n *Networks) Since(look uint64) (all map[string]*logical.Subnet, now uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.look()
 	if n.looks == look {
 		return nil, look
 	}
-	return maps.Clone(n.force), n.looks
+	return n.force, n.looks
 }
 
 // Homes changes when IPPools or Vpcs may have pods of any namespace come to another Subnet;

@@ -12,6 +12,14 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 )
 
+// shelves have nothing.
+func shelves() object.Readers {
+	return object.Readers{
+		Subnets: objecttest.Shelf[*v1.Subnet]{}, Namespaces: objecttest.Shelf[object.Namespace]{}, Pools: objecttest.Shelf[*v1.IPPool]{}, Vpcs: objecttest.Shelf[*v1.Vpc]{},
+		Nodes: objecttest.Shelf[object.Node]{}, Vlans: objecttest.Shelf[*v1.Vlan]{}, Providers: objecttest.Shelf[*v1.ProviderNetwork]{},
+	}
+}
+
 // counting counts how often all Subnets are read.
 type counting struct {
 	objecttest.Shelf[*v1.Subnet]
@@ -28,7 +36,9 @@ func (c counting) List() []*v1.Subnet {
 func TestCountsAreNoNews(t *testing.T) {
 	t.Parallel()
 	lists, all, spaces, pools := 0, objecttest.Shelf[*v1.Subnet]{}, objecttest.Shelf[object.Namespace]{}, objecttest.Shelf[*v1.IPPool]{}
-	n := New(object.Readers{Subnets: counting{all, &lists}, Namespaces: spaces, Pools: pools, Vpcs: objecttest.Shelf[*v1.Vpc]{}, Nodes: objecttest.Shelf[object.Node]{}, Vlans: objecttest.Shelf[*v1.Vlan]{}, Providers: objecttest.Shelf[*v1.ProviderNetwork]{}}, core.Subnet{}, book.New())
+	from := shelves()
+	from.Subnets, from.Namespaces, from.Pools = counting{all, &lists}, spaces, pools
+	n := New(from, core.Subnet{}, book.New())
 	told := func(what string, looks int, names ...string) {
 		t.Helper()
 		before := lists
@@ -72,4 +82,38 @@ func TestCountsAreNoNews(t *testing.T) {
 	delete(all, "/a")
 	told("it went", 1, "a")
 	require.NotContains(t, n.All(), "a")
+}
+
+// TestOneMoreSubnet: a Subnet that comes leaves all others what they are, which are neither
+// read nor compared again, however many they are; what a pool takes from one is its own.
+func TestOneMoreSubnet(t *testing.T) {
+	t.Parallel()
+	all, pools, from := objecttest.Shelf[*v1.Subnet]{}, objecttest.Shelf[*v1.IPPool]{}, shelves()
+	from.Subnets, from.Pools = all, pools
+	n := New(from, core.Subnet{}, book.New())
+	put := func(name, cidr string) {
+		o := &v1.Subnet{Spec: v1.SubnetSpec{CIDRBlock: cidr}}
+		o.Name = name
+		all["/"+name] = o
+		n.Changed(object.Key{Kind: object.KindSubnet, Name: name})
+	}
+	put("a", "10.1.0.0/16")
+	put("b", "10.2.0.0/16")
+	before := n.All()
+	put("c", "10.3.0.0/16")
+	now := n.All()
+	require.Equal(t, []string{"c"}, Differ(before, now))
+	require.Same(t, before["a"], now["a"])
+	require.Same(t, before["b"], now["b"])
+
+	pool := &v1.IPPool{Spec: v1.IPPoolSpec{Subnet: "a", IPs: []v1.AddressRange{"10.1.0.9"}}}
+	pool.Name = "p"
+	pools["/p"] = pool
+	n.Changed(object.Key{Kind: object.KindPool, Name: "p"})
+	require.Len(t, n.All()["a"].Exclude, 1)
+	require.Empty(t, now["a"].Exclude, "what was told before is not changed")
+	require.Equal(t, []string{"a"}, Differ(now, n.All()))
+	delete(pools, "/p")
+	n.Changed(object.Key{Kind: object.KindPool, Name: "p"})
+	require.Empty(t, n.All()["a"].Exclude)
 }

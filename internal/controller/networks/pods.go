@@ -11,7 +11,7 @@ import (
 
 // PodsDiffer tells that the rows of a Subnet's pods, or what policies and annotations make
 // of them, are not the same with both.
-func PodsDiffer(a, b logical.Subnet) bool {
+func PodsDiffer(a, b *logical.Subnet) bool {
 	return a.Vpc != b.Vpc || a.Offers.DHCP != b.Offers.DHCP || a.Underlay != b.Underlay || a.VLAN != b.VLAN
 }
 

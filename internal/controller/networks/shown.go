@@ -18,7 +18,7 @@ func Shown(net logical.Subnet) *v1.Subnet {
 }
 
 // Differ are the names whose Subnets are not the same in both.
-func Differ(a, b map[string]logical.Subnet) (out []string) {
+func Differ(a, b map[string]*logical.Subnet) (out []string) {
 	for name := range a {
 		if _, both := b[name]; !both || !reflect.DeepEqual(a[name], b[name]) {
 			out = append(out, name)

@@ -20,7 +20,7 @@ import (
 
 // subnet is a Subnet as declared.
 type subnet struct {
-	declare.Subnet
+	*declare.Subnet
 	uid    string
 	made   time.Time
 	faults []declare.Fault
@@ -38,7 +38,7 @@ type vlan struct {
 
 func readSubnet(o metav1.Object) subnet {
 	var spec v1.SubnetSpec
-	s := subnet{uid: string(o.GetUID()), made: o.GetCreationTimestamp().Time}
+	s := subnet{Subnet: &declare.Subnet{}, uid: string(o.GetUID()), made: o.GetCreationTimestamp().Time}
 	if raw, ok := o.(*object); ok {
 		if err := decode(raw.Spec, &spec); err != nil {
 			s.faults = []declare.Fault{{Path: "spec", Reason: err.Error()}}
@@ -47,7 +47,7 @@ func readSubnet(o metav1.Object) subnet {
 	s.shown = v1.Shown(o.GetAnnotations(), spec)
 	s.first = spec.Default || o.GetName() == v1.DefaultSubnet
 	if len(s.faults) == 0 {
-		s.Subnet, s.faults = declare.ReadSubnet(o.GetName(), spec)
+		*s.Subnet, s.faults = declare.ReadSubnet(o.GetName(), spec)
 		s.needs = declare.NeedsOVN(spec)
 	}
 	s.Name, s.UID = o.GetName(), s.uid
@@ -89,8 +89,8 @@ type pools struct {
 	book     declare.Book
 	serving  []core.Subnet
 	problems []resolve.Problem
-	good     map[string]declare.Subnet // last good declarations of Subnets
-	vids     map[string]declare.Vlan   // last good versions of Vlans
+	good     map[string]*declare.Subnet // last good declarations of Subnets
+	vids     map[string]declare.Vlan    // last good versions of Vlans
 }
 
 func newPools(log *slog.Logger) *pools {
@@ -195,12 +195,12 @@ func (p *pools) readVlans() map[string]declare.Vlan {
 // declared are the Subnets that are right by themselves, the oldest first; one
 // that is wrong keeps its last good version. withheld tells that a Subnet which
 // was never good is meant to be the default one.
-func (p *pools) declared() (decls []declare.Subnet, withheld bool) {
+func (p *pools) declared() (decls []*declare.Subnet, withheld bool) {
 	all := p.subnets.all()
 	names := slices.SortedFunc(maps.Keys(all), func(a, b id) int {
 		return cmp.Or(all[a].made.Compare(all[b].made), cmp.Compare(a.Name, b.Name))
 	})
-	good := map[string]declare.Subnet{}
+	good := map[string]*declare.Subnet{}
 	for _, i := range names {
 		s := all[i]
 		if s.shown {

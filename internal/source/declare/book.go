@@ -17,8 +17,8 @@ import (
 // another one. The rule behind it: what was good and is not meant to go stays in
 // force until something good replaces it.
 type Book struct {
-	decls map[string]Subnet
-	nets  map[string]core.Subnet // VLANs looked up
+	decls map[string]*Subnet
+	nets  map[string]*core.Subnet // VLANs looked up
 }
 
 // Has tells whether a Subnet is in force.
@@ -28,13 +28,18 @@ func (b Book) Has(name string) bool {
 }
 
 // Declared is the version of a Subnet that is in force, as it was declared; the
-// built-in one was not.
-func (b Book) Declared(name string) Subnet { return b.decls[name] }
+// built-in one was not. It must not be changed.
+func (b Book) Declared(name string) *Subnet {
+	if d := b.decls[name]; d != nil {
+		return d
+	}
+	return &Subnet{}
+}
 
 // hasDefault tells that a Subnet of the default Vpc is declared as the default one.
 func (b Book) hasDefault() bool {
 	for _, s := range b.nets {
-		if s.Default && common(s) {
+		if s.Default && common(*s) {
 			return true
 		}
 	}
@@ -52,8 +57,9 @@ func common(s core.Subnet) bool { return s.Vpc == v1.DefaultVpc }
 //
 // A changed Subnet that is refused falls back to its last good version, and is
 // then as much in force as those that did not change; so the check starts again
-// with it until nothing more falls back.
-func (b Book) Next(decls []Subnet, vlans map[string]Vlan) (next Book, refused map[string]Fault) {
+// with it until nothing more falls back. The book keeps the declarations: they must not be
+// changed after that. One that it has been given before costs it less than another.
+func (b Book) Next(decls []*Subnet, vlans map[string]Vlan) (next Book, refused map[string]Fault) {
 	pinned := map[string]Fault{}
 	for {
 		r := round{before: b, vlans: vlans, pinned: pinned, refused: map[string]Fault{}}
@@ -83,30 +89,33 @@ type round struct {
 
 // run admits unchanged and pinned Subnets first, then those in force that changed,
 // then the others, in order.
-func (r *round) run(decls []Subnet) {
-	r.next = Book{decls: map[string]Subnet{}, nets: map[string]core.Subnet{}}
-	var fresh []Subnet
+func (r *round) run(decls []*Subnet) {
+	r.next = Book{decls: make(map[string]*Subnet, len(decls)), nets: make(map[string]*core.Subnet, len(decls))}
+	var fresh []*Subnet
 	for _, d := range decls {
-		if r.stays(d) {
-			r.next.decls[d.Name], r.next.nets[d.Name] = r.before.decls[d.Name], r.before.nets[d.Name]
-		} else {
+		if !r.stays(d) {
 			fresh = append(fresh, d)
+			continue
+		}
+		r.next.decls[d.Name], r.next.nets[d.Name] = d, r.before.nets[d.Name]
+		if _, isPinned := r.pinned[d.Name]; isPinned {
+			r.next.decls[d.Name] = r.before.decls[d.Name]
 		}
 	}
-	slices.SortStableFunc(fresh, func(a, b Subnet) int { return r.rank(a) - r.rank(b) })
+	slices.SortStableFunc(fresh, func(a, b *Subnet) int { return r.rank(a) - r.rank(b) })
 	for _, d := range fresh {
 		s, f := r.admit(d)
 		if f != nil {
 			r.refused[d.Name] = *f
 			continue
 		}
-		r.next.decls[d.Name], r.next.nets[d.Name] = d, s
+		r.next.decls[d.Name], r.next.nets[d.Name] = d, &s
 	}
 }
 
 // rank is lower for a Subnet that is in force: what was refused for its sake must
 // not have its change refused.
-func (r *round) rank(d Subnet) int {
+func (r *round) rank(d *Subnet) int {
 	if r.before.Has(d.Name) {
 		return 0
 	}
@@ -115,14 +124,14 @@ func (r *round) rank(d Subnet) int {
 
 // stays tells that a Subnet in force is so still, as it was. One whose Vlan is
 // another now, or has a fault, is looked at anew.
-func (r *round) stays(d Subnet) bool {
+func (r *round) stays(d *Subnet) bool {
 	if !r.before.Has(d.Name) {
 		return false
 	}
 	if _, isPinned := r.pinned[d.Name]; isPinned {
 		return true
 	}
-	if !reflect.DeepEqual(r.before.decls[d.Name], d) {
+	if was := r.before.decls[d.Name]; was != d && !reflect.DeepEqual(was, d) {
 		return false
 	}
 	v, ok := r.vlans[d.Vlan]
@@ -131,7 +140,7 @@ func (r *round) stays(d Subnet) bool {
 }
 
 // admit checks one Subnet against the Vlans and the Subnets already admitted.
-func (r *round) admit(d Subnet) (core.Subnet, *Fault) {
+func (r *round) admit(d *Subnet) (core.Subnet, *Fault) {
 	s := d.Subnet
 	if d.Vlan != "" {
 		v, ok := r.vlans[d.Vlan]
@@ -144,7 +153,7 @@ func (r *round) admit(d Subnet) (core.Subnet, *Fault) {
 		s.VLAN, s.Underlay = v.ID, v.Network
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.next.nets)) {
-		other := r.next.nets[name]
+		other := *r.next.nets[name]
 		if other.Vpc != d.Vpc {
 			continue // addresses and defaults are each Vpc's own
 		}
@@ -179,8 +188,9 @@ func overlap(a, b core.Subnet) (p, q netip.Prefix, yes bool) {
 // that overlaps the built-in one, which is then left out; "" for none.
 func (b Book) Serving(withheld bool) (all []core.Subnet, blamed string) {
 	has := b.hasDefault()
+	all = make([]core.Subnet, 0, len(b.nets)+1)
 	for _, name := range slices.Sorted(maps.Keys(b.nets)) {
-		s := b.nets[name]
+		s := *b.nets[name]
 		s.Default = s.Default || (!has && name == v1.DefaultSubnet && s.Provider == v1.DefaultProvider)
 		s.Default = s.Default && common(s)
 		all = append(all, s)

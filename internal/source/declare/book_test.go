@@ -15,7 +15,7 @@ import (
 	"github.com/fairlead/fairlead/internal/source/declare"
 )
 
-func subnet(t *testing.T, name, cidr string, change func(*v1.SubnetSpec)) declare.Subnet {
+func subnet(t *testing.T, name, cidr string, change func(*v1.SubnetSpec)) *declare.Subnet {
 	t.Helper()
 	spec := v1.SubnetSpec{CIDRBlock: cidr}
 	if change != nil {
@@ -23,7 +23,7 @@ func subnet(t *testing.T, name, cidr string, change func(*v1.SubnetSpec)) declar
 	}
 	s, faults := declare.ReadSubnet(name, spec)
 	require.Empty(t, faults)
-	return s
+	return &s
 }
 
 func names(all []core.Subnet) (out []string) {
@@ -40,12 +40,12 @@ func names(all []core.Subnet) (out []string) {
 // then as much in force as those that did not change.
 func TestTheLastGoodVersionStays(t *testing.T) {
 	a, b := subnet(t, "a", "10.1.0.0/16", nil), subnet(t, "b", "10.2.0.0/16", nil)
-	first, refused := declare.Book{}.Next([]declare.Subnet{a, b}, nil)
+	first, refused := declare.Book{}.Next([]*declare.Subnet{a, b}, nil)
 	require.Empty(t, refused)
 
 	moved := subnet(t, "a", "10.2.0.0/24", nil)
 	intruder := subnet(t, "c", "10.1.1.0/24", nil)
-	next, refused := first.Next([]declare.Subnet{moved, b, intruder}, nil)
+	next, refused := first.Next([]*declare.Subnet{moved, b, intruder}, nil)
 	require.Equal(t, "spec.cidrBlock: 10.2.0.0/24 overlaps 10.2.0.0/16 of Subnet b", refused["a"].String())
 	require.Contains(t, refused["c"].Reason, "overlaps 10.1.0.0/16 of Subnet a", "what a falls back to counts")
 	require.True(t, next.Has("a") && next.Has("b") && !next.Has("c"))
@@ -54,11 +54,11 @@ func TestTheLastGoodVersionStays(t *testing.T) {
 // A Subnet in force may change although another, older one waits for its addresses.
 func TestWhatIsInForceMayChange(t *testing.T) {
 	b := subnet(t, "b", "10.2.0.0/16", nil)
-	first, refused := declare.Book{}.Next([]declare.Subnet{b}, nil)
+	first, refused := declare.Book{}.Next([]*declare.Subnet{b}, nil)
 	require.Empty(t, refused)
 	waiting := subnet(t, "a", "10.2.1.0/24", nil)
 	changed := subnet(t, "b", "10.2.0.0/16", func(s *v1.SubnetSpec) { s.ExcludeIps = []string{"10.2.0.9"} })
-	next, refused := first.Next([]declare.Subnet{waiting, changed}, nil)
+	next, refused := first.Next([]*declare.Subnet{waiting, changed}, nil)
 	require.Equal(t, changed, next.Declared("b"))
 	require.Equal(t, "spec.cidrBlock: 10.2.1.0/24 overlaps 10.2.0.0/16 of Subnet b", refused["a"].String())
 	require.Len(t, refused, 1)
@@ -67,21 +67,21 @@ func TestWhatIsInForceMayChange(t *testing.T) {
 // A Subnet keeps its VLAN when the Vlan object goes, and takes another id.
 func TestVlans(t *testing.T) {
 	s := subnet(t, "s", "10.1.0.0/16", func(spec *v1.SubnetSpec) { spec.Vlan = "v" })
-	_, refused := declare.Book{}.Next([]declare.Subnet{s}, nil)
+	_, refused := declare.Book{}.Next([]*declare.Subnet{s}, nil)
 	require.Equal(t, `spec.vlan: there is no Vlan "v"`, refused["s"].String())
-	book, _ := declare.Book{}.Next([]declare.Subnet{s}, map[string]declare.Vlan{"v": {ID: 7}})
-	kept, refused := book.Next([]declare.Subnet{s}, nil)
+	book, _ := declare.Book{}.Next([]*declare.Subnet{s}, map[string]declare.Vlan{"v": {ID: 7}})
+	kept, refused := book.Next([]*declare.Subnet{s}, nil)
 	require.Contains(t, refused, "s")
 	all, _ := kept.Serving(true)
 	require.Equal(t, 7, all[0].VLAN)
-	changed, refused := kept.Next([]declare.Subnet{s}, map[string]declare.Vlan{"v": {ID: 8}})
+	changed, refused := kept.Next([]*declare.Subnet{s}, map[string]declare.Vlan{"v": {ID: 8}})
 	require.Empty(t, refused)
 	all, _ = changed.Serving(true)
 	require.Equal(t, 8, all[0].VLAN)
 }
 
 func TestOneDefault(t *testing.T) {
-	serving := func(withheld bool, list ...declare.Subnet) ([]string, string) {
+	serving := func(withheld bool, list ...*declare.Subnet) ([]string, string) {
 		book, _ := declare.Book{}.Next(list, nil)
 		all, blamed := book.Serving(withheld)
 		return names(all), blamed
@@ -107,7 +107,7 @@ func TestVpcs(t *testing.T) {
 	in := func(vpc string, isDefault bool) func(*v1.SubnetSpec) {
 		return func(s *v1.SubnetSpec) { s.Vpc, s.Default = vpc, isDefault }
 	}
-	book, refused := declare.Book{}.Next([]declare.Subnet{
+	book, refused := declare.Book{}.Next([]*declare.Subnet{
 		subnet(t, "red", "10.1.0.0/16", in("red", true)), subnet(t, "blue", "10.1.0.0/16", in("blue", true)),
 		subnet(t, "all", "10.1.0.0/16", in("", true)), subnet(t, "again", "10.1.0.0/24", in("blue", false)),
 		subnet(t, "builtin", "10.16.0.0/16", in("red", false)),
@@ -120,7 +120,7 @@ func TestVpcs(t *testing.T) {
 	require.Equal(t, "red", book.Declared("builtin").Vpc)
 	require.Equal(t, v1.DefaultVpc, book.Declared("all").Vpc)
 
-	alone, _ := declare.Book{}.Next([]declare.Subnet{subnet(t, "red", "10.16.0.0/16", in("red", true))}, nil)
+	alone, _ := declare.Book{}.Next([]*declare.Subnet{subnet(t, "red", "10.16.0.0/16", in("red", true))}, nil)
 	all, blamed = alone.Serving(false)
 	require.Empty(t, blamed, "the built-in Subnet is of another Vpc")
 	require.Equal(t, []string{"ovn-default+", "red"}, names(all))
@@ -206,7 +206,7 @@ func TestOneGatewayInATable(t *testing.T) {
 	a, b := subnet(t, "a", "10.1.0.0/16,fd01::/64", by("192.0.2.1,fd00::1", 1000, false)), subnet(t, "b", "10.2.0.0/16", by("192.0.2.1", 1000, false))
 	other, third := subnet(t, "c", "fd03::/64", by("fd00::2", 1000, false)), subnet(t, "d", "fd04::/64", by("fd00::2", 1001, false))
 	masked := subnet(t, "e", "10.5.0.0/16", by("192.0.2.9", 1000, true))
-	next, refused := declare.Book{}.Next([]declare.Subnet{a, b, other, third, masked}, nil)
+	next, refused := declare.Book{}.Next([]*declare.Subnet{a, b, other, third, masked}, nil)
 	require.Len(t, refused, 1)
 	require.Equal(t, "spec.policyRoutingTableID: table 1000 leads to fd00::1 for Subnet a", refused["c"].String())
 	require.Equal(t, &core.Egress{Gateways: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Table: 1000, Priority: 100}, next.Declared("b").Egress)
@@ -225,7 +225,7 @@ func TestOneGatewayInATable(t *testing.T) {
 // TestExits: of a centralized Subnet's gateway nodes those have addresses for its pods
 // whose families these have; a bad one costs nothing.
 func TestExits(t *testing.T) {
-	of := func(cidr string, change func(*v1.SubnetSpec)) declare.Subnet {
+	of := func(cidr string, change func(*v1.SubnetSpec)) *declare.Subnet {
 		return subnet(t, "web", cidr, func(s *v1.SubnetSpec) {
 			s.NatOutgoing, s.GatewayType, s.GatewayNode = true, v1.GatewayCentralized, "n1:192.0.2.1, n2, n3:fd00::3,n1:fd00::1,n4:x"
 			if change != nil {

@@ -161,7 +161,7 @@ func (a *assembly) admitSubnets() {
 		}
 	}
 	slices.SortFunc(objects, func(o, p *object) int { return cmp.Or(cmp.Compare(o.file, p.file), cmp.Compare(o.line, p.line)) })
-	decls := make([]declare.Subnet, len(objects))
+	decls := make([]*declare.Subnet, len(objects))
 	for n, o := range objects {
 		s, _ := o.value.(subnet)
 		decls[n] = s.Subnet

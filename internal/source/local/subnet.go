@@ -8,7 +8,7 @@ import (
 
 // subnet is a Subnet before its Vlan is looked up.
 type subnet struct {
-	declare.Subnet
+	*declare.Subnet
 	// lines of the fields that other objects can contradict
 	lines map[string]int
 }
@@ -28,8 +28,9 @@ func readSubnet(o *folder.Object, s v1.Subnet) (out subnet, faults []declare.Fau
 	for _, path := range []string{"spec.cidrBlock", "spec.default", "spec.vlan"} {
 		out.lines[path] = o.LineOf(path)
 	}
-	out.Subnet, faults = declare.ReadSubnet(o.ID.Name, s.Spec)
-	return out, append(faults, declare.ReadNotes(&out.Subnet.Subnet, s.Annotations)...)
+	says, faults := declare.ReadSubnet(o.ID.Name, s.Spec)
+	out.Subnet = &says
+	return out, append(faults, declare.ReadNotes(&says.Subnet, s.Annotations)...)
 }
 
 // vlan is a Vlan with its id.

@@ -181,9 +181,9 @@ func (c *Client) pools(ctx context.Context) ([]core.Subnet, error) {
 	if err != nil {
 		return nil, err
 	}
-	decls := make([]declare.Subnet, len(all))
+	decls := make([]*declare.Subnet, len(all))
 	for i := range all {
-		decls[i] = all[i].Subnet
+		decls[i] = &all[i].Subnet
 	}
 	book, refused := declare.Book{}.Next(decls, vids)
 	for _, d := range all {

@@ -186,7 +186,7 @@ func (b *bench) kubeovnOnOVN(pods int) (*onOVN, error) {
 	return o, nil
 }
 
-// floorOnOVN is the bare transaction, then ovn-installed.
+// floorOnOVN is the bare transaction, with the pod's rates, then ovn-installed.
 func (b *bench) floorOnOVN(pods, commits int) (*onOVN, error) {
 	o, err := b.onOVN(pods)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -77,19 +78,23 @@ func (a *agent) do(request []string) error {
 	if len(request) < 3 {
 		return fmt.Errorf("request %q", request)
 	}
-	command, container, netns, iface := request[0], request[1], request[2], request[1]
-	if len(request) > 3 {
-		iface = request[3]
+	command, container, netns, p := request[0], request[1], request[2], port{iface: request[1]}
+	if len(request) > 4 {
+		mbps, err := strconv.Atoi(request[4])
+		if err != nil {
+			return err
+		}
+		p = port{request[3], mbps}
 	}
 	host := container[:12] + "_h"
 	if command == "DEL" {
 		return errors.Join(a.ovs.delPort(host), a.kernel.detach(host))
 	}
-	return a.add(host, iface, netns)
+	return a.add(host, p, netns)
 }
 
 // add commits before and after the work, as a journal must.
-func (a *agent) add(host, iface, netns string) error {
+func (a *agent) add(host string, p port, netns string) error {
 	for range a.commits / 2 {
 		if err := a.disk.commit(); err != nil {
 			return err
@@ -98,7 +103,7 @@ func (a *agent) add(host, iface, netns string) error {
 	if err := a.kernel.attach(host, netns); err != nil {
 		return err
 	}
-	if err := a.ovs.addPort(host, iface); err != nil {
+	if err := a.ovs.addPort(host, p); err != nil {
 		return err
 	}
 	for range a.commits - a.commits/2 {

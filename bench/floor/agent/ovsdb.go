@@ -56,16 +56,38 @@ func dial(socket, bridge string, ovn bool) (*database, error) {
 	return d, err
 }
 
+// port is what a port of the switch is for: its logical port, and the rate in Mbit/s both
+// ways, 0 for none.
+type port struct {
+	iface string
+	mbps  int
+}
+
+// rates are the columns of Interface and of Port that limit a port, and the rows that
+// these name: as Fairlead writes them.
+func (p port) rates() (iface, port string, rows []string) {
+	if p.mbps == 0 {
+		return "", "", nil
+	}
+	kbit, bit := 1000*p.mbps, 1000_000*p.mbps
+	iface = fmt.Sprintf(`,"ingress_policing_rate":%d,"ingress_policing_burst":%d`, kbit, kbit*8/10)
+	return iface, `,"qos":["named-uuid","q"]`, []string{
+		fmt.Sprintf(`{"op":"insert","table":"Queue","uuid-name":"u","row":{"other_config":["map",[["max-rate","%d"],["burst","%d"]]]}}`, bit, bit/10*8),
+		fmt.Sprintf(`{"op":"insert","table":"QoS","uuid-name":"q","row":{"type":"linux-htb","other_config":["map",[["max-rate","%d"]]],"queues":["map",[[0,["named-uuid","u"]]]]}}`, bit),
+	}
+}
+
 // addPort is one transaction, and the wait for its ofport or its flows.
-func (d *database) addPort(name, iface string) error {
+func (d *database) addPort(name string, p port) error {
 	ofport := make(chan int, 1)
 	d.mu.Lock()
 	d.waiting[name] = ofport
 	d.mu.Unlock()
-	_, err := d.transact(
-		fmt.Sprintf(`{"op":"insert","table":"Interface","uuid-name":"i","row":{"name":%q,"external_ids":["map",[["iface-id",%q]]]}}`, name, iface),
-		fmt.Sprintf(`{"op":"insert","table":"Port","uuid-name":"p","row":{"name":%q,"interfaces":["named-uuid","i"]}}`, name),
-		fmt.Sprintf(`{"op":"mutate","table":"Bridge","where":[["_uuid","==",["uuid",%q]]],"mutations":[["ports","insert",["named-uuid","p"]]]}`, d.bridge))
+	limit, queues, rows := p.rates()
+	_, err := d.transact(append(rows,
+		fmt.Sprintf(`{"op":"insert","table":"Interface","uuid-name":"i","row":{"name":%q,"external_ids":["map",[["iface-id",%q]]]%s}}`, name, p.iface, limit),
+		fmt.Sprintf(`{"op":"insert","table":"Port","uuid-name":"p","row":{"name":%q,"interfaces":["named-uuid","i"]%s}}`, name, queues),
+		fmt.Sprintf(`{"op":"mutate","table":"Bridge","where":[["_uuid","==",["uuid",%q]]],"mutations":[["ports","insert",["named-uuid","p"]]]}`, d.bridge))...)
 	if err != nil {
 		return err
 	}

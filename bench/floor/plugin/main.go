@@ -32,7 +32,7 @@ func call() error {
 	}
 	request := os.Getenv("CNI_COMMAND") + " " + os.Getenv("CNI_CONTAINERID") + " " + os.Getenv("CNI_NETNS")
 	if iface := os.Getenv("BENCH_IFACE"); iface != "" {
-		request += " " + iface // the logical port
+		request += " " + iface + " " + os.Getenv("BENCH_RATE") // the logical port, and its rate
 	}
 	request += "\n"
 	if _, err := syscall.Write(fd, []byte(request)); err != nil {

@@ -209,7 +209,7 @@ func TestPeering(t *testing.T) {
 	}
 	vpc("red", v1.VpcSpec{})
 	vpc("blue", v1.VpcSpec{})
-	require.Equal(t, `{dynamic_neigh_routers="true", mac_binding_age_threshold="300"}`, central.Get("Logical_Router", "red", "options"), "a router of many pods learns few neighbours, and not for ever")
+	require.Equal(t, `{always_learn_from_arp_request="false", dynamic_neigh_routers="true", mac_binding_age_threshold="300"}`, central.Get("Logical_Router", "red", "options"), "a router of many pods learns few neighbours, and not for ever")
 	for _, s := range []*ovn.Set{logical.Switch(a.net), logical.Switch(b.net), logical.Ports(a.rows), logical.Ports(b.rows)} {
 		require.NoError(t, c.Apply(t.Context(), s))
 	}

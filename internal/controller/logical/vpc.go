@@ -85,8 +85,10 @@ func DefaultRoutes(join core.Subnet, tables ...string) (out []Route) {
 func Router(v Vpc) *ovn.Set {
 	s := &ovn.Set{Owner: "vpc/" + v.Name}
 	s.Put(&ovn.LogicalRouter{Name: v.Name, Options: map[string]string{
-		// Neighbours are learnt when they are asked for, and forgotten after 300 s.
-		"dynamic_neigh_routers": "true", "mac_binding_age_threshold": "300",
+		// Neighbours are learnt when they are asked for, and forgotten after 300 s. A pod that
+		// announces its address of IPv4 to all has nobody write down what is known: ovn-northd and
+		// each ovn-controller would look at that.
+		"dynamic_neigh_routers": "true", "mac_binding_age_threshold": "300", "always_learn_from_arp_request": "false",
 	}})
 	if v.Name == v1.DefaultVpc {
 		s.Put(&ovn.LoadBalancerGroup{Name: v.Name})

@@ -67,7 +67,7 @@ func newPool(name string, room int) *pool {
 }
 
 // acquire serves a wish. Nothing changes before all of it can be served.
-func (p *pool) acquire(w wish) (core.Lease, error) {
+func (p *pool) acquire(w *wish) (core.Lease, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if h := p.owners[w.owner.Key]; h != nil {
@@ -76,7 +76,8 @@ func (p *pool) acquire(w wish) (core.Lease, error) {
 	if !w.subnet.Implied {
 		p.configure(w)
 	}
-	if err := p.pick(&w); err != nil {
+	w.former = p.remembered(w.owner)
+	if err := p.pick(w); err != nil {
 		return core.Lease{}, err
 	}
 	if err := p.free(w); err != nil {
@@ -103,7 +104,7 @@ func (p *pool) acquire(w wish) (core.Lease, error) {
 }
 
 // again answers an owner that has a lease already.
-func (h *holding) again(w wish) (core.Lease, error) {
+func (h *holding) again(w *wish) (core.Lease, error) {
 	for _, ip := range w.fixed {
 		if ip.IsValid() && !slices.Contains(h.lease.IPs, ip) {
 			return core.Lease{}, core.Errorf(core.CodeConflict, "%s is requested, and %v are held already", ip, h.lease.IPs)
@@ -118,7 +119,7 @@ func (h *holding) again(w wish) (core.Lease, error) {
 
 // free is nil when the fixed addresses and the MAC of w are nobody else's, and says
 // who has one otherwise.
-func (p *pool) free(w wish) error {
+func (p *pool) free(w *wish) error {
 	for _, ip := range w.fixed {
 		if h := p.holders[ip]; h != nil {
 			return fmt.Errorf("%s is %w", ip, h.err())
@@ -139,13 +140,13 @@ func (h *holding) err() error {
 }
 
 // choose finds an address and leaves it where it is: hold takes it.
-func (p *pool) choose(f family, w wish) (netip.Addr, bool) {
+func (p *pool) choose(f family, w *wish) (netip.Addr, bool) {
 	sp := p.spaces[f]
 	choosable := sp.choosable
 	if len(w.ranges[f]) > 0 {
 		choosable = w.ranged
 	}
-	for _, ip := range p.remembered(w.owner).IPs {
+	for _, ip := range w.former.IPs {
 		if familyOf(ip) == f && p.holders[ip] == nil && choosable(ip) {
 			return ip, true
 		}
@@ -170,15 +171,15 @@ func (p *pool) remembered(o core.Owner) core.Released {
 
 // mac is the wanted MAC, none where none is needed, else the one that came with
 // the former address, else a random one that is locally administered.
-func (p *pool) mac(w wish, ips []netip.Addr) core.MAC {
+func (p *pool) mac(w *wish, ips []netip.Addr) core.MAC {
 	if w.mac != nil {
 		return slices.Clone(w.mac)
 	}
 	if w.noMAC {
 		return nil
 	}
-	old := p.remembered(w.owner)
-	if checkMAC(old.MAC) == nil && p.macs[[6]byte(old.MAC)] == nil {
+	old := &w.former
+	if len(old.MAC) > 0 && checkMAC(old.MAC) == nil && p.macs[[6]byte(old.MAC)] == nil {
 		for _, ip := range old.IPs {
 			if slices.Contains(ips, ip) {
 				return slices.Clone(old.MAC)
@@ -198,11 +199,11 @@ func (p *pool) mac(w wish, ips []netip.Addr) core.MAC {
 // quiet tells that nobody can remember an address of the lease with another
 // MAC: it was never given out, or last to the same interface, which keeps its
 // MAC. What is requested may have been anywhere, on another node for one.
-func (p *pool) quiet(w wish, l core.Lease) bool {
+func (p *pool) quiet(w *wish, l core.Lease) bool {
 	if w.mac != nil {
 		return false
 	}
-	old := p.remembered(w.owner)
+	old := &w.former
 	for _, ip := range l.IPs {
 		f := familyOf(ip)
 		seq, given := p.freed[f].seq[ip]
@@ -343,13 +344,13 @@ func (p *pool) restore(l core.Lease) error {
 }
 
 // configure makes the spaces follow the Subnet; usually it is as it was.
-func (p *pool) configure(w wish) {
-	s := w.subnet
+func (p *pool) configure(w *wish) {
+	s := &w.subnet
 	if p.subnet.Name != "" && p.within == w.within && slices.Equal(s.CIDRs, p.subnet.CIDRs) &&
 		slices.Equal(s.Gateways, p.subnet.Gateways) && slices.Equal(s.Exclude, p.subnet.Exclude) {
 		return
 	}
-	p.subnet, p.within = s, w.within
+	p.subnet, p.within = *s, w.within
 	for f, cidr := range w.cidrs {
 		p.spaces[f] = nil
 		if !cidr.IsValid() {
@@ -357,7 +358,7 @@ func (p *pool) configure(w wish) {
 		}
 		// A block has no gateway and no network address of its own; leaving out its
 		// ends costs two addresses.
-		sp := newSpace(w.part(f), s)
+		sp := newSpace(w.part(f), *s)
 		p.spaces[f] = sp
 		for ip := range p.holders {
 			sp.take(ip)

@@ -40,17 +40,19 @@ type wish struct {
 	ranges [families][]core.AddrRange
 	mac    core.MAC
 	noMAC  bool // without mac the lease has none
+	// former is what the same interface of the same pod name held last.
+	former core.Released
 }
 
 // parse checks all that depends on the request alone.
-func parse(r Request) (wish, error) {
-	w := wish{subnet: r.Subnet, owner: r.Owner, only: r.Family, mac: r.MAC, noMAC: r.NoMAC}
+func parse(r Request) (*wish, error) {
+	w := &wish{subnet: r.Subnet, owner: r.Owner, only: r.Family, mac: r.MAC, noMAC: r.NoMAC}
 	var err error
 	if w.cidrs, err = cidrsOf(r.Subnet); err != nil {
-		return w, err
+		return nil, err
 	}
 	if !slices.ContainsFunc([]family{v4, v6}, w.wants) {
-		return w, core.Errorf(core.CodeAddress, "an %s address is requested, and the subnet has none (%v)", w.only, r.Subnet.CIDRs)
+		return nil, core.Errorf(core.CodeAddress, "an %s address is requested, and the subnet has none (%v)", w.only, r.Subnet.CIDRs)
 	}
 	w.confine(r.Within)
 	for _, s := range r.Ranges {
@@ -58,19 +60,18 @@ func parse(r Request) (wish, error) {
 	}
 	if r.MAC != nil {
 		if err := checkMAC(r.MAC); err != nil {
-			return w, err
+			return nil, err
 		}
 	}
 	for _, ip := range r.IPs {
 		if err := w.fix(ip); err != nil {
-			return w, err
+			return nil, err
 		}
 	}
 	if err := w.candidates(r.Pool); err != nil {
-		return w, err
+		return nil, err
 	}
-	err = w.choosable()
-	return w, err
+	return w, w.choosable()
 }
 
 // choosable is nil where what is not requested can be chosen.

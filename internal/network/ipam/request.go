@@ -71,7 +71,10 @@ func parse(r Request) (*wish, error) {
 	if err := w.candidates(r.Pool); err != nil {
 		return nil, err
 	}
-	return w, w.choosable()
+	if err := w.choosable(); err != nil {
+		return nil, err
+	}
+	return w, nil
 }
 
 // choosable is nil where what is not requested can be chosen.

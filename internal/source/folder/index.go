@@ -4,24 +4,60 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
+	"weak"
 
 	"go.yaml.in/yaml/v3"
 )
 
 // index finds the lines of a document's fields. It is made by another parser
-// than the values, which knows where things stand; root nil: that one could not
+// than the values, which knows where things stand; without a tree, that one could not
 // read the text, and nothing is known but where it begins.
 type index struct {
-	root *yaml.Node
+	tree *tree
 	base int // line of the text in its file
+}
+
+// tree is the text of a document as nodes. They take ten times the place of the text, and
+// are asked for while it is read and when something is wrong with it: in between the
+// garbage collector may have them, and they are made anew.
+type tree struct {
+	text []byte
+
+	mu   sync.Mutex
+	root weak.Pointer[yaml.Node]
+}
+
+// indexOf is that of a text which begins at a line, with nodes that were made of it, nil for
+// none.
+func indexOf(base int, text []byte, root *yaml.Node) index {
+	if root == nil {
+		return index{base: base}
+	}
+	return index{&tree{text: text, root: weak.Make(root)}, base}
+}
+
+// root is the document's first node, nil without a tree.
+func (x index) root() *yaml.Node {
+	if x.tree == nil {
+		return nil
+	}
+	x.tree.mu.Lock()
+	defer x.tree.mu.Unlock()
+	if n := x.tree.root.Value(); n != nil {
+		return n
+	}
+	nodes, _ := nodesOf(x.tree.text) // it has a first one, which it had before
+	x.tree.root = weak.Make(nodes[0])
+	return nodes[0]
 }
 
 // line is where the document's value begins.
 func (x index) line() int {
-	if x.root == nil {
-		return x.base
+	if n := x.root(); n != nil {
+		return x.base + n.Line - 1
 	}
-	return x.base + x.root.Line - 1
+	return x.base
 }
 
 // steps takes a path like "spec.containers[1].image" apart.
@@ -32,7 +68,7 @@ func steps(path string) []string {
 // lineOf is where the field of a path stands, or the nearest one above it that
 // is there.
 func (x index) lineOf(path string) int {
-	n, line := x.root, x.line()
+	n, line := x.root(), x.line()
 	for _, step := range steps(path) {
 		next, at := child(n, step)
 		if next == nil {
@@ -45,7 +81,7 @@ func (x index) lineOf(path string) int {
 
 // at is the node of a path, nil where there is none.
 func (x index) at(path string) *yaml.Node {
-	n := x.root
+	n := x.root()
 	for _, step := range steps(path) {
 		n, _ = child(n, step)
 	}
@@ -117,11 +153,12 @@ func (w *walker) walk(n *yaml.Node, depth int) {
 
 // check finds what is beyond a limit, and keys that stand twice in one mapping.
 func (x index) check() (twice []*yaml.Node, fault *Fault) {
-	if x.root == nil {
+	root := x.root()
+	if root == nil {
 		return nil, nil
 	}
 	w := walker{seen: map[*yaml.Node]bool{}}
-	if w.walk(x.root, 0); w.at != nil {
+	if w.walk(root, 0); w.at != nil {
 		return nil, &Fault{Line: x.base + w.at.Line - 1, Reason: w.reason}
 	}
 	return w.twice, nil

@@ -136,10 +136,11 @@ func (c chunk) jsonValues() []*Object {
 			return nil
 		}
 		begin := int(d.InputOffset()) - len(raw)
-		x := index{base: c.line + bytes.Count(body[:begin], []byte("\n"))}
+		var root *yaml.Node
 		if nodes, err := nodesOf(raw); err == nil {
-			x.root = nodes[0]
+			root = nodes[0]
 		}
+		x := indexOf(c.line+bytes.Count(body[:begin], []byte("\n")), raw, root)
 		out = append(out, &Object{JSON: raw, Line: x.line(), index: x})
 	}
 }
@@ -164,14 +165,15 @@ func nodesOf(text []byte) ([]*yaml.Node, error) {
 
 // yamlValue reads a document of YAML 1.1, as Kubernetes' library does.
 func (p *parser) yamlValue(c chunk) (*Object, *Fault) {
-	x := index{base: c.line}
+	var root *yaml.Node
 	nodes, badNode := nodesOf(c.text)
 	if len(nodes) > 0 {
-		x.root = nodes[0]
+		root = nodes[0]
 		if badNode != nil || len(nodes) > 1 {
 			return nil, behind(c, nodes, badNode)
 		}
 	}
+	x := indexOf(c.line, c.text, root)
 	twice, fault := x.check()
 	if fault != nil {
 		return nil, fault

@@ -156,6 +156,35 @@ func newsOf(at Aims) []unix.SockFilter {
 	}, match(append([]int{-1}, at.Links...))) // NETCONFA_IFINDEX_ALL
 }
 
+// Await looks now and after each change of a link, by its index in ns, or of its addresses,
+// until done is true or fails, or ctx ends, whose cause it gives then.
+func Await(ctx context.Context, ns *netns.Handle, index int, done func() (bool, error)) error {
+	w, err := NewWatch(ns)
+	if err != nil {
+		return err
+	}
+	if err := w.Aim(Aims{Links: []int{index}}); err != nil {
+		_ = w.conn.Close()
+		return err
+	}
+	waiting, stop := context.WithCancel(ctx)
+	defer stop()
+	var is bool
+	look := func() {
+		if is, err = done(); is || err != nil {
+			stop()
+		}
+	}
+	look()
+	if ended := w.Run(waiting, look); ended != nil {
+		return ended
+	}
+	if is || err != nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
 // Run calls changed for such news. It ends with ctx, without an error then.
 func (w *Watch) Run(ctx context.Context, changed func()) error {
 	defer func() { _ = w.conn.Close() }()

@@ -2,6 +2,7 @@ package rtnl_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"sync"
@@ -100,4 +101,54 @@ func TestWatch(t *testing.T) {
 	ip("ip", "addr", "add", "192.0.2.1/24", "dev", "eth1")
 	require.Empty(t, heard, "addresses of other links")
 	expect("ip", "link", "del", "gw0")
+}
+
+// TestAwait: a link that runs already is not waited for; one that comes to run is seen by what
+// the kernel tells of it, for nobody asks again meanwhile.
+func TestAwait(t *testing.T) {
+	ns := netnstest.New(t)
+	c, err := rtnl.Open(ns)
+	require.NoError(t, err)
+	defer func() { _ = c.Close() }()
+	_, err = c.NewVeth(rtnl.Veth{Name: "near", Peer: ns, PeerName: "far"})
+	require.NoError(t, err)
+	near, err := c.LinkByName("near")
+	require.NoError(t, err)
+	far, err := c.LinkByName("far")
+	require.NoError(t, err)
+	require.NoError(t, c.SetUp(near.Index))
+
+	looks := 0
+	runs := func() (bool, error) {
+		looks++
+		l, err := c.LinkByIndex(near.Index)
+		return l.Running, err
+	}
+	begun := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		<-begun
+		other, err := rtnl.Open(ns)
+		require.NoError(t, err)
+		defer func() { _ = other.Close() }()
+		require.NoError(t, other.SetUp(far.Index))
+	})
+	require.NoError(t, rtnl.Await(t.Context(), ns, near.Index, func() (bool, error) {
+		is, err := runs()
+		if looks == 1 {
+			require.False(t, is)
+			close(begun)
+		}
+		return is, err
+	}))
+	wg.Wait()
+	require.Greater(t, looks, 1)
+
+	looks = 0
+	require.NoError(t, rtnl.Await(t.Context(), ns, near.Index, runs))
+	require.Equal(t, 1, looks)
+	require.ErrorIs(t, rtnl.Await(t.Context(), ns, near.Index, func() (bool, error) { return false, context.Canceled }), context.Canceled)
+	ended, end := context.WithCancelCause(t.Context())
+	end(errors.New("given up"))
+	require.ErrorContains(t, rtnl.Await(ended, ns, near.Index, func() (bool, error) { return false, nil }), "given up")
 }

@@ -161,7 +161,10 @@ func (s *Source) reload() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.current.Load()
-	files, err := s.read()
+	files, same, err := s.read()
+	if same {
+		return nil
+	}
 	var next *state
 	if err != nil {
 		kept := *before
@@ -243,14 +246,18 @@ func (s *Source) report(next *state) {
 	s.folder.Tell(all)
 }
 
-// read gives what the files declare, understanding anew those that changed.
-func (s *Source) read() ([]file, error) {
+// read gives what the files declare, understanding anew those that changed; same: all are
+// those that it gave last.
+func (s *Source) read() (files []file, same bool, err error) {
 	all, err := s.folder.Read()
 	if err != nil {
-		return nil, err
+		s.cache = nil
+		return nil, false, err
+	}
+	if s.cache != nil && len(s.cache) == len(all) && !slices.ContainsFunc(all, func(f *folder.File) bool { _, known := s.cache[f]; return !known }) {
+		return nil, true, nil
 	}
 	fresh := make(map[*folder.File]file, len(all))
-	var files []file
 	for _, f := range all {
 		known, ok := s.cache[f]
 		if !ok {
@@ -259,5 +266,5 @@ func (s *Source) read() ([]file, error) {
 		fresh[f], files = known, append(files, known)
 	}
 	s.cache = fresh
-	return files, nil
+	return files, false, nil
 }

@@ -302,13 +302,15 @@ func alone(ctx context.Context, g grant, conn *rtnl.Conn, l rtnl.Link) error {
 // carrier waits until the device has one. A card whose cable is out is no reason to
 // refuse the pod.
 func (g grant) carrier(ctx context.Context, conn *rtnl.Conn, index int) error {
+	waiting, stop := context.WithTimeout(ctx, carrierLimit)
+	defer stop()
 	err := timed(g.call.Time, "sriov.carrier", func() error {
-		return inproc.Await(ctx, carrierLimit, func() (bool, error) {
+		return rtnl.Await(waiting, g.pod, index, func() (bool, error) {
 			l, err := conn.LinkByIndex(index)
 			return l.Running, err
 		})
 	})
-	if errors.Is(err, inproc.ErrTimeout) {
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return nil
 	}
 	return err

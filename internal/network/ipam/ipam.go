@@ -101,11 +101,11 @@ func (a *Allocator) Restore(leases []core.Lease, released []core.Released) error
 // valid). They leave owner and subnet to the caller, who has both. After an
 // error nothing is reserved.
 func (a *Allocator) Acquire(r Request) (core.Lease, error) {
-	w, err := parse(r)
-	if err != nil {
+	var w wish
+	if err := w.parse(&r); err != nil {
 		return core.Lease{}, err
 	}
-	return a.pool(r.Subnet.Name).acquire(w)
+	return a.pool(r.Subnet.Name).acquire(&w)
 }
 
 // Retire says what Release will say, and frees nothing yet: to be recorded

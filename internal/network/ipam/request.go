@@ -44,15 +44,14 @@ type wish struct {
 	former core.Released
 }
 
-// parse checks all that depends on the request alone.
-func parse(r Request) (*wish, error) {
-	w := &wish{subnet: r.Subnet, owner: r.Owner, only: r.Family, mac: r.MAC, noMAC: r.NoMAC}
-	var err error
-	if w.cidrs, err = cidrsOf(r.Subnet); err != nil {
-		return nil, err
+// parse makes w of a request, and checks all that depends on that alone.
+func (w *wish) parse(r *Request) (err error) {
+	w.subnet, w.owner, w.only, w.mac, w.noMAC = r.Subnet, r.Owner, r.Family, r.MAC, r.NoMAC
+	if w.cidrs, err = cidrsOf(r.Subnet.CIDRs); err != nil {
+		return err
 	}
 	if !slices.ContainsFunc([]family{v4, v6}, w.wants) {
-		return nil, core.Errorf(core.CodeAddress, "an %s address is requested, and the subnet has none (%v)", w.only, r.Subnet.CIDRs)
+		return core.Errorf(core.CodeAddress, "an %s address is requested, and the subnet has none (%v)", w.only, r.Subnet.CIDRs)
 	}
 	w.confine(r.Within)
 	for _, s := range r.Ranges {
@@ -60,21 +59,18 @@ func parse(r Request) (*wish, error) {
 	}
 	if r.MAC != nil {
 		if err := checkMAC(r.MAC); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for _, ip := range r.IPs {
 		if err := w.fix(ip); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if err := w.candidates(r.Pool); err != nil {
-		return nil, err
+		return err
 	}
-	if err := w.choosable(); err != nil {
-		return nil, err
-	}
-	return w, nil
+	return w.choosable()
 }
 
 // choosable is nil where what is not requested can be chosen.
@@ -109,9 +105,9 @@ func (w *wish) part(f int) netip.Prefix {
 }
 
 // cidrsOf sorts a subnet's CIDRs by family.
-func cidrsOf(s core.Subnet) ([families]netip.Prefix, error) {
+func cidrsOf(all []netip.Prefix) ([families]netip.Prefix, error) {
 	var out [families]netip.Prefix
-	for _, c := range s.CIDRs {
+	for _, c := range all {
 		if !c.IsValid() {
 			return out, core.Errorf(core.CodeAddress, "the subnet has an invalid CIDR")
 		}
@@ -121,7 +117,7 @@ func cidrsOf(s core.Subnet) ([families]netip.Prefix, error) {
 		}
 		out[f] = c.Masked()
 	}
-	if len(s.CIDRs) == 0 {
+	if len(all) == 0 {
 		return out, core.Errorf(core.CodeAddress, "the subnet has no CIDR")
 	}
 	return out, nil

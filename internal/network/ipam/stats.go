@@ -23,7 +23,7 @@ type SubnetStats struct {
 func (a *Allocator) Stats(subnets []core.Subnet) []SubnetStats {
 	var out []SubnetStats
 	for _, s := range subnets {
-		cidrs, err := cidrsOf(s)
+		cidrs, err := cidrsOf(s.CIDRs)
 		if err != nil {
 			continue
 		}

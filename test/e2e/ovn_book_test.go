@@ -126,7 +126,7 @@ func columns(ctl func(...string) string, table string, names ...string) [][]stri
 }
 
 // unbound is "" when the southbound database binds each port of the northbound one, with
-// its addresses, and nothing else, nor knows of these by having heard of them; those of pods at no other node than at has for their
+// its addresses, and nothing else; those of pods at no other node than at has for their
 // names, and a node's own at the node.
 func unbound(c *ovn.Central, at map[string]string) string {
 	known := map[string]bool{}
@@ -157,7 +157,7 @@ func unbound(c *ovn.Central, at map[string]string) string {
 	if want := rows(c); !slices.Equal(bound, want) {
 		return fmt.Sprintf("bindings: %q, rows %q", bound, want)
 	}
-	return cmp.Or(twice(bound), learnt(c))
+	return twice(bound)
 }
 
 // learnt is "" when no router wrote down a neighbour of IPv4 that OVN knows in any case,

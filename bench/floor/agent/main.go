@@ -88,7 +88,7 @@ func (a *agent) do(request []string) error {
 	}
 	host := container[:12] + "_h"
 	if command == "DEL" {
-		return errors.Join(a.ovs.delPort(host), a.kernel.detach(host))
+		return errors.Join(a.ovs.delPort(host, p), a.kernel.detach(host))
 	}
 	return a.add(host, p, netns)
 }

@@ -64,7 +64,7 @@ type port struct {
 }
 
 // rates are the columns of Interface and of Port that limit a port, and the rows that
-// these name: as Fairlead writes them.
+// these name: as Fairlead writes them. The rows are the logical port's by name.
 func (p port) rates() (iface, port string, rows []string) {
 	if p.mbps == 0 {
 		return "", "", nil
@@ -72,9 +72,23 @@ func (p port) rates() (iface, port string, rows []string) {
 	kbit, bit := 1000*p.mbps, 1000_000*p.mbps
 	iface = fmt.Sprintf(`,"ingress_policing_rate":%d,"ingress_policing_burst":%d`, kbit, kbit*8/10)
 	return iface, `,"qos":["named-uuid","q"]`, []string{
-		fmt.Sprintf(`{"op":"insert","table":"Queue","uuid-name":"u","row":{"other_config":["map",[["max-rate","%d"],["burst","%d"]]]}}`, bit, bit/10*8),
-		fmt.Sprintf(`{"op":"insert","table":"QoS","uuid-name":"q","row":{"type":"linux-htb","other_config":["map",[["max-rate","%d"]]],"queues":["map",[[0,["named-uuid","u"]]]]}}`, bit),
+		fmt.Sprintf(`{"op":"insert","table":"Queue","uuid-name":"u","row":{"other_config":["map",[["max-rate","%d"],["burst","%d"]]],"external_ids":%s}}`, bit, bit/10*8, p.ids()),
+		fmt.Sprintf(`{"op":"insert","table":"QoS","uuid-name":"q","row":{"type":"linux-htb","other_config":["map",[["max-rate","%d"]]],"queues":["map",[[0,["named-uuid","u"]]]],"external_ids":%s}}`, bit, p.ids()),
 	}
+}
+
+// ids are the external_ids of the port's rows.
+func (p port) ids() string { return fmt.Sprintf(`["map",[["iface-id",%q]]]`, p.iface) }
+
+// unlimit deletes the rows of the port's rates.
+func (p port) unlimit() (ops []string) {
+	if p.mbps == 0 {
+		return nil
+	}
+	for _, table := range []string{"QoS", "Queue"} {
+		ops = append(ops, fmt.Sprintf(`{"op":"delete","table":%q,"where":[["external_ids","includes",%s]]}`, table, p.ids()))
+	}
+	return ops
 }
 
 // addPort is one transaction, and the wait for its ofport or its flows.
@@ -85,7 +99,7 @@ func (d *database) addPort(name string, p port) error {
 	d.mu.Unlock()
 	limit, queues, rows := p.rates()
 	_, err := d.transact(append(rows,
-		fmt.Sprintf(`{"op":"insert","table":"Interface","uuid-name":"i","row":{"name":%q,"external_ids":["map",[["iface-id",%q]]]%s}}`, name, p.iface, limit),
+		fmt.Sprintf(`{"op":"insert","table":"Interface","uuid-name":"i","row":{"name":%q,"external_ids":%s%s}}`, name, p.ids(), limit),
 		fmt.Sprintf(`{"op":"insert","table":"Port","uuid-name":"p","row":{"name":%q,"interfaces":["named-uuid","i"]%s}}`, name, queues),
 		fmt.Sprintf(`{"op":"mutate","table":"Bridge","where":[["_uuid","==",["uuid",%q]]],"mutations":[["ports","insert",["named-uuid","p"]]]}`, d.bridge))...)
 	if err != nil {
@@ -97,8 +111,9 @@ func (d *database) addPort(name string, p port) error {
 	return nil
 }
 
-// delPort is one transaction; the database collects the unreferenced rows.
-func (d *database) delPort(name string) error {
+// delPort is one transaction; the database collects the unreferenced rows, but for those of
+// rates.
+func (d *database) delPort(name string, p port) error {
 	rows, err := d.transact(fmt.Sprintf(`{"op":"select","table":"Port","where":[["name","==",%q]],"columns":["_uuid"]}`, name))
 	if err != nil {
 		return err
@@ -111,8 +126,8 @@ func (d *database) delPort(name string) error {
 	if err := json.Unmarshal(rows, &found); err != nil || len(found) != 1 || len(found[0].Rows) != 1 {
 		return fmt.Errorf("no port %s: %s: %w", name, rows, err)
 	}
-	_, err = d.transact(fmt.Sprintf(`{"op":"mutate","table":"Bridge","where":[["_uuid","==",["uuid",%q]]],"mutations":[["ports","delete",%s]]}`,
-		d.bridge, found[0].Rows[0].UUID))
+	_, err = d.transact(append(p.unlimit(), fmt.Sprintf(`{"op":"mutate","table":"Bridge","where":[["_uuid","==",["uuid",%q]]],"mutations":[["ports","delete",%s]]}`,
+		d.bridge, found[0].Rows[0].UUID))...)
 	return err
 }
 

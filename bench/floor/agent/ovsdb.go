@@ -80,11 +80,12 @@ func (p port) rates() (iface, port string, rows []string) {
 // ids are the external_ids of the port's rows.
 func (p port) ids() string { return fmt.Sprintf(`["map",[["iface-id",%q]]]`, p.iface) }
 
-// unlimit deletes the rows of the port's rates.
-func (p port) unlimit() (ops []string) {
+// unlimit deletes the rows of the rates of a port, by its name.
+func (p port) unlimit(name string) (ops []string) {
 	if p.mbps == 0 {
 		return nil
 	}
+	ops = append(ops, fmt.Sprintf(`{"op":"update","table":"Port","where":[["name","==",%q]],"row":{"qos":["set",[]]}}`, name))
 	for _, table := range []string{"QoS", "Queue"} {
 		ops = append(ops, fmt.Sprintf(`{"op":"delete","table":%q,"where":[["external_ids","includes",%s]]}`, table, p.ids()))
 	}
@@ -126,7 +127,7 @@ func (d *database) delPort(name string, p port) error {
 	if err := json.Unmarshal(rows, &found); err != nil || len(found) != 1 || len(found[0].Rows) != 1 {
 		return fmt.Errorf("no port %s: %s: %w", name, rows, err)
 	}
-	_, err = d.transact(append(p.unlimit(), fmt.Sprintf(`{"op":"mutate","table":"Bridge","where":[["_uuid","==",["uuid",%q]]],"mutations":[["ports","delete",%s]]}`,
+	_, err = d.transact(append(p.unlimit(name), fmt.Sprintf(`{"op":"mutate","table":"Bridge","where":[["_uuid","==",["uuid",%q]]],"mutations":[["ports","delete",%s]]}`,
 		d.bridge, found[0].Rows[0].UUID))...)
 	return err
 }

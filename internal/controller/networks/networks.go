@@ -49,7 +49,7 @@ type Networks struct {
 	parsed map[string]parsed      // Subnet objects, as the last look read them
 	book   declare.Book
 	made   map[string]made            // what serves of Subnet objects, as the last look found it
-	force  map[string]*logical.Subnet // what may be changed of them is a copy
+	force  map[string]*logical.Subnet // shared by looks: who changes one takes a copy
 	forPod []core.Subnet              // those of them that pods may be in, by name
 	faults map[string]string          // why an object's Subnet is not in force as written
 	pools  ippool.Pools

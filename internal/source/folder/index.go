@@ -2,62 +2,74 @@ package folder
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"weak"
 
 	"go.yaml.in/yaml/v3"
 )
 
 // index finds the lines of a document's fields. It is made by another parser
-// than the values, which knows where things stand; without a tree, that one could not
+// than the values, which knows where things stand; root nil: that one could not
 // read the text, and nothing is known but where it begins.
 type index struct {
-	tree *tree
+	root *place
 	base int // line of the text in its file
 }
 
-// tree is the text of a document as nodes. They take ten times the place of the text, and
-// are asked for while it is read and when something is wrong with it: in between the
-// garbage collector may have them, and they are made anew.
-type tree struct {
-	text []byte
-
-	mu   sync.Mutex
-	root weak.Pointer[yaml.Node]
+// place is where a value stands, and what is in it: what is kept of a node, which takes
+// many times as much.
+type place struct {
+	line int32
+	list bool // in has the elements of a sequence, and no keys
+	in   []step
 }
 
-// indexOf is that of a text which begins at a line, with nodes that were made of it, nil for
-// none.
-func indexOf(base int, text []byte, root *yaml.Node) index {
-	if root == nil {
-		return index{base: base}
-	}
-	return index{&tree{text: text, root: weak.Make(root)}, base}
+// step is a key of a mapping, or an element of a sequence, and its value. line is that of the
+// key.
+type step struct {
+	key  string
+	line int32
+	to   *place
 }
 
-// root is the document's first node, nil without a tree.
-func (x index) root() *yaml.Node {
-	if x.tree == nil {
-		return nil
+// indexOf is that of a text which begins at a line, of its first node, nil for none, which was
+// checked. Aliases are the place that they stand for.
+func indexOf(base int, root *yaml.Node) index {
+	return index{placeOf(root, map[*yaml.Node]*place{}), base}
+}
+
+func placeOf(n *yaml.Node, made map[*yaml.Node]*place) *place {
+	for n != nil && n.Kind == yaml.AliasNode {
+		n = n.Alias
 	}
-	x.tree.mu.Lock()
-	defer x.tree.mu.Unlock()
-	if n := x.tree.root.Value(); n != nil {
-		return n
+	if n == nil || made[n] != nil {
+		return made[n]
 	}
-	nodes, _ := nodesOf(x.tree.text) // it has a first one, which it had before
-	x.tree.root = weak.Make(nodes[0])
-	return nodes[0]
+	p := &place{line: int32(n.Line), list: n.Kind == yaml.SequenceNode} //nolint:gosec // of a file of 10 MiB at most
+	made[n] = p
+	switch n.Kind {
+	case yaml.SequenceNode:
+		p.in = make([]step, len(n.Content))
+		for i, e := range n.Content {
+			p.in[i] = step{line: int32(e.Line), to: placeOf(e, made)} //nolint:gosec // as above
+		}
+	case yaml.MappingNode:
+		p.in = make([]step, 0, len(n.Content)/2)
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			k := n.Content[i]
+			p.in = append(p.in, step{k.Value, int32(k.Line), placeOf(n.Content[i+1], made)}) //nolint:gosec // as above
+		}
+	}
+	return p
 }
 
 // line is where the document's value begins.
 func (x index) line() int {
-	if n := x.root(); n != nil {
-		return x.base + n.Line - 1
+	if x.root == nil {
+		return x.base
 	}
-	return x.base
+	return x.base + int(x.root.line) - 1
 }
 
 // steps takes a path like "spec.containers[1].image" apart.
@@ -68,9 +80,9 @@ func steps(path string) []string {
 // lineOf is where the field of a path stands, or the nearest one above it that
 // is there.
 func (x index) lineOf(path string) int {
-	n, line := x.root(), x.line()
+	n, line := x.root, x.line()
 	for _, step := range steps(path) {
-		next, at := child(n, step)
+		next, at := n.child(step)
 		if next == nil {
 			break
 		}
@@ -79,11 +91,11 @@ func (x index) lineOf(path string) int {
 	return line
 }
 
-// at is the node of a path, nil where there is none.
-func (x index) at(path string) *yaml.Node {
-	n := x.root()
+// at is the place of a path, nil where there is none.
+func (x index) at(path string) *place {
+	n := x.root
 	for _, step := range steps(path) {
-		n, _ = child(n, step)
+		n, _ = n.child(step)
 	}
 	return n
 }
@@ -91,21 +103,18 @@ func (x index) at(path string) *yaml.Node {
 // child finds a mapping's value by key or a sequence's element by number, and
 // the line of its text to name for it; nil where there is none. Of a key that
 // stands twice the last one counts. What is merged in stands where it comes from.
-func child(n *yaml.Node, step string) (*yaml.Node, int) {
-	for n != nil && n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
+func (p *place) child(by string) (*place, int) {
 	switch {
-	case n == nil:
-	case n.Kind == yaml.MappingNode:
-		for i := len(n.Content) - 2; i >= 0; i -= 2 {
-			if n.Content[i].Value == step {
-				return n.Content[i+1], n.Content[i].Line
-			}
+	case p == nil:
+	case p.list:
+		if i, err := strconv.Atoi(by); err == nil && i >= 0 && i < len(p.in) {
+			return p.in[i].to, int(p.in[i].line)
 		}
-	case n.Kind == yaml.SequenceNode:
-		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(n.Content) {
-			return n.Content[i], n.Content[i].Line
+	default:
+		for _, s := range slices.Backward(p.in) {
+			if s.key == by {
+				return s.to, int(s.line)
+			}
 		}
 	}
 	return nil, 0
@@ -151,15 +160,15 @@ func (w *walker) walk(n *yaml.Node, depth int) {
 	}
 }
 
-// check finds what is beyond a limit, and keys that stand twice in one mapping.
-func (x index) check() (twice []*yaml.Node, fault *Fault) {
-	root := x.root()
+// check finds what is beyond a limit in a text that begins at a line, and keys that stand
+// twice in one mapping.
+func check(base int, root *yaml.Node) (twice []*yaml.Node, fault *Fault) {
 	if root == nil {
 		return nil, nil
 	}
 	w := walker{seen: map[*yaml.Node]bool{}}
 	if w.walk(root, 0); w.at != nil {
-		return nil, &Fault{Line: x.base + w.at.Line - 1, Reason: w.reason}
+		return nil, &Fault{Line: base + w.at.Line - 1, Reason: w.reason}
 	}
 	return w.twice, nil
 }

@@ -160,7 +160,7 @@ func (o *Object) LineOf(path string) int { return o.index.lineOf(o.path + "." + 
 
 // LineOfKey is where a key, which may hold dots, stands in the mapping at a path.
 func (o *Object) LineOfKey(path, key string) int {
-	if n, at := child(o.index.at(o.path+"."+path), key); n != nil {
+	if n, at := o.index.at(o.path + "." + path).child(key); n != nil {
 		return o.index.base + at - 1
 	}
 	return o.LineOf(path)

@@ -94,9 +94,13 @@ func isMarker(line []byte) bool {
 // chunk reads a document. Text that is JSON is read as such, for no YAML parser
 // reads all of its escapes, and may be several values one behind the other.
 func (p *parser) chunk(c chunk) {
-	values := c.jsonValues()
-	for _, v := range values {
-		if fault := p.single(v); fault != nil {
+	values, faults := c.jsonValues()
+	for i, v := range values {
+		fault := faults[i]
+		if fault == nil {
+			fault = p.single(v)
+		}
+		if fault != nil {
 			p.refuse(Refusal{}, fault)
 			continue
 		}
@@ -120,28 +124,32 @@ func (p *parser) value(v *Object) {
 	}
 }
 
-// jsonValues are the values of a text that is JSON; nil when it is not.
-func (c chunk) jsonValues() []*Object {
+// jsonValues are the values of a text that is JSON, each with what is beyond a limit in it;
+// nil when it is not.
+func (c chunk) jsonValues() (out []*Object, faults []*Fault) {
 	body := bytes.TrimPrefix(c.text, []byte("---"))
 	if !utilyaml.IsJSONBuffer(body) {
-		return nil
+		return nil, nil
 	}
-	var out []*Object
 	d := json.NewDecoder(bytes.NewReader(body))
 	for {
 		var raw json.RawMessage
 		if err := d.Decode(&raw); errors.Is(err, io.EOF) {
-			return out
+			return out, faults
 		} else if err != nil {
-			return nil
+			return nil, nil
 		}
 		begin := int(d.InputOffset()) - len(raw)
 		var root *yaml.Node
 		if nodes, err := nodesOf(raw); err == nil {
 			root = nodes[0]
 		}
-		x := indexOf(c.line+bytes.Count(body[:begin], []byte("\n")), raw, root)
-		out = append(out, &Object{JSON: raw, Line: x.line(), index: x})
+		x := index{base: c.line + bytes.Count(body[:begin], []byte("\n"))}
+		_, fault := check(x.base, root)
+		if fault == nil {
+			x = indexOf(x.base, root)
+		}
+		out, faults = append(out, &Object{JSON: raw, Line: x.line(), index: x}), append(faults, fault)
 	}
 }
 
@@ -173,11 +181,11 @@ func (p *parser) yamlValue(c chunk) (*Object, *Fault) {
 			return nil, behind(c, nodes, badNode)
 		}
 	}
-	x := indexOf(c.line, c.text, root)
-	twice, fault := x.check()
+	twice, fault := check(c.line, root)
 	if fault != nil {
 		return nil, fault
 	}
+	x := indexOf(c.line, root)
 	for _, key := range twice {
 		p.warn(c.line+key.Line-1, key.Value)
 	}
@@ -233,9 +241,6 @@ func (p *parser) object(o *Object, inherited Kind) {
 // single leaves the last one of keys that stand twice in JSON. A number beyond 64
 // bits is changed where there are such keys.
 func (p *parser) single(o *Object) *Fault {
-	if _, fault := o.index.check(); fault != nil {
-		return fault
-	}
 	var v any
 	strict, err := kjson.UnmarshalStrict(o.JSON, &v, kjson.DisallowDuplicateFields)
 	if err != nil {

@@ -288,6 +288,20 @@ func TestRunFollowsAConfigMapVolume(t *testing.T) {
 	wait("the second version", has(f, "v2"))
 }
 
+// TestTheSameFolderComesBack: that it could not be read is told no longer, though nothing in it
+// changed meanwhile.
+func TestTheSameFolderComesBack(t *testing.T) {
+	f := newFolder(t, "a.yaml", podYAML("p", `a: "1"`))
+	require.NoError(t, os.Rename(f.dir, f.dir+".old"))
+	require.Error(t, f.reload())
+	require.Len(t, f.Problems(), 1)
+	require.True(t, has(f, "p")())
+	require.NoError(t, os.Rename(f.dir+".old", f.dir))
+	require.NoError(t, f.reload())
+	require.Empty(t, f.Problems())
+	require.True(t, has(f, "p")())
+}
+
 func TestReloadOfAnUnchangedFolderTellsNobody(t *testing.T) {
 	f := newFolder(t, "a.yaml", podYAML("p", `a: "1"`))
 	<-f.Changed()

@@ -81,7 +81,9 @@ func (t *term) lost(ctx context.Context, o object.Object, all []given, g given, 
 	if err := t.free(ctx, lost); err != nil {
 		return err
 	}
-	t.claims.Bar(held.By)
+	if is, err := t.claims.Bar(ctx, held.By); err != nil || !is {
+		return errors.Join(err, held) // it is gone: what it held may be had
+	}
 	if g.fresh && len(g.nic.IPs) > 0 || held.MAC != "" {
 		return t.failed(ctx, o, g.net.Name, ReasonAcquire, fmt.Errorf("address in Subnet %s: %w", g.net.Name, held))
 	}

@@ -1,6 +1,7 @@
 package controller_test
 
 import (
+	"crypto/rand"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 
 	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
 	v1 "github.com/fairlead/fairlead/api/v1"
@@ -257,17 +259,28 @@ func TestHalfAClaim(t *testing.T) {
 	require.Len(t, w.claims(), 5)
 }
 
-// TestHalfAClaimOfSlowNews: what it freed is claimed anew, though the watch shows it as it was.
+// TestHalfAClaimOfSlowNews: what it freed is claimed anew, though the watch shows it as it
+// was, and is not kept from its own pod for what the watch shows.
 func TestHalfAClaimOfSlowNews(t *testing.T) {
 	t.Parallel()
 	w, db := newWorld(), database(t)
 	w.lingering = map[string]*fairlead.AddressLease{}
-	w.elsewhere("10.84.0.0/29,fd84::/125")
-	w.set(object.Key{Kind: object.KindClaim, Name: "uplink.10.84.0.4"}, theirs("10.84.0.4", "fixed", "1"))
-	w.pod("fixed", "1", instead, "ns/uplink", uplink+"ip_address", "10.84.0.4,fd84::4")
-	lead(t, "a", w, db)
-	require.Equal(t, "10.84.0.4,fd84::4", w.given(t, "fixed"))
-	require.Len(t, w.claims(), 2)
+	w.elsewhere("10.84.0.0/27,fd84::/123")
+	const pods = 16
+	for i := range pods {
+		name, four := fmt.Sprint("fixed-", i), fmt.Sprint("10.84.0.", i+4)
+		w.set(object.Key{Kind: object.KindClaim, Name: "uplink." + four}, theirs(four, name, name))
+		w.pod(name, name, instead, "ns/uplink", uplink+"ip_address", fmt.Sprintf("%s,fd84::%x", four, i+4))
+	}
+	l := lead(t, "a", w, db)
+	for i := range pods {
+		require.Equal(t, fmt.Sprintf("10.84.0.%d,fd84::%x", i+4, i+4), w.given(t, fmt.Sprint("fixed-", i)))
+	}
+	l.rests(t)
+	require.Len(t, w.claims(), 2*pods)
+	for i := range pods {
+		require.Empty(t, w.warned(podKey(fmt.Sprint("fixed-", i))))
+	}
 }
 
 // TestHalfAClaimOfASlowSubnet: both families it has, too, where its Subnet is heard of last.
@@ -306,7 +319,7 @@ func theirs(ip, pod, uid string) *fairlead.AddressLease {
 	c := &fairlead.AddressLease{Spec: fairlead.AddressLeaseSpec{
 		Subnet: "uplink", Address: ip, Owner: fairlead.Owner{Kind: "Pod", Namespace: "ns", Name: pod, UID: uid},
 	}}
-	c.Name, c.UID, c.ResourceVersion = fairlead.LeaseName("uplink", netip.MustParseAddr(ip)), "theirs", "theirs"
+	c.Name, c.UID, c.ResourceVersion = fairlead.LeaseName("uplink", netip.MustParseAddr(ip)), types.UID(rand.Text()), "theirs"
 	c.Annotations = map[string]string{"fairlead.io/port": pod + ".ns.uplink.ns"}
 	return c
 }

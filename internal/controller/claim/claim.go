@@ -121,11 +121,13 @@ type Keeper struct {
 // known gives an object that is not known to be gone.
 func (k *Keeper) known(name string) (*fairlead.AddressLease, bool) {
 	c, there := k.Get(name)
-	if !there {
-		return nil, false
-	}
-	uid, was := k.dropped.Load(name)
-	return c, !was || uid != c.UID
+	return c, there && !k.deleted(c)
+}
+
+// deleted tells that this keeper removed an object, of which the watch may have yet to tell.
+func (k *Keeper) deleted(c *fairlead.AddressLease) bool {
+	uid, was := k.dropped.Load(c.Name)
+	return was && uid == c.UID
 }
 
 // delete removes an object as it is known.
@@ -134,6 +136,7 @@ func (k *Keeper) delete(ctx context.Context, c *fairlead.AddressLease) error {
 		return err
 	}
 	k.dropped.Store(c.Name, c.UID)
+	k.unbar(c.Name, c.Spec.Subnet)
 	return nil
 }
 
@@ -272,10 +275,32 @@ func (k *Keeper) drop(ctx context.Context, c *fairlead.AddressLease) error {
 }
 
 // Bar keeps an address from being given that somebody has claimed of whom the book
-// does not know that.
-func (k *Keeper) Bar(c *fairlead.AddressLease) {
+// does not know that, until the watch tells that the object is gone. It gives false, and
+// keeps nothing, where that may have been told already.
+func (k *Keeper) Bar(ctx context.Context, c *fairlead.AddressLease) (bool, error) {
+	k.barObject(c)
+	_, err := k.Now(ctx, c.Name)
+	if err == nil {
+		return true, nil
+	}
+	k.unbar(c.Name, c.Spec.Subnet)
+	if errors.Is(err, core.ErrNotFound) {
+		err = nil
+	}
+	return false, err
+}
+
+func (k *Keeper) barObject(c *fairlead.AddressLease) {
 	if ip, err := netip.ParseAddr(c.Spec.Address); err == nil && !OfMAC(c) { // who asks for a MAC asks for its object
 		k.bar(c.Name, c.Spec.Subnet, ip, ownerOf(c))
+	}
+}
+
+// unbar has the address of an object that is gone given again.
+func (k *Keeper) unbar(name, subnet string) {
+	if k.Book.Unbar(name) {
+		k.Counted(subnet)
+		k.Freed(subnet)
 	}
 }
 
@@ -303,9 +328,8 @@ func (k *Keeper) Hold(node string, held map[string][]netip.Addr) {
 		k.hold(now, node, subnet, ips)
 	}
 	for name, subnet := range k.holds[node] {
-		if _, still := now[name]; !still && k.Book.Unbar(name) {
-			k.Counted(subnet)
-			k.Freed(subnet)
+		if _, still := now[name]; !still {
+			k.unbar(name, subnet)
 		}
 	}
 	if k.holds == nil {
@@ -367,6 +391,9 @@ func (k *Keeper) Heed(ctx context.Context, name string) error {
 		k.ended(name, subnet, ip)
 		return nil
 	}
+	if k.deleted(c) {
+		return nil
+	}
 	by := ownerOf(c)
 	if slices.ContainsFunc(k.having(subnet, ip), func(l core.Lease) bool { return l.Owner.Key == by.Key }) {
 		return nil
@@ -374,7 +401,11 @@ func (k *Keeper) Heed(ctx context.Context, name string) error {
 	if slices.ContainsFunc(k.Book.Of(by.Pod), func(l core.Lease) bool { return of(l, c) }) {
 		return nil // it stays the name's
 	}
-	k.Bar(c)
+	k.barObject(c)
+	if k.deleted(c) { // by a look at its pod, meanwhile
+		k.unbar(name, subnet)
+		return nil
+	}
 	if by.Pod.IsZero() {
 		return nil
 	}

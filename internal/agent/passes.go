@@ -412,6 +412,7 @@ func (a arrivals) Detached(r core.Record) {
 		a.changed(r)
 	}
 	a.upkeep.Forget(r)
+	a.portRepairs.forgetGone()
 	a.Notices.Detached(r)
 }
 

@@ -177,6 +177,13 @@ func (r *repairs) settledAll(part string) {
 	}
 }
 
+// keep forgets what of a part could not be put right and is not there any more.
+func (r *repairs) keep(part string, there map[string]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.of, func(what string, known *repair) bool { return known.part == part && known.Error != "" && !there[what] })
+}
+
 // portRepairs puts pods' ports right when somebody else touched them.
 type portRepairs struct {
 	*Daemon
@@ -268,6 +275,7 @@ func portOf(rec core.Record, s core.Spec) string {
 func (p *portRepairs) repair(ctx context.Context, containers []string) {
 	ctx, stop := context.WithTimeout(ctx, gatewayLimit)
 	defer stop()
+	p.forgetGone()
 	if p.ovs.Connected() != nil {
 		return // all is looked at when it comes back
 	}
@@ -300,6 +308,23 @@ func (p *portRepairs) repair(ctx context.Context, containers []string) {
 	for _, id := range busy {
 		p.later(id, busyPause)
 	}
+}
+
+// forgetGone forgets ports that could not be put right and went with their pods.
+func (p *portRepairs) forgetGone() {
+	if len(p.repairs.unrepaired(partPort)) == 0 {
+		return
+	}
+	there := map[string]bool{}
+	for _, rec := range p.journal.Records() {
+		if rec.Phase != core.Added || rec.Orphan {
+			continue
+		}
+		for _, s := range rec.Specs {
+			there[portOf(rec, s)] = true
+		}
+	}
+	p.repairs.keep(partPort, there)
 }
 
 // onTouch hears of ports that somebody touched, which may be the agent itself.

@@ -29,6 +29,8 @@ import (
 const (
 	every = time.Second     // as often as kubelet probes at most: a pod is asked whether it listens
 	again = 5 * time.Second // asks the server that did not tell, of whichever pod
+	// A pod that the server does not have, as one whose sandbox stayed, is asked for less and less often.
+	unknownMost = time.Minute
 	// ReasonAddress is of the event that tells a pod that nobody probes it.
 	ReasonAddress = "ProbeNotForwarded"
 )
@@ -73,6 +75,9 @@ type pod struct {
 	addrs  []netip.Prefix
 	ports  []uint16
 	asked  bool
+	// next is when it is asked for again that the server did not have, wait how long that was.
+	next time.Time
+	wait time.Duration
 }
 
 // port is a probed one.
@@ -253,13 +258,20 @@ func (k *Keeper) pod(h journal.Head) *pod {
 // ask learns at which ports a pod is probed, once: they cannot be changed. False while
 // nobody could tell.
 func (k *Keeper) ask(ctx context.Context, p *pod) bool {
-	if p.asked || time.Now().Before(k.next) {
+	if now := time.Now(); p.asked || now.Before(k.next) || now.Before(p.next) {
 		return p.asked
 	}
 	ports, err := k.cfg.Ports(ctx, p.Pod)
 	if err != nil {
-		k.next = time.Now().Add(again)
 		k.cfg.Log.Warn("not known at which ports a pod is probed; asked again", "pod", p.Pod, "err", err)
+	}
+	switch {
+	case errors.Is(err, core.ErrNotFound): // others are asked for meanwhile
+		p.wait = min(max(again, 2*p.wait), unknownMost)
+		p.next = time.Now().Add(p.wait)
+		return false
+	case err != nil:
+		k.next = time.Now().Add(again)
 		return false
 	}
 	p.ports, p.asked = ports, true

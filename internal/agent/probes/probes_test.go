@@ -209,3 +209,32 @@ func probed(t *testing.T, mode netfilter.Mode) {
 	require.Equal(t, before, inside.Sh(t, node, "ip rule; ip -6 rule; ip route show table all | grep -v 'multicast\\|ff00\\|fe80' | sort"))
 	require.NotContains(t, inside.Sh(t, node, "iptables-nft-save; ip6tables-nft-save; nft list ruleset"), "90003")
 }
+
+// TestUnknownPod: pods are probed behind one that the API server does not have.
+func TestUnknownPod(t *testing.T) {
+	t.Parallel()
+	node, pod := netnstest.New(t), newPod(t)
+	inside.Serve(t, pod, "red", 8080, "10.0.0.5")
+	b := &book{ports: map[string][]uint16{}}
+	b.add(t, "gone", "red", pod, nil, "10.0.0.4/24")
+	b.add(t, "here", "red", pod, []uint16{8080}, "10.0.0.5/24")
+	k := probes.New(probes.Config{
+		Host: node, Records: b, Log: slog.New(slog.DiscardHandler),
+		Subnets: func(context.Context) ([]core.Subnet, error) { return []core.Subnet{{Name: "red", Vpc: "red"}}, nil },
+		Ports: func(_ context.Context, p core.Pod) ([]uint16, error) {
+			if p.Name == "gone" {
+				return nil, core.ErrNotFound
+			}
+			return b.ports[p.Name], nil
+		},
+		Taken: func() []netip.Prefix { return nil }, Warn: func(core.Pod, string, string) {}, Changed: func() {},
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); k.Run(ctx) }()
+	defer func() { stop(); <-done }()
+	require.Eventually(t, func() bool {
+		all, err := k.Wanted()
+		return err == nil && len(all) == 1 && all[0].To == netip.MustParseAddrPort("10.0.0.5:8080") && all[0].Open
+	}, 10*time.Second, 10*time.Millisecond)
+}

@@ -47,7 +47,7 @@ func (s *sweeping) all(ctx context.Context) error {
 func (s *sweeping) one(ctx context.Context, name string, d driver.Sweeper) error {
 	var errs []error
 	if !s.dry {
-		errs = append(errs, d.Resync(ctx, driver.Of(name, specsOf(s.records, func(r core.Record) []core.Spec { return r.Specs }))))
+		errs = append(errs, d.Resync(ctx, driver.Of(name, specsOf(record.ByAge(s.records), func(r core.Record) []core.Spec { return r.Specs }))))
 	}
 	strays, err := d.Strays(ctx, driver.Of(name, specsOf(s.records, record.AllSpecs)))
 	errs = append(errs, err)

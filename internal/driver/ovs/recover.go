@@ -34,26 +34,33 @@ func (d *Driver) Resync(ctx context.Context, specs []core.Spec) error {
 		wg   sync.WaitGroup
 		slot = make(chan struct{}, inFlight)
 		errs = make([]error, len(specs))
+		nics = make([]nic, len(specs))
+		of   = map[string][]string{} // host interfaces by logical port
 	)
 	for i, s := range specs {
+		if nics[i], errs[i] = nicOf(s); errs[i] == nil {
+			of[nics[i].IfaceID] = append(of[nics[i].IfaceID], nics[i].HostIf)
+		}
+	}
+	for i, s := range nics {
+		if errs[i] != nil {
+			errs[i] = fmt.Errorf("resync %s: %w", specs[i].Key, errs[i])
+			continue
+		}
 		slot <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slot }()
-			errs[i] = d.restore(ctx, s)
+			errs[i] = d.restore(ctx, s, of[s.IfaceID])
 		})
 	}
 	wg.Wait()
 	return errors.Join(errors.Join(errs...), d.secureAll(ctx, specs), d.delayAll(ctx, specs))
 }
 
-func (d *Driver) restore(ctx context.Context, spec core.Spec) error {
-	s, err := nicOf(spec)
-	if err != nil {
-		return fmt.Errorf("resync %s: %w", spec.Key, err)
-	}
+// restore makes the port of a Spec; its are the host interfaces of its logical port.
+func (d *Driver) restore(ctx context.Context, s nic, its []string) error {
 	defer d.locks.Hold(s.HostIf)()
-	p, _ := portFor(s)
-	_, err = d.readd(ctx, s, p)
+	_, err := d.readd(ctx, s, d.portBeside(s, its))
 	return err
 }
 
@@ -64,6 +71,7 @@ func (d *Driver) readd(ctx context.Context, s nic, p ovs.Port) (made bool, err e
 		if d.isDetached(s.HostIf) { // its device cannot tell: it went with the port
 			return false, nil
 		}
+		s.IfaceID = p.ExternalIDs[ovs.KeyIfaceID]
 		return true, d.reattach(ctx, s)
 	}
 	c, err := d.host.Get()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
@@ -51,7 +52,7 @@ func (d *Driver) repair(ctx context.Context, s nic, diff *drift) error {
 
 // repairPort is false where the interface has no device to forward for.
 func (d *Driver) repairPort(ctx context.Context, s nic, diff *drift) (there bool, err error) {
-	p := d.portBeside(s)
+	p := d.portBeside(s, []string{s.HostIf})
 	if d.cfg.OVS.Holds(p) {
 		return true, nil
 	}
@@ -94,14 +95,14 @@ func (d *Driver) repairFlows(ctx context.Context, s nic, diff *drift) error {
 	return d.secure(ctx, nil, s, port)
 }
 
-// portBeside is the port of a Spec beside those of others: a logical port that
-// another sandbox of the pod has taken over by now stays that one's.
-func (d *Driver) portBeside(s nic) ovs.Port {
+// portBeside is the port of a Spec beside those of others: a logical port that another
+// sandbox of the pod has taken over by now stays that one's. its are the host interfaces of
+// the logical port that are put right together, of which the last one has it.
+func (d *Driver) portBeside(s nic, its []string) ovs.Port {
 	p, _ := portFor(s)
-	for _, st := range d.cfg.OVS.PortsWith(ovs.KeyIfaceID, s.IfaceID) {
-		if s.IfaceID != "" && st.Name != p.Name {
-			delete(p.ExternalIDs, ovs.KeyIfaceID)
-		}
+	taken := slices.ContainsFunc(d.cfg.OVS.PortsWith(ovs.KeyIfaceID, s.IfaceID), func(st ovs.PortState) bool { return !slices.Contains(its, st.Name) })
+	if s.IfaceID != "" && (taken || its[len(its)-1] != s.HostIf) {
+		delete(p.ExternalIDs, ovs.KeyIfaceID)
 	}
 	return p
 }

@@ -92,9 +92,7 @@ func (g *Guard) note(specs map[string]core.Spec, fenced bool) {
 	gone := 0
 	for k := range g.state.Down {
 		if _, there := specs[k]; !there {
-			delete(g.state.Down, k)
-			delete(g.theirs, k)
-			delete(g.failed, k)
+			g.forget(k)
 			gone++
 		}
 	}
@@ -177,9 +175,15 @@ func (g *Guard) reclaimOne(ctx context.Context, k string, s core.Spec) error {
 		return err
 	}
 	g.mu.Lock()
+	_, down := g.state.Down[k]
 	before := g.theirs[k]
-	g.theirs[k] = theirs
+	if down {
+		g.theirs[k] = theirs
+	}
 	g.mu.Unlock()
+	if !down {
+		return nil // another is made in its place
+	}
 	if theirs == "" {
 		return g.raise(k, s)
 	}
@@ -207,9 +211,7 @@ func (g *Guard) raise(k string, s core.Spec) error {
 		return err
 	}
 	g.mu.Lock()
-	delete(g.state.Down, k)
-	delete(g.theirs, k)
-	delete(g.failed, k)
+	g.forget(k)
 	g.mu.Unlock()
 	_ = g.save() // it says so itself; a restart takes it down once more, and up
 	g.Tell(s.Pod, fmt.Sprintf("interface %s was off the network: the node could not renew its heartbeat, and fenced itself; it is back", s.Key.IfName))

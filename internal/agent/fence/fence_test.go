@@ -293,6 +293,36 @@ func TestAddMeetsTheFence(t *testing.T) {
 	require.NoError(t, endFree())
 }
 
+// TestReplaced: an interface that is made in the place, and by the name, of one that is down is
+// not down, also for the next process; one that is not made, as the node is fenced, leaves the
+// other what it was.
+func TestReplaced(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "a", "b")
+	g := n.agent(true)
+	g.beat(t.Context())
+	n.clock += limit
+	g.Enforce()
+	_, end := g.Within(t.Context(), []core.Spec{spec("a")})
+	require.Error(t, end())
+	n.theirs["a"], n.theirs["b"] = "another has it", "another has it"
+	g.beat(t.Context())
+	require.True(t, g.reclaim(t.Context()))
+	_, down := g.Count()
+	require.Equal(t, 2, down)
+	require.ErrorContains(t, g.Down(spec("a").Key), "another has it")
+
+	_, end = g.Within(t.Context(), []core.Spec{spec("a")})
+	n.up[spec("a").Key.String()] = true
+	require.NoError(t, end())
+	require.NoError(t, g.Down(spec("a").Key))
+	for _, g := range []*Guard{g, n.agent(true)} {
+		g.Enforce()
+		require.True(t, n.isUp("a"))
+		require.False(t, n.isUp("b"))
+	}
+}
+
 // TestGoneIsForgotten: an interface that is no more is not waited for.
 func TestGoneIsForgotten(t *testing.T) {
 	t.Parallel()

@@ -15,6 +15,7 @@ import (
 	"github.com/fairlead/fairlead/internal/agent/leases"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/journal"
+	"github.com/fairlead/fairlead/internal/multus/watch"
 	"github.com/fairlead/fairlead/internal/network/allocated"
 	"github.com/fairlead/fairlead/internal/network/declared"
 	"github.com/fairlead/fairlead/internal/network/ipam"
@@ -88,7 +89,7 @@ func (d *Daemon) newRemote(kubeconfig string) *remote {
 		Login: src.Logins.Current, Namespaces: d.opts.PodNetworkNamespaces, Common: d.opts.Chassis.Namespace, Optional: d.late != nil,
 		File: filepath.Join(d.opts.StateDir, "declared.json"), Log: d.log,
 	})
-	r.Keeper = declarations.New(cluster.NewPublisher(src, d.held), declarations.Config{
+	r.Keeper = declarations.New(cluster.NewPublisher(src, d.held, filepath.Join(d.opts.StateDir, "conditions.json")), declarations.Config{
 		Node: d.opts.NodeName, Pods: src, Settings: r.settings, Heads: func() []journal.Head { return d.journal.Heads() }, Log: d.log,
 		Explain: func(ctx context.Context, p core.Pod) (resolve.Explained, error) { return d.engine.Explain(ctx, p) },
 	})
@@ -126,7 +127,7 @@ func (d *Daemon) cluster() leases.Cluster {
 }
 
 // notices hears what is told to the cluster, nil where there is none.
-func (d *Daemon) notices() (core.Notices, core.Conditions) {
+func (d *Daemon) notices() (core.Notices, watch.Conditions) {
 	switch {
 	case d.late != nil:
 		return d.late, d.late
@@ -331,6 +332,14 @@ func (l *lateObjects) Condition(pod core.Pod, kind, status, reason, message stri
 	if r := l.remote.Load(); r != nil {
 		r.Condition(pod, kind, status, reason, message)
 	}
+}
+
+// Told implements watch.Conditions.
+func (l *lateObjects) Told(pod core.Pod, kind string) string {
+	if r := l.remote.Load(); r != nil {
+		return r.Told(pod, kind)
+	}
+	return ""
 }
 
 // WatchPods implements objects.

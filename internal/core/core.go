@@ -568,7 +568,7 @@ type Notices interface {
 }
 
 // Conditions tells of a pod what lasts: status is True, False or Unknown. Calls
-// must not block. What was told is told again after a start.
+// must not wait for others. What was told holds over a start, until it is told otherwise.
 type Conditions interface {
 	Condition(pod Pod, kind, status, reason, message string)
 }

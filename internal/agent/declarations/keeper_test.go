@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -65,7 +66,7 @@ func newBed(t *testing.T) *bed {
 		in := resolve.Input{Request: core.Request{Key: core.Key{IfName: "eth0"}, Pod: p, Conf: core.Conf{Name: "fairlead", Type: "fairlead"}}, Declared: declared}
 		return resolve.Explain(ctx, resolve.FromMemory{Source: src}, in, func(core.Want) error { return nil })
 	}
-	b.Keeper = declarations.New(cluster.NewPublisher(src, func(core.Pod) []cluster.Held { return nil }), declarations.Config{
+	b.Keeper = declarations.New(cluster.NewPublisher(src, func(core.Pod) []cluster.Held { return nil }, filepath.Join(t.TempDir(), "conditions.json")), declarations.Config{
 		Node: b.node, Pods: src, Settings: declared, Heads: b.all, Explain: explain, Log: log,
 	})
 	ctx, stop := context.WithCancel(t.Context())

@@ -44,8 +44,14 @@ type Config struct {
 	Log     *slog.Logger
 
 	Notices    core.Notices
-	Conditions core.Conditions // nil: nobody wants to know
-	Condition  string          // its type
+	Conditions Conditions // nil: nobody wants to know
+	Condition  string     // its type
+}
+
+// Conditions are what pods are told that lasts, and what they were told, also before this start.
+type Conditions interface {
+	core.Conditions
+	Told(pod core.Pod, kind string) (status string)
 }
 
 // Teller tells of pods. It is safe for concurrent use.
@@ -137,7 +143,7 @@ func (t *Teller) container(ctx context.Context, id, network string, left *record
 		return
 	}
 	words, ok := t.compare(ctx, rec)
-	if !ok || !t.tell(id, words) {
+	if !ok || !t.tell(id, words) && (words != "" || !t.complained(rec.Pod)) {
 		return
 	}
 	status, reason, message := "True", reasonAttached, ""
@@ -152,6 +158,11 @@ func (t *Teller) container(ctx context.Context, id, network string, left *record
 	if t.Conditions != nil {
 		t.Conditions.Condition(rec.Pod, t.Condition, status, reason, message)
 	}
+}
+
+// complained tells that a pod was told of a difference last, be it before this start.
+func (t *Teller) complained(pod core.Pod) bool {
+	return t.Conditions != nil && t.Conditions.Told(pod, t.Condition) == "False"
 }
 
 // compare says what a pod's annotation asks for that the record has not; false

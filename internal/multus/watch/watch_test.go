@@ -28,6 +28,7 @@ type bed struct {
 	t               *testing.T
 	multus, objects string
 	heard           []string
+	status          string // of the condition
 }
 
 func (b *bed) Attached(core.Record) {}
@@ -37,8 +38,11 @@ func (b *bed) Failed(a core.Attempt) {
 }
 
 func (b *bed) Condition(pod core.Pod, kind, status, reason, _ string) {
+	b.status = status
 	b.heard = append(b.heard, fmt.Sprintf("%s: %s %s %s", pod, kind, status, reason))
 }
+
+func (b *bed) Told(core.Pod, string) string { return b.status }
 
 func newBed(t *testing.T) *bed {
 	t.Helper()
@@ -119,7 +123,9 @@ func TestPodOfMultus(t *testing.T) {
 	require.True(t, ok, "`fairlead describe pod` has it")
 	require.Contains(t, a.Error, "its annotation asks for default/second as net1; `fairlead import multus --apply`")
 	require.Equal(t, problem, b.changed("p", "second@data0"))
+	b.Teller = watch.New(b.Config) // of the agent's next process
 	require.Equal(t, []string{"default/p: Networks True AsAnnotated"}, b.changed("p", ""))
+	require.Empty(t, b.changed("p", ""), "said already")
 	require.Empty(t, b.changed("other", "second"), "a pod that is gone")
 
 	require.Equal(t, problem, b.changed("p", "second"))

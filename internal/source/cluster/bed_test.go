@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -36,8 +37,9 @@ type agent struct {
 	t    *testing.T
 	stop func()
 
-	mu      sync.Mutex
-	journal map[core.Key]core.Record
+	mu         sync.Mutex
+	journal    map[core.Key]core.Record
+	conditions string // the file
 }
 
 // rights are what the chart gives an agent.
@@ -84,7 +86,7 @@ func newAgent(t *testing.T, cfg cluster.Config, prepare ...func(*cluster.Source)
 	t.Helper()
 	cfg.UserAgent = "fairlead/test"
 	cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
-	a := &agent{t: t, Source: cluster.New(cfg), journal: map[core.Key]core.Record{}}
+	a := &agent{t: t, Source: cluster.New(cfg), journal: map[core.Key]core.Record{}, conditions: filepath.Join(t.TempDir(), "conditions.json")}
 	for _, p := range prepare {
 		p(a.Source)
 	}
@@ -94,7 +96,7 @@ func newAgent(t *testing.T, cfg cluster.Config, prepare ...func(*cluster.Source)
 
 // start connects what is made; records survive in the journal.
 func (a *agent) start() {
-	a.Publisher = cluster.NewPublisher(a.Source, a.held)
+	a.Publisher = cluster.NewPublisher(a.Source, a.held, a.conditions)
 	ctx, cancel := context.WithCancel(a.t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { a.Source.Run(ctx) })

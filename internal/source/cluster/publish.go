@@ -50,8 +50,8 @@ const (
 // Publisher tells the cluster what the journal says of this node's pods: the
 // annotation network-status, conditions and events. It is level-triggered: for
 // each pod that changed here or there it compares what is with what should be,
-// and writes the difference, until it is none or the pod is gone. Nothing has to
-// be remembered over a restart, because the journal is.
+// and writes the difference, until it is none or the pod is gone. Over a restart the
+// journal is remembered, and what conditions said.
 type Publisher struct {
 	src    *Source
 	held   func(core.Pod) []Held
@@ -59,6 +59,8 @@ type Publisher struct {
 	queue  *retry.Queue[id]
 	bucket flowcontrol.RateLimiter
 	events *events
+	file   string     // keeps the conditions
+	saving sync.Mutex // held while it is written
 
 	mu         sync.Mutex // guards the rest
 	written    map[id]written
@@ -86,15 +88,16 @@ type Held struct {
 
 // NewPublisher makes the publisher of a source's pods. held gives what the
 // journal has of a pod, by namespace and name; it is called from several
-// goroutines, for each change of a pod. Call it before the source runs, and Run
-// once.
-func NewPublisher(src *Source, held func(core.Pod) []Held) *Publisher {
+// goroutines, for each change of a pod. file keeps what conditions say over a restart. Call
+// it before the source runs, and Run once.
+func NewPublisher(src *Source, held func(core.Pod) []Held, file string) *Publisher {
 	p := &Publisher{
-		src: src, held: held, log: src.Log, events: newEvents(src),
+		src: src, held: held, file: file, log: src.Log, events: newEvents(src),
 		bucket:  flowcontrol.NewTokenBucketRateLimiter(writeQPS, writeBurst),
 		queue:   retry.NewQueue[id](firstWritePause, longestWritePause),
 		written: map[id]written{}, conditions: map[id]conditions{}, failing: map[id]error{},
 	}
+	p.restoreConditions()
 	src.mu.Lock()
 	defer src.mu.Unlock()
 	src.publisher = func(i id) { p.queue.Add(i) }
@@ -180,7 +183,9 @@ func (p *Publisher) settle(i id, err error) {
 func (p *Publisher) reconcile(ctx context.Context, i id) error {
 	have, ok := p.src.pods.get(i)
 	if !ok {
-		p.forget(i)
+		if p.src.pods.isSynced() {
+			p.forget(i)
+		}
 		return nil
 	}
 	var errs []error
@@ -192,9 +197,13 @@ func (p *Publisher) reconcile(ctx context.Context, i id) error {
 
 func (p *Publisher) forget(i id) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	_, told := p.conditions[i]
 	delete(p.written, i)
 	delete(p.conditions, i)
+	p.mu.Unlock()
+	if told {
+		p.keepConditions()
+	}
 }
 
 // wanted is the annotation's text; "" while there is nothing to say. It is about

@@ -2,6 +2,8 @@ package cluster_test
 
 import (
 	"encoding/json"
+	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -172,10 +174,24 @@ func TestConditions(t *testing.T) {
 	a.Condition(p, "fairlead.io/NetworksAttached", "False", "NoNetworkFound", "ns/y does not exist")
 	eventually(t, "the message", func() bool { return strings.Contains(get("fairlead.io/NetworksAttached").Message, "ns/y") })
 	require.Equal(t, since, get("fairlead.io/NetworksAttached").LastTransitionTime)
-	a.Condition(p, "fairlead.io/NetworksAttached", "True", "", "")
+	a.stop()
+	a.Condition(p, "fairlead.io/NetworksAttached", "True", "", "") // and the agent ends before it is written
+	require.EqualValues(t, "False", get("fairlead.io/NetworksAttached").Status)
+	a.start()
+	require.Equal(t, "True", a.Told(p, "fairlead.io/NetworksAttached"))
 	eventually(t, "the end", func() bool { return get("fairlead.io/NetworksAttached").Status == "True" })
+	a.Condition(p, "fairlead.io/Third", "True", "", "")
+	eventually(t, "the third", func() bool { return get("fairlead.io/Third").Status == "True" })
+	require.EqualValues(t, "True", get("fairlead.io/Other").Status, "it was said before the agent's start")
 	require.EqualValues(t, "True", get("Ready").Status)
 	require.NotEmpty(t, status(t, c, p))
+
+	require.FileExists(t, a.conditions)
+	c.Kubectl("delete", "pod", "-n", ns, "web", "--force", "--grace-period=0")
+	eventually(t, "nothing is kept of a pod that is gone", func() bool {
+		_, err := os.Stat(a.conditions)
+		return errors.Is(err, os.ErrNotExist)
+	})
 }
 
 // Events say what was attached, which network is missing, and why an ADD failed:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -56,6 +57,7 @@ func (k *Keeper) Round(ctx context.Context, store Store) (some bool, err error) 
 	}
 	seen, strays := k.compare(mine)
 	k.drop(ctx, store, strays)
+	k.settled()
 	for _, e := range k.book.All() {
 		if e.Free || seen[lease.Name(e.Claim)] || e.Claim.Epoch == 0 && time.Since(e.Since) < grace {
 			continue
@@ -181,29 +183,49 @@ func (k *Keeper) Reclaim(ctx context.Context, s core.Spec) (theirs string, err e
 	return "", nil
 }
 
-// conflict tells once that another may have what a pod has.
-func (k *Keeper) conflict(name string, pod core.Pod, text string) {
+// conflict tells once that another may have what a pod has, of a holder that has it still.
+func (k *Keeper) conflict(name string, e lease.Entry, text string) {
+	pod := e.Holder.Pod
 	k.mu.Lock()
 	_, told := k.conflicts[name]
-	k.conflicts[name] = pod
+	now, there := k.book.Get(name)
+	has := there && !now.Free && now.Holder.Same(e.Holder)
+	if has {
+		k.conflicts[name] = pod
+	}
 	k.mu.Unlock()
-	if told {
+	if told || !has {
 		return
 	}
+	k.save(false)
 	k.Log.Error("two may have one address", "lease", name, "pod", pod, "reason", text)
 	if k.Conflict != nil {
 		k.Conflict(pod, text)
 	}
 }
 
-// peace tells that a conflict is over.
+// peace tells that a conflict is over, unless the pod has another.
 func (k *Keeper) peace(name string) {
 	k.mu.Lock()
 	pod, told := k.conflicts[name]
 	delete(k.conflicts, name)
+	more := slices.Contains(slices.Collect(maps.Values(k.conflicts)), pod)
 	k.mu.Unlock()
-	if told && k.Conflict != nil {
+	if !told {
+		return
+	}
+	if k.Conflict != nil && !more {
 		k.Conflict(pod, "")
+	}
+	k.save(true)
+}
+
+// settled tells the end of conflicts about what nobody here has any more.
+func (k *Keeper) settled() {
+	for name := range k.Conflicts() {
+		if _, there := k.book.Get(name); !there {
+			k.peace(name)
+		}
 	}
 }
 

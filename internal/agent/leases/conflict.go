@@ -89,7 +89,7 @@ func (k *Keeper) gone(pod core.Pod) bool {
 // contested tells that another has what a sandbox of this node has: the pod, and in the lease
 // whoever looks there.
 func (k *Keeper) contested(ctx context.Context, store Store, name string, e lease.Entry, text string) {
-	k.conflict(name, e.Holder.Pod, text)
+	k.conflict(name, e, text)
 	err := store.Contest(ctx, name, e.Ours, fmt.Sprintf("pod %s on node %s has it too, as the journal there says", e.Holder.Pod, k.Node))
 	if err != nil && ctx.Err() == nil {
 		k.Log.Warn("a lease does not say yet that it is in conflict; tried again", "lease", name, "err", err)

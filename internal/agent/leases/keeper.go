@@ -7,6 +7,7 @@ package leases
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -73,7 +74,7 @@ type Keeper struct {
 	mu    sync.Mutex
 	saved bool // there is a file
 	// strays are leases of this node without a sandbox, as the round before saw them;
-	// conflicts are those told, by name.
+	// conflicts are those told, by name, also by an earlier process.
 	strays    map[string]cluster.Record
 	conflicts map[string]core.Pod
 	answered  map[string]lease.Entry // leases that the wire has kept from pods of this node, and were given back
@@ -118,7 +119,13 @@ func (k *Keeper) Restore(records []core.Record) {
 	} else {
 		k.saved = there
 	}
-	k.book.Restore(kept)
+	for _, e := range kept {
+		if e.Contested {
+			k.conflicts[lease.Name(e.Claim)] = e.Holder.Pod
+		} else {
+			k.book.Restore([]lease.Entry{e})
+		}
+	}
 	for _, r := range record.ByAge(records) {
 		for _, s := range record.AllSpecs(r) {
 			if len(s.Claims) == 0 {
@@ -283,9 +290,12 @@ func (k *Keeper) settle(ctx context.Context, name string) error {
 		return nil
 	}
 	store := k.store()
-	if store == nil {
+	switch {
+	case store == nil && e.Claim.Epoch == 0: // of which no cluster was told
 		k.book.Drop(e)
 		return nil
+	case store == nil:
+		return fmt.Errorf("no API server is named yet: %w", core.ErrUnavailable)
 	}
 	if e.Conflict != "" {
 		k.save(false) // once nobody has it, only this file tells whose conflict it is
@@ -307,13 +317,12 @@ func (k *Keeper) settle(ctx context.Context, name string) error {
 		return err
 	}
 	k.book.Drop(e)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	delete(k.conflicts, name) // it went with the pod
+	k.peace(name)
 	return nil
 }
 
-// save writes down what is to be given back, and what the wire keeps from pods. Where the API
+// save writes down what is to be given back, what the wire keeps from pods, and what they were
+// told that another has too. Where the API
 // server answers and there is no file, there is nothing to write: the next process finds the
 // rest among the leases of this node.
 func (k *Keeper) save(answered bool) {
@@ -325,6 +334,12 @@ func (k *Keeper) save(answered bool) {
 	var open []lease.Entry
 	for _, e := range k.book.All() {
 		if e.Free {
+			open = append(open, e)
+		}
+	}
+	for name := range k.conflicts {
+		if e, ok := k.book.Get(name); ok && !e.Free {
+			e.Contested = true
 			open = append(open, e)
 		}
 	}

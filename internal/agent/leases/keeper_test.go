@@ -48,6 +48,7 @@ type agent struct {
 	// hears that.
 	undeclared map[string]bool
 	asked      func()
+	unnamed    atomic.Int32         // how often no API server is named yet
 	fences     func(core.Spec) bool // what this node takes off the network by itself; nil: nothing
 }
 
@@ -71,7 +72,12 @@ func (a *agent) start() {
 	}
 	a.Keeper = leases.New(leases.Config{
 		Node: a.node, BootID: a.boot, File: filepath.Join(a.dir, "leases.json"), Log: slog.New(slog.DiscardHandler),
-		Store:  func() leases.Store { return store },
+		Store: func() leases.Store {
+			if a.unnamed.Add(-1) >= 0 {
+				return nil
+			}
+			return store
+		},
 		Seen:   cluster.NewFollower(as.Current),
 		Fences: func(s core.Spec) bool { return a.fences != nil && a.fences(s) },
 		Declared: func(_ context.Context, p core.Pod, c core.Claim) bool {
@@ -249,7 +255,10 @@ func TestServerAway(t *testing.T) {
 		return err == nil
 	}, patience, tick, "it is written once the API server has not answered")
 	n1.stop()
+	n1.alive[pod("b", "u2", "s2", 18).Pod] = true // it runs on, without that interface
+	n1.unnamed.Store(8)
 	n1.start()
+	require.Eventually(t, func() bool { return n1.unnamed.Load() < 0 }, patience, tick)
 	n1.del("s4")
 	require.NoError(t, n1.add(t.Context(), pod("a", "u1", "s5", 17)), "the next process knows it, too")
 	c.Restart()
@@ -320,6 +329,9 @@ func TestOldSnapshot(t *testing.T) {
 	require.Contains(t, told(), "is held by pod bank/b on node n2")
 	eventually(t, "Conflict s3 n2 1", func() string { n1.Audit(); return lease(t, c, "db.10.9.0.18") })
 	require.Equal(t, "AddressConflict: pod bank/b on node n1 has it too, as the journal there says", conflict(c, "db.10.9.0.18"))
+	n1.stop()
+	n1.start()
+	require.Len(t, n1.Conflicts(), 2, "of the address and the MAC, of the process before")
 	n2.del("s3")
 	eventually(t, "", func() string { n1.Audit(); return told() })
 	require.Equal(t, "Bound s2 n1 2", lease(t, c, "db.10.9.0.18"))
@@ -328,9 +340,14 @@ func TestOldSnapshot(t *testing.T) {
 	rollBack() // and once more, until the pod goes that the API server does not know
 	require.NoError(t, n2.add(t.Context(), pod("b", "u3", "s3", 18)))
 	eventually(t, "Conflict s3 n2 1", func() string { n1.Audit(); return lease(t, c, "db.10.9.0.18") })
+	require.NotEmpty(t, told())
 	n1.del("s2")
 	eventually(t, "Bound s3 n2 1", func() string { return lease(t, c, "db.10.9.0.18") })
 	require.Equal(t, ": ", conflict(c, "db.10.9.0.18"))
+	eventually(t, "", told) // the pod may run on without that interface
+	require.Eventually(t, func() bool { return len(n1.Conflicts()) == 0 }, patience, tick)
+	n1.stop()
+	require.NoFileExists(t, filepath.Join(n1.dir, "leases.json"))
 }
 
 // conflict is what a lease says of one.

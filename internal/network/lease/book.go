@@ -25,6 +25,8 @@ type Entry struct {
 	Leaving bool `json:"leaving,omitempty"`
 	// Conflict is why the holder could not have it, of one that is given back.
 	Conflict string `json:"conflict,omitempty"`
+	// Contested: the holder's pod was told that another has it as well.
+	Contested bool `json:"contested,omitempty"`
 }
 
 // Ours tells that whom the keeper of the leases has as the holder is the entry's sandbox,

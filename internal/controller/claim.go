@@ -74,12 +74,13 @@ func (t *term) lost(ctx context.Context, o object.Object, all []given, g given, 
 		t.Log.Error("two pods have one MAC", "subnet", g.net.Name, "pod", o.Key, "err", held)
 		return nil
 	}
-	lost := t.fresh(all)
-	if !g.fresh {
-		lost = append(lost, g.lease)
-	}
-	if err := t.free(ctx, lost); err != nil {
+	if err := t.free(ctx, t.fresh(all), true); err != nil {
 		return err
+	}
+	if !g.fresh {
+		if err := t.free(ctx, []core.Lease{g.lease}, false); err != nil {
+			return err
+		}
 	}
 	if is, err := t.claims.Bar(ctx, held.By); err != nil || !is {
 		return errors.Join(err, held) // it is gone: what it held may be had
@@ -90,8 +91,8 @@ func (t *term) lost(ctx context.Context, o object.Object, all []given, g given, 
 	return held // another address is chosen
 }
 
-// free removes the claims of leases, and then gives their addresses back.
-func (t *term) free(ctx context.Context, leases []core.Lease) error {
+// free removes the claims of leases, and then gives their addresses back, as release does.
+func (t *term) free(ctx context.Context, leases []core.Lease, cancelled bool) error {
 	for _, l := range leases {
 		if book.Reservation(l) {
 			continue
@@ -100,7 +101,7 @@ func (t *term) free(ctx context.Context, leases []core.Lease) error {
 			return err
 		}
 	}
-	t.release(leases, false)
+	t.release(leases, cancelled)
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
@@ -281,6 +282,27 @@ func TestHalfAClaimOfSlowNews(t *testing.T) {
 	for i := range pods {
 		require.Empty(t, w.warned(podKey(fmt.Sprint("fixed-", i))))
 	}
+}
+
+// TestOwnClaimOfSlowNews: a pod that gave back what it had claimed, before a watch told of the
+// claim, is not kept from that by it.
+func TestOwnClaimOfSlowNews(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	its := object.Key{Kind: object.KindClaim, Name: "uplink.10.87.0.4"}
+	w.elsewhere("10.87.0.0/24")
+	w.subnet("lost", v1.SubnetSpec{CIDRBlock: "10.41.0.0/24", Vpc: "none", Default: true})
+	l := lead(t, "one", w, db)
+	l.rests(t)
+	w.lag(its, true)
+	w.pod("p", "1", "ovn.kubernetes.io/logical_switch", "lost", networks, "uplink", uplink+"ip_address", "10.87.0.4")
+	require.Eventually(t, func() bool { return len(w.warned(podKey("p"))) > 0 }, patience, tick)
+	w.lag(its, false)
+	l.rests(t)
+	require.Empty(t, w.claims())
+	w.set(object.Key{Kind: object.KindVpc, Name: "none"}, &v1.Vpc{ObjectMeta: metav1.ObjectMeta{Name: "none"}})
+	require.Equal(t, "10.87.0.4", w.given(t, "p"))
+	require.Len(t, w.warned(podKey("p")), 1)
 }
 
 // TestHalfAClaimOfASlowSubnet: both families it has, too, where its Subnet is heard of last.

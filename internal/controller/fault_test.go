@@ -473,6 +473,28 @@ func TestRowsInTheMaking(t *testing.T) {
 		})
 	}, patience, tick, "%v", w.warned(podKey("lost")))
 	require.Len(t, w.warned(podKey("lost")), 1)
+	l.rests(t) // nobody wakes itself by what it gives back
+}
+
+// TestTwoOfOneSubnetRest: pods of which a later interface can have no address give back those of
+// the others, and wake neither themselves nor each other by that.
+func TestTwoOfOneSubnetRest(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/29", Default: true})
+	w.elsewhere("10.88.0.0/24")
+	w.set(object.Key{Kind: object.KindClaim, Name: "uplink.10.88.0.5"}, theirs("10.88.0.5", "other", "o"))
+	w.pod("other", "o", instead, "ns/uplink", uplink+"ip_address", "10.88.0.5")
+	l := lead(t, "one", w, db)
+	require.Equal(t, "10.88.0.5", w.given(t, "other"))
+	for _, name := range []string{"a", "b"} {
+		w.pod(name, name, networks, "uplink", uplink+"ip_address", "10.88.0.5")
+		w.pod(name+"-two", name, instead, "ns/uplink", networks, "uplink", "uplink.ns.net1.kubernetes.io/ip_address", "10.88.0.5")
+	}
+	for _, name := range []string{"a", "b"} {
+		require.Eventually(t, func() bool { return len(w.warned(podKey(name))) > 0 }, patience, tick, name)
+	}
+	l.rests(t)
 }
 
 // TestWhyIsToldAgain: what is wrong with an object and could not be told is told later,

@@ -14,6 +14,7 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/network/resolve"
 )
 
 func ipKey(name string) object.Key {
@@ -77,6 +78,36 @@ func TestIPObjects(t *testing.T) {
 
 	w.set(podKey("a"), nil)
 	w.noObject(t, "a.ns")
+}
+
+// TestReservationOfRunningPod: what becomes of a reservation for another interface of a running
+// pod, whose Subnet goes or to which the pod's wish does not fit, is nothing to what it has.
+func TestReservationOfRunningPod(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.20.0.0/30", Default: true})
+	w.subnet("lan", v1.SubnetSpec{CIDRBlock: "10.30.0.0/24", Provider: "nad.ns.ovn"})
+	w.set(object.Key{Kind: object.KindNAD, Namespace: "ns", Name: "nad"}, resolve.NAD{
+		Namespace: "ns", Name: "nad", Config: `{"cniVersion":"1.0.0","type":"kube-ovn","provider":"nad.ns.ovn"}`,
+	})
+	w.pod("a", "1")
+	w.set(ipKey("a.ns.nad.ns.ovn"), &v1.IP{
+		ObjectMeta: metav1.ObjectMeta{Name: "a.ns.nad.ns.ovn"},
+		Spec:       v1.IPSpec{Subnet: "lan", PodName: "a", Namespace: "ns", V4IPAddress: "10.30.0.11"},
+	})
+	l := lead(t, "one", w, db)
+	require.Equal(t, "10.20.0.2", w.ip(t, "a"))
+	w.object(t, "a.ns.nad.ns.ovn", func(o *v1.IP) bool { return o.Labels["ovn.kubernetes.io/ip_reserved"] == "true" })
+	w.pod("b", "2") // the Subnet is full
+	require.Eventually(t, func() bool { return len(w.warned(podKey("b"))) > 0 }, patience, tick)
+	l.rests(t)
+	row := db.Get("Logical_Switch_Port", "a.ns", "_uuid")
+
+	w.change("a", networks, "nad", "nad.ns.ovn.kubernetes.io/ip_address", "10.30.0.12")
+	require.Eventually(t, func() bool { return w.notes("a")["nad.ns.ovn.kubernetes.io/ip_address"] == "10.30.0.12" && w.notes("a")["nad.ns.ovn.kubernetes.io/allocated"] == "true" }, patience, tick)
+	require.Equal(t, row, db.Get("Logical_Switch_Port", "a.ns", "_uuid"))
+	require.Equal(t, "10.20.0.2", w.ip(t, "a"))
+	require.Empty(t, w.notes("b")["ovn.kubernetes.io/ip_address"])
 }
 
 // TestReservedForNoPort: an object that reserves for a pod and is not called as a port of it

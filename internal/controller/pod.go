@@ -67,7 +67,11 @@ func (t *term) pod(ctx context.Context, k object.Key) error {
 	}
 	o := object.Object{Key: k, UID: p.UID}
 	nics, err := t.nics(ctx, p, own)
-	if t.outdated(name, nics, left, err) {
+	switch {
+	case !t.outdated(name, nics, left, err):
+	case len(own) > 0 && t.unreserve(name, nics, left, err):
+		held = t.book.Of(name)
+	default:
 		if err := t.clear(ctx, name, held); err != nil {
 			return err
 		}
@@ -193,6 +197,17 @@ func (t *term) outdated(name core.Pod, nics []nic, left []core.Lease, err error)
 	return !t.inherits(name, nics, left)
 }
 
+// unreserve gives up what an object reserved for a running pod's name and the pod does not
+// take over: what the pod has stays as it is. False where more than reservations is left.
+func (t *term) unreserve(name core.Pod, nics []nic, left []core.Lease, err error) bool {
+	drop := slices.DeleteFunc(slices.Clone(left), func(l core.Lease) bool { return !t.outdated(name, nics, []core.Lease{l}, err) })
+	if slices.ContainsFunc(drop, func(l core.Lease) bool { return !book.Reservation(l) }) {
+		return false
+	}
+	t.release(drop, false)
+	return true
+}
+
 // leave ends what a pod has that is no more, but for the addresses that stay its
 // name's: those have their rows on, in no group.
 func (t *term) leave(ctx context.Context, name core.Pod, held []core.Lease) error {
@@ -222,7 +237,7 @@ func (t *term) leave(ctx context.Context, name core.Pod, held []core.Lease) erro
 	}
 	t.unface(name)
 	t.enlist(object.KindPod.Named(name.Namespace, name.Name), nil)
-	return t.free(ctx, free)
+	return t.free(ctx, free, false)
 }
 
 // rowed tells that leases may have rows in the database. All that somebody has who
@@ -245,7 +260,7 @@ func (t *term) clear(ctx context.Context, name core.Pod, held []core.Lease) erro
 	}
 	t.unface(name)
 	t.enlist(object.KindPod.Named(name.Namespace, name.Name), nil)
-	if err := t.free(ctx, held); err != nil {
+	if err := t.free(ctx, held, false); err != nil {
 		return err
 	}
 	t.keptBy(name, object.Owner{})
@@ -258,14 +273,18 @@ func (t *term) clear(ctx context.Context, name core.Pod, held []core.Lease) erro
 	return nil
 }
 
-// release gives addresses back, and wakes who waits for some.
+// release gives addresses back, and wakes who waits for some. Those of a look that came to
+// nothing, which are cancelled, nobody has waited for: who wakes others for them, and itself
+// among them, is looked at without end.
 func (t *term) release(leases []core.Lease, cancelled bool) {
 	for _, l := range leases {
 		if !t.returned(l) {
 			t.book.Forget(l, cancelled)
 		}
 		t.counted(l.Subnet)
-		t.rouse(l.Subnet)
+		if !cancelled {
+			t.rouse(l.Subnet)
+		}
 		t.queue.Add(ipKey(l))
 	}
 }
@@ -418,7 +437,7 @@ func (t *term) commit(ctx context.Context, o object.Object, p object.Pod, all []
 	default:
 		return t.unmade(ctx, o, all, err)
 	}
-	if err := t.free(ctx, slices.DeleteFunc(beyond(held, all), t.claims.Kept)); err != nil {
+	if err := t.free(ctx, slices.DeleteFunc(beyond(held, all), t.claims.Kept), false); err != nil {
 		return err
 	}
 	for _, g := range all {
@@ -434,7 +453,7 @@ func (t *term) commit(ctx context.Context, o object.Object, p object.Pod, all []
 
 // unmade gives back what a pod got whose rows the database refused.
 func (t *term) unmade(ctx context.Context, o object.Object, all []given, why error) error {
-	if err := t.free(ctx, t.fresh(all)); err != nil {
+	if err := t.free(ctx, t.fresh(all), true); err != nil {
 		return err
 	}
 	subnet := ""

@@ -206,7 +206,9 @@ func (w *world) known() claim.Reader {
 			})
 		},
 		Now: func(_ context.Context, name string) (*fairlead.AddressLease, error) {
-			if c, ok := all.Get("", name); ok {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if c, ok := w.objects[object.Key{Kind: object.KindClaim, Name: name}].(*fairlead.AddressLease); ok {
 				return c, nil
 			}
 			return nil, core.ErrNotFound

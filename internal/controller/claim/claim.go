@@ -243,10 +243,19 @@ func (k *Keeper) proveGone(ctx context.Context, pod core.Pod) error {
 // Free removes the objects of a lease. Of a pod that is not known it wants the
 // proof that it is gone: another controller may have served it meanwhile.
 func (k *Keeper) Free(ctx context.Context, l core.Lease) error {
+	net, ok := k.Net(l.Subnet)
 	for _, ip := range claimed(l) {
-		c, there := k.known(fairlead.LeaseName(l.Subnet, ip))
+		name := fairlead.LeaseName(l.Subnet, ip)
+		c, there := k.known(name)
+		if !there && ok && Needed(net) { // it may have been made a moment ago
+			now, err := k.Now(ctx, name)
+			if err != nil && !errors.Is(err, core.ErrNotFound) {
+				return err
+			}
+			c, there = now, err == nil
+		}
 		if !there || !samePort(ownerOf(c), l.Owner) {
-			continue // what the watch tells of later is looked at then
+			continue
 		}
 		if err := k.drop(ctx, c); err != nil {
 			return err
@@ -387,7 +396,6 @@ func (k *Keeper) Heed(ctx context.Context, name string) error {
 	}
 	c, there := k.Get(name)
 	if !there {
-		k.dropped.Delete(name)
 		k.ended(name, subnet, ip)
 		return nil
 	}
@@ -419,12 +427,13 @@ func (k *Keeper) Heed(ctx context.Context, name string) error {
 	return k.delete(ctx, c)
 }
 
-// ended takes news of an object that is gone. One that somebody deleted is made again.
+// ended takes news of an object that is gone. One that somebody deleted is made again. Of one
+// that this keeper deleted those heard who wait for an address.
 func (k *Keeper) ended(name, subnet string, ip netip.Addr) {
-	if k.Book.Unbar(name) {
-		k.Counted(subnet)
+	k.unbar(name, subnet)
+	if _, own := k.dropped.LoadAndDelete(name); !own {
+		k.Freed(subnet)
 	}
-	k.Freed(subnet)
 	for _, l := range k.having(subnet, ip) {
 		if pod := l.Owner.Pod; !pod.IsZero() {
 			k.Look(pod)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/controller/object"
@@ -411,6 +412,46 @@ func TestRunningPodKeepsItsRow(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return len(ports(db)) == 0 && db.Get("Logical_Switch", "web", "name") == "" && db.Get("Logical_Router", "red", "name") == ""
 	}, patience, tick)
+}
+
+// TestSubnetInPlaceOfAnother: a Subnet that would give an address which a pod has of one that is
+// declared no more, or of the built-in one, is not in force before that is given back, under the
+// next leader either; in another Vpc it is.
+func TestSubnetInPlaceOfAnother(t *testing.T) {
+	t.Parallel()
+	for old, cidr := range map[string]string{"old": "10.29.0.0/24", v1.DefaultSubnet: "10.16.0.0/16"} {
+		t.Run(old, func(t *testing.T) {
+			t.Parallel()
+			w, db := newWorld(), database(t)
+			for _, vpc := range []string{"red", "blue"} {
+				w.set(object.Key{Kind: object.KindVpc, Name: vpc}, &v1.Vpc{ObjectMeta: metav1.ObjectMeta{Name: vpc}})
+			}
+			spec := v1.SubnetSpec{CIDRBlock: cidr, Default: true}
+			if old != v1.DefaultSubnet {
+				spec.Vpc = "red"
+				w.subnet(old, spec)
+			}
+			w.pod("a", "1", "ovn.kubernetes.io/logical_switch", old)
+			one := lead(t, "one", w, db)
+			ip := w.ip(t, "a")
+			w.set(subnetKey(old), nil)
+			w.subnet("new", spec)
+			w.subnet("far", v1.SubnetSpec{CIDRBlock: cidr, Vpc: "blue"})
+			says := "spec.cidrBlock: " + cidr + " holds " + ip + ", which a.ns has of Subnet " + old + ": it is in force when that is given back"
+			w.ready(t, "far", "True", "")
+			w.ready(t, "new", "False", says)
+			one.stop()
+			w.subnet("new", spec) // without a status
+			lead(t, "two", w, db)
+			w.ready(t, "new", "False", says)
+			require.Contains(t, ports(db)["a.ns"], ip)
+
+			w.set(podKey("a"), nil)
+			w.ready(t, "new", "True", "")
+			w.pod("b", "2", "ovn.kubernetes.io/logical_switch", "new", "ovn.kubernetes.io/ip_address", ip)
+			require.Equal(t, ip, w.ip(t, "b"))
+		})
+	}
 }
 
 // TestShrunkSubnet: a Subnet does not come into force in which an address in use

@@ -104,7 +104,9 @@ func TestReservationOfRunningPod(t *testing.T) {
 	row := db.Get("Logical_Switch_Port", "a.ns", "_uuid")
 
 	w.change("a", networks, "nad", "nad.ns.ovn.kubernetes.io/ip_address", "10.30.0.12")
-	require.Eventually(t, func() bool { return w.notes("a")["nad.ns.ovn.kubernetes.io/ip_address"] == "10.30.0.12" && w.notes("a")["nad.ns.ovn.kubernetes.io/allocated"] == "true" }, patience, tick)
+	require.Eventually(t, func() bool {
+		return w.notes("a")["nad.ns.ovn.kubernetes.io/ip_address"] == "10.30.0.12" && w.notes("a")["nad.ns.ovn.kubernetes.io/allocated"] == "true"
+	}, patience, tick)
 	require.Equal(t, row, db.Get("Logical_Switch_Port", "a.ns", "_uuid"))
 	require.Equal(t, "10.20.0.2", w.ip(t, "a"))
 	require.Empty(t, w.notes("b")["ovn.kubernetes.io/ip_address"])

@@ -31,7 +31,7 @@ func (t *term) restore(ctx context.Context) error {
 	for _, p := range ports {
 		k, _ := object.KeyOf(p.Owner)
 		if k.Kind == object.KindSubnet && len(p.Networks) > 0 {
-			t.nets.Formerly(k.Name, p.Networks)
+			t.nets.Formerly(k.Name, logical.VpcOf(k.Name, p.Name), p.Networks)
 		}
 		l := t.fromPort(p)
 		if len(l.IPs) == 0 {

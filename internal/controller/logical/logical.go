@@ -142,6 +142,9 @@ func link(subnet, vpc string) (atSwitch, atRouter string) {
 	return subnet + sep + vpc, vpc + sep + subnet
 }
 
+// VpcOf is the Vpc to whose router a Subnet's port leads that has this name in its switch.
+func VpcOf(subnet, port string) string { return port[min(len(subnet)+1, len(port)):] }
+
 // gateways are addresses of a Subnet's router port, one of each network, with prefix
 // lengths.
 func gateways(n core.Subnet, of []netip.Addr) (out []string) {

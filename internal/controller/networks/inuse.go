@@ -33,12 +33,12 @@ func (n *Networks) former(d declare.Subnet, good bool) (version *declare.Subnet,
 	return &d, !misfit.IsValid()
 }
 
-// Formerly says what a Subnet's networks are in the database, each with its gateway's
-// address. It is for a leader that begins.
-func (n *Networks) Formerly(subnet string, networks []netip.Prefix) {
+// Formerly says of which Vpc a Subnet is in the database, and what its networks are, each with
+// its gateway's address. It is for a leader that begins.
+func (n *Networks) Formerly(subnet, vpc string, networks []netip.Prefix) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	was := core.Subnet{Name: subnet, Provider: n.rows[subnet].Provider}
+	was := core.Subnet{Name: subnet, Vpc: vpc, Provider: n.rows[subnet].Provider}
 	for _, p := range networks {
 		was.CIDRs, was.Gateways = append(was.CIDRs, p.Masked()), append(was.Gateways, p.Addr())
 	}
@@ -84,7 +84,7 @@ func (n *Networks) runs(subnet string, c netip.Prefix) bool {
 func (n *Networks) inUse(d *declare.Subnet) []declare.Fault {
 	now := n.book.Declared(d.Name)
 	if was, other := n.otherwise(d); other {
-		if ip, by := n.holder(d.Name); ip.IsValid() {
+		if ip, by := n.holder(d.Name, netip.Addr.IsValid); ip.IsValid() {
 			n.held[d.Name] = true
 			return []declare.Fault{{Path: "spec.provider", Reason: fmt.Sprintf("%s has %s of provider %s, which cannot become %s before it is given back; what is in force stays until then",
 				by, ip, was, d.Provider)}}
@@ -113,9 +113,9 @@ func (n *Networks) otherwise(d *declare.Subnet) (was string, other bool) {
 	return was, was != "" && v1.Routed(was) != v1.Routed(d.Provider)
 }
 
-// holder is who has the lowest address of a Subnet but for OVN's router, which takes its own
-// wherever it is; the zero address is nobody's.
-func (n *Networks) holder(subnet string) (lowest netip.Addr, by string) {
+// holder is who has the lowest address of a Subnet of which is tells true, but for OVN's router,
+// which takes its own wherever it is; the zero address is nobody's.
+func (n *Networks) holder(subnet string, is func(netip.Addr) bool) (lowest netip.Addr, by string) {
 	ports := map[netip.Addr]string{}
 	for _, l := range n.leases.All() {
 		for _, ip := range l.IPs {
@@ -126,7 +126,7 @@ func (n *Networks) holder(subnet string) (lowest netip.Addr, by string) {
 	}
 	for _, ip := range n.leases.Held(subnet) {
 		port, known := ports[ip]
-		if port == underlay.RouterPort(subnet) || lowest.IsValid() && lowest.Less(ip) {
+		if !is(ip) || port == underlay.RouterPort(subnet) || lowest.IsValid() && lowest.Less(ip) {
 			continue
 		}
 		if lowest, by = ip, port; !known {

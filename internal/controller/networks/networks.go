@@ -40,6 +40,8 @@ type Networks struct {
 	anew   bool                   // a look is due although there was no news
 	held   map[string]bool        // Subnets that do not change because of addresses in use
 	rows   map[string]core.Subnet // networks, gateways and providers of Subnets as an earlier leader left them
+	left   map[string]core.Subnet // that were in force, are not any more, and of which somebody may have an address
+	before []core.Subnet          // of those, and of what is in force, what no object declares, as the last look found it
 	whole  bool                   // the leases are known
 	nodes  []nodeIP               // as the last look read them
 	told   map[object.Key]bool    // objects of which there was news since the last look
@@ -75,7 +77,7 @@ type made struct {
 // are in use.
 func New(from object.Readers, join core.Subnet, leases *book.Book) *Networks {
 	join.Builtin = true
-	return &Networks{from: from, join: join, leases: leases, held: map[string]bool{}, told: map[object.Key]bool{}, read: map[object.Key]any{}, rows: map[string]core.Subnet{}}
+	return &Networks{from: from, join: join, leases: leases, held: map[string]bool{}, told: map[object.Key]bool{}, read: map[object.Key]any{}, rows: map[string]core.Subnet{}, left: map[string]core.Subnet{}}
 }
 
 // Changed says that a Subnet, an IPPool, a Vpc, a Vlan, a provider network, a node or a
@@ -171,6 +173,7 @@ func (n *Networks) look() {
 			force[name] = &without
 		}
 	}
+	n.leave(force)
 	if n.book, n.force = next, force; n.whole {
 		clear(n.rows) // what counts of them is in force now
 	}
@@ -301,7 +304,7 @@ func (n *Networks) withheld() bool {
 func (n *Networks) declared() (out []*declare.Subnet) {
 	n.faults = map[string]string{}
 	clear(n.held)
-	n.nodes = ofNodes(n.from.Nodes.List())
+	n.nodes, n.before = ofNodes(n.from.Nodes.List()), n.undeclared()
 	all := slices.SortedFunc(slices.Values(n.from.Subnets.List()), func(a, b *v1.Subnet) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
@@ -344,7 +347,9 @@ func (n *Networks) declared() (out []*declare.Subnet) {
 func (n *Networks) admissible(d *declare.Subnet, faults []declare.Fault) (version *declare.Subnet, ok bool) {
 	good := len(faults) == 0
 	if good {
-		faults = n.inUse(d)
+		if faults = n.inUse(d); len(faults) == 0 {
+			faults = n.abandoned(d)
+		}
 	}
 	if len(faults) == 0 {
 		fault, goesOn := n.covers(d)

@@ -52,7 +52,7 @@ type Config struct {
 	// Held are the functions, by address, of the attachments that are recorded.
 	Held func() map[string]core.Key
 	// Pod is the one of an attachment. Living gives what tells, as things are now, that an
-	// attachment may go on: it is recorded, or somebody works on it.
+	// attachment may go on: it is recorded, and no orphan, or somebody works on it.
 	Pod    func(core.Key) core.Pod
 	Living func() func(core.Key) bool
 	// Book is a file for what was chosen; it ends with the machine.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+	"github.com/fairlead/fairlead/internal/network/resolve/override"
 )
 
 const (
@@ -137,9 +138,7 @@ func (r *resolution) choose(ctx context.Context, n *network, free []string) (Cho
 	}
 	w := DeviceWish{Key: r.in.Request.Key, Resource: n.resource, IDs: free}
 	w.Key.IfName = n.ifName
-	if n.declared != nil && n.declared.SRIOV != nil {
-		w.PFs = n.declared.SRIOV.PF
-	}
+	w.PFs, _ = n.pfs()
 	var rate struct {
 		MinMbps int `json:"min_tx_rate"`
 	}
@@ -159,7 +158,7 @@ func (r *resolution) choose(ctx context.Context, n *network, free []string) (Cho
 // defaults gives the configuration of a first plugin sriov keys that it does not say, and
 // does not say either where nothing is declared of the pod.
 func (n *network) defaults(keys map[string]any) error {
-	if len(keys) == 0 || len(n.chain.Plugins) == 0 || n.chain.Plugins[0].Type != "sriov" {
+	if len(keys) == 0 || !n.gives(override.SRIOV) {
 		return nil
 	}
 	first := n.chain.Plugins[0]

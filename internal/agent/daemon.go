@@ -261,7 +261,7 @@ func (d *Daemon) wire(boot string) {
 		core.DriverOVS: d.nics, core.DriverExec: execdriver.New(plugins(reaper, vf)), core.DriverDefroute: defroute.New(), core.DriverHostport: d.ports,
 	}
 	d.upkeep = upkeep.New(upkeep.Config{
-		Journal: d.journal, Source: d.objects, Declared: d.objects, PFOf: vfs.At("").PFOf, Drivers: drivers, BootID: boot, Notices: d.forget, Log: d.log,
+		Journal: d.journal, Source: d.objects, Declared: d.objects, PFOf: vfs.At("").PFOf, Promises: d.vfs, Drivers: drivers, BootID: boot, Notices: d.forget, Log: d.log,
 		TryLock: func(id string) (func(), bool) { return d.engine.TryLock(id) },
 	})
 	d.wireLeases(boot, drivers)

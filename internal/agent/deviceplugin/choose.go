@@ -172,7 +172,7 @@ func (m *Manager) left(r vfpolicy.Resource, w resolve.DeviceWish) (map[string]in
 			continue
 		}
 		for _, f := range card.Functions {
-			a, err := sriov.Read(sriov.VF{PCI: f.PCI, PF: f.PF, Index: f.Index})
+			a, err := m.cfg.Attrs(sriov.VF{PCI: f.PCI, PF: f.PF, Index: f.Index})
 			if err != nil {
 				return nil, err
 			}

@@ -43,6 +43,8 @@ type Config struct {
 		Given(ctx context.Context) ([]device.Given, error)
 	}
 	Sys sriov.Sys
+	// Attrs are those that a card has of a function; nil: sriov.Read.
+	Attrs func(sriov.VF) (sriov.Attrs, error)
 	// Policies are those that mean this node; core.ErrUnavailable while they are not known.
 	Policies func() ([]vfpolicy.Policy, error)
 	// Report hears what became of each policy, after each change of it. It does not block.
@@ -52,7 +54,7 @@ type Config struct {
 	// Held are the functions, by address, of the attachments that are recorded.
 	Held func() map[string]core.Key
 	// Pod is the one of an attachment. Living gives what tells, as things are now, that an
-	// attachment may go on: it is recorded, or somebody works on it.
+	// attachment may go on: it is recorded, and no orphan, or somebody works on it.
 	Pod    func(core.Key) core.Pod
 	Living func() func(core.Key) bool
 	// Book is a file for what was chosen; it ends with the machine.
@@ -102,6 +104,9 @@ type state struct {
 
 // New makes a Manager; Run has it work.
 func New(c Config) *Manager {
+	if c.Attrs == nil {
+		c.Attrs = sriov.Read
+	}
 	return &Manager{
 		cfg: c, poke: make(chan struct{}, 1), endpoints: map[string]*endpoint{}, tried: map[string]time.Time{}, unclean: map[string]string{}, driven: map[string]string{}, book: map[string]grant{},
 	}

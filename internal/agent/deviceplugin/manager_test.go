@@ -459,6 +459,49 @@ func TestChoose(t *testing.T) {
 	require.Equal(t, address(2), pci, "b has ended")
 }
 
+// TestPromises: what running pods are promised stays within the budget of their physical
+// function, as what new ones are; what a change frees others may have, once the card has it so.
+func TestPromises(t *testing.T) {
+	n := newNode(t, v1alpha1.NodeVFPolicySpec{PF: []string{"ens1f0"}, MinRateBudgetPercent: 50})
+	card := map[int]int{}
+	n.cfg.Attrs = func(v sriov.VF) (sriov.Attrs, error) { return sriov.Attrs{MinMbps: card[v.Index]}, nil }
+	n.unknown = true
+	k := startKubelet(t, n.dir)
+	stop := n.start()
+	n.locked(func() { n.living["a"], n.living["b"], n.living["c"] = true, true, true })
+	key := func(container string) core.Key { return core.Key{Container: container, IfName: "net1"} }
+	choose := func(container, id string, mbps int) error {
+		_, err := n.m.Choose(t.Context(), resolve.DeviceWish{Key: key(container), Resource: db, IDs: []string{id}, MinMbps: mbps})
+		return err
+	}
+	require.NoError(t, n.m.Promise(key("a"), 9000), "it has no function by a place")
+	n.locked(func() { n.unknown = false })
+	n.m.Poke()
+	k.waits(db, "n0-0", "n1-0", "n0-1")
+	require.NoError(t, choose("a", "n0-0", 2000))
+	require.NoError(t, choose("b", "n0-1", 2000))
+	card[0], card[2] = 2000, 2000
+	err := n.m.Promise(key("a"), 3001)
+	require.Equal(t, core.ReasonMinRate, core.ReasonOf(err))
+	require.ErrorContains(t, err, "3001 Mbit/s cannot be promised: ens1f0 has 3000 left")
+	for range 2 {
+		require.NoError(t, n.m.Promise(key("a"), 3000))
+	}
+	require.Equal(t, core.ReasonMinRate, core.ReasonOf(n.m.Promise(key("b"), 2001)), "a's rate is booked, though the card has it not yet")
+	require.NoError(t, n.m.Promised(key("a"), 2000))
+	require.NoError(t, n.m.Promise(key("b"), 3000))
+	require.NoError(t, n.m.Promise(key("b"), 500))
+	require.Equal(t, core.ReasonMinRate, core.ReasonOf(choose("c", "n1-0", 1001)), "the card has b's former rate still")
+	card[2] = 500
+	require.NoError(t, choose("c", "n1-0", 2500))
+	stop()
+
+	n.locked(func() { n.unknown = true })
+	n.start()
+	require.Equal(t, core.CodeTryAgain, core.CodeOf(n.m.Promise(key("b"), 600)), "policies are not known")
+	require.NoError(t, n.m.Promise(key("b"), 400))
+}
+
 // TestBudget: what can be promised is a resource of its own, by 100 Mbit/s.
 func TestBudget(t *testing.T) {
 	n := newNode(t, v1alpha1.NodeVFPolicySpec{PF: []string{"ens1f0"}, MinRateBudgetPercent: 5})

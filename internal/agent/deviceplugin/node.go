@@ -108,15 +108,16 @@ func (n Node) pod(k core.Key) core.Pod {
 }
 
 // living tells, by the records of this moment, whether an attachment may go on: its
-// container has one, or somebody works on it.
+// container has one, or somebody works on it. An orphan's has ended, whoever works on what
+// is left of it.
 func (n Node) living() func(core.Key) bool {
-	recorded := map[string]bool{}
+	recorded := map[string]bool{} // false: of orphans alone
 	for _, h := range n.Journal.Heads() {
-		recorded[h.Key.Container] = true
+		recorded[h.Key.Container] = recorded[h.Key.Container] || !h.Orphan
 	}
 	return func(k core.Key) bool {
-		if recorded[k.Container] {
-			return true
+		if goesOn, is := recorded[k.Container]; is {
+			return goesOn
 		}
 		unlock, ok := n.TryLock(k.Container)
 		if ok {

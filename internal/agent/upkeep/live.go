@@ -2,6 +2,7 @@ package upkeep
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -231,7 +232,15 @@ func (k *Keeper) change(ctx context.Context, rec *core.Record, at int) error {
 	if !ok {
 		return nil
 	}
-	err := d.Change(ctx, driver.Run{}, s)
+	err := k.promise(s)
+	if err == nil {
+		err = d.Change(ctx, driver.Run{}, s)
+	}
+	if core.ReasonOf(err) != "" && k.Promises != nil {
+		if kept := k.Promises.Promised(s.Key, promised(s.Exec.Former)); kept != nil {
+			return kept
+		}
+	}
 	if err != nil && core.ReasonOf(err) == "" {
 		return fmt.Errorf("settings of a running pod are not changed yet: %w", err)
 	}
@@ -252,4 +261,22 @@ func (k *Keeper) change(ctx context.Context, rec *core.Record, at int) error {
 	}
 	k.Log.Info("settings of a running pod changed", "pod", rec.Pod, "ifname", s.Key.IfName, "declared", s.Declared)
 	return nil
+}
+
+// promise books the rate that the Spec's configuration promises. It stays booked while nobody
+// knows what came of the change.
+func (k *Keeper) promise(s core.Spec) error {
+	if k.Promises == nil {
+		return nil
+	}
+	return k.Promises.Promise(s.Key, promised(s.Exec.Conf))
+}
+
+// promised is the rate, Mbit/s, that a configuration promises, 0 for none.
+func promised(raw json.RawMessage) int {
+	var conf struct {
+		MinMbps int `json:"min_tx_rate"`
+	}
+	_ = json.Unmarshal(raw, &conf) // its plugin tells what is wrong with it
+	return conf.MinMbps
 }

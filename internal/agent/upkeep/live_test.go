@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 
@@ -51,6 +52,25 @@ func (d *device) Repair(_ context.Context, _ driver.Run, s core.Spec) (found, er
 func (d *device) Change(_ context.Context, _ driver.Run, s core.Spec) error {
 	d.said = append(d.said, s)
 	return d.err
+}
+
+// promises notes what is booked; full refuses.
+type promises struct {
+	booked []string
+	full   bool
+}
+
+func (p *promises) Promise(_ core.Key, mbps int) error {
+	p.booked = append(p.booked, fmt.Sprint("promise ", mbps))
+	if p.full {
+		return core.Reasoned(core.CodeDevice, core.ReasonMinRate, "no")
+	}
+	return nil
+}
+
+func (p *promises) Promised(_ core.Key, mbps int) error {
+	p.booked = append(p.booked, fmt.Sprint("promised ", mbps))
+	return nil
 }
 
 // heard are failures that were told.
@@ -180,4 +200,36 @@ func TestDeclaredOfAPlugin(t *testing.T) {
 	b.declares = `{"interfaces":[{"name":"eth0","sriov":{"pf":["ens2f0"]}}]}`
 	b.tune()
 	require.Contains(t, b.heard.told[1].Error, "RestartNeeded: sriov.pf of interface eth0")
+}
+
+// TestPromisedRate: a rate is booked before the card has it; where it cannot be promised, or
+// the card refuses, what was promised is booked again, and the pod keeps what it has.
+func TestPromisedRate(t *testing.T) {
+	const plain = `{"deviceID":"0000:01:10.0","type":"sriov","min_tx_rate":20}`
+	b := newBed(t, core.Spec{Exec: &core.Exec{Type: "sriov", Conf: json.RawMessage(plain)}})
+	book := &promises{}
+	b.keeper.Promises = book
+	for _, c := range []struct {
+		declares string
+		full     bool
+		err      error
+		asked    int
+		booked   []string
+		told     string
+	}{
+		{`{"min_tx_rate":90}`, true, nil, 0, []string{"promise 90", "promised 20"}, core.ReasonMinRate},
+		{`{"min_tx_rate":80}`, false, core.Reasoned(core.CodeValue, core.ReasonDriverCannot, "no"), 1, []string{"promise 80", "promised 20"}, core.ReasonDriverCannot},
+		{`{"min_tx_rate":70}`, false, errors.New("not now"), 1, []string{"promise 70"}, ""},
+		{`{"min_tx_rate":20}`, false, nil, 1, []string{"promise 20"}, ""},
+		{`{"min_tx_rate":30}`, false, nil, 1, []string{"promise 30"}, ""},
+	} {
+		b.declares, b.dev.err, b.heard.told, book.full, book.booked = c.declares, c.err, nil, c.full, nil
+		s, asked := b.tune()
+		require.Equal(t, c.asked, asked, "%+v", c)
+		require.Equal(t, c.booked, book.booked)
+		if c.told != "" {
+			require.JSONEq(t, plain, string(s.Exec.Conf))
+			require.Contains(t, b.heard.told[0].Error, c.told)
+		}
+	}
 }

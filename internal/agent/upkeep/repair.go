@@ -24,13 +24,25 @@ type Config struct {
 	// Declared tells what is declared of pods by their names; nil: nothing is.
 	Declared resolve.Declarer
 	// PFOf as in resolve.Input; Declared needs it.
-	PFOf    func(device string) (string, error)
-	Drivers driver.Set
-	BootID  string
+	PFOf func(device string) (string, error)
+	// Promises knows what virtual functions are promised; nil: nobody does.
+	Promises Promises
+	Drivers  driver.Set
+	BootID   string
 	// TryLock takes a container's turn, false while an operation has it.
 	TryLock func(container string) (unlock func(), ok bool)
 	Notices core.Notices // nil: nobody wants to know
 	Log     *slog.Logger
+}
+
+// Promises keeps the rates, Mbit/s, that attachments are promised within what their cards may
+// promise. Of attachments that are promised none it does nothing.
+type Promises interface {
+	// Promise has an attachment be promised another rate, again and again. A reason
+	// (core.ReasonOf): it cannot be; other errors: not now.
+	Promise(key core.Key, mbps int) error
+	// Promised has it be promised what it was: nothing came of a Promise.
+	Promised(key core.Key, mbps int) error
 }
 
 // Keeper does both. Its methods may be called at the same time.

@@ -180,6 +180,21 @@ func (s *Settings) attributes(set map[string]any) (done []string) {
 // keys are those of fields, as attributes writes them.
 var keys = map[string]string{MAC: "mac", VLAN: "vlan", MinMbps: "min_tx_rate", MaxMbps: "max_tx_rate", SpoofChk: "spoofchk", Trust: "trust", LinkState: "link_state"}
 
+// Key is the field that a key in the configuration of an SR-IOV plugin is of, and the value
+// that Configure gives it; ok is false where the field is not declared.
+func (s *Settings) Key(key string) (field string, value any, ok bool) {
+	set := map[string]any{}
+	s.attributes(set)
+	value, ok = set[key]
+	field = VLAN // which has three keys
+	for f, k := range keys {
+		if k == key {
+			field = f
+		}
+	}
+	return field, value, ok
+}
+
 // Over adds to Lost what the configuration of somebody's plugin, of that type, says of
 // fields that are declared otherwise. source is who wrote it.
 func (s *Settings) Over(source, kind string, raw json.RawMessage) {

@@ -11,6 +11,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/cniconf"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+	"github.com/fairlead/fairlead/internal/network/resolve/override"
 )
 
 // runtimeConfig is what the plugins of n are told by capability: the runtime's
@@ -54,6 +55,9 @@ func (n *network) can(capability string) bool {
 	}
 	if capability == capPorts && n.opensPorts() {
 		return true
+	}
+	if capability == capBandwidth && n.gives(override.SRIOV) {
+		return true // the card has been told, or a plugin behind is
 	}
 	if capability == "ips" && n.lends() {
 		return true // by CNI_ARGS, where the plugin does not declare it

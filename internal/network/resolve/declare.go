@@ -58,9 +58,14 @@ func (r *resolution) claimNames(nets []network) (taken map[string]string) {
 // named is the name of the network's interface as far as it is known.
 func (n *network) named() string { return cmp.Or(n.ifName, n.elem.IfName) }
 
-// declare settles what is declared of the pod's interfaces, now that they have names,
-// and adds the networks that only declarations name.
+// declare settles what is asked for and declared of the pod's interfaces, now that they
+// have names, and adds the networks that only declarations name.
 func (r *resolution) declare(ctx context.Context, nets []network) ([]network, error) {
+	for i := range nets {
+		if err := r.ask(&nets[i]); err != nil {
+			return nil, err
+		}
+	}
 	var further []string
 	for _, n := range nets[1:] {
 		further = append(further, n.ifName)
@@ -129,6 +134,9 @@ func (r *resolution) added(ctx context.Context, s *declared.Settings) (network, 
 	}
 	n, err := r.fromNAD(ctx, element.Element{Field: s.From[declared.Network] + ": network", Namespace: ns, Name: name})
 	n.ifName, n.only = s.Name, true
+	if err == nil {
+		err = r.ask(&n)
+	}
 	return n, err
 }
 
@@ -199,7 +207,7 @@ func (r *resolution) configure(n *network, s *declared.Settings) error {
 	return n.asksOtherwise(s)
 }
 
-// asksOtherwise is the error where the pod's element asks for something else than is declared
+// asksOtherwise is the error where the pod's annotations ask for something else than is declared
 // and carried out by the configuration.
 func (n *network) asksOtherwise(s *declared.Settings) error {
 	if n.elem.IPAMClaim != "" && n.carriesOut(declared.IPs) {
@@ -211,7 +219,7 @@ func (n *network) asksOtherwise(s *declared.Settings) error {
 	if len(n.elem.IPs) > 0 && n.carriesOut(declared.IPs) && !element.SameIPs(n.elem.IPs, s.IPs) {
 		return s.Contradicts(declared.IPs, fmt.Sprint(s.IPs), n.elem.Field+".ips", fmt.Sprint(n.elem.IPs))
 	}
-	return nil
+	return n.vf.Otherwise(s)
 }
 
 // carriesOut tells that the configuration of the network's first plugin says a field.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+	"github.com/fairlead/fairlead/internal/network/resolve/override"
 )
 
 const (
@@ -137,9 +138,7 @@ func (r *resolution) choose(ctx context.Context, n *network, free []string) (Cho
 	}
 	w := DeviceWish{Key: r.in.Request.Key, Resource: n.resource, IDs: free}
 	w.Key.IfName = n.ifName
-	if n.declared != nil && n.declared.SRIOV != nil {
-		w.PFs = n.declared.SRIOV.PF
-	}
+	w.PFs, _ = n.pfs()
 	var rate struct {
 		MinMbps int `json:"min_tx_rate"`
 	}
@@ -156,20 +155,32 @@ func (r *resolution) choose(ctx context.Context, n *network, free []string) (Cho
 	return got, err
 }
 
-// defaults gives the configuration of a first plugin sriov keys that it does not say.
+// defaults gives the configuration of a first plugin sriov keys that it does not say, and
+// does not say either where nothing is declared of the pod.
 func (n *network) defaults(keys map[string]any) error {
-	if len(keys) == 0 || len(n.chain.Plugins) == 0 || n.chain.Plugins[0].Type != "sriov" {
+	if len(keys) == 0 || !n.gives(override.SRIOV) {
 		return nil
 	}
 	first := n.chain.Plugins[0]
-	conf := maps.Clone(keys)
-	if err := json.Unmarshal(first.Raw, &conf); err != nil {
+	raw, err := filled(keys, first.Raw)
+	if err == nil && n.written != nil {
+		n.written, err = filled(keys, n.written)
+	}
+	if err != nil {
 		return core.Errorf(core.CodeConfig, "configuration of plugin %s: %w", first.Type, err)
 	}
-	raw, err := json.Marshal(conf)
 	first.Raw = raw
 	n.chain.Plugins = slices.Concat([]core.Plugin{first}, n.chain.Plugins[1:])
-	return err
+	return nil
+}
+
+// filled is a configuration with keys that it does not say.
+func filled(keys map[string]any, raw json.RawMessage) (json.RawMessage, error) {
+	conf := maps.Clone(keys)
+	if err := json.Unmarshal(raw, &conf); err != nil {
+		return nil, err
+	}
+	return json.Marshal(conf)
 }
 
 // unknown says that a network's devices cannot be told.

@@ -255,6 +255,13 @@ func TestPlaces(t *testing.T) {
 	require.Contains(t, x.DevInfo.DP, "example.com-nic-0000:01:10.1-device.json")
 	require.Equal(t, DeviceWish{Key: core.Key{Container: request().Key.Container, IfName: "net2"}, Resource: "example.com/nic", IDs: []string{"n0-1"}, MinMbps: 50}, c.wishes[1])
 
+	wants, err = Resolve(t.Context(), w, Input{Request: request(), Devices: c, Declared: said([]string{`{"interface":"net2","max_tx_rate":60}`})})
+	require.NoError(t, err)
+	x = wants[2].Steps[0].Exec
+	plain := `{"cniVersion":"1.0.0","name":"b","type":"sriov","vlan":0,"trust":"on","min_tx_rate":50,"deviceID":"0000:01:10.1","pciBusID":"0000:01:10.1"}`
+	require.JSONEq(t, plain, string(x.Plain), "what the VF goes back to when nothing is declared any more")
+	require.JSONEq(t, strings.Replace(plain, `50`, `50,"max_tx_rate":60`, 1), string(x.Conf))
+
 	c.of, c.err = nil, core.Reasoned(core.CodeDevice, core.ReasonNoVFMatches, "none")
 	_, err = Resolve(t.Context(), w, Input{Request: request(), Devices: c})
 	require.Equal(t, core.ReasonNoVFMatches, core.ReasonOf(err))

@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/cniconf"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+	"github.com/fairlead/fairlead/internal/network/resolve/override"
 )
 
 // fromNAD finds the network that an element names.
@@ -48,7 +49,7 @@ func (r *resolution) ofNAD(e element.Element, nad *NAD, err error) (network, err
 	n.label, n.nad, n.elem, n.resource = e.Label(), e.Label(), e, nad.Annotations[v1.AnnResourceName]
 	n.domain = nad.Annotations[v1alpha1.AnnL2Domain]
 	if err == nil {
-		n.allowed, err = confine(nad, chain)
+		n.allowed, err = override.Confine(nad.Annotations, firstType(chain))
 		err = core.WithCode(core.CodeConfig, what, err)
 	}
 	return n, err

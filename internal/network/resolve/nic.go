@@ -26,7 +26,7 @@ func (r *resolution) nic(ctx context.Context, nets []network, at int, rc map[str
 	ann := &annotation.Notes{All: r.notes, Provider: n.annotated(), IfName: n.ifName, Controlled: r.in.OVN}
 	a, err := ann.Read()
 	if err == nil {
-		err = n.mayHave(a, ann)
+		err = n.allowed.Notes(a, ann, n.label)
 	}
 	if err != nil {
 		return nil, err

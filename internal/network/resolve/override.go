@@ -5,104 +5,51 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fairlead/fairlead/api/net/v1alpha1"
-	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
-	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+	"github.com/fairlead/fairlead/internal/network/resolve/override"
 )
 
-// Settings that a NetworkAttachmentDefinition keeps from pods' annotations unless it
-// names them.
-const (
-	overVLAN      = "vlan"
-	overTrust     = "trust"
-	overSpoofChk  = "spoofchk"
-	overBandwidth = "bandwidth"
-	overPF        = "pf"
-)
+const capBandwidth = "bandwidth"
 
-// overrides are these, with the keys of cni-args that ask for each.
-var overrides = map[string][]string{
-	overVLAN:      {"vlan", "vlanQoS", "vlanProto"},
-	overTrust:     {"trust"},
-	overSpoofChk:  {"spoofchk"},
-	overBandwidth: {"bandwidth", "min_tx_rate", "max_tx_rate"},
-	overPF:        {"pf"},
+// gives tells that the network's first plugin is one of others, of that type.
+func (n *network) gives(kind string) bool { return n.own == nil && firstType(n.chain) == kind }
+
+// firstType is the type of a chain's first plugin, "" for none.
+func firstType(c core.Chain) string {
+	if len(c.Plugins) == 0 {
+		return ""
+	}
+	return c.Plugins[0].Type
 }
 
-// confine is what a network lets annotations ask for: nil is what it can, else no more than
-// these. A network of virtual functions is confined, and any that says so by
-// v1alpha1.AnnAllowPodOverride; others are as Kube-OVN has them.
-//
-// 7: a word there that means nothing.
-func confine(nad *NAD, chain core.Chain) (allowed []string, err error) {
-	text, said := nad.Annotations[v1alpha1.AnnAllowPodOverride]
-	if !said && (len(chain.Plugins) == 0 || chain.Plugins[0].Type != "sriov") {
-		return nil, nil
-	}
-	allowed = []string{}
-	for word := range strings.SplitSeq(text, ",") {
-		word = strings.TrimSpace(word)
-		if _, known := overrides[word]; !known && word != "" {
-			return nil, core.Errorf(core.CodeConfig, "annotation %s: %q is none of bandwidth, pf, spoofchk, trust, vlan", v1alpha1.AnnAllowPodOverride, annotation.Clip(word))
-		}
-		allowed = append(allowed, word)
-	}
-	return allowed, nil
-}
-
-// forbidden is an AnnotationForbidden (101) where what asks for a setting may not.
-func forbidden(allowed []string, setting, where, network string) error {
-	if allowed == nil || slices.Contains(allowed, setting) {
-		return nil
-	}
-	return core.Reasoned(core.CodeDenied, core.ReasonAnnotationForbidden,
-		"%s asks for %s on network %s, which is not the pod's to say: a PodNetwork declares it, or annotation %s of the NetworkAttachmentDefinition names %s",
-		where, setting, network, v1alpha1.AnnAllowPodOverride, setting)
-}
-
-// mayAsk refuses what the element asks of a confined network.
+// mayAsk refuses what the element, and Kubernetes' annotations of a default network, ask of
+// a confined network.
 func (n *network) mayAsk(notes map[string]string) error {
-	if n.allowed == nil {
-		return nil
-	}
-	if n.elem.Bandwidth != nil {
-		if err := forbidden(n.allowed, overBandwidth, n.elem.Field+".bandwidth", n.label); err != nil {
+	if n.first {
+		if err := n.allowed.Kubernetes(notes, n.label); err != nil {
 			return err
 		}
 	}
-	for _, key := range []string{v1.AnnIngressBandwidth, v1.AnnEgressBandwidth} {
-		if n.first && notes[key] != "" {
-			if err := forbidden(n.allowed, overBandwidth, key, n.label); err != nil {
-				return err
-			}
-		}
-	}
-	for setting, keys := range overrides {
-		for _, key := range keys {
-			if _, asked := n.elem.CNIArgs[key]; !asked {
-				continue
-			}
-			if err := forbidden(n.allowed, setting, n.elem.Field+".cni-args."+key, n.label); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return n.allowed.Element(&n.elem, n.label)
 }
 
-// mayHave refuses what annotations of a NIC of ours ask for on a confined network, but for
-// what a controller has written.
-func (n *network) mayHave(a annotation.Requested, ann *annotation.Notes) error {
-	if a.HasVLAN && (!ann.Controlled || !a.Allocated) {
-		if err := forbidden(n.allowed, overVLAN, ann.Key(v1.FieldVLAN), n.label); err != nil {
-			return err
-		}
+// ask brings what annotations ask for of a virtual function into the configuration of its
+// plugin.
+func (r *resolution) ask(n *network) (err error) {
+	if n.nad == "" || !n.gives(override.SRIOV) {
+		return nil
 	}
-	if a.QoS.Rated() {
-		return forbidden(n.allowed, overBandwidth, "rates of "+ann.Provider+v1.ProviderSuffix, n.label)
+	limits := func(c call) bool { return c.plugin.Capabilities[capBandwidth] }
+	q := override.Request{
+		Allowed: n.allowed, Element: &n.elem, Notes: r.notes, Network: n.nad, IfName: n.ifName, Default: n.first,
+		Limited: slices.ContainsFunc(n.calls()[1:], limits),
 	}
-	return nil
+	first := n.chain.Plugins[0]
+	if n.vf, err = q.Read(); err == nil {
+		first.Raw, err = n.vf.Into(first.Raw)
+	}
+	n.chain.Plugins = slices.Concat([]core.Plugin{first}, n.chain.Plugins[1:])
+	return err
 }
 
 // MayTune is an AnnotationForbidden (101) where the annotations of a running pod ask for
@@ -121,9 +68,9 @@ func MayTune(ctx context.Context, src Source, network string, asked core.QoS) er
 	if err != nil {
 		return core.WithCode(core.CodeConfig, "network "+network, err)
 	}
-	allowed, err := confine(nad, chain)
+	allowed, err := override.Confine(nad.Annotations, firstType(chain))
 	if err != nil {
 		return err
 	}
-	return forbidden(allowed, overBandwidth, "an annotation", network)
+	return allowed.Forbidden(override.Bandwidth, "an annotation", network)
 }

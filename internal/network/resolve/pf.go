@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -22,7 +23,16 @@ func (n *network) device() string {
 	return cmp.Or(n.elem.DeviceID, conf.DeviceID)
 }
 
-// ofPFs refuses devices of other physical functions than those that are declared.
+// pfs are the physical functions of which the network's device is to be, none for any, and
+// who says so: what is declared counts more than what annotations ask for.
+func (n *network) pfs() (all []string, says string) {
+	if d := n.declared; d != nil && d.SRIOV != nil && len(d.SRIOV.PF) > 0 {
+		return d.SRIOV.PF, fmt.Sprintf("%s declares %s %v", d.From[declared.PF], declared.PF, d.SRIOV.PF)
+	}
+	return n.vf.PFs, fmt.Sprintf("%s asks for %v", n.vf.PFsAt, n.vf.PFs)
+}
+
+// ofPFs refuses devices of other physical functions than those that are declared or asked for.
 func (r *resolution) ofPFs(nets []network) error {
 	if r.in.Request.Op == core.Del {
 		return nil
@@ -36,26 +46,27 @@ func (r *resolution) ofPFs(nets []network) error {
 }
 
 func (r *resolution) ofPF(n *network) error {
-	if n.own != nil || n.declared == nil || n.declared.SRIOV == nil || len(n.declared.SRIOV.PF) == 0 {
+	all, says := n.pfs()
+	if n.own != nil || len(all) == 0 {
 		return nil
 	}
-	s, id := n.declared, n.device()
-	if r.in.PFOf == nil {
-		return cannot(n, s, declared.PF)
-	}
-	if id == "" {
-		return core.Reasoned(core.CodeDevice, core.ReasonNoDeviceRequested, "%s declares %s %v of interface %s, and the pod was given no device for network %s",
-			s.From[declared.PF], declared.PF, s.SRIOV.PF, n.ifName, n.label)
+	id := n.device()
+	switch {
+	case r.in.PFOf == nil && n.declared != nil && n.declared.From[declared.PF] != "":
+		return cannot(n, n.declared, declared.PF)
+	case r.in.PFOf == nil:
+		return core.Reasoned(core.CodeValue, core.ReasonDriverCannot, "%s of interface %s, and no plugin of network %s can set it", says, n.ifName, n.label)
+	case id == "":
+		return core.Reasoned(core.CodeDevice, core.ReasonNoDeviceRequested, "%s of interface %s, and the pod was given no device for network %s", says, n.ifName, n.label)
 	}
 	pf, err := r.in.PFOf(id)
 	switch {
 	case errors.Is(err, core.ErrNotFound):
-		return core.Reasoned(core.CodeDevice, core.ReasonNoVFMatches, "%s declares %s %v of interface %s: %w", s.From[declared.PF], declared.PF, s.SRIOV.PF, n.ifName, err)
+		return core.Reasoned(core.CodeDevice, core.ReasonNoVFMatches, "%s of interface %s: %w", says, n.ifName, err)
 	case err != nil:
 		return core.WithCode(core.CodeIO, n.field()+": physical function of its device", err)
-	case !slices.Contains(s.SRIOV.PF, pf):
-		return core.Reasoned(core.CodeDevice, core.ReasonNoVFMatches, "%s declares %s %v of interface %s, and the pod's device %s is of %s",
-			s.From[declared.PF], declared.PF, s.SRIOV.PF, n.ifName, id, pf)
+	case !slices.Contains(all, pf):
+		return core.Reasoned(core.CodeDevice, core.ReasonNoVFMatches, "%s of interface %s, and the pod's device %s is of %s", says, n.ifName, id, pf)
 	}
 	return nil
 }

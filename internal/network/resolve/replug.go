@@ -174,6 +174,9 @@ func (r *resolution) coming(ctx context.Context, nets []network, at int, given *
 		return core.Want{}, err
 	}
 	n.ifName = ifName
+	if err := r.ask(&n); err != nil {
+		return core.Want{}, err
+	}
 	if s != nil {
 		if err := r.settle(&n, s); err != nil {
 			return core.Want{}, err

@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/internal/network/declared"
 	"github.com/fairlead/fairlead/internal/network/defaultroute"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+	"github.com/fairlead/fairlead/internal/network/resolve/override"
 	"github.com/fairlead/fairlead/internal/network/whereabouts"
 )
 
@@ -148,12 +149,13 @@ type network struct {
 	own      *core.Conf // configuration of our own plugin, the chain's first
 	provider string     // of own
 	ifName   string
-	first    bool     // the pod's default network
-	direct   bool     // the runtime's own configuration, not a delegate
-	resource string   // that the NAD takes its devices from
-	informed bool     // a plugin has the device information files already
-	allowed  []string // that annotations may ask for; nil: all
-	lent     bool     // only addresses: a foreign plugin makes the interface
+	first    bool             // the pod's default network
+	direct   bool             // the runtime's own configuration, not a delegate
+	resource string           // that the NAD takes its devices from
+	informed bool             // a plugin has the device information files already
+	allowed  override.Allowed // that annotations may ask for; nil: all
+	vf       override.Asking  // what they ask for of a virtual function
+	lent     bool             // only addresses: a foreign plugin makes the interface
 	declared *declared.Settings
 	only     bool   // only a declaration names it
 	subnet   string // that is declared for it, "" for none

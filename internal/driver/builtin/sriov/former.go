@@ -72,7 +72,8 @@ type kept struct {
 	}
 }
 
-// Plan looks, and changes nothing. A machine without the folder has nothing.
+// Plan looks, and changes nothing. A machine without the folder has nothing. Files that name
+// one device are broken, all of them: nothing tells which is of a pod that runs.
 func (i *Import) Plan() (out []Former, err error) {
 	entries, err := os.ReadDir(i.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -83,7 +84,25 @@ func (i *Import) Plan() (out []Former, err error) {
 			out = append(out, i.look(e.Name()))
 		}
 	}
+	for device, same := range found(out) {
+		for n, f := range same {
+			if len(same) > 1 {
+				f.State, f.Why = StateBroken, same[(n+1)%len(same)].File+" names device "+device+", too: remove the file of the pod that is gone"
+			}
+		}
+	}
 	return out, err
+}
+
+// found are those that are to be adopted, by device.
+func found(all []Former) map[string][]*Former {
+	out := map[string][]*Former{}
+	for n := range all {
+		if f := &all[n]; f.State == StateFound {
+			out[f.Device] = append(out[f.Device], f)
+		}
+	}
+	return out
 }
 
 // look judges one of the files.
@@ -161,18 +180,20 @@ func (k *kept) macs(m *Mark) (err error) {
 	return nil
 }
 
-// namespaceOf is the namespace that a file names; the zero value: it is no more.
+// namespaceOf is the namespace that a file names, its path alone where it is no more; the
+// zero value: there is no such file.
 func namespaceOf(file string) (core.Netns, error) {
-	path, err := os.ReadFile(file)
+	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return core.Netns{}, nil
 	}
 	if err != nil {
 		return core.Netns{}, err
 	}
-	ns, err := netns.Identify(strings.TrimSpace(string(path)))
-	if errors.Is(err, core.ErrNetnsGone) || errors.Is(err, fs.ErrNotExist) {
-		return core.Netns{}, nil
+	path := strings.TrimSpace(string(text))
+	ns, err := netns.Identify(path)
+	if errors.Is(err, core.ErrNetnsGone) {
+		return core.Netns{Path: path}, nil
 	}
 	return ns, err
 }

@@ -3,6 +3,7 @@ package sriov
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,7 +51,7 @@ func TestImport(t *testing.T) {
 	require.True(t, ok)
 	owner := core.Key{Container: "abc", IfName: "net-1"}
 	require.Equal(t, Mark{
-		Owner: owner, Name: "eth7", MAC: core.MAC{2, 0, 0, 0, 0, 7}, Given: core.MAC{2, 0x0a, 9, 0, 0, 0x11},
+		Owner: owner, Netns: core.Netns{Path: "/run/netns/none"}, Name: "eth7", MAC: core.MAC{2, 0, 0, 0, 0, 7}, Given: core.MAC{2, 0x0a, 9, 0, 0, 0x11},
 		Former: []string{dir + "/abc-net-1", dir + "/pci/" + pci},
 	}, m)
 	require.Equal(t, found, states(i.Rollback()))
@@ -64,6 +65,18 @@ func TestImport(t *testing.T) {
 	require.Equal(t, held, states(i.Apply()))
 	require.Equal(t, held, states(i.Rollback()))
 	require.NoError(t, p.marks.remove(pci, Mark{}))
+
+	// One of a pod that is gone beside that of the pod which has the device now.
+	require.NoError(t, os.WriteFile(dir+"/old-net1", []byte(strings.Replace(left, "net-1", "net1", 1)), 0o600))
+	both := []string{"abc-net-1 broken", "broken-net1 broken", "gone-net1 gone", "mac-net1 broken", "old-net1 broken", "strange-net1 broken"}
+	require.Equal(t, both, states(i.Apply()))
+	all, err := i.Plan()
+	require.NoError(t, err)
+	require.Contains(t, all[0].Why, dir+"/old-net1 names device "+pci)
+	_, ok, err = p.marks.load(pci)
+	require.NoError(t, err)
+	require.False(t, ok)
+	require.NoError(t, os.Remove(dir+"/old-net1"))
 
 	require.Equal(t, adopted, states(i.Apply()))
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "bus/pci/devices", pci)))

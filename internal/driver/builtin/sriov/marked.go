@@ -23,9 +23,9 @@ func (p *Plugin) Marked() (map[string]core.Key, error) {
 	return out, nil
 }
 
-// Clean makes a VF what it was, if it is marked for an attachment, of which the caller
-// knows that it has ended. One that is not on the machine yet is not cleaned; of one that
-// is no more the mark goes.
+// Clean makes a VF what it was, if it is marked for an attachment of which the caller does
+// not know that it lives. One that its pod may have still is not cleaned, and the error
+// says why; of one that is no more the mark goes.
 func (p *Plugin) Clean(ctx context.Context, pci string, of core.Key) error {
 	unlock, err := p.lock(ctx, pci)
 	if err != nil {
@@ -41,7 +41,7 @@ func (p *Plugin) Clean(ctx context.Context, pci string, of core.Key) error {
 		return p.marks.remove(pci, m)
 	}
 	if err == nil {
-		err = p.here(v)
+		err = p.ended(v, m)
 	}
 	if err != nil {
 		return err
@@ -54,11 +54,16 @@ func (p *Plugin) Clean(ctx context.Context, pci string, of core.Key) error {
 	return p.clean(nil, host, v, m)
 }
 
-// here proves that a VF's network device is on the machine, if its driver makes one.
-func (p *Plugin) here(v sriov.VF) error {
-	name, err := p.sys.Netdev(v.PCI)
-	if err == nil && name == "" && v.Driver != "" && !v.Userspace() {
-		err = errors.New("its network device is not on the machine")
+// ended proves that the pod of a mark has its VF no more.
+func (p *Plugin) ended(v sriov.VF, m Mark) error {
+	free, err := p.free(v, m)
+	switch {
+	case free || err != nil:
+		return err
+	case !v.Userspace():
+		return errors.New("its network device is not on the machine")
+	case m.Netns.Path == "":
+		return errors.New("nothing tells whether the pod to which the program sriov gave it is there still: if it is not, `fairlead import sriov --rollback` leaves the function to that program")
 	}
-	return err
+	return fmt.Errorf("the pod's namespace %s is there still, and nothing else tells whether its programs use the function", m.Netns.Path)
 }

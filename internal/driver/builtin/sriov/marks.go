@@ -137,7 +137,7 @@ func (p *Plugin) free(v sriov.VF, m Mark) (bool, error) {
 	}
 	if v.Userspace() { // nothing of it is in the pod: only its end tells
 		if m.Netns.Path == "" {
-			return true, nil
+			return len(m.Former) == 0, nil // a program's word of the namespace is lost
 		}
 		pod, err := netns.Verify(m.Netns)
 		if errors.Is(err, core.ErrNetnsGone) {

@@ -81,6 +81,40 @@ func TestVFThatIsNoMore(t *testing.T) {
 	require.False(t, ok)
 }
 
+// TestCleanLeavesLiving: a VF of programs whose mark nobody vouches for is not cleaned while
+// the namespace of its pod is there, or not known of one that the program sriov gave.
+func TestCleanLeavesLiving(t *testing.T) {
+	p, root := onPaper(t)
+	require.NoError(t, os.Symlink("../../../drivers/vfio-pci", filepath.Join(root, "bus/pci/devices", pci, "driver")))
+	key := core.Key{Container: "c", IfName: "net1"}
+	h := netnstest.New(t)
+	path := netnstest.Bind(t, h)
+	id, err := netns.Identify(path)
+	require.NoError(t, err)
+	for _, c := range []struct {
+		m   Mark
+		why string
+	}{
+		{Mark{Netns: id}, "the pod's namespace " + path + " is there still"},
+		{Mark{Netns: id, Former: []string{"file"}}, "the pod's namespace " + path + " is there still"},
+		{Mark{Former: []string{"file"}}, "`fairlead import sriov --rollback`"},
+	} {
+		c.m.Owner = key
+		require.NoError(t, p.marks.save(pci, c.m))
+		require.ErrorContains(t, p.Clean(t.Context(), pci, key), c.why)
+		marked, err := p.Marked()
+		require.NoError(t, err)
+		require.Equal(t, map[string]core.Key{pci: key}, marked)
+	}
+	netnstest.Unbind(t, path)
+	require.NoError(t, h.Close())
+	for _, m := range []Mark{{Netns: id}, {Netns: id, Former: []string{"file"}}, {Netns: core.Netns{Path: path}, Former: []string{"file"}}} {
+		m.Owner = key
+		require.NoError(t, p.marks.save(pci, m))
+		require.ErrorContains(t, p.Clean(t.Context(), pci, key), "pf0", "it is cleaned, for which the card is not here")
+	}
+}
+
 // TestDelGivesUp: a Del whose caller has given up asks the IPAM plugin with that caller's
 // context.
 func TestDelGivesUp(t *testing.T) {

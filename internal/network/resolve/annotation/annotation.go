@@ -110,6 +110,14 @@ func (n *Notes) Tuning() (core.Tuning, error) {
 	return a.Tuning, n.err
 }
 
+// Limits reads VLAN and rates, which also an interface can have that is no NIC of ours, and
+// whether a controller gave addresses.
+func (n *Notes) Limits() (Requested, error) {
+	fields := []string{v1.FieldVLAN, v1.FieldIngressRate, v1.FieldEgressRate, v1.FieldAllocated}
+	a := n.take(func(c column) bool { return slices.Contains(fields, c.field) })
+	return a, n.err
+}
+
 // take reads the columns that pick chooses.
 func (n *Notes) take(pick func(column) bool) (a Requested) {
 	for _, c := range columns {

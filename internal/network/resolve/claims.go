@@ -3,6 +3,7 @@ package resolve
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/api/net/v1alpha1"
@@ -65,10 +66,10 @@ func (r *resolution) leaveKept(n *network) error {
 	if n.own != nil || n.declared != nil || r.index == nil || n.nad == "" {
 		return nil
 	}
-	for _, text := range n.elem.IPs {
+	for _, text := range slices.Concat(n.elem.IPs, n.elem.ArgIPs) {
 		q, err := element.ParseIP(text)
 		if err != nil {
-			continue // the plugin refuses it
+			continue // the element was refused
 		}
 		if err := declared.Held(r.index.In(n.nad), r.pod, q.Addr.Unmap()); err != nil {
 			return err

@@ -79,6 +79,15 @@ interfaces:
 		require.Equal(t, []string{"eth0", "net3 default/plain", "net1 default/second", "net2 other/shared"},
 			[]string{wants[0].IfName, wants[1].IfName + " " + wants[1].Network, wants[2].IfName + " " + wants[2].Network, wants[3].IfName + " " + wants[3].Network})
 	})
+	t.Run("cni-args that say the same do not come before it", func(t *testing.T) {
+		w := standard()
+		w.nad("default/fixed", `{"cniVersion":"1.0.0","type":"bridge","ipam":{"type":"static"}}`)
+		w.note("k8s.v1.cni.cncf.io/networks", `[{"name":"fixed","cni-args":{"ips":["10.20.0.9/8"],"mac":"02-00-00-00-00-0A","x":1}}]`)
+		wants, err := w.declaring(t, `interfaces: [{name: net1, ips: [10.20.0.9/24], mac: "02:00:00:00:00:0a"}]`)
+		require.NoError(t, err)
+		require.Contains(t, string(wants[1].Steps[0].Exec.Conf), `"args":{"cni":{"x":1}}`)
+		require.Contains(t, wants[1].Args, ";MAC=02:00:00:00:00:0a;IP=10.20.0.9/24")
+	})
 	t.Run("a networks annotation that says the same", func(t *testing.T) {
 		w := standard()
 		w.note("k8s.v1.cni.cncf.io/networks", `[{"name":"second","interface":"net1","ips":["10.20.0.9"],"mac":"02-00-00-00-00-0A"}]`, "ovn.kubernetes.io/vlan_id", "3")
@@ -180,6 +189,10 @@ func TestDeclaredAndRefused(t *testing.T) {
 		{networks, "plain@net1", `{"interface":"net1","network":"default/second"}`, 105, core.ReasonAnnotationConflict, "default/plain"},
 		{networks, `[{"name":"second","ips":["10.20.0.8"]}]`, `{"ip":"10.20.0.9"}`, 105, core.ReasonAnnotationConflict, "10.20.0.8"},
 		{networks, `[{"name":"second","mac":"02:00:00:00:00:08"}]`, `{"mac":"02:00:00:00:00:09"}`, 105, core.ReasonAnnotationConflict, "02:00:00:00:00:08"},
+		{networks, `[{"name":"plain","cni-args":{"ips":["10.20.0.8/24"]}}]`, `{"ip":"10.20.0.9/24"}`, 105, core.ReasonAnnotationConflict, "networks[0].cni-args.ips asks for [10.20.0.8/24]"},
+		{networks, `[{"name":"fixed","cni-args":{"ips":["10.20.0.8/24"]}}]`, `{"ip":"10.20.0.9/24"}`, 105, core.ReasonAnnotationConflict, "networks[0].cni-args.ips asks for [10.20.0.8/24]"},
+		{networks, `[{"name":"main","namespace":"kube-system","cni-args":{"mac":"02:00:00:00:00:08"}}]`, `{"mac":"02:00:00:00:00:09"}`, 105, core.ReasonAnnotationConflict, "networks[0].cni-args.mac asks for 02:00:00:00:00:08"},
+		{networks, `[{"name":"vf","cni-args":{"mac":"02:00:00:00:00:08"}}]`, `{"mac":"02:00:00:00:00:09"}`, 105, core.ReasonAnnotationConflict, "networks[0].cni-args.mac asks for 02:00:00:00:00:08"},
 		{ip, "10.16.0.8", `{"ip":"10.16.0.9"}`, 105, core.ReasonAnnotationConflict, "10.16.0.8"},
 		{vlan, "7", `{"vlan":8}`, 105, core.ReasonAnnotationConflict, "asks for 7"},
 		{"ovn.kubernetes.io/egress_rate", "7", `{"max_tx_rate":8}`, 105, core.ReasonAnnotationConflict, "egress 7"},
@@ -199,6 +212,8 @@ func TestDeclaredAndRefused(t *testing.T) {
 		{"", "", `{"vlan":4095}`, 102, core.ReasonInvalidVLAN, "4095"},
 	} {
 		w := standard()
+		w.nad("default/fixed", `{"cniVersion":"1.0.0","type":"bridge","ipam":{"type":"static"}}`)
+		w.nad("default/vf", `{"cniVersion":"1.0.0","plugins":[{"type":"sriov","deviceID":"0000:01:10.0"},{"type":"tuning"}]}`)
 		if c.note != "" {
 			w.note(c.note, c.value)
 		}
@@ -247,6 +262,27 @@ func TestKeptForOthers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []core.AddrRange{{From: a, To: a}}, wants[0].Steps[0].NIC.Subnet.Exclude)
 	require.Equal(t, []netip.Addr{a}, wants[0].Steps[0].NIC.IPs)
+}
+
+// TestKeptWithoutSubnet: in a network without Subnet a pod that asks for an address which is
+// declared for another is told whose it is, by whichever key it asks.
+func TestKeptWithoutSubnet(t *testing.T) {
+	for _, c := range []struct{ asks, says string }{
+		{`"ips":["10.7.0.16/24"]`, "ConfigMap default/m1, key q1"},
+		{`"cni-args":{"ips":["10.7.0.16/24"]}`, "ConfigMap default/m1, key q1"},
+		{`"cni-args":{"ips":["10.7.0.17/24"]}`, ""},
+	} {
+		w := standard()
+		w.nad("default/fixed", `{"cniVersion":"1.0.0","type":"macvlan","ipam":{"type":"static"}}`)
+		w.note("k8s.v1.cni.cncf.io/networks", `[{"name":"fixed",`+c.asks+`}]`)
+		_, err := w.declaring(t, `{"interface":"eth0","vlan":0}`, `{"network":"default/fixed","ip":"10.7.0.16/24"}`)
+		if c.says == "" {
+			require.NoError(t, err, c)
+			continue
+		}
+		require.ErrorContains(t, err, c.says, c)
+		require.Equal(t, []any{core.CodeTryAgain, core.ReasonAddressHeld}, []any{core.CodeOf(err), core.ReasonOf(err)}, c)
+	}
 }
 
 // TestDeclaredOfEachPlugin: what is declared comes into the configuration of the network's

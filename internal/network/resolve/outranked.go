@@ -52,15 +52,14 @@ var argued = [][2]string{
 
 // element is what an element of the networks annotation asks for.
 func (l *losses) element(e *element.Element) {
-	if len(e.IPs) > 0 && !element.SameIPs(e.IPs, l.s.IPs) {
-		l.add(declared.IPs, fmt.Sprint(e.IPs), e.Field+".ips")
+	if key, asked := e.OtherIPs(l.s.IPs); key != "" {
+		l.add(declared.IPs, fmt.Sprint(asked), key)
 	}
 	if e.IPAMClaim != "" && !slices.Equal(l.s.IPs, []string{byClaim(e)}) {
 		l.add(declared.IPs, byClaim(e), e.Field+".ipam-claim-reference")
 	}
-	if e.MAC != "" && !element.SameMAC(e.MAC, l.s.MAC) {
-		l.add(declared.MAC, e.MAC, e.Field+".mac")
-	}
+	key, mac := e.OtherMAC(l.s.MAC)
+	l.add(declared.MAC, mac, key)
 	if b := e.Bandwidth; b != nil {
 		l.rate(b.IngressRate, e.Field+".bandwidth.ingressRate")
 		l.rate(b.EgressRate, e.Field+".bandwidth.egressRate")

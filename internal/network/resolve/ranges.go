@@ -57,9 +57,8 @@ func (r *resolution) fromRanges(n *network) error {
 	if n.ranges == nil {
 		return n.unclaimable()
 	}
-	_, asked := n.elem.CNIArgs["ips"]
-	if asked || len(n.elem.IPs) > 0 {
-		return annotation.Refused(core.CodeValue, n.elem.Field+".ips", strings.Join(n.elem.IPs, ","), "cannot be asked for: network %s gives addresses of its ranges", n.label)
+	if key, asked := n.elem.OtherIPs(nil); key != "" {
+		return annotation.Refused(core.CodeValue, key, strings.Join(asked, ","), "cannot be asked for: network %s gives addresses of its ranges", n.label)
 	}
 	first := n.chain.Plugins[0]
 	raw, err := n.ranges.Static(first.Raw)

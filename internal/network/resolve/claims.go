@@ -1,9 +1,9 @@
 package resolve
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/fairlead/fairlead/api/net/v1alpha1"
@@ -19,11 +19,11 @@ import (
 // claims are the declared addresses and the MAC of a network's interface, which it is to
 // have to itself in its domain of layer 2, and those that are chosen from its ranges. Those
 // of a Subnet are a controller's to give, where there is one.
-func (r *resolution) claims(n *network, steps []core.Step) ([]core.Claim, error) {
-	if err := r.leaveKept(n); err != nil {
+func (r *resolution) claims(ctx context.Context, n *network, steps []core.Step) ([]core.Claim, error) {
+	if err := r.leaveKept(ctx, n); err != nil {
 		return nil, err
 	}
-	out, err := r.chosen(n)
+	out, err := r.chosen(ctx, n)
 	s := n.declared
 	if err != nil || s == nil || s.From[declared.IPs] == "" && s.From[declared.MAC] == "" {
 		return out, err
@@ -58,24 +58,6 @@ func (n *network) retainFault() error {
 	}
 	return core.Reasoned(core.CodeValue, core.ReasonDriverCannot, "%s: retain %s: the addresses of network %s are of a Subnet, which keeps them while they are declared",
 		s.From[declared.Retain], s.Retain, n.label)
-}
-
-// leaveKept refuses, in a network without Subnet, addresses that the pod asks for and that
-// are declared of another there.
-func (r *resolution) leaveKept(n *network) error {
-	if n.own != nil || n.declared != nil || r.index == nil || n.nad == "" {
-		return nil
-	}
-	for _, text := range slices.Concat(n.elem.IPs, n.elem.ArgIPs) {
-		q, err := element.ParseIP(text)
-		if err != nil {
-			continue // the element was refused
-		}
-		if err := declared.Held(r.index.In(n.nad), r.pod, q.Addr.Unmap()); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // SharedWires are NetworkAttachmentDefinitions that lead by one device and VLAN to one

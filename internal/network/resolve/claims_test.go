@@ -18,7 +18,7 @@ func TestClaims(t *testing.T) {
 	n := &network{label: "bank/DB", declared: s, chain: core.Chain{Plugins: []core.Plugin{{Type: "macvlan", Raw: []byte(`{"master":"eth1","vlan":7}`)}}}}
 	r := &resolution{}
 	domains := func() (out []string) {
-		claims, err := r.claims(n, []core.Step{{Exec: &core.Exec{}}})
+		claims, err := r.claims(t.Context(), n, []core.Step{{Exec: &core.Exec{}}})
 		require.NoError(t, err)
 		for _, c := range claims {
 			out = append(out, c.Domain+" "+c.String()+" "+c.Declared)
@@ -33,7 +33,7 @@ func TestClaims(t *testing.T) {
 	s.VLAN, n.domain = &v1alpha1.VLAN{}, "racks"
 	require.Contains(t, domains()[0], "racks address ")
 	n.domain = "no name"
-	_, err := r.claims(n, nil)
+	_, err := r.claims(t.Context(), n, nil)
 	require.Equal(t, core.CodeConfig, core.CodeOf(err))
 	require.ErrorContains(t, err, "net.fairlead.io/l2-domain")
 	n.domain, s.From = "", map[string]string{declared.VLAN: "PodNetwork a/b"}
@@ -41,22 +41,22 @@ func TestClaims(t *testing.T) {
 
 	s.From = map[string]string{declared.IPs: "PodNetwork a/b"}
 	subnet := []core.Step{{NIC: &core.NIC{Subnet: core.Subnet{Name: "db", Underlay: "net1"}, Settings: core.Settings{VLAN: 5}}}}
-	claims, err := r.claims(n, subnet)
+	claims, err := r.claims(t.Context(), n, subnet)
 	require.NoError(t, err)
 	require.Equal(t, "net1.vlan5", claims[0].Domain)
 	r.in.OVN = true
-	claims, err = r.claims(n, subnet)
+	claims, err = r.claims(t.Context(), n, subnet)
 	require.NoError(t, err)
 	require.Empty(t, claims, "a controller gives its addresses")
 
 	s.Retain, s.From[declared.Retain] = v1alpha1.RetainForever, "PodNetwork a/b"
 	for _, ovn := range []bool{true, false} {
 		r.in.OVN = ovn
-		_, err = r.claims(n, subnet)
+		_, err = r.claims(t.Context(), n, subnet)
 		require.Equal(t, []any{core.CodeValue, core.ReasonDriverCannot}, []any{core.CodeOf(err), core.ReasonOf(err)})
 		require.ErrorContains(t, err, "PodNetwork a/b: retain Forever: the addresses of network bank/DB are of a Subnet")
 	}
-	claims, err = r.claims(n, []core.Step{{Exec: &core.Exec{}}})
+	claims, err = r.claims(t.Context(), n, []core.Step{{Exec: &core.Exec{}}})
 	require.NoError(t, err)
 	require.True(t, claims[0].Forever)
 }

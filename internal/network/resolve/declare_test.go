@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlead/fairlead/api/net/v1alpha1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/declared"
 )
@@ -265,22 +266,46 @@ func TestKeptForOthers(t *testing.T) {
 }
 
 // TestKeptWithoutSubnet: in a network without Subnet a pod that asks for an address which is
-// declared for another is told whose it is, by whichever key it asks.
+// declared for another is told whose it is, by whichever key it asks, whatever else is declared
+// of the pod, and also where the declaration names no network, or another NAD of the domain.
 func TestKeptWithoutSubnet(t *testing.T) {
-	for _, c := range []struct{ asks, says string }{
-		{`"ips":["10.7.0.16/24"]`, "ConfigMap default/m1, key q1"},
-		{`"cni-args":{"ips":["10.7.0.16/24"]}`, "ConfigMap default/m1, key q1"},
-		{`"cni-args":{"ips":["10.7.0.17/24"]}`, ""},
+	const (
+		nothing, vlan = `{"interface":"eth0","vlan":0}`, `{"interface":"net1","vlan":1300}`
+		ips, args     = `"ips":["10.7.0.16/24"]`, `"cni-args":{"ips":["10.7.0.16/24"]}`
+		fixed         = `{"network":"default/fixed","ip":"10.7.0.16/24"}`
+	)
+	for _, c := range []struct {
+		asks, mine, theirs string
+		held               bool
+	}{
+		{ips, nothing, fixed, true},
+		{args, nothing, fixed, true},
+		{`"cni-args":{"ips":["10.7.0.17/24"]}`, nothing, fixed, false},
+		{ips, nothing, `{"ip":"10.7.0.16/24"}`, true},
+		{ips, vlan, fixed, true},
+		{ips, `{"interface":"net1","ip":"10.7.0.16/24"}`, fixed, false},
+		{ips, nothing, `{"network":"default/fixed2","ip":"10.7.0.16/24"}`, true},
+		{ips, nothing, `{"network":"default/fixed2","ip":"10.7.0.16/24","vlan":1300}`, false},
+		{ips, vlan, `{"network":"default/fixed2","ip":"10.7.0.16/24","vlan":1300}`, true},
+		{ips, vlan, `{"network":"default/fixed2","ip":"10.7.0.16/24"}`, false},
+		{ips, nothing, `{"network":"default/plain","ip":"10.7.0.16/24"}`, false},
+		{ips, nothing, `{"network":"default/borrowed","ip":"10.7.0.16/24"}`, false},
+		{ips, nothing, `{"network":"default/nobody","ip":"10.7.0.16/24"}`, false},
+		{ips, nothing, `{"network":"backend","ip":"10.7.0.16/24"}`, false},
+		{ips, nothing, `{"network":"default/junk","ip":"10.7.0.16/24"}`, true}, // nobody can say where it leads
 	} {
 		w := standard()
-		w.nad("default/fixed", `{"cniVersion":"1.0.0","type":"macvlan","ipam":{"type":"static"}}`)
+		for _, name := range []string{"default/fixed", "default/fixed2"} {
+			w.nad(name, `{"cniVersion":"1.0.0","type":"macvlan","ipam":{"type":"static"}}`)
+			w.nads[name].Annotations = map[string]string{v1alpha1.AnnL2Domain: "racks"}
+		}
 		w.note("k8s.v1.cni.cncf.io/networks", `[{"name":"fixed",`+c.asks+`}]`)
-		_, err := w.declaring(t, `{"interface":"eth0","vlan":0}`, `{"network":"default/fixed","ip":"10.7.0.16/24"}`)
-		if c.says == "" {
+		_, err := w.declaring(t, c.mine, c.theirs)
+		if !c.held {
 			require.NoError(t, err, c)
 			continue
 		}
-		require.ErrorContains(t, err, c.says, c)
+		require.ErrorContains(t, err, "is kept for another pod: ConfigMap default/m1, key q1 declares it", c)
 		require.Equal(t, []any{core.CodeTryAgain, core.ReasonAddressHeld}, []any{core.CodeOf(err), core.ReasonOf(err)}, c)
 	}
 }

@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"net/netip"
@@ -73,7 +74,7 @@ func (r *resolution) fromRanges(n *network) error {
 
 // chosen are the claims of addresses that are chosen when they are claimed. What is declared
 // of any pod in the network is not among them.
-func (r *resolution) chosen(n *network) (out []core.Claim, err error) {
+func (r *resolution) chosen(ctx context.Context, n *network) (out []core.Claim, err error) {
 	if n.ranges == nil {
 		return nil, nil
 	}
@@ -81,10 +82,8 @@ func (r *resolution) chosen(n *network) (out []core.Claim, err error) {
 		err = n.domainFault()
 	}
 	var kept []core.AddrRange
-	if r.index != nil && n.nad != "" {
-		for _, k := range r.index.In(n.nad) {
-			kept = append(kept, k.AddrRange)
-		}
+	for _, k := range r.keptIn(ctx, n) {
+		kept = append(kept, k.AddrRange)
 	}
 	by, keeper := r.claimOf(n), ""
 	if by != nil {

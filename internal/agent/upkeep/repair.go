@@ -26,6 +26,7 @@ type Config struct {
 	// PFOf as in resolve.Input; Declared needs it.
 	PFOf    func(device string) (string, error)
 	Drivers driver.Set
+	Leases  Leases // required where interfaces claim something
 	BootID  string
 	// TryLock takes a container's turn, false while an operation has it.
 	TryLock func(container string) (unlock func(), ok bool)

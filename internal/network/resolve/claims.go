@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -28,7 +29,7 @@ func (r *resolution) claims(ctx context.Context, n *network, steps []core.Step) 
 	if err != nil || s == nil || s.From[declared.IPs] == "" && s.From[declared.MAC] == "" {
 		return out, err
 	}
-	domain, given, err := r.domainOf(n, steps)
+	in, given, err := r.domainOf(n, steps)
 	if given || err != nil {
 		return nil, err
 	}
@@ -38,14 +39,17 @@ func (r *resolution) claims(ctx context.Context, n *network, steps []core.Step) 
 		if err != nil {
 			return nil, core.Errorf(core.CodeValue, "%s: address %q: %w", s.From[declared.IPs], annotation.Clip(text), err)
 		}
-		out = append(out, core.Claim{Domain: n.poolDomain(q.Addr.Unmap(), domain), Addr: q.Addr.Unmap(), Declared: s.From[declared.IPs], Forever: forever})
+		c := n.pooled(q.Addr.Unmap(), in)
+		c.Addr, c.Declared, c.Forever = q.Addr.Unmap(), s.From[declared.IPs], forever
+		out = append(out, c)
 	}
 	if s.From[declared.MAC] != "" {
 		mac, err := annotation.ParseMAC(s.MAC)
 		if err != nil {
 			return nil, core.Reasoned(core.CodeValue, core.ReasonInvalidMAC, "%s: mac %q: %w", s.From[declared.MAC], annotation.Clip(s.MAC), err)
 		}
-		out = append(out, core.Claim{Domain: domain, MAC: mac, Declared: s.From[declared.MAC], Forever: forever})
+		in.MAC, in.Declared, in.Forever = mac, s.From[declared.MAC], forever
+		out = append(out, in)
 	}
 	return out, nil
 }
@@ -109,31 +113,34 @@ func (n *network) wireDomain() string {
 	return n.poolDomain(n.ranges.Ranges[0].CIDR.Addr(), n.ownDomain())
 }
 
-// domainOf is the domain of layer 2 that a network's interface is in; given: a controller
-// gives its addresses.
-func (r *resolution) domainOf(n *network, steps []core.Step) (domain string, given bool, err error) {
+// domainOf is a claim of nothing yet in the domain of layer 2 that a network's interface is in;
+// given: a controller gives its addresses.
+func (r *resolution) domainOf(n *network, steps []core.Step) (in core.Claim, given bool, err error) {
 	for _, step := range steps {
 		nic := step.NIC
 		if nic == nil {
 			nic = step.Lent
 		}
 		if nic != nil {
-			in := nic.Subnet
-			in.VLAN = nic.VLAN
-			return lease.OfSubnet(in), r.in.OVN && (step.NIC != nil || !r.in.Alone), n.retainFault()
+			of := nic.Subnet
+			of.VLAN = nic.VLAN
+			in.Domain = lease.OfSubnet(of)
+			if step.NIC != nil { // a plugin's interface may be in another VLAN than its Subnet
+				in.Wire = of.Underlay
+			}
+			return in, r.in.OVN && (step.NIC != nil || !r.in.Alone), n.retainFault()
 		}
 	}
-	return n.ownDomain(), false, n.domainFault()
+	return core.Claim{Domain: n.ownDomain(), Wire: n.wire()}, false, n.domainFault()
 }
 
 // ownDomain is the domain that a network without Subnet leads to: what its NAD says, else
 // its own name, and the VLAN.
-func (n *network) ownDomain() string {
-	name := n.domain
-	if name == "" {
-		name = strings.ReplaceAll(n.label, "/", ".")
-	}
-	return lease.Domain(name, n.vlan())
+func (n *network) ownDomain() string { return lease.Domain(n.wire(), n.vlan()) }
+
+// wire is ownDomain without the VLAN.
+func (n *network) wire() string {
+	return cmp.Or(n.domain, strings.ReplaceAll(n.label, "/", "."))
 }
 
 func (n *network) domainFault() error {
@@ -149,11 +156,19 @@ func (n *network) vlan() int {
 	if n.declared != nil && n.declared.VLAN != nil {
 		return n.declared.VLAN.ID
 	}
+	if len(n.chain.Plugins) == 0 {
+		return 0
+	}
+	return ConfVLAN(n.chain.Plugins[0].Raw)
+}
+
+// ConfVLAN is the VLAN of which a plugin's configuration has a key, 0 for none.
+func ConfVLAN(raw json.RawMessage) int {
 	var conf struct {
 		VLAN   int `json:"vlan"`
 		VLANID int `json:"vlanId"`
 	}
-	if len(n.chain.Plugins) == 0 || json.Unmarshal(n.chain.Plugins[0].Raw, &conf) != nil {
+	if json.Unmarshal(raw, &conf) != nil {
 		return 0 // a form that the plugin itself will refuse
 	}
 	return max(conf.VLAN, conf.VLANID)

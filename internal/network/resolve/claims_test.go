@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -8,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/api/net/v1alpha1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/declared"
+	"github.com/fairlead/fairlead/internal/network/lease"
 )
 
 // TestClaims: what is declared of an interface without Subnet is claimed in the domain of
@@ -22,6 +24,8 @@ func TestClaims(t *testing.T) {
 		require.NoError(t, err)
 		for _, c := range claims {
 			out = append(out, c.Domain+" "+c.String()+" "+c.Declared)
+			require.Equal(t, c.Domain, lease.InVLAN(c, n.vlan()).Domain)
+			require.Equal(t, strings.ToLower(c.Wire)+".vlan9", lease.InVLAN(c, 9).Domain, "as it is claimed when the interface is in another VLAN")
 		}
 		return out
 	}
@@ -43,7 +47,10 @@ func TestClaims(t *testing.T) {
 	subnet := []core.Step{{NIC: &core.NIC{Subnet: core.Subnet{Name: "db", Underlay: "net1"}, Settings: core.Settings{VLAN: 5}}}}
 	claims, err := r.claims(t.Context(), n, subnet)
 	require.NoError(t, err)
-	require.Equal(t, "net1.vlan5", claims[0].Domain)
+	require.Equal(t, []string{"net1.vlan5", "net1"}, []string{claims[0].Domain, claims[0].Wire})
+	claims, err = r.claims(t.Context(), n, []core.Step{{Exec: &core.Exec{}, Lent: subnet[0].NIC}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"net1.vlan5", ""}, []string{claims[0].Domain, claims[0].Wire}, "the plugin's VLAN has no say in it")
 	r.in.OVN = true
 	claims, err = r.claims(t.Context(), n, subnet)
 	require.NoError(t, err)

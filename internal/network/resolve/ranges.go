@@ -94,7 +94,9 @@ func (r *resolution) chosen(ctx context.Context, n *network) (out []core.Claim, 
 		err = errors.Join(err, cut)
 		pool.Label += " of network " + n.label
 		pool.For = by
-		out = append(out, core.Claim{Domain: n.poolDomain(part.CIDR.Addr(), n.ownDomain()), Declared: keeper, Pool: pool})
+		c := n.pooled(part.CIDR.Addr(), core.Claim{Domain: n.ownDomain(), Wire: n.wire()})
+		c.Declared, c.Pool = keeper, pool
+		out = append(out, c)
 	}
 	return out, core.WithCode(core.CodeConfig, n.field(), err)
 }
@@ -130,11 +132,16 @@ func (n *network) unclaimable() error {
 // poolDomain is the domain in which an address of the network's ranges is claimed: what the
 // NAD names, else what the ranges say; otherwise is that of networks without ranges.
 func (n *network) poolDomain(a netip.Addr, otherwise string) string {
+	return n.pooled(a, core.Claim{Domain: otherwise}).Domain
+}
+
+// pooled is poolDomain of a claim.
+func (n *network) pooled(a netip.Addr, otherwise core.Claim) core.Claim {
 	if n.ranges == nil || n.domain != "" {
 		return otherwise
 	}
 	if r, ok := n.ranges.Of(a); ok {
-		return n.ranges.Domain(r)
+		return core.Claim{Domain: n.ranges.Domain(r)}
 	}
 	return otherwise
 }

@@ -260,11 +260,11 @@ func (d *Daemon) wire(boot string) {
 	drivers := driver.Set{
 		core.DriverOVS: d.nics, core.DriverExec: execdriver.New(plugins(reaper, vf)), core.DriverDefroute: defroute.New(), core.DriverHostport: d.ports,
 	}
+	d.wireLeases(boot, drivers)
 	d.upkeep = upkeep.New(upkeep.Config{
-		Journal: d.journal, Source: d.objects, Declared: d.objects, PFOf: vfs.At("").PFOf, Promises: d.vfs, Drivers: drivers, BootID: boot, Notices: d.forget, Log: d.log,
+		Journal: d.journal, Source: d.objects, Declared: d.objects, PFOf: vfs.At("").PFOf, Promises: d.vfs, Drivers: drivers, Leases: d.leases, BootID: boot, Notices: d.forget, Log: d.log,
 		TryLock: func(id string) (func(), bool) { return d.engine.TryLock(id) },
 	})
-	d.wireLeases(boot, drivers)
 	d.engine = engine.New(engine.Config{
 		Journal: d.journal, IPAM: d.pools, Source: d.objects, Declared: d.objects, Leases: d.leases, Fence: d.fence, Gateway: d.gateway,
 		Devices: deviceplugin.Devices{Kubelet: kubelet, Manager: d.vfs}, PFOf: vfs.At("").PFOf, NodePorts: d.opts.HostPorts, OVN: d.opts.OVN, Alone: d.machine != nil,

@@ -67,16 +67,12 @@ func (t *term) pod(ctx context.Context, k object.Key) error {
 	}
 	o := object.Object{Key: k, UID: p.UID}
 	nics, err := t.nics(ctx, p, own)
-	switch {
-	case !t.outdated(name, nics, left, err):
-	case len(own) > 0 && t.unreserve(name, nics, left, err):
-		held = t.book.Of(name)
-	default:
-		if err := t.clear(ctx, name, held); err != nil {
-			return err
+	if t.outdated(name, nics, left, err) {
+		var kept error
+		if held, kept = t.outgrow(ctx, p, nics, held, err); kept != nil {
+			return kept
 		}
-		held = nil
-		if len(own) > 0 {
+		if len(held) == 0 {
 			nics, err = t.nics(ctx, p, nil)
 		}
 	}
@@ -197,15 +193,18 @@ func (t *term) outdated(name core.Pod, nics []nic, left []core.Lease, err error)
 	return !t.inherits(name, nics, left)
 }
 
-// unreserve gives up what an object reserved for a running pod's name and the pod does not
-// take over: what the pod has stays as it is. False where more than reservations is left.
-func (t *term) unreserve(name core.Pod, nics []nic, left []core.Lease, err error) bool {
-	drop := slices.DeleteFunc(slices.Clone(left), func(l core.Lease) bool { return !t.outdated(name, nics, []core.Lease{l}, err) })
-	if slices.ContainsFunc(drop, func(l core.Lease) bool { return !book.Reservation(l) }) {
-		return false
+// outgrow ends what is left of earlier pods of a pod's name that is outdated, and gives what the
+// pod has then. One that runs keeps what it has where no more is left than an object reserved for
+// the name and the pod does not take over.
+func (t *term) outgrow(ctx context.Context, p object.Pod, nics []nic, held []core.Lease, why error) ([]core.Lease, error) {
+	name := core.Pod{Namespace: p.Namespace, Name: p.Name}
+	own, left := split(held, p.UID)
+	drop := slices.DeleteFunc(slices.Clone(left), func(l core.Lease) bool { return !t.outdated(name, nics, []core.Lease{l}, why) })
+	if len(own) == 0 || slices.ContainsFunc(drop, func(l core.Lease) bool { return !book.Reservation(l) }) {
+		return nil, t.clear(ctx, name, held)
 	}
 	t.release(drop, false)
-	return true
+	return t.book.Of(name), nil
 }
 
 // leave ends what a pod has that is no more, but for the addresses that stay its

@@ -68,9 +68,11 @@ func (s *Spec) Kind() Kind {
 // Claim is an address or a MAC that one interface has to itself in a domain of layer 2,
 // on all nodes that reach it.
 type Claim struct {
-	Domain string     `json:"domain"`
-	Addr   netip.Addr `json:"addr,omitzero"` // or MAC
-	MAC    MAC        `json:"mac,omitempty"`
+	Domain string `json:"domain"`
+	// Wire is what Domain is without its VLAN, "" where it does not follow the interface's.
+	Wire string     `json:"wire,omitempty"`
+	Addr netip.Addr `json:"addr,omitzero"` // or MAC
+	MAC  MAC        `json:"mac,omitempty"`
 	// Declared is the object that declares it, "" where it was chosen.
 	Declared string `json:"declared,omitempty"`
 	// Forever: it stays the pod's when nobody declares it any more.

@@ -18,8 +18,8 @@ var hopeless = []struct {
 	code                   uint
 	says                   []string
 }{
-	{"junk", `{"cniVersion":"1.0.0","type":"bridge","bridge":"brx","ipam":{"type":"host-local","subnet":"10.71.0.0/24"}}`,
-		`[{"name":"junk","cni-args":{"ips":["junk"]}}]`, 7, []string{`"args.cni.ips[0]"`, `"junk"`}},
+	{"junk", `{"cniVersion":"1.0.0","type":"bridge","bridge":"brx","args":{"cni":{"ips":["junk"]}},"ipam":{"type":"host-local","subnet":"10.71.0.0/24"}}`,
+		"junk", 7, []string{`"args.cni.ips[0]"`, `"junk"`}},
 	{"length", `{"cniVersion":"1.0.0","type":"bridge","bridge":"brx","ipam":{"type":"host-local","subnet":"10.71.0.0/99"}}`,
 		"length", 7, []string{`"ipam.subnet"`, `"10.71.0.0/99"`}},
 	{"mtu", `{"cniVersion":"1.0.0","type":"bridge","bridge":"brx","mtu":"1500","ipMasq":true,"ipam":{"type":"host-local","subnet":"10.71.0.0/24"}}`,

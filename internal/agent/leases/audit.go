@@ -90,9 +90,20 @@ func (k *Keeper) compare(mine []cluster.Record) (seen map[string]bool, strays ma
 	return seen, strays
 }
 
-// stray tells a lease of this node whose pod is not here any more.
+// stray tells a lease of this node whose pod is not here any more, or whose interface has what is
+// leased in another domain.
 func (k *Keeper) stray(r cluster.Record) bool {
-	return r.Holder.Pod.IsZero() || k.Gone == nil || k.gone(r.Holder.Pod)
+	return r.Holder.Pod.IsZero() || k.Gone == nil || k.gone(r.Holder.Pod) || k.elsewhere(r)
+}
+
+// elsewhere tells that the book has a lease's interface with the same address or MAC in another
+// domain: it goes from VLAN to VLAN, and the agent was killed between the claim and its journal.
+// An interface whose record was lost, or whose lease was adopted, is not in the book with it.
+func (k *Keeper) elsewhere(r cluster.Record) bool {
+	return slices.ContainsFunc(k.book.All(), func(e lease.Entry) bool {
+		same := e.Claim.Addr == r.Claim.Addr && slices.Equal(e.Claim.MAC, r.Claim.MAC)
+		return same && !e.Free && e.Holder.Same(r.Holder) && e.Holder.Key.IfName == r.Holder.Key.IfName
+	})
 }
 
 // drop releases strays that the round before has seen too.

@@ -118,7 +118,7 @@ func (k *Keeper) mayChoose(ctx context.Context, store Store) error {
 // take binds one address, of which a lease is known or not. AddressHeld: another was faster,
 // and nothing has changed.
 func (k *Keeper) take(ctx context.Context, h lease.Holder, c *core.Claim, known bool) error {
-	bare := core.Claim{Domain: c.Domain, Addr: c.Addr, Declared: c.Declared}
+	bare := core.Claim{Domain: c.Domain, Wire: c.Wire, Addr: c.Addr, Declared: c.Declared}
 	before, err := k.book.Take(h, []core.Claim{bare}, time.Now())
 	store := k.store()
 	if err != nil || store == nil {

@@ -434,7 +434,8 @@ func TestAnsweredOnTheWire(t *testing.T) {
 }
 
 // TestStrays: a lease that no sandbox of the node has, because the agent was killed between
-// the claim and its journal, goes in the second round, unless its pod is still there.
+// the claim and its journal, goes in the second round, unless its pod is still there. So does one
+// of a pod that is, whose interface has the same address in another domain.
 func TestStrays(t *testing.T) {
 	t.Parallel()
 	c := kube.Start(t, kube.Options{})
@@ -443,11 +444,17 @@ func TestStrays(t *testing.T) {
 		require.NoError(t, n1.add(t.Context(), s))
 		delete(n1.records, s.Key.Container)
 	}
+	moving := pod("c", "u3", "s4", 19)
+	require.NoError(t, n1.add(t.Context(), moving))
+	moving.Netns.BootID, moving.Claims = n1.boot, []core.Claim{{Domain: "db.vlan9", Addr: moving.Claims[0].Addr, Declared: "PodNetwork bank/c"}}
+	require.NoError(t, n1.Bind(t.Context(), []core.Spec{moving}))
 	n1.stop()
 	delete(n1.alive, pod("a", "u1", "", 0).Pod)
 	n1.start()
 	eventually(t, "Reserved   1", func() string { n1.Audit(); return lease(t, c, "db.10.9.0.17") })
 	require.Equal(t, "Bound s2 n1 1", lease(t, c, "db.10.9.0.18"))
+	eventually(t, "Reserved   1", func() string { n1.Audit(); return lease(t, c, "db.vlan9.10.9.0.19") })
+	require.Equal(t, "Bound s4 n1 1", lease(t, c, "db.10.9.0.19"))
 	require.NoError(t, n1.add(t.Context(), pod("b", "u2", "s3", 18)), "its pod's next sandbox has it")
 	require.Equal(t, "Bound s3 n1 2", lease(t, c, "db.10.9.0.18"))
 }

@@ -251,10 +251,9 @@ func (k *Keeper) change(ctx context.Context, rec *core.Record, at int) error {
 		x.Conf = x.Former
 	}
 	x.Former = nil
-	if saved := k.Journal.Save(ctx, next); saved != nil {
+	if saved := k.moved(ctx, rec, next, at); saved != nil {
 		return saved
 	}
-	*rec = next
 	if err != nil {
 		k.tell(*rec, core.WithCode(core.CodeOf(err), "interface "+s.Key.IfName+" keeps what it has", err))
 		return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/network/declared"
+	"github.com/fairlead/fairlead/internal/network/lease"
 	"github.com/fairlead/fairlead/internal/network/resolve"
 )
 
@@ -46,7 +48,7 @@ type device struct {
 
 func (d *device) Repair(_ context.Context, _ driver.Run, s core.Spec) (found, err error) {
 	d.said = append(d.said, s)
-	return nil, nil
+	return nil, d.err
 }
 
 func (d *device) Change(_ context.Context, _ driver.Run, s core.Spec) error {
@@ -81,12 +83,46 @@ type heard struct {
 
 func (h *heard) Failed(a core.Attempt) { h.told = append(h.told, a) }
 
+// leases notes who claims what, and what was given back.
+type leases struct {
+	err         error
+	bound, free []string
+}
+
+func (l *leases) Bind(_ context.Context, specs []core.Spec) error {
+	if l.err != nil {
+		return l.err
+	}
+	for i := range specs {
+		l.bound = append(l.bound, claimed(specs[i])...)
+		for n := range specs[i].Claims {
+			specs[i].Claims[n].Epoch = 1
+		}
+	}
+	return nil
+}
+
+func (l *leases) Free(specs []core.Spec) {
+	for _, s := range specs {
+		l.free = append(l.free, claimed(s)...)
+	}
+}
+
+// claimed are the names of a Spec's leases.
+func claimed(s core.Spec) (out []string) {
+	for _, c := range s.Claims {
+		out = append(out, lease.Name(c))
+	}
+	return out
+}
+
 // bed is a Keeper with a pod that has one interface.
 type bed struct {
 	*testing.T
 	*world
 	keeper *upkeep.Keeper
 	dev    *device
+	leases *leases
 	heard  *heard
 	rec    core.Record
 }
@@ -95,14 +131,14 @@ func newBed(t *testing.T, s core.Spec) *bed {
 	j, err := journal.Open(t.TempDir(), journal.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = j.Close() })
-	b := &bed{T: t, world: &world{}, dev: &device{}, heard: &heard{}}
+	b := &bed{T: t, world: &world{}, dev: &device{}, leases: &leases{}, heard: &heard{}}
 	s.Key, s.Driver = core.Key{Container: "c", IfName: "eth0"}, "any"
 	b.rec = core.Record{Key: s.Key, Pod: core.Pod{Namespace: "bank", Name: "p"}, Phase: core.Adding, Specs: []core.Spec{s}}
 	require.NoError(t, j.Begin(t.Context(), b.rec))
 	b.rec.Phase = core.Added
 	require.NoError(t, j.Save(t.Context(), b.rec))
 	b.keeper = upkeep.New(upkeep.Config{
-		Journal: j, Source: b.world, Declared: b.world, Drivers: driver.Set{"any": b.dev}, Notices: b.heard, Log: slog.New(slog.DiscardHandler),
+		Journal: j, Source: b.world, Declared: b.world, Drivers: driver.Set{"any": b.dev}, Leases: b.leases, Notices: b.heard, Log: slog.New(slog.DiscardHandler),
 		PFOf: func(string) (string, error) { return "ens1f0", nil },
 	})
 	return b
@@ -113,8 +149,10 @@ func (b *bed) tune() (core.Spec, int) {
 	b.Helper()
 	b.dev.said = nil
 	err := b.keeper.Tune(b.Context(), &b.rec)
-	if b.dev.err == nil || core.ReasonOf(b.dev.err) != "" {
+	if b.leases.err == nil && (b.dev.err == nil || core.ReasonOf(b.dev.err) != "") {
 		require.NoError(b, err)
+	} else {
+		require.Error(b, err, "it is tried again")
 	}
 	kept, ok := b.keeper.Journal.Get(b.rec.Key)
 	require.True(b, ok)
@@ -231,5 +269,58 @@ func TestPromisedRate(t *testing.T) {
 			require.JSONEq(t, plain, string(s.Exec.Conf))
 			require.Contains(t, b.heard.told[0].Error, c.told)
 		}
+	}
+}
+
+// TestClaimsOfAnotherVLAN: an interface that goes to another VLAN claims what it has there before
+// its record says so, and gives back what it had when it is there; what it cannot have there
+// leaves it where it is, and while it may be in either it has both.
+func TestClaimsOfAnotherVLAN(t *testing.T) {
+	a, mac := netip.MustParseAddr("10.9.0.17"), core.MAC{2, 0, 0, 0, 0, 1}
+	mine := func() []core.Claim {
+		return []core.Claim{{Domain: "racks.vlan7", Wire: "racks", Addr: a, Epoch: 3}, {Domain: "racks.vlan7", Wire: "racks", MAC: mac}, {Domain: "whereabouts", Addr: a}}
+	}
+	in := func(vlan string) []string {
+		return []string{"racks" + vlan + ".10.9.0.17", "racks" + vlan + ".mac.020000000001"}
+	}
+	const whole = "whereabouts.10.9.0.17"
+	for name, s := range map[string]core.Spec{
+		"plugin": {Exec: &core.Exec{Type: "sriov", Conf: json.RawMessage(`{"type":"sriov","vlan":7}`)}, Claims: mine()},
+		"nic":    {NIC: &core.NICSpec{Settings: core.Settings{VLAN: 7}}, Claims: mine()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, s)
+			now := func(held []string, changes int, bound, free []string) {
+				t.Helper()
+				b.leases.bound, b.leases.free = nil, nil
+				s, asked := b.tune()
+				require.Equal(t, [][]string{held, bound, free}, [][]string{claimed(s), b.leases.bound, b.leases.free})
+				require.Equal(t, changes, asked)
+			}
+			b.leases.err, b.declares = core.Reasoned(core.CodeTryAgain, core.ReasonAddressHeld, "pod bank/q has it"), `{"vlan":9}`
+			for range 2 {
+				now(append(in(".vlan7"), whole), 0, nil, nil)
+				require.Len(t, b.heard.told, 1)
+				require.Contains(t, b.heard.told[0].Error, "interface eth0 stays in its VLAN: AddressHeld: pod bank/q has it")
+			}
+			b.leases.err = nil
+			now(append([]string{whole}, in(".vlan9")...), 1, in(".vlan9"), in(".vlan7"))
+			require.Equal(t, append(append(in(".vlan7"), whole), in(".vlan9")...), claimed(b.dev.said[0]), "the record has both while it goes there")
+			require.Equal(t, int64(1), b.rec.Specs[0].Claims[1].Epoch)
+			now(append([]string{whole}, in(".vlan9")...), 0, nil, nil)
+
+			both := append([]string{whole}, append(in(".vlan9"), in("")...)...)
+			b.declares, b.dev.err = `{"vlan":0}`, errors.New("not now")
+			now(both, 1, in(""), nil)
+			now(both, 1, nil, nil)
+			if name == "plugin" {
+				b.dev.err = core.Reasoned(core.CodeValue, core.ReasonDriverCannot, "no")
+				now(append([]string{whole}, in(".vlan9")...), 1, nil, in(""))
+				b.dev.err = nil
+				return
+			}
+			b.dev.err = nil
+			now(append([]string{whole}, in("")...), 1, nil, in(".vlan9"))
+		})
 	}
 }

@@ -28,6 +28,7 @@ type Config struct {
 	// Promises knows what virtual functions are promised; nil: nobody does.
 	Promises Promises
 	Drivers  driver.Set
+	Leases   Leases // required where interfaces claim something
 	BootID   string
 	// TryLock takes a container's turn, false while an operation has it.
 	TryLock func(container string) (unlock func(), ok bool)

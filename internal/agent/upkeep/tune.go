@@ -30,6 +30,10 @@ func (k *Keeper) Tune(ctx context.Context, rec *core.Record) error {
 		return err
 	}
 	changed, wrong, later := k.changes(ctx, rec.Specs, now)
+	bound, refused := k.bind(ctx, changed)
+	if core.ReasonOf(refused) != "" {
+		wrong = errors.Join(wrong, refused)
+	}
 	k.mistuned(*rec, tuning, core.WithCode(core.CodeValue, "rates, VLAN, mirror and port security stay as they are", wrong))
 	k.mistuned(*rec, restart, later)
 	if len(changed) > 0 {
@@ -39,12 +43,13 @@ func (k *Keeper) Tune(ctx context.Context, rec *core.Record) error {
 			next.Specs[i] = s
 		}
 		if err := k.Journal.Save(ctx, next); err != nil {
+			k.free(bound)
 			return err
 		}
 		fail.Here("tune.recorded")
 		*rec = next
 	}
-	return k.carryOut(ctx, rec, changed)
+	return errors.Join(refused, k.carryOut(ctx, rec, changed))
 }
 
 // asked is what counts for a running pod now.
@@ -85,9 +90,12 @@ func (k *Keeper) carryOut(ctx context.Context, rec *core.Record, changed map[int
 		switch {
 		case s.Kind() == core.KindDelegate && s.Exec.Former != nil:
 			errs = append(errs, k.change(ctx, rec, i))
-		case s.Kind() == core.KindNIC && now:
+		case s.Kind() == core.KindNIC && (now || moves(s)):
 			d, _ := k.Drivers[s.Driver].(driver.Repairer)
 			_, err := d.Repair(ctx, driver.Run{}, s)
+			if err == nil && moves(s) {
+				err = k.moved(ctx, rec, *rec, i)
+			}
 			errs = append(errs, err)
 			k.Log.Info("settings of a running pod changed", "pod", rec.Pod, "ifname", s.Key.IfName, "vlan", s.NIC.VLAN, "ingress_mbps", s.NIC.QoS.IngressMbps,
 				"egress_mbps", s.NIC.QoS.EgressMbps, "mirror", s.NIC.Mirror, "port_security", !s.NIC.Open, "port_vips", s.NIC.VIPs)

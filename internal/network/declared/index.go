@@ -178,7 +178,8 @@ type Kept struct {
 	Namespace string // of the pods; "" for those of the common namespace, which are of any
 	Pod       string // "" where Set says which pods
 	Set       string
-	Network   string // as declared, "" where the object does not say
+	Network   string         // as declared, "" where the object does not say
+	VLAN      *v1alpha1.VLAN // declared with them, nil for none
 	Source    string
 	Subnet    string // in which they are looked at
 }
@@ -238,7 +239,7 @@ func (x *Index) keepOf(m ConfigMap, pod core.Pod) {
 
 func (x *Index) keepAll(all []v1alpha1.PodInterface, k Kept) {
 	for _, i := range all {
-		k.Network = i.Network
+		k.Network, k.VLAN = i.Network, i.VLAN
 		if r, _, err := parseRange(i.IPRange); err == nil {
 			k.AddrRange = r
 			x.kept = append(x.kept, k)
@@ -264,10 +265,11 @@ func (x *Index) Within(s core.Subnet, nad string) (out []Kept) {
 	return out
 }
 
-// In are the kept addresses of a network without Subnet.
-func (x *Index) In(nad string) (out []Kept) {
+// In are the kept addresses of a network without Subnet, of which there tells whether those
+// that are declared with a network are in it.
+func (x *Index) In(there func(Kept) bool) (out []Kept) {
 	for _, k := range x.kept {
-		if k.Network == nad {
+		if k.Network == "" || there(k) {
 			out = append(out, k)
 		}
 	}
@@ -280,9 +282,12 @@ func Held(kept []Kept, pod core.Pod, ip netip.Addr) error {
 	if i < 0 {
 		return nil
 	}
-	where := "subnet " + kept[i].Subnet
-	if kept[i].Subnet == "" {
-		where = "network " + kept[i].Network
+	k, where := kept[i], ""
+	switch {
+	case k.Subnet != "":
+		where = " of subnet " + k.Subnet
+	case k.Network != "":
+		where = " of network " + k.Network
 	}
-	return core.Blame(core.Reasoned(core.CodeTryAgain, core.ReasonAddressHeld, "address %s of %s is kept for another pod: %s declares it", ip, where, kept[i].Source), kept[i].Source)
+	return core.Blame(core.Reasoned(core.CodeTryAgain, core.ReasonAddressHeld, "address %s%s is kept for another pod: %s declares it", ip, where, k.Source), k.Source)
 }

@@ -50,6 +50,17 @@ func OfSubnet(s core.Subnet) string {
 	return Domain(s.Name, 0)
 }
 
+// InVLAN is what an interface claims when it is in a VLAN, 0 for none, in the place of c.
+func InVLAN(c core.Claim, vlan int) core.Claim {
+	if c.Wire == "" {
+		return c
+	}
+	if domain := Domain(c.Wire, vlan); domain != c.Domain {
+		c.Domain, c.Epoch = domain, 0
+	}
+	return c
+}
+
 // Name is that of the lease of a claim: "db-vlan.10.9.0.17",
 // "db-vlan.fd00-0018-0000-0000-0000-0000-0000-0001", "db-vlan.mac.020a09000011".
 func Name(c core.Claim) string {

@@ -1,6 +1,8 @@
 package resolve
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -18,16 +20,16 @@ import (
 // claims are the declared addresses and the MAC of a network's interface, which it is to
 // have to itself in its domain of layer 2, and those that are chosen from its ranges. Those
 // of a Subnet are a controller's to give, where there is one.
-func (r *resolution) claims(n *network, steps []core.Step) ([]core.Claim, error) {
-	if err := r.leaveKept(n); err != nil {
+func (r *resolution) claims(ctx context.Context, n *network, steps []core.Step) ([]core.Claim, error) {
+	if err := r.leaveKept(ctx, n); err != nil {
 		return nil, err
 	}
-	out, err := r.chosen(n)
+	out, err := r.chosen(ctx, n)
 	s := n.declared
 	if err != nil || s == nil || s.From[declared.IPs] == "" && s.From[declared.MAC] == "" {
 		return out, err
 	}
-	domain, given, err := r.domainOf(n, steps)
+	in, given, err := r.domainOf(n, steps)
 	if given || err != nil {
 		return nil, err
 	}
@@ -37,14 +39,17 @@ func (r *resolution) claims(n *network, steps []core.Step) ([]core.Claim, error)
 		if err != nil {
 			return nil, core.Errorf(core.CodeValue, "%s: address %q: %w", s.From[declared.IPs], annotation.Clip(text), err)
 		}
-		out = append(out, core.Claim{Domain: n.poolDomain(q.Addr.Unmap(), domain), Addr: q.Addr.Unmap(), Declared: s.From[declared.IPs], Forever: forever})
+		c := n.pooled(q.Addr.Unmap(), in)
+		c.Addr, c.Declared, c.Forever = q.Addr.Unmap(), s.From[declared.IPs], forever
+		out = append(out, c)
 	}
 	if s.From[declared.MAC] != "" {
 		mac, err := annotation.ParseMAC(s.MAC)
 		if err != nil {
 			return nil, core.Reasoned(core.CodeValue, core.ReasonInvalidMAC, "%s: mac %q: %w", s.From[declared.MAC], annotation.Clip(s.MAC), err)
 		}
-		out = append(out, core.Claim{Domain: domain, MAC: mac, Declared: s.From[declared.MAC], Forever: forever})
+		in.MAC, in.Declared, in.Forever = mac, s.From[declared.MAC], forever
+		out = append(out, in)
 	}
 	return out, nil
 }
@@ -57,24 +62,6 @@ func (n *network) retainFault() error {
 	}
 	return core.Reasoned(core.CodeValue, core.ReasonDriverCannot, "%s: retain %s: the addresses of network %s are of a Subnet, which keeps them while they are declared",
 		s.From[declared.Retain], s.Retain, n.label)
-}
-
-// leaveKept refuses, in a network without Subnet, addresses that the pod asks for and that
-// are declared of another there.
-func (r *resolution) leaveKept(n *network) error {
-	if n.own != nil || n.declared != nil || r.index == nil || n.nad == "" {
-		return nil
-	}
-	for _, text := range n.elem.IPs {
-		q, err := element.ParseIP(text)
-		if err != nil {
-			continue // the plugin refuses it
-		}
-		if err := declared.Held(r.index.In(n.nad), r.pod, q.Addr.Unmap()); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // SharedWires are NetworkAttachmentDefinitions that lead by one device and VLAN to one
@@ -126,31 +113,34 @@ func (n *network) wireDomain() string {
 	return n.poolDomain(n.ranges.Ranges[0].CIDR.Addr(), n.ownDomain())
 }
 
-// domainOf is the domain of layer 2 that a network's interface is in; given: a controller
-// gives its addresses.
-func (r *resolution) domainOf(n *network, steps []core.Step) (domain string, given bool, err error) {
+// domainOf is a claim of nothing yet in the domain of layer 2 that a network's interface is in;
+// given: a controller gives its addresses.
+func (r *resolution) domainOf(n *network, steps []core.Step) (in core.Claim, given bool, err error) {
 	for _, step := range steps {
 		nic := step.NIC
 		if nic == nil {
 			nic = step.Lent
 		}
 		if nic != nil {
-			in := nic.Subnet
-			in.VLAN = nic.VLAN
-			return lease.OfSubnet(in), r.in.OVN && (step.NIC != nil || !r.in.Alone), n.retainFault()
+			of := nic.Subnet
+			of.VLAN = nic.VLAN
+			in.Domain = lease.OfSubnet(of)
+			if step.NIC != nil { // a plugin's interface may be in another VLAN than its Subnet
+				in.Wire = of.Underlay
+			}
+			return in, r.in.OVN && (step.NIC != nil || !r.in.Alone), n.retainFault()
 		}
 	}
-	return n.ownDomain(), false, n.domainFault()
+	return core.Claim{Domain: n.ownDomain(), Wire: n.wire()}, false, n.domainFault()
 }
 
 // ownDomain is the domain that a network without Subnet leads to: what its NAD says, else
 // its own name, and the VLAN.
-func (n *network) ownDomain() string {
-	name := n.domain
-	if name == "" {
-		name = strings.ReplaceAll(n.label, "/", ".")
-	}
-	return lease.Domain(name, n.vlan())
+func (n *network) ownDomain() string { return lease.Domain(n.wire(), n.vlan()) }
+
+// wire is ownDomain without the VLAN.
+func (n *network) wire() string {
+	return cmp.Or(n.domain, strings.ReplaceAll(n.label, "/", "."))
 }
 
 func (n *network) domainFault() error {
@@ -166,11 +156,19 @@ func (n *network) vlan() int {
 	if n.declared != nil && n.declared.VLAN != nil {
 		return n.declared.VLAN.ID
 	}
+	if len(n.chain.Plugins) == 0 {
+		return 0
+	}
+	return ConfVLAN(n.chain.Plugins[0].Raw)
+}
+
+// ConfVLAN is the VLAN of which a plugin's configuration has a key, 0 for none.
+func ConfVLAN(raw json.RawMessage) int {
 	var conf struct {
 		VLAN   int `json:"vlan"`
 		VLANID int `json:"vlanId"`
 	}
-	if len(n.chain.Plugins) == 0 || json.Unmarshal(n.chain.Plugins[0].Raw, &conf) != nil {
+	if json.Unmarshal(raw, &conf) != nil {
 		return 0 // a form that the plugin itself will refuse
 	}
 	return max(conf.VLAN, conf.VLANID)

@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -8,6 +9,7 @@ import (
 	"github.com/fairlead/fairlead/api/net/v1alpha1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/declared"
+	"github.com/fairlead/fairlead/internal/network/lease"
 )
 
 // TestClaims: what is declared of an interface without Subnet is claimed in the domain of
@@ -18,10 +20,12 @@ func TestClaims(t *testing.T) {
 	n := &network{label: "bank/DB", declared: s, chain: core.Chain{Plugins: []core.Plugin{{Type: "macvlan", Raw: []byte(`{"master":"eth1","vlan":7}`)}}}}
 	r := &resolution{}
 	domains := func() (out []string) {
-		claims, err := r.claims(n, []core.Step{{Exec: &core.Exec{}}})
+		claims, err := r.claims(t.Context(), n, []core.Step{{Exec: &core.Exec{}}})
 		require.NoError(t, err)
 		for _, c := range claims {
 			out = append(out, c.Domain+" "+c.String()+" "+c.Declared)
+			require.Equal(t, c.Domain, lease.InVLAN(c, n.vlan()).Domain)
+			require.Equal(t, strings.ToLower(c.Wire)+".vlan9", lease.InVLAN(c, 9).Domain, "as it is claimed when the interface is in another VLAN")
 		}
 		return out
 	}
@@ -33,7 +37,7 @@ func TestClaims(t *testing.T) {
 	s.VLAN, n.domain = &v1alpha1.VLAN{}, "racks"
 	require.Contains(t, domains()[0], "racks address ")
 	n.domain = "no name"
-	_, err := r.claims(n, nil)
+	_, err := r.claims(t.Context(), n, nil)
 	require.Equal(t, core.CodeConfig, core.CodeOf(err))
 	require.ErrorContains(t, err, "net.fairlead.io/l2-domain")
 	n.domain, s.From = "", map[string]string{declared.VLAN: "PodNetwork a/b"}
@@ -41,22 +45,25 @@ func TestClaims(t *testing.T) {
 
 	s.From = map[string]string{declared.IPs: "PodNetwork a/b"}
 	subnet := []core.Step{{NIC: &core.NIC{Subnet: core.Subnet{Name: "db", Underlay: "net1"}, Settings: core.Settings{VLAN: 5}}}}
-	claims, err := r.claims(n, subnet)
+	claims, err := r.claims(t.Context(), n, subnet)
 	require.NoError(t, err)
-	require.Equal(t, "net1.vlan5", claims[0].Domain)
+	require.Equal(t, []string{"net1.vlan5", "net1"}, []string{claims[0].Domain, claims[0].Wire})
+	claims, err = r.claims(t.Context(), n, []core.Step{{Exec: &core.Exec{}, Lent: subnet[0].NIC}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"net1.vlan5", ""}, []string{claims[0].Domain, claims[0].Wire}, "the plugin's VLAN has no say in it")
 	r.in.OVN = true
-	claims, err = r.claims(n, subnet)
+	claims, err = r.claims(t.Context(), n, subnet)
 	require.NoError(t, err)
 	require.Empty(t, claims, "a controller gives its addresses")
 
 	s.Retain, s.From[declared.Retain] = v1alpha1.RetainForever, "PodNetwork a/b"
 	for _, ovn := range []bool{true, false} {
 		r.in.OVN = ovn
-		_, err = r.claims(n, subnet)
+		_, err = r.claims(t.Context(), n, subnet)
 		require.Equal(t, []any{core.CodeValue, core.ReasonDriverCannot}, []any{core.CodeOf(err), core.ReasonOf(err)})
 		require.ErrorContains(t, err, "PodNetwork a/b: retain Forever: the addresses of network bank/DB are of a Subnet")
 	}
-	claims, err = r.claims(n, []core.Step{{Exec: &core.Exec{}}})
+	claims, err = r.claims(t.Context(), n, []core.Step{{Exec: &core.Exec{}}})
 	require.NoError(t, err)
 	require.True(t, claims[0].Forever)
 }

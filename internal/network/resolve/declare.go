@@ -213,13 +213,35 @@ func (n *network) asksOtherwise(s *declared.Settings) error {
 	if n.elem.IPAMClaim != "" && n.carriesOut(declared.IPs) {
 		return s.Contradicts(declared.IPs, fmt.Sprint(s.IPs), n.claimRef(), n.elem.IPAMClaim)
 	}
-	if n.elem.MAC != "" && n.carriesOut(declared.MAC) && !element.SameMAC(n.elem.MAC, s.MAC) {
-		return s.Contradicts(declared.MAC, s.MAC, n.elem.Field+".mac", n.elem.MAC)
+	if n.carriesOut(declared.MAC) {
+		if err := n.otherMAC(s); err != nil {
+			return err
+		}
 	}
-	if len(n.elem.IPs) > 0 && n.carriesOut(declared.IPs) && !element.SameIPs(n.elem.IPs, s.IPs) {
-		return s.Contradicts(declared.IPs, fmt.Sprint(s.IPs), n.elem.Field+".ips", fmt.Sprint(n.elem.IPs))
+	if n.carriesOut(declared.IPs) {
+		return n.otherIPs(s)
 	}
 	return n.vf.Otherwise(s)
+}
+
+// otherIPs is the error where the pod's element asks for other addresses than are declared.
+// Plugins hear of the declared ones alone: cni-args would come before them, and without their
+// prefix lengths and gateways.
+func (n *network) otherIPs(s *declared.Settings) error {
+	if key, asked := n.elem.OtherIPs(s.IPs); key != "" {
+		return s.Contradicts(declared.IPs, fmt.Sprint(s.IPs), key, fmt.Sprint(asked))
+	}
+	n.elem.Unargued("ips")
+	return nil
+}
+
+// otherMAC is otherIPs for the MAC.
+func (n *network) otherMAC(s *declared.Settings) error {
+	if key, asked := n.elem.OtherMAC(s.MAC); key != "" {
+		return s.Contradicts(declared.MAC, s.MAC, key, asked)
+	}
+	n.elem.Unargued("mac")
+	return nil
 }
 
 // carriesOut tells that the configuration of the network's first plugin says a field.
@@ -228,12 +250,13 @@ func (n *network) carriesOut(field string) bool { return slices.Contains(n.confi
 func declareAddresses(n *network, s *declared.Settings) error {
 	e := &n.elem
 	if len(s.IPs) > 0 && !n.carriesOut(declared.IPs) {
-		switch {
-		case !n.can("ips"):
+		if !n.can("ips") {
 			return cannot(n, s, declared.IPs)
-		case len(e.IPs) > 0 && !element.SameIPs(e.IPs, s.IPs):
-			return s.Contradicts(declared.IPs, fmt.Sprint(s.IPs), e.Field+".ips", fmt.Sprint(e.IPs))
-		case e.IPAMClaim != "":
+		}
+		if err := n.otherIPs(s); err != nil {
+			return err
+		}
+		if e.IPAMClaim != "" {
 			return s.Contradicts(declared.IPs, fmt.Sprint(s.IPs), n.claimRef(), e.IPAMClaim)
 		}
 		e.IPs = s.IPs
@@ -248,11 +271,11 @@ func declareMAC(n *network, s *declared.Settings) error {
 	if s.MAC == "" || n.carriesOut(declared.MAC) {
 		return nil
 	}
-	switch {
-	case !n.can("mac") || n.anyIpvlan():
+	if !n.can("mac") || n.anyIpvlan() {
 		return cannot(n, s, declared.MAC)
-	case n.elem.MAC != "" && !element.SameMAC(n.elem.MAC, s.MAC):
-		return s.Contradicts(declared.MAC, s.MAC, n.elem.Field+".mac", n.elem.MAC)
+	}
+	if err := n.otherMAC(s); err != nil {
+		return err
 	}
 	n.elem.MAC = strings.ToLower(s.MAC)
 	return nil

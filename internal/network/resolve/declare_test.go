@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fairlead/fairlead/api/net/v1alpha1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/declared"
 )
@@ -78,6 +79,15 @@ interfaces:
 		require.NoError(t, err)
 		require.Equal(t, []string{"eth0", "net3 default/plain", "net1 default/second", "net2 other/shared"},
 			[]string{wants[0].IfName, wants[1].IfName + " " + wants[1].Network, wants[2].IfName + " " + wants[2].Network, wants[3].IfName + " " + wants[3].Network})
+	})
+	t.Run("cni-args that say the same do not come before it", func(t *testing.T) {
+		w := standard()
+		w.nad("default/fixed", `{"cniVersion":"1.0.0","type":"bridge","ipam":{"type":"static"}}`)
+		w.note("k8s.v1.cni.cncf.io/networks", `[{"name":"fixed","cni-args":{"ips":["10.20.0.9/8"],"mac":"02-00-00-00-00-0A","x":1}}]`)
+		wants, err := w.declaring(t, `interfaces: [{name: net1, ips: [10.20.0.9/24], mac: "02:00:00:00:00:0a"}]`)
+		require.NoError(t, err)
+		require.Contains(t, string(wants[1].Steps[0].Exec.Conf), `"args":{"cni":{"x":1}}`)
+		require.Contains(t, wants[1].Args, ";MAC=02:00:00:00:00:0a;IP=10.20.0.9/24")
 	})
 	t.Run("a networks annotation that says the same", func(t *testing.T) {
 		w := standard()
@@ -180,6 +190,10 @@ func TestDeclaredAndRefused(t *testing.T) {
 		{networks, "plain@net1", `{"interface":"net1","network":"default/second"}`, 105, core.ReasonAnnotationConflict, "default/plain"},
 		{networks, `[{"name":"second","ips":["10.20.0.8"]}]`, `{"ip":"10.20.0.9"}`, 105, core.ReasonAnnotationConflict, "10.20.0.8"},
 		{networks, `[{"name":"second","mac":"02:00:00:00:00:08"}]`, `{"mac":"02:00:00:00:00:09"}`, 105, core.ReasonAnnotationConflict, "02:00:00:00:00:08"},
+		{networks, `[{"name":"plain","cni-args":{"ips":["10.20.0.8/24"]}}]`, `{"ip":"10.20.0.9/24"}`, 105, core.ReasonAnnotationConflict, "networks[0].cni-args.ips asks for [10.20.0.8/24]"},
+		{networks, `[{"name":"fixed","cni-args":{"ips":["10.20.0.8/24"]}}]`, `{"ip":"10.20.0.9/24"}`, 105, core.ReasonAnnotationConflict, "networks[0].cni-args.ips asks for [10.20.0.8/24]"},
+		{networks, `[{"name":"main","namespace":"kube-system","cni-args":{"mac":"02:00:00:00:00:08"}}]`, `{"mac":"02:00:00:00:00:09"}`, 105, core.ReasonAnnotationConflict, "networks[0].cni-args.mac asks for 02:00:00:00:00:08"},
+		{networks, `[{"name":"vf","cni-args":{"mac":"02:00:00:00:00:08"}}]`, `{"mac":"02:00:00:00:00:09"}`, 105, core.ReasonAnnotationConflict, "networks[0].cni-args.mac asks for 02:00:00:00:00:08"},
 		{ip, "10.16.0.8", `{"ip":"10.16.0.9"}`, 105, core.ReasonAnnotationConflict, "10.16.0.8"},
 		{vlan, "7", `{"vlan":8}`, 105, core.ReasonAnnotationConflict, "asks for 7"},
 		{"ovn.kubernetes.io/egress_rate", "7", `{"max_tx_rate":8}`, 105, core.ReasonAnnotationConflict, "egress 7"},
@@ -199,6 +213,8 @@ func TestDeclaredAndRefused(t *testing.T) {
 		{"", "", `{"vlan":4095}`, 102, core.ReasonInvalidVLAN, "4095"},
 	} {
 		w := standard()
+		w.nad("default/fixed", `{"cniVersion":"1.0.0","type":"bridge","ipam":{"type":"static"}}`)
+		w.nad("default/vf", `{"cniVersion":"1.0.0","plugins":[{"type":"sriov","deviceID":"0000:01:10.0"},{"type":"tuning"}]}`)
 		if c.note != "" {
 			w.note(c.note, c.value)
 		}
@@ -247,6 +263,51 @@ func TestKeptForOthers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []core.AddrRange{{From: a, To: a}}, wants[0].Steps[0].NIC.Subnet.Exclude)
 	require.Equal(t, []netip.Addr{a}, wants[0].Steps[0].NIC.IPs)
+}
+
+// TestKeptWithoutSubnet: in a network without Subnet a pod that asks for an address which is
+// declared for another is told whose it is, by whichever key it asks, whatever else is declared
+// of the pod, and also where the declaration names no network, or another NAD of the domain.
+func TestKeptWithoutSubnet(t *testing.T) {
+	const (
+		nothing, vlan = `{"interface":"eth0","vlan":0}`, `{"interface":"net1","vlan":1300}`
+		ips, args     = `"ips":["10.7.0.16/24"]`, `"cni-args":{"ips":["10.7.0.16/24"]}`
+		fixed         = `{"network":"default/fixed","ip":"10.7.0.16/24"}`
+	)
+	for _, c := range []struct {
+		asks, mine, theirs string
+		held               bool
+	}{
+		{ips, nothing, fixed, true},
+		{args, nothing, fixed, true},
+		{`"cni-args":{"ips":["10.7.0.17/24"]}`, nothing, fixed, false},
+		{ips, nothing, `{"ip":"10.7.0.16/24"}`, true},
+		{ips, vlan, fixed, true},
+		{ips, `{"interface":"net1","ip":"10.7.0.16/24"}`, fixed, false},
+		{ips, nothing, `{"network":"default/fixed2","ip":"10.7.0.16/24"}`, true},
+		{ips, nothing, `{"network":"default/fixed2","ip":"10.7.0.16/24","vlan":1300}`, false},
+		{ips, vlan, `{"network":"default/fixed2","ip":"10.7.0.16/24","vlan":1300}`, true},
+		{ips, vlan, `{"network":"default/fixed2","ip":"10.7.0.16/24"}`, false},
+		{ips, nothing, `{"network":"default/plain","ip":"10.7.0.16/24"}`, false},
+		{ips, nothing, `{"network":"default/borrowed","ip":"10.7.0.16/24"}`, false},
+		{ips, nothing, `{"network":"default/nobody","ip":"10.7.0.16/24"}`, false},
+		{ips, nothing, `{"network":"backend","ip":"10.7.0.16/24"}`, false},
+		{ips, nothing, `{"network":"default/junk","ip":"10.7.0.16/24"}`, true}, // nobody can say where it leads
+	} {
+		w := standard()
+		for _, name := range []string{"default/fixed", "default/fixed2"} {
+			w.nad(name, `{"cniVersion":"1.0.0","type":"macvlan","ipam":{"type":"static"}}`)
+			w.nads[name].Annotations = map[string]string{v1alpha1.AnnL2Domain: "racks"}
+		}
+		w.note("k8s.v1.cni.cncf.io/networks", `[{"name":"fixed",`+c.asks+`}]`)
+		_, err := w.declaring(t, c.mine, c.theirs)
+		if !c.held {
+			require.NoError(t, err, c)
+			continue
+		}
+		require.ErrorContains(t, err, "is kept for another pod: ConfigMap default/m1, key q1 declares it", c)
+		require.Equal(t, []any{core.CodeTryAgain, core.ReasonAddressHeld}, []any{core.CodeOf(err), core.ReasonOf(err)}, c)
+	}
 }
 
 // TestDeclaredOfEachPlugin: what is declared comes into the configuration of the network's

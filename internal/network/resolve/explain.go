@@ -10,6 +10,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/declared"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+	"github.com/fairlead/fairlead/internal/network/resolve/outranked"
 )
 
 // Explained is what is declared of a pod's interfaces.
@@ -81,7 +82,7 @@ func (r *resolution) over(n *network) *declared.Settings {
 		s = *n.declared
 	}
 	if n.leavesToClaim() && s.From[declared.IPs] == "" {
-		s.IPs, s.From = []string{byClaim(&n.elem)}, maps.Clone(s.From)
+		s.IPs, s.From = []string{outranked.ByClaim(&n.elem)}, maps.Clone(s.From)
 		s.From[declared.IPs] = r.claimOf(n).String()
 	}
 	if n.written != nil {

@@ -1,132 +1,25 @@
 package resolve
 
 import (
-	"fmt"
-	"net/netip"
-	"slices"
-	"strconv"
-	"strings"
-
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/network/declared"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
-	"github.com/fairlead/fairlead/internal/network/resolve/element"
+	"github.com/fairlead/fairlead/internal/network/resolve/outranked"
 )
 
 // outranked is what annotations of the pod ask for of a network, as the pod asks for it,
 // where s declares something else. Annotations that cannot be read are left out: the pod is
 // refused because of them.
 func (r *resolution) outranked(n *network, s *declared.Settings) []declared.Lost {
-	l := losses{s: s, fields: s.Fields()}
-	l.element(&n.elem)
+	l := outranked.Over(s)
+	l.Element(&n.elem)
 	if b, err := annotation.KubeRates(r.notes); err == nil && n.first {
-		l.rate(b.IngressRate, v1.AnnIngressBandwidth)
-		l.rate(b.EgressRate, v1.AnnEgressBandwidth)
+		l.Rate(b.IngressRate, v1.AnnIngressBandwidth)
+		l.Rate(b.EgressRate, v1.AnnEgressBandwidth)
 	}
 	ann := &annotation.Notes{All: r.notes, Provider: n.annotated(), IfName: n.ifName, Controlled: r.in.OVN}
 	if a, err := ann.Read(); err == nil && n.own != nil && (!r.in.OVN || !a.Allocated) { // else a controller has written them
-		l.notes(ann, a)
+		l.Notes(ann, a)
 	}
-	return l.all
-}
-
-// losses collects what is asked for otherwise than s declares, whose fields are texts.
-type losses struct {
-	s      *declared.Settings
-	fields map[string]string
-	all    []declared.Lost
-}
-
-// add is for a value of a field that a place asks for, "" where it does not.
-func (l *losses) add(field, value, place string) {
-	if l.s.From[field] != "" && value != "" && value != l.fields[field] {
-		l.all = append(l.all, declared.Lost{Field: field, Value: value, Source: "annotation " + place})
-	}
-}
-
-// argued are the fields that keys of cni-args ask for.
-var argued = [][2]string{
-	{"vlan", declared.VLAN}, {"min_tx_rate", declared.MinMbps}, {"max_tx_rate", declared.MaxMbps}, {"spoofchk", declared.SpoofChk},
-	{"trust", declared.Trust}, {"link_state", declared.LinkState}, {"pf", declared.PF},
-}
-
-// element is what an element of the networks annotation asks for.
-func (l *losses) element(e *element.Element) {
-	if len(e.IPs) > 0 && !element.SameIPs(e.IPs, l.s.IPs) {
-		l.add(declared.IPs, fmt.Sprint(e.IPs), e.Field+".ips")
-	}
-	if e.IPAMClaim != "" && !slices.Equal(l.s.IPs, []string{byClaim(e)}) {
-		l.add(declared.IPs, byClaim(e), e.Field+".ipam-claim-reference")
-	}
-	if e.MAC != "" && !element.SameMAC(e.MAC, l.s.MAC) {
-		l.add(declared.MAC, e.MAC, e.Field+".mac")
-	}
-	if b := e.Bandwidth; b != nil {
-		l.rate(b.IngressRate, e.Field+".bandwidth.ingressRate")
-		l.rate(b.EgressRate, e.Field+".bandwidth.egressRate")
-	}
-	for _, a := range argued {
-		if raw, ok := e.CNIArgs[a[0]]; ok {
-			l.add(a[1], switched(strings.Trim(string(raw), `"`)), e.Field+".cni-args."+a[0])
-		}
-	}
-}
-
-// byClaim are an element's addresses that an IPAMClaim of the pod's namespace tells.
-func byClaim(e *element.Element) string { return "those of IPAMClaim " + e.IPAMClaim }
-
-// rate is one in bit/s, 0 for none.
-func (l *losses) rate(bits uint64, place string) {
-	const mbit = 1_000_000
-	text := strconv.FormatUint(bits/mbit, 10)
-	if bits%mbit != 0 {
-		text = fmt.Sprintf("%d bit/s", bits)
-	}
-	if bits > 0 {
-		l.add(declared.MaxMbps, text, place)
-	}
-}
-
-// switched is a value as fields have it, whose switches are true and false.
-func switched(value string) string {
-	switch value {
-	case "on":
-		return "true"
-	case "off":
-		return "false"
-	}
-	return value
-}
-
-// notes is what annotations of a NIC of ours ask for.
-func (l *losses) notes(ann *annotation.Notes, a annotation.Requested) {
-	l.add(declared.Network, a.Subnet, ann.Key(v1.FieldSubnet))
-	if len(a.IPs) > 0 && !slices.Equal(sorted(a.IPs), l.addresses()) {
-		l.add(declared.IPs, fmt.Sprint(a.IPs), ann.Key(v1.FieldIP))
-	}
-	if len(a.Pool) > 0 {
-		l.add(declared.IPs, "one of "+ann.All[ann.Key(v1.FieldIPPool)], ann.Key(v1.FieldIPPool))
-	}
-	if a.MAC != nil && !element.SameMAC(a.MAC.String(), l.s.MAC) {
-		l.add(declared.MAC, a.MAC.String(), ann.Key(v1.FieldMAC))
-	}
-	if a.HasVLAN && (l.s.VLAN == nil || l.s.VLAN.ID != a.VLAN) {
-		l.add(declared.VLAN, strconv.Itoa(a.VLAN), ann.Key(v1.FieldVLAN))
-	}
-	if a.QoS.IngressMbps > 0 {
-		l.add(declared.MaxMbps, strconv.Itoa(a.QoS.IngressMbps), ann.Key(v1.FieldIngressRate))
-	}
-	if a.QoS.EgressMbps > 0 {
-		l.add(declared.MaxMbps, strconv.Itoa(a.QoS.EgressMbps), ann.Key(v1.FieldEgressRate))
-	}
-}
-
-// addresses are those that are declared, without prefix lengths, in order.
-func (l *losses) addresses() (out []netip.Addr) {
-	for _, text := range l.s.IPs {
-		if q, err := element.ParseIP(text); err == nil {
-			out = append(out, q.Addr)
-		}
-	}
-	return sorted(out)
+	return l.All
 }

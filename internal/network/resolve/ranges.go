@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"net/netip"
@@ -57,9 +58,8 @@ func (r *resolution) fromRanges(n *network) error {
 	if n.ranges == nil {
 		return n.unclaimable()
 	}
-	_, asked := n.elem.CNIArgs["ips"]
-	if asked || len(n.elem.IPs) > 0 {
-		return annotation.Refused(core.CodeValue, n.elem.Field+".ips", strings.Join(n.elem.IPs, ","), "cannot be asked for: network %s gives addresses of its ranges", n.label)
+	if key, asked := n.elem.OtherIPs(nil); key != "" {
+		return annotation.Refused(core.CodeValue, key, strings.Join(asked, ","), "cannot be asked for: network %s gives addresses of its ranges", n.label)
 	}
 	first := n.chain.Plugins[0]
 	raw, err := n.ranges.Static(first.Raw)
@@ -74,7 +74,7 @@ func (r *resolution) fromRanges(n *network) error {
 
 // chosen are the claims of addresses that are chosen when they are claimed. What is declared
 // of any pod in the network is not among them.
-func (r *resolution) chosen(n *network) (out []core.Claim, err error) {
+func (r *resolution) chosen(ctx context.Context, n *network) (out []core.Claim, err error) {
 	if n.ranges == nil {
 		return nil, nil
 	}
@@ -82,10 +82,8 @@ func (r *resolution) chosen(n *network) (out []core.Claim, err error) {
 		err = n.domainFault()
 	}
 	var kept []core.AddrRange
-	if r.index != nil && n.nad != "" {
-		for _, k := range r.index.In(n.nad) {
-			kept = append(kept, k.AddrRange)
-		}
+	for _, k := range r.keptIn(ctx, n) {
+		kept = append(kept, k.AddrRange)
 	}
 	by, keeper := r.claimOf(n), ""
 	if by != nil {
@@ -96,7 +94,9 @@ func (r *resolution) chosen(n *network) (out []core.Claim, err error) {
 		err = errors.Join(err, cut)
 		pool.Label += " of network " + n.label
 		pool.For = by
-		out = append(out, core.Claim{Domain: n.poolDomain(part.CIDR.Addr(), n.ownDomain()), Declared: keeper, Pool: pool})
+		c := n.pooled(part.CIDR.Addr(), core.Claim{Domain: n.ownDomain(), Wire: n.wire()})
+		c.Declared, c.Pool = keeper, pool
+		out = append(out, c)
 	}
 	return out, core.WithCode(core.CodeConfig, n.field(), err)
 }
@@ -132,11 +132,16 @@ func (n *network) unclaimable() error {
 // poolDomain is the domain in which an address of the network's ranges is claimed: what the
 // NAD names, else what the ranges say; otherwise is that of networks without ranges.
 func (n *network) poolDomain(a netip.Addr, otherwise string) string {
+	return n.pooled(a, core.Claim{Domain: otherwise}).Domain
+}
+
+// pooled is poolDomain of a claim.
+func (n *network) pooled(a netip.Addr, otherwise core.Claim) core.Claim {
 	if n.ranges == nil || n.domain != "" {
 		return otherwise
 	}
 	if r, ok := n.ranges.Of(a); ok {
-		return n.ranges.Domain(r)
+		return core.Claim{Domain: n.ranges.Domain(r)}
 	}
 	return otherwise
 }

@@ -51,6 +51,16 @@ func TestRanged(t *testing.T) {
 		require.Equal(t, []string{"whereabouts", "10.7.0.9"}, []string{got.Claims[1].Domain, got.Claims[1].Addr.String()})
 		require.Equal(t, []string{"default.ranged.vlan7", "MAC 02:00:00:00:00:09"}, []string{got.Claims[2].Domain, got.Claims[2].String()})
 	})
+	t.Run("declared of no network, and of another that shares the pool", func(t *testing.T) {
+		for _, other := range []string{`{"ip":"10.7.0.2"}`, `{"network":"default/alike","ip":"10.7.0.2"}`} {
+			w := standard()
+			w.nad("default/alike", `{"cniVersion":"1.0.0","type":"macvlan","ipam":{"type":"whereabouts","range":"10.7.0.0/16"}}`)
+			w.nad("default/apart", `{"cniVersion":"1.0.0","type":"macvlan","ipam":{"type":"whereabouts","range":"10.7.0.0/16","network_name":"x"}}`)
+			got, err := w.ranged(t, both, "ranged", inside, `{"interface":"eth0","vlan":0}`, other, `{"network":"default/apart","ip":"10.7.0.3"}`)
+			require.NoError(t, err)
+			require.Equal(t, "10.7.0.3", got.Claims[0].Pool.Ranges[0].From.String(), other)
+		}
+	})
 	t.Run("the NAD's domain", func(t *testing.T) {
 		w := standard()
 		_, err := w.ranged(t, both, "ranged", inside)

@@ -343,7 +343,7 @@ func (r *resolution) want(ctx context.Context, nets []network, at int) (core.Wan
 		}
 		w.Steps = append(w.Steps, step)
 	}
-	w.Claims, err = r.claims(n, w.Steps)
+	w.Claims, err = r.claims(ctx, n, w.Steps)
 	return w, err
 }
 

@@ -102,13 +102,11 @@ func (p *Publisher) keepConditions() {
 	}
 	p.mu.Unlock()
 	slices.SortFunc(all, func(a, b keptConditions) int { return cmp.Compare(a.Pod.String(), b.Pod.String()) })
-	err := error(nil)
+	write := func() error { return recordfile.Save(p.file, all) }
 	if len(all) == 0 {
-		err = recordfile.Remove(p.file)
-	} else {
-		err = recordfile.Save(p.file, all)
+		write = func() error { return recordfile.Remove(p.file) }
 	}
-	if err != nil {
+	if err := write(); err != nil {
 		p.log.Warn("conditions of pods are not written down: an agent that starts now does not know them", "err", err)
 	}
 }

@@ -35,6 +35,8 @@ type Element struct {
 	Ports     []annotation.PortMapping
 	Bandwidth *annotation.Bandwidth
 	CNIArgs   map[string]json.RawMessage
+	ArgIPs    []string // ips of CNIArgs, which IPAM plugins take as addresses of the interface
+	ArgMAC    string   // mac of CNIArgs, likewise
 	Gateways  []netip.Addr
 	// TakesDefault: `default-route` is an empty list, which asks for the default
 	// route through whatever gateway the network has (NPWG v1.3, 4.1.2.1.9).
@@ -158,6 +160,7 @@ func (p *elementParser) parse() Element {
 	p.take("portMappings", "a list of {hostPort, containerPort, protocol, hostIP}", &e.Ports)
 	p.take("bandwidth", "an object of whole numbers that are not negative", &e.Bandwidth)
 	p.take("cni-args", "an object", &e.CNIArgs)
+	p.argued(&e)
 	p.take("deviceID", "a string", &e.DeviceID)
 	p.take("ipam-claim-reference", "a string", &e.IPAMClaim)
 	var gws []string
@@ -185,6 +188,16 @@ func (p *elementParser) take(key, want string, to any) {
 	if err := json.Unmarshal(raw, to); err != nil {
 		p.err = annotation.Refused(core.CodeValue, p.key+"."+key, string(raw), "is not %s", want)
 	}
+}
+
+// argued reads the keys of cni-args that plugins take as the interface's addresses and MAC
+// (CNI's conventions for args).
+func (p *elementParser) argued(e *Element) {
+	of := elementParser{key: p.key + ".cni-args", keys: e.CNIArgs, err: p.err}
+	of.take("ips", "a list of strings", &e.ArgIPs)
+	of.take("mac", "a string", &e.ArgMAC)
+	of.cased(of.key, of.keys, of.known)
+	p.err = of.err
 }
 
 // within refuses keys of the objects in a value that are known in another case.
@@ -242,20 +255,69 @@ func (e *Element) addressFault() (field, value, why string) {
 	if len(e.IPs) > 0 && e.IPAMClaim != "" {
 		return "ips", strings.Join(e.IPs, ","), "cannot be combined with ipam-claim-reference"
 	}
-	for i, s := range e.IPs {
-		if _, err := ParseIP(s); err != nil {
-			return fmt.Sprintf("ips[%d]", i), s, err.Error()
-		}
-	}
 	if e.IPAMClaim != "" && !annotation.IsName(e.IPAMClaim) {
 		return "ipam-claim-reference", e.IPAMClaim, "is not a DNS-1123 name"
 	}
-	if e.MAC != "" {
-		if _, err := annotation.ParseMAC(e.MAC); err != nil {
-			return "mac", e.MAC, err.Error()
+	for _, a := range e.asks() {
+		if field, value, why = a.fault(); why != "" {
+			return field, value, why
 		}
 	}
 	return "", "", ""
+}
+
+// asks are the addresses and the MAC that an element asks for in one place.
+type asks struct {
+	within string // what comes before the keys there
+	ips    []string
+	mac    string
+}
+
+// asks are both places: the element's own keys, and those of cni-args.
+func (e *Element) asks() []asks {
+	return []asks{{"", e.IPs, e.MAC}, {"cni-args.", e.ArgIPs, e.ArgMAC}}
+}
+
+func (a asks) fault() (field, value, why string) {
+	for i, s := range a.ips {
+		if _, err := ParseIP(s); err != nil {
+			return fmt.Sprintf("%sips[%d]", a.within, i), s, err.Error()
+		}
+	}
+	if a.mac != "" {
+		if _, err := annotation.ParseMAC(a.mac); err != nil {
+			return a.within + "mac", a.mac, err.Error()
+		}
+	}
+	return "", "", ""
+}
+
+// OtherIPs are addresses that the element asks for and that are not ips, with the key that
+// does; nil for none.
+func (e *Element) OtherIPs(ips []string) (key string, asked []string) {
+	for _, a := range e.asks() {
+		if len(a.ips) > 0 && !SameIPs(a.ips, ips) {
+			return e.Field + "." + a.within + "ips", a.ips
+		}
+	}
+	return "", nil
+}
+
+// OtherMAC is a MAC that the element asks for and that is not mac, with the key that does; ""
+// for none.
+func (e *Element) OtherMAC(mac string) (key, asked string) {
+	for _, a := range e.asks() {
+		if a.mac != "" && !SameMAC(a.mac, mac) {
+			return e.Field + "." + a.within + "mac", a.mac
+		}
+	}
+	return "", ""
+}
+
+// Unargued takes a key from what plugins are told by cni-args.
+func (e *Element) Unargued(key string) {
+	e.CNIArgs = maps.Clone(e.CNIArgs) // others have the same map
+	delete(e.CNIArgs, key)
 }
 
 // ParseIP reads an address with or without a prefix length; without one the

@@ -24,12 +24,14 @@ func TestMisfitOfOneMore(t *testing.T) {
 	}
 	more := core.Subnet{Name: "more", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}}
 	require.Zero(t, testing.AllocsPerRun(10, func() {
-		if ip, _ := b.Misfit(more); ip.IsValid() {
+		if ip, _ := b.Misfit(more, ""); ip.IsValid() {
 			t.Error(ip)
 		}
 	}))
 	net.CIDRs = more.CIDRs
-	ip, port := b.Misfit(net)
+	ip, port := b.Misfit(net, "")
 	require.Equal(t, "10.0.0.2", ip.String())
 	require.Equal(t, "p0.web", port)
+	_, port = b.Misfit(net, "p0.web")
+	require.Equal(t, "p1.web", port)
 }

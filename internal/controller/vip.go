@@ -90,28 +90,30 @@ func (t *term) keeps(o *v1.Vip, l core.Lease) bool {
 		includes(l.IPs, logical.Addrs(o.Spec.V4ip+","+o.Spec.V6ip, ",")) && (len(mac) == 0 || slices.Equal(mac, l.MAC))
 }
 
-// shared gives a Vip its address, and writes its row: a former leader cannot.
+// shared gives a Vip its address, and writes its row: a former leader cannot. On an error it
+// gives what the Vip or a pod has of it on.
 func (t *term) shared(ctx context.Context, o *v1.Vip) (core.Lease, error) {
+	has := t.vipHas(o.Name)
 	net, fault, ok := t.nets.Get(subnetOf(o))
 	switch {
 	case !ok:
-		return core.Lease{}, fmt.Errorf("spec.subnet: Subnet %s: %s", subnetOf(o), cmp.Or(fault, "it is not in force"))
+		return has, fmt.Errorf("spec.subnet: Subnet %s: %s", subnetOf(o), cmp.Or(fault, "it is not in force"))
 	case net.Name == logical.JoinSubnet:
-		return core.Lease{}, fmt.Errorf("spec.subnet: Subnet %s is for nodes alone", net.Name)
+		return has, fmt.Errorf("spec.subnet: Subnet %s is for nodes alone", net.Name)
 	}
 	r := ipam.Request{Subnet: net.Subnet, Owner: vipOwner(o.Name, string(o.UID)), IPs: logical.Addrs(o.Spec.V4ip+","+o.Spec.V6ip, ",")}
 	if o.Spec.MacAddress != "" {
 		if err := r.MAC.UnmarshalText([]byte(o.Spec.MacAddress)); err != nil {
-			return core.Lease{}, fmt.Errorf("spec.macAddress: %w", err)
+			return has, fmt.Errorf("spec.macAddress: %w", err)
 		}
 		if bytes.Equal(r.MAC, net.GatewayMAC()) {
-			return core.Lease{}, fmt.Errorf("spec.macAddress: %s is that of the gateway of Subnet %s", r.MAC, net.Name)
+			return has, fmt.Errorf("spec.macAddress: %s is that of the gateway of Subnet %s", r.MAC, net.Name)
 		}
 	}
-	if _, has := t.book.At(logical.VipPort(o.Name)); !has {
+	if len(has.IPs) == 0 {
 		s, err := t.kept(ctx, r.Subnet, r.IPs)
 		if r.Subnet = s; err != nil {
-			return core.Lease{}, fmt.Errorf("address in Subnet %s: %w", net.Name, err)
+			return has, fmt.Errorf("address in Subnet %s: %w", net.Name, err)
 		}
 	}
 	l, fresh, err := t.take(o.Name, r)
@@ -122,6 +124,7 @@ func (t *term) shared(ctx context.Context, o *v1.Vip) (core.Lease, error) {
 	if err != nil {
 		if fresh && errors.As(err, new(*ovn.MissingError)) {
 			t.release([]core.Lease{l}, true)
+			l = core.Lease{}
 		}
 		return l, err
 	}
@@ -129,11 +132,20 @@ func (t *term) shared(ctx context.Context, o *v1.Vip) (core.Lease, error) {
 	return l, nil
 }
 
+// vipHas is a Vip's lease as the Vip or a pod has it; the zero value is nobody's.
+func (t *term) vipHas(vip string) core.Lease {
+	if l, has := t.book.At(logical.VipPort(vip)); has {
+		return l
+	}
+	l, _ := t.lent(vip)
+	return l
+}
+
 // tellVip tells a Vip's object what came of it, and has the pods looked at that
-// name it, if that is news.
+// name it, if that is news. Of one that is refused the lease tells what it has on.
 func (t *term) tellVip(ctx context.Context, o object.Object, obj *v1.Vip, l core.Lease, refused error) error {
 	want := v1.VipStatus{Ready: refused == nil, Type: obj.Spec.Type, Selector: obj.Spec.Selector}
-	if refused == nil {
+	if len(l.IPs) > 0 {
 		want.Mac = l.MAC.String()
 		want.V4ip, want.V6ip = logical.Families(l.IPs)
 	}
@@ -270,14 +282,18 @@ func (t *term) borrow(vip string, r ipam.Request, left []core.Lease) (core.Lease
 }
 
 // lent tells that a Vip's address is that of a pod's interface now, or is kept for the
-// next pod of a name. A pod took it by the object's status, which is read anew.
+// next pod of a name. A pod took it by the object's status, which is read anew, and has it
+// whatever became of the Vip since.
 func (t *term) lent(vip string) (core.Lease, bool) {
 	o, ok := t.Vips.Get("", vip)
-	if !ok || !o.Status.Ready {
+	if !ok {
 		return core.Lease{}, false
 	}
 	l := vipOfStatus(o)
-	return l, t.possible(l) && slices.ContainsFunc(t.book.Who(l.IPs[0]), func(by core.Lease) bool { return borrowed(by, l) })
+	if len(l.IPs) == 0 || !slices.ContainsFunc(t.book.Who(l.IPs[0]), func(by core.Lease) bool { return borrowed(by, l) }) {
+		return core.Lease{}, false
+	}
+	return l, true
 }
 
 // borrowed tells that a pod's lease is a Vip's, which went over with the MAC. What the
@@ -292,7 +308,7 @@ func (t *term) returned(l core.Lease) bool {
 	net, _, _ := t.nets.Get(l.Subnet)
 	for _, o := range t.Vips.List() {
 		want := vipOfStatus(o)
-		if !o.Status.Ready || !borrowed(l, want) {
+		if !borrowed(l, want) {
 			continue
 		}
 		if _, has := t.book.At(logical.VipPort(o.Name)); has {

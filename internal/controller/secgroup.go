@@ -2,9 +2,6 @@ package controller
 
 import (
 	"context"
-	"crypto/md5" //nolint:gosec // G501: the status names it; it compares, and proves nothing
-	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -161,16 +158,7 @@ func (t *term) securityGroup(ctx context.Context, k object.Key) error {
 	if err != nil {
 		return err
 	}
-	var refused error
-	if len(faults) > 0 {
-		refused = errors.New(strings.Join(faults, "; "))
-	}
-	conditions, _ := status.Merge(obj.Status.Conditions, status.Conditions(obj.Generation, refused, append(undone, status.Unknown(obj.Spec.Unknown)...)))
-	want := v1.SecurityGroupStatus{
-		Conditions: conditions, PortGroup: logical.SecurityGroupOf(k.Name), AllowSameGroupTraffic: obj.Spec.AllowSameGroupTraffic,
-		IngressMd5: sum(obj.Spec.IngressRules), EgressMd5: sum(obj.Spec.EgressRules),
-		IngressLastSyncSuccess: !faulty(faults, "spec.ingressRules"), EgressLastSyncSuccess: !faulty(faults, "spec.egressRules"),
-	}
+	want := status.SecurityGroup(obj, faults, undone)
 	if reflect.DeepEqual(obj.Status, want) {
 		return nil
 	}
@@ -211,20 +199,6 @@ func (t *term) groupKeys() (keys []object.Key) {
 		keys = append(keys, object.Key{Kind: object.KindGroup, Name: g.Name})
 	}
 	return keys
-}
-
-// faulty tells that one of some faults is below a path.
-func faulty(faults []string, path string) bool {
-	return slices.ContainsFunc(faults, func(f string) bool { return strings.HasPrefix(f, path) })
-}
-
-// sum tells rules apart from others.
-func sum(rules []v1.SecurityGroupRule) string {
-	text, err := json.Marshal(rules)
-	if err != nil {
-		return ""
-	}
-	return fmt.Sprintf("%x", md5.Sum(text)) //nolint:gosec // G401: as above
 }
 
 // closedGroup makes the rows of the group of all ports that name one. Once somebody

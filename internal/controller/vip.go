@@ -51,7 +51,10 @@ func subnetOf(o *v1.Vip) string { return cmp.Or(o.Spec.Subnet, v1.DefaultSubnet)
 // first, if that is not what it asks for, and once no pod may send from it.
 func (t *term) vip(ctx context.Context, k object.Key) error {
 	t.rouse(logical.VipPort(k.Name))
-	obj, there := t.Vips.Get("", k.Name)
+	obj, there, err := proven(ctx, t, t.Vips, k)
+	if err != nil {
+		return err
+	}
 	held, has := t.book.At(logical.VipPort(k.Name))
 	if has && (!there || !t.keeps(obj, held)) {
 		if left := t.unshare(k.Name); left > 0 {
@@ -64,6 +67,7 @@ func (t *term) vip(ctx context.Context, k object.Key) error {
 	}
 	if !there {
 		t.calm(k)
+		t.seen.Delete(k)
 		if has {
 			return nil
 		}
@@ -173,10 +177,15 @@ func (t *term) unshare(vip string) int {
 	return len(left)
 }
 
-// share fills in which of the Vips that a pod names for an interface it may send from.
-func (t *term) share(p object.Pod, g *given) {
+// share fills in which of the Vips that a pod names for an interface it may send from. Of
+// one of which it is not known whether it is there the pod waits to be told.
+func (t *term) share(ctx context.Context, p object.Pod, g *given) error {
 	for _, name := range g.names.AAPs {
-		o, ok := t.Vips.Get("", name)
+		o, ok, err := proven(ctx, t, t.Vips, object.KindVip.Named("", name))
+		if err != nil {
+			t.awaits(object.KindPod.Named(p.Namespace, p.Name), logical.VipPort(name), "")
+			return err
+		}
 		l, has := t.book.At(logical.VipPort(name))
 		why := ""
 		if ok {
@@ -193,6 +202,7 @@ func (t *term) share(p object.Pod, g *given) {
 		}
 		g.unshared = fmt.Sprintf("interface %s may not send from the addresses of Vip %s: %s", g.nic.IfaceID, name, why)
 	}
+	return nil
 }
 
 // forbids is why a pod may not have a Vip's address; "" if it may.

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/groups"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/controller/status"
@@ -189,7 +190,7 @@ func (t *term) share(ctx context.Context, p object.Pod, g *given) error {
 		l, has := t.book.At(logical.VipPort(name))
 		why := ""
 		if ok {
-			why = forbids(o, p)
+			why = groups.Forbids(o, p)
 		}
 		switch {
 		case !ok || !has || !t.keeps(o, l):
@@ -205,17 +206,6 @@ func (t *term) share(ctx context.Context, p object.Pod, g *given) error {
 	return nil
 }
 
-// forbids is why a pod may not have a Vip's address; "" if it may.
-func forbids(o *v1.Vip, p object.Pod) string {
-	switch {
-	case o.Spec.Namespace != p.Namespace:
-		return fmt.Sprintf("its spec.namespace is %q", o.Spec.Namespace)
-	case !chosen(o.Spec.Selector, p.Labels):
-		return "the pod's labels are not those of its spec.selector"
-	}
-	return ""
-}
-
 // vipFor is the address of a Vip that is to be that of a pod's interface, as its object
 // says, whoever has it now; why is why not.
 func (t *term) vipFor(p object.Pod, name string) (l core.Lease, why string) {
@@ -226,7 +216,7 @@ func (t *term) vipFor(p object.Pod, name string) (l core.Lease, why string) {
 	if l = vipOfStatus(o); !o.Status.Ready || !t.possible(l) {
 		return l, "it has no address yet"
 	}
-	return l, forbids(o, p)
+	return l, groups.Forbids(o, p)
 }
 
 // vipped makes annotations ask for the address of the Vip that one of them names.
@@ -329,14 +319,4 @@ func (t *term) returned(l core.Lease) bool {
 		return err == nil
 	}
 	return false
-}
-
-// chosen tells that labels have all that a selector says, each "key: value". One that
-// cannot be read chooses nobody.
-func chosen(selector []string, labels map[string]string) bool {
-	return !slices.ContainsFunc(selector, func(s string) bool {
-		key, value, ok := strings.Cut(s, ":")
-		got, has := labels[strings.TrimSpace(key)]
-		return !ok || !has || got != strings.TrimSpace(value)
-	})
 }

@@ -311,6 +311,17 @@ func (b *Book) Open(subnet string) {
 	delete(b.closed, subnet)
 }
 
+// Drop forgets a Subnet that is no more and whose rows are gone, with what Shut did, unless
+// somebody has an address of it.
+func (b *Book) Drop(subnet string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.counts[subnet] == 0 {
+		delete(b.closed, subnet)
+		b.Allocator.Drop(subnet)
+	}
+}
+
 // reserving is how the Container of an owner begins that is an object and no pod.
 const reserving = "ip:"
 

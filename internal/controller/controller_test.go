@@ -117,7 +117,7 @@ func leadWith(t *testing.T, name string, w *world, db *bed.Central, join ...stri
 }
 
 // TestRest: a controller that has done everything does nothing, also about Subnets
-// that are no more or not in force.
+// that are no more or not in force. One that is declared anew is as new.
 func TestRest(t *testing.T) {
 	t.Parallel()
 	w, db := newWorld(), database(t)
@@ -127,9 +127,15 @@ func TestRest(t *testing.T) {
 	w.pod("a", "1")
 	l := lead(t, "one", w, db)
 	w.ip(t, "a")
+	w.pod("b", "2", "ovn.kubernetes.io/logical_switch", "gone")
+	require.Equal(t, "10.21.0.2", w.ip(t, "b"))
+	w.set(podKey("b"), nil)
 	w.set(subnetKey("gone"), nil)
 	require.Eventually(t, func() bool { return db.Get("Logical_Switch", "gone", "name") == "" }, patience, tick)
 	require.Eventually(t, func() bool { n, leads := l.Pending(); return leads && n == 0 }, patience, tick, "it works on and on")
+	w.subnet("gone", v1.SubnetSpec{CIDRBlock: "10.21.0.0/24"})
+	w.pod("c", "3", "ovn.kubernetes.io/logical_switch", "gone")
+	require.Equal(t, "10.21.0.2", w.ip(t, "c"), "who had it under the former Subnet of the name is not remembered")
 }
 
 // TestOverlappingSubnet: of two Subnets with one address the second one has a condition

@@ -47,6 +47,14 @@ func TestInterconnection(t *testing.T) {
 	require.Equal(t, "10.50.0.4", w.ip(t, "b"))
 	require.Equal(t, `["10.50.0.2/29"]`, networks())
 
+	// The router's own address becomes the physical gateway's: the router has another.
+	spec.Gateway = "10.50.0.2"
+	w.subnet("under", spec)
+	require.Eventually(t, func() bool { return networks() == `["10.50.0.1/29"]` && status().U2OInterconnectionIP == "10.50.0.1" }, patience, tick)
+	require.Eventually(t, func() bool { return w.notes("b")["ovn.kubernetes.io/gateway"] == "10.50.0.1" }, patience, tick)
+	require.Regexp(t, `30500\s+ip4.src == 10.50.0.0/29\s+reroute\s+10.50.0.2`, policies())
+	spec.Gateway = ""
+
 	// Another address, and none.
 	spec.U2OInterconnectionIP = "10.50.0.6"
 	w.subnet("under", spec)

@@ -124,7 +124,7 @@ type term struct {
 	queue   lanes.Lanes
 
 	pods sync.Map // that were there in this term, by namespace/name
-	seen sync.Map // Services, nodes and NetworkPolicies that were, or are proven to be gone, by key
+	seen sync.Map // Services, nodes, NetworkPolicies, SecurityGroups and Vips that were, or are proven to be gone, by key
 
 	mu       sync.Mutex
 	told     map[string]*logical.Subnet // Subnets that were in force when they were compared last

@@ -103,8 +103,9 @@ func (t *term) met(ctx context.Context, pod core.Pod, is object.Pod, there bool)
 	return err
 }
 
-// missed is nil with the proof that a Service, a node or a NetworkPolicy is gone of which
-// there may be rows: one that was there in this term, or that the API server has no more.
+// missed is nil with the proof that a Service, a node, a NetworkPolicy, a SecurityGroup or a
+// Vip is gone of which there may be rows: one that was there in this term, or that the API
+// server has no more.
 func (t *term) missed(ctx context.Context, k object.Key) error {
 	if _, was := t.seen.Load(k); was {
 		return nil
@@ -118,6 +119,16 @@ func (t *term) missed(ctx context.Context, k object.Key) error {
 	}
 	t.seen.Store(k, nil)
 	return nil
+}
+
+// proven is an object of these kinds as it is known: there, or gone. An error says that it is not
+// known which.
+func proven[T any](ctx context.Context, t *term, from object.Lister[T], k object.Key) (o T, there bool, err error) {
+	if o, there = from.Get(k.Namespace, k.Name); !there {
+		return o, false, t.missed(ctx, k)
+	}
+	t.seen.Store(k, nil)
+	return o, true, nil
 }
 
 // unmake removes the rows of such an object that is gone.
@@ -358,8 +369,10 @@ func (t *term) acquire(ctx context.Context, o object.Object, p object.Pod, nics 
 		if nic.IfaceID == defaultPort(p.Pod) {
 			g.groups = groups
 		}
-		t.share(p, &g)
-		if g.guards, g.unguarded, err = t.guarded(ctx, nic, g.net.Vpc); err != nil {
+		if err = t.share(ctx, p, &g); err == nil {
+			g.guards, g.unguarded, err = t.guarded(ctx, nic, g.net.Vpc)
+		}
+		if err != nil {
 			t.release(t.fresh(append(all, g)), true)
 			return nil, err
 		}

@@ -71,10 +71,10 @@ func (s *policies) look() (pods []object.Key) {
 		if o, ok := s.from.Policies.Get(k.Namespace, k.Name); ok {
 			now = logical.ReadNetworkPolicy(o.Namespace, o.Name, o.Spec)
 			within(s.all, k.Namespace)[k.Name] = now
-			delete(s.untold[k.Namespace], k.Name)
+			without(s.untold, k)
 			s.pods.Add(now)
 		} else {
-			delete(s.all[k.Namespace], k.Name)
+			without(s.all, k)
 		}
 		if before != nil {
 			s.pods.Remove(before)
@@ -96,6 +96,13 @@ func within[T any](m map[string]map[string]T, namespace string) map[string]T {
 	return m[namespace]
 }
 
+// without removes a policy, and with the last one of a namespace its inner map.
+func without[T any](m map[string]map[string]T, k object.Key) {
+	if delete(m[k.Namespace], k.Name); len(m[k.Namespace]) == 0 {
+		delete(m, k.Namespace)
+	}
+}
+
 // over are the names of the policies that govern a pod. The caller holds mu.
 func (s *policies) over(p object.Pod) (out []string) {
 	for name, policy := range s.all[p.Namespace] {
@@ -113,7 +120,11 @@ func (s *policies) put(pod core.Pod, m *logical.Member) []object.Key {
 	if !s.pods.Known(pod.Namespace) {
 		s.label(pod.Namespace)
 	}
-	return keysOf(s.pods.Put(pod.Namespace, pod.Name, m))
+	keys := keysOf(s.pods.Put(pod.Namespace, pod.Name, m))
+	if _, there := s.from.Namespaces.Get("", pod.Namespace); !there {
+		s.pods.Forget(pod.Namespace)
+	}
+	return keys
 }
 
 func keysOf(all []*logical.NetworkPolicy) (keys []object.Key) {
@@ -126,8 +137,12 @@ func keysOf(all []*logical.NetworkPolicy) (keys []object.Key) {
 // label reads a namespace's labels, and gives the policies whose rows depend on what
 // changed. The caller holds mu.
 func (s *policies) label(name string) []object.Key {
-	o, _ := s.from.Namespaces.Get("", name)
-	return keysOf(s.pods.Label(name, maps.Clone(o.Labels)))
+	o, there := s.from.Namespaces.Get("", name)
+	keys := keysOf(s.pods.Label(name, maps.Clone(o.Labels)))
+	if !there {
+		s.pods.Forget(name)
+	}
+	return keys
 }
 
 // allPolicies are the keys of all policies; they are read anew.
@@ -281,7 +296,7 @@ func (t *term) unrule(ctx context.Context, k object.Key) error {
 	}
 	t.rules.mu.Lock()
 	defer t.rules.mu.Unlock()
-	delete(t.rules.untold[k.Namespace], k.Name)
+	without(t.rules.untold, k)
 	return nil
 }
 

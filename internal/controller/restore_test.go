@@ -62,9 +62,9 @@ func TestPodNotToldOf(t *testing.T) {
 	require.NotContains(t, ports(db), "a.ns")
 }
 
-// TestNotToldOf: the rows of a Service, a node and a NetworkPolicy that a new leader's
-// watch has yet to tell of stay, and so do pods in the policy's group, until the API server
-// says that these are gone.
+// TestNotToldOf: the rows of a Service, a node, a NetworkPolicy, a SecurityGroup and a Vip that
+// a new leader's watch has yet to tell of stay, and so do pods in the groups, rules about them,
+// and who sends from the Vip's address, until the API server says that these are gone.
 func TestNotToldOf(t *testing.T) {
 	t.Parallel()
 	w, db := newWorld(), database(t)
@@ -74,25 +74,39 @@ func TestNotToldOf(t *testing.T) {
 	w.policy("p", "web", "client")
 	w.service("s", "10.96.0.1", 0)
 	w.slice("s-1", "s", "10.20.0.2")
-	node := object.Key{Kind: object.KindNode, Name: "n1"}
+	node, vip := object.Key{Kind: object.KindNode, Name: "n1"}, object.Key{Kind: object.KindVip, Name: "v"}
 	w.set(node, object.Node{Name: "n1", UID: "n1"})
+	w.securityGroup("g", v1.SecurityGroupSpec{})
+	w.securityGroup("h", v1.SecurityGroupSpec{IngressRules: []v1.SecurityGroupRule{from("g")}})
+	w.vip("v", "1", v1.VipSpec{Subnet: "web", Namespace: "ns", V4ip: "10.20.0.9", Selector: []string{"app: web"}})
+	w.change("server", aaps, "v", securityGroups, "g")
 	leader := lead(t, "one", w, db)
 	rows := func() string {
-		return db.Get("Logical_Switch_Port", "node-n1", "addresses") + " " + db.Get("Load_Balancer", "ns/s/tcp", "vips") + " " +
-			db.Nbctl("--bare", "--columns=ports,acls", "find", "Port_Group", "name="+logical.GroupOf("ns", "p"))
+		all := db.Get("Logical_Switch_Port", "node-n1", "addresses") + " " + db.Get("Load_Balancer", "ns/s/tcp", "vips") + " " +
+			db.Get("Logical_Switch_Port", logical.VipPort("v"), "external_ids") + " " + db.Get("Logical_Switch_Port", "server.ns", "port_security")
+		for _, group := range []string{logical.GroupOf("ns", "p"), logical.SecurityGroupOf("g"), logical.SecurityGroupOf("h")} {
+			all += " " + db.Nbctl("--bare", "--columns=ports,acls", "find", "Port_Group", "name="+group)
+		}
+		return all
 	}
 	w.ip(t, "server")
+	require.Eventually(t, func() bool {
+		return strings.Contains(db.Get("Logical_Switch_Port", "server.ns", "port_security"), " 10.20.0.9")
+	}, patience, tick)
 	group(t, db, "p", 1)
 	leader.rests(t)
 	before := rows()
 	require.Contains(t, before, "10.96.0.1:80")
 	require.Contains(t, before, "100.64.0.2")
-	for i, k := range []object.Key{serviceKey("s"), node, policyKey("p")} {
+	for i, k := range []object.Key{serviceKey("s"), node, policyKey("p"), groupKey("g"), vip} {
 		leader.stop()
 		w.lag(k, true)
 		leader = lead(t, fmt.Sprint("next", i), w, db)
 		why := k.String() + " is there and has yet to be told of: unavailable"
 		require.Eventually(t, func() bool { _, failed := leader.failed.Load(why); return failed }, patience, tick, why)
+		if k == groupKey("g") || k == vip {
+			require.Eventually(t, func() bool { return leader.looks.Load() > 0 }, patience, tick, "the pod waits, too")
+		}
 		if k == policyKey("p") {
 			const why = "whether NetworkPolicy ns/p is there is not known: unavailable"
 			require.Eventually(t, func() bool { _, failed := leader.failed.Load(why); return failed }, patience, tick, why)
@@ -103,7 +117,7 @@ func TestNotToldOf(t *testing.T) {
 		require.Equal(t, before, rows(), k)
 	}
 	leader.stop()
-	for _, k := range []object.Key{serviceKey("s"), node, policyKey("p")} {
+	for _, k := range []object.Key{serviceKey("s"), node, policyKey("p"), groupKey("g"), groupKey("h"), vip, podKey("server")} {
 		w.set(k, nil) // while nobody leads
 	}
 	lead(t, "last", w, db)

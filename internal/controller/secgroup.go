@@ -2,9 +2,6 @@ package controller
 
 import (
 	"context"
-	"crypto/md5" //nolint:gosec // G501: the status names it; it compares, and proves nothing
-	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -34,7 +31,11 @@ func (t *term) guarded(ctx context.Context, n nic, vpc string) (names []string, 
 		t.queue.Add(t.groupKeys()...)
 	}
 	for _, name := range n.names.SecurityGroups {
-		if _, ok := t.Groups.Get("", name); !ok {
+		_, there, err := proven(ctx, t, t.Groups, object.KindGroup.Named("", name))
+		if err != nil {
+			return nil, "", err
+		}
+		if !there {
 			names, missing = nil, fmt.Sprintf("interface %s reaches nobody and is reached by nobody: there is no SecurityGroup %s", n.IfaceID, name)
 			break
 		}
@@ -152,29 +153,39 @@ func (t *term) securityGroup(ctx context.Context, k object.Key) error {
 	if k.Name == "" {
 		return t.closedGroup(ctx)
 	}
-	obj, ok := t.Groups.Get("", k.Name)
-	if !ok {
+	obj, there, err := proven(ctx, t, t.Groups, k)
+	if err != nil {
+		return err
+	}
+	if !there {
 		return t.unguard(ctx, k)
 	}
-	known := func(group string) bool { _, ok := t.Groups.Get("", group); return ok }
+	known, err := t.remotes(ctx, obj.Spec)
+	if err != nil {
+		return err
+	}
 	faults, undone, err := t.guardRows(ctx, k.Name, obj.Spec, known)
 	if err != nil {
 		return err
 	}
-	var refused error
-	if len(faults) > 0 {
-		refused = errors.New(strings.Join(faults, "; "))
-	}
-	conditions, _ := status.Merge(obj.Status.Conditions, status.Conditions(obj.Generation, refused, append(undone, status.Unknown(obj.Spec.Unknown)...)))
-	want := v1.SecurityGroupStatus{
-		Conditions: conditions, PortGroup: logical.SecurityGroupOf(k.Name), AllowSameGroupTraffic: obj.Spec.AllowSameGroupTraffic,
-		IngressMd5: sum(obj.Spec.IngressRules), EgressMd5: sum(obj.Spec.EgressRules),
-		IngressLastSyncSuccess: !faulty(faults, "spec.ingressRules"), EgressLastSyncSuccess: !faulty(faults, "spec.egressRules"),
-	}
+	want := status.SecurityGroup(obj, faults, undone)
 	if reflect.DeepEqual(obj.Status, want) {
 		return nil
 	}
 	return gone(t.Status(ctx, object.Object{Key: k, UID: string(obj.UID)}, want))
+}
+
+// remotes tells which of the SecurityGroups that rules name are there.
+func (t *term) remotes(ctx context.Context, spec v1.SecurityGroupSpec) (known func(group string) bool, err error) {
+	are := map[string]bool{}
+	for _, r := range slices.Concat(spec.IngressRules, spec.EgressRules) {
+		if name := r.RemoteSecurityGroup; name != "" {
+			if _, are[name], err = proven(ctx, t, t.Groups, object.KindGroup.Named("", name)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return func(group string) bool { return are[group] }, nil
 }
 
 // guardRows makes a SecurityGroup's rows in each Vpc where it may have ports.
@@ -213,20 +224,6 @@ func (t *term) groupKeys() (keys []object.Key) {
 	return keys
 }
 
-// faulty tells that one of some faults is below a path.
-func faulty(faults []string, path string) bool {
-	return slices.ContainsFunc(faults, func(f string) bool { return strings.HasPrefix(f, path) })
-}
-
-// sum tells rules apart from others.
-func sum(rules []v1.SecurityGroupRule) string {
-	text, err := json.Marshal(rules)
-	if err != nil {
-		return ""
-	}
-	return fmt.Sprintf("%x", md5.Sum(text)) //nolint:gosec // G401: as above
-}
-
 // closedGroup makes the rows of the group of all ports that name one. Once somebody
 // needed it, it stays.
 func (t *term) closedGroup(ctx context.Context) error {
@@ -247,7 +244,11 @@ func (t *term) unguard(ctx context.Context, k object.Key) error {
 		t.queue.Add(left...) // the last that goes comes back here
 		return nil
 	}
-	return t.DB.Apply(ctx, &ovn.Set{Owner: logical.ClosedOwner + k.Name})
+	if err := t.DB.Apply(ctx, &ovn.Set{Owner: logical.ClosedOwner + k.Name}); err != nil {
+		return err
+	}
+	t.seen.Delete(k)
+	return nil
 }
 
 // naming has pods and groups looked at that name a group which has come or gone.

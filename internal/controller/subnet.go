@@ -53,7 +53,7 @@ func (t *term) subnet(ctx context.Context, k object.Key) error {
 // under another provider.
 func (t *term) carriedElsewhere(ctx context.Context, k object.Key) error {
 	if t.hasSwitch(k.Name) {
-		if err := t.vacate(ctx, k); err != nil {
+		if _, err := t.vacate(ctx, k); err != nil {
 			return err
 		}
 		t.book.Open(k.Name)
@@ -99,27 +99,32 @@ func (t *term) refused(subnet string, err error) {
 	}
 }
 
-// unswitch removes the rows of a Subnet that is not in force.
+// unswitch removes the rows of a Subnet that is not in force, and then forgets who had its
+// addresses, as the next leader would.
 func (t *term) unswitch(ctx context.Context, k object.Key) error {
 	t.refused(k.Name, nil)
-	return t.vacate(ctx, k)
+	empty, err := t.vacate(ctx, k)
+	if empty {
+		t.book.Drop(k.Name)
+	}
+	return err
 }
 
 // vacate removes the rows of a Subnet once nobody has an address of it: its ports go with
-// its switch.
-func (t *term) vacate(ctx context.Context, k object.Key) error {
+// its switch. empty tells that they are gone.
+func (t *term) vacate(ctx context.Context, k object.Key) (empty bool, err error) {
 	underlay.Router{Book: t.book}.Leave(k.Name)
 	t.recount(k.Name) // not counted, which has an empty one come here again
 	if !t.book.Shut(k.Name) {
-		return nil // the last address that is given back comes here again
+		return false, nil // the last address that is given back comes here again
 	}
 	if err := t.DB.Apply(ctx, &ovn.Set{Owner: "subnet/" + k.Name}); err != nil {
-		return err
+		return false, err
 	}
 	if vpc := t.switchOf(k.Name, ""); vpc != "" {
 		t.queue.Add(t.vpcsOf(vpc)...)
 	}
-	return nil
+	return true, nil
 }
 
 // show makes the object of a Subnet that none declares, and deletes one that does not show

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	v1 "github.com/fairlead/fairlead/api/v1"
+	"github.com/fairlead/fairlead/internal/controller/groups"
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/controller/status"
@@ -51,7 +52,10 @@ func subnetOf(o *v1.Vip) string { return cmp.Or(o.Spec.Subnet, v1.DefaultSubnet)
 // first, if that is not what it asks for, and once no pod may send from it.
 func (t *term) vip(ctx context.Context, k object.Key) error {
 	t.rouse(logical.VipPort(k.Name))
-	obj, there := t.Vips.Get("", k.Name)
+	obj, there, err := proven(ctx, t, t.Vips, k)
+	if err != nil {
+		return err
+	}
 	held, has := t.book.At(logical.VipPort(k.Name))
 	if has && (!there || !t.keeps(obj, held)) {
 		if left := t.unshare(k.Name); left > 0 {
@@ -64,6 +68,7 @@ func (t *term) vip(ctx context.Context, k object.Key) error {
 	}
 	if !there {
 		t.calm(k)
+		t.seen.Delete(k)
 		if has {
 			return nil
 		}
@@ -90,28 +95,30 @@ func (t *term) keeps(o *v1.Vip, l core.Lease) bool {
 		includes(l.IPs, logical.Addrs(o.Spec.V4ip+","+o.Spec.V6ip, ",")) && (len(mac) == 0 || slices.Equal(mac, l.MAC))
 }
 
-// shared gives a Vip its address, and writes its row: a former leader cannot.
+// shared gives a Vip its address, and writes its row: a former leader cannot. On an error it
+// gives what the Vip or a pod has of it on.
 func (t *term) shared(ctx context.Context, o *v1.Vip) (core.Lease, error) {
+	has := t.vipHas(o.Name)
 	net, fault, ok := t.nets.Get(subnetOf(o))
 	switch {
 	case !ok:
-		return core.Lease{}, fmt.Errorf("spec.subnet: Subnet %s: %s", subnetOf(o), cmp.Or(fault, "it is not in force"))
+		return has, fmt.Errorf("spec.subnet: Subnet %s: %s", subnetOf(o), cmp.Or(fault, "it is not in force"))
 	case net.Name == logical.JoinSubnet:
-		return core.Lease{}, fmt.Errorf("spec.subnet: Subnet %s is for nodes alone", net.Name)
+		return has, fmt.Errorf("spec.subnet: Subnet %s is for nodes alone", net.Name)
 	}
 	r := ipam.Request{Subnet: net.Subnet, Owner: vipOwner(o.Name, string(o.UID)), IPs: logical.Addrs(o.Spec.V4ip+","+o.Spec.V6ip, ",")}
 	if o.Spec.MacAddress != "" {
 		if err := r.MAC.UnmarshalText([]byte(o.Spec.MacAddress)); err != nil {
-			return core.Lease{}, fmt.Errorf("spec.macAddress: %w", err)
+			return has, fmt.Errorf("spec.macAddress: %w", err)
 		}
 		if bytes.Equal(r.MAC, net.GatewayMAC()) {
-			return core.Lease{}, fmt.Errorf("spec.macAddress: %s is that of the gateway of Subnet %s", r.MAC, net.Name)
+			return has, fmt.Errorf("spec.macAddress: %s is that of the gateway of Subnet %s", r.MAC, net.Name)
 		}
 	}
-	if _, has := t.book.At(logical.VipPort(o.Name)); !has {
+	if len(has.IPs) == 0 {
 		s, err := t.kept(ctx, r.Subnet, r.IPs)
 		if r.Subnet = s; err != nil {
-			return core.Lease{}, fmt.Errorf("address in Subnet %s: %w", net.Name, err)
+			return has, fmt.Errorf("address in Subnet %s: %w", net.Name, err)
 		}
 	}
 	l, fresh, err := t.take(o.Name, r)
@@ -122,6 +129,7 @@ func (t *term) shared(ctx context.Context, o *v1.Vip) (core.Lease, error) {
 	if err != nil {
 		if fresh && errors.As(err, new(*ovn.MissingError)) {
 			t.release([]core.Lease{l}, true)
+			l = core.Lease{}
 		}
 		return l, err
 	}
@@ -129,11 +137,20 @@ func (t *term) shared(ctx context.Context, o *v1.Vip) (core.Lease, error) {
 	return l, nil
 }
 
+// vipHas is a Vip's lease as the Vip or a pod has it; the zero value is nobody's.
+func (t *term) vipHas(vip string) core.Lease {
+	if l, has := t.book.At(logical.VipPort(vip)); has {
+		return l
+	}
+	l, _ := t.lent(vip)
+	return l
+}
+
 // tellVip tells a Vip's object what came of it, and has the pods looked at that
-// name it, if that is news.
+// name it, if that is news. Of one that is refused the lease tells what it has on.
 func (t *term) tellVip(ctx context.Context, o object.Object, obj *v1.Vip, l core.Lease, refused error) error {
 	want := v1.VipStatus{Ready: refused == nil, Type: obj.Spec.Type, Selector: obj.Spec.Selector}
-	if refused == nil {
+	if len(l.IPs) > 0 {
 		want.Mac = l.MAC.String()
 		want.V4ip, want.V6ip = logical.Families(l.IPs)
 	}
@@ -161,14 +178,19 @@ func (t *term) unshare(vip string) int {
 	return len(left)
 }
 
-// share fills in which of the Vips that a pod names for an interface it may send from.
-func (t *term) share(p object.Pod, g *given) {
+// share fills in which of the Vips that a pod names for an interface it may send from. Of
+// one of which it is not known whether it is there the pod waits to be told.
+func (t *term) share(ctx context.Context, p object.Pod, g *given) error {
 	for _, name := range g.names.AAPs {
-		o, ok := t.Vips.Get("", name)
+		o, ok, err := proven(ctx, t, t.Vips, object.KindVip.Named("", name))
+		if err != nil {
+			t.awaits(object.KindPod.Named(p.Namespace, p.Name), logical.VipPort(name), "")
+			return err
+		}
 		l, has := t.book.At(logical.VipPort(name))
 		why := ""
 		if ok {
-			why = forbids(o, p)
+			why = groups.Forbids(o, p)
 		}
 		switch {
 		case !ok || !has || !t.keeps(o, l):
@@ -181,17 +203,7 @@ func (t *term) share(p object.Pod, g *given) {
 		}
 		g.unshared = fmt.Sprintf("interface %s may not send from the addresses of Vip %s: %s", g.nic.IfaceID, name, why)
 	}
-}
-
-// forbids is why a pod may not have a Vip's address; "" if it may.
-func forbids(o *v1.Vip, p object.Pod) string {
-	switch {
-	case o.Spec.Namespace != p.Namespace:
-		return fmt.Sprintf("its spec.namespace is %q", o.Spec.Namespace)
-	case !chosen(o.Spec.Selector, p.Labels):
-		return "the pod's labels are not those of its spec.selector"
-	}
-	return ""
+	return nil
 }
 
 // vipFor is the address of a Vip that is to be that of a pod's interface, as its object
@@ -204,7 +216,7 @@ func (t *term) vipFor(p object.Pod, name string) (l core.Lease, why string) {
 	if l = vipOfStatus(o); !o.Status.Ready || !t.possible(l) {
 		return l, "it has no address yet"
 	}
-	return l, forbids(o, p)
+	return l, groups.Forbids(o, p)
 }
 
 // vipped makes annotations ask for the address of the Vip that one of them names.
@@ -270,14 +282,18 @@ func (t *term) borrow(vip string, r ipam.Request, left []core.Lease) (core.Lease
 }
 
 // lent tells that a Vip's address is that of a pod's interface now, or is kept for the
-// next pod of a name. A pod took it by the object's status, which is read anew.
+// next pod of a name. A pod took it by the object's status, which is read anew, and has it
+// whatever became of the Vip since.
 func (t *term) lent(vip string) (core.Lease, bool) {
 	o, ok := t.Vips.Get("", vip)
-	if !ok || !o.Status.Ready {
+	if !ok {
 		return core.Lease{}, false
 	}
 	l := vipOfStatus(o)
-	return l, t.possible(l) && slices.ContainsFunc(t.book.Who(l.IPs[0]), func(by core.Lease) bool { return borrowed(by, l) })
+	if len(l.IPs) == 0 || !slices.ContainsFunc(t.book.Who(l.IPs[0]), func(by core.Lease) bool { return borrowed(by, l) }) {
+		return core.Lease{}, false
+	}
+	return l, true
 }
 
 // borrowed tells that a pod's lease is a Vip's, which went over with the MAC. What the
@@ -292,7 +308,7 @@ func (t *term) returned(l core.Lease) bool {
 	net, _, _ := t.nets.Get(l.Subnet)
 	for _, o := range t.Vips.List() {
 		want := vipOfStatus(o)
-		if !o.Status.Ready || !borrowed(l, want) {
+		if !borrowed(l, want) {
 			continue
 		}
 		if _, has := t.book.At(logical.VipPort(o.Name)); has {
@@ -303,14 +319,4 @@ func (t *term) returned(l core.Lease) bool {
 		return err == nil
 	}
 	return false
-}
-
-// chosen tells that labels have all that a selector says, each "key: value". One that
-// cannot be read chooses nobody.
-func chosen(selector []string, labels map[string]string) bool {
-	return !slices.ContainsFunc(selector, func(s string) bool {
-		key, value, ok := strings.Cut(s, ":")
-		got, has := labels[strings.TrimSpace(key)]
-		return !ok || !has || got != strings.TrimSpace(value)
-	})
 }

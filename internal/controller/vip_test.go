@@ -181,6 +181,41 @@ func TestPodHasVip(t *testing.T) {
 	shared(`["0a:00:00:00:00:02 10.30.0.2 10.30.0.9"]`)
 }
 
+// TestPodKeepsVip: a Vip whose address a pod has is told that on, and has it afterwards, where
+// another leader finds a database without rows, whose switches are yet to be made, and where
+// the Subnet is not in force for a while.
+func TestPodKeepsVip(t *testing.T) {
+	t.Parallel()
+	w, db := newWorld(), database(t)
+	good := v1.SubnetSpec{CIDRBlock: "10.20.0.0/28"}
+	w.subnet(slow, good)
+	w.subnet("web", v1.SubnetSpec{CIDRBlock: "10.21.0.0/28", Default: true})
+	one := lead(t, "one", w, db)
+	w.vip("v", "1", v1.VipSpec{Subnet: slow, Namespace: "ns"})
+	w.vipSays(t, "v", "10.20.0.2  True False")
+	w.pod("a", "a", "ovn.kubernetes.io/vip", "v")
+	require.Equal(t, "10.20.0.2", w.ip(t, "a"))
+	one.stop()
+
+	db = database(t)
+	two := lead(t, "two", w, db)
+	require.Eventually(t, func() bool { return db.Get("Logical_Switch_Port", logical.VipPort("v"), "type") == "virtual" }, patience, tick)
+	two.rests(t)
+	w.vipSays(t, "v", "10.20.0.2  True False")
+	two.stop()
+
+	w.subnet(slow, v1.SubnetSpec{CIDRBlock: good.CIDRBlock, Gateway: "10.99.0.1"})
+	three := lead(t, "three", w, db)
+	w.vipSays(t, "v", `10.20.0.2  Falsespec.subnet: Subnet slow: spec.gateway: 10.99.0.1 lies outside of cidrBlock "10.20.0.0/28" False`)
+	w.subnet(slow, good)
+	w.vipSays(t, "v", "10.20.0.2  True False")
+	three.rests(t)
+	require.Equal(t, "10.20.0.2", w.ip(t, "a"))
+	w.set(podKey("a"), nil)
+	w.vip("late", "2", v1.VipSpec{Subnet: slow, V4ip: "10.20.0.2"})
+	w.vipSays(t, "late", "  Falseaddress in Subnet slow: 10.20.0.2 is held by pod / (vip/v) False")
+}
+
 // spaced writes annotation lists as OVN has them.
 func spaced(s string) string {
 	out := []rune(s)

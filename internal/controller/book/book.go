@@ -89,17 +89,17 @@ func (b *Book) All() []core.Lease {
 
 // Misfit is the lowest address that is in use in a Subnet and that, declared so, it would
 // not give: it lies outside, or is the gateway's. port is who has it; the zero address is
-// none.
-func (b *Book) Misfit(s core.Subnet) (misfit netip.Addr, port string) {
+// none. A lease of port beside does not count.
+func (b *Book) Misfit(s core.Subnet, beside string) (misfit netip.Addr, port string) {
 	if b.Empty(s.Name) { // as that of one more Subnet is, however many pods there are
 		return misfit, port
 	}
 	for _, l := range b.All() {
-		if l.Subnet != s.Name {
+		if l.Subnet != s.Name || l.Owner.Key.IfName == beside {
 			continue
 		}
 		for _, ip := range l.IPs {
-			if !gives(s, ip) && (!misfit.IsValid() || ip.Less(misfit)) {
+			if !Gives(s, ip) && (!misfit.IsValid() || ip.Less(misfit)) {
 				misfit, port = ip, l.Owner.Key.IfName
 			}
 		}
@@ -107,8 +107,8 @@ func (b *Book) Misfit(s core.Subnet) (misfit netip.Addr, port string) {
 	return misfit, port
 }
 
-// gives tells that an address is one that a Subnet may give.
-func gives(s core.Subnet, ip netip.Addr) bool {
+// Gives tells that an address is one that a Subnet may give.
+func Gives(s core.Subnet, ip netip.Addr) bool {
 	return annotation.Within(ip, s.CIDRs) && !slices.Contains(s.Gateways, ip)
 }
 
@@ -117,7 +117,7 @@ func gives(s core.Subnet, ip netip.Addr) bool {
 func Given(net core.Subnet, value string) (out []netip.Addr) {
 	for text := range strings.SplitSeq(value, ",") {
 		ip, err := netip.ParseAddr(strings.TrimSpace(text))
-		if err != nil || !gives(net, ip) {
+		if err != nil || !Gives(net, ip) {
 			return nil
 		}
 		out = append(out, ip)
@@ -172,7 +172,7 @@ func (b *Book) Acquire(r ipam.Request, left ...core.Lease) (l core.Lease, fresh 
 func (b *Book) Widen(l core.Lease, net core.Subnet) (core.Lease, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.has(l) || len(l.IPs) == 0 || slices.ContainsFunc(l.IPs, func(ip netip.Addr) bool { return !gives(net, ip) }) {
+	if !b.has(l) || len(l.IPs) == 0 || slices.ContainsFunc(l.IPs, func(ip netip.Addr) bool { return !Gives(net, ip) }) {
 		return l, nil
 	}
 	b.Allocator.Release(l)
@@ -309,6 +309,17 @@ func (b *Book) Open(subnet string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.closed, subnet)
+}
+
+// Drop forgets a Subnet that is no more and whose rows are gone, with what Shut did, unless
+// somebody has an address of it.
+func (b *Book) Drop(subnet string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.counts[subnet] == 0 {
+		delete(b.closed, subnet)
+		b.Allocator.Drop(subnet)
+	}
 }
 
 // reserving is how the Container of an owner begins that is an object and no pod.

@@ -1,5 +1,5 @@
-// Package groups knows which SecurityGroups and shared addresses have rows, and which pods
-// have ports in them. It must not know rows of a database.
+// Package groups knows which SecurityGroups and shared addresses have rows, which pods have
+// ports in them, and which pods may have a shared address. It must not know rows of a database.
 package groups
 
 import (

@@ -19,6 +19,10 @@ func (c *Cluster) gone(ctx context.Context, k object.Key) (bool, error) {
 		what = nodes
 	case object.KindPolicy:
 		what = policies
+	case object.KindGroup:
+		what = groups
+	case object.KindVip:
+		what = vips
 	}
 	_, err := c.meta.Resource(what).Namespace(k.Namespace).Get(ctx, k.Name, metav1.GetOptions{})
 	switch {

@@ -215,6 +215,7 @@ func TestPodsAreAnnotated(t *testing.T) {
 	// What is gone it may ask.
 	for k, want := range map[object.Key]bool{
 		{Kind: object.KindNode, Name: ns}: false, object.KindService.Named("default", "kubernetes"): false, object.KindPolicy.Named(ns, "none"): true,
+		object.KindGroup.Named("", "none"): true, object.KindVip.Named("", "none"): true,
 	} {
 		is, err := objects.World().Gone(t.Context(), k)
 		require.NoError(t, err, k)

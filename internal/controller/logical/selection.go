@@ -126,6 +126,13 @@ func (x *Pods) Label(namespace string, now map[string]string) []*NetworkPolicy {
 	return slices.Collect(maps.Keys(by))
 }
 
+// Forget leaves out a namespace that is gone, unless it has pods.
+func (x *Pods) Forget(namespace string) {
+	if s := x.spaces[namespace]; s != nil && len(s.pods) == 0 {
+		delete(x.spaces, namespace)
+	}
+}
+
 // put takes a pod in or out, and tells that the selected are in other Vpcs by that.
 func (o *selected) put(m *Member, is bool) (moved bool) {
 	i, _ := slices.BinarySearchFunc(o.pods, m, func(a, b *Member) int { return cmp.Compare(a.first(), b.first()) })

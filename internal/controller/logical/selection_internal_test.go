@@ -195,3 +195,26 @@ func BenchmarkPods(b *testing.B) {
 		}
 	}
 }
+
+// TestForget: of a namespace that is forgotten nothing is kept, unless it has pods; one of its
+// name is seen by what selects it.
+func TestForget(t *testing.T) {
+	x := NewPods()
+	p := ReadNetworkPolicy("a", "p", networking.NetworkPolicySpec{Ingress: []networking.NetworkPolicyIngressRule{{
+		From: []networking.NetworkPolicyPeer{{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "t"}}}},
+	}}})
+	x.Add(p)
+	come := func(labels map[string]string) []*NetworkPolicy {
+		x.Label("b", labels)
+		return x.Put("b", "q", &Member{Name: "q", IPs: []netip.Addr{netip.MustParseAddr("10.0.0.2")}})
+	}
+	require.Equal(t, []*NetworkPolicy{p}, come(map[string]string{"team": "t"}))
+	x.Forget("b")
+	require.Len(t, x.Of("b"), 1)
+	x.Put("b", "q", nil)
+	x.Forget("b")
+	x.Forget("none")
+	require.Empty(t, x.spaces)
+	require.Empty(t, come(map[string]string{"team": "other"}))
+	require.Equal(t, []*NetworkPolicy{p}, x.Label("b", map[string]string{"team": "t"}))
+}

@@ -29,7 +29,7 @@ func (n *Networks) former(d declare.Subnet, good bool) (version *declare.Subnet,
 	d.Exclude = slices.DeleteFunc(slices.Clone(d.Exclude), func(r core.AddrRange) bool {
 		return !annotation.Within(r.From, d.CIDRs) || !annotation.Within(r.To, d.CIDRs)
 	})
-	misfit, _ := n.leases.Misfit(d.Subnet)
+	misfit, _ := n.leases.Misfit(d.Subnet, underlay.RouterPort(d.Name))
 	return &d, !misfit.IsValid()
 }
 
@@ -93,7 +93,7 @@ func (n *Networks) inUse(d *declare.Subnet) []declare.Fault {
 	if slices.Equal(now.CIDRs, d.CIDRs) && slices.Equal(now.Gateways, d.Gateways) {
 		return nil
 	}
-	ip, port := n.leases.Misfit(d.Subnet)
+	ip, port := n.leases.Misfit(d.Subnet, underlay.RouterPort(d.Name)) // which takes another
 	if !ip.IsValid() {
 		return nil
 	}

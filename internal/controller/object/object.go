@@ -220,8 +220,8 @@ type Readers struct {
 	QoS       Lister[*v1.QoSPolicy]
 	Claims    claim.Reader
 	Machines  Machines // nil: there are none
-	// Gone asks whether a Service, a node or a NetworkPolicy is gone at this moment: true is
-	// proof.
+	// Gone asks whether a Service, a node, a NetworkPolicy, a SecurityGroup or a Vip is gone at
+	// this moment: true is proof.
 	Gone func(ctx context.Context, k Key) (bool, error)
 	// Follow returns when all Listers know all objects, and calls changed for
 	// each object that comes, changes or goes after that, until ctx ends. changed

@@ -8,7 +8,6 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/book"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/ipam"
-	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 )
 
 // RouterPort names what has the router's addresses in an interconnected Subnet, as no
@@ -24,14 +23,14 @@ func owner(subnet string) core.Owner {
 type Router struct{ Book *book.Book }
 
 // In are its addresses in a Subnet, one for each network, in their order; nil where it has
-// not all of them.
+// not all of them, or has one that is the physical gateway's now.
 func (r Router) In(n core.Subnet) (out []netip.Addr) {
 	l, has := r.Book.At(RouterPort(n.Name))
 	if !has || !n.Interconnected {
 		return nil
 	}
 	for _, c := range n.CIDRs {
-		i := slices.IndexFunc(l.IPs, c.Contains)
+		i := slices.IndexFunc(l.IPs, func(ip netip.Addr) bool { return c.Contains(ip) && book.Gives(n, ip) })
 		if i < 0 {
 			return nil
 		}
@@ -57,7 +56,7 @@ func (r Router) Settle(n core.Subnet, asked []netip.Addr) (changed bool, err err
 		_, changed, err = r.Book.Acquire(want)
 	case r.In(n) == nil || slices.ContainsFunc(asked, other):
 		if len(asked) == 0 { // what it has of one network it keeps
-			want.IPs = slices.DeleteFunc(slices.Clone(l.IPs), func(ip netip.Addr) bool { return !annotation.Within(ip, n.CIDRs) })
+			want.IPs = slices.DeleteFunc(slices.Clone(l.IPs), func(ip netip.Addr) bool { return !book.Gives(n, ip) })
 		}
 		_, err = r.Book.Exchange(l, want)
 		changed = err == nil

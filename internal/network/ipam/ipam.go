@@ -49,7 +49,7 @@ type Allocator struct {
 	shares Shares        // nil: all addresses of all Subnets are this node's
 
 	mu    sync.RWMutex
-	pools map[string]*pool // by Subnet.Name; made at need, never removed
+	pools map[string]*pool // by Subnet.Name; made at need, removed by Drop alone
 }
 
 // New is an allocator that knows no lease yet.
@@ -127,6 +127,16 @@ func (a *Allocator) Release(l core.Lease) core.Released {
 // the addresses are as fresh, or as old, as they were. Of an owner's repeated
 // Acquires it undoes one, so that each caller cancels only what it did.
 func (a *Allocator) Cancel(l core.Lease) { a.pool(l.Subnet).cancel(l.Owner.Key) }
+
+// Drop forgets former addresses and the order of reuse of a subnet that is no more, unless
+// somebody holds an address of it. Nobody may acquire one meanwhile.
+func (a *Allocator) Drop(subnet string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p := a.pools[subnet]; p != nil && p.idle() {
+		delete(a.pools, subnet)
+	}
+}
 
 // Who holds addr: one lease per subnet that contains it, by subnet.
 func (a *Allocator) Who(addr netip.Addr) []core.Lease {

@@ -381,6 +381,13 @@ func (p *pool) who(ip netip.Addr) (core.Lease, bool) {
 	return clone(h.lease), true
 }
 
+// idle tells that nobody holds an address.
+func (p *pool) idle() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.owners) == 0
+}
+
 // leases are in a stable order, for tables and tests.
 func (p *pool) leases() []core.Lease {
 	p.mu.Lock()

@@ -314,6 +314,19 @@ func TestMemoryIsBounded(t *testing.T) {
 	require.Equal(t, ips("fd00::3e9"), take(t, a, s, -1).IPs)
 }
 
+// TestDrop: of a subnet that is dropped nothing is kept, unless somebody holds an address of it.
+func TestDrop(t *testing.T) {
+	a, s := New(), subnet("s", "10.0.0.0/24")
+	l := take(t, a, s, 1)
+	a.Drop("s")
+	require.Equal(t, []core.Lease{l}, a.Leases())
+	a.Release(l)
+	a.Drop("s")
+	a.Drop("none")
+	require.Empty(t, a.pools)
+	require.Equal(t, l.IPs, take(t, a, s, 2).IPs, "as if nobody had ever had it")
+}
+
 func TestCallersSlicesAreTheirOwn(t *testing.T) {
 	a, s := New(), subnet("s", "10.0.0.0/24")
 	l := take(t, a, s, 1)

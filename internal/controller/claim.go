@@ -137,17 +137,9 @@ func (t *term) enter(net core.Subnet, l core.Lease) {
 	for _, ip := range l.IPs {
 		t.book.Unbar(fairlead.LeaseName(l.Subnet, ip))
 	}
-	if _, _, err := t.book.Acquire(ipam.Request{Subnet: net, Owner: l.Owner, IPs: l.IPs, MAC: l.MAC, NoMAC: l.MAC == nil, Family: familyOf(l.IPs)}); err != nil {
+	if _, _, err := t.book.Acquire(ipam.Request{Subnet: net, Owner: l.Owner, IPs: l.IPs, MAC: l.MAC, NoMAC: l.MAC == nil, Family: core.OnlyFamily(l.IPs)}); err != nil {
 		t.Log.Error("a pod was told an address that another has", "pod", l.Owner.Pod, "ips", logical.Join(l.IPs), "err", err)
 	}
-}
-
-// familyOf is the only family of some addresses, AnyFamily for both.
-func familyOf(ips []netip.Addr) core.Family {
-	if len(ips) == 1 {
-		return core.FamilyOf(ips[0])
-	}
-	return core.AnyFamily
 }
 
 // restoreClaims adds what pods have claimed.

@@ -380,3 +380,11 @@ func (s *Spec) ChangeExec() *Exec {
 	s.Exec = &call
 	return s.Exec
 }
+
+// OnlyFamily is that of some addresses of which there is one, AnyFamily for several.
+func OnlyFamily(ips []netip.Addr) Family {
+	if len(ips) == 1 {
+		return FamilyOf(ips[0])
+	}
+	return AnyFamily
+}

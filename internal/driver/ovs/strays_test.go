@@ -8,6 +8,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
 	ovsdriver "github.com/fairlead/fairlead/internal/driver/ovs"
+	"github.com/fairlead/fairlead/internal/ovs"
 )
 
 // sweep removes the strays that are not kept.
@@ -55,4 +56,36 @@ func TestResyncAndSweepStrays(t *testing.T) {
 	require.Contains(t, n.sw.Vsctl("list-ports", "br-int"), "foreign")
 	n.sw.Vsctl("del-port", "foreign")
 	require.Equal(t, before, n.inventory())
+}
+
+// TestResyncOfTwoSandboxes: of two sandboxes of one pod the later one has the logical port,
+// also after the database was lost; and one that is not compared keeps it.
+func TestResyncOfTwoSandboxes(t *testing.T) {
+	n := newNode(t)
+	_, older := n.pod(1)
+	_, newer := n.pod(2)
+	newer.NIC.IfaceID = older.NIC.IfaceID
+	n.attach(older)
+	n.attach(newer)
+	has := func() (out []string) {
+		for _, st := range n.client.PortsWith(ovs.KeyIfaceID, older.NIC.IfaceID) {
+			out = append(out, st.Name)
+		}
+		return out
+	}
+	want := []string{newer.NIC.OVS.HostIf}
+	require.Equal(t, want, has())
+	for range 10 {
+		require.NoError(t, n.driver.Resync(t.Context(), []core.Spec{older, newer}))
+		require.Equal(t, want, has())
+	}
+	require.NoError(t, n.driver.Resync(t.Context(), []core.Spec{older}))
+	require.Equal(t, want, has(), "it came after the records were read")
+	for range 10 {
+		n.sw.Vsctl("del-port", older.NIC.OVS.HostIf, "--", "del-port", newer.NIC.OVS.HostIf)
+		n.eventually("seen", func() bool { return len(has()) == 0 })
+		require.NoError(t, n.driver.Resync(t.Context(), []core.Spec{older, newer}))
+		require.Equal(t, want, has())
+	}
+	require.NoError(t, n.driver.Check(t.Context(), driver.Run{}, newer, core.Link{}))
 }

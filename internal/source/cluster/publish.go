@@ -20,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/lib/retry"
 	"github.com/fairlead/fairlead/internal/network/resolve"
+	"github.com/fairlead/fairlead/internal/source/cluster/condition"
 	"github.com/fairlead/fairlead/internal/source/cluster/login"
 )
 
@@ -59,8 +60,7 @@ type Publisher struct {
 	queue  *retry.Queue[id]
 	bucket flowcontrol.RateLimiter
 	events *events
-	file   string     // keeps the conditions
-	saving sync.Mutex // held while it is written
+	book   *condition.Book // how conditions should be
 
 	mu         sync.Mutex // guards the rest
 	written    map[id]written
@@ -92,12 +92,15 @@ type Held struct {
 // it before the source runs, and Run once.
 func NewPublisher(src *Source, held func(core.Pod) []Held, file string) *Publisher {
 	p := &Publisher{
-		src: src, held: held, file: file, log: src.Log, events: newEvents(src),
+		src: src, held: held, log: src.Log, events: newEvents(src),
 		bucket:  flowcontrol.NewTokenBucketRateLimiter(writeQPS, writeBurst),
 		queue:   retry.NewQueue[id](firstWritePause, longestWritePause),
 		written: map[id]written{}, conditions: map[id]conditions{}, failing: map[id]error{},
 	}
-	p.restoreConditions()
+	var err error
+	if p.book, err = condition.Open(file); err != nil {
+		p.log.Warn("what pods were told in conditions before this start is not known", "err", err)
+	}
 	src.mu.Lock()
 	defer src.mu.Unlock()
 	src.publisher = func(i id) { p.queue.Add(i) }
@@ -197,11 +200,10 @@ func (p *Publisher) reconcile(ctx context.Context, i id) error {
 
 func (p *Publisher) forget(i id) {
 	p.mu.Lock()
-	_, told := p.conditions[i]
 	delete(p.written, i)
 	delete(p.conditions, i)
 	p.mu.Unlock()
-	if told {
+	if p.book.Forget(core.Pod{Namespace: i.Namespace, Name: i.Name}) {
 		p.keepConditions()
 	}
 }
@@ -269,7 +271,7 @@ type patch struct {
 }
 
 type patchStatus struct {
-	Conditions []condition `json:"conditions"`
+	Conditions []condition.Condition `json:"conditions"`
 }
 
 func podPatch(i id, uid string) patch {

@@ -16,6 +16,7 @@ import (
 	v1 "github.com/fairlead/fairlead/api/v1"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
+	"github.com/fairlead/fairlead/internal/source/cluster/condition"
 	"github.com/fairlead/fairlead/internal/source/cluster/login"
 	"github.com/fairlead/fairlead/internal/source/cluster/share"
 )
@@ -30,7 +31,7 @@ const (
 type self struct {
 	uid    string
 	blocks []netip.Prefix
-	told   map[string]condition // as the object has them
+	told   map[string]condition.Condition // as the object has them
 	join   core.Join
 	notes  map[string]string // annotations of OVN's, and labels with provider networks' MTUs
 }
@@ -44,7 +45,7 @@ func (s *Source) nodeHeard(_ id, before, now *share.Node) {
 }
 
 func readSelf(o metav1.Object) self {
-	out := self{uid: string(o.GetUID()), told: map[string]condition{}}
+	out := self{uid: string(o.GetUID()), told: map[string]condition.Condition{}}
 	out.join, _ = annotation.ReadJoin(o.GetAnnotations())
 	out.join.Labels = o.GetLabels()
 	out.notes = share.Notes(o.GetAnnotations(), o.GetLabels())
@@ -169,7 +170,7 @@ func (h sharing) Write(ctx context.Context, claims share.Claims, told *share.Sum
 	if !there || !registered {
 		return nil // the watches will tell of it
 	}
-	next, news := condition{}, own.told[share.Condition] != (condition{})
+	next, news := condition.Condition{}, own.told[share.Condition] != (condition.Condition{})
 	if told != nil {
 		next, news = h.src.next(own, share.Condition, *told)
 	}
@@ -182,7 +183,7 @@ func (h sharing) Write(ctx context.Context, claims share.Claims, told *share.Sum
 		body.Metadata.Annotations = map[string]string{share.Annotation: text}
 	}
 	if told != nil {
-		body.Status = &patchStatus{Conditions: []condition{next}}
+		body.Status = &patchStatus{Conditions: []condition.Condition{next}}
 	}
 	_, err := h.src.applyNode(ctx, shareManager, body)
 	return err
@@ -190,7 +191,7 @@ func (h sharing) Write(ctx context.Context, claims share.Claims, told *share.Sum
 
 // next is a condition of the node as it should be, written now, and whether the object
 // does not have it.
-func (s *Source) next(own self, kind string, told share.Summary) (next condition, news bool) {
+func (s *Source) next(own self, kind string, told share.Summary) (next condition.Condition, news bool) {
 	next, now := own.told[kind], metav1.NewTime(time.Now().Truncate(time.Second))
 	if next.Status != told.Status {
 		next.LastTransitionTime = now
@@ -230,7 +231,7 @@ func (p *Publisher) Tell(ctx context.Context, manager, kind string, told share.S
 	if !there || !news {
 		return s.self.unsynced() // the watch will tell of it
 	}
-	body := nodePatch{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, Status: &patchStatus{Conditions: []condition{next}}}
+	body := nodePatch{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, Status: &patchStatus{Conditions: []condition.Condition{next}}}
 	body.Metadata.Name, body.Metadata.UID = s.Node, own.uid
 	wrote, err := s.applyNode(ctx, manager, body)
 	if wrote {

@@ -13,6 +13,7 @@ import (
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/driver/exec"
+	"github.com/fairlead/fairlead/internal/journal"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
 	"github.com/fairlead/fairlead/internal/network/plan"
 	"github.com/fairlead/fairlead/internal/network/resolve"
@@ -142,4 +143,24 @@ func TestGCOfMultusFileBesideARecord(t *testing.T) {
 	require.NoFileExists(t, file)
 	require.Empty(t, e.Journal.Records())
 	require.Contains(t, called(), "DEL ")
+}
+
+// TestDelOfMultusRecordNotTaken: a DEL that could not take over what Multus recorded of a
+// container is no success, so that it is sent again; on a node that never learns that its journal
+// is whole, too.
+func TestDelOfMultusRecordNotTaken(t *testing.T) {
+	e, req, called := newAway(t, nil, core.ErrNotFound)
+	j, err := journal.Open(t.TempDir(), journal.Options{})
+	require.NoError(t, err)
+	e.Journal = j
+	require.False(t, j.Whole())
+	req.Key, req.Conf.ClusterNetwork = core.Key{Container: "c1", IfName: "eth0"}, ""
+	file := filepath.Join(req.Conf.CNIDir, "c1")
+	list := fmt.Sprintf(`[{"Bytes":"%s","Name":"default/side"}]`,
+		base64.StdEncoding.EncodeToString([]byte(`{"cniVersion":"1.0.0","name":"side","plugins":[{"type":"noter"}]}`)))
+	require.NoError(t, os.WriteFile(file, []byte(list), 0o600))
+	require.NoError(t, j.Close()) // as a full disk
+	require.ErrorContains(t, e.Del(t.Context(), req), "take over from Multus")
+	require.NotContains(t, called(), "DEL ")
+	require.FileExists(t, file)
 }

@@ -15,7 +15,8 @@ import (
 )
 
 // Check proves that everything an ADD made is still so. The error wraps
-// core.ErrDrift and names every difference.
+// core.ErrDrift and names every difference. One that hangs does not keep the others from being
+// told, and a DEL that arrives ends it (11).
 func (e *Engine) Check(ctx context.Context, req core.Request) (err error) {
 	e.inflight.Add(1)
 	defer e.inflight.Add(-1)
@@ -24,25 +25,40 @@ func (e *Engine) Check(ctx context.Context, req core.Request) (err error) {
 	}
 	start, rec := time.Now(), core.Record{}
 	defer func() { e.Observer.OpDone(core.Check, mainDriver(rec), time.Since(start), err) }()
+	ctx, stop := context.WithTimeout(ctx, delDeadline)
+	defer stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	unlock, err := e.Lock(ctx, req.Key.Container)
 	if err != nil {
 		return err
 	}
 	defer unlock()
+	e.queue.GivesWay(req.Key.Container, cancel)
+	defer e.queue.GivesWay(req.Key.Container, nil)
+	rec, err = e.check(ctx, req)
+	if errors.Is(context.Cause(ctx), errSuperseded) {
+		return core.WithCode(core.CodeTryAgain, "CHECK", errSuperseded)
+	}
+	return err
+}
+
+// check is Check in the container's turn. It returns the record that it went by.
+func (e *Engine) check(ctx context.Context, req core.Request) (core.Record, error) {
 	rec, ok := e.Journal.Get(req.Key)
 	if err := indicated(e.conf(req)); err != nil {
-		return core.WithCode(core.CodeNotReady, "CHECK", err)
+		return rec, core.WithCode(core.CodeNotReady, "CHECK", err)
 	}
 	var left error
 	if l, _ := e.leftOf(req); l != nil && !records.Inherited(rec) { // what cannot be read is no attachment
 		if left = e.checkLeft(ctx, req, l); !ok {
-			return checkError(left)
+			return rec, checkError(left)
 		}
 	}
 	if !ok || rec.Phase != core.Added {
-		return core.Errorf(core.CodeUnknown, "container %s has no attachment %s", req.Key.Container, req.Key.IfName)
+		return rec, core.Errorf(core.CodeUnknown, "container %s has no attachment %s", req.Key.Container, req.Key.IfName)
 	}
-	return checkError(errors.Join(left, e.checkRecord(ctx, rec, req)))
+	return rec, checkError(errors.Join(left, e.checkRecord(ctx, rec, req)))
 }
 
 // checkError says drift only where a difference was seen: what could not be
@@ -74,7 +90,8 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 	}
 	run, end := e.invite(nil, &callback.Host{Rec: &rec}, nil)
 	defer end()
-	for i, s := range record.Retuned(rec, req.Conf) {
+	specs, p := record.Retuned(rec, req.Conf), patience{time.Now().Add(foreignDeadline)}
+	for i, s := range specs {
 		if down := e.Fence.Down(s.Key); down != nil { // as it is to be, and not well
 			if len(s.Claims) > 0 {
 				errs = append(errs, core.About(s.Key.IfName, down))
@@ -83,7 +100,9 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 		}
 		d, err := e.driver(s)
 		if err == nil {
-			err = d.Check(ctx, run, s, e.finalLink(rec, i, req.Conf))
+			one, stop := context.WithTimeout(ctx, p.share(len(specs)-i))
+			err = d.Check(one, run, s, e.finalLink(rec, i, req.Conf))
+			stop()
 		}
 		errs = append(errs, core.About(s.Key.IfName, err))
 	}

@@ -48,9 +48,11 @@ func (e *Engine) remove(ctx context.Context, t driver.Timer, req core.Request) (
 	var err error
 	rec, ok := e.Journal.Get(req.Key)
 	if !req.Conf.AddressesOnly() {
-		rec, ok, err = e.inherit(ctx, t, req, rec, ok)
+		if rec, ok, err = e.inherit(ctx, t, req, rec, ok); err != nil {
+			return rec, err // the DEL is sent again
+		}
 	}
-	if ok && err == nil {
+	if ok {
 		err = e.delRecord(ctx, t, &rec)
 	}
 	if (!ok || adopted(rec)) && !req.Conf.AddressesOnly() {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -198,6 +199,28 @@ func TestDelegateWhoseDELFails(t *testing.T) {
 	require.Len(t, done.Removed, 1)
 	require.Equal(t, req.Key, done.Removed[0].Key)
 	require.Empty(t, e.Journal.Records())
+}
+
+// TestCheckGivesWay: a CHECK in which a plugin hangs ends when a DEL comes, and says why.
+func TestCheckGivesWay(t *testing.T) {
+	t.Parallel()
+	e, d := newDelegated(t, &nics{}, "slow")
+	fifo := filepath.Join(d.dir, "fifo")
+	require.NoError(t, unix.Mkfifo(fifo, 0o600))
+	d.told("slow", "CHECK", "read x <"+fifo)
+	req := add(t)
+	_, err := e.Add(t.Context(), req)
+	require.NoError(t, err)
+	answered := make(chan error, 1)
+	go func() { answered <- e.Check(t.Context(), req) }()
+	require.Eventually(t, func() bool {
+		fd, err := unix.Open(fifo, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		return err == nil && unix.Close(fd) == nil
+	}, specDeadline, time.Millisecond, "the plugin is called")
+	require.NoError(t, e.Del(t.Context(), req))
+	err = <-answered
+	require.Equal(t, core.CodeTryAgain, core.CodeOf(err))
+	require.ErrorContains(t, err, "a DEL of the same container arrived")
 }
 
 // waiting is a nics whose Detach tells when it was called.

@@ -2,6 +2,7 @@ package exec_test
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -94,6 +95,23 @@ func TestChainOfAKilledADD(t *testing.T) {
 			require.NoError(t, d.Detach(t.Context(), driver.Run{}, s))
 			require.Equal(t, before, rules(t, hostNS))
 		})
+	}
+}
+
+// TestHostLocalByOtherWords: a plugin that reads what stands for host-local in its own way, as
+// Calico's does, is done with when its DEL is.
+func TestHostLocalByOtherWords(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "wordy"), []byte(`#!/bin/sh
+[ $CNI_COMMAND != ADD ] || echo '{"cniVersion":"1.0.0"}'
+`), 0o755)) //nolint:gosec // a program
+	for _, ipam := range []string{`"subnet":"usePodCidr"`, `"ranges":[[{"subnet":"usePodCidr"}]]`, `"subnet":"10.1.0.0/24","rangeStart":"10.2.0.1"`} {
+		_, d := host(t)
+		_, id := pod(t)
+		s := spec(id, call(t, `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"wordy","ipam":{"type":"host-local",`+ipam+`}}]}`, 0, dir))
+		_, err := d.Attach(t.Context(), driver.Run{}, s)
+		require.NoError(t, err)
+		require.NoError(t, d.Detach(t.Context(), driver.Run{}, s), ipam)
 	}
 }
 

@@ -152,7 +152,7 @@ func TestDelOfMultusRecordNotTaken(t *testing.T) {
 	e, req, called := newAway(t, nil, core.ErrNotFound)
 	j, err := journal.Open(t.TempDir(), journal.Options{})
 	require.NoError(t, err)
-	e.Journal = j
+	e.Journal, e.Drivers = j, driver.Set{core.DriverExec: exec.New(nil)} // no switch
 	require.False(t, j.Whole())
 	req.Key, req.Conf.ClusterNetwork = core.Key{Container: "c1", IfName: "eth0"}, ""
 	file := filepath.Join(req.Conf.CNIDir, "c1")

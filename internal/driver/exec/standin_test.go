@@ -106,7 +106,7 @@ func TestHostLocalByOtherWords(t *testing.T) {
 [ $CNI_COMMAND != ADD ] || echo '{"cniVersion":"1.0.0"}'
 `), 0o755)) //nolint:gosec // a program
 	for _, ipam := range []string{`"subnet":"usePodCidr"`, `"ranges":[[{"subnet":"usePodCidr"}]]`, `"subnet":"10.1.0.0/24","rangeStart":"10.2.0.1"`} {
-		_, d := host(t)
+		_, d := agentHost(t)
 		_, id := pod(t)
 		s := spec(id, call(t, `{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"wordy","ipam":{"type":"host-local",`+ipam+`}}]}`, 0, dir))
 		_, err := d.Attach(t.Context(), driver.Run{}, s)

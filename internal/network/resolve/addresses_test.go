@@ -1,9 +1,14 @@
 package resolve
 
 import (
+	"encoding/json"
+	"fmt"
+	"net"
 	"net/netip"
+	"slices"
 	"testing"
 
+	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend/allocator"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/core"
@@ -89,4 +94,21 @@ func TestAddressesAreProvenBefore(t *testing.T) {
 	require.ErrorContains(t, err, "10.61.0.9")
 	w.note(networks, `[{"name":"shared","ips":["10.16.0.9"]},{"name":"shared"}]`)
 	require.Len(t, resolved(t, w, nil), 3)
+}
+
+// TestAddressesOfHostLocal: host-local, which reads one address in CNI_ARGS, hears of several by
+// capability, or by args.cni where its plugin has none.
+func TestAddressesOfHostLocal(t *testing.T) {
+	const nad = `{"cniVersion":"1.0.0","type":"macvlan",%s"ipam":{"type":"host-local","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/64"}]]}}`
+	for capabilities, ips := range map[string]string{"": `["10.1.0.5","fd00::5"]`, `"capabilities":{"ips":true},`: `["10.1.0.5"]`, `"capabilities":{"ips":true}, `: `["10.1.0.5","fd00::5"]`} {
+		w := standard()
+		w.nad("default/local", fmt.Sprintf(nad, capabilities))
+		w.note(networks, `[{"name":"local","ips":`+ips+`}]`)
+		x := resolved(t, w, nil)[1].Steps[0].Exec
+		conf, _, err := allocator.LoadIPAMConfig(x.Conf, x.Args)
+		require.NoError(t, err, "%s %s", x.Conf, x.Args)
+		have, err := json.Marshal(slices.CompactFunc(conf.IPArgs, net.IP.Equal)) // by two ways
+		require.NoError(t, err)
+		require.JSONEq(t, ips, string(have), "%s %s", x.Conf, x.Args)
+	}
 }

@@ -65,11 +65,14 @@ func (n *network) can(capability string) bool {
 	return n.anyPlugin(func(p core.Plugin) bool { return p.Capabilities[capability] || legacy(capability, p) })
 }
 
+// hostLocal is the IPAM plugin of a node's own ranges.
+const hostLocal = "host-local"
+
 // readers are the plugins that take a capability's value from CNI_ARGS also
 // where they do not declare it (containernetworking/plugins v1.9.1): IP= the
 // IPAM plugins, MAC= the others.
 var readers = map[string][]string{
-	"ips": {"static", "host-local"},
+	"ips": {"static", hostLocal},
 	"mac": {"macvlan", "bridge", "tap", "tuning"},
 }
 
@@ -91,7 +94,7 @@ func (r *resolution) args(n *network) string {
 	if n.elem.MAC != "" {
 		more += ";MAC=" + n.elem.MAC
 	}
-	if len(n.elem.IPs) > 0 {
+	if len(n.elem.IPs) > 0 && !n.severalOfHostLocal() {
 		more += ";IP=" + strings.Join(n.elem.IPs, ",")
 	}
 	switch {
@@ -105,10 +108,35 @@ func (r *resolution) args(n *network) string {
 	return raw + more
 }
 
+// severalOfHostLocal tells that the element asks host-local for several addresses, of which it
+// reads one in CNI_ARGS, and refuses a list (containernetworking/plugins v1.9.1).
+func (n *network) severalOfHostLocal() bool {
+	return len(n.elem.IPs) > 1 && n.anyPlugin(func(p core.Plugin) bool { return ipamType(p) == hostLocal })
+}
+
+// cniArgs is args.cni for a plugin: the element's, and the addresses of which it hears nothing
+// otherwise.
+func (n *network) cniArgs(p core.Plugin) (map[string]json.RawMessage, error) {
+	if p.Capabilities["ips"] || ipamType(p) != hostLocal || !n.severalOfHostLocal() {
+		return n.elem.CNIArgs, nil
+	}
+	out := maps.Clone(n.elem.CNIArgs)
+	if out == nil {
+		out = map[string]json.RawMessage{}
+	}
+	var err error
+	out["ips"], err = json.Marshal(n.elem.IPs)
+	return out, err
+}
+
 // exec is one call of a foreign plugin.
 func (r *resolution) exec(n *network, c call, rc map[string]json.RawMessage) (*core.Exec, error) {
 	info := r.devInfo(n)
-	inject := cniconf.Inject{RuntimeConfig: withDevice(rc, n.elem.DeviceID, info), CNIArgs: n.elem.CNIArgs, DeviceID: n.elem.DeviceID}
+	args, err := n.cniArgs(c.plugin)
+	if err != nil {
+		return nil, core.WithCode(core.CodeConfig, n.field(), err)
+	}
+	inject := cniconf.Inject{RuntimeConfig: withDevice(rc, n.elem.DeviceID, info), CNIArgs: args, DeviceID: n.elem.DeviceID}
 	conf, err := cniconf.PluginConf(*c.chain, c.plugin, inject)
 	var plain json.RawMessage
 	if err == nil && c.first && len(n.configured) > 0 {

@@ -121,12 +121,20 @@ func (n *network) leavesToClaim() bool {
 }
 
 // unclaimable refuses an IPAMClaim where others than ranges give the addresses. A plugin that is
-// asked for them itself may know what to do with it.
+// asked for them itself may know what to do with it, but for those that read no annotation.
 func (n *network) unclaimable() error {
-	if n.elem.IPAMClaim == "" || n.own == nil && !n.lends() {
+	why := "a Subnet gives its addresses"
+	if n.own == nil && !n.lends() {
+		i := slices.IndexFunc(n.chain.Plugins, func(p core.Plugin) bool { return slices.Contains([]string{hostLocal, "static", "dhcp"}, ipamType(p)) })
+		if i < 0 {
+			return nil
+		}
+		why = ipamType(n.chain.Plugins[i]) + " gives its addresses"
+	}
+	if n.elem.IPAMClaim == "" {
 		return nil
 	}
-	return annotation.Refused(core.CodeValue, n.claimRef(), n.elem.IPAMClaim, "cannot be used: network %s has no IPAM claims: a Subnet gives its addresses", n.label)
+	return annotation.Refused(core.CodeValue, n.claimRef(), n.elem.IPAMClaim, "cannot be used: network %s has no IPAM claims: %s", n.label, why)
 }
 
 // poolDomain is the domain in which an address of the network's ranges is claimed: what the

@@ -113,6 +113,9 @@ func TestRefused(t *testing.T) {
 		{"ipam-claim-reference no name", 102, networks + "[0].ipam-claim-reference", []string{networks, `[{"name":"plain","ipam-claim-reference":"A_"}]`}, nil},
 		{"ipam-claim-reference on our NIC", 102, networks + "[0].ipam-claim-reference", []string{networks, `[{"name":"second","ipam-claim-reference":"c"}]`}, nil},
 		{"ipam-claim-reference where a Subnet gives a plugin's addresses", 102, networks + "[0].ipam-claim-reference", []string{networks, `[{"name":"borrowed","ipam-claim-reference":"c"}]`}, nil},
+		{"ipam-claim-reference where a plugin gives addresses that knows no claims", 102, "network default/local has no IPAM claims: host-local gives its addresses", []string{networks, `[{"name":"local","ipam-claim-reference":"c"}]`}, func(w *world, _ *core.Request) {
+			w.nad("default/local", `{"cniVersion":"0.4.0","type":"macvlan","ipam":{"type":"host-local"}}`)
+		}},
 		{"ipam-claim-reference twice", 105, networks + "[1].ipam-claim-reference", []string{networks, `[{"name":"foreign","ipam-claim-reference":"c"},{"name":"plain","ipam-claim-reference":"c"}]`}, nil},
 		{"mac of 5 bytes", 102, networks + "[0].mac", []string{networks, `[{"name":"foreign","mac":"02:00:00:00:01"}]`}, nil},
 		{"mac without the capability", 102, networks + "[0].mac", []string{networks, `[{"name":"main","namespace":"kube-system","mac":"02:00:00:00:00:01"}]`}, func(w *world, _ *core.Request) {

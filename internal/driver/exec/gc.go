@@ -71,7 +71,7 @@ func (d *Driver) tidy(ctx context.Context, c invocation) error {
 	}
 	call := driver.PluginCall{Conf: c.exec.Conf, Key: c.key, Args: c.exec.Args, Time: c.run.Time}
 	if may, ok := p.(driver.PluginProver); ok && may.Prove(call) != nil {
-		return nil // a plugin that says it by words of its own, as Calico's does, had it do nothing by these
+		return nil //nolint:nilerr // a plugin that says it by words of its own, as Calico's does, had it do nothing by these
 	}
 	_, err := c.perform(ctx, p, call)
 	return err

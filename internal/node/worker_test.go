@@ -16,6 +16,7 @@ import (
 	"github.com/fairlead/fairlead/internal/node/checkpoint"
 	"github.com/fairlead/fairlead/internal/node/mux"
 	"github.com/fairlead/fairlead/internal/node/podruntime"
+	"github.com/fairlead/fairlead/internal/node/probe"
 )
 
 func named(uid, source string) *v1.Pod {
@@ -372,4 +373,27 @@ func TestAdmission(t *testing.T) {
 	require.ErrorIs(t, err, errLabels)
 	n.conf.Labels = func() (map[string]string, bool) { return map[string]string{"zone": "a"}, true }
 	require.Empty(t, admit(far, none))
+}
+
+// TestWaitingIsNoBeginning: a pod of which it was told that it waits is judged as any
+// other.
+func TestWaitingIsNoBeginning(t *testing.T) {
+	n := &Node{prober: probe.New(probe.Config{}), conf: Config{Labels: func() (map[string]string, bool) { return nil, false }}}
+	defer n.prober.Close()
+	none := &podruntime.Status{}
+	w := newWorker(named("u", mux.API))
+	w.pod.Spec.Containers, w.pod.Spec.NodeSelector = []v1.Container{{Name: "m"}}, map[string]string{"zone": "a"}
+	for _, why := range []error{errPredecessor, errLabels} {
+		n.publish(w, w.pod, none, podruntime.Result{}, why)
+		require.Equal(t, v1.PodPending, w.status.Phase)
+		require.Nil(t, w.status.StartTime)
+	}
+	n.conf.Labels = func() (map[string]string, bool) { return map[string]string{"zone": "b"}, true }
+	v, err := n.admit(w, w.pod, none)
+	require.NoError(t, err)
+	require.Equal(t, ReasonAffinity, v.Reason)
+	w.termination = v
+	n.publish(w, w.pod, none, podruntime.Result{}, nil)
+	require.Equal(t, v1.PodFailed, w.status.Phase)
+	require.NotNil(t, w.status.StartTime, "as kubelet tells it of those that it refuses")
 }

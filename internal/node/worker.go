@@ -136,17 +136,28 @@ func (n *Node) work(ctx context.Context, w *worker) {
 // when the same pod is wanted again.
 func (n *Node) finish(ctx context.Context, w *worker) {
 	n.conf.Objects.Hold(w.uid, nil)
+	n.succeed(ctx, w)
+	n.wakeNamesakes(w)
+	n.changed()
+}
+
+// succeed puts the same pod in a worker's place, or nothing. The checkpoint is the next
+// one's then.
+func (n *Node) succeed(ctx context.Context, w *worker) {
+	n.keeping.Lock()
+	defer n.keeping.Unlock()
 	n.mu.Lock()
+	next := w.next
 	delete(n.workers, w.uid)
 	// In one go: housekeeping may hold a list in which the runtime still has
 	// the pod.
-	if w.next != nil {
-		n.begin(ctx, newWorker(w.next))
+	if next != nil {
+		n.begin(ctx, newWorker(next))
 	}
 	n.mu.Unlock()
-	n.dropCheckpoint(w.uid)
-	n.wakeNamesakes(w)
-	n.changed()
+	if next == nil {
+		n.dropCheckpoint(w.uid)
+	}
 }
 
 func (n *Node) wakeNamesakes(w *worker) {

@@ -1,8 +1,12 @@
 package node
 
 import (
+	"context"
 	"log/slog"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +19,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/node/checkpoint"
 	"github.com/fairlead/fairlead/internal/node/mux"
+	"github.com/fairlead/fairlead/internal/node/object"
 	"github.com/fairlead/fairlead/internal/node/podruntime"
 	"github.com/fairlead/fairlead/internal/node/probe"
 )
@@ -178,6 +183,65 @@ func TestRestoredPods(t *testing.T) {
 	pods, err = dir.Load()
 	require.NoError(t, err)
 	require.Empty(t, pods, "before it ends: a restart must not bring it back")
+}
+
+// during is a folder of checkpoints that does something beside while it saves one.
+type during struct {
+	*checkpoint.Folder
+	do func()
+}
+
+func (d *during) Save(pod *v1.Pod) error {
+	err := d.Folder.Save(pod)
+	d.do()
+	return err
+}
+
+// TestCheckpointOfTheNext: a pod that comes back while its former end is not complete
+// keeps its checkpoint, whatever comes first; that of one that does not goes.
+func TestCheckpointOfTheNext(t *testing.T) {
+	dir := &during{Folder: checkpoint.New(t.TempDir())}
+	runtime, err := podruntime.Dial(filepath.Join(t.TempDir(), "none"))
+	require.NoError(t, err)
+	defer runtime.Close()
+	log := slog.New(slog.DiscardHandler)
+	n := &Node{workers: map[types.UID]*worker{}, seen: map[string]bool{}, conf: Config{
+		Log: log, Checkpoints: dir, Objects: object.None{}, PodDir: t.TempDir(),
+		Runtime: podruntime.New(podruntime.Config{Runtime: cri.NewRuntimeServiceClient(runtime), Log: log, Now: time.Now}),
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer n.works.Wait()
+	defer cancel()
+	var ends sync.WaitGroup
+	kept := func(uid types.UID) int {
+		pods, err := dir.Load()
+		require.NoError(t, err)
+		return len(slices.DeleteFunc(pods, func(p *v1.Pod) bool { return p.UID != uid }))
+	}
+	for uid, end := range map[types.UID]struct{ before, meanwhile, after bool }{
+		"before": {before: true}, "meanwhile": {meanwhile: true}, "after": {after: true},
+	} {
+		w := newWorker(named(string(uid), mux.API))
+		w.wake, w.state, w.gone = make(chan struct{}, 1), terminated, true
+		n.workers[uid] = w
+		finish := func(now bool) {
+			if now {
+				n.finish(ctx, w)
+			}
+		}
+		dir.do = func() { ends.Go(func() { finish(end.meanwhile) }) }
+		finish(end.before)
+		n.update(ctx, mux.Update{Op: mux.ADD, Pods: []*v1.Pod{named(string(uid), mux.API)}, Source: mux.API})
+		ends.Wait()
+		finish(end.after)
+		require.Equal(t, 1, kept(uid), uid)
+		n.mu.Lock()
+		next := n.workers[uid]
+		n.mu.Unlock()
+		require.NotSame(t, w, next)
+		n.finish(ctx, next)
+		require.Zero(t, kept(uid), uid)
+	}
 }
 
 // TestEndedForTheServer: what the API server calls ended is not run again; a

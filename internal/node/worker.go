@@ -332,7 +332,9 @@ func (n *Node) bringUp(ctx context.Context, w *worker, pod *v1.Pod, st *podrunti
 	}, st)
 }
 
-// kill ends all that runs of a pod.
+// kill ends all that runs of a pod. Its volumes go with it: it may stay here, ended, for
+// as long as its source names it. They go after its status is known, which may have last
+// words that lie in one of them.
 func (n *Node) kill(ctx context.Context, w *worker, pod *v1.Pod) error {
 	n.prober.Set(ctx, w.uid, nil)
 	st, err := n.conf.Runtime.Status(ctx, w.uid)
@@ -343,8 +345,7 @@ func (n *Node) kill(ctx context.Context, w *worker, pod *v1.Pod) error {
 	if pod != nil {
 		grace = podruntime.Grace(pod)
 	}
-	evicted := n.evicted(w)
-	if evicted {
+	if n.evicted(w) {
 		grace = 0
 	}
 	n.tellStopped(pod, st)
@@ -360,10 +361,7 @@ func (n *Node) kill(ctx context.Context, w *worker, pod *v1.Pod) error {
 	if pod != nil {
 		n.publish(w, pod, st, podruntime.Result{}, nil)
 	}
-	if evicted { // it is about the disk
-		return n.conf.Volumes.TearDown(w.uid)
-	}
-	return nil
+	return n.conf.Volumes.TearDown(w.uid)
 }
 
 // ended notes that nothing of the pod runs any more.

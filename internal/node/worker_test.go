@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,7 @@ import (
 	"github.com/fairlead/fairlead/internal/node/object"
 	"github.com/fairlead/fairlead/internal/node/podruntime"
 	"github.com/fairlead/fairlead/internal/node/probe"
+	"github.com/fairlead/fairlead/internal/node/volume"
 )
 
 func named(uid, source string) *v1.Pod {
@@ -241,6 +243,39 @@ func TestCheckpointOfTheNext(t *testing.T) {
 		require.NotSame(t, w, next)
 		n.finish(ctx, next)
 		require.Zero(t, kept(uid), uid)
+	}
+}
+
+// nothing is a runtime that knows no pod.
+type nothing struct{ cri.RuntimeServiceClient }
+
+func (nothing) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest, ...grpc.CallOption) (*cri.ListPodSandboxResponse, error) {
+	return &cri.ListPodSandboxResponse{}, nil
+}
+
+func (nothing) ListContainers(context.Context, *cri.ListContainersRequest, ...grpc.CallOption) (*cri.ListContainersResponse, error) {
+	return &cri.ListContainersResponse{}, nil
+}
+
+// TestVolumesGoWithTheEnd: a pod that has ended, and that its source still names, keeps
+// the record of its life alone.
+func TestVolumesGoWithTheEnd(t *testing.T) {
+	log, root := slog.New(slog.DiscardHandler), t.TempDir()
+	volumes := volume.New(volume.Config{Root: root, Log: log})
+	n := &Node{prober: probe.New(probe.Config{Log: log}), conf: Config{
+		Log: log, PodDir: root, Volumes: volumes, Runtime: podruntime.New(podruntime.Config{Runtime: nothing{}, Log: log, Now: time.Now}),
+	}}
+	defer n.prober.Close()
+	w := newWorker(named("u", mux.File))
+	w.pod.Spec.Volumes = []v1.Volume{{Name: "disk", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+	n.begun(w, &podruntime.Status{})
+	mounts, err := volumes.SetUp(t.Context(), w.pod)
+	require.NoError(t, err)
+	require.DirExists(t, mounts["disk"].Path)
+	for range 2 {
+		require.NoError(t, n.kill(t.Context(), w, w.pod))
+		require.NoDirExists(t, mounts["disk"].Path)
+		require.FileExists(t, n.lifeFile("u"))
 	}
 }
 

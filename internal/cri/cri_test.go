@@ -181,6 +181,43 @@ func TestAPodsLife(t *testing.T) {
 	b.clean()
 }
 
+// TestInTheNodesNetwork: a pod there has its own DNS settings, and is not ready before
+// it has them.
+func TestInTheNodesNetwork(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	node := &cri.NamespaceOption{Network: cri.NamespaceMode_NODE}
+	config := func(name string) *cri.PodSandboxConfig {
+		pod := b.pod(name)
+		pod.DnsConfig = &cri.DNSConfig{Servers: []string{"10.96.0.10"}}
+		pod.Linux.SecurityContext = &cri.LinuxSandboxSecurityContext{NamespaceOptions: node}
+		return pod
+	}
+	pod, main := config("web"), sleeper("main")
+	main.Linux = &cri.LinuxContainerConfig{SecurityContext: &cri.LinuxContainerSecurityContext{NamespaceOptions: node}}
+	sandbox := b.run(pod)
+	require.Equal(t, cri.PodSandboxState_SANDBOX_READY, b.status(sandbox).State)
+	require.Equal(t, cri.NamespaceMode_NODE, b.status(sandbox).Linux.Namespaces.Options.Network)
+	c := b.create(sandbox, pod, main)
+	b.start(c)
+	require.Equal(t, "nameserver 10.96.0.10\n", b.exec(c, "cat", "/etc/resolv.conf"))
+	for _, kind := range []string{"net", "uts"} {
+		require.Equal(t, strings.TrimSpace(b.n.Run("readlink", "/proc/self/ns/"+kind)), strings.TrimSpace(b.exec(c, "readlink", "/proc/self/ns/"+kind)))
+	}
+	b.remove(sandbox)
+	b.clean()
+
+	for _, point := range []string{"cri.created", "cri.recorded", "cri.started"} {
+		b.n.Crash(point)
+		_, err := b.RunPodSandbox(t.Context(), &cri.RunPodSandboxRequest{Config: config("web")})
+		require.Error(t, err, "the crash at %s did not happen", point)
+		<-b.Done()
+		b.n.Crash("")
+		b.Run()
+		b.clean()
+	}
+}
+
 // TestARunThatFailsLeavesNothing: the network refuses, or there is none.
 func TestARunThatFailsLeavesNothing(t *testing.T) {
 	t.Parallel()

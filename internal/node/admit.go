@@ -40,8 +40,7 @@ func (n *Node) admit(w *worker, pod *v1.Pod, st *podruntime.Status) (termination
 	if w.admitted {
 		return termination{}, nil
 	}
-	began := w.status.StartTime != nil || len(st.Sandboxes)+len(st.Containers) > 0
-	if !began {
+	if w.status.StartTime == nil && !made(st) {
 		if v := n.unsupported(pod); v.Reason != "" {
 			return v, nil
 		}
@@ -55,6 +54,9 @@ func (n *Node) admit(w *worker, pod *v1.Pod, st *podruntime.Status) (termination
 	w.admitted = true
 	return termination{}, nil
 }
+
+// made tells that the runtime has something of a pod.
+func made(st *podruntime.Status) bool { return len(st.Sandboxes)+len(st.Containers) > 0 }
 
 // unsupported refuses what must not run without a field that is not carried out.
 func (n *Node) unsupported(pod *v1.Pod) termination {

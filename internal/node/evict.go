@@ -78,8 +78,7 @@ func (n *Node) evict(w *worker, e *volume.Excess) {
 	w.poke()
 }
 
-// evicted tells a pod whose volumes go with it, and that does not get its grace
-// period: it would go on writing.
+// evicted tells a pod that does not get its grace period: it would go on writing.
 func (n *Node) evicted(w *worker) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -102,6 +102,11 @@ type Node struct {
 	works  sync.WaitGroup
 	prober Prober
 
+	// keeping has what is kept of a pod follow what is decided of it: whoever writes or
+	// drops a checkpoint, and changes what that is about, does both in one go. It is
+	// taken before mu.
+	keeping sync.Mutex
+
 	mu      sync.Mutex
 	workers map[types.UID]*worker
 	seen    map[string]bool // sources of which an update was taken
@@ -225,15 +230,7 @@ func (n *Node) update(ctx context.Context, u mux.Update) {
 			n.conf.Log.Warn("pod left out: its UID is no name of a folder", "pod", pod.Namespace+"/"+pod.Name, "uid", pod.UID, "source", u.Source)
 			continue
 		}
-		n.keep(u, pod)
-		switch u.Op {
-		case mux.ADD, mux.UPDATE, mux.DELETE:
-			n.want(ctx, pod)
-		case mux.RECONCILE:
-			n.reconciled(pod)
-		case mux.REMOVE:
-			n.drop(pod.UID)
-		}
+		n.take(ctx, u, pod)
 	}
 	// Not before its pods have their workers: housekeeping would take those that
 	// were adopted for nobody's.
@@ -241,6 +238,21 @@ func (n *Node) update(ctx context.Context, u mux.Update) {
 	n.seen[u.Source] = true
 	n.mu.Unlock()
 	n.changed()
+}
+
+// take takes in what a source says of one pod.
+func (n *Node) take(ctx context.Context, u mux.Update, pod *v1.Pod) {
+	n.keeping.Lock()
+	defer n.keeping.Unlock()
+	n.keep(u, pod)
+	switch u.Op {
+	case mux.ADD, mux.UPDATE, mux.DELETE:
+		n.want(ctx, pod)
+	case mux.RECONCILE:
+		n.reconciled(pod)
+	case mux.REMOVE:
+		n.drop(pod.UID)
+	}
 }
 
 func (n *Node) changed() {
@@ -424,6 +436,8 @@ func (n *Node) dropCheckpoint(uid types.UID) {
 // endUnclaimed ends the pods that were found at the start and that no source
 // has named.
 func (n *Node) endUnclaimed() {
+	n.keeping.Lock()
+	defer n.keeping.Unlock()
 	n.mu.Lock()
 	var ended []*worker
 	for _, w := range n.workers {

@@ -28,20 +28,11 @@ func (n *Node) publish(w *worker, pod *v1.Pod, st *podruntime.Status, res podrun
 	for name, left := range res.Due {
 		w.due[name] = now.Add(left)
 	}
-	over := w.status.Phase == v1.PodSucceeded || w.status.Phase == v1.PodFailed
-	if over && len(st.Containers) == 0 {
+	if w.over() && len(st.Containers) == 0 {
 		return // the runtime has forgotten how it ended
 	}
 	s := n.statusOf(w, pod, st, res)
-	if over {
-		s.Phase = w.status.Phase // for good
-	}
-	if s.StartTime == nil {
-		s.StartTime = startOf(st)
-	}
-	if w.termination.Reason != "" && st.Idle() {
-		s.Phase = v1.PodFailed // not before: a Job would start the next one
-	}
+	w.settle(&s, st)
 	explain(&s, pod, st, failed, n.complaints(pod, st))
 	if len(w.untold) > 0 {
 		s.Conditions = append(s.Conditions, condition(conditionCarried, false, podruntime.Reason{
@@ -55,6 +46,26 @@ func (n *Node) publish(w *worker, pod *v1.Pod, st *podruntime.Status, res podrun
 	if !equality.Semantic.DeepEqual(&w.status, &s) {
 		w.status = s
 		w.version++
+	}
+}
+
+// over tells that the pod has ended, for good. Node.mu is held.
+func (w *worker) over() bool {
+	return w.status.Phase == v1.PodSucceeded || w.status.Phase == v1.PodFailed
+}
+
+// settle gives a status the phase and the start that do not follow from what the
+// runtime has. Node.mu is held.
+func (w *worker) settle(s *v1.PodStatus, st *podruntime.Status) {
+	if w.over() {
+		s.Phase = w.status.Phase
+	}
+	// One that waits to be let in has none: by it admit tells those that have begun.
+	if s.StartTime == nil && (w.admitted || w.termination.Reason != "" || made(st)) {
+		s.StartTime = startOf(st)
+	}
+	if w.termination.Reason != "" && st.Idle() {
+		s.Phase = v1.PodFailed // not before: a Job would start the next one
 	}
 }
 

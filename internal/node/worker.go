@@ -136,17 +136,28 @@ func (n *Node) work(ctx context.Context, w *worker) {
 // when the same pod is wanted again.
 func (n *Node) finish(ctx context.Context, w *worker) {
 	n.conf.Objects.Hold(w.uid, nil)
+	n.succeed(ctx, w)
+	n.wakeNamesakes(w)
+	n.changed()
+}
+
+// succeed puts the same pod in a worker's place, or nothing. The checkpoint is the next
+// one's then.
+func (n *Node) succeed(ctx context.Context, w *worker) {
+	n.keeping.Lock()
+	defer n.keeping.Unlock()
 	n.mu.Lock()
+	next := w.next
 	delete(n.workers, w.uid)
 	// In one go: housekeeping may hold a list in which the runtime still has
 	// the pod.
-	if w.next != nil {
-		n.begin(ctx, newWorker(w.next))
+	if next != nil {
+		n.begin(ctx, newWorker(next))
 	}
 	n.mu.Unlock()
-	n.dropCheckpoint(w.uid)
-	n.wakeNamesakes(w)
-	n.changed()
+	if next == nil {
+		n.dropCheckpoint(w.uid)
+	}
 }
 
 func (n *Node) wakeNamesakes(w *worker) {
@@ -321,7 +332,9 @@ func (n *Node) bringUp(ctx context.Context, w *worker, pod *v1.Pod, st *podrunti
 	}, st)
 }
 
-// kill ends all that runs of a pod.
+// kill ends all that runs of a pod. Its volumes go with it: it may stay here, ended, for
+// as long as its source names it. They go after its status is known, which may have last
+// words that lie in one of them.
 func (n *Node) kill(ctx context.Context, w *worker, pod *v1.Pod) error {
 	n.prober.Set(ctx, w.uid, nil)
 	st, err := n.conf.Runtime.Status(ctx, w.uid)
@@ -332,8 +345,7 @@ func (n *Node) kill(ctx context.Context, w *worker, pod *v1.Pod) error {
 	if pod != nil {
 		grace = podruntime.Grace(pod)
 	}
-	evicted := n.evicted(w)
-	if evicted {
+	if n.evicted(w) {
 		grace = 0
 	}
 	n.tellStopped(pod, st)
@@ -349,10 +361,7 @@ func (n *Node) kill(ctx context.Context, w *worker, pod *v1.Pod) error {
 	if pod != nil {
 		n.publish(w, pod, st, podruntime.Result{}, nil)
 	}
-	if evicted { // it is about the disk
-		return n.conf.Volumes.TearDown(w.uid)
-	}
-	return nil
+	return n.conf.Volumes.TearDown(w.uid)
 }
 
 // ended notes that nothing of the pod runs any more.

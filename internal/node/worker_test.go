@@ -1,12 +1,17 @@
 package node
 
 import (
+	"context"
 	"log/slog"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,7 +20,10 @@ import (
 
 	"github.com/fairlead/fairlead/internal/node/checkpoint"
 	"github.com/fairlead/fairlead/internal/node/mux"
+	"github.com/fairlead/fairlead/internal/node/object"
 	"github.com/fairlead/fairlead/internal/node/podruntime"
+	"github.com/fairlead/fairlead/internal/node/probe"
+	"github.com/fairlead/fairlead/internal/node/volume"
 )
 
 func named(uid, source string) *v1.Pod {
@@ -177,6 +185,98 @@ func TestRestoredPods(t *testing.T) {
 	pods, err = dir.Load()
 	require.NoError(t, err)
 	require.Empty(t, pods, "before it ends: a restart must not bring it back")
+}
+
+// during is a folder of checkpoints that does something beside while it saves one.
+type during struct {
+	*checkpoint.Folder
+	do func()
+}
+
+func (d *during) Save(pod *v1.Pod) error {
+	err := d.Folder.Save(pod)
+	d.do()
+	return err
+}
+
+// TestCheckpointOfTheNext: a pod that comes back while its former end is not complete
+// keeps its checkpoint, whatever comes first; that of one that does not goes.
+func TestCheckpointOfTheNext(t *testing.T) {
+	dir := &during{Folder: checkpoint.New(t.TempDir())}
+	runtime, err := podruntime.Dial(filepath.Join(t.TempDir(), "none"))
+	require.NoError(t, err)
+	defer runtime.Close()
+	log := slog.New(slog.DiscardHandler)
+	n := &Node{workers: map[types.UID]*worker{}, seen: map[string]bool{}, conf: Config{
+		Log: log, Checkpoints: dir, Objects: object.None{}, PodDir: t.TempDir(),
+		Runtime: podruntime.New(podruntime.Config{Runtime: cri.NewRuntimeServiceClient(runtime), Log: log, Now: time.Now}),
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer n.works.Wait()
+	defer cancel()
+	var ends sync.WaitGroup
+	kept := func(uid types.UID) int {
+		pods, err := dir.Load()
+		require.NoError(t, err)
+		return len(slices.DeleteFunc(pods, func(p *v1.Pod) bool { return p.UID != uid }))
+	}
+	for uid, end := range map[types.UID]struct{ before, meanwhile, after bool }{
+		"before": {before: true}, "meanwhile": {meanwhile: true}, "after": {after: true},
+	} {
+		w := newWorker(named(string(uid), mux.API))
+		w.wake, w.state, w.gone = make(chan struct{}, 1), terminated, true
+		n.workers[uid] = w
+		finish := func(now bool) {
+			if now {
+				n.finish(ctx, w)
+			}
+		}
+		dir.do = func() { ends.Go(func() { finish(end.meanwhile) }) }
+		finish(end.before)
+		n.update(ctx, mux.Update{Op: mux.ADD, Pods: []*v1.Pod{named(string(uid), mux.API)}, Source: mux.API})
+		ends.Wait()
+		finish(end.after)
+		require.Equal(t, 1, kept(uid), uid)
+		n.mu.Lock()
+		next := n.workers[uid]
+		n.mu.Unlock()
+		require.NotSame(t, w, next)
+		n.finish(ctx, next)
+		require.Zero(t, kept(uid), uid)
+	}
+}
+
+// nothing is a runtime that knows no pod.
+type nothing struct{ cri.RuntimeServiceClient }
+
+func (nothing) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest, ...grpc.CallOption) (*cri.ListPodSandboxResponse, error) {
+	return &cri.ListPodSandboxResponse{}, nil
+}
+
+func (nothing) ListContainers(context.Context, *cri.ListContainersRequest, ...grpc.CallOption) (*cri.ListContainersResponse, error) {
+	return &cri.ListContainersResponse{}, nil
+}
+
+// TestVolumesGoWithTheEnd: a pod that has ended, and that its source still names, keeps
+// the record of its life alone.
+func TestVolumesGoWithTheEnd(t *testing.T) {
+	log, root := slog.New(slog.DiscardHandler), t.TempDir()
+	volumes := volume.New(volume.Config{Root: root, Log: log})
+	n := &Node{prober: probe.New(probe.Config{Log: log}), conf: Config{
+		Log: log, PodDir: root, Volumes: volumes, Runtime: podruntime.New(podruntime.Config{Runtime: nothing{}, Log: log, Now: time.Now}),
+	}}
+	defer n.prober.Close()
+	w := newWorker(named("u", mux.File))
+	w.pod.Spec.Volumes = []v1.Volume{{Name: "disk", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+	n.begun(w, &podruntime.Status{})
+	mounts, err := volumes.SetUp(t.Context(), w.pod)
+	require.NoError(t, err)
+	require.DirExists(t, mounts["disk"].Path)
+	for range 2 {
+		require.NoError(t, n.kill(t.Context(), w, w.pod))
+		require.NoDirExists(t, mounts["disk"].Path)
+		require.FileExists(t, n.lifeFile("u"))
+	}
 }
 
 // TestEndedForTheServer: what the API server calls ended is not run again; a
@@ -372,4 +472,27 @@ func TestAdmission(t *testing.T) {
 	require.ErrorIs(t, err, errLabels)
 	n.conf.Labels = func() (map[string]string, bool) { return map[string]string{"zone": "a"}, true }
 	require.Empty(t, admit(far, none))
+}
+
+// TestWaitingIsNoBeginning: a pod of which it was told that it waits is judged as any
+// other.
+func TestWaitingIsNoBeginning(t *testing.T) {
+	n := &Node{prober: probe.New(probe.Config{}), conf: Config{Labels: func() (map[string]string, bool) { return nil, false }}}
+	defer n.prober.Close()
+	none := &podruntime.Status{}
+	w := newWorker(named("u", mux.API))
+	w.pod.Spec.Containers, w.pod.Spec.NodeSelector = []v1.Container{{Name: "m"}}, map[string]string{"zone": "a"}
+	for _, why := range []error{errPredecessor, errLabels} {
+		n.publish(w, w.pod, none, podruntime.Result{}, why)
+		require.Equal(t, v1.PodPending, w.status.Phase)
+		require.Nil(t, w.status.StartTime)
+	}
+	n.conf.Labels = func() (map[string]string, bool) { return map[string]string{"zone": "b"}, true }
+	v, err := n.admit(w, w.pod, none)
+	require.NoError(t, err)
+	require.Equal(t, ReasonAffinity, v.Reason)
+	w.termination = v
+	n.publish(w, w.pod, none, podruntime.Result{}, nil)
+	require.Equal(t, v1.PodFailed, w.status.Phase)
+	require.NotNil(t, w.status.StartTime, "as kubelet tells it of those that it refuses")
 }

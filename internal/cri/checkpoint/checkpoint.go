@@ -21,7 +21,7 @@ type Phase string
 const (
 	Pending Phase = "pending" // begun: whatever was done must be undone
 	Ready   Phase = "ready"
-	Host    Phase = "host"    // the node's own: nothing to do or to undo
+	Host    Phase = "host"    // the node's own, and the sandbox is ready: nothing to undo
 	Leaving Phase = "leaving" // what was done is being undone
 	Down    Phase = "down"    // undone
 )

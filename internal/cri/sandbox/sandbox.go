@@ -131,9 +131,6 @@ func (s *Service) bringUp(ctx context.Context, id string, config *cri.PodSandbox
 	record := checkpoint.Record{
 		Pod: spec.Pod(config, id), Ports: spec.Ports(config), Attempt: config.Metadata.Attempt, Phase: checkpoint.Pending,
 	}
-	if spec.HostNetwork(config) {
-		record.Phase = checkpoint.Host
-	}
 	if err := s.Records.Put(record); err != nil {
 		return err
 	}
@@ -149,14 +146,14 @@ func (s *Service) bringUp(ctx context.Context, id string, config *cri.PodSandbox
 	if err := resolvConf(c.ResolvConfPath, spec.ResolvConf(config.DnsConfig)); err != nil {
 		return err
 	}
-	if record.Phase == checkpoint.Host {
-		return nil
+	record.Phase = checkpoint.Host
+	if !spec.HostNetwork(config) {
+		if err := s.Network.SetUpPod(ctx, record.Pod); err != nil {
+			return err
+		}
+		fail.Here("cri.attached")
+		record.Phase = checkpoint.Ready
 	}
-	if err := s.Network.SetUpPod(ctx, record.Pod); err != nil {
-		return err
-	}
-	fail.Here("cri.attached")
-	record.Phase = checkpoint.Ready
 	return s.Records.Put(record)
 }
 
@@ -266,7 +263,7 @@ func (s *Service) tearDown(ctx context.Context, id string, c container.InspectRe
 	if !ok { // lost, or from another program: the engine's labels do
 		record = fromEngine(id, c)
 	}
-	if record.Phase == checkpoint.Host || record.Phase == checkpoint.Down {
+	if inHost(c) || record.Phase == checkpoint.Host || record.Phase == checkpoint.Down {
 		return nil
 	}
 	if ok && record.Phase != checkpoint.Leaving { // from now on the sandbox is not ready
@@ -295,10 +292,15 @@ func fromEngine(id string, c container.InspectResponse) checkpoint.Record {
 	m := label.SandboxMetadata(c.Name, c.Config.Labels)
 	_, r.Pod.Annotations = label.Read(c.Config.Labels)
 	r.Pod.Namespace, r.Pod.Name, r.Pod.UID, r.Attempt = m.Namespace, m.Name, m.Uid, m.Attempt
-	if c.HostConfig != nil && c.HostConfig.NetworkMode.IsHost() {
+	if inHost(c) {
 		r.Phase = checkpoint.Host
 	}
 	return r
+}
+
+// inHost tells a sandbox in the host's network, also one that was not finished.
+func inHost(c container.InspectResponse) bool {
+	return c.HostConfig != nil && c.HostConfig.NetworkMode.IsHost()
 }
 
 func (s *Service) inspect(ctx context.Context, id string) (container.InspectResponse, error) {

@@ -84,12 +84,13 @@ func stopSignal(s cri.Signal) string {
 }
 
 // namespaces joins the sandbox's. Without a word of the caller that holds for
-// PIDs too (the zero value of CRI's mode is POD).
+// PIDs too (the zero value of CRI's mode is POD). So it does for a sandbox in the
+// host's network: Docker gives the sandbox's resolv.conf to those alone that join it.
 func namespaces(n *cri.NamespaceOption, p Place, host *container.HostConfig) {
 	host.NetworkMode = container.NetworkMode(inContainer(p.Sandbox))
 	host.IpcMode = container.IpcMode(inContainer(p.Sandbox))
 	if p.HostNetwork {
-		host.NetworkMode, host.UTSMode = hostMode, hostMode
+		host.UTSMode = hostMode
 	}
 	if p.HostIPC {
 		host.IpcMode = hostMode

@@ -94,6 +94,12 @@ func TestContainerJoinsItsSandbox(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, want, o.HostConfig.PidMode, mode)
 	}
+	inHost := place
+	inHost.HostNetwork = true
+	o, err = spec.Container(config(nil), inHost)
+	require.NoError(t, err)
+	require.EqualValues(t, "container:s", o.HostConfig.NetworkMode, "with its resolv.conf")
+	require.EqualValues(t, "host", o.HostConfig.UTSMode)
 }
 
 func TestUsers(t *testing.T) {

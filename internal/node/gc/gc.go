@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/fairlead/fairlead/internal/node/logs"
@@ -104,11 +106,17 @@ func (c *Collector) rotate(ctx context.Context) error {
 			return err
 		}
 		err = logs.Rotate(st.GetStatus().GetLogPath(), logs.Limits{Size: c.conf.LogSize, Files: c.conf.LogFiles}, c.conf.Now(), reopen)
-		if err != nil {
+		if err != nil && !ended(err) {
 			errs = append(errs, fmt.Errorf("log of container %s: %w", one.GetId(), err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// ended tells an error of a container that does not run any more.
+func ended(err error) bool {
+	code := status.Code(err)
+	return code == codes.NotFound || code == codes.FailedPrecondition
 }
 
 // images removes images that nothing uses, those first that were used least

@@ -1,6 +1,7 @@
 // Package logs reads containers' logs, which runtimes write in CRI's form, and
-// rotates them. It knows files, and no container: whoever calls says which file
-// is whose, and what makes the runtime open a new one.
+// rotates them, and reads what containers leave as their last words. It knows files,
+// and no container: whoever calls says which file is whose, and what makes the
+// runtime open a new one.
 package logs
 
 import (

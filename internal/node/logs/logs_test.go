@@ -115,7 +115,10 @@ func TestRotate(t *testing.T) {
 	limits := logs.Limits{Size: 40, Files: 3}
 	opened := 0
 	reopen := func() error { opened++; return os.WriteFile(file, nil, 0o600) }
-	require.NoError(t, logs.Rotate(file, limits, time.Now(), reopen), "none yet")
+	require.ErrorIs(t, logs.Rotate(file, limits, time.Now(), func() error { return os.ErrInvalid }), os.ErrInvalid)
+	require.NoError(t, logs.Rotate(file, limits, time.Now(), reopen))
+	require.Equal(t, 1, opened, "there was none, as after a rename alone")
+	opened = 0
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for i := range 5 {
 		write(t, file, line(i, "F", "x"))

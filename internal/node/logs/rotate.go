@@ -17,10 +17,15 @@ type Limits struct {
 const stamp = "20060102-150405.000"
 
 // Rotate puts a log aside that has become too long, has the runtime begin a new
-// one, and removes the oldest parts. A log that is not there is success.
+// one, and removes the oldest parts. One that is not there is begun anew: who put it
+// aside may have been killed before the runtime knew, which goes on writing to the
+// part then. The error is reopen's, or that of a file.
 func Rotate(file string, l Limits, now time.Time, reopen func() error) error {
 	st, err := os.Stat(file)
 	if errors.Is(err, os.ErrNotExist) {
+		if err := reopen(); err != nil {
+			return fmt.Errorf("begin log %s anew: %w", file, err)
+		}
 		return nil
 	}
 	if err != nil {

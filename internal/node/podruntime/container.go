@@ -1,12 +1,10 @@
 package podruntime
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/node/downward"
 	"github.com/fairlead/fairlead/internal/node/env"
+	"github.com/fairlead/fairlead/internal/node/logs"
 	"github.com/fairlead/fairlead/internal/node/security"
 	"github.com/fairlead/fairlead/internal/node/volume"
 )
@@ -320,34 +319,11 @@ func (r *Runtime) terminationReason(uid types.UID, c *Container) string {
 // lastWords is a dead container's termination message.
 func (c *Container) lastWords() string {
 	const most = 4096 // bytes, as kubelet's
-	b, err := os.ReadFile(c.messageFile)
+	b, err := logs.Words(c.messageFile, most)
 	if c.fallsBack && (err != nil || len(b) == 0) {
-		b = tailOf(c.logFile)
+		b = logs.LastLines(c.logFile)
 	}
-	return strings.ToValidUTF8(string(b[:min(len(b), most)]), "")
-}
-
-// tailOf is the end of a log in CRI's format, without the time and stream that
-// each line begins with: 80 lines, 2 KiB, as kubelet's.
-func tailOf(file string) []byte {
-	f, err := os.Open(filepath.Clean(file))
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	const most = 2048
-	if end, err := f.Seek(0, io.SeekEnd); err == nil {
-		_, _ = f.Seek(max(0, end-2*most), io.SeekStart) // else from the beginning
-	}
-	b, _ := io.ReadAll(f) // what could be read is better than nothing
-	lines := bytes.SplitAfter(b, []byte("\n"))
-	var out []byte
-	for _, l := range lines[max(0, len(lines)-80):] {
-		if part := bytes.SplitN(l, []byte(" "), 4); len(part) == 4 {
-			out = append(out, part[3]...)
-		}
-	}
-	return out[max(0, len(out)-most):]
+	return strings.ToValidUTF8(string(b), "")
 }
 
 // resources are those of a container in cgroups' values; memory is that of the node,

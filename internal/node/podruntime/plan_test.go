@@ -3,10 +3,12 @@ package podruntime
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -146,6 +148,26 @@ func TestTerminationReason(t *testing.T) {
 	require.NoError(t, r.noteEnd("u", c, "liveness probe failed: x"))
 	require.Equal(t, "liveness probe failed: x\nbye", r.terminationReason("u", c))
 	require.Equal(t, "", r.terminationReason("u", &Container{Name: "c", Attempt: 5}))
+}
+
+// TestLastWordsOfAnyKind: a container leaves what it likes where its last words are
+// to be.
+func TestLastWordsOfAnyKind(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for name, text := range map[string]string{"secret": "secret", "vast": "bye", "log": "2026-01-01T00:00:00Z stdout F it failed\n"} {
+		require.NoError(t, os.WriteFile(at(name), []byte(text), 0o600))
+	}
+	require.NoError(t, os.Truncate(at("vast"), 1<<40)) // more than any memory
+	require.NoError(t, unix.Mkfifo(at("pipe"), 0o600))
+	require.NoError(t, os.Symlink(at("secret"), at("link")))
+	require.NoError(t, os.Mkdir(at("folder"), 0o700))
+	require.Equal(t, "bye"+strings.Repeat("\x00", 4093), (&Container{messageFile: at("vast")}).lastWords())
+	for _, name := range []string{"pipe", "link", "folder", "none"} {
+		require.Empty(t, (&Container{messageFile: at(name)}).lastWords(), name)
+		require.Equal(t, "it failed\n", (&Container{messageFile: at(name), logFile: at("log"), fallsBack: true}).lastWords(), name)
+		require.Empty(t, (&Container{logFile: at(name), fallsBack: true}).lastWords(), name)
+	}
 }
 
 // TestReach: a pod with the node's network is asked at the node's address.

@@ -30,14 +30,30 @@ func (r *Runtime) Sync(ctx context.Context, w Want, st *Status) (Result, error) 
 			return Result{}, &Error{ReasonNetwork, fmt.Errorf("a new sandbox of %s/%s: %s", w.Pod.Namespace, w.Pod.Name, p.renew)}
 		}
 	}
-	for _, s := range p.stop {
-		w.tell(s.container.Name, EventKilling, "is stopped: "+s.why)
-		if err := r.stop(ctx, w.Pod, s, r.reach(st)); err != nil {
-			return Result{}, fmt.Errorf("sync %s/%s: %w", w.Pod.Namespace, w.Pod.Name, err)
+	if len(p.stop) > 0 {
+		var err error
+		if st, err = r.stopAll(ctx, w, st, p); err != nil {
+			return Result{}, err
 		}
 	}
 	out := r.startAll(ctx, w, st, p)
 	return out, r.prune(ctx, w.Pod, st)
+}
+
+// stopAll ends what the plan does not want to run on, and reads what became of it: what
+// is stopped for a failed probe is started again as what has crashed.
+func (r *Runtime) stopAll(ctx context.Context, w Want, st *Status, p plan) (*Status, error) {
+	for _, s := range p.stop {
+		w.tell(s.container.Name, EventKilling, "is stopped: "+s.why)
+		if err := r.stop(ctx, w.Pod, s, r.reach(st)); err != nil {
+			return nil, fmt.Errorf("sync %s/%s: %w", w.Pod.Namespace, w.Pod.Name, err)
+		}
+	}
+	now, err := r.Status(ctx, w.Pod.UID)
+	if err == nil && (len(now.Sandboxes) == 0 || now.Sandboxes[0].ID != p.sandbox) {
+		err = fmt.Errorf("sync %s/%s: its sandbox %s has gone meanwhile", w.Pod.Namespace, w.Pod.Name, p.sandbox)
+	}
+	return now, err
 }
 
 // stop ends a container that the plan does not want to run on. Why it does is
@@ -96,7 +112,7 @@ func (r *Runtime) networkReady(ctx context.Context, pod *v1.Pod) error {
 func (r *Runtime) startAll(ctx context.Context, w Want, st *Status, p plan) Result {
 	out := Result{}
 	for _, s := range p.start {
-		left := r.crashDelay(w.Pod.UID, st, s)
+		left := r.crashDelay(w.Pod, st, s)
 		var err error
 		if left > 0 {
 			err = &Error{ReasonCrashLoop, &later{fmt.Errorf("back-off %s restarting failed container %s", left.Round(time.Second), s.spec.Name), left}}
@@ -129,13 +145,18 @@ func (r *Result) failed(name string, err error) {
 }
 
 // crashDelay is how long the restart of a container has to wait yet.
-func (r *Runtime) crashDelay(uid types.UID, st *Status, s starting) time.Duration {
+func (r *Runtime) crashDelay(pod *v1.Pod, st *Status, s starting) time.Duration {
 	last := st.Of(s.spec.Name)
 	// One that was changed, or stopped with its sandbox, did not crash.
 	if last == nil || !last.Exited() || last.Hash != hashOf(s.spec) || last.Sandbox != st.Sandboxes[0].ID {
 		return 0
 	}
-	return r.delay.left(crashKey(uid, s.spec.Name, last.Hash), last.Finished)
+	// One that was stopped for a failed probe, and has ended well, is started now or
+	// never: by its code alone it is done.
+	if !Restarts(pod, s.spec, last.ExitCode) {
+		return 0
+	}
+	return r.delay.left(crashKey(pod.UID, s.spec.Name, last.Hash), last.Finished)
 }
 
 func crashKey(uid types.UID, name, hash string) string {

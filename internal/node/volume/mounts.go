@@ -20,8 +20,8 @@ func within(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
 }
 
-// mountsBelow lists the mount points at and below a folder, newest first. Of
-// several on one another each is named.
+// mountsBelow lists the mount points at and below a folder, the outermost first. Of
+// several on one another each is named, the uppermost first.
 func mountsBelow(folder string) ([]string, error) {
 	// Mount points are told by their real paths.
 	real, err := filepath.EvalSymlinks(folder)
@@ -36,6 +36,7 @@ func mountsBelow(folder string) ([]string, error) {
 		return nil, err
 	}
 	slices.Reverse(points)
+	slices.SortStableFunc(points, strings.Compare)
 	return slices.DeleteFunc(points, func(p string) bool { return !within(p, real) }), nil
 }
 
@@ -58,13 +59,30 @@ func unmountBelow(folder string) error {
 	return fmt.Errorf("%s is mounted anew again and again", folder)
 }
 
-// unmount detaches, so that a process that still looks at it holds nobody up.
+// unmount detaches a mount with all that is mounted in it, so that a process that
+// still looks at it holds nobody up. It tells the mount's peers nothing of that: a
+// part of a hostPath is one of the machine's own mount, where the machine has since
+// mounted disks that are seen below it (mount_namespaces(7)).
 func unmount(point string) error {
-	err := unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	err := enslave(point)
+	if err == nil {
+		err = unix.Unmount(point, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	}
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // gone with another
 		return fmt.Errorf("unmount %s: %w", point, err)
 	}
 	return nil
+}
+
+// enslave has a mount, and all in it, hear of their peers and tell them nothing. The
+// error is EINVAL where nothing is mounted.
+func enslave(point string) error {
+	fd, err := unix.Open(point, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	err = unix.Mount("", fmt.Sprintf("/proc/self/fd/%d", fd), "", unix.MS_SLAVE|unix.MS_REC, "")
+	return errors.Join(err, unix.Close(fd))
 }
 
 // isMount tells that something is mounted on a folder or file.

@@ -2,10 +2,13 @@ package volume
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -152,6 +155,57 @@ func TestTearDownSparesOthers(t *testing.T) {
 	require.FileExists(t, filepath.Join(host, "kept"))
 	require.DirExists(t, filepath.Join(host, "sub"))
 	require.DirExists(t, filepath.Join(host, "deep"))
+	left, err := mountsBelow(f.conf.Root)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// TestUnmountSparesTheMachine: where the machine's mounts are shared, as systemd makes
+// them, a disk that is mounted below a part of a hostPath while the pod runs is the
+// machine's own.
+func TestUnmountSparesTheMachine(t *testing.T) {
+	const key = "VOLUME_TEST_SHARED"
+	if os.Getenv(key) == "" { // the namespace of a thread is not the one that proc(5) shows
+		self, err := os.Executable()
+		require.NoError(t, err)
+		cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+t.Name()+"$", "-test.count=1")
+		cmd.Env = append(os.Environ(), key+"="+t.TempDir())
+		cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	dir := os.Getenv(key)
+	mount := func(at string) {
+		require.NoError(t, os.MkdirAll(at, 0o700))
+		require.NoError(t, unix.Mount("none", at, "tmpfs", 0, ""))
+		require.NoError(t, unix.Mount("", at, "", unix.MS_SHARED, ""))
+	}
+	mount(dir)
+	f, machine := New(Config{Root: filepath.Join(dir, "pods"), Log: slog.New(slog.DiscardHandler)}), filepath.Join(dir, "machine")
+	require.NoError(t, os.Mkdir(machine, 0o700))
+	for _, end := range []func(){
+		func() { // the next container's part is another folder
+			require.NoError(t, os.Rename(filepath.Join(machine, "data"), filepath.Join(machine, "former")))
+			_, err := f.Part(Mount{Path: machine}, Part{Pod: "uid", Volume: "v", Container: "c", Path: "data"})
+			require.NoError(t, err)
+		},
+		func() { require.NoError(t, f.TearDown("uid")) },
+	} {
+		at, err := f.Part(Mount{Path: machine}, Part{Pod: "uid", Volume: "v", Container: "c", Path: "data"})
+		require.NoError(t, err)
+		mount(filepath.Join(machine, "data/disk"))
+		mount(filepath.Join(machine, "data/disk/deep"))
+		deep, err := isMount(filepath.Join(at, "disk/deep"))
+		require.NoError(t, err)
+		require.True(t, deep, "the container sees it")
+		before, err := mountsBelow(machine)
+		require.NoError(t, err)
+		end()
+		after, err := mountsBelow(machine)
+		require.NoError(t, err)
+		require.Len(t, after, len(before))
+	}
 	left, err := mountsBelow(f.conf.Root)
 	require.NoError(t, err)
 	require.Empty(t, left)

@@ -86,7 +86,7 @@ type ban struct {
 var bans = []ban{
 	{"flag", []string{"cmd"}, "only commands read flags"},
 	{"github.com/spf13", []string{"cmd"}, "only commands read flags"},
-	{"os/exec", []string{"cmd/fairlead", "internal/kernel/nft", "internal/kernel/iptables", "internal/driver/exec", "internal/up", "internal/controller/central", "internal/ops/program"}, "the hot path starts no process; nft reads tables, iptables has no other interface that both its backends share, delegates have their driver, `up` starts itself and its unit, central OVN's programs, and an operator's command the machine's"},
+	{"os/exec", []string{"cmd/fairlead", "internal/kernel/nft", "internal/kernel/iptables", "internal/driver/exec", "internal/netplugin/cni", "internal/up", "internal/controller/central", "internal/ops/program"}, "the hot path starts no process; nft reads tables, iptables has no other interface that both its backends share, delegates have their driver, plugins of a runtime their starter, `up` starts itself and its unit, central OVN's programs, and an operator's command the machine's"},
 	{"k8s.io/client-go", []string{"internal/source/cluster", "internal/node/apiserver", "internal/node/source/api", "internal/node/object/api", "internal/node/report", "internal/node/kubeletapi", "internal/node/client", "internal/controller/kube", "internal/lib/retry"}, "the Kubernetes API has one user, and the node's pods others; tests ask it through internal/testbed/kube"},
 	{"k8s.io/client-go/util/workqueue", []string{"internal/lib/retry"}, "one queue of work, over this one, which asks no server: retry.Queue"},
 	{"github.com/docker/docker", nil, "moby/moby/client is the maintained one"},

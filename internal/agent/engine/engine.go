@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/fairlead/fairlead/internal/agent/callback"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/driver"
@@ -105,6 +107,9 @@ type Engine struct {
 	// none the interface is empty.
 	pauses *retry.Pauses[core.Key]
 	hosts  callback.Hosts // foreign plugins that run
+	// plugging is held, once, by each hot plug, which no runtime knows of, and whole by the GC of
+	// a network, whose plugin frees what it is not told of.
+	plugging *semaphore.Weighted
 	// resolving are the pods whose ADD is under way.
 	resolving sync.Map          // adding -> nothing
 	awaited   filewatch.Awaited // files that ADDs wait for
@@ -124,7 +129,7 @@ func New(c Config) *Engine {
 	if c.Fence == nil {
 		c.Fence = unfenced{}
 	}
-	return &Engine{Config: c, queue: keylock.New(), retry: make(chan struct{}, 1), pauses: retry.New[core.Key](auditEvery, longestPause)}
+	return &Engine{Config: c, queue: keylock.New(), plugging: semaphore.NewWeighted(allPlugs), retry: make(chan struct{}, 1), pauses: retry.New[core.Key](auditEvery, longestPause)}
 }
 
 // unheard is a Notices that nobody listens to.

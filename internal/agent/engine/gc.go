@@ -170,15 +170,7 @@ func (e *Engine) collect(ctx context.Context, c collection) (Collected, error) {
 // those of containers that Multus left, and those the conf names, each with the
 // attachments that remain on it.
 func (e *Engine) gcDelegates(ctx context.Context, req core.Request, left map[string]*records.Left) error {
-	nets := record.Shares{}
-	for _, rec := range e.Journal.Records() {
-		if !rec.Orphan { // for the runtime it is gone, whatever its plugins say
-			nets.Add(record.AllSpecs(rec))
-		}
-	}
-	for _, l := range left {
-		nets.Add(l.Specs)
-	}
+	nets := e.shares(left)
 	calls, _, err := e.confExecs(ctx, req)
 	for _, call := range calls {
 		nets.Of(call)
@@ -193,14 +185,40 @@ func (e *Engine) gcDelegates(ctx context.Context, req core.Request, left map[str
 	run, end := e.inviteNobody(nil, core.Key{})
 	defer end()
 	for _, n := range nets {
-		d, err := e.Drivers.Delegator()
-		if err == nil {
-			err = d.GC(ctx, run, n.Call, n.Live)
-		}
-		errs = append(errs, err)
+		errs = append(errs, e.gcNetwork(ctx, run, n.Call, left))
 	}
 	return errors.Join(errs...)
 }
+
+// shares are the foreign networks that somebody uses.
+func (e *Engine) shares(left map[string]*records.Left) record.Shares {
+	nets := record.Shares{}
+	for _, rec := range e.Journal.Records() {
+		if !rec.Orphan { // for the runtime it is gone, whatever its plugins say
+			nets.Add(record.AllSpecs(rec))
+		}
+	}
+	for _, l := range left {
+		nets.Add(l.Specs)
+	}
+	return nets
+}
+
+// gcNetwork runs GC of one of them, while nothing is plugged into a running pod.
+func (e *Engine) gcNetwork(ctx context.Context, run driver.Run, call core.Exec, left map[string]*records.Left) error {
+	d, err := e.Drivers.Delegator()
+	if err != nil {
+		return err
+	}
+	if err := e.plugging.Acquire(ctx, allPlugs); err != nil {
+		return core.WithCode(core.CodeTryAgain, "gc of network "+call.Network+": one is being attached to a running pod", err)
+	}
+	defer e.plugging.Release(allPlugs)
+	return d.GC(ctx, run, call, e.shares(left).Of(call).Live)
+}
+
+// allPlugs is more than there are hot plugs at once.
+const allPlugs = 1 << 20
 
 // Status is nil when the node can serve ADD; code 50 with every reason
 // otherwise.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/fairlead/fairlead/internal/driver/exec"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
 	"github.com/fairlead/fairlead/internal/network/ipam"
+	"github.com/fairlead/fairlead/internal/network/resolve"
 	"github.com/fairlead/fairlead/internal/source/local"
 )
 
@@ -381,4 +383,73 @@ func TestOwnAddressFromAnEarlierSandbox(t *testing.T) {
 	rec, _ = e.Journal.Get(rec.Key)
 	require.Empty(t, rec.Leases)
 	require.Len(t, rec.Specs, 1)
+}
+
+// unnoted hides what pods ask for until it is to be known.
+type unnoted struct {
+	resolve.Source
+
+	known atomic.Bool
+}
+
+func (u *unnoted) Pod(ctx context.Context, p core.Pod) (*resolve.Pod, error) {
+	out, err := u.Source.Pod(ctx, p)
+	if err == nil && !u.known.Load() {
+		out = &resolve.Pod{Pod: out.Pod}
+	}
+	return out, err
+}
+
+// TestGCBesideAHotPlug: plugins free nothing of what is being attached to a running pod, which
+// the runtime that collects does not know of.
+func TestGCBesideAHotPlug(t *testing.T) {
+	t.Parallel()
+	e, d := newDelegated(t, &nics{}, "slow")
+	objects := "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: default, annotations: {k8s.v1.cni.cncf.io/networks: slow}}\n" +
+		"---\napiVersion: k8s.cni.cncf.io/v1\nkind: NetworkAttachmentDefinition\nmetadata: {name: slow, namespace: default}\n" +
+		`spec: {config: '{"cniVersion": "1.1.0", "name": "slow", "type": "slow"}'}` + "\n"
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(objects), 0o600))
+	source, err := local.Open(dir, e.Log)
+	require.NoError(t, err)
+	require.Empty(t, source.Problems())
+	pods := &unnoted{Source: source}
+	e.Source = pods
+	fifo := filepath.Join(d.dir, "fifo")
+	require.NoError(t, unix.Mkfifo(fifo, 0o600))
+	d.told("slow", "ADD", `echo '{"cniVersion":"1.1.0"}'; read x <`+fifo+"; exit 0")
+	d.told("slow", "GC", `echo "$conf" >$dir/collected`)
+	req := add(t)
+	req.Conf.CNIVersion, req.Conf.Raw = "1.1.0", []byte(`{"cniVersion":"1.1.0","name":"net","type":"fairlead"}`)
+	_, err = e.Add(t.Context(), req)
+	require.NoError(t, err)
+	require.NotContains(t, d.calls(), "ADD:slow")
+
+	pods.known.Store(true)
+	plugged, collected := make(chan error, 1), make(chan error, 1)
+	go func() { plugged <- e.Replug(t.Context(), req.Pod) }()
+	var pipe int
+	require.Eventually(t, func() bool {
+		var err error
+		pipe, err = unix.Open(fifo, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		return err == nil
+	}, specDeadline, time.Millisecond, "the plugin is called")
+	gc := core.Request{Conf: core.Conf{CNIVersion: "1.1.0", Name: "net", Type: "fairlead", HasValid: true, Valid: []core.Key{req.Key}, CNIDir: t.TempDir()}}
+	go func() { collected <- e.GC(t.Context(), gc) }()
+	require.Eventually(t, func() bool {
+		if e.plugging.TryAcquire(1) {
+			e.plugging.Release(1)
+			return false
+		}
+		return true
+	}, specDeadline, time.Millisecond, "the plugins' turn is waited for")
+	require.NotContains(t, d.calls(), "GC:slow")
+	_, err = unix.Write(pipe, []byte("\n"))
+	require.NoError(t, err)
+	require.NoError(t, unix.Close(pipe))
+	require.NoError(t, <-plugged)
+	require.NoError(t, <-collected)
+	told, err := os.ReadFile(filepath.Join(d.dir, "collected"))
+	require.NoError(t, err)
+	require.Contains(t, string(told), `{"containerID":"c1","ifname":"net1"}`)
 }

@@ -270,7 +270,7 @@ func (c *card) changes(ping func() bool) {
 			return strings.Contains(c.run(testbed.Program(c), "describe", "pod", "bank/mysql-0", "--socket", c.dir+"/agent.sock"), what)
 		}, vmPatience, 100*time.Millisecond, what)
 	}
-	for n, point := range []string{"tune.recorded", "sriov.changed"} {
+	for n, point := range []string{"tune.bound", "tune.recorded", "sriov.changed"} {
 		c.killed(point, func() { declare(fmt.Sprintf(`"vlan":%d,"vlanQoS":2,"max_tx_rate":400,"spoofchk":"off"}`, 1300+n)) })
 		c.start()
 		becomes(fmt.Sprintf("vlan %d, qos 2, tx rate 400 (Mbps), max_tx_rate 400Mbps, spoof checking off, link-state auto, trust off", 1300+n))
@@ -278,7 +278,7 @@ func (c *card) changes(ping func() bool) {
 	require.False(c, ping(), "it is in another VLAN")
 	declare(`"vlan":1200,"max_tx_rate":500,"trust":"on","min_tx_rate":5}`)
 	told("DriverCannot: virtual function 0 of pf0: the driver refuses rate")
-	becomes("vlan 1301, qos 2, tx rate 400 (Mbps), max_tx_rate 400Mbps, spoof checking off, link-state auto, trust off")
+	becomes("vlan 1302, qos 2, tx rate 400 (Mbps), max_tx_rate 400Mbps, spoof checking off, link-state auto, trust off")
 	declare(strings.Replace(was, "}", `,"gateway":"10.9.0.1"}`, 1))
 	told("RestartNeeded: gateway of interface net1")
 	declare(was)

@@ -287,6 +287,8 @@ func TestSeedCommandLine(t *testing.T) {
 	a.WaitReady()
 	require.Equal(t, "true", n.OVS.Vsctl("--bare", "--columns=select_all", "list", "Mirror"))
 	require.Equal(t, "1450", n.OVS.Vsctl("--bare", "--columns=mtu_request", "find", "Interface", "external_ids:fairlead-gateway=ovn-default"), "vxlan takes 50 bytes")
+	examined, _ := n.TryFairlead("doctor")
+	require.Regexp(t, `✓ MTU +pods get 1450 bytes; `+testbed.OutsideIf+` has 1500`, examined)
 	_, err := n.Try("test", "-S", kubeOVNSocket)
 	require.NoError(t, err)
 	text, err := os.ReadFile(a.Log)

@@ -76,6 +76,14 @@ type OrphanedEntry struct {
 	Error string `json:"error"` // why the last removal failed
 }
 
+// Underlay is the interface that a node's tunnels leave by, as it is now.
+type Underlay struct {
+	Name  string `json:"name,omitempty"`  // absent: the machine has no way out, and Ethernet is assumed
+	MTU   int    `json:"mtu"`             // bytes
+	Encap int    `json:"encap"`           // bytes of these that tunnels take
+	Error string `json:"error,omitempty"` // why there is none so far; pods get what they would on Ethernet
+}
+
 // Settings are the effective values of the agent's flags that an operator
 // asks for. No secret is among them, and none may be added.
 type Settings struct {
@@ -91,7 +99,9 @@ type Settings struct {
 	Datapath      string   `json:"datapath"`     // system, netdev: what is in use
 	Iface         string   `json:"iface,omitempty"`
 	MTU           int      `json:"mtu"` // bytes a pod gets
-	CNIBinDirs    []string `json:"cniBinDirs,omitempty"`
-	ConfDir       string   `json:"confDir,omitempty"`
-	HTTP          string   `json:"http,omitempty"`
+	// Underlay is the interface that tunnels leave by; absent of an agent that does not tell.
+	Underlay   *Underlay `json:"underlay,omitempty"`
+	CNIBinDirs []string  `json:"cniBinDirs,omitempty"`
+	ConfDir    string    `json:"confDir,omitempty"`
+	HTTP       string    `json:"http,omitempty"`
 }

@@ -36,8 +36,8 @@ func examineFlags(cmd *cobra.Command) func(context.Context) doctor.Config {
 	f.StringVar(&c.NB, "nb", "", "OVN's northbound database (default: with --objects "+nodeagent.DefaultNB+", else the --nb of Deployment fairlead-controller)")
 	f.StringVar(&c.ConfDir, "conf-dir", runtimes.DefaultConfDir, "CNI configurations")
 	f.StringSliceVar(&c.BinDirs, "cni-bin-dir", []string{runtimes.DefaultBinDir}, "CNI plugins; repeatable")
-	f.StringVar(&c.Iface, "iface", "", "the node's interface (default: that of the default route)")
-	f.IntVar(&c.MTU, "mtu", 0, "bytes a pod gets (default: --iface's less 100)")
+	f.StringVar(&c.Iface, "iface", "", "the node's interface, as the agent's --iface (default: that of the default route)")
+	f.IntVar(&c.MTU, "mtu", 0, "bytes a pod gets (default: --iface's less what a tunnel takes)")
 	addFlags(cmd, question.HealthFlags())
 	from.add(cmd)
 	cmd.Long = long

@@ -52,7 +52,7 @@ type Config struct {
 	Controller func(ctx context.Context, m *local.Machine) error
 	NB         string // its northbound database
 	NodeName   string
-	// Iface is the underlay interface, as chassis.Find takes it; MTU is that
+	// Iface is the underlay interface, as encap.Find takes it; MTU is that
 	// of pods, in bytes, 0 the underlay's less what encapsulation needs.
 	Iface  string
 	MTU    int

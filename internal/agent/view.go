@@ -27,11 +27,21 @@ func (d *Daemon) podMTU() (int, error) {
 	return d.opts.Chassis.MTU(nic), err
 }
 
+// underlay is the interface that tunnels leave by now.
+func (d *Daemon) underlay() agent.Underlay {
+	nic, late, err := d.choice().First()
+	out := agent.Underlay{Name: nic.Name, MTU: nic.MTU, Encap: nic.Room(d.opts.Chassis.Kind)}
+	if err = errors.Join(late, err); err != nil {
+		out.Error = err.Error()
+	}
+	return out
+}
+
 // view is where the operator's queries read.
 func (d *Daemon) view() server.View {
 	return server.View{
 		Journal: d.journal, IPAM: d.pools, Source: glance{d.objects, d.api}, Declared: d.objects,
-		Nets: d.nets, NADs: d.objects.NADs, Problems: d.problems, Conditions: d.conditions, Port: d.port, PortMissing: d.portMissing, Tombstones: d.nics.Tombstones, Repairs: func() []agent.Repair { return d.repairs.list("") }, Outward: d.outward, Delays: d.delays, VFs: d.vfs.Show, MTU: d.mtu.Load,
+		Nets: d.nets, NADs: d.objects.NADs, Problems: d.problems, Conditions: d.conditions, Port: d.port, PortMissing: d.portMissing, Tombstones: d.nics.Tombstones, Repairs: func() []agent.Repair { return d.repairs.list("") }, Outward: d.outward, Delays: d.delays, VFs: d.vfs.Show, MTU: d.mtu.Load, Underlay: d.underlay,
 		Base: agent.Status{
 			Version: d.opts.Build.Version, Commit: d.opts.Build.Commit, Node: d.opts.NodeName, Started: d.started.UTC(),
 			Settings: agent.Settings{

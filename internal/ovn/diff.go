@@ -161,7 +161,7 @@ func (d *desired) needs() (out []id) {
 }
 
 // supported proves that the server has the table, and each column in which the
-// row has something.
+// row has something that is not optional.
 func (d *draft) supported(r *desired) error {
 	if !d.v.Has(r.kind.table, "") {
 		return &UnsupportedError{Table: r.kind.table}
@@ -170,6 +170,11 @@ func (d *draft) supported(r *desired) error {
 	for _, c := range columnsOf(v.Type()) {
 		if !v.Field(c.at).IsZero() && !d.v.Has(r.kind.table, c.name) {
 			return &UnsupportedError{Table: r.kind.table, Column: c.name}
+		}
+	}
+	for _, ref := range r.refs {
+		if !ref.Optional && !d.v.Has(r.kind.table, ref.Column) {
+			return &UnsupportedError{Table: r.kind.table, Column: ref.Column}
 		}
 	}
 	return nil
@@ -277,6 +282,9 @@ func (d *draft) content(r *desired) ovsdb.Row {
 		}
 	}
 	for _, ref := range r.refs {
+		if !d.v.Has(r.kind.table, ref.Column) {
+			continue
+		}
 		out[ref.Column] = session.Set(d.refers(r, ref.Column)...)
 	}
 	return out

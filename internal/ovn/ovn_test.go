@@ -2,9 +2,12 @@ package ovn_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -188,6 +191,30 @@ func TestApplyRefuses(t *testing.T) {
 	require.Equal(t, 1, nb.Count("Logical_Switch"))
 }
 
+// TestOptionalReference: a server without its column has the row without it.
+func TestOptionalReference(t *testing.T) {
+	t.Parallel()
+	nb := bed.NewNB(t, testbed.Bare(t))
+	var schema map[string]any
+	require.NoError(t, json.Unmarshal([]byte(nb.Node.Run("ovsdb-client", "get-schema", nb.NB(), "OVN_Northbound")), &schema))
+	at := schema
+	for _, level := range []string{"tables", "NAT", "columns"} {
+		at, _ = at[level].(map[string]any)
+	}
+	require.Contains(t, at, "gateway_port")
+	delete(at, "gateway_port")
+	text, err := json.Marshal(schema)
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "former.ovsschema")
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	nb.Node.Run("ovsdb-client", "convert", nb.NB(), file)
+	c := leader(t, nb.NB(), "a")
+	for range 2 {
+		require.NoError(t, c.Apply(t.Context(), everything()))
+		require.Equal(t, 1, nb.Count("NAT"))
+	}
+}
+
 // everything has a row of each kind.
 func everything() *ovn.Set {
 	s := &ovn.Set{Owner: "all"}
@@ -204,7 +231,7 @@ func everything() *ovn.Set {
 		ovn.InSwitch("web"), ovn.InGroup("g"), ovn.Ref{Column: "dhcpv4_options", Table: ovn.TableDHCPOptions, Key: "v4"})
 	s.PutKeyed("default", &ovn.StaticRoute{IPPrefix: "0.0.0.0/0", Nexthop: "192.0.2.254"}, ovn.RouteOf("r"))
 	s.PutKeyed("local", &ovn.Policy{Priority: 31000, Match: "ip4.dst == 10.16.0.0/24", Action: "allow"}, ovn.PolicyOf("r"))
-	s.PutKeyed("out", &ovn.NAT{Type: "snat", LogicalIP: "10.16.0.0/24", ExternalIP: "192.0.2.1"}, ovn.Place{Table: ovn.TableRouter, Key: "r", Column: "nat"})
+	s.PutKeyed("out", &ovn.NAT{Type: "snat", LogicalIP: "10.16.0.0/24", ExternalIP: "192.0.2.1"}, ovn.Place{Table: ovn.TableRouter, Key: "r", Column: "nat"}, ovn.GatewayPort("r-out"))
 	s.Put(&ovn.PortGroup{Name: "g"})
 	s.PutKeyed("g/drop", &ovn.ACL{Direction: "to-lport", Priority: 2000, Match: "outport == @g && ip", Action: "drop"}, ovn.Place{Table: ovn.TablePortGroup, Key: "g", Column: "acls"})
 	s.Put(&ovn.AddressSet{Name: "as", Addresses: []string{"10.0.0.1", "10.0.0.2"}})
@@ -233,6 +260,7 @@ func TestKinds(t *testing.T) {
 	require.Equal(t, "["+uuid(nb, "Load_Balancer", "svc")+"]", nb.Get("Load_Balancer_Group", nb.Get("Logical_Switch", "web", "load_balancer_group")[1:37], "load_balancer"))
 	require.Equal(t, nb.Nbctl("--bare", "--columns=_uuid", "list", "DHCP_Options"), nb.Get("Logical_Switch_Port", "p", "dhcpv4_options"))
 	require.Contains(t, nb.Nbctl("lr-route-list", "r"), "192.0.2.254")
+	require.Equal(t, uuid(nb, "Logical_Router_Port", "r-out"), nb.Nbctl("--bare", "--columns=gateway_port", "list", "NAT"))
 	require.NoError(t, c.Apply(t.Context(), everything()))
 	require.Equal(t, before+1, transactions(t, nb), "again")
 

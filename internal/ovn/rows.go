@@ -94,6 +94,7 @@ type (
 		ExternalIP  string            `ovsdb:"external_ip"`
 		ExternalMAC *string           `ovsdb:"external_mac"`
 		LogicalPort *string           `ovsdb:"logical_port"`
+		GatewayPort *string           `ovsdb:"gateway_port" ref:"Logical_Router_Port"` // OVN >= 22.03
 		Options     map[string]string `ovsdb:"options"`
 		ExternalIDs map[string]string `ovsdb:"external_ids"`
 	}

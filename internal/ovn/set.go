@@ -67,8 +67,19 @@ func Balancers(group string) Ref {
 // Band refers a meter to what it does.
 func Band(key string) Ref { return Ref{Column: "bands", Table: TableMeterBand, Key: key} }
 
-// Ref fills a column of a row with a reference to another row of ours.
-type Ref struct{ Column, Table, Key string }
+// GatewayPort has a translation be done at one of its router's ports. Without it northd takes the
+// port whose network has the external address, and where a router has several ports with gateway
+// chassis it takes none for an address in no network of theirs.
+func GatewayPort(name string) Ref {
+	return Ref{Column: "gateway_port", Table: TableRouterPort, Key: name, Optional: true}
+}
+
+// Ref fills a column of a row with a reference to another row of ours. One that is Optional is left
+// out where the server lacks the column.
+type Ref struct {
+	Column, Table, Key string
+	Optional           bool
+}
 
 // Link is a Place or a Ref.
 type Link interface{ link(*desired) error }

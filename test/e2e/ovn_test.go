@@ -555,4 +555,5 @@ func TestClusterNetwork(t *testing.T) {
 	o.using("data", 0)
 	o.agrees()
 	controllers[second].Stop()
+	one.disowned()
 }

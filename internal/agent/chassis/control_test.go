@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/agent/chassis"
+	"github.com/fairlead/fairlead/internal/gateway/encap"
 )
 
 // nothing is an Open vSwitch that is as it should be.
@@ -61,7 +62,7 @@ func TestRecompute(t *testing.T) {
 	run := func(every time.Duration) (stop func()) {
 		k := chassis.New(chassis.Config{
 			Flags: chassis.Flags{Recompute: every, RunDir: dir}, Switch: nothing{}, Log: slog.New(slog.NewTextHandler(&log, nil)),
-			Choice: chassis.Choice{Tunnel: func() string { return "" }, Given: func() ([]chassis.Given, error) { return nil, nil }},
+			Choice: chassis.Choice{Tunnel: func() string { return "" }, Given: func() ([]encap.Given, error) { return nil, nil }},
 			Joins:  func() (gateway, known bool) { return false, false },
 		}, 1400)
 		ctx, end := context.WithCancel(t.Context())

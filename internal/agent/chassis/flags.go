@@ -1,12 +1,12 @@
 package chassis
 
 import (
-	"cmp"
 	"net/netip"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/fairlead/fairlead/internal/gateway/encap"
 	"github.com/fairlead/fairlead/internal/lib/hint"
 )
 
@@ -69,12 +69,6 @@ func Called(flag string) string {
 	return flag
 }
 
-// Kinds of tunnels.
-const (
-	Geneve = "geneve"
-	VXLAN  = "vxlan"
-)
-
 // Dir is where in the agent's state directory ovn-controller's key and certificates
 // are.
 const Dir = "ovn"
@@ -88,7 +82,7 @@ const leastRecompute = 10 * time.Second
 // Check refuses what makes no sense; ovn tells that there is OVN at all.
 func (f Flags) Check(ovn bool) (errs []error) {
 	switch f.Kind {
-	case "", Geneve, VXLAN:
+	case "", encap.Geneve, encap.VXLAN:
 	case "vlan":
 		errs = append(errs, hint.Usagef("--network-type vlan is no tunnel: a Subnet is on a VLAN by its own field `vlan`; give geneve or vxlan"))
 	case "stt":
@@ -166,10 +160,4 @@ func (f Flags) Idle(ovn bool) map[string]string {
 
 // MTU is what a packet of a pod may have, in bytes, to fit into a tunnel that
 // leaves by a NIC.
-func (f Flags) MTU(n NIC) int {
-	room := map[string]int{Geneve: 100, VXLAN: 50}[cmp.Or(f.Kind, Geneve)]
-	if n.Addr.Is6() {
-		room += 20 // its header is that much longer
-	}
-	return n.MTU - room
-}
+func (f Flags) MTU(n encap.NIC) int { return n.MTU - n.Room(f.Kind) }

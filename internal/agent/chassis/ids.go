@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/fairlead/fairlead/internal/gateway/encap"
 )
 
 // External ids of Open vSwitch that ovn-controller reads (ovn-controller(8)).
@@ -63,7 +65,7 @@ func (f Facts) IDs(flags Flags, have map[string]string) map[string]string {
 	whole := flags.Remote != ""
 	set(whole && (flags.TLS() || have[idSystem] == ""), idSystem, f.Node)
 	set(whole, idRemote, flags.Remote)
-	set(whole || flags.Kind != "", idKind, cmp.Or(flags.Kind, Geneve))
+	set(whole || flags.Kind != "", idKind, cmp.Or(flags.Kind, encap.Geneve))
 	set(f.Addr.IsValid(), idAddr, f.Addr.String())
 	set(flags.Checksum != "", idChecksum, string(flags.Checksum))
 	set(whole, idBridge, f.Bridge)

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fairlead/fairlead/internal/agent/chassis"
+	"github.com/fairlead/fairlead/internal/gateway/encap"
 )
 
 // TestIDs: what no flag is about is left alone, and the name of a chassis is the
@@ -19,7 +20,7 @@ func TestIDs(t *testing.T) {
 
 	f.Addr = netip.MustParseAddr("172.18.0.1")
 	require.Equal(t, map[string]string{"ovn-encap-ip": "172.18.0.1", "ovn-encap-type": "vxlan", "ovn-encap-csum": "false"},
-		f.IDs(chassis.Flags{Kind: chassis.VXLAN, Checksum: "false"}, nil))
+		f.IDs(chassis.Flags{Kind: encap.VXLAN, Checksum: "false"}, nil))
 
 	all := map[string]string{
 		"system-id": "node-1", "ovn-remote": "tcp:10.0.0.1:6642", "ovn-encap-type": "geneve", "ovn-encap-ip": "172.18.0.1",
@@ -61,13 +62,13 @@ func TestGatewayToOthers(t *testing.T) {
 
 // TestMTU: tunnels take their headers.
 func TestMTU(t *testing.T) {
-	v4 := chassis.NIC{MTU: 1500, Addr: netip.MustParseAddr("172.18.0.1")}
-	v6 := chassis.NIC{MTU: 1500, Addr: netip.MustParseAddr("fd00::1")}
+	v4 := encap.NIC{MTU: 1500, Addr: netip.MustParseAddr("172.18.0.1")}
+	v6 := encap.NIC{MTU: 1500, Addr: netip.MustParseAddr("fd00::1")}
 	for _, c := range []struct {
 		kind string
-		nic  chassis.NIC
+		nic  encap.NIC
 		want int
-	}{{"", v4, 1400}, {chassis.Geneve, v4, 1400}, {chassis.VXLAN, v4, 1450}, {"", v6, 1380}, {chassis.VXLAN, v6, 1430}, {"", chassis.NIC{MTU: 1500}, 1400}} {
+	}{{"", v4, 1400}, {encap.Geneve, v4, 1400}, {encap.VXLAN, v4, 1450}, {"", v6, 1380}, {encap.VXLAN, v6, 1430}, {"", encap.NIC{MTU: 1500}, 1400}} {
 		require.Equal(t, c.want, chassis.Flags{Kind: c.kind}.MTU(c.nic), "%+v", c)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/gateway/encap"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 )
 
@@ -140,7 +141,7 @@ func (k *Keeper) told(err error) {
 }
 
 // pass makes all so once.
-func (k *Keeper) pass(ctx context.Context) (NIC, error) {
+func (k *Keeper) pass(ctx context.Context) (encap.NIC, error) {
 	nic, given, err := k.nic()
 	if err != nil {
 		return nic, err
@@ -175,15 +176,15 @@ func (k *Keeper) pass(ctx context.Context) (NIC, error) {
 }
 
 // nic is the tunnels' interface, and whether its address is asked for.
-func (k *Keeper) nic() (nic NIC, given bool, err error) {
+func (k *Keeper) nic() (nic encap.NIC, given bool, err error) {
 	conn, err := rtnl.Open(nil)
 	if err != nil {
-		return NIC{}, false, err
+		return encap.NIC{}, false, err
 	}
 	defer func() { _ = conn.Close() }()
 	nic, err = k.cfg.Find(conn)
 	if err != nil {
-		return NIC{}, false, err
+		return encap.NIC{}, false, err
 	}
 	choice, _ := k.cfg.asked()
 	given = choice != "" || k.cfg.Remote != ""

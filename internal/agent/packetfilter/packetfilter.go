@@ -17,6 +17,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/agent/chassis"
 	"github.com/fairlead/fairlead/internal/agent/metrics"
+	"github.com/fairlead/fairlead/internal/gateway/encap"
 	"github.com/fairlead/fairlead/internal/gateway/netfilter"
 	"github.com/fairlead/fairlead/internal/gateway/rules"
 	"github.com/fairlead/fairlead/internal/gateway/standalone"
@@ -98,8 +99,8 @@ func (f Flags) Outward(w *standalone.Wanted, services []netip.Prefix, by chassis
 // First come those that its Node has, then that of its tunnels. An address that somebody
 // added to others (a virtual one, one for pods of a Subnet) stands behind them, as does
 // one that the kernel has for privacy.
-func own(j *standalone.Join, nic chassis.NIC, has []rtnl.Addr) (out []netip.Addr) {
-	has = slices.DeleteFunc(has, func(a rtnl.Addr) bool { return !chassis.Serves(a) })
+func own(j *standalone.Join, nic encap.NIC, has []rtnl.Addr) (out []netip.Addr) {
+	has = slices.DeleteFunc(has, func(a rtnl.Addr) bool { return !encap.Serves(a) })
 	rank := func(a rtnl.Addr) int {
 		switch addr := a.Prefix.Addr(); {
 		case j != nil && slices.Contains(j.Own, addr):

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/agent/chassis"
 	"github.com/fairlead/fairlead/internal/agent/packetfilter"
+	"github.com/fairlead/fairlead/internal/gateway/encap"
 	"github.com/fairlead/fairlead/internal/gateway/rules"
 	"github.com/fairlead/fairlead/internal/gateway/standalone"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
@@ -21,7 +22,7 @@ import (
 func TestOwn(t *testing.T) {
 	t.Parallel()
 	ns := netnstest.New(t)
-	by := chassis.Choice{Iface: "eth1", Tunnel: func() string { return "" }, Given: func() ([]chassis.Given, error) { return nil, nil }}
+	by := chassis.Choice{Iface: "eth1", Tunnel: func() string { return "" }, Given: func() ([]encap.Given, error) { return nil, nil }}
 	netnstest.Do(t, ns, func() error {
 		for _, c := range []string{
 			"link add eth1 type veth peer name e1", "link set e1 up", "link set eth1 up", "addr add 192.0.2.20/24 dev eth1",
@@ -52,8 +53,8 @@ func TestOutward(t *testing.T) {
 	ns := netnstest.New(t)
 	services := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}
 	on := ""
-	by := chassis.Choice{Iface: "eth1", Tunnel: func() string { return on }, Given: func() ([]chassis.Given, error) {
-		return []chassis.Given{{Names: []string{"eth1", "eth1"}, Now: "eth1", Bridge: "br-net1"}}, nil
+	by := chassis.Choice{Iface: "eth1", Tunnel: func() string { return on }, Given: func() ([]encap.Given, error) {
+		return []encap.Given{{Names: []string{"eth1", "eth1"}, Now: "eth1", Bridge: "br-net1"}}, nil
 	}}
 	netnstest.Do(t, ns, func() error {
 		sh := func(commands ...string) {

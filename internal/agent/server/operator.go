@@ -38,6 +38,7 @@ type View struct {
 	Outward     func(context.Context) agent.Outward
 	VFs         func() agent.VFList
 	MTU         func() int64 // of new pods, in bytes
+	Underlay    func() agent.Underlay
 	// Unpoliced: the kernel does not enforce rates from pods.
 	Unpoliced bool
 	// Delays is nil where the kernel delays and loses packets as pods ask for.
@@ -307,7 +308,7 @@ func (s *Server) unheldIP(n core.Subnet, addr netip.Addr) agent.IP {
 func (s *Server) serveStatus(w http.ResponseWriter, r *http.Request) {
 	st := s.View.Base
 	st.UptimeSeconds = time.Since(st.Started).Seconds()
-	st.Settings.MTU = int(s.View.MTU())
+	st.Settings.MTU, st.Settings.Underlay = int(s.View.MTU()), new(s.View.Underlay())
 	st.Conditions = s.View.Conditions(r.Context())
 	st.Ready = true
 	for _, c := range st.Conditions {

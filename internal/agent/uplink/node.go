@@ -5,8 +5,8 @@ import (
 	"log/slog"
 	"sync"
 
-	"github.com/fairlead/fairlead/internal/agent/chassis"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/gateway/encap"
 	"github.com/fairlead/fairlead/internal/gateway/netfilter"
 	"github.com/fairlead/fairlead/internal/gateway/uplink"
 	"github.com/fairlead/fairlead/internal/source/cluster/login"
@@ -95,7 +95,7 @@ func (n *Node) Joins() (gateway, known bool) {
 
 // Given are the NICs that were given to bridges, or are about to be. An error says that one
 // could not be looked at.
-func (n *Node) Given() (out []chassis.Given, err error) {
+func (n *Node) Given() (out []encap.Given, err error) {
 	if len(n.cfg.Transfers.All()) == 0 {
 		return nil, nil
 	}
@@ -107,7 +107,7 @@ func (n *Node) Given() (out []chassis.Given, err error) {
 		if u.Now == "" && !u.Gone {
 			return nil, err
 		}
-		out = append(out, chassis.Given{Names: []string{u.NIC, u.Port}, Now: u.Now, Bridge: u.Bridge})
+		out = append(out, encap.Given{Names: []string{u.NIC, u.Port}, Now: u.Now, Bridge: u.Bridge})
 	}
 	return out, nil
 }

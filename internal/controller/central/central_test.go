@@ -359,17 +359,26 @@ func TestCentral(t *testing.T) {
 	}
 	require.Contains(t, last.Fairlead("ovn", "nbctl", "--central-run-dir", filepath.Join(last.Dir, run), "ls-list"), "before")
 
-	// The API server has an old note of which clusters there are.
+	// The API server has an old note of which southbound cluster there is. The northbound one was begun
+	// anew just now, by a member that is away.
 	const nobodys = "00000000-1111-4222-8333-444444444444"
-	_, err = s.c.TryKubectl("", "patch", "configmap", "-n", s.ns, fairlead.CentralName, "--type=merge", "-p", `{"data":{"OVN_Northbound":"`+nobodys+`","OVN_Southbound":"`+nobodys+`"}}`)
-	require.NoError(t, err)
+	s.note("OVN_Northbound", nobodys, "OVN_Northbound-anew", time.Now().UTC().Format(time.RFC3339), "OVN_Southbound", nobodys)
 	s.replaced(first, one, keys)
 	s.until(func() error {
-		if now := s.c.Kubectl("get", "configmap", "-n", s.ns, fairlead.CentralName, "-o", "jsonpath={.data}"); strings.Contains(now, nobodys) {
+		if now := s.noted("OVN_Southbound"); now == nobodys {
 			return errors.New(now)
 		}
 		return nil
 	}, "what runs is noted")
+	first.says("nobody serves the cluster that was begun anew")
+	require.Equal(t, nobodys, s.noted("OVN_Northbound"))
+	s.note("OVN_Northbound-anew", "2026-01-01T00:00:00Z")
+	s.until(func() error {
+		if now := s.noted("OVN_Northbound"); now == nobodys {
+			return errors.New(now)
+		}
+		return nil
+	}, "what runs is noted after a while")
 	for _, m := range s.members {
 		m.ready()
 	}
@@ -401,59 +410,6 @@ func TestCentral(t *testing.T) {
 	first.says("the cluster of OVN_Northbound has begun already")
 	require.NoFileExists(t, filepath.Join(first.Dir, dir, "nb.db"))
 	s.restored()
-}
-
-// restored proves that the databases go on with what one of three members has: of the
-// others one lost its disk, and one comes back when it is too late.
-func (s *site) restored() {
-	t := s.t
-	t.Helper()
-	last := s.members[2]
-	last.start()
-
-	// What cannot be restored takes nothing, however often it is tried.
-	home := filepath.Join(last.Dir, dir)
-	beside := func() []string {
-		found, err := filepath.Glob(filepath.Join(home, "nb.db*"))
-		require.NoError(t, err)
-		return slices.DeleteFunc(found, func(name string) bool { return strings.HasSuffix(name, "~") || strings.HasSuffix(name, ".first") })
-	}
-	was, due := beside(), filepath.Join(home, fairlead.RestoreDir)
-	require.NoError(t, os.Mkdir(due, 0o700)) // as one is whose removal is under way
-	last.says(due + "/nb.db: no such file")
-	require.NoError(t, os.Remove(due))
-	require.NoError(t, os.Mkdir(due+"-test", 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(due+"-test", "nb.db"), nil, 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(due+"-test", "sb.db"), []byte("junk"), 0o600))
-	require.NoError(t, os.Rename(due+"-test", due))
-	last.says("sb.db: unexpected file format")
-	time.Sleep(3 * time.Second) // it tries again each second
-	require.Equal(t, was, beside())
-	require.NoError(t, os.RemoveAll(due))
-
-	file := filepath.Join(last.Dir, "backup.tar")
-	s.until(func() error {
-		_, err := last.TryFairlead("ovn", "backup", "--central-run-dir", filepath.Join(last.Dir, run), file)
-		return err
-	}, "backup without a leader")
-	last.Fairlead("ovn", "restore", "--central-dir", filepath.Join(last.Dir, dir), last.older(file))
-	last.ready()
-	last.schemas(installed, installed)
-	s.members[1].start()
-	for _, m := range s.members {
-		m.ready()
-		for _, db := range []string{"nb", "sb"} {
-			s.until(func() error {
-				if v := m.view(db); len(v.Servers) != 3 || slices.ContainsFunc(v.Servers, func(o raft.Server) bool { return !o.Self && !o.Connected }) {
-					return fmt.Errorf("%+v", v)
-				}
-				return nil
-			}, "three members again")
-		}
-		have, err := m.ctl("ovn-nbctl", "nb", "ls-list")
-		require.NoError(t, err)
-		require.Contains(t, have, "before")
-	}
 }
 
 // without waits until a server is none of a database's cluster, of which all three members

@@ -49,8 +49,8 @@ func (m *member) prepare(ctx context.Context, d database) error {
 		return err
 	}
 	argv := []string{"ovsdb-tool"}
-	if id, err := m.self.Begun(ctx, d.name); err == nil && id != "" {
-		argv = append(argv, "--cid="+id) // and none of a former cluster that still runs
+	if noted, err := m.self.Begun(ctx, d.name); err == nil && noted.Cluster != "" {
+		argv = append(argv, "--cid="+noted.Cluster) // and none of a former cluster that still runs
 	}
 	if _, err := m.call(ctx, append(append(argv, "join-cluster", draft, d.name, me), others...)...); err != nil {
 		return err

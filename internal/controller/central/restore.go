@@ -12,6 +12,7 @@ import (
 	"time"
 
 	fairlead "github.com/fairlead/fairlead/api/fairlead/v1"
+	"github.com/fairlead/fairlead/internal/controller/kube"
 )
 
 // Pauses between two looks for databases that somebody restores here, and for ones that
@@ -24,6 +25,11 @@ const (
 // looksAstray are the looks in a row that must find a cluster noted that nobody serves:
 // who begins one serves it a moment after it is noted.
 const looksAstray = 3
+
+// keepsAnew is how long a cluster that was begun anew stays noted while nobody serves it: the member
+// on which an operator restored databases may be away for a while, and its note is all that has
+// others take these.
+const keepsAnew = time.Hour
 
 // restore begins the clusters of both databases anew with what lies in the folder for
 // it. What was there is kept aside, when both are made and noted: what fails before that,
@@ -121,32 +127,32 @@ func (m *member) cluster(ctx context.Context, d database) string {
 	return id
 }
 
-// other is the id of the cluster that is noted in the place of one, "" for none. A note
+// other is what is noted of a database in the place of a cluster, the zero value for nothing. A note
 // alone may be older than the cluster, where the API server's own database is: the other
 // one counts if a member serves it. Where nobody tells there is none: members start
 // without an API server.
-func (m *member) other(ctx context.Context, d database, cluster string) string {
-	if noted := m.noted(ctx, d); cluster != "" && noted != cluster {
+func (m *member) other(ctx context.Context, d database, cluster string) kube.Begun {
+	if noted := m.noted(ctx, d); cluster != "" && noted.Cluster != cluster {
 		return noted
 	}
-	return ""
+	return kube.Begun{}
 }
 
 // former tells that another cluster of a database has begun in the place of one.
 func (m *member) former(ctx context.Context, d database, cluster string) bool {
-	other := m.other(ctx, d, cluster)
+	other := m.other(ctx, d, cluster).Cluster
 	return other != "" && m.served(ctx, d, other)
 }
 
-// noted is the id of the cluster of a database that began last, "" where nobody tells.
-func (m *member) noted(ctx context.Context, d database) string {
+// noted is what is noted of a database, the zero value where nobody tells.
+func (m *member) noted(ctx context.Context, d database) kube.Begun {
 	ctx, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
-	id, err := m.self.Begun(ctx, d.name)
+	noted, err := m.self.Begun(ctx, d.name)
 	if err != nil {
-		return ""
+		return kube.Begun{}
 	}
-	return id
+	return noted
 }
 
 // served tells that another member serves a cluster of a database.
@@ -166,7 +172,8 @@ func (m *member) served(ctx context.Context, d database, cluster string) bool {
 
 // follow returns when ctx ends, somebody restores databases here, or another member has
 // begun their clusters anew. A note of a cluster that nobody serves for a while is
-// replaced by that of this member's, if it has a leader.
+// replaced by that of this member's, if it has a leader; one that was begun anew has keepsAnew
+// before.
 func (m *member) follow(ctx context.Context) {
 	tick := time.NewTicker(restoreLook)
 	defer tick.Stop()
@@ -199,15 +206,20 @@ func (m *member) follow(ctx context.Context) {
 // of this member's. astray counts the looks that found one noted which nobody serves.
 func (m *member) replaced(ctx context.Context, d database, cluster string, astray map[database]int) bool {
 	other := m.other(ctx, d, cluster)
-	if other != "" && m.served(ctx, d, other) {
+	if other.Cluster != "" && m.served(ctx, d, other.Cluster) {
 		return true
 	}
-	if astray[d]++; other == "" || !m.led(ctx, d) {
+	if astray[d]++; other.Cluster == "" || !m.led(ctx, d) {
 		astray[d] = 0
 	}
-	if astray[d] == looksAstray {
+	switch kept := time.Since(other.Anew).Abs() < keepsAnew; {
+	case astray[d] < looksAstray:
+	case !kept:
 		astray[d] = 0
 		m.note(ctx, d, cluster)
+	case astray[d] == looksAstray: // once
+		m.Log.Warn("nobody serves the cluster that was begun anew: start the member on which the databases were restored; the one that runs goes on, and is noted when that member has not come by then",
+			"database", d.name, "id", other.Cluster, "until", other.Anew.Add(keepsAnew))
 	}
 	return false
 }

@@ -32,6 +32,12 @@ import (
 func northbound(t *testing.T) (*bed.Central, *ovn.Client) {
 	t.Helper()
 	db := bed.NewNB(t, testbed.Bare(t))
+	return db, leading(t, db)
+}
+
+// leading is a client that leads, and has made the default Vpc's router.
+func leading(t *testing.T, db *bed.Central) *ovn.Client {
+	t.Helper()
 	c := ovn.New(ovn.Config{Endpoint: db.NB(), Log: slog.New(slog.DiscardHandler)})
 	go c.Run(t.Context())
 	require.Eventually(t, func() bool { return c.Connected() == nil }, 20*time.Second, 10*time.Millisecond)
@@ -40,7 +46,7 @@ func northbound(t *testing.T) (*bed.Central, *ovn.Client) {
 	vpc := &ovn.Set{Owner: "vpc/" + v1.DefaultVpc}
 	vpc.Put(&ovn.LogicalRouter{Name: v1.DefaultVpc})
 	require.NoError(t, c.Apply(t.Context(), vpc))
-	return db, c
+	return c
 }
 
 // translated are the translations that a database has: type, inside, outside.
@@ -186,6 +192,33 @@ func TestRefusedConfigMap(t *testing.T) {
 	require.NoError(t, b.once(t))
 	require.Equal(t, []string{"dnat_and_snat,10.0.0.3,198.51.100.53"}, translated(db))
 	require.Equal(t, `["198.51.100.9/24"]`, db.Get("Logical_Router_Port", "ovn-cluster-external", "networks"))
+}
+
+// TestBesideAnotherGateway: where the router has another port with gateway chassis, as the one to other
+// clusters, an address outside that is in no port's network is translated too, at the gateway's.
+func TestBesideAnotherGateway(t *testing.T) {
+	t.Parallel()
+	db := bed.New(t, testbed.Bare(t), "127.0.0.1")
+	c := leading(t, db)
+	other := &ovn.Set{Owner: "other"}
+	other.Put(&ovn.LogicalRouterPort{Name: "to-others", MAC: "02:00:00:00:00:09", Networks: []string{"169.254.100.1/24"}}, ovn.InRouter(v1.DefaultVpc))
+	other.Put(&ovn.GatewayChassis{Name: "to-others-c", ChassisName: "c", Priority: 1}, ovn.Place{Table: ovn.TableRouterPort, Key: "to-others", Column: "gateway_chassis"})
+	require.NoError(t, c.Apply(t.Context(), other))
+	b := newBench(c, objecttest.Shelf[*v1.Subnet]{"/s": {}})
+	b.data["external-gw-nodes"] = "n"
+	b.Nodes = objecttest.Shelf[object.Node]{"/n": {Name: "n", Annotations: map[string]string{v1.AnnChassis: "c"}}}
+	b.pods["web/a"], b.ips["/a.web"] = wanting("a", "203.0.113.50"), ipIn("s", "10.0.0.2")
+	require.NoError(t, b.once(t))
+	port := db.Nbctl("--bare", "--columns=_uuid", "find", "Logical_Router_Port", "name=ovn-cluster-external")
+	require.Equal(t, port, db.Nbctl("--bare", "--columns=gateway_port", "list", "NAT"))
+	db.Sync()
+	require.Contains(t, db.Sbctl("lflow-list", v1.DefaultVpc), "ct_snat(203.0.113.50)")
+
+	// It stays so when somebody takes that away.
+	db.Nbctl("clear", "NAT", db.Nbctl("--bare", "--columns=_uuid", "list", "NAT"), "gateway_port")
+	require.Eventually(t, func() bool {
+		return b.once(t) == nil && db.Nbctl("--bare", "--columns=gateway_port", "list", "NAT") == port
+	}, 20*time.Second, 10*time.Millisecond)
 }
 
 // TestNameTaken: a Subnet of the external gateway's name keeps it from being, and the

@@ -153,7 +153,7 @@ func (t translations) one(p Pod, text, kind string) (why string) {
 // put puts the rows of a pod's address in, which is seen as out.
 func (t translations) put(in, out, gateway netip.Addr, kind string) {
 	t.PutKeyed(fmt.Sprintf("%s/%s/%s", Owner, kind, in), &ovn.NAT{Type: kind, LogicalIP: in.String(), ExternalIP: out.String()},
-		ovn.Place{Table: ovn.TableRouter, Key: v1.DefaultVpc, Column: "nat"})
+		ovn.Place{Table: ovn.TableRouter, Key: v1.DefaultVpc, Column: "nat"}, ovn.GatewayPort(routerPort))
 	fam := "ip4"
 	if in.Is6() {
 		fam = "ip6"

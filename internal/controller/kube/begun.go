@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,7 +15,8 @@ import (
 // Begin notes in ConfigMap CentralName of the namespace that the cluster of a database
 // has begun, under its id. It is nil for the one that came first, however often that
 // one asks; all others are refused: two clusters of one database would each be
-// believed by a part of the nodes. anew says that an operator wants another one instead.
+// believed by a part of the nodes. anew says that another one takes the place of what is noted,
+// and has the time noted, too.
 func (i *Identity) Begin(ctx context.Context, database, cluster string, anew bool) error {
 	m, err := i.noted(ctx)
 	if err != nil {
@@ -32,19 +34,35 @@ func (i *Identity) Begin(ctx context.Context, database, cluster string, anew boo
 		m.Data = map[string]string{}
 	}
 	m.Data[database] = cluster
+	if anew {
+		m.Data[database+anewSuffix] = time.Now().UTC().Format(time.RFC3339)
+	}
 	if _, err := i.client.CoreV1().ConfigMaps(i.cfg.Namespace).Update(ctx, m, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("%s: %w", i.note(), err)
 	}
 	return nil
 }
 
-// Begun is the id of the cluster of a database that has begun, "" for none.
-func (i *Identity) Begun(ctx context.Context, database string) (cluster string, err error) {
+// anewSuffix ends the key of the time at which a database's cluster was noted in the place of
+// another one.
+const anewSuffix = "-anew"
+
+// Begun is what is noted of a database.
+type Begun struct {
+	Cluster string // the id of the one that began last, "" for none
+	// Anew is when it was noted in the place of another one; zero: it is the first one, or that is
+	// not noted.
+	Anew time.Time
+}
+
+// Begun is what is noted of a database.
+func (i *Identity) Begun(ctx context.Context, database string) (Begun, error) {
 	m, err := i.noted(ctx)
 	if err != nil {
-		return "", err
+		return Begun{}, err
 	}
-	return m.Data[database], nil
+	anew, _ := time.Parse(time.RFC3339, m.Data[database+anewSuffix]) // what cannot be read is not noted
+	return Begun{Cluster: m.Data[database], Anew: anew}, nil
 }
 
 func (i *Identity) note() string { return "config map " + i.cfg.Namespace + "/" + fairlead.CentralName }

@@ -59,8 +59,11 @@ type Config struct {
 	// not say; they count more than ConfDir and BinDirs. The zero value is nowhere.
 	Runtimes runtimes.Places
 	BinDirs  []string
-	Iface    string // "" = that of the default route
-	MTU      int    // bytes, 0 = Iface's less 100
+	// Iface is the underlay interface, as encap.Find takes it: "" = that of the default route. Underlay
+	// is the one that the agent has found; nil: Iface is looked for here.
+	Iface    string
+	Underlay *agent.Underlay
+	MTU      int // bytes, 0 = the interface's less what tunnels take
 	// Patience bounds each check, so that a dead server does not hide what the
 	// others find; 0 = 10 s.
 	Patience time.Duration

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -326,6 +327,11 @@ func TestMTU(t *testing.T) {
 		defer func() { _ = c.Close() }()
 		_, err = c.EnsureVeth(rtnl.Veth{Name: "under", MTU: 1500, Peer: netnstest.New(t), PeerName: "far", PeerMTU: 1500})
 		require.NoError(t, err)
+		under, err := c.LinkByName("under")
+		require.NoError(t, err)
+		require.NoError(t, c.AddAddr(under.Index, netip.MustParsePrefix("192.0.2.1/24"), false))
+		require.NoError(t, c.AddAddr(under.Index, netip.MustParsePrefix("fd00::1/64"), true))
+		vxlan := &agent.Underlay{Name: "br-net1", MTU: 1500, Encap: 50}
 		for _, tc := range []struct {
 			iface   string
 			mtu     int
@@ -338,8 +344,31 @@ func TestMTU(t *testing.T) {
 			{"under", 9000, Failed, "large packets are lost"},
 			{"under", 600, Failed, "below the 1280"},
 			{"gone", 0, Failed, "gone"},
+			{"192.0.2.1", 1400, OK, "pods get 1400 bytes; under has 1500"},
+			{"gone,^und.*", 1400, OK, "pods get 1400 bytes; under has 1500"},
+			{"fd00::1", 1380, OK, "pods get 1380 bytes; under has 1500"},
+			{"fd00::1", 1400, Warning, "no room for encapsulation"},
 		} {
 			o := checkMTU(t.Context(), &machine{cfg: Config{Iface: tc.iface, MTU: tc.mtu}})
+			require.Equal(t, tc.verdict, o.verdict, "%+v", tc)
+			require.Contains(t, o.reason, tc.text)
+		}
+		// The agent knows better, unless another interface is asked for.
+		for _, tc := range []struct {
+			given   string
+			has     agent.Settings
+			verdict Verdict
+			text    string
+		}{
+			{"", agent.Settings{Iface: "gone", MTU: 1450, Underlay: vxlan}, OK, "pods get 1450 bytes; br-net1 has 1500"},
+			{"", agent.Settings{MTU: 1400, Underlay: &agent.Underlay{MTU: 1500, Encap: 100}}, OK, "no default route; pods get 1400 bytes"},
+			{"", agent.Settings{MTU: 1400, Underlay: &agent.Underlay{MTU: 1500, Encap: 100, Error: "--iface: none"}}, Failed, "--iface: none"},
+			{"", agent.Settings{Iface: "under", MTU: 1400}, OK, "pods get 1400 bytes; under has 1500"},
+			{"iface", agent.Settings{MTU: 1400, Underlay: vxlan}, OK, "pods get 1400 bytes; under has 1500"},
+		} {
+			cfg := Config{Iface: "under"}
+			cfg.Adopt(tc.has, func(flag string) bool { return flag == tc.given })
+			o := checkMTU(t.Context(), &machine{cfg: cfg})
 			require.Equal(t, tc.verdict, o.verdict, "%+v", tc)
 			require.Contains(t, o.reason, tc.text)
 		}

@@ -44,6 +44,9 @@ func (c *Config) Adopt(has agent.Settings, given func(flag string) bool) {
 	if !given("mtu") {
 		c.MTU = has.MTU
 	}
+	if !given("iface") {
+		c.Underlay = has.Underlay
+	}
 }
 
 // LoadObjects reads a folder of objects as the agent would, with OVN or without:

@@ -14,16 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fairlead/fairlead/api/agent"
+	"github.com/fairlead/fairlead/internal/gateway/encap"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 )
 
 const (
 	startAgent = "systemctl start fairlead"
-
-	// encap is what a node leaves for encapsulation, in bytes (DESIGN.md, MTU).
-	encap = 100
-	// ethernet is the MTU that the agent assumes of a node without an underlay.
-	ethernet = 1500
 
 	lowSpace  = 64 << 20 // bytes: the journal and its ballast still fit several times
 	fullSpace = 8 << 20
@@ -90,50 +86,41 @@ func checkSocket(_ context.Context, m *machine) outcome {
 
 // checkMTU compares what pods get with what the node's way out carries.
 func checkMTU(_ context.Context, m *machine) outcome {
-	link, err := outward(m.cfg.Iface)
-	if errors.Is(err, errNoDefaultRoute) {
-		return good("no default route; pods get %d bytes, as over Ethernet", cmp.Or(m.cfg.MTU, ethernet-encap))
-	}
+	u, err := m.cfg.underlay()
 	if err != nil {
 		return bad("name the node's interface with --iface (`ip -br link` lists them)", "%v", err)
 	}
-	pod := m.cfg.MTU
-	if pod == 0 {
-		pod = link.MTU - encap
-	}
+	room := u.MTU - u.Encap
+	pod := cmp.Or(m.cfg.MTU, room)
 	switch {
+	case u.Name == "":
+		return good("no default route; pods get %d bytes, as over Ethernet", pod)
 	case pod < 1280:
-		return bad("raise the MTU of "+link.Name+" or set --mtu", "pods get %d bytes, below the 1280 that IPv6 needs (RFC 8200); %s has %d", pod, link.Name, link.MTU)
-	case pod > link.MTU:
-		return bad(fmt.Sprintf("run the agent with --mtu %d or less", link.MTU-encap), "pods get %d bytes, more than the %d of %s: large packets are lost", pod, link.MTU, link.Name)
-	case pod > link.MTU-encap:
-		return warn(fmt.Sprintf("--mtu %d, before an overlay is used", link.MTU-encap), "pods get %d bytes of the %d of %s: no room for encapsulation", pod, link.MTU, link.Name)
+		return bad("raise the MTU of "+u.Name+" or set --mtu", "pods get %d bytes, below the 1280 that IPv6 needs (RFC 8200); %s has %d", pod, u.Name, u.MTU)
+	case pod > u.MTU:
+		return bad(fmt.Sprintf("run the agent with --mtu %d or less", room), "pods get %d bytes, more than the %d of %s: large packets are lost", pod, u.MTU, u.Name)
+	case pod > room:
+		return warn(fmt.Sprintf("--mtu %d, before an overlay is used", room), "pods get %d bytes of the %d of %s: no room for encapsulation", pod, u.MTU, u.Name)
 	}
-	return good("pods get %d bytes; %s has %d", pod, link.Name, link.MTU)
+	return good("pods get %d bytes; %s has %d", pod, u.Name, u.MTU)
 }
 
-var errNoDefaultRoute = errors.New("no default route")
-
-// outward is the link of that name, else that of the default route.
-func outward(name string) (rtnl.Link, error) {
+// underlay is the interface that tunnels leave by: the agent's, else the one that Iface chooses here,
+// for geneve.
+func (c *Config) underlay() (agent.Underlay, error) {
+	if u := c.Underlay; u != nil {
+		if u.Error != "" {
+			return agent.Underlay{}, errors.New(u.Error)
+		}
+		return *u, nil
+	}
 	conn, err := rtnl.Open(nil)
 	if err != nil {
-		return rtnl.Link{}, err
+		return agent.Underlay{}, err
 	}
 	defer func() { _ = conn.Close() }()
-	if name != "" {
-		return conn.LinkByName(name)
-	}
-	routes, err := conn.Routes(0)
-	if err != nil {
-		return rtnl.Link{}, err
-	}
-	for _, r := range routes {
-		if r.Dst.Bits() <= 0 && r.Index != 0 {
-			return conn.LinkByIndex(r.Index)
-		}
-	}
-	return rtnl.Link{}, errNoDefaultRoute
+	nic, err := encap.Find(conn, c.Iface)
+	return agent.Underlay{Name: nic.Name, MTU: nic.MTU, Encap: nic.Room(encap.Geneve)}, err
 }
 
 func checkState(_ context.Context, m *machine) outcome {

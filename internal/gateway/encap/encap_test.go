@@ -1,18 +1,16 @@
-package chassis_test
+package encap_test
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fairlead/fairlead/internal/agent/chassis"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/gateway/encap"
 	"github.com/fairlead/fairlead/internal/kernel/netns/netnstest"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
 )
@@ -45,11 +43,11 @@ func TestFind(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 
-	nic, err := chassis.Find(conn, "")
+	nic, err := encap.Find(conn, "")
 	require.NoError(t, err)
-	require.Equal(t, chassis.NIC{MTU: 1500}, nic, "no way out")
+	require.Equal(t, encap.NIC{MTU: 1500}, nic, "no way out")
 	ip("route", "add", "default", "via", "10.1.0.9", "dev", "eth0")
-	for choice, want := range map[string]chassis.NIC{
+	for choice, want := range map[string]encap.NIC{
 		"":                {Name: "eth0", MTU: 1500, Addr: netip.MustParseAddr("10.1.0.1")},
 		"eth0":            {Name: "eth0", MTU: 1500, Addr: netip.MustParseAddr("10.1.0.1")},
 		"none,eth1":       {Name: "eth1", MTU: 1501, Addr: netip.MustParseAddr("fd00:1::1")},
@@ -60,14 +58,14 @@ func TestFind(t *testing.T) {
 		"port.5_h":        {Name: "port.5_h", MTU: 1502},
 		"10.9.9.9 , eth1": {Name: "eth1", MTU: 1501, Addr: netip.MustParseAddr("fd00:1::1")},
 	} {
-		nic, err := chassis.Find(conn, choice)
+		nic, err := encap.Find(conn, choice)
 		require.NoError(t, err, choice)
 		nic.Index = 0
 		require.Equal(t, want, nic, choice)
 	}
-	_, err = chassis.Find(conn, "bond0")
+	_, err = encap.Find(conn, "bond0")
 	require.ErrorIs(t, err, core.ErrNotFound)
-	_, err = chassis.Find(conn, "eth(")
+	_, err = encap.Find(conn, "eth(")
 	require.ErrorContains(t, err, "regular expression")
 }
 
@@ -95,11 +93,11 @@ func TestFindOfAGivenNIC(t *testing.T) {
 	conn, err := rtnl.Open(ns)
 	require.NoError(t, err)
 	defer func() { _ = conn.Close() }()
-	given := chassis.Given{Names: []string{"eth1", "eth1"}, Now: "eth1", Bridge: "br-net1"}
+	given := encap.Given{Names: []string{"eth1", "eth1"}, Now: "eth1", Bridge: "br-net1"}
 	found := func(want string, choices ...string) {
 		t.Helper()
 		for _, choice := range choices {
-			nic, err := chassis.Find(conn, choice, given)
+			nic, err := encap.Find(conn, choice, given)
 			require.NoError(t, err, choice)
 			require.Equal(t, want, nic.Name, choice)
 		}
@@ -122,7 +120,7 @@ func TestFindOfAGivenNIC(t *testing.T) {
 
 	ip("link del enp3s0")
 	given.Now = ""
-	_, err = chassis.Find(conn, "eth1", given)
+	_, err = encap.Find(conn, "eth1", given)
 	require.ErrorIs(t, err, core.ErrNotFound)
 	found("eth2", "eth.*")
 	ip("link set br-none name br-net1")
@@ -131,32 +129,4 @@ func TestFindOfAGivenNIC(t *testing.T) {
 	found("eth2", "eth.*") // by which others are reached
 	ip("addr del 198.51.100.1/24 dev eth2")
 	found("br-net1", meant...)
-}
-
-// TestGivenIsNotKnown: while nobody can tell which NICs were given away none is taken for the
-// one that is meant.
-func TestGivenIsNotKnown(t *testing.T) {
-	t.Parallel()
-	by := chassis.Choice{Iface: "lo,.*", Tunnel: func() string { return "" }, Given: func() ([]chassis.Given, error) { return nil, syscall.EMFILE }}
-	_, late, err := by.First()
-	require.NoError(t, err)
-	require.ErrorIs(t, late, syscall.EMFILE)
-}
-
-// TestFirstOfWhatIsYetToCome: at a start a choice that nothing meets is no error, one that
-// nothing can ever meet is.
-func TestFirstOfWhatIsYetToCome(t *testing.T) {
-	t.Parallel()
-	by := func(iface string) chassis.Choice {
-		return chassis.Choice{Iface: iface, Tunnel: func() string { return "" }, Given: func() ([]chassis.Given, error) { return nil, nil }}
-	}
-	nic, late, err := by("^none-of-this-machine$").First()
-	require.NoError(t, err)
-	require.ErrorIs(t, late, core.ErrNotFound)
-	require.Equal(t, chassis.NIC{MTU: 1500}, nic)
-	_, _, err = by("eth(").First()
-	require.ErrorContains(t, err, "--iface: \"eth(\" is no regular expression")
-	nic, late, err = by("lo").First()
-	require.NoError(t, errors.Join(late, err))
-	require.Equal(t, "lo", nic.Name)
 }

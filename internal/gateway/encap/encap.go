@@ -1,11 +1,13 @@
-package chassis
+// Package encap finds the interface that a node's tunnels leave by, as flags and annotations
+// name it, and says what they take of its MTU. It must not know who asks.
+package encap
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
-	"regexp/syntax"
 	"slices"
 	"strings"
 
@@ -13,6 +15,12 @@ import (
 
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/kernel/rtnl"
+)
+
+// Kinds of tunnels.
+const (
+	Geneve = "geneve"
+	VXLAN  = "vxlan"
 )
 
 // NIC is an interface that tunnels leave by.
@@ -23,18 +31,16 @@ type NIC struct {
 	Addr  netip.Addr // its first one that serves, of IPv4 if it has one; the zero value for none
 }
 
-// ethernet is the MTU that is assumed of a machine without a way out.
-const ethernet = 1500
+// Ethernet is the MTU that is assumed of a machine without a way out.
+const Ethernet = 1500
 
-// Choice says by which interface the node's tunnels leave, and what for is from the node
-// itself.
-type Choice struct {
-	// Iface chooses it (Find); Tunnel does so on the Node (annotation AnnTunnel), and comes
-	// first unless it gives "".
-	Iface  string
-	Tunnel func() string
-	// Given are the NICs that were given away; an error says that nobody can tell.
-	Given func() ([]Given, error)
+// Room is what tunnels of a kind take of each packet, in bytes; "" is geneve.
+func (n NIC) Room(kind string) int {
+	room := map[string]int{Geneve: 100, VXLAN: 50}[cmp.Or(kind, Geneve)]
+	if n.Addr.Is6() {
+		room += 20 // its header is that much longer
+	}
+	return room
 }
 
 // Given is a NIC that was given to a bridge, whose device has its addresses.
@@ -42,50 +48,6 @@ type Given struct {
 	Names  []string // that the NIC had, and that its port is to have
 	Now    string   // its name, whatever it was renamed to; "" while the node has no such NIC
 	Bridge string
-}
-
-// asked is what chooses, and who says it.
-func (c Choice) asked() (choice, by string) {
-	if on := c.Tunnel(); on != "" {
-		return on, "annotation " + AnnTunnel
-	}
-	return c.Iface, "--iface"
-}
-
-// Find is the interface that is chosen now: of one that was given away, the bridge that
-// has its addresses, also while the NIC is gone or has another name. An error says who
-// chose it, and is core.ErrNotFound for none.
-func (c Choice) Find(conn *rtnl.Conn) (NIC, error) {
-	choice, by := c.asked()
-	given, err := c.Given()
-	if err != nil { // without them another one would be taken for the one that is meant
-		return NIC{}, fmt.Errorf("%s: %w", by, err)
-	}
-	nic, err := Find(conn, choice, given...)
-	if err != nil {
-		return NIC{}, fmt.Errorf("%s: %w", by, err)
-	}
-	return nic, nil
-}
-
-// First is Find at a start, when what is chosen may be yet to come: late says that there is
-// none so far, and the NIC is one of a machine without a way out. An error is of a choice
-// that can never be met.
-func (c Choice) First() (nic NIC, late, err error) {
-	conn, err := rtnl.Open(nil)
-	if err != nil {
-		return NIC{}, nil, err
-	}
-	defer func() { _ = conn.Close() }()
-	var never *syntax.Error
-	nic, err = c.Find(conn)
-	switch {
-	case errors.As(err, &never):
-		return NIC{}, nil, err
-	case err != nil:
-		return NIC{MTU: ethernet}, err, nil
-	}
-	return nic, nil, nil
 }
 
 // Find is the interface of which choice speaks: its name, an address of it, or a
@@ -130,7 +92,7 @@ func (s search) outward() (NIC, error) {
 			return s.at(l)
 		}
 	}
-	return NIC{MTU: ethernet}, nil
+	return NIC{MTU: Ethernet}, nil
 }
 
 // pick is the first of the links that fits one choice: the name first, so that a

@@ -440,6 +440,15 @@ func TestSubnetInPlaceOfAnother(t *testing.T) {
 			says := "spec.cidrBlock: " + cidr + " holds " + ip + ", which a.ns has of Subnet " + old + ": it is in force when that is given back"
 			w.ready(t, "far", "True", "")
 			w.ready(t, "new", "False", says)
+			if spec.Vpc != "" { // it comes back as another one, which is not in force either
+				again := spec
+				again.CIDRBlock = "10.99.0.0/24"
+				w.subnet(old, again)
+				w.ready(t, old, "False", "a.ns has "+ip)
+				w.subnet("new", spec)
+				w.ready(t, "new", "False", says)
+				w.set(subnetKey(old), nil)
+			}
 			one.stop()
 			w.subnet("new", spec) // without a status
 			lead(t, "two", w, db)

@@ -284,8 +284,8 @@ func (t *term) clear(ctx context.Context, name core.Pod, held []core.Lease) erro
 }
 
 // release gives addresses back, and wakes who waits for some. Those of a look that came to
-// nothing, which are cancelled, nobody has waited for: who wakes others for them, and itself
-// among them, is looked at without end.
+// nothing, which are cancelled, wake nobody: whoever missed one meanwhile tries again by itself,
+// and who woke others for them, and itself among them, would be looked at without end.
 func (t *term) release(leases []core.Lease, cancelled bool) {
 	for _, l := range leases {
 		if !t.returned(l) {

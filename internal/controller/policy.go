@@ -117,10 +117,11 @@ func (s *policies) over(p object.Pod) (out []string) {
 // put notes what policies see of a pod, nil for one that has no rows, and gives
 // the policies whose rows depend on what changed. The caller holds mu.
 func (s *policies) put(pod core.Pod, m *logical.Member) []object.Key {
+	var keys []object.Key
 	if !s.pods.Known(pod.Namespace) {
-		s.label(pod.Namespace)
+		keys = s.label(pod.Namespace)
 	}
-	keys := keysOf(s.pods.Put(pod.Namespace, pod.Name, m))
+	keys = append(keys, keysOf(s.pods.Put(pod.Namespace, pod.Name, m))...)
 	if _, there := s.from.Namespaces.Get("", pod.Namespace); !there {
 		s.pods.Forget(pod.Namespace)
 	}

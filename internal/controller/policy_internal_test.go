@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	networking "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/fairlead/fairlead/internal/controller/logical"
 	"github.com/fairlead/fairlead/internal/controller/object"
@@ -38,4 +40,25 @@ func TestNamespaceIsForgotten(t *testing.T) {
 		require.Empty(t, s.all, order)
 		require.Empty(t, s.untold, order)
 	}
+}
+
+// TestPodBeforeItsNamespace: a pod of which is heard before its namespace is seen by policies that
+// select that by its labels, whoever looks first.
+func TestPodBeforeItsNamespace(t *testing.T) {
+	t.Parallel()
+	spaces, all := objecttest.Shelf[object.Namespace]{}, objecttest.Shelf[object.NetworkPolicy]{}
+	s := newPolicies(object.Readers{Namespaces: spaces, Policies: all})
+	policy := object.KindPolicy.Named("ns", "p")
+	from := networking.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}}
+	all["ns/p"] = object.NetworkPolicy{Namespace: "ns", Name: "p", Spec: networking.NetworkPolicySpec{
+		Ingress: []networking.NetworkPolicyIngressRule{{From: []networking.NetworkPolicyPeer{from}}},
+	}}
+	s.doubt([]string{"networkpolicy/ns/p"})
+	s.Changed(policy)
+	s.look()
+	pod, m := core.Pod{Namespace: "red", Name: "a"}, func() *logical.Member { return &logical.Member{Name: "a"} }
+	require.Empty(t, s.put(pod, m()))
+	spaces["/red"] = object.Namespace{Name: "red", Labels: map[string]string{"team": "a"}}
+	require.Equal(t, []object.Key{policy}, s.put(pod, m()))
+	require.Empty(t, s.label("red"), "it is known")
 }

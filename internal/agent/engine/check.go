@@ -46,19 +46,20 @@ func (e *Engine) Check(ctx context.Context, req core.Request) (err error) {
 // check is Check in the container's turn. It returns the record that it went by.
 func (e *Engine) check(ctx context.Context, req core.Request) (core.Record, error) {
 	rec, ok := e.Journal.Get(req.Key)
+	p := patience{time.Now().Add(foreignDeadline)}
 	if err := indicated(e.conf(req)); err != nil {
 		return rec, core.WithCode(core.CodeNotReady, "CHECK", err)
 	}
 	var left error
 	if l, _ := e.leftOf(req); l != nil && !records.Inherited(rec) { // what cannot be read is no attachment
-		if left = e.checkLeft(ctx, req, l); !ok {
+		if left = e.checkLeft(ctx, req, l, p); !ok {
 			return rec, checkError(left)
 		}
 	}
 	if !ok || rec.Phase != core.Added {
 		return rec, core.Errorf(core.CodeUnknown, "container %s has no attachment %s", req.Key.Container, req.Key.IfName)
 	}
-	return rec, checkError(errors.Join(left, e.checkRecord(ctx, rec, req)))
+	return rec, checkError(errors.Join(left, e.checkRecord(ctx, rec, req, p)))
 }
 
 // checkError says drift only where a difference was seen: what could not be
@@ -74,7 +75,7 @@ func checkError(err error) error {
 	return &core.Error{Code: code, Msg: "CHECK", Details: strings.ReplaceAll(err.Error(), "\n", "; "), Err: err}
 }
 
-func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Request) error {
+func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Request, p patience) error {
 	var errs []error
 	if req.Netns != "" {
 		now, err := e.identify(req.Netns)
@@ -90,7 +91,7 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 	}
 	run, end := e.invite(nil, &callback.Host{Rec: &rec}, nil)
 	defer end()
-	specs, p := record.Retuned(rec, req.Conf), patience{time.Now().Add(foreignDeadline)}
+	specs := record.Retuned(rec, req.Conf)
 	for i, s := range specs {
 		if down := e.Fence.Down(s.Key); down != nil { // as it is to be, and not well
 			if len(s.Claims) > 0 {

@@ -210,7 +210,12 @@ func (e *Engine) gcNetwork(ctx context.Context, run driver.Run, call core.Exec, 
 	if err != nil {
 		return err
 	}
-	if err := e.plugging.Acquire(ctx, allPlugs); err != nil {
+	if !cniconf.HasGC(call.CNIVersion) || call.DisableGC {
+		return nil
+	}
+	turn, stop := context.WithTimeout(ctx, specDeadline)
+	defer stop()
+	if err := e.plugging.Acquire(turn, allPlugs); err != nil {
 		return core.WithCode(core.CodeTryAgain, "gc of network "+call.Network+": one is being attached to a running pod", err)
 	}
 	defer e.plugging.Release(allPlugs)

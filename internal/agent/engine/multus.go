@@ -89,7 +89,7 @@ func (e *Engine) dropFormerFiles(files []string) {
 
 // checkLeft is CHECK of a container that Multus attached: each plugin's own
 // CHECK, and interfaces, addresses and routes as its result has them.
-func (e *Engine) checkLeft(ctx context.Context, req core.Request, l *records.Left) error {
+func (e *Engine) checkLeft(ctx context.Context, req core.Request, l *records.Left, p patience) error {
 	netns, err := e.identify(req.Netns)
 	if err != nil {
 		return err
@@ -100,14 +100,17 @@ func (e *Engine) checkLeft(ctx context.Context, req core.Request, l *records.Lef
 	}
 	run, end := e.inviteNobody(nil, req.Key)
 	defer end()
-	for _, s := range append(l.Own, l.Specs...) {
+	specs := append(l.Own, l.Specs...)
+	for i, s := range specs {
 		if len(s.Exec.Prev) == 0 {
 			continue
 		}
 		s.Netns = netns
 		d, err := e.driver(s)
 		if err == nil {
-			err = d.Check(ctx, run, s, core.Link{IfName: s.Key.IfName})
+			one, stop := context.WithTimeout(ctx, p.share(len(specs)-i))
+			err = d.Check(one, run, s, core.Link{IfName: s.Key.IfName})
+			stop()
 		}
 		errs = append(errs, core.About(s.Key.IfName, err))
 	}

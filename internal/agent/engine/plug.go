@@ -17,10 +17,12 @@ import (
 // plug attaches one network more. On an error nothing of it is left, or what is
 // left is a Part of the record, which is removed later.
 func (r *replug) plug(ctx context.Context, w core.Want) error {
-	if err := r.e.plugging.Acquire(ctx, 1); err != nil {
-		return core.WithCode(core.CodeTryAgain, "plugins collect what is left", err)
+	if slices.ContainsFunc(w.Steps, func(s core.Step) bool { return s.Kind() == core.KindDelegate }) {
+		if err := r.e.plugging.Acquire(ctx, 1); err != nil {
+			return core.WithCode(core.CodeTryAgain, "plugins collect what is left", err)
+		}
+		defer r.e.plugging.Release(1)
 	}
-	defer r.e.plugging.Release(1)
 	gateways, takes := defaultroute.Claim(&w)
 	a := &addition{e: r.e, req: r.req, trace: r.trace, into: &r.rec, wants: []core.Want{w}}
 	a.rec = core.Record{Key: r.rec.Key, Network: r.rec.Network, Pod: r.rec.Pod, Netns: r.rec.Netns, Phase: core.Adding}

@@ -424,7 +424,11 @@ func (k *Keeper) Heed(ctx context.Context, name string) error {
 	if is, err := k.Gone(ctx, by.Pod); err != nil || !is {
 		return err // the watch of pods has yet to tell of it
 	}
-	return k.delete(ctx, c)
+	if err := k.delete(ctx, c); err != nil {
+		return err
+	}
+	k.Freed(subnet)
+	return nil
 }
 
 // ended takes news of an object that is gone. One that somebody deleted is made again. Of one
@@ -474,6 +478,9 @@ func (k *Keeper) Strays(ctx context.Context, pod core.Pod) error {
 		}
 		if err := k.drop(ctx, c); err != nil {
 			return err
+		}
+		if k.deleted(c) {
+			k.Freed(c.Spec.Subnet)
 		}
 	}
 	return nil

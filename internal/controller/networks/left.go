@@ -37,7 +37,7 @@ func (n *Networks) leave(now map[string]*logical.Subnet) {
 }
 
 // undeclared are the Subnets of which somebody may have an address and that no object declares,
-// by name.
+// or one that declares them otherwise and is not in force, by name.
 func (n *Networks) undeclared() (out []core.Subnet) {
 	all := maps.Clone(n.left)
 	maps.Copy(all, n.earlier())
@@ -47,7 +47,7 @@ func (n *Networks) undeclared() (out []core.Subnet) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if !n.declares(name) && !n.leases.Empty(name) {
+		if _, was := n.left[name]; (was || !n.declares(name)) && !n.leases.Empty(name) {
 			out = append(out, all[name])
 		}
 	}

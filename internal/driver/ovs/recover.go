@@ -57,10 +57,12 @@ func (d *Driver) Resync(ctx context.Context, specs []core.Spec) error {
 	return errors.Join(errors.Join(errs...), d.secureAll(ctx, specs), d.delayAll(ctx, specs))
 }
 
-// restore makes the port of a Spec; its are the host interfaces of its logical port.
+// restore makes the port of a Spec; its are the host interfaces of its logical port. Another
+// port has that only where this process made it, after the Specs were read: what nobody has a
+// record of goes.
 func (d *Driver) restore(ctx context.Context, s nic, its []string) error {
 	defer d.locks.Hold(s.HostIf)()
-	_, err := d.readd(ctx, s, d.portBeside(s, its))
+	_, err := d.readd(ctx, s, d.portBeside(s, its, d.isAttached))
 	return err
 }
 

@@ -52,7 +52,7 @@ func (d *Driver) repair(ctx context.Context, s nic, diff *drift) error {
 
 // repairPort is false where the interface has no device to forward for.
 func (d *Driver) repairPort(ctx context.Context, s nic, diff *drift) (there bool, err error) {
-	p := d.portBeside(s, []string{s.HostIf})
+	p := d.portBeside(s, []string{s.HostIf}, func(string) bool { return true })
 	if d.cfg.OVS.Holds(p) {
 		return true, nil
 	}
@@ -98,10 +98,14 @@ func (d *Driver) repairFlows(ctx context.Context, s nic, diff *drift) error {
 // portBeside is the port of a Spec beside those of others: a logical port that another
 // sandbox of the pod has taken over by now stays that one's. its are the host interfaces of
 // the logical port that are put right together, of which the last one has it.
-func (d *Driver) portBeside(s nic, its []string) ovs.Port {
+// Of other ports those count of which counts tells true.
+func (d *Driver) portBeside(s nic, its []string, counts func(port string) bool) ovs.Port {
 	p, _ := portFor(s)
-	taken := slices.ContainsFunc(d.cfg.OVS.PortsWith(ovs.KeyIfaceID, s.IfaceID), func(st ovs.PortState) bool { return !slices.Contains(its, st.Name) })
-	if s.IfaceID != "" && (taken || its[len(its)-1] != s.HostIf) {
+	if s.IfaceID == "" {
+		return p
+	}
+	taken := func(st ovs.PortState) bool { return !slices.Contains(its, st.Name) && counts(st.Name) }
+	if its[len(its)-1] != s.HostIf || slices.ContainsFunc(d.cfg.OVS.PortsWith(ovs.KeyIfaceID, s.IfaceID), taken) {
 		delete(p.ExternalIDs, ovs.KeyIfaceID)
 	}
 	return p

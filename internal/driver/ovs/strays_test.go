@@ -1,6 +1,7 @@
 package ovs_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -87,5 +88,10 @@ func TestResyncOfTwoSandboxes(t *testing.T) {
 		require.NoError(t, n.driver.Resync(t.Context(), []core.Spec{older, newer}))
 		require.Equal(t, want, has())
 	}
+	n.sw.Vsctl("del-port", older.NIC.OVS.HostIf, "--", "del-port", newer.NIC.OVS.HostIf)
+	n.sw.Vsctl("add-port", "br-int", "left", "--", "set", "Interface", "left", "external_ids:iface-id="+older.NIC.IfaceID)
+	n.eventually("seen", func() bool { return slices.Equal(has(), []string{"left"}) })
+	require.NoError(t, n.driver.Resync(t.Context(), []core.Spec{older, newer}))
+	require.Equal(t, want, has(), "nobody has a record of the other")
 	require.NoError(t, n.driver.Check(t.Context(), driver.Run{}, newer, core.Link{}))
 }

@@ -219,7 +219,9 @@ func (n *network) asksOtherwise(s *declared.Settings) error {
 		}
 	}
 	if n.carriesOut(declared.IPs) {
-		return n.otherIPs(s)
+		if err := n.otherIPs(s); err != nil {
+			return err
+		}
 	}
 	return n.vf.Otherwise(s)
 }

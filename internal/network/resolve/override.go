@@ -36,7 +36,7 @@ func (n *network) mayAsk(notes map[string]string) error {
 // ask brings what annotations ask for of a virtual function into the configuration of its
 // plugin.
 func (r *resolution) ask(n *network) (err error) {
-	if n.nad == "" || !n.gives(override.SRIOV) {
+	if n.nad == "" || !n.gives(override.SRIOV) || r.in.Request.Op == core.Del {
 		return nil
 	}
 	limits := func(c call) bool { return c.plugin.Capabilities[capBandwidth] }

@@ -97,6 +97,7 @@ func TestAllowedOfAVF(t *testing.T) {
 		{`"cni-args":{"bandwidth":{"rate":8}}`, nil, "", "", "", 102},
 		{`"cni-args":{"vlan":6}`, []string{vlan, "5"}, "", "", "", 105},
 		{`"cni-args":{"vlan":6}`, nil, `"vlan":{"id":9}`, "", core.ReasonAnnotationConflict, 105},
+		{`"cni-args":{"vlan":6}`, nil, `"ips":["10.9.0.17/24"],"vlan":{"id":9}`, "", core.ReasonAnnotationConflict, 105},
 		{`"cni-args":{"trust":"on"}`, nil, `"sriov":{"trust":false}`, "", core.ReasonAnnotationConflict, 105},
 		{`"bandwidth":{"egressRate":8000000}`, nil, `"bandwidth":{"maxMbps":9}`, "", core.ReasonAnnotationConflict, 105},
 		{`"cni-args":{"pf":"ens1f0"}`, nil, `"sriov":{"pf":["ens1f0","ens1f1"]}`, "", core.ReasonAnnotationConflict, 105},
@@ -126,6 +127,16 @@ func TestAllowedOfAVF(t *testing.T) {
 		require.NoError(t, err)
 		require.JSONEq(t, `{"cniVersion":"1.0.0","name":"net","type":"sriov","deviceID":"0000:01:10.0",`+c.want+`}`, string(got), "%+v", c)
 	}
+
+	w := standard()
+	w.nad("default/net", `{"cniVersion":"1.0.0","type":"sriov","deviceID":"0000:01:10.0"}`)
+	w.note("k8s.v1.cni.cncf.io/networks", `[{"name":"net"}]`, "net.default.ovn.kubernetes.io/ingress_rate", "6")
+	in := Input{Request: request()}
+	_, err := Resolve(t.Context(), w, in)
+	require.Equal(t, core.ReasonAnnotationForbidden, core.ReasonOf(err))
+	in.Request.Op = core.Del
+	_, err = Resolve(t.Context(), w, in)
+	require.NoError(t, err, "what was not asked for any more is undone all the same")
 }
 
 // TestAskedPF: of places a pod gets a function of the physical functions that it may ask for.

@@ -56,7 +56,7 @@ func (r *resolution) fromRanges(n *network) error {
 		return err
 	}
 	if n.ranges == nil {
-		return n.unclaimable()
+		return r.unclaimable(n)
 	}
 	if key, asked := n.elem.OtherIPs(nil); key != "" {
 		return annotation.Refused(core.CodeValue, key, strings.Join(asked, ","), "cannot be asked for: network %s gives addresses of its ranges", n.label)
@@ -122,7 +122,10 @@ func (n *network) leavesToClaim() bool {
 
 // unclaimable refuses an IPAMClaim where others than ranges give the addresses. A plugin that is
 // asked for them itself may know what to do with it, but for those that read no annotation.
-func (n *network) unclaimable() error {
+func (r *resolution) unclaimable(n *network) error {
+	if n.elem.IPAMClaim == "" || r.in.Request.Op == core.Del {
+		return nil
+	}
 	why := "a Subnet gives its addresses"
 	if n.own == nil && !n.lends() {
 		i := slices.IndexFunc(n.chain.Plugins, func(p core.Plugin) bool { return slices.Contains([]string{hostLocal, "static", "dhcp"}, ipamType(p)) })
@@ -130,9 +133,6 @@ func (n *network) unclaimable() error {
 			return nil
 		}
 		why = ipamType(n.chain.Plugins[i]) + " gives its addresses"
-	}
-	if n.elem.IPAMClaim == "" {
-		return nil
 	}
 	return annotation.Refused(core.CodeValue, n.claimRef(), n.elem.IPAMClaim, "cannot be used: network %s has no IPAM claims: %s", n.label, why)
 }

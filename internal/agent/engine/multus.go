@@ -100,7 +100,7 @@ func (e *Engine) checkLeft(ctx context.Context, req core.Request, l *records.Lef
 	}
 	run, end := e.inviteNobody(nil, req.Key)
 	defer end()
-	specs := append(l.Own, l.Specs...)
+	specs := slices.Concat(l.Own, l.Specs)
 	for i, s := range specs {
 		if len(s.Exec.Prev) == 0 {
 			continue

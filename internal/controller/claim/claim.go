@@ -421,13 +421,19 @@ func (k *Keeper) Heed(ctx context.Context, name string) error {
 		k.Look(by.Pod)
 		return nil
 	}
-	if is, err := k.Gone(ctx, by.Pod); err != nil || !is {
-		return err // the watch of pods has yet to tell of it
+	return k.bury(ctx, c, by.Pod)
+}
+
+// bury removes the object of a pod that is gone. Of one that is not, the watch of pods has yet to
+// tell.
+func (k *Keeper) bury(ctx context.Context, c *fairlead.AddressLease, pod core.Pod) error {
+	if is, err := k.Gone(ctx, pod); err != nil || !is {
+		return err
 	}
 	if err := k.delete(ctx, c); err != nil {
 		return err
 	}
-	k.Freed(subnet)
+	k.Freed(c.Spec.Subnet)
 	return nil
 }
 

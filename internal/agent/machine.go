@@ -92,14 +92,9 @@ func (d departures) Detached(r core.Record) { d.left(r.Key, r.Pod) }
 // Failed implements core.Notices.
 func (d departures) Failed(a core.Attempt) { d.left(a.Key, a.Pod) }
 
-// errUnjoined is why a node of a cluster has no address in the Subnet join: no controller has come
-// yet, or somebody took the annotations off the Node, or put a saved one in its place.
-var errUnjoined = errors.New("the controller has given this node no address in the Subnet join: does fairlead-controller run?")
-
 // join is what a controller gave the node in OVN's network of nodes. It wraps
 // core.ErrUnavailable where nobody can tell yet: a machine's controller has told nothing
-// before it leads, and what the machine had from it before stays. So it does with
-// errUnjoined, beside which the other nodes are told.
+// before it leads, and what the machine had from it before stays.
 func (d *Daemon) join() (core.Join, error) {
 	if d.machine != nil {
 		if j := d.machine.Join(); len(j.Addrs) > 0 {
@@ -109,11 +104,7 @@ func (d *Daemon) join() (core.Join, error) {
 		return core.Join{}, fmt.Errorf("%w (%w)", why, core.ErrUnavailable)
 	}
 	if api := d.api(); api != nil {
-		j, err := api.Join()
-		if err == nil && len(j.Addrs) == 0 {
-			err = errUnjoined
-		}
-		return j, err
+		return api.Join()
 	}
 	return core.Join{}, fmt.Errorf("no Kubernetes API is known yet: %w", core.ErrUnavailable)
 }

@@ -314,16 +314,10 @@ func (p *passes) resync(ctx context.Context) bool {
 	return err == nil && p.journal.Whole()
 }
 
-// setGateways sets the node's side of the Subnets. A node that was given no address leaves it as it
-// is, and is ready: its pods have what they had, and those to come wait for the controller. That it
-// reaches no pods of others is told by reach.
 func (d *Daemon) setGateways(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, settingLimit)
 	defer stop()
 	w, err := d.wanted(ctx)
-	if errors.Is(err, errUnjoined) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}

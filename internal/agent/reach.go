@@ -139,6 +139,9 @@ func (r *reach) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if len(join.Addrs) == 0 {
+		return errors.New("the controller has given this node no address in the Subnet join: does fairlead-controller run?")
+	}
 	if err := r.ovs.Connected(); err != nil {
 		return err
 	}

@@ -179,7 +179,10 @@ func (n *ovnNode) blind(far *ovnPod) {
 	require.Less(t, len(role.Rules), len(all))
 	role, err = roles.Update(t.Context(), role, metav1.UpdateOptions{})
 	require.NoError(t, err)
-	before := n.way()
+	way := func() string {
+		return n.Run("ip", "-o", "link", "show", "ovn0") + n.Run("ip", "route") + n.Run("ip", "-6", "route")
+	}
+	before := way()
 	n.agent.Kill()
 	n.agent = n.Agent(n.args...)
 	eventually(t, func() string {
@@ -189,7 +192,7 @@ func (n *ovnNode) blind(far *ovnPod) {
 		return ""
 	})
 	n.run("web/unread").end()
-	require.Equal(t, before, n.way())
+	require.Equal(t, before, way())
 	for _, ip := range far.ips {
 		require.NoError(t, n.Ping(ip))
 	}
@@ -198,26 +201,7 @@ func (n *ovnNode) blind(far *ovnPod) {
 	require.NoError(t, err)
 	n.agent.WaitReady()
 	n.unavailable("False", "answers")
-	require.Equal(t, before, n.way())
-}
-
-// way is the node's port in OVN's network, with what leads there.
-func (n *ovnNode) way() string {
-	return n.Run("ip", "-o", "link", "show", "ovn0") + n.Run("ip", "route") + n.Run("ip", "-6", "route")
-}
-
-// disowned: while no controller runs, a Node that lost what one wrote costs the node nothing that it
-// has, also when its agent starts anew, which is ready.
-func (n *ovnNode) disowned() {
-	t := n.o.t
-	t.Helper()
-	before := n.way()
-	n.o.c.Kubectl("annotate", "node", n.name, "ovn.kubernetes.io/allocated-")
-	n.unavailable("True", "no address in the Subnet join")
-	n.agent.Kill()
-	n.agent = n.Agent(n.args...)
-	n.agent.WaitReady()
-	require.Equal(t, before, n.way())
+	require.Equal(t, before, way())
 }
 
 // knows has the pod never ask for the other's MAC by IPv6.

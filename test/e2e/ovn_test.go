@@ -555,5 +555,4 @@ func TestClusterNetwork(t *testing.T) {
 	o.using("data", 0)
 	o.agrees()
 	controllers[second].Stop()
-	one.disowned()
 }

@@ -100,6 +100,11 @@ func TestAddressesAreProvenBefore(t *testing.T) {
 // capability, or by args.cni where its plugin has none.
 func TestAddressesOfHostLocal(t *testing.T) {
 	const nad = `{"cniVersion":"1.0.0","type":"macvlan",%s"ipam":{"type":"host-local","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/64"}]]}}`
+	w := standard()
+	w.nad("default/local", fmt.Sprintf(nad, ""))
+	w.note(networks, `[{"name":"local","ips":["10.1.0.5","fd00::5"],"cni-args":{"ips":["10.1.0.6"]}}]`)
+	x := resolved(t, w, nil)[1].Steps[0].Exec
+	require.Contains(t, string(x.Conf), `"ips":["10.1.0.5","10.1.0.6","fd00::5"]`, "host-local says that these are too many")
 	for capabilities, ips := range map[string]string{"": `["10.1.0.5","fd00::5"]`, `"capabilities":{"ips":true},`: `["10.1.0.5"]`, `"capabilities":{"ips":true}, `: `["10.1.0.5","fd00::5"]`} {
 		w := standard()
 		w.nad("default/local", fmt.Sprintf(nad, capabilities))

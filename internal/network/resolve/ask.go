@@ -120,12 +120,11 @@ func (n *network) cniArgs(p core.Plugin) (map[string]json.RawMessage, error) {
 	if p.Capabilities["ips"] || ipamType(p) != hostLocal || !n.severalOfHostLocal() {
 		return n.elem.CNIArgs, nil
 	}
-	out := maps.Clone(n.elem.CNIArgs)
-	if out == nil {
-		out = map[string]json.RawMessage{}
-	}
+	out := map[string]json.RawMessage{}
+	maps.Copy(out, n.elem.CNIArgs)
+	ips := slices.Sorted(slices.Values(slices.Concat(n.elem.ArgIPs, n.elem.IPs)))
 	var err error
-	out["ips"], err = json.Marshal(n.elem.IPs)
+	out["ips"], err = json.Marshal(slices.Compact(ips))
 	return out, err
 }
 

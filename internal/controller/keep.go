@@ -9,7 +9,6 @@ import (
 	"github.com/fairlead/fairlead/internal/controller/object"
 	"github.com/fairlead/fairlead/internal/core"
 	"github.com/fairlead/fairlead/internal/network/resolve"
-	"github.com/fairlead/fairlead/internal/network/resolve/annotation"
 )
 
 // keptBy notes what keeps the addresses of pods of a name: a StatefulSet or a virtual
@@ -84,9 +83,7 @@ func (t *term) stays(pod core.Pod, leases []core.Lease) bool {
 
 // gives tells that a Subnet may give all of some addresses.
 func gives(net core.Subnet, ips []netip.Addr) bool {
-	return !slices.ContainsFunc(ips, func(ip netip.Addr) bool {
-		return !annotation.Within(ip, net.CIDRs) || slices.Contains(net.Gateways, ip)
-	})
+	return !slices.ContainsFunc(ips, func(ip netip.Addr) bool { return !book.Gives(net, ip) })
 }
 
 // inherits tells that all that is left of an earlier pod of the name is what the

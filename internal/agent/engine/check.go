@@ -9,6 +9,7 @@ import (
 
 	"github.com/fairlead/fairlead/internal/agent/callback"
 	"github.com/fairlead/fairlead/internal/core"
+	"github.com/fairlead/fairlead/internal/driver"
 	"github.com/fairlead/fairlead/internal/multus/records"
 	"github.com/fairlead/fairlead/internal/network/cniconf"
 	"github.com/fairlead/fairlead/internal/network/record"
@@ -99,16 +100,21 @@ func (e *Engine) checkRecord(ctx context.Context, rec core.Record, req core.Requ
 			}
 			continue
 		}
-		d, err := e.driver(s)
-		if err == nil {
-			one, stop := context.WithTimeout(ctx, p.share(len(specs)-i))
-			err = d.Check(one, run, s, e.finalLink(rec, i, req.Conf))
-			stop()
-		}
-		errs = append(errs, core.About(s.Key.IfName, err))
+		errs = append(errs, e.checkSpec(ctx, run, s, e.finalLink(rec, i, req.Conf), p.share(len(specs)-i)))
 	}
 	errs = append(errs, e.checkLeases(rec.Leases), e.checkGateways(ctx, rec))
 	return errors.Join(errs...)
+}
+
+// checkSpec is CHECK of one spec, which may take so long.
+func (e *Engine) checkSpec(ctx context.Context, run driver.Run, s core.Spec, l core.Link, most time.Duration) error {
+	ctx, stop := context.WithTimeout(ctx, most)
+	defer stop()
+	d, err := e.driver(s)
+	if err == nil {
+		err = d.Check(ctx, run, s, l)
+	}
+	return core.About(s.Key.IfName, err)
 }
 
 // finalLink is what our own interface became after the plugins behind it in its

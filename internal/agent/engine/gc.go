@@ -210,7 +210,7 @@ func (e *Engine) gcNetwork(ctx context.Context, run driver.Run, call core.Exec, 
 	if err != nil {
 		return err
 	}
-	if !cniconf.HasGC(call.CNIVersion) || call.DisableGC {
+	if !cniconf.HasGC(call.CNIVersion) { // nothing is waited for
 		return nil
 	}
 	turn, stop := context.WithTimeout(ctx, specDeadline)

@@ -106,13 +106,7 @@ func (e *Engine) checkLeft(ctx context.Context, req core.Request, l *records.Lef
 			continue
 		}
 		s.Netns = netns
-		d, err := e.driver(s)
-		if err == nil {
-			one, stop := context.WithTimeout(ctx, p.share(len(specs)-i))
-			err = d.Check(one, run, s, core.Link{IfName: s.Key.IfName})
-			stop()
-		}
-		errs = append(errs, core.About(s.Key.IfName, err))
+		errs = append(errs, e.checkSpec(ctx, run, s, core.Link{IfName: s.Key.IfName}, p.share(len(specs)-i)))
 	}
 	return errors.Join(errs...)
 }

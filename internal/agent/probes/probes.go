@@ -60,6 +60,7 @@ type Keeper struct {
 	cfg   Config
 	known map[core.Key]*pod // of Run alone, as is the time from which the server is asked again
 	next  time.Time
+	vain  bool // this look has waited for a pod that the server does not have
 	shown atomic.Pointer[[]port]
 	fault [2]atomic.Pointer[string] // why the proxy does not listen, for IPv4 and IPv6
 
@@ -223,6 +224,7 @@ func (k *Keeper) all(ctx context.Context, away map[string]bool) (out []port) {
 // probed are the pods of such Subnets whose ports are known, in the order of their coming.
 func (k *Keeper) probed(ctx context.Context, away map[string]bool) (pods []*pod) {
 	there := map[core.Key]bool{}
+	k.vain = false
 	for _, h := range k.cfg.Records.Heads() {
 		if h.Phase != core.Added || h.Orphan {
 			continue
@@ -258,7 +260,7 @@ func (k *Keeper) pod(h journal.Head) *pod {
 // ask learns at which ports a pod is probed, once: they cannot be changed. False while
 // nobody could tell.
 func (k *Keeper) ask(ctx context.Context, p *pod) bool {
-	if now := time.Now(); p.asked || now.Before(k.next) || now.Before(p.next) {
+	if now := time.Now(); p.asked || now.Before(k.next) || now.Before(p.next) || p.wait > 0 && k.vain {
 		return p.asked
 	}
 	ports, err := k.cfg.Ports(ctx, p.Pod)
@@ -268,7 +270,7 @@ func (k *Keeper) ask(ctx context.Context, p *pod) bool {
 	switch {
 	case errors.Is(err, core.ErrNotFound): // others are asked for meanwhile
 		p.wait = min(max(again, 2*p.wait), unknownMost)
-		p.next = time.Now().Add(p.wait)
+		p.next, k.vain = time.Now().Add(p.wait), true
 		return false
 	case err != nil:
 		k.next = time.Now().Add(again)

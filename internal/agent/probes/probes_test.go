@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -210,19 +211,32 @@ func probed(t *testing.T, mode netfilter.Mode) {
 	require.NotContains(t, inside.Sh(t, node, "iptables-nft-save; ip6tables-nft-save; nft list ruleset"), "90003")
 }
 
-// TestUnknownPod: pods are probed behind one that the API server does not have.
+// TestUnknownPod: pods are probed behind those that the API server does not have, and a look waits
+// for one of these alone that it has waited for before.
 func TestUnknownPod(t *testing.T) {
 	t.Parallel()
 	node, pod := netnstest.New(t), newPod(t)
 	inside.Serve(t, pod, "red", 8080, "10.0.0.5")
 	b := &book{ports: map[string][]uint16{}}
-	b.add(t, "gone", "red", pod, nil, "10.0.0.4/24")
+	for i := range 3 {
+		b.add(t, fmt.Sprint("gone", i), "red", pod, nil, "10.0.0.4/24")
+	}
+	var mu sync.Mutex
+	asked, looks := 0, []int{} // for those that are gone: in this look, and in the looks before
 	b.add(t, "here", "red", pod, []uint16{8080}, "10.0.0.5/24")
 	k := probes.New(probes.Config{
 		Host: node, Records: b, Log: slog.New(slog.DiscardHandler),
-		Subnets: func(context.Context) ([]core.Subnet, error) { return []core.Subnet{{Name: "red", Vpc: "red"}}, nil },
+		Subnets: func(context.Context) ([]core.Subnet, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			looks, asked = append(looks, asked), 0
+			return []core.Subnet{{Name: "red", Vpc: "red"}}, nil
+		},
 		Ports: func(_ context.Context, p core.Pod) ([]uint16, error) {
-			if p.Name == "gone" {
+			if strings.HasPrefix(p.Name, "gone") {
+				mu.Lock()
+				defer mu.Unlock()
+				asked++
 				return nil, core.ErrNotFound
 			}
 			return b.ports[p.Name], nil
@@ -237,4 +251,10 @@ func TestUnknownPod(t *testing.T) {
 		all, err := k.Wanted()
 		return err == nil && len(all) == 1 && all[0].To == netip.MustParseAddrPort("10.0.0.5:8080") && all[0].Open
 	}, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		again := slices.DeleteFunc(slices.Clone(looks), func(n int) bool { return n == 0 })
+		return slices.Equal(again, []int{3, 1, 1, 1})
+	}, time.Minute, 10*time.Millisecond)
 }
